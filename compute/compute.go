@@ -1,0 +1,261 @@
+// Package compute is the contract between the models and the devices that run
+// them: fused operations over resident buffers, never a general tensor.
+//
+// Every operation is batch-invariant: an output element is reduced in an order
+// that depends only on the model and on the token's logical position, never on
+// the number of rows, on the number of threads, or on where in memory a key or
+// value lies. Speculative decoding is bit-identical to plain decoding because
+// of it. computetest.Run holds a device to this.
+//
+// Shapes are dense and row-major. n is always the number of live rows: buffers
+// are allocated for the largest pass and only their first n rows are touched.
+// Wrong shapes and indices are caller bugs and panic; everything else surfaces
+// at Queue.Sync.
+package compute
+
+import "context"
+
+// A DType is the type of a buffer's or a stored matrix's elements.
+type DType uint8
+
+// The element types. F32 is what activations are kept in; F16 and BF16 occur
+// as storage.
+const (
+	F32 DType = iota
+	F16
+	BF16
+	I32
+)
+
+// Size returns the bytes of one element.
+func (t DType) Size() int {
+	if t == F16 || t == BF16 {
+		return 2
+	}
+	return 4
+}
+
+// String returns the safetensors spelling of t.
+func (t DType) String() string {
+	switch t {
+	case F32:
+		return "F32"
+	case F16:
+		return "F16"
+	case BF16:
+		return "BF16"
+	case I32:
+		return "I32"
+	}
+	return "DType(?)"
+}
+
+// BlockLen is the number of positions in a KV block.
+const BlockLen = 32
+
+// A Buffer is memory of one device: [Shape...], dense, row-major.
+type Buffer interface {
+	DType() DType
+	Shape() []int
+}
+
+// A Weight is a matrix [Out][In] in a device's own packing, for Linear and
+// Embed. It is immutable and safe for concurrent use.
+type Weight interface {
+	Out() int
+	In() int
+}
+
+// A Matrix is a host matrix [Rows][Cols], row-major, as a checkpoint stores it.
+// Data may be a memory mapping; a device does not keep it.
+type Matrix struct {
+	Rows, Cols int
+	Type       DType
+	Data       []byte // little endian
+}
+
+// KVConfig is the shape of a KV store.
+type KVConfig struct {
+	Layers, KVHeads, HeadDim int
+}
+
+// A KV holds keys and values in blocks of BlockLen positions. Slot s is offset
+// s%BlockLen of block s/BlockLen, in every layer. The layout inside a block is
+// the device's own.
+type KV interface {
+	Config() KVConfig
+	Blocks() int           // blocks available
+	Grow(blocks int) error // makes at least blocks available; contents stay
+}
+
+// A Device owns memory and runs operations. It is safe for concurrent use; a
+// Queue is not.
+type Device interface {
+	// Name describes the device and the kernels that it chose.
+	Name() string
+	Alloc(t DType, shape ...int) (Buffer, error)
+	// Pack stacks parts, which share Cols, into one weight [ΣRows][Cols].
+	Pack(as DType, parts ...Matrix) (Weight, error)
+	NewKV(c KVConfig) (KV, error)
+	Queue() Queue
+	Close() error
+}
+
+// A Queue runs operations in call order, asynchronously where the device can.
+type Queue interface {
+	Ops
+	// Write copies a host slice ([]float32 or []int32) to the start of dst.
+	Write(dst Buffer, src any)
+	// Read waits for src's producers and copies elements [off, off+len(dst))
+	// of src to dst ([]float32 or []int32).
+	Read(dst any, src Buffer, off int)
+	// Sync waits for everything queued and returns the first failure.
+	Sync(ctx context.Context) error
+}
+
+// An Epilogue says what Linear does with a product.
+type Epilogue uint8
+
+// Store overwrites the destination; Accumulate adds to it (residual streams).
+const (
+	Store Epilogue = iota
+	Accumulate
+)
+
+// Ops are the operations of a decoder's forward pass.
+type Ops interface {
+	// Embed sets dst[r][col:col+In] to row ids[r] of table.
+	Embed(dst Buffer, col int, table Weight, ids []int32)
+	// Gather sets dst[row+r][col:col+W] to src[rows[r]], W being src's row length.
+	Gather(dst Buffer, row, col int, src Buffer, rows []int32)
+	// Linear computes x·wᵀ + bias for x [n][In]; bias [Out] may be nil. Every
+	// output is one chain of fused multiply-adds over ascending k from zero.
+	Linear(dst, x Buffer, w Weight, bias Buffer, epi Epilogue, n int)
+	// Norm is RMSNorm: dst = weight · x / √(mean(x²)+eps). dst may be x.
+	Norm(dst, x, weight Buffer, eps float32, n int)
+	// RopeStore takes qkv [n][(heads+2·kvHeads)·headDim], rotates queries and
+	// keys in place ("rotate half", angles from rope at each row's position)
+	// and writes keys and values to each row's slot of layer.
+	RopeStore(qkv Buffer, kv KV, layer int, rope Buffer, s *Step)
+	// Attend computes dst [n][heads·headDim] from the queries in qkv over each
+	// row's prefix and own ancestors, in logical order. Scale is 1/√headDim.
+	Attend(dst, qkv Buffer, kv KV, layer int, s *Step)
+	// SwiGLU computes dst [n][F] = silu(g)·u from gu [n][2F] = [g | u].
+	SwiGLU(dst, gu Buffer, n int)
+	// TopK writes the k largest of each row of logits [n][V], best first, ties
+	// to the lower id: ids [n][k] I32 and logp [n][k], log-softmax values at
+	// temperature 1.
+	TopK(ids, logp, logits Buffer, k, n int)
+	// MoveKV copies slot src[i] to slot dst[i] in every layer, in order.
+	MoveKV(kv KV, dst, src []int32)
+}
+
+// A Step describes the live rows of one pass. Slices are the caller's and must
+// stay unchanged until Sync.
+type Step struct {
+	Rows  int
+	Heads int
+	Pos   []int32 // [Rows] rotary position, an index into rope
+	Slot  []int32 // [Rows] slot that a row's key and value are written to
+	Spans []Span  // consecutive rows, in order, covering [0,Rows)
+}
+
+// A Span is the rows of one tree over one sequence. Row Row+i is node From+i;
+// nodes before From ran in an earlier pass and have their keys in place.
+type Span struct {
+	Row, N int
+	Prefix int      // positions [0,Prefix) of the sequence are seen by all rows
+	Blocks []int32  // KV blocks of the prefix, BlockLen positions each
+	From   int      // first node that runs
+	Own    []int32  // slot of every node [0,From+N)
+	Anc    []uint64 // [From+N][Stride] ancestor bits, a node's own bit included
+	Stride int
+}
+
+// Rope tables are Buffers [positions][headDim]: row p is headDim/2 cosines
+// followed by headDim/2 sines of p's angles, scaling applied.
+
+// Mat is a matrix inside a buffer for Gemm: op(M) is [Rows][Cols]. T says that
+// it is stored transposed, [Cols][Rows]. Element (i,j) of the stored matrix is
+// Buf[Off + i·Stride + j].
+type Mat struct {
+	Buf        Buffer
+	Off        int
+	Rows, Cols int
+	Stride     int
+	T          bool
+}
+
+// TrainAttention is the geometry of tree attention in training. Queries of one
+// level attend to the level-0 rows [First[r], Last[r]] (the true prefix of their
+// own sequence) and then to one row of each deeper level, Anc[j][r] of level j+1.
+// The own row is the last of these; on level 0 it is Last[r] and Anc is empty.
+// Rows of one sequence are consecutive on every level.
+type TrainAttention struct {
+	Heads, KVHeads, HeadDim int
+	First, Last             []int32   // [rows]
+	Anc                     [][]int32 // [level][rows]
+}
+
+// SoftLabels are target distributions of rows: K most likely tokens, and the
+// rest of the mass as one tail bucket.
+type SoftLabels struct {
+	K    int
+	IDs  []int32   // [rows][K]
+	Prob []float32 // [rows][K]
+	Tail []float32 // [rows]; nil ignores the tail
+	Full []float32 // [rows][V]: the whole distribution; IDs and Prob are unused
+}
+
+// AdamW are the constants of one update. Bias corrections use Step from 1.
+type AdamW struct {
+	LR, Beta1, Beta2, Eps, Decay float32
+	Scale                        float32 // multiplies the gradient first: clipping
+	Step                         int
+}
+
+// TrainOps are gradients and updates. A Queue that can train implements it.
+// Gradients are overwritten unless a sentence says added. Every sum over rows
+// runs in fixed blocks of rows, so results do not depend on the thread count.
+type TrainOps interface {
+	// Host makes data usable as a buffer of this device without a copy where
+	// the device shares the host's memory.
+	Host(data []float32, shape ...int) Buffer
+	// Gemm computes c = op(a)·op(b) + beta·c, beta 0 or 1.
+	Gemm(c, a, b Mat, beta float32)
+	// Add computes dst = a + b over the first n elements; dst may be a or b.
+	Add(dst, a, b Buffer, n int)
+	// AddBias adds bias [W] to each of the first n rows of x [n][W].
+	AddBias(x, bias Buffer, n int)
+	// SumRows sets dst [W] to the sum of the first n rows of x [n][W].
+	SumRows(dst, x Buffer, n int)
+	// NormGrad gives dx and, if dw is not nil, dw of Norm.
+	NormGrad(dx, dw, dy, x, weight Buffer, eps float32, n int)
+	// Rope rotates the first heads·headDim columns of x [n][W] from column col
+	// at pos[r], backwards (the gradient) if inverse.
+	Rope(x Buffer, col, heads, headDim int, rope Buffer, pos []int32, inverse bool, n int)
+	// SwiGLUGrad gives dgu [n][2F] of SwiGLU.
+	SwiGLUGrad(dgu, dy, gu Buffer, n int)
+	// TreeAttend computes o [n][Heads·HeadDim] and lse [n][Heads] (log Σ exp of
+	// the scaled scores) from q [n][Heads·HeadDim] and the levels' keys and
+	// values k[j], v[j] [rows_j][KVHeads·HeadDim], level 0 first, own level last.
+	TreeAttend(o, lse, q Buffer, k, v []Buffer, g *TrainAttention)
+	// TreeAttendGrad gives dq and adds to dk[j] and dv[j].
+	TreeAttendGrad(dq Buffer, dk, dv []Buffer, do, o, lse, q Buffer, k, v []Buffer, g *TrainAttention)
+	// SoftCE computes loss[r] = −Σ p·log softmax(h[r]·wᵀ) and dh[r] =
+	// scale[r]·∂loss[r]/∂h[r], in chunks of rows: logits are never kept. With
+	// labels.Tail the tail is one bucket, tail·log(1−Σ_topK q). If dw is not nil
+	// [V][H], Σ_r scale[r]·∂loss[r]/∂w is added to it. Rows with scale 0 give
+	// their loss and a zero gradient.
+	SoftCE(loss, dh, dw, h, w Buffer, labels *SoftLabels, scale []float32, n int)
+	// SmoothL1 computes loss[r] = mean over columns of SmoothL1(y−t), and dy[r] =
+	// scale[r]·∂loss[r]/∂y; l1 takes |y−t| instead.
+	SmoothL1(loss, dy, y, t Buffer, scale []float32, l1 bool, n int)
+	// EmbedGrad adds dy[r][col:col+W] to row ids[r] of dtable [V][W], rows in
+	// ascending r.
+	EmbedGrad(dtable, dy Buffer, col int, ids []int32)
+	// SumSquares returns Σ g² over fixed blocks, in float64.
+	SumSquares(g Buffer) float64
+	// AdamW updates p, m and v by gradient g: decoupled decay, then the step.
+	AdamW(p, g, m, v Buffer, h AdamW)
+}
