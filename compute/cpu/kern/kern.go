@@ -5,8 +5,12 @@
 // out: a chain is a sequence of correctly rounded float32 fused multiply-adds in
 // ascending order; a lane sum adds element i to lane i%16 in ascending order and
 // then folds the lanes 16→8→4→2→1 by adding lane i+half to lane i; exp is the
-// polynomial in exp.go.
+// polynomial in exp.go. Only the sign and payload of a NaN are left open.
+//
+// Kernels run on the caller's goroutine, allocate nothing and keep no state.
 package kern
+
+import "fmt"
 
 // A Class is a set of instructions that kernels are written for.
 type Class uint8
@@ -18,22 +22,85 @@ const (
 	AVX512         // AVX-512 F, BW, DQ, VL
 )
 
+// String returns the name that ParseClass takes.
+func (c Class) String() string {
+	switch c {
+	case Portable:
+		return "portable"
+	case AVX2:
+		return "avx2"
+	case AVX512:
+		return "avx512"
+	}
+	return fmt.Sprintf("Class(%d)", uint8(c))
+}
+
+// ParseClass returns the class called name: "portable", "avx2" or "avx512".
+func ParseClass(name string) (Class, error) {
+	for c := Portable; c <= AVX512; c++ {
+		if c.String() == name {
+			return c, nil
+		}
+	}
+	return 0, fmt.Errorf("kern: no class %q: want portable, avx2 or avx512", name)
+}
+
+// For returns the kernels of class c, or an error if this machine or this build
+// cannot run them. The table is shared: treat it as constant.
+func For(c Class) (*Funcs, error) {
+	if f := table(c); f != nil {
+		return f, nil
+	}
+	return nil, fmt.Errorf("kern: class %v is not available here: have %v", c, Available())
+}
+
+// Best returns the fastest class that this machine and this build can run.
+func Best() Class {
+	a := Available()
+	return a[len(a)-1]
+}
+
+// Available returns the classes that this machine and this build can run,
+// slowest first. Portable is always one of them.
+func Available() []Class {
+	var cs []Class
+	for c := Portable; c <= AVX512; c++ {
+		if table(c) != nil {
+			cs = append(cs, c)
+		}
+	}
+	return cs
+}
+
+func table(c Class) *Funcs {
+	if c == Portable {
+		return &portable
+	}
+	return machine(c)
+}
+
 // Panel is the number of outputs that Gemm computes at once.
 const Panel = 32
 
-// Funcs are the kernels of one class. Slices are as long as their comments say;
-// kernels do not check them. Destinations may alias sources only where said.
+// lanes is the number of partial sums of a lane sum.
+const lanes = 16
+
+// Funcs are the kernels of one class. The first slice argument gives the number
+// of elements; the others are at least as long, which is the caller's duty.
+// Destinations may alias sources only where said, and then must coincide.
 type Funcs struct {
 	Class Class
-	// MaxRows is the most rows that Gemm takes.
+	// MaxRows is the most rows that Gemm takes, and its fastest count.
 	MaxRows int
 	// Gemm computes c[r·ldc+j] (+)= Σ_k a[r·ars+k·aks] · b[k·ldb+j] for r < rows
 	// ≤ MaxRows, j < Panel, as one chain over ascending k that starts from zero,
-	// or from c if acc.
+	// or from c if acc. Strides count elements. Splitting k over several calls,
+	// the later ones with acc, does not change the bits.
 	Gemm func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool)
-	// Exp sets dst[i] = exp(x[i]); dst may be x.
+	// Exp sets dst[i] = exp(x[i]) to within 1.1 ulp; results below 2⁻¹²⁶ are 0.
+	// dst may be x.
 	Exp func(dst, x []float32)
-	// Max returns the largest element, −Inf if there is none.
+	// Max returns the largest element, −Inf if there is none. NaNs are skipped.
 	Max func(x []float32) float32
 	// ExpSum sets dst[i] = exp(x[i]−max) and returns the lane sum; dst may be x.
 	ExpSum func(dst, x []float32, max float32) float32
@@ -47,20 +114,33 @@ type Funcs struct {
 	Axpy func(y []float32, a float32, x []float32)
 	// Dot returns the lane sum of a·b, each lane a chain of fused multiply-adds.
 	Dot func(a, b []float32) float32
-	// SiLUMul sets dst[i] = g[i]/(1+exp(−g[i])) · u[i].
+	// SiLUMul sets dst[i] = g[i]/(1+exp(−g[i])) · u[i]; dst may be g or u.
 	SiLUMul func(dst, g, u []float32)
-	// SiLUMulGrad gives dg and du of SiLUMul for dy.
+	// SiLUMulGrad gives dg and du of SiLUMul for dy: with s = 1/(1+exp(−g)),
+	// du = dy·(g·s) and dg = (dy·u)·(s + g·s·(1−s)). dg may be g and du may be u.
 	SiLUMulGrad func(dg, du, dy, g, u []float32)
-	// Rope rotates one head x [2h] in place: x[i], x[i+h] with cos[i], sin[i].
+	// Rope rotates one head x [2h] in place, h the length of cos and of sin:
+	// x[i], x[i+h] = x[i]·cos[i] − x[i+h]·sin[i], x[i+h]·cos[i] + x[i]·sin[i],
+	// the cosine's product being the fused one.
 	Rope func(x, cos, sin []float32)
-	// ArgMax returns the lowest index of the largest element.
+	// ArgMax returns the lowest index of the largest element. NaNs are skipped;
+	// it is 0 if there is nothing else.
 	ArgMax func(x []float32) int
-	// AdamW updates p, m, v by g with lr, b1, b2, eps, decay (lr·wd), the gradient
-	// scale and the bias corrections c1 = 1/(1−b1^t), c2 = 1/(1−b2^t).
+	// AdamW updates p, m and v by gradient g.
 	AdamW func(p, g, m, v []float32, h *Adam)
 }
 
-// Adam are the constants of one AdamW update.
+// Adam are the constants of one AdamW update (Loshchilov and Hutter, Decoupled
+// Weight Decay Regularization, algorithm 2), which is, in this order,
+//
+//	g ← g·Scale
+//	m ← Beta1·m + (1−Beta1)·g
+//	v ← Beta2·v + (1−Beta2)·g²
+//	p ← p − Decay·p
+//	p ← p − LR · m·C1 / (√(v·C2) + Eps)
+//
+// Decay is the learning rate times the weight decay; C1 = 1/(1−Beta1^t) and
+// C2 = 1/(1−Beta2^t) are the bias corrections of step t, counted from 1.
 type Adam struct {
 	LR, Beta1, Beta2, Eps, Decay, Scale, C1, C2 float32
 }

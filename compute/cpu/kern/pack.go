@@ -1,0 +1,107 @@
+package kern
+
+// PanelLen returns the elements of a matrix of outs outputs and depth k in
+// panels [⌈outs/Panel⌉][k][Panel].
+func PanelLen(outs, k int) int { return (outs + Panel - 1) / Panel * Panel * k }
+
+// packStep is a cache line of float32: a source row's line is read once.
+const packStep = 16
+
+// PackRows packs src [rows][ldsrc], of which the first k columns, into dst as
+// panels [⌈rows/Panel⌉][k][Panel]: row o of src becomes output o. Outputs beyond
+// rows are zero. It writes PanelLen(rows, k) elements.
+func PackRows(dst, src []float32, rows, k, ldsrc int) {
+	for o := 0; o < rows; o += Panel {
+		p := dst[o*k:][:Panel*k]
+		n := min(Panel, rows-o)
+		if n < Panel {
+			clear(p)
+		}
+		packPanel(p, src[o*ldsrc:], n, k, ldsrc)
+	}
+}
+
+// packPanel transposes n ≤ Panel rows into one panel.
+func packPanel(p, src []float32, n, k, ldsrc int) {
+	i := 0
+	for ; i+packStep <= k; i += packStep {
+		d := (*[packStep * Panel]float32)(p[i*Panel:])
+		for j := range n {
+			s := (*[packStep]float32)(src[j*ldsrc+i:])
+			q := d[j:]
+			for t, v := range s {
+				q[t*Panel] = v
+			}
+		}
+	}
+	for ; i < k; i++ {
+		for j := range n {
+			p[i*Panel+j] = src[j*ldsrc+i]
+		}
+	}
+}
+
+// PackCols packs src [k][ldsrc], of which the first cols columns, into dst as
+// panels [⌈cols/Panel⌉][k][Panel]: column o of src becomes output o. Outputs
+// beyond cols are zero. It writes PanelLen(cols, k) elements.
+func PackCols(dst, src []float32, k, cols, ldsrc int) {
+	for o := 0; o < cols; o += Panel {
+		p := dst[o*k:][:Panel*k]
+		if n := cols - o; n < Panel {
+			for i := range k {
+				d := p[i*Panel:][:Panel]
+				clear(d[copy(d, src[i*ldsrc+o:][:n]):])
+			}
+			continue
+		}
+		for i := range k {
+			*(*[Panel]float32)(p[i*Panel:]) = *(*[Panel]float32)(src[i*ldsrc+o:])
+		}
+	}
+}
+
+// PackDecoded is PackRows from src [rows][k] in another element type of size
+// bytes, little endian; decode is FromF32, FromF16 or FromBF16.
+func PackDecoded(dst []float32, src []byte, decode func(dst []float32, src []byte), size, rows, k int) {
+	const step = 256
+	var buf [Panel * step]float32
+	for o := 0; o < rows; o += Panel {
+		p := dst[o*k:][:Panel*k]
+		n := min(Panel, rows-o)
+		if n < Panel {
+			clear(p)
+		}
+		for i := 0; i < k; i += step {
+			w := min(step, k-i)
+			for j := range n {
+				decode(buf[j*step:][:w], src[((o+j)*k+i)*size:])
+			}
+			packPanel(p[i*Panel:][:w*Panel], buf[:], n, w, step)
+		}
+	}
+}
+
+// PackA packs rows of a left operand, element (r,i) at a[r·ars+i·aks], into dst
+// [k][rows]: Gemm then takes it with strides 1 and rows. It is for products that
+// use the rows often, and for row strides that are powers of two, where the rows
+// of a in place would compete for the same cache sets.
+func PackA(dst, a []float32, ars, aks, rows, k int) {
+	if ars == 1 {
+		for i := range k {
+			copy(dst[i*rows:][:rows], a[i*aks:])
+		}
+		return
+	}
+	for r := range rows {
+		s, d := a[r*ars:], dst[r:]
+		if aks == 1 {
+			for i, v := range s[:k] {
+				d[i*rows] = v
+			}
+			continue
+		}
+		for i := range k {
+			d[i*rows] = s[i*aks]
+		}
+	}
+}
