@@ -1,0 +1,120 @@
+package search
+
+import (
+	"fmt"
+	"slices"
+
+	"talf/tree"
+)
+
+// BeamConfig are the parameters of EAGLE-2's tree.
+type BeamConfig struct {
+	N     int // nodes of the tree, root counted, as EAGLE's total_tokens does
+	K     int // width: nodes expanded per level, and children of each
+	Depth int // levels expanded below the root's own; nodes reach Depth+1 edges
+}
+
+// DefaultBeam returns the values of the TALF paper, §4.1.
+func DefaultBeam() BeamConfig { return BeamConfig{N: 60, K: 10, Depth: 7} }
+
+// Validate checks that a work tree and a final tree of this size can exist.
+func (c BeamConfig) Validate() error {
+	if err := inRange("beam: N", c.N, 1, tree.MaxNodes); err != nil {
+		return err
+	}
+	if err := inRange("beam: k", c.K, 1, 256); err != nil {
+		return err
+	}
+	if err := inRange("beam: depth", c.Depth, 0, 64); err != nil {
+		return err
+	}
+	if n := 1 + c.K*c.Depth; n > maxWork {
+		return fmt.Errorf("beam: k·depth asks for %d nodes, want at most %d", n, maxWork)
+	}
+	return nil
+}
+
+// maxWork bounds the nodes that one search asks for. It leaves a head room for
+// the true inputs that precede its drafted nodes.
+const maxWork = tree.MaxNodes * 3 / 4
+
+// A Beam builds EAGLE-2's tree: expand the best K nodes of the newest level
+// only, then keep the best N of all candidates. Its nodes come in generation
+// order: by depth, then by the parent's place in its level's selection, then by
+// rank (Li et al. 2024, EAGLE-2, §4; TALF, appendix B).
+type Beam struct {
+	state
+	cfg   BeamConfig
+	level int
+	first int // candidates of the newest level start here
+	open  bool
+}
+
+// NewBeam returns a search for c.
+func NewBeam(c BeamConfig) (*Beam, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &Beam{cfg: c}, nil
+}
+
+// Width returns K.
+func (b *Beam) Width() int { return b.cfg.K }
+
+// Start begins a tree below root.
+func (b *Beam) Start(root int32, maxDepth int) {
+	b.start(root, maxDepth, 1+b.cfg.K*b.cfg.Depth)
+	b.level, b.open = 0, true
+}
+
+// Grow selects the next level, or finishes the tree.
+func (b *Beam) Grow(rows []Row) []int {
+	if !b.open {
+		return nil
+	}
+	if b.level == 0 && len(b.asked) == 0 {
+		if b.maxDepth > 0 && b.cfg.N > 1 {
+			b.request(0)
+			return b.ask
+		}
+		b.done()
+		return nil
+	}
+	checkRows("Beam", rows, len(b.asked))
+	b.first = len(b.cands)
+	for i, c := range b.asked {
+		for r := range min(len(rows[i].Tokens), b.cfg.K) {
+			b.child(c, r+1, rows[i].Tokens[r], rows[i].LogProb[r])
+		}
+	}
+	b.level++
+	b.ask, b.asked = b.ask[:0], b.asked[:0]
+	if b.level > b.cfg.Depth || b.level >= b.maxDepth {
+		b.done()
+		return nil
+	}
+	b.pick = b.pick[:0]
+	for c := b.first; c < len(b.cands); c++ {
+		b.pick = append(b.pick, int32(c))
+	}
+	slices.SortFunc(b.pick, b.order)
+	for _, c := range b.pick[:min(len(b.pick), b.cfg.K)] {
+		b.request(c)
+	}
+	if len(b.ask) == 0 {
+		b.done()
+	}
+	return b.ask
+}
+
+func (b *Beam) done() {
+	b.pick = b.pick[:0]
+	for c := range b.cands {
+		b.pick = append(b.pick, int32(c))
+	}
+	slices.SortFunc(b.pick, b.order)
+	keep := b.pick[:min(len(b.pick), b.cfg.N)]
+	slices.Sort(keep) // candidates are created in generation order
+	b.finish(keep)
+	b.ask, b.asked, b.open = b.ask[:0], b.asked[:0], false
+}

@@ -1,0 +1,174 @@
+package search
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+
+	"talf/tree"
+)
+
+// A Finish says which nodes make the tree when SALF's loop stops.
+type Finish uint8
+
+// The readings of Algorithm 2's last step. G holds the best N popped nodes, Q
+// the nodes that were drafted but not popped.
+const (
+	TopN    Finish = iota // the best N of G ∪ Q
+	Fill                  // G, then the best of Q up to N
+	Literal               // G, as the listing leaves it
+)
+
+// ParseFinish reads "topn", "fill" or "literal".
+func ParseFinish(s string) (Finish, error) {
+	for f, name := range []string{"topn", "fill", "literal"} {
+		if s == name {
+			return Finish(f), nil
+		}
+	}
+	return 0, fmt.Errorf("salf: finish is %q, want topn, fill or literal", s)
+}
+
+// SALFConfig are the parameters of TALF's Algorithm 2.
+type SALFConfig struct {
+	N      int     // nodes of the tree, root counted
+	B      int     // nodes expanded per round
+	Th     float64 // stop when the probabilities of a round's nodes sum to less; 0 is the optimal search
+	Finish Finish
+}
+
+// DefaultSALF returns the values of the TALF paper, §4.1.
+func DefaultSALF() SALFConfig { return SALFConfig{N: 60, B: 10, Th: 0.6} }
+
+// Validate checks the ranges. B may reach N; the paper wants it below.
+func (c SALFConfig) Validate() error {
+	if err := inRange("salf: N", c.N, 1, tree.MaxNodes); err != nil {
+		return err
+	}
+	if err := inRange("salf: B", c.B, 1, 256); err != nil {
+		return err
+	}
+	if !(c.Th >= 0 && c.Th < 1) {
+		return fmt.Errorf("salf: th is %v, want 0 <= th < 1", c.Th)
+	}
+	if c.Finish > Literal {
+		return fmt.Errorf("salf: finish is %d, want topn, fill or literal", c.Finish)
+	}
+	return nil
+}
+
+// A SALF runs TALF's Algorithm 2: a priority queue over all depths, B nodes
+// expanded per round, until a round's nodes hold less than Th of probability.
+// With Th = 0 it stops only when nothing outside the best N is left to expand,
+// which makes the tree optimal (SpecExec; appendix B, Theorem 3).
+//
+// The root counts as one of the N nodes. Nodes come best first.
+type SALF struct {
+	state
+	cfg  SALFConfig
+	g, q []int32 // candidates, best first, at most N each
+	d    []int32 // popped in this round
+	sums []float64
+	open bool
+}
+
+// NewSALF returns a search for c.
+func NewSALF(c SALFConfig) (*SALF, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &SALF{cfg: c}, nil
+}
+
+// Width returns N-1: a node's N-th child ranks below N-1 siblings and the root,
+// so it can neither be chosen nor be expanded.
+func (s *SALF) Width() int { return max(s.cfg.N-1, 1) }
+
+// Start begins a tree below root.
+func (s *SALF) Start(root int32, maxDepth int) {
+	// The nodes expanded in all are few more than N: those that entered G and
+	// were pushed out of it again. A search that meets the bound stops there.
+	s.start(root, maxDepth, min(8*s.cfg.N+s.cfg.B, maxWork))
+	s.g, s.q, s.sums = s.g[:0], append(s.q[:0], 0), s.sums[:0]
+	s.open = true
+}
+
+// Sums returns S of line 13 for each round, the round that stopped included.
+// From the second round on it never rises (Theorem 1).
+func (s *SALF) Sums() []float64 { return s.sums }
+
+// Grow queues the children of the asked nodes and runs one round of the loop.
+func (s *SALF) Grow(rows []Row) []int {
+	if !s.open {
+		return nil
+	}
+	checkRows("SALF", rows, len(s.asked))
+	for i, p := range s.asked {
+		for r := range min(len(rows[i].Tokens), s.Width()) {
+			lp := rows[i].LogProb[r]
+			if len(s.q) == s.cfg.N && s.cands[p].score+float64(lp) < s.cands[s.q[s.cfg.N-1]].score {
+				break // and so are all that follow
+			}
+			if c, ok := s.child(p, r+1, rows[i].Tokens[r], lp); ok {
+				s.q = s.insert(s.q, c)
+			}
+		}
+	}
+	s.ask, s.asked = s.ask[:0], s.asked[:0]
+
+	n := min(s.cfg.B, len(s.q))
+	s.d = append(s.d[:0], s.q[:n]...)
+	s.q = slices.Delete(s.q, 0, n)
+	for _, c := range s.d {
+		s.g = s.insert(s.g, c)
+	}
+	eps := math.Inf(-1)
+	if len(s.g) == s.cfg.N {
+		eps = s.cands[s.g[s.cfg.N-1]].score
+	}
+	keep, sum := s.d[:0], 0.0
+	for _, c := range s.d {
+		if x := &s.cands[c]; x.score > eps && int(x.depth) < s.maxDepth {
+			keep = append(keep, c)
+			sum += math.Exp(x.score)
+		}
+	}
+	s.sums = append(s.sums, sum)
+	if len(keep) == 0 || sum < s.cfg.Th || s.work.Room() < len(keep) {
+		s.done()
+		return nil
+	}
+	for _, c := range keep {
+		s.request(c)
+	}
+	return s.ask
+}
+
+// insert puts c into list, which is sorted, and drops the last beyond N.
+func (s *SALF) insert(list []int32, c int32) []int32 {
+	i := sort.Search(len(list), func(i int) bool { return s.before(c, list[i]) })
+	if i == s.cfg.N {
+		return list
+	}
+	if len(list) == s.cfg.N {
+		list = list[:s.cfg.N-1]
+	}
+	return slices.Insert(list, i, c)
+}
+
+func (s *SALF) done() {
+	s.pick = append(s.pick[:0], s.g...)
+	switch s.cfg.Finish {
+	case TopN:
+		for _, c := range s.q {
+			s.pick = s.insert(s.pick, c)
+		}
+	case Fill:
+		s.pick = append(s.pick, s.q[:min(len(s.q), s.cfg.N-len(s.g))]...)
+		slices.SortFunc(s.pick, s.order)
+	case Literal:
+	}
+	s.finish(s.pick)
+	s.open = false
+}
