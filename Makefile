@@ -1,0 +1,48 @@
+# Every target calls a step of .ci/run or one go command: what passes here
+# passes there.
+.DEFAULT_GOAL := help
+.PHONY: help check test race fuzz bench bench-compare golden generate demo demo-target ci
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+check: ## formatting, vet, static analysis, import rules, short tests
+	.ci/run fmt vet staticcheck errcheck lint short
+
+test: ## all tests
+	.ci/run test
+
+race: ## short tests of the concurrent packages under the race detector
+	.ci/run race
+
+fuzz: ## every fuzz target for some seconds
+	.ci/run fuzz
+
+bench: ## benchmarks, ten runs each, to .cache/bench/new.txt
+	mkdir -p .cache/bench
+	go test -run '^$$' -bench . -count 10 ./... | tee .cache/bench/new.txt
+
+bench-compare: ## make bench-compare REF=main: benchmarks here against those of REF
+	@test -n "$(REF)" || { echo "make bench-compare REF=<commit>"; exit 2; }
+	mkdir -p .cache/bench
+	rm -rf .cache/bench/ref && git worktree prune && git worktree add --detach .cache/bench/ref $(REF)
+	cd .cache/bench/ref && go test -run '^$$' -bench . -count 10 ./... > ../old.txt
+	git worktree remove --force .cache/bench/ref
+	$(MAKE) bench
+	go tool -modfile=tools/go.mod benchstat .cache/bench/old.txt .cache/bench/new.txt
+
+golden: ## rewrite the golden files in testdata
+	go test ./... -run Golden -update
+
+generate: ## run the code generators
+	go generate ./...
+	.ci/run generated
+
+demo: ## the quickstart
+	go run ./cmd/talf quickstart
+
+demo-target: ## train the embedded model again (see internal/demo)
+	go generate ./internal/demo
+
+ci: ## all steps of .ci/run
+	.ci/run

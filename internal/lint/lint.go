@@ -1,0 +1,125 @@
+// Package lint holds the repository to rules that no compiler checks: which
+// package may import which, that generated files match their generator, that
+// every dependency has a stated reason, and that no file names a path of the
+// machine it was written on.
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Module is this module's path.
+const Module = "talf"
+
+// A Package is what `go list -json` says about one.
+type Package struct {
+	ImportPath   string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+// A Rule lists what the packages under From may import of this module, beside
+// packages under From itself. A name that ends in "/..." covers the packages
+// below it too.
+type Rule struct {
+	From string
+	May  []string
+}
+
+// Rules are the import arrows of the architecture; data flows along them one
+// way. The longest matching From decides.
+var Rules = []Rule{
+	{"tree/...", nil},
+	{"compute", nil},
+	{"compute/cpu/...", []string{"compute"}},
+	{"compute/computetest", []string{"compute"}},
+	{"model/...", []string{"compute", "tree"}},
+	{"data/...", []string{"tree"}},
+	{"checkpoints/...", []string{"model/..."}},
+	{"preprocess/...", []string{"compute", "data", "model/...", "tree/..."}},
+	{"train/...", []string{"checkpoints", "compute", "data", "model/...", "tree"}},
+	{"infer/...", []string{"compute", "model/...", "tree/..."}},
+	{"infer/bench/...", []string{"compute", "data", "infer/...", "model/...", "tree/..."}},
+	{"internal/demo/...", []string{"model/tokenizer"}},
+	{"internal/golden", nil},
+	{"internal/lint", nil},
+	{"cmd/talf", []string{"checkpoints", "compute/...", "data", "infer/...", "internal/demo", "model/...", "preprocess", "train/...", "tree/..."}},
+}
+
+// Owners says which packages alone import a module from elsewhere, tests
+// included, so that it can be replaced in one place.
+var Owners = map[string][]string{
+	"gorgonia.org/gorgonia":             {"train/internal/gg/..."},
+	"gorgonia.org/tensor":               {"train/internal/gg/..."},
+	"github.com/parquet-go/parquet-go":  {"data/..."},
+	"github.com/sugarme/tokenizer":      {"model/tokenizer/..."},
+	"github.com/spf13/cobra":            {"cmd/talf"},
+	"github.com/schollz/progressbar/v3": {"cmd/talf"},
+	"gonum.org/v1/plot":                 {"cmd/talf", "infer/bench/..."},
+}
+
+// Strangers never import each other, not even in tests: what one learns reaches
+// the other through a checkpoint only.
+var Strangers = [][2]string{{"train/...", "infer/..."}}
+
+// Violations returns one sentence for each import that breaks a rule.
+func Violations(pkgs []Package) []string {
+	var bad []string
+	for _, p := range pkgs {
+		name, ok := strings.CutPrefix(p.ImportPath, Module+"/")
+		if !ok {
+			continue
+		}
+		rule := ruleFor(name)
+		if rule == nil {
+			bad = append(bad, fmt.Sprintf("%s has no import rule: add one to internal/lint", name))
+			continue
+		}
+		for _, imp := range p.Imports {
+			to, ok := strings.CutPrefix(imp, Module+"/")
+			if ok && !matches(rule.From, to) && !slices.ContainsFunc(rule.May, func(pat string) bool { return matches(pat, to) }) {
+				bad = append(bad, fmt.Sprintf("%s imports %s", name, to))
+			}
+		}
+		all := slices.Concat(p.Imports, p.TestImports, p.XTestImports)
+		slices.Sort(all)
+		for _, imp := range slices.Compact(all) {
+			for module, owners := range Owners {
+				if (imp == module || strings.HasPrefix(imp, module+"/")) &&
+					!slices.ContainsFunc(owners, func(pat string) bool { return matches(pat, name) }) {
+					bad = append(bad, fmt.Sprintf("%s imports %s, which belongs to %s", name, imp, strings.Join(owners, ", ")))
+				}
+			}
+			to, ok := strings.CutPrefix(imp, Module+"/")
+			for _, s := range Strangers {
+				if ok && (matches(s[0], name) && matches(s[1], to) || matches(s[1], name) && matches(s[0], to)) {
+					bad = append(bad, fmt.Sprintf("%s imports %s: they must not know each other", name, to))
+				}
+			}
+		}
+	}
+	slices.Sort(bad)
+	return slices.Compact(bad)
+}
+
+// ruleFor returns the rule with the longest From that covers name.
+func ruleFor(name string) *Rule {
+	var best *Rule
+	for i, r := range Rules {
+		if matches(r.From, name) && (best == nil || len(r.From) > len(best.From)) {
+			best = &Rules[i]
+		}
+	}
+	return best
+}
+
+// matches reports whether a pattern covers a package of this module.
+func matches(pattern, name string) bool {
+	if base, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return name == base || strings.HasPrefix(name, base+"/")
+	}
+	return name == pattern
+}
