@@ -1,0 +1,11 @@
+//go:build !unix
+
+package safetensors
+
+import "os"
+
+// mapFile reads the file: its bytes and nothing to undo.
+func mapFile(path string) ([]byte, func() error, error) {
+	b, err := os.ReadFile(path)
+	return b, func() error { return nil }, err
+}

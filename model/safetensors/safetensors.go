@@ -1,0 +1,498 @@
+// Package safetensors reads and writes the safetensors format: eight bytes of
+// header length, a JSON header, then the tensors' bytes, little endian
+// (https://github.com/huggingface/safetensors).
+//
+// Files are memory-mapped where the system can, so opening a large model costs
+// nothing until its tensors are read. Headers are checked in full before any
+// tensor is handed out: a damaged file gives an error, never a wrong slice.
+package safetensors
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+)
+
+// MaxHeader is the largest header that is accepted, as in the reference
+// implementation.
+const MaxHeader = 100_000_000
+
+// sizes are the bytes of one element by dtype.
+var sizes = map[string]int{
+	"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,
+	"U16": 2, "I16": 2, "F16": 2, "BF16": 2,
+	"U32": 4, "I32": 4, "F32": 4,
+	"U64": 8, "I64": 8, "F64": 8,
+}
+
+// A Tensor is one named array. Data is little endian, row-major; it may be a
+// read-only mapping that ends with its File.
+type Tensor struct {
+	Name  string
+	DType string // as the format spells it: "F32", "BF16", "I64"
+	Shape []int
+	Data  []byte
+}
+
+// Len returns the number of elements.
+func (t *Tensor) Len() int {
+	n := 1
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
+
+// Float32s returns the elements of an F32, F16, BF16 or F64 tensor.
+func (t *Tensor) Float32s() ([]float32, error) {
+	out := make([]float32, t.Len())
+	switch t.DType {
+	case "F32":
+		for i := range out {
+			out[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:]))
+		}
+	case "BF16":
+		for i := range out {
+			out[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(t.Data[2*i:])) << 16)
+		}
+	case "F16":
+		for i := range out {
+			out[i] = half(binary.LittleEndian.Uint16(t.Data[2*i:]))
+		}
+	case "F64":
+		for i := range out {
+			out[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(t.Data[8*i:])))
+		}
+	default:
+		return nil, fmt.Errorf("tensor %q is %s, want F32, F16, BF16 or F64", t.Name, t.DType)
+	}
+	return out, nil
+}
+
+// half converts an IEEE 754 binary16.
+func half(h uint16) float32 {
+	sign := uint32(h>>15) << 31
+	exp, frac := uint32(h>>10)&31, uint32(h)&1023
+	switch {
+	case exp == 31:
+		return math.Float32frombits(sign | 0xff<<23 | frac<<13)
+	case exp == 0: // zero or subnormal: frac · 2^-24, exact
+		f := float32(frac) * 0x1p-24
+		return math.Float32frombits(sign | math.Float32bits(f))
+	}
+	return math.Float32frombits(sign | (exp+112)<<23 | frac<<13)
+}
+
+// Int32s returns the elements of an I32 or I64 tensor; a value beyond 32 bits
+// is an error.
+func (t *Tensor) Int32s() ([]int32, error) {
+	out := make([]int32, t.Len())
+	for i := range out {
+		switch t.DType {
+		case "I32":
+			out[i] = int32(binary.LittleEndian.Uint32(t.Data[4*i:]))
+		case "I64":
+			v := int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
+			if v != int64(int32(v)) {
+				return nil, fmt.Errorf("tensor %q: element %d is %d, want 32 bits", t.Name, i, v)
+			}
+			out[i] = int32(v)
+		default:
+			return nil, fmt.Errorf("tensor %q is %s, want I32 or I64", t.Name, t.DType)
+		}
+	}
+	return out, nil
+}
+
+// F32 returns an F32 tensor that holds a copy of data. It panics if shape does
+// not fit data.
+func F32(name string, data []float32, shape ...int) Tensor {
+	t := Tensor{Name: name, DType: "F32", Shape: shape, Data: make([]byte, 0, 4*len(data))}
+	if t.Len() != len(data) {
+		panic(fmt.Sprintf("safetensors: %d elements for tensor %q of shape %v", len(data), name, shape))
+	}
+	for _, x := range data {
+		t.Data = binary.LittleEndian.AppendUint32(t.Data, math.Float32bits(x))
+	}
+	return t
+}
+
+// BF16 is F32 with the elements rounded to the nearest bfloat16, ties to even.
+func BF16(name string, data []float32, shape ...int) Tensor {
+	t := Tensor{Name: name, DType: "BF16", Shape: shape, Data: make([]byte, 0, 2*len(data))}
+	if t.Len() != len(data) {
+		panic(fmt.Sprintf("safetensors: %d elements for tensor %q of shape %v", len(data), name, shape))
+	}
+	for _, x := range data {
+		b := math.Float32bits(x)
+		if x != x {
+			b |= 1 << 22 // a NaN must not round to infinity
+		} else {
+			b += 0x7fff + b>>16&1
+		}
+		t.Data = binary.LittleEndian.AppendUint16(t.Data, uint16(b>>16))
+	}
+	return t
+}
+
+// I32 returns an I32 tensor that holds a copy of data. It panics if shape does
+// not fit data.
+func I32(name string, data []int32, shape ...int) Tensor {
+	t := Tensor{Name: name, DType: "I32", Shape: shape, Data: make([]byte, 0, 4*len(data))}
+	if t.Len() != len(data) {
+		panic(fmt.Sprintf("safetensors: %d elements for tensor %q of shape %v", len(data), name, shape))
+	}
+	for _, x := range data {
+		t.Data = binary.LittleEndian.AppendUint32(t.Data, uint32(x))
+	}
+	return t
+}
+
+// A Set is a collection of tensors: one file, several shards, or memory. It is
+// safe for concurrent use until Close.
+type Set struct {
+	// Name says where the tensors are from, for errors.
+	Name    string
+	meta    map[string]string
+	names   []string // sorted
+	tensors map[string]Tensor
+	unmap   []func() error
+}
+
+// Of returns a set of the given tensors in memory. It panics if two share a
+// name or a tensor's data does not fit its shape.
+func Of(name string, tensors ...Tensor) *Set {
+	s := &Set{Name: name, tensors: make(map[string]Tensor, len(tensors))}
+	for _, t := range tensors {
+		if _, dup := s.tensors[t.Name]; dup || len(t.Data) != t.Len()*sizes[t.DType] {
+			panic(fmt.Sprintf("safetensors: tensor %q of %s: %d bytes of %s %v, or twice", t.Name, name, len(t.Data), t.DType, t.Shape))
+		}
+		s.tensors[t.Name] = t
+	}
+	s.names = slices.Sorted(maps.Keys(s.tensors))
+	return s
+}
+
+// Names returns the tensors' names, sorted. The slice is the set's own.
+func (s *Set) Names() []string { return s.names }
+
+// Metadata returns the header's __metadata__ strings of a single file.
+func (s *Set) Metadata() map[string]string { return s.meta }
+
+// Tensor returns the named tensor.
+func (s *Set) Tensor(name string) (Tensor, bool) {
+	t, ok := s.tensors[name]
+	return t, ok
+}
+
+// Get is Tensor with an error that names the set and the tensor.
+func (s *Set) Get(name string) (Tensor, error) {
+	t, ok := s.tensors[name]
+	if !ok {
+		return t, fmt.Errorf("%s: no tensor %q", s.Name, name)
+	}
+	return t, nil
+}
+
+// Close ends the mappings. Tensors must not be used afterwards.
+func (s *Set) Close() error {
+	var errs []error
+	for _, f := range s.unmap {
+		errs = append(errs, f())
+	}
+	s.unmap, s.tensors, s.names = nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// Open maps one file. The file must not shrink while the set is open: reading a
+// page that is gone stops the process.
+func Open(path string) (*Set, error) {
+	data, unmap, err := mapFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("open tensors: %w", err)
+	}
+	s, err := Parse(path, data)
+	if err != nil {
+		return nil, errors.Join(err, unmap())
+	}
+	s.unmap = append(s.unmap, unmap)
+	return s, nil
+}
+
+// OpenDir opens the weights of a Hugging Face directory: model.safetensors, or
+// the shards that model.safetensors.index.json lists.
+func OpenDir(dir string) (*Set, error) {
+	single := filepath.Join(dir, "model.safetensors")
+	index := single + ".index.json"
+	if _, err := os.Stat(single); err == nil {
+		return Open(single)
+	}
+	raw, err := os.ReadFile(index)
+	if errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(dir, "pytorch_model.bin")); err == nil {
+			return nil, fmt.Errorf("%s: only pytorch_model.bin, want model.safetensors: convert it first", dir)
+		}
+		return nil, fmt.Errorf("%s: neither model.safetensors nor model.safetensors.index.json", dir)
+	} else if err != nil {
+		return nil, fmt.Errorf("open tensors: %w", err)
+	}
+	var idx struct {
+		Map map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(raw, &idx); err != nil {
+		return nil, fmt.Errorf("%s: %w", index, err)
+	}
+	if len(idx.Map) == 0 {
+		return nil, fmt.Errorf("%s: weight_map is empty, want tensor names and their files", index)
+	}
+	all := &Set{Name: dir, tensors: make(map[string]Tensor)}
+	shards := make(map[string]*Set)
+	fail := func(err error) (*Set, error) { return nil, errors.Join(err, all.Close()) }
+	for _, name := range slices.Sorted(maps.Keys(idx.Map)) {
+		file := idx.Map[name]
+		if !filepath.IsLocal(file) {
+			return fail(fmt.Errorf("%s: weight_map: tensor %q is in %q, want a file beside the index", index, name, file))
+		}
+		sh := shards[file]
+		if sh == nil {
+			if sh, err = Open(filepath.Join(dir, file)); err != nil {
+				return fail(err)
+			}
+			shards[file] = sh
+			all.unmap = append(all.unmap, sh.Close)
+		}
+		t, err := sh.Get(name)
+		if err != nil {
+			return fail(fmt.Errorf("%w, though %s says so", err, filepath.Base(index)))
+		}
+		all.tensors[name] = t
+	}
+	all.names = slices.Sorted(maps.Keys(all.tensors))
+	return all, nil
+}
+
+// info is one entry of the header.
+type info struct {
+	DType   string    `json:"dtype"`
+	Shape   []int64   `json:"shape"`
+	Offsets *[2]int64 `json:"data_offsets"`
+}
+
+// Parse reads a whole file from memory; name is used in errors. The tensors
+// share data. It is stricter than it need be only where the reference
+// implementation is too: every byte of data belongs to exactly one tensor.
+func Parse(name string, data []byte) (*Set, error) {
+	fail := func(format string, args ...any) (*Set, error) {
+		return nil, fmt.Errorf("%s: %w", name, fmt.Errorf(format, args...))
+	}
+	if len(data) < 8 {
+		return fail("%d bytes, want at least the 8 of the header length", len(data))
+	}
+	n := binary.LittleEndian.Uint64(data)
+	if n > MaxHeader {
+		return fail("header of %d bytes, want at most %d: not a safetensors file?", n, MaxHeader)
+	}
+	if n > uint64(len(data)-8) {
+		return fail("header of %d bytes, but only %d follow: truncated?", n, len(data)-8)
+	}
+	header, body := data[8:8+n], data[8+n:]
+
+	s := &Set{Name: name, tensors: make(map[string]Tensor)}
+	type place struct {
+		name       string
+		begin, end int64
+	}
+	var places []place
+	err := entries(header, func(key string, raw json.RawMessage) error {
+		if key == "__metadata__" {
+			if err := json.Unmarshal(raw, &s.meta); err != nil {
+				return fmt.Errorf("__metadata__: want strings: %w", err)
+			}
+			return nil
+		}
+		if _, dup := s.tensors[key]; dup {
+			return fmt.Errorf("tensor %q occurs twice", key)
+		}
+		var e info
+		if err := json.Unmarshal(raw, &e); err != nil {
+			return fmt.Errorf("tensor %q: %w", key, err)
+		}
+		size, ok := sizes[e.DType]
+		if !ok {
+			return fmt.Errorf("tensor %q: unknown dtype %q", key, e.DType)
+		}
+		if e.Offsets == nil {
+			return fmt.Errorf("tensor %q: no data_offsets", key)
+		}
+		shape, want := make([]int, len(e.Shape)), int64(size)
+		for i, d := range e.Shape {
+			if d < 0 || d > math.MaxInt32 || d > 0 && want > math.MaxInt64/d {
+				return fmt.Errorf("tensor %q: shape %v, want sizes from 0 to %d", key, e.Shape, math.MaxInt32)
+			}
+			shape[i] = int(d)
+			want *= d
+		}
+		b, end := e.Offsets[0], e.Offsets[1]
+		switch {
+		case b < 0 || end < b:
+			return fmt.Errorf("tensor %q: data_offsets [%d, %d], want 0 ≤ begin ≤ end", key, b, end)
+		case end-b != want:
+			return fmt.Errorf("tensor %q: %d bytes, want %d for %s %v", key, end-b, want, e.DType, e.Shape)
+		case end > int64(len(body)):
+			return fmt.Errorf("tensor %q ends at byte %d of the data, but there are %d: truncated?", key, end, len(body))
+		}
+		s.tensors[key] = Tensor{Name: key, DType: e.DType, Shape: shape, Data: body[b:end:end]}
+		places = append(places, place{key, b, end})
+		return nil
+	})
+	if err != nil {
+		return fail("%w", err)
+	}
+	sort.Slice(places, func(i, j int) bool {
+		a, b := places[i], places[j]
+		if a.begin != b.begin {
+			return a.begin < b.begin
+		}
+		return a.end < b.end
+	})
+	var at int64
+	for _, p := range places {
+		if p.begin < at {
+			return fail("tensor %q begins at byte %d, inside the tensor before it, which ends at %d", p.name, p.begin, at)
+		}
+		if p.begin > at {
+			return fail("tensor %q begins at byte %d, want %d: a gap", p.name, p.begin, at)
+		}
+		at = p.end
+	}
+	if at != int64(len(body)) {
+		return fail("%d bytes of data, want %d as the tensors say", len(body), at)
+	}
+	s.names = slices.Sorted(maps.Keys(s.tensors))
+	return s, nil
+}
+
+// entries calls f for each key of a JSON object in order; encoding/json's maps
+// would hide that a key occurs twice.
+func entries(raw []byte, f func(key string, value json.RawMessage) error) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if tok, err := d.Token(); err != nil || tok != json.Delim('{') {
+		return errors.New("header is not a JSON object")
+	}
+	for d.More() {
+		tok, err := d.Token()
+		if err != nil {
+			return fmt.Errorf("header: %w", err)
+		}
+		key, ok := tok.(string)
+		if !ok {
+			return fmt.Errorf("header: key %v, want a string", tok)
+		}
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return fmt.Errorf("header: %q: %w", key, err)
+		}
+		if err := f(key, v); err != nil {
+			return err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return fmt.Errorf("header: %w", err)
+	}
+	if rest := bytes.TrimRight(raw[d.InputOffset():], " \t\r\n\x00"); len(rest) > 0 {
+		return fmt.Errorf("header: %d bytes after the JSON object", len(rest))
+	}
+	return nil
+}
+
+// Write writes tensors and metadata. Equal input gives equal bytes: tensors are
+// laid out by descending element size, then by name, so that all are aligned.
+func Write(w io.Writer, meta map[string]string, tensors ...Tensor) error {
+	order := slices.Clone(tensors)
+	slices.SortFunc(order, func(a, b Tensor) int {
+		if d := sizes[b.DType] - sizes[a.DType]; d != 0 {
+			return d
+		}
+		return bytes.Compare([]byte(a.Name), []byte(b.Name))
+	})
+	var h bytes.Buffer
+	h.WriteByte('{')
+	field := func(key string, v any) error {
+		if h.Len() > 1 {
+			h.WriteByte(',')
+		}
+		k, err := json.Marshal(key)
+		if err != nil {
+			return err
+		}
+		b, err := json.Marshal(v)
+		h.Write(k)
+		h.WriteByte(':')
+		h.Write(b)
+		return err
+	}
+	if len(meta) > 0 {
+		if err := field("__metadata__", meta); err != nil {
+			return fmt.Errorf("write metadata: %w", err)
+		}
+	}
+	var at int64
+	for i, t := range order {
+		size, ok := sizes[t.DType]
+		if !ok || len(t.Data) != t.Len()*size {
+			return fmt.Errorf("write tensor %q: %d bytes of %s %v", t.Name, len(t.Data), t.DType, t.Shape)
+		}
+		if i > 0 && order[i-1].Name == t.Name || t.Name == "__metadata__" {
+			return fmt.Errorf("write tensor %q: the name is taken", t.Name)
+		}
+		shape := make([]int64, len(t.Shape))
+		for i, d := range t.Shape {
+			shape[i] = int64(d)
+		}
+		end := at + int64(len(t.Data))
+		if err := field(t.Name, info{t.DType, shape, &[2]int64{at, end}}); err != nil {
+			return fmt.Errorf("write tensor %q: %w", t.Name, err)
+		}
+		at = end
+	}
+	h.WriteByte('}')
+	for h.Len()%8 != 0 {
+		h.WriteByte(' ')
+	}
+	if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(h.Len()))); err != nil {
+		return fmt.Errorf("write tensors: %w", err)
+	}
+	if _, err := w.Write(h.Bytes()); err != nil {
+		return fmt.Errorf("write tensors: %w", err)
+	}
+	for _, t := range order {
+		if _, err := w.Write(t.Data); err != nil {
+			return fmt.Errorf("write tensor %q: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+// WriteFile writes path in place. Callers that must survive a crash write to a
+// temporary name and rename.
+func WriteFile(path string, meta map[string]string, tensors ...Tensor) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := f.Close(); err == nil {
+			err = e
+		}
+	}()
+	return Write(f, meta, tensors...)
+}
