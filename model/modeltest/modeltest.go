@@ -1,0 +1,136 @@
+// Package modeltest makes small random models for tests.
+package modeltest
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"talf/model/arch"
+	"talf/model/safetensors"
+)
+
+// A Config is the shape of a random model.
+type Config struct {
+	Vocab, Hidden, Layers, Heads, KVHeads, HeadDim, FFN, MaxPos int
+	Tied, AttnBias, MLPBias                                     bool
+	BF16                                                        bool    // store bfloat16 instead of float32
+	Theta                                                       float64 // of the rotary angles
+	EOS                                                         int32   // −1: none
+}
+
+// Default returns a model of about 30,000 weights: sizes are no multiples of a
+// panel or a vector, and two query heads share each key head.
+func Default() Config {
+	return Config{
+		Vocab: 97, Hidden: 40, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 10, FFN: 72, MaxPos: 512,
+		Theta: 10000, EOS: 2,
+	}
+}
+
+// Spec returns the configuration that arch.Load will read.
+func (c Config) Spec() *arch.Spec {
+	s := arch.Llama()
+	s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads = c.Vocab, c.Hidden, c.Layers, c.Heads, c.KVHeads
+	s.HeadDim, s.FFN, s.MaxPos, s.Rope.Theta = c.HeadDim, c.FFN, c.MaxPos, c.Theta
+	s.Tied, s.AttnBias, s.MLPBias = c.Tied, c.AttnBias, c.MLPBias
+	if c.EOS >= 0 {
+		s.EOS = []int32{c.EOS}
+	}
+	return s
+}
+
+// Random writes a random model to a new temporary directory, as a Hugging Face
+// directory: config.json and model.safetensors. Equal arguments give equal
+// bytes. Its next-token distributions are neither flat nor one-hot.
+func Random(t testing.TB, c Config, seed uint64) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := Write(dir, c, seed); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Write writes a random model to dir.
+func Write(dir string, c Config, seed uint64) error {
+	s := c.Spec()
+	conf := map[string]any{
+		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "hidden_act": "silu",
+		"vocab_size": c.Vocab, "hidden_size": c.Hidden, "num_hidden_layers": c.Layers,
+		"num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "head_dim": c.HeadDim,
+		"intermediate_size": c.FFN, "max_position_embeddings": c.MaxPos, "rms_norm_eps": 1e-5,
+		"rope_theta": c.Theta, "tie_word_embeddings": c.Tied, "attention_bias": c.AttnBias, "mlp_bias": c.MLPBias,
+		"bos_token_id": 1,
+	}
+	if c.EOS >= 0 {
+		conf["eos_token_id"] = c.EOS
+	}
+	raw, err := json.MarshalIndent(conf, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), append(raw, '\n'), 0o644); err != nil {
+		return err
+	}
+	return safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), map[string]string{"format": "pt"}, Tensors(s, c.BF16, seed)...)
+}
+
+// Tensors returns random weights for s, draft heads included. Every tensor has
+// its own random stream, so adding one leaves the others as they are.
+func Tensors(s *arch.Spec, bf16 bool, seed uint64) []safetensors.Tensor {
+	var out []safetensors.Tensor
+	add := func(name string, mean, std float64, shape ...int) {
+		h := uint64(14695981039346656037) // FNV-1a of the name
+		for i := range len(name) {
+			h = (h ^ uint64(name[i])) * 1099511628211
+		}
+		r := rand.New(rand.NewPCG(seed, h))
+		n := 1
+		for _, d := range shape {
+			n *= d
+		}
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(mean + float64(std*r.NormFloat64()))
+		}
+		if bf16 {
+			out = append(out, safetensors.BF16(name, x, shape...))
+		} else {
+			out = append(out, safetensors.F32(name, x, shape...))
+		}
+	}
+	linear := func(name string, rows, cols int, gain float64, bias bool) {
+		add(name+".weight", 0, gain/math.Sqrt(float64(cols)), rows, cols)
+		if bias {
+			add(name+".bias", 0, 0.1, rows)
+		}
+	}
+	n, q, kv := &s.Names, s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
+	add(n.Embed+".weight", 0, 1, s.Vocab, s.Hidden)
+	if s.Draft {
+		linear(n.FC, s.Hidden, 2*s.Hidden, 1, s.FCBias)
+	} else {
+		add(n.FinalNorm+".weight", 1, 0.1, s.Hidden)
+		if !s.Tied {
+			linear(n.LMHead, s.Vocab, s.Hidden, 2, false)
+		}
+	}
+	for l := range s.Layers {
+		if !s.Draft || l > 0 {
+			add(n.In(l, n.InputNorm)+".weight", 1, 0.1, s.Hidden)
+		}
+		add(n.In(l, n.PostNorm)+".weight", 1, 0.1, s.Hidden)
+		linear(n.In(l, n.Q), q, s.Hidden, 1.5, s.AttnBias)
+		linear(n.In(l, n.K), kv, s.Hidden, 1.5, s.AttnBias)
+		linear(n.In(l, n.V), kv, s.Hidden, 1.5, s.AttnBias)
+		linear(n.In(l, n.O), s.Hidden, q, 1.5, s.AttnBias)
+		linear(n.In(l, n.Gate), s.FFN, s.Hidden, 1.5, s.MLPBias)
+		linear(n.In(l, n.Up), s.FFN, s.Hidden, 1.5, s.MLPBias)
+		linear(n.In(l, n.Down), s.Hidden, s.FFN, 1.5, s.MLPBias)
+	}
+	return out
+}
