@@ -127,6 +127,9 @@ func (t *Tree) Child(n int, token int32) int {
 // attends to a. It has Stride words and is t's own.
 func (t *Tree) Ancestors(n int) []uint64 { return t.anc[n*t.stride : (n+1)*t.stride] }
 
+// Mask returns the rows of Ancestors of all nodes: [Len][Stride] words, t's own.
+func (t *Tree) Mask() []uint64 { return t.anc }
+
 // Stride returns the number of words in a row of Ancestors.
 func (t *Tree) Stride() int { return t.stride }
 
