@@ -110,7 +110,11 @@ func Tensors(s *arch.Spec, bf16 bool, seed uint64) []safetensors.Tensor {
 		}
 	}
 	n, q, kv := &s.Names, s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
-	add(n.Embed+".weight", 0, 1, s.Vocab, s.Hidden)
+	embed := 1.0
+	if s.Tied {
+		embed = 2 / math.Sqrt(float64(s.Hidden)) // it is the LM head too
+	}
+	add(n.Embed+".weight", 0, embed, s.Vocab, s.Hidden)
 	if s.Draft {
 		linear(n.FC, s.Hidden, 2*s.Hidden, 1, s.FCBias)
 	} else {
