@@ -1,0 +1,38 @@
+package data
+
+import "io"
+
+// FailAfter makes every file that w creates fail with err after n bytes in all.
+func (w *Writer) FailAfter(n int, err error) {
+	w.create = func(path string) (sink, error) {
+		f, e := createFile(path)
+		return &failing{sink: f, left: &n, err: err}, e
+	}
+}
+
+type failing struct {
+	sink
+	left *int
+	err  error
+}
+
+func (f *failing) Write(p []byte) (int, error) {
+	if len(p) > *f.left {
+		n, _ := f.sink.Write(p[:*f.left])
+		*f.left = 0
+		return n, f.err
+	}
+	*f.left -= len(p)
+	return f.sink.Write(p)
+}
+
+var _ io.Writer = (*failing)(nil)
+
+// Abandon leaves everything as a killed process does, the lock excepted.
+func (w *Writer) Abandon() {
+	if w.file != nil {
+		w.buf.Flush()
+		w.file.Close()
+	}
+	w.unlock()
+}

@@ -1,0 +1,177 @@
+package data
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ManifestName is the file that lists the shards of a set.
+const ManifestName = "manifest.json"
+
+const (
+	manifestFormat = "talf-data"
+	tempSuffix     = ".tmp"
+)
+
+// A Manifest lists the finished shards of a set, in order.
+type Manifest struct {
+	Format   string  `json:"format"`
+	Meta     Meta    `json:"meta"`
+	Shards   []Shard `json:"shards"`
+	Complete bool    `json:"complete"` // nothing is to follow
+}
+
+// A Shard is one finished file of a set.
+type Shard struct {
+	File    string         `json:"file"`
+	Rows    int            `json:"rows"`
+	Tokens  int64          `json:"tokens"`
+	Loss    int64          `json:"loss_tokens"` // tokens with the loss mask set
+	Units   int            `json:"units"`       // pieces of input that went into it, dropped ones included
+	Dropped map[string]int `json:"dropped,omitempty"`
+	Bytes   int64          `json:"bytes"`
+	SHA256  string         `json:"sha256"`
+}
+
+func shardName(i int) string { return fmt.Sprintf("shard-%05d.parquet", i) }
+
+// ParseManifest reads a manifest and reports the first field that is wrong.
+func ParseManifest(raw []byte) (*Manifest, error) {
+	var head struct {
+		Format string `json:"format"`
+		Meta   struct {
+			Schema int `json:"schema"`
+		} `json:"meta"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return nil, err
+	}
+	if head.Format != manifestFormat {
+		return nil, fmt.Errorf("format: %q, want %q", head.Format, manifestFormat)
+	}
+	if head.Meta.Schema != SchemaVersion {
+		return nil, fmt.Errorf("meta.schema: version %d, want %d: preprocess the text again with this release", head.Meta.Schema, SchemaVersion)
+	}
+	var m Manifest
+	if err := parseStrict(raw, &m); err != nil {
+		return nil, err
+	}
+	if err := m.Meta.Validate(); err != nil {
+		return nil, fmt.Errorf("meta.%w", err)
+	}
+	for i, s := range m.Shards {
+		switch {
+		case s.File != shardName(i):
+			return nil, fmt.Errorf("shards[%d].file: %q, want %q", i, s.File, shardName(i))
+		case s.Rows < 0 || s.Tokens < int64(s.Rows) || s.Loss < 0 || s.Loss > s.Tokens || s.Units < 0 || s.Bytes < 1:
+			return nil, fmt.Errorf("shards[%d]: counts that no shard has: %d rows, %d tokens, %d loss tokens, %d units, %d bytes", i, s.Rows, s.Tokens, s.Loss, s.Units, s.Bytes)
+		case len(s.SHA256) != 2*sha256.Size:
+			return nil, fmt.Errorf("shards[%d].sha256: %d digits, want %d", i, len(s.SHA256), 2*sha256.Size)
+		}
+	}
+	return &m, nil
+}
+
+func readManifest(dir string) (*Manifest, error) {
+	path := filepath.Join(dir, ManifestName)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := ParseManifest(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// A sink is a file being written; tests replace it by one that fails.
+type sink interface {
+	io.WriteCloser
+	Sync() error
+}
+
+func createFile(path string) (sink, error) { return os.Create(path) }
+
+// replace writes a file under a temporary name and renames it once it is on
+// disk, so that a crash leaves the old file or the new one.
+func replace(create func(string) (sink, error), path string, fill func(io.Writer) error) (err error) {
+	tmp := path + tempSuffix
+	f, err := create(tmp)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(tmp) // what is left of it is of no use
+		}
+	}()
+	if err := fill(f); err != nil {
+		f.Close()
+		return fmt.Errorf("write %s: %w", tmp, err)
+	}
+	return commitFile(f, path)
+}
+
+// commitFile makes the temporary file of path durable and gives it its name.
+func commitFile(f sink, path string) error {
+	tmp := path + tempSuffix
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", tmp, err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func writeManifest(create func(string) (sink, error), dir string, m *Manifest) error {
+	raw, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return err
+	}
+	return replace(create, filepath.Join(dir, ManifestName), func(w io.Writer) error {
+		_, err := w.Write(append(raw, '\n'))
+		return err
+	})
+}
+
+// hashFile returns the size and the hex SHA-256 of a file.
+func hashFile(path string) (int64, string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	if err != nil {
+		return 0, "", fmt.Errorf("read %s: %w", path, err)
+	}
+	return n, hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// removeTemps deletes half-written files of a run that was killed.
+func removeTemps(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "*"+tempSuffix))
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		base := strings.TrimSuffix(filepath.Base(n), tempSuffix)
+		if base != ManifestName && !strings.HasPrefix(base, "shard-") {
+			continue // not ours
+		}
+		if err := os.Remove(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+package data
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+)
+
+// lockName is an empty file whose lock a writer holds: two runs into one
+// directory would overwrite each other's shards.
+const lockName = ".lock"
+
+// WriterOptions say how shards are laid out. They change the bytes of a set but
+// not its rows.
+type WriterOptions struct {
+	RowGroup int // bytes of values after which a row group ends, at most MaxRowGroup
+}
+
+// DefaultWriter returns the options that preprocessing uses. Row groups are
+// what the shuffled reader holds in memory: small ones mix better.
+func DefaultWriter() WriterOptions { return WriterOptions{RowGroup: 8 << 20} }
+
+// A Writer makes a set, shard by shard. It is not safe for concurrent use.
+//
+// A shard appears under its name when it is whole and on disk. After a crash
+// Create finds the finished shards, and the caller goes on behind them.
+type Writer struct {
+	dir    string
+	opt    WriterOptions
+	man    Manifest
+	lock   *os.File
+	create func(string) (sink, error)
+
+	cur  *shardWriter // nil between shards
+	file sink
+	buf  *bufio.Writer
+	sum  hash.Hash
+	size int64
+	err  error // the first failure: the open shard is lost
+}
+
+// Create starts or continues the set in dir, which it makes if needed. It
+// refuses a directory whose set has another meta.
+func Create(dir string, m Meta, opt WriterOptions) (*Writer, error) {
+	if err := m.Validate(); err != nil {
+		return nil, fmt.Errorf("data: meta: %w", err)
+	}
+	if opt.RowGroup < 1 || opt.RowGroup > MaxRowGroup {
+		return nil, fmt.Errorf("data: row groups of %d bytes, want 1..%d", opt.RowGroup, MaxRowGroup)
+	}
+	w := &Writer{dir: dir, opt: opt, create: createFile, man: Manifest{Format: manifestFormat, Meta: m, Shards: []Shard{}}}
+	if err := w.open(); err != nil {
+		w.unlock()
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	return w, nil
+}
+
+func (w *Writer) open() error {
+	if err := os.MkdirAll(w.dir, 0o777); err != nil {
+		return err
+	}
+	var err error
+	if w.lock, err = os.OpenFile(filepath.Join(w.dir, lockName), os.O_CREATE|os.O_RDWR, 0o666); err != nil {
+		return err
+	}
+	if err := lock(w.lock); err != nil {
+		return fmt.Errorf("%s: another run is writing this set: %w", w.dir, err)
+	}
+	old, err := readManifest(w.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	default:
+		if d := w.man.Meta.diff(&old.Meta); d != "" {
+			return fmt.Errorf("%s: %s: the directory holds a set made otherwise; choose another or delete it", filepath.Join(w.dir, ManifestName), d)
+		}
+		w.man = *old
+	}
+	if err := removeTemps(w.dir); err != nil {
+		return err
+	}
+	for _, s := range w.man.Shards {
+		st, err := os.Stat(filepath.Join(w.dir, s.File))
+		if err != nil {
+			return err
+		}
+		if st.Size() != s.Bytes {
+			return fmt.Errorf("%s: %d bytes, want %d as in the manifest: delete the set and preprocess again", filepath.Join(w.dir, s.File), st.Size(), s.Bytes)
+		}
+	}
+	return w.adopt()
+}
+
+// adopt takes shards that were renamed just before a crash and so are not in
+// the manifest.
+func (w *Writer) adopt() error {
+	for {
+		name := shardName(len(w.man.Shards))
+		path := filepath.Join(w.dir, name)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		size, sum, err := hashFile(path)
+		if err != nil {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		s, err := openShard(name, f, size)
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if d := w.man.Meta.diff(&s.meta); d != "" {
+			return fmt.Errorf("%s: %s: the shard belongs to another set", path, d)
+		}
+		w.man.Shards = append(w.man.Shards, s.info.shard(name, size, sum))
+		if err := writeManifest(w.create, w.dir, &w.man); err != nil {
+			return err
+		}
+	}
+}
+
+func (i *shardInfo) shard(name string, size int64, sum string) Shard {
+	return Shard{File: name, Rows: i.Rows, Tokens: i.Tokens, Loss: i.Loss, Units: i.Units, Dropped: i.Dropped, Bytes: size, SHA256: sum}
+}
+
+// Shards returns the finished shards. The slice is w's own.
+func (w *Writer) Shards() []Shard { return w.man.Shards }
+
+// Complete reports whether Close has ended this set, in this run or before.
+func (w *Writer) Complete() bool { return w.man.Complete }
+
+// Append adds a row to the open shard, and opens one if there is none.
+func (w *Writer) Append(r *Record) error {
+	if w.err != nil {
+		return w.err
+	}
+	if w.man.Complete {
+		return fmt.Errorf("data: %s is complete, want an unfinished set", w.dir)
+	}
+	if err := r.Check(&w.man.Meta); err != nil {
+		return fmt.Errorf("data: row %d of %s: %w", w.rows(), shardName(len(w.man.Shards)), err)
+	}
+	return w.fail(w.append(r))
+}
+
+func (w *Writer) rows() int {
+	if w.cur == nil {
+		return 0
+	}
+	return w.cur.info.Rows
+}
+
+func (w *Writer) append(r *Record) error {
+	if w.cur == nil {
+		if err := w.begin(); err != nil {
+			return err
+		}
+	}
+	return w.cur.append(r)
+}
+
+// fail keeps the first error and removes the file that it broke.
+func (w *Writer) fail(err error) error {
+	if err == nil {
+		return nil
+	}
+	w.err = fmt.Errorf("data: write %s: %w (finished shards are kept: run again to go on)", filepath.Join(w.dir, shardName(len(w.man.Shards))), err)
+	w.discard()
+	return w.err
+}
+
+func (w *Writer) begin() error {
+	f, err := w.create(filepath.Join(w.dir, shardName(len(w.man.Shards))) + tempSuffix)
+	if err != nil {
+		return err
+	}
+	w.file, w.sum, w.size = f, sha256.New(), 0
+	w.buf = bufio.NewWriterSize(io.MultiWriter(f, w.sum, (*counter)(&w.size)), 1<<16)
+	w.cur, err = newShardWriter(w.buf, &w.man.Meta, w.opt.RowGroup)
+	return err
+}
+
+// A counter counts bytes.
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}
+
+// Cut ends the open shard. units is how many pieces of input went into it,
+// dropped says why some of them gave no row; both are kept with the shard, which
+// may be empty.
+func (w *Writer) Cut(units int, dropped map[string]int) error {
+	if w.err != nil {
+		return w.err
+	}
+	if w.man.Complete {
+		return fmt.Errorf("data: %s is complete, want an unfinished set", w.dir)
+	}
+	return w.fail(w.cut(units, dropped))
+}
+
+func (w *Writer) cut(units int, dropped map[string]int) error {
+	if w.cur == nil {
+		if err := w.begin(); err != nil {
+			return err
+		}
+	}
+	w.cur.info.Units = units
+	if len(dropped) > 0 {
+		w.cur.info.Dropped = maps.Clone(dropped)
+	}
+	if err := w.cur.close(); err != nil {
+		return err
+	}
+	if err := w.buf.Flush(); err != nil {
+		return err
+	}
+	name := shardName(len(w.man.Shards))
+	if err := commitFile(w.file, filepath.Join(w.dir, name)); err != nil {
+		return err
+	}
+	w.man.Shards = append(w.man.Shards, w.cur.info.shard(name, w.size, hex.EncodeToString(w.sum.Sum(nil))))
+	w.cur, w.file = nil, nil
+	return writeManifest(w.create, w.dir, &w.man)
+}
+
+// Close cuts an open shard, if it has rows, and marks the set complete.
+func (w *Writer) Close() error {
+	defer w.unlock()
+	if w.err != nil {
+		return w.err
+	}
+	if w.man.Complete {
+		return nil
+	}
+	if w.cur != nil {
+		if err := w.Cut(w.cur.info.Rows, nil); err != nil {
+			return err
+		}
+	}
+	w.man.Complete = true
+	return w.fail(writeManifest(w.create, w.dir, &w.man))
+}
+
+// Abort drops the open shard and leaves the finished ones to a later Create.
+func (w *Writer) Abort() {
+	w.discard()
+	w.unlock()
+	if w.err == nil {
+		w.err = errors.New("data: the writer was aborted")
+	}
+}
+
+func (w *Writer) discard() {
+	if w.file != nil {
+		w.file.Close()
+		os.Remove(filepath.Join(w.dir, shardName(len(w.man.Shards))) + tempSuffix)
+	}
+	w.cur, w.file = nil, nil
+}
+
+func (w *Writer) unlock() {
+	if w.lock != nil {
+		w.lock.Close() // closing releases the lock
+		w.lock = nil
+	}
+}
