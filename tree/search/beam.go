@@ -55,11 +55,16 @@ func NewBeam(c BeamConfig) (*Beam, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return &Beam{cfg: c}, nil
+	b := &Beam{cfg: c}
+	b.n = c.N
+	return b, nil
 }
 
 // Width returns K.
 func (b *Beam) Width() int { return b.cfg.K }
+
+// Limit lowers N to at most n, from the next Start on.
+func (b *Beam) Limit(n int) { b.limit(n, b.cfg.N) }
 
 // Start begins a tree below root.
 func (b *Beam) Start(root int32, maxDepth int) {
@@ -73,7 +78,7 @@ func (b *Beam) Grow(rows []Row) []int {
 		return nil
 	}
 	if b.level == 0 && len(b.asked) == 0 {
-		if b.maxDepth > 0 && b.cfg.N > 1 {
+		if b.maxDepth > 0 && b.n > 1 {
 			b.request(0)
 			return b.ask
 		}
@@ -113,7 +118,7 @@ func (b *Beam) done() {
 		b.pick = append(b.pick, int32(c))
 	}
 	slices.SortFunc(b.pick, b.order)
-	keep := b.pick[:min(len(b.pick), b.cfg.N)]
+	keep := b.pick[:min(len(b.pick), b.n)]
 	slices.Sort(keep) // candidates are created in generation order
 	b.finish(keep)
 	b.ask, b.asked, b.open = b.ask[:0], b.asked[:0], false

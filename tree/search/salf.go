@@ -78,18 +78,23 @@ func NewSALF(c SALFConfig) (*SALF, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return &SALF{cfg: c}, nil
+	s := &SALF{cfg: c}
+	s.n = c.N
+	return s, nil
 }
 
 // Width returns N-1: a node's N-th child ranks below N-1 siblings and the root,
 // so it can neither be chosen nor be expanded.
 func (s *SALF) Width() int { return max(s.cfg.N-1, 1) }
 
+// Limit lowers N to at most n, from the next Start on.
+func (s *SALF) Limit(n int) { s.limit(n, s.cfg.N) }
+
 // Start begins a tree below root.
 func (s *SALF) Start(root int32, maxDepth int) {
 	// The nodes expanded in all are few more than N: those that entered G and
 	// were pushed out of it again. A search that meets the bound stops there.
-	s.start(root, maxDepth, min(8*s.cfg.N+s.cfg.B, maxWork))
+	s.start(root, maxDepth, min(8*s.n+s.cfg.B, maxWork))
 	s.g, s.q, s.sums = s.g[:0], append(s.q[:0], 0), s.sums[:0]
 	s.open = true
 }
@@ -107,7 +112,7 @@ func (s *SALF) Grow(rows []Row) []int {
 	for i, p := range s.asked {
 		for r := range min(len(rows[i].Tokens), s.Width()) {
 			lp := rows[i].LogProb[r]
-			if len(s.q) == s.cfg.N && s.cands[p].score+float64(lp) < s.cands[s.q[s.cfg.N-1]].score {
+			if len(s.q) == s.n && s.cands[p].score+float64(lp) < s.cands[s.q[s.n-1]].score {
 				break // and so are all that follow
 			}
 			if c, ok := s.child(p, r+1, rows[i].Tokens[r], lp); ok {
@@ -124,8 +129,8 @@ func (s *SALF) Grow(rows []Row) []int {
 		s.g = s.insert(s.g, c)
 	}
 	eps := math.Inf(-1)
-	if len(s.g) == s.cfg.N {
-		eps = s.cands[s.g[s.cfg.N-1]].score
+	if len(s.g) == s.n {
+		eps = s.cands[s.g[s.n-1]].score
 	}
 	keep, sum := s.d[:0], 0.0
 	for _, c := range s.d {
@@ -148,11 +153,11 @@ func (s *SALF) Grow(rows []Row) []int {
 // insert puts c into list, which is sorted, and drops the last beyond N.
 func (s *SALF) insert(list []int32, c int32) []int32 {
 	i := sort.Search(len(list), func(i int) bool { return s.before(c, list[i]) })
-	if i == s.cfg.N {
+	if i == s.n {
 		return list
 	}
-	if len(list) == s.cfg.N {
-		list = list[:s.cfg.N-1]
+	if len(list) == s.n {
+		list = list[:s.n-1]
 	}
 	return slices.Insert(list, i, c)
 }
@@ -165,7 +170,7 @@ func (s *SALF) done() {
 			s.pick = s.insert(s.pick, c)
 		}
 	case Fill:
-		s.pick = append(s.pick, s.q[:min(len(s.q), s.cfg.N-len(s.g))]...)
+		s.pick = append(s.pick, s.q[:min(len(s.q), s.n-len(s.g))]...)
 		slices.SortFunc(s.pick, s.order)
 	case Literal:
 	}

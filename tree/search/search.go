@@ -38,6 +38,9 @@ import (
 type Row struct {
 	Tokens  []int32
 	LogProb []float32
+	// Logits are the whole row [vocab] where a caller asked for it, to draw
+	// children at random. Searches do not read them.
+	Logits []float32
 }
 
 // A Search is what Beam, SALF and Levels have in common.
@@ -71,6 +74,7 @@ type state struct {
 	work     tree.Tree
 	out      tree.Tree
 	maxDepth int
+	n        int // most nodes of out, root counted
 	ask      []int
 	asked    []int32 // candidates of ask
 	pick     []int32 // scratch: chosen candidates
@@ -78,6 +82,8 @@ type state struct {
 	score    []float64
 	rank     []int
 }
+
+func (s *state) limit(n, cfg int) { s.n = max(1, min(n, cfg)) }
 
 func (s *state) start(root int32, maxDepth, work int) {
 	s.cands = append(s.cands[:0], cand{parent: -1, token: root, work: -1})

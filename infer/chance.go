@@ -1,0 +1,77 @@
+package infer
+
+import "math/rand/v2"
+
+// Domains keep streams of one seed apart.
+const (
+	domainDraw   = 0x9e3779b97f4a7c15
+	domainAccept = 0xc2b2ae3d27d4eb4f
+	domainDraft  = 0x165667b19e3779f9
+)
+
+// uniform maps (seed, domain, a, b) to [0,1): the SplitMix64 finaliser over each
+// word in turn (Steele, Lea and Flood 2014), top 53 bits.
+func uniform(seed, domain, a, b uint64) float64 {
+	h := mix(seed ^ domain)
+	h = mix(h + a)
+	h = mix(h + b)
+	return float64(h>>11) / (1 << 53)
+}
+
+func mix(z uint64) uint64 {
+	z += 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// invert returns the token at quantile u of d, going up the ids. A token without
+// mass is never returned.
+func invert(d Dist, u float64) int32 {
+	var sum float64
+	for _, p := range d {
+		sum += p
+	}
+	u *= sum
+	last := int32(0)
+	for i, p := range d {
+		if p > 0 {
+			last = int32(i)
+			if u -= p; u < 0 {
+				break
+			}
+		}
+	}
+	return last
+}
+
+// A keyed chance is a verifier's. Draw depends on (seed, position) alone, so
+// that plain decoding and every draft tree draw the same number for the same
+// position; Accept counts within a round.
+type keyed struct {
+	seed  uint64
+	pos   int
+	count uint64
+}
+
+func (c *keyed) begin(pos int) { c.pos, c.count = pos, 0 }
+
+func (c *keyed) Accept(p float64) bool {
+	c.count++
+	return uniform(c.seed, domainAccept, uint64(c.pos), c.count) < p
+}
+
+func (c *keyed) Draw(pos int, d Dist) int32 {
+	return invert(d, uniform(c.seed, domainDraw, uint64(pos), 0))
+}
+
+// A sequential chance is a drafter's. It is not keyed by position: noise that
+// drew a rejected draft would draw it again.
+type sequential struct{ rng *rand.Rand }
+
+func newSequential(seed uint64) sequential {
+	return sequential{rand.New(rand.NewPCG(seed, domainDraft))}
+}
+
+func (c sequential) Accept(p float64) bool    { return c.rng.Float64() < p }
+func (c sequential) Draw(_ int, d Dist) int32 { return invert(d, c.rng.Float64()) }

@@ -1,0 +1,19 @@
+package draft
+
+import "talf/infer"
+
+func ar() Method {
+	return Method{
+		Name: "ar", Doc: "no draft: plain decoding, the baseline of every speed-up",
+		New: func(*Params) (infer.Drafter, error) { return plain{}, nil },
+	}
+}
+
+// plain leaves the root alone: one token per pass.
+type plain struct{}
+
+func (plain) Start([]int32) error { return nil }
+
+func (plain) Grow(*infer.Proposal, []infer.Row, infer.Chance) ([]int, error) { return nil, nil }
+
+func (plain) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }

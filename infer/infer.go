@@ -1,0 +1,211 @@
+// Package infer decodes with draft trees: a drafter proposes a tree, the target
+// model scores all of it in one pass, a verifier keeps a path, and the output is
+// what the target alone would have written.
+//
+// The parts meet in small contracts. A Drafter is one sequence's policy and
+// never runs a model; a Source is a draft model that answers for all sequences
+// in one pass; a Target scores trees; a Verifier is a pure function of a
+// proposal, the target's rows and a Chance, which is the only randomness. The
+// Engine drives them: Step is one round for any number of sequences, and
+// generating is a loop over Step.
+//
+// Greedy output is the same bytes with every drafter. Sampled output is too,
+// under the verifier "target": its draws are keyed by seed and position.
+package infer
+
+import (
+	"context"
+
+	"talf/model"
+	"talf/tree"
+	"talf/tree/search"
+)
+
+// A SeqID names a sequence to targets and sources. The engine gives it out.
+type SeqID uint64
+
+// A Dist is a probability distribution over the vocabulary: [vocab], sums to 1
+// within rounding, temperature and truncation applied. It belongs to its maker.
+type Dist []float64
+
+// A Candidate is a token with its log-softmax value at temperature 1.
+type Candidate struct {
+	Token   int32
+	LogProb float32
+}
+
+// A Row is what a source says of one node.
+type Row = search.Row
+
+// Rows are a target's raw results for one tree, read when asked. They are valid
+// until the target's next Score.
+type Rows interface {
+	// Logits copies node n's logits [vocab] to dst.
+	Logits(dst []float32, n int)
+	// TopK appends node n's k most likely next tokens, best first, ties to the
+	// lower id.
+	TopK(dst []Candidate, n, k int) []Candidate
+	// Hidden is a handle to node n's last hidden state; zero where the target
+	// has none.
+	Hidden(n int) model.Feature
+}
+
+// Scores are the rows of one scored tree as a request sees them, computed when
+// asked. They are valid until the round ends.
+type Scores interface {
+	// Argmax is the most likely token after n, the request's penalties applied
+	// with the path to n as context; ties go to the lower id.
+	Argmax(n int) int32
+	// Dist is what the token after n is drawn from: penalties, temperature and
+	// truncation applied, with the path to n as context.
+	Dist(n int) Dist
+	// TopK are raw candidates, for drafters that learn from the target's rows.
+	// The slice is valid until the next call.
+	TopK(n, k int) []Candidate
+	// Hidden is a handle to node n's last hidden state.
+	Hidden(n int) model.Feature
+}
+
+// A Shape is what the engine must know of a target.
+type Shape struct {
+	Vocab  int
+	MaxLen int     // positions; a sequence never grows beyond
+	EOS    []int32 // tokens that end a sequence
+}
+
+// A Job is one tree to score below a sequence's committed positions.
+type Job struct {
+	ID   SeqID
+	Tree *tree.Tree
+	Want model.Want // which nodes' logits may be read
+}
+
+// A Target is the model whose output is reproduced.
+type Target interface {
+	Shape() Shape
+	// Match returns how many leading tokens of prompt are in a kept prefix.
+	Match(prompt []int32) int
+	// Open starts sequence id with the first keep tokens of prompt from a kept
+	// prefix; keep is at most what Match returned. It runs nothing.
+	Open(id SeqID, prompt []int32, keep int) error
+	// Score runs every job in one pass. After an error no tree is scored, and
+	// the sequences are as before.
+	Score(ctx context.Context, jobs []Job) ([]Rows, error)
+	// Commit appends path (nodes of the tree last scored, root first) to id and
+	// forgets the rest of that tree.
+	Commit(id SeqID, path []int) error
+	Close(id SeqID)
+}
+
+// A Proposal is one round's draft tree and how its children were drawn: a
+// verifier can be lossless only if it knows that.
+//
+// The engine sets Pos, MaxNodes and MaxDepth and gives Tree with the root alone,
+// with room for MaxNodes; the drafter adds nodes or puts a tree of its own there.
+type Proposal struct {
+	Tree     *tree.Tree
+	Pos      int // sequence position of the root
+	MaxNodes int // largest tree, root counted
+	MaxDepth int // largest depth; 0 asks for the root alone
+
+	// Live nodes [0,Live) may be accepted; the others are scored only. 0 means all.
+	Live int
+	// Q is what n's children were drawn from, in the order they were added; nil
+	// if they were chosen without randomness. Replace: with replacement.
+	Q       func(n int) Dist
+	Replace bool
+
+	// Work is the tree whose nodes a source is asked for; nil means Tree. Asked
+	// nodes are always its tail.
+	Work *tree.Tree
+	// Width is the number of next tokens wanted per asked node; Full asks for
+	// whole rows of logits too.
+	Width int
+	Full  bool
+}
+
+// LiveNodes returns how many nodes may be accepted.
+func (p *Proposal) LiveNodes() int {
+	if p.Live > 0 {
+		return p.Live
+	}
+	return p.Tree.Len()
+}
+
+// A Drafter proposes trees for one sequence. It never runs a model: it asks, and
+// the engine batches what all sequences ask. Implementations live in infer/draft
+// and must pass drafttest.Run.
+type Drafter interface {
+	// Start begins a sequence; what was learnt from earlier ones may be kept as
+	// long as the output of the target does not depend on it.
+	Start(prompt []int32) error
+	// Grow is first called with nil rows, which begins a round even if the last
+	// one was cut short, and then with the rows of the nodes it asked for, until
+	// it asks for none. It draws only from c.
+	Grow(p *Proposal, rows []Row, c Chance) (ask []int, err error)
+	// Observe reports what was kept of a scored tree: rounds, and the chunks of
+	// the prompt as chains. Scores of a prompt chunk can be read only if the
+	// drafter is a Harvester.
+	Observe(p Proposal, v Verdict, s Scores) error
+}
+
+// A Harvester is a drafter that reads the target's rows of the prompt.
+type Harvester interface{ Harvest() bool }
+
+// An Ask is what one sequence wants of a source: rows of nodes [From,Len) of
+// Tree. From = 0 begins a round.
+type Ask struct {
+	ID    SeqID
+	Tree  *tree.Tree
+	From  int
+	Width int
+	Full  bool
+}
+
+// A Source is a draft model with its own KV store: an EAGLE-style head or a
+// small language model. Accepted entries are re-used, the others rolled back.
+type Source interface {
+	// Match and Open are as in Target. A source may hold less than the target,
+	// which then computes the difference again.
+	Match(prompt []int32) int
+	Open(id SeqID, prompt []int32, keep int) error
+	// Rows answers all asks in one pass, in order: the rows of asks[0]'s nodes,
+	// then those of asks[1]'s. Committed tokens of all sequences that were not
+	// run yet join the pass, so no asks at all still do work.
+	Rows(ctx context.Context, asks []Ask) ([]Row, error)
+	// Commit takes what was kept of a scored tree, with the target's hidden
+	// states, before the target's next pass.
+	Commit(id SeqID, p Proposal, v Verdict, s Scores) error
+	Close(id SeqID)
+}
+
+// A Verdict is the part of a proposal that the target keeps.
+type Verdict struct {
+	Path []int // accepted nodes, root first; never empty
+	Next int32 // the target's own token after Path
+}
+
+// A Verifier chooses a path. It is a pure function of its arguments; the
+// verdict's Path belongs to it until its next call. One verifier serves one
+// sequence at a time.
+type Verifier interface {
+	Verify(p Proposal, s Scores, c Chance) (Verdict, error)
+}
+
+// A Chance is the only randomness of drafters and verifiers. Tests enumerate the
+// production code by an implementation that takes every branch.
+type Chance interface {
+	// Accept is true with probability p.
+	Accept(p float64) bool
+	// Draw returns a token of d; pos is the sequence position it is drawn for.
+	Draw(pos int, d Dist) int32
+}
+
+// A Processor turns raw logits into what a request decodes from. Context is all
+// tokens before the one to come: the prompt, the output and the node's path.
+type Processor interface {
+	// Argmax may overwrite logits.
+	Argmax(logits []float32, context []int32) int32
+	// Dist may overwrite logits and fills dst [vocab].
+	Dist(dst Dist, logits []float32, context []int32)
+}

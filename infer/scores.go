@@ -1,0 +1,72 @@
+package infer
+
+import (
+	"talf/model"
+	"talf/tree"
+)
+
+// scores implements Scores for one sequence. Distributions are made once per
+// node and kept until the round ends: a verifier may hold several rows.
+type scores struct {
+	rows   Rows
+	tree   *tree.Tree
+	proc   Processor
+	tokens []int32 // committed tokens, the root last
+	vocab  int
+
+	logits []float32
+	path   []int
+	cands  []Candidate
+	nodes  []int  // nodes whose distribution is in dists
+	dists  []Dist // [len(nodes)], more behind for re-use
+}
+
+func (s *scores) begin(rows Rows, t *tree.Tree, tokens []int32) {
+	s.rows, s.tree, s.tokens = rows, t, tokens
+	s.nodes = s.nodes[:0]
+}
+
+// context returns the committed tokens and those on the path to n.
+func (s *scores) context(n int) []int32 {
+	s.path = s.tree.AppendPath(s.path[:0], n)
+	for _, m := range s.path[1:] {
+		// Writes behind the end of the sequence's tokens, where the next ones
+		// will come: nothing is copied.
+		s.tokens = append(s.tokens, s.tree.Token(m))
+	}
+	ctx := s.tokens
+	s.tokens = s.tokens[:len(s.tokens)-(len(s.path)-1)]
+	return ctx
+}
+
+func (s *scores) read(n int) []float32 {
+	if len(s.logits) != s.vocab {
+		s.logits = make([]float32, s.vocab)
+	}
+	s.rows.Logits(s.logits, n)
+	return s.logits
+}
+
+func (s *scores) Argmax(n int) int32 { return s.proc.Argmax(s.read(n), s.context(n)) }
+
+func (s *scores) Dist(n int) Dist {
+	for i, m := range s.nodes {
+		if m == n {
+			return s.dists[i]
+		}
+	}
+	i := len(s.nodes)
+	s.nodes = append(s.nodes, n)
+	if i == len(s.dists) {
+		s.dists = append(s.dists, make(Dist, s.vocab))
+	}
+	s.proc.Dist(s.dists[i], s.read(n), s.context(n))
+	return s.dists[i]
+}
+
+func (s *scores) TopK(n, k int) []Candidate {
+	s.cands = s.rows.TopK(s.cands[:0], n, k)
+	return s.cands
+}
+
+func (s *scores) Hidden(n int) model.Feature { return s.rows.Hidden(n) }

@@ -1,0 +1,132 @@
+package infer
+
+import "time"
+
+// A Rate counts trials and successes.
+type Rate struct {
+	Tried, Kept int
+}
+
+// Value returns Kept/Tried, 0 if nothing was tried.
+func (r Rate) Value() float64 {
+	if r.Tried == 0 {
+		return 0
+	}
+	return float64(r.Kept) / float64(r.Tried)
+}
+
+// Stats are what one sequence did. Tokens past EOS or a limit are in none of them.
+type Stats struct {
+	Prompt  int // prompt tokens
+	Cached  int // of these, taken from a kept prefix
+	Tokens  int // tokens emitted
+	Passes  int // target passes that emitted them
+	Drafted int // drafted nodes scored, roots excluded
+
+	// Emitted[n] counts the passes that emitted n tokens.
+	Emitted []int
+	// Depth[d] are the passes whose path reached depth d-1 with children there,
+	// and those that kept one of them.
+	Depth []Rate
+	// Rank[r] are the r-th siblings that were compared, and those kept; r from 1.
+	Rank []Rate
+
+	// Draft and Verify are the time spent in the source's and in the target's
+	// passes, Overhead the rest of decoding: trees, verdicts, bookkeeping. A pass
+	// that serves several sequences counts whole for each.
+	Draft, Verify, Overhead time.Duration
+	Prefill                 time.Duration
+	TTFT                    time.Duration // from Open to the first token
+	Decode                  time.Duration // rounds after prefill
+}
+
+// Tau is τ: tokens emitted per target pass, the target's own token counted.
+// Plain decoding has τ = 1.
+func (s *Stats) Tau() float64 {
+	if s.Passes == 0 {
+		return 0
+	}
+	return float64(s.Tokens) / float64(s.Passes)
+}
+
+// TPOT is the mean time per token after the prompt.
+func (s *Stats) TPOT() time.Duration {
+	if s.Tokens == 0 {
+		return 0
+	}
+	return s.Decode / time.Duration(s.Tokens)
+}
+
+// Add sums o into s. TTFT adds up: divide by the number of sequences.
+func (s *Stats) Add(o *Stats) {
+	s.Prompt += o.Prompt
+	s.Cached += o.Cached
+	s.Tokens += o.Tokens
+	s.Passes += o.Passes
+	s.Drafted += o.Drafted
+	for n, c := range o.Emitted {
+		*at(&s.Emitted, n) += c
+	}
+	for d, r := range o.Depth {
+		x := at(&s.Depth, d)
+		x.Tried, x.Kept = x.Tried+r.Tried, x.Kept+r.Kept
+	}
+	for i, r := range o.Rank {
+		x := at(&s.Rank, i)
+		x.Tried, x.Kept = x.Tried+r.Tried, x.Kept+r.Kept
+	}
+	s.Draft += o.Draft
+	s.Verify += o.Verify
+	s.Overhead += o.Overhead
+	s.Prefill += o.Prefill
+	s.TTFT += o.TTFT
+	s.Decode += o.Decode
+}
+
+func at[T any](s *[]T, i int) *T {
+	for len(*s) <= i {
+		var zero T
+		*s = append(*s, zero)
+	}
+	return &(*s)[i]
+}
+
+// round counts one verdict: kept is the number of emitted tokens, path[:kept]
+// what the target keeps.
+func (s *Stats) round(p *Proposal, path []int, kept int) {
+	t := p.Tree
+	s.Passes++
+	s.Tokens += kept
+	s.Drafted += t.Len() - 1
+	*at(&s.Emitted, kept)++
+	for i, n := range path {
+		if i >= kept {
+			break
+		}
+		next := -1
+		if i+1 < len(path) {
+			next = path[i+1]
+		}
+		rank := 0
+		tried := false
+		for c := t.FirstChild(n); c >= 0; c = t.NextSibling(c) {
+			if c >= p.LiveNodes() {
+				continue
+			}
+			rank++
+			tried = true
+			r := at(&s.Rank, rank)
+			r.Tried++
+			if c == next {
+				r.Kept++
+			}
+		}
+		if tried {
+			d := at(&s.Depth, i+1)
+			d.Tried++
+			if next >= 0 {
+				d.Kept++
+			}
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package infer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"talf/model"
+)
+
+// A ModelTarget is a Target over a model. Closed sequences stay as prefixes that
+// later prompts may start from.
+type ModelTarget struct {
+	m     *model.Model
+	keep  int
+	open  map[SeqID]*targetSeq
+	kept  []*targetSeq // least recently used first
+	segs  []model.Segment
+	seqs  []*targetSeq
+	rows  []Rows
+	outs  []modelRows
+	ids   []int32   // TopK scratch
+	logps []float32 // TopK scratch
+}
+
+type targetSeq struct {
+	seq    *model.Seq
+	branch *model.Branch
+	tokens []int32 // committed, one per position
+	tree   []int32 // tokens of the tree last scored
+}
+
+// NewTarget returns a target over m that keeps the KV store of up to prefixes
+// closed sequences.
+func NewTarget(m *model.Model, prefixes int) *ModelTarget {
+	return &ModelTarget{m: m, keep: prefixes, open: map[SeqID]*targetSeq{}}
+}
+
+// Shape describes m.
+func (t *ModelTarget) Shape() Shape {
+	s := t.m.Spec()
+	return Shape{Vocab: s.Vocab, MaxLen: s.MaxPos, EOS: s.EOS}
+}
+
+// Match returns the longest prefix of prompt that a closed sequence holds.
+func (t *ModelTarget) Match(prompt []int32) int {
+	_, n := t.find(prompt)
+	return n
+}
+
+func (t *ModelTarget) find(prompt []int32) (best *targetSeq, n int) {
+	for _, k := range t.kept {
+		if c := CommonPrefix(k.tokens, prompt); c > n {
+			best, n = k, c
+		}
+	}
+	return best, n
+}
+
+// CommonPrefix returns how many leading tokens a and b share.
+func CommonPrefix(a, b []int32) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// Open starts a sequence.
+func (t *ModelTarget) Open(id SeqID, prompt []int32, keep int) error {
+	s := &targetSeq{}
+	if keep > 0 {
+		k, n := t.find(prompt)
+		if keep > n {
+			return fmt.Errorf("infer: open with %d kept tokens, %d are there", keep, n)
+		}
+		s.seq = k.seq.Fork()
+		s.seq.Truncate(keep)
+		s.tokens = append(s.tokens, prompt[:keep]...)
+		i := slices.Index(t.kept, k)
+		t.kept = append(slices.Delete(t.kept, i, i+1), k)
+	} else {
+		s.seq = t.m.NewSeq()
+	}
+	t.open[id] = s
+	return nil
+}
+
+// Score runs all jobs in one pass.
+func (t *ModelTarget) Score(ctx context.Context, jobs []Job) ([]Rows, error) {
+	t.segs, t.seqs, t.rows = t.segs[:0], t.seqs[:0], t.rows[:0]
+	for _, j := range jobs {
+		s := t.open[j.ID]
+		if s == nil {
+			return nil, fmt.Errorf("infer: sequence %d is not open", j.ID)
+		}
+		s.drop()
+		s.branch = s.seq.Branch(s.seq.Len())
+		s.tree = append(s.tree[:0], j.Tree.Tokens()...)
+		t.segs = append(t.segs, model.Segment{Rows: s.branch, Tree: j.Tree, Want: j.Want})
+		t.seqs = append(t.seqs, s)
+	}
+	out, err := t.m.Forward(ctx, t.segs)
+	if err != nil {
+		for _, s := range t.seqs {
+			s.drop()
+		}
+		return nil, err
+	}
+	t.outs = slices.Grow(t.outs[:0], len(jobs))[:len(jobs)]
+	for i := range jobs {
+		t.outs[i] = modelRows{t: t, out: out, seg: i}
+		t.rows = append(t.rows, &t.outs[i])
+	}
+	return t.rows, nil
+}
+
+func (s *targetSeq) drop() {
+	if s.branch != nil {
+		s.branch.Drop()
+		s.branch = nil
+	}
+}
+
+// Commit keeps path.
+func (t *ModelTarget) Commit(id SeqID, path []int) error {
+	s := t.open[id]
+	if s == nil || s.branch == nil {
+		return fmt.Errorf("infer: sequence %d has no scored tree", id)
+	}
+	b := s.branch
+	s.branch = nil
+	if err := b.Commit(path); err != nil {
+		return err
+	}
+	for _, n := range path {
+		s.tokens = append(s.tokens, s.tree[n])
+	}
+	return nil
+}
+
+// Close ends a sequence and keeps it as a prefix.
+func (t *ModelTarget) Close(id SeqID) {
+	s := t.open[id]
+	if s == nil {
+		return
+	}
+	delete(t.open, id)
+	s.drop()
+	if t.keep == 0 || len(s.tokens) == 0 {
+		s.seq.Close()
+		return
+	}
+	t.kept = append(t.kept, s)
+	if len(t.kept) > t.keep {
+		t.kept[0].seq.Close()
+		t.kept = slices.Delete(t.kept, 0, 1)
+	}
+}
+
+// modelRows are one segment's rows of a pass.
+type modelRows struct {
+	t   *ModelTarget
+	out *model.Output
+	seg int
+}
+
+func (r *modelRows) Logits(dst []float32, n int) { r.out.ReadLogits(dst, r.out.LogitsRow(r.seg, n)) }
+
+func (r *modelRows) Hidden(n int) model.Feature {
+	return model.Feature{Buf: r.out.Hidden, Row: int32(r.out.HiddenRow(r.seg, n))}
+}
+
+func (r *modelRows) TopK(dst []Candidate, n, k int) []Candidate {
+	t := r.t
+	k = min(k, t.m.Spec().Vocab)
+	t.ids = slices.Grow(t.ids[:0], k)[:k]
+	t.logps = slices.Grow(t.logps[:0], k)[:k]
+	r.out.TopK(t.ids, t.logps, r.out.LogitsRow(r.seg, n), 1, k)
+	for i := range k {
+		dst = append(dst, Candidate{t.ids[i], t.logps[i]})
+	}
+	return dst
+}
+
+var _ Target = (*ModelTarget)(nil)
