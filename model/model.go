@@ -1,13 +1,26 @@
 // Package model runs decoder-only language models and draft heads over trees.
+//
+// A Model and everything made from it (sequences, branches, outputs, stores)
+// belong to one goroutine at a time: nothing here locks. Several models may
+// share a device and run concurrently.
 package model
 
 import (
-	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
 
 	"talf/compute"
 	"talf/model/arch"
-	"talf/tree"
+	"talf/model/safetensors"
 )
+
+// ErrContext is in the chain of Forward's error when a node stands beyond the
+// last position that the model has.
+var ErrContext = errors.New("beyond the model's last position")
 
 // Options say how a model is loaded.
 type Options struct {
@@ -18,102 +31,214 @@ type Options struct {
 // Default returns the options for CPU decoding.
 func Default() Options { return Options{DType: compute.F32, MaxRows: 512} }
 
+// maxRows keeps buffer sizes within reason.
+const maxRows = 1 << 16
+
+// Validate reports the first option that cannot be used.
+func (o Options) Validate() error {
+	if o.DType != compute.F32 {
+		return fmt.Errorf("weights as %v are not supported, want F32", o.DType)
+	}
+	if o.MaxRows < 1 || o.MaxRows > maxRows {
+		return fmt.Errorf("MaxRows is %d, want 1 to %d", o.MaxRows, maxRows)
+	}
+	return nil
+}
+
 // A Model is a loaded network. One goroutine at a time may call Forward;
 // sequences and branches belong to that goroutine too.
-type Model struct{}
+type Model struct {
+	spec *arch.Spec
+	dev  compute.Device
+	q    compute.Queue
+	opt  Options
+	set  *safetensors.Set
+	hash string // empty until asked for
+
+	embed  compute.Weight // [Vocab][Hidden]
+	lmHead compute.Weight // [Vocab][Hidden]; embed itself if tied
+	fc     compute.Weight // draft head: [Hidden][2·Hidden]
+	fcBias compute.Buffer // draft head: [Hidden] or nil
+	norm   compute.Buffer // final norm [Hidden]; nil in a draft head
+	layers []layer
+
+	rope     compute.Buffer // [ropeRows][HeadDim]
+	ropeRows int
+	kv       compute.KV
+	blocks   blocks
+	spare    []*Branch // labelling branches to be used again
+	act      activations
+	pass     int // number of the pass, to catch a branch that occurs twice
+}
+
+// A layer's biases and a draft head's first input norm are nil where absent.
+type layer struct {
+	inNorm, postNorm compute.Buffer // [Hidden]
+	qkv              compute.Weight // [(Heads+2·KVHeads)·HeadDim][Hidden]
+	qkvBias          compute.Buffer
+	o                compute.Weight // [Hidden][Heads·HeadDim]
+	oBias            compute.Buffer
+	gateUp           compute.Weight // [2·FFN][Hidden]: gate, then up
+	gateUpBias       compute.Buffer
+	down             compute.Weight // [Hidden][FFN]
+	downBias         compute.Buffer
+}
 
 // Load reads a Hugging Face directory: config.json, safetensors (one file or
 // sharded), generation_config.json.
-func Load(dir string, dev compute.Device, opt Options) (*Model, error) { panic("model: stub") }
+func Load(dir string, dev compute.Device, opt Options) (*Model, error) {
+	spec, err := arch.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	m, err := New(spec, set, dev, opt)
+	if err != nil {
+		return nil, errors.Join(err, set.Close())
+	}
+	return m, nil
+}
 
-func (m *Model) Spec() *arch.Spec       { panic("model: stub") }
-func (m *Model) Device() compute.Device { panic("model: stub") }
+// New builds a model from its tensors, which it takes over: Close closes set.
+// Tensors that spec does not name are ignored. If New fails, set stays open.
+func New(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options) (*Model, error) {
+	if spec.Draft {
+		return nil, errors.New("a draft head needs its target: want NewDraft")
+	}
+	m, err := newModel(spec, set, dev, opt)
+	if err != nil {
+		return nil, err
+	}
+	l := loader{m: m}
+	n := &spec.Names
+	m.embed = l.pack(spec.Hidden, part{n.Embed, spec.Vocab})
+	m.lmHead = m.embed
+	if !spec.Tied {
+		m.lmHead = l.pack(spec.Hidden, part{n.LMHead, spec.Vocab})
+	}
+	m.norm = l.vector(part{n.FinalNorm + ".weight", spec.Hidden})
+	l.layers()
+	return m, l.err
+}
+
+// NewDraft builds a draft head for target, whose embedding and LM head it
+// shares: a head that brings an embedding with other values uses its own. It
+// runs on target's device and must not outlive target. Otherwise like New.
+func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options) (*Model, error) {
+	t := target.spec
+	switch {
+	case !spec.Draft:
+		return nil, fmt.Errorf("%s: the specification is not a draft head's", set.Name)
+	case spec.Hidden != t.Hidden:
+		return nil, fmt.Errorf("%s: hidden_size is %d, but the target's is %d", set.Name, spec.Hidden, t.Hidden)
+	case spec.Vocab != t.Vocab:
+		return nil, fmt.Errorf("%s: vocab_size is %d, but the target's is %d", set.Name, spec.Vocab, t.Vocab)
+	}
+	m, err := newModel(spec, set, target.dev, opt)
+	if err != nil {
+		return nil, err
+	}
+	l := loader{m: m}
+	n := &spec.Names
+	m.embed, m.lmHead = target.embed, target.lmHead
+	if own, ok := set.Tensor(n.Embed + ".weight"); ok {
+		theirs, err := target.set.Get(t.Names.Embed + ".weight")
+		if err != nil {
+			return nil, err
+		}
+		if !sameValues(&own, &theirs) {
+			m.embed = l.pack(spec.Hidden, part{n.Embed, spec.Vocab})
+		}
+	}
+	m.fc = l.pack(2*spec.Hidden, part{n.FC, spec.Hidden})
+	if spec.FCBias {
+		m.fcBias = l.vector(part{n.FC + ".bias", spec.Hidden})
+	}
+	l.layers()
+	return m, l.err
+}
+
+func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options) (*Model, error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	if err := spec.Validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", set.Name, err)
+	}
+	kv, err := dev.NewKV(compute.KVConfig{Layers: spec.Layers, KVHeads: spec.KVHeads, HeadDim: spec.HeadDim})
+	if err != nil {
+		return nil, fmt.Errorf("make KV store: %w", err)
+	}
+	m := &Model{spec: spec, dev: dev, q: dev.Queue(), opt: opt, set: set, kv: kv}
+	m.blocks = blocks{kv: kv, scratch: -1}
+	return m, nil
+}
+
+// Spec returns the model's configuration, which the caller must not change.
+func (m *Model) Spec() *arch.Spec { return m.spec }
+
+// Device returns the device that the model runs on.
+func (m *Model) Device() compute.Device { return m.dev }
+
+// Tensors returns the weights as stored. They end with the model.
+func (m *Model) Tensors() *safetensors.Set { return m.set }
+
+// HostEmbed returns a copy of the embedding table [Vocab][Hidden]: what trains
+// a head needs it on the host.
+func (m *Model) HostEmbed() ([]float32, error) { return m.host(m.spec.Names.Embed) }
+
+// HostLMHead returns a copy of the LM head [Vocab][Hidden].
+func (m *Model) HostLMHead() ([]float32, error) {
+	if m.spec.Tied {
+		return m.HostEmbed()
+	}
+	return m.host(m.spec.Names.LMHead)
+}
+
+func (m *Model) host(name string) ([]float32, error) {
+	t, err := m.set.Get(name + ".weight")
+	if err != nil {
+		return nil, err
+	}
+	x, err := t.Float32s()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.set.Name, err)
+	}
+	return x, nil
+}
 
 // Hash identifies the weights: hex SHA-256 over every tensor's name, dtype,
-// shape and bytes in name order.
-func (m *Model) Hash() string { panic("model: stub") }
-
-// NewSeq returns an empty sequence.
-func (m *Model) NewSeq() *Seq { panic("model: stub") }
-
-// Close frees what the model holds.
-func (m *Model) Close() error { panic("model: stub") }
-
-// A Seq is the committed positions of one sequence and their KV blocks.
-type Seq struct{}
-
-func (s *Seq) Len() int { panic("model: stub") }
-
-// Fork returns a sequence that shares s's full blocks and copies its tail block.
-func (s *Seq) Fork() *Seq { panic("model: stub") }
-
-// Truncate drops positions from n on.
-func (s *Seq) Truncate(n int) { panic("model: stub") }
-
-// Branch returns rows for one tree whose root stands at position prefix;
-// prefix < Len labels a past position.
-func (s *Seq) Branch(prefix int) *Branch { panic("model: stub") }
-func (s *Seq) Close()                    { panic("model: stub") }
-
-// A Branch is the KV rows of one tree's nodes. At most one branch with prefix ==
-// Len may be open on a sequence.
-type Branch struct{}
-
-// Commit appends path (nodes, root first, each the parent of the next) to the
-// sequence and drops the rest. Only where prefix == Len.
-func (b *Branch) Commit(path []int) error { panic("model: stub") }
-
-// Drop gives the rows back.
-func (b *Branch) Drop() { panic("model: stub") }
-
-// Want says which run nodes get logits.
-type Want uint8
-
-const (
-	WantNone Want = iota
-	WantLast
-	WantAll
-)
-
-// A Feature is one row of a device buffer: a hidden state, by handle.
-type Feature struct {
-	Buf compute.Buffer // [rows][Hidden]
-	Row int32
+// shape and bytes in name order. The first call reads all weights.
+func (m *Model) Hash() string {
+	if m.hash == "" {
+		m.hash = hashOf(m.set)
+	}
+	return m.hash
 }
 
-// A Segment is one tree run over one sequence. A pass takes any number of them.
-type Segment struct {
-	Rows *Branch
-	Tree *tree.Tree
-	From int       // run nodes [From,Len); earlier ones ran before and keep their rows
-	Want Want      // logits of none, the last, or all run nodes
-	Feat []Feature // draft head only: input feature of each run node
+func hashOf(set *safetensors.Set) string {
+	h := sha256.New()
+	var b []byte
+	for _, name := range set.Names() {
+		t, _ := set.Tensor(name)
+		b = append(b[:0], name...)
+		b = append(b, 0)
+		b = append(b, t.DType...)
+		b = append(b, 0)
+		b = binary.LittleEndian.AppendUint64(b, uint64(len(t.Shape)))
+		for _, d := range t.Shape {
+			b = binary.LittleEndian.AppendUint64(b, uint64(d))
+		}
+		h.Write(b)
+		h.Write(t.Data)
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Forward runs the segments in one pass. The output is valid until the next
-// Forward of this model.
-func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
-	panic("model: stub")
-}
+// Close frees what the model holds, its tensors included. The device stays.
+func (m *Model) Close() error { return m.set.Close() }
 
-// An Output is a pass's results, on the device.
-type Output struct {
-	Hidden compute.Buffer // [rows][Hidden]: after the final norm; a head's f̂
-	Logits compute.Buffer // [wanted rows][Vocab]
-}
-
-// Hidden row of node n of segment seg.
-func (o *Output) HiddenRow(seg, n int) int { panic("model: stub") }
-
-// LogitsRow of node n of segment seg; it panics if the row was not wanted.
-func (o *Output) LogitsRow(seg, n int) int { panic("model: stub") }
-
-// ReadLogits copies rows [row, row+len(dst)/Vocab) of the logits to dst.
-func (o *Output) ReadLogits(dst []float32, row int) { panic("model: stub") }
-
-// ReadHidden likewise.
-func (o *Output) ReadHidden(dst []float32, row int) { panic("model: stub") }
-
-// TopK writes the k most likely tokens of logits rows [row,row+n), best first,
-// ties to the lower id, with log-softmax values at temperature 1: [n][k] each.
-func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) { panic("model: stub") }
+var _ io.Closer = (*Model)(nil)

@@ -1,0 +1,378 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"talf/compute"
+	"talf/tree"
+)
+
+// Want says which run nodes get logits.
+type Want uint8
+
+// Logits of no run node, of the last one, or of all.
+const (
+	WantNone Want = iota
+	WantLast
+	WantAll
+)
+
+// A Feature is one row of a device buffer: a hidden state, by handle.
+type Feature struct {
+	Buf compute.Buffer // [rows][Hidden]
+	Row int32
+}
+
+// A Segment is one tree run over one sequence. A pass takes any number of them,
+// each with its own branch.
+type Segment struct {
+	Rows *Branch
+	Tree *tree.Tree
+	From int       // run nodes [From,Len); earlier ones ran before and keep their rows
+	Want Want      // logits of none, the last, or all run nodes
+	Feat []Feature // draft head only: input feature of each run node
+}
+
+// activations are the buffers of a pass. They grow to the largest pass seen.
+type activations struct {
+	rows   int            // of the buffers below, at most MaxRows
+	in     compute.Buffer // draft head: [rows][2·Hidden]
+	x      compute.Buffer // residual stream [rows][Hidden]
+	norm   compute.Buffer // [rows][Hidden]
+	qkv    compute.Buffer // [rows][(Heads+2·KVHeads)·HeadDim]
+	att    compute.Buffer // [rows][Heads·HeadDim]
+	gu     compute.Buffer // [rows][2·FFN]
+	ffn    compute.Buffer // [rows][FFN]
+	iota   []int32        // 0, 1, … rows−1
+	sel    compute.Buffer // hidden states of wanted rows
+	selCap int
+	out    [2]Output // the pass's and the one's before, whose hidden states may be inputs
+	logits compute.Buffer
+	logCap int
+	tops   []topBuf
+	topRow compute.Buffer // [topCap][Vocab]
+	topCap int
+
+	ids, pos, slot []int32
+	feat           []Feature
+	featRow        []int32
+	steps          []compute.Step
+	spans          []compute.Span
+	one            [1]Segment // Append's
+}
+
+// Forward runs the segments in one pass. The output is valid until the next
+// Forward of this model, but the next pass may still take its hidden states as
+// input features. If it fails, no node of the batch counts as run.
+//
+// A token's bits depend on its own sequence and path alone: not on the other
+// segments, on how the rows are cut into passes and blocks, or on the slots.
+func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	rows, wanted, err := m.plan(batch)
+	if err != nil {
+		return nil, err
+	}
+	a := &m.act
+	if err := m.grow(rows, wanted); err != nil {
+		return nil, fmt.Errorf("run %d rows: %w", rows, err)
+	}
+	// The hidden states of the pass before stay readable during this one.
+	a.out[0], a.out[1] = a.out[1], a.out[0]
+	o := &a.out[0]
+	if err := m.growHidden(o, rows); err != nil {
+		return nil, fmt.Errorf("run %d rows: %w", rows, err)
+	}
+	o.m, o.Logits, o.rows = m, a.logits, rows
+	o.seg = o.seg[:0]
+	o.want = o.want[:0]
+
+	a.ids, a.pos, a.slot = a.ids[:0], a.pos[:0], a.slot[:0]
+	a.feat, a.featRow = a.feat[:0], a.featRow[:0]
+	for i := range batch {
+		g := &batch[i]
+		o.seg = append(o.seg, outSeg{row: len(a.ids), from: g.From, n: g.Tree.Len() - g.From, logit: len(o.want), want: g.Want})
+		for n := g.From; n < g.Tree.Len(); n++ {
+			if g.Want == WantAll || g.Want == WantLast && n == g.Tree.Len()-1 {
+				o.want = append(o.want, int32(len(a.ids)))
+			}
+			a.ids = append(a.ids, g.Tree.Token(n))
+			a.pos = append(a.pos, int32(g.Rows.base+g.Tree.Depth(n)))
+			a.slot = append(a.slot, g.Rows.own[n])
+		}
+		if m.spec.Draft {
+			a.feat = append(a.feat, g.Feat...)
+		}
+	}
+	for _, f := range a.feat {
+		a.featRow = append(a.featRow, f.Row)
+	}
+	m.cut(batch, rows)
+	r := 0
+	for i := range a.steps {
+		m.run(&a.steps[i], r, o, len(a.steps) == 1)
+		r += a.steps[i].Rows
+	}
+	if n := len(o.want); n > 0 {
+		x := o.Hidden
+		if n < rows {
+			m.q.Gather(a.sel, 0, 0, o.Hidden, o.want)
+			x = a.sel
+		}
+		m.q.Linear(a.logits, x, m.lmHead, nil, compute.Store, n)
+	}
+	if err := m.q.Sync(ctx); err != nil {
+		return nil, fmt.Errorf("run %d rows: %w", rows, err)
+	}
+	for i := range batch {
+		b := batch[i].Rows
+		b.ran, b.tree = max(b.ran, batch[i].Tree.Len()), batch[i].Tree
+	}
+	return o, nil
+}
+
+// plan checks the batch, gives its nodes their slots and counts.
+func (m *Model) plan(batch []Segment) (rows, wanted int, err error) {
+	m.pass++
+	last := 0
+	for i := range batch {
+		g := &batch[i]
+		b, t := g.Rows, g.Tree
+		b.check()
+		if b.seq.m != m || b.pass == m.pass {
+			panic(fmt.Sprintf("model: segment %d: its branch is another model's, or runs twice", i))
+		}
+		b.pass = m.pass
+		if g.From < b.keep || g.From > b.ran || g.From >= t.Len() {
+			panic(fmt.Sprintf("model: segment %d: run nodes [%d,%d), of which [0,%d) ran before", i, g.From, t.Len(), b.ran))
+		}
+		n := t.Len() - g.From
+		switch {
+		case !m.spec.Draft && g.Feat != nil:
+			panic(fmt.Sprintf("model: segment %d: features, but this is no draft head", i))
+		case m.spec.Draft && len(g.Feat) != n:
+			panic(fmt.Sprintf("model: segment %d: %d features for %d nodes", i, len(g.Feat), n))
+		}
+		for k := g.From; k < t.Len(); k++ {
+			if id := t.Token(k); id < 0 || int(id) >= m.spec.Vocab {
+				return 0, 0, fmt.Errorf("token %d at node %d: want 0 to %d", id, k, m.spec.Vocab-1)
+			}
+			p := b.base + t.Depth(k)
+			if p >= m.spec.MaxPos {
+				return 0, 0, fmt.Errorf("node %d at position %d: %w, %d (max_position_embeddings)", k, p, ErrContext, m.spec.MaxPos-1)
+			}
+			last = max(last, p)
+		}
+		if err := b.reserve(t.Len()); err != nil {
+			return 0, 0, err
+		}
+		rows += n
+		switch g.Want {
+		case WantAll:
+			wanted += n
+		case WantLast:
+			wanted++
+		}
+	}
+	return rows, wanted, m.growRope(last + 1)
+}
+
+// cut makes a step of every MaxRows rows. A segment that a cut goes through
+// continues as if its first nodes had run in an earlier pass.
+func (m *Model) cut(batch []Segment, rows int) {
+	a := &m.act
+	a.steps, a.spans = a.steps[:0], a.spans[:0]
+	nsteps := (rows + m.opt.MaxRows - 1) / m.opt.MaxRows
+	// Steps refer to spans: the array must not move.
+	if need := len(batch) + nsteps; cap(a.spans) < need {
+		a.spans = make([]compute.Span, 0, 2*need)
+	}
+	r, i, from := 0, 0, 0
+	for r < rows {
+		n := min(m.opt.MaxRows, rows-r)
+		first := len(a.spans)
+		for at := 0; at < n; {
+			g := &batch[i]
+			from = max(from, g.From)
+			k := min(n-at, g.Tree.Len()-from)
+			b, stride := g.Rows, g.Tree.Stride()
+			a.spans = append(a.spans, compute.Span{
+				Row: at, N: k, Prefix: b.base, Blocks: b.seq.blocks[:nblocks(b.base)],
+				From: from, Own: b.own[:from+k], Anc: g.Tree.Mask()[:(from+k)*stride], Stride: stride,
+			})
+			at += k
+			if from += k; from == g.Tree.Len() {
+				i, from = i+1, 0
+			}
+		}
+		a.steps = append(a.steps, compute.Step{
+			Rows: n, Heads: m.spec.Heads, Pos: a.pos[r : r+n], Slot: a.slot[r : r+n], Spans: a.spans[first:],
+		})
+		r += n
+	}
+}
+
+// run computes the hidden states of one step, rows r and up of the pass.
+func (m *Model) run(s *compute.Step, r int, o *Output, whole bool) {
+	a, q, n, eps := &m.act, m.q, s.Rows, m.spec.NormEps
+	if m.spec.Draft {
+		q.Embed(a.in, 0, m.embed, a.ids[r:r+n])
+		for i := r; i < r+n; {
+			j := i + 1
+			for j < r+n && a.feat[j].Buf == a.feat[i].Buf {
+				j++
+			}
+			q.Gather(a.in, i-r, m.spec.Hidden, a.feat[i].Buf, a.featRow[i:j])
+			i = j
+		}
+		q.Linear(a.x, a.in, m.fc, m.fcBias, compute.Store, n)
+	} else {
+		q.Embed(a.x, 0, m.embed, a.ids[r:r+n])
+	}
+	for i := range m.layers {
+		y := &m.layers[i]
+		h := a.x
+		if y.inNorm != nil {
+			h = a.norm
+			q.Norm(h, a.x, y.inNorm, eps, n)
+		}
+		q.Linear(a.qkv, h, y.qkv, y.qkvBias, compute.Store, n)
+		q.RopeStore(a.qkv, m.kv, i, m.rope, s)
+		q.Attend(a.att, a.qkv, m.kv, i, s)
+		q.Linear(a.x, a.att, y.o, y.oBias, compute.Accumulate, n)
+		q.Norm(a.norm, a.x, y.postNorm, eps, n)
+		q.Linear(a.gu, a.norm, y.gateUp, y.gateUpBias, compute.Store, n)
+		q.SwiGLU(a.ffn, a.gu, n)
+		q.Linear(a.x, a.ffn, y.down, y.downBias, compute.Accumulate, n)
+	}
+	switch {
+	case m.norm == nil:
+		q.Gather(o.Hidden, r, 0, a.x, a.iota[:n])
+	case whole:
+		q.Norm(o.Hidden, a.x, m.norm, eps, n)
+	default:
+		q.Norm(a.norm, a.x, m.norm, eps, n)
+		q.Gather(o.Hidden, r, 0, a.norm, a.iota[:n])
+	}
+}
+
+// grow makes the buffers large enough for a pass.
+func (m *Model) grow(rows, wanted int) error {
+	a, s := &m.act, m.spec
+	var errs error
+	alloc := func(dst *compute.Buffer, shape ...int) {
+		b, err := m.dev.Alloc(compute.F32, shape...)
+		if err != nil {
+			errs = errors.Join(errs, err)
+			return
+		}
+		*dst = b
+	}
+	if n := min(rows, m.opt.MaxRows); n > a.rows {
+		n = min(max(n, 2*a.rows), m.opt.MaxRows)
+		if s.Draft {
+			alloc(&a.in, n, 2*s.Hidden)
+		}
+		alloc(&a.x, n, s.Hidden)
+		alloc(&a.norm, n, s.Hidden)
+		alloc(&a.qkv, n, (s.Heads+2*s.KVHeads)*s.HeadDim)
+		alloc(&a.att, n, s.Heads*s.HeadDim)
+		alloc(&a.gu, n, 2*s.FFN)
+		alloc(&a.ffn, n, s.FFN)
+		for i := len(a.iota); i < n; i++ {
+			a.iota = append(a.iota, int32(i))
+		}
+		if errs == nil {
+			a.rows = n
+		}
+	}
+	if wanted > a.logCap {
+		n := roundUp(wanted)
+		alloc(&a.logits, n, s.Vocab)
+		if errs == nil {
+			a.logCap = n
+		}
+	}
+	if wanted < rows && wanted > a.selCap {
+		n := roundUp(wanted)
+		alloc(&a.sel, n, s.Hidden)
+		if errs == nil {
+			a.selCap = n
+		}
+	}
+	return errs
+}
+
+// roundUp leaves room for passes a little larger.
+func roundUp(rows int) int { return (rows + 15) / 16 * 16 }
+
+func (m *Model) growHidden(o *Output, rows int) error {
+	if rows <= o.cap {
+		return nil
+	}
+	n := roundUp(rows)
+	b, err := m.dev.Alloc(compute.F32, n, m.spec.Hidden)
+	if err != nil {
+		return err
+	}
+	o.Hidden, o.cap = b, n
+	return nil
+}
+
+// growRope makes the rotary table cover positions [0,n).
+func (m *Model) growRope(n int) error {
+	if n <= m.ropeRows {
+		return nil
+	}
+	n = min(max(n, 2*m.ropeRows, 512), m.spec.MaxPos)
+	b, err := m.dev.Alloc(compute.F32, n, m.spec.HeadDim)
+	if err != nil {
+		return fmt.Errorf("rotary table of %d positions: %w", n, err)
+	}
+	m.q.Write(b, m.spec.Rope.Table(m.spec.HeadDim, 0, n))
+	m.rope, m.ropeRows = b, n
+	return nil
+}
+
+// Append runs tokens as a chain after the committed positions and commits them:
+// prefill. Long input runs in passes of tree.MaxNodes. Feat is a draft head's
+// input features, one a token, else nil. The output is the last pass's; its node
+// numbers count within that pass, whose last node is LastNode. Where a pass
+// fails, what the passes before it did stays committed.
+func (s *Seq) Append(ctx context.Context, tokens []int32, feat []Feature, want Want) (*Output, error) {
+	s.check()
+	if len(tokens) == 0 {
+		return nil, errors.New("append no tokens, want at least one")
+	}
+	var out *Output
+	for len(tokens) > 0 {
+		n := min(len(tokens), tree.MaxNodes)
+		if s.chain == nil {
+			s.chain = new(tree.Tree)
+		}
+		s.chain.Reset(tokens[0], n)
+		s.path = append(s.path[:0], 0)
+		for i := 1; i < n; i++ {
+			s.path = append(s.path, s.chain.Add(i-1, tokens[i]))
+		}
+		g := Segment{Rows: s.Branch(s.n), Tree: s.chain, Want: want}
+		if feat != nil {
+			g.Feat, feat = feat[:n], feat[n:]
+		}
+		var err error
+		s.m.act.one[0] = g
+		if out, err = s.m.Forward(ctx, s.m.act.one[:]); err != nil {
+			s.tip.Drop()
+			return nil, err
+		}
+		if err := s.tip.Commit(s.path); err != nil {
+			return nil, err
+		}
+		tokens = tokens[n:]
+	}
+	return out, nil
+}

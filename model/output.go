@@ -1,0 +1,219 @@
+package model
+
+import (
+	"context"
+	"fmt"
+
+	"talf/compute"
+)
+
+// An Output is a pass's results, on the device.
+type Output struct {
+	Hidden compute.Buffer // [rows][Hidden]: after the final norm; a head's f̂
+	Logits compute.Buffer // [wanted rows][Vocab]
+
+	m    *Model
+	rows int
+	cap  int // rows of Hidden
+	seg  []outSeg
+	want []int32 // hidden row of every logits row
+}
+
+// An outSeg is where a segment's results lie.
+type outSeg struct {
+	row, from, n int
+	logit        int // first logits row
+	want         Want
+}
+
+func (o *Output) at(seg, n int) *outSeg {
+	g := &o.seg[seg]
+	if n < g.from || n >= g.from+g.n {
+		panic(fmt.Sprintf("model: node %d of segment %d did not run: [%d,%d) did", n, seg, g.from, g.from+g.n))
+	}
+	return g
+}
+
+// LastNode returns the last node of segment seg.
+func (o *Output) LastNode(seg int) int { return o.seg[seg].from + o.seg[seg].n - 1 }
+
+// HiddenRow of node n of segment seg.
+func (o *Output) HiddenRow(seg, n int) int {
+	g := o.at(seg, n)
+	return g.row + n - g.from
+}
+
+// Feature returns node n of segment seg's hidden state, by handle.
+func (o *Output) Feature(seg, n int) Feature {
+	return Feature{Buf: o.Hidden, Row: int32(o.HiddenRow(seg, n))}
+}
+
+// LogitsRow of node n of segment seg; it panics if the row was not wanted.
+func (o *Output) LogitsRow(seg, n int) int {
+	g := o.at(seg, n)
+	switch {
+	case g.want == WantAll:
+		return g.logit + n - g.from
+	case g.want == WantLast && n == g.from+g.n-1:
+		return g.logit
+	}
+	panic(fmt.Sprintf("model: no logits of node %d of segment %d were wanted", n, seg))
+}
+
+// Rows returns how many rows of hidden states and of logits there are.
+func (o *Output) Rows() (hidden, logits int) { return o.rows, len(o.want) }
+
+func (o *Output) check(what string, row, n, have int) {
+	if row < 0 || n < 0 || row+n > have {
+		panic(fmt.Sprintf("model: %s rows [%d,%d) of %d", what, row, row+n, have))
+	}
+}
+
+// ReadLogits copies rows [row, row+len(dst)/Vocab) of the logits to dst.
+func (o *Output) ReadLogits(dst []float32, row int) {
+	v := o.m.spec.Vocab
+	o.check("logits", row, (len(dst)+v-1)/v, len(o.want))
+	o.m.q.Read(dst, o.Logits, row*v)
+}
+
+// ReadHidden likewise.
+func (o *Output) ReadHidden(dst []float32, row int) {
+	h := o.m.spec.Hidden
+	o.check("hidden", row, (len(dst)+h-1)/h, o.rows)
+	o.m.q.Read(dst, o.Hidden, row*h)
+}
+
+// topBuf holds the results of a TopK on the device.
+type topBuf struct {
+	k, cap    int
+	ids, logp compute.Buffer // [cap][k]
+}
+
+// TopK writes the k most likely tokens of logits rows [row,row+n), best first,
+// ties to the lower id, with log-softmax values at temperature 1: [n][k] each.
+// It panics where the device has no memory left for n rows: one that has run
+// them has it.
+func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
+	m, a := o.m, &o.m.act
+	o.check("logits", row, n, len(o.want))
+	if k < 1 || k > m.spec.Vocab || len(ids) < n*k || len(logp) < n*k {
+		panic(fmt.Sprintf("model: TopK of %d×%d into %d ids and %d values", n, k, len(ids), len(logp)))
+	}
+	if n == 0 {
+		return
+	}
+	must := func(b compute.Buffer, err error) compute.Buffer {
+		if err != nil {
+			panic(fmt.Sprintf("model: TopK of %d rows: %v", n, err))
+		}
+		return b
+	}
+	x := o.Logits
+	if row > 0 {
+		if n > a.topCap {
+			a.topRow, a.topCap = must(m.dev.Alloc(compute.F32, roundUp(n), m.spec.Vocab)), roundUp(n)
+		}
+		for len(a.iota) < row+n {
+			a.iota = append(a.iota, int32(len(a.iota)))
+		}
+		m.q.Gather(a.topRow, 0, 0, o.Logits, a.iota[row:row+n])
+		x = a.topRow
+	}
+	t := a.top(k)
+	if n > t.cap {
+		c := roundUp(n)
+		t.ids, t.logp, t.cap = must(m.dev.Alloc(compute.I32, c, k)), must(m.dev.Alloc(compute.F32, c, k)), c
+	}
+	m.q.TopK(t.ids, t.logp, x, k, n)
+	m.q.Read(ids[:n*k], t.ids, 0)
+	m.q.Read(logp[:n*k], t.logp, 0)
+}
+
+func (a *activations) top(k int) *topBuf {
+	for i := range a.tops {
+		if a.tops[i].k == k {
+			return &a.tops[i]
+		}
+	}
+	a.tops = append(a.tops, topBuf{k: k})
+	return &a.tops[len(a.tops)-1]
+}
+
+// A Store keeps hidden states beyond the pass that made them: a draft head's f̂
+// of nodes whose children run later, or features that come from the host.
+type Store struct {
+	m    *Model
+	buf  compute.Buffer // [rows][Hidden]
+	tmp  compute.Buffer // of Load
+	tmpN int
+	rows int
+	src  []int32
+}
+
+// NewStore returns a store of the given number of rows for m's hidden size.
+func (m *Model) NewStore(rows int) (*Store, error) {
+	b, err := m.dev.Alloc(compute.F32, rows, m.spec.Hidden)
+	if err != nil {
+		return nil, fmt.Errorf("store %d hidden states: %w", rows, err)
+	}
+	return &Store{m: m, buf: b, rows: rows}, nil
+}
+
+// Rows returns the store's size.
+func (s *Store) Rows() int { return s.rows }
+
+// At returns row r by handle.
+func (s *Store) At(r int) Feature {
+	if r < 0 || r >= s.rows {
+		panic(fmt.Sprintf("model: row %d of a store of %d", r, s.rows))
+	}
+	return Feature{Buf: s.buf, Row: int32(r)}
+}
+
+// Put copies hidden states to rows r and up.
+func (s *Store) Put(r int, f ...Feature) error {
+	if r < 0 || r+len(f) > s.rows {
+		panic(fmt.Sprintf("model: rows [%d,%d) of a store of %d", r, r+len(f), s.rows))
+	}
+	s.src = s.src[:0]
+	for _, x := range f {
+		s.src = append(s.src, x.Row)
+	}
+	for i := 0; i < len(f); {
+		j := i + 1
+		for j < len(f) && f[j].Buf == f[i].Buf {
+			j++
+		}
+		s.m.q.Gather(s.buf, r+i, 0, f[i].Buf, s.src[i:j])
+		i = j
+	}
+	return s.m.q.Sync(context.Background())
+}
+
+// Load copies host rows [n][Hidden] to rows r and up.
+func (s *Store) Load(r int, x []float32) error {
+	h := s.m.spec.Hidden
+	n := len(x) / h
+	if r < 0 || n*h != len(x) || r+n > s.rows {
+		panic(fmt.Sprintf("model: %d values to row %d of a store [%d][%d]", len(x), r, s.rows, h))
+	}
+	if n > s.tmpN {
+		b, err := s.m.dev.Alloc(compute.F32, n, h)
+		if err != nil {
+			return fmt.Errorf("load %d hidden states: %w", n, err)
+		}
+		s.tmp, s.tmpN = b, n
+	}
+	s.src = s.src[:0]
+	for i := range n {
+		s.src = append(s.src, int32(i))
+	}
+	if n > 0 {
+		s.m.q.Write(s.tmp, x)
+		s.m.q.Gather(s.buf, r, 0, s.tmp, s.src)
+	}
+	return s.m.q.Sync(context.Background())
+}
+
+// Read copies rows [r, r+len(dst)/Hidden) to the host.
+func (s *Store) Read(dst []float32, r int) { s.m.q.Read(dst, s.buf, r*s.m.spec.Hidden) }
