@@ -169,12 +169,14 @@ func ParseDraft(name string, raw, gen []byte) (*Spec, error) {
 	return s, c.err
 }
 
-// DraftFor returns the spec of a one-layer EAGLE head for a target: its sizes, one
-// layer, no biases but fc's if asked.
+// DraftFor returns the spec of a one-layer EAGLE head for a target: its sizes
+// and rope_theta, but no rope scaling, which other systems' loaders of heads
+// refuse, and no biases but fc's if asked.
 func (s *Spec) DraftFor(fcBias bool) *Spec {
 	d := *s
 	d.Arch, d.Layers, d.Draft, d.FCBias = "llama", 1, true, fcBias
 	d.AttnBias, d.MLPBias, d.Tied, d.Names = false, false, false, eagleNames
+	d.Rope = Rope{Theta: s.Rope.Theta, Type: "default"}
 	d.EOS = append([]int32(nil), s.EOS...)
 	return &d
 }

@@ -1,0 +1,229 @@
+// Package head is the draft head: one decoder layer that predicts a target's
+// next hidden state from the embedding of a token and the hidden state before it
+// (EAGLE, Li et al. 2024, §4). Files are in the EAGLE-1/2 format, so heads
+// trained elsewhere load here and the other way round.
+//
+// A head is run by model.Forward, like its target: position i takes the target's
+// hidden state at position i, after its final norm, and the token at i+1. Its own
+// hidden states f̂ stand in for the target's where a node has not been verified.
+//
+// Drafting: commit the verified tokens with their true features (Seq.Append),
+// then open Seq.BranchLast. Node 0 of the draft tree is the last verified token
+// and keeps its row; its f̂ is the last hidden row of that Append. Node n > 0
+// takes the f̂ of its parent and its own token, and stands at the rotary position
+// of node 0 plus its depth. After verification drop the branch: accepted tokens
+// are run again with true features. A model.Store keeps f̂ between passes.
+package head
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"talf/model"
+	"talf/model/arch"
+	"talf/model/safetensors"
+)
+
+// MetaTarget is the key of model.safetensors's metadata under which Write keeps
+// the weight hash of the target that the head was trained for.
+const MetaTarget = "talf.target_sha256"
+
+// Options say how a head is loaded.
+type Options struct {
+	Model model.Options
+	Force bool // load even if the head was trained for a target with other weights
+}
+
+// Default returns the options for CPU decoding.
+func Default() Options { return Options{Model: model.Default()} }
+
+// A Head is a draft head on its target's device.
+type Head struct {
+	*model.Model
+}
+
+// Load reads a directory in EAGLE format: config.json and model.safetensors. It
+// refuses a head whose hidden size or vocabulary is not the target's, and one
+// that says that it was trained for other weights, unless forced. The target's
+// embedding is shared where the head's has the same values; its LM head always.
+func Load(dir string, target *model.Model, opt Options) (*Head, error) {
+	spec, err := arch.LoadDraft(dir)
+	if err != nil {
+		return nil, err
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	h, err := build(spec, set, target, opt)
+	if err != nil {
+		return nil, errors.Join(err, set.Close())
+	}
+	return h, nil
+}
+
+// FromTensors builds a head from weights in memory, named as in the EAGLE
+// format; "embed_tokens.weight" may be missing.
+func FromTensors(spec *arch.Spec, target *model.Model, opt Options, tensors ...safetensors.Tensor) (*Head, error) {
+	s := *spec
+	return build(&s, safetensors.Of("draft head", tensors...), target, opt)
+}
+
+func build(spec *arch.Spec, set *safetensors.Set, target *model.Model, opt Options) (*Head, error) {
+	// Published configurations often leave "bias" out: the file decides.
+	_, spec.FCBias = set.Tensor(spec.Names.FC + ".bias")
+	if want := set.Metadata()[MetaTarget]; want != "" && !opt.Force && want != target.Hash() {
+		return nil, fmt.Errorf("%s: trained for a target with weight hash %.12s…, but this one has %.12s… (force to load it all the same)",
+			set.Name, want, target.Hash())
+	}
+	m, err := model.NewDraft(spec, set, target, opt.Model)
+	if err != nil {
+		return nil, fmt.Errorf("load draft head: %w", err)
+	}
+	return &Head{m}, nil
+}
+
+// A Param is a trained tensor of a head.
+type Param struct {
+	Name  string
+	Shape []int
+}
+
+// Params lists a head's trained tensors: all but the embedding, which is the
+// target's, in the order of the forward pass.
+func Params(spec *arch.Spec) []Param {
+	n, h := &spec.Names, spec.Hidden
+	q, kv := spec.Heads*spec.HeadDim, spec.KVHeads*spec.HeadDim
+	out := []Param{{n.FC + ".weight", []int{h, 2 * h}}}
+	if spec.FCBias {
+		out = append(out, Param{n.FC + ".bias", []int{h}})
+	}
+	for l := range spec.Layers {
+		add := func(name string, shape ...int) { out = append(out, Param{n.In(l, name), shape}) }
+		linear := func(name string, rows, cols int, bias bool) {
+			add(name+".weight", rows, cols)
+			if bias {
+				add(name+".bias", rows)
+			}
+		}
+		if l > 0 {
+			add(n.InputNorm+".weight", h)
+		}
+		linear(n.Q, q, h, spec.AttnBias)
+		linear(n.K, kv, h, spec.AttnBias)
+		linear(n.V, kv, h, spec.AttnBias)
+		linear(n.O, h, q, spec.AttnBias)
+		add(n.PostNorm+".weight", h)
+		linear(n.Gate, spec.FFN, h, spec.MLPBias)
+		linear(n.Up, spec.FFN, h, spec.MLPBias)
+		linear(n.Down, h, spec.FFN, spec.MLPBias)
+	}
+	return out
+}
+
+// Random returns the weights of an untrained head: matrices uniform in ±1/√in,
+// as PyTorch begins, biases 0, norms 1. Equal seeds give equal bytes.
+func Random(spec *arch.Spec, seed uint64) []safetensors.Tensor {
+	var out []safetensors.Tensor
+	for i, p := range Params(spec) {
+		x := make([]float32, p.len())
+		switch {
+		case len(p.Shape) == 2:
+			r := rand.New(rand.NewPCG(seed, uint64(i)))
+			bound := 1 / math.Sqrt(float64(p.Shape[1]))
+			for j := range x {
+				x[j] = float32(bound * (2*r.Float64() - 1))
+			}
+		case filepath.Ext(p.Name) == ".weight":
+			for j := range x {
+				x[j] = 1
+			}
+		}
+		out = append(out, safetensors.F32(p.Name, x, p.Shape...))
+	}
+	return out
+}
+
+func (p *Param) len() int {
+	n := 1
+	for _, d := range p.Shape {
+		n *= d
+	}
+	return n
+}
+
+// Config returns the head's config.json as EAGLE's own loader reads it.
+func Config(spec *arch.Spec) ([]byte, error) {
+	c := map[string]any{
+		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "hidden_act": "silu",
+		"vocab_size": spec.Vocab, "hidden_size": spec.Hidden, "num_hidden_layers": spec.Layers,
+		"num_attention_heads": spec.Heads, "num_key_value_heads": spec.KVHeads, "head_dim": spec.HeadDim,
+		"intermediate_size": spec.FFN, "max_position_embeddings": spec.MaxPos,
+		"rms_norm_eps": spec.NormEps, "rope_theta": spec.Rope.Theta, "rope_scaling": nil,
+		"tie_word_embeddings": false, "pretraining_tp": 1, "torch_dtype": "float32", "use_cache": true,
+		"bias": spec.FCBias,
+	}
+	switch r := &spec.Rope; r.Type {
+	case "linear":
+		c["rope_scaling"] = map[string]any{"type": "linear", "rope_type": "linear", "factor": r.Factor}
+	case "llama3":
+		c["rope_scaling"] = map[string]any{
+			"rope_type": "llama3", "factor": r.Factor, "low_freq_factor": r.LowFreq,
+			"high_freq_factor": r.HighFreq, "original_max_position_embeddings": r.Original,
+		}
+	}
+	if spec.AttnBias {
+		c["attention_bias"] = true
+	}
+	if spec.MLPBias {
+		c["mlp_bias"] = true
+	}
+	if spec.BOS >= 0 {
+		c["bos_token_id"] = spec.BOS
+	}
+	switch len(spec.EOS) {
+	case 0:
+	case 1:
+		c["eos_token_id"] = spec.EOS[0]
+	default:
+		c["eos_token_id"] = spec.EOS
+	}
+	b, err := json.MarshalIndent(c, "", "  ")
+	return append(b, '\n'), err
+}
+
+// Write writes config.json and model.safetensors to dir, in place; equal input
+// gives equal bytes. Tensors must hold all of Params; other systems also want
+// "embed_tokens.weight". Meta becomes the file's metadata, with "format": "pt";
+// set MetaTarget in it to tie the head to its target.
+func Write(dir string, spec *arch.Spec, meta map[string]string, tensors ...safetensors.Tensor) error {
+	have := make(map[string][]int)
+	for _, t := range tensors {
+		have[t.Name] = t.Shape
+	}
+	for _, p := range Params(spec) {
+		if got, ok := have[p.Name]; !ok || fmt.Sprint(got) != fmt.Sprint(p.Shape) {
+			return fmt.Errorf("write draft head: tensor %q has shape %v, want %v", p.Name, got, p.Shape)
+		}
+	}
+	conf, err := Config(spec)
+	if err != nil {
+		return fmt.Errorf("write draft head: %w", err)
+	}
+	all := map[string]string{"format": "pt"}
+	for k, v := range meta {
+		all[k] = v
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), conf, 0o644); err != nil {
+		return fmt.Errorf("write draft head: %w", err)
+	}
+	if err := safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), all, tensors...); err != nil {
+		return fmt.Errorf("write draft head: %w", err)
+	}
+	return nil
+}
