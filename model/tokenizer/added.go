@@ -1,0 +1,174 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	sugar "github.com/sugarme/tokenizer"
+)
+
+// addedToken is a token found in the text before the model sees it.
+type addedToken struct {
+	sugar.AddedToken
+	id      int32
+	special bool
+}
+
+// matcher finds added tokens: the leftmost, and of those the longest.
+type matcher struct {
+	nodes  []trieNode
+	roots  [256]int32 // by first byte; 0: no token starts so
+	only   int        // the only first byte, or -1
+	tokens []addedToken
+}
+
+// trieNode lists its children in no order: nodes have few.
+type trieNode struct {
+	token    int32 // index into tokens, or -1
+	children []trieEdge
+}
+
+type trieEdge struct {
+	b  byte
+	to int32
+}
+
+// add registers a token under the text it is found by. Of equal texts the first counts.
+func (m *matcher) add(text string, tok addedToken) {
+	if text == "" {
+		return
+	}
+	if len(m.nodes) == 0 {
+		m.nodes = append(m.nodes, trieNode{token: -1})
+		m.only = -1
+	}
+	step := func(at int32, b byte) int32 {
+		for _, e := range m.nodes[at].children {
+			if e.b == b {
+				return e.to
+			}
+		}
+		to := int32(len(m.nodes))
+		m.nodes = append(m.nodes, trieNode{token: -1})
+		m.nodes[at].children = append(m.nodes[at].children, trieEdge{b, to})
+		return to
+	}
+	at := int32(0)
+	for i := range len(text) {
+		at = step(at, text[i])
+		if i == 0 {
+			m.roots[text[0]] = at
+		}
+	}
+	if m.nodes[at].token < 0 {
+		m.nodes[at].token = int32(len(m.tokens))
+		m.tokens = append(m.tokens, tok)
+	}
+	m.only = -1
+	if len(m.nodes[0].children) == 1 {
+		m.only = int(m.nodes[0].children[0].b)
+	}
+}
+
+// find returns the next match at or after i: its start, end and token index, or -1.
+func (m *matcher) find(s string, i int) (start, end int, token int32) {
+	for ; i < len(s); i++ {
+		if m.only >= 0 {
+			n := strings.IndexByte(s[i:], byte(m.only))
+			if n < 0 {
+				break
+			}
+			i += n
+		}
+		at := m.roots[s[i]]
+		if at == 0 {
+			continue
+		}
+		token, end = -1, 0
+		for j := i + 1; ; j++ {
+			if t := m.nodes[at].token; t >= 0 {
+				token, end = t, j
+			}
+			if j == len(s) {
+				break
+			}
+			next := int32(0)
+			for _, e := range m.nodes[at].children {
+				if e.b == s[j] {
+					next = e.to
+					break
+				}
+			}
+			if next == 0 {
+				break
+			}
+			at = next
+		}
+		if token >= 0 {
+			return i, end, token
+		}
+	}
+	return len(s), len(s), -1
+}
+
+// segment is a part of the text: plain, or an added token (id >= 0).
+type segment struct {
+	start, end int
+	id         int32
+}
+
+// segments cuts s at the added tokens. Segments of plain text are not empty.
+// Where rstrip swallows the start of the next match both are reported, as the
+// reference does.
+func (m *matcher) segments(dst []segment, s string) []segment {
+	if len(m.tokens) == 0 {
+		if s == "" {
+			return dst
+		}
+		return append(dst, segment{0, len(s), -1})
+	}
+	done := 0
+	for at := 0; ; {
+		start, end, t := m.find(s, at)
+		if t < 0 {
+			break
+		}
+		at = end
+		tok := &m.tokens[t]
+		if tok.SingleWord && (endsWithWord(s[:start]) || startsWithWord(s[end:])) {
+			continue
+		}
+		if tok.LStrip {
+			start = max(len(strings.TrimRightFunc(s[:start], unicode.IsSpace)), done)
+		}
+		if tok.RStrip {
+			end = len(s) - len(strings.TrimLeftFunc(s[end:], unicode.IsSpace))
+		}
+		if done < start {
+			dst = append(dst, segment{done, start, -1})
+		}
+		dst = append(dst, segment{start, end, tok.id})
+		done = end
+	}
+	if done < len(s) {
+		dst = append(dst, segment{done, len(s), -1})
+	}
+	return dst
+}
+
+func endsWithWord(s string) bool {
+	r, _ := utf8.DecodeLastRuneInString(s)
+	return s != "" && isWord(r)
+}
+
+func startsWithWord(s string) bool {
+	r, _ := utf8.DecodeRuneInString(s)
+	return s != "" && isWord(r)
+}
+
+// isWord is \w of Unicode's regular expressions (UTS #18, Annex C): alphabetic,
+// marks, decimal digits, connectors and joiners.
+func isWord(r rune) bool {
+	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
+}

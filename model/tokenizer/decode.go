@@ -1,0 +1,277 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// decoding turns ids into text. Everything that depends on one token alone is
+// done at load: text and fallback have an entry for every id.
+type decoding struct {
+	text     []string
+	fallback []int16 // byte that a byte_fallback token stands for, or -1
+	// head, if not nil, is the text of a token that comes first (Metaspace).
+	head func(id int32) string
+	// raw: the texts are bytes of a stream that is read as UTF-8 at the end;
+	// what is not UTF-8 becomes U+FFFD.
+	raw bool
+	// strip is taken off the front of the whole, at most stripN times.
+	strip  rune
+	stripN int
+	// sep joins the tokens of a tokenizer without a decoder.
+	sep string
+}
+
+// Stream decodes ids as they come. What it returned so far, joined, is at every
+// moment a prefix of what Decode returns for all ids, and it ends between
+// characters; Flush returns the rest. Its maker's tokenizer may be shared, the
+// Stream itself is for one goroutine.
+//
+// Text waits where the coming ids can still change it: an incomplete UTF-8
+// sequence, and a run of byte-fallback tokens, which is text only if the whole
+// run is.
+type Stream struct {
+	t    *Tokenizer
+	skip bool
+	n    int // tokens that were not skipped
+	left int // strips still to be done
+	pend []byte
+}
+
+// NewStream returns a streaming decoder. skipSpecial leaves special tokens out.
+func (t *Tokenizer) NewStream(skipSpecial bool) *Stream {
+	return &Stream{t: t, skip: skipSpecial, left: t.dec.stripN}
+}
+
+// Push takes the next id and returns the text that became certain: "" for an
+// id that only starts a character, or that the vocabulary does not know.
+func (st *Stream) Push(id int32) string { return string(st.push(nil, id)) }
+
+// Flush ends the text and returns what Push held back. The Stream can then be
+// used for another text.
+func (st *Stream) Flush() string {
+	s := string(st.flush(nil))
+	st.n, st.left = 0, st.t.dec.stripN
+	return s
+}
+
+func (st *Stream) push(dst []byte, id int32) []byte {
+	t, d := st.t, &st.t.dec
+	if !t.Known(id) || st.skip && t.special[id] {
+		return dst
+	}
+	text := d.text[id]
+	if st.n == 0 && d.head != nil {
+		text = d.head(id)
+	}
+	if st.n > 0 && d.sep != "" {
+		dst = append(dst, d.sep...)
+	}
+	st.n++
+	if d.raw {
+		if len(st.pend) > 0 {
+			st.pend = append(st.pend, text...)
+			rest := appendValid(&dst, st.pend)
+			st.pend = st.pend[:copy(st.pend, rest)]
+			return dst
+		}
+		if utf8.ValidString(text) {
+			return append(dst, text...)
+		}
+		st.pend = append(st.pend, appendValid(&dst, []byte(text))...)
+		return dst
+	}
+	if d.fallback != nil {
+		if b := d.fallback[id]; b >= 0 {
+			st.pend = append(st.pend, byte(b))
+			return dst
+		}
+		dst = st.endRun(dst)
+	}
+	return st.emit(dst, text)
+}
+
+// endRun writes the byte-fallback tokens held back: as text if they all are,
+// else one U+FFFD a byte.
+func (st *Stream) endRun(dst []byte) []byte {
+	if len(st.pend) == 0 {
+		return dst
+	}
+	if utf8.Valid(st.pend) {
+		dst = st.emit(dst, string(st.pend))
+	} else {
+		for range st.pend {
+			dst = st.emit(dst, "\uFFFD")
+		}
+	}
+	st.pend = st.pend[:0]
+	return dst
+}
+
+// emit writes text, stripping the front of the whole.
+func (st *Stream) emit(dst []byte, text string) []byte {
+	for st.left > 0 && text != "" {
+		r, w := utf8.DecodeRuneInString(text)
+		if r != st.t.dec.strip {
+			st.left = 0
+			break
+		}
+		text = text[w:]
+		st.left--
+	}
+	return append(dst, text...)
+}
+
+func (st *Stream) flush(dst []byte) []byte {
+	if st.t.dec.raw {
+		for len(st.pend) > 0 {
+			n, _ := sequence(st.pend)
+			dst = append(dst, "\uFFFD"...)
+			st.pend = st.pend[n:]
+		}
+		st.pend = nil
+		return dst
+	}
+	return st.endRun(dst)
+}
+
+// appendValid writes b to dst as UTF-8, with one U+FFFD for every maximal part
+// of a sequence that cannot go on (Unicode Standard, section 3.9, "U+FFFD
+// Substitution of Maximal Subparts"). It returns the incomplete sequence at the
+// end of b, if any.
+func appendValid(dst *[]byte, b []byte) (rest []byte) {
+	for len(b) > 0 {
+		if b[0] < utf8.RuneSelf {
+			*dst = append(*dst, b[0])
+			b = b[1:]
+			continue
+		}
+		n, state := sequence(b)
+		switch state {
+		case seqWhole:
+			*dst = append(*dst, b[:n]...)
+		case seqPart:
+			return b
+		default:
+			*dst = append(*dst, "\uFFFD"...)
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+const (
+	seqWhole  = iota // b starts with a whole character of n bytes
+	seqPart          // b is the beginning of a character
+	seqBroken        // the first n bytes can be no character
+)
+
+// sequence looks at the UTF-8 sequence at the start of b (Unicode Standard,
+// table 3-7).
+func sequence(b []byte) (n, state int) {
+	lo, hi := byte(0x80), byte(0xBF)
+	size := 0
+	switch c := b[0]; {
+	case c < 0x80:
+		return 1, seqWhole
+	case c >= 0xC2 && c <= 0xDF:
+		size = 2
+	case c >= 0xE0 && c <= 0xEF:
+		size = 3
+		if c == 0xE0 {
+			lo = 0xA0
+		} else if c == 0xED {
+			hi = 0x9F
+		}
+	case c >= 0xF0 && c <= 0xF4:
+		size = 4
+		if c == 0xF0 {
+			lo = 0x90
+		} else if c == 0xF4 {
+			hi = 0x8F
+		}
+	default:
+		return 1, seqBroken
+	}
+	for i := 1; i < size; i++ {
+		if i == len(b) {
+			return i, seqPart
+		}
+		if b[i] < lo || b[i] > hi {
+			return i, seqBroken
+		}
+		lo, hi = 0x80, 0xBF
+	}
+	return size, seqWhole
+}
+
+// Decode returns the text of ids; skipSpecial leaves special tokens out. Ids
+// that the vocabulary does not know have no text, as in the reference. Bytes of
+// a byte-level vocabulary that are not UTF-8 become U+FFFD; see DecodeBytes.
+func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
+	st := Stream{t: t, skip: skipSpecial, left: t.dec.stripN}
+	dst := make([]byte, 0, 4*len(ids)+16)
+	for _, id := range ids {
+		dst = st.push(dst, id)
+	}
+	return string(st.flush(dst))
+}
+
+// DecodeBytes returns the bytes that ids stand for, be they UTF-8 or not: the
+// exact inverse of Encode for a byte-level vocabulary without a normalizer. It
+// is Decode for other vocabularies.
+func (t *Tokenizer) DecodeBytes(ids []int32, skipSpecial bool) []byte {
+	if !t.dec.raw {
+		return []byte(t.Decode(ids, skipSpecial))
+	}
+	var dst []byte
+	for _, id := range ids {
+		if t.Known(id) && !(skipSpecial && t.special[id]) {
+			dst = append(dst, t.dec.text[id]...)
+		}
+	}
+	return dst
+}
+
+// tokenStep rewrites the text of one token; i is its index among the tokens.
+type tokenStep func(s string, i int) string
+
+func replaceStep(find finder, with string) tokenStep {
+	return func(s string, _ int) string {
+		// A pattern that fails on a token was tried on all of them at load.
+		out, err := regexNorm{find, with}.normalize(s)
+		if err != nil {
+			return s
+		}
+		return out
+	}
+}
+
+func metaspaceText(mark string, drop bool) tokenStep {
+	return func(s string, i int) string {
+		if i == 0 && drop {
+			return strings.ReplaceAll(s, mark, "")
+		}
+		return strings.ReplaceAll(s, mark, " ")
+	}
+}
+
+func stripText(c rune, start, stop int) tokenStep {
+	return func(s string, _ int) string {
+		for ; start > 0; start-- {
+			r, w := utf8.DecodeRuneInString(s)
+			if s == "" || r != c {
+				break
+			}
+			s = s[w:]
+		}
+		for ; stop > 0; stop-- {
+			r, w := utf8.DecodeLastRuneInString(s)
+			if s == "" || r != c {
+				break
+			}
+			s = s[:len(s)-w]
+		}
+		return s
+	}
+}

@@ -1,0 +1,212 @@
+package tokenizer
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// normalizer rewrites a text before it is split.
+type normalizer interface {
+	normalize(s string) (string, error)
+}
+
+type prependNorm string
+
+func (n prependNorm) normalize(s string) (string, error) {
+	if s == "" {
+		return s, nil
+	}
+	return string(n) + s, nil
+}
+
+type literalNorm struct{ old, new string }
+
+func (n literalNorm) normalize(s string) (string, error) {
+	if n.old == "" {
+		return s, nil
+	}
+	return strings.ReplaceAll(s, n.old, n.new), nil
+}
+
+type regexNorm struct {
+	find finder
+	new  string
+}
+
+func (n regexNorm) normalize(s string) (string, error) {
+	spans, err := n.find.spans(s)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, sp := range spans {
+		if sp.match {
+			b.WriteString(n.new)
+		} else {
+			b.WriteString(s[sp.start:sp.end])
+		}
+	}
+	return b.String(), nil
+}
+
+type lowerNorm struct{}
+
+func (lowerNorm) normalize(s string) (string, error) {
+	var b strings.Builder
+	b.Grow(len(s))
+	for i := 0; i < len(s); {
+		r, w := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && w == 1:
+			b.WriteByte(s[i])
+		case r == '\u0130':
+			// The one character whose lower case is two (SpecialCasing.txt).
+			b.WriteString("i\u0307")
+		default:
+			b.WriteRune(unicode.ToLower(r))
+		}
+		i += w
+	}
+	return b.String(), nil
+}
+
+type stripNorm struct{ left, right bool }
+
+func (n stripNorm) normalize(s string) (string, error) {
+	if n.left {
+		s = strings.TrimLeftFunc(s, unicode.IsSpace)
+	}
+	if n.right {
+		s = strings.TrimRightFunc(s, unicode.IsSpace)
+	}
+	return s, nil
+}
+
+// formNorm is one of the Unicode normalization forms.
+type formNorm struct{ form norm.Form }
+
+func (n formNorm) normalize(s string) (string, error) {
+	if longMarks(s) {
+		return normalizeLong(s, n.form), nil
+	}
+	return n.form.String(s), nil
+}
+
+// maxMarks is how many combining marks in a row package norm keeps together:
+// beyond, it inserts U+034F (the Stream-Safe Text Format of UAX #15), which the
+// normalization forms themselves do not.
+const maxMarks = 30
+
+// longMarks reports whether s may have more combining marks in a row than
+// package norm keeps together. Some characters are several marks when
+// decomposed, so it asks for a third of the limit.
+func longMarks(s string) bool {
+	n := 0
+	for i := 0; i < len(s); {
+		if s[i] < utf8.RuneSelf {
+			n = 0
+			i++
+			continue
+		}
+		p := norm.NFKD.PropertiesString(s[i:])
+		if p.CCC() != 0 || p.TrailCCC() != 0 {
+			n++
+			if n > maxMarks/3 {
+				return true
+			}
+		} else {
+			n = 0
+		}
+		i += max(p.Size(), 1)
+	}
+	return false
+}
+
+// normalizeLong is the definition of the forms (UAX #15, section 1.3) written
+// out: decompose, order the marks, compose.
+func normalizeLong(s string, form norm.Form) string {
+	split := norm.NFD
+	if form == norm.NFKC || form == norm.NFKD {
+		split = norm.NFKD
+	}
+	type char struct {
+		r   rune
+		raw byte // where r is utf8.RuneError of an invalid byte
+		ccc uint8
+	}
+	var cs []char
+	for i := 0; i < len(s); {
+		r, w := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && w == 1 {
+			cs = append(cs, char{r: -1, raw: s[i]})
+			i++
+			continue
+		}
+		for _, d := range split.String(s[i : i+w]) {
+			cs = append(cs, char{r: d, ccc: norm.NFD.PropertiesString(string(d)).CCC()})
+		}
+		i += w
+	}
+	// Canonical ordering: a stable sort by class within runs of marks.
+	for i := 0; i < len(cs); i++ {
+		j := i
+		for j < len(cs) && cs[j].ccc != 0 {
+			j++
+		}
+		if j > i {
+			slices.SortStableFunc(cs[i:j], func(a, b char) int { return int(a.ccc) - int(b.ccc) })
+			i = j
+		}
+	}
+	if form == norm.NFC || form == norm.NFKC {
+		starter := -1
+		out := cs[:0]
+		lastCCC := uint8(0)
+		for _, c := range cs {
+			// Not blocked: nothing between, or only marks of a lower class.
+			if starter >= 0 && c.r >= 0 && (len(out)-1 == starter || lastCCC != 0 && lastCCC < c.ccc) {
+				if r, ok := composePair(out[starter].r, c.r); ok {
+					out[starter].r = r
+					continue
+				}
+			}
+			if c.ccc == 0 {
+				starter = len(out)
+				if c.r < 0 {
+					starter = -1
+				}
+			}
+			lastCCC = c.ccc
+			out = append(out, c)
+		}
+		cs = out
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	for _, c := range cs {
+		if c.r < 0 {
+			b.WriteByte(c.raw)
+		} else {
+			b.WriteRune(c.r)
+		}
+	}
+	return b.String()
+}
+
+// composePair returns the primary composite of two characters, if there is one.
+func composePair(a, b rune) (rune, bool) {
+	if a < 0 {
+		return 0, false
+	}
+	in := string(a) + string(b)
+	out := norm.NFC.String(in)
+	r, w := utf8.DecodeRuneInString(out)
+	if w != len(out) || norm.NFD.String(out) != norm.NFD.String(in) {
+		return 0, false
+	}
+	return r, true
+}

@@ -1,0 +1,293 @@
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/dlclark/regexp2"
+)
+
+// piece is a part of the text on its way to the model.
+type piece struct {
+	s     string
+	first bool // it starts where the input starts
+}
+
+// splitStep is one pre-tokenizer: it appends the pieces of p to dst, none empty.
+type splitStep interface {
+	apply(dst []piece, p piece) ([]piece, error)
+}
+
+// span is a part of a text and whether the pattern matched it.
+type span struct {
+	start, end int
+	match      bool
+}
+
+// finder lists the matches of a pattern and the gaps between them, in order,
+// covering s.
+type finder interface {
+	spans(s string) ([]span, error)
+}
+
+// scanStep cuts with a scanner; a scanner's pieces cover the text, so that
+// every behaviour but Removed would be the same as Isolated.
+type scanStep struct{ scanner }
+
+func (st scanStep) apply(dst []piece, p piece) ([]piece, error) {
+	for i := 0; i < len(p.s); {
+		j := st.next(p.s, i)
+		dst = append(dst, piece{p.s[i:j], p.first && i == 0})
+		i = j
+	}
+	return dst, nil
+}
+
+// prefixStep is add_prefix_space.
+type prefixStep struct{}
+
+func (prefixStep) apply(dst []piece, p piece) ([]piece, error) {
+	if !strings.HasPrefix(p.s, " ") {
+		p.s = " " + p.s
+	}
+	return append(dst, p), nil
+}
+
+// patternStep is Split, Digits and the split of Metaspace.
+type patternStep struct {
+	find     finder
+	behavior string
+	invert   bool
+}
+
+const (
+	removed      = "Removed"
+	isolated     = "Isolated"
+	contiguous   = "Contiguous"
+	withPrevious = "MergedWithPrevious"
+	withNext     = "MergedWithNext"
+)
+
+func (st patternStep) apply(dst []piece, p piece) ([]piece, error) {
+	in, err := st.find.spans(p.s)
+	if err != nil {
+		return nil, err
+	}
+	if st.invert {
+		for i := range in {
+			in[i].match = !in[i].match
+		}
+	}
+	out := in[:0:0]
+	switch st.behavior {
+	case removed:
+		for _, sp := range in {
+			if !sp.match {
+				out = append(out, sp)
+			}
+		}
+	case isolated:
+		out = in
+	case contiguous:
+		for _, sp := range in {
+			if n := len(out); n > 0 && out[n-1].match == sp.match {
+				out[n-1].end = sp.end
+			} else {
+				out = append(out, sp)
+			}
+		}
+	case withPrevious:
+		previous := false
+		for _, sp := range in {
+			if n := len(out); sp.match && !previous && n > 0 {
+				out[n-1].end = sp.end
+			} else {
+				out = append(out, sp)
+			}
+			previous = sp.match
+		}
+	case withNext:
+		// From the right: a match joins what follows it unless that is a match too.
+		previous := false
+		for i := len(in) - 1; i >= 0; i-- {
+			sp := in[i]
+			if n := len(out); sp.match && !previous && n > 0 {
+				out[n-1].start = sp.start
+			} else {
+				out = append(out, sp)
+			}
+			previous = sp.match
+		}
+		for i, j := 0, len(out)-1; i < j; i, j = i+1, j-1 {
+			out[i], out[j] = out[j], out[i]
+		}
+	}
+	for _, sp := range out {
+		if sp.end > sp.start {
+			dst = append(dst, piece{p.s[sp.start:sp.end], p.first && sp.start == 0})
+		}
+	}
+	return dst, nil
+}
+
+// literalFinder finds a string.
+type literalFinder string
+
+func (f literalFinder) spans(s string) ([]span, error) {
+	if f == "" {
+		return []span{{0, len(s), false}}, nil
+	}
+	var out []span
+	at := 0
+	for {
+		i := strings.Index(s[at:], string(f))
+		if i < 0 {
+			break
+		}
+		if i > 0 {
+			out = append(out, span{at, at + i, false})
+		}
+		out = append(out, span{at + i, at + i + len(f), true})
+		at += i + len(f)
+	}
+	if at < len(s) {
+		out = append(out, span{at, len(s), false})
+	}
+	return out, nil
+}
+
+// runeFinder finds single characters.
+type runeFinder func(rune) bool
+
+func (f runeFinder) spans(s string) ([]span, error) {
+	var out []span
+	at := 0
+	for i := 0; i < len(s); {
+		r, w := utf8.DecodeRuneInString(s[i:])
+		if f(r) {
+			if at < i {
+				out = append(out, span{at, i, false})
+			}
+			out = append(out, span{i, i + w, true})
+			at = i + w
+		}
+		i += w
+	}
+	if at < len(s) {
+		out = append(out, span{at, len(s), false})
+	}
+	return out, nil
+}
+
+// regexFinder finds a regex of the reference's dialect (Oniguruma, Ruby syntax).
+type regexFinder struct{ re *regexp2.Regexp }
+
+// newRegex compiles a pattern, refusing what regexp2 would read in another
+// sense than Oniguruma does.
+func newRegex(pattern string) (regexFinder, error) {
+	if what := foreign(pattern); what != "" {
+		return regexFinder{}, fmt.Errorf("regex %q: %s is not supported", pattern, what)
+	}
+	// In Ruby's syntax ^ and $ always match at line ends.
+	re, err := regexp2.Compile(pattern, regexp2.Multiline)
+	if err != nil {
+		return regexFinder{}, fmt.Errorf("regex %q: %w", pattern, err)
+	}
+	return regexFinder{re}, nil
+}
+
+// foreign names the first construct that the two regex dialects read differently.
+func foreign(p string) string {
+	inSet := false
+	for i := 0; i < len(p); i++ {
+		switch c := p[i]; {
+		case c == '\\' && i+1 < len(p):
+			i++
+			switch p[i] {
+			case 'h', 'H', 'R', 'X', 'K', 'G', 'g', 'k', 'y', 'Y', 'N', 'O', 'Z', 'z', 'A', 'a', 'e', 'c', 'C', 'M':
+				return `\` + p[i:i+1]
+			}
+		case inSet && c == '[':
+			return "a set within a set"
+		case inSet && c == '&' && strings.HasPrefix(p[i:], "&&"):
+			return "&& in a set"
+		case inSet && c == '-' && strings.HasPrefix(p[i:], "-["):
+			return "-[ in a set"
+		case inSet && c == ']':
+			inSet = false
+		case !inSet && c == '[':
+			inSet = true
+			if strings.HasPrefix(p[i:], "[]") || strings.HasPrefix(p[i:], "[^]") {
+				return "] at the start of a set"
+			}
+		case !inSet && strings.HasPrefix(p[i:], "(?"):
+			switch {
+			case i+2 >= len(p):
+			case strings.IndexByte(":=!>", p[i+2]) >= 0:
+			case strings.HasPrefix(p[i:], "(?<=") || strings.HasPrefix(p[i:], "(?<!"):
+			case strings.HasPrefix(p[i:], "(?i:") || strings.HasPrefix(p[i:], "(?i)"):
+			default:
+				return p[i:min(len(p), i+4)]
+			}
+		}
+	}
+	return ""
+}
+
+func (f regexFinder) spans(s string) ([]span, error) {
+	var out []span
+	if s == "" {
+		return out, nil
+	}
+	// regexp2 counts runes; offsets are followed along the string. A byte
+	// that is not UTF-8 is one rune to both.
+	at, pos, runes := 0, 0, 0
+	to := func(n int) int {
+		for runes < n {
+			_, w := utf8.DecodeRuneInString(s[pos:])
+			pos += w
+			runes++
+		}
+		return pos
+	}
+	m, err := f.re.FindStringMatch(s)
+	for ; m != nil && err == nil; m, err = f.re.FindNextMatch(m) {
+		start := to(m.Index)
+		end := to(m.Index + m.Length)
+		if start > at {
+			out = append(out, span{at, start, false})
+		}
+		out = append(out, span{start, end, true})
+		at = end
+	}
+	if err != nil {
+		return nil, fmt.Errorf("split by %q: %w", f.re.String(), err)
+	}
+	if at < len(s) {
+		out = append(out, span{at, len(s), false})
+	}
+	return out, nil
+}
+
+// metaspaceStep is the Metaspace pre-tokenizer.
+type metaspaceStep struct {
+	mark   string
+	scheme string // first, always, never
+	split  bool
+}
+
+func (st metaspaceStep) apply(dst []piece, p piece) ([]piece, error) {
+	p.s = strings.ReplaceAll(p.s, " ", st.mark)
+	if (st.scheme == "always" || st.scheme == "first" && p.first) && !strings.HasPrefix(p.s, st.mark) {
+		p.s = st.mark + p.s
+	}
+	if !st.split {
+		return append(dst, p), nil
+	}
+	return patternStep{find: literalFinder(st.mark), behavior: withNext}.apply(dst, p)
+}
+
+// isNumeric is the reference's test of the Digits pre-tokenizer.
+func isNumeric(r rune) bool { return unicode.IsNumber(r) }

@@ -1,0 +1,258 @@
+package tokenizer
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	sugar "github.com/sugarme/tokenizer"
+	sugardec "github.com/sugarme/tokenizer/decoder"
+	sugarnorm "github.com/sugarme/tokenizer/normalizer"
+)
+
+// The parts of a Tokenizer are parts of sugarme/tokenizer too.
+var (
+	_ sugar.Model          = (*Model)(nil)
+	_ sugar.PreTokenizer   = (*Splitter)(nil)
+	_ sugar.PostProcessor  = (*Template)(nil)
+	_ sugar.Decoder        = (*Decoder)(nil)
+	_ sugarnorm.Normalizer = (*Normalizer)(nil)
+)
+
+// Sugarme assembles the tokenizer as sugarme/tokenizer's own type, for code
+// written for that package and for its Encoding with offsets, masks and word
+// numbers: its pipeline, our parts. The ids it encodes are Encode's. It is much
+// slower than Encode, because it keeps alignments for every byte; and it knows
+// no special tokens when decoding (its skipSpecialTokens does nothing): they
+// are found by the Splitter, since its own search of added tokens differs from
+// the reference.
+func (t *Tokenizer) Sugarme() *sugar.Tokenizer {
+	s := sugar.NewTokenizer(&Model{t})
+	s.WithPreTokenizer(&Splitter{t})
+	s.WithPostProcessor(&Template{t})
+	s.WithDecoder(newDecoder(t))
+	return s
+}
+
+// Model is the tokenizer's byte-pair encoding as a sugarme Model. It takes
+// pieces as the Splitter makes them; byte-level vocabularies take raw bytes.
+type Model struct{ t *Tokenizer }
+
+// Tokenize encodes one piece.
+func (m *Model) Tokenize(piece string) ([]sugar.Token, error) {
+	sc := m.t.scratch.get()
+	defer m.t.scratch.put(sc)
+	ids := m.t.model.encode(nil, piece, sc)
+	out := make([]sugar.Token, len(ids))
+	at := 0
+	for i, id := range ids {
+		text := m.t.tokens[id]
+		end := min(len(piece), at+m.t.model.width(id))
+		if i == len(ids)-1 {
+			end = len(piece) // unknown tokens have no width of their own
+		}
+		out[i] = sugar.NewToken(int(id), text, []int{at, end})
+		at = end
+	}
+	return out, nil
+}
+
+// TokenToId returns the id of a token, added tokens included.
+func (m *Model) TokenToId(token string) (int, bool) {
+	id, ok := m.t.TokenID(token)
+	return int(id), ok
+}
+
+// IdToToken returns the token of an id, added tokens included.
+func (m *Model) IdToToken(id int) (string, bool) {
+	if id < 0 || id >= len(m.t.tokens) || !m.t.Known(int32(id)) {
+		return "", false
+	}
+	return m.t.tokens[id], true
+}
+
+// GetVocab returns a copy of the vocabulary, added tokens included.
+func (m *Model) GetVocab() map[string]int {
+	v := make(map[string]int, len(m.t.tokens))
+	for id, tok := range m.t.tokens {
+		if m.t.Known(int32(id)) {
+			v[tok] = id
+		}
+	}
+	return v
+}
+
+// GetVocabSize counts the tokens, added tokens included.
+func (m *Model) GetVocabSize() int {
+	n := 0
+	for id := range m.t.tokens {
+		if m.t.Known(int32(id)) {
+			n++
+		}
+	}
+	return n
+}
+
+// Save copies the file the tokenizer was loaded from to the folder path.
+func (m *Model) Save(path string, prefix ...string) error {
+	name := m.t.file
+	if len(prefix) > 0 && prefix[0] != "" {
+		name = prefix[0] + "-" + name
+	}
+	if err := os.WriteFile(filepath.Join(path, name), m.t.source, 0o644); err != nil {
+		return fmt.Errorf("save tokenizer: %w", err)
+	}
+	return nil
+}
+
+// Normalizer is the tokenizer's normalizer as a sugarme Normalizer.
+type Normalizer struct{ t *Tokenizer }
+
+// Normalizer returns the tokenizer's normalizer.
+func (t *Tokenizer) Normalizer() *Normalizer { return &Normalizer{t} }
+
+// Normalize rewrites the text. Where that changes it, offsets cover all of it.
+func (n *Normalizer) Normalize(in *sugarnorm.NormalizedString) (*sugarnorm.NormalizedString, error) {
+	s := in.GetNormalized()
+	out, err := n.t.normalize(s)
+	if err != nil || out == s {
+		return in, err
+	}
+	return covering(in.GetOriginal(), out, in.Shift()), nil
+}
+
+// covering is a normalized string whose every byte stands for the whole original.
+func covering(original, normalized string, shift int) *sugarnorm.NormalizedString {
+	all := func(n, to int) [][]int {
+		a := make([][]int, n)
+		for i := range a {
+			a[i] = []int{0, to}
+		}
+		return a
+	}
+	return sugarnorm.NewNormalizedString(original, normalized,
+		all(len(normalized), len(original)), all(len(original), len(normalized)), shift)
+}
+
+// Splitter is everything before the model as a sugarme PreTokenizer: added
+// tokens, which it encodes, the normalizer and the split of the rest.
+type Splitter struct{ t *Tokenizer }
+
+// PreTokenize splits the text.
+func (sp *Splitter) PreTokenize(in *sugar.PreTokenizedString) (*sugar.PreTokenizedString, error) {
+	var failed error
+	out := in.Split(func(_ int, ns *sugarnorm.NormalizedString) []sugar.SplitIdx {
+		text := ns.GetNormalized()
+		var split []sugar.SplitIdx
+		token := func(n *sugarnorm.NormalizedString, id int32) {
+			s := n.GetNormalized()
+			split = append(split, sugar.SplitIdx{Normalized: n, Tokens: []sugar.Token{
+				sugar.NewToken(int(id), sp.t.tokens[id], []int{0, len(s)}),
+			}})
+		}
+		part := func(start, end int) *sugarnorm.NormalizedString {
+			return ns.Slice(sugarnorm.NewRange(start, end, sugarnorm.NormalizedTarget))
+		}
+		for _, seg := range sp.t.raw.segments(nil, text) {
+			if seg.id >= 0 {
+				token(part(seg.start, seg.end), seg.id)
+				continue
+			}
+			plain := text[seg.start:seg.end]
+			s, err := sp.t.normalize(plain)
+			if err != nil {
+				failed = err
+				return nil
+			}
+			for _, sub := range sp.t.normalized.segments(nil, s) {
+				same := s == plain
+				cut := func(p string, at int) *sugarnorm.NormalizedString {
+					if same && at >= 0 {
+						return part(seg.start+at, seg.start+at+len(p))
+					}
+					return covering(plain, p, seg.start)
+				}
+				if sub.id >= 0 {
+					token(cut(s[sub.start:sub.end], sub.start), sub.id)
+					continue
+				}
+				pieces, err := sp.t.pieces(nil, piece{s[sub.start:sub.end], seg.start == 0 && sub.start == 0})
+				if err != nil {
+					failed = err
+					return nil
+				}
+				at := sub.start
+				for _, p := range pieces {
+					where := -1
+					if same && strings.HasPrefix(s[min(at, len(s)):], p.s) {
+						where = at
+						at += len(p.s)
+					} else {
+						same = false // a step added or took something: offsets are lost
+					}
+					split = append(split, sugar.SplitIdx{Normalized: cut(p.s, where)})
+				}
+			}
+		}
+		return split
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	return out, nil
+}
+
+// Template is the post-processor: the special tokens around a text.
+type Template struct{ t *Tokenizer }
+
+// AddedTokens counts the special tokens of one text. Pairs are not supported.
+func (p *Template) AddedTokens(bool) int { return len(p.t.pre) + len(p.t.post) }
+
+// Process adds the special tokens to an encoding; a pair is appended as it is.
+func (p *Template) Process(e, pair *sugar.Encoding, addSpecial bool) *sugar.Encoding {
+	if addSpecial {
+		if len(p.t.pre) > 0 {
+			e = p.special(p.t.pre).MergeWith(e, false)
+		}
+		if len(p.t.post) > 0 {
+			e = e.MergeWith(p.special(p.t.post), false)
+		}
+	}
+	return sugar.DefaultProcess(e, pair, addSpecial)
+}
+
+func (p *Template) special(ids []int32) *sugar.Encoding {
+	n := len(ids)
+	e := sugar.NewEncoding(make([]int, n), make([]int, n), make([]string, n), make([][]int, n), make([]int, n), make([]int, n), nil)
+	e.Words = make([]int, n)
+	for i, id := range ids {
+		e.Ids[i], e.Tokens[i], e.Offsets[i] = int(id), p.t.tokens[id], []int{0, 0}
+		e.SpecialTokenMask[i], e.AttentionMask[i], e.Words[i] = 1, 1, -1
+	}
+	return e
+}
+
+// Decoder joins tokens to text, as a sugarme Decoder.
+type Decoder struct {
+	*sugardec.DecoderBase
+	t *Tokenizer
+}
+
+func newDecoder(t *Tokenizer) *Decoder {
+	d := &Decoder{t: t}
+	d.DecoderBase = &sugardec.DecoderBase{Decoder: d}
+	return d
+}
+
+// DecodeChain returns the text of tokens as one string. Tokens that are not in
+// the vocabulary have no text.
+func (d *Decoder) DecodeChain(tokens []string) []string {
+	ids := make([]int32, 0, len(tokens))
+	for _, tok := range tokens {
+		if id, ok := d.t.TokenID(tok); ok {
+			ids = append(ids, id)
+		}
+	}
+	return []string{d.t.Decode(ids, false)}
+}

@@ -1,0 +1,297 @@
+// Package tokenizer turns text into token ids and back exactly as Hugging
+// Face's tokenizers library does with the same tokenizer.json.
+//
+// It stands on the types of github.com/sugarme/tokenizer: the model, splitter,
+// post-processor and decoder of a Tokenizer implement that package's interfaces
+// (see Tokenizer.Sugarme), and added tokens are its AddedToken. Encode and
+// Decode run the same parts on plain strings, without its alignments.
+//
+// A tokenizer.json whose parts are not all understood is refused by name: what
+// loads encodes like the reference. Byte-pair encoding is the only model.
+package tokenizer
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Tokenizer encodes text and decodes ids. It is immutable and safe for
+// concurrent use.
+type Tokenizer struct {
+	model *bpe
+
+	tokens  []string // id → token, added tokens included; ids may have gaps
+	known   []bool
+	special []bool
+	added   map[string]int32
+	order   []addedToken // as the file lists them
+
+	raw        matcher // added tokens looked for in the text as given
+	normalized matcher // and those looked for after normalization
+	norms      []normalizer
+	steps      []splitStep
+	scan       scanner // the only step, if it is a scanner
+
+	pre, post []int32
+	dec       decoding
+
+	bos, eos, pad int32 // -1: none
+
+	file    string // base name
+	source  []byte
+	scratch pool
+}
+
+// Load reads the tokenizer of a model folder: tokenizer.json, with the names of
+// the special tokens from tokenizer_config.json where there is one.
+func Load(dir string) (*Tokenizer, error) {
+	const name = "tokenizer.json"
+	path := filepath.Join(dir, name)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("load tokenizer: no %s in %s", name, dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load tokenizer: %w", err)
+	}
+	t, err := Parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	path = filepath.Join(dir, "tokenizer_config.json")
+	b, err = os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return t, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load tokenizer: %w", err)
+	}
+	if err := t.name(b); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}
+
+// name takes the special tokens' names from the text of tokenizer_config.json.
+func (t *Tokenizer) name(config []byte) error {
+	var c map[string]json.RawMessage
+	if err := json.Unmarshal(config, &c); err != nil {
+		return err
+	}
+	for key, to := range map[string]*int32{"bos_token": &t.bos, "eos_token": &t.eos, "pad_token": &t.pad} {
+		raw, ok := c[key]
+		if !ok || string(raw) == "null" {
+			continue
+		}
+		var s string
+		var o struct{ Content *string }
+		if err := json.Unmarshal(raw, &s); err != nil {
+			if err := json.Unmarshal(raw, &o); err != nil || o.Content == nil {
+				return fmt.Errorf("%s is neither a string nor an added token", key)
+			}
+			s = *o.Content
+		}
+		id, ok := t.TokenID(s)
+		if !ok {
+			return fmt.Errorf("%s %q is not in the vocabulary", key, s)
+		}
+		*to = id
+	}
+	return nil
+}
+
+// Encode returns the ids of text. addSpecial adds what the post-processor adds
+// around it, usually the beginning-of-sequence token. Added tokens inside the
+// text are recognised either way. Text that is not UTF-8 is encoded byte by
+// byte where the vocabulary can.
+func (t *Tokenizer) Encode(text string, addSpecial bool) ([]int32, error) {
+	return t.AppendEncode(make([]int32, 0, len(text)/3+8), text, addSpecial)
+}
+
+// AppendEncode is Encode, appending to dst.
+func (t *Tokenizer) AppendEncode(dst []int32, text string, addSpecial bool) ([]int32, error) {
+	if addSpecial {
+		dst = append(dst, t.pre...)
+	}
+	sc := t.scratch.get()
+	defer t.scratch.put(sc)
+	sc.segs = t.raw.segments(sc.segs[:0], text)
+	for _, seg := range sc.segs {
+		if seg.id >= 0 {
+			dst = append(dst, seg.id)
+			continue
+		}
+		s, err := t.normalize(text[seg.start:seg.end])
+		if err != nil {
+			return nil, err
+		}
+		if len(t.normalized.tokens) == 0 {
+			dst, err = t.encodePlain(dst, piece{s, seg.start == 0}, sc)
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		sc.subs = t.normalized.segments(sc.subs[:0], s)
+		for _, sub := range sc.subs {
+			if sub.id >= 0 {
+				dst = append(dst, sub.id)
+				continue
+			}
+			dst, err = t.encodePlain(dst, piece{s[sub.start:sub.end], seg.start == 0 && sub.start == 0}, sc)
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	if addSpecial {
+		dst = append(dst, t.post...)
+	}
+	return dst, nil
+}
+
+// encodePlain encodes normalized text without added tokens.
+func (t *Tokenizer) encodePlain(dst []int32, p piece, sc *scratch) ([]int32, error) {
+	if p.s == "" {
+		return dst, nil
+	}
+	if t.scan != nil {
+		for i := 0; i < len(p.s); {
+			j := t.scan.next(p.s, i)
+			dst = t.model.encode(dst, p.s[i:j], sc)
+			i = j
+		}
+		return dst, nil
+	}
+	pieces, err := t.pieces(sc.pieces[:0], p)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range pieces {
+		dst = t.model.encodeCut(dst, q.s, sc)
+	}
+	// Do not keep the text alive.
+	clear(pieces)
+	sc.pieces = pieces
+	return dst, nil
+}
+
+func (t *Tokenizer) normalize(s string) (string, error) {
+	var err error
+	for _, n := range t.norms {
+		if s, err = n.normalize(s); err != nil {
+			return "", err
+		}
+	}
+	return s, nil
+}
+
+// pieces splits normalized text for the model.
+func (t *Tokenizer) pieces(dst []piece, p piece) ([]piece, error) {
+	if p.s == "" {
+		return dst, nil
+	}
+	if len(t.steps) == 0 {
+		return append(dst, p), nil
+	}
+	in := []piece{p}
+	for i, st := range t.steps {
+		var out []piece
+		if i == len(t.steps)-1 {
+			out = dst
+		}
+		for _, q := range in {
+			var err error
+			if out, err = st.apply(out, q); err != nil {
+				return nil, err
+			}
+		}
+		in = out
+	}
+	return in, nil
+}
+
+// VocabSize is the number of ids: the highest plus one. A model's embedding has
+// at least as many rows.
+func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
+
+// Known reports whether id has a token.
+func (t *Tokenizer) Known(id int32) bool {
+	return id >= 0 && int(id) < len(t.known) && t.known[id]
+}
+
+// Token returns the token of an id as the vocabulary spells it; false if there
+// is none.
+func (t *Tokenizer) Token(id int32) (string, bool) {
+	if !t.Known(id) {
+		return "", false
+	}
+	return t.tokens[id], true
+}
+
+// TokenID returns the id of a token as the vocabulary spells it.
+func (t *Tokenizer) TokenID(token string) (int32, bool) {
+	if id, ok := t.added[token]; ok {
+		return id, true
+	}
+	id, ok := t.model.vocab[token]
+	return id, ok
+}
+
+// Special reports whether id is a special token: one that decoding can skip.
+func (t *Tokenizer) Special(id int32) bool { return t.Known(id) && t.special[id] }
+
+// BOS returns the beginning-of-sequence token named by tokenizer_config.json.
+func (t *Tokenizer) BOS() (id int32, ok bool) { return t.bos, t.bos >= 0 }
+
+// EOS returns the end-of-sequence token named by tokenizer_config.json. A
+// model may stop at more: see its generation_config.json.
+func (t *Tokenizer) EOS() (id int32, ok bool) { return t.eos, t.eos >= 0 }
+
+// Pad returns the padding token named by tokenizer_config.json.
+func (t *Tokenizer) Pad() (id int32, ok bool) { return t.pad, t.pad >= 0 }
+
+// Added returns the ids that the post-processor puts before and after a text.
+func (t *Tokenizer) Added() (before, after []int32) {
+	return append([]int32(nil), t.pre...), append([]int32(nil), t.post...)
+}
+
+// Hash identifies what Encode and Decode do: the SHA-256 of the file that
+// defines the tokenizer, in hexadecimal.
+func (t *Tokenizer) Hash() string {
+	h := sha256.Sum256(t.source)
+	return hex.EncodeToString(h[:])
+}
+
+// pool keeps the working memory of encodings that ended. Unlike a sync.Pool it
+// survives garbage collections, so that the caches stay warm; it holds as many
+// as ran at once.
+type pool struct {
+	mu   sync.Mutex
+	free []*scratch
+}
+
+func (p *pool) get() *scratch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.free); n > 0 {
+		sc := p.free[n-1]
+		p.free = p.free[:n-1]
+		return sc
+	}
+	return newScratch()
+}
+
+func (p *pool) put(sc *scratch) {
+	sc.trim()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, sc)
+}
