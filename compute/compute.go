@@ -198,7 +198,8 @@ type TrainAttention struct {
 }
 
 // SoftLabels are target distributions of rows: K most likely tokens, and the
-// rest of the mass as one tail bucket.
+// rest of the mass as one tail bucket. A row's IDs are distinct; negative ones
+// pad it, with Prob 0.
 type SoftLabels struct {
 	K    int
 	IDs  []int32   // [rows][K]
@@ -246,7 +247,9 @@ type TrainOps interface {
 	// scale[r]·∂loss[r]/∂h[r], in chunks of rows: logits are never kept. With
 	// labels.Tail the tail is one bucket, tail·log(1−Σ_topK q). If dw is not nil
 	// [V][H], Σ_r scale[r]·∂loss[r]/∂w is added to it. Rows with scale 0 give
-	// their loss and a zero gradient.
+	// their loss and a zero gradient. A Weight of a device that trains is also a
+	// Buffer [Out][In]: as w it costs no packing, so a frozen LM head is best
+	// given so.
 	SoftCE(loss, dh, dw, h, w Buffer, labels *SoftLabels, scale []float32, n int)
 	// SmoothL1 computes loss[r] = mean over columns of SmoothL1(y−t), and dy[r] =
 	// scale[r]·∂loss[r]/∂y; l1 takes |y−t| instead.

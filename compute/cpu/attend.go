@@ -1,0 +1,278 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"talf/compute"
+)
+
+// attendRows is how many query rows (tokens × heads of a group) a part takes at
+// most, and attendScores how many scores, which bounds a worker's scratch. One
+// token's heads of a group always go together.
+const (
+	attendRows   = 64
+	attendScores = 1 << 19
+)
+
+// attendTask computes one (span, rows of it, kvHead) a part.
+//
+// Every row's reduction runs over logical positions: the prefix, then the row's
+// own ancestors by ascending node. Nodes that the row does not see sit between
+// these with weight 0, and fma(0, v, acc) is acc: the value is the one that
+// plain decoding gets.
+type attendTask struct {
+	dst, qkv []float32
+	kv       *kvStore
+	layer    int
+	s        *compute.Step
+	first    []int // first part of every span
+	per      []int // rows of a part, by span
+}
+
+// Attend computes attention over each row's prefix and own ancestors.
+func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, s *compute.Step) {
+	const op = "Attend"
+	st := kvOf(op, kv)
+	t := &q.attend
+	c := st.c
+	check(s.Heads%c.KVHeads == 0, op, "query heads modulo KV heads", s.Heads%c.KVHeads, 0)
+	t.dst = f32(op, dst, s.Rows*s.Heads*c.HeadDim)
+	t.qkv = f32(op, qkv, s.Rows*(s.Heads+2*c.KVHeads)*c.HeadDim)
+	t.kv, t.layer, t.s = st, layer, s
+	if layer < 0 || layer >= c.Layers {
+		panic(fmt.Sprintf("cpu: %s: layer %d of %d", op, layer, c.Layers))
+	}
+	t.first, t.per = t.first[:0], t.per[:0]
+	n, row, work := 0, 0, 0.0
+	for i := range s.Spans {
+		p := &s.Spans[i]
+		t.validate(p, i, row)
+		row += p.N
+		length := p.Prefix + p.From + p.N
+		per := min(attendRows, attendScores/(length+panel)) * c.KVHeads / s.Heads
+		per = max(1, min(p.N, per))
+		t.first, t.per = append(t.first, n), append(t.per, per)
+		n += parts(p.N, per) * c.KVHeads
+		work += float64(p.N) * float64(length)
+	}
+	check(row == s.Rows, op, "rows of all spans", row, s.Rows)
+	if work*float64(s.Heads*c.HeadDim) < inline {
+		q.pool.alone(t, n)
+		return
+	}
+	q.pool.run(t, n)
+}
+
+func (t *attendTask) validate(p *compute.Span, i, row int) {
+	const op = "Attend"
+	check(p.Row == row, op, "a span's first row", p.Row, row)
+	nodes := p.From + p.N
+	if p.From < 0 || p.N < 0 || p.Prefix < 0 || len(p.Own) < nodes || p.Stride*64 < nodes || len(p.Anc) < nodes*p.Stride {
+		panic(fmt.Sprintf("cpu: %s: span %d has nodes [%d,%d), %d own slots, %d words of ancestors in rows of %d",
+			op, i, p.From, nodes, len(p.Own), len(p.Anc), p.Stride))
+	}
+	check(len(p.Blocks)*block >= p.Prefix, op, "positions in a span's blocks", len(p.Blocks)*block, p.Prefix)
+	for _, b := range p.Blocks[:parts(p.Prefix, block)] {
+		t.kv.checkSlot(op, b*block)
+	}
+	for _, s := range p.Own[:nodes] {
+		t.kv.checkSlot(op, s)
+	}
+}
+
+func (t *attendTask) run(w *worker, part int) {
+	// The last span that starts at or before part; empty ones share the start of
+	// the span behind them.
+	i, end := 0, len(t.first)
+	for end-i > 1 {
+		if mid := (i + end) / 2; t.first[mid] <= part {
+			i = mid
+		} else {
+			end = mid
+		}
+	}
+	p := &t.s.Spans[i]
+	part -= t.first[i]
+	blocks := parts(p.N, t.per[i])
+	r0 := part % blocks * t.per[i]
+	t.rows(w, p, part/blocks, r0, min(t.per[i], p.N-r0))
+}
+
+// rows computes m rows of p from r0 for the queries of one KV head.
+func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
+	var (
+		kv     = t.kv
+		hd     = kv.c.HeadDim
+		hp     = panels(hd) * panel
+		g      = t.s.Heads / kv.c.KVHeads
+		rows   = m * g
+		prefix = p.Prefix
+		last   = p.From + r0 + m // nodes [0,last) may be seen
+		ld     = prefix + last + panel
+		ldq    = (t.s.Heads + 2*kv.c.KVHeads) * hd
+		scale  = float32(1 / math.Sqrt(float64(hd)))
+	)
+	// One buffer: queries [rows][hd], results [rows][hp], scores [rows][ld].
+	buf := w.buf(0, rows*(hd+hp+ld))
+	q, o, s := buf[:rows*hd], buf[rows*hd:][:rows*hp], buf[rows*(hd+hp):][:rows*ld]
+	for i := range m {
+		copy(q[i*g*hd:][:g*hd], t.qkv[(p.Row+r0+i)*ldq+head*g*hd:])
+	}
+	w.k.Scale(q, scale)
+
+	for b := 0; b*block < prefix; b++ {
+		u := kv.at(int(p.Blocks[b]), t.layer, head)
+		w.gemm(s[b*block:], ld, q, hd, 1, u, block, rows, hd, false)
+	}
+	own := t.own(w, p.Own[:last], head)
+	// A run shorter than a panel scores what lies behind it as well; the next run
+	// overwrites that, and after the last one nothing reads it.
+	for n := 0; n < last; {
+		u, off, e := own.run(n)
+		w.gemm(s[prefix+n:], ld, q, hd, 1, u[off:], block, rows, hd, false)
+		n = e
+	}
+
+	for i := range m {
+		node := p.From + r0 + i
+		anc := p.Anc[node*p.Stride:][:p.Stride]
+		for j := range g {
+			r := i*g + j
+			row := s[r*ld:][:prefix+last]
+			n := prefix + pull(row[prefix:], anc, node)
+			sum := w.k.ExpSum(row[:n], row[:n], w.k.Max(row[:n]))
+			push(row[prefix:], anc, node, n-prefix)
+			// The query is used up: its first element keeps the row's sum.
+			q[r*hd] = sum
+		}
+	}
+
+	acc := false
+	for b := 0; b*block < prefix; b++ {
+		u := kv.at(int(p.Blocks[b]), t.layer, head)
+		t.values(w, o, hp, s[b*block:], ld, u[kv.val:], rows, min(block, prefix-b*block), acc)
+		acc = true
+	}
+	for n := 0; n < last; {
+		u, off, e := own.run(n)
+		t.values(w, o, hp, s[prefix+n:], ld, u[kv.val+off*panel:], rows, e-n, acc)
+		acc = true
+		n = e
+	}
+	for i := range m {
+		for j := range g {
+			r := i*g + j
+			x := o[r*hp:][:hd]
+			w.k.Scale(x, 1/q[r*hd])
+			copy(t.dst[((p.Row+r0+i)*t.s.Heads+head*g+j)*hd:][:hd], x)
+		}
+	}
+}
+
+// values adds n positions' values, weighted by s, to o.
+func (t *attendTask) values(w *worker, o []float32, hp int, s []float32, ld int, v []float32, rows, n int, acc bool) {
+	for c := 0; c < hp; c += panel {
+		w.gemm(o[c:], hp, s, ld, 1, v[c*block:], panel, rows, n, acc)
+	}
+}
+
+// pull moves the scores of the ancestors in anc, which end with node, to the
+// front and returns their number.
+func pull(own []float32, anc []uint64, node int) int {
+	n := 0
+	for _, b := range anc[:node/64+1] {
+		n += bits.OnesCount64(b)
+	}
+	if n == node+1 {
+		return n // a chain: they are there
+	}
+	n = 0
+	for i, b := range anc[:node/64+1] {
+		for ; b != 0; b &= b - 1 {
+			own[n] = own[i*64+bits.TrailingZeros64(b)]
+			n++
+		}
+	}
+	return n
+}
+
+// push undoes pull and puts 0 everywhere else.
+func push(own []float32, anc []uint64, node, n int) {
+	end := len(own)
+	if n == node+1 {
+		clear(own[n:])
+		return
+	}
+	for i := node / 64; i >= 0; i-- {
+		for b := anc[i]; b != 0; {
+			top := 63 - bits.LeadingZeros64(b)
+			b &^= 1 << top
+			a := i*64 + top
+			n--
+			own[a] = own[n]
+			clear(own[a+1 : end])
+			end = a
+		}
+	}
+	clear(own[:end])
+}
+
+// ownRows are the own nodes' keys and values of one head, as runs of nodes that
+// lie side by side in a block.
+type ownRows struct {
+	kv          *kvStore
+	slots       []int32
+	layer, head int
+	copied      []float32 // blocks in node order, if the slots are scattered
+}
+
+// own prepares the nodes in slots. Slots are normally one run cut at block
+// boundaries; where they are scattered, a copy in node order is cheaper than a
+// panel product for every few nodes.
+func (t *attendTask) own(w *worker, slots []int32, head int) ownRows {
+	o := ownRows{kv: t.kv, slots: slots, layer: t.layer, head: head}
+	runs := 1
+	for i := 1; i < len(slots); i++ {
+		if !o.joined(i) {
+			runs++
+		}
+	}
+	if runs <= 4 || len(slots) >= 8*runs {
+		return o
+	}
+	kv := t.kv
+	o.copied = w.buf(1, parts(len(slots), block)*kv.unit)
+	// Positions behind the last node are multiplied too, and their scores unused.
+	clear(o.copied[(parts(len(slots), block)-1)*kv.unit:])
+	for i, s := range slots {
+		u := kv.at(int(s)/block, t.layer, head)
+		d := o.copied[i/block*kv.unit:][:kv.unit]
+		f, to := int(s)%block, i%block
+		for j := range kv.c.HeadDim {
+			d[j*block+to] = u[j*block+f]
+		}
+		for j := kv.val; j < kv.unit; j += block * panel {
+			copy(d[j+to*panel:][:panel], u[j+f*panel:][:panel])
+		}
+	}
+	return o
+}
+
+// joined reports whether node i lies right behind node i−1 in the same block.
+func (o *ownRows) joined(i int) bool {
+	return o.slots[i] == o.slots[i-1]+1 && o.slots[i]%block != 0
+}
+
+// run returns the block and offset of node n's run and the node behind it.
+func (o *ownRows) run(n int) (u []float32, off, end int) {
+	if o.copied != nil {
+		b := n / block
+		return o.copied[b*o.kv.unit:][:o.kv.unit], 0, min(len(o.slots), (b+1)*block)
+	}
+	s := int(o.slots[n])
+	for end = n + 1; end < len(o.slots) && o.joined(end); end++ {
+	}
+	return o.kv.at(s/block, o.layer, o.head), s % block, end
+}

@@ -1,0 +1,170 @@
+package cpu
+
+import (
+	"fmt"
+
+	"talf/compute"
+)
+
+// block is the number of positions in a KV block, which is one panel of keys.
+const block = compute.BlockLen
+
+// A kvStore keeps, for each (block, layer, kvHead), keys [headDim][32] followed
+// by values [⌈headDim/32⌉][32 positions][32].
+type kvStore struct {
+	c      compute.KVConfig
+	unit   int // elements of one (block, layer, kvHead)
+	val    int // where its values begin
+	per    int // blocks of a chunk
+	blocks int
+	chunks [][]float32
+}
+
+// NewKV returns an empty store.
+func (d *Device) NewKV(c compute.KVConfig) (compute.KV, error) {
+	if c.Layers < 1 || c.KVHeads < 1 || c.HeadDim < 2 || c.HeadDim%2 != 0 {
+		return nil, fmt.Errorf("cpu: KV of %d layers, %d heads of %d", c.Layers, c.KVHeads, c.HeadDim)
+	}
+	kv := &kvStore{c: c, val: c.HeadDim * block}
+	kv.unit = kv.val + panels(c.HeadDim)*block*panel
+	// About 4 MiB, at least one block: memory grows with use and never moves.
+	const chunk = 1 << 20
+	kv.per = max(1, chunk/(kv.unit*c.Layers*c.KVHeads))
+	return kv, nil
+}
+
+func (kv *kvStore) Config() compute.KVConfig { return kv.c }
+func (kv *kvStore) Blocks() int              { return kv.blocks }
+
+// Grow makes at least blocks available. What is there stays where it is.
+func (kv *kvStore) Grow(blocks int) error {
+	if blocks < 0 || blocks > maxElements/(kv.unit*kv.c.Layers*kv.c.KVHeads) {
+		return fmt.Errorf("cpu: grow KV to %d blocks", blocks)
+	}
+	for kv.blocks < blocks {
+		kv.chunks = append(kv.chunks, make([]float32, kv.per*kv.c.Layers*kv.c.KVHeads*kv.unit))
+		kv.blocks += kv.per
+	}
+	return nil
+}
+
+// at returns the keys and values of one (block, layer, kvHead).
+func (kv *kvStore) at(b, layer, head int) []float32 {
+	i := ((b%kv.per*kv.c.Layers+layer)*kv.c.KVHeads + head) * kv.unit
+	return kv.chunks[b/kv.per][i:][:kv.unit]
+}
+
+func kvOf(op string, kv compute.KV) *kvStore {
+	s, ok := kv.(*kvStore)
+	if !ok {
+		panic("cpu: " + op + ": a KV of another device")
+	}
+	return s
+}
+
+func (kv *kvStore) checkSlot(op string, slot int32) {
+	if slot < 0 || int(slot) >= kv.blocks*block {
+		panic(fmt.Sprintf("cpu: %s: slot %d of %d blocks", op, slot, kv.blocks))
+	}
+}
+
+// put writes one position's key and value.
+func (kv *kvStore) put(u []float32, off int, k, v []float32) {
+	for d, x := range k {
+		u[d*block+off] = x
+	}
+	for d, x := range v {
+		u[kv.val+(d/panel*block+off)*panel+d%panel] = x
+	}
+}
+
+type ropeStoreTask struct {
+	qkv, rope []float32
+	kv        *kvStore
+	layer, h  int
+	s         *compute.Step
+	per       int
+}
+
+func (t *ropeStoreTask) run(w *worker, part int) {
+	hd, kvh := t.kv.c.HeadDim, t.kv.c.KVHeads
+	ld := (t.h + 2*kvh) * hd
+	for r := part * t.per; r < min(t.s.Rows, (part+1)*t.per); r++ {
+		x := t.qkv[r*ld:][:ld]
+		rot := t.rope[int(t.s.Pos[r])*hd:][:hd]
+		for h := range t.h + kvh {
+			w.k.Rope(x[h*hd:][:hd], rot[:hd/2], rot[hd/2:])
+		}
+		slot := int(t.s.Slot[r])
+		for h := range kvh {
+			u := t.kv.at(slot/block, t.layer, h)
+			t.kv.put(u, slot%block, x[(t.h+h)*hd:][:hd], x[(t.h+kvh+h)*hd:][:hd])
+		}
+	}
+}
+
+// RopeStore rotates queries and keys and stores keys and values.
+func (q *Queue) RopeStore(qkv compute.Buffer, kv compute.KV, layer int, rope compute.Buffer, s *compute.Step) {
+	const op = "RopeStore"
+	st := kvOf(op, kv)
+	hd := st.c.HeadDim
+	ld := (s.Heads + 2*st.c.KVHeads) * hd
+	t := &q.rope
+	*t = ropeStoreTask{
+		qkv: f32(op, qkv, s.Rows*ld), rope: f32(op, rope, 0), kv: st, layer: layer, h: s.Heads, s: s,
+		per: rowsPerPart(s.Rows, ld),
+	}
+	check(len(s.Pos) >= s.Rows && len(s.Slot) >= s.Rows, op, "the shorter of Pos and Slot", min(len(s.Pos), len(s.Slot)), s.Rows)
+	if layer < 0 || layer >= st.c.Layers {
+		panic(fmt.Sprintf("cpu: %s: layer %d of %d", op, layer, st.c.Layers))
+	}
+	for r := range s.Rows {
+		st.checkSlot(op, s.Slot[r])
+		if p := s.Pos[r]; p < 0 || (int(p)+1)*hd > len(t.rope) {
+			panic(fmt.Sprintf("cpu: %s: position %d, the table has %d", op, p, len(t.rope)/hd))
+		}
+	}
+	q.pool.run(t, parts(s.Rows, t.per))
+}
+
+// moveTask copies slots in one (layer, kvHead) a part.
+type moveTask struct {
+	kv       *kvStore
+	dst, src []int32
+}
+
+func (t *moveTask) run(_ *worker, part int) {
+	layer, head := part/t.kv.c.KVHeads, part%t.kv.c.KVHeads
+	for i, s := range t.src {
+		d := int(t.dst[i])
+		from, to := t.kv.at(int(s)/block, layer, head), t.kv.at(d/block, layer, head)
+		f, o := int(s)%block, d%block
+		for j := range t.kv.c.HeadDim {
+			to[j*block+o] = from[j*block+f]
+		}
+		for j := 0; j < t.kv.c.HeadDim; j += panel {
+			v := t.kv.val + j*block
+			copy(to[v+o*panel:][:panel], from[v+f*panel:][:panel])
+		}
+	}
+}
+
+// MoveKV copies slots in every layer, in order.
+func (q *Queue) MoveKV(kv compute.KV, dst, src []int32) {
+	st := kvOf("MoveKV", kv)
+	check(len(dst) == len(src), "MoveKV", "len(dst)", len(dst), len(src))
+	for i := range src {
+		st.checkSlot("MoveKV", src[i])
+		st.checkSlot("MoveKV", dst[i])
+	}
+	t := &q.move
+	*t = moveTask{kv: st, dst: dst, src: src}
+	n := st.c.Layers * st.c.KVHeads
+	if len(src)*st.c.HeadDim*n < 1<<13 {
+		for i := range n {
+			t.run(nil, i)
+		}
+		return
+	}
+	q.pool.run(t, n)
+}

@@ -1,0 +1,209 @@
+package cpu
+
+import (
+	"runtime"
+
+	"talf/compute"
+	"talf/compute/cpu/kern"
+)
+
+const (
+	panel = kern.Panel
+
+	// depth is how many k a panel is multiplied by in one go when its rows do not
+	// fit one kernel call: 256·32 floats stay in L1 from one group of rows to the
+	// next.
+	depth = 256
+	// skinny is the most rows of a pass that streams each weight through once.
+	skinny = 64
+	// tall and wide are the rows and panels of a part of a large product: a
+	// [tall][depth] block of the left side stays in L2 while wide panels pass.
+	tall = 128
+	wide = 16
+	// inline is the work, in multiply-adds, below which waking other workers
+	// costs more than it gives.
+	inline = 1 << 16
+)
+
+// mulTask computes c (+)= a·b + bias for b in panels. Element (r,i) of a is
+// a[r·ars+i·aks].
+type mulTask struct {
+	c        []float32
+	ldc      int
+	a        []float32
+	ars, aks int
+	b        []float32 // [⌈n/32⌉][k][32]
+	bias     []float32 // [n] or nil
+	m, n, k  int
+	chain    bool // chains start from c instead of zero
+	add      bool // c + (chain + bias) in place of chain + bias
+
+	rows, group int // rows and panels of a part
+	cols        int // groups of panels
+}
+
+// start cuts the product into parts and runs it.
+func (t *mulTask) start(p *pool) {
+	if t.m == 0 || t.n == 0 {
+		return
+	}
+	np, threads := panels(t.n), len(p.workers)
+	work := float64(t.m) * float64(t.n) * float64(t.k)
+	if t.m <= skinny {
+		t.rows, t.group = t.m, np
+		if work > inline {
+			// Enough parts to even out workers that the system holds up.
+			t.group = max(1, np/(8*threads))
+			for t.group < np && float64(t.group*t.m*t.k*panel) < inline/4 {
+				t.group *= 2
+			}
+		}
+	} else {
+		t.rows, t.group = tall, min(wide, np)
+		for t.group > 2 && (t.m+t.rows-1)/t.rows*((np+t.group-1)/t.group) < 4*threads {
+			t.group /= 2
+		}
+	}
+	t.cols = (np + t.group - 1) / t.group
+	p.run(t, (t.m+t.rows-1)/t.rows*t.cols)
+}
+
+func (t *mulTask) run(w *worker, part int) {
+	r0, p0 := part/t.cols*t.rows, part%t.cols*t.group
+	m, g := min(t.rows, t.m-r0), min(t.group, panels(t.n)-p0)
+	if t.m <= skinny {
+		for p := p0; p < p0+g; p++ {
+			t.skinny(w, r0, m, p)
+		}
+		return
+	}
+	t.block(w, r0, m, p0, g)
+}
+
+// direct reports whether panel p's outputs can be computed where they belong.
+func (t *mulTask) direct(p int) bool { return !t.add && (p+1)*panel <= t.n }
+
+// skinny computes one panel for m rows from r0.
+func (t *mulTask) skinny(w *worker, r0, m, p int) {
+	c, ldc := t.c[r0*t.ldc+p*panel:], t.ldc
+	direct := t.direct(p)
+	if !direct {
+		c, ldc = w.buf(0, m*panel), panel
+		if t.chain {
+			t.load(c, ldc, r0, m, p)
+		}
+	}
+	b, a := t.b[p*t.k*panel:], t.a[r0*t.ars:]
+	step := t.k
+	if m > w.k.MaxRows {
+		step = depth
+	}
+	if t.k == 0 && !t.chain {
+		for r := range m {
+			clear(c[r*ldc:][:panel])
+		}
+	}
+	for k := 0; k < t.k; k += step {
+		w.gemm(c, ldc, a[k*t.aks:], t.ars, t.aks, b[k*panel:], panel, m, min(step, t.k-k), t.chain || k > 0)
+	}
+	if !direct || t.bias != nil {
+		t.finish(w, c, ldc, direct, r0, m, p)
+	}
+}
+
+// block computes g panels from p0 for m rows from r0, many rows.
+func (t *mulTask) block(w *worker, r0, m, p0, g int) {
+	// An odd number of lines between rows spreads them over the cache's sets.
+	const pad = 16
+	abuf := w.buf(1, m*(depth+pad))
+	direct := t.direct(p0 + g - 1)
+	c, ldc := t.c[r0*t.ldc+p0*panel:], t.ldc
+	if !direct {
+		ldc = g * panel
+		c = w.buf(0, m*ldc)
+		if t.chain {
+			for p := range g {
+				t.load(c[p*panel:], ldc, r0, m, p0+p)
+			}
+		}
+	}
+	if t.k == 0 && !t.chain {
+		for r := range m {
+			clear(c[r*ldc:][:g*panel])
+		}
+	}
+	for k := 0; k < t.k; k += depth {
+		s := min(depth, t.k-k)
+		a, ars, aks := t.a[r0*t.ars+k*t.aks:], t.ars, t.aks
+		switch {
+		case aks == 1:
+			for r := range m {
+				copy(abuf[r*(depth+pad):][:s], a[r*ars:])
+			}
+			a, ars = abuf, depth+pad
+		case ars == 1:
+			for i := range s {
+				copy(abuf[i*m:][:m], a[i*aks:])
+			}
+			a, aks = abuf, m
+		}
+		for p := range g {
+			w.gemm(c[p*panel:], ldc, a, ars, aks, t.b[((p0+p)*t.k+k)*panel:], panel, m, s, t.chain || k > 0)
+		}
+	}
+	if !direct || t.bias != nil {
+		for p := range g {
+			t.finish(w, c[p*panel:], ldc, direct, r0, m, p0+p)
+		}
+	}
+}
+
+// load copies panel p's part of the destination to c.
+func (t *mulTask) load(c []float32, ldc, r0, m, p int) {
+	n := min(panel, t.n-p*panel)
+	for r := range m {
+		row := c[r*ldc:][:panel]
+		clear(row[copy(row, t.c[(r0+r)*t.ldc+p*panel:][:n]):])
+	}
+}
+
+// finish adds the bias to panel p's chains in c and, unless they are in place,
+// stores them or adds them to the destination.
+func (t *mulTask) finish(w *worker, c []float32, ldc int, direct bool, r0, m, p int) {
+	n := min(panel, t.n-p*panel)
+	for r := range m {
+		s := c[r*ldc:][:n]
+		if t.bias != nil {
+			w.k.Add(s, s, t.bias[p*panel:][:n])
+		}
+		if direct {
+			continue
+		}
+		d := t.c[(r0+r)*t.ldc+p*panel:][:n]
+		if t.add {
+			w.k.Add(d, d, s)
+		} else {
+			copy(d, s)
+		}
+	}
+}
+
+// Linear computes x·wᵀ + bias.
+func (q *Queue) Linear(dst, x compute.Buffer, w compute.Weight, bias compute.Buffer, epi compute.Epilogue, n int) {
+	pw, ok := w.(*weight)
+	if !ok {
+		panic("cpu: Linear: a weight of another device")
+	}
+	t := &q.mul
+	*t = mulTask{
+		c: f32("Linear", dst, n*pw.out), ldc: pw.out,
+		a: f32("Linear", x, n*pw.in), ars: pw.in, aks: 1,
+		b: pw.panels, m: n, n: pw.out, k: pw.in,
+		add: epi == compute.Accumulate,
+	}
+	if bias != nil {
+		t.bias = f32("Linear", bias, pw.out)
+	}
+	t.start(q.pool)
+	runtime.KeepAlive(pw)
+}

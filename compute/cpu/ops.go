@@ -1,0 +1,243 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+
+	"talf/compute"
+)
+
+// rowsPerPart returns how many of n rows of cost units of work each form a part,
+// so that small operations stay on the calling goroutine.
+func rowsPerPart(n, cost int) int {
+	const part = 1 << 13
+	return max(1, min(n, part/max(1, cost)))
+}
+
+func parts(n, per int) int {
+	if per == 0 {
+		return 0
+	}
+	return (n + per - 1) / per
+}
+
+type embedTask struct {
+	dst     []float32
+	ld, col int
+	w       *weight
+	ids     []int32
+	per     int
+}
+
+func (t *embedTask) run(_ *worker, part int) {
+	for r := part * t.per; r < min(len(t.ids), (part+1)*t.per); r++ {
+		id := int(t.ids[r])
+		src := t.w.panels[id/panel*t.w.in*panel+id%panel:]
+		dst := t.dst[r*t.ld+t.col:][:t.w.in]
+		for i := range dst {
+			dst[i] = src[i*panel]
+		}
+	}
+}
+
+// Embed sets dst[r][col:col+In] to row ids[r] of table.
+func (q *Queue) Embed(dst compute.Buffer, col int, table compute.Weight, ids []int32) {
+	w, ok := table.(*weight)
+	if !ok {
+		panic("cpu: Embed: a table of another device")
+	}
+	t := &q.embed
+	*t = embedTask{dst: f32("Embed", dst, 0), ld: width(dst), col: col, w: w, ids: ids, per: rowsPerPart(len(ids), w.in)}
+	f32("Embed", dst, len(ids)*t.ld)
+	if col < 0 || col+w.in > t.ld {
+		panic(fmt.Sprintf("cpu: Embed: columns [%d,%d) of rows of %d", col, col+w.in, t.ld))
+	}
+	for _, id := range ids {
+		if id < 0 || int(id) >= w.out {
+			panic(fmt.Sprintf("cpu: Embed: id %d, want 0..%d", id, w.out-1))
+		}
+	}
+	q.pool.run(t, parts(len(ids), t.per))
+	runtime.KeepAlive(w)
+}
+
+type gatherTask struct {
+	dst, src     []float32
+	ld, col, lds int
+	rows         []int32
+	per          int
+}
+
+func (t *gatherTask) run(_ *worker, part int) {
+	for r := part * t.per; r < min(len(t.rows), (part+1)*t.per); r++ {
+		copy(t.dst[r*t.ld+t.col:][:t.lds], t.src[int(t.rows[r])*t.lds:])
+	}
+}
+
+// Gather copies rows of src to rows of dst from row, at column col.
+func (q *Queue) Gather(dst compute.Buffer, row, col int, src compute.Buffer, rows []int32) {
+	ld, lds := width(dst), width(src)
+	d, s := f32("Gather", dst, (row+len(rows))*ld), f32("Gather", src, 0)
+	if row < 0 || col < 0 || col+lds > ld {
+		panic(fmt.Sprintf("cpu: Gather: row %d, columns [%d,%d) of rows of %d", row, col, col+lds, ld))
+	}
+	for _, r := range rows {
+		if r < 0 || (int(r)+1)*lds > len(s) {
+			panic(fmt.Sprintf("cpu: Gather: row %d of a source of shape %v", r, src.Shape()))
+		}
+	}
+	t := &q.gather
+	*t = gatherTask{dst: d[row*ld:], src: s, ld: ld, col: col, lds: lds, rows: rows, per: rowsPerPart(len(rows), lds/8)}
+	q.pool.run(t, parts(len(rows), t.per))
+}
+
+type normTask struct {
+	dst, x, w []float32
+	eps       float32
+	n, h, per int
+}
+
+func (t *normTask) run(w *worker, part int) {
+	for r := part * t.per; r < min(t.n, (part+1)*t.per); r++ {
+		x, d := t.x[r*t.h:][:t.h], t.dst[r*t.h:][:t.h]
+		inv := invRMS(w, x, t.eps)
+		copy(d, x)
+		w.k.Scale(d, inv)
+		w.k.Mul(d, d, t.w)
+	}
+}
+
+// invRMS returns 1/√(mean(x²)+eps).
+func invRMS(w *worker, x []float32, eps float32) float32 {
+	mean := float32(w.k.Dot(x, x) / float32(len(x)))
+	return float32(1 / math.Sqrt(float64(mean+eps)))
+}
+
+// Norm is RMSNorm.
+func (q *Queue) Norm(dst, x, weight compute.Buffer, eps float32, n int) {
+	t := &q.norm
+	w := f32("Norm", weight, 1)
+	h := len(w)
+	*t = normTask{dst: f32("Norm", dst, n*h), x: f32("Norm", x, n*h), w: w, eps: eps, n: n, h: h, per: rowsPerPart(n, h/4)}
+	q.pool.run(t, parts(n, t.per))
+}
+
+type swigluTask struct {
+	dst, gu   []float32
+	n, f, per int
+}
+
+func (t *swigluTask) run(w *worker, part int) {
+	for r := part * t.per; r < min(t.n, (part+1)*t.per); r++ {
+		gu := t.gu[2*r*t.f:][:2*t.f]
+		w.k.SiLUMul(t.dst[r*t.f:][:t.f], gu[:t.f], gu[t.f:])
+	}
+}
+
+// SwiGLU computes silu(g)·u.
+func (q *Queue) SwiGLU(dst, gu compute.Buffer, n int) {
+	f := width(dst)
+	t := &q.swiglu
+	*t = swigluTask{dst: f32("SwiGLU", dst, n*f), gu: f32("SwiGLU", gu, 2*n*f), n: n, f: f, per: rowsPerPart(n, f)}
+	q.pool.run(t, parts(n, t.per))
+}
+
+type topkTask struct {
+	ids       []int32
+	logp, src []float32
+	v, k      int
+	n, per    int
+}
+
+// expBlock is the number of exponentials that are summed at once: a block stays
+// in L1, and blocks are added in ascending order.
+const expBlock = 2048
+
+func (t *topkTask) run(w *worker, part int) {
+	for r := part * t.per; r < min(t.n, (part+1)*t.per); r++ {
+		t.row(w, r)
+	}
+}
+
+func (t *topkTask) row(w *worker, r int) {
+	x := t.src[r*t.v:][:t.v]
+	ids, best := t.ids[r*t.k:][:t.k], t.logp[r*t.k:][:t.k]
+	top := w.k.Max(x)
+	if t.k == 1 {
+		ids[0], best[0] = int32(w.k.ArgMax(x)), top
+	} else {
+		selectTop(w, ids, best, x)
+	}
+	buf := w.buf(0, expBlock)
+	sum := 0.0
+	for i := 0; i < len(x); i += expBlock {
+		n := min(expBlock, len(x)-i)
+		sum += float64(w.k.ExpSum(buf[:n], x[i:], top))
+	}
+	lse := float64(top) + logOf(sum)
+	for i := range best {
+		best[i] = float32(float64(best[i]) - lse)
+	}
+}
+
+// selectTop writes the len(ids) largest of x, best first, ties to the lower id.
+func selectTop(w *worker, ids []int32, best, x []float32) {
+	const block = 256
+	k, n := len(ids), 0
+	for i := 0; i < len(x); i += block {
+		b := x[i:min(i+block, len(x))]
+		// An equal element of a higher id never displaces one that is there.
+		if n == k && !(w.k.Max(b) > best[k-1]) {
+			continue
+		}
+		for j, v := range b {
+			if n == k && !(v > best[k-1]) {
+				continue
+			}
+			at := min(n, k-1)
+			for ; at > 0 && v > best[at-1]; at-- {
+				best[at], ids[at] = best[at-1], ids[at-1]
+			}
+			best[at], ids[at] = v, int32(i+j)
+			n = min(n+1, k)
+		}
+	}
+}
+
+// TopK writes the k largest of each row.
+func (q *Queue) TopK(ids, logp, logits compute.Buffer, k, n int) {
+	v := width(logits)
+	if k < 1 || k > v {
+		panic(fmt.Sprintf("cpu: TopK: %d of %d logits", k, v))
+	}
+	t := &q.topk
+	*t = topkTask{ids: i32("TopK", ids, n*k), logp: f32("TopK", logp, n*k), src: f32("TopK", logits, n*v), v: v, k: k, n: n, per: rowsPerPart(n, v)}
+	q.pool.run(t, parts(n, t.per))
+}
+
+// logOf returns the natural logarithm of a positive normal x, to within about
+// one unit in the last place, with the same bits everywhere: the library's own
+// differs between architectures.
+//
+// With x = m·2^e, m in [√½, √2), and s = (m−1)/(m+1): log m = 2·atanh(s).
+func logOf(x float64) float64 {
+	if !(x > 0) || math.IsInf(x, 1) {
+		return math.Log(x)
+	}
+	m, e := math.Frexp(x)
+	if m < math.Sqrt2/2 {
+		m *= 2
+		e--
+	}
+	s := (m - 1) / (m + 1)
+	z := float64(s * s)
+	// Σ z^i/(2i+1): |s| ≤ 0.1716, so 12 terms leave less than 2⁻⁶².
+	p := 0.0
+	for i := 12; i >= 0; i-- {
+		p = float64(p*z) + 1/float64(2*i+1)
+	}
+	const hi, lo = 6.93147180369123816490e-01, 1.90821492927058770002e-10 // ln 2
+	f := float64(e)
+	return float64(f*hi) + (float64(f*lo) + float64(2*s*p))
+}

@@ -1,0 +1,246 @@
+package cpu
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"talf/compute/cpu/kern"
+)
+
+// A task is an operation cut into parts that may run in any order, on any
+// worker, at the same time. The cut fixes what is summed where, so results do
+// not depend on the number of workers.
+type task interface {
+	run(w *worker, part int)
+}
+
+// A worker is one thread of a pool: number 0 is the goroutine that calls run.
+type worker struct {
+	k       *kern.Funcs
+	scratch [4][]float32
+
+	// next counts up to end through this worker's share of the parts. Workers
+	// that are done with their own share take from the others'.
+	_    [64]byte
+	next atomic.Int64
+	end  int64
+	_    [64]byte
+
+	parked atomic.Bool
+	wake   chan struct{}
+}
+
+// buf returns scratch i with n elements, contents undefined. It stops
+// allocating once it has reached its largest size.
+func (w *worker) buf(i, n int) []float32 {
+	if cap(w.scratch[i]) < n {
+		w.scratch[i] = make([]float32, n+n/4)
+	}
+	return w.scratch[i][:n]
+}
+
+// gemm is kern's Gemm for any number of rows, cut evenly.
+func (w *worker) gemm(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool) {
+	f, most := w.k.Gemm, w.k.MaxRows
+	for r := 0; r < rows; {
+		left := (rows - r + most - 1) / most
+		m := (rows - r + left - 1) / left
+		f(c[r*ldc:], ldc, a[r*ars:], ars, aks, b, ldb, m, k, acc)
+		r += m
+	}
+}
+
+// spin is how long a worker without work keeps its core before it parks: longer
+// than the gaps between the operations of a pass, shorter than those between
+// passes.
+const spin = 60 * time.Microsecond
+
+// The pool's state is one word: the number of the current job in the upper
+// half, whether it takes helpers, and how many are at it. A helper enters by a
+// compare-and-swap, so one that comes late finds the job closed and never
+// touches the next job's parts.
+const (
+	jobOpen   = 1 << 31
+	jobInside = jobOpen - 1
+)
+
+// A pool runs tasks on a fixed set of workers, one task at a time.
+type pool struct {
+	mu      sync.Mutex // held while a task runs
+	workers []*worker
+	task    task
+	state   atomic.Uint64
+	stopped atomic.Bool
+	failed  atomic.Pointer[failure]
+}
+
+// A failure is a panic on a helper, handed to the caller.
+type failure struct{ value any }
+
+func newPool(threads int, k *kern.Funcs) *pool {
+	p := &pool{workers: make([]*worker, threads)}
+	for i := range p.workers {
+		p.workers[i] = &worker{k: k, wake: make(chan struct{}, 1)}
+	}
+	for _, w := range p.workers[1:] {
+		go p.help(w)
+	}
+	return p
+}
+
+// run runs all parts of t and returns when they are done.
+func (p *pool) run(t task, parts int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.workers); parts > 1 && n > 1 && !p.stopped.Load() {
+		p.share(t, parts, n)
+		return
+	}
+	for i := range parts {
+		t.run(p.workers[0], i)
+	}
+}
+
+// alone runs all parts on the calling goroutine: for work that is smaller than
+// waking others.
+func (p *pool) alone(t task, parts int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range parts {
+		t.run(p.workers[0], i)
+	}
+}
+
+func (p *pool) share(t task, parts, n int) {
+	p.task = t
+	for i, w := range p.workers {
+		w.next.Store(int64(parts * i / n))
+		w.end = int64(parts * (i + 1) / n)
+	}
+	job := (p.state.Load()>>32 + 1) << 32
+	p.state.Store(job | jobOpen)
+	for _, w := range p.workers[1:min(n, parts)] {
+		if w.parked.CompareAndSwap(true, false) {
+			w.wake <- struct{}{}
+		}
+	}
+	defer p.join()
+	p.work(0)
+}
+
+// join closes the job and waits for its helpers, also when the caller's own
+// part panicked.
+func (p *pool) join() {
+	for i := 1; ; i++ {
+		s := p.state.Load()
+		if s&jobOpen != 0 {
+			p.state.CompareAndSwap(s, s&^jobOpen)
+			continue
+		}
+		if s&jobInside == 0 {
+			break
+		}
+		if i%256 == 0 {
+			runtime.Gosched()
+		}
+	}
+	p.task = nil
+	if f := p.failed.Swap(nil); f != nil {
+		panic(f.value)
+	}
+}
+
+// work runs parts until none is left: worker i's own first.
+func (p *pool) work(i int) {
+	me, t, n := p.workers[i], p.task, len(p.workers)
+	for v := range n {
+		w := p.workers[(i+v)%n]
+		for {
+			part := w.next.Add(1) - 1
+			if part >= w.end {
+				break
+			}
+			t.run(me, int(part))
+		}
+	}
+}
+
+// help is the life of a worker other than the caller.
+func (p *pool) help(w *worker) {
+	me := 0
+	for i := range p.workers {
+		if p.workers[i] == w {
+			me = i
+		}
+	}
+	var last uint64
+	for {
+		job, ok := p.enter(w, last)
+		if !ok {
+			return
+		}
+		last = job
+		p.guarded(me)
+		p.state.Add(^uint64(0))
+	}
+}
+
+func (p *pool) guarded(i int) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.failed.CompareAndSwap(nil, &failure{v})
+		}
+	}()
+	p.work(i)
+}
+
+// enter waits for an open job other than last and joins it. It reports false
+// when the pool has stopped.
+func (p *pool) enter(w *worker, last uint64) (uint64, bool) {
+	since := time.Now()
+	for i := 1; ; i++ {
+		s := p.state.Load()
+		if s&jobOpen != 0 && s>>32 != last {
+			if p.state.CompareAndSwap(s, s+1) {
+				return s >> 32, true
+			}
+			continue
+		}
+		if p.stopped.Load() {
+			return 0, false
+		}
+		if i%128 != 0 {
+			continue
+		}
+		runtime.Gosched()
+		if time.Since(since) < spin {
+			continue
+		}
+		// Whoever opens a job looks at parked afterwards, and this looks at the
+		// state after setting parked: one of the two sees the other.
+		w.parked.Store(true)
+		if s := p.state.Load(); (s&jobOpen != 0 && s>>32 != last) || p.stopped.Load() {
+			if w.parked.CompareAndSwap(true, false) {
+				continue
+			}
+		}
+		<-w.wake
+		since = time.Now()
+	}
+}
+
+// stop ends the workers; run then does all work on the caller's goroutine.
+func (p *pool) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped.Swap(true) {
+		return
+	}
+	for _, w := range p.workers[1:] {
+		if w.parked.CompareAndSwap(true, false) {
+			w.wake <- struct{}{}
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+
+	"talf/compute"
+	"talf/compute/cpu/kern"
+)
+
+// softCE is the state of SoftCE: logits of one chunk of rows at a time.
+type softCE struct {
+	z    []float32 // [rows][v] logits, then their gradients
+	dw   []float32 // a chunk's h in panels, where dw is wanted
+	rows ceTask
+}
+
+// ceLogits is how many logits a chunk holds and ceRows how many rows at most:
+// enough rows to pay for passing over w, few enough that the logits stay in the
+// last level of cache. The chunk is part of dw's order of summation, so it
+// depends on the vocabulary alone.
+const (
+	ceLogits = 1 << 21
+	ceRows   = 256
+)
+
+func ceChunk(v int) int { return max(16, min(ceRows, ceLogits/v/16*16)) }
+
+// SoftCE computes losses and gradients of soft labels, chunk by chunk: logits,
+// the loss and its gradient in their place, then dh and dw.
+func (q *Queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLabels, scale []float32, n int) {
+	const op = "SoftCE"
+	hidden := width(h)
+	v := w.Shape()[0]
+	check(w.Shape()[1] == hidden, op, "columns of w", w.Shape()[1], hidden)
+	check(len(scale) >= n, op, "len(scale)", len(scale), n)
+	ls, dhs, hs := f32(op, loss, n), f32(op, dh, n*hidden), f32(op, h, n*hidden)
+	checkLabels(labels, v, n)
+	var dws []float32
+	if dw != nil {
+		dws = f32(op, dw, v*hidden)
+	}
+	forward, back := q.head(w, v, hidden)
+
+	s := &q.train.ce
+	chunk := ceChunk(v)
+	s.z = grow(s.z, min(chunk, n)*v)
+	for r := 0; r < n; r += chunk {
+		m := min(chunk, n-r)
+		q.mul = mulTask{c: s.z, ldc: v, a: hs[r*hidden:], ars: hidden, aks: 1, b: forward, m: m, n: v, k: hidden}
+		q.mul.start(q.pool)
+		s.rows = ceTask{z: s.z, loss: ls, scale: scale, l: labels, v: v, row: r}
+		q.pool.run(&s.rows, m)
+		q.mul = mulTask{c: dhs[r*hidden:], ldc: hidden, a: s.z, ars: v, aks: 1, b: back, m: m, n: hidden, k: v}
+		q.mul.start(q.pool)
+		if dws != nil {
+			q.packB(hs[r*hidden:], hidden, m, hidden, false)
+			q.mul = mulTask{
+				c: dws, ldc: hidden, a: s.z, ars: 1, aks: v, b: q.train.packed,
+				m: v, n: hidden, k: m, chain: true,
+			}
+			q.mul.start(q.pool)
+		}
+	}
+	runtime.KeepAlive(w)
+}
+
+func checkLabels(l *compute.SoftLabels, v, n int) {
+	const op = "SoftCE"
+	if l.Full != nil {
+		check(len(l.Full) >= n*v, op, "len(Full)", len(l.Full), n*v)
+		return
+	}
+	check(len(l.IDs) >= n*l.K, op, "len(IDs)", len(l.IDs), n*l.K)
+	check(len(l.Prob) >= n*l.K, op, "len(Prob)", len(l.Prob), n*l.K)
+	if l.Tail != nil {
+		check(len(l.Tail) >= n, op, "len(Tail)", len(l.Tail), n)
+	}
+	for i, id := range l.IDs[:n*l.K] {
+		if int(id) >= v || (id < 0 && l.Prob[i] != 0) {
+			panic(fmt.Sprintf("cpu: %s: row %d: id %d with probability %g, vocabulary of %d", op, i/l.K, id, l.Prob[i], v))
+		}
+	}
+}
+
+// head returns w in panels of V, for logits, and in panels of H, for gradients.
+// A weight keeps both; a buffer may have changed and is packed anew.
+func (q *Queue) head(w compute.Buffer, v, hidden int) (forward, back []float32) {
+	if t, ok := w.(*weight); ok {
+		return t.panels, t.backward(q)
+	}
+	src := f32("SoftCE", w, v*hidden)
+	s := &q.train.ce
+	n := kern.PanelLen(v, hidden)
+	s.dw = grow(s.dw, n+kern.PanelLen(hidden, v))
+	forward, back = s.dw[:n], s.dw[n:]
+	t := &q.train.pack
+	*t = packBTask{dst: forward, b: src, k: hidden, n: v, stride: hidden, blocks: parts(hidden, packBlock), trans: true}
+	q.pool.run(t, panels(v)*t.blocks)
+	*t = packBTask{dst: back, b: src, k: v, n: hidden, stride: hidden, blocks: parts(v, packBlock)}
+	q.pool.run(t, panels(hidden)*t.blocks)
+	return forward, back
+}
+
+// DType and Shape make a weight a buffer [Out][In] for SoftCE.
+func (w *weight) DType() compute.DType { return compute.F32 }
+func (w *weight) Shape() []int         { return []int{w.out, w.in} }
+
+// backward returns w in panels over its inputs, [⌈in/32⌉][out][32].
+func (w *weight) backward(q *Queue) []float32 {
+	w.once.Do(func() {
+		w.back = hugeAlloc(w, kern.PanelLen(w.in, w.out))
+		q.pool.run(&turnTask{w}, panels(w.in))
+	})
+	return w.back
+}
+
+// turnTask writes one panel of w.back a part.
+type turnTask struct{ w *weight }
+
+func (t *turnTask) run(_ *worker, part int) {
+	in, out := t.w.in, t.w.out
+	dst := t.w.back[part*out*panel:][:out*panel]
+	n := min(panel, in-part*panel)
+	for o := range out {
+		src := t.w.panels[(o/panel*in+part*panel)*panel+o%panel:]
+		d := dst[o*panel:][:panel]
+		for j := range n {
+			d[j] = src[j*panel]
+		}
+	}
+}
+
+// ceTask turns one row of logits into its loss and gradient a part.
+type ceTask struct {
+	z, loss, scale []float32
+	l              *compute.SoftLabels
+	v, row         int
+}
+
+func (t *ceTask) run(w *worker, part int) {
+	r, z := t.row+part, t.z[part*t.v:][:t.v]
+	if t.l.Full != nil {
+		t.full(w, z, r)
+	} else {
+		t.topK(w, z, r)
+	}
+	if t.scale[r] == 0 {
+		clear(z)
+	}
+}
+
+// full computes Σ p·(lse − z) and scale·(q·Σp − p).
+func (t *ceTask) full(w *worker, z []float32, r int) {
+	p := t.l.Full[r*t.v:][:t.v]
+	top := w.k.Max(z)
+	mass, cross := 0.0, 0.0
+	for i, x := range p {
+		if x != 0 {
+			mass += float64(x)
+			cross += float64(float64(x) * float64(z[i]-top))
+		}
+	}
+	sum := float64(w.k.ExpSum(z, z, top))
+	t.loss[r] = float32(float64(mass*logOf(sum)) - cross)
+	w.k.Scale(z, float32(mass/sum*float64(t.scale[r])))
+	w.k.Axpy(z, -t.scale[r], p)
+}
+
+// topK computes the loss and gradient of K labels and a tail bucket. With q the
+// softmax, S = Σ_topK q, P = Σ p and t the tail's mass:
+//
+//	loss      = −Σ p·log q − t·log(1−S)
+//	∂loss/∂z  = q·(P+t) − p              on the labels
+//	          = q·(P − t·S/(1−S))        elsewhere
+//
+// 1−S is summed from the other tokens, never subtracted: it may be tiny.
+func (t *ceTask) topK(w *worker, z []float32, r int) {
+	k := t.l.K
+	ids, p := t.l.IDs[r*k:][:k], t.l.Prob[r*k:][:k]
+	top := w.k.Max(z)
+	e := w.buf(0, k)
+	for i, id := range ids {
+		e[i] = float32(math.Inf(-1))
+		if id >= 0 {
+			e[i] = z[id] - top
+		}
+	}
+	mass, cross := 0.0, 0.0
+	for i, x := range p {
+		if x != 0 {
+			mass += float64(x)
+			cross += float64(float64(x) * float64(e[i]))
+		}
+	}
+	for _, id := range ids {
+		if id >= 0 {
+			z[id] = float32(math.Inf(-1))
+		}
+	}
+	rest := float64(w.k.ExpSum(z, z, top))
+	w.k.Exp(e, e)
+	labels := 0.0
+	for _, x := range e {
+		labels += float64(x)
+	}
+	sum := labels + rest
+	loss := float64(mass*logOf(sum)) - cross
+	tail, coef := 0.0, mass/sum
+	if t.l.Tail != nil {
+		tail = float64(t.l.Tail[r])
+	}
+	if tail != 0 {
+		// Next to nothing left outside the labels: the bucket counts as smallest,
+		// and there is no one to push up.
+		loss += float64(tail * (logOf(sum) - logOf(max(rest, smallest))))
+		if rest >= smallest {
+			coef -= float64(tail * labels / sum / rest)
+		}
+	}
+	t.loss[r] = float32(loss)
+	g := float64(t.scale[r])
+	w.k.Scale(z, float32(coef*g))
+	for i, id := range ids {
+		if id >= 0 {
+			z[id] = float32((float64(float64(e[i])/sum*(mass+tail)) - float64(p[i])) * g)
+		}
+	}
+}
+
+// smallest is the least mass outside the labels, next to the largest logit's 1,
+// that is told from none: its inverse is far from overflowing.
+const smallest = 0x1p-100
