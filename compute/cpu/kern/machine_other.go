@@ -1,3 +1,5 @@
+//go:build !amd64 || purego
+
 package kern
 
 func machine(Class) *Funcs { return nil }

@@ -1,0 +1,342 @@
+package kern
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// others returns the kernels to compare with the portable ones; without any, the
+// comparison has nothing to say.
+func others(t testing.TB) []*Funcs {
+	var fs []*Funcs
+	for _, c := range Available()[1:] {
+		f, err := For(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fs = append(fs, f)
+	}
+	if len(fs) == 0 {
+		t.Skip("only the portable kernels are available here")
+	}
+	return fs
+}
+
+func TestTablesAreComplete(t *testing.T) {
+	if c := Available(); c[0] != Portable || c[len(c)-1] != Best() {
+		t.Errorf("Available() = %v with Best() = %v", c, Best())
+	}
+	for c := Portable; c <= AVX512; c++ {
+		if got, err := ParseClass(c.String()); err != nil || got != c {
+			t.Errorf("ParseClass(%q) = %v, %v", c.String(), got, err)
+		}
+		f, err := For(c)
+		if err != nil {
+			t.Log(err)
+			continue
+		}
+		if f.Class != c || f.MaxRows < 1 || f.Gemm == nil || f.Exp == nil || f.Max == nil || f.ExpSum == nil ||
+			f.Scale == nil || f.Add == nil || f.Mul == nil || f.Axpy == nil || f.Dot == nil || f.SiLUMul == nil ||
+			f.SiLUMulGrad == nil || f.Rope == nil || f.ArgMax == nil || f.AdamW == nil {
+			t.Errorf("class %v: table is incomplete: %+v", c, f)
+		}
+	}
+	if _, err := ParseClass("sse"); err == nil {
+		t.Error("ParseClass takes an unknown name")
+	}
+	if _, err := For(AVX512 + 1); err == nil {
+		t.Error("For takes an unknown class")
+	}
+}
+
+// canary stands around destinations: a kernel that writes beyond its slice
+// changes it.
+const canary = 0x1.234568p-3
+
+// guarded returns n elements at an arbitrary alignment, between canaries.
+type guarded struct {
+	all []float32
+	x   []float32
+}
+
+func newGuarded(r *rand.Rand, n int) guarded {
+	off := 16 + r.IntN(17)
+	all := make([]float32, n+off+33)
+	for i := range all {
+		all[i] = canary
+	}
+	return guarded{all, all[off : off+n : off+n]}
+}
+
+func (g guarded) check(t *testing.T, what string) {
+	t.Helper()
+	off := len(g.all) - len(g.x) - 33
+	for i, v := range g.all {
+		if (i < off || i >= off+len(g.x)) && v != canary {
+			t.Errorf("%s wrote element %d of %d", what, i-off, len(g.x))
+			return
+		}
+	}
+}
+
+func equal(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	for i := range want {
+		if !sameBits(got[i], want[i]) {
+			t.Errorf("%s: element %d of %d is %x (%#08x), portable %x (%#08x)", what, i, len(want),
+				got[i], math.Float32bits(got[i]), want[i], math.Float32bits(want[i]))
+			return
+		}
+	}
+}
+
+// A source yields the elements of one case.
+type source func() float32
+
+// sources are what the functions are compared on: ordinary values, special ones,
+// and any bits at all.
+func sources(r *rand.Rand) map[string]source {
+	return map[string]source{
+		"normal":  func() float32 { return float32(r.NormFloat64()) },
+		"wide":    func() float32 { return float32(r.NormFloat64() * math.Exp(8*r.NormFloat64())) },
+		"special": func() float32 { return special[r.IntN(len(special))] },
+		"bits":    func() float32 { return math.Float32frombits(r.Uint32()) },
+		"zeros":   func() float32 { return float32(math.Copysign(0, r.Float64()-0.5)) },
+		"tiny":    func() float32 { return math.Float32frombits(r.Uint32() & 0x807fffff) },
+	}
+}
+
+// compareVectors compares every vector function of f with the portable one on n
+// elements of next.
+func compareVectors(t *testing.T, r *rand.Rand, f *Funcs, what string, n int, next source) {
+	t.Helper()
+	ref := &portable
+	in := func() []float32 {
+		g := newGuarded(r, n)
+		for i := range g.x {
+			g.x[i] = next()
+		}
+		return g.x
+	}
+	a, b, c, d, e := in(), in(), in(), in(), in()
+	s := next()
+	// run calls fn with copies of the first w inputs between canaries, for both
+	// tables, and compares everything afterwards.
+	run := func(name string, fn func(f *Funcs, x [][]float32) []float32, x ...[]float32) {
+		t.Helper()
+		var out [2][]float32
+		for i, f := range []*Funcs{ref, f} {
+			cp := make([][]float32, len(x))
+			gs := make([]guarded, len(x))
+			for j := range x {
+				gs[j] = newGuarded(r, len(x[j]))
+				copy(gs[j].x, x[j])
+				cp[j] = gs[j].x
+			}
+			out[i] = fn(f, cp)
+			for j := range x {
+				gs[j].check(t, fmt.Sprintf("%v %s, %s, n=%d", f.Class, name, what, n))
+				out[i] = append(out[i], cp[j]...)
+			}
+		}
+		equal(t, fmt.Sprintf("%v %s, %s, n=%d", f.Class, name, what, n), out[1], out[0])
+	}
+	type xs = [][]float32
+	run("Exp", func(f *Funcs, x xs) []float32 { f.Exp(x[0], x[1]); return nil }, a, b)
+	run("Exp in place", func(f *Funcs, x xs) []float32 { f.Exp(x[0], x[0]); return nil }, a)
+	run("Max", func(f *Funcs, x xs) []float32 { return []float32{f.Max(x[0])} }, a)
+	run("ArgMax", func(f *Funcs, x xs) []float32 { return []float32{float32(f.ArgMax(x[0]))} }, a)
+	run("ExpSum", func(f *Funcs, x xs) []float32 { return []float32{f.ExpSum(x[0], x[1], s)} }, a, b)
+	run("ExpSum in place", func(f *Funcs, x xs) []float32 { return []float32{f.ExpSum(x[0], x[0], f.Max(x[0]))} }, a)
+	run("Scale", func(f *Funcs, x xs) []float32 { f.Scale(x[0], s); return nil }, a)
+	run("Add", func(f *Funcs, x xs) []float32 { f.Add(x[0], x[1], x[2]); return nil }, a, b, c)
+	run("Add in place", func(f *Funcs, x xs) []float32 { f.Add(x[1], x[0], x[1]); return nil }, a, b)
+	run("Mul", func(f *Funcs, x xs) []float32 { f.Mul(x[0], x[1], x[2]); return nil }, a, b, c)
+	run("Mul in place", func(f *Funcs, x xs) []float32 { f.Mul(x[0], x[0], x[1]); return nil }, a, b)
+	run("Axpy", func(f *Funcs, x xs) []float32 { f.Axpy(x[0], s, x[1]); return nil }, a, b)
+	run("Dot", func(f *Funcs, x xs) []float32 { return []float32{f.Dot(x[0], x[1])} }, a, b)
+	run("Dot with itself", func(f *Funcs, x xs) []float32 { return []float32{f.Dot(x[0], x[0])} }, a)
+	run("SiLUMul", func(f *Funcs, x xs) []float32 { f.SiLUMul(x[0], x[1], x[2]); return nil }, a, b, c)
+	run("SiLUMul in place", func(f *Funcs, x xs) []float32 { f.SiLUMul(x[0], x[0], x[1]); return nil }, a, b)
+	run("SiLUMulGrad", func(f *Funcs, x xs) []float32 { f.SiLUMulGrad(x[0], x[1], x[2], x[3], x[4]); return nil }, a, b, c, d, e)
+	run("SiLUMulGrad in place", func(f *Funcs, x xs) []float32 { f.SiLUMulGrad(x[1], x[2], x[0], x[1], x[2]); return nil }, a, b, c)
+	run("Rope", func(f *Funcs, x xs) []float32 { f.Rope(x[0], x[1], x[2]); return nil }, append(a[:n:n], b...), c, d)
+	h := &Adam{LR: 3e-4, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Decay: 3e-6, Scale: 0.7, C1: 10, C2: 20}
+	run("AdamW", func(f *Funcs, x xs) []float32 { f.AdamW(x[0], x[1], x[2], x[3], h); return nil }, a, b, c, d)
+	run("AdamW of any constants", func(f *Funcs, x xs) []float32 {
+		f.AdamW(x[0], x[1], x[2], x[3], &Adam{s, s, s, s, s, s, s, s})
+		return nil
+	}, a, b, c, d)
+}
+
+func TestVectorsHaveThePortableBits(t *testing.T) {
+	for _, f := range others(t) {
+		t.Run(f.Class.String(), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(11, 12))
+			for name, next := range sources(r) {
+				for n := range 70 {
+					compareVectors(t, r, f, name, n, next)
+				}
+				for range 10 {
+					compareVectors(t, r, f, name, 70+r.IntN(1000), next)
+				}
+			}
+		})
+	}
+}
+
+func FuzzVectors(f *testing.F) {
+	f.Add([]byte{0, 0, 0x80, 0x7f, 0, 0, 0xc0, 0x7f, 1, 0, 0, 0x80, 0x17, 0x72, 0xb1, 0x42}, uint16(37))
+	f.Fuzz(func(t *testing.T, b []byte, n uint16) {
+		r := rand.New(rand.NewPCG(13, uint64(n)))
+		i := 0
+		next := func() float32 {
+			if len(b) < 4 {
+				return 0
+			}
+			i = (i + 4) % (len(b) &^ 3)
+			return math.Float32frombits(binary.LittleEndian.Uint32(b[i:]))
+		}
+		for _, c := range Available()[1:] {
+			g, err := For(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareVectors(t, r, g, "fuzz", int(n%200), next)
+		}
+	})
+}
+
+// Each exp kernel is compared with exp32 over all exponents, 64 elements a call.
+func TestExpHasThePortableBitsEverywhere(t *testing.T) {
+	step := uint64(4099)
+	if testing.Short() {
+		step = 65537
+	}
+	for _, f := range others(t) {
+		x, y := make([]float32, 64), make([]float32, 64)
+		for u := uint64(0); u < 1<<32; u += 64 * step {
+			for i := range x {
+				x[i] = math.Float32frombits(uint32(u + uint64(i)*step))
+			}
+			f.Exp(y, x)
+			for i, v := range y {
+				if want := exp32(x[i]); !sameBits(v, want) {
+					t.Fatalf("%v: exp(%x) = %x, portable %x", f.Class, x[i], v, want)
+				}
+			}
+		}
+	}
+}
+
+// compareGemm compares one product with a chain of fma32, then with itself split
+// at a random depth.
+func compareGemm(t *testing.T, r *rand.Rand, f *Funcs, what string, rows, k int, next source) {
+	t.Helper()
+	ldc, ldb := Panel+r.IntN(9), Panel+r.IntN(9)
+	ars, aks := k+r.IntN(5), 1
+	switch r.IntN(3) {
+	case 0:
+		ars, aks = 1, rows+r.IntN(5)
+	case 1:
+		ars, aks = 2*k+1, 2
+	}
+	a := make([]float32, (rows-1)*ars+max(k-1, 0)*aks+1)
+	b := make([]float32, max(k-1, 0)*ldb+Panel)
+	for _, x := range [][]float32{a, b} {
+		for i := range x {
+			x[i] = next()
+		}
+	}
+	for _, acc := range []bool{false, true} {
+		c := newGuarded(r, (rows-1)*ldc+Panel)
+		for i := range c.x {
+			c.x[i] = next()
+		}
+		whole, split := newGuarded(r, len(c.x)), newGuarded(r, len(c.x))
+		copy(whole.x, c.x)
+		copy(split.x, c.x)
+		for i := range rows {
+			for j := range Panel {
+				var s float32
+				if acc {
+					s = c.x[i*ldc+j]
+				}
+				for p := range k {
+					s = fma32(a[i*ars+p*aks], b[p*ldb+j], s)
+				}
+				c.x[i*ldc+j] = s
+			}
+		}
+		what := fmt.Sprintf("%v Gemm, %s, %d rows, k=%d, acc=%v, strides %d %d %d %d", f.Class, what, rows, k, acc, ars, aks, ldb, ldc)
+		f.Gemm(whole.x, ldc, a, ars, aks, b, ldb, rows, k, acc)
+		equal(t, what, whole.x, c.x)
+		whole.check(t, what)
+		if k < 2 {
+			continue
+		}
+		cut := 1 + r.IntN(k-1)
+		f.Gemm(split.x, ldc, a, ars, aks, b, ldb, rows, cut, acc)
+		f.Gemm(split.x, ldc, a[cut*aks:], ars, aks, b[cut*ldb:], ldb, rows, k-cut, true)
+		equal(t, what+" split", split.x, c.x)
+	}
+}
+
+func TestGemmIsOneChainPerOutput(t *testing.T) {
+	for _, c := range Available() {
+		f, err := For(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(c.String(), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(14, 15))
+			for name, next := range sources(r) {
+				for rows := 1; rows <= f.MaxRows; rows++ {
+					for _, k := range []int{0, 1, 2, 3, 4, 5, 7, 8, 9, 1 + r.IntN(60)} {
+						compareGemm(t, r, f, name, rows, k, next)
+					}
+				}
+				if !testing.Short() {
+					compareGemm(t, r, f, name, f.MaxRows, 300+r.IntN(100), next)
+				}
+			}
+			f.Gemm(nil, Panel, nil, 1, 1, nil, Panel, 0, 3, false) // no rows: nothing is touched
+		})
+	}
+}
+
+func FuzzGemm(f *testing.F) {
+	f.Add(uint64(1), uint8(3), uint8(17))
+	f.Fuzz(func(t *testing.T, seed uint64, rows, k uint8) {
+		for _, c := range Available() {
+			g, err := For(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := rand.New(rand.NewPCG(seed, 1))
+			compareGemm(t, r, g, "fuzz", 1+int(rows)%g.MaxRows, int(k), func() float32 { return randBits(r) })
+		}
+	})
+}
+
+func TestGemmRefusesSlicesThatAreTooShort(t *testing.T) {
+	for _, c := range Available() {
+		f, err := For(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, short := range [][3]int{{2*Panel - 1, 14, 7 * Panel}, {2 * Panel, 13, 7 * Panel}, {2 * Panel, 14, 7*Panel - 1}} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%v: case %d did not panic", c, i)
+					}
+				}()
+				f.Gemm(make([]float32, short[0]), Panel, make([]float32, short[1]), 7, 1, make([]float32, short[2]), Panel, 2, 7, false)
+			}()
+		}
+	}
+}

@@ -1,0 +1,114 @@
+// Command avogen writes the assembly of package kern for one CPU class:
+//
+//	go run ./avogen -class avx2 -dir ../compute/cpu/kern
+//
+// makes avx2_amd64.s and its declarations avx2stub_amd64.go. Their headers carry
+// avo's version, the flags and a hash of this program's source, by which a test
+// of package kern notices a change that was not generated.
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/pass"
+	"github.com/mmcloughlin/avo/printer"
+)
+
+//go:embed *.go
+var source embed.FS
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("avogen: ")
+	class := flag.String("class", "", "avx2 or avx512")
+	dir := flag.String("dir", ".", "directory to write to")
+	flag.Parse()
+	if err := run(*class, *dir); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(class, dir string) error {
+	var g *gen
+	switch class {
+	case "avx2":
+		g = &gen{Context: build.NewContext(), suffix: "AVX2", width: 8}
+	case "avx512":
+		g = &gen{Context: build.NewContext(), suffix: "AVX512", width: 16}
+	default:
+		return fmt.Errorf("-class %q: want avx2 or avx512", class)
+	}
+	g.ConstraintExpr("amd64,!purego")
+	g.constants()
+	g.gemms()
+	g.vectors()
+	file, err := g.Result()
+	if err != nil {
+		return err
+	}
+	if err := pass.Compile.Execute(file); err != nil {
+		return err
+	}
+	sum, err := sourceHash()
+	if err != nil {
+		return err
+	}
+	header := fmt.Sprintf("// Generator: %s\n// Flags: -class %s\n// Source: sha256 %x\n", avoVersion(), class, sum)
+	cfg := printer.Config{Name: "tools/avogen", Pkg: "kern"}
+	for _, out := range []struct {
+		name  string
+		build printer.Builder
+	}{
+		{class + "_amd64.s", printer.NewGoAsm},
+		{class + "stub_amd64.go", printer.NewStubs},
+	} {
+		b, err := out.build(cfg).Print(file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", out.name, err)
+		}
+		i := bytes.IndexByte(b, '\n') + 1
+		b = append(b[:i:i], append([]byte(header), b[i:]...)...)
+		if err := os.WriteFile(filepath.Join(dir, out.name), b, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sourceHash hashes this program's files in the order of their names.
+func sourceHash() ([]byte, error) {
+	files, err := source.ReadDir(".")
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	for _, f := range files {
+		b, err := source.ReadFile(f.Name())
+		if err != nil {
+			return nil, err
+		}
+		h.Write(b)
+	}
+	return h.Sum(nil), nil
+}
+
+func avoVersion() string {
+	const path = "github.com/mmcloughlin/avo"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			if d.Path == path {
+				return path + " " + d.Version
+			}
+		}
+	}
+	return path + " (version unknown)"
+}
