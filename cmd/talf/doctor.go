@@ -1,0 +1,142 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/cpu"
+
+	cpudev "talf/compute/cpu"
+)
+
+// A health is what doctor finds.
+type health struct {
+	Version buildVersion `json:"version"`
+	CPU     struct {
+		Cores    int      `json:"cores"`
+		Threads  int      `json:"threads"` // GOMAXPROCS
+		Features []string `json:"features"`
+		Device   string   `json:"device"` // the device and the kernels it chose
+	} `json:"cpu"`
+	Memory struct {
+		Total     uint64 `json:"total_bytes"` // 0: not known
+		Available uint64 `json:"available_bytes"`
+	} `json:"memory"`
+	GPU struct {
+		Used   bool   `json:"used"`
+		Reason string `json:"reason"`
+	} `json:"gpu"`
+	Problems []string `json:"problems"`
+}
+
+func newDoctor(a *app) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Show what this machine offers and what talf chose to use",
+		Long: `Doctor prints CPU features and the kernels that were chosen, memory, whether a
+GPU is used and why not, and the versions that a bug report needs. It fails if
+something keeps talf from running well.`,
+		Example: "  talf doctor\n  talf doctor --json > report.json",
+		RunE: func(*cobra.Command, []string) error {
+			h, err := examine()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				if err := a.printJSON(h); err != nil {
+					return err
+				}
+			} else {
+				a.printHealth(h)
+			}
+			if len(h.Problems) > 0 {
+				return errors.New(strings.Join(h.Problems, "; "))
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func examine() (*health, error) {
+	h := &health{Version: readVersion(), Problems: []string{}}
+	h.CPU.Cores, h.CPU.Threads = runtime.NumCPU(), runtime.GOMAXPROCS(0)
+	h.CPU.Features = cpuFeatures()
+	dev, err := cpudev.New(cpudev.Default())
+	if err != nil {
+		return nil, fmt.Errorf("open the CPU device: %w", err)
+	}
+	h.CPU.Device = dev.Name()
+	if err := dev.Close(); err != nil {
+		return nil, fmt.Errorf("close the CPU device: %w", err)
+	}
+	h.Memory.Total, h.Memory.Available = memory()
+	h.GPU.Reason = "this version has kernels for CPUs only"
+	if _, err := os.Stat("/dev/nvidia0"); err == nil {
+		h.GPU.Reason += "; the NVIDIA GPU of this machine stays idle"
+	}
+	const least = 512 << 20
+	if h.Memory.Total > 0 && h.Memory.Available < least {
+		h.Problems = append(h.Problems, fmt.Sprintf("%s of memory are free: %s is the least that quickstart needs",
+			bytesText(h.Memory.Available), bytesText(least)))
+	}
+	return h, nil
+}
+
+// cpuFeatures lists the instruction sets that kernels here, or that a reader of
+// a bug report, cares about.
+func cpuFeatures() []string {
+	var has []string
+	add := func(name string, ok bool) {
+		if ok {
+			has = append(has, name)
+		}
+	}
+	switch runtime.GOARCH {
+	case "amd64":
+		add("avx2", cpu.X86.HasAVX2)
+		add("fma", cpu.X86.HasFMA)
+		add("avx512f", cpu.X86.HasAVX512F)
+		add("avx512bw", cpu.X86.HasAVX512BW)
+		add("avx512dq", cpu.X86.HasAVX512DQ)
+		add("avx512vl", cpu.X86.HasAVX512VL)
+		add("avx512vnni", cpu.X86.HasAVX512VNNI)
+		add("avx512bf16", cpu.X86.HasAVX512BF16)
+		add("amx-bf16", cpu.X86.HasAMXBF16)
+		add("amx-int8", cpu.X86.HasAMXInt8)
+	case "arm64":
+		add("asimd", cpu.ARM64.HasASIMD)
+		add("asimddp", cpu.ARM64.HasASIMDDP)
+		add("sve", cpu.ARM64.HasSVE)
+		add("sve2", cpu.ARM64.HasSVE2)
+	}
+	return has
+}
+
+func (a *app) printHealth(h *health) {
+	a.printf("talf      %s, %s, %s\n", h.Version.Version, h.Version.Go, h.Version.Platform)
+	a.printf("cpu       %d cores, %d threads; %s\n", h.CPU.Cores, h.CPU.Threads, orNone(strings.Join(h.CPU.Features, " ")))
+	a.printf("device    %s\n", h.CPU.Device)
+	if h.Memory.Total > 0 {
+		a.printf("memory    %s free of %s\n", bytesText(h.Memory.Available), bytesText(h.Memory.Total))
+	} else {
+		a.printf("memory    not known on %s\n", runtime.GOOS)
+	}
+	a.printf("gpu       not used: %s\n", h.GPU.Reason)
+	for _, name := range sortedKeys(h.Version.Deps) {
+		a.printf("module    %s %s\n", name, h.Version.Deps[name])
+	}
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "no vector extensions in use"
+	}
+	return s
+}

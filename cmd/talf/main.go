@@ -1,0 +1,15 @@
+// Command talf trains draft heads for a language model and decodes with them.
+//
+// The subcommands are stages of one pipeline: preprocess writes labelled token
+// trees to Parquet, train turns them into a draft head, generate and chat decode
+// with it. quickstart runs all of it on a small model that the binary carries.
+//
+// The exit code is 0 on success, 1 on failure, 2 on wrong usage and 130 when
+// interrupted.
+package main
+
+import "os"
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// memory is not asked for on this system.
+func memory() (total, available uint64) { return 0, 0 }

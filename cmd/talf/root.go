@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+// errInterrupted is the cause of a context that a signal cancelled.
+var errInterrupted = errors.New("interrupted")
+
+// A usageError is the caller's mistake in writing the command line.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
+// An app is what all commands share: the streams and the log.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	log      *slog.Logger
+	verbose  bool
+	quiet    bool
+	// resume tells how to go on after an interruption. A command sets it once
+	// it has something to go on from.
+	resume string
+}
+
+// run executes one command line and returns its exit code.
+func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
+	a := &app{in: in, out: out, err: errw}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	stop := a.watch(cancel)
+	defer stop()
+	defer func() {
+		if r := recover(); r != nil {
+			_, _ = fmt.Fprintf(errw, "talf: internal error: %v\ntalf: this is a bug: please report it with the command line and the lines below\n%s", r, debug.Stack())
+			code = exitFailure
+		}
+	}()
+
+	root := newRoot(a)
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errw)
+	cmd, err := root.ExecuteContextC(ctx)
+	return a.report(ctx, cmd, err)
+}
+
+// report prints the outcome of a command as at most a few clear lines.
+func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	var usage usageError
+	switch {
+	case errors.As(err, &usage):
+		_, _ = fmt.Fprintf(a.err, "talf: %s\ntalf: see '%s --help'\n", oneLine(err), cmd.CommandPath())
+		return exitUsage
+	case errors.Is(context.Cause(ctx), errInterrupted):
+		_, _ = fmt.Fprintln(a.err, "talf: interrupted")
+		if a.resume != "" {
+			_, _ = fmt.Fprintln(a.err, "talf: "+a.resume)
+		}
+		return exitInterrupted
+	}
+	_, _ = fmt.Fprintln(a.err, "talf: "+oneLine(err))
+	return exitFailure
+}
+
+// oneLine keeps an error readable where wrapped ones hold line breaks.
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(err.Error()), " ")
+}
+
+// watch cancels on the first signal and quits at once on the second: a stage
+// that is saving gets the time to do so, and nobody has to wait for it.
+func (a *app) watch(cancel context.CancelCauseFunc) (stop func()) {
+	sig := make(chan os.Signal, 2)
+	signal.Notify(sig, interruptSignals...)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-sig:
+		case <-done:
+			return
+		}
+		_, _ = fmt.Fprintln(a.err, "\ntalf: stopping: what is done is being saved (press Ctrl-C again to quit at once)")
+		cancel(errInterrupted)
+		select {
+		case <-sig:
+			os.Exit(exitInterrupted)
+		case <-done:
+		}
+	}()
+	return func() {
+		signal.Stop(sig)
+		close(done)
+	}
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "talf",
+		Short: "Train draft heads with a tree-aware loss and decode with them",
+		Long: `talf makes a language model decode faster without changing its output.
+
+It labels text with the model's own token trees (preprocess), trains a small
+draft head on them (train), and decodes with the head proposing token trees that
+the model checks in one pass (generate, chat). Start with: talf quickstart`,
+		Example:           "  talf quickstart\n  talf generate --model DIR --head CKPT --method salf --prompt 'Once upon a time'",
+		Args:              cobra.ArbitraryArgs,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		PersistentPreRun: func(*cobra.Command, []string) {
+			level := slog.LevelInfo
+			if a.verbose {
+				level = slog.LevelDebug
+			}
+			if a.quiet {
+				level = slog.LevelWarn
+			}
+			a.log = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
+				return usagef("unknown command %q: did you mean %s?", args[0], strings.Join(s, " or "))
+			}
+			return usagef("unknown command %q", args[0])
+		},
+	}
+	root.SuggestionsMinimumDistance = 2
+	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log details to stderr")
+	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "log warnings only, and show no progress")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	for _, add := range commands {
+		c := add(a)
+		args := c.Args
+		if args == nil {
+			args = cobra.NoArgs
+		}
+		c.Args = func(cmd *cobra.Command, v []string) error {
+			if err := args(cmd, v); err != nil {
+				return usageError{err}
+			}
+			return nil
+		}
+		root.AddCommand(c)
+	}
+	return root
+}
+
+// commands is the table of subcommands, in the order of the pipeline.
+var commands = []func(*app) *cobra.Command{
+	newScore,
+	newInspect,
+	newDoctor,
+	newVersion,
+}
+
+// need returns a usage error unless every named flag was given.
+func need(cmd *cobra.Command, names ...string) error {
+	var missing []string
+	for _, n := range names {
+		if f := cmd.Flags().Lookup(n); f == nil || f.Value.String() == "" {
+			missing = append(missing, "--"+n)
+		}
+	}
+	if len(missing) > 0 {
+		return usagef("missing %s", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// printJSON writes v to stdout as indented JSON.
+func (a *app) printJSON(v any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// printf writes to stdout.
+func (a *app) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.out, format, args...)
+}
