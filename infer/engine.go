@@ -499,3 +499,6 @@ func (e *Engine) Generate(ctx context.Context, req Request) (*Sequence, error) {
 	}
 	return s, s.err
 }
+
+// ID names the sequence to the target and the source.
+func (s *Sequence) ID() SeqID { return s.id }

@@ -1,0 +1,273 @@
+// Package drafttest holds drafters to their contract: a test of a drafter is one
+// call of Run.
+package drafttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"talf/infer"
+	"talf/infer/verify"
+	"talf/tree"
+)
+
+// Run decodes with fresh drafters on random models, budgets, depths, batches and
+// places of EOS, and fails t unless
+//
+//   - every tree has the root it was given, is within the budget and the depth,
+//     has tokens of the vocabulary and no two equal siblings;
+//   - the output is plain decoding's, token for token: greedy, and sampled under
+//     the verifier "target";
+//   - target, source and drafter agree on what is committed after a rejection, an
+//     acceptance, a full acceptance, and a pass that failed or was cancelled;
+//   - a second sequence with the same drafter is decoded as right as the first.
+func Run(t *testing.T, newDrafter func() infer.Drafter) {
+	t.Helper()
+	seeds := 300
+	if testing.Short() {
+		seeds = 60
+	}
+	var seen outcome
+	for seed := range uint64(seeds) {
+		if !t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { trial(t, seed, newDrafter, &seen) }) {
+			break
+		}
+	}
+	t.Logf("τ = %.2f; %d rounds drafted nothing, %d rejected all, %d accepted a part, %d accepted a whole branch; %d passes cancelled",
+		float64(seen.tokens)/float64(max(seen.rounds, 1)), seen.empty, seen.none, seen.some, seen.full, seen.cancelled)
+}
+
+// An outcome counts rounds by how they ended.
+type outcome struct {
+	tokens, rounds, empty, none, some, full, cancelled int
+}
+
+func trial(t *testing.T, seed uint64, newDrafter func() infer.Drafter, seen *outcome) {
+	rng := rand.New(rand.NewPCG(seed, 77))
+	pick := func(xs ...int) int { return xs[rng.IntN(len(xs))] }
+	vocab := 2 + rng.IntN(12)
+	target := &Target{
+		Table: Table{
+			Seed: seed, Vocab: vocab, Order: rng.IntN(4),
+			Sharp: []float64{0, 0.5, 2, 2, 100}[rng.IntN(5)],
+		},
+		MaxLen: pick(30, 60, 200),
+	}
+	if rng.IntN(2) == 0 {
+		target.EOS = []int32{rng.Int32N(int32(vocab))}
+	}
+	source := &Source{Target: target, Agree: []float64{0, 0.5, 0.8, 1}[rng.IntN(4)]}
+	var proc infer.Processor = Plain{Temperature: float64(pick(0, 0, 1))}
+	temperature := proc.(Plain).Temperature
+	engine := &infer.Engine{Target: target, Config: infer.Config{
+		PrefillChunk: pick(1, 2, 7, 256), MaxNodes: pick(1, 2, 3, 5, 16, 60, 200),
+	}}
+
+	// Several sequences, each with its own drafter; the second round re-uses them.
+	drafters := make([]*checked, pick(1, 1, 2, 3))
+	for i := range drafters {
+		drafters[i] = &checked{t: t, d: newDrafter(), vocab: vocab, seen: seen}
+	}
+	for range 2 {
+		var seqs []*infer.Sequence
+		var want [][]int32
+		for _, d := range drafters {
+			prompt := make([]int32, 1+rng.IntN(12))
+			for j := range prompt {
+				prompt[j] = rng.Int32N(int32(vocab))
+			}
+			v, err := verify.New("", temperature)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req := infer.Request{
+				Prompt: prompt, MaxTokens: 1 + rng.IntN(40), Seed: rng.Uint64(),
+				Verifier: v, Processor: proc,
+			}
+			target.Fail, source.Fail = nil, nil
+			plain, err := engine.Generate(context.Background(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, slices.Clone(plain.Tokens()))
+			checkPlain(t, target, req, temperature, plain.Tokens())
+
+			req.Drafter, req.Source = d, source
+			s, err := engine.Open(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.tokens = slices.Clone(prompt[:s.Stats().Cached+1])
+			seqs = append(seqs, s)
+		}
+		// In half of the trials every other step is cut short at one of its passes.
+		cut, failing := -1, rng.IntN(2) == 0
+		fail := func() bool { cut--; return cut == 0 }
+		target.Fail, source.Fail = fail, fail
+		for steps := 0; ; steps++ {
+			if steps > 10000 {
+				t.Fatal("decoding does not end")
+			}
+			if cut = -1; failing && rng.IntN(2) == 0 {
+				cut = 1 + rng.IntN(4)
+			}
+			err := engine.Step(context.Background(), seqs)
+			if errors.Is(err, ErrPass) {
+				seen.cancelled++
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := true
+			for _, s := range seqs {
+				_, ended := s.Done()
+				done = done && ended
+			}
+			if done {
+				break
+			}
+		}
+		for i, s := range seqs {
+			if s.Err() != nil {
+				t.Fatal(s.Err())
+			}
+			if !slices.Equal(s.Tokens(), want[i]) {
+				t.Fatalf("sequence %d: %v, plain decoding gives %v", i, s.Tokens(), want[i])
+			}
+			checkState(t, target, source, drafters[i], s)
+			st := s.Stats()
+			seen.tokens, seen.rounds = seen.tokens+st.Tokens, seen.rounds+st.Passes
+			if st.Tokens != len(want[i]) {
+				t.Fatalf("statistics count %d tokens, %d were emitted", st.Tokens, len(want[i]))
+			}
+			engine.Close(s)
+		}
+	}
+}
+
+// checkPlain compares plain decoding through the engine with a loop over the
+// table, at temperature 0.
+func checkPlain(t *testing.T, target *Target, req infer.Request, temperature float64, got []int32) {
+	t.Helper()
+	if temperature != 0 {
+		return
+	}
+	ctx := slices.Clone(req.Prompt)
+	row := make([]float32, target.Table.Vocab)
+	for len(ctx) < len(req.Prompt)+req.MaxTokens && len(ctx) < target.MaxLen {
+		target.Table.Logits(row, ctx)
+		ctx = append(ctx, Plain{}.Argmax(row, nil))
+		if slices.Contains(target.EOS, ctx[len(ctx)-1]) {
+			break
+		}
+	}
+	if want := ctx[len(req.Prompt):]; !slices.Equal(got, want) {
+		t.Fatalf("plain decoding gives %v, the table %v", got, want)
+	}
+}
+
+// checkState compares what the parties have committed at the end of a sequence.
+func checkState(t *testing.T, target *Target, source *Source, d *checked, s *infer.Sequence) {
+	t.Helper()
+	all := append(slices.Clone(d.prompt), s.Tokens()...)
+	if !slices.Equal(d.tokens, all) {
+		t.Fatalf("the drafter observed %v, the sequence is %v", d.tokens, all)
+	}
+	if got := target.Tokens(s.ID()); !slices.Equal(got, all[:len(all)-1]) {
+		t.Fatalf("the target committed %v of %v", got, all)
+	}
+	if got := source.Tokens(s.ID()); !slices.Equal(got, all) {
+		t.Fatalf("the source committed %v of %v", got, all)
+	}
+}
+
+// A checked drafter passes everything through and looks at it.
+type checked struct {
+	t      *testing.T
+	d      infer.Drafter
+	vocab  int
+	seen   *outcome
+	prompt []int32
+	tokens []int32 // observed, the root last
+}
+
+func (c *checked) Harvest() bool {
+	h, ok := c.d.(infer.Harvester)
+	return ok && h.Harvest()
+}
+
+func (c *checked) Start(prompt []int32) error {
+	c.prompt = slices.Clone(prompt)
+	return c.d.Start(prompt)
+}
+
+func (c *checked) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]int, error) {
+	root := c.tokens[len(c.tokens)-1]
+	if rows == nil && (p.Tree.Len() != 1 || p.Tree.Token(0) != root || p.Pos != len(c.tokens)-1) {
+		c.t.Fatalf("a round begins with a tree of %d nodes below %d at %d, the last token is %d at %d",
+			p.Tree.Len(), p.Tree.Token(0), p.Pos, root, len(c.tokens)-1)
+	}
+	ask, err := c.d.Grow(p, rows, ch)
+	if err == nil && len(ask) == 0 {
+		checkTree(c.t, p, root, c.vocab)
+	}
+	return ask, err
+}
+
+func checkTree(t *testing.T, p *infer.Proposal, root int32, vocab int) {
+	t.Helper()
+	tr := p.Tree
+	if tr.Token(0) != root {
+		t.Fatalf("the tree's root is %d, the last token is %d", tr.Token(0), root)
+	}
+	if tr.Len() > p.MaxNodes {
+		t.Fatalf("%d nodes, root counted, want at most %d", tr.Len(), p.MaxNodes)
+	}
+	if p.Live < 0 || p.Live > tr.Len() {
+		t.Fatalf("%d live nodes of %d", p.Live, tr.Len())
+	}
+	for n := 1; n < tr.Len(); n++ {
+		if tr.Depth(n) > p.MaxDepth {
+			t.Fatalf("node %d is %d edges deep, limit %d", n, tr.Depth(n), p.MaxDepth)
+		}
+		if tok := tr.Token(n); tok < 0 || int(tok) >= vocab {
+			t.Fatalf("node %d carries token %d of a vocabulary of %d", n, tok, vocab)
+		}
+		if n < p.LiveNodes() && !p.Replace && tr.Child(tr.Parent(n), tr.Token(n)) != n {
+			t.Fatalf("node %d has a sibling with the same token", n)
+		}
+	}
+}
+
+func (c *checked) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+	if p.Tree.Token(0) != c.tokens[len(c.tokens)-1] {
+		c.t.Fatalf("observed a tree below %d, the last token is %d", p.Tree.Token(0), c.tokens[len(c.tokens)-1])
+	}
+	for _, n := range v.Path[1:] {
+		c.tokens = append(c.tokens, p.Tree.Token(n))
+	}
+	c.tokens = append(c.tokens, v.Next)
+	if p.Pos >= len(c.prompt)-1 {
+		c.seen.count(p.Tree, v.Path)
+	}
+	return c.d.Observe(p, v, s)
+}
+
+func (o *outcome) count(t *tree.Tree, path []int) {
+	last := path[len(path)-1]
+	switch {
+	case t.Len() == 1:
+		o.empty++
+	case len(path) == 1:
+		o.none++
+	case t.FirstChild(last) < 0:
+		o.full++
+	default:
+		o.some++
+	}
+}
