@@ -12,6 +12,9 @@ package kern
 
 import "fmt"
 
+//go:generate go -C ../../../tools run ./avogen -class avx2 -dir ../compute/cpu/kern
+//go:generate go -C ../../../tools run ./avogen -class avx512 -dir ../compute/cpu/kern
+
 // A Class is a set of instructions that kernels are written for.
 type Class uint8
 
