@@ -1,0 +1,336 @@
+// Package gg lets Gorgonia order and differentiate fused operations that a
+// compute device runs. Gorgonia supplies the graph, the gradients (Grad) and
+// the tape; every node of a step is one of the operations of this package, so
+// a step allocates no tensor and runs no stock kernel.
+//
+// Gradients of a value that is used several times are not summed by Gorgonia
+// (ReduceAdd would insert stock additions): the backward operations form a chain
+// in which the first writes the value's gradient and the others add to it in
+// place. See (*forward).SymDiff.
+//
+// A matrix has a fixed largest number of rows and, per batch, a number of live
+// rows: a graph is built once and no operation touches rows beyond the live
+// ones.
+//
+// A Graph belongs to one goroutine.
+package gg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	G "gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"talf/compute"
+)
+
+// uids numbers every operation of the process. Gorgonia merges nodes whose
+// hashes are equal, so no two operations may share a name.
+var uids atomic.Uint64
+
+// Rows is a row dimension: at most Max, N of them live in the current batch.
+type Rows struct{ Max, N int }
+
+// A Tensor is parameter memory that several graphs (training, evaluation) share.
+type Tensor struct {
+	Name  string
+	Shape []int
+	Data  []float32
+	Buf   compute.Buffer
+}
+
+// NewTensor makes data, row-major, usable by operations on q. It keeps data.
+func NewTensor(q compute.Queue, name string, data []float32, shape ...int) (*Tensor, error) {
+	ops, ok := q.(compute.TrainOps)
+	if !ok {
+		return nil, errors.New("gg: the device cannot train")
+	}
+	size := 1
+	for _, s := range shape {
+		size *= s
+	}
+	if size != len(data) {
+		return nil, fmt.Errorf("gg: tensor %s: %d values for shape %v", name, len(data), shape)
+	}
+	return &Tensor{Name: name, Shape: shape, Data: data, Buf: ops.Host(data, shape...)}, nil
+}
+
+// A value is the memory of a node or of a gradient. Matrices with a row
+// dimension get theirs when the graph is compiled.
+type value struct {
+	rows  *Rows // nil: all of shape is live
+	shape []int
+	store *store
+	t     *tensor.Dense
+	buf   compute.Buffer
+	num   *G.F32 // scalars only; shape is empty
+}
+
+// live returns the number of live elements.
+func (v *value) live() int {
+	n := 1
+	for _, s := range v.shape {
+		n *= s
+	}
+	if v.rows != nil {
+		n = n / v.rows.Max * v.rows.N
+	}
+	return n
+}
+
+func (v *value) width() int { return v.shape[len(v.shape)-1] }
+
+// n returns the number of live rows.
+func (v *value) n() int {
+	if v.rows != nil {
+		return v.rows.N
+	}
+	return v.shape[0]
+}
+
+// A Node is a matrix [rows][width], a vector or a scalar in a graph.
+type Node struct {
+	g     *Graph
+	node  *G.Node
+	val   *value
+	grad  *value // set by the first backward operation that contributes
+	needs bool   // depends on a parameter
+
+	uses    int     // consumers that contribute to the gradient of the loss
+	given   int     // of them, those whose backward operation exists
+	pending *G.Node // the last link of the chain so far
+}
+
+// Width returns the length of a row.
+func (n *Node) Width() int { return n.val.width() }
+
+// Rows returns the row dimension, or nil for parameters.
+func (n *Node) Rows() *Rows { return n.val.rows }
+
+// Data returns the live rows, [N][width]. Of an operation's output it is valid
+// after Run, and only if the node was given to Keep before compiling.
+func (n *Node) Data() []float32 { return n.val.store.f[:n.val.live()] }
+
+// Buffer returns the memory as the device sees it, under the terms of Data.
+func (n *Node) Buffer() compute.Buffer { return n.val.buf }
+
+// Scalar returns the value of a scalar after Run.
+func (n *Node) Scalar() float32 { return float32(*n.val.num) }
+
+// Grad returns the gradient of a parameter after Run.
+func (n *Node) Grad() []float32 { return n.grad.store.f[:n.grad.live()] }
+
+// GradBuffer returns the gradient of a parameter as the device sees it.
+func (n *Node) GradBuffer() compute.Buffer { return n.grad.buf }
+
+// A Graph is built once, compiled, and then run once per batch.
+type Graph struct {
+	eg  *G.ExprGraph
+	q   compute.Queue
+	ops compute.TrainOps
+	vm  G.VM
+	ctx context.Context // of the Run in progress
+
+	leaves   []*Node
+	forwards []*forward
+	values   []*value
+	zeros    []float32 // source of Write where a kernel adds to what it should set
+	iota     []int32   // 0,1,2,… for copies
+	maxRows  int
+}
+
+// New returns an empty graph whose operations run on q, which must implement
+// compute.TrainOps.
+func New(q compute.Queue) (*Graph, error) {
+	ops, ok := q.(compute.TrainOps)
+	if !ok {
+		return nil, errors.New("gg: the device cannot train")
+	}
+	return &Graph{eg: G.NewGraph(), q: q, ops: ops}, nil
+}
+
+func (g *Graph) node(v *value, needs bool) *Node {
+	g.values = append(g.values, v)
+	if v.rows != nil {
+		g.maxRows = max(g.maxRows, v.rows.Max)
+	}
+	return &Node{g: g, val: v, needs: needs}
+}
+
+// leaf makes an input node under a unique name: two leaves of one name, type and
+// shape would be one node.
+func (g *Graph) leaf(name string, v *value, needs bool) *Node {
+	n := g.node(v, needs)
+	n.node = G.NewTensor(g.eg, tensor.Float32, len(v.shape), G.WithShape(v.shape...),
+		G.WithName(fmt.Sprintf("%s#%d", name, uids.Add(1))))
+	g.leaves = append(g.leaves, n)
+	return n
+}
+
+// Param adds a trainable tensor.
+func (g *Graph) Param(t *Tensor) *Node {
+	return g.leaf(t.Name, &value{shape: t.Shape, store: &store{f: t.Data, fixed: true}, buf: t.Buf}, true)
+}
+
+// Frozen adds a tensor that no gradient is computed for.
+func (g *Graph) Frozen(t *Tensor) *Node {
+	return g.leaf(t.Name, &value{shape: t.Shape, store: &store{f: t.Data, fixed: true}, buf: t.Buf}, false)
+}
+
+// Input adds a matrix [rows][width] that the caller fills through Data before
+// each Run.
+func (g *Graph) Input(name string, rows *Rows, width int) *Node {
+	f := make([]float32, rows.Max*width)
+	v := &value{rows: rows, shape: []int{rows.Max, width}, store: &store{f: f, fixed: true}, buf: g.ops.Host(f, rows.Max, width)}
+	return g.leaf(name, v, false)
+}
+
+// Keep makes the values of nodes readable after Run.
+func (g *Graph) Keep(nodes ...*Node) {
+	for _, n := range nodes {
+		n.val.store.keep = true
+	}
+}
+
+// Compile fixes the loss and differentiates it by params, each of which must
+// contribute to it. After Run their gradients can be read.
+func (g *Graph) Compile(loss *Node, params ...*Node) (err error) {
+	if g.vm != nil {
+		return errors.New("gg: the graph is compiled already")
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("gg: compile: %v", r)
+		}
+	}()
+	g.count(loss)
+	wrt := make([]*G.Node, len(params))
+	for i, p := range params {
+		if p.uses == 0 {
+			return fmt.Errorf("gg: parameter %s does not contribute to the loss", p.node.Name())
+		}
+		wrt[i] = p.node
+	}
+	if _, err := G.Grad(loss.node, wrt...); err != nil {
+		return fmt.Errorf("gg: differentiate: %w", err)
+	}
+	for _, p := range params {
+		p.grad.store.keep = true
+	}
+	return g.compile()
+}
+
+// CompileForward compiles a graph that only evaluates.
+func (g *Graph) CompileForward() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("gg: compile: %v", r)
+		}
+	}()
+	return g.compile()
+}
+
+func (g *Graph) compile() error {
+	if err := g.unique(); err != nil {
+		return err
+	}
+	if err := g.plan(); err != nil {
+		return err
+	}
+	g.vm = G.NewTapeMachine(g.eg)
+	return nil
+}
+
+// count finds how many gradient contributions every value will receive: one per
+// consumer that the loss depends on.
+func (g *Graph) count(loss *Node) {
+	reached := map[*Node]bool{loss: true}
+	for i := len(g.forwards) - 1; i >= 0; i-- {
+		f := g.forwards[i]
+		if !reached[f.y] {
+			continue
+		}
+		for j, d := range f.DiffWRT(len(f.x)) {
+			reached[f.x[j]] = true
+			if d {
+				f.x[j].uses++
+			}
+		}
+	}
+}
+
+// unique refuses graphs in which two nodes have the same 32-bit hash: the tape
+// would run one of them only.
+func (g *Graph) unique() error {
+	seen := make(map[uint32]*G.Node)
+	for _, n := range g.eg.AllNodes() {
+		h := n.Hashcode()
+		if o := seen[h]; o != nil {
+			return fmt.Errorf("gg: nodes %s and %s have the same hash", o.Name(), n.Name())
+		}
+		seen[h] = n
+	}
+	return nil
+}
+
+// Run evaluates the graph, gradients included, for the batch that its inputs
+// hold. When ctx ends it stops before the next operation and returns ctx's error;
+// nothing but values and gradients has changed then.
+func (g *Graph) Run(ctx context.Context) error {
+	if g.vm == nil {
+		return errors.New("gg: the graph is not compiled")
+	}
+	g.ctx = ctx
+	defer func() { g.ctx = nil }()
+	g.vm.Reset() // without it a second RunAll does nothing
+	err := g.vm.RunAll()
+	if serr := g.q.Sync(ctx); err == nil && serr != nil {
+		err = serr
+	}
+	if err != nil {
+		if cerr := ctx.Err(); cerr != nil {
+			return cerr
+		}
+		return fmt.Errorf("gg: run: %w", err)
+	}
+	return nil
+}
+
+// Stock names the operations of the tape that are not this package's, other than
+// the constant 1 that the loss's own gradient is.
+func (g *Graph) Stock() []string {
+	var names []string
+	ones := 0
+	for _, n := range g.eg.AllNodes() {
+		switch n.Op().(type) {
+		case nil, *forward, *backward, *part:
+		default:
+			if v, ok := n.Value().(*G.F32); ok && n.Op().Arity() == 0 && float32(*v) == 1 && ones == 0 {
+				ones++
+				continue
+			}
+			names = append(names, n.Name())
+		}
+	}
+	return names
+}
+
+// zero clears v's live elements.
+func (g *Graph) zero(v *value) {
+	n := v.live()
+	if len(g.zeros) < n {
+		g.zeros = make([]float32, n)
+	}
+	g.q.Write(v.buf, g.zeros[:n])
+}
+
+// identity returns [0,n).
+func (g *Graph) identity(n int) []int32 {
+	for len(g.iota) < n {
+		g.iota = append(g.iota, int32(len(g.iota)))
+	}
+	return g.iota[:n]
+}

@@ -1,0 +1,294 @@
+package gg
+
+import (
+	"fmt"
+
+	G "gorgonia.org/gorgonia"
+
+	"talf/compute"
+)
+
+// out returns an operation's output node.
+func (g *Graph) out(rows *Rows, width int) *Node { return g.node(matrix(rows, width), false) }
+
+// mat is all live rows of v, or their transpose's storage with T.
+func mat(v *value, t bool) compute.Mat {
+	rows, cols := v.n(), v.width()
+	m := compute.Mat{Buf: v.buf, Rows: rows, Cols: cols, Stride: cols, T: t}
+	if t {
+		m.Rows, m.Cols = cols, rows
+	}
+	return m
+}
+
+func beta(acc bool) float32 {
+	if acc {
+		return 1
+	}
+	return 0
+}
+
+// Embed returns rows ids of table [V][W]: [rows][W]. ids is read at every Run
+// and has one entry per live row.
+func (g *Graph) Embed(table *Node, ids *[]int32, rows *Rows) *Node {
+	y := g.out(rows, table.Width())
+	f := &forward{x: []*Node{table}, y: y}
+	f.base = g.base("embed", nil, y.val, func() {
+		g.q.Gather(y.val.buf, 0, 0, table.val.buf, (*ids)[:rows.N])
+	})
+	f.pieces = []piece{{of: []int{0}, run: func(dx []*value, acc []bool, dy *value) {
+		if !acc[0] {
+			g.zero(dx[0])
+		}
+		g.ops.EmbedGrad(dx[0].buf, dy.buf, 0, (*ids)[:rows.N])
+	}}}
+	return g.apply(f)
+}
+
+// Linear returns x·wᵀ + bias for x [n][In], w [Out][In]. bias [Out] may be nil.
+func (g *Graph) Linear(x, w, bias *Node) *Node {
+	y := g.out(x.val.rows, w.val.shape[0])
+	f := &forward{x: []*Node{x, w}, y: y}
+	f.base = g.base("linear", nil, y.val, func() {
+		g.ops.Gemm(mat(y.val, false), mat(x.val, false), mat(w.val, true), 0)
+		if bias != nil {
+			g.ops.AddBias(y.val.buf, bias.val.buf, y.val.n())
+		}
+	})
+	f.pieces = g.linearPieces(x, w)
+	if bias != nil {
+		f.x = append(f.x, bias)
+		f.pieces = append(f.pieces, piece{of: []int{2}, writes: true, run: func(dx []*value, _ []bool, dy *value) {
+			g.ops.SumRows(dx[0].buf, dy.buf, dy.n())
+		}})
+	}
+	return g.apply(f)
+}
+
+// linearPieces are dx = dy·w and dw = dyᵀ·x for inputs 0 and 1.
+func (g *Graph) linearPieces(x, w *Node) []piece {
+	return []piece{
+		{of: []int{0}, reads: []int{1}, run: func(dx []*value, acc []bool, dy *value) {
+			g.ops.Gemm(mat(dx[0], false), mat(dy, false), mat(w.val, false), beta(acc[0]))
+		}},
+		{of: []int{1}, reads: []int{0}, run: func(dx []*value, acc []bool, dy *value) {
+			g.ops.Gemm(mat(dx[0], false), mat(dy, true), mat(x.val, false), beta(acc[0]))
+		}},
+	}
+}
+
+// LinearAdd returns res + x·wᵀ. With from, row r takes row from[r] of res.
+func (g *Graph) LinearAdd(x, w, res *Node, from *[]int32) *Node {
+	y := g.out(x.val.rows, w.val.shape[0])
+	f := &forward{x: []*Node{x, w, res}, y: y}
+	rows := func() []int32 {
+		if from == nil {
+			return g.identity(y.val.n())
+		}
+		return (*from)[:y.val.n()]
+	}
+	f.base = g.base("linear_add", nil, y.val, func() {
+		g.q.Gather(y.val.buf, 0, 0, res.val.buf, rows())
+		g.ops.Gemm(mat(y.val, false), mat(x.val, false), mat(w.val, true), 1)
+	})
+	f.pieces = append(g.linearPieces(x, w), piece{of: []int{2}, run: func(dx []*value, acc []bool, dy *value) {
+		switch {
+		case from != nil:
+			if !acc[0] {
+				g.zero(dx[0])
+			}
+			g.ops.EmbedGrad(dx[0].buf, dy.buf, 0, rows())
+		case acc[0]:
+			g.ops.Add(dx[0].buf, dx[0].buf, dy.buf, dy.live())
+		default:
+			g.q.Gather(dx[0].buf, 0, 0, dy.buf, rows())
+		}
+	}})
+	return g.apply(f)
+}
+
+// Norm returns RMSNorm of x [n][W] with weight w [W].
+func (g *Graph) Norm(x, w *Node, eps float32) *Node {
+	y := g.out(x.val.rows, x.Width())
+	f := &forward{x: []*Node{x, w}, y: y}
+	f.base = g.base("norm", nil, y.val, func() {
+		g.q.Norm(y.val.buf, x.val.buf, w.val.buf, eps, x.val.n())
+	})
+	f.pieces = []piece{{of: []int{0, 1}, reads: []int{0, 1}, writes: true, run: func(dx []*value, _ []bool, dy *value) {
+		var dw compute.Buffer
+		if dx[1] != nil {
+			dw = dx[1].buf
+		}
+		g.ops.NormGrad(dx[0].buf, dw, dy.buf, x.val.buf, w.val.buf, eps, dy.n())
+	}}}
+	return g.apply(f)
+}
+
+// Rope rotates the heads of x [n][heads·headDim] to positions pos, in place: x
+// must have no other use. table is [positions][headDim], see compute.
+func (g *Graph) Rope(x *Node, headDim int, table compute.Buffer, pos *[]int32) *Node {
+	y := g.node(&value{rows: x.val.rows, shape: x.val.shape, store: x.val.store}, false)
+	heads := x.Width() / headDim
+	f := &forward{x: []*Node{x}, y: y}
+	f.base = g.base("rope", nil, y.val, func() {
+		g.ops.Rope(y.val.buf, 0, heads, headDim, table, *pos, false, y.val.n())
+	})
+	f.pieces = []piece{{of: []int{0}, give: func() *value { return y.grad }, run: func(dx []*value, acc []bool, dy *value) {
+		if acc[0] {
+			panic("rotated in place although used elsewhere")
+		}
+		g.ops.Rope(dy.buf, 0, heads, headDim, table, *pos, true, dy.n())
+	}}}
+	return g.apply(f)
+}
+
+// Attend is tree attention, see compute.TrainAttention: q [n][Heads·HeadDim]
+// over keys and values [n_j][KVHeads·HeadDim] of the levels, own level last. geo
+// is read at every Run.
+func (g *Graph) Attend(q *Node, k, v []*Node, geo *compute.TrainAttention) *Node {
+	y := g.out(q.val.rows, q.Width())
+	lse := matrix(q.val.rows, geo.Heads)
+	levels := len(k)
+	f := &forward{x: []*Node{q}, y: y, extra: []*value{lse}}
+	of, reads := []int{0}, []int{-1, 0}
+	for _, n := range append(append([]*Node{}, k...), v...) {
+		of, reads = append(of, len(f.x)), append(reads, len(f.x))
+		f.x = append(f.x, n)
+	}
+	kb, vb := make([]compute.Buffer, levels), make([]compute.Buffer, levels)
+	dk, dv := make([]compute.Buffer, levels), make([]compute.Buffer, levels)
+	bind := func() {
+		for j := range levels {
+			kb[j], vb[j] = k[j].val.buf, v[j].val.buf
+		}
+	}
+	f.base = g.base("attend", nil, y.val, func() {
+		bind()
+		g.ops.TreeAttend(y.val.buf, lse.buf, q.val.buf, kb, vb, geo)
+	})
+	f.pieces = []piece{{of: of, reads: reads, run: func(dx []*value, acc []bool, dy *value) {
+		bind()
+		for j := range 2 * levels {
+			if !acc[1+j] {
+				g.zero(dx[1+j])
+			}
+		}
+		for j := range levels {
+			dk[j], dv[j] = dx[1+j].buf, dx[1+levels+j].buf
+		}
+		if acc[0] {
+			panic("queries used elsewhere")
+		}
+		g.ops.TreeAttendGrad(dx[0].buf, dk, dv, dy.buf, y.val.buf, lse.buf, q.val.buf, kb, vb, geo)
+	}}}
+	return g.apply(f)
+}
+
+// SwiGLU returns silu(g)·u [n][F] of gu [n][2F] = [g | u].
+func (g *Graph) SwiGLU(gu *Node) *Node {
+	y := g.out(gu.val.rows, gu.Width()/2)
+	f := &forward{x: []*Node{gu}, y: y}
+	f.base = g.base("swiglu", nil, y.val, func() { g.q.SwiGLU(y.val.buf, gu.val.buf, y.val.n()) })
+	f.pieces = []piece{{of: []int{0}, reads: []int{0}, writes: true, run: func(dx []*value, _ []bool, dy *value) {
+		g.ops.SwiGLUGrad(dx[0].buf, dy.buf, gu.val.buf, dy.n())
+	}}}
+	return g.apply(f)
+}
+
+// A Loss is a scalar loss node and its rows.
+type Loss struct {
+	*Node
+	rows *value // [rows][1], unscaled
+	host []float32
+}
+
+// RowLoss returns the unscaled loss of every live row of the last Run.
+func (l *Loss) RowLoss() []float32 { return l.host[:l.rows.n()] }
+
+// loss makes the scalar Σ scale[r]·rows[r] of an operation that leaves row losses.
+func (g *Graph) loss(f *forward, rows *value, scale *[]float32, name string, kernel func()) *Loss {
+	y := g.node(&value{shape: []int{}, store: new(store), num: new(G.F32)}, false)
+	l := &Loss{Node: y, rows: rows, host: make([]float32, rows.rows.Max)}
+	f.y, f.extra = y, append(f.extra, rows)
+	f.base = g.base(name, nil, y.val, func() {
+		kernel()
+		h := l.RowLoss()
+		if len(h) > 0 {
+			g.q.Read(h, rows.buf, 0)
+		}
+		var sum float64
+		for r, s := range (*scale)[:len(h)] {
+			if s != 0 { // rows without a label may have any loss
+				sum += float64(s) * float64(h[r])
+			}
+		}
+		*y.val.num = G.F32(sum)
+	})
+	g.apply(f)
+	return l
+}
+
+// left is a piece for a gradient of input of, which the forward pass left in v.
+func (g *Graph) left(of int, v *value) piece {
+	return piece{of: []int{of}, give: func() *value { return v }, run: func(dx []*value, acc []bool, _ *value) {
+		if acc[0] {
+			g.ops.Add(dx[0].buf, dx[0].buf, v.buf, v.live())
+		}
+	}}
+}
+
+// SoftCE is the cross-entropy between labels and softmax(h·wᵀ), h [n][H], w
+// [V][H], each row weighted by scale. labels and scale are read at every Run.
+// Gradients are made in the forward pass, so logits are never kept.
+func (g *Graph) SoftCE(h, w *Node, labels *compute.SoftLabels, scale *[]float32) *Loss {
+	rows, dh := matrix(h.val.rows, 1), matrix(h.val.rows, h.Width())
+	f := &forward{x: []*Node{h, w}, extra: []*value{dh}}
+	var dw *value
+	if w.needs {
+		dw = &value{shape: w.val.shape, store: new(store)}
+		f.extra = append(f.extra, dw)
+	}
+	f.pieces = []piece{g.left(0, dh), g.left(1, dw)}
+	return g.loss(f, rows, scale, "soft_ce", func() {
+		var dwb compute.Buffer
+		if dw != nil {
+			g.zero(dw)
+			dwb = dw.buf
+		}
+		g.ops.SoftCE(rows.buf, dh.buf, dwb, h.val.buf, w.val.buf, labels, (*scale)[:h.val.n()], h.val.n())
+	})
+}
+
+// SmoothL1 is the mean over columns of SmoothL1(y − t), or of |y − t| if l1,
+// each row weighted by scale. No gradient is given to t.
+func (g *Graph) SmoothL1(y, t *Node, scale *[]float32, l1 bool) *Loss {
+	rows, dy := matrix(y.val.rows, 1), matrix(y.val.rows, y.Width())
+	f := &forward{x: []*Node{y, t}, extra: []*value{dy}}
+	f.pieces = []piece{g.left(0, dy)}
+	return g.loss(f, rows, scale, "smooth_l1", func() {
+		g.ops.SmoothL1(rows.buf, dy.buf, y.val.buf, t.val.buf, (*scale)[:y.val.n()], l1, y.val.n())
+	})
+}
+
+// Total is the sum of losses.
+func (g *Graph) Total(terms ...*Loss) *Node {
+	if len(terms) == 0 {
+		panic("gg: a total of no losses")
+	}
+	if len(terms) == 1 {
+		return terms[0].Node
+	}
+	y := g.node(&value{shape: []int{}, store: new(store), num: new(G.F32)}, false)
+	f := &forward{y: y}
+	for _, t := range terms {
+		f.x = append(f.x, t.Node)
+	}
+	f.base = g.base(fmt.Sprintf("total%d", len(terms)), nil, y.val, func() {
+		var sum float64
+		for _, t := range terms {
+			sum += float64(*t.val.num)
+		}
+		*y.val.num = G.F32(sum)
+	})
+	return g.apply(f)
+}
