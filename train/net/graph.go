@@ -1,0 +1,198 @@
+package net
+
+import (
+	"fmt"
+
+	"talf/compute"
+	"talf/train/internal/gg"
+)
+
+// A Level is the rows of one depth of the label trees: level 0 is the positions
+// of the sequences themselves, level l the nodes l edges below them. Callers
+// append to the slices between Reset and Run.
+type Level struct {
+	Rows *gg.Rows
+	IDs  []int32 // [rows] token that a row takes
+	Pos  []int32 // [rows] rotary position
+	From []int32 // [rows] the parent's row on the level above; unused on level 0
+	// Attn is what each row sees: First and Last are level-0 rows, Anc[j] the
+	// row's ancestor on level j+1, its own row last.
+	Attn compute.TrainAttention
+
+	Out *gg.Node // [rows][Hidden]: f̂ of a head; final hidden state of a language model
+}
+
+func newLevel(p *Params, rows, depth int) *Level {
+	s := p.Spec
+	l := &Level{Rows: &gg.Rows{Max: rows}}
+	l.IDs, l.Pos, l.From = make([]int32, 0, rows), make([]int32, 0, rows), make([]int32, 0, rows)
+	l.Attn = compute.TrainAttention{Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim,
+		First: make([]int32, 0, rows), Last: make([]int32, 0, rows), Anc: make([][]int32, depth)}
+	for j := range l.Attn.Anc {
+		l.Attn.Anc[j] = make([]int32, 0, rows)
+	}
+	return l
+}
+
+// Reset empties the level.
+func (l *Level) Reset() {
+	l.Rows.N = 0
+	l.IDs, l.Pos, l.From = l.IDs[:0], l.Pos[:0], l.From[:0]
+	l.Attn.First, l.Attn.Last = l.Attn.First[:0], l.Attn.Last[:0]
+	for j := range l.Attn.Anc {
+		l.Attn.Anc[j] = l.Attn.Anc[j][:0]
+	}
+}
+
+// Add appends a row of level 0 at rotary position pos, which sees the level's
+// rows from first to itself, and returns its index.
+func (l *Level) Add(id, pos, first int32) int32 {
+	r := int32(len(l.IDs))
+	if int(r) == l.Rows.Max {
+		panic(fmt.Sprintf("net: more than %d rows", r))
+	}
+	l.IDs, l.Pos, l.From = append(l.IDs, id), append(l.Pos, pos), append(l.From, -1)
+	l.Attn.First, l.Attn.Last = append(l.Attn.First, first), append(l.Attn.Last, r)
+	l.Rows.N++
+	return r
+}
+
+// AddBelow appends a row that takes token id below row parent of level up, and
+// returns its index.
+func (l *Level) AddBelow(up *Level, parent int32, id int32) int32 {
+	r := int32(len(l.IDs))
+	if int(r) == l.Rows.Max {
+		panic(fmt.Sprintf("net: more than %d rows on a level", r))
+	}
+	l.IDs, l.Pos, l.From = append(l.IDs, id), append(l.Pos, up.Pos[parent]+1), append(l.From, parent)
+	l.Attn.First, l.Attn.Last = append(l.Attn.First, up.Attn.First[parent]), append(l.Attn.Last, up.Attn.Last[parent])
+	for j := range up.Attn.Anc {
+		l.Attn.Anc[j] = append(l.Attn.Anc[j], up.Attn.Anc[j][parent])
+	}
+	own := len(l.Attn.Anc) - 1
+	l.Attn.Anc[own] = append(l.Attn.Anc[own], r)
+	l.Rows.N++
+	return r
+}
+
+// A Head is a draft head's graph over sequences packed into one batch: the
+// positions and, below them, the nodes of their label trees (algorithms §3).
+// Head position i takes (f_i, x_{i+1}); a node takes its parent's f̂ and its
+// token, one rotary position further.
+type Head struct {
+	Params  *Params
+	Feature *gg.Node // [level-0 rows][Hidden], the caller fills it
+	Levels  []*Level
+	Nodes   []*gg.Node // of Params.Tensors, for Compile
+}
+
+// nodes adds the parameters to g.
+func (p *Params) nodes(g *gg.Graph) (all []*gg.Node, of map[*gg.Tensor]*gg.Node) {
+	of = make(map[*gg.Tensor]*gg.Node)
+	for _, t := range p.list {
+		of[t] = g.Param(t)
+		all = append(all, of[t])
+	}
+	return all, of
+}
+
+// NewHead adds a head to g with at most rows positions a batch, depth levels and
+// at most branch nodes per position on each level below the first. embed is the
+// target's table [V][H], rope its table [positions][headDim] with at least one
+// row for every position of a sequence and depth−1 more.
+func NewHead(g *gg.Graph, p *Params, embed *gg.Tensor, rope compute.Buffer, rows, branch, depth int) *Head {
+	if !p.Spec.Draft {
+		panic("net: NewHead of a language model's weights")
+	}
+	h := &Head{Params: p}
+	all, of := p.nodes(g)
+	h.Nodes = all
+	table := g.Frozen(embed)
+	b := builder{g: g, p: p, of: of, rope: rope}
+	for d := range depth {
+		l := newLevel(p, rows*max(1, min(d, 1)*branch), d)
+		h.Levels = append(h.Levels, l)
+		e := g.Embed(table, &l.IDs, l.Rows)
+		var u *gg.Node
+		var bias *gg.Node
+		if p.fcBias != nil {
+			bias = of[p.fcBias]
+		}
+		if d == 0 {
+			h.Feature = g.Input("feature", l.Rows, p.Spec.Hidden)
+			u = g.LinearAdd(e, of[p.fcE], g.Linear(h.Feature, of[p.fcF], bias), nil)
+		} else {
+			// The feature half is the same for all children of a node.
+			half := g.Linear(h.Levels[d-1].Out, of[p.fcF], bias)
+			u = g.LinearAdd(e, of[p.fcE], half, &l.From)
+		}
+		l.Out = b.layer(0, u, l)
+	}
+	return h
+}
+
+// Reset empties all levels.
+func (h *Head) Reset() {
+	for _, l := range h.Levels {
+		l.Reset()
+	}
+}
+
+// An LM is a language model's graph over sequences packed into one batch.
+type LM struct {
+	Params *Params
+	Level  *Level
+	Head   *gg.Node   // LM head [V][H], the embedding if tied
+	Nodes  []*gg.Node // of Params.Tensors, for Compile
+}
+
+// NewLM adds a language model to g with at most rows tokens a batch.
+func NewLM(g *gg.Graph, p *Params, rope compute.Buffer, rows int) *LM {
+	if p.Spec.Draft {
+		panic("net: NewLM of a draft head's weights")
+	}
+	m := &LM{Params: p, Level: newLevel(p, rows, 0)}
+	all, of := p.nodes(g)
+	m.Nodes = all
+	l := m.Level
+	x := g.Embed(of[p.embed], &l.IDs, l.Rows)
+	for i := range p.layers {
+		b := builder{g: g, p: p, of: of, rope: rope}
+		x = b.layer(i, x, l)
+	}
+	l.Out = g.Norm(x, of[p.finalNorm], p.Spec.NormEps)
+	m.Head = of[p.embed]
+	if p.lmHead != nil {
+		m.Head = of[p.lmHead]
+	}
+	return m
+}
+
+// A builder adds decoder layers; it remembers one layer's keys and values of the
+// levels so far.
+type builder struct {
+	g    *gg.Graph
+	p    *Params
+	of   map[*gg.Tensor]*gg.Node
+	rope compute.Buffer
+	k, v []*gg.Node
+}
+
+// layer adds decoder layer i over x [rows][Hidden]:
+//
+//	h = x + W_o·attention(RoPE(W_q n), RoPE(W_k n), W_v n),  n = norm(x), or x in a draft head
+//	y = h + W_down(silu(W_gate m) · W_up m),                 m = norm(h)
+func (b *builder) layer(i int, x *gg.Node, l *Level) *gg.Node {
+	g, s, w := b.g, b.p.Spec, b.p.layers[i]
+	n := x
+	if w.inNorm != nil {
+		n = g.Norm(x, b.of[w.inNorm], s.NormEps)
+	}
+	q := g.Rope(g.Linear(n, b.of[w.q], nil), s.HeadDim, b.rope, &l.Pos)
+	b.k = append(b.k, g.Rope(g.Linear(n, b.of[w.k], nil), s.HeadDim, b.rope, &l.Pos))
+	b.v = append(b.v, g.Linear(n, b.of[w.v], nil))
+	a := g.Attend(q, b.k, b.v, &l.Attn)
+	h := g.LinearAdd(a, b.of[w.o], x, nil)
+	m := g.Norm(h, b.of[w.postNorm], s.NormEps)
+	return g.LinearAdd(g.SwiGLU(g.Linear(m, b.of[w.gu], nil)), b.of[w.down], h, nil)
+}
