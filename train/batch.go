@@ -1,0 +1,171 @@
+package train
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"talf/compute"
+	"talf/data"
+	"talf/train/internal/gg"
+	"talf/train/net"
+)
+
+// A headBatch fills a head's graph with sequences. They are packed one behind
+// the other, without padding: a position that no label depends on gets no row,
+// and only positions that count get the rows of their tree.
+//
+// Head position i of a sequence takes (f_i, x_{i+1}); its tree is the one rooted
+// at p = i+1; its regression target is f_{i+1}; it counts if the token that it
+// predicts, x_{i+2}, is in the loss mask.
+type headBatch struct {
+	head   *net.Head
+	target *gg.Node // f_{i+1}; nil unless the loss regresses
+	hidden int
+	meta   data.Meta
+	tail   bool
+
+	labels []*compute.SoftLabels // [level]
+	mask   [][]float32           // [level][rows]
+	top    [][]int32             // [level][rows] the target's most likely next token
+	count  int                   // positions that count
+
+	row []int32 // of every node of one tree
+	lev []int   // level of every node
+}
+
+func newHeadBatch(meta data.Meta, tail bool, levels int) *headBatch {
+	b := &headBatch{hidden: meta.Hidden, meta: meta, tail: tail}
+	for range levels {
+		l := &compute.SoftLabels{K: meta.K}
+		b.labels = append(b.labels, l)
+	}
+	b.mask, b.top = make([][]float32, levels), make([][]int32, levels)
+	b.row, b.lev = make([]int32, meta.Nodes()), make([]int, meta.Nodes())
+	return b
+}
+
+func (b *headBatch) reset() {
+	b.head.Reset()
+	b.count = 0
+	for l, s := range b.labels {
+		s.IDs, s.Prob, s.Tail, s.Full = s.IDs[:0], s.Prob[:0], s.Tail[:0], s.Full[:0]
+		b.mask[l], b.top[l] = b.mask[l][:0], b.top[l][:0]
+	}
+}
+
+// span returns the number of head positions that a record needs: up to the last
+// that counts. Positions beyond limit are cut off.
+func span(r *data.Record, limit int) int {
+	for i := len(r.Tokens) - 3; i >= 0; i-- {
+		if i < limit && r.LossMask[i+2] {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// counted returns the number of head positions of a record that count.
+func counted(r *data.Record, limit int) int {
+	n := 0
+	for i := range span(r, limit) {
+		if r.LossMask[i+2] {
+			n++
+		}
+	}
+	return n
+}
+
+// add appends a record; its span must fit. feat is f [T][H].
+func (b *headBatch) add(r *data.Record, feat []float32, limit int) error {
+	n := span(r, limit)
+	l0 := b.head.Levels[0]
+	first := int32(l0.Rows.N)
+	if l0.Rows.N+n > l0.Rows.Max {
+		panic("train: a batch overflows")
+	}
+	nodes := b.meta.Nodes()
+	for i := range n {
+		l0.Add(r.Tokens[i+1], int32(i), first)
+		counts := r.LossMask[i+2]
+		b.label(0, r, (i+1)*nodes, counts)
+		if counts {
+			b.count++
+		}
+	}
+	rows := b.head.Feature.Data()[int(first)*b.hidden:]
+	copy(rows, feat[:n*b.hidden])
+	if b.target != nil {
+		copy(b.target.Data()[int(first)*b.hidden:], feat[b.hidden:(n+1)*b.hidden])
+	}
+	if len(b.head.Levels) == 1 {
+		return nil
+	}
+	for i := range n {
+		if !r.LossMask[i+2] {
+			continue
+		}
+		tree := (i + 1) * nodes
+		b.row[0], b.lev[0] = first+int32(i), 0
+		for j := 1; j < nodes; j++ {
+			p := int(r.TreeParents[tree+j])
+			if p < 0 || p >= j {
+				return fmt.Errorf("tree at position %d: node %d has parent %d, want an earlier node", i+1, j, p)
+			}
+			l := b.lev[p] + 1
+			b.lev[j] = l
+			if l >= len(b.head.Levels) {
+				continue
+			}
+			level := b.head.Levels[l]
+			if level.Rows.N == level.Rows.Max {
+				return fmt.Errorf("tree at position %d: more than %d nodes on a level", i+1, b.meta.Branch)
+			}
+			b.row[j] = level.AddBelow(b.head.Levels[l-1], b.row[p], r.TreeTokens[tree+j])
+			b.label(l, r, tree+j, true)
+		}
+	}
+	return nil
+}
+
+// label appends the labels of node n of r (an index into all trees' nodes).
+func (b *headBatch) label(level int, r *data.Record, n int, counts bool) {
+	s := b.labels[level]
+	var top int32
+	if b.meta.Labels == data.Full {
+		v := b.meta.Vocab
+		p := r.LabelFull[n*v : (n+1)*v]
+		s.Full = append(s.Full, p...)
+		for i, x := range p {
+			if x > p[top] {
+				top = int32(i)
+			}
+		}
+	} else {
+		k := b.meta.K
+		s.IDs = append(s.IDs, r.LabelIDs[n*k:(n+1)*k]...)
+		s.Prob = append(s.Prob, r.LabelProbs[n*k:(n+1)*k]...)
+		if b.tail {
+			s.Tail = append(s.Tail, r.Tail[n])
+		}
+		top = r.LabelIDs[n*k]
+	}
+	m := float32(0)
+	if counts {
+		m = 1
+	}
+	b.mask[level], b.top[level] = append(b.mask[level], m), append(b.top[level], top)
+}
+
+// noise adds (U−½)·width·512/T to features [T][H], as EAGLE's training script
+// does; the numbers depend on key alone.
+func noise(feat []float32, tokens int, width float64, key ...uint64) {
+	var seed [2]uint64
+	for i, k := range key {
+		seed[i%2] = seed[i%2]*0x9e3779b97f4a7c15 + k + 1
+	}
+	r := rand.New(rand.NewPCG(seed[0], seed[1]))
+	w := width * 512 / float64(max(tokens, 1))
+	for i := range feat {
+		feat[i] += float32((r.Float64() - 0.5) * w)
+	}
+}

@@ -1,0 +1,312 @@
+package train
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"talf/compute"
+	"talf/compute/cpu"
+	"talf/data"
+	"talf/internal/golden"
+	"talf/model/arch"
+	"talf/model/safetensors"
+	"talf/train/internal/gg"
+	"talf/train/loss"
+	"talf/train/net"
+)
+
+func queue(t testing.TB, threads int) compute.Queue {
+	t.Helper()
+	c := cpu.Default()
+	c.Threads = threads
+	dev, err := cpu.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return dev.Queue()
+}
+
+func openSet(t testing.TB, name string) *safetensors.Set {
+	t.Helper()
+	s, err := safetensors.Open(golden.Shared(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// f64s returns a tensor's elements without the rounding of Float32s.
+func f64s(t testing.TB, s *safetensors.Set, name string) []float64 {
+	t.Helper()
+	x, err := s.Get(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([]float64, x.Len())
+	for i := range out {
+		switch x.DType {
+		case "F64":
+			out[i] = math.Float64frombits(binary.LittleEndian.Uint64(x.Data[8*i:]))
+		case "F32":
+			out[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(x.Data[4*i:])))
+		case "I32":
+			out[i] = float64(int32(binary.LittleEndian.Uint32(x.Data[4*i:])))
+		default:
+			t.Fatalf("%s is %s", name, x.DType)
+		}
+	}
+	return out
+}
+
+func narrow[T float32 | int32](x []float64) []T {
+	out := make([]T, len(x))
+	for i, v := range x {
+		out[i] = T(v)
+	}
+	return out
+}
+
+// A reference is the batch of data/reference/losses.
+type reference struct {
+	spec    *arch.Spec
+	head    *safetensors.Set
+	lm      []float32
+	embed   []float32
+	records []*data.Record
+	feats   [][]float32
+	meta    data.Meta
+	pad     int // T
+	lengths []int32
+	values  map[string]json.RawMessage
+}
+
+func loadReference(t testing.TB, full bool) *reference {
+	t.Helper()
+	b := openSet(t, "data/reference/losses/batch.safetensors")
+	h := openSet(t, "data/reference/losses/head/model.safetensors")
+	spec, err := arch.LoadDraft(golden.Shared(t, "data/reference/losses/head"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.FCBias = true
+	r := &reference{spec: spec, head: h}
+	raw, err := os.ReadFile(golden.Shared(t, "data/reference/losses/losses.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &r.values); err != nil {
+		t.Fatal(err)
+	}
+	r.lm = narrow[float32](f64s(t, b, "lm_head.weight"))
+	r.embed = narrow[float32](f64s(t, h, "embed_tokens.weight"))
+	const nodes, k = 9, 16
+	hid, v := spec.Hidden, spec.Vocab
+	r.meta = data.Meta{Hidden: hid, Vocab: v, Branch: 4, Depth: 3, Labels: data.TopK, K: k}
+	if full {
+		r.meta.Labels, r.meta.K = data.Full, 0
+	}
+	r.lengths = narrow[int32](f64s(t, b, "lengths"))
+	ids := narrow[int32](f64s(t, b, "token_ids"))
+	mask := f64s(t, b, "token_loss_mask")
+	feat := narrow[float32](f64s(t, b, "features"))
+	tt, tp := narrow[int32](f64s(t, b, "tree_tokens")), narrow[int32](f64s(t, b, "tree_parents"))
+	li, lp := narrow[int32](f64s(t, b, "tree_top_ids")), narrow[float32](f64s(t, b, "tree_top_probs"))
+	tail, lf := narrow[float32](f64s(t, b, "tree_tail")), narrow[float32](f64s(t, b, "tree_labels"))
+	r.pad = len(ids) / len(r.lengths)
+	for s, n := range r.lengths {
+		at, end := s*r.pad, s*r.pad+int(n)
+		rec := &data.Record{Tokens: ids[at:end], TreeTokens: tt[at*nodes : end*nodes], TreeParents: tp[at*nodes : end*nodes]}
+		for _, m := range mask[at:end] {
+			rec.LossMask = append(rec.LossMask, m != 0)
+		}
+		if full {
+			rec.LabelFull = lf[at*nodes*v : end*nodes*v]
+		} else {
+			rec.LabelIDs, rec.LabelProbs, rec.Tail = li[at*nodes*k:end*nodes*k], lp[at*nodes*k:end*nodes*k], tail[at*nodes:end*nodes]
+		}
+		r.records = append(r.records, rec)
+		r.feats = append(r.feats, feat[at*hid:end*hid])
+	}
+	return r
+}
+
+// build makes the graph of a loss over the reference batch, ready to run.
+func (r *reference) build(t testing.TB, q compute.Queue, p *net.Params, l loss.Loss) (*gg.Graph, *headBatch, []loss.Term, *gg.Node) {
+	t.Helper()
+	g, err := gg.New(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensor := func(name string, f []float32, shape ...int) *gg.Tensor {
+		x, err := gg.NewTensor(q, name, f, shape...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	v, hid := r.spec.Vocab, r.spec.Hidden
+	levels := l.Levels(3)
+	table := r.spec.Rope.Table(r.spec.HeadDim, 0, 64)
+	rope := q.(compute.TrainOps).Host(table, 64, r.spec.HeadDim)
+	b := newHeadBatch(r.meta, l.Tail(), levels)
+	b.head = net.NewHead(g, p, tensor("embed", r.embed, v, hid), rope, 40, 4, levels)
+	in := loss.Inputs{Graph: g, LMHead: g.Frozen(tensor("lm_head", r.lm, v, hid)), Labels: b.labels}
+	for _, lv := range b.head.Levels {
+		in.FHat = append(in.FHat, lv.Out)
+	}
+	if l.Regresses() {
+		b.target = g.Input("target", b.head.Levels[0].Rows, hid)
+		in.Target = b.target
+	}
+	terms := l.Build(in)
+	var ls []*gg.Loss
+	for i := range terms {
+		ls = append(ls, terms[i].Loss)
+	}
+	g.Keep(in.FHat...)
+	total := g.Total(ls...)
+	if err := g.Compile(total, b.head.Nodes...); err != nil {
+		t.Fatal(err)
+	}
+	b.reset()
+	for i, rec := range r.records {
+		if err := b.add(rec, r.feats[i], 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range terms {
+		terms[i].SetScale(b.mask[terms[i].Level], float64(b.count))
+	}
+	return g, b, terms, total
+}
+
+func params(t testing.TB, q compute.Queue, spec *arch.Spec, set *safetensors.Set) *net.Params {
+	t.Helper()
+	p, err := net.New(q, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Import(set); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// relative is |a−b|∞ / |b|∞.
+func relative(a []float32, b []float64) float64 {
+	diff, top := 0.0, 0.0
+	for i := range b {
+		diff, top = max(diff, math.Abs(float64(a[i])-b[i])), max(top, math.Abs(b[i]))
+	}
+	return diff / top
+}
+
+func gradients(p *net.Params, nodes []*gg.Node) []net.Array {
+	of := make(map[*gg.Tensor][]float32)
+	for i, t := range p.Tensors() {
+		of[t] = nodes[i].Grad()
+	}
+	return p.Export(func(t *gg.Tensor) []float32 { return of[t] })
+}
+
+func TestLossesAndGradientsAgreeWithTheReference(t *testing.T) {
+	grads := openSet(t, "data/reference/losses/grads.safetensors")
+	fwd := openSet(t, "data/reference/losses/forward.safetensors")
+	for _, c := range []struct {
+		name, loss string
+		full       bool
+		value      func(map[string]float64) float64
+	}{
+		{"eagle.reg", "eagle:w_reg=1,w_cls=0", true, func(m map[string]float64) float64 { return m["reg"] }},
+		{"eagle.cls", "eagle:w_reg=0,w_cls=1", true, func(m map[string]float64) float64 { return m["cls"] }},
+		{"eagle.total", "eagle:w_reg=1,w_cls=0.1", true, func(m map[string]float64) float64 { return m["total"] }},
+		{"talf.full", "talf", true, func(m map[string]float64) float64 { return m["total"] }},
+		{"talf.tail", "talf:labels=tail", false, func(m map[string]float64) float64 { return m["total"] }},
+		{"talf.ignore", "talf:labels=ignore", false, func(m map[string]float64) float64 { return m["total"] }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := loadReference(t, c.full)
+			q := queue(t, 2)
+			p := params(t, q, r.spec, r.head)
+			l, err := loss.Parse(c.loss)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, b, terms, total := r.build(t, q, p, l)
+			if err := g.Run(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			key, _, _ := strings.Cut(c.name, ".")
+			if key == "talf" {
+				key = c.name
+			}
+			var want map[string]float64
+			if err := json.Unmarshal(r.values[key], &want); err != nil {
+				t.Fatal(err)
+			}
+			if e := math.Abs(float64(total.Scalar())/c.value(want) - 1); e > 1e-5 {
+				t.Errorf("loss %v, want %v", total.Scalar(), c.value(want))
+			}
+			worst := 0.0
+			for _, a := range gradients(p, b.head.Nodes) {
+				e := relative(a.Data, f64s(t, grads, c.name+"."+a.Name))
+				worst = max(worst, e)
+				if e > 1e-4 || e != e {
+					t.Errorf("gradient of %s is off by %g of its largest element", a.Name, e)
+				}
+			}
+			t.Logf("worst relative gradient error %.2g", worst)
+			if s := g.Stock(); len(s) > 0 {
+				t.Errorf("stock operations on the tape: %v", s)
+			}
+			r.checkForward(t, fwd, c.name, b, terms)
+		})
+	}
+}
+
+// checkForward compares f̂ or the nodes' losses.
+func (r *reference) checkForward(t *testing.T, fwd *safetensors.Set, name string, b *headBatch, terms []loss.Term) {
+	hid := r.spec.Hidden
+	at := 0
+	if strings.HasPrefix(name, "eagle") {
+		want := f64s(t, fwd, "eagle.f_hat")
+		got := b.head.Levels[0].Out.Data()
+		for s, rec := range r.records {
+			n := span(rec, 64)
+			if e := relative(got[at*hid:(at+n)*hid], want[s*r.pad*hid:(s*r.pad+n)*hid]); e > 1e-5 {
+				t.Errorf("f̂ of sequence %d is off by %g", s, e)
+			}
+			at += n
+		}
+		return
+	}
+	want := f64s(t, fwd, name+".node_loss")
+	next := make([]int, len(terms))
+	for s, rec := range r.records {
+		for i := range span(rec, 64) {
+			for l, n := 0, 0; l < len(terms); l++ {
+				count := 4
+				if l == 0 {
+					count = 1
+				} else if !rec.LossMask[i+2] {
+					count = 0
+				}
+				for range count {
+					got, w := float64(terms[l].RowLoss()[next[l]]), want[(s*r.pad+i)*9+n]
+					if math.Abs(got-w) > 2e-5*math.Abs(w) {
+						t.Errorf("sequence %d, position %d, node %d: loss %v, want %v", s, i, n, got, w)
+					}
+					next[l]++
+					n++
+				}
+			}
+		}
+	}
+}
