@@ -1,0 +1,448 @@
+// Package checkpoints keeps what training has learnt on disk: for every saved
+// step one directory with the weights in the format that other systems read
+// (a head: EAGLE's config.json and model.safetensors), the trainer's state beside
+// them, and a manifest.
+//
+// A checkpoint is written under a temporary name, flushed, and renamed, so a
+// directory that bears a checkpoint's name is whole; the manifest holds the size
+// and hash of every file, so later damage is found. One process at a time may
+// save into a store.
+package checkpoints
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"talf/model/head"
+	"talf/model/safetensors"
+)
+
+// Schema is the version of checkpoints that this package writes, and the only
+// one that it reads.
+const Schema = 1
+
+// The files of a checkpoint.
+const (
+	ConfigFile    = "config.json"
+	WeightsFile   = "model.safetensors"
+	OptimizerFile = "optimizer.safetensors"
+	StateFile     = "trainer.json"
+	ManifestFile  = "manifest.json"
+)
+
+const (
+	format     = "talf-checkpoint"
+	stepPrefix = "step-"
+	tempPrefix = ".tmp-"
+	oldPrefix  = ".old-"
+)
+
+// The kinds of checkpoints.
+const (
+	KindHead = "head" // a draft head of one target
+	KindLM   = "lm"   // a language model of its own
+)
+
+// A Manifest says what a checkpoint is, and which files it consists of.
+type Manifest struct {
+	Format    string          `json:"format"`
+	Schema    int             `json:"schema"`
+	Kind      string          `json:"kind"`
+	Step      int             `json:"step"`
+	Target    string          `json:"target,omitempty"`    // weight hash of the target of a head
+	Tokenizer string          `json:"tokenizer,omitempty"` // hash of the target's tokenizer
+	Hidden    int             `json:"hidden"`
+	Vocab     int             `json:"vocab"`
+	Loss      string          `json:"loss,omitempty"`
+	Data      string          `json:"data,omitempty"` // hash of the training data's manifest
+	Files     map[string]File `json:"files"`
+}
+
+// A File is one file of a checkpoint.
+type File struct {
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
+
+// A Checkpoint is everything that is saved at one step. Format, Schema and Files
+// of its manifest are filled in by Save.
+type Checkpoint struct {
+	Manifest
+	Config    []byte               // config.json
+	Weights   []safetensors.Tensor // model.safetensors
+	Optimizer []safetensors.Tensor // none: no trainer state
+	State     []byte               // trainer.json; nil: no trainer state
+	Extra     map[string][]byte    // further files by name: a tokenizer's
+}
+
+// A Store is a directory of checkpoints.
+type Store struct {
+	dir  string
+	keep int
+	// create makes a file that Save writes; tests let it fail.
+	create func(path string) (file, error)
+}
+
+type file interface {
+	io.WriteCloser
+	Sync() error
+}
+
+// NewStore returns the store in dir, which is made if missing. Save removes all
+// but the keep newest checkpoints; 0 keeps all.
+func NewStore(dir string, keep int) (*Store, error) {
+	if keep < 0 {
+		return nil, fmt.Errorf("checkpoints: keep %d, want 0 (all) or more", keep)
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("checkpoints: %w", err)
+	}
+	return &Store{dir: dir, keep: keep, create: func(p string) (file, error) { return os.Create(p) }}, nil
+}
+
+// Dir returns the store's directory.
+func (s *Store) Dir() string { return s.dir }
+
+// Save writes c and returns its directory. If that fails, the checkpoints that
+// were there before are as they were.
+func (s *Store) Save(c *Checkpoint) (dir string, err error) {
+	name := fmt.Sprintf("%s%08d", stepPrefix, c.Step)
+	dir = filepath.Join(s.dir, name)
+	temp := filepath.Join(s.dir, tempPrefix+name)
+	fail := func(err error) (string, error) {
+		return "", fmt.Errorf("save checkpoint %s: %w", dir, errors.Join(err, os.RemoveAll(temp)))
+	}
+	if err := s.sweep(); err != nil {
+		return fail(err)
+	}
+	if err := os.Mkdir(temp, 0o777); err != nil {
+		return fail(err)
+	}
+	m := c.Manifest
+	m.Format, m.Schema, m.Files = format, Schema, make(map[string]File)
+	put := func(name string, write func(io.Writer) error) error {
+		f, err := s.write(filepath.Join(temp, name), write)
+		m.Files[name] = f
+		return err
+	}
+	meta := map[string]string{"format": "pt"}
+	if c.Kind == KindHead && c.Target != "" {
+		meta[head.MetaTarget] = c.Target // head.Load refuses another target by it
+	}
+	raw := func(b []byte) func(io.Writer) error {
+		return func(w io.Writer) error { _, err := w.Write(b); return err }
+	}
+	tensors := func(ts []safetensors.Tensor) func(io.Writer) error {
+		return func(w io.Writer) error {
+			return safetensors.Write(w, meta, ts...)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Extra)) {
+		if name != filepath.Base(name) || name == ManifestFile {
+			return fail(fmt.Errorf("file name %q", name))
+		}
+		if err := put(name, raw(c.Extra[name])); err != nil {
+			return fail(err)
+		}
+	}
+	if err := put(ConfigFile, raw(c.Config)); err != nil {
+		return fail(err)
+	}
+	if err := put(WeightsFile, tensors(c.Weights)); err != nil {
+		return fail(err)
+	}
+	if c.State != nil {
+		if err := put(OptimizerFile, tensors(c.Optimizer)); err != nil {
+			return fail(err)
+		}
+		if err := put(StateFile, raw(c.State)); err != nil {
+			return fail(err)
+		}
+	}
+	b, err := json.MarshalIndent(&m, "", " ")
+	if err != nil {
+		return fail(err)
+	}
+	if _, err := s.write(filepath.Join(temp, ManifestFile), raw(append(b, '\n'))); err != nil {
+		return fail(err)
+	}
+	if err := syncDir(temp); err != nil {
+		return fail(err)
+	}
+	// A checkpoint of this step may be there from before a resume.
+	old := filepath.Join(s.dir, oldPrefix+name)
+	if _, err := os.Lstat(dir); err == nil {
+		if err := os.Rename(dir, old); err != nil {
+			return fail(err)
+		}
+	}
+	if err := os.Rename(temp, dir); err != nil {
+		return fail(err)
+	}
+	if err := syncDir(s.dir); err != nil {
+		return "", fmt.Errorf("save checkpoint %s: %w", dir, err)
+	}
+	if err := errors.Join(os.RemoveAll(old), s.prune()); err != nil {
+		return "", fmt.Errorf("remove older checkpoints: %w", err)
+	}
+	return dir, nil
+}
+
+// write makes one file, flushed, and measures it.
+func (s *Store) write(path string, write func(io.Writer) error) (File, error) {
+	f, err := s.create(path)
+	if err != nil {
+		return File{}, err
+	}
+	h := sha256.New()
+	n := &counter{w: io.MultiWriter(f, h)}
+	if err := write(n); err != nil {
+		return File{}, errors.Join(err, f.Close())
+	}
+	if err := f.Sync(); err != nil {
+		return File{}, errors.Join(err, f.Close())
+	}
+	return File{Bytes: n.n, SHA256: hex.EncodeToString(h.Sum(nil))}, f.Close()
+}
+
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// sweep removes what an interrupted Save left, and puts back a checkpoint that
+// one had moved aside without putting another in its place.
+func (s *Store) sweep() error {
+	es, err := os.ReadDir(s.dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range es {
+		path := filepath.Join(s.dir, e.Name())
+		if name, ok := strings.CutPrefix(e.Name(), oldPrefix+stepPrefix); ok {
+			dir := filepath.Join(s.dir, stepPrefix+name)
+			if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, os.Rename(path, dir))
+			} else {
+				errs = append(errs, os.RemoveAll(path))
+			}
+		} else if strings.HasPrefix(e.Name(), tempPrefix+stepPrefix) {
+			errs = append(errs, os.RemoveAll(path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Steps returns the directories of the checkpoints in the store, oldest first.
+func (s *Store) Steps() ([]string, error) { return steps(s.dir) }
+
+func steps(dir string) ([]string, error) {
+	es, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	type step struct {
+		n   int
+		dir string
+	}
+	var all []step
+	for _, e := range es {
+		name, ok := strings.CutPrefix(e.Name(), stepPrefix)
+		if n, err := strconv.Atoi(name); ok && err == nil && e.IsDir() {
+			all = append(all, step{n, filepath.Join(dir, e.Name())})
+		}
+	}
+	slices.SortFunc(all, func(a, b step) int { return a.n - b.n })
+	var out []string
+	for _, a := range all {
+		out = append(out, a.dir)
+	}
+	return out, nil
+}
+
+// prune removes all but the newest checkpoints. A directory loses its manifest
+// first, so that one which is half removed is not taken for a checkpoint.
+func (s *Store) prune() error {
+	all, err := s.Steps()
+	if err != nil || s.keep == 0 {
+		return err
+	}
+	var errs []error
+	for len(all) > s.keep {
+		errs = append(errs, os.Remove(filepath.Join(all[0], ManifestFile)), os.RemoveAll(all[0]))
+		all = all[1:]
+	}
+	return errors.Join(errs...)
+}
+
+// Latest returns the newest checkpoint's directory, or "" if there is none.
+// Directories without a manifest are no checkpoints.
+func (s *Store) Latest() (string, error) {
+	if err := s.sweep(); err != nil {
+		return "", fmt.Errorf("checkpoints: %w", err)
+	}
+	return latest(s.dir)
+}
+
+func latest(dir string) (string, error) {
+	all, err := steps(dir)
+	if err != nil {
+		return "", fmt.Errorf("checkpoints: %w", err)
+	}
+	for _, d := range slices.Backward(all) {
+		if _, err := os.Stat(filepath.Join(d, ManifestFile)); err == nil {
+			return d, nil
+		}
+	}
+	return "", nil
+}
+
+// Find returns the directory that a user means by path: path itself if it holds
+// weights, or the newest checkpoint of the store there.
+func Find(path string) (string, error) {
+	if _, err := os.Stat(filepath.Join(path, ConfigFile)); err == nil {
+		return path, nil
+	}
+	d, err := latest(path)
+	if err != nil {
+		return "", err
+	}
+	if d == "" {
+		return "", fmt.Errorf("%s: neither a %s nor a finished checkpoint", path, ConfigFile)
+	}
+	return d, nil
+}
+
+// ReadManifest reads a checkpoint's manifest without checking its files. It
+// returns nil and no error where there is none: another system's directory.
+func ReadManifest(dir string) (*Manifest, error) {
+	path := filepath.Join(dir, ManifestFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	m, err := ParseManifest(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// ParseManifest decodes a manifest and reports the first field that is wrong.
+func ParseManifest(b []byte) (*Manifest, error) {
+	var m Manifest
+	d := json.NewDecoder(bytes.NewReader(b))
+	if err := d.Decode(&m); err != nil {
+		return nil, fmt.Errorf("want a JSON object: %w", err)
+	}
+	if d.More() {
+		return nil, errors.New("more than one JSON value")
+	}
+	switch {
+	case m.Format != format:
+		return nil, fmt.Errorf("format: %q, want %q", m.Format, format)
+	case m.Schema != Schema:
+		return nil, fmt.Errorf("schema: version %d, want %d", m.Schema, Schema)
+	case m.Kind != KindHead && m.Kind != KindLM:
+		return nil, fmt.Errorf("kind: %q, want %q or %q", m.Kind, KindHead, KindLM)
+	case m.Step < 0:
+		return nil, fmt.Errorf("step: %d, want 0 or more", m.Step)
+	case m.Hidden < 1 || m.Vocab < 1:
+		return nil, fmt.Errorf("hidden %d, vocab %d: want positive sizes", m.Hidden, m.Vocab)
+	}
+	for _, name := range []string{ConfigFile, WeightsFile} {
+		if _, ok := m.Files[name]; !ok {
+			return nil, fmt.Errorf("files: no %s", name)
+		}
+	}
+	for name, f := range m.Files {
+		if name != filepath.Base(name) || name == "." || name == ".." || f.Bytes < 0 || len(f.SHA256) != 2*sha256.Size {
+			return nil, fmt.Errorf("files: %q with %d bytes and hash %q", name, f.Bytes, f.SHA256)
+		}
+	}
+	return &m, nil
+}
+
+// Verify reads every file of a checkpoint and reports the first that is missing
+// or not what was written.
+func (m *Manifest) Verify(dir string) error {
+	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
+		want := m.Files[name]
+		path := filepath.Join(dir, name)
+		f, err := os.Open(path)
+		if err != nil {
+			return fmt.Errorf("checkpoint: %w", err)
+		}
+		h := sha256.New()
+		n, err := io.Copy(h, f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("checkpoint %s: %w", path, err)
+		}
+		if n != want.Bytes {
+			return fmt.Errorf("checkpoint %s: %d bytes, want %d as the manifest says: truncated?", path, n, want.Bytes)
+		}
+		if got := hex.EncodeToString(h.Sum(nil)); got != want.SHA256 {
+			return fmt.Errorf("checkpoint %s: SHA-256 is %s, want %s as the manifest says: corrupt", path, got, want.SHA256)
+		}
+	}
+	return nil
+}
+
+// A State is what a run continues from.
+type State struct {
+	Manifest  *Manifest
+	Weights   *safetensors.Set
+	Optimizer *safetensors.Set
+	Trainer   []byte // trainer.json
+}
+
+// Close ends the mappings of the tensors.
+func (s *State) Close() error { return errors.Join(s.Weights.Close(), s.Optimizer.Close()) }
+
+// Open opens a checkpoint to continue training from, and checks every byte.
+func Open(dir string) (*State, error) {
+	m, err := ReadManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil {
+		return nil, fmt.Errorf("%s: no %s: nothing to continue training from", dir, ManifestFile)
+	}
+	if _, ok := m.Files[StateFile]; !ok {
+		return nil, fmt.Errorf("%s: no %s: a checkpoint without trainer state cannot be continued", dir, StateFile)
+	}
+	if err := m.Verify(dir); err != nil {
+		return nil, err
+	}
+	s := &State{Manifest: m}
+	if s.Trainer, err = os.ReadFile(filepath.Join(dir, StateFile)); err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	if s.Weights, err = safetensors.Open(filepath.Join(dir, WeightsFile)); err != nil {
+		return nil, err
+	}
+	if s.Optimizer, err = safetensors.Open(filepath.Join(dir, OptimizerFile)); err != nil {
+		return nil, errors.Join(err, s.Weights.Close())
+	}
+	return s, nil
+}
