@@ -1,0 +1,663 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"talf/compute/cpu"
+	"talf/compute/cpu/kern"
+	"talf/internal/golden"
+	"talf/model"
+	"talf/model/modeltest"
+	"talf/model/safetensors"
+	"talf/tree"
+)
+
+// device returns a CPU device that ends with the test.
+func device(t testing.TB, class kern.Class, threads int) *cpu.Device {
+	t.Helper()
+	d, err := cpu.New(cpu.Config{Class: class, Threads: threads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func load(t testing.TB, dir string, dev *cpu.Device, opt model.Options) *model.Model {
+	t.Helper()
+	m, err := model.Load(dir, dev, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// small returns a random model on this machine's best kernels.
+func small(t testing.TB) *model.Model {
+	return load(t, modeltest.Random(t, modeltest.Default(), 1), device(t, kern.Best(), 2), model.Default())
+}
+
+// classes are the kernels that this machine can run.
+func classes() []kern.Class {
+	var out []kern.Class
+	for _, c := range []kern.Class{kern.Portable, kern.AVX2, kern.AVX512} {
+		if _, err := kern.For(c); err == nil {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func open(t testing.TB, path string) *safetensors.Set {
+	t.Helper()
+	s, err := safetensors.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func floats(t testing.TB, s *safetensors.Set, name string) []float32 {
+	t.Helper()
+	x, err := s.Get(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := x.Float32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func ints(t testing.TB, s *safetensors.Set, name string) []int32 {
+	t.Helper()
+	x, err := s.Get(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := x.Int32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// tolerance is the fixtures' own: at least five times the distance between
+// transformers in float32 and in float64, and a fifth of what the smallest
+// deliberate mistake changes (data/hf/*/golden.json).
+const tolerance = 2e-4
+
+func close32(t testing.TB, what string, got, want []float32) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d values, want %d", what, len(got), len(want))
+	}
+	var worst float64
+	for i := range want {
+		d := math.Abs(float64(got[i]) - float64(want[i]))
+		if !(d <= tolerance) {
+			t.Fatalf("%s: element %d is %v, want %v ± %v", what, i, got[i], want[i], tolerance)
+		}
+		worst = max(worst, d)
+	}
+	t.Logf("%s: largest difference %.2g", what, worst)
+}
+
+func sameBits(got, want []float32) error {
+	if len(got) != len(want) {
+		return fmt.Errorf("%d values, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			return fmt.Errorf("element %d is %v (%#x), want %v (%#x)", i, got[i], math.Float32bits(got[i]), want[i], math.Float32bits(want[i]))
+		}
+	}
+	return nil
+}
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func argmax(x []float32) int32 {
+	best := 0
+	for i, v := range x {
+		if v > x[best] {
+			best = i
+		}
+	}
+	return int32(best)
+}
+
+// greedy continues prompt by n tokens, one at a time.
+func greedy(t testing.TB, m *model.Model, prompt []int32, n int) []int32 {
+	t.Helper()
+	s := m.NewSeq()
+	defer s.Close()
+	row := make([]float32, m.Spec().Vocab)
+	var out []int32
+	in := prompt
+	for len(out) < n {
+		o, err := s.Append(context.Background(), in, nil, model.WantLast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.ReadLogits(row, o.LogitsRow(0, o.LastNode(0)))
+		in = []int32{argmax(row)}
+		out = append(out, in[0])
+	}
+	return out
+}
+
+func TestAgreesWithTransformers(t *testing.T) {
+	for _, c := range []struct {
+		dir   string
+		trees bool
+	}{
+		{"data/hf/llama-gqa", true},
+		{"data/hf/llama-llama3rope", true},
+		{"data/hf/stories260K", true},
+		{"data/models/gsm10m", false},
+	} {
+		t.Run(filepath.Base(c.dir), func(t *testing.T) {
+			dir := golden.Shared(t, c.dir)
+			want := open(t, filepath.Join(dir, "golden.safetensors"))
+			m := load(t, dir, device(t, kern.Best(), 2), model.Default())
+			ids := ints(t, want, "input_ids")
+			logits, hidden := run(t, m, ids, len(ids))
+			close32(t, "logits", logits, floats(t, want, "logits"))
+			close32(t, "hidden", hidden, floats(t, want, "hidden"))
+
+			for _, name := range []string{"tree10", "tree30"} {
+				if !c.trees {
+					break
+				}
+				prefix := ints(t, want, name+"_prefix")
+				tr := treeOf(ints(t, want, name+"_tokens"), ints(t, want, name+"_parents"))
+				s := m.NewSeq()
+				must[*model.Output](t)(s.Append(context.Background(), prefix, nil, model.WantNone))
+				b := s.Branch(s.Len())
+				o := must[*model.Output](t)(m.Forward(context.Background(), []model.Segment{{Rows: b, Tree: tr, Want: model.WantAll}}))
+				got := make([]float32, tr.Len()*m.Spec().Vocab)
+				o.ReadLogits(got, 0)
+				close32(t, name+"_logits", got, floats(t, want, name+"_logits"))
+				close32(t, name+"_logits_mask", got, floats(t, want, name+"_logits_mask"))
+				s.Close()
+			}
+			for i := -1; i < 5; i++ {
+				name := "greedy"
+				if i >= 0 {
+					name = fmt.Sprintf("greedy%d", i)
+				}
+				if _, ok := want.Tensor(name + "_ids"); !ok {
+					continue
+				}
+				ids := ints(t, want, name+"_ids")
+				if got := greedy(t, m, ints(t, want, name+"_prompt"), len(ids)); fmt.Sprint(got) != fmt.Sprint(ids) {
+					t.Errorf("%s: continuation %v, want %v", name, got, ids)
+				}
+			}
+		})
+	}
+}
+
+func treeOf(tokens, parents []int32) *tree.Tree {
+	t := tree.New(tokens[0], len(tokens))
+	for i := 1; i < len(tokens); i++ {
+		t.Add(int(parents[i]), tokens[i])
+	}
+	return t
+}
+
+// run returns logits [T][V] and hidden states [T][H] of ids, run in chunks.
+func run(t testing.TB, m *model.Model, ids []int32, chunk int) (logits, hidden []float32) {
+	t.Helper()
+	s := m.NewSeq()
+	defer s.Close()
+	v, h := m.Spec().Vocab, m.Spec().Hidden
+	for i := 0; i < len(ids); i += chunk {
+		n := min(chunk, len(ids)-i)
+		o, err := s.Append(context.Background(), ids[i:i+n], nil, model.WantAll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, x := make([]float32, n*v), make([]float32, n*h)
+		o.ReadLogits(l, 0)
+		o.ReadHidden(x, 0)
+		logits, hidden = append(logits, l...), append(hidden, x...)
+	}
+	return logits, hidden
+}
+
+func TestChunksClassesAndThreadsGiveTheSameBits(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	c := modeltest.Default()
+	ids := make([]int32, 150)
+	for i := range ids {
+		ids[i] = r.Int32N(int32(c.Vocab))
+	}
+	for _, biased := range []bool{false, true} {
+		c.AttnBias, c.MLPBias, c.Tied = biased, biased, biased
+		dir := modeltest.Random(t, c, 3)
+		var logits, hidden []float32
+		for _, class := range classes() {
+			for threads := 1; threads <= 3; threads++ {
+				dev := device(t, class, threads)
+				for _, maxRows := range []int{1, 13, 512} {
+					m := load(t, dir, dev, model.Options{MaxRows: maxRows})
+					for _, chunk := range []int{1, 7, 64, len(ids)} {
+						l, h := run(t, m, ids, chunk)
+						if logits == nil {
+							logits, hidden = l, h
+						}
+						if err := errors.Join(sameBits(l, logits), sameBits(h, hidden)); err != nil {
+							t.Fatalf("%v, %d threads, MaxRows %d, chunks of %d: %v", class, threads, maxRows, chunk, err)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// randomTree returns a tree of n nodes, some of them grown later.
+func randomTree(r *rand.Rand, vocab, n int) *tree.Tree {
+	t := tree.New(r.Int32N(int32(vocab)), n)
+	for t.Len() < n {
+		p := r.IntN(t.Len())
+		if r.IntN(2) == 0 {
+			p = t.Len() - 1
+		}
+		t.Add(p, r.Int32N(int32(vocab)))
+	}
+	return t
+}
+
+// TestTreeNodesHaveTheBitsOfPlainDecoding runs random trees in random passes, at
+// the end and at past positions of forked and grown sequences, commits random
+// paths, and compares every node with a plain run over its own path.
+func TestTreeNodesHaveTheBitsOfPlainDecoding(t *testing.T) {
+	ctx := context.Background()
+	m := small(t)
+	v := m.Spec().Vocab
+	// plain has its own model: other slots, other buffers, one token a pass.
+	plain := load(t, modeltest.Random(t, modeltest.Default(), 1), device(t, kern.Portable, 1), model.Options{MaxRows: 1})
+	rounds := 60
+	if testing.Short() {
+		rounds = 12
+	}
+	for seed := range uint64(rounds) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		fail := func(format string, args ...any) {
+			t.Helper()
+			t.Fatalf("seed %d: %s", seed, fmt.Sprintf(format, args...))
+		}
+		check := func(prefix []int32, tr *tree.Tree, n int, got []float32) {
+			t.Helper()
+			ids := append([]int32(nil), prefix...)
+			for _, p := range tr.AppendPath(nil, n) {
+				ids = append(ids, tr.Token(p))
+			}
+			want, _ := run(t, plain, ids, len(ids))
+			if err := sameBits(got, want[len(want)-v:]); err != nil {
+				fail("node %d after %d tokens: %v", n, len(prefix), err)
+			}
+		}
+		type live struct {
+			s   *model.Seq
+			ids []int32
+		}
+		ids := make([]int32, 1+r.IntN(70))
+		for i := range ids {
+			ids[i] = r.Int32N(int32(v))
+		}
+		first := live{m.NewSeq(), ids}
+		must[*model.Output](t)(first.s.Append(ctx, ids, nil, model.WantNone))
+		seqs := []live{first}
+		for range 4 {
+			// Two trees a round: one at the end, one at a past position; sometimes
+			// more sequences by forking, sometimes shorter ones.
+			if r.IntN(2) == 0 {
+				o := seqs[r.IntN(len(seqs))]
+				seqs = append(seqs, live{o.s.Fork(), append([]int32(nil), o.ids...)})
+			}
+			if l := &seqs[r.IntN(len(seqs))]; r.IntN(3) == 0 {
+				n := r.IntN(l.s.Len() + 1)
+				l.s.Truncate(n)
+				l.ids = l.ids[:n]
+			}
+			l := &seqs[r.IntN(len(seqs))]
+			end := l.s.Branch(l.s.Len())
+			at := r.IntN(l.s.Len() + 1)
+			var past *model.Branch
+			if at < l.s.Len() {
+				past = l.s.Branch(at)
+			}
+			full, side := randomTree(r, v, 1+r.IntN(40)), randomTree(r, v, 1+r.IntN(9))
+			// Grow the first tree in two passes.
+			cut := 1 + r.IntN(full.Len())
+			part := tree.New(full.Token(0), full.Len())
+			for i := 1; i < cut; i++ {
+				part.Add(full.Parent(i), full.Token(i))
+			}
+			for from := 0; from < full.Len(); {
+				for i := part.Len(); from > 0 && i < full.Len(); i++ {
+					part.Add(full.Parent(i), full.Token(i))
+				}
+				batch := []model.Segment{{Rows: end, Tree: part, From: from, Want: model.WantAll}}
+				if past != nil && from == 0 {
+					batch = append(batch, model.Segment{Rows: past, Tree: side, Want: model.WantLast})
+				}
+				o := must[*model.Output](t)(m.Forward(ctx, batch))
+				row := make([]float32, v)
+				for n := from; n < part.Len(); n++ {
+					o.ReadLogits(row, o.LogitsRow(0, n))
+					check(l.ids, part, n, row)
+				}
+				if len(batch) == 2 {
+					n := side.Len() - 1
+					o.ReadLogits(row, o.LogitsRow(1, n))
+					check(l.ids[:at], side, n, row)
+				}
+				from = part.Len()
+			}
+			if past != nil {
+				past.Drop()
+			}
+			if r.IntN(4) == 0 {
+				end.Drop()
+				continue
+			}
+			path := full.AppendPath(nil, r.IntN(full.Len()))
+			if err := end.Commit(path); err != nil {
+				fail("%v", err)
+			}
+			for _, p := range path {
+				l.ids = append(l.ids, full.Token(p))
+			}
+			if l.s.Len() != len(l.ids) {
+				fail("%d positions after the commit, want %d", l.s.Len(), len(l.ids))
+			}
+		}
+		for _, l := range seqs {
+			l.s.Close()
+		}
+		if used, _ := m.KVBlocks(); used != 0 {
+			fail("%d blocks in use after all is closed", used)
+		}
+	}
+}
+
+func TestBlocksAreSharedAndGivenBack(t *testing.T) {
+	ctx := context.Background()
+	m := small(t)
+	ids := make([]int32, 70) // three blocks, the last one partly
+	s := m.NewSeq()
+	must[*model.Output](t)(s.Append(ctx, ids, nil, model.WantNone))
+	want := func(n int) {
+		t.Helper()
+		if used, _ := m.KVBlocks(); used != n {
+			t.Fatalf("%d blocks in use, want %d", used, n)
+		}
+	}
+	want(3)
+	f := s.Fork()
+	want(3)
+	must[*model.Output](t)(f.Append(ctx, ids[:1], nil, model.WantNone)) // copies the tail
+	want(4)
+	g := f.Fork()
+	g.Truncate(40)
+	must[*model.Output](t)(g.Append(ctx, ids[:1], nil, model.WantNone)) // block 1 is shared by three
+	want(5)
+	b := s.Branch(10)
+	must[*model.Output](t)(m.Forward(ctx, []model.Segment{{Rows: b, Tree: tree.New(1, 1)}}))
+	want(6)
+	b.Drop()
+	want(5)
+	e := s.Branch(s.Len())
+	must[*model.Output](t)(m.Forward(ctx, []model.Segment{{Rows: e, Tree: randomTree(rand.New(rand.NewPCG(1, 1)), 9, 64)}}))
+	want(7)
+	if err := e.Commit([]int{0}); err != nil {
+		t.Fatal(err)
+	}
+	want(5)
+	s.Close()
+	want(4)
+	f.Close()
+	want(2)
+	g.Branch(g.Len()) // an open branch goes with its sequence
+	g.Close()
+	g.Close()
+	want(0)
+}
+
+func TestBranchLastReusesTheCommittedRow(t *testing.T) {
+	ctx := context.Background()
+	m := small(t)
+	v := m.Spec().Vocab
+	r := rand.New(rand.NewPCG(2, 2))
+	for _, n := range []int{1, 31, 32, 33, 64} {
+		ids := make([]int32, n)
+		for i := range ids {
+			ids[i] = r.Int32N(int32(v))
+		}
+		s := m.NewSeq()
+		must[*model.Output](t)(s.Append(ctx, ids, nil, model.WantNone))
+		other := s.Fork() // so that the last block is shared
+		tr := randomTree(r, v, 12)
+		tr2 := tree.New(ids[n-1], 12)
+		for i := 1; i < tr.Len(); i++ {
+			tr2.Add(tr.Parent(i), tr.Token(i))
+		}
+		b := s.BranchLast()
+		o := must[*model.Output](t)(m.Forward(ctx, []model.Segment{{Rows: b, Tree: tr2, From: 1, Want: model.WantAll}}))
+		got := make([]float32, 11*v)
+		o.ReadLogits(got, 0)
+		path := tr2.AppendPath(nil, 11)
+		if err := b.Commit(path); err != nil {
+			t.Fatal(err)
+		}
+		all := append([]int32(nil), ids...)
+		for _, p := range path[1:] {
+			all = append(all, tr2.Token(p))
+		}
+		if s.Len() != len(all) {
+			t.Fatalf("%d positions, want %d", s.Len(), len(all))
+		}
+		next := must[*model.Output](t)(s.Append(ctx, []int32{3}, nil, model.WantLast))
+		row := make([]float32, v)
+		next.ReadLogits(row, 0)
+		want, _ := run(t, m, append(all, 3), 5)
+		if err := sameBits(row, want[len(want)-v:]); err != nil {
+			t.Errorf("after the commit at %d: %v", n, err)
+		}
+		for k := 1; k < tr2.Len(); k++ {
+			ids := append([]int32(nil), ids...)
+			for _, p := range tr2.AppendPath(nil, k)[1:] {
+				ids = append(ids, tr2.Token(p))
+			}
+			want, _ := run(t, m, ids, len(ids))
+			if err := sameBits(got[(k-1)*v:k*v], want[len(want)-v:]); err != nil {
+				t.Errorf("node %d at %d: %v", k, n, err)
+			}
+		}
+		must[*model.Output](t)(other.Append(ctx, []int32{3}, nil, model.WantLast))
+		other.Close()
+		s.Close()
+	}
+	if used, _ := m.KVBlocks(); used != 0 {
+		t.Errorf("%d blocks in use", used)
+	}
+}
+
+func TestTopKAndOutputRows(t *testing.T) {
+	m := small(t)
+	v := m.Spec().Vocab
+	s := m.NewSeq()
+	o := must[*model.Output](t)(s.Append(context.Background(), []int32{1, 5, 9, 2, 7}, nil, model.WantAll))
+	if h, l := o.Rows(); h != 5 || l != 5 {
+		t.Fatalf("%d hidden and %d logits rows, want 5", h, l)
+	}
+	const k = 4
+	for _, c := range []struct{ row, n int }{{0, 5}, {2, 2}, {4, 1}, {0, 1}} {
+		ids, logp := make([]int32, c.n*k), make([]float32, c.n*k)
+		o.TopK(ids, logp, c.row, c.n, k)
+		for i := range c.n {
+			row := make([]float32, v)
+			o.ReadLogits(row, c.row+i)
+			var sum float64
+			for _, x := range row {
+				sum += math.Exp(float64(x))
+			}
+			for j := range k {
+				id := argmax(row)
+				// Float32 log-softmax over 97 values of size 10: about 10 ulp.
+				want := float64(row[id]) - math.Log(sum)
+				if ids[i*k+j] != id || math.Abs(float64(logp[i*k+j])-want) > 1e-5 {
+					t.Errorf("row %d rank %d: %d %v, want %d %v", c.row+i, j, ids[i*k+j], logp[i*k+j], id, want)
+				}
+				row[id] = float32(math.Inf(-1))
+			}
+		}
+	}
+}
+
+func TestForwardDoesNotAllocate(t *testing.T) {
+	ctx := context.Background()
+	m := small(t)
+	s := m.NewSeq()
+	defer s.Close()
+	must[*model.Output](t)(s.Append(ctx, make([]int32, 40), nil, model.WantNone))
+	tr := randomTree(rand.New(rand.NewPCG(1, 1)), 90, 30)
+	batch := make([]model.Segment, 2)
+	path := tr.AppendPath(nil, 5)
+	round := func() {
+		b, past := s.Branch(s.Len()), s.Branch(7)
+		batch[0] = model.Segment{Rows: b, Tree: tr, Want: model.WantAll}
+		batch[1] = model.Segment{Rows: past, Tree: tr, Want: model.WantLast}
+		if _, err := m.Forward(ctx, batch); err != nil {
+			t.Fatal(err)
+		}
+		past.Drop()
+		if err := b.Commit(path); err != nil {
+			t.Fatal(err)
+		}
+		s.Truncate(40)
+	}
+	for range 3 {
+		round()
+	}
+	if n := testing.AllocsPerRun(20, round); n != 0 {
+		t.Errorf("%v allocations a pass, want none", n)
+	}
+}
+
+func TestBadInputIsRefused(t *testing.T) {
+	ctx := context.Background()
+	dev := device(t, kern.Best(), 1)
+	c := modeltest.Default()
+	c.MaxPos = 20
+	dir := modeltest.Random(t, c, 1)
+	m := load(t, dir, dev, model.Default())
+	s := m.NewSeq()
+	if _, err := s.Append(ctx, make([]int32, 21), nil, model.WantNone); !errors.Is(err, model.ErrContext) {
+		t.Errorf("21 tokens of 20: %v, want ErrContext", err)
+	}
+	if _, err := s.Append(ctx, []int32{97}, nil, model.WantNone); err == nil || !strings.Contains(err.Error(), "97") {
+		t.Errorf("token 97 of 97: %v", err)
+	}
+	if _, err := s.Append(ctx, make([]int32, 20), nil, model.WantNone); err != nil {
+		t.Errorf("20 tokens of 20: %v", err)
+	}
+	past := s.Branch(3)
+	if err := past.Commit([]int{0}); err == nil {
+		t.Error("a branch in the past was committed")
+	}
+	past.Drop()
+	s.Truncate(10)
+	b := s.Branch(10)
+	if err := b.Commit([]int{0}); err == nil {
+		t.Error("a node that has not run was committed")
+	}
+	tr := treeOf([]int32{1, 2, 3}, []int32{-1, 0, 0})
+	must[*model.Output](t)(m.Forward(ctx, []model.Segment{{Rows: b, Tree: tr}}))
+	if err := b.Commit([]int{0, 1, 2}); err == nil {
+		t.Error("a path of siblings was committed")
+	}
+	b.Drop()
+	stopped, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := s.Append(stopped, []int32{1}, nil, model.WantNone); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	s.Close()
+	if used, _ := m.KVBlocks(); used != 0 {
+		t.Errorf("%d blocks in use after errors", used)
+	}
+
+	// Damaged files: each error names the file and what is wrong with it.
+	weights := filepath.Join(dir, "model.safetensors")
+	whole, err := os.ReadFile(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensors := modeltest.Tensors(c.Spec(), false, 1)
+	for _, bad := range []struct {
+		name, want string
+		write      func(path string) error
+	}{
+		{"truncated", "truncated", func(p string) error { return os.WriteFile(p, whole[:len(whole)-100], 0o644) }},
+		{"half a header", "header", func(p string) error { return os.WriteFile(p, whole[:60], 0o644) }},
+		{"a tensor missing", `no tensor "model.norm.weight"`, func(p string) error {
+			var some []safetensors.Tensor
+			for _, x := range tensors {
+				if x.Name != "model.norm.weight" {
+					some = append(some, x)
+				}
+			}
+			return safetensors.WriteFile(p, nil, some...)
+		}},
+		{"another model's weights", "shape", func(p string) error {
+			c := c
+			c.Hidden = 48
+			return safetensors.WriteFile(p, nil, modeltest.Tensors(c.Spec(), false, 1)...)
+		}},
+		{"no file", "model.safetensors", os.Remove},
+	} {
+		if err := bad.write(weights); err != nil {
+			t.Fatal(err)
+		}
+		_, err := model.Load(dir, dev, model.Default())
+		if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), bad.want) {
+			t.Errorf("%s: error %q, want it to name %s and %q", bad.name, err, dir, bad.want)
+		}
+	}
+}
+
+func TestHashIsOfTheWeights(t *testing.T) {
+	dev := device(t, kern.Best(), 1)
+	c := modeltest.Default()
+	a := load(t, modeltest.Random(t, c, 1), dev, model.Default()).Hash()
+	b := load(t, modeltest.Random(t, c, 1), dev, model.Default()).Hash()
+	d := load(t, modeltest.Random(t, c, 2), dev, model.Default()).Hash()
+	if a != b || a == d || len(a) != 64 {
+		t.Errorf("hashes %s, %s of equal weights and %s of others", a, b, d)
+	}
+}
