@@ -16,9 +16,10 @@ func fma32(a, b, c float32) float32 {
 
 // halfway reports whether a float64 may lie halfway between two float32: the 29
 // bits that a normal float32 drops are 100…0, or the result is subnormal, where
-// the place of the half varies.
+// the place of the half varies. Zero, which is common, is exact: the subtraction
+// wraps it around.
 func halfway(u uint64) bool {
-	return u<<35 == 1<<63 || u<<1 < (1023-126)<<53
+	return u<<35 == 1<<63 || u<<1-1 < (1023-126)<<53-1
 }
 
 // fma32Odd is fma32 without the shortcut: it makes the last bit of an inexact

@@ -1,17 +1,19 @@
 package kern
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
 // The assembly must come from the generator as it is: its header carries the hash
-// of the generator's source. Bytes are compared by "make generate".
-func TestAssemblyIsOfTheGeneratorAsItIs(t *testing.T) {
+// of the generator's source.
+func TestGeneratedAssemblyIsOfTheGeneratorAsItIs(t *testing.T) {
 	files, err := filepath.Glob("../../../tools/avogen/*.go") // sorted by name
 	if err != nil || len(files) == 0 {
 		t.Skip("the generator's source is not here")
@@ -32,6 +34,40 @@ func TestAssemblyIsOfTheGeneratorAsItIs(t *testing.T) {
 		}
 		if !strings.Contains(string(b), want) {
 			t.Errorf("%s is not of the present source of tools/avogen (want %q): run make generate", name, want)
+		}
+	}
+}
+
+// Where the generator can be built without the network, its output is compared
+// byte for byte.
+func TestGeneratedAssemblyIsWhatTheGeneratorWrites(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the generator")
+	}
+	dir := t.TempDir()
+	gen := filepath.Join(dir, "avogen.exe")
+	cmd := exec.Command("go", "build", "-o", gen, "./avogen")
+	cmd.Dir = "../../../tools"
+	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Skipf("the generator's modules are not here: %v\n%s", err, out)
+	}
+	for _, class := range []string{"avx2", "avx512"} {
+		if out, err := exec.Command(gen, "-class", class, "-dir", dir).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, name := range []string{class + "_amd64.s", class + "stub_amd64.go"} {
+			want, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s differs from what tools/avogen writes: run make generate", name)
+			}
 		}
 	}
 }
