@@ -389,6 +389,8 @@ func (s *Sequence) grow(rows []Row) {
 	switch {
 	case s.req.Source == nil:
 		s.fail(errors.New("draft: the drafter asks a source and the request has none"))
+	case s.ran == 0 && w.Len() != 1:
+		s.fail(fmt.Errorf("draft: asked for %d nodes at first, want the root alone", w.Len()))
 	case ask[0] != s.ran || len(ask) != w.Len()-s.ran:
 		s.fail(fmt.Errorf("draft: asked for %d nodes from %d, want all of [%d,%d)", len(ask), ask[0], s.ran, w.Len()))
 	}

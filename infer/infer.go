@@ -153,7 +153,7 @@ type Drafter interface {
 type Harvester interface{ Harvest() bool }
 
 // An Ask is what one sequence wants of a source: rows of nodes [From,Len) of
-// Tree. From = 0 begins a round.
+// Tree. From = 0 begins a round, with the root alone.
 type Ask struct {
 	ID    SeqID
 	Tree  *tree.Tree

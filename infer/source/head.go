@@ -1,0 +1,361 @@
+// Package source holds the models that drafters ask.
+package source
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"talf/infer"
+	"talf/model"
+	"talf/model/head"
+	"talf/tree"
+)
+
+// A Head is an EAGLE-style draft head as a source.
+//
+// Its position i takes the target's hidden state at i and the token at i+1, so
+// it holds one position less than there are tokens. Verified tokens run with
+// their true features, batched with whatever else is asked, and stay; drafted
+// nodes hang off the last of them, take the head's own f̂ of their parents, and
+// are dropped at the next commit. The sequence's first token has no feature
+// before it: where it is the root, there is nothing to draft from, and the row
+// is empty.
+type Head struct {
+	m    *head.Head
+	keep int
+	open map[infer.SeqID]*headSeq
+	kept []*headSeq // least recently used first
+
+	segs  []model.Segment
+	heads []*headSeq // of segs
+	asked []int      // ask of each segment, -1 for none
+	segOf []int      // segment of each ask, -1 for none
+	rows  []infer.Row
+	ids   []int32
+	logps []float32
+	logit []float32
+	feats []model.Feature
+	spare []*headSeq // for their memory
+}
+
+type headSeq struct {
+	seq    *model.Seq
+	branch *model.Branch // of drafted nodes
+	tokens []int32       // the root last; tokens[i+1] belongs to position i
+
+	// True features of the positions that have not run, and of the last one that
+	// did where last is set: rows [0,len) of store.
+	store *model.Store
+	feats int
+	last  bool
+	chain tree.Tree
+	path  []int
+
+	// f̂ of the work tree's nodes, by node.
+	fhat *model.Store
+	feat []model.Feature // input features of a segment
+	mute bool            // this round's tree leads beyond the head's positions
+	dead bool            // and so do the sequence's own tokens
+}
+
+// NewHead returns a source over h that keeps the KV store of up to prefixes
+// closed sequences. H stays the caller's.
+func NewHead(h *head.Head, prefixes int) *Head {
+	return &Head{m: h, keep: prefixes, open: map[infer.SeqID]*headSeq{}}
+}
+
+// Match returns how many positions of prompt a kept sequence holds. A position's
+// feature comes from the target, so the last prompt token's is always run.
+func (h *Head) Match(prompt []int32) int {
+	n := 0
+	for _, k := range h.kept {
+		n = max(n, k.match(prompt))
+	}
+	return n
+}
+
+func (k *headSeq) match(prompt []int32) int {
+	return max(0, min(infer.CommonPrefix(k.tokens, prompt)-1, k.seq.Len(), len(prompt)-2))
+}
+
+// Open starts a sequence.
+func (h *Head) Open(id infer.SeqID, prompt []int32, keep int) error {
+	s := &headSeq{}
+	if n := len(h.spare); n > 0 {
+		s, h.spare = h.spare[n-1], h.spare[:n-1]
+	}
+	*s = headSeq{
+		tokens: append(s.tokens[:0], prompt[:keep+1]...), store: s.store, fhat: s.fhat,
+		chain: s.chain, path: s.path, feat: s.feat,
+	}
+	if keep == 0 {
+		s.seq = h.m.NewSeq()
+		h.open[id] = s
+		return nil
+	}
+	for i, k := range h.kept {
+		if k.match(prompt) >= keep {
+			s.seq = k.seq.Fork()
+			s.seq.Truncate(keep)
+			h.kept = append(slices.Delete(h.kept, i, i+1), k)
+			h.open[id] = s
+			return nil
+		}
+	}
+	return fmt.Errorf("source: open with %d kept positions, %d are there", keep, h.Match(prompt))
+}
+
+// Close ends a sequence and keeps it as a prefix.
+func (h *Head) Close(id infer.SeqID) {
+	s := h.open[id]
+	if s == nil {
+		return
+	}
+	delete(h.open, id)
+	s.drop()
+	h.kept = append(h.kept, s)
+	for len(h.kept) > h.keep {
+		h.kept[0].seq.Close()
+		h.spare = append(h.spare, h.kept[0])
+		h.kept = slices.Delete(h.kept, 0, 1)
+	}
+}
+
+func (s *headSeq) drop() {
+	if s.branch != nil {
+		s.branch.Drop()
+		s.branch = nil
+	}
+}
+
+// pending returns how many true positions have not run.
+func (s *headSeq) pending() int { return len(s.tokens) - 1 - s.seq.Len() }
+
+// Commit notes what was kept: its tokens and the target's hidden states, which
+// are copied, so that a pass that fails can be run again.
+func (h *Head) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, sc infer.Scores) error {
+	s := h.open[id]
+	if s == nil {
+		return fmt.Errorf("source: sequence %d is not open", id)
+	}
+	s.drop()
+	if s.pending() == 0 {
+		s.feats, s.last = 0, false
+	}
+	h.feats = h.feats[:0]
+	for i, n := range v.Path {
+		f := sc.Hidden(n)
+		if f.Buf == nil {
+			return fmt.Errorf("source: the target gives no hidden state of node %d, want one to feed the head", n)
+		}
+		h.feats = append(h.feats, f)
+		if i > 0 {
+			s.tokens = append(s.tokens, p.Tree.Token(n))
+		}
+	}
+	s.tokens = append(s.tokens, v.Next)
+	if s.dead = s.dead || len(s.tokens)-2 >= h.m.Spec().MaxPos; s.dead {
+		return nil
+	}
+	if err := h.fit(&s.store, s.feats, s.feats+len(h.feats)); err != nil {
+		return err
+	}
+	if err := s.store.Put(s.feats, h.feats...); err != nil {
+		return err
+	}
+	s.feats += len(h.feats)
+	return nil
+}
+
+// fit grows a store to n rows and keeps the first used ones.
+func (h *Head) fit(st **model.Store, used, n int) error {
+	old := *st
+	if old != nil && old.Rows() >= n {
+		return nil
+	}
+	grown, err := h.m.NewStore(max(64, n+n/2))
+	if err != nil {
+		return err
+	}
+	var f []model.Feature
+	for i := range used {
+		f = append(f, old.At(i))
+	}
+	if used > 0 {
+		if err := grown.Put(0, f...); err != nil {
+			return err
+		}
+	}
+	*st = grown
+	return nil
+}
+
+// Rows runs what is asked and what is pending in one pass.
+func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
+	h.segs, h.heads, h.asked, h.segOf = h.segs[:0], h.heads[:0], h.asked[:0], h.segOf[:0]
+	width, full := 1, false
+	for i, a := range asks {
+		s := h.open[a.ID]
+		if s == nil {
+			return nil, fmt.Errorf("source: sequence %d is not open", a.ID)
+		}
+		h.segOf = append(h.segOf, -1)
+		width, full = max(width, a.Width), full || a.Full
+		if a.From == 0 {
+			s.mute = false
+			s.begin()
+		}
+		if s.mute || s.dead || len(s.tokens) == 1 || h.beyond(s, a.Tree) {
+			s.mute = true
+			continue
+		}
+		h.segOf[i] = len(h.segs)
+		if a.From == 0 {
+			h.add(s, i, s.trueSegment(model.WantLast))
+			continue
+		}
+		if s.branch == nil {
+			s.branch = s.seq.BranchLast()
+		}
+		s.feat = s.feat[:0]
+		for n := a.From; n < a.Tree.Len(); n++ {
+			s.feat = append(s.feat, s.fhat.At(a.Tree.Parent(n)))
+		}
+		h.add(s, i, model.Segment{Rows: s.branch, Tree: a.Tree, From: a.From, Want: model.WantAll, Feat: s.feat})
+	}
+	for _, s := range h.open {
+		if !s.dead && s.pending() > 0 && !slices.Contains(h.heads, s) {
+			h.add(s, -1, s.trueSegment(model.WantNone))
+		}
+	}
+	if len(h.segs) == 0 {
+		return h.answer(asks, nil, width, full), nil
+	}
+	out, err := h.m.Forward(ctx, h.segs)
+	if err != nil {
+		for i, s := range h.heads {
+			if h.segs[i].From == 0 {
+				h.segs[i].Rows.Drop()
+			}
+			s.drop()
+		}
+		return nil, fmt.Errorf("run the draft head: %w", err)
+	}
+	for i, s := range h.heads {
+		if err := h.retain(s, out, i); err != nil {
+			return nil, err
+		}
+	}
+	return h.answer(asks, out, width, full), nil
+}
+
+func (h *Head) add(s *headSeq, ask int, g model.Segment) {
+	h.segs, h.heads, h.asked = append(h.segs, g), append(h.heads, s), append(h.asked, ask)
+}
+
+// begin makes the root a position that has to run: it is, unless the last round
+// was cut short after it had run.
+func (s *headSeq) begin() {
+	s.drop()
+	if s.pending() == 0 && s.last {
+		s.seq.Truncate(s.seq.Len() - 1)
+	}
+}
+
+// beyond reports whether t leads to a position that the head lacks.
+func (h *Head) beyond(s *headSeq, t *tree.Tree) bool {
+	depth := 0
+	for n := range t.Len() {
+		depth = max(depth, t.Depth(n))
+	}
+	return len(s.tokens)-2+depth >= h.m.Spec().MaxPos // the root's own is len(tokens)-2
+}
+
+// trueSegment runs the pending positions as a chain behind the committed ones.
+func (s *headSeq) trueSegment(want model.Want) model.Segment {
+	at, n := s.seq.Len(), s.pending()
+	s.chain.Reset(s.tokens[at+1], n)
+	s.path = append(s.path[:0], 0)
+	s.feat = append(s.feat[:0], s.store.At(s.feats-n))
+	for i := 1; i < n; i++ {
+		s.path = append(s.path, s.chain.Add(i-1, s.tokens[at+1+i]))
+		s.feat = append(s.feat, s.store.At(s.feats-n+i))
+	}
+	return model.Segment{Rows: s.seq.Branch(at), Tree: &s.chain, Want: want, Feat: s.feat}
+}
+
+// retain keeps what later passes need of segment i: the KV rows and the last
+// true feature of a chain, f̂ of nodes that may get children.
+func (h *Head) retain(s *headSeq, out *model.Output, i int) error {
+	g := &h.segs[i]
+	h.feats = h.feats[:0]
+	if g.From == 0 {
+		if err := g.Rows.Commit(s.path); err != nil {
+			return err
+		}
+		if last := s.feats - 1; last > 0 {
+			if err := s.store.Put(0, s.store.At(last)); err != nil {
+				return err
+			}
+		}
+		s.feats, s.last = 1, true
+		h.feats = append(h.feats, out.Feature(i, g.Tree.Len()-1))
+	} else {
+		for n := g.From; n < g.Tree.Len(); n++ {
+			h.feats = append(h.feats, out.Feature(i, n))
+		}
+	}
+	if h.asked[i] < 0 {
+		return nil
+	}
+	if err := h.fit(&s.fhat, g.From, g.From+len(h.feats)); err != nil {
+		return err
+	}
+	return s.fhat.Put(g.From, h.feats...)
+}
+
+// answer reads the asked rows: one top-k over all of them.
+func (h *Head) answer(asks []infer.Ask, out *model.Output, width int, full bool) []infer.Row {
+	vocab := h.m.Spec().Vocab
+	width = min(width, vocab)
+	total := 0
+	if out != nil {
+		_, total = out.Rows()
+	}
+	h.ids = slices.Grow(h.ids[:0], total*width)[:total*width]
+	h.logps = slices.Grow(h.logps[:0], total*width)[:total*width]
+	if total > 0 {
+		out.TopK(h.ids, h.logps, 0, total, width)
+	}
+	if full {
+		h.logit = slices.Grow(h.logit[:0], total*vocab)[:total*vocab]
+		if total > 0 {
+			out.ReadLogits(h.logit, 0)
+		}
+	}
+	h.rows = h.rows[:0]
+	for i, a := range asks {
+		seg := h.segOf[i]
+		for n := a.From; n < a.Tree.Len(); n++ {
+			if seg < 0 {
+				h.rows = append(h.rows, infer.Row{})
+				continue
+			}
+			node := n
+			if a.From == 0 {
+				node = out.LastNode(seg) // the root is the last true position
+			}
+			r := out.LogitsRow(seg, node)
+			k := min(a.Width, width)
+			row := infer.Row{Tokens: h.ids[r*width:][:k], LogProb: h.logps[r*width:][:k]}
+			if a.Full {
+				row.Logits = h.logit[r*vocab:][:vocab]
+			}
+			h.rows = append(h.rows, row)
+		}
+	}
+	return h.rows
+}
+
+var _ infer.Source = (*Head)(nil)
