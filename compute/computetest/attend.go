@@ -1,0 +1,368 @@
+package computetest
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"talf/compute"
+)
+
+// geometries cover grouped queries, head sizes below, at and beyond a panel, and
+// such that are no power of two.
+var geometries = []struct{ heads, kvHeads, headDim int }{{4, 2, 8}, {3, 3, 16}, {6, 2, 20}, {2, 1, 64}, {1, 1, 34}}
+
+// A world is a KV store and random projections for it. Keys and values lie in
+// blocks whose order is random, and every slot holds rubbish before it is
+// written.
+type world struct {
+	*bench
+	heads, kvh, hd int
+	ld             int
+	kv             compute.KV
+	rope           compute.Buffer
+	table          []float32
+	blocks         []int32 // of positions
+	free           []int32 // slots for tree nodes
+}
+
+const (
+	worldPos = 160 // positions in blocks
+	worldOwn = 256 // slots for tree nodes
+	layers   = 2
+)
+
+func newWorld(b *bench, heads, kvh, hd int, scattered bool) *world {
+	b.Helper()
+	w := &world{bench: b, heads: heads, kvh: kvh, hd: hd, ld: (heads + 2*kvh) * hd}
+	kv, err := b.dev.NewKV(compute.KVConfig{Layers: layers, KVHeads: kvh, HeadDim: hd})
+	if err != nil {
+		b.Fatal(err)
+	}
+	const blocks = (worldPos + worldOwn) / compute.BlockLen
+	// Grown in two steps: what is there must survive the second.
+	for _, n := range []int{3, blocks} {
+		if err := kv.Grow(n); err != nil {
+			b.Fatal(err)
+		}
+		if kv.Blocks() < n {
+			b.Fatalf("%d blocks after Grow(%d)", kv.Blocks(), n)
+		}
+	}
+	w.kv = kv
+	for p := range worldPos {
+		for i := range hd / 2 {
+			w.table = append(w.table, float32(math.Cos(w.angle(p, i))))
+		}
+		for i := range hd / 2 {
+			w.table = append(w.table, float32(math.Sin(w.angle(p, i))))
+		}
+	}
+	w.rope = b.buffer(w.table, worldPos, hd)
+
+	order := b.r.Perm(blocks)
+	for _, o := range order[:worldPos/compute.BlockLen] {
+		w.blocks = append(w.blocks, int32(o))
+	}
+	for _, o := range order[worldPos/compute.BlockLen:] {
+		for i := range compute.BlockLen {
+			w.free = append(w.free, int32(o*compute.BlockLen+i))
+		}
+	}
+	if scattered {
+		b.r.Shuffle(len(w.free), func(i, j int) { w.free[i], w.free[j] = w.free[j], w.free[i] })
+	}
+	junk := make([]float32, w.ld)
+	for i := range junk {
+		junk[i] = 1e15 * float32(i%7-3)
+	}
+	for s := range blocks * compute.BlockLen {
+		for l := range layers {
+			w.q.RopeStore(b.buffer(junk, 1, w.ld), kv, l, w.rope, &compute.Step{Rows: 1, Heads: heads, Pos: []int32{0}, Slot: []int32{int32(s)}})
+		}
+	}
+	return w
+}
+
+func (w *world) angle(p, i int) float64 {
+	return float64(p) * math.Pow(100, -2*float64(i)/float64(w.hd))
+}
+
+// slot returns the slot of a position.
+func (w *world) slot(p int) int32 {
+	return w.blocks[p/compute.BlockLen]*compute.BlockLen + int32(p%compute.BlockLen)
+}
+
+// A plan is a tree to run: its nodes' projections, unrotated, and their parents.
+type plan struct {
+	prefix  int
+	from    int
+	parents []int
+	rows    [][]float32 // [nodes][ld]
+	own     []int32     // slots
+}
+
+func (p *plan) depth(n int) int {
+	d := 0
+	for p.parents[n] >= 0 {
+		n, d = p.parents[n], d+1
+	}
+	return d
+}
+
+// path returns the nodes from the root to n.
+func (p *plan) path(n int) []int {
+	if n < 0 {
+		return nil
+	}
+	return append(p.path(p.parents[n]), n)
+}
+
+// run runs the plans in one pass over layer 1 and returns the outputs of the
+// rows that ran, plan by plan.
+func (w *world) run(plans ...*plan) []float32 {
+	w.Helper()
+	s := &compute.Step{Heads: w.heads}
+	var x []float32
+	for _, p := range plans {
+		n := len(p.parents)
+		stride := (n + 63) / 64
+		sp := compute.Span{
+			Row: s.Rows, N: n - p.from, Prefix: p.prefix, Blocks: w.blocks[:(p.prefix+compute.BlockLen-1)/compute.BlockLen],
+			From: p.from, Own: p.own[:n], Anc: make([]uint64, n*stride), Stride: stride,
+		}
+		for i := range n {
+			for _, a := range p.path(i) {
+				sp.Anc[i*stride+a/64] |= 1 << (a % 64)
+			}
+		}
+		for i := p.from; i < n; i++ {
+			s.Pos = append(s.Pos, int32(p.prefix+p.depth(i)))
+			s.Slot = append(s.Slot, p.own[i])
+			x = append(x, p.rows[i]...)
+		}
+		s.Rows += n - p.from
+		s.Spans = append(s.Spans, sp)
+	}
+	qkv := w.buffer(x, s.Rows, w.ld)
+	dst := w.alloc(compute.F32, s.Rows, w.heads*w.hd)
+	w.q.RopeStore(qkv, w.kv, 1, w.rope, s)
+	w.q.Attend(dst, qkv, w.kv, 1, s)
+	return w.read(dst, s.Rows*w.heads*w.hd)
+}
+
+// chain returns positions [from,to) as a tree whose nodes take the positions'
+// own slots.
+func (w *world) chain(text [][]float32, from, to int) *plan {
+	p := &plan{prefix: from, rows: text[from:to]}
+	for i := from; i < to; i++ {
+		p.parents = append(p.parents, i-from-1)
+		p.own = append(p.own, w.slot(i))
+	}
+	return p
+}
+
+func (w *world) text(n int) [][]float32 {
+	var t [][]float32
+	for range n {
+		t = append(t, w.random(w.ld))
+	}
+	return t
+}
+
+// tree returns a random tree of n nodes at prefix; bias near 1 makes it deep.
+func (w *world) tree(prefix, n int, bias float64, own []int32) *plan {
+	p := &plan{prefix: prefix, parents: []int{-1}, rows: w.text(n), own: own}
+	for i := 1; i < n; i++ {
+		parent := i - 1
+		if w.r.Float64() > bias {
+			parent = w.r.IntN(i)
+		}
+		for p.depth(parent)+1+prefix >= worldPos {
+			parent = p.parents[parent]
+		}
+		p.parents = append(p.parents, parent)
+	}
+	return p
+}
+
+// rotated returns head h of a row, rotated to position pos, in float64.
+func (w *world) rotated(row []float32, h, pos int) []float64 {
+	x, y := row[h*w.hd:][:w.hd], make([]float64, w.hd)
+	for i := range w.hd / 2 {
+		c, s := float64(w.table[pos*w.hd+i]), float64(w.table[pos*w.hd+w.hd/2+i])
+		a, b := float64(x[i]), float64(x[i+w.hd/2])
+		y[i], y[i+w.hd/2] = a*c-b*s, b*c+a*s
+	}
+	return y
+}
+
+// reference computes one node's attention over its whole logical sequence.
+func (w *world) reference(seq [][]float32) []float64 {
+	var out []float64
+	last := len(seq) - 1
+	for h := range w.heads {
+		q := w.rotated(seq[last], h, last)
+		kvh := h / (w.heads / w.kvh)
+		scores, top := make([]float64, len(seq)), math.Inf(-1)
+		for p, row := range seq {
+			k := w.rotated(row, w.heads+kvh, p)
+			for i := range q {
+				scores[p] += q[i] * k[i] / math.Sqrt(float64(w.hd))
+			}
+			top = max(top, scores[p])
+		}
+		o, sum := make([]float64, w.hd), 0.0
+		for p, row := range seq {
+			e := math.Exp(scores[p] - top)
+			sum += e
+			for i := range o {
+				o[i] += e * float64(row[(w.heads+w.kvh+kvh)*w.hd+i])
+			}
+		}
+		for i := range o {
+			out = append(out, o[i]/sum)
+		}
+	}
+	return out
+}
+
+func attendAgrees(b *bench) {
+	for _, g := range geometries {
+		w := newWorld(b, g.heads, g.kvHeads, g.headDim, false)
+		text := w.text(70)
+		got := w.run(w.chain(text, 0, 70))
+		width := w.heads * w.hd
+		for i := range text {
+			// float32 scores of size ~3 are off by 1e-6, weights and sums follow.
+			b.near(fmt.Sprintf("%v: position %d", g, i), got[i*width:][:width], w.reference(text[:i+1]), 1e-5)
+		}
+		p := w.tree(70, 40, 0.5, w.free)
+		got = w.run(p)
+		for i := range p.parents {
+			seq := append([][]float32{}, text...)
+			for _, a := range p.path(i) {
+				seq = append(seq, p.rows[a])
+			}
+			b.near(fmt.Sprintf("%v: node %d", g, i), got[i*width:][:width], w.reference(seq), 1e-5)
+		}
+	}
+}
+
+func chunksInvariant(b *bench) {
+	for _, g := range geometries {
+		w := newWorld(b, g.heads, g.kvHeads, g.headDim, false)
+		const n = 150
+		text := w.text(n)
+		want := w.run(w.chain(text, 0, n))
+		for _, chunk := range []int{1, 7, 64} {
+			var got []float32
+			for p := 0; p < n; p += chunk {
+				got = append(got, w.run(w.chain(text, p, min(n, p+chunk)))...)
+			}
+			b.same(fmt.Sprintf("%v: prompt in chunks of %d", g, chunk), got, want)
+		}
+	}
+}
+
+func treesInvariant(b *bench) {
+	rounds := 6
+	if testing.Short() {
+		rounds = 2
+	}
+	for _, g := range geometries {
+		for round := range rounds {
+			w := newWorld(b, g.heads, g.kvHeads, g.headDim, round%2 == 1)
+			width := w.heads * w.hd
+			prefix := []int{0, 1, 31, 32, 64, 77}[(round+g.headDim)%6]
+			text := w.text(prefix + 1)
+			if prefix > 0 {
+				w.run(w.chain(text, 0, prefix))
+			}
+			n := 1 + b.r.IntN(70)
+			if round == 0 {
+				n = 70
+			}
+			p := w.tree(prefix, n, []float64{0.9, 0.2, 0.6}[round%3], w.free)
+			got := w.run(p)
+
+			// The same nodes in two passes, together with trees at other, past
+			// prefixes: the second pass of one with the first of another.
+			cut := b.r.IntN(n)
+			first := *p
+			first.parents = p.parents[:cut]
+			second := *p
+			second.from = cut
+			var parts []float32
+			if cut > 0 {
+				parts = w.run(&first)
+			}
+			batch := []*plan{&second}
+			var others []*plan
+			at := n
+			for range 3 {
+				past := b.r.IntN(prefix + 1)
+				o := w.tree(past, 1+b.r.IntN(12), 0.3, w.free[at:])
+				at += len(o.parents)
+				others = append(others, o)
+			}
+			batch = append([]*plan{others[0]}, append(batch, others[1:]...)...)
+			all := w.run(batch...)
+			head := len(others[0].parents) * width
+			parts = append(parts, all[head:head+(n-cut)*width]...)
+			b.same(fmt.Sprintf("%v round %d: tree in two passes", g, round), parts, got)
+			for i, o := range others {
+				off := 0
+				if i > 0 {
+					off = (len(others[0].parents) + n - cut) * width
+					for _, e := range others[1:i] {
+						off += len(e.parents) * width
+					}
+				}
+				b.same(fmt.Sprintf("%v round %d: tree %d of a batch", g, round, i), all[off:][:len(o.parents)*width], w.run(o))
+			}
+
+			// Plain decoding of every path: one row a pass, each in its position's slot.
+			for i := range n {
+				if testing.Short() && i%5 != 0 {
+					continue
+				}
+				path := p.path(i)
+				if prefix+len(path) > worldPos {
+					continue
+				}
+				seq := append([][]float32{}, text[:prefix]...)
+				var plain []float32
+				for j, a := range path {
+					seq = append(seq, p.rows[a])
+					plain = w.run(w.chain(seq, prefix+j, prefix+j+1))
+				}
+				b.same(fmt.Sprintf("%v round %d: node %d of %d at prefix %d", g, round, i, n, prefix), got[i*width:][:width], plain)
+			}
+		}
+	}
+}
+
+func moveInvariant(b *bench) {
+	for _, g := range geometries {
+		w := newWorld(b, g.heads, g.kvHeads, g.headDim, true)
+		text := w.text(41)
+		want := w.run(w.chain(text, 0, 41))
+		width := w.heads * w.hd
+		// The text's first 40 positions written elsewhere, then moved home, where
+		// rubbish lies meanwhile. The moves are in order: 40 goes through a slot
+		// that is needed later.
+		p := w.chain(text, 0, 40)
+		p.own = w.free[:40]
+		w.run(p)
+		rubbish := w.chain(w.text(40), 0, 40)
+		w.run(rubbish)
+		var dst, src []int32
+		for i := range 40 {
+			dst, src = append(dst, w.free[40]), append(src, w.free[i])
+			dst, src = append(dst, w.slot(i)), append(src, w.free[40])
+		}
+		w.q.MoveKV(w.kv, dst, src)
+		b.same(fmt.Sprintf("%v: the token after moved ones", g), w.run(w.chain(text, 40, 41)), want[40*width:])
+	}
+}

@@ -1,0 +1,138 @@
+package computetest
+
+import (
+	"fmt"
+	"testing"
+
+	"talf/compute"
+)
+
+// Same runs one program of operations, large enough to be cut up between
+// threads, on devices that promise equal results, and compares raw bits with the
+// first's.
+func Same(t *testing.T, newDevices map[string]func() compute.Device, reference func() compute.Device) {
+	want := program(newBench(t, reference()))
+	for name, newDevice := range newDevices {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, newDevice())
+			got := program(b)
+			if len(got) != len(want) {
+				t.Fatalf("%d results, want %d", len(got), len(want))
+			}
+			for i := range want {
+				b.same(want[i].name, got[i].x, want[i].x)
+			}
+		})
+	}
+}
+
+// A result is one output of the program.
+type result struct {
+	name string
+	x    []float32
+}
+
+func program(b *bench) []result {
+	var out []result
+	put := func(name string, buf compute.Buffer) {
+		n := 1
+		for _, s := range buf.Shape() {
+			n *= s
+		}
+		out = append(out, result{name, b.read(buf, n)})
+	}
+	for _, s := range []struct{ n, out, in int }{{1, 500, 300}, {9, 97, 64}, {40, 170, 260}, {140, 330, 300}} {
+		w, bias := b.weight(b.random(s.out*s.in), s.out, s.in), b.buffer(b.random(s.out), s.out)
+		dst := b.buffer(b.random(s.n*s.out), s.n, s.out)
+		b.q.Linear(dst, b.buffer(b.random(s.n*s.in), s.n, s.in), w, bias, compute.Accumulate, s.n)
+		put(fmt.Sprintf("Linear of %d rows", s.n), dst)
+		norm := b.alloc(compute.F32, s.n, s.out)
+		b.q.Norm(norm, dst, bias, 1e-5, s.n)
+		put("Norm", norm)
+		act := b.alloc(compute.F32, s.n, s.out/2)
+		if s.out%2 == 0 {
+			b.q.SwiGLU(act, norm, s.n)
+			put("SwiGLU", act)
+		}
+		ids, logp := b.alloc(compute.I32, s.n, 7), b.alloc(compute.F32, s.n, 7)
+		b.q.TopK(ids, logp, dst, 7, s.n)
+		put("TopK", logp)
+	}
+	for _, g := range geometries {
+		w := newWorld(b, g.heads, g.kvHeads, g.headDim, g.heads%2 == 0)
+		text := w.text(90)
+		out = append(out, result{fmt.Sprintf("prompt %v", g), w.run(w.chain(text, 0, 90))})
+		a, c := w.tree(90, 60, 0.5, w.free), w.tree(13, 30, 0.3, w.free[60:])
+		out = append(out, result{fmt.Sprintf("trees %v", g), w.run(a, c)})
+	}
+	if _, ok := b.q.(compute.TrainOps); !ok {
+		return out
+	}
+	ops := b.train()
+	for mode := range 4 {
+		m, n, k := 150, 140, 290
+		mat := func(rows, cols int, t bool) compute.Mat {
+			stride := cols
+			if t {
+				stride = rows
+			}
+			return compute.Mat{Buf: b.buffer(b.random(rows*cols), rows*cols), Rows: rows, Cols: cols, Stride: stride, T: t}
+		}
+		c := mat(m, n, false)
+		ops.Gemm(c, mat(m, k, mode&1 != 0), mat(k, n, mode&2 != 0), 1)
+		put("Gemm", c.Buf)
+	}
+	const n, h = 150, 200
+	x, dy, w := b.buffer(b.random(n*h), n, h), b.buffer(b.random(n*h), n, h), b.buffer(b.random(h), h)
+	dx, dw := b.alloc(compute.F32, n, h), b.alloc(compute.F32, h)
+	ops.NormGrad(dx, dw, dy, x, w, 1e-5, n)
+	put("dx of Norm", dx)
+	put("dw of Norm", dw)
+	ops.SumRows(dw, x, n)
+	put("SumRows", dw)
+	gu := b.buffer(b.random(2*n*h), n, 2*h)
+	dgu := b.alloc(compute.F32, n, 2*h)
+	ops.SwiGLUGrad(dgu, dy, gu, n)
+	put("dgu", dgu)
+	out = append(out, result{"SumSquares", []float32{float32(ops.SumSquares(gu))}})
+	p, m, v := b.buffer(b.random(n*h), n*h), b.alloc(compute.F32, n*h), b.alloc(compute.F32, n*h)
+	ops.AdamW(p, dy, m, v, compute.AdamW{LR: 1e-3, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Decay: 0.1, Scale: 0.3, Step: 3})
+	put("AdamW", p)
+
+	for mode := range 3 {
+		const v = 333
+		l, scale := b.labels(mode, n, v, 6), make([]float32, n)
+		for i := range scale {
+			scale[i] = 0.25
+		}
+		loss, dwb := b.alloc(compute.F32, n), b.alloc(compute.F32, v, h)
+		ops.SoftCE(loss, dx, dwb, x, b.buffer(b.random(v*h), v, h), l, scale, n)
+		put("SoftCE loss", loss)
+		put("SoftCE dh", dx)
+		put("SoftCE dw", dwb)
+	}
+	ops.SmoothL1(b.alloc(compute.F32, n), dx, x, dy, make([]float32, n), false, n)
+	put("SmoothL1", dx)
+	for levels := range 3 {
+		t := newThicket(b, []int{40, 3, 20}, levels, 4, 4, 2, 20)
+		rows := len(t.g.First)
+		q, k, v := t.buffers(b)
+		o, lse := b.alloc(compute.F32, rows, 80), b.alloc(compute.F32, rows, 4)
+		ops.TreeAttend(o, lse, q, k, v, &t.g)
+		put("TreeAttend", o)
+		put("TreeAttend lse", lse)
+		dq := b.alloc(compute.F32, rows, 80)
+		var dk, dv []compute.Buffer
+		for l := range k {
+			dk = append(dk, b.alloc(compute.F32, k[l].Shape()...))
+			dv = append(dv, b.alloc(compute.F32, k[l].Shape()...))
+		}
+		ops.TreeAttendGrad(dq, dk, dv, b.buffer(b.random(rows*80), rows, 80), o, lse, q, k, v, &t.g)
+		put("dq", dq)
+		for l := range k {
+			put("dk", dk[l])
+			put("dv", dv[l])
+		}
+	}
+	return out
+}
