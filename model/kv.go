@@ -176,6 +176,25 @@ func (s *Seq) Branch(prefix int) *Branch {
 	if prefix == s.n {
 		return s.atEnd(prefix, 0)
 	}
+	return s.label(prefix)
+}
+
+// BranchPast is Branch(pos) where position pos holds the root's token: its row is
+// used as it is, and the first Segment has From 1. Labelling the trees of a text
+// costs a ninth less with it.
+func (s *Seq) BranchPast(pos int) *Branch {
+	s.check()
+	if pos < 0 || pos >= s.n {
+		panic(fmt.Sprintf("model: BranchPast(%d) of a sequence of %d", pos, s.n))
+	}
+	b := s.label(pos)
+	b.keep, b.ran = 1, 1
+	b.own = append(b.own, s.blocks[pos/blockLen]*blockLen+int32(pos%blockLen))
+	return b
+}
+
+// label opens a branch that can only be dropped.
+func (s *Seq) label(prefix int) *Branch {
 	m := s.m
 	var b *Branch
 	if k := len(m.spare); k > 0 {
@@ -317,7 +336,7 @@ func (b *Branch) close() {
 		s.trim()
 		return
 	}
-	for _, slot := range b.own {
+	for _, slot := range b.own[b.keep:] { // a kept row is the sequence's
 		s.m.blocks.putSlot(slot)
 	}
 	b.own = b.own[:0]
