@@ -21,6 +21,9 @@ func (g *gen) vectors() {
 	g.siluGrad()
 	g.rope()
 	g.adamW()
+	if !g.wide() {
+		g.transpose()
+	}
 }
 
 // each emits body for every part of every block.
@@ -301,5 +304,58 @@ func (g *gen) adamW() {
 		g.op3(g.VFNMADD231PS, g.VFNMADD231PS_BCST, at(lr), a, q)
 		g.store(q, p, idx, i, m)
 	})
+	g.ret()
+}
+
+// transpose moves 32 rows of 16·n columns to 16·n rows of 32: a panel. Eight rows
+// at a time are read a cache line each; row r+4 is loaded above row r, so that
+// transposing 4×4 within the halves of four registers gives whole columns.
+func (g *gen) transpose() {
+	g.text("transpose", "func(dst, src *float32, ld uintptr, n int)", "packs 16·n columns of 32 rows, ld bytes apart, into a panel.")
+	dst, src, ld, n := g.ptr("dst"), g.ptr("src"), g.ptr("ld"), g.ptr("n")
+	ld3, p, p4 := g.GP64(), g.GP64(), g.GP64()
+	g.LEAQ(operand.Mem{Base: ld, Index: ld, Scale: 2}, ld3)
+	row := func(p reg.Register, r, disp int) operand.Mem {
+		m := operand.Mem{Base: p, Disp: disp}
+		switch r {
+		case 1, 2:
+			m.Index, m.Scale = ld, uint8(r)
+		case 3:
+			m.Index, m.Scale = ld3, 1
+		}
+		return m
+	}
+	g.Label("columns")
+	g.MOVQ(src, p)
+	for rows := 0; rows < 32; rows += 8 {
+		g.LEAQ(operand.Mem{Base: p, Index: ld, Scale: 4}, p4)
+		for col := 0; col < 16; col += 4 {
+			var v [4]reg.VecVirtual
+			for r := range v {
+				v[r] = g.YMM()
+				g.VBROADCASTF128(row(p, r, 4*col), v[r])
+				g.VINSERTF128(operand.Imm(1), row(p4, r, 4*col), v[r], v[r])
+			}
+			lo01, hi01, lo23, hi23 := g.YMM(), g.YMM(), g.YMM(), g.YMM()
+			g.VUNPCKLPS(v[1], v[0], lo01)
+			g.VUNPCKHPS(v[1], v[0], hi01)
+			g.VUNPCKLPS(v[3], v[2], lo23)
+			g.VUNPCKHPS(v[3], v[2], hi23)
+			g.VUNPCKLPD(lo23, lo01, v[0])
+			g.VUNPCKHPD(lo23, lo01, v[1])
+			g.VUNPCKLPD(hi23, hi01, v[2])
+			g.VUNPCKHPD(hi23, hi01, v[3])
+			for c := range v {
+				g.VMOVUPS(v[c], operand.Mem{Base: dst, Disp: 128*(col+c) + 4*rows})
+			}
+		}
+		if rows < 24 {
+			g.LEAQ(operand.Mem{Base: p4, Index: ld, Scale: 4}, p)
+		}
+	}
+	g.ADDQ(operand.Imm(64), src)
+	g.ADDQ(operand.I32(16*128), dst)
+	g.DECQ(n)
+	g.JNZ(operand.LabelRef("columns"))
 	g.ret()
 }

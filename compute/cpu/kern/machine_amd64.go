@@ -194,3 +194,16 @@ func newAdamRow(h *Adam) (row adamRow) {
 	}
 	return row
 }
+
+// transpose packs the columns of Panel rows that fill whole steps, and returns
+// how many they are. It moves bits only, so every class may share it.
+func transpose(p, src []float32, k, ldsrc int) int {
+	steps := k / packStep
+	if steps == 0 || !cpu.X86.HasAVX2 {
+		return 0
+	}
+	k = steps * packStep
+	_, _ = p[k*Panel-1], src[(Panel-1)*ldsrc+k-1]
+	transposeAVX2(unsafe.SliceData(p), unsafe.SliceData(src), 4*uintptr(ldsrc), steps)
+	return k
+}

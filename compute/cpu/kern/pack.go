@@ -24,6 +24,9 @@ func PackRows(dst, src []float32, rows, k, ldsrc int) {
 // packPanel transposes n ≤ Panel rows into one panel.
 func packPanel(p, src []float32, n, k, ldsrc int) {
 	i := 0
+	if n == Panel {
+		i = transpose(p, src, k, ldsrc)
+	}
 	for ; i+packStep <= k; i += packStep {
 		d := (*[packStep * Panel]float32)(p[i*Panel:])
 		for j := range n {
