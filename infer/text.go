@@ -33,6 +33,7 @@ func (t *textStream) add(id int32) (stopped bool) {
 	old := len(t.text)
 	t.text += after[len(before):]
 	t.from, t.read = t.read, len(t.ids)
+	cut := len(t.text)
 	for _, s := range t.stops {
 		if s == "" {
 			continue
@@ -40,12 +41,10 @@ func (t *textStream) add(id int32) (stopped bool) {
 		// Only matches that this token completes: earlier ones stopped already.
 		lo := max(0, old-len(s)+1)
 		if i := strings.Index(t.text[lo:], s); i >= 0 {
-			if !stopped || lo+i < len(t.text) {
-				t.text = t.text[:lo+i]
-			}
-			stopped = true
+			cut, stopped = min(cut, lo+i), true
 		}
 	}
+	t.text = t.text[:cut]
 	return stopped
 }
 

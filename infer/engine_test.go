@@ -1,0 +1,432 @@
+package infer_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"talf/compute/cpu"
+	"talf/infer"
+	"talf/infer/draft"
+	"talf/infer/draft/drafttest"
+	"talf/infer/source"
+	"talf/infer/verify"
+	"talf/model"
+	"talf/model/head"
+	"talf/model/modeltest"
+)
+
+// nets are a random target and a random head for it.
+type nets struct {
+	target *model.Model
+	head   *head.Head
+}
+
+func newNets(t testing.TB, threads int, seed uint64) nets {
+	t.Helper()
+	c := cpu.Default()
+	c.Threads = threads
+	dev, err := cpu.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	conf := modeltest.Default()
+	conf.EOS = 5
+	m, err := model.Load(modeltest.Random(t, conf, seed), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	spec := m.Spec().DraftFor(true)
+	h, err := head.FromTensors(spec, m, head.Default(), modeltest.Tensors(spec, false, seed)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nets{m, h}
+}
+
+func verifier(t testing.TB, temperature float64) infer.Verifier {
+	t.Helper()
+	v, err := verify.New("", temperature)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// A recorder keeps the raw bits of every row of logits on a kept path, by
+// sequence position.
+type recorder struct {
+	infer.Target
+	vocab int
+	job   infer.Job
+	rows  infer.Rows
+	at    int // position of the tree's root
+	bits  map[int][]uint32
+}
+
+func (r *recorder) Open(id infer.SeqID, prompt []int32, keep int) error {
+	r.at, r.bits = keep, map[int][]uint32{}
+	return r.Target.Open(id, prompt, keep)
+}
+
+func (r *recorder) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows, error) {
+	rows, err := r.Target.Score(ctx, jobs)
+	if err == nil {
+		r.job, r.rows = jobs[0], rows[0]
+	}
+	return rows, err
+}
+
+func (r *recorder) Commit(id infer.SeqID, path []int) error {
+	if r.job.Want == model.WantAll {
+		row := make([]float32, r.vocab)
+		for i, n := range path {
+			r.rows.Logits(row, n)
+			bits := make([]uint32, len(row))
+			for j, x := range row {
+				bits[j] = math.Float32bits(x)
+			}
+			r.bits[r.at+i] = bits
+		}
+	}
+	r.at += len(path)
+	return r.Target.Commit(id, path)
+}
+
+// Every draft tree must leave the output as it is, to the byte, and the logits of
+// kept nodes as they are, to the bit: over random prompts, budgets, prompt chunks
+// and thread counts, greedy and sampled, with an oracle whose planted errors make
+// every depth accepted and rejected.
+func TestOutputEqualsPlainDecodingWithAnOracle(t *testing.T) {
+	trials := 1200
+	if testing.Short() {
+		trials = 150
+	}
+	const depth = 8
+	var nets3 []nets
+	for threads := 1; threads <= 3; threads++ {
+		nets3 = append(nets3, newNets(t, threads, 3)) // the same weights
+	}
+	var all infer.Stats
+	above := 0
+	for trial := range trials {
+		rng := rand.New(rand.NewPCG(uint64(trial), 5))
+		m := nets3[trial%3].target
+		rec := &recorder{Target: infer.NewTarget(m, 0), vocab: m.Spec().Vocab}
+		e := &infer.Engine{Target: rec, Config: infer.Config{PrefillChunk: []int{1, 3, 7, 256}[rng.IntN(4)], MaxNodes: 64}}
+		prompt := make([]int32, 1+rng.IntN(20))
+		for i := range prompt {
+			prompt[i] = rng.Int32N(int32(m.Spec().Vocab))
+		}
+		temperature := float64(trial / 3 % 2)
+		req := infer.Request{
+			Prompt: prompt, MaxTokens: 1 + rng.IntN(40), Seed: rng.Uint64(), NoEOS: rng.IntN(4) > 0,
+			Verifier: verifier(t, temperature), Processor: drafttest.Plain{Temperature: temperature},
+		}
+		plain, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plainBits := rec.bits
+		req.Drafter = &drafttest.Oracle{
+			Truth: slices.Concat(prompt, plain.Tokens()), Vocab: m.Spec().Vocab,
+			Depth: 1 + rng.IntN(depth), Nodes: 2 + rng.IntN(40), Rand: rng,
+		}
+		e.Config.PrefillChunk = []int{1, 3, 7, 256}[rng.IntN(4)]
+		s, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(s.Tokens(), plain.Tokens()) {
+			t.Fatalf("trial %d, temperature %v: %v, plain decoding gives %v", trial, temperature, s.Tokens(), plain.Tokens())
+		}
+		for pos, bits := range rec.bits {
+			if want, ok := plainBits[pos]; ok && !slices.Equal(bits, want) {
+				t.Fatalf("trial %d: the logits at position %d differ in their bits from plain decoding's", trial, pos)
+			}
+		}
+		all.Add(s.Stats())
+		if s.Stats().Tau() > 2 {
+			above++
+		}
+	}
+	t.Logf("%d prompts, %d tokens, τ = %.2f; τ > 2 in %d", trials, all.Tokens, all.Tau(), above)
+	if 2*above < trials {
+		t.Errorf("only %d of %d runs have τ > 2: the drafts test too little", above, trials)
+	}
+	for d := 1; d <= depth; d++ {
+		r := all.Depth[d]
+		t.Logf("depth %d: %d accepted, %d rejected", d, r.Kept, r.Tried-r.Kept)
+		if r.Kept == 0 || r.Kept == r.Tried {
+			t.Errorf("depth %d was accepted %d times of %d, want both outcomes", d, r.Kept, r.Tried)
+		}
+	}
+}
+
+// The tree searches with a real head, whose f̂ and KV rows go through every kind
+// of rollback; the head is untrained, so most drafts are rejected.
+func TestHeadDraftsLeaveTheOutputAsItIs(t *testing.T) {
+	trials := 60
+	if testing.Short() {
+		trials = 12
+	}
+	var all infer.Stats
+	for trial := range trials {
+		rng := rand.New(rand.NewPCG(uint64(trial), 6))
+		n := newNets(t, 1+trial%3, uint64(trial))
+		src := source.NewHead(n.head, 2)
+		e := &infer.Engine{Target: infer.NewTarget(n.target, 2), Config: infer.Config{PrefillChunk: 1 + rng.IntN(20), MaxNodes: 64}}
+		temperature := float64(trial % 2)
+		var seqs []*infer.Sequence
+		var want [][]int32
+		shared := make([]int32, rng.IntN(50))
+		for i := range shared {
+			shared[i] = rng.Int32N(int32(n.target.Spec().Vocab))
+		}
+		for range 2 { // the second round finds kept prefixes
+			seqs, want = seqs[:0], want[:0]
+			for _, spec := range []string{"salf:N=20", "beam:N=12,k=4,depth=3", "optimal:N=9,B=3", "salf:th=0.1,N=40", "ar"} {
+				prompt := slices.Clone(shared)
+				for range 1 + rng.IntN(9) {
+					prompt = append(prompt, rng.Int32N(int32(n.target.Spec().Vocab)))
+				}
+				req := infer.Request{
+					Prompt: prompt, MaxTokens: 1 + rng.IntN(25), Seed: rng.Uint64(),
+					Verifier: verifier(t, temperature), Processor: drafttest.Plain{Temperature: temperature},
+				}
+				plain, err := e.Generate(t.Context(), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, slices.Clone(plain.Tokens()))
+				d, m, err := draft.New(spec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Drafter = d
+				if m.Source {
+					req.Source = src
+				}
+				s, err := e.Open(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				seqs = append(seqs, s)
+			}
+			for {
+				// A cancelled context must leave everything as it was.
+				if rng.IntN(4) == 0 {
+					ctx, cancel := context.WithCancel(t.Context())
+					cancel()
+					if err := e.Step(ctx, seqs); err != nil && !errors.Is(err, context.Canceled) {
+						t.Fatal(err)
+					}
+				}
+				if err := e.Step(t.Context(), seqs); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.ContainsFunc(seqs, func(s *infer.Sequence) bool { _, done := s.Done(); return !done }) {
+					break
+				}
+			}
+			for i, s := range seqs {
+				if s.Err() != nil {
+					t.Fatal(s.Err())
+				}
+				if !slices.Equal(s.Tokens(), want[i]) {
+					t.Fatalf("trial %d, sequence %d: %v, plain decoding gives %v", trial, i, s.Tokens(), want[i])
+				}
+				all.Add(s.Stats())
+				e.Close(s)
+			}
+		}
+	}
+	t.Logf("τ = %.2f, %d nodes drafted, %d of %d prompt tokens from kept prefixes", all.Tau(), all.Drafted, all.Cached, all.Prompt)
+	if all.Drafted == 0 || all.Cached == 0 {
+		t.Error("nothing was drafted, or no prefix was re-used")
+	}
+}
+
+func plainRequest(t testing.TB, prompt ...int32) infer.Request {
+	return infer.Request{Prompt: prompt, MaxTokens: 10, Verifier: verifier(t, 0), Processor: drafttest.Plain{}}
+}
+
+func tableEngine(vocab int) *infer.Engine {
+	return &infer.Engine{
+		Target: &drafttest.Target{Table: drafttest.Table{Seed: 4, Vocab: vocab, Order: 2, Sharp: 2}, MaxLen: 40},
+		Config: infer.Default(),
+	}
+}
+
+func TestBadRequestsAreRefused(t *testing.T) {
+	ok := plainRequest(t, 1, 2)
+	for name, c := range map[string]struct {
+		change func(r *infer.Request)
+		want   string
+	}{
+		"no prompt":    {func(r *infer.Request) { r.Prompt = nil }, "no tokens"},
+		"long prompt":  {func(r *infer.Request) { r.Prompt = make([]int32, 40) }, "fewer than the context of 40"},
+		"no room":      {func(r *infer.Request) { r.MaxTokens = 0 }, "max tokens is 0"},
+		"no verifier":  {func(r *infer.Request) { r.Verifier = nil }, "needs a verifier"},
+		"no decoder":   {func(r *infer.Request) { r.Stop = []string{"x"} }, "need a decoder"},
+		"wrong token":  {func(r *infer.Request) { r.Prompt = []int32{1, 9} }, "prompt token 1 is 9"},
+		"below tokens": {func(r *infer.Request) { r.Prompt = []int32{-1} }, "prompt token 0 is -1"},
+	} {
+		r := ok
+		c.change(&r)
+		if _, err := tableEngine(9).Open(r); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one that says %q", name, err, c.want)
+		}
+	}
+	e := tableEngine(9)
+	e.Config.PrefillChunk = 0
+	if _, err := e.Open(ok); err == nil {
+		t.Error("a prefill chunk of 0 is accepted")
+	}
+}
+
+// spell decodes token i to the i-th word of a fixed list.
+func spell(words ...string) func([]int32) string {
+	return func(ids []int32) string {
+		var b strings.Builder
+		for _, id := range ids {
+			b.WriteString(words[id])
+		}
+		return b.String()
+	}
+}
+
+func TestStopStringsEndTheTextBeforeThem(t *testing.T) {
+	words := []string{"ab", "b", "c", " st", "op", "\xc3", "\xa9", "x", "stop"}
+	decode := spell(words...)
+	for seed := range uint64(200) {
+		e := tableEngine(len(words))
+		e.Target.(*drafttest.Target).Table.Seed = seed
+		req := plainRequest(t, int32(seed%9))
+		req.MaxTokens, req.Decode = 30, func(ids []int32) string { return strings.ToValidUTF8(decode(ids), "\ufffd") }
+		free, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		full := req.Decode(free.Tokens())
+		if free.Text() != full {
+			t.Fatalf("seed %d: the streamed text is %q, decoded at once %q", seed, free.Text(), full)
+		}
+		req.Stop = []string{"stop", "bc", "é"}
+		var streamed strings.Builder
+		var tokens []int32
+		req.Emit = func(d infer.Delta) error {
+			streamed.WriteString(d.Text)
+			tokens = append(tokens, d.Tokens...)
+			return nil
+		}
+		s, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, reason := full, infer.Length
+		for _, stop := range req.Stop {
+			if i := strings.Index(want, stop); i >= 0 {
+				want, reason = want[:i], infer.Stop
+			}
+		}
+		if got, _ := s.Done(); streamed.String() != want || s.Text() != want || got != reason {
+			t.Fatalf("seed %d: streamed %q, text %q, ended by %q; want %q, %q of %q", seed, &streamed, s.Text(), got, want, reason, full)
+		}
+		if !slices.Equal(tokens, s.Tokens()) {
+			t.Fatalf("seed %d: emitted %v, the output is %v", seed, tokens, s.Tokens())
+		}
+	}
+}
+
+func TestAnEmitErrorEndsItsSequenceAlone(t *testing.T) {
+	e := tableEngine(9)
+	full := errors.New("the pipe is full")
+	bad, good := plainRequest(t, 1), plainRequest(t, 1)
+	bad.Emit = func(infer.Delta) error { return full }
+	var seqs []*infer.Sequence
+	for _, r := range []infer.Request{bad, good} {
+		s, err := e.Open(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seqs = append(seqs, s)
+	}
+	for range 10 {
+		if err := e.Step(t.Context(), seqs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, _ := seqs[0].Done(); r != infer.Failed || !errors.Is(seqs[0].Err(), full) {
+		t.Errorf("reason %q, error %v", r, seqs[0].Err())
+	}
+	if r, _ := seqs[1].Done(); r != infer.Length || len(seqs[1].Tokens()) != 10 {
+		t.Errorf("the other sequence: reason %q, %d tokens", r, len(seqs[1].Tokens()))
+	}
+}
+
+func TestGenerateReturnsWhatItHasWhenCancelled(t *testing.T) {
+	e := tableEngine(9)
+	ctx, cancel := context.WithCancel(t.Context())
+	req := plainRequest(t, 1, 2, 3)
+	req.MaxTokens = 30
+	rounds := 0
+	req.Emit = func(infer.Delta) error {
+		if rounds++; rounds == 3 {
+			cancel()
+		}
+		return nil
+	}
+	s, err := e.Generate(ctx, req)
+	if !errors.Is(err, context.Canceled) || len(s.Tokens()) != 3 {
+		t.Errorf("error %v, %d tokens; want context canceled, 3", err, len(s.Tokens()))
+	}
+}
+
+// A round with a draft from a real head must not allocate once buffers have
+// their size.
+func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
+	n := newNets(t, 1, 1)
+	for _, spec := range []string{"ar", "beam:N=20,k=4,depth=3", "salf:N=20"} {
+		d, m, err := draft.New(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &infer.Engine{Target: infer.NewTarget(n.target, 0), Config: infer.Default()}
+		req := plainRequest(t, 1, 2, 3)
+		req.MaxTokens, req.NoEOS, req.Drafter = 400, true, d
+		if m.Source {
+			req.Source = source.NewHead(n.head, 0)
+		}
+		s, err := e.Open(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seqs := []*infer.Sequence{s}
+		step := func() {
+			if err := e.Step(context.Background(), seqs); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 130 {
+			step()
+		}
+		allocs := testing.AllocsPerRun(100, step)
+		st := s.Stats()
+		passes := time.Duration(st.Passes)
+		t.Logf("%s: %v allocations a round; draft %v, verify %v, overhead %v a round", spec, allocs,
+			st.Draft/passes, st.Verify/passes, st.Overhead/passes)
+		// KV stores and histograms still grow now and then.
+		if allocs > 1 {
+			t.Errorf("%s: %v allocations a round", spec, allocs)
+		}
+		e.Close(s)
+	}
+}
