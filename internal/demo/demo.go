@@ -1,0 +1,147 @@
+// Package demo writes the text of the embedded example, stories and sums, and
+// holds the small target model that this project trained on such text.
+//
+// The text is drawn from a seed: the same seed gives the same documents on every
+// platform, another seed fresh ones. Documents fall into three streams by a hash
+// of their prompt, so that whatever the seeds, nothing that a model is asked in a
+// test was in its training text.
+package demo
+
+import (
+	"embed"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+)
+
+// Document is one story or sum. Answer starts with the white space that
+// separates it from Prompt.
+type Document struct {
+	Prompt string `json:"prompt"`
+	Answer string `json:"answer"`
+}
+
+// Text is the whole document.
+func (d Document) Text() string { return d.Prompt + d.Answer }
+
+// The streams, by the prompt's hash modulo 16.
+const (
+	forTraining   = 0 // 0 to 12
+	forValidation = 13
+	forTesting    = 14 // 14 and 15
+)
+
+func stream(prompt string) int {
+	h := fnv.New32a()
+	h.Write([]byte(prompt))
+	// FNV's low bits alone are weak for texts that end alike.
+	s := h.Sum32()
+	switch m := (s ^ s>>16) % 16; {
+	case m < forValidation:
+		return forTraining
+	case m < forTesting:
+		return forValidation
+	}
+	return forTesting
+}
+
+// draw writes n documents of one stream and adds up the information of the
+// choices in their answers' and prompts' templates, in bits.
+func draw(seed uint64, n, from int) ([]Document, float64) {
+	w := &writer{rng: newRand(seed)}
+	out := make([]Document, 0, n)
+	bits := 0.0
+	for len(out) < n {
+		w.bits = 0
+		var d Document
+		if w.intn(3) == 0 {
+			d = w.sum()
+		} else {
+			d = w.story()
+		}
+		if stream(d.Prompt) == from {
+			out = append(out, d)
+			bits += w.bits
+		}
+	}
+	return out, bits
+}
+
+// Corpus writes n training documents, two stories to one sum.
+func Corpus(seed uint64, n int) []Document {
+	d, _ := draw(seed, n, forTraining)
+	return d
+}
+
+// Validation writes n documents that are in no Corpus.
+func Validation(seed uint64, n int) []Document {
+	d, _ := draw(seed, n, forValidation)
+	return d
+}
+
+// Prompts writes n prompts of documents that are in no Corpus and no
+// Validation: beginnings of stories, and questions.
+func Prompts(seed uint64, n int) []string {
+	d, _ := draw(seed, n, forTesting)
+	out := make([]string, n)
+	for i := range d {
+		out[i] = d[i].Prompt
+	}
+	return out
+}
+
+//go:embed target
+var target embed.FS
+
+// Unpack writes the embedded target model to the folder dir, which it creates:
+// a Hugging Face model directory.
+func Unpack(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("unpack the demo target: %w", err)
+	}
+	files, err := fs.ReadDir(target, "target")
+	if err != nil {
+		return fmt.Errorf("unpack the demo target: %w", err)
+	}
+	for _, f := range files {
+		b, err := target.ReadFile("target/" + f.Name())
+		if err != nil {
+			return fmt.Errorf("unpack the demo target: %w", err)
+		}
+		if err := writeFile(filepath.Join(dir, f.Name()), b); err != nil {
+			return fmt.Errorf("unpack the demo target: %w", err)
+		}
+	}
+	return nil
+}
+
+// writeFile leaves a whole file or none, and nothing to do where it is already there.
+func writeFile(path string, b []byte) error {
+	if old, err := os.ReadFile(path); err == nil && string(old) == string(b) {
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(b)
+	if e := f.Chmod(0o644); err == nil {
+		err = e
+	}
+	if e := f.Sync(); err == nil {
+		err = e
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x74616c66)) }

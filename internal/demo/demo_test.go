@@ -1,0 +1,171 @@
+package demo
+
+import (
+	"bytes"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/model/tokenizer"
+)
+
+var update = flag.Bool("update", false, "write the embedded files anew")
+
+func TestEveryTemplateExpands(t *testing.T) {
+	w := &writer{rng: newRand(1)}
+	for _, text := range slices.Concat(openings, asides, inventions, endings) {
+		w.bind = bound()
+		w.check(synonyms.Replace(text))
+	}
+	for _, p := range plots {
+		for _, beat := range p {
+			for _, text := range beat {
+				w.bind = bound()
+				w.check(synonyms.Replace(text))
+			}
+		}
+	}
+}
+
+func bound() map[string]string {
+	out := map[string]string{}
+	for _, k := range strings.Fields("h he him his He His g f place spot spotUp thing color food plant animal elder sound Sound") {
+		out[k] = "x"
+	}
+	return out
+}
+
+func TestTextDependsOnTheSeedAlone(t *testing.T) {
+	a, b, c := Corpus(7, 200), Corpus(7, 200), Corpus(8, 200)
+	if !slices.Equal(a, b) {
+		t.Error("one seed gave two corpora")
+	}
+	seen := map[Document]bool{}
+	for _, d := range a {
+		seen[d] = true
+	}
+	same := 0
+	for _, d := range c {
+		if seen[d] {
+			same++
+		}
+		for _, s := range []string{"[", "]", "{", "}", "  "} {
+			if strings.Contains(d.Text(), s) {
+				t.Errorf("%q in %q", s, d.Text())
+			}
+		}
+	}
+	// Short sums may come twice.
+	if same > 2 {
+		t.Errorf("%d of 200 documents of another seed are the same", same)
+	}
+}
+
+func TestStreamsAreDisjoint(t *testing.T) {
+	in := map[string]int{}
+	for _, d := range Corpus(3, 3000) {
+		in[d.Prompt] = 1
+	}
+	for _, d := range Validation(3, 500) {
+		if in[d.Prompt] == 1 {
+			t.Errorf("validation prompt in a corpus: %q", d.Prompt)
+		}
+		in[d.Prompt] = 2
+	}
+	for _, p := range Prompts(3, 500) {
+		if in[p] != 0 {
+			t.Errorf("test prompt seen elsewhere: %q", p)
+		}
+	}
+}
+
+func TestSumsAreRight(t *testing.T) {
+	// Spelled numbers are a bijection on their range.
+	seen := map[string]int{}
+	for n := range 145 {
+		s := words(n)
+		if m, ok := seen[s]; ok {
+			t.Errorf("%q is %d and %d", s, m, n)
+		}
+		seen[s] = n
+	}
+	if words(0) != "zero" || words(21) != "twenty-one" || words(100) != "one hundred" || words(130) != "one hundred thirty" {
+		t.Error("numbers are misspelled")
+	}
+}
+
+// The text is neither trivial nor hopeless: the entropy of its choices, an
+// upper bound of the text's, is about a bit a token.
+func TestEntropyPerToken(t *testing.T) {
+	tok := embedded(t)
+	docs, bits := draw(5, 500, forTraining)
+	tokens, longest := 0, 0
+	for _, d := range docs {
+		ids, err := tok.Encode(d.Text(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens += len(ids) + 1
+		longest = max(longest, len(ids)+1)
+		prompt, err := tok.Encode(d.Prompt, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(prompt, ids[:len(prompt)]) {
+			t.Errorf("the prompt's tokens are not the text's first: %q", d.Prompt)
+		}
+	}
+	per := bits / float64(tokens)
+	t.Logf("%.2f bits a token, %d tokens a document, %d the longest", per, tokens/len(docs), longest)
+	if per < 0.5 || per > 2 || math.IsNaN(per) {
+		t.Errorf("%.2f bits a token", per)
+	}
+	if longest > targetConfig().MaxPositionEmbeddings {
+		t.Errorf("a document of %d tokens", longest)
+	}
+}
+
+func embedded(t *testing.T) *tokenizer.Tokenizer {
+	t.Helper()
+	dir := t.TempDir()
+	if err := Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+// The embedded files are the recipe's: with -update they are written anew.
+func TestEmbeddedTargetFollowsTheRecipe(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains a vocabulary")
+	}
+	dir := t.TempDir()
+	if *update {
+		dir = "target"
+	}
+	if err := WriteTarget(dir); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		want, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join("target", f.Name()))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("target/%s is not what the recipe writes (%v): go test ./internal/demo -update", f.Name(), err)
+		}
+	}
+}

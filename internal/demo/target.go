@@ -1,0 +1,140 @@
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"talf/model/tokenizer"
+)
+
+// The recipe of the embedded target. WriteTarget makes everything but the
+// weights; `talf train --kind lm` makes those from the folder's config.json and
+// the two texts (see the Makefile's demo-target).
+const (
+	// VocabSize counts the special tokens, the 256 bytes and the merges.
+	VocabSize = 1024
+	// VocabSeed and VocabDocs are the text that the vocabulary is trained on.
+	VocabSeed = 1
+	VocabDocs = 4000
+	// TrainSeed and TrainDocs are the text that the weights are trained on.
+	TrainSeed = 2
+	TrainDocs = 40000
+	// ValidationDocs are held out.
+	ValidationSeed = 3
+	ValidationDocs = 300
+)
+
+// Special tokens of the demo vocabulary.
+const (
+	beginToken, endToken, padToken = "<|begin|>", "<|end|>", "<|pad|>"
+)
+
+// config is the target's shape: 1,976,960 parameters, 3.95 MB as bfloat16 and
+// 7.9 MB as float32.
+type config struct {
+	Architectures         []string `json:"architectures"`
+	AttentionBias         bool     `json:"attention_bias"`
+	BOS                   int      `json:"bos_token_id"`
+	DType                 string   `json:"torch_dtype"`
+	EOS                   int      `json:"eos_token_id"`
+	HeadDim               int      `json:"head_dim"`
+	HiddenAct             string   `json:"hidden_act"`
+	HiddenSize            int      `json:"hidden_size"`
+	InitializerRange      float64  `json:"initializer_range"`
+	IntermediateSize      int      `json:"intermediate_size"`
+	MaxPositionEmbeddings int      `json:"max_position_embeddings"`
+	MLPBias               bool     `json:"mlp_bias"`
+	ModelType             string   `json:"model_type"`
+	NumAttentionHeads     int      `json:"num_attention_heads"`
+	NumHiddenLayers       int      `json:"num_hidden_layers"`
+	NumKeyValueHeads      int      `json:"num_key_value_heads"`
+	PadToken              int      `json:"pad_token_id"`
+	RMSNormEps            float64  `json:"rms_norm_eps"`
+	RopeTheta             float64  `json:"rope_theta"`
+	TieWordEmbeddings     bool     `json:"tie_word_embeddings"`
+	VocabSize             int      `json:"vocab_size"`
+}
+
+func targetConfig() config {
+	return config{
+		Architectures: []string{"LlamaForCausalLM"}, ModelType: "llama", HiddenAct: "silu", DType: "bfloat16",
+		HiddenSize: 128, NumHiddenLayers: 10, NumAttentionHeads: 4, NumKeyValueHeads: 2, HeadDim: 32, IntermediateSize: 352,
+		MaxPositionEmbeddings: 512, RopeTheta: 10000, RMSNormEps: 1e-5, InitializerRange: 0.02,
+		TieWordEmbeddings: true, VocabSize: VocabSize, BOS: 0, EOS: 1, PadToken: 2,
+	}
+}
+
+// WriteTarget writes to dir the files of the target model that follow from this
+// package alone: config.json, generation_config.json, tokenizer.json and
+// tokenizer_config.json.
+func WriteTarget(dir string) error {
+	docs := Corpus(VocabSeed, VocabDocs)
+	texts := make([]string, len(docs))
+	for i, d := range docs {
+		texts[i] = d.Text()
+	}
+	tok, err := trainTokenizer(texts, VocabSize)
+	if err != nil {
+		return fmt.Errorf("demo target: %w", err)
+	}
+	if _, err := tokenizer.Parse(tok); err != nil {
+		return fmt.Errorf("demo target: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("demo target: %w", err)
+	}
+	c := targetConfig()
+	for name, v := range map[string]any{
+		"config.json": c,
+		"generation_config.json": map[string]any{
+			"bos_token_id": c.BOS, "eos_token_id": c.EOS, "pad_token_id": c.PadToken,
+		},
+		"tokenizer_config.json": map[string]any{
+			"bos_token": beginToken, "eos_token": endToken, "pad_token": padToken, "clean_up_tokenization_spaces": false,
+			"model_max_length": c.MaxPositionEmbeddings, "tokenizer_class": "PreTrainedTokenizerFast",
+		},
+		"tokenizer.json": json.RawMessage(tok),
+	} {
+		b, err := json.MarshalIndent(v, "", " ")
+		if err != nil {
+			return fmt.Errorf("demo target: %s: %w", name, err)
+		}
+		if err := writeFile(filepath.Join(dir, name), append(b, '\n')); err != nil {
+			return fmt.Errorf("demo target: %w", err)
+		}
+	}
+	return nil
+}
+
+// WriteTexts writes train.jsonl and validation.jsonl to dir, a line
+// {"prompt": …, "answer": …} a document; the text is both joined.
+func WriteTexts(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("demo texts: %w", err)
+	}
+	if err := WriteJSONL(filepath.Join(dir, "train.jsonl"), Corpus(TrainSeed, TrainDocs)); err != nil {
+		return err
+	}
+	return WriteJSONL(filepath.Join(dir, "validation.jsonl"), Validation(ValidationSeed, ValidationDocs))
+}
+
+// WriteJSONL writes documents to a file, one line {"prompt", "answer", "text"} each.
+func WriteJSONL(path string, docs []Document) error {
+	var out []byte
+	for _, d := range docs {
+		b, err := json.Marshal(struct {
+			Document
+			Text string `json:"text"`
+		}{d, d.Text()})
+		if err != nil {
+			return fmt.Errorf("demo texts: %w", err)
+		}
+		out = append(append(out, b...), '\n')
+	}
+	if err := writeFile(path, out); err != nil {
+		return fmt.Errorf("demo texts: %w", err)
+	}
+	return nil
+}
