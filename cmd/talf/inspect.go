@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"talf/checkpoints"
 	"talf/model/arch"
 	"talf/model/safetensors"
 )
@@ -68,8 +69,8 @@ type modelFinding struct {
 	Parameters int64   `json:"parameters"`
 	Bytes      int64   `json:"bytes"`
 	Types      string  `json:"types"`
-	// Training is the state beside a checkpoint's head, if there is one.
-	Training any `json:"training,omitempty"`
+	// Checkpoint is the manifest that training wrote, if there is one.
+	Checkpoint *checkpoints.Manifest `json:"checkpoint,omitempty"`
 }
 
 // inspectModel describes a directory that has a config.json.
@@ -94,7 +95,13 @@ func inspectModel(dir string) (*modelFinding, error) {
 	_, err = os.Stat(filepath.Join(dir, "tokenizer.json"))
 	f.Tokenizer = err == nil
 	f.count(set)
-	return f, nil
+	if f.Checkpoint, err = checkpoints.ReadManifest(dir); err != nil {
+		return nil, err
+	}
+	if f.Checkpoint != nil {
+		err = f.Checkpoint.Verify(dir)
+	}
+	return f, err
 }
 
 // count sums up the tensors of set.
@@ -118,6 +125,12 @@ func (f *modelFinding) print(a *app) {
 	a.printf("vocabulary    %d, tied embeddings: %s, tokenizer.json: %s\n", f.Vocab, yesNo(f.Tied), yesNo(f.Tokenizer))
 	a.printf("positions     %d, rope %s, theta %g\n", f.Positions, f.Rope, f.Theta)
 	a.printf("tokens        bos %d, eos %v\n", f.BOS, f.EOS)
+	if c := f.Checkpoint; c != nil {
+		a.printf("checkpoint    step %d, loss %s, files whole\n", c.Step, c.Loss)
+		if c.Target != "" {
+			a.printf("target        %s\n", short(c.Target))
+		}
+	}
 }
 
 // A tensorsFinding lists a safetensors file.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"talf/checkpoints"
 	"talf/data"
 )
 
@@ -29,6 +30,10 @@ func (a *app) inspect(path string) (finding, error) {
 		return inspectData(path)
 	case strings.HasSuffix(path, ".safetensors"):
 		return inspectTensors(path)
+	case info.IsDir():
+		if dir, err := checkpoints.Find(path); err == nil {
+			return inspectModel(dir)
+		}
 	}
 	return nil, fmt.Errorf("%s: want a directory with config.json or %s, or a .parquet or .safetensors file", path, data.ManifestName)
 }

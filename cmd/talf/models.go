@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 
+	"talf/checkpoints"
 	"talf/compute/cpu"
 	"talf/model"
 )
@@ -12,7 +12,8 @@ import (
 // openModel loads a model directory onto the CPU. The returned function frees
 // the model and the device.
 func openModel(dir string, threads int) (*model.Model, func(), error) {
-	if err := checkModelDir(dir); err != nil {
+	dir, err := findModel(dir)
+	if err != nil {
 		return nil, nil, err
 	}
 	cfg := cpu.Default()
@@ -37,19 +38,22 @@ func openModel(dir string, threads int) (*model.Model, func(), error) {
 	}, nil
 }
 
-// checkModelDir tells early and plainly what is not a model directory.
-func checkModelDir(dir string) error {
-	info, err := os.Stat(dir)
+// findModel returns the model directory that path means: itself, or the newest
+// checkpoint of a language model that was trained there. It tells early and
+// plainly what is neither.
+func findModel(path string) (string, error) {
+	info, err := os.Stat(path)
 	switch {
 	case os.IsNotExist(err):
-		return fmt.Errorf("model directory %s does not exist", dir)
+		return "", fmt.Errorf("model directory %s does not exist", path)
 	case err != nil:
-		return err
+		return "", err
 	case !info.IsDir():
-		return fmt.Errorf("%s is a file: want a model directory with config.json and safetensors", dir)
+		return "", fmt.Errorf("%s is a file: want a model directory with config.json and safetensors", path)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "config.json")); os.IsNotExist(err) {
-		return fmt.Errorf("%s has no config.json: want a model directory in Hugging Face layout", dir)
+	dir, err := checkpoints.Find(path)
+	if err != nil {
+		return "", fmt.Errorf("%s has no config.json: want a model directory in Hugging Face layout", path)
 	}
-	return nil
+	return dir, nil
 }

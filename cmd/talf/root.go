@@ -151,16 +151,19 @@ the model checks in one pass (generate, chat). Start with: talf quickstart`,
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
-				return usagef("unknown command %q: did you mean %s?", args[0], strings.Join(s, " or "))
-			}
-			return usagef("unknown command %q", args[0])
+			return unknownCommand(cmd, args[0])
 		},
 	}
 	root.SuggestionsMinimumDistance = 2
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log details to stderr")
 	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "log warnings only, and show no progress")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// The flags of a mistyped command are unknown only because it is.
+		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 {
+			return unknownCommand(cmd, args[0])
+		}
+		return usageError{err}
+	})
 	for _, add := range commands {
 		c := add(a)
 		args := c.Args
@@ -180,10 +183,19 @@ the model checks in one pass (generate, chat). Start with: talf quickstart`,
 
 // commands is the table of subcommands, in the order of the pipeline.
 var commands = []func(*app) *cobra.Command{
+	newGenerate,
+	newChat,
 	newScore,
 	newInspect,
 	newDoctor,
 	newVersion,
+}
+
+func unknownCommand(root *cobra.Command, name string) error {
+	if s := root.SuggestionsFor(name); len(s) > 0 {
+		return usagef("unknown command %q: did you mean %s?", name, strings.Join(s, " or "))
+	}
+	return usagef("unknown command %q", name)
 }
 
 // need returns a usage error unless every named flag was given.

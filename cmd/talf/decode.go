@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"talf/checkpoints"
+	"talf/infer"
+	"talf/infer/draft"
+	"talf/infer/source"
+	"talf/infer/verify"
+	"talf/model"
+	"talf/model/head"
+	"talf/model/sample"
+	"talf/model/tokenizer"
+)
+
+// A decodeOptions holds the flags that generate and chat share.
+type decodeOptions struct {
+	model, head, method string
+	force               bool
+	sample              sample.Params
+	seed                uint64
+	maxTokens           int
+	stop                []string
+	ignoreEOS           bool
+	threads             int
+}
+
+func (o *decodeOptions) flags(f *pflag.FlagSet) {
+	o.sample = sample.Greedy()
+	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
+	f.StringVar(&o.head, "head", "", "checkpoint of a draft head")
+	f.StringVar(&o.method, "method", "", "draft method and its parameters, such as salf:th=0.6,N=60 (default: salf with a head, ar without): "+methodNames())
+	f.BoolVar(&o.force, "force", false, "use a head that was trained for other weights")
+	f.Float64Var(&o.sample.Temperature, "temperature", 0, "0 always takes the most likely token")
+	f.IntVar(&o.sample.TopK, "top-k", 0, "sample from the k most likely tokens (0: all)")
+	f.Float64Var(&o.sample.TopP, "top-p", 1, "sample from the most likely tokens that make up this probability")
+	f.Float64Var(&o.sample.MinP, "min-p", 0, "drop tokens less likely than this share of the most likely one's probability")
+	f.Float64Var(&o.sample.RepetitionPenalty, "repetition-penalty", 1, "above 1 makes tokens that occurred less likely")
+	f.Uint64Var(&o.seed, "seed", 0, "seed of sampling")
+	f.IntVar(&o.maxTokens, "max-tokens", 256, "most tokens of an answer")
+	f.StringArrayVar(&o.stop, "stop", nil, "end an answer before this text (may be repeated)")
+	f.BoolVar(&o.ignoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
+	f.IntVar(&o.threads, "threads", 0, "CPU threads (0: all)")
+}
+
+func methodNames() string {
+	var names []string
+	for _, m := range draft.Methods() {
+		names = append(names, m.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// check finds mistakes that need no model to be seen.
+func (o *decodeOptions) check(cmd *cobra.Command) error {
+	if err := need(cmd, "model"); err != nil {
+		return err
+	}
+	if o.method == "" {
+		o.method = "ar"
+		if o.head != "" {
+			o.method = "salf"
+		}
+	}
+	_, m, err := draft.New(o.method)
+	if err != nil {
+		return usageError{err}
+	}
+	if m.Source && o.head == "" {
+		return usagef("--method %s needs a draft head: give --head, or --method ar for plain decoding", o.method)
+	}
+	if err := o.sample.Validate(); err != nil {
+		return usageError{err}
+	}
+	switch {
+	case o.maxTokens < 1:
+		return usagef("--max-tokens is %d, want at least 1", o.maxTokens)
+	case o.threads < 0:
+		return usagef("--threads is %d, want 0 or more", o.threads)
+	case slices.Contains(o.stop, ""):
+		return usagef("--stop is empty, want the text to stop at")
+	}
+	return nil
+}
+
+// A decoder answers prompts with one model and at most one head.
+type decoder struct {
+	opt    *decodeOptions
+	model  *model.Model
+	tok    *tokenizer.Tokenizer
+	engine *infer.Engine
+	source infer.Source // nil: plain decoding
+	close  func()
+}
+
+// open loads model, tokenizer and head. Of closed sequences the last keep stay
+// cached, for prompts that go on where one ended.
+func (o *decodeOptions) open(keep int) (*decoder, error) {
+	dir, err := findModel(o.model)
+	if err != nil {
+		return nil, err
+	}
+	m, closeModel, err := openModel(dir, o.threads)
+	if err != nil {
+		return nil, err
+	}
+	d := &decoder{opt: o, model: m, close: closeModel}
+	if err := d.load(dir, keep); err != nil {
+		closeModel()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *decoder) load(dir string, keep int) error {
+	o := d.opt
+	var err error
+	if d.tok, err = tokenizer.Load(dir); err != nil {
+		return err
+	}
+	if v := d.model.Spec().Vocab; d.tok.VocabSize() > v {
+		return fmt.Errorf("%s: the tokenizer has %d tokens, but the model's vocabulary is %d", dir, d.tok.VocabSize(), v)
+	}
+	_, m, err := draft.New(o.method)
+	if err != nil {
+		return err
+	}
+	if m.Source {
+		opt := head.Default()
+		opt.Force = o.force
+		at, err := checkpoints.Find(o.head)
+		if err != nil {
+			return fmt.Errorf("head: %w", err)
+		}
+		h, err := head.Load(at, d.model, opt)
+		if err != nil {
+			return err
+		}
+		closeTarget := d.close
+		d.close = func() { _ = h.Close(); closeTarget() }
+		d.source = source.NewHead(h, keep)
+	}
+	d.engine = &infer.Engine{Target: infer.NewTarget(d.model, keep), Config: infer.Default()}
+	return nil
+}
+
+// request is what all answers share.
+func (d *decoder) request(prompt []int32, seed uint64) (infer.Request, error) {
+	o := d.opt
+	drafter, _, err := draft.New(o.method)
+	if err != nil {
+		return infer.Request{}, err
+	}
+	verifier, err := verify.New("", o.sample.Temperature)
+	if err != nil {
+		return infer.Request{}, err
+	}
+	return infer.Request{
+		Prompt: prompt, MaxTokens: o.maxTokens, NoEOS: o.ignoreEOS, Seed: seed,
+		Drafter: drafter, Source: d.source, Verifier: verifier, Processor: &processor{Sampler: sample.New(o.sample)},
+		Decode: func(ids []int32) string { return d.tok.Decode(ids, true) }, Stop: o.stop,
+	}, nil
+}
+
+// A processor lets a sampler process rows for the engine.
+type processor struct {
+	*sample.Sampler
+	dist []float32
+}
+
+func (p *processor) Argmax(logits []float32, context []int32) int32 {
+	return p.Sampler.Argmax(logits, context)
+}
+
+func (p *processor) Dist(dst infer.Dist, logits []float32, context []int32) {
+	p.dist = append(p.dist[:0], logits...)
+	p.Sampler.Dist(p.dist, p.dist, context)
+	for i, x := range p.dist {
+		dst[i] = float64(x)
+	}
+}
+
+// encode turns a prompt into tokens. A prompt without any gets the token that
+// every text begins with.
+func (d *decoder) encode(prompt string) ([]int32, error) {
+	ids, err := d.tok.Encode(prompt, true)
+	if err != nil {
+		return nil, fmt.Errorf("encode the prompt: %w", err)
+	}
+	if len(ids) == 0 {
+		bos := d.model.Spec().BOS
+		if bos < 0 {
+			return nil, fmt.Errorf("the prompt is empty and the model has no beginning-of-sequence token")
+		}
+		ids = []int32{bos}
+	}
+	if most := d.model.Spec().MaxPos; len(ids) >= most {
+		return nil, fmt.Errorf("the prompt has %d tokens, want fewer than the model's %d positions", len(ids), most)
+	}
+	return ids, nil
+}
+
+// answer decodes one prompt; emit gets the text as it comes and may be nil.
+func (d *decoder) answer(ctx context.Context, prompt string, seed uint64, emit func(string) error) (*infer.Sequence, error) {
+	ids, err := d.encode(prompt)
+	if err != nil {
+		return nil, err
+	}
+	req, err := d.request(ids, seed)
+	if err != nil {
+		return nil, err
+	}
+	if emit != nil {
+		req.Emit = func(x infer.Delta) error { return emit(x.Text) }
+	}
+	return d.engine.Generate(ctx, req)
+}
+
+// A statsLine is what --stats prints.
+type statsLine struct {
+	Tau             float64   `json:"tau"` // tokens per target pass
+	Tokens          int       `json:"tokens"`
+	Passes          int       `json:"passes"`
+	Prompt          int       `json:"prompt_tokens"`
+	Cached          int       `json:"cached_tokens"`
+	Drafted         int       `json:"drafted_tokens"`
+	TokensPerSecond float64   `json:"tokens_per_second"` // after the prompt
+	FirstToken      float64   `json:"first_token_seconds"`
+	DraftShare      float64   `json:"draft_share"` // of decoding time
+	VerifyShare     float64   `json:"verify_share"`
+	OverheadShare   float64   `json:"overhead_share"`
+	Emitted         []int     `json:"emitted"`  // [n]: passes that emitted n tokens
+	ByDepth         []float64 `json:"by_depth"` // [d-1]: share of passes that kept a node of depth d
+}
+
+func newStats(s *infer.Stats) statsLine {
+	l := statsLine{
+		Tau: s.Tau(), Tokens: s.Tokens, Passes: s.Passes, Prompt: s.Prompt, Cached: s.Cached, Drafted: s.Drafted,
+		FirstToken: s.TTFT.Seconds(), Emitted: s.Emitted, ByDepth: byDepth(s),
+	}
+	if t := s.Decode.Seconds(); t > 0 {
+		l.TokensPerSecond = float64(s.Tokens) / t
+		l.DraftShare, l.VerifyShare, l.OverheadShare = s.Draft.Seconds()/t, s.Verify.Seconds()/t, s.Overhead.Seconds()/t
+	}
+	return l
+}
+
+// byDepth returns the share of all passes that kept a node of depth 1, 2, ….
+func byDepth(s *infer.Stats) []float64 {
+	var out []float64
+	for d := 1; d < len(s.Depth); d++ {
+		if s.Depth[d].Kept == 0 {
+			break
+		}
+		out = append(out, float64(s.Depth[d].Kept)/float64(s.Passes))
+	}
+	return out
+}
+
+func (l *statsLine) print(w interface{ Write([]byte) (int, error) }) {
+	_, _ = fmt.Fprintf(w, "τ %.2f: %d tokens in %d passes; %.1f tokens/s; first token after %s\n",
+		l.Tau, l.Tokens, l.Passes, l.TokensPerSecond, time.Duration(l.FirstToken*float64(time.Second)).Round(time.Millisecond))
+	_, _ = fmt.Fprintf(w, "time: draft %.0f%%, verify %.0f%%, overhead %.0f%%; %d prompt tokens, %d of them cached; %d drafted\n",
+		100*l.DraftShare, 100*l.VerifyShare, 100*l.OverheadShare, l.Prompt, l.Cached, l.Drafted)
+	var b strings.Builder
+	for n, c := range l.Emitted {
+		if n > 0 && c > 0 {
+			fmt.Fprintf(&b, " %d×%d", n, c)
+		}
+	}
+	_, _ = fmt.Fprintf(w, "tokens a pass × passes:%s\n", b.String())
+	if len(l.ByDepth) > 0 {
+		b.Reset()
+		for _, x := range l.ByDepth {
+			fmt.Fprintf(&b, " %.2f", x)
+		}
+		_, _ = fmt.Fprintf(w, "accepted at depth 1, 2, …:%s\n", b.String())
+	}
+}
+
+// mix derives the seed of prompt i: equal prompts of one file get answers of
+// their own, and each can be repeated alone.
+func mixSeed(seed uint64, i int) uint64 {
+	if i == 0 {
+		return seed
+	}
+	return seed ^ uint64(i)*0x9e3779b97f4a7c15&math.MaxInt64
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"talf/data"
+	"talf/infer"
+)
+
+func newGenerate(a *app) *cobra.Command {
+	var o decodeOptions
+	var prompt, prompts, out, template string
+	var stats, asJSON bool
+	c := &cobra.Command{
+		Use:   "generate --model DIR [--head CKPT]",
+		Short: "Continue a prompt, or every prompt of a file",
+		Long: `Generate continues one prompt, from --prompt or standard input, and prints the
+text as it comes. With --prompts and --out it answers every prompt of a file; run
+again after an interruption, it goes on with the prompts that have no answer yet.
+
+Prompt files are JSONL with "prompt", "text" or "turns", plain text with one
+prompt a paragraph, or any JSONL with --template 'Question: {question}\nAnswer:'.
+
+Without a temperature the output is that of plain decoding bit for bit, whatever
+the method. With one, output depends on the seed but not on the method.`,
+		Example: `  talf generate --model DIR --head CKPT --prompt 'Once upon a time' --stats
+  talf generate --model DIR --head CKPT --method salf:th=0.4,N=40 --temperature 0.8 --seed 7 --prompt 'Hello'
+  talf generate --model DIR --head CKPT --prompts in.jsonl --out out.jsonl`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			switch {
+			case prompt != "" && prompts != "":
+				return usagef("--prompt and --prompts exclude each other")
+			case (prompts == "") != (out == ""):
+				return usagef("--prompts and --out belong together")
+			case template != "" && prompts == "":
+				return usagef("--template is for --prompts")
+			}
+			if prompts != "" {
+				return a.generateFile(cmd.Context(), &o, prompts, template, out, stats, asJSON)
+			}
+			if !cmd.Flags().Changed("prompt") {
+				b, err := io.ReadAll(a.in)
+				if err != nil {
+					return fmt.Errorf("read the prompt: %w", err)
+				}
+				prompt = strings.TrimSuffix(string(b), "\n")
+			}
+			return a.generateOne(cmd.Context(), &o, prompt, stats, asJSON)
+		},
+	}
+	f := c.Flags()
+	o.flags(f)
+	f.StringVar(&prompt, "prompt", "", "text to continue (default: standard input)")
+	f.StringVar(&prompts, "prompts", "", "file of prompts")
+	f.StringVar(&out, "out", "", "JSONL file for the answers to --prompts")
+	f.StringVar(&template, "template", "", "how fields of a JSONL line make a prompt")
+	f.BoolVar(&stats, "stats", false, "print τ, accepted lengths and where the time went")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// generateOne streams the answer to one prompt.
+func (a *app) generateOne(ctx context.Context, o *decodeOptions, prompt string, stats, asJSON bool) error {
+	d, err := o.open(0)
+	if err != nil {
+		return err
+	}
+	defer func() { d.close() }()
+	var emit func(string) error
+	if !asJSON {
+		emit = func(text string) error {
+			_, err := io.WriteString(a.out, text)
+			return err
+		}
+	}
+	seq, err := d.answer(ctx, prompt, o.seed, emit)
+	if !asJSON && seq != nil {
+		a.printf("\n")
+	}
+	if err != nil {
+		return err
+	}
+	line := newStats(seq.Stats())
+	if asJSON {
+		return a.printJSON(answerOf(0, prompt, "", o.seed, seq, &line))
+	}
+	if stats {
+		line.print(a.err)
+	}
+	return nil
+}
+
+func answerOf(i int, prompt, settings string, seed uint64, seq *infer.Sequence, stats *statsLine) answer {
+	reason, _ := seq.Done()
+	return answer{
+		Index: i, Prompt: prompt, Text: seq.Text(), Tokens: len(seq.Tokens()),
+		Stop: string(reason), Seed: seed, Settings: settings, Stats: stats,
+	}
+}
+
+// generateFile answers the prompts of a file that have no answer yet.
+func (a *app) generateFile(ctx context.Context, o *decodeOptions, in, template, out string, stats, asJSON bool) error {
+	turns, err := a.readPrompts(in, template)
+	if err != nil {
+		return err
+	}
+	d, err := o.open(1)
+	if err != nil {
+		return err
+	}
+	defer func() { d.close() }()
+	keys := make([]string, len(turns))
+	for i, t := range turns {
+		keys[i] = strings.Join(t, "\n")
+	}
+	file, err := openAnswers(out, keys, o.settings(d))
+	if err != nil {
+		return err
+	}
+	defer file.close() //nolint:errcheck // every answer was synced
+	a.resume = fmt.Sprintf("run the same command again to go on: %s keeps the answers so far", out)
+
+	var total infer.Stats
+	bar := a.progress("generate", "prompts")
+	defer bar.end()
+	for i, t := range turns {
+		if file.done[i] {
+			continue
+		}
+		bar.set(int64(len(file.done)), int64(len(turns)), "")
+		ans, sum, err := d.answerTurns(ctx, i, keys[i], t, mixSeed(o.seed, i))
+		if err != nil {
+			return fmt.Errorf("prompt %d of %s: %w", i, in, err)
+		}
+		if !stats {
+			ans.Stats = nil
+		}
+		ans.Settings = o.settings(d)
+		if err := file.append(ans); err != nil {
+			return err
+		}
+		total.Add(sum)
+	}
+	bar.set(int64(len(file.done)), int64(len(turns)), "")
+	bar.end()
+	line := newStats(&total)
+	if asJSON {
+		return a.printJSON(map[string]any{"answers": len(turns), "out": out, "stats": line})
+	}
+	if stats && total.Passes > 0 {
+		line.print(a.err)
+	}
+	return nil
+}
+
+// answerTurns answers a prompt of one turn as it is, and one of several as a
+// dialogue in which each answer is part of the next turn's prompt.
+func (d *decoder) answerTurns(ctx context.Context, i int, key string, turns []string, seed uint64) (answer, *infer.Stats, error) {
+	sum := new(infer.Stats)
+	var ans answer
+	var replies []turnReply
+	text := ""
+	for n, turn := range turns {
+		prompt := turn
+		if len(turns) > 1 {
+			text += dialogueTurn(turn, n == 0)
+			prompt = text
+		}
+		seq, err := d.answer(ctx, prompt, seed, nil)
+		if err != nil {
+			return ans, sum, err
+		}
+		sum.Add(seq.Stats())
+		ans = answerOf(i, key, "", seed, seq, nil)
+		text += seq.Text()
+		if len(turns) > 1 {
+			replies = append(replies, turnReply{turn, seq.Text()})
+		}
+	}
+	ans.Tokens, ans.Turns = sum.Tokens, replies
+	line := newStats(sum)
+	ans.Stats = &line
+	return ans, sum, nil
+}
+
+// settings identifies what decides an answer, so that a file never mixes two.
+func (o *decodeOptions) settings(d *decoder) string {
+	b, err := json.Marshal([]any{d.model.Hash(), d.tok.Hash(), o.sample, o.seed, o.maxTokens, o.stop, o.ignoreEOS})
+	if err != nil {
+		panic("talf: " + err.Error()) // plain values marshal
+	}
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:6])
+}
+
+// readPrompts returns the turns of every prompt of a file. Lines that cannot be
+// used are named in the log.
+func (a *app) readPrompts(path, template string) ([][]string, error) {
+	c := data.DefaultLoad()
+	c.Template = template
+	if err := c.Validate(); err != nil {
+		return nil, usageError{err}
+	}
+	var all [][]string
+	bad := 0
+	for doc, err := range data.Load([]string{path}, c, func(b data.BadLine) {
+		bad++
+		a.log.Warn("left out", "line", b.Error())
+	}) {
+		if err != nil {
+			return nil, err
+		}
+		var turns []string
+		for _, s := range doc.Spans {
+			turns = append(turns, s.Text)
+		}
+		all = append(all, turns)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no prompts (%d lines could not be used)", path, bad)
+	}
+	return all, nil
+}
