@@ -20,8 +20,8 @@ import (
 // Document is one story or sum. Answer starts with the white space that
 // separates it from Prompt.
 type Document struct {
-	Prompt string `json:"prompt"`
-	Answer string `json:"answer"`
+	Prompt string
+	Answer string
 }
 
 // Text is the whole document.

@@ -108,8 +108,7 @@ func WriteTarget(dir string) error {
 	return nil
 }
 
-// WriteTexts writes train.jsonl and validation.jsonl to dir, a line
-// {"prompt": …, "answer": …} a document; the text is both joined.
+// WriteTexts writes train.jsonl and validation.jsonl to dir.
 func WriteTexts(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("demo texts: %w", err)
@@ -120,14 +119,11 @@ func WriteTexts(dir string) error {
 	return WriteJSONL(filepath.Join(dir, "validation.jsonl"), Validation(ValidationSeed, ValidationDocs))
 }
 
-// WriteJSONL writes documents to a file, one line {"prompt", "answer", "text"} each.
+// WriteJSONL writes documents to a file, a line {"text": …} each.
 func WriteJSONL(path string, docs []Document) error {
 	var out []byte
 	for _, d := range docs {
-		b, err := json.Marshal(struct {
-			Document
-			Text string `json:"text"`
-		}{d, d.Text()})
+		b, err := json.Marshal(map[string]string{"text": d.Text()})
 		if err != nil {
 			return fmt.Errorf("demo texts: %w", err)
 		}
