@@ -1,0 +1,295 @@
+// Package sample turns a row of logits into the distribution that a request asks
+// for, and draws from it. The processors, their order and their edge cases are
+// those of Hugging Face transformers: repetition penalty, temperature, top-k,
+// top-p, min-p. Sums are in float64 in a fixed order, so equal input gives equal
+// bits on every platform.
+package sample
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"talf/model/internal/detmath"
+)
+
+// Params are a request's sampling parameters. Zero means zero: the zero value
+// is not usable, Default is.
+type Params struct {
+	Temperature       float64 // 0: greedy
+	TopK              int     // keep the k most likely tokens; 0: all
+	TopP              float64 // keep the fewest most likely tokens that reach this mass; 1: all
+	MinP              float64 // keep tokens at least this likely relative to the best; 0: all
+	RepetitionPenalty float64 // of tokens in the context; 1: none
+}
+
+// Default samples from the model's own distribution.
+func Default() Params { return Params{Temperature: 1, TopP: 1, RepetitionPenalty: 1} }
+
+// Greedy returns parameters for plain greedy decoding.
+func Greedy() Params { return Params{TopP: 1, RepetitionPenalty: 1} }
+
+// Validate reports the first parameter out of range.
+func (p Params) Validate() error {
+	switch {
+	case !(p.Temperature >= 0 && p.Temperature <= math.MaxFloat32):
+		return fmt.Errorf("temperature is %v, want at least 0", p.Temperature)
+	case p.TopK < 0:
+		return fmt.Errorf("top-k is %d, want at least 0", p.TopK)
+	case !(p.TopP >= 0 && p.TopP <= 1):
+		return fmt.Errorf("top-p is %v, want 0 to 1", p.TopP)
+	case !(p.MinP >= 0 && p.MinP <= 1):
+		return fmt.Errorf("min-p is %v, want 0 to 1", p.MinP)
+	case !(p.RepetitionPenalty > 0 && p.RepetitionPenalty <= math.MaxFloat32):
+		return fmt.Errorf("repetition penalty is %v, want more than 0", p.RepetitionPenalty)
+	}
+	return nil
+}
+
+// Argmax returns the lowest id of the largest logit. NaN is never the largest;
+// it returns 0 for a row of nothing else.
+func Argmax(logits []float32) int32 {
+	best, at := float32(math.Inf(-1)), 0
+	for i, x := range logits {
+		if x > best {
+			best, at = x, i
+		}
+	}
+	return int32(at)
+}
+
+// A Sampler applies parameters to rows. It holds scratch memory: one goroutine
+// at a time may use it.
+type Sampler struct {
+	p    Params
+	row  []float32 // logits after the penalty
+	prob []float64
+	heap []int32
+	seen []uint64 // bit set of tokens already penalised
+}
+
+// New returns a sampler. It panics if p is not valid: check user input first.
+func New(p Params) *Sampler {
+	if err := p.Validate(); err != nil {
+		panic("sample: " + err.Error())
+	}
+	return &Sampler{p: p}
+}
+
+// Params returns the parameters.
+func (s *Sampler) Params() Params { return s.p }
+
+// Argmax returns the lowest id of the largest logit after the repetition
+// penalty, which is all that greedy decoding uses. The context is what stands
+// before the token: committed tokens, then the path to the node.
+func (s *Sampler) Argmax(logits []float32, context ...[]int32) int32 {
+	return Argmax(s.penalise(logits, context))
+}
+
+// penalise returns logits with the repetition penalty applied (CTRL, Keskar et
+// al. 2019, §4.1, as in transformers: negative logits are multiplied), once per
+// token however often it occurs. Without a penalty it returns logits.
+func (s *Sampler) penalise(logits []float32, context [][]int32) []float32 {
+	if s.p.RepetitionPenalty == 1 {
+		return logits
+	}
+	s.row = append(s.row[:0], logits...)
+	words := (len(logits) + 63) / 64
+	if len(s.seen) < words {
+		s.seen = make([]uint64, words)
+	}
+	clear(s.seen)
+	pen := float32(s.p.RepetitionPenalty)
+	for _, ids := range context {
+		for _, id := range ids {
+			if id < 0 || int(id) >= len(logits) {
+				panic(fmt.Sprintf("sample: context token %d with %d logits", id, len(logits)))
+			}
+			if s.seen[id/64]>>(id%64)&1 == 1 {
+				continue
+			}
+			s.seen[id/64] |= 1 << (id % 64)
+			if x := s.row[id]; x < 0 {
+				s.row[id] = x * pen
+			} else {
+				s.row[id] = x / pen
+			}
+		}
+	}
+	return s.row
+}
+
+// Dist sets dst [Vocab] to the distribution of the next token. It sums to 1 up
+// to rounding; removed tokens are exactly 0. Temperature 0 gives all mass to
+// Argmax. Where several logits are infinite they share the mass, as the limit of
+// large equal logits does. dst may be logits.
+func (s *Sampler) Dist(dst, logits []float32, context ...[]int32) {
+	x := s.penalise(logits, context)
+	if s.p.Temperature == 0 {
+		best := Argmax(x)
+		clear(dst)
+		dst[best] = 1
+		return
+	}
+	n := len(x)
+	if cap(s.prob) < n {
+		s.prob = make([]float64, n)
+	}
+	w := s.prob[:n] // unnormalised: the largest is 1
+	best := Argmax(x)
+	top := float64(x[best])
+	for i, l := range x {
+		switch d := float64(l) - top; {
+		case float64(l) == top:
+			w[i] = 1
+		case d != d: // NaN has no mass
+			w[i] = 0
+		default:
+			w[i] = detmath.Exp(d / s.p.Temperature)
+		}
+	}
+	w[best] = 1 // though it be NaN: Dist always has mass
+	if k := s.p.TopK; k > 0 && k < n {
+		s.topK(w, k)
+	}
+	if s.p.TopP < 1 {
+		s.topP(w)
+	}
+	if s.p.MinP > 0 {
+		for i, v := range w { // the best has weight 1
+			if v < s.p.MinP {
+				w[i] = 0
+			}
+		}
+	}
+	var sum float64
+	for _, v := range w {
+		sum += v
+	}
+	for i, v := range w {
+		dst[i] = float32(v / sum)
+	}
+}
+
+// topK zeroes what is less than the k-th largest weight; ties with it stay, as
+// in transformers' TopKLogitsWarper.
+func (s *Sampler) topK(w []float64, k int) {
+	s.fill(w)
+	var kth float64
+	for range min(k, len(s.heap)) { // weights that underflowed are not in the heap
+		kth = w[s.pop(w)]
+	}
+	for i, v := range w {
+		if v < kth {
+			w[i] = 0
+		}
+	}
+}
+
+// topP keeps tokens, most likely first, ties by lower id, until their mass
+// reaches top-p; the best always stays (transformers' TopPLogitsWarper).
+func (s *Sampler) topP(w []float64) {
+	var sum float64
+	for _, v := range w {
+		sum += v
+	}
+	s.fill(w)
+	var mass float64
+	for kept := 0; len(s.heap) > 0; kept++ {
+		if kept > 0 && mass >= float64(s.p.TopP*sum) {
+			break
+		}
+		mass += w[s.pop(w)]
+	}
+	for _, i := range s.heap { // what was not popped
+		w[i] = 0
+	}
+}
+
+// before orders the heap: larger weights first, then lower ids.
+func before(w []float64, a, b int32) bool { return w[a] > w[b] || w[a] == w[b] && a < b }
+
+// fill makes a heap of the ids with weight.
+func (s *Sampler) fill(w []float64) {
+	s.heap = s.heap[:0]
+	for i, v := range w {
+		if v > 0 {
+			s.heap = append(s.heap, int32(i))
+		}
+	}
+	for i := len(s.heap)/2 - 1; i >= 0; i-- {
+		s.sift(w, i)
+	}
+}
+
+// pop removes and returns the first id of a heap that is not empty.
+func (s *Sampler) pop(w []float64) int32 {
+	h := s.heap
+	id, last := h[0], len(h)-1
+	h[0] = h[last]
+	s.heap = h[:last]
+	s.sift(w, 0)
+	return id
+}
+
+func (s *Sampler) sift(w []float64, i int) {
+	h := s.heap
+	for {
+		c := 2*i + 1
+		if c >= len(h) {
+			return
+		}
+		if c+1 < len(h) && before(w, h[c+1], h[c]) {
+			c++
+		}
+		if !before(w, h[c], h[i]) {
+			return
+		}
+		h[i], h[c] = h[c], h[i]
+		i = c
+	}
+}
+
+// Uniform returns a number in [0,1) that depends on the seed and the position
+// alone: the draw at a position is the same however a decoder got there.
+func Uniform(seed uint64, pos int) float64 {
+	var r rand.PCG
+	r.Seed(mix(seed), mix(uint64(pos)+0x9e3779b97f4a7c15))
+	r.Uint64() // the first output is close to the seed
+	return float64(r.Uint64()>>11) * 0x1p-53
+}
+
+// mix is the finaliser of SplitMix64 (Steele et al. 2014).
+func mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Draw returns the token at quantile u of dist, in the order of ids. It never
+// returns a token of weight 0. dist need not sum to 1. It panics if dist has no
+// weight.
+func Draw(dist []float32, u float64) int32 {
+	var sum float64
+	for _, p := range dist {
+		sum += float64(p)
+	}
+	limit := float64(u * sum)
+	last := int32(-1)
+	var acc float64
+	for i, p := range dist {
+		if p <= 0 {
+			continue
+		}
+		last = int32(i)
+		if acc += float64(p); acc > limit {
+			return last
+		}
+	}
+	if last < 0 {
+		panic("sample: Draw from a distribution without weight")
+	}
+	return last
+}

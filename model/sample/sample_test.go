@@ -1,0 +1,300 @@
+package sample
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sort"
+	"strings"
+	"testing"
+)
+
+// reference is transformers' chain of processors, written down as its warpers
+// work: on scores, removing by −Inf, sorting for top-p in ascending order.
+func reference(p Params, logits []float32, context []int32) []float64 {
+	x := make([]float64, len(logits))
+	for i, l := range logits {
+		x[i] = float64(l)
+	}
+	done := map[int32]bool{}
+	for _, id := range context {
+		if done[id] {
+			continue
+		}
+		done[id] = true
+		pen := float32(p.RepetitionPenalty)
+		if l := logits[id]; l < 0 {
+			x[id] = float64(l * pen)
+		} else {
+			x[id] = float64(l / pen)
+		}
+	}
+	for i := range x {
+		x[i] /= p.Temperature
+	}
+	order := make([]int, len(x)) // ascending; among equals the higher id first
+	sorted := func() {
+		for i := range order {
+			order[i] = i
+		}
+		sort.SliceStable(order, func(a, b int) bool {
+			if x[order[a]] != x[order[b]] {
+				return x[order[a]] < x[order[b]]
+			}
+			return order[a] > order[b]
+		})
+	}
+	softmax := func() []float64 {
+		top, sum := math.Inf(-1), 0.0
+		for _, v := range x {
+			top = max(top, v)
+		}
+		out := make([]float64, len(x))
+		for i, v := range x {
+			out[i] = math.Exp(v - top)
+			sum += out[i]
+		}
+		for i := range out {
+			out[i] /= sum
+		}
+		return out
+	}
+	inf := math.Inf(-1)
+	if p.TopK > 0 {
+		sorted()
+		kth := x[order[len(x)-min(p.TopK, len(x))]]
+		for i := range x {
+			if x[i] < kth {
+				x[i] = inf
+			}
+		}
+	}
+	if p.TopP < 1 {
+		sorted()
+		q, cum := softmax(), 0.0
+		var drop []int
+		for _, i := range order[:len(x)-1] {
+			if cum += q[i]; cum <= 1-p.TopP {
+				drop = append(drop, i)
+			}
+		}
+		for _, i := range drop {
+			x[i] = inf
+		}
+	}
+	if p.MinP > 0 {
+		q, top := softmax(), 0.0
+		for _, v := range q {
+			top = max(top, v)
+		}
+		for i := range x {
+			if q[i] < p.MinP*top {
+				x[i] = inf
+			}
+		}
+	}
+	return softmax()
+}
+
+func TestAgreesWithTheReferenceChain(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for round := range 3000 {
+		n := 1 + r.IntN(60)
+		logits := make([]float32, n)
+		for i := range logits {
+			logits[i] = float32(r.NormFloat64() * 3)
+			if r.IntN(4) == 0 { // ties
+				logits[i] = float32(r.IntN(3))
+			}
+		}
+		p := Params{
+			Temperature: 0.2 + r.Float64()*2, TopK: r.IntN(n + 3), TopP: 0.05 + r.Float64(), MinP: r.Float64() * 0.3,
+			RepetitionPenalty: 1,
+		}
+		p.TopP = min(p.TopP, 1)
+		if r.IntN(2) == 0 {
+			p.MinP = 0
+		}
+		var ctx []int32
+		if r.IntN(2) == 0 {
+			p.RepetitionPenalty = 0.7 + r.Float64()
+			for range r.IntN(10) {
+				ctx = append(ctx, r.Int32N(int32(n)))
+			}
+		}
+		cut := 0
+		if len(ctx) > 0 {
+			cut = r.IntN(len(ctx))
+		}
+		got, want := make([]float32, n), reference(p, logits, ctx)
+		New(p).Dist(got, logits, ctx[:cut], ctx[cut:])
+		for i := range want {
+			// float32 of a float64 value: half an ulp of 1, and a little.
+			if math.Abs(float64(got[i])-want[i]) > 1e-7 || (got[i] == 0) != (want[i] == 0) {
+				t.Fatalf("round %d, %+v, context %v: token %d has %v, want %v\nlogits %v", round, p, ctx, i, got[i], want[i], logits)
+			}
+		}
+	}
+}
+
+// TestWorkedExample is small enough to be checked by hand: e^logit is 8, 4, 2, 1, 1.
+func TestWorkedExample(t *testing.T) {
+	ln2 := float32(math.Ln2)
+	logits := []float32{3 * ln2, 2 * ln2, ln2, 0, 0}
+	for _, c := range []struct {
+		name string
+		p    Params
+		ctx  []int32
+		want []float64
+	}{
+		{"plain", Default(), nil, []float64{8. / 16, 4. / 16, 2. / 16, 1. / 16, 1. / 16}},
+		{"greedy", Greedy(), nil, []float64{1, 0, 0, 0, 0}},
+		{"greedy, penalised", Params{TopP: 1, RepetitionPenalty: 2}, []int32{0, 0}, []float64{0, 1, 0, 0, 0}},
+		{"half the temperature squares", Params{Temperature: .5, TopP: 1, RepetitionPenalty: 1}, nil,
+			[]float64{64. / 86, 16. / 86, 4. / 86, 1. / 86, 1. / 86}},
+		{"top-k with a tie at the k-th", Params{Temperature: 1, TopK: 4, TopP: 1, RepetitionPenalty: 1}, nil,
+			[]float64{8. / 16, 4. / 16, 2. / 16, 1. / 16, 1. / 16}},
+		{"top-p just reached", Params{Temperature: 1, TopP: 0.74, RepetitionPenalty: 1}, nil, []float64{8. / 12, 4. / 12, 0, 0, 0}},
+		{"top-p of 0 keeps the best", Params{Temperature: 1, RepetitionPenalty: 1}, nil, []float64{1, 0, 0, 0, 0}},
+		{"top-p ties go to the lower id", Params{Temperature: 1, TopP: 0.92, RepetitionPenalty: 1}, nil,
+			[]float64{8. / 15, 4. / 15, 2. / 15, 1. / 15, 0}},
+		{"min-p", Params{Temperature: 1, TopP: 1, MinP: 0.3, RepetitionPenalty: 1}, nil, []float64{8. / 12, 4. / 12, 0, 0, 0}},
+		{"the penalty counts a token once", Params{Temperature: 1, TopP: 1, RepetitionPenalty: 3}, []int32{0, 0, 0},
+			[]float64{2. / 10, 4. / 10, 2. / 10, 1. / 10, 1. / 10}},
+	} {
+		got := make([]float32, len(logits))
+		New(c.p).Dist(got, logits, c.ctx)
+		for i := range c.want {
+			if math.Abs(float64(got[i])-c.want[i]) > 2e-7 {
+				t.Errorf("%s: %v, want %v", c.name, got, c.want)
+				break
+			}
+		}
+	}
+}
+
+func TestDistAlwaysHasMass(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	for _, logits := range [][]float32{
+		{-inf, -inf}, {inf, 0, inf}, {nan, nan}, {nan, 1, 2}, {0, -inf}, {1e30, -1e30}, {7},
+	} {
+		for _, p := range []Params{Default(), Greedy(), {Temperature: 1e-3, TopK: 2, TopP: .5, MinP: .1, RepetitionPenalty: 1}} {
+			got := make([]float32, len(logits))
+			New(p).Dist(got, logits)
+			var sum float64
+			for _, v := range got {
+				sum += float64(v)
+			}
+			if math.Abs(sum-1) > 1e-6 {
+				t.Errorf("%v with %+v: %v", logits, p, got)
+			}
+			Draw(got, 0.5)
+		}
+	}
+}
+
+func TestArgmaxTakesTheLowestId(t *testing.T) {
+	for _, c := range []struct {
+		x    []float32
+		want int32
+	}{
+		{[]float32{1, 3, 3}, 1}, {[]float32{float32(math.NaN()), 2}, 1}, {[]float32{float32(math.Inf(-1))}, 0},
+	} {
+		if got := Argmax(c.x); got != c.want {
+			t.Errorf("Argmax(%v) = %d, want %d", c.x, got, c.want)
+		}
+	}
+	if got := New(Params{TopP: 1, RepetitionPenalty: 2}).Argmax([]float32{3, 2}, []int32{0}); got != 1 {
+		t.Errorf("penalised argmax is %d, want 1", got)
+	}
+}
+
+func TestDrawFollowsTheDistribution(t *testing.T) {
+	dist := []float32{0.1, 0, 0.4, 0.2, 0.3, 0}
+	const n = 20_000
+	for _, by := range []string{"position", "seed"} {
+		var count [6]float64
+		for i := range n {
+			u := Uniform(42, i)
+			if by == "seed" {
+				u = Uniform(uint64(i), 42)
+			}
+			count[Draw(dist, u)]++
+		}
+		var chi2 float64
+		for i, p := range dist {
+			e := float64(p) * n
+			if e == 0 {
+				if count[i] > 0 {
+					t.Errorf("by %s: token %d of no weight was drawn", by, i)
+				}
+				continue
+			}
+			chi2 += (count[i] - e) * (count[i] - e) / e
+		}
+		// 3 degrees of freedom: 16.3 is exceeded by one fixed seed in a thousand.
+		if chi2 > 16.3 {
+			t.Errorf("by %s: χ² is %.1f, counts %v", by, chi2, count)
+		}
+	}
+	if got := Draw(dist, 0); got != 0 {
+		t.Errorf("quantile 0 is %d", got)
+	}
+	if got := Draw(dist, math.Nextafter(1, 0)); got != 4 {
+		t.Errorf("quantile 1−ε is %d", got)
+	}
+}
+
+// TestUniformIsPinned keeps seeds meaning the same from release to release.
+func TestUniformIsPinned(t *testing.T) {
+	got := fmt.Sprintf("%.17g %.17g %.17g", Uniform(0, 0), Uniform(1, 0), Uniform(1, 1000))
+	if want := "0.88796057373486381 0.22135949631388685 0.026575460408048923"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestValidateNamesTheParameter(t *testing.T) {
+	nan := math.NaN()
+	for want, p := range map[string]Params{
+		"temperature":        {Temperature: -1, TopP: 1, RepetitionPenalty: 1},
+		"top-k":              {TopK: -1, TopP: 1, RepetitionPenalty: 1},
+		"top-p":              {TopP: nan, RepetitionPenalty: 1},
+		"min-p":              {TopP: 1, MinP: 2, RepetitionPenalty: 1},
+		"repetition penalty": {TopP: 1},
+	} {
+		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want an error about %s", p, err, want)
+		}
+	}
+	for _, p := range []Params{Default(), Greedy()} {
+		if err := p.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestDistDoesNotAllocate(t *testing.T) {
+	s := New(Params{Temperature: 1, TopK: 50, TopP: .9, MinP: .01, RepetitionPenalty: 1.1})
+	logits, dst, ctx := make([]float32, 1000), make([]float32, 1000), []int32{1, 2, 3}
+	for i := range logits {
+		logits[i] = float32(math.Sin(float64(i)))
+	}
+	if n := testing.AllocsPerRun(50, func() { s.Dist(dst, logits, ctx) }); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
+func BenchmarkDist(b *testing.B) {
+	logits, dst := make([]float32, 4096), make([]float32, 4096)
+	for i := range logits {
+		logits[i] = float32(3 * math.Sin(float64(i*i)))
+	}
+	for _, p := range []Params{Default(), {Temperature: .8, TopK: 50, TopP: .9, RepetitionPenalty: 1}} {
+		b.Run(fmt.Sprintf("k=%d", p.TopK), func(b *testing.B) {
+			s := New(p)
+			for b.Loop() {
+				s.Dist(dst, logits)
+			}
+		})
+	}
+}
