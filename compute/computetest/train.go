@@ -31,7 +31,7 @@ func weighted(y []float64, w []float32) float64 {
 // gradient compares got with the derivative of f with respect to a sample of x.
 func (b *bench) gradient(what string, got []float32, f func() float64, x []float64, tol float64) {
 	b.Helper()
-	step := max(1, len(x)/150)
+	step := max(1, len(x)/40)
 	var g []float32
 	var want []float64
 	for i := b.r.IntN(step); i < len(x); i += step {

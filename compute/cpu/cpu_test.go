@@ -36,3 +36,30 @@ func TestResultsDependNeitherOnClassNorOnThreads(t *testing.T) {
 	}
 	computetest.Same(t, devices, func() compute.Device { return device(t, kern.Portable, 1) })
 }
+
+func TestNewRefusesBadConfigurations(t *testing.T) {
+	t.Setenv(cpu.EnvClass, "sse9")
+	for name, c := range map[string]cpu.Config{
+		"an unknown class in the environment": cpu.Default(),
+		"no threads":                          {Class: kern.Portable},
+		"too many threads":                    {Class: kern.Portable, Threads: 1 << 20},
+		"a class that does not exist":         {Class: 77, Threads: 1},
+	} {
+		if _, err := cpu.New(c); err == nil {
+			t.Errorf("New accepts %s", name)
+		}
+	}
+	t.Setenv(cpu.EnvClass, "portable")
+	c := cpu.Default()
+	if c.Class != kern.Portable || c.Threads < 1 {
+		t.Fatalf("Default() = %+v with %s=portable", c, cpu.EnvClass)
+	}
+	d, err := cpu.New(cpu.Config{Class: c.Class, Threads: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if got, want := d.Name(), "cpu portable, 3 threads"; got != want {
+		t.Errorf("Name() = %q, want %q", got, want)
+	}
+}

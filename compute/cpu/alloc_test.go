@@ -1,0 +1,140 @@
+package cpu_test
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"talf/compute"
+	"talf/compute/cpu"
+)
+
+// A layer is one decoder layer's worth of buffers for n rows, for tests and
+// benchmarks of speed.
+type layer struct {
+	q                                           compute.Queue
+	x, h, qkv, att, gu, act                     compute.Buffer
+	norm, rope                                  compute.Buffer
+	wqkv, wo, wgu, wd                           compute.Weight
+	logits, ids, logp                           compute.Buffer
+	kv                                          compute.KV
+	step                                        compute.Step
+	hidden, heads, kvHeads, headDim, ffn, vocab int
+}
+
+func newLayer(t testing.TB, d compute.Device, n, prefix int) *layer {
+	t.Helper()
+	l := &layer{q: d.Queue(), hidden: 512, heads: 8, kvHeads: 4, headDim: 64, ffn: 1376, vocab: 4096}
+	width := (l.heads + 2*l.kvHeads) * l.headDim
+	l.x, l.h = buf(t, d, n, l.hidden), buf(t, d, n, l.hidden)
+	l.qkv, l.att = buf(t, d, n, width), buf(t, d, n, l.heads*l.headDim)
+	l.gu, l.act = buf(t, d, n, 2*l.ffn), buf(t, d, n, l.ffn)
+	l.norm, l.rope = buf(t, d, l.hidden), buf(t, d, prefix+n, l.headDim)
+	l.wqkv, l.wo = weight(t, d, width, l.hidden), weight(t, d, l.hidden, l.heads*l.headDim)
+	l.wgu, l.wd = weight(t, d, 2*l.ffn, l.hidden), weight(t, d, l.hidden, l.ffn)
+	l.logits, l.logp = buf(t, d, n, l.vocab), buf(t, d, n, 10)
+	var err error
+	if l.ids, err = d.Alloc(compute.I32, n, 10); err != nil {
+		t.Fatal(err)
+	}
+	if l.kv, err = d.NewKV(compute.KVConfig{Layers: 1, KVHeads: l.kvHeads, HeadDim: l.headDim}); err != nil {
+		t.Fatal(err)
+	}
+	blocks := (prefix+n)/compute.BlockLen + 1
+	if err := l.kv.Grow(blocks); err != nil {
+		t.Fatal(err)
+	}
+	span := compute.Span{N: n, Prefix: prefix, Stride: (n + 63) / 64}
+	for b := range blocks {
+		span.Blocks = append(span.Blocks, int32(b))
+	}
+	span.Anc = make([]uint64, n*span.Stride)
+	for i := range n {
+		l.step.Pos = append(l.step.Pos, int32(prefix+i))
+		l.step.Slot = append(l.step.Slot, int32(prefix+i))
+		for a := i; ; a = (a - 1) / 2 { // a binary tree
+			span.Anc[i*span.Stride+a/64] |= 1 << (a % 64)
+			if a == 0 {
+				break
+			}
+		}
+	}
+	span.Own = l.step.Slot
+	l.step.Rows, l.step.Heads, l.step.Spans = n, l.heads, []compute.Span{span}
+	return l
+}
+
+func (l *layer) run() {
+	n := l.step.Rows
+	l.q.Norm(l.h, l.x, l.norm, 1e-5, n)
+	l.q.Linear(l.qkv, l.h, l.wqkv, nil, compute.Store, n)
+	l.q.RopeStore(l.qkv, l.kv, 0, l.rope, &l.step)
+	l.q.Attend(l.att, l.qkv, l.kv, 0, &l.step)
+	l.q.Linear(l.x, l.att, l.wo, nil, compute.Accumulate, n)
+	l.q.Norm(l.h, l.x, l.norm, 1e-5, n)
+	l.q.Linear(l.gu, l.h, l.wgu, nil, compute.Store, n)
+	l.q.SwiGLU(l.act, l.gu, n)
+	l.q.Linear(l.x, l.act, l.wd, nil, compute.Accumulate, n)
+}
+
+func random(n int) []float32 {
+	r, x := rand.New(rand.NewPCG(1, uint64(n))), make([]float32, n)
+	for i := range x {
+		x[i] = r.Float32() - 0.5
+	}
+	return x
+}
+
+func buf(t testing.TB, d compute.Device, shape ...int) compute.Buffer {
+	t.Helper()
+	b, err := d.Alloc(compute.F32, shape...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 1
+	for _, s := range shape {
+		n *= s
+	}
+	d.Queue().Write(b, random(n))
+	return b
+}
+
+func weight(t testing.TB, d compute.Device, out, in int) compute.Weight {
+	t.Helper()
+	data := make([]byte, 0, 4*out*in)
+	for _, v := range random(out * in) {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v/8))
+	}
+	w, err := d.Pack(compute.F32, compute.Matrix{Rows: out, Cols: in, Type: compute.F32, Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestDecodingAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	d := device(t, cpu.Default().Class, 2)
+	defer d.Close()
+	for _, n := range []int{1, 60, 100} {
+		l := newLayer(t, d, n, 70)
+		all := make([]int32, n)
+		move := []int32{1}
+		step := func() {
+			l.q.Embed(l.x, 0, l.wo, all)
+			l.run()
+			l.q.Gather(l.h, 0, 0, l.x, all)
+			l.q.TopK(l.ids, l.logp, l.logits, 10, n)
+			l.q.MoveKV(l.kv, move, move)
+			if err := l.q.Sync(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if a := testing.AllocsPerRun(20, step); a != 0 {
+			t.Errorf("a pass of %d rows allocates %g times", n, a)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package cpu
+
+import (
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"talf/compute/cpu/kern"
+)
+
+// countTask counts how often each part runs, and panics at one if told so.
+type countTask struct {
+	runs  []atomic.Int32
+	panic int
+	nap   time.Duration
+}
+
+func (t *countTask) run(_ *worker, part int) {
+	if part == t.panic {
+		panic("part of a task")
+	}
+	t.runs[part].Add(1)
+	if t.nap > 0 {
+		time.Sleep(t.nap)
+	}
+}
+
+func testPool(t *testing.T, threads int) *pool {
+	t.Helper()
+	k, err := kern.For(kern.Portable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPool(threads, k)
+	t.Cleanup(p.stop)
+	return p
+}
+
+func TestPoolRunsEveryPartOnce(t *testing.T) {
+	for _, threads := range []int{1, 2, 3, 9} {
+		p := testPool(t, threads)
+		for round := range 300 {
+			task := &countTask{runs: make([]atomic.Int32, round%41), panic: -1}
+			if round%50 == 0 {
+				time.Sleep(3 * spin) // long enough for the helpers to park
+			}
+			if round%60 == 1 {
+				task.nap = spin / 4 // keeps the helpers at it
+			}
+			p.run(task, len(task.runs))
+			for i := range task.runs {
+				if n := task.runs[i].Load(); n != 1 {
+					t.Fatalf("%d threads, round %d: part %d ran %d times", threads, round, i, n)
+				}
+			}
+		}
+	}
+}
+
+func TestPoolTakesTasksFromManyGoroutines(t *testing.T) {
+	p := testPool(t, 3)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for round := range 200 {
+				task := &countTask{runs: make([]atomic.Int32, 1+round%7), panic: -1}
+				p.run(task, len(task.runs))
+				for i := range task.runs {
+					if n := task.runs[i].Load(); n != 1 {
+						t.Errorf("part %d ran %d times", i, n)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestPoolHandsAPanicToTheCallerAndGoesOn(t *testing.T) {
+	p := testPool(t, 3)
+	for part := range 12 {
+		task := &countTask{runs: make([]atomic.Int32, 12), panic: part, nap: time.Microsecond}
+		func() {
+			defer func() {
+				if v, _ := recover().(string); !strings.Contains(v, "part of a task") {
+					t.Errorf("recovered %q", v)
+				}
+			}()
+			p.run(task, len(task.runs))
+		}()
+		after := &countTask{runs: make([]atomic.Int32, 5), panic: -1}
+		p.run(after, 5)
+		for i := range after.runs {
+			if after.runs[i].Load() != 1 {
+				t.Fatalf("after a panic part %d ran %d times", i, after.runs[i].Load())
+			}
+		}
+	}
+}
+
+func TestPoolParksAndStops(t *testing.T) {
+	p := testPool(t, 4)
+	p.run(&countTask{runs: make([]atomic.Int32, 9), panic: -1}, 9)
+	deadline := time.Now().Add(5 * time.Second)
+	for _, w := range p.workers[1:] {
+		for !w.parked.Load() {
+			if time.Now().After(deadline) {
+				t.Fatal("a helper without work is still running")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	p.stop()
+	task := &countTask{runs: make([]atomic.Int32, 9), panic: -1}
+	p.run(task, 9)
+	for i := range task.runs {
+		if task.runs[i].Load() != 1 {
+			t.Fatalf("after stop part %d ran %d times", i, task.runs[i].Load())
+		}
+	}
+}
+
+// TestLogOf holds logOf against the library's logarithm: both are within an ulp.
+func TestLogOf(t *testing.T) {
+	for x := 1e-30; x < 1e30; x *= 1.00731 {
+		got, want := logOf(x), math.Log(x)
+		if d := got - want; d > 4e-16*max(1, want, -want) || -d > 4e-16*max(1, want, -want) {
+			t.Fatalf("logOf(%g) = %.17g, want %.17g", x, got, want)
+		}
+	}
+	if logOf(1) != 0 {
+		t.Fatalf("logOf(1) = %g", logOf(1))
+	}
+}
