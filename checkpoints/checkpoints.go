@@ -24,6 +24,7 @@ import (
 	"strconv"
 	"strings"
 
+	"talf/model"
 	"talf/model/head"
 	"talf/model/safetensors"
 )
@@ -445,4 +446,44 @@ func Open(dir string) (*State, error) {
 		return nil, errors.Join(err, s.Weights.Close())
 	}
 	return s, nil
+}
+
+// CheckTarget refuses a head that was trained for another target: other weights,
+// hidden size or vocabulary. Force lets other weights pass, not other sizes. A nil
+// manifest, of another system's head, says nothing about weights.
+func (m *Manifest) CheckTarget(dir, hash string, hidden, vocab int, force bool) error {
+	switch {
+	case m == nil:
+		return nil
+	case m.Kind != KindHead:
+		return fmt.Errorf("%s: a checkpoint of kind %q, want %q", dir, m.Kind, KindHead)
+	case m.Hidden != hidden || m.Vocab != vocab:
+		return fmt.Errorf("%s: a head for hidden size %d and vocabulary %d, but the target has %d and %d", dir, m.Hidden, m.Vocab, hidden, vocab)
+	case m.Target != hash && !force:
+		return fmt.Errorf("%s: trained for a target with weight hash %.12s…, but this one has %.12s… (force to use it all the same)", dir, m.Target, hash)
+	}
+	return nil
+}
+
+// LoadHead finds the head that path means, checks it against its manifest and
+// the target, and loads it.
+func LoadHead(path string, target *model.Model, opt head.Options) (*head.Head, error) {
+	dir, err := Find(path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := ReadManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	if m != nil {
+		s := target.Spec()
+		if err := m.CheckTarget(dir, target.Hash(), s.Hidden, s.Vocab, opt.Force); err != nil {
+			return nil, err
+		}
+		if err := m.Verify(dir); err != nil {
+			return nil, err
+		}
+	}
+	return head.Load(dir, target, opt)
 }

@@ -75,8 +75,9 @@ func counted(r *data.Record, limit int) int {
 	return n
 }
 
-// add appends a record; its span must fit. feat is f [T][H].
-func (b *headBatch) add(r *data.Record, feat []float32, limit int) error {
+// add appends a record; its span must fit. feat is f [T][H], in what the head
+// gets to see of it.
+func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 	n := span(r, limit)
 	l0 := b.head.Levels[0]
 	first := int32(l0.Rows.N)
@@ -93,7 +94,7 @@ func (b *headBatch) add(r *data.Record, feat []float32, limit int) error {
 		}
 	}
 	rows := b.head.Feature.Data()[int(first)*b.hidden:]
-	copy(rows, feat[:n*b.hidden])
+	copy(rows, in[:n*b.hidden])
 	if b.target != nil {
 		copy(b.target.Data()[int(first)*b.hidden:], feat[b.hidden:(n+1)*b.hidden])
 	}

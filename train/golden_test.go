@@ -177,7 +177,7 @@ func (r *reference) build(t testing.TB, q compute.Queue, p *net.Params, l loss.L
 	}
 	b.reset()
 	for i, rec := range r.records {
-		if err := b.add(rec, r.feats[i], 64); err != nil {
+		if err := b.add(rec, r.feats[i], r.feats[i], 64); err != nil {
 			t.Fatal(err)
 		}
 	}

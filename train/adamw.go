@@ -1,0 +1,135 @@
+package train
+
+import (
+	"fmt"
+	"math"
+
+	"talf/compute"
+	"talf/model/safetensors"
+	"talf/train/internal/gg"
+)
+
+// An optimiser is AdamW (Loshchilov and Hutter 2019) with global-norm clipping:
+//
+//	c = min(1, clip/(‖g‖ + 1e-6)),  θ ← θ·(1 − lr·decay)
+//	m ← β₁m + (1−β₁)cg,  v ← β₂v + (1−β₂)(cg)²,  θ ← θ − lr·m̂/(√v̂ + eps)
+//
+// Decay applies to all weights, norms and biases included, as in data/reference.
+type optimiser struct {
+	cfg    Config
+	ops    compute.TrainOps
+	q      compute.Queue
+	params []*gg.Tensor
+	m, v   []*gg.Tensor
+	sum    []*gg.Tensor // gradients of several micro-batches; nil if there is one
+	zeros  []float32
+	step   int
+}
+
+func newOptimiser(cfg Config, q compute.Queue, params []*gg.Tensor) (*optimiser, error) {
+	o := &optimiser{cfg: cfg, ops: q.(compute.TrainOps), q: q, params: params}
+	like := func(prefix string) (out []*gg.Tensor, err error) {
+		for _, p := range params {
+			t, err := gg.NewTensor(q, prefix+p.Name, make([]float32, len(p.Data)), p.Shape...)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, t)
+		}
+		return out, nil
+	}
+	var err error
+	if o.m, err = like("m."); err != nil {
+		return nil, err
+	}
+	if o.v, err = like("v."); err != nil {
+		return nil, err
+	}
+	if cfg.Accum > 1 {
+		if o.sum, err = like("sum."); err != nil {
+			return nil, err
+		}
+		for _, p := range params {
+			if len(o.zeros) < len(p.Data) {
+				o.zeros = make([]float32, len(p.Data))
+			}
+		}
+	}
+	return o, nil
+}
+
+// gather takes the gradients of micro-batch i of the step.
+func (o *optimiser) gather(i int, nodes []*gg.Node) {
+	for j, s := range o.sum {
+		n := len(s.Data)
+		if i == 0 {
+			o.q.Write(s.Buf, o.zeros[:n])
+		}
+		o.ops.Add(s.Buf, s.Buf, nodes[j].GradBuffer(), n)
+	}
+}
+
+// update makes one step with the gathered gradients and returns their norm before
+// clipping.
+func (o *optimiser) update(nodes []*gg.Node) (norm float64, err error) {
+	grad := func(i int) compute.Buffer {
+		if o.sum != nil {
+			return o.sum[i].Buf
+		}
+		return nodes[i].GradBuffer()
+	}
+	sum := 0.0
+	for i := range o.params {
+		sum += o.ops.SumSquares(grad(i))
+	}
+	norm = math.Sqrt(sum)
+	if math.IsNaN(norm) || math.IsInf(norm, 0) {
+		return norm, fmt.Errorf("step %d: the gradient's norm is %v: the run has diverged; try a smaller lr", o.step+1, norm)
+	}
+	scale := 1.0
+	if o.cfg.Clip > 0 {
+		scale = min(1, o.cfg.Clip/(norm+1e-6))
+	}
+	o.step++
+	h := compute.AdamW{
+		LR: float32(o.cfg.Rate(o.step)), Beta1: float32(o.cfg.Beta1), Beta2: float32(o.cfg.Beta2),
+		Eps: float32(o.cfg.Eps), Decay: float32(o.cfg.Decay), Scale: float32(scale), Step: o.step,
+	}
+	for i, p := range o.params {
+		o.ops.AdamW(p.Buf, grad(i), o.m[i].Buf, o.v[i].Buf, h)
+	}
+	return norm, nil
+}
+
+// tensors returns the moments for a checkpoint.
+func (o *optimiser) tensors() []safetensors.Tensor {
+	var out []safetensors.Tensor
+	for i := range o.params {
+		for _, t := range []*gg.Tensor{o.m[i], o.v[i]} {
+			out = append(out, safetensors.F32(t.Name, t.Data, t.Shape...))
+		}
+	}
+	return out
+}
+
+// restore reads the moments of a checkpoint.
+func (o *optimiser) restore(set *safetensors.Set, step int) error {
+	for i := range o.params {
+		for _, t := range []*gg.Tensor{o.m[i], o.v[i]} {
+			s, err := set.Get(t.Name)
+			if err != nil {
+				return err
+			}
+			if fmt.Sprint(s.Shape) != fmt.Sprint(t.Shape) || s.DType != "F32" {
+				return fmt.Errorf("%s: tensor %q is %s %v, want F32 %v", set.Name, t.Name, s.DType, s.Shape, t.Shape)
+			}
+			f, err := s.Float32s()
+			if err != nil {
+				return err
+			}
+			copy(t.Data, f)
+		}
+	}
+	o.step = step
+	return nil
+}

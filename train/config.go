@@ -1,0 +1,91 @@
+// Package train fits draft heads to a target's trees and labels, and small
+// language models to text. Gorgonia builds the gradients over fused operations
+// (train/internal/gg); data, optimiser, schedule and checkpoints are here.
+//
+// A run is a function of its configuration and data: the number of threads does
+// not change a bit of the result, and neither does stopping it anywhere and
+// running it again, which goes on from the last checkpoint.
+package train
+
+import (
+	"fmt"
+	"math"
+)
+
+// A Config is how a run learns. It is stored with every checkpoint, and a run
+// continues only under the configuration that it began with.
+type Config struct {
+	Steps int `json:"steps"` // optimiser steps
+	Rows  int `json:"rows"`  // positions of a micro-batch: sequences are packed into them; longer ones are cut
+	Accum int `json:"accum"` // micro-batches of a step
+
+	Loss  string  `json:"loss"`  // of a head: see train/loss
+	Noise float64 `json:"noise"` // width of uniform noise on a head's input features, divided by length/512; EAGLE's script: 0.2
+
+	LR     float64 `json:"lr"`
+	MinLR  float64 `json:"min_lr"` // fraction of LR that the cosine ends at
+	Warmup int     `json:"warmup"` // steps of linear warm-up
+	Beta1  float64 `json:"beta1"`
+	Beta2  float64 `json:"beta2"`
+	Eps    float64 `json:"eps"`
+	Decay  float64 `json:"decay"` // decoupled weight decay, on all weights
+	Clip   float64 `json:"clip"`  // largest global gradient norm; 0: no clipping
+
+	Held     float64 `json:"held"`      // fraction of the sequences that is kept for evaluation
+	EvalSeqs int     `json:"eval_seqs"` // most sequences of an evaluation; 0: all that are held out
+	Seed     uint64  `json:"seed"`      // of weights, order and noise
+
+	EvalEvery int `json:"-"` // steps between evaluations; 0: at the end only
+	SaveEvery int `json:"-"` // steps between checkpoints; 0: at the end only
+	Keep      int `json:"-"` // checkpoints to keep; 0: all
+}
+
+// Default returns the configuration of the papers for one head on a CPU.
+func Default() Config {
+	return Config{
+		Steps: 1000, Rows: 1024, Accum: 1,
+		Loss: "talf",
+		LR:   3e-4, Warmup: 50, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Decay: 0.01, Clip: 1,
+		Held: 0.05, EvalSeqs: 64, Seed: 1,
+		EvalEvery: 200, SaveEvery: 200, Keep: 3,
+	}
+}
+
+// Validate reports the first field that no run can have.
+func (c Config) Validate() error {
+	for _, f := range []struct {
+		name     string
+		v        int
+		min, max int
+	}{
+		{"steps", c.Steps, 1, 1 << 30}, {"rows", c.Rows, 1, 1 << 20}, {"accum", c.Accum, 1, 1 << 16},
+		{"warmup", c.Warmup, 0, 1 << 30}, {"eval_seqs", c.EvalSeqs, 0, 1 << 30},
+		{"eval_every", c.EvalEvery, 0, 1 << 30}, {"save_every", c.SaveEvery, 0, 1 << 30}, {"keep", c.Keep, 0, 1 << 30},
+	} {
+		if f.v < f.min || f.v > f.max {
+			return fmt.Errorf("train: %s is %d, want %d to %d", f.name, f.v, f.min, f.max)
+		}
+	}
+	for _, f := range []struct {
+		name   string
+		v, max float64
+	}{
+		{"noise", c.Noise, 100}, {"lr", c.LR, 10}, {"min_lr", c.MinLR, 1}, {"beta1", c.Beta1, 0.999999}, {"beta2", c.Beta2, 0.999999},
+		{"eps", c.Eps, 1}, {"decay", c.Decay, 10}, {"clip", c.Clip, 1e9}, {"held", c.Held, 0.999},
+	} {
+		if !(f.v >= 0 && f.v <= f.max) { // NaN fails too
+			return fmt.Errorf("train: %s is %v, want 0 to %v", f.name, f.v, f.max)
+		}
+	}
+	return nil
+}
+
+// Rate returns the learning rate of a step, counted from 1: linear warm-up, then
+// a cosine down to MinLR·LR at the last step.
+func (c Config) Rate(step int) float64 {
+	if step <= c.Warmup {
+		return c.LR * float64(step) / float64(c.Warmup)
+	}
+	at := float64(step-c.Warmup) / float64(max(1, c.Steps-c.Warmup))
+	return c.LR * (c.MinLR + (1-c.MinLR)*0.5*(1+math.Cos(math.Pi*min(at, 1))))
+}

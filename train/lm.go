@@ -1,0 +1,425 @@
+package train
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"talf/checkpoints"
+	"talf/compute"
+	"talf/model/arch"
+	"talf/model/safetensors"
+	"talf/train/internal/gg"
+	"talf/train/loss"
+	"talf/train/net"
+)
+
+// An LMJob is a small language model to be trained from scratch: a target for
+// demonstrations, or a draft model.
+type LMJob struct {
+	Device compute.Device
+	Spec   *arch.Spec // from arch.Llama, sizes filled in; no biases
+	Docs   [][]int32  // tokenised documents, BOS and EOS included where wanted
+	Window int        // most tokens that a prediction sees; longer documents are cut
+	Out    string     // directory of checkpoints; a run that was stopped there goes on
+	// Extra are files to put beside the weights by name: the tokenizer's.
+	Extra  map[string][]byte
+	Report func(Progress)
+}
+
+// LM trains a language model on next-token cross-entropy. When ctx ends it saves
+// a checkpoint and returns ctx's error. ExportLM makes a model directory of the
+// last checkpoint.
+func LM(ctx context.Context, cfg Config, job LMJob) (Result, error) {
+	if err := cfg.Validate(); err != nil {
+		return Result{}, err
+	}
+	l, t, err := newLMTask(cfg, job)
+	if err != nil {
+		return Result{}, err
+	}
+	l.params.Init(cfg.Seed)
+	return t.run(ctx)
+}
+
+// A window is the tokens [from, to) of a document as inputs; the token at to is
+// the last one predicted.
+type window struct{ doc, from, to int }
+
+// lmTask trains a language model.
+type lmTask struct {
+	cfg    Config
+	job    LMJob
+	params *net.Params
+	lm     *net.LM
+	term   loss.Term
+	in     *lmBatch
+
+	eval0   *gg.Graph
+	evalLM  *net.LM
+	evalIn  *lmBatch
+	evalRow *gg.Loss
+
+	train, held []window
+	order       []int32
+	at          lmPlace
+	micro       [][]window
+	count       int
+}
+
+// lmPlace is where the next step begins.
+type lmPlace struct {
+	Epoch uint64 `json:"epoch"`
+	Next  int    `json:"next"` // windows of the epoch that were used
+}
+
+// lmBatch is the rows of a batch: inputs, and the tokens to predict.
+type lmBatch struct {
+	level  *net.Level
+	labels compute.SoftLabels
+	mask   []float32
+	scale  []float32
+}
+
+func newLMBatch(l *net.Level) *lmBatch {
+	return &lmBatch{level: l, labels: compute.SoftLabels{K: 1}}
+}
+
+func (b *lmBatch) reset() {
+	b.level.Reset()
+	b.labels.IDs, b.labels.Prob, b.mask = b.labels.IDs[:0], b.labels.Prob[:0], b.mask[:0]
+}
+
+func (b *lmBatch) add(doc []int32, w window) {
+	first := int32(b.level.Rows.N)
+	for i := w.from; i < w.to; i++ {
+		b.level.Add(doc[i], int32(i-w.from), first)
+		b.labels.IDs, b.labels.Prob = append(b.labels.IDs, doc[i+1]), append(b.labels.Prob, 1)
+		b.mask = append(b.mask, 1)
+	}
+}
+
+func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
+	spec := job.Spec
+	if job.Window < 1 || job.Window > cfg.Rows || job.Window > spec.MaxPos {
+		return nil, nil, fmt.Errorf("train: window is %d, want 1 to %d (rows) and %d (positions of the model)", job.Window, cfg.Rows, spec.MaxPos)
+	}
+	for i, d := range job.Docs {
+		for j, id := range d {
+			if id < 0 || int(id) >= spec.Vocab {
+				return nil, nil, fmt.Errorf("document %d: token %d is %d, want 0 to %d", i, j, id, spec.Vocab-1)
+			}
+		}
+	}
+	q := job.Device.Queue()
+	ops, ok := q.(compute.TrainOps)
+	if !ok {
+		return nil, nil, fmt.Errorf("device %s cannot train", job.Device.Name())
+	}
+	l := &lmTask{cfg: cfg, job: job}
+	held := int(math.Ceil(cfg.Held * float64(len(job.Docs))))
+	held = min(held, max(0, len(job.Docs)-1))
+	for i, d := range job.Docs {
+		for from := 0; from < len(d)-1; from += job.Window {
+			w := window{i, from, min(from+job.Window, len(d)-1)}
+			if i < len(job.Docs)-held {
+				l.train = append(l.train, w)
+			} else {
+				l.held = append(l.held, w)
+			}
+		}
+	}
+	if len(l.train) == 0 {
+		return nil, nil, errors.New("no training document has two tokens")
+	}
+	var err error
+	if l.params, err = net.New(q, spec); err != nil {
+		return nil, nil, err
+	}
+	rope := ops.Host(spec.Rope.Table(spec.HeadDim, 0, job.Window), job.Window, spec.HeadDim)
+	g, err := gg.New(q)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.lm = net.NewLM(g, l.params, rope, cfg.Rows)
+	l.in = newLMBatch(l.lm.Level)
+	total := g.SoftCE(l.lm.Level.Out, l.lm.Head, &l.in.labels, &l.in.scale)
+	if err := g.Compile(total.Node, l.lm.Nodes...); err != nil {
+		return nil, nil, err
+	}
+	if l.eval0, err = gg.New(q); err != nil {
+		return nil, nil, err
+	}
+	// Weights are not differentiated in the evaluation's graph.
+	l.evalLM = net.NewLM(l.eval0, l.params, rope, cfg.Rows)
+	l.evalIn = newLMBatch(l.evalLM.Level)
+	l.evalRow = l.eval0.SoftCE(l.evalLM.Level.Out, l.evalLM.Head, &l.evalIn.labels, &l.evalIn.scale)
+	l.eval0.Keep(l.evalLM.Level.Out)
+	if err := l.eval0.CompileForward(); err != nil {
+		return nil, nil, err
+	}
+	opt, err := newOptimiser(cfg, q, l.params.Tensors())
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := checkpoints.NewStore(job.Out, cfg.Keep)
+	if err != nil {
+		return nil, nil, err
+	}
+	identity, err := json.Marshal(map[string]any{"kind": checkpoints.KindLM, "docs": docsHash(job.Docs), "window": job.Window, "spec": spec})
+	if err != nil {
+		return nil, nil, err
+	}
+	l.draw()
+	return l, &trainer{
+		cfg: cfg, task: l, graph: g, params: l.params, nodes: l.lm.Nodes, total: total.Node,
+		opt: opt, store: store, report: job.Report, identity: identity,
+	}, nil
+}
+
+func docsHash(docs [][]int32) string {
+	h := sha256.New()
+	var b []byte
+	for _, d := range docs {
+		b = binary.LittleEndian.AppendUint32(b[:0], uint32(len(d)))
+		for _, id := range d {
+			b = binary.LittleEndian.AppendUint32(b, uint32(id))
+		}
+		h.Write(b)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// draw makes the order of the epoch: Fisher and Yates' shuffle with a fixed use
+// of the generator.
+func (l *lmTask) draw() {
+	l.order = l.order[:0]
+	for i := range l.train {
+		l.order = append(l.order, int32(i))
+	}
+	r := rand.New(rand.NewPCG(l.cfg.Seed, l.at.Epoch))
+	for i := len(l.order) - 1; i > 0; i-- {
+		j, _ := bits.Mul64(r.Uint64(), uint64(i)+1)
+		l.order[i], l.order[j] = l.order[j], l.order[i]
+	}
+}
+
+func (l *lmTask) begin() (micro, count int, err error) {
+	l.micro, l.count = l.micro[:0], 0
+	for range l.cfg.Accum {
+		var ws []window
+		used := 0
+		for {
+			if l.at.Next == len(l.order) {
+				l.at = lmPlace{Epoch: l.at.Epoch + 1}
+				l.draw()
+			}
+			w := l.train[l.order[l.at.Next]]
+			if used+w.to-w.from > l.cfg.Rows {
+				break
+			}
+			used += w.to - w.from
+			l.at.Next++
+			ws = append(ws, w)
+		}
+		l.count += used
+		l.micro = append(l.micro, ws)
+	}
+	return len(l.micro), l.count, nil
+}
+
+func (l *lmTask) fill(_ context.Context, i, _ int) error {
+	l.in.reset()
+	for _, w := range l.micro[i] {
+		l.in.add(l.job.Docs[w.doc], w)
+	}
+	l.in.scale = l.in.scale[:0]
+	for range l.in.mask {
+		l.in.scale = append(l.in.scale, float32(1/float64(l.count)))
+	}
+	return nil
+}
+
+func (l *lmTask) eval(ctx context.Context) (*Eval, error) {
+	if len(l.held) == 0 {
+		return nil, nil
+	}
+	// The head is trained: it is packed anew.
+	var w *gg.Tensor
+	for _, t := range l.params.Tensors() {
+		if t.Name == "lm_head" || t.Name == "embed" {
+			w = t // the last of the two is the LM head
+		}
+	}
+	raw := make([]byte, 0, 4*len(w.Data))
+	for _, x := range w.Data {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+	}
+	packed, err := l.job.Device.Pack(compute.F32, compute.Matrix{Rows: w.Shape[0], Cols: w.Shape[1], Type: compute.F32, Data: raw})
+	if err != nil {
+		return nil, err
+	}
+	score, err := newScorer(l.job.Device, l.job.Device.Queue(), packed)
+	if err != nil {
+		return nil, err
+	}
+	n := len(l.held)
+	if l.cfg.EvalSeqs > 0 {
+		n = min(n, l.cfg.EvalSeqs)
+	}
+	sum, hits, rows := 0.0, 0, 0
+	for at := 0; at < n; {
+		l.evalIn.reset()
+		for ; at < n && l.evalIn.level.Rows.N+l.held[at].to-l.held[at].from <= l.cfg.Rows; at++ {
+			l.evalIn.add(l.job.Docs[l.held[at].doc], l.held[at])
+		}
+		l.evalIn.scale = append(l.evalIn.scale[:0], l.evalIn.mask...)
+		if err := l.eval0.Run(ctx); err != nil {
+			return nil, err
+		}
+		for _, x := range l.evalRow.RowLoss() {
+			sum += float64(x)
+			rows++
+		}
+		hits += score.hits(l.evalLM.Level.Out.Data(), l.evalIn.labels.IDs, l.evalIn.mask)
+	}
+	mean := sum / float64(rows)
+	return &Eval{Loss: mean, Positions: rows, Levels: []LevelEval{{Loss: mean, Top1: float64(hits) / float64(rows), Rows: rows}}}, nil
+}
+
+func (l *lmTask) place() (json.RawMessage, error) { return json.Marshal(l.at) }
+
+func (l *lmTask) seek(raw json.RawMessage) error {
+	var at lmPlace
+	if err := json.Unmarshal(raw, &at); err != nil {
+		return fmt.Errorf("place in the data: %w", err)
+	}
+	if at.Next < 0 || at.Next > len(l.train) {
+		return fmt.Errorf("place in the data: window %d of %d", at.Next, len(l.train))
+	}
+	l.at = at
+	l.draw()
+	return nil
+}
+
+func (l *lmTask) describe(c *checkpoints.Checkpoint) error {
+	conf, err := LMConfig(l.job.Spec, "float32")
+	if err != nil {
+		return err
+	}
+	c.Kind, c.Config, c.Extra, c.Data, c.Loss = checkpoints.KindLM, conf, l.job.Extra, docsHash(l.job.Docs), "lm"
+	return nil
+}
+
+// LMConfig returns the config.json of a Llama of spec's sizes, as Hugging Face's
+// loaders read it. dtype is float32 or bfloat16.
+func LMConfig(spec *arch.Spec, dtype string) ([]byte, error) {
+	c := map[string]any{
+		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "hidden_act": "silu",
+		"vocab_size": spec.Vocab, "hidden_size": spec.Hidden, "num_hidden_layers": spec.Layers,
+		"num_attention_heads": spec.Heads, "num_key_value_heads": spec.KVHeads, "head_dim": spec.HeadDim,
+		"intermediate_size": spec.FFN, "max_position_embeddings": spec.MaxPos,
+		"rms_norm_eps": spec.NormEps, "rope_theta": spec.Rope.Theta, "rope_scaling": nil,
+		"attention_bias": false, "mlp_bias": false, "tie_word_embeddings": spec.Tied,
+		"torch_dtype": dtype, "use_cache": true,
+	}
+	if spec.Rope.Type != "default" {
+		return nil, fmt.Errorf("model configuration: rope_type is %q, want \"default\" for a model trained here", spec.Rope.Type)
+	}
+	if spec.BOS >= 0 {
+		c["bos_token_id"] = spec.BOS
+	}
+	switch len(spec.EOS) {
+	case 0:
+	case 1:
+		c["eos_token_id"] = spec.EOS[0]
+	default:
+		c["eos_token_id"] = spec.EOS
+	}
+	b, err := json.MarshalIndent(c, "", "  ")
+	return append(b, '\n'), err
+}
+
+// ExportLM writes the model of a checkpoint (or of the newest one of a store) to
+// the new directory to: config.json, model.safetensors as float32 or bfloat16, and
+// the files that lay beside them. Equal checkpoints give equal bytes.
+func ExportLM(from, to string, bf16 bool) (err error) {
+	dir, err := checkpoints.Find(from)
+	if err != nil {
+		return err
+	}
+	m, err := checkpoints.ReadManifest(dir)
+	if err != nil {
+		return err
+	}
+	if m == nil || m.Kind != checkpoints.KindLM {
+		return fmt.Errorf("%s: not the checkpoint of a language model", dir)
+	}
+	if err := m.Verify(dir); err != nil {
+		return err
+	}
+	spec, err := arch.Load(dir)
+	if err != nil {
+		return err
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	defer set.Close()
+	dtype := "float32"
+	if bf16 {
+		dtype = "bfloat16"
+	}
+	conf, err := LMConfig(spec, dtype)
+	if err != nil {
+		return err
+	}
+	if es, err := os.ReadDir(to); err == nil && len(es) > 0 {
+		return fmt.Errorf("export model: %s is not empty", to)
+	}
+	if err := os.MkdirAll(to, 0o777); err != nil {
+		return fmt.Errorf("export model: %w", err)
+	}
+	var ts []safetensors.Tensor
+	for _, name := range set.Names() {
+		t, err := set.Get(name)
+		if err != nil {
+			return err
+		}
+		if bf16 {
+			f, err := t.Float32s()
+			if err != nil {
+				return err
+			}
+			t = safetensors.BF16(t.Name, f, t.Shape...)
+		}
+		ts = append(ts, t)
+	}
+	for name := range m.Files {
+		switch name {
+		case checkpoints.ConfigFile, checkpoints.WeightsFile, checkpoints.OptimizerFile, checkpoints.StateFile:
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, name), b, 0o666)
+		}
+		if err != nil {
+			return fmt.Errorf("export model: %w", err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(to, checkpoints.ConfigFile), conf, 0o666); err != nil {
+		return fmt.Errorf("export model: %w", err)
+	}
+	return safetensors.WriteFile(filepath.Join(to, checkpoints.WeightsFile), map[string]string{"format": "pt"}, ts...)
+}

@@ -1,0 +1,336 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"talf/checkpoints"
+	"talf/compute/cpu"
+	"talf/data"
+	"talf/model"
+	"talf/model/arch"
+	"talf/model/head"
+	"talf/model/safetensors"
+)
+
+// device returns a CPU device with so many threads.
+func device(t testing.TB, threads int) *cpu.Device {
+	t.Helper()
+	c := cpu.Default()
+	c.Threads = threads
+	d, err := cpu.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// tinySpec is a Llama small enough to train in a test.
+func tinySpec() *arch.Spec {
+	s := arch.Llama()
+	s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads, s.HeadDim, s.FFN, s.MaxPos, s.Tied = 40, 16, 2, 2, 1, 8, 24, 128, true
+	return s
+}
+
+// tinyTarget writes a random model and loads it.
+func tinyTarget(t testing.TB, dev *cpu.Device) *model.Model {
+	t.Helper()
+	spec := tinySpec()
+	r := rand.New(rand.NewPCG(5, 6))
+	var ts []safetensors.Tensor
+	add := func(name string, std float64, shape ...int) {
+		n := 1
+		for _, s := range shape {
+			n *= s
+		}
+		f := make([]float32, n)
+		for i := range f {
+			if len(shape) == 1 {
+				f[i] = 1
+			} else {
+				f[i] = float32(r.NormFloat64() * std)
+			}
+		}
+		ts = append(ts, safetensors.F32(name, f, shape...))
+	}
+	n := &spec.Names
+	h := spec.Hidden
+	add(n.Embed+".weight", 0.5, spec.Vocab, h)
+	add(n.FinalNorm+".weight", 1, h)
+	for i := range spec.Layers {
+		in := func(s string) string { return n.In(i, s) + ".weight" }
+		add(in(n.InputNorm), 1, h)
+		add(in(n.PostNorm), 1, h)
+		add(in(n.Q), 0.3, spec.Heads*spec.HeadDim, h)
+		add(in(n.K), 0.3, spec.KVHeads*spec.HeadDim, h)
+		add(in(n.V), 0.3, spec.KVHeads*spec.HeadDim, h)
+		add(in(n.O), 0.3, h, spec.Heads*spec.HeadDim)
+		add(in(n.Gate), 0.3, spec.FFN, h)
+		add(in(n.Up), 0.3, spec.FFN, h)
+		add(in(n.Down), 0.3, h, spec.FFN)
+	}
+	m, err := model.New(spec, safetensors.Of("tiny target", ts...), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// tinyData writes random sequences with random trees and labels for target.
+func tinyData(t testing.TB, target *model.Model, seqs int, features data.FeatureMode) *data.Set {
+	t.Helper()
+	spec := target.Spec()
+	dir := filepath.Join(t.TempDir(), "data")
+	meta := data.Meta{
+		Schema: data.SchemaVersion, Target: target.Hash(), Tokenizer: "none", Hidden: spec.Hidden, Vocab: spec.Vocab,
+		Branch: 4, Depth: 3, Labels: data.TopK, K: 4, Features: features, Seed: 1, Source: "test",
+	}
+	w, err := data.Create(dir, meta, data.DefaultWriter())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &headTask{job: HeadJob{Target: target}, meta: data.Meta{Hidden: spec.Hidden, Features: data.None}}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range seqs {
+		n := 6 + r.IntN(20)
+		rec := &data.Record{}
+		for p := range n {
+			rec.Tokens = append(rec.Tokens, int32(r.IntN(spec.Vocab)))
+			rec.LossMask = append(rec.LossMask, p > 2 && r.IntN(4) > 0)
+		}
+		for p := range n {
+			for j := range 9 {
+				parent, tok := int32(-1), rec.Tokens[p]
+				if j > 0 {
+					tok = int32(r.IntN(spec.Vocab))
+					if parent = 0; j > 4 {
+						parent = int32(1 + r.IntN(4))
+					}
+				}
+				rec.TreeTokens, rec.TreeParents = append(rec.TreeTokens, tok), append(rec.TreeParents, parent)
+				perm := r.Perm(spec.Vocab)
+				for k := range 4 {
+					rec.LabelIDs = append(rec.LabelIDs, int32(perm[k]))
+					rec.LabelProbs = append(rec.LabelProbs, []float32{0.4, 0.3, 0.1, 0.1}[k])
+				}
+				rec.Tail = append(rec.Tail, 0.1)
+			}
+		}
+		if features == data.BF16 {
+			f, err := h.features(context.Background(), rec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec.Features = data.AppendBF16(nil, f)
+		}
+		if err := w.Append(rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	set, err := data.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { set.Close() })
+	return set
+}
+
+func tinyConfig() Config {
+	c := Default()
+	c.Steps, c.Rows, c.Accum, c.Warmup, c.LR = 6, 48, 2, 2, 1e-2
+	c.Held, c.EvalEvery, c.SaveEvery, c.Keep = 0.1, 3, 2, 0
+	return c
+}
+
+// files returns the contents of a directory's files, times excepted.
+func files(t testing.TB, dir string) map[string][]byte {
+	t.Helper()
+	out := make(map[string][]byte)
+	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || e.Name() == MetricsFile {
+			return err
+		}
+		rel, err := filepath.Rel(dir, p)
+		if err != nil {
+			return err
+		}
+		out[rel], err = os.ReadFile(p)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func sameFiles(t testing.TB, what string, a, b map[string][]byte) {
+	t.Helper()
+	if len(a) == 0 || len(a) != len(b) {
+		t.Errorf("%s: %d files and %d", what, len(a), len(b))
+	}
+	for name, x := range a {
+		if !bytes.Equal(x, b[name]) {
+			t.Errorf("%s: %s differs", what, name)
+		}
+	}
+}
+
+func TestThreadsAndStoredFeaturesDoNotChangeABit(t *testing.T) {
+	for _, lossName := range []string{"eagle", "talf"} {
+		var first map[string][]byte
+		for threads := 1; threads <= 3; threads++ {
+			dev := device(t, threads)
+			target := tinyTarget(t, dev)
+			cfg := tinyConfig()
+			cfg.Loss = lossName
+			cfg.Noise = 0.01
+			out := t.TempDir()
+			set := tinyData(t, target, 40, data.BF16)
+			res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: set, Out: out})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !res.Done || res.Step != cfg.Steps || res.Eval == nil || len(res.Eval.Levels) != 3 || res.Eval.Levels[2].Rows != 4*res.Eval.Levels[0].Rows {
+				t.Errorf("result %+v, eval %+v", res, res.Eval)
+			}
+			got := files(t, out)
+			if first == nil {
+				first = got
+			} else {
+				sameFiles(t, lossName, first, got)
+			}
+		}
+		// Without stored features the data differ, the weights do not.
+		dev := device(t, 1)
+		target := tinyTarget(t, dev)
+		cfg := tinyConfig()
+		cfg.Loss = lossName
+		cfg.Noise = 0.01
+		out := t.TempDir()
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: tinyData(t, target, 40, data.None), Out: out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(res.Dir, checkpoints.WeightsFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(b, first[filepath.Join(filepath.Base(res.Dir), checkpoints.WeightsFile)]) {
+			t.Errorf("%s: recomputed features give other weights", lossName)
+		}
+	}
+}
+
+// stopAfter cancels a context when step n is reported.
+func stopAfter(n int) (context.Context, func(Progress)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	return ctx, func(p Progress) {
+		if p.Step == n {
+			cancel()
+		}
+	}
+}
+
+func TestAnInterruptedRunGoesOnWithTheSameBits(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	cfg := tinyConfig()
+	cfg.SaveEvery = 0
+	whole := t.TempDir()
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: set, Out: whole}); err != nil {
+		t.Fatal(err)
+	}
+	want := files(t, whole)
+	for stop := 1; stop < cfg.Steps; stop++ {
+		out := t.TempDir()
+		ctx, report := stopAfter(stop)
+		res, err := Head(ctx, cfg, HeadJob{Target: target, Data: set, Out: out, Report: report})
+		if !errors.Is(err, context.Canceled) || res.Step != stop || res.Done {
+			t.Fatalf("stopped at %d: %+v, %v", stop, res, err)
+		}
+		res, err = Head(context.Background(), cfg, HeadJob{Target: target, Data: set, Out: out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := files(t, res.Dir)
+		for name, b := range want {
+			if dir, file := filepath.Split(name); filepath.Base(dir) == filepath.Base(res.Dir) && !bytes.Equal(b, got[file]) {
+				t.Errorf("stopped at %d: %s differs", stop, file)
+			}
+		}
+	}
+}
+
+func TestATrainedHeadLoadsAndRefusesAnotherTarget(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 20, data.BF16)
+	out := t.TempDir()
+	if _, err := Head(context.Background(), tinyConfig(), HeadJob{Target: target, Data: set, Out: out}); err != nil {
+		t.Fatal(err)
+	}
+	h, err := checkpoints.LoadHead(out, target, head.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Close()
+}
+
+func TestALanguageModelLearns(t *testing.T) {
+	dev := device(t, 2)
+	spec := tinySpec()
+	docs := make([][]int32, 60)
+	r := rand.New(rand.NewPCG(3, 4))
+	for i := range docs { // the next token is a function of the last
+		x := int32(r.IntN(spec.Vocab))
+		for range 5 + r.IntN(60) {
+			docs[i] = append(docs[i], x)
+			x = (x*7 + 3) % int32(spec.Vocab)
+		}
+	}
+	cfg := tinyConfig()
+	cfg.Steps, cfg.Rows, cfg.Accum, cfg.LR, cfg.EvalEvery, cfg.SaveEvery = 200, 128, 1, 1e-2, 0, 100
+	out := t.TempDir()
+	job := LMJob{Device: dev, Spec: spec, Docs: docs, Window: 32, Out: out, Extra: map[string][]byte{"tokenizer.json": []byte("{}")}}
+	res, err := LM(context.Background(), cfg, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Eval.Levels[0].Top1 < 0.95 {
+		t.Errorf("next-token accuracy %v, loss %v", res.Eval.Levels[0].Top1, res.Eval.Loss)
+	}
+	for _, bf16 := range []bool{false, true} {
+		dir := filepath.Join(t.TempDir(), "model")
+		if err := ExportLM(out, dir, bf16); err != nil {
+			t.Fatal(err)
+		}
+		m, err := model.Load(dir, dev, model.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := m.NewSeq()
+		o, err := s.Append(context.Background(), docs[0][:4], nil, model.WantLast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, logp := make([]int32, 1), make([]float32, 1)
+		o.TopK(ids, logp, 0, 1, 1)
+		if ids[0] != docs[0][4] {
+			t.Errorf("bf16 %v: predicts %d, want %d", bf16, ids[0], docs[0][4])
+		}
+		s.Close()
+		m.Close()
+	}
+}
