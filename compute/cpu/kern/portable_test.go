@@ -1,0 +1,70 @@
+package kern
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// portableBits is the hash of the portable kernels' results on fixed inputs. It
+// must be the same on every architecture, at every GOAMD64 level and with every
+// compiler: a product that one of them fuses with a sum changes it. A change of
+// the arithmetic itself must change it too; the failing test prints the new one.
+const portableBits = "31e5cdbf5c80bb73e77511f6163848f83579114072d72dd6d52016fb23b95f8d"
+
+func TestPortableBitsAreTheSameEverywhere(t *testing.T) {
+	r := rand.New(rand.NewPCG(16, 17))
+	h := sha256.New()
+	write := func(xs ...[]float32) {
+		for _, x := range xs {
+			for _, v := range x {
+				u := math.Float32bits(v)
+				if v != v {
+					u = 0x7fc00000 // sign and payload of a NaN are the machine's own
+				}
+				h.Write(binary.LittleEndian.AppendUint32(nil, u))
+			}
+		}
+	}
+	// in returns n elements made of bits alone, exponents within ±span of 1.
+	in := func(n, span int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = math.Float32frombits(r.Uint32()&0x807fffff | uint32(127-span+r.IntN(2*span+1))<<23)
+		}
+		return x
+	}
+	f := &portable
+	for _, span := range []int{0, 3, 20, 100} {
+		const n = 1001
+		a, b, c, d, e := in(n, span), in(n, span), in(n, span), in(n, span), in(n, span)
+		write([]float32{f.Max(a), float32(f.ArgMax(a)), f.Dot(a, b), f.ExpSum(e, a, 0.5)}, e)
+		f.Exp(e, b)
+		write(e)
+		f.SiLUMul(e, a, b)
+		write(e)
+		f.SiLUMulGrad(d, e, a, b, c)
+		write(d, e)
+		f.Axpy(d, a[0], b)
+		f.Rope(d[:1000], a[:500], b[:500])
+		write(d)
+		v := in(n, span)
+		for i := range v {
+			v[i] = max(v[i], -v[i])
+		}
+		f.AdamW(d, a, b, v, &Adam{LR: 3e-4, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Decay: 3e-6, Scale: 0.7, C1: 10, C2: 20})
+		write(d, b, v)
+		o := make([]float32, 3*Panel)
+		f.Gemm(o, Panel, a, 300, 1, in(300*Panel, span), Panel, 3, 300, false)
+		f.Add(o, o, c)
+		f.Mul(o, o, a)
+		f.Scale(o, b[1])
+		write(o)
+	}
+	if got := fmt.Sprintf("%x", h.Sum(nil)); got != portableBits {
+		t.Errorf("hash of the portable results is %s, want %s", got, portableBits)
+	}
+}
