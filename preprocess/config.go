@@ -1,0 +1,220 @@
+// Package preprocess makes what a draft head is trained on: for every position of
+// a text, the tree of the target's own best continuations and the target's
+// distribution after each node (TALF, §3.2 and Algorithm 1), and the target's
+// hidden states.
+package preprocess
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"talf/data"
+	"talf/model"
+	"talf/tree"
+	"talf/tree/search"
+)
+
+// An EOSMode says where the end-of-sequence token follows a text.
+type EOSMode string
+
+// The modes. A paragraph or a window is not the end of a text, an answer is.
+const (
+	EOSAnswers EOSMode = "answers"
+	EOSAlways  EOSMode = "always"
+	EOSNever   EOSMode = "never"
+)
+
+// A Config says what is made of which text. Window, Rows and Tokens trade
+// memory for speed and leave no trace in the output, nor do the device and its
+// threads.
+type Config struct {
+	Files []string
+	Load  data.LoadConfig
+
+	Out      string // directory of the set
+	K, Depth int    // nodes of a level, labelled levels
+	Labels   data.LabelMode
+	TopK     int // labels of a node with data.TopK; unused with data.Full
+	Features data.FeatureMode
+	MaxLen   int     // tokens of a sequence; cut to what the target has positions for
+	EOS      EOSMode // where the end token is added
+	Shard    int     // sequences of a shard
+	Seed     uint64  // of regenerated answers
+
+	Rows   int // most rows of one pass
+	Tokens int // tokens whose keys and values are held at once, unless one sequence has more
+	Writer data.WriterOptions
+}
+
+// Default returns the values of the TALF paper, §4.1, for its trees and length.
+// Sixteen labels hold more than 97% of the mass of the targets tried here; the
+// tail keeps the rest.
+func Default() Config {
+	return Config{
+		Load: data.DefaultLoad(), K: 4, Depth: 3, Labels: data.TopK, TopK: 16, Features: data.BF16,
+		MaxLen: 2048, EOS: EOSAnswers, Shard: 256,
+		Rows: 512, Tokens: 2048, Writer: data.DefaultWriter(),
+	}
+}
+
+// Validate reports the first option that is wrong.
+func (c *Config) Validate() error {
+	if len(c.Files) == 0 {
+		return fmt.Errorf("preprocess: no input files")
+	}
+	if err := c.Load.Validate(); err != nil {
+		return fmt.Errorf("preprocess: %w", err)
+	}
+	if err := (search.LevelsConfig{K: c.K, Depth: c.Depth}).Validate(); err != nil {
+		return fmt.Errorf("preprocess: %w", err)
+	}
+	switch {
+	case c.Out == "":
+		return fmt.Errorf("preprocess: no output directory")
+	case c.Labels != data.TopK && c.Labels != data.Full:
+		return fmt.Errorf("preprocess: labels %q, want %q or %q", c.Labels, data.TopK, data.Full)
+	case c.Labels == data.TopK && c.TopK < 1:
+		return fmt.Errorf("preprocess: %d labels of a node, want at least 1", c.TopK)
+	case c.Features != data.BF16 && c.Features != data.None:
+		return fmt.Errorf("preprocess: features %q, want %q or %q", c.Features, data.BF16, data.None)
+	case c.MaxLen < minLen:
+		return fmt.Errorf("preprocess: sequences of %d tokens, want at least %d", c.MaxLen, minLen)
+	case c.EOS != EOSAnswers && c.EOS != EOSAlways && c.EOS != EOSNever:
+		return fmt.Errorf("preprocess: end token %q, want %q, %q or %q", c.EOS, EOSAnswers, EOSAlways, EOSNever)
+	case c.Shard < 1:
+		return fmt.Errorf("preprocess: shards of %d sequences, want at least 1", c.Shard)
+	case c.Rows < c.K || c.Rows > 1<<16:
+		return fmt.Errorf("preprocess: passes of %d rows, want %d..%d", c.Rows, c.K, 1<<16)
+	case c.Tokens < 1:
+		return fmt.Errorf("preprocess: %d tokens in flight, want at least 1", c.Tokens)
+	}
+	return nil
+}
+
+// minLen is the shortest sequence: the head's first prediction is its third
+// token.
+const minLen = 3
+
+// A Tokenizer turns text into ids; addSpecial adds what belongs around a text.
+type Tokenizer interface {
+	Encode(text string, addSpecial bool) ([]int32, error)
+}
+
+// A Prompt is what the target is asked to continue.
+type Prompt struct {
+	Tokens []int32
+	Max    int    // new tokens
+	Seed   uint64 // all that the answer's randomness may depend on
+}
+
+// A Generator answers prompts with the target itself.
+type Generator interface {
+	// Generate returns the new tokens of each prompt, an end token included. An
+	// answer depends on its own Prompt only.
+	Generate(ctx context.Context, prompts []Prompt) ([][]int32, error)
+}
+
+// Inputs are what the pipeline runs on.
+type Inputs struct {
+	Target    *model.Model
+	Tokenizer Tokenizer
+	// TokenizerHash identifies Tokenizer in the shards.
+	TokenizerHash string
+	// Generator, if not nil, replaces the answers of the text by the target's
+	// own. Sampling describes how, for the shards.
+	Generator Generator
+	Sampling  string
+
+	// Progress, if not nil, is called after every batch, from Run's goroutine.
+	Progress func(Progress)
+	// Bad, if not nil, is told of input that was left out.
+	Bad func(data.BadLine)
+}
+
+// Progress is how far a run is. Everything counts what earlier runs did, too.
+type Progress struct {
+	Sequences, AllSequences int   // those dropped included
+	Tokens                  int64 // written
+	AllTokens               int64 // an upper bound: some may be dropped; prompts only where answers are regenerated
+	Shards                  int   // finished
+}
+
+// Stats say what became of the input.
+type Stats struct {
+	Sequences  int            `json:"sequences"` // written
+	Tokens     int64          `json:"tokens"`
+	LossTokens int64          `json:"loss_tokens"`
+	Shards     int            `json:"shards"`
+	Resumed    int            `json:"resumed_shards"` // of these, found finished
+	Dropped    map[string]int `json:"dropped,omitempty"`
+}
+
+// meta returns what the shards say of themselves.
+func (c *Config) meta(in *Inputs, maxLen int) (data.Meta, error) {
+	src, err := c.source(in, maxLen)
+	if err != nil {
+		return data.Meta{}, err
+	}
+	s := in.Target.Spec()
+	m := data.Meta{
+		Schema: data.SchemaVersion, Target: in.Target.Hash(), Tokenizer: in.TokenizerHash,
+		Hidden: s.Hidden, Vocab: s.Vocab, Branch: c.K, Depth: c.Depth,
+		Labels: c.Labels, Features: c.Features, Seed: c.Seed, Sampling: in.Sampling, Source: src,
+	}
+	if c.Labels == data.TopK {
+		m.K = c.TopK
+	}
+	if err := m.Validate(); err != nil {
+		return m, fmt.Errorf("preprocess: the target cannot be labelled like this: %w", err)
+	}
+	return m, nil
+}
+
+// source is a fingerprint of the files' bytes, not of their names, and of every
+// option that decides which sequences they become.
+func (c *Config) source(in *Inputs, maxLen int) (string, error) {
+	h := sha256.New()
+	opts, err := json.Marshal(struct {
+		Load       data.LoadConfig
+		MaxLen     int
+		EOS        EOSMode
+		Shard      int
+		Regenerate bool
+	}{c.Load, maxLen, c.EOS, c.Shard, in.Generator != nil})
+	if err != nil {
+		return "", fmt.Errorf("preprocess: %w", err)
+	}
+	h.Write(opts)
+	for _, name := range c.Files {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", fmt.Errorf("preprocess: %w", err)
+		}
+		one := sha256.New()
+		_, err = io.Copy(one, f)
+		f.Close()
+		if err != nil {
+			return "", fmt.Errorf("preprocess: read %s: %w", name, err)
+		}
+		h.Write(one.Sum(nil))
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// length returns the longest sequence that the target can label: tree nodes
+// stand up to Depth−1 positions beyond it, and a prompt chunk is one tree.
+func (c *Config) length(target *model.Model) (int, error) {
+	n := min(c.MaxLen, target.Spec().MaxPos-(c.Depth-1))
+	if n < minLen {
+		return 0, fmt.Errorf("preprocess: the target has %d positions, want at least %d for trees of %d levels", target.Spec().MaxPos, minLen+c.Depth-1, c.Depth)
+	}
+	return n, nil
+}
+
+// chunk is the most positions of one sequence in one pass.
+func (c *Config) chunk() int { return min(c.Rows, tree.MaxNodes) }

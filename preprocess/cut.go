@@ -1,0 +1,221 @@
+package preprocess
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"talf/data"
+)
+
+// A sequence is one piece of text on its way to a row.
+type sequence struct {
+	tokens []int32
+	answer []bool   // the token is trained on
+	turns  []string // what is asked after tokens, turn by turn (regeneration)
+	drop   string   // why it becomes no row; "" if it does
+}
+
+// Reasons for dropping. They are counted in the shards and shown to users.
+const (
+	dropBad      = "bad line"
+	dropShort    = "fewer than 3 tokens"
+	dropAnswer   = "no answer token before the length limit"
+	dropPrompt   = "prompt leaves no room for an answer"
+	dropNoAnswer = "the target gave no answer"
+)
+
+// A cutter tokenises documents and cuts them to length.
+type cutter struct {
+	tok        Tokenizer
+	max        int
+	eos        int32 // −1: none
+	mode       EOSMode
+	vocab      int
+	regenerate bool
+	special    []int32 // what stands before every text
+	last       int32   // what the tokenizer puts behind every text, −1 if nothing
+}
+
+func newCutter(c *Config, in *Inputs, maxLen int) (*cutter, error) {
+	s := in.Target.Spec()
+	u := &cutter{tok: in.Tokenizer, max: maxLen, eos: -1, mode: c.EOS, vocab: s.Vocab, regenerate: in.Generator != nil}
+	if len(s.EOS) > 0 {
+		u.eos = s.EOS[0]
+	}
+	empty, err := in.Tokenizer.Encode("", true)
+	if err != nil {
+		return nil, fmt.Errorf("preprocess: tokenise an empty text: %w", err)
+	}
+	some, err := in.Tokenizer.Encode("0", true)
+	if err != nil {
+		return nil, fmt.Errorf("preprocess: tokenise %q: %w", "0", err)
+	}
+	u.special = empty[:common(empty, some)]
+	u.last = -1
+	if len(empty) > len(u.special) {
+		u.last = empty[len(empty)-1]
+	}
+	return u, nil
+}
+
+// common returns the length of the longest common prefix.
+func common(a, b []int32) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+func (u *cutter) encode(text string) ([]int32, error) {
+	ids, err := u.tok.Encode(text, true)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(ids); u.last >= 0 && n > 0 && ids[n-1] == u.last {
+		ids = ids[:n-1]
+	}
+	for _, id := range ids {
+		if id < 0 || int(id) >= u.vocab {
+			return nil, fmt.Errorf("token %d, want 0..%d: the tokenizer is not the target's", id, u.vocab-1)
+		}
+	}
+	return ids, nil
+}
+
+// sequences yields what the documents become, dropped ones included.
+func (u *cutter) sequences(docs iter.Seq2[data.Doc, error]) iter.Seq2[*sequence, error] {
+	return func(yield func(*sequence, error) bool) {
+		for d, err := range docs {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			all, err := u.cut(&d)
+			if err != nil {
+				yield(nil, fmt.Errorf("preprocess: tokenise %s:%d: %w", d.File, d.Line, err))
+				return
+			}
+			for _, s := range all {
+				if !yield(s, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (u *cutter) cut(d *data.Doc) ([]*sequence, error) {
+	if u.regenerate {
+		return u.prompt(d)
+	}
+	if slices.ContainsFunc(d.Spans, func(s data.Span) bool { return s.Answer }) {
+		return u.answered(d)
+	}
+	return u.windows(d)
+}
+
+// prompt keeps what was asked. Answers that the text brings are left out.
+func (u *cutter) prompt(d *data.Doc) ([]*sequence, error) {
+	s := &sequence{}
+	for _, p := range d.Spans {
+		if !p.Answer {
+			s.turns = append(s.turns, p.Text)
+		}
+	}
+	ids, err := u.encode(s.turns[0])
+	if err != nil {
+		return nil, err
+	}
+	s.tokens, s.turns = ids, s.turns[1:]
+	s.answer = make([]bool, len(ids))
+	if len(ids) >= u.max {
+		s.drop = dropPrompt
+	}
+	return []*sequence{s}, nil
+}
+
+// windows cuts a text that is trained on as a whole.
+func (u *cutter) windows(d *data.Doc) ([]*sequence, error) {
+	ids, err := u.encode(text(d.Spans, "\n"))
+	if err != nil {
+		return nil, err
+	}
+	if u.mode == EOSAlways && u.eos >= 0 {
+		ids = append(ids, u.eos)
+	}
+	n := common(u.special, ids)
+	head, body := ids[:n], ids[n:]
+	var out []*sequence
+	for first := true; first || len(body) > 0; first = false {
+		k := min(len(body), u.max-len(head))
+		s := &sequence{tokens: slices.Concat(head, body[:k])}
+		s.answer = make([]bool, len(s.tokens))
+		for i := range s.answer {
+			s.answer[i] = true
+		}
+		if len(s.tokens) < minLen {
+			s.drop = dropShort
+		}
+		out = append(out, s)
+		body = body[k:]
+	}
+	return out, nil
+}
+
+func text(spans []data.Span, sep string) string {
+	var b strings.Builder
+	for i, s := range spans {
+		if i > 0 {
+			b.WriteString(sep)
+		}
+		b.WriteString(s.Text)
+	}
+	return b.String()
+}
+
+// answered marks the tokens of answers. The text is tokenised as a whole, as a
+// reader would; where the tokens of a span's prefix part from the whole's is
+// where the next span begins.
+func (u *cutter) answered(d *data.Doc) ([]*sequence, error) {
+	ids, err := u.encode(text(d.Spans, ""))
+	if err != nil {
+		return nil, err
+	}
+	s := &sequence{tokens: ids, answer: make([]bool, len(ids))}
+	from := 0
+	for i, p := range d.Spans {
+		to := len(ids)
+		if i < len(d.Spans)-1 {
+			head, err := u.encode(text(d.Spans[:i+1], ""))
+			if err != nil {
+				return nil, err
+			}
+			to = max(from, common(head, ids))
+		}
+		for j := from; j < to; j++ {
+			s.answer[j] = p.Answer
+		}
+		from = to
+	}
+	if u.mode != EOSNever && u.eos >= 0 && d.Spans[len(d.Spans)-1].Answer {
+		s.tokens, s.answer = append(s.tokens, u.eos), append(s.answer, true)
+	}
+	if len(s.tokens) > u.max {
+		s.tokens, s.answer = s.tokens[:u.max], s.answer[:u.max]
+	}
+	s.check()
+	return []*sequence{s}, nil
+}
+
+// check drops a sequence without a token to learn.
+func (s *sequence) check() {
+	switch {
+	case len(s.tokens) < minLen:
+		s.drop = dropShort
+	case !slices.Contains(s.answer[2:], true): // the head predicts from the third token on
+		s.drop = dropAnswer
+	}
+}

@@ -1,0 +1,301 @@
+package preprocess
+
+import (
+	"context"
+	"fmt"
+
+	"talf/data"
+	"talf/model"
+	"talf/tree"
+	"talf/tree/search"
+)
+
+// A labeller runs the target over texts and their trees. A pass takes rows of
+// many positions and sequences; what a row gives does not depend on the others.
+type labeller struct {
+	c      *Config
+	meta   *data.Meta
+	target *model.Model
+	top    int // tokens taken from every row: labels, or the next level's candidates
+
+	segs   []model.Segment
+	chains []*tree.Tree
+	path   []int            // 0, 1, …
+	group  []position       // positions whose trees run together
+	search []*search.Levels // one a position of the group
+
+	// Results of the last pass, by row.
+	ids    []int32   // [rows][top]
+	logp   []float32 // [rows][top]
+	logits []float32 // [rows][V], full labels only
+	hidden []float32 // [rows][H]
+	dist   []float64 // [V]
+}
+
+// labels is what a sequence needs until its row is written.
+type labels struct {
+	seq *model.Seq
+	// Level 0, kept from prefill for the trees: [T][K] each.
+	ids  []int32
+	logp []float32
+}
+
+// A position is one root of a group that runs together.
+type position struct {
+	w    *work
+	p    int
+	br   *model.Branch
+	rows []search.Row // of the level that ran last
+}
+
+func newLabeller(c *Config, target *model.Model, meta *data.Meta) (*labeller, error) {
+	l := &labeller{c: c, meta: meta, target: target, top: c.K}
+	if meta.Labels == data.TopK {
+		l.top = max(l.top, meta.K)
+	} else {
+		l.dist = make([]float64, meta.Vocab)
+	}
+	if c.Depth > 1 {
+		for range max(1, c.Rows/c.K) {
+			s, err := search.NewLevels(search.LevelsConfig{K: c.K, Depth: c.Depth})
+			if err != nil {
+				return nil, fmt.Errorf("preprocess: %w", err)
+			}
+			l.search = append(l.search, s)
+		}
+	}
+	return l, nil
+}
+
+// run makes one pass and reads its rows: the top tokens and, with full labels,
+// everything.
+func (l *labeller) run(ctx context.Context, segs []model.Segment) (*model.Output, error) {
+	out, err := l.target.Forward(ctx, segs)
+	if err != nil {
+		return nil, err
+	}
+	_, rows := out.Rows()
+	l.ids, l.logp = resize(l.ids, rows*l.top), resize(l.logp, rows*l.top)
+	out.TopK(l.ids, l.logp, 0, rows, l.top)
+	if l.meta.Labels == data.Full {
+		l.logits = resize(l.logits, rows*l.meta.Vocab)
+		out.ReadLogits(l.logits, 0)
+	}
+	return out, nil
+}
+
+func resize[T any](x []T, n int) []T {
+	if cap(x) < n {
+		return make([]T, n)
+	}
+	return x[:n]
+}
+
+// prefill runs the texts in passes of at most Rows rows and labels every
+// position's own node.
+func (l *labeller) prefill(ctx context.Context, batch []*work) error {
+	for _, w := range batch {
+		t, n := len(w.tokens), len(w.tokens)*l.meta.Nodes()
+		w.seq = l.target.NewSeq()
+		w.labels.ids, w.labels.logp = make([]int32, t*l.c.K), make([]float32, t*l.c.K)
+		w.row = &data.Record{
+			Tokens: w.tokens, LossMask: w.answer,
+			TreeTokens: make([]int32, n), TreeParents: make([]int32, n),
+		}
+		if l.meta.Labels == data.TopK {
+			w.row.LabelIDs, w.row.LabelProbs = make([]int32, n*l.meta.K), make([]float32, n*l.meta.K)
+			w.row.Tail = make([]float32, n)
+		} else {
+			w.row.LabelFull = make([]float32, n*l.meta.Vocab)
+		}
+		if l.meta.Features == data.BF16 {
+			w.row.Features = make([]byte, 0, t*l.meta.Hidden*2)
+		}
+	}
+	// Texts follow each other in a pass; one that does not fit goes on in the next.
+	for len(batch) > 0 {
+		l.segs = l.segs[:0]
+		room := l.c.chunk()
+		for i := 0; i < len(batch) && room > 0; i++ {
+			w := batch[i]
+			at := w.seq.Len()
+			n := min(room, len(w.tokens)-at)
+			l.segs = append(l.segs, model.Segment{Rows: w.seq.Branch(at), Tree: l.chain(i, w.tokens[at:at+n]), Want: model.WantAll})
+			room -= n
+		}
+		out, err := l.run(ctx, l.segs)
+		if err != nil {
+			return err
+		}
+		if l.meta.Features == data.BF16 {
+			rows, _ := out.Rows()
+			l.hidden = resize(l.hidden, rows*l.meta.Hidden)
+			out.ReadHidden(l.hidden, 0)
+		}
+		for i := range l.segs {
+			w, n := batch[i], l.segs[i].Tree.Len()
+			l.text(w, n, out.LogitsRow(i, 0), out.HiddenRow(i, 0))
+			if err := l.segs[i].Rows.Commit(l.path[:n]); err != nil {
+				return err
+			}
+		}
+		done := len(l.segs)
+		if last := batch[done-1]; last.seq.Len() < len(last.tokens) {
+			done--
+		}
+		batch = batch[done:]
+	}
+	return nil
+}
+
+// chain returns tokens as a tree without branches; i tells the chains of a pass
+// apart.
+func (l *labeller) chain(i int, tokens []int32) *tree.Tree {
+	for len(l.chains) <= i {
+		l.chains = append(l.chains, new(tree.Tree))
+	}
+	t := l.chains[i]
+	t.Reset(tokens[0], len(tokens))
+	for j := range tokens {
+		if j > 0 {
+			t.Add(j-1, tokens[j])
+		}
+		if j == len(l.path) {
+			l.path = append(l.path, j)
+		}
+	}
+	return t
+}
+
+// text keeps the rows of w's next n positions: logits rows from row on, hidden
+// rows from hid on.
+func (l *labeller) text(w *work, n, row, hid int) {
+	k := l.c.K
+	for i := range n {
+		p := w.seq.Len() + i
+		copy(w.labels.ids[p*k:(p+1)*k], l.ids[(row+i)*l.top:])
+		copy(w.labels.logp[p*k:(p+1)*k], l.logp[(row+i)*l.top:])
+		node := p * l.meta.Nodes()
+		w.row.TreeTokens[node], w.row.TreeParents[node] = w.tokens[p], -1
+		l.label(w.row, node, row+i)
+	}
+	if l.meta.Features == data.BF16 {
+		h := l.meta.Hidden
+		w.row.Features = data.AppendBF16(w.row.Features, l.hidden[hid*h:(hid+n)*h])
+	}
+}
+
+// label writes the distribution of logits row row to node.
+func (l *labeller) label(r *data.Record, node, row int) {
+	if l.meta.Labels == data.Full {
+		v := l.meta.Vocab
+		softmax(r.LabelFull[node*v:(node+1)*v], l.logits[row*v:(row+1)*v], l.dist)
+		return
+	}
+	k := l.meta.K
+	copy(r.LabelIDs[node*k:(node+1)*k], l.ids[row*l.top:])
+	p := r.LabelProbs[node*k : (node+1)*k]
+	tail := 1.0
+	for i := range p {
+		p[i] = float32(min(1, exp(float64(l.logp[row*l.top+i]))))
+		tail -= float64(p[i])
+	}
+	r.Tail[node] = float32(max(0, tail))
+}
+
+// softmax sets dst to the distribution of logits, in float64 and in order of the
+// tokens. tmp is as long.
+func softmax(dst, logits []float32, tmp []float64) {
+	top := logits[0]
+	for _, x := range logits {
+		top = max(top, x)
+	}
+	sum := 0.0
+	for i, x := range logits {
+		tmp[i] = exp(float64(x) - float64(top))
+		sum += tmp[i]
+	}
+	for i := range dst {
+		dst[i] = float32(tmp[i] / sum)
+	}
+}
+
+// trees grows the trees of all positions of the batch, a group at a time: one
+// pass a level for the group, so that a pass has about Rows rows and only a
+// group's nodes hold keys and values.
+func (l *labeller) trees(ctx context.Context, batch []*work) error {
+	if len(l.search) == 0 {
+		return nil // one level: prefill labelled it
+	}
+	for _, w := range batch {
+		for p := range w.tokens {
+			if l.group = append(l.group, position{w: w, p: p}); len(l.group) == len(l.search) {
+				if err := l.grow(ctx); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return l.grow(ctx)
+}
+
+// grow runs the trees of the group level by level and writes their labels.
+func (l *labeller) grow(ctx context.Context) error {
+	defer l.drop()
+	k := l.c.K
+	for i := range l.group {
+		g, s := &l.group[i], l.search[i]
+		s.Start(g.w.tokens[g.p], l.c.Depth)
+		s.Grow(nil) // asks for the root, which prefill ran
+		g.rows = append(g.rows[:0], search.Row{Tokens: g.w.labels.ids[g.p*k : (g.p+1)*k], LogProb: g.w.labels.logp[g.p*k : (g.p+1)*k]})
+	}
+	for level := 1; level < l.c.Depth && len(l.group) > 0; level++ {
+		l.segs = l.segs[:0]
+		for i := range l.group {
+			g, s := &l.group[i], l.search[i]
+			ask := s.Grow(g.rows)
+			if len(ask) != k {
+				return fmt.Errorf("level %d of a tree has %d nodes, want %d", level, len(ask), k)
+			}
+			if g.br == nil {
+				g.br = g.w.seq.BranchPast(g.p)
+			}
+			l.segs = append(l.segs, model.Segment{Rows: g.br, Tree: s.Work(), From: ask[0], Want: model.WantAll})
+		}
+		out, err := l.run(ctx, l.segs)
+		if err != nil {
+			return err
+		}
+		for i := range l.group {
+			g, t := &l.group[i], l.segs[i].Tree
+			g.rows = g.rows[:0]
+			for n := l.segs[i].From; n < t.Len(); n++ {
+				row, node := out.LogitsRow(i, n), g.p*l.meta.Nodes()+n
+				g.w.row.TreeTokens[node], g.w.row.TreeParents[node] = t.Token(n), int32(t.Parent(n))
+				l.label(g.w.row, node, row)
+				g.rows = append(g.rows, search.Row{Tokens: l.ids[row*l.top : row*l.top+k], LogProb: l.logp[row*l.top : row*l.top+k]})
+			}
+		}
+	}
+	return nil
+}
+
+// drop ends the group and gives its keys and values back.
+func (l *labeller) drop() {
+	for i := range l.group {
+		if b := l.group[i].br; b != nil {
+			b.Drop()
+		}
+	}
+	l.group = l.group[:0]
+}
+
+// finish gives back the texts' keys and values.
+func (l *labeller) finish(batch []*work) {
+	for _, w := range batch {
+		if w.seq != nil {
+			w.seq.Close()
+			w.seq = nil
+		}
+	}
+}

@@ -1,0 +1,354 @@
+package preprocess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"talf/data"
+)
+
+// Run makes the set in c.Out, or goes on with one that an earlier run left
+// unfinished: finished shards stay as they are. Equal configurations, inputs and
+// weights give equal bytes whatever the device, its threads, Rows and Tokens are,
+// and wherever a run was interrupted.
+//
+// If ctx ends, Run returns its error; what was finished before is kept.
+func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
+	if err := c.Validate(); err != nil {
+		return Stats{}, err
+	}
+	maxLen, err := c.length(in.Target)
+	if err != nil {
+		return Stats{}, err
+	}
+	meta, err := c.meta(&in, maxLen)
+	if err != nil {
+		return Stats{}, err
+	}
+	cut, err := newCutter(&c, &in, maxLen)
+	if err != nil {
+		return Stats{}, err
+	}
+	w, err := data.Create(c.Out, meta, c.Writer)
+	if err != nil {
+		return Stats{}, fmt.Errorf("preprocess: %w", err)
+	}
+	p := &pipeline{c: &c, in: &in, cut: cut, w: w, meta: meta, maxLen: maxLen, dropped: map[string]int{}}
+	p.stats.Resumed = len(w.Shards())
+	if err := p.run(ctx); err != nil {
+		w.Abort()
+		return p.stats, err
+	}
+	err = w.Close()
+	for _, s := range w.Shards() {
+		p.stats.add(s)
+	}
+	return p.stats, err
+}
+
+func (st *Stats) add(s data.Shard) {
+	st.Sequences += s.Rows
+	st.Tokens += s.Tokens
+	st.LossTokens += s.Loss
+	st.Shards++
+	for why, n := range s.Dropped {
+		if st.Dropped == nil {
+			st.Dropped = map[string]int{}
+		}
+		st.Dropped[why] += n
+	}
+}
+
+// A pipeline is one run.
+type pipeline struct {
+	c      *Config
+	in     *Inputs
+	cut    *cutter
+	w      *data.Writer
+	meta   data.Meta
+	maxLen int
+	lab    *labeller
+
+	dropped map[string]int // since the last shard
+	done    Progress
+	stats   Stats
+}
+
+// A stage does one thing to all sequences of a batch.
+type stage struct {
+	name string
+	run  func(ctx context.Context, batch []*work) error
+}
+
+// stages are what happens to a batch, in order. Before them come loading,
+// templates and tokenising, which make the sequences; behind them, shards.
+func (p *pipeline) stages() []stage {
+	return []stage{
+		{"regenerate", p.regenerate}, // answers from the target itself, if asked for
+		{"prefill", p.lab.prefill},   // keys, values and features of the text; labels of level 0
+		{"grow trees", p.lab.trees},  // labels of the deeper levels, one pass a level
+		{"write rows", p.write},      // to the open shard
+	}
+}
+
+// A work is a sequence in a batch.
+type work struct {
+	*sequence
+	unit int // its number in the input
+	row  *data.Record
+	labels
+}
+
+func (p *pipeline) run(ctx context.Context) error {
+	if p.w.Complete() {
+		return nil
+	}
+	units := 0
+	for _, s := range p.w.Shards() {
+		units += s.Units
+		p.done.Tokens += s.Tokens
+	}
+	p.done.Sequences, p.done.Shards = units, len(p.w.Shards())
+	if n := len(p.w.Shards()); n > 0 && p.w.Shards()[n-1].Units < p.c.Shard {
+		return nil // the input had ended: only the closing of the set was lost
+	}
+	if err := p.count(ctx); err != nil {
+		return err
+	}
+	var err error
+	if p.lab, err = newLabeller(p.c, p.in.Target, &p.meta); err != nil {
+		return err
+	}
+
+	docs := data.Load(p.c.Files, p.c.Load, func(b data.BadLine) {
+		p.dropped[dropBad]++
+		if p.in.Bad != nil {
+			p.in.Bad(b)
+		}
+	})
+	next, stop := iter.Pull2(p.cut.sequences(docs))
+	defer stop()
+	for range units {
+		if _, err, ok := next(); err != nil || !ok {
+			return errors.Join(err, errIf(!ok, "preprocess: the input has fewer sequences than finished shards hold"))
+		}
+	}
+	clear(p.dropped) // finished shards count them
+	for open := true; open; {
+		if open, err = p.shard(ctx, next, units); err != nil {
+			return err
+		}
+		units += p.c.Shard
+	}
+	return nil
+}
+
+func errIf(b bool, text string) error {
+	if b {
+		return errors.New(text)
+	}
+	return nil
+}
+
+// count reads the input once to know how much there is to do.
+func (p *pipeline) count(ctx context.Context) error {
+	bad := 0
+	var first data.BadLine
+	docs := data.Load(p.c.Files, p.c.Load, func(b data.BadLine) {
+		if bad++; bad == 1 {
+			first = b
+		}
+	})
+	for s, err := range p.cut.sequences(docs) {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		p.done.AllSequences++
+		p.done.AllTokens += int64(len(s.tokens))
+	}
+	if p.done.AllSequences == 0 {
+		if bad > 0 {
+			return fmt.Errorf("preprocess: no text in %d lines that are all bad; the first: %w", bad, first)
+		}
+		return fmt.Errorf("preprocess: no text in %v", p.c.Files)
+	}
+	return nil
+}
+
+// shard makes one shard of the next c.Shard sequences and reports whether there
+// may be more.
+func (p *pipeline) shard(ctx context.Context, next func() (*sequence, error, bool), first int) (more bool, err error) {
+	var batch []*work
+	tokens, units := 0, 0
+	flush := func() error {
+		if err := p.batch(ctx, batch); err != nil {
+			return err
+		}
+		p.done.Sequences = first + units
+		if p.in.Progress != nil {
+			p.in.Progress(p.done)
+		}
+		batch, tokens = batch[:0], 0
+		return nil
+	}
+	more = true
+	for units < p.c.Shard {
+		s, err, ok := next()
+		if err != nil {
+			return false, err
+		}
+		if !ok {
+			more = false
+			break
+		}
+		n := p.footprint(s)
+		if len(batch) > 0 && tokens+n > p.c.Tokens {
+			if err := flush(); err != nil {
+				return false, err
+			}
+		}
+		batch = append(batch, &work{sequence: s, unit: first + units})
+		tokens += n
+		units++
+	}
+	if err := flush(); err != nil {
+		return false, err
+	}
+	if units == 0 && len(p.dropped) == 0 {
+		return false, nil
+	}
+	if err := p.w.Cut(units, p.dropped); err != nil {
+		return false, err
+	}
+	clear(p.dropped)
+	p.done.Shards++
+	if p.in.Progress != nil {
+		p.in.Progress(p.done)
+	}
+	return more, nil
+}
+
+// footprint is how many positions s may come to hold.
+func (p *pipeline) footprint(s *sequence) int {
+	if p.in.Generator != nil {
+		return p.maxLen
+	}
+	return len(s.tokens)
+}
+
+func (p *pipeline) batch(ctx context.Context, batch []*work) error {
+	defer p.lab.finish(batch)
+	for _, st := range p.stages() {
+		keep := batch[:0:0]
+		for _, w := range batch {
+			if w.drop == "" {
+				keep = append(keep, w)
+			} else {
+				p.dropped[w.drop]++
+			}
+		}
+		if batch = keep; len(batch) == 0 {
+			return ctx.Err()
+		}
+		if err := st.run(ctx, batch); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("preprocess: %s: %w", st.name, err)
+		}
+	}
+	return nil
+}
+
+// regenerate asks the target to answer, turn by turn, all sequences at once.
+func (p *pipeline) regenerate(ctx context.Context, batch []*work) error {
+	if p.in.Generator == nil {
+		return nil
+	}
+	open := batch
+	for turn := uint64(0); len(open) > 0; turn++ {
+		prompts := make([]Prompt, len(open))
+		for i, w := range open {
+			prompts[i] = Prompt{Tokens: w.tokens, Max: p.maxLen - len(w.tokens), Seed: mix(p.c.Seed, uint64(w.unit)<<16|turn)}
+		}
+		answers, err := p.in.Generator.Generate(ctx, prompts)
+		if err != nil {
+			return err
+		}
+		if len(answers) != len(open) {
+			return fmt.Errorf("%d answers to %d prompts", len(answers), len(open))
+		}
+		var again []*work
+		for i, w := range open {
+			more, err := p.follow(w, answers[i])
+			if err != nil {
+				return err
+			}
+			if more {
+				again = append(again, w)
+			}
+		}
+		open = again
+	}
+	for _, w := range batch {
+		w.check()
+		if w.drop == dropAnswer {
+			w.drop = dropNoAnswer
+		}
+	}
+	return nil
+}
+
+// follow appends an answer and the next turn, and reports whether that asks for
+// another answer.
+func (p *pipeline) follow(w *work, answer []int32) (more bool, err error) {
+	if len(answer) > p.maxLen-len(w.tokens) {
+		return false, fmt.Errorf("an answer of %d tokens, want at most %d", len(answer), p.maxLen-len(w.tokens))
+	}
+	for _, id := range answer {
+		w.tokens, w.answer = append(w.tokens, id), append(w.answer, true)
+	}
+	if len(w.turns) == 0 {
+		return false, nil
+	}
+	// Turns are lines of one text; an end token inside it would end it.
+	if n := len(w.tokens); p.cut.eos >= 0 && n > 0 && w.tokens[n-1] == p.cut.eos {
+		w.tokens, w.answer = w.tokens[:n-1], w.answer[:n-1]
+	}
+	ids, err := p.in.Tokenizer.Encode("\n"+w.turns[0], false)
+	if err != nil {
+		return false, err
+	}
+	w.turns = w.turns[1:]
+	if len(w.tokens)+len(ids) >= p.maxLen {
+		return false, nil // the turns so far are a text of their own
+	}
+	w.tokens = append(w.tokens, ids...)
+	w.answer = append(w.answer, make([]bool, len(ids))...)
+	return true, nil
+}
+
+// mix is SplitMix64's finaliser over both words: prompts get unrelated seeds.
+func mix(a, b uint64) uint64 {
+	x := a + (b+1)*0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// write adds the batch to the open shard, in order.
+func (p *pipeline) write(ctx context.Context, batch []*work) error {
+	for _, w := range batch {
+		if err := p.w.Append(w.row); err != nil {
+			return err
+		}
+		p.done.Tokens += int64(len(w.tokens))
+		w.row = nil
+	}
+	return nil
+}
