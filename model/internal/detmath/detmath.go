@@ -27,12 +27,21 @@ func Exp(x float64) float64 {
 	n := math.Floor(math.FMA(x, math.Log2E, 0.5))
 	r := math.FMA(-n, ln2Hi, x)
 	r = math.FMA(-n, ln2Lo, r)
-	p := 1.0 / 6227020800
-	for _, c := range [...]float64{
-		1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
-		1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1, 1,
-	} {
-		p = math.FMA(p, r, c)
+	p := math.FMA(1.0/6227020800, r, 1.0/479001600)
+	p = math.FMA(p, r, 1.0/39916800)
+	p = math.FMA(p, r, 1.0/3628800)
+	p = math.FMA(p, r, 1.0/362880)
+	p = math.FMA(p, r, 1.0/40320)
+	p = math.FMA(p, r, 1.0/5040)
+	p = math.FMA(p, r, 1.0/720)
+	p = math.FMA(p, r, 1.0/120)
+	p = math.FMA(p, r, 1.0/24)
+	p = math.FMA(p, r, 1.0/6)
+	p = math.FMA(p, r, 0.5)
+	p = math.FMA(p, r, 1)
+	p = math.FMA(p, r, 1)
+	if e := int(n); e > -1022 && e < 1023 {
+		return p * math.Float64frombits(uint64(e+1023)<<52) // exact
 	}
 	return math.Ldexp(p, int(n))
 }
@@ -74,19 +83,21 @@ func SinCos(x float64) (sin, cos float64) {
 	r = math.FMA(-n, pio2C, r)
 	z := float64(r * r)
 	// Taylor on |r| ≤ π/4: the first omitted terms are below 2^-58.
-	s := -1.0 / 1307674368000
-	for _, c := range [...]float64{
-		1.0 / 6227020800, -1.0 / 39916800, 1.0 / 362880, -1.0 / 5040, 1.0 / 120, -1.0 / 6,
-	} {
-		s = math.FMA(s, z, c)
-	}
+	s := math.FMA(-1.0/1307674368000, z, 1.0/6227020800)
+	s = math.FMA(s, z, -1.0/39916800)
+	s = math.FMA(s, z, 1.0/362880)
+	s = math.FMA(s, z, -1.0/5040)
+	s = math.FMA(s, z, 1.0/120)
+	s = math.FMA(s, z, -1.0/6)
 	s = math.FMA(float64(r*z), s, r)
-	c := 1.0 / 20922789888000
-	for _, k := range [...]float64{
-		-1.0 / 87178291200, 1.0 / 479001600, -1.0 / 3628800, 1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5, 1,
-	} {
-		c = math.FMA(c, z, k)
-	}
+	c := math.FMA(1.0/20922789888000, z, -1.0/87178291200)
+	c = math.FMA(c, z, 1.0/479001600)
+	c = math.FMA(c, z, -1.0/3628800)
+	c = math.FMA(c, z, 1.0/40320)
+	c = math.FMA(c, z, -1.0/720)
+	c = math.FMA(c, z, 1.0/24)
+	c = math.FMA(c, z, -0.5)
+	c = math.FMA(c, z, 1)
 	switch int64(n) & 3 {
 	case 0:
 		return s, c
