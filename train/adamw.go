@@ -69,9 +69,9 @@ func (o *optimiser) gather(i int, nodes []*gg.Node) {
 	}
 }
 
-// update makes one step with the gathered gradients and returns their norm before
-// clipping.
-func (o *optimiser) update(nodes []*gg.Node) (norm float64, err error) {
+// update makes one step at learning rate lr with the gathered gradients and
+// returns their norm before clipping.
+func (o *optimiser) update(nodes []*gg.Node, lr float64) (norm float64, err error) {
 	grad := func(i int) compute.Buffer {
 		if o.sum != nil {
 			return o.sum[i].Buf
@@ -92,7 +92,7 @@ func (o *optimiser) update(nodes []*gg.Node) (norm float64, err error) {
 	}
 	o.step++
 	h := compute.AdamW{
-		LR: float32(o.cfg.Rate(o.step)), Beta1: float32(o.cfg.Beta1), Beta2: float32(o.cfg.Beta2),
+		LR: float32(lr), Beta1: float32(o.cfg.Beta1), Beta2: float32(o.cfg.Beta2),
 		Eps: float32(o.cfg.Eps), Decay: float32(o.cfg.Decay), Scale: float32(scale), Step: o.step,
 	}
 	for i, p := range o.params {

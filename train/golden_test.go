@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -306,6 +307,96 @@ func (r *reference) checkForward(t *testing.T, fwd *safetensors.Set, name string
 					next[l]++
 					n++
 				}
+			}
+		}
+	}
+}
+
+func TestAdamWStepsAgreeWithTheReference(t *testing.T) {
+	ref := openSet(t, "data/reference/losses/adamw.safetensors")
+	r := loadReference(t, true)
+	var want struct {
+		Betas [2]float64
+		Eps   float64
+		Decay float64 `json:"weight_decay"`
+		MaxN  float64 `json:"max_grad_norm"`
+		Steps []struct {
+			LR   float64
+			Loss float64 `json:"loss_before"`
+			Norm float64 `json:"grad_norm"`
+		}
+	}
+	if err := json.Unmarshal(r.values["adamw"], &want); err != nil {
+		t.Fatal(err)
+	}
+	cfg := Default()
+	cfg.Beta1, cfg.Beta2, cfg.Eps, cfg.Decay, cfg.Clip = want.Betas[0], want.Betas[1], want.Eps, want.Decay, want.MaxN
+	l, err := loss.Parse("eagle:w_reg=1,w_cls=0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// With the reference's gradients every weight agrees. With our own, a first
+	// step is lr·g/|g| even for a gradient that is all rounding, so the whole
+	// update is compared by its norm.
+	for _, own := range []bool{false, true} {
+		q := queue(t, 2)
+		p := params(t, q, r.spec, r.head)
+		g, b, _, total := r.build(t, q, p, l)
+		opt, err := newOptimiser(cfg, q, p.Tensors())
+		if err != nil {
+			t.Fatal(err)
+		}
+		given, err := net.New(q, r.spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range want.Steps {
+			before := p.Export(nil)
+			if err := g.Run(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if e := math.Abs(float64(total.Scalar())/s.Loss - 1); e > 1e-5 {
+				t.Errorf("step %d: loss %v, want %v", i+1, total.Scalar(), s.Loss)
+			}
+			var grads []safetensors.Tensor
+			for _, a := range gradients(p, b.head.Nodes) {
+				want := f64s(t, ref, fmt.Sprintf("step%d.grad.%s", i+1, a.Name))
+				if e := relative(a.Data, want); !(e <= 1e-4) {
+					t.Errorf("step %d: gradient of %s is off by %g", i+1, a.Name, e)
+				}
+				grads = append(grads, safetensors.F32(a.Name, narrow[float32](want), a.Shape...))
+			}
+			if !own {
+				if err := given.Import(safetensors.Of("reference", grads...)); err != nil {
+					t.Fatal(err)
+				}
+				for j, n := range b.head.Nodes {
+					copy(n.Grad(), given.Tensors()[j].Data)
+				}
+			}
+			norm, err := opt.update(b.head.Nodes, s.LR)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e := math.Abs(norm/s.Norm - 1); e > 1e-5 {
+				t.Errorf("step %d: norm %v, want %v", i+1, norm, s.Norm)
+			}
+			diff, moved := 0.0, 0.0
+			for k, a := range p.Export(nil) {
+				ref := f64s(t, ref, fmt.Sprintf("step%d.param.%s", i+1, a.Name))
+				for j, x := range a.Data {
+					d := float64(x) - ref[j]
+					if !own && math.Abs(d) > 1e-6*max(1, math.Abs(ref[j])) {
+						t.Fatalf("step %d: %s[%d] is %v, want %v", i+1, a.Name, j, x, ref[j])
+					}
+					diff += d * d
+					moved += (float64(before[k].Data[j]) - ref[j]) * (float64(before[k].Data[j]) - ref[j])
+				}
+			}
+			if e := math.Sqrt(diff / moved); e > 2e-3 {
+				t.Errorf("step %d, own gradients %v: the update is off by %g of its norm", i+1, own, e)
+			} else {
+				t.Logf("step %d, own gradients %v: the update is off by %.2g of its norm", i+1, own, e)
 			}
 		}
 	}

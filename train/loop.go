@@ -171,7 +171,7 @@ func (t *trainer) step(ctx context.Context) (p Progress, err error) {
 	if math.IsNaN(p.Loss) || math.IsInf(p.Loss, 0) {
 		return p, fmt.Errorf("step %d: the loss is %v: the run has diverged; try a smaller lr", t.opt.step+1, p.Loss)
 	}
-	if p.Norm, err = t.opt.update(t.nodes); err != nil {
+	if p.Norm, err = t.opt.update(t.nodes, t.cfg.Rate(t.opt.step+1)); err != nil {
 		return p, err
 	}
 	if t.last, err = t.task.place(); err != nil {
