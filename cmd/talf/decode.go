@@ -124,11 +124,8 @@ func (o *decodeOptions) open(keep int) (*decoder, error) {
 func (d *decoder) load(dir string, keep int) error {
 	o := d.opt
 	var err error
-	if d.tok, err = tokenizer.Load(dir); err != nil {
+	if d.tok, err = loadTokenizer(dir, d.model); err != nil {
 		return err
-	}
-	if v := d.model.Spec().Vocab; d.tok.VocabSize() > v {
-		return fmt.Errorf("%s: the tokenizer has %d tokens, but the model's vocabulary is %d", dir, d.tok.VocabSize(), v)
 	}
 	_, m, err := draft.New(o.method)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"talf/checkpoints"
 	"talf/compute/cpu"
 	"talf/model"
+	"talf/model/tokenizer"
 )
 
 // openModel loads a model directory onto the CPU. The returned function frees
@@ -56,4 +57,16 @@ func findModel(path string) (string, error) {
 		return "", fmt.Errorf("%s has no config.json: want a model directory in Hugging Face layout", path)
 	}
 	return dir, nil
+}
+
+// loadTokenizer loads the tokenizer of m's directory and holds it against m.
+func loadTokenizer(dir string, m *model.Model) (*tokenizer.Tokenizer, error) {
+	t, err := tokenizer.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	if v := m.Spec().Vocab; t.VocabSize() > v {
+		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, but the model's vocabulary is %d", dir, t.VocabSize(), v)
+	}
+	return t, nil
 }

@@ -183,6 +183,8 @@ the model checks in one pass (generate, chat). Start with: talf quickstart`,
 
 // commands is the table of subcommands, in the order of the pipeline.
 var commands = []func(*app) *cobra.Command{
+	newPreprocess,
+	newTrain,
 	newGenerate,
 	newChat,
 	newScore,

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// asTalf makes the test binary behave as talf: commands run as processes of
+// their own, with real signals, limits and exit codes.
+const asTalf = "TALF_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asTalf) != "" {
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// A result is what a command left behind.
+type result struct {
+	code     int
+	out, err string
+}
+
+// command prepares talf with args as a child process.
+func command(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	t.Cleanup(cancel)
+	c := exec.CommandContext(ctx, self, args...)
+	c.Env = append(os.Environ(), asTalf+"=1")
+	return c
+}
+
+// talf runs a command to its end.
+func talf(t testing.TB, stdin string, args ...string) result {
+	t.Helper()
+	c := command(t, args...)
+	c.Stdin = strings.NewReader(stdin)
+	return finish(t, c)
+}
+
+func finish(t testing.TB, c *exec.Cmd) result {
+	t.Helper()
+	var out, errb bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errb
+	err := c.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{c.ProcessState.ExitCode(), out.String(), errb.String()}
+}
+
+// ok runs a command that must succeed and returns what it printed.
+func ok(t testing.TB, stdin string, args ...string) string {
+	t.Helper()
+	r := talf(t, stdin, args...)
+	if r.code != exitOK {
+		t.Fatalf("talf %s: exit %d\n%s", strings.Join(args, " "), r.code, r.err)
+	}
+	return r.out
+}
+
+// refuses holds a failed command to the rules: the exit code, one clear line
+// that holds every word of want, no panic.
+func (r result) refuses(t testing.TB, code int, want ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit %d, want %d; stderr:\n%s", r.code, code, r.err)
+	}
+	if strings.Contains(r.err, "goroutine ") || strings.Contains(r.err, "panic") {
+		t.Errorf("a panic reached the user:\n%s", r.err)
+	}
+	var lines []string
+	for line := range strings.Lines(r.err) {
+		if strings.HasPrefix(line, "talf: ") && !strings.HasPrefix(line, "talf: see '") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	if len(lines) != 1 {
+		t.Errorf("%d error lines, want one; stderr:\n%s", len(lines), r.err)
+	}
+	for _, w := range want {
+		if !strings.Contains(strings.Join(lines, "\n"), w) {
+			t.Errorf("the error does not name %q:\n%s", w, r.err)
+		}
+	}
+}
+
+// interrupts skips where a process cannot be sent an interrupt.
+func interrupts(t testing.TB) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no signal to send to a single process")
+	}
+}
+
+// interrupt starts cmd, waits until ready, sends one interrupt and waits for the
+// end.
+func interrupt(t testing.TB, cmd *exec.Cmd, ready func() bool) result {
+	t.Helper()
+	var out, errb bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errb
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for !ready() {
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended before it could be interrupted: %v\n%s", err, errb.String())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	return result{cmd.ProcessState.ExitCode(), out.String(), errb.String()}
+}
+
+func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
+	a := &app{}
+	for _, c := range newRoot(a).Commands() {
+		if c.Hidden || c.Name() == "help" {
+			continue
+		}
+		if c.Short == "" || !strings.Contains(c.Example, "talf "+c.Name()) {
+			t.Errorf("%s: help has no example", c.Name())
+		}
+		out := ok(t, "", c.Name(), "--help")
+		if !strings.Contains(out, "Examples:") {
+			t.Errorf("%s --help prints no example:\n%s", c.Name(), out)
+		}
+	}
+}
+
+func TestWrongUsageExitsTwo(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown command":     {[]string{"generat"}, "generate"},
+		"its flags too":       {[]string{"generat", "--model", "x"}, "generate"},
+		"unknown flag":        {[]string{"version", "--nope"}, "--nope"},
+		"superfluous":         {[]string{"version", "now"}, "now"},
+		"missing model":       {[]string{"score", "--out", "x"}, "--model"},
+		"missing two flags":   {[]string{"score"}, "--out"},
+		"flag without value":  {[]string{"score", "--model"}, "--model"},
+		"negative threads":    {[]string{"generate", "--model", ".", "--prompt", "x", "--threads", "-1"}, "--threads"},
+		"unknown method":      {[]string{"generate", "--model", ".", "--prompt", "x", "--method", "magic"}, "magic"},
+		"unknown parameter":   {[]string{"generate", "--model", ".", "--prompt", "x", "--method", "salf:speed=9"}, "speed"},
+		"no prompt":           {[]string{"generate", "--model", ".", "--prompts", "a", "--prompt", "b"}, "--prompts"},
+		"unknown loss":        {[]string{"train", "--model", ".", "--data", "d", "--out", "o", "--loss", "magic"}, "magic"},
+		"file without labels": {[]string{"preprocess", "--model", ".", "--out", "o"}, "--data"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			talf(t, "", c.args...).refuses(t, exitUsage, c.want)
+		})
+	}
+}
+
+func TestVersionAndDoctorPrintJSON(t *testing.T) {
+	for _, cmd := range []string{"version", "doctor"} {
+		var v map[string]any
+		if err := json.Unmarshal([]byte(ok(t, "", cmd, "--json")), &v); err != nil {
+			t.Errorf("%s: %v", cmd, err)
+		}
+	}
+	if out := ok(t, "", "doctor"); !strings.Contains(out, "gpu") || !strings.Contains(out, "device") {
+		t.Errorf("doctor says too little:\n%s", out)
+	}
+}
+
+func TestAPanicBecomesARequestToReport(t *testing.T) {
+	saved := commands
+	defer func() { commands = saved }()
+	commands = append(commands[:len(commands):len(commands)], newPanicking)
+	var errb bytes.Buffer
+	if code := run([]string{"explode"}, nil, &bytes.Buffer{}, &errb); code != exitFailure {
+		t.Errorf("exit %d, want %d", code, exitFailure)
+	}
+	if !strings.Contains(errb.String(), "please report it") {
+		t.Errorf("stderr: %s", errb.String())
+	}
+}
+
+func TestAnswersSurviveATornLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.jsonl")
+	prompts := []string{"a", "b", "c"}
+	f, err := openAnswers(path, prompts, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		if err := f.append(answer{Index: i, Prompt: prompts[i], Text: "x", Settings: "s"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := bytes.IndexByte(whole, '\n') + 1
+	for cut := first; cut <= len(whole); cut++ {
+		if err := os.WriteFile(path, whole[:cut], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		f, err := openAnswers(path, prompts, "s")
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		if !f.done[0] || f.done[1] != (cut == len(whole)) || f.done[2] {
+			t.Errorf("cut at %d: done %v", cut, f.done)
+		}
+		if !f.done[1] {
+			if err := f.append(answer{Index: 1, Prompt: "b", Text: "x", Settings: "s"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.close(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, whole) {
+			t.Fatalf("cut at %d: the repaired file differs", cut)
+		}
+	}
+	if _, err := openAnswers(path, prompts, "other"); err == nil {
+		t.Error("answers of other settings were taken over")
+	}
+	if _, err := openAnswers(path, []string{"z", "b", "c"}, "s"); err == nil {
+		t.Error("answers to other prompts were taken over")
+	}
+}
+
+func TestPlainProgressNamesRateAndRemainingTime(t *testing.T) {
+	p := &progress{what: "train", unit: "steps", base: 10, begun: time.Unix(0, 0)}
+	got := p.line(30, 50, "loss 2.5", time.Unix(10, 0))
+	if want := "train: 30/50 steps, 2 steps/s, 10s left, loss 2.5"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+func newPanicking(*app) *cobra.Command {
+	return &cobra.Command{Use: "explode", RunE: func(*cobra.Command, []string) error { panic("planted") }}
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"talf/data"
+	"talf/infer"
+	"talf/infer/verify"
+	"talf/model/sample"
+	"talf/preprocess"
+)
+
+func newPreprocess(a *app) *cobra.Command {
+	c := preprocess.Default()
+	var dir string
+	var threads int
+	var asJSON bool
+	re := regeneration{sample: sample.Greedy()}
+	cmd := &cobra.Command{
+		Use:   "preprocess --model DIR --data FILE --out DIR",
+		Short: "Label text with a model's token trees, to train a draft head on",
+		Long: `Preprocess runs the model over text and writes, for every position, the tree of its
+likely continuations, what it thinks of each, and its hidden state, to Parquet
+shards. Input files are plain text (paragraphs), or JSONL with "text", "prompt" or
+"turns", or anything with --template; with --answer-field only answers are learnt.
+
+Run again after an interruption, it goes on behind the last finished shard. The
+shards are the same bytes however often it was stopped and whatever the machine.`,
+		Example: `  talf preprocess --model DIR --data stories.txt --out labels
+  talf preprocess --model DIR --data gsm8k.jsonl --template 'Question: {question}\nAnswer:' --answer-field answer --out labels
+  talf preprocess --model DIR --data prompts.jsonl --regenerate --out labels`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := need(cmd, "model", "data", "out"); err != nil {
+				return err
+			}
+			if err := c.Validate(); err != nil {
+				return usageError{err}
+			}
+			if err := re.sample.Validate(); err != nil {
+				return usageError{err}
+			}
+			if threads < 0 {
+				return usagef("--threads is %d, want 0 or more", threads)
+			}
+			st, err := a.preprocess(cmd.Context(), c, dir, threads, &re)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printJSON(st)
+			}
+			a.printf("%s: %d sequences of %d tokens, %d to learn, in %d shards\n", c.Out, st.Sequences, st.Tokens, st.LossTokens, st.Shards)
+			for _, why := range sortedKeys(st.Dropped) {
+				a.printf("left out: %d: %s\n", st.Dropped[why], why)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&dir, "model", "", "model directory in Hugging Face layout")
+	f.Var((*files)(&c.Files), "data", "input file (may be repeated)")
+	f.StringVar(&c.Out, "out", "", "directory of the shards")
+	f.StringVar((*string)(&c.Load.Format), "format", string(c.Load.Format), "auto, jsonl, paragraphs or document")
+	f.StringVar(&c.Load.Template, "template", "", `how fields of a JSONL line make a text: 'Question: {question}\nAnswer:'`)
+	f.StringVar(&c.Load.AnswerField, "answer-field", "", "field that answers; only its tokens are learnt")
+	f.StringVar(&c.Load.AnswerRemove, "answer-remove", "", "regular expression to cut out of answers")
+	f.IntVar(&c.Load.Skip, "skip", 0, "documents to leave out at the front")
+	f.IntVar(&c.Load.Limit, "limit", 0, "documents to take (0: all)")
+	f.StringVar((*string)(&c.EOS), "eos", string(c.EOS), "where the end-of-sequence token follows: answers, always or never")
+	f.IntVar(&c.MaxLen, "max-len", c.MaxLen, "tokens of a sequence; longer texts are cut")
+	f.IntVar(&c.K, "k", c.K, "nodes of each level of a tree")
+	f.IntVar(&c.Depth, "depth", c.Depth, "labelled levels of a tree")
+	f.StringVar((*string)(&c.Labels), "labels", string(c.Labels), "topk or full")
+	f.IntVar(&c.TopK, "label-k", c.TopK, "labels of a node with --labels topk")
+	f.StringVar((*string)(&c.Features), "features", string(c.Features), "bf16, or none: training computes them again")
+	f.IntVar(&c.Shard, "shard", c.Shard, "sequences of a shard")
+	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of --regenerate")
+	f.IntVar(&c.Rows, "rows", c.Rows, "most rows of a pass (memory against speed)")
+	f.IntVar(&c.Tokens, "tokens", c.Tokens, "tokens whose keys and values are held at once (memory against speed)")
+	f.IntVar(&threads, "threads", 0, "CPU threads (0: all)")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	re.flags(f)
+	return cmd
+}
+
+// files is a flag that may be repeated, and is "" while empty.
+type files []string
+
+func (f *files) String() string     { return strings.Join(*f, ",") }
+func (f *files) Set(s string) error { *f = append(*f, s); return nil }
+func (f *files) Type() string       { return "file" }
+
+// preprocess labels c's files with the model in dir.
+func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, threads int, re *regeneration) (preprocess.Stats, error) {
+	dir, err := findModel(dir)
+	if err != nil {
+		return preprocess.Stats{}, err
+	}
+	m, closeModel, err := openModel(dir, threads)
+	if err != nil {
+		return preprocess.Stats{}, err
+	}
+	defer closeModel()
+	tok, err := loadTokenizer(dir, m)
+	if err != nil {
+		return preprocess.Stats{}, err
+	}
+	bar := a.progress("preprocess", "tokens")
+	defer bar.end()
+	bad := 0
+	in := preprocess.Inputs{
+		Target: m, Tokenizer: tok, TokenizerHash: tok.Hash(),
+		Progress: func(p preprocess.Progress) {
+			bar.set(p.Tokens, p.AllTokens, fmt.Sprintf("%d shards", p.Shards))
+		},
+		Bad: func(b data.BadLine) {
+			bad++
+			a.log.Warn("left out", "line", b.Error())
+		},
+	}
+	if re != nil && re.on {
+		in.Generator, in.Sampling = &generator{engine: &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}, sample: re.sample}, re.String()
+	}
+	if a.resume == "" {
+		a.resume = "run the same command again to go on: finished shards are kept"
+	}
+	st, err := preprocess.Run(ctx, c, in)
+	if err != nil {
+		return st, err
+	}
+	if bad > 0 {
+		a.log.Warn("lines that could not be used", "count", bad)
+	}
+	return st, nil
+}
+
+// A regeneration says how answers come from the target itself.
+type regeneration struct {
+	on     bool
+	sample sample.Params
+}
+
+func (r *regeneration) flags(f *pflag.FlagSet) {
+	f.BoolVar(&r.on, "regenerate", false, "let the model write the answers itself")
+	f.Float64Var(&r.sample.Temperature, "temperature", 0, "of --regenerate (0: the most likely token)")
+	f.IntVar(&r.sample.TopK, "top-k", 0, "of --regenerate")
+	f.Float64Var(&r.sample.TopP, "top-p", 1, "of --regenerate")
+}
+
+// String describes r for the shards.
+func (r *regeneration) String() string {
+	if r.sample.Temperature == 0 {
+		return "greedy"
+	}
+	b, err := json.Marshal(r.sample)
+	if err != nil {
+		panic("talf: " + err.Error()) // plain values marshal
+	}
+	return string(b)
+}
+
+// A generator answers prompts by plain decoding, all of a batch together.
+type generator struct {
+	engine *infer.Engine
+	sample sample.Params
+}
+
+// Generate implements preprocess.Generator.
+func (g *generator) Generate(ctx context.Context, prompts []preprocess.Prompt) ([][]int32, error) {
+	seqs := make([]*infer.Sequence, 0, len(prompts))
+	defer func() {
+		for _, s := range seqs {
+			g.engine.Close(s)
+		}
+	}()
+	for i, p := range prompts {
+		v, err := verify.New("", g.sample.Temperature)
+		if err != nil {
+			return nil, err
+		}
+		s, err := g.engine.Open(infer.Request{
+			Prompt: p.Tokens, MaxTokens: p.Max, Seed: p.Seed,
+			Verifier: v, Processor: &processor{Sampler: sample.New(g.sample)},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("prompt %d: %w", i, err)
+		}
+		seqs = append(seqs, s)
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		done := true
+		for _, s := range seqs {
+			if _, ended := s.Done(); !ended {
+				done = false
+			}
+		}
+		if done {
+			break
+		}
+		if err := g.engine.Step(ctx, seqs); err != nil {
+			return nil, err
+		}
+	}
+	out := make([][]int32, len(seqs))
+	for i, s := range seqs {
+		if err := s.Err(); err != nil {
+			return nil, fmt.Errorf("prompt %d: %w", i, err)
+		}
+		out[i] = append([]int32(nil), s.Tokens()...)
+	}
+	return out, nil
+}
