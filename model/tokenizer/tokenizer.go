@@ -49,24 +49,22 @@ type Tokenizer struct {
 	scratch pool
 }
 
-// Load reads the tokenizer of a model folder: tokenizer.json, with the names of
+// Load reads the tokenizer of a model folder: tokenizer.json, or the
+// SentencePiece file tokenizer.model where that is missing; with the names of
 // the special tokens from tokenizer_config.json where there is one.
 func Load(dir string) (*Tokenizer, error) {
-	const name = "tokenizer.json"
-	path := filepath.Join(dir, name)
-	b, err := os.ReadFile(path)
+	t, err := loadFile(dir, "tokenizer.json", Parse)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("load tokenizer: no %s in %s", name, dir)
+		t, err = loadFile(dir, "tokenizer.model", ParseSentencePiece)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("load tokenizer: neither tokenizer.json nor tokenizer.model in %s", dir)
+		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("load tokenizer: %w", err)
+		return nil, err
 	}
-	t, err := Parse(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	path = filepath.Join(dir, "tokenizer_config.json")
-	b, err = os.ReadFile(path)
+	path := filepath.Join(dir, "tokenizer_config.json")
+	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
 	}
@@ -74,6 +72,19 @@ func Load(dir string) (*Tokenizer, error) {
 		return nil, fmt.Errorf("load tokenizer: %w", err)
 	}
 	if err := t.name(b); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}
+
+func loadFile(dir, name string, parse func([]byte) (*Tokenizer, error)) (*Tokenizer, error) {
+	path := filepath.Join(dir, name)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("load tokenizer: %w", err)
+	}
+	t, err := parse(b)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return t, nil
@@ -103,6 +114,30 @@ func (t *Tokenizer) name(config []byte) error {
 			return fmt.Errorf("%s %q is not in the vocabulary", key, s)
 		}
 		*to = id
+	}
+	if t.file == "tokenizer.model" {
+		return t.frame(c)
+	}
+	return nil
+}
+
+// frame takes from tokenizer_config.json what a SentencePiece file does not
+// say: which of its tokens go around a text. A tokenizer.json says it itself.
+func (t *Tokenizer) frame(config map[string]json.RawMessage) error {
+	bos, eos := true, false
+	for key, to := range map[string]*bool{"add_bos_token": &bos, "add_eos_token": &eos} {
+		if raw, ok := config[key]; ok {
+			if err := json.Unmarshal(raw, to); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+		}
+	}
+	t.pre, t.post = nil, nil
+	if bos && t.bos >= 0 {
+		t.pre = []int32{t.bos}
+	}
+	if eos && t.eos >= 0 {
+		t.post = []int32{t.eos}
 	}
 	return nil
 }

@@ -1,0 +1,126 @@
+package tokenizer
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/internal/golden"
+)
+
+// The SentencePiece file and the tokenizer.json of Llama 2 are the same
+// tokenizer: on a megabyte of text, decoded too, and on the conformance cases
+// that do not hold control tokens.
+func TestSentencePieceFileAgreesWithTokenizerJSON(t *testing.T) {
+	js := load(t, "tokenizers/llama2")
+	b, err := os.ReadFile(golden.Shared(t, "data/tokenizers/llama2/tokenizer.model"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sp, err := ParseSentencePiece(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(text string) {
+		t.Helper()
+		a, b := encode(t, js, text, true), encode(t, sp, text, true)
+		if !slices.Equal(a, b) {
+			i := 0
+			for i < len(a) && i < len(b) && a[i] == b[i] {
+				i++
+			}
+			t.Errorf("%.60q: they differ from token %d of %d and %d", text, i, len(a), len(b))
+			return
+		}
+		if x, y := js.Decode(a, true), sp.Decode(a, true); x != y {
+			t.Errorf("%.60q: decoded %.60q and %.60q", text, x, y)
+		}
+	}
+	total := 0
+	for _, name := range []string{"wikitext2_valid.txt", "tinyshakespeare.txt", "tinystories_val_794k.txt"} {
+		text, err := os.ReadFile(golden.Shared(t, "data/text/"+name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += len(text)
+		// WikiText writes <unk> for rare words.
+		same(strings.ReplaceAll(string(text), "<unk>", "rare"))
+	}
+	if total < 1<<20 {
+		t.Errorf("only %d bytes of text", total)
+	}
+	for _, c := range readCases(t, "llama2") {
+		if !strings.Contains(c.Text, "<s>") && !strings.Contains(c.Text, "</s>") && !strings.Contains(c.Text, "<unk>") {
+			same(c.Text)
+		}
+	}
+	bos, _ := sp.BOS()
+	eos, _ := sp.EOS()
+	if bos != 1 || eos != 2 || !sp.Special(0) || sp.VocabSize() != 32000 {
+		t.Errorf("bos %d, eos %d, %d pieces", bos, eos, sp.VocabSize())
+	}
+	if got := encode(t, sp, "a</s> b", false); !slices.Contains(got, 2) {
+		t.Errorf("the control token is not found: %v", got)
+	}
+}
+
+func TestSentencePieceFolder(t *testing.T) {
+	b, err := os.ReadFile(golden.Shared(t, "data/tokenizers/llama2/tokenizer.model"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(dir+"/"+name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("tokenizer.model", string(b))
+	write("tokenizer_config.json", `{"add_bos_token": false, "add_eos_token": true, "eos_token": {"content": "</s>"}}`)
+	tok, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := encode(t, tok, "x", true); !slices.Equal(got, []int32{921, 2}) {
+		t.Errorf("ids %v", got)
+	}
+	write("tokenizer.model", string(b[:1000]))
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "tokenizer.model") {
+		t.Errorf("a truncated file loads: %v", err)
+	}
+}
+
+// A unigram model, the other kind that SentencePiece trains, is refused by name.
+func TestSentencePieceRefusals(t *testing.T) {
+	// ModelProto{trainer_spec{model_type: UNIGRAM}}
+	_, err := ParseSentencePiece([]byte{2<<3 | 2, 2, 3 << 3, 1})
+	if err == nil || !strings.Contains(err.Error(), "model_type 1") {
+		t.Errorf("%v", err)
+	}
+	// The defaults of normalizer_spec remove white space.
+	_, err = ParseSentencePiece([]byte{2<<3 | 2, 2, 3 << 3, 2})
+	if err == nil || !strings.Contains(err.Error(), "remove_extra_whitespaces") {
+		t.Errorf("%v", err)
+	}
+}
+
+func FuzzSentencePiece(f *testing.F) {
+	f.Add([]byte{2<<3 | 2, 2, 3 << 3, 2, 3<<3 | 2, 2, 4 << 3, 0, 1<<3 | 2, 7, 1<<3 | 2, 3, 'u', 'n', 'k', 3 << 3, 2, 1<<3 | 2, 3, 1<<3 | 2, 1, 'a'}, "aa b")
+	f.Fuzz(func(t *testing.T, b []byte, text string) {
+		tok, err := ParseSentencePiece(b)
+		if err != nil {
+			return
+		}
+		ids, err := tok.Encode(text, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			if !tok.Known(id) {
+				t.Fatalf("id %d is not in the vocabulary", id)
+			}
+		}
+		tok.Decode(ids, true)
+	})
+}
