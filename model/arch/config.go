@@ -57,7 +57,7 @@ func clip(raw []byte) string {
 func (c *config) int(key string, def int) int {
 	if !c.has(key) {
 		if def < 0 {
-			c.fail("no %s, want a positive integer", key)
+			c.fail("%s is missing, want a positive integer", key)
 		}
 		return def
 	}
@@ -76,7 +76,7 @@ func (c *config) int(key string, def int) int {
 func (c *config) float(key string, def float64) float64 {
 	if !c.has(key) {
 		if def != def {
-			c.fail("no %s, want a number", key)
+			c.fail("%s is missing, want a number", key)
 		}
 		return def
 	}

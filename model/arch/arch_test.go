@@ -1,0 +1,241 @@
+package arch
+
+import (
+	"encoding/json"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"talf/internal/golden"
+)
+
+// base is a small valid configuration; edits change or (nil) remove fields.
+func base(edits map[string]any) []byte {
+	c := map[string]any{
+		"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}, "vocab_size": 100, "hidden_size": 64,
+		"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "rope_theta": 10000.0,
+	}
+	for k, v := range edits {
+		if v == nil {
+			delete(c, k)
+		} else {
+			c[k] = v
+		}
+	}
+	raw, err := json.Marshal(c)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+type m = map[string]any
+
+func TestBothSpellingsAndDefaults(t *testing.T) {
+	def := Spec{
+		Arch: "llama", Vocab: 100, Hidden: 64, Layers: 2, Heads: 4, KVHeads: 4, HeadDim: 16, FFN: 128, MaxPos: 2048,
+		NormEps: 1e-6, Rope: Rope{Theta: 10000, Type: "default"}, BOS: -1, Names: llamaNames,
+	}
+	llama3 := m{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+	with := func(extra string, v any) m {
+		out := m{extra: v}
+		for k, x := range llama3 {
+			out[k] = x
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name  string
+		edits m
+		gen   string
+		want  func(*Spec)
+	}{
+		{"what is missing has Llama's defaults", nil, "", func(s *Spec) {}},
+		{"the class stands in for model_type", m{"model_type": nil}, "", func(s *Spec) {}},
+		{"null is missing", m{"num_key_value_heads": json.RawMessage("null"), "rope_scaling": json.RawMessage("null"), "eos_token_id": json.RawMessage("null")}, "",
+			func(s *Spec) {}},
+		{"explicit sizes", m{"num_key_value_heads": 2, "head_dim": 24, "max_position_embeddings": 77, "rms_norm_eps": 1e-5}, "",
+			func(s *Spec) { s.KVHeads, s.HeadDim, s.MaxPos, s.NormEps = 2, 24, 77, 1e-5 }},
+		{"flags", m{"tie_word_embeddings": true, "attention_bias": true, "mlp_bias": true}, "",
+			func(s *Spec) { s.Tied, s.AttnBias, s.MLPBias = true, true, true }},
+		{"ends of both files", m{"bos_token_id": 1, "eos_token_id": 2}, `{"eos_token_id":[3,2,4]}`,
+			func(s *Spec) { s.BOS, s.EOS = 1, []int32{2, 3, 4} }},
+		{"llama3 scaling, published", m{"rope_theta": 5e5, "rope_scaling": llama3}, "",
+			func(s *Spec) { s.Rope = Rope{5e5, "llama3", 8, 1, 4, 64} }},
+		{"llama3 scaling, transformers 5", m{"rope_theta": nil, "rope_parameters": with("rope_theta", 5e5)}, "",
+			func(s *Spec) { s.Rope = Rope{5e5, "llama3", 8, 1, 4, 64} }},
+		{"linear scaling by its old key", m{"rope_scaling": m{"type": "linear", "factor": 4}}, "",
+			func(s *Spec) { s.Rope = Rope{Theta: 10000, Type: "linear", Factor: 4} }},
+		{"both spellings that agree", m{"rope_parameters": m{"rope_type": "default", "rope_theta": 10000}}, "", func(s *Spec) {}},
+	} {
+		want := def
+		c.want(&want)
+		var gen []byte
+		if c.gen != "" {
+			gen = []byte(c.gen)
+		}
+		got, err := Parse("config.json", base(c.edits), gen)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		} else if d := cmp.Diff(&want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, d)
+		}
+	}
+}
+
+func TestErrorsNameFileFieldAndExpectation(t *testing.T) {
+	for _, c := range []struct {
+		edits m
+		want  []string
+	}{
+		{m{"model_type": "mamba"}, []string{`"mamba"`, "supported: llama"}},
+		{m{"model_type": nil, "architectures": []string{"MambaForCausalLM"}}, []string{"MambaForCausalLM", "supported: llama"}},
+		{m{"model_type": nil, "architectures": nil}, []string{"model_type", "supported: llama"}},
+		{m{"hidden_size": nil}, []string{"hidden_size is missing", "positive integer"}},
+		{m{"hidden_size": "64"}, []string{"hidden_size", `"64"`, "positive integer"}},
+		{m{"hidden_size": 64.5}, []string{"hidden_size", "64.5", "integer"}},
+		{m{"vocab_size": 0}, []string{"vocab_size"}},
+		{m{"vocab_size": 1e12}, []string{"vocab_size"}},
+		{m{"hidden_size": 66}, []string{"hidden_size", "num_attention_heads", "head_dim"}},
+		{m{"num_key_value_heads": 3}, []string{"num_attention_heads", "multiple", "num_key_value_heads"}},
+		{m{"head_dim": 15}, []string{"head_dim", "even"}},
+		{m{"hidden_act": "gelu"}, []string{"hidden_act", `"gelu"`, `"silu"`}},
+		{m{"rms_norm_eps": -1}, []string{"rms_norm_eps"}},
+		{m{"tie_word_embeddings": 1}, []string{"tie_word_embeddings", "true or false"}},
+		{m{"eos_token_id": "x"}, []string{"eos_token_id"}},
+		{m{"eos_token_id": 100}, []string{"eos_token_id", "100", "vocab_size"}},
+		{m{"quantization_config": m{}}, []string{"quantization_config"}},
+		{m{"rope_theta": 0}, []string{"rope_theta"}},
+		{m{"rope_scaling": m{"rope_type": "yarn", "factor": 2}}, []string{`"yarn"`, "supported: default, linear, llama3"}},
+		{m{"rope_scaling": m{"type": "linear"}}, []string{"rope_scaling.factor is missing"}},
+		{m{"rope_scaling": m{"type": "linear", "factor": 0.5}}, []string{"factor", "at least 1"}},
+		{m{"rope_scaling": m{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 8}},
+			[]string{"low_freq_factor", "high_freq_factor"}},
+		{m{"rope_scaling": 3}, []string{"rope_scaling", "object"}},
+		{m{"rope_parameters": m{"rope_theta": 500000}}, []string{"rope_parameters", "contradicts"}},
+		{m{"partial_rotary_factor": 0.5}, []string{"partial_rotary_factor"}},
+	} {
+		_, err := Parse("dir/config.json", base(c.edits), nil)
+		if err == nil || !strings.HasPrefix(err.Error(), "dir/config.json: ") {
+			t.Errorf("%v: error %v, want one that begins with the file", c.edits, err)
+			continue
+		}
+		for _, w := range c.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%v: error %q, want %q in it", c.edits, err, w)
+			}
+		}
+	}
+	for _, raw := range []string{"", "[]", "{", "null"} {
+		if _, err := Parse("config.json", []byte(raw), nil); err == nil {
+			t.Errorf("%q: no error", raw)
+		}
+	}
+	if _, err := Parse("d/config.json", base(nil), []byte("{")); err == nil || !strings.Contains(err.Error(), "generation_config.json") {
+		t.Errorf("broken generation_config.json: %v", err)
+	}
+	if _, err := Load(t.TempDir()); err == nil || !strings.Contains(err.Error(), "config.json") {
+		t.Errorf("no config.json: %v", err)
+	}
+}
+
+func TestDraftHeads(t *testing.T) {
+	for _, c := range []struct {
+		edits m
+		bias  bool
+	}{{nil, true}, {m{"bias": true}, true}, {m{"bias": false}, false}} {
+		s, err := ParseDraft("config.json", base(c.edits), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.FCBias != c.bias || !s.Draft || s.Names.Embed != "embed_tokens" || s.Names.In(0, s.Names.Q) != "layers.0.self_attn.q_proj" {
+			t.Errorf("%v: %+v", c.edits, s)
+		}
+	}
+	if _, err := ParseDraft("config.json", base(m{"bias": "no"}), nil); err == nil || !strings.Contains(err.Error(), "bias") {
+		t.Errorf("bias as a string: %v", err)
+	}
+}
+
+func TestFixtures(t *testing.T) {
+	for dir, want := range map[string]string{
+		"llama-gqa": "", "llama-llama3rope": "", "stories260K": "",
+		"qwen2": "qwen2", "gpt-neox-parallel": "gpt_neox",
+	} {
+		s, err := Load(filepath.Join(golden.Shared(t, "data/hf"), dir))
+		switch {
+		case want == "" && err != nil:
+			t.Error(err)
+		case want == "" && s.Validate() != nil:
+			t.Errorf("%s: %+v", dir, s)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want a refusal of %s", dir, err, want)
+		}
+	}
+}
+
+func TestFrequencies(t *testing.T) {
+	// By hand: headDim 4, theta 10000: 1 and 0.01 radians a position.
+	plain := Rope{Theta: 10000, Type: "default"}
+	linear := Rope{Theta: 10000, Type: "linear", Factor: 4}
+	// Wavelengths are 6.28 and 628 positions. With 64 original positions the
+	// first is below 64/4 = 16 and kept; the second is above 64/1 and divided.
+	llama3 := Rope{10000, "llama3", 8, 1, 4, 64}
+	// With 1000 original positions the second lies between 250 and 1000: mix =
+	// (1000/628.3185 − 1)/3 = 0.197183, f = 0.01·(0.802817/8 + 0.197183) = 0.00297535.
+	mixed := Rope{10000, "llama3", 8, 1, 4, 1000}
+	for _, c := range []struct {
+		r    Rope
+		want [2]float64
+	}{{plain, [2]float64{1, 0.01}}, {linear, [2]float64{0.25, 0.0025}}, {llama3, [2]float64{1, 0.00125}}, {mixed, [2]float64{1, 0.00297535}}} {
+		got := c.r.Frequencies(4)
+		for i, w := range c.want {
+			if math.Abs(float64(got[i])-w) > 1e-5*w {
+				t.Errorf("%+v: %v, want %v", c.r, got, c.want)
+			}
+		}
+	}
+	tab := plain.Table(4, 3, 5)
+	want := []float64{math.Cos(3), math.Cos(.03), math.Sin(3), math.Sin(.03), math.Cos(4), math.Cos(.04), math.Sin(4), math.Sin(.04)}
+	for i, w := range want {
+		if math.Abs(float64(tab[i])-w) > 1e-7 { // float32 angles and values
+			t.Errorf("table %v, want %v", tab, want)
+			break
+		}
+	}
+	if d := cmp.Diff(plain.Table(4, 0, 9)[3*4:5*4], tab); d != "" {
+		t.Errorf("rows depend on the range (-whole +part):\n%s", d)
+	}
+}
+
+// FuzzParse: any configuration gives a spec that passes Validate, or an error
+// that names the file.
+func FuzzParse(f *testing.F) {
+	f.Add(base(nil), []byte(`{"eos_token_id":[1]}`))
+	f.Add(base(m{"rope_scaling": m{"type": "linear", "factor": 2}, "head_dim": 2}), []byte(`{}`))
+	f.Add(base(m{"rope_parameters": m{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8}}), []byte(`null`))
+	f.Fuzz(func(t *testing.T, raw, gen []byte) {
+		for _, parse := range []func(string, []byte, []byte) (*Spec, error){Parse, ParseDraft} {
+			s, err := parse("config.json", raw, gen)
+			if err != nil {
+				if !strings.Contains(err.Error(), "config.json: ") {
+					t.Fatalf("error without the file: %v", err)
+				}
+				continue
+			}
+			if err := s.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			if n := s.HeadDim; n < 1<<12 {
+				for _, x := range s.Rope.Table(n, 0, 2) {
+					if !(x >= -1 && x <= 1) {
+						t.Fatalf("rotary table holds %v for %+v", x, s.Rope)
+					}
+				}
+			}
+		}
+	})
+}
