@@ -55,7 +55,7 @@ var Owners = map[string][]string{
 	"gorgonia.org/gorgonia":             {"train/internal/gg/..."},
 	"gorgonia.org/tensor":               {"train/internal/gg/..."},
 	"github.com/parquet-go/parquet-go":  {"data/..."},
-	"github.com/sugarme/tokenizer":      {"model/tokenizer/..."},
+	"github.com/sugarme/tokenizer":      {"model/tokenizer/...", "internal/demo"},
 	"github.com/spf13/cobra":            {"cmd/talf"},
 	"github.com/schollz/progressbar/v3": {"cmd/talf"},
 	"gonum.org/v1/plot":                 {"cmd/talf", "infer/bench/..."},
