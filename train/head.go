@@ -2,12 +2,10 @@ package train
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"path/filepath"
 
 	"talf/checkpoints"
@@ -110,16 +108,11 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// Packed once where the device's weights are buffers, too.
-	raw := make([]byte, 0, 4*len(lm.Data))
-	for _, x := range lm.Data {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
-	}
-	w, err := dev.Pack(compute.F32, compute.Matrix{Rows: spec.Vocab, Cols: spec.Hidden, Type: compute.F32, Data: raw})
+	w, err := dev.Pack(compute.F32, lm.Matrix())
 	if err != nil {
 		return nil, nil, fmt.Errorf("pack the LM head: %w", err)
 	}
-	if b, ok := w.(compute.Buffer); ok {
+	if b, ok := w.(compute.Buffer); ok { // packed once, not at every step
 		lm.Buf = b
 	}
 	positions := h.limit + meta.Depth

@@ -260,11 +260,7 @@ func (l *lmTask) eval(ctx context.Context) (*Eval, error) {
 			w = t // the last of the two is the LM head
 		}
 	}
-	raw := make([]byte, 0, 4*len(w.Data))
-	for _, x := range w.Data {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
-	}
-	packed, err := l.job.Device.Pack(compute.F32, compute.Matrix{Rows: w.Shape[0], Cols: w.Shape[1], Type: compute.F32, Data: raw})
+	packed, err := l.job.Device.Pack(compute.F32, w.Matrix())
 	if err != nil {
 		return nil, err
 	}

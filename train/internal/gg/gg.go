@@ -17,8 +17,10 @@ package gg
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	G "gorgonia.org/gorgonia"
@@ -56,6 +58,15 @@ func NewTensor(q compute.Queue, name string, data []float32, shape ...int) (*Ten
 		return nil, fmt.Errorf("gg: tensor %s: %d values for shape %v", name, len(data), shape)
 	}
 	return &Tensor{Name: name, Shape: shape, Data: data, Buf: ops.Host(data, shape...)}, nil
+}
+
+// Matrix returns a copy of a matrix's data as a device packs it.
+func (t *Tensor) Matrix() compute.Matrix {
+	raw := make([]byte, 0, 4*len(t.Data))
+	for _, x := range t.Data {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+	}
+	return compute.Matrix{Rows: t.Shape[0], Cols: t.Shape[1], Type: compute.F32, Data: raw}
 }
 
 // A value is the memory of a node or of a gradient. Matrices with a row

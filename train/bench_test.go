@@ -1,0 +1,150 @@
+package train
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+
+	"talf/compute"
+	"talf/data"
+	"talf/model/arch"
+	"talf/train/internal/gg"
+	"talf/train/loss"
+	"talf/train/net"
+)
+
+// BenchmarkStep is one optimiser step of a head with hidden size 512, FFN 1376, 8
+// heads, vocabulary 8192 and top-16 labels over 4 sequences of 256 positions.
+func BenchmarkStep(b *testing.B) {
+	for _, name := range []string{"eagle", "talf"} {
+		b.Run(name, func(b *testing.B) { benchmarkStep(b, name) })
+	}
+}
+
+func benchmarkStep(b *testing.B, name string) {
+	const seqs, length = 4, 256
+	spec := arch.Llama()
+	spec.Vocab, spec.Hidden, spec.Layers, spec.Heads, spec.KVHeads, spec.HeadDim, spec.FFN, spec.MaxPos = 8192, 512, 1, 8, 8, 64, 1376, 512
+	spec = spec.DraftFor(true)
+	dev := device(b, 2)
+	q := dev.Queue()
+	r := rand.New(rand.NewPCG(1, 1))
+	random := func(n int, std float64) []float32 {
+		f := make([]float32, n)
+		for i := range f {
+			f[i] = float32(r.NormFloat64() * std)
+		}
+		return f
+	}
+	p, err := net.New(q, spec)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p.Init(1)
+	l, err := loss.Parse(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	meta := data.Meta{Hidden: spec.Hidden, Vocab: spec.Vocab, Branch: 4, Depth: 3, Labels: data.TopK, K: 16}
+	bt := newHeadBatch(meta, l.Tail(), l.Levels(3))
+	g, err := gg.New(q)
+	if err != nil {
+		b.Fatal(err)
+	}
+	tensor := func(name string, f []float32, shape ...int) *gg.Tensor {
+		t, err := gg.NewTensor(q, name, f, shape...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return t
+	}
+	rope := q.(compute.TrainOps).Host(spec.Rope.Table(spec.HeadDim, 0, 300), 300, spec.HeadDim)
+	bt.head = net.NewHead(g, p, tensor("embed", random(spec.Vocab*spec.Hidden, 0.02), spec.Vocab, spec.Hidden), rope, seqs*length, 4, l.Levels(3))
+	lm := tensor("lm_head", random(spec.Vocab*spec.Hidden, 0.05), spec.Vocab, spec.Hidden)
+	w, err := dev.Pack(compute.F32, lm.Matrix())
+	if err != nil {
+		b.Fatal(err)
+	}
+	lm.Buf = w.(compute.Buffer)
+	in := loss.Inputs{Graph: g, LMHead: g.Frozen(lm), Labels: bt.labels}
+	for _, lv := range bt.head.Levels {
+		in.FHat = append(in.FHat, lv.Out)
+	}
+	if l.Regresses() {
+		bt.target = g.Input("target", bt.head.Levels[0].Rows, spec.Hidden)
+		in.Target = bt.target
+	}
+	terms := l.Build(in)
+	var ls []*gg.Loss
+	for i := range terms {
+		ls = append(ls, terms[i].Loss)
+	}
+	total := g.Total(ls...)
+	if err := g.Compile(total, bt.head.Nodes...); err != nil {
+		b.Fatal(err)
+	}
+	opt, err := newOptimiser(Default(), q, p.Tensors())
+	if err != nil {
+		b.Fatal(err)
+	}
+	var recs []*data.Record
+	for range seqs {
+		rec := &data.Record{}
+		for i := range length + 2 {
+			rec.Tokens = append(rec.Tokens, int32(r.IntN(spec.Vocab)))
+			rec.LossMask = append(rec.LossMask, true)
+			for j := range 9 {
+				parent, tok := int32(-1), rec.Tokens[i]
+				if j > 0 {
+					tok, parent = int32(r.IntN(spec.Vocab)), 0
+				}
+				if j > 4 {
+					parent = int32(1 + r.IntN(4))
+				}
+				rec.TreeTokens, rec.TreeParents = append(rec.TreeTokens, tok), append(rec.TreeParents, parent)
+				first := r.IntN(spec.Vocab)
+				for k := range 16 {
+					rec.LabelIDs = append(rec.LabelIDs, int32((first+37*k)%spec.Vocab))
+					rec.LabelProbs = append(rec.LabelProbs, 0.05)
+				}
+				rec.Tail = append(rec.Tail, 0.2)
+			}
+		}
+		recs = append(recs, rec)
+	}
+	feat := random((length+2)*spec.Hidden, 1)
+	ctx := context.Background()
+	step := func() {
+		bt.reset()
+		for _, rec := range recs {
+			if err := bt.add(rec, feat, feat, 512); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for i := range terms {
+			terms[i].SetScale(bt.mask[terms[i].Level], float64(bt.count))
+		}
+		if err := g.Run(ctx); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := opt.update(bt.head.Nodes, 3e-4); err != nil {
+			b.Fatal(err)
+		}
+	}
+	step()
+	b.ReportAllocs()
+	for b.Loop() {
+		step()
+	}
+	rows := 0
+	for _, lv := range bt.head.Levels {
+		rows += lv.Rows.N
+	}
+	// Products with weights, forward and both gradients, and the LM head forward
+	// and back; the feature half of fc once per parent.
+	weights := 4*spec.Hidden*spec.Hidden + 3*spec.Hidden*spec.FFN + spec.Hidden*spec.Hidden
+	flop := 6*float64(rows)*float64(weights) + 4*float64(rows)*float64(spec.Hidden*spec.Vocab) + 6*float64(min(rows, 5*seqs*length))*float64(spec.Hidden*spec.Hidden)
+	b.ReportMetric(flop*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+	b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "nodes/s")
+	b.ReportMetric(float64(g.Bytes())/(1<<20), "MiB")
+}
