@@ -1,10 +1,13 @@
 package infer
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+
+	"talf/model/sample"
+)
 
 // Domains keep streams of one seed apart.
 const (
-	domainDraw   = 0x9e3779b97f4a7c15
 	domainAccept = 0xc2b2ae3d27d4eb4f
 	domainDraft  = 0x165667b19e3779f9
 )
@@ -62,7 +65,7 @@ func (c *keyed) Accept(p float64) bool {
 }
 
 func (c *keyed) Draw(pos int, d Dist) int32 {
-	return invert(d, uniform(c.seed, domainDraw, uint64(pos), 0))
+	return invert(d, sample.Uniform(c.seed, pos))
 }
 
 // A sequential chance is a drafter's. It is not keyed by position: noise that

@@ -19,6 +19,7 @@ import (
 	"talf/model"
 	"talf/model/head"
 	"talf/model/modeltest"
+	"talf/model/sample"
 )
 
 // nets are a random target and a random head for it.
@@ -58,6 +59,31 @@ func verifier(t testing.TB, temperature float64) infer.Verifier {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// sampling draws parameters, so that penalties and truncation see the context of
+// every node.
+func sampling(t testing.TB, rng *rand.Rand, temperature float64) infer.Processor {
+	t.Helper()
+	p := sample.Default()
+	p.Temperature = temperature
+	if rng.IntN(3) == 0 {
+		p.RepetitionPenalty = 1.3
+	}
+	if rng.IntN(3) == 0 {
+		p.TopK = 1 + rng.IntN(20)
+	}
+	if rng.IntN(3) == 0 {
+		p.TopP = 0.3 + 0.7*rng.Float64()
+	}
+	if rng.IntN(3) == 0 {
+		p.MinP = 0.1 * rng.Float64()
+	}
+	s, err := infer.NewSampling(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // A recorder keeps the raw bits of every row of logits on a kept path, by
@@ -128,7 +154,7 @@ func TestOutputEqualsPlainDecodingWithAnOracle(t *testing.T) {
 		temperature := float64(trial / 3 % 2)
 		req := infer.Request{
 			Prompt: prompt, MaxTokens: 1 + rng.IntN(40), Seed: rng.Uint64(), NoEOS: rng.IntN(4) > 0,
-			Verifier: verifier(t, temperature), Processor: drafttest.Plain{Temperature: temperature},
+			Verifier: verifier(t, temperature), Processor: sampling(t, rng, temperature),
 		}
 		plain, err := e.Generate(t.Context(), req)
 		if err != nil {

@@ -31,6 +31,9 @@ type Stats struct {
 	// Rank[r] are the r-th siblings that were compared, and those kept; r from 1.
 	Rank []Rate
 
+	// Ranked[r] are the drafted nodes that were r-th among their siblings.
+	Ranked []int
+
 	// Draft and Verify are the time spent in the source's and in the target's
 	// passes, Overhead the rest of decoding: trees, verdicts, bookkeeping. A pass
 	// that serves several sequences counts whole for each.
@@ -75,6 +78,9 @@ func (s *Stats) Add(o *Stats) {
 		x := at(&s.Rank, i)
 		x.Tried, x.Kept = x.Tried+r.Tried, x.Kept+r.Kept
 	}
+	for r, c := range o.Ranked {
+		*at(&s.Ranked, r) += c
+	}
 	s.Draft += o.Draft
 	s.Verify += o.Verify
 	s.Overhead += o.Overhead
@@ -99,6 +105,13 @@ func (s *Stats) round(p *Proposal, path []int, kept int) {
 	s.Tokens += kept
 	s.Drafted += t.Len() - 1
 	*at(&s.Emitted, kept)++
+	for n := range t.Len() {
+		rank := 0
+		for c := t.FirstChild(n); c >= 0; c = t.NextSibling(c) {
+			rank++
+			*at(&s.Ranked, rank)++
+		}
+	}
 	for i, n := range path {
 		if i >= kept {
 			break
