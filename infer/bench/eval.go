@@ -1,0 +1,244 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"talf/model"
+	"talf/model/head"
+	"talf/tree"
+)
+
+// An Item is one decision of a head that was given its own n-th ranked token
+// (TALF, §3.1 and appendix A).
+type Item struct {
+	Token   int32   // c: the n-th most likely token of the head's first row
+	Next    int32   // x̃: the target's most likely token after c
+	Conf    float64 // the head's probability of x̃
+	MaxProb float64 // the head's largest probability
+	Correct bool    // the head's most likely token is x̃
+}
+
+// Accuracy is the share of correct items.
+func Accuracy(items []Item) float64 {
+	n := 0
+	for _, it := range items {
+		if it.Correct {
+			n++
+		}
+	}
+	return float64(n) / float64(max(len(items), 1))
+}
+
+// ECEWidth is the expected calibration error over m bins of equal width, bin i
+// being (i/m, (i+1)/m]: Σ |B|/N · |mean correct − mean conf| (Guo et al. 2017).
+func ECEWidth(correct []bool, conf []float64, m int) float64 {
+	bins := make([]bin, m)
+	for i, c := range conf {
+		b := min(max(int(math.Ceil(c*float64(m)))-1, 0), m-1)
+		bins[b].add(correct[i], c)
+	}
+	return ece(bins, len(conf))
+}
+
+// ECECount is the same over m runs of the items sorted by confidence, of equal
+// count; where m does not divide it, the first runs are one longer.
+func ECECount(correct []bool, conf []float64, m int) float64 {
+	order := make([]int, len(conf))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch {
+		case conf[a] < conf[b]:
+			return -1
+		case conf[a] > conf[b]:
+			return 1
+		}
+		return 0
+	})
+	bins := make([]bin, m)
+	for b := range bins {
+		n := len(conf) / m
+		if b < len(conf)%m {
+			n++
+		}
+		for _, i := range order[:n] {
+			bins[b].add(correct[i], conf[i])
+		}
+		order = order[n:]
+	}
+	return ece(bins, len(conf))
+}
+
+type bin struct {
+	n             int
+	correct, conf float64
+}
+
+func (b *bin) add(correct bool, conf float64) {
+	b.n++
+	b.conf += conf
+	if correct {
+		b.correct++
+	}
+}
+
+func ece(bins []bin, n int) (e float64) {
+	for _, b := range bins {
+		if b.n > 0 {
+			e += math.Abs(b.correct-b.conf) / float64(n)
+		}
+	}
+	return e
+}
+
+// Split returns what the two errors take, of an item's probability of x̃, as the
+// paper defines confidence, or of its largest probability, as is usual.
+func Split(items []Item, maxProb bool) (correct []bool, conf []float64) {
+	for _, it := range items {
+		c := it.Conf
+		if maxProb {
+			c = it.MaxProb
+		}
+		correct, conf = append(correct, it.Correct), append(conf, c)
+	}
+	return correct, conf
+}
+
+// ByRank conditions a head on its own n-th ranked token, n = 1..ranks, at every
+// position of the sequences that has a token after it, and compares its next row
+// with the target's. The result is [rank−1][item], items in the order of the
+// positions.
+func ByRank(ctx context.Context, target *model.Model, h *head.Head, seqs [][]int32, ranks int) ([][]Item, error) {
+	if ranks < 1 || ranks > target.Spec().Vocab {
+		return nil, fmt.Errorf("bench: %d ranks, want 1..%d", ranks, target.Spec().Vocab)
+	}
+	out := make([][]Item, ranks)
+	for i, x := range seqs {
+		if len(x) < 2 {
+			continue
+		}
+		if err := byRank(ctx, target, h, x, out); err != nil {
+			return nil, fmt.Errorf("bench: sequence %d: %w", i, err)
+		}
+	}
+	return out, nil
+}
+
+// rankGroup is how many positions are scored in one pass.
+const rankGroup = 32
+
+func byRank(ctx context.Context, target *model.Model, h *head.Head, x []int32, out [][]Item) error {
+	n := len(x) - 1 // head positions
+	tseq, hseq := target.NewSeq(), h.NewSeq()
+	defer tseq.Close()
+	defer hseq.Close()
+	features, err := target.NewStore(n + 1)
+	if err != nil {
+		return err
+	}
+	fhat, err := h.NewStore(n)
+	if err != nil {
+		return err
+	}
+	ranks, vocab := len(out), target.Spec().Vocab
+	// The true pass: the target's features, the head's first rows and their f̂.
+	ids, logp := make([]int32, n*ranks), make([]float32, n*ranks)
+	for at := 0; at <= n; at += tree.MaxNodes {
+		chunk := x[at:min(at+tree.MaxNodes, n+1)]
+		o, err := tseq.Append(ctx, chunk, nil, model.WantNone)
+		if err != nil {
+			return err
+		}
+		if err := features.Put(at, hidden(o, len(chunk))...); err != nil {
+			return err
+		}
+	}
+	for at := 0; at < n; at += tree.MaxNodes {
+		m := min(tree.MaxNodes, n-at)
+		var f []model.Feature
+		for i := range m {
+			f = append(f, features.At(at+i))
+		}
+		o, err := hseq.Append(ctx, x[at+1:at+1+m], f, model.WantAll)
+		if err != nil {
+			return err
+		}
+		o.TopK(ids[at*ranks:], logp[at*ranks:], 0, m, ranks)
+		if err := fhat.Put(at, hidden(o, m)...); err != nil {
+			return err
+		}
+	}
+	next, q := make([]float32, vocab), make([]float32, vocab)
+	for at := 0; at < n; at += rankGroup {
+		m := min(rankGroup, n-at)
+		trees := make([]*tree.Tree, m)
+		scored, drafted := make([]model.Segment, m), make([]model.Segment, m)
+		for i := range m {
+			t := tree.New(x[at+i+1], 1+ranks)
+			for r := range ranks {
+				t.Add(0, ids[(at+i)*ranks+r])
+			}
+			trees[i] = t
+			// The root's row is part of both sequences, but a branch brings its own:
+			// it has the same bits.
+			scored[i] = model.Segment{Rows: tseq.Branch(at + i + 1), Tree: t, Want: model.WantAll}
+			feat := []model.Feature{features.At(at + i)}
+			for range ranks {
+				feat = append(feat, fhat.At(at+i))
+			}
+			drafted[i] = model.Segment{Rows: hseq.Branch(at + i), Tree: t, Want: model.WantAll, Feat: feat}
+		}
+		p, err := target.Forward(ctx, scored)
+		if err != nil {
+			return err
+		}
+		d, err := h.Forward(ctx, drafted)
+		if err != nil {
+			return err
+		}
+		for i := range m {
+			for r := range ranks {
+				p.ReadLogits(next, p.LogitsRow(i, 1+r))
+				d.ReadLogits(q, d.LogitsRow(i, 1+r))
+				want, guess := argmax(next), argmax(q)
+				out[r] = append(out[r], Item{
+					Token: trees[i].Token(1 + r), Next: want,
+					Conf: softmaxAt(q, want), MaxProb: softmaxAt(q, guess), Correct: guess == want,
+				})
+			}
+			scored[i].Rows.Drop()
+			drafted[i].Rows.Drop()
+		}
+	}
+	return nil
+}
+
+func hidden(o *model.Output, n int) (f []model.Feature) {
+	for i := range n {
+		f = append(f, o.Feature(0, i))
+	}
+	return f
+}
+
+func argmax(row []float32) int32 {
+	best := 0
+	for i, v := range row {
+		if v > row[best] {
+			best = i
+		}
+	}
+	return int32(best)
+}
+
+func softmaxAt(row []float32, i int32) float64 {
+	top := float64(slices.Max(row))
+	var sum float64
+	for _, v := range row {
+		sum += math.Exp(float64(v) - top)
+	}
+	return math.Exp(float64(row[i])-top) / sum
+}
