@@ -200,4 +200,3 @@ func ints(t testing.TB, s *safetensors.Set, name string) []int32 {
 	}
 	return out
 }
-

@@ -1,0 +1,405 @@
+package preprocess_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"talf/compute/cpu"
+	"talf/compute/cpu/kern"
+	"talf/data"
+	"talf/model"
+	"talf/model/modeltest"
+	"talf/preprocess"
+)
+
+// corpus is JSONL of random ids with answers; a few lines are bad, some texts
+// are too short, one is longer than a pass.
+func corpus(n int, vocab int32) string {
+	rng := rand.New(rand.NewPCG(11, 2))
+	ids := func(n int) string {
+		var b strings.Builder
+		for range n {
+			fmt.Fprintf(&b, "%d ", rng.Int32N(vocab))
+		}
+		return b.String()
+	}
+	var b strings.Builder
+	for i := range n {
+		switch {
+		case i%17 == 5:
+			b.WriteString("{\"q\": }\n")
+		case i%13 == 7:
+			fmt.Fprintf(&b, "{\"q\":%q,\"a\":%q}\n", "3", "4")
+		case i == 9:
+			fmt.Fprintf(&b, "{\"q\":%q,\"a\":%q}\n", ids(70), ids(60))
+		case i == 10:
+			fmt.Fprintf(&b, "{\"q\":%q,\"a\":%q}\n", ids(150), ids(2))
+		default:
+			fmt.Fprintf(&b, "{\"q\":%q,\"a\":%q}\n", ids(1+rng.IntN(12)), ids(1+rng.IntN(20)))
+		}
+	}
+	return b.String()
+}
+
+func config(t testing.TB, file string) preprocess.Config {
+	c := preprocess.Default()
+	c.Files, c.Out = []string{file}, t.TempDir()
+	c.Load.Format, c.Load.Template, c.Load.AnswerField = data.JSONL, "{q}", "a"
+	c.TopK, c.Shard, c.MaxLen = 6, 9, 120
+	return c
+}
+
+func sameSet(t *testing.T, a, b string) {
+	t.Helper()
+	if d := cmp.Diff(hashes(t, a), hashes(t, b)); d != "" {
+		t.Fatalf("another set: %s", d)
+	}
+}
+
+// hashes returns the files of a set and their contents, in a short form.
+func hashes(t testing.TB, dir string) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, n := range names {
+		raw, err := os.ReadFile(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if filepath.Base(n) != ".lock" {
+			out = append(out, fmt.Sprintf("%s %x", filepath.Base(n), sum(raw)))
+		}
+	}
+	return out
+}
+
+func sum(b []byte) uint64 { // FNV-1a
+	h := uint64(14695981039346656037)
+	for _, c := range b {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return h
+}
+
+func TestEveryWayToRunGivesTheSameBytes(t *testing.T) {
+	dir := modeltest.Random(t, modeltest.Default(), 5)
+	file := write(t, "in.jsonl", corpus(40, 97))
+	var first string
+	for _, x := range []struct {
+		class         kern.Class
+		threads       int
+		rows, tokens  int
+		maxRows       int
+		labels        data.LabelMode
+		newLabelsWant bool
+	}{
+		{kern.Portable, 1, 512, 2048, 512, data.TopK, false},
+		{kern.Portable, 3, 4, 1, 3, data.TopK, false},
+		{kern.Best(), 1, 37, 100, 512, data.TopK, false},
+		{kern.Best(), 2, 64, 5000, 50, data.TopK, false},
+		{kern.Best(), 3, 1000, 300, 512, data.TopK, false},
+		{kern.Portable, 1, 512, 2048, 512, data.Full, true},
+		{kern.Best(), 2, 5, 50, 7, data.Full, false},
+	} {
+		m := target(t, dir, cpu.Config{Class: x.class, Threads: x.threads}, model.Options{MaxRows: x.maxRows})
+		c := config(t, file)
+		c.Rows, c.Tokens, c.Labels = x.rows, x.tokens, x.labels
+		var bad []data.BadLine
+		st, err := preprocess.Run(context.Background(), c, preprocess.Inputs{
+			Target: m, Tokenizer: numbers{1}, TokenizerHash: "numbers",
+			Bad: func(b data.BadLine) { bad = append(bad, b) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]int{"bad line": 3, "no answer token before the length limit": 1}
+		if d := cmp.Diff(want, st.Dropped); d != "" || len(bad) != 3 || bad[0].Line != 6 {
+			t.Fatalf("%s, bad lines %v", d, bad)
+		}
+		if used, _ := m.KVBlocks(); used != 0 {
+			t.Fatalf("%d KV blocks are still held", used)
+		}
+		if first == "" || x.newLabelsWant {
+			first = c.Out
+		}
+		sameSet(t, first, c.Out)
+	}
+}
+
+// Rows say what they must: the text's tokens, loss on answers and their end
+// token alone, nothing longer than the limit, top labels that continue the tree.
+func TestRowsHoldTheText(t *testing.T) {
+	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
+	file := write(t, "in.jsonl", `{"q":"5 6 7","a":"8 9"}`+"\n"+`{"q":"`+strings.Repeat("4 ", 118)+`","a":"10 11 12"}`)
+	c := config(t, file)
+	if _, err := preprocess.Run(context.Background(), c, preprocess.Inputs{Target: m, Tokenizer: numbers{1}}); err != nil {
+		t.Fatal(err)
+	}
+	meta, got := rows(t, c.Out)
+	if d := cmp.Diff([]int32{1, 5, 6, 7, 8, 9, 2}, got[0].Tokens); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]bool{false, false, false, false, true, true, true}, got[0].LossMask); d != "" {
+		t.Error(d)
+	}
+	if n := len(got[1].Tokens); n != 120 || got[1].Tokens[119] != 10 || !got[1].LossMask[119] || got[1].LossMask[118] {
+		t.Errorf("%d tokens, the last is %d", n, got[1].Tokens[119])
+	}
+	for _, r := range got {
+		for p := range r.Tokens {
+			for n := range 9 {
+				i := p*9 + n
+				parent := r.TreeParents[i]
+				if n == 0 {
+					if r.TreeTokens[i] != r.Tokens[p] {
+						t.Fatalf("position %d: root %d, want %d", p, r.TreeTokens[i], r.Tokens[p])
+					}
+					continue
+				}
+				labels := r.LabelIDs[(p*9+int(parent))*meta.K:][:4]
+				if !slices.Contains(labels, r.TreeTokens[i]) {
+					t.Fatalf("position %d, node %d: token %d is not among its parent's best %v", p, n, r.TreeTokens[i], labels)
+				}
+			}
+		}
+	}
+}
+
+func TestPlainTextIsCutIntoWindows(t *testing.T) {
+	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
+	c := preprocess.Default()
+	c.Files, c.Out = []string{write(t, "in.txt", "3 4 5 6 7 8 9\n\n3\n\n4 5 6")}, t.TempDir()
+	c.MaxLen, c.EOS = 5, preprocess.EOSAlways
+	st, err := preprocess.Run(context.Background(), c, preprocess.Inputs{Target: m, Tokenizer: numbers{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, got := rows(t, c.Out)
+	var tokens [][]int32
+	for _, r := range got {
+		tokens = append(tokens, r.Tokens)
+		if slices.Contains(r.LossMask, false) {
+			t.Errorf("%v: %v, want loss everywhere", r.Tokens, r.LossMask)
+		}
+	}
+	want := [][]int32{{1, 3, 4, 5, 6}, {1, 7, 8, 9, 2}, {1, 3, 2}, {1, 4, 5, 6, 2}}
+	if d := cmp.Diff(want, tokens); d != "" {
+		t.Error(d)
+	}
+	if st.Sequences != 4 || st.Tokens != 18 || len(st.Dropped) > 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// A plain tree search that runs every path as a text of its own must find the
+// same trees, with the same bits: the labels owe nothing to tree attention.
+func TestTreesEqualPlainDecoding(t *testing.T) {
+	m := target(t, modeltest.Random(t, modeltest.Default(), 8), cpu.Default(), model.Default())
+	c := config(t, write(t, "in.jsonl", `{"q":"5 6 7 8 9 10","a":"11 12 13 14"}`))
+	c.TopK, c.EOS, c.K, c.Depth = 5, preprocess.EOSNever, 3, 4
+	if _, err := preprocess.Run(context.Background(), c, preprocess.Inputs{Target: m, Tokenizer: numbers{1}}); err != nil {
+		t.Fatal(err)
+	}
+	meta, got := rows(t, c.Out)
+	r := &got[0]
+	for p := range r.Tokens {
+		for n := range meta.Nodes() {
+			var path []int32
+			for i := n; i > 0; i = int(r.TreeParents[p*meta.Nodes()+i]) {
+				path = append(path, r.TreeTokens[p*meta.Nodes()+i])
+			}
+			slices.Reverse(path)
+			s := m.NewSeq()
+			out, err := s.Append(context.Background(), slices.Concat(r.Tokens[:p+1], path), nil, model.WantLast)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids, logp := make([]int32, 5), make([]float32, 5)
+			out.TopK(ids, logp, 0, 1, 5)
+			s.Close()
+			at := (p*meta.Nodes() + n) * 5
+			if d := cmp.Diff(ids, r.LabelIDs[at:at+5]); d != "" {
+				t.Fatalf("position %d, node %d: %s", p, n, d)
+			}
+			for i, lp := range logp {
+				if q := r.LabelProbs[at+i]; q != preprocess.Exp(lp) {
+					t.Fatalf("position %d, node %d: probability %v of label %d, plain decoding gives %v", p, n, q, i, preprocess.Exp(lp))
+				}
+			}
+		}
+	}
+}
+
+// parrot answers with the prompt's length and seed.
+type parrot struct{ err error }
+
+func (g parrot) Generate(ctx context.Context, prompts []preprocess.Prompt) ([][]int32, error) {
+	var out [][]int32
+	for _, p := range prompts {
+		a := []int32{int32(len(p.Tokens)), int32(p.Seed % 90), 2}
+		out = append(out, a[:min(len(a), p.Max)])
+	}
+	return out, g.err
+}
+
+func TestRegeneratedAnswersReplaceTheText(t *testing.T) {
+	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
+	file := write(t, "in.jsonl", `{"turns":["5 6","7 8 9"]}`+"\n"+`{"prompt":"10"}`+"\n"+`{"prompt":"`+strings.Repeat("4 ", 30)+`"}`)
+	in := preprocess.Inputs{Target: m, Tokenizer: numbers{1}, Generator: parrot{}, Sampling: "parrot"}
+	c := preprocess.Default()
+	c.Files, c.Out, c.MaxLen, c.Seed = []string{file}, t.TempDir(), 20, 3
+	st, err := preprocess.Run(context.Background(), c, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]int{"prompt leaves no room for an answer": 1}, st.Dropped); d != "" {
+		t.Error(d)
+	}
+	meta, got := rows(t, c.Out)
+	if meta.Sampling != "parrot" || meta.Seed != 3 {
+		t.Errorf("%+v", meta)
+	}
+	show := func(r data.Record) string {
+		var b strings.Builder
+		for i, id := range r.Tokens {
+			if r.LossMask[i] {
+				fmt.Fprintf(&b, "[%d]", id)
+			} else {
+				fmt.Fprintf(&b, " %d ", id)
+			}
+		}
+		return b.String()
+	}
+	if s := show(got[0]); !strings.HasPrefix(s, " 1  5  6 [3][") || !strings.Contains(s, "] 7  8  9 [8][") || !strings.HasSuffix(s, "[2]") || strings.Count(s, "[2]") != 1 {
+		t.Error(s)
+	}
+	if s := show(got[1]); !strings.HasPrefix(s, " 1  10 [2][") {
+		t.Error(s)
+	}
+	if got[0].Tokens[4] == got[1].Tokens[3] && got[0].Tokens[4] == got[0].Tokens[9] {
+		t.Error("all prompts share a seed")
+	}
+	// The batch and a second run must not change what a prompt gets.
+	again := c
+	again.Out, again.Tokens = t.TempDir(), 1
+	if _, err := preprocess.Run(context.Background(), again, in); err != nil {
+		t.Fatal(err)
+	}
+	sameSet(t, c.Out, again.Out)
+
+	in.Generator = parrot{errors.New("out of ideas")}
+	again.Out = t.TempDir()
+	if _, err := preprocess.Run(context.Background(), again, in); err == nil || !strings.Contains(err.Error(), "regenerate: out of ideas") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Cancelling after any number of batches and running again gives the bytes of a
+// run that nothing stopped, and redoes no finished shard.
+func TestCancelledRunGoesOn(t *testing.T) {
+	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
+	file := write(t, "in.jsonl", corpus(40, 97))
+	in := preprocess.Inputs{Target: m, Tokenizer: numbers{1}, TokenizerHash: "numbers"}
+	want := config(t, file)
+	want.Tokens = 60
+	whole, err := preprocess.Run(context.Background(), want, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config(t, file)
+	c.Tokens = 60
+	for stop := 1; ; stop += 3 {
+		ctx, cancel := context.WithCancel(context.Background())
+		calls := 0
+		var last preprocess.Progress
+		in.Progress = func(p preprocess.Progress) {
+			if calls++; calls == stop {
+				cancel()
+			}
+			if p.Sequences < last.Sequences || p.Sequences > p.AllSequences || p.Shards < last.Shards {
+				t.Errorf("progress runs backwards: %+v after %+v", p, last)
+			}
+			last = p
+		}
+		st, err := preprocess.Run(ctx, c, in)
+		cancel()
+		if err == nil {
+			if st.Resumed == 0 {
+				t.Error("the last run found no finished shard")
+			}
+			st.Resumed = whole.Resumed
+			if d := cmp.Diff(whole, st); d != "" {
+				t.Error(d)
+			}
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if used, _ := m.KVBlocks(); used != 0 {
+			t.Fatalf("%d KV blocks are still held", used)
+		}
+		if left, _ := filepath.Glob(filepath.Join(c.Out, "*.tmp")); len(left) > 0 {
+			t.Fatalf("left behind: %v", left)
+		}
+	}
+	sameSet(t, want.Out, c.Out)
+	st, err := preprocess.Run(context.Background(), c, in)
+	if err != nil || st.Resumed != whole.Shards || st.Tokens != whole.Tokens {
+		t.Fatalf("running a finished set again: %+v, %v", st, err)
+	}
+}
+
+func TestRunRefusesWhatCannotBe(t *testing.T) {
+	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
+	file := write(t, "in.jsonl", corpus(5, 97))
+	done := config(t, file)
+	in := preprocess.Inputs{Target: m, Tokenizer: numbers{1}}
+	if _, err := preprocess.Run(context.Background(), done, in); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		want   string
+		change func(c *preprocess.Config)
+	}{
+		{"no input files", func(c *preprocess.Config) { c.Files = nil }},
+		{"no output directory", func(c *preprocess.Config) { c.Out = "" }},
+		{"levels", func(c *preprocess.Config) { c.K = 0 }},
+		{"depth", func(c *preprocess.Config) { c.Depth = 0 }},
+		{`labels "some"`, func(c *preprocess.Config) { c.Labels = "some" }},
+		{"0 labels", func(c *preprocess.Config) { c.TopK = 0 }},
+		{"top_k: 98, want 1..97", func(c *preprocess.Config) { c.TopK = 98 }},
+		{`features "f64"`, func(c *preprocess.Config) { c.Features = "f64" }},
+		{"sequences of 2 tokens", func(c *preprocess.Config) { c.MaxLen = 2 }},
+		{`end token ""`, func(c *preprocess.Config) { c.EOS = "" }},
+		{"shards of 0", func(c *preprocess.Config) { c.Shard = 0 }},
+		{"passes of 3 rows", func(c *preprocess.Config) { c.Rows = 3 }},
+		{"0 tokens in flight", func(c *preprocess.Config) { c.Tokens = 0 }},
+		{"row groups", func(c *preprocess.Config) { c.Writer.RowGroup = 65 << 20 }},
+		{"template", func(c *preprocess.Config) { c.Load.Template = "{" }},
+		{"no such file", func(c *preprocess.Config) { c.Files = []string{"/none.txt"} }},
+		{"no text in", func(c *preprocess.Config) { c.Files = []string{os.DevNull} }},
+		{"all bad", func(c *preprocess.Config) { c.Load.AnswerField = "b" }},
+		{"not the target's", func(c *preprocess.Config) { c.Files = []string{write(t, "x.jsonl", `{"q":"97 3","a":"1"}`)} }},
+		{"top_k: 6, want 7", func(c *preprocess.Config) { c.Out, c.TopK = done.Out, 7 }},
+		{"source", func(c *preprocess.Config) { c.Out, c.MaxLen = done.Out, 50 }},
+	} {
+		c := config(t, file)
+		x.change(&c)
+		if _, err := preprocess.Run(context.Background(), c, in); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%v, want it to say %q", err, x.want)
+		}
+	}
+}
