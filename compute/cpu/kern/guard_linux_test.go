@@ -1,0 +1,80 @@
+package kern
+
+import (
+	"runtime/debug"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// fenced returns a page of float32 between two that cannot be touched.
+func fenced(t *testing.T) []float32 {
+	t.Helper()
+	size := syscall.Getpagesize()
+	m, err := syscall.Mmap(-1, 0, 3*size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Munmap(m); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, guard := range [][]byte{m[:size], m[2*size:]} {
+		if err := syscall.Mprotect(guard, syscall.PROT_NONE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return unsafe.Slice((*float32)(unsafe.Pointer(&m[size])), size/4)
+}
+
+// Masked loads and stores must not fault on what lies beyond a slice, and no
+// kernel may read it otherwise: weights are mapped memory.
+func TestKernelsStayInsideTheirSlices(t *testing.T) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	pages := make([][]float32, 5)
+	for i := range pages {
+		pages[i] = fenced(t)
+	}
+	h := &Adam{Eps: 1}
+	for _, c := range Available() {
+		f, err := For(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 50 {
+			for _, atEnd := range []bool{false, true} {
+				at := func(i, n int) []float32 {
+					p := pages[i]
+					if atEnd {
+						return p[len(p)-n:]
+					}
+					return p[:n:n]
+				}
+				x, y, z, u, v := at(0, n), at(1, n), at(2, n), at(3, n), at(4, n)
+				f.Exp(x, y)
+				f.Max(x)
+				f.ArgMax(x)
+				f.ExpSum(x, y, 0)
+				f.Scale(x, 2)
+				f.Add(x, y, z)
+				f.Mul(x, y, z)
+				f.Axpy(x, 1, y)
+				f.Dot(x, y)
+				f.SiLUMul(x, y, z)
+				f.SiLUMulGrad(x, y, z, u, v)
+				f.AdamW(x, y, z, u, h)
+				f.Rope(at(0, 2*n), y, z)
+				rows, k := 1+n%f.MaxRows, n%13
+				f.Gemm(at(0, rows*Panel), Panel, at(1, rows*k), k, 1, at(2, k*Panel), Panel, rows, k, n%2 == 0)
+			}
+		}
+	}
+	for k := 1; k < 32; k++ {
+		for _, rows := range []int{1, 31, 32} {
+			p := pages[0]
+			PackRows(pages[1][len(p)-PanelLen(rows, k):], p[len(p)-rows*k:], rows, k, k)
+			PackCols(pages[1][len(p)-PanelLen(rows, k):], p[len(p)-rows*k:], k, rows, rows)
+		}
+	}
+}
