@@ -8,9 +8,20 @@ import (
 	"talf/compute"
 )
 
+type geometry struct{ heads, kvHeads, headDim int }
+
 // geometries cover grouped queries, head sizes below, at and beyond a panel, and
 // such that are no power of two.
-var geometries = []struct{ heads, kvHeads, headDim int }{{4, 2, 8}, {3, 3, 16}, {6, 2, 20}, {2, 1, 64}, {1, 1, 34}}
+var geometries = []geometry{{4, 2, 8}, {3, 3, 16}, {6, 2, 20}, {2, 1, 64}, {1, 1, 34}}
+
+// geometries are all of them, or in a short run one with grouped queries and
+// one beyond a panel.
+func (b *bench) geometries() []geometry {
+	if testing.Short() {
+		return []geometry{geometries[2], geometries[4]}
+	}
+	return geometries
+}
 
 // A world is a KV store and random projections for it. Keys and values lie in
 // blocks whose order is random, and every slot holds rubbish before it is
@@ -228,7 +239,7 @@ func (w *world) reference(seq [][]float32) []float64 {
 }
 
 func attendAgrees(b *bench) {
-	for _, g := range geometries {
+	for _, g := range b.geometries() {
 		w := newWorld(b, g.heads, g.kvHeads, g.headDim, false)
 		text := w.text(70)
 		got := w.run(w.chain(text, 0, 70))
@@ -250,7 +261,7 @@ func attendAgrees(b *bench) {
 }
 
 func chunksInvariant(b *bench) {
-	for _, g := range geometries {
+	for _, g := range b.geometries() {
 		w := newWorld(b, g.heads, g.kvHeads, g.headDim, false)
 		const n = 150
 		text := w.text(n)
@@ -270,7 +281,7 @@ func treesInvariant(b *bench) {
 	if testing.Short() {
 		rounds = 2
 	}
-	for _, g := range geometries {
+	for _, g := range b.geometries() {
 		for round := range rounds {
 			w := newWorld(b, g.heads, g.kvHeads, g.headDim, round%2 == 1)
 			width := w.heads * w.hd

@@ -3,6 +3,7 @@ package computetest
 import (
 	"fmt"
 	"math"
+	"testing"
 
 	"talf/compute"
 )
@@ -31,7 +32,11 @@ func weighted(y []float64, w []float32) float64 {
 // gradient compares got with the derivative of f with respect to a sample of x.
 func (b *bench) gradient(what string, got []float32, f func() float64, x []float64, tol float64) {
 	b.Helper()
-	step := max(1, len(x)/40)
+	sample := 40
+	if testing.Short() {
+		sample = 10
+	}
+	step := max(1, len(x)/sample)
 	var g []float32
 	var want []float64
 	for i := b.r.IntN(step); i < len(x); i += step {
@@ -306,7 +311,7 @@ func (t *thicket) buffers(b *bench) (q compute.Buffer, k, v []compute.Buffer) {
 }
 
 func treeAttendAgrees(b *bench) {
-	for _, g := range geometries {
+	for _, g := range b.geometries() {
 		for levels := range 3 {
 			t := newThicket(b, []int{5, 1, 70}, levels, 4, g.heads, g.kvHeads, g.headDim)
 			rows := len(t.g.First)
@@ -322,7 +327,7 @@ func treeAttendAgrees(b *bench) {
 }
 
 func treeAttendGrad(b *bench) {
-	for _, g := range []struct{ heads, kvHeads, headDim int }{{2, 1, 8}, {2, 2, 6}, {1, 1, 34}} {
+	for _, g := range []geometry{{2, 1, 8}, {2, 2, 6}, {1, 1, 34}} {
 		for levels := range 3 {
 			t := newThicket(b, []int{3, 1, 6}, levels, 4, g.heads, g.kvHeads, g.headDim)
 			rows := len(t.g.First)

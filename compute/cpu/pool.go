@@ -58,13 +58,19 @@ func (w *worker) gemm(c []float32, ldc int, a []float32, ars, aks int, b []float
 const spin = 60 * time.Microsecond
 
 // The pool's state is one word: the number of the current job in the upper
-// half, whether it takes helpers, and how many are at it. A helper enters by a
-// compare-and-swap, so one that comes late finds the job closed and never
-// touches the next job's parts.
+// half, whether it takes helpers, whether the caller sleeps until they are done,
+// and how many are at it. A helper enters by a compare-and-swap, so one that
+// comes late finds the job closed and never touches the next job's parts.
 const (
 	jobOpen   = 1 << 31
-	jobInside = jobOpen - 1
+	jobSleeps = 1 << 30
+	jobInside = jobSleeps - 1
 )
+
+// joinSpins is how often the caller looks whether helpers are done before it
+// sleeps: about 20 µs, after which the system has probably taken a helper's core
+// away, perhaps to let the caller wait on it.
+const joinSpins = 10_000
 
 // A pool runs tasks on a fixed set of workers, one task at a time.
 type pool struct {
@@ -72,6 +78,7 @@ type pool struct {
 	workers []*worker
 	task    task
 	state   atomic.Uint64
+	done    chan struct{} // wakes the sleeping caller
 	stopped atomic.Bool
 	failed  atomic.Pointer[failure]
 }
@@ -80,7 +87,7 @@ type pool struct {
 type failure struct{ value any }
 
 func newPool(threads int, k *kern.Funcs) *pool {
-	p := &pool{workers: make([]*worker, threads)}
+	p := &pool{workers: make([]*worker, threads), done: make(chan struct{}, 1)}
 	for i := range p.workers {
 		p.workers[i] = &worker{k: k, wake: make(chan struct{}, 1)}
 	}
@@ -142,7 +149,12 @@ func (p *pool) join() {
 		if s&jobInside == 0 {
 			break
 		}
-		if i%256 == 0 {
+		// The word is swapped whole: whoever leaves last has seen the sleeper.
+		if i >= joinSpins && p.state.CompareAndSwap(s, s|jobSleeps) {
+			<-p.done
+			break
+		}
+		if i%1024 == 0 {
 			runtime.Gosched()
 		}
 	}
@@ -183,7 +195,9 @@ func (p *pool) help(w *worker) {
 		}
 		last = job
 		p.guarded(me)
-		p.state.Add(^uint64(0))
+		if s := p.state.Add(^uint64(0)); s&jobSleeps != 0 && s&jobInside == 0 {
+			p.done <- struct{}{}
+		}
 	}
 }
 
