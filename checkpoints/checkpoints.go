@@ -253,43 +253,53 @@ func (s *Store) sweep() error {
 }
 
 // Steps returns the directories of the checkpoints in the store, oldest first.
-func (s *Store) Steps() ([]string, error) { return steps(s.dir) }
+func (s *Store) Steps() ([]string, error) {
+	whole, _, err := steps(s.dir)
+	return whole, err
+}
 
-func steps(dir string) ([]string, error) {
+// steps lists the checkpoints in dir, oldest first, and what is left of those
+// whose removal was interrupted: directories without a manifest.
+func steps(dir string) (whole, ruins []string, err error) {
 	es, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	type step struct {
-		n   int
-		dir string
-	}
-	var all []step
+	number := make(map[string]int)
 	for _, e := range es {
 		name, ok := strings.CutPrefix(e.Name(), stepPrefix)
-		if n, err := strconv.Atoi(name); ok && err == nil && e.IsDir() {
-			all = append(all, step{n, filepath.Join(dir, e.Name())})
+		n, err := strconv.Atoi(name)
+		if !ok || err != nil || !e.IsDir() {
+			continue
+		}
+		d := filepath.Join(dir, e.Name())
+		if _, err := os.Stat(filepath.Join(d, ManifestFile)); err == nil {
+			whole = append(whole, d)
+			number[d] = n
+		} else if errors.Is(err, os.ErrNotExist) {
+			ruins = append(ruins, d)
+		} else {
+			return nil, nil, err
 		}
 	}
-	slices.SortFunc(all, func(a, b step) int { return a.n - b.n })
-	var out []string
-	for _, a := range all {
-		out = append(out, a.dir)
-	}
-	return out, nil
+	slices.SortFunc(whole, func(a, b string) int { return number[a] - number[b] })
+	return whole, ruins, nil
 }
 
 // prune removes all but the newest checkpoints. A directory loses its manifest
 // first, so that one which is half removed is not taken for a checkpoint.
 func (s *Store) prune() error {
-	all, err := s.Steps()
-	if err != nil || s.keep == 0 {
+	whole, ruins, err := steps(s.dir)
+	if err != nil {
 		return err
 	}
 	var errs []error
-	for len(all) > s.keep {
-		errs = append(errs, os.Remove(filepath.Join(all[0], ManifestFile)), os.RemoveAll(all[0]))
-		all = all[1:]
+	for s.keep > 0 && len(whole) > s.keep {
+		errs = append(errs, os.Remove(filepath.Join(whole[0], ManifestFile)))
+		ruins, whole = append(ruins, whole[0]), whole[1:]
+	}
+	for _, d := range ruins {
+		errs = append(errs, os.RemoveAll(d))
 	}
 	return errors.Join(errs...)
 }
@@ -304,16 +314,14 @@ func (s *Store) Latest() (string, error) {
 }
 
 func latest(dir string) (string, error) {
-	all, err := steps(dir)
+	whole, _, err := steps(dir)
 	if err != nil {
 		return "", fmt.Errorf("checkpoints: %w", err)
 	}
-	for _, d := range slices.Backward(all) {
-		if _, err := os.Stat(filepath.Join(d, ManifestFile)); err == nil {
-			return d, nil
-		}
+	if len(whole) == 0 {
+		return "", nil
 	}
-	return "", nil
+	return whole[len(whole)-1], nil
 }
 
 // Find returns the directory that a user means by path: path itself if it holds

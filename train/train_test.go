@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"talf/checkpoints"
@@ -39,9 +40,18 @@ func tinySpec() *arch.Spec {
 	return s
 }
 
-// tinyTarget writes a random model and loads it.
+// tinyTarget makes a random model.
 func tinyTarget(t testing.TB, dev *cpu.Device) *model.Model {
 	t.Helper()
+	m, err := model.New(tinySpec(), safetensors.Of("tiny target", tinyTensors()...), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func tinyTensors() []safetensors.Tensor {
 	spec := tinySpec()
 	r := rand.New(rand.NewPCG(5, 6))
 	var ts []safetensors.Tensor
@@ -76,19 +86,18 @@ func tinyTarget(t testing.TB, dev *cpu.Device) *model.Model {
 		add(in(n.Up), 0.3, spec.FFN, h)
 		add(in(n.Down), 0.3, h, spec.FFN)
 	}
-	m, err := model.New(spec, safetensors.Of("tiny target", ts...), dev, model.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	return m
+	return ts
 }
 
 // tinyData writes random sequences with random trees and labels for target.
 func tinyData(t testing.TB, target *model.Model, seqs int, features data.FeatureMode) *data.Set {
 	t.Helper()
+	return tinyDataIn(t, filepath.Join(t.TempDir(), "data"), target, seqs, features)
+}
+
+func tinyDataIn(t testing.TB, dir string, target *model.Model, seqs int, features data.FeatureMode) *data.Set {
+	t.Helper()
 	spec := target.Spec()
-	dir := filepath.Join(t.TempDir(), "data")
 	meta := data.Meta{
 		Schema: data.SchemaVersion, Target: target.Hash(), Tokenizer: "none", Hidden: spec.Hidden, Vocab: spec.Vocab,
 		Branch: 4, Depth: 3, Labels: data.TopK, K: 4, Features: features, Seed: 1, Source: "test",
@@ -285,7 +294,62 @@ func TestATrainedHeadLoadsAndRefusesAnotherTarget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Close()
+	if h.Spec().Hidden != target.Spec().Hidden {
+		t.Errorf("hidden size %d", h.Spec().Hidden)
+	}
+
+	ts := tinyTensors()
+	ts[0].Data[5] ^= 1
+	other, err := model.New(tinySpec(), safetensors.Of("another target", ts...), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	opt := head.Default()
+	if _, err := checkpoints.LoadHead(out, other, opt); err == nil || !strings.Contains(err.Error(), "weight hash") {
+		t.Errorf("a head of another target: %v", err)
+	}
+	opt.Force = true
+	if _, err := checkpoints.LoadHead(out, other, opt); err != nil {
+		t.Errorf("forced: %v", err)
+	}
+	// Neither is it trained on, nor with another target's data.
+	job := HeadJob{Target: other, Data: set, Out: t.TempDir(), Init: out}
+	if _, err := Head(context.Background(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "weight hash") {
+		t.Errorf("another target's data: %v", err)
+	}
+	job.Data = tinyData(t, other, 20, data.BF16)
+	if _, err := Head(context.Background(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "initial head") {
+		t.Errorf("another target's head to begin with: %v", err)
+	}
+}
+
+func TestARunIsNotContinuedUnderOtherTerms(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 20, data.BF16)
+	out := t.TempDir()
+	job := HeadJob{Target: target, Data: set, Out: out}
+	if _, err := Head(context.Background(), tinyConfig(), job); err != nil {
+		t.Fatal(err)
+	}
+	cfg := tinyConfig()
+	cfg.LR *= 2
+	if _, err := Head(context.Background(), cfg, job); err == nil || !strings.Contains(err.Error(), "lr was") {
+		t.Errorf("another learning rate: %v", err)
+	}
+	job.Data = tinyData(t, target, 21, data.BF16)
+	if _, err := Head(context.Background(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "other data") {
+		t.Errorf("other data: %v", err)
+	}
+	// All steps made: running it again changes nothing.
+	before := files(t, out)
+	job.Data = set
+	res, err := Head(context.Background(), tinyConfig(), job)
+	if err != nil || !res.Done {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	sameFiles(t, "run again", before, files(t, out))
 }
 
 func TestALanguageModelLearns(t *testing.T) {

@@ -1,0 +1,278 @@
+package checkpoints
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"talf/model/safetensors"
+)
+
+func sample(step int) *Checkpoint {
+	x := float32(step)
+	c := &Checkpoint{
+		Config:    []byte("{}\n"),
+		Weights:   []safetensors.Tensor{safetensors.F32("w", []float32{x, x + 1}, 2)},
+		Optimizer: []safetensors.Tensor{safetensors.F32("m.w", []float32{x, 0}, 2)},
+		State:     []byte(`{"step":1}`),
+		Extra:     map[string][]byte{"tokenizer.json": []byte("[]")},
+	}
+	c.Kind, c.Step, c.Target, c.Hidden, c.Vocab = KindHead, step, strings.Repeat("ab", 32), 4, 8
+	return c
+}
+
+func store(t *testing.T, keep int) *Store {
+	t.Helper()
+	s, err := NewStore(filepath.Join(t.TempDir(), "run"), keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func save(t *testing.T, s *Store, c *Checkpoint) string {
+	t.Helper()
+	dir, err := s.Save(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func latestIs(t *testing.T, s *Store, want string) {
+	t.Helper()
+	got, err := s.Latest()
+	if err != nil || got != want {
+		t.Errorf("newest checkpoint %q, %v; want %q", got, err, want)
+	}
+}
+
+func TestASavedCheckpointOpensWithItsContents(t *testing.T) {
+	s := store(t, 0)
+	latestIs(t, s, "")
+	if _, err := Find(s.Dir()); err == nil {
+		t.Error("an empty store has a checkpoint")
+	}
+	dir := save(t, s, sample(7))
+	latestIs(t, s, dir)
+	for _, p := range []string{dir, s.Dir()} {
+		if got, err := Find(p); err != nil || got != dir {
+			t.Errorf("Find(%s) = %s, %v", p, got, err)
+		}
+	}
+	st, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	w, err := st.Weights.Get("w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := w.Float32s(); err != nil || f[1] != 8 {
+		t.Errorf("weights %v, %v", f, err)
+	}
+	if _, err := st.Optimizer.Get("m.w"); err != nil {
+		t.Error(err)
+	}
+	if string(st.Trainer) != `{"step":1}` || st.Manifest.Step != 7 || st.Manifest.Schema != Schema {
+		t.Errorf("state %s, manifest %+v", st.Trainer, st.Manifest)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "tokenizer.json")); err != nil || string(b) != "[]" {
+		t.Errorf("extra file %q, %v", b, err)
+	}
+}
+
+func TestOnlyTheNewestAreKept(t *testing.T) {
+	s := store(t, 2)
+	var last string
+	for _, step := range []int{9, 10, 11, 100000000} { // more digits than the names are padded to
+		last = save(t, s, sample(step))
+	}
+	all, err := s.Steps()
+	if err != nil || len(all) != 2 || filepath.Base(all[0]) != "step-00000011" || all[1] != last {
+		t.Errorf("kept %v, %v", all, err)
+	}
+	latestIs(t, s, last)
+}
+
+func TestHalfWrittenCheckpointsAreIgnoredAndRemoved(t *testing.T) {
+	s := store(t, 0)
+	good := save(t, s, sample(1))
+	temp := filepath.Join(s.Dir(), tempPrefix+"step-00000002")
+	half := filepath.Join(s.Dir(), "step-00000003") // its removal was interrupted
+	for _, d := range []string{temp, half} {
+		if err := os.Mkdir(d, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(d, WeightsFile), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	latestIs(t, s, good)
+	if _, err := os.Stat(temp); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the temporary directory is still there")
+	}
+	// A Save that died between its two renames.
+	if err := os.Rename(good, filepath.Join(s.Dir(), oldPrefix+"step-00000001")); err != nil {
+		t.Fatal(err)
+	}
+	latestIs(t, s, good)
+	// The same step again replaces the checkpoint.
+	c := sample(1)
+	c.State = []byte(`{"step":2}`)
+	save(t, s, c)
+	st, err := Open(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if string(st.Trainer) != `{"step":2}` {
+		t.Errorf("state %s", st.Trainer)
+	}
+}
+
+// faulty is a file on a disk that has room for so many bytes.
+type faulty struct {
+	*os.File
+	room *int
+	sync bool // fail at Sync instead, as networked file systems do
+}
+
+func (f faulty) Write(p []byte) (int, error) {
+	if *f.room -= len(p); *f.room < 0 && !f.sync {
+		return 0, syscall.ENOSPC
+	}
+	return f.File.Write(p)
+}
+
+func (f faulty) Sync() error {
+	if *f.room < 0 {
+		return syscall.ENOSPC
+	}
+	return f.File.Sync()
+}
+
+func TestAFullDiskLeavesThePreviousCheckpoint(t *testing.T) {
+	for _, atSync := range []bool{false, true} {
+		for room := 0; ; room += 97 {
+			s := store(t, 1)
+			good := save(t, s, sample(1))
+			left := room
+			create := s.create
+			s.create = func(p string) (file, error) {
+				f, err := os.Create(p)
+				return faulty{f, &left, atSync}, err
+			}
+			_, err := s.Save(sample(2))
+			if err == nil {
+				if room < 500 {
+					t.Fatalf("a checkpoint fits %d bytes", room)
+				}
+				break
+			}
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Fatalf("%d bytes: %v", room, err)
+			}
+			s.create = create
+			latestIs(t, s, good)
+			st, err := Open(good)
+			if err != nil {
+				t.Fatal(err)
+			}
+			st.Close()
+			if es, err := os.ReadDir(s.Dir()); err != nil || len(es) != 1 {
+				t.Fatalf("%d bytes: left behind: %v, %v", room, es, err)
+			}
+			save(t, s, sample(2))
+		}
+	}
+}
+
+func TestDamageIsReportedWithFileAndExpectation(t *testing.T) {
+	for _, c := range []struct {
+		name, file, want string
+		damage           func(b []byte) []byte
+	}{
+		{"truncated weights", WeightsFile, "bytes, want", func(b []byte) []byte { return b[:len(b)-3] }},
+		{"a flipped bit", OptimizerFile, "corrupt", func(b []byte) []byte { b[len(b)-1] ^= 4; return b }},
+		{"an empty manifest", ManifestFile, "want a JSON object", func([]byte) []byte { return nil }},
+		{"half a manifest", ManifestFile, "want a JSON object", func(b []byte) []byte { return b[:len(b)/2] }},
+		{"a newer format", ManifestFile, "schema: version 9, want 1", func(b []byte) []byte {
+			return []byte(strings.Replace(string(b), `"schema": 1`, `"schema": 9`, 1))
+		}},
+		{"a missing file", StateFile, "no such file", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := store(t, 0)
+			dir := save(t, s, sample(3))
+			path := filepath.Join(dir, c.file)
+			if c.damage == nil {
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				b, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, c.damage(b), 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := Open(dir)
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.file) {
+				t.Errorf("error %v, want %q and %q in it", err, c.want, c.file)
+			}
+		})
+	}
+}
+
+func TestAHeadOfAnotherTargetIsRefused(t *testing.T) {
+	m := &sample(1).Manifest
+	hash := m.Target
+	for _, c := range []struct {
+		hash          string
+		hidden, vocab int
+		force         bool
+		want          string
+	}{
+		{hash, 4, 8, false, ""},
+		{"cd", 4, 8, false, "weight hash"},
+		{"cd", 4, 8, true, ""},
+		{hash, 5, 8, true, "hidden size 4"},
+		{hash, 4, 9, true, "vocabulary 8"},
+	} {
+		err := m.CheckTarget("dir", c.hash, c.hidden, c.vocab, c.force)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	var foreign *Manifest
+	if err := foreign.CheckTarget("dir", hash, 4, 8, false); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzParseManifest(f *testing.F) {
+	f.Add([]byte(`{"format":"talf-checkpoint","schema":1,"kind":"head","step":1,"hidden":1,"vocab":1,"files":{}}`))
+	f.Add([]byte(`{"format":"talf-checkpoint","schema":1,"kind":"lm","hidden":1,"vocab":1,"files":{"config.json":{"bytes":1,"sha256":"00"},"model.safetensors":{}}}`))
+	f.Add([]byte(`[]`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := ParseManifest(b)
+		if err != nil {
+			return
+		}
+		for name := range m.Files {
+			if name != filepath.Base(name) || name == ".." {
+				t.Errorf("file name %q leaves the directory", name)
+			}
+		}
+		if m.Files[WeightsFile].SHA256 == "" {
+			t.Error("accepted without weights")
+		}
+	})
+}

@@ -1,0 +1,148 @@
+package train
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"talf/checkpoints"
+	"talf/compute/cpu"
+	"talf/data"
+	"talf/model"
+	"talf/model/safetensors"
+)
+
+const (
+	childEnv   = "TALF_TEST_TRAIN_CHILD" // directory of a run that is to be killed
+	childSteps = 120
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		if err := child(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child trains in dir/run with the target and data beside it, and says so after
+// every step.
+func child(dir string) error {
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		return err
+	}
+	target, err := model.Load(filepath.Join(dir, "target"), dev, model.Default())
+	if err != nil {
+		return err
+	}
+	set, err := data.Open(filepath.Join(dir, "data"))
+	if err != nil {
+		return err
+	}
+	_, err = Head(context.Background(), childConfig(os.Getenv(childEnv+"_SHORT") != ""), HeadJob{
+		Target: target, Data: set, Out: os.Getenv(childEnv + "_OUT"),
+		Report: func(p Progress) { fmt.Println("step", p.Step) },
+	})
+	return err
+}
+
+func childConfig(short bool) Config {
+	cfg := tinyConfig()
+	cfg.Steps, cfg.SaveEvery, cfg.EvalEvery, cfg.Keep, cfg.Noise = childSteps, 2, 50, 2, 0.01
+	if short {
+		cfg.Steps /= 5
+	}
+	return cfg
+}
+
+func TestKilledRunsEndWithTheSameBits(t *testing.T) {
+	kills, short := 20, ""
+	if testing.Short() {
+		kills, short = 4, "1"
+	}
+	dir := t.TempDir()
+	dev := device(t, 1)
+	target := filepath.Join(dir, "target")
+	if err := os.Mkdir(target, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	conf, err := LMConfig(tinySpec(), "float32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(target, "config.json"), conf, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := safetensors.WriteFile(filepath.Join(target, "model.safetensors"), nil, tinyTensors()...); err != nil {
+		t.Fatal(err)
+	}
+	tinyDataIn(t, filepath.Join(dir, "data"), tinyTarget(t, dev), 30, data.BF16)
+
+	// start runs a child and kills it the given time after it made so many steps;
+	// it reports whether the child ended by itself.
+	start := func(out string, steps int, after time.Duration) (done bool) {
+		t.Helper()
+		c := exec.Command(os.Args[0], "-test.run=^$")
+		c.Env = append(os.Environ(), childEnv+"="+dir, childEnv+"_OUT="+out, childEnv+"_SHORT="+short)
+		c.Stderr = os.Stderr
+		p, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(p)
+		for n := 0; (steps < 0 || n < steps) && lines.Scan(); n++ {
+		}
+		if steps >= 0 {
+			time.Sleep(after)
+			c.Process.Kill() // SIGKILL
+		}
+		for lines.Scan() {
+		}
+		err = c.Wait()
+		if steps < 0 && err != nil {
+			t.Fatalf("child: %v", err)
+		}
+		return err == nil
+	}
+	whole := filepath.Join(dir, "whole")
+	start(whole, -1, 0)
+
+	const seed = 11
+	r := rand.New(rand.NewPCG(seed, seed))
+	out := filepath.Join(dir, "killed")
+	killed := 0
+	for killed < kills {
+		mean := childConfig(short != "").Steps / kills
+		if start(out, r.IntN(mean*3/2), time.Duration(r.IntN(4000))*time.Microsecond) {
+			break
+		}
+		killed++
+	}
+	start(out, -1, 0)
+	t.Logf("killed %d times", killed)
+	if killed < kills*3/4 {
+		t.Errorf("killed only %d times before the end, seed %d", killed, seed)
+	}
+	s, err := checkpoints.NewStore(out, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := s.Latest()
+	if err != nil || last == "" {
+		t.Fatal(last, err)
+	}
+	sameFiles(t, fmt.Sprintf("seed %d", seed), files(t, filepath.Join(whole, filepath.Base(last))), files(t, last))
+}
