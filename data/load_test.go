@@ -76,15 +76,20 @@ func TestLoad(t *testing.T) {
 		conf             data.LoadConfig
 		docs, bad        string
 	}{
-		{"paragraphs end at blank lines", "a.txt", "\ufeffone\r\ntwo\r\n\r\n \t\nthree\n\n\nfour", data.DefaultLoad(),
-			"1|\"one\\ntwo\"\n5|\"three\"\n8|\"four\"\n", ""},
+		{
+			"paragraphs end at blank lines", "a.txt", "\ufeffone\r\ntwo\r\n\r\n \t\nthree\n\n\nfour", data.DefaultLoad(),
+			"1|\"one\\ntwo\"\n5|\"three\"\n8|\"four\"\n", "",
+		},
 		{"a file as one document", "a.txt", "one\n\ntwo\n", whole, "1|\"one\\n\\ntwo\\n\"\n", ""},
 		{"bytes that are no UTF-8", "a.txt", "ok\n\n\xff\xfe\n\nfine", data.DefaultLoad(), "1|\"ok\"\n5|\"fine\"\n", "3: not UTF-8\n"},
 		{"long paragraphs", "a.txt", "123456789012\n\n123456\n123456\nx\n\nok", short, "1|\"123456789012\"\n7|\"ok\"\n", "3: a paragraph of 14 bytes, want at most 12\n"},
 		{"skip and limit", "a.txt", "a\n\nb\n\nc\n\nd", some, "3|\"b\"\n5|\"c\"\n", ""},
-		{"fields of JSONL", "a.jsonl", `{"text":"t","id":7}` + "\n\n" + `{"prompt":"p","question_id":"q"}` + "\r\n" + `{"turns":["a","b"]}`, data.DefaultLoad(),
-			"1#7|\"t\"\n3#q|\"p\"\n4|\"a\"|\"b\"\n", ""},
-		{"bad JSONL", "a.jsonl", "{\"text\":\"\"}\n[1]\n{\"x\":1}\nnull\n{\"text\":1}{}\n{\"text\":{}}\n{\"text\":\"\xff\"}\n{\"turns\":[1,null]}\n{\"turns\":3}\n{\"text\":true}", data.DefaultLoad(),
+		{
+			"fields of JSONL", "a.jsonl", `{"text":"t","id":7}` + "\n\n" + `{"prompt":"p","question_id":"q"}` + "\r\n" + `{"turns":["a","b"]}`, data.DefaultLoad(),
+			"1#7|\"t\"\n3#q|\"p\"\n4|\"a\"|\"b\"\n", "",
+		},
+		{
+			"bad JSONL", "a.jsonl", "{\"text\":\"\"}\n[1]\n{\"x\":1}\nnull\n{\"text\":1}{}\n{\"text\":{}}\n{\"text\":\"\xff\"}\n{\"turns\":[1,null]}\n{\"turns\":3}\n{\"text\":true}", data.DefaultLoad(),
 			"10|\"true\"\n",
 			"1: field \"text\": empty, want text\n" +
 				"2: not a JSON object: json: cannot unmarshal array into Go value of type map[string]interface {}\n" +
@@ -94,10 +99,13 @@ func TestLoad(t *testing.T) {
 				"6: field \"text\": an object, want text\n" +
 				"7: not UTF-8\n" +
 				"8: field \"turns.1\": null, want text\n" +
-				"9: field \"turns\": want a list of texts\n"},
+				"9: field \"turns\": want a list of texts\n",
+		},
 		{"long lines", "a.jsonl", "{\"text\":\"" + strings.Repeat("x", 100_000) + "\"}\n{\"text\":1}\n", short, "2|\"1\"\n", "1: a line of 100012 bytes, want at most 12\n"},
-		{"template and answer", "a.jsonl", `{"question":"1+1?","answer":"It is <<1+1=2>>2."}` + "\n" + `{"question":"x"}` + "\n" + `{"question":"y","answer":"<<>> "}`, qa,
-			"1|\"Question: 1+1?\\nAnswer:\"|>\" It is 2.\"\n", "2: field \"answer\": missing\n3: field \"answer\": empty, want an answer\n"},
+		{
+			"template and answer", "a.jsonl", `{"question":"1+1?","answer":"It is <<1+1=2>>2."}` + "\n" + `{"question":"x"}` + "\n" + `{"question":"y","answer":"<<>> "}`, qa,
+			"1|\"Question: 1+1?\\nAnswer:\"|>\" It is 2.\"\n", "2: field \"answer\": missing\n3: field \"answer\": empty, want an answer\n",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			docs, bad := loadText(t, c.file, c.text, c.conf)

@@ -324,7 +324,7 @@ func TestUnfinishedSetIsContinued(t *testing.T) {
 	want := t.TempDir()
 	m := meta(data.TopK, data.BF16)
 	rows := build(t, want, m, 18, 6, data.DefaultWriter())
-	for stop := range 19 {
+	for _, stop := range []int{0, 1, 5, 6, 7, 12, 17} {
 		for _, lost := range []bool{false, true} {
 			dir := t.TempDir()
 			write := func(upTo int) int {
@@ -372,7 +372,7 @@ func TestFullDiskNamesTheFileAndLosesOnlyTheOpenShard(t *testing.T) {
 	for _, s := range open(t, want).Shards() {
 		size += int(s.Bytes)
 	}
-	for room := 0; room < size; room += size / 13 {
+	for room := 0; room < size; room += size / 6 {
 		dir := t.TempDir()
 		w, err := data.Create(dir, m, data.DefaultWriter())
 		if err != nil {

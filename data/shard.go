@@ -75,7 +75,7 @@ func schemaOf(m *Meta) *parquet.Schema {
 // A shardWriter encodes one shard.
 type shardWriter struct {
 	meta  *Meta
-	w     *parquet.Writer
+	w     *parquet.GenericWriter[any]
 	cols  map[string]*parquet.ColumnWriter
 	index map[string]int
 	vals  []parquet.Value
@@ -92,7 +92,7 @@ func newShardWriter(out io.Writer, m *Meta, rowGroup int) (*shardWriter, error) 
 	}
 	s := &shardWriter{meta: m, limit: rowGroup, cols: map[string]*parquet.ColumnWriter{}, index: map[string]int{}}
 	schema := schemaOf(m)
-	s.w = parquet.NewWriter(out, schema,
+	s.w = parquet.NewGenericWriter[any](out, schema,
 		parquet.Compression(&zstd.Codec{Level: zstd.SpeedDefault}),
 		parquet.CreatedBy("talf", fmt.Sprint(SchemaVersion), "parquet-go"), // the library's own string depends on the build
 		parquet.KeyValueMetadata(keySchema, fmt.Sprint(SchemaVersion)),
