@@ -188,6 +188,27 @@ func TestVectorsHaveThePortableBits(t *testing.T) {
 	}
 }
 
+// Lanes whose products vanish downwards hold −0, and those that a tail does not
+// reach must keep it: adding a masked zero would make it +0.
+func TestDotKeepsTheSignOfVanishingSums(t *testing.T) {
+	negZero := float32(math.Copysign(0, -1))
+	for _, c := range Available() {
+		f, err := For(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := lanes; n < 4*lanes; n++ {
+			a, b := make([]float32, n), make([]float32, n)
+			for i := range a {
+				a[i], b[i] = 0x1p-100, -0x1p-100
+			}
+			if got := f.Dot(a, b); !sameBits(got, negZero) {
+				t.Errorf("%v: Dot of %d vanishing products is %v, want -0", c, n, got)
+			}
+		}
+	}
+}
+
 func FuzzVectors(f *testing.F) {
 	f.Add([]byte{0, 0, 0x80, 0x7f, 0, 0, 0xc0, 0x7f, 1, 0, 0, 0x80, 0x17, 0x72, 0xb1, 0x42}, uint16(37))
 	f.Fuzz(func(t *testing.T, b []byte, n uint16) {
