@@ -1,0 +1,328 @@
+package model_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"talf/compute"
+	"talf/compute/cpu/kern"
+	"talf/internal/golden"
+	"talf/model"
+	"talf/model/arch"
+	"talf/model/modeltest"
+	"talf/model/safetensors"
+)
+
+// A tap is a device that keeps what a pass leaves in no output: the keys and
+// values of every layer, and the residual stream after each.
+type tap struct {
+	compute.Device
+	width  int // of keys and values together: 2·KVHeads·HeadDim
+	hidden int
+	kv     map[[2]int][]float32 // by layer and position
+	layers [][]float32          // residual stream after each layer, rows in order of passes
+	adds   int                  // of this pass
+	nlayer int
+}
+
+type tapQueue struct {
+	compute.Queue
+	t *tap
+}
+
+func (t *tap) Queue() compute.Queue { return &tapQueue{t.Device.Queue(), t} }
+
+func (q *tapQueue) RopeStore(qkv compute.Buffer, kv compute.KV, layer int, rope compute.Buffer, s *compute.Step) {
+	q.Queue.RopeStore(qkv, kv, layer, rope, s)
+	w := qkv.Shape()[1]
+	for r := range s.Rows {
+		x := make([]float32, q.t.width)
+		q.Read(x, qkv, r*w+w-q.t.width)
+		q.t.kv[[2]int{layer, int(s.Pos[r])}] = x
+	}
+}
+
+func (q *tapQueue) Linear(dst, x compute.Buffer, w compute.Weight, bias compute.Buffer, epi compute.Epilogue, n int) {
+	q.Queue.Linear(dst, x, w, bias, epi, n)
+	if epi != compute.Accumulate {
+		return
+	}
+	// The second sum of a layer completes it.
+	if q.t.adds++; q.t.adds%2 == 0 {
+		l := (q.t.adds/2 - 1) % q.t.nlayer
+		h := make([]float32, n*q.t.hidden)
+		q.Read(h, dst, 0)
+		q.t.layers[l] = append(q.t.layers[l], h...)
+	}
+}
+
+// TestKeysAndValuesDoNotDependOnChunks compares KV itself, not what follows from
+// it, and the residual stream with transformers' layer by layer.
+func TestKeysAndValuesDoNotDependOnChunks(t *testing.T) {
+	for _, name := range []string{"data/hf/llama-gqa", "data/hf/llama-llama3rope", "data/hf/stories260K", "data/models/gsm10m"} {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			dir := golden.Shared(t, name)
+			want := open(t, filepath.Join(dir, "golden.safetensors"))
+			ids := ints(t, want, "input_ids")
+			for len(ids) < 100 { // more than one chunk of 64
+				ids = append(ids, ids...)
+			}
+			var first *tap
+			for _, chunk := range []int{len(ids), 64, 7, 1} {
+				d := &tap{Device: device(t, kern.Best(), 2), kv: make(map[[2]int][]float32)}
+				m, err := model.Load(dir, d, model.Default())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer m.Close()
+				s := m.Spec()
+				d.width, d.hidden, d.nlayer = 2*s.KVHeads*s.HeadDim, s.Hidden, s.Layers
+				d.layers = make([][]float32, s.Layers)
+				run(t, m, ids, chunk)
+				if first == nil {
+					first = d
+					compareLayers(t, d, want)
+					continue
+				}
+				if len(d.kv) != len(first.kv) || len(d.kv) != s.Layers*len(ids) {
+					t.Fatalf("%d rows of keys and values, want %d", len(d.kv), s.Layers*len(ids))
+				}
+				for at, x := range first.kv {
+					if err := sameBits(d.kv[at], x); err != nil {
+						t.Fatalf("chunks of %d, layer %d, position %d: %v", chunk, at[0], at[1], err)
+					}
+				}
+				for l := range first.layers {
+					if err := sameBits(d.layers[l], first.layers[l]); err != nil {
+						t.Fatalf("chunks of %d, after layer %d: %v", chunk, l, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// compareLayers holds the residual stream to the fixture where it has it. Rows
+// beyond the fixture's are left out.
+func compareLayers(t *testing.T, d *tap, want *safetensors.Set) {
+	t.Helper()
+	for l, x := range d.layers {
+		name := fmt.Sprintf("layer_out.%d", l)
+		if l == len(d.layers)-1 {
+			name = "hidden_pre"
+		}
+		if _, ok := want.Tensor(name); ok {
+			y := floats(t, want, name)
+			close32(t, name, x[:len(y)], y)
+		}
+	}
+}
+
+// oracle is a Llama in float64, written from its definition: the transformer of
+// Touvron et al. 2023 with grouped queries, rotary angles by r.Frequencies.
+func oracle(m *model.Model, ids []int32) (logits []float64) {
+	s := m.Spec()
+	get := func(name string) []float32 {
+		t, ok := m.Tensors().Tensor(name)
+		if !ok {
+			return nil
+		}
+		x, err := t.Float32s()
+		if err != nil {
+			panic(err)
+		}
+		return x
+	}
+	linear := func(name string, x []float64) []float64 {
+		w, b := get(name+".weight"), get(name+".bias")
+		out := make([]float64, len(w)/len(x))
+		for i := range out {
+			for k, v := range x {
+				out[i] += float64(w[i*len(x)+k]) * v
+			}
+			if b != nil {
+				out[i] += float64(b[i])
+			}
+		}
+		return out
+	}
+	norm := func(name string, x []float64) []float64 {
+		w := get(name + ".weight")
+		var sum float64
+		for _, v := range x {
+			sum += v * v
+		}
+		out := make([]float64, len(x))
+		for i, v := range x {
+			out[i] = v / math.Sqrt(sum/float64(len(x))+float64(s.NormEps)) * float64(w[i])
+		}
+		return out
+	}
+	n := &s.Names
+	freq := s.Rope.Frequencies(s.HeadDim)
+	rotate := func(x []float64, pos int) {
+		h := s.HeadDim / 2
+		for at := 0; at < len(x); at += s.HeadDim {
+			for j := range h {
+				sin, cos := math.Sincos(float64(pos) * float64(freq[j]))
+				a, b := x[at+j], x[at+h+j]
+				x[at+j], x[at+h+j] = a*cos-b*sin, b*cos+a*sin
+			}
+		}
+	}
+	keys, values := make([][][]float64, s.Layers), make([][][]float64, s.Layers)
+	table := get(n.Embed + ".weight")
+	for pos, id := range ids {
+		x := make([]float64, s.Hidden)
+		for i := range x {
+			x[i] = float64(table[int(id)*s.Hidden+i])
+		}
+		for l := range s.Layers {
+			in := func(name string) string { return n.In(l, name) }
+			u := norm(in(n.InputNorm), x)
+			q, k, v := linear(in(n.Q), u), linear(in(n.K), u), linear(in(n.V), u)
+			rotate(q, pos)
+			rotate(k, pos)
+			keys[l], values[l] = append(keys[l], k), append(values[l], v)
+			att := make([]float64, len(q))
+			for h := range s.Heads {
+				g := h / (s.Heads / s.KVHeads) * s.HeadDim
+				var p []float64
+				var sum float64
+				for _, k := range keys[l] {
+					var dot float64
+					for d := range s.HeadDim {
+						dot += q[h*s.HeadDim+d] * k[g+d]
+					}
+					p = append(p, math.Exp(dot/math.Sqrt(float64(s.HeadDim))))
+					sum += p[len(p)-1]
+				}
+				for c, v := range values[l] {
+					for d := range s.HeadDim {
+						att[h*s.HeadDim+d] += p[c] / sum * v[g+d]
+					}
+				}
+			}
+			for i, v := range linear(in(n.O), att) {
+				x[i] += v
+			}
+			u = norm(in(n.PostNorm), x)
+			gate, up := linear(in(n.Gate), u), linear(in(n.Up), u)
+			for i, g := range gate {
+				up[i] *= g / (1 + math.Exp(-g))
+			}
+			for i, v := range linear(in(n.Down), up) {
+				x[i] += v
+			}
+		}
+		out := n.LMHead
+		if s.Tied {
+			out = n.Embed
+		}
+		logits = append(logits, linear(out, norm(n.FinalNorm, x))...)
+	}
+	return logits
+}
+
+// TestAgreesWithFloat64 covers what no fixture has: biases, linear scaling, one
+// key head, sixteen-bit storage.
+func TestAgreesWithFloat64(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 8))
+	ids := make([]int32, 50)
+	for i := range ids {
+		ids[i] = r.Int32N(90)
+	}
+	dev := device(t, kern.Best(), 2)
+	for _, c := range []struct {
+		name string
+		edit func(*modeltest.Config)
+		rope arch.Rope
+	}{
+		{"plain", func(*modeltest.Config) {}, arch.Rope{Theta: 10000, Type: "default"}},
+		{"biases and tied", func(c *modeltest.Config) { c.AttnBias, c.MLPBias, c.Tied = true, true, true }, arch.Rope{Theta: 500, Type: "default"}},
+		{"linear scaling", func(*modeltest.Config) {}, arch.Rope{Theta: 10000, Type: "linear", Factor: 3}},
+		{"llama3 scaling", func(*modeltest.Config) {}, arch.Rope{Theta: 10000, Type: "llama3", Factor: 8, LowFreq: 1, HighFreq: 4, Original: 32}},
+		{"one key head of bfloat16", func(c *modeltest.Config) { c.KVHeads, c.BF16 = 1, true }, arch.Rope{Theta: 10000, Type: "default"}},
+		{"as many key heads as heads", func(c *modeltest.Config) { c.KVHeads, c.HeadDim = 4, 34 }, arch.Rope{Theta: 10000, Type: "default"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conf := modeltest.Default()
+			c.edit(&conf)
+			spec := conf.Spec()
+			spec.Rope = c.rope
+			m, err := model.New(spec, safetensors.Of("test", modeltest.Tensors(spec, conf.BF16, 5)...), dev, model.Default())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _ := run(t, m, ids, 16)
+			want := make([]float32, len(got))
+			for i, v := range oracle(m, ids) {
+				want[i] = float32(v)
+			}
+			// Logits reach 10; float32 rounding through two layers stays near 1e-5.
+			close32(t, "logits", got, want)
+		})
+	}
+}
+
+func TestShardsGiveTheSameModel(t *testing.T) {
+	dev := device(t, kern.Best(), 1)
+	c := modeltest.Default()
+	whole := load(t, modeltest.Random(t, c, 3), dev, model.Default())
+	dir := modeltest.Random(t, c, 3)
+	var shards [2][]safetensors.Tensor
+	index := map[string]string{}
+	for i, x := range modeltest.Tensors(c.Spec(), false, 3) {
+		shards[i%2] = append(shards[i%2], x)
+		index[x.Name] = fmt.Sprintf("model-%d.safetensors", i%2)
+	}
+	for i, s := range shards {
+		if err := safetensors.WriteFile(filepath.Join(dir, fmt.Sprintf("model-%d.safetensors", i)), nil, s...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raw, err := json.Marshal(map[string]any{"weight_map": index})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), raw, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "model.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	parts := load(t, dir, dev, model.Default())
+	if parts.Hash() != whole.Hash() {
+		t.Error("another hash")
+	}
+	a, _ := run(t, whole, []int32{1, 2, 3}, 3)
+	b, _ := run(t, parts, []int32{1, 2, 3}, 3)
+	if err := sameBits(b, a); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBitsArePinned holds every platform and every class to the same logits.
+func TestBitsArePinned(t *testing.T) {
+	c := modeltest.Default()
+	c.AttnBias, c.MLPBias = true, true
+	ids := []int32{1, 7, 20, 33, 5, 5, 96, 0, 41, 12}
+	for _, class := range classes() {
+		m := load(t, modeltest.Random(t, c, 11), device(t, class, 2), model.Default())
+		logits, _ := run(t, m, ids, 4)
+		h := fnv.New64a()
+		for _, x := range logits {
+			binary.Write(h, binary.LittleEndian, x)
+		}
+		if got, want := h.Sum64(), uint64(0x22f8c39f324b0a2b); got != want {
+			t.Errorf("%v: logits hash to %#x, want %#x", class, got, want)
+		}
+	}
+}
