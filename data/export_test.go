@@ -36,3 +36,7 @@ func (w *Writer) Abandon() {
 	}
 	w.unlock()
 }
+
+// SetWindow makes readers decode n bytes at once, to have several windows in a
+// small set.
+func (s *Set) SetWindow(n int64) { s.window = n }

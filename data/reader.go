@@ -147,7 +147,7 @@ func (r *Reader) window() (pieces []piece, rows int) {
 	i := r.next
 	for ; i < len(r.order); i++ {
 		p := r.order[i]
-		if i > r.next && size+p.bytes > windowBytes {
+		if i > r.next && size+p.bytes > r.set.window {
 			break
 		}
 		size += p.bytes

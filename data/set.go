@@ -22,6 +22,7 @@ type Set struct {
 	groups   []group // in order
 	rows     int
 	id       string
+	window   int64 // bytes that a reader decodes at once
 
 	mu   sync.Mutex
 	open []*openFile // most recently used last
@@ -60,7 +61,7 @@ func openSet(path string) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{dir: path}
+	s := &Set{dir: path, window: windowBytes}
 	if st.IsDir() {
 		m, err := readManifest(path)
 		if errors.Is(err, fs.ErrNotExist) {
