@@ -41,8 +41,12 @@ generate: ## run the code generators
 demo: ## the quickstart
 	go run ./cmd/talf quickstart
 
-demo-target: ## train the embedded model again (see internal/demo)
-	go generate ./internal/demo
+demo-target: ## train the embedded model again, about an hour on two cores
+	go run ./internal/demo/mktarget -texts .cache/demo
+	rm -rf .cache/demo/model
+	go run ./cmd/talf train --kind lm --model internal/demo/target --data .cache/demo/train.jsonl --out .cache/demo/lm --resume \
+		--steps 3000 --rows 2048 --lr 2e-3 --min-lr 0.05 --warmup 100 --held-out 0.01 --eval-seqs 100 --seed 1 --export .cache/demo/model
+	cp .cache/demo/model/model.safetensors internal/demo/target/
 
 ci: ## all steps of .ci/run
 	.ci/run

@@ -132,13 +132,7 @@ func (d *decoder) load(dir string, keep int) error {
 		return err
 	}
 	if m.Source {
-		opt := head.Default()
-		opt.Force = o.force
-		at, err := checkpoints.Find(o.head)
-		if err != nil {
-			return fmt.Errorf("head: %w", err)
-		}
-		h, err := head.Load(at, d.model, opt)
+		h, err := loadHead(o.head, d.model, o.force)
 		if err != nil {
 			return err
 		}
@@ -148,6 +142,17 @@ func (d *decoder) load(dir string, keep int) error {
 	}
 	d.engine = &infer.Engine{Target: infer.NewTarget(d.model, keep), Config: infer.Default()}
 	return nil
+}
+
+// loadHead loads a head for m from a checkpoint, or from any EAGLE directory.
+func loadHead(path string, m *model.Model, force bool) (*head.Head, error) {
+	dir, err := checkpoints.Find(path)
+	if err != nil {
+		return nil, fmt.Errorf("head: %w", err)
+	}
+	opt := head.Default()
+	opt.Force = force
+	return head.Load(dir, m, opt)
 }
 
 // request is what all answers share.

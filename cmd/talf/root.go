@@ -183,6 +183,7 @@ the model checks in one pass (generate, chat). Start with: talf quickstart`,
 
 // commands is the table of subcommands, in the order of the pipeline.
 var commands = []func(*app) *cobra.Command{
+	newQuickstart,
 	newPreprocess,
 	newTrain,
 	newGenerate,
