@@ -348,6 +348,9 @@ func (s *Seq) Append(ctx context.Context, tokens []int32, feat []Feature, want W
 	if len(tokens) == 0 {
 		return nil, errors.New("append no tokens, want at least one")
 	}
+	if feat != nil && len(feat) != len(tokens) {
+		panic(fmt.Sprintf("model: Append of %d tokens with %d features", len(tokens), len(feat)))
+	}
 	var out *Output
 	for len(tokens) > 0 {
 		n := min(len(tokens), tree.MaxNodes)

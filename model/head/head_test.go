@@ -1,6 +1,7 @@
 package head_test
 
 import (
+	"bytes"
 	"context"
 	"math"
 	"os"
@@ -355,10 +356,70 @@ func TestAnotherTargetsHeadIsRefused(t *testing.T) {
 
 func TestRandomDependsOnTheSeedAlone(t *testing.T) {
 	_, spec := random(t, 1)
-	if d := cmp.Diff(head.Random(spec, 7), head.Random(spec, 7)); d != "" {
-		t.Errorf("equal seeds (-first +second):\n%s", d)
+	bytesOf := func(seed uint64) string {
+		var b bytes.Buffer
+		if err := safetensors.Write(&b, nil, head.Random(spec, seed)...); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
 	}
-	if cmp.Equal(head.Random(spec, 7), head.Random(spec, 8)) {
+	if bytesOf(7) != bytesOf(7) {
+		t.Error("equal seeds give different heads")
+	}
+	if bytesOf(7) == bytesOf(8) {
 		t.Error("other seeds give the same head")
+	}
+}
+
+// TestFeaturesOfThePassBefore: a pass may take its own model's last hidden states
+// as input, however it is cut into row blocks.
+func TestFeaturesOfThePassBefore(t *testing.T) {
+	ctx := context.Background()
+	m, spec := random(t, 1)
+	tensors := head.Random(spec, 3)
+	var want []float32
+	for _, maxRows := range []int{512, 3, 1} {
+		opt := head.Default()
+		opt.Model.MaxRows = maxRows
+		h, err := head.FromTensors(spec, m, opt, tensors...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := m.NewSeq()
+		ids := []int32{4, 8, 15, 16, 23, 42, 4, 8, 15}
+		o, err := s.Append(ctx, ids, nil, model.WantNone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var in []model.Feature
+		for i := range ids {
+			in = append(in, o.Feature(0, i))
+		}
+		hs := h.NewSeq()
+		var got []float32
+		for range 3 {
+			// The features are f̂ of the pass before, in reverse order, so that a
+			// row block would read what another has overwritten.
+			p, err := hs.Append(ctx, ids, in, model.WantNone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := make([]float32, len(ids)*spec.Hidden)
+			p.ReadHidden(x, 0)
+			got = append(got, x...)
+			for i := range in {
+				in[i] = p.Feature(0, len(ids)-1-i)
+			}
+		}
+		if want == nil {
+			want = got
+		}
+		for i := range want {
+			if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+				t.Fatalf("MaxRows %d: value %d is %v, want %v", maxRows, i, got[i], want[i])
+			}
+		}
+		hs.Close()
+		s.Close()
 	}
 }
