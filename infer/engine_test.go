@@ -457,3 +457,58 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 		e.Close(s)
 	}
 }
+
+// The engine's own draws must follow the target: the joint distribution of the
+// first two sampled tokens over many seeds, with a tree that accepts some of
+// them. χ² over 16 cells exceeds 58 with probability 1e-6 (15 degrees of
+// freedom); seeds are fixed.
+func TestSampledTokensFollowTheTarget(t *testing.T) {
+	const vocab, limit = 4, 58
+	seeds := 20000
+	if testing.Short() {
+		seeds = 4000
+	}
+	target := &drafttest.Target{Table: drafttest.Table{Seed: 9, Vocab: vocab, Order: 2, Sharp: 1}, MaxLen: 40}
+	src := &drafttest.Source{Target: target, Agree: 0.5}
+	e := &infer.Engine{Target: target, Config: infer.Default()}
+	prompt := []int32{1, 2}
+	var count [vocab][vocab]float64
+	accepted := 0
+	for seed := range seeds {
+		d, _, err := draft.New("salf:N=4,B=2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := e.Generate(t.Context(), infer.Request{
+			Prompt: prompt, MaxTokens: 2, Seed: uint64(seed), Drafter: d, Source: src,
+			Verifier: verifier(t, 1), Processor: drafttest.Plain{Temperature: 1},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		count[s.Tokens()[0]][s.Tokens()[1]]++
+		if s.Stats().Passes == 1 {
+			accepted++
+		}
+	}
+	row := func(ctx ...int32) infer.Dist {
+		logits, d := make([]float32, vocab), make(infer.Dist, vocab)
+		target.Table.Logits(logits, ctx)
+		drafttest.Plain{Temperature: 1}.Dist(d, logits, nil)
+		return d
+	}
+	var chi2 float64
+	for a, pa := range row(prompt...) {
+		for b, pb := range row(1, 2, int32(a)) {
+			want := float64(seeds) * pa * pb
+			chi2 += (count[a][b] - want) * (count[a][b] - want) / want
+		}
+	}
+	t.Logf("χ² = %.1f over 15 degrees of freedom; %d of %d drafts accepted", chi2, accepted, seeds)
+	if chi2 > limit {
+		t.Errorf("χ² = %.1f, want at most %d", chi2, limit)
+	}
+	if accepted == 0 || accepted == seeds {
+		t.Errorf("%d of %d drafts accepted, want some of each", accepted, seeds)
+	}
+}

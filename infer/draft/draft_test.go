@@ -7,6 +7,7 @@ import (
 	"talf/infer"
 	"talf/infer/draft"
 	"talf/infer/draft/drafttest"
+	"talf/tree"
 )
 
 func TestEveryMethodConforms(t *testing.T) {
@@ -52,4 +53,118 @@ func TestSpecificationsAreCheckedAgainstTheTable(t *testing.T) {
 			t.Errorf("%s has no description", m.Name)
 		}
 	}
+}
+
+// A mutant is a drafter that breaks one rule; the suite must catch each.
+type mutant struct {
+	infer.Drafter
+	grow func(p *infer.Proposal, rows []infer.Row, next func() ([]int, error)) ([]int, error)
+}
+
+func (m *mutant) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
+	return m.grow(p, rows, func() ([]int, error) { return m.Drafter.Grow(p, rows, c) })
+}
+
+// leaf copies the finished tree to one with room for max nodes; its last node
+// has no children.
+func leaf(p *infer.Proposal, max int) (*tree.Tree, int) {
+	t := tree.New(p.Tree.Token(0), max)
+	for n := 1; n < p.Tree.Len(); n++ {
+		t.Add(p.Tree.Parent(n), p.Tree.Token(n))
+	}
+	return t, t.Len() - 1
+}
+
+func TestBrokenDraftersAreCaught(t *testing.T) {
+	inner := func() infer.Drafter {
+		d, _, err := draft.New("salf:N=12,th=0.2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	done := func(change func(p *infer.Proposal)) func(*infer.Proposal, []infer.Row, func() ([]int, error)) ([]int, error) {
+		return func(p *infer.Proposal, _ []infer.Row, next func() ([]int, error)) ([]int, error) {
+			ask, err := next()
+			if len(ask) == 0 {
+				change(p)
+			}
+			return ask, err
+		}
+	}
+	started := false
+	for _, m := range []struct {
+		name, want string
+		grow       func(*infer.Proposal, []infer.Row, func() ([]int, error)) ([]int, error)
+	}{
+		{"over the budget", "nodes, ", done(func(p *infer.Proposal) {
+			t, n := leaf(p, tree.MaxNodes)
+			for x := int32(0); t.Len() <= p.MaxNodes && t.Depth(n) < p.MaxDepth; x = (x + 1) % 2 {
+				n = t.Add(n, x)
+			}
+			p.Tree = t
+		})},
+		{"too deep", "edges deep", done(func(p *infer.Proposal) {
+			t, n := leaf(p, tree.MaxNodes)
+			for t.Depth(n) <= p.MaxDepth && t.Room() > 0 {
+				n = t.Add(n, 0)
+			}
+			p.Tree, p.MaxNodes = t, tree.MaxNodes
+		})},
+		{"a sibling twice", "same token", done(func(p *infer.Proposal) {
+			if p.Tree.Len() > 1 && p.Tree.Len() < p.MaxNodes {
+				t, _ := leaf(p, tree.MaxNodes)
+				t.Add(0, t.Token(1))
+				p.Tree = t
+			}
+		})},
+		{"a token outside the vocabulary", "vocabulary", done(func(p *infer.Proposal) {
+			if p.Tree.Len() < p.MaxNodes {
+				t, _ := leaf(p, tree.MaxNodes)
+				t.Add(0, 1000)
+				p.Tree = t
+			}
+		})},
+		{"another root", "the tree's root", done(func(p *infer.Proposal) { p.Tree = tree.New(p.Tree.Token(0)+1, 2) })},
+		{"more live nodes than nodes", "live nodes", done(func(p *infer.Proposal) { p.Live = p.Tree.Len() + 1 })},
+		{"asking a node twice", "asked for", func(p *infer.Proposal, rows []infer.Row, next func() ([]int, error)) ([]int, error) {
+			ask, err := next()
+			if len(ask) > 0 && rows != nil {
+				ask = append(ask, ask[0])
+			}
+			return ask, err
+		}},
+		{"going on where a cancelled round stopped", "", func(p *infer.Proposal, rows []infer.Row, next func() ([]int, error)) ([]int, error) {
+			if rows == nil && started {
+				p.Work = tree.New(p.Tree.Token(0), 8) // forgets the root's row
+				p.Work.Add(0, 0)
+				return []int{1}, nil
+			}
+			ask, err := next()
+			started = len(ask) > 0
+			return ask, err
+		}},
+	} {
+		caught := error(nil)
+		for seed := uint64(0); seed < 200 && caught == nil; seed++ {
+			started = false
+			caught = drafttest.Check(seed, func() infer.Drafter { return &mutant{Drafter: inner(), grow: m.grow} })
+		}
+		if caught == nil || !strings.Contains(caught.Error(), m.want) {
+			t.Errorf("%s: caught by %v, want an error that says %q", m.name, caught, m.want)
+		}
+	}
+}
+
+// Any text is either a method or a clear error, never a panic.
+func FuzzFind(f *testing.F) {
+	for _, s := range []string{"salf:th=0.4,N=60", "beam", "ar:", "optimal:finish=fill", "salf:=,", ":", "salf:N"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, spec string) {
+		d, m, err := draft.New(spec)
+		if (err == nil) != (d != nil) || err == nil && m.Name == "" {
+			t.Errorf("%q: drafter %v, method %q, error %v", spec, d, m.Name, err)
+		}
+	})
 }

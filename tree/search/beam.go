@@ -46,7 +46,8 @@ type Beam struct {
 	state
 	cfg   BeamConfig
 	level int
-	first int // candidates of the newest level start here
+	first int     // candidates of the newest level start here
+	top   []int32 // the best n of all, sorted
 	open  bool
 }
 
@@ -69,7 +70,7 @@ func (b *Beam) Limit(n int) { b.limit(n, b.cfg.N) }
 // Start begins a tree below root.
 func (b *Beam) Start(root int32, maxDepth int) {
 	b.start(root, maxDepth, 1+b.cfg.K*b.cfg.Depth)
-	b.level, b.open = 0, true
+	b.level, b.open, b.top = 0, true, append(b.top[:0], 0)
 }
 
 // Grow selects the next level, or finishes the tree.
@@ -89,7 +90,9 @@ func (b *Beam) Grow(rows []Row) []int {
 	b.first = len(b.cands)
 	for i, c := range b.asked {
 		for r := range min(len(rows[i].Tokens), b.cfg.K) {
-			b.child(c, r+1, rows[i].Tokens[r], rows[i].LogProb[r])
+			if n, ok := b.child(c, r+1, rows[i].Tokens[r], rows[i].LogProb[r]); ok {
+				b.top = b.insert(b.top, n)
+			}
 		}
 	}
 	b.level++
@@ -113,13 +116,7 @@ func (b *Beam) Grow(rows []Row) []int {
 }
 
 func (b *Beam) done() {
-	b.pick = b.pick[:0]
-	for c := range b.cands {
-		b.pick = append(b.pick, int32(c))
-	}
-	slices.SortFunc(b.pick, b.order)
-	keep := b.pick[:min(len(b.pick), b.n)]
-	slices.Sort(keep) // candidates are created in generation order
-	b.finish(keep)
+	slices.Sort(b.top) // candidates are created in generation order
+	b.finish(b.top)
 	b.ask, b.asked, b.open = b.ask[:0], b.asked[:0], false
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 
 	"talf/tree"
 )
@@ -148,18 +147,6 @@ func (s *SALF) Grow(rows []Row) []int {
 		s.request(c)
 	}
 	return s.ask
-}
-
-// insert puts c into list, which is sorted, and drops the last beyond N.
-func (s *SALF) insert(list []int32, c int32) []int32 {
-	i := sort.Search(len(list), func(i int) bool { return s.before(c, list[i]) })
-	if i == s.n {
-		return list
-	}
-	if len(list) == s.n {
-		list = list[:s.n-1]
-	}
-	return slices.Insert(list, i, c)
 }
 
 func (s *SALF) done() {

@@ -29,6 +29,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 
 	"talf/tree"
 )
@@ -146,6 +147,18 @@ func (s *state) child(p int32, rank int, token int32, logp float32) (int32, bool
 		depth: x.depth + 1, rank: int32(rank), work: -1,
 	})
 	return int32(len(s.cands) - 1), true
+}
+
+// insert puts c into list, which is sorted, and drops the last beyond the n best.
+func (s *state) insert(list []int32, c int32) []int32 {
+	i := sort.Search(len(list), func(i int) bool { return s.before(c, list[i]) })
+	if i == s.n {
+		return list
+	}
+	if len(list) == s.n {
+		list = list[:s.n-1]
+	}
+	return slices.Insert(list, i, c)
 }
 
 // finish builds the tree of pick, which holds every chosen candidate's parent

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"talf/infer"
@@ -33,12 +34,31 @@ func Run(t *testing.T, newDrafter func() infer.Drafter) {
 	}
 	var seen outcome
 	for seed := range uint64(seeds) {
-		if !t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { trial(t, seed, newDrafter, &seen) }) {
-			break
+		if err := check(seed, newDrafter, &seen); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
 		}
 	}
 	t.Logf("τ = %.2f; %d rounds drafted nothing, %d rejected all, %d accepted a part, %d accepted a whole branch; %d passes cancelled",
 		float64(seen.tokens)/float64(max(seen.rounds, 1)), seen.empty, seen.none, seen.some, seen.full, seen.cancelled)
+}
+
+// Check is one trial of Run: everything in it is drawn from seed.
+func Check(seed uint64, newDrafter func() infer.Drafter) error {
+	return check(seed, newDrafter, new(outcome))
+}
+
+func check(seed uint64, newDrafter func() infer.Drafter, seen *outcome) (err error) {
+	defer func() {
+		// The worlds panic where a drafter leads the engine to break a contract.
+		if r := recover(); r != nil {
+			s, ok := r.(string)
+			if !ok || !strings.HasPrefix(s, "drafttest:") && !strings.HasPrefix(s, "tree:") {
+				panic(r)
+			}
+			err = errors.New(s)
+		}
+	}()
+	return trial(seed, newDrafter, seen)
 }
 
 // An outcome counts rounds by how they ended.
@@ -46,7 +66,7 @@ type outcome struct {
 	tokens, rounds, empty, none, some, full, cancelled int
 }
 
-func trial(t *testing.T, seed uint64, newDrafter func() infer.Drafter, seen *outcome) {
+func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 	rng := rand.New(rand.NewPCG(seed, 77))
 	pick := func(xs ...int) int { return xs[rng.IntN(len(xs))] }
 	vocab := 2 + rng.IntN(12)
@@ -70,7 +90,7 @@ func trial(t *testing.T, seed uint64, newDrafter func() infer.Drafter, seen *out
 	// Several sequences, each with its own drafter; the second round re-uses them.
 	drafters := make([]*checked, pick(1, 1, 2, 3))
 	for i := range drafters {
-		drafters[i] = &checked{t: t, d: newDrafter(), vocab: vocab, seen: seen}
+		drafters[i] = &checked{d: newDrafter(), vocab: vocab, seen: seen}
 	}
 	for range 2 {
 		var seqs []*infer.Sequence
@@ -82,7 +102,7 @@ func trial(t *testing.T, seed uint64, newDrafter func() infer.Drafter, seen *out
 			}
 			v, err := verify.New("", temperature)
 			if err != nil {
-				t.Fatal(err)
+				return err
 			}
 			req := infer.Request{
 				Prompt: prompt, MaxTokens: 1 + rng.IntN(40), Seed: rng.Uint64(),
@@ -91,15 +111,17 @@ func trial(t *testing.T, seed uint64, newDrafter func() infer.Drafter, seen *out
 			target.Fail, source.Fail = nil, nil
 			plain, err := engine.Generate(context.Background(), req)
 			if err != nil {
-				t.Fatal(err)
+				return err
 			}
 			want = append(want, slices.Clone(plain.Tokens()))
-			checkPlain(t, target, req, temperature, plain.Tokens())
+			if err := checkPlain(target, req, temperature, plain.Tokens()); err != nil {
+				return err
+			}
 
 			req.Drafter, req.Source = d, source
 			s, err := engine.Open(req)
 			if err != nil {
-				t.Fatal(err)
+				return err
 			}
 			d.tokens = slices.Clone(prompt[:s.Stats().Cached+1])
 			seqs = append(seqs, s)
@@ -110,7 +132,7 @@ func trial(t *testing.T, seed uint64, newDrafter func() infer.Drafter, seen *out
 		target.Fail, source.Fail = fail, fail
 		for steps := 0; ; steps++ {
 			if steps > 10000 {
-				t.Fatal("decoding does not end")
+				return errors.New("decoding does not end")
 			}
 			if cut = -1; failing && rng.IntN(2) == 0 {
 				cut = 1 + rng.IntN(4)
@@ -121,7 +143,7 @@ func trial(t *testing.T, seed uint64, newDrafter func() infer.Drafter, seen *out
 				continue
 			}
 			if err != nil {
-				t.Fatal(err)
+				return err
 			}
 			done := true
 			for _, s := range seqs {
@@ -134,28 +156,30 @@ func trial(t *testing.T, seed uint64, newDrafter func() infer.Drafter, seen *out
 		}
 		for i, s := range seqs {
 			if s.Err() != nil {
-				t.Fatal(s.Err())
+				return s.Err()
 			}
 			if !slices.Equal(s.Tokens(), want[i]) {
-				t.Fatalf("sequence %d: %v, plain decoding gives %v", i, s.Tokens(), want[i])
+				return fmt.Errorf("sequence %d: %v, plain decoding gives %v", i, s.Tokens(), want[i])
 			}
-			checkState(t, target, source, drafters[i], s)
+			if err := checkState(target, source, drafters[i], s); err != nil {
+				return err
+			}
 			st := s.Stats()
 			seen.tokens, seen.rounds = seen.tokens+st.Tokens, seen.rounds+st.Passes
 			if st.Tokens != len(want[i]) {
-				t.Fatalf("statistics count %d tokens, %d were emitted", st.Tokens, len(want[i]))
+				return fmt.Errorf("statistics count %d tokens, %d were emitted", st.Tokens, len(want[i]))
 			}
 			engine.Close(s)
 		}
 	}
+	return nil
 }
 
 // checkPlain compares plain decoding through the engine with a loop over the
 // table, at temperature 0.
-func checkPlain(t *testing.T, target *Target, req infer.Request, temperature float64, got []int32) {
-	t.Helper()
+func checkPlain(target *Target, req infer.Request, temperature float64, got []int32) error {
 	if temperature != 0 {
-		return
+		return nil
 	}
 	ctx := slices.Clone(req.Prompt)
 	row := make([]float32, target.Table.Vocab)
@@ -167,28 +191,28 @@ func checkPlain(t *testing.T, target *Target, req infer.Request, temperature flo
 		}
 	}
 	if want := ctx[len(req.Prompt):]; !slices.Equal(got, want) {
-		t.Fatalf("plain decoding gives %v, the table %v", got, want)
+		return fmt.Errorf("plain decoding gives %v, the table %v", got, want)
 	}
+	return nil
 }
 
 // checkState compares what the parties have committed at the end of a sequence.
-func checkState(t *testing.T, target *Target, source *Source, d *checked, s *infer.Sequence) {
-	t.Helper()
+func checkState(target *Target, source *Source, d *checked, s *infer.Sequence) error {
 	all := append(slices.Clone(d.prompt), s.Tokens()...)
 	if !slices.Equal(d.tokens, all) {
-		t.Fatalf("the drafter observed %v, the sequence is %v", d.tokens, all)
+		return fmt.Errorf("the drafter observed %v, the sequence is %v", d.tokens, all)
 	}
 	if got := target.Tokens(s.ID()); !slices.Equal(got, all[:len(all)-1]) {
-		t.Fatalf("the target committed %v of %v", got, all)
+		return fmt.Errorf("the target committed %v of %v", got, all)
 	}
 	if got := source.Tokens(s.ID()); !slices.Equal(got, all) {
-		t.Fatalf("the source committed %v of %v", got, all)
+		return fmt.Errorf("the source committed %v of %v", got, all)
 	}
+	return nil
 }
 
 // A checked drafter passes everything through and looks at it.
 type checked struct {
-	t      *testing.T
 	d      infer.Drafter
 	vocab  int
 	seen   *outcome
@@ -209,44 +233,44 @@ func (c *checked) Start(prompt []int32) error {
 func (c *checked) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]int, error) {
 	root := c.tokens[len(c.tokens)-1]
 	if rows == nil && (p.Tree.Len() != 1 || p.Tree.Token(0) != root || p.Pos != len(c.tokens)-1) {
-		c.t.Fatalf("a round begins with a tree of %d nodes below %d at %d, the last token is %d at %d",
+		return nil, fmt.Errorf("a round begins with a tree of %d nodes below %d at %d, the last token is %d at %d",
 			p.Tree.Len(), p.Tree.Token(0), p.Pos, root, len(c.tokens)-1)
 	}
 	ask, err := c.d.Grow(p, rows, ch)
 	if err == nil && len(ask) == 0 {
-		checkTree(c.t, p, root, c.vocab)
+		err = checkTree(p, root, c.vocab)
 	}
 	return ask, err
 }
 
-func checkTree(t *testing.T, p *infer.Proposal, root int32, vocab int) {
-	t.Helper()
+func checkTree(p *infer.Proposal, root int32, vocab int) error {
 	tr := p.Tree
 	if tr.Token(0) != root {
-		t.Fatalf("the tree's root is %d, the last token is %d", tr.Token(0), root)
+		return fmt.Errorf("the tree's root is %d, the last token is %d", tr.Token(0), root)
 	}
 	if tr.Len() > p.MaxNodes {
-		t.Fatalf("%d nodes, root counted, want at most %d", tr.Len(), p.MaxNodes)
+		return fmt.Errorf("%d nodes, root counted, want at most %d", tr.Len(), p.MaxNodes)
 	}
 	if p.Live < 0 || p.Live > tr.Len() {
-		t.Fatalf("%d live nodes of %d", p.Live, tr.Len())
+		return fmt.Errorf("%d live nodes of %d", p.Live, tr.Len())
 	}
 	for n := 1; n < tr.Len(); n++ {
 		if tr.Depth(n) > p.MaxDepth {
-			t.Fatalf("node %d is %d edges deep, limit %d", n, tr.Depth(n), p.MaxDepth)
+			return fmt.Errorf("node %d is %d edges deep, limit %d", n, tr.Depth(n), p.MaxDepth)
 		}
 		if tok := tr.Token(n); tok < 0 || int(tok) >= vocab {
-			t.Fatalf("node %d carries token %d of a vocabulary of %d", n, tok, vocab)
+			return fmt.Errorf("node %d carries token %d of a vocabulary of %d", n, tok, vocab)
 		}
 		if n < p.LiveNodes() && !p.Replace && tr.Child(tr.Parent(n), tr.Token(n)) != n {
-			t.Fatalf("node %d has a sibling with the same token", n)
+			return fmt.Errorf("node %d has a sibling with the same token", n)
 		}
 	}
+	return nil
 }
 
 func (c *checked) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	if p.Tree.Token(0) != c.tokens[len(c.tokens)-1] {
-		c.t.Fatalf("observed a tree below %d, the last token is %d", p.Tree.Token(0), c.tokens[len(c.tokens)-1])
+		return fmt.Errorf("observed a tree below %d, the last token is %d", p.Tree.Token(0), c.tokens[len(c.tokens)-1])
 	}
 	for _, n := range v.Path[1:] {
 		c.tokens = append(c.tokens, p.Tree.Token(n))

@@ -133,8 +133,11 @@ func (t *Target) Commit(id infer.SeqID, path []int) error {
 	return nil
 }
 
-// Close keeps the sequence as a prefix.
+// Close keeps the sequence as a prefix, the last four of them.
 func (t *Target) Close(id infer.SeqID) {
+	if len(t.kept) == 4 {
+		t.kept = t.kept[:copy(t.kept, t.kept[1:])]
+	}
 	t.kept = append(t.kept, t.seqs[id].tokens)
 	delete(t.seqs, id)
 }
