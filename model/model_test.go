@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"talf/compute/cpu"
@@ -355,22 +356,22 @@ func TestTreeNodesHaveTheBitsOfPlainDecoding(t *testing.T) {
 		for i := range ids {
 			ids[i] = r.Int32N(int32(v))
 		}
-		first := live{m.NewSeq(), ids}
+		first := &live{m.NewSeq(), ids}
 		must[*model.Output](t)(first.s.Append(ctx, ids, nil, model.WantNone))
-		seqs := []live{first}
+		seqs := []*live{first}
 		for range 4 {
 			// Two trees a round: one at the end, one at a past position; sometimes
 			// more sequences by forking, sometimes shorter ones.
 			if r.IntN(2) == 0 {
 				o := seqs[r.IntN(len(seqs))]
-				seqs = append(seqs, live{o.s.Fork(), append([]int32(nil), o.ids...)})
+				seqs = append(seqs, &live{o.s.Fork(), slices.Clone(o.ids)})
 			}
-			if l := &seqs[r.IntN(len(seqs))]; r.IntN(3) == 0 {
+			if l := seqs[r.IntN(len(seqs))]; r.IntN(3) == 0 {
 				n := r.IntN(l.s.Len() + 1)
 				l.s.Truncate(n)
 				l.ids = l.ids[:n]
 			}
-			l := &seqs[r.IntN(len(seqs))]
+			l := seqs[r.IntN(len(seqs))]
 			end := l.s.Branch(l.s.Len())
 			at := r.IntN(l.s.Len() + 1)
 			var past *model.Branch
@@ -404,6 +405,9 @@ func TestTreeNodesHaveTheBitsOfPlainDecoding(t *testing.T) {
 					check(l.ids[:at], side, n, row)
 				}
 				from = part.Len()
+				if r.IntN(4) == 0 { // while nodes have their rows in the shared block
+					seqs = append(seqs, &live{l.s.Fork(), slices.Clone(l.ids)})
+				}
 			}
 			if past != nil {
 				past.Drop()
@@ -564,6 +568,36 @@ func TestTopKAndOutputRows(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestModelsShareADevice(t *testing.T) {
+	dev := device(t, kern.Best(), 3)
+	dir := modeltest.Random(t, modeltest.Default(), 1)
+	ids := []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9}
+	want, _ := run(t, load(t, dir, dev, model.Default()), ids, len(ids))
+	var wg sync.WaitGroup
+	for g := range 4 {
+		m := load(t, dir, dev, model.Default())
+		wg.Go(func() {
+			for range 5 {
+				s := m.NewSeq()
+				got := make([]float32, m.Spec().Vocab)
+				for _, id := range ids {
+					o, err := s.Append(context.Background(), []int32{id}, nil, model.WantLast)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					o.ReadLogits(got, 0)
+				}
+				if err := sameBits(got, want[len(want)-len(got):]); err != nil {
+					t.Errorf("goroutine %d: %v", g, err)
+				}
+				s.Close()
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestForwardDoesNotAllocate(t *testing.T) {
