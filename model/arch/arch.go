@@ -213,9 +213,14 @@ func (s *Spec) Validate() error {
 		name string
 		v    int
 	}{
-		{"vocab_size", s.Vocab}, {"hidden_size", s.Hidden}, {"num_hidden_layers", s.Layers},
-		{"num_attention_heads", s.Heads}, {"num_key_value_heads", s.KVHeads}, {"head_dim", s.HeadDim},
-		{"intermediate_size", s.FFN}, {"max_position_embeddings", s.MaxPos},
+		{"vocab_size", s.Vocab},
+		{"hidden_size", s.Hidden},
+		{"num_hidden_layers", s.Layers},
+		{"num_attention_heads", s.Heads},
+		{"num_key_value_heads", s.KVHeads},
+		{"head_dim", s.HeadDim},
+		{"intermediate_size", s.FFN},
+		{"max_position_embeddings", s.MaxPos},
 	} {
 		if f.v < 1 || f.v > maxDim {
 			return fmt.Errorf("%s is %d, want 1 to %d", f.name, f.v, maxDim)

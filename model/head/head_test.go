@@ -363,10 +363,11 @@ func TestRandomDependsOnTheSeedAlone(t *testing.T) {
 		}
 		return b.String()
 	}
-	if bytesOf(7) != bytesOf(7) {
+	first := bytesOf(7)
+	if again := bytesOf(7); again != first {
 		t.Error("equal seeds give different heads")
 	}
-	if bytesOf(7) == bytesOf(8) {
+	if bytesOf(8) == first {
 		t.Error("other seeds give the same head")
 	}
 }

@@ -150,17 +150,33 @@ func TestWorkedExample(t *testing.T) {
 		{"plain", Default(), nil, []float64{8. / 16, 4. / 16, 2. / 16, 1. / 16, 1. / 16}},
 		{"greedy", Greedy(), nil, []float64{1, 0, 0, 0, 0}},
 		{"greedy, penalised", Params{TopP: 1, RepetitionPenalty: 2}, []int32{0, 0}, []float64{0, 1, 0, 0, 0}},
-		{"half the temperature squares", Params{Temperature: .5, TopP: 1, RepetitionPenalty: 1}, nil,
-			[]float64{64. / 86, 16. / 86, 4. / 86, 1. / 86, 1. / 86}},
-		{"top-k with a tie at the k-th", Params{Temperature: 1, TopK: 4, TopP: 1, RepetitionPenalty: 1}, nil,
-			[]float64{8. / 16, 4. / 16, 2. / 16, 1. / 16, 1. / 16}},
+		{
+			"half the temperature squares",
+			Params{Temperature: .5, TopP: 1, RepetitionPenalty: 1},
+			nil,
+			[]float64{64. / 86, 16. / 86, 4. / 86, 1. / 86, 1. / 86},
+		},
+		{
+			"top-k with a tie at the k-th",
+			Params{Temperature: 1, TopK: 4, TopP: 1, RepetitionPenalty: 1},
+			nil,
+			[]float64{8. / 16, 4. / 16, 2. / 16, 1. / 16, 1. / 16},
+		},
 		{"top-p just reached", Params{Temperature: 1, TopP: 0.74, RepetitionPenalty: 1}, nil, []float64{8. / 12, 4. / 12, 0, 0, 0}},
 		{"top-p of 0 keeps the best", Params{Temperature: 1, RepetitionPenalty: 1}, nil, []float64{1, 0, 0, 0, 0}},
-		{"top-p ties go to the lower id", Params{Temperature: 1, TopP: 0.92, RepetitionPenalty: 1}, nil,
-			[]float64{8. / 15, 4. / 15, 2. / 15, 1. / 15, 0}},
+		{
+			"top-p ties go to the lower id",
+			Params{Temperature: 1, TopP: 0.92, RepetitionPenalty: 1},
+			nil,
+			[]float64{8. / 15, 4. / 15, 2. / 15, 1. / 15, 0},
+		},
 		{"min-p", Params{Temperature: 1, TopP: 1, MinP: 0.3, RepetitionPenalty: 1}, nil, []float64{8. / 12, 4. / 12, 0, 0, 0}},
-		{"the penalty counts a token once", Params{Temperature: 1, TopP: 1, RepetitionPenalty: 3}, []int32{0, 0, 0},
-			[]float64{2. / 10, 4. / 10, 2. / 10, 1. / 10, 1. / 10}},
+		{
+			"the penalty counts a token once",
+			Params{Temperature: 1, TopP: 1, RepetitionPenalty: 3},
+			[]int32{0, 0, 0},
+			[]float64{2. / 10, 4. / 10, 2. / 10, 1. / 10, 1. / 10},
+		},
 	} {
 		got := make([]float32, len(logits))
 		New(c.p).Dist(got, logits, c.ctx)
