@@ -188,6 +188,7 @@ var commands = []func(*app) *cobra.Command{
 	newTrain,
 	newGenerate,
 	newChat,
+	newBench,
 	newScore,
 	newInspect,
 	newDoctor,
