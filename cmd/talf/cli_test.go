@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -266,4 +268,13 @@ func TestPlainProgressNamesRateAndRemainingTime(t *testing.T) {
 }
 func newPanicking(*app) *cobra.Command {
 	return &cobra.Command{Use: "explode", RunE: func(*cobra.Command, []string) error { panic("planted") }}
+}
+
+// errStopped is a planted failure.
+var errStopped = errors.New("stopped by the test")
+
+// quietApp runs parts of commands inside a test.
+func quietApp(t testing.TB) *app {
+	t.Helper()
+	return &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard, log: slog.New(slog.DiscardHandler), quiet: true}
 }

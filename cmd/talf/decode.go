@@ -60,6 +60,12 @@ func methodNames() string {
 	return strings.Join(names, ", ")
 }
 
+// methodName is the name in a method's specification.
+func methodName(spec string) string {
+	name, _, _ := strings.Cut(spec, ":")
+	return name
+}
+
 // check finds mistakes that need no model to be seen.
 func (o *decodeOptions) check(cmd *cobra.Command) error {
 	if err := need(cmd, "model"); err != nil {
@@ -166,29 +172,15 @@ func (d *decoder) request(prompt []int32, seed uint64) (infer.Request, error) {
 	if err != nil {
 		return infer.Request{}, err
 	}
+	proc, err := infer.NewSampling(o.sample)
+	if err != nil {
+		return infer.Request{}, err
+	}
 	return infer.Request{
 		Prompt: prompt, MaxTokens: o.maxTokens, NoEOS: o.ignoreEOS, Seed: seed,
-		Drafter: drafter, Source: d.source, Verifier: verifier, Processor: &processor{Sampler: sample.New(o.sample)},
+		Drafter: drafter, Source: d.source, Verifier: verifier, Processor: proc,
 		Decode: func(ids []int32) string { return d.tok.Decode(ids, true) }, Stop: o.stop,
 	}, nil
-}
-
-// A processor lets a sampler process rows for the engine.
-type processor struct {
-	*sample.Sampler
-	dist []float32
-}
-
-func (p *processor) Argmax(logits []float32, context []int32) int32 {
-	return p.Sampler.Argmax(logits, context)
-}
-
-func (p *processor) Dist(dst infer.Dist, logits []float32, context []int32) {
-	p.dist = append(p.dist[:0], logits...)
-	p.Sampler.Dist(p.dist, p.dist, context)
-	for i, x := range p.dist {
-		dst[i] = float64(x)
-	}
 }
 
 // encode turns a prompt into tokens. A prompt without any gets the token that

@@ -184,9 +184,13 @@ func (g *generator) Generate(ctx context.Context, prompts []preprocess.Prompt) (
 		if err != nil {
 			return nil, err
 		}
+		proc, err := infer.NewSampling(g.sample)
+		if err != nil {
+			return nil, err
+		}
 		s, err := g.engine.Open(infer.Request{
 			Prompt: p.Tokens, MaxTokens: p.Max, Seed: p.Seed,
-			Verifier: v, Processor: &processor{Sampler: sample.New(g.sample)},
+			Verifier: v, Processor: proc,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("prompt %d: %w", i, err)

@@ -4,12 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 
-	"talf/infer"
-	"talf/infer/draft"
+	"talf/infer/bench"
 	"talf/infer/source"
-	"talf/infer/verify"
 	"talf/internal/demo"
 	"talf/model"
 	"talf/model/head"
@@ -19,6 +16,14 @@ import (
 // A quickRun is one way to decode.
 type quickRun struct {
 	method, head string
+}
+
+func (r quickRun) label() string {
+	name := methodName(r.method)
+	if r.head == "" {
+		return name
+	}
+	return name + ", " + r.head
 }
 
 func (q *quick) runs() []quickRun {
@@ -31,15 +36,8 @@ func (q *quick) runs() []quickRun {
 	return runs
 }
 
-// A quickDecoded is what decode.json holds: the decode stage goes on from it.
-type quickDecoded struct {
-	Prompts int           `json:"prompts"` // done
-	Same    bool          `json:"same"`
-	Stats   []infer.Stats `json:"stats"` // of each run
-}
-
-// decode answers every prompt in every way, in turn, so that all of them meet
-// the same load of the machine.
+// decode answers every prompt in every way. It is a measurement: interrupted, it
+// begins anew.
 func (q *quick) decode(ctx context.Context) error {
 	o := decodeOptions{model: q.path("model"), method: "ar", sample: sample.Greedy(), maxTokens: q.plan.MaxTokens}
 	d, err := o.open(0)
@@ -50,92 +48,59 @@ func (q *quick) decode(ctx context.Context) error {
 	if err := q.writeUntrained(d.model); err != nil {
 		return err
 	}
-	sources := map[string]infer.Source{}
-	for _, r := range q.runs() {
-		if r.head == "" || sources[r.head] != nil {
-			continue
-		}
-		h, err := loadHead(q.path(r.head), d.model, false)
+	c := bench.Default()
+	c.MaxTokens = q.plan.MaxTokens
+	for i, p := range demo.Prompts(q.plan.Seed, q.plan.Prompts+c.Warmup) {
+		ids, err := d.encode(p)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = h.Close() }()
-		sources[r.head] = source.NewHead(h, 0)
+		c.Prompts = append(c.Prompts, bench.Prompt{Name: fmt.Sprint(i), Tokens: ids})
 	}
-	prompts := demo.Prompts(q.plan.Seed, q.plan.Prompts)
-	file := q.path("decode.json")
-	done := quickDecoded{Same: true, Stats: make([]infer.Stats, len(q.runs()))}
-	if _, err := readJSON(file, &done); err != nil {
+	sources := map[string]*source.Head{}
+	for _, r := range q.runs() {
+		m := bench.Method{Label: r.label(), Spec: r.method}
+		if r.head != "" {
+			if sources[r.head] == nil {
+				h, err := loadHead(q.path(r.head), d.model, false)
+				if err != nil {
+					return err
+				}
+				defer func() { _ = h.Close() }()
+				sources[r.head] = source.NewHead(h, 0)
+			}
+			m.Source = sources[r.head]
+		}
+		c.Methods = append(c.Methods, m)
+	}
+	bar := q.a.progress("decode", "answers")
+	defer bar.end()
+	c.Progress = func(done, total int) { bar.set(int64(done), int64(total), "") }
+	report, err := bench.Run(ctx, d.engine, c)
+	if err != nil {
 		return err
 	}
-	if done.Prompts == 0 {
-		// The first pass of everything pays for memory that later ones re-use.
-		if _, err := q.decodeOne(ctx, d, sources, prompts[0]); err != nil {
-			return err
-		}
-	}
-	bar := q.a.progress("decode", "prompts")
-	defer bar.end()
-	for i := done.Prompts; i < len(prompts); i++ {
-		seqs, err := q.decodeOne(ctx, d, sources, prompts[i])
-		if err != nil {
-			return err
-		}
-		for j, s := range seqs {
-			done.Stats[j].Add(s.Stats())
-			done.Same = done.Same && slices.Equal(s.Tokens(), seqs[0].Tokens())
-		}
-		done.Prompts = i + 1
-		if err := writeJSON(file, &done); err != nil {
-			return err
-		}
-		bar.set(int64(i+1), int64(len(prompts)), "")
-	}
 	bar.end()
-	q.state.Rows, q.state.Same = q.state.Rows[:0], done.Same
-	for j, r := range q.runs() {
-		s := &done.Stats[j]
-		row := quickRow{Method: r.method, Head: r.head, Tau: s.Tau(), ByDepth: byDepth(s), Tokens: s.Tokens}
-		if t := s.Decode.Seconds(); t > 0 {
-			row.TokensPerSecond = float64(s.Tokens) / t
-		}
-		if j == 0 {
-			row.SpeedUp = 1
-		} else if base := q.state.Rows[0].TokensPerSecond; base > 0 {
-			row.SpeedUp = row.TokensPerSecond / base
-		}
-		q.state.Rows = append(q.state.Rows, row)
+	q.state.Rows = q.state.Rows[:0]
+	for i, r := range q.runs() {
+		q.state.Rows = append(q.state.Rows, newQuickRow(r, &report.Rows[i]))
 	}
 	q.state.Plots, err = savePlot(q.dir, q.state.Rows)
 	return err
 }
 
-// decodeOne answers one prompt in every way.
-func (q *quick) decodeOne(ctx context.Context, d *decoder, sources map[string]infer.Source, prompt string) ([]*infer.Sequence, error) {
-	ids, err := d.encode(prompt)
-	if err != nil {
-		return nil, err
+func newQuickRow(r quickRun, b *bench.Row) quickRow {
+	row := quickRow{
+		Method: r.method, Head: r.head, Tau: b.Pooled, TokensPerSecond: b.Speed.Mean, SpeedUp: b.Speedup.Mean,
+		Tokens: b.Tokens, Passes: b.Passes, Equal: b.Equal, Outputs: b.Outputs,
 	}
-	var out []*infer.Sequence
-	for _, r := range q.runs() {
-		drafter, _, err := draft.New(r.method)
-		if err != nil {
-			return nil, err
-		}
-		s, err := d.engine.Generate(ctx, infer.Request{
-			Prompt: ids, MaxTokens: q.plan.MaxTokens, Drafter: drafter, Source: sources[r.head],
-			Verifier: new(verify.Greedy), Processor: &processor{Sampler: sample.New(sample.Greedy())},
-		})
-		if err != nil {
-			return nil, fmt.Errorf("%s with the head %q: %w", r.method, r.head, err)
-		}
-		out = append(out, s)
+	for d := 1; d < len(b.Depth) && b.Depth[d].Kept > 0; d++ {
+		row.ByDepth = append(row.ByDepth, float64(b.Depth[d].Kept)/float64(b.Passes))
 	}
-	return out, nil
+	return row
 }
 
-// writeUntrained writes the control: a head with the weights that training
-// begins with.
+// writeUntrained writes the control: a head with random weights.
 func (q *quick) writeUntrained(m *model.Model) error {
 	dir := q.path("untrained")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
