@@ -41,6 +41,7 @@ type Meta struct {
 	Labels    LabelMode   `json:"labels"`
 	K         int         `json:"top_k"` // labels of a node; 0 with full labels
 	Features  FeatureMode `json:"features"`
+	LossOnly  bool        `json:"loss_only"` // trees only where the token after the root is trained on; see docs/formats.md
 	Seed      uint64      `json:"seed"`
 	Sampling  string      `json:"sampling"` // how answers were regenerated; "" if they are the text's own
 	Source    string      `json:"source"`   // fingerprint of the input and of how it was cut
@@ -92,7 +93,7 @@ func (m *Meta) diff(o *Meta) string {
 			panic("data: " + err.Error()) // plain fields marshal
 		}
 	}
-	for _, key := range []string{"schema", "target", "tokenizer", "hidden", "vocab", "k", "depth", "labels", "top_k", "features", "seed", "sampling", "source"} {
+	for _, key := range []string{"schema", "target", "tokenizer", "hidden", "vocab", "k", "depth", "labels", "top_k", "features", "loss_only", "seed", "sampling", "source"} {
 		if a[key] != b[key] {
 			return fmt.Sprintf("%s: %v, want %v", key, b[key], a[key])
 		}

@@ -41,6 +41,7 @@ type Config struct {
 	Labels   data.LabelMode
 	TopK     int // labels of a node with data.TopK; unused with data.Full
 	Features data.FeatureMode
+	LossOnly bool    // no trees where the loss mask hides them: prompts cost their prefill alone
 	MaxLen   int     // tokens of a sequence; cut to what the target has positions for
 	EOS      EOSMode // where the end token is added
 	Shard    int     // sequences of a shard
@@ -164,7 +165,7 @@ func (c *Config) meta(in *Inputs, maxLen int) (data.Meta, error) {
 	m := data.Meta{
 		Schema: data.SchemaVersion, Target: in.Target.Hash(), Tokenizer: in.TokenizerHash,
 		Hidden: s.Hidden, Vocab: s.Vocab, Branch: c.K, Depth: c.Depth,
-		Labels: c.Labels, Features: c.Features, Seed: c.Seed, Sampling: in.Sampling, Source: src,
+		Labels: c.Labels, Features: c.Features, LossOnly: c.LossOnly, Seed: c.Seed, Sampling: in.Sampling, Source: src,
 	}
 	if c.Labels == data.TopK {
 		m.K = c.TopK

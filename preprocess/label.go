@@ -229,6 +229,10 @@ func (l *labeller) trees(ctx context.Context, batch []*work) error {
 	}
 	for _, w := range batch {
 		for p := range w.tokens {
+			if l.c.LossOnly && (p+1 == len(w.tokens) || !w.answer[p+1]) {
+				l.blank(w, p)
+				continue
+			}
 			if l.group = append(l.group, position{w: w, p: p}); len(l.group) == len(l.search) {
 				if err := l.grow(ctx); err != nil {
 					return err
@@ -237,6 +241,21 @@ func (l *labeller) trees(ctx context.Context, batch []*work) error {
 		}
 	}
 	return l.grow(ctx)
+}
+
+// blank fills the deeper nodes of a position whose tree nobody trains on: copies
+// of the root that follow each other, with its labels but no probability except the
+// tail's.
+func (l *labeller) blank(w *work, p int) {
+	r, n, k := w.row, l.meta.Nodes(), l.meta.K
+	root := p * n
+	for i := root + 1; i < root+n; i++ {
+		r.TreeTokens[i], r.TreeParents[i] = w.tokens[p], max(0, int32((i-root-1)/l.c.K)*int32(l.c.K)-int32(l.c.K)+1)
+		if l.meta.Labels == data.TopK {
+			copy(r.LabelIDs[i*k:(i+1)*k], r.LabelIDs[root*k:(root+1)*k])
+			r.Tail[i] = 1
+		}
+	}
 }
 
 // grow runs the trees of the group level by level and writes their labels.

@@ -403,3 +403,60 @@ func TestRunRefusesWhatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// With LossOnly, positions that are trained on keep every value and the others
+// are blank.
+func TestLossOnlyLeavesOutTreesThatNobodyTrainsOn(t *testing.T) {
+	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
+	for _, mode := range []data.LabelMode{data.TopK, data.Full} {
+		all := config(t, write(t, "in.jsonl", corpus(12, 97)))
+		all.Labels = mode
+		some := all
+		some.Out, some.LossOnly, some.Rows = t.TempDir(), true, 40
+		for _, c := range []preprocess.Config{all, some} {
+			if _, err := preprocess.Run(context.Background(), c, preprocess.Inputs{Target: m, Tokenizer: numbers{1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, want := rows(t, all.Out)
+		meta, got := rows(t, some.Out)
+		if !meta.LossOnly {
+			t.Error("the shards do not say so")
+		}
+		blank := 0
+		for i := range want {
+			a, b := &want[i], &got[i]
+			for p := range a.Tokens {
+				for n := range 9 {
+					x := p*9 + n
+					if n == 0 || p+1 < len(a.Tokens) && a.LossMask[p+1] {
+						if a.TreeTokens[x] != b.TreeTokens[x] || a.TreeParents[x] != b.TreeParents[x] ||
+							!slices.Equal(part(a.LabelIDs, x, meta.K), part(b.LabelIDs, x, meta.K)) ||
+							!slices.Equal(part(a.LabelProbs, x, meta.K), part(b.LabelProbs, x, meta.K)) ||
+							!slices.Equal(part(a.LabelFull, x, meta.Vocab), part(b.LabelFull, x, meta.Vocab)) {
+							t.Fatalf("row %d, position %d, node %d differs", i, p, n)
+						}
+						continue
+					}
+					blank++
+					if b.TreeTokens[x] != b.Tokens[p] || a.TreeParents[x] < 0 || mode == data.TopK && (b.Tail[x] != 1 || b.LabelProbs[x*meta.K] != 0) {
+						t.Fatalf("row %d, position %d, node %d is not blank", i, p, n)
+					}
+				}
+			}
+			if !slices.Equal(a.Features, b.Features) {
+				t.Fatalf("row %d: other features", i)
+			}
+		}
+		if blank == 0 {
+			t.Error("nothing was left out")
+		}
+	}
+}
+
+func part[T any](x []T, i, n int) []T {
+	if len(x) == 0 {
+		return nil
+	}
+	return x[i*n : (i+1)*n]
+}
