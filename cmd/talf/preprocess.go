@@ -79,6 +79,7 @@ shards are the same bytes however often it was stopped and whatever the machine.
 	f.StringVar((*string)(&c.Labels), "labels", string(c.Labels), "topk or full")
 	f.IntVar(&c.TopK, "label-k", c.TopK, "labels of a node with --labels topk")
 	f.StringVar((*string)(&c.Features), "features", string(c.Features), "bf16, or none: training computes them again")
+	f.BoolVar(&c.LossOnly, "loss-only", c.LossOnly, "no trees in prompts, where nothing is learnt")
 	f.IntVar(&c.Shard, "shard", c.Shard, "sequences of a shard")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of --regenerate")
 	f.IntVar(&c.Rows, "rows", c.Rows, "most rows of a pass (memory against speed)")
