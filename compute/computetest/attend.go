@@ -62,11 +62,12 @@ func newWorld(b *bench, heads, kvh, hd int, scattered bool) *world {
 	}
 	w.kv = kv
 	for p := range worldPos {
+		// Rounded, because the library's last bits differ between platforms.
 		for i := range hd / 2 {
-			w.table = append(w.table, float32(math.Cos(w.angle(p, i))))
+			w.table = append(w.table, float32(math.Round(1024*math.Cos(w.angle(p, i)))/1024))
 		}
 		for i := range hd / 2 {
-			w.table = append(w.table, float32(math.Sin(w.angle(p, i))))
+			w.table = append(w.table, float32(math.Round(1024*math.Sin(w.angle(p, i)))/1024))
 		}
 	}
 	w.rope = b.buffer(w.table, worldPos, hd)

@@ -1,7 +1,11 @@
 package computetest
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"math"
 	"testing"
 
 	"talf/compute"
@@ -24,6 +28,20 @@ func Same(t *testing.T, newDevices map[string]func() compute.Device, reference f
 			}
 		})
 	}
+}
+
+// Digest runs Same's program and returns the SHA-256 of its results' bits, in
+// hex: a device whose bits are the same on every platform pins it.
+func Digest(t *testing.T, newDevice func() compute.Device) string {
+	h := sha256.New()
+	for _, r := range program(newBench(t, newDevice())) {
+		for _, x := range r.x {
+			var b [4]byte
+			binary.LittleEndian.PutUint32(b[:], math.Float32bits(x))
+			h.Write(b[:])
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // A result is one output of the program.

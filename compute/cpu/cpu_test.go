@@ -47,6 +47,19 @@ func TestResultsDependNeitherOnClassNorOnThreads(t *testing.T) {
 	computetest.Same(t, devices, func() compute.Device { return device(t, classes()[0], 1) })
 }
 
+// TestBitsArePinned holds every platform and build to the same bits: GOAMD64=v3
+// and arm64 fuse products and sums unless the code says otherwise.
+func TestBitsArePinned(t *testing.T) {
+	const want = "ef4ef6896a881c90ceae879bbbdf0631c2a6afe74c0d8388cb869f864729b7be"
+	for _, class := range classes() {
+		t.Run(class.String(), func(t *testing.T) {
+			if got := computetest.Digest(t, func() compute.Device { return device(t, class, 2) }); got != want {
+				t.Errorf("digest of the results is %s, want %s", got, want)
+			}
+		})
+	}
+}
+
 func TestNewRefusesBadConfigurations(t *testing.T) {
 	t.Setenv(cpu.EnvClass, "sse9")
 	for name, c := range map[string]cpu.Config{

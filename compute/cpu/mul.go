@@ -60,12 +60,15 @@ func (t *mulTask) start(p *pool) {
 		}
 	} else {
 		t.rows, t.group = tall, min(wide, np)
-		for t.group > 2 && (t.m+t.rows-1)/t.rows*((np+t.group-1)/t.group) < 4*threads {
+		// A part copies its rows of a once for all of its panels: narrow parts only
+		// where there would be too few to share out.
+		for n := parts(t.m, t.rows); (t.group > wide/2 && n*parts(np, t.group) < 4*threads) ||
+			(t.group > 2 && n*parts(np, t.group) < 2*threads); {
 			t.group /= 2
 		}
 	}
-	t.cols = (np + t.group - 1) / t.group
-	p.run(t, (t.m+t.rows-1)/t.rows*t.cols)
+	t.cols = parts(np, t.group)
+	p.run(t, parts(t.m, t.rows)*t.cols)
 }
 
 func (t *mulTask) run(w *worker, part int) {

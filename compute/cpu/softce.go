@@ -18,11 +18,10 @@ type softCE struct {
 
 // ceLogits is how many logits a chunk holds and ceRows how many rows at most:
 // enough rows to pay for passing over w, few enough that the logits stay in the
-// last level of cache. The chunk is part of dw's order of summation, so it
-// depends on the vocabulary alone.
+// last level of cache.
 const (
-	ceLogits = 1 << 21
-	ceRows   = 256
+	ceLogits = 1 << 22
+	ceRows   = 512
 )
 
 func ceChunk(v int) int { return max(16, min(ceRows, ceLogits/v/16*16)) }
