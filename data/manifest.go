@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -123,7 +122,11 @@ func replace(create func(string) (sink, error), path string, fill func(io.Writer
 // commitFile makes the temporary file of path durable and gives it its name.
 func commitFile(f sink, path string) error {
 	tmp := path + tempSuffix
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+	err := f.Sync()
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
 		return fmt.Errorf("write %s: %w", tmp, err)
 	}
 	if err := os.Rename(tmp, path); err != nil {

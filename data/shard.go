@@ -137,8 +137,12 @@ func (s *shardWriter) append(r *Record) error {
 	floats := func(x []float32) (int, func(int) parquet.Value) {
 		return len(x), func(i int) parquet.Value { return parquet.FloatValue(x[i]) }
 	}
-	var errs []error
-	do := func(name string, n int, at func(int) parquet.Value) { errs = append(errs, s.put(name, n, at)) }
+	var err error // the first
+	do := func(name string, n int, at func(int) parquet.Value) {
+		if err == nil {
+			err = s.put(name, n, at)
+		}
+	}
 	doInts := func(name string, x []int32) { n, at := ints(x); do(name, n, at) }
 	doFloats := func(name string, x []float32) { n, at := floats(x); do(name, n, at) }
 	doInts(colTokens, r.Tokens)
@@ -166,7 +170,7 @@ func (s *shardWriter) append(r *Record) error {
 			s.info.Loss++
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (s *shardWriter) close() error {

@@ -29,9 +29,8 @@ const (
 	EOSNever   EOSMode = "never"
 )
 
-// A Config says what is made of which text. Window, Rows and Tokens trade
-// memory for speed and leave no trace in the output, nor do the device and its
-// threads.
+// A Config says what is made of which text. Rows and Tokens trade memory for
+// speed and leave no trace in the output, nor do the device and its threads.
 type Config struct {
 	Files []string
 	Load  data.LoadConfig
