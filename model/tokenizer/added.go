@@ -34,11 +34,9 @@ type trieEdge struct {
 	to int32
 }
 
-// add registers a token under the text it is found by. Of equal texts the first counts.
+// add registers a token under the text it is found by, which is not empty. Of
+// equal texts the first counts.
 func (m *matcher) add(text string, tok addedToken) {
-	if text == "" {
-		return
-	}
 	if len(m.nodes) == 0 {
 		m.nodes = append(m.nodes, trieNode{token: -1})
 		m.only = -1
@@ -170,5 +168,6 @@ func startsWithWord(s string) bool {
 // isWord is \w of Unicode's regular expressions (UTS #18, Annex C): alphabetic,
 // marks, decimal digits, connectors and joiners.
 func isWord(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
+	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control,
+		letters16, numbers16, marks16)
 }

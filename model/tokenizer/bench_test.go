@@ -1,6 +1,8 @@
 package tokenizer
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -38,6 +40,33 @@ func BenchmarkEncode(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A line without spaces is one piece to the model, or nearly: MB/s should hardly
+// depend on its length.
+func BenchmarkLongLine(b *testing.B) {
+	for _, f := range []string{"gpt2", "llama2"} {
+		tok := load(b, "tokenizers/"+f)
+		line := longLine(1 << 20)
+		for _, n := range []int{len(line) / 100, len(line) / 10, len(line)} {
+			b.Run(fmt.Sprintf("%s/%d", f, n), func(b *testing.B) {
+				b.SetBytes(int64(n))
+				for b.Loop() {
+					encode(b, tok, line[:n], false)
+				}
+			})
+		}
+	}
+}
+
+// longLine is n random letters.
+func longLine(n int) string {
+	r := rand.New(rand.NewPCG(1, 2))
+	line := make([]byte, n)
+	for i := range line {
+		line[i] = "etaoinshrdlu"[r.IntN(12)]
+	}
+	return string(line)
 }
 
 func BenchmarkDecode(b *testing.B) {

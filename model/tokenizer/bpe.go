@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"fmt"
 	"hash/maphash"
+	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -22,11 +24,11 @@ type mergeSlot struct{ key, val uint64 }
 const noMerge = ^uint64(0)
 
 func newMergeTable(n int) *mergeTable {
-	bits := uint(4)
-	for 1<<bits < 2*n {
-		bits++
+	log := uint(4)
+	for 1<<log < 2*n {
+		log++
 	}
-	return &mergeTable{slots: make([]mergeSlot, 1<<bits), shift: 64 - bits}
+	return &mergeTable{slots: make([]mergeSlot, 1<<log), shift: 64 - log}
 }
 
 func pairKey(a, b int32) uint64 { return uint64(uint32(a))<<32 | uint64(uint32(b)) }
@@ -169,6 +171,11 @@ func fallbackByte(tok string) int16 {
 
 // findCut sets cutMark if mark qualifies. Call it with the merges as strings.
 func (m *bpe) findCut(mark rune, merges [][2]string) {
+	// Where characters can vanish, marks from both sides of one may meet. And
+	// the mark must be a token: an unknown one could fuse with what precedes.
+	if _, ok := m.vocab[string(mark)]; !ok || m.unk < 0 {
+		return
+	}
 	for _, p := range merges {
 		r, _ := utf8.DecodeRuneInString(p[1])
 		l, _ := utf8.DecodeLastRuneInString(p[0])
@@ -200,8 +207,8 @@ type scratch struct {
 	cache []cacheEntry // 1<<cacheBits, direct-mapped
 	ids   []int32
 	val   []uint64
-	syms  []heapSym
-	heap  []heapItem
+	alive []uint64
+	heap  []uint64
 
 	segs, subs []segment
 	pieces     []piece
@@ -211,7 +218,7 @@ type scratch struct {
 func (sc *scratch) trim() {
 	const most = 1 << 16
 	if cap(sc.ids) > most {
-		sc.ids, sc.syms, sc.heap = nil, nil, nil
+		sc.ids, sc.alive, sc.heap = nil, nil, nil
 	}
 	if cap(sc.pieces) > most {
 		sc.pieces = nil
@@ -254,11 +261,6 @@ func (m *bpe) encodeCut(dst []int32, s string, sc *scratch) []int32 {
 	}
 	var enc [utf8.UTFMax]byte
 	mark := string(enc[:utf8.EncodeRune(enc[:], m.cutMark)])
-	// An unknown character before the cut could be fused with one after it:
-	// such a cut is moved on by the caller's vocabulary having the mark itself.
-	if _, ok := m.vocab[mark]; !ok {
-		return m.encode(dst, s, sc)
-	}
 	start := 0
 	for i := 0; i < len(s); {
 		// The end of a run of marks, then the next mark.
@@ -399,42 +401,26 @@ func (m *bpe) mergeScan(sc *scratch) []int32 {
 	return ids
 }
 
-type heapSym struct {
-	id         int32
-	prev, next int32 // -1 at the ends; id -1 marks a symbol merged away
-}
-
-// heapItem is a merge found at pos when it was pushed: rank, then pos, order it.
-type heapItem struct {
-	rank uint32
-	pos  int32
-	id   int32 // merged id: tells a stale item, because a longer string has another id
-}
-
-func (a heapItem) less(b heapItem) bool {
-	return a.rank < b.rank || a.rank == b.rank && a.pos < b.pos
-}
-
-// mergeHeap is mergeScan for long pieces, in O(n log n).
+// mergeHeap is mergeScan for long pieces, in O(n log n). It keeps its memory
+// small, because a line of a megabyte must not fall out of the caches: a heap
+// item is rank<<32 | position, the symbols stay where they started, and a bitmap
+// tells which are still there.
 func (m *bpe) mergeHeap(dst []int32, sc *scratch) []int32 {
-	syms, heap := sc.syms[:0], sc.heap[:0]
-	for i, id := range sc.ids {
-		syms = append(syms, heapSym{id, int32(i) - 1, int32(i) + 1})
-	}
-	syms[len(syms)-1].next = -1
-	for i := range len(syms) - 1 {
-		if v := m.merges.get(syms[i].id, syms[i+1].id); v != noMerge {
-			heap = append(heap, heapItem{uint32(v >> 32), int32(i), int32(uint32(v))})
+	ids := sc.ids
+	words := len(ids)/64 + 1
+	alive := slices.Grow(sc.alive[:0], words)[:words]
+	clear(alive)
+	heap := sc.heap[:0]
+	for i := range ids {
+		alive[i/64] |= 1 << (i % 64)
+		if i > 0 {
+			if v := m.merges.get(ids[i-1], ids[i]); v != noMerge {
+				heap = append(heap, v>>32<<32|uint64(i-1))
+			}
 		}
 	}
-	for i := len(heap)/2 - 1; i >= 0; i-- {
+	for i := len(heap)/heapWays + 1; i >= 0; i-- {
 		siftDown(heap, i)
-	}
-	push := func(pos, next int32) {
-		if v := m.merges.get(syms[pos].id, syms[next].id); v != noMerge {
-			heap = append(heap, heapItem{uint32(v >> 32), pos, int32(uint32(v))})
-			siftUp(heap, len(heap)-1)
-		}
 	}
 	for len(heap) > 0 {
 		top := heap[0]
@@ -442,57 +428,116 @@ func (m *bpe) mergeHeap(dst []int32, sc *scratch) []int32 {
 		heap[0] = heap[last]
 		heap = heap[:last]
 		siftDown(heap, 0)
-		s := &syms[top.pos]
-		if s.id < 0 || s.next < 0 {
+		at := int(uint32(top))
+		if alive[at/64]>>(at%64)&1 == 0 {
 			continue
 		}
-		if v := m.merges.get(s.id, syms[s.next].id); v == noMerge || int32(uint32(v)) != top.id {
+		next := nextSet(alive, at+1)
+		if next < 0 {
 			continue
 		}
-		gone := &syms[s.next]
-		gone.id = -1
-		s.id, s.next = top.id, gone.next
-		if s.next >= 0 {
-			syms[s.next].prev = top.pos
-			push(top.pos, s.next)
+		// An item is stale unless the pair at its place has its rank: an equal
+		// rank is an equal place in the order, whichever item it came from.
+		v := m.merges.get(ids[at], ids[next])
+		if v == noMerge || v>>32 != top>>32 {
+			continue
 		}
-		if s.prev >= 0 {
-			push(s.prev, top.pos)
+		ids[at] = int32(uint32(v))
+		alive[next/64] &^= 1 << (next % 64)
+		if next = nextSet(alive, next+1); next >= 0 {
+			if v := m.merges.get(ids[at], ids[next]); v != noMerge {
+				heap = push(heap, v>>32<<32|uint64(at))
+			}
+		}
+		if prev := prevSet(alive, at-1); prev >= 0 {
+			if v := m.merges.get(ids[prev], ids[at]); v != noMerge {
+				heap = push(heap, v>>32<<32|uint64(prev))
+			}
 		}
 	}
-	for i := int32(0); i >= 0; i = syms[i].next {
-		dst = append(dst, syms[i].id)
+	for w, set := range alive {
+		for ; set != 0; set &= set - 1 {
+			dst = append(dst, ids[w*64+bits.TrailingZeros64(set)])
+		}
 	}
-	sc.syms, sc.heap = syms, heap
+	sc.alive, sc.heap = alive, heap
 	return dst
 }
 
-func siftDown(h []heapItem, i int) {
-	for {
-		c := 2*i + 1
-		if c >= len(h) {
-			return
+// nextSet returns the first bit set at or after i, or -1.
+func nextSet(set []uint64, i int) int {
+	w := i / 64
+	if w >= len(set) {
+		return -1
+	}
+	for v := set[w] >> (i % 64) << (i % 64); ; v = set[w] {
+		if v != 0 {
+			return w*64 + bits.TrailingZeros64(v)
 		}
-		if c+1 < len(h) && h[c+1].less(h[c]) {
-			c++
+		if w++; w == len(set) {
+			return -1
 		}
-		if !h[c].less(h[i]) {
-			return
-		}
-		h[i], h[c] = h[c], h[i]
-		i = c
 	}
 }
 
-func siftUp(h []heapItem, i int) {
-	for i > 0 {
-		p := (i - 1) / 2
-		if !h[i].less(h[p]) {
-			return
+// prevSet returns the last bit set at or before i, or -1.
+func prevSet(set []uint64, i int) int {
+	if i < 0 {
+		return -1
+	}
+	w := i / 64
+	for v := set[w] << (63 - i%64) >> (63 - i%64); ; v = set[w] {
+		if v != 0 {
+			return w*64 + 63 - bits.LeadingZeros64(v)
 		}
-		h[i], h[p] = h[p], h[i]
+		if w--; w < 0 {
+			return -1
+		}
+	}
+}
+
+// heapWays is the number of children of a heap node: a shallow heap misses the
+// caches less often.
+const heapWays = 4
+
+func siftDown(h []uint64, i int) {
+	if i >= len(h) {
+		return
+	}
+	v := h[i]
+	for {
+		c := heapWays*i + 1
+		if c >= len(h) {
+			break
+		}
+		least := c
+		for k := c + 1; k < min(c+heapWays, len(h)); k++ {
+			if h[k] < h[least] {
+				least = k
+			}
+		}
+		if h[least] >= v {
+			break
+		}
+		h[i] = h[least]
+		i = least
+	}
+	h[i] = v
+}
+
+func push(h []uint64, v uint64) []uint64 {
+	h = append(h, v)
+	i := len(h) - 1
+	for i > 0 {
+		p := (i - 1) / heapWays
+		if h[p] <= v {
+			break
+		}
+		h[i] = h[p]
 		i = p
 	}
+	h[i] = v
+	return h
 }
 
 // byteRunes spells every byte as the printable character that byte-level

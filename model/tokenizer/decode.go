@@ -258,14 +258,14 @@ func metaspaceText(mark string, drop bool) tokenStep {
 
 func stripText(c rune, start, stop int) tokenStep {
 	return func(s string, _ int) string {
-		for ; start > 0; start-- {
+		for range start {
 			r, w := utf8.DecodeRuneInString(s)
 			if s == "" || r != c {
 				break
 			}
 			s = s[w:]
 		}
-		for ; stop > 0; stop-- {
+		for range stop {
 			r, w := utf8.DecodeLastRuneInString(s)
 			if s == "" || r != c {
 				break

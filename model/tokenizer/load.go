@@ -525,6 +525,9 @@ func (t *Tokenizer) parseAdded(root object) error {
 			if err != nil {
 				return fmt.Errorf("added token %q: %w", tok.Content, err)
 			}
+			if text == "" {
+				return fmt.Errorf("added token %q: nothing is left of it after normalization, which is not supported", tok.Content)
+			}
 			t.normalized.add(text, tok)
 		}
 	}

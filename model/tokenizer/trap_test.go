@@ -1,0 +1,155 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func atoi(t testing.TB, s string) int32 {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int32(n)
+}
+
+// withoutSpaces loads a tokenizer again without its added tokens that are not special.
+func withoutSpaces(t testing.TB, tok *Tokenizer) *Tokenizer {
+	t.Helper()
+	var d map[string]json.RawMessage
+	var added, kept []map[string]any
+	if err := json.Unmarshal(tok.source, &d); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(d["added_tokens"], &added); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range added {
+		if a["special"] == true {
+			kept = append(kept, a)
+		}
+	}
+	d["added_tokens"] = marshal(t, kept)
+	out, err := Parse(marshal(t, d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Llama 2's special tokens are normalized: they are found where the normalizer
+// would have put a mark in front, at the start of a segment or after a space,
+// and not inside a word.
+func TestNormalizedSpecialTokens(t *testing.T) {
+	tok := load(t, "tokenizers/llama2")
+	for _, c := range []struct {
+		text  string
+		found bool
+	}{{"<s>", true}, {"<s>x", true}, {"a <s>", true}, {"a<s>", false}, {"a</s>b", false}} {
+		ids := encode(t, tok, c.text, false)
+		if got := slices.Contains(ids, 1) || slices.Contains(ids, 2); got != c.found {
+			t.Errorf("%q: special token found: %v, expected %v (%v)", c.text, got, c.found, ids)
+		}
+	}
+}
+
+// Phi-3's special tokens swallow the white space after them.
+func TestPhi3StripsAfterSpecialTokens(t *testing.T) {
+	tok := load(t, "tokenizers/phi3")
+	a := encode(t, tok, "<|user|>\n  \u00a0\u3000 Hello", false)
+	b := encode(t, tok, "<|user|>Hello", false)
+	if !slices.Equal(a, b) {
+		t.Errorf("with white space %v, without %v", a, b)
+	}
+	if a, b := encode(t, tok, " <|user|>", false), encode(t, tok, "<|user|>", false); slices.Equal(a, b) {
+		t.Error("white space before the token is lost too")
+	}
+	if a := encode(t, tok, "<|user|><|end|>\n<|assistant|>", false); len(a) != 3 {
+		t.Errorf("%v", a)
+	}
+}
+
+// U+00A0 is a character of its own: a token of Llama 2's vocabulary, white
+// space to the split patterns, and no space to a normalizer.
+func TestNoBreakSpace(t *testing.T) {
+	tok := load(t, "tokenizers/llama2")
+	id, ok := tok.TokenID("\u00a0")
+	if !ok || id != 30081 {
+		t.Fatalf("U+00A0 has id %d, %v", id, ok)
+	}
+	if got := encode(t, tok, "a\u00a0b", false); !slices.Contains(got, 30081) {
+		t.Errorf("%v", got)
+	}
+	for _, dir := range []string{"llama2", "gpt2", "llama3-style", "phi3", "gpt-neox"} {
+		tok := load(t, "tokenizers/"+dir)
+		for _, text := range []string{"\u00a0", "a\u00a0b", "\u00a0 \u00a0x", "x \u00a0"} {
+			if got := tok.Decode(encode(t, tok, text, false), false); got != text {
+				t.Errorf("%s: %q comes back as %q", dir, text, got)
+			}
+		}
+	}
+	s := gpt2Scanner{classes()}
+	if n := s.next("\u00a0\u00a0x", 0); n != 2 {
+		t.Errorf("the run of white space ends at %d", n)
+	}
+}
+
+// A token of the vocabulary that no merge makes is found whole.
+func TestIgnoreMerges(t *testing.T) {
+	tok := load(t, "tokenizers/llama3-style")
+	made := map[string]bool{}
+	var file struct {
+		Model struct {
+			Vocab  map[string]int32 `json:"vocab"`
+			Merges [][2]string      `json:"merges"`
+		} `json:"model"`
+	}
+	if err := json.Unmarshal(tok.source, &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range file.Model.Merges {
+		made[m[0]+m[1]] = true
+	}
+	n := 0
+	for s, id := range file.Model.Vocab {
+		raw, ok := unmapBytes(s)
+		if !ok || made[s] || len(raw) < 2 {
+			continue
+		}
+		n++
+		if got := encode(t, tok, raw, false); !slices.Equal(got, []int32{id}) {
+			t.Errorf("%q: %v, want %d", raw, got, id)
+		}
+	}
+	if n != 12 {
+		t.Errorf("%d tokens without merges, expected 12", n)
+	}
+}
+
+// Streaming holds a broken run of byte tokens back until it is known.
+func TestStreamOfFallbackBytes(t *testing.T) {
+	tok := load(t, "tokenizers/llama2")
+	id := func(s string) int32 {
+		i, ok := tok.TokenID(s)
+		if !ok {
+			t.Fatalf("no token %q", s)
+		}
+		return i
+	}
+	st := tok.NewStream(false)
+	var got []string
+	for _, s := range []string{"▁Hi", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>", "!", "<0xF0>", "<0x41>", "▁x"} {
+		got = append(got, st.Push(id(s)))
+	}
+	got = append(got, st.Flush())
+	if want := []string{"Hi", "", "", "", "", "😀!", "", "", "\uFFFD\uFFFD x", ""}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if s := st.Push(id("▁again")); strings.HasPrefix(s, " ") {
+		t.Error("Flush does not start anew")
+	}
+}
