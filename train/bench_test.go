@@ -148,3 +148,38 @@ func benchmarkStep(b *testing.B, name string) {
 	b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "nodes/s")
 	b.ReportMetric(float64(g.Bytes())/(1<<20), "MiB")
 }
+
+// BenchmarkLMStep is one step of a language model of the demo target's size over
+// 1024 tokens in windows of 256.
+func BenchmarkLMStep(b *testing.B) {
+	spec := arch.Llama()
+	spec.Vocab, spec.Hidden, spec.Layers, spec.Heads, spec.KVHeads, spec.HeadDim, spec.FFN, spec.MaxPos, spec.Tied = 1024, 128, 10, 4, 2, 32, 352, 512, true
+	r := rand.New(rand.NewPCG(1, 1))
+	docs := make([][]int32, 64)
+	for i := range docs {
+		for range 257 {
+			docs[i] = append(docs[i], int32(r.IntN(spec.Vocab)))
+		}
+	}
+	cfg := Default()
+	cfg.Held, cfg.SaveEvery, cfg.EvalEvery, cfg.Steps = 0, 0, 0, 1<<20
+	_, t, err := newLMTask(cfg, LMJob{Device: device(b, 2), Spec: spec, Docs: docs, Window: 256, Out: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	t.params.Init(1)
+	step := func() {
+		if _, err := t.step(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	step()
+	b.ReportAllocs()
+	for b.Loop() {
+		step()
+	}
+	weights := float64(t.params.Count())
+	b.ReportMetric(6*1024*weights*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+	b.ReportMetric(float64(1024*b.N)/b.Elapsed().Seconds(), "tokens/s")
+	b.ReportMetric(float64(t.graph.Bytes())/(1<<20), "MiB")
+}
