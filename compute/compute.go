@@ -107,7 +107,8 @@ type Queue interface {
 	// Write copies a host slice ([]float32 or []int32) to the start of dst.
 	Write(dst Buffer, src any)
 	// Read waits for src's producers and copies elements [off, off+len(dst))
-	// of src to dst ([]float32 or []int32).
+	// of src to dst ([]float32 or []int32, or a pointer to one, which spares
+	// the allocation of a slice in an interface).
 	Read(dst any, src Buffer, off int)
 	// Sync waits for everything queued and returns the first failure.
 	Sync(ctx context.Context) error

@@ -61,6 +61,8 @@ type activations struct {
 	steps          []compute.Step
 	spans          []compute.Span
 	one            [1]Segment // Append's
+	host           []float32  // destinations of reads: only pointers to them
+	hostIDs        []int32    // go through an interface without allocating
 }
 
 // Forward runs the segments in one pass. The output is valid until the next

@@ -73,14 +73,21 @@ func (o *Output) check(what string, row, n, have int) {
 func (o *Output) ReadLogits(dst []float32, row int) {
 	v := o.m.spec.Vocab
 	o.check("logits", row, (len(dst)+v-1)/v, len(o.want))
-	o.m.q.Read(dst, o.Logits, row*v)
+	o.m.read(dst, o.Logits, row*v)
 }
 
 // ReadHidden likewise.
 func (o *Output) ReadHidden(dst []float32, row int) {
 	h := o.m.spec.Hidden
 	o.check("hidden", row, (len(dst)+h-1)/h, o.rows)
-	o.m.q.Read(dst, o.Hidden, row*h)
+	o.m.read(dst, o.Hidden, row*h)
+}
+
+// read copies elements [off, off+len(dst)) of b to dst without allocating.
+func (m *Model) read(dst []float32, b compute.Buffer, off int) {
+	m.act.host = dst
+	m.q.Read(&m.act.host, b, off)
+	m.act.host = nil
 }
 
 // topBuf holds the results of a TopK on the device.
@@ -125,8 +132,10 @@ func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 		t.ids, t.logp, t.cap = must(m.dev.Alloc(compute.I32, c, k)), must(m.dev.Alloc(compute.F32, c, k)), c
 	}
 	m.q.TopK(t.ids, t.logp, x, k, n)
-	m.q.Read(ids[:n*k], t.ids, 0)
-	m.q.Read(logp[:n*k], t.logp, 0)
+	a.hostIDs = ids[:n*k]
+	m.q.Read(&a.hostIDs, t.ids, 0)
+	a.hostIDs = nil
+	m.read(logp[:n*k], t.logp, 0)
 }
 
 func (a *activations) top(k int) *topBuf {

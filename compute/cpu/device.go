@@ -236,6 +236,10 @@ func (q *Queue) Read(dst any, src compute.Buffer, off int) {
 		copy(d, f32("Read", src, off+len(d))[off:])
 	case []int32:
 		copy(d, i32("Read", src, off+len(d))[off:])
+	case *[]float32:
+		copy(*d, f32("Read", src, off+len(*d))[off:])
+	case *[]int32:
+		copy(*d, i32("Read", src, off+len(*d))[off:])
 	default:
 		panic(fmt.Sprintf("cpu: Read: destination of type %T, want []float32 or []int32", dst))
 	}
