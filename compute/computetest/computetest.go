@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"talf/compute"
@@ -35,6 +36,8 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		{"a prompt has the same bits in chunks of any size", chunksInvariant},
 		{"tree nodes have the bits of plain decoding", treesInvariant},
 		{"MoveKV moves keys and values", moveInvariant},
+		{"passes without rows do nothing", emptyPasses},
+		{"queues of several goroutines do not disturb each other", queuesSideBySide},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.f(newBench(t, newDevice())) })
 	}
@@ -433,4 +436,59 @@ func topKAgrees(b *bench) {
 			b.near("log-probabilities", gotP, want, 1e-6)
 		}
 	}
+}
+
+func emptyPasses(b *bench) {
+	w := newWorld(b, 4, 2, 8, false)
+	keep := b.random(12)
+	buf := b.buffer(keep, 3, 4)
+	pw := b.weight(b.random(16), 4, 4)
+	b.q.Embed(buf, 0, pw, nil)
+	b.q.Gather(buf, 0, 0, buf, nil)
+	b.q.Linear(buf, buf, pw, nil, compute.Store, 0)
+	b.q.Norm(buf, buf, b.buffer(keep[:4], 4), 1e-5, 0)
+	b.q.SwiGLU(buf, b.alloc(compute.F32, 3, 8), 0)
+	b.q.TopK(b.alloc(compute.I32, 1, 2), buf, buf, 2, 0)
+	b.q.MoveKV(w.kv, nil, nil)
+	s := &compute.Step{Heads: 4, Spans: []compute.Span{{Prefix: 7, Blocks: w.blocks[:1]}}}
+	b.q.RopeStore(buf, w.kv, 0, w.rope, s)
+	b.q.Attend(buf, buf, w.kv, 0, s)
+	b.same("a buffer after passes without rows", b.read(buf, 12), keep)
+
+	// A span without rows among others takes nothing and changes nothing.
+	text := w.text(9)
+	want := w.run(w.chain(text, 0, 9))
+	none := w.chain(text, 0, 5)
+	none.from = 5
+	b.same("rows beside a span without", w.run(none, w.chain(text, 0, 9), none), want)
+}
+
+func queuesSideBySide(b *bench) {
+	const goroutines, rounds, n, out, in = 4, 20, 9, 200, 96
+	x, pw := b.random(n*in), b.weight(b.random(out*in), out, in)
+	dst := b.alloc(compute.F32, n, out)
+	b.q.Linear(dst, b.buffer(x, n, in), pw, nil, compute.Store, n)
+	want := b.read(dst, n*out)
+	var wg sync.WaitGroup
+	for range goroutines {
+		xb, dst, q := b.buffer(x, n, in), b.alloc(compute.F32, n, out), b.dev.Queue()
+		wg.Go(func() {
+			got := make([]float32, n*out)
+			for range rounds {
+				q.Linear(dst, xb, pw, nil, compute.Store, n)
+				q.Read(got, dst, 0)
+				if err := q.Sync(b.Context()); err != nil {
+					b.Error(err)
+					return
+				}
+				for i := range want {
+					if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+						b.Errorf("output %d is %g beside other queues, %g alone", i, got[i], want[i])
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

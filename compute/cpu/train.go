@@ -60,7 +60,7 @@ func (t *packBTask) run(_ *worker, part int) {
 	}
 }
 
-// span returns the elements of m from its offset on, after checking its extent.
+// matrix returns the elements of m from its offset on, after checking its extent.
 func matrix(name string, m compute.Mat) []float32 {
 	rows, cols := m.Rows, m.Cols
 	if m.T {
@@ -267,12 +267,12 @@ func grow(s []float32, n int) []float32 {
 }
 
 type ropeTask struct {
-	x, rope       []float32
-	ld, col       int
-	heads, hd     int
-	pos           []int32
-	inverse       bool
-	n, per, table int
+	x, rope   []float32
+	ld, col   int
+	heads, hd int
+	pos       []int32
+	inverse   bool
+	n, per    int
 }
 
 func (t *ropeTask) run(w *worker, part int) {
