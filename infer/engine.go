@@ -107,7 +107,6 @@ type Sequence struct {
 	chain   tree.Tree // a chunk of the prompt
 	path    []int
 	ran     int // nodes of the work tree that a source ran
-	ask     []int
 	growing bool
 	want    model.Want
 }

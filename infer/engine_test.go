@@ -161,6 +161,16 @@ func TestOutputEqualsPlainDecodingWithAnOracle(t *testing.T) {
 			t.Fatal(err)
 		}
 		plainBits := rec.bits
+		if trial < 60 { // the same on another number of threads
+			other := &infer.Engine{Target: infer.NewTarget(nets3[(trial+1)%3].target, 0), Config: e.Config}
+			s, err := other.Generate(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(s.Tokens(), plain.Tokens()) {
+				t.Fatalf("trial %d: %d and %d threads write different output", trial, 1+trial%3, 1+(trial+1)%3)
+			}
+		}
 		req.Drafter = &drafttest.Oracle{
 			Truth: slices.Concat(prompt, plain.Tokens()), Vocab: m.Spec().Vocab,
 			Depth: 1 + rng.IntN(depth), Nodes: 2 + rng.IntN(40), Rand: rng,
@@ -449,9 +459,8 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 		passes := time.Duration(st.Passes)
 		t.Logf("%s: %v allocations a round; draft %v, verify %v, overhead %v a round", spec, allocs,
 			st.Draft/passes, st.Verify/passes, st.Overhead/passes)
-		// What is left are slice headers boxed by the device's reads: one per row
-		// of the target, two per pass of the head.
-		if passes := map[bool]float64{true: 4}[m.Source]; allocs > 2+2*passes {
+		// KV stores and histograms grow now and then, and the runtime may allocate.
+		if allocs > 0 {
 			t.Errorf("%s: %v allocations a round", spec, allocs)
 		}
 		e.Close(s)

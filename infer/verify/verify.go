@@ -23,10 +23,14 @@ type Method struct {
 // Methods lists every verifier.
 func Methods() []Method {
 	return []Method{
-		{Name: "greedy", Doc: "walk along the target's argmax (temperature 0)", Greedy: true, Drawn: true,
-			New: func() infer.Verifier { return new(Greedy) }},
-		{Name: "target", Doc: "sample from the target, follow the child that carries the sample", Drawn: true,
-			New: func() infer.Verifier { return new(Target) }},
+		{
+			Name: "greedy", Doc: "walk along the target's argmax (temperature 0)", Greedy: true, Drawn: true,
+			New: func() infer.Verifier { return new(Greedy) },
+		},
+		{
+			Name: "target", Doc: "sample from the target, follow the child that carries the sample", Drawn: true,
+			New: func() infer.Verifier { return new(Target) },
+		},
 	}
 }
 

@@ -353,9 +353,15 @@ func TestSearchesDoNotAllocateOnceWarm(t *testing.T) {
 
 func TestBadParametersAreRefused(t *testing.T) {
 	for _, c := range []interface{ Validate() error }{
-		search.BeamConfig{N: 0, K: 1}, search.BeamConfig{N: 60, K: 0}, search.BeamConfig{N: 60, K: 250, Depth: 60},
-		search.SALFConfig{N: 0, B: 1}, search.SALFConfig{N: 60, B: 10, Th: 1}, search.SALFConfig{N: 60, B: 10, Th: math.NaN()},
-		search.SALFConfig{N: 60, B: 10, Finish: 9}, search.LevelsConfig{K: 4}, search.LevelsConfig{K: 0, Depth: 2},
+		search.BeamConfig{N: 0, K: 1},
+		search.BeamConfig{N: 60, K: 0},
+		search.BeamConfig{N: 60, K: 250, Depth: 60},
+		search.SALFConfig{N: 0, B: 1},
+		search.SALFConfig{N: 60, B: 10, Th: 1},
+		search.SALFConfig{N: 60, B: 10, Th: math.NaN()},
+		search.SALFConfig{N: 60, B: 10, Finish: 9},
+		search.LevelsConfig{K: 4},
+		search.LevelsConfig{K: 0, Depth: 2},
 	} {
 		if c.Validate() == nil {
 			t.Errorf("%+v is accepted", c)

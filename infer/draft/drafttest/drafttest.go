@@ -80,7 +80,10 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 	if rng.IntN(2) == 0 {
 		target.EOS = []int32{rng.Int32N(int32(vocab))}
 	}
-	source := &Source{Target: target, Agree: []float64{0, 0.5, 0.8, 1}[rng.IntN(4)]}
+	sources := make([]*Source, pick(1, 2))
+	for i := range sources {
+		sources[i] = &Source{Target: target, Agree: []float64{0, 0.5, 0.8, 1}[rng.IntN(4)]}
+	}
 	var proc infer.Processor = Plain{Temperature: float64(pick(0, 0, 1))}
 	temperature := proc.(Plain).Temperature
 	engine := &infer.Engine{Target: target, Config: infer.Config{
@@ -95,7 +98,7 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 	for range 2 {
 		var seqs []*infer.Sequence
 		var want [][]int32
-		for _, d := range drafters {
+		for i, d := range drafters {
 			prompt := make([]int32, 1+rng.IntN(12))
 			for j := range prompt {
 				prompt[j] = rng.Int32N(int32(vocab))
@@ -108,7 +111,7 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 				Prompt: prompt, MaxTokens: 1 + rng.IntN(40), Seed: rng.Uint64(),
 				Verifier: v, Processor: proc,
 			}
-			target.Fail, source.Fail = nil, nil
+			setFail(target, sources, nil)
 			plain, err := engine.Generate(context.Background(), req)
 			if err != nil {
 				return err
@@ -118,7 +121,7 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 				return err
 			}
 
-			req.Drafter, req.Source = d, source
+			req.Drafter, req.Source = d, sources[i%len(sources)]
 			s, err := engine.Open(req)
 			if err != nil {
 				return err
@@ -129,7 +132,7 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 		// In half of the trials every other step is cut short at one of its passes.
 		cut, failing := -1, rng.IntN(2) == 0
 		fail := func() bool { cut--; return cut == 0 }
-		target.Fail, source.Fail = fail, fail
+		setFail(target, sources, fail)
 		for steps := 0; ; steps++ {
 			if steps > 10000 {
 				return errors.New("decoding does not end")
@@ -161,7 +164,7 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 			if !slices.Equal(s.Tokens(), want[i]) {
 				return fmt.Errorf("sequence %d: %v, plain decoding gives %v", i, s.Tokens(), want[i])
 			}
-			if err := checkState(target, source, drafters[i], s); err != nil {
+			if err := checkState(target, sources[i%len(sources)], drafters[i], s); err != nil {
 				return err
 			}
 			st := s.Stats()
@@ -173,6 +176,14 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 		}
 	}
 	return nil
+}
+
+// setFail makes the passes of all models fail where fail says so.
+func setFail(target *Target, sources []*Source, fail func() bool) {
+	target.Fail = fail
+	for _, s := range sources {
+		s.Fail = fail
+	}
 }
 
 // checkPlain compares plain decoding through the engine with a loop over the
