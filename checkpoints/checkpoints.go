@@ -5,8 +5,8 @@
 //
 // A checkpoint is written under a temporary name, flushed, and renamed, so a
 // directory that bears a checkpoint's name is whole; the manifest holds the size
-// and hash of every file, so later damage is found. One process at a time may
-// save into a store.
+// and hash of every file, so later damage is found. One process at a time holds
+// a store; reading checkpoints needs no store.
 package checkpoints
 
 import (
@@ -44,6 +44,7 @@ const (
 
 const (
 	format     = "talf-checkpoint"
+	lockFile   = ".lock"
 	stepPrefix = "step-"
 	tempPrefix = ".tmp-"
 	oldPrefix  = ".old-"
@@ -91,6 +92,7 @@ type Checkpoint struct {
 type Store struct {
 	dir  string
 	keep int
+	lock *os.File // held while the store is open
 	// create makes a file that Save writes; tests let it fail.
 	create func(path string) (file, error)
 }
@@ -100,8 +102,8 @@ type file interface {
 	Sync() error
 }
 
-// NewStore returns the store in dir, which is made if missing. Save removes all
-// but the keep newest checkpoints; 0 keeps all.
+// NewStore opens the store in dir, which is made if missing, for this process
+// alone. Save removes all but the keep newest checkpoints; 0 keeps all.
 func NewStore(dir string, keep int) (*Store, error) {
 	if keep < 0 {
 		return nil, fmt.Errorf("checkpoints: keep %d, want 0 (all) or more", keep)
@@ -109,8 +111,18 @@ func NewStore(dir string, keep int) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("checkpoints: %w", err)
 	}
-	return &Store{dir: dir, keep: keep, create: func(p string) (file, error) { return os.Create(p) }}, nil
+	l, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoints: %w", err)
+	}
+	if err := lock(l); err != nil {
+		return nil, fmt.Errorf("checkpoints: %s: another run is writing here: %w", dir, errors.Join(err, l.Close()))
+	}
+	return &Store{dir: dir, keep: keep, lock: l, create: func(p string) (file, error) { return os.Create(p) }}, nil
 }
+
+// Close lets other processes save here. The lock ends with the process, too.
+func (s *Store) Close() error { return s.lock.Close() }
 
 // Dir returns the store's directory.
 func (s *Store) Dir() string { return s.dir }

@@ -30,6 +30,7 @@ func store(t *testing.T, keep int) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { s.Close() })
 	return s
 }
 
@@ -84,6 +85,21 @@ func TestASavedCheckpointOpensWithItsContents(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(dir, "tokenizer.json")); err != nil || string(b) != "[]" {
 		t.Errorf("extra file %q, %v", b, err)
 	}
+}
+
+func TestOneRunAtATimeHoldsAStore(t *testing.T) {
+	s := store(t, 0)
+	if _, err := NewStore(s.Dir(), 0); err == nil || !strings.Contains(err.Error(), "another run") {
+		t.Errorf("a second run: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := NewStore(s.Dir(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
 }
 
 func TestOnlyTheNewestAreKept(t *testing.T) {
@@ -184,7 +200,7 @@ func TestAFullDiskLeavesThePreviousCheckpoint(t *testing.T) {
 				t.Fatal(err)
 			}
 			st.Close()
-			if es, err := os.ReadDir(s.Dir()); err != nil || len(es) != 1 {
+			if es, err := os.ReadDir(s.Dir()); err != nil || len(es) != 2 { // and the lock
 				t.Fatalf("%d bytes: left behind: %v, %v", room, es, err)
 			}
 			save(t, s, sample(2))

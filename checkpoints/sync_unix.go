@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // syncDir makes the entries of dir durable.
@@ -19,3 +21,6 @@ func syncDir(dir string) error {
 	}
 	return nil
 }
+
+// lock takes the advisory lock of an open file; it ends when the file is closed.
+func lock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }

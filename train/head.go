@@ -40,6 +40,7 @@ func Head(ctx context.Context, cfg Config, job HeadJob) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	defer t.store.Close()
 	if h.fresh {
 		if err := h.init(); err != nil {
 			return Result{}, err
@@ -95,7 +96,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if !ok {
 		return nil, nil, fmt.Errorf("device %s cannot train", dev.Name())
 	}
-	h := &headTask{cfg: cfg, job: job, spec: spec, meta: meta, fresh: true}
+	h := &headTask{cfg: cfg, job: job, spec: spec, meta: meta}
 	h.limit = max(1, min(cfg.Rows, spec.MaxPos-meta.Depth))
 	if h.params, err = net.New(q, spec); err != nil {
 		return nil, nil, err
@@ -156,19 +157,19 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := checkpoints.NewStore(job.Out, cfg.Keep)
-	if err != nil {
-		return nil, nil, err
-	}
-	if dir, err := store.Latest(); err != nil {
-		return nil, nil, err
-	} else if dir != "" {
-		h.fresh = false
-	}
 	identity, err := json.Marshal(map[string]any{"kind": checkpoints.KindHead, "target": target.Hash(), "data": job.Data.ID()})
 	if err != nil {
 		return nil, nil, err
 	}
+	store, err := checkpoints.NewStore(job.Out, cfg.Keep)
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, err := store.Latest()
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	h.fresh = dir == ""
 	return h, &trainer{
 		cfg: cfg, task: h, graph: g, params: h.params, nodes: h.batch.head.Nodes, terms: h.terms, total: total,
 		opt: opt, store: store, report: job.Report, identity: identity,

@@ -140,6 +140,7 @@ func TestKilledRunsEndWithTheSameBits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer s.Close()
 	last, err := s.Latest()
 	if err != nil || last == "" {
 		t.Fatal(last, err)

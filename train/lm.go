@@ -47,6 +47,7 @@ func LM(ctx context.Context, cfg Config, job LMJob) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	defer t.store.Close()
 	l.params.Init(cfg.Seed)
 	return t.run(ctx)
 }
@@ -171,11 +172,11 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := checkpoints.NewStore(job.Out, cfg.Keep)
+	identity, err := json.Marshal(map[string]any{"kind": checkpoints.KindLM, "docs": docsHash(job.Docs), "window": job.Window, "spec": spec})
 	if err != nil {
 		return nil, nil, err
 	}
-	identity, err := json.Marshal(map[string]any{"kind": checkpoints.KindLM, "docs": docsHash(job.Docs), "window": job.Window, "spec": spec})
+	store, err := checkpoints.NewStore(job.Out, cfg.Keep)
 	if err != nil {
 		return nil, nil, err
 	}
