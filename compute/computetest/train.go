@@ -47,7 +47,7 @@ func (b *bench) gradient(what string, got []float32, f func() float64, x []float
 
 func gemmAgrees(b *bench) {
 	ops := b.train()
-	for _, s := range []struct{ m, n, k int }{{1, 1, 1}, {5, 33, 7}, {64, 97, 20}, {70, 32, 300}, {150, 70, 65}, {33, 200, 1}, {3, 2, 0}, {300, 40, 515}} {
+	for _, s := range []struct{ m, n, k int }{{1, 1, 1}, {5, 33, 7}, {64, 97, 20}, {70, 32, 300}, {130, 70, 65}, {33, 200, 1}, {3, 2, 0}, {130, 34, 515}} {
 		for mode := range 8 {
 			at, bt, beta := mode&1 != 0, mode&2 != 0, float32(mode>>2)
 			const offA, offB, offC, pad = 3, 5, 7, 2
