@@ -401,3 +401,47 @@ func TestAdamWStepsAgreeWithTheReference(t *testing.T) {
 		}
 	}
 }
+
+// Data made with trees in answers only hold nothing elsewhere: not a bit of the
+// gradients may depend on it.
+func TestLabelsThatNobodyTrainsOnDoNotCount(t *testing.T) {
+	for _, name := range []string{"eagle:w_reg=1,w_cls=0.1", "talf"} {
+		var grads [2][]net.Array
+		for blank := range grads {
+			r := loadReference(t, false)
+			q := queue(t, 1)
+			p := params(t, q, r.spec, r.head)
+			if blank == 1 {
+				for _, rec := range r.records {
+					for i := range rec.Tokens {
+						if i+1 < len(rec.Tokens) && rec.LossMask[i+1] {
+							continue
+						}
+						clear(rec.TreeTokens[i*9 : (i+1)*9])
+						clear(rec.LabelProbs[i*9*16 : (i+1)*9*16])
+						clear(rec.Tail[i*9 : (i+1)*9])
+						for j := range 9 * 16 {
+							rec.LabelIDs[i*9*16+j] = 0
+						}
+					}
+				}
+			}
+			l, err := loss.Parse(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, b, _, _ := r.build(t, q, p, l)
+			if err := g.Run(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			grads[blank] = gradients(p, b.head.Nodes)
+		}
+		for i, a := range grads[0] {
+			for j, x := range a.Data {
+				if x != grads[1][i].Data[j] {
+					t.Fatalf("%s: gradient of %s[%d] is %v, without those labels %v", name, a.Name, j, x, grads[1][i].Data[j])
+				}
+			}
+		}
+	}
+}

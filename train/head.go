@@ -215,6 +215,10 @@ func (h *headTask) init() error {
 		return fmt.Errorf("initial head: %w", err)
 	}
 	defer set.Close()
+	// A head that did not come from a checkpoint may still say whose it is.
+	if of := set.Metadata()[head.MetaTarget]; of != "" && of != h.job.Target.Hash() && !h.job.Force {
+		return fmt.Errorf("initial head: %s: trained for a target with weight hash %.12s…, but this one has %.12s… (force to begin with it all the same)", dir, of, h.job.Target.Hash())
+	}
 	if err := h.params.Import(set); err != nil {
 		return fmt.Errorf("initial head: %w", err)
 	}
