@@ -11,7 +11,7 @@ import (
 const depths = 6
 
 func header() []string {
-	return []string{"method", "T", "τ", "tok/s", "speed-up", "draft", "verify", "other", "kept at depth 1…"}
+	return []string{"method", "T", "τ", "tok/s", "speed-up", "draft", "verify", "other", "kept of reached at depth 1…"}
 }
 
 func (r *Row) cells() []string {
