@@ -1,0 +1,424 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A world is a small pipeline's worth of files, made once for all fault tests.
+type world struct {
+	model, head, text, labels string
+}
+
+func newWorld(t *testing.T) world {
+	t.Helper()
+	w := world{model: tinyModel(t, tinyConfig(), 1), text: textFile(t, 24), labels: filepath.Join(t.TempDir(), "labels")}
+	w.head = tinyHead(t, w.model, 1)
+	ok(t, "", w.preprocess(w.labels)...)
+	return w
+}
+
+func (w *world) preprocess(out string) []string {
+	return []string{"preprocess", "--model", w.model, "--data", w.text, "--out", out, "--shard", "6", "--max-len", "96"}
+}
+
+func (w *world) train(out string) []string {
+	return []string{
+		"train", "--model", w.model, "--data", w.labels, "--loss", "eagle", "--steps", "4", "--rows", "128",
+		"--save-every", "1", "--eval-every", "0", "--warmup", "1", "--out", out,
+	}
+}
+
+func (w *world) generate() []string {
+	return []string{"generate", "--model", w.model, "--head", w.head, "--prompt", "Once", "--max-tokens", "4"}
+}
+
+// contents returns the contents of a directory, but for the lock files of writers.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err != nil || info.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		name, _ := filepath.Rel(dir, path)
+		// Metrics hold the seconds that a step took.
+		if info.Size() > 0 && filepath.Base(name) != "metrics.jsonl" {
+			out[name] = string(b)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func sameTree(t *testing.T, got, want string) {
+	t.Helper()
+	g, w := contents(t, got), contents(t, want)
+	for name := range w {
+		if g[name] != w[name] {
+			t.Errorf("%s differs from the uninterrupted run's", name)
+		}
+	}
+	for name := range g {
+		if _, ok := w[name]; !ok {
+			t.Errorf("%s was left behind", name)
+		}
+	}
+}
+
+// copyDir returns a copy of dir that a test may damage.
+func copyDir(t *testing.T, dir string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+func TestBadInputGivesOneClearError(t *testing.T) {
+	w := newWorld(t)
+	none := filepath.Join(t.TempDir(), "none")
+	size := func(path string) int64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	// flip changes one byte in the middle of a file.
+	flip := func(path string) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[len(b)/2] ^= 0x55
+		write(t, path, string(b))
+	}
+	shards, err := filepath.Glob(filepath.Join(w.labels, "*.parquet"))
+	if err != nil || len(shards) < 2 {
+		t.Fatalf("shards %v, %v", shards, err)
+	}
+	shard := filepath.Base(shards[1])
+	wide := tinyConfig()
+	wide.Hidden = 48
+	small := tinyConfig()
+	small.Vocab = 900
+	bad := func(args []string, flag, value string) []string {
+		out := append([]string(nil), args...)
+		for i, a := range out {
+			if a == flag {
+				out[i+1] = value
+				return out
+			}
+		}
+		return append(out, flag, value)
+	}
+	weights := func(dir string) string { return filepath.Join(dir, "model.safetensors") }
+	for name, c := range map[string]struct {
+		prepare func() (args []string)
+		want    []string
+	}{
+		"no model directory": {func() []string { return bad(w.generate(), "--model", none) }, []string{none, "does not exist"}},
+		"a file instead of a model": {
+			func() []string { return bad(w.generate(), "--model", w.text) },
+			[]string{w.text, "model directory"},
+		},
+		"no config.json": {
+			func() []string { return bad(w.generate(), "--model", t.TempDir()) },
+			[]string{"config.json"},
+		},
+		"truncated weights": {func() []string {
+			dir := copyDir(t, w.model)
+			truncate(t, weights(dir), size(weights(dir))-100)
+			return bad(w.generate(), "--model", dir)
+		}, []string{"model.safetensors"}},
+		"weights cut in the header": {func() []string {
+			dir := copyDir(t, w.model)
+			truncate(t, weights(dir), 20)
+			return bad(w.generate(), "--model", dir)
+		}, []string{"model.safetensors"}},
+		"config.json of another size": {func() []string {
+			dir := copyDir(t, w.model)
+			editJSON(t, filepath.Join(dir, "config.json"), "intermediate_size", 80)
+			return bad(w.generate(), "--model", dir)
+		}, []string{"80", "72"}},
+		"config.json of another vocabulary": {func() []string {
+			dir := copyDir(t, w.model)
+			editJSON(t, filepath.Join(dir, "config.json"), "vocab_size", 2000)
+			return bad(w.generate(), "--model", dir)
+		}, []string{"2000", "1024"}},
+		"a tokenizer that is too large": {
+			func() []string { return bad(w.generate(), "--model", tinyModel(t, small, 1)) },
+			[]string{"1024", "900"},
+		},
+		"an unknown architecture": {func() []string {
+			dir := copyDir(t, w.model)
+			editJSON(t, filepath.Join(dir, "config.json"), "model_type", "mamba")
+			return bad(w.generate(), "--model", dir)
+		}, []string{"mamba", "llama"}},
+		"no head": {func() []string { return bad(w.generate(), "--head", none) }, []string{none}},
+		"another model's head": {
+			func() []string { return bad(w.generate(), "--head", tinyHead(t, tinyModel(t, tinyConfig(), 2), 1)) },
+			[]string{"model.safetensors", "weight hash", "force"},
+		},
+		"a head of another size": {
+			func() []string {
+				return append(bad(w.generate(), "--head", tinyHead(t, tinyModel(t, wide, 2), 1)), "--force")
+			},
+			[]string{"48", "40"},
+		},
+		"a truncated head": {func() []string {
+			dir := copyDir(t, w.head)
+			truncate(t, weights(dir), size(weights(dir))/2)
+			return bad(w.generate(), "--head", dir)
+		}, []string{dirName(w.head), "model.safetensors"}},
+		"a model as head": {func() []string { return bad(w.generate(), "--head", w.model) }, []string{"fc.weight"}},
+		"no labels":       {func() []string { return bad(w.train(t.TempDir()), "--data", none) }, []string{none}},
+		"a directory without labels": {
+			func() []string { return bad(w.train(t.TempDir()), "--data", t.TempDir()) },
+			[]string{"manifest.json"},
+		},
+		"a corrupt shard": {func() []string {
+			dir := copyDir(t, w.labels)
+			flip(filepath.Join(dir, shard))
+			return append(bad(w.train(t.TempDir()), "--data", dir), "--held-out", "0")
+		}, []string{shard}},
+		"a truncated shard": {func() []string {
+			dir := copyDir(t, w.labels)
+			truncate(t, filepath.Join(dir, shard), size(filepath.Join(dir, shard))/2)
+			return bad(w.train(t.TempDir()), "--data", dir)
+		}, []string{shard, "bytes"}},
+		"a corrupt shard, inspected": {func() []string {
+			dir := copyDir(t, w.labels)
+			flip(filepath.Join(dir, shard))
+			return []string{"inspect", dir}
+		}, []string{shard}},
+		"labels of another model": {
+			func() []string { return bad(w.train(t.TempDir()), "--model", tinyModel(t, tinyConfig(), 2)) },
+			[]string{"weight hash", "force"},
+		},
+		"labels of another size": {
+			func() []string { return bad(w.train(t.TempDir()), "--model", tinyModel(t, wide, 2)) },
+			[]string{"hidden size", "48", "40"},
+		},
+		"another model's head to begin with": {
+			func() []string {
+				return bad(w.train(t.TempDir()), "--init", tinyHead(t, tinyModel(t, tinyConfig(), 2), 1))
+			},
+			[]string{"initial head", "weight hash", "force"},
+		},
+		"no text": {func() []string { return bad(w.preprocess(none), "--data", none+".jsonl") }, []string{none}},
+		"output that is a file": {
+			func() []string { return w.preprocess(w.text) },
+			[]string{w.text},
+		},
+		"labels made with other options": {
+			func() []string { return bad(w.preprocess(copyDir(t, w.labels)), "--max-len", "64") },
+			[]string{"manifest"},
+		},
+		"a bad checkpoint, inspected": {func() []string {
+			dir := t.TempDir()
+			ok(t, "", w.train(dir)...)
+			step, err := filepath.Glob(filepath.Join(dir, "step-*"))
+			if err != nil || len(step) == 0 {
+				t.Fatal(step, err)
+			}
+			last := step[len(step)-1]
+			flip(weights(last))
+			return []string{"inspect", last}
+		}, []string{"model.safetensors"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			talf(t, "", c.prepare()...).refuses(t, exitFailure, c.want...)
+		})
+	}
+}
+
+func dirName(path string) string { return filepath.Base(filepath.Dir(path)) }
+
+func TestTrainDoesNotMixRuns(t *testing.T) {
+	w := newWorld(t)
+	out := filepath.Join(t.TempDir(), "run")
+	ok(t, "", w.train(out)...)
+	before := contents(t, out)
+	talf(t, "", w.train(out)...).refuses(t, exitFailure, out, "--resume")
+	for name, text := range contents(t, out) {
+		if before[name] != text {
+			t.Errorf("%s was changed by a refused run", name)
+		}
+	}
+}
+
+func TestBadLinesAreReportedAndCounted(t *testing.T) {
+	w := newWorld(t)
+	good, err := os.ReadFile(w.text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.text = write(t, filepath.Join(t.TempDir(), "mixed.jsonl"), string(good)+"not json\n{\"text\": 7}\n")
+	r := talf(t, "", w.preprocess(filepath.Join(t.TempDir(), "labels"))...)
+	if r.code != exitOK || !strings.Contains(r.err, "mixed.jsonl:25") || !strings.Contains(r.err, "count=") {
+		t.Errorf("exit %d, stderr:\n%s", r.code, r.err)
+	}
+}
+
+// Ctrl-C at any point: exit 130, what to do next, and after doing it the bytes
+// of a run that was left alone.
+func TestInterruptedStagesGoOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the pipeline several times")
+	}
+	interrupts(t)
+	w := newWorld(t)
+	w.text = textFile(t, 120)
+	has := func(pattern string) func() bool {
+		return func() bool {
+			m, err := filepath.Glob(pattern)
+			return err == nil && len(m) > 0
+		}
+	}
+	tmp := t.TempDir()
+	whole, parts := filepath.Join(tmp, "whole"), filepath.Join(tmp, "parts")
+	ok(t, "", w.preprocess(whole)...)
+	r := interrupt(t, command(t, w.preprocess(parts)...), has(filepath.Join(parts, "shard-00001.parquet")))
+	if r.code != exitInterrupted || !strings.Contains(r.err, "run the same command again") {
+		t.Errorf("preprocess: exit %d, stderr:\n%s", r.code, r.err)
+	}
+	ok(t, "", w.preprocess(parts)...)
+	sameTree(t, parts, whole)
+
+	w.labels = whole
+	args := func(out string) []string {
+		return append(w.train(out), "--steps", "60", "--save-every", "5", "--keep", "1")
+	}
+	whole, parts = filepath.Join(tmp, "trained"), filepath.Join(tmp, "stopped")
+	ok(t, "", args(whole)...)
+	r = interruptedTrain(t, command(t, args(parts)...), parts)
+	if r.code != exitInterrupted || !strings.Contains(r.err, "--resume") {
+		t.Errorf("train: exit %d, stderr:\n%s", r.code, r.err)
+	}
+	ok(t, "", append(args(parts), "--resume")...)
+	sameTree(t, parts, whole)
+}
+
+// interruptedTrain stops a run that trains into dir after its first checkpoint.
+func interruptedTrain(t *testing.T, c *exec.Cmd, dir string) result {
+	t.Helper()
+	return interrupt(t, c, func() bool {
+		m, err := filepath.Glob(filepath.Join(dir, "step-*"))
+		return err == nil && len(m) > 0
+	})
+}
+
+// limit prepares talf where no file may grow beyond some KiB: what a full disk is
+// to a writer.
+func limit(t *testing.T, kib int, args ...string) *exec.Cmd {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no limit for the size of files")
+	}
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("needs a shell to set a limit for the size of files")
+	}
+	c := command(t, args...)
+	// POSIX counts blocks of 512 bytes.
+	c.Args = append([]string{"sh", "-c", "ulimit -f " + strconv.Itoa(2*kib) + ` && exec "$0" "$@"`, c.Path}, args...)
+	c.Path = sh
+	return c
+}
+
+func TestAFullDiskLosesNothing(t *testing.T) {
+	w := newWorld(t)
+	tmp := t.TempDir()
+
+	labels := filepath.Join(tmp, "labels")
+	finish(t, limit(t, 16, w.preprocess(labels)...)).refuses(t, exitFailure, "shard-00000.parquet", "too large")
+	ok(t, "", w.preprocess(labels)...)
+	sameTree(t, labels, w.labels)
+
+	whole, parts := filepath.Join(tmp, "whole"), filepath.Join(tmp, "parts")
+	ok(t, "", w.train(whole)...)
+	// Some steps are saved before the disk is full.
+	longer := func(args []string) []string { return append(args, "--steps", "400") }
+	r := interruptedTrain(t, command(t, longer(w.train(parts))...), parts)
+	if r.code != exitInterrupted {
+		t.Fatalf("exit %d, want an interrupted run\n%s", r.code, r.err)
+	}
+	before := contents(t, parts)
+	finish(t, limit(t, 16, append(longer(w.train(parts)), "--resume")...)).refuses(t, exitFailure, parts, "too large")
+	after := contents(t, parts)
+	for name, text := range before {
+		if after[name] != text {
+			t.Errorf("%s was lost", name)
+		}
+	}
+	fresh := filepath.Join(tmp, "fresh")
+	finish(t, limit(t, 16, w.train(fresh)...)).refuses(t, exitFailure, fresh, "too large")
+	ok(t, "", w.train(fresh)...)
+	sameTree(t, fresh, whole)
+
+	scores := filepath.Join(tmp, "scores.safetensors")
+	c := limit(t, 16, "score", "--model", w.model, "--out", scores)
+	c.Stdin = strings.NewReader(`{"ids":[` + strings.Repeat("1,", 99) + `1]}`)
+	finish(t, c).refuses(t, exitFailure, scores, "too large")
+	if left, _ := filepath.Glob(filepath.Join(tmp, "*scores*")); len(left) != 0 {
+		t.Errorf("half a file was left: %v", left)
+	}
+}
+
+func TestInspectOfEveryKind(t *testing.T) {
+	w := newWorld(t)
+	run := filepath.Join(t.TempDir(), "run")
+	ok(t, "", w.train(run)...)
+	for path, want := range map[string]string{
+		w.model:                             "model",
+		w.head:                              "head",
+		run:                                 "head",
+		w.labels:                            "data",
+		w.labels + "/shard-00000.parquet":   "data",
+		w.model + "/model.safetensors":      "tensors",
+		run + "/step-00000004/config.json/": "",
+	} {
+		r := talf(t, "", "inspect", path, "--json")
+		if want == "" {
+			r.refuses(t, exitFailure, path)
+			continue
+		}
+		var v struct{ Kind string }
+		if err := json.Unmarshal([]byte(r.out), &v); err != nil || v.Kind != want {
+			t.Errorf("%s: kind %q, %v, want %q\n%s", path, v.Kind, err, want, r.err)
+		}
+		if text := ok(t, "", "inspect", path); len(strings.TrimSpace(text)) == 0 {
+			t.Errorf("%s: nothing to read", path)
+		}
+	}
+}
+
+// A language model trained by one process speaks in another.
+func TestALanguageModelFromText(t *testing.T) {
+	c := tinyConfig()
+	dir := tinyModel(t, c, 1)
+	tmp := t.TempDir()
+	out, export := filepath.Join(tmp, "lm"), filepath.Join(tmp, "model")
+	ok(t, "", "train", "--kind", "lm", "--model", dir, "--data", textFile(t, 40), "--steps", "5", "--rows", "256", "--window", "64",
+		"--warmup", "1", "--out", out, "--export", export)
+	for _, path := range []string{out, export} {
+		text := ok(t, "", "generate", "--model", path, "--prompt", "Once", "--max-tokens", "5", "--ignore-eos")
+		if len(bytes.TrimSpace([]byte(text))) == 0 {
+			t.Errorf("%s says nothing", path)
+		}
+	}
+}
