@@ -69,6 +69,7 @@ type bpe struct {
 	tokens []string         // id → token; ids may have gaps
 	known  []bool           // id is in vocab
 	merges *mergeTable
+	ranks  uint32 // above every rank
 
 	byteLevel    bool // pieces are raw bytes; the alphabet of the file is mapped at load
 	ignoreMerges bool
@@ -203,12 +204,11 @@ type cacheEntry struct {
 
 // scratch is the working memory of one encoding at a time.
 type scratch struct {
-	seed  maphash.Seed
-	cache []cacheEntry // 1<<cacheBits, direct-mapped
-	ids   []int32
-	val   []uint64
-	alive []uint64
-	heap  []uint64
+	seed   maphash.Seed
+	cache  []cacheEntry // 1<<cacheBits, direct-mapped
+	ids    []int32
+	val    []uint64
+	merger merger
 
 	segs, subs []segment
 	pieces     []piece
@@ -218,7 +218,7 @@ type scratch struct {
 func (sc *scratch) trim() {
 	const most = 1 << 16
 	if cap(sc.ids) > most {
-		sc.ids, sc.alive, sc.heap = nil, nil, nil
+		sc.ids, sc.merger = nil, merger{}
 	}
 	if cap(sc.pieces) > most {
 		sc.pieces = nil
@@ -348,8 +348,8 @@ func (m *bpe) affixed(s string, first, last bool) string {
 }
 
 // scanMax is the number of symbols up to which repeated scanning for the best
-// merge beats a heap.
-const scanMax = 48
+// merge beats lists by rank, which must be cleared first.
+const scanMax = 256
 
 func (m *bpe) encodePiece(dst []int32, piece string, sc *scratch) []int32 {
 	if m.ignoreMerges {
@@ -359,7 +359,7 @@ func (m *bpe) encodePiece(dst []int32, piece string, sc *scratch) []int32 {
 	}
 	sc.ids = m.start(sc.ids[:0], piece)
 	if len(sc.ids) > scanMax {
-		return m.mergeHeap(dst, sc)
+		return m.mergeBuckets(dst, sc)
 	}
 	return append(dst, m.mergeScan(sc)...)
 }
@@ -401,67 +401,137 @@ func (m *bpe) mergeScan(sc *scratch) []int32 {
 	return ids
 }
 
-// mergeHeap is mergeScan for long pieces, in O(n log n). It keeps its memory
-// small, because a line of a megabyte must not fall out of the caches: a heap
-// item is rank<<32 | position, the symbols stay where they started, and a bitmap
-// tells which are still there.
-func (m *bpe) mergeHeap(dst []int32, sc *scratch) []int32 {
-	ids := sc.ids
-	words := len(ids)/64 + 1
-	alive := slices.Grow(sc.alive[:0], words)[:words]
-	clear(alive)
-	heap := sc.heap[:0]
-	for i := range ids {
-		alive[i/64] |= 1 << (i % 64)
-		if i > 0 {
-			if v := m.merges.get(ids[i-1], ids[i]); v != noMerge {
-				heap = append(heap, v>>32<<32|uint64(i-1))
+// merger merges the symbols of a long piece. Symbols stay where they started,
+// and a bitmap tells which are still there. That keeps the memory small: a line
+// of a megabyte must not fall out of the caches.
+type merger struct {
+	merges *mergeTable
+	ids    []int32
+	alive  []uint64
+	// Merges to be done, by rank, then place. Those of a rank above the
+	// current one are lists in nodes (heads: index of the first by rank, 0 for
+	// none; filled: which are not empty), the others a heap of rank<<32 | place:
+	// there are few, since a merge seldom makes a better one possible.
+	rank   uint32
+	heads  []uint32
+	filled []uint64
+	nodes  []mergeNode
+	free   uint32 // list of unused nodes
+	urgent []uint64
+	todo   []uint32
+}
+
+type mergeNode struct{ at, next uint32 }
+
+func zeroed[T any](s []T, n int) []T {
+	s = slices.Grow(s[:0], n)[:n]
+	clear(s)
+	return s
+}
+
+// mergeBuckets is mergeScan for long pieces, in time about linear.
+func (m *bpe) mergeBuckets(dst []int32, sc *scratch) []int32 {
+	q := &sc.merger
+	q.merges, q.ids = m.merges, sc.ids
+	q.alive = zeroed(q.alive, len(q.ids)/64+1)
+	q.heads = zeroed(q.heads, int(m.ranks))
+	q.filled = zeroed(q.filled, int(m.ranks)/64+1)
+	q.nodes = append(slices.Grow(q.nodes[:0], len(q.ids)+1), mergeNode{})
+	q.free = 0
+	q.rank = 0
+	// From the right, so that the lists begin at the left.
+	for i := len(q.ids) - 1; i >= 0; i-- {
+		q.alive[i/64] |= 1 << (i % 64)
+		if i+1 < len(q.ids) {
+			if v := m.merges.get(q.ids[i], q.ids[i+1]); v != noMerge {
+				q.add(uint32(v>>32), i)
 			}
 		}
 	}
-	for i := len(heap)/heapWays + 1; i >= 0; i-- {
-		siftDown(heap, i)
+	for r := nextSet(q.filled, 0); r >= 0; r = nextSet(q.filled, r) {
+		q.rank = uint32(r)
+		q.todo = q.todo[:0]
+		for n := q.heads[r]; n != 0; {
+			q.todo = append(q.todo, q.nodes[n].at)
+			n, q.nodes[n].next, q.free = q.nodes[n].next, q.free, n
+		}
+		q.heads[r] = 0
+		q.filled[r/64] &^= 1 << (r % 64)
+		slices.Sort(q.todo)
+		for _, at := range q.todo {
+			q.hurry(uint64(r)<<32 | uint64(at))
+			q.merge(uint32(r), int(at))
+		}
+		q.hurry(noMerge)
 	}
-	for len(heap) > 0 {
-		top := heap[0]
-		last := len(heap) - 1
-		heap[0] = heap[last]
-		heap = heap[:last]
-		siftDown(heap, 0)
-		at := int(uint32(top))
-		if alive[at/64]>>(at%64)&1 == 0 {
-			continue
-		}
-		next := nextSet(alive, at+1)
-		if next < 0 {
-			continue
-		}
-		// An item is stale unless the pair at its place has its rank: an equal
-		// rank is an equal place in the order, whichever item it came from.
-		v := m.merges.get(ids[at], ids[next])
-		if v == noMerge || v>>32 != top>>32 {
-			continue
-		}
-		ids[at] = int32(uint32(v))
-		alive[next/64] &^= 1 << (next % 64)
-		if next = nextSet(alive, next+1); next >= 0 {
-			if v := m.merges.get(ids[at], ids[next]); v != noMerge {
-				heap = push(heap, v>>32<<32|uint64(at))
-			}
-		}
-		if prev := prevSet(alive, at-1); prev >= 0 {
-			if v := m.merges.get(ids[prev], ids[at]); v != noMerge {
-				heap = push(heap, v>>32<<32|uint64(prev))
-			}
-		}
-	}
-	for w, set := range alive {
+	for w, set := range q.alive {
 		for ; set != 0; set &= set - 1 {
-			dst = append(dst, ids[w*64+bits.TrailingZeros64(set)])
+			dst = append(dst, q.ids[w*64+bits.TrailingZeros64(set)])
 		}
 	}
-	sc.alive, sc.heap = alive, heap
+	q.ids = nil
 	return dst
+}
+
+func (q *merger) add(rank uint32, at int) {
+	n := q.free
+	if n != 0 {
+		q.free = q.nodes[n].next
+	} else {
+		n = uint32(len(q.nodes))
+		q.nodes = append(q.nodes, mergeNode{})
+	}
+	q.nodes[n] = mergeNode{uint32(at), q.heads[rank]}
+	q.heads[rank] = n
+	q.filled[rank/64] |= 1 << (rank % 64)
+}
+
+// found files the merge, if there is one, of the symbols at two places.
+func (q *merger) found(at, next int) {
+	if at < 0 || next < 0 {
+		return
+	}
+	v := q.merges.get(q.ids[at], q.ids[next])
+	switch rank := uint32(v >> 32); {
+	case v == noMerge:
+	case rank > q.rank:
+		q.add(rank, at)
+	default:
+		q.urgent = push(q.urgent, uint64(rank)<<32|uint64(at))
+	}
+}
+
+// hurry does the urgent merges that come before the given one.
+func (q *merger) hurry(before uint64) {
+	for len(q.urgent) > 0 && q.urgent[0] < before {
+		top := q.urgent[0]
+		last := len(q.urgent) - 1
+		q.urgent[0] = q.urgent[last]
+		q.urgent = q.urgent[:last]
+		siftDown(q.urgent, 0)
+		q.merge(uint32(top>>32), int(uint32(top)))
+	}
+}
+
+// merge does a merge that was found earlier, unless it is stale: then the pair
+// at its place has another rank. An equal rank is an equal place in the order,
+// whichever pair it came from.
+func (q *merger) merge(rank uint32, at int) {
+	if q.alive[at/64]>>(at%64)&1 == 0 {
+		return
+	}
+	next := nextSet(q.alive, at+1)
+	if next < 0 {
+		return
+	}
+	v := q.merges.get(q.ids[at], q.ids[next])
+	if v == noMerge || uint32(v>>32) != rank {
+		return
+	}
+	q.ids[at] = int32(uint32(v))
+	q.alive[next/64] &^= 1 << (next % 64)
+	q.found(at, nextSet(q.alive, next+1))
+	q.found(prevSet(q.alive, at-1), at)
 }
 
 // nextSet returns the first bit set at or after i, or -1.

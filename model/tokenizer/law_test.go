@@ -103,7 +103,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Merging by heap and by scanning give the same, and cutting at marks changes
+// Merging by lists of ranks and by scanning give the same, and cutting at marks changes
 // nothing: the plain definition of BPE, one best pair at a time.
 func TestMergingStrategiesAgree(t *testing.T) {
 	for _, dir := range []string{"tokenizers/gpt2", "tokenizers/llama2", "hf/stories260K"} {
@@ -115,9 +115,9 @@ func TestMergingStrategiesAgree(t *testing.T) {
 			want := bpeByDefinition(m, sc.ids)
 			scan := slices.Clone(m.mergeScan(sc))
 			sc.ids = m.start(sc.ids[:0], text)
-			heap := m.mergeHeap(nil, sc)
-			if !slices.Equal(heap, want) || !slices.Equal(scan, want) {
-				rt.Fatalf("%q: heap %v, scan %v, definition %v", text, heap, scan, want)
+			lists := m.mergeBuckets(nil, sc)
+			if !slices.Equal(lists, want) || !slices.Equal(scan, want) {
+				rt.Fatalf("%q: lists %v, scan %v, definition %v", text, lists, scan, want)
 			}
 			if got := m.encodeCut(nil, text, sc); !slices.Equal(got, want) {
 				rt.Fatalf("%q: cut at marks %v, definition %v", text, got, want)

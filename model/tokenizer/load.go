@@ -204,6 +204,7 @@ func (t *Tokenizer) parseModel(raw json.RawMessage) ([][2]string, error) {
 		return nil, err
 	}
 	m.merges = newMergeTable(len(pairs))
+	m.ranks = uint32(len(pairs))
 	for rank, p := range pairs {
 		a, okA := m.vocab[p[0]]
 		b, okB := m.vocab[p[1]]

@@ -261,6 +261,7 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 		}
 	}
 	m.merges = newMergeTable(len(pairs))
+	m.ranks = uint32(len(scores))
 	for i, p := range pairs {
 		m.merges.put(normal[p[0]], normal[p[1]], ranks[i], ids[i])
 	}
