@@ -170,8 +170,8 @@ type Source interface {
 	Match(prompt []int32) int
 	Open(id SeqID, prompt []int32, keep int) error
 	// Rows answers all asks in one pass, in order: the rows of asks[0]'s nodes,
-	// then those of asks[1]'s. Committed tokens of all sequences that were not
-	// run yet join the pass, so no asks at all still do work.
+	// then those of asks[1]'s. Committed tokens that were not run yet join the
+	// pass, so no asks at all may still be work.
 	Rows(ctx context.Context, asks []Ask) ([]Row, error)
 	// Commit takes what was kept of a scored tree, with the target's hidden
 	// states, before the target's next pass.

@@ -44,8 +44,9 @@ type headSeq struct {
 	branch *model.Branch // of drafted nodes
 	tokens []int32       // the root last; tokens[i+1] belongs to position i
 
-	// True features of the positions that have not run, and of the last one that
-	// did where last is set: rows [0,len) of store.
+	// True features: rows [0,feats) of store, the last ones those of the positions
+	// that have not run. Where none is left, row 0 is that of the last one that
+	// has, if last is set: a round that is begun again runs it once more.
 	store *model.Store
 	feats int
 	last  bool
@@ -191,9 +192,29 @@ func (h *Head) fit(st **model.Store, used, n int) error {
 	return nil
 }
 
-// Rows runs what is asked and what is pending in one pass.
+// lag is how many verified tokens of a sequence that asks nothing may wait: a
+// drafter that goes without the head for some rounds costs no pass of it, and the
+// chunks of a prompt still run as they come.
+const lag = 64
+
+// Rows runs what is asked and what is pending in one pass; more than one only
+// where a sequence has more pending than a tree can hold.
 func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
-	h.segs, h.heads, h.asked, h.segOf = h.segs[:0], h.heads[:0], h.asked[:0], h.segOf[:0]
+	for {
+		h.clear()
+		for _, s := range h.open {
+			if !s.dead && s.pending() > tree.MaxNodes {
+				h.add(s, -1, s.trueSegment(tree.MaxNodes, model.WantNone))
+			}
+		}
+		if len(h.segs) == 0 {
+			break
+		}
+		if _, err := h.run(ctx); err != nil {
+			return nil, err
+		}
+	}
+	h.clear()
 	width, full := 1, false
 	for i, a := range asks {
 		s := h.open[a.ID]
@@ -212,7 +233,7 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 		}
 		h.segOf[i] = len(h.segs)
 		if a.From == 0 {
-			h.add(s, i, s.trueSegment(model.WantLast))
+			h.add(s, i, s.trueSegment(s.pending(), model.WantLast))
 			continue
 		}
 		if s.branch == nil {
@@ -225,13 +246,23 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 		h.add(s, i, model.Segment{Rows: s.branch, Tree: a.Tree, From: a.From, Want: model.WantAll, Feat: s.feat})
 	}
 	for _, s := range h.open {
-		if !s.dead && s.pending() > 0 && !slices.Contains(h.heads, s) {
-			h.add(s, -1, s.trueSegment(model.WantNone))
+		if !s.dead && s.pending() >= lag && !slices.Contains(h.heads, s) {
+			h.add(s, -1, s.trueSegment(s.pending(), model.WantNone))
 		}
 	}
 	if len(h.segs) == 0 {
 		return h.answer(asks, nil, width, full), nil
 	}
+	out, err := h.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.answer(asks, out, width, full), nil
+}
+
+// run passes the segments through the head and keeps what later passes need.
+// Where it fails, no position has run.
+func (h *Head) run(ctx context.Context) (*model.Output, error) {
 	out, err := h.m.Forward(ctx, h.segs)
 	if err != nil {
 		for i, s := range h.heads {
@@ -247,7 +278,11 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 			return nil, err
 		}
 	}
-	return h.answer(asks, out, width, full), nil
+	return out, nil
+}
+
+func (h *Head) clear() {
+	h.segs, h.heads, h.asked, h.segOf = h.segs[:0], h.heads[:0], h.asked[:0], h.segOf[:0]
 }
 
 func (h *Head) add(s *headSeq, ask int, g model.Segment) {
@@ -272,15 +307,16 @@ func (h *Head) beyond(s *headSeq, t *tree.Tree) bool {
 	return len(s.tokens)-2+depth >= h.m.Spec().MaxPos // the root's own is len(tokens)-2
 }
 
-// trueSegment runs the pending positions as a chain behind the committed ones.
-func (s *headSeq) trueSegment(want model.Want) model.Segment {
-	at, n := s.seq.Len(), s.pending()
+// trueSegment runs the first n pending positions as a chain behind the committed
+// ones.
+func (s *headSeq) trueSegment(n int, want model.Want) model.Segment {
+	at, first := s.seq.Len(), s.feats-s.pending()
 	s.chain.Reset(s.tokens[at+1], n)
 	s.path = append(s.path[:0], 0)
-	s.feat = append(s.feat[:0], s.store.At(s.feats-n))
+	s.feat = append(s.feat[:0], s.store.At(first))
 	for i := 1; i < n; i++ {
 		s.path = append(s.path, s.chain.Add(i-1, s.tokens[at+1+i]))
-		s.feat = append(s.feat, s.store.At(s.feats-n+i))
+		s.feat = append(s.feat, s.store.At(first+i))
 	}
 	return model.Segment{Rows: s.seq.Branch(at), Tree: &s.chain, Want: want, Feat: s.feat}
 }
@@ -294,12 +330,14 @@ func (h *Head) retain(s *headSeq, out *model.Output, i int) error {
 		if err := g.Rows.Commit(s.path); err != nil {
 			return err
 		}
-		if last := s.feats - 1; last > 0 {
-			if err := s.store.Put(0, s.store.At(last)); err != nil {
-				return err
+		if s.pending() == 0 {
+			if last := s.feats - 1; last > 0 {
+				if err := s.store.Put(0, s.store.At(last)); err != nil {
+					return err
+				}
 			}
+			s.feats, s.last = 1, true
 		}
-		s.feats, s.last = 1, true
 		h.feats = append(h.feats, out.Feature(i, g.Tree.Len()-1))
 	} else {
 		for n := g.From; n < g.Tree.Len(); n++ {

@@ -245,3 +245,78 @@ func TestRowsAreThoseOfAFreshHead(t *testing.T) {
 		t.Error("too little was tested")
 	}
 }
+
+// Tokens may wait for long; more of them than a tree can hold run in several
+// passes, with the same bits.
+func TestTokensMayWait(t *testing.T) {
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	conf := modeltest.Default()
+	conf.MaxPos = 4096
+	target, err := model.Load(modeltest.Random(t, conf, 1), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := target.Spec().DraftFor(true)
+	h, err := head.FromTensors(spec, target, head.Default(), modeltest.Tensors(spec, false, 1)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 9))
+	const part, parts = 600, 3
+	tokens := make([]int32, part*parts+1)
+	for i := range tokens {
+		tokens[i] = rng.Int32N(int32(conf.Vocab))
+	}
+	features := make([]float32, part*conf.Hidden)
+	for i := range features {
+		features[i] = float32(rng.NormFloat64())
+	}
+	store, err := target.NewStore(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Load(0, features); err != nil {
+		t.Fatal(err)
+	}
+	answer := func(between func(*source.Head)) infer.Row {
+		src := source.NewHead(h, 0)
+		if err := src.Open(1, tokens, 0); err != nil {
+			t.Fatal(err)
+		}
+		defer src.Close(1)
+		for p := range parts {
+			x := tokens[p*part:]
+			chain, path := tree.New(x[0], part), []int{0}
+			for i := 1; i < part; i++ {
+				path = append(path, chain.Add(i-1, x[i]))
+			}
+			if err := src.Commit(1, infer.Proposal{Tree: chain}, infer.Verdict{Path: path, Next: x[part]}, given{store: store}); err != nil {
+				t.Fatal(err)
+			}
+			between(src)
+		}
+		rows, err := src.Rows(context.Background(), []infer.Ask{{ID: 1, Tree: tree.New(tokens[part*parts], 1), Width: 5, Full: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return infer.Row{Tokens: slices.Clone(rows[0].Tokens), Logits: slices.Clone(rows[0].Logits)}
+	}
+	atOnce := answer(func(*source.Head) {})
+	inParts := answer(func(src *source.Head) {
+		if _, err := src.Rows(context.Background(), nil); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if !slices.Equal(atOnce.Tokens, inParts.Tokens) || len(atOnce.Logits) != conf.Vocab {
+		t.Fatalf("rows %v and %v", atOnce.Tokens, inParts.Tokens)
+	}
+	for i := range atOnce.Logits {
+		if math.Float32bits(atOnce.Logits[i]) != math.Float32bits(inParts.Logits[i]) {
+			t.Fatalf("logit %d: %v and %v", i, atOnce.Logits[i], inParts.Logits[i])
+		}
+	}
+}
