@@ -88,6 +88,7 @@ type bpe struct {
 	// encoding when the rune before is another one, or 0: no merge joins
 	// something else to it. SentencePiece-style vocabularies have U+2581 here.
 	cutMark rune
+	seams   seams
 }
 
 // symbolSet is what one character starts as.
@@ -276,8 +277,9 @@ func (m *bpe) encodeCut(dst []int32, s string, sc *scratch) []int32 {
 	return dst
 }
 
-// start splits a piece into first symbols.
+// start appends a piece's first symbols to dst.
 func (m *bpe) start(dst []int32, piece string) []int32 {
+	from := len(dst)
 	if m.byteLevel && m.prefix == "" && m.suffix == "" {
 		plain := true
 		for i := range len(piece) {
@@ -291,7 +293,7 @@ func (m *bpe) start(dst []int32, piece string) []int32 {
 		if plain {
 			return dst
 		}
-		dst = dst[:0]
+		dst = dst[:from]
 	}
 	pending := int32(-1) // an unknown token not yet written, so that the next can fuse with it
 	for i := 0; i < len(piece); {
@@ -359,7 +361,7 @@ func (m *bpe) encodePiece(dst []int32, piece string, sc *scratch) []int32 {
 	}
 	sc.ids = m.start(sc.ids[:0], piece)
 	if len(sc.ids) > scanMax {
-		return m.mergeBuckets(dst, sc)
+		return m.mergeLong(dst, sc)
 	}
 	return append(dst, m.mergeScan(sc)...)
 }
@@ -430,9 +432,12 @@ func zeroed[T any](s []T, n int) []T {
 }
 
 // mergeBuckets is mergeScan for long pieces, in time about linear.
-func (m *bpe) mergeBuckets(dst []int32, sc *scratch) []int32 {
+func (m *bpe) mergeBuckets(dst, ids []int32, sc *scratch) []int32 {
+	if len(ids) == 0 {
+		return dst
+	}
 	q := &sc.merger
-	q.merges, q.ids = m.merges, sc.ids
+	q.merges, q.ids = m.merges, ids
 	q.alive = zeroed(q.alive, len(q.ids)/64+1)
 	q.heads = zeroed(q.heads, int(m.ranks))
 	q.filled = zeroed(q.filled, int(m.ranks)/64+1)

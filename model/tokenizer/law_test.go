@@ -115,12 +115,59 @@ func TestMergingStrategiesAgree(t *testing.T) {
 			want := bpeByDefinition(m, sc.ids)
 			scan := slices.Clone(m.mergeScan(sc))
 			sc.ids = m.start(sc.ids[:0], text)
-			lists := m.mergeBuckets(nil, sc)
+			lists := m.mergeBuckets(nil, sc.ids, sc)
 			if !slices.Equal(lists, want) || !slices.Equal(scan, want) {
 				rt.Fatalf("%q: lists %v, scan %v, definition %v", text, lists, scan, want)
 			}
 			if got := m.encodeCut(nil, text, sc); !slices.Equal(got, want) {
 				rt.Fatalf("%q: cut at marks %v, definition %v", text, got, want)
+			}
+		})
+	}
+}
+
+// A long run is cut where it is safe: the result is that of merging it whole.
+func TestCuttingLongRuns(t *testing.T) {
+	for _, dir := range []string{"tokenizers/gpt2", "tokenizers/llama2"} {
+		m := load(t, dir).model
+		sc := newScratch()
+		words, err := os.ReadFile(golden.Shared(t, "data/text/wikitext2_valid.txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		unspaced := strings.Map(func(r rune) rune {
+			if r == ' ' || r == '\n' {
+				return -1
+			}
+			return r
+		}, string(words[:200_000]))
+		for name, text := range map[string]string{
+			"letters": longLine(100_000), "unspaced text": unspaced, "one letter": strings.Repeat("a", 60_000),
+			"han": strings.Repeat("中文日本語漢字", 6_000),
+		} {
+			sc.ids = m.start(sc.ids[:0], text)
+			got := m.mergeLong(nil, sc)
+			sc.ids = m.start(sc.ids[:0], text)
+			if want := m.mergeBuckets(nil, sc.ids, sc); !slices.Equal(got, want) {
+				t.Errorf("%s, %s: cut into parts %d tokens, whole %d", dir, name, len(got), len(want))
+			}
+			if m.seams.off {
+				t.Errorf("%s: no cuts", dir)
+			}
+		}
+		// And every cut alone, on short runs.
+		rapid.Check(t, func(rt *rapid.T) {
+			text := rapid.StringOfN(rapid.SampledFrom([]rune("aeinorsthdlu.,中")), 2, 60, -1).Draw(rt, "text")
+			sc.ids = m.start(sc.ids[:0], text)
+			want := bpeByDefinition(m, sc.ids)
+			for p := 1; p < len(sc.ids); p++ {
+				if !m.seams.safe(sc.ids, p) {
+					continue
+				}
+				got := append(bpeByDefinition(m, sc.ids[:p]), bpeByDefinition(m, sc.ids[p:])...)
+				if !slices.Equal(got, want) {
+					rt.Fatalf("%q cut at symbol %d: %v, want %v", text, p, got, want)
+				}
 			}
 		})
 	}
