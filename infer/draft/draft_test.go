@@ -1,6 +1,7 @@
 package draft_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -167,4 +168,29 @@ func FuzzFind(f *testing.F) {
 			t.Errorf("%q: drafter %v, method %q, error %v", spec, d, m.Name, err)
 		}
 	})
+}
+
+// The guide to adding a drafter prints the compiled one, and keeps its promise
+// about length.
+func TestTheGuidePrintsTheCompiledDrafter(t *testing.T) {
+	read := func(path string) string {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.ReplaceAll(string(b), "\r\n", "\n")
+	}
+	_, rest, _ := strings.Cut(read("../../docs/adding.md"), "```go\n")
+	code, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("docs/adding.md has no Go code")
+	}
+	for _, part := range strings.Split(code, "\n\n") {
+		if !strings.Contains(read("example_test.go"), strings.TrimSpace(part)) {
+			t.Errorf("not in example_test.go:\n%s", part)
+		}
+	}
+	if n := strings.Count(code, "\n"); n > 40 {
+		t.Errorf("the drafter takes %d lines, want at most 40", n)
+	}
 }
