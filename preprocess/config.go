@@ -29,8 +29,8 @@ const (
 	EOSNever   EOSMode = "never"
 )
 
-// A Config says what is made of which text. Rows and Tokens trade memory for
-// speed and leave no trace in the output, nor do the device and its threads.
+// A Config says what is made of which text. Prompts, Rows and Tokens trade
+// memory for speed and leave no trace in the output, nor do the device and its threads.
 type Config struct {
 	Files []string
 	Load  data.LoadConfig
@@ -46,9 +46,10 @@ type Config struct {
 	Shard    int     // sequences of a shard
 	Seed     uint64  // of regenerated answers
 
-	Rows   int // most rows of one pass
-	Tokens int // tokens whose keys and values are held at once, unless one sequence has more
-	Writer data.WriterOptions
+	Prompts int // prompts answered at once, with a Generator
+	Rows    int // most rows of one pass
+	Tokens  int // tokens whose keys and values are held at once, unless one sequence has more
+	Writer  data.WriterOptions
 }
 
 // Default returns the values of the TALF paper, §4.1, for its trees and length.
@@ -58,7 +59,7 @@ func Default() Config {
 	return Config{
 		Load: data.DefaultLoad(), K: 4, Depth: 3, Labels: data.TopK, TopK: 16, Features: data.BF16,
 		MaxLen: 2048, EOS: EOSAnswers, Shard: 256,
-		Rows: 512, Tokens: 2048, Writer: data.DefaultWriter(),
+		Prompts: 16, Rows: 512, Tokens: 2048, Writer: data.DefaultWriter(),
 	}
 }
 
@@ -88,6 +89,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("preprocess: end token %q, want %q, %q or %q", c.EOS, EOSAnswers, EOSAlways, EOSNever)
 	case c.Shard < 1:
 		return fmt.Errorf("preprocess: shards of %d sequences, want at least 1", c.Shard)
+	case c.Prompts < 1:
+		return fmt.Errorf("preprocess: %d prompts at once, want at least 1", c.Prompts)
 	case c.Rows < c.K || c.Rows > 1<<16:
 		return fmt.Errorf("preprocess: passes of %d rows, want %d..%d", c.Rows, c.K, 1<<16)
 	case c.Tokens < 1:

@@ -18,6 +18,7 @@ type labeller struct {
 	target *model.Model
 	top    int // tokens taken from every row: labels, or the next level's candidates
 
+	open   []*work // their keys and values are held
 	segs   []model.Segment
 	chains []*tree.Tree
 	path   []int            // 0, 1, …
@@ -97,6 +98,7 @@ func (l *labeller) prefill(ctx context.Context, batch []*work) error {
 	for _, w := range batch {
 		t, n := len(w.tokens), len(w.tokens)*l.meta.Nodes()
 		w.seq = l.target.NewSeq()
+		l.open = append(l.open, w)
 		w.labels.ids, w.labels.logp = make([]int32, t*l.c.K), make([]float32, t*l.c.K)
 		w.row = &data.Record{
 			Tokens: w.tokens, LossMask: w.answer,
@@ -312,9 +314,11 @@ func (l *labeller) drop() {
 // finish gives back the texts' keys and values.
 func (l *labeller) finish(batch []*work) {
 	for _, w := range batch {
-		if w.seq != nil {
-			w.seq.Close()
-			w.seq = nil
-		}
+		w.seq.Close() // closing twice is harmless
+		w.labels = labels{}
 	}
+	l.open = l.open[:0]
 }
+
+// close gives back what a failed run left open.
+func (l *labeller) close() { l.finish(l.open) }

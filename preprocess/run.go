@@ -79,18 +79,27 @@ type pipeline struct {
 // A stage does one thing to all sequences of a batch.
 type stage struct {
 	name string
+	size func(*sequence) int // what a sequence adds to a batch
+	most int                 // of the sizes in a batch, unless one sequence has more
 	run  func(ctx context.Context, batch []*work) error
 }
 
-// stages are what happens to a batch, in order. Before them come loading,
-// templates and tokenising, which make the sequences; behind them, shards.
+// stages are what happens to sequences, in order; a stage with a smaller limit
+// cuts the batch that it is given. Before them come loading, templates and
+// tokenising, which make the sequences; behind them, shards.
 func (p *pipeline) stages() []stage {
-	return []stage{
-		{"regenerate", p.regenerate}, // answers from the target itself, if asked for
-		{"prefill", p.lab.prefill},   // keys, values and features of the text; labels of level 0
-		{"grow trees", p.lab.trees},  // labels of the deeper levels, one pass a level
-		{"write rows", p.write},      // to the open shard
+	tokens := func(s *sequence) int { return len(s.tokens) }
+	one := func(*sequence) int { return 1 }
+	all := []stage{
+		{"regenerate", one, p.c.Prompts, p.regenerate},  // answers from the target itself
+		{"prefill", tokens, p.c.Tokens, p.lab.prefill},  // keys, values and features of the text; labels of level 0
+		{"grow trees", tokens, p.c.Tokens, p.lab.trees}, // labels of the deeper levels, one pass a level
+		{"write rows", tokens, p.c.Tokens, p.write},     // to the open shard; keys and values go
 	}
+	if p.in.Generator == nil {
+		return all[1:]
+	}
+	return all
 }
 
 // A work is a sequence in a batch.
@@ -121,6 +130,7 @@ func (p *pipeline) run(ctx context.Context) error {
 	if p.lab, err = newLabeller(p.c, p.in.Target, &p.meta); err != nil {
 		return err
 	}
+	defer p.lab.close()
 
 	docs := data.Load(p.c.Files, p.c.Load, func(b data.BadLine) {
 		p.dropped[dropBad]++
@@ -183,93 +193,82 @@ func (p *pipeline) count(ctx context.Context) error {
 // shard makes one shard of the next c.Shard sequences and reports whether there
 // may be more.
 func (p *pipeline) shard(ctx context.Context, next func() (*sequence, error, bool), first int) (more bool, err error) {
-	var batch []*work
-	tokens, units := 0, 0
-	flush := func() error {
-		if err := p.batch(ctx, batch); err != nil {
-			return err
-		}
-		p.done.Sequences = first + units
-		if p.in.Progress != nil {
-			p.in.Progress(p.done)
-		}
-		batch, tokens = batch[:0], 0
-		return nil
-	}
-	more = true
-	for units < p.c.Shard {
+	var all []*work
+	for len(all) < p.c.Shard {
 		s, err, ok := next()
 		if err != nil {
 			return false, err
 		}
 		if !ok {
-			more = false
 			break
 		}
-		n := p.footprint(s)
-		if len(batch) > 0 && tokens+n > p.c.Tokens {
-			if err := flush(); err != nil {
-				return false, err
-			}
-		}
-		batch = append(batch, &work{sequence: s, unit: first + units})
-		tokens += n
-		units++
+		all = append(all, &work{sequence: s, unit: first + len(all)})
 	}
-	if err := flush(); err != nil {
-		return false, err
-	}
+	units := len(all)
 	if units == 0 && len(p.dropped) == 0 {
 		return false, nil
+	}
+	if err := p.through(ctx, p.stages(), all); err != nil {
+		return false, err
 	}
 	if err := p.w.Cut(units, p.dropped); err != nil {
 		return false, err
 	}
 	clear(p.dropped)
 	p.done.Shards++
+	p.done.Sequences = first + units
+	p.report()
+	return units == p.c.Shard, nil
+}
+
+func (p *pipeline) report() {
 	if p.in.Progress != nil {
 		p.in.Progress(p.done)
 	}
-	return more, nil
 }
 
-// footprint is how many positions s may come to hold.
-func (p *pipeline) footprint(s *sequence) int {
-	if p.in.Generator != nil {
-		return p.maxLen
+// through takes sequences through stages, in order: a part that is small enough
+// for the first stage goes through all of them before the next part begins.
+func (p *pipeline) through(ctx context.Context, stages []stage, all []*work) error {
+	if len(stages) == 0 {
+		return nil
 	}
-	return len(s.tokens)
-}
-
-func (p *pipeline) batch(ctx context.Context, batch []*work) error {
-	defer p.lab.finish(batch)
-	for _, st := range p.stages() {
-		keep := batch[:0:0]
-		for _, w := range batch {
-			if w.drop == "" {
-				keep = append(keep, w)
-			} else {
-				p.dropped[w.drop]++
-			}
-		}
-		if batch = keep; len(batch) == 0 {
+	st := stages[0]
+	var part []*work
+	run := func() error {
+		if len(part) == 0 {
 			return ctx.Err()
 		}
-		if err := st.run(ctx, batch); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+		err := st.run(ctx, part)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
 			return fmt.Errorf("preprocess: %s: %w", st.name, err)
 		}
+		return p.through(ctx, stages[1:], part)
 	}
-	return nil
+	size := 0
+	for _, w := range all {
+		if w.drop != "" {
+			p.dropped[w.drop]++
+			p.done.Sequences++
+			continue
+		}
+		n := st.size(w.sequence)
+		if len(part) > 0 && size+n > st.most {
+			if err := run(); err != nil {
+				return err
+			}
+			part, size = nil, 0
+		}
+		part, size = append(part, w), size+n
+	}
+	return run()
 }
 
 // regenerate asks the target to answer, turn by turn, all sequences at once.
 func (p *pipeline) regenerate(ctx context.Context, batch []*work) error {
-	if p.in.Generator == nil {
-		return nil
-	}
 	open := batch
 	for turn := uint64(0); len(open) > 0; turn++ {
 		prompts := make([]Prompt, len(open))
@@ -341,14 +340,18 @@ func mix(a, b uint64) uint64 {
 	return x ^ x>>31
 }
 
-// write adds the batch to the open shard, in order.
-func (p *pipeline) write(ctx context.Context, batch []*work) error {
+// write adds the batch to the open shard, in order, and gives back its keys and
+// values.
+func (p *pipeline) write(_ context.Context, batch []*work) error {
 	for _, w := range batch {
 		if err := p.w.Append(w.row); err != nil {
 			return err
 		}
 		p.done.Tokens += int64(len(w.tokens))
+		p.done.Sequences++
 		w.row = nil
 	}
+	p.lab.finish(batch)
+	p.report()
 	return nil
 }

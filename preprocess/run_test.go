@@ -293,7 +293,7 @@ func TestRegeneratedAnswersReplaceTheText(t *testing.T) {
 	}
 	// The batch and a second run must not change what a prompt gets.
 	again := c
-	again.Out, again.Tokens = t.TempDir(), 1
+	again.Out, again.Tokens, again.Prompts = t.TempDir(), 1, 2
 	if _, err := preprocess.Run(context.Background(), again, in); err != nil {
 		t.Fatal(err)
 	}
@@ -386,6 +386,7 @@ func TestRunRefusesWhatCannotBe(t *testing.T) {
 		{`end token ""`, func(c *preprocess.Config) { c.EOS = "" }},
 		{"shards of 0", func(c *preprocess.Config) { c.Shard = 0 }},
 		{"passes of 3 rows", func(c *preprocess.Config) { c.Rows = 3 }},
+		{"0 prompts", func(c *preprocess.Config) { c.Prompts = 0 }},
 		{"0 tokens in flight", func(c *preprocess.Config) { c.Tokens = 0 }},
 		{"row groups", func(c *preprocess.Config) { c.Writer.RowGroup = 65 << 20 }},
 		{"template", func(c *preprocess.Config) { c.Load.Template = "{" }},
