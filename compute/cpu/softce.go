@@ -95,10 +95,10 @@ func (q *Queue) head(w compute.Buffer, v, hidden int) (forward, back []float32) 
 	s.dw = grow(s.dw, n+kern.PanelLen(hidden, v))
 	forward, back = s.dw[:n], s.dw[n:]
 	t := &q.train.pack
-	*t = packBTask{dst: forward, b: src, k: hidden, n: v, stride: hidden, blocks: parts(hidden, packBlock), trans: true}
-	q.pool.run(t, panels(v)*t.blocks)
-	*t = packBTask{dst: back, b: src, k: v, n: hidden, stride: hidden, blocks: parts(v, packBlock)}
-	q.pool.run(t, panels(hidden)*t.blocks)
+	*t = packBTask{dst: forward, b: src, k: hidden, n: v, stride: hidden, trans: true}
+	q.pool.run(t, t.parts())
+	*t = packBTask{dst: back, b: src, k: v, n: hidden, stride: hidden}
+	q.pool.run(t, t.parts())
 	return forward, back
 }
 

@@ -39,7 +39,7 @@ func (q *Queue) Host(data []float32, shape ...int) compute.Buffer {
 // slab is the most elements of a product's right side that are packed at once.
 const slab = 1 << 22
 
-// packBTask packs op(b) [k][n] into panels, packBlock k of one panel a part.
+// packBTask packs op(b) [k][n] into panels, packBlock k of packWide panels a part.
 type packBTask struct {
 	dst, b         []float32
 	k, n           int
@@ -47,16 +47,39 @@ type packBTask struct {
 	trans          bool
 }
 
-const packBlock = 512
+const (
+	packBlock = 256
+	packWide  = 8
+)
+
+// parts returns the number of parts and fixes their numbering.
+func (t *packBTask) parts() int {
+	t.blocks = parts(t.k, packBlock)
+	return parts(panels(t.n), packWide) * t.blocks
+}
 
 func (t *packBTask) run(_ *worker, part int) {
-	p, k := part/t.blocks, part%t.blocks*packBlock
-	n, s := min(panel, t.n-p*panel), min(packBlock, t.k-k)
-	dst := t.dst[(p*t.k+k)*panel:][:s*panel]
+	p0, k := part/t.blocks*packWide, part%t.blocks*packBlock
+	s, end := min(packBlock, t.k-k), min(p0+packWide, panels(t.n))
 	if t.trans {
-		kern.PackRows(dst, t.b[p*panel*t.stride+k:], n, s, t.stride)
-	} else {
-		kern.PackCols(dst, t.b[k*t.stride+p*panel:], s, n, t.stride)
+		for p := p0; p < end; p++ {
+			n := min(panel, t.n-p*panel)
+			kern.PackRows(t.dst[(p*t.k+k)*panel:][:s*panel], t.b[p*panel*t.stride+k:], n, s, t.stride)
+		}
+		return
+	}
+	// Row by row over all panels: one panel after the other would read two cache
+	// lines of every row and come back for the next two.
+	for i := k; i < k+s; i++ {
+		src := t.b[i*t.stride:]
+		for p := p0; p < end; p++ {
+			dst := t.dst[(p*t.k+i)*panel:][:panel]
+			if n := t.n - p*panel; n < panel {
+				clear(dst[copy(dst, src[p*panel:][:n]):])
+				continue
+			}
+			*(*[panel]float32)(dst) = *(*[panel]float32)(src[p*panel:])
+		}
 	}
 }
 
@@ -118,12 +141,12 @@ func (q *Queue) packB(b []float32, stride, k, n int, trans bool) {
 	}
 	q.train.packed = q.train.packed[:size]
 	t := &q.train.pack
-	*t = packBTask{dst: q.train.packed, b: b, k: k, n: n, stride: stride, blocks: parts(k, packBlock), trans: trans}
+	*t = packBTask{dst: q.train.packed, b: b, k: k, n: n, stride: stride, trans: trans}
 	if size < 1<<13 {
-		q.pool.alone(t, panels(n)*t.blocks)
+		q.pool.alone(t, t.parts())
 		return
 	}
-	q.pool.run(t, panels(n)*t.blocks)
+	q.pool.run(t, t.parts())
 }
 
 // flat is the number of elements of a part of an element-wise operation, and of
