@@ -40,7 +40,7 @@ func Head(ctx context.Context, cfg Config, job HeadJob) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	defer t.store.Close()
+	defer func() { _ = t.store.Close() }() // only the lock
 	if h.fresh {
 		if err := h.init(); err != nil {
 			return Result{}, err
@@ -171,7 +171,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	}
 	h.fresh = dir == ""
 	return h, &trainer{
-		cfg: cfg, task: h, graph: g, params: h.params, nodes: h.batch.head.Nodes, terms: h.terms, total: total,
+		cfg: cfg, task: h, graph: g, params: h.params, nodes: h.batch.head.Nodes, total: total,
 		opt: opt, store: store, report: job.Report, identity: identity,
 	}, nil
 }
@@ -214,7 +214,7 @@ func (h *headTask) init() error {
 	if err != nil {
 		return fmt.Errorf("initial head: %w", err)
 	}
-	defer set.Close()
+	defer func() { _ = set.Close() }() // only read
 	// A head that did not come from a checkpoint may still say whose it is.
 	if of := set.Metadata()[head.MetaTarget]; of != "" && of != h.job.Target.Hash() && !h.job.Force {
 		return fmt.Errorf("initial head: %s: trained for a target with weight hash %.12s…, but this one has %.12s… (force to begin with it all the same)", dir, of, h.job.Target.Hash())

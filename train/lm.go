@@ -19,7 +19,6 @@ import (
 	"talf/model/arch"
 	"talf/model/safetensors"
 	"talf/train/internal/gg"
-	"talf/train/loss"
 	"talf/train/net"
 )
 
@@ -47,7 +46,7 @@ func LM(ctx context.Context, cfg Config, job LMJob) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	defer t.store.Close()
+	defer func() { _ = t.store.Close() }() // only the lock
 	l.params.Init(cfg.Seed)
 	return t.run(ctx)
 }
@@ -62,7 +61,6 @@ type lmTask struct {
 	job    LMJob
 	params *net.Params
 	lm     *net.LM
-	term   loss.Term
 	in     *lmBatch
 
 	eval0   *gg.Graph
@@ -372,7 +370,7 @@ func ExportLM(from, to string, bf16 bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer set.Close()
+	defer func() { _ = set.Close() }() // only read
 	dtype := "float32"
 	if bf16 {
 		dtype = "bfloat16"

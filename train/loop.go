@@ -13,7 +13,6 @@ import (
 	"talf/checkpoints"
 	"talf/model/safetensors"
 	"talf/train/internal/gg"
-	"talf/train/loss"
 	"talf/train/net"
 )
 
@@ -72,7 +71,6 @@ type trainer struct {
 	graph  *gg.Graph
 	params *net.Params
 	nodes  []*gg.Node
-	terms  []loss.Term
 	total  *gg.Node
 	opt    *optimiser
 	store  *checkpoints.Store
@@ -217,7 +215,7 @@ func (t *trainer) resume() error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }() // only read
 	var st trainerState
 	path := filepath.Join(dir, checkpoints.StateFile)
 	if err := json.Unmarshal(s.Trainer, &st); err != nil {
@@ -321,7 +319,7 @@ func openMetrics(path string, step int) (*metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open metrics: %w", err)
 	}
-	if err := f.Truncate(int64(keep)); err == nil {
+	if err = f.Truncate(int64(keep)); err == nil {
 		_, err = f.Seek(int64(keep), 0)
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package train
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"math"
@@ -445,5 +446,80 @@ func TestALanguageModelLearns(t *testing.T) {
 		}
 		s.Close()
 		m.Close()
+	}
+}
+
+func TestTheLogHoldsEveryStepOnce(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	cfg := tinyConfig()
+	out := t.TempDir()
+	ctx, report := stopAfter(3)
+	if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: set, Out: out, Report: report}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	// A process that died had logged steps that it did not save, the last in part.
+	path := filepath.Join(out, MetricsFile)
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("{\"step\":4,\"loss\":99}\n{\"step\":5,\"lo"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: set, Out: out}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))
+	if len(lines) != cfg.Steps {
+		t.Fatalf("%d lines for %d steps", len(lines), cfg.Steps)
+	}
+	for i, line := range lines {
+		var m metric
+		if err := json.Unmarshal(line, &m); err != nil || m.Step != i+1 || m.Loss == 99 || (m.Eval != nil) != (m.Step%cfg.EvalEvery == 0) {
+			t.Errorf("line %d: %s, %v", i+1, line, err)
+		}
+	}
+}
+
+func TestBadConfigurationsAreRefusedByField(t *testing.T) {
+	if err := Default().Validate(); err != nil {
+		t.Error(err)
+	}
+	for want, change := range map[string]func(*Config){
+		"steps is 0":    func(c *Config) { c.Steps = 0 },
+		"rows is -1":    func(c *Config) { c.Rows = -1 },
+		"lr is NaN":     func(c *Config) { c.LR = math.NaN() },
+		"held is 1":     func(c *Config) { c.Held = 1 },
+		"beta2 is 1":    func(c *Config) { c.Beta2 = 1 },
+		"save_every is": func(c *Config) { c.SaveEvery = -2 },
+	} {
+		c := Default()
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+}
+
+func TestTheRateWarmsUpAndFallsAsACosine(t *testing.T) {
+	c := Default()
+	c.LR, c.MinLR, c.Warmup, c.Steps = 2, 0.1, 4, 12
+	for step, want := range map[int]float64{1: 0.5, 4: 2, 8: 1.1, 12: 0.2} {
+		if got := c.Rate(step); math.Abs(got-want) > 1e-12 {
+			t.Errorf("step %d: %v, want %v", step, got, want)
+		}
+	}
+	c.Warmup = 0
+	if got := c.Rate(1); got >= 2 || got < 1.9 {
+		t.Errorf("without warm-up: %v", got)
 	}
 }

@@ -164,9 +164,7 @@ func (g *Graph) apply(f *forward) *Node {
 	f.held = make([]bool, len(f.x))
 	f.y.node = G.Must(G.ApplyOp(f, children...))
 	g.forwards = append(g.forwards, f)
-	for _, e := range f.extra {
-		g.values = append(g.values, e)
-	}
+	g.values = append(g.values, f.extra...)
 	return f.y
 }
 
