@@ -58,9 +58,14 @@ func (c Config) Validate() error {
 		v        int
 		min, max int
 	}{
-		{"steps", c.Steps, 1, 1 << 30}, {"rows", c.Rows, 1, 1 << 20}, {"accum", c.Accum, 1, 1 << 16},
-		{"warmup", c.Warmup, 0, 1 << 30}, {"eval_seqs", c.EvalSeqs, 0, 1 << 30},
-		{"eval_every", c.EvalEvery, 0, 1 << 30}, {"save_every", c.SaveEvery, 0, 1 << 30}, {"keep", c.Keep, 0, 1 << 30},
+		{"steps", c.Steps, 1, 1 << 30},
+		{"rows", c.Rows, 1, 1 << 20},
+		{"accum", c.Accum, 1, 1 << 16},
+		{"warmup", c.Warmup, 0, 1 << 30},
+		{"eval_seqs", c.EvalSeqs, 0, 1 << 30},
+		{"eval_every", c.EvalEvery, 0, 1 << 30},
+		{"save_every", c.SaveEvery, 0, 1 << 30},
+		{"keep", c.Keep, 0, 1 << 30},
 	} {
 		if f.v < f.min || f.v > f.max {
 			return fmt.Errorf("train: %s is %d, want %d to %d", f.name, f.v, f.min, f.max)
@@ -70,8 +75,15 @@ func (c Config) Validate() error {
 		name   string
 		v, max float64
 	}{
-		{"noise", c.Noise, 100}, {"lr", c.LR, 10}, {"min_lr", c.MinLR, 1}, {"beta1", c.Beta1, 0.999999}, {"beta2", c.Beta2, 0.999999},
-		{"eps", c.Eps, 1}, {"decay", c.Decay, 10}, {"clip", c.Clip, 1e9}, {"held", c.Held, 0.999},
+		{"noise", c.Noise, 100},
+		{"lr", c.LR, 10},
+		{"min_lr", c.MinLR, 1},
+		{"beta1", c.Beta1, 0.999999},
+		{"beta2", c.Beta2, 0.999999},
+		{"eps", c.Eps, 1},
+		{"decay", c.Decay, 10},
+		{"clip", c.Clip, 1e9},
+		{"held", c.Held, 0.999},
 	} {
 		if !(f.v >= 0 && f.v <= f.max) { // NaN fails too
 			return fmt.Errorf("train: %s is %v, want 0 to %v", f.name, f.v, f.max)

@@ -26,8 +26,10 @@ func newLevel(p *Params, rows, depth int) *Level {
 	s := p.Spec
 	l := &Level{Rows: &gg.Rows{Max: rows}}
 	l.IDs, l.Pos, l.From = make([]int32, 0, rows), make([]int32, 0, rows), make([]int32, 0, rows)
-	l.Attn = compute.TrainAttention{Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim,
-		First: make([]int32, 0, rows), Last: make([]int32, 0, rows), Anc: make([][]int32, depth)}
+	l.Attn = compute.TrainAttention{
+		Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim,
+		First: make([]int32, 0, rows), Last: make([]int32, 0, rows), Anc: make([][]int32, depth),
+	}
 	for j := range l.Attn.Anc {
 		l.Attn.Anc[j] = make([]int32, 0, rows)
 	}
