@@ -87,7 +87,7 @@ func TestLoadNamesTheFile(t *testing.T) {
 	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "tokenizer_config.json") || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("unknown special token: %v", err)
 	}
-	write("tokenizer_config.json", `{"eos_token":{"content":"b"},"bos_token":null}`)
+	write("tokenizer_config.json", `{"eos_token":{"content":"b"},"bos_token":null,"pad_token":"<pad>"}`)
 	tok, err := Load(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -97,6 +97,9 @@ func TestLoadNamesTheFile(t *testing.T) {
 	}
 	if _, ok := tok.BOS(); ok {
 		t.Error("there is no bos")
+	}
+	if _, ok := tok.Pad(); ok {
+		t.Error("the padding token is not in the vocabulary")
 	}
 	other, err := Parse([]byte(small + "\n"))
 	if err != nil {

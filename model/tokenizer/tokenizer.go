@@ -110,6 +110,9 @@ func (t *Tokenizer) name(config []byte) error {
 			s = *o.Content
 		}
 		id, ok := t.TokenID(s)
+		if !ok && key == "pad_token" {
+			continue // files of models trained without padding name one they do not have
+		}
 		if !ok {
 			return fmt.Errorf("%s %q is not in the vocabulary", key, s)
 		}
