@@ -228,6 +228,21 @@ type Stats struct {
 	Dropped    map[string]int   `json:"dropped,omitempty"`
 	PerToken   float64          `json:"bytes_per_token"`
 	Columns    map[string]int64 `json:"column_bytes"` // compressed
+
+	mass, tail kahan
+}
+
+// A kahan is a compensated sum: of millions of labels a plain one loses digits
+// that other readers' sums have.
+type kahan struct{ sum, lost float64 }
+
+func (k *kahan) add(x []float32) {
+	for _, v := range x {
+		y := float64(v) - k.lost
+		t := k.sum + y
+		k.lost = (t - k.sum) - y
+		k.sum = t
+	}
 }
 
 // Stats reads the whole set.
@@ -253,6 +268,7 @@ func (s *Set) Stats() (Stats, error) {
 			st.add(&rows[j], &s.meta)
 		}
 	}
+	st.LabelMass, st.TailMass = st.mass.sum, st.tail.sum
 	if st.Tokens > 0 {
 		st.PerToken = float64(st.Bytes) / float64(st.Tokens)
 	}
@@ -289,13 +305,7 @@ func (st *Stats) add(r *Record, m *Meta) {
 	for _, x := range r.TreeTokens {
 		st.TreeSum += int64(x)
 	}
-	for _, x := range r.LabelProbs {
-		st.LabelMass += float64(x)
-	}
-	for _, x := range r.LabelFull {
-		st.LabelMass += float64(x)
-	}
-	for _, x := range r.Tail {
-		st.TailMass += float64(x)
-	}
+	st.mass.add(r.LabelProbs)
+	st.mass.add(r.LabelFull)
+	st.tail.add(r.Tail)
 }
