@@ -29,7 +29,7 @@ func ExampleLM() {
 	spec.Vocab, spec.Hidden, spec.Layers, spec.Heads, spec.KVHeads, spec.HeadDim = 16, 16, 1, 2, 2, 8
 	spec.FFN, spec.MaxPos, spec.Tied = 32, 16, true
 	var docs [][]int32
-	for start := range int32(16) {
+	for start := range int32(64) {
 		var doc []int32
 		for i := range int32(12) {
 			doc = append(doc, (start+i)%16)
