@@ -273,3 +273,18 @@ func FuzzShard(f *testing.F) {
 		s.Stats()
 	})
 }
+
+func FuzzTemplate(f *testing.F) {
+	f.Add(`Q: {a.0.b}\n{{x}}`)
+	f.Add(`{prompt`)
+	f.Fuzz(func(t *testing.T, s string) {
+		tm, err := data.ParseTemplate(s)
+		if err != nil {
+			return
+		}
+		out, err := tm.Render(map[string]any{"a": []any{map[string]any{"b": "1"}}, "turns": []any{"2"}})
+		if err == nil && !strings.ContainsAny(s, `\{}`) && out != s {
+			t.Fatalf("%q gives %q", s, out)
+		}
+	})
+}
