@@ -266,6 +266,7 @@ func TestPlainProgressNamesRateAndRemainingTime(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
 func newPanicking(*app) *cobra.Command {
 	return &cobra.Command{Use: "explode", RunE: func(*cobra.Command, []string) error { panic("planted") }}
 }
