@@ -128,7 +128,7 @@ func (a *app) generateFile(ctx context.Context, o *decodeOptions, in, template, 
 	if err != nil {
 		return err
 	}
-	defer file.close() //nolint:errcheck // every answer was synced
+	defer func() { _ = file.close() }() // every answer was synced
 	a.resume = fmt.Sprintf("run the same command again to go on: %s keeps the answers so far", out)
 
 	var total infer.Stats

@@ -79,7 +79,7 @@ func inspectModel(dir string) (*modelFinding, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer set.Close() //nolint:errcheck // only read
+	defer set.Close()
 	f := &modelFinding{Kind: "model", Path: dir}
 	load := arch.Load
 	if _, ok := set.Tensor("fc.weight"); ok {
@@ -152,7 +152,7 @@ func inspectTensors(path string) (*tensorsFinding, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer set.Close() //nolint:errcheck // only read
+	defer set.Close()
 	f := &tensorsFinding{Kind: "tensors", Path: path, Metadata: set.Metadata()}
 	for _, name := range set.Names() {
 		t, _ := set.Tensor(name)

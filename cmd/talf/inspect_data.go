@@ -54,7 +54,7 @@ func inspectData(path string) (*dataFinding, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer set.Close() //nolint:errcheck // only read
+	defer set.Close()
 	f := &dataFinding{Kind: "data", Path: path, ID: set.ID(), Meta: set.Meta(), Shards: set.Shards()}
 	if !strings.HasSuffix(path, ".parquet") {
 		complete := set.Complete()

@@ -13,7 +13,7 @@ func memory() (total, available uint64) {
 	if err != nil {
 		return 0, 0
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	s := bufio.NewScanner(f)
 	for s.Scan() {
 		name, rest, ok := strings.Cut(s.Text(), ":")

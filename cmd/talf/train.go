@@ -174,7 +174,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (train.Result, error) 
 	if err != nil {
 		return train.Result{}, err
 	}
-	defer set.Close() //nolint:errcheck // only read
+	defer set.Close()
 	if !set.Complete() && filepath.Ext(o.data[0]) != ".parquet" {
 		a.log.Warn("preprocess has not finished: training on what is there", "data", o.data[0])
 	}
