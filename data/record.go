@@ -112,21 +112,6 @@ func (r *Record) bytes(nodes int) int {
 		4*len(r.Tokens)*nodes + len(r.LossMask) + len(r.Features)
 }
 
-// Clone returns a copy of r that shares no memory with it.
-func (r *Record) Clone() *Record {
-	return &Record{
-		Tokens:      append([]int32(nil), r.Tokens...),
-		LossMask:    append([]bool(nil), r.LossMask...),
-		TreeTokens:  append([]int32(nil), r.TreeTokens...),
-		TreeParents: append([]int32(nil), r.TreeParents...),
-		LabelIDs:    append([]int32(nil), r.LabelIDs...),
-		LabelProbs:  append([]float32(nil), r.LabelProbs...),
-		Tail:        append([]float32(nil), r.Tail...),
-		LabelFull:   append([]float32(nil), r.LabelFull...),
-		Features:    append([]byte(nil), r.Features...),
-	}
-}
-
 // AppendBF16 appends x as little-endian bfloat16, rounded to nearest even.
 // NaN stays NaN.
 func AppendBF16(dst []byte, x []float32) []byte {

@@ -1,6 +1,7 @@
 package data_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/parquet-go/parquet-go"
 
 	"talf/data"
 )
@@ -499,6 +501,74 @@ func TestDamageIsReported(t *testing.T) {
 				t.Errorf("more than one line: %v", err)
 			}
 		})
+	}
+}
+
+// A single file has no manifest: what it says of itself must be enough.
+func TestForeignFilesAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	m := meta(data.TopK, data.BF16)
+	build(t, dir, m, 4, 4, data.DefaultWriter())
+	shard, err := os.ReadFile(filepath.Join(dir, "shard-00000.parquet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := func(old, new string) []byte {
+		if strings.Count(string(shard), old) != 1 {
+			t.Fatalf("%q occurs %d times in a shard", old, strings.Count(string(shard), old))
+		}
+		return []byte(strings.Replace(string(shard), old, new, 1))
+	}
+	var plain bytes.Buffer
+	if err := parquet.Write(&plain, []struct{ X int }{{1}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		raw  []byte
+		want string
+	}{
+		{"no Parquet", []byte("PAR1, or so it says"), "no whole Parquet file"},
+		{"empty", nil, "no whole Parquet file"},
+		{"another program's Parquet", plain.Bytes(), "talf.schema: missing"},
+		{"a newer schema", edit("talf.schema\x18\x011", "talf.schema\x18\x012"), `talf.schema: version "2", want 1`},
+		{"a field that this release does not know", edit(`"seed":`, `"sead":`), `talf.meta: json: unknown field "sead"`},
+		{"an impossible field", edit(`"top_k":5`, `"top_k":0`), "talf.meta: top_k: 0, want 1..40"},
+		{"other columns", edit(`"hidden":6`, `"hidden":7`), "columns"},
+		{"other rows", edit(`{"rows":4`, `{"rows":5`), "rows: 4 in the row groups, want 5"},
+	} {
+		p := filepath.Join(t.TempDir(), "x.parquet")
+		if err := os.WriteFile(p, c.raw, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := data.Open(p)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), p) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want it to say %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestMetaNamesTheFieldThatIsWrong(t *testing.T) {
+	for _, c := range []struct {
+		want   string
+		change func(m *data.Meta)
+	}{
+		{"schema: version 2, want 1", func(m *data.Meta) { m.Schema = 2 }},
+		{"hidden: 0", func(m *data.Meta) { m.Hidden = 0 }},
+		{"vocab: -1", func(m *data.Meta) { m.Vocab = -1 }},
+		{"depth: 17", func(m *data.Meta) { m.Depth = 17 }},
+		{"k: 41, want 1..40", func(m *data.Meta) { m.Branch = 41 }},
+		{`labels: "all"`, func(m *data.Meta) { m.Labels = "all" }},
+		{"top_k: 41, want 1..40", func(m *data.Meta) { m.K = 41 }},
+		{"top_k: 5, want 0", func(m *data.Meta) { m.Labels = data.Full }},
+		{`features: "f32"`, func(m *data.Meta) { m.Features = "f32" }},
+	} {
+		m := meta(data.TopK, data.BF16)
+		c.change(&m)
+		_, err := data.Create(t.TempDir(), m, data.DefaultWriter())
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want it to say %q", err, c.want)
+		}
 	}
 }
 

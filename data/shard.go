@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress/zstd"
@@ -240,8 +241,8 @@ func openShard(name string, r io.ReaderAt, size int64) (s *shardFile, err error)
 		return nil, err
 	}
 	want := schemaOf(&s.meta)
-	if got := f.Schema().String(); got != want.String() {
-		return nil, fmt.Errorf("columns: %s\nwant: %s", got, want)
+	if f.Schema().String() != want.String() {
+		return nil, fmt.Errorf("columns: %s, want %s", columns(f.Schema()), columns(want))
 	}
 	for i, path := range want.Columns() {
 		s.cols[path[0]] = i
@@ -254,6 +255,21 @@ func openShard(name string, r io.ReaderAt, size int64) (s *shardFile, err error)
 		return nil, fmt.Errorf("rows: %d in the row groups, want %d as in %s", rows, s.info.Rows, keyShard)
 	}
 	return s, nil
+}
+
+// columns lists a schema's columns and their types on one line.
+func columns(s *parquet.Schema) string {
+	var b strings.Builder
+	for i, path := range s.Columns() {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strings.Join(path, "."))
+		if leaf, ok := s.Lookup(path...); ok {
+			b.WriteString(" " + leaf.Node.Type().String())
+		}
+	}
+	return b.String()
 }
 
 // list appends the values of one column of a row group to dst and the end of
