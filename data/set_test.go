@@ -2,6 +2,8 @@ package data_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -155,6 +157,26 @@ func TestEqualRowsGiveEqualBytes(t *testing.T) {
 	build(t, a, m, 30, 10, data.DefaultWriter())
 	build(t, b, m, 30, 10, data.DefaultWriter())
 	sameFiles(t, a, b)
+}
+
+// The bytes do not depend on the processor, its class, or the purego tag either:
+// this hash was recorded once. A release of the Parquet or zstd library that
+// writes other bytes changes it; that belongs into the change log.
+func TestBytesAreTheSameEverywhere(t *testing.T) {
+	const want = "11ed6bcae2d26a1387e31d0fb432d582a8087878b7c043a0ac6bb8fe9f17e914"
+	h := sha256.New()
+	for _, m := range []data.Meta{meta(data.TopK, data.BF16), meta(data.Full, data.None)} {
+		dir := t.TempDir()
+		build(t, dir, m, 8, 8, data.WriterOptions{RowGroup: 20_000})
+		raw, err := os.ReadFile(filepath.Join(dir, "shard-00000.parquet"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Write(raw)
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != want {
+		t.Errorf("SHA-256 of the shards: %s, want %s", got, want)
+	}
 }
 
 func sameFiles(t *testing.T, a, b string) {

@@ -51,14 +51,14 @@ func schemaOf(m *Meta) *parquet.Schema {
 	}
 	// A float's four bytes compress better apart: the exponents repeat.
 	float := parquet.List(parquet.Encoded(parquet.Leaf(parquet.FloatType), &parquet.ByteStreamSplit))
-	// Parents and levels repeat with every position.
-	dict := parquet.List(parquet.Encoded(parquet.Leaf(parquet.Int32Type), &parquet.RLEDictionary))
+	// No dictionaries: the library numbers their entries otherwise with and
+	// without its assembly, and equal rows must give equal bytes everywhere.
 	g := parquet.Group{
 		colTokens:     leaf(parquet.Int32Type),
 		colMask:       leaf(parquet.BooleanType),
 		colTreeToken:  leaf(parquet.Int32Type),
-		colTreeParent: dict,
-		colTreeLevel:  dict,
+		colTreeParent: leaf(parquet.Int32Type),
+		colTreeLevel:  leaf(parquet.Int32Type),
 	}
 	if m.Labels == TopK {
 		g[colLabelID] = leaf(parquet.Int32Type)
