@@ -341,6 +341,9 @@ func limit(t *testing.T, kib int, args ...string) *exec.Cmd {
 }
 
 func TestAFullDiskLosesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the pipeline several times")
+	}
 	w := newWorld(t)
 	tmp := t.TempDir()
 
