@@ -132,6 +132,7 @@ func (a *app) generateFile(ctx context.Context, o *decodeOptions, in, template, 
 	a.resume = fmt.Sprintf("run the same command again to go on: %s keeps the answers so far", out)
 
 	var total infer.Stats
+	answered := 0
 	bar := a.progress("generate", "prompts")
 	defer bar.end()
 	for i, t := range turns {
@@ -151,10 +152,12 @@ func (a *app) generateFile(ctx context.Context, o *decodeOptions, in, template, 
 			return err
 		}
 		total.Add(sum)
+		answered++
 	}
 	bar.set(int64(len(file.done)), int64(len(turns)), "")
 	bar.end()
 	line := newStats(&total)
+	line.FirstToken /= float64(max(answered, 1)) // the mean
 	if asJSON {
 		return a.printJSON(map[string]any{"answers": len(turns), "out": out, "stats": line})
 	}
