@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
 // An answer is one line of generate's output file.
@@ -18,7 +19,7 @@ type answer struct {
 	Tokens   int         `json:"tokens"`
 	Stop     string      `json:"stop"` // why it ended
 	Seed     uint64      `json:"seed"`
-	Settings string      `json:"settings"` // identifies model, head and options: answers of one file share it
+	Settings string      `json:"settings,omitempty"` // identifies what decides an answer: those of one file share it
 	Stats    *statsLine  `json:"stats,omitempty"`
 	Turns    []turnReply `json:"turns,omitempty"`
 }
@@ -28,6 +29,9 @@ type turnReply struct {
 	Prompt string `json:"prompt"`
 	Text   string `json:"text"`
 }
+
+// answerStart is what every line of an answer file begins with.
+const answerStart = `{"index":`
 
 // An answerFile appends answers durably: a line that is in it after a crash is
 // whole, because a torn last line is cut off when the file is opened again.
@@ -59,7 +63,13 @@ func (a *answerFile) scan(prompts []string, settings string) error {
 	for n := 1; ; n++ {
 		line, err := r.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			break // what follows the last line break was torn by a crash
+			// What follows the last line break was torn by a crash, which some file
+			// systems fill up with zeros; or it is somebody's text, not ours to cut.
+			torn := string(bytes.TrimRight(line, "\x00"))
+			if !strings.HasPrefix(torn, answerStart) && !strings.HasPrefix(answerStart, torn) {
+				return fmt.Errorf("%s, line %d: this is not a file that generate wrote: choose another --out", a.path, n)
+			}
+			break
 		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", a.path, err)
@@ -74,7 +84,7 @@ func (a *answerFile) scan(prompts []string, settings string) error {
 		}
 		switch {
 		case got.Settings != settings:
-			return fmt.Errorf("%s, line %d was made by another model, head or options: choose another --out", a.path, n)
+			return fmt.Errorf("%s, line %d was made by another model or with other options: choose another --out", a.path, n)
 		case got.Index < 0 || got.Index >= len(prompts) || got.Prompt != prompts[got.Index]:
 			return fmt.Errorf("%s, line %d answers a prompt that the input does not have as number %d: choose another --out", a.path, n, got.Index)
 		}

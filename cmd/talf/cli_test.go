@@ -251,6 +251,24 @@ func TestAnswersSurviveATornLine(t *testing.T) {
 			t.Fatalf("cut at %d: the repaired file differs", cut)
 		}
 	}
+	// Whatever else the name belongs to stays as it is.
+	for _, text := range []string{"a note of one line", "\x00\x01\x02", "{\"text\":\"x\"}", string(whole) + "a note"} {
+		write(t, path, text)
+		if _, err := openAnswers(path, prompts, "s"); err == nil || !strings.Contains(err.Error(), "choose another --out") {
+			t.Errorf("%q was taken for answers: %v", text, err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Errorf("%q became %q, %v", text, got, err)
+		}
+	}
+	write(t, path, string(whole[:first])+"\x00\x00")
+	if f, err = openAnswers(path, prompts, "s"); err != nil || !f.done[0] || f.done[1] {
+		t.Fatalf("a tail of zeros: %v", err)
+	}
+	if err := f.close(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, string(whole))
 	if _, err := openAnswers(path, prompts, "other"); err == nil {
 		t.Error("answers of other settings were taken over")
 	}
