@@ -59,25 +59,29 @@ computed only once. The dialogue is plain text, "User: …" and "Assistant: …"
 	return c
 }
 
+// maxTurn is the longest line that chat reads, in bytes.
+const maxTurn = 1 << 20
+
 // chat is the dialogue loop.
 func (a *app) chat(ctx context.Context, d *decoder, raw, stats bool) error {
 	lines := bufio.NewScanner(a.in)
-	lines.Buffer(nil, 1<<20)
-	dialogue, seed := "", d.opt.seed
-	read := make(chan bool)
+	lines.Buffer(nil, maxTurn)
+	dialogue, seed, unanswered := "", d.opt.seed, 0
 	for {
 		if isTerminal(a.in) {
 			_, _ = fmt.Fprint(a.err, "> ")
 		}
-		go func() { read <- lines.Scan() }()
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case more := <-read:
-			if !more {
-				return lines.Err()
-			}
+		more, err := waitFor(ctx, func() (bool, error) { return lines.Scan(), lines.Err() })
+		if errors.Is(err, bufio.ErrTooLong) {
+			return fmt.Errorf("standard input: a line of more than %d bytes", maxTurn)
 		}
+		if err == nil && !more && unanswered > 0 {
+			return fmt.Errorf("turns that were not answered: %d", unanswered)
+		}
+		if err != nil || !more {
+			return err
+		}
+		before := dialogue
 		switch line := lines.Text(); line {
 		case "":
 			continue
@@ -97,11 +101,15 @@ func (a *app) chat(ctx context.Context, d *decoder, raw, stats bool) error {
 			_, err := io.WriteString(a.out, text)
 			return err
 		})
-		a.printf("\n")
+		if seq != nil {
+			a.printf("\n")
+		}
+		if errors.Is(err, errLongPrompt) {
+			a.log.Warn("not answered: /reset begins a new dialogue", "why", err.Error())
+			dialogue, unanswered = before, unanswered+1
+			continue
+		}
 		if err != nil {
-			if errors.Is(err, context.Canceled) {
-				return err
-			}
 			return fmt.Errorf("answer: %w", err)
 		}
 		seed++

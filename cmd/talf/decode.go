@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -183,6 +184,9 @@ func (d *decoder) request(prompt []int32, seed uint64) (infer.Request, error) {
 	}, nil
 }
 
+// errLongPrompt is the cause of encode's error for a prompt that fills the model.
+var errLongPrompt = errors.New("the prompt is too long")
+
 // encode turns a prompt into tokens. A prompt without any gets the token that
 // every text begins with.
 func (d *decoder) encode(prompt string) ([]int32, error) {
@@ -198,7 +202,7 @@ func (d *decoder) encode(prompt string) ([]int32, error) {
 		ids = []int32{bos}
 	}
 	if most := d.model.Spec().MaxPos; len(ids) >= most {
-		return nil, fmt.Errorf("the prompt has %d tokens, want fewer than the model's %d positions", len(ids), most)
+		return nil, fmt.Errorf("%w: %d tokens, want fewer than the model's %d positions", errLongPrompt, len(ids), most)
 	}
 	return ids, nil
 }
@@ -281,7 +285,7 @@ func (l *statsLine) print(w interface{ Write([]byte) (int, error) }) {
 	}
 }
 
-// mix derives the seed of prompt i: equal prompts of one file get answers of
+// mixSeed derives the seed of prompt i: equal prompts of one file get answers of
 // their own, and each can be repeated alone.
 func mixSeed(seed uint64, i int) uint64 {
 	if i == 0 {

@@ -50,7 +50,7 @@ the method. With one, output depends on the seed but not on the method.`,
 				return a.generateFile(cmd.Context(), &o, prompts, template, out, stats, asJSON)
 			}
 			if !cmd.Flags().Changed("prompt") {
-				b, err := io.ReadAll(a.in)
+				b, err := waitFor(cmd.Context(), func() ([]byte, error) { return io.ReadAll(a.in) })
 				if err != nil {
 					return fmt.Errorf("read the prompt: %w", err)
 				}

@@ -188,3 +188,45 @@ func TestChatKeepsTheDialogue(t *testing.T) {
 		t.Errorf("nothing of the dialogue was re-used:\n%s", r.err)
 	}
 }
+
+// A turn for which the model has no room costs the turn, not the dialogue.
+func TestChatGoesOnAfterATurnThatIsTooLong(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	args := []string{"chat", "--model", dir, "--max-tokens", "8", "--ignore-eos"}
+	want := ok(t, "Hello\n", args...)
+	r := talf(t, strings.Repeat("never ending ", 2000)+"\nHello\n", args...)
+	if r.out != want {
+		t.Errorf("answers %q, want %q", r.out, want)
+	}
+	if !strings.Contains(r.err, "/reset") {
+		t.Errorf("nothing says what to do:\n%s", r.err)
+	}
+	r.refuses(t, exitFailure, "turns that were not answered: 1")
+}
+
+// Whoever waits at a terminal can leave.
+func TestAnInterruptEndsReadingStandardInput(t *testing.T) {
+	interrupts(t)
+	dir := tinyModel(t, tinyConfig(), 1)
+	for name, args := range map[string][]string{
+		"generate": {"generate", "--model", dir},
+		"score":    {"score", "--model", dir, "--out", filepath.Join(t.TempDir(), "scores")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := command(t, args...)
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			r := interrupt(t, cmd, func() bool {
+				// More than a pipe holds: the command reads.
+				_, err := in.Write(bytes.Repeat([]byte("{\"ids\":[1]}\n"), 100_000))
+				return err == nil
+			})
+			if r.code != exitInterrupted {
+				t.Errorf("exit %d, stderr:\n%s", r.code, r.err)
+			}
+		})
+	}
+}

@@ -123,6 +123,27 @@ func (a *app) watch(cancel context.CancelCauseFunc) (stop func()) {
 	}
 }
 
+// waitFor returns what f returns, or ctx's error if that comes first: what f
+// waits for, such as a terminal, does not know of ctx. f is left behind then.
+func waitFor[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		v   T
+		err error
+	}
+	c := make(chan result, 1)
+	go func() {
+		v, err := f()
+		c <- result{v, err}
+	}()
+	select {
+	case r := <-c:
+		return r.v, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "talf",

@@ -5,8 +5,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"reflect"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +25,8 @@ type scoreLine struct {
 		Parents []int   `json:"parents"` // -1: follows the last id
 		Tokens  []int32 `json:"tokens"`
 	} `json:"tree"`
+
+	at int // the line's number in the input, from 1
 }
 
 func newScore(a *app) *cobra.Command {
@@ -34,8 +40,8 @@ func newScore(a *app) *cobra.Command {
   {"ids": [1, 5, 9], "tree": {"parents": [-1, 0, 0], "tokens": [3, 4, 7]}}
 
 "tree" is optional: node i hangs below node parents[i], which comes before it;
--1 is the last id. For input line N (from 0) the safetensors file gets, in
-float32,
+-1 is the last id. For input line N (from 0, blank ones not counted) the
+safetensors file gets, in float32,
 
   N.logits       [ids, vocabulary]
   N.hidden       [ids, hidden size], after the final norm
@@ -45,7 +51,13 @@ float32,
 			if err := need(cmd, "model", "out"); err != nil {
 				return err
 			}
-			lines, err := readScoreLines(a.in)
+			if threads < 0 {
+				return usagef("--threads is %d, want 0 or more", threads)
+			}
+			if info, err := os.Stat(out); err == nil && info.IsDir() {
+				return fmt.Errorf("%s is a directory: want a file to write", out)
+			}
+			lines, err := waitFor(cmd.Context(), func() ([]scoreLine, error) { return readScoreLines(a.in) })
 			if err != nil {
 				return err
 			}
@@ -75,11 +87,14 @@ func readScoreLines(r io.Reader) ([]scoreLine, error) {
 		if len(bytes.TrimSpace(s.Bytes())) == 0 {
 			continue
 		}
-		var l scoreLine
+		l := scoreLine{at: n}
 		d := json.NewDecoder(bytes.NewReader(s.Bytes()))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&l); err != nil {
-			return nil, fmt.Errorf("standard input, line %d: %w", n, err)
+			return nil, fmt.Errorf("standard input, line %d: %w", n, plainJSON(err))
+		}
+		if _, err := d.Token(); !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("standard input, line %d: text after the JSON object", n)
 		}
 		if len(l.IDs) == 0 {
 			return nil, fmt.Errorf("standard input, line %d: ids is empty, want at least one token", n)
@@ -108,10 +123,29 @@ func readScoreLines(r io.Reader) ([]scoreLine, error) {
 	return lines, nil
 }
 
+// plainJSON says what is wrong with a value without the names of Go's types.
+func plainJSON(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	want := "an object"
+	switch wrong.Type.Kind() {
+	case reflect.Int, reflect.Int32:
+		want = "a whole number of " + strconv.Itoa(wrong.Type.Bits()) + " bits"
+	case reflect.Slice:
+		want = "a list"
+	}
+	if wrong.Field == "" {
+		return fmt.Errorf("%s, want %s", wrong.Value, want)
+	}
+	return fmt.Errorf("%s is a %s, want %s", wrong.Field, wrong.Value, want)
+}
+
 // checkScoreLines holds tokens and lengths against the model.
 func checkScoreLines(lines []scoreLine, m *model.Model) error {
 	spec := m.Spec()
-	for n, l := range lines {
+	for _, l := range lines {
 		long := len(l.IDs)
 		tokens := l.IDs
 		if l.Tree != nil {
@@ -126,11 +160,11 @@ func checkScoreLines(lines []scoreLine, m *model.Model) error {
 			}
 		}
 		if long > spec.MaxPos {
-			return fmt.Errorf("standard input, object %d: %d positions, but the model has %d", n, long, spec.MaxPos)
+			return fmt.Errorf("standard input, line %d: %d positions, but the model has %d", l.at, long, spec.MaxPos)
 		}
 		for _, t := range tokens {
 			if t < 0 || int(t) >= spec.Vocab {
-				return fmt.Errorf("standard input, object %d: token %d is outside the vocabulary of %d", n, t, spec.Vocab)
+				return fmt.Errorf("standard input, line %d: token %d is outside the vocabulary of %d", l.at, t, spec.Vocab)
 			}
 		}
 	}
@@ -162,7 +196,7 @@ func (a *app) score(ctx context.Context, m *model.Model, lines []scoreLine, out 
 	defer bar.end()
 	for n, l := range lines {
 		if err := scoreOne(ctx, m, l, w); err != nil {
-			return fmt.Errorf("score line %d: %w", n, err)
+			return fmt.Errorf("score line %d: %w", l.at, err)
 		}
 		bar.set(int64(n+1), int64(len(lines)), "")
 	}

@@ -156,9 +156,14 @@ func TestScoreRefusesBadInput(t *testing.T) {
 		"not JSON":            {"{\"ids\":[1]}\nhello\n", []string{"line 2"}},
 		"unknown field":       {`{"idz":[1]}`, []string{"line 1", "idz"}},
 		"no ids":              {`{"ids":[]}`, []string{"line 1", "ids"}},
-		"token too large":     {`{"ids":[1,97]}`, []string{"97", "vocabulary"}},
+		"token too large":     {"\n" + `{"ids":[1,97]}`, []string{"line 2", "97", "vocabulary"}},
 		"negative token":      {`{"ids":[-1]}`, []string{"-1", "vocabulary"}},
 		"parent after child":  {`{"ids":[1],"tree":{"parents":[0],"tokens":[1]}}`, []string{"tree.parents[0]"}},
+		"text after it":       {`{"ids":[1]} and more`, []string{"line 1", "text after"}},
+		"two on a line":       {`{"ids":[1]}{"ids":[2]}`, []string{"line 1", "text after"}},
+		"a fraction":          {"\n" + `{"ids":[1.5]}`, []string{"line 2", "ids is a number 1.5, want a whole number"}},
+		"ids as text":         {`{"ids":"1"}`, []string{"ids is a string, want a list"}},
+		"a list":              {`[1,2]`, []string{"line 1: array, want an object"}},
 		"lengths differ":      {`{"ids":[1],"tree":{"parents":[-1],"tokens":[1,2]}}`, []string{"1 parents and 2 tokens"}},
 		"more than positions": {`{"ids":[` + strings.Repeat("1,", 512) + `1]}`, []string{"513", "512"}},
 	} {
@@ -166,6 +171,7 @@ func TestScoreRefusesBadInput(t *testing.T) {
 			talf(t, c.in, "score", "--model", dir, "--out", out).refuses(t, exitFailure, c.want...)
 		})
 	}
+	talf(t, `{"ids":[1]}`, "score", "--model", dir, "--out", dir).refuses(t, exitFailure, dir, "is a directory")
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(out), "*")); len(left) != 0 {
 		t.Errorf("files were left behind: %v", left)
 	}
