@@ -42,11 +42,11 @@ type LevelEval struct {
 
 // A Result says where a run ended.
 type Result struct {
-	Step int
-	Dir  string // the last checkpoint
-	Loss float64
-	Eval *Eval // nil if nothing is held out
-	Done bool  // all steps were made
+	Step int     `json:"step"`
+	Dir  string  `json:"dir"`            // the last checkpoint
+	Loss float64 `json:"loss,omitempty"` // of the last step; 0 if there was none left to make
+	Eval *Eval   `json:"eval,omitempty"` // nil if nothing is held out
+	Done bool    `json:"done"`           // all steps were made
 }
 
 // A task is what differs between heads and language models.

@@ -259,6 +259,19 @@ func TestTrainDoesNotMixRuns(t *testing.T) {
 			t.Errorf("%s was changed by a refused run", name)
 		}
 	}
+	// Of a run that has ended nothing is left to do, and nothing to report.
+	if text := ok(t, "", append(w.train(out), "--resume")...); !strings.Contains(text, "step 4") || strings.Contains(text, "loss") {
+		t.Errorf("a finished run says %q", text)
+	}
+	var r struct {
+		Step int
+		Done bool
+		Loss *float64
+	}
+	if err := json.Unmarshal([]byte(ok(t, "", append(w.train(out), "--resume", "--json")...)), &r); err != nil || r.Step != 4 || !r.Done || r.Loss != nil {
+		t.Errorf("a finished run says %+v, %v", r, err)
+	}
+	talf(t, "", append(w.train(out), "--resume", "--steps", "5")...).refuses(t, exitFailure, out, "steps was 4, is 5")
 }
 
 func TestBadLinesAreReportedAndCounted(t *testing.T) {
@@ -423,5 +436,12 @@ func TestALanguageModelFromText(t *testing.T) {
 		if len(bytes.TrimSpace([]byte(text))) == 0 {
 			t.Errorf("%s says nothing", path)
 		}
+	}
+	// A place that is taken is seen before the training, not after it.
+	again := filepath.Join(tmp, "again")
+	talf(t, "", "train", "--kind", "lm", "--model", dir, "--data", textFile(t, 40), "--steps", "5", "--out", again, "--export", export).
+		refuses(t, exitFailure, export, "not empty")
+	if _, err := os.Stat(again); err == nil {
+		t.Error("it was trained for nothing")
 	}
 }

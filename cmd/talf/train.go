@@ -64,7 +64,11 @@ Losses: ` + lossNames() + `.`,
 			if asJSON {
 				return a.printJSON(res)
 			}
-			a.printf("%s: step %d, loss %.4f\n", res.Dir, res.Step, res.Loss)
+			a.printf("%s: step %d", res.Dir, res.Step)
+			if res.Loss != 0 { // a step was left to make
+				a.printf(", loss %.4f", res.Loss)
+			}
+			a.printf("\n")
 			if e := res.Eval; e != nil {
 				a.printf("held out: loss %.4f over %d positions", e.Loss, e.Positions)
 				for i, l := range e.Levels {
@@ -81,8 +85,8 @@ Losses: ` + lossNames() + `.`,
 	f.Var(&o.data, "data", "directory that preprocess wrote; with --kind lm a text file (may be repeated)")
 	f.StringVar(&o.out, "out", "", "directory of checkpoints")
 	f.StringVar(&o.cfg.Loss, "loss", o.cfg.Loss, "loss of a head and its parameters, such as eagle:w_cls=1")
-	f.StringVar(&o.init, "init", "", "head to begin with: a checkpoint, or any EAGLE head")
-	f.BoolVar(&o.resume, "resume", false, "go on from the last checkpoint in --out")
+	f.StringVar(&o.init, "init", "", "head to begin with, where --out has no checkpoint to go on from: a checkpoint, or any EAGLE head")
+	f.BoolVar(&o.resume, "resume", false, "go on from the last checkpoint in --out, if there is one")
 	f.BoolVar(&o.force, "force", false, "train although the data or --init belong to other weights")
 	f.IntVar(&o.cfg.Steps, "steps", o.cfg.Steps, "optimiser steps")
 	f.Float64Var(&o.epochs, "epochs", 0, "passes over the data, instead of --steps")
@@ -208,6 +212,9 @@ func (o *trainOptions) steps(tokens int64) int {
 
 // trainLM trains a language model on text.
 func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Progress)) (train.Result, error) {
+	if es, err := os.ReadDir(o.export); o.export != "" && err == nil && len(es) > 0 {
+		return train.Result{}, fmt.Errorf("--export %s is not empty: choose a new directory", o.export)
+	}
 	spec, err := arch.Load(o.model)
 	if err != nil {
 		return train.Result{}, err
