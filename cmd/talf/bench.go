@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -18,7 +19,7 @@ import (
 // A benchOptions holds bench's flags.
 type benchOptions struct {
 	decode       decodeOptions
-	heads        []string // NAME=DIR
+	heads        []string // DIR or NAME=DIR
 	methods      []string
 	prompts      string
 	template     string
@@ -36,7 +37,7 @@ func newBench(a *app) *cobra.Command {
 	var o benchOptions
 	var asJSON, asMarkdown bool
 	c := &cobra.Command{
-		Use:   "bench --model DIR --head NAME=CKPT --prompts FILE",
+		Use:   "bench --model DIR --head CKPT --prompts FILE",
 		Short: "Compare draft methods and heads with plain decoding",
 		Long: `Bench decodes every prompt with every method and head, in turn, in one process,
 and prints accepted lengths, speeds and acceptance by depth: τ is the mean number
@@ -50,7 +51,7 @@ every text, so that the model writes the rest.
 --ranks N also gives each head its own n-th ranked token, n = 1..N, at every
 position of the texts, and compares its next guess with the model's: accuracy, and
 the expected calibration error over 10 bins of equal width.`,
-		Example: `  talf bench --model DIR --head talf=heads/talf --prompts prompts.jsonl
+		Example: `  talf bench --model DIR --head heads/talf --prompts prompts.jsonl
   talf bench --model DIR --head eagle=heads/eagle --head talf=heads/talf --method beam --method salf:th=0.4 --temperature 0,1 --prompts stories.txt --prompt-tokens 16 --ranks 5 --out bench.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := need(cmd, "model", "prompts"); err != nil {
@@ -86,7 +87,7 @@ the expected calibration error over 10 bins of equal width.`,
 	o.decode.sample = d.Sampling
 	f := c.Flags()
 	f.StringVar(&o.decode.model, "model", "", "model directory in Hugging Face layout")
-	f.StringArrayVar(&o.heads, "head", nil, "NAME=CKPT: a draft head and what to call it (may be repeated)")
+	f.StringArrayVar(&o.heads, "head", nil, "checkpoint of a draft head, or NAME=CKPT to say what to call it (may be repeated)")
 	f.StringArrayVar(&o.methods, "method", []string{"beam", "optimal", "salf"}, "draft method with its parameters (may be repeated): "+methodNames())
 	f.StringVar(&o.prompts, "prompts", "", "file of prompts")
 	f.StringVar(&o.template, "template", "", "how fields of a JSONL line make a prompt")
@@ -123,7 +124,7 @@ type rankLine struct {
 	ECEMax   float64 `json:"ece_max"` // confidence: the head's largest probability
 }
 
-// A namedHead is a head of the command line.
+// A namedHead is one that was loaded.
 type namedHead struct {
 	name string
 	head *head.Head
@@ -136,6 +137,10 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	c.Seeds = nil
 	for _, s := range o.seeds {
 		c.Seeds = append(c.Seeds, uint64(s))
+	}
+	names, err := headNames(o.heads)
+	if err != nil {
+		return nil, err
 	}
 	turns, err := a.readPrompts(o.prompts, o.template)
 	if err != nil {
@@ -150,18 +155,14 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 		return nil, err
 	}
 	defer func() { d.close() }()
-	var heads []namedHead
-	for _, h := range o.heads {
-		name, path, ok := strings.Cut(h, "=")
-		if !ok || name == "" || path == "" {
-			return nil, usagef("--head is %q, want NAME=CKPT", h)
-		}
-		x, err := loadHead(path, d.model, o.decode.force)
+	heads := make([]namedHead, len(o.heads))
+	for i, n := range names {
+		x, err := loadHead(n.path, d.model, o.decode.force)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = x.Close() }()
-		heads = append(heads, namedHead{name, x})
+		heads[i] = namedHead{n.name, x}
 	}
 	if c.Methods, err = benchMethods(o.methods, heads); err != nil {
 		return nil, usageError{err}
@@ -212,6 +213,28 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	return out, nil
 }
 
+// A headName is a --head of the command line.
+type headName struct{ name, path string }
+
+// headNames reads NAME=CKPT; a checkpoint alone is called like its directory.
+func headNames(flags []string) ([]headName, error) {
+	var all []headName
+	for _, f := range flags {
+		name, path, ok := strings.Cut(f, "=")
+		if !ok {
+			name, path = filepath.Base(f), f
+		}
+		if name == "" || path == "" {
+			return nil, usagef("--head is %q, want CKPT or NAME=CKPT", f)
+		}
+		if slices.ContainsFunc(all, func(n headName) bool { return n.name == name }) {
+			return nil, usagef("--head: two are called %q: say NAME=CKPT", name)
+		}
+		all = append(all, headName{name, path})
+	}
+	return all, nil
+}
+
 // benchMethods crosses methods that ask a head with the heads.
 func benchMethods(specs []string, heads []namedHead) ([]bench.Method, error) {
 	sources := make([]infer.Source, len(heads))
@@ -229,7 +252,7 @@ func benchMethods(specs []string, heads []namedHead) ([]bench.Method, error) {
 			continue
 		}
 		if len(heads) == 0 {
-			return nil, fmt.Errorf("--method %s needs a draft head: give --head NAME=CKPT", spec)
+			return nil, fmt.Errorf("--method %s needs a draft head: give --head CKPT", spec)
 		}
 		for i, h := range heads {
 			out = append(out, bench.Method{Label: spec + " " + h.name, Spec: spec, Source: sources[i]})

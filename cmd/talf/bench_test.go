@@ -13,10 +13,11 @@ func TestBenchComparesHeadsAndMethods(t *testing.T) {
 	h := tinyHead(t, dir, 2)
 	prompts := promptFile(t, 3)
 	file := filepath.Join(t.TempDir(), "bench.json")
-	out := ok(t, "", "bench", "--model", dir, "--head", "one="+h, "--head", "two="+h, "--prompts", prompts,
+	one := filepath.Base(h) // a head without a name
+	out := ok(t, "", "bench", "--model", dir, "--head", h, "--head", "two="+h, "--prompts", prompts,
 		"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2", "--max-tokens", "6", "--prompt-tokens", "5",
 		"--temperature", "0,1", "--ranks", "2", "--out", file)
-	for _, want := range []string{"speed-up", "salf:N=8 one", "beam:N=6,k=2,depth=2 two", "one, given its own n-th ranked token:  n=1 accuracy"} {
+	for _, want := range []string{"speed-up", "salf:N=8 " + one, "beam:N=6,k=2,depth=2 two", one + ", given its own n-th ranked token:  n=1 accuracy"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
@@ -49,7 +50,8 @@ func TestBenchRefusesWhatItCannotRun(t *testing.T) {
 		{nil, "--prompts"},
 		{[]string{"--prompts", prompts}, "needs a draft head"},
 		{[]string{"--prompts", prompts, "--method", "ar", "--warmup", "2"}, "more prompts"},
-		{[]string{"--prompts", prompts, "--head", "x"}, "NAME=CKPT"},
+		{[]string{"--prompts", prompts, "--head", "x="}, "NAME=CKPT"},
+		{[]string{"--prompts", prompts, "--head", "a/x", "--head", "b/x"}, "two are called"},
 		{[]string{"--prompts", prompts, "--method", "salve"}, "unknown method"},
 	} {
 		talf(t, "", append([]string{"bench", "--model", dir}, c.args...)...).refuses(t, exitUsage, c.want)

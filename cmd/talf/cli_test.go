@@ -171,12 +171,88 @@ func TestWrongUsageExitsTwo(t *testing.T) {
 		"unknown parameter":   {[]string{"generate", "--model", ".", "--prompt", "x", "--method", "salf:speed=9"}, "speed"},
 		"no prompt":           {[]string{"generate", "--model", ".", "--prompts", "a", "--prompt", "b"}, "--prompts"},
 		"unknown loss":        {[]string{"train", "--model", ".", "--data", "d", "--out", "o", "--loss", "magic"}, "magic"},
+		"sampling of nothing": {[]string{"preprocess", "--model", ".", "--data", "d", "--out", "o", "--temperature", "1"}, "--regenerate"},
 		"file without labels": {[]string{"preprocess", "--model", ".", "--out", "o"}, "--data"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			talf(t, "", c.args...).refuses(t, exitUsage, c.want)
 		})
 	}
+}
+
+// What the README, the guides and the help tell a reader to type is accepted as
+// it stands there: all that may be missing are the files.
+func TestEveryPrintedCommandIsAccepted(t *testing.T) {
+	var texts []string
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(files, "../../README.md") {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, string(b))
+	}
+	a := &app{}
+	for _, c := range newRoot(a).Commands() {
+		texts = append(texts, c.Example)
+	}
+	var next bytes.Buffer
+	(&quick{a: &app{out: &next}, dir: "d"}).print()
+	texts = append(texts, next.String())
+	t.Chdir(t.TempDir())
+	n := 0
+	for _, text := range texts {
+		for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
+			if !strings.HasPrefix(line, "  ") {
+				continue // prose
+			}
+			_, line, found := strings.Cut(" "+strings.TrimSpace(line), "talf ")
+			if !found {
+				continue
+			}
+			args := words(line)
+			if args[0] == "quickstart" { // it needs no files
+				continue
+			}
+			n++
+			var errb bytes.Buffer
+			code := run(args, strings.NewReader(`{"ids":[1]}`), io.Discard, &errb)
+			if code == exitUsage || strings.Contains(errb.String(), "bug") {
+				t.Errorf("talf %s: exit %d\n%s", strings.TrimSpace(line), code, errb.String())
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("found %d commands, want all that are printed", n)
+	}
+}
+
+// words splits a command line like a shell, up to a comment, pipe or redirection.
+func words(line string) []string {
+	var all []string
+	quoted := false
+	word, open := "", false
+	for _, r := range line + " " {
+		switch {
+		case r == '\'':
+			quoted, open = !quoted, true
+		case quoted:
+			word += string(r)
+		case r == ' ' || r == '\n':
+			if open {
+				all = append(all, word)
+			}
+			word, open = "", false
+		case !open && strings.ContainsRune("#|>", r):
+			return all
+		default:
+			word, open = word+string(r), true
+		}
+	}
+	return all
 }
 
 func TestVersionAndDoctorPrintJSON(t *testing.T) {

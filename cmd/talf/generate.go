@@ -230,6 +230,9 @@ func (a *app) readPrompts(path, template string) ([][]string, error) {
 		}
 		all = append(all, turns)
 	}
+	if bad > 0 && len(all) > 0 {
+		a.log.Warn("prompts that could not be used", "count", bad)
+	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s has no prompts (%d lines could not be used)", path, bad)
 	}

@@ -25,7 +25,7 @@ func newInspect(a *app) *cobra.Command {
   Parquet shards              rows, tokens, label mass and settings; every value is read
                               and checked
   a safetensors file          its tensors`,
-		Example: "  talf inspect path/to/model\n  talf inspect labels --json\n  talf inspect labels/train-00000.parquet",
+		Example: "  talf inspect path/to/model\n  talf inspect labels --json\n  talf inspect labels/shard-00000.parquet",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			v, err := a.inspect(args[0])

@@ -45,6 +45,13 @@ shards are the same bytes however often it was stopped and whatever the machine.
 			if err := re.sample.Validate(); err != nil {
 				return usageError{err}
 			}
+			if !re.on {
+				for _, name := range []string{"temperature", "top-k", "top-p", "seed"} {
+					if cmd.Flags().Changed(name) {
+						return usagef("--%s is for --regenerate", name)
+					}
+				}
+			}
 			if threads < 0 {
 				return usagef("--threads is %d, want 0 or more", threads)
 			}
