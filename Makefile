@@ -31,8 +31,8 @@ bench-compare: ## make bench-compare REF=main: benchmarks here against those of 
 	$(MAKE) bench
 	go tool -modfile=tools/go.mod benchstat .cache/bench/old.txt .cache/bench/new.txt
 
-golden: ## rewrite the golden files in testdata
-	go test ./... -run Golden -update
+golden: ## rewrite the committed files that tests compare with the code
+	go test ./internal/demo -run TestEmbeddedTargetFollowsTheRecipe -update
 
 generate: ## run the code generators
 	go generate ./...

@@ -194,3 +194,24 @@ func TestTheGuidePrintsTheCompiledDrafter(t *testing.T) {
 		t.Errorf("the drafter takes %d lines, want at most 40", n)
 	}
 }
+
+// The table in the guide to methods names every parameter with its default.
+func TestTheGuideNamesEveryParameter(t *testing.T) {
+	b, err := os.ReadFile("../../docs/methods.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range draft.Methods() {
+		want := "–"
+		var params []string
+		for _, p := range m.Params {
+			params = append(params, p.Name+"="+p.Default)
+		}
+		if len(params) > 0 {
+			want = strings.Join(params, ", ")
+		}
+		if row := "| `" + m.Name + "` | " + want + " |"; !strings.Contains(string(b), row) {
+			t.Errorf("docs/methods.md lacks %q", row)
+		}
+	}
+}
