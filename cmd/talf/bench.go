@@ -60,6 +60,17 @@ the expected calibration error over 10 bins of equal width.`,
 			if asJSON && asMarkdown {
 				return usagef("--json and --markdown exclude each other")
 			}
+			for _, n := range []struct {
+				flag string
+				v    int
+			}{{"limit", o.limit}, {"prompt-tokens", o.promptTokens}, {"warmup", o.warmup}, {"ranks", o.ranks}, {"threads", o.decode.threads}} {
+				if n.v < 0 {
+					return usagef("--%s is %d, want 0 or more", n.flag, n.v)
+				}
+			}
+			if err := notDir(o.out); err != nil {
+				return err
+			}
 			r, err := a.bench(cmd.Context(), &o)
 			if err != nil {
 				return err

@@ -36,6 +36,15 @@ func writeFile(path string, data []byte) error {
 	return nil
 }
 
+// notDir refuses a directory as the name of a file to write, before the work of
+// hours goes into what cannot be written.
+func notDir(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a directory: want a file to write", path)
+	}
+	return nil
+}
+
 // writeJSON is writeFile of v as JSON.
 func writeJSON(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"strconv"
 
@@ -54,8 +53,8 @@ safetensors file gets, in float32,
 			if threads < 0 {
 				return usagef("--threads is %d, want 0 or more", threads)
 			}
-			if info, err := os.Stat(out); err == nil && info.IsDir() {
-				return fmt.Errorf("%s is a directory: want a file to write", out)
+			if err := notDir(out); err != nil {
+				return err
 			}
 			lines, err := waitFor(cmd.Context(), func() ([]scoreLine, error) { return readScoreLines(a.in) })
 			if err != nil {
