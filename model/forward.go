@@ -87,6 +87,7 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 	a.out[0], a.out[1] = a.out[1], a.out[0]
 	o := &a.out[0]
 	if err := m.growHidden(o, rows); err != nil {
+		a.out[0], a.out[1] = a.out[1], a.out[0]
 		return nil, fmt.Errorf("run %d rows: %w", rows, err)
 	}
 	o.m, o.Logits, o.rows = m, a.logits, rows
@@ -128,6 +129,8 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 		m.q.Linear(a.logits, x, m.lmHead, nil, compute.Store, n)
 	}
 	if err := m.q.Sync(ctx); err != nil {
+		// Run again, this pass takes the same hidden states as features once more.
+		a.out[0], a.out[1] = a.out[1], a.out[0]
 		return nil, fmt.Errorf("run %d rows: %w", rows, err)
 	}
 	for i := range batch {
@@ -145,6 +148,7 @@ func (m *Model) plan(batch []Segment) (rows, wanted int, err error) {
 		g := &batch[i]
 		b, t := g.Rows, g.Tree
 		b.check()
+		b.seq.check()
 		if b.seq.m != m || b.pass == m.pass {
 			panic(fmt.Sprintf("model: segment %d: its branch is another model's, or runs twice", i))
 		}

@@ -189,7 +189,7 @@ func (s *Seq) BranchPast(pos int) *Branch {
 	}
 	b := s.label(pos)
 	b.keep, b.ran = 1, 1
-	b.own = append(b.own, s.blocks[pos/blockLen]*blockLen+int32(pos%blockLen))
+	b.own = append(b.own, s.slot(pos))
 	return b
 }
 
@@ -232,17 +232,20 @@ func (s *Seq) atEnd(base, keep int) *Branch {
 
 // reserve gives nodes [0,n) their slots.
 func (b *Branch) reserve(n int) error {
+	s := b.seq
 	if !b.tip {
+		if b.keep == 1 { // the sequence may have left a block that it shared
+			b.own[0] = s.slot(b.base)
+		}
 		for len(b.own) < n {
-			s, err := b.seq.m.blocks.slot()
+			slot, err := s.m.blocks.slot()
 			if err != nil {
 				return err
 			}
-			b.own = append(b.own, s)
+			b.own = append(b.own, slot)
 		}
 		return nil
 	}
-	s := b.seq
 	pool := &s.m.blocks
 	if i := s.n / blockLen; s.n%blockLen != 0 && pool.refs[s.blocks[i]] > 1 {
 		// Shared with another sequence: copy before the first write.
@@ -271,10 +274,13 @@ func (b *Branch) reserve(n int) error {
 	}
 	b.own = b.own[:0]
 	for p := b.base; p < b.base+n; p++ {
-		b.own = append(b.own, s.blocks[p/blockLen]*blockLen+int32(p%blockLen))
+		b.own = append(b.own, s.slot(p))
 	}
 	return nil
 }
+
+// slot returns where position p lies.
+func (s *Seq) slot(p int) int32 { return s.blocks[p/blockLen]*blockLen + int32(p%blockLen) }
 
 // Len returns the number of nodes that have run.
 func (b *Branch) Len() int { return b.ran }
