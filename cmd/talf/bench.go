@@ -60,14 +60,6 @@ the expected calibration error over 10 bins of equal width.`,
 			if asJSON && asMarkdown {
 				return usagef("--json and --markdown exclude each other")
 			}
-			for _, n := range []struct {
-				flag string
-				v    int
-			}{{"limit", o.limit}, {"prompt-tokens", o.promptTokens}, {"warmup", o.warmup}, {"ranks", o.ranks}, {"threads", o.decode.threads}} {
-				if n.v < 0 {
-					return usagef("--%s is %d, want 0 or more", n.flag, n.v)
-				}
-			}
 			if err := notDir(o.out); err != nil {
 				return err
 			}
@@ -102,18 +94,18 @@ the expected calibration error over 10 bins of equal width.`,
 	f.StringArrayVar(&o.methods, "method", []string{"beam", "optimal", "salf"}, "draft method with its parameters (may be repeated): "+methodNames())
 	f.StringVar(&o.prompts, "prompts", "", "file of prompts")
 	f.StringVar(&o.template, "template", "", "how fields of a JSONL line make a prompt")
-	f.IntVar(&o.limit, "limit", 0, "most prompts, warm-up included (0: all)")
-	f.IntVar(&o.promptTokens, "prompt-tokens", 0, "keep this many tokens of every prompt (0: all)")
-	f.IntVar(&o.warmup, "warmup", d.Warmup, "first prompts that are run and not counted")
+	countVar(f, &o.limit, "limit", 0, "most prompts, warm-up included (0: all)")
+	countVar(f, &o.promptTokens, "prompt-tokens", 0, "keep this many tokens of every prompt (0: all)")
+	countVar(f, &o.warmup, "warmup", d.Warmup, "first prompts that are run and not counted")
 	f.IntVar(&o.decode.maxTokens, "max-tokens", d.MaxTokens, "most tokens of an answer")
 	f.Float64SliceVar(&o.temperatures, "temperature", d.Temperatures, "temperatures to compare at")
 	f.UintSliceVar(&o.seeds, "seed", []uint{0}, "seeds to decode with")
-	f.IntVar(&o.ranks, "ranks", 0, "also measure heads on their own ranked tokens up to this rank")
+	countVar(f, &o.ranks, "ranks", 0, "also measure heads on their own ranked tokens up to this rank")
 	f.StringVar(&o.out, "out", "", "JSON file for the results")
 	f.BoolVar(&o.check, "check", d.Check, "fail where an output differs from plain decoding's")
 	f.BoolVar(&o.decode.force, "force", false, "use heads that were trained for other weights")
 	f.BoolVar(&o.decode.ignoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
-	f.IntVar(&o.decode.threads, "threads", 0, "CPU threads (0: all)")
+	countVar(f, &o.decode.threads, "threads", 0, "CPU threads (0: all)")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	f.BoolVar(&asMarkdown, "markdown", false, "print a Markdown table")
 	return c

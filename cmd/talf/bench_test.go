@@ -52,7 +52,7 @@ func TestBenchRefusesWhatItCannotRun(t *testing.T) {
 		{[]string{"--prompts", prompts, "--method", "ar", "--warmup", "2"}, "more prompts"},
 		{[]string{"--prompts", prompts, "--head", "x="}, "NAME=CKPT"},
 		{[]string{"--prompts", prompts, "--head", "a/x", "--head", "b/x"}, "two are called"},
-		{[]string{"--prompts", prompts, "--ranks", "-1"}, "--ranks is -1"},
+		{[]string{"--prompts", prompts, "--ranks", "-1"}, "--ranks"},
 		{[]string{"--prompts", prompts, "--method", "salve"}, "unknown method"},
 	} {
 		talf(t, "", append([]string{"bench", "--model", dir}, c.args...)...).refuses(t, exitUsage, c.want)

@@ -353,6 +353,25 @@ func TestAnswersSurviveATornLine(t *testing.T) {
 	}
 }
 
+func TestWaitingEndsWithItsContext(t *testing.T) {
+	if v, err := waitFor(t.Context(), func() (int, error) { return 3, errStopped }); v != 3 || !errors.Is(err, errStopped) {
+		t.Errorf("got %d, %v, want what the function returns", v, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	block := make(chan int)
+	defer close(block)
+	if _, err := waitFor(ctx, func() (int, error) { return <-block, nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+	defer func() {
+		if r := recover(); r != "planted" {
+			t.Errorf("recovered %v, want the function's panic", r)
+		}
+	}()
+	_, _ = waitFor(t.Context(), func() (int, error) { panic("planted") })
+}
+
 func TestPlainProgressNamesRateAndRemainingTime(t *testing.T) {
 	p := &progress{what: "train", unit: "steps", base: 10, begun: time.Unix(0, 0)}
 	got := p.line(30, 50, "loss 2.5", time.Unix(10, 0))

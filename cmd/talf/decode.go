@@ -50,7 +50,7 @@ func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.maxTokens, "max-tokens", 256, "most tokens of an answer")
 	f.StringArrayVar(&o.stop, "stop", nil, "end an answer before this text (may be repeated)")
 	f.BoolVar(&o.ignoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
-	f.IntVar(&o.threads, "threads", 0, "CPU threads (0: all)")
+	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
 }
 
 func methodNames() string {
@@ -91,8 +91,6 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 	switch {
 	case o.maxTokens < 1:
 		return usagef("--max-tokens is %d, want at least 1", o.maxTokens)
-	case o.threads < 0:
-		return usagef("--threads is %d, want 0 or more", o.threads)
 	case slices.Contains(o.stop, ""):
 		return usagef("--stop is empty, want the text to stop at")
 	}

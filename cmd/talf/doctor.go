@@ -9,8 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/cpu"
-
-	cpudev "talf/compute/cpu"
 )
 
 // A health is what doctor finds.
@@ -68,9 +66,9 @@ func examine() (*health, error) {
 	h := &health{Version: readVersion(), Problems: []string{}}
 	h.CPU.Cores, h.CPU.Threads = runtime.NumCPU(), runtime.GOMAXPROCS(0)
 	h.CPU.Features = cpuFeatures()
-	dev, err := cpudev.New(cpudev.Default())
+	dev, err := openDevice(0)
 	if err != nil {
-		return nil, fmt.Errorf("open the CPU device: %w", err)
+		return nil, err
 	}
 	h.CPU.Device = dev.Name()
 	if err := dev.Close(); err != nil {

@@ -27,8 +27,8 @@ func newInspect(a *app) *cobra.Command {
   a safetensors file          its tensors`,
 		Example: "  talf inspect path/to/model\n  talf inspect labels --json\n  talf inspect labels/shard-00000.parquet",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			v, err := a.inspect(args[0])
+		RunE: func(cmd *cobra.Command, args []string) error {
+			v, err := waitFor(cmd.Context(), func() (finding, error) { return inspect(args[0]) })
 			if err != nil {
 				return err
 			}

@@ -11,7 +11,7 @@ import (
 )
 
 // inspect finds out what path holds.
-func (a *app) inspect(path string) (finding, error) {
+func inspect(path string) (finding, error) {
 	info, err := os.Stat(path)
 	if os.IsNotExist(err) {
 		return nil, fmt.Errorf("%s does not exist", path)

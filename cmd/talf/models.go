@@ -17,16 +17,9 @@ func openModel(dir string, threads int) (*model.Model, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg := cpu.Default()
-	if threads < 0 {
-		return nil, nil, usagef("--threads is %d, want 0 or more", threads)
-	}
-	if threads > 0 {
-		cfg.Threads = threads
-	}
-	dev, err := cpu.New(cfg)
+	dev, err := openDevice(threads)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open the CPU device: %w", err)
+		return nil, nil, err
 	}
 	m, err := model.Load(dir, dev, model.Default())
 	if err != nil {
@@ -37,6 +30,19 @@ func openModel(dir string, threads int) (*model.Model, func(), error) {
 		_ = m.Close()
 		_ = dev.Close()
 	}, nil
+}
+
+// openDevice opens the CPU with a number of threads; 0 is all.
+func openDevice(threads int) (*cpu.Device, error) {
+	c := cpu.Default()
+	if threads > 0 {
+		c.Threads = threads
+	}
+	dev, err := cpu.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("open the CPU device: %w", err)
+	}
+	return dev, nil
 }
 
 // findModel returns the model directory that path means: itself, or the newest

@@ -52,9 +52,6 @@ shards are the same bytes however often it was stopped and whatever the machine.
 					}
 				}
 			}
-			if threads < 0 {
-				return usagef("--threads is %d, want 0 or more", threads)
-			}
 			st, err := a.preprocess(cmd.Context(), c, dir, threads, &re)
 			if err != nil {
 				return err
@@ -91,7 +88,7 @@ shards are the same bytes however often it was stopped and whatever the machine.
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of --regenerate")
 	f.IntVar(&c.Rows, "rows", c.Rows, "most rows of a pass (memory against speed)")
 	f.IntVar(&c.Tokens, "tokens", c.Tokens, "tokens whose keys and values are held at once (memory against speed)")
-	f.IntVar(&threads, "threads", 0, "CPU threads (0: all)")
+	countVar(f, &threads, "threads", 0, "CPU threads (0: all)")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	re.flags(f)
 	return cmd

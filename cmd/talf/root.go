@@ -10,9 +10,11 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes.
@@ -129,14 +131,22 @@ func waitFor[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		v   T
 		err error
+		bug any
 	}
 	c := make(chan result, 1)
 	go func() {
-		v, err := f()
-		c <- result{v, err}
+		var r result
+		defer func() {
+			r.bug = recover()
+			c <- r
+		}()
+		r.v, r.err = f()
 	}()
 	select {
 	case r := <-c:
+		if r.bug != nil {
+			panic(r.bug) // where run reports it
+		}
 		return r.v, r.err
 	case <-ctx.Done():
 		var none T
@@ -235,6 +245,27 @@ func need(cmd *cobra.Command, names ...string) error {
 		return usagef("missing %s", strings.Join(missing, ", "))
 	}
 	return nil
+}
+
+// A count is a flag that is not negative.
+type count int
+
+func (c *count) String() string { return strconv.Itoa(int(*c)) }
+func (c *count) Type() string   { return "int" }
+
+func (c *count) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return errors.New("want a whole number, 0 or more")
+	}
+	*c = count(n)
+	return nil
+}
+
+// countVar adds a flag for *p that is not negative.
+func countVar(f *pflag.FlagSet, p *int, name string, value int, doc string) {
+	*p = value
+	f.Var((*count)(p), name, doc)
 }
 
 // printJSON writes v to stdout as indented JSON.

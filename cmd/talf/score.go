@@ -50,9 +50,6 @@ safetensors file gets, in float32,
 			if err := need(cmd, "model", "out"); err != nil {
 				return err
 			}
-			if threads < 0 {
-				return usagef("--threads is %d, want 0 or more", threads)
-			}
 			if err := notDir(out); err != nil {
 				return err
 			}
@@ -74,7 +71,7 @@ safetensors file gets, in float32,
 	f := c.Flags()
 	f.StringVar(&dir, "model", "", "model directory in Hugging Face layout")
 	f.StringVar(&out, "out", "", "safetensors file to write")
-	f.IntVar(&threads, "threads", 0, "CPU threads (0: all)")
+	countVar(f, &threads, "threads", 0, "CPU threads (0: all)")
 	return c
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
-	"talf/compute/cpu"
 	"talf/data"
 	"talf/model/arch"
 	"talf/model/tokenizer"
@@ -106,7 +105,7 @@ Losses: ` + lossNames() + `.`,
 	f.Uint64Var(&o.cfg.Seed, "seed", o.cfg.Seed, "seed of weights, order and noise")
 	f.IntVar(&o.window, "window", 256, "with --kind lm: tokens that a prediction sees")
 	f.StringVar(&o.export, "export", "", "with --kind lm: write the trained model to this new directory, in bfloat16")
-	f.IntVar(&o.threads, "threads", 0, "CPU threads (0: all)")
+	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
@@ -137,8 +136,6 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 		return usagef("--steps and --epochs exclude each other")
 	case !(o.epochs >= 0 && o.epochs < 1e6):
 		return usagef("--epochs is %v, want 0 or more", o.epochs)
-	case o.threads < 0:
-		return usagef("--threads is %d, want 0 or more", o.threads)
 	}
 	if _, err := loss.Parse(o.cfg.Loss); err != nil {
 		return usageError{err}
@@ -241,13 +238,9 @@ func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Pr
 		}
 		extra[name] = b
 	}
-	c := cpu.Default()
-	if o.threads > 0 {
-		c.Threads = o.threads
-	}
-	dev, err := cpu.New(c)
+	dev, err := openDevice(o.threads)
 	if err != nil {
-		return train.Result{}, fmt.Errorf("open the CPU device: %w", err)
+		return train.Result{}, err
 	}
 	defer func() { _ = dev.Close() }()
 	cfg := o.cfg
