@@ -130,11 +130,10 @@ func (t *ModelTarget) Commit(id SeqID, path []int) error {
 	if s == nil || s.branch == nil {
 		return fmt.Errorf("infer: sequence %d has no scored tree", id)
 	}
-	b := s.branch
-	s.branch = nil
-	if err := b.Commit(path); err != nil {
-		return err
+	if err := s.branch.Commit(path); err != nil {
+		return err // the branch is still open: Close drops it
 	}
+	s.branch = nil
 	for _, n := range path {
 		s.tokens = append(s.tokens, s.tree[n])
 	}

@@ -1,0 +1,159 @@
+package infer_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/infer"
+	"talf/infer/draft"
+	"talf/infer/draft/drafttest"
+	"talf/infer/source"
+	"talf/tree"
+)
+
+// late ends after its Err was asked n times: somewhere inside a round.
+type late struct {
+	context.Context
+	n int
+}
+
+func (c *late) Err() error {
+	if c.n--; c.n < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Rounds that are cut short anywhere and begun again must be the rounds that
+// nothing disturbed: not only in their output, which the verifier guards, but in
+// what was drafted and accepted.
+func TestRoundsCutShortAreBegunAgain(t *testing.T) {
+	trials := 30
+	if testing.Short() {
+		trials = 8
+	}
+	cut := 0
+	for trial := range trials {
+		rng := rand.New(rand.NewPCG(uint64(trial), 11))
+		n := newNets(t, 1+trial%2, uint64(trial))
+		spec := []string{"salf:N=20,th=0", "beam:N=12,k=4,depth=3", "salf:th=0.1,N=30"}[trial%3]
+		var prompts [][]int32
+		for range 3 {
+			prompt := make([]int32, 1+rng.IntN(40))
+			for i := range prompt {
+				prompt[i] = rng.Int32N(int32(n.target.Spec().Vocab))
+			}
+			prompts = append(prompts, prompt)
+		}
+		generate := func(disturb bool) (all []infer.Stats, out [][]int32) {
+			e := &infer.Engine{Target: infer.NewTarget(n.target, 0), Config: infer.Config{PrefillChunk: 16, MaxNodes: 64}}
+			src := source.NewHead(n.head, 0)
+			var seqs []*infer.Sequence
+			for i, p := range prompts {
+				d, _, err := draft.New(spec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, err := e.Open(infer.Request{
+					Prompt: p, MaxTokens: 25, Seed: uint64(i), NoEOS: true, Drafter: d, Source: src,
+					Verifier: verifier(t, float64(trial%2)), Processor: drafttest.Plain{Temperature: float64(trial % 2)},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				seqs = append(seqs, s)
+			}
+			for slices.ContainsFunc(seqs, func(s *infer.Sequence) bool { _, done := s.Done(); return !done }) {
+				if disturb {
+					err := e.Step(&late{t.Context(), rng.IntN(14)}, seqs)
+					if err != nil && !errors.Is(err, context.Canceled) {
+						t.Fatal(err)
+					}
+					if err != nil {
+						cut++
+					}
+				}
+				if err := e.Step(t.Context(), seqs); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, s := range seqs {
+				if s.Err() != nil {
+					t.Fatal(s.Err())
+				}
+				all, out = append(all, *s.Stats()), append(out, s.Tokens())
+				e.Close(s)
+			}
+			if used, _ := n.head.KVBlocks(); used != 0 {
+				t.Fatalf("trial %d: %d of the head's blocks are in use after all is closed", trial, used)
+			}
+			return all, out
+		}
+		want, wantOut := generate(false)
+		got, gotOut := generate(true)
+		for i := range want {
+			g, w := &got[i], &want[i]
+			if !slices.Equal(gotOut[i], wantOut[i]) {
+				t.Fatalf("trial %d, sequence %d: %v, undisturbed %v", trial, i, gotOut[i], wantOut[i])
+			}
+			if g.Drafted != w.Drafted || !slices.Equal(g.Emitted, w.Emitted) || !slices.Equal(g.Ranked, w.Ranked) {
+				t.Fatalf("trial %d, sequence %d: drafted %d, emitted %v; undisturbed %d, %v", trial, i, g.Drafted, g.Emitted, w.Drafted, w.Emitted)
+			}
+		}
+	}
+	t.Logf("%d rounds were cut short", cut)
+	if cut < trials {
+		t.Error("too few rounds were cut short")
+	}
+}
+
+// jump returns a path that skips a node.
+type jump struct{}
+
+func (jump) Verify(p infer.Proposal, _ infer.Scores, _ infer.Chance) (infer.Verdict, error) {
+	return infer.Verdict{Path: []int{0, 2}, Next: 1}, nil
+}
+
+// chain proposes two tokens in a row.
+type chain struct{}
+
+func (chain) Start([]int32) error { return nil }
+
+func (chain) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+	p.Tree = tree.New(p.Tree.Token(0), 3)
+	p.Tree.Add(p.Tree.Add(0, 1), 2)
+	return nil, nil
+}
+
+func (chain) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
+
+// A verdict that is no path ends its sequence, and nothing of it stays behind.
+func TestAWrongVerdictEndsItsSequenceAndLeavesNothing(t *testing.T) {
+	for _, keep := range []int{0, 2} {
+		n := newNets(t, 1, 1)
+		e := &infer.Engine{Target: infer.NewTarget(n.target, keep), Config: infer.Default()}
+		blocks := func() int { used, _ := n.target.KVBlocks(); return used }
+		req := plainRequest(t, make([]int32, 33)...)
+		if _, err := e.Generate(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		before := blocks()
+		bad := plainRequest(t, append(make([]int32, 31), 7, 8)...)
+		bad.Verifier, bad.Drafter = jump{}, chain{}
+		s, err := e.Generate(t.Context(), bad)
+		if err == nil || !strings.Contains(err.Error(), "does not follow") || len(s.Tokens()) != 2 {
+			t.Fatalf("error %v, tokens %v", err, s.Tokens())
+		}
+		// Its 32 committed positions are a block, if they are kept.
+		if most := before + min(keep, 1); blocks() > most {
+			t.Errorf("keep %d: %d blocks in use, want at most %d", keep, blocks(), most)
+		}
+		if _, err := e.Generate(t.Context(), plainRequest(t, append(make([]int32, 31), 7, 9, 9)...)); err != nil {
+			t.Error(err)
+		}
+	}
+}
