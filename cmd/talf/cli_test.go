@@ -161,6 +161,7 @@ func TestWrongUsageExitsTwo(t *testing.T) {
 	}{
 		"unknown command":     {[]string{"generat"}, "generate"},
 		"its flags too":       {[]string{"generat", "--model", "x"}, "generate"},
+		"help of nothing":     {[]string{"help", "generat"}, "generate"},
 		"unknown flag":        {[]string{"version", "--nope"}, "--nope"},
 		"superfluous":         {[]string{"version", "now"}, "now"},
 		"missing model":       {[]string{"score", "--out", "x"}, "--model"},

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -93,7 +94,7 @@ func (a *app) generateOne(ctx context.Context, o *decodeOptions, prompt string, 
 	}
 	line := newStats(seq.Stats())
 	if asJSON {
-		return a.printJSON(answerOf(0, prompt, "", o.seed, seq, &line))
+		return a.printJSON(answerOf(0, prompt, o.seed, seq, &line))
 	}
 	if stats {
 		line.print(a.err)
@@ -101,11 +102,11 @@ func (a *app) generateOne(ctx context.Context, o *decodeOptions, prompt string, 
 	return nil
 }
 
-func answerOf(i int, prompt, settings string, seed uint64, seq *infer.Sequence, stats *statsLine) answer {
+func answerOf(i int, prompt string, seed uint64, seq *infer.Sequence, stats *statsLine) answer {
 	reason, _ := seq.Done()
 	return answer{
 		Index: i, Prompt: prompt, Text: seq.Text(), Tokens: len(seq.Tokens()),
-		Stop: string(reason), Seed: seed, Settings: settings, Stats: stats,
+		Stop: string(reason), Seed: seed, Stats: stats,
 	}
 }
 
@@ -133,6 +134,8 @@ func (a *app) generateFile(ctx context.Context, o *decodeOptions, in, template, 
 
 	var total infer.Stats
 	answered := 0
+	var unanswered []int
+	var why error
 	bar := a.progress("generate", "prompts")
 	defer bar.end()
 	for i, t := range turns {
@@ -141,6 +144,10 @@ func (a *app) generateFile(ctx context.Context, o *decodeOptions, in, template, 
 		}
 		bar.set(int64(len(file.done)), int64(len(turns)), "")
 		ans, sum, err := d.answerTurns(ctx, i, keys[i], t, mixSeed(o.seed, i))
+		if errors.Is(err, errLongPrompt) { // the others have answers all the same
+			unanswered, why = append(unanswered, i), err
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("prompt %d of %s: %w", i, in, err)
 		}
@@ -156,6 +163,9 @@ func (a *app) generateFile(ctx context.Context, o *decodeOptions, in, template, 
 	}
 	bar.set(int64(len(file.done)), int64(len(turns)), "")
 	bar.end()
+	if len(unanswered) > 0 {
+		return fmt.Errorf("%s: prompts %v (from 0) were not answered: %w", in, unanswered, why)
+	}
 	line := newStats(&total)
 	line.FirstToken /= float64(max(answered, 1)) // the mean
 	if asJSON {
@@ -185,7 +195,7 @@ func (d *decoder) answerTurns(ctx context.Context, i int, key string, turns []st
 			return ans, sum, err
 		}
 		sum.Add(seq.Stats())
-		ans = answerOf(i, key, "", seed, seq, nil)
+		ans = answerOf(i, key, seed, seq, nil)
 		text += seq.Text()
 		if len(turns) > 1 {
 			replies = append(replies, turnReply{turn, seq.Text()})

@@ -189,6 +189,23 @@ func TestChatKeepsTheDialogue(t *testing.T) {
 	}
 }
 
+// One prompt that does not fit leaves the others their answers, and is tried
+// again by the next run.
+func TestAPromptThatIsTooLongIsNamed(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	tmp := t.TempDir()
+	long := strings.Repeat("never ending ", 2000)
+	in := write(t, filepath.Join(tmp, "in.jsonl"), `{"prompt":"a"}`+"\n"+`{"prompt":"`+long+`"}`+"\n"+`{"prompt":"b"}`+"\n")
+	out := filepath.Join(tmp, "out.jsonl")
+	for range 2 {
+		talf(t, "", "generate", "--model", dir, "--max-tokens", "4", "--prompts", in, "--out", out).
+			refuses(t, exitFailure, in, "prompts [1]", "too long", "want fewer than")
+		if a := readAnswers(t, out); len(a) != 2 || a[0].Index != 0 || a[1].Index != 2 {
+			t.Errorf("answers %+v, want those of prompts 0 and 2", a)
+		}
+	}
+}
+
 // A turn for which the model has no room costs the turn, not the dialogue.
 func TestChatGoesOnAfterATurnThatIsTooLong(t *testing.T) {
 	dir := tinyModel(t, tinyConfig(), 1)

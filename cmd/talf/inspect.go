@@ -162,6 +162,7 @@ func inspectTensors(path string) (*tensorsFinding, error) {
 }
 
 func (f *tensorsFinding) print(a *app) {
+	a.printf("tensors       %d in %s\n", len(f.Tensors), f.Path)
 	for _, t := range f.Tensors {
 		a.printf("%-5s %-16s %s\n", t.DType, fmt.Sprint(t.Shape), t.Name)
 	}

@@ -209,6 +209,17 @@ the model checks in one pass (generate, chat). Start with: talf quickstart`,
 		}
 		root.AddCommand(c)
 	}
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if found, _, err := root.Find(args); err == nil && found == root && len(args) > 0 {
+					return unknownCommand(root, args[0])
+				}
+				return nil
+			}
+		}
+	}
 	return root
 }
 
