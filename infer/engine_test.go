@@ -382,6 +382,25 @@ func TestStopStringsEndTheTextBeforeThem(t *testing.T) {
 	}
 }
 
+// A stop string counts as soon as it is there, though its last token also begins
+// a character that is not complete, and though no other token follows.
+func TestAStopStringBeforeAnUnfinishedCharacterEndsTheText(t *testing.T) {
+	e := tableEngine(3)
+	decode := spell("a stop\xc3", "a stop\xc3", "a stop\xc3")
+	for _, most := range []int{1, 5} {
+		req := plainRequest(t, 1)
+		req.MaxTokens, req.Stop = most, []string{"stop"}
+		req.Decode = func(ids []int32) string { return strings.ToValidUTF8(decode(ids), "\ufffd") }
+		s, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, _ := s.Done(); r != infer.Stop || s.Text() != "a " || len(s.Tokens()) != 1 {
+			t.Errorf("at most %d tokens: %q, %q of %d tokens; want %q, %q of 1", most, r, s.Text(), len(s.Tokens()), infer.Stop, "a ")
+		}
+	}
+}
+
 func TestAnEmitErrorEndsItsSequenceAlone(t *testing.T) {
 	e := tableEngine(9)
 	full := errors.New("the pipe is full")

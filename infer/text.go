@@ -25,27 +25,37 @@ func (t *textStream) add(id int32) (stopped bool) {
 	}
 	t.ids = append(t.ids, id)
 	before, after := t.decode(t.ids[t.from:t.read]), t.decode(t.ids[t.from:])
-	// A character that is not complete yet decodes to the replacement character;
-	// four tokens are as many as one character's bytes can need.
-	if len(after) < len(before) || strings.HasSuffix(after, string(utf8.RuneError)) && len(t.ids)-t.read < 4 {
+	if len(after) < len(before) {
 		return false
 	}
-	old := len(t.text)
-	t.text += after[len(before):]
-	t.from, t.read = t.read, len(t.ids)
-	cut := len(t.text)
+	// A character that is not complete yet decodes to the replacement character;
+	// four tokens are as many as one character's bytes can need. What stands before
+	// it can already end the text.
+	whole := strings.TrimRight(after[len(before):], string(utf8.RuneError))
+	wait := len(before)+len(whole) < len(after) && len(t.ids)-t.read < 4
+	if !wait {
+		whole = after[len(before):]
+	}
+	text, cut := t.text+whole, -1
 	for _, s := range t.stops {
 		if s == "" {
 			continue
 		}
 		// Only matches that this token completes: earlier ones stopped already.
-		lo := max(0, old-len(s)+1)
-		if i := strings.Index(t.text[lo:], s); i >= 0 {
-			cut, stopped = min(cut, lo+i), true
+		lo := max(0, len(t.text)-len(s)+1)
+		if i := strings.Index(text[lo:], s); i >= 0 && (cut < 0 || lo+i < cut) {
+			cut = lo + i
 		}
 	}
-	t.text = t.text[:cut]
-	return stopped
+	if wait && cut < 0 {
+		return false
+	}
+	t.from, t.read = t.read, len(t.ids)
+	t.text = text
+	if cut >= 0 {
+		t.text = text[:cut]
+	}
+	return cut >= 0
 }
 
 // take returns the new text that no stop string can claim, all of it at the end.
