@@ -151,13 +151,13 @@ func (d *decoder) load(dir string, keep int) error {
 
 // loadHead loads a head for m from a checkpoint, or from any EAGLE directory.
 func loadHead(path string, m *model.Model, force bool) (*head.Head, error) {
-	dir, err := checkpoints.Find(path)
+	opt := head.Default()
+	opt.Force = force
+	h, err := checkpoints.LoadHead(path, m, opt)
 	if err != nil {
 		return nil, fmt.Errorf("head: %w", err)
 	}
-	opt := head.Default()
-	opt.Force = force
-	return head.Load(dir, m, opt)
+	return h, nil
 }
 
 // request is what all answers share.

@@ -185,7 +185,26 @@ func TestBadInputGivesOneClearError(t *testing.T) {
 			return bad(w.generate(), "--head", dir)
 		}, []string{dirName(w.head), "model.safetensors"}},
 		"a model as head": {func() []string { return bad(w.generate(), "--head", w.model) }, []string{"fc.weight"}},
-		"no labels":       {func() []string { return bad(w.train(t.TempDir()), "--data", none) }, []string{none}},
+		"a corrupt checkpoint as head": {func() []string {
+			dir := t.TempDir()
+			ok(t, "", w.train(dir)...)
+			last := filepath.Join(dir, "step-00000004")
+			// The trainer's state is not needed to decode, the weights are.
+			if err := os.Remove(filepath.Join(last, "optimizer.safetensors")); err != nil {
+				t.Fatal(err)
+			}
+			args := bad(w.generate(), "--head", last)
+			ok(t, "", args...)
+			flip(weights(last))
+			return args
+		}, []string{"model.safetensors", "corrupt"}},
+		"a language model's checkpoint as head": {func() []string {
+			dir := t.TempDir()
+			ok(t, "", "train", "--kind", "lm", "--model", w.model, "--data", w.text, "--steps", "1", "--rows", "64", "--window", "32",
+				"--warmup", "0", "--out", dir)
+			return bad(w.generate(), "--head", dir)
+		}, []string{"step-00000001", "kind", "lm"}},
+		"no labels": {func() []string { return bad(w.train(t.TempDir()), "--data", none) }, []string{none}},
 		"a directory without labels": {
 			func() []string { return bad(w.train(t.TempDir()), "--data", t.TempDir()) },
 			[]string{"manifest.json"},
