@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"talf/infer"
 	"talf/infer/draft"
 	"talf/infer/draft/drafttest"
@@ -111,25 +113,64 @@ func TestRoundsCutShortAreBegunAgain(t *testing.T) {
 	}
 }
 
+// What lies behind the end of the output counts nowhere, though a path through it
+// was accepted: not in τ, not in the histogram, not by depth or rank.
+func TestNothingBehindTheEndIsCounted(t *testing.T) {
+	for seed := uint64(0); ; seed++ {
+		e := tableEngine(9)
+		e.Target.(*drafttest.Target).Table.Seed = seed
+		free, err := e.Generate(t.Context(), plainRequest(t, 1, 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := free.Tokens()
+		if slices.Contains(out[:2], out[2]) {
+			continue // the third token is to end the output
+		}
+		req := plainRequest(t, 1, 2)
+		req.EOS = out[2:3]
+		req.Drafter = truth(out[:6])
+		s, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, once := s.Stats(), infer.Rate{Tried: 1, Kept: 1}
+		want := infer.Stats{
+			Prompt: 2, Tokens: 3, Passes: 1, Drafted: 6, Emitted: []int{0, 0, 0, 1},
+			Depth: []infer.Rate{{}, once, once, once}, Rank: []infer.Rate{{}, {Tried: 3, Kept: 3}}, Ranked: []int{0, 6},
+		}
+		got := infer.Stats{
+			Prompt: st.Prompt, Tokens: st.Tokens, Passes: st.Passes, Drafted: st.Drafted,
+			Emitted: st.Emitted, Depth: st.Depth, Rank: st.Rank, Ranked: st.Ranked,
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("statistics (-want +got):\n%s", d)
+		}
+		return
+	}
+}
+
+// truth drafts one chain.
+type truth []int32
+
+func (truth) Start([]int32) error { return nil }
+
+func (d truth) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+	p.Tree = tree.New(p.Tree.Token(0), p.MaxNodes)
+	for i, id := range d {
+		p.Tree.Add(i, id)
+	}
+	return nil, nil
+}
+
+func (truth) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
+
 // jump returns a path that skips a node.
 type jump struct{}
 
 func (jump) Verify(p infer.Proposal, _ infer.Scores, _ infer.Chance) (infer.Verdict, error) {
 	return infer.Verdict{Path: []int{0, 2}, Next: 1}, nil
 }
-
-// chain proposes two tokens in a row.
-type chain struct{}
-
-func (chain) Start([]int32) error { return nil }
-
-func (chain) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
-	p.Tree = tree.New(p.Tree.Token(0), 3)
-	p.Tree.Add(p.Tree.Add(0, 1), 2)
-	return nil, nil
-}
-
-func (chain) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
 
 // A verdict that is no path ends its sequence, and nothing of it stays behind.
 func TestAWrongVerdictEndsItsSequenceAndLeavesNothing(t *testing.T) {
@@ -143,7 +184,7 @@ func TestAWrongVerdictEndsItsSequenceAndLeavesNothing(t *testing.T) {
 		}
 		before := blocks()
 		bad := plainRequest(t, append(make([]int32, 31), 7, 8)...)
-		bad.Verifier, bad.Drafter = jump{}, chain{}
+		bad.Verifier, bad.Drafter = jump{}, truth{1, 2}
 		s, err := e.Generate(t.Context(), bad)
 		if err == nil || !strings.Contains(err.Error(), "does not follow") || len(s.Tokens()) != 2 {
 			t.Fatalf("error %v, tokens %v", err, s.Tokens())
