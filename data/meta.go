@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 )
 
 // SchemaVersion is the version of the shards that this package writes, and the
@@ -94,9 +95,17 @@ func (m *Meta) diff(o *Meta) string {
 		}
 	}
 	for _, key := range []string{"schema", "target", "tokenizer", "hidden", "vocab", "k", "depth", "labels", "top_k", "features", "loss_only", "seed", "sampling", "source"} {
-		if a[key] != b[key] {
-			return fmt.Sprintf("%s: %v, want %v", key, b[key], a[key])
+		x, y := a[key], b[key]
+		if x == y {
+			continue
 		}
+		if s, ok := x.(string); ok {
+			x, y = strconv.Quote(s), strconv.Quote(b[key].(string)) // one may be empty
+		}
+		if key == "source" {
+			key = "source (hash of the texts and of the options that cut them)"
+		}
+		return fmt.Sprintf("%s: %v, want %v", key, y, x)
 	}
 	return ""
 }

@@ -499,7 +499,7 @@ func TestDamageIsReported(t *testing.T) {
 		{"another format", edit(data.ManifestName, func(b []byte) []byte { return []byte("{}") }), []string{data.ManifestName, "format"}},
 		{"a manifest of another target", edit(data.ManifestName, func(b []byte) []byte {
 			return []byte(strings.Replace(string(b), `"target": "t"`, `"target": "u"`, 1))
-		}), []string{"shard-00000.parquet", "target: t, want u"}},
+		}), []string{"shard-00000.parquet", `target: "t", want "u"`}},
 		{"no manifest", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, data.ManifestName)) }, []string{"no manifest.json"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
