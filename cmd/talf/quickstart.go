@@ -36,8 +36,8 @@ type quickPlan struct {
 
 func defaultPlan() quickPlan {
 	return quickPlan{
-		Format: 1, Seed: 1, Documents: 600, Prompts: 24, MaxTokens: 96,
-		EagleSteps: 400, TalfSteps: 200, Rows: 1024, Shard: 100, LearnRate: 1e-3,
+		Format: 1, Seed: 1, Documents: 400, Prompts: 24, MaxTokens: 96,
+		EagleSteps: 400, TalfSteps: 200, Rows: 1024, Shard: 100, LearnRate: 6e-3,
 		Methods: []string{"beam:N=12,k=4,depth=3", "salf:N=12,B=4,th=0.2"},
 	}
 }
