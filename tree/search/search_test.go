@@ -280,6 +280,27 @@ func TestACertainDraftKeepsItsParents(t *testing.T) {
 	}
 }
 
+// Of equal scores the shallower node is kept, though it was created later.
+func TestTiesGoToTheShallowerNode(t *testing.T) {
+	rows := map[int32]search.Row{ // by token; the scores of 14 and 21 are both -4
+		0:  {Tokens: []int32{1, 2}, LogProb: []float32{-1, -2}},
+		1:  {Tokens: []int32{11}, LogProb: []float32{0}},
+		11: {Tokens: []int32{14}, LogProb: []float32{-3}},
+		2:  {Tokens: []int32{21}, LogProb: []float32{-2}},
+	}
+	s, err := search.NewSALF(search.SALFConfig{N: 5, B: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start(0, 9)
+	for ask := s.Grow(nil); len(ask) > 0; {
+		ask = s.Grow([]search.Row{rows[s.Work().Token(ask[0])]})
+	}
+	if got, want := s.Tree().Tokens(), []int32{0, 1, 11, 2, 21}; !slices.Equal(got, want) {
+		t.Errorf("the tree holds %v, want %v", got, want)
+	}
+}
+
 func TestLevelsKeepTheBestOfEachLevel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawTable(t)
