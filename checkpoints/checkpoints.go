@@ -24,6 +24,7 @@ import (
 	"strconv"
 	"strings"
 
+	"talf/internal/durable"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/safetensors"
@@ -115,7 +116,7 @@ func NewStore(dir string, keep int) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checkpoints: %w", err)
 	}
-	if err := lock(l); err != nil {
+	if err := durable.Lock(l); err != nil {
 		return nil, fmt.Errorf("checkpoints: %s: another run is writing here: %w", dir, errors.Join(err, l.Close()))
 	}
 	return &Store{dir: dir, keep: keep, lock: l, create: func(p string) (file, error) { return os.Create(p) }}, nil
@@ -190,7 +191,7 @@ func (s *Store) Save(c *Checkpoint) (dir string, err error) {
 	if _, err := s.write(filepath.Join(temp, ManifestFile), raw(append(b, '\n'))); err != nil {
 		return fail(err)
 	}
-	if err := syncDir(temp); err != nil {
+	if err := durable.SyncDir(temp); err != nil {
 		return fail(err)
 	}
 	// A checkpoint of this step may be there from before a resume.
@@ -203,7 +204,7 @@ func (s *Store) Save(c *Checkpoint) (dir string, err error) {
 	if err := os.Rename(temp, dir); err != nil {
 		return fail(err)
 	}
-	if err := syncDir(s.dir); err != nil {
+	if err := durable.SyncDir(s.dir); err != nil {
 		return "", fmt.Errorf("save checkpoint %s: %w", dir, err)
 	}
 	if err := errors.Join(os.RemoveAll(old), s.prune()); err != nil {

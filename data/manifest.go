@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"talf/internal/durable"
 )
 
 // ManifestName is the file that lists the shards of a set.
@@ -132,7 +134,7 @@ func commitFile(f sink, path string) error {
 	if err := os.Rename(tmp, path); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return durable.SyncDir(filepath.Dir(path))
 }
 
 func writeManifest(create func(string) (sink, error), dir string, m *Manifest) error {

@@ -12,6 +12,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+
+	"talf/internal/durable"
 )
 
 // lockName is an empty file whose lock a writer holds: two runs into one
@@ -72,7 +74,7 @@ func (w *Writer) open() error {
 	if w.lock, err = os.OpenFile(filepath.Join(w.dir, lockName), os.O_CREATE|os.O_RDWR, 0o666); err != nil {
 		return err
 	}
-	if err := lock(w.lock); err != nil {
+	if err := durable.Lock(w.lock); err != nil {
 		return fmt.Errorf("%s: another run is writing this set: %w", w.dir, err)
 	}
 	old, err := readManifest(w.dir)

@@ -6,35 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-)
 
-// writeFile replaces path by data, or leaves it as it was: a crash or a full
-// disk never leaves half of it.
-func writeFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
-}
+	"talf/internal/durable"
+)
 
 // notDir refuses a directory as the name of a file to write, before the work of
 // hours goes into what cannot be written.
@@ -45,13 +19,13 @@ func notDir(path string) error {
 	return nil
 }
 
-// writeJSON is writeFile of v as JSON.
+// writeJSON replaces path by v as JSON, whole or not at all.
 func writeJSON(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
-	return writeFile(path, append(b, '\n'))
+	return durable.WriteFile(path, append(b, '\n'))
 }
 
 // readJSON reads v from path; found is false if there is no such file.
