@@ -314,3 +314,26 @@ func BenchmarkDist(b *testing.B) {
 		})
 	}
 }
+
+// Mass that reaches top-p exactly is enough, as in transformers, where a token
+// goes if those above it hold at least top-p: of four equal tokens, half is two.
+func TestTopPStopsWhereTheMassIsReached(t *testing.T) {
+	p := Default()
+	for top, want := range map[float64]int{0.25: 1, 0.5: 2, 0.75: 3, 0.7500001: 4} {
+		p.TopP = top
+		dist := make([]float32, 4)
+		New(p).Dist(dist, []float32{3, 3, 3, 3})
+		kept := 0
+		for i, x := range dist {
+			if x > 0 {
+				kept++
+				if i >= want || x != float32(1/float64(want)) {
+					t.Errorf("top-p %v: %v, want %d equal tokens, the lowest ids", top, dist, want)
+				}
+			}
+		}
+		if kept != want {
+			t.Errorf("top-p %v keeps %d tokens, want %d", top, kept, want)
+		}
+	}
+}
