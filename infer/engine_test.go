@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"talf/compute/cpu"
 	"talf/infer"
@@ -398,6 +399,25 @@ func TestAStopStringBeforeAnUnfinishedCharacterEndsTheText(t *testing.T) {
 		if r, _ := s.Done(); r != infer.Stop || s.Text() != "a " || len(s.Tokens()) != 1 {
 			t.Errorf("at most %d tokens: %q, %q of %d tokens; want %q, %q of 1", most, r, s.Text(), len(s.Tokens()), infer.Stop, "a ")
 		}
+	}
+}
+
+// Bytes that never become a character hold the text back for four tokens at most.
+func TestBrokenCharactersDoNotHoldTheTextBack(t *testing.T) {
+	e := tableEngine(3)
+	req := plainRequest(t, 1)
+	req.MaxTokens = 30
+	req.Decode = func(ids []int32) string { return strings.Repeat("\ufffd", len(ids)) }
+	tokens, runes := 0, 0
+	req.Emit = func(d infer.Delta) error {
+		tokens, runes = tokens+len(d.Tokens), runes+utf8.RuneCountInString(d.Text)
+		if tokens-runes > 3 || d.Reason != "" && tokens != runes {
+			t.Errorf("%d of %d characters came", runes, tokens)
+		}
+		return nil
+	}
+	if _, err := e.Generate(t.Context(), req); err != nil {
+		t.Fatal(err)
 	}
 }
 
