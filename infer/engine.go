@@ -29,8 +29,8 @@ type Config struct {
 	MaxNodes     int // largest draft tree, root counted
 }
 
-// Default returns the engine's defaults.
-func Default() Config { return Config{PrefillChunk: 256, MaxNodes: 256} }
+// Default returns the engine's defaults. Trees may be as large as a method asks.
+func Default() Config { return Config{PrefillChunk: 256, MaxNodes: tree.MaxNodes} }
 
 // Validate checks the ranges.
 func (c Config) Validate() error {

@@ -421,6 +421,31 @@ func TestBrokenCharactersDoNotHoldTheTextBack(t *testing.T) {
 	}
 }
 
+// The engine's default bounds no tree that a method accepts.
+func TestTheDefaultLeavesLargeTreesWhole(t *testing.T) {
+	target := &drafttest.Target{Table: drafttest.Table{Seed: 4, Vocab: 50, Order: 2, Sharp: 1}, MaxLen: 100}
+	e := &infer.Engine{Target: target, Config: infer.Default()}
+	d, _, err := draft.New("optimal:N=700,B=64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := plainRequest(t, 1, 2)
+	req.Drafter, req.Source = d, &drafttest.Source{Target: target, Agree: 1}
+	s, err := e.Open(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close(s)
+	for s.Stats().Passes == 0 {
+		if err := e.Step(t.Context(), []*infer.Sequence{s}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.Stats().Drafted; n != 699 {
+		t.Errorf("%d nodes drafted, want 699", n)
+	}
+}
+
 func TestAnEmitErrorEndsItsSequenceAlone(t *testing.T) {
 	e := tableEngine(9)
 	full := errors.New("the pipe is full")
