@@ -238,7 +238,9 @@ func (q *quick) print() {
 	}
 	equal, outputs := 0, 0
 	for _, r := range q.state.Rows {
-		equal, outputs = equal+r.Equal, outputs+r.Outputs
+		if r.Head != "" { // plain decoding is not compared with itself
+			equal, outputs = equal+r.Equal, outputs+r.Outputs
+		}
 	}
 	a.printf(`
 τ is the tokens of a pass of the model, its own included. %d prompts of up to %d
