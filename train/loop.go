@@ -118,9 +118,7 @@ func (t *trainer) run(ctx context.Context) (Result, error) {
 			if p.Eval, err = t.task.eval(ctx); err != nil && ctx.Err() == nil {
 				return res, fmt.Errorf("evaluate at step %d: %w", p.Step, err)
 			}
-			if p.Eval != nil {
-				res.Eval = p.Eval
-			}
+			res.Eval = p.Eval
 		}
 		if err := t.log.write(p); err != nil {
 			return res, err
@@ -134,9 +132,19 @@ func (t *trainer) run(ctx context.Context) (Result, error) {
 			t.report(p)
 		}
 	}
-	if res.Dir == "" { // there was nothing left to do
+	if res.Dir == "" { // there was nothing left to learn
 		if res.Dir, err = t.save(); err != nil {
 			return res, err
+		}
+	}
+	if res.Eval == nil {
+		// The run was interrupted in its last evaluation, now or before: the
+		// weights are saved, and the result is not whole without the figures.
+		if res.Eval, err = t.task.eval(ctx); err != nil {
+			if ctx.Err() != nil {
+				return res, ctx.Err()
+			}
+			return res, fmt.Errorf("evaluate at step %d: %w", res.Step, err)
 		}
 	}
 	res.Done = true

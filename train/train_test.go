@@ -449,6 +449,65 @@ func TestALanguageModelLearns(t *testing.T) {
 	}
 }
 
+// countdown is a context that ends when it has been asked n times.
+type countdown struct {
+	context.Context
+	cancel context.CancelFunc
+	n      int
+}
+
+func (c *countdown) Err() error {
+	if c.n--; c.n == 0 {
+		c.cancel()
+	}
+	return c.Context.Err()
+}
+
+// Wherever the end of a run is interrupted, the last evaluation included, either
+// the result is whole or the run says so and makes it whole when it is run again.
+func TestTheLastEvaluationIsNotLost(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	cfg := tinyConfig()
+	cfg.Steps, cfg.Warmup, cfg.EvalEvery = 2, 1, 1
+	head := func(ctx context.Context, out string) (Result, error) {
+		return Head(ctx, cfg, HeadJob{Target: target, Data: set, Out: out})
+	}
+	run := func(n int, out string) (Result, error, int) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		c := &countdown{Context: ctx, cancel: cancel, n: n}
+		res, err := head(c, out)
+		return res, err, n - c.n
+	}
+	want, err, asked := run(1<<30, t.TempDir())
+	if err != nil || !want.Done || want.Eval == nil {
+		t.Fatalf("%+v, %v", want, err)
+	}
+	interrupted := 0
+	for n := asked; n > 0; n-- {
+		out := t.TempDir()
+		res, err, _ := run(n, out)
+		if res.Step < cfg.Steps {
+			break // in the steps, which have a test of their own
+		}
+		if res.Done != (err == nil) || res.Done && res.Eval == nil || err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatalf("ended when asked for the %d. of %d times: %+v, %v", n, asked, res, err)
+		}
+		if err == nil {
+			continue
+		}
+		interrupted++
+		if res, err = head(context.Background(), out); err != nil || !res.Done || res.Eval == nil || res.Eval.Loss != want.Eval.Loss {
+			t.Fatalf("run again after the %d. of %d: %+v, %v", n, asked, res, err)
+		}
+	}
+	if interrupted == 0 {
+		t.Error("no run was interrupted in its last evaluation")
+	}
+}
+
 func TestTheLogHoldsEveryStepOnce(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
