@@ -700,6 +700,11 @@ func TestBadInputIsRefused(t *testing.T) {
 			c.Hidden = 48
 			return safetensors.WriteFile(p, nil, modeltest.Tensors(c.Spec(), false, 1)...)
 		}},
+		{"a layer too many", "num_hidden_layers = 2", func(p string) error {
+			c := c
+			c.Layers = 3
+			return safetensors.WriteFile(p, nil, modeltest.Tensors(c.Spec(), false, 1)...)
+		}},
 		{"no file", "model.safetensors", os.Remove},
 	} {
 		if err := bad.write(weights); err != nil {

@@ -123,6 +123,13 @@ func (l *loader) layers() {
 		}
 		l.m.layers = append(l.m.layers, y)
 	}
+	// Tensors that no architecture names are ignored, as the published files of
+	// some need it; a whole layer too many is another model's weights.
+	if name := n.In(s.Layers, n.PostNorm) + ".weight"; l.err == nil {
+		if _, ok := l.m.set.Tensor(name); ok {
+			l.fail("tensor %q is of a layer too many, want num_hidden_layers = %d", name, s.Layers)
+		}
+	}
 }
 
 // sameValues reports whether two floating-point tensors of any storage type
