@@ -330,16 +330,7 @@ func LMConfig(spec *arch.Spec, dtype string) ([]byte, error) {
 	if spec.Rope.Type != "default" {
 		return nil, fmt.Errorf("model configuration: rope_type is %q, want \"default\" for a model trained here", spec.Rope.Type)
 	}
-	if spec.BOS >= 0 {
-		c["bos_token_id"] = spec.BOS
-	}
-	switch len(spec.EOS) {
-	case 0:
-	case 1:
-		c["eos_token_id"] = spec.EOS[0]
-	default:
-		c["eos_token_id"] = spec.EOS
-	}
+	spec.SetSpecial(c)
 	b, err := json.MarshalIndent(c, "", "  ")
 	return append(b, '\n'), err
 }

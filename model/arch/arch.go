@@ -320,3 +320,18 @@ func (r *Rope) Table(headDim, from, to int) []float32 {
 	}
 	return out
 }
+
+// SetSpecial writes the ids of s's begin and end tokens to the fields of a
+// config.json: one end token as a number, several as a list, none not at all.
+func (s *Spec) SetSpecial(config map[string]any) {
+	if s.BOS >= 0 {
+		config["bos_token_id"] = s.BOS
+	}
+	switch len(s.EOS) {
+	case 0:
+	case 1:
+		config["eos_token_id"] = s.EOS[0]
+	default:
+		config["eos_token_id"] = s.EOS
+	}
+}

@@ -183,16 +183,7 @@ func Config(spec *arch.Spec) ([]byte, error) {
 	if spec.MLPBias {
 		c["mlp_bias"] = true
 	}
-	if spec.BOS >= 0 {
-		c["bos_token_id"] = spec.BOS
-	}
-	switch len(spec.EOS) {
-	case 0:
-	case 1:
-		c["eos_token_id"] = spec.EOS[0]
-	default:
-		c["eos_token_id"] = spec.EOS
-	}
+	spec.SetSpecial(c)
 	b, err := json.MarshalIndent(c, "", "  ")
 	return append(b, '\n'), err
 }
