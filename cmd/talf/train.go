@@ -40,7 +40,7 @@ func newTrain(a *app) *cobra.Command {
 		Short: "Train a draft head, or a small language model",
 		Long: `Train fits a draft head to what preprocess made of text with the same model. The
 model itself does not change; its embedding and LM head serve the head, too. --out
-gets checkpoints that other EAGLE implementations read, and metrics.jsonl.
+gets checkpoints in the format of EAGLE heads, and metrics.jsonl.
 
 Ctrl-C saves. With --resume the run goes on from its last checkpoint, and ends with
 the same bits as if it had never stopped.
