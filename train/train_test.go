@@ -474,21 +474,21 @@ func TestTheLastEvaluationIsNotLost(t *testing.T) {
 	head := func(ctx context.Context, out string) (Result, error) {
 		return Head(ctx, cfg, HeadJob{Target: target, Data: set, Out: out})
 	}
-	run := func(n int, out string) (Result, error, int) {
+	run := func(n int, out string) (Result, int, error) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		c := &countdown{Context: ctx, cancel: cancel, n: n}
 		res, err := head(c, out)
-		return res, err, n - c.n
+		return res, n - c.n, err
 	}
-	want, err, asked := run(1<<30, t.TempDir())
+	want, asked, err := run(1<<30, t.TempDir())
 	if err != nil || !want.Done || want.Eval == nil {
 		t.Fatalf("%+v, %v", want, err)
 	}
 	interrupted := 0
 	for n := asked; n > 0; n-- {
 		out := t.TempDir()
-		res, err, _ := run(n, out)
+		res, _, err := run(n, out)
 		if res.Step < cfg.Steps {
 			break // in the steps, which have a test of their own
 		}
