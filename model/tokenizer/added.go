@@ -118,7 +118,7 @@ type segment struct {
 
 // segments cuts s at the added tokens. Segments of plain text are not empty.
 // Where rstrip swallows the start of the next match both are reported, as the
-// reference does.
+// reference does, unless nothing is left of the next.
 func (m *matcher) segments(dst []segment, s string) []segment {
 	if len(m.tokens) == 0 {
 		if s == "" {
@@ -146,7 +146,9 @@ func (m *matcher) segments(dst []segment, s string) []segment {
 		if done < start {
 			dst = append(dst, segment{done, start, -1})
 		}
-		dst = append(dst, segment{start, end, tok.id})
+		if start < end {
+			dst = append(dst, segment{start, end, tok.id})
+		}
 		done = end
 	}
 	if done < len(s) {

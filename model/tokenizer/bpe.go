@@ -295,7 +295,19 @@ func (m *bpe) start(dst []int32, piece string) []int32 {
 		}
 		dst = dst[:from]
 	}
-	pending := int32(-1) // an unknown token not yet written, so that the next can fuse with it
+	return m.startWidths(dst, nil, piece)
+}
+
+// startWidths is start in general; it appends the number of bytes of piece that
+// each symbol stands for to widths, if there is one.
+func (m *bpe) startWidths(dst []int32, widths *[]int, piece string) []int32 {
+	pending, wide := int32(-1), 0 // an unknown token not yet written, so that the next can fuse with it
+	put := func(id int32, w int) {
+		dst = append(dst, id)
+		if widths != nil {
+			*widths = append(*widths, w)
+		}
+	}
 	for i := 0; i < len(piece); {
 		w := 1
 		var set symbolSet
@@ -318,23 +330,29 @@ func (m *bpe) start(dst []int32, piece string) []int32 {
 		switch {
 		case set.kind == symKnown:
 			if pending >= 0 {
-				dst = append(dst, pending)
+				put(pending, wide)
 				pending = -1
 			}
-			dst = append(dst, set.id)
+			put(set.id, w)
 		case set.kind == symBytes:
 			// The reference writes the bytes before a pending unknown token.
-			dst = append(dst, set.ids...)
-		case m.unk >= 0:
-			if pending >= 0 && !m.fuseUnk {
-				dst = append(dst, pending)
+			for _, id := range set.ids {
+				put(id, 1)
 			}
-			pending = m.unk
+		case m.unk >= 0:
+			if pending >= 0 && m.fuseUnk {
+				wide += w
+				break
+			}
+			if pending >= 0 {
+				put(pending, wide)
+			}
+			pending, wide = m.unk, w
 		}
 		i += w
 	}
 	if pending >= 0 {
-		dst = append(dst, pending)
+		put(pending, wide)
 	}
 	return dst
 }

@@ -543,7 +543,9 @@ func (t *Tokenizer) parsePost(raw json.RawMessage, path string) error {
 	}
 	switch kind {
 	case "ByteLevel": // offsets only
-		return o.only("type", "add_prefix_space", "trim_offsets", "use_regex")
+		t.trim, t.trimPrefix = true, true
+		return errors.Join(o.get("trim_offsets", &t.trim), o.get("add_prefix_space", &t.trimPrefix),
+			o.only("type", "add_prefix_space", "trim_offsets", "use_regex"))
 	case "Sequence":
 		var list []json.RawMessage
 		if err := errors.Join(o.need("processors", &list), o.only("type", "processors")); err != nil {

@@ -12,6 +12,8 @@ import (
 // normalizer rewrites a text before it is split.
 type normalizer interface {
 	normalize(s string) (string, error)
+	// align is normalize with what the bytes stand for.
+	align(a aligned) (aligned, error)
 }
 
 type prependNorm string
@@ -126,28 +128,54 @@ func longMarks(s string) bool {
 	return false
 }
 
-// normalizeLong is the definition of the forms (UAX #15, section 1.3) written
-// out: decompose, order the marks, compose.
+// formChar is a character of a normalized text.
+type formChar struct {
+	r   rune // -1: a byte that is not UTF-8
+	raw byte
+	ccc uint8
+	// change tells what the character replaces, as the reference counts: 0 the
+	// next character of the source, -n that and n more, 1 none.
+	change int
+}
+
+func (c formChar) write(b *strings.Builder) {
+	if c.r < 0 {
+		b.WriteByte(c.raw)
+	} else {
+		b.WriteRune(c.r)
+	}
+}
+
 func normalizeLong(s string, form norm.Form) string {
+	var b strings.Builder
+	b.Grow(len(s))
+	for _, c := range formChars(s, form) {
+		c.write(&b)
+	}
+	return b.String()
+}
+
+// formChars is the definition of the forms (UAX #15, section 1.3) written out:
+// decompose, order the marks, compose.
+func formChars(s string, form norm.Form) []formChar {
 	split := norm.NFD
 	if form == norm.NFKC || form == norm.NFKD {
 		split = norm.NFKD
 	}
-	type char struct {
-		r   rune
-		raw byte // where r is utf8.RuneError of an invalid byte
-		ccc uint8
-	}
-	var cs []char
+	cs := make([]formChar, 0, len(s))
 	for i := 0; i < len(s); {
 		r, w := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && w == 1 {
-			cs = append(cs, char{r: -1, raw: s[i]})
-			i++
-			continue
-		}
-		for _, d := range split.String(s[i : i+w]) {
-			cs = append(cs, char{r: d, ccc: norm.NFD.PropertiesString(string(d)).CCC()})
+		switch {
+		case r < utf8.RuneSelf:
+			cs = append(cs, formChar{r: r})
+		case r == utf8.RuneError && w == 1:
+			cs = append(cs, formChar{r: -1, raw: s[i]})
+		default:
+			change := 0
+			for _, d := range split.String(s[i : i+w]) {
+				cs = append(cs, formChar{r: d, ccc: norm.NFD.PropertiesString(string(d)).CCC(), change: change})
+				change = 1
+			}
 		}
 		i += w
 	}
@@ -158,48 +186,41 @@ func normalizeLong(s string, form norm.Form) string {
 			j++
 		}
 		if j > i {
-			slices.SortStableFunc(cs[i:j], func(a, b char) int { return int(a.ccc) - int(b.ccc) })
+			slices.SortStableFunc(cs[i:j], func(a, b formChar) int { return int(a.ccc) - int(b.ccc) })
 			i = j
 		}
 	}
-	if form == norm.NFC || form == norm.NFKC {
-		starter := -1
-		out := cs[:0]
-		lastCCC := uint8(0)
-		for _, c := range cs {
-			// Not blocked: nothing between, or only marks of a lower class.
-			if starter >= 0 && c.r >= 0 && (len(out)-1 == starter || lastCCC != 0 && lastCCC < c.ccc) {
-				if r, ok := composePair(out[starter].r, c.r); ok {
-					out[starter].r = r
-					continue
-				}
-			}
-			if c.ccc == 0 {
-				starter = len(out)
-				if c.r < 0 {
-					starter = -1
-				}
-			}
-			lastCCC = c.ccc
-			out = append(out, c)
-		}
-		cs = out
+	if form == norm.NFD || form == norm.NFKD {
+		return cs
 	}
-	var b strings.Builder
-	b.Grow(len(s))
+	starter := -1
+	out := cs[:0]
+	lastCCC := uint8(0)
 	for _, c := range cs {
-		if c.r < 0 {
-			b.WriteByte(c.raw)
-		} else {
-			b.WriteRune(c.r)
+		// Not blocked: nothing between, or only marks of a lower class.
+		if starter >= 0 && c.r >= 0 && (len(out)-1 == starter || lastCCC != 0 && lastCCC < c.ccc) {
+			if r, ok := composePair(out[starter].r, c.r); ok {
+				out[starter].r = r
+				out[starter].change += c.change - 1
+				continue
+			}
 		}
+		if c.ccc == 0 {
+			starter = len(out)
+			if c.r < 0 {
+				starter = -1
+			}
+		}
+		lastCCC = c.ccc
+		out = append(out, c)
 	}
-	return b.String()
+	return out
 }
 
 // composePair returns the primary composite of two characters, if there is one.
 func composePair(a, b rune) (rune, bool) {
-	if a < 0 {
+	// No character below the combining marks is the second of a composite.
+	if a < 0 || b < 0x300 {
 		return 0, false
 	}
 	in := string(a) + string(b)

@@ -18,6 +18,8 @@ type piece struct {
 // splitStep is one pre-tokenizer: it appends the pieces of p to dst, none empty.
 type splitStep interface {
 	apply(dst []piece, p piece) ([]piece, error)
+	// align is apply with what the bytes of the pieces stand for.
+	align(dst []alignedPiece, p alignedPiece) ([]alignedPiece, error)
 }
 
 // span is a part of a text and whether the pattern matched it.
@@ -71,7 +73,21 @@ const (
 )
 
 func (st patternStep) apply(dst []piece, p piece) ([]piece, error) {
-	in, err := st.find.spans(p.s)
+	spans, err := st.cuts(p.s)
+	if err != nil {
+		return nil, err
+	}
+	for _, sp := range spans {
+		if sp.end > sp.start {
+			dst = append(dst, piece{p.s[sp.start:sp.end], p.first && sp.start == 0})
+		}
+	}
+	return dst, nil
+}
+
+// cuts returns the pieces of s as spans, of which some may be empty.
+func (st patternStep) cuts(s string) ([]span, error) {
+	in, err := st.find.spans(s)
 	if err != nil {
 		return nil, err
 	}
@@ -124,12 +140,7 @@ func (st patternStep) apply(dst []piece, p piece) ([]piece, error) {
 			out[i], out[j] = out[j], out[i]
 		}
 	}
-	for _, sp := range out {
-		if sp.end > sp.start {
-			dst = append(dst, piece{p.s[sp.start:sp.end], p.first && sp.start == 0})
-		}
-	}
-	return dst, nil
+	return out, nil
 }
 
 // literalFinder finds a string.
@@ -280,13 +291,22 @@ type metaspaceStep struct {
 
 func (st metaspaceStep) apply(dst []piece, p piece) ([]piece, error) {
 	p.s = strings.ReplaceAll(p.s, " ", st.mark)
-	if (st.scheme == "always" || st.scheme == "first" && p.first) && !strings.HasPrefix(p.s, st.mark) {
+	if st.marks(p.s, p.first) {
 		p.s = st.mark + p.s
 	}
 	if !st.split {
 		return append(dst, p), nil
 	}
-	return patternStep{find: literalFinder(st.mark), behavior: withNext}.apply(dst, p)
+	return st.pattern().apply(dst, p)
+}
+
+// marks reports whether a mark goes before s.
+func (st metaspaceStep) marks(s string, first bool) bool {
+	return (st.scheme == "always" || st.scheme == "first" && first) && !strings.HasPrefix(s, st.mark)
+}
+
+func (st metaspaceStep) pattern() patternStep {
+	return patternStep{find: literalFinder(st.mark), behavior: withNext}
 }
 
 // isNumeric is the reference's test of the Digits pre-tokenizer.

@@ -42,6 +42,9 @@ type Tokenizer struct {
 	pre, post []int32
 	dec       decoding
 
+	// What the post-processor does to offsets: see offsetEncoder.trim.
+	trim, trimPrefix bool
+
 	bos, eos, pad int32 // -1: none
 
 	file    string // base name

@@ -153,3 +153,23 @@ func TestStreamOfFallbackBytes(t *testing.T) {
 		t.Error("Flush does not start anew")
 	}
 }
+
+// An added token of white space that its neighbour's rstrip took is no token,
+// as in the reference (its components.json: added-byte-6).
+func TestAddedTokenSwallowedWhole(t *testing.T) {
+	f := readComponents(t)
+	for i, c := range f.Configs {
+		if c.Name != "added-byte-6" {
+			continue
+		}
+		tok, err := Parse(f.build(t, i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := encode(t, tok, "m\u4e2d  ing\u00e9", false), []int32{77, 405, 400, 166}; !slices.Equal(got, want) {
+			t.Errorf("ids %v, want %v", got, want)
+		}
+		return
+	}
+	t.Error("the configuration is gone")
+}

@@ -1,0 +1,349 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A Span is a range of bytes of a text: text[Start:End].
+type Span struct{ Start, End int }
+
+// EncodeOffsets is Encode and says for each id which bytes of text it stands
+// for, as the reference's offsets do (which count characters): whole characters,
+// so that the spans of tokens that share one overlap; both ends 0 for what the
+// post-processor adds; without the white space at the ends where the file's
+// post-processor has trim_offsets; and a character that a normalizer composed
+// counts for the first of its parts. It takes several times as long as Encode.
+func (t *Tokenizer) EncodeOffsets(text string, addSpecial bool) ([]int32, []Span, error) {
+	e := offsetEncoder{t: t, text: text, sc: t.scratch.get()}
+	defer t.scratch.put(e.sc)
+	if addSpecial {
+		e.outside(t.pre)
+	}
+	first := len(e.ids)
+	for _, seg := range t.raw.segments(nil, text) {
+		if seg.id >= 0 {
+			e.add(seg.id, Span{seg.start, seg.end})
+			continue
+		}
+		a := alignedTo(text[seg.start:seg.end], seg.start)
+		for _, n := range t.norms {
+			var err error
+			if a, err = n.align(a); err != nil {
+				return nil, nil, err
+			}
+		}
+		for _, sub := range t.normalized.segments(nil, a.s) {
+			b := a.slice(sub.start, sub.end)
+			if sub.id >= 0 {
+				e.add(sub.id, b.span(0, len(b.s)))
+				continue
+			}
+			if err := e.plain(alignedPiece{b, seg.start == 0 && sub.start == 0}); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	if t.trim {
+		e.trim(first)
+	}
+	if addSpecial {
+		e.outside(t.post)
+	}
+	return e.ids, e.spans, nil
+}
+
+type offsetEncoder struct {
+	t     *Tokenizer
+	text  string
+	sc    *scratch
+	ids   []int32
+	spans []Span
+}
+
+func (e *offsetEncoder) add(id int32, s Span) {
+	e.ids, e.spans = append(e.ids, id), append(e.spans, s)
+}
+
+func (e *offsetEncoder) outside(ids []int32) {
+	for _, id := range ids {
+		e.add(id, Span{})
+	}
+}
+
+// plain encodes normalized text without added tokens.
+func (e *offsetEncoder) plain(p alignedPiece) error {
+	in := []alignedPiece{p}
+	for _, st := range e.t.steps {
+		var out []alignedPiece
+		for _, q := range in {
+			var err error
+			if out, err = st.align(out, q); err != nil {
+				return err
+			}
+		}
+		in = out
+	}
+	m := e.t.model
+	for _, q := range in {
+		n := len(e.ids)
+		e.ids = m.encodeCut(e.ids, q.s, e.sc)
+		at := 0
+		for _, w := range m.widths(e.ids[n:], q.s, e.sc) {
+			e.spans = append(e.spans, q.span(at, at+w))
+			at += w
+		}
+	}
+	return nil
+}
+
+// trim takes the white space off the spans from index first, as the ByteLevel
+// post-processor does.
+func (e *offsetEncoder) trim(first int) {
+	blank := func(r rune) bool { return r == 'Ġ' || unicode.IsSpace(r) }
+	for i := first; i < len(e.ids); i++ {
+		tok, s := e.t.tokens[e.ids[i]], e.spans[i]
+		left := utf8.RuneCountInString(tok[:len(tok)-len(strings.TrimLeftFunc(tok, blank))])
+		right := utf8.RuneCountInString(tok[len(strings.TrimRightFunc(tok, blank)):])
+		// A space that add_prefix_space put there is not in the text.
+		if left > 0 && e.t.trimPrefix && (i == first || s.Start == 0) {
+			left--
+		}
+		for ; left > 0 && s.Start < s.End; left-- {
+			_, w := utf8.DecodeRuneInString(e.text[s.Start:])
+			s.Start = min(s.Start+w, s.End)
+		}
+		if utf8.RuneCountInString(e.text[:min(s.End, utf8.UTFMax*right)]) >= right {
+			for ; right > 0 && s.End > s.Start; right-- {
+				_, w := utf8.DecodeLastRuneInString(e.text[:s.End])
+				s.End = max(s.End-w, s.Start)
+			}
+		}
+		e.spans[i] = s
+	}
+}
+
+// widths returns how many bytes of a piece each of its ids stands for.
+func (m *bpe) widths(ids []int32, piece string, sc *scratch) []int {
+	if m.ignoreMerges {
+		if _, ok := m.whole[piece]; ok {
+			return []int{len(piece)}
+		}
+	}
+	ws := make([]int, len(ids))
+	sum, plain := 0, m.prefix == "" && m.suffix == ""
+	for i, id := range ids {
+		ws[i] = m.width(id)
+		sum += ws[i]
+		plain = plain && id != m.unk
+	}
+	if plain && sum == len(piece) {
+		return ws
+	}
+	// Tokens whose text does not say how long they are: merge once more and
+	// see which first symbols became one.
+	var sym []int
+	sc.ids = m.startWidths(sc.ids[:0], &sym, piece)
+	m.mergeBuckets(nil, sc.ids, sc)
+	ws = ws[:0]
+	for i, w := range sym {
+		if sc.merger.alive[i/64]>>(i%64)&1 != 0 {
+			ws = append(ws, 0)
+		}
+		ws[len(ws)-1] += w
+	}
+	return ws
+}
+
+// aligned is a text on its way to the model and what its bytes come from.
+type aligned struct {
+	s  string
+	at []from // one for each byte of s; the bytes of a character share one
+}
+
+// from is the part of the input that a byte stands for.
+type from struct{ start, end int32 }
+
+type alignedPiece struct {
+	aligned
+	first bool // it starts where the input starts
+}
+
+// alignedTo is a part of the input that starts at a place.
+func alignedTo(s string, start int) aligned {
+	a := aligned{s, make([]from, len(s))}
+	for i := 0; i < len(s); {
+		_, w := utf8.DecodeRuneInString(s[i:])
+		for j := range w {
+			a.at[i+j] = from{int32(start + i), int32(start + i + w)}
+		}
+		i += w
+	}
+	return a
+}
+
+func (a aligned) slice(i, j int) aligned { return aligned{a.s[i:j], a.at[i:j:j]} }
+
+// span is the part of the input that a.s[i:j] stands for.
+func (a aligned) span(i, j int) Span {
+	if i >= j || j > len(a.at) {
+		return Span{i, j} // only of tokens without text
+	}
+	return Span{int(a.at[i].start), int(a.at[j-1].end)}
+}
+
+// last is what text inserted before byte i stands for: what precedes it does.
+func (a aligned) last(i int) from {
+	if i == 0 {
+		return from{}
+	}
+	return a.at[i-1]
+}
+
+// prepend puts text in front, which then stands for the first character.
+func (a aligned) prepend(s string) aligned {
+	if a.s == "" {
+		return a
+	}
+	at := make([]from, 0, len(s)+len(a.at))
+	for range len(s) {
+		at = append(at, a.at[0])
+	}
+	return aligned{s + a.s, append(at, a.at...)}
+}
+
+// replace puts text in the place of the spans that match.
+func (a aligned) replace(spans []span, with string) aligned {
+	var b strings.Builder
+	at := make([]from, 0, len(a.at))
+	for _, sp := range spans {
+		if !sp.match {
+			b.WriteString(a.s[sp.start:sp.end])
+			at = append(at, a.at[sp.start:sp.end]...)
+			continue
+		}
+		b.WriteString(with)
+		for range len(with) {
+			at = append(at, a.last(sp.end))
+		}
+	}
+	return aligned{b.String(), at}
+}
+
+func (n prependNorm) align(a aligned) (aligned, error) { return a.prepend(string(n)), nil }
+
+func (n literalNorm) align(a aligned) (aligned, error) {
+	spans, err := literalFinder(n.old).spans(a.s)
+	if err != nil {
+		return a, err
+	}
+	return a.replace(spans, n.new), nil
+}
+
+func (n regexNorm) align(a aligned) (aligned, error) {
+	spans, err := n.find.spans(a.s)
+	if err != nil {
+		return a, err
+	}
+	return a.replace(spans, n.new), nil
+}
+
+func (n lowerNorm) align(a aligned) (aligned, error) {
+	var b strings.Builder
+	at := make([]from, 0, len(a.at))
+	for i := 0; i < len(a.s); {
+		_, w := utf8.DecodeRuneInString(a.s[i:])
+		low, err := n.normalize(a.s[i : i+w])
+		if err != nil {
+			return a, err
+		}
+		b.WriteString(low)
+		for range len(low) {
+			at = append(at, a.at[i])
+		}
+		i += w
+	}
+	return aligned{b.String(), at}, nil
+}
+
+func (n stripNorm) align(a aligned) (aligned, error) {
+	i, j := 0, len(a.s)
+	if n.left {
+		i = j - len(strings.TrimLeftFunc(a.s, unicode.IsSpace))
+	}
+	if n.right {
+		j = max(i, len(strings.TrimRightFunc(a.s, unicode.IsSpace)))
+	}
+	return a.slice(i, j), nil
+}
+
+func (n formNorm) align(a aligned) (aligned, error) {
+	if n.form.IsNormalString(a.s) {
+		return a, nil
+	}
+	var b strings.Builder
+	at := make([]from, 0, len(a.at))
+	i := 0 // bytes of a.s that the characters so far replace
+	for _, c := range formChars(a.s, n.form) {
+		f := a.last(i)
+		if c.change <= 0 {
+			f = a.at[i]
+			for range 1 - c.change {
+				_, w := utf8.DecodeRuneInString(a.s[i:])
+				i += w
+			}
+		}
+		was := b.Len()
+		c.write(&b)
+		for range b.Len() - was {
+			at = append(at, f)
+		}
+	}
+	return aligned{b.String(), at}, nil
+}
+
+// cuts makes pieces of spans.
+func (p alignedPiece) cuts(dst []alignedPiece, spans []span) []alignedPiece {
+	for _, sp := range spans {
+		if sp.end > sp.start {
+			dst = append(dst, alignedPiece{p.slice(sp.start, sp.end), p.first && sp.start == 0})
+		}
+	}
+	return dst
+}
+
+func (st scanStep) align(dst []alignedPiece, p alignedPiece) ([]alignedPiece, error) {
+	spans, err := scanFinder(st).spans(p.s)
+	return p.cuts(dst, spans), err
+}
+
+func (st prefixStep) align(dst []alignedPiece, p alignedPiece) ([]alignedPiece, error) {
+	if !strings.HasPrefix(p.s, " ") {
+		p.aligned = p.prepend(" ")
+	}
+	return append(dst, p), nil
+}
+
+func (st patternStep) align(dst []alignedPiece, p alignedPiece) ([]alignedPiece, error) {
+	spans, err := st.cuts(p.s)
+	if err != nil {
+		return nil, err
+	}
+	return p.cuts(dst, spans), nil
+}
+
+func (st metaspaceStep) align(dst []alignedPiece, p alignedPiece) ([]alignedPiece, error) {
+	spans, err := literalFinder(" ").spans(p.s)
+	if err != nil {
+		return nil, err
+	}
+	p.aligned = p.replace(spans, st.mark)
+	if st.marks(p.s, p.first) {
+		p.aligned = p.prepend(st.mark)
+	}
+	if !st.split {
+		return append(dst, p), nil
+	}
+	return st.pattern().align(dst, p)
+}
