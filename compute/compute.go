@@ -123,24 +123,62 @@ const (
 	Accumulate
 )
 
+// A Norm normalises rows: weight · x / √(mean(x²)+eps), or LayerNorm.
+type Norm struct {
+	Weight Buffer // [W]
+	Bias   Buffer // [W] or nil: added at the end
+	Eps    float32
+	Center bool // LayerNorm: x less its mean takes the place of x
+}
+
+// An Activation is applied to a product before it is stored.
+type Activation uint8
+
+// The activations: SiLU is x/(1+exp(−x)), GELU is x·Φ(x).
+const (
+	Identity Activation = iota
+	SiLU
+	GELU
+)
+
+// A Linear is a product with what is fused to it:
+// act(norm(x)·wᵀ + bias), and times norm(x)·upᵀ + upBias where Up is set.
+// Every output is one chain over ascending k whose order and roundings depend
+// on the weight's packing alone.
+type Linear struct {
+	Norm   *Norm // nil: x as it is
+	W      Weight
+	Bias   Buffer // [Out] or nil
+	Act    Activation
+	Up     Weight // of W's shape, or nil: a gated product
+	UpBias Buffer // [Out] or nil
+}
+
+// Attention says how queries and keys are made from a projection.
+type Attention struct {
+	// Rope holds the angles of every position, RotDim of each head's first
+	// elements being rotated by halves.
+	Rope         Buffer // [positions][RotDim]
+	RotDim       int
+	QNorm, KNorm *Norm // of every head before the rotation, [headDim]; nil: none
+	Window       int   // a row at position p sees positions beyond p−Window; 0: all
+}
+
 // Ops are the operations of a decoder's forward pass.
 type Ops interface {
 	// Embed sets dst[r][col:col+In] to row ids[r] of table.
 	Embed(dst Buffer, col int, table Weight, ids []int32)
 	// Gather sets dst[row+r][col:col+W] to src[rows[r]], W being src's row length.
 	Gather(dst Buffer, row, col int, src Buffer, rows []int32)
-	// Linear computes x·wᵀ + bias for x [n][In]; bias [Out] may be nil. Every
-	// output is one chain of fused multiply-adds over ascending k from zero.
-	Linear(dst, x Buffer, w Weight, bias Buffer, epi Epilogue, n int)
-	// Norm is RMSNorm: dst = weight · x / √(mean(x²)+eps). dst may be x.
-	Norm(dst, x, weight Buffer, eps float32, n int)
-	// RopeStore takes qkv [n][(heads+2·kvHeads)·headDim], rotates queries and
-	// keys in place ("rotate half", angles from rope at each row's position)
-	// and writes keys and values to each row's slot of layer.
-	RopeStore(qkv Buffer, kv KV, layer int, rope Buffer, s *Step)
-	// Attend computes dst [n][heads·headDim] from the queries in qkv over each
-	// row's prefix and own ancestors, in logical order. Scale is 1/√headDim.
-	Attend(dst, qkv Buffer, kv KV, layer int, s *Step)
+	// Linear computes l over the rows of x [n][In] into dst [n][Out]. dst is not x.
+	Linear(dst, x Buffer, l *Linear, epi Epilogue, n int)
+	// Norm normalises the rows of x [n][W]. dst may be x.
+	Norm(dst, x Buffer, norm *Norm, n int)
+	// Attend takes qkv [n][(heads+2·kvHeads)·headDim], prepares queries and keys
+	// in place as a says, writes keys and values to each row's slot of layer, and
+	// computes dst [n][heads·headDim] over each row's prefix and own ancestors,
+	// in logical order. Scores are scaled by 1/√headDim.
+	Attend(dst, qkv Buffer, kv KV, layer int, a *Attention, s *Step)
 	// SwiGLU computes dst [n][F] = silu(g)·u from gu [n][2F] = [g | u].
 	SwiGLU(dst, gu Buffer, n int)
 	// TopK writes the k largest of each row of logits [n][V], best first, ties
@@ -173,8 +211,8 @@ type Span struct {
 	Stride int
 }
 
-// Rope tables are Buffers [positions][headDim]: row p is headDim/2 cosines
-// followed by headDim/2 sines of p's angles, scaling applied.
+// Rope tables are Buffers [positions][RotDim]: row p is RotDim/2 cosines
+// followed by RotDim/2 sines of p's angles, scaling applied.
 
 // Mat is a matrix inside a buffer for Gemm: op(M) is [Rows][Cols]. T says that
 // it is stored transposed, [Cols][Rows]. Element (i,j) of the stored matrix is

@@ -40,10 +40,9 @@ type activations struct {
 	rows   int            // of the buffers below, at most MaxRows
 	in     compute.Buffer // draft head: [rows][2·Hidden]
 	x      compute.Buffer // residual stream [rows][Hidden]
-	norm   compute.Buffer // [rows][Hidden]
+	norm   compute.Buffer // [rows][Hidden], where the final norm runs in steps
 	qkv    compute.Buffer // [rows][(Heads+2·KVHeads)·HeadDim]
 	att    compute.Buffer // [rows][Heads·HeadDim]
-	gu     compute.Buffer // [rows][2·FFN]
 	ffn    compute.Buffer // [rows][FFN]
 	iota   []int32        // 0, 1, … rows−1
 	sel    compute.Buffer // hidden states of wanted rows
@@ -126,7 +125,7 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 			m.q.Gather(a.sel, 0, 0, o.Hidden, o.want)
 			x = a.sel
 		}
-		m.q.Linear(a.logits, x, m.lmHead, nil, compute.Store, n)
+		m.q.Linear(a.logits, x, &m.lmHead, compute.Store, n)
 	}
 	if err := m.q.Sync(ctx); err != nil {
 		// Run again, this pass takes the same hidden states as features once more.
@@ -224,7 +223,7 @@ func (m *Model) cut(batch []Segment, rows int) {
 
 // run computes the hidden states of one step, rows r and up of the pass.
 func (m *Model) run(s *compute.Step, r int, o *Output, whole bool) {
-	a, q, n, eps := &m.act, m.q, s.Rows, m.spec.NormEps
+	a, q, n := &m.act, m.q, s.Rows
 	if m.spec.Draft {
 		q.Embed(a.in, 0, m.embed, a.ids[r:r+n])
 		for i := r; i < r+n; {
@@ -235,33 +234,25 @@ func (m *Model) run(s *compute.Step, r int, o *Output, whole bool) {
 			q.Gather(a.in, i-r, m.spec.Hidden, a.feat[i].Buf, a.featRow[i:j])
 			i = j
 		}
-		q.Linear(a.x, a.in, m.fc, m.fcBias, compute.Store, n)
+		q.Linear(a.x, a.in, &m.fc, compute.Store, n)
 	} else {
 		q.Embed(a.x, 0, m.embed, a.ids[r:r+n])
 	}
 	for i := range m.layers {
 		y := &m.layers[i]
-		h := a.x
-		if y.inNorm != nil {
-			h = a.norm
-			q.Norm(h, a.x, y.inNorm, eps, n)
-		}
-		q.Linear(a.qkv, h, y.qkv, y.qkvBias, compute.Store, n)
-		q.RopeStore(a.qkv, m.kv, i, m.rope, s)
-		q.Attend(a.att, a.qkv, m.kv, i, s)
-		q.Linear(a.x, a.att, y.o, y.oBias, compute.Accumulate, n)
-		q.Norm(a.norm, a.x, y.postNorm, eps, n)
-		q.Linear(a.gu, a.norm, y.gateUp, y.gateUpBias, compute.Store, n)
-		q.SwiGLU(a.ffn, a.gu, n)
-		q.Linear(a.x, a.ffn, y.down, y.downBias, compute.Accumulate, n)
+		q.Linear(a.qkv, a.x, &y.qkv, compute.Store, n)
+		q.Attend(a.att, a.qkv, m.kv, i, &m.attn, s)
+		q.Linear(a.x, a.att, &y.o, compute.Accumulate, n)
+		q.Linear(a.ffn, a.x, &y.gateUp, compute.Store, n)
+		q.Linear(a.x, a.ffn, &y.down, compute.Accumulate, n)
 	}
 	switch {
 	case m.norm == nil:
 		q.Gather(o.Hidden, r, 0, a.x, a.iota[:n])
 	case whole:
-		q.Norm(o.Hidden, a.x, m.norm, eps, n)
+		q.Norm(o.Hidden, a.x, m.norm, n)
 	default:
-		q.Norm(a.norm, a.x, m.norm, eps, n)
+		q.Norm(a.norm, a.x, m.norm, n)
 		q.Gather(o.Hidden, r, 0, a.norm, a.iota[:n])
 	}
 }
@@ -287,7 +278,6 @@ func (m *Model) grow(rows, wanted int) error {
 		alloc(&a.norm, n, s.Hidden)
 		alloc(&a.qkv, n, (s.Heads+2*s.KVHeads)*s.HeadDim)
 		alloc(&a.att, n, s.Heads*s.HeadDim)
-		alloc(&a.gu, n, 2*s.FFN)
 		alloc(&a.ffn, n, s.FFN)
 		for i := len(a.iota); i < n; i++ {
 			a.iota = append(a.iota, int32(i))
@@ -340,7 +330,7 @@ func (m *Model) growRope(n int) error {
 		return fmt.Errorf("rotary table of %d positions: %w", n, err)
 	}
 	m.q.Write(b, m.spec.Rope.Table(m.spec.HeadDim, 0, n))
-	m.rope, m.ropeRows = b, n
+	m.attn.Rope, m.ropeRows = b, n
 	return nil
 }
 

@@ -56,14 +56,13 @@ type Model struct {
 	hash string // empty until asked for
 
 	embed  compute.Weight // [Vocab][Hidden]
-	lmHead compute.Weight // [Vocab][Hidden]; embed itself if tied
-	fc     compute.Weight // draft head: [Hidden][2·Hidden]
-	fcBias compute.Buffer // draft head: [Hidden] or nil
-	norm   compute.Buffer // final norm [Hidden]; nil in a draft head
+	lmHead compute.Linear // [Vocab][Hidden]; embed itself if tied
+	fc     compute.Linear // draft head: [Hidden][2·Hidden]
+	norm   *compute.Norm  // final; nil in a draft head
 	layers []layer
 
-	rope     compute.Buffer // [ropeRows][HeadDim]
-	ropeRows int
+	attn     compute.Attention
+	ropeRows int // positions in attn.Rope
 	kv       compute.KV
 	blocks   blocks
 	spare    []*Branch // labelling branches to be used again
@@ -71,17 +70,13 @@ type Model struct {
 	pass     int // number of the pass, to catch a branch that occurs twice
 }
 
-// A layer's biases and a draft head's first input norm are nil where absent.
+// A layer is the products around attention and the feed-forward network. The
+// first norm of a draft head is absent.
 type layer struct {
-	inNorm, postNorm compute.Buffer // [Hidden]
-	qkv              compute.Weight // [(Heads+2·KVHeads)·HeadDim][Hidden]
-	qkvBias          compute.Buffer
-	o                compute.Weight // [Hidden][Heads·HeadDim]
-	oBias            compute.Buffer
-	gateUp           compute.Weight // [2·FFN][Hidden]: gate, then up
-	gateUpBias       compute.Buffer
-	down             compute.Weight // [Hidden][FFN]
-	downBias         compute.Buffer
+	qkv    compute.Linear // [(Heads+2·KVHeads)·HeadDim][Hidden]
+	o      compute.Linear // [Hidden][Heads·HeadDim]
+	gateUp compute.Linear // [FFN][Hidden], gated
+	down   compute.Linear // [Hidden][FFN]
 }
 
 // Load reads a Hugging Face directory: config.json, safetensors (one file or
@@ -115,11 +110,11 @@ func New(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options)
 	l := loader{m: m}
 	n := &spec.Names
 	m.embed = l.pack(spec.Hidden, part{n.Embed, spec.Vocab})
-	m.lmHead = m.embed
+	m.lmHead.W = m.embed
 	if !spec.Tied {
-		m.lmHead = l.pack(spec.Hidden, part{n.LMHead, spec.Vocab})
+		m.lmHead.W = l.pack(spec.Hidden, part{n.LMHead, spec.Vocab})
 	}
-	m.norm = l.vector(part{n.FinalNorm + ".weight", spec.Hidden})
+	m.norm = l.norm(n.FinalNorm)
 	l.layers()
 	return m, l.err
 }
@@ -153,9 +148,9 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 			m.embed = l.pack(spec.Hidden, part{n.Embed, spec.Vocab})
 		}
 	}
-	m.fc = l.pack(2*spec.Hidden, part{n.FC, spec.Hidden})
+	m.fc.W = l.pack(2*spec.Hidden, part{n.FC, spec.Hidden})
 	if spec.FCBias {
-		m.fcBias = l.vector(part{n.FC + ".bias", spec.Hidden})
+		m.fc.Bias = l.vector(part{n.FC + ".bias", spec.Hidden})
 	}
 	l.layers()
 	return m, l.err
@@ -173,6 +168,7 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 		return nil, fmt.Errorf("make KV store: %w", err)
 	}
 	m := &Model{spec: spec, dev: dev, q: dev.Queue(), opt: opt, set: set, kv: kv}
+	m.attn.RotDim = spec.HeadDim
 	m.blocks = blocks{kv: kv, scratch: -1}
 	return m, nil
 }

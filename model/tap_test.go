@@ -39,8 +39,8 @@ type tapQueue struct {
 
 func (t *tap) Queue() compute.Queue { return &tapQueue{t.Device.Queue(), t} }
 
-func (q *tapQueue) RopeStore(qkv compute.Buffer, kv compute.KV, layer int, rope compute.Buffer, s *compute.Step) {
-	q.Queue.RopeStore(qkv, kv, layer, rope, s)
+func (q *tapQueue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *compute.Attention, s *compute.Step) {
+	q.Queue.Attend(dst, qkv, kv, layer, a, s)
 	w := qkv.Shape()[1]
 	for r := range s.Rows {
 		x := make([]float32, q.t.width)
@@ -49,8 +49,8 @@ func (q *tapQueue) RopeStore(qkv compute.Buffer, kv compute.KV, layer int, rope 
 	}
 }
 
-func (q *tapQueue) Linear(dst, x compute.Buffer, w compute.Weight, bias compute.Buffer, epi compute.Epilogue, n int) {
-	q.Queue.Linear(dst, x, w, bias, epi, n)
+func (q *tapQueue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epilogue, n int) {
+	q.Queue.Linear(dst, x, l, epi, n)
 	if epi != compute.Accumulate {
 		return
 	}

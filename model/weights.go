@@ -95,6 +95,11 @@ func (l *loader) vector(parts ...part) compute.Buffer {
 	return b
 }
 
+// norm loads a norm over the residual stream, named without ".weight".
+func (l *loader) norm(name string) *compute.Norm {
+	return &compute.Norm{Weight: l.vector(part{name + ".weight", l.m.spec.Hidden}), Eps: l.m.spec.NormEps}
+}
+
 func (l *loader) layers() {
 	s := l.m.spec
 	n := &s.Names
@@ -106,20 +111,22 @@ func (l *loader) layers() {
 		in := func(name string) string { return n.In(i, name) }
 		var y layer
 		if !s.Draft || i > 0 {
-			y.inNorm = l.vector(part{in(n.InputNorm) + ".weight", s.Hidden})
+			y.qkv.Norm = l.norm(in(n.InputNorm))
 		}
-		y.postNorm = l.vector(part{in(n.PostNorm) + ".weight", s.Hidden})
-		y.qkv = l.pack(s.Hidden, part{in(n.Q), q}, part{in(n.K), kv}, part{in(n.V), kv})
-		y.o = l.pack(q, part{in(n.O), s.Hidden})
-		y.gateUp = l.pack(s.Hidden, part{in(n.Gate), s.FFN}, part{in(n.Up), s.FFN})
-		y.down = l.pack(s.FFN, part{in(n.Down), s.Hidden})
+		y.gateUp.Norm = l.norm(in(n.PostNorm))
+		y.qkv.W = l.pack(s.Hidden, part{in(n.Q), q}, part{in(n.K), kv}, part{in(n.V), kv})
+		y.o.W = l.pack(q, part{in(n.O), s.Hidden})
+		y.gateUp.W, y.gateUp.Act = l.pack(s.Hidden, part{in(n.Gate), s.FFN}), compute.SiLU
+		y.gateUp.Up = l.pack(s.Hidden, part{in(n.Up), s.FFN})
+		y.down.W = l.pack(s.FFN, part{in(n.Down), s.Hidden})
 		if s.AttnBias {
-			y.qkvBias = l.vector(part{in(n.Q) + ".bias", q}, part{in(n.K) + ".bias", kv}, part{in(n.V) + ".bias", kv})
-			y.oBias = l.vector(part{in(n.O) + ".bias", s.Hidden})
+			y.qkv.Bias = l.vector(part{in(n.Q) + ".bias", q}, part{in(n.K) + ".bias", kv}, part{in(n.V) + ".bias", kv})
+			y.o.Bias = l.vector(part{in(n.O) + ".bias", s.Hidden})
 		}
 		if s.MLPBias {
-			y.gateUpBias = l.vector(part{in(n.Gate) + ".bias", s.FFN}, part{in(n.Up) + ".bias", s.FFN})
-			y.downBias = l.vector(part{in(n.Down) + ".bias", s.Hidden})
+			y.gateUp.Bias = l.vector(part{in(n.Gate) + ".bias", s.FFN})
+			y.gateUp.UpBias = l.vector(part{in(n.Up) + ".bias", s.FFN})
+			y.down.Bias = l.vector(part{in(n.Down) + ".bias", s.Hidden})
 		}
 		l.m.layers = append(l.m.layers, y)
 	}

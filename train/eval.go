@@ -17,7 +17,7 @@ import (
 type scorer struct {
 	q            compute.Queue
 	ops          compute.TrainOps
-	w            compute.Weight
+	w            compute.Linear
 	logits, logp compute.Buffer
 	ids          compute.Buffer
 	got          []int32
@@ -28,7 +28,7 @@ type scorer struct {
 const scoreRows = 64
 
 func newScorer(dev compute.Device, q compute.Queue, w compute.Weight) (*scorer, error) {
-	s := &scorer{q: q, ops: q.(compute.TrainOps), w: w, hidden: w.In(), got: make([]int32, scoreRows)}
+	s := &scorer{q: q, ops: q.(compute.TrainOps), w: compute.Linear{W: w}, hidden: w.In(), got: make([]int32, scoreRows)}
 	var err error
 	for _, b := range []struct {
 		to    *compute.Buffer
@@ -48,7 +48,7 @@ func (s *scorer) hits(h []float32, want []int32, mask []float32) (hits int) {
 	for at := 0; at < len(want); at += scoreRows {
 		n := min(scoreRows, len(want)-at)
 		x := s.ops.Host(h[at*s.hidden:(at+n)*s.hidden], n, s.hidden)
-		s.q.Linear(s.logits, x, s.w, nil, compute.Store, n)
+		s.q.Linear(s.logits, x, &s.w, compute.Store, n)
 		s.q.TopK(s.ids, s.logp, s.logits, 1, n)
 		s.q.Read(s.got[:n], s.ids, 0)
 		for i, id := range s.got[:n] {

@@ -31,7 +31,7 @@ type world struct {
 	heads, kvh, hd int
 	ld             int
 	kv             compute.KV
-	rope           compute.Buffer
+	attn           compute.Attention
 	table          []float32
 	blocks         []int32 // of positions
 	free           []int32 // slots for tree nodes
@@ -70,7 +70,7 @@ func newWorld(b *bench, heads, kvh, hd int, scattered bool) *world {
 			w.table = append(w.table, float32(math.Round(1024*math.Sin(w.angle(p, i)))/1024))
 		}
 	}
-	w.rope = b.buffer(w.table, worldPos, hd)
+	w.attn = compute.Attention{Rope: b.buffer(w.table, worldPos, hd), RotDim: hd}
 
 	order := b.r.Perm(blocks)
 	for _, o := range order[:worldPos/compute.BlockLen] {
@@ -90,10 +90,19 @@ func newWorld(b *bench, heads, kvh, hd int, scattered bool) *world {
 	}
 	for s := range blocks * compute.BlockLen {
 		for l := range layers {
-			w.q.RopeStore(b.buffer(junk, 1, w.ld), kv, l, w.rope, &compute.Step{Rows: 1, Heads: heads, Pos: []int32{0}, Slot: []int32{int32(s)}})
+			w.write(b.buffer(junk, 1, w.ld), l, int32(s))
 		}
 	}
 	return w
+}
+
+// write puts the key and value of qkv, one row at position 0, into a slot: a
+// sequence of one token.
+func (w *world) write(qkv compute.Buffer, layer int, slot int32) {
+	w.q.Attend(w.alloc(compute.F32, 1, w.heads*w.hd), qkv, w.kv, layer, &w.attn, &compute.Step{
+		Rows: 1, Heads: w.heads, Pos: []int32{0}, Slot: []int32{slot},
+		Spans: []compute.Span{{N: 1, Own: []int32{slot}, Anc: []uint64{1}, Stride: 1}},
+	})
 }
 
 func (w *world) angle(p, i int) float64 {
@@ -158,8 +167,7 @@ func (w *world) run(plans ...*plan) []float32 {
 	}
 	qkv := w.buffer(x, s.Rows, w.ld)
 	dst := w.alloc(compute.F32, s.Rows, w.heads*w.hd)
-	w.q.RopeStore(qkv, w.kv, 1, w.rope, s)
-	w.q.Attend(dst, qkv, w.kv, 1, s)
+	w.q.Attend(dst, qkv, w.kv, 1, &w.attn, s)
 	return w.read(dst, s.Rows*w.heads*w.hd)
 }
 

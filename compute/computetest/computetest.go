@@ -28,6 +28,7 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 	}{
 		{"Linear agrees with the reference", linearAgrees},
 		{"Linear has the same bits for any number of rows", linearInvariant},
+		{"a fused Linear has the bits of its pieces", linearFused},
 		{"Embed and Gather copy rows", rowsAreCopied},
 		{"Pack refuses what does not fit", packRefuses},
 		{"Norm and SwiGLU agree with the reference", pointwiseAgrees},
@@ -236,7 +237,7 @@ func linearAgrees(b *bench) {
 					}
 					// One row more than is live: it must stay as it is.
 					dst := b.buffer(append(append([]float32{}, old...), 42), n*s.out+1)
-					b.q.Linear(dst, b.buffer(x, n, s.in), pw, bb, epi, n)
+					b.q.Linear(dst, b.buffer(x, n, s.in), &compute.Linear{W: pw, Bias: bb}, epi, n)
 					got := b.read(dst, n*s.out+1)
 					if got[n*s.out] != 42 {
 						b.Fatal("Linear wrote behind its rows")
@@ -250,6 +251,45 @@ func linearAgrees(b *bench) {
 	}
 }
 
+// linearFused holds Linear with all that can be fused to it to the same bits as
+// its pieces one by one.
+func linearFused(b *bench) {
+	for _, s := range shapes {
+		for _, n := range []int{1, 3, 64, 65, 150} {
+			x, old := b.buffer(b.random(n*s.in), n, s.in), b.random(n*s.out)
+			norm := &compute.Norm{Weight: b.buffer(b.random(s.in), s.in), Eps: 1e-5}
+			gate, up := b.weight(b.random(s.out*s.in), s.out, s.in), b.weight(b.random(s.out*s.in), s.out, s.in)
+			gateBias, upBias := b.buffer(b.random(s.out), s.out), b.buffer(b.random(s.out), s.out)
+			normed := b.alloc(compute.F32, n, s.in)
+			b.q.Norm(normed, x, norm, n)
+			one := func(w compute.Weight, bias compute.Buffer) []float32 {
+				dst := b.alloc(compute.F32, n, s.out)
+				b.q.Linear(dst, normed, &compute.Linear{W: w, Bias: bias}, compute.Store, n)
+				return b.read(dst, n*s.out)
+			}
+			g, u := one(gate, gateBias), one(up, upBias)
+			gu := make([]float32, 0, 2*n*s.out)
+			for r := range n {
+				gu = append(append(gu, g[r*s.out:][:s.out]...), u[r*s.out:][:s.out]...)
+			}
+			want := b.alloc(compute.F32, n, s.out)
+			b.q.SwiGLU(want, b.buffer(gu, n, 2*s.out), n)
+
+			l := &compute.Linear{Norm: norm, W: gate, Bias: gateBias, Act: compute.SiLU, Up: up, UpBias: upBias}
+			got := b.alloc(compute.F32, n, s.out)
+			b.q.Linear(got, x, l, compute.Store, n)
+			b.same(fmt.Sprintf("gated [%d][%d]·[%d][%d]", n, s.in, s.out, s.in), b.read(got, n*s.out), b.read(want, n*s.out))
+			b.q.Write(got, old)
+			b.q.Linear(got, x, l, compute.Accumulate, n)
+			sum := b.read(want, n*s.out)
+			for i := range sum {
+				sum[i] += old[i]
+			}
+			b.same("gated, accumulated", b.read(got, n*s.out), sum)
+		}
+	}
+}
+
 func linearInvariant(b *bench) {
 	for _, s := range shapes {
 		const most = 200
@@ -257,7 +297,7 @@ func linearInvariant(b *bench) {
 		bias := b.buffer(b.random(s.out), s.out)
 		run := func(x []float32, n int) []float32 {
 			dst := b.alloc(compute.F32, n, s.out)
-			b.q.Linear(dst, b.buffer(x[:n*s.in], n, s.in), pw, bias, compute.Store, n)
+			b.q.Linear(dst, b.buffer(x[:n*s.in], n, s.in), &compute.Linear{W: pw, Bias: bias}, compute.Store, n)
 			return b.read(dst, n*s.out)
 		}
 		var want []float32
@@ -374,14 +414,15 @@ func pointwiseAgrees(b *bench) {
 	for _, h := range []int{1, 20, 64, 97, 600} {
 		for _, n := range []int{1, 5, 40} {
 			x, w := b.random(n*h), b.random(h)
-			dst, xb, wb := b.alloc(compute.F32, n, h), b.buffer(x, n, h), b.buffer(w, h)
-			b.q.Norm(dst, xb, wb, 1e-5, n)
+			dst, xb := b.alloc(compute.F32, n, h), b.buffer(x, n, h)
+			norm := &compute.Norm{Weight: b.buffer(w, h), Eps: 1e-5}
+			b.q.Norm(dst, xb, norm, n)
 			got := b.read(dst, n*h)
 			b.near("Norm", got, normRef(wide(x), wide(w), float64(float32(1e-5))), 2e-6)
-			b.q.Norm(xb, xb, wb, 1e-5, n)
+			b.q.Norm(xb, xb, norm, n)
 			b.same("Norm in place", b.read(xb, n*h), got)
 			one := b.alloc(compute.F32, 1, h)
-			b.q.Norm(one, b.buffer(x[(n-1)*h:], 1, h), wb, 1e-5, 1)
+			b.q.Norm(one, b.buffer(x[(n-1)*h:], 1, h), norm, 1)
 			b.same("Norm of one row", b.read(one, h), got[(n-1)*h:])
 
 			gu := b.random(2 * n * h)
@@ -445,14 +486,13 @@ func emptyPasses(b *bench) {
 	pw := b.weight(b.random(16), 4, 4)
 	b.q.Embed(buf, 0, pw, nil)
 	b.q.Gather(buf, 0, 0, buf, nil)
-	b.q.Linear(buf, buf, pw, nil, compute.Store, 0)
-	b.q.Norm(buf, buf, b.buffer(keep[:4], 4), 1e-5, 0)
+	b.q.Linear(buf, buf, &compute.Linear{W: pw}, compute.Store, 0)
+	b.q.Norm(buf, buf, &compute.Norm{Weight: b.buffer(keep[:4], 4), Eps: 1e-5}, 0)
 	b.q.SwiGLU(buf, b.alloc(compute.F32, 3, 8), 0)
 	b.q.TopK(b.alloc(compute.I32, 1, 2), buf, buf, 2, 0)
 	b.q.MoveKV(w.kv, nil, nil)
 	s := &compute.Step{Heads: 4, Spans: []compute.Span{{Prefix: 7, Blocks: w.blocks[:1]}}}
-	b.q.RopeStore(buf, w.kv, 0, w.rope, s)
-	b.q.Attend(buf, buf, w.kv, 0, s)
+	b.q.Attend(buf, buf, w.kv, 0, &w.attn, s)
 	b.same("a buffer after passes without rows", b.read(buf, 12), keep)
 
 	// A span without rows among others takes nothing and changes nothing.
@@ -467,7 +507,7 @@ func queuesSideBySide(b *bench) {
 	const goroutines, rounds, n, out, in = 4, 20, 9, 200, 96
 	x, pw := b.random(n*in), b.weight(b.random(out*in), out, in)
 	dst := b.alloc(compute.F32, n, out)
-	b.q.Linear(dst, b.buffer(x, n, in), pw, nil, compute.Store, n)
+	b.q.Linear(dst, b.buffer(x, n, in), &compute.Linear{W: pw}, compute.Store, n)
 	want := b.read(dst, n*out)
 	var wg sync.WaitGroup
 	for range goroutines {
@@ -475,7 +515,7 @@ func queuesSideBySide(b *bench) {
 		wg.Go(func() {
 			got := make([]float32, n*out)
 			for range rounds {
-				q.Linear(dst, xb, pw, nil, compute.Store, n)
+				q.Linear(dst, xb, &compute.Linear{W: pw}, compute.Store, n)
 				q.Read(got, dst, 0)
 				if err := q.Sync(b.Context()); err != nil {
 					b.Error(err)

@@ -62,10 +62,10 @@ func program(b *bench) []result {
 	for _, s := range []struct{ n, out, in int }{{1, 500, 300}, {9, 97, 64}, {40, 170, 260}, {140, 330, 300}} {
 		w, bias := b.weight(b.random(s.out*s.in), s.out, s.in), b.buffer(b.random(s.out), s.out)
 		dst := b.buffer(b.random(s.n*s.out), s.n, s.out)
-		b.q.Linear(dst, b.buffer(b.random(s.n*s.in), s.n, s.in), w, bias, compute.Accumulate, s.n)
+		b.q.Linear(dst, b.buffer(b.random(s.n*s.in), s.n, s.in), &compute.Linear{W: w, Bias: bias}, compute.Accumulate, s.n)
 		put(fmt.Sprintf("Linear of %d rows", s.n), dst)
 		norm := b.alloc(compute.F32, s.n, s.out)
-		b.q.Norm(norm, dst, bias, 1e-5, s.n)
+		b.q.Norm(norm, dst, &compute.Norm{Weight: bias, Eps: 1e-5}, s.n)
 		put("Norm", norm)
 		act := b.alloc(compute.F32, s.n, s.out/2)
 		if s.out%2 == 0 {

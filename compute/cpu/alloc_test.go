@@ -14,9 +14,9 @@ import (
 // benchmarks of speed.
 type layer struct {
 	q                                           compute.Queue
-	x, h, qkv, att, gu, act                     compute.Buffer
-	norm, rope                                  compute.Buffer
-	wqkv, wo, wgu, wd                           compute.Weight
+	x, qkv, att, act                            compute.Buffer
+	in, o, gateUp, down                         compute.Linear
+	attn                                        compute.Attention
 	logits, ids, logp                           compute.Buffer
 	kv                                          compute.KV
 	step                                        compute.Step
@@ -27,12 +27,15 @@ func newLayer(t testing.TB, d compute.Device, n, prefix int) *layer {
 	t.Helper()
 	l := &layer{q: d.Queue(), hidden: 512, heads: 8, kvHeads: 4, headDim: 64, ffn: 1376, vocab: 4096}
 	width := (l.heads + 2*l.kvHeads) * l.headDim
-	l.x, l.h = buf(t, d, n, l.hidden), buf(t, d, n, l.hidden)
+	l.x = buf(t, d, n, l.hidden)
 	l.qkv, l.att = buf(t, d, n, width), buf(t, d, n, l.heads*l.headDim)
-	l.gu, l.act = buf(t, d, n, 2*l.ffn), buf(t, d, n, l.ffn)
-	l.norm, l.rope = buf(t, d, l.hidden), buf(t, d, prefix+n, l.headDim)
-	l.wqkv, l.wo = weight(t, d, width, l.hidden), weight(t, d, l.hidden, l.heads*l.headDim)
-	l.wgu, l.wd = weight(t, d, 2*l.ffn, l.hidden), weight(t, d, l.hidden, l.ffn)
+	l.act = buf(t, d, n, l.ffn)
+	norm := &compute.Norm{Weight: buf(t, d, l.hidden), Eps: 1e-5}
+	l.attn = compute.Attention{Rope: buf(t, d, prefix+n, l.headDim), RotDim: l.headDim}
+	l.in = compute.Linear{Norm: norm, W: weight(t, d, width, l.hidden)}
+	l.o = compute.Linear{W: weight(t, d, l.hidden, l.heads*l.headDim)}
+	l.gateUp = compute.Linear{Norm: norm, W: weight(t, d, l.ffn, l.hidden), Up: weight(t, d, l.ffn, l.hidden), Act: compute.SiLU}
+	l.down = compute.Linear{W: weight(t, d, l.hidden, l.ffn)}
 	l.logits, l.logp = buf(t, d, n, l.vocab), buf(t, d, n, 10)
 	var err error
 	if l.ids, err = d.Alloc(compute.I32, n, 10); err != nil {
@@ -67,15 +70,11 @@ func newLayer(t testing.TB, d compute.Device, n, prefix int) *layer {
 
 func (l *layer) run() {
 	n := l.step.Rows
-	l.q.Norm(l.h, l.x, l.norm, 1e-5, n)
-	l.q.Linear(l.qkv, l.h, l.wqkv, nil, compute.Store, n)
-	l.q.RopeStore(l.qkv, l.kv, 0, l.rope, &l.step)
-	l.q.Attend(l.att, l.qkv, l.kv, 0, &l.step)
-	l.q.Linear(l.x, l.att, l.wo, nil, compute.Accumulate, n)
-	l.q.Norm(l.h, l.x, l.norm, 1e-5, n)
-	l.q.Linear(l.gu, l.h, l.wgu, nil, compute.Store, n)
-	l.q.SwiGLU(l.act, l.gu, n)
-	l.q.Linear(l.x, l.act, l.wd, nil, compute.Accumulate, n)
+	l.q.Linear(l.qkv, l.x, &l.in, compute.Store, n)
+	l.q.Attend(l.att, l.qkv, l.kv, 0, &l.attn, &l.step)
+	l.q.Linear(l.x, l.att, &l.o, compute.Accumulate, n)
+	l.q.Linear(l.act, l.x, &l.gateUp, compute.Store, n)
+	l.q.Linear(l.x, l.act, &l.down, compute.Accumulate, n)
 }
 
 func random(n int) []float32 {
@@ -123,10 +122,11 @@ func TestDecodingAllocatesNothing(t *testing.T) {
 		l := newLayer(t, d, n, 70)
 		all := make([]int32, n)
 		move := []int32{1}
+		to := buf(t, d, n, l.hidden)
 		step := func() {
-			l.q.Embed(l.x, 0, l.wo, all)
+			l.q.Embed(l.x, 0, l.o.W, all)
 			l.run()
-			l.q.Gather(l.h, 0, 0, l.x, all)
+			l.q.Gather(to, 0, 0, l.x, all)
 			l.q.TopK(l.ids, l.logp, l.logits, 10, n)
 			l.q.MoveKV(l.kv, move, move)
 			if err := l.q.Sync(t.Context()); err != nil {

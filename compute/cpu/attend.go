@@ -31,9 +31,11 @@ type attendTask struct {
 	per      []int // rows of a part, by span
 }
 
-// Attend computes attention over each row's prefix and own ancestors.
-func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, s *compute.Step) {
+// Attend stores keys and values and computes attention over each row's prefix
+// and own ancestors.
+func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *compute.Attention, s *compute.Step) {
 	const op = "Attend"
+	q.ropeStore(qkv, kv, layer, a.Rope, s)
 	st := kvOf(op, kv)
 	t := &q.attend
 	c := st.c

@@ -33,9 +33,10 @@ func BenchmarkLinear(b *testing.B) {
 				b.Run(fmt.Sprintf("%s/n=%d/threads=%d", size.name, n, threads), func(b *testing.B) {
 					d, _ := trainDevice(b, threads)
 					x, dst, w, q := buf(b, d, n, size.in), buf(b, d, n, size.out), weight(b, d, size.out, size.in), d.Queue()
+					l := &compute.Linear{W: w}
 					b.SetBytes(int64(4 * size.out * size.in))
 					for b.Loop() {
-						q.Linear(dst, x, w, nil, compute.Store, n)
+						q.Linear(dst, x, l, compute.Store, n)
 					}
 					flops(b, 2*float64(n)*float64(size.out)*float64(size.in))
 				})
@@ -180,12 +181,13 @@ func BenchmarkRest(b *testing.B) {
 	x, y, w, dx, dw := buf(b, d, n, h), buf(b, d, n, h), buf(b, d, h), buf(b, d, n, h), buf(b, d, h)
 	gu, dgu, act := buf(b, d, n, 2*f), buf(b, d, n, 2*f), buf(b, d, n, f)
 	scale, q := make([]float32, n), d.Queue()
+	norm := &compute.Norm{Weight: w, Eps: 1e-5}
 	p, g, m, v := buf(b, d, 4<<20), buf(b, d, 4<<20), buf(b, d, 4<<20), buf(b, d, 4<<20)
 	for _, c := range []struct {
 		name string
 		f    func()
 	}{
-		{"Norm", func() { q.Norm(dx, x, w, 1e-5, n) }},
+		{"Norm", func() { q.Norm(dx, x, norm, n) }},
 		{"NormGrad", func() { ops.NormGrad(dx, dw, y, x, w, 1e-5, n) }},
 		{"SwiGLU", func() { q.SwiGLU(act, gu, n) }},
 		{"SwiGLUGrad", func() { ops.SwiGLUGrad(dgu, act, gu, n) }},

@@ -214,6 +214,7 @@ type Queue struct {
 	swiglu swigluTask
 	topk   topkTask
 	move   moveTask
+	normed []float32 // Linear's normalised rows
 	train  trainTasks
 }
 

@@ -41,7 +41,7 @@ func Example() {
 
 	q := dev.Queue()
 	q.Write(x, []float32{1, 2, 3, 4})
-	q.Linear(y, x, w, nil, compute.Store, 2)
+	q.Linear(y, x, &compute.Linear{W: w}, compute.Store, 2)
 	out := make([]float32, 6)
 	q.Read(out, y, 0)
 	if err := q.Sync(context.Background()); err != nil {

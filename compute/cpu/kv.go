@@ -103,9 +103,9 @@ func (t *ropeStoreTask) run(w *worker, part int) {
 	}
 }
 
-// RopeStore rotates queries and keys and stores keys and values.
-func (q *Queue) RopeStore(qkv compute.Buffer, kv compute.KV, layer int, rope compute.Buffer, s *compute.Step) {
-	const op = "RopeStore"
+// ropeStore rotates queries and keys and stores keys and values.
+func (q *Queue) ropeStore(qkv compute.Buffer, kv compute.KV, layer int, rope compute.Buffer, s *compute.Step) {
+	const op = "Attend"
 	st := kvOf(op, kv)
 	hd := st.c.HeadDim
 	ld := (s.Heads + 2*st.c.KVHeads) * hd

@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"runtime"
-
 	"talf/compute"
 	"talf/compute/cpu/kern"
 )
@@ -25,8 +23,8 @@ const (
 	inline = 1 << 16
 )
 
-// mulTask computes c (+)= a·b + bias for b in panels. Element (r,i) of a is
-// a[r·ars+i·aks].
+// mulTask computes c (+)= act(a·b + bias) for b in panels, or the gated
+// act(a·b + bias)·(a·up + upBias). Element (r,i) of a is a[r·ars+i·aks].
 type mulTask struct {
 	c        []float32
 	ldc      int
@@ -36,7 +34,10 @@ type mulTask struct {
 	bias     []float32 // [n] or nil
 	m, n, k  int
 	chain    bool // chains start from c instead of zero
-	add      bool // c + (chain + bias) in place of chain + bias
+	add      bool // c + act(chain + bias) in place of act(chain + bias)
+	act      compute.Activation
+	up       []float32 // like b, or nil
+	upBias   []float32
 
 	rows, group int // rows and panels of a part
 	cols        int // groups of panels
@@ -86,6 +87,9 @@ func (t *mulTask) run(w *worker, part int) {
 // direct reports whether panel p's outputs can be computed where they belong.
 func (t *mulTask) direct(p int) bool { return !t.add && (p+1)*panel <= t.n }
 
+// done reports whether a product in place is the result.
+func (t *mulTask) done() bool { return t.bias == nil && t.act == compute.Identity && t.up == nil }
+
 // skinny computes one panel for m rows from r0.
 func (t *mulTask) skinny(w *worker, r0, m, p int) {
 	c, ldc := t.c[r0*t.ldc+p*panel:], t.ldc
@@ -96,7 +100,21 @@ func (t *mulTask) skinny(w *worker, r0, m, p int) {
 			t.load(c, ldc, r0, m, p)
 		}
 	}
-	b, a := t.b[p*t.k*panel:], t.a[r0*t.ars:]
+	t.panel(w, c, ldc, t.b, r0, m, p)
+	if direct && t.done() {
+		return
+	}
+	var u []float32
+	if t.up != nil {
+		u = w.buf(2, m*panel)
+		t.panel(w, u, panel, t.up, r0, m, p)
+	}
+	t.finish(w, c, ldc, u, panel, direct, r0, m, p)
+}
+
+// panel computes the chains of panel p of b for m rows from r0 into c.
+func (t *mulTask) panel(w *worker, c []float32, ldc int, b []float32, r0, m, p int) {
+	b, a := b[p*t.k*panel:], t.a[r0*t.ars:]
 	step := t.k
 	if m > w.k.MaxRows {
 		step = depth
@@ -108,9 +126,6 @@ func (t *mulTask) skinny(w *worker, r0, m, p int) {
 	}
 	for k := 0; k < t.k; k += step {
 		w.gemm(c, ldc, a[k*t.aks:], t.ars, t.aks, b[k*panel:], panel, m, min(step, t.k-k), t.chain || k > 0)
-	}
-	if !direct || t.bias != nil {
-		t.finish(w, c, ldc, direct, r0, m, p)
 	}
 }
 
@@ -130,9 +145,17 @@ func (t *mulTask) block(w *worker, r0, m, p0, g int) {
 			}
 		}
 	}
+	ldu := g * panel
+	var u []float32
+	if t.up != nil {
+		u = w.buf(2, m*ldu)
+	}
 	if t.k == 0 && !t.chain {
 		for r := range m {
 			clear(c[r*ldc:][:g*panel])
+			if u != nil {
+				clear(u[r*ldu:][:ldu])
+			}
 		}
 	}
 	for k := 0; k < t.k; k += depth {
@@ -153,11 +176,18 @@ func (t *mulTask) block(w *worker, r0, m, p0, g int) {
 		for p := range g {
 			w.gemm(c[p*panel:], ldc, a, ars, aks, t.b[((p0+p)*t.k+k)*panel:], panel, m, s, t.chain || k > 0)
 		}
-	}
-	if !direct || t.bias != nil {
-		for p := range g {
-			t.finish(w, c[p*panel:], ldc, direct, r0, m, p0+p)
+		if u == nil {
+			continue
 		}
+		for p := range g {
+			w.gemm(u[p*panel:], ldu, a, ars, aks, t.up[((p0+p)*t.k+k)*panel:], panel, m, s, k > 0)
+		}
+	}
+	if direct && t.done() {
+		return
+	}
+	for p := range g {
+		t.finish(w, c[p*panel:], ldc, u[min(p*panel, len(u)):], ldu, direct, r0, m, p0+p)
 	}
 }
 
@@ -170,15 +200,24 @@ func (t *mulTask) load(c []float32, ldc, r0, m, p int) {
 	}
 }
 
-// finish adds the bias to panel p's chains in c and, unless they are in place,
-// stores them or adds them to the destination.
-func (t *mulTask) finish(w *worker, c []float32, ldc int, direct bool, r0, m, p int) {
+// finish turns panel p's chains in c, and in u if the product is gated, into
+// results and, unless they are in place, stores them or adds them to the
+// destination.
+func (t *mulTask) finish(w *worker, c []float32, ldc int, u []float32, ldu int, direct bool, r0, m, p int) {
 	n := min(panel, t.n-p*panel)
 	for r := range m {
 		s := c[r*ldc:][:n]
 		if t.bias != nil {
 			w.k.Add(s, s, t.bias[p*panel:][:n])
 		}
+		var g []float32
+		if t.up != nil {
+			g = u[r*ldu:][:n]
+			if t.upBias != nil {
+				w.k.Add(g, g, t.upBias[p*panel:][:n])
+			}
+		}
+		activate(w, t.act, s, g)
 		if direct {
 			continue
 		}
@@ -191,22 +230,19 @@ func (t *mulTask) finish(w *worker, c []float32, ldc int, direct bool, r0, m, p 
 	}
 }
 
-// Linear computes x·wᵀ + bias.
-func (q *Queue) Linear(dst, x compute.Buffer, w compute.Weight, bias compute.Buffer, epi compute.Epilogue, n int) {
-	pw, ok := w.(*weight)
-	if !ok {
-		panic("cpu: Linear: a weight of another device")
+// activate sets x to act(x), times u unless that is nil.
+func activate(w *worker, act compute.Activation, x, u []float32) {
+	if act == compute.SiLU && u != nil {
+		w.k.SiLUMul(x, x, u)
+		return
 	}
-	t := &q.mul
-	*t = mulTask{
-		c: f32("Linear", dst, n*pw.out), ldc: pw.out,
-		a: f32("Linear", x, n*pw.in), ars: pw.in, aks: 1,
-		b: pw.panels, m: n, n: pw.out, k: pw.in,
-		add: epi == compute.Accumulate,
+	switch act {
+	case compute.SiLU:
+		w.k.SiLUMul(x, x, w.ones(len(x)))
+	case compute.GELU:
+		panic("cpu: Linear: no GELU")
 	}
-	if bias != nil {
-		t.bias = f32("Linear", bias, pw.out)
+	if u != nil {
+		w.k.Mul(x, x, u)
 	}
-	t.start(q.pool)
-	runtime.KeepAlive(pw)
 }

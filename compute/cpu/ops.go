@@ -43,10 +43,7 @@ func (t *embedTask) run(_ *worker, part int) {
 
 // Embed sets dst[r][col:col+In] to row ids[r] of table.
 func (q *Queue) Embed(dst compute.Buffer, col int, table compute.Weight, ids []int32) {
-	w, ok := table.(*weight)
-	if !ok {
-		panic("cpu: Embed: a table of another device")
-	}
+	w := weightOf("Embed", table)
 	t := &q.embed
 	*t = embedTask{dst: f32("Embed", dst, 0), ld: width(dst), col: col, w: w, ids: ids, per: rowsPerPart(len(ids), w.in)}
 	f32("Embed", dst, len(ids)*t.ld)
@@ -90,37 +87,6 @@ func (q *Queue) Gather(dst compute.Buffer, row, col int, src compute.Buffer, row
 	t := &q.gather
 	*t = gatherTask{dst: d[row*ld:], src: s, ld: ld, col: col, lds: lds, rows: rows, per: rowsPerPart(len(rows), lds/8)}
 	q.pool.run(t, parts(len(rows), t.per))
-}
-
-type normTask struct {
-	dst, x, w []float32
-	eps       float32
-	n, h, per int
-}
-
-func (t *normTask) run(w *worker, part int) {
-	for r := part * t.per; r < min(t.n, (part+1)*t.per); r++ {
-		x, d := t.x[r*t.h:][:t.h], t.dst[r*t.h:][:t.h]
-		inv := invRMS(w, x, t.eps)
-		copy(d, x)
-		w.k.Scale(d, inv)
-		w.k.Mul(d, d, t.w)
-	}
-}
-
-// invRMS returns 1/√(mean(x²)+eps).
-func invRMS(w *worker, x []float32, eps float32) float32 {
-	mean := float32(w.k.Dot(x, x) / float32(len(x)))
-	return float32(1 / math.Sqrt(float64(mean+eps)))
-}
-
-// Norm is RMSNorm.
-func (q *Queue) Norm(dst, x, weight compute.Buffer, eps float32, n int) {
-	t := &q.norm
-	w := f32("Norm", weight, 1)
-	h := len(w)
-	*t = normTask{dst: f32("Norm", dst, n*h), x: f32("Norm", x, n*h), w: w, eps: eps, n: n, h: h, per: rowsPerPart(n, h/4)}
-	q.pool.run(t, parts(n, t.per))
 }
 
 type swigluTask struct {

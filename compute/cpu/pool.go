@@ -20,6 +20,7 @@ type task interface {
 type worker struct {
 	k       *kern.Funcs
 	scratch [4][]float32
+	one     []float32
 
 	// next counts up to end through this worker's share of the parts. Workers
 	// that are done with their own share take from the others'.
@@ -39,6 +40,14 @@ func (w *worker) buf(i, n int) []float32 {
 		w.scratch[i] = make([]float32, n+n/4)
 	}
 	return w.scratch[i][:n]
+}
+
+// ones returns n ones.
+func (w *worker) ones(n int) []float32 {
+	for len(w.one) < n {
+		w.one = append(w.one, 1)
+	}
+	return w.one[:n]
 }
 
 // gemm is kern's Gemm for any number of rows, cut evenly.

@@ -111,8 +111,10 @@ func (g *Graph) LinearAdd(x, w, res *Node, from *[]int32) *Node {
 func (g *Graph) Norm(x, w *Node, eps float32) *Node {
 	y := g.out(x.val.rows, x.Width())
 	f := &forward{x: []*Node{x, w}, y: y}
+	norm := &compute.Norm{Eps: eps}
 	f.base = g.base("norm", nil, y.val, func() {
-		g.q.Norm(y.val.buf, x.val.buf, w.val.buf, eps, x.val.n())
+		norm.Weight = w.val.buf
+		g.q.Norm(y.val.buf, x.val.buf, norm, x.val.n())
 	})
 	f.pieces = []piece{{of: []int{0, 1}, reads: []int{0, 1}, writes: true, run: func(dx []*value, _ []bool, dy *value) {
 		var dw compute.Buffer
