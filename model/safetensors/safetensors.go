@@ -165,6 +165,7 @@ type Set struct {
 	meta    map[string]string
 	names   []string // sorted
 	tensors map[string]Tensor
+	mapped  bool // tensors lie in mappings of files
 	unmap   []func() error
 }
 
@@ -203,6 +204,15 @@ func (s *Set) Get(name string) (Tensor, error) {
 	return t, nil
 }
 
+// Release tells the system that bytes [lo,hi) of a tensor's data are not needed
+// for now, so that a model being loaded is not in memory twice. They stay
+// readable: the next read takes them from the file again.
+func (s *Set) Release(name string, lo, hi int) {
+	if t, ok := s.tensors[name]; ok && s.mapped && lo < hi {
+		release(t.Data[lo:hi])
+	}
+}
+
 // Close ends the mappings. Tensors must not be used afterwards.
 func (s *Set) Close() error {
 	var errs []error
@@ -224,7 +234,7 @@ func Open(path string) (*Set, error) {
 	if err != nil {
 		return nil, errors.Join(err, unmap())
 	}
-	s.unmap = append(s.unmap, unmap)
+	s.unmap, s.mapped = append(s.unmap, unmap), canRelease
 	return s, nil
 }
 
@@ -254,7 +264,7 @@ func OpenDir(dir string) (*Set, error) {
 	if len(idx.Map) == 0 {
 		return nil, fmt.Errorf("%s: weight_map is empty, want tensor names and their files", index)
 	}
-	all := &Set{Name: dir, tensors: make(map[string]Tensor)}
+	all := &Set{Name: dir, tensors: make(map[string]Tensor), mapped: canRelease}
 	shards := make(map[string]*Set)
 	fail := func(err error) (*Set, error) { return nil, errors.Join(err, all.Close()) }
 	for _, name := range slices.Sorted(maps.Keys(idx.Map)) {

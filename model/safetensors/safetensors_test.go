@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -248,4 +249,44 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("written again: %v", err)
 		}
 	})
+}
+
+func TestReleasedTensorsStayReadable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "w.safetensors")
+	x := make([]float32, 1<<16)
+	for i := range x {
+		x[i] = float32(i)
+	}
+	if err := WriteFile(path, nil, F32("a", x, len(x)), F32("b", x[:3], 3)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, name := range []string{"a", "b", "none"} {
+		s.Release(name, 0, 12)
+		s.Release(name, 5, 5)
+	}
+	for range 2 {
+		a, err := s.Get("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := a.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, x) {
+			t.Fatal("values changed")
+		}
+		s.Release("a", 3, len(a.Data)-1)
+	}
+	// In memory there is nothing to release.
+	m := Of("memory", F32("a", x, len(x)))
+	m.Release("a", 0, 4*len(x))
+	if a, _ := m.Tensor("a"); a.Data[4] == 0 && a.Data[6] == 0 {
+		t.Fatal("tensor in memory lost its bytes")
+	}
 }
