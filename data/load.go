@@ -9,7 +9,6 @@ import (
 	"io"
 	"iter"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -18,9 +17,26 @@ import (
 // A Doc is one document or conversation of an input file.
 type Doc struct {
 	File  string
+	Input int    // the file's number among those loaded, from 0
 	Line  int    // where it starts, from 1
+	Item  int    // its number in a JSON array, from 1; 0 where lines tell documents apart
 	ID    string // its "id" or "question_id", if it has one
+	// Spans are its texts, Chat its messages: a document has one of the two.
 	Spans []Span
+	Chat  *Chat
+	// Asked says that Spans are what a user asks, turn by turn ("prompt" or
+	// "turns"), and not text that goes on.
+	Asked bool
+}
+
+// Place says where the document is.
+func (d *Doc) Place() string { return place(d.File, d.Line, d.Item) }
+
+func place(file string, line, item int) string {
+	if item > 0 {
+		return fmt.Sprintf("%s:%d: item %d", file, line, item)
+	}
+	return fmt.Sprintf("%s:%d", file, line)
 }
 
 // A Span is a run of text that was asked for, or that answers it.
@@ -31,21 +47,23 @@ type Span struct {
 
 // A BadLine is input that was left out.
 type BadLine struct {
-	File string
-	Line int
-	Why  string
+	File  string
+	Input int // the file's number among those loaded, from 0
+	Line  int
+	Item  int // as in Doc
+	Why   string
 }
 
-func (b BadLine) Error() string { return fmt.Sprintf("%s:%d: %s", b.File, b.Line, b.Why) }
+func (b BadLine) Error() string { return place(b.File, b.Line, b.Item) + ": " + b.Why }
 
 // A Format says how a file is cut into documents.
 type Format string
 
-// The formats. Auto takes .jsonl and .json as JSONL and anything else as
-// Paragraphs.
+// The formats. Auto takes .jsonl, .ndjson and .json as JSONL and anything else as
+// Paragraphs; .gz and .zst behind a name do not count.
 const (
 	Auto       Format = "auto"
-	JSONL      Format = "jsonl"      // an object a line
+	JSONL      Format = "jsonl"      // an object a line, or an array of objects
 	Paragraphs Format = "paragraphs" // separated by blank lines
 	Document   Format = "document"   // the whole file is one text
 )
@@ -53,8 +71,9 @@ const (
 // LoadConfig says how text becomes documents.
 type LoadConfig struct {
 	Format Format
-	// Template builds the text of a JSONL object. Empty: its "text", "prompt"
-	// or "turns".
+	// Template builds the text of a JSON object. Empty: its "messages" or
+	// "conversations" are a conversation, else its "text", "prompt" or "turns" are
+	// taken; with AnswerField, these three alone.
 	Template string
 	// AnswerField is the field whose text answers; only its tokens are trained
 	// on. It follows the template's text after a space, unless one of the two
@@ -64,7 +83,7 @@ type LoadConfig struct {
 	// answers: <<[^>]*>> drops GSM8K's calculator annotations.
 	AnswerRemove string
 	Skip, Limit  int // documents to leave out at the front, and to yield then (0: all)
-	MaxLine      int // bytes of a JSONL line or a paragraph; longer ones are bad
+	MaxLine      int // bytes of a JSON object or a paragraph; longer ones are bad
 }
 
 // DefaultLoad returns the options for plain input.
@@ -92,10 +111,15 @@ func (c *LoadConfig) Validate() error {
 	return nil
 }
 
-// Load yields the documents of files, in order. Input that cannot be used is
-// passed to bad, if it is not nil, and left out; a file that cannot be read ends
-// the sequence with an error. Skip and Limit count documents that could be used,
-// over all files.
+// Load yields the documents of files, in order, and of the files in directories
+// (see Expand). Files packed by gzip or zstd are told by their first bytes. What
+// an object is, a text, a prompt or a conversation, is told object by object. No
+// file is held in memory as a whole, unless the format is Document.
+//
+// Input that cannot be used is passed to bad, if it is not nil, and left out; a
+// file that cannot be read to its end, because it is truncated or an array in it
+// is broken, ends the sequence with an error. Skip and Limit count documents that
+// could be used, over all files.
 func Load(files []string, c LoadConfig, bad func(BadLine)) iter.Seq2[Doc, error] {
 	return func(yield func(Doc, error) bool) {
 		if err := c.Validate(); err != nil {
@@ -109,7 +133,13 @@ func Load(files []string, c LoadConfig, bad func(BadLine)) iter.Seq2[Doc, error]
 		if c.AnswerRemove != "" {
 			l.remove = regexp.MustCompile(c.AnswerRemove)
 		}
-		for _, f := range files {
+		files, err := Expand(files)
+		if err != nil {
+			yield(Doc{}, err)
+			return
+		}
+		for i, f := range files {
+			l.input = i
 			if err := l.file(f); err != nil {
 				if !errors.Is(err, errStop) {
 					yield(Doc{}, fmt.Errorf("data: read %s: %w", f, err))
@@ -130,6 +160,7 @@ type loader struct {
 	bad      func(BadLine)
 	yield    func(Doc, error) bool
 	seen     int
+	input    int // number of the open file
 }
 
 func (l *loader) file(name string) error {
@@ -138,26 +169,27 @@ func (l *loader) file(name string) error {
 		return err
 	}
 	defer f.Close()
-	format := l.c.Format
+	r, done, err := unpack(f)
+	if err != nil {
+		return err
+	}
+	defer done()
+	format, ext := l.c.Format, extension(name)
 	if format == Auto {
-		switch strings.ToLower(filepath.Ext(name)) {
-		case ".jsonl", ".json":
+		switch ext {
+		case ".jsonl", ".ndjson", ".json":
 			format = JSONL
 		default:
 			format = Paragraphs
 		}
 	}
-	return l.read(name, f, format)
-}
-
-func (l *loader) read(name string, r io.Reader, format Format) error {
 	br := bufio.NewReaderSize(r, 1<<16)
 	if bom, _ := br.Peek(3); string(bom) == "\ufeff" {
 		br.Discard(3)
 	}
 	switch format {
 	case JSONL:
-		return l.lines(name, br)
+		return l.objects(name, br, ext == ".json")
 	case Document:
 		raw, err := io.ReadAll(br)
 		if err != nil {
@@ -168,9 +200,33 @@ func (l *loader) read(name string, r io.Reader, format Format) error {
 	return l.paragraphs(name, br)
 }
 
-func (l *loader) reject(name string, line int, format string, args ...any) {
+// objects reads JSON objects: the elements of an array, one a line, or, in a file
+// that says that it is JSON and not JSON lines, written over several.
+func (l *loader) objects(name string, br *bufio.Reader, spread bool) error {
+	v := valueReader{r: br, max: l.c.MaxLine, line: 1}
+	each := func(item, line int, raw []byte, n int64) error {
+		if len(raw) > l.c.MaxLine {
+			l.reject(name, line, item, "an object of %d bytes, want at most %d", n, l.c.MaxLine)
+			return nil
+		}
+		return l.record(name, line, item, raw)
+	}
+	head, _ := br.Peek(br.Size())
+	text := bytes.TrimLeft(head, " \t\r\n")
+	first, rest, _ := bytes.Cut(text, []byte("\n"))
+	switch {
+	case len(text) == 0 || text[0] != '[' && text[0] != '{':
+	case text[0] == '[' && !(json.Valid(first) && len(bytes.TrimSpace(rest)) > 0): // else it is a line of its own
+		return v.elements(each)
+	case text[0] == '{' && spread && len(first) < len(text) && !json.Valid(first):
+		return v.all(each)
+	}
+	return l.lines(name, br)
+}
+
+func (l *loader) reject(name string, line, item int, format string, args ...any) {
 	if l.bad != nil {
-		l.bad(BadLine{File: name, Line: line, Why: fmt.Sprintf(format, args...)})
+		l.bad(BadLine{File: name, Input: l.input, Line: line, Item: item, Why: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -179,6 +235,7 @@ func (l *loader) emit(d Doc) error {
 	if l.seen <= l.c.Skip {
 		return nil
 	}
+	d.Input = l.input
 	if !l.yield(d, nil) || l.c.Limit > 0 && l.seen == l.c.Skip+l.c.Limit {
 		return errStop
 	}
@@ -187,7 +244,7 @@ func (l *loader) emit(d Doc) error {
 
 func (l *loader) text(name string, line int, s string) error {
 	if !utf8.ValidString(s) {
-		l.reject(name, line, "not UTF-8")
+		l.reject(name, line, 0, "not UTF-8")
 		return nil
 	}
 	if strings.TrimSpace(s) == "" {
@@ -225,7 +282,7 @@ func (l *loader) paragraphs(name string, br *bufio.Reader) error {
 		n := long
 		long = 0
 		if n > 0 {
-			l.reject(name, start, "a paragraph of %d bytes, want at most %d", n, l.c.MaxLine)
+			l.reject(name, start, 0, "a paragraph of %d bytes, want at most %d", n, l.c.MaxLine)
 			return nil
 		}
 		return l.text(name, start, s)
@@ -279,25 +336,30 @@ func (l *loader) lines(name string, br *bufio.Reader) error {
 			return err
 		}
 		if len(line) > l.c.MaxLine {
-			l.reject(name, i, "a line of %d bytes, want at most %d", n, l.c.MaxLine)
+			l.reject(name, i, 0, "a line of %d bytes, want at most %d", n, l.c.MaxLine)
 			continue
 		}
 		if len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
-		d, err := l.object(line)
-		if err != nil {
-			l.reject(name, i, "%v", err)
-			continue
-		}
-		d.File, d.Line = name, i
-		if err := l.emit(d); err != nil {
+		if err := l.record(name, i, 0, line); err != nil {
 			return err
 		}
 	}
 }
 
-// object turns one JSONL line into a document.
+// record passes one JSON object on as a document, or rejects it.
+func (l *loader) record(name string, line, item int, raw []byte) error {
+	d, err := l.object(raw)
+	if err != nil {
+		l.reject(name, line, item, "%v", err)
+		return nil
+	}
+	d.File, d.Line, d.Item = name, line, item
+	return l.emit(d)
+}
+
+// object turns one JSON object into a document.
 func (l *loader) object(line []byte) (d Doc, err error) {
 	if !utf8.Valid(line) {
 		return d, errors.New("not UTF-8")
@@ -321,9 +383,16 @@ func (l *loader) object(line []byte) (d Doc, err error) {
 			}
 		}
 	}
+	if l.template == nil && l.c.AnswerField == "" {
+		if d.Chat, err = conversation(line); d.Chat != nil || err != nil {
+			return d, err
+		}
+	}
 	if d.Spans, err = l.prompt(o); err != nil {
 		return d, err
 	}
+	_, text := o["text"]
+	d.Asked = l.template == nil && !text
 	if l.c.AnswerField != "" {
 		a, err := field(o, strings.Split(l.c.AnswerField, "."))
 		if err != nil {
@@ -368,7 +437,7 @@ func (l *loader) prompt(o map[string]any) ([]Span, error) {
 	}
 	v, ok := o["turns"]
 	if !ok {
-		return nil, errors.New(`no field "text", "prompt" or "turns", and no template that says what to take`)
+		return nil, errors.New(`no field "messages", "conversations", "text", "prompt" or "turns", and no template that says what to take`)
 	}
 	turns, ok := v.([]any)
 	if !ok || len(turns) == 0 {

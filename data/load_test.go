@@ -93,7 +93,7 @@ func TestLoad(t *testing.T) {
 			"10|\"true\"\n",
 			"1: field \"text\": empty, want text\n" +
 				"2: not a JSON object: json: cannot unmarshal array into Go value of type map[string]interface {}\n" +
-				"3: no field \"text\", \"prompt\" or \"turns\", and no template that says what to take\n" +
+				"3: no field \"messages\", \"conversations\", \"text\", \"prompt\" or \"turns\", and no template that says what to take\n" +
 				"4: not a JSON object: null\n" +
 				"5: text after the JSON object\n" +
 				"6: field \"text\": an object, want text\n" +
@@ -216,15 +216,15 @@ func FuzzLoad(f *testing.F) {
 		if err := os.WriteFile(p, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		last := 0
+		last, item := 0, 0
 		for d, err := range data.Load([]string{p}, c, func(data.BadLine) {}) {
 			if err != nil {
-				return // the template
+				return // the template, or an array that is broken
 			}
-			if d.Line <= last || len(d.Spans) == 0 {
-				t.Fatalf("document at line %d after %d, %d spans", d.Line, last, len(d.Spans))
+			if d.Line < last || d.Line == last && d.Item <= item || (d.Chat == nil) == (len(d.Spans) == 0) {
+				t.Fatalf("document at line %d, item %d after %d, %d: %d spans", d.Line, d.Item, last, item, len(d.Spans))
 			}
-			last = d.Line
+			last, item = d.Line, d.Item
 			for _, s := range d.Spans {
 				if utf8.ValidString(template) && !utf8.ValidString(s.Text) || strings.TrimSpace(s.Text) == "" {
 					t.Fatalf("line %d: %q", d.Line, s.Text)

@@ -238,6 +238,14 @@ func (a *app) readPrompts(path, template string) ([][]string, error) {
 		for _, s := range doc.Spans {
 			turns = append(turns, s.Text)
 		}
+		if doc.Chat != nil {
+			turns = doc.Chat.Ask()
+		}
+		if len(turns) == 0 {
+			bad++
+			a.log.Warn("left out", "line", doc.Place()+": a conversation in which no user asks")
+			continue
+		}
 		all = append(all, turns)
 	}
 	if bad > 0 && len(all) > 0 {

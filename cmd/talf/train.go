@@ -264,13 +264,16 @@ func (a *app) readDocs(names []string, tok *tokenizer.Tokenizer, eos []int32) (d
 		if err != nil {
 			return nil, 0, err
 		}
+		if doc.Chat != nil {
+			return nil, 0, fmt.Errorf("%s: a conversation: language models are trained on texts", doc.Place())
+		}
 		var text strings.Builder
 		for _, s := range doc.Spans {
 			text.WriteString(s.Text)
 		}
 		ids, err := tok.Encode(text.String(), true)
 		if err != nil {
-			return nil, 0, fmt.Errorf("%s:%d: %w", doc.File, doc.Line, err)
+			return nil, 0, fmt.Errorf("%s: %w", doc.Place(), err)
 		}
 		if len(eos) > 0 && (len(ids) == 0 || ids[len(ids)-1] != eos[0]) {
 			ids = append(ids, eos[0])

@@ -1,0 +1,360 @@
+package data
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// A Chat is a conversation in the form of OpenAI's messages, whatever the form
+// was that its file has.
+type Chat struct {
+	Messages []Message
+	// extra are the keys that go with the messages, in their order: "tools" and
+	// those of "chat_template_kwargs".
+	extra []keyValue
+}
+
+// A Message is one turn of a conversation.
+type Message struct {
+	Role  string
+	Text  string          // its content; empty if there is none
+	Calls bool            // it calls tools
+	JSON  json.RawMessage // the whole of it, with its keys in their order
+}
+
+// Assistant is the role of the messages that a model writes.
+const Assistant = "assistant"
+
+// Ask returns the texts of the user's messages.
+func (c *Chat) Ask() []string {
+	var out []string
+	for i := range c.Messages {
+		if c.Messages[i].Role == "user" {
+			out = append(out, c.Messages[i].Text)
+		}
+	}
+	return out
+}
+
+// JSON returns an object with these messages and with what else a chat template
+// is given of c: {"messages":[…],"tools":[…],…}.
+func (c *Chat) JSON(messages []Message) []byte {
+	var b bytes.Buffer
+	b.WriteString(`{"messages":[`)
+	for i := range messages {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.Write(messages[i].JSON)
+	}
+	b.WriteByte(']')
+	for _, e := range c.extra {
+		b.WriteByte(',')
+		e.write(&b)
+	}
+	b.WriteByte('}')
+	return b.Bytes()
+}
+
+// NewMessage returns a message of plain text.
+func NewMessage(role, text string) Message {
+	return Message{Role: role, Text: text, JSON: object(keyValue{"role", quote(role)}, keyValue{"content", quote(text)})}
+}
+
+type keyValue struct {
+	key string
+	raw json.RawMessage
+}
+
+func (e keyValue) write(b *bytes.Buffer) {
+	b.Write(quote(e.key))
+	b.WriteByte(':')
+	b.Write(e.raw)
+}
+
+// object writes keys in this order.
+func object(keys ...keyValue) json.RawMessage {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, e := range keys {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		e.write(&b)
+	}
+	b.WriteByte('}')
+	return b.Bytes()
+}
+
+func quote(s string) json.RawMessage {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil {
+		panic("data: " + err.Error()) // strings marshal
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// keys reads an object's keys in their order.
+func keys(raw json.RawMessage) ([]keyValue, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return nil, errors.New("not an object")
+	}
+	var out []keyValue
+	for dec.More() {
+		t, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		e := keyValue{key: t.(string)} // the decoder takes nothing else as a key
+		if err := dec.Decode(&e.raw); err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+func find(list []keyValue, key string) json.RawMessage {
+	for i := len(list) - 1; i >= 0; i-- { // the last counts, as in a map
+		if list[i].key == key && string(list[i].raw) != "null" {
+			return list[i].raw
+		}
+	}
+	return nil
+}
+
+// elements returns a list's elements, or false if raw is not a list.
+func elements(raw json.RawMessage) ([]json.RawMessage, bool) {
+	if len(raw) == 0 || raw[0] != '[' {
+		return nil, false
+	}
+	var out []json.RawMessage
+	err := json.Unmarshal(raw, &out)
+	return out, err == nil
+}
+
+func asString(raw json.RawMessage) (string, bool) {
+	if len(raw) == 0 || raw[0] != '"' {
+		return "", false
+	}
+	var s string
+	err := json.Unmarshal(raw, &s)
+	return s, err == nil
+}
+
+// conversation reads a record that has "messages" or "conversations". It returns
+// nil if it has neither.
+func conversation(record json.RawMessage) (*Chat, error) {
+	rec, err := keys(record)
+	if err != nil {
+		return nil, err
+	}
+	var list []json.RawMessage
+	name, wrong := "", error(nil)
+	for _, key := range []string{"messages", "conversations", "conversation"} {
+		raw := find(rec, key)
+		if raw == nil {
+			continue
+		}
+		var ok bool
+		if list, ok = elements(raw); ok && len(list) > 0 {
+			name = key
+			break
+		}
+		wrong = fmt.Errorf("field %q: want a list of messages", key)
+	}
+	if name == "" {
+		for _, key := range []string{"text", "prompt", "turns"} {
+			if find(rec, key) != nil {
+				wrong = nil // the other field is something else then
+			}
+		}
+		return nil, wrong
+	}
+	c := &Chat{}
+	if s, ok := asString(find(rec, "system")); ok && strings.TrimSpace(s) != "" {
+		c.Messages = append(c.Messages, NewMessage("system", s))
+	}
+	for i, raw := range list {
+		m, err := message(raw)
+		if err != nil {
+			return nil, fmt.Errorf("field %q: %w", fmt.Sprintf("%s.%d", name, i), err)
+		}
+		c.Messages = append(c.Messages, m)
+	}
+	tools := find(rec, "tools")
+	if s, ok := asString(tools); ok { // some sets keep JSON in a string
+		if tools = nil; strings.TrimSpace(s) != "" {
+			if tools = json.RawMessage(s); !json.Valid(tools) {
+				return nil, errors.New(`field "tools": text that is not JSON, want a list of tools`)
+			}
+		}
+	}
+	if tools != nil {
+		tools = bytes.TrimSpace(tools)
+		list, ok := elements(tools)
+		if !ok {
+			return nil, errors.New(`field "tools": want a list of tools`)
+		}
+		if len(list) > 0 {
+			c.extra = append(c.extra, keyValue{"tools", tools})
+		}
+	}
+	if kw := find(rec, "chat_template_kwargs"); kw != nil {
+		list, err := keys(kw)
+		if err != nil {
+			return nil, fmt.Errorf(`field "chat_template_kwargs": %w`, err)
+		}
+		for _, e := range list {
+			switch e.key {
+			case "messages", "tools", "add_generation_prompt":
+				return nil, fmt.Errorf(`field "chat_template_kwargs.%s": this variable is set from the conversation`, e.key)
+			}
+			c.extra = append(c.extra, e)
+		}
+	}
+	return c, nil
+}
+
+// message reads {"role", "content", …} or {"from", "value"}.
+func message(raw json.RawMessage) (Message, error) {
+	list, err := keys(raw)
+	if err != nil {
+		return Message{}, err
+	}
+	if find(list, "role") == nil && find(list, "from") != nil {
+		return shared(list)
+	}
+	role, ok := asString(find(list, "role"))
+	if !ok || role == "" {
+		return Message{}, errors.New(`no "role", want text`)
+	}
+	m := Message{Role: role, JSON: raw}
+	if calls, ok := elements(find(list, "tool_calls")); ok && len(calls) > 0 {
+		m.Calls = true
+	}
+	content := find(list, "content")
+	if parts, ok := elements(content); ok {
+		// Templates of models that read nothing but text take a text.
+		if m.Text, err = join(parts); err != nil {
+			return Message{}, err
+		}
+		for i := range list {
+			if list[i].key == "content" {
+				list[i].raw = quote(m.Text)
+			}
+		}
+		m.JSON = object(list...)
+		return m, nil
+	}
+	if content == nil {
+		if !m.Calls && role == Assistant || role != Assistant {
+			return Message{}, errors.New(`no "content", want text`)
+		}
+		return m, nil
+	}
+	if m.Text, ok = asString(content); !ok {
+		return Message{}, errors.New(`"content": want text or a list of parts`)
+	}
+	return m, nil
+}
+
+// join makes one text of parts, {"type":"text","text":…}, one a line.
+func join(parts []json.RawMessage) (string, error) {
+	var texts []string
+	for i, p := range parts {
+		s, ok := asString(p)
+		if !ok {
+			list, err := keys(p)
+			if err != nil {
+				return "", fmt.Errorf(`"content.%d": %w`, i, err)
+			}
+			kind, _ := asString(find(list, "type"))
+			if kind != "text" && kind != "" {
+				return "", fmt.Errorf(`"content.%d": a part of type %q, want text`, i, kind)
+			}
+			if s, ok = asString(find(list, "text")); !ok {
+				return "", fmt.Errorf(`"content.%d": no "text"`, i)
+			}
+		}
+		texts = append(texts, s)
+	}
+	return strings.Join(texts, "\n"), nil
+}
+
+// roles of ShareGPT's "from".
+var roles = map[string]string{
+	"human": "user", "user": "user",
+	"gpt": Assistant, "assistant": Assistant, "chatgpt": Assistant, "bing": Assistant, "bard": Assistant, "model": Assistant,
+	"system": "system",
+	"tool":   "tool", "observation": "tool", "function_response": "tool",
+	"function_call": Assistant,
+}
+
+// shared reads a message of ShareGPT's form.
+func shared(list []keyValue) (Message, error) {
+	from, _ := asString(find(list, "from"))
+	role := roles[from]
+	if role == "" {
+		return Message{}, fmt.Errorf(`"from": %s, want human, gpt, system, tool, function_call or observation`, find(list, "from"))
+	}
+	raw := find(list, "value")
+	text, ok := asString(raw)
+	if from == "function_call" {
+		if ok {
+			raw = json.RawMessage(text)
+		}
+		return called(raw)
+	}
+	if !ok {
+		return Message{}, errors.New(`no "value", want text`)
+	}
+	return NewMessage(role, text), nil
+}
+
+// called makes a message of {"name", "arguments"} or of a list of these.
+func called(raw json.RawMessage) (Message, error) {
+	wrong := errors.New(`"value" of a function_call: want JSON: {"name": text, "arguments": object}`)
+	raw = bytes.TrimSpace(raw)
+	if !json.Valid(raw) {
+		return Message{}, wrong
+	}
+	list, ok := elements(raw)
+	if !ok {
+		list = []json.RawMessage{raw}
+	}
+	if len(list) == 0 {
+		return Message{}, wrong
+	}
+	var calls bytes.Buffer
+	for i, call := range list {
+		o, err := keys(call)
+		if err != nil {
+			return Message{}, wrong
+		}
+		name, args := find(o, "name"), find(o, "arguments")
+		if _, ok := asString(name); !ok {
+			return Message{}, wrong
+		}
+		if s, ok := asString(args); ok && json.Valid([]byte(s)) {
+			args = json.RawMessage(s)
+		}
+		if args == nil {
+			args = json.RawMessage("{}")
+		}
+		if i > 0 {
+			calls.WriteByte(',')
+		}
+		calls.Write(object(keyValue{"type", quote("function")}, keyValue{"function", object(keyValue{"name", name}, keyValue{"arguments", args})}))
+	}
+	return Message{Role: Assistant, Calls: true, JSON: object(
+		keyValue{"role", quote(Assistant)}, keyValue{"content", quote("")},
+		keyValue{"tool_calls", json.RawMessage("[" + calls.String() + "]")},
+	)}, nil
+}
