@@ -19,6 +19,7 @@ func (g *gen) vectors() {
 	g.dot()
 	g.silu()
 	g.siluGrad()
+	g.gelu()
 	g.rope()
 	g.adamW()
 	if !g.wide() {

@@ -78,6 +78,7 @@ func BenchmarkVector(b *testing.B) {
 		{"Dot", func(f *Funcs) { f.Dot(x, y) }},
 		{"SiLUMul", func(f *Funcs) { f.SiLUMul(z, x, y) }},
 		{"SiLUMulGrad", func(f *Funcs) { f.SiLUMulGrad(z, u, x, y, x) }},
+		{"GELU", func(f *Funcs) { f.GELU(z, x) }},
 		{"AdamW", func(f *Funcs) { f.AdamW(z, x, u, v, h) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {

@@ -40,7 +40,7 @@ func TestTablesAreComplete(t *testing.T) {
 		}
 		if f.Class != c || f.MaxRows < 1 || f.Gemm == nil || f.Exp == nil || f.Max == nil || f.ExpSum == nil ||
 			f.Scale == nil || f.Add == nil || f.Mul == nil || f.Axpy == nil || f.Dot == nil || f.SiLUMul == nil ||
-			f.SiLUMulGrad == nil || f.Rope == nil || f.ArgMax == nil || f.AdamW == nil {
+			f.SiLUMulGrad == nil || f.GELU == nil || f.Rope == nil || f.ArgMax == nil || f.AdamW == nil {
 			t.Errorf("class %v: table is incomplete: %+v", c, f)
 		}
 	}
@@ -163,6 +163,8 @@ func compareVectors(t *testing.T, r *rand.Rand, f *Funcs, what string, n int, ne
 	run("SiLUMul in place", func(f *Funcs, x xs) []float32 { f.SiLUMul(x[0], x[0], x[1]); return nil }, a, b)
 	run("SiLUMulGrad", func(f *Funcs, x xs) []float32 { f.SiLUMulGrad(x[0], x[1], x[2], x[3], x[4]); return nil }, a, b, c, d, e)
 	run("SiLUMulGrad in place", func(f *Funcs, x xs) []float32 { f.SiLUMulGrad(x[1], x[2], x[0], x[1], x[2]); return nil }, a, b, c)
+	run("GELU", func(f *Funcs, x xs) []float32 { f.GELU(x[0], x[1]); return nil }, a, b)
+	run("GELU in place", func(f *Funcs, x xs) []float32 { f.GELU(x[0], x[0]); return nil }, a)
 	run("Rope", func(f *Funcs, x xs) []float32 { f.Rope(x[0], x[1], x[2]); return nil }, append(a[:n:n], b...), c, d)
 	h := &Adam{LR: 3e-4, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Decay: 3e-6, Scale: 0.7, C1: 10, C2: 20}
 	run("AdamW", func(f *Funcs, x xs) []float32 { f.AdamW(x[0], x[1], x[2], x[3], h); return nil }, a, b, c, d)

@@ -63,6 +63,7 @@ func TestKernelsStayInsideTheirSlices(t *testing.T) {
 				f.Dot(x, y)
 				f.SiLUMul(x, y, z)
 				f.SiLUMulGrad(x, y, z, u, v)
+				f.GELU(x, y)
 				f.AdamW(x, y, z, u, h)
 				f.Rope(at(0, 2*n), y, z)
 				rows, k := 1+n%f.MaxRows, n%13

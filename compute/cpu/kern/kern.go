@@ -10,7 +10,11 @@
 // Kernels run on the caller's goroutine, allocate nothing and keep no state.
 package kern
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 //go:generate go -C ../../../tools run ./avogen -class avx2 -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class avx512 -dir ../compute/cpu/kern
@@ -20,32 +24,39 @@ type Class uint8
 
 // The classes, slowest first.
 const (
-	Portable Class = iota
-	AVX2           // AVX2 and FMA
-	AVX512         // AVX-512 F, BW, DQ, VL
+	Portable   Class = iota
+	AVX2             // AVX2, FMA and F16C
+	AVX512           // AVX-512 F, BW, DQ, VL
+	AVX512VNNI       // AVX512 and AVX-512 VNNI
 )
+
+var names = [...]string{
+	Portable:   "portable",
+	AVX2:       "avx2",
+	AVX512:     "avx512",
+	AVX512VNNI: "avx512vnni",
+}
 
 // String returns the name that ParseClass takes.
 func (c Class) String() string {
-	switch c {
-	case Portable:
-		return "portable"
-	case AVX2:
-		return "avx2"
-	case AVX512:
-		return "avx512"
+	if int(c) < len(names) {
+		return names[c]
 	}
 	return fmt.Sprintf("Class(%d)", uint8(c))
 }
 
-// ParseClass returns the class called name: "portable", "avx2" or "avx512".
+// ParseClass returns the class called name, which is one of ClassNames.
 func ParseClass(name string) (Class, error) {
-	for c := Portable; c <= AVX512; c++ {
-		if c.String() == name {
-			return c, nil
-		}
+	if i := slices.Index(names[:], name); i >= 0 {
+		return Class(i), nil
 	}
-	return 0, fmt.Errorf("kern: no class %q: want portable, avx2 or avx512", name)
+	return 0, fmt.Errorf("kern: no class %q: want %s", name, ClassNames())
+}
+
+// ClassNames lists all classes' names for a message: "portable, avx2 or avx512".
+func ClassNames() string {
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 // For returns the kernels of class c, or an error if this machine or this build
@@ -67,7 +78,7 @@ func Best() Class {
 // slowest first. Portable is always one of them.
 func Available() []Class {
 	var cs []Class
-	for c := Portable; c <= AVX512; c++ {
+	for c := range Class(len(names)) {
 		if table(c) != nil {
 			cs = append(cs, c)
 		}
@@ -100,6 +111,26 @@ type Funcs struct {
 	// or from c if acc. Strides count elements. Splitting k over several calls,
 	// the later ones with acc, does not change the bits.
 	Gemm func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool)
+	// MaxRowsBF16 is the most rows that GemmBF16 takes, and its fastest count.
+	MaxRowsBF16 int
+	// GemmBF16 is Gemm with ldb = Panel on b widened, with its bits. b is a panel
+	// [⌈k/2⌉][Panel][2] of pairs of consecutive k, as PackBF16 makes it; the last
+	// partner of an odd k is not used. Calls that split k do so at even k.
+	GemmBF16 func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool)
+	// QuantA quantises the row x to integers of one plane (±127) or two (±32767)
+	// and writes Q8ALen(len(x)) elements in the order that GemmQ8 of the same
+	// table reads: blocks of Q8ABlockLen elements, in ascending k.
+	QuantA func(dst []uint32, x []float32, planes int)
+	// MaxRowsQ8 is the most rows that GemmQ8 takes, and its fastest count.
+	MaxRowsQ8 int
+	// GemmQ8 multiplies rows ≤ MaxRowsQ8 of activations, row r being QuantA's with
+	// planes at a[r·ars], by b, blocks blocks of a panel of the q8 format. For
+	// each output and block in ascending order, the sum of the products of
+	// integers, which is exact, becomes a float32, is multiplied by the weights'
+	// scale, and then by the activations' scale fused with the addition to
+	// c[r·ldc+j], which starts from zero, or from c if acc. Splitting the blocks
+	// over several calls, the later ones with acc, does not change the bits.
+	GemmQ8 func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool)
 	// Exp sets dst[i] = exp(x[i]) to within 1.1 ulp; results below 2⁻¹²⁶ are 0.
 	// dst may be x.
 	Exp func(dst, x []float32)
@@ -122,6 +153,9 @@ type Funcs struct {
 	// SiLUMulGrad gives dg and du of SiLUMul for dy: with s = 1/(1+exp(−g)),
 	// du = dy·(g·s) and dg = (dy·u)·(s + g·s·(1−s)). dg may be g and du may be u.
 	SiLUMulGrad func(dg, du, dy, g, u []float32)
+	// GELU sets dst[i] = x[i]·Φ(x[i]), Φ being the normal distribution's; dst may
+	// be x. It is within 7e-8 + ½ ulp.
+	GELU func(dst, x []float32)
 	// Rope rotates one head x [2h] in place, h the length of cos and of sin:
 	// x[i], x[i+h] = x[i]·cos[i] − x[i+h]·sin[i], x[i+h]·cos[i] + x[i]·sin[i],
 	// the cosine's product being the fused one.
