@@ -29,7 +29,7 @@ func TestTablesAreComplete(t *testing.T) {
 	if c := Available(); c[0] != Portable || c[len(c)-1] != Best() {
 		t.Errorf("Available() = %v with Best() = %v", c, Best())
 	}
-	for c := Portable; c <= AVX512; c++ {
+	for c := range Class(len(names)) {
 		if got, err := ParseClass(c.String()); err != nil || got != c {
 			t.Errorf("ParseClass(%q) = %v, %v", c.String(), got, err)
 		}
@@ -38,7 +38,8 @@ func TestTablesAreComplete(t *testing.T) {
 			t.Log(err)
 			continue
 		}
-		if f.Class != c || f.MaxRows < 1 || f.Gemm == nil || f.Exp == nil || f.Max == nil || f.ExpSum == nil ||
+		if f.Class != c || f.MaxRows < 1 || f.Gemm == nil || f.MaxRowsBF16 < 1 || f.GemmBF16 == nil ||
+			f.QuantA == nil || f.MaxRowsQ8 < 1 || f.GemmQ8 == nil || f.Exp == nil || f.Max == nil || f.ExpSum == nil ||
 			f.Scale == nil || f.Add == nil || f.Mul == nil || f.Axpy == nil || f.Dot == nil || f.SiLUMul == nil ||
 			f.SiLUMulGrad == nil || f.GELU == nil || f.Rope == nil || f.ArgMax == nil || f.AdamW == nil {
 			t.Errorf("class %v: table is incomplete: %+v", c, f)
@@ -47,7 +48,7 @@ func TestTablesAreComplete(t *testing.T) {
 	if _, err := ParseClass("sse"); err == nil {
 		t.Error("ParseClass takes an unknown name")
 	}
-	if _, err := For(AVX512 + 1); err == nil {
+	if _, err := For(Class(len(names))); err == nil {
 		t.Error("For takes an unknown class")
 	}
 }

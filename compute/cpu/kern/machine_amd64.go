@@ -9,12 +9,16 @@ import (
 )
 
 func machine(c Class) *Funcs {
+	x := &cpu.X86
+	hasAVX2 := x.HasAVX2 && x.HasFMA && x.HasF16C
+	hasAVX512 := hasAVX2 && x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL
 	switch {
-	case c == AVX2 && cpu.X86.HasAVX2 && cpu.X86.HasFMA:
+	case c == AVX2 && hasAVX2:
 		return &avx2
-	case c == AVX512 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL &&
-		cpu.X86.HasAVX2 && cpu.X86.HasFMA:
+	case c == AVX512 && hasAVX512:
 		return &avx512
+	case c == AVX512VNNI && hasAVX512 && x.HasAVX512VNNI:
+		return &avx512vnni
 	}
 	return nil
 }
@@ -76,6 +80,13 @@ var avx512 = Funcs{
 		adamWAVX512(unsafe.SliceData(p), unsafe.SliceData(g), unsafe.SliceData(m), unsafe.SliceData(v), len(p), &row[0][0])
 	},
 }
+
+// avx512vnni differs in products of q8 only.
+var avx512vnni = func() Funcs {
+	f := avx512
+	f.Class = AVX512VNNI
+	return f
+}()
 
 // gemmAsm computes a row count's outputs; strides are in bytes.
 type gemmAsm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool)
