@@ -37,6 +37,7 @@ type Shard struct {
 	Loss    int64          `json:"loss_tokens"` // tokens with the loss mask set
 	Units   int            `json:"units"`       // pieces of input that went into it, dropped ones included
 	Dropped map[string]int `json:"dropped,omitempty"`
+	Inputs  []Input        `json:"inputs,omitempty"` // nothing of a single file without conversations: it would say the same again
 	Bytes   int64          `json:"bytes"`
 	SHA256  string         `json:"sha256"`
 }
@@ -75,6 +76,9 @@ func ParseManifest(raw []byte) (*Manifest, error) {
 			return nil, fmt.Errorf("shards[%d]: counts that no shard has: %d rows, %d tokens, %d loss tokens, %d units, %d bytes", i, s.Rows, s.Tokens, s.Loss, s.Units, s.Bytes)
 		case len(s.SHA256) != 2*sha256.Size:
 			return nil, fmt.Errorf("shards[%d].sha256: %d digits, want %d", i, len(s.SHA256), 2*sha256.Size)
+		}
+		if err := checkInputs(s.Inputs); err != nil {
+			return nil, fmt.Errorf("shards[%d].%w", i, err)
 		}
 	}
 	return &m, nil

@@ -226,6 +226,7 @@ type Stats struct {
 	Bytes      int64            `json:"bytes"`      // of the files
 	Units      int              `json:"units"`
 	Dropped    map[string]int   `json:"dropped,omitempty"`
+	Inputs     []Input          `json:"inputs,omitempty"`
 	PerToken   float64          `json:"bytes_per_token"`
 	Columns    map[string]int64 `json:"column_bytes"` // compressed
 
@@ -251,6 +252,7 @@ func (s *Set) Stats() (Stats, error) {
 	for _, sh := range s.shards {
 		st.Bytes += sh.Bytes
 		st.Units += sh.Units
+		st.Inputs = AddInputs(st.Inputs, sh.Inputs)
 		for why, n := range sh.Dropped {
 			if st.Dropped == nil {
 				st.Dropped = map[string]int{}

@@ -91,7 +91,7 @@ func build(t testing.TB, dir string, m data.Meta, rows, perShard int, opt data.W
 			t.Fatal(err)
 		}
 		if (i+1)%perShard == 0 {
-			if err := w.Cut(perShard+1, map[string]int{"short": 1}); err != nil {
+			if err := w.Cut(perShard+1, map[string]int{"short": 1}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -366,7 +366,7 @@ func TestUnfinishedSetIsContinued(t *testing.T) {
 						t.Fatal(err)
 					}
 					if (i+1)%6 == 0 {
-						if err := w.Cut(7, map[string]int{"short": 1}); err != nil {
+						if err := w.Cut(7, map[string]int{"short": 1}, nil); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -410,7 +410,7 @@ func TestFullDiskNamesTheFileAndLosesOnlyTheOpenShard(t *testing.T) {
 		var failure error
 		for i := range rows {
 			if failure = w.Append(&rows[i]); failure == nil && (i+1)%6 == 0 {
-				failure = w.Cut(7, map[string]int{"short": 1})
+				failure = w.Cut(7, map[string]int{"short": 1}, nil)
 			}
 			if failure != nil {
 				break
@@ -438,7 +438,7 @@ func TestFullDiskNamesTheFileAndLosesOnlyTheOpenShard(t *testing.T) {
 				t.Fatal(err)
 			}
 			if (i+1)%6 == 0 {
-				if err := w.Cut(7, map[string]int{"short": 1}); err != nil {
+				if err := w.Cut(7, map[string]int{"short": 1}, nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -643,5 +643,59 @@ func TestBF16RoundsToNearestEven(t *testing.T) {
 	data.DecodeBF16(got, data.AppendBF16(nil, in))
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatal(d)
+	}
+}
+
+// What became of each input is in the shards, and so survives a lost manifest.
+func TestCountsOfInputsAddUp(t *testing.T) {
+	dir, m := t.TempDir(), meta(data.TopK, data.None)
+	inputs := []data.Input{{Input: 1, Rows: 1, Conversations: 7, Turns: 12, Cut: 1, Tokens: 30, Loss: 8, Dropped: map[string]int{"short": 1}}}
+	w, err := data.Create(dir, m, data.DefaultWriter())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(7, 7))
+	for range 2 {
+		if err := w.Append(record(rng, &m, 30)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Cut(7, map[string]int{"short": 1}, inputs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Abort()
+	if err := os.Remove(filepath.Join(dir, data.ManifestName)); err != nil {
+		t.Fatal(err)
+	}
+	if w, err = data.Create(dir, m, data.DefaultWriter()); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	st, err := open(t, dir).Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []data.Input{{Input: 1, Rows: 2, Conversations: 14, Turns: 24, Cut: 2, Tokens: 60, Loss: 16, Dropped: map[string]int{"short": 2}}}
+	if d := cmp.Diff(want, st.Inputs); d != "" {
+		t.Error(d)
+	}
+	sums := data.AddInputs(data.AddInputs(nil, inputs), []data.Input{{Input: 3, Rows: 1}, {Input: 0, Rows: 2}})
+	if len(sums) != 3 || sums[0].Rows != 2 || sums[1].Turns != 12 || sums[2].Input != 3 {
+		t.Errorf("%+v", sums)
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, data.ManifestName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for old, bad := range map[string]string{`"input": 1`: `"input": -1`, `"loss_tokens": 8`: `"loss_tokens": 31`, `"turns": 12`: `"turns": -12`} {
+		broken := strings.Replace(string(raw), old, bad, 1)
+		if broken == string(raw) {
+			t.Fatalf("no %s in the manifest", old)
+		}
+		if _, err := data.ParseManifest([]byte(broken)); err == nil || !strings.Contains(err.Error(), "shards[0].inputs[0]") {
+			t.Errorf("%s: %v", bad, err)
+		}
 	}
 }

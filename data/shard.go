@@ -43,6 +43,57 @@ type shardInfo struct {
 	Loss    int64          `json:"loss_tokens"`
 	Units   int            `json:"units"`
 	Dropped map[string]int `json:"dropped,omitempty"`
+	Inputs  []Input        `json:"inputs,omitempty"`
+}
+
+// An Input says what became of one input file, in one shard or in all of them.
+type Input struct {
+	Input         int            `json:"input"` // its number among the files, from 0: the sets of equal texts are equal whatever their files are called
+	Rows          int            `json:"rows"`
+	Conversations int            `json:"conversations"` // those dropped included
+	Turns         int            `json:"turns"`         // messages in the rows
+	Cut           int            `json:"cut_turns"`     // messages left out behind the last answer that fits
+	Tokens        int64          `json:"tokens"`
+	Loss          int64          `json:"loss_tokens"`
+	Dropped       map[string]int `json:"dropped,omitempty"`
+}
+
+// AddInputs adds counts to sums of the same files, which are in their order, and
+// returns these.
+func AddInputs(sums, counts []Input) []Input {
+	for _, c := range counts {
+		i, found := slices.BinarySearchFunc(sums, c.Input, func(s Input, n int) int { return s.Input - n })
+		if !found {
+			sums = slices.Insert(sums, i, Input{Input: c.Input})
+		}
+		s := &sums[i]
+		s.Rows += c.Rows
+		s.Conversations += c.Conversations
+		s.Turns += c.Turns
+		s.Cut += c.Cut
+		s.Tokens += c.Tokens
+		s.Loss += c.Loss
+		for why, n := range c.Dropped {
+			if s.Dropped == nil {
+				s.Dropped = map[string]int{}
+			}
+			s.Dropped[why] += n
+		}
+	}
+	return sums
+}
+
+// checkInputs reports the first count that no shard has.
+func checkInputs(inputs []Input) error {
+	for i, c := range inputs {
+		if c.Input < 0 || i > 0 && c.Input <= inputs[i-1].Input {
+			return fmt.Errorf("inputs[%d].input: %d, want the files in their order", i, c.Input)
+		}
+		if c.Rows < 0 || c.Conversations < 0 || c.Turns < 0 || c.Cut < 0 || c.Loss < 0 || c.Tokens < c.Loss {
+			return fmt.Errorf("inputs[%d]: counts that no shard has: %d rows, %d conversations, %d turns, %d cut, %d tokens, %d loss tokens", i, c.Rows, c.Conversations, c.Turns, c.Cut, c.Tokens, c.Loss)
+		}
+	}
+	return nil
 }
 
 func schemaOf(m *Meta) *parquet.Schema {
@@ -218,6 +269,9 @@ func parseMeta(lookup func(key string) (string, bool)) (m Meta, info shardInfo, 
 	}
 	if info.Rows < 0 || info.Tokens < 0 || info.Loss < 0 || info.Units < 0 {
 		return m, info, fmt.Errorf("%s: a negative count", keyShard)
+	}
+	if err := checkInputs(info.Inputs); err != nil {
+		return m, info, fmt.Errorf("%s: %w", keyShard, err)
 	}
 	return m, info, nil
 }

@@ -138,7 +138,7 @@ func (w *Writer) adopt() error {
 }
 
 func (i *shardInfo) shard(name string, size int64, sum string) Shard {
-	return Shard{File: name, Rows: i.Rows, Tokens: i.Tokens, Loss: i.Loss, Units: i.Units, Dropped: i.Dropped, Bytes: size, SHA256: sum}
+	return Shard{File: name, Rows: i.Rows, Tokens: i.Tokens, Loss: i.Loss, Units: i.Units, Dropped: i.Dropped, Inputs: i.Inputs, Bytes: size, SHA256: sum}
 }
 
 // Shards returns the finished shards. The slice is w's own.
@@ -207,19 +207,19 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 // Cut ends the open shard. units is how many pieces of input went into it,
-// dropped says why some of them gave no row; both are kept with the shard, which
-// may be empty.
-func (w *Writer) Cut(units int, dropped map[string]int) error {
+// dropped says why some of them gave no row, inputs what became of each file (nil:
+// not told); all are kept with the shard, which may be empty.
+func (w *Writer) Cut(units int, dropped map[string]int, inputs []Input) error {
 	if w.err != nil {
 		return w.err
 	}
 	if w.man.Complete {
 		return fmt.Errorf("data: %s is complete, want an unfinished set", w.dir)
 	}
-	return w.fail(w.cut(units, dropped))
+	return w.fail(w.cut(units, dropped, inputs))
 }
 
-func (w *Writer) cut(units int, dropped map[string]int) error {
+func (w *Writer) cut(units int, dropped map[string]int, inputs []Input) error {
 	if w.cur == nil {
 		if err := w.begin(); err != nil {
 			return err
@@ -229,6 +229,7 @@ func (w *Writer) cut(units int, dropped map[string]int) error {
 	if len(dropped) > 0 {
 		w.cur.info.Dropped = maps.Clone(dropped)
 	}
+	w.cur.info.Inputs = AddInputs(nil, inputs) // a copy
 	if err := w.cur.close(); err != nil {
 		return err
 	}
@@ -254,7 +255,7 @@ func (w *Writer) Close() error {
 		return nil
 	}
 	if w.cur != nil {
-		if err := w.Cut(w.cur.info.Rows, nil); err != nil {
+		if err := w.Cut(w.cur.info.Rows, nil, nil); err != nil {
 			return err
 		}
 	}

@@ -211,7 +211,7 @@ func (p *pipeline) shard(ctx context.Context, next func() (*sequence, error, boo
 	if err := p.through(ctx, p.stages(), all); err != nil {
 		return false, err
 	}
-	if err := p.w.Cut(units, p.dropped); err != nil {
+	if err := p.w.Cut(units, p.dropped, nil); err != nil {
 		return false, err
 	}
 	clear(p.dropped)
