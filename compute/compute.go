@@ -19,18 +19,23 @@ import "context"
 type DType uint8
 
 // The element types. F32 is what activations are kept in; F16 and BF16 occur
-// as storage.
+// as storage, and weights are packed as F32, BF16 or Q8: integers of 8 bits with
+// a scale for every 32 of them.
 const (
 	F32 DType = iota
 	F16
 	BF16
 	I32
+	Q8
 )
 
-// Size returns the bytes of one element.
+// Size returns the bytes of one element, 0 if elements do not stand alone.
 func (t DType) Size() int {
-	if t == F16 || t == BF16 {
+	switch t {
+	case F16, BF16:
 		return 2
+	case Q8:
+		return 0
 	}
 	return 4
 }
@@ -46,6 +51,8 @@ func (t DType) String() string {
 		return "BF16"
 	case I32:
 		return "I32"
+	case Q8:
+		return "Q8"
 	}
 	return "DType(?)"
 }
@@ -64,6 +71,7 @@ type Buffer interface {
 type Weight interface {
 	Out() int
 	In() int
+	Bytes() int // memory that a product reads
 }
 
 // A Matrix is a host matrix [Rows][Cols], row-major, as a checkpoint stores it.
@@ -72,6 +80,9 @@ type Matrix struct {
 	Rows, Cols int
 	Type       DType
 	Data       []byte // little endian
+	// Done, unless nil, is told when bytes [lo,hi) of Data have been packed. It
+	// is called from several goroutines at a time.
+	Done func(lo, hi int)
 }
 
 // KVConfig is the shape of a KV store.
@@ -94,7 +105,8 @@ type Device interface {
 	// Name describes the device and the kernels that it chose.
 	Name() string
 	Alloc(t DType, shape ...int) (Buffer, error)
-	// Pack stacks parts, which share Cols, into one weight [ΣRows][Cols].
+	// Pack stacks parts, which share Cols, into one weight [ΣRows][Cols] of F32,
+	// BF16 or Q8.
 	Pack(as DType, parts ...Matrix) (Weight, error)
 	NewKV(c KVConfig) (KV, error)
 	Queue() Queue

@@ -24,7 +24,7 @@ var ErrContext = errors.New("beyond the model's last position")
 
 // Options say how a model is loaded.
 type Options struct {
-	DType   compute.DType // of packed weights; F32
+	DType   compute.DType // of packed weights: F32, BF16 or Q8
 	MaxRows int           // most rows of one internal pass; larger batches run in row blocks
 }
 
@@ -36,8 +36,8 @@ const maxRows = 1 << 16
 
 // Validate reports the first option that cannot be used.
 func (o Options) Validate() error {
-	if o.DType != compute.F32 {
-		return fmt.Errorf("weights as %v are not supported, want F32", o.DType)
+	if o.DType != compute.F32 && o.DType != compute.BF16 && o.DType != compute.Q8 {
+		return fmt.Errorf("weights as %v are not supported, want F32, BF16 or Q8", o.DType)
 	}
 	if o.MaxRows < 1 || o.MaxRows > maxRows {
 		return fmt.Errorf("MaxRows is %d, want 1 to %d", o.MaxRows, maxRows)
@@ -61,8 +61,7 @@ type Model struct {
 	norm   *compute.Norm  // final; nil in a draft head
 	layers []layer
 
-	attn     compute.Attention
-	ropeRows int // positions in attn.Rope
+	ropeRows int // positions in the layers' rotary table, which they share
 	kv       compute.KV
 	blocks   blocks
 	spare    []*Branch // labelling branches to be used again
@@ -70,12 +69,13 @@ type Model struct {
 	pass     int // number of the pass, to catch a branch that occurs twice
 }
 
-// A layer is the products around attention and the feed-forward network. The
-// first norm of a draft head is absent.
+// A layer is attention, the feed-forward network and the products around them.
+// The first norm of a draft head is absent.
 type layer struct {
 	qkv    compute.Linear // [(Heads+2·KVHeads)·HeadDim][Hidden]
+	attn   compute.Attention
 	o      compute.Linear // [Hidden][Heads·HeadDim]
-	gateUp compute.Linear // [FFN][Hidden], gated
+	gateUp compute.Linear // [FFN][Hidden], gated or not
 	down   compute.Linear // [Hidden][FFN]
 }
 
@@ -168,7 +168,6 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 		return nil, fmt.Errorf("make KV store: %w", err)
 	}
 	m := &Model{spec: spec, dev: dev, q: dev.Queue(), opt: opt, set: set, kv: kv}
-	m.attn.RotDim = spec.HeadDim
 	m.blocks = blocks{kv: kv, scratch: -1}
 	return m, nil
 }
@@ -178,6 +177,25 @@ func (m *Model) Spec() *arch.Spec { return m.spec }
 
 // Device returns the device that the model runs on.
 func (m *Model) Device() compute.Device { return m.dev }
+
+// WeightBytes returns the memory of the weights that a pass reads: all that are
+// packed but an embedding that is not the LM head, of which it reads a few rows.
+func (m *Model) WeightBytes() int {
+	n := m.lmHead.W.Bytes()
+	if m.fc.W != nil {
+		n += m.fc.W.Bytes()
+	}
+	for i := range m.layers {
+		y := &m.layers[i]
+		for _, l := range []*compute.Linear{&y.qkv, &y.o, &y.gateUp, &y.down} {
+			n += l.W.Bytes()
+			if l.Up != nil {
+				n += l.Up.Bytes()
+			}
+		}
+	}
+	return n
+}
 
 // Tensors returns the weights as stored. They end with the model.
 func (m *Model) Tensors() *safetensors.Set { return m.set }
@@ -200,6 +218,7 @@ func (m *Model) host(name string) ([]float32, error) {
 		return nil, err
 	}
 	x, err := t.Float32s()
+	m.set.Release(t.Name, 0, len(t.Data))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.set.Name, err)
 	}
@@ -230,6 +249,7 @@ func hashOf(set *safetensors.Set) string {
 		}
 		h.Write(b)
 		h.Write(t.Data)
+		set.Release(name, 0, len(t.Data))
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

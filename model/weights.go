@@ -59,20 +59,51 @@ func (l *loader) pack(cols int, parts ...part) compute.Weight {
 	var ms []compute.Matrix
 	for _, p := range parts {
 		t, dt := l.get(p.name+".weight", p.rows, cols)
-		ms = append(ms, compute.Matrix{Rows: p.rows, Cols: cols, Type: dt, Data: t.Data})
+		if l.err != nil {
+			return nil
+		}
+		ms = append(ms, l.rows(&t, dt, 0, p.rows))
 	}
+	w := l.matrices(parts[0].name, ms)
+	for _, p := range parts {
+		l.release(p.name + ".weight")
+	}
+	return w
+}
+
+// rows returns rows [from, from+n) of a stored matrix. Their pages are released
+// once they are packed.
+func (l *loader) rows(t *safetensors.Tensor, dt compute.DType, from, n int) compute.Matrix {
+	cols := t.Shape[1]
+	off := from * cols * dt.Size()
+	return compute.Matrix{
+		Rows: n, Cols: cols, Type: dt, Data: t.Data[off:][:n*cols*dt.Size()],
+		Done: func(lo, hi int) { l.m.set.Release(t.Name, off+lo, off+hi) },
+	}
+}
+
+// release releases the pages that pieces of a tensor shared.
+func (l *loader) release(name string) {
+	if t, ok := l.m.set.Tensor(name); ok {
+		l.m.set.Release(name, 0, len(t.Data))
+	}
+}
+
+// matrices packs stacked matrices; name is for errors.
+func (l *loader) matrices(name string, ms []compute.Matrix) compute.Weight {
 	if l.err != nil {
 		return nil
 	}
 	w, err := l.m.dev.Pack(l.m.opt.DType, ms...)
 	if err != nil {
-		l.fail("pack %q: %w", parts[0].name, err)
+		l.fail("pack %q: %w", name, err)
+		return nil
 	}
 	return w
 }
 
-// vector concatenates vectors, named in full, into one buffer.
-func (l *loader) vector(parts ...part) compute.Buffer {
+// floats returns vectors, named in full, one behind the other.
+func (l *loader) floats(parts ...part) []float32 {
 	var x []float32
 	for _, p := range parts {
 		t, _ := l.get(p.name, p.rows)
@@ -86,48 +117,122 @@ func (l *loader) vector(parts ...part) compute.Buffer {
 		}
 		x = append(x, v...)
 	}
+	return x
+}
+
+// buffer moves x to the device; name is for errors.
+func (l *loader) buffer(name string, x []float32) compute.Buffer {
+	if l.err != nil {
+		return nil
+	}
 	b, err := l.m.dev.Alloc(compute.F32, len(x))
 	if err != nil {
-		l.fail("load %q: %w", parts[0].name, err)
+		l.fail("load %q: %w", name, err)
 		return nil
 	}
 	l.m.q.Write(b, x)
 	return b
 }
 
+// vector concatenates vectors, named in full, into one buffer.
+func (l *loader) vector(parts ...part) compute.Buffer { return l.buffer(parts[0].name, l.floats(parts...)) }
+
+// headOrder returns the rows, in units of HeadDim, of a fused projection
+// [head][q, k, v] in the order [q | k | v].
+func headOrder(heads int) []int {
+	var rows []int
+	for kind := range 3 {
+		for h := range heads {
+			rows = append(rows, 3*h+kind)
+		}
+	}
+	return rows
+}
+
+// qkv loads the projection to queries, keys and values, [q | k | v].
+func (l *loader) qkv(in func(string) string) (y compute.Linear) {
+	s := l.m.spec
+	n, hd := &s.Names, s.HeadDim
+	q, kv := s.Heads*hd, s.KVHeads*hd
+	if n.QKV == "" {
+		y.W = l.pack(s.Hidden, part{in(n.Q), q}, part{in(n.K), kv}, part{in(n.V), kv})
+		if s.QKVBias {
+			y.Bias = l.vector(part{in(n.Q) + ".bias", q}, part{in(n.K) + ".bias", kv}, part{in(n.V) + ".bias", kv})
+		}
+		return y
+	}
+	t, dt := l.get(in(n.QKV)+".weight", 3*q, s.Hidden)
+	if l.err != nil {
+		return y
+	}
+	var ms []compute.Matrix
+	for _, r := range headOrder(s.Heads) {
+		ms = append(ms, l.rows(&t, dt, r*hd, hd))
+	}
+	y.W = l.matrices(t.Name, ms)
+	l.release(t.Name)
+	if s.QKVBias {
+		b := l.floats(part{in(n.QKV) + ".bias", 3 * q})
+		if l.err != nil {
+			return y
+		}
+		var x []float32
+		for _, r := range headOrder(s.Heads) {
+			x = append(x, b[r*hd:][:hd]...)
+		}
+		y.Bias = l.buffer(in(n.QKV)+".bias", x)
+	}
+	return y
+}
+
 // norm loads a norm over the residual stream, named without ".weight".
 func (l *loader) norm(name string) *compute.Norm {
-	return &compute.Norm{Weight: l.vector(part{name + ".weight", l.m.spec.Hidden}), Eps: l.m.spec.NormEps}
+	s := l.m.spec
+	n := &compute.Norm{Weight: l.vector(part{name + ".weight", s.Hidden}), Eps: s.NormEps, Center: s.LayerNorm}
+	if s.LayerNorm {
+		n.Bias = l.vector(part{name + ".bias", s.Hidden})
+	}
+	return n
+}
+
+// headNorm loads a norm over one head.
+func (l *loader) headNorm(name string) *compute.Norm {
+	return &compute.Norm{Weight: l.vector(part{name + ".weight", l.m.spec.HeadDim}), Eps: l.m.spec.NormEps}
+}
+
+// linear loads a product from cols to rows, named without ".weight".
+func (l *loader) linear(name string, rows, cols int, bias bool) (y compute.Linear) {
+	y.W = l.pack(cols, part{name, rows})
+	if bias {
+		y.Bias = l.vector(part{name + ".bias", rows})
+	}
+	return y
 }
 
 func (l *loader) layers() {
 	s := l.m.spec
 	n := &s.Names
-	q, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 	for i := range s.Layers {
 		if l.err != nil {
 			return
 		}
 		in := func(name string) string { return n.In(i, name) }
-		var y layer
+		y := layer{qkv: l.qkv(in), attn: compute.Attention{RotDim: s.Rotated(), Window: s.Window(i)}}
 		if !s.Draft || i > 0 {
 			y.qkv.Norm = l.norm(in(n.InputNorm))
 		}
-		y.gateUp.Norm = l.norm(in(n.PostNorm))
-		y.qkv.W = l.pack(s.Hidden, part{in(n.Q), q}, part{in(n.K), kv}, part{in(n.V), kv})
-		y.o.W = l.pack(q, part{in(n.O), s.Hidden})
-		y.gateUp.W, y.gateUp.Act = l.pack(s.Hidden, part{in(n.Gate), s.FFN}), compute.SiLU
-		y.gateUp.Up = l.pack(s.Hidden, part{in(n.Up), s.FFN})
-		y.down.W = l.pack(s.FFN, part{in(n.Down), s.Hidden})
-		if s.AttnBias {
-			y.qkv.Bias = l.vector(part{in(n.Q) + ".bias", q}, part{in(n.K) + ".bias", kv}, part{in(n.V) + ".bias", kv})
-			y.o.Bias = l.vector(part{in(n.O) + ".bias", s.Hidden})
+		if s.QKNorm {
+			y.attn.QNorm, y.attn.KNorm = l.headNorm(in(n.QNorm)), l.headNorm(in(n.KNorm))
 		}
-		if s.MLPBias {
-			y.gateUp.Bias = l.vector(part{in(n.Gate) + ".bias", s.FFN})
-			y.gateUp.UpBias = l.vector(part{in(n.Up) + ".bias", s.FFN})
-			y.down.Bias = l.vector(part{in(n.Down) + ".bias", s.Hidden})
+		y.o = l.linear(in(n.O), s.Hidden, s.Heads*s.HeadDim, s.OBias)
+		y.gateUp = l.linear(in(n.Up), s.FFN, s.Hidden, s.MLPBias)
+		if s.Gated {
+			gate := l.linear(in(n.Gate), s.FFN, s.Hidden, s.MLPBias)
+			gate.Up, gate.UpBias = y.gateUp.W, y.gateUp.Bias
+			y.gateUp = gate
 		}
+		y.gateUp.Act, y.gateUp.Norm = s.Act, l.norm(in(n.PostNorm))
+		y.down = l.linear(in(n.Down), s.Hidden, s.FFN, s.MLPBias)
 		l.m.layers = append(l.m.layers, y)
 	}
 	// Tensors that no architecture names are ignored, as the published files of

@@ -27,6 +27,7 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		f    func(*bench)
 	}{
 		{"Linear agrees with the reference", linearAgrees},
+		{"Linear agrees with the reference for every format of weights", formatsAgree},
 		{"Linear has the same bits for any number of rows", linearInvariant},
 		{"a fused Linear has the bits of its pieces", linearFused},
 		{"Embed and Gather copy rows", rowsAreCopied},
@@ -126,9 +127,17 @@ func (b *bench) read(buf compute.Buffer, n int) []float32 {
 	return x
 }
 
+// formats are the types that weights are packed as.
+var formats = []compute.DType{compute.F32, compute.BF16, compute.Q8}
+
 func (b *bench) weight(w []float32, out, in int) compute.Weight {
 	b.Helper()
-	p, err := b.dev.Pack(compute.F32, matrix(w, out, in, compute.F32))
+	return b.packed(compute.F32, w, out, in)
+}
+
+func (b *bench) packed(as compute.DType, w []float32, out, in int) compute.Weight {
+	b.Helper()
+	p, err := b.dev.Pack(as, matrix(w, out, in, compute.F32))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -251,14 +260,78 @@ func linearAgrees(b *bench) {
 	}
 }
 
+// formatsAgree compares products with float64 ones of the weights that Embed
+// gives back, and those with what was packed.
+func formatsAgree(b *bench) {
+	for _, as := range formats {
+		// Of a weight: half a unit of bfloat16's 8 bits; half a step of the 127 of a
+		// block's largest, which is the row's at most, and what the scale's own
+		// rounding takes. Of a product: bfloat16 weights may meet activations of 16
+		// bits, Q8 weights do.
+		weightTol, tol := 0.0, 1e-5
+		switch as {
+		case compute.BF16:
+			weightTol, tol = 0x1p-8, 2e-5
+		case compute.Q8:
+			weightTol, tol = 0.51/127, 1e-4
+		}
+		for _, s := range shapes {
+			w, ids := b.random(s.out*s.in), make([]int32, s.out)
+			for i := range ids {
+				ids[i] = int32(i)
+			}
+			pw := b.packed(as, w, s.out, s.in)
+			if pw.Bytes() < s.out*s.in {
+				b.Fatalf("%v [%d][%d] takes %d bytes", as, s.out, s.in, pw.Bytes())
+			}
+			rows := b.alloc(compute.F32, s.out, s.in)
+			b.q.Embed(rows, 0, pw, ids)
+			stored := b.read(rows, s.out*s.in)
+			for i, v := range stored {
+				size := math.Abs(float64(w[i]))
+				if as == compute.Q8 {
+					for k := i / s.in * s.in; k < (i/s.in+1)*s.in; k++ {
+						size = max(size, math.Abs(float64(w[k])))
+					}
+				}
+				if d := math.Abs(float64(v) - float64(w[i])); !(d <= weightTol*size) {
+					b.Fatalf("%v [%d][%d]: weight %d is %g, want %g", as, s.out, s.in, i, v, w[i])
+				}
+			}
+			for _, n := range []int{1, 7, 70} {
+				x := b.random(n * s.in)
+				want := make([]float64, 0, n*s.out)
+				for r := range n {
+					for o := range s.out {
+						sum := 0.0
+						for i := range s.in {
+							sum += float64(x[r*s.in+i]) * float64(stored[o*s.in+i])
+						}
+						want = append(want, sum)
+					}
+				}
+				dst := b.alloc(compute.F32, n, s.out)
+				b.q.Linear(dst, b.buffer(x, n, s.in), &compute.Linear{W: pw}, compute.Store, n)
+				b.near(fmt.Sprintf("%v [%d][%d]·[%d][%d]", as, n, s.in, s.out, s.in), b.read(dst, n*s.out), want, tol)
+			}
+		}
+	}
+}
+
 // linearFused holds Linear with all that can be fused to it to the same bits as
 // its pieces one by one.
 func linearFused(b *bench) {
+	for _, as := range formats {
+		linearFusedAs(b, as)
+	}
+}
+
+func linearFusedAs(b *bench, as compute.DType) {
 	for _, s := range shapes {
 		for _, n := range []int{1, 3, 64, 65, 150} {
 			x, old := b.buffer(b.random(n*s.in), n, s.in), b.random(n*s.out)
 			norm := &compute.Norm{Weight: b.buffer(b.random(s.in), s.in), Eps: 1e-5}
-			gate, up := b.weight(b.random(s.out*s.in), s.out, s.in), b.weight(b.random(s.out*s.in), s.out, s.in)
+			gate, up := b.packed(as, b.random(s.out*s.in), s.out, s.in), b.packed(as, b.random(s.out*s.in), s.out, s.in)
 			gateBias, upBias := b.buffer(b.random(s.out), s.out), b.buffer(b.random(s.out), s.out)
 			normed := b.alloc(compute.F32, n, s.in)
 			b.q.Norm(normed, x, norm, n)
@@ -278,7 +351,7 @@ func linearFused(b *bench) {
 			l := &compute.Linear{Norm: norm, W: gate, Bias: gateBias, Act: compute.SiLU, Up: up, UpBias: upBias}
 			got := b.alloc(compute.F32, n, s.out)
 			b.q.Linear(got, x, l, compute.Store, n)
-			b.same(fmt.Sprintf("gated [%d][%d]·[%d][%d]", n, s.in, s.out, s.in), b.read(got, n*s.out), b.read(want, n*s.out))
+			b.same(fmt.Sprintf("%v gated [%d][%d]·[%d][%d]", as, n, s.in, s.out, s.in), b.read(got, n*s.out), b.read(want, n*s.out))
 			b.q.Write(got, old)
 			b.q.Linear(got, x, l, compute.Accumulate, n)
 			sum := b.read(want, n*s.out)
@@ -291,9 +364,15 @@ func linearFused(b *bench) {
 }
 
 func linearInvariant(b *bench) {
+	for _, as := range formats {
+		linearInvariantAs(b, as)
+	}
+}
+
+func linearInvariantAs(b *bench, as compute.DType) {
 	for _, s := range shapes {
 		const most = 200
-		x, pw := b.random(most*s.in), b.weight(b.random(s.out*s.in), s.out, s.in)
+		x, pw := b.random(most*s.in), b.packed(as, b.random(s.out*s.in), s.out, s.in)
 		bias := b.buffer(b.random(s.out), s.out)
 		run := func(x []float32, n int) []float32 {
 			dst := b.alloc(compute.F32, n, s.out)

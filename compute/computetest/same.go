@@ -12,14 +12,14 @@ import (
 )
 
 // Same runs one program of operations, large enough to be cut up between
-// threads, on devices that promise equal results, and compares raw bits with the
-// first's.
-func Same(t *testing.T, newDevices map[string]func() compute.Device, reference func() compute.Device) {
-	want := program(newBench(t, reference()))
+// threads, on devices that promise equal results with weights packed as formats,
+// and compares raw bits with the reference's.
+func Same(t *testing.T, formats []compute.DType, newDevices map[string]func() compute.Device, reference func() compute.Device) {
+	want := program(newBench(t, reference()), formats)
 	for name, newDevice := range newDevices {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, newDevice())
-			got := program(b)
+			got := program(b, formats)
 			if len(got) != len(want) {
 				t.Fatalf("%d results, want %d", len(got), len(want))
 			}
@@ -32,9 +32,9 @@ func Same(t *testing.T, newDevices map[string]func() compute.Device, reference f
 
 // Digest runs Same's program and returns the SHA-256 of its results' bits, in
 // hex: a device whose bits are the same on every platform pins it.
-func Digest(t *testing.T, newDevice func() compute.Device) string {
+func Digest(t *testing.T, formats []compute.DType, newDevice func() compute.Device) string {
 	h := sha256.New()
-	for _, r := range program(newBench(t, newDevice())) {
+	for _, r := range program(newBench(t, newDevice()), formats) {
 		for _, x := range r.x {
 			var b [4]byte
 			binary.LittleEndian.PutUint32(b[:], math.Float32bits(x))
@@ -50,7 +50,7 @@ type result struct {
 	x    []float32
 }
 
-func program(b *bench) []result {
+func program(b *bench, formats []compute.DType) []result {
 	var out []result
 	put := func(name string, buf compute.Buffer) {
 		n := 1
@@ -82,6 +82,14 @@ func program(b *bench) []result {
 		out = append(out, result{fmt.Sprintf("prompt %v", g), w.run(w.chain(text, 0, 90))})
 		a, c := w.tree(90, 60, 0.5, w.free), w.tree(13, 30, 0.3, w.free[60:])
 		out = append(out, result{fmt.Sprintf("trees %v", g), w.run(a, c)})
+	}
+	for _, as := range formats {
+		for _, s := range []struct{ n, out, in int }{{1, 500, 300}, {9, 97, 65}, {40, 170, 260}, {140, 330, 300}} {
+			dst := b.alloc(compute.F32, s.n, s.out)
+			b.q.Linear(dst, b.buffer(b.random(s.n*s.in), s.n, s.in),
+				&compute.Linear{W: b.packed(as, b.random(s.out*s.in), s.out, s.in)}, compute.Store, s.n)
+			put(fmt.Sprintf("Linear of %d rows with %v weights", s.n, as), dst)
+		}
 	}
 	if _, ok := b.q.(compute.TrainOps); !ok {
 		return out

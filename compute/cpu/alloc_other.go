@@ -3,4 +3,4 @@
 package cpu
 
 // hugeAlloc returns n zeroed elements that live as long as owner.
-func hugeAlloc(_ *weight, n int) []float32 { return make([]float32, n) }
+func hugeAlloc[T byte | uint16 | float32](_ *weight, n int) []T { return make([]T, n) }

@@ -1,9 +1,9 @@
 // Package cpu runs compute's operations on the CPU, in Go and assembly, with the
 // same bits on every class of CPU and at every number of threads.
 //
-// Weights lie in panels of 32 outputs, [⌈out/32⌉][in][32], which one kernel
-// multiplies with any number of rows: an output is one chain of fused
-// multiply-adds over ascending k. Keys lie transposed in their KV block, so
+// Weights lie in panels of 32 outputs, f32 ones as [⌈out/32⌉][in][32], which one
+// kernel multiplies with any number of rows: an output is one chain of fused
+// multiply-adds over ascending k, or over blocks of k where weights are integers. Keys lie transposed in their KV block, so
 // scores are the same product over a panel; values do too, so the weighted sum
 // is one more chain, over positions in logical order.
 package cpu
@@ -13,20 +13,23 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"sync"
 
 	"talf/compute"
 	"talf/compute/cpu/kern"
 )
 
-// EnvClass names the environment variable that sets Default's class: portable,
-// avx2 or avx512.
+// EnvClass names the environment variable that sets Default's class, by the name
+// that kern.ParseClass takes.
 const EnvClass = "TALF_CPU"
 
-// A Config says how a device computes. Results do not depend on it.
+// A Config says how a device computes. Results do not depend on Class and
+// Threads.
 type Config struct {
 	Class   kern.Class // kernels to use
 	Threads int        // workers, the calling goroutine included
+	// OnePlane rounds activations to 8 bits instead of 16 for products with Q8
+	// weights: faster with many rows, less exact.
+	OnePlane bool
 }
 
 // Default returns the fastest class of this machine, or the one that EnvClass
@@ -215,6 +218,7 @@ type Queue struct {
 	topk   topkTask
 	move   moveTask
 	normed []float32 // Linear's normalised rows
+	quant  quantTask
 	train  trainTasks
 }
 
@@ -254,86 +258,3 @@ func (q *Queue) Sync(ctx context.Context) error {
 	return nil
 }
 
-// A weight is a matrix in panels [⌈out/32⌉][in][32].
-type weight struct {
-	out, in int
-	panels  []float32
-
-	// back is the transposed packing [⌈in/32⌉][out][32] for gradients, made when
-	// first used.
-	once sync.Once
-	back []float32
-}
-
-func (w *weight) Out() int { return w.out }
-func (w *weight) In() int  { return w.in }
-
-// Pack packs parts, stacked, as F32.
-func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight, error) {
-	if as != compute.F32 {
-		return nil, fmt.Errorf("cpu: pack as %v: want F32", as)
-	}
-	if len(parts) == 0 {
-		return nil, fmt.Errorf("cpu: pack: no matrix")
-	}
-	w := &weight{in: parts[0].Cols}
-	for i, m := range parts {
-		if m.Rows < 1 || m.Cols < 1 || m.Cols != w.in {
-			return nil, fmt.Errorf("cpu: pack: part %d is [%d][%d], the first [%d][%d]", i, m.Rows, m.Cols, parts[0].Rows, w.in)
-		}
-		if m.Type != compute.F32 && m.Type != compute.F16 && m.Type != compute.BF16 {
-			return nil, fmt.Errorf("cpu: pack: part %d is %v, want F32, F16 or BF16", i, m.Type)
-		}
-		if n, err := elements([]int{m.Rows, m.Cols}); err != nil || len(m.Data) != n*m.Type.Size() {
-			return nil, fmt.Errorf("cpu: pack: part %d has %d bytes, want %d for %v [%d][%d]",
-				i, len(m.Data), n*m.Type.Size(), m.Type, m.Rows, m.Cols)
-		}
-		w.out += m.Rows
-	}
-	w.panels = hugeAlloc(w, kern.PanelLen(w.out, w.in))
-	t := &packTask{dst: w.panels, parts: parts, out: w.out, in: w.in}
-	d.pool.run(t, panels(w.out))
-	return w, nil
-}
-
-func panels(n int) int { return (n + kern.Panel - 1) / kern.Panel }
-
-// packTask packs one panel a part.
-type packTask struct {
-	dst     []float32
-	parts   []compute.Matrix
-	out, in int
-}
-
-func (t *packTask) run(w *worker, part int) {
-	const step = 256
-	dst := t.dst[part*t.in*kern.Panel:][:t.in*kern.Panel]
-	n := min(kern.Panel, t.out-part*kern.Panel)
-	buf := w.buf(0, kern.Panel*step)
-	for k := 0; k < t.in; k += step {
-		s := min(step, t.in-k)
-		m, first := 0, 0
-		for j := range n {
-			row := part*kern.Panel + j
-			for row >= first+t.parts[m].Rows {
-				first += t.parts[m].Rows
-				m++
-			}
-			decode(buf[j*step:][:s], t.parts[m], (row-first)*t.in+k)
-		}
-		// A last panel that is not full is zeroed by PackRows.
-		kern.PackRows(dst[k*kern.Panel:][:s*kern.Panel], buf, n, s, step)
-	}
-}
-
-func decode(dst []float32, m compute.Matrix, off int) {
-	src := m.Data[off*m.Type.Size():]
-	switch m.Type {
-	case compute.F16:
-		kern.FromF16(dst, src)
-	case compute.BF16:
-		kern.FromBF16(dst, src)
-	default:
-		kern.FromF32(dst, src)
-	}
-}

@@ -30,13 +30,16 @@ type mulTask struct {
 	ldc      int
 	a        []float32
 	ars, aks int
-	b        []float32 // [⌈n/32⌉][k][32]
+	b        packed    // [n][k] in panels
+	planes   int       // bytes of an activation in qa
+	qa       []uint32  // rows of a as integers, if b is q8; then chain is not set
 	bias     []float32 // [n] or nil
 	m, n, k  int
 	chain    bool // chains start from c instead of zero
 	add      bool // c + act(chain + bias) in place of act(chain + bias)
 	act      compute.Activation
-	up       []float32 // like b, or nil
+	up       packed // like b, or empty
+	gated    bool   // up is there
 	upBias   []float32
 
 	rows, group int // rows and panels of a part
@@ -88,7 +91,7 @@ func (t *mulTask) run(w *worker, part int) {
 func (t *mulTask) direct(p int) bool { return !t.add && (p+1)*panel <= t.n }
 
 // done reports whether a product in place is the result.
-func (t *mulTask) done() bool { return t.bias == nil && t.act == compute.Identity && t.up == nil }
+func (t *mulTask) done() bool { return t.bias == nil && t.act == compute.Identity && !t.gated }
 
 // skinny computes one panel for m rows from r0.
 func (t *mulTask) skinny(w *worker, r0, m, p int) {
@@ -100,40 +103,63 @@ func (t *mulTask) skinny(w *worker, r0, m, p int) {
 			t.load(c, ldc, r0, m, p)
 		}
 	}
-	t.panel(w, c, ldc, t.b, r0, m, p)
+	t.panel(w, c, ldc, &t.b, r0, m, p)
 	if direct && t.done() {
 		return
 	}
 	var u []float32
-	if t.up != nil {
+	if t.gated {
 		u = w.buf(2, m*panel)
-		t.panel(w, u, panel, t.up, r0, m, p)
+		t.panel(w, u, panel, &t.up, r0, m, p)
 	}
 	t.finish(w, c, ldc, u, panel, direct, r0, m, p)
 }
 
 // panel computes the chains of panel p of b for m rows from r0 into c.
-func (t *mulTask) panel(w *worker, c []float32, ldc int, b []float32, r0, m, p int) {
-	b, a := b[p*t.k*panel:], t.a[r0*t.ars:]
-	step := t.k
-	if m > w.k.MaxRows {
-		step = depth
+func (t *mulTask) panel(w *worker, c []float32, ldc int, b *packed, r0, m, p int) {
+	if b.q8 != nil {
+		t.panelQ8(w, c, ldc, b.q8[p*kern.Q8PanelLen(t.k):], r0, m)
+		return
 	}
 	if t.k == 0 && !t.chain {
 		for r := range m {
 			clear(c[r*ldc:][:panel])
 		}
 	}
+	step := t.k
+	if m > w.k.MaxRows {
+		step = depth
+	}
+	a := t.a[r0*t.ars:]
 	for k := 0; k < t.k; k += step {
-		w.gemm(c, ldc, a[k*t.aks:], t.ars, t.aks, b[k*panel:], panel, m, min(step, t.k-k), t.chain || k > 0)
+		b.gemm(w, c, ldc, a[k*t.aks:], t.ars, t.aks, t.k, p, k, m, min(step, t.k-k), t.chain || k > 0)
+	}
+}
+
+// gemm multiplies m rows by k from at to at+s of panel p, f32 or bfloat16; in is
+// the depth of the whole panel.
+func (b *packed) gemm(w *worker, c []float32, ldc int, a []float32, ars, aks, in, p, at, m, s int, acc bool) {
+	if b.half != nil {
+		w.gemmBF16(c, ldc, a, ars, aks, b.half[p*kern.BF16PanelLen(in)+kern.BF16PanelLen(at):], m, s, acc)
+		return
+	}
+	w.gemm(c, ldc, a, ars, aks, b.panels[(p*in+at)*panel:], panel, m, s, acc)
+}
+
+// panelQ8 computes one panel, b, for m rows from r0.
+func (t *mulTask) panelQ8(w *worker, c []float32, ldc int, b []byte, r0, m int) {
+	blocks, ld := kern.Q8Blocks(t.k), kern.Q8ALen(t.k)
+	step := blocks
+	if m > w.k.MaxRowsQ8 {
+		step = depth / kern.Q8Block
+	}
+	for k := 0; k < blocks; k += step {
+		w.gemmQ8(c, ldc, t.qa[r0*ld+k*kern.Q8ABlockLen:], ld, b[k*kern.Q8BlockLen:], m, min(step, blocks-k), t.planes, k > 0)
 	}
 }
 
 // block computes g panels from p0 for m rows from r0, many rows.
 func (t *mulTask) block(w *worker, r0, m, p0, g int) {
-	// An odd number of lines between rows spreads them over the cache's sets.
-	const pad = 16
-	abuf := w.buf(1, m*(depth+pad))
 	direct := t.direct(p0 + g - 1)
 	c, ldc := t.c[r0*t.ldc+p0*panel:], t.ldc
 	if !direct {
@@ -147,9 +173,33 @@ func (t *mulTask) block(w *worker, r0, m, p0, g int) {
 	}
 	ldu := g * panel
 	var u []float32
-	if t.up != nil {
+	if t.gated {
 		u = w.buf(2, m*ldu)
 	}
+	if t.b.q8 != nil {
+		for p := range g {
+			t.panel(w, c[p*panel:], ldc, &t.b, r0, m, p0+p)
+			if u != nil {
+				t.panel(w, u[p*panel:], ldu, &t.up, r0, m, p0+p)
+			}
+		}
+	} else {
+		t.chunks(w, c, ldc, u, ldu, r0, m, p0, g)
+	}
+	if direct && t.done() {
+		return
+	}
+	for p := range g {
+		t.finish(w, c[p*panel:], ldc, u[min(p*panel, len(u)):], ldu, direct, r0, m, p0+p)
+	}
+}
+
+// chunks computes the chains of g panels from p0 into c, and into u if the
+// product is gated: depth k of all panels, then the next depth.
+func (t *mulTask) chunks(w *worker, c []float32, ldc int, u []float32, ldu, r0, m, p0, g int) {
+	// An odd number of lines between rows spreads them over the cache's sets.
+	const pad = 16
+	abuf := w.buf(1, m*(depth+pad))
 	if t.k == 0 && !t.chain {
 		for r := range m {
 			clear(c[r*ldc:][:g*panel])
@@ -174,20 +224,14 @@ func (t *mulTask) block(w *worker, r0, m, p0, g int) {
 			a, aks = abuf, m
 		}
 		for p := range g {
-			w.gemm(c[p*panel:], ldc, a, ars, aks, t.b[((p0+p)*t.k+k)*panel:], panel, m, s, t.chain || k > 0)
+			t.b.gemm(w, c[p*panel:], ldc, a, ars, aks, t.k, p0+p, k, m, s, t.chain || k > 0)
 		}
 		if u == nil {
 			continue
 		}
 		for p := range g {
-			w.gemm(u[p*panel:], ldu, a, ars, aks, t.up[((p0+p)*t.k+k)*panel:], panel, m, s, k > 0)
+			t.up.gemm(w, u[p*panel:], ldu, a, ars, aks, t.k, p0+p, k, m, s, k > 0)
 		}
-	}
-	if direct && t.done() {
-		return
-	}
-	for p := range g {
-		t.finish(w, c[p*panel:], ldc, u[min(p*panel, len(u)):], ldu, direct, r0, m, p0+p)
 	}
 }
 
@@ -211,7 +255,7 @@ func (t *mulTask) finish(w *worker, c []float32, ldc int, u []float32, ldu int, 
 			w.k.Add(s, s, t.bias[p*panel:][:n])
 		}
 		var g []float32
-		if t.up != nil {
+		if t.gated {
 			g = u[r*ldu:][:n]
 			if t.upBias != nil {
 				w.k.Add(g, g, t.upBias[p*panel:][:n])

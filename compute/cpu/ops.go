@@ -33,11 +33,8 @@ type embedTask struct {
 func (t *embedTask) run(_ *worker, part int) {
 	for r := part * t.per; r < min(len(t.ids), (part+1)*t.per); r++ {
 		id := int(t.ids[r])
-		src := t.w.panels[id/panel*t.w.in*panel+id%panel:]
 		dst := t.dst[r*t.ld+t.col:][:t.w.in]
-		for i := range dst {
-			dst[i] = src[i*panel]
-		}
+		t.w.row(dst, id)
 	}
 }
 

@@ -42,6 +42,14 @@ func (w *worker) buf(i, n int) []float32 {
 	return w.scratch[i][:n]
 }
 
+// grow returns n elements, contents undefined: s if it has room for them.
+func grow[T any](s []T, n int) []T {
+	if cap(s) < n {
+		s = make([]T, n)
+	}
+	return s[:n]
+}
+
 // ones returns n ones.
 func (w *worker) ones(n int) []float32 {
 	for len(w.one) < n {
@@ -57,6 +65,28 @@ func (w *worker) gemm(c []float32, ldc int, a []float32, ars, aks int, b []float
 		left := (rows - r + most - 1) / most
 		m := (rows - r + left - 1) / left
 		f(c[r*ldc:], ldc, a[r*ars:], ars, aks, b, ldb, m, k, acc)
+		r += m
+	}
+}
+
+// gemmBF16 is kern's GemmBF16 for any number of rows, cut evenly.
+func (w *worker) gemmBF16(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool) {
+	f, most := w.k.GemmBF16, w.k.MaxRowsBF16
+	for r := 0; r < rows; {
+		left := (rows - r + most - 1) / most
+		m := (rows - r + left - 1) / left
+		f(c[r*ldc:], ldc, a[r*ars:], ars, aks, b, m, k, acc)
+		r += m
+	}
+}
+
+// gemmQ8 is kern's GemmQ8 for any number of rows, cut evenly.
+func (w *worker) gemmQ8(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+	f, most := w.k.GemmQ8, w.k.MaxRowsQ8
+	for r := 0; r < rows; {
+		left := (rows - r + most - 1) / most
+		m := (rows - r + left - 1) / left
+		f(c[r*ldc:], ldc, a[r*ars:], ars, b, m, blocks, planes, acc)
 		r += m
 	}
 }

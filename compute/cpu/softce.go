@@ -47,16 +47,16 @@ func (q *Queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 	s.z = grow(s.z, min(chunk, n)*v)
 	for r := 0; r < n; r += chunk {
 		m := min(chunk, n-r)
-		q.mul = mulTask{c: s.z, ldc: v, a: hs[r*hidden:], ars: hidden, aks: 1, b: forward, m: m, n: v, k: hidden}
+		q.mul = mulTask{c: s.z, ldc: v, a: hs[r*hidden:], ars: hidden, aks: 1, b: packed{panels: forward}, m: m, n: v, k: hidden}
 		q.mul.start(q.pool)
 		s.rows = ceTask{z: s.z, loss: ls, scale: scale, l: labels, v: v, row: r}
 		q.pool.run(&s.rows, m)
-		q.mul = mulTask{c: dhs[r*hidden:], ldc: hidden, a: s.z, ars: v, aks: 1, b: back, m: m, n: hidden, k: v}
+		q.mul = mulTask{c: dhs[r*hidden:], ldc: hidden, a: s.z, ars: v, aks: 1, b: packed{panels: back}, m: m, n: hidden, k: v}
 		q.mul.start(q.pool)
 		if dws != nil {
 			q.packB(hs[r*hidden:], hidden, m, hidden, false)
 			q.mul = mulTask{
-				c: dws, ldc: hidden, a: s.z, ars: 1, aks: v, b: q.train.packed,
+				c: dws, ldc: hidden, a: s.z, ars: 1, aks: v, b: packed{panels: q.train.packed},
 				m: v, n: hidden, k: m, chain: true,
 			}
 			q.mul.start(q.pool)
@@ -87,7 +87,7 @@ func checkLabels(l *compute.SoftLabels, v, n int) {
 // A weight keeps both; a buffer may have changed and is packed anew.
 func (q *Queue) head(w compute.Buffer, v, hidden int) (forward, back []float32) {
 	if t, ok := w.(*weight); ok {
-		return t.panels, t.backward(q)
+		return t.f32("SoftCE"), t.backward(q)
 	}
 	src := f32("SoftCE", w, v*hidden)
 	s := &q.train.ce
@@ -109,7 +109,7 @@ func (w *weight) Shape() []int         { return []int{w.out, w.in} }
 // backward returns w in panels over its inputs, [⌈in/32⌉][out][32].
 func (w *weight) backward(q *Queue) []float32 {
 	w.once.Do(func() {
-		w.back = hugeAlloc(w, kern.PanelLen(w.in, w.out))
+		w.back = hugeAlloc[float32](w, kern.PanelLen(w.in, w.out))
 		q.pool.run(&turnTask{w}, panels(w.in))
 	})
 	return w.back

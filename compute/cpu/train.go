@@ -126,7 +126,7 @@ func (q *Queue) Gemm(c, a, b compute.Mat, beta float32) {
 		q.packB(bn, b.Stride, k, w, b.T)
 		t := &q.mul
 		*t = mulTask{
-			c: cs[n:], ldc: c.Stride, a: as, ars: ars, aks: aks, b: q.train.packed,
+			c: cs[n:], ldc: c.Stride, a: as, ars: ars, aks: aks, b: packed{panels: q.train.packed},
 			m: c.Rows, n: w, k: k, chain: beta == 1,
 		}
 		t.start(q.pool)
@@ -280,13 +280,6 @@ func (q *Queue) NormGrad(dx, dw, dy, x, weight compute.Buffer, eps float32, n in
 	}
 	t.invOnly = false
 	q.pool.run(t, parts(n, t.per))
-}
-
-func grow(s []float32, n int) []float32 {
-	if cap(s) < n {
-		s = make([]float32, n)
-	}
-	return s[:n]
 }
 
 type ropeTask struct {

@@ -1,0 +1,158 @@
+package cpu
+
+import (
+	"fmt"
+	"sync"
+
+	"talf/compute"
+	"talf/compute/cpu/kern"
+)
+
+// A weight is a matrix in panels of 32 outputs, in one of three formats.
+type weight struct {
+	out, in int
+	packed
+
+	// back is the transposed packing [⌈in/32⌉][out][32] of f32 for gradients,
+	// made when first used.
+	once sync.Once
+	back []float32
+}
+
+// packed are the panels of a matrix. One of the slices is there.
+type packed struct {
+	panels []float32 // [⌈out/32⌉][in][32]
+	half   []uint16  // kern's bfloat16 panels
+	q8     []byte    // kern's q8 panels
+}
+
+func (w *weight) Out() int { return w.out }
+func (w *weight) In() int  { return w.in }
+
+// Bytes returns the memory that a product reads.
+func (w *weight) Bytes() int { return 4*len(w.panels) + 2*len(w.half) + len(w.q8) }
+
+// row widens output o to dst [in].
+func (w *weight) row(dst []float32, o int) {
+	switch {
+	case w.half != nil:
+		kern.UnpackBF16(dst, w.half, o)
+	case w.q8 != nil:
+		kern.UnpackQ8(dst, w.q8, o)
+	default:
+		src := w.panels[o/panel*w.in*panel+o%panel:]
+		for i := range dst {
+			dst[i] = src[i*panel]
+		}
+	}
+}
+
+// f32 returns the panels of an f32 weight.
+func (w *weight) f32(op string) []float32 {
+	if w.panels == nil {
+		panic("cpu: " + op + ": the weight is not F32")
+	}
+	return w.panels
+}
+
+func weightOf(op string, w compute.Weight) *weight {
+	p, ok := w.(*weight)
+	if !ok {
+		panic("cpu: " + op + ": a weight of another device")
+	}
+	return p
+}
+
+// Pack packs parts, stacked, as F32, BF16 or Q8.
+func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight, error) {
+	if len(parts) == 0 {
+		return nil, fmt.Errorf("cpu: pack: no matrix")
+	}
+	w := &weight{in: parts[0].Cols}
+	for i, m := range parts {
+		if m.Rows < 1 || m.Cols < 1 || m.Cols != w.in {
+			return nil, fmt.Errorf("cpu: pack: part %d is [%d][%d], the first [%d][%d]", i, m.Rows, m.Cols, parts[0].Rows, w.in)
+		}
+		if m.Type != compute.F32 && m.Type != compute.F16 && m.Type != compute.BF16 {
+			return nil, fmt.Errorf("cpu: pack: part %d is %v, want F32, F16 or BF16", i, m.Type)
+		}
+		if n, err := elements([]int{m.Rows, m.Cols}); err != nil || len(m.Data) != n*m.Type.Size() {
+			return nil, fmt.Errorf("cpu: pack: part %d has %d bytes, want %d for %v [%d][%d]",
+				i, len(m.Data), n*m.Type.Size(), m.Type, m.Rows, m.Cols)
+		}
+		w.out += m.Rows
+	}
+	switch as {
+	case compute.F32:
+		w.panels = hugeAlloc[float32](w, kern.PanelLen(w.out, w.in))
+	case compute.BF16:
+		w.half = hugeAlloc[uint16](w, kern.BF16Len(w.out, w.in))
+	case compute.Q8:
+		w.q8 = hugeAlloc[byte](w, kern.Q8Len(w.out, w.in))
+	default:
+		return nil, fmt.Errorf("cpu: pack as %v: want F32, BF16 or Q8", as)
+	}
+	d.pool.run(&packTask{dst: w.packed, parts: parts, out: w.out, in: w.in}, panels(w.out))
+	return w, nil
+}
+
+func panels(n int) int { return (n + kern.Panel - 1) / kern.Panel }
+
+// packTask packs one panel a part.
+type packTask struct {
+	dst     packed
+	parts   []compute.Matrix
+	out, in int
+}
+
+func (t *packTask) run(w *worker, part int) {
+	const step = 256 // a multiple of every format's block of k
+	n := min(kern.Panel, t.out-part*kern.Panel)
+	buf := w.buf(0, kern.Panel*step)
+	for k := 0; k < t.in; k += step {
+		s := min(step, t.in-k)
+		m, first := 0, 0
+		for j := range n {
+			row := part*kern.Panel + j
+			for row >= first+t.parts[m].Rows {
+				first += t.parts[m].Rows
+				m++
+			}
+			decode(buf[j*step:][:s], t.parts[m], (row-first)*t.in+k)
+		}
+		// A last panel that is not full is zeroed by what packs it.
+		switch d := &t.dst; {
+		case d.panels != nil:
+			kern.PackRows(d.panels[(part*t.in+k)*kern.Panel:][:s*kern.Panel], buf, n, s, step)
+		case d.half != nil:
+			kern.PackBF16(d.half[part*kern.BF16PanelLen(t.in)+kern.BF16PanelLen(k):], buf, n, s, step)
+		default:
+			kern.PackQ8(d.q8[part*kern.Q8PanelLen(t.in)+kern.Q8PanelLen(k):], buf, n, s, step)
+		}
+	}
+	t.done(part*kern.Panel, part*kern.Panel+n)
+}
+
+// done tells the parts that rows [lo,hi) of the stack are packed.
+func (t *packTask) done(lo, hi int) {
+	for i := range t.parts {
+		m := &t.parts[i]
+		if from, to := max(lo, 0), min(hi, m.Rows); from < to && m.Done != nil {
+			size := m.Cols * m.Type.Size()
+			m.Done(from*size, to*size)
+		}
+		lo, hi = lo-m.Rows, hi-m.Rows
+	}
+}
+
+func decode(dst []float32, m compute.Matrix, off int) {
+	src := m.Data[off*m.Type.Size():]
+	switch m.Type {
+	case compute.F16:
+		kern.FromF16(dst, src)
+	case compute.BF16:
+		kern.FromBF16(dst, src)
+	default:
+		kern.FromF32(dst, src)
+	}
+}
