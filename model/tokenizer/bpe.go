@@ -79,9 +79,12 @@ type bpe struct {
 
 	prefix, suffix string // continuing_subword_prefix, end_of_word_suffix
 
-	// First symbols by character. For byte-level models indexed by byte, for
-	// the others by code point below 128; the rest go through vocab.
-	first [256]symbolSet
+	// First symbols by character: for byte-level models by byte, for the others
+	// by code point of the Basic Multilingual Plane; the rest go through vocab.
+	// -1: see symbols.
+	first []int32
+	// The tokens of byte_fallback, or -1.
+	bytes [256]int32
 	// whole maps a piece (raw bytes where byteLevel) to its id, for ignore_merges.
 	whole map[string]int32
 	// cutMark is the rune before which a text may be cut without changing its
@@ -91,48 +94,49 @@ type bpe struct {
 	seams   seams
 }
 
-// symbolSet is what one character starts as.
-type symbolSet struct {
-	kind uint8
-	id   int32   // symKnown
-	ids  []int32 // symBytes
-}
-
+// What one character starts as.
 const (
-	symUnk   uint8 = iota // the unknown token, or nothing
-	symKnown              // one token
-	symBytes              // byte_fallback: one token a byte
+	symUnk   = iota // the unknown token, or nothing
+	symKnown        // one token
+	symBytes        // byte_fallback: one token a byte
 )
 
 // symbols looks a character (as the file spells it) up.
-func (m *bpe) symbols(s string) symbolSet {
+func (m *bpe) symbols(s string) (id int32, kind int) {
 	if id, ok := m.vocab[s]; ok {
-		return symbolSet{kind: symKnown, id: id}
+		return id, symKnown
 	}
-	if m.byteFallback {
-		ids := make([]int32, 0, utf8.UTFMax)
-		for i := range len(s) {
-			id, ok := m.vocab[fmt.Sprintf("<0x%02X>", s[i])]
-			if !ok {
-				return symbolSet{}
-			}
-			ids = append(ids, id)
+	if !m.byteFallback {
+		return -1, symUnk
+	}
+	for i := range len(s) {
+		if m.bytes[s[i]] < 0 {
+			return -1, symUnk
 		}
-		return symbolSet{kind: symBytes, ids: ids}
 	}
-	return symbolSet{}
+	return -1, symBytes
 }
 
 // finish builds the tables that depend on how the model is used.
 func (m *bpe) finish(byteLevel bool) {
 	m.byteLevel = byteLevel
+	for b := range m.bytes {
+		m.bytes[b] = -1
+		if id, ok := m.vocab[fmt.Sprintf("<0x%02X>", b)]; ok {
+			m.bytes[b] = id
+		}
+	}
 	if byteLevel {
-		for b := range 256 {
-			m.first[b] = m.symbols(byteRunes[b])
+		m.first = make([]int32, 256)
+		for b := range m.first {
+			m.first[b], _ = m.symbols(byteRunes[b])
 		}
 	} else {
-		for b := range 128 {
-			m.first[b] = m.symbols(string(rune(b)))
+		m.first = slices.Repeat([]int32{-1}, 1<<16)
+		for tok, id := range m.vocab {
+			if r, w := utf8.DecodeRuneInString(tok); w > 0 && w == len(tok) && r < 1<<16 {
+				m.first[r] = id
+			}
 		}
 	}
 	if m.ignoreMerges {
@@ -213,6 +217,7 @@ type scratch struct {
 
 	segs, subs []segment
 	pieces     []piece
+	text       []byte // normalized text
 }
 
 // trim gives back what an unusually long text needed.
@@ -223,6 +228,9 @@ func (sc *scratch) trim() {
 	}
 	if cap(sc.pieces) > most {
 		sc.pieces = nil
+	}
+	if cap(sc.text) > most {
+		sc.text = nil
 	}
 	if cap(sc.segs) > most || cap(sc.subs) > most {
 		sc.segs, sc.subs = nil, nil
@@ -279,23 +287,34 @@ func (m *bpe) encodeCut(dst []int32, s string, sc *scratch) []int32 {
 
 // start appends a piece's first symbols to dst.
 func (m *bpe) start(dst []int32, piece string) []int32 {
-	from := len(dst)
-	if m.byteLevel && m.prefix == "" && m.suffix == "" {
-		plain := true
-		for i := range len(piece) {
-			f := &m.first[piece[i]]
-			if f.kind != symKnown {
-				plain = false
+	from, i := len(dst), 0
+	switch {
+	case m.prefix != "" || m.suffix != "":
+	case m.byteLevel:
+		for ; i < len(piece); i++ {
+			id := m.first[piece[i]]
+			if id < 0 {
 				break
 			}
-			dst = append(dst, f.id)
+			dst = append(dst, id)
 		}
-		if plain {
-			return dst
+	default:
+		for i < len(piece) {
+			r, w := rune(piece[i]), 1
+			if r >= utf8.RuneSelf {
+				r, w = utf8.DecodeRuneInString(piece[i:])
+			}
+			if r >= 1<<16 || m.first[r] < 0 || r == utf8.RuneError && w == 1 {
+				break
+			}
+			dst = append(dst, m.first[r])
+			i += w
 		}
-		dst = dst[:from]
 	}
-	return m.startWidths(dst, nil, piece)
+	if i == len(piece) {
+		return dst
+	}
+	return m.startWidths(dst[:from], nil, piece)
 }
 
 // startWidths is start in general; it appends the number of bytes of piece that
@@ -309,35 +328,28 @@ func (m *bpe) startWidths(dst []int32, widths *[]int, piece string) []int32 {
 		}
 	}
 	for i := 0; i < len(piece); {
-		w := 1
-		var set symbolSet
+		w, s := 1, ""
 		if m.byteLevel {
-			if m.prefix == "" && m.suffix == "" {
-				set = m.first[piece[i]]
-			} else {
-				set = m.symbols(m.affixed(byteRunes[piece[i]], i == 0, i+1 == len(piece)))
-			}
+			s = byteRunes[piece[i]]
 		} else {
 			if piece[i] >= utf8.RuneSelf {
 				_, w = utf8.DecodeRuneInString(piece[i:])
 			}
-			if w == 1 && piece[i] < utf8.RuneSelf && m.prefix == "" && m.suffix == "" {
-				set = m.first[piece[i]]
-			} else {
-				set = m.symbols(m.affixed(piece[i:i+w], i == 0, i+w == len(piece)))
-			}
+			s = piece[i : i+w]
 		}
+		s = m.affixed(s, i == 0, i+w == len(piece))
+		id, kind := m.symbols(s)
 		switch {
-		case set.kind == symKnown:
+		case kind == symKnown:
 			if pending >= 0 {
 				put(pending, wide)
 				pending = -1
 			}
-			put(set.id, w)
-		case set.kind == symBytes:
+			put(id, w)
+		case kind == symBytes:
 			// The reference writes the bytes before a pending unknown token.
-			for _, id := range set.ids {
-				put(id, 1)
+			for j := range len(s) {
+				put(m.bytes[s[j]], 1)
 			}
 		case m.unk >= 0:
 			if pending >= 0 && m.fuseUnk {
@@ -358,10 +370,10 @@ func (m *bpe) startWidths(dst []int32, widths *[]int, piece string) []int32 {
 }
 
 func (m *bpe) affixed(s string, first, last bool) string {
-	if !first {
+	if !first && m.prefix != "" {
 		s = m.prefix + s
 	}
-	if last {
+	if last && m.suffix != "" {
 		s += m.suffix
 	}
 	return s
@@ -377,9 +389,12 @@ func (m *bpe) encodePiece(dst []int32, piece string, sc *scratch) []int32 {
 			return append(dst, id)
 		}
 	}
+	if len(piece) > longRun {
+		return m.encodeLong(dst, piece, sc)
+	}
 	sc.ids = m.start(sc.ids[:0], piece)
 	if len(sc.ids) > scanMax {
-		return m.mergeLong(dst, sc)
+		return m.mergeBuckets(dst, sc.ids, sc)
 	}
 	return append(dst, m.mergeScan(sc)...)
 }
@@ -473,7 +488,11 @@ func (m *bpe) mergeBuckets(dst, ids []int32, sc *scratch) []int32 {
 	}
 	for r := nextSet(q.filled, 0); r >= 0; r = nextSet(q.filled, r) {
 		q.rank = uint32(r)
-		q.todo = q.todo[:0]
+		pairs := 0
+		for n := q.heads[r]; n != 0; n = q.nodes[n].next {
+			pairs++
+		}
+		q.todo = slices.Grow(q.todo[:0], pairs)
 		for n := q.heads[r]; n != 0; {
 			q.todo = append(q.todo, q.nodes[n].at)
 			n, q.nodes[n].next, q.free = q.nodes[n].next, q.free, n

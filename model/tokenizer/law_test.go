@@ -143,10 +143,10 @@ func TestCuttingLongRuns(t *testing.T) {
 		}, string(words[:200_000]))
 		for name, text := range map[string]string{
 			"letters": longLine(100_000), "unspaced text": unspaced, "one letter": strings.Repeat("a", 60_000),
-			"han": strings.Repeat("中文日本語漢字", 6_000),
+			"han": strings.Repeat("中文日本語漢字", 6_000), "unknown": strings.Repeat("\U000130c0\U000130c1", 20_000),
+			"mixed": strings.Repeat("ab\U000130c0中", 15_000), "broken": strings.Repeat("e\xff\xe4", 30_000),
 		} {
-			sc.ids = m.start(sc.ids[:0], text)
-			got := m.mergeLong(nil, sc)
+			got := m.encodeLong(nil, text, sc)
 			sc.ids = m.start(sc.ids[:0], text)
 			if want := m.mergeBuckets(nil, sc.ids, sc); !slices.Equal(got, want) {
 				t.Errorf("%s, %s: cut into parts %d tokens, whole %d", dir, name, len(got), len(want))
@@ -252,22 +252,36 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
+// Nothing is allocated in a call once the working memory is there, and for texts
+// too long for that to be kept, a few blocks.
 func TestAllocationsAreBounded(t *testing.T) {
-	text := strings.Repeat("The quick brown fox isn't 12345 times faster.\n", 50)
-	for _, c := range []struct {
-		dir  string
-		most float64
-	}{{"tokenizers/gpt2", 0}, {"tokenizers/llama2", 4}} {
-		tok := load(t, c.dir)
-		dst := make([]int32, 0, len(text))
-		n := testing.AllocsPerRun(20, func() {
-			var err error
-			if dst, err = tok.AppendEncode(dst[:0], text, true); err != nil {
-				t.Fatal(err)
+	text := "The quick brown fox isn't 12345 times faster.\n<unk> <|endoftext|> 中文, 𓃰!\n"
+	for _, f := range families {
+		tok := load(t, "tokenizers/"+f)
+		for _, c := range []struct {
+			text string
+			most float64
+		}{
+			{strings.Repeat(text, 20), 0},
+			{strings.Repeat(text, 500), 0},
+			{longLine(30_000), 0},
+			{strings.Repeat(text, 3_000), 1},
+			{longLine(200_000), 1},
+			{strings.Repeat("a", 200_000), 20},
+		} {
+			if testing.Short() && len(c.text) > 100_000 {
+				continue
 			}
-		})
-		if n > c.most {
-			t.Errorf("%s: %v allocations a call, at most %v expected", c.dir, n, c.most)
+			dst := make([]int32, 0, len(c.text))
+			n := testing.AllocsPerRun(2, func() {
+				var err error
+				if dst, err = tok.AppendEncode(dst[:0], c.text, true); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if n > c.most {
+				t.Errorf("%s, %d bytes %.10q: %v allocations a call, at most %v expected", f, len(c.text), c.text, n, c.most)
+			}
 		}
 	}
 }

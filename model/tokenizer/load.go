@@ -112,6 +112,7 @@ func Parse(b []byte) (*Tokenizer, error) {
 			return nil, err
 		}
 	}
+	t.mark = newMarkNorm(t.norms)
 	byteLevel := false
 	if !root.null("pre_tokenizer") {
 		if t.steps, byteLevel, err = parsePreTokenizer(root.m["pre_tokenizer"], "pre_tokenizer"); err != nil {

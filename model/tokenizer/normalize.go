@@ -34,6 +34,47 @@ func (n literalNorm) normalize(s string) (string, error) {
 	return strings.ReplaceAll(s, n.old, n.new), nil
 }
 
+// markNorm is what SentencePiece-style vocabularies do first: a mark in front,
+// and one in the place of every space.
+type markNorm struct{ front, space string }
+
+// newMarkNorm recognizes it.
+func newMarkNorm(norms []normalizer) *markNorm {
+	var m markNorm
+	if len(norms) == 2 {
+		front, ok := norms[0].(prependNorm)
+		if !ok {
+			return nil
+		}
+		m.front, norms = string(front), norms[1:]
+	}
+	if len(norms) != 1 {
+		return nil
+	}
+	if n, ok := norms[0].(literalNorm); ok && n.old == " " && !strings.Contains(m.front, " ") {
+		m.space = n.new
+		return &m
+	}
+	return nil
+}
+
+// appendTo appends normalized s to dst.
+func (m *markNorm) appendTo(dst []byte, s string) []byte {
+	if s == "" {
+		return dst
+	}
+	dst = slices.Grow(dst, len(m.front)+len(s)+strings.Count(s, " ")*max(0, len(m.space)-1))
+	dst = append(dst, m.front...)
+	for {
+		i := strings.IndexByte(s, ' ')
+		if i < 0 {
+			return append(dst, s...)
+		}
+		dst = append(append(dst, s[:i]...), m.space...)
+		s = s[i+1:]
+	}
+}
+
 type regexNorm struct {
 	find finder
 	new  string

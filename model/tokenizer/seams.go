@@ -1,6 +1,10 @@
 package tokenizer
 
-import "sync"
+import (
+	"slices"
+	"sync"
+	"unicode/utf8"
+)
 
 // seams knows where a long run of symbols can be cut before merging without
 // changing the result: where no merge ever has its seam. A merge of tokens a and
@@ -10,13 +14,14 @@ import "sync"
 // than a megabyte at once.
 type seams struct {
 	once sync.Once
-	// set holds a hash for each seam: an accidental match only makes a place
-	// look unsafe.
-	set map[uint64]struct{}
-	off bool
+	// set has a bit for the hash of each seam: an accidental match only makes a
+	// place look unsafe.
+	set   []uint64
+	shift uint // 64 minus the logarithm of the number of bits
+	off   bool
 }
 
-// Runs longer than longRun symbols are cut into parts of about partLen.
+// A run of more than longRun bytes is encoded in parts of about partLen symbols.
 const (
 	longRun = 24 << 10
 	partLen = 8 << 10
@@ -30,12 +35,15 @@ func seamKey(z, a, b, c int32) uint64 {
 	h ^= h >> 29
 	h = h*p + uint64(uint32(b+1))
 	h ^= h >> 32
-	return h*p + uint64(uint32(c+1))
+	h = h*p + uint64(uint32(c+1))
+	return (h ^ h>>32) * p
 }
 
 func (m *bpe) buildSeams() {
 	s := &m.seams
-	s.set = make(map[uint64]struct{}, len(m.merges.slots)/2)
+	// 16 bits or more a merge.
+	s.shift = m.merges.shift - 3
+	s.set = make([]uint64, 1<<(64-s.shift)/64)
 	if m.prefix != "" || m.suffix != "" {
 		s.off = true
 		return
@@ -73,7 +81,8 @@ func (m *bpe) buildSeams() {
 		if len(b) > 1 {
 			c = b[1]
 		}
-		s.set[seamKey(z, a[len(a)-1], b[0], c)] = struct{}{}
+		k := seamKey(z, a[len(a)-1], b[0], c) >> s.shift
+		s.set[k/64] |= 1 << (k % 64)
 		syms = syms[:0]
 	}
 }
@@ -91,26 +100,65 @@ func (s *seams) safe(ids []int32, p int) bool {
 		seamKey(-1, ids[p-1], ids[p], -1), seamKey(z, ids[p-1], ids[p], -1),
 		seamKey(-1, ids[p-1], ids[p], c), seamKey(z, ids[p-1], ids[p], c),
 	} {
-		if _, ok := s.set[k]; ok {
+		k >>= s.shift
+		if s.set[k/64]>>(k%64)&1 != 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// mergeLong merges any number of symbols.
-func (m *bpe) mergeLong(dst []int32, sc *scratch) []int32 {
-	ids := sc.ids
-	if len(ids) > longRun {
-		m.seams.once.Do(m.buildSeams)
-		for !m.seams.off && len(ids) > longRun {
-			p := partLen
-			for p < len(ids) && !m.seams.safe(ids, p) {
-				p++
+// encodeLong encodes a piece of any length part by part, in memory that does not
+// grow with it.
+func (m *bpe) encodeLong(dst []int32, piece string, sc *scratch) []int32 {
+	m.seams.once.Do(m.buildSeams)
+	if m.seams.off {
+		sc.ids = m.start(sc.ids[:0], piece)
+		return m.mergeBuckets(dst, sc.ids, sc)
+	}
+	ids := sc.ids[:0]
+	p := partLen
+	for at := 0; ; {
+		for at < len(piece) && len(ids) < p+partLen {
+			end := m.blockEnd(piece, at)
+			if n := len(ids) + end - at; n > cap(ids) {
+				ids = slices.Grow(ids, max(n, 2*cap(ids))-len(ids))
 			}
+			ids = m.start(ids, piece[at:end])
+			at = end
+		}
+		// The symbol after the one behind a cut must be known.
+		for p+1 < len(ids) && !m.seams.safe(ids, p) {
+			p++
+		}
+		if p+1 < len(ids) {
 			dst = m.mergeBuckets(dst, ids[:p], sc)
-			ids = ids[p:]
+			ids = ids[:copy(ids, ids[p:])]
+			p = partLen
+		} else if at == len(piece) {
+			break
 		}
 	}
-	return m.mergeBuckets(dst, ids, sc)
+	dst = m.mergeBuckets(dst, ids, sc)
+	sc.ids = ids
+	return dst
+}
+
+// blockEnd returns a place behind at, about partLen further, where first symbols
+// end: after a character that is a token, so that no unknown token reaches across.
+func (m *bpe) blockEnd(piece string, at int) int {
+	for end := at + partLen; end < len(piece); end++ {
+		switch {
+		case m.byteLevel:
+			if m.first[piece[end-1]] >= 0 {
+				return end
+			}
+		case utf8.RuneStart(piece[end]):
+			_, w := utf8.DecodeLastRuneInString(piece[:end])
+			if _, kind := m.symbols(piece[end-w : end]); kind == symKnown {
+				return end
+			}
+		}
+	}
+	return len(piece)
 }

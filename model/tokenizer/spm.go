@@ -278,6 +278,7 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 		t.norms = append(t.norms, prependNorm(spaceMark))
 	}
 	t.norms = append(t.norms, literalNorm{" ", spaceMark})
+	t.mark = newMarkNorm(t.norms)
 	for _, id := range []struct {
 		from int32
 		to   *int32

@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"unsafe"
 )
 
 // Tokenizer encodes text and decodes ids. It is immutable and safe for
@@ -36,6 +37,7 @@ type Tokenizer struct {
 	raw        matcher // added tokens looked for in the text as given
 	normalized matcher // and those looked for after normalization
 	norms      []normalizer
+	mark       *markNorm // all of norms, if they are that
 	steps      []splitStep
 	scan       scanner // the only step, if it is a scanner
 
@@ -169,8 +171,13 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string, addSpecial bool) ([]i
 			dst = append(dst, seg.id)
 			continue
 		}
-		s, err := t.normalize(text[seg.start:seg.end])
-		if err != nil {
+		s := text[seg.start:seg.end]
+		var err error
+		if t.mark != nil {
+			sc.text = t.mark.appendTo(sc.text[:0], s)
+			// Nothing keeps a part of s beyond this round.
+			s = unsafe.String(unsafe.SliceData(sc.text), len(sc.text))
+		} else if s, err = t.normalize(s); err != nil {
 			return nil, err
 		}
 		if len(t.normalized.tokens) == 0 {
