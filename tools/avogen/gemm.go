@@ -18,71 +18,104 @@ const (
 	prefetchSteps = 64 // 8 KiB of a panel
 )
 
-// gemms emits gemm<rows>: rows×32 outputs, or rows×16 where 32 need more than
-// the 16 registers of AVX2.
+// gemms emits gemm<rows> and gemmBF16<rows>: rows×32 outputs, or rows×16 where 32
+// need more than the 16 registers of AVX2.
 func (g *gen) gemms() {
-	if g.wide() {
-		for n := 1; n <= 14; n++ {
-			g.gemm(n, 2)
+	for _, bf16 := range []bool{false, true} {
+		if g.wide() {
+			for n := 1; n <= 14; n++ {
+				g.gemm(n, 2, bf16)
+			}
+			continue
 		}
-		return
+		for n := 1; n <= 3; n++ {
+			g.gemm(n, 4, bf16)
+		}
+		for n := 4; n <= 6; n++ {
+			g.gemm(n, 2, bf16)
+		}
 	}
-	for n := 1; n <= 3; n++ {
-		g.gemm(n, 4)
+}
+
+// rowsAt returns the address of byte disp of row r < n of a matrix whose rows are
+// stride bytes apart, and the registers that move all rows. Rows from the eighth
+// on count from a second one: an address expresses few multiples of a stride.
+func (g *gen) rowsAt(p, stride reg.GPVirtual, n int) (at func(r, disp int) operand.Mem, bases []reg.GPVirtual) {
+	const group = 7
+	bases = []reg.GPVirtual{p}
+	var s3, s5 reg.GPVirtual
+	if n > 3 {
+		s3 = g.GP64()
+		g.LEAQ(operand.Mem{Base: stride, Index: stride, Scale: 2}, s3)
 	}
-	for n := 4; n <= 6; n++ {
-		g.gemm(n, 2)
+	if n > 5 {
+		s5 = g.GP64()
+		g.LEAQ(operand.Mem{Base: stride, Index: stride, Scale: 4}, s5)
+	}
+	if n > group {
+		p2 := g.GP64()
+		g.LEAQ(operand.Mem{Base: p, Index: s3, Scale: 2}, p2)
+		g.ADDQ(stride, p2)
+		bases = append(bases, p2)
+	}
+	return func(r, disp int) operand.Mem {
+		m := operand.Mem{Base: bases[r/group], Disp: disp}
+		switch r % group {
+		case 1, 2, 4:
+			m.Index, m.Scale = stride, uint8(r%group)
+		case 3, 6:
+			m.Index, m.Scale = s3, uint8(r%group/3)
+		case 5:
+			m.Index, m.Scale = s5, 1
+		}
+		return m
+	}, bases
+}
+
+// zero clears registers.
+func (g *gen) zero(vs ...reg.VecVirtual) {
+	for _, v := range vs {
+		if g.wide() {
+			g.VPXORD(v, v, v)
+		} else {
+			g.VXORPS(v, v, v)
+		}
 	}
 }
 
 // gemm emits the kernel of n rows and cols registers of outputs. Strides are in
-// bytes. Each output's sum is one chain over ascending k, in one register.
-func (g *gen) gemm(n, cols int) {
-	g.text(fmt.Sprintf("gemm%d", n),
-		"func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool)",
+// bytes. Each output's sum is one chain over ascending k, in one register. A line
+// of bfloat16 holds two k: it is widened to the even one's weights by a shift and
+// to the odd one's by a mask.
+func (g *gen) gemm(n, cols int, bf16 bool) {
+	name, signature := "gemm", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool)"
+	if bf16 {
+		name, signature = "gemmBF16x", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool)"
+	}
+	g.text(fmt.Sprintf("%s%d", name, n), signature,
 		fmt.Sprintf("computes %d rows of %d outputs; strides are in bytes.", n, cols*g.width))
 	c, ldc := g.ptr("c"), g.ptr("ldc")
 	a, ars, aks := g.ptr("a"), g.ptr("ars"), g.ptr("aks")
-	b, ldb := g.ptr("b"), g.ptr("ldb")
+	b := g.ptr("b")
 	k := g.ptr("k")
+	row, bases := g.rowsAt(a, ars, n)
 
-	// Row r of a is at a multiple of ars that an address can express; rows from
-	// the eighth on count from a second base.
-	const group = 7
-	bases := []reg.GPVirtual{a}
-	var ars3, ars5 reg.GPVirtual
-	if n > 3 {
-		ars3 = g.GP64()
-		g.LEAQ(operand.Mem{Base: ars, Index: ars, Scale: 2}, ars3)
-	}
-	if n > 5 {
-		ars5 = g.GP64()
-		g.LEAQ(operand.Mem{Base: ars, Index: ars, Scale: 4}, ars5)
-	}
-	if n > group {
-		a2 := g.GP64()
-		g.LEAQ(operand.Mem{Base: a, Index: ars3, Scale: 2}, a2)
-		g.ADDQ(ars, a2)
-		bases = append(bases, a2)
-	}
-	row := func(r int) operand.Mem {
-		m := operand.Mem{Base: bases[r/group]}
-		switch r % group {
-		case 1, 2, 4:
-			m.Index, m.Scale = ars, uint8(r%group)
-		case 3, 6:
-			m.Index, m.Scale = ars3, uint8(r%group/3)
-		case 5:
-			m.Index, m.Scale = ars5, 1
+	var ldb, ahead reg.GPVirtual
+	var odd reg.VecVirtual // mask of the upper halves
+	const pair = 32 * 2 * 2
+	if bf16 {
+		if g.wide() {
+			odd = g.vec()
+			g.VPTERNLOGD(operand.Imm(0xff), odd, odd, odd)
+			g.VPSLLD(operand.Imm(16), odd, odd)
 		}
-		return m
-	}
-
-	ahead := reg.GPVirtual(nil)
-	if n >= prefetchRows {
-		ahead = g.GP64()
-		g.IMUL3Q(operand.Imm(prefetchSteps), ldb, ahead)
-		g.ADDQ(b, ahead)
+	} else {
+		ldb = g.ptr("ldb")
+		if n >= prefetchRows {
+			ahead = g.GP64()
+			g.IMUL3Q(operand.Imm(prefetchSteps), ldb, ahead)
+			g.ADDQ(b, ahead)
+		}
 	}
 
 	sum := make([][]reg.VecVirtual, n)
@@ -109,31 +142,44 @@ func (g *gen) gemm(n, cols int) {
 	g.JMP(operand.LabelRef("sums"))
 	g.Label("zero")
 	for r := range sum {
-		for _, v := range sum[r] {
-			if g.wide() {
-				g.VPXORD(v, v, v)
-			} else {
-				g.VXORPS(v, v, v)
-			}
-		}
+		g.zero(sum[r]...)
 	}
 	g.Label("sums")
 
-	step := func() {
-		bs := make([]operand.Op, cols)
-		wide := n*cols+cols+2 <= 2*g.width // the register file: 32 ZMM or 16 YMM
-		for j := range bs {
-			bs[j] = operand.Mem{Base: b, Disp: 4 * g.width * j}
-			if n > 1 && wide {
-				v := g.vec()
-				g.VMOVUPS(bs[j], v)
-				bs[j] = v
-			}
+	// weights returns register j of a step, read from m.
+	weights := func(m operand.Mem, half int) reg.VecVirtual {
+		v := g.vec()
+		switch {
+		case !bf16:
+			g.VMOVUPS(m, v)
+		case g.wide() && half == 0:
+			g.VPSLLD(operand.Imm(16), m, v)
+		case g.wide():
+			g.VPANDD(m, odd, v)
+		case half == 0:
+			g.VMOVUPS(m, v)
+			g.VPSLLD(operand.Imm(16), v, v)
+		default:
+			g.VMOVUPS(m, v)
+			g.VANDPS(g.consts["upper"], v, v)
 		}
+		return v
+	}
+	wide := n*cols+cols+2 <= 2*g.width // the register file: 32 ZMM or 16 YMM
+	// step adds the products of one k, whose weights are disp bytes ahead.
+	step := func(disp, half int) {
+		at := func(j int) operand.Mem { return operand.Mem{Base: b, Disp: disp + 4*g.width*j} }
 		if wide || n == 1 {
+			bs := make([]operand.Op, cols)
+			for j := range bs {
+				bs[j] = at(j)
+				if n > 1 || bf16 {
+					bs[j] = weights(at(j), half)
+				}
+			}
 			for r := range sum {
 				x := g.vec()
-				g.VBROADCASTSS(row(r), x)
+				g.VBROADCASTSS(row(r, 0), x)
 				for j, v := range sum[r] {
 					g.VFMADD231PS(bs[j], x, v)
 				}
@@ -142,11 +188,10 @@ func (g *gen) gemm(n, cols int) {
 			xs := make([]reg.VecVirtual, n)
 			for r := range sum {
 				xs[r] = g.vec()
-				g.VBROADCASTSS(row(r), xs[r])
+				g.VBROADCASTSS(row(r, 0), xs[r])
 			}
-			for j := range bs {
-				v := g.vec()
-				g.VMOVUPS(bs[j], v)
+			for j := range cols {
+				v := weights(at(j), half)
 				for r := range sum {
 					g.VFMADD231PS(v, xs[r], sum[r][j])
 				}
@@ -155,29 +200,61 @@ func (g *gen) gemm(n, cols int) {
 		for _, p := range bases {
 			g.ADDQ(aks, p)
 		}
-		g.ADDQ(ldb, b)
-		if ahead != nil {
-			for j := 0; j < 4*g.width*cols; j += 64 {
-				g.PREFETCHT1(operand.Mem{Base: ahead, Disp: j})
+	}
+	if bf16 {
+		const unroll = unroll / 2 // pairs
+		pairs := func(n int) {
+			for i := range n {
+				for j := 0; j < 4*g.width*cols; j += 64 {
+					g.PREFETCHT1(operand.Mem{Base: b, Disp: (i+prefetchSteps)*pair + j})
+				}
+				step(i*pair, 0)
+				step(i*pair, 1)
 			}
-			g.ADDQ(ldb, ahead)
+			g.ADDQ(operand.U32(n*pair), b)
 		}
+		g.SUBQ(operand.Imm(2*unroll), k)
+		g.JL(operand.LabelRef("rest"))
+		g.Label("loop")
+		pairs(unroll)
+		g.SUBQ(operand.Imm(2*unroll), k)
+		g.JGE(operand.LabelRef("loop"))
+		g.Label("rest")
+		g.ADDQ(operand.Imm(2*unroll-2), k)
+		g.JL(operand.LabelRef("last"))
+		pairs(1)
+		g.SUBQ(operand.Imm(2), k)
+		g.Label("last")
+		g.ADDQ(operand.Imm(2), k)
+		g.JZ(operand.LabelRef("store"))
+		step(0, 0)
+	} else {
+		next := func() {
+			step(0, 0)
+			g.ADDQ(ldb, b)
+			if ahead != nil {
+				for j := 0; j < 4*g.width*cols; j += 64 {
+					g.PREFETCHT1(operand.Mem{Base: ahead, Disp: j})
+				}
+				g.ADDQ(ldb, ahead)
+			}
+		}
+		g.SUBQ(operand.Imm(unroll), k)
+		g.JL(operand.LabelRef("rest"))
+		g.Label("loop")
+		for range unroll {
+			next()
+		}
+		g.SUBQ(operand.Imm(unroll), k)
+		g.JGE(operand.LabelRef("loop"))
+		g.Label("rest")
+		g.ADDQ(operand.Imm(unroll), k)
+		g.JZ(operand.LabelRef("store"))
+		g.Label("single")
+		next()
+		g.DECQ(k)
+		g.JNZ(operand.LabelRef("single"))
 	}
-	g.SUBQ(operand.Imm(unroll), k)
-	g.JL(operand.LabelRef("rest"))
-	g.Label("loop")
-	for range unroll {
-		step()
-	}
-	g.SUBQ(operand.Imm(unroll), k)
-	g.JGE(operand.LabelRef("loop"))
-	g.Label("rest")
-	g.ADDQ(operand.Imm(unroll), k)
-	g.JZ(operand.LabelRef("store"))
-	g.Label("single")
-	step()
-	g.DECQ(k)
-	g.JNZ(operand.LabelRef("single"))
 	g.Label("store")
 	outputs(func(m operand.Mem, v reg.VecVirtual) { g.VMOVUPS(v, m) })
 	g.ret()

@@ -15,7 +15,8 @@ import (
 type gen struct {
 	*build.Context
 	suffix string
-	width  int // elements of a register
+	width  int  // elements of a register
+	vnni   bool // AVX-512 VNNI
 
 	consts map[string]operand.Mem
 	masks  operand.Mem // AVX2: 16 words of ones, then 16 of zeros
@@ -111,6 +112,7 @@ func (g *gen) constants() {
 		{"big", f32(1 << 127)},
 		{"one", f32(1)},
 		{"sign", 1 << 31},
+		{"upper", 0xffff << 16},
 		{"-inf", f32(math.Inf(-1))},
 	} {
 		g.consts[c.name] = table.Offset(off)

@@ -29,7 +29,7 @@ var source embed.FS
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("avogen: ")
-	class := flag.String("class", "", "avx2 or avx512")
+	class := flag.String("class", "", "avx2, avx512 or avx512vnni")
 	dir := flag.String("dir", ".", "directory to write to")
 	flag.Parse()
 	if err := run(*class, *dir); err != nil {
@@ -44,13 +44,19 @@ func run(class, dir string) error {
 		g = &gen{Context: build.NewContext(), suffix: "AVX2", width: 8}
 	case "avx512":
 		g = &gen{Context: build.NewContext(), suffix: "AVX512", width: 16}
+	case "avx512vnni":
+		g = &gen{Context: build.NewContext(), suffix: "AVX512VNNI", width: 16, vnni: true}
 	default:
-		return fmt.Errorf("-class %q: want avx2 or avx512", class)
+		return fmt.Errorf("-class %q: want avx2, avx512 or avx512vnni", class)
 	}
 	g.ConstraintExpr("amd64,!purego")
-	g.constants()
-	g.gemms()
-	g.vectors()
+	if !g.vnni {
+		g.constants()
+		g.gemms()
+		g.vectors()
+	}
+	g.quant()
+	g.q8s()
 	file, err := g.Result()
 	if err != nil {
 		return err

@@ -85,10 +85,11 @@ func UnpackBF16(dst []float32, b []uint16, o int) {
 func widen(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
 func gemmBF16(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool) {
-	var w [Panel]float32
-	if k == 0 && !acc {
-		gemm(c, ldc, nil, 0, 0, nil, 0, rows, 0, false)
+	if rows == 0 || k == 0 {
+		gemm(c, ldc, nil, 0, 0, nil, 0, rows, 0, acc)
+		return
 	}
+	var w [Panel]float32
 	for i := range k {
 		line := (*[bf16Line]uint16)(b[i/2*bf16Line:])
 		for j := range w {

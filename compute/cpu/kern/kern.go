@@ -18,6 +18,7 @@ import (
 
 //go:generate go -C ../../../tools run ./avogen -class avx2 -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class avx512 -dir ../compute/cpu/kern
+//go:generate go -C ../../../tools run ./avogen -class avx512vnni -dir ../compute/cpu/kern
 
 // A Class is a set of instructions that kernels are written for.
 type Class uint8

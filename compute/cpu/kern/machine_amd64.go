@@ -27,11 +27,13 @@ var avx2 = Funcs{
 	Class:       AVX2,
 	MaxRows:     len(gemmsAVX2) - 1,
 	Gemm:        gemmAVX2,
-	MaxRowsBF16: portableRows,
-	GemmBF16:    gemmBF16,
-	QuantA:      quantA,
-	MaxRowsQ8:   portableRows,
-	GemmQ8:      gemmQ8,
+	MaxRowsBF16: len(gemmsBF16AVX2) - 1,
+	GemmBF16:    gemmBF16AVX2,
+	QuantA:      func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX2, dst, x, planes) },
+	MaxRowsQ8:   len(gemmsQ8AVX2) - 1,
+	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
+		gemmQ8Asm(gemmsQ8AVX2[:], c, ldc, a, ars, b, rows, blocks, acc)
+	},
 	Exp:         unaryOf(expAVX2),
 	Max:         func(x []float32) float32 { return maxAVX2(unsafe.SliceData(x), len(x)) },
 	ExpSum:      expSumOf(expSumAVX2),
@@ -56,11 +58,13 @@ var avx512 = Funcs{
 	Class:       AVX512,
 	MaxRows:     len(gemmsAVX512) - 1,
 	Gemm:        gemmAVX512,
-	MaxRowsBF16: portableRows,
-	GemmBF16:    gemmBF16,
-	QuantA:      quantA,
-	MaxRowsQ8:   portableRows,
-	GemmQ8:      gemmQ8,
+	MaxRowsBF16: len(gemmsBF16AVX512) - 1,
+	GemmBF16:    gemmBF16AVX512,
+	QuantA:      func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX512, dst, x, planes) },
+	MaxRowsQ8:   len(gemmsQ8AVX512) - 1,
+	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
+		gemmQ8Asm(gemmsQ8AVX512[:], c, ldc, a, ars, b, rows, blocks, acc)
+	},
 	Exp:         unaryOf(expAVX512),
 	Max:         func(x []float32) float32 { return maxAVX512(unsafe.SliceData(x), len(x)) },
 	ExpSum:      expSumOf(expSumAVX512),
@@ -85,8 +89,32 @@ var avx512 = Funcs{
 var avx512vnni = func() Funcs {
 	f := avx512
 	f.Class = AVX512VNNI
+	f.QuantA = func(dst []uint32, x []float32, planes int) {
+		if planes == 1 {
+			quantAsm(quantABytesAVX512VNNI, dst, x, planes)
+		} else {
+			quantAsm(quantAAVX512, dst, x, planes)
+		}
+	}
+	f.MaxRowsQ8 = len(gemmsQ8AVX512VNNI) - 1
+	f.GemmQ8 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+		table := gemmsQ8AVX512VNNI[:]
+		if planes == 1 {
+			table = gemmsQ8BytesAVX512VNNI[:]
+		}
+		gemmQ8Asm(table, c, ldc, a, ars, b, rows, blocks, acc)
+	}
 	return f
 }()
+
+type (
+	// gemmBF16Asm is gemmAsm for panels of bfloat16.
+	gemmBF16Asm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool)
+	// gemmQ8Func computes a row count's outputs of panels of q8.
+	gemmQ8Func = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool)
+	// quantFunc quantises whole blocks to integers of at most most.
+	quantFunc = func(dst *uint32, x *float32, blocks int, most float32)
+)
 
 // gemmAsm computes a row count's outputs; strides are in bytes.
 type gemmAsm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool)
@@ -99,6 +127,34 @@ var (
 	gemmsAVX512 = [...]gemmAsm{
 		1: gemm1AVX512, gemm2AVX512, gemm3AVX512, gemm4AVX512, gemm5AVX512, gemm6AVX512, gemm7AVX512,
 		gemm8AVX512, gemm9AVX512, gemm10AVX512, gemm11AVX512, gemm12AVX512, gemm13AVX512, gemm14AVX512,
+	}
+)
+
+var (
+	gemmsBF16AVX2 = [...]gemmBF16Asm{
+		1: gemmBF16x1AVX2, gemmBF16x2AVX2, gemmBF16x3AVX2, gemmBF16x4AVX2, gemmBF16x5AVX2, gemmBF16x6AVX2,
+	}
+	gemmsQ8AVX2 = [...]gemmQ8Func{
+		1: gemmQ8x1AVX2, gemmQ8x2AVX2, gemmQ8x3AVX2, gemmQ8x4AVX2, gemmQ8x5AVX2, gemmQ8x6AVX2,
+	}
+
+	gemmsBF16AVX512 = [...]gemmBF16Asm{
+		1: gemmBF16x1AVX512, gemmBF16x2AVX512, gemmBF16x3AVX512, gemmBF16x4AVX512, gemmBF16x5AVX512,
+		gemmBF16x6AVX512, gemmBF16x7AVX512, gemmBF16x8AVX512, gemmBF16x9AVX512, gemmBF16x10AVX512,
+		gemmBF16x11AVX512, gemmBF16x12AVX512, gemmBF16x13AVX512, gemmBF16x14AVX512,
+	}
+	gemmsQ8AVX512 = [...]gemmQ8Func{
+		1: gemmQ8x1AVX512, gemmQ8x2AVX512, gemmQ8x3AVX512, gemmQ8x4AVX512,
+		gemmQ8x5AVX512, gemmQ8x6AVX512, gemmQ8x7AVX512, gemmQ8x8AVX512,
+	}
+
+	gemmsQ8AVX512VNNI = [...]gemmQ8Func{
+		1: gemmQ8x1AVX512VNNI, gemmQ8x2AVX512VNNI, gemmQ8x3AVX512VNNI, gemmQ8x4AVX512VNNI,
+		gemmQ8x5AVX512VNNI, gemmQ8x6AVX512VNNI, gemmQ8x7AVX512VNNI, gemmQ8x8AVX512VNNI,
+	}
+	gemmsQ8BytesAVX512VNNI = [...]gemmQ8Func{
+		1: gemmQ8Bytesx1AVX512VNNI, gemmQ8Bytesx2AVX512VNNI, gemmQ8Bytesx3AVX512VNNI, gemmQ8Bytesx4AVX512VNNI,
+		gemmQ8Bytesx5AVX512VNNI, gemmQ8Bytesx6AVX512VNNI, gemmQ8Bytesx7AVX512VNNI, gemmQ8Bytesx8AVX512VNNI,
 	}
 )
 
@@ -144,6 +200,70 @@ func gemmAVX2(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb,
 			f(unsafe.SliceData(c[j:]), 4*uintptr(ldc), unsafe.SliceData(ai), 4*uintptr(ars), 4*uintptr(aks),
 				unsafe.SliceData(bi[min(j, len(bi)):]), 4*uintptr(ldb), n, acc || i > 0)
 		}
+	}
+}
+
+// checkGemmBF16 panics where a kernel would read or write beyond a slice.
+func checkGemmBF16(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int) {
+	_ = c[(rows-1)*ldc+Panel-1]
+	if k > 0 {
+		_ = a[(rows-1)*ars+(k-1)*aks]
+		_ = b[BF16PanelLen(k)-1]
+	}
+}
+
+func gemmBF16AVX512(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool) {
+	if rows == 0 {
+		return
+	}
+	checkGemmBF16(c, ldc, a, ars, aks, b, rows, k)
+	gemmsBF16AVX512[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
+		unsafe.SliceData(b), k, acc)
+}
+
+func gemmBF16AVX2(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool) {
+	if rows == 0 {
+		return
+	}
+	checkGemmBF16(c, ldc, a, ars, aks, b, rows, k)
+	f := gemmsBF16AVX2[rows]
+	if rows < halfRows {
+		f(unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks), unsafe.SliceData(b), k, acc)
+		return
+	}
+	for i := 0; i < k || i == 0; i += halfStep {
+		n := min(halfStep, k-i)
+		ai, bi := a[min(i*aks, len(a)):], b[min(i*Panel, len(b)):]
+		for j := 0; j < Panel; j += Panel / 2 {
+			f(unsafe.SliceData(c[j:]), 4*uintptr(ldc), unsafe.SliceData(ai), 4*uintptr(ars), 4*uintptr(aks),
+				unsafe.SliceData(bi[min(2*j, len(bi)):]), n, acc || i > 0)
+		}
+	}
+}
+
+// gemmQ8Asm calls the kernel of a row count.
+func gemmQ8Asm(table []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool) {
+	if rows == 0 {
+		return
+	}
+	_ = c[(rows-1)*ldc+Panel-1]
+	if blocks > 0 {
+		_, _ = a[(rows-1)*ars+blocks*Q8ABlockLen-1], b[blocks*Q8BlockLen-1]
+	}
+	table[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), unsafe.SliceData(b), blocks, acc)
+}
+
+// quantAsm quantises a row, its last block padded with zeros.
+func quantAsm(f quantFunc, dst []uint32, x []float32, planes int) {
+	m, n := q8Max(planes), len(x)/Q8Block
+	_ = dst[:Q8ALen(len(x))]
+	if n > 0 {
+		f(unsafe.SliceData(dst), unsafe.SliceData(x), n, m)
+	}
+	if n*Q8Block < len(x) {
+		var last [Q8Block]float32
+		copy(last[:], x[n*Q8Block:])
+		f(&dst[n*Q8ABlockLen], &last[0], 1, m)
 	}
 }
 

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// The q8 format, as kern/q8.go has it.
+const (
+	q8Scales = 2 * 32 // bytes of a block's scales
+	q8Line   = 4 * 32 // bytes of four k of a panel
+	q8Lines  = 8      // of them in a block
+	q8Block  = q8Scales + q8Lines*q8Line
+	q8ABlock = 4 * 18 // bytes of a block of activations
+	q8AScale = 4 * 16 // its scale
+	q8AStart = 4 * 17 // one plane of VNNI: what the sums start from
+)
+
+// q8Ahead is how far ahead of its reads a kernel asks for b's lines.
+const q8Ahead = 4096
+
+// q8s emits gemmQ8x<rows>, and for VNNI gemmQ8Bytesx<rows>: rows×32 outputs of a
+// product of integers.
+func (g *gen) q8s() {
+	most := 6
+	if g.wide() {
+		most = 8
+	}
+	for n := 1; n <= most; n++ {
+		g.q8(n, false)
+	}
+	for n := 1; g.vnni && n <= most; n++ {
+		g.q8(n, true)
+	}
+}
+
+// q8 emits the kernel of n rows. A block's integer sums lie in one register a row
+// and 16 (AVX2: 8) outputs. A line of weights holds four k of an output in each of
+// its words of 32 bits. Against activations of 16 bits it is taken apart into the
+// even and the odd bytes, widened in place, so that an instruction multiplies and
+// adds the pairs (k, k+2) or (k+1, k+3), which lie so in the activations too.
+// Against activations of 8 bits VNNI does all four at once if one side is
+// unsigned: the weights plus 128, for which the sums start from −128·Σ a.
+func (g *gen) q8(n int, bytes bool) {
+	name := "gemmQ8x"
+	if bytes {
+		name = "gemmQ8Bytesx"
+	}
+	g.text(fmt.Sprintf("%s%d", name, n),
+		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool)",
+		fmt.Sprintf("computes %d rows of 32 outputs; strides are in bytes.", n))
+	c, ldc := g.ptr("c"), g.ptr("ldc")
+	a, ars := g.ptr("a"), g.ptr("ars")
+	b, blocks := g.ptr("b"), g.ptr("blocks")
+	arow, bases := g.rowsAt(a, ars, n)
+	crow, _ := g.rowsAt(c, ldc, n)
+
+	cols := 32 / g.width // registers of a row
+	group := cols        // of them at once
+	if !g.wide() && n > 3 {
+		group = 2
+	}
+	var bias reg.VecVirtual
+	if bytes {
+		bias = g.vec()
+		t := g.GP32()
+		g.MOVL(operand.U32(0x80808080), t)
+		g.VPBROADCASTD(t, bias)
+	}
+
+	g.CMPB(g.addr(g.Param("acc")), operand.Imm(0))
+	g.JNE(operand.LabelRef("start"))
+	z := g.vec()
+	g.zero(z)
+	for r := range n {
+		for j := range cols {
+			g.VMOVUPS(z, crow(r, 4*g.width*j))
+		}
+	}
+	g.Label("start")
+	g.TESTQ(blocks, blocks)
+	g.JZ(operand.LabelRef("done"))
+	g.Label("blocks")
+	for col := 0; col < cols; col += group {
+		sum := make([][]reg.VecVirtual, n)
+		for r := range sum {
+			for range group {
+				v := g.vec()
+				sum[r] = append(sum[r], v)
+				if bytes {
+					g.VPBROADCASTD(arow(r, q8AStart), v)
+				} else {
+					g.zero(v)
+				}
+			}
+		}
+		for line := range q8Lines {
+			at := func(j int) operand.Mem {
+				return operand.Mem{Base: b, Disp: q8Scales + line*q8Line + 4*g.width*(col+j)}
+			}
+			for j := 0; j < group*4*g.width; j += 64 {
+				m := at(0)
+				m.Disp += j + q8Ahead
+				g.PREFETCHT0(m)
+			}
+			if bytes {
+				var w [2]reg.VecVirtual
+				for j := range w {
+					w[j] = g.vec()
+					g.VPXORD(at(j), bias, w[j])
+				}
+				for r := range sum {
+					x := g.vec()
+					g.VPBROADCASTD(arow(r, 4*line), x)
+					for j, s := range sum[r] {
+						g.VPDPBUSD(x, w[j], s)
+					}
+				}
+				continue
+			}
+			if g.wide() {
+				g.pairs(sum, at, arow, line, 0, group)
+				continue
+			}
+			for j := range group {
+				g.pairs(sum, at, arow, line, j, j+1)
+			}
+		}
+		ds := make([]reg.VecVirtual, group)
+		for j := range ds {
+			ds[j] = g.vec()
+			g.VCVTPH2PS(operand.Mem{Base: b, Disp: 2 * g.width * (col + j)}, ds[j])
+		}
+		for r := range sum {
+			s := g.vec()
+			g.VBROADCASTSS(arow(r, q8AScale), s)
+			for j, v := range sum[r] {
+				o := crow(r, 4*g.width*(col+j))
+				g.VCVTDQ2PS(v, v)
+				g.VMULPS(ds[j], v, v)
+				g.VFMADD213PS(o, s, v)
+				g.VMOVUPS(v, o)
+			}
+		}
+	}
+	for _, p := range bases {
+		g.ADDQ(operand.I32(q8ABlock), p)
+	}
+	g.ADDQ(operand.I32(q8Block), b)
+	g.DECQ(blocks)
+	g.JNZ(operand.LabelRef("blocks"))
+	g.Label("done")
+	g.ret()
+}
+
+// pairs adds a line's products to registers from..to of each row.
+func (g *gen) pairs(sum [][]reg.VecVirtual, at func(j int) operand.Mem, arow func(r, disp int) operand.Mem, line, from, to int) {
+	even, odd := map[int]reg.VecVirtual{}, map[int]reg.VecVirtual{}
+	for j := from; j < to; j++ {
+		e, o := g.vec(), g.vec()
+		if g.wide() {
+			g.VPSLLW(operand.Imm(8), at(j), e)
+			g.VPSRAW(operand.Imm(8), at(j), o)
+		} else {
+			g.VMOVDQU(at(j), o)
+			g.VPSLLW(operand.Imm(8), o, e)
+			g.VPSRAW(operand.Imm(8), o, o)
+		}
+		g.VPSRAW(operand.Imm(8), e, e)
+		even[j], odd[j] = e, o
+	}
+	for r := range sum {
+		for half, w := range []map[int]reg.VecVirtual{even, odd} {
+			x := g.vec()
+			g.VPBROADCASTD(arow(r, 8*line+4*half), x)
+			for j := from; j < to; j++ {
+				switch {
+				case g.vnni:
+					g.VPDPWSSD(x, w[j], sum[r][j])
+				case j == to-1:
+					g.VPMADDWD(x, w[j], x)
+					g.VPADDD(x, sum[r][j], sum[r][j])
+				default:
+					t := g.vec()
+					g.VPMADDWD(x, w[j], t)
+					g.VPADDD(t, sum[r][j], sum[r][j])
+				}
+			}
+		}
+	}
+}
+
+// quantConstants are laid out as constants does.
+func (g *gen) quantConstants() {
+	if g.consts == nil {
+		g.consts = map[string]operand.Mem{}
+	}
+	table := g.StaticGlobal("quant" + g.suffix)
+	g.DataAttributes(attr.RODATA | attr.NOPTR)
+	off := 0
+	for _, c := range []struct {
+		name string
+		bits [4]uint32
+	}{
+		{"quant abs", [4]uint32{math.MaxInt32, math.MaxInt32, math.MaxInt32, math.MaxInt32}},
+		{"quant tiny", [4]uint32{f32(0x1p-100), f32(0x1p-100), f32(0x1p-100), f32(0x1p-100)}},
+		{"quant most", [4]uint32{f32(math.MaxFloat32), f32(math.MaxFloat32), f32(math.MaxFloat32), f32(math.MaxFloat32)}},
+		// words 0, 2, 1, 3 of every eight bytes
+		{"quant pairs", [4]uint32{0x05040100, 0x07060302, 0x0d0c0908, 0x0f0e0b0a}},
+	} {
+		g.consts[c.name] = table.Offset(off)
+		for range 2 {
+			for _, v := range c.bits {
+				g.AddDatum(off, operand.U32(v))
+				off += 4
+			}
+		}
+	}
+}
+
+// quant emits quantA, or for VNNI quantABytes: whole blocks of a row of
+// activations to integers of 16 bits in the order of pairs, or of 8 bits.
+func (g *gen) quant() {
+	name := "quantA"
+	if g.vnni {
+		name = "quantABytes"
+	}
+	g.quantConstants()
+	g.text(name, "func(dst *uint32, x *float32, blocks int, most float32)",
+		"quantises blocks of 32 elements to integers of at most most.")
+	dst, x, blocks := g.ptr("dst"), g.ptr("x"), g.ptr("blocks")
+	abs := g.vec()
+	g.VBROADCASTSS(g.consts["quant abs"], abs)
+	most := g.XMM()
+	g.VBROADCASTSS(g.addr(g.Param("most")), most)
+	var pairs reg.VecVirtual
+	if !g.vnni {
+		pairs = g.YMM()
+		g.VMOVDQU(g.consts["quant pairs"], pairs)
+	}
+	// halve folds v to a register in which every word is op of all words.
+	halve := func(v reg.VecVirtual, op func(...operand.Op)) reg.VecVirtual {
+		if g.wide() {
+			h := g.YMM()
+			g.VEXTRACTI64X4(operand.Imm(1), v, h)
+			op(h, v.AsY(), v.AsY())
+		}
+		h := g.XMM()
+		g.VEXTRACTI128(operand.Imm(1), v.AsY(), h)
+		u := g.XMM()
+		op(h, v.AsX(), u)
+		for _, order := range []uint64{0x4e, 0xb1} {
+			t := g.XMM()
+			g.VPSHUFD(operand.Imm(order), u, t)
+			op(t, u, u)
+		}
+		return u
+	}
+
+	g.Label("blocks")
+	v := make([]reg.VecVirtual, 32/g.width)
+	for i := range v {
+		v[i] = g.vec()
+		g.VMOVUPS(operand.Mem{Base: x, Disp: 4 * g.width * i}, v[i])
+	}
+	// Without their signs, floats are ordered as integers are, and NaNs are largest.
+	var top reg.VecVirtual
+	for i := range v {
+		t := g.vec()
+		if g.wide() {
+			g.VPANDD(abs, v[i], t)
+		} else {
+			g.VPAND(abs, v[i], t)
+		}
+		if i > 0 {
+			g.VPMAXUD(t, top, t)
+		}
+		top = t
+	}
+	amax := halve(top, g.VPMAXUD)
+	inv, s, ok, few := g.XMM(), g.XMM(), g.XMM(), g.XMM()
+	g.VDIVPS(amax, most, inv)
+	g.VDIVPS(most, amax, s)
+	const le, nlt = 2, 5
+	g.VCMPPS(operand.Imm(nlt), g.consts["quant tiny"], amax, few)
+	g.VCMPPS(operand.Imm(le), g.consts["quant most"], amax, ok)
+	g.VANDPS(few, ok, ok)
+	g.VSUBPS(amax, amax, amax) // NaN unless amax is finite
+	g.VADDPS(amax, s, s)
+	g.VANDPS(few, s, s)
+	g.VMOVSS(s, operand.Mem{Base: dst, Disp: q8AScale})
+	by, valid := g.vec(), g.vec()
+	g.VBROADCASTSS(inv, by)
+	g.VPBROADCASTD(ok, valid)
+	for i := range v {
+		g.VMULPS(by, v[i], v[i])
+		g.VCVTPS2DQ(v[i], v[i])
+		if g.wide() {
+			g.VPANDD(valid, v[i], v[i])
+		} else {
+			g.VPAND(valid, v[i], v[i])
+		}
+	}
+	switch {
+	case g.vnni:
+		for i := range v {
+			t := g.XMM()
+			g.VPMOVDB(v[i], t)
+			g.VMOVDQU(t, operand.Mem{Base: dst, Disp: 16 * i})
+		}
+		g.VPADDD(v[0], v[1], v[1])
+		sum, start := halve(v[1], g.VPADDD), g.XMM()
+		g.VPSLLD(operand.Imm(7), sum, sum)
+		g.VPXOR(start, start, start)
+		g.VPSUBD(sum, start, start)
+		g.VMOVD(start, operand.Mem{Base: dst, Disp: q8AStart})
+	case g.wide():
+		for i := range v {
+			t := g.YMM()
+			g.VPMOVDW(v[i], t)
+			g.VPSHUFB(pairs, t, t)
+			g.VMOVDQU(t, operand.Mem{Base: dst, Disp: 32 * i})
+		}
+	default:
+		for i := 0; i < len(v); i += 2 {
+			g.VPACKSSDW(v[i+1], v[i], v[i])
+			g.VPERMQ(operand.Imm(0xd8), v[i], v[i])
+			g.VPSHUFB(pairs, v[i], v[i])
+			g.VMOVDQU(v[i], operand.Mem{Base: dst, Disp: 16 * i})
+		}
+	}
+	if !g.vnni {
+		g.MOVL(operand.U32(0), operand.Mem{Base: dst, Disp: q8AStart})
+	}
+	g.ADDQ(operand.I32(128), x)
+	g.ADDQ(operand.I32(q8ABlock), dst)
+	g.DECQ(blocks)
+	g.JNZ(operand.LabelRef("blocks"))
+	g.ret()
+}
