@@ -241,9 +241,14 @@ func (m *Model) run(s *compute.Step, r int, o *Output, whole bool) {
 	for i := range m.layers {
 		y := &m.layers[i]
 		q.Linear(a.qkv, a.x, &y.qkv, compute.Store, n)
-		q.Attend(a.att, a.qkv, m.kv, i, &m.attn, s)
+		q.Attend(a.att, a.qkv, m.kv, i, &y.attn, s)
+		if m.spec.Parallel { // before attention changes what it reads
+			q.Linear(a.ffn, a.x, &y.gateUp, compute.Store, n)
+		}
 		q.Linear(a.x, a.att, &y.o, compute.Accumulate, n)
-		q.Linear(a.ffn, a.x, &y.gateUp, compute.Store, n)
+		if !m.spec.Parallel {
+			q.Linear(a.ffn, a.x, &y.gateUp, compute.Store, n)
+		}
 		q.Linear(a.x, a.ffn, &y.down, compute.Accumulate, n)
 	}
 	switch {
@@ -325,12 +330,16 @@ func (m *Model) growRope(n int) error {
 		return nil
 	}
 	n = min(max(n, 2*m.ropeRows, 512), m.spec.MaxPos)
-	b, err := m.dev.Alloc(compute.F32, n, m.spec.HeadDim)
+	dim := m.spec.Rotated()
+	b, err := m.dev.Alloc(compute.F32, n, dim)
 	if err != nil {
 		return fmt.Errorf("rotary table of %d positions: %w", n, err)
 	}
-	m.q.Write(b, m.spec.Rope.Table(m.spec.HeadDim, 0, n))
-	m.attn.Rope, m.ropeRows = b, n
+	m.q.Write(b, m.spec.Rope.Table(dim, 0, n))
+	for i := range m.layers {
+		m.layers[i].attn.Rope = b
+	}
+	m.ropeRows = n
 	return nil
 }
 

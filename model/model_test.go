@@ -176,6 +176,11 @@ func TestAgreesWithTransformers(t *testing.T) {
 	}{
 		{"data/hf/llama-gqa", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
 		{"data/hf/llama-llama3rope", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
+		{"data/hf/mistral-swa", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
+		{"data/hf/qwen2", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
+		{"data/hf/qwen3", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
+		{"data/hf/gpt-neox-parallel", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
+		{"data/hf/gpt-neox-sequential", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
 		{"data/hf/stories260K", false, numbered("prompt%d_ids", "greedy%d_ids")},
 		{"data/models/gsm10m", false, numbered("greedy%d_prompt", "greedy%d_ids")},
 	} {

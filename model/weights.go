@@ -135,7 +135,9 @@ func (l *loader) buffer(name string, x []float32) compute.Buffer {
 }
 
 // vector concatenates vectors, named in full, into one buffer.
-func (l *loader) vector(parts ...part) compute.Buffer { return l.buffer(parts[0].name, l.floats(parts...)) }
+func (l *loader) vector(parts ...part) compute.Buffer {
+	return l.buffer(parts[0].name, l.floats(parts...))
+}
 
 // headOrder returns the rows, in units of HeadDim, of a fused projection
 // [head][q, k, v] in the order [q | k | v].

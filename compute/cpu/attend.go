@@ -19,13 +19,15 @@ const (
 // attendTask computes one (span, rows of it, kvHead) a part.
 //
 // Every row's reduction runs over logical positions: the prefix, then the row's
-// own ancestors by ascending node. Nodes that the row does not see sit between
-// these with weight 0, and fma(0, v, acc) is acc: the value is the one that
-// plain decoding gets.
+// own ancestors by ascending node, or the last window of these. Nodes that the
+// row does not see sit between these with weight 0, and fma(0, v, acc) is acc:
+// the value is the one that plain decoding gets. The sum of exponentials begins
+// where the row's window does, wherever the part's first block lies.
 type attendTask struct {
 	dst, qkv []float32
 	kv       *kvStore
 	layer    int
+	window   int // 0: all positions
 	s        *compute.Step
 	first    []int // first part of every span
 	per      []int // rows of a part, by span
@@ -35,14 +37,15 @@ type attendTask struct {
 // and own ancestors.
 func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *compute.Attention, s *compute.Step) {
 	const op = "Attend"
-	q.ropeStore(qkv, kv, layer, a.Rope, s)
+	q.prepare(qkv, kv, layer, a, s)
+	check(a.Window >= 0, op, "a negative window", a.Window, 0)
 	st := kvOf(op, kv)
 	t := &q.attend
 	c := st.c
 	check(s.Heads%c.KVHeads == 0, op, "query heads modulo KV heads", s.Heads%c.KVHeads, 0)
 	t.dst = f32(op, dst, s.Rows*s.Heads*c.HeadDim)
 	t.qkv = f32(op, qkv, s.Rows*(s.Heads+2*c.KVHeads)*c.HeadDim)
-	t.kv, t.layer, t.s = st, layer, s
+	t.kv, t.layer, t.window, t.s = st, layer, a.Window, s
 	if layer < 0 || layer >= c.Layers {
 		panic(fmt.Sprintf("cpu: %s: layer %d of %d", op, layer, c.Layers))
 	}
@@ -52,7 +55,11 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 		p := &s.Spans[i]
 		t.validate(p, i, row)
 		row += p.N
-		length := p.Prefix + p.From + p.N
+		length := p.Prefix
+		if t.window > 0 {
+			length = min(length, t.window+block)
+		}
+		length += p.From + p.N
 		per := min(attendRows, attendScores/(length+panel)) * c.KVHeads / s.Heads
 		per = max(1, min(p.N, per))
 		t.first, t.per = append(t.first, n), append(t.per, per)
@@ -110,7 +117,9 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 		hp     = panels(hd) * panel
 		g      = t.s.Heads / kv.c.KVHeads
 		rows   = m * g
-		prefix = p.Prefix
+		skip   = t.unseen(p, r0, m) // blocks of the prefix that no row sees
+		blocks = p.Blocks[min(skip, len(p.Blocks)):]
+		prefix = p.Prefix - min(p.Prefix, skip*block)
 		last   = p.From + r0 + m // nodes [0,last) may be seen
 		ld     = prefix + last + panel
 		ldq    = (t.s.Heads + 2*kv.c.KVHeads) * hd
@@ -125,7 +134,7 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 	w.k.Scale(q, scale)
 
 	for b := 0; b*block < prefix; b++ {
-		u := kv.at(int(p.Blocks[b]), t.layer, head)
+		u := kv.at(int(blocks[b]), t.layer, head)
 		w.gemm(s[b*block:], ld, q, hd, 1, u, block, rows, hd, false)
 	}
 	own := t.own(w, p.Own[:last], head)
@@ -144,7 +153,12 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 			r := i*g + j
 			row := s[r*ld:][:prefix+last]
 			n := prefix + pull(row[prefix:], anc, node)
-			sum := w.k.ExpSum(row[:n], row[:n], w.k.Max(row[:n]))
+			seen := row[:n]
+			if t.window > 0 && n > t.window {
+				seen = row[n-t.window : n]
+				clear(row[:n-t.window])
+			}
+			sum := w.k.ExpSum(seen, seen, w.k.Max(seen))
 			push(row[prefix:], anc, node, n-prefix)
 			// The query is used up: its first element keeps the row's sum.
 			q[r*hd] = sum
@@ -153,7 +167,7 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 
 	acc := false
 	for b := 0; b*block < prefix; b++ {
-		u := kv.at(int(p.Blocks[b]), t.layer, head)
+		u := kv.at(int(blocks[b]), t.layer, head)
 		t.values(w, o, hp, s[b*block:], ld, u[kv.val:], rows, min(block, prefix-b*block), acc)
 		acc = true
 	}
@@ -180,13 +194,33 @@ func (t *attendTask) values(w *worker, o []float32, hp int, s []float32, ld int,
 	}
 }
 
-// pull moves the scores of the ancestors in anc, which end with node, to the
-// front and returns their number.
-func pull(own []float32, anc []uint64, node int) int {
+// unseen returns how many whole blocks of the prefix lie before the windows of
+// nodes [From+r0, From+r0+m).
+func (t *attendTask) unseen(p *compute.Span, r0, m int) int {
+	if t.window == 0 {
+		return 0
+	}
+	first := p.Prefix
+	for i := range m {
+		node := p.From + r0 + i
+		first = min(first, p.Prefix+ancestors(p.Anc[node*p.Stride:][:p.Stride], node)-t.window)
+	}
+	return max(0, first) / block
+}
+
+// ancestors counts the ancestors in anc, which end with node.
+func ancestors(anc []uint64, node int) int {
 	n := 0
 	for _, b := range anc[:node/64+1] {
 		n += bits.OnesCount64(b)
 	}
+	return n
+}
+
+// pull moves the scores of the ancestors in anc, which end with node, to the
+// front and returns their number.
+func pull(own []float32, anc []uint64, node int) int {
+	n := ancestors(anc, node)
 	if n == node+1 {
 		return n // a chain: they are there
 	}

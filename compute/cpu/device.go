@@ -212,7 +212,7 @@ type Queue struct {
 	gather gatherTask
 	mul    mulTask
 	norm   normTask
-	rope   ropeStoreTask
+	rope   prepareTask
 	attend attendTask
 	swiglu swigluTask
 	topk   topkTask

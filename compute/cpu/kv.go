@@ -78,22 +78,30 @@ func (kv *kvStore) put(u []float32, off int, k, v []float32) {
 	}
 }
 
-type ropeStoreTask struct {
+// A prepareTask makes queries and keys of a projection and stores keys and
+// values.
+type prepareTask struct {
 	qkv, rope []float32
+	rot       int // rotated elements of a head
+	qn, kn    normRow
 	kv        *kvStore
 	layer, h  int
 	s         *compute.Step
 	per       int
+	norms     bool
 }
 
-func (t *ropeStoreTask) run(w *worker, part int) {
+func (t *prepareTask) run(w *worker, part int) {
 	hd, kvh := t.kv.c.HeadDim, t.kv.c.KVHeads
 	ld := (t.h + 2*kvh) * hd
 	for r := part * t.per; r < min(t.s.Rows, (part+1)*t.per); r++ {
 		x := t.qkv[r*ld:][:ld]
-		rot := t.rope[int(t.s.Pos[r])*hd:][:hd]
+		if t.norms {
+			t.normalise(w, x)
+		}
+		angles := t.rope[int(t.s.Pos[r])*t.rot:][:t.rot]
 		for h := range t.h + kvh {
-			w.k.Rope(x[h*hd:][:hd], rot[:hd/2], rot[hd/2:])
+			w.k.Rope(x[h*hd:][:t.rot], angles[:t.rot/2], angles[t.rot/2:])
 		}
 		slot := int(t.s.Slot[r])
 		for h := range kvh {
@@ -103,16 +111,39 @@ func (t *ropeStoreTask) run(w *worker, part int) {
 	}
 }
 
-// ropeStore rotates queries and keys and stores keys and values.
-func (q *Queue) ropeStore(qkv compute.Buffer, kv compute.KV, layer int, rope compute.Buffer, s *compute.Step) {
+// normalise normalises every head of the queries and keys of one row.
+func (t *prepareTask) normalise(w *worker, x []float32) {
+	hd := t.kv.c.HeadDim
+	for h := range t.h + t.kv.c.KVHeads {
+		n, y := &t.qn, x[h*hd:][:hd]
+		if h >= t.h {
+			n = &t.kn
+		}
+		if n.weight != nil {
+			n.run(w, y, y)
+		}
+	}
+}
+
+// prepare normalises and rotates queries and keys, and stores keys and values.
+func (q *Queue) prepare(qkv compute.Buffer, kv compute.KV, layer int, a *compute.Attention, s *compute.Step) {
 	const op = "Attend"
 	st := kvOf(op, kv)
 	hd := st.c.HeadDim
 	ld := (s.Heads + 2*st.c.KVHeads) * hd
+	if a.RotDim < 0 || a.RotDim > hd || a.RotDim%2 != 0 {
+		panic(fmt.Sprintf("cpu: %s: %d of %d elements of a head are rotated", op, a.RotDim, hd))
+	}
 	t := &q.rope
-	*t = ropeStoreTask{
-		qkv: f32(op, qkv, s.Rows*ld), rope: f32(op, rope, 0), kv: st, layer: layer, h: s.Heads, s: s,
-		per: rowsPerPart(s.Rows, ld),
+	*t = prepareTask{
+		qkv: f32(op, qkv, s.Rows*ld), rope: f32(op, a.Rope, 0), rot: a.RotDim, kv: st, layer: layer, h: s.Heads, s: s,
+		per: rowsPerPart(s.Rows, ld), norms: a.QNorm != nil || a.KNorm != nil,
+	}
+	if a.QNorm != nil {
+		t.qn = normOf(op, a.QNorm, hd)
+	}
+	if a.KNorm != nil {
+		t.kn = normOf(op, a.KNorm, hd)
 	}
 	check(len(s.Pos) >= s.Rows && len(s.Slot) >= s.Rows, op, "the shorter of Pos and Slot", min(len(s.Pos), len(s.Slot)), s.Rows)
 	if layer < 0 || layer >= st.c.Layers {
@@ -120,8 +151,8 @@ func (q *Queue) ropeStore(qkv compute.Buffer, kv compute.KV, layer int, rope com
 	}
 	for r := range s.Rows {
 		st.checkSlot(op, s.Slot[r])
-		if p := s.Pos[r]; p < 0 || (int(p)+1)*hd > len(t.rope) {
-			panic(fmt.Sprintf("cpu: %s: position %d, the table has %d", op, p, len(t.rope)/hd))
+		if p := s.Pos[r]; p < 0 || (int(p)+1)*t.rot > len(t.rope) {
+			panic(fmt.Sprintf("cpu: %s: position %d, the table has %d", op, p, len(t.rope)/max(1, t.rot)))
 		}
 	}
 	q.pool.run(t, parts(s.Rows, t.per))

@@ -284,7 +284,7 @@ func activate(w *worker, act compute.Activation, x, u []float32) {
 	case compute.SiLU:
 		w.k.SiLUMul(x, x, w.ones(len(x)))
 	case compute.GELU:
-		panic("cpu: Linear: no GELU")
+		w.k.GELU(x, x)
 	}
 	if u != nil {
 		w.k.Mul(x, x, u)

@@ -7,18 +7,46 @@ import (
 )
 
 type normTask struct {
-	dst, x, w []float32
-	eps       float32
+	dst, x    []float32
+	norm      normRow
 	n, h, per int
 }
 
 func (t *normTask) run(w *worker, part int) {
 	for r := part * t.per; r < min(t.n, (part+1)*t.per); r++ {
-		x, d := t.x[r*t.h:][:t.h], t.dst[r*t.h:][:t.h]
-		inv := invRMS(w, x, t.eps)
-		copy(d, x)
-		w.k.Scale(d, inv)
-		w.k.Mul(d, d, t.w)
+		t.norm.run(w, t.dst[r*t.h:][:t.h], t.x[r*t.h:][:t.h])
+	}
+}
+
+// A normRow is a norm ready to be applied to rows.
+type normRow struct {
+	weight, bias []float32 // bias is nil where there is none
+	eps          float32
+	center       bool
+}
+
+// normOf prepares a norm over rows of h elements.
+func normOf(op string, norm *compute.Norm, h int) normRow {
+	w := f32(op, norm.Weight, h)
+	check(len(w) == h, op, "elements of the norm's weight", len(w), h)
+	t := normRow{weight: w, eps: norm.Eps, center: norm.Center}
+	if norm.Bias != nil {
+		t.bias = f32(op, norm.Bias, h)
+	}
+	return t
+}
+
+// run sets d to x normalised; they may be the same.
+func (t *normRow) run(w *worker, d, x []float32) {
+	copy(d, x)
+	if t.center {
+		one := w.ones(len(d))
+		w.k.Axpy(d, -w.k.Dot(d, one)/float32(len(d)), one)
+	}
+	w.k.Scale(d, invRMS(w, d, t.eps))
+	w.k.Mul(d, d, t.weight)
+	if t.bias != nil {
+		w.k.Add(d, d, t.bias)
 	}
 }
 
@@ -36,9 +64,7 @@ func (q *Queue) Norm(dst, x compute.Buffer, norm *compute.Norm, n int) {
 
 // normalise sets the n rows of dst [n][h] to those of x [n][h] normalised.
 func (q *Queue) normalise(op string, dst, x []float32, norm *compute.Norm, n, h int) {
-	w := f32(op, norm.Weight, h)
-	check(len(w) == h, op, "elements of the norm's weight", len(w), h)
 	t := &q.norm
-	*t = normTask{dst: dst, x: x, w: w, eps: norm.Eps, n: n, h: h, per: rowsPerPart(n, h/4)}
+	*t = normTask{dst: dst, x: x, norm: normOf(op, norm, h), n: n, h: h, per: rowsPerPart(n, h/4)}
 	q.pool.run(t, parts(n, t.per))
 }

@@ -8,41 +8,64 @@ import (
 	"path/filepath"
 	"strings"
 
-	"talf/model/internal/detmath"
+	"talf/compute"
 )
 
-// A Spec is what a forward pass needs to know of a model.
+// A Spec is what a forward pass needs to know of a model. A layer is
+//
+//	x += o(attention(norm(x)))
+//	x += down(act(gate(norm(x))) · up(norm(x)))
+//
+// with the variations below.
 type Spec struct {
-	Arch     string // as in the table: "llama"
-	Vocab    int
-	Hidden   int
-	Layers   int
-	Heads    int
-	KVHeads  int
-	HeadDim  int
-	FFN      int
-	MaxPos   int // positions that the model was made for
-	NormEps  float32
-	Rope     Rope
-	Tied     bool // LM head is the embedding
-	AttnBias bool
-	MLPBias  bool
-	BOS      int32   // -1: none
-	EOS      []int32 // config.json and generation_config.json
-	Draft    bool    // a draft head: fc over [embedding; feature], no input norm in layer 0, no final norm
-	FCBias   bool
-	Names    Names
+	Arch    string // as in the table: "llama"
+	Vocab   int
+	Hidden  int
+	Layers  int
+	Heads   int
+	KVHeads int
+	HeadDim int
+	FFN     int
+	MaxPos  int // positions that the model was made for
+
+	NormEps   float32
+	LayerNorm bool // norms subtract the mean and have biases (LayerNorm); else RMSNorm
+	Rope      Rope
+	RotDim    int   // rotated elements of each head, its first; 0: all HeadDim
+	QKNorm    bool  // queries and keys of every head are normalised before rotation, by weights [HeadDim]
+	Windows   []int // [Layers]: latest positions that a token sees, its own included; 0: all; nil: all everywhere
+
+	Act      compute.Activation // of the feed-forward network
+	Gated    bool               // the network is down(act(gate(x)) · up(x)); else down(act(up(x)))
+	Parallel bool               // the network reads what attention reads, not attention's result
+
+	Tied    bool // LM head is the embedding
+	QKVBias bool
+	OBias   bool
+	MLPBias bool
+
+	BOS    int32   // -1: none
+	EOS    []int32 // config.json and generation_config.json
+	Draft  bool    // a draft head: fc over [embedding; feature], no input norm in layer 0, no final norm
+	FCBias bool
+	Names  Names
 }
 
-// Rope says how positions become angles.
-type Rope struct {
-	Theta  float64
-	Type   string  // "default", "linear" or "llama3"
-	Factor float64 // linear, llama3
-	// llama3: wavelengths longer than Original/LowFreq are stretched by Factor,
-	// those shorter than Original/HighFreq are kept.
-	LowFreq, HighFreq float64
-	Original          int
+// Rotated returns how many elements of each head are rotated.
+func (s *Spec) Rotated() int {
+	if s.RotDim == 0 {
+		return s.HeadDim
+	}
+	return s.RotDim
+}
+
+// Window returns how many latest positions a token sees in a layer, its own
+// included; 0: all.
+func (s *Spec) Window(layer int) int {
+	if s.Windows == nil {
+		return 0
+	}
+	return s.Windows[layer]
 }
 
 // Names are the names of a model's tensors, without ".weight" and ".bias".
@@ -52,20 +75,17 @@ type Names struct {
 	LMHead    string
 	FC        string // draft heads
 	// Layer has one %d, the layer's index. The names below follow it.
-	Layer                      string
-	InputNorm, PostNorm        string
-	Q, K, V, O, Gate, Up, Down string
+	Layer               string
+	InputNorm, PostNorm string
+	Q, K, V, O          string
+	QKV                 string // in place of Q, K and V: one tensor, rows [head][q, k, v][HeadDim]
+	QNorm, KNorm        string // where Spec.QKNorm
+	Gate                string // where Spec.Gated
+	Up, Down            string
 }
 
 // In returns the full name of a tensor of one layer.
 func (n *Names) In(layer int, name string) string { return fmt.Sprintf(n.Layer, layer) + name }
-
-var llamaNames = Names{
-	Embed: "model.embed_tokens", FinalNorm: "model.norm", LMHead: "lm_head",
-	Layer: "model.layers.%d.", InputNorm: "input_layernorm", PostNorm: "post_attention_layernorm",
-	Q: "self_attn.q_proj", K: "self_attn.k_proj", V: "self_attn.v_proj", O: "self_attn.o_proj",
-	Gate: "mlp.gate_proj", Up: "mlp.up_proj", Down: "mlp.down_proj",
-}
 
 // eagleNames are the tensors of an EAGLE-1/2 draft head.
 var eagleNames = func() Names {
@@ -86,6 +106,10 @@ type architecture struct {
 // table lists what is supported, in the order of errors and help.
 var table = []architecture{
 	{"llama", "LlamaForCausalLM", "Llama 1 to 3 and models of their shape", parseLlama},
+	{"mistral", "MistralForCausalLM", "Mistral 7B and its relatives: Llama with a sliding window", parseMistral},
+	{"qwen2", "Qwen2ForCausalLM", "Qwen 2 and 2.5: Llama with biases of queries, keys and values", parseQwen2},
+	{"qwen3", "Qwen3ForCausalLM", "Qwen 3, dense: Llama with norms of queries and keys", parseQwen3},
+	{"gpt_neox", "GPTNeoXForCausalLM", "GPT-NeoX and Pythia", parseGPTNeoX},
 }
 
 // Supported returns the supported architectures' names.
@@ -169,22 +193,17 @@ func ParseDraft(name string, raw, gen []byte) (*Spec, error) {
 	return s, c.err
 }
 
-// DraftFor returns the spec of a one-layer EAGLE head for a target: its sizes
-// and rope_theta, but no rope scaling, which other systems' loaders of heads
-// refuse, and no biases but fc's if asked.
+// DraftFor returns the spec of a one-layer EAGLE head for a target of any
+// architecture: Llama's layer, as other systems' loaders of heads want it, with
+// the target's sizes and rope_theta. Rope scaling, windows and norms of queries
+// are left out, as are biases but fc's if asked.
 func (s *Spec) DraftFor(fcBias bool) *Spec {
-	d := *s
-	d.Arch, d.Layers, d.Draft, d.FCBias = "llama", 1, true, fcBias
-	d.AttnBias, d.MLPBias, d.Tied, d.Names = false, false, false, eagleNames
-	d.Rope = Rope{Theta: s.Rope.Theta, Type: "default"}
-	d.EOS = append([]int32(nil), s.EOS...)
-	return &d
-}
-
-// Llama returns a spec with Llama's tensor names and default rotary positions;
-// the caller sets the sizes.
-func Llama() *Spec {
-	return &Spec{Arch: "llama", NormEps: 1e-5, BOS: -1, Rope: Rope{Theta: 10000, Type: "default"}, Names: llamaNames}
+	d := Llama()
+	d.Vocab, d.Hidden, d.Layers, d.Heads, d.KVHeads, d.HeadDim = s.Vocab, s.Hidden, 1, s.Heads, s.KVHeads, s.HeadDim
+	d.FFN, d.MaxPos, d.NormEps, d.Rope.Theta = s.FFN, s.MaxPos, s.NormEps, s.Rope.Theta
+	d.BOS, d.EOS = s.BOS, append([]int32(nil), s.EOS...)
+	d.Draft, d.FCBias, d.Names = true, fcBias, eagleNames
+	return d
 }
 
 func find(c *config) (*architecture, error) {
@@ -204,8 +223,12 @@ func find(c *config) (*architecture, error) {
 	return nil, fmt.Errorf("%s: model_type %q is not supported; supported: %s", c.name, typ, strings.Join(Supported(), ", "))
 }
 
-// maxDim bounds every size, so that products of two stay far from overflow.
-const maxDim = 1 << 26
+// maxDim bounds every size, so that products of two stay far from overflow;
+// maxLayers bounds what is listed by layer.
+const (
+	maxDim    = 1 << 26
+	maxLayers = 1 << 16
+)
 
 // Validate reports sizes that no model can have.
 func (s *Spec) Validate() error {
@@ -232,11 +255,29 @@ func (s *Spec) Validate() error {
 	if s.HeadDim%2 != 0 {
 		return fmt.Errorf("head_dim is %d, want an even number", s.HeadDim)
 	}
+	if s.RotDim < 0 || s.RotDim > s.HeadDim || s.RotDim%2 != 0 {
+		return fmt.Errorf("%d elements of a head are rotated, want an even number up to head_dim, %d", s.RotDim, s.HeadDim)
+	}
+	if s.Layers > maxLayers {
+		return fmt.Errorf("num_hidden_layers is %d, want 1 to %d", s.Layers, maxLayers)
+	}
+	if s.Windows != nil && len(s.Windows) != s.Layers {
+		return fmt.Errorf("%d windows, want one for each of num_hidden_layers = %d", len(s.Windows), s.Layers)
+	}
+	for i, w := range s.Windows {
+		if w < 0 {
+			return fmt.Errorf("layer %d has a sliding_window of %d, want at least 1", i, w)
+		}
+	}
 	if s.Heads > maxDim/s.HeadDim {
 		return fmt.Errorf("num_attention_heads is %d with head_dim %d, want a product of at most %d", s.Heads, s.HeadDim, maxDim)
 	}
 	if !(s.NormEps >= 0 && s.NormEps < 1) {
-		return fmt.Errorf("rms_norm_eps is %v, want 0 ≤ eps < 1", s.NormEps)
+		name := "rms_norm_eps"
+		if s.LayerNorm {
+			name = "layer_norm_eps"
+		}
+		return fmt.Errorf("%s is %v, want 0 ≤ eps < 1", name, s.NormEps)
 	}
 	if s.BOS < -1 || int(s.BOS) >= s.Vocab {
 		return fmt.Errorf("bos_token_id is %d, want a token below vocab_size, %d", s.BOS, s.Vocab)
@@ -247,78 +288,6 @@ func (s *Spec) Validate() error {
 		}
 	}
 	return s.Rope.validate()
-}
-
-func (r *Rope) validate() error {
-	if !(r.Theta > 1 && r.Theta < 1e30) {
-		return fmt.Errorf("rope_theta is %v, want more than 1", r.Theta)
-	}
-	switch r.Type {
-	case "default":
-	case "linear":
-		if !(r.Factor >= 1 && r.Factor < 1e9) {
-			return fmt.Errorf("rope scaling factor is %v, want at least 1", r.Factor)
-		}
-	case "llama3":
-		if !(r.Factor >= 1 && r.Factor < 1e9) {
-			return fmt.Errorf("rope scaling factor is %v, want at least 1", r.Factor)
-		}
-		if !(r.LowFreq > 0 && r.HighFreq > r.LowFreq && r.HighFreq < 1e9) {
-			return fmt.Errorf("rope scaling low_freq_factor is %v and high_freq_factor %v, want 0 < low < high", r.LowFreq, r.HighFreq)
-		}
-		if r.Original < 1 || r.Original > maxDim {
-			return fmt.Errorf("rope scaling original_max_position_embeddings is %d, want 1 to %d", r.Original, maxDim)
-		}
-	default:
-		return fmt.Errorf("rope_type %q is not supported; supported: default, linear, llama3", r.Type)
-	}
-	return nil
-}
-
-// Frequencies returns the headDim/2 angles of one position step. As the
-// published models were trained, they are rounded to float32.
-func (r *Rope) Frequencies(headDim int) []float32 {
-	out := make([]float32, headDim/2)
-	for i := range out {
-		f := float64(float32(detmath.Pow(r.Theta, -float64(2*i)/float64(headDim))))
-		switch r.Type {
-		case "linear":
-			f /= r.Factor
-		case "llama3":
-			// Llama 3.1's by-parts interpolation: long waves are stretched by
-			// Factor, short ones kept, those between mixed linearly in 1/wavelength.
-			wave := 2 * pi / f
-			switch orig := float64(r.Original); {
-			case wave > orig/r.LowFreq:
-				f /= r.Factor
-			case wave >= orig/r.HighFreq:
-				mix := (orig/wave - r.LowFreq) / (r.HighFreq - r.LowFreq)
-				f = float64((1-mix)*(f/r.Factor)) + float64(mix*f)
-			}
-		}
-		out[i] = float32(f)
-	}
-	return out
-}
-
-const pi = 3.14159265358979323846264338327950288
-
-// Table returns rows [from, to) of a rotary table, [to−from][headDim]: row p is
-// headDim/2 cosines, then headDim/2 sines. The angle is position·frequency in
-// float32, as the published models were trained; its cosine and sine are
-// correctly rounded but for rare ties. All platforms give the same bits.
-func (r *Rope) Table(headDim, from, to int) []float32 {
-	freq := r.Frequencies(headDim)
-	h := headDim / 2
-	out := make([]float32, (to-from)*headDim)
-	for p := from; p < to; p++ {
-		row := out[(p-from)*headDim:][:headDim]
-		for i, f := range freq {
-			s, c := detmath.SinCos(float64(float32(p) * f))
-			row[i], row[h+i] = float32(c), float32(s)
-		}
-	}
-	return out
 }
 
 // SetSpecial writes the ids of s's begin and end tokens to the fields of a

@@ -146,65 +146,6 @@ func (s *Spec) tokens(c *config) {
 	}
 }
 
-func parseLlama(c *config, s *Spec) {
-	s.Names = llamaNames
-	s.Vocab = c.int("vocab_size", -1)
-	s.Hidden = c.int("hidden_size", -1)
-	s.Layers = c.int("num_hidden_layers", -1)
-	s.Heads = c.int("num_attention_heads", -1)
-	s.FFN = c.int("intermediate_size", -1)
-	if c.err != nil {
-		return
-	}
-	s.KVHeads = c.int("num_key_value_heads", s.Heads)
-	if !c.has("head_dim") && s.Hidden%s.Heads != 0 {
-		c.fail("hidden_size is %d, want a multiple of num_attention_heads, %d, where head_dim is not given", s.Hidden, s.Heads)
-		return
-	}
-	s.HeadDim = c.int("head_dim", max(1, s.Hidden/s.Heads))
-	s.MaxPos = c.int("max_position_embeddings", 2048)
-	s.NormEps = float32(c.float("rms_norm_eps", 1e-6))
-	s.Tied = c.bool("tie_word_embeddings", false)
-	s.AttnBias = c.bool("attention_bias", false)
-	s.MLPBias = c.bool("mlp_bias", false)
-	if a := c.string("hidden_act", "silu"); a != "silu" && a != "swish" {
-		c.fail("hidden_act is %q, want \"silu\"", a)
-	}
-	if c.has("quantization_config") {
-		c.fail("quantization_config is set, want weights in F32, F16 or BF16")
-	}
-	s.Rope = c.rope()
-}
-
-// rope reads either spelling: rope_theta and rope_scaling, as published
-// checkpoints have it, or rope_parameters, as transformers 5 writes it. Where
-// both occur they must agree.
-func (c *config) rope() Rope {
-	r := Rope{Theta: c.float("rope_theta", 10000), Type: "default"}
-	if o := c.object("rope_scaling"); o != nil {
-		o.ropeScaling(&r)
-		c.take(o)
-	}
-	if o := c.object("rope_parameters"); o != nil {
-		p := Rope{Theta: o.float("rope_theta", r.Theta), Type: "default"}
-		o.ropeScaling(&p)
-		c.take(o)
-		if c.err == nil && (c.has("rope_theta") && p.Theta != r.Theta || c.has("rope_scaling") && p != r) {
-			c.fail("rope_parameters %+v contradicts rope_theta and rope_scaling %+v, want one of them or equal ones", p, r)
-		}
-		r = p
-	}
-	if f := c.float("partial_rotary_factor", 1); f != 1 {
-		c.fail("partial_rotary_factor is %v, want 1", f)
-	}
-	if c.err == nil {
-		if err := r.validate(); err != nil {
-			c.fail("%w", err)
-		}
-	}
-	return r
-}
-
 // take keeps a nested object's error.
 func (c *config) take(o *config) {
 	if c.err == nil {
@@ -212,18 +153,36 @@ func (c *config) take(o *config) {
 	}
 }
 
-func (o *config) ropeScaling(r *Rope) {
-	r.Type = o.string("rope_type", o.string("type", "default"))
-	if f := o.float("partial_rotary_factor", 1); f != 1 {
-		o.fail("partial_rotary_factor is %v, want 1", f)
+// count reads an integer from 0 on.
+func (c *config) count(key string, def int) int {
+	v := c.float(key, float64(def))
+	if v != math.Trunc(v) || v < 0 || v > maxDim {
+		c.fail("%s is %s, want an integer from 0 to %d", key, clip(c.m[key]), maxDim)
+		return def
 	}
-	switch r.Type {
-	case "linear":
-		r.Factor = o.float("factor", math.NaN())
-	case "llama3":
-		r.Factor = o.float("factor", math.NaN())
-		r.LowFreq = o.float("low_freq_factor", math.NaN())
-		r.HighFreq = o.float("high_freq_factor", math.NaN())
-		r.Original = o.int("original_max_position_embeddings", -1)
+	return int(v)
+}
+
+// oneOf reads a number that goes by several names. Where more than one occurs
+// they must agree.
+func (c *config) oneOf(keys []string, def float64) float64 {
+	first := ""
+	for _, key := range keys {
+		if !c.has(key) {
+			continue
+		}
+		v := c.float(key, def)
+		if first != "" && v != def {
+			c.fail("%s is %v and %s is %v, want one of them or equal ones", first, def, key, v)
+		}
+		first, def = key, v
+	}
+	return def
+}
+
+// mustBe refuses a flag with another value than the architecture's own.
+func (c *config) mustBe(key string, want bool) {
+	if got := c.bool(key, want); got != want {
+		c.fail("%s is %v, want %v for %s", key, got, want, c.string("model_type", "this architecture"))
 	}
 }

@@ -44,8 +44,14 @@ func TestGELUKeepsItsDigitsLeftOfZero(t *testing.T) {
 func TestGELUAtItsEnds(t *testing.T) {
 	inf, negZero := float32(math.Inf(1)), float32(math.Copysign(0, -1))
 	for _, c := range []struct{ x, want float32 }{
-		{0, 0}, {negZero, negZero}, {inf, inf}, {-inf, 0}, {-40, 0}, {-math.MaxFloat32, 0},
-		{math.MaxFloat32, math.MaxFloat32}, {20, 20},
+		{0, 0},
+		{negZero, negZero},
+		{inf, inf},
+		{-inf, 0},
+		{-40, 0},
+		{-math.MaxFloat32, 0},
+		{math.MaxFloat32, math.MaxFloat32},
+		{20, 20},
 	} {
 		if got := gelu32(c.x); math.Float32bits(got) != math.Float32bits(c.want) {
 			t.Errorf("GELU(%v) = %v, want %v", c.x, got, c.want)

@@ -1,0 +1,36 @@
+package arch
+
+import "talf/compute"
+
+var gptNeoXNames = Names{
+	Embed: "gpt_neox.embed_in", FinalNorm: "gpt_neox.final_layer_norm", LMHead: "embed_out",
+	Layer: "gpt_neox.layers.%d.", InputNorm: "input_layernorm", PostNorm: "post_attention_layernorm",
+	QKV: "attention.query_key_value", O: "attention.dense", Up: "mlp.dense_h_to_4h", Down: "mlp.dense_4h_to_h",
+}
+
+// parseGPTNeoX reads GPT-NeoX (Black et al. 2022) and Pythia: LayerNorm, rotary
+// positions over the first quarter of each head, feed-forward and attention side
+// by side, and biases everywhere.
+func parseGPTNeoX(c *config, s *Spec) {
+	s.Names, s.LayerNorm, s.Act, s.MLPBias = gptNeoXNames, true, compute.GELU, true
+	c.sizes(s)
+	if c.err != nil {
+		return
+	}
+	s.KVHeads, s.HeadDim = s.Heads, c.headDim(s)
+	s.MaxPos = c.int("max_position_embeddings", 2048)
+	s.NormEps = float32(c.float("layer_norm_eps", 1e-5))
+	s.Tied = c.bool("tie_word_embeddings", false)
+	s.Parallel = c.bool("use_parallel_residual", true)
+	s.QKVBias = c.bool("attention_bias", true)
+	s.OBias = s.QKVBias
+	// The approximations, gelu_new and gelu_fast, are other functions.
+	if a := c.string("hidden_act", "gelu"); a != "gelu" {
+		c.fail("hidden_act is %q, want \"gelu\"", a)
+	}
+	var part float64
+	s.Rope, part = c.rope([]string{"rotary_emb_base", "rope_theta"}, []string{"rotary_pct", "partial_rotary_factor"}, 0.25)
+	if s.RotDim = int(float64(s.HeadDim) * part); !(part <= 1) || s.RotDim < 2 || s.RotDim%2 != 0 {
+		c.fail("rotary_pct is %v, want an even number of the %d elements of a head", part, s.HeadDim)
+	}
+}

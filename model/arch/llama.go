@@ -1,0 +1,88 @@
+package arch
+
+import "talf/compute"
+
+// llamaNames are the tensors of Llama and of those made after it.
+var llamaNames = Names{
+	Embed: "model.embed_tokens", FinalNorm: "model.norm", LMHead: "lm_head",
+	Layer: "model.layers.%d.", InputNorm: "input_layernorm", PostNorm: "post_attention_layernorm",
+	Q: "self_attn.q_proj", K: "self_attn.k_proj", V: "self_attn.v_proj", O: "self_attn.o_proj",
+	Gate: "mlp.gate_proj", Up: "mlp.up_proj", Down: "mlp.down_proj",
+}
+
+// Llama returns a spec with Llama's tensor names and default rotary positions;
+// the caller sets the sizes.
+func Llama() *Spec {
+	return &Spec{
+		Arch: "llama", NormEps: 1e-5, BOS: -1, Rope: Rope{Theta: 10000, Type: "default"},
+		Gated: true, Act: compute.SiLU, Names: llamaNames,
+	}
+}
+
+func parseLlama(c *config, s *Spec) {
+	c.llamaLike(s, missing{maxPos: 2048})
+	s.QKVBias = c.bool("attention_bias", false)
+	s.OBias = s.QKVBias
+	s.MLPBias = c.bool("mlp_bias", false)
+}
+
+// missing is what transformers takes for keys that a configuration leaves out.
+type missing struct {
+	kvHeads int // 0: as many as query heads
+	headDim int // 0: hidden_size / num_attention_heads
+	maxPos  int
+}
+
+// llamaLike reads what Llama, Mistral and Qwen have in common: RMSNorm, rotary
+// positions over whole heads, a gated feed-forward network.
+func (c *config) llamaLike(s *Spec, def missing) {
+	s.Names, s.Gated, s.Act = llamaNames, true, compute.SiLU
+	c.sizes(s)
+	if c.err != nil {
+		return
+	}
+	s.KVHeads = s.Heads
+	if _, given := c.m["num_key_value_heads"]; !given && def.kvHeads > 0 {
+		s.KVHeads = def.kvHeads
+	}
+	s.KVHeads = c.int("num_key_value_heads", s.KVHeads)
+	switch {
+	case c.has("head_dim"):
+		s.HeadDim = c.int("head_dim", 1)
+	case def.headDim > 0:
+		s.HeadDim = def.headDim
+	default:
+		s.HeadDim = c.headDim(s)
+	}
+	s.MaxPos = c.int("max_position_embeddings", def.maxPos)
+	s.NormEps = float32(c.float("rms_norm_eps", 1e-6))
+	s.Tied = c.bool("tie_word_embeddings", false)
+	if a := c.string("hidden_act", "silu"); a != "silu" && a != "swish" {
+		c.fail("hidden_act is %q, want \"silu\"", a)
+	}
+	var part float64
+	s.Rope, part = c.rope([]string{"rope_theta"}, []string{"partial_rotary_factor"}, 1)
+	if part != 1 {
+		c.fail("partial_rotary_factor is %v, want 1", part)
+	}
+}
+
+// sizes reads the sizes that every configuration states.
+func (c *config) sizes(s *Spec) {
+	s.Vocab = c.int("vocab_size", -1)
+	s.Hidden = c.int("hidden_size", -1)
+	s.Layers = c.int("num_hidden_layers", -1)
+	s.Heads = c.int("num_attention_heads", -1)
+	s.FFN = c.int("intermediate_size", -1)
+	if c.has("quantization_config") {
+		c.fail("quantization_config is set, want weights in F32, F16 or BF16")
+	}
+}
+
+// headDim divides the hidden size between the heads.
+func (c *config) headDim(s *Spec) int {
+	if s.Hidden%s.Heads != 0 {
+		c.fail("hidden_size is %d, want a multiple of num_attention_heads, %d, where head_dim is not given", s.Hidden, s.Heads)
+	}
+	return max(1, s.Hidden/s.Heads)
+}

@@ -1,0 +1,202 @@
+package arch
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"talf/model/internal/detmath"
+)
+
+// Rope says how positions become angles.
+type Rope struct {
+	Theta  float64
+	Type   string  // "default", "linear", "llama3" or "yarn"
+	Factor float64 // linear, llama3, yarn: by which long waves are stretched
+	// llama3: wavelengths longer than Original/LowFreq are stretched by Factor,
+	// those shorter than Original/HighFreq are kept.
+	LowFreq, HighFreq float64
+	Original          int // llama3, yarn: positions before stretching
+	// yarn: waves that turn less than BetaSlow times in Original positions are
+	// stretched, those that turn more than BetaFast times are kept. Truncate
+	// widens the range between them to whole elements; Scale multiplies cosines
+	// and sines.
+	BetaFast, BetaSlow, Scale float64
+	Truncate                  bool
+}
+
+func (r *Rope) validate() error {
+	if !(r.Theta > 1 && r.Theta < 1e30) {
+		return fmt.Errorf("rope_theta is %v, want more than 1", r.Theta)
+	}
+	switch r.Type {
+	case "default":
+		return nil
+	case "linear", "llama3", "yarn":
+	default:
+		return fmt.Errorf("rope_type %q is not supported; supported: default, linear, llama3, yarn", r.Type)
+	}
+	if !(r.Factor >= 1 && r.Factor < 1e9) {
+		return fmt.Errorf("rope scaling factor is %v, want at least 1", r.Factor)
+	}
+	if r.Type == "linear" {
+		return nil
+	}
+	if r.Original < 1 || r.Original > maxDim {
+		return fmt.Errorf("rope scaling original_max_position_embeddings is %d, want 1 to %d", r.Original, maxDim)
+	}
+	if r.Type == "llama3" && !(r.LowFreq > 0 && r.HighFreq > r.LowFreq && r.HighFreq < 1e9) {
+		return fmt.Errorf("rope scaling low_freq_factor is %v and high_freq_factor %v, want 0 < low < high", r.LowFreq, r.HighFreq)
+	}
+	if r.Type == "yarn" && !(r.BetaSlow > 0 && r.BetaFast >= r.BetaSlow && r.BetaFast < 1e9) {
+		return fmt.Errorf("rope scaling beta_fast is %v and beta_slow %v, want 0 < slow ≤ fast", r.BetaFast, r.BetaSlow)
+	}
+	if r.Type == "yarn" && !(r.Scale > 0 && r.Scale < 1e3) {
+		return fmt.Errorf("rope scaling attention_factor is %v, want more than 0", r.Scale)
+	}
+	return nil
+}
+
+// Frequencies returns the dim/2 angles of one position step, dim being the
+// rotated elements of a head. As the published models were trained, they are
+// rounded to float32.
+func (r *Rope) Frequencies(dim int) []float32 {
+	out := make([]float32, dim/2)
+	low, high := r.yarnRange(dim)
+	for i := range out {
+		f := float64(float32(detmath.Pow(r.Theta, -float64(2*i)/float64(dim))))
+		switch r.Type {
+		case "linear":
+			f /= r.Factor
+		case "llama3":
+			// Llama 3.1's by-parts interpolation: long waves are stretched by
+			// Factor, short ones kept, those between mixed linearly in 1/wavelength.
+			wave := 2 * pi / f
+			switch orig := float64(r.Original); {
+			case wave > orig/r.LowFreq:
+				f /= r.Factor
+			case wave >= orig/r.HighFreq:
+				mix := (orig/wave - r.LowFreq) / (r.HighFreq - r.LowFreq)
+				f = float64((1-mix)*(f/r.Factor)) + float64(mix*f)
+			}
+		case "yarn":
+			// YaRN (Peng et al. 2023), §3.2: mixed linearly in the element's index.
+			mix := min(1, max(0, (float64(i)-low)/(high-low)))
+			f = float64(mix*(f/r.Factor)) + float64((1-mix)*f)
+		}
+		out[i] = float32(f)
+	}
+	return out
+}
+
+// yarnRange returns the elements between which yarn mixes: those whose waves
+// turn BetaFast and BetaSlow times.
+func (r *Rope) yarnRange(dim int) (low, high float64) {
+	if r.Type != "yarn" {
+		return 0, 1
+	}
+	at := func(turns float64) float64 {
+		return float64(dim) * detmath.Log(float64(r.Original)/(turns*2*pi)) / (2 * detmath.Log(r.Theta))
+	}
+	low, high = at(r.BetaFast), at(r.BetaSlow)
+	if r.Truncate {
+		low, high = math.Floor(low), math.Ceil(high)
+	}
+	low, high = max(low, 0), min(high, float64(dim-1))
+	if low == high {
+		high += 0.001 // as the reference does
+	}
+	return low, high
+}
+
+const pi = 3.14159265358979323846264338327950288
+
+// Table returns rows [from, to) of a rotary table, [to−from][dim]: row p is
+// dim/2 cosines, then dim/2 sines. The angle is position·frequency in
+// float32, as the published models were trained; its cosine and sine are
+// correctly rounded but for rare ties. All platforms give the same bits.
+func (r *Rope) Table(dim, from, to int) []float32 {
+	freq := r.Frequencies(dim)
+	h := dim / 2
+	out := make([]float32, (to-from)*dim)
+	for p := from; p < to; p++ {
+		row := out[(p-from)*dim:][:dim]
+		for i, f := range freq {
+			s, c := detmath.SinCos(float64(float32(p) * f))
+			row[i], row[h+i] = float32(c), float32(s)
+		}
+		if r.Type == "yarn" {
+			for i := range row {
+				row[i] *= float32(r.Scale)
+			}
+		}
+	}
+	return out
+}
+
+// rope reads either spelling: rope_theta and rope_scaling, as published
+// checkpoints have it, or rope_parameters, as transformers 5 writes it. Where
+// both occur they must agree. Theta and part are the published names of the
+// base and of the rotated part of a head, which is def where it is not given.
+func (c *config) rope(theta, part []string, def float64) (Rope, float64) {
+	r := Rope{Theta: c.oneOf(theta, 10000), Type: "default"}
+	p := c.oneOf(part, def)
+	given := func(names []string) bool { return slices.ContainsFunc(names, c.has) }
+	seen := false // a nested object has stated it all
+	for _, key := range []string{"rope_scaling", "rope_parameters"} {
+		o := c.object(key)
+		if o == nil {
+			continue
+		}
+		q := Rope{Theta: o.float("rope_theta", r.Theta)}
+		o.ropeScaling(&q)
+		f := o.float("partial_rotary_factor", p)
+		c.take(o)
+		if c.err == nil && (seen && (q != r || f != p) || given(theta) && q.Theta != r.Theta || given(part) && f != p) {
+			c.fail("%s %+v, partial_rotary_factor %v, contradicts %+v, partial_rotary_factor %v, elsewhere: want one of them or equal ones", key, q, f, r, p)
+		}
+		r, p, seen = q, f, true
+	}
+	if c.err == nil {
+		if err := r.validate(); err != nil {
+			c.fail("%w", err)
+		}
+	}
+	return r, p
+}
+
+func (o *config) ropeScaling(r *Rope) {
+	r.Type = o.string("rope_type", o.string("type", "default"))
+	nan := math.NaN()
+	switch r.Type {
+	case "linear":
+		r.Factor = o.float("factor", nan)
+	case "llama3":
+		r.Factor = o.float("factor", nan)
+		r.LowFreq = o.float("low_freq_factor", nan)
+		r.HighFreq = o.float("high_freq_factor", nan)
+		r.Original = o.int("original_max_position_embeddings", -1)
+	case "yarn":
+		r.Factor = o.float("factor", nan)
+		r.Original = o.int("original_max_position_embeddings", -1)
+		r.BetaFast, r.BetaSlow = o.float("beta_fast", 32), o.float("beta_slow", 1)
+		r.Truncate = o.bool("truncate", true)
+		// What programs make of attn_factor differs.
+		if o.has("attn_factor") {
+			o.fail("attn_factor is set, want attention_factor or neither")
+		}
+		r.Scale = o.float("attention_factor", r.yarnScale(o.float("mscale", 0), o.float("mscale_all_dim", 0)))
+	}
+}
+
+// yarnScale is attention_factor where it is not given.
+func (r *Rope) yarnScale(mscale, allDim float64) float64 {
+	if !(r.Factor > 1) {
+		return 1
+	}
+	log := detmath.Log(min(r.Factor, 1e9))
+	if mscale != 0 && allDim != 0 {
+		return (0.1*float64(mscale*log) + 1) / (0.1*float64(allDim*log) + 1)
+	}
+	return 0.1*log + 1
+}
