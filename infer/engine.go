@@ -59,9 +59,10 @@ type Request struct {
 	Verifier  Verifier
 	Processor Processor
 
-	// Decode gives the text of tokens; it is needed for Stop and for Delta.Text.
-	Decode func(ids []int32) string
-	Stop   []string // the output ends before the first of these
+	// Detok makes what turns this sequence's tokens into text; it is needed for
+	// Stop and for Delta.Text.
+	Detok func() Detokenizer
+	Stop  []string // the output ends before the first of these
 	// Emit is called after each round with what is new; an error ends the sequence.
 	Emit func(Delta) error
 }
@@ -114,7 +115,7 @@ type Sequence struct {
 // Tokens returns the output so far; it is the sequence's own slice.
 func (s *Sequence) Tokens() []int32 { return s.tokens[s.prompt:] }
 
-// Text returns the output's text, stop string excluded; empty without Decode.
+// Text returns the output's text, stop string excluded; empty without Detok.
 func (s *Sequence) Text() string { return s.text.text }
 
 // Done reports whether the sequence has ended, and why.
@@ -141,8 +142,8 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 		return nil, fmt.Errorf("infer: max tokens is %d, want at least 1", req.MaxTokens)
 	case req.Verifier == nil || req.Processor == nil:
 		return nil, errors.New("infer: a request needs a verifier and a processor")
-	case len(req.Stop) > 0 && req.Decode == nil:
-		return nil, errors.New("infer: stop strings need a decoder")
+	case len(req.Stop) > 0 && req.Detok == nil:
+		return nil, errors.New("infer: stop strings need a detokenizer")
 	}
 	for i, id := range req.Prompt {
 		if id < 0 || int(id) >= shape.Vocab {
@@ -162,7 +163,10 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 	if req.NoEOS {
 		s.eos = nil
 	}
-	s.text = textStream{decode: req.Decode, stops: req.Stop}
+	s.text.stops = req.Stop
+	if req.Detok != nil {
+		s.text.detok = req.Detok()
+	}
 	s.draft, s.chance = newSequential(req.Seed), keyed{seed: req.Seed}
 	s.scores.proc, s.scores.vocab = req.Processor, shape.Vocab
 	s.want = model.WantNone
@@ -473,11 +477,16 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	}
 	s.done += kept
 	s.reason = reason
+	text := ""
+	if reason != "" {
+		text = s.text.end(reason == Stop)
+	} else {
+		text = s.text.take()
+	}
 	if s.req.Emit == nil {
-		s.text.take(reason != "")
 		return
 	}
-	if err := s.req.Emit(Delta{Tokens: s.tokens[first:], Text: s.text.take(reason != ""), Reason: reason}); err != nil {
+	if err := s.req.Emit(Delta{Tokens: s.tokens[first:], Text: text, Reason: reason}); err != nil {
 		s.fail(fmt.Errorf("emit: %w", err))
 	}
 }

@@ -308,13 +308,13 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		change func(r *infer.Request)
 		want   string
 	}{
-		"no prompt":    {func(r *infer.Request) { r.Prompt = nil }, "no tokens"},
-		"long prompt":  {func(r *infer.Request) { r.Prompt = make([]int32, 40) }, "fewer than the context of 40"},
-		"no room":      {func(r *infer.Request) { r.MaxTokens = 0 }, "max tokens is 0"},
-		"no verifier":  {func(r *infer.Request) { r.Verifier = nil }, "needs a verifier"},
-		"no decoder":   {func(r *infer.Request) { r.Stop = []string{"x"} }, "need a decoder"},
-		"wrong token":  {func(r *infer.Request) { r.Prompt = []int32{1, 9} }, "prompt token 1 is 9"},
-		"below tokens": {func(r *infer.Request) { r.Prompt = []int32{-1} }, "prompt token 0 is -1"},
+		"no prompt":      {func(r *infer.Request) { r.Prompt = nil }, "no tokens"},
+		"long prompt":    {func(r *infer.Request) { r.Prompt = make([]int32, 40) }, "fewer than the context of 40"},
+		"no room":        {func(r *infer.Request) { r.MaxTokens = 0 }, "max tokens is 0"},
+		"no verifier":    {func(r *infer.Request) { r.Verifier = nil }, "needs a verifier"},
+		"no detokenizer": {func(r *infer.Request) { r.Stop = []string{"x"} }, "need a detokenizer"},
+		"wrong token":    {func(r *infer.Request) { r.Prompt = []int32{1, 9} }, "prompt token 1 is 9"},
+		"below tokens":   {func(r *infer.Request) { r.Prompt = []int32{-1} }, "prompt token 0 is -1"},
 	} {
 		r := ok
 		c.change(&r)
@@ -329,30 +329,49 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// spell decodes token i to the i-th word of a fixed list.
-func spell(words ...string) func([]int32) string {
-	return func(ids []int32) string {
-		var b strings.Builder
-		for _, id := range ids {
-			b.WriteString(words[id])
-		}
-		return b.String()
+// words spells token i as the i-th word, and a byte that is no character as
+// U+FFFD, as a byte-level vocabulary does.
+type words []string
+
+func (w words) text(ids []int32) string {
+	var b strings.Builder
+	for _, id := range ids {
+		b.WriteString(w[id])
 	}
+	return string([]rune(b.String()))
 }
 
+func (w words) detok() infer.Detokenizer { return &speller{words: w} }
+
+type speller struct {
+	words words
+	held  string
+}
+
+func (s *speller) Push(id int32) string {
+	text := s.held + s.words[id]
+	n := len(text)
+	for n > 0 && len(text)-n < utf8.UTFMax && !utf8.FullRuneInString(text[n-1:]) {
+		n--
+	}
+	s.held = text[n:]
+	return string([]rune(text[:n]))
+}
+
+func (s *speller) Flush() string { return string([]rune(s.held)) }
+
 func TestStopStringsEndTheTextBeforeThem(t *testing.T) {
-	words := []string{"ab", "b", "c", " st", "op", "\xc3", "\xa9", "x", "stop"}
-	decode := spell(words...)
+	words := words{"ab", "b", "c", " st", "op", "\xc3", "\xa9", "x", "stop"}
 	for seed := range uint64(200) {
 		e := tableEngine(len(words))
 		e.Target.(*drafttest.Target).Table.Seed = seed
 		req := plainRequest(t, int32(seed%9))
-		req.MaxTokens, req.Decode = 30, func(ids []int32) string { return strings.ToValidUTF8(decode(ids), "\ufffd") }
+		req.MaxTokens, req.Detok = 30, words.detok
 		free, err := e.Generate(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		full := req.Decode(free.Tokens())
+		full := words.text(free.Tokens())
 		if free.Text() != full {
 			t.Fatalf("seed %d: the streamed text is %q, decoded at once %q", seed, free.Text(), full)
 		}
@@ -387,11 +406,10 @@ func TestStopStringsEndTheTextBeforeThem(t *testing.T) {
 // a character that is not complete, and though no other token follows.
 func TestAStopStringBeforeAnUnfinishedCharacterEndsTheText(t *testing.T) {
 	e := tableEngine(3)
-	decode := spell("a stop\xc3", "a stop\xc3", "a stop\xc3")
 	for _, most := range []int{1, 5} {
 		req := plainRequest(t, 1)
 		req.MaxTokens, req.Stop = most, []string{"stop"}
-		req.Decode = func(ids []int32) string { return strings.ToValidUTF8(decode(ids), "\ufffd") }
+		req.Detok = words{"a stop\xc3", "a stop\xc3", "a stop\xc3"}.detok
 		s, err := e.Generate(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
@@ -402,22 +420,27 @@ func TestAStopStringBeforeAnUnfinishedCharacterEndsTheText(t *testing.T) {
 	}
 }
 
-// Bytes that never become a character hold the text back for four tokens at most.
-func TestBrokenCharactersDoNotHoldTheTextBack(t *testing.T) {
+// What was held back counts when the output ends, stop strings included.
+func TestTextHeldBackComesAtTheEnd(t *testing.T) {
 	e := tableEngine(3)
-	req := plainRequest(t, 1)
-	req.MaxTokens = 30
-	req.Decode = func(ids []int32) string { return strings.Repeat("\ufffd", len(ids)) }
-	tokens, runes := 0, 0
-	req.Emit = func(d infer.Delta) error {
-		tokens, runes = tokens+len(d.Tokens), runes+utf8.RuneCountInString(d.Text)
-		if tokens-runes > 3 || d.Reason != "" && tokens != runes {
-			t.Errorf("%d of %d characters came", runes, tokens)
+	for stop, want := range map[string]string{"": "\ufffd", "\ufffd": ""} {
+		req := plainRequest(t, 1)
+		req.MaxTokens, req.Detok = 1, words{"\xc3", "\xc3", "\xc3"}.detok
+		if stop != "" {
+			req.Stop = []string{stop}
 		}
-		return nil
-	}
-	if _, err := e.Generate(t.Context(), req); err != nil {
-		t.Fatal(err)
+		emitted := ""
+		req.Emit = func(d infer.Delta) error {
+			emitted += d.Text
+			return nil
+		}
+		s, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Text() != want || emitted != want {
+			t.Errorf("stop %q: text %q, emitted %q, want %q", stop, s.Text(), emitted, want)
+		}
 	}
 }
 

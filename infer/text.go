@@ -1,90 +1,83 @@
 package infer
 
-import (
-	"strings"
-	"unicode/utf8"
-)
+import "strings"
 
-// A textStream turns tokens into text as they come: it waits for whole
-// characters and holds back what may be the start of a stop string.
+// A Detokenizer turns tokens into text as they come, such as model/tokenizer's
+// Stream. What Push returns is final and ends between characters; Flush returns
+// what is left at the end.
+type Detokenizer interface {
+	Push(id int32) string
+	Flush() string
+}
+
+// A textStream collects the text of a sequence and holds back what may be the
+// start of a stop string.
 type textStream struct {
-	decode func(ids []int32) string
-	stops  []string
-	ids    []int32
-	from   int // ids[from:read] give the context that some decoders need: a leading space
-	read   int // ids[:read] are in text
-	text   string
-	sent   int // bytes of text handed out
+	detok Detokenizer // nil: no text
+	stops []string
+	all   strings.Builder
+	text  string // of all, up to a stop string
+	sent  int    // bytes of text handed out
 }
 
 // add takes one token and reports whether a stop string is complete; the text
 // then ends before it.
 func (t *textStream) add(id int32) (stopped bool) {
-	if t.decode == nil {
+	return t.detok != nil && t.write(t.detok.Push(id))
+}
+
+func (t *textStream) write(s string) (stopped bool) {
+	if s == "" {
 		return false
 	}
-	t.ids = append(t.ids, id)
-	before, after := t.decode(t.ids[t.from:t.read]), t.decode(t.ids[t.from:])
-	if len(after) < len(before) {
-		return false
-	}
-	// A character that is not complete yet decodes to the replacement character;
-	// four tokens are as many as one character's bytes can need. What stands before
-	// it can already end the text.
-	whole := strings.TrimRight(after[len(before):], string(utf8.RuneError))
-	wait := len(before)+len(whole) < len(after) && len(t.ids)-t.read < 4
-	if !wait {
-		whole = after[len(before):]
-	}
-	text, cut := t.text+whole, -1
+	was := t.all.Len()
+	t.all.WriteString(s)
+	t.text = t.all.String()
+	cut := -1
 	for _, s := range t.stops {
 		if s == "" {
 			continue
 		}
-		// Only matches that this token completes: earlier ones stopped already.
-		lo := max(0, len(t.text)-len(s)+1)
-		if i := strings.Index(text[lo:], s); i >= 0 && (cut < 0 || lo+i < cut) {
+		// Only matches that this text completes: earlier ones stopped already.
+		lo := max(0, was-len(s)+1)
+		if i := strings.Index(t.text[lo:], s); i >= 0 && (cut < 0 || lo+i < cut) {
 			cut = lo + i
 		}
 	}
-	if wait && cut < 0 {
-		return false
-	}
-	t.from, t.read = t.read, len(t.ids)
-	t.text = text
 	if cut >= 0 {
-		t.text = text[:cut]
+		t.text = t.text[:cut]
 	}
 	return cut >= 0
 }
 
-// take returns the new text that no stop string can claim, all of it at the end.
-func (t *textStream) take(end bool) string {
-	if t.decode == nil {
-		return ""
-	}
-	if end && t.read < len(t.ids) { // an unfinished character
-		before, after := t.decode(t.ids[t.from:t.read]), t.decode(t.ids[t.from:])
-		if len(after) > len(before) {
-			t.text += after[len(before):]
-		}
-		t.read = len(t.ids)
-	}
+// take returns the new text that no stop string can claim.
+func (t *textStream) take() string {
 	safe := len(t.text)
-	if !end {
-		for _, s := range t.stops {
-			for n := min(len(s)-1, len(t.text)); n > 0; n-- {
-				if strings.HasSuffix(t.text, s[:n]) {
-					safe = min(safe, len(t.text)-n)
-					break
-				}
+	for _, s := range t.stops {
+		for n := min(len(s)-1, len(t.text)); n > 0; n-- {
+			if strings.HasSuffix(t.text, s[:n]) {
+				safe = min(safe, len(t.text)-n)
+				break
 			}
 		}
 	}
-	if safe <= t.sent {
+	return t.upTo(safe)
+}
+
+// end returns the rest of the text; stopped says that it ended at a stop string.
+// One may still be in what a character held back that never was complete.
+func (t *textStream) end(stopped bool) string {
+	if t.detok != nil && !stopped {
+		t.write(t.detok.Flush())
+	}
+	return t.upTo(len(t.text))
+}
+
+func (t *textStream) upTo(n int) string {
+	if n <= t.sent {
 		return ""
 	}
-	out := t.text[t.sent:safe]
-	t.sent = safe
+	out := t.text[t.sent:n]
+	t.sent = n
 	return out
 }

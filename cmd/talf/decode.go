@@ -32,7 +32,7 @@ type decodeOptions struct {
 	maxTokens           int
 	stop                []string
 	ignoreEOS           bool
-	threads             int
+	machine             machineOptions
 }
 
 func (o *decodeOptions) flags(f *pflag.FlagSet) {
@@ -50,7 +50,7 @@ func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.maxTokens, "max-tokens", 256, "most tokens of an answer")
 	f.StringArrayVar(&o.stop, "stop", nil, "end an answer before this text (may be repeated)")
 	f.BoolVar(&o.ignoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
-	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
+	o.machine.flags(f)
 }
 
 func methodNames() string {
@@ -114,7 +114,7 @@ func (o *decodeOptions) open(keep int) (*decoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, closeModel, err := openModel(dir, o.threads)
+	m, closeModel, err := openModelAs(dir, &o.machine)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (d *decoder) request(prompt []int32, seed uint64) (infer.Request, error) {
 	return infer.Request{
 		Prompt: prompt, MaxTokens: o.maxTokens, NoEOS: o.ignoreEOS, Seed: seed,
 		Drafter: drafter, Source: d.source, Verifier: verifier, Processor: proc,
-		Decode: func(ids []int32) string { return d.tok.Decode(ids, true) }, Stop: o.stop,
+		Detok: func() infer.Detokenizer { return d.tok.NewStream(true) }, Stop: o.stop,
 	}, nil
 }
 
