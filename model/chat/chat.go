@@ -1,0 +1,250 @@
+// Package chat renders conversations through the chat templates of Hugging
+// Face models, byte for byte as transformers does.
+//
+// A chat template is a Jinja program that turns messages into the text a model
+// was trained on. It comes with the model, from strangers, and runs in a sandbox: it reaches
+// nothing but the conversation, and its output, its memory, its steps and its
+// depth are bounded.
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"talf/model/chat/internal/jinja"
+)
+
+// A Template is a compiled chat template together with the special tokens of
+// its model. It is safe for concurrent use.
+type Template struct {
+	name     string
+	code     *jinja.Template
+	toolCode *jinja.Template // what is used where tools are given; nil: code
+	vars     *jinja.Dict     // the special tokens
+	now      func() time.Time
+}
+
+// A Span is a range of bytes of a rendered text.
+type Span struct{ Start, End int }
+
+// Rendered is what a template made of a conversation.
+type Rendered struct {
+	Text string
+	// Spans are what the assistant says, in order: the {% generation %} blocks
+	// of Render, or what RenderSpans found.
+	Spans []Span
+	// Marked says that the template has {% generation %} blocks.
+	Marked bool
+}
+
+// A RaisedError is a template's refusal of a conversation, by raise_exception.
+type RaisedError struct {
+	Message string // the template's words
+	Line    int    // line of the template
+}
+
+// Error is the exception that transformers reports.
+func (e *RaisedError) Error() string { return "TemplateError: " + e.Message }
+
+// An EvalError is a fault in a template or of its use of a conversation: an
+// unknown filter, a missing variable, a limit that was passed.
+type EvalError struct {
+	Kind    string // the class of the exception in Python, such as UndefinedError
+	Message string
+	Line    int // line of the template; 0 where it is not known
+}
+
+// Error is the exception that transformers reports.
+func (e *EvalError) Error() string { return e.Kind + ": " + e.Message }
+
+// Parse compiles a template. The name is what errors call it.
+func Parse(name, source string) (*Template, error) {
+	code, err := jinja.Parse(source)
+	if err != nil {
+		return nil, located(name, err)
+	}
+	return &Template{name: name, code: code, vars: jinja.NewDict(), now: time.Now}, nil
+}
+
+// LoadFile compiles a template file, such as chat_template.jinja.
+func LoadFile(path string) (*Template, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("chat template: %w", err)
+	}
+	return Parse(path, string(b))
+}
+
+// Load compiles the chat template of a model directory: chat_template.jinja, or
+// else chat_template of tokenizer_config.json, which is a text or a list of
+// {"name", "template"}: "default", and "tool_use" where tools are given. The
+// special tokens of tokenizer_config.json and special_tokens_map.json become
+// variables. A directory without a template gives an error that wraps
+// fs.ErrNotExist.
+func Load(dir string) (*Template, error) {
+	config, configPath, err := readConfig(dir, "tokenizer_config.json")
+	if err != nil {
+		return nil, err
+	}
+	var t *Template
+	path := filepath.Join(dir, "chat_template.jinja")
+	source, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		t, err = Parse(path, string(source))
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("chat template: %w", err)
+	default:
+		t, err = fromConfig(dir, configPath, config["chat_template"])
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.WithTokens(dir)
+}
+
+// fromConfig compiles the field chat_template of a tokenizer_config.json.
+func fromConfig(dir, path string, field json.RawMessage) (*Template, error) {
+	if len(field) == 0 || string(field) == "null" {
+		return nil, fmt.Errorf("%s has no chat template: want chat_template.jinja, or chat_template in tokenizer_config.json: %w", dir, fs.ErrNotExist)
+	}
+	var source string
+	if json.Unmarshal(field, &source) == nil {
+		return Parse(path, source)
+	}
+	var named []struct {
+		Name     string `json:"name"`
+		Template string `json:"template"`
+	}
+	if err := json.Unmarshal(field, &named); err != nil {
+		return nil, fmt.Errorf(`%s: chat_template: want a text or a list of {"name", "template"}`, path)
+	}
+	var t, tools *Template
+	for _, n := range named {
+		var err error
+		switch n.Name {
+		case "default":
+			t, err = Parse(path+" (default)", n.Template)
+		case "tool_use":
+			tools, err = Parse(path+" (tool_use)", n.Template)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if t == nil {
+		return nil, fmt.Errorf(`%s: chat_template: no template is named "default"`, path)
+	}
+	if tools != nil {
+		t.toolCode = tools.code
+	}
+	return t, nil
+}
+
+// readConfig reads a JSON object; a missing file is an empty one.
+func readConfig(dir, name string) (map[string]json.RawMessage, string, error) {
+	path := filepath.Join(dir, name)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, path, nil
+	}
+	if err != nil {
+		return nil, path, fmt.Errorf("chat template: %w", err)
+	}
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, path, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, path, nil
+}
+
+// tokenNames are the special tokens that transformers hands to a template.
+var tokenNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
+
+// WithTokens returns t with the special tokens that a model directory names in
+// tokenizer_config.json and special_tokens_map.json as variables, in place of
+// those that t has.
+func (t *Template) WithTokens(dir string) (*Template, error) {
+	vars := jinja.NewDict()
+	// What the configuration says wins over the older map.
+	for _, file := range []string{"special_tokens_map.json", "tokenizer_config.json"} {
+		m, path, err := readConfig(dir, file)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range tokenNames {
+			raw := m[name]
+			if len(raw) == 0 || string(raw) == "null" {
+				continue
+			}
+			var text string
+			if json.Unmarshal(raw, &text) != nil {
+				var token struct {
+					Content *string `json:"content"`
+				}
+				if err := json.Unmarshal(raw, &token); err != nil || token.Content == nil {
+					return nil, fmt.Errorf(`%s: %s: want a text or {"content": text}`, path, name)
+				}
+				text = *token.Content
+			}
+			vars.SetString(name, text)
+		}
+	}
+	c := *t
+	c.vars = vars
+	return &c, nil
+}
+
+// WithClock returns t with another clock for strftime_now; the default is
+// time.Now.
+func (t *Template) WithClock(now func() time.Time) *Template {
+	c := *t
+	c.now = now
+	return &c
+}
+
+// Render renders a conversation. Variables of c win over special tokens of the
+// model. A template that refuses c by raise_exception gives a *RaisedError,
+// any other fault an *EvalError, both wrapped with the template's name and line.
+func (t *Template) Render(ctx context.Context, c *Conversation) (*Rendered, error) {
+	return t.render(ctx, c.variables(t.vars, c.messages, c.generate), c.hasTools())
+}
+
+// render runs the template over finished variables.
+func (t *Template) render(ctx context.Context, vars *jinja.Dict, tools bool) (*Rendered, error) {
+	code := t.code
+	if tools && t.toolCode != nil {
+		code = t.toolCode
+	}
+	out, err := code.Render(ctx, vars, jinja.Options{Now: t.now})
+	if err != nil {
+		return nil, located(t.name, err)
+	}
+	r := &Rendered{Text: out.Text, Marked: code.Marked()}
+	for _, s := range out.Spans {
+		r.Spans = append(r.Spans, Span{s.Start, s.End})
+	}
+	return r, nil
+}
+
+// located turns an error of the engine into this package's, with where it was.
+func located(name string, err error) error {
+	var e *jinja.Error
+	if !errors.As(err, &e) {
+		return fmt.Errorf("chat template %s: %w", name, err)
+	}
+	var out error = &EvalError{Kind: e.Kind, Message: e.Message, Line: e.Line}
+	if e.Raised {
+		out = &RaisedError{Message: e.Message, Line: e.Line}
+	}
+	if e.Line == 0 {
+		return fmt.Errorf("chat template %s: %w", name, out)
+	}
+	return fmt.Errorf("chat template %s, line %d: %w", name, e.Line, out)
+}

@@ -1,0 +1,188 @@
+package chat
+
+import (
+	"fmt"
+	"slices"
+
+	"talf/model/chat/internal/jinja"
+)
+
+// A Message is one turn of plain text.
+type Message struct{ Role, Content string }
+
+// A Conversation is what a template renders: messages, tools and any other
+// variables, with the keys of JSON objects in their order and numbers as they
+// were written.
+type Conversation struct {
+	messages []jinja.Value
+	generate bool
+	vars     *jinja.Dict // every other variable; tools among them
+}
+
+// ParseConversation reads a JSON object with a list "messages" of objects;
+// "tools" (a list of objects), "add_generation_prompt" and all further fields
+// are variables of the template.
+func ParseConversation(line []byte) (*Conversation, error) {
+	v, err := jinja.ParseJSON(line)
+	if err != nil {
+		return nil, fmt.Errorf("conversation: %w", err)
+	}
+	object, ok := v.(*jinja.Dict)
+	if !ok {
+		return nil, fmt.Errorf("conversation: %s, want an object with messages", jinja.JSONType(v))
+	}
+	c := &Conversation{vars: jinja.NewDict()}
+	found := false
+	for key, v := range object.All() {
+		name, _ := key.(string)
+		switch name {
+		case "messages":
+			found = true
+			list, ok := v.(*jinja.List)
+			if !ok {
+				return nil, fmt.Errorf("conversation: messages: %s, want a list of objects", jinja.JSONType(v))
+			}
+			for i, m := range list.Items {
+				d, ok := m.(*jinja.Dict)
+				if !ok {
+					return nil, fmt.Errorf("conversation: messages[%d]: %s, want an object", i, jinja.JSONType(m))
+				}
+				c.messages = append(c.messages, aliasReasoning(d))
+			}
+		case "add_generation_prompt":
+			b, ok := v.(bool)
+			if !ok && v != nil {
+				return nil, fmt.Errorf("conversation: add_generation_prompt: %s, want true or false", jinja.JSONType(v))
+			}
+			c.generate = b
+		case "tools", "documents":
+			if err := objects(name, v); err != nil {
+				return nil, err
+			}
+			fallthrough
+		default:
+			c.vars.Set(name, v)
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("conversation: messages: missing")
+	}
+	return c, nil
+}
+
+// objects checks that a field is null or a list of objects.
+func objects(name string, v jinja.Value) error {
+	if v == nil {
+		return nil
+	}
+	list, ok := v.(*jinja.List)
+	if !ok {
+		return fmt.Errorf("conversation: %s: %s, want a list of objects", name, jinja.JSONType(v))
+	}
+	for i, x := range list.Items {
+		if _, ok := x.(*jinja.Dict); !ok {
+			return fmt.Errorf("conversation: %s[%d]: %s, want an object", name, i, jinja.JSONType(x))
+		}
+	}
+	return nil
+}
+
+// reasoningFields are the names that a message's reasoning goes by.
+var reasoningFields = []string{"reasoning_content", "thinking", "reasoning"}
+
+// aliasReasoning gives a message's reasoning the names that templates know it
+// by, as transformers does.
+func aliasReasoning(m *jinja.Dict) *jinja.Dict {
+	for _, name := range reasoningFields {
+		reasoning, ok := m.GetString(name)
+		if !ok || reasoning == nil {
+			continue
+		}
+		out := jinja.NewDict()
+		out.Set("thinking", reasoning)
+		for k, v := range m.All() {
+			out.Set(k, v)
+		}
+		out.Set("reasoning_content", reasoning)
+		return out
+	}
+	return m
+}
+
+// NewConversation makes a conversation of plain turns.
+func NewConversation(msgs []Message) *Conversation {
+	c := &Conversation{vars: jinja.NewDict()}
+	for _, m := range msgs {
+		d := jinja.NewDict()
+		d.SetString("role", m.Role)
+		d.SetString("content", m.Content)
+		c.messages = append(c.messages, d)
+	}
+	return c
+}
+
+// Len returns the number of messages.
+func (c *Conversation) Len() int { return len(c.messages) }
+
+// Role returns the role of message i, or "" where that is not a text.
+func (c *Conversation) Role(i int) string {
+	role, _ := c.messages[i].(*jinja.Dict).GetString("role")
+	s, _ := role.(string)
+	return s
+}
+
+// Head returns c with its first n messages only. It shares them with c.
+func (c *Conversation) Head(n int) *Conversation {
+	h := *c
+	h.messages = slices.Clip(c.messages[:n])
+	return &h
+}
+
+// WithGenerationPrompt returns c with add_generation_prompt set: whether the
+// text ends where the assistant begins to speak. It shares all else with c.
+func (c *Conversation) WithGenerationPrompt(on bool) *Conversation {
+	g := *c
+	g.generate = on
+	return &g
+}
+
+// WithVariable returns c with a variable of the template set to a JSON value.
+// It shares all else with c. The name is none of messages and
+// add_generation_prompt.
+func (c *Conversation) WithVariable(name string, value []byte) (*Conversation, error) {
+	if name == "messages" || name == "add_generation_prompt" {
+		return nil, fmt.Errorf("conversation: %s is no variable to set", name)
+	}
+	v, err := jinja.ParseJSON(value)
+	if err != nil {
+		return nil, fmt.Errorf("conversation: %s: %w", name, err)
+	}
+	if name == "tools" || name == "documents" {
+		if err := objects(name, v); err != nil {
+			return nil, err
+		}
+	}
+	w := *c
+	w.vars = c.vars.Clone()
+	w.vars.Set(name, v)
+	return &w, nil
+}
+
+func (c *Conversation) hasTools() bool {
+	v, _ := c.vars.GetString("tools")
+	return v != nil
+}
+
+// variables returns what the template sees.
+func (c *Conversation) variables(tokens *jinja.Dict, messages []jinja.Value, generate bool) *jinja.Dict {
+	d := tokens.Clone()
+	// transformers always passes these, None where they are not given.
+	d.Set("tools", nil)
+	d.Set("documents", nil)
+	for k, v := range c.vars.All() {
+		d.Set(k, v)
+	}
+	d.Set("messages", jinja.NewList(messages...))
+	d.Set("add_generation_prompt", generate)
+	return d
+}

@@ -1,0 +1,857 @@
+package jinja
+
+// An expr is an expression.
+type expr interface {
+	eval(r *run, f *frame) Value
+}
+
+// A stmt is a statement.
+type stmt interface {
+	exec(r *run, f *frame) signal
+}
+
+// A target is what an assignment assigns to.
+type target interface {
+	assign(r *run, f *frame, v Value)
+}
+
+// A signal leaves the body of a loop.
+type signal uint8
+
+const (
+	sigNone signal = iota
+	sigBreak
+	sigContinue
+)
+
+type (
+	constNode struct{ v Value }
+	nameNode  struct {
+		line int
+		name string
+	}
+	seqNode struct {
+		line  int
+		items []expr
+		tuple bool
+	}
+	dictNode struct {
+		line       int
+		keys, vals []expr
+	}
+	condNode struct {
+		line              int
+		test, then, other expr
+	}
+	logicNode struct {
+		left, right expr
+		or          bool
+	}
+	notNode struct{ x expr }
+	operand struct {
+		op string
+		x  expr
+	}
+	compareNode struct {
+		line  int
+		first expr
+		ops   []operand
+	}
+	binaryNode struct {
+		line        int
+		op          string
+		left, right expr
+	}
+	unaryNode struct {
+		line int
+		op   string
+		x    expr
+	}
+	concatNode struct {
+		line  int
+		items []expr
+	}
+	attrNode struct {
+		line int
+		x    expr
+		name string
+	}
+	itemNode struct {
+		line int
+		x    expr
+		key  expr
+	}
+	sliceNode struct {
+		line              int
+		x                 expr
+		start, stop, step expr
+	}
+	argList struct {
+		pos            []expr
+		names          []string
+		kw             []expr
+		star, starstar expr
+	}
+	callNode struct {
+		line int
+		fn   expr
+		args argList
+	}
+	filterNode struct {
+		line int
+		x    expr // nil: the body of the enclosing block
+		name string
+		fn   func(r *run, x Value, a *args) Value
+		args argList
+	}
+	testNode struct {
+		line int
+		x    expr
+		name string
+		fn   func(r *run, x Value, a *args) bool
+		args argList
+	}
+)
+
+func (r *run) eval(e expr, f *frame) Value {
+	r.step()
+	r.nest()
+	v := e.eval(r, f)
+	r.depth--
+	return v
+}
+
+func (n *constNode) eval(*run, *frame) Value { return n.v }
+
+func (n *nameNode) eval(r *run, f *frame) Value {
+	r.line = n.line
+	return r.lookup(f, n.name)
+}
+
+func (r *run) evalAll(es []expr, f *frame) []Value {
+	out := make([]Value, len(es))
+	for i, e := range es {
+		out[i] = r.eval(e, f)
+	}
+	return out
+}
+
+func (n *seqNode) eval(r *run, f *frame) Value {
+	items := r.evalAll(n.items, f)
+	r.chargeItems(len(items))
+	if n.tuple {
+		return &Tuple{Items: items}
+	}
+	return &List{items}
+}
+
+func (n *dictNode) eval(r *run, f *frame) Value {
+	d := NewDict()
+	for i, k := range n.keys {
+		key := r.eval(k, f)
+		val := r.eval(n.vals[i], f)
+		r.line = n.line
+		d.Set(key, val)
+	}
+	r.chargeItems(4 * d.Len())
+	return d
+}
+
+func (n *condNode) eval(r *run, f *frame) Value {
+	if truth(r.eval(n.test, f)) {
+		return r.eval(n.then, f)
+	}
+	if n.other != nil {
+		return r.eval(n.other, f)
+	}
+	return &Undefined{message: "the inline if-expression evaluated to false and no else section was defined."}
+}
+
+func (n *logicNode) eval(r *run, f *frame) Value {
+	v := r.eval(n.left, f)
+	if truth(v) == n.or {
+		return v
+	}
+	return r.eval(n.right, f)
+}
+
+func (n *notNode) eval(r *run, f *frame) Value { return !truth(r.eval(n.x, f)) }
+
+func (n *compareNode) eval(r *run, f *frame) Value {
+	left := r.eval(n.first, f)
+	ok := true
+	for _, o := range n.ops {
+		right := r.eval(o.x, f)
+		r.line = n.line
+		switch o.op {
+		case "==":
+			ok = r.equal(left, right)
+		case "!=":
+			ok = !r.equal(left, right)
+		case "in":
+			ok = r.contains(right, left)
+		case "not in":
+			ok = !r.contains(right, left)
+		default:
+			ok = r.order(o.op, left, right)
+		}
+		if !ok {
+			break
+		}
+		left = right
+	}
+	return ok
+}
+
+func (n *binaryNode) eval(r *run, f *frame) Value {
+	left := r.eval(n.left, f)
+	right := r.eval(n.right, f)
+	r.line = n.line
+	return r.binary(n.op, left, right)
+}
+
+func (n *unaryNode) eval(r *run, f *frame) Value {
+	x := r.eval(n.x, f)
+	r.line = n.line
+	return unary(n.op, x)
+}
+
+func (n *concatNode) eval(r *run, f *frame) Value {
+	var b []byte
+	for _, e := range n.items {
+		s := r.toStr(r.eval(e, f))
+		r.charge(len(s))
+		r.checkSize(len(b) + len(s))
+		b = append(b, s...)
+	}
+	return r.str(string(b))
+}
+
+func (n *attrNode) eval(r *run, f *frame) Value {
+	x := r.eval(n.x, f)
+	r.line = n.line
+	return r.getattr(x, n.name)
+}
+
+func (n *itemNode) eval(r *run, f *frame) Value {
+	x := r.eval(n.x, f)
+	key := r.eval(n.key, f)
+	r.line = n.line
+	return r.getitem(x, key)
+}
+
+func (n *sliceNode) eval(r *run, f *frame) Value {
+	x := r.eval(n.x, f)
+	bounds := [3]Value{}
+	for i, e := range []expr{n.start, n.stop, n.step} {
+		if e != nil {
+			bounds[i] = r.eval(e, f)
+		}
+	}
+	r.line = n.line
+	return r.slice(x, bounds)
+}
+
+// args are the arguments of a call.
+type args struct {
+	pos   []Value
+	names []string
+	kw    []Value
+}
+
+func (r *run) arguments(l *argList, f *frame) *args {
+	a := &args{}
+	if len(l.pos) > 0 {
+		a.pos = r.evalAll(l.pos, f)
+	}
+	if len(l.kw) > 0 {
+		a.names = append(a.names, l.names...)
+		a.kw = r.evalAll(l.kw, f)
+	}
+	if l.star != nil {
+		a.pos = append(a.pos, r.collect(r.eval(l.star, f))...)
+	}
+	if l.starstar != nil {
+		v := r.eval(l.starstar, f)
+		d, ok := v.(*Dict)
+		if !ok {
+			throw("TypeError", "argument after ** must be a mapping, not %s", typeName(v))
+		}
+		for k, v := range d.All() {
+			name, ok := text(k)
+			if !ok {
+				throw("TypeError", "keywords must be strings")
+			}
+			for _, n := range a.names {
+				if n == name {
+					throw("TypeError", "got multiple values for keyword argument %s", quote(name))
+				}
+			}
+			a.names = append(a.names, name)
+			a.kw = append(a.kw, v)
+		}
+	}
+	return a
+}
+
+// take removes and returns a keyword argument.
+func (a *args) take(name string) (Value, bool) {
+	for i, n := range a.names {
+		if n == name {
+			v := a.kw[i]
+			a.names = append(a.names[:i:i], a.names[i+1:]...)
+			a.kw = append(a.kw[:i:i], a.kw[i+1:]...)
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+// missing stands for an argument that was not given.
+var missing Value = &Undefined{message: "missing"}
+
+// bind matches arguments with parameters of a function; the first required ones
+// must be given, the others are missing where they are not.
+func (a *args) bind(fn string, required int, params ...string) []Value {
+	out := make([]Value, len(params))
+	if len(a.pos) > len(params) {
+		throw("TypeError", "%s() takes at most %d arguments (%d given)", fn, len(params), len(a.pos))
+	}
+	n := copy(out, a.pos)
+	for i := n; i < len(out); i++ {
+		out[i] = missing
+	}
+next:
+	for i, name := range a.names {
+		for k, p := range params {
+			if p != name {
+				continue
+			}
+			if k < n {
+				throw("TypeError", "%s() got multiple values for argument %s", fn, quote(name))
+			}
+			out[k] = a.kw[i]
+			continue next
+		}
+		throw("TypeError", "%s() got an unexpected keyword argument %s", fn, quote(name))
+	}
+	for i := range required {
+		if out[i] == missing {
+			throw("TypeError", "%s() missing a required argument: %s", fn, quote(params[i]))
+		}
+	}
+	return out
+}
+
+func (n *callNode) eval(r *run, f *frame) Value {
+	fn := r.eval(n.fn, f)
+	a := r.arguments(&n.args, f)
+	r.line = n.line
+	return r.invoke(fn, a)
+}
+
+// invoke calls a value.
+func (r *run) invoke(fn Value, a *args) Value {
+	switch x := fn.(type) {
+	case *Func:
+		return x.call(r, a)
+	case *Macro:
+		return r.callMacro(x, a)
+	case *Loop:
+		v := a.bind("loop", 1, "iterable")
+		if x.recurse == nil {
+			throw("TypeError", "The loop must have the 'recursive' marker to be called recursively.")
+		}
+		return x.recurse(v[0])
+	case *Undefined:
+		x.use()
+	}
+	throw("TypeError", "%s object is not callable", quote(typeName(fn)))
+	return nil
+}
+
+func (n *filterNode) eval(r *run, f *frame) Value {
+	return n.apply(r, f, r.eval(n.x, f))
+}
+
+// apply runs the filter over a value.
+func (n *filterNode) apply(r *run, f *frame, x Value) Value {
+	a := r.arguments(&n.args, f)
+	r.line = n.line
+	if n.fn == nil {
+		throw("TemplateRuntimeError", "No filter named %s found.", quote(n.name))
+	}
+	return n.fn(r, x, a)
+}
+
+func (n *testNode) eval(r *run, f *frame) Value {
+	x := r.eval(n.x, f)
+	a := r.arguments(&n.args, f)
+	r.line = n.line
+	if n.fn == nil {
+		throw("TemplateRuntimeError", "No test named %s found.", quote(n.name))
+	}
+	return n.fn(r, x, a)
+}
+
+// Statements.
+
+type (
+	textNode  string
+	printNode struct {
+		line int
+		x    expr
+	}
+	jumpNode signal
+	forNode  struct {
+		line         int
+		target       target
+		iter, cond   expr
+		recursive    bool
+		body, orelse []stmt
+	}
+	ifNode struct {
+		cond         expr
+		body, orelse []stmt
+	}
+	setNode struct {
+		line   int
+		target target
+		x      expr
+	}
+	setBlock struct {
+		line   int
+		target target
+		filter expr // nil or a chain of filterNodes
+		body   []stmt
+	}
+	macroNode struct {
+		line                    int
+		name                    string
+		args                    []string
+		defaults                []expr
+		body                    []stmt
+		varargs, kwargs, caller bool
+	}
+	defNode   struct{ m *macroNode }
+	callBlock struct {
+		line int
+		call *callNode
+		m    *macroNode
+	}
+	filterBlock struct {
+		line   int
+		filter expr
+		body   []stmt
+	}
+	withNode struct {
+		line    int
+		targets []target
+		values  []expr
+		body    []stmt
+	}
+	blockNode struct {
+		name   string
+		scoped bool
+		body   []stmt
+	}
+	generationNode struct {
+		line int
+		body []stmt
+	}
+
+	nameTarget  string
+	attrTarget  struct{ object, name string }
+	tupleTarget []target
+)
+
+func (r *run) exec(body []stmt, f *frame) signal {
+	r.nest()
+	for _, s := range body {
+		r.step()
+		if sig := s.exec(r, f); sig != sigNone {
+			r.depth--
+			return sig
+		}
+	}
+	r.depth--
+	return sigNone
+}
+
+func (n textNode) exec(r *run, _ *frame) signal {
+	r.write(string(n))
+	return sigNone
+}
+
+func (n *printNode) exec(r *run, f *frame) signal {
+	v := r.eval(n.x, f)
+	r.line = n.line
+	r.write(r.toStr(v))
+	return sigNone
+}
+
+func (n jumpNode) exec(*run, *frame) signal { return signal(n) }
+
+func (n *ifNode) exec(r *run, f *frame) signal {
+	if truth(r.eval(n.cond, f)) {
+		return r.exec(n.body, f)
+	}
+	return r.exec(n.orelse, f)
+}
+
+func (n *setNode) exec(r *run, f *frame) signal {
+	v := r.eval(n.x, f)
+	r.line = n.line
+	n.target.assign(r, f, v)
+	return sigNone
+}
+
+func (n *setBlock) exec(r *run, f *frame) signal {
+	var v Value = r.capture(func() { r.exec(n.body, &frame{parent: f}) })
+	if n.filter != nil {
+		v = n.filter.(*filterNode).applyChain(r, f, v)
+	}
+	r.line = n.line
+	n.target.assign(r, f, v)
+	return sigNone
+}
+
+// applyChain runs a chain of filters over the text of a block.
+func (n *filterNode) applyChain(r *run, f *frame, x Value) Value {
+	if inner, ok := n.x.(*filterNode); ok {
+		x = inner.applyChain(r, f, x)
+	}
+	return n.apply(r, f, x)
+}
+
+func (n *filterBlock) exec(r *run, f *frame) signal {
+	inner := &frame{parent: f}
+	s := r.capture(func() { r.exec(n.body, inner) })
+	r.write(r.toStr(n.filter.(*filterNode).applyChain(r, inner, s)))
+	return sigNone
+}
+
+func (n *withNode) exec(r *run, f *frame) signal {
+	inner := &frame{parent: f}
+	vals := r.evalAll(n.values, f)
+	r.line = n.line
+	for i, t := range n.targets {
+		t.assign(r, inner, vals[i])
+	}
+	return r.exec(n.body, inner)
+}
+
+func (n *blockNode) exec(r *run, f *frame) signal {
+	// A block sees what the template set, not what surrounds it.
+	parent := r.root
+	if n.scoped {
+		parent = f
+	}
+	return r.exec(n.body, &frame{parent: parent})
+}
+
+func (n *generationNode) exec(r *run, f *frame) signal {
+	start := len(*r.top)
+	s := r.capture(func() { r.exec(n.body, &frame{parent: f}) })
+	r.spans = append(r.spans, Span{start, start + len(s)})
+	r.write(s)
+	return sigNone
+}
+
+func (t nameTarget) assign(_ *run, f *frame, v Value) { f.set(string(t), v) }
+
+func (t *attrTarget) assign(r *run, f *frame, v Value) {
+	ns, ok := r.lookup(f, t.object).(*Namespace)
+	if !ok {
+		throw("TemplateRuntimeError", "cannot assign attribute on non-namespace object")
+	}
+	r.charge(64)
+	ns.set(t.name, v)
+}
+
+func (t tupleTarget) assign(r *run, f *frame, v Value) {
+	items := r.collectAs(v, func() { throw("TypeError", "cannot unpack non-iterable %s object", typeName(v)) })
+	switch {
+	case len(items) < len(t):
+		throw("ValueError", "not enough values to unpack (expected %d, got %d)", len(t), len(items))
+	case len(items) > len(t):
+		throw("ValueError", "too many values to unpack (expected %d)", len(t))
+	}
+	for i, x := range t {
+		x.assign(r, f, items[i])
+	}
+}
+
+// Loops.
+
+// A Loop is the variable loop of a for.
+type Loop struct {
+	r       *run
+	src     Value
+	it      *Iter
+	recurse func(Value) Value // nil: the loop is not recursive
+	depth0  int
+
+	index0      int64
+	length      int64 // -1: not known yet
+	current     Value
+	before      Value
+	after       Value
+	haveAfter   bool
+	ended       bool
+	lastChanged Value
+}
+
+// advance moves to the next item.
+func (l *Loop) advance() bool {
+	var v Value
+	if l.haveAfter {
+		v, l.haveAfter, l.after = l.after, false, nil
+	} else {
+		var ok bool
+		if l.ended {
+			return false
+		}
+		if v, ok = l.it.next(); !ok {
+			l.ended = true
+			return false
+		}
+	}
+	l.r.step()
+	l.index0++
+	l.before, l.current = l.current, v
+	return true
+}
+
+// peek looks at the item after the current one.
+func (l *Loop) peek() (Value, bool) {
+	if !l.haveAfter && !l.ended {
+		v, ok := l.it.next()
+		if !ok {
+			l.ended = true
+			return nil, false
+		}
+		l.after, l.haveAfter = v, true
+	}
+	return l.after, l.haveAfter
+}
+
+func (l *Loop) len() int64 {
+	if l.length < 0 {
+		if n, ok := length(l.src); ok {
+			l.length = n
+		} else {
+			rest := l.r.drain(l.it)
+			l.it = (&List{rest}).iter()
+			l.length = int64(len(rest)) + l.index0 + 1
+			if l.haveAfter {
+				l.length++
+			}
+		}
+	}
+	return l.length
+}
+
+// attr returns an attribute of the loop.
+func (l *Loop) attr(name string) (Value, bool) {
+	switch name {
+	case "index":
+		return l.index0 + 1, true
+	case "index0":
+		return l.index0, true
+	case "revindex":
+		return l.len() - l.index0, true
+	case "revindex0":
+		return l.len() - l.index0 - 1, true
+	case "first":
+		return l.index0 == 0, true
+	case "last":
+		_, more := l.peek()
+		return !more, true
+	case "length":
+		return l.len(), true
+	case "depth":
+		return int64(l.depth0 + 1), true
+	case "depth0":
+		return int64(l.depth0), true
+	case "previtem":
+		if l.index0 == 0 {
+			return &Undefined{message: "there is no previous item"}, true
+		}
+		return l.before, true
+	case "nextitem":
+		if v, ok := l.peek(); ok {
+			return v, true
+		}
+		return &Undefined{message: "there is no next item"}, true
+	case "cycle":
+		return &Func{"cycle", func(_ *run, a *args) Value {
+			if len(a.pos) == 0 {
+				throw("TypeError", "no items for cycling given")
+			}
+			return a.pos[l.index0%int64(len(a.pos))]
+		}}, true
+	case "changed":
+		return &Func{"changed", func(r *run, a *args) Value {
+			now := &Tuple{Items: a.pos}
+			if l.lastChanged != nil && r.equal(l.lastChanged, now) {
+				return false
+			}
+			l.lastChanged = now
+			return true
+		}}, true
+	}
+	return nil, false
+}
+
+func (n *forNode) exec(r *run, f *frame) signal {
+	v := r.eval(n.iter, f)
+	r.line = n.line
+	if n.recursive {
+		r.write(r.toStr(n.recurse(r, f, v, 0)))
+		return sigNone
+	}
+	n.loop(r, f, v, nil, 0)
+	return sigNone
+}
+
+// recurse renders a recursive loop over v.
+func (n *forNode) recurse(r *run, f *frame, v Value, depth int) Value {
+	r.call()
+	s := r.capture(func() {
+		n.loop(r, f, v, func(v Value) Value { return n.recurse(r, f, v, depth+1) }, depth)
+	})
+	r.calls--
+	return s
+}
+
+func (n *forNode) loop(r *run, f *frame, v Value, recurse func(Value) Value, depth int) {
+	l := &Loop{r: r, src: v, it: r.iterate(v), recurse: recurse, depth0: depth, index0: -1, length: -1}
+	if n.cond != nil {
+		inner := l.it
+		l.it = &Iter{"generator", func() (Value, bool) {
+			for {
+				v, ok := inner.next()
+				if !ok {
+					return nil, false
+				}
+				r.step()
+				g := &frame{parent: f}
+				n.target.assign(r, g, v)
+				if truth(r.eval(n.cond, g)) {
+					return v, true
+				}
+			}
+		}}
+		l.src = l.it
+	}
+	// As jinja2 compiles it, else runs unless the body reached its end once.
+	finished := false
+	for l.advance() {
+		g := &frame{parent: f}
+		g.set("loop", l)
+		n.target.assign(r, g, l.current)
+		sig := r.exec(n.body, g)
+		if sig == sigBreak {
+			break
+		}
+		finished = finished || sig == sigNone
+	}
+	if !finished {
+		r.exec(n.orelse, &frame{parent: f})
+	}
+}
+
+// Macros.
+
+// A Macro is a macro, or the body of a call block.
+type Macro struct {
+	node *macroNode
+	home *frame // where it was defined
+}
+
+func (n *defNode) exec(r *run, f *frame) signal {
+	f.set(n.m.name, &Macro{n.m, f})
+	return sigNone
+}
+
+func (n *callBlock) exec(r *run, f *frame) signal {
+	fn := r.eval(n.call.fn, f)
+	a := r.arguments(&n.call.args, f)
+	a.names = append(a.names, "caller")
+	a.kw = append(a.kw, &Macro{n.m, f})
+	r.line = n.line
+	r.write(r.toStr(r.invoke(fn, a)))
+	return sigNone
+}
+
+func (r *run) callMacro(m *Macro, a *args) Value {
+	n := m.node
+	f := &frame{parent: m.home}
+	kw := &args{names: a.names, kw: a.kw}
+	foundCaller := len(a.pos) >= len(n.args) && contains(n.args, "caller")
+	given := make([]bool, len(n.args))
+	for i, name := range n.args {
+		if i < len(a.pos) {
+			f.set(name, a.pos[i])
+			given[i] = true
+			continue
+		}
+		if name == "caller" {
+			foundCaller = true
+		}
+		if v, ok := kw.take(name); ok {
+			f.set(name, v)
+			given[i] = true
+		}
+	}
+	if n.caller && !foundCaller {
+		v, ok := kw.take("caller")
+		if !ok || v == nil {
+			v = &Undefined{name: "caller", message: "No caller defined"}
+		}
+		f.set("caller", v)
+	}
+	if n.kwargs {
+		d := NewDict()
+		for i, name := range kw.names {
+			d.Set(name, kw.kw[i])
+		}
+		f.set("kwargs", d)
+	} else if len(kw.names) > 0 {
+		if contains(kw.names, "caller") {
+			throw("TypeError", "macro %s was invoked with two values for the special caller argument. This is most likely a bug.", quote(n.name))
+		}
+		throw("TypeError", "macro %s takes no keyword argument %s", quote(n.name), quote(kw.names[0]))
+	}
+	if n.varargs {
+		f.set("varargs", &Tuple{Items: a.pos[min(len(a.pos), len(n.args)):]})
+	} else if len(a.pos) > len(n.args) {
+		throw("TypeError", "macro %s takes not more than %d argument(s)", quote(n.name), len(n.args))
+	}
+	r.call()
+	s := r.capture(func() {
+		for i, name := range n.args {
+			if given[i] {
+				continue
+			}
+			if n.defaults[i] != nil {
+				f.set(name, r.eval(n.defaults[i], f))
+			} else {
+				f.set(name, &Undefined{name: name, message: "parameter " + quote(name) + " was not provided"})
+			}
+		}
+		r.exec(n.body, f)
+	})
+	r.calls--
+	return s
+}
+
+func contains(names []string, name string) bool {
+	for _, n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,875 @@
+package jinja
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A spec is how one value is written, by % or by format.
+type spec struct {
+	fill        string
+	align       byte // < > ^ =, 0: the type decides
+	sign        byte // + - or space
+	alt, zero   bool
+	width, prec int // prec < 0: not given
+	group       byte
+	verb        byte // 0: not given
+	left        bool
+}
+
+// checkWidth bounds what a width or precision makes.
+func (r *run) checkWidth(n int) {
+	if n > 1<<20 {
+		throw("LimitError", "a width of %d in a format", n)
+	}
+}
+
+// printf is Python's % of a text.
+func (r *run) printf(format string, with Value) string {
+	var b strings.Builder
+	list := []Value{with}
+	if t, ok := with.(*Tuple); ok {
+		list = t.Items
+	}
+	mapping, isMap := with.(*Dict)
+	used, named := 0, false
+	next := func() Value {
+		if used >= len(list) {
+			throw("TypeError", "not enough arguments for format string")
+		}
+		used++
+		return list[used-1]
+	}
+	for i := 0; i < len(format); {
+		n := strings.IndexByte(format[i:], '%')
+		if n < 0 {
+			b.WriteString(format[i:])
+			break
+		}
+		b.WriteString(format[i : i+n])
+		i += n + 1
+		incomplete := func() {
+			if i >= len(format) {
+				throw("ValueError", "incomplete format")
+			}
+		}
+		incomplete()
+		s := spec{fill: " ", prec: -1}
+		var key Value
+		haveKey := false
+		if format[i] == '(' {
+			depth, j := 1, i+1
+			for ; j < len(format) && depth > 0; j++ {
+				switch format[j] {
+				case '(':
+					depth++
+				case ')':
+					depth--
+				}
+			}
+			if depth > 0 {
+				throw("ValueError", "incomplete format key")
+			}
+			if !isMap {
+				throw("TypeError", "format requires a mapping")
+			}
+			key, haveKey, named = format[i+1:j-1], true, true
+			i = j
+		}
+		for ; i < len(format) && strings.IndexByte("#0- +", format[i]) >= 0; i++ {
+			switch format[i] {
+			case '#':
+				s.alt = true
+			case '0':
+				s.zero = true
+			case '-':
+				s.left = true
+			case ' ':
+				if s.sign == 0 {
+					s.sign = ' '
+				}
+			case '+':
+				s.sign = '+'
+			}
+		}
+		number := func() int {
+			if i < len(format) && format[i] == '*' {
+				i++
+				v, ok := small(next())
+				if !ok {
+					throw("TypeError", "* wants int")
+				}
+				r.checkWidth(int(max(-1<<30, min(1<<30, v))))
+				return int(max(-1<<20, v))
+			}
+			k := 0
+			for ; i < len(format) && isDigit(format[i]); i++ {
+				k = k*10 + int(format[i]-'0')
+				r.checkWidth(k)
+			}
+			return k
+		}
+		if s.width = number(); s.width < 0 {
+			s.left, s.width = true, -s.width
+		}
+		if i < len(format) && format[i] == '.' {
+			i++
+			s.prec = max(0, number())
+		}
+		for i < len(format) && strings.IndexByte("hlL", format[i]) >= 0 {
+			i++
+		}
+		incomplete()
+		s.verb = format[i]
+		i++
+		if s.verb == '%' {
+			b.WriteByte('%')
+			continue
+		}
+		var v Value
+		if haveKey {
+			var ok bool
+			if v, ok = mapping.Get(key); !ok {
+				throw("KeyError", "%s", r.repr(key, 0))
+			}
+		} else {
+			v = next()
+		}
+		b.WriteString(r.printOne(&s, v))
+		r.checkSize(b.Len())
+	}
+	if used < len(list) && !named && !isMap {
+		if _, ok := with.(*List); !ok || used > 0 {
+			throw("TypeError", "not all arguments converted during string formatting")
+		}
+	}
+	return b.String()
+}
+
+func (r *run) printOne(s *spec, v Value) string {
+	out := ""
+	switch s.verb {
+	case 's', 'r', 'a':
+		switch s.verb {
+		case 's':
+			out = r.toStr(v)
+		case 'r':
+			out = r.repr(v, 0)
+		default:
+			out = asciiOf(r.repr(v, 0))
+		}
+		if s.prec >= 0 {
+			out = runeSlice(out, 0, s.prec)
+		}
+		s.zero = false
+	case 'c':
+		if t, ok := text(v); ok && utf8.RuneCountInString(t) == 1 {
+			out = t
+		} else if n, ok := small(v); ok && n >= 0 && n <= utf8.MaxRune && utf8.ValidRune(rune(n)) {
+			out = string(rune(n))
+		} else {
+			throw("TypeError", "%%c requires int or char")
+		}
+		s.zero = false
+	case 'd', 'i', 'u', 'x', 'X', 'o':
+		if f, ok := v.(float64); ok && (s.verb == 'd' || s.verb == 'i' || s.verb == 'u') {
+			if math.IsNaN(f) || math.IsInf(f, 0) {
+				throw("ValueError", "cannot convert float %s to integer", floatRepr(f))
+			}
+			v = floatToInt(f)
+		}
+		n, ok := toBig(v)
+		if !ok {
+			if s.verb == 'd' || s.verb == 'i' || s.verb == 'u' {
+				throw("TypeError", "%%%c format: a real number is required, not %s", s.verb, typeName(v))
+			}
+			throw("TypeError", "%%%c format: an integer is required, not %s", s.verb, typeName(v))
+		}
+		verb := s.verb
+		if verb == 'i' || verb == 'u' {
+			verb = 'd'
+		}
+		out = digitsOf(n, verb)
+		sign := ""
+		if out[0] == '-' {
+			sign, out = "-", out[1:]
+		}
+		if s.prec > len(out) {
+			out = strings.Repeat("0", s.prec-len(out)) + out
+		}
+		if s.alt && verb != 'd' {
+			out = "0" + string(s.verb) + out
+		}
+		out = sign + out
+	case 'e', 'E', 'f', 'F', 'g', 'G':
+		f, ok := toFloat(v)
+		if !ok {
+			throw("TypeError", "must be real number, not %s", typeName(v))
+		}
+		prec := s.prec
+		if prec < 0 {
+			prec = 6
+		}
+		out = floatText(f, s.verb, prec, s.alt)
+	default:
+		throw("ValueError", "unsupported format character '%c' (0x%x)", s.verb, s.verb)
+	}
+	numeric := strings.IndexByte("sra", s.verb) < 0 && s.verb != 'c'
+	if numeric && s.sign != 0 && out[0] != '-' {
+		out = string(s.sign) + out
+	}
+	switch {
+	case s.left:
+		return r.pad(out, s.width, " ", false, true)
+	case s.zero:
+		head := 0
+		if out[0] == '-' || out[0] == '+' || out[0] == ' ' {
+			head = 1
+		}
+		if s.alt && len(out) > head+1 && (s.verb == 'x' || s.verb == 'X' || s.verb == 'o') {
+			head += 2
+		}
+		return out[:head] + r.pad(out[head:], s.width-head, "0", true, false)
+	}
+	return r.pad(out, s.width, " ", true, false)
+}
+
+// asciiOf escapes what is not ASCII.
+func asciiOf(s string) string {
+	var b strings.Builder
+	for _, c := range s {
+		switch {
+		case c < utf8.RuneSelf:
+			b.WriteByte(byte(c))
+		case c < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, c)
+		case c < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, c)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, c)
+		}
+	}
+	return b.String()
+}
+
+// digitsOf writes an int in the base of a verb.
+func digitsOf(n *big.Int, verb byte) string {
+	switch verb {
+	case 'x':
+		return n.Text(16)
+	case 'X':
+		return strings.ToUpper(n.Text(16))
+	case 'o':
+		return n.Text(8)
+	case 'b':
+		return n.Text(2)
+	}
+	return intString(normInt(n))
+}
+
+// floatText writes a float as C's printf does.
+func floatText(f float64, verb byte, prec int, alt bool) string {
+	up := verb >= 'A' && verb <= 'Z'
+	low := verb | 0x20
+	var out string
+	switch {
+	case math.IsNaN(f):
+		out = "nan"
+	case math.IsInf(f, 0):
+		out = floatRepr(f)
+	case low == 'g':
+		out = generalFloat(f, max(prec, 1), alt)
+	default:
+		out = strconv.FormatFloat(f, low, prec, 64)
+		if alt && prec == 0 {
+			if i := strings.IndexByte(out, 'e'); i >= 0 {
+				out = out[:i] + "." + out[i:]
+			} else {
+				out += "."
+			}
+		}
+	}
+	if up {
+		return strings.ToUpper(out)
+	}
+	return out
+}
+
+// generalFloat is C's %g; Go's 'g' puts the border to exponents elsewhere.
+func generalFloat(f float64, prec int, alt bool) string {
+	e := strconv.FormatFloat(f, 'e', prec-1, 64)
+	i := strings.IndexByte(e, 'e')
+	exp, _ := strconv.Atoi(e[i+1:])
+	cut := func(s string) string {
+		if alt || !strings.Contains(s, ".") {
+			return s
+		}
+		return strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	if exp < -4 || exp >= prec {
+		return cut(e[:i]) + e[i:]
+	}
+	return cut(strconv.FormatFloat(f, 'f', prec-1-exp, 64))
+}
+
+// format is str.format.
+func (r *run) format(format string, a *args) string {
+	auto := 0
+	return r.formatFields(format, a, &auto, 2)
+}
+
+func (r *run) formatFields(format string, a *args, auto *int, depth int) string {
+	if depth < 0 {
+		throw("ValueError", "Max string recursion exceeded")
+	}
+	var b strings.Builder
+	for i := 0; i < len(format); {
+		c := format[i]
+		switch {
+		case c != '{' && c != '}':
+			b.WriteByte(c)
+			i++
+			continue
+		case i+1 < len(format) && format[i+1] == c:
+			b.WriteByte(c)
+			i += 2
+			continue
+		case c == '}':
+			throw("ValueError", "Single '}' encountered in format string")
+		}
+		level, j, inBracket := 1, i+1, false
+		for ; j < len(format) && level > 0; j++ {
+			switch format[j] {
+			case '{':
+				level++
+			case '}':
+				level--
+			case '[':
+				inBracket = true
+			}
+		}
+		_ = inBracket
+		if level > 0 {
+			if i+1 >= len(format) {
+				throw("ValueError", "Single '{' encountered in format string")
+			}
+			throw("ValueError", "expected '}' before end of string")
+		}
+		field := format[i+1 : j-1]
+		i = j
+		name, specText, conv := field, "", byte(0)
+		if k := strings.IndexAny(outsideBrackets(field), "!:"); k >= 0 {
+			name = field[:k]
+			if field[k] == '!' {
+				if k+1 >= len(field) {
+					throw("ValueError", "end of string while looking for conversion specifier")
+				}
+				conv = field[k+1]
+				rest := field[k+2:]
+				if rest != "" {
+					if rest[0] != ':' {
+						throw("ValueError", "expected ':' after conversion specifier")
+					}
+					specText = rest[1:]
+				}
+			} else {
+				specText = field[k+1:]
+			}
+		}
+		v := r.formatField(name, a, auto)
+		switch conv {
+		case 0:
+		case 's':
+			v = r.toStr(v)
+		case 'r':
+			v = r.repr(v, 0)
+		case 'a':
+			v = asciiOf(r.repr(v, 0))
+		default:
+			throw("ValueError", "Unknown conversion specifier %c", conv)
+		}
+		if strings.ContainsAny(specText, "{}") {
+			specText = r.formatFields(specText, a, auto, depth-1)
+		}
+		b.WriteString(r.formatValue(v, specText))
+		r.checkSize(b.Len())
+	}
+	return b.String()
+}
+
+// outsideBrackets blanks what stands in [], where ! and : mean themselves.
+func outsideBrackets(s string) string {
+	b := []byte(s)
+	in := false
+	for i, c := range b {
+		if c == '[' {
+			in = true
+		}
+		if in {
+			b[i] = '_'
+		}
+		if c == ']' {
+			in = false
+		}
+		if !in && (c == ':' || c == '!') {
+			break
+		}
+	}
+	return string(b)
+}
+
+// formatField resolves a name such as 0.a[b].
+func (r *run) formatField(name string, a *args, auto *int) Value {
+	end := strings.IndexAny(name, ".[")
+	if end < 0 {
+		end = len(name)
+	}
+	first, rest := name[:end], name[end:]
+	var v Value
+	n, isInt := parseInt(first, 10)
+	switch {
+	case first == "":
+		if *auto < 0 {
+			throw("ValueError", "cannot switch from manual field specification to automatic field numbering")
+		}
+		n, isInt = int64(*auto), true
+		*auto++
+	case isInt:
+		if *auto > 0 {
+			throw("ValueError", "cannot switch from manual field specification to automatic field numbering")
+		}
+		*auto = -1
+	}
+	if isInt {
+		k, ok := n.(int64)
+		if !ok || k < 0 || k >= int64(len(a.pos)) {
+			throw("IndexError", "Replacement index %s out of range for positional args tuple", intString(n))
+		}
+		v = a.pos[k]
+	} else {
+		found := false
+		for i, kw := range a.names {
+			if kw == first {
+				v, found = a.kw[i], true
+			}
+		}
+		if !found {
+			throw("KeyError", "%s", quote(first))
+		}
+	}
+	for rest != "" {
+		if rest[0] == '.' {
+			end := strings.IndexAny(rest[1:], ".[") + 1
+			if end == 0 {
+				end = len(rest)
+			}
+			if end == 1 {
+				throw("ValueError", "Empty attribute in format string")
+			}
+			v = r.getattr(v, rest[1:end])
+			rest = rest[end:]
+			continue
+		}
+		if rest[0] != '[' {
+			throw("ValueError", "Only '.' or '[' may follow ']' in format field specifier")
+		}
+		end := strings.IndexByte(rest, ']')
+		if end < 0 {
+			throw("ValueError", "Missing ']' in format string")
+		}
+		if end == 1 {
+			throw("ValueError", "Empty attribute in format string")
+		}
+		var key Value = rest[1:end]
+		if strings.Trim(rest[1:end], "0123456789") == "" {
+			key, _ = parseInt(rest[1:end], 10)
+		}
+		v = r.getitem(v, key)
+		rest = rest[end+1:]
+	}
+	return v
+}
+
+// parseSpec reads Python's format specification.
+func (r *run) parseSpec(text string) *spec {
+	s := &spec{fill: " ", prec: -1}
+	isAlign := func(c byte) bool { return c == '<' || c == '>' || c == '^' || c == '=' }
+	if text != "" {
+		_, n := utf8.DecodeRuneInString(text)
+		if n < len(text) && isAlign(text[n]) {
+			s.fill, s.align, text = text[:n], text[n], text[n+1:]
+		} else if isAlign(text[0]) {
+			s.align, text = text[0], text[1:]
+		}
+	}
+	take := func(set string) byte {
+		if text != "" && strings.IndexByte(set, text[0]) >= 0 {
+			c := text[0]
+			text = text[1:]
+			return c
+		}
+		return 0
+	}
+	number := func() int {
+		n := 0
+		for text != "" && isDigit(text[0]) {
+			n = n*10 + int(text[0]-'0')
+			r.checkWidth(n)
+			text = text[1:]
+		}
+		return n
+	}
+	s.sign = take("+- ")
+	s.alt = take("#") != 0
+	s.zero = take("0") != 0
+	s.width = number()
+	s.group = take(",_")
+	if take(".") != 0 {
+		if text == "" || !isDigit(text[0]) {
+			throw("ValueError", "Format specifier missing precision")
+		}
+		s.prec = number()
+	}
+	if text != "" {
+		s.verb, text = text[0], text[1:]
+	}
+	if text != "" {
+		throw("ValueError", "Invalid format specifier")
+	}
+	if s.zero && s.align == 0 {
+		s.fill, s.align = "0", '='
+	}
+	return s
+}
+
+// formatValue is Python's format().
+func (r *run) formatValue(v Value, specText string) string {
+	if specText == "" {
+		return r.toStr(v)
+	}
+	unknown := func(s *spec) {
+		throw("ValueError", "Unknown format code '%c' for object of type %s", s.verb, quote(typeName(v)))
+	}
+	switch x := v.(type) {
+	case string, Markup:
+		s := r.parseSpec(specText)
+		if s.verb != 0 && s.verb != 's' {
+			unknown(s)
+		}
+		switch {
+		case s.sign != 0:
+			throw("ValueError", "Sign not allowed in string format specifier")
+		case s.align == '=' && !s.zero:
+			throw("ValueError", "'=' alignment not allowed in string format specifier")
+		case s.group != 0:
+			throw("ValueError", "Cannot specify '%c' with 's'.", s.group)
+		case s.alt:
+			throw("ValueError", "Alternate form (#) not allowed in string format specifier")
+		}
+		t := str(x)
+		if s.prec >= 0 {
+			t = runeSlice(t, 0, s.prec)
+		}
+		if s.align == 0 || s.align == '=' {
+			s.align = '<'
+		}
+		return r.place(s, "", t)
+	case bool, int64, *big.Int:
+		s := r.parseSpec(specText)
+		n, _ := toBig(x)
+		switch s.verb {
+		case 0, 'd', 'n', 'x', 'X', 'o', 'b', 'c':
+			if s.prec >= 0 {
+				throw("ValueError", "Precision not allowed in integer format specifier")
+			}
+			if s.verb == 'c' {
+				k, ok := small(normInt(n))
+				if !ok || k < 0 || k > utf8.MaxRune || !utf8.ValidRune(rune(k)) {
+					throw("OverflowError", "%%c arg not in range(0x110000)")
+				}
+				if s.align == 0 {
+					s.align = '<'
+				}
+				return r.place(s, "", string(rune(k)))
+			}
+			verb := s.verb
+			if verb == 0 || verb == 'n' {
+				verb = 'd'
+			}
+			t, sign := digitsOf(n, verb), ""
+			if t[0] == '-' {
+				sign, t = "-", t[1:]
+			}
+			size := 3
+			if verb != 'd' {
+				size = 4
+			}
+			return r.number(s, sign, prefixOf(s.alt, verb), t, "", size)
+		case 'e', 'E', 'f', 'F', 'g', 'G', '%':
+			f, _ := toFloat(x)
+			return r.formatFloat(s, f)
+		}
+		unknown(s)
+	case float64:
+		s := r.parseSpec(specText)
+		switch s.verb {
+		case 0, 'e', 'E', 'f', 'F', 'g', 'G', 'n', '%':
+			return r.formatFloat(s, x)
+		}
+		unknown(s)
+	case *Undefined:
+		throw("TypeError", "unsupported format string passed to Undefined.__format__")
+	}
+	throw("TypeError", "unsupported format string passed to %s.__format__", typeName(v))
+	return ""
+}
+
+func prefixOf(alt bool, verb byte) string {
+	if alt && verb != 'd' {
+		return "0" + string(verb)
+	}
+	return ""
+}
+
+func (r *run) formatFloat(s *spec, f float64) string {
+	verb, prec, tail := s.verb, s.prec, ""
+	var t string
+	switch verb {
+	case 0:
+		if prec < 0 {
+			t = floatRepr(f)
+			break
+		}
+		// Like g, with a digit behind the point where there is no exponent.
+		t = generalFloat(f, max(prec, 1), s.alt)
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			t = floatRepr(f)
+		} else if exp := exponent(f, max(prec, 1)); !strings.ContainsAny(t, ".e") {
+			if t += ".0"; exp >= prec-1 {
+				t = strconv.FormatFloat(f, 'e', max(prec, 1)-1, 64)
+			}
+		}
+	case '%':
+		if prec < 0 {
+			prec = 6
+		}
+		t, tail = floatText(f*100, 'f', prec, s.alt), "%"
+	default:
+		if prec < 0 {
+			prec = 6
+		}
+		if verb == 'n' {
+			verb = 'g'
+		}
+		t = floatText(f, verb, prec, s.alt)
+	}
+	sign := ""
+	if t[0] == '-' {
+		sign, t = "-", t[1:]
+	}
+	whole := len(t)
+	if i := strings.IndexFunc(t, func(c rune) bool { return c < '0' || c > '9' }); i >= 0 {
+		whole = i
+	}
+	return r.number(s, sign, "", t[:whole], t[whole:]+tail, 3)
+}
+
+// exponent is the decimal exponent of f rounded to some digits.
+func exponent(f float64, digits int) int {
+	e := strconv.FormatFloat(f, 'e', digits-1, 64)
+	n, _ := strconv.Atoi(e[strings.IndexByte(e, 'e')+1:])
+	return n
+}
+
+// number places the parts of a number: sign, prefix, digits in groups, the rest.
+func (r *run) number(s *spec, sign, prefix, digits, rest string, group int) string {
+	if sign == "" && (s.sign == '+' || s.sign == ' ') {
+		sign = string(s.sign)
+	}
+	if s.group != 0 {
+		if s.fill == "0" && s.align == '=' {
+			// Zeros are grouped too.
+			for {
+				more := "0" + digits
+				if len(sign)+len(prefix)+len(grouped(more, s.group, group))+len(rest) > s.width {
+					if len(sign)+len(prefix)+len(grouped(digits, s.group, group))+len(rest) < s.width {
+						digits = more
+					}
+					break
+				}
+				digits = more
+				r.step()
+			}
+		}
+		digits = grouped(digits, s.group, group)
+	}
+	if s.align == 0 {
+		s.align = '>'
+	}
+	return r.place(s, sign+prefix, digits+rest)
+}
+
+func grouped(digits string, sep byte, size int) string {
+	var b []byte
+	for i := range len(digits) {
+		if i > 0 && (len(digits)-i)%size == 0 {
+			b = append(b, sep)
+		}
+		b = append(b, digits[i])
+	}
+	return string(b)
+}
+
+// place fills to the width.
+func (r *run) place(s *spec, head, body string) string {
+	if s.align == '=' {
+		return head + r.pad(body, s.width-len(head), s.fill, true, false)
+	}
+	t := head + body
+	n := s.width - utf8.RuneCountInString(t)
+	if n <= 0 {
+		return t
+	}
+	switch s.align {
+	case '<':
+		return t + strings.Repeat(s.fill, n)
+	case '^':
+		return strings.Repeat(s.fill, n/2) + t + strings.Repeat(s.fill, n-n/2)
+	}
+	return strings.Repeat(s.fill, n) + t
+}
+
+// strftime is the C library's in the C locale, with glibc's flags.
+func strftime(t time.Time, format string) string {
+	var b strings.Builder
+	num := func(n, width int, fill, flag byte) {
+		switch flag {
+		case '-':
+			width = 0
+		case '_':
+			fill = ' '
+		case '0':
+			fill = '0'
+		}
+		s := strconv.Itoa(n)
+		for k := len(s); k < width; k++ {
+			b.WriteByte(fill)
+		}
+		b.WriteString(s)
+	}
+	word := func(s string, flag byte) {
+		if flag == '^' || flag == '#' {
+			s = strings.ToUpper(s)
+		}
+		b.WriteString(s)
+	}
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' {
+			b.WriteByte(format[i])
+			continue
+		}
+		from := i
+		i++
+		flag := byte(0)
+		for i < len(format) && strings.IndexByte("-_0^#", format[i]) >= 0 {
+			flag = format[i]
+			i++
+		}
+		if i >= len(format) {
+			b.WriteString(format[from:])
+			break
+		}
+		hour12 := (t.Hour()+11)%12 + 1
+		year, week := t.ISOWeek()
+		wday := int(t.Weekday())
+		switch c := format[i]; c {
+		case 'a':
+			word(t.Format("Mon"), flag)
+		case 'A':
+			word(t.Format("Monday"), flag)
+		case 'b', 'h':
+			word(t.Format("Jan"), flag)
+		case 'B':
+			word(t.Format("January"), flag)
+		case 'c':
+			b.WriteString(t.Format("Mon Jan _2 15:04:05 2006"))
+		case 'C':
+			num(t.Year()/100, 2, '0', flag)
+		case 'd':
+			num(t.Day(), 2, '0', flag)
+		case 'D', 'x':
+			b.WriteString(t.Format("01/02/06"))
+		case 'e':
+			num(t.Day(), 2, ' ', flag)
+		case 'f':
+			num(t.Nanosecond()/1000, 6, '0', 0)
+		case 'F':
+			b.WriteString(t.Format("2006-01-02"))
+		case 'g':
+			num(year%100, 2, '0', flag)
+		case 'G':
+			num(year, 4, '0', flag)
+		case 'H':
+			num(t.Hour(), 2, '0', flag)
+		case 'I':
+			num(hour12, 2, '0', flag)
+		case 'j':
+			num(t.YearDay(), 3, '0', flag)
+		case 'k':
+			num(t.Hour(), 2, ' ', flag)
+		case 'l':
+			num(hour12, 2, ' ', flag)
+		case 'm':
+			num(int(t.Month()), 2, '0', flag)
+		case 'M':
+			num(t.Minute(), 2, '0', flag)
+		case 'n':
+			b.WriteByte('\n')
+		case 'p':
+			s := t.Format("PM")
+			if flag == '#' {
+				s = strings.ToLower(s)
+			}
+			b.WriteString(s)
+		case 'P':
+			b.WriteString(t.Format("pm"))
+		case 'r':
+			b.WriteString(t.Format("03:04:05 PM"))
+		case 'R':
+			b.WriteString(t.Format("15:04"))
+		case 's':
+			b.WriteString(strconv.FormatInt(t.Unix(), 10))
+		case 'S':
+			num(t.Second(), 2, '0', flag)
+		case 't':
+			b.WriteByte('\t')
+		case 'T', 'X':
+			b.WriteString(t.Format("15:04:05"))
+		case 'u':
+			num((wday+6)%7+1, 1, '0', flag)
+		case 'U':
+			num((t.YearDay()+6-wday)/7, 2, '0', flag)
+		case 'V':
+			num(week, 2, '0', flag)
+		case 'w':
+			num(wday, 1, '0', flag)
+		case 'W':
+			num((t.YearDay()+6-(wday+6)%7)/7, 2, '0', flag)
+		case 'y':
+			num(t.Year()%100, 2, '0', flag)
+		case 'Y':
+			num(t.Year(), 0, '0', flag)
+		case 'z', 'Z': // datetime.now() has no zone
+		case '%':
+			b.WriteByte('%')
+		default:
+			b.WriteString(format[from : i+1])
+		}
+	}
+	return b.String()
+}

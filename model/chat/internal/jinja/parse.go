@@ -1,0 +1,825 @@
+package jinja
+
+import (
+	"slices"
+	"strings"
+)
+
+// maxNesting bounds how deep a template's source nests.
+const maxNesting = 300
+
+// A Template is a compiled template, safe for concurrent use.
+type Template struct {
+	body   []stmt
+	marked bool
+}
+
+// Marked reports whether the template has {% generation %} blocks.
+func (t *Template) Marked() bool { return t.marked }
+
+// Parse compiles a template.
+func Parse(source string) (t *Template, err error) {
+	defer catch(&err)
+	p := &parser{toks: lex(source)}
+	t = &Template{}
+	t.body = p.body()
+	if p.tok.kind != tEOF {
+		p.unknownTag(p.tok.text)
+	}
+	t.marked = p.marked
+	return t, nil
+}
+
+// parser is jinja2's recursive descent: the comments of its grammar are in
+// jinja2/parser.py.
+type parser struct {
+	toks   []token
+	i      int
+	tok    token
+	depth  int
+	loops  int // enclosing loops of this function
+	macros []*macroNode
+	marked bool
+	ends   []string // tags that would close the enclosing blocks
+}
+
+func (p *parser) fail(format string, a ...any) {
+	throwAt(p.tok.line, "TemplateSyntaxError", format, a...)
+}
+
+func (p *parser) enter() {
+	p.depth++
+	if p.depth > maxNesting {
+		p.fail("the template nests deeper than %d", maxNesting)
+	}
+}
+
+func (p *parser) leave() { p.depth-- }
+
+func (p *parser) next() token {
+	t := p.tok
+	if p.i < len(p.toks) {
+		p.tok = p.toks[p.i]
+		p.i++
+	}
+	return t
+}
+
+// look returns the token after the current one.
+func (p *parser) look() token {
+	if p.i < len(p.toks) {
+		return p.toks[p.i]
+	}
+	return p.tok
+}
+
+func (p *parser) isOp(op string) bool     { return p.tok.kind == tOp && p.tok.text == op }
+func (p *parser) isName(name string) bool { return p.tok.kind == tName && p.tok.text == name }
+
+func (p *parser) skipOp(op string) bool {
+	if p.isOp(op) {
+		p.next()
+		return true
+	}
+	return false
+}
+
+func (p *parser) skipName(name string) bool {
+	if p.isName(name) {
+		p.next()
+		return true
+	}
+	return false
+}
+
+func (p *parser) expectOp(op string) {
+	if !p.skipOp(op) {
+		p.fail("expected token %s, got %s", quote(op), quote(p.tok.String()))
+	}
+}
+
+func (p *parser) expectName() string {
+	if p.tok.kind != tName {
+		p.fail("expected token 'name', got %s", quote(p.tok.String()))
+	}
+	return p.next().text
+}
+
+func (p *parser) expect(k kind) {
+	if p.tok.kind != k {
+		p.fail("expected token %s, got %s", quote(token{kind: k}.String()), quote(p.tok.String()))
+	}
+	p.next()
+}
+
+// body parses text, prints and blocks up to the end or a tag of ends, whose
+// name is then the current token.
+func (p *parser) body(ends ...string) []stmt {
+	p.enter()
+	defer p.leave()
+	p.ends = append(p.ends, ends...)
+	defer func() { p.ends = p.ends[:len(p.ends)-len(ends)] }()
+	if p.i == 0 {
+		p.next()
+	}
+	var out []stmt
+	for {
+		switch p.tok.kind {
+		case tEOF:
+			if len(ends) > 0 {
+				p.fail("Unexpected end of template. Jinja was looking for the following tags: %s.", quoteAll(ends))
+			}
+			return out
+		case tData:
+			out = append(out, textNode(p.next().text))
+		case tVarBegin:
+			line := p.next().line
+			e := p.tuple(true, nil)
+			p.expect(tVarEnd)
+			out = append(out, &printNode{line, e})
+		case tBlockBegin:
+			p.next()
+			if p.tok.kind != tName {
+				p.fail("tag name expected")
+			}
+			if slices.Contains(ends, p.tok.text) {
+				return out
+			}
+			out = p.statement(out)
+			p.expect(tBlockEnd)
+		default:
+			p.fail("unexpected %s", quote(p.tok.String()))
+		}
+	}
+}
+
+func quoteAll(names []string) string {
+	q := make([]string, len(names))
+	for i, n := range names {
+		q[i] = quote(n)
+	}
+	return strings.Join(q, " or ")
+}
+
+// block parses the rest of a tag and the body up to one of ends; the name that
+// ended it is consumed.
+func (p *parser) block(ends ...string) ([]stmt, string) {
+	p.skipOp(":")
+	p.expect(tBlockEnd)
+	body := p.body(ends...)
+	return body, p.next().text
+}
+
+func (p *parser) unknownTag(name string) {
+	if len(p.ends) > 0 {
+		p.fail("Encountered unknown tag %s. Jinja was looking for the following tags: %s.", quote(name), quoteAll(p.ends))
+	}
+	p.fail("Encountered unknown tag %s.", quote(name))
+}
+
+func (p *parser) statement(out []stmt) []stmt {
+	t := p.next()
+	switch t.text {
+	case "for":
+		return append(out, p.forLoop(t.line))
+	case "if":
+		return append(out, p.ifElse())
+	case "set":
+		return append(out, p.set(t.line))
+	case "print":
+		for first := true; p.tok.kind != tBlockEnd; first = false {
+			if !first {
+				p.expectOp(",")
+			}
+			out = append(out, &printNode{t.line, p.expression(true)})
+		}
+		return out
+	case "macro":
+		m := &macroNode{line: t.line, name: p.expectName()}
+		p.signature(m)
+		p.macroBody(m, "endmacro")
+		return append(out, &defNode{m})
+	case "call":
+		m := &macroNode{line: t.line, name: "caller"}
+		if p.isOp("(") {
+			p.signature(m)
+		}
+		call, ok := p.expression(true).(*callNode)
+		if !ok {
+			p.fail("expected call")
+		}
+		p.macroBody(m, "endcall")
+		return append(out, &callBlock{t.line, call, m})
+	case "filter":
+		f := p.filter(nil, true)
+		body := p.scoped("endfilter")
+		return append(out, &filterBlock{t.line, f, body})
+	case "with":
+		w := &withNode{line: t.line}
+		for p.tok.kind != tBlockEnd {
+			if len(w.targets) > 0 {
+				p.expectOp(",")
+			}
+			w.targets = append(w.targets, p.target(false, nil))
+			p.expectOp("=")
+			w.values = append(w.values, p.expression(true))
+		}
+		w.body, _ = p.block("endwith")
+		return append(out, w)
+	case "block":
+		b := &blockNode{name: p.expectName()}
+		b.scoped = p.skipName("scoped")
+		p.skipName("required")
+		b.body = p.scoped("endblock")
+		p.skipName(b.name)
+		return append(out, b)
+	case "generation":
+		p.marked = true
+		g := &generationNode{line: t.line}
+		g.body = p.scoped("endgeneration")
+		return append(out, g)
+	case "break", "continue":
+		if p.loops == 0 {
+			p.fail("%s outside of a loop", quote(t.text))
+		}
+		if t.text == "break" {
+			return append(out, jumpNode(sigBreak))
+		}
+		return append(out, jumpNode(sigContinue))
+	case "include", "import", "from", "extends":
+		p.fail("{%% %s %%} is not supported: a chat template stands alone", t.text)
+	case "autoescape":
+		p.fail("{%% autoescape %%} is not supported")
+	}
+	p.unknownTag(t.text)
+	return nil
+}
+
+// scoped parses the body of a block that Python compiles to a function: no
+// loop outside of it can be left from within.
+func (p *parser) scoped(end string) []stmt {
+	loops := p.loops
+	p.loops = 0
+	body, _ := p.block(end)
+	p.loops = loops
+	return body
+}
+
+func (p *parser) signature(m *macroNode) {
+	p.expectOp("(")
+	for !p.isOp(")") {
+		if len(m.args) > 0 {
+			p.expectOp(",")
+		}
+		name := p.expectName()
+		reserved(p, name)
+		var def expr
+		if p.skipOp("=") {
+			def = p.expression(true)
+		} else if n := len(m.args); n > 0 && m.defaults[n-1] != nil {
+			p.fail("non-default argument follows default argument")
+		}
+		m.args = append(m.args, name)
+		m.defaults = append(m.defaults, def)
+	}
+	p.expectOp(")")
+}
+
+func (p *parser) macroBody(m *macroNode, end string) {
+	p.macros = append(p.macros, m)
+	m.body = p.scoped(end)
+	p.macros = p.macros[:len(p.macros)-1]
+}
+
+func reserved(p *parser, name string) {
+	switch name {
+	case "true", "false", "none", "True", "False", "None":
+		p.fail("can't assign to %s", quote(name))
+	}
+}
+
+func (p *parser) forLoop(line int) stmt {
+	f := &forNode{line: line}
+	f.target = p.target(false, []string{"in"})
+	if !p.skipName("in") {
+		p.fail("expected token 'in', got %s", quote(p.tok.String()))
+	}
+	f.iter = p.tuple(false, []string{"recursive"})
+	if p.skipName("if") {
+		f.cond = p.expression(true)
+	}
+	f.recursive = p.skipName("recursive")
+	p.loops++
+	var end string
+	f.body, end = p.block("endfor", "else")
+	p.loops--
+	if end == "else" {
+		f.orelse, _ = p.block("endfor")
+	}
+	return f
+}
+
+func (p *parser) ifElse() stmt {
+	root := &ifNode{}
+	for n := root; ; {
+		n.cond = p.tuple(false, nil)
+		var end string
+		n.body, end = p.block("elif", "else", "endif")
+		switch end {
+		case "elif":
+			e := &ifNode{}
+			n.orelse = []stmt{e}
+			n = e
+			continue
+		case "else":
+			n.orelse, _ = p.block("endif")
+		}
+		return root
+	}
+}
+
+func (p *parser) set(line int) stmt {
+	target := p.target(true, nil)
+	if p.skipOp("=") {
+		return &setNode{line, target, p.tuple(true, nil)}
+	}
+	b := &setBlock{line: line, target: target}
+	if p.isOp("|") {
+		b.filter = p.filter(nil, false)
+	}
+	b.body = p.scoped("endset")
+	return b
+}
+
+// target parses what an assignment assigns to.
+func (p *parser) target(namespace bool, ends []string) target {
+	var items []target
+	isTuple := false
+	for {
+		if len(items) > 0 {
+			p.expectOp(",")
+		}
+		if p.tupleEnd(ends) || p.isOp("=") {
+			break
+		}
+		items = append(items, p.targetItem(namespace, ends))
+		if !p.isOp(",") {
+			break
+		}
+		isTuple = true
+	}
+	if !isTuple {
+		if len(items) == 0 {
+			p.fail("Expected an expression, got %s", quote(p.tok.String()))
+		}
+		return items[0]
+	}
+	return tupleTarget(items)
+}
+
+func (p *parser) targetItem(namespace bool, ends []string) target {
+	if p.skipOp("(") {
+		p.enter()
+		t := p.target(namespace, ends)
+		p.leave()
+		p.expectOp(")")
+		return t
+	}
+	if p.tok.kind != tName {
+		p.fail("can't assign to %s", quote(p.tok.String()))
+	}
+	name := p.next().text
+	reserved(p, name)
+	if namespace && p.isOp(".") {
+		p.next()
+		p.use(name)
+		return &attrTarget{name, p.expectName()}
+	}
+	return nameTarget(name)
+}
+
+func (p *parser) tupleEnd(ends []string) bool {
+	switch {
+	case p.tok.kind == tVarEnd, p.tok.kind == tBlockEnd, p.isOp(")"):
+		return true
+	case p.tok.kind == tName:
+		return slices.Contains(ends, p.tok.text)
+	}
+	return false
+}
+
+// tuple parses expressions with commas between.
+func (p *parser) tuple(cond bool, ends []string) expr { return p.tupleOr(cond, ends, false) }
+
+func (p *parser) tupleOr(cond bool, ends []string, parens bool) expr {
+	line := p.tok.line
+	var items []expr
+	isTuple := false
+	for {
+		if len(items) > 0 {
+			p.expectOp(",")
+		}
+		if p.tupleEnd(ends) {
+			break
+		}
+		items = append(items, p.expression(cond))
+		if !p.isOp(",") {
+			break
+		}
+		isTuple = true
+	}
+	if !isTuple {
+		if len(items) > 0 {
+			return items[0]
+		}
+		if !parens {
+			p.fail("Expected an expression, got %s", quote(p.tok.String()))
+		}
+	}
+	return &seqNode{line: line, items: items, tuple: true}
+}
+
+// expression parses one expression, conditional ones where cond is set.
+func (p *parser) expression(cond bool) expr {
+	p.enter()
+	defer p.leave()
+	if !cond {
+		return p.or()
+	}
+	e := p.or()
+	for p.isName("if") {
+		line := p.next().line
+		test := p.or()
+		var orelse expr
+		if p.skipName("else") {
+			orelse = p.expression(true)
+		}
+		e = &condNode{line, test, e, orelse}
+	}
+	return e
+}
+
+func (p *parser) or() expr {
+	left := p.and()
+	for p.skipName("or") {
+		left = &logicNode{left, p.and(), true}
+	}
+	return left
+}
+
+func (p *parser) and() expr {
+	left := p.not()
+	for p.skipName("and") {
+		left = &logicNode{left, p.not(), false}
+	}
+	return left
+}
+
+func (p *parser) not() expr {
+	if p.skipName("not") {
+		p.enter()
+		defer p.leave()
+		return &notNode{p.not()}
+	}
+	return p.compare()
+}
+
+func (p *parser) compare() expr {
+	line := p.tok.line
+	first := p.math1()
+	var ops []operand
+	for {
+		op := ""
+		switch {
+		case p.tok.kind == tOp && slices.Contains([]string{"==", "!=", "<", "<=", ">", ">="}, p.tok.text):
+			op = p.next().text
+		case p.isName("in"):
+			p.next()
+			op = "in"
+		case p.isName("not") && p.look().kind == tName && p.look().text == "in":
+			p.next()
+			p.next()
+			op = "not in"
+		}
+		if op == "" {
+			break
+		}
+		ops = append(ops, operand{op, p.math1()})
+	}
+	if ops == nil {
+		return first
+	}
+	return &compareNode{line, first, ops}
+}
+
+// binary parses left-associative operators.
+func (p *parser) binary(operand func() expr, ops ...string) expr {
+	left := operand()
+	for p.tok.kind == tOp && slices.Contains(ops, p.tok.text) {
+		t := p.next()
+		left = &binaryNode{t.line, t.text, left, operand()}
+	}
+	return left
+}
+
+func (p *parser) math1() expr { return p.binary(p.concat, "+", "-") }
+
+func (p *parser) concat() expr {
+	line := p.tok.line
+	items := []expr{p.math2()}
+	for p.skipOp("~") {
+		items = append(items, p.math2())
+	}
+	if len(items) == 1 {
+		return items[0]
+	}
+	return &concatNode{line, items}
+}
+
+func (p *parser) math2() expr { return p.binary(p.pow, "*", "/", "//", "%") }
+
+func (p *parser) pow() expr {
+	return p.binary(func() expr { return p.unary(true) }, "**")
+}
+
+func (p *parser) unary(filters bool) expr {
+	line := p.tok.line
+	var e expr
+	if p.isOp("-") || p.isOp("+") {
+		p.enter()
+		defer p.leave()
+		op := p.next().text
+		e = &unaryNode{line, op, p.unary(false)}
+	} else {
+		e = p.primary()
+	}
+	e = p.postfix(e)
+	if filters {
+		e = p.filters(e)
+	}
+	return e
+}
+
+// use notes that a name is read, for the special variables of macros.
+func (p *parser) use(name string) {
+	for _, m := range p.macros {
+		switch name {
+		case "varargs":
+			m.varargs = true
+		case "kwargs":
+			m.kwargs = true
+		case "caller":
+			m.caller = true
+		}
+	}
+}
+
+func (p *parser) primary() expr {
+	t := p.tok
+	switch t.kind {
+	case tName:
+		p.next()
+		switch t.text {
+		case "true", "True":
+			return &constNode{true}
+		case "false", "False":
+			return &constNode{false}
+		case "none", "None":
+			return &constNode{nil}
+		}
+		p.use(t.text)
+		return &nameNode{t.line, t.text}
+	case tString:
+		s := ""
+		for p.tok.kind == tString {
+			s += p.next().text
+		}
+		return &constNode{s}
+	case tInt, tFloat:
+		p.next()
+		return &constNode{t.num}
+	}
+	switch {
+	case p.skipOp("("):
+		e := p.tupleOr(true, nil, true)
+		p.expectOp(")")
+		return e
+	case p.skipOp("["):
+		l := &seqNode{line: t.line}
+		for !p.isOp("]") {
+			if len(l.items) > 0 {
+				p.expectOp(",")
+			}
+			if p.isOp("]") {
+				break
+			}
+			l.items = append(l.items, p.expression(true))
+		}
+		p.expectOp("]")
+		return l
+	case p.skipOp("{"):
+		d := &dictNode{line: t.line}
+		for !p.isOp("}") {
+			if len(d.keys) > 0 {
+				p.expectOp(",")
+			}
+			if p.isOp("}") {
+				break
+			}
+			d.keys = append(d.keys, p.expression(true))
+			p.expectOp(":")
+			d.vals = append(d.vals, p.expression(true))
+		}
+		p.expectOp("}")
+		return d
+	}
+	p.fail("unexpected %s", quote(t.String()))
+	return nil
+}
+
+func (p *parser) postfix(e expr) expr {
+	for n := 0; ; n++ {
+		if n > maxNesting {
+			p.fail("more than %d attributes and calls in a row", maxNesting)
+		}
+		switch {
+		case p.isOp("."), p.isOp("["):
+			e = p.subscript(e)
+		case p.isOp("("):
+			e = p.call(e)
+		default:
+			return e
+		}
+	}
+}
+
+func (p *parser) filters(e expr) expr {
+	for n := 0; ; n++ {
+		if n > maxNesting {
+			p.fail("more than %d filters in a row", maxNesting)
+		}
+		switch {
+		case p.isOp("|"):
+			e = p.filter(e, false)
+		case p.isName("is"):
+			e = p.test(e)
+		case p.isOp("("):
+			e = p.call(e)
+		default:
+			return e
+		}
+	}
+}
+
+func (p *parser) subscript(e expr) expr {
+	t := p.next()
+	if t.text == "." {
+		a := p.next()
+		switch a.kind {
+		case tName:
+			return &attrNode{t.line, e, a.text}
+		case tInt:
+			return &itemNode{t.line, e, &constNode{a.num}}
+		}
+		p.fail("expected name or number")
+	}
+	var args []expr
+	for !p.isOp("]") {
+		if len(args) > 0 {
+			p.expectOp(",")
+		}
+		args = append(args, p.subscribed())
+	}
+	p.expectOp("]")
+	if len(args) == 1 {
+		if s, ok := args[0].(*sliceNode); ok {
+			s.x = e
+			return s
+		}
+		return &itemNode{t.line, e, args[0]}
+	}
+	for _, a := range args {
+		if _, ok := a.(*sliceNode); ok {
+			p.fail("slices of several dimensions are not supported")
+		}
+	}
+	return &itemNode{t.line, e, &seqNode{line: t.line, items: args, tuple: true}}
+}
+
+// subscribed parses an index or a slice.
+func (p *parser) subscribed() expr {
+	s := &sliceNode{line: p.tok.line}
+	if !p.isOp(":") {
+		e := p.expression(true)
+		if !p.isOp(":") {
+			return e
+		}
+		s.start = e
+	}
+	p.next()
+	end := func() bool { return p.isOp("]") || p.isOp(",") }
+	if !p.isOp(":") && !end() {
+		s.stop = p.expression(true)
+	}
+	if p.skipOp(":") && !end() {
+		s.step = p.expression(true)
+	}
+	return s
+}
+
+func (p *parser) arguments() (a argList) {
+	line := p.tok.line
+	p.expectOp("(")
+	ensure := func(ok bool) {
+		if !ok {
+			throwAt(line, "TemplateSyntaxError", "invalid syntax for function call expression")
+		}
+	}
+	for first := true; !p.isOp(")"); first = false {
+		if !first {
+			p.expectOp(",")
+			if p.isOp(")") {
+				break
+			}
+		}
+		switch {
+		case p.skipOp("*"):
+			ensure(a.star == nil && a.starstar == nil)
+			a.star = p.expression(true)
+		case p.skipOp("**"):
+			ensure(a.starstar == nil)
+			a.starstar = p.expression(true)
+		case p.tok.kind == tName && p.look().kind == tOp && p.look().text == "=":
+			ensure(a.starstar == nil)
+			name := p.next().text
+			p.next()
+			for _, k := range a.names {
+				if k == name {
+					p.fail("keyword argument repeated: %s", name)
+				}
+			}
+			a.names = append(a.names, name)
+			a.kw = append(a.kw, p.expression(true))
+		default:
+			ensure(a.star == nil && a.starstar == nil && len(a.kw) == 0)
+			a.pos = append(a.pos, p.expression(true))
+		}
+	}
+	p.expectOp(")")
+	return a
+}
+
+func (p *parser) call(e expr) expr {
+	line := p.tok.line
+	return &callNode{line, e, p.arguments()}
+}
+
+// dotted parses the name of a filter or test.
+func (p *parser) dotted() string {
+	name := p.expectName()
+	for p.skipOp(".") {
+		name += "." + p.expectName()
+	}
+	return name
+}
+
+// filter parses a chain of filters; inline means that no bar precedes the first.
+func (p *parser) filter(e expr, inline bool) expr {
+	for n := 0; inline || p.isOp("|"); n++ {
+		if n > maxNesting {
+			p.fail("more than %d filters in a row", maxNesting)
+		}
+		if !inline {
+			p.next()
+		}
+		inline = false
+		f := &filterNode{line: p.tok.line, x: e, name: p.dotted()}
+		f.fn = filters[f.name]
+		if p.isOp("(") {
+			f.args = p.arguments()
+		}
+		e = f
+	}
+	return e
+}
+
+func (p *parser) test(e expr) expr {
+	t := &testNode{line: p.next().line, x: e}
+	negated := p.skipName("not")
+	t.name = p.dotted()
+	t.fn = tests[t.name]
+	switch {
+	case p.isOp("("):
+		t.args = p.arguments()
+	case p.tok.kind == tName && !p.isName("else") && !p.isName("or") && !p.isName("and"),
+		p.tok.kind == tString, p.tok.kind == tInt, p.tok.kind == tFloat, p.isOp("["), p.isOp("{"):
+		if p.isName("is") {
+			p.fail("You cannot chain multiple tests with is")
+		}
+		t.args.pos = []expr{p.postfix(p.primary())}
+	}
+	if negated {
+		return &notNode{t}
+	}
+	return t
+}

@@ -1,0 +1,358 @@
+package jinja
+
+import (
+	"encoding/binary"
+	"iter"
+	"math"
+	"math/big"
+)
+
+// A Value is what an expression can be. The Go types stand for Python's:
+//
+//	nil None, bool, int64 and *big.Int int (the latter only outside int64),
+//	float64, string, Markup, *List, *Tuple, *Dict, *Undefined, *Range, *Iter,
+//	*View (of a dict), *Namespace, *Func, *Macro, *Loop, *Cycler
+type Value = any
+
+// Markup is a text that was marked safe.
+type Markup string
+
+// A List is a Python list.
+type List struct{ Items []Value }
+
+// NewList returns a list of items, which it keeps.
+func NewList(items ...Value) *List { return &List{Items: items} }
+
+// A Tuple is a Python tuple. Names are its fields' where it has some.
+type Tuple struct {
+	Items []Value
+	Names []string
+}
+
+// A Range is Python's range.
+type Range struct{ start, stop, step, n int64 }
+
+// A Namespace is what a template may assign attributes of.
+type Namespace struct{ attrs *Dict }
+
+// A View is dict.keys(), values() or items().
+type View struct {
+	d    *Dict
+	kind string // "dict_keys", "dict_values", "dict_items"
+}
+
+// An Iter yields values once.
+type Iter struct {
+	kind string // its type's name in Python
+	next func() (Value, bool)
+}
+
+// Undefined is the value of what does not exist.
+type Undefined struct {
+	name    string
+	message string
+	kind    string // the exception where it is used; "" is UndefinedError
+}
+
+// A Func is a function or a bound method.
+type Func struct {
+	name string
+	call func(r *run, a *args) Value
+}
+
+// A Cycler is what the global cycler makes.
+type Cycler struct {
+	items []Value
+	pos   int
+}
+
+// A Dict is a Python dict: it keeps the order of insertion.
+type Dict struct {
+	entries []entry
+	index   map[any]int // by hash; nil while the dict is small
+}
+
+type entry struct {
+	hash     any
+	key, val Value
+}
+
+// smallDict is how many entries are looked up one by one.
+const smallDict = 8
+
+// NewDict returns an empty dict.
+func NewDict() *Dict { return &Dict{} }
+
+// Len returns the number of entries.
+func (d *Dict) Len() int { return len(d.entries) }
+
+// All yields keys and values in order of insertion.
+func (d *Dict) All() iter.Seq2[Value, Value] {
+	return func(yield func(k, v Value) bool) {
+		for _, e := range d.entries {
+			if !yield(e.key, e.val) {
+				return
+			}
+		}
+	}
+}
+
+// Clone returns a copy that shares keys and values.
+func (d *Dict) Clone() *Dict {
+	c := &Dict{entries: make([]entry, len(d.entries), len(d.entries)+4)}
+	copy(c.entries, d.entries)
+	if len(c.entries) > smallDict {
+		c.reindex()
+	}
+	return c
+}
+
+func (d *Dict) reindex() {
+	d.index = make(map[any]int, 2*len(d.entries))
+	for i, e := range d.entries {
+		d.index[e.hash] = i
+	}
+}
+
+func (d *Dict) find(h any) int {
+	if d.index != nil {
+		if i, ok := d.index[h]; ok {
+			return i
+		}
+		return -1
+	}
+	for i := range d.entries {
+		if d.entries[i].hash == h {
+			return i
+		}
+	}
+	return -1
+}
+
+// Get returns the value of a key, which must be hashable.
+func (d *Dict) Get(key Value) (Value, bool) {
+	if i := d.find(hash(key)); i >= 0 {
+		return d.entries[i].val, true
+	}
+	return nil, false
+}
+
+// GetString returns the value of a text key.
+func (d *Dict) GetString(key string) (Value, bool) {
+	if d.index == nil {
+		for i := range d.entries {
+			if s, ok := d.entries[i].hash.(string); ok && s == key {
+				return d.entries[i].val, true
+			}
+		}
+		return nil, false
+	}
+	if i, ok := d.index[key]; ok {
+		return d.entries[i].val, true
+	}
+	return nil, false
+}
+
+// Set gives a key, which must be hashable, a value. A key that is there keeps
+// its place.
+func (d *Dict) Set(key, val Value) {
+	h := hash(key)
+	if i := d.find(h); i >= 0 {
+		d.entries[i].val = val
+		return
+	}
+	d.entries = append(d.entries, entry{h, key, val})
+	switch {
+	case d.index != nil:
+		d.index[h] = len(d.entries) - 1
+	case len(d.entries) > smallDict:
+		d.reindex()
+	}
+}
+
+// SetString is Set for texts.
+func (d *Dict) SetString(key, val string) { d.Set(key, val) }
+
+// Hashes of values that are no comparable Go values themselves, or that equal
+// values of another type.
+type (
+	bigHash   string
+	floatHash uint64
+	undefHash struct{}
+	tupleHash string
+	noneHash  struct{}
+)
+
+// hash returns a comparable value that is equal for values that Python's ==
+// calls equal. It throws a TypeError for what is unhashable.
+func hash(v Value) any {
+	switch x := v.(type) {
+	case string:
+		return x
+	case Markup:
+		return string(x)
+	case nil:
+		return noneHash{}
+	case bool:
+		if x {
+			return int64(1)
+		}
+		return int64(0)
+	case int64:
+		return x
+	case *big.Int:
+		return bigHash(x.Text(36))
+	case float64:
+		if x == math.Trunc(x) && !math.IsInf(x, 0) {
+			return hash(floatToInt(x))
+		}
+		return floatHash(math.Float64bits(x))
+	case *Undefined:
+		return undefHash{}
+	case *Tuple:
+		return tupleHash(hashTuple(nil, x, 0))
+	case *List, *Dict, *View:
+		throw("TypeError", "unhashable type: %s", quote(typeName(v)))
+	}
+	return v
+}
+
+// hashTuple appends an unambiguous encoding of a tuple's hashes.
+func hashTuple(b []byte, t *Tuple, depth int) []byte {
+	checkDepth(depth)
+	for _, v := range t.Items {
+		var tag byte
+		var s string
+		if inner, ok := v.(*Tuple); ok {
+			tag, s = 't', string(hashTuple(nil, inner, depth+1))
+		} else {
+			switch h := hash(v).(type) {
+			case string:
+				tag, s = 's', h
+			case int64:
+				tag, s = 'i', string(binary.BigEndian.AppendUint64(nil, uint64(h)))
+			case bigHash:
+				tag, s = 'b', string(h)
+			case floatHash:
+				tag, s = 'f', string(binary.BigEndian.AppendUint64(nil, uint64(h)))
+			case noneHash:
+				tag = 'n'
+			case undefHash:
+				tag = 'u'
+			default:
+				throw("TypeError", "a tuple with a %s is no key here", typeName(v))
+			}
+		}
+		b = append(b, tag)
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	return b
+}
+
+// typeName is the name of a value's type in Python.
+func typeName(v Value) string {
+	switch x := v.(type) {
+	case nil:
+		return "NoneType"
+	case bool:
+		return "bool"
+	case int64, *big.Int:
+		return "int"
+	case float64:
+		return "float"
+	case string:
+		return "str"
+	case Markup:
+		return "Markup"
+	case *List:
+		return "list"
+	case *Tuple:
+		if x.Names != nil {
+			return "_GroupTuple"
+		}
+		return "tuple"
+	case *Dict:
+		return "dict"
+	case *Undefined:
+		return "Undefined"
+	case *Range:
+		return "range"
+	case *Iter:
+		return x.kind
+	case *View:
+		return x.kind
+	case *Namespace:
+		return "TemplateNamespace"
+	case *Func:
+		return "function"
+	case *Macro:
+		return "Macro"
+	case *Loop:
+		return "LoopContext"
+	case *Cycler:
+		return "Cycler"
+	}
+	return "object"
+}
+
+// describe is jinja2's object_type_repr.
+func describe(v Value) string {
+	switch v.(type) {
+	case nil:
+		return "None"
+	case Markup:
+		return "markupsafe.Markup object"
+	case *Undefined, *Macro, *Loop:
+		return "jinja2.runtime." + typeName(v) + " object"
+	case *Cycler:
+		return "jinja2.utils.Cycler object"
+	case *Namespace:
+		return "transformers.utils.chat_template_utils._cached_compile_jinja_template.<locals>.TemplateNamespace object"
+	}
+	return typeName(v) + " object"
+}
+
+// text returns the text of a str, marked safe or not.
+func text(v Value) (string, bool) {
+	switch x := v.(type) {
+	case string:
+		return x, true
+	case Markup:
+		return string(x), true
+	}
+	return "", false
+}
+
+// truth is Python's bool().
+func truth(v Value) bool {
+	switch x := v.(type) {
+	case nil:
+		return false
+	case bool:
+		return x
+	case int64:
+		return x != 0
+	case *big.Int:
+		return x.Sign() != 0
+	case float64:
+		return x != 0
+	case string:
+		return x != ""
+	case Markup:
+		return x != ""
+	case *List:
+		return len(x.Items) > 0
+	case *Tuple:
+		return len(x.Items) > 0
+	case *Dict:
+		return x.Len() > 0
+	case *View:
+		return x.d.Len() > 0
+	case *Range:
+		return x.n > 0
+	case *Undefined:
+		return false
+	}
+	return true
+}

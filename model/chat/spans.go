@@ -1,0 +1,170 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"talf/model/chat/internal/jinja"
+)
+
+// RenderSpans renders a conversation and finds what the assistant says in it,
+// also where the template marks no generations. Without marks the span of an
+// assistant's message is what the template adds to the messages before it and
+// their generation prompt: usually the answer and the token that ends it. What
+// follows the end-of-text token is not part of a span, for no model generates
+// it.
+//
+// A template that renders an earlier message otherwise once more messages
+// follow (reasoning is dropped from the history by many) is asked with other
+// words in place of that message's, which shows where its text stands. An error
+// that names the message is returned where that fails as well: a template with
+// {% generation %} marks is needed then.
+func (t *Template) RenderSpans(ctx context.Context, c *Conversation) (*Rendered, error) {
+	// One moment for all renderings.
+	at := t.now()
+	fixed := *t
+	fixed.now = func() time.Time { return at }
+	full, err := fixed.Render(ctx, c)
+	if err != nil || full.Marked {
+		return full, err
+	}
+	p := &prober{ctx: ctx, t: &fixed, c: c, full: full.Text}
+	eos, _ := c.variables(t.vars, nil, false).GetString("eos_token")
+	p.eos, _ = eos.(string)
+	end := 0
+	for i := range c.messages {
+		if c.Role(i) != "assistant" {
+			continue
+		}
+		s, err := p.span(i)
+		if err != nil {
+			return nil, fmt.Errorf("chat template %s: %w", t.name, err)
+		}
+		if s.Start < end {
+			return nil, fmt.Errorf("chat template %s: messages[%d]: its text is not behind the answer before it: want a template with {%% generation %%} marks", t.name, i)
+		}
+		if s.End > s.Start {
+			full.Spans = append(full.Spans, s)
+			end = s.End
+		}
+	}
+	return full, nil
+}
+
+// A prober finds messages in a rendered text.
+type prober struct {
+	ctx  context.Context
+	t    *Template
+	c    *Conversation
+	full string
+	eos  string
+}
+
+// render renders other messages with the conversation's variables. ok is false
+// where the template refuses them.
+func (p *prober) render(messages []jinja.Value, generate bool) (text string, ok bool, err error) {
+	r, err := p.t.render(p.ctx, p.c.variables(p.t.vars, messages, generate), p.c.hasTools())
+	if err == nil {
+		return r.Text, true, nil
+	}
+	var raised *RaisedError
+	var eval *EvalError
+	if errors.As(err, &raised) || errors.As(err, &eval) {
+		return "", false, nil
+	}
+	return "", false, err
+}
+
+// span finds message i.
+func (p *prober) span(i int) (Span, error) {
+	messages := p.c.messages
+	before, okBefore, err := p.render(messages[:i:i], true)
+	if err != nil {
+		return Span{}, err
+	}
+	prompted := okBefore && strings.HasPrefix(p.full, before)
+	after, okAfter, err := p.render(messages[:i+1:i+1], false)
+	if err != nil {
+		return Span{}, err
+	}
+	if prompted && okAfter && strings.HasPrefix(p.full, after) && strings.HasPrefix(after, before) {
+		return p.upToEOS(len(before), len(after)), nil
+	}
+
+	// The turn reads otherwise in the whole text, or its prefix is refused.
+	pre, post, ok, err := p.around(messages, i, p.c.generate)
+	if err != nil {
+		return Span{}, err
+	}
+	start, end := len(pre), len(p.full)-len(post)
+	known := ok && strings.HasSuffix(p.full, post)
+	switch {
+	case prompted:
+		start = len(before)
+	case !strings.HasPrefix(p.full, pre):
+		known = false
+	}
+	if !known || start > end {
+		return Span{}, fmt.Errorf("messages[%d]: the template renders it otherwise within the conversation than at its end, and its text was not found: want a template with {%% generation %%} marks", i)
+	}
+	// What ends the turn follows the words.
+	_, tail, ok, err := p.around(messages[:i+1:i+1], i, false)
+	if err != nil {
+		return Span{}, err
+	}
+	if ok && strings.HasPrefix(post, tail) {
+		end += len(tail)
+	} else if p.eos != "" && strings.HasPrefix(post, p.eos) {
+		end += len(p.eos)
+	}
+	return p.upToEOS(start, end), nil
+}
+
+// around returns what the template writes before and after the content of
+// message i, found by rendering two others in its place.
+func (p *prober) around(messages []jinja.Value, i int, generate bool) (pre, post string, ok bool, err error) {
+	m := messages[i].(*jinja.Dict)
+	if content, _ := m.GetString("content"); content == nil {
+		return "", "", false, nil
+	} else if _, isText := content.(string); !isText {
+		return "", "", false, nil
+	}
+	// Words that begin and end unlike each other.
+	words := [2]string{"One", "two"}
+	var texts [2]string
+	for k, w := range words {
+		changed := append([]jinja.Value(nil), messages...)
+		d := m.Clone()
+		d.SetString("content", w)
+		changed[i] = d
+		if texts[k], ok, err = p.render(changed, generate); !ok {
+			return "", "", false, err
+		}
+	}
+	a, b := texts[0], texts[1]
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	rest := strings.TrimPrefix(a[n:], words[0])
+	if len(rest) == len(a[n:]) || b[n:] != words[1]+rest {
+		return "", "", false, nil // not written once, as it is
+	}
+	return a[:n], rest, true, nil
+}
+
+// upToEOS ends a span at the end-of-text token if only white space follows it.
+func (p *prober) upToEOS(start, end int) Span {
+	if p.eos != "" {
+		if k := strings.LastIndex(p.full[start:end], p.eos); k >= 0 {
+			k += start + len(p.eos)
+			if strings.TrimSpace(p.full[k:end]) == "" {
+				end = k
+			}
+		}
+	}
+	return Span{start, end}
+}
