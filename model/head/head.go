@@ -114,10 +114,10 @@ func Params(spec *arch.Spec) []Param {
 		if l > 0 {
 			add(n.InputNorm+".weight", h)
 		}
-		linear(n.Q, q, h, spec.AttnBias)
-		linear(n.K, kv, h, spec.AttnBias)
-		linear(n.V, kv, h, spec.AttnBias)
-		linear(n.O, h, q, spec.AttnBias)
+		linear(n.Q, q, h, spec.QKVBias)
+		linear(n.K, kv, h, spec.QKVBias)
+		linear(n.V, kv, h, spec.QKVBias)
+		linear(n.O, h, q, spec.OBias)
 		add(n.PostNorm+".weight", h)
 		linear(n.Gate, spec.FFN, h, spec.MLPBias)
 		linear(n.Up, spec.FFN, h, spec.MLPBias)
@@ -176,8 +176,13 @@ func Config(spec *arch.Spec) ([]byte, error) {
 			"rope_type": "llama3", "factor": r.Factor, "low_freq_factor": r.LowFreq,
 			"high_freq_factor": r.HighFreq, "original_max_position_embeddings": r.Original,
 		}
+	case "yarn":
+		c["rope_scaling"] = map[string]any{
+			"rope_type": "yarn", "factor": r.Factor, "original_max_position_embeddings": r.Original,
+			"beta_fast": r.BetaFast, "beta_slow": r.BetaSlow, "attention_factor": r.Scale, "truncate": r.Truncate,
+		}
 	}
-	if spec.AttnBias {
+	if spec.QKVBias {
 		c["attention_bias"] = true
 	}
 	if spec.MLPBias {

@@ -424,3 +424,28 @@ func TestFeaturesOfThePassBefore(t *testing.T) {
 		s.Close()
 	}
 }
+
+// What Config writes is what LoadDraft reads, whatever the kind of positions.
+func TestConfigKeepsRotaryScaling(t *testing.T) {
+	_, base := random(t, 1)
+	for _, r := range []arch.Rope{
+		{Type: "default", Theta: 1e6},
+		{Type: "linear", Theta: 5e5, Factor: 2},
+		{Type: "llama3", Theta: 5e5, Factor: 8, LowFreq: 1, HighFreq: 4, Original: 64},
+		{Type: "yarn", Theta: 1e6, Factor: 4, Original: 64, BetaFast: 32, BetaSlow: 1, Scale: 1.25, Truncate: true},
+	} {
+		want := *base
+		want.Rope = r
+		conf, err := head.Config(&want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := arch.ParseDraft("config.json", conf, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(&want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", r.Type, d)
+		}
+	}
+}

@@ -36,7 +36,7 @@ func (c Config) Spec() *arch.Spec {
 	s := arch.Llama()
 	s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads = c.Vocab, c.Hidden, c.Layers, c.Heads, c.KVHeads
 	s.HeadDim, s.FFN, s.MaxPos, s.Rope.Theta = c.HeadDim, c.FFN, c.MaxPos, c.Theta
-	s.Tied, s.AttnBias, s.MLPBias = c.Tied, c.AttnBias, c.MLPBias
+	s.Tied, s.QKVBias, s.OBias, s.MLPBias = c.Tied, c.AttnBias, c.AttnBias, c.MLPBias
 	if c.EOS >= 0 {
 		s.EOS = []int32{c.EOS}
 	}
@@ -133,10 +133,10 @@ func Tensors(s *arch.Spec, bf16 bool, seed uint64) []safetensors.Tensor {
 			add(n.In(l, n.InputNorm)+".weight", 1, 0.1, s.Hidden)
 		}
 		add(n.In(l, n.PostNorm)+".weight", 1, 0.1, s.Hidden)
-		linear(n.In(l, n.Q), q, s.Hidden, 1.5, s.AttnBias)
-		linear(n.In(l, n.K), kv, s.Hidden, 1.5, s.AttnBias)
-		linear(n.In(l, n.V), kv, s.Hidden, 1.5, s.AttnBias)
-		linear(n.In(l, n.O), s.Hidden, q, 1.5, s.AttnBias)
+		linear(n.In(l, n.Q), q, s.Hidden, 1.5, s.QKVBias)
+		linear(n.In(l, n.K), kv, s.Hidden, 1.5, s.QKVBias)
+		linear(n.In(l, n.V), kv, s.Hidden, 1.5, s.QKVBias)
+		linear(n.In(l, n.O), s.Hidden, q, 1.5, s.OBias)
 		linear(n.In(l, n.Gate), s.FFN, s.Hidden, 1.5, s.MLPBias)
 		linear(n.In(l, n.Up), s.FFN, s.Hidden, 1.5, s.MLPBias)
 		linear(n.In(l, n.Down), s.Hidden, s.FFN, 1.5, s.MLPBias)

@@ -123,7 +123,7 @@ func TestForeignWeightsAreRefusedByName(t *testing.T) {
 		t.Error("a bias that the head has no room for is dropped")
 	}
 	spec = *small(false)
-	spec.AttnBias = true
+	spec.QKVBias = true
 	if _, err := net.New(q, &spec); err == nil || !strings.Contains(err.Error(), "attention_bias") {
 		t.Errorf("attention biases: %v", err)
 	}

@@ -36,12 +36,15 @@ type layer struct {
 }
 
 // New allocates the weights of spec, all zero. It refuses what training cannot
-// do: biases other than fc's.
+// do: biases other than fc's, and architectures other than Llama's.
 func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("network: %w", err)
 	}
-	if spec.AttnBias || spec.MLPBias {
+	if spec.Arch != "llama" {
+		return nil, fmt.Errorf("network: model_type is %q, want \"llama\": training supports no other", spec.Arch)
+	}
+	if spec.QKVBias || spec.OBias || spec.MLPBias {
 		return nil, fmt.Errorf("network: attention_bias or mlp_bias: training supports neither")
 	}
 	if spec.Draft && spec.Layers != 1 {
