@@ -86,6 +86,7 @@ the expected calibration error over 10 bins of equal width.`,
 			return err
 		},
 	}
+	c.AddCommand(newBenchDecode(a), newBenchKernels(a))
 	d := bench.Default()
 	o.decode.sample = d.Sampling
 	f := c.Flags()
@@ -105,7 +106,7 @@ the expected calibration error over 10 bins of equal width.`,
 	f.BoolVar(&o.check, "check", d.Check, "fail where an output differs from plain decoding's")
 	f.BoolVar(&o.decode.force, "force", false, "use heads that were trained for other weights")
 	f.BoolVar(&o.decode.ignoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
-	countVar(f, &o.decode.threads, "threads", 0, "CPU threads (0: all)")
+	o.decode.machine.flags(f)
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	f.BoolVar(&asMarkdown, "markdown", false, "print a Markdown table")
 	return c

@@ -3,25 +3,111 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
 
 	"talf/checkpoints"
+	"talf/compute"
 	"talf/compute/cpu"
 	"talf/model"
 	"talf/model/tokenizer"
 )
 
-// openModel loads a model directory onto the CPU. The returned function frees
-// the model and the device.
+// A machineOptions says how a model runs on this machine.
+type machineOptions struct {
+	threads int
+	dtype   dtypeFlag
+	actBits actBitsFlag
+}
+
+func (o *machineOptions) flags(f *pflag.FlagSet) {
+	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
+	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames())
+	o.actBits = 16
+	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
+}
+
+// modelOptions returns the options to load a model with.
+func (o *machineOptions) modelOptions() model.Options {
+	opt := model.Default()
+	opt.DType = compute.DType(o.dtype)
+	return opt
+}
+
+// dtypes are the types that weights are kept as, by what --dtype calls them.
+var dtypes = []struct {
+	name string
+	t    compute.DType
+}{{"f32", compute.F32}, {"bf16", compute.BF16}, {"q8", compute.Q8}}
+
+func dtypeNames() string {
+	var names []string
+	for _, d := range dtypes {
+		names = append(names, d.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// A dtypeFlag is the value of --dtype.
+type dtypeFlag compute.DType
+
+func (d *dtypeFlag) Type() string { return "dtype" }
+
+func (d *dtypeFlag) String() string {
+	for _, x := range dtypes {
+		if x.t == compute.DType(*d) {
+			return x.name
+		}
+	}
+	return ""
+}
+
+func (d *dtypeFlag) Set(s string) error {
+	for _, x := range dtypes {
+		if strings.EqualFold(x.name, s) {
+			*d = dtypeFlag(x.t)
+			return nil
+		}
+	}
+	return fmt.Errorf("want one of %s", dtypeNames())
+}
+
+// An actBitsFlag is the value of --act-bits.
+type actBitsFlag int
+
+func (b *actBitsFlag) Type() string   { return "bits" }
+func (b *actBitsFlag) String() string { return fmt.Sprint(int(*b)) }
+
+func (b *actBitsFlag) Set(s string) error {
+	switch s {
+	case "8":
+		*b = 8
+	case "16":
+		*b = 16
+	default:
+		return fmt.Errorf("want 8 or 16")
+	}
+	return nil
+}
+
+// openModel loads a model directory onto the CPU as f32. The returned function
+// frees the model and the device.
 func openModel(dir string, threads int) (*model.Model, func(), error) {
+	return openModelAs(dir, &machineOptions{threads: threads, actBits: 16})
+}
+
+// openModelAs is openModel with weights as o says.
+func openModelAs(dir string, o *machineOptions) (*model.Model, func(), error) {
 	dir, err := findModel(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	dev, err := openDevice(threads)
+	dev, err := o.openDevice()
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := model.Load(dir, dev, model.Default())
+	m, err := model.Load(dir, dev, o.modelOptions())
 	if err != nil {
 		_ = dev.Close()
 		return nil, nil, err
@@ -34,10 +120,15 @@ func openModel(dir string, threads int) (*model.Model, func(), error) {
 
 // openDevice opens the CPU with a number of threads; 0 is all.
 func openDevice(threads int) (*cpu.Device, error) {
+	return (&machineOptions{threads: threads, actBits: 16}).openDevice()
+}
+
+func (o *machineOptions) openDevice() (*cpu.Device, error) {
 	c := cpu.Default()
-	if threads > 0 {
-		c.Threads = threads
+	if o.threads > 0 {
+		c.Threads = o.threads
 	}
+	c.OnePlane = o.actBits == 8
 	dev, err := cpu.New(c)
 	if err != nil {
 		return nil, fmt.Errorf("open the CPU device: %w", err)

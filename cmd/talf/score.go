@@ -30,7 +30,7 @@ type scoreLine struct {
 
 func newScore(a *app) *cobra.Command {
 	var dir, out string
-	var threads int
+	var o machineOptions
 	c := &cobra.Command{
 		Use:   "score --model DIR --out FILE",
 		Short: "Write logits and hidden states of given tokens, to compare with other systems",
@@ -57,7 +57,7 @@ safetensors file gets, in float32,
 			if err != nil {
 				return err
 			}
-			m, closeModel, err := openModel(dir, threads)
+			m, closeModel, err := openModelAs(dir, &o)
 			if err != nil {
 				return err
 			}
@@ -71,7 +71,7 @@ safetensors file gets, in float32,
 	f := c.Flags()
 	f.StringVar(&dir, "model", "", "model directory in Hugging Face layout")
 	f.StringVar(&out, "out", "", "safetensors file to write")
-	countVar(f, &threads, "threads", 0, "CPU threads (0: all)")
+	o.flags(f)
 	return c
 }
 

@@ -30,26 +30,34 @@ func (r *Row) cells() []string {
 }
 
 // WriteText writes the table for a terminal.
-func (r *Report) WriteText(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if _, err := fmt.Fprintln(t, strings.Join(header(), "\t")); err != nil {
+func (r *Report) WriteText(w io.Writer) error { return r.write(w, false) }
+
+// WriteMarkdown writes the table for a document.
+func (r *Report) WriteMarkdown(w io.Writer) error { return r.write(w, true) }
+
+func (r *Report) write(w io.Writer, markdown bool) error {
+	var cells [][]string
+	for i := range r.Rows {
+		cells = append(cells, r.Rows[i].cells())
+	}
+	return writeTable(w, header(), cells, markdown)
+}
+
+// writeTable writes cells below a header.
+func writeTable(w io.Writer, header []string, cells [][]string, markdown bool) error {
+	if markdown {
+		lines := []string{"| " + strings.Join(header, " | ") + " |", "|" + strings.Repeat("---|", len(header))}
+		for _, c := range cells {
+			lines = append(lines, "| "+strings.Join(c, " | ")+" |")
+		}
+		_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
 		return err
 	}
-	for i := range r.Rows {
-		if _, err := fmt.Fprintln(t, strings.Join(r.Rows[i].cells(), "\t")); err != nil {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range append([][]string{header}, cells...) {
+		if _, err := fmt.Fprintln(t, strings.Join(c, "\t")); err != nil {
 			return err
 		}
 	}
 	return t.Flush()
-}
-
-// WriteMarkdown writes the table for a document.
-func (r *Report) WriteMarkdown(w io.Writer) error {
-	h := header()
-	lines := []string{"| " + strings.Join(h, " | ") + " |", "|" + strings.Repeat("---|", len(h))}
-	for i := range r.Rows {
-		lines = append(lines, "| "+strings.Join(r.Rows[i].cells(), " | ")+" |")
-	}
-	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
-	return err
 }

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"talf/compute"
+	"talf/compute/cpu"
+	"talf/compute/cpu/kern"
+	"talf/infer/bench"
+	"talf/model"
+)
+
+// A machineReport is the result of bench decode or bench kernels.
+type machineReport struct {
+	Machine string            `json:"machine"`
+	Device  string            `json:"device,omitempty"`
+	Date    string            `json:"date"`
+	Version buildVersion      `json:"version"`
+	Passes  []bench.PassRow   `json:"passes,omitempty"`
+	Kernels []bench.KernelRow `json:"kernels,omitempty"`
+}
+
+func newMachineReport() machineReport {
+	return machineReport{Machine: cpuName(), Date: time.Now().UTC().Format(time.DateOnly), Version: readVersion()}
+}
+
+// printing are the flags that say what becomes of a report.
+type printing struct {
+	out            string
+	json, markdown bool
+}
+
+func (p *printing) flags(f *pflag.FlagSet) {
+	f.StringVar(&p.out, "out", "", "JSON file for the results")
+	f.BoolVar(&p.json, "json", false, "print JSON")
+	f.BoolVar(&p.markdown, "markdown", false, "print a Markdown table")
+}
+
+func (p *printing) check() error {
+	if p.json && p.markdown {
+		return usagef("--json and --markdown exclude each other")
+	}
+	return notDir(p.out)
+}
+
+// print writes r as asked; table prints it for people.
+func (p *printing) print(a *app, r any, table func(markdown bool) error) error {
+	if p.out != "" {
+		if err := writeJSON(p.out, r); err != nil {
+			return err
+		}
+	}
+	if p.json {
+		return a.printJSON(r)
+	}
+	return table(p.markdown)
+}
+
+// parseDTypes reads a list of types of weights.
+func parseDTypes(names []string) ([]compute.DType, error) {
+	var out []compute.DType
+	for _, n := range names {
+		var d dtypeFlag
+		if err := d.Set(n); err != nil {
+			return nil, usagef("--dtype %q: %v", n, err)
+		}
+		out = append(out, compute.DType(d))
+	}
+	return out, nil
+}
+
+func newBenchDecode(a *app) *cobra.Command {
+	var p printing
+	var dir, shape string
+	var dtypes []string
+	var context []int
+	o := machineOptions{actBits: 16}
+	c := bench.DefaultPasses()
+	cmd := &cobra.Command{
+		Use:   "decode [--model DIR | --shape NAME]",
+		Short: "Measure what a pass costs by number of rows",
+		Long: `Decode measures a pass of a model over trees of several sizes, in turn, and what
+it costs over a pass of one row: a draft tree pays if that is less than the tokens
+that it brings. Between the passes it reads as much memory as the weights take,
+which is the limit for one row; the cost of attention over the context comes on
+top. Without --model it takes random weights of a given shape: ` + shapeNames() + `.`,
+		Example: `  talf bench decode --shape 110m --dtype f32,bf16,q8
+  talf bench decode --model DIR --context 64,1024 --rows 1,8,60 --out passes.json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			if dir != "" && cmd.Flags().Changed("shape") {
+				return usagef("--model and --shape exclude each other")
+			}
+			if err := c.Validate(); err != nil {
+				return usageError{err}
+			}
+			types, err := parseDTypes(dtypes)
+			if err != nil {
+				return err
+			}
+			dev, err := o.openDevice()
+			if err != nil {
+				return err
+			}
+			defer dev.Close()
+			var models []bench.PassModel
+			for _, dt := range types {
+				timed := bench.NewTimed(dev)
+				m, err := openPassModel(dir, shape, timed, dt)
+				if err != nil {
+					return err
+				}
+				defer m.Close()
+				probe := dev.NewProbe(m.WeightBytes())
+				models = append(models, bench.PassModel{Name: dt.String(), Model: m, Device: timed, Read: probe.Read})
+			}
+			r := newMachineReport()
+			r.Device = dev.Name()
+			for _, n := range context {
+				c.Context = n
+				rows, err := bench.Passes(cmd.Context(), models, c)
+				if err != nil {
+					return err
+				}
+				r.Passes = append(r.Passes, rows...)
+			}
+			return p.print(a, r, func(markdown bool) error {
+				a.printf("%s, %s, %s\n\n", r.Machine, r.Device, r.Date)
+				return bench.WritePasses(a.out, r.Passes, markdown)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&dir, "model", "", "model directory in Hugging Face layout")
+	f.StringVar(&shape, "shape", "110m", "shape of random weights")
+	f.StringSliceVar(&dtypes, "dtype", []string{"f32", "bf16", "q8"}, "types that weights are kept as")
+	f.IntSliceVar(&c.Rows, "rows", c.Rows, "sizes of trees; costs are over the first one's")
+	f.IntSliceVar(&context, "context", []int{c.Context}, "positions before the tree")
+	f.IntVar(&c.Reps, "reps", c.Reps, "rounds over types and sizes")
+	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
+	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
+	p.flags(f)
+	return cmd
+}
+
+func shapeNames() string {
+	var names []string
+	for _, s := range bench.Shapes() {
+		names = append(names, s.Name+" ("+s.Doc+")")
+	}
+	return strings.Join(names, "; ")
+}
+
+// openPassModel loads the model of dir, or random weights of a shape.
+func openPassModel(dir, shape string, dev compute.Device, dt compute.DType) (*model.Model, error) {
+	opt := model.Default()
+	opt.DType = dt
+	if dir != "" {
+		path, err := findModel(dir)
+		if err != nil {
+			return nil, err
+		}
+		return model.Load(path, dev, opt)
+	}
+	s, err := bench.FindShape(shape)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	spec := s.Spec()
+	return model.New(spec, bench.RandomWeights(spec, 1), dev, opt)
+}
+
+func newBenchKernels(a *app) *cobra.Command {
+	var p printing
+	var dtypes, classes []string
+	var threads int
+	c := bench.DefaultKernels()
+	cmd := &cobra.Command{
+		Use:   "kernels",
+		Short: "Measure the matrix products of every kind of CPU kernel",
+		Long: `Kernels measures products of few rows with weights in a core's own cache and in
+memory, by type of weights and class of kernels, against two limits that are
+measured between them: reading as much memory, and multiplying f32 numbers in the
+first-level cache. 8-bit products may pass the second.`,
+		Example: "  talf bench kernels\n  talf bench kernels --class avx2,portable --rows 1,16 --out kernels.json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			var err error
+			if c.DTypes, err = parseDTypes(dtypes); err != nil {
+				return err
+			}
+			if err := c.Validate(); err != nil {
+				return usageError{err}
+			}
+			var devices []bench.KernelDevice
+			for _, name := range classes {
+				class, err := kern.ParseClass(name)
+				if err != nil {
+					return usageError{err}
+				}
+				cfg := cpu.Default()
+				cfg.Class = class
+				if threads > 0 {
+					cfg.Threads = threads
+				}
+				dev, err := cpu.New(cfg)
+				if err != nil {
+					return err
+				}
+				defer dev.Close()
+				devices = append(devices, bench.KernelDevice{
+					Name: name, Device: dev, Probe: func(size int) bench.Probe { return dev.NewProbe(size) },
+				})
+			}
+			r := newMachineReport()
+			if r.Kernels, err = bench.Kernels(cmd.Context(), devices, c); err != nil {
+				return err
+			}
+			return p.print(a, r, func(markdown bool) error {
+				a.printf("%s, %s\n\n", r.Machine, r.Date)
+				return bench.WriteKernels(a.out, r.Kernels, markdown)
+			})
+		},
+	}
+	var have []string
+	for _, k := range kern.Available() {
+		if k != kern.Portable { // seconds a product
+			have = append(have, k.String())
+		}
+	}
+	if len(have) == 0 {
+		have = []string{kern.Portable.String()}
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&classes, "class", have, "classes of kernels")
+	f.StringSliceVar(&dtypes, "dtype", []string{"f32", "bf16", "q8"}, "types that weights are kept as")
+	f.IntSliceVar(&c.Rows, "rows", c.Rows, "rows of the products; costs are over the first one's")
+	f.IntVar(&c.Reps, "reps", c.Reps, "rounds over numbers of rows")
+	countVar(f, &threads, "threads", 0, "CPU threads (0: all)")
+	p.flags(f)
+	return cmd
+}
+
+// cpuName names the machine's processor and cores.
+func cpuName() string {
+	return fmt.Sprintf("%s, %d cores", cmp.Or(processor(), runtime.GOARCH), runtime.NumCPU())
+}

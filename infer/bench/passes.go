@@ -1,0 +1,196 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"talf/model"
+	"talf/tree"
+)
+
+// A PassModel is a model whose passes are measured.
+type PassModel struct {
+	Name   string // such as the type of its weights
+	Model  *model.Model
+	Device *Timed // that Model was loaded on
+	// Read measures the speed of reading as many bytes as a pass reads of the
+	// weights, in bytes/s; nil leaves that column out.
+	Read func() float64
+}
+
+// A PassConfig says how passes are measured.
+type PassConfig struct {
+	Rows    []int // sizes of the trees; the first is what others are compared with
+	Context int   // positions before the tree
+	Reps    int   // rounds over models and sizes
+	Seed    uint64
+}
+
+// DefaultPasses returns the configuration of the roofline tables.
+func DefaultPasses() PassConfig {
+	return PassConfig{Rows: []int{1, 2, 4, 8, 16, 32, 64}, Context: 256, Reps: 20, Seed: 1}
+}
+
+// Validate reports the first value that cannot be used.
+func (c PassConfig) Validate() error {
+	if len(c.Rows) == 0 {
+		return errors.New("no sizes of trees to measure")
+	}
+	for _, n := range c.Rows {
+		if n < 1 || n > tree.MaxNodes {
+			return fmt.Errorf("a tree of %d nodes, want 1 to %d", n, tree.MaxNodes)
+		}
+	}
+	if c.Context < 1 || c.Reps < 1 {
+		return fmt.Errorf("%d positions before the tree and %d rounds, want at least 1 of each", c.Context, c.Reps)
+	}
+	return nil
+}
+
+// A PassRow is what one size of tree costs one model.
+type PassRow struct {
+	Model   string  `json:"model"`
+	Rows    int     `json:"rows"`
+	Context int     `json:"context"`
+	Best    float64 `json:"best_ms"`
+	Median  float64 `json:"median_ms"`
+	Ratio   float64 `json:"ratio"`        // best to best of the first size
+	Middle  float64 `json:"median_ratio"` // median to median of the first size
+	Bytes   int     `json:"weight_bytes"`
+	// Bandwidth is Bytes over Best, bytes/s, and ReadBest the fastest read of as
+	// much memory between the passes. Both count 0 if reads were not measured.
+	Bandwidth float64 `json:"bandwidth"`
+	ReadBest  float64 `json:"read_best"`
+	ReadMid   float64 `json:"read_median"`
+	Linear    float64 `json:"linear_share"` // of the median pass
+	Attention float64 `json:"attention_share"`
+}
+
+// OfRead returns the share of the read bandwidth that the median pass reaches:
+// medians, because the best read and the best pass may be minutes apart on a
+// machine whose speed drifts.
+func (r *PassRow) OfRead() float64 {
+	if r.ReadMid == 0 {
+		return 0
+	}
+	return float64(r.Bytes) / (r.Median / 1e3) / r.ReadMid
+}
+
+type pass struct {
+	total          time.Duration
+	linear, attend time.Duration
+}
+
+// Passes measures passes of every model with trees of every size, all in turn,
+// so that a machine that changes its speed changes it for all alike. Trees are
+// random, logits of every node are computed.
+func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	type series struct {
+		seq   *model.Seq
+		rows  [][]pass // by size
+		reads []float64
+	}
+	all := make([]series, len(models))
+	r := rand.New(rand.NewPCG(c.Seed, 0))
+	for i, m := range models {
+		s := &all[i]
+		s.seq, s.rows = m.Model.NewSeq(), make([][]pass, len(c.Rows))
+		defer s.seq.Close()
+		prompt := make([]int32, c.Context)
+		for j := range prompt {
+			prompt[j] = int32(r.IntN(m.Model.Spec().Vocab))
+		}
+		if _, err := s.seq.Append(ctx, prompt, nil, model.WantNone); err != nil {
+			return nil, fmt.Errorf("%s: %w", m.Name, err)
+		}
+	}
+	trees := make([]*tree.Tree, len(c.Rows))
+	for i, n := range c.Rows {
+		t := new(tree.Tree)
+		t.Reset(1, n)
+		for k := 1; k < n; k++ {
+			// A vocabulary has at least as many tokens as a node has children here.
+			t.Add(r.IntN(k), int32(k%models[0].Model.Spec().Vocab))
+		}
+		trees[i] = t
+	}
+	batch := make([]model.Segment, 1)
+	for rep := range c.Reps + 1 {
+		for i, m := range models {
+			s := &all[i]
+			if m.Read != nil && rep > 0 {
+				s.reads = append(s.reads, m.Read())
+			}
+			for k, t := range trees {
+				m.Device.take()
+				since := time.Now()
+				b := s.seq.Branch(s.seq.Len())
+				batch[0] = model.Segment{Rows: b, Tree: t, Want: model.WantAll}
+				_, err := m.Model.Forward(ctx, batch)
+				b.Drop()
+				p := pass{total: time.Since(since)}
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", m.Name, err)
+				}
+				p.linear, p.attend = m.Device.take()
+				if rep > 0 { // the first round warms up
+					s.rows[k] = append(s.rows[k], p)
+				}
+			}
+		}
+	}
+	var out []PassRow
+	for i, m := range models {
+		s := &all[i]
+		slices.Sort(s.reads)
+		first := len(out)
+		for k, n := range c.Rows {
+			ps := s.rows[k]
+			slices.SortFunc(ps, func(a, b pass) int { return int(a.total - b.total) })
+			mid := ps[len(ps)/2]
+			row := PassRow{
+				Model: m.Name, Rows: n, Context: c.Context, Bytes: m.Model.WeightBytes(),
+				Best: ms(ps[0].total), Median: ms(mid.total),
+				Linear: ratio(mid.linear, mid.total), Attention: ratio(mid.attend, mid.total),
+			}
+			row.Bandwidth = float64(row.Bytes) / (row.Best / 1e3)
+			if len(s.reads) > 0 {
+				row.ReadBest, row.ReadMid = s.reads[len(s.reads)-1], s.reads[len(s.reads)/2]
+			}
+			out = append(out, row)
+			out[len(out)-1].Ratio, out[len(out)-1].Middle = row.Best/out[first].Best, row.Median/out[first].Median
+		}
+	}
+	return out, nil
+}
+
+func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
+
+func ratio(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
+
+// WritePasses writes the rows as a table for a terminal, or for a document.
+func WritePasses(w io.Writer, rows []PassRow, markdown bool) error {
+	header := []string{"weights", "context", "rows", "ms, best", "ms, median", "cost over one", "by medians", "tokens/s", "GB/s", "of read", "attention"}
+	var cells [][]string
+	for i := range rows {
+		r := &rows[i]
+		of := "–"
+		if r.ReadMid > 0 {
+			of = fmt.Sprintf("%.0f%%", 100*r.OfRead())
+		}
+		cells = append(cells, []string{
+			r.Model, fmt.Sprint(r.Context), fmt.Sprint(r.Rows), fmt.Sprintf("%.2f", r.Best), fmt.Sprintf("%.2f", r.Median),
+			fmt.Sprintf("%.2f", r.Ratio), fmt.Sprintf("%.2f", r.Middle), fmt.Sprintf("%.0f", float64(r.Rows)/r.Median*1e3),
+			fmt.Sprintf("%.1f", r.Bandwidth/1e9), of, fmt.Sprintf("%.0f%%", 100*r.Attention),
+		})
+	}
+	return writeTable(w, header, cells, markdown)
+}

@@ -1,0 +1,85 @@
+package bench
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"talf/model/arch"
+	"talf/model/safetensors"
+)
+
+// A Shape is a model of random weights: what a pass costs does not depend on
+// what the weights are.
+type Shape struct {
+	Name, Doc string
+	Spec      func() *arch.Spec
+}
+
+// Shapes returns the shapes, smallest first.
+func Shapes() []Shape {
+	llama := func(vocab, hidden, layers, heads, kvHeads, ffn int) func() *arch.Spec {
+		return func() *arch.Spec {
+			s := arch.Llama()
+			s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads = vocab, hidden, layers, heads, kvHeads
+			s.HeadDim, s.FFN, s.MaxPos, s.Tied = hidden/heads, ffn, 4096, true
+			return s
+		}
+	}
+	return []Shape{
+		{"10m", "hidden 256, 12 layers, 8 heads, vocabulary 4096", llama(4096, 256, 12, 8, 8, 688)},
+		{"110m", "hidden 768, 12 layers, 12 heads, vocabulary 32000", llama(32000, 768, 12, 12, 12, 2048)},
+		{"1b", "hidden 2048, 16 layers, 32 heads of which 8 for keys, vocabulary 128256, as Llama 3.2 1B", llama(128256, 2048, 16, 32, 8, 8192)},
+	}
+}
+
+// FindShape returns the shape called name.
+func FindShape(name string) (Shape, error) {
+	var names []string
+	for _, s := range Shapes() {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return Shape{}, fmt.Errorf("no shape %q: want one of %s", name, strings.Join(names, ", "))
+}
+
+// RandomWeights returns weights of a Llama in bfloat16, scaled so that hidden
+// states neither vanish nor grow.
+func RandomWeights(s *arch.Spec, seed uint64) *safetensors.Set {
+	var out []safetensors.Tensor
+	add := func(name string, mean, std float64, shape ...int) {
+		r := rand.New(rand.NewPCG(seed, uint64(len(out))))
+		t := safetensors.Tensor{Name: name + ".weight", DType: "BF16", Shape: shape}
+		n := t.Len()
+		t.Data = make([]byte, 0, 2*n)
+		for range n {
+			x := float32(mean + std*math.Sqrt(12)*(r.Float64()-0.5))
+			t.Data = binary.LittleEndian.AppendUint16(t.Data, uint16(math.Float32bits(x)>>16))
+		}
+		out = append(out, t)
+	}
+	n, q, kv := &s.Names, s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
+	of := func(fanIn int) float64 { return 1 / math.Sqrt(float64(fanIn)) }
+	add(n.Embed, 0, of(s.Hidden), s.Vocab, s.Hidden)
+	add(n.FinalNorm, 1, 0.1, s.Hidden)
+	if !s.Tied {
+		add(n.LMHead, 0, of(s.Hidden), s.Vocab, s.Hidden)
+	}
+	for l := range s.Layers {
+		in := func(name string) string { return n.In(l, name) }
+		add(in(n.InputNorm), 1, 0.1, s.Hidden)
+		add(in(n.PostNorm), 1, 0.1, s.Hidden)
+		add(in(n.Q), 0, of(s.Hidden), q, s.Hidden)
+		add(in(n.K), 0, of(s.Hidden), kv, s.Hidden)
+		add(in(n.V), 0, of(s.Hidden), kv, s.Hidden)
+		add(in(n.O), 0, of(q), s.Hidden, q)
+		add(in(n.Gate), 0, of(s.Hidden), s.FFN, s.Hidden)
+		add(in(n.Up), 0, of(s.Hidden), s.FFN, s.Hidden)
+		add(in(n.Down), 0, of(s.FFN), s.Hidden, s.FFN)
+	}
+	return safetensors.Of("random weights", out...)
+}

@@ -1,0 +1,46 @@
+package bench
+
+import (
+	"time"
+
+	"talf/compute"
+)
+
+// A Timed is a device that sums up where its queues spend their time. It is for
+// devices whose operations have run when they return.
+type Timed struct {
+	compute.Device
+	linear, attend time.Duration
+}
+
+// NewTimed returns a device that runs on dev. Models to be measured are loaded
+// on it; it then belongs to the goroutine that runs them.
+func NewTimed(dev compute.Device) *Timed { return &Timed{Device: dev} }
+
+// Queue returns a queue of the inner device whose products and attention are
+// timed.
+func (t *Timed) Queue() compute.Queue { return &timedQueue{t.Device.Queue(), t} }
+
+// take returns the times since the last call.
+func (t *Timed) take() (linear, attend time.Duration) {
+	linear, attend = t.linear, t.attend
+	t.linear, t.attend = 0, 0
+	return linear, attend
+}
+
+type timedQueue struct {
+	compute.Queue
+	t *Timed
+}
+
+func (q *timedQueue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epilogue, n int) {
+	since := time.Now()
+	q.Queue.Linear(dst, x, l, epi, n)
+	q.t.linear += time.Since(since)
+}
+
+func (q *timedQueue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *compute.Attention, s *compute.Step) {
+	since := time.Now()
+	q.Queue.Attend(dst, qkv, kv, layer, a, s)
+	q.t.attend += time.Since(since)
+}
