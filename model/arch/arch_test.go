@@ -251,6 +251,13 @@ func FuzzParse(f *testing.F) {
 	f.Add(base(nil), []byte(`{"eos_token_id":[1]}`))
 	f.Add(base(m{"rope_scaling": m{"type": "linear", "factor": 2}, "head_dim": 2}), []byte(`{}`))
 	f.Add(base(m{"rope_parameters": m{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8}}), []byte(`null`))
+	for _, typ := range Supported() {
+		f.Add(family(typ, m{"num_key_value_heads": 2, "sliding_window": 3, "use_sliding_window": true, "max_window_layers": 2}), []byte(`{}`))
+	}
+	f.Add(family("qwen2", m{
+		"num_key_value_heads": 2, "layer_types": []string{"full_attention", "full_attention", "sliding_attention", "full_attention"},
+		"use_sliding_window": true, "rope_scaling": m{"type": "yarn", "factor": 4, "original_max_position_embeddings": 8},
+	}), []byte(`{}`))
 	f.Fuzz(func(t *testing.T, raw, gen []byte) {
 		for _, parse := range []func(string, []byte, []byte) (*Spec, error){Parse, ParseDraft} {
 			s, err := parse("config.json", raw, gen)
@@ -263,9 +270,13 @@ func FuzzParse(f *testing.F) {
 			if err := s.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			if n := s.HeadDim; n < 1<<12 {
+			if n := s.Rotated(); n < 1<<12 {
+				top := float32(1)
+				if s.Rope.Type == "yarn" {
+					top = float32(s.Rope.Scale)
+				}
 				for _, x := range s.Rope.Table(n, 0, 2) {
-					if !(x >= -1 && x <= 1) {
+					if !(x >= -top && x <= top) {
 						t.Fatalf("rotary table holds %v for %+v", x, s.Rope)
 					}
 				}
