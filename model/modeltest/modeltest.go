@@ -15,10 +15,14 @@ import (
 
 // A Config is the shape of a random model.
 type Config struct {
+	Arch                                                        string // model_type; "" is llama
 	Vocab, Hidden, Layers, Heads, KVHeads, HeadDim, FFN, MaxPos int
-	Tied, AttnBias, MLPBias                                     bool
+	Tied, AttnBias, MLPBias                                     bool    // qwen2 has biases of its own, gpt_neox those of its feed-forward network
 	BF16                                                        bool    // store bfloat16 instead of float32
 	Theta                                                       float64 // of the rotary angles
+	RotaryPct                                                   float64 // gpt_neox: the rotated part of a head
+	Sequential                                                  bool    // gpt_neox: no parallel residual
+	Window, FullLayers                                          int     // mistral, qwen2, qwen3: a sliding window, 0 none; qwen: first layers without
 	EOS                                                         int32   // −1: none
 }
 
@@ -31,14 +35,73 @@ func Default() Config {
 	}
 }
 
+// Of returns Default as a model of an architecture, with all that is special in
+// it.
+func Of(name string) Config {
+	c := Default()
+	c.Arch = name
+	switch name {
+	case "mistral":
+		c.Window = 20
+	case "qwen2":
+		c.Window, c.FullLayers = 20, 1
+	case "qwen3":
+		c.HeadDim = 12
+	case "gpt_neox":
+		c.KVHeads, c.AttnBias, c.RotaryPct = c.Heads, true, 0.4
+	}
+	return c
+}
+
+// config returns config.json as published models have it.
+func (c Config) config() map[string]any {
+	conf := map[string]any{
+		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "hidden_act": "silu",
+		"vocab_size": c.Vocab, "hidden_size": c.Hidden, "num_hidden_layers": c.Layers,
+		"num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "head_dim": c.HeadDim,
+		"intermediate_size": c.FFN, "max_position_embeddings": c.MaxPos, "rms_norm_eps": 1e-5,
+		"rope_theta": c.Theta, "tie_word_embeddings": c.Tied, "attention_bias": c.AttnBias, "mlp_bias": c.MLPBias,
+		"bos_token_id": 1,
+	}
+	if c.EOS >= 0 {
+		conf["eos_token_id"] = c.EOS
+	}
+	switch c.Arch {
+	case "", "llama":
+		return conf
+	case "mistral":
+		conf["sliding_window"] = nil
+		if c.Window > 0 {
+			conf["sliding_window"] = c.Window
+		}
+	case "qwen2", "qwen3":
+		if c.Arch == "qwen2" {
+			delete(conf, "attention_bias")
+		}
+		if c.Window > 0 {
+			conf["use_sliding_window"], conf["sliding_window"], conf["max_window_layers"] = true, c.Window, c.FullLayers
+		}
+	case "gpt_neox":
+		for _, key := range []string{"num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta", "mlp_bias"} {
+			delete(conf, key)
+		}
+		conf["hidden_act"], conf["layer_norm_eps"] = "gelu", 1e-5
+		conf["rotary_emb_base"], conf["rotary_pct"], conf["use_parallel_residual"] = c.Theta, c.RotaryPct, !c.Sequential
+	}
+	conf["model_type"] = c.Arch
+	delete(conf, "architectures")
+	return conf
+}
+
 // Spec returns the configuration that arch.Load will read.
 func (c Config) Spec() *arch.Spec {
-	s := arch.Llama()
-	s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads = c.Vocab, c.Hidden, c.Layers, c.Heads, c.KVHeads
-	s.HeadDim, s.FFN, s.MaxPos, s.Rope.Theta = c.HeadDim, c.FFN, c.MaxPos, c.Theta
-	s.Tied, s.QKVBias, s.OBias, s.MLPBias = c.Tied, c.AttnBias, c.AttnBias, c.MLPBias
-	if c.EOS >= 0 {
-		s.EOS = []int32{c.EOS}
+	raw, err := json.Marshal(c.config())
+	if err != nil {
+		panic("modeltest: " + err.Error())
+	}
+	s, err := arch.Parse("config.json", raw, nil)
+	if err != nil {
+		panic("modeltest: " + err.Error())
 	}
 	return s
 }
@@ -57,26 +120,14 @@ func Random(t testing.TB, c Config, seed uint64) (dir string) {
 
 // Write writes a random model to dir.
 func Write(dir string, c Config, seed uint64) error {
-	s := c.Spec()
-	conf := map[string]any{
-		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "hidden_act": "silu",
-		"vocab_size": c.Vocab, "hidden_size": c.Hidden, "num_hidden_layers": c.Layers,
-		"num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "head_dim": c.HeadDim,
-		"intermediate_size": c.FFN, "max_position_embeddings": c.MaxPos, "rms_norm_eps": 1e-5,
-		"rope_theta": c.Theta, "tie_word_embeddings": c.Tied, "attention_bias": c.AttnBias, "mlp_bias": c.MLPBias,
-		"bos_token_id": 1,
-	}
-	if c.EOS >= 0 {
-		conf["eos_token_id"] = c.EOS
-	}
-	raw, err := json.MarshalIndent(conf, "", "  ")
+	raw, err := json.MarshalIndent(c.config(), "", "  ")
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), append(raw, '\n'), 0o644); err != nil {
 		return err
 	}
-	return safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), map[string]string{"format": "pt"}, Tensors(s, c.BF16, seed)...)
+	return safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), map[string]string{"format": "pt"}, Tensors(c.Spec(), c.BF16, seed)...)
 }
 
 const sqrt3 = 1.7320508075688772
@@ -114,6 +165,12 @@ func Tensors(s *arch.Spec, bf16 bool, seed uint64) []safetensors.Tensor {
 			add(name+".bias", 0, 0.1, rows)
 		}
 	}
+	norm := func(name string) {
+		add(name+".weight", 1, 0.1, s.Hidden)
+		if s.LayerNorm {
+			add(name+".bias", 0, 0.1, s.Hidden)
+		}
+	}
 	n, q, kv := &s.Names, s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 	embed := 1.0
 	if s.Tied {
@@ -123,23 +180,34 @@ func Tensors(s *arch.Spec, bf16 bool, seed uint64) []safetensors.Tensor {
 	if s.Draft {
 		linear(n.FC, s.Hidden, 2*s.Hidden, 1, s.FCBias)
 	} else {
-		add(n.FinalNorm+".weight", 1, 0.1, s.Hidden)
+		norm(n.FinalNorm)
 		if !s.Tied {
 			linear(n.LMHead, s.Vocab, s.Hidden, 2, false)
 		}
 	}
 	for l := range s.Layers {
+		in := func(name string) string { return n.In(l, name) }
 		if !s.Draft || l > 0 {
-			add(n.In(l, n.InputNorm)+".weight", 1, 0.1, s.Hidden)
+			norm(in(n.InputNorm))
 		}
-		add(n.In(l, n.PostNorm)+".weight", 1, 0.1, s.Hidden)
-		linear(n.In(l, n.Q), q, s.Hidden, 1.5, s.QKVBias)
-		linear(n.In(l, n.K), kv, s.Hidden, 1.5, s.QKVBias)
-		linear(n.In(l, n.V), kv, s.Hidden, 1.5, s.QKVBias)
-		linear(n.In(l, n.O), s.Hidden, q, 1.5, s.OBias)
-		linear(n.In(l, n.Gate), s.FFN, s.Hidden, 1.5, s.MLPBias)
-		linear(n.In(l, n.Up), s.FFN, s.Hidden, 1.5, s.MLPBias)
-		linear(n.In(l, n.Down), s.Hidden, s.FFN, 1.5, s.MLPBias)
+		norm(in(n.PostNorm))
+		if n.QKV != "" {
+			linear(in(n.QKV), 3*q, s.Hidden, 1.5, s.QKVBias)
+		} else {
+			linear(in(n.Q), q, s.Hidden, 1.5, s.QKVBias)
+			linear(in(n.K), kv, s.Hidden, 1.5, s.QKVBias)
+			linear(in(n.V), kv, s.Hidden, 1.5, s.QKVBias)
+		}
+		if s.QKNorm {
+			add(in(n.QNorm)+".weight", 1, 0.1, s.HeadDim)
+			add(in(n.KNorm)+".weight", 1, 0.1, s.HeadDim)
+		}
+		linear(in(n.O), s.Hidden, q, 1.5, s.OBias)
+		if s.Gated {
+			linear(in(n.Gate), s.FFN, s.Hidden, 1.5, s.MLPBias)
+		}
+		linear(in(n.Up), s.FFN, s.Hidden, 1.5, s.MLPBias)
+		linear(in(n.Down), s.Hidden, s.FFN, 1.5, s.MLPBias)
 	}
 	return out
 }

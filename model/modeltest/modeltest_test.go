@@ -18,7 +18,6 @@ func TestRandomIsAModelDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := c.Spec()
-	want.BOS = 1
 	if d := cmp.Diff(want, s); d != "" {
 		t.Errorf("spec (-want +got):\n%s", d)
 	}
@@ -30,6 +29,23 @@ func TestRandomIsAModelDirectory(t *testing.T) {
 	for _, w := range Tensors(want, true, 7) {
 		if got, _ := a.Tensor(w.Name); string(got.Data) != string(w.Data) {
 			t.Errorf("%s differs between equal seeds", w.Name)
+		}
+	}
+}
+
+// Of names every architecture and has what is special in it.
+func TestOfCoversTheArchitectures(t *testing.T) {
+	for _, name := range arch.Supported() {
+		s := Of(name).Spec()
+		if s.Arch != name {
+			t.Errorf("%s: made a %s", name, s.Arch)
+		}
+		special := map[string]bool{
+			"llama": s.Windows == nil, "mistral": s.Window(0) > 0, "qwen2": s.QKVBias && s.Window(0) == 0 && s.Window(1) > 0,
+			"qwen3": s.QKNorm, "gpt_neox": s.LayerNorm && s.Parallel && s.RotDim == 4 && !s.Gated,
+		}
+		if !special[name] {
+			t.Errorf("%s: %+v", name, s)
 		}
 	}
 }
