@@ -15,6 +15,7 @@ import (
 
 	"talf/data"
 	"talf/model"
+	"talf/model/chat"
 	"talf/tree"
 	"talf/tree/search"
 )
@@ -32,7 +33,7 @@ const (
 // A Config says what is made of which text. Prompts, Rows and Tokens trade
 // memory for speed and leave no trace in the output, nor do the device and its threads.
 type Config struct {
-	Files []string
+	Files []string // and directories, see data.Expand
 	Load  data.LoadConfig
 
 	Out      string // directory of the set
@@ -42,7 +43,7 @@ type Config struct {
 	Features data.FeatureMode
 	LossOnly bool    // no trees where the loss mask hides them: prompts cost their prefill alone
 	MaxLen   int     // tokens of a sequence; cut to what the target has positions for
-	EOS      EOSMode // where the end token is added
+	EOS      EOSMode // where the end token is added; in conversations the template does it
 	Shard    int     // sequences of a shard
 	Seed     uint64  // of regenerated answers
 
@@ -128,6 +129,11 @@ type Inputs struct {
 	Tokenizer Tokenizer
 	// TokenizerHash identifies Tokenizer in the shards.
 	TokenizerHash string
+	// Chat renders conversations; nil if there is no template. With a Generator it
+	// also renders what is asked in prompts of one or more turns. What it writes must
+	// not change with the time. ChatHash identifies it in the shards.
+	Chat     *chat.Template
+	ChatHash string
 	// Generator, if not nil, replaces the answers of the text by the target's
 	// own. Sampling describes how, for the shards.
 	Generator Generator
@@ -155,6 +161,13 @@ type Stats struct {
 	Shards     int            `json:"shards"`
 	Resumed    int            `json:"resumed_shards"` // of these, found finished
 	Dropped    map[string]int `json:"dropped,omitempty"`
+	Inputs     []InputStats   `json:"inputs,omitempty"` // of each file, in order
+}
+
+// InputStats say what became of one file.
+type InputStats struct {
+	File string `json:"file"`
+	data.Input
 }
 
 // meta returns what the shards say of themselves.
@@ -188,7 +201,8 @@ func (c *Config) source(in *Inputs, maxLen int) (string, error) {
 		EOS        EOSMode
 		Shard      int
 		Regenerate bool
-	}{c.Load, maxLen, c.EOS, c.Shard, in.Generator != nil})
+		Chat       string `json:",omitempty"`
+	}{c.Load, maxLen, c.EOS, c.Shard, in.Generator != nil, in.ChatHash})
 	if err != nil {
 		return "", fmt.Errorf("preprocess: %w", err)
 	}
@@ -211,10 +225,10 @@ func (c *Config) source(in *Inputs, maxLen int) (string, error) {
 
 // length returns the longest sequence that the target can label: tree nodes
 // stand up to Depth−1 positions beyond it, and a prompt chunk is one tree.
-func (c *Config) length(target *model.Model) (int, error) {
-	n := min(c.MaxLen, target.Spec().MaxPos-(c.Depth-1))
+func (c *Config) length(positions int) (int, error) {
+	n := min(c.MaxLen, positions-(c.Depth-1))
 	if n < minLen {
-		return 0, fmt.Errorf("preprocess: the target has %d positions, want at least %d for trees of %d levels", target.Spec().MaxPos, minLen+c.Depth-1, c.Depth)
+		return 0, fmt.Errorf("preprocess: the target has %d positions, want at least %d for trees of %d levels", positions, minLen+c.Depth-1, c.Depth)
 	}
 	return n, nil
 }

@@ -1,12 +1,14 @@
 package preprocess
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"slices"
 	"strings"
 
 	"talf/data"
+	"talf/model/chat"
 )
 
 // A sequence is one piece of text on its way to a row.
@@ -15,6 +17,15 @@ type sequence struct {
 	answer []bool   // the token is trained on
 	turns  []string // what is asked after tokens, turn by turn (regeneration)
 	drop   string   // why it becomes no row; "" if it does
+
+	chat          bool      // it is a conversation
+	talk          *dialogue // whose answers are regenerated
+	messages, cut int       // that are in it, and behind it
+
+	file       string // where its document is
+	input      int
+	line, item int
+	id         string
 }
 
 // Reasons for dropping. They are counted in the shards and shown to users.
@@ -24,11 +35,16 @@ const (
 	dropAnswer   = "no answer token before the length limit"
 	dropPrompt   = "prompt leaves no room for an answer"
 	dropNoAnswer = "the target gave no answer"
+	dropNoTurn   = "no assistant turn"
+	dropLong     = "too long: no assistant turn ends within the length limit"
+	dropUnmarked = "the template shows nothing that the assistant says"
 )
 
 // A cutter tokenises documents and cuts them to length.
 type cutter struct {
 	tok        Tokenizer
+	chat       *chat.Template // nil: none
+	bad        func(data.BadLine)
 	max        int
 	eos        int32 // −1: none
 	mode       EOSMode
@@ -38,17 +54,13 @@ type cutter struct {
 	last       int32   // what the tokenizer puts behind every text, −1 if nothing
 }
 
-func newCutter(c *Config, in *Inputs, maxLen int) (*cutter, error) {
-	s := in.Target.Spec()
-	u := &cutter{tok: in.Tokenizer, max: maxLen, eos: -1, mode: c.EOS, vocab: s.Vocab, regenerate: in.Generator != nil}
-	if len(s.EOS) > 0 {
-		u.eos = s.EOS[0]
-	}
-	empty, err := in.Tokenizer.Encode("", true)
+func newCutter(r Reader, mode EOSMode, maxLen int, regenerate bool) (*cutter, error) {
+	u := &cutter{tok: r.Tokenizer, chat: r.Chat, max: maxLen, eos: r.EOS, mode: mode, vocab: r.Vocab, regenerate: regenerate}
+	empty, err := u.tok.Encode("", true)
 	if err != nil {
 		return nil, fmt.Errorf("preprocess: tokenise an empty text: %w", err)
 	}
-	some, err := in.Tokenizer.Encode("0", true)
+	some, err := u.tok.Encode("0", true)
 	if err != nil {
 		return nil, fmt.Errorf("preprocess: tokenise %q: %w", "0", err)
 	}
@@ -69,36 +81,52 @@ func common(a, b []int32) int {
 	return n
 }
 
+// encode returns the ids of a text with what belongs before it. A text that brings
+// that itself, as one that a chat template made, does not get it twice.
 func (u *cutter) encode(text string) ([]int32, error) {
 	ids, err := u.tok.Encode(text, true)
 	if err != nil {
 		return nil, err
 	}
+	if n := len(u.special); n > 0 && len(ids) >= 2*n && slices.Equal(ids[:n], u.special) && slices.Equal(ids[n:2*n], u.special) {
+		ids = ids[n:]
+	}
 	if n := len(ids); u.last >= 0 && n > 0 && ids[n-1] == u.last {
 		ids = ids[:n-1]
 	}
+	return ids, u.known(ids)
+}
+
+// known refuses ids that the target does not have.
+func (u *cutter) known(ids []int32) error {
 	for _, id := range ids {
 		if id < 0 || int(id) >= u.vocab {
-			return nil, fmt.Errorf("token %d, want 0..%d: the tokenizer is not the target's", id, u.vocab-1)
+			return fmt.Errorf("token %d, want 0..%d: the tokenizer is not the target's", id, u.vocab-1)
 		}
 	}
-	return ids, nil
+	return nil
 }
 
 // sequences yields what the documents become, dropped ones included.
-func (u *cutter) sequences(docs iter.Seq2[data.Doc, error]) iter.Seq2[*sequence, error] {
+func (u *cutter) sequences(ctx context.Context, docs iter.Seq2[data.Doc, error]) iter.Seq2[*sequence, error] {
 	return func(yield func(*sequence, error) bool) {
 		for d, err := range docs {
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			all, err := u.cut(&d)
+			all, err := u.pieces(ctx, &d)
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			} else if err != nil {
+				err = fmt.Errorf("preprocess: tokenise %s: %w", d.Place(), err)
+			}
 			if err != nil {
-				yield(nil, fmt.Errorf("preprocess: tokenise %s:%d: %w", d.File, d.Line, err))
+				yield(nil, err)
 				return
 			}
 			for _, s := range all {
+				s.place(&d)
 				if !yield(s, nil) {
 					return
 				}
@@ -107,18 +135,30 @@ func (u *cutter) sequences(docs iter.Seq2[data.Doc, error]) iter.Seq2[*sequence,
 	}
 }
 
-func (u *cutter) cut(d *data.Doc) ([]*sequence, error) {
-	if u.regenerate {
-		return u.prompt(d)
+// pieces returns what a document becomes: windows of a text, one sequence
+// otherwise.
+func (u *cutter) pieces(ctx context.Context, d *data.Doc) ([]*sequence, error) {
+	var s *sequence
+	var err error
+	switch {
+	case d.Chat != nil && u.chat == nil:
+		err = ErrNoTemplate
+	case u.regenerate && (d.Chat != nil || d.Asked && u.chat != nil):
+		s, err = u.open(ctx, d)
+	case d.Chat != nil:
+		s, err = u.talk(ctx, d)
+	case u.regenerate:
+		s, err = u.prompt(d)
+	case slices.ContainsFunc(d.Spans, func(s data.Span) bool { return s.Answer }):
+		s, err = u.answered(d)
+	default:
+		return u.windows(d)
 	}
-	if slices.ContainsFunc(d.Spans, func(s data.Span) bool { return s.Answer }) {
-		return u.answered(d)
-	}
-	return u.windows(d)
+	return []*sequence{s}, err
 }
 
 // prompt keeps what was asked. Answers that the text brings are left out.
-func (u *cutter) prompt(d *data.Doc) ([]*sequence, error) {
+func (u *cutter) prompt(d *data.Doc) (*sequence, error) {
 	s := &sequence{}
 	for _, p := range d.Spans {
 		if !p.Answer {
@@ -134,7 +174,7 @@ func (u *cutter) prompt(d *data.Doc) ([]*sequence, error) {
 	if len(ids) >= u.max {
 		s.drop = dropPrompt
 	}
-	return []*sequence{s}, nil
+	return s, nil
 }
 
 // windows cuts a text that is trained on as a whole.
@@ -179,7 +219,7 @@ func text(spans []data.Span, sep string) string {
 // answered marks the tokens of answers. The text is tokenised as a whole, as a
 // reader would; where the tokens of a span's prefix part from the whole's is
 // where the next span begins.
-func (u *cutter) answered(d *data.Doc) ([]*sequence, error) {
+func (u *cutter) answered(d *data.Doc) (*sequence, error) {
 	ids, err := u.encode(text(d.Spans, ""))
 	if err != nil {
 		return nil, err
@@ -207,7 +247,7 @@ func (u *cutter) answered(d *data.Doc) ([]*sequence, error) {
 		s.tokens, s.answer = s.tokens[:u.max], s.answer[:u.max]
 	}
 	s.check()
-	return []*sequence{s}, nil
+	return s, nil
 }
 
 // check drops a sequence without a token to learn.

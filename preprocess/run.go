@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 
 	"talf/data"
 )
@@ -19,7 +20,11 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	if err := c.Validate(); err != nil {
 		return Stats{}, err
 	}
-	maxLen, err := c.length(in.Target)
+	var err error
+	if c.Files, err = data.Expand(c.Files); err != nil {
+		return Stats{}, fmt.Errorf("preprocess: %w", err)
+	}
+	maxLen, err := c.length(in.Target.Spec().MaxPos)
 	if err != nil {
 		return Stats{}, err
 	}
@@ -27,7 +32,7 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	cut, err := newCutter(&c, &in, maxLen)
+	cut, err := newCutter(reader(&in), c.EOS, maxLen, in.Generator != nil)
 	if err != nil {
 		return Stats{}, err
 	}
@@ -45,7 +50,34 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	for _, s := range w.Shards() {
 		p.stats.add(s)
 	}
+	p.stats.split(w.Shards(), c.Files)
 	return p.stats, err
+}
+
+// reader is what in says of its model's texts.
+func reader(in *Inputs) Reader {
+	s := in.Target.Spec()
+	r := Reader{Tokenizer: in.Tokenizer, Chat: in.Chat, Vocab: s.Vocab, Positions: s.MaxPos, EOS: -1}
+	if len(s.EOS) > 0 {
+		r.EOS = s.EOS[0]
+	}
+	return r
+}
+
+// split says what became of each file.
+func (st *Stats) split(shards []data.Shard, files []string) {
+	var sums []data.Input
+	for _, s := range shards {
+		sums = data.AddInputs(sums, s.Inputs)
+	}
+	if sums == nil && len(files) == 1 {
+		sums = []data.Input{{Rows: st.Sequences, Tokens: st.Tokens, Loss: st.LossTokens, Dropped: st.Dropped}}
+	}
+	for _, s := range sums {
+		if s.Input < len(files) {
+			st.Inputs = append(st.Inputs, InputStats{File: files[s.Input], Input: s})
+		}
+	}
 }
 
 func (st *Stats) add(s data.Shard) {
@@ -71,7 +103,9 @@ type pipeline struct {
 	maxLen int
 	lab    *labeller
 
+	detail  bool           // shards say what became of each file
 	dropped map[string]int // since the last shard
+	inputs  []data.Input   // likewise
 	done    Progress
 	stats   Stats
 }
@@ -132,13 +166,14 @@ func (p *pipeline) run(ctx context.Context) error {
 	}
 	defer p.lab.close()
 
+	p.cut.bad = p.in.Bad
 	docs := data.Load(p.c.Files, p.c.Load, func(b data.BadLine) {
-		p.dropped[dropBad]++
+		p.drop(b.Input, dropBad)
 		if p.in.Bad != nil {
 			p.in.Bad(b)
 		}
 	})
-	next, stop := iter.Pull2(p.cut.sequences(docs))
+	next, stop := iter.Pull2(p.cut.sequences(ctx, docs))
 	defer stop()
 	for range units {
 		if _, err, ok := next(); err != nil || !ok {
@@ -146,6 +181,7 @@ func (p *pipeline) run(ctx context.Context) error {
 		}
 	}
 	clear(p.dropped) // finished shards count them
+	p.inputs = nil
 	for open := true; open; {
 		if open, err = p.shard(ctx, next, units); err != nil {
 			return err
@@ -171,13 +207,15 @@ func (p *pipeline) count(ctx context.Context) error {
 			first = b
 		}
 	})
-	for s, err := range p.cut.sequences(docs) {
+	p.detail = len(p.c.Files) > 1
+	for s, err := range p.cut.sequences(ctx, docs) {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
 			return err
 		}
+		p.detail = p.detail || s.chat
 		p.done.AllSequences++
 		p.done.AllTokens += int64(len(s.tokens))
 	}
@@ -202,6 +240,9 @@ func (p *pipeline) shard(ctx context.Context, next func() (*sequence, error, boo
 		if !ok {
 			break
 		}
+		if s.chat {
+			p.inputs = data.AddInputs(p.inputs, []data.Input{{Input: s.input, Conversations: 1}})
+		}
 		all = append(all, &work{sequence: s, unit: first + len(all)})
 	}
 	units := len(all)
@@ -211,14 +252,35 @@ func (p *pipeline) shard(ctx context.Context, next func() (*sequence, error, boo
 	if err := p.through(ctx, p.stages(), all); err != nil {
 		return false, err
 	}
-	if err := p.w.Cut(units, p.dropped, nil); err != nil {
+	if !p.detail {
+		p.inputs = nil
+	}
+	if err := p.w.Cut(units, p.dropped, p.inputs); err != nil {
 		return false, err
 	}
 	clear(p.dropped)
+	p.inputs = nil
 	p.done.Shards++
 	p.done.Sequences = first + units
 	p.report()
 	return units == p.c.Shard, nil
+}
+
+// drop counts a piece of input that became no row.
+func (p *pipeline) drop(input int, why string) {
+	if strings.HasPrefix(why, dropTemplate) && p.dropped[why] == 0 {
+		n := 0
+		for w := range p.dropped {
+			if strings.HasPrefix(w, dropTemplate) {
+				n++
+			}
+		}
+		if n >= maxRefusals {
+			why = dropRefusals
+		}
+	}
+	p.dropped[why]++
+	p.inputs = data.AddInputs(p.inputs, []data.Input{{Input: input, Dropped: map[string]int{why: 1}}})
 }
 
 func (p *pipeline) report() {
@@ -251,7 +313,7 @@ func (p *pipeline) through(ctx context.Context, stages []stage, all []*work) err
 	size := 0
 	for _, w := range all {
 		if w.drop != "" {
-			p.dropped[w.drop]++
+			p.drop(w.input, w.drop)
 			p.done.Sequences++
 			continue
 		}
@@ -284,7 +346,7 @@ func (p *pipeline) regenerate(ctx context.Context, batch []*work) error {
 		}
 		var again []*work
 		for i, w := range open {
-			more, err := p.follow(w, answers[i])
+			more, err := p.follow(ctx, w, answers[i])
 			if err != nil {
 				return err
 			}
@@ -305,12 +367,15 @@ func (p *pipeline) regenerate(ctx context.Context, batch []*work) error {
 
 // follow appends an answer and the next turn, and reports whether that asks for
 // another answer.
-func (p *pipeline) follow(w *work, answer []int32) (more bool, err error) {
+func (p *pipeline) follow(ctx context.Context, w *work, answer []int32) (more bool, err error) {
 	if len(answer) > p.maxLen-len(w.tokens) {
 		return false, fmt.Errorf("an answer of %d tokens, want at most %d", len(answer), p.maxLen-len(w.tokens))
 	}
 	for _, id := range answer {
 		w.tokens, w.answer = append(w.tokens, id), append(w.answer, true)
+	}
+	if w.talk != nil {
+		return p.cut.reply(ctx, w.sequence, answer)
 	}
 	if len(w.turns) == 0 {
 		return false, nil
@@ -347,6 +412,13 @@ func (p *pipeline) write(_ context.Context, batch []*work) error {
 		if err := p.w.Append(w.row); err != nil {
 			return err
 		}
+		loss := 0
+		for _, x := range w.answer {
+			if x {
+				loss++
+			}
+		}
+		p.inputs = data.AddInputs(p.inputs, []data.Input{{Input: w.input, Rows: 1, Turns: w.messages, Cut: w.cut, Tokens: int64(len(w.tokens)), Loss: int64(loss)}})
 		p.done.Tokens += int64(len(w.tokens))
 		p.done.Sequences++
 		w.row = nil

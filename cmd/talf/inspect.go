@@ -24,7 +24,9 @@ func newInspect(a *app) *cobra.Command {
   a checkpoint                the head, and the state of the training run
   Parquet shards              rows, tokens, label mass and settings; every value is read
                               and checked
-  a safetensors file          its tensors`,
+  a safetensors file          its tensors
+
+Inspect data shows what a head learns from: samples with the tokens in the loss.`,
 		Example: "  talf inspect path/to/model\n  talf inspect labels --json\n  talf inspect labels/shard-00000.parquet",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -40,6 +42,7 @@ func newInspect(a *app) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.AddCommand(newInspectSamples(a))
 	return c
 }
 

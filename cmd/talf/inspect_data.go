@@ -84,6 +84,9 @@ func (f *dataFinding) print(a *app) {
 	if m.Sampling != "" {
 		a.printf("answers       %s, seed %d\n", m.Sampling, m.Seed)
 	}
+	for _, in := range s.Inputs {
+		a.printf("input %-8d%d conversations, %d turns (%d cut off), %d rows of %d tokens, %d to learn\n", in.Input, in.Conversations, in.Turns, in.Cut, in.Rows, in.Tokens, in.Loss)
+	}
 	for _, why := range sortedKeys(s.Dropped) {
 		a.printf("dropped       %d: %s\n", s.Dropped[why], why)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -22,17 +23,22 @@ func newPreprocess(a *app) *cobra.Command {
 	var threads int
 	var asJSON bool
 	re := regeneration{sample: sample.Greedy()}
+	var talk chatOptions
 	cmd := &cobra.Command{
 		Use:   "preprocess --model DIR --data FILE --out DIR",
 		Short: "Label text with a model's token trees, to train a draft head on",
 		Long: `Preprocess runs the model over text and writes, for every position, the tree of its
 likely continuations, what it thinks of each, and its hidden state, to Parquet
-shards. Input files are plain text (paragraphs), or JSONL with "text", "prompt" or
-"turns", or anything with --template; with --answer-field only answers are learnt.
+shards. Input files are plain text (paragraphs), or JSON with conversations
+("messages" or ShareGPT's "conversations"), "text", "prompt" or "turns", or anything
+with --template; also packed by gzip or zstd, or directories of such files. Of
+conversations, which the model's chat template writes out, and with --answer-field
+only the answers are learnt. Conversations that are too long are cut behind an answer.
 
 Run again after an interruption, it goes on behind the last finished shard. The
 shards are the same bytes however often it was stopped and whatever the machine.`,
 		Example: `  talf preprocess --model DIR --data stories.txt --out labels
+  talf preprocess --model DIR --data sharegpt.json --out labels
   talf preprocess --model DIR --data gsm8k.jsonl --template 'Question: {question}\nAnswer:' --answer-field answer --out labels
   talf preprocess --model DIR --data prompts.jsonl --regenerate --out labels`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,6 +51,9 @@ shards are the same bytes however often it was stopped and whatever the machine.
 			if err := re.sample.Validate(); err != nil {
 				return usageError{err}
 			}
+			if err := talk.check(); err != nil {
+				return err
+			}
 			if !re.on {
 				for _, name := range []string{"temperature", "top-k", "top-p", "seed"} {
 					if cmd.Flags().Changed(name) {
@@ -52,7 +61,7 @@ shards are the same bytes however often it was stopped and whatever the machine.
 					}
 				}
 			}
-			st, err := a.preprocess(cmd.Context(), c, dir, threads, &re)
+			st, err := a.preprocess(cmd.Context(), c, dir, threads, &re, talk)
 			if err != nil {
 				return err
 			}
@@ -60,24 +69,18 @@ shards are the same bytes however often it was stopped and whatever the machine.
 				return a.printJSON(st)
 			}
 			a.printf("%s: %d sequences of %d tokens, %d to learn, in %d shards\n", c.Out, st.Sequences, st.Tokens, st.LossTokens, st.Shards)
-			for _, why := range sortedKeys(st.Dropped) {
-				a.printf("left out: %d: %s\n", st.Dropped[why], why)
-			}
+			printInputs(a, &st)
 			return nil
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&dir, "model", "", "model directory in Hugging Face layout")
-	f.Var((*files)(&c.Files), "data", "input file (may be repeated)")
+	f.Var((*files)(&c.Files), "data", "input file, or a directory of them (may be repeated)")
 	f.StringVar(&c.Out, "out", "", "directory of the shards")
-	f.StringVar((*string)(&c.Load.Format), "format", string(c.Load.Format), "auto, jsonl, paragraphs or document")
-	f.StringVar(&c.Load.Template, "template", "", `how fields of a JSONL line make a text: 'Question: {question}\nAnswer:'`)
-	f.StringVar(&c.Load.AnswerField, "answer-field", "", "field that answers; only its tokens are learnt")
-	f.StringVar(&c.Load.AnswerRemove, "answer-remove", "", "regular expression to cut out of answers")
-	f.IntVar(&c.Load.Skip, "skip", 0, "documents to leave out at the front")
-	f.IntVar(&c.Load.Limit, "limit", 0, "documents to take (0: all)")
-	f.StringVar((*string)(&c.EOS), "eos", string(c.EOS), "where the end-of-sequence token follows: answers, always or never")
-	f.IntVar(&c.MaxLen, "max-len", c.MaxLen, "tokens of a sequence; longer texts are cut")
+	loadFlags(f, &c.Load)
+	talk.flags(f)
+	f.StringVar((*string)(&c.EOS), "eos", string(c.EOS), "where the end-of-sequence token follows: answers, always or never (conversations: the template says)")
+	f.IntVar(&c.MaxLen, "max-len", c.MaxLen, "tokens of a sequence; longer texts are cut, conversations behind an answer")
 	f.IntVar(&c.K, "k", c.K, "nodes of each level of a tree")
 	f.IntVar(&c.Depth, "depth", c.Depth, "labelled levels of a tree")
 	f.StringVar((*string)(&c.Labels), "labels", string(c.Labels), "topk or full")
@@ -94,6 +97,38 @@ shards are the same bytes however often it was stopped and whatever the machine.
 	return cmd
 }
 
+// loadFlags adds flags for how input files are read.
+func loadFlags(f *pflag.FlagSet, c *data.LoadConfig) {
+	f.StringVar((*string)(&c.Format), "format", string(c.Format), "auto, jsonl, paragraphs or document")
+	f.StringVar(&c.Template, "template", "", `how fields of a JSON object make a text: 'Question: {question}\nAnswer:'`)
+	f.StringVar(&c.AnswerField, "answer-field", "", "field that answers; only its tokens are learnt")
+	f.StringVar(&c.AnswerRemove, "answer-remove", "", "regular expression to cut out of answers")
+	f.IntVar(&c.Skip, "skip", 0, "documents to leave out at the front")
+	f.IntVar(&c.Limit, "limit", 0, "documents to take (0: all)")
+}
+
+// printInputs says what became of every file, and what was left out.
+func printInputs(a *app, st *preprocess.Stats) {
+	dropped := func(d map[string]int) {
+		for _, why := range sortedKeys(d) {
+			a.printf("left out: %d: %s\n", d[why], why)
+		}
+	}
+	if len(st.Inputs) == 0 || len(st.Inputs) == 1 && st.Inputs[0].Conversations == 0 {
+		dropped(st.Dropped)
+		return
+	}
+	for i := range st.Inputs {
+		in := &st.Inputs[i]
+		a.printf("%s: ", in.File)
+		if in.Conversations > 0 {
+			a.printf("%d conversations, %d turns (%d cut off), ", in.Conversations, in.Turns, in.Cut)
+		}
+		a.printf("%d sequences of %d tokens, %d to learn\n", in.Rows, in.Tokens, in.Loss)
+		dropped(in.Dropped)
+	}
+}
+
 // files is a flag that may be repeated, and is "" while empty.
 type files []string
 
@@ -102,7 +137,7 @@ func (f *files) Set(s string) error { *f = append(*f, s); return nil }
 func (f *files) Type() string       { return "file" }
 
 // preprocess labels c's files with the model in dir.
-func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, threads int, re *regeneration) (preprocess.Stats, error) {
+func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, threads int, re *regeneration, talk chatOptions) (preprocess.Stats, error) {
 	dir, err := findModel(dir)
 	if err != nil {
 		return preprocess.Stats{}, err
@@ -116,17 +151,21 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, t
 	if err != nil {
 		return preprocess.Stats{}, err
 	}
+	template, templateHash, err := talk.load(dir)
+	if err != nil {
+		return preprocess.Stats{}, err
+	}
 	bar := a.progress("preprocess", "tokens")
 	defer bar.end()
 	bad := 0
 	in := preprocess.Inputs{
 		Target: m, Tokenizer: tok, TokenizerHash: tok.Hash(),
+		Chat: template, ChatHash: templateHash,
 		Progress: func(p preprocess.Progress) {
 			bar.set(p.Tokens, p.AllTokens, fmt.Sprintf("%d shards", p.Shards))
 		},
 		Bad: func(b data.BadLine) {
-			bad++
-			a.log.Warn("left out", "line", b.Error())
+			a.badLine(&bad, b)
 		},
 	}
 	if re != nil && re.on {
@@ -137,12 +176,34 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, t
 	}
 	st, err := preprocess.Run(ctx, c, in)
 	if err != nil {
-		return st, err
+		return st, templateHint(err)
 	}
 	if bad > 0 {
 		a.log.Warn("lines that could not be used", "count", bad)
 	}
 	return st, nil
+}
+
+// templateHint says what to do without a chat template.
+func templateHint(err error) error {
+	if errors.Is(err, preprocess.ErrNoTemplate) {
+		return fmt.Errorf("%w: give one with --chat-template FILE", err)
+	}
+	return err
+}
+
+// maxBad is how many lines that cannot be used are named; the rest is counted.
+const maxBad = 20
+
+// badLine names one of *n lines that cannot be used.
+func (a *app) badLine(n *int, b data.BadLine) {
+	*n++
+	switch {
+	case *n <= maxBad:
+		a.log.Warn("left out", "line", b.Error())
+	case *n == maxBad+1:
+		a.log.Warn("further lines that are left out are only counted")
+	}
 }
 
 // A regeneration says how answers come from the target itself.
