@@ -31,13 +31,14 @@ type attendTask struct {
 	s        *compute.Step
 	first    []int // first part of every span
 	per      []int // rows of a part, by span
+	prep     *prepareTask
 }
 
 // Attend stores keys and values and computes attention over each row's prefix
 // and own ancestors.
 func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *compute.Attention, s *compute.Step) {
 	const op = "Attend"
-	q.prepare(qkv, kv, layer, a, s)
+	prep := q.prepare(qkv, kv, layer, a, s)
 	check(a.Window >= 0, op, "a negative window", a.Window, 0)
 	st := kvOf(op, kv)
 	t := &q.attend
@@ -50,7 +51,7 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 		panic(fmt.Sprintf("cpu: %s: layer %d of %d", op, layer, c.Layers))
 	}
 	t.first, t.per = t.first[:0], t.per[:0]
-	n, row, work := 0, 0, 0.0
+	n, row, work, whole := 0, 0, 0.0, true
 	for i := range s.Spans {
 		p := &s.Spans[i]
 		t.validate(p, i, row)
@@ -63,10 +64,16 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 		per := min(attendRows, attendScores/(length+panel)) * c.KVHeads / s.Heads
 		per = max(1, min(p.N, per))
 		t.first, t.per = append(t.first, n), append(t.per, per)
+		whole = whole && per >= p.N
 		n += parts(p.N, per) * c.KVHeads
 		work += float64(p.N) * float64(length)
 	}
 	check(row == s.Rows, op, "rows of all spans", row, s.Rows)
+	// Where a part has all rows of its span, it prepares its own head.
+	if t.prep = prep; !whole {
+		q.pool.run(prep, prep.parts())
+		t.prep = nil
+	}
 	if work*float64(s.Heads*c.HeadDim) < inline {
 		q.pool.alone(t, n)
 		return
@@ -125,6 +132,9 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 		ldq    = (t.s.Heads + 2*kv.c.KVHeads) * hd
 		scale  = float32(1 / math.Sqrt(float64(hd)))
 	)
+	if t.prep != nil {
+		t.prep.head(w, head, p.Row, p.Row+p.N)
+	}
 	// One buffer: queries [rows][hd], results [rows][hp], scores [rows][ld].
 	buf := w.buf(0, rows*(hd+hp+ld))
 	q, o, s := buf[:rows*hd], buf[rows*hd:][:rows*hp], buf[rows*(hd+hp):][:rows*ld]

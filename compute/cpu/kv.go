@@ -68,18 +68,27 @@ func (kv *kvStore) checkSlot(op string, slot int32) {
 	}
 }
 
-// put writes one position's key and value.
-func (kv *kvStore) put(u []float32, off int, k, v []float32) {
-	for d, x := range k {
-		u[d*block+off] = x
+// put writes keys and values of m positions from slot off of a block on. Row i's
+// key is at x[i·ld:], its value gap elements behind it.
+func (kv *kvStore) put(u []float32, off, m int, x []float32, ld, gap int) {
+	hd := kv.c.HeadDim
+	// Row by row, a key's elements would each go to a line of their own.
+	for d := range hd {
+		line := u[d*block+off:][:m]
+		for i := range line {
+			line[i] = x[i*ld+d]
+		}
 	}
-	for d, x := range v {
-		u[kv.val+(d/panel*block+off)*panel+d%panel] = x
+	for i := range m {
+		v := x[i*ld+gap:][:hd]
+		for d := 0; d < hd; d += panel {
+			copy(u[kv.val+d*block+(off+i)*panel:][:panel], v[d:])
+		}
 	}
 }
 
 // A prepareTask makes queries and keys of a projection and stores keys and
-// values.
+// values, for one KV head and its queries and at most prepareRows rows a part.
 type prepareTask struct {
 	qkv, rope []float32
 	rot       int // rotated elements of a head
@@ -87,46 +96,49 @@ type prepareTask struct {
 	kv        *kvStore
 	layer, h  int
 	s         *compute.Step
-	per       int
-	norms     bool
 }
+
+const prepareRows = 64
+
+func (t *prepareTask) parts() int { return parts(t.s.Rows, prepareRows) * t.kv.c.KVHeads }
 
 func (t *prepareTask) run(w *worker, part int) {
+	r := part / t.kv.c.KVHeads * prepareRows
+	t.head(w, part%t.kv.c.KVHeads, r, min(r+prepareRows, t.s.Rows))
+}
+
+// head prepares rows [r0,r1) for one KV head.
+func (t *prepareTask) head(w *worker, head, r0, r1 int) {
 	hd, kvh := t.kv.c.HeadDim, t.kv.c.KVHeads
-	ld := (t.h + 2*kvh) * hd
-	for r := part * t.per; r < min(t.s.Rows, (part+1)*t.per); r++ {
+	g, ld := t.h/kvh, (t.h+2*kvh)*hd
+	key := (t.h + head) * hd
+	for r := r0; r < r1; r++ {
 		x := t.qkv[r*ld:][:ld]
-		if t.norms {
-			t.normalise(w, x)
-		}
 		angles := t.rope[int(t.s.Pos[r])*t.rot:][:t.rot]
-		for h := range t.h + kvh {
-			w.k.Rope(x[h*hd:][:t.rot], angles[:t.rot/2], angles[t.rot/2:])
+		turn := func(x []float32, n *normRow) {
+			if n.weight != nil {
+				n.run(w, x, x)
+			}
+			w.k.Rope(x[:t.rot], angles[:t.rot/2], angles[t.rot/2:])
 		}
-		slot := int(t.s.Slot[r])
-		for h := range kvh {
-			u := t.kv.at(slot/block, t.layer, h)
-			t.kv.put(u, slot%block, x[(t.h+h)*hd:][:hd], x[(t.h+kvh+h)*hd:][:hd])
+		for h := head * g; h < (head+1)*g; h++ {
+			turn(x[h*hd:][:hd], &t.qn)
 		}
+		turn(x[key:][:hd], &t.kn)
+	}
+	for r := r0; r < r1; {
+		slot, n := int(t.s.Slot[r]), 1
+		for r+n < r1 && int(t.s.Slot[r+n]) == slot+n && (slot+n)%block != 0 {
+			n++
+		}
+		t.kv.put(t.kv.at(slot/block, t.layer, head), slot%block, n, t.qkv[r*ld+key:], ld, kvh*hd)
+		r += n
 	}
 }
 
-// normalise normalises every head of the queries and keys of one row.
-func (t *prepareTask) normalise(w *worker, x []float32) {
-	hd := t.kv.c.HeadDim
-	for h := range t.h + t.kv.c.KVHeads {
-		n, y := &t.qn, x[h*hd:][:hd]
-		if h >= t.h {
-			n = &t.kn
-		}
-		if n.weight != nil {
-			n.run(w, y, y)
-		}
-	}
-}
-
-// prepare normalises and rotates queries and keys, and stores keys and values.
-func (q *Queue) prepare(qkv compute.Buffer, kv compute.KV, layer int, a *compute.Attention, s *compute.Step) {
+// prepare returns the task that normalises and rotates queries and keys, and
+// stores keys and values.
+func (q *Queue) prepare(qkv compute.Buffer, kv compute.KV, layer int, a *compute.Attention, s *compute.Step) *prepareTask {
 	const op = "Attend"
 	st := kvOf(op, kv)
 	hd := st.c.HeadDim
@@ -137,7 +149,6 @@ func (q *Queue) prepare(qkv compute.Buffer, kv compute.KV, layer int, a *compute
 	t := &q.rope
 	*t = prepareTask{
 		qkv: f32(op, qkv, s.Rows*ld), rope: f32(op, a.Rope, 0), rot: a.RotDim, kv: st, layer: layer, h: s.Heads, s: s,
-		per: rowsPerPart(s.Rows, ld), norms: a.QNorm != nil || a.KNorm != nil,
 	}
 	if a.QNorm != nil {
 		t.qn = normOf(op, a.QNorm, hd)
@@ -155,7 +166,7 @@ func (q *Queue) prepare(qkv compute.Buffer, kv compute.KV, layer int, a *compute
 			panic(fmt.Sprintf("cpu: %s: position %d, the table has %d", op, p, len(t.rope)/max(1, t.rot)))
 		}
 	}
-	q.pool.run(t, parts(s.Rows, t.per))
+	return t
 }
 
 // moveTask copies slots in one (layer, kvHead) a part.
