@@ -460,6 +460,8 @@ type (
 		body []stmt
 	}
 
+	loaderNode int // {% include %} and its like, on a line
+
 	nameTarget  string
 	attrTarget  struct{ object, name string }
 	tupleTarget []target
@@ -491,6 +493,12 @@ func (n *printNode) exec(r *run, f *frame) signal {
 }
 
 func (n jumpNode) exec(*run, *frame) signal { return signal(n) }
+
+func (n loaderNode) exec(r *run, _ *frame) signal {
+	r.line = int(n)
+	throw("TypeError", "no loader for this environment specified")
+	return sigNone
+}
 
 func (n *ifNode) exec(r *run, f *frame) signal {
 	if truth(r.eval(n.cond, f)) {

@@ -448,7 +448,7 @@ func (r *run) formatField(name string, a *args, auto *int) Value {
 	if isInt {
 		k, ok := n.(int64)
 		if !ok || k < 0 || k >= int64(len(a.pos)) {
-			throw("IndexError", "Replacement index %s out of range for positional args tuple", intString(n))
+			throw("IndexError", "tuple index out of range")
 		}
 		v = a.pos[k]
 	} else {

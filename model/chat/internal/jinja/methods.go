@@ -41,7 +41,7 @@ func attribute(obj Value, name string) (Value, bool) {
 		case "name":
 			return x.node.name, true
 		case "arguments":
-			l := &List{}
+			l := &Tuple{}
 			for _, a := range x.node.args {
 				l.Items = append(l.Items, a)
 			}
@@ -232,10 +232,10 @@ func isCased(c rune) bool {
 
 // titleRune is the title case of a letter.
 func titleRune(c rune) string {
-	if c == 'ß' {
-		return "Ss"
+	if c < utf8.RuneSelf {
+		return string(unicode.ToUpper(c))
 	}
-	return string(unicode.ToTitle(c))
+	return cases.Title(language.Und, cases.NoLower).String(string(c))
 }
 
 func capitalize(s string) string {

@@ -87,9 +87,6 @@ func maybeIter(v Value) *Iter {
 	case *Iter:
 		return x
 	case *Undefined:
-		if x.kind != "" {
-			x.use()
-		}
 		return sliceIter("generator", nil)
 	case *Loop:
 		return &Iter{"LoopContext", func() (Value, bool) {
@@ -185,9 +182,6 @@ func length(v Value) (int64, bool) {
 	case *Loop:
 		return x.len(), true
 	case *Undefined:
-		if x.kind != "" {
-			x.use()
-		}
 		return 0, true
 	}
 	return 0, false
@@ -855,27 +849,27 @@ func (r *run) slice(x Value, bounds [3]Value) Value {
 	case *Undefined:
 		u.use()
 	case string, Markup, *List, *Tuple, *Range:
+	case *Dict:
+		throw("TypeError", "unhashable type: 'slice'")
 	default:
-		// Not sliceable: jinja2 gives undefined.
-		return &Undefined{message: describe(x) + " has no element " + "slice(" + r.repr(bounds[0], 0) + ", " + r.repr(bounds[1], 0) + ", " + r.repr(bounds[2], 0) + ")"}
+		throw("TypeError", "%s object is not subscriptable", quote(typeName(x)))
 	}
 	n, _ := length(x)
-	index := func(v Value, def int64) int64 {
-		if v == nil {
-			return def
-		}
+	index := func(v Value) int64 {
 		i, ok := small(v)
 		if !ok {
 			b, ok := toBig(v)
 			if !ok {
-				// jinja2 catches the TypeError and gives undefined.
-				return math.MinInt64
+				throw("TypeError", "slice indices must be integers or None or have an __index__ method")
 			}
 			i = math.MaxInt64 / 4 * int64(b.Sign())
 		}
 		return i
 	}
-	step := index(bounds[2], 1)
+	step := int64(1)
+	if bounds[2] != nil {
+		step = index(bounds[2])
+	}
 	if step == 0 {
 		throw("ValueError", "slice step cannot be zero")
 	}
@@ -884,10 +878,10 @@ func (r *run) slice(x Value, bounds [3]Value) Value {
 		lo, hi = -1, n-1
 	}
 	clamp := func(v Value, def int64) int64 {
-		i := index(v, def)
-		if v == nil || i == math.MinInt64 {
-			return i
+		if v == nil {
+			return def
 		}
+		i := index(v)
 		if i < 0 {
 			i += n
 		}
@@ -898,9 +892,6 @@ func (r *run) slice(x Value, bounds [3]Value) Value {
 		first, last = hi, lo
 	}
 	start, stop := clamp(bounds[0], first), clamp(bounds[1], last)
-	if start == math.MinInt64 || stop == math.MinInt64 || step == math.MinInt64 {
-		return &Undefined{message: describe(x) + " has no such slice"}
-	}
 	count := int64(0)
 	if step > 0 && start < stop {
 		count = (stop - start + step - 1) / step

@@ -23,8 +23,8 @@ func Parse(source string) (t *Template, err error) {
 	p := &parser{toks: lex(source)}
 	t = &Template{}
 	t.body = p.body()
-	if p.tok.kind != tEOF {
-		p.unknownTag(p.tok.text)
+	if len(p.absent) > 0 {
+		throwAt(p.absent[0].line, "TemplateAssertionError", "%s", p.absent[0].message)
 	}
 	t.marked = p.marked
 	return t, nil
@@ -40,7 +40,23 @@ type parser struct {
 	loops  int // enclosing loops of this function
 	macros []*macroNode
 	marked bool
-	ends   []string // tags that would close the enclosing blocks
+	ends   [][]string // the tags that each enclosing block ends or goes on with
+	tags   []string   // the enclosing blocks
+	soft   bool       // within {% if %}: an unknown filter or test fails only where it is used
+	absent []absence  // unknown filters and tests
+}
+
+// An absence is a filter or test that does not exist.
+type absence struct {
+	line    int
+	message string
+}
+
+// missingName notes an unknown filter or test.
+func (p *parser) missingName(what, name string) {
+	if !p.soft {
+		p.absent = append(p.absent, absence{p.tok.line, "No " + what + " named " + quote(name) + "."})
+	}
 }
 
 func (p *parser) fail(format string, a ...any) {
@@ -94,20 +110,27 @@ func (p *parser) skipName(name string) bool {
 
 func (p *parser) expectOp(op string) {
 	if !p.skipOp(op) {
-		p.fail("expected token %s, got %s", quote(op), quote(p.tok.String()))
+		p.expected(op)
 	}
+}
+
+func (p *parser) expected(what string) {
+	if p.tok.kind == tEOF {
+		p.fail("unexpected end of template, expected %s.", quote(what))
+	}
+	p.fail("expected token %s, got %s", quote(what), quote(p.tok.String()))
 }
 
 func (p *parser) expectName() string {
 	if p.tok.kind != tName {
-		p.fail("expected token 'name', got %s", quote(p.tok.String()))
+		p.expected("name")
 	}
 	return p.next().text
 }
 
 func (p *parser) expect(k kind) {
 	if p.tok.kind != k {
-		p.fail("expected token %s, got %s", quote(token{kind: k}.String()), quote(p.tok.String()))
+		p.expected(token{kind: k}.String())
 	}
 	p.next()
 }
@@ -117,8 +140,10 @@ func (p *parser) expect(k kind) {
 func (p *parser) body(ends ...string) []stmt {
 	p.enter()
 	defer p.leave()
-	p.ends = append(p.ends, ends...)
-	defer func() { p.ends = p.ends[:len(p.ends)-len(ends)] }()
+	if len(ends) > 0 {
+		p.ends = append(p.ends, ends)
+		defer func() { p.ends = p.ends[:len(p.ends)-1] }()
+	}
 	if p.i == 0 {
 		p.next()
 	}
@@ -127,7 +152,7 @@ func (p *parser) body(ends ...string) []stmt {
 		switch p.tok.kind {
 		case tEOF:
 			if len(ends) > 0 {
-				p.fail("Unexpected end of template. Jinja was looking for the following tags: %s.", quoteAll(ends))
+				p.wrongTag("")
 			}
 			return out
 		case tData:
@@ -170,15 +195,30 @@ func (p *parser) block(ends ...string) ([]stmt, string) {
 	return body, p.next().text
 }
 
-func (p *parser) unknownTag(name string) {
-	if len(p.ends) > 0 {
-		p.fail("Encountered unknown tag %s. Jinja was looking for the following tags: %s.", quote(name), quoteAll(p.ends))
+// wrongTag complains about an unknown tag, or about the end of the template.
+func (p *parser) wrongTag(name string) {
+	msg := "Unexpected end of template."
+	if name != "" {
+		msg = "Encountered unknown tag " + quote(name) + "."
 	}
-	p.fail("Encountered unknown tag %s.", quote(name))
+	if n := len(p.ends); n > 0 {
+		looking := quoteAll(p.ends[n-1])
+		if slices.ContainsFunc(p.ends, func(ends []string) bool { return slices.Contains(ends, name) }) {
+			msg += " You probably made a nesting mistake. Jinja is expecting this tag, but currently looking for " + looking + "."
+		} else {
+			msg += " Jinja was looking for the following tags: " + looking + "."
+		}
+	}
+	if n := len(p.tags); n > 0 {
+		msg += " The innermost block that needs to be closed is " + quote(p.tags[n-1]) + "."
+	}
+	p.fail("%s", msg)
 }
 
 func (p *parser) statement(out []stmt) []stmt {
 	t := p.next()
+	p.tags = append(p.tags, t.text)
+	defer func() { p.tags = p.tags[:len(p.tags)-1] }()
 	switch t.text {
 	case "for":
 		return append(out, p.forLoop(t.line))
@@ -224,7 +264,7 @@ func (p *parser) statement(out []stmt) []stmt {
 			p.expectOp("=")
 			w.values = append(w.values, p.expression(true))
 		}
-		w.body, _ = p.block("endwith")
+		w.body, _ = p.hard("endwith")
 		return append(out, w)
 	case "block":
 		b := &blockNode{name: p.expectName()}
@@ -240,18 +280,24 @@ func (p *parser) statement(out []stmt) []stmt {
 		return append(out, g)
 	case "break", "continue":
 		if p.loops == 0 {
-			p.fail("%s outside of a loop", quote(t.text))
+			throwAt(t.line, "SyntaxError", "%s outside loop", quote(t.text))
 		}
 		if t.text == "break" {
 			return append(out, jumpNode(sigBreak))
 		}
 		return append(out, jumpNode(sigContinue))
 	case "include", "import", "from", "extends":
-		p.fail("{%% %s %%} is not supported: a chat template stands alone", t.text)
+		// There are no other templates: it fails where it is reached.
+		for p.tok.kind != tBlockEnd && p.tok.kind != tEOF {
+			p.next()
+		}
+		return append(out, loaderNode(t.line))
 	case "autoescape":
 		p.fail("{%% autoescape %%} is not supported")
 	}
-	p.unknownTag(t.text)
+	p.tags = p.tags[:len(p.tags)-1]
+	defer func() { p.tags = append(p.tags, "") }()
+	p.wrongTag(t.text)
 	return nil
 }
 
@@ -260,9 +306,18 @@ func (p *parser) statement(out []stmt) []stmt {
 func (p *parser) scoped(end string) []stmt {
 	loops := p.loops
 	p.loops = 0
-	body, _ := p.block(end)
+	body, _ := p.hard(end)
 	p.loops = loops
 	return body
+}
+
+// hard parses the body of a block that is no branch of an {% if %}.
+func (p *parser) hard(ends ...string) ([]stmt, string) {
+	soft := p.soft
+	p.soft = false
+	body, end := p.block(ends...)
+	p.soft = soft
+	return body, end
 }
 
 func (p *parser) signature(m *macroNode) {
@@ -294,7 +349,7 @@ func (p *parser) macroBody(m *macroNode, end string) {
 func reserved(p *parser, name string) {
 	switch name {
 	case "true", "false", "none", "True", "False", "None":
-		p.fail("can't assign to %s", quote(name))
+		p.fail("can't assign to 'const'")
 	}
 }
 
@@ -302,7 +357,7 @@ func (p *parser) forLoop(line int) stmt {
 	f := &forNode{line: line}
 	f.target = p.target(false, []string{"in"})
 	if !p.skipName("in") {
-		p.fail("expected token 'in', got %s", quote(p.tok.String()))
+		p.expected("in")
 	}
 	f.iter = p.tuple(false, []string{"recursive"})
 	if p.skipName("if") {
@@ -311,15 +366,18 @@ func (p *parser) forLoop(line int) stmt {
 	f.recursive = p.skipName("recursive")
 	p.loops++
 	var end string
-	f.body, end = p.block("endfor", "else")
+	f.body, end = p.hard("endfor", "else")
 	p.loops--
 	if end == "else" {
-		f.orelse, _ = p.block("endfor")
+		f.orelse, _ = p.hard("endfor")
 	}
 	return f
 }
 
 func (p *parser) ifElse() stmt {
+	soft := p.soft
+	p.soft = true
+	defer func() { p.soft = soft }()
 	root := &ifNode{}
 	for n := root; ; {
 		n.cond = p.tuple(false, nil)
@@ -385,8 +443,12 @@ func (p *parser) targetItem(namespace bool, ends []string) target {
 		p.expectOp(")")
 		return t
 	}
-	if p.tok.kind != tName {
-		p.fail("can't assign to %s", quote(p.tok.String()))
+	switch p.tok.kind {
+	case tName:
+	case tString, tInt, tFloat:
+		p.fail("can't assign to 'const'")
+	default:
+		p.fail("unexpected %s", quote(p.tok.String()))
 	}
 	name := p.next().text
 	reserved(p, name)
@@ -446,8 +508,10 @@ func (p *parser) expression(cond bool) expr {
 	if !cond {
 		return p.or()
 	}
+	known := len(p.absent)
 	e := p.or()
 	for p.isName("if") {
+		defer func() { p.absent = p.absent[:known] }()
 		line := p.next().line
 		test := p.or()
 		var orelse expr
@@ -794,7 +858,9 @@ func (p *parser) filter(e expr, inline bool) expr {
 		}
 		inline = false
 		f := &filterNode{line: p.tok.line, x: e, name: p.dotted()}
-		f.fn = filters[f.name]
+		if f.fn = filters[f.name]; f.fn == nil {
+			p.missingName("filter", f.name)
+		}
 		if p.isOp("(") {
 			f.args = p.arguments()
 		}
@@ -807,7 +873,9 @@ func (p *parser) test(e expr) expr {
 	t := &testNode{line: p.next().line, x: e}
 	negated := p.skipName("not")
 	t.name = p.dotted()
-	t.fn = tests[t.name]
+	if t.fn = tests[t.name]; t.fn == nil {
+		p.missingName("test", t.name)
+	}
 	switch {
 	case p.isOp("("):
 		t.args = p.arguments()

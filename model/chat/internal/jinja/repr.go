@@ -17,9 +17,6 @@ func (r *run) toStr(v Value) string {
 	case Markup:
 		return string(x)
 	case *Undefined:
-		if x.kind != "" {
-			x.use()
-		}
 		return ""
 	}
 	return r.repr(v, 0)
@@ -95,9 +92,6 @@ func (r *run) appendRepr(b []byte, v Value, depth int) []byte {
 		b = r.appendRepr(b, x.attrs, depth+1)
 		return append(b, '>')
 	case *Undefined:
-		if x.kind != "" {
-			x.use()
-		}
 		return append(b, "Undefined"...)
 	case *Macro:
 		return fmt.Appendf(b, "<Macro %s>", quote(x.node.name))
