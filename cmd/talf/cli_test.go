@@ -247,7 +247,7 @@ func words(line string) []string {
 				all = append(all, word)
 			}
 			word, open = "", false
-		case !open && strings.ContainsRune("#|>", r):
+		case !open && strings.ContainsRune("#|<>", r):
 			return all
 		default:
 			word, open = word+string(r), true

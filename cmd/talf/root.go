@@ -232,6 +232,7 @@ var commands = []func(*app) *cobra.Command{
 	newChat,
 	newBench,
 	newScore,
+	newTokenize,
 	newInspect,
 	newDoctor,
 	newVersion,

@@ -131,6 +131,8 @@ func plainJSON(err error) error {
 		want = "a whole number of " + strconv.Itoa(wrong.Type.Bits()) + " bits"
 	case reflect.Slice:
 		want = "a list"
+	case reflect.String:
+		want = "a text"
 	}
 	if wrong.Field == "" {
 		return fmt.Errorf("%s, want %s", wrong.Value, want)
