@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -22,6 +23,7 @@ type Message struct {
 	Role  string
 	Text  string          // its content; empty if there is none
 	Calls bool            // it calls tools
+	Muted bool            // it is not to be trained on: its "weight" is 0
 	JSON  json.RawMessage // the whole of it, with its keys in their order
 }
 
@@ -238,6 +240,13 @@ func message(raw json.RawMessage) (Message, error) {
 	m := Message{Role: role, JSON: raw}
 	if calls, ok := elements(find(list, "tool_calls")); ok && len(calls) > 0 {
 		m.Calls = true
+	}
+	if w := find(list, "weight"); w != nil {
+		if f, err := strconv.ParseFloat(string(w), 64); err != nil || f != 0 && f != 1 {
+			return Message{}, fmt.Errorf(`"weight": %s, want 0 or 1`, w)
+		} else {
+			m.Muted = f == 0
+		}
 	}
 	content := find(list, "content")
 	if parts, ok := elements(content); ok {

@@ -89,7 +89,8 @@ func TestConversations(t *testing.T) {
 {"messages":[{"role":"user","content":"x"}],"tools":{}}
 {"messages":[{"role":"user","content":"x"}],"tools":"["}
 {"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"messages":1}}
-{"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":3}`,
+{"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":3}
+{"messages":[{"role":"assistant","content":"x","weight":0.5}]}`,
 			"",
 			`1.0: field "messages": want a list of messages
 2.0: field "messages.0": not an object
@@ -107,6 +108,7 @@ func TestConversations(t *testing.T) {
 14.0: field "tools": text that is not JSON, want a list of tools
 15.0: field "chat_template_kwargs.messages": this variable is set from the conversation
 16.0: field "chat_template_kwargs": not an object
+17.0: field "messages.0": "weight": 0.5, want 0 or 1
 `,
 		},
 	} {

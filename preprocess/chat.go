@@ -50,8 +50,8 @@ func LossMask(text string, tokens []tokenizer.Span, answers []chat.Span) []bool 
 // render returns the tokens of a conversation and which of them the assistant
 // says; not of one that is too long. Templates write the special tokens themselves,
 // so that nothing is added. why is the reason if the template does not take the
-// conversation.
-func (u *cutter) render(ctx context.Context, c *chat.Conversation) (ids []int32, loss []bool, why string, err error) {
+// conversation. messages are those of c.
+func (u *cutter) render(ctx context.Context, c *chat.Conversation, messages []data.Message) (ids []int32, loss []bool, why string, err error) {
 	tok, ok := u.tok.(Aligner)
 	if !ok {
 		return nil, nil, "", fmt.Errorf("a conversation, but the tokenizer (%T) does not tell where its tokens are", u.tok)
@@ -72,7 +72,34 @@ func (u *cutter) render(ctx context.Context, c *chat.Conversation) (ids []int32,
 			return nil, nil, refusal(err), ctx.Err()
 		}
 	}
-	return ids, LossMask(r.Text, at, r.Spans), "", nil
+	spans, ok := heard(r.Spans, messages)
+	if !ok {
+		return nil, nil, dropMuted, nil
+	}
+	return ids, LossMask(r.Text, at, spans), "", nil
+}
+
+// heard leaves out the spans of messages that are not to be trained on; ok is false
+// if it is not known which these are.
+func heard(spans []chat.Span, messages []data.Message) (out []chat.Span, ok bool) {
+	var muted []bool
+	for i := range messages {
+		if messages[i].Role == data.Assistant {
+			muted = append(muted, messages[i].Muted)
+		}
+	}
+	if !slices.Contains(muted, true) {
+		return spans, true
+	}
+	if len(muted) != len(spans) {
+		return nil, false
+	}
+	for i, s := range spans {
+		if !muted[i] {
+			out = append(out, s)
+		}
+	}
+	return out, true
 }
 
 // dropTemplate begins the reasons that a template gives. They are texts of its
@@ -151,7 +178,7 @@ func (u *cutter) talk(ctx context.Context, d *data.Doc) (*sequence, error) {
 	// follows them, except in templates that treat the last turn otherwise: then
 	// the search ends at an answer that fits, if not always at the last one.
 	fits := func(n int) (bool, error) {
-		ids, loss, why, err := u.render(ctx, whole.Head(n))
+		ids, loss, why, err := u.render(ctx, whole.Head(n), msgs[:n])
 		if err != nil || why != "" || len(ids) > u.max {
 			if why != "" && n == ends[len(ends)-1] {
 				u.reject(d, s, why, why)
@@ -184,7 +211,7 @@ func (u *cutter) talk(ctx context.Context, d *data.Doc) (*sequence, error) {
 	}
 	s.check()
 	if s.drop == dropAnswer {
-		s.drop = dropUnmarked
+		s.drop = dropNothing
 	}
 	return s, nil
 }
@@ -231,7 +258,7 @@ func (u *cutter) begin(ctx context.Context, d *dialogue) (ids []int32, loss []bo
 	if err != nil {
 		return nil, nil, dropBad, nil
 	}
-	return u.render(ctx, c.WithGenerationPrompt(true))
+	return u.render(ctx, c.WithGenerationPrompt(true), d.said)
 }
 
 // open makes a sequence of a conversation's first turns, to be answered.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -117,6 +118,8 @@ func TestConversationsBecomeSequences(t *testing.T) {
 		`{"messages":[{"role":"assistant","content":"1"}],"tools":[3]}`,
 		`{"text":"5 6 7"}`,
 		`{"conversations":[{"from":"human","value":"10"},{"from":"gpt","value":"11"}]}`,
+		`{"messages":[{"role":"user","content":"10"},{"role":"assistant","content":"11","weight":0},{"role":"user","content":"12"},{"role":"assistant","content":"13","weight":1}]}`,
+		`{"messages":[{"role":"user","content":"10"},{"role":"assistant","content":"11","weight":0}]}`,
 	}, "\n"))
 	c := preprocess.Default()
 	c.Files, c.MaxLen = []string{file}, 18
@@ -145,6 +148,8 @@ func TestConversationsBecomeSequences(t *testing.T) {
 		"11: bad line",
 		"12: [1] [5] [6] [7] (0 turns, 0 cut)",
 		"13: 3 10 4 [11] [2] (2 turns, 0 cut)",
+		"14: 3 10 4 11 2 3 12 4 [13] [2] (4 turns, 0 cut)",
+		"15: no token of an answer to learn",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
@@ -499,4 +504,93 @@ func TestLossIsOnTheSpansOfTheReference(t *testing.T) {
 		t.Error("no cases")
 	}
 	t.Logf("%d sequences", checked)
+}
+
+// letters is a tokenizer whose tokens are characters.
+type letters struct{}
+
+func (letters) Encode(text string, _ bool) ([]int32, error) { return []rune(text), nil }
+
+func (letters) EncodeOffsets(text string, _ bool) (ids []int32, at []tokenizer.Span, err error) {
+	for i, r := range text {
+		ids, at = append(ids, r), append(at, tokenizer.Span{Start: i, End: i + utf8.RuneLen(r)})
+	}
+	return ids, at, nil
+}
+
+// Templates without marks: what is learnt of every answer begins and ends where the
+// assistant's words do, but for white space and the token at the end.
+func TestLossOfTemplatesWithoutMarks(t *testing.T) {
+	turns := []string{"Hi", "Hello there.", "And then?", "Nothing more, I fear."}
+	for _, c := range []struct{ name, end string }{
+		{"Qwen-Qwen2.5-7B-Instruct", "<|im_end|>"},
+		{"Qwen-Qwen3-0.6B", "<|im_end|>"},
+		{"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "<｜end▁of▁sentence｜>"},
+		{"google-gemma-2-2b-it", "<end_of_turn>"},
+		{"meta-llama-Llama-3.1-8B-Instruct", "<|eot_id|>"},
+		{"microsoft-Phi-3.5-mini-instruct", "<|end|>"},
+		{"mistralai-Mistral-Nemo-Instruct-2407", "</s>"},
+	} {
+		template, err := chat.LoadFile(golden.Shared(t, "data/chat/"+c.name+".jinja"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conf := preprocess.Default()
+		record := strings.Replace(talk("user", turns...), "{", `{"chat_template_kwargs":{"bos_token":"<s>","eos_token":"</s>","date_string":"26 Jul 2024"},`, 1)
+		conf.Files = []string{write(t, "in.jsonl", record)}
+		for s, err := range preprocess.Samples(context.Background(), conf, preprocess.Reader{Tokenizer: letters{}, Chat: template, Vocab: utf8.MaxRune + 1, EOS: -1}, nil) {
+			if err != nil || s.Drop != "" {
+				t.Fatalf("%s: %v %s", c.name, err, s.Drop)
+			}
+			var answers []string
+			open := false
+			for i, id := range s.Tokens {
+				if s.Loss[i] && !open {
+					answers = append(answers, "")
+				}
+				if open = s.Loss[i]; open {
+					answers[len(answers)-1] += string(rune(id))
+				}
+			}
+			for i := range answers {
+				for _, end := range []string{"</s>", c.end} { // some end the whole conversation too
+					answers[i] = strings.TrimSpace(strings.TrimSuffix(answers[i], end))
+				}
+			}
+			want := []string{turns[1], turns[3]}
+			if c.name == "Qwen-Qwen3-0.6B" { // this template puts an empty thought before the last answer
+				want[1] = "<think>\n\n</think>\n\n" + want[1]
+			}
+			if d := cmp.Diff(want, answers); d != "" {
+				t.Errorf("%s: %s", c.name, d)
+			}
+		}
+	}
+}
+
+// Whatever the records are: no panic, sequences within the limit with a loss for
+// each token, and something to learn in every one that is kept.
+func FuzzConversations(f *testing.F) {
+	f.Add(talk("user", "Hi", "Hello.", "And?", "No.")+"\n"+talk("system", "x", "y"), 30)
+	f.Add(`{"conversations":[{"from":"human","value":"a"},{"from":"function_call","value":"{\"name\":\"f\"}"},{"from":"gpt","value":""}]}`+"\n"+`{"turns":["a","b"]}`, 3)
+	f.Add(`{"messages":[{"role":"assistant","content":"a","weight":0},{"role":"assistant","content":"b"}],"chat_template_kwargs":{"m":1}}`, 90)
+	unmarked := strings.NewReplacer("{% generation %}", "", "{% endgeneration %}", "").Replace(numberTemplate)
+	f.Fuzz(func(t *testing.T, text string, maxLen int) {
+		for _, source := range []string{numberTemplate, unmarked} {
+			c := preprocess.Default()
+			c.Files, c.MaxLen = []string{write(t, "f.jsonl", text)}, 3+int(uint(maxLen)%200)
+			r := preprocess.Reader{Tokenizer: letters{}, Chat: parse(t, source), Vocab: utf8.MaxRune + 1, EOS: 0}
+			for s, err := range preprocess.Samples(context.Background(), c, r, func(data.BadLine) {}) {
+				if err != nil {
+					return
+				}
+				if s.Drop != "" {
+					continue
+				}
+				if len(s.Tokens) > c.MaxLen || len(s.Loss) != len(s.Tokens) || !slices.Contains(s.Loss[2:], true) || s.Chat && s.Turns < 1 {
+					t.Fatalf("limit %d: %+v", c.MaxLen, s)
+				}
+			}
+		}
+	})
 }

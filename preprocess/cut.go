@@ -37,7 +37,8 @@ const (
 	dropNoAnswer = "the target gave no answer"
 	dropNoTurn   = "no assistant turn"
 	dropLong     = "too long: no assistant turn ends within the length limit"
-	dropUnmarked = "the template shows nothing that the assistant says"
+	dropNothing  = "no token of an answer to learn"
+	dropMuted    = "which answers have weight 0 is not known: the template does not write all of them"
 )
 
 // A cutter tokenises documents and cuts them to length.
