@@ -12,6 +12,7 @@ type stmt interface {
 
 // A target is what an assignment assigns to.
 type target interface {
+	check(r *run, f *frame) // that it can be assigned to, before there is a value
 	assign(r *run, f *frame, v Value)
 }
 
@@ -508,6 +509,8 @@ func (n *ifNode) exec(r *run, f *frame) signal {
 }
 
 func (n *setNode) exec(r *run, f *frame) signal {
+	r.line = n.line
+	n.target.check(r, f)
 	v := r.eval(n.x, f)
 	r.line = n.line
 	n.target.assign(r, f, v)
@@ -566,15 +569,29 @@ func (n *generationNode) exec(r *run, f *frame) signal {
 	return sigNone
 }
 
-func (t nameTarget) assign(_ *run, f *frame, v Value) { f.set(string(t), v) }
+func (nameTarget) check(*run, *frame) {}
 
-func (t *attrTarget) assign(r *run, f *frame, v Value) {
+func (t *attrTarget) check(r *run, f *frame) { t.namespace(r, f) }
+
+func (t tupleTarget) check(r *run, f *frame) {
+	for _, x := range t {
+		x.check(r, f)
+	}
+}
+
+func (t *attrTarget) namespace(r *run, f *frame) *Namespace {
 	ns, ok := r.lookup(f, t.object).(*Namespace)
 	if !ok {
 		throw("TemplateRuntimeError", "cannot assign attribute on non-namespace object")
 	}
+	return ns
+}
+
+func (t nameTarget) assign(_ *run, f *frame, v Value) { f.set(string(t), v) }
+
+func (t *attrTarget) assign(r *run, f *frame, v Value) {
 	r.charge(64)
-	ns.set(t.name, v)
+	t.namespace(r, f).set(t.name, v)
 }
 
 func (t tupleTarget) assign(r *run, f *frame, v Value) {

@@ -127,7 +127,10 @@ func absFilter(_ *run, x Value, a *args) Value {
 
 func attrFilter(r *run, x Value, a *args) Value {
 	v := a.bind("attr", 1, "name")
-	name := r.toStr(v[0])
+	name, ok := text(v[0])
+	if !ok {
+		throw("TypeError", "attribute name must be string, not %s", quote(typeName(v[0])))
+	}
 	if u, ok := x.(*Undefined); ok {
 		u.use()
 	}
@@ -313,6 +316,9 @@ func escapeFilter(r *run, x Value, a *args) Value {
 func fileSizeFilter(r *run, x Value, a *args) Value {
 	v := a.bind("filesizeformat", 0, "binary")
 	f, ok := r.parseFloat(x)
+	if _, isText := text(x); !ok && !isText {
+		throw("TypeError", "float() argument must be a string or a real number, not %s", quote(typeName(x)))
+	}
 	if !ok {
 		throw("ValueError", "could not convert string to float: %s", r.repr(x, 0))
 	}
@@ -687,11 +693,11 @@ func selectFilter(want, attr bool) filterFunc {
 			if len(pos) > 0 {
 				s, _ := text(pos[0])
 				test := tests[s]
-				if test == nil {
-					throw("TemplateRuntimeError", "No test named %s.", r.repr(pos[0], 0))
-				}
 				rest := args{pos[1:], a.names, a.kw}
 				check = func(v Value) bool {
+					if test == nil {
+						throw("TemplateRuntimeError", "No test named %s.", r.repr(pos[0], 0))
+					}
 					own := rest
 					return test(r, v, &own)
 				}
@@ -773,9 +779,6 @@ func roundFilter(_ *run, x Value, a *args) Value {
 	case "common", "ceil", "floor":
 	default:
 		throw("FilterArgumentError", "method must be common, ceil or floor")
-	}
-	if u, ok := x.(*Undefined); ok {
-		u.use()
 	}
 	if !isNumber(x) {
 		throw("TypeError", "type %s doesn't define __round__ method", typeName(x))

@@ -37,6 +37,12 @@ func (r *run) printf(format string, with Value) string {
 		list = t.Items
 	}
 	mapping, isMap := with.(*Dict)
+	// What has items counts as a mapping, of which nothing need be used.
+	indexed := isMap
+	switch with.(type) {
+	case *List, *Range, *Undefined:
+		indexed = true
+	}
 	used, named := 0, false
 	next := func() Value {
 		if used >= len(list) {
@@ -143,10 +149,8 @@ func (r *run) printf(format string, with Value) string {
 		b.WriteString(r.printOne(&s, v))
 		r.checkSize(b.Len())
 	}
-	if used < len(list) && !named && !isMap {
-		if _, ok := with.(*List); !ok || used > 0 {
-			throw("TypeError", "not all arguments converted during string formatting")
-		}
+	if used < len(list) && !named && !indexed {
+		throw("TypeError", "not all arguments converted during string formatting")
 	}
 	return b.String()
 }

@@ -22,12 +22,14 @@ const (
 	tInt
 	tFloat
 	tOp
+	tError
 )
 
 type token struct {
 	kind kind
 	text string // data, name, the value of a string, an operator
 	num  Value  // the value of a number
+	err  error  // of a tError
 	line int
 }
 
@@ -78,7 +80,11 @@ func lex(source string) []token {
 	source = strings.ReplaceAll(source, "\r", "\n")
 	source = strings.TrimSuffix(source, "\n")
 	l := &lexer{s: source, line: 1}
-	l.run()
+	err := l.run()
+	if err != nil {
+		// The parser may find another fault before it gets here.
+		l.toks = append(l.toks, token{kind: tError, err: err, line: l.line})
+	}
 	l.toks = append(l.toks, token{kind: tEOF, line: l.line})
 	return l.toks
 }
@@ -111,7 +117,8 @@ func spaceLen(s string) int {
 	return len(s)
 }
 
-func (l *lexer) run() {
+func (l *lexer) run() (err error) {
+	defer catch(&err)
 	lineStart := true
 	for l.i < len(l.s) {
 		// The next tag.
@@ -131,7 +138,7 @@ func (l *lexer) run() {
 		if at >= len(l.s) {
 			l.emit(tData, l.s[l.i:])
 			l.advance(len(l.s))
-			return
+			return nil
 		}
 		tag := l.s[at+1]
 		after := at + 2
@@ -163,6 +170,7 @@ func (l *lexer) run() {
 		}
 		lineStart = l.i > 0 && l.s[l.i-1] == '\n'
 	}
+	return nil
 }
 
 // lstrip drops white space before a tag: all of it for -, and before anything
@@ -183,6 +191,9 @@ func lstrip(data string, sign byte, variable, lineStart bool) string {
 
 func (l *lexer) comment() {
 	n := strings.Index(l.s[l.i:], "#}")
+	if l.i >= len(l.s) {
+		return // jinja2 overlooks it there
+	}
 	if n < 0 {
 		l.fail("Missing end of comment tag")
 	}
@@ -228,6 +239,9 @@ func (l *lexer) rawBegin() int {
 func (l *lexer) raw(lineStart bool) {
 	for at := l.i; ; at++ {
 		n := strings.Index(l.s[at:], "{%")
+		if l.i >= len(l.s) {
+			return // as with comments
+		}
 		if n < 0 {
 			l.fail("Missing end of raw directive")
 		}

@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"math/big"
 	"slices"
 	"strings"
 	"unicode"
@@ -53,11 +54,18 @@ func attribute(obj Value, name string) (Value, bool) {
 		case "catch_varargs":
 			return x.node.varargs, true
 		}
-	case int64, bool:
-		n, _ := small(x)
+	case float64:
+		switch name {
+		case "real":
+			return x, true
+		case "imag":
+			return 0.0, true
+		}
+	case int64, bool, *big.Int:
+		n, _ := toBig(x)
 		switch name {
 		case "real", "numerator":
-			return n, true
+			return normInt(n), true
 		case "imag":
 			return int64(0), true
 		case "denominator":
@@ -81,7 +89,7 @@ func attribute(obj Value, name string) (Value, bool) {
 		m = listMethods[name]
 	case float64:
 		m = floatMethods[name]
-	case int64, bool:
+	case int64, bool, *big.Int:
 		m = intMethods[name]
 	}
 	if m == nil {

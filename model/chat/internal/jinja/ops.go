@@ -58,7 +58,6 @@ func maybeIter(v Value) *Iter {
 		return x.iter()
 	case string, Markup:
 		s, _ := text(x)
-		_, marked := x.(Markup)
 		return &Iter{"str_iterator", func() (Value, bool) {
 			if s == "" {
 				return nil, false
@@ -66,9 +65,6 @@ func maybeIter(v Value) *Iter {
 			_, n := utf8.DecodeRuneInString(s)
 			c := s[:n]
 			s = s[n:]
-			if marked {
-				return Markup(c), true
-			}
 			return c, true
 		}}
 	case *Dict:
@@ -339,10 +335,7 @@ func (r *run) binary(op string, a, b Value) Value {
 			seq, n = b, a
 		}
 		if isSequence(seq) {
-			if _, ok := toBig(n); ok {
-				return r.repeat(seq, n)
-			}
-			throw("TypeError", "can't multiply sequence by non-int of type %s", quote(typeName(n)))
+			return r.repeat(seq, n)
 		}
 	}
 	if op == "**" {
@@ -404,9 +397,12 @@ func (r *run) concat(a, b Value) (Value, bool) {
 
 // repeat is * of a sequence.
 func (r *run) repeat(seq, times Value) Value {
+	b, ok := toBig(times)
+	if !ok {
+		throw("TypeError", "can't multiply sequence by non-int of type %s", quote(typeName(times)))
+	}
 	n, ok := small(times)
 	if !ok || n > maxOutput {
-		b, _ := toBig(times)
 		if b.Sign() > 0 {
 			if l, _ := length(seq); l > 0 {
 				r.charge(maxOutput + 1)

@@ -77,6 +77,7 @@ func (p *parser) next() token {
 	if p.i < len(p.toks) {
 		p.tok = p.toks[p.i]
 		p.i++
+		p.tok.check()
 	}
 	return t
 }
@@ -84,9 +85,17 @@ func (p *parser) next() token {
 // look returns the token after the current one.
 func (p *parser) look() token {
 	if p.i < len(p.toks) {
+		p.toks[p.i].check()
 		return p.toks[p.i]
 	}
 	return p.tok
+}
+
+// check throws the fault that a token stands for.
+func (t token) check() {
+	if t.kind == tError {
+		panic(thrown{t.err})
+	}
 }
 
 func (p *parser) isOp(op string) bool     { return p.tok.kind == tOp && p.tok.text == op }

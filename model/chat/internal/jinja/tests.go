@@ -42,8 +42,8 @@ func init() {
 		"escaped": plain(func(x Value) bool { _, ok := x.(Markup); return ok }),
 		"false":   plain(func(x Value) bool { return x == false }),
 		"true":    plain(func(x Value) bool { return x == true }),
-		"filter":  plain(func(x Value) bool { s, ok := text(x); return ok && filters[s] != nil }),
-		"test":    plain(func(x Value) bool { s, ok := text(x); return ok && tests[s] != nil }),
+		"filter":  plain(func(x Value) bool { hash(x); s, ok := text(x); return ok && filters[s] != nil }),
+		"test":    plain(func(x Value) bool { hash(x); s, ok := text(x); return ok && tests[s] != nil }),
 		"float":   plain(func(x Value) bool { _, ok := x.(float64); return ok }),
 		"integer": plain(func(x Value) bool {
 			switch x.(type) {
