@@ -91,6 +91,18 @@ func TestRoundTrip(t *testing.T) {
 			}
 		})
 	}
+	// A normalizer's text comes back.
+	neox := load(t, "tokenizers/gpt-neox")
+	rapid.Check(t, func(rt *rapid.T) {
+		text := drawText(rt)
+		want, err := neox.normalize(text)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if got := neox.Decode(encode(t, neox, text, true), true); got != want {
+			rt.Fatalf("gpt-neox: %q comes back as %q, want %q", text, got, want)
+		}
+	})
 	// SentencePiece vocabularies write U+2581 for a space, and strip one.
 	for _, dir := range []string{"tokenizers/llama2", "hf/stories260K"} {
 		tok := load(t, dir)

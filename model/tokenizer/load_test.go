@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -141,6 +142,13 @@ func FuzzParse(f *testing.F) {
 		ids, err := tok.Encode(text, true)
 		if err != nil {
 			t.Fatal(err)
+		}
+		same, spans, err := tok.EncodeOffsets(text, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(same, ids) || len(spans) != len(ids) {
+			t.Fatalf("ids %v, with offsets %v %v", ids, same, spans)
 		}
 		st := tok.NewStream(false)
 		got := ""

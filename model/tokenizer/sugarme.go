@@ -46,14 +46,9 @@ func (m *Model) Tokenize(piece string) ([]sugar.Token, error) {
 	ids := m.t.model.encode(nil, piece, sc)
 	out := make([]sugar.Token, len(ids))
 	at := 0
-	for i, id := range ids {
-		text := m.t.tokens[id]
-		end := min(len(piece), at+m.t.model.width(id))
-		if i == len(ids)-1 {
-			end = len(piece) // unknown tokens have no width of their own
-		}
-		out[i] = sugar.NewToken(int(id), text, []int{at, end})
-		at = end
+	for i, w := range m.t.model.widths(ids, piece, sc) {
+		out[i] = sugar.NewToken(int(ids[i]), m.t.tokens[ids[i]], []int{at, at + w})
+		at += w
 	}
 	return out, nil
 }

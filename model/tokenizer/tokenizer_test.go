@@ -139,7 +139,7 @@ func TestModelFolders(t *testing.T) {
 // Whatever the ids and wherever one stops, what a stream returned is a prefix
 // of the whole text that ends between characters, and with Flush it is all.
 func TestStreamEqualsDecode(t *testing.T) {
-	for _, dir := range []string{"tokenizers/gpt2", "tokenizers/llama2", "tokenizers/phi3", "tokenizers/llama3-style", "hf/stories260K", "models/gsm10m"} {
+	for _, dir := range []string{"tokenizers/gpt2", "tokenizers/gpt-neox", "tokenizers/llama2", "tokenizers/phi3", "tokenizers/llama3-style", "hf/stories260K", "models/gsm10m"} {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			tok := load(t, dir)
 			rapid.Check(t, func(rt *rapid.T) {
