@@ -17,6 +17,7 @@ import (
 	"talf/compute/cpu/kern"
 	"talf/internal/golden"
 	"talf/model"
+	"talf/model/arch"
 	"talf/model/modeltest"
 	"talf/model/safetensors"
 	"talf/tree"
@@ -43,21 +44,19 @@ func load(t testing.TB, dir string, dev *cpu.Device, opt model.Options) *model.M
 	return m
 }
 
+// fixtures are models with transformers' results, of every architecture.
+var fixtures = []string{
+	"data/hf/llama-gqa", "data/hf/llama-llama3rope", "data/hf/stories260K", "data/hf/mistral-swa",
+	"data/hf/qwen2", "data/hf/qwen3", "data/hf/gpt-neox-parallel", "data/hf/gpt-neox-sequential",
+}
+
 // small returns a random model on this machine's best kernels.
 func small(t testing.TB) *model.Model {
 	return load(t, modeltest.Random(t, modeltest.Default(), 1), device(t, kern.Best(), 2), model.Default())
 }
 
 // classes are the kernels that this machine can run.
-func classes() []kern.Class {
-	var out []kern.Class
-	for _, c := range []kern.Class{kern.Portable, kern.AVX2, kern.AVX512} {
-		if _, err := kern.For(c); err == nil {
-			out = append(out, c)
-		}
-	}
-	return out
-}
+func classes() []kern.Class { return kern.Available() }
 
 func open(t testing.TB, path string) *safetensors.Set {
 	t.Helper()
@@ -262,25 +261,32 @@ func run(t testing.TB, m *model.Model, ids []int32, chunk int) (logits, hidden [
 
 func TestChunksClassesAndThreadsGiveTheSameBits(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	c := modeltest.Default()
 	ids := make([]int32, 150)
 	for i := range ids {
-		ids[i] = r.Int32N(int32(c.Vocab))
+		ids[i] = r.Int32N(int32(modeltest.Default().Vocab))
 	}
-	for _, biased := range []bool{true, false} {
-		if testing.Short() && !biased {
-			break
-		}
-		c.AttnBias, c.MLPBias, c.Tied = biased, biased, biased
+	biased := modeltest.Default()
+	biased.AttnBias, biased.MLPBias, biased.Tied = true, true, true
+	configs := []modeltest.Config{biased, modeltest.Default()}
+	for _, name := range arch.Supported()[1:] {
+		configs = append(configs, modeltest.Of(name))
+	}
+	for i, c := range configs {
+		// One configuration shows that threads and blocks of rows do not matter; the
+		// others, that no architecture's own operations break it.
+		brief := i > 1 || i == 1 && testing.Short()
 		dir := modeltest.Random(t, c, 3)
 		var logits, hidden []float32
 		for _, class := range classes() {
 			for threads := 1; threads <= 3; threads++ {
-				if testing.Short() && class == kern.Portable && threads != 3 {
+				if (brief || testing.Short() && class == kern.Portable) && threads != 3 || brief && testing.Short() && class == kern.Portable {
 					continue
 				}
 				dev := device(t, class, threads)
 				for _, maxRows := range []int{1, 13, 512} {
+					if brief && maxRows == 1 {
+						continue
+					}
 					m := load(t, dir, dev, model.Options{MaxRows: maxRows})
 					for _, chunk := range []int{1, 7, 64, len(ids)} {
 						l, h := run(t, m, ids, chunk)
@@ -288,7 +294,7 @@ func TestChunksClassesAndThreadsGiveTheSameBits(t *testing.T) {
 							logits, hidden = l, h
 						}
 						if err := errors.Join(sameBits(l, logits), sameBits(h, hidden)); err != nil {
-							t.Fatalf("%v, %d threads, MaxRows %d, chunks of %d: %v", class, threads, maxRows, chunk, err)
+							t.Fatalf("%s, %v, %d threads, MaxRows %d, chunks of %d: %v", c.Arch, class, threads, maxRows, chunk, err)
 						}
 					}
 				}
@@ -314,15 +320,41 @@ func randomTree(r *rand.Rand, vocab, n int) *tree.Tree {
 // the end and at past positions of forked and grown sequences, commits random
 // paths, and compares every node with a plain run over its own path.
 func TestTreeNodesHaveTheBitsOfPlainDecoding(t *testing.T) {
+	rounds, others := 100, 12
+	if testing.Short() {
+		rounds, others = 12, 3
+	}
+	// One model is held to plain Go's bits, the others to those of these kernels:
+	// classes have the same bits by other tests.
+	t.Run("random", func(t *testing.T) {
+		treesHaveThePlainBits(t, modeltest.Random(t, modeltest.Default(), 1), kern.Portable, rounds)
+	})
+	for _, name := range arch.Supported()[1:] {
+		t.Run("random "+name, func(t *testing.T) {
+			treesHaveThePlainBits(t, modeltest.Random(t, modeltest.Of(name), 1), kern.Best(), others)
+		})
+	}
+	for _, dir := range fixtures {
+		t.Run(filepath.Base(dir), func(t *testing.T) { treesHaveThePlainBits(t, golden.Shared(t, dir), kern.Best(), others) })
+	}
+}
+
+// loadLong loads a model for more positions than it was made for.
+func loadLong(t *testing.T, dir string, dev *cpu.Device, opt model.Options) *model.Model {
+	t.Helper()
+	spec := must[*arch.Spec](t)(arch.Load(dir))
+	spec.MaxPos = max(spec.MaxPos, 512)
+	m := must[*model.Model](t)(model.New(spec, must[*safetensors.Set](t)(safetensors.OpenDir(dir)), dev, opt))
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func treesHaveThePlainBits(t *testing.T, dir string, class kern.Class, rounds int) {
 	ctx := context.Background()
-	m := small(t)
+	m := loadLong(t, dir, device(t, kern.Best(), 2), model.Default())
 	v := m.Spec().Vocab
 	// plain has its own model: other slots, other buffers, one token a pass.
-	plain := load(t, modeltest.Random(t, modeltest.Default(), 1), device(t, kern.Portable, 1), model.Options{MaxRows: 1})
-	rounds := 100
-	if testing.Short() {
-		rounds = 12
-	}
+	plain := loadLong(t, dir, device(t, class, 1), model.Options{MaxRows: 1})
 	for seed := range uint64(rounds) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		fail := func(format string, args ...any) {

@@ -66,14 +66,19 @@ func (q *tapQueue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.
 // TestKeysAndValuesDoNotDependOnChunks compares KV itself, not what follows from
 // it, and the residual stream with transformers' layer by layer.
 func TestKeysAndValuesDoNotDependOnChunks(t *testing.T) {
-	for _, name := range []string{"data/hf/llama-gqa", "data/hf/llama-llama3rope", "data/hf/stories260K", "data/models/gsm10m"} {
+	for _, name := range append(fixtures, "data/models/gsm10m") {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			dir := golden.Shared(t, name)
 			want := open(t, filepath.Join(dir, "golden.safetensors"))
 			ids := ints(t, want, "input_ids")
+			s, err := arch.Load(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for len(ids) < 100 { // more than one chunk of 64
 				ids = append(ids, ids...)
 			}
+			ids = ids[:min(len(ids), s.MaxPos)]
 			var first *tap
 			for _, chunk := range []int{len(ids), 64, 7, 1} {
 				d := &tap{Device: device(t, kern.Best(), 2), kv: make(map[[2]int][]float32)}
@@ -82,7 +87,6 @@ func TestKeysAndValuesDoNotDependOnChunks(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer m.Close()
-				s := m.Spec()
 				d.width, d.hidden, d.nlayer = 2*s.KVHeads*s.HeadDim, s.Hidden, s.Layers
 				d.layers = make([][]float32, s.Layers)
 				run(t, m, ids, chunk)
@@ -125,8 +129,9 @@ func compareLayers(t *testing.T, d *tap, want *safetensors.Set) {
 	}
 }
 
-// oracle is a Llama in float64, written from its definition: the transformer of
-// Touvron et al. 2023 with grouped queries, rotary angles by r.Frequencies.
+// oracle is a decoder in float64, written from the definitions: the transformer
+// of Touvron et al. 2023 with grouped queries and rotary angles by
+// r.Frequencies, and what the other architectures have in its place.
 func oracle(m *model.Model, ids []int32) (logits []float64) {
 	s := m.Spec()
 	get := func(name string) []float32 {
@@ -154,26 +159,46 @@ func oracle(m *model.Model, ids []int32) (logits []float64) {
 		return out
 	}
 	norm := func(name string, x []float64) []float64 {
-		w := get(name + ".weight")
-		var sum float64
+		w, b := get(name+".weight"), get(name+".bias")
+		var mean, sum float64
+		if s.LayerNorm {
+			for _, v := range x {
+				mean += v / float64(len(x))
+			}
+		}
 		for _, v := range x {
-			sum += v * v
+			sum += (v - mean) * (v - mean)
 		}
 		out := make([]float64, len(x))
 		for i, v := range x {
-			out[i] = v / math.Sqrt(sum/float64(len(x))+float64(s.NormEps)) * float64(w[i])
+			out[i] = (v - mean) / math.Sqrt(sum/float64(len(x))+float64(s.NormEps)) * float64(w[i])
+			if b != nil {
+				out[i] += float64(b[i])
+			}
 		}
 		return out
 	}
 	n := &s.Names
-	freq := s.Rope.Frequencies(s.HeadDim)
-	rotate := func(x []float64, pos int) {
-		h := s.HeadDim / 2
+	rot := s.HeadDim
+	if s.RotDim > 0 {
+		rot = s.RotDim
+	}
+	freq := s.Rope.Frequencies(rot)
+	scale := 1.0
+	if s.Rope.Type == "yarn" {
+		scale = s.Rope.Scale
+	}
+	// heads normalises and rotates every head of x.
+	heads := func(x []float64, name string, pos int) {
 		for at := 0; at < len(x); at += s.HeadDim {
-			for j := range h {
+			x := x[at:][:s.HeadDim]
+			if s.QKNorm {
+				copy(x, norm(name, x))
+			}
+			for j := range rot / 2 {
 				sin, cos := math.Sincos(float64(pos) * float64(freq[j]))
-				a, b := x[at+j], x[at+h+j]
-				x[at+j], x[at+h+j] = a*cos-b*sin, b*cos+a*sin
+				a, b := x[j], x[rot/2+j]
+				x[j], x[rot/2+j] = scale*(a*cos-b*sin), scale*(b*cos+a*sin)
 			}
 		}
 	}
@@ -187,16 +212,30 @@ func oracle(m *model.Model, ids []int32) (logits []float64) {
 		for l := range s.Layers {
 			in := func(name string) string { return n.In(l, name) }
 			u := norm(in(n.InputNorm), x)
-			q, k, v := linear(in(n.Q), u), linear(in(n.K), u), linear(in(n.V), u)
-			rotate(q, pos)
-			rotate(k, pos)
+			var q, k, v []float64
+			if n.QKV == "" {
+				q, k, v = linear(in(n.Q), u), linear(in(n.K), u), linear(in(n.V), u)
+			} else {
+				all := linear(in(n.QKV), u)
+				for at := 0; at < len(all); at += 3 * s.HeadDim {
+					q = append(q, all[at:][:s.HeadDim]...)
+					k = append(k, all[at+s.HeadDim:][:s.HeadDim]...)
+					v = append(v, all[at+2*s.HeadDim:][:s.HeadDim]...)
+				}
+			}
+			heads(q, in(n.QNorm), pos)
+			heads(k, in(n.KNorm), pos)
 			keys[l], values[l] = append(keys[l], k), append(values[l], v)
+			first := 0
+			if w := s.Window(l); w > 0 {
+				first = max(0, pos-w+1)
+			}
 			att := make([]float64, len(q))
 			for h := range s.Heads {
 				g := h / (s.Heads / s.KVHeads) * s.HeadDim
 				var p []float64
 				var sum float64
-				for _, k := range keys[l] {
+				for _, k := range keys[l][first:] {
 					var dot float64
 					for d := range s.HeadDim {
 						dot += q[h*s.HeadDim+d] * k[g+d]
@@ -204,19 +243,30 @@ func oracle(m *model.Model, ids []int32) (logits []float64) {
 					p = append(p, math.Exp(dot/math.Sqrt(float64(s.HeadDim))))
 					sum += p[len(p)-1]
 				}
-				for c, v := range values[l] {
+				for c, v := range values[l][first:] {
 					for d := range s.HeadDim {
 						att[h*s.HeadDim+d] += p[c] / sum * v[g+d]
 					}
 				}
 			}
+			if s.Parallel {
+				u = norm(in(n.PostNorm), x)
+			}
 			for i, v := range linear(in(n.O), att) {
 				x[i] += v
 			}
-			u = norm(in(n.PostNorm), x)
-			gate, up := linear(in(n.Gate), u), linear(in(n.Up), u)
-			for i, g := range gate {
-				up[i] *= g / (1 + math.Exp(-g))
+			if !s.Parallel {
+				u = norm(in(n.PostNorm), x)
+			}
+			up := linear(in(n.Up), u)
+			if s.Gated {
+				for i, g := range linear(in(n.Gate), u) {
+					up[i] *= g / (1 + math.Exp(-g))
+				}
+			} else {
+				for i, v := range up {
+					up[i] = v / 2 * (1 + math.Erf(v/math.Sqrt2))
+				}
 			}
 			for i, v := range linear(in(n.Down), up) {
 				x[i] += v
@@ -231,8 +281,8 @@ func oracle(m *model.Model, ids []int32) (logits []float64) {
 	return logits
 }
 
-// TestAgreesWithFloat64 covers what no fixture has: biases, linear scaling, one
-// key head, sixteen-bit storage.
+// TestAgreesWithFloat64 covers what no fixture has: biases, scaled positions, one
+// key head, sixteen-bit storage, windows in some layers, tied GPT-NeoX.
 func TestAgreesWithFloat64(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	ids := make([]int32, 50)
@@ -240,20 +290,37 @@ func TestAgreesWithFloat64(t *testing.T) {
 		ids[i] = r.Int32N(90)
 	}
 	dev := device(t, kern.Best(), 2)
+	none := func(*modeltest.Config) {}
+	plain := arch.Rope{Theta: 10000, Type: "default"}
 	for _, c := range []struct {
 		name string
+		arch string
 		edit func(*modeltest.Config)
 		rope arch.Rope
 	}{
-		{"plain", func(*modeltest.Config) {}, arch.Rope{Theta: 10000, Type: "default"}},
-		{"biases and tied", func(c *modeltest.Config) { c.AttnBias, c.MLPBias, c.Tied = true, true, true }, arch.Rope{Theta: 500, Type: "default"}},
-		{"linear scaling", func(*modeltest.Config) {}, arch.Rope{Theta: 10000, Type: "linear", Factor: 3}},
-		{"llama3 scaling", func(*modeltest.Config) {}, arch.Rope{Theta: 10000, Type: "llama3", Factor: 8, LowFreq: 1, HighFreq: 4, Original: 32}},
-		{"one key head of bfloat16", func(c *modeltest.Config) { c.KVHeads, c.BF16 = 1, true }, arch.Rope{Theta: 10000, Type: "default"}},
-		{"as many key heads as heads", func(c *modeltest.Config) { c.KVHeads, c.HeadDim = 4, 34 }, arch.Rope{Theta: 10000, Type: "default"}},
+		{"plain", "llama", none, plain},
+		{"biases and tied", "llama", func(c *modeltest.Config) { c.AttnBias, c.MLPBias, c.Tied = true, true, true }, arch.Rope{Theta: 500, Type: "default"}},
+		{"linear scaling", "llama", none, arch.Rope{Theta: 10000, Type: "linear", Factor: 3}},
+		{"llama3 scaling", "llama", none, arch.Rope{Theta: 10000, Type: "llama3", Factor: 8, LowFreq: 1, HighFreq: 4, Original: 32}},
+		{"one key head of bfloat16", "llama", func(c *modeltest.Config) { c.KVHeads, c.BF16 = 1, true }, plain},
+		{"as many key heads as heads", "llama", func(c *modeltest.Config) { c.KVHeads, c.HeadDim = 4, 34 }, plain},
+		{"mistral", "mistral", none, plain},
+		{"mistral that sees itself alone", "mistral", func(c *modeltest.Config) { c.Window = 1 }, plain},
+		{"qwen2 with a window in the upper layers", "qwen2", func(c *modeltest.Config) { c.Layers = 3 }, plain},
+		{
+			"qwen2 with YaRN", "qwen2", func(c *modeltest.Config) { c.Window = 0 },
+			arch.Rope{Theta: 10000, Type: "yarn", Factor: 4, Original: 16, BetaFast: 2, BetaSlow: 0.5, Scale: 1.125, Truncate: true},
+		},
+		{"qwen3 with biases and a window", "qwen3", func(c *modeltest.Config) { c.AttnBias, c.Window = true, 9 }, plain},
+		{"gpt_neox", "gpt_neox", none, plain},
+		{
+			"gpt_neox, sequential, tied, without biases of attention", "gpt_neox",
+			func(c *modeltest.Config) { c.Sequential, c.Tied, c.AttnBias, c.RotaryPct = true, true, false, 1 },
+			arch.Rope{Theta: 10000, Type: "linear", Factor: 2},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			conf := modeltest.Default()
+			conf := modeltest.Of(c.arch)
 			c.edit(&conf)
 			spec := conf.Spec()
 			spec.Rope = c.rope
@@ -311,18 +378,26 @@ func TestShardsGiveTheSameModel(t *testing.T) {
 
 // TestBitsArePinned holds every platform and every class to the same logits.
 func TestBitsArePinned(t *testing.T) {
-	c := modeltest.Default()
-	c.AttnBias, c.MLPBias = true, true
-	ids := []int32{1, 7, 20, 33, 5, 5, 96, 0, 41, 12}
-	for _, class := range classes() {
-		m := load(t, modeltest.Random(t, c, 11), device(t, class, 2), model.Default())
-		logits, _ := run(t, m, ids, 4)
-		h := fnv.New64a()
-		for _, x := range logits {
-			binary.Write(h, binary.LittleEndian, x)
-		}
-		if got, want := h.Sum64(), uint64(0x22f8c39f324b0a2b); got != want {
-			t.Errorf("%v: logits hash to %#x, want %#x", class, got, want)
+	ids := []int32{1, 7, 20, 33, 5, 5, 96, 0, 41, 12, 3, 3, 17, 88, 64, 2, 9, 31, 70, 11, 6, 54, 23, 90}
+	for _, name := range arch.Supported() {
+		c := modeltest.Of(name)
+		c.AttnBias, c.MLPBias = name != "mistral" && name != "qwen2", name == "llama"
+		c.Window = min(c.Window, 7)
+		for _, class := range classes() {
+			m := load(t, modeltest.Random(t, c, 11), device(t, class, 2), model.Default())
+			logits, _ := run(t, m, ids, 10)
+			h := fnv.New64a()
+			for _, x := range logits {
+				binary.Write(h, binary.LittleEndian, x)
+			}
+			if got, want := h.Sum64(), pinned[name]; got != want {
+				t.Errorf("%s, %v: logits hash to %#x, want %#x", name, class, got, want)
+			}
 		}
 	}
+}
+
+var pinned = map[string]uint64{
+	"llama": 0xdff019a43e467e84, "mistral": 0xc7cb9bc4060cf2a3, "qwen2": 0xecbc8af4f5b78680,
+	"qwen3": 0x7bbd45935d2b3a64, "gpt_neox": 0x3ce5eaedbd23e78e,
 }
