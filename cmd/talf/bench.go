@@ -86,7 +86,7 @@ the expected calibration error over 10 bins of equal width.`,
 			return err
 		},
 	}
-	c.AddCommand(newBenchDecode(a), newBenchKernels(a))
+	c.AddCommand(newBenchDecode(a), newBenchKernels(a), newBenchPerplexity(a))
 	d := bench.Default()
 	o.decode.sample = d.Sampling
 	f := c.Flags()

@@ -1,0 +1,96 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+
+	"talf/model"
+)
+
+// A Perplexity is how well a model predicts a text.
+type Perplexity struct {
+	Model      string  `json:"model"`
+	Tokens     int     `json:"tokens"` // predicted
+	Windows    int     `json:"windows"`
+	NLL        float64 `json:"nll"` // mean −log p of a token, natural logarithm
+	Perplexity float64 `json:"perplexity"`
+	// Above is how much higher the perplexity is than the first model's of the
+	// same run, as a share of it.
+	Above float64 `json:"above_first"`
+}
+
+// MeasurePerplexity cuts ids into windows of the given length, the last one
+// perhaps shorter, and has m predict every token of a window but its first from
+// those before it. If bos is not negative, it begins every window, and all of the
+// window's tokens are predicted.
+func MeasurePerplexity(ctx context.Context, name string, m *model.Model, ids []int32, window int, bos int32) (Perplexity, error) {
+	p := Perplexity{Model: name}
+	v := m.Spec().Vocab
+	if window < 2 || window > m.Spec().MaxPos {
+		return p, fmt.Errorf("windows of %d tokens, want 2 to max_position_embeddings = %d", window, m.Spec().MaxPos)
+	}
+	step := window
+	if bos >= 0 {
+		step--
+	}
+	row := make([]float32, v)
+	var in []int32
+	for at := 0; at < len(ids); at += step {
+		in = in[:0]
+		if bos >= 0 {
+			in = append(in, bos)
+		}
+		in = append(in, ids[at:min(len(ids), at+step)]...)
+		if len(in) < 2 {
+			break
+		}
+		nll, err := windowNLL(ctx, m, in, row)
+		if err != nil {
+			return p, err
+		}
+		p.NLL += nll
+		p.Tokens += len(in) - 1
+		p.Windows++
+	}
+	if p.Tokens == 0 {
+		return p, fmt.Errorf("%d tokens, want at least 2", len(ids))
+	}
+	p.NLL /= float64(p.Tokens)
+	p.Perplexity = math.Exp(p.NLL)
+	return p, nil
+}
+
+// windowNLL returns the sum of −log p of in[1:]. row is scratch [Vocab].
+func windowNLL(ctx context.Context, m *model.Model, in []int32, row []float32) (float64, error) {
+	s := m.NewSeq()
+	defer s.Close()
+	const chunk = 256 // bounds the memory of logits
+	sum := 0.0
+	for i := 0; i < len(in)-1; i += chunk {
+		n := min(chunk, len(in)-1-i)
+		o, err := s.Append(ctx, in[i:i+n], nil, model.WantAll)
+		if err != nil {
+			return 0, err
+		}
+		for r := range n {
+			o.ReadLogits(row, r)
+			sum -= math.Log(softmaxAt(row, in[i+r+1]))
+		}
+	}
+	return sum, nil
+}
+
+// WritePerplexity writes the results as a table for a terminal, or for a
+// document.
+func WritePerplexity(w io.Writer, rows []Perplexity, markdown bool) error {
+	var cells [][]string
+	for _, r := range rows {
+		cells = append(cells, []string{
+			r.Model, fmt.Sprint(r.Tokens), fmt.Sprint(r.Windows), fmt.Sprintf("%.5f", r.NLL),
+			fmt.Sprintf("%.4f", r.Perplexity), fmt.Sprintf("%+.4f%%", 100*r.Above),
+		})
+	}
+	return writeTable(w, []string{"weights", "tokens", "windows", "nats a token", "perplexity", "above the first"}, cells, markdown)
+}
