@@ -14,10 +14,10 @@ type geometry struct{ heads, kvHeads, headDim int }
 // such that are no power of two.
 var geometries = []geometry{{4, 2, 8}, {3, 3, 16}, {6, 2, 20}, {2, 1, 64}, {1, 1, 34}}
 
-// geometries are all of them, or in a short run one with grouped queries and
-// one beyond a panel.
-func (b *bench) geometries() []geometry {
-	if testing.Short() {
+// geometries are all of them, or for variations and in a short run one with
+// grouped queries and one beyond a panel.
+func (b *bench) geometries(v variation) []geometry {
+	if testing.Short() || v != (variation{}) {
 		return []geometry{geometries[2], geometries[4]}
 	}
 	return geometries
@@ -28,13 +28,35 @@ func (b *bench) geometries() []geometry {
 // written.
 type world struct {
 	*bench
+	variation
 	heads, kvh, hd int
 	ld             int
 	kv             compute.KV
 	attn           compute.Attention
+	rot            int // rotated elements of a head
 	table          []float32
-	blocks         []int32 // of positions
-	free           []int32 // slots for tree nodes
+	qn, kn         []float32 // weights of the norms, or nil
+	blocks         []int32   // of positions
+	free           []int32   // slots for tree nodes
+}
+
+// A variation is what attention may have beside Llama's.
+type variation struct {
+	part   bool // only a part of each head is rotated
+	norms  bool // of queries and keys
+	window int
+}
+
+// variations have windows that end within a block, at its end, and on the row
+// itself.
+var variations = []variation{{part: true}, {norms: true}, {window: 20}, {part: true, norms: true, window: 45}, {window: 32}, {window: 1}}
+
+// varied runs f for each variation.
+func (b *bench) varied(f func(b *bench, v variation)) {
+	for _, v := range variations {
+		b.Logf("%+v", v)
+		f(b, v)
+	}
 }
 
 const (
@@ -43,9 +65,13 @@ const (
 	layers   = 2
 )
 
-func newWorld(b *bench, heads, kvh, hd int, scattered bool) *world {
+func newWorld(b *bench, g geometry, scattered bool, v variation) *world {
 	b.Helper()
-	w := &world{bench: b, heads: heads, kvh: kvh, hd: hd, ld: (heads + 2*kvh) * hd}
+	heads, kvh, hd := g.heads, g.kvHeads, g.headDim
+	w := &world{bench: b, variation: v, heads: heads, kvh: kvh, hd: hd, ld: (heads + 2*kvh) * hd, rot: hd}
+	if v.part {
+		w.rot = hd / 4 * 2
+	}
 	kv, err := b.dev.NewKV(compute.KVConfig{Layers: layers, KVHeads: kvh, HeadDim: hd})
 	if err != nil {
 		b.Fatal(err)
@@ -63,14 +89,19 @@ func newWorld(b *bench, heads, kvh, hd int, scattered bool) *world {
 	w.kv = kv
 	for p := range worldPos {
 		// Rounded, because the library's last bits differ between platforms.
-		for i := range hd / 2 {
+		for i := range w.rot / 2 {
 			w.table = append(w.table, float32(math.Round(1024*math.Cos(w.angle(p, i)))/1024))
 		}
-		for i := range hd / 2 {
+		for i := range w.rot / 2 {
 			w.table = append(w.table, float32(math.Round(1024*math.Sin(w.angle(p, i)))/1024))
 		}
 	}
-	w.attn = compute.Attention{Rope: b.buffer(w.table, worldPos, hd), RotDim: hd}
+	w.attn = compute.Attention{Rope: b.buffer(w.table, worldPos, w.rot), RotDim: w.rot, Window: v.window}
+	if v.norms {
+		w.qn, w.kn = b.random(hd), b.random(hd)
+		w.attn.QNorm = &compute.Norm{Weight: b.buffer(w.qn, hd), Eps: 1e-5}
+		w.attn.KNorm = &compute.Norm{Weight: b.buffer(w.kn, hd), Eps: 1e-5}
+	}
 
 	order := b.r.Perm(blocks)
 	for _, o := range order[:worldPos/compute.BlockLen] {
@@ -106,7 +137,7 @@ func (w *world) write(qkv compute.Buffer, layer int, slot int32) {
 }
 
 func (w *world) angle(p, i int) float64 {
-	return float64(p) * math.Pow(100, -2*float64(i)/float64(w.hd))
+	return float64(p) * math.Pow(100, -2*float64(i)/float64(w.rot))
 }
 
 // slot returns the slot of a position.
@@ -206,27 +237,38 @@ func (w *world) tree(prefix, n int, bias float64, own []int32) *plan {
 	return p
 }
 
-// rotated returns head h of a row, rotated to position pos, in float64.
-func (w *world) rotated(row []float32, h, pos int) []float64 {
-	x, y := row[h*w.hd:][:w.hd], make([]float64, w.hd)
-	for i := range w.hd / 2 {
-		c, s := float64(w.table[pos*w.hd+i]), float64(w.table[pos*w.hd+w.hd/2+i])
-		a, b := float64(x[i]), float64(x[i+w.hd/2])
-		y[i], y[i+w.hd/2] = a*c-b*s, b*c+a*s
+// turned returns head h of a row, normalised by n if not nil and rotated to
+// position pos, in float64.
+func (w *world) turned(row []float32, h, pos int, n []float32) []float64 {
+	y := wide(row[h*w.hd:][:w.hd])
+	if n != nil {
+		y = normRef(y, wide(n), float64(float32(1e-5)))
+	}
+	for i := range w.rot / 2 {
+		c, s := float64(w.table[pos*w.rot+i]), float64(w.table[pos*w.rot+w.rot/2+i])
+		a, b := y[i], y[i+w.rot/2]
+		y[i], y[i+w.rot/2] = a*c-b*s, b*c+a*s
 	}
 	return y
 }
 
-// reference computes one node's attention over its whole logical sequence.
+// reference computes one node's attention over its whole logical sequence, or the
+// last window of it.
 func (w *world) reference(seq [][]float32) []float64 {
 	var out []float64
-	last := len(seq) - 1
+	last, first := len(seq)-1, 0
+	if w.window > 0 {
+		first = max(0, len(seq)-w.window)
+	}
 	for h := range w.heads {
-		q := w.rotated(seq[last], h, last)
+		q := w.turned(seq[last], h, last, w.qn)
 		kvh := h / (w.heads / w.kvh)
 		scores, top := make([]float64, len(seq)), math.Inf(-1)
 		for p, row := range seq {
-			k := w.rotated(row, w.heads+kvh, p)
+			if p < first {
+				continue
+			}
+			k := w.turned(row, w.heads+kvh, p, w.kn)
 			for i := range q {
 				scores[p] += q[i] * k[i] / math.Sqrt(float64(w.hd))
 			}
@@ -234,6 +276,9 @@ func (w *world) reference(seq [][]float32) []float64 {
 		}
 		o, sum := make([]float64, w.hd), 0.0
 		for p, row := range seq {
+			if p < first {
+				continue
+			}
 			e := math.Exp(scores[p] - top)
 			sum += e
 			for i := range o {
@@ -247,9 +292,9 @@ func (w *world) reference(seq [][]float32) []float64 {
 	return out
 }
 
-func attendAgrees(b *bench) {
-	for _, g := range b.geometries() {
-		w := newWorld(b, g.heads, g.kvHeads, g.headDim, false)
+func attendAgrees(b *bench, v variation) {
+	for _, g := range b.geometries(v) {
+		w := newWorld(b, g, false, v)
 		text := w.text(70)
 		got := w.run(w.chain(text, 0, 70))
 		width := w.heads * w.hd
@@ -269,9 +314,9 @@ func attendAgrees(b *bench) {
 	}
 }
 
-func chunksInvariant(b *bench) {
-	for _, g := range b.geometries() {
-		w := newWorld(b, g.heads, g.kvHeads, g.headDim, false)
+func chunksInvariant(b *bench, v variation) {
+	for _, g := range b.geometries(v) {
+		w := newWorld(b, g, false, v)
 		const n = 150
 		text := w.text(n)
 		want := w.run(w.chain(text, 0, n))
@@ -285,14 +330,14 @@ func chunksInvariant(b *bench) {
 	}
 }
 
-func treesInvariant(b *bench) {
+func treesInvariant(b *bench, v variation) {
 	rounds := 6
-	if testing.Short() {
+	if testing.Short() || v != (variation{}) {
 		rounds = 2
 	}
-	for _, g := range b.geometries() {
+	for _, g := range b.geometries(v) {
 		for round := range rounds {
-			w := newWorld(b, g.heads, g.kvHeads, g.headDim, round%2 == 1)
+			w := newWorld(b, g, round%2 == 1, v)
 			width := w.heads * w.hd
 			prefix := []int{0, 1, 31, 32, 64, 77}[(round+g.headDim)%6]
 			text := w.text(prefix + 1)
@@ -365,7 +410,7 @@ func treesInvariant(b *bench) {
 
 func moveInvariant(b *bench) {
 	for _, g := range geometries {
-		w := newWorld(b, g.heads, g.kvHeads, g.headDim, true)
+		w := newWorld(b, g, true, variation{})
 		text := w.text(41)
 		want := w.run(w.chain(text, 0, 41))
 		width := w.heads * w.hd

@@ -33,10 +33,15 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		{"Embed and Gather copy rows", rowsAreCopied},
 		{"Pack refuses what does not fit", packRefuses},
 		{"Norm and SwiGLU agree with the reference", pointwiseAgrees},
+		{"LayerNorm agrees with the reference", layerNormAgrees},
+		{"activations agree with the reference", activationsAgree},
 		{"TopK agrees with the reference", topKAgrees},
-		{"Attend agrees with the reference", attendAgrees},
-		{"a prompt has the same bits in chunks of any size", chunksInvariant},
-		{"tree nodes have the bits of plain decoding", treesInvariant},
+		{"Attend agrees with the reference", func(b *bench) { attendAgrees(b, variation{}) }},
+		{"Attend with norms, windows and partial rotation agrees with the reference", func(b *bench) { b.varied(attendAgrees) }},
+		{"a prompt has the same bits in chunks of any size", func(b *bench) { chunksInvariant(b, variation{}) }},
+		{"a prompt has the same bits in chunks of any size, with norms, windows and partial rotation", func(b *bench) { b.varied(chunksInvariant) }},
+		{"tree nodes have the bits of plain decoding", func(b *bench) { treesInvariant(b, variation{}) }},
+		{"tree nodes have the bits of plain decoding, with norms, windows and partial rotation", func(b *bench) { b.varied(treesInvariant) }},
 		{"MoveKV moves keys and values", moveInvariant},
 		{"passes without rows do nothing", emptyPasses},
 		{"queues of several goroutines do not disturb each other", queuesSideBySide},
@@ -559,7 +564,7 @@ func topKAgrees(b *bench) {
 }
 
 func emptyPasses(b *bench) {
-	w := newWorld(b, 4, 2, 8, false)
+	w := newWorld(b, geometry{4, 2, 8}, false, variation{})
 	keep := b.random(12)
 	buf := b.buffer(keep, 3, 4)
 	pw := b.weight(b.random(16), 4, 4)

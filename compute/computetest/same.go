@@ -51,6 +51,11 @@ type result struct {
 }
 
 func program(b *bench, formats []compute.DType) []result {
+	return append(llamaProgram(b, formats), otherProgram(b)...)
+}
+
+// llamaProgram is what training and decoding a Llama needs.
+func llamaProgram(b *bench, formats []compute.DType) []result {
 	var out []result
 	put := func(name string, buf compute.Buffer) {
 		n := 1
@@ -77,7 +82,7 @@ func program(b *bench, formats []compute.DType) []result {
 		put("TopK", logp)
 	}
 	for _, g := range geometries {
-		w := newWorld(b, g.heads, g.kvHeads, g.headDim, g.heads%2 == 0)
+		w := newWorld(b, g, g.heads%2 == 0, variation{})
 		text := w.text(90)
 		out = append(out, result{fmt.Sprintf("prompt %v", g), w.run(w.chain(text, 0, 90))})
 		a, c := w.tree(90, 60, 0.5, w.free), w.tree(13, 30, 0.3, w.free[60:])
@@ -159,6 +164,32 @@ func program(b *bench, formats []compute.DType) []result {
 			put("dk", dk[l])
 			put("dv", dv[l])
 		}
+	}
+	return out
+}
+
+// otherProgram is what other architectures have in its place.
+func otherProgram(b *bench) []result {
+	var out []result
+	for _, s := range []struct{ n, out, in int }{{1, 500, 300}, {9, 97, 64}, {140, 330, 300}} {
+		norm := b.layerNorm(s.in)
+		x := b.buffer(b.random(s.n*s.in), s.n, s.in)
+		dst := b.alloc(compute.F32, s.n, s.in)
+		b.q.Norm(dst, x, norm, s.n)
+		out = append(out, result{"LayerNorm", b.read(dst, s.n*s.in)})
+		for _, act := range []compute.Activation{compute.SiLU, compute.GELU} {
+			l := &compute.Linear{Norm: norm, W: b.weight(b.random(s.out*s.in), s.out, s.in), Bias: b.buffer(b.random(s.out), s.out), Act: act}
+			dst := b.alloc(compute.F32, s.n, s.out)
+			b.q.Linear(dst, x, l, compute.Store, s.n)
+			out = append(out, result{fmt.Sprintf("%d rows with activation %d", s.n, act), b.read(dst, s.n*s.out)})
+		}
+	}
+	for _, v := range variations {
+		g := geometries[2]
+		w := newWorld(b, g, false, v)
+		out = append(out, result{fmt.Sprintf("prompt with %+v", v), w.run(w.chain(w.text(90), 0, 90))})
+		a, c := w.tree(90, 60, 0.5, w.free), w.tree(13, 30, 0.8, w.free[60:])
+		out = append(out, result{fmt.Sprintf("trees with %+v", v), w.run(a, c)})
 	}
 	return out
 }

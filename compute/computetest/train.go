@@ -311,7 +311,7 @@ func (t *thicket) buffers(b *bench) (q compute.Buffer, k, v []compute.Buffer) {
 }
 
 func treeAttendAgrees(b *bench) {
-	for _, g := range b.geometries() {
+	for _, g := range b.geometries(variation{}) {
 		for levels := range 3 {
 			t := newThicket(b, []int{5, 1, 70}, levels, 4, g.heads, g.kvHeads, g.headDim)
 			rows := len(t.g.First)
