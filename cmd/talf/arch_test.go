@@ -72,3 +72,15 @@ func TestPipelineOfEveryArchitecture(t *testing.T) {
 		})
 	}
 }
+
+func TestInspectTellsWhatIsSpecialInAnArchitecture(t *testing.T) {
+	for name, want := range map[string]string{
+		"mistral-swa":       "window        16 positions in 3 of 3 layers\n",
+		"gpt-neox-parallel": "positions     64, rope default of 4 elements a head, theta 10000\n",
+		"qwen2":             "positions     512, rope default, theta 1e+06\n",
+	} {
+		if got := ok(t, "", "inspect", filepath.Join(golden.Shared(t, "data/hf"), name)); !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q in it", name, got, want)
+		}
+	}
+}

@@ -64,6 +64,9 @@ type modelFinding struct {
 	Positions  int     `json:"positions"`
 	Rope       string  `json:"rope"`
 	Theta      float64 `json:"rope_theta"`
+	Rotated    int     `json:"rotated"` // elements of each head
+	Window     int     `json:"window"`  // positions that a token sees in some layers
+	WindowIn   int     `json:"window_layers"`
 	Tied       bool    `json:"tied_embeddings"`
 	BOS        int32   `json:"bos"` // -1: none
 	EOS        []int32 `json:"eos"`
@@ -94,7 +97,12 @@ func inspectModel(dir string) (*modelFinding, error) {
 	}
 	f.Arch, f.Vocab, f.Hidden, f.Layers, f.Heads = s.Arch, s.Vocab, s.Hidden, s.Layers, s.Heads
 	f.KVHeads, f.HeadDim, f.FFN, f.Positions, f.Tied = s.KVHeads, s.HeadDim, s.FFN, s.MaxPos, s.Tied
-	f.Rope, f.Theta, f.BOS, f.EOS = s.Rope.Type, s.Rope.Theta, s.BOS, s.EOS
+	f.Rope, f.Theta, f.Rotated, f.BOS, f.EOS = s.Rope.Type, s.Rope.Theta, s.Rotated(), s.BOS, s.EOS
+	for _, w := range s.Windows { // all windows of a model are of one size
+		if w > 0 {
+			f.Window, f.WindowIn = w, f.WindowIn+1
+		}
+	}
 	_, err = os.Stat(filepath.Join(dir, "tokenizer.json"))
 	f.Tokenizer = err == nil
 	f.count(set)
@@ -126,7 +134,14 @@ func (f *modelFinding) print(a *app) {
 	a.printf("parameters    %d in %d tensors, %s (%s)\n", f.Parameters, f.Tensors, bytesText(uint64(f.Bytes)), f.Types)
 	a.printf("shape         hidden %d, layers %d, heads %d (%d for keys) of %d, ffn %d\n", f.Hidden, f.Layers, f.Heads, f.KVHeads, f.HeadDim, f.FFN)
 	a.printf("vocabulary    %d, tied embeddings: %s, tokenizer.json: %s\n", f.Vocab, yesNo(f.Tied), yesNo(f.Tokenizer))
-	a.printf("positions     %d, rope %s, theta %g\n", f.Positions, f.Rope, f.Theta)
+	rope := f.Rope
+	if f.Rotated < f.HeadDim {
+		rope += fmt.Sprintf(" of %d elements a head", f.Rotated)
+	}
+	a.printf("positions     %d, rope %s, theta %g\n", f.Positions, rope, f.Theta)
+	if f.Window > 0 {
+		a.printf("window        %d positions in %d of %d layers\n", f.Window, f.WindowIn, f.Layers)
+	}
 	a.printf("tokens        bos %d, eos %v\n", f.BOS, f.EOS)
 	if c := f.Checkpoint; c != nil {
 		a.printf("checkpoint    step %d, loss %s, files whole\n", c.Step, c.Loss)
