@@ -61,6 +61,9 @@ type prober struct {
 	c    *Conversation
 	full string
 	eos  string
+	// epilogue says whether the template ends a text without generation prompt
+	// with the end-of-text token, which belongs to no turn then.
+	epilogue, probed bool
 }
 
 // render renders other messages with the conversation's variables. ok is false
@@ -85,10 +88,22 @@ func (p *prober) span(i int) (Span, error) {
 	if err != nil {
 		return Span{}, err
 	}
-	prompted := okBefore && strings.HasPrefix(p.full, before)
+	// With no message at all there is nothing to answer.
+	prompted := i > 0 && okBefore && strings.HasPrefix(p.full, before)
 	after, okAfter, err := p.render(messages[:i+1:i+1], false)
 	if err != nil {
 		return Span{}, err
+	}
+	if okAfter && !p.probed && p.eos != "" && strings.HasSuffix(after, p.eos) {
+		p.probed = true
+		prompt, ok, err := p.render(messages[:i+1:i+1], true)
+		if err != nil {
+			return Span{}, err
+		}
+		p.epilogue = ok && !strings.HasPrefix(prompt, after) && strings.HasPrefix(prompt, strings.TrimSuffix(after, p.eos))
+	}
+	if p.epilogue {
+		after = strings.TrimSuffix(after, p.eos)
 	}
 	if prompted && okAfter && strings.HasPrefix(p.full, after) && strings.HasPrefix(after, before) {
 		return p.upToEOS(len(before), len(after)), nil
@@ -114,6 +129,9 @@ func (p *prober) span(i int) (Span, error) {
 	_, tail, ok, err := p.around(messages[:i+1:i+1], i, false)
 	if err != nil {
 		return Span{}, err
+	}
+	if p.epilogue {
+		tail = strings.TrimSuffix(tail, p.eos)
 	}
 	if ok && strings.HasPrefix(post, tail) {
 		end += len(tail)

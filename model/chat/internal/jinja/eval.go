@@ -382,6 +382,8 @@ func (n *filterNode) apply(r *run, f *frame, x Value) Value {
 	if n.fn == nil {
 		throw("TemplateRuntimeError", "No filter named %s found.", quote(n.name))
 	}
+	s, _ := text(x)
+	r.work(len(s))
 	return n.fn(r, x, a)
 }
 

@@ -150,6 +150,8 @@ func batchFilter(r *run, x Value, a *args) Value {
 		if done {
 			return nil, false
 		}
+		r.nest()
+		defer func() { r.depth-- }()
 		var row []Value
 		if have {
 			row, have = append(row, ahead), false
@@ -473,7 +475,7 @@ func intFilter(r *run, x Value, a *args) Value {
 		def = int64(0)
 	}
 	base := 10
-	if v[1] != missing {
+	if _, isText := text(x); isText && v[1] != missing {
 		if base = wantInt(v[1]); base != 0 && (base < 2 || base > 36) {
 			base = -1
 		}
@@ -558,8 +560,10 @@ func indentFilter(r *run, x Value, a *args) Value {
 	if _, ok := text(s); !ok {
 		throw("TypeError", "%s has no lines", quote(typeName(x)))
 	}
-	var out []string
-	for i, line := range splitLines(str(s), false) {
+	lines := splitLines(str(s), false)
+	r.charge(len(str(s)) + len(lines)*min(len(indention), maxOutput/max(1, len(lines))+1))
+	out := make([]string, 0, len(lines))
+	for i, line := range lines {
 		if flag(v[2]) && i > 0 || i > 0 && line != "" {
 			line = indention + line
 		}
@@ -644,6 +648,9 @@ func (r *run) each(x Value, prepare func() func(Value) (Value, bool)) *Iter {
 				it = r.iterate(x)
 			}
 		}
+		// Generators over generators are as deep as Python allows calls.
+		r.nest()
+		defer func() { r.depth-- }()
 		for {
 			v, ok := it.next()
 			if !ok {
@@ -1002,6 +1009,8 @@ func uniqueFilter(r *run, x Value, a *args) Value {
 		if it == nil {
 			it, seen = r.iterate(x), NewDict()
 		}
+		r.nest()
+		defer func() { r.depth-- }()
 		for {
 			y, ok := it.next()
 			if !ok {

@@ -355,6 +355,9 @@ func (s *jsonStyle) next(b []byte, i, depth int) []byte {
 func (s *jsonStyle) line(b []byte, depth int) []byte {
 	if s.multiline {
 		b = append(b, '\n')
+		if len(s.indent) > maxOutput/max(1, depth) {
+			throw("LimitError", "the template makes a text of more than %d MiB", maxOutput>>20)
+		}
 		for range depth {
 			b = append(b, s.indent...)
 		}

@@ -326,7 +326,7 @@ func (l *lexer) inside(block bool) {
 		}
 		switch op {
 		case "":
-			l.fail("unexpected char %s at %d", quoteRune(r), l.i)
+			l.fail("unexpected char %s at %d", quoteRune(r), utf8.RuneCountInString(l.s[:l.i]))
 		case "(", "[", "{":
 			open = append(open, map[string]byte{"(": ')', "[": ']', "{": '}'}[op])
 		case ")", "]", "}":
@@ -460,7 +460,7 @@ func (l *lexer) str(q byte) {
 		n++
 	}
 	if n >= len(s) {
-		l.fail("unexpected char %s at %d", quoteRune(rune(q)), l.i)
+		l.fail("unexpected char %s at %d", quoteRune(rune(q)), utf8.RuneCountInString(l.s[:l.i]))
 	}
 	l.emit(tString, l.unescape(s[1:n]))
 	l.advance(l.i + n + 1)

@@ -95,7 +95,11 @@ func attribute(obj Value, name string) (Value, bool) {
 	if m == nil {
 		return nil, false
 	}
-	return &Func{name, func(r *run, a *args) Value { return m(r, obj, a) }}, true
+	return &Func{name, func(r *run, a *args) Value {
+		s, _ := text(obj)
+		r.work(len(s))
+		return m(r, obj, a)
+	}}, true
 }
 
 // unsafe are the methods that change a list or dict.
@@ -663,7 +667,7 @@ func init() {
 		},
 		"splitlines": func(r *run, self Value, a *args) Value {
 			v := a.bind("splitlines", 0, "keepends")
-			return r.strList(self, splitLines(str(self), v[0] != missing && truth(v[0])))
+			return r.strList(self, splitLines(str(self), v[0] != missing && wantInt(v[0]) != 0))
 		},
 		"zfill": func(r *run, self Value, a *args) Value {
 			v := a.bind("zfill", 1, "width")

@@ -581,7 +581,11 @@ func (r *run) equalAt(a, b Value, depth int) bool {
 	r.step()
 	if s, ok := text(a); ok {
 		t, ok := text(b)
-		return ok && s == t
+		if !ok || len(s) != len(t) {
+			return false
+		}
+		r.work(len(s))
+		return s == t
 	}
 	if isNumber(a) {
 		return isNumber(b) && compareNumbers(a, b) == 0
@@ -639,6 +643,7 @@ func (r *run) compare(op string, a, b Value, depth int) int {
 	}
 	if s, ok := text(a); ok {
 		if t, ok := text(b); ok {
+			r.work(min(len(s), len(t)))
 			return strings.Compare(s, t)
 		}
 	}
@@ -719,6 +724,7 @@ func (r *run) contains(in, item Value) bool {
 		if !ok {
 			throw("TypeError", "'in <string>' requires string as left operand, not %s", typeName(item))
 		}
+		r.work(len(s))
 		return strings.Contains(s, sub)
 	case *Dict:
 		_, ok := x.Get(item)
@@ -786,8 +792,7 @@ func (r *run) getitem(obj, key Value) Value {
 // item is Python's obj[key], if there is one.
 func (r *run) item(obj, key Value) (Value, bool) {
 	if d, ok := obj.(*Dict); ok {
-		switch key.(type) {
-		case *List, *Dict, *View: // unhashable
+		if !hashable(key) {
 			return nil, false
 		}
 		return d.Get(key)
@@ -795,6 +800,9 @@ func (r *run) item(obj, key Value) (Value, bool) {
 	i, ok := small(key)
 	if !ok {
 		return nil, false
+	}
+	if s, ok := text(obj); ok {
+		r.work(len(s))
 	}
 	n, ok := length(obj)
 	if !ok {
@@ -914,7 +922,7 @@ func (r *run) slice(x Value, bounds [3]Value) Value {
 		return &Range{v.start + start*v.step, v.start + stop*v.step, v.step * step, count}
 	}
 	s, _ := text(x)
-	r.charge(len(s))
+	r.work(len(s))
 	var out string
 	if step == 1 {
 		out = runeSlice(s, int(start), int(start+count))
@@ -926,6 +934,7 @@ func (r *run) slice(x Value, bounds [3]Value) Value {
 		}
 		out = string(picked)
 	}
+	r.charge(len(out))
 	if _, marked := x.(Markup); marked {
 		return Markup(out)
 	}

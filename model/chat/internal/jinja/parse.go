@@ -224,7 +224,15 @@ func (p *parser) wrongTag(name string) {
 	p.fail("%s", msg)
 }
 
+var tagNames = []string{
+	"for", "if", "set", "print", "macro", "call", "filter", "with", "block", "autoescape",
+	"generation", "break", "continue", "include", "import", "from", "extends",
+}
+
 func (p *parser) statement(out []stmt) []stmt {
+	if !slices.Contains(tagNames, p.tok.text) {
+		p.wrongTag(p.tok.text)
+	}
 	t := p.next()
 	p.tags = append(p.tags, t.text)
 	defer func() { p.tags = p.tags[:len(p.tags)-1] }()
@@ -304,9 +312,6 @@ func (p *parser) statement(out []stmt) []stmt {
 	case "autoescape":
 		p.fail("{%% autoescape %%} is not supported")
 	}
-	p.tags = p.tags[:len(p.tags)-1]
-	defer func() { p.tags = append(p.tags, "") }()
-	p.wrongTag(t.text)
 	return nil
 }
 

@@ -58,7 +58,7 @@ const (
 	maxOutput     = 16 << 20  // bytes of the rendered text, and of any text on the way
 	maxItems      = 1 << 20   // items of one list or dict
 	maxBytes      = 512 << 20 // bytes made in all
-	maxSteps      = 50 << 20  // nodes evaluated and items visited
+	maxSteps      = 8 << 20   // nodes evaluated, items visited and KiB of text read
 	maxDepth      = 1500      // of nested evaluation
 	maxCalls      = 250       // of nested macros, callers and recursive loops
 	maxValueDepth = 500       // of nested lists and dicts
@@ -130,10 +130,26 @@ func (r *run) step() {
 		if err := r.ctx.Err(); err != nil {
 			panic(thrown{err})
 		}
-		if r.steps > maxSteps {
-			throw("LimitError", "the template takes more than %d steps", maxSteps)
-		}
+		r.checkSteps()
 	}
+}
+
+func (r *run) checkSteps() {
+	if r.steps > maxSteps {
+		throw("LimitError", "the template takes more than %d steps", maxSteps)
+	}
+}
+
+// work counts n bytes that are about to be read.
+func (r *run) work(n int) {
+	if n < 1024 {
+		return
+	}
+	if err := r.ctx.Err(); err != nil {
+		panic(thrown{err})
+	}
+	r.steps += int64(n / 1024)
+	r.checkSteps()
 }
 
 // charge counts n bytes that are about to be made.
@@ -143,12 +159,7 @@ func (r *run) charge(n int) {
 	if r.bytes > maxBytes {
 		throw("LimitError", "the template makes more than %d MiB of values", maxBytes>>20)
 	}
-	// Time is bounded by the bytes too.
-	if n > 1<<16 {
-		if err := r.ctx.Err(); err != nil {
-			panic(thrown{err})
-		}
-	}
+	r.work(n)
 }
 
 // checkSize refuses a text of n bytes if it is too long.

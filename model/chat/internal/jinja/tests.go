@@ -56,10 +56,8 @@ func init() {
 		"iterable": plain(func(x Value) bool { return maybeIter(x) != nil }),
 		"sequence": plain(func(x Value) bool {
 			switch x.(type) {
-			case string, Markup, *List, *Tuple, *Dict, *Range:
+			case string, Markup, *List, *Tuple, *Dict, *Range, *Undefined:
 				return true
-			case *Undefined:
-				return false
 			}
 			return false
 		}),

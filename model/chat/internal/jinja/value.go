@@ -5,6 +5,7 @@ import (
 	"iter"
 	"math"
 	"math/big"
+	"slices"
 )
 
 // A Value is what an expression can be. The Go types stand for Python's:
@@ -211,10 +212,30 @@ func hash(v Value) any {
 		return undefHash{}
 	case *Tuple:
 		return tupleHash(hashTuple(nil, x, 0))
-	case *List, *Dict, *View:
+	case *View:
+		if x.kind != "dict_values" {
+			throw("TypeError", "unhashable type: %s", quote(x.kind))
+		}
+	case *List, *Dict:
 		throw("TypeError", "unhashable type: %s", quote(typeName(v)))
 	}
 	return v
+}
+
+// hashable reports whether hash does not throw a TypeError.
+func hashable(v Value) bool { return hashableAt(v, 0) }
+
+func hashableAt(v Value, depth int) bool {
+	checkDepth(depth)
+	switch x := v.(type) {
+	case *List, *Dict:
+		return false
+	case *View:
+		return x.kind == "dict_values"
+	case *Tuple:
+		return !slices.ContainsFunc(x.Items, func(v Value) bool { return !hashableAt(v, depth+1) })
+	}
+	return true
 }
 
 // hashTuple appends an unambiguous encoding of a tuple's hashes.
