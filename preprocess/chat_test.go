@@ -425,6 +425,15 @@ func chatCases(t *testing.T, name string) []chatCase {
 // if its first byte that is no white space is in a span of the reference, and all
 // bytes of the spans but white space are in such tokens.
 func TestLossIsOnTheSpansOfTheReference(t *testing.T) {
+	families := []string{"gpt2", "gpt-neox", "llama2", "llama3-style", "phi3"}
+	toks := map[string]*tokenizer.Tokenizer{}
+	for _, family := range families {
+		tok, err := tokenizer.Load(filepath.Dir(golden.Shared(t, "data/tokenizers/"+family+"/tokenizer.json")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		toks[family] = tok
+	}
 	checked := 0
 	for _, name := range []string{"chatml", "llama-2-chat", "vicuna-v1.1", "zephyr"} {
 		template, err := chat.LoadFile(golden.Shared(t, "data/chat/"+name+".jinja"))
@@ -449,12 +458,8 @@ func TestLossIsOnTheSpansOfTheReference(t *testing.T) {
 		}
 		conf := preprocess.Default()
 		conf.Files = []string{write(t, "in.jsonl", file.String())}
-		for _, family := range []string{"gpt2", "gpt-neox", "llama2", "llama3-style", "phi3"} {
-			tok, err := tokenizer.Load(filepath.Dir(golden.Shared(t, "data/tokenizers/"+family+"/tokenizer.json")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			i := 0
+		for _, family := range families {
+			tok, i := toks[family], 0
 			for s, err := range preprocess.Samples(context.Background(), conf, preprocess.Reader{Tokenizer: tok, Chat: template, Vocab: tok.VocabSize(), EOS: -1}, nil) {
 				if err != nil || s.Drop != "" {
 					t.Fatalf("%s: %s: %v %s", name, s.ID, err, s.Drop)
