@@ -175,6 +175,9 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 // Spec returns the model's configuration, which the caller must not change.
 func (m *Model) Spec() *arch.Spec { return m.spec }
 
+// Options returns the options that the model was loaded with.
+func (m *Model) Options() Options { return m.opt }
+
 // Device returns the device that the model runs on.
 func (m *Model) Device() compute.Device { return m.dev }
 

@@ -29,13 +29,12 @@ type benchOptions struct {
 	temperatures []float64
 	seeds        []uint
 	ranks        int
-	out          string
 	check        bool
 }
 
 func newBench(a *app) *cobra.Command {
 	var o benchOptions
-	var asJSON, asMarkdown bool
+	var p printing
 	c := &cobra.Command{
 		Use:   "bench --model DIR --head CKPT --prompts FILE",
 		Short: "Compare draft methods and heads with plain decoding",
@@ -57,33 +56,29 @@ the expected calibration error over 10 bins of equal width.`,
 			if err := need(cmd, "model", "prompts"); err != nil {
 				return err
 			}
-			if asJSON && asMarkdown {
-				return usagef("--json and --markdown exclude each other")
-			}
-			if err := notDir(o.out); err != nil {
+			if err := p.check(); err != nil {
 				return err
 			}
 			r, err := a.bench(cmd.Context(), &o)
 			if err != nil {
 				return err
 			}
-			if o.out != "" {
-				if err := writeJSON(o.out, r); err != nil {
+			return p.print(a, r, func(markdown bool) error {
+				a.printf("%s, weights %s", r.Device, r.DType)
+				if r.Layers > 0 {
+					a.printf(", deepened to %d layers that add nothing: a cost model of a larger target", r.Layers)
+				}
+				a.printf("\n\n")
+				write := r.WriteText
+				if markdown {
+					write = r.WriteMarkdown
+				}
+				if err := write(a.out); err != nil {
 					return err
 				}
-			}
-			switch {
-			case asJSON:
-				return a.printJSON(r)
-			case asMarkdown:
-				err = r.WriteMarkdown(a.out)
-			default:
-				err = r.WriteText(a.out)
-			}
-			if err == nil {
 				a.printRanks(r.ByRank)
-			}
-			return err
+				return nil
+			})
 		},
 	}
 	c.AddCommand(newBenchDecode(a), newBenchKernels(a), newBenchPerplexity(a))
@@ -102,19 +97,22 @@ the expected calibration error over 10 bins of equal width.`,
 	f.Float64SliceVar(&o.temperatures, "temperature", d.Temperatures, "temperatures to compare at")
 	f.UintSliceVar(&o.seeds, "seed", []uint{0}, "seeds to decode with")
 	countVar(f, &o.ranks, "ranks", 0, "also measure heads on their own ranked tokens up to this rank")
-	f.StringVar(&o.out, "out", "", "JSON file for the results")
 	f.BoolVar(&o.check, "check", d.Check, "fail where an output differs from plain decoding's")
 	f.BoolVar(&o.decode.force, "force", false, "use heads that were trained for other weights")
+	countVar(f, &o.decode.machine.layers, "layers", 0, "deepen the model to so many layers that add nothing: a cost model of a larger one (0: as it is)")
 	f.BoolVar(&o.decode.ignoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
 	o.decode.machine.flags(f)
-	f.BoolVar(&asJSON, "json", false, "print JSON")
-	f.BoolVar(&asMarkdown, "markdown", false, "print a Markdown table")
+	p.flags(f)
 	return c
 }
 
 // A benchReport is a run and, if asked for, what heads do by rank.
 type benchReport struct {
 	*bench.Report
+	Device string `json:"device"`
+	DType  string `json:"dtype"`
+	// Layers is what the model was deepened to: a cost model of a larger one.
+	Layers int        `json:"deepened_to_layers,omitempty"`
 	ByRank []rankLine `json:"heads_by_rank,omitempty"`
 }
 
@@ -161,7 +159,8 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	defer func() { d.close() }()
 	heads := make([]namedHead, len(o.heads))
 	for i, n := range names {
-		x, err := loadHead(n.path, d.model, o.decode.force)
+		// A deepened model has other weights and the same outputs.
+		x, err := loadHead(n.path, d.model, o.decode.force || o.decode.machine.layers > 0)
 		if err != nil {
 			return nil, err
 		}
@@ -204,7 +203,9 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	if err != nil {
 		return nil, err
 	}
-	out := &benchReport{Report: r}
+	out := &benchReport{
+		Report: r, Device: d.model.Device().Name(), DType: o.decode.machine.dtype.String(), Layers: o.decode.machine.layers,
+	}
 	if o.ranks > 0 {
 		for _, h := range heads {
 			items, err := bench.ByRank(ctx, d.model, h.head, texts, o.ranks)

@@ -152,7 +152,7 @@ func (d *decoder) load(dir string, keep int) error {
 // loadHead loads a head for m from a checkpoint, or from any EAGLE directory.
 func loadHead(path string, m *model.Model, force bool) (*head.Head, error) {
 	opt := head.Default()
-	opt.Force = force
+	opt.Force, opt.Model = force, m.Options()
 	h, err := checkpoints.LoadHead(path, m, opt)
 	if err != nil {
 		return nil, fmt.Errorf("head: %w", err)

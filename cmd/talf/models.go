@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,7 +11,10 @@ import (
 	"talf/checkpoints"
 	"talf/compute"
 	"talf/compute/cpu"
+	"talf/infer/bench"
 	"talf/model"
+	"talf/model/arch"
+	"talf/model/safetensors"
 	"talf/model/tokenizer"
 )
 
@@ -19,6 +23,7 @@ type machineOptions struct {
 	threads int
 	dtype   dtypeFlag
 	actBits actBitsFlag
+	layers  int // bench: deepen the model to so many; 0: as it is
 }
 
 func (o *machineOptions) flags(f *pflag.FlagSet) {
@@ -107,7 +112,7 @@ func openModelAs(dir string, o *machineOptions) (*model.Model, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := model.Load(dir, dev, o.modelOptions())
+	m, err := o.load(dir, dev)
 	if err != nil {
 		_ = dev.Close()
 		return nil, nil, err
@@ -116,6 +121,27 @@ func openModelAs(dir string, o *machineOptions) (*model.Model, func(), error) {
 		_ = m.Close()
 		_ = dev.Close()
 	}, nil
+}
+
+func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, error) {
+	if o.layers == 0 {
+		return model.Load(dir, dev, o.modelOptions())
+	}
+	spec, err := arch.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	// The deepened set shares the mappings of this one, which last as long as the
+	// process: a bench loads one model.
+	deep, more, err := bench.Deepen(spec, set, o.layers)
+	if err != nil {
+		return nil, errors.Join(usageError{err}, set.Close())
+	}
+	return model.New(deep, more, dev, o.modelOptions())
 }
 
 // openDevice opens the CPU with a number of threads; 0 is all.

@@ -1,0 +1,181 @@
+package bench_test
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"talf/compute"
+	"talf/compute/cpu"
+	"talf/infer/bench"
+	"talf/model"
+	"talf/model/arch"
+	"talf/model/modeltest"
+	"talf/model/safetensors"
+)
+
+func TestADeepenedModelComputesTheSame(t *testing.T) {
+	dir := modeltest.Random(t, modeltest.Default(), 3)
+	spec, err := arch.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	if _, _, err := bench.Deepen(spec, set, spec.Layers-1); err == nil {
+		t.Error("a model can be deepened to fewer layers")
+	}
+	deep, more, err := bench.Deepen(spec, set, 3*spec.Layers+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dt := range []compute.DType{compute.F32, compute.BF16, compute.Q8} {
+		opt := model.Options{DType: dt, MaxRows: 64}
+		a, err := model.New(spec, set, dev, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := model.New(deep, more, dev, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.WeightBytes() >= b.WeightBytes() {
+			t.Errorf("%v: %d bytes of weights, deepened %d", dt, a.WeightBytes(), b.WeightBytes())
+		}
+		ids := []int32{5, 3, 8, 1, 9, 2}
+		got, want := logits(t, b, ids), logits(t, a, ids)
+		for i := range want {
+			if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+				t.Fatalf("%v: logit %d is %v deepened, %v before", dt, i, got[i], want[i])
+			}
+		}
+	}
+}
+
+func logits(t *testing.T, m *model.Model, ids []int32) []float32 {
+	t.Helper()
+	s := m.NewSeq()
+	defer s.Close()
+	o, err := s.Append(context.Background(), ids, nil, model.WantAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := make([]float32, len(ids)*m.Spec().Vocab)
+	o.ReadLogits(x, 0)
+	return x
+}
+
+func TestPassesAreMeasured(t *testing.T) {
+	spec := arch.Llama()
+	spec.Vocab, spec.Hidden, spec.Layers, spec.Heads, spec.KVHeads, spec.HeadDim, spec.FFN, spec.MaxPos = 64, 32, 2, 2, 1, 16, 40, 128
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	timed := bench.NewTimed(dev)
+	m, err := model.New(spec, bench.RandomWeights(spec, 1), timed, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads := 0
+	c := bench.PassConfig{Rows: []int{1, 5}, Context: 40, Reps: 3, Seed: 1}
+	rows, err := bench.Passes(t.Context(), []bench.PassModel{{Name: "f32", Model: m, Device: timed, Read: func() float64 { reads++; return 1e9 }}}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 2 || reads != c.Reps {
+		t.Fatalf("%d rows, %d reads", len(rows), reads)
+	}
+	for i, r := range rows {
+		if r.Rows != c.Rows[i] || r.Best <= 0 || r.Median < r.Best || r.Linear <= 0 || r.Attention <= 0 || r.Linear+r.Attention > 1 || r.Bytes != m.WeightBytes() {
+			t.Errorf("row %d: %+v", i, r)
+		}
+	}
+	if rows[0].Ratio != 1 || rows[0].Middle != 1 || rows[1].Ratio != rows[1].Best/rows[0].Best {
+		t.Errorf("costs over the first: %+v", rows)
+	}
+	for _, bad := range []bench.PassConfig{{}, {Rows: []int{0}, Context: 1, Reps: 1}, {Rows: []int{1}, Reps: 1}} {
+		if _, err := bench.Passes(t.Context(), nil, bad); err == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+}
+
+func TestKernelsAreMeasured(t *testing.T) {
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	c := bench.KernelConfig{DTypes: []compute.DType{compute.F32, compute.Q8}, Rows: []int{1, 3}, Sizes: [][2]int{{64, 96}}, Reps: 2, Seed: 1}
+	rows, err := bench.Kernels(t.Context(), []bench.KernelDevice{{
+		Name: "cpu", Device: dev, Probe: func(size int) bench.Probe { return dev.NewProbe(size) },
+	}}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 4 {
+		t.Fatalf("%d rows, want 4", len(rows))
+	}
+	for _, r := range rows {
+		if r.Best <= 0 || r.Bytes <= 0 || r.Flops <= 0 || r.Read <= 0 || r.Peak <= 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// TestPerplexityIsTheTextsOwn compares with a plain sum over a plain run.
+func TestPerplexityIsTheTextsOwn(t *testing.T) {
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	m, err := model.Load(modeltest.Random(t, modeltest.Default(), 3), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	ids := []int32{7, 3, 8, 1, 9, 2, 4, 4, 6, 5}
+	nll := func(in []int32) (sum float64) {
+		v, x := m.Spec().Vocab, logits(t, m, in)
+		for i := range in[1:] {
+			row, z := x[i*v:][:v], 0.0
+			for _, l := range row {
+				z += math.Exp(float64(l))
+			}
+			sum += math.Log(z) - float64(row[in[i+1]])
+		}
+		return sum
+	}
+	got, err := bench.MeasurePerplexity(t.Context(), "f32", m, ids, 4, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := (nll(ids[:4]) + nll(ids[4:8]) + nll(ids[8:])) / 7
+	if got.Tokens != 7 || got.Windows != 3 || math.Abs(got.NLL-want) > 1e-6 || math.Abs(got.Perplexity-math.Exp(want)) > 1e-4 {
+		t.Errorf("%+v, want 7 tokens in 3 windows at %v nats", got, want)
+	}
+	got, err = bench.MeasurePerplexity(t.Context(), "f32", m, ids, 6, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = (nll(append([]int32{1}, ids[:5]...)) + nll(append([]int32{1}, ids[5:]...))) / 10
+	if got.Tokens != 10 || got.Windows != 2 || math.Abs(got.NLL-want) > 1e-6 {
+		t.Errorf("%+v, want 10 tokens in 2 windows at %v nats", got, want)
+	}
+	for _, w := range []int{1, m.Spec().MaxPos + 1} {
+		if _, err := bench.MeasurePerplexity(t.Context(), "f32", m, ids, w, -1); err == nil {
+			t.Errorf("windows of %d tokens are accepted", w)
+		}
+	}
+}
