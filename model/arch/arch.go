@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"talf/compute"
@@ -131,6 +132,9 @@ func load(dir string, parse func(string, []byte, []byte) (*Spec, error)) (*Spec,
 	path := filepath.Join(dir, "config.json")
 	raw, err := os.ReadFile(path)
 	if err != nil {
+		if isGGUF(dir) {
+			return nil, fmt.Errorf("%s: GGUF is not read, want a directory with config.json and *.safetensors", dir)
+		}
 		return nil, fmt.Errorf("read model configuration: %w", err)
 	}
 	gen, err := os.ReadFile(filepath.Join(dir, "generation_config.json"))
@@ -138,6 +142,18 @@ func load(dir string, parse func(string, []byte, []byte) (*Spec, error)) (*Spec,
 		return nil, fmt.Errorf("read generation configuration: %w", err)
 	}
 	return parse(path, raw, gen)
+}
+
+// isGGUF reports whether path is a file of llama.cpp, or a directory that has
+// one: what people have at hand, and wonder why it is not taken.
+func isGGUF(path string) bool {
+	names := []string{path}
+	if entries, err := os.ReadDir(path); err == nil {
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+	}
+	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(filepath.Ext(n), ".gguf") })
 }
 
 // Parse reads a config.json, and a generation_config.json if gen is not nil.

@@ -3,6 +3,7 @@ package arch
 import (
 	"encoding/json"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -173,8 +174,18 @@ func TestErrorsNameFileFieldAndExpectation(t *testing.T) {
 	if _, err := Parse("d/config.json", base(nil), []byte("{")); err == nil || !strings.Contains(err.Error(), "generation_config.json") {
 		t.Errorf("broken generation_config.json: %v", err)
 	}
-	if _, err := Load(t.TempDir()); err == nil || !strings.Contains(err.Error(), "config.json") {
+	dir := t.TempDir()
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "config.json") || strings.Contains(err.Error(), "GGUF") {
 		t.Errorf("no config.json: %v", err)
+	}
+	file := filepath.Join(dir, "model.Q4_K_M.gguf")
+	if err := os.WriteFile(file, []byte("GGUF"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, file} {
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), path+": GGUF is not read") {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 
@@ -283,4 +294,21 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestDocumentedArchitecturesAreTheTable(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/models.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(string(doc)) {
+		if rest, ok := strings.CutPrefix(line, "| `"); ok && !strings.HasPrefix(rest, "model_type") {
+			name, _, _ := strings.Cut(rest, "`")
+			got = append(got, name)
+		}
+	}
+	if d := cmp.Diff(Supported(), got); d != "" {
+		t.Errorf("docs/models.md (-want +got):\n%s", d)
+	}
 }
