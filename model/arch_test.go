@@ -1,11 +1,17 @@
 package model_test
 
 import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"talf/compute"
 	"talf/compute/cpu/kern"
+	"talf/internal/golden"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/modeltest"
@@ -62,6 +68,50 @@ func TestOtherTensorsAreIgnored(t *testing.T) {
 		}
 		if err := sameBits(got, want); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestSmallWeightsOfEveryArchitecture packs the fixtures as each format: the
+// logits stay near those of F32, and a tree has the bits of plain decoding.
+func TestSmallWeightsOfEveryArchitecture(t *testing.T) {
+	ctx := context.Background()
+	dev := device(t, kern.Best(), 2)
+	for _, name := range fixtures {
+		dir := golden.Shared(t, name)
+		want := floats(t, open(t, filepath.Join(dir, "golden.safetensors")), "logits")
+		ids := ints(t, open(t, filepath.Join(dir, "golden.safetensors")), "input_ids")
+		for _, dt := range dtypes[1:] {
+			m := load(t, dir, dev, model.Options{DType: dt, MaxRows: 512})
+			v := m.Spec().Vocab
+			got, _ := run(t, m, ids, len(ids))
+			var diff, size float64
+			for i, w := range want {
+				diff += (float64(got[i]) - float64(w)) * (float64(got[i]) - float64(w))
+				size += float64(w) * float64(w)
+			}
+			// Random weights are rounded to 8 bits: 2⁻⁹ of their size for bfloat16,
+			// 1/127 of a block's largest for q8, which layers add up.
+			if rel := math.Sqrt(diff / size); rel > map[compute.DType]float64{compute.BF16: 0.02, compute.Q8: 0.06}[dt] {
+				t.Errorf("%s as %v: logits are %.3f of their size off", name, dt, rel)
+			}
+			tr := randomTree(rand.New(rand.NewPCG(4, 4)), v, 12)
+			s := m.NewSeq()
+			must[*model.Output](t)(s.Append(ctx, ids, nil, model.WantNone))
+			o := must[*model.Output](t)(m.Forward(ctx, []model.Segment{{Rows: s.Branch(s.Len()), Tree: tr, Want: model.WantAll}}))
+			all := make([]float32, tr.Len()*v)
+			o.ReadLogits(all, 0)
+			s.Close()
+			for n := range tr.Len() {
+				path := slices.Clone(ids)
+				for _, p := range tr.AppendPath(nil, n) {
+					path = append(path, tr.Token(p))
+				}
+				plain, _ := run(t, m, path, 1)
+				if err := sameBits(all[n*v:][:v], plain[len(plain)-v:]); err != nil {
+					t.Fatalf("%s as %v, node %d: %v", name, dt, n, err)
+				}
+			}
 		}
 	}
 }

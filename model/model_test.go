@@ -638,8 +638,15 @@ func TestModelsShareADevice(t *testing.T) {
 }
 
 func TestForwardDoesNotAllocate(t *testing.T) {
+	for _, name := range arch.Supported() {
+		t.Run(name, func(t *testing.T) {
+			forwardDoesNotAllocate(t, load(t, modeltest.Random(t, modeltest.Of(name), 1), device(t, kern.Best(), 2), model.Default()))
+		})
+	}
+}
+
+func forwardDoesNotAllocate(t *testing.T, m *model.Model) {
 	ctx := context.Background()
-	m := small(t)
 	s := m.NewSeq()
 	defer s.Close()
 	must[*model.Output](t)(s.Append(ctx, make([]int32, 40), nil, model.WantNone))

@@ -89,6 +89,7 @@ func TestFamiliesReadBothSpellings(t *testing.T) {
 			"qwen2", "YaRN, as its model card has it",
 			kv(m{"rope_theta": 1e6, "rope_scaling": m{"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}),
 			func(s *Spec) {
+				s.MaxPos = 131072
 				s.Rope = Rope{
 					Theta: 1e6, Type: "yarn", Factor: 4, Original: 32768, BetaFast: 32, BetaSlow: 1, Truncate: true,
 					Scale: 0.1*math.Log(4) + 1,

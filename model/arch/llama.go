@@ -62,6 +62,11 @@ func (c *config) llamaLike(s *Spec, def missing) {
 	}
 	var part float64
 	s.Rope, part = c.rope([]string{"rope_theta"}, []string{"partial_rotary_factor"}, 1)
+	if s.Rope.Type == "yarn" && c.err == nil {
+		// Published configurations leave max_position_embeddings as it was before
+		// stretching, or have this product in it.
+		s.MaxPos = max(s.MaxPos, int(min(s.Rope.Factor*float64(s.Rope.Original), maxDim)))
+	}
 	if part != 1 {
 		c.fail("partial_rotary_factor is %v, want 1", part)
 	}
