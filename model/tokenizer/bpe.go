@@ -220,19 +220,20 @@ type scratch struct {
 	text       []byte // normalized text
 }
 
-// trim gives back what an unusually long text needed.
+// trim gives back what an unusually long text needed. Memory for a million
+// symbols is kept: for the system to give it anew takes as long as the work.
 func (sc *scratch) trim() {
-	const most = 1 << 16
+	const most, mostPieces = 2 << 20, 1 << 16
 	if cap(sc.ids) > most {
 		sc.ids, sc.merger = nil, merger{}
-	}
-	if cap(sc.pieces) > most {
-		sc.pieces = nil
 	}
 	if cap(sc.text) > most {
 		sc.text = nil
 	}
-	if cap(sc.segs) > most || cap(sc.subs) > most {
+	if cap(sc.pieces) > mostPieces {
+		sc.pieces = nil
+	}
+	if cap(sc.segs) > mostPieces || cap(sc.subs) > mostPieces {
 		sc.segs, sc.subs = nil, nil
 	}
 }
