@@ -10,13 +10,61 @@ import (
 const (
 	unroll = 4 // steps of k in a loop's body
 
-	// Kernels of prefetchRows rows or more ask for b's lines prefetchSteps steps
-	// ahead, into the second level. From memory that gains a third; fewer rows
-	// keep the hardware's prefetcher busy by themselves, and would lose a quarter
-	// of their speed from the caches.
-	prefetchRows  = 4
-	prefetchSteps = 64 // 8 KiB of a panel
+	// turnRows is the least rows of a kernel that takes turns with others.
+	turnRows = 4
+	// aheadBytes is how far ahead of its reads a kernel of fewer rows asks for b.
+	aheadBytes = 8 << 10
 )
+
+// A prefetcher asks for lines of b that lie ahead of those in use, into the second
+// level of the cache: also where the hardware's prefetcher would find them, it
+// gains up to a half from memory. A kernel that takes turns with others on a chunk
+// of b asks for the next chunk's lines while every period-th part of its own passes.
+type prefetcher struct {
+	*gen
+	b, ahead, count reg.GPVirtual
+	labels          int
+}
+
+// prefetcher begins a kernel of n rows.
+func (g *gen) prefetcher(b reg.GPVirtual, n int) *prefetcher {
+	p := &prefetcher{gen: g, b: b}
+	if n >= turnRows {
+		p.ahead, p.count = g.ptr("ahead"), g.ptr("turn")
+	}
+	return p
+}
+
+// lines asks for n lines, disp bytes ahead of the part in use.
+func (p *prefetcher) lines(disp, n int) {
+	skip := fmt.Sprintf("ahead%d", p.labels)
+	p.labels++
+	m := operand.Mem{Base: p.b, Disp: disp + aheadBytes}
+	if p.count != nil {
+		m = operand.Mem{Base: p.b, Disp: disp, Index: p.ahead, Scale: 1}
+		p.TESTQ(p.count, p.count)
+		p.JNZ(operand.LabelRef(skip))
+	}
+	for range n {
+		p.PREFETCHT1(m)
+		m.Disp += 64
+	}
+	if p.count != nil {
+		p.Label(skip)
+	}
+}
+
+// next ends a part.
+func (p *prefetcher) next() {
+	if p.count == nil {
+		return
+	}
+	p.DECQ(p.count)
+	p.JNS(operand.LabelRef("counted"))
+	p.Load(p.Param("period"), p.count)
+	p.DECQ(p.count)
+	p.Label("counted")
+}
 
 // gemms emits gemm<rows> and gemmBF16<rows>: rows×32 outputs, or rows×16 where 32
 // need more than the 16 registers of AVX2.
@@ -88,19 +136,19 @@ func (g *gen) zero(vs ...reg.VecVirtual) {
 // of bfloat16 holds two k: it is widened to the even one's weights by a shift and
 // to the odd one's by a mask.
 func (g *gen) gemm(n, cols int, bf16 bool) {
-	name, signature := "gemm", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool)"
+	name, signature := "gemm", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool, ahead uintptr, turn, period int)"
 	if bf16 {
-		name, signature = "gemmBF16x", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool)"
+		name, signature = "gemmBF16x", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool, ahead uintptr, turn, period int)"
 	}
 	g.text(fmt.Sprintf("%s%d", name, n), signature,
 		fmt.Sprintf("computes %d rows of %d outputs; strides are in bytes.", n, cols*g.width))
-	c, ldc := g.ptr("c"), g.ptr("ldc")
 	a, ars, aks := g.ptr("a"), g.ptr("ars"), g.ptr("aks")
 	b := g.ptr("b")
 	k := g.ptr("k")
 	row, bases := g.rowsAt(a, ars, n)
 
-	var ldb, ahead reg.GPVirtual
+	var ldb reg.GPVirtual
+	pre := g.prefetcher(b, n)
 	var odd reg.VecVirtual // mask of the upper halves
 	const pair = 32 * 2 * 2
 	if bf16 {
@@ -111,11 +159,6 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 		}
 	} else {
 		ldb = g.ptr("ldb")
-		if n >= prefetchRows {
-			ahead = g.GP64()
-			g.IMUL3Q(operand.Imm(prefetchSteps), ldb, ahead)
-			g.ADDQ(b, ahead)
-		}
 	}
 
 	sum := make([][]reg.VecVirtual, n)
@@ -125,8 +168,7 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 		}
 	}
 	outputs := func(f func(m operand.Mem, v reg.VecVirtual)) {
-		p := g.GP64()
-		g.MOVQ(c, p)
+		p, ldc := g.ptr("c"), g.ptr("ldc")
 		for r := range sum {
 			for j, v := range sum[r] {
 				f(operand.Mem{Base: p, Disp: 4 * g.width * j}, v)
@@ -205,9 +247,7 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 		const unroll = unroll / 2 // pairs
 		pairs := func(n int) {
 			for i := range n {
-				for j := 0; j < 4*g.width*cols; j += 64 {
-					g.PREFETCHT1(operand.Mem{Base: b, Disp: (i+prefetchSteps)*pair + j})
-				}
+				pre.lines(i*pair, 4*g.width*cols/64)
 				step(i*pair, 0)
 				step(i*pair, 1)
 			}
@@ -217,6 +257,7 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 		g.JL(operand.LabelRef("rest"))
 		g.Label("loop")
 		pairs(unroll)
+		pre.next()
 		g.SUBQ(operand.Imm(2*unroll), k)
 		g.JGE(operand.LabelRef("loop"))
 		g.Label("rest")
@@ -232,19 +273,15 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 		next := func() {
 			step(0, 0)
 			g.ADDQ(ldb, b)
-			if ahead != nil {
-				for j := 0; j < 4*g.width*cols; j += 64 {
-					g.PREFETCHT1(operand.Mem{Base: ahead, Disp: j})
-				}
-				g.ADDQ(ldb, ahead)
-			}
 		}
 		g.SUBQ(operand.Imm(unroll), k)
 		g.JL(operand.LabelRef("rest"))
 		g.Label("loop")
 		for range unroll {
+			pre.lines(0, 4*g.width*cols/64)
 			next()
 		}
+		pre.next()
 		g.SUBQ(operand.Imm(unroll), k)
 		g.JGE(operand.LabelRef("loop"))
 		g.Label("rest")

@@ -20,9 +20,6 @@ const (
 	q8AStart = 4 * 17 // one plane of VNNI: what the sums start from
 )
 
-// q8Ahead is how far ahead of its reads a kernel asks for b's lines.
-const q8Ahead = 4096
-
 // q8s emits gemmQ8x<rows>, and for VNNI gemmQ8Bytesx<rows>: rows×32 outputs of a
 // product of integers.
 func (g *gen) q8s() {
@@ -51,7 +48,7 @@ func (g *gen) q8(n int, bytes bool) {
 		name = "gemmQ8Bytesx"
 	}
 	g.text(fmt.Sprintf("%s%d", name, n),
-		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool)",
+		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, turn, period int)",
 		fmt.Sprintf("computes %d rows of 32 outputs; strides are in bytes.", n))
 	c, ldc := g.ptr("c"), g.ptr("ldc")
 	a, ars := g.ptr("a"), g.ptr("ars")
@@ -59,6 +56,7 @@ func (g *gen) q8(n int, bytes bool) {
 	arow, bases := g.rowsAt(a, ars, n)
 	crow, _ := g.rowsAt(c, ldc, n)
 
+	pre := g.prefetcher(b, n)
 	cols := 32 / g.width // registers of a row
 	group := cols        // of them at once
 	if !g.wide() && n > 3 {
@@ -85,6 +83,7 @@ func (g *gen) q8(n int, bytes bool) {
 	g.TESTQ(blocks, blocks)
 	g.JZ(operand.LabelRef("done"))
 	g.Label("blocks")
+	pre.lines(0, q8Scales/64)
 	for col := 0; col < cols; col += group {
 		sum := make([][]reg.VecVirtual, n)
 		for r := range sum {
@@ -102,11 +101,7 @@ func (g *gen) q8(n int, bytes bool) {
 			at := func(j int) operand.Mem {
 				return operand.Mem{Base: b, Disp: q8Scales + line*q8Line + 4*g.width*(col+j)}
 			}
-			for j := 0; j < group*4*g.width; j += 64 {
-				m := at(0)
-				m.Disp += j + q8Ahead
-				g.PREFETCHT0(m)
-			}
+			pre.lines(at(0).Disp, group*4*g.width/64)
 			if bytes {
 				var w [2]reg.VecVirtual
 				for j := range w {
@@ -151,6 +146,7 @@ func (g *gen) q8(n int, bytes bool) {
 		g.ADDQ(operand.I32(q8ABlock), p)
 	}
 	g.ADDQ(operand.I32(q8Block), b)
+	pre.next()
 	g.DECQ(blocks)
 	g.JNZ(operand.LabelRef("blocks"))
 	g.Label("done")

@@ -28,6 +28,19 @@ func fenced(t *testing.T) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(&m[size])), size/4)
 }
 
+// The memory of x as other types.
+func words(x []float32) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
+}
+
+func halfWords(x []float32) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))
+}
+
+func octets(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}
+
 // Masked loads and stores must not fault on what lies beyond a slice, and no
 // kernel may read it otherwise: weights are mapped memory.
 func TestKernelsStayInsideTheirSlices(t *testing.T) {
@@ -66,8 +79,18 @@ func TestKernelsStayInsideTheirSlices(t *testing.T) {
 				f.GELU(x, y)
 				f.AdamW(x, y, z, u, h)
 				f.Rope(at(0, 2*n), y, z)
-				rows, k := 1+n%f.MaxRows, n%13
+				rows, k := 1+n%(f.MaxRows+3), n%13
 				f.Gemm(at(0, rows*Panel), Panel, at(1, rows*k), k, 1, at(2, k*Panel), Panel, rows, k, n%2 == 0)
+				h := halfWords(at(2, BF16PanelLen(k)/2))
+				f.GemmBF16(at(0, rows*Panel), Panel, at(1, rows*k), k, 1, h, rows, k, n%2 == 0)
+				f.GemmBF16(at(0, rows*Panel), Panel, at(1, rows*k), 1, rows, h, rows, k, n%2 == 0)
+				for planes := 1; planes <= 2; planes++ {
+					blocks := n % 3
+					rows := 1 + n%9
+					q := words(at(1, rows*blocks*Q8ABlockLen))
+					f.QuantA(words(at(3, Q8ALen(n))), y, planes)
+					f.GemmQ8(at(0, rows*Panel), Panel, q, blocks*Q8ABlockLen, octets(at(2, blocks*Q8BlockLen/4)), rows, blocks, planes, n%2 == 0)
+				}
 			}
 		}
 	}

@@ -105,14 +105,15 @@ const lanes = 16
 // Destinations may alias sources only where said, and then must coincide.
 type Funcs struct {
 	Class Class
-	// MaxRows is the most rows that Gemm takes, and its fastest count.
+	// MaxRows is the most rows that Gemm computes at once, and its fastest count.
 	MaxRows int
-	// Gemm computes c[r·ldc+j] (+)= Σ_k a[r·ars+k·aks] · b[k·ldb+j] for r < rows
-	// ≤ MaxRows, j < Panel, as one chain over ascending k that starts from zero,
+	// Gemm computes c[r·ldc+j] (+)= Σ_k a[r·ars+k·aks] · b[k·ldb+j] for r < rows,
+	// j < Panel, any number of rows while b is read from memory once, as one chain over ascending k that starts from zero,
 	// or from c if acc. Strides count elements. Splitting k over several calls,
 	// the later ones with acc, does not change the bits.
 	Gemm func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool)
-	// MaxRowsBF16 is the most rows that GemmBF16 takes, and its fastest count.
+	// MaxRowsBF16 is the most rows that GemmBF16 computes at once, and its fastest
+	// count.
 	MaxRowsBF16 int
 	// GemmBF16 is Gemm with ldb = Panel on b widened, with its bits. b is a panel
 	// [⌈k/2⌉][Panel][2] of pairs of consecutive k, as PackBF16 makes it; the last
@@ -122,9 +123,10 @@ type Funcs struct {
 	// and writes Q8ALen(len(x)) elements in the order that GemmQ8 of the same
 	// table reads: blocks of Q8ABlockLen elements, in ascending k.
 	QuantA func(dst []uint32, x []float32, planes int)
-	// MaxRowsQ8 is the most rows that GemmQ8 takes, and its fastest count.
+	// MaxRowsQ8 is the most rows that GemmQ8 computes at once, and its fastest
+	// count.
 	MaxRowsQ8 int
-	// GemmQ8 multiplies rows ≤ MaxRowsQ8 of activations, row r being QuantA's with
+	// GemmQ8 multiplies rows of activations, row r being QuantA's with
 	// planes at a[r·ars], by b, blocks blocks of a panel of the q8 format. For
 	// each output and block in ascending order, the sum of the products of
 	// integers, which is exact, becomes a float32, is multiplied by the weights'

@@ -3,6 +3,7 @@
 package kern
 
 import (
+	"math"
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
@@ -26,9 +27,9 @@ func machine(c Class) *Funcs {
 var avx2 = Funcs{
 	Class:       AVX2,
 	MaxRows:     len(gemmsAVX2) - 1,
-	Gemm:        gemmAVX2,
+	Gemm:        gemmOf(gemmsAVX2[:], halfRows),
 	MaxRowsBF16: len(gemmsBF16AVX2) - 1,
-	GemmBF16:    gemmBF16AVX2,
+	GemmBF16:    gemmBF16Of(gemmsBF16AVX2[:], halfRows),
 	QuantA:      func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX2, dst, x, planes) },
 	MaxRowsQ8:   len(gemmsQ8AVX2) - 1,
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
@@ -57,9 +58,9 @@ var avx2 = Funcs{
 var avx512 = Funcs{
 	Class:       AVX512,
 	MaxRows:     len(gemmsAVX512) - 1,
-	Gemm:        gemmAVX512,
+	Gemm:        gemmOf(gemmsAVX512[:], math.MaxInt),
 	MaxRowsBF16: len(gemmsBF16AVX512) - 1,
-	GemmBF16:    gemmBF16AVX512,
+	GemmBF16:    gemmBF16Of(gemmsBF16AVX512[:], math.MaxInt),
 	QuantA:      func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX512, dst, x, planes) },
 	MaxRowsQ8:   len(gemmsQ8AVX512) - 1,
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
@@ -109,15 +110,17 @@ var avx512vnni = func() Funcs {
 
 type (
 	// gemmBF16Asm is gemmAsm for panels of bfloat16.
-	gemmBF16Asm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool)
+	gemmBF16Asm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool, ahead uintptr, turn, period int)
 	// gemmQ8Func computes a row count's outputs of panels of q8.
-	gemmQ8Func = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool)
+	gemmQ8Func = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, turn, period int)
 	// quantFunc quantises whole blocks to integers of at most most.
 	quantFunc = func(dst *uint32, x *float32, blocks int, most float32)
 )
 
-// gemmAsm computes a row count's outputs; strides are in bytes.
-type gemmAsm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool)
+// gemmAsm computes a row count's outputs; strides are in bytes. While every
+// period-th part of k passes, beginning with the turn-th, it asks for the lines of
+// b that lie ahead bytes ahead.
+type gemmAsm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool, ahead uintptr, turn, period int)
 
 // The kernels by number of rows. From halfRows on, those of AVX2 compute half of
 // a panel: 16 registers hold no more.
@@ -160,10 +163,6 @@ var (
 
 const halfRows = 4
 
-// halfStep is the depth after which gemmAVX2 changes between the halves of a
-// panel: the second half's lines are then still in the first-level cache.
-const halfStep = 128
-
 // checkGemm panics where a kernel would read or write beyond a slice.
 func checkGemm(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int) {
 	_ = c[(rows-1)*ldc+Panel-1]
@@ -173,76 +172,118 @@ func checkGemm(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb
 	}
 }
 
-func gemmAVX512(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool) {
-	if rows == 0 {
-		return
-	}
-	checkGemm(c, ldc, a, ars, aks, b, ldb, rows, k)
-	gemmsAVX512[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
-		unsafe.SliceData(b), 4*uintptr(ldb), k, acc)
+// A walk is the order in which a product's rows are computed that do not fit one
+// kernel: groups of them take turns on a chunk of b, which stays in the first
+// level of the cache, and each asks for its share of the next chunk, so that memory
+// is busy all the time. Short chunks spread the requests best.
+type walk struct {
+	rows, groups int
+	steps, chunk int // of k, or blocks
+	step         int // bytes of one
+	turns        int // kernel calls for a chunk
 }
 
-func gemmAVX2(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool) {
-	if rows == 0 {
-		return
+// A turn is a kernel call for rows r0..r0+rows on steps i..i+n.
+type turn struct {
+	r0, rows, i, n int
+	first          int // its number among the turns on this chunk
+}
+
+// newWalk returns the walk of rows in groups of at most most, each of which needs
+// halves calls for all outputs.
+func newWalk(rows, most, halves, steps, chunk, step int) walk {
+	w := walk{rows: rows, groups: (rows + most - 1) / most, steps: steps, chunk: max(1, steps), step: step}
+	w.turns = w.groups * halves
+	if w.turns > 1 {
+		w.chunk = chunk
 	}
-	checkGemm(c, ldc, a, ars, aks, b, ldb, rows, k)
-	f := gemmsAVX2[rows]
-	if rows < halfRows {
-		f(unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
-			unsafe.SliceData(b), 4*uintptr(ldb), k, acc)
-		return
-	}
-	for i := 0; i < k || i == 0; i += halfStep {
-		n := min(halfStep, k-i)
-		ai, bi := a[min(i*aks, len(a)):], b[min(i*ldb, len(b)):]
-		for j := 0; j < Panel; j += Panel / 2 {
-			f(unsafe.SliceData(c[j:]), 4*uintptr(ldc), unsafe.SliceData(ai), 4*uintptr(ars), 4*uintptr(aks),
-				unsafe.SliceData(bi[min(j, len(bi)):]), 4*uintptr(ldb), n, acc || i > 0)
+	return w
+}
+
+// each calls f for every turn, and once for every group if there are no steps.
+func (w *walk) each(f func(t turn)) {
+	for i := 0; i < w.steps || i == 0; i += w.chunk {
+		n := min(w.chunk, w.steps-i)
+		for g := range w.groups {
+			r0 := w.rows * g / w.groups
+			f(turn{r0, w.rows*(g+1)/w.groups - r0, i, n, w.turns / w.groups * g})
 		}
 	}
 }
 
-// checkGemmBF16 panics where a kernel would read or write beyond a slice.
-func checkGemmBF16(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int) {
-	_ = c[(rows-1)*ldc+Panel-1]
-	if k > 0 {
-		_ = a[(rows-1)*ars+(k-1)*aks]
-		_ = b[BF16PanelLen(k)-1]
+// ahead returns how many bytes ahead to ask during a chunk of n steps.
+func (w *walk) ahead(n int) uintptr {
+	if w.turns == 1 {
+		return 8 << 10
 	}
+	return uintptr(n * w.step)
 }
 
-func gemmBF16AVX512(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool) {
-	if rows == 0 {
-		return
-	}
-	checkGemmBF16(c, ldc, a, ars, aks, b, rows, k)
-	gemmsBF16AVX512[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
-		unsafe.SliceData(b), k, acc)
-}
+// The steps of a chunk, by the type of the weights: 8 or 4 KiB.
+const (
+	chunkF32  = 64
+	chunkBF16 = 128
+	chunkQ8   = 4
+)
 
-func gemmBF16AVX2(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool) {
-	if rows == 0 {
-		return
-	}
-	checkGemmBF16(c, ldc, a, ars, aks, b, rows, k)
-	f := gemmsBF16AVX2[rows]
-	if rows < halfRows {
-		f(unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks), unsafe.SliceData(b), k, acc)
-		return
-	}
-	for i := 0; i < k || i == 0; i += halfStep {
-		n := min(halfStep, k-i)
-		ai, bi := a[min(i*aks, len(a)):], b[min(i*Panel, len(b)):]
-		for j := 0; j < Panel; j += Panel / 2 {
-			f(unsafe.SliceData(c[j:]), 4*uintptr(ldc), unsafe.SliceData(ai), 4*uintptr(ars), 4*uintptr(aks),
-				unsafe.SliceData(bi[min(2*j, len(bi)):]), n, acc || i > 0)
+// gemmOf returns the product that kernels compute, by number of rows. Kernels of
+// half or more rows compute half of a panel.
+func gemmOf(kernels []gemmAsm, half int) func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool) {
+	return func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool) {
+		if rows == 0 {
+			return
 		}
+		checkGemm(c, ldc, a, ars, aks, b, ldb, rows, k)
+		w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkF32, 4*Panel)
+		w.each(func(t turn) {
+			n := halves(t.rows, half)
+			at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*ldb, len(b)):]
+			for h := range n {
+				j := h * Panel / n
+				kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
+					unsafe.SliceData(at), 4*uintptr(ars), 4*uintptr(aks),
+					unsafe.SliceData(bt[min(j, len(bt)):]), 4*uintptr(ldb),
+					t.n, acc || t.i > 0, w.ahead(t.n), t.first+h, w.turns)
+			}
+		})
 	}
 }
 
-// gemmQ8Asm calls the kernel of a row count.
-func gemmQ8Asm(table []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool) {
+// gemmBF16Of is gemmOf for bfloat16 weights.
+func gemmBF16Of(kernels []gemmBF16Asm, half int) func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool) {
+	return func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool) {
+		if rows == 0 {
+			return
+		}
+		_ = c[(rows-1)*ldc+Panel-1]
+		if k > 0 {
+			_, _ = a[(rows-1)*ars+(k-1)*aks], b[BF16PanelLen(k)-1]
+		}
+		w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkBF16, 2*Panel)
+		w.each(func(t turn) {
+			n := halves(t.rows, half)
+			at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*Panel, len(b)):]
+			for h := range n {
+				j := h * Panel / n
+				kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
+					unsafe.SliceData(at), 4*uintptr(ars), 4*uintptr(aks),
+					unsafe.SliceData(bt[min(2*j, len(bt)):]),
+					t.n, acc || t.i > 0, w.ahead(t.n), t.first+h, w.turns)
+			}
+		})
+	}
+}
+
+// halves returns the kernel calls that a panel's outputs need.
+func halves(rows, half int) int {
+	if rows < half {
+		return 1
+	}
+	return 2
+}
+
+// gemmQ8Asm computes a product with q8 weights by kernels, by number of rows.
+func gemmQ8Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool) {
 	if rows == 0 {
 		return
 	}
@@ -250,7 +291,12 @@ func gemmQ8Asm(table []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b 
 	if blocks > 0 {
 		_, _ = a[(rows-1)*ars+blocks*Q8ABlockLen-1], b[blocks*Q8BlockLen-1]
 	}
-	table[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), unsafe.SliceData(b), blocks, acc)
+	w := newWalk(rows, len(kernels)-1, 1, blocks, chunkQ8, Q8BlockLen)
+	w.each(func(t turn) {
+		at, bt := a[min(t.r0*ars+t.i*Q8ABlockLen, len(a)):], b[min(t.i*Q8BlockLen, len(b)):]
+		kernels[t.rows](unsafe.SliceData(c[t.r0*ldc:]), 4*uintptr(ldc), unsafe.SliceData(at), 4*uintptr(ars),
+			unsafe.SliceData(bt), t.n, acc || t.i > 0, w.ahead(t.n), t.first, w.turns)
+	})
 }
 
 // quantAsm quantises a row, its last block padded with zeros.

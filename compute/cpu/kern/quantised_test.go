@@ -19,15 +19,6 @@ func everyTable(t *testing.T, fn func(t *testing.T, f *Funcs)) {
 	}
 }
 
-// split calls fn for rows cut evenly into parts of at most most.
-func split(rows, most int, fn func(r0, n int)) {
-	parts := (rows + most - 1) / most
-	for i := range parts {
-		r0 := rows * i / parts
-		fn(r0, rows*(i+1)/parts-r0)
-	}
-}
-
 // depths are the k that the cases of a row count are tried with.
 func depths(r *rand.Rand) []int { return []int{1, 2, 3, 4, 5, 7, 8, 31, 33, 1 + r.IntN(120)} }
 
@@ -74,16 +65,12 @@ func compareBF16(t *testing.T, r *rand.Rand, f *Funcs, what string, rows, k int,
 		}
 		what := fmt.Sprintf("%v GemmBF16, %s, %d rows, k=%d, acc=%v, strides %d %d %d", f.Class, what, rows, k, acc, ars, aks, ldc)
 		at := 2 * r.IntN(max(1, k/2))
-		split(rows, f.MaxRowsBF16, func(r0, n int) {
-			f.GemmBF16(whole.x[r0*ldc:], ldc, a[r0*ars:], ars, aks, b, n, k, acc)
-			if at > 0 {
-				f.GemmBF16(cut.x[r0*ldc:], ldc, a[r0*ars:], ars, aks, b, n, at, acc)
-				f.GemmBF16(cut.x[r0*ldc:], ldc, a[r0*ars+at*aks:], ars, aks, b[at*Panel:], n, k-at, true)
-			}
-		})
+		f.GemmBF16(whole.x, ldc, a, ars, aks, b, rows, k, acc)
 		equal(t, what, whole.x, want.x)
 		whole.check(t, what)
 		if at > 0 {
+			f.GemmBF16(cut.x, ldc, a, ars, aks, b, rows, at, acc)
+			f.GemmBF16(cut.x, ldc, a[at*aks:], ars, aks, b[at*Panel:], rows, k-at, true)
 			equal(t, what+" split", cut.x, want.x)
 			cut.check(t, what+" split")
 		}
@@ -156,11 +143,9 @@ func compareQ8(t *testing.T, r *rand.Rand, f *Funcs, what string, rows, k, plane
 		copy(cut.x, want.x)
 		portable.GemmQ8(want.x, ldc, qa[0], ars, b, rows, n, planes, acc)
 		at := r.IntN(n + 1)
-		split(rows, f.MaxRowsQ8, func(r0, m int) {
-			f.GemmQ8(whole.x[r0*ldc:], ldc, qa[1][r0*ars:], ars, b, m, n, planes, acc)
-			f.GemmQ8(cut.x[r0*ldc:], ldc, qa[1][r0*ars:], ars, b, m, at, planes, acc)
-			f.GemmQ8(cut.x[r0*ldc:], ldc, qa[1][r0*ars+at*Q8ABlockLen:], ars, b[at*Q8BlockLen:], m, n-at, planes, true)
-		})
+		f.GemmQ8(whole.x, ldc, qa[1], ars, b, rows, n, planes, acc)
+		f.GemmQ8(cut.x, ldc, qa[1], ars, b, rows, at, planes, acc)
+		f.GemmQ8(cut.x, ldc, qa[1][at*Q8ABlockLen:], ars, b[at*Q8BlockLen:], rows, n-at, planes, true)
 		what := fmt.Sprintf("%v GemmQ8, %s, %d planes, %d rows, k=%d, acc=%v, strides %d %d", f.Class, what, planes, rows, k, acc, ars, ldc)
 		equal(t, what, whole.x, want.x)
 		whole.check(t, what)
@@ -277,8 +262,10 @@ func TestAccuracy(t *testing.T) {
 		}
 	}
 	kinds := map[string]func(i int) float64{
-		"normal":   func(int) float64 { return r.NormFloat64() },
-		"outliers": func(i int) float64 { return r.NormFloat64() * map[bool]float64{true: 20 + float64(i%41), false: 1}[i%340 == 7] },
+		"normal": func(int) float64 { return r.NormFloat64() },
+		"outliers": func(i int) float64 {
+			return r.NormFloat64() * map[bool]float64{true: 20 + float64(i%41), false: 1}[i%340 == 7]
+		},
 		"gated": func(int) float64 {
 			g := 2 * r.NormFloat64()
 			return g / (1 + math.Exp(-g)) * 2 * r.NormFloat64()

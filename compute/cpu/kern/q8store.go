@@ -1,0 +1,53 @@
+package kern
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// QuantQ8 quantises the row w to the integers and scales of the q8 format, row
+// by row as a file keeps them: q [len(w)] and d [Q8Blocks(len(w))] float16, both
+// little endian.
+func QuantQ8(q, d []byte, w []float32) {
+	for i := 0; i < len(w); i += Q8Block {
+		b := w[i:min(i+Q8Block, len(w))]
+		h, s := q8Scale(absMax(b))
+		binary.LittleEndian.PutUint16(d[i/Q8Block*2:], h)
+		to := q[i:][:len(b)]
+		if !(s > 0) {
+			clear(to)
+			continue
+		}
+		is := 1 / s
+		for j, x := range b {
+			to[j] = byte(q8Round(x * is))
+		}
+	}
+}
+
+// q8Round returns the nearest of the format's integers, ties to even.
+func q8Round(x float32) int8 {
+	return int8(min(max(math.RoundToEven(float64(x)), -127), 127))
+}
+
+// DequantQ8 gives elements [at, at+len(dst)) of a row that QuantQ8 wrote. At is
+// a multiple of Q8Block.
+func DequantQ8(dst []float32, q, d []byte, at int) {
+	for i := range dst {
+		s := fromF16(binary.LittleEndian.Uint16(d[(at+i)/Q8Block*2:]))
+		for n := min(len(dst), (at+i)/Q8Block*Q8Block+Q8Block-at); i < n; i++ {
+			dst[i] = s * float32(int8(q[at+i]))
+		}
+	}
+}
+
+// PackQ8Row writes one block of a stored row, q and its scale d, as output j of
+// a panel's block u.
+func PackQ8Row(u []byte, j int, q []byte, d uint16) {
+	b := (*[Q8BlockLen]byte)(u)
+	binary.LittleEndian.PutUint16(b[2*j:], d)
+	to := b[2*Panel+4*j:]
+	for i, x := range q {
+		to[i/4*4*Panel+i%4] = x
+	}
+}

@@ -1,0 +1,160 @@
+package kern
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// A product is one kernel over panels of packed weights, each read once a pass.
+type product struct {
+	name  string
+	bytes int // of a panel
+	panel func(f *Funcs, c []float32, b []byte, rows int)
+}
+
+// skinnyK is the depth of the products measured.
+const skinnyK = 1024
+
+func products(rows int) []product {
+	const k = skinnyK
+	r := rand.New(rand.NewPCG(41, 42))
+	a := fill(r, rows*k)
+	q := func(f *Funcs, planes int) ([]uint32, int) {
+		n := Q8ALen(k)
+		q := make([]uint32, rows*n)
+		for i := range rows {
+			f.QuantA(q[i*n:], a[i*k:][:k], planes)
+		}
+		return q, n
+	}
+	ps := []product{
+		{
+			"f32", 4 * PanelLen(Panel, k),
+			func(f *Funcs, c []float32, b []byte, rows int) {
+				f.Gemm(c, Panel, a, k, 1, unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), Panel*k), Panel, rows, k, false)
+			},
+		},
+		{
+			"bf16", 2 * BF16PanelLen(k),
+			func(f *Funcs, c []float32, b []byte, rows int) {
+				f.GemmBF16(c, Panel, a, k, 1, unsafe.Slice((*uint16)(unsafe.Pointer(&b[0])), BF16PanelLen(k)), rows, k, false)
+			},
+		},
+	}
+	for planes, name := range map[int]string{1: "q8 one plane", 2: "q8"} {
+		var of *Funcs
+		var x []uint32
+		var ars int
+		ps = append(ps, product{
+			name, Q8PanelLen(k),
+			func(f *Funcs, c []float32, b []byte, rows int) {
+				if of != f {
+					x, ars = q(f, planes)
+					of = f
+				}
+				f.GemmQ8(c, Panel, x, ars, b, rows, Q8Blocks(k), planes, false)
+			},
+		})
+	}
+	slices.SortStableFunc(ps[2:], func(a, b product) int { return len(b.name) - len(a.name) })
+	return ps
+}
+
+// BenchmarkSkinny multiplies few rows by weights that are read once, from the
+// second-level cache and from memory: GB/s of weights and time relative to one
+// row's. "raw" reads the same bytes without use. A pass over the weights is timed
+// in parts of about a megabyte; all counts of rows take turns, and each part counts
+// at its shortest: other users of the machine's memory then disturb less.
+func BenchmarkSkinny(b *testing.B) {
+	counts := []int{0, 1, 2, 4, 8, 16, 32, 64} // 0 is raw
+	for _, m := range []struct {
+		name        string
+		bytes, reps int
+	}{{"L2", 1 << 20, 100}, {"DRAM", 384 << 20, 4}} {
+		w := alignedBytes(m.bytes)
+		r := rand.New(rand.NewPCG(43, 44))
+		words := unsafe.Slice((*uint32)(unsafe.Pointer(&w[0])), len(w)/4)
+		for i := range min(len(words), 1<<18) {
+			words[i] = r.Uint32()&0x8fff8fff | 0x30003000 // every format's weights are numbers
+		}
+		for i := 1 << 18; i < len(words); i *= 2 {
+			copy(words[i:], words[:i])
+		}
+		b.Run(m.name, func(b *testing.B) {
+			everyClass(b, func(b *testing.B, f *Funcs) {
+				if f.Class == Portable {
+					b.Skip("plain Go does not reach the memory's speed")
+				}
+				c := make([]float32, 64*Panel)
+				for _, p := range products(64) {
+					b.Run(p.name, func(b *testing.B) {
+						n := len(w) / p.bytes
+						group := max(1, 1<<20/p.bytes)
+						times := make([][]time.Duration, len(counts))
+						for i := range times {
+							times[i] = make([]time.Duration, (n+group-1)/group)
+						}
+						for b.Loop() {
+							for rep := range m.reps {
+								for i, rows := range counts {
+									for g := range times[i] {
+										t := time.Now()
+										for j := g * group; j < min(n, (g+1)*group); j++ {
+											if w := w[j*p.bytes:][:p.bytes]; rows == 0 {
+												readAll(w)
+											} else {
+												p.panel(f, c, w, rows)
+											}
+										}
+										if d := time.Since(t); rep == 0 || d < times[i][g] {
+											times[i][g] = d
+										}
+									}
+								}
+							}
+						}
+						var line strings.Builder
+						var one time.Duration
+						for i, rows := range counts {
+							var s time.Duration
+							for _, d := range times[i] {
+								s += d
+							}
+							gb := float64(n*p.bytes) / s.Seconds() / 1e9
+							switch rows {
+							case 0:
+								fmt.Fprintf(&line, "raw %.1f GB/s", gb)
+							case 1:
+								one = s
+								fallthrough
+							default:
+								fmt.Fprintf(&line, ", n=%d %.1f (%.2f)", rows, gb, s.Seconds()/one.Seconds())
+							}
+						}
+						b.Log(line.String())
+						b.ReportMetric(0, "ns/op")
+					})
+				}
+			})
+		})
+	}
+}
+
+func alignedBytes(n int) []byte {
+	b := make([]byte, n+64)
+	off := -int(uintptr(unsafe.Pointer(&b[0]))) & 63
+	return b[off : off+n]
+}
+
+var sink float32
+
+// readAll reads b with the fastest kernel that only reads.
+func readAll(b []byte) {
+	f, _ := For(Best())
+	sink += f.Max(unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4))
+}
