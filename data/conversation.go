@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -180,15 +181,15 @@ func conversation(record json.RawMessage) (*Chat, error) {
 		return nil, wrong
 	}
 	c := &Chat{}
-	if s, ok := asString(find(rec, "system")); ok && strings.TrimSpace(s) != "" {
-		c.Messages = append(c.Messages, NewMessage("system", s))
-	}
 	for i, raw := range list {
 		m, err := message(raw)
 		if err != nil {
 			return nil, fmt.Errorf("field %q: %w", fmt.Sprintf("%s.%d", name, i), err)
 		}
 		c.Messages = append(c.Messages, m)
+	}
+	if s, ok := asString(find(rec, "system")); ok && strings.TrimSpace(s) != "" && c.Messages[0].Role != "system" {
+		c.Messages = slices.Insert(c.Messages, 0, NewMessage("system", s))
 	}
 	tools := find(rec, "tools")
 	if s, ok := asString(tools); ok { // some sets keep JSON in a string

@@ -51,6 +51,11 @@ func TestConversations(t *testing.T) {
 		{"a line that is an array", "a.jsonl", "[1]\n{\"text\":\"x\"}\n", "2.0# \"x\"\n", "1.0: not a JSON object: json: cannot unmarshal array into Go value of type map[string]interface {}\n"},
 		{"an empty array", "a.json", " [ ] ", "", ""},
 		{"objects over many lines", "a.json", "{\n\"text\":\n\"x\"}\n{\"a\":\n1}{\"text\":\"y\"}", "1.1# \"x\"\n5.3# \"y\"\n", "4.2: no field \"messages\", \"conversations\", \"text\", \"prompt\" or \"turns\", and no template that says what to take\n"},
+		{"a torn line first", "a.json", "{\"text\": \"a\n{\"text\":\"b\"}\n", "2.0# \"b\"\n", "1.0: not a JSON object: unexpected EOF\n"},
+		{
+			"a system text of its own gives way to a message", "a.jsonl", `{"system":"s","messages":[{"role":"system","content":"m"}]}`,
+			`1.0# {"messages":[{"role":"system","content":"m"}]}` + "\n", "",
+		},
 		{
 			"kinds are told record by record", "a.jsonl",
 			`{"text":"t"}` + "\n" + `{"messages":[{"role":"user","content":"Hi"}],"prompt":"Hi"}` + "\n" + `{"prompt":"p","messages":null}` + "\n" +

@@ -218,10 +218,17 @@ func (l *loader) objects(name string, br *bufio.Reader, spread bool) error {
 	case len(text) == 0 || text[0] != '[' && text[0] != '{':
 	case text[0] == '[' && !(json.Valid(first) && len(bytes.TrimSpace(rest)) > 0): // else it is a line of its own
 		return v.elements(each)
-	case text[0] == '{' && spread && len(first) < len(text) && !json.Valid(first):
+	case text[0] == '{' && spread && len(first) < len(text) && unfinished(first):
 		return v.all(each)
 	}
 	return l.lines(name, br)
+}
+
+// unfinished reports whether a JSON value may go on behind a line: a string may not.
+func unfinished(line []byte) bool {
+	var v json.RawMessage
+	err := json.NewDecoder(io.MultiReader(bytes.NewReader(line), strings.NewReader("\n"))).Decode(&v)
+	return errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 func (l *loader) reject(name string, line, item int, format string, args ...any) {

@@ -66,11 +66,15 @@ shards are the same bytes however often it was stopped and whatever the machine.
 				return err
 			}
 			if asJSON {
-				return a.printJSON(st)
+				err = a.printJSON(st)
+			} else {
+				a.printf("%s: %d sequences of %d tokens, %d to learn, in %d shards\n", c.Out, st.Sequences, st.Tokens, st.LossTokens, st.Shards)
+				printInputs(a, &st)
 			}
-			a.printf("%s: %d sequences of %d tokens, %d to learn, in %d shards\n", c.Out, st.Sequences, st.Tokens, st.LossTokens, st.Shards)
-			printInputs(a, &st)
-			return nil
+			if err == nil && st.Sequences == 0 {
+				err = fmt.Errorf("%s: everything was left out: there is nothing to learn", c.Out)
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()

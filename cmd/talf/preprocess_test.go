@@ -193,6 +193,110 @@ func TestPreprocessRefusesConversationsThatItCannotRender(t *testing.T) {
 	talf(t, "", args(talk, "--chat-template", good, "--date", "today")...).refuses(t, exitUsage, "--date", "today")
 	talf(t, "", args(cut)...).refuses(t, exitFailure, "cut.json", "the file ends at byte 13")
 	ok(t, "", args(talk, "--chat-template", good)...)
+	alone := file("b.jsonl", `{"messages":[{"role":"user","content":"Hi"}]}`)
+	r := talf(t, "", args(alone, "--chat-template", good, "--out", out+"2")...)
+	r.refuses(t, exitFailure, "everything was left out")
+	if !strings.Contains(r.out, "left out: 1: no assistant turn") {
+		t.Errorf("the report is missing:\n%s", r.out)
+	}
+}
+
+// A messages file of the cases that transformers marks: the rows are the tokens of
+// its text up to the last answer, and in the loss are those whose first character
+// that is no white space is in one of its assistant_spans.
+func TestMessagesGetTheLossOfTheReference(t *testing.T) {
+	b, err := os.ReadFile(golden.Shared(t, "data/chat/chatml.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type reference struct {
+		Messages json.RawMessage `json:"messages"`
+		Text     string          `json:"text"`
+		Spans    [][2]int        `json:"assistant_spans"`
+		Prompt   bool            `json:"add_generation_prompt"`
+	}
+	var cases []reference
+	var file strings.Builder
+	silent := 0
+	for line := range strings.Lines(string(b)) {
+		var c reference
+		if err := json.Unmarshal([]byte(line), &c); err != nil {
+			t.Fatal(err)
+		}
+		if c.Prompt || c.Spans == nil || len(c.Spans) == 0 && strings.Contains(string(c.Messages), `"assistant"`) {
+			continue // the reference raises, or says nothing of its answers
+		}
+		fmt.Fprintf(&file, `{"messages":%s}`+"\n", c.Messages)
+		if len(c.Spans) == 0 {
+			silent++
+			continue
+		}
+		cases = append(cases, c)
+	}
+	dir, in, out := tinyModel(t, tinyConfig(), 3), filepath.Join(t.TempDir(), "in.jsonl"), t.TempDir()
+	if err := os.WriteFile(in, []byte(file.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var st preprocess.Stats
+	args := []string{"preprocess", "--model", dir, "--data", in, "--out", out, "--depth", "1", "--label-k", "1", "--features", "none", "--json"}
+	if err := json.Unmarshal([]byte(ok(t, "", append(args, "--chat-template", golden.Shared(t, "data/chat/chatml.jinja"))...)), &st); err != nil {
+		t.Fatal(err)
+	}
+	if st.Sequences != len(cases) || st.Inputs[0].Conversations != len(cases)+silent || st.Dropped["no assistant turn"] != silent || len(cases) < 4 || silent < 1 {
+		t.Fatalf("%+v of %d cases with answers and %d without", st, len(cases), silent)
+	}
+	tok, err := tokenizer.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := data.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	rows, err := set.Sequential(data.Everything())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range cases {
+		row, err := rows.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := c.Text[:c.Spans[len(c.Spans)-1][1]+len("\n")]
+		ids, at, err := tok.EncodeOffsets(text, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loss := make([]bool, len(ids))
+		for j, s := range at {
+			first := s.End - max(1, len(strings.TrimLeft(text[s.Start:s.End], " \n")))
+			for _, sp := range c.Spans {
+				loss[j] = loss[j] || sp[0] <= first && first < sp[1]
+			}
+		}
+		if d := cmp.Diff(ids, row.Tokens); d != "" {
+			t.Errorf("case %d: %s", i, d)
+		}
+		if d := cmp.Diff(loss, row.LossMask); d != "" {
+			t.Errorf("case %d: %s", i, d)
+		}
+	}
+}
+
+// Conversations are prompts, too: what their users ask.
+func TestPromptsOfConversations(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "in.json")
+	if err := os.WriteFile(file, []byte(`[{"conversations":[{"from":"human","value":"a"},{"from":"gpt","value":"b"},{"from":"human","value":"c"}]},{"messages":[{"role":"system","content":"s"}]},{"turns":["d"]}]`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, err := quietApp(t).readPrompts(file, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([][]string{{"a", "c"}, {"d"}}, got); d != "" {
+		t.Error(d)
+	}
 }
 
 // With a template the model answers as it would answer people; without one, as
