@@ -280,12 +280,16 @@ func TestDirectoriesAreTheirTextFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	want := []string{"0 no", "1 1", "2 2", "3 3"}
+	if err := os.Symlink(filepath.Join(dir, "a", "z.txt"), filepath.Join(dir, "z.jsonl.txt")); err == nil { // not everywhere allowed
+		want = append(want, "4 1")
+	}
 	docs, bad := load(t, []string{filepath.Join(dir, "README.md"), dir}, data.DefaultLoad())
 	var got []string
 	for _, d := range docs {
 		got = append(got, fmt.Sprintf("%d %s", d.Input, d.Spans[0].Text))
 	}
-	if d := cmp.Diff([]string{"0 no", "1 1", "2 2", "3 3"}, got); d != "" || len(bad) > 0 {
+	if d := cmp.Diff(want, got); d != "" || len(bad) > 0 {
 		t.Error(d, bad)
 	}
 }

@@ -21,8 +21,8 @@ var textNames = []string{".json", ".jsonl", ".ndjson", ".txt"}
 
 // Expand replaces directories by the text files in them and below: .txt, .json,
 // .jsonl and .ndjson, also with .gz or .zst behind it, in the order of their
-// paths. Hidden files and directories are left out. A directory without any is an
-// error.
+// paths. Links to files are followed; hidden files and directories are left out. A
+// directory without any is an error.
 func Expand(paths []string) ([]string, error) {
 	var out []string
 	for _, p := range paths {
@@ -43,8 +43,14 @@ func Expand(paths []string) ([]string, error) {
 				if d.IsDir() {
 					return filepath.SkipDir
 				}
-			case d.Type().IsRegular() && slices.Contains(textNames, extension(path)):
-				out = append(out, path)
+			case !d.IsDir() && slices.Contains(textNames, extension(path)):
+				info, err := os.Stat(path) // of the file behind a link: caches of downloads are full of them
+				if err != nil {
+					return err
+				}
+				if info.Mode().IsRegular() {
+					out = append(out, path)
+				}
 			}
 			return nil
 		})
