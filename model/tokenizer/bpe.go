@@ -67,6 +67,7 @@ func (t *mergeTable) get(a, b int32) uint64 {
 type bpe struct {
 	vocab  map[string]int32 // token as written in the file → id
 	tokens []string         // id → token; ids may have gaps
+	wide   []int32          // id → bytes of a piece that the token stands for, as a rule
 	known  []bool           // id is in vocab
 	merges *mergeTable
 	ranks  uint32 // above every rank
@@ -126,6 +127,17 @@ func (m *bpe) finish(byteLevel bool) {
 			m.bytes[b] = id
 		}
 	}
+	m.wide = make([]int32, len(m.tokens))
+	for id, tok := range m.tokens {
+		switch {
+		case byteLevel:
+			m.wide[id] = int32(utf8.RuneCountInString(tok))
+		case m.byteFallback && fallbackByte(tok) >= 0:
+			m.wide[id] = 1
+		default:
+			m.wide[id] = int32(len(tok))
+		}
+	}
 	if byteLevel {
 		m.first = make([]int32, 256)
 		for b := range m.first {
@@ -149,18 +161,6 @@ func (m *bpe) finish(byteLevel bool) {
 			}
 		}
 	}
-}
-
-// width is the number of bytes of a piece that a token stands for.
-func (m *bpe) width(id int32) int {
-	tok := m.tokens[id]
-	if m.byteLevel {
-		return utf8.RuneCountInString(tok)
-	}
-	if m.byteFallback && fallbackByte(tok) >= 0 {
-		return 1
-	}
-	return len(tok)
 }
 
 // fallbackByte returns the byte that a token like <0x0A> stands for, or -1.

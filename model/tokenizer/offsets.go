@@ -17,6 +17,7 @@ type Span struct{ Start, End int }
 // counts for the first of its parts. It takes several times as long as Encode.
 func (t *Tokenizer) EncodeOffsets(text string, addSpecial bool) ([]int32, []Span, error) {
 	e := offsetEncoder{t: t, text: text, sc: t.scratch.get()}
+	e.ids, e.spans = make([]int32, 0, len(text)/3+8), make([]Span, 0, len(text)/3+8)
 	defer t.scratch.put(e.sc)
 	if addSpecial {
 		e.outside(t.pre)
@@ -60,6 +61,7 @@ type offsetEncoder struct {
 	sc    *scratch
 	ids   []int32
 	spans []Span
+	ws    []int // widths of a piece's ids
 }
 
 func (e *offsetEncoder) add(id int32, s Span) {
@@ -90,7 +92,8 @@ func (e *offsetEncoder) plain(p alignedPiece) error {
 		n := len(e.ids)
 		e.ids = m.encodeCut(e.ids, q.s, e.sc)
 		at := 0
-		for _, w := range m.widths(e.ids[n:], q.s, e.sc) {
+		e.ws = m.widths(e.ws[:0], e.ids[n:], q.s, e.sc)
+		for _, w := range e.ws {
 			e.spans = append(e.spans, q.span(at, at+w))
 			at += w
 		}
@@ -124,18 +127,18 @@ func (e *offsetEncoder) trim(first int) {
 	}
 }
 
-// widths returns how many bytes of a piece each of its ids stands for.
-func (m *bpe) widths(ids []int32, piece string, sc *scratch) []int {
+// widths appends to ws how many bytes of a piece each of its ids stands for.
+func (m *bpe) widths(ws []int, ids []int32, piece string, sc *scratch) []int {
 	if m.ignoreMerges {
 		if _, ok := m.whole[piece]; ok {
-			return []int{len(piece)}
+			return append(ws, len(piece))
 		}
 	}
-	ws := make([]int, len(ids))
-	sum, plain := 0, m.prefix == "" && m.suffix == ""
-	for i, id := range ids {
-		ws[i] = m.width(id)
-		sum += ws[i]
+	sum, plain, start := 0, m.prefix == "" && m.suffix == "", len(ws)
+	for _, id := range ids {
+		w := int(m.wide[id])
+		ws = append(ws, w)
+		sum += w
 		plain = plain && id != m.unk
 	}
 	if plain && sum == len(piece) {
@@ -146,7 +149,7 @@ func (m *bpe) widths(ids []int32, piece string, sc *scratch) []int {
 	var sym []int
 	sc.ids = m.startWidths(sc.ids[:0], &sym, piece)
 	m.mergeBuckets(nil, sc.ids, sc)
-	ws = ws[:0]
+	ws = ws[:start]
 	for i, w := range sym {
 		if sc.merger.alive[i/64]>>(i%64)&1 != 0 {
 			ws = append(ws, 0)

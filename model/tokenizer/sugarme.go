@@ -46,7 +46,7 @@ func (m *Model) Tokenize(piece string) ([]sugar.Token, error) {
 	ids := m.t.model.encode(nil, piece, sc)
 	out := make([]sugar.Token, len(ids))
 	at := 0
-	for i, w := range m.t.model.widths(ids, piece, sc) {
+	for i, w := range m.t.model.widths(nil, ids, piece, sc) {
 		out[i] = sugar.NewToken(int(ids[i]), m.t.tokens[ids[i]], []int{at, at + w})
 		at += w
 	}
