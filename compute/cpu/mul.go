@@ -8,9 +8,8 @@ import (
 const (
 	panel = kern.Panel
 
-	// depth is how many k a panel is multiplied by in one go when its rows do not
-	// fit one kernel call: 256·32 floats stay in L1 from one group of rows to the
-	// next.
+	// depth is how many k a panel of a large product is multiplied by in one go:
+	// 256·32 floats stay in L1 from one group of rows to the next.
 	depth = 256
 	// skinny is the most rows of a pass that streams each weight through once.
 	skinny = 64
@@ -115,25 +114,20 @@ func (t *mulTask) skinny(w *worker, r0, m, p int) {
 	t.finish(w, c, ldc, u, panel, direct, r0, m, p)
 }
 
-// panel computes the chains of panel p of b for m rows from r0 into c.
+// panel computes the chains of panel p of b for m rows from r0 into c. The kernel
+// takes all rows at once: it reads the panel from memory while it computes.
 func (t *mulTask) panel(w *worker, c []float32, ldc int, b *packed, r0, m, p int) {
 	if b.q8 != nil {
-		t.panelQ8(w, c, ldc, b.q8[p*kern.Q8PanelLen(t.k):], r0, m)
+		ld := kern.Q8ALen(t.k)
+		w.k.GemmQ8(c, ldc, t.qa[r0*ld:], ld, b.q8[p*kern.Q8PanelLen(t.k):], m, kern.Q8Blocks(t.k), t.planes, false)
 		return
 	}
-	if t.k == 0 && !t.chain {
-		for r := range m {
-			clear(c[r*ldc:][:panel])
-		}
-	}
-	step := t.k
-	if m > w.k.MaxRows {
-		step = depth
-	}
 	a := t.a[r0*t.ars:]
-	for k := 0; k < t.k; k += step {
-		b.gemm(w, c, ldc, a[k*t.aks:], t.ars, t.aks, t.k, p, k, m, min(step, t.k-k), t.chain || k > 0)
+	if b.half != nil {
+		w.k.GemmBF16(c, ldc, a, t.ars, t.aks, b.half[p*kern.BF16PanelLen(t.k):], m, t.k, t.chain)
+		return
 	}
+	w.k.Gemm(c, ldc, a, t.ars, t.aks, b.panels[p*t.k*panel:], panel, m, t.k, t.chain)
 }
 
 // gemm multiplies m rows by k from at to at+s of panel p, f32 or bfloat16; in is
@@ -144,18 +138,6 @@ func (b *packed) gemm(w *worker, c []float32, ldc int, a []float32, ars, aks, in
 		return
 	}
 	w.gemm(c, ldc, a, ars, aks, b.panels[(p*in+at)*panel:], panel, m, s, acc)
-}
-
-// panelQ8 computes one panel, b, for m rows from r0.
-func (t *mulTask) panelQ8(w *worker, c []float32, ldc int, b []byte, r0, m int) {
-	blocks, ld := kern.Q8Blocks(t.k), kern.Q8ALen(t.k)
-	step := blocks
-	if m > w.k.MaxRowsQ8 {
-		step = depth / kern.Q8Block
-	}
-	for k := 0; k < blocks; k += step {
-		w.gemmQ8(c, ldc, t.qa[r0*ld+k*kern.Q8ABlockLen:], ld, b[k*kern.Q8BlockLen:], m, min(step, blocks-k), t.planes, k > 0)
-	}
 }
 
 // block computes g panels from p0 for m rows from r0, many rows.

@@ -80,17 +80,6 @@ func (w *worker) gemmBF16(c []float32, ldc int, a []float32, ars, aks int, b []u
 	}
 }
 
-// gemmQ8 is kern's GemmQ8 for any number of rows, cut evenly.
-func (w *worker) gemmQ8(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-	f, most := w.k.GemmQ8, w.k.MaxRowsQ8
-	for r := 0; r < rows; {
-		left := (rows - r + most - 1) / most
-		m := (rows - r + left - 1) / left
-		f(c[r*ldc:], ldc, a[r*ars:], ars, b, m, blocks, planes, acc)
-		r += m
-	}
-}
-
 // spin is how long a worker without work keeps its core before it parks: longer
 // than the gaps between the operations of a pass, shorter than those between
 // passes.
