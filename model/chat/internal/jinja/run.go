@@ -229,27 +229,34 @@ func (r *run) call() {
 // A frame is one scope.
 type frame struct {
 	parent *frame
-	names  []string
-	vals   []Value
+	vars   []binding
+	few    [3]binding // where vars begins: most scopes have no more
+}
+
+type binding struct {
+	name string
+	val  Value
 }
 
 func (f *frame) set(name string, v Value) {
-	for i, n := range f.names {
-		if n == name {
-			f.vals[i] = v
+	for i := range f.vars {
+		if f.vars[i].name == name {
+			f.vars[i].val = v
 			return
 		}
 	}
-	f.names = append(f.names, name)
-	f.vals = append(f.vals, v)
+	if f.vars == nil {
+		f.vars = f.few[:0]
+	}
+	f.vars = append(f.vars, binding{name, v})
 }
 
 // lookup resolves a name.
 func (r *run) lookup(f *frame, name string) Value {
 	for ; f != nil; f = f.parent {
-		for i, n := range f.names {
-			if n == name {
-				return f.vals[i]
+		for i := range f.vars {
+			if f.vars[i].name == name {
+				return f.vars[i].val
 			}
 		}
 	}
