@@ -74,12 +74,17 @@ type Weight interface {
 	Bytes() int // memory that a product reads
 }
 
+// Q8Block is the number of consecutive elements of a row of Q8 that share a
+// scale.
+const Q8Block = 32
+
 // A Matrix is a host matrix [Rows][Cols], row-major, as a checkpoint stores it.
 // Data may be a memory mapping; a device does not keep it.
 type Matrix struct {
 	Rows, Cols int
 	Type       DType
-	Data       []byte // little endian
+	Data       []byte // little endian; Q8: an int8 an element
+	Scales     []byte // Q8: [Rows][⌈Cols/Q8Block⌉] float16
 	// Done, unless nil, is told when bytes [lo,hi) of Data have been packed. It
 	// is called from several goroutines at a time.
 	Done func(lo, hi int)

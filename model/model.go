@@ -229,15 +229,20 @@ func (m *Model) host(name string) ([]float32, error) {
 }
 
 // Hash identifies the weights: hex SHA-256 over every tensor's name, dtype,
-// shape and bytes in name order. The first call reads all weights.
+// shape and bytes in name order. The first call reads all weights. Quantised
+// weights have the hash of those that they were made from.
 func (m *Model) Hash() string {
 	if m.hash == "" {
-		m.hash = hashOf(m.set)
+		m.hash = HashOf(m.set)
 	}
 	return m.hash
 }
 
-func hashOf(set *safetensors.Set) string {
+// HashOf is the Hash of a model of set.
+func HashOf(set *safetensors.Set) string {
+	if h := set.Metadata()[MetaSource]; h != "" {
+		return h
+	}
 	h := sha256.New()
 	var b []byte
 	for _, name := range set.Names() {

@@ -41,6 +41,11 @@ func (l *loader) get(name string, shape ...int) (t safetensors.Tensor, dt comput
 		dt = compute.F16
 	case "BF16":
 		dt = compute.BF16
+	case "I8":
+		if dt = compute.Q8; len(shape) == 2 {
+			break
+		}
+		fallthrough
 	default:
 		l.fail("tensor %q is %s, want F32, F16 or BF16", name, t.DType)
 	}
@@ -74,12 +79,21 @@ func (l *loader) pack(cols int, parts ...part) compute.Weight {
 // rows returns rows [from, from+n) of a stored matrix. Their pages are released
 // once they are packed.
 func (l *loader) rows(t *safetensors.Tensor, dt compute.DType, from, n int) compute.Matrix {
-	cols := t.Shape[1]
-	off := from * cols * dt.Size()
-	return compute.Matrix{
-		Rows: n, Cols: cols, Type: dt, Data: t.Data[off:][:n*cols*dt.Size()],
+	cols, size := t.Shape[1], len(t.Data)/t.Shape[0]
+	off := from * size
+	m := compute.Matrix{
+		Rows: n, Cols: cols, Type: dt, Data: t.Data[off:][:n*size],
 		Done: func(lo, hi int) { l.m.set.Release(t.Name, off+lo, off+hi) },
 	}
+	if dt == compute.Q8 {
+		s := l.scales(t.Name, t.Shape[0], cols)
+		if l.err != nil {
+			return compute.Matrix{}
+		}
+		size = len(s) / t.Shape[0]
+		m.Scales = s[from*size:][:n*size]
+	}
+	return m
 }
 
 // release releases the pages that pieces of a tensor shared.

@@ -204,7 +204,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 		return nil, err
 	}
 	out := &benchReport{
-		Report: r, Device: d.model.Device().Name(), DType: o.decode.machine.dtype.String(), Layers: o.decode.machine.layers,
+		Report: r, Device: d.model.Device().Name(), DType: d.model.Options().DType.String(), Layers: o.decode.machine.layers,
 	}
 	if o.ranks > 0 {
 		for _, h := range heads {

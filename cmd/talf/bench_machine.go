@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -72,8 +73,8 @@ func parseDTypes(names []string) ([]compute.DType, error) {
 	var out []compute.DType
 	for _, n := range names {
 		var d dtypeFlag
-		if err := d.Set(n); err != nil {
-			return nil, usagef("--dtype %q: %v", n, err)
+		if err := d.Set(n); err != nil || d == dtypeAuto {
+			return nil, usagef("--dtype %q: want some of %s", n, dtypeNames())
 		}
 		out = append(out, compute.DType(d))
 	}
@@ -268,7 +269,7 @@ func perplexity(ctx context.Context, dir, text string, o *machineOptions, window
 
 func newBenchKernels(a *app) *cobra.Command {
 	var p printing
-	var dtypes, classes []string
+	var dtypes, classes, sizes []string
 	var threads int
 	c := bench.DefaultKernels()
 	cmd := &cobra.Command{
@@ -286,6 +287,9 @@ first-level cache. 8-bit products may pass the second.`,
 			}
 			var err error
 			if c.DTypes, err = parseDTypes(dtypes); err != nil {
+				return err
+			}
+			if c.Sizes, err = parseSizes(sizes); err != nil {
 				return err
 			}
 			if err := c.Validate(); err != nil {
@@ -334,10 +338,31 @@ first-level cache. 8-bit products may pass the second.`,
 	f.StringSliceVar(&classes, "class", have, "classes of kernels")
 	f.StringSliceVar(&dtypes, "dtype", []string{"f32", "bf16", "q8"}, "types that weights are kept as")
 	f.IntSliceVar(&c.Rows, "rows", c.Rows, "rows of the products; costs are over the first one's")
+	f.StringSliceVar(&sizes, "sizes", sizeNames(c.Sizes), "outputs and inputs of the weights")
 	f.IntVar(&c.Reps, "reps", c.Reps, "rounds over numbers of rows")
 	countVar(f, &threads, "threads", 0, "CPU threads (0: all)")
 	p.flags(f)
 	return cmd
+}
+
+func sizeNames(sizes [][2]int) (names []string) {
+	for _, s := range sizes {
+		names = append(names, fmt.Sprintf("%dx%d", s[0], s[1]))
+	}
+	return names
+}
+
+func parseSizes(names []string) (sizes [][2]int, err error) {
+	for _, n := range names {
+		out, in, ok := strings.Cut(n, "x")
+		a, err1 := strconv.Atoi(out)
+		b, err2 := strconv.Atoi(in)
+		if !ok || err1 != nil || err2 != nil {
+			return nil, usagef("--sizes %q: want outputs and inputs, such as 512x768", n)
+		}
+		sizes = append(sizes, [2]int{a, b})
+	}
+	return sizes, nil
 }
 
 // cpuName names the machine's processor and cores.

@@ -28,15 +28,18 @@ type machineOptions struct {
 
 func (o *machineOptions) flags(f *pflag.FlagSet) {
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
-	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames())
+	o.dtype = dtypeAuto
+	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames()+", or auto: q8 if they are stored so, else f32")
 	o.actBits = 16
 	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
 }
 
-// modelOptions returns the options to load a model with.
-func (o *machineOptions) modelOptions() model.Options {
+// modelOptions returns the options to load a set of weights with.
+func (o *machineOptions) modelOptions(set *safetensors.Set) model.Options {
 	opt := model.Default()
-	opt.DType = compute.DType(o.dtype)
+	if opt.DType = compute.DType(o.dtype); o.dtype == dtypeAuto {
+		opt.DType = model.Stored(set)
+	}
 	return opt
 }
 
@@ -57,6 +60,9 @@ func dtypeNames() string {
 // A dtypeFlag is the value of --dtype.
 type dtypeFlag compute.DType
 
+// dtypeAuto follows what is stored.
+const dtypeAuto dtypeFlag = 255
+
 func (d *dtypeFlag) Type() string { return "dtype" }
 
 func (d *dtypeFlag) String() string {
@@ -65,10 +71,14 @@ func (d *dtypeFlag) String() string {
 			return x.name
 		}
 	}
-	return ""
+	return "auto"
 }
 
 func (d *dtypeFlag) Set(s string) error {
+	if s == "auto" {
+		*d = dtypeAuto
+		return nil
+	}
 	for _, x := range dtypes {
 		if strings.EqualFold(x.name, s) {
 			*d = dtypeFlag(x.t)
@@ -96,10 +106,10 @@ func (b *actBitsFlag) Set(s string) error {
 	return nil
 }
 
-// openModel loads a model directory onto the CPU as f32. The returned function
-// frees the model and the device.
+// openModel loads a model directory onto the CPU as it is stored. The returned
+// function frees the model and the device.
 func openModel(dir string, threads int) (*model.Model, func(), error) {
-	return openModelAs(dir, &machineOptions{threads: threads, actBits: 16})
+	return openModelAs(dir, &machineOptions{threads: threads, dtype: dtypeAuto, actBits: 16})
 }
 
 // openModelAs is openModel with weights as o says.
@@ -124,9 +134,6 @@ func openModelAs(dir string, o *machineOptions) (*model.Model, func(), error) {
 }
 
 func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, error) {
-	if o.layers == 0 {
-		return model.Load(dir, dev, o.modelOptions())
-	}
 	spec, err := arch.Load(dir)
 	if err != nil {
 		return nil, err
@@ -135,13 +142,19 @@ func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, err
 	if err != nil {
 		return nil, err
 	}
-	// The deepened set shares the mappings of this one, which last as long as the
-	// process: a bench loads one model.
-	deep, more, err := bench.Deepen(spec, set, o.layers)
-	if err != nil {
-		return nil, errors.Join(usageError{err}, set.Close())
+	opt := o.modelOptions(set)
+	if o.layers > 0 {
+		// The deepened set shares the mappings of this one, which last as long as the
+		// process: a bench loads one model.
+		if spec, set, err = bench.Deepen(spec, set, o.layers); err != nil {
+			return nil, usageError{err}
+		}
 	}
-	return model.New(deep, more, dev, o.modelOptions())
+	m, err := model.New(spec, set, dev, opt)
+	if err != nil {
+		return nil, errors.Join(err, set.Close())
+	}
+	return m, nil
 }
 
 // openDevice opens the CPU with a number of threads; 0 is all.

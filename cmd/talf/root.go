@@ -197,16 +197,7 @@ the model checks in one pass (generate, chat). Start with: talf quickstart`,
 	})
 	for _, add := range commands {
 		c := add(a)
-		args := c.Args
-		if args == nil {
-			args = cobra.NoArgs
-		}
-		c.Args = func(cmd *cobra.Command, v []string) error {
-			if err := args(cmd, v); err != nil {
-				return usageError{err}
-			}
-			return nil
-		}
+		usageArgs(c)
 		root.AddCommand(c)
 	}
 	root.InitDefaultHelpCmd()
@@ -233,9 +224,28 @@ var commands = []func(*app) *cobra.Command{
 	newBench,
 	newScore,
 	newTokenize,
+	newQuantize,
 	newInspect,
 	newDoctor,
 	newVersion,
+}
+
+// usageArgs turns what c and the commands below it say of arguments into usage
+// errors.
+func usageArgs(c *cobra.Command) {
+	args := c.Args
+	if args == nil {
+		args = cobra.NoArgs
+	}
+	c.Args = func(cmd *cobra.Command, v []string) error {
+		if err := args(cmd, v); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+	for _, sub := range c.Commands() {
+		usageArgs(sub)
+	}
 }
 
 func unknownCommand(root *cobra.Command, name string) error {

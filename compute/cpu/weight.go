@@ -73,12 +73,20 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 		if m.Rows < 1 || m.Cols < 1 || m.Cols != w.in {
 			return nil, fmt.Errorf("cpu: pack: part %d is [%d][%d], the first [%d][%d]", i, m.Rows, m.Cols, parts[0].Rows, w.in)
 		}
-		if m.Type != compute.F32 && m.Type != compute.F16 && m.Type != compute.BF16 {
-			return nil, fmt.Errorf("cpu: pack: part %d is %v, want F32, F16 or BF16", i, m.Type)
+		size := m.Type.Size()
+		switch m.Type {
+		case compute.F32, compute.F16, compute.BF16:
+		case compute.Q8:
+			size = 1
+			if n := m.Rows * kern.Q8Blocks(m.Cols) * 2; len(m.Scales) != n {
+				return nil, fmt.Errorf("cpu: pack: part %d has %d bytes of scales, want %d for Q8 [%d][%d]", i, len(m.Scales), n, m.Rows, m.Cols)
+			}
+		default:
+			return nil, fmt.Errorf("cpu: pack: part %d is %v, want F32, F16, BF16 or Q8", i, m.Type)
 		}
-		if n, err := elements([]int{m.Rows, m.Cols}); err != nil || len(m.Data) != n*m.Type.Size() {
+		if n, err := elements([]int{m.Rows, m.Cols}); err != nil || len(m.Data) != n*size {
 			return nil, fmt.Errorf("cpu: pack: part %d has %d bytes, want %d for %v [%d][%d]",
-				i, len(m.Data), n*m.Type.Size(), m.Type, m.Rows, m.Cols)
+				i, len(m.Data), n*size, m.Type, m.Rows, m.Cols)
 		}
 		w.out += m.Rows
 	}
@@ -108,18 +116,15 @@ type packTask struct {
 func (t *packTask) run(w *worker, part int) {
 	const step = 256 // a multiple of every format's block of k
 	n := min(kern.Panel, t.out-part*kern.Panel)
+	if t.dst.q8 != nil && t.stored() {
+		t.copyQ8(part, n)
+		t.done(part*kern.Panel, part*kern.Panel+n)
+		return
+	}
 	buf := w.buf(0, kern.Panel*step)
 	for k := 0; k < t.in; k += step {
 		s := min(step, t.in-k)
-		m, first := 0, 0
-		for j := range n {
-			row := part*kern.Panel + j
-			for row >= first+t.parts[m].Rows {
-				first += t.parts[m].Rows
-				m++
-			}
-			decode(buf[j*step:][:s], t.parts[m], (row-first)*t.in+k)
-		}
+		t.each(part, n, func(j int, m *compute.Matrix, row int) { decode(buf[j*step:][:s], m, row, k) })
 		// A last panel that is not full is zeroed by what packs it.
 		switch d := &t.dst; {
 		case d.panels != nil:
@@ -133,20 +138,62 @@ func (t *packTask) run(w *worker, part int) {
 	t.done(part*kern.Panel, part*kern.Panel+n)
 }
 
+// each calls f for output j < n of a panel with the part that it is from and its
+// row there.
+func (t *packTask) each(panel, n int, f func(j int, m *compute.Matrix, row int)) {
+	i, first := 0, 0
+	for j := range n {
+		row := panel*kern.Panel + j
+		for row >= first+t.parts[i].Rows {
+			first += t.parts[i].Rows
+			i++
+		}
+		f(j, &t.parts[i], row-first)
+	}
+}
+
+// stored reports whether all parts are Q8 already.
+func (t *packTask) stored() bool {
+	for i := range t.parts {
+		if t.parts[i].Type != compute.Q8 {
+			return false
+		}
+	}
+	return true
+}
+
+// copyQ8 packs n outputs of one panel from integers and scales as they are.
+func (t *packTask) copyQ8(panel, n int) {
+	blocks := kern.Q8Blocks(t.in)
+	dst := t.dst.q8[panel*kern.Q8PanelLen(t.in):]
+	t.each(panel, n, func(j int, m *compute.Matrix, row int) {
+		q, d := m.Data[row*t.in:][:t.in], m.Scales[row*blocks*2:]
+		for b := range blocks {
+			at := b * kern.Q8Block
+			kern.PackQ8Row(dst[b*kern.Q8BlockLen:][:kern.Q8BlockLen], j, q[at:min(at+kern.Q8Block, t.in)], d[2*b:2*b+2])
+		}
+	})
+}
+
 // done tells the parts that rows [lo,hi) of the stack are packed.
 func (t *packTask) done(lo, hi int) {
 	for i := range t.parts {
 		m := &t.parts[i]
 		if from, to := max(lo, 0), min(hi, m.Rows); from < to && m.Done != nil {
-			size := m.Cols * m.Type.Size()
+			size := len(m.Data) / m.Rows
 			m.Done(from*size, to*size)
 		}
 		lo, hi = lo-m.Rows, hi-m.Rows
 	}
 }
 
-func decode(dst []float32, m compute.Matrix, off int) {
-	src := m.Data[off*m.Type.Size():]
+// decode gives elements from k on of a row.
+func decode(dst []float32, m *compute.Matrix, row, k int) {
+	if m.Type == compute.Q8 {
+		kern.DequantQ8(dst, m.Data[row*m.Cols:], m.Scales[row*kern.Q8Blocks(m.Cols)*2:], k)
+		return
+	}
+	src := m.Data[(row*m.Cols+k)*m.Type.Size():]
 	switch m.Type {
 	case compute.F16:
 		kern.FromF16(dst, src)

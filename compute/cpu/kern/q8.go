@@ -100,19 +100,10 @@ func PackQ8Decoded(dst []byte, src []byte, decode func(dst []float32, src []byte
 
 // packQ8 quantises w, at most a block, as output j of a panel's block.
 func packQ8(u *[Q8BlockLen]byte, j int, w []float32) {
-	h, d := q8Scale(absMax(w))
-	binary.LittleEndian.PutUint16(u[2*j:], h)
-	q := u[2*Panel+4*j:]
-	if !(d > 0) {
-		for i := range w {
-			q[i/4*4*Panel+i%4] = 0
-		}
-		return
-	}
-	id := 1 / d
-	for i, x := range w {
-		q[i/4*4*Panel+i%4] = byte(int8(min(max(math.RoundToEven(float64(float32(x*id))), -127), 127)))
-	}
+	var q [Q8Block]byte
+	var d [2]byte
+	QuantQ8(q[:len(w)], d[:], w)
+	PackQ8Row(u[:], j, q[:len(w)], d[:])
 }
 
 // absMax returns the largest |x|, NaN if there is one.

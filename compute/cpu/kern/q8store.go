@@ -33,19 +33,20 @@ func q8Round(x float32) int8 {
 // DequantQ8 gives elements [at, at+len(dst)) of a row that QuantQ8 wrote. At is
 // a multiple of Q8Block.
 func DequantQ8(dst []float32, q, d []byte, at int) {
-	for i := range dst {
-		s := fromF16(binary.LittleEndian.Uint16(d[(at+i)/Q8Block*2:]))
-		for n := min(len(dst), (at+i)/Q8Block*Q8Block+Q8Block-at); i < n; i++ {
+	for i := 0; i < len(dst); {
+		b := (at + i) / Q8Block
+		s := fromF16(binary.LittleEndian.Uint16(d[2*b:]))
+		for end := min(len(dst), (b+1)*Q8Block-at); i < end; i++ {
 			dst[i] = s * float32(int8(q[at+i]))
 		}
 	}
 }
 
 // PackQ8Row writes one block of a stored row, q and its scale d, as output j of
-// a panel's block u.
-func PackQ8Row(u []byte, j int, q []byte, d uint16) {
+// a panel's block u [Q8BlockLen].
+func PackQ8Row(u []byte, j int, q, d []byte) {
 	b := (*[Q8BlockLen]byte)(u)
-	binary.LittleEndian.PutUint16(b[2*j:], d)
+	copy(b[2*j:2*j+2], d)
 	to := b[2*Panel+4*j:]
 	for i, x := range q {
 		to[i/4*4*Panel+i%4] = x

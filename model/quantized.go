@@ -1,0 +1,42 @@
+package model
+
+import (
+	"talf/compute"
+	"talf/model/safetensors"
+)
+
+// A quantised matrix X is kept as two tensors: X.weight, I8 [rows][cols], and
+// X.weight_scale, F16 [rows][⌈cols/compute.Q8Block⌉].
+const ScaleSuffix = "_scale"
+
+// MetaSource is the key of a file's metadata under which quantised weights keep
+// the hash of those that they were made from. What was trained for these runs
+// with the quantised ones as well.
+const MetaSource = "talf.source_sha256"
+
+// Stored returns the type to load a set's weights as: Q8 where that is how they
+// are stored, else F32.
+func Stored(set *safetensors.Set) compute.DType {
+	for _, name := range set.Names() {
+		if t, _ := set.Tensor(name); t.DType == "I8" {
+			if _, ok := set.Tensor(name + ScaleSuffix); ok {
+				return compute.Q8
+			}
+		}
+	}
+	return compute.F32
+}
+
+// scales returns the scales of a quantised matrix [rows][cols].
+func (l *loader) scales(name string, rows, cols int) []byte {
+	name += ScaleSuffix
+	t, ok := l.m.set.Tensor(name)
+	blocks := (cols + compute.Q8Block - 1) / compute.Q8Block
+	switch {
+	case !ok:
+		l.fail("no tensor %q, want the scales of an I8 one, F16 of shape [%d %d]", name, rows, blocks)
+	case t.DType != "F16" || len(t.Shape) != 2 || t.Shape[0] != rows || t.Shape[1] != blocks:
+		l.fail("tensor %q is %s of shape %v, want F16 of shape [%d %d]", name, t.DType, t.Shape, rows, blocks)
+	}
+	return t.Data
+}
