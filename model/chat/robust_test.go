@@ -485,3 +485,36 @@ func BenchmarkRenderSpans(b *testing.B) {
 		}
 	}
 }
+
+func TestPartsOfAConversation(t *testing.T) {
+	whole, err := chat.ParseConversation([]byte(`{"messages": [{"role": "user", "content": "a"}, {"role": 1}, {"role": "assistant", "content": "b"}], "x": 1.50, "add_generation_prompt": true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if whole.Len() != 3 || whole.Role(0) != "user" || whole.Role(1) != "" || whole.Role(2) != "assistant" {
+		t.Errorf("%d messages, roles %q %q %q", whole.Len(), whole.Role(0), whole.Role(1), whole.Role(2))
+	}
+	tmpl := parse(t, "{{ messages | length }} {{ add_generation_prompt }} {{ x }}")
+	render := func(c *chat.Conversation) string {
+		t.Helper()
+		r, err := tmpl.Render(context.Background(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Text
+	}
+	other, err := whole.WithVariable("x", []byte(`{"b": [1, "ü"], "a": null}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{render(whole.Head(1)), render(whole.WithGenerationPrompt(false)), render(other), render(whole)}
+	want := []string{"1 True 1.5", "3 False 1.5", "3 True {'b': [1, 'ü'], 'a': None}", "3 True 1.5"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for name, value := range map[string]string{"messages": "[]", "add_generation_prompt": "true", "x": "{", "tools": "1"} {
+		if _, err := whole.WithVariable(name, []byte(value)); err == nil {
+			t.Errorf("%s = %s is taken", name, value)
+		}
+	}
+}

@@ -270,7 +270,10 @@ func (r *run) arguments(l *argList, f *frame) *args {
 		a.kw = r.evalAll(l.kw, f)
 	}
 	if l.star != nil {
-		a.pos = append(a.pos, r.collect(r.eval(l.star, f))...)
+		v := r.eval(l.star, f)
+		a.pos = append(a.pos, r.collectAs(v, func() {
+			throw("TypeError", "Value after * must be an iterable, not %s", typeName(v))
+		})...)
 	}
 	if l.starstar != nil {
 		v := r.eval(l.starstar, f)

@@ -146,6 +146,10 @@ func (r *run) printf(format string, with Value) string {
 		} else {
 			v = next()
 		}
+		if strings.IndexByte("sracdiuxXoeEfFgG", s.verb) < 0 {
+			c, _ := utf8.DecodeRuneInString(format[i-1:])
+			throw("ValueError", "unsupported format character '%c' (0x%x) at index %d", c, c, utf8.RuneCountInString(format[:i-1]))
+		}
 		b.WriteString(r.printOne(&s, v))
 		r.checkSize(b.Len())
 	}
@@ -220,8 +224,6 @@ func (r *run) printOne(s *spec, v Value) string {
 			prec = 6
 		}
 		out = floatText(f, s.verb, prec, s.alt)
-	default:
-		throw("ValueError", "unsupported format character '%c' (0x%x)", s.verb, s.verb)
 	}
 	numeric := strings.IndexByte("sra", s.verb) < 0 && s.verb != 'c'
 	if numeric && s.sign != 0 && out[0] != '-' {
