@@ -23,11 +23,11 @@ import (
 // A Template is a compiled chat template together with the special tokens of
 // its model. It is safe for concurrent use.
 type Template struct {
-	name     string
-	code     *jinja.Template
-	toolCode *jinja.Template // what is used where tools are given; nil: code
-	vars     *jinja.Dict     // the special tokens
-	now      func() time.Time
+	name  string
+	code  *jinja.Template
+	tools *Template   // whose code is used where tools are given; nil: this one's
+	vars  *jinja.Dict // the special tokens
+	now   func() time.Time
 }
 
 // A Span is a range of bytes of a rendered text.
@@ -81,8 +81,9 @@ func LoadFile(path string) (*Template, error) {
 	return Parse(path, string(b))
 }
 
-// Load compiles the chat template of a model directory: chat_template.jinja, or
-// else chat_template of tokenizer_config.json, which is a text or a list of
+// Load compiles the chat template of a model directory: chat_template.jinja, with
+// additional_chat_templates/tool_use.jinja where tools are given, or else
+// chat_template of tokenizer_config.json, which is a text or a list of
 // {"name", "template"}: "default", and "tool_use" where tools are given. The
 // special tokens of tokenizer_config.json and special_tokens_map.json become
 // variables. A directory without a template gives an error that wraps
@@ -97,7 +98,7 @@ func Load(dir string) (*Template, error) {
 	source, err := os.ReadFile(path)
 	switch {
 	case err == nil:
-		t, err = Parse(path, string(source))
+		t, err = fromFiles(dir, path, string(source))
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("chat template: %w", err)
 	default:
@@ -107,6 +108,23 @@ func Load(dir string) (*Template, error) {
 		return nil, err
 	}
 	return t.WithTokens(dir)
+}
+
+// fromFiles compiles chat_template.jinja and the template for tools beside it.
+func fromFiles(dir, path, source string) (*Template, error) {
+	t, err := Parse(path, source)
+	if err != nil {
+		return nil, err
+	}
+	tools, err := LoadFile(filepath.Join(dir, "additional_chat_templates", "tool_use.jinja"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return t, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.tools = tools
+	return t, nil
 }
 
 // fromConfig compiles the field chat_template of a tokenizer_config.json.
@@ -141,9 +159,7 @@ func fromConfig(dir, path string, field json.RawMessage) (*Template, error) {
 	if t == nil {
 		return nil, fmt.Errorf(`%s: chat_template: no template is named "default"`, path)
 	}
-	if tools != nil {
-		t.toolCode = tools.code
-	}
+	t.tools = tools
 	return t, nil
 }
 
@@ -218,13 +234,13 @@ func (t *Template) Render(ctx context.Context, c *Conversation) (*Rendered, erro
 
 // render runs the template over finished variables.
 func (t *Template) render(ctx context.Context, vars *jinja.Dict, tools bool) (*Rendered, error) {
-	code := t.code
-	if tools && t.toolCode != nil {
-		code = t.toolCode
+	name, code := t.name, t.code
+	if tools && t.tools != nil {
+		name, code = t.tools.name, t.tools.code
 	}
 	out, err := code.Render(ctx, vars, jinja.Options{Now: t.now})
 	if err != nil {
-		return nil, located(t.name, err)
+		return nil, located(name, err)
 	}
 	r := &Rendered{Text: out.Text, Marked: code.Marked()}
 	for _, s := range out.Spans {

@@ -258,6 +258,16 @@ func TestLoad(t *testing.T) {
 		if got := render(t, tmpl, plain); got != "fileE" {
 			t.Errorf("got %q", got)
 		}
+		if err := os.Mkdir(filepath.Join(dir, "additional_chat_templates"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(filepath.Join(dir, "additional_chat_templates"), "tool_use.jinja", "tools")
+		if tmpl, err = chat.Load(dir); err != nil {
+			t.Fatal(err)
+		}
+		if got := render(t, tmpl, plain) + render(t, tmpl, tools); got != "fileEtools" {
+			t.Errorf("got %q, want fileEtools", got)
+		}
 	})
 	for name, config := range map[string]string{
 		"no template":       `{}`,
