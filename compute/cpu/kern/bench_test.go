@@ -93,19 +93,49 @@ func BenchmarkVector(b *testing.B) {
 	}
 }
 
-func BenchmarkPackRows(b *testing.B) {
+// BenchmarkPack packs a matrix of 1024×1024 and reports nanoseconds an element.
+func BenchmarkPack(b *testing.B) {
 	const n = 1024
 	r := rand.New(rand.NewPCG(3, 3))
 	src, dst := fill(r, n*n), make([]float32, n*n)
-	for name, fn := range map[string]func(){
-		"rows": func() { PackRows(dst, src, n, n, n) },
-		"cols": func() { PackCols(dst, src, n, n, n) },
+	half, stored, octets := make([]uint16, BF16Len(n, n)), make([]byte, 2*n*n), make([]byte, Q8Len(n, n))
+	ToBF16(stored, src)
+	for _, c := range []struct {
+		name string
+		fn   func()
+	}{
+		{"rows", func() { PackRows(dst, src, n, n, n) }},
+		{"cols", func() { PackCols(dst, src, n, n, n) }},
+		{"bf16", func() { PackBF16(half, src, n, n, n) }},
+		{"bf16 stored", func() { PackBF16Stored(half, stored, n, n) }},
+		{"q8", func() { PackQ8(octets, src, n, n, n) }},
+		{"q8 of bf16", func() { PackQ8Decoded(octets, stored, FromBF16, 2, n, n) }},
 	} {
-		b.Run(name, func(b *testing.B) {
+		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
-				fn()
+				c.fn()
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(n*n), "ns/elem")
+			b.ReportMetric(0, "ns/op")
 		})
 	}
+}
+
+// BenchmarkQuantA quantises rows of activations and reports nanoseconds an
+// element.
+func BenchmarkQuantA(b *testing.B) {
+	const n = 4096
+	x := fill(rand.New(rand.NewPCG(4, 4)), n)
+	q := make([]uint32, Q8ALen(n))
+	everyClass(b, func(b *testing.B, f *Funcs) {
+		for planes := 1; planes <= 2; planes++ {
+			b.Run(fmt.Sprintf("planes=%d", planes), func(b *testing.B) {
+				for b.Loop() {
+					f.QuantA(q, x, planes)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/elem")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	})
 }
