@@ -22,7 +22,7 @@ const (
 // of b asks for the next chunk's lines while every period-th part of its own passes.
 type prefetcher struct {
 	*gen
-	b, ahead, count reg.GPVirtual
+	b, ahead, count reg.Register
 	labels          int
 }
 
@@ -59,11 +59,13 @@ func (p *prefetcher) next() {
 	if p.count == nil {
 		return
 	}
+	counted := fmt.Sprintf("counted%d", p.labels)
+	p.labels++
 	p.DECQ(p.count)
-	p.JNS(operand.LabelRef("counted"))
+	p.JNS(operand.LabelRef(counted))
 	p.Load(p.Param("period"), p.count)
 	p.DECQ(p.count)
-	p.Label("counted")
+	p.Label(counted)
 }
 
 // gemms emits gemm<rows> and gemmBF16<rows>: rows×32 outputs, or rows×16 where 32

@@ -17,6 +17,7 @@ type gen struct {
 	suffix string
 	width  int  // elements of a register
 	vnni   bool // AVX-512 VNNI
+	tiles  bool // AMX
 
 	consts map[string]operand.Mem
 	masks  operand.Mem // AVX2: 16 words of ones, then 16 of zeros

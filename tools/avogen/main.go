@@ -29,7 +29,7 @@ var source embed.FS
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("avogen: ")
-	class := flag.String("class", "", "avx2, avx512 or avx512vnni")
+	class := flag.String("class", "", "avx2, avx512, avx512vnni or amx")
 	dir := flag.String("dir", ".", "directory to write to")
 	flag.Parse()
 	if err := run(*class, *dir); err != nil {
@@ -46,17 +46,23 @@ func run(class, dir string) error {
 		g = &gen{Context: build.NewContext(), suffix: "AVX512", width: 16}
 	case "avx512vnni":
 		g = &gen{Context: build.NewContext(), suffix: "AVX512VNNI", width: 16, vnni: true}
+	case "amx":
+		g = &gen{Context: build.NewContext(), suffix: "AMX", width: 16, tiles: true}
 	default:
-		return fmt.Errorf("-class %q: want avx2, avx512 or avx512vnni", class)
+		return fmt.Errorf("-class %q: want avx2, avx512, avx512vnni or amx", class)
 	}
 	g.ConstraintExpr("amd64,!purego")
-	if !g.vnni {
+	switch {
+	case g.tiles:
+		g.amx()
+	case g.vnni:
+		g.q8s()
+	default:
 		g.constants()
 		g.gemms()
 		g.vectors()
+		g.q8s()
 	}
-	g.quant()
-	g.q8s()
 	file, err := g.Result()
 	if err != nil {
 		return err

@@ -17,37 +17,40 @@ const (
 	q8Block  = q8Scales + q8Lines*q8Line
 	q8ABlock = 4 * 18 // bytes of a block of activations
 	q8AScale = 4 * 16 // its scale
-	q8AStart = 4 * 17 // one plane of VNNI: what the sums start from
+	q8AStart = 4 * 17 // planes of bytes: what the sums of the first start from
+	q8Plane  = 32     // bytes of a block's plane
 )
 
-// q8s emits gemmQ8x<rows>, and for VNNI gemmQ8Bytesx<rows>: rows×32 outputs of a
-// product of integers.
+// q8s emits quantA and gemmQ8x<rows>, or for VNNI quantAPlanes<planes> and
+// gemmQ8Planes<planes>x<rows>: rows×32 outputs of a product of integers.
 func (g *gen) q8s() {
+	g.quantConstants()
 	most := 6
 	if g.wide() {
 		most = 8
 	}
-	for n := 1; n <= most; n++ {
-		g.q8(n, false)
+	if g.vnni {
+		for planes := 1; planes <= 2; planes++ {
+			g.quant(fmt.Sprintf("quantAPlanes%d", planes), planes)
+			for n := 1; n <= most; n++ {
+				g.q8VNNI(n, planes)
+			}
+		}
+		return
 	}
-	for n := 1; g.vnni && n <= most; n++ {
-		g.q8(n, true)
+	g.quant("quantA", 0)
+	for n := 1; n <= most; n++ {
+		g.q8(n)
 	}
 }
 
 // q8 emits the kernel of n rows. A block's integer sums lie in one register a row
 // and 16 (AVX2: 8) outputs. A line of weights holds four k of an output in each of
-// its words of 32 bits. Against activations of 16 bits it is taken apart into the
-// even and the odd bytes, widened in place, so that an instruction multiplies and
-// adds the pairs (k, k+2) or (k+1, k+3), which lie so in the activations too.
-// Against activations of 8 bits VNNI does all four at once if one side is
-// unsigned: the weights plus 128, for which the sums start from −128·Σ a.
-func (g *gen) q8(n int, bytes bool) {
-	name := "gemmQ8x"
-	if bytes {
-		name = "gemmQ8Bytesx"
-	}
-	g.text(fmt.Sprintf("%s%d", name, n),
+// its words of 32 bits. It is taken apart into the even and the odd bytes, widened
+// in place, so that an instruction multiplies and adds the pairs (k, k+2) or
+// (k+1, k+3), which lie so in the activations too.
+func (g *gen) q8(n int) {
+	g.text(fmt.Sprintf("gemmQ8x%d", n),
 		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, turn, period int)",
 		fmt.Sprintf("computes %d rows of 32 outputs; strides are in bytes.", n))
 	c, ldc := g.ptr("c"), g.ptr("ldc")
@@ -62,14 +65,6 @@ func (g *gen) q8(n int, bytes bool) {
 	if !g.wide() && n > 3 {
 		group = 2
 	}
-	var bias reg.VecVirtual
-	if bytes {
-		bias = g.vec()
-		t := g.GP32()
-		g.MOVL(operand.U32(0x80808080), t)
-		g.VPBROADCASTD(t, bias)
-	}
-
 	g.CMPB(g.addr(g.Param("acc")), operand.Imm(0))
 	g.JNE(operand.LabelRef("start"))
 	z := g.vec()
@@ -90,11 +85,7 @@ func (g *gen) q8(n int, bytes bool) {
 			for range group {
 				v := g.vec()
 				sum[r] = append(sum[r], v)
-				if bytes {
-					g.VPBROADCASTD(arow(r, q8AStart), v)
-				} else {
-					g.zero(v)
-				}
+				g.zero(v)
 			}
 		}
 		for line := range q8Lines {
@@ -102,21 +93,6 @@ func (g *gen) q8(n int, bytes bool) {
 				return operand.Mem{Base: b, Disp: q8Scales + line*q8Line + 4*g.width*(col+j)}
 			}
 			pre.lines(at(0).Disp, group*4*g.width/64)
-			if bytes {
-				var w [2]reg.VecVirtual
-				for j := range w {
-					w[j] = g.vec()
-					g.VPXORD(at(j), bias, w[j])
-				}
-				for r := range sum {
-					x := g.vec()
-					g.VPBROADCASTD(arow(r, 4*line), x)
-					for j, s := range sum[r] {
-						g.VPDPBUSD(x, w[j], s)
-					}
-				}
-				continue
-			}
 			if g.wide() {
 				g.pairs(sum, at, arow, line, 0, group)
 				continue
@@ -174,17 +150,12 @@ func (g *gen) pairs(sum [][]reg.VecVirtual, at func(j int) operand.Mem, arow fun
 			x := g.vec()
 			g.VPBROADCASTD(arow(r, 8*line+4*half), x)
 			for j := from; j < to; j++ {
-				switch {
-				case g.vnni:
-					g.VPDPWSSD(x, w[j], sum[r][j])
-				case j == to-1:
-					g.VPMADDWD(x, w[j], x)
-					g.VPADDD(x, sum[r][j], sum[r][j])
-				default:
-					t := g.vec()
-					g.VPMADDWD(x, w[j], t)
-					g.VPADDD(t, sum[r][j], sum[r][j])
+				t := x
+				if j < to-1 {
+					t = g.vec()
 				}
+				g.VPMADDWD(x, w[j], t)
+				g.VPADDD(t, sum[r][j], sum[r][j])
 			}
 		}
 	}
@@ -218,14 +189,10 @@ func (g *gen) quantConstants() {
 	}
 }
 
-// quant emits quantA, or for VNNI quantABytes: whole blocks of a row of
-// activations to integers of 16 bits in the order of pairs, or of 8 bits.
-func (g *gen) quant() {
-	name := "quantA"
-	if g.vnni {
-		name = "quantABytes"
-	}
-	g.quantConstants()
+// quant emits the quantisation of whole blocks of a row of activations: without
+// planes to integers of 16 bits in the order of pairs, else to one plane of bytes
+// or to two of the high and the low bytes.
+func (g *gen) quant(name string, planes int) {
 	g.text(name, "func(dst *uint32, x *float32, blocks int, most float32)",
 		"quantises blocks of 32 elements to integers of at most most.")
 	dst, x, blocks := g.ptr("dst"), g.ptr("x"), g.ptr("blocks")
@@ -234,7 +201,7 @@ func (g *gen) quant() {
 	most := g.XMM()
 	g.VBROADCASTSS(g.addr(g.Param("most")), most)
 	var pairs reg.VecVirtual
-	if !g.vnni {
+	if planes == 0 {
 		pairs = g.YMM()
 		g.VMOVDQU(g.consts["quant pairs"], pairs)
 	}
@@ -305,6 +272,11 @@ func (g *gen) quant() {
 	case g.vnni:
 		for i := range v {
 			t := g.XMM()
+			if planes == 2 {
+				g.VPMOVDB(v[i], t)
+				g.VMOVDQU(t, operand.Mem{Base: dst, Disp: q8Plane + 16*i})
+				g.VPSRAD(operand.Imm(8), v[i], v[i])
+			}
 			g.VPMOVDB(v[i], t)
 			g.VMOVDQU(t, operand.Mem{Base: dst, Disp: 16 * i})
 		}
@@ -329,7 +301,7 @@ func (g *gen) quant() {
 			g.VMOVDQU(v[i], operand.Mem{Base: dst, Disp: 16 * i})
 		}
 	}
-	if !g.vnni {
+	if planes == 0 {
 		g.MOVL(operand.U32(0), operand.Mem{Base: dst, Disp: q8AStart})
 	}
 	g.ADDQ(operand.I32(128), x)

@@ -12,7 +12,7 @@ import (
 )
 
 // generated are the classes with assembly of their own.
-var generated = []string{"avx2", "avx512", "avx512vnni"}
+var generated = []string{"avx2", "avx512", "avx512vnni", "amx"}
 
 // The assembly must come from the generator as it is: its header carries the hash
 // of the generator's source.

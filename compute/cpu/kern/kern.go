@@ -19,6 +19,7 @@ import (
 //go:generate go -C ../../../tools run ./avogen -class avx2 -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class avx512 -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class avx512vnni -dir ../compute/cpu/kern
+//go:generate go -C ../../../tools run ./avogen -class amx -dir ../compute/cpu/kern
 
 // A Class is a set of instructions that kernels are written for.
 type Class uint8
@@ -29,6 +30,7 @@ const (
 	AVX2             // AVX2, FMA and F16C
 	AVX512           // AVX-512 F, BW, DQ, VL
 	AVX512VNNI       // AVX512 and AVX-512 VNNI
+	AMX              // AVX512VNNI and AMX TILE, BF16, INT8
 )
 
 var names = [...]string{
@@ -36,6 +38,7 @@ var names = [...]string{
 	AVX2:       "avx2",
 	AVX512:     "avx512",
 	AVX512VNNI: "avx512vnni",
+	AMX:        "amx",
 }
 
 // String returns the name that ParseClass takes.
@@ -65,6 +68,9 @@ func ClassNames() string {
 func For(c Class) (*Funcs, error) {
 	if f := table(c); f != nil {
 		return f, nil
+	}
+	if c == AMX {
+		return nil, fmt.Errorf("kern: class %v is not available here: %w", c, NoAMX())
 	}
 	return nil, fmt.Errorf("kern: class %v is not available here: have %v", c, Available())
 }
@@ -119,6 +125,23 @@ type Funcs struct {
 	// [⌈k/2⌉][Panel][2] of pairs of consecutive k, as PackBF16 makes it; the last
 	// partner of an odd k is not used. Calls that split k do so at even k.
 	GemmBF16 func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool)
+	// SplitA rounds the row x to planes (1 or 2) of bfloat16, the second being what
+	// the rounding of the first leaves, and writes it for GemmSplit. It rounds to
+	// nearest, ties to even; the second plane is zero where the first is not finite.
+	// dst has at least BF16ALen(len(x), planes) elements. Only class AMX has it.
+	SplitA func(dst []uint32, x []float32, planes int)
+	// MaxRowsSplit is the most rows that GemmSplit computes at once, and its fastest
+	// count.
+	MaxRowsSplit int
+	// GemmSplit multiplies rows of activations, row r being SplitA's with planes at
+	// a[r·ars], by b, a panel as GemmBF16 takes it, of which the partner of an odd
+	// k is zero. For each output and step of BF16Step k in ascending order, and in
+	// it for the first plane and then the second, two chains over the even and the
+	// odd k start from zero; they are added, and their sum is added to c[r·ldc+j],
+	// which starts from zero, or from c if acc. All of this takes subnormal numbers
+	// for zeros and makes zeros of them. Calls that split k do so at multiples of
+	// BF16Step. Only class AMX has it.
+	GemmSplit func(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k, planes int, acc bool)
 	// QuantA quantises the row x to integers of one plane (±127) or two (±32767)
 	// and writes Q8ALen(len(x)) elements in the order that GemmQ8 of the same
 	// table reads: blocks of Q8ABlockLen elements, in ascending k.

@@ -20,6 +20,8 @@ func machine(c Class) *Funcs {
 		return &avx512
 	case c == AVX512VNNI && hasAVX512 && x.HasAVX512VNNI:
 		return &avx512vnni
+	case c == AMX && hasAVX512 && x.HasAVX512VNNI && noAMX == nil:
+		return &amx
 	}
 	return nil
 }
@@ -91,19 +93,11 @@ var avx512vnni = func() Funcs {
 	f := avx512
 	f.Class = AVX512VNNI
 	f.QuantA = func(dst []uint32, x []float32, planes int) {
-		if planes == 1 {
-			quantAsm(quantABytesAVX512VNNI, dst, x, planes)
-		} else {
-			quantAsm(quantAAVX512, dst, x, planes)
-		}
+		quantAsm(quantsAVX512VNNI[planes], dst, x, planes)
 	}
-	f.MaxRowsQ8 = len(gemmsQ8AVX512VNNI) - 1
+	f.MaxRowsQ8 = len(gemmsQ8AVX512VNNI[1]) - 1
 	f.GemmQ8 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-		table := gemmsQ8AVX512VNNI[:]
-		if planes == 1 {
-			table = gemmsQ8BytesAVX512VNNI[:]
-		}
-		gemmQ8Asm(table, c, ldc, a, ars, b, rows, blocks, acc)
+		gemmQ8Asm(gemmsQ8AVX512VNNI[planes][:], c, ldc, a, ars, b, rows, blocks, acc)
 	}
 	return f
 }()
@@ -151,13 +145,17 @@ var (
 		gemmQ8x5AVX512, gemmQ8x6AVX512, gemmQ8x7AVX512, gemmQ8x8AVX512,
 	}
 
-	gemmsQ8AVX512VNNI = [...]gemmQ8Func{
-		1: gemmQ8x1AVX512VNNI, gemmQ8x2AVX512VNNI, gemmQ8x3AVX512VNNI, gemmQ8x4AVX512VNNI,
-		gemmQ8x5AVX512VNNI, gemmQ8x6AVX512VNNI, gemmQ8x7AVX512VNNI, gemmQ8x8AVX512VNNI,
-	}
-	gemmsQ8BytesAVX512VNNI = [...]gemmQ8Func{
-		1: gemmQ8Bytesx1AVX512VNNI, gemmQ8Bytesx2AVX512VNNI, gemmQ8Bytesx3AVX512VNNI, gemmQ8Bytesx4AVX512VNNI,
-		gemmQ8Bytesx5AVX512VNNI, gemmQ8Bytesx6AVX512VNNI, gemmQ8Bytesx7AVX512VNNI, gemmQ8Bytesx8AVX512VNNI,
+	// by planes
+	quantsAVX512VNNI  = [...]quantFunc{1: quantAPlanes1AVX512VNNI, quantAPlanes2AVX512VNNI}
+	gemmsQ8AVX512VNNI = [...][9]gemmQ8Func{
+		1: {
+			1: gemmQ8Planes1x1AVX512VNNI, gemmQ8Planes1x2AVX512VNNI, gemmQ8Planes1x3AVX512VNNI, gemmQ8Planes1x4AVX512VNNI,
+			gemmQ8Planes1x5AVX512VNNI, gemmQ8Planes1x6AVX512VNNI, gemmQ8Planes1x7AVX512VNNI, gemmQ8Planes1x8AVX512VNNI,
+		},
+		{
+			1: gemmQ8Planes2x1AVX512VNNI, gemmQ8Planes2x2AVX512VNNI, gemmQ8Planes2x3AVX512VNNI, gemmQ8Planes2x4AVX512VNNI,
+			gemmQ8Planes2x5AVX512VNNI, gemmQ8Planes2x6AVX512VNNI, gemmQ8Planes2x7AVX512VNNI, gemmQ8Planes2x8AVX512VNNI,
+		},
 	}
 )
 

@@ -1,0 +1,16 @@
+//go:build amxemu && amd64 && !purego
+
+package kern
+
+import "os"
+
+// Built with the tag amxemu, tests of other packages take class AMX for available
+// where tools/amxemu runs them:
+//
+//	go -C tools build -o ../.cache/amxemu ./amxemu
+//	go test -tags amxemu -exec "$PWD/.cache/amxemu" ./compute/cpu
+func init() {
+	if os.Getenv("AMXEMU") == "1" {
+		noAMX = nil
+	}
+}

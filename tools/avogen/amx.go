@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/mmcloughlin/avo/ir"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Neither avo nor Go's assembler knows the tile instructions, so they are written
+// as bytes, under a comment in the GNU assembler's syntax. Their registers are
+// physical ones: the allocator does not see into bytes.
+
+// A tile is one of the registers TMM0 to TMM7.
+type tile uint8
+
+// A code is an instruction's bytes and what a disassembler calls them.
+type code struct {
+	text  string
+	bytes []byte
+}
+
+// raw emits c.
+func (g *gen) raw(c code) {
+	g.Comment(c.text)
+	b := c.bytes
+	for ; len(b) >= 4; b = b[4:] {
+		g.Instruction(&ir.Instruction{Opcode: "LONG", Operands: []operand.Op{operand.U32(binary.LittleEndian.Uint32(b))}})
+	}
+	for _, v := range b {
+		g.Instruction(&ir.Instruction{Opcode: "BYTE", Operands: []operand.Op{operand.U8(v)}})
+	}
+}
+
+// gpNames are the general purpose registers in the order of their encoding.
+var gpNames = [16]string{
+	"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
+	"r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
+}
+
+var gpNumbers = map[reg.Physical]int{
+	reg.RAX: 0, reg.RCX: 1, reg.RDX: 2, reg.RBX: 3, reg.RSP: 4, reg.RBP: 5, reg.RSI: 6, reg.RDI: 7,
+	reg.R8: 8, reg.R9: 9, reg.R10: 10, reg.R11: 11, reg.R12: 12, reg.R13: 13, reg.R14: 14, reg.R15: 15,
+}
+
+func gp(r reg.Register) int {
+	p, ok := r.(reg.Physical)
+	n, known := gpNumbers[p]
+	if !ok || !known {
+		panic(fmt.Sprintf("avogen: %v is not a 64-bit general purpose register", r))
+	}
+	return n
+}
+
+// The mandatory prefix of an instruction as VEX has it.
+const (
+	ppNone = iota
+	pp66
+	ppF3
+	ppF2
+)
+
+// vex returns VEX.128.pp.0F38.W0 op up to the ModRM byte: r, x and b are the high
+// bits of its registers, v the additional one.
+func vex(pp int, op, modrm byte, r, x, b, v int) []byte {
+	return []byte{0xc4, byte(r^1)<<7 | byte(x^1)<<6 | byte(b^1)<<5 | 2, byte(v^15)<<3 | byte(pp), op, modrm}
+}
+
+// vexMem is vex with field (ModRM.reg) and a memory operand. An index makes a SIB
+// byte.
+func vexMem(pp int, op byte, field int, m operand.Mem) (bytes []byte, text string) {
+	base, index, shift, sib := gp(m.Base), 4, 0, m.Index != nil
+	if sib {
+		shift = slices.Index([]uint8{1, 2, 4, 8}, m.Scale)
+		if index = gp(m.Index); index == 4 || shift < 0 {
+			panic(fmt.Sprintf("avogen: no tile operand %+v", m))
+		}
+	}
+	var disp []byte
+	mod := byte(0)
+	switch {
+	case m.Disp == 0 && base&7 != 5:
+	case m.Disp == int(int8(m.Disp)):
+		mod, disp = 1, []byte{byte(m.Disp)}
+	default:
+		mod, disp = 2, binary.LittleEndian.AppendUint32(nil, uint32(m.Disp))
+	}
+	if rm := byte(base & 7); sib || rm == 4 {
+		bytes = append(vex(pp, op, mod<<6|byte(field)<<3|4, 0, index>>3&1, base>>3, 0), byte(shift<<6|index&7<<3)|rm)
+	} else {
+		bytes = vex(pp, op, mod<<6|byte(field)<<3|rm, 0, 0, base>>3, 0)
+	}
+	if len(disp) > 0 {
+		text = fmt.Sprintf("%#x", m.Disp)
+	}
+	text += "(%" + gpNames[base]
+	if sib {
+		text += fmt.Sprintf(",%%%s,%d", gpNames[index], m.Scale)
+	}
+	return append(bytes, disp...), text + ")"
+}
+
+// ldtilecfg loads the configuration of 64 bytes at m.
+func ldtilecfg(m operand.Mem) code {
+	b, s := vexMem(ppNone, 0x49, 0, m)
+	return code{"ldtilecfg " + s, b}
+}
+
+// tilerelease returns the tiles to their initial state.
+func tilerelease() code {
+	return code{"tilerelease", vex(ppNone, 0x49, 0xc0, 0, 0, 0, 0)}
+}
+
+// tilezero sets t to zero.
+func tilezero(t tile) code {
+	return code{fmt.Sprintf("tilezero %%tmm%d", t), vex(ppF2, 0x49, 0xc0|byte(t)<<3, 0, 0, 0, 0)}
+}
+
+// rows is a tile's operand: row r is at base + disp + r·scale·stride.
+func rows(base, stride reg.Register, scale uint8, disp int) operand.Mem {
+	return operand.Mem{Base: base, Index: stride, Scale: scale, Disp: disp}
+}
+
+// tileload loads t from rows m.
+func tileload(m operand.Mem, t tile) code {
+	b, s := vexMem(ppF2, 0x4b, int(t), m)
+	return code{fmt.Sprintf("tileloadd %s,%%tmm%d", s, t), b}
+}
+
+// tilestore stores t to rows m.
+func tilestore(t tile, m operand.Mem) code {
+	b, s := vexMem(ppF3, 0x4b, int(t), m)
+	return code{fmt.Sprintf("tilestored %%tmm%d,%s", t, s), b}
+}
+
+func product(name string, pp int, op byte, b, a, c tile) code {
+	if a == b || a == c || b == c {
+		panic(fmt.Sprintf("avogen: %s of tiles %d, %d and %d: they must differ", name, b, a, c))
+	}
+	return code{
+		fmt.Sprintf("%s %%tmm%d,%%tmm%d,%%tmm%d", name, b, a, c),
+		vex(pp, op, 0xc0|byte(c)<<3|byte(a), 0, 0, 0, int(b)),
+	}
+}
+
+// tdpbf16ps adds a·b to c: pairs of bfloat16, float32.
+func tdpbf16ps(b, a, c tile) code { return product("tdpbf16ps", ppF3, 0x5c, b, a, c) }
+
+// tdpbssd adds a·b to c: fours of int8 each, int32.
+func tdpbssd(b, a, c tile) code { return product("tdpbssd", ppF2, 0x5e, b, a, c) }
+
+// tdpbusd adds a·b to c: fours of uint8 in a and of int8 in b, int32.
+func tdpbusd(b, a, c tile) code { return product("tdpbusd", pp66, 0x5e, b, a, c) }

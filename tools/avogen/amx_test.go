@@ -1,0 +1,91 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Every tile instruction in every form that the encoder can make is what its
+// comment says, by the disassembler.
+func TestTileEncodings(t *testing.T) {
+	objdump, err := exec.LookPath("objdump")
+	if err != nil {
+		t.Skip("no objdump here")
+	}
+	gps := []reg.Register{
+		reg.RAX, reg.RCX, reg.RDX, reg.RBX, reg.RSP, reg.RBP, reg.RSI, reg.RDI,
+		reg.R8, reg.R9, reg.R10, reg.R11, reg.R12, reg.R13, reg.R14, reg.R15,
+	}
+	all := []code{tilerelease()}
+	disps := []int{0, 1, -128, 127, 128, -129, 1 << 20}
+	for i, base := range gps {
+		for _, d := range disps {
+			all = append(all, ldtilecfg(operand.Mem{Base: base, Disp: d}))
+			for j, stride := range gps {
+				if stride != reg.RSP {
+					m, n := rows(base, stride, 1<<((i+j+d)&3), d), tile((i+j)%8)
+					all = append(all, tileload(m, n), tilestore(n, m))
+				}
+			}
+		}
+	}
+	for c := range tile(8) {
+		all = append(all, tilezero(c))
+		for a := range tile(8) {
+			for b := range tile(8) {
+				if a != b && a != c && b != c {
+					all = append(all, tdpbf16ps(b, a, c), tdpbssd(b, a, c), tdpbusd(b, a, c))
+				}
+			}
+		}
+	}
+	var bytes []byte
+	for _, c := range all {
+		bytes = append(bytes, c.bytes...)
+	}
+	file := filepath.Join(t.TempDir(), "code")
+	if err := os.WriteFile(file, bytes, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(objdump, "-D", "-b", "binary", "-m", "i386:x86-64", "--no-show-raw-insn", file).Output()
+	if err != nil || strings.Contains(string(out), "(bad)") {
+		t.Skipf("this objdump does not know AMX: %v", err)
+	}
+	lines := regexp.MustCompile(`(?m)^ *[0-9a-f]+:\t(.*?)\s*$`).FindAllSubmatch(out, -1)
+	if len(lines) != len(all) {
+		t.Fatalf("%d instructions, want %d", len(lines), len(all))
+	}
+	for i, c := range all {
+		// With a base of RSP or R12, or a displacement without need, there are
+		// several encodings: the text is what counts.
+		if got := strings.Join(strings.Fields(string(lines[i][1])), " "); got != c.text {
+			t.Errorf("%x is %q, want %q", c.bytes, got, c.text)
+		}
+	}
+}
+
+func TestImpossibleOperandsPanic(t *testing.T) {
+	for name, f := range map[string]func(){
+		"index RSP":      func() { tileload(rows(reg.RAX, reg.RSP, 1, 0), 0) },
+		"scale 3":        func() { tileload(rows(reg.RAX, reg.RBX, 3, 0), 0) },
+		"32-bit base":    func() { ldtilecfg(operand.Mem{Base: reg.EAX}) },
+		"equal tiles":    func() { tdpbssd(1, 2, 1) },
+		"vector as base": func() { ldtilecfg(operand.Mem{Base: reg.Z1}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			f()
+		})
+	}
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// q8VNNI emits the kernel of n rows of one or two planes of bytes. An instruction
+// multiplies the four k of a word of weights by as many activations, if one side
+// is unsigned: for the first plane the weights plus 128, for which the sums start
+// from −128·Σ a; for the second, the low bytes, the activations themselves.
+func (g *gen) q8VNNI(n, planes int) {
+	g.text(fmt.Sprintf("gemmQ8Planes%dx%d", planes, n),
+		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, turn, period int)",
+		fmt.Sprintf("computes %d rows of 32 outputs; strides are in bytes.", n))
+	c, ldc := g.ptr("c"), g.ptr("ldc")
+	a, ars := g.ptr("a"), g.ptr("ars")
+	b, blocks := g.ptr("b"), g.ptr("blocks")
+	pre := g.prefetcher(b, n)
+	arow, bases := g.rowsAt(a, ars, n)
+	crow, _ := g.rowsAt(c, ldc, n)
+
+	// The registers decide whether both halves of a panel are computed at once, and
+	// whether the outputs stay in registers too.
+	const registers = 32
+	cols, used := 1, 2*planes*n+3*planes+1
+	if used <= registers {
+		cols = 2
+	}
+	outputs := make([][2]reg.VecVirtual, n)
+	keep := used+2*n <= registers
+	bias := g.vec()
+	t := g.GP32()
+	g.MOVL(operand.U32(0x80808080), t)
+	g.VPBROADCASTD(t, bias)
+	if keep {
+		for r := range outputs {
+			outputs[r] = [2]reg.VecVirtual{g.vec(), g.vec()}
+			g.zero(outputs[r][:]...)
+		}
+	}
+	g.CMPB(g.addr(g.Param("acc")), operand.Imm(0))
+	if keep {
+		g.JE(operand.LabelRef("start"))
+	} else {
+		g.JNE(operand.LabelRef("start"))
+	}
+	zero := g.vec()
+	if !keep {
+		g.zero(zero)
+	}
+	for r := range outputs {
+		for j, v := range outputs[r] {
+			if keep {
+				g.VMOVUPS(crow(r, 64*j), v)
+			} else {
+				g.VMOVUPS(zero, crow(r, 64*j))
+			}
+		}
+	}
+	g.Label("start")
+	g.TESTQ(blocks, blocks)
+	g.JZ(operand.LabelRef("done"))
+	g.Label("blocks")
+	pre.lines(0, q8Scales/64)
+	for col := 0; col < 2; col += cols {
+		sum := make([][][2]reg.VecVirtual, n) // by row, column and plane
+		for r := range sum {
+			sum[r] = make([][2]reg.VecVirtual, cols)
+			for j := range sum[r] {
+				s := g.vec()
+				g.VPBROADCASTD(arow(r, q8AStart), s)
+				sum[r][j][0] = s
+				if planes == 2 {
+					s := g.vec()
+					g.zero(s)
+					sum[r][j][1] = s
+				}
+			}
+		}
+		for line := range q8Lines {
+			pre.lines(q8Scales+q8Line*line+64*col, cols)
+			signed, biased := make([]reg.VecVirtual, cols), make([]reg.VecVirtual, cols)
+			for j := range cols {
+				m := operand.Mem{Base: b, Disp: q8Scales + q8Line*line + 64*(col+j)}
+				biased[j] = g.vec()
+				if planes == 1 {
+					g.VPXORD(m, bias, biased[j])
+					continue
+				}
+				signed[j] = g.vec()
+				g.VMOVDQU32(m, signed[j])
+				g.VPXORD(bias, signed[j], biased[j])
+			}
+			for r := range sum {
+				for p := range planes {
+					x := g.vec()
+					g.VPBROADCASTD(arow(r, q8Plane*p+4*line), x)
+					for j, s := range sum[r] {
+						if p == 0 {
+							g.VPDPBUSD(x, biased[j], s[0])
+						} else {
+							g.VPDPBUSD(signed[j], x, s[1])
+						}
+					}
+				}
+			}
+		}
+		for j := range cols {
+			d := g.vec()
+			g.VCVTPH2PS(operand.Mem{Base: b, Disp: 32 * (col + j)}, d)
+			for r := range sum {
+				v := sum[r][j][0]
+				if planes == 2 {
+					g.VPSLLD(operand.Imm(8), v, v)
+					g.VPADDD(sum[r][j][1], v, v)
+				}
+				g.VCVTDQ2PS(v, v)
+				g.VMULPS(d, v, v)
+				if keep {
+					g.VFMADD231PS_BCST(arow(r, q8AScale), v, outputs[r][j])
+					continue
+				}
+				s, o := g.vec(), crow(r, 64*(col+j))
+				g.VBROADCASTSS(arow(r, q8AScale), s)
+				g.VFMADD213PS(o, s, v)
+				g.VMOVUPS(v, o)
+			}
+		}
+	}
+	pre.next()
+	for _, p := range bases {
+		g.ADDQ(operand.I32(q8ABlock), p)
+	}
+	g.ADDQ(operand.I32(q8Block), b)
+	g.DECQ(blocks)
+	g.JNZ(operand.LabelRef("blocks"))
+	g.Label("done")
+	for r := range outputs {
+		for j, v := range outputs[r] {
+			if keep {
+				g.VMOVUPS(v, crow(r, 64*j))
+			}
+		}
+	}
+	g.ret()
+}
