@@ -23,9 +23,9 @@ type Chat struct {
 type Message struct {
 	Role  string
 	Text  string          // its content; empty if there is none
-	Calls bool            // it calls tools
+	Calls []string        // the names of the tools that it calls
 	Muted bool            // it is not to be trained on: its "weight" is 0
-	JSON  json.RawMessage // the whole of it, with its keys in their order
+	JSON  json.RawMessage // the whole of it, with its keys in their order; see Form
 }
 
 // Assistant is the role of the messages that a model writes.
@@ -181,8 +181,9 @@ func conversation(record json.RawMessage) (*Chat, error) {
 		return nil, wrong
 	}
 	c := &Chat{}
+	var pending callIDs
 	for i, raw := range list {
-		m, err := message(raw)
+		m, err := message(raw, &pending)
 		if err != nil {
 			return nil, fmt.Errorf("field %q: %w", fmt.Sprintf("%s.%d", name, i), err)
 		}
@@ -226,13 +227,13 @@ func conversation(record json.RawMessage) (*Chat, error) {
 }
 
 // message reads {"role", "content", …} or {"from", "value"}.
-func message(raw json.RawMessage) (Message, error) {
+func message(raw json.RawMessage, pending *callIDs) (Message, error) {
 	list, err := keys(raw)
 	if err != nil {
 		return Message{}, err
 	}
 	if find(list, "role") == nil && find(list, "from") != nil {
-		return shared(list)
+		return shared(list, pending)
 	}
 	role, ok := asString(find(list, "role"))
 	if !ok || role == "" {
@@ -240,7 +241,9 @@ func message(raw json.RawMessage) (Message, error) {
 	}
 	m := Message{Role: role, JSON: raw}
 	if calls, ok := elements(find(list, "tool_calls")); ok && len(calls) > 0 {
-		m.Calls = true
+		m.Calls = names(calls)
+		rewrite(list, "tool_calls", arguments(calls, false))
+		m.JSON = object(list...)
 	}
 	if w := find(list, "weight"); w != nil {
 		if f, err := strconv.ParseFloat(string(w), 64); err != nil || f != 0 && f != 1 {
@@ -255,16 +258,12 @@ func message(raw json.RawMessage) (Message, error) {
 		if m.Text, err = join(parts); err != nil {
 			return Message{}, err
 		}
-		for i := range list {
-			if list[i].key == "content" {
-				list[i].raw = quote(m.Text)
-			}
-		}
+		rewrite(list, "content", quote(m.Text))
 		m.JSON = object(list...)
 		return m, nil
 	}
 	if content == nil {
-		if !m.Calls && role == Assistant || role != Assistant {
+		if len(m.Calls) == 0 || role != Assistant {
 			return Message{}, errors.New(`no "content", want text`)
 		}
 		return m, nil
@@ -273,6 +272,96 @@ func message(raw json.RawMessage) (Message, error) {
 		return Message{}, errors.New(`"content": want text or a list of parts`)
 	}
 	return m, nil
+}
+
+// A Form is a way to write messages that call tools. Templates disagree about them:
+// what OpenAI's API leaves empty some want to be a text, and what it writes as a text
+// most want to be an object.
+type Form struct {
+	EmptyContent bool // "content" is "", not null or missing
+	TextArgument bool // "arguments" are JSON in a text, not an object
+}
+
+// Forms are all there are; messages are read into the first.
+var Forms = []Form{{}, {TextArgument: true}, {EmptyContent: true}, {EmptyContent: true, TextArgument: true}}
+
+// Recast returns messages with those that call tools in another form.
+func Recast(messages []Message, f Form) []Message {
+	out := slices.Clone(messages)
+	for i := range out {
+		m := &out[i]
+		list, err := keys(m.JSON)
+		if len(m.Calls) == 0 || err != nil {
+			continue
+		}
+		if f.EmptyContent && find(list, "content") == nil {
+			list = slices.DeleteFunc(list, func(e keyValue) bool { return e.key == "content" })
+			list = append(list, keyValue{"content", quote("")})
+		}
+		if calls, ok := elements(find(list, "tool_calls")); ok && f.TextArgument {
+			rewrite(list, "tool_calls", arguments(calls, true))
+		}
+		m.JSON = object(list...)
+	}
+	return out
+}
+
+// rewrite replaces a key's value.
+func rewrite(list []keyValue, key string, raw json.RawMessage) {
+	for i := range list {
+		if list[i].key == key {
+			list[i].raw = raw
+		}
+	}
+}
+
+// names returns the names of the functions that are called, "" for a call without.
+func names(calls []json.RawMessage) []string {
+	out := make([]string, len(calls))
+	for i, raw := range calls {
+		if call, err := keys(raw); err == nil {
+			if f, err := keys(find(call, "function")); err == nil {
+				out[i], _ = asString(find(f, "name"))
+			}
+		}
+	}
+	return out
+}
+
+// arguments writes the arguments of tool calls as objects, or as texts. What is
+// neither stays.
+func arguments(calls []json.RawMessage, asText bool) json.RawMessage {
+	var b bytes.Buffer
+	b.WriteByte('[')
+	for i, raw := range calls {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		call, err := keys(raw)
+		at := slices.IndexFunc(call, func(e keyValue) bool { return e.key == "function" })
+		var f []keyValue
+		if err == nil && at >= 0 {
+			f, err = keys(call[at].raw)
+		}
+		if err != nil || at < 0 {
+			b.Write(raw)
+			continue
+		}
+		args := find(f, "arguments")
+		text, isText := asString(args)
+		switch {
+		case isText && !asText:
+			if _, err := keys(json.RawMessage(text)); err == nil && json.Valid([]byte(text)) {
+				rewrite(f, "arguments", json.RawMessage(text))
+			}
+		case !isText && asText && args != nil:
+			rewrite(f, "arguments", quote(string(args)))
+		}
+		call[at].raw = object(f...)
+		b.Write(object(call...))
+	}
+	b.WriteByte(']')
+	return b.Bytes()
 }
 
 // join makes one text of parts, {"type":"text","text":…}, one a line.
@@ -307,8 +396,21 @@ var roles = map[string]string{
 	"function_call": Assistant,
 }
 
+// callIDs gives ShareGPT's calls of tools the names that OpenAI's have, by which
+// results refer to them. Some templates demand nine letters and digits.
+type callIDs struct {
+	n       int
+	waiting []string // for their results
+}
+
+func (c *callIDs) next() string {
+	c.n++
+	c.waiting = append(c.waiting, fmt.Sprintf("call%05d", c.n))
+	return c.waiting[len(c.waiting)-1]
+}
+
 // shared reads a message of ShareGPT's form.
-func shared(list []keyValue) (Message, error) {
+func shared(list []keyValue, pending *callIDs) (Message, error) {
 	from, _ := asString(find(list, "from"))
 	role := roles[from]
 	if role == "" {
@@ -320,16 +422,21 @@ func shared(list []keyValue) (Message, error) {
 		if ok {
 			raw = json.RawMessage(text)
 		}
-		return called(raw)
+		return called(raw, pending)
 	}
 	if !ok {
 		return Message{}, errors.New(`no "value", want text`)
 	}
-	return NewMessage(role, text), nil
+	m := NewMessage(role, text)
+	if role == "tool" && len(pending.waiting) > 0 {
+		m.JSON = object(keyValue{"role", quote(role)}, keyValue{"tool_call_id", quote(pending.waiting[0])}, keyValue{"content", quote(text)})
+		pending.waiting = pending.waiting[1:]
+	}
+	return m, nil
 }
 
 // called makes a message of {"name", "arguments"} or of a list of these.
-func called(raw json.RawMessage) (Message, error) {
+func called(raw json.RawMessage, pending *callIDs) (Message, error) {
 	wrong := errors.New(`"value" of a function_call: want JSON: {"name": text, "arguments": object}`)
 	raw = bytes.TrimSpace(raw)
 	if !json.Valid(raw) {
@@ -361,10 +468,11 @@ func called(raw json.RawMessage) (Message, error) {
 		if i > 0 {
 			calls.WriteByte(',')
 		}
-		calls.Write(object(keyValue{"type", quote("function")}, keyValue{"function", object(keyValue{"name", name}, keyValue{"arguments", args})}))
+		calls.Write(object(keyValue{"id", quote(pending.next())}, keyValue{"type", quote("function")}, keyValue{"function", object(keyValue{"name", name}, keyValue{"arguments", args})}))
 	}
-	return Message{Role: Assistant, Calls: true, JSON: object(
-		keyValue{"role", quote(Assistant)}, keyValue{"content", quote("")},
-		keyValue{"tool_calls", json.RawMessage("[" + calls.String() + "]")},
+	raw = json.RawMessage("[" + calls.String() + "]")
+	list, _ = elements(raw)
+	return Message{Role: Assistant, Calls: names(list), JSON: object(
+		keyValue{"role", quote(Assistant)}, keyValue{"content", json.RawMessage("null")}, keyValue{"tool_calls", raw},
 	)}, nil
 }

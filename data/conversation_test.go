@@ -68,6 +68,11 @@ func TestConversations(t *testing.T) {
 			`1.0# {"messages":[{"content":null,"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"y":1.50,"x":2}}}]},{"role":"tool","tool_call_id":"7","name":"f","content":"<&>"}],"tools":[{"type":"function","function":{"name":"f","b":1,"a":2}}],"enable_thinking":false}` + "\n", "",
 		},
 		{
+			"arguments are objects", "a.jsonl",
+			`{"messages":[{"role":"assistant","tool_calls":[{"id":"1","function":{"arguments":"{\"y\":1.50,\"x\":2}","name":"f"},"type":"function"},{"function":{"name":"g","arguments":"no JSON"}},{"function":{"name":"h","arguments":"3"}},{"x":1},7]}]}`,
+			`1.0# {"messages":[{"role":"assistant","tool_calls":[{"id":"1","function":{"arguments":{"y":1.50,"x":2},"name":"f"},"type":"function"},{"function":{"name":"g","arguments":"no JSON"}},{"function":{"name":"h","arguments":"3"}},{"x":1},7]}]}` + "\n", "",
+		},
+		{
 			"parts of text are one text", "a.jsonl",
 			`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"<b>"}],"name":"n"}]}`,
 			`1.0# {"messages":[{"role":"user","content":"a\n<b>","name":"n"}]}` + "\n", "",
@@ -75,7 +80,7 @@ func TestConversations(t *testing.T) {
 		{
 			"everything of ShareGPT's form", "a.jsonl",
 			`{"system":"s","tools":"[{\"name\":\"f\"}]","conversations":[{"from":"human","value":"q"},{"from":"function_call","value":"{\"name\":\"f\",\"arguments\":{\"b\":1,\"a\":2}}"},{"from":"observation","value":"r"},{"from":"gpt","value":"<a>"}]}`,
-			`1.0# {"messages":[{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"f","arguments":{"b":1,"a":2}}}]},{"role":"tool","content":"r"},{"role":"assistant","content":"<a>"}],"tools":[{"name":"f"}]}` + "\n", "",
+			`1.0# {"messages":[{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[{"id":"call00001","type":"function","function":{"name":"f","arguments":{"b":1,"a":2}}}]},{"role":"tool","tool_call_id":"call00001","content":"r"},{"role":"assistant","content":"<a>"}],"tools":[{"name":"f"}]}` + "\n", "",
 		},
 		{
 			"what is no conversation", "a.jsonl",
@@ -130,6 +135,23 @@ func TestConversations(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+func TestMessagesThatCallToolsHaveOtherForms(t *testing.T) {
+	docs, _ := loadText(t, "a.jsonl", `{"messages":[{"role":"user","content":"q"},{"content":null,"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"b":"<","a":2}}}]}]}`, data.DefaultLoad())
+	want := []string{
+		`{"content":null,"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"b":"<","a":2}}}]}`,
+		`{"content":null,"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"b\":\"<\",\"a\":2}"}}]}`,
+		`{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"b":"<","a":2}}}],"content":""}`,
+		`{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"b\":\"<\",\"a\":2}"}}],"content":""}`,
+	}
+	msgs := docs[0].Chat.Messages
+	for i, f := range data.Forms {
+		got := data.Recast(msgs, f)
+		if string(got[0].JSON) != string(msgs[0].JSON) || string(got[1].JSON) != want[i] {
+			t.Errorf("%+v: %s %s", f, got[0].JSON, got[1].JSON)
+		}
 	}
 }
 

@@ -47,36 +47,82 @@ func LossMask(text string, tokens []tokenizer.Span, answers []chat.Span) []bool 
 	return mask
 }
 
-// render returns the tokens of a conversation and which of them the assistant
-// says; not of one that is too long. Templates write the special tokens themselves,
-// so that nothing is added. why is the reason if the template does not take the
-// conversation. messages are those of c.
-func (u *cutter) render(ctx context.Context, c *chat.Conversation, messages []data.Message) (ids []int32, loss []bool, why string, err error) {
+// A rendering is a conversation's tokens and which of them the assistant says.
+type rendering struct {
+	ids  []int32
+	loss []bool // nil if it is too long
+	drop string // the reason, if there is no such rendering
+	why  string // the same in more words
+}
+
+// render writes messages of a conversation, with the prompt for an answer if that is
+// asked for. Templates write the special tokens themselves, so that nothing is added.
+func (u *cutter) render(ctx context.Context, c *data.Chat, messages []data.Message, prompt bool) (*rendering, error) {
+	forms := data.Forms
+	if !slices.ContainsFunc(messages, func(m data.Message) bool { return len(m.Calls) > 0 }) {
+		forms = forms[:1]
+	}
+	var first *rendering // why there is none
+	for _, f := range forms {
+		form := messages
+		if f != (data.Form{}) {
+			form = data.Recast(messages, f)
+		}
+		talk, err := chat.ParseConversation(c.JSON(form))
+		if err != nil {
+			return &rendering{drop: dropBad, why: err.Error()}, nil
+		}
+		r, err := u.form(ctx, talk.WithGenerationPrompt(prompt), messages)
+		if err != nil || r.drop == "" {
+			return r, err
+		}
+		// What the template says of the usual form counts, unless it takes another
+		// one that is of no use.
+		if first == nil || r.drop == dropCalls || r.drop == dropHidden {
+			first = r
+		}
+	}
+	return first, nil
+}
+
+// form is render of a parsed conversation.
+func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []data.Message) (*rendering, error) {
 	tok, ok := u.tok.(Aligner)
 	if !ok {
-		return nil, nil, "", fmt.Errorf("a conversation, but the tokenizer (%T) does not tell where its tokens are", u.tok)
+		return nil, fmt.Errorf("a conversation, but the tokenizer (%T) does not tell where its tokens are", u.tok)
+	}
+	refused := func(err error) (*rendering, error) {
+		why := refusal(err)
+		return &rendering{drop: why, why: why}, ctx.Err()
 	}
 	r, err := u.chat.Render(ctx, c)
 	if err != nil {
-		return nil, nil, refusal(err), ctx.Err()
+		return refused(err)
+	}
+	for i := range messages {
+		for _, name := range messages[i].Calls {
+			if !strings.Contains(r.Text, name) {
+				return &rendering{drop: dropCalls, why: dropCalls}, nil
+			}
+		}
 	}
 	ids, at, err := tok.EncodeOffsets(r.Text, false)
 	if err == nil {
 		err = u.known(ids)
 	}
 	if err != nil || len(ids) > u.max {
-		return ids, nil, "", err
+		return &rendering{ids: ids}, err
 	}
 	if !r.Marked { // the search for the answers renders them one by one
 		if r, err = u.chat.RenderSpans(ctx, c); err != nil {
-			return nil, nil, refusal(err), ctx.Err()
+			return refused(err)
 		}
 	}
 	spans, ok := heard(r.Spans, messages)
 	if !ok {
-		return nil, nil, dropMuted, nil
+		return &rendering{drop: dropMuted, why: dropMuted}, nil
 	}
-	return ids, LossMask(r.Text, at, spans), "", nil
+	return &rendering{ids: ids, loss: LossMask(r.Text, at, spans)}, nil
 }
 
 // heard leaves out the spans of messages that are not to be trained on; ok is false
@@ -107,6 +153,7 @@ func heard(spans []chat.Span, messages []data.Message) (out []chat.Span, ok bool
 const (
 	dropTemplate = "template: "
 	dropRefusals = dropTemplate + "other messages"
+	dropCalls    = dropTemplate + "it does not write the calls of tools"
 	dropHidden   = dropTemplate + "where an answer stands in the text was not found, want {% generation %} marks"
 	maxRefusals  = 16
 	maxRefusal   = 160
@@ -136,21 +183,16 @@ func refusal(err error) string {
 	return dropTemplate + why
 }
 
-// conversation reads what a template is given of messages.
-func conversation(c *data.Chat, messages []data.Message) (*chat.Conversation, error) {
-	return chat.ParseConversation(c.JSON(messages))
-}
-
 // place copies to s where its document is.
 func (s *sequence) place(d *data.Doc) {
 	s.file, s.line, s.item, s.id, s.input = d.File, d.Line, d.Item, d.ID, d.Input
 }
 
 // reject tells of a conversation that was left out.
-func (u *cutter) reject(d *data.Doc, s *sequence, drop, why string) {
-	s.drop = drop
+func (u *cutter) reject(d *data.Doc, s *sequence, r *rendering) {
+	s.drop = r.drop
 	if u.bad != nil {
-		u.bad(data.BadLine{File: d.File, Input: d.Input, Line: d.Line, Item: d.Item, Why: why})
+		u.bad(data.BadLine{File: d.File, Input: d.Input, Line: d.Line, Item: d.Item, Why: r.why})
 	}
 }
 
@@ -169,23 +211,21 @@ func (u *cutter) talk(ctx context.Context, d *data.Doc) (*sequence, error) {
 		s.drop = dropNoTurn
 		return s, nil
 	}
-	whole, err := conversation(d.Chat, msgs)
-	if err != nil {
-		u.reject(d, s, dropBad, err.Error())
-		return s, nil
-	}
 	// fits renders the first n messages. Whether they fit does not depend on what
 	// follows them, except in templates that treat the last turn otherwise: then
 	// the search ends at an answer that fits, if not always at the last one.
 	fits := func(n int) (bool, error) {
-		ids, loss, why, err := u.render(ctx, whole.Head(n), msgs[:n])
-		if err != nil || why != "" || len(ids) > u.max {
-			if why != "" && n == ends[len(ends)-1] {
-				u.reject(d, s, why, why)
-			}
+		r, err := u.render(ctx, d.Chat, msgs[:n], false)
+		switch {
+		case err != nil:
 			return false, err
+		case r.drop != "" && n == ends[len(ends)-1]:
+			u.reject(d, s, r)
+			return false, nil
+		case r.drop != "" || len(r.ids) > u.max:
+			return false, nil
 		}
-		s.tokens, s.answer, s.messages, s.cut = ids, loss, n, len(msgs)-n
+		s.tokens, s.answer, s.messages, s.cut = r.ids, r.loss, n, len(msgs)-n
 		return true, nil
 	}
 	ok, err := fits(ends[len(ends)-1])
@@ -237,7 +277,7 @@ func (d *dialogue) ask() bool {
 			return spoken
 		}
 		m := &d.next[0]
-		given := m.Role != data.Assistant || m.Calls
+		given := m.Role != data.Assistant || len(m.Calls) > 0
 		switch {
 		case m.Role == "user" && last == "user":
 			return true
@@ -250,15 +290,6 @@ func (d *dialogue) ask() bool {
 		}
 		d.next = d.next[1:]
 	}
-}
-
-// begin returns the tokens up to where the target begins to answer.
-func (u *cutter) begin(ctx context.Context, d *dialogue) (ids []int32, loss []bool, why string, err error) {
-	c, err := conversation(d.chat, d.said)
-	if err != nil {
-		return nil, nil, dropBad, nil
-	}
-	return u.render(ctx, c.WithGenerationPrompt(true), d.said)
 }
 
 // open makes a sequence of a conversation's first turns, to be answered.
@@ -277,16 +308,16 @@ func (u *cutter) open(ctx context.Context, d *data.Doc) (*sequence, error) {
 		s.drop = dropNoTurn
 		return s, nil
 	}
-	ids, loss, why, err := u.begin(ctx, t)
+	r, err := u.render(ctx, t.chat, t.said, true)
 	switch {
 	case err != nil:
 		return nil, err
-	case why != "":
-		u.reject(d, s, why, why)
-	case len(ids) >= u.max:
+	case r.drop != "":
+		u.reject(d, s, r)
+	case len(r.ids) >= u.max:
 		s.drop = dropPrompt
 	}
-	s.tokens, s.answer = ids, loss
+	s.tokens, s.answer = r.ids, r.loss
 	s.messages, s.cut = len(t.said), len(t.next)
 	return s, nil
 }
@@ -304,11 +335,11 @@ func (u *cutter) reply(ctx context.Context, s *sequence, answer []int32) (more b
 	if !t.ask() {
 		return false, nil
 	}
-	ids, loss, why, err := u.begin(ctx, t)
-	if err != nil || why != "" || len(ids) >= u.max {
+	r, err := u.render(ctx, t.chat, t.said, true)
+	if err != nil || r.drop != "" || len(r.ids) >= u.max {
 		return false, err // the turns so far are a conversation of their own
 	}
-	s.tokens, s.answer = ids, loss
+	s.tokens, s.answer = r.ids, r.loss
 	s.messages, s.cut = len(t.said), len(t.next)
 	return true, nil
 }

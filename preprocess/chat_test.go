@@ -289,6 +289,37 @@ func TestOneShardKeepsFewRefusals(t *testing.T) {
 	}
 }
 
+// Templates want messages that call tools in forms of their own. One that leaves the
+// calls out is of no use.
+func TestCallsOfToolsAreWrittenInTheFormThatTheTemplateTakes(t *testing.T) {
+	const calls = `{"messages":[{"role":"user","content":"10"},{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"77","arguments":"{\"a\": 5}"}}]},{"role":"tool","content":"6"},{"role":"assistant","content":"7"}]}`
+	turn := func(written string) string {
+		return `{% if m.role == 'assistant' %} 4 {% generation %}{{ m.content or '' }}` + written + ` 2{% endgeneration %}{% else %} 3 {{ m.content }}{% endif %}`
+	}
+	call := func(arguments string) string {
+		return turn(`{% if m.tool_calls %}{{ m.tool_calls[0].function.name }} {{ ` + arguments + ` }}{% endif %}`)
+	}
+	for _, c := range []struct{ body, want string }{
+		{call("m.tool_calls[0].function.arguments.a"), "3 10 4 [77] [5] [2] 3 6 4 [7] [2]"},
+		{call("m.tool_calls[0].function.arguments.a") + `{% if m.content is none %}{{ raise_exception('no null') }}{% endif %}`, "3 10 4 [77] [5] [2] 3 6 4 [7] [2]"},
+		{call("(m.tool_calls[0].function.arguments + ' ').split(' ')[1].strip('}')"), "3 10 4 [77] [5] [2] 3 6 4 [7] [2]"},
+		{call("m.tool_calls[0].function.arguments.a + m.content"), "template: TypeError"},
+		{turn(""), "template: it does not write the calls of tools"},
+	} {
+		conf := preprocess.Default()
+		conf.Files = []string{write(t, "in.jsonl", calls)}
+		r := preprocess.Reader{Tokenizer: speaking{numbers{1}}, Chat: parse(t, "{% for m in messages %}"+c.body+"{% endfor %}"), Vocab: 97, EOS: 2}
+		for s, err := range preprocess.Samples(context.Background(), conf, r, nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.Drop + marked(s.Tokens, s.Loss); !strings.HasPrefix(got, c.want) || s.Drop == "" && got != c.want {
+				t.Errorf("%s: %s, want %s", c.body, got, c.want)
+			}
+		}
+	}
+}
+
 // A text that begins with the beginning token does not get a second one.
 func TestTemplatedTextGetsOneBeginningToken(t *testing.T) {
 	c := preprocess.Default()
