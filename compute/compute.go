@@ -93,6 +93,7 @@ type Matrix struct {
 // KVConfig is the shape of a KV store.
 type KVConfig struct {
 	Layers, KVHeads, HeadDim int
+	Type                     DType // F32 or BF16, to which keys and values are rounded
 }
 
 // A KV holds keys and values in blocks of BlockLen positions. Slot s is offset

@@ -193,3 +193,35 @@ func TestOnePlaneHasTheSameBitsEverywhere(t *testing.T) {
 		batchesAgree(t, one(class, 2), plain, 5)
 	}
 }
+
+// TestHalfKeysAndValuesKeepThePromise keeps them in bfloat16: other bits than
+// F32's, and the same ones for trees, chunks, batches, classes and threads.
+func TestHalfKeysAndValuesKeepThePromise(t *testing.T) {
+	c := modeltest.Default()
+	c.MaxPos = 400
+	dir := modeltest.Random(t, c, 8)
+	opt := model.Options{DType: compute.F32, KV: compute.BF16, MaxRows: 1}
+	plain := load(t, dir, device(t, kern.Portable, 1), opt)
+	full := load(t, dir, device(t, kern.Portable, 1), model.Options{MaxRows: 1})
+	r := rand.New(rand.NewPCG(7, 7))
+	ids := make([]int32, 150)
+	for i := range ids {
+		ids[i] = r.Int32N(int32(c.Vocab))
+	}
+	want, _ := run(t, plain, ids, 1)
+	other, _ := run(t, full, ids, 1)
+	if sameBits(want, other) == nil {
+		t.Error("keys and values of 16 and of 32 bits give the same logits")
+	}
+	opt.MaxRows = 512
+	for _, class := range classes() {
+		m := load(t, dir, device(t, class, 3), opt)
+		for _, chunk := range []int{7, 64, len(ids)} {
+			got, _ := run(t, m, ids, chunk)
+			if err := sameBits(got, want); err != nil {
+				t.Fatalf("%v, chunks of %d: %v", class, chunk, err)
+			}
+		}
+		batchesAgree(t, m, plain, 6)
+	}
+}

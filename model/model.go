@@ -25,6 +25,7 @@ var ErrContext = errors.New("beyond the model's last position")
 // Options say how a model is loaded.
 type Options struct {
 	DType   compute.DType // of packed weights: F32, BF16 or Q8
+	KV      compute.DType // of keys and values: F32 or BF16
 	MaxRows int           // most rows of one internal pass; larger batches run in row blocks
 }
 
@@ -38,6 +39,9 @@ const maxRows = 1 << 16
 func (o Options) Validate() error {
 	if o.DType != compute.F32 && o.DType != compute.BF16 && o.DType != compute.Q8 {
 		return fmt.Errorf("weights as %v are not supported, want F32, BF16 or Q8", o.DType)
+	}
+	if o.KV != compute.F32 && o.KV != compute.BF16 {
+		return fmt.Errorf("keys and values as %v are not supported, want F32 or BF16", o.KV)
 	}
 	if o.MaxRows < 1 || o.MaxRows > maxRows {
 		return fmt.Errorf("MaxRows is %d, want 1 to %d", o.MaxRows, maxRows)
@@ -163,7 +167,7 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", set.Name, err)
 	}
-	kv, err := dev.NewKV(compute.KVConfig{Layers: spec.Layers, KVHeads: spec.KVHeads, HeadDim: spec.HeadDim})
+	kv, err := dev.NewKV(compute.KVConfig{Layers: spec.Layers, KVHeads: spec.KVHeads, HeadDim: spec.HeadDim, Type: opt.KV})
 	if err != nil {
 		return nil, fmt.Errorf("make KV store: %w", err)
 	}

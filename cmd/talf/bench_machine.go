@@ -121,7 +121,8 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 			var models []bench.PassModel
 			for _, dt := range types {
 				timed := bench.NewTimed(dev)
-				m, err := openPassModel(dir, shape, timed, dt)
+				o.dtype = dtypeFlag(dt)
+				m, err := openPassModel(dir, shape, timed, &o)
 				if err != nil {
 					return err
 				}
@@ -153,6 +154,7 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 	f.IntSliceVar(&context, "context", []int{c.Context}, "positions before the tree")
 	f.IntVar(&c.Reps, "reps", c.Reps, "rounds over types and sizes")
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
+	f.Var(&o.kv, "kv-dtype", "type that keys and values are kept as: f32 or bf16")
 	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
 	p.flags(f)
 	return cmd
@@ -167,22 +169,21 @@ func shapeNames() string {
 }
 
 // openPassModel loads the model of dir, or random weights of a shape.
-func openPassModel(dir, shape string, dev compute.Device, dt compute.DType) (*model.Model, error) {
-	opt := model.Default()
-	opt.DType = dt
+func openPassModel(dir, shape string, dev compute.Device, o *machineOptions) (*model.Model, error) {
 	if dir != "" {
 		path, err := findModel(dir)
 		if err != nil {
 			return nil, err
 		}
-		return model.Load(path, dev, opt)
+		return o.load(path, dev)
 	}
 	s, err := bench.FindShape(shape)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	spec := s.Spec()
-	return model.New(spec, bench.RandomWeights(spec, 1), dev, opt)
+	set := bench.RandomWeights(spec, 1)
+	return model.New(spec, set, dev, o.modelOptions(set))
 }
 
 func newBenchPerplexity(a *app) *cobra.Command {
@@ -239,6 +240,7 @@ of weights with the first one.`,
 	countVar(f, &window, "context", 0, "tokens of a window (0: the model's most, at most 1024)")
 	countVar(f, &limit, "limit", 0, "most tokens of the text (0: all)")
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
+	f.Var(&o.kv, "kv-dtype", "type that keys and values are kept as: f32 or bf16")
 	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
 	p.flags(f)
 	return cmd

@@ -209,7 +209,7 @@ func (d *decoder) answerTurns(ctx context.Context, i int, key string, turns []st
 
 // settings identifies what decides an answer, so that a file never mixes two.
 func (o *decodeOptions) settings(d *decoder) string {
-	b, err := json.Marshal([]any{d.model.Hash(), d.model.Options().DType, o.machine.actBits, d.tok.Hash(), o.sample, o.seed, o.maxTokens, o.stop, o.ignoreEOS})
+	b, err := json.Marshal([]any{d.model.Hash(), d.model.Options().DType, d.model.Options().KV, o.machine.actBits, d.tok.Hash(), o.sample, o.seed, o.maxTokens, o.stop, o.ignoreEOS})
 	if err != nil {
 		panic("talf: " + err.Error()) // plain values marshal
 	}

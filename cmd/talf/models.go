@@ -22,6 +22,7 @@ import (
 type machineOptions struct {
 	threads int
 	dtype   dtypeFlag
+	kv      kvFlag
 	actBits actBitsFlag
 	layers  int // bench: deepen the model to so many; 0: as it is
 }
@@ -30,6 +31,7 @@ func (o *machineOptions) flags(f *pflag.FlagSet) {
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
 	o.dtype = dtypeAuto
 	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames()+", or auto: q8 if they are stored so, else f32")
+	f.Var(&o.kv, "kv-dtype", "type that keys and values are kept as: f32 or bf16")
 	o.actBits = 16
 	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
 }
@@ -37,6 +39,7 @@ func (o *machineOptions) flags(f *pflag.FlagSet) {
 // modelOptions returns the options to load a set of weights with.
 func (o *machineOptions) modelOptions(set *safetensors.Set) model.Options {
 	opt := model.Default()
+	opt.KV = compute.DType(o.kv)
 	if opt.DType = compute.DType(o.dtype); o.dtype == dtypeAuto {
 		opt.DType = model.Stored(set)
 	}
@@ -86,6 +89,24 @@ func (d *dtypeFlag) Set(s string) error {
 		}
 	}
 	return fmt.Errorf("want one of %s", dtypeNames())
+}
+
+// A kvFlag is the value of --kv-dtype.
+type kvFlag compute.DType
+
+func (k *kvFlag) Type() string   { return "dtype" }
+func (k *kvFlag) String() string { return strings.ToLower(compute.DType(*k).String()) }
+
+func (k *kvFlag) Set(s string) error {
+	switch s {
+	case "f32":
+		*k = kvFlag(compute.F32)
+	case "bf16":
+		*k = kvFlag(compute.BF16)
+	default:
+		return errors.New("want f32 or bf16")
+	}
+	return nil
 }
 
 // An actBitsFlag is the value of --act-bits.

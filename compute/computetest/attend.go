@@ -45,11 +45,15 @@ type variation struct {
 	part   bool // only a part of each head is rotated
 	norms  bool // of queries and keys
 	window int
+	half   bool // keys and values are kept in bfloat16
 }
 
 // variations have windows that end within a block, at its end, and on the row
 // itself.
-var variations = []variation{{part: true}, {norms: true}, {window: 20}, {part: true, norms: true, window: 45}, {window: 32}, {window: 1}}
+var variations = []variation{
+	{part: true}, {norms: true}, {window: 20}, {part: true, norms: true, window: 45}, {window: 32}, {window: 1},
+	{half: true}, {part: true, norms: true, window: 45, half: true},
+}
 
 // varied runs f for each variation.
 func (b *bench) varied(f func(b *bench, v variation)) {
@@ -72,7 +76,11 @@ func newWorld(b *bench, g geometry, scattered bool, v variation) *world {
 	if v.part {
 		w.rot = hd / 4 * 2
 	}
-	kv, err := b.dev.NewKV(compute.KVConfig{Layers: layers, KVHeads: kvh, HeadDim: hd})
+	c := compute.KVConfig{Layers: layers, KVHeads: kvh, HeadDim: hd}
+	if v.half {
+		c.Type = compute.BF16
+	}
+	kv, err := b.dev.NewKV(c)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -293,14 +301,20 @@ func (w *world) reference(seq [][]float32) []float64 {
 }
 
 func attendAgrees(b *bench, v variation) {
+	// float32 scores of size ~3 are off by 1e-6, weights and sums follow. Keys of 8
+	// bits move a score by the root of headDim times 2⁻⁹ of their products, and
+	// values by 2⁻⁹ of theirs.
+	tol := 1e-5
+	if v.half {
+		tol = 2e-2
+	}
 	for _, g := range b.geometries(v) {
 		w := newWorld(b, g, false, v)
 		text := w.text(70)
 		got := w.run(w.chain(text, 0, 70))
 		width := w.heads * w.hd
 		for i := range text {
-			// float32 scores of size ~3 are off by 1e-6, weights and sums follow.
-			b.near(fmt.Sprintf("%v: position %d", g, i), got[i*width:][:width], w.reference(text[:i+1]), 1e-5)
+			b.near(fmt.Sprintf("%v: position %d", g, i), got[i*width:][:width], w.reference(text[:i+1]), tol)
 		}
 		p := w.tree(70, 40, 0.5, w.free)
 		got = w.run(p)
@@ -309,7 +323,7 @@ func attendAgrees(b *bench, v variation) {
 			for _, a := range p.path(i) {
 				seq = append(seq, p.rows[a])
 			}
-			b.near(fmt.Sprintf("%v: node %d", g, i), got[i*width:][:width], w.reference(seq), 1e-5)
+			b.near(fmt.Sprintf("%v: node %d", g, i), got[i*width:][:width], w.reference(seq), tol)
 		}
 	}
 }
@@ -409,8 +423,8 @@ func treesInvariant(b *bench, v variation) {
 }
 
 func moveInvariant(b *bench) {
-	for _, g := range geometries {
-		w := newWorld(b, g, true, variation{})
+	for i, g := range append(geometries, geometries...) {
+		w := newWorld(b, g, true, variation{half: i >= len(geometries)})
 		text := w.text(41)
 		want := w.run(w.chain(text, 0, 41))
 		width := w.heads * w.hd

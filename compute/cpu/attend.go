@@ -144,15 +144,14 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 	w.k.Scale(q, scale)
 
 	for b := 0; b*block < prefix; b++ {
-		u := kv.at(int(blocks[b]), t.layer, head)
-		w.gemm(s[b*block:], ld, q, hd, 1, u, block, rows, hd, false)
+		kv.scores(w, s[b*block:], ld, q, kv.at(int(blocks[b]), t.layer, head), 0, rows)
 	}
 	own := t.own(w, p.Own[:last], head)
 	// A run shorter than a panel scores what lies behind it as well; the next run
 	// overwrites that, and after the last one nothing reads it.
 	for n := 0; n < last; {
 		u, off, e := own.run(n)
-		w.gemm(s[prefix+n:], ld, q, hd, 1, u[off:], block, rows, hd, false)
+		kv.scores(w, s[prefix+n:], ld, q, u, off, rows)
 		n = e
 	}
 
@@ -177,13 +176,12 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 
 	acc := false
 	for b := 0; b*block < prefix; b++ {
-		u := kv.at(int(blocks[b]), t.layer, head)
-		t.values(w, o, hp, s[b*block:], ld, u[kv.val:], rows, min(block, prefix-b*block), acc)
+		kv.values(w, o, hp, s[b*block:], ld, kv.at(int(blocks[b]), t.layer, head), 0, rows, min(block, prefix-b*block), acc)
 		acc = true
 	}
 	for n := 0; n < last; {
 		u, off, e := own.run(n)
-		t.values(w, o, hp, s[prefix+n:], ld, u[kv.val+off*panel:], rows, e-n, acc)
+		kv.values(w, o, hp, s[prefix+n:], ld, u, off, rows, e-n, acc)
 		acc = true
 		n = e
 	}
@@ -194,13 +192,6 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 			w.k.Scale(x, 1/q[r*hd])
 			copy(t.dst[((p.Row+r0+i)*t.s.Heads+head*g+j)*hd:][:hd], x)
 		}
-	}
-}
-
-// values adds n positions' values, weighted by s, to o.
-func (t *attendTask) values(w *worker, o []float32, hp int, s []float32, ld int, v []float32, rows, n int, acc bool) {
-	for c := 0; c < hp; c += panel {
-		w.gemm(o[c:], hp, s, ld, 1, v[c*block:], panel, rows, n, acc)
 	}
 }
 
@@ -271,39 +262,55 @@ type ownRows struct {
 	kv          *kvStore
 	slots       []int32
 	layer, head int
-	copied      []float32 // blocks in node order, if the slots are scattered
+	copied      kvUnit // blocks in node order, if the slots are scattered
 }
 
 // own prepares the nodes in slots. Slots are normally one run cut at block
 // boundaries; where they are scattered, a copy in node order is cheaper than a
-// panel product for every few nodes.
+// panel product for every few nodes. In bfloat16, values lie in pairs of
+// positions: runs that begin inside a pair are copied too.
 func (t *attendTask) own(w *worker, slots []int32, head int) ownRows {
 	o := ownRows{kv: t.kv, slots: slots, layer: t.layer, head: head}
-	runs := 1
-	for i := 1; i < len(slots); i++ {
-		if !o.joined(i) {
+	runs, odd := 1, false
+	for i := range slots {
+		if i > 0 && o.joined(i) {
+			continue
+		}
+		if i > 0 {
 			runs++
 		}
-	}
-	if runs <= 4 || len(slots) >= 8*runs {
-		return o
+		odd = odd || slots[i]%2 != 0
 	}
 	kv := t.kv
-	o.copied = w.buf(1, parts(len(slots), block)*kv.unit)
+	half := kv.c.Type == compute.BF16
+	if !(half && odd) && (runs <= 4 || len(slots) >= 8*runs) {
+		return o
+	}
 	// Positions behind the last node are multiplied too, and their scores unused.
-	clear(o.copied[(parts(len(slots), block)-1)*kv.unit:])
+	n := parts(len(slots), block)
+	if half {
+		w.half = grow(w.half, n*kv.unit)
+		o.copied.h = w.half
+		clear(o.copied.h[(n-1)*kv.unit:])
+	} else {
+		o.copied.f = w.buf(1, n*kv.unit)
+		clear(o.copied.f[(n-1)*kv.unit:])
+	}
 	for i, s := range slots {
-		u := kv.at(int(s)/block, t.layer, head)
-		d := o.copied[i/block*kv.unit:][:kv.unit]
-		f, to := int(s)%block, i%block
-		for j := range kv.c.HeadDim {
-			d[j*block+to] = u[j*block+f]
-		}
-		for j := kv.val; j < kv.unit; j += block * panel {
-			copy(d[j+to*panel:][:panel], u[j+f*panel:][:panel])
-		}
+		kv.move(o.block(i/block), i%block, kv.at(int(s)/block, t.layer, head), int(s)%block)
 	}
 	return o
+}
+
+// block returns a block of the copy.
+func (o *ownRows) block(b int) (u kvUnit) {
+	n := o.kv.unit
+	if o.copied.h != nil {
+		u.h = o.copied.h[b*n:][:n]
+	} else {
+		u.f = o.copied.f[b*n:][:n]
+	}
+	return u
 }
 
 // joined reports whether node i lies right behind node i−1 in the same block.
@@ -312,10 +319,10 @@ func (o *ownRows) joined(i int) bool {
 }
 
 // run returns the block and offset of node n's run and the node behind it.
-func (o *ownRows) run(n int) (u []float32, off, end int) {
-	if o.copied != nil {
+func (o *ownRows) run(n int) (u kvUnit, off, end int) {
+	if o.copied.f != nil || o.copied.h != nil {
 		b := n / block
-		return o.copied[b*o.kv.unit:][:o.kv.unit], 0, min(len(o.slots), (b+1)*block)
+		return o.block(b), 0, min(len(o.slots), (b+1)*block)
 	}
 	s := int(o.slots[n])
 	for end = n + 1; end < len(o.slots) && o.joined(end); end++ {

@@ -257,4 +257,3 @@ func (q *Queue) Sync(ctx context.Context) error {
 	}
 	return nil
 }
-

@@ -4,13 +4,16 @@ import (
 	"fmt"
 
 	"talf/compute"
+	"talf/compute/cpu/kern"
 )
 
 // block is the number of positions in a KV block, which is one panel of keys.
 const block = compute.BlockLen
 
 // A kvStore keeps, for each (block, layer, kvHead), keys [headDim][32] followed
-// by values [⌈headDim/32⌉][32 positions][32].
+// by values [⌈headDim/32⌉][32 positions][32], or in bfloat16 keys
+// [headDim/2][32][2] and values [⌈headDim/32⌉][16][32][2]: pairs of what products
+// run over, as kern's bfloat16 panels have them.
 type kvStore struct {
 	c      compute.KVConfig
 	unit   int // elements of one (block, layer, kvHead)
@@ -18,16 +21,21 @@ type kvStore struct {
 	per    int // blocks of a chunk
 	blocks int
 	chunks [][]float32
+	halves [][]uint16 // instead of chunks, if bfloat16
 }
 
-// NewKV returns an empty store.
+// NewKV returns an empty store of F32 or BF16.
 func (d *Device) NewKV(c compute.KVConfig) (compute.KV, error) {
 	if c.Layers < 1 || c.KVHeads < 1 || c.HeadDim < 2 || c.HeadDim%2 != 0 {
 		return nil, fmt.Errorf("cpu: KV of %d layers, %d heads of %d", c.Layers, c.KVHeads, c.HeadDim)
 	}
+	if c.Type != compute.F32 && c.Type != compute.BF16 {
+		return nil, fmt.Errorf("cpu: KV of %v, want F32 or BF16", c.Type)
+	}
 	kv := &kvStore{c: c, val: c.HeadDim * block}
 	kv.unit = kv.val + panels(c.HeadDim)*block*panel
-	// About 4 MiB, at least one block: memory grows with use and never moves.
+	// About a million elements, at least one block: memory grows with use and never
+	// moves.
 	const chunk = 1 << 20
 	kv.per = max(1, chunk/(kv.unit*c.Layers*c.KVHeads))
 	return kv, nil
@@ -42,16 +50,55 @@ func (kv *kvStore) Grow(blocks int) error {
 		return fmt.Errorf("cpu: grow KV to %d blocks", blocks)
 	}
 	for kv.blocks < blocks {
-		kv.chunks = append(kv.chunks, make([]float32, kv.per*kv.c.Layers*kv.c.KVHeads*kv.unit))
+		n := kv.per * kv.c.Layers * kv.c.KVHeads * kv.unit
+		if kv.c.Type == compute.BF16 {
+			kv.halves = append(kv.halves, make([]uint16, n))
+		} else {
+			kv.chunks = append(kv.chunks, make([]float32, n))
+		}
 		kv.blocks += kv.per
 	}
 	return nil
 }
 
+// A kvUnit is the keys and values of one (block, layer, kvHead), in one of two
+// types.
+type kvUnit struct {
+	f []float32
+	h []uint16
+}
+
 // at returns the keys and values of one (block, layer, kvHead).
-func (kv *kvStore) at(b, layer, head int) []float32 {
+func (kv *kvStore) at(b, layer, head int) kvUnit {
 	i := ((b%kv.per*kv.c.Layers+layer)*kv.c.KVHeads + head) * kv.unit
-	return kv.chunks[b/kv.per][i:][:kv.unit]
+	if kv.c.Type == compute.BF16 {
+		return kvUnit{h: kv.halves[b/kv.per][i:][:kv.unit]}
+	}
+	return kvUnit{f: kv.chunks[b/kv.per][i:][:kv.unit]}
+}
+
+// scores multiplies rows of queries q [rows][headDim] by the 32 keys from offset
+// off on: into s, whose rows are ld apart.
+func (kv *kvStore) scores(w *worker, s []float32, ld int, q []float32, u kvUnit, off, rows int) {
+	hd := kv.c.HeadDim
+	if u.h != nil {
+		w.k.GemmBF16(s, ld, q, hd, 1, u.h[2*off:], rows, hd, false)
+		return
+	}
+	w.k.Gemm(s, ld, q, hd, 1, u.f[off:], block, rows, hd, false)
+}
+
+// values adds the values of n positions from off on, weighted by s, to o
+// [rows][hp]. In bfloat16, off is even.
+func (kv *kvStore) values(w *worker, o []float32, hp int, s []float32, ld int, u kvUnit, off, rows, n int, acc bool) {
+	for c := 0; c < hp; c += panel {
+		v := kv.val + c*block + off*panel
+		if u.h != nil {
+			w.k.GemmBF16(o[c:], hp, s, ld, 1, u.h[v:], rows, n, acc)
+		} else {
+			w.k.Gemm(o[c:], hp, s, ld, 1, u.f[v:], panel, rows, n, acc)
+		}
+	}
 }
 
 func kvOf(op string, kv compute.KV) *kvStore {
@@ -70,11 +117,15 @@ func (kv *kvStore) checkSlot(op string, slot int32) {
 
 // put writes keys and values of m positions from slot off of a block on. Row i's
 // key is at x[i·ld:], its value gap elements behind it.
-func (kv *kvStore) put(u []float32, off, m int, x []float32, ld, gap int) {
+func (kv *kvStore) put(u kvUnit, off, m int, x []float32, ld, gap int) {
 	hd := kv.c.HeadDim
+	if u.h != nil {
+		kv.putHalf(u.h, off, m, x, ld, gap)
+		return
+	}
 	// Row by row, a key's elements would each go to a line of their own.
 	for d := range hd {
-		line := u[d*block+off:][:m]
+		line := u.f[d*block+off:][:m]
 		for i := range line {
 			line[i] = x[i*ld+d]
 		}
@@ -82,8 +133,48 @@ func (kv *kvStore) put(u []float32, off, m int, x []float32, ld, gap int) {
 	for i := range m {
 		v := x[i*ld+gap:][:hd]
 		for d := 0; d < hd; d += panel {
-			copy(u[kv.val+d*block+(off+i)*panel:][:panel], v[d:])
+			copy(u.f[kv.val+d*block+(off+i)*panel:][:panel], v[d:])
 		}
+	}
+}
+
+func (kv *kvStore) putHalf(h []uint16, off, m int, x []float32, ld, gap int) {
+	hd := kv.c.HeadDim
+	for d := 0; d < hd; d += 2 {
+		line := h[d*block+2*off:][:2*m]
+		for i := range m {
+			line[2*i], line[2*i+1] = kern.BF16(x[i*ld+d]), kern.BF16(x[i*ld+d+1])
+		}
+	}
+	for i := range m {
+		for d, v := range x[i*ld+gap:][:hd] {
+			h[kv.valueAt(off+i, d)] = kern.BF16(v)
+		}
+	}
+}
+
+// valueAt returns where element d of the value at offset off lies in bfloat16.
+func (kv *kvStore) valueAt(off, d int) int {
+	return kv.val + d/panel*panel*block + (off/2*panel+d%panel)*2 + off%2
+}
+
+// move copies the key and the value at offset f of u to offset to of dst.
+func (kv *kvStore) move(dst kvUnit, to int, u kvUnit, f int) {
+	hd := kv.c.HeadDim
+	if u.h != nil {
+		for d := 0; d < hd; d += 2 {
+			copy(dst.h[d*block+2*to:][:2], u.h[d*block+2*f:][:2])
+		}
+		for d := range hd {
+			dst.h[kv.valueAt(to, d)] = u.h[kv.valueAt(f, d)]
+		}
+		return
+	}
+	for d := range hd {
+		dst.f[d*block+to] = u.f[d*block+f]
+	}
+	for v := kv.val; v < kv.unit; v += block * panel {
+		copy(dst.f[v+to*panel:][:panel], u.f[v+f*panel:][:panel])
 	}
 }
 
@@ -179,15 +270,7 @@ func (t *moveTask) run(_ *worker, part int) {
 	layer, head := part/t.kv.c.KVHeads, part%t.kv.c.KVHeads
 	for i, s := range t.src {
 		d := int(t.dst[i])
-		from, to := t.kv.at(int(s)/block, layer, head), t.kv.at(d/block, layer, head)
-		f, o := int(s)%block, d%block
-		for j := range t.kv.c.HeadDim {
-			to[j*block+o] = from[j*block+f]
-		}
-		for j := 0; j < t.kv.c.HeadDim; j += panel {
-			v := t.kv.val + j*block
-			copy(to[v+o*panel:][:panel], from[v+f*panel:][:panel])
-		}
+		t.kv.move(t.kv.at(d/block, layer, head), d%block, t.kv.at(int(s)/block, layer, head), int(s)%block)
 	}
 }
 

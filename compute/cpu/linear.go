@@ -71,4 +71,3 @@ func (d *Device) planes() int {
 	}
 	return 2
 }
-

@@ -21,6 +21,7 @@ type worker struct {
 	k       *kern.Funcs
 	scratch [4][]float32
 	one     []float32
+	half    []uint16
 
 	// next counts up to end through this worker's share of the parts. Workers
 	// that are done with their own share take from the others'.
