@@ -157,7 +157,8 @@ def sugarme(a, file, op, items, want, texts):
         seconds, out = s.first(op, items[:n])
         s.close()
     except RuntimeError as e:
-        return "fails: " + str(e)[:40].replace("|", "\\|")
+        print(f"{file}: sugarme: {e}", file=sys.stderr)
+        return "fails"
     right = sum(x == y for x, y in zip(out, want))
     return f"{size / 1e6 / seconds:.2f}, {right} of {n} right"
 
