@@ -256,6 +256,23 @@ func TestFrequencies(t *testing.T) {
 	}
 }
 
+// TestFrequenciesHaveTheReferencesBits: those of PyTorch, from which models are
+// trained, for theta 10000 and 64 elements.
+func TestFrequenciesHaveTheReferencesBits(t *testing.T) {
+	want := []uint32{
+		0x3f800000, 0x3f3ff911, 0x3f0ff59a, 0x3ed7e89b, 0x3ea1e89b, 0x3e72d423, 0x3e361887, 0x3e088d77,
+		0x3dcccccd, 0x3d99940d, 0x3d6655c2, 0x3d2cba15, 0x3d0186e3, 0x3cc2434f, 0x3c91ad39, 0x3c5a7bf2,
+		0x3c23d70a, 0x3bf5b9b0, 0x3bb8449c, 0x3b8a2e77, 0x3b4f3e38, 0x3b1b690d, 0x3ae91528, 0x3aaec98e,
+		0x3a83126f, 0x3a44948c, 0x3a136a16, 0x39dd1725, 0x39a5cb60, 0x3978a815, 0x393a7753, 0x390bd472,
+	}
+	r := Rope{Theta: 10000, Type: "default"}
+	for i, f := range r.Frequencies(64) {
+		if got := math.Float32bits(f); got != want[i] {
+			t.Errorf("angle %d is %v (%#x), want %v", i, f, got, math.Float32frombits(want[i]))
+		}
+	}
+}
+
 // FuzzParse: any configuration gives a spec that passes Validate, or an error
 // that names the file.
 func FuzzParse(f *testing.F) {

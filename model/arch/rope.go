@@ -58,13 +58,15 @@ func (r *Rope) validate() error {
 }
 
 // Frequencies returns the dim/2 angles of one position step, dim being the
-// rotated elements of a head. As the published models were trained, they are
-// rounded to float32.
+// rotated elements of a head. The exponent, the power and its inverse are rounded
+// to float32, as they were when the published models were trained: a last place
+// here is multiplied by the position, and thousands of tokens into a text it would
+// be seen in the logits.
 func (r *Rope) Frequencies(dim int) []float32 {
 	out := make([]float32, dim/2)
 	low, high := r.yarnRange(dim)
 	for i := range out {
-		f := float64(float32(detmath.Pow(r.Theta, -float64(2*i)/float64(dim))))
+		f := float64(1 / float32(detmath.Pow(r.Theta, float64(float32(2*i)/float32(dim)))))
 		switch r.Type {
 		case "linear":
 			f /= r.Factor
@@ -80,13 +82,20 @@ func (r *Rope) Frequencies(dim int) []float32 {
 				f = float64((1-mix)*(f/r.Factor)) + float64(mix*f)
 			}
 		case "yarn":
-			// YaRN (Peng et al. 2023), §3.2: mixed linearly in the element's index.
-			mix := min(1, max(0, (float64(i)-low)/(high-low)))
-			f = float64(mix*(f/r.Factor)) + float64((1-mix)*f)
+			f = r.yarn(i, dim, low, high)
 		}
 		out[i] = float32(f)
 	}
 	return out
+}
+
+// yarn returns angle i by YaRN (Peng et al. 2023), §3.2: stretched and kept waves
+// mixed linearly in the element's index, each step rounded to float32 too.
+func (r *Rope) yarn(i, dim int, low, high float64) float64 {
+	wave := float32(detmath.Pow(r.Theta, float64(float32(2*i)/float32(dim))))
+	stretch := min(1, max(0, (float32(i)-float32(low))/float32(high-low)))
+	keep := 1 - stretch
+	return float64(float32(1/float32(float32(r.Factor)*wave)*(1-keep)) + float32(1/wave*keep))
 }
 
 // yarnRange returns the elements between which yarn mixes: those whose waves
