@@ -23,7 +23,7 @@ func (g *gen) vectors() {
 	g.rope()
 	g.adamW()
 	if !g.wide() {
-		g.transpose()
+		g.packs()
 	}
 }
 

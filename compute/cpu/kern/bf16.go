@@ -14,6 +14,14 @@ func BF16(x float32) uint16 {
 	return uint16((u + 0x7fff + u>>16&1) >> 16)
 }
 
+// Narrow sets dst[i] to BF16(x[i]).
+func Narrow(dst []uint16, x []float32) {
+	dst = dst[:len(x)]
+	for i := narrowWords(dst, x); i < len(x); i++ {
+		dst[i] = BF16(x[i])
+	}
+}
+
 // bf16Line is the elements of a pair of k in a panel: a step of GemmBF16.
 const bf16Line = 2 * Panel
 
@@ -29,23 +37,34 @@ func BF16PanelLen(k int) int { return (k + 1) / 2 * bf16Line }
 // entry [o/Panel][i/2][o%Panel][i%2]. Outputs beyond rows and the partner of an
 // odd last column are zero. It writes BF16Len(rows, k) elements.
 func PackBF16(dst []uint16, src []float32, rows, k, ldsrc int) {
+	const step = 256
+	var buf [Panel * step]uint16
 	n := BF16PanelLen(k)
 	for o := 0; o < rows; o, dst = o+Panel, dst[n:] {
-		p := dst[:n]
 		w := min(Panel, rows-o)
 		if w < Panel || k%2 != 0 {
-			clear(p)
+			clear(dst[:n])
 		}
-		for j := range w {
-			s, d := src[(o+j)*ldsrc:][:k], p[2*j:]
-			i := 0
-			for ; i+2 <= k; i += 2 {
-				q := (*[2]uint16)(d[i/2*bf16Line:])
-				q[0], q[1] = BF16(s[i]), BF16(s[i+1])
+		for i := 0; i < k; i += step {
+			s := min(step, k-i)
+			for j := range w {
+				Narrow(buf[j*step:][:s], src[(o+j)*ldsrc+i:][:s])
 			}
-			if i < k {
-				d[i/2*bf16Line] = BF16(s[i])
-			}
+			packPairs(dst[i*Panel:], buf[:], w, s, step)
+		}
+	}
+}
+
+// packPairs packs the first k columns of rows ≤ Panel rows of src [rows][ldsrc]
+// into one panel of pairs.
+func packPairs(p, src []uint16, rows, k, ldsrc int) {
+	i := 0
+	if rows == Panel {
+		i = 2 * pairs(p, src, k/2, ldsrc)
+	}
+	for ; i < k; i++ {
+		for j := range rows {
+			p[i/2*bf16Line+2*j+i%2] = src[j*ldsrc+i]
 		}
 	}
 }
@@ -53,23 +72,23 @@ func PackBF16(dst []uint16, src []float32, rows, k, ldsrc int) {
 // PackBF16Stored is PackBF16 from src [rows][k] in little-endian bfloat16, whose
 // bits it keeps.
 func PackBF16Stored(dst []uint16, src []byte, rows, k int) {
+	const step = 256
+	var buf [Panel * step]uint16
 	n := BF16PanelLen(k)
 	for o := 0; o < rows; o, dst = o+Panel, dst[n:] {
-		p := dst[:n]
 		w := min(Panel, rows-o)
 		if w < Panel || k%2 != 0 {
-			clear(p)
+			clear(dst[:n])
 		}
-		for j := range w {
-			s, d := src[(o+j)*k*2:][:k*2], p[2*j:]
-			i := 0
-			for ; i+2 <= k; i += 2 {
-				u, q := binary.LittleEndian.Uint32(s[2*i:]), (*[2]uint16)(d[i/2*bf16Line:])
-				q[0], q[1] = uint16(u), uint16(u>>16)
+		for i := 0; i < k; i += step {
+			s := min(step, k-i)
+			for j := range w {
+				from, to := src[((o+j)*k+i)*2:][:2*s], buf[j*step:][:s]
+				for t := range to {
+					to[t] = binary.LittleEndian.Uint16(from[2*t:])
+				}
 			}
-			if i < k {
-				d[i/2*bf16Line] = binary.LittleEndian.Uint16(s[2*i:])
-			}
+			packPairs(dst[i*Panel:], buf[:], w, s, step)
 		}
 	}
 }

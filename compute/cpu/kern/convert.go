@@ -16,7 +16,7 @@ func FromF32(dst []float32, src []byte) {
 // FromBF16 widens len(dst) little-endian bfloat16, exactly.
 func FromBF16(dst []float32, src []byte) {
 	src = src[:2*len(dst)]
-	for i := range dst {
+	for i := widenBF16Words(dst, src); i < len(dst); i++ {
 		dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
 	}
 }
@@ -24,7 +24,7 @@ func FromBF16(dst []float32, src []byte) {
 // FromF16 widens len(dst) little-endian IEEE binary16, exactly.
 func FromF16(dst []float32, src []byte) {
 	src = src[:2*len(dst)]
-	for i := range dst {
+	for i := widenF16Words(dst, src); i < len(dst); i++ {
 		h := uint32(binary.LittleEndian.Uint16(src[2*i:]))
 		// Exponent and fraction in their float32 places are the value times 2⁻¹¹²,
 		// subnormals included; Inf and NaN need the largest exponent.

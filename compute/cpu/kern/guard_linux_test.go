@@ -94,10 +94,16 @@ func TestKernelsStayInsideTheirSlices(t *testing.T) {
 			}
 		}
 	}
-	for k := 1; k < 32; k++ {
+	for k := 1; k <= 32; k++ {
 		for _, rows := range []int{1, 31, 32} {
 			p := pages[0]
 			PackRows(pages[1][len(p)-PanelLen(rows, k):], p[len(p)-rows*k:], rows, k, k)
+			PackBF16(halfWords(pages[1])[2*len(p)-BF16Len(rows, k):], p[len(p)-rows*k:], rows, k, k)
+			if n := Q8Len(rows, k); n <= 4*len(p) {
+				PackQ8(octets(pages[1])[4*len(p)-n:], p[len(p)-rows*k:], rows, k, k)
+			}
+			FromBF16(pages[1][len(p)-rows*k:], octets(pages[0])[4*len(p)-2*rows*k:])
+			FromF16(pages[1][len(p)-rows*k:], octets(pages[0])[4*len(p)-2*rows*k:])
 			PackCols(pages[1][len(p)-PanelLen(rows, k):], p[len(p)-rows*k:], k, rows, rows)
 		}
 	}

@@ -394,3 +394,81 @@ func transpose(p, src []float32, k, ldsrc int) int {
 	transposeAVX2(unsafe.SliceData(p), unsafe.SliceData(src), 4*uintptr(ldsrc), steps)
 	return k
 }
+
+// wordStep is the elements that a function which converts does at once. They
+// round as the plain ones do, so every class may share them too.
+const wordStep = 16
+
+// narrowWords narrows whole steps of x and returns how many elements they are.
+func narrowWords(dst []uint16, x []float32) int {
+	n := len(x) &^ (wordStep - 1)
+	if n == 0 || !cpu.X86.HasAVX2 {
+		return 0
+	}
+	_ = dst[n-1]
+	narrowBF16AVX2(unsafe.SliceData(dst), unsafe.SliceData(x), n)
+	return n
+}
+
+// widenBF16Words widens whole steps of src to dst and returns how many elements
+// they are.
+func widenBF16Words(dst []float32, src []byte) int {
+	n := len(dst) &^ (wordStep - 1)
+	if n == 0 || !cpu.X86.HasAVX2 {
+		return 0
+	}
+	_ = src[2*n-1]
+	widenBF16AVX2(unsafe.SliceData(dst), unsafe.SliceData(src), n)
+	return n
+}
+
+// widenF16Words is widenBF16Words for float16.
+func widenF16Words(dst []float32, src []byte) int {
+	n := len(dst) &^ (wordStep - 1)
+	if n == 0 || !cpu.X86.HasAVX2 || !cpu.X86.HasF16C {
+		return 0
+	}
+	_ = src[2*n-1]
+	widenF16AVX2(unsafe.SliceData(dst), unsafe.SliceData(src), n)
+	return n
+}
+
+// pairs packs the words of Panel rows, ld elements apart, that fill whole steps
+// into a panel, and returns how many of a row they are.
+func pairs(p, src []uint16, words, ld int) int {
+	steps := words / packStep
+	if steps == 0 || !cpu.X86.HasAVX2 {
+		return 0
+	}
+	words = steps * packStep
+	_, _ = p[2*words*Panel-1], src[(Panel-1)*ld+2*words-1]
+	transposeAVX2((*float32)(unsafe.Pointer(unsafe.SliceData(p))), (*float32)(unsafe.Pointer(unsafe.SliceData(src))), 2*uintptr(ld), steps)
+	return words
+}
+
+// packQ8Block quantises one block of Panel outputs, rows of src ldsrc apart, and
+// reports whether it did.
+func packQ8Block(u *[Q8BlockLen]byte, src []float32, ldsrc int) bool {
+	if !cpu.X86.HasAVX2 {
+		return false
+	}
+	_ = src[(Panel-1)*ldsrc+Q8Block-1]
+	var amax, by [Panel]float32
+	absMaxAVX2(&amax[0], unsafe.SliceData(src), 4*uintptr(ldsrc), Panel)
+	large := false
+	for j, m := range amax {
+		h, d := q8Scale(m)
+		u[2*j], u[2*j+1] = byte(h), byte(h>>8)
+		if d > 0 {
+			by[j] = 1 / d
+		}
+		large = large || !(m < 127*q8MaxF16)
+	}
+	packQ8AVX2(&u[0], unsafe.SliceData(src), 4*uintptr(ldsrc), &by[0], Panel)
+	for j := 0; large && j < Panel; j++ {
+		if !(amax[j] < 127*q8MaxF16) { // the conversion to integers goes wrong
+			packQ8(u, j, src[j*ldsrc:][:Q8Block])
+		}
+	}
+	return true
+}

@@ -72,6 +72,8 @@ func PackQ8(dst []byte, src []float32, rows, k, ldsrc int) {
 			dst = dst[Q8BlockLen:]
 			if n < Panel || i+Q8Block > k {
 				clear(u[:])
+			} else if packQ8Block(u, src[o*ldsrc+i:], ldsrc) {
+				continue
 			}
 			for j := range n {
 				packQ8(u, j, src[(o+j)*ldsrc+i:][:min(Q8Block, k-i)])

@@ -1,6 +1,7 @@
 package kern
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -383,6 +384,53 @@ func TestPackQ8DecodedIsPackQ8(t *testing.T) {
 		PackQ8Decoded(b, stored, FromF32, 4, outs, k)
 		if string(a) != string(b) {
 			t.Errorf("depth %d: bytes differ", k)
+		}
+	}
+}
+
+// Long slices are packed and converted by other instructions than short ones.
+func TestLongSlicesArePackedAsShortOnes(t *testing.T) {
+	r := rand.New(rand.NewPCG(33, 34))
+	var stored []byte
+	for u := range 1 << 16 {
+		stored = binary.LittleEndian.AppendUint16(stored, uint16(u))
+	}
+	for name, decode := range map[string]func(dst []float32, src []byte){"FromF16": FromF16, "FromBF16": FromBF16} {
+		all, one := make([]float32, 1<<16), make([]float32, 1<<16)
+		decode(all, stored)
+		for i := range one {
+			decode(one[i:i+1], stored[2*i:])
+		}
+		equal(t, name, all, one)
+	}
+	for name, next := range sources(r) {
+		for range 20 {
+			k, ld := 1+r.IntN(100), 100+r.IntN(5)
+			x := make([]float32, Panel*ld)
+			for i := range x {
+				x[i] = next()
+			}
+			half := make([]uint16, len(x)+1)
+			half[len(x)] = 0x1234
+			Narrow(half, x)
+			for i, v := range x {
+				if half[i] != BF16(v) {
+					t.Fatalf("Narrow, %s: %x became %#04x, want %#04x", name, v, half[i], BF16(v))
+				}
+			}
+			if half[len(x)] != 0x1234 {
+				t.Fatal("Narrow writes beyond its source")
+			}
+			got, want := make([]byte, Q8Len(Panel, k)), make([]byte, Q8Len(Panel, k))
+			PackQ8(got, x, Panel, k, ld)
+			for i := 0; i < k; i += Q8Block {
+				for j := range Panel {
+					packQ8((*[Q8BlockLen]byte)(want[i/Q8Block*Q8BlockLen:]), j, x[j*ld+i:][:min(Q8Block, k-i)])
+				}
+			}
+			if !bytes.Equal(got, want) {
+				t.Fatalf("PackQ8, %s: differs at depth %d", name, k)
+			}
 		}
 	}
 }
