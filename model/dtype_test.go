@@ -17,8 +17,14 @@ import (
 // dtypes are the types that weights are kept as.
 var dtypes = []compute.DType{compute.F32, compute.BF16, compute.Q8}
 
-// oracleClass returns the class whose bits class must have with weights of a type.
-func oracleClass(kern.Class, compute.DType) kern.Class { return kern.Portable }
+// oracleClass returns the class whose bits class must have with weights of a
+// type: tiles have bits of their own with bfloat16.
+func oracleClass(class kern.Class, dt compute.DType) kern.Class {
+	if class == kern.AMX && dt == compute.BF16 {
+		return class
+	}
+	return kern.Portable
+}
 
 // TestBatchesOfTreesHaveTheBitsOfPlainDecoding runs batches of 1 to 8 sequences,
 // each with a tree of its own and one with 256 nodes, on every class, number of

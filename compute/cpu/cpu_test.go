@@ -29,9 +29,6 @@ func classes() []kern.Class {
 	return kern.Available()
 }
 
-// formats are those whose products have the same bits on all classes.
-var formats = []compute.DType{compute.F32, compute.BF16, compute.Q8}
-
 func TestDevicesConform(t *testing.T) {
 	for _, class := range classes() {
 		t.Run(class.String(), func(t *testing.T) {
@@ -45,25 +42,46 @@ func TestResultsDependNeitherOnClassNorOnThreads(t *testing.T) {
 	if testing.Short() {
 		counts = []int{3}
 	}
-	devices := map[string]func() compute.Device{}
+	devices, tiles := map[string]func() compute.Device{}, map[string]func() compute.Device{}
+	all := []compute.DType{compute.F32, compute.Q8}
 	for _, class := range classes() {
 		for _, threads := range counts {
-			devices[fmt.Sprintf("%v with %d threads", class, threads)] = func() compute.Device { return device(t, class, threads) }
+			name, f := fmt.Sprintf("%v with %d threads", class, threads), func() compute.Device { return device(t, class, threads) }
+			devices[name] = f
+			if class == kern.AMX {
+				tiles[name] = f
+			}
 		}
 	}
-	computetest.Same(t, formats, devices, func() compute.Device { return device(t, classes()[0], 1) })
+	if len(tiles) == 0 {
+		all = append(all, compute.BF16)
+	}
+	computetest.Same(t, all, devices, func() compute.Device { return device(t, classes()[0], 1) })
+	if len(tiles) > 0 { // with BF16 weights, tiles have bits of their own
+		computetest.Same(t, []compute.DType{compute.BF16}, tiles, func() compute.Device { return device(t, kern.AMX, 1) })
+	}
 }
 
 // TestBitsArePinned holds every platform and build to the same bits: GOAMD64=v3
 // and arm64 fuse products and sums unless the code says otherwise.
 func TestBitsArePinned(t *testing.T) {
-	const want = "210673f6e90463c79831c2bb99e62f5dd3495d681c101835a3a34e4b8e03553f"
-	for _, class := range classes() {
-		t.Run(class.String(), func(t *testing.T) {
-			if got := computetest.Digest(t, formats, func() compute.Device { return device(t, class, 2) }); got != want {
-				t.Errorf("digest of the results is %s, want %s", got, want)
+	for _, c := range []struct {
+		formats []compute.DType
+		want    string
+	}{
+		{[]compute.DType{compute.F32, compute.Q8}, "34c05b6a65605aa22cfc96c062dc8210f27bc52cc0ba744282a23a1463919f97"},
+		{[]compute.DType{compute.BF16}, "6a5550271842d184855160693fe3878f60bbf778811e44ab135f7cd01c7e97d6"},
+	} {
+		for _, class := range classes() {
+			if class == kern.AMX && c.formats[0] == compute.BF16 {
+				continue
 			}
-		})
+			t.Run(fmt.Sprint(c.formats, " ", class), func(t *testing.T) {
+				if got := computetest.Digest(t, c.formats, func() compute.Device { return device(t, class, 2) }); got != c.want {
+					t.Errorf("digest of the results is %s, want %s", got, c.want)
+				}
+			})
+		}
 	}
 }
 

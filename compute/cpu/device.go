@@ -22,13 +22,14 @@ import (
 // that kern.ParseClass takes.
 const EnvClass = "TALF_CPU"
 
-// A Config says how a device computes. Results do not depend on Class and
-// Threads.
+// A Config says how a device computes. Results do not depend on Threads, nor on
+// Class but with BF16 weights, which class amx rounds activations for.
 type Config struct {
 	Class   kern.Class // kernels to use
 	Threads int        // workers, the calling goroutine included
 	// OnePlane rounds activations to 8 bits instead of 16 for products with Q8
-	// weights: faster with many rows, less exact.
+	// weights, and with BF16 weights where tiles multiply them: faster with many
+	// rows, less exact.
 	OnePlane bool
 }
 
@@ -218,7 +219,7 @@ type Queue struct {
 	topk   topkTask
 	move   moveTask
 	normed []float32 // Linear's normalised rows
-	quant  quantTask
+	rounds roundTask
 	train  trainTasks
 }
 

@@ -34,40 +34,79 @@ func (q *Queue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epi
 		q.normalise(op, q.normed, t.a, l.Norm, n, w.in)
 		t.a = q.normed
 	}
-	if w.q8 != nil {
-		t.qa, t.planes = q.quantise(t.a, n, w.in), q.dev.planes()
+	if t.form = w.form(q.dev.k); t.form != nil {
+		t.acts, t.lda, t.planes = q.round(t.form, t.a, n, w.in)
 	}
 	t.start(q.pool)
 	runtime.KeepAlive(l)
 }
 
-// quantTask rounds rows of activations to the integers that Q8 weights are
-// multiplied by.
-type quantTask struct {
-	dst               []uint32
-	x                 []float32
-	n, k, planes, per int
+// A form is what rows of activations are rounded to for the kernels of a format
+// of weights.
+type form struct {
+	size  func(k, planes int) int // elements of a row
+	round func(f *kern.Funcs, dst []uint32, x []float32, planes int)
+	// gemm multiplies m rows, lda apart, by panel p.
+	gemm func(f *kern.Funcs, c []float32, ldc int, a []uint32, lda int, b *packed, p, m, k, planes int)
 }
 
-func (t *quantTask) run(w *worker, part int) {
-	ld := kern.Q8ALen(t.k)
+// integers are what q8 weights are multiplied by.
+var integers = form{
+	size: func(k, _ int) int { return kern.Q8ALen(k) },
+	round: func(f *kern.Funcs, dst []uint32, x []float32, planes int) {
+		f.QuantA(dst, x, planes)
+	},
+	gemm: func(f *kern.Funcs, c []float32, ldc int, a []uint32, lda int, b *packed, p, m, k, planes int) {
+		f.GemmQ8(c, ldc, a, lda, b.q8[p*kern.Q8PanelLen(k):], m, kern.Q8Blocks(k), planes, false)
+	},
+}
+
+// halves are what tiles multiply bfloat16 weights by.
+var halves = form{
+	size: kern.BF16ALen,
+	round: func(f *kern.Funcs, dst []uint32, x []float32, planes int) {
+		f.SplitA(dst, x, planes)
+	},
+	gemm: func(f *kern.Funcs, c []float32, ldc int, a []uint32, lda int, b *packed, p, m, k, planes int) {
+		f.GemmSplit(c, ldc, a, lda, b.half[p*kern.BF16PanelLen(k):], m, k, planes, false)
+	},
+}
+
+// form returns what w takes instead of f32 rows, or nil.
+func (w *weight) form(k *kern.Funcs) *form {
+	switch {
+	case w.q8 != nil:
+		return &integers
+	case w.half != nil && k.GemmSplit != nil:
+		return &halves
+	}
+	return nil
+}
+
+// roundTask rounds rows of activations.
+type roundTask struct {
+	form                  *form
+	dst                   []uint32
+	x                     []float32
+	n, k, ld, planes, per int
+}
+
+func (t *roundTask) run(w *worker, part int) {
 	for r := part * t.per; r < min(t.n, (part+1)*t.per); r++ {
-		w.k.QuantA(t.dst[r*ld:][:ld], t.x[r*t.k:][:t.k], t.planes)
+		t.form.round(w.k, t.dst[r*t.ld:][:t.ld], t.x[r*t.k:][:t.k], t.planes)
 	}
 }
 
-// quantise returns the n rows of x [n][k] as integers, valid until the next call.
-func (q *Queue) quantise(x []float32, n, k int) []uint32 {
-	t := &q.quant
-	*t = quantTask{dst: grow(t.dst, n*kern.Q8ALen(k)), x: x, n: n, k: k, planes: q.dev.planes(), per: rowsPerPart(n, k/4)}
+// round returns the n rows of x [n][k] in a form, ld elements apart, valid until
+// the next call.
+func (q *Queue) round(f *form, x []float32, n, k int) (acts []uint32, ld, planes int) {
+	planes = 2
+	if q.dev.cfg.OnePlane {
+		planes = 1
+	}
+	ld = f.size(k, planes)
+	t := &q.rounds
+	*t = roundTask{form: f, dst: grow(t.dst, n*ld), x: x, n: n, k: k, ld: ld, planes: planes, per: rowsPerPart(n, k/4)}
 	q.pool.run(t, parts(n, t.per))
-	return t.dst
-}
-
-// planes returns how many bytes an activation takes in products with Q8 weights.
-func (d *Device) planes() int {
-	if d.cfg.OnePlane {
-		return 1
-	}
-	return 2
+	return t.dst, ld, planes
 }

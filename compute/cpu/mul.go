@@ -30,8 +30,10 @@ type mulTask struct {
 	a        []float32
 	ars, aks int
 	b        packed    // [n][k] in panels
-	planes   int       // bytes of an activation in qa
-	qa       []uint32  // rows of a as integers, if b is q8; then chain is not set
+	form     *form     // how b takes rows that are rounded first, or nil
+	acts     []uint32  // rows of a in that form; then chain is not set
+	lda      int       // between rows of acts
+	planes   int       // parts of an element of acts
 	bias     []float32 // [n] or nil
 	m, n, k  int
 	chain    bool // chains start from c instead of zero
@@ -117,9 +119,8 @@ func (t *mulTask) skinny(w *worker, r0, m, p int) {
 // panel computes the chains of panel p of b for m rows from r0 into c. The kernel
 // takes all rows at once: it reads the panel from memory while it computes.
 func (t *mulTask) panel(w *worker, c []float32, ldc int, b *packed, r0, m, p int) {
-	if b.q8 != nil {
-		ld := kern.Q8ALen(t.k)
-		w.k.GemmQ8(c, ldc, t.qa[r0*ld:], ld, b.q8[p*kern.Q8PanelLen(t.k):], m, kern.Q8Blocks(t.k), t.planes, false)
+	if t.form != nil {
+		t.form.gemm(w.k, c, ldc, t.acts[r0*t.lda:], t.lda, b, p, m, t.k, t.planes)
 		return
 	}
 	a := t.a[r0*t.ars:]
@@ -158,7 +159,7 @@ func (t *mulTask) block(w *worker, r0, m, p0, g int) {
 	if t.gated {
 		u = w.buf(2, m*ldu)
 	}
-	if t.b.q8 != nil {
+	if t.form != nil {
 		for p := range g {
 			t.panel(w, c[p*panel:], ldc, &t.b, r0, m, p0+p)
 			if u != nil {
