@@ -19,7 +19,8 @@ import (
 //
 // A template that renders an earlier message otherwise once more messages
 // follow (reasoning is dropped from the history by many) is asked with other
-// words in place of that message's, which shows where its text stands. An error
+// words in place of that message's (or, where it only calls tools, with the name of
+// another function), which shows where its text stands. An error
 // that names the message is returned where that fails as well: a template with
 // {% generation %} marks is needed then.
 func (t *Template) RenderSpans(ctx context.Context, c *Conversation) (*Rendered, error) {
@@ -110,7 +111,7 @@ func (p *prober) span(i int) (Span, error) {
 	}
 
 	// The turn reads otherwise in the whole text, or its prefix is refused.
-	pre, post, ok, err := p.around(messages, i, p.c.generate)
+	pre, post, ok, err := p.around(messages, i, p.c.generate, withContent)
 	if err != nil {
 		return Span{}, err
 	}
@@ -123,10 +124,15 @@ func (p *prober) span(i int) (Span, error) {
 		known = false
 	}
 	if !known || start > end {
+		if prompted {
+			if end, ok, err := p.callEnd(i); err != nil || ok && end > len(before) {
+				return p.upToEOS(len(before), end), err
+			}
+		}
 		return Span{}, fmt.Errorf("messages[%d]: the template renders it otherwise within the conversation than at its end, and its text was not found: want a template with {%% generation %%} marks", i)
 	}
 	// What ends the turn follows the words.
-	_, tail, ok, err := p.around(messages[:i+1:i+1], i, false)
+	_, tail, ok, err := p.around(messages[:i+1:i+1], i, false, withContent)
 	if err != nil {
 		return Span{}, err
 	}
@@ -141,22 +147,69 @@ func (p *prober) span(i int) (Span, error) {
 	return p.upToEOS(start, end), nil
 }
 
-// around returns what the template writes before and after the content of
-// message i, found by rendering two others in its place.
-func (p *prober) around(messages []jinja.Value, i int, generate bool) (pre, post string, ok bool, err error) {
-	m := messages[i].(*jinja.Dict)
-	if content, _ := m.GetString("content"); content == nil {
-		return "", "", false, nil
-	} else if _, isText := content.(string); !isText {
-		return "", "", false, nil
+// callEnd finds where message i ends, of which only calls of tools are written, by
+// the name of the first function. ok is false where that is not certain.
+func (p *prober) callEnd(i int) (end int, ok bool, err error) {
+	messages := p.c.messages
+	pre, post, ok, err := p.around(messages, i, p.c.generate, withFunction)
+	if err != nil || !ok || !strings.HasPrefix(p.full, pre) || !strings.HasSuffix(p.full, post) {
+		return 0, false, err
 	}
+	_, tail, ok, err := p.around(messages[:i+1:i+1], i, false, withFunction)
+	if p.epilogue {
+		tail = strings.TrimSuffix(tail, p.eos)
+	}
+	return len(p.full) - len(post) + len(tail), ok && strings.HasPrefix(post, tail), err
+}
+
+// withContent returns a message of text with other words; nil if it is none.
+func withContent(m *jinja.Dict, word string) *jinja.Dict {
+	content, _ := m.GetString("content")
+	if _, isText := content.(string); !isText {
+		return nil
+	}
+	d := m.Clone()
+	d.SetString("content", word)
+	return d
+}
+
+// withFunction returns a message whose first call is of another function; nil if it
+// calls none.
+func withFunction(m *jinja.Dict, word string) *jinja.Dict {
+	v, _ := m.GetString("tool_calls")
+	calls, _ := v.(*jinja.List)
+	if calls == nil || len(calls.Items) == 0 {
+		return nil
+	}
+	call, _ := calls.Items[0].(*jinja.Dict)
+	if call == nil {
+		return nil
+	}
+	v, _ = call.GetString("function")
+	function, _ := v.(*jinja.Dict)
+	if function == nil {
+		return nil
+	}
+	function, call, d := function.Clone(), call.Clone(), m.Clone()
+	function.SetString("name", word)
+	call.Set("function", function)
+	d.Set("tool_calls", jinja.NewList(append([]jinja.Value{call}, calls.Items[1:]...)...))
+	return d
+}
+
+// around returns what the template writes before and after a part of message i,
+// found by rendering two other words in its place.
+func (p *prober) around(messages []jinja.Value, i int, generate bool, with func(m *jinja.Dict, word string) *jinja.Dict) (pre, post string, ok bool, err error) {
+	m := messages[i].(*jinja.Dict)
 	// Words that begin and end unlike each other.
 	words := [2]string{"One", "two"}
 	var texts [2]string
 	for k, w := range words {
+		d := with(m, w)
+		if d == nil {
+			return "", "", false, nil
+		}
 		changed := append([]jinja.Value(nil), messages...)
-		d := m.Clone()
-		d.SetString("content", w)
 		changed[i] = d
 		if texts[k], ok, err = p.render(changed, generate); !ok {
 			return "", "", false, err
