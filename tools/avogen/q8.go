@@ -21,26 +21,34 @@ const (
 	q8Plane  = 32     // bytes of a block's plane
 )
 
-// q8s emits quantA and gemmQ8x<rows>, or for VNNI quantAPlanes<planes> and
-// gemmQ8Planes<planes>x<rows>: rows×32 outputs of a product of integers.
+// fewRows is the most rows for which two planes of bytes are multiplied faster
+// than pairs: then their halves need more registers than there are.
+const fewRows = 4
+
+// q8s emits products of integers for rows×32 outputs, gemmQ8x<rows> of activations
+// in pairs and for VNNI gemmQ8Planes<planes>x<rows> of planes of bytes, and what
+// quantises activations so.
 func (g *gen) q8s() {
 	g.quantConstants()
 	most := 6
 	if g.wide() {
 		most = 8
 	}
-	if g.vnni {
-		for planes := 1; planes <= 2; planes++ {
-			g.quant(fmt.Sprintf("quantAPlanes%d", planes), planes)
-			for n := 1; n <= most; n++ {
-				g.q8VNNI(n, planes)
-			}
-		}
-		return
-	}
-	g.quant("quantA", 0)
 	for n := 1; n <= most; n++ {
 		g.q8(n)
+	}
+	if !g.vnni {
+		g.quant("quantA", 0)
+		return
+	}
+	for planes := 1; planes <= 2; planes++ {
+		g.quant(fmt.Sprintf("quantAPlanes%d", planes), planes)
+	}
+	for n := 1; n <= most; n++ {
+		g.q8VNNI(n, 1)
+	}
+	for n := 1; n <= fewRows; n++ {
+		g.q8VNNI(n, 2)
 	}
 }
 
@@ -150,6 +158,10 @@ func (g *gen) pairs(sum [][]reg.VecVirtual, at func(j int) operand.Mem, arow fun
 			x := g.vec()
 			g.VPBROADCASTD(arow(r, 8*line+4*half), x)
 			for j := from; j < to; j++ {
+				if g.vnni {
+					g.VPDPWSSD(x, w[j], sum[r][j])
+					continue
+				}
 				t := x
 				if j < to-1 {
 					t = g.vec()

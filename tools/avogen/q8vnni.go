@@ -22,22 +22,17 @@ func (g *gen) q8VNNI(n, planes int) {
 	arow, bases := g.rowsAt(a, ars, n)
 	crow, _ := g.rowsAt(c, ldc, n)
 
-	// The registers decide whether both halves of a panel are computed at once, and
-	// whether the outputs stay in registers too.
-	const registers = 32
-	cols, used := 1, 2*planes*n+3*planes+1
-	if used <= registers {
-		cols = 2
-	}
-	outputs := make([][2]reg.VecVirtual, n)
-	keep := used+2*n <= registers
+	// The outputs stay in registers if there are enough.
+	const cols, registers = 2, 32
+	keep := 2*planes*n+3*planes+1+2*n <= registers
+	outputs := make([][cols]reg.VecVirtual, n)
 	bias := g.vec()
 	t := g.GP32()
 	g.MOVL(operand.U32(0x80808080), t)
 	g.VPBROADCASTD(t, bias)
 	if keep {
 		for r := range outputs {
-			outputs[r] = [2]reg.VecVirtual{g.vec(), g.vec()}
+			outputs[r] = [cols]reg.VecVirtual{g.vec(), g.vec()}
 			g.zero(outputs[r][:]...)
 		}
 	}
@@ -65,69 +60,65 @@ func (g *gen) q8VNNI(n, planes int) {
 	g.JZ(operand.LabelRef("done"))
 	g.Label("blocks")
 	pre.lines(0, q8Scales/64)
-	for col := 0; col < 2; col += cols {
-		sum := make([][][2]reg.VecVirtual, n) // by row, column and plane
-		for r := range sum {
-			sum[r] = make([][2]reg.VecVirtual, cols)
-			for j := range sum[r] {
-				s := g.vec()
-				g.VPBROADCASTD(arow(r, q8AStart), s)
-				sum[r][j][0] = s
-				if planes == 2 {
-					s := g.vec()
-					g.zero(s)
-					sum[r][j][1] = s
-				}
+	sum := make([][cols][2]reg.VecVirtual, n) // by row, column and plane
+	for r := range sum {
+		for j := range cols {
+			s := &sum[r][j]
+			s[0] = g.vec()
+			g.VPBROADCASTD(arow(r, q8AStart), s[0])
+			if planes == 2 {
+				s[1] = g.vec()
+				g.zero(s[1])
 			}
 		}
-		for line := range q8Lines {
-			pre.lines(q8Scales+q8Line*line+64*col, cols)
-			signed, biased := make([]reg.VecVirtual, cols), make([]reg.VecVirtual, cols)
-			for j := range cols {
-				m := operand.Mem{Base: b, Disp: q8Scales + q8Line*line + 64*(col+j)}
-				biased[j] = g.vec()
-				if planes == 1 {
-					g.VPXORD(m, bias, biased[j])
-					continue
-				}
-				signed[j] = g.vec()
-				g.VMOVDQU32(m, signed[j])
-				g.VPXORD(bias, signed[j], biased[j])
+	}
+	for line := range q8Lines {
+		pre.lines(q8Scales+q8Line*line, cols)
+		var signed, biased [cols]reg.VecVirtual
+		for j := range cols {
+			m := operand.Mem{Base: b, Disp: q8Scales + q8Line*line + 64*j}
+			biased[j] = g.vec()
+			if planes == 1 {
+				g.VPXORD(m, bias, biased[j])
+				continue
 			}
-			for r := range sum {
-				for p := range planes {
-					x := g.vec()
-					g.VPBROADCASTD(arow(r, q8Plane*p+4*line), x)
-					for j, s := range sum[r] {
-						if p == 0 {
-							g.VPDPBUSD(x, biased[j], s[0])
-						} else {
-							g.VPDPBUSD(signed[j], x, s[1])
-						}
+			signed[j] = g.vec()
+			g.VMOVDQU32(m, signed[j])
+			g.VPXORD(bias, signed[j], biased[j])
+		}
+		for r := range sum {
+			for p := range planes {
+				x := g.vec()
+				g.VPBROADCASTD(arow(r, q8Plane*p+4*line), x)
+				for j, s := range sum[r] {
+					if p == 0 {
+						g.VPDPBUSD(x, biased[j], s[0])
+					} else {
+						g.VPDPBUSD(signed[j], x, s[1])
 					}
 				}
 			}
 		}
-		for j := range cols {
-			d := g.vec()
-			g.VCVTPH2PS(operand.Mem{Base: b, Disp: 32 * (col + j)}, d)
-			for r := range sum {
-				v := sum[r][j][0]
-				if planes == 2 {
-					g.VPSLLD(operand.Imm(8), v, v)
-					g.VPADDD(sum[r][j][1], v, v)
-				}
-				g.VCVTDQ2PS(v, v)
-				g.VMULPS(d, v, v)
-				if keep {
-					g.VFMADD231PS_BCST(arow(r, q8AScale), v, outputs[r][j])
-					continue
-				}
-				s, o := g.vec(), crow(r, 64*(col+j))
-				g.VBROADCASTSS(arow(r, q8AScale), s)
-				g.VFMADD213PS(o, s, v)
-				g.VMOVUPS(v, o)
+	}
+	for j := range cols {
+		d := g.vec()
+		g.VCVTPH2PS(operand.Mem{Base: b, Disp: 32 * j}, d)
+		for r := range sum {
+			v := sum[r][j][0]
+			if planes == 2 {
+				g.VPSLLD(operand.Imm(8), v, v)
+				g.VPADDD(sum[r][j][1], v, v)
 			}
+			g.VCVTDQ2PS(v, v)
+			g.VMULPS(d, v, v)
+			if keep {
+				g.VFMADD231PS_BCST(arow(r, q8AScale), v, outputs[r][j])
+				continue
+			}
+			s, o := g.vec(), crow(r, 64*j)
+			g.VBROADCASTSS(arow(r, q8AScale), s)
+			g.VFMADD213PS(o, s, v)
+			g.VMOVUPS(v, o)
 		}
 	}
 	pre.next()

@@ -67,7 +67,7 @@ const (
 	amxRowsSplit = 32 // rows of the largest kernels
 	amxRowsQ8    = 16
 	// For so many rows of q8, or fewer, vector instructions are faster than tiles.
-	amxFew = 4
+	amxFew = 4 // gemmsQ8PlanesAVX512VNNI has them for one plane and for two
 	// amxChunk is the part of a panel that groups of rows take turns on: a call costs
 	// a configuration and a turn of the accumulators through memory, so it stays in
 	// the second-level cache, not the first.
@@ -80,6 +80,9 @@ var amx = func() Funcs {
 	f.SplitA = splitAMX
 	f.MaxRowsSplit = amxRowsSplit
 	f.GemmSplit = gemmSplitAMX
+	f.QuantA = func(dst []uint32, x []float32, planes int) {
+		quantAsm(quantsAMX[planes], dst, x, planes)
+	}
 	f.MaxRowsQ8 = amxRowsQ8
 	f.GemmQ8 = gemmQ8AMX
 	return f
@@ -91,6 +94,8 @@ type (
 )
 
 var (
+	// by planes
+	quantsAMX = [...]quantFunc{1: quantAPlanes1AVX512VNNI, quantAPlanes2AVX512VNNI}
 	// by planes and blocks of 16 rows, both counted from 0
 	gemmsSplitAMX = [2][2]gemmSplitFunc{
 		{gemmBF16Blocks1Planes1AMX, gemmBF16Blocks2Planes1AMX},
@@ -221,7 +226,7 @@ func gemmQ8Tiles(c []float32, ldc int, a []uint32, ars int, b []byte, rows, bloc
 	w.eachFull(amxRowsQ8, func(t turn) {
 		cr, ar, br := &c[t.r0*ldc], &a[t.r0*ars+t.i*Q8ABlockLen], &b[t.i*Q8BlockLen]
 		if t.rows <= few {
-			gemmsQ8AVX512VNNI[planes][t.rows](cr, 4*uintptr(ldc), ar, 4*uintptr(ars), br, t.n, acc || t.i > 0,
+			gemmsQ8PlanesAVX512VNNI[planes][t.rows](cr, 4*uintptr(ldc), ar, 4*uintptr(ars), br, t.n, acc || t.i > 0,
 				w.ahead(t.n), t.first, w.turns)
 			return
 		}

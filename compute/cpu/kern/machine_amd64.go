@@ -93,11 +93,19 @@ var avx512vnni = func() Funcs {
 	f := avx512
 	f.Class = AVX512VNNI
 	f.QuantA = func(dst []uint32, x []float32, planes int) {
-		quantAsm(quantsAVX512VNNI[planes], dst, x, planes)
+		if planes == 1 {
+			quantAsm(quantAPlanes1AVX512VNNI, dst, x, planes)
+		} else {
+			quantAsm(quantAAVX512, dst, x, planes)
+		}
 	}
-	f.MaxRowsQ8 = len(gemmsQ8AVX512VNNI[1]) - 1
+	f.MaxRowsQ8 = len(gemmsQ8AVX512VNNI) - 1
 	f.GemmQ8 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-		gemmQ8Asm(gemmsQ8AVX512VNNI[planes][:], c, ldc, a, ars, b, rows, blocks, acc)
+		table := gemmsQ8AVX512VNNI[:]
+		if planes == 1 {
+			table = gemmsQ8PlanesAVX512VNNI[1]
+		}
+		gemmQ8Asm(table, c, ldc, a, ars, b, rows, blocks, acc)
 	}
 	return f
 }()
@@ -145,16 +153,18 @@ var (
 		gemmQ8x5AVX512, gemmQ8x6AVX512, gemmQ8x7AVX512, gemmQ8x8AVX512,
 	}
 
+	gemmsQ8AVX512VNNI = [...]gemmQ8Func{
+		1: gemmQ8x1AVX512VNNI, gemmQ8x2AVX512VNNI, gemmQ8x3AVX512VNNI, gemmQ8x4AVX512VNNI,
+		gemmQ8x5AVX512VNNI, gemmQ8x6AVX512VNNI, gemmQ8x7AVX512VNNI, gemmQ8x8AVX512VNNI,
+	}
 	// by planes
-	quantsAVX512VNNI  = [...]quantFunc{1: quantAPlanes1AVX512VNNI, quantAPlanes2AVX512VNNI}
-	gemmsQ8AVX512VNNI = [...][9]gemmQ8Func{
+	gemmsQ8PlanesAVX512VNNI = [...][]gemmQ8Func{
 		1: {
 			1: gemmQ8Planes1x1AVX512VNNI, gemmQ8Planes1x2AVX512VNNI, gemmQ8Planes1x3AVX512VNNI, gemmQ8Planes1x4AVX512VNNI,
 			gemmQ8Planes1x5AVX512VNNI, gemmQ8Planes1x6AVX512VNNI, gemmQ8Planes1x7AVX512VNNI, gemmQ8Planes1x8AVX512VNNI,
 		},
 		{
 			1: gemmQ8Planes2x1AVX512VNNI, gemmQ8Planes2x2AVX512VNNI, gemmQ8Planes2x3AVX512VNNI, gemmQ8Planes2x4AVX512VNNI,
-			gemmQ8Planes2x5AVX512VNNI, gemmQ8Planes2x6AVX512VNNI, gemmQ8Planes2x7AVX512VNNI, gemmQ8Planes2x8AVX512VNNI,
 		},
 	}
 )
@@ -173,7 +183,7 @@ func checkGemm(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb
 // A walk is the order in which a product's rows are computed that do not fit one
 // kernel: groups of them take turns on a chunk of b, which stays in the first
 // level of the cache, and each asks for its share of the next chunk, so that memory
-// is busy all the time. Short chunks spread the requests best.
+// is busy all the time.
 type walk struct {
 	rows, groups int
 	steps, chunk int // of k, or blocks
@@ -217,11 +227,11 @@ func (w *walk) ahead(n int) uintptr {
 	return uintptr(n * w.step)
 }
 
-// The steps of a chunk, by the type of the weights: 8 or 4 KiB.
+// The steps of a chunk, by the type of the weights: 16 or 8 KiB.
 const (
-	chunkF32  = 64
-	chunkBF16 = 128
-	chunkQ8   = 4
+	chunkF32  = 128
+	chunkBF16 = 256
+	chunkQ8   = 8
 )
 
 // gemmOf returns the product that kernels compute, by number of rows. Kernels of
