@@ -216,6 +216,9 @@ func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Pr
 	if err != nil {
 		return train.Result{}, err
 	}
+	if spec.Arch != "llama" {
+		return train.Result{}, fmt.Errorf("%s: model_type is %q, want \"llama\" for --kind lm", filepath.Join(o.model, "config.json"), spec.Arch)
+	}
 	tok, err := tokenizer.Load(o.model)
 	if err != nil {
 		return train.Result{}, err
