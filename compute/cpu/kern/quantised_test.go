@@ -434,3 +434,27 @@ func TestLongSlicesArePackedAsShortOnes(t *testing.T) {
 		}
 	}
 }
+
+func TestProductsDoNotAllocate(t *testing.T) {
+	const rows, k = 20, 300
+	everyTable(t, func(t *testing.T, f *Funcs) {
+		r := rand.New(rand.NewPCG(35, 36))
+		a, c := fill(r, rows*k), make([]float32, rows*Panel)
+		w, half, octets := make([]float32, Panel*k), make([]uint16, BF16PanelLen(k)), make([]byte, Q8PanelLen(k))
+		q := make([]uint32, rows*Q8ALen(k))
+		if n := testing.AllocsPerRun(3, func() {
+			f.Gemm(c, Panel, a, k, 1, w, Panel, rows, k, false)
+			f.GemmBF16(c, Panel, a, k, 1, half, rows, k, false)
+			PackBF16(half, a, Panel/2, k, k)
+			PackQ8(octets, a, Panel/2, k, k)
+			for planes := 1; planes <= 2; planes++ {
+				for i := range rows {
+					f.QuantA(q[i*Q8ALen(k):], a[i*k:][:k], planes)
+				}
+				f.GemmQ8(c, Panel, q, Q8ALen(k), octets, rows, Q8Blocks(k), planes, false)
+			}
+		}); n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+	})
+}
