@@ -5,6 +5,13 @@ package kern
 // activations into one or two planes of it, whose products GemmSplit adds up as
 // TDPBF16PS does. Those bits are the class's own; GemmBF16 has everyone's.
 //
+// Bits, shapes and memory accesses of the tile kernels are verified under emulation
+// (docs/adr/0005-amx-without-hardware.md); where the processor has tiles, the same
+// tests run on it. The arithmetic of TDPBF16PS is Intel's text; that the hardware
+// sums in this order was measured once, on normal numbers. Speeds, and the choices
+// that rest on them (rows at once, chunks, amxFew), are those of other kernels of
+// this design on Sapphire Rapids, not measured for these.
+//
 // A row of planes is a sequence of steps of BF16Step elements in ascending k, the
 // last one padded with zeros; a step is [planes][BF16Step] bfloat16.
 
