@@ -205,9 +205,10 @@ func (g *gen) quantConstants() {
 // planes to integers of 16 bits in the order of pairs, else to one plane of bytes
 // or to two of the high and the low bytes.
 func (g *gen) quant(name string, planes int) {
-	g.text(name, "func(dst *uint32, x *float32, blocks int, most float32)",
-		"quantises blocks of 32 elements to integers of at most most.")
-	dst, x, blocks := g.ptr("dst"), g.ptr("x"), g.ptr("blocks")
+	g.text(name, "func(dst *uint32, x *float32, n int, most float32)",
+		"quantises n elements in blocks of 32, the last padded with zeros, to integers of at most most.")
+	dst, x, n := g.ptr("dst"), g.ptr("x"), g.ptr("n")
+	last := g.AllocLocal(128)
 	abs := g.vec()
 	g.VBROADCASTSS(g.consts["quant abs"], abs)
 	most := g.XMM()
@@ -236,6 +237,8 @@ func (g *gen) quant(name string, planes int) {
 		return u
 	}
 
+	g.SUBQ(operand.Imm(32), n)
+	g.JL(operand.LabelRef("rest"))
 	g.Label("blocks")
 	v := make([]reg.VecVirtual, 32/g.width)
 	for i := range v {
@@ -318,7 +321,23 @@ func (g *gen) quant(name string, planes int) {
 	}
 	g.ADDQ(operand.I32(128), x)
 	g.ADDQ(operand.I32(q8ABlock), dst)
-	g.DECQ(blocks)
-	g.JNZ(operand.LabelRef("blocks"))
+	g.SUBQ(operand.Imm(32), n)
+	g.JGE(operand.LabelRef("blocks"))
+	g.Label("rest")
+	g.ADDQ(operand.Imm(32), n)
+	g.JZ(operand.LabelRef("done"))
+	g.zero(v[0])
+	for i := 0; i < 128; i += 4 * g.width {
+		g.VMOVUPS(v[0], last.Offset(i))
+	}
+	e := g.GP32()
+	g.Label("copy")
+	g.MOVL(operand.Mem{Base: x, Index: n, Scale: 4, Disp: -4}, e)
+	g.MOVL(e, last.Idx(n, 4).Offset(-4))
+	g.DECQ(n)
+	g.JNZ(operand.LabelRef("copy"))
+	g.LEAQ(last, x)
+	g.JMP(operand.LabelRef("blocks"))
+	g.Label("done")
 	g.ret()
 }

@@ -115,8 +115,8 @@ type (
 	gemmBF16Asm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool, ahead uintptr, turn, period int)
 	// gemmQ8Func computes a row count's outputs of panels of q8.
 	gemmQ8Func = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, turn, period int)
-	// quantFunc quantises whole blocks to integers of at most most.
-	quantFunc = func(dst *uint32, x *float32, blocks int, most float32)
+	// quantFunc quantises n elements to integers of at most most.
+	quantFunc = func(dst *uint32, x *float32, n int, most float32)
 )
 
 // gemmAsm computes a row count's outputs; strides are in bytes. While every
@@ -307,18 +307,10 @@ func gemmQ8Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, 
 	})
 }
 
-// quantAsm quantises a row, its last block padded with zeros.
+// quantAsm quantises a row.
 func quantAsm(f quantFunc, dst []uint32, x []float32, planes int) {
-	m, n := q8Max(planes), len(x)/Q8Block
-	_ = dst[:Q8ALen(len(x))]
-	if n > 0 {
-		f(unsafe.SliceData(dst), unsafe.SliceData(x), n, m)
-	}
-	if n*Q8Block < len(x) {
-		var last [Q8Block]float32
-		copy(last[:], x[n*Q8Block:])
-		f(&dst[n*Q8ABlockLen], &last[0], 1, m)
-	}
+	dst = dst[:Q8ALen(len(x))]
+	f(unsafe.SliceData(dst), unsafe.SliceData(x), len(x), q8Max(planes))
 }
 
 func unaryOf(f func(dst, x *float32, n int)) func(dst, x []float32) {
