@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -115,19 +116,12 @@ type lineFunc func(dst, line []byte, at int) (out []byte, failed bool, err error
 
 // work loads what the options ask for.
 func (o *tokenizeOptions) work(ctx context.Context) (lineFunc, error) {
-	dir := o.model
-	if dir != "" {
-		// A directory of a tokenizer alone is fine, and so is what train writes.
-		if _, err := os.Stat(dir); err != nil {
-			return nil, fmt.Errorf("model: %w", err)
-		}
-		if found, err := checkpoints.Find(dir); err == nil {
-			dir = found
-		}
+	dir, err := tokenizerDir(o.model)
+	if err != nil {
+		return nil, err
 	}
 	var tok *tokenizer.Tokenizer
 	if !o.textOnly {
-		var err error
 		if tok, err = tokenizer.Load(dir); err != nil {
 			return nil, err
 		}
@@ -143,6 +137,26 @@ func (o *tokenizeOptions) work(ctx context.Context) (lineFunc, error) {
 		return decodeLine(tok, o.skipSpecial), nil
 	}
 	return encodeLine(tok, !o.noSpecial), nil
+}
+
+// tokenizerDir returns the directory with the tokenizer that path means: itself,
+// or else the newest checkpoint of what was trained there.
+func tokenizerDir(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("model: %w", err)
+	}
+	for _, name := range []string{"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja"} {
+		if _, err := os.Stat(filepath.Join(path, name)); err == nil {
+			return path, nil
+		}
+	}
+	if dir, err := checkpoints.Find(path); err == nil {
+		return dir, nil
+	}
+	return path, nil // what is missing is told when it is looked for
 }
 
 func (o *tokenizeOptions) chatTemplate(dir string) (*chat.Template, error) {
