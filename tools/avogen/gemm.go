@@ -280,9 +280,7 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 		g.JL(operand.LabelRef("rest"))
 		g.Label("loop")
 		for range unroll {
-			if n > 1 { // one row reads as fast without, and faster from the caches
-				pre.lines(0, 4*g.width*cols/64)
-			}
+			pre.lines(0, 4*g.width*cols/64)
 			next()
 		}
 		pre.next()

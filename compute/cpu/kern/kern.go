@@ -113,10 +113,11 @@ type Funcs struct {
 	Class Class
 	// MaxRows is the most rows that Gemm computes at once, and its fastest count.
 	MaxRows int
-	// Gemm computes c[r·ldc+j] (+)= Σ_k a[r·ars+k·aks] · b[k·ldb+j] for r < rows,
-	// j < Panel, any number of rows while b is read from memory once, as one chain over ascending k that starts from zero,
-	// or from c if acc. Strides count elements. Splitting k over several calls,
-	// the later ones with acc, does not change the bits.
+	// Gemm computes c[r·ldc+j] (+)= Σ_k a[r·ars+k·aks] · b[k·ldb+j] for j < Panel
+	// and r < rows, any number of them, as one chain over ascending k that starts
+	// from zero, or from c if acc. Strides count elements. Splitting k over several
+	// calls, the later ones with acc, does not change the bits. Rows beyond MaxRows
+	// do not make it read b from memory again: one call is better than several.
 	Gemm func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool)
 	// MaxRowsBF16 is the most rows that GemmBF16 computes at once, and its fastest
 	// count.
@@ -149,9 +150,9 @@ type Funcs struct {
 	// MaxRowsQ8 is the most rows that GemmQ8 computes at once, and its fastest
 	// count.
 	MaxRowsQ8 int
-	// GemmQ8 multiplies rows of activations, row r being QuantA's with
-	// planes at a[r·ars], by b, blocks blocks of a panel of the q8 format. For
-	// each output and block in ascending order, the sum of the products of
+	// GemmQ8 multiplies any number of rows of activations, row r being QuantA's with
+	// planes at a[r·ars], by b, blocks blocks of a panel of the q8 format. For each
+	// output and block in ascending order, the sum of the products of
 	// integers, which is exact, becomes a float32, is multiplied by the weights'
 	// scale, and then by the activations' scale fused with the addition to
 	// c[r·ldc+j], which starts from zero, or from c if acc. Splitting the blocks
