@@ -157,11 +157,11 @@ func readBatches(r io.Reader, emit func(*batch) bool) error {
 			wait = bytes.IndexByte(ahead, '\n') < 0
 		}
 		if len(b.lines) > 0 && (err != nil || wait || size >= batchBytes || len(b.lines) == batchLines) {
-			if !emit(b) {
+			next := &batch{first: b.first + len(b.lines), done: make(chan struct{})}
+			if !emit(b) { // which gives b away
 				return nil
 			}
-			b = &batch{first: b.first + len(b.lines), done: make(chan struct{})}
-			size = 0
+			b, size = next, 0
 		}
 		if errors.Is(err, io.EOF) {
 			return nil

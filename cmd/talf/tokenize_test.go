@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -266,6 +267,22 @@ func TestTokenizeKeepsWhatItWrote(t *testing.T) {
 	r.refuses(t, exitFailure, "standard input, line 4: no text")
 	if want := "{\"ids\":[4,3]}\n{\"ids\":[4,2,1]}\n"; r.out != want {
 		t.Errorf("output %q, want %q", r.out, want)
+	}
+}
+
+// The line that is named is the wrong one, however many batches precede it.
+func TestTokenizeNumbersLines(t *testing.T) {
+	dir := tinyTokenizer(t)
+	for _, n := range []int{0, 1, 255, 256, 257, 3000} {
+		in := strings.Repeat("{\"text\":\"ab\"}\n", n) + "{}\n" + strings.Repeat("{\"text\":\"\"}\n", 1000)
+		var out, errb bytes.Buffer
+		code := run([]string{"tokenize", "--model", dir, "--threads", "3"}, strings.NewReader(in), &out, &errb)
+		if want := fmt.Sprintf("line %d: no text", n+1); code != exitFailure || !strings.Contains(errb.String(), want) {
+			t.Errorf("exit %d, %s, want %q", code, &errb, want)
+		}
+		if want := strings.Repeat("{\"ids\":[4,3]}\n", n); out.String() != want {
+			t.Errorf("%d lines: %d bytes of output, want %d", n, out.Len(), len(want))
+		}
 	}
 }
 
