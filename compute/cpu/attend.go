@@ -32,6 +32,11 @@ type attendTask struct {
 	first    []int // first part of every span
 	per      []int // rows of a part, by span
 	prep     *prepareTask
+
+	// writer is, by block, the span that writes to it in pass number pass: pass in
+	// the upper half, the span in the lower.
+	writer []uint64
+	pass   uint32
 }
 
 // Attend stores keys and values and computes attention over each row's prefix
@@ -70,7 +75,7 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 	}
 	check(row == s.Rows, op, "rows of all spans", row, s.Rows)
 	// Where a part has all rows of its span, it prepares its own head.
-	if t.prep = prep; !whole {
+	if t.prep = prep; !whole || !t.apart() {
 		q.pool.run(prep, prep.parts())
 		t.prep = nil
 	}
@@ -79,6 +84,48 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 		return
 	}
 	q.pool.run(t, n)
+}
+
+// apart reports whether no span writes to a block that another one reads or
+// writes. A product takes a panel of keys whole, so a span reads more of a block
+// than it uses.
+func (t *attendTask) apart() bool {
+	if len(t.s.Spans) < 2 {
+		return true
+	}
+	t.pass++
+	for len(t.writer) < t.kv.blocks {
+		t.writer = append(t.writer, 0)
+	}
+	mark := func(i int) uint64 { return uint64(t.pass)<<32 | uint64(i) }
+	// free reports whether block b is span i's or nobody's.
+	free := func(i int, b int32) bool {
+		w := t.writer[b]
+		return uint32(w>>32) != t.pass || w == mark(i)
+	}
+	for i := range t.s.Spans {
+		p := &t.s.Spans[i]
+		for _, s := range p.Own[p.From : p.From+p.N] {
+			if !free(i, s/block) {
+				return false
+			}
+			t.writer[s/block] = mark(i)
+		}
+	}
+	for i := range t.s.Spans {
+		p := &t.s.Spans[i]
+		for _, b := range p.Blocks[:parts(p.Prefix, block)] {
+			if !free(i, b) {
+				return false
+			}
+		}
+		for _, s := range p.Own[:p.From] {
+			if !free(i, s/block) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (t *attendTask) validate(p *compute.Span, i, row int) {
