@@ -100,6 +100,7 @@ func cpuFeatures() []string {
 	case "amd64":
 		add("avx2", cpu.X86.HasAVX2)
 		add("fma", cpu.X86.HasFMA)
+		add("f16c", cpu.X86.HasF16C)
 		add("avx512f", cpu.X86.HasAVX512F)
 		add("avx512bw", cpu.X86.HasAVX512BW)
 		add("avx512dq", cpu.X86.HasAVX512DQ)
