@@ -3,7 +3,6 @@ package kern
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ type product struct {
 	name  string
 	bytes int // of a panel
 	panel func(f *Funcs, c []float32, b []byte, rows int)
+	tiles bool // only class AMX has it
 }
 
 // skinnyK is the depth of the products measured.
@@ -24,44 +24,50 @@ func products(rows int) []product {
 	const k = skinnyK
 	r := rand.New(rand.NewPCG(41, 42))
 	a := fill(r, rows*k)
-	q := func(f *Funcs, planes int) ([]uint32, int) {
-		n := Q8ALen(k)
-		q := make([]uint32, rows*n)
-		for i := range rows {
-			f.QuantA(q[i*n:], a[i*k:][:k], planes)
+	half := func(b []byte) []uint16 { return unsafe.Slice((*uint16)(unsafe.Pointer(&b[0])), BF16PanelLen(k)) }
+	// acts returns the rows of a as a table's round makes them, once for each table.
+	acts := func(n int, round func(f *Funcs) func([]uint32, []float32, int), planes int) func(f *Funcs) []uint32 {
+		var of *Funcs
+		x := make([]uint32, rows*n)
+		return func(f *Funcs) []uint32 {
+			for i := 0; i < rows && of != f; i++ {
+				round(f)(x[i*n:][:n], a[i*k:][:k], planes)
+			}
+			of = f
+			return x
 		}
-		return q, n
 	}
 	ps := []product{
 		{
-			"f32", 4 * PanelLen(Panel, k),
-			func(f *Funcs, c []float32, b []byte, rows int) {
+			name: "f32", bytes: 4 * PanelLen(Panel, k),
+			panel: func(f *Funcs, c []float32, b []byte, rows int) {
 				f.Gemm(c, Panel, a, k, 1, unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), Panel*k), Panel, rows, k, false)
 			},
 		},
 		{
-			"bf16", 2 * BF16PanelLen(k),
-			func(f *Funcs, c []float32, b []byte, rows int) {
-				f.GemmBF16(c, Panel, a, k, 1, unsafe.Slice((*uint16)(unsafe.Pointer(&b[0])), BF16PanelLen(k)), rows, k, false)
+			name: "bf16", bytes: 2 * BF16PanelLen(k),
+			panel: func(f *Funcs, c []float32, b []byte, rows int) {
+				f.GemmBF16(c, Panel, a, k, 1, half(b), rows, k, false)
 			},
 		},
 	}
-	for planes, name := range map[int]string{1: "q8 one plane", 2: "q8"} {
-		var of *Funcs
-		var x []uint32
-		var ars int
+	for planes := 2; planes > 0; planes-- {
+		name := map[int]string{1: " one plane"}[planes]
+		n := BF16ALen(k, planes)
+		split := acts(n, func(f *Funcs) func([]uint32, []float32, int) { return f.SplitA }, planes)
+		quant := acts(Q8ALen(k), func(f *Funcs) func([]uint32, []float32, int) { return f.QuantA }, planes)
 		ps = append(ps, product{
-			name, Q8PanelLen(k),
-			func(f *Funcs, c []float32, b []byte, rows int) {
-				if of != f {
-					x, ars = q(f, planes)
-					of = f
-				}
-				f.GemmQ8(c, Panel, x, ars, b, rows, Q8Blocks(k), planes, false)
+			name: "bf16 tiles" + name, bytes: 2 * BF16PanelLen(k), tiles: true,
+			panel: func(f *Funcs, c []float32, b []byte, rows int) {
+				f.GemmSplit(c, Panel, split(f), n, half(b), rows, k, planes, false)
+			},
+		}, product{
+			name: "q8" + name, bytes: Q8PanelLen(k),
+			panel: func(f *Funcs, c []float32, b []byte, rows int) {
+				f.GemmQ8(c, Panel, quant(f), Q8ALen(k), b, rows, Q8Blocks(k), planes, false)
 			},
 		})
 	}
-	slices.SortStableFunc(ps[2:], func(a, b product) int { return len(b.name) - len(a.name) })
 	return ps
 }
 
@@ -93,6 +99,9 @@ func BenchmarkSkinny(b *testing.B) {
 				c := make([]float32, 64*Panel)
 				for _, p := range products(64) {
 					b.Run(p.name, func(b *testing.B) {
+						if p.tiles && f.GemmSplit == nil {
+							b.Skip("this class has no tiles")
+						}
 						n := len(w) / p.bytes
 						group := max(1, 1<<20/p.bytes)
 						times := make([][]time.Duration, len(counts))
