@@ -22,14 +22,14 @@ bench: ## benchmarks, ten runs each, to .cache/bench/new.txt
 	mkdir -p .cache/bench
 	go test -run '^$$' -bench . -count 10 ./... | tee .cache/bench/new.txt
 
-bench-compare: ## make bench-compare REF=main: benchmarks here against those of REF
+bench-compare: ## make bench-compare REF=main: passes of this tree and of REF in turn; fails if ours are slower by 15%
 	@test -n "$(REF)" || { echo "make bench-compare REF=<commit>"; exit 2; }
 	mkdir -p .cache/bench
 	rm -rf .cache/bench/ref && git worktree prune && git worktree add --detach .cache/bench/ref $(REF)
-	cd .cache/bench/ref && go test -run '^$$' -bench . -count 10 ./... > ../old.txt
+	cd .cache/bench/ref && go build -o ../talf-old ./cmd/talf
 	git worktree remove --force .cache/bench/ref
-	$(MAKE) bench
-	go tool -modfile=tools/go.mod benchstat .cache/bench/old.txt .cache/bench/new.txt
+	go build -o .cache/bench/talf-new ./cmd/talf
+	go run -C tools ./benchgate "$(CURDIR)/.cache/bench/talf-old" "$(CURDIR)/.cache/bench/talf-new" --shape 10m --reps 10
 
 golden: ## rewrite the committed files that tests compare with the code
 	go test ./internal/demo -run TestEmbeddedTargetFollowsTheRecipe -update
