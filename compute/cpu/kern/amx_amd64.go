@@ -131,14 +131,21 @@ func tileConfigOf(rows, cols [8]int) (c tileConfig) {
 	return c
 }
 
-// splitConfig is of GemmSplit with steps of pairs pairs of k.
-func splitConfig(rows, pairs int) tileConfig {
-	n, m := min(rows, 16), max(rows-16, 0)
-	if m > 0 { // 4 and 5 are the blocks' activations
-		return tileConfigOf([8]int{n, n, m, m, n, m, pairs, pairs}, [8]int{64, 64, 64, 64, 4 * pairs, 4 * pairs, 64, 64})
+// splitConfigs are by number of rows and by the pairs of k of a step.
+var splitConfigs = func() (t [amxRowsSplit + 1][BF16Step/2 + 1]tileConfig) {
+	for rows := 1; rows < len(t); rows++ {
+		n, m := min(rows, 16), max(rows-16, 0)
+		for pairs := 1; pairs < len(t[rows]); pairs++ {
+			k := 4 * pairs
+			if m > 0 { // 4 and 5 are the blocks' activations
+				t[rows][pairs] = tileConfigOf([8]int{n, n, m, m, n, m, pairs, pairs}, [8]int{64, 64, 64, 64, k, k, 64, 64})
+			} else { // 4 and 5 are the planes' activations
+				t[rows][pairs] = tileConfigOf([8]int{n, n, 0, 0, n, n, pairs, pairs}, [8]int{64, 64, 0, 0, k, k, 64, 64})
+			}
+		}
 	}
-	return tileConfigOf([8]int{n, n, 0, 0, n, n, pairs, pairs}, [8]int{64, 64, 0, 0, 4 * pairs, 4 * pairs, 64, 64})
-}
+	return t
+}()
 
 // q8Configs are by number of rows.
 var q8Configs = func() (t [amxRowsQ8 + 1]tileConfig) {
@@ -173,8 +180,7 @@ func gemmSplitAMX(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k
 	_, _ = a[(rows-1)*ars+(k+BF16Step-1)/BF16Step*per-1], b[BF16PanelLen(k)-1]
 	w := newWalk(rows, amxRowsSplit, 1, full, amxChunk/step, step)
 	multiply := func(t turn, pairs int) {
-		cfg := splitConfig(t.rows, pairs)
-		gemmsSplitAMX[planes-1][(t.rows-1)/16](&cfg[0], &c[t.r0*ldc], 4*uintptr(ldc), &a[t.r0*ars+t.i*per], 4*uintptr(ars),
+		gemmsSplitAMX[planes-1][(t.rows-1)/16](&splitConfigs[t.rows][pairs][0], &c[t.r0*ldc], 4*uintptr(ldc), &a[t.r0*ars+t.i*per], 4*uintptr(ars),
 			&b[t.i*step/2], t.n, acc || t.i > 0, w.ahead(t.n), t.first, w.turns)
 	}
 	if full > 0 {

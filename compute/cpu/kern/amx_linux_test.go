@@ -114,7 +114,7 @@ func TestAMXUnderEmulation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(emu, "-v", exe, "-test.v", "-test.short", "-test.run", `^TestAMX|^Test(Gemm|Activations|Tables)/^amx$`)
+	cmd := exec.Command(emu, "-v", exe, "-test.v", "-test.short", "-test.run", `^TestAMX|^Test(Gemm|Activations|Tables|ProductsDo)/^amx$`)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err = cmd.Run()
@@ -127,6 +127,7 @@ func TestAMXUnderEmulation(t *testing.T) {
 	for _, want := range []string{
 		"TestAMXGemmSplitHasTheOraclesBits", "TestAMXTilesHaveThePortableBitsOfQ8", "TestAMXRowsAreIndependent",
 		"TestAMXInManyGoroutines", "TestAMXKernelsStayInsideTheirSlices", "TestGemmQ8HasThePortableBits/amx",
+		"TestProductsDoNotAllocate/amx",
 	} {
 		if !strings.Contains(stdout.String(), "--- PASS: "+want+" ") {
 			t.Errorf("%s did not run:\n%s", want, &stdout)

@@ -441,7 +441,7 @@ func TestProductsDoNotAllocate(t *testing.T) {
 		r := rand.New(rand.NewPCG(35, 36))
 		a, c := fill(r, rows*k), make([]float32, rows*Panel)
 		w, half, octets := make([]float32, Panel*k), make([]uint16, BF16PanelLen(k)), make([]byte, Q8PanelLen(k))
-		q := make([]uint32, rows*Q8ALen(k))
+		q := make([]uint32, rows*max(Q8ALen(k), BF16ALen(k, 2)))
 		if n := testing.AllocsPerRun(3, func() {
 			f.Gemm(c, Panel, a, k, 1, w, Panel, rows, k, false)
 			f.GemmBF16(c, Panel, a, k, 1, half, rows, k, false)
@@ -452,6 +452,13 @@ func TestProductsDoNotAllocate(t *testing.T) {
 					f.QuantA(q[i*Q8ALen(k):], a[i*k:][:k], planes)
 				}
 				f.GemmQ8(c, Panel, q, Q8ALen(k), octets, rows, Q8Blocks(k), planes, false)
+				if f.GemmSplit == nil {
+					continue
+				}
+				for i := range rows {
+					f.SplitA(q[i*BF16ALen(k, planes):], a[i*k:][:k], planes)
+				}
+				f.GemmSplit(c, Panel, q, BF16ALen(k, planes), half, rows, k, planes, false)
 			}
 		}); n != 0 {
 			t.Errorf("%v allocations", n)
