@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"talf/compute/cpu/kern"
 )
 
 // asTalf makes the test binary behave as talf: commands run as processes of
@@ -263,7 +265,8 @@ func TestVersionAndDoctorPrintJSON(t *testing.T) {
 			t.Errorf("%s: %v", cmd, err)
 		}
 	}
-	if out := ok(t, "", "doctor"); !strings.Contains(out, "gpu") || !strings.Contains(out, "device") {
+	if out := ok(t, "", "doctor"); !strings.Contains(out, "gpu") || !strings.Contains(out, "device") ||
+		!strings.Contains(out, "kernels   portable") || (kern.NoAMX() != nil) != strings.Contains(out, "no AMX: ") {
 		t.Errorf("doctor says too little:\n%s", out)
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/cpu"
+
+	"talf/compute/cpu/kern"
 )
 
 // A health is what doctor finds.
@@ -18,7 +20,9 @@ type health struct {
 		Cores    int      `json:"cores"`
 		Threads  int      `json:"threads"` // GOMAXPROCS
 		Features []string `json:"features"`
-		Device   string   `json:"device"` // the device and the kernels it chose
+		Device   string   `json:"device"`           // the device and the kernels it chose
+		Kernels  []string `json:"kernels"`          // what TALF_CPU may name here, slowest first
+		NoAMX    string   `json:"no_amx,omitempty"` // why class amx is not among them
 	} `json:"cpu"`
 	Memory struct {
 		Total     uint64 `json:"total_bytes"` // 0: not known
@@ -66,6 +70,12 @@ func examine() (*health, error) {
 	h := &health{Version: readVersion(), Problems: []string{}}
 	h.CPU.Cores, h.CPU.Threads = runtime.NumCPU(), runtime.GOMAXPROCS(0)
 	h.CPU.Features = cpuFeatures()
+	for _, c := range kern.Available() {
+		h.CPU.Kernels = append(h.CPU.Kernels, c.String())
+	}
+	if err := kern.NoAMX(); err != nil {
+		h.CPU.NoAMX = err.Error()
+	}
 	dev, err := openDevice(0)
 	if err != nil {
 		return nil, err
@@ -122,6 +132,11 @@ func (a *app) printHealth(h *health) {
 	a.printf("talf      %s, %s, %s\n", h.Version.Version, h.Version.Go, h.Version.Platform)
 	a.printf("cpu       %d cores, %d threads; %s\n", h.CPU.Cores, h.CPU.Threads, orNone(strings.Join(h.CPU.Features, " ")))
 	a.printf("device    %s\n", h.CPU.Device)
+	kernels := strings.Join(h.CPU.Kernels, " ")
+	if h.CPU.NoAMX != "" {
+		kernels += "; " + h.CPU.NoAMX
+	}
+	a.printf("kernels   %s\n", kernels)
 	if h.Memory.Total > 0 {
 		a.printf("memory    %s free of %s\n", bytesText(h.Memory.Available), bytesText(h.Memory.Total))
 	} else {
