@@ -82,7 +82,7 @@ func BenchmarkSkinny(b *testing.B) {
 		name        string
 		bytes, reps int
 	}{{"L2", 1 << 20, 100}, {"DRAM", 384 << 20, 4}} {
-		w := alignedBytes(m.bytes)
+		w := weightMemory(b, m.bytes)[:m.bytes]
 		r := rand.New(rand.NewPCG(43, 44))
 		words := unsafe.Slice((*uint32)(unsafe.Pointer(&w[0])), len(w)/4)
 		for i := range min(len(words), 1<<18) {
@@ -152,12 +152,6 @@ func BenchmarkSkinny(b *testing.B) {
 			})
 		})
 	}
-}
-
-func alignedBytes(n int) []byte {
-	b := make([]byte, n+64)
-	off := -int(uintptr(unsafe.Pointer(&b[0]))) & 63
-	return b[off : off+n]
 }
 
 var sink float32
