@@ -4,4 +4,4 @@ package kern
 
 import "errors"
 
-func permitTiles() error { return errors.New("only Linux is asked for it") }
+func permitTiles() error { return errors.New("it is asked for on Linux only") }

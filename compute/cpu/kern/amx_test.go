@@ -179,7 +179,7 @@ func TestAMXRowsAreIndependent(t *testing.T) {
 // collector runs and the scheduler interrupts them.
 func TestAMXInManyGoroutines(t *testing.T) {
 	f := amxTable(t)
-	reps := 2000
+	reps := 150
 	if emulated {
 		reps = 10
 	}
