@@ -1,6 +1,6 @@
 // Command amxemu runs a program that uses Intel AMX on a processor without it:
 //
-//	go -C tools build -o amxemu ./amxemu && tools/amxemu command arguments…
+//	go -C tools build -o ../bin/ ./amxemu && bin/amxemu command arguments…
 //
 // It is the tracer of the command's processes and threads. A tile instruction,
 // which this processor answers with SIGILL, is decoded, computed here on the

@@ -7,8 +7,8 @@ import "os"
 // Built with the tag amxemu, tests of other packages take class AMX for available
 // where tools/amxemu runs them:
 //
-//	go -C tools build -o ../.cache/amxemu ./amxemu
-//	go test -tags amxemu -exec "$PWD/.cache/amxemu" ./compute/cpu
+//	go -C tools build -o ../bin/ ./amxemu
+//	go test -tags amxemu -exec "$PWD/bin/amxemu" ./compute/cpu
 func init() {
 	if os.Getenv("AMXEMU") == "1" {
 		noAMX = nil
