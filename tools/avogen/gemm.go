@@ -19,7 +19,8 @@ const (
 // A prefetcher asks for lines of b that lie ahead of those in use, into the second
 // level of the cache: also where the hardware's prefetcher would find them, it
 // gains up to a half from memory. A kernel that takes turns with others on a chunk
-// of b asks for the next chunk's lines while every period-th part of its own passes.
+// of b asks for the next chunk's lines while every period-th part of its own passes,
+// all outputs' lines even if it computes half of them.
 type prefetcher struct {
 	*gen
 	b, ahead, count reg.Register
@@ -249,7 +250,7 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 		const unroll = unroll / 2 // pairs
 		pairs := func(n int) {
 			for i := range n {
-				pre.lines(i*pair, 4*g.width*cols/64)
+				pre.lines(i*pair, pair/64)
 				step(i*pair, 0)
 				step(i*pair, 1)
 			}
@@ -280,7 +281,7 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 		g.JL(operand.LabelRef("rest"))
 		g.Label("loop")
 		for range unroll {
-			pre.lines(0, 4*g.width*cols/64)
+			pre.lines(0, 4*32/64)
 			next()
 		}
 		pre.next()
