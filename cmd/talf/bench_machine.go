@@ -155,6 +155,7 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 	f.IntVar(&c.Reps, "reps", c.Reps, "rounds over types and sizes")
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
 	f.Var(&o.kv, "kv-dtype", "type that keys and values are kept as: f32 or bf16")
+	countVar(f, &o.layers, "layers", 0, "deepen --model to so many layers (0: as it is)")
 	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
 	p.flags(f)
 	return cmd
