@@ -72,23 +72,20 @@ func packPairs(p, src []uint16, rows, k, ldsrc int) {
 // PackBF16Stored is PackBF16 from src [rows][k] in little-endian bfloat16, whose
 // bits it keeps.
 func PackBF16Stored(dst []uint16, src []byte, rows, k int) {
-	const step = 256
-	var buf [Panel * step]uint16
 	n := BF16PanelLen(k)
-	for o := 0; o < rows; o, dst = o+Panel, dst[n:] {
+	for o := 0; o < rows; o, dst, src = o+Panel, dst[n:], src[min(2*Panel*k, len(src)):] {
 		w := min(Panel, rows-o)
 		if w < Panel || k%2 != 0 {
 			clear(dst[:n])
 		}
-		for i := 0; i < k; i += step {
-			s := min(step, k-i)
+		i := 0
+		if w == Panel {
+			i = 2 * pairs(dst, src, k/2, 2*k)
+		}
+		for ; i < k; i++ {
 			for j := range w {
-				from, to := src[((o+j)*k+i)*2:][:2*s], buf[j*step:][:s]
-				for t := range to {
-					to[t] = binary.LittleEndian.Uint16(from[2*t:])
-				}
+				dst[i/2*bf16Line+2*j+i%2] = binary.LittleEndian.Uint16(src[(j*k+i)*2:])
 			}
-			packPairs(dst[i*Panel:], buf[:], w, s, step)
 		}
 	}
 }

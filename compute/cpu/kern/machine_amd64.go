@@ -437,14 +437,15 @@ func widenF16Words(dst []float32, src []byte) int {
 
 // pairs packs the words of Panel rows, ld elements apart, that fill whole steps
 // into a panel, and returns how many of a row they are.
-func pairs(p, src []uint16, words, ld int) int {
+func pairs[T byte | uint16](p []uint16, src []T, words, ld int) int {
 	steps := words / packStep
 	if steps == 0 || !cpu.X86.HasAVX2 {
 		return 0
 	}
 	words = steps * packStep
-	_, _ = p[2*words*Panel-1], src[(Panel-1)*ld+2*words-1]
-	transposeAVX2((*float32)(unsafe.Pointer(unsafe.SliceData(p))), (*float32)(unsafe.Pointer(unsafe.SliceData(src))), 2*uintptr(ld), steps)
+	size := int(unsafe.Sizeof(src[0]))
+	_, _ = p[2*words*Panel-1], src[(Panel-1)*ld+4*words/size-1]
+	transposeAVX2((*float32)(unsafe.Pointer(unsafe.SliceData(p))), (*float32)(unsafe.Pointer(unsafe.SliceData(src))), uintptr(ld*size), steps)
 	return words
 }
 

@@ -12,6 +12,6 @@ func widenBF16Words([]float32, []byte) int { return 0 }
 
 func widenF16Words([]float32, []byte) int { return 0 }
 
-func pairs(_, _ []uint16, _, _ int) int { return 0 }
+func pairs[T byte | uint16]([]uint16, []T, int, int) int { return 0 }
 
 func packQ8Block(*[Q8BlockLen]byte, []float32, int) bool { return false }
