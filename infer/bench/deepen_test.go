@@ -87,15 +87,18 @@ func TestPassesAreMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	reads := 0
-	c := bench.PassConfig{Rows: []int{1, 5}, Context: 40, Reps: 3, Seed: 1}
+	c := bench.PassConfig{Rows: []int{1, 5}, Prompt: 30, Context: 40, Reps: 3, Seed: 1}
 	rows, err := bench.Passes(t.Context(), []bench.PassModel{{Name: "f32", Model: m, Device: timed, Read: func() float64 { reads++; return 1e9 }}}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rows) != 2 || reads != c.Reps {
+	if len(rows) != 3 || reads != c.Reps {
 		t.Fatalf("%d rows, %d reads", len(rows), reads)
 	}
-	for i, r := range rows {
+	if p := rows[2]; !p.Prompt || p.Rows != 30 || p.Context != 0 || p.Best <= 0 {
+		t.Errorf("the prompt: %+v", p)
+	}
+	for i, r := range rows[:2] {
 		if r.Rows != c.Rows[i] || r.Best <= 0 || r.Median < r.Best || r.Linear <= 0 || r.Attention <= 0 || r.Linear+r.Attention > 1 || r.Bytes != m.WeightBytes() {
 			t.Errorf("row %d: %+v", i, r)
 		}

@@ -26,6 +26,7 @@ type PassModel struct {
 // A PassConfig says how passes are measured.
 type PassConfig struct {
 	Rows    []int // sizes of the trees; the first is what others are compared with
+	Prompt  int   // also measure a prompt of so many tokens from nothing; 0: none
 	Context int   // positions before the tree
 	Reps    int   // rounds over models and sizes
 	Seed    uint64
@@ -46,6 +47,9 @@ func (c PassConfig) Validate() error {
 			return fmt.Errorf("a tree of %d nodes, want 1 to %d", n, tree.MaxNodes)
 		}
 	}
+	if c.Prompt < 0 {
+		return fmt.Errorf("a prompt of %d tokens", c.Prompt)
+	}
 	if c.Context < 1 || c.Reps < 1 {
 		return fmt.Errorf("%d positions before the tree and %d rounds, want at least 1 of each", c.Context, c.Reps)
 	}
@@ -55,6 +59,7 @@ func (c PassConfig) Validate() error {
 // A PassRow is what one size of tree costs one model.
 type PassRow struct {
 	Model   string  `json:"model"`
+	Prompt  bool    `json:"prompt,omitempty"` // a prompt, with logits of its last token, in place of a tree
 	Rows    int     `json:"rows"`
 	Context int     `json:"context"`
 	Best    float64 `json:"best_ms"`
@@ -95,20 +100,20 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 	}
 	type series struct {
 		seq   *model.Seq
-		rows  [][]pass // by size
+		rows  [][]pass // by size; a prompt's last
 		reads []float64
+	}
+	sizes := c.Rows
+	if c.Prompt > 0 {
+		sizes = append(slices.Clip(sizes), c.Prompt)
 	}
 	all := make([]series, len(models))
 	r := rand.New(rand.NewPCG(c.Seed, 0))
 	for i, m := range models {
 		s := &all[i]
-		s.seq, s.rows = m.Model.NewSeq(), make([][]pass, len(c.Rows))
+		s.seq, s.rows = m.Model.NewSeq(), make([][]pass, len(sizes))
 		defer s.seq.Close()
-		prompt := make([]int32, c.Context)
-		for j := range prompt {
-			prompt[j] = int32(r.IntN(m.Model.Spec().Vocab))
-		}
-		if _, err := s.seq.Append(ctx, prompt, nil, model.WantNone); err != nil {
+		if _, err := s.seq.Append(ctx, randomTokens(r, m.Model, c.Context), nil, model.WantNone); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Name, err)
 		}
 	}
@@ -145,6 +150,23 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 					s.rows[k] = append(s.rows[k], p)
 				}
 			}
+			if c.Prompt == 0 {
+				continue
+			}
+			ids := randomTokens(r, m.Model, c.Prompt)
+			fresh := m.Model.NewSeq()
+			m.Device.take()
+			since := time.Now()
+			_, err := fresh.Append(ctx, ids, nil, model.WantLast)
+			p := pass{total: time.Since(since)}
+			fresh.Close()
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", m.Name, err)
+			}
+			p.linear, p.attend = m.Device.take()
+			if rep > 0 {
+				s.rows[len(trees)] = append(s.rows[len(trees)], p)
+			}
 		}
 	}
 	var out []PassRow
@@ -152,14 +174,17 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 		s := &all[i]
 		slices.Sort(s.reads)
 		first := len(out)
-		for k, n := range c.Rows {
+		for k, n := range sizes {
 			ps := s.rows[k]
 			slices.SortFunc(ps, func(a, b pass) int { return int(a.total - b.total) })
 			mid := ps[len(ps)/2]
 			row := PassRow{
-				Model: m.Name, Rows: n, Context: c.Context, Bytes: m.Model.WeightBytes(),
+				Model: m.Name, Rows: n, Context: c.Context, Bytes: m.Model.WeightBytes(), Prompt: k == len(c.Rows),
 				Best: ms(ps[0].total), Median: ms(mid.total),
 				Linear: ratio(mid.linear, mid.total), Attention: ratio(mid.attend, mid.total),
+			}
+			if row.Prompt {
+				row.Context = 0
 			}
 			row.Bandwidth = float64(row.Bytes) / (row.Best / 1e3)
 			if len(s.reads) > 0 {
@@ -170,6 +195,14 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 		}
 	}
 	return out, nil
+}
+
+func randomTokens(r *rand.Rand, m *model.Model, n int) []int32 {
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(r.IntN(m.Spec().Vocab))
+	}
+	return ids
 }
 
 func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
@@ -186,8 +219,12 @@ func WritePasses(w io.Writer, rows []PassRow, markdown bool) error {
 		if r.ReadMid > 0 {
 			of = fmt.Sprintf("%.0f%%", 100*r.OfRead())
 		}
+		context := fmt.Sprint(r.Context)
+		if r.Prompt {
+			context = "prompt"
+		}
 		cells = append(cells, []string{
-			r.Model, fmt.Sprint(r.Context), fmt.Sprint(r.Rows), fmt.Sprintf("%.2f", r.Best), fmt.Sprintf("%.2f", r.Median),
+			r.Model, context, fmt.Sprint(r.Rows), fmt.Sprintf("%.2f", r.Best), fmt.Sprintf("%.2f", r.Median),
 			fmt.Sprintf("%.2f", r.Ratio), fmt.Sprintf("%.2f", r.Middle), fmt.Sprintf("%.0f", float64(r.Rows)/r.Median*1e3),
 			fmt.Sprintf("%.1f", r.Bandwidth/1e9), of, fmt.Sprintf("%.0f%%", 100*r.Attention),
 		})
