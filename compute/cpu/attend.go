@@ -79,7 +79,8 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 		q.pool.run(prep, prep.parts())
 		t.prep = nil
 	}
-	if work*float64(s.Heads*c.HeadDim) < inline {
+	// A part takes a microsecond or more whatever its length.
+	if work*float64(s.Heads*c.HeadDim)+float64(n)*inline/8 < inline {
 		q.pool.alone(t, n)
 		return
 	}

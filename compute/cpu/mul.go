@@ -17,6 +17,9 @@ const (
 	// [tall][depth] block of the left side stays in L2 while wide panels pass.
 	tall = 128
 	wide = 16
+	// grain is the bytes of weights, times rows, of a part of a skinny product: a
+	// few microseconds.
+	grain = 64 << 10
 	// inline is the work, in multiply-adds, below which waking other workers
 	// costs more than it gives.
 	inline = 1 << 16
@@ -57,8 +60,9 @@ func (t *mulTask) start(p *pool) {
 	if t.m <= skinny {
 		t.rows, t.group = t.m, np
 		if work > inline {
-			// Enough parts to even out workers that the system holds up.
-			t.group = max(1, np/(8*threads))
+			// Enough parts to even out workers that the system holds up, and small ones:
+			// what the last one takes, the others wait.
+			t.group = max(1, min(np/(8*threads), grain/(t.bytes()*t.m)))
 			for t.group < np && float64(t.group*t.m*t.k*panel) < inline/4 {
 				t.group *= 2
 			}
@@ -86,6 +90,22 @@ func (t *mulTask) run(w *worker, part int) {
 		return
 	}
 	t.block(w, r0, m, p0, g)
+}
+
+// bytes returns the bytes of one panel's weights.
+func (t *mulTask) bytes() (n int) {
+	switch {
+	case t.b.q8 != nil:
+		n = kern.Q8PanelLen(t.k)
+	case t.b.half != nil:
+		n = 2 * kern.BF16PanelLen(t.k)
+	default:
+		n = 4 * panel * t.k
+	}
+	if t.gated {
+		n *= 2
+	}
+	return max(n, 1)
 }
 
 // direct reports whether panel p's outputs can be computed where they belong.
