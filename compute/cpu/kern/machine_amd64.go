@@ -222,10 +222,13 @@ func (w *walk) each(f func(t turn)) {
 // ahead returns how many bytes ahead to ask during a chunk of n steps.
 func (w *walk) ahead(n int) uintptr {
 	if w.turns == 1 {
-		return 8 << 10
+		return aheadOne
 	}
 	return uintptr(n * w.step)
 }
+
+// aheadOne is how many bytes ahead to ask where one group of rows reads a panel.
+const aheadOne = 8 << 10
 
 // The steps of a chunk, by the type of the weights: 16 or 8 KiB.
 const (
@@ -242,6 +245,11 @@ func gemmOf(kernels []gemmAsm, half int) func(c []float32, ldc int, a []float32,
 			return
 		}
 		checkGemm(c, ldc, a, ars, aks, b, ldb, rows, k)
+		if rows < len(kernels) && rows < half { // one call: attention has many short ones
+			kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
+				unsafe.SliceData(b), 4*uintptr(ldb), k, acc, aheadOne, 0, 1)
+			return
+		}
 		w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkF32, 4*Panel)
 		w.each(func(t turn) {
 			n := halves(t.rows, half)
@@ -266,6 +274,11 @@ func gemmBF16Of(kernels []gemmBF16Asm, half int) func(c []float32, ldc int, a []
 		_ = c[(rows-1)*ldc+Panel-1]
 		if k > 0 {
 			_, _ = a[(rows-1)*ars+(k-1)*aks], b[BF16PanelLen(k)-1]
+		}
+		if rows < len(kernels) && rows < half {
+			kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
+				unsafe.SliceData(b), k, acc, aheadOne, 0, 1)
+			return
 		}
 		w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkBF16, 2*Panel)
 		w.each(func(t turn) {
