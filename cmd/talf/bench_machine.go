@@ -117,7 +117,7 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 			if err != nil {
 				return err
 			}
-			defer dev.Close()
+			defer func() { _ = dev.Close() }()
 			var models []bench.PassModel
 			for _, dt := range types {
 				timed := bench.NewTimed(dev)
@@ -126,7 +126,7 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 				if err != nil {
 					return err
 				}
-				defer m.Close()
+				defer func() { _ = m.Close() }()
 				probe := dev.NewProbe(m.WeightBytes())
 				models = append(models, bench.PassModel{Name: dt.String(), Model: m, Device: timed, Read: probe.Read})
 			}
@@ -314,7 +314,7 @@ first-level cache. 8-bit products may pass the second.`,
 				if err != nil {
 					return err
 				}
-				defer dev.Close()
+				defer func() { _ = dev.Close() }()
 				devices = append(devices, bench.KernelDevice{
 					Name: name, Device: dev, Probe: func(size int) bench.Probe { return dev.NewProbe(size) },
 				})
