@@ -51,8 +51,14 @@ type variation struct {
 // variations have windows that end within a block, at its end, and on the row
 // itself.
 var variations = []variation{
-	{part: true}, {norms: true}, {window: 20}, {part: true, norms: true, window: 45}, {window: 32}, {window: 1},
-	{half: true}, {part: true, norms: true, window: 45, half: true},
+	{part: true},
+	{norms: true},
+	{window: 20},
+	{part: true, norms: true, window: 45},
+	{window: 32},
+	{window: 1},
+	{half: true},
+	{part: true, norms: true, window: 45, half: true},
 }
 
 // varied runs f for each variation.
