@@ -2,6 +2,7 @@ package arch
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -280,6 +281,8 @@ func FuzzParse(f *testing.F) {
 	f.Add(base(m{"rope_scaling": m{"type": "linear", "factor": 2}, "head_dim": 2}), []byte(`{}`))
 	f.Add(base(m{"rope_parameters": m{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8}}), []byte(`null`))
 	for _, typ := range Supported() {
+		f.Add([]byte(fmt.Sprintf(`{"model_type":%q}`, typ)), []byte(`{}`))
+		f.Add([]byte(fmt.Sprintf(`{"model_type":%q,"num_hidden_layers":-3,"sliding_window":5,"use_sliding_window":true}`, typ)), []byte(`{}`))
 		f.Add(family(typ, m{"num_key_value_heads": 2, "sliding_window": 3, "use_sliding_window": true, "max_window_layers": 2}), []byte(`{}`))
 	}
 	f.Add(family("qwen2", m{

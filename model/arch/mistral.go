@@ -55,7 +55,7 @@ func (c *config) layerTypes(s *Spec) []string {
 // same returns n windows of one size. A configuration that fails may have no
 // sensible n.
 func same(window, n int) []int {
-	w := make([]int, min(n, maxLayers))
+	w := make([]int, max(0, min(n, maxLayers)))
 	for i := range w {
 		w[i] = window
 	}
