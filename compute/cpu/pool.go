@@ -86,6 +86,10 @@ func (w *worker) gemmBF16(c []float32, ldc int, a []float32, ars, aks int, b []u
 // passes.
 const spin = 60 * time.Microsecond
 
+// looks is how often a worker looks for a job before it lets others have its
+// core: some microseconds, since that takes as long as hundreds of looks.
+const looks = 2048
+
 // The pool's state is one word: the number of the current job in the upper
 // half, whether it takes helpers, whether the caller sleeps until they are done,
 // and how many are at it. A helper enters by a compare-and-swap, so one that
@@ -254,7 +258,7 @@ func (p *pool) enter(w *worker, last uint64) (uint64, bool) {
 		if p.stopped.Load() {
 			return 0, false
 		}
-		if i%128 != 0 {
+		if i%looks != 0 {
 			continue
 		}
 		runtime.Gosched()
