@@ -164,6 +164,9 @@ func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, err
 		return nil, err
 	}
 	opt := o.modelOptions(set)
+	if o.layers == spec.Layers {
+		o.layers = 0 // as it is
+	}
 	if o.layers > 0 {
 		// The deepened set shares the mappings of this one, which last as long as the
 		// process: a bench loads one model.
