@@ -83,7 +83,7 @@ func parseDTypes(names []string) ([]compute.DType, error) {
 
 func newBenchDecode(a *app) *cobra.Command {
 	var p printing
-	var dir, shape string
+	var dir, shape, picture string
 	var dtypes []string
 	var context []int
 	o := machineOptions{actBits: 16}
@@ -101,6 +101,9 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := p.check(); err != nil {
+				return err
+			}
+			if err := checkPlot(picture); err != nil {
 				return err
 			}
 			if dir != "" && cmd.Flags().Changed("shape") {
@@ -140,6 +143,11 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 				}
 				r.Passes = append(r.Passes, rows...)
 			}
+			if picture != "" {
+				if err := savePasses(picture, r.Passes); err != nil {
+					return err
+				}
+			}
 			return p.print(a, r, func(markdown bool) error {
 				a.printf("%s, %s, %s\n\n", r.Machine, r.Device, r.Date)
 				return bench.WritePasses(a.out, r.Passes, markdown)
@@ -149,6 +157,7 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 	f := cmd.Flags()
 	f.StringVar(&dir, "model", "", "model directory in Hugging Face layout")
 	f.StringVar(&shape, "shape", "110m", "shape of random weights")
+	f.StringVar(&picture, "plot", "", "PNG or SVG file for a picture of the costs")
 	f.StringSliceVar(&dtypes, "dtype", []string{"f32", "bf16", "q8"}, "types that weights are kept as")
 	f.IntSliceVar(&c.Rows, "rows", c.Rows, "sizes of trees; costs are over the first one's")
 	f.IntSliceVar(&context, "context", []int{c.Context}, "positions before the tree")

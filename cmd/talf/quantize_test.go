@@ -158,6 +158,15 @@ func TestBenchOfTheMachine(t *testing.T) {
 	if len(r.Passes) != 3*2*2 || r.Passes[0].Model != "F32" || r.Passes[0].Context != 5 || r.Device == "" || r.Date == "" {
 		t.Errorf("%+v", r)
 	}
+	for _, name := range []string{"p.svg", "p.png"} {
+		path := filepath.Join(t.TempDir(), name)
+		ok(t, "", "bench", "decode", "--model", dir, "--rows", "1,3", "--context", "5,9", "--reps", "1", "--prompt", "7", "--plot", path)
+		if b, err := os.ReadFile(path); err != nil || len(b) < 1000 {
+			t.Errorf("%s has %d bytes: %v", name, len(b), err)
+		}
+	}
+	talf(t, "", "bench", "decode", "--model", dir, "--plot", "p.gif").refuses(t, 2, ".png or .svg")
+	talf(t, "", "bench", "decode", "--model", dir, "--plot", "p").refuses(t, 2, ".png or .svg")
 	r = machineReport{}
 	text := write(t, filepath.Join(t.TempDir(), "t.txt"), strings.Repeat("Once upon a time there was a cat. ", 20))
 	if err := json.Unmarshal([]byte(ok(t, "", "bench", "perplexity", "--model", dir, "--text", text, "--json")), &r); err != nil {
