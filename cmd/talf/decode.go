@@ -185,10 +185,10 @@ func (d *decoder) request(prompt []int32, seed uint64) (infer.Request, error) {
 // errLongPrompt is the cause of encode's error for a prompt that fills the model.
 var errLongPrompt = errors.New("the prompt is too long")
 
-// encode turns a prompt into tokens. A prompt without any gets the token that
-// every text begins with.
-func (d *decoder) encode(prompt string) ([]int32, error) {
-	ids, err := d.tok.Encode(prompt, true)
+// encode turns a prompt into tokens, with those that the tokenizer adds if
+// special. A prompt without any gets the token that every text begins with.
+func (d *decoder) encode(prompt string, special bool) ([]int32, error) {
+	ids, err := d.tok.Encode(prompt, special)
 	if err != nil {
 		return nil, fmt.Errorf("encode the prompt: %w", err)
 	}
@@ -206,8 +206,8 @@ func (d *decoder) encode(prompt string) ([]int32, error) {
 }
 
 // answer decodes one prompt; emit gets the text as it comes and may be nil.
-func (d *decoder) answer(ctx context.Context, prompt string, seed uint64, emit func(string) error) (*infer.Sequence, error) {
-	ids, err := d.encode(prompt)
+func (d *decoder) answer(ctx context.Context, prompt string, special bool, seed uint64, emit func(string) error) (*infer.Sequence, error) {
+	ids, err := d.encode(prompt, special)
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ func (a *app) generateOne(ctx context.Context, o *decodeOptions, prompt string, 
 			return err
 		}
 	}
-	seq, err := d.answer(ctx, prompt, o.seed, emit)
+	seq, err := d.answer(ctx, prompt, true, o.seed, emit)
 	if !asJSON && seq != nil {
 		a.printf("\n")
 	}
@@ -190,7 +190,7 @@ func (d *decoder) answerTurns(ctx context.Context, i int, key string, turns []st
 			text += dialogueTurn(turn, n == 0)
 			prompt = text
 		}
-		seq, err := d.answer(ctx, prompt, seed, nil)
+		seq, err := d.answer(ctx, prompt, true, seed, nil)
 		if err != nil {
 			return ans, sum, err
 		}

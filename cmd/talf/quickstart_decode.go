@@ -51,7 +51,7 @@ func (q *quick) decode(ctx context.Context) error {
 	c := bench.Default()
 	c.MaxTokens = q.plan.MaxTokens
 	for i, p := range demo.Prompts(q.plan.Seed, q.plan.Prompts+c.Warmup) {
-		ids, err := d.encode(p)
+		ids, err := d.encode(p, true)
 		if err != nil {
 			return err
 		}
