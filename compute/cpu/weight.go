@@ -121,6 +121,11 @@ func (t *packTask) run(w *worker, part int) {
 		t.done(part*kern.Panel, part*kern.Panel+n)
 		return
 	}
+	if m, row := t.whole(part, n); m != nil && t.dst.half != nil && m.Type == compute.BF16 {
+		kern.PackBF16Stored(t.dst.half[part*kern.BF16PanelLen(t.in):], m.Data[row*t.in*2:], n, t.in)
+		t.done(part*kern.Panel, part*kern.Panel+n)
+		return
+	}
 	buf := w.buf(0, kern.Panel*step)
 	for k := 0; k < t.in; k += step {
 		s := min(step, t.in-k)
@@ -150,6 +155,23 @@ func (t *packTask) each(panel, n int, f func(j int, m *compute.Matrix, row int))
 		}
 		f(j, &t.parts[i], row-first)
 	}
+}
+
+// whole returns the part that n outputs of a panel are all from, and the first
+// one's row there; nil if they are from several.
+func (t *packTask) whole(panel, n int) (*compute.Matrix, int) {
+	row := panel * kern.Panel
+	for i := range t.parts {
+		m := &t.parts[i]
+		if row < m.Rows {
+			if row+n > m.Rows {
+				return nil, 0
+			}
+			return m, row
+		}
+		row -= m.Rows
+	}
+	return nil, 0
 }
 
 // stored reports whether all parts are Q8 already.

@@ -109,7 +109,6 @@ func BenchmarkPack(b *testing.B) {
 		{"bf16", func() { PackBF16(half, src, n, n, n) }},
 		{"bf16 stored", func() { PackBF16Stored(half, stored, n, n) }},
 		{"q8", func() { PackQ8(octets, src, n, n, n) }},
-		{"q8 of bf16", func() { PackQ8Decoded(octets, stored, FromBF16, 2, n, n) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {

@@ -82,24 +82,6 @@ func PackQ8(dst []byte, src []float32, rows, k, ldsrc int) {
 	}
 }
 
-// PackQ8Decoded is PackQ8 from src [rows][k] in another element type of size
-// bytes, little endian; decode is FromF32, FromF16 or FromBF16.
-func PackQ8Decoded(dst []byte, src []byte, decode func(dst []float32, src []byte), size, rows, k int) {
-	const step = 8 * Q8Block
-	var buf [Panel * step]float32
-	for o := 0; o < rows; o += Panel {
-		n := min(Panel, rows-o)
-		for i := 0; i < k; i += step {
-			w := min(step, k-i)
-			for j := range n {
-				decode(buf[j*step:][:w], src[((o+j)*k+i)*size:])
-			}
-			PackQ8(dst, buf[:], n, w, step)
-			dst = dst[Q8PanelLen(w):]
-		}
-	}
-}
-
 // packQ8 quantises w, at most a block, as output j of a panel's block.
 func packQ8(u *[Q8BlockLen]byte, j int, w []float32) {
 	var q [Q8Block]byte

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -368,18 +369,29 @@ func TestPackedBF16HoldsEveryElement(t *testing.T) {
 	}
 }
 
-func TestPackQ8DecodedIsPackQ8(t *testing.T) {
+// What a file keeps row by row is what a panel holds, from any block on.
+func TestStoredQ8IsPackedQ8(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
 	for _, k := range []int{1, 32, 255, 256, 257, 600} {
 		const outs = 40
 		w := fill(r, outs*k)
-		var stored []byte
-		for _, v := range w {
-			stored = binary.LittleEndian.AppendUint32(stored, math.Float32bits(v))
-		}
-		a, b := make([]byte, Q8Len(outs, k)), make([]byte, Q8Len(outs, k))
+		a := make([]byte, Q8Len(outs, k))
 		PackQ8(a, w, outs, k, k)
-		PackQ8Decoded(b, stored, FromF32, 4, outs, k)
+		b := make([]byte, len(a))
+		q, d := make([]byte, k), make([]byte, 2*Q8Blocks(k))
+		want, got := make([]float32, k), make([]float32, k)
+		for o := range outs {
+			QuantQ8(q, d, w[o*k:][:k])
+			for n := range Q8Blocks(k) {
+				at := n * Q8Block
+				PackQ8Row(b[o/Panel*Q8PanelLen(k)+n*Q8BlockLen:][:Q8BlockLen], o%Panel, q[at:min(at+Q8Block, k)], d[2*n:2*n+2])
+				UnpackQ8(want, a, o)
+				DequantQ8(got[at:], q, d, at)
+				if !slices.Equal(got[at:], want[at:]) {
+					t.Fatalf("depth %d: output %d from %d on differs", k, o, at)
+				}
+			}
+		}
 		if string(a) != string(b) {
 			t.Errorf("depth %d: bytes differ", k)
 		}
