@@ -124,6 +124,32 @@ type Proposal struct {
 	Full  bool
 }
 
+// A Draw is a way to choose the children of a node. Which of them a verifier is
+// lossless with depends on it.
+type Draw uint8
+
+// The ways.
+const (
+	Chosen   Draw = iota // without randomness
+	Distinct             // drawn from the draft without replacement
+	Repeated             // drawn from the draft with replacement
+)
+
+func (d Draw) String() string {
+	return [...]string{"chosen without randomness", "drawn without replacement", "drawn with replacement"}[d]
+}
+
+// Draw returns how the children of p's nodes were chosen.
+func (p *Proposal) Draw() Draw {
+	switch {
+	case p.Q == nil:
+		return Chosen
+	case p.Replace:
+		return Repeated
+	}
+	return Distinct
+}
+
 // LiveNodes returns how many nodes may be accepted.
 func (p *Proposal) LiveNodes() int {
 	if p.Live > 0 {

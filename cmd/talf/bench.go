@@ -248,7 +248,7 @@ func benchMethods(specs []string, heads []namedHead) ([]bench.Method, error) {
 	}
 	var out []bench.Method
 	for _, spec := range specs {
-		_, line, err := draft.New(spec)
+		line, _, err := draft.Find(spec)
 		if err != nil {
 			return nil, err
 		}

@@ -78,9 +78,12 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 			o.method = "salf"
 		}
 	}
-	_, m, err := draft.New(o.method)
+	mk, m, err := draft.Open(o.method, draft.Env{Temperature: o.sample.Temperature})
 	if err != nil {
 		return usageError{err}
+	}
+	if err := mk.Close(); err != nil {
+		return err
 	}
 	if m.Source && o.head == "" {
 		return usagef("--method %s needs a draft head: give --head, or --method ar for plain decoding", o.method)
@@ -103,6 +106,7 @@ type decoder struct {
 	model  *model.Model
 	tok    *tokenizer.Tokenizer
 	engine *infer.Engine
+	maker  *draft.Maker
 	source infer.Source // nil: plain decoding
 	close  func()
 }
@@ -120,7 +124,7 @@ func (o *decodeOptions) open(keep int) (*decoder, error) {
 	}
 	d := &decoder{opt: o, model: m, close: closeModel}
 	if err := d.load(dir, keep); err != nil {
-		closeModel()
+		d.close()
 		return nil, err
 	}
 	return d, nil
@@ -132,10 +136,12 @@ func (d *decoder) load(dir string, keep int) error {
 	if d.tok, err = loadTokenizer(dir, d.model); err != nil {
 		return err
 	}
-	_, m, err := draft.New(o.method)
+	mk, m, err := draft.Open(o.method, draft.Env{Vocab: d.model.Spec().Vocab, Temperature: o.sample.Temperature})
 	if err != nil {
 		return err
 	}
+	closeModel := d.close
+	d.maker, d.close = mk, func() { _ = mk.Close(); closeModel() }
 	if m.Source {
 		h, err := loadHead(o.head, d.model, o.force)
 		if err != nil {
@@ -163,10 +169,6 @@ func loadHead(path string, m *model.Model, force bool) (*head.Head, error) {
 // request is what all answers share.
 func (d *decoder) request(prompt []int32, seed uint64) (infer.Request, error) {
 	o := d.opt
-	drafter, _, err := draft.New(o.method)
-	if err != nil {
-		return infer.Request{}, err
-	}
 	verifier, err := verify.New("", o.sample.Temperature)
 	if err != nil {
 		return infer.Request{}, err
@@ -177,7 +179,7 @@ func (d *decoder) request(prompt []int32, seed uint64) (infer.Request, error) {
 	}
 	return infer.Request{
 		Prompt: prompt, MaxTokens: o.maxTokens, NoEOS: o.ignoreEOS, Seed: seed,
-		Drafter: drafter, Source: d.source, Verifier: verifier, Processor: proc,
+		Drafter: d.maker.New(), Source: d.source, Verifier: verifier, Processor: proc,
 		Detok: func() infer.Detokenizer { return d.tok.NewStream(true) }, Stop: o.stop,
 	}, nil
 }

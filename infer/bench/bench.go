@@ -75,10 +75,11 @@ func (c Config) Validate() error {
 	}
 	var labels []string
 	for _, m := range c.Methods {
-		_, line, err := draft.New(m.Spec)
+		mk, line, err := draft.Open(m.Spec, draft.Env{})
 		if err != nil {
 			return err
 		}
+		_ = mk.Close() // nothing was written
 		if line.Source && m.Source == nil {
 			return fmt.Errorf("bench: %s asks a draft model, want a source", m.Spec)
 		}
@@ -174,6 +175,11 @@ func Run(ctx context.Context, e *infer.Engine, c Config) (*Report, error) {
 		methods = append([]Method{{Spec: Baseline}}, methods...)
 	}
 	base := slices.IndexFunc(methods, func(m Method) bool { return m.label() == Baseline })
+	makers, err := open(e, methods, c.Temperatures)
+	if err != nil {
+		return nil, err
+	}
+	defer makers.close()
 	// got[temperature][method][prompt] pools the seeds.
 	got := make([][][]infer.Stats, len(c.Temperatures))
 	equal := make([][]int, len(c.Temperatures))
@@ -193,7 +199,7 @@ func Run(ctx context.Context, e *infer.Engine, c Config) (*Report, error) {
 				for k := range methods {
 					m := (turn + k) % len(methods)
 					var err error
-					if outs[m], err = c.decode(ctx, e, methods[m], p, temperature, seed); err != nil {
+					if outs[m], err = c.decode(ctx, e, methods[m], makers[t][m], p, temperature, seed); err != nil {
 						return nil, fmt.Errorf("bench: %s, prompt %d (%s), temperature %v: %w", methods[m].label(), i, p.Name, temperature, err)
 					}
 					if done++; c.Progress != nil {
@@ -229,11 +235,33 @@ func Run(ctx context.Context, e *infer.Engine, c Config) (*Report, error) {
 	return r, nil
 }
 
-func (c *Config) decode(ctx context.Context, e *infer.Engine, m Method, p Prompt, temperature float64, seed uint64) (outcome, error) {
-	d, _, err := draft.New(m.Spec)
-	if err != nil {
-		return outcome{}, err
+// makers[temperature][method] make the drafters of a run.
+type makers [][]*draft.Maker
+
+func open(e *infer.Engine, methods []Method, temperatures []float64) (makers, error) {
+	all := make(makers, len(temperatures))
+	for t, temperature := range temperatures {
+		for _, m := range methods {
+			mk, _, err := draft.Open(m.Spec, draft.Env{Vocab: e.Target.Shape().Vocab, Temperature: temperature})
+			if err != nil {
+				all.close()
+				return nil, err
+			}
+			all[t] = append(all[t], mk)
+		}
 	}
+	return all, nil
+}
+
+func (all makers) close() {
+	for _, ms := range all {
+		for _, m := range ms {
+			_ = m.Close() // nothing was written
+		}
+	}
+}
+
+func (c *Config) decode(ctx context.Context, e *infer.Engine, m Method, mk *draft.Maker, p Prompt, temperature float64, seed uint64) (outcome, error) {
 	v, err := verify.New("", temperature)
 	if err != nil {
 		return outcome{}, err
@@ -246,7 +274,7 @@ func (c *Config) decode(ctx context.Context, e *infer.Engine, m Method, p Prompt
 	}
 	s, err := e.Generate(ctx, infer.Request{
 		Prompt: p.Tokens, MaxTokens: c.MaxTokens, NoEOS: c.NoEOS, Seed: seed,
-		Drafter: d, Source: m.Source, Verifier: v, Processor: proc,
+		Drafter: mk.New(), Source: m.Source, Verifier: v, Processor: proc,
 	})
 	if err != nil {
 		return outcome{}, err

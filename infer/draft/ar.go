@@ -5,7 +5,9 @@ import "talf/infer"
 func ar() Method {
 	return Method{
 		Name: "ar", Doc: "no draft: plain decoding, the baseline of every speed-up",
-		New: func(*Params) (infer.Drafter, error) { return plain{}, nil },
+		Open: func(*Params, Env) (Maker, error) {
+			return Maker{New: func() infer.Drafter { return plain{} }}, nil
+		},
 	}
 }
 

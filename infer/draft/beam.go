@@ -1,9 +1,6 @@
 package draft
 
-import (
-	"talf/infer"
-	"talf/tree/search"
-)
+import "talf/tree/search"
 
 func beam() Method {
 	return Method{
@@ -13,12 +10,9 @@ func beam() Method {
 			{"k", "10", "nodes expanded per level, and children of each"},
 			{"depth", "7", "levels expanded below the root's; nodes reach depth+1 edges"},
 		},
-		New: func(p *Params) (infer.Drafter, error) {
-			s, err := search.NewBeam(search.BeamConfig{N: p.Int("N"), K: p.Int("k"), Depth: p.Int("depth")})
-			if err != nil {
-				return nil, err
-			}
-			return searched{s}, nil
+		Open: func(p *Params, _ Env) (Maker, error) {
+			c := search.BeamConfig{N: p.Int("N"), K: p.Int("k"), Depth: p.Int("depth")}
+			return searching(func() (limited, error) { return search.NewBeam(c) })
 		},
 	}
 }

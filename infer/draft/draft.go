@@ -17,7 +17,38 @@ type Method struct {
 	Doc    string
 	Source bool // needs a draft model to ask
 	Params []Param
-	New    func(p *Params) (infer.Drafter, error)
+	// Main names the parameter that may be given first and without its key, such
+	// as the shape in "static:chain-5"; empty where there is none.
+	Main string
+	// Open checks the values of p and returns what makes drafters. It reads them
+	// all before it opens anything.
+	Open func(p *Params, e Env) (Maker, error)
+}
+
+// An Env is what a method may need to know beside its parameters.
+type Env struct {
+	Vocab       int     // of the target; 0 where it is not known
+	Temperature float64 // that children are drawn at where they are drawn at random
+	Tokenizer   string  // hash that a file of token ids must carry; empty accepts any
+}
+
+// A Maker makes the drafters of one specification. What they share, such as a
+// file, is opened once.
+type Maker struct {
+	// New returns a drafter, for one sequence at a time.
+	New func() infer.Drafter
+	// Draw says how its drafters choose children: a verifier must be lossless
+	// with that.
+	Draw infer.Draw
+	// Close gives back what drafters share, once none is in use; nil where there
+	// is nothing.
+	Close func() error
+}
+
+func (m *Maker) close() {
+	if m.Close != nil {
+		_ = m.Close()
+	}
 }
 
 // A Param is a key of a method's specification.
@@ -31,7 +62,7 @@ func Methods() []Method {
 }
 
 // Params are the values of one specification, defaults filled in. The first bad
-// value is kept and returned by New.
+// value is kept and returned by Open.
 type Params struct {
 	values map[string]string
 	err    error
@@ -74,7 +105,7 @@ func Find(spec string) (Method, *Params, error) {
 			names = append(names, m.Name)
 			continue
 		}
-		p, err := m.read(rest)
+		p, err := m.Read(rest)
 		if err != nil {
 			return Method{}, nil, fmt.Errorf("draft: method %q: %w", spec, err)
 		}
@@ -83,7 +114,9 @@ func Find(spec string) (Method, *Params, error) {
 	return Method{}, nil, fmt.Errorf("draft: unknown method %q, want one of %s", name, strings.Join(names, ", "))
 }
 
-func (m Method) read(rest string) (*Params, error) {
+// Read reads the parameters of a specification, what follows the name and its
+// colon. Unknown keys are refused with those that are known.
+func (m Method) Read(rest string) (*Params, error) {
 	p := &Params{values: map[string]string{}}
 	var keys []string
 	for _, q := range m.Params {
@@ -98,8 +131,11 @@ func (m Method) read(rest string) (*Params, error) {
 		return p, nil
 	}
 	var seen []string
-	for _, item := range strings.Split(rest, ",") {
+	for i, item := range strings.Split(rest, ",") {
 		key, value, ok := strings.Cut(item, "=")
+		if i == 0 && !ok && m.Main != "" && !slices.Contains(keys, item) {
+			key, value, ok = m.Main, item, true
+		}
 		switch {
 		case !slices.Contains(keys, key):
 			return nil, fmt.Errorf("unknown parameter %q: %s", key, known)
@@ -114,18 +150,33 @@ func (m Method) read(rest string) (*Params, error) {
 	return p, nil
 }
 
-// New returns a drafter for a specification, and its line of the table.
-func New(spec string) (infer.Drafter, Method, error) {
+// Open returns what makes drafters for a specification, and its line of the
+// table. The caller closes the maker.
+func Open(spec string, e Env) (*Maker, Method, error) {
 	m, p, err := Find(spec)
 	if err != nil {
 		return nil, Method{}, err
 	}
-	d, err := m.New(p)
+	mk, err := m.Open(p, e)
 	if p.err != nil {
-		err = p.err
+		err = p.err // what is made of a bad value says less than the value
+		mk.close()
 	}
 	if err != nil {
 		return nil, Method{}, fmt.Errorf("draft: method %q: %w", spec, err)
 	}
-	return d, m, nil
+	if mk.Close == nil {
+		mk.Close = func() error { return nil }
+	}
+	return &mk, m, nil
+}
+
+// New returns one drafter for a specification of a method whose drafters share
+// nothing, and its line of the table.
+func New(spec string) (infer.Drafter, Method, error) {
+	mk, m, err := Open(spec, Env{})
+	if err != nil {
+		return nil, Method{}, err
+	}
+	return mk.New(), m, nil
 }

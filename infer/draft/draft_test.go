@@ -215,3 +215,27 @@ func TestTheGuideNamesEveryParameter(t *testing.T) {
 		}
 	}
 }
+
+// The main parameter may be given without its key, in the first place only, and
+// a key that lacks its value is not taken for one.
+func TestTheMainParameterNeedsNoKey(t *testing.T) {
+	m := draft.Method{
+		Name: "static", Main: "shape",
+		Params: []draft.Param{{"shape", "chain-5", "its shape"}, {"draw", "top", "how"}},
+	}
+	for spec, want := range map[string]string{
+		"": "chain-5 top", "binary-4": "binary-4 top", "binary-4,draw=any": "binary-4 any",
+		"shape=medusa": "medusa top", "draw=any,shape=medusa": "medusa any",
+		"draw": "has no value", "draw=any,medusa": `unknown parameter "medusa"`, "chain-3,shape=medusa": "given twice",
+	} {
+		got := ""
+		if p, err := m.Read(spec); err != nil {
+			got = err.Error()
+		} else {
+			got = p.String("shape") + " " + p.String("draw")
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%q: %q, want %q", spec, got, want)
+		}
+	}
+}

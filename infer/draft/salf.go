@@ -1,9 +1,6 @@
 package draft
 
-import (
-	"talf/infer"
-	"talf/tree/search"
-)
+import "talf/tree/search"
 
 func salf() Method {
 	return Method{
@@ -14,20 +11,15 @@ func salf() Method {
 			{"th", "0.6", "stop when a round's probabilities sum to less"},
 			{"finish", "topn", "nodes kept at the stop: topn, fill or literal"},
 		},
-		New: func(p *Params) (infer.Drafter, error) {
-			return newSALF(p, p.Float("th"))
-		},
+		Open: func(p *Params, _ Env) (Maker, error) { return openSALF(p, p.Float("th")) },
 	}
 }
 
-func newSALF(p *Params, th float64) (infer.Drafter, error) {
+func openSALF(p *Params, th float64) (Maker, error) {
 	f, err := search.ParseFinish(p.String("finish"))
 	if err != nil {
-		return nil, err
+		return Maker{}, err
 	}
-	s, err := search.NewSALF(search.SALFConfig{N: p.Int("N"), B: p.Int("B"), Th: th, Finish: f})
-	if err != nil {
-		return nil, err
-	}
-	return searched{s}, nil
+	c := search.SALFConfig{N: p.Int("N"), B: p.Int("B"), Th: th, Finish: f}
+	return searching(func() (limited, error) { return search.NewSALF(c) })
 }
