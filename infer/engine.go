@@ -16,6 +16,9 @@ import (
 type Engine struct {
 	Target Target
 	Config Config
+	// Clock is what durations are measured with; nil is time.Now. A target whose
+	// passes are recorded ones has a clock of their costs.
+	Clock func() time.Time
 
 	next    SeqID
 	jobs    []Job
@@ -110,6 +113,7 @@ type Sequence struct {
 	ran     int // nodes of the work tree that a source ran
 	growing bool
 	want    model.Want
+	timing  Timing // of the round that is under way
 }
 
 // Tokens returns the output so far; it is the sequence's own slice.
@@ -154,7 +158,7 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 		req.Source = nil
 	}
 	e.next++
-	s := &Sequence{id: e.next, req: req, prompt: len(req.Prompt), maxLen: shape.MaxLen, opened: time.Now()}
+	s := &Sequence{id: e.next, req: req, prompt: len(req.Prompt), maxLen: shape.MaxLen, opened: e.now()}
 	s.tokens = append(make([]int32, 0, min(len(req.Prompt)+req.MaxTokens, shape.MaxLen)+e.Config.MaxNodes), req.Prompt...)
 	s.eos = req.EOS
 	if s.eos == nil {
@@ -209,6 +213,13 @@ func (e *Engine) Close(s *Sequence) {
 	}
 }
 
+func (e *Engine) now() time.Time {
+	if e.Clock != nil {
+		return e.Clock()
+	}
+	return time.Now()
+}
+
 // sourceAsks are the asks of one pass of one source.
 type sourceAsks struct {
 	source Source
@@ -232,7 +243,7 @@ func (e *Engine) asksOf(src Source) *sourceAsks {
 // was cancelled; the sequences are then as before the call and Step may be
 // called again. What goes wrong in a single sequence ends that one, with its Err.
 func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
-	begin := time.Now()
+	begin := e.now()
 	drafting, err := e.draftAll(ctx, seqs)
 	if err != nil {
 		return fmt.Errorf("draft: %w", err)
@@ -255,29 +266,30 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	if len(e.jobs) == 0 {
 		return nil
 	}
-	start := time.Now()
+	start := e.now()
 	rows, err := e.Target.Score(ctx, e.jobs)
 	if err != nil {
 		return fmt.Errorf("score %d nodes: %w", nodes, err)
 	}
-	verifying := time.Since(start)
+	verifying := e.now().Sub(start)
 
 	for i, s := range e.owners {
 		if s.prefilling() {
 			s.keepChunk(e, rows[i])
 			if s.reason == "" {
-				s.stats.Prefill += time.Since(begin)
+				s.stats.Prefill += e.now().Sub(begin)
 			}
 			continue
 		}
 		s.stats.Draft += drafting
 		s.stats.Verify += verifying
+		s.timing.Rows, s.timing.Nodes, s.timing.Verify = nodes, e.jobs[i].Tree.Len(), verifying
 		s.finishRound(e, rows[i])
-		took := time.Since(begin)
+		took := e.now().Sub(begin)
 		s.stats.Decode += took
 		s.stats.Overhead += took - drafting - verifying
 		if s.stats.TTFT == 0 {
-			s.stats.TTFT = time.Since(s.opened)
+			s.stats.TTFT = e.now().Sub(s.opened)
 		}
 	}
 	return nil
@@ -291,7 +303,9 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence) (time.Duration,
 	}
 	for _, s := range seqs {
 		if s.reason == "" && !s.prefilling() {
+			start := e.now()
 			s.beginRound(e.Config.MaxNodes)
+			s.timing = Timing{Overhead: e.now().Sub(start)}
 		}
 		if s.req.Source != nil {
 			e.asksOf(s.req.Source)
@@ -314,7 +328,7 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence) (time.Duration,
 			q.owners = append(q.owners, s)
 			asked = true
 		}
-		start := time.Now()
+		start := e.now()
 		for i := range e.sources {
 			q := &e.sources[i]
 			if len(q.asks) == 0 && (asked || q.used) {
@@ -326,14 +340,21 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence) (time.Duration,
 			if err != nil {
 				return 0, err
 			}
-			spent += time.Since(start)
+			answered := e.now()
+			took := answered.Sub(start)
+			spent += took
 			for _, s := range q.owners {
 				n := s.prop.work().Len() - s.ran
 				s.ran += n
 				s.grow(rows[:n:n])
 				rows = rows[n:]
+				start, answered = answered, e.now()
+				s.timing.Steps++
+				s.timing.Asked += n
+				s.timing.Draft += took
+				s.timing.Overhead += answered.Sub(start)
 			}
-			start = time.Now()
+			start = answered
 		}
 		if !asked {
 			break
@@ -444,6 +465,7 @@ func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []in
 
 // finishRound verifies a scored proposal, commits what is kept and emits it.
 func (s *Sequence) finishRound(e *Engine, rows Rows) {
+	start := e.now()
 	s.scores.begin(rows, s.prop.Tree, s.tokens)
 	s.chance.begin(s.prop.Pos)
 	v, err := s.req.Verifier.Verify(s.prop, &s.scores, &s.chance)
@@ -482,6 +504,10 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 		text = s.text.end(reason == Stop)
 	} else {
 		text = s.text.take()
+	}
+	if t, ok := s.req.Drafter.(Timer); ok {
+		s.timing.Overhead += e.now().Sub(start)
+		t.Took(s.timing)
 	}
 	if s.req.Emit == nil {
 		return

@@ -15,6 +15,7 @@ package infer
 
 import (
 	"context"
+	"time"
 
 	"talf/model"
 	"talf/tree"
@@ -177,6 +178,24 @@ type Drafter interface {
 
 // A Harvester is a drafter that reads the target's rows of the prompt.
 type Harvester interface{ Harvest() bool }
+
+// A Timer is a drafter that adapts to what rounds cost. Took follows the Observe
+// of every round, those included in which the drafter was not asked; the output
+// must not depend on it.
+type Timer interface{ Took(t Timing) }
+
+// A Timing is what a round of one sequence cost. A pass that served several
+// sequences counts whole for each.
+type Timing struct {
+	Rows  int // of the target's pass, all sequences together
+	Nodes int // of these, this sequence's
+	Steps int // passes of the source that answered this sequence
+	Asked int // nodes that they answered it for
+
+	Verify   time.Duration // the target's pass
+	Draft    time.Duration // the source's passes
+	Overhead time.Duration // trees, verdict, bookkeeping; not the request's Emit
+}
 
 // An Ask is what one sequence wants of a source: rows of nodes [From,Len) of
 // Tree. From = 0 begins a round, with the root alone.

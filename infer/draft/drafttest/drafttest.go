@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"talf/infer"
 	"talf/infer/verify"
@@ -26,6 +27,8 @@ import (
 //   - target, source and drafter agree on what is committed after a rejection, an
 //     acceptance, a full acceptance, and a pass that failed or was cancelled;
 //   - a second sequence with the same drafter is decoded as right as the first.
+//
+// A Timer is told random costs: no output may depend on them.
 func Run(t *testing.T, newDrafter func() infer.Drafter) {
 	t.Helper()
 	seeds := 300
@@ -93,7 +96,7 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 	// Several sequences, each with its own drafter; the second round re-uses them.
 	drafters := make([]*checked, pick(1, 1, 2, 3))
 	for i := range drafters {
-		drafters[i] = &checked{d: newDrafter(), vocab: vocab, seen: seen}
+		drafters[i] = &checked{d: newDrafter(), vocab: vocab, seen: seen, costs: rand.New(rand.NewPCG(seed, uint64(i)))}
 	}
 	for range 2 {
 		var seqs []*infer.Sequence
@@ -229,6 +232,7 @@ type checked struct {
 	seen   *outcome
 	prompt []int32
 	tokens []int32 // observed, the root last
+	costs  *rand.Rand
 }
 
 func (c *checked) Harvest() bool {
@@ -252,6 +256,16 @@ func (c *checked) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 		err = checkTree(p, root, c.vocab)
 	}
 	return ask, err
+}
+
+func (c *checked) Took(t infer.Timing) {
+	d, ok := c.d.(infer.Timer)
+	if !ok {
+		return
+	}
+	cost := func() time.Duration { return time.Duration(c.costs.ExpFloat64()*float64(c.costs.IntN(3))*1000) * time.Nanosecond }
+	t.Verify, t.Draft, t.Overhead = 100*cost(), 10*cost(), cost()
+	d.Took(t)
 }
 
 func checkTree(p *infer.Proposal, root int32, vocab int) error {
