@@ -263,7 +263,9 @@ func (c *checked) Took(t infer.Timing) {
 	if !ok {
 		return
 	}
-	cost := func() time.Duration { return time.Duration(c.costs.ExpFloat64()*float64(c.costs.IntN(3))*1000) * time.Nanosecond }
+	cost := func() time.Duration {
+		return time.Duration(c.costs.ExpFloat64()*float64(c.costs.IntN(3))*1000) * time.Nanosecond
+	}
 	t.Verify, t.Draft, t.Overhead = 100*cost(), 10*cost(), cost()
 	d.Took(t)
 }
