@@ -7,6 +7,7 @@ import (
 	"talf/compute"
 	"talf/data"
 	"talf/train/internal/gg"
+	"talf/train/loss"
 	"talf/train/net"
 )
 
@@ -19,29 +20,52 @@ import (
 // predicts, x_{i+2}, is in the loss mask.
 type headBatch struct {
 	head   *net.Head
-	target *gg.Node // f_{i+1}; nil unless the loss regresses
+	target []*gg.Node // [level]: f_{i+1}, where the loss regresses
 	hidden int
 	meta   data.Meta
-	tail   bool
+	plan   loss.Plan
 
 	labels []*compute.SoftLabels // [level]
-	mask   [][]float32           // [level][rows]
+	mask   [][]float32           // [level][rows]: how often a row counts
 	top    [][]int32             // [level][rows] the target's most likely next token
 	count  int                   // positions that count
 
 	row []int32 // of every node of one tree
 	lev []int   // level of every node
+
+	above, here []int32 // of every position of one sequence: its row in two passes
 }
 
-func newHeadBatch(meta data.Meta, tail bool, levels int) *headBatch {
-	b := &headBatch{hidden: meta.Hidden, meta: meta, tail: tail}
-	for range levels {
-		l := &compute.SoftLabels{K: meta.K}
-		b.labels = append(b.labels, l)
+// labelling is what a loss must know of a set.
+func labelling(m data.Meta) loss.Labelling { return loss.Labelling{Depth: m.Depth, K: m.K} }
+
+// newHeadBatch adds a head and room for rows positions of labelled text to g, run
+// as plan says.
+func newHeadBatch(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta data.Meta, plan loss.Plan, rows int) *headBatch {
+	b := &headBatch{hidden: meta.Hidden, meta: meta, plan: plan}
+	sh := net.Shape{Rows: rows, Branch: meta.Branch, Levels: plan.Levels, Detach: plan.Detach}
+	if plan.Text {
+		sh.Branch = 1
 	}
-	b.mask, b.top = make([][]float32, levels), make([][]int32, levels)
+	b.head = net.NewHead(g, p, embed, rope, sh)
+	for l, lv := range b.head.Levels {
+		b.labels = append(b.labels, &compute.SoftLabels{K: meta.K})
+		if l < plan.Regress {
+			b.target = append(b.target, g.Input("target", lv.Rows, meta.Hidden))
+		}
+	}
+	b.mask, b.top = make([][]float32, plan.Levels), make([][]int32, plan.Levels)
 	b.row, b.lev = make([]int32, meta.Nodes()), make([]int, meta.Nodes())
 	return b
+}
+
+// inputs are what a loss over the batch is built of.
+func (b *headBatch) inputs(g *gg.Graph, lm *gg.Tensor) loss.Inputs {
+	in := loss.Inputs{Graph: g, Vocab: b.meta.Vocab, LMHead: g.Frozen(lm), Labels: b.labels, Target: b.target}
+	for _, l := range b.head.Levels {
+		in.FHat = append(in.FHat, l.Out)
+	}
+	return in
 }
 
 func (b *headBatch) reset() {
@@ -87,16 +111,19 @@ func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 	nodes := b.meta.Nodes()
 	for i := range n {
 		l0.Add(r.Tokens[i+1], int32(i), first)
-		counts := r.LossMask[i+2]
-		b.label(0, r, (i+1)*nodes, counts)
-		if counts {
+		b.label(0, r, (i+1)*nodes, b.times(r, 0, i))
+		if r.LossMask[i+2] {
 			b.count++
 		}
 	}
 	rows := b.head.Feature.Data()[int(first)*b.hidden:]
 	copy(rows, in[:n*b.hidden])
-	if b.target != nil {
-		copy(b.target.Data()[int(first)*b.hidden:], feat[b.hidden:(n+1)*b.hidden])
+	if len(b.target) > 0 {
+		copy(b.target[0].Data()[int(first)*b.hidden:], feat[b.hidden:(n+1)*b.hidden])
+	}
+	if b.plan.Text {
+		b.addText(r, feat, first, n)
+		return nil
 	}
 	if len(b.head.Levels) == 1 {
 		return nil
@@ -122,14 +149,68 @@ func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 				return fmt.Errorf("tree at position %d: more than %d nodes on a level", i+1, b.meta.Branch)
 			}
 			b.row[j] = level.AddBelow(b.head.Levels[l-1], b.row[p], r.TreeTokens[tree+j])
-			b.label(l, r, tree+j, true)
+			b.label(l, r, tree+j, 1)
 		}
 	}
 	return nil
 }
 
-// label appends the labels of node n of r (an index into all trees' nodes).
-func (b *headBatch) label(level int, r *data.Record, n int, counts bool) {
+// times is how often the row of position i on a level counts. The passes of HASS
+// whose features at i would come from before the text give the same f̂ as pass
+// i+1, with the same gradients: they have no rows, and that pass counts for them.
+func (b *headBatch) times(r *data.Record, level, i int) float32 {
+	switch {
+	case !r.LossMask[i+2]:
+		return 0
+	case b.plan.Text && level == i:
+		return float32(b.plan.Levels - level)
+	}
+	return 1
+}
+
+// addText appends the passes of HASS after the first: level l at position i is
+// fed the f̂ of level l−1 at i−1. A row that no position that counts depends on is
+// left out.
+func (b *headBatch) addText(r *data.Record, feat []float32, first int32, n int) {
+	b.above, b.here = b.above[:0], b.here[:0]
+	for i := range n {
+		b.above, b.here = append(b.above, first+int32(i)), append(b.here, -1)
+	}
+	for l := 1; l < b.plan.Levels; l++ {
+		level, up := b.head.Levels[l], b.head.Levels[l-1]
+		for i := l; i < n; i++ {
+			if !b.needs(r, n, l, i) {
+				continue
+			}
+			row := level.AddBelow(up, b.above[i-1], r.Tokens[i+1])
+			b.here[i] = row
+			b.label(l, r, (i+1)*b.meta.Nodes(), b.times(r, l, i))
+			if l < len(b.target) {
+				h := b.hidden
+				copy(b.target[l].Data()[int(row)*h:], feat[(i+1)*h:(i+2)*h])
+			}
+		}
+		b.above, b.here = b.here, b.above
+	}
+}
+
+// needs reports whether a position that counts depends on the row of position i on
+// a level of HASS: the position itself or one of the n that deeper levels reach from it.
+func (b *headBatch) needs(r *data.Record, n, level, i int) bool {
+	if level == 0 {
+		return true // a key of all that follow
+	}
+	for j := i; j < min(n, i+b.plan.Levels-level); j++ {
+		if r.LossMask[j+2] {
+			return true
+		}
+	}
+	return false
+}
+
+// label appends the labels of node n of r (an index into all trees' nodes), which
+// count so many times.
+func (b *headBatch) label(level int, r *data.Record, n int, times float32) {
 	s := b.labels[level]
 	var top int32
 	if b.meta.Labels == data.Full {
@@ -145,16 +226,12 @@ func (b *headBatch) label(level int, r *data.Record, n int, counts bool) {
 		k := b.meta.K
 		s.IDs = append(s.IDs, r.LabelIDs[n*k:(n+1)*k]...)
 		s.Prob = append(s.Prob, r.LabelProbs[n*k:(n+1)*k]...)
-		if b.tail {
+		if b.plan.Tail {
 			s.Tail = append(s.Tail, r.Tail[n])
 		}
 		top = r.LabelIDs[n*k]
 	}
-	m := float32(0)
-	if counts {
-		m = 1
-	}
-	b.mask[level], b.top[level] = append(b.mask[level], m), append(b.top[level], top)
+	b.mask[level], b.top[level] = append(b.mask[level], times), append(b.top[level], top)
 }
 
 // noise adds (U−½)·width·512/T to features [T][H], as EAGLE's training script

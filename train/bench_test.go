@@ -16,7 +16,7 @@ import (
 // BenchmarkStep is one optimiser step of a head with hidden size 512, FFN 1376, 8
 // heads, vocabulary 8192 and top-16 labels over 4 sequences of 256 positions.
 func BenchmarkStep(b *testing.B) {
-	for _, name := range []string{"eagle", "talf"} {
+	for _, name := range []string{"eagle", "hass", "talf"} {
 		b.Run(name, func(b *testing.B) { benchmarkStep(b, name) })
 	}
 }
@@ -46,7 +46,10 @@ func benchmarkStep(b *testing.B, name string) {
 		b.Fatal(err)
 	}
 	meta := data.Meta{Hidden: spec.Hidden, Vocab: spec.Vocab, Branch: 4, Depth: 3, Labels: data.TopK, K: 16}
-	bt := newHeadBatch(meta, l.Tail(), l.Levels(3))
+	plan, err := l.Plan(labelling(meta))
+	if err != nil {
+		b.Fatal(err)
+	}
 	g, err := gg.New(q)
 	if err != nil {
 		b.Fatal(err)
@@ -59,22 +62,14 @@ func benchmarkStep(b *testing.B, name string) {
 		return t
 	}
 	rope := q.(compute.TrainOps).Host(spec.Rope.Table(spec.HeadDim, 0, 300), 300, spec.HeadDim)
-	bt.head = net.NewHead(g, p, tensor("embed", random(spec.Vocab*spec.Hidden, 0.02), spec.Vocab, spec.Hidden), rope, seqs*length, 4, l.Levels(3))
+	bt := newHeadBatch(g, p, tensor("embed", random(spec.Vocab*spec.Hidden, 0.02), spec.Vocab, spec.Hidden), rope, meta, plan, seqs*length)
 	lm := tensor("lm_head", random(spec.Vocab*spec.Hidden, 0.05), spec.Vocab, spec.Hidden)
 	w, err := dev.Pack(compute.F32, lm.Matrix())
 	if err != nil {
 		b.Fatal(err)
 	}
 	lm.Buf = w.(compute.Buffer)
-	in := loss.Inputs{Graph: g, LMHead: g.Frozen(lm), Labels: bt.labels}
-	for _, lv := range bt.head.Levels {
-		in.FHat = append(in.FHat, lv.Out)
-	}
-	if l.Regresses() {
-		bt.target = g.Input("target", bt.head.Levels[0].Rows, spec.Hidden)
-		in.Target = bt.target
-	}
-	terms := l.Build(in)
+	terms := l.Build(bt.inputs(g, lm))
 	var ls []*gg.Loss
 	for i := range terms {
 		ls = append(ls, terms[i].Loss)
@@ -122,7 +117,7 @@ func benchmarkStep(b *testing.B, name string) {
 			}
 		}
 		for i := range terms {
-			terms[i].SetScale(bt.mask[terms[i].Level], float64(bt.count))
+			terms[i].Set(bt.mask[terms[i].Level], float64(bt.count))
 		}
 		if err := g.Run(ctx); err != nil {
 			b.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"talf/data"
 	"talf/train/internal/gg"
 	"talf/train/loss"
-	"talf/train/net"
 )
 
 // scorer finds the most likely token of hidden states.
@@ -75,17 +74,17 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, table, lm *gg
 	if err != nil {
 		return nil, err
 	}
-	e := &headEval{task: h, graph: g, batch: newHeadBatch(h.meta, true, h.meta.Depth)}
-	e.batch.head = net.NewHead(g, h.params, table, rope, h.limit, h.meta.Branch, h.meta.Depth)
-	in := loss.Inputs{Graph: g, LMHead: g.Frozen(lm), Labels: e.batch.labels}
-	for _, lv := range e.batch.head.Levels {
-		in.FHat = append(in.FHat, lv.Out)
-		g.Keep(lv.Out)
-	}
 	all, err := loss.Parse("talf")
 	if err != nil {
 		return nil, err
 	}
+	plan, err := all.Plan(labelling(h.meta))
+	if err != nil {
+		return nil, err
+	}
+	e := &headEval{task: h, graph: g, batch: newHeadBatch(g, h.params, table, rope, h.meta, plan, h.limit)}
+	in := e.batch.inputs(g, lm)
+	g.Keep(in.FHat...)
 	e.terms = all.Build(in)
 	if err := g.CompileForward(); err != nil {
 		return nil, err
@@ -131,7 +130,7 @@ func (h *headTask) eval(ctx context.Context) (*Eval, error) {
 			return nil, err
 		}
 		for i := range e.terms {
-			e.terms[i].SetScale(e.batch.mask[i], 1)
+			e.terms[i].Set(e.batch.mask[i], 1)
 		}
 		if err := e.graph.Run(ctx); err != nil {
 			return nil, err

@@ -90,6 +90,10 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if job.Data.Len() == 0 {
 		return nil, nil, errors.New("the data hold no sequence")
 	}
+	plan, err := l.Plan(labelling(meta))
+	if err != nil {
+		return nil, nil, fmt.Errorf("loss %s: %w", cfg.Loss, err)
+	}
 	dev := target.Device()
 	q := dev.Queue()
 	ops, ok := q.(compute.TrainOps)
@@ -109,12 +113,13 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	w, err := dev.Pack(compute.F32, lm.Matrix())
+	w, err := pack(dev, lm)
 	if err != nil {
-		return nil, nil, fmt.Errorf("pack the LM head: %w", err)
+		return nil, nil, err
 	}
-	if b, ok := w.(compute.Buffer); ok { // packed once, not at every step
-		lm.Buf = b
+	warm, err := tempered(q, dev, lm, plan.Temp)
+	if err != nil {
+		return nil, nil, err
 	}
 	positions := h.limit + meta.Depth
 	rope := ops.Host(spec.Rope.Table(spec.HeadDim, 0, positions), positions, spec.HeadDim)
@@ -127,18 +132,8 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	levels := l.Levels(meta.Depth)
-	h.batch = newHeadBatch(meta, l.Tail(), levels)
-	h.batch.head = net.NewHead(g, h.params, table, rope, cfg.Rows, meta.Branch, levels)
-	in := loss.Inputs{Graph: g, LMHead: g.Frozen(lm), Labels: h.batch.labels}
-	for _, lv := range h.batch.head.Levels {
-		in.FHat = append(in.FHat, lv.Out)
-	}
-	if l.Regresses() {
-		h.batch.target = g.Input("target", h.batch.head.Levels[0].Rows, spec.Hidden)
-		in.Target = h.batch.target
-	}
-	h.terms = l.Build(in)
+	h.batch = newHeadBatch(g, h.params, table, rope, meta, plan, cfg.Rows)
+	h.terms = l.Build(h.batch.inputs(g, warm))
 	var ls []*gg.Loss
 	for i := range h.terms {
 		ls = append(ls, h.terms[i].Loss)
@@ -174,6 +169,35 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 		cfg: cfg, task: h, graph: g, params: h.params, nodes: h.batch.head.Nodes, total: total,
 		opt: opt, store: store, report: job.Report, identity: identity,
 	}, nil
+}
+
+// pack packs the LM head once, not at every step.
+func pack(dev compute.Device, lm *gg.Tensor) (compute.Weight, error) {
+	w, err := dev.Pack(compute.F32, lm.Matrix())
+	if err != nil {
+		return nil, fmt.Errorf("pack the LM head: %w", err)
+	}
+	if b, ok := w.(compute.Buffer); ok {
+		lm.Buf = b
+	}
+	return w, nil
+}
+
+// tempered returns lm over temp, whose logits are those of lm at a temperature.
+func tempered(q compute.Queue, dev compute.Device, lm *gg.Tensor, temp float32) (*gg.Tensor, error) {
+	if temp == 1 {
+		return lm, nil
+	}
+	f := make([]float32, len(lm.Data))
+	for i, x := range lm.Data {
+		f[i] = x / temp
+	}
+	t, err := gg.NewTensor(q, "lm_head", f, lm.Shape...)
+	if err != nil {
+		return nil, err
+	}
+	_, err = pack(dev, t)
+	return t, err
 }
 
 func frozen(q compute.Queue, name string, get func() ([]float32, error), spec *arch.Spec) (*gg.Tensor, error) {
@@ -296,7 +320,7 @@ func (h *headTask) fill(ctx context.Context, i, step int) error {
 		}
 	}
 	for k := range h.terms {
-		h.terms[k].SetScale(h.batch.mask[h.terms[k].Level], float64(h.count))
+		h.terms[k].Set(h.batch.mask[h.terms[k].Level], float64(h.count))
 	}
 	return nil
 }

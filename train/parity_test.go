@@ -62,7 +62,7 @@ func TestTrainingAndDecodingAgreeOnTheHead(t *testing.T) {
 		t.Fatal(err)
 	}
 	rope := q.(compute.TrainOps).Host(spec.Rope.Table(spec.HeadDim, 0, 32), 32, spec.HeadDim)
-	train := net.NewHead(g, p, et, rope, n, 2, 4)
+	train := net.NewHead(g, p, et, rope, net.Shape{Rows: n, Branch: 2, Levels: 4})
 	for _, l := range train.Levels {
 		g.Keep(l.Out)
 	}

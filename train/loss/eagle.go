@@ -5,13 +5,17 @@ import "errors"
 // eagle is w_reg·SmoothL1(f̂, f) + w_cls·CE(p, q) over the positions of the text
 // (EAGLE, Li et al. 2024, §4.2; weights of the TALF paper).
 type eagle struct {
+	soft
 	wReg, wCls float32
-	l1, tail   bool
+	l1         bool
 }
 
 func newEagle(v Values) (Loss, error) {
-	var e eagle
+	e := eagle{}
 	var err error
+	if e.soft, err = newSoft(v); err != nil {
+		return nil, err
+	}
 	if e.wReg, err = v.float("w_reg"); err != nil {
 		return nil, err
 	}
@@ -22,30 +26,25 @@ func newEagle(v Values) (Loss, error) {
 		return nil, errors.New("w_reg=0,w_cls=0: nothing to learn from")
 	}
 	reg, err := v.one("reg", "smooth", "l1")
-	if err != nil {
-		return nil, err
-	}
-	labels, err := v.one("labels", "tail", "ignore")
-	if err != nil {
-		return nil, err
-	}
-	e.l1, e.tail = reg == "l1", labels == "tail"
-	return e, nil
+	e.l1 = reg == "l1"
+	return e, err
 }
 
-func (eagle) Levels(int) int    { return 1 }
-func (e eagle) Regresses() bool { return e.wReg != 0 }
-func (e eagle) Tail() bool      { return e.tail }
+func (e eagle) Plan(d Labelling) (Plan, error) {
+	p := Plan{Levels: 1, Tail: e.tail, Temp: e.temp}
+	if e.wReg != 0 {
+		p.Regress = 1
+	}
+	return p, e.check(d)
+}
 
 func (e eagle) Build(in Inputs) []Term {
 	var ts []Term
 	if e.wReg != 0 {
-		scale := make([]float32, 0, in.FHat[0].Rows().Max)
-		l := in.Graph.SmoothL1(in.FHat[0], in.Target, &scale, e.l1)
-		ts = append(ts, Term{Name: "reg", Weight: e.wReg, Loss: l, scale: &scale})
+		ts = append(ts, regress(in, 0, e.wReg, e.l1))
 	}
 	if e.wCls != 0 {
-		ts = append(ts, cls(in, 0, e.wCls))
+		ts = append(ts, e.cls(in, 0, e.wCls))
 	}
 	return ts
 }

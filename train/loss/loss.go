@@ -26,7 +26,12 @@ type Param struct {
 	Name, Default, Doc string
 }
 
-var labelsParam = Param{"labels", "tail", "mass outside the top-K labels: tail (one bucket) or ignore; sets with full labels use them whole"}
+// Parameters that several losses have.
+var (
+	labelsParam = Param{"labels", "tail", "mass outside the top-K labels: tail (one bucket) or ignore; sets with full labels use them whole"}
+	tempParam   = Param{"temp", "1", "temperature of both distributions, the loss multiplied by its square; other than 1 needs full labels"}
+	regParam    = Param{"reg", "smooth", "regression: smooth (SmoothL1) or l1"}
+)
 
 // table lists the losses, in the order of help and errors.
 var table = []Method{
@@ -35,29 +40,67 @@ var table = []Method{
 		Params: []Param{
 			{"w_reg", "1", "weight of the regression"},
 			{"w_cls", "10", "weight of the cross-entropy"},
-			{"reg", "smooth", "regression: smooth (SmoothL1) or l1"},
-			labelsParam,
+			regParam, labelsParam, tempParam,
 		},
 		New: newEagle,
 	},
 	{
+		Name: "hass", Doc: "the same and top-K distillation in aligned passes, the head fed with its own features along the text (HASS)",
+		Params: []Param{
+			{"w_reg", "1", "weight of the regression"},
+			{"w_cls", "10", "weight of the cross-entropy"},
+			{"w_topk", "10", "weight of the cross-entropy on the most likely tokens alone"},
+			{"top", "10", "how many they are"},
+			{"passes", "3", "aligned passes, whose losses are added"},
+			{"feed", "detach", "gradient through the features that are fed back: detach (none) or flow"},
+			regParam, labelsParam, tempParam,
+		},
+		New: newHASS,
+	},
+	{
 		Name: "talf", Doc: "cross-entropy on every node of the target's trees, the head following its own features (TALF)",
-		Params: []Param{labelsParam},
-		New:    newTALF,
+		Params: []Param{
+			{"w_cls", "1", "weight of the cross-entropy"},
+			{"w_reg", "0", "weight of a regression along the text, which TALF does without"},
+			{"decay", "1", "weight of a level's nodes over that of the level above"},
+			{"levels", "0", "levels of the trees that are trained on (0: all that the data have)"},
+			{"feed", "flow", "gradient through the features that are fed back: flow or detach (none)"},
+			regParam, labelsParam, tempParam,
+		},
+		New: newTALF,
 	},
 }
 
 // Methods returns the table.
 func Methods() []Method { return append([]Method(nil), table...) }
 
+// A Labelling is what a loss must know of the data.
+type Labelling struct {
+	Depth int // levels of the trees, the positions' own included
+	K     int // labels of a node, 0: all tokens
+}
+
+// A Plan is how the head is run for a loss.
+type Plan struct {
+	// Levels are run: the positions of the text and, below them, nodes that are
+	// fed the f̂ of their parent.
+	Levels int
+	// Text says that these nodes follow the text, one on each level, and not the
+	// target's trees: level l at position i is pass l+1 of HASS at position i.
+	Text    bool
+	Detach  bool    // f̂ is fed back without its gradient
+	Regress int     // levels whose Inputs.Target is read: their features are known
+	Tail    bool    // top-K labels come with their tail bucket
+	Temp    float32 // Inputs.LMHead is divided by it
+	// Cut says that some of the labels' mass is left out, so that the target's
+	// own distribution is not where the loss is least.
+	Cut bool
+}
+
 // A Loss says what the draft head's outputs are compared with.
 type Loss interface {
-	// Levels is how many levels of a tree of depth the head is run on.
-	Levels(depth int) int
-	// Regresses says that Inputs.Target is used: the features must be known.
-	Regresses() bool
-	// Tail says that top-K labels come with their tail bucket.
-	Tail() bool
+	// Plan refuses data that the loss cannot be computed on.
+	Plan(d Labelling) (Plan, error)
 	// Build adds the loss's terms to the graph.
 	Build(in Inputs) []Term
 }
@@ -66,9 +109,10 @@ type Loss interface {
 type Inputs struct {
 	Graph  *gg.Graph
 	FHat   []*gg.Node            // [level]: [rows][H], the predicted features
-	LMHead *gg.Node              // [V][H], the target's, frozen
-	Labels []*compute.SoftLabels // [level], read at every run
-	Target *gg.Node              // [level-0 rows][H]: f_{i+1}; nil unless Regresses
+	Vocab  int                   // V
+	LMHead *gg.Node              // [V][H], the target's over Plan.Temp, frozen
+	Labels []*compute.SoftLabels // [level], read by Term.Set
+	Target []*gg.Node            // [level < Plan.Regress]: [rows][H], f_{i+1}
 }
 
 // A Term is one addend of a loss: Weight · Σ_r mask[r]·loss[r] / N.
@@ -77,12 +121,16 @@ type Term struct {
 	Level  int
 	Weight float32
 	*gg.Loss
-	scale *[]float32
+	scale   *[]float32
+	relabel func() // makes the term's own labels of the level's
 }
 
-// SetScale weights the rows of the next run: mask[r]·Weight/n, n being the
-// number of positions that count in the whole step.
-func (t *Term) SetScale(mask []float32, n float64) {
+// Set prepares the next run: it takes the labels, and weights row r by
+// mask[r]·Weight/n, n being the number of positions that count in the whole step.
+func (t *Term) Set(mask []float32, n float64) {
+	if t.relabel != nil {
+		t.relabel()
+	}
 	s := (*t.scale)[:0]
 	for _, m := range mask {
 		s = append(s, float32(float64(m)*float64(t.Weight)/n))
@@ -90,11 +138,11 @@ func (t *Term) SetScale(mask []float32, n float64) {
 	*t.scale = s
 }
 
-// cls adds a cross-entropy term.
-func cls(in Inputs, level int, weight float32) Term {
+// regress adds a regression term; w is its weight.
+func regress(in Inputs, level int, w float32, l1 bool) Term {
 	scale := make([]float32, 0, in.FHat[level].Rows().Max)
-	l := in.Graph.SoftCE(in.FHat[level], in.LMHead, in.Labels[level], &scale)
-	return Term{Name: "cls", Level: level, Weight: weight, Loss: l, scale: &scale}
+	l := in.Graph.SmoothL1(in.FHat[level], in.Target[level], &scale, l1)
+	return Term{Name: "reg", Level: level, Weight: w, Loss: l, scale: &scale}
 }
 
 // Values are the parameters of a loss, defaults filled in.
@@ -106,6 +154,14 @@ func (v Values) float(name string) (float32, error) {
 		return 0, fmt.Errorf("%s=%s: want a number from 0 to 1e6", name, v[name])
 	}
 	return float32(f), nil
+}
+
+func (v Values) int(name string, from, to int) (int, error) {
+	n, err := strconv.Atoi(v[name])
+	if err != nil || n < from || n > to {
+		return 0, fmt.Errorf("%s=%s: want a whole number from %d to %d", name, v[name], from, to)
+	}
+	return n, nil
 }
 
 func (v Values) one(name string, of ...string) (string, error) {

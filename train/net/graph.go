@@ -98,11 +98,18 @@ func (p *Params) nodes(g *gg.Graph) (all []*gg.Node, of map[*gg.Tensor]*gg.Node)
 	return all, of
 }
 
-// NewHead adds a head to g with at most rows positions a batch, depth levels and
-// at most branch nodes per position on each level below the first. embed is the
-// target's table [V][H], rope its table [positions][headDim] with at least one
-// row for every position of a sequence and depth−1 more.
-func NewHead(g *gg.Graph, p *Params, embed *gg.Tensor, rope compute.Buffer, rows, branch, depth int) *Head {
+// A Shape is what a head's graph has room for, and how gradients flow through it.
+type Shape struct {
+	Rows   int  // positions of a batch
+	Branch int  // nodes per position on each level below the first
+	Levels int  // of the trees, the positions' own included
+	Detach bool // f̂ is fed back without its gradient
+}
+
+// NewHead adds a head to g. embed is the target's table [V][H], rope its table
+// [positions][headDim] with at least one row for every position of a sequence
+// and Levels−1 more.
+func NewHead(g *gg.Graph, p *Params, embed *gg.Tensor, rope compute.Buffer, sh Shape) *Head {
 	if !p.Spec.Draft {
 		panic("net: NewHead of a language model's weights")
 	}
@@ -111,8 +118,8 @@ func NewHead(g *gg.Graph, p *Params, embed *gg.Tensor, rope compute.Buffer, rows
 	h.Nodes = all
 	table := g.Frozen(embed)
 	b := builder{g: g, p: p, of: of, rope: rope}
-	for d := range depth {
-		l := newLevel(p, rows*max(1, min(d, 1)*branch), d)
+	for d := range sh.Levels {
+		l := newLevel(p, sh.Rows*max(1, min(d, 1)*sh.Branch), d)
 		h.Levels = append(h.Levels, l)
 		e := g.Embed(table, &l.IDs, l.Rows)
 		var u *gg.Node
@@ -125,7 +132,11 @@ func NewHead(g *gg.Graph, p *Params, embed *gg.Tensor, rope compute.Buffer, rows
 			u = g.LinearAdd(e, of[p.fcE], g.Linear(h.Feature, of[p.fcF], bias), nil)
 		} else {
 			// The feature half is the same for all children of a node.
-			half := g.Linear(h.Levels[d-1].Out, of[p.fcF], bias)
+			fed := h.Levels[d-1].Out
+			if sh.Detach {
+				fed = g.Detach(fed)
+			}
+			half := g.Linear(fed, of[p.fcF], bias)
 			u = g.LinearAdd(e, of[p.fcE], half, &l.From)
 		}
 		l.Out = b.layer(0, u, l)

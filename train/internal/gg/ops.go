@@ -28,6 +28,12 @@ func beta(acc bool) float32 {
 	return 0
 }
 
+// Detach returns x as a value that no gradient flows into: the same memory, for
+// further operations.
+func (g *Graph) Detach(x *Node) *Node {
+	return &Node{g: g, node: x.node, val: x.val}
+}
+
 // Embed returns rows ids of table [V][W]: [rows][W]. ids is read at every Run
 // and has one entry per live row.
 func (g *Graph) Embed(table *Node, ids *[]int32, rows *Rows) *Node {

@@ -27,12 +27,14 @@ const (
 type problem struct {
 	t      testing.TB
 	g      *gg.Graph
+	plan   loss.Plan
+	full   bool // labels are whole distributions
 	terms  []loss.Term
 	total  *gg.Node
 	out    []*gg.Node  // parameters: f̂ of each level, transposed
 	fhat   [][]float32 // their memory [hidden][rows]
 	rows   []int       // of each level
-	target []float32   // [rows0][hidden]
+	target [][]float32 // [level][rows][hidden]
 	lm     []float32   // [vocab][hidden]
 	labels []*compute.SoftLabels
 	mask   [][]float32
@@ -45,6 +47,13 @@ func newProblem(t testing.TB, q compute.Queue, spec string, seed uint64) *proble
 	l, err := loss.Parse(spec)
 	if err != nil {
 		t.Fatal(err)
+	}
+	plan, err := l.Plan(loss.Labelling{Depth: depth, K: topK})
+	full := err != nil // some losses want the whole distribution
+	if full {
+		if plan, err = l.Plan(loss.Labelling{Depth: depth}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	g, err := gg.New(q)
 	if err != nil {
@@ -65,9 +74,13 @@ func newProblem(t testing.TB, q compute.Queue, spec string, seed uint64) *proble
 		}
 		return x
 	}
-	p := &problem{t: t, g: g, lm: random(vocab * hidden), n: 4}
-	in := loss.Inputs{Graph: g, LMHead: g.Frozen(tensor("lm", p.lm, vocab, hidden))}
-	for level := range l.Levels(depth) {
+	p := &problem{t: t, g: g, plan: plan, full: full, lm: random(vocab * hidden), n: 4}
+	lm := append([]float32(nil), p.lm...)
+	for i := range lm {
+		lm[i] /= plan.Temp
+	}
+	in := loss.Inputs{Graph: g, Vocab: vocab, LMHead: g.Frozen(tensor("lm", lm, vocab, hidden))}
+	for level := range plan.Levels {
 		n := rows0
 		if level > 0 {
 			n *= branch
@@ -89,8 +102,11 @@ func newProblem(t testing.TB, q compute.Queue, spec string, seed uint64) *proble
 				lab.IDs = append(lab.IDs, int32(perm[k]))
 				lab.Prob = append(lab.Prob, []float32{0.5, 0.2, 0.1}[k])
 			}
-			if l.Tail() {
+			if plan.Tail {
 				lab.Tail = append(lab.Tail, 0.2)
+			}
+			if full {
+				lab.Full = append(lab.Full, distribution(r)...)
 			}
 			if i != 1 {
 				m[i] = 1
@@ -99,10 +115,10 @@ func newProblem(t testing.TB, q compute.Queue, spec string, seed uint64) *proble
 		p.labels, p.mask = append(p.labels, lab), append(p.mask, m)
 	}
 	in.Labels = p.labels
-	if l.Regresses() {
-		in.Target = g.Input("target", &gg.Rows{Max: rows0, N: rows0}, hidden)
-		p.target = in.Target.Data()
-		copy(p.target, random(rows0*hidden))
+	for l := range plan.Regress {
+		n := g.Input("target", in.FHat[l].Rows(), hidden)
+		in.Target, p.target = append(in.Target, n), append(p.target, n.Data())
+		copy(n.Data(), random(p.rows[l]*hidden))
 	}
 	p.terms = l.Build(in)
 	if len(p.terms) == 0 {
@@ -123,7 +139,7 @@ func newProblem(t testing.TB, q compute.Queue, spec string, seed uint64) *proble
 func (p *problem) run() (float64, [][]float32) {
 	p.t.Helper()
 	for i := range p.terms {
-		p.terms[i].SetScale(p.mask[p.terms[i].Level], p.n)
+		p.terms[i].Set(p.mask[p.terms[i].Level], p.n)
 	}
 	if err := p.g.Run(context.Background()); err != nil {
 		p.t.Fatal(err)
@@ -145,14 +161,27 @@ func (p *problem) run() (float64, [][]float32) {
 	return sum, grads
 }
 
-// softmax returns softmax(lm·f̂) of a row of a level.
-func (p *problem) softmax(level, row int) []float64 {
+// distribution draws one over the vocabulary.
+func distribution(r *rand.Rand) []float32 {
+	row, sum := make([]float32, vocab), float32(0)
+	for v := range row {
+		row[v] = r.Float32()
+		sum += row[v]
+	}
+	for v := range row {
+		row[v] /= sum
+	}
+	return row
+}
+
+// softmax returns softmax(lm·f̂/temp) of a row of a level.
+func (p *problem) softmax(level, row int, temp float32) []float64 {
 	z, sum := make([]float64, vocab), 0.0
 	for v := range z {
 		for k := range hidden {
 			z[v] += float64(p.lm[v*hidden+k]) * float64(p.fhat[level][k*p.rows[level]+row])
 		}
-		z[v] = math.Exp(z[v])
+		z[v] = math.Exp(z[v] / float64(temp))
 		sum += z[v]
 	}
 	for v := range z {
@@ -247,16 +276,21 @@ func Run(t *testing.T, spec string, queue func(testing.TB) compute.Queue) {
 
 	t.Run("perfect predictions have no gradient", func(t *testing.T) {
 		p := fresh(t, 3)
+		if p.plan.Cut {
+			t.Skip("a part of the labels' mass is left out on purpose: the loss is least elsewhere")
+		}
 		for l := range p.labels {
 			p.labels[l].Full = nil
 			for r := range p.rows[l] {
-				for _, x := range p.softmax(l, r) {
+				for _, x := range p.softmax(l, r, 1) {
 					p.labels[l].Full = append(p.labels[l].Full, float32(x))
 				}
 			}
 		}
-		for r := range p.target {
-			p.target[r] = p.fhat[0][r%hidden*rows0+r/hidden]
+		for l, f := range p.target {
+			for r := range f {
+				f[r] = p.fhat[l][r%hidden*p.rows[l]+r/hidden]
+			}
 		}
 		// SmoothL1's gradient is exact at 0, |y−t|'s is any value from −1 to 1: 0.
 		_, grads := p.run()
@@ -274,17 +308,14 @@ func Run(t *testing.T, spec string, queue func(testing.TB) compute.Queue) {
 		var grads [][][]float32
 		for _, full := range []bool{true, false} {
 			p := fresh(t, 4)
+			if p.full {
+				t.Skip("only whole distributions are taken")
+			}
 			r := rand.New(rand.NewPCG(4, 4))
 			for l, lab := range p.labels {
 				*lab = compute.SoftLabels{K: vocab}
 				for range p.rows[l] {
-					sum, row := 0.0, [vocab]float64{}
-					for v := range row {
-						row[v] = r.Float64()
-						sum += row[v]
-					}
-					for v := range row {
-						x := float32(row[v] / sum)
+					for v, x := range distribution(r) {
 						if full {
 							lab.Full = append(lab.Full, x)
 						} else {
@@ -317,6 +348,11 @@ func Run(t *testing.T, spec string, queue func(testing.TB) compute.Queue) {
 			*lab = compute.SoftLabels{K: 1}
 			for r := range p.rows[l] {
 				lab.IDs, lab.Prob, lab.Tail = append(lab.IDs, int32(r%vocab)), append(lab.Prob, 1), append(lab.Tail, 0)
+				if p.full {
+					row := make([]float32, vocab)
+					row[r%vocab] = 1
+					lab.Full = append(lab.Full, row...)
+				}
 			}
 		}
 		p.run()
@@ -326,7 +362,7 @@ func Run(t *testing.T, spec string, queue func(testing.TB) compute.Queue) {
 			}
 			l := p.terms[i].Level
 			for r, x := range p.terms[i].RowLoss() {
-				if want := -math.Log(p.softmax(l, r)[r%vocab]); math.Abs(float64(x)-want) > 1e-5*max(1, want) {
+				if want := -math.Log(p.softmax(l, r, p.plan.Temp)[r%vocab]); math.Abs(float64(x)-want) > 1e-5*max(1, want) {
 					t.Errorf("level %d, row %d: loss %v, want %v", l, r, x, want)
 				}
 			}
