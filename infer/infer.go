@@ -197,6 +197,17 @@ type Timing struct {
 	Overhead time.Duration // trees, verdict, bookkeeping; not the request's Emit
 }
 
+// A Labelled drafter drafts from several origins and says which a node is from:
+// benchmarks count what each contributes. One that drafts a chain from the context
+// calls it "spine", and what its table of transitions adds "branch".
+type Labelled interface {
+	// Origins are the names, always the same.
+	Origins() []string
+	// Origin is the index of the name of node n, which is not the root, in the
+	// tree that was proposed last. It is asked before Observe.
+	Origin(n int) int
+}
+
 // An Ask is what one sequence wants of a source: rows of nodes [From,Len) of
 // Tree. From = 0 begins a round, with the root alone.
 type Ask struct {
