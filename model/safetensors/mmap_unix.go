@@ -3,8 +3,6 @@
 package safetensors
 
 import (
-	"fmt"
-	"math"
 	"os"
 	"unsafe"
 
@@ -26,31 +24,4 @@ func release(b []byte) {
 	}
 	// Advice that is refused costs only memory.
 	_ = unix.Madvise(b[lo-at:hi-at], unix.MADV_DONTNEED)
-}
-
-// mapFile returns the file's bytes, read-only, and what ends the mapping.
-func mapFile(path string) ([]byte, func() error, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer f.Close() // the mapping outlives the descriptor
-	st, err := f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%s: not a regular file", path)
-	}
-	switch n := st.Size(); {
-	case n == 0: // nothing can be mapped
-		return nil, func() error { return nil }, nil
-	case n > math.MaxInt:
-		return nil, nil, fmt.Errorf("%s: %d bytes do not fit the address space", path, n)
-	}
-	b, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		return nil, nil, fmt.Errorf("map %s: %w", path, err)
-	}
-	return b, func() error { return unix.Munmap(b) }, nil
 }

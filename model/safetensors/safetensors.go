@@ -20,6 +20,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
+
+	"talf/internal/mapped"
 )
 
 // MaxHeader is the largest header that is accepted, as in the reference
@@ -226,7 +228,7 @@ func (s *Set) Close() error {
 // Open maps one file. The file must not shrink while the set is open: reading a
 // page that is gone stops the process.
 func Open(path string) (*Set, error) {
-	data, unmap, err := mapFile(path)
+	data, unmap, err := mapped.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open tensors: %w", err)
 	}

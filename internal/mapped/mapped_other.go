@@ -1,0 +1,12 @@
+//go:build !unix
+
+package mapped
+
+import "os"
+
+// Open returns the bytes of a file, which must not be written, and what ends
+// their use.
+func Open(path string) ([]byte, func() error, error) {
+	b, err := os.ReadFile(path)
+	return b, func() error { return nil }, err
+}

@@ -1,0 +1,39 @@
+//go:build unix
+
+package mapped
+
+import (
+	"fmt"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Open returns the bytes of a regular file, which must not be written, and what
+// ends their use. The file must not be cut short meanwhile.
+func Open(path string) ([]byte, func() error, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close() // the mapping outlives the descriptor
+	st, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s: not a regular file", path)
+	}
+	switch n := st.Size(); {
+	case n == 0: // nothing can be mapped
+		return nil, func() error { return nil }, nil
+	case n > math.MaxInt:
+		return nil, nil, fmt.Errorf("%s: %d bytes do not fit the address space", path, n)
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, nil, fmt.Errorf("map %s: %w", path, err)
+	}
+	return b, func() error { return unix.Munmap(b) }, nil
+}
