@@ -1,0 +1,161 @@
+package lookup_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"talf/infer/lookup"
+)
+
+// behind returns the position behind the latest occurrence of key that ends
+// before or at most, or -1: the definition, by looking everywhere.
+func behind(tokens, key []int32, most int) int {
+	for end := most; end >= len(key); end-- {
+		if slices.Equal(tokens[end-len(key):end], key) {
+			return end
+		}
+	}
+	return -1
+}
+
+func TestAnIndexFindsWhatASearchFinds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lo := rapid.IntRange(1, 3).Draw(t, "lo")
+		hi := lo + rapid.IntRange(0, 3).Draw(t, "more")
+		vocab := rapid.Int32Range(1, 4).Draw(t, "vocab")
+		token := rapid.Int32Range(0, vocab)
+		c := lookup.NewContext(lo, hi)
+		var want []int32
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			switch rapid.IntRange(0, 9).Draw(t, "op") {
+			case 0:
+				c.Reset()
+				want = want[:0]
+			case 1, 2:
+				n := rapid.IntRange(0, len(want)+2).Draw(t, "left")
+				c.Truncate(n)
+				want = want[:min(n, len(want))]
+			default:
+				more := rapid.SliceOfN(token, 1, 60).Draw(t, "more")
+				c.Append(more...)
+				want = append(want, more...)
+			}
+			if !slices.Equal(c.Tokens(), want) {
+				t.Fatalf("tokens %v, want %v", c.Tokens(), want)
+			}
+			for n := lo; n <= hi; n++ {
+				for end := 1; end <= len(want); end++ {
+					w := -1
+					if end >= n {
+						w = behind(want, want[end-n:end], end-1)
+					}
+					if got := c.Earlier(n, end); got != w {
+						t.Fatalf("%v: before the %d tokens before %d: %d, want %d", want, n, end, got, w)
+					}
+				}
+				key := rapid.SliceOfN(token, n, n).Draw(t, "key")
+				if got, w := c.Find(key), behind(want, key, len(want)); got != w {
+					t.Fatalf("%v: behind %v: %d, want %d", want, key, got, w)
+				}
+			}
+			checkMatch(t, c, want, lo, hi)
+		}
+	})
+}
+
+func checkMatch(t *rapid.T, c *lookup.Context, tokens []int32, lo, hi int) {
+	var next []int // of the lengths that occurred, the longest first
+	longest := 0
+	for n := min(hi, len(tokens)); n >= lo; n-- {
+		if at := behind(tokens, tokens[len(tokens)-n:], len(tokens)-1); at >= 0 {
+			longest = max(longest, n)
+			next = append(next, at)
+		}
+	}
+	m, ok := c.Match()
+	if ok != (len(next) > 0) {
+		t.Fatalf("%v: match %v, %v of the lengths occurred", tokens, m, next)
+	}
+	if !ok {
+		return
+	}
+	agree := false
+	for _, at := range next[1:] {
+		agree = agree || tokens[at] == tokens[next[0]]
+	}
+	if want := (lookup.Match{N: longest, Next: next[0], Agree: agree}); m != want {
+		t.Fatalf("%v: match %+v, want %+v", tokens, m, want)
+	}
+	length := 0
+	for length < m.Next && tokens[m.Next-1-length] == tokens[len(tokens)-1-length] {
+		length++
+	}
+	if got := c.Length(m.Next, 1000); got != length || c.Length(m.Next, 2) != min(2, length) {
+		t.Fatalf("%v: length of %+v is %d, want %d", tokens, m, got, length)
+	}
+}
+
+func TestAContinuationGoesOnWithItself(t *testing.T) {
+	c := lookup.NewContext(3, 5)
+	c.Append(9, 1, 2, 3, 8, 7, 1, 2, 3)
+	for _, want := range [][]int32{{}, {8}, {8, 7, 1, 2, 3}, {8, 7, 1, 2, 3, 8, 7, 1, 2, 3, 8, 7}} {
+		m, _ := c.Match()
+		if got := c.Continue([]int32{5}, m.Next, len(want)); !slices.Equal(got, append([]int32{5}, want...)) {
+			t.Errorf("%d tokens behind %d: %v, want 5 and %v", len(want), m.Next, got, want)
+		}
+	}
+}
+
+// A long context that is appended to and taken back costs no memory once it has
+// been as long.
+func TestContextsStopAllocating(t *testing.T) {
+	c := lookup.NewContext(3, 5)
+	r := rand.New(rand.NewPCG(1, 2))
+	text := make([]int32, 5000)
+	for i := range text {
+		text[i] = r.Int32N(50)
+	}
+	c.Append(text...)
+	var dst []int32
+	if n := testing.AllocsPerRun(20, func() {
+		c.Truncate(4000)
+		c.Append(text[4000:]...)
+		m, ok := c.Match()
+		if ok {
+			dst = c.Continue(dst[:0], m.Next, 20)
+		}
+		c.Reset()
+		c.Append(text...)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkContext(b *testing.B) {
+	c := lookup.NewContext(3, 5)
+	r := rand.New(rand.NewPCG(1, 2))
+	text := make([]int32, 1<<16)
+	for i := range text {
+		text[i] = r.Int32N(1000)
+	}
+	c.Append(text...)
+	dst := make([]int32, 0, 20)
+	b.Run("append", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			if c.Len() == 1<<17 {
+				c.Truncate(1 << 16)
+			}
+			c.Append(text[i&(1<<16-1)])
+		}
+	})
+	b.Run("match", func(b *testing.B) {
+		for b.Loop() {
+			if m, ok := c.Match(); ok {
+				dst = c.Continue(dst[:0], m.Next, 20)
+			}
+		}
+	})
+}
