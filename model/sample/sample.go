@@ -124,18 +124,35 @@ func (s *Sampler) penalise(logits []float32, context [][]int32) []float32 {
 // Argmax. Where several logits are infinite they share the mass, as the limit of
 // large equal logits does. dst may be logits.
 func (s *Sampler) Dist(dst, logits []float32, context ...[]int32) {
+	if cap(s.prob) < len(logits) {
+		s.prob = make([]float64, len(logits))
+	}
+	w := s.prob[:len(logits)]
+	sum := s.weigh(w, logits, context)
+	for i, v := range w {
+		dst[i] = float32(v / sum)
+	}
+}
+
+// Dist64 is Dist without the rounding to float32: verifiers divide by what they
+// get, and it has to sum to 1.
+func (s *Sampler) Dist64(dst []float64, logits []float32, context ...[]int32) {
+	sum := s.weigh(dst, logits, context)
+	for i, v := range dst {
+		dst[i] = v / sum
+	}
+}
+
+// weigh sets w [Vocab] to what Dist is before it is divided by the sum, which it
+// returns. The largest weight is 1.
+func (s *Sampler) weigh(w []float64, logits []float32, context [][]int32) float64 {
 	x := s.penalise(logits, context)
 	if s.p.Temperature == 0 {
-		best := Argmax(x)
-		clear(dst)
-		dst[best] = 1
-		return
+		clear(w)
+		w[Argmax(x)] = 1
+		return 1
 	}
 	n := len(x)
-	if cap(s.prob) < n {
-		s.prob = make([]float64, n)
-	}
-	w := s.prob[:n] // unnormalised: the largest is 1
 	best := Argmax(x)
 	top := float64(x[best])
 	for i, l := range x {
@@ -166,9 +183,7 @@ func (s *Sampler) Dist(dst, logits []float32, context ...[]int32) {
 	for _, v := range w {
 		sum += v
 	}
-	for i, v := range w {
-		dst[i] = float32(v / sum)
-	}
+	return sum
 }
 
 // topK zeroes what is less than the k-th largest weight; ties with it stay, as

@@ -134,6 +134,17 @@ func TestAgreesWithTheReferenceChain(t *testing.T) {
 				t.Fatalf("round %d, %+v, context %v: token %d has %v, want %v\nlogits %v", round, p, ctx, i, got[i], want[i], logits)
 			}
 		}
+		var sum float64
+		whole := make([]float64, n)
+		New(p).Dist64(whole, logits, ctx[:cut], ctx[cut:])
+		for i, v := range whole {
+			if sum += v; float32(v) != got[i] {
+				t.Fatalf("round %d, %+v: token %d has %v in float64, %v in float32", round, p, i, v, got[i])
+			}
+		}
+		if math.Abs(sum-1) > 1e-13 {
+			t.Fatalf("round %d, %+v: a sum of %v in float64", round, p, sum)
+		}
 	}
 }
 
