@@ -31,12 +31,10 @@ type Head struct {
 	heads []*headSeq // of segs
 	asked []int      // ask of each segment, -1 for none
 	segOf []int      // segment of each ask, -1 for none
-	rows  []infer.Row
-	ids   []int32
-	logps []float32
-	logit []float32
 	feats []model.Feature
 	spare []*headSeq // for their memory
+
+	answer answers
 }
 
 type headSeq struct {
@@ -215,14 +213,12 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 		}
 	}
 	h.clear()
-	width, full := 1, false
 	for i, a := range asks {
 		s := h.open[a.ID]
 		if s == nil {
 			return nil, fmt.Errorf("source: sequence %d is not open", a.ID)
 		}
 		h.segOf = append(h.segOf, -1)
-		width, full = max(width, a.Width), full || a.Full
 		if a.From == 0 {
 			s.mute = false
 			s.begin()
@@ -251,13 +247,13 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 		}
 	}
 	if len(h.segs) == 0 {
-		return h.answer(asks, nil, width, full), nil
+		return h.rows(asks, nil), nil
 	}
 	out, err := h.run(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return h.answer(asks, out, width, full), nil
+	return h.rows(asks, out), nil
 }
 
 // run passes the segments through the head and keeps what later passes need.
@@ -353,47 +349,26 @@ func (h *Head) retain(s *headSeq, out *model.Output, i int) error {
 	return s.fhat.Put(g.From, h.feats...)
 }
 
-// answer reads the asked rows: one top-k over all of them.
-func (h *Head) answer(asks []infer.Ask, out *model.Output, width int, full bool) []infer.Row {
-	vocab := h.m.Spec().Vocab
-	width = min(width, vocab)
-	total := 0
-	if out != nil {
-		_, total = out.Rows()
-	}
-	h.ids = slices.Grow(h.ids[:0], total*width)[:total*width]
-	h.logps = slices.Grow(h.logps[:0], total*width)[:total*width]
-	if total > 0 {
-		out.TopK(h.ids, h.logps, 0, total, width)
-	}
-	if full {
-		h.logit = slices.Grow(h.logit[:0], total*vocab)[:total*vocab]
-		if total > 0 {
-			out.ReadLogits(h.logit, 0)
-		}
-	}
-	h.rows = h.rows[:0]
-	for i, a := range asks {
+// rows reads what was asked.
+func (h *Head) rows(asks []infer.Ask, out *model.Output) []infer.Row {
+	x := &h.answer
+	x.read(asks, out, h.m.Spec().Vocab, nil)
+	for i := range asks {
+		a := &asks[i]
 		seg := h.segOf[i]
 		for n := a.From; n < a.Tree.Len(); n++ {
-			if seg < 0 {
-				h.rows = append(h.rows, infer.Row{})
-				continue
+			row := -1
+			switch {
+			case seg < 0:
+			case a.From == 0:
+				row = out.LogitsRow(seg, out.LastNode(seg)) // the root is the last true position
+			default:
+				row = out.LogitsRow(seg, n)
 			}
-			node := n
-			if a.From == 0 {
-				node = out.LastNode(seg) // the root is the last true position
-			}
-			r := out.LogitsRow(seg, node)
-			k := min(a.Width, width)
-			row := infer.Row{Tokens: h.ids[r*width:][:k], LogProb: h.logps[r*width:][:k]}
-			if a.Full {
-				row.Logits = h.logit[r*vocab:][:vocab]
-			}
-			h.rows = append(h.rows, row)
+			x.add(a, row)
 		}
 	}
-	return h.rows
+	return x.rows
 }
 
 var _ infer.Source = (*Head)(nil)

@@ -233,6 +233,19 @@ func (t *Tokenizer) DecodeBytes(ids []int32, skipSpecial bool) []byte {
 	return dst
 }
 
+// Bytes returns what id stands for inside a text; at the start of one a decoder
+// may leave a space of it out. It is false where id has no text of its own: it is
+// not known, or special.
+func (t *Tokenizer) Bytes(id int32) ([]byte, bool) {
+	if !t.Known(id) || t.special[id] {
+		return nil, false
+	}
+	if f := t.dec.fallback; f != nil && f[id] >= 0 {
+		return []byte{byte(f[id])}, true
+	}
+	return append([]byte(t.dec.sep), t.dec.text[id]...), true
+}
+
 // tokenStep rewrites the text of one token; i is its index among the tokens.
 type tokenStep func(s string, i int) string
 

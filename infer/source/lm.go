@@ -1,0 +1,328 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"talf/infer"
+	"talf/model"
+	"talf/tree"
+)
+
+// An LM is a language model as a source: usually a much smaller one than the
+// target, of the target's tokenizer or one like it.
+//
+// It holds the tokens of a sequence as it spells them, the root included.
+// Drafted nodes hang off the root; the rows of accepted ones stay, the others are
+// dropped at the next commit. Tokens that wait run in one pass with whatever else
+// is asked. It needs nothing of the target but tokens, so that it holds any
+// prefix: what it does not keep, it runs.
+//
+// A sequence longer than the model's positions goes on with its newest half: the
+// text before is forgotten.
+type LM struct {
+	m     *model.Model
+	vocab *Vocab
+	keep  int
+	open  map[infer.SeqID]*lmSeq
+	kept  []*lmSeq // least recently used first
+
+	segs   []model.Segment
+	seqs   []*lmSeq // of segs
+	segOf  []int    // segment of each ask, -1 for none
+	answer answers
+}
+
+type lmSeq struct {
+	seq    *model.Seq
+	branch *model.Branch // of drafted nodes
+	tokens []int32       // as the draft model spells them, the root last
+	base   int           // of tokens; stands at position 0 of seq
+
+	work tree.Tree // the asked nodes as the draft model spells them
+	node []int     // node of work of each asked node, -1 for none
+
+	chain tree.Tree
+	path  []int
+}
+
+// NewLM returns a source over m, which stays the caller's, that keeps the KV
+// store of up to prefixes closed sequences. Vocab translates the target's tokens.
+func NewLM(m *model.Model, vocab *Vocab, prefixes int) *LM {
+	return &LM{m: m, vocab: vocab, keep: prefixes, open: map[infer.SeqID]*lmSeq{}}
+}
+
+// Match returns the length of prompt: no position needs the target's.
+func (l *LM) Match(prompt []int32) int { return len(prompt) }
+
+// Open starts a sequence from the longest prefix that a closed one holds.
+func (l *LM) Open(id infer.SeqID, prompt []int32, keep int) error {
+	s := new(lmSeq)
+	if first := l.vocab.spell(prompt[0]); !l.vocab.same && (len(first) == 0 || !slices.Contains(l.vocab.before, first[0])) {
+		s.tokens = append(s.tokens, l.vocab.before...)
+	}
+	for _, t := range prompt[:keep+1] {
+		s.tokens = append(s.tokens, l.vocab.spell(t)...)
+	}
+	best, n := -1, 0
+	for i, k := range l.kept {
+		if c := min(infer.CommonPrefix(k.tokens, s.tokens), k.seq.Len()); c > n {
+			best, n = i, c
+		}
+	}
+	if best >= 0 {
+		k := l.kept[best]
+		s.seq = k.seq.Fork()
+		s.seq.Truncate(n)
+		l.kept = append(slices.Delete(l.kept, best, best+1), k)
+	} else {
+		s.seq = l.m.NewSeq()
+	}
+	l.open[id] = s
+	return nil
+}
+
+// Close ends a sequence and keeps it as a prefix.
+func (l *LM) Close(id infer.SeqID) {
+	s := l.open[id]
+	if s == nil {
+		return
+	}
+	delete(l.open, id)
+	s.drop()
+	if s.base > 0 || l.keep == 0 {
+		s.seq.Close()
+		return
+	}
+	l.kept = append(l.kept, s)
+	if len(l.kept) > l.keep {
+		l.kept[0].seq.Close()
+		l.kept = slices.Delete(l.kept, 0, 1)
+	}
+}
+
+func (s *lmSeq) drop() {
+	if s.branch != nil {
+		s.branch.Drop()
+		s.branch = nil
+	}
+	s.node = s.node[:0]
+}
+
+// pending returns how many tokens have not run.
+func (s *lmSeq) pending() int { return len(s.tokens) - s.base - s.seq.Len() }
+
+// Commit notes what was kept; the rows of nodes that ran stay.
+func (l *LM) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
+	s := l.open[id]
+	if s == nil {
+		return fmt.Errorf("source: sequence %d is not open", id)
+	}
+	first := len(s.tokens)
+	for _, n := range v.Path[1:] {
+		s.tokens = append(s.tokens, l.vocab.spell(p.Tree.Token(n))...)
+	}
+	s.tokens = append(s.tokens, l.vocab.spell(v.Next)...)
+	if s.branch == nil {
+		return nil
+	}
+	s.path = append(s.path[:0], 0)
+	n := 0
+	for _, t := range s.tokens[first:] {
+		if n = s.work.Child(n, t); n < 0 || n >= s.branch.Len() {
+			break
+		}
+		s.path = append(s.path, n)
+	}
+	if err := s.branch.Commit(s.path); err != nil {
+		return fmt.Errorf("source: keep %d drafted tokens: %w", len(s.path)-1, err)
+	}
+	s.branch, s.node = nil, s.node[:0]
+	return nil
+}
+
+// room is how deep a tree may be where the model's positions end: a sequence
+// whose root is nearer to them forgets its older half.
+func (l *LM) room() int { return min(64, l.m.Spec().MaxPos/4) }
+
+// fit forgets old tokens so that the root and a tree below it have positions. The
+// first token that is left depends on the number of tokens alone, so that rows do
+// not depend on when this happens.
+func (l *LM) fit(s *lmSeq) {
+	half := max(1, l.m.Spec().MaxPos/2)
+	base := 0
+	for len(s.tokens)-base > l.m.Spec().MaxPos-l.room() {
+		base += half
+	}
+	if base != s.base {
+		s.drop()
+		s.seq.Close()
+		s.seq, s.base = l.m.NewSeq(), base
+	}
+}
+
+// Rows runs what is asked and what is pending in one pass; more than one only
+// where a sequence has more pending than a tree can hold.
+func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
+	for _, a := range asks {
+		s := l.open[a.ID]
+		if s == nil {
+			return nil, fmt.Errorf("source: sequence %d is not open", a.ID)
+		}
+		if a.From == 0 {
+			s.drop()
+		}
+	}
+	for _, s := range l.open {
+		if s.branch == nil {
+			l.fit(s)
+		}
+	}
+	for _, a := range asks {
+		// A round that is begun again runs its root again.
+		if s := l.open[a.ID]; a.From == 0 && s.pending() == 0 && s.seq.Len() > 0 {
+			s.seq.Truncate(s.seq.Len() - 1)
+		}
+	}
+	for {
+		l.clear()
+		for _, s := range l.open {
+			if s.branch == nil && s.pending() > tree.MaxNodes {
+				l.add(s, s.trueSegment(tree.MaxNodes, model.WantNone))
+			}
+		}
+		if len(l.segs) == 0 {
+			break
+		}
+		if _, err := l.run(ctx); err != nil {
+			return nil, err
+		}
+	}
+
+	l.clear()
+	for _, a := range asks {
+		l.segOf = append(l.segOf, -1)
+		s := l.open[a.ID]
+		var g model.Segment
+		if a.From == 0 {
+			if s.pending() == 0 {
+				continue // no token of the draft's stands for the text
+			}
+			g = s.trueSegment(s.pending(), model.WantLast)
+			s.work.Reset(s.tokens[len(s.tokens)-1], tree.MaxNodes)
+			s.node = append(s.node[:0], 0)
+		} else {
+			from := s.work.Len()
+			if l.extend(s, &a); s.work.Len() == from {
+				continue
+			}
+			if s.branch == nil {
+				s.branch = s.seq.BranchLast()
+			}
+			g = model.Segment{Rows: s.branch, Tree: &s.work, From: from, Want: model.WantAll}
+		}
+		l.segOf[len(l.segOf)-1] = len(l.segs)
+		l.add(s, g)
+	}
+	for _, s := range l.open {
+		if s.branch == nil && s.pending() >= lag && !slices.Contains(l.seqs, s) {
+			l.add(s, s.trueSegment(s.pending(), model.WantNone))
+		}
+	}
+	if len(l.segs) == 0 {
+		return l.rows(asks, nil), nil
+	}
+	out, err := l.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.rows(asks, out), nil
+}
+
+// extend spells the nodes that a asks for into s.work. A node that cannot be
+// spelled, or has no position, has no node there, and neither have those below.
+func (l *LM) extend(s *lmSeq, a *infer.Ask) {
+	last := l.m.Spec().MaxPos - 1 - (len(s.tokens) - 1 - s.base) // deepest node with a position
+	for n := a.From; n < a.Tree.Len(); n++ {
+		at := -1
+		if len(s.node) > 0 {
+			at = s.node[a.Tree.Parent(n)]
+		}
+		spelled := l.vocab.spell(a.Tree.Token(n))
+		if at >= 0 && (len(spelled) == 0 || len(spelled) > s.work.Room() || s.work.Depth(at)+len(spelled) > last) {
+			at = -1
+		}
+		if at >= 0 {
+			for _, t := range spelled {
+				at = s.work.Add(at, t)
+			}
+		}
+		if len(s.node) > 0 {
+			s.node = append(s.node, at)
+		}
+	}
+}
+
+// run passes the segments through the model and keeps the rows of true tokens.
+// Where it fails, no token has run.
+func (l *LM) run(ctx context.Context) (*model.Output, error) {
+	out, err := l.m.Forward(ctx, l.segs)
+	if err != nil {
+		for i, s := range l.seqs {
+			if l.segs[i].From == 0 {
+				l.segs[i].Rows.Drop()
+			}
+			s.drop()
+		}
+		return nil, fmt.Errorf("run the draft model: %w", err)
+	}
+	for i, s := range l.seqs {
+		if g := &l.segs[i]; g.From == 0 {
+			if err := g.Rows.Commit(s.path); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+func (l *LM) clear() { l.segs, l.seqs, l.segOf = l.segs[:0], l.seqs[:0], l.segOf[:0] }
+
+func (l *LM) add(s *lmSeq, g model.Segment) { l.segs, l.seqs = append(l.segs, g), append(l.seqs, s) }
+
+// trueSegment runs the first n pending tokens as a chain behind those that ran.
+func (s *lmSeq) trueSegment(n int, want model.Want) model.Segment {
+	at := s.seq.Len()
+	next := s.tokens[s.base+at:][:n]
+	s.chain.Reset(next[0], n)
+	s.path = append(s.path[:0], 0)
+	for i := 1; i < n; i++ {
+		s.path = append(s.path, s.chain.Add(i-1, next[i]))
+	}
+	return model.Segment{Rows: s.seq.Branch(at), Tree: &s.chain, Want: want}
+}
+
+// rows reads what was asked.
+func (l *LM) rows(asks []infer.Ask, out *model.Output) []infer.Row {
+	x := &l.answer
+	x.read(asks, out, l.m.Spec().Vocab, l.vocab)
+	for i := range asks {
+		a := &asks[i]
+		seg, s := l.segOf[i], l.open[a.ID]
+		for n := a.From; n < a.Tree.Len(); n++ {
+			row := -1
+			switch {
+			case seg < 0:
+			case a.From == 0:
+				row = out.LogitsRow(seg, out.LastNode(seg)) // the root is the last true token
+			case s.node[n] >= 0:
+				row = out.LogitsRow(seg, s.node[n])
+			}
+			x.add(a, row)
+		}
+	}
+	return x.rows
+}
+
+var _ infer.Source = (*LM)(nil)
