@@ -79,6 +79,9 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 		}
 	}
 	mk, m, err := draft.Open(o.method, draft.Env{Temperature: o.sample.Temperature})
+	if file := (draft.FileError{}); errors.As(err, &file) {
+		return err
+	}
 	if err != nil {
 		return usageError{err}
 	}
@@ -136,7 +139,7 @@ func (d *decoder) load(dir string, keep int) error {
 	if d.tok, err = loadTokenizer(dir, d.model); err != nil {
 		return err
 	}
-	mk, m, err := draft.Open(o.method, draft.Env{Vocab: d.model.Spec().Vocab, Temperature: o.sample.Temperature})
+	mk, m, err := draft.Open(o.method, draft.Env{Vocab: d.model.Spec().Vocab, Temperature: o.sample.Temperature, Tokenizer: d.tok.Hash()})
 	if err != nil {
 		return err
 	}

@@ -193,23 +193,9 @@ func (o *inspection) inspect(ctx context.Context, a *app, path string) (*samples
 
 // sourceSamples yields what preprocess would make of a file.
 func (o *inspection) sourceSamples(ctx context.Context, a *app, path, dir string, tok *tokenizer.Tokenizer) (iter.Seq2[sampleShown, error], error) {
-	template, _, err := o.talk.load(dir)
+	r, err := sampleReader(dir, tok, o.talk)
 	if err != nil {
 		return nil, err
-	}
-	r := preprocess.Reader{Tokenizer: tok, Chat: template, Vocab: tok.VocabSize(), EOS: -1}
-	if id, ok := tok.EOS(); ok {
-		r.EOS = id
-	}
-	if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
-		spec, err := arch.Load(dir)
-		if err != nil {
-			return nil, err
-		}
-		r.Vocab, r.Positions = spec.Vocab, spec.MaxPos
-		if len(spec.EOS) > 0 {
-			r.EOS = spec.EOS[0]
-		}
 	}
 	c := o.conf
 	c.Files = []string{path}
@@ -225,6 +211,30 @@ func (o *inspection) sourceSamples(ctx context.Context, a *app, path, dir string
 			}
 		}
 	}, nil
+}
+
+// sampleReader is what cutting text needs to know of the model in dir, of which
+// the tokenizer's files are enough.
+func sampleReader(dir string, tok *tokenizer.Tokenizer, talk chatOptions) (preprocess.Reader, error) {
+	template, _, err := talk.load(dir)
+	if err != nil {
+		return preprocess.Reader{}, err
+	}
+	r := preprocess.Reader{Tokenizer: tok, Chat: template, Vocab: tok.VocabSize(), EOS: -1}
+	if id, ok := tok.EOS(); ok {
+		r.EOS = id
+	}
+	if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
+		spec, err := arch.Load(dir)
+		if err != nil {
+			return r, err
+		}
+		r.Vocab, r.Positions = spec.Vocab, spec.MaxPos
+		if len(spec.EOS) > 0 {
+			r.EOS = spec.EOS[0]
+		}
+	}
+	return r, nil
 }
 
 // shardSamples yields the rows of Parquet shards.

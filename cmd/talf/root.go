@@ -223,6 +223,7 @@ var commands = []func(*app) *cobra.Command{
 	newChat,
 	newBench,
 	newScore,
+	newDatastore,
 	newTokenize,
 	newQuantize,
 	newInspect,

@@ -51,6 +51,13 @@ func (m *Maker) close() {
 	}
 }
 
+// A FileError is a file that a specification names and that cannot be used.
+// Open's other errors are mistakes in the specification itself.
+type FileError struct{ Err error }
+
+func (e FileError) Error() string { return e.Err.Error() }
+func (e FileError) Unwrap() error { return e.Err }
+
 // A Param is a key of a method's specification.
 type Param struct {
 	Name, Default, Doc string
@@ -58,7 +65,7 @@ type Param struct {
 
 // Methods lists every drafter.
 func Methods() []Method {
-	return []Method{ar(), beam(), optimal(), salf()}
+	return []Method{ar(), beam(), optimal(), salf(), rest()}
 }
 
 // Params are the values of one specification, defaults filled in. The first bad

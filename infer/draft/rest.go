@@ -1,0 +1,156 @@
+package draft
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"talf/infer"
+	"talf/infer/lookup/datastore"
+	"talf/tree"
+)
+
+func rest() Method {
+	return Method{
+		Name: "rest", Doc: "retrieval: the most frequent continuations in a datastore of text (REST)", Main: "file",
+		Params: []Param{
+			{"file", "", "the datastore, made by talf datastore build"},
+			{"N", "64", "nodes of the tree, root counted"},
+			{"depth", "10", "most tokens of a continuation"},
+			{"min", "1", "fewest newest tokens that must occur in the datastore"},
+			{"max", "16", "most newest tokens that are looked for"},
+		},
+		Open: openREST,
+	}
+}
+
+func openREST(p *Params, e Env) (Maker, error) {
+	c := restConfig{n: p.Int("N"), depth: p.Int("depth"), least: p.Int("min"), most: p.Int("max")}
+	if p.err != nil {
+		return Maker{}, p.err
+	}
+	switch {
+	case c.n < 1 || c.n > tree.MaxNodes:
+		return Maker{}, fmt.Errorf("N is %d, want 1..%d", c.n, tree.MaxNodes)
+	case c.depth < 1:
+		return Maker{}, fmt.Errorf("depth is %d, want at least 1", c.depth)
+	case c.least < 1 || c.most < c.least:
+		return Maker{}, fmt.Errorf("min is %d and max %d, want 1 <= min <= max", c.least, c.most)
+	}
+	store, err := openStore(p.String("file"), e)
+	if err != nil {
+		return Maker{}, err
+	}
+	return Maker{
+		New:   func() infer.Drafter { return &retrieval{cfg: c, store: store} },
+		Close: store.Close,
+	}, nil
+}
+
+// openStore opens a datastore for a target.
+func openStore(path string, e Env) (*datastore.Store, error) {
+	if path == "" {
+		return nil, errors.New("it needs a datastore: give file=FILE, made by talf datastore build")
+	}
+	s, err := datastore.Open(path, e.Tokenizer)
+	if err != nil {
+		return nil, FileError{err}
+	}
+	if v := s.Info().Vocab; e.Vocab > 0 && v > e.Vocab {
+		return nil, FileError{errors.Join(fmt.Errorf("datastore %s: a vocabulary of %d, the model's is %d", path, v, e.Vocab), s.Close())}
+	}
+	return s, nil
+}
+
+type restConfig struct{ n, depth, least, most int }
+
+// A retrieval drafts REST's trie (He et al. 2024, §3.2 and §3.3). The longest end of the
+// sequence that occurs in the datastore is looked for; where the sequence goes
+// on there, the most frequent prefixes of the continuations are the tree. A
+// prefix is as frequent as the interval of the suffix array is long, so counts
+// cover every occurrence, where the published code takes a sample. If the trie
+// is smaller than the budget, shorter ends fill it up.
+type retrieval struct {
+	cfg   restConfig
+	store *datastore.Store
+	seen  []int32
+	next  []datastore.Next
+	queue []found // most frequent first
+}
+
+// A found is a continuation that may become a node.
+type found struct {
+	parent int
+	datastore.Next
+}
+
+func (d *retrieval) Start(prompt []int32) error {
+	d.seen = append(d.seen[:0], prompt...)
+	return nil
+}
+
+func (d *retrieval) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+	n, depth := min(d.cfg.n, p.MaxNodes), min(d.cfg.depth, p.MaxDepth)
+	context := d.seen[:p.Pos+1]
+	for most := d.cfg.most; most >= d.cfg.least && p.Tree.Len() < n; {
+		m := d.store.Longest(context, d.cfg.least, most)
+		if m.Count() == 0 {
+			break
+		}
+		d.queue = d.queue[:0]
+		d.enqueue(n, 0, m)
+		for len(d.queue) > 0 && p.Tree.Len() < n {
+			f := d.queue[0]
+			d.queue = slices.Delete(d.queue, 0, 1)
+			// A shorter end finds again what a longer one found, and more.
+			c := p.Tree.Child(f.parent, f.Token)
+			if c < 0 {
+				c = p.Tree.Add(f.parent, f.Token)
+			}
+			if p.Tree.Depth(c) < depth {
+				d.enqueue(n, c, f.Match)
+			}
+		}
+		most = m.Len() - 1
+	}
+	return nil, nil
+}
+
+// enqueue puts what follows m, which ends at node, into the queue.
+func (d *retrieval) enqueue(n, node int, m datastore.Match) {
+	room := n - 1
+	d.next = d.store.Append(d.next[:0], m, min(room, maxNext))
+	for _, x := range d.next {
+		i := len(d.queue)
+		for i > 0 && d.queue[i-1].Count() < x.Count() {
+			i--
+		}
+		if i < room {
+			if len(d.queue) == room {
+				d.queue = d.queue[:room-1]
+			}
+			d.queue = slices.Insert(d.queue, i, found{node, x})
+		}
+	}
+}
+
+// maxNext bounds the children of a node that are looked at.
+const maxNext = 16
+
+func (d *retrieval) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
+	d.seen = observed(d.seen, p, v)
+	return nil
+}
+
+// observed brings a drafter's copy of the sequence up to what was kept. Chunks of
+// the prompt, which Start gave, come again.
+func observed(seen []int32, p infer.Proposal, v infer.Verdict) []int32 {
+	if p.Pos+len(v.Path) < len(seen) {
+		return seen
+	}
+	seen = seen[:p.Pos+1] // the root
+	for _, n := range v.Path[1:] {
+		seen = append(seen, p.Tree.Token(n))
+	}
+	return append(seen, v.Next)
+}
