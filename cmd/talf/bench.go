@@ -98,7 +98,7 @@ the expected calibration error over 10 bins of equal width.`,
 	f.UintSliceVar(&o.seeds, "seed", []uint{0}, "seeds to decode with")
 	countVar(f, &o.ranks, "ranks", 0, "also measure heads on their own ranked tokens up to this rank")
 	f.BoolVar(&o.check, "check", d.Check, "fail where an output differs from plain decoding's")
-	f.BoolVar(&o.decode.force, "force", false, "use heads that were trained for other weights")
+	f.BoolVar(&o.decode.drafting.force, "force", false, "use heads that were trained for other weights")
 	countVar(f, &o.decode.machine.layers, "layers", 0, "deepen the model to so many layers that add nothing: a cost model of a larger one (0: as it is)")
 	f.BoolVar(&o.decode.ignoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
 	o.decode.machine.flags(f)
@@ -160,7 +160,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	heads := make([]namedHead, len(o.heads))
 	for i, n := range names {
 		// A deepened model has other weights and the same outputs.
-		x, err := loadHead(n.path, d.model, o.decode.force || o.decode.machine.layers > 0)
+		x, err := loadHead(n.path, d.model, o.decode.drafting.force || o.decode.machine.layers > 0)
 		if err != nil {
 			return nil, err
 		}

@@ -12,35 +12,31 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"talf/checkpoints"
 	"talf/infer"
 	"talf/infer/draft"
-	"talf/infer/source"
 	"talf/infer/verify"
 	"talf/model"
-	"talf/model/head"
 	"talf/model/sample"
 	"talf/model/tokenizer"
 )
 
 // A decodeOptions holds the flags that generate and chat share.
 type decodeOptions struct {
-	model, head, method string
-	force               bool
-	sample              sample.Params
-	seed                uint64
-	maxTokens           int
-	stop                []string
-	ignoreEOS           bool
-	machine             machineOptions
+	model, method string
+	drafting      draftOptions
+	sample        sample.Params
+	seed          uint64
+	maxTokens     int
+	stop          []string
+	ignoreEOS     bool
+	machine       machineOptions
 }
 
 func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	o.sample = sample.Greedy()
 	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
-	f.StringVar(&o.head, "head", "", "checkpoint of a draft head")
-	f.StringVar(&o.method, "method", "", "draft method and its parameters, such as salf:th=0.6,N=60 (default: salf with a head, ar without): "+methodNames())
-	f.BoolVar(&o.force, "force", false, "use a head that was trained for other weights")
+	o.drafting.flags(f)
+	f.StringVar(&o.method, "method", "", "draft method and its parameters, such as salf:th=0.6,N=60 (default: salf with --head or --draft, ar without): "+methodNames())
 	f.Float64Var(&o.sample.Temperature, "temperature", 0, "0 always takes the most likely token")
 	f.IntVar(&o.sample.TopK, "top-k", 0, "sample from the k most likely tokens (0: all)")
 	f.Float64Var(&o.sample.TopP, "top-p", 1, "sample from the most likely tokens that make up this probability")
@@ -72,24 +68,24 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 	if err := need(cmd, "model"); err != nil {
 		return err
 	}
+	if err := o.drafting.check(); err != nil {
+		return err
+	}
 	if o.method == "" {
 		o.method = "ar"
-		if o.head != "" {
+		if o.drafting.given() {
 			o.method = "salf"
 		}
 	}
 	mk, m, err := draft.Open(o.method, draft.Env{Temperature: o.sample.Temperature})
-	if file := (draft.FileError{}); errors.As(err, &file) {
-		return err
-	}
 	if err != nil {
 		return usageError{err}
 	}
 	if err := mk.Close(); err != nil {
 		return err
 	}
-	if m.Source && o.head == "" {
-		return usagef("--method %s needs a draft head: give --head, or --method ar for plain decoding", o.method)
+	if err := o.drafting.fits(m); err != nil {
+		return err
 	}
 	if err := o.sample.Validate(); err != nil {
 		return usageError{err}
@@ -103,7 +99,7 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// A decoder answers prompts with one model and at most one head.
+// A decoder answers prompts with one model and at most one draft model.
 type decoder struct {
 	opt    *decodeOptions
 	model  *model.Model
@@ -114,7 +110,7 @@ type decoder struct {
 	close  func()
 }
 
-// open loads model, tokenizer and head. Of closed sequences the last keep stay
+// open loads model, tokenizer and draft model. Of closed sequences the last keep stay
 // cached, for prompts that go on where one ended.
 func (o *decodeOptions) open(keep int) (*decoder, error) {
 	dir, err := findModel(o.model)
@@ -146,27 +142,15 @@ func (d *decoder) load(dir string, keep int) error {
 	closeModel := d.close
 	d.maker, d.close = mk, func() { _ = mk.Close(); closeModel() }
 	if m.Source {
-		h, err := loadHead(o.head, d.model, o.force)
+		src, closeSource, err := o.drafting.open(d.model, d.tok, &o.machine, keep)
 		if err != nil {
 			return err
 		}
 		closeTarget := d.close
-		d.close = func() { _ = h.Close(); closeTarget() }
-		d.source = source.NewHead(h, keep)
+		d.source, d.close = src, func() { closeSource(); closeTarget() }
 	}
 	d.engine = &infer.Engine{Target: infer.NewTarget(d.model, keep), Config: infer.Default()}
 	return nil
-}
-
-// loadHead loads a head for m from a checkpoint, or from any EAGLE directory.
-func loadHead(path string, m *model.Model, force bool) (*head.Head, error) {
-	opt := head.Default()
-	opt.Force, opt.Model = force, m.Options()
-	h, err := checkpoints.LoadHead(path, m, opt)
-	if err != nil {
-		return nil, fmt.Errorf("head: %w", err)
-	}
-	return h, nil
 }
 
 // request is what all answers share.
