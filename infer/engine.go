@@ -407,6 +407,11 @@ func (s *Sequence) grow(rows []Row) {
 		if n := s.prop.Tree.Len(); n > s.prop.MaxNodes {
 			s.fail(fmt.Errorf("draft: a tree of %d nodes, want at most %d", n, s.prop.MaxNodes))
 		}
+		if v, ok := s.req.Verifier.(Particular); ok && s.prop.LiveNodes() > 1 {
+			if err := v.Fits(s.prop.Draw(), s.prop.Chain()); err != nil {
+				s.fail(err)
+			}
+		}
 		return
 	}
 	w := s.prop.work()

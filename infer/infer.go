@@ -151,6 +151,16 @@ func (p *Proposal) Draw() Draw {
 	return Distinct
 }
 
+// Chain reports whether no node has two children that may be accepted.
+func (p *Proposal) Chain() bool {
+	for n := range p.LiveNodes() {
+		if p.Tree.Parent(n) != n-1 {
+			return false
+		}
+	}
+	return true
+}
+
 // LiveNodes returns how many nodes may be accepted.
 func (p *Proposal) LiveNodes() int {
 	if p.Live > 0 {
@@ -248,12 +258,21 @@ type Verifier interface {
 	Verify(p Proposal, s Scores, c Chance) (Verdict, error)
 }
 
+// A Particular verifier is lossless with some draws only. The engine ends a
+// sequence whose proposals do not fit.
+type Particular interface {
+	// Fits says why the output would not follow the target if children were
+	// chosen by d; chain: no node has two. Nil means that it would.
+	Fits(d Draw, chain bool) error
+}
+
 // A Chance is the only randomness of drafters and verifiers. Tests enumerate the
 // production code by an implementation that takes every branch.
 type Chance interface {
 	// Accept is true with probability p.
 	Accept(p float64) bool
-	// Draw returns a token of d; pos is the sequence position it is drawn for.
+	// Draw returns a token of d, which need not be normalised but has mass; pos is
+	// the sequence position it is drawn for.
 	Draw(pos int, d Dist) int32
 }
 

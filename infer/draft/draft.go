@@ -38,8 +38,9 @@ type Maker struct {
 	// New returns a drafter, for one sequence at a time.
 	New func() infer.Drafter
 	// Draw says how its drafters choose children: a verifier must be lossless
-	// with that.
-	Draw infer.Draw
+	// with that. Chain: none of their nodes has two children.
+	Draw  infer.Draw
+	Chain bool
 	// Close gives back what drafters share, once none is in use; nil where there
 	// is nothing.
 	Close func() error
@@ -65,7 +66,7 @@ type Param struct {
 
 // Methods lists every drafter.
 func Methods() []Method {
-	return []Method{ar(), beam(), optimal(), salf(), rest()}
+	return []Method{ar(), linear(), static(), beam(), optimal(), salf(), rest()}
 }
 
 // Params are the values of one specification, defaults filled in. The first bad

@@ -13,7 +13,7 @@ import (
 
 func TestEveryMethodConforms(t *testing.T) {
 	for _, spec := range []string{
-		"ar", "beam", "beam:N=7,k=2,depth=2", "beam:N=1", "beam:depth=0,k=3", "optimal", "optimal:N=9,B=2",
+		"ar", "linear", "linear:K=1", "static", "static:chain-4", "static:binary-2", "static:kary-3-3", "static:medusa", "beam", "beam:N=7,k=2,depth=2", "beam:N=1", "beam:depth=0,k=3", "optimal", "optimal:N=9,B=2",
 		"salf", "salf:th=0.1,N=30,B=3", "salf:finish=literal", "salf:finish=fill,th=0.9", "salf:N=1", "salf:N=2,B=1",
 	} {
 		t.Run(spec, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestEveryMethodConforms(t *testing.T) {
 
 func TestSpecificationsAreCheckedAgainstTheTable(t *testing.T) {
 	for spec, want := range map[string]string{
-		"":                  "want one of ar, beam, optimal, salf",
+		"":                  "want one of ar, linear, static, beam, ",
 		"slaf":              `unknown method "slaf"`,
 		"salf:threshold=1":  `unknown parameter "threshold": known are N, B, th, finish`,
 		"ar:N=3":            "it has no parameters",

@@ -4,6 +4,7 @@ package verify
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"talf/infer"
@@ -15,23 +16,101 @@ type Method struct {
 	Doc  string
 	// Greedy rules reproduce decoding at temperature 0, the others sampling.
 	Greedy bool
-	// Drawn says that children may be drawn at random from Proposal.Q.
-	Drawn bool
+	// Draws are the ways to choose children that the rule is lossless with. In a
+	// chain, where a node has one child, drawing with and without replacement are
+	// the same; Chain rules are lossless with nothing else.
+	Draws []infer.Draw
+	Chain bool
+	// Exact rules reproduce plain decoding of the same seed token for token; the
+	// others have its distribution.
+	Exact bool
 	New   func() infer.Verifier
 }
 
 // Methods lists every verifier.
 func Methods() []Method {
+	all := []infer.Draw{infer.Chosen, infer.Distinct, infer.Repeated}
 	return []Method{
 		{
-			Name: "greedy", Doc: "walk along the target's argmax (temperature 0)", Greedy: true, Drawn: true,
+			Name: "greedy", Doc: "walk along the target's argmax (temperature 0)", Greedy: true, Draws: all, Exact: true,
 			New: func() infer.Verifier { return new(Greedy) },
 		},
 		{
-			Name: "target", Doc: "sample from the target, follow the child that carries the sample", Drawn: true,
+			Name: "target", Doc: "sample from the target, follow the child that carries the sample", Draws: all, Exact: true,
 			New: func() infer.Verifier { return new(Target) },
 		},
+		{
+			Name: "rrs", Doc: "SpecInfer's recursive rejection sampling", Draws: all[2:],
+			New: func() infer.Verifier { return NewRRS() },
+		},
+		{
+			Name: "rrsw", Doc: "recursive rejection sampling without replacement", Draws: all[1:2],
+			New: func() infer.Verifier { return NewRRSW() },
+		},
+		{
+			Name: "block", Doc: "Block Verification: a chain is accepted as a whole, from its end", Draws: all[1:], Chain: true,
+			New: func() infer.Verifier { return new(Block) },
+		},
+		{
+			Name: "traversal", Doc: "Traversal Verification: paths are accepted as a whole, from the leaves up", Draws: all[1:2],
+			New: func() infer.Verifier { return new(Traversal) },
+		},
 	}
+}
+
+// Find returns the line of a verifier's name.
+func Find(name string) (Method, error) {
+	var names []string
+	for _, m := range Methods() {
+		if m.Name == name {
+			return m, nil
+		}
+		names = append(names, m.Name)
+	}
+	return Method{}, fmt.Errorf("verify: unknown verifier %q, want one of %s", name, strings.Join(names, ", "))
+}
+
+// Fits reports whether m is lossless with children chosen by d; chain says that
+// no node has two.
+func (m *Method) Fits(d infer.Draw, chain bool) bool {
+	if m.Chain && !chain {
+		return false
+	}
+	return slices.Contains(m.Draws, d) ||
+		chain && d != infer.Chosen && (slices.Contains(m.Draws, infer.Distinct) || slices.Contains(m.Draws, infer.Repeated))
+}
+
+// Check returns an error unless the verifier name is lossless with children
+// chosen by d: what is wrong, and what would work. Chain says that no node has
+// two children. The name "" stands for a verifier that suits every tree.
+func Check(name string, d infer.Draw, chain bool) error {
+	if name == "" {
+		return nil
+	}
+	m, err := Find(name)
+	if err != nil || m.Fits(d, chain) {
+		return err
+	}
+	children := "children " + d.String()
+	if m.Chain && d != infer.Chosen {
+		children = "trees that branch"
+	}
+	var others []string
+	for _, o := range Methods() {
+		if o.Greedy == m.Greedy && o.Fits(d, chain) {
+			others = append(others, o.Name)
+		}
+	}
+	var ways []string
+	for _, w := range m.Draws {
+		ways = append(ways, w.String())
+	}
+	needs := "children " + strings.Join(ways, " or ")
+	if m.Chain {
+		needs = "chains " + strings.Join(ways, " or ")
+	}
+	return fmt.Errorf("verify: %s is not lossless with %s; for these there is %s, and %s is for %s",
+		name, children, strings.Join(others, " or "), name, needs)
 }
 
 // New returns the verifier name for decoding at a temperature; "" chooses the
@@ -43,18 +122,14 @@ func New(name string, temperature float64) (infer.Verifier, error) {
 			name = "greedy"
 		}
 	}
-	var names []string
-	for _, m := range Methods() {
-		if m.Name != name {
-			names = append(names, m.Name)
-			continue
-		}
-		if m.Greedy != (temperature == 0) {
-			return nil, fmt.Errorf("verify: %s is not lossless at temperature %v: greedy is for 0, the others for sampling", name, temperature)
-		}
-		return m.New(), nil
+	m, err := Find(name)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("verify: unknown verifier %q, want one of %s", name, strings.Join(names, ", "))
+	if m.Greedy != (temperature == 0) {
+		return nil, fmt.Errorf("verify: %s is not lossless at temperature %v: greedy is for 0, the others for sampling", name, temperature)
+	}
+	return m.New(), nil
 }
 
 // child returns n's live child that carries token, or -1.

@@ -1,0 +1,185 @@
+package draft
+
+import (
+	"fmt"
+
+	"talf/infer"
+	"talf/model/sample"
+	"talf/tree"
+)
+
+// drawParam says how children are chosen.
+func drawParam() Param {
+	return Param{"draw", "top", "how children are chosen: top, distinct or repeated"}
+}
+
+// drawn reads drawParam. At temperature 0 all ways are top: nothing is random.
+func drawn(p *Params, e Env) (infer.Draw, error) {
+	d := infer.Chosen
+	switch s := p.String("draw"); s {
+	case "top":
+	case "distinct":
+		d = infer.Distinct
+	case "repeated":
+		d = infer.Repeated
+	default:
+		return d, fmt.Errorf("draw is %q, want top (the most likely), distinct (drawn without replacement) or repeated (drawn with replacement)", s)
+	}
+	if e.Temperature == 0 {
+		d = infer.Chosen
+	}
+	return d, nil
+}
+
+func static() Method {
+	return Method{
+		Name: "static", Doc: "a tree of one shape: chain-n, binary-n, kary-k-n, eagle-sparse, medusa or a file's", Source: true,
+		Params: []Param{
+			{"shape", "eagle-sparse", "its shape, or which of the file's"},
+			{"file", "", "JSON with the paths of a shape, in ranks from 0: [[0],[1],[0,0]]"},
+			drawParam(),
+		},
+		Main: "shape",
+		Open: func(p *Params, e Env) (Maker, error) {
+			name, path := p.String("shape"), p.String("file")
+			find := func() (shape, error) { return findShape(name) }
+			if path != "" {
+				find = func() (shape, error) { return readShape(path, name) }
+			}
+			s, err := find()
+			if err != nil {
+				return Maker{}, err
+			}
+			return fixedShape(s, p, e)
+		},
+	}
+}
+
+// fixedShape makes drafters of trees of one shape.
+func fixedShape(s shape, p *Params, e Env) (Maker, error) {
+	d, err := drawn(p, e)
+	if err != nil {
+		return Maker{}, err
+	}
+	return Maker{
+		New:  func() infer.Drafter { return newShaped(s, d, e) },
+		Draw: d, Chain: s.chain(),
+	}, nil
+}
+
+// shaped drafts trees of one shape. Chosen children are the tokens at the slots'
+// ranks. Drawn ones take the slots in the order of drawing: the first draw gets
+// the first slot and what hangs below it.
+type shaped struct {
+	shape shape
+	draw  infer.Draw
+	vocab int
+	soft  *sample.Sampler
+	prob  func(n int) infer.Dist
+
+	work   tree.Tree
+	asked  []node       // by node of the work tree
+	rows   []infer.Dist // what was drawn from, by node of the work tree
+	row    []int32      // by node of the tree: node of the work tree, -1 if it was not asked
+	ask    []int
+	kids   []int32
+	before int // nodes of the work tree whose rows came
+}
+
+// A node is a node of the tree and its slot.
+type node struct{ node, slot int }
+
+func newShaped(s shape, d infer.Draw, e Env) *shaped {
+	x := &shaped{shape: s, draw: d, vocab: e.Vocab}
+	if d != infer.Chosen {
+		p := sample.Default()
+		p.Temperature = e.Temperature
+		x.soft = sample.New(p)
+	}
+	x.prob = func(n int) infer.Dist { return x.rows[x.row[n]] }
+	return x
+}
+
+func (s *shaped) Start([]int32) error { return nil }
+
+func (s *shaped) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
+	if rows == nil {
+		s.work.Reset(p.Tree.Token(0), len(s.shape))
+		s.asked, s.row, s.before = append(s.asked[:0], node{0, 0}), append(s.row[:0], 0), 0
+		p.Work, p.Width, p.Full = &s.work, s.shape.width(), s.draw != infer.Chosen
+		if s.draw != infer.Chosen {
+			p.Q, p.Replace, p.Width = s.prob, s.draw == infer.Repeated, 1
+		}
+		s.ask = s.ask[:0]
+		if p.MaxDepth > 0 && p.MaxNodes > 1 && len(s.shape) > 1 {
+			s.ask = append(s.ask, 0)
+		}
+		return s.ask, nil
+	}
+	first := s.before
+	s.before = len(s.asked)
+	for i := range rows {
+		s.place(p, first+i, &rows[i], c)
+	}
+	s.ask = s.ask[:0]
+	for w := s.before; w < len(s.asked); w++ {
+		s.ask = append(s.ask, w)
+	}
+	return s.ask, nil
+}
+
+// place gives asked node w its children. Their number is fixed before they are
+// drawn.
+func (s *shaped) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
+	at := s.asked[w]
+	slots := s.shape[s.shape[at.slot].first:][:s.shape[at.slot].kids]
+	slots = slots[:min(len(slots), p.Tree.Room(), p.MaxNodes-p.Tree.Len())]
+	s.kids = s.kids[:0]
+	if s.draw == infer.Chosen {
+		for _, x := range slots {
+			if x.rank >= len(r.Tokens) {
+				break
+			}
+			s.kids = append(s.kids, r.Tokens[x.rank])
+		}
+	} else if len(r.Logits) > 0 {
+		pos := p.Pos + p.Tree.Depth(at.node) + 1
+		s.kids = Children(s.kids, c, pos, s.soften(w, r.Logits), len(slots), s.draw)
+	}
+	for i, token := range s.kids {
+		// With replacement, a token that is there already will not be accepted
+		// here: it stands for its draw, and nothing hangs below it.
+		again := p.Tree.Child(at.node, token) >= 0
+		n := p.Tree.Add(at.node, token)
+		s.row = append(s.row, -1)
+		slot := s.shape[at.slot].first + i
+		if again || s.shape[slot].kids == 0 || p.Tree.Depth(n) == p.MaxDepth {
+			continue
+		}
+		s.row[n] = int32(s.work.Add(w, token))
+		s.asked = append(s.asked, node{n, slot})
+	}
+}
+
+// soften sets the row of work node w to the softmax of logits at the temperature,
+// over the target's vocabulary: a draft model may be padded to more tokens or know
+// fewer.
+func (s *shaped) soften(w int, logits []float32) infer.Dist {
+	for len(s.rows) <= w {
+		s.rows = append(s.rows, nil)
+	}
+	vocab := s.vocab
+	if vocab == 0 {
+		vocab = len(logits)
+	}
+	if len(s.rows[w]) != vocab {
+		s.rows[w] = make(infer.Dist, vocab)
+	}
+	q := s.rows[w]
+	known := min(vocab, len(logits))
+	s.soft.Dist64(q[:known], logits[:known])
+	clear(q[known:])
+	return q
+}
+
+func (*shaped) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }

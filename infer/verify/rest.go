@@ -1,0 +1,109 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+
+	"talf/infer"
+	"talf/tree"
+)
+
+// A rest is what the target's and the draft's rows of one node become as its
+// children are rejected: p the residual, q the draft without the tokens that
+// cannot be drawn again. A rejection costs one pass over the vocabulary: rows are
+// not normalised, scale and mass say what they lack.
+type rest struct {
+	node  int
+	p     infer.Dist // the target's own row until a child is rejected, then own
+	scale float64    // p·scale sums to 1
+	q     infer.Dist // the drafter's row, never written
+	mass  float64    // Σ q over the tokens that can still be drawn
+	again bool       // rejected tokens can be drawn again: the rule's, not the node's
+
+	own  infer.Dist // memory of the residual
+	gone []int32
+}
+
+// begin reads node n's rows. The drafter's is needed only where n has children.
+func (r *rest) begin(p *infer.Proposal, s infer.Scores, n int) {
+	r.node, r.p, r.scale = n, s.Dist(n), 1
+	r.q, r.mass = nil, 1
+	if firstLive(p, n) >= 0 {
+		r.q = p.Q(n)
+	}
+}
+
+// ratio is p(x)/q(x) as they are now.
+func (r *rest) ratio(x int32) (float64, error) {
+	if !(r.q[x] > 0) {
+		return 0, fmt.Errorf("verify: node %d has a child with token %d, to which its draft row gives %v", r.node, x, r.q[x])
+	}
+	return float64(r.p[x]*r.scale) / float64(r.q[x]/r.mass), nil
+}
+
+// reject removes child k of t, whose path was accepted so far with probability a:
+// p becomes max(a·p−q, 0), and q loses k's token unless it can be drawn again.
+// It returns the sum of the new p, 0 where rounding alone made the rejection; p is
+// then the target's row, as good as any.
+func (r *rest) reject(t *tree.Tree, k int, a float64, s infer.Scores) (sum float64) {
+	r.own = slices.Grow(r.own[:0], len(r.p))[:len(r.p)]
+	ps, qs := a*r.scale, 1/r.mass
+	own, q := r.own, r.q[:len(r.own)]
+	for i, x := range r.p[:len(own)] {
+		y := float64(ps*x) - float64(qs*q[i])
+		if !(y > 0) {
+			y = 0
+		}
+		own[i] = y
+		sum += y
+	}
+	if sum > 0 {
+		r.p, r.scale = own, 1/sum
+	} else {
+		r.p, r.scale = s.Dist(r.node), 1
+	}
+	if !r.again {
+		r.remove(t, k)
+	}
+	return sum
+}
+
+// remove takes child k's token out of q. Nothing is written: a rejected token has
+// p = 0, so that whatever q says of it stays without effect, and only the mass of
+// the others is needed. A difference from 1 loses digits where most of the mass
+// is gone; it is then summed.
+func (r *rest) remove(t *tree.Tree, k int) {
+	if r.mass -= r.q[t.Token(k)]; r.mass > 1.0/16 {
+		return
+	}
+	r.gone = r.gone[:0]
+	for c := t.FirstChild(r.node); c != k; c = t.NextSibling(c) {
+		r.gone = append(r.gone, t.Token(c))
+	}
+	r.gone = append(r.gone, t.Token(k))
+	slices.Sort(r.gone)
+	r.mass = 0
+	from := 0
+	for _, x := range r.gone {
+		for _, y := range r.q[from:x] {
+			r.mass += y
+		}
+		from = int(x) + 1
+	}
+	for _, y := range r.q[from:] {
+		r.mass += y
+	}
+}
+
+// firstLive returns n's first child that may be accepted, or -1.
+func firstLive(p *infer.Proposal, n int) int { return live(p, p.Tree.FirstChild(n)) }
+
+// nextLive returns the next sibling of k that may be accepted, or -1.
+func nextLive(p *infer.Proposal, k int) int { return live(p, p.Tree.NextSibling(k)) }
+
+func live(p *infer.Proposal, k int) int {
+	if k >= p.LiveNodes() {
+		return -1
+	}
+	return k
+}
