@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,23 +17,66 @@ import (
 	"talf/infer/bench"
 	"talf/infer/draft"
 	"talf/infer/source"
+	"talf/infer/verify"
 	"talf/model/head"
 )
 
-// A benchOptions holds bench's flags.
-type benchOptions struct {
+// A rigOptions holds the flags of what bench and bench record decode, and with
+// what.
+type rigOptions struct {
 	decode       decodeOptions
+	force        bool
 	heads        []string // DIR or NAME=DIR
 	methods      []string
-	prompts      string
+	prompts      []string // FILE or NAME=FILE
 	template     string
 	limit        int
 	promptTokens int
-	warmup       int
 	temperatures []float64
 	seeds        []uint
-	ranks        int
-	check        bool
+}
+
+func (o *rigOptions) flags(c *cobra.Command) {
+	d := bench.Default()
+	o.decode.sample = d.Sampling
+	f := c.Flags()
+	f.StringVar(&o.decode.model, "model", "", "model directory in Hugging Face layout")
+	f.StringArrayVar(&o.heads, "head", nil, "checkpoint of a draft head, or NAME=CKPT to say what to call it (may be repeated)")
+	f.StringArrayVar(&o.prompts, "prompts", nil, "file of prompts, or NAME=FILE to say what to call the set (may be repeated)")
+	f.StringVar(&o.template, "template", "", "how fields of a JSONL line make a prompt")
+	countVar(f, &o.limit, "limit", 0, "most prompts of a set, warm-up included (0: all)")
+	countVar(f, &o.promptTokens, "prompt-tokens", 0, "keep this many tokens of every prompt (0: all)")
+	f.IntVar(&o.decode.maxTokens, "max-tokens", d.MaxTokens, "most tokens of an answer")
+	f.Float64SliceVar(&o.temperatures, "temperature", d.Temperatures, "temperatures to compare at")
+	f.UintSliceVar(&o.seeds, "seed", []uint{0}, "seeds to decode with")
+	f.BoolVar(&o.force, "force", false, "use heads that were trained for other weights")
+	countVar(f, &o.decode.machine.layers, "layers", 0, "deepen the model to so many layers that add nothing: a cost model of a larger one (0: as it is)")
+	f.BoolVar(&o.decode.ignoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
+	o.decode.machine.flags(f)
+}
+
+// checkGiven finds what is missing. A list that was not given is not empty text.
+func (o *rigOptions) checkGiven(cmd *cobra.Command) error {
+	if err := need(cmd, "model"); err != nil {
+		return err
+	}
+	if len(o.prompts) == 0 {
+		return usagef("missing --prompts")
+	}
+	return nil
+}
+
+// A benchOptions holds bench's flags.
+type benchOptions struct {
+	rigOptions
+	verifiers []string
+	budgets   []int
+	warmup    int
+	repeat    int
+	ranks     int
+	check     bool
+	log       string
+	picture   string
 }
 
 func newBench(a *app) *cobra.Command {
@@ -37,73 +84,79 @@ func newBench(a *app) *cobra.Command {
 	var p printing
 	c := &cobra.Command{
 		Use:   "bench --model DIR --head CKPT --prompts FILE",
-		Short: "Compare draft methods and heads with plain decoding",
-		Long: `Bench decodes every prompt with every method and head, in turn, in one process,
-and prints accepted lengths, speeds and acceptance by depth: τ is the mean number
-of tokens per pass of the model, its own token counted. Means and deviations are
-over prompts. Without --check=false it fails where an output differs from plain
-decoding's.
+		Short: "Compare draft methods, heads and verifiers with plain decoding",
+		Long: `Bench decodes every prompt with every method, draft model, verifier and budget at
+every temperature, in turn, in one process, and prints accepted lengths, speeds and
+acceptance by depth: τ is the mean number of tokens per pass of the model, its own
+token counted, nothing past the end of an answer. Means and deviations are over
+prompts, per set and over all. Without --check=false it fails where an output that
+should be plain decoding's is not; sampled outputs of verifiers other than target
+have only its distribution and are not compared.
 
-Prompt files are those of generate. --prompt-tokens keeps only the beginning of
-every text, so that the model writes the rest.
+Prompt files are those of generate; each is a set with figures of its own. Prompts
+too long for the model lose their beginning, and are counted. --prompt-tokens keeps
+only the beginning of every text, so that the model writes the rest.
+
+METHOD@VERIFIER gives a method a verifier of its own, --verify one to all others. A
+budget bounds the nodes of a tree, root counted, whatever the method's parameters
+say.
+
+The column loops is the share of outputs with a stretch of at least 24 tokens in
+which a block of at most 32 comes three times or more: every method drafts these
+well, and weak models write them.
+
+With --log, every measurement is kept as it is made, and the same command goes on
+where an interrupted one stopped.
 
 --ranks N also gives each head its own n-th ranked token, n = 1..N, at every
 position of the texts, and compares its next guess with the model's: accuracy, and
 the expected calibration error over 10 bins of equal width.`,
 		Example: `  talf bench --model DIR --head heads/talf --prompts prompts.jsonl
-  talf bench --model DIR --head eagle=heads/eagle --head talf=heads/talf --method beam --method salf:th=0.4 --temperature 0,1 --prompts stories.txt --prompt-tokens 16 --ranks 5 --out bench.json`,
+  talf bench --model DIR --head eagle=heads/eagle --head talf=heads/talf --method beam --method salf:th=0.4 --temperature 0,1 --prompts stories.txt --prompt-tokens 16 --ranks 5 --out bench.json
+  talf bench --model DIR --head heads/talf --prompts maths=gsm8k.jsonl --prompts code=humaneval.jsonl --limit 20 --log bench.jsonl --plot bench.svg`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := need(cmd, "model", "prompts"); err != nil {
+			if err := o.checkGiven(cmd); err != nil {
 				return err
 			}
 			if err := p.check(); err != nil {
 				return err
 			}
-			r, err := a.bench(cmd.Context(), &o)
-			if err != nil {
+			if err := checkPlot(o.picture); err != nil {
 				return err
 			}
-			return p.print(a, r, func(markdown bool) error {
-				a.printf("%s, weights %s", r.Device, r.DType)
-				if r.Layers > 0 {
-					a.printf(", deepened to %d layers that add nothing: a cost model of a larger target", r.Layers)
-				}
-				a.printf("\n\n")
-				write := r.WriteText
-				if markdown {
-					write = r.WriteMarkdown
-				}
-				if err := write(a.out); err != nil {
-					return err
-				}
-				a.printRanks(r.ByRank)
-				return nil
-			})
+			r, err := a.bench(cmd.Context(), &o)
+			if r == nil {
+				return err
+			}
+			if o.picture != "" {
+				err = errors.Join(err, bench.SavePlot(o.picture, r.Figures()))
+			}
+			return errors.Join(err, p.print(a, r, func(markdown bool) error { return a.printBench(r, markdown) }))
 		},
 	}
 	c.AddCommand(newBenchDecode(a), newBenchKernels(a), newBenchPerplexity(a))
+	o.flags(c)
 	d := bench.Default()
-	o.decode.sample = d.Sampling
 	f := c.Flags()
-	f.StringVar(&o.decode.model, "model", "", "model directory in Hugging Face layout")
-	f.StringArrayVar(&o.heads, "head", nil, "checkpoint of a draft head, or NAME=CKPT to say what to call it (may be repeated)")
-	f.StringArrayVar(&o.methods, "method", []string{"beam", "optimal", "salf"}, "draft method with its parameters (may be repeated): "+methodNames())
-	f.StringVar(&o.prompts, "prompts", "", "file of prompts")
-	f.StringVar(&o.template, "template", "", "how fields of a JSONL line make a prompt")
-	countVar(f, &o.limit, "limit", 0, "most prompts, warm-up included (0: all)")
-	countVar(f, &o.promptTokens, "prompt-tokens", 0, "keep this many tokens of every prompt (0: all)")
-	countVar(f, &o.warmup, "warmup", d.Warmup, "first prompts that are run and not counted")
-	f.IntVar(&o.decode.maxTokens, "max-tokens", d.MaxTokens, "most tokens of an answer")
-	f.Float64SliceVar(&o.temperatures, "temperature", d.Temperatures, "temperatures to compare at")
-	f.UintSliceVar(&o.seeds, "seed", []uint{0}, "seeds to decode with")
+	f.StringArrayVar(&o.methods, "method", []string{"beam", "optimal", "salf"}, "draft method with its parameters, and @ a verifier (may be repeated): "+methodNames())
+	f.StringArrayVar(&o.verifiers, "verify", nil, "verifier for methods that name none (may be repeated): "+verifierNames())
+	f.IntSliceVar(&o.budgets, "budget", nil, "largest trees to compare with, root counted (0: as the method says)")
+	countVar(f, &o.warmup, "warmup", d.Warmup, "first prompts of each set that are run and not counted")
+	f.IntVar(&o.repeat, "repeat", d.Repeat, "how often to run everything")
 	countVar(f, &o.ranks, "ranks", 0, "also measure heads on their own ranked tokens up to this rank")
-	f.BoolVar(&o.check, "check", d.Check, "fail where an output differs from plain decoding's")
-	f.BoolVar(&o.decode.drafting.force, "force", false, "use heads that were trained for other weights")
-	countVar(f, &o.decode.machine.layers, "layers", 0, "deepen the model to so many layers that add nothing: a cost model of a larger one (0: as it is)")
-	f.BoolVar(&o.decode.ignoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
-	o.decode.machine.flags(f)
+	f.BoolVar(&o.check, "check", d.Check, "fail where an output that should be plain decoding's is not")
+	f.StringVar(&o.log, "log", "", "file that keeps every measurement as it is made, to go on from")
+	f.StringVar(&o.picture, "plot", "", "draw the figures: a file that ends in .png or .svg")
 	p.flags(f)
 	return c
+}
+
+func verifierNames() string {
+	var names []string
+	for _, m := range verify.Methods() {
+		names = append(names, m.Name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // A benchReport is a run and, if asked for, what heads do by rank.
@@ -114,6 +167,8 @@ type benchReport struct {
 	// Layers is what the model was deepened to: a cost model of a larger one.
 	Layers int        `json:"deepened_to_layers,omitempty"`
 	ByRank []rankLine `json:"heads_by_rank,omitempty"`
+	// Interrupted says that the run ended early: the figures are of a part.
+	Interrupted bool `json:"interrupted,omitempty"`
 }
 
 // A rankLine is one head given its own n-th ranked token.
@@ -126,144 +181,311 @@ type rankLine struct {
 	ECEMax   float64 `json:"ece_max"` // confidence: the head's largest probability
 }
 
+func (a *app) printBench(r *benchReport, markdown bool) error {
+	a.printf("%s, weights %s", r.Device, r.DType)
+	if r.Layers > 0 {
+		a.printf(", deepened to %d layers that add nothing: a cost model of a larger target", r.Layers)
+	}
+	a.printf("; %d prompts of %d sets, %d of each for warm-up, up to %d tokens, seeds %v", r.Prompts, len(r.Sets), r.Warmup, r.MaxTokens, r.Seeds)
+	if r.Repeat > 1 {
+		a.printf(", %d times", r.Repeat)
+	}
+	if r.Interrupted {
+		a.printf("; INTERRUPTED: figures of a part")
+	}
+	a.printf("\n\n")
+	if err := bench.WriteTables(a.out, r.Tables(), markdown); err != nil {
+		return err
+	}
+	a.printRanks(r.ByRank)
+	return nil
+}
+
+// A rig is what bench decodes with: the model, draft models and sets of prompts.
+type rig struct {
+	*decoder
+	heads   []namedHead
+	sources []namedSource
+	sets    []bench.Set
+	texts   [][]int32 // of all sets, before they were cut
+	closers []func() error
+}
+
 // A namedHead is one that was loaded.
 type namedHead struct {
 	name string
 	head *head.Head
 }
 
-func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) {
-	c := bench.Default()
-	c.Warmup, c.Temperatures, c.MaxTokens = o.warmup, o.temperatures, o.decode.maxTokens
-	c.NoEOS, c.Check = o.decode.ignoreEOS, o.check
-	c.Seeds = nil
-	for _, s := range o.seeds {
-		c.Seeds = append(c.Seeds, uint64(s))
+// A namedSource is a draft model that methods may ask.
+type namedSource struct {
+	name string
+	infer.Source
+}
+
+func (r *rig) close() {
+	for _, c := range slices.Backward(r.closers) {
+		_ = c()
 	}
-	names, err := headNames(o.heads)
+	r.decoder.close()
+}
+
+// openRig loads everything.
+func (a *app) openRig(o *rigOptions) (*rig, error) {
+	names, err := readNamed("--head", "CKPT", o.heads)
 	if err != nil {
 		return nil, err
 	}
-	turns, err := a.readPrompts(o.prompts, o.template)
+	files, err := readNamed("--prompts", "FILE", o.prompts)
 	if err != nil {
 		return nil, err
-	}
-	if o.limit > 0 && len(turns) > o.limit {
-		turns = turns[:o.limit]
 	}
 	o.decode.method = bench.Baseline
 	d, err := o.decode.open(0)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { d.close() }()
-	heads := make([]namedHead, len(o.heads))
-	for i, n := range names {
+	r := &rig{decoder: d}
+	for _, n := range names {
 		// A deepened model has other weights and the same outputs.
-		x, err := loadHead(n.path, d.model, o.decode.drafting.force || o.decode.machine.layers > 0)
+		x, err := loadHead(n.path, d.model, o.force || o.decode.machine.layers > 0)
 		if err != nil {
+			r.close()
 			return nil, err
 		}
-		defer func() { _ = x.Close() }()
-		heads[i] = namedHead{n.name, x}
+		r.closers = append(r.closers, x.Close)
+		r.heads = append(r.heads, namedHead{n.name, x})
+		r.sources = append(r.sources, namedSource{n.name, source.NewHead(x, 0)})
 	}
-	if c.Methods, err = benchMethods(o.methods, heads); err != nil {
-		return nil, usageError{err}
+	for _, f := range files {
+		if err := a.addSet(r, o, f); err != nil {
+			r.close()
+			return nil, err
+		}
 	}
-	var texts [][]int32
-	cut := 0
-	room := d.model.Spec().MaxPos - o.decode.maxTokens
+	return r, nil
+}
+
+// addSet reads a file of prompts.
+func (a *app) addSet(r *rig, o *rigOptions, f named) error {
+	turns, err := a.readPrompts(f.path, o.template)
+	if err != nil {
+		return err
+	}
+	if o.limit > 0 && len(turns) > o.limit {
+		turns = turns[:o.limit]
+	}
+	set := bench.Set{Name: f.name}
+	room := r.model.Spec().MaxPos - o.decode.maxTokens
 	for i, t := range turns {
-		ids, err := d.tok.Encode(t[0], true)
+		ids, err := r.tok.Encode(t[0], true)
 		if err != nil {
-			return nil, fmt.Errorf("encode prompt %d: %w", i, err)
+			return fmt.Errorf("%s: encode prompt %d: %w", f.path, i, err)
 		}
 		if len(ids) == 0 {
 			continue
 		}
-		texts = append(texts, ids)
+		r.texts = append(r.texts, ids)
 		if o.promptTokens > 0 {
 			ids = ids[:min(len(ids), o.promptTokens)]
 		}
 		if len(ids) > room && room > 0 { // the end of a prompt says what is asked
-			ids, cut = ids[len(ids)-room:], cut+1
+			ids, set.Cut = ids[len(ids)-room:], set.Cut+1
 		}
-		c.Prompts = append(c.Prompts, bench.Prompt{Name: fmt.Sprint(i), Tokens: ids})
+		set.Prompts = append(set.Prompts, bench.Prompt{Name: fmt.Sprint(i), Tokens: ids})
 	}
-	if cut > 0 {
-		a.log.Warn("prompts were cut to their ends", "prompts", cut, "tokens", room)
+	if set.Cut > 0 {
+		a.log.Warn("prompts were cut to their ends", "file", f.path, "prompts", set.Cut, "tokens", room)
+	}
+	r.sets = append(r.sets, set)
+	return nil
+}
+
+// config is a run of what the rig holds, without methods.
+func (o *rigOptions) config(r *rig) bench.Config {
+	c := bench.Default()
+	c.Temperatures, c.MaxTokens, c.NoEOS = o.temperatures, o.decode.maxTokens, o.decode.ignoreEOS
+	c.Sets, c.Tokenizer, c.Seeds = r.sets, r.tok.Hash(), nil
+	for _, s := range o.seeds {
+		c.Seeds = append(c.Seeds, uint64(s))
+	}
+	return c
+}
+
+func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) {
+	r, err := a.openRig(&o.rigOptions)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { r.close() }()
+	c := o.config(r)
+	c.Warmup, c.Check, c.Repeat = o.warmup, o.check, o.repeat
+	if c.Methods, err = benchMethods(o, r.sources); err != nil {
+		return nil, usageError{err}
 	}
 	if err := c.Validate(); err != nil {
 		return nil, usageError{err}
 	}
-	bar := a.progress("bench", "answers")
-	c.Progress = func(done, total int) { bar.set(int64(done), int64(total), "") }
-	r, err := bench.Run(ctx, d.engine, c)
-	bar.end()
+	closeLog, err := a.openLog(o.log, o.settings(r), &c)
 	if err != nil {
 		return nil, err
 	}
-	out := &benchReport{
-		Report: r, Device: d.model.Device().Name(), DType: d.model.Options().DType.String(), Layers: o.decode.machine.layers,
+	bar := a.progress("bench", "answers")
+	c.Progress = func(done, total int) { bar.set(int64(done), int64(total), "") }
+	report, err := bench.Run(ctx, r.engine, c)
+	bar.end()
+	if closed := closeLog(); err == nil {
+		err = closed
 	}
-	if o.ranks > 0 {
-		for _, h := range heads {
-			items, err := bench.ByRank(ctx, d.model, h.head, texts, o.ranks)
+	if report == nil {
+		return nil, err
+	}
+	out := &benchReport{
+		Report: report, Device: r.model.Device().Name(), DType: r.model.Options().DType.String(),
+		Layers: o.decode.machine.layers, Interrupted: err != nil,
+	}
+	if o.ranks > 0 && err == nil {
+		for _, h := range r.heads {
+			items, err := bench.ByRank(ctx, r.model, h.head, r.texts, o.ranks)
 			if err != nil {
 				return nil, err
 			}
 			out.ByRank = append(out.ByRank, rankLines(h.name, items)...)
 		}
 	}
-	return out, nil
+	return out, err
 }
 
-// A headName is a --head of the command line.
-type headName struct{ name, path string }
+// settings identifies what all measurements of a log share.
+func (o *benchOptions) settings(r *rig) string {
+	b, err := json.Marshal([]any{
+		r.model.Hash(), r.model.Options().DType, r.model.Options().KV, o.decode.machine.actBits, o.decode.machine.layers,
+		o.heads, o.decode.ignoreEOS, o.warmup,
+	})
+	if err != nil {
+		panic("talf: " + err.Error()) // plain values marshal
+	}
+	return string(b)
+}
 
-// headNames reads NAME=CKPT; a checkpoint alone is called like its directory.
-func headNames(flags []string) ([]headName, error) {
-	var all []headName
-	for _, f := range flags {
+// openLog makes c go on from a log and add to it.
+func (a *app) openLog(path, settings string, c *bench.Config) (closeLog func() error, err error) {
+	if path == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	got, whole, err := bench.ReadLog(f, settings)
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, fmt.Errorf("%s: %w: choose another --log", path, err)
+	}
+	if err := f.Truncate(whole); err == nil {
+		_, err = f.Seek(whole, io.SeekStart)
+	}
+	if err == nil && whole == 0 {
+		err = bench.WriteLogHead(f, settings)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	c.Known = got
+	c.Keep = func(m *bench.Measurement) error {
+		b, err := json.Marshal(m)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(append(b, '\n'))
+		return err
+	}
+	a.resume = fmt.Sprintf("run the same command again to go on: %s keeps what was measured", path)
+	return f.Close, nil
+}
+
+// A named path is a flag's NAME=PATH.
+type named struct{ name, path string }
+
+// readNamed reads NAME=PATH; a path alone is called like its last element.
+func readNamed(flag, what string, values []string) ([]named, error) {
+	var all []named
+	for _, f := range values {
 		name, path, ok := strings.Cut(f, "=")
 		if !ok {
 			name, path = filepath.Base(f), f
 		}
 		if name == "" || path == "" {
-			return nil, usagef("--head is %q, want CKPT or NAME=CKPT", f)
+			return nil, usagef("%s is %q, want %s or NAME=%s", flag, f, what, what)
 		}
-		if slices.ContainsFunc(all, func(n headName) bool { return n.name == name }) {
-			return nil, usagef("--head: two are called %q: say NAME=CKPT", name)
+		if slices.ContainsFunc(all, func(n named) bool { return n.name == name }) {
+			return nil, usagef("%s: two are called %q: say NAME=%s", flag, name, what)
 		}
-		all = append(all, headName{name, path})
+		all = append(all, named{name, path})
 	}
 	return all, nil
 }
 
-// benchMethods crosses methods that ask a head with the heads.
-func benchMethods(specs []string, heads []namedHead) ([]bench.Method, error) {
-	sources := make([]infer.Source, len(heads))
-	for i, h := range heads {
-		sources[i] = source.NewHead(h.head, 0)
+// benchMethods crosses methods with verifiers, budgets and, where they ask one,
+// draft models.
+func benchMethods(o *benchOptions, sources []namedSource) ([]bench.Method, error) {
+	budgets := o.budgets
+	if len(budgets) == 0 {
+		budgets = []int{0}
 	}
 	var out []bench.Method
-	for _, spec := range specs {
+	for _, arg := range o.methods {
+		spec, verifiers := arg, o.verifiers
+		if i := strings.LastIndex(arg, "@"); i >= 0 {
+			spec, verifiers = arg[:i], []string{arg[i+1:]}
+		}
+		if len(verifiers) == 0 {
+			verifiers = []string{""}
+		}
 		line, _, err := draft.Find(spec)
 		if err != nil {
 			return nil, err
 		}
-		if !line.Source {
-			out = append(out, bench.Method{Spec: spec})
-			continue
+		asked := []namedSource{{}}
+		if line.Source {
+			if asked = sources; len(asked) == 0 {
+				return nil, fmt.Errorf("--method %s asks a draft model: give --head CKPT", spec)
+			}
 		}
-		if len(heads) == 0 {
-			return nil, fmt.Errorf("--method %s needs a draft head: give --head CKPT", spec)
-		}
-		for i, h := range heads {
-			out = append(out, bench.Method{Label: spec + " " + h.name, Spec: spec, Source: sources[i]})
+		for _, v := range verifiers {
+			at, err := temperaturesOf(v, o.temperatures)
+			if err != nil {
+				return nil, err
+			}
+			for _, b := range budgets {
+				for _, s := range asked {
+					out = append(out, bench.Method{Spec: spec, Verify: v, Budget: b, Source: s.Source, SourceName: s.name, Temperatures: at})
+				}
+			}
 		}
 	}
 	return out, nil
+}
+
+// temperaturesOf returns those that a verifier is for; nil for all.
+func temperaturesOf(verifier string, temperatures []float64) ([]float64, error) {
+	if verifier == "" {
+		return nil, nil
+	}
+	at := []float64{}
+	var why error
+	for _, t := range temperatures {
+		if _, err := verify.New(verifier, t); err != nil {
+			why = err
+			continue
+		}
+		at = append(at, t)
+	}
+	if len(at) == 0 {
+		return nil, why
+	}
+	return at, nil
 }
 
 func rankLines(name string, ranks [][]bench.Item) []rankLine {

@@ -47,7 +47,7 @@ func savePasses(path string, rows []bench.PassRow) error {
 		if err != nil {
 			return fmt.Errorf("draw %s: %w", path, err)
 		}
-		line.Color = palette[lines%len(palette)]
+		line.Color = bench.Palette[lines%len(bench.Palette)]
 		points.Color, points.Shape = line.Color, draw.CircleGlyph{}
 		line.Width = vg.Points(1.5)
 		p.Add(line, points)

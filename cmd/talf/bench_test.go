@@ -40,6 +40,57 @@ func TestBenchComparesHeadsAndMethods(t *testing.T) {
 	}
 }
 
+func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	h := tinyHead(t, dir, 2)
+	tmp := t.TempDir()
+	log, plot, file := filepath.Join(tmp, "bench.log"), filepath.Join(tmp, "bench.svg"), filepath.Join(tmp, "bench.json")
+	args := []string{
+		"bench", "--model", dir, "--head", "tiny=" + h, "--prompts", "a=" + promptFile(t, 3), "--prompts", "b=" + promptFile(t, 2),
+		"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2@target", "--budget", "0,4", "--max-tokens", "6", "--prompt-tokens", "5",
+		"--temperature", "0,1", "--log", log, "--plot", plot, "--out", file,
+	}
+	read := func() (r benchReport) {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(b, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	out := ok(t, "", args...)
+	for _, want := range []string{"All sets", "a: 2 prompts", "b: 1 prompts", "salf:N=8 tiny, 4 nodes", "beam:N=6,k=2,depth=2 @target tiny"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output lacks %q:\n%s", want, out)
+		}
+	}
+	first := read()
+	// A tree's method at both temperatures, one with a verifier for sampling at 1 alone.
+	if want := 3 * (2*(1+2) + 2); len(first.Rows) != want {
+		t.Errorf("%d rows, want %d", len(first.Rows), want)
+	}
+	if b, err := os.ReadFile(plot); err != nil || !strings.Contains(string(b), "<svg") {
+		t.Errorf("no picture: %v", err)
+	}
+	info, err := os.Stat(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "", args...)
+	second := read()
+	if after, err := os.Stat(log); err != nil || after.Size() != info.Size() {
+		t.Errorf("the log grew: %v", err)
+	}
+	for i := range first.Rows {
+		if a, b := first.Rows[i], second.Rows[i]; a.Speed != b.Speed || a.Tau != b.Tau {
+			t.Errorf("%s: measured again", a.Method)
+		}
+	}
+	talf(t, "", append(args, "--warmup", "0")...).refuses(t, exitFailure, log, "other options", "another --log")
+}
+
 func TestBenchRefusesWhatItCannotRun(t *testing.T) {
 	dir := tinyModel(t, tinyConfig(), 1)
 	prompts := promptFile(t, 2)
@@ -48,7 +99,7 @@ func TestBenchRefusesWhatItCannotRun(t *testing.T) {
 		want string
 	}{
 		{nil, "--prompts"},
-		{[]string{"--prompts", prompts}, "needs a draft head"},
+		{[]string{"--prompts", prompts}, "asks a draft model"},
 		{[]string{"--prompts", prompts, "--method", "ar", "--warmup", "2"}, "more prompts"},
 		{[]string{"--prompts", prompts, "--head", "x="}, "NAME=CKPT"},
 		{[]string{"--prompts", prompts, "--head", "a/x", "--head", "b/x"}, "two are called"},

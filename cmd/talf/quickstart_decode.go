@@ -50,12 +50,14 @@ func (q *quick) decode(ctx context.Context) error {
 	}
 	c := bench.Default()
 	c.MaxTokens = q.plan.MaxTokens
+	c.Sets = make([]bench.Set, 1)
+	set := &c.Sets[0]
 	for i, p := range demo.Prompts(q.plan.Seed, q.plan.Prompts+c.Warmup) {
 		ids, err := d.encode(p, true)
 		if err != nil {
 			return err
 		}
-		c.Prompts = append(c.Prompts, bench.Prompt{Name: fmt.Sprint(i), Tokens: ids})
+		set.Prompts = append(set.Prompts, bench.Prompt{Name: fmt.Sprint(i), Tokens: ids})
 	}
 	sources := map[string]*source.Head{}
 	for _, r := range q.runs() {

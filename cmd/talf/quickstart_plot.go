@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"image/color"
 	"io"
 	"math"
 	"os"
@@ -15,6 +14,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"talf/infer/bench"
 )
 
 // plotSize is the size of the picture.
@@ -22,18 +23,6 @@ const (
 	plotWidth  = 9 * vg.Inch
 	plotHeight = 3.6 * vg.Inch
 )
-
-// palette keeps lines apart on screens, in print and for colour-blind readers
-// (Okabe and Ito 2008).
-var palette = []color.RGBA{
-	{0x99, 0x99, 0x99, 0xff},
-	{0xe6, 0x9f, 0x00, 0xff},
-	{0x56, 0xb4, 0xe9, 0xff},
-	{0x00, 0x9e, 0x73, 0xff},
-	{0xd5, 0x5e, 0x00, 0xff},
-	{0x00, 0x72, 0xb2, 0xff},
-	{0xcc, 0x79, 0xa7, 0xff},
-}
 
 // savePlot draws τ of every row and acceptance by depth, as PNG and SVG, and
 // returns the files' names.
@@ -83,7 +72,7 @@ func tauPlot(rows []quickRow) (*plot.Plot, error) {
 			return nil, err
 		}
 		bar.XMin = float64(i)
-		bar.Color = palette[i%len(palette)]
+		bar.Color = bench.Palette[i%len(bench.Palette)]
 		bar.LineStyle.Width = 0
 		p.Add(bar)
 		names = append(names, r.label())
@@ -115,7 +104,7 @@ func depthPlot(rows []quickRow) (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		line.Color, points.Color = palette[i%len(palette)], palette[i%len(palette)]
+		line.Color, points.Color = bench.Palette[i%len(bench.Palette)], bench.Palette[i%len(bench.Palette)]
 		line.Width = vg.Points(1.5)
 		points.Shape = draw.CircleGlyph{}
 		p.Add(line, points)

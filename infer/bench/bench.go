@@ -6,9 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"hash/fnv"
 	"slices"
-	"time"
 
 	"talf/infer"
 	"talf/infer/draft"
@@ -16,14 +15,66 @@ import (
 	"talf/model/sample"
 )
 
-// Baseline is the label of plain decoding, which every run includes.
+// Baseline is the specification of plain decoding, which every run includes.
 const Baseline = "ar"
 
-// A Method is one row of the table.
+// A Method is one row of the table: what drafts, what verifies, and where it
+// differs from the run's configuration.
 type Method struct {
-	Label  string       // names the row; empty means Spec
-	Spec   string       // of infer/draft, such as "salf:th=0.4"
-	Source infer.Source // what it asks; nil where it asks none
+	Label  string // names the row; empty means Name()
+	Spec   string // of infer/draft, such as "salf:th=0.4"
+	Verify string // of infer/verify; empty takes the one that suits every tree
+
+	Source     infer.Source // what it asks; nil where it asks none
+	SourceName string       // tells sources apart in names and logs
+
+	Budget       int       // most nodes of a tree, root counted; 0: as the method says
+	MaxTokens    int       // of an answer; 0: the run's
+	PromptTokens int       // newest tokens of a prompt that are kept; 0: all
+	Temperatures []float64 // those of the run that it is for; nil: all
+}
+
+// Name says what m is by what it consists of.
+func (m *Method) Name() string {
+	s := m.Spec
+	if m.Verify != "" {
+		s += " @" + m.Verify
+	}
+	if m.SourceName != "" {
+		s += " " + m.SourceName
+	}
+	return s + m.group()
+}
+
+// group says what m must share with the plain decoding that it is compared with.
+func (m *Method) group() string {
+	s := ""
+	if m.MaxTokens > 0 {
+		s += fmt.Sprintf(", %d tokens", m.MaxTokens)
+	}
+	if m.PromptTokens > 0 {
+		s += fmt.Sprintf(", prompt of %d", m.PromptTokens)
+	}
+	if m.Budget > 0 && m.Spec != Baseline {
+		s += fmt.Sprintf(", %d nodes", m.Budget)
+	}
+	return s
+}
+
+func (m *Method) label() string {
+	if m.Label != "" {
+		return m.Label
+	}
+	return m.Name()
+}
+
+// base returns the plain decoding that m is compared with.
+func (m *Method) base() Method {
+	return Method{Spec: Baseline, MaxTokens: m.MaxTokens, PromptTokens: m.PromptTokens}
+}
+
+func (m *Method) at(temperature float64) bool {
+	return m.Temperatures == nil || slices.Contains(m.Temperatures, temperature)
 }
 
 // A Prompt is what to continue.
@@ -32,39 +83,67 @@ type Prompt struct {
 	Tokens []int32
 }
 
-// A Config says what to run. Every method runs every prompt at every temperature
-// with every seed.
+// A Set is prompts that belong together, such as those of one benchmark.
+type Set struct {
+	Name    string
+	Prompts []Prompt
+	Cut     int // how many of them lost their beginning
+}
+
+// A Config says what to run. Every method runs every prompt of every set at every
+// temperature with every seed, Repeat times.
 type Config struct {
 	Methods      []Method
-	Prompts      []Prompt
-	Warmup       int // of Prompts, the first that are run and not counted
+	Sets         []Set
+	Warmup       int // of each set, the first prompts that are run and not counted
 	Temperatures []float64
 	Seeds        []uint64
+	Repeat       int
 	MaxTokens    int
 	NoEOS        bool
 	Sampling     sample.Params // beside the temperature
-	// Check fails the run where a method's output is not plain decoding's.
+	Tokenizer    string        // hash that files of token ids must carry; empty accepts any
+	// Check fails the run where a method's output should be plain decoding's and
+	// is not.
 	Check    bool
 	Progress func(done, total int)
+
+	// Known are measurements of an earlier run that are not made again; Keep is
+	// given each new one. Warm-up prompts are in neither.
+	Known []Measurement
+	Keep  func(*Measurement) error
 }
 
 // Default returns a greedy run without methods and prompts.
 func Default() Config {
 	return Config{
-		Warmup: 1, Temperatures: []float64{0}, Seeds: []uint64{0}, MaxTokens: 128,
+		Warmup: 1, Temperatures: []float64{0}, Seeds: []uint64{0}, Repeat: 1, MaxTokens: 128,
 		Sampling: sample.Greedy(), Check: true,
 	}
 }
 
-// Validate checks that there is something to measure.
-func (c Config) Validate() error {
+// Validate checks that there is something to measure and that every method fits
+// its verifier.
+func (c *Config) Validate() error {
 	switch {
-	case c.Warmup < 0 || len(c.Prompts) <= c.Warmup:
-		return fmt.Errorf("bench: %d prompts with the first %d for warm-up, want more prompts", len(c.Prompts), c.Warmup)
+	case len(c.Sets) == 0:
+		return errors.New("bench: want at least one set of prompts")
 	case len(c.Temperatures) == 0 || len(c.Seeds) == 0:
 		return errors.New("bench: want at least one temperature and one seed")
+	case c.Repeat < 1:
+		return fmt.Errorf("bench: repeat is %d, want at least 1", c.Repeat)
 	case c.MaxTokens < 1:
 		return fmt.Errorf("bench: max tokens is %d, want at least 1", c.MaxTokens)
+	}
+	var sets []string
+	for _, s := range c.Sets {
+		if c.Warmup < 0 || len(s.Prompts) <= c.Warmup {
+			return fmt.Errorf("bench: %d prompts%s with the first %d for warm-up, want more prompts", len(s.Prompts), of(s.Name), c.Warmup)
+		}
+		if slices.Contains(sets, s.Name) || s.Name == "" && len(c.Sets) > 1 {
+			return fmt.Errorf("bench: sets must differ in their names, two are called %q", s.Name)
+		}
+		sets = append(sets, s.Name)
 	}
 	for _, t := range c.Temperatures {
 		p := c.Sampling
@@ -74,14 +153,30 @@ func (c Config) Validate() error {
 		}
 	}
 	var labels []string
-	for _, m := range c.Methods {
-		mk, line, err := draft.Open(m.Spec, draft.Env{})
+	for i := range c.Methods {
+		m := &c.Methods[i]
+		if m.Budget < 0 || m.MaxTokens < 0 || m.PromptTokens < 0 {
+			return fmt.Errorf("bench: %s: budget %d, max tokens %d and prompt tokens %d, want none below 0", m.label(), m.Budget, m.MaxTokens, m.PromptTokens)
+		}
+		line, _, err := draft.Find(m.Spec)
 		if err != nil {
 			return err
 		}
-		_ = mk.Close() // nothing was written
 		if line.Source && m.Source == nil {
 			return fmt.Errorf("bench: %s asks a draft model, want a source", m.Spec)
+		}
+		runs := false
+		for _, t := range c.Temperatures {
+			if !m.at(t) {
+				continue
+			}
+			runs = true
+			if err := c.fits(m, t); err != nil {
+				return err
+			}
+		}
+		if !runs {
+			return fmt.Errorf("bench: %s runs at none of the temperatures %v", m.label(), c.Temperatures)
 		}
 		if slices.Contains(labels, m.label()) {
 			return fmt.Errorf("bench: two rows are called %q", m.label())
@@ -91,215 +186,262 @@ func (c Config) Validate() error {
 	return nil
 }
 
-func (m Method) label() string {
-	if m.Label != "" {
-		return m.Label
+func of(set string) string {
+	if set == "" {
+		return ""
 	}
-	return m.Spec
+	return " of " + set
 }
 
-// A Mean is a mean over prompts and its standard deviation (n−1).
-type Mean struct {
-	Mean float64 `json:"mean"`
-	Std  float64 `json:"std"`
-	N    int     `json:"n"`
-}
-
-func meanOf(xs []float64) Mean {
-	m := Mean{N: len(xs)}
-	for _, x := range xs {
-		m.Mean += x
+// fits reports why m cannot be run at temperature t.
+func (c *Config) fits(m *Method, t float64) error {
+	mk, _, err := draft.Open(m.Spec, draft.Env{Temperature: t, Tokenizer: c.Tokenizer})
+	if err != nil {
+		return err
 	}
-	m.Mean /= float64(max(len(xs), 1))
-	for _, x := range xs {
-		m.Std += (x - m.Mean) * (x - m.Mean)
-	}
-	m.Std = math.Sqrt(m.Std / float64(max(len(xs)-1, 1)))
-	return m
+	defer func() { _ = mk.Close() }() // nothing was written
+	_, err = newVerifier(m.Verify, t, mk.Draw)
+	return err
 }
 
-// A Row is one method at one temperature.
-type Row struct {
-	Method      string  `json:"method"`
-	Spec        string  `json:"spec"`
-	Temperature float64 `json:"temperature"`
-	Tau         Mean    `json:"tau"`               // tokens per target pass, over prompts
-	Pooled      float64 `json:"tau_pooled"`        // all tokens over all passes
-	Speed       Mean    `json:"tokens_per_second"` // after the prompt
-	// Speedup is the ratio of seconds per token to plain decoding's on the same
-	// prompts, temperature and seeds.
-	Speedup  Mean    `json:"speedup"`
-	TTFT     Mean    `json:"ttft_seconds"`
-	TPOT     Mean    `json:"tpot_seconds"`
-	Draft    float64 `json:"draft_share"` // of the decoding time
-	Verify   float64 `json:"verify_share"`
-	Overhead float64 `json:"overhead_share"`
-	Tokens   int     `json:"tokens"`
-	Passes   int     `json:"passes"`
-	Drafted  int     `json:"drafted"`
-	// Emitted[n] counts passes that emitted n tokens; Depth and Rank are the
-	// acceptance by depth and by rank among siblings, from 1; Ranked the share of
-	// drafted nodes by rank.
-	Emitted []int        `json:"emitted"`
-	Depth   []infer.Rate `json:"by_depth"`
-	Rank    []infer.Rate `json:"by_rank"`
-	Ranked  []int        `json:"nodes_by_rank"`
-	// Equal counts the outputs that are plain decoding's token for token.
-	Equal   int `json:"equal_outputs"`
-	Outputs int `json:"outputs"`
-}
-
-// A Report is a finished run.
-type Report struct {
-	Prompts   int      `json:"prompts"`
-	Warmup    int      `json:"warmup"`
-	MaxTokens int      `json:"max_tokens"`
-	Seeds     []uint64 `json:"seeds"`
-	Rows      []Row    `json:"rows"`
-}
-
-// An outcome is one method's decoding of one prompt.
-type outcome struct {
-	stats  infer.Stats
-	tokens []int32
+// SameOutput reports whether a verifier's output is plain decoding's, token for
+// token: greedy output always is, sampled output if every token is the target's
+// own draw. The others only have the same distribution.
+func SameOutput(verifier string, temperature float64) bool {
+	return temperature == 0 || verifier == "" || verifier == "target"
 }
 
 // Run measures. Methods take turns within every prompt, in an order that rotates,
-// so that a machine that slows down slows them all.
+// and sets within every round of prompts, so that a machine that slows down slows
+// them all. A run that fails or is cancelled returns, with the error, the report
+// of what it measured; nil if that is nothing.
 func Run(ctx context.Context, e *infer.Engine, c Config) (*Report, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	methods := c.Methods
-	if !slices.ContainsFunc(methods, func(m Method) bool { return m.label() == Baseline }) {
-		methods = append([]Method{{Spec: Baseline}}, methods...)
-	}
-	base := slices.IndexFunc(methods, func(m Method) bool { return m.label() == Baseline })
-	makers, err := open(e, methods, c.Temperatures)
-	if err != nil {
+	r := runner{engine: e, c: &c, methods: withBases(c.Methods)}
+	defer r.close()
+	if err := r.open(); err != nil {
 		return nil, err
 	}
-	defer makers.close()
-	// got[temperature][method][prompt] pools the seeds.
-	got := make([][][]infer.Stats, len(c.Temperatures))
-	equal := make([][]int, len(c.Temperatures))
-	for t := range got {
-		got[t], equal[t] = make([][]infer.Stats, len(methods)), make([]int, len(methods))
-		for m := range got[t] {
-			got[t][m] = make([]infer.Stats, len(c.Prompts)-c.Warmup)
-		}
+	err := r.run(ctx)
+	if err != nil && len(r.got) == 0 {
+		return nil, err
 	}
-	total := len(c.Prompts) * len(c.Temperatures) * len(c.Seeds) * len(methods)
-	done, turn := 0, 0
-	outs := make([]outcome, len(methods))
-	for i, p := range c.Prompts {
-		for t, temperature := range c.Temperatures {
-			for s, seed := range c.Seeds {
-				turn++
-				for k := range methods {
-					m := (turn + k) % len(methods)
-					var err error
-					if outs[m], err = c.decode(ctx, e, methods[m], makers[t][m], p, temperature, seed); err != nil {
-						return nil, fmt.Errorf("bench: %s, prompt %d (%s), temperature %v: %w", methods[m].label(), i, p.Name, temperature, err)
-					}
-					if done++; c.Progress != nil {
-						c.Progress(done, total)
-					}
-				}
-				for m := range methods {
-					same := slices.Equal(outs[m].tokens, outs[base].tokens)
-					if c.Check && !same {
-						return nil, fmt.Errorf("bench: %s, prompt %d (%s), temperature %v, seed %d: the output leaves plain decoding's at token %d",
-							methods[m].label(), i, p.Name, temperature, c.Seeds[s], infer.CommonPrefix(outs[m].tokens, outs[base].tokens))
-					}
-					if i < c.Warmup {
-						continue
-					}
-					got[t][m][i-c.Warmup].Add(&outs[m].stats)
-					if same {
-						equal[t][m]++
-					}
-				}
-			}
-		}
-	}
-	r := &Report{Prompts: len(c.Prompts) - c.Warmup, Warmup: c.Warmup, MaxTokens: c.MaxTokens, Seeds: c.Seeds}
-	for t, temperature := range c.Temperatures {
-		for m := range methods {
-			row := summarise(got[t][m], got[t][base], len(c.Seeds))
-			row.Method, row.Spec, row.Temperature = methods[m].label(), methods[m].Spec, temperature
-			row.Equal, row.Outputs = equal[t][m], len(got[t][m])*len(c.Seeds)
-			r.Rows = append(r.Rows, row)
-		}
-	}
-	return r, nil
+	return c.report(r.methods, r.got), err
 }
 
-// makers[temperature][method] make the drafters of a run.
-type makers [][]*draft.Maker
+// Report summarises measurements of an earlier run of c without running anything.
+// Those of methods and prompts that c does not have are passed over.
+func (c *Config) Report(got []Measurement) *Report {
+	return c.report(withBases(c.Methods), got)
+}
 
-func open(e *infer.Engine, methods []Method, temperatures []float64) (makers, error) {
-	all := make(makers, len(temperatures))
-	for t, temperature := range temperatures {
-		for _, m := range methods {
-			mk, _, err := draft.Open(m.Spec, draft.Env{Vocab: e.Target.Shape().Vocab, Temperature: temperature})
+// withBases puts plain decoding first where a method has none to be compared with.
+func withBases(methods []Method) []Method {
+	var bases []Method
+	for i := range methods {
+		b := methods[i].base()
+		has := func(m Method) bool {
+			return m.Spec == Baseline && m.Verify == "" && m.MaxTokens == b.MaxTokens && m.PromptTokens == b.PromptTokens && m.Temperatures == nil
+		}
+		if !slices.ContainsFunc(methods, has) && !slices.ContainsFunc(bases, has) {
+			bases = append(bases, b)
+		}
+	}
+	if len(methods) == 0 {
+		bases = []Method{{Spec: Baseline}}
+	}
+	return append(bases, methods...)
+}
+
+// A runner is a run under way.
+type runner struct {
+	engine  *infer.Engine
+	c       *Config
+	methods []Method
+	makers  [][]*draft.Maker // [temperature][method], nil where it does not run
+	known   map[string]*Measurement
+	got     []Measurement
+	done    int
+	total   int
+	turn    int
+}
+
+func (r *runner) open() error {
+	r.known = map[string]*Measurement{}
+	for i := range r.c.Known {
+		r.known[r.c.Known[i].Key] = &r.c.Known[i]
+	}
+	for _, t := range r.c.Temperatures {
+		ms := make([]*draft.Maker, len(r.methods))
+		r.makers = append(r.makers, ms)
+		for i := range r.methods {
+			m := &r.methods[i]
+			if !m.at(t) {
+				continue
+			}
+			mk, _, err := draft.Open(m.Spec, draft.Env{Vocab: r.engine.Target.Shape().Vocab, Temperature: t, Tokenizer: r.c.Tokenizer})
 			if err != nil {
-				all.close()
-				return nil, err
+				return err
 			}
-			all[t] = append(all[t], mk)
+			ms[i] = mk
+			for _, s := range r.c.Sets {
+				r.total += r.c.Repeat*(len(s.Prompts)-r.c.Warmup)*len(r.c.Seeds) + r.c.Warmup*len(r.c.Seeds)
+			}
 		}
 	}
-	return all, nil
+	return nil
 }
 
-func (all makers) close() {
-	for _, ms := range all {
+func (r *runner) close() {
+	for _, ms := range r.makers {
 		for _, m := range ms {
-			_ = m.Close() // nothing was written
+			if m != nil {
+				_ = m.Close() // nothing was written
+			}
 		}
 	}
 }
 
-func (c *Config) decode(ctx context.Context, e *infer.Engine, m Method, mk *draft.Maker, p Prompt, temperature float64, seed uint64) (outcome, error) {
-	v, err := verify.New("", temperature)
-	if err != nil {
-		return outcome{}, err
+func (r *runner) run(ctx context.Context) error {
+	most := 0
+	for _, s := range r.c.Sets {
+		most = max(most, len(s.Prompts))
 	}
-	params := c.Sampling
-	params.Temperature = temperature
+	for repeat := range r.c.Repeat {
+		for i := range most {
+			if repeat > 0 && i < r.c.Warmup {
+				continue // it is warm
+			}
+			for s := range r.c.Sets {
+				if i >= len(r.c.Sets[s].Prompts) {
+					continue
+				}
+				for t := range r.c.Temperatures {
+					for _, seed := range r.c.Seeds {
+						if err := r.prompt(ctx, repeat, i, s, t, seed); err != nil {
+							return err
+						}
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// prompt decodes one prompt with all methods and compares their outputs.
+func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) error {
+	c, set := r.c, &r.c.Sets[s]
+	temperature := c.Temperatures[t]
+	outs := make([]*Measurement, len(r.methods))
+	first := len(r.got)
+	r.turn++
+	for k := range r.methods {
+		n := (r.turn + k) % len(r.methods)
+		m := &r.methods[n]
+		if r.makers[t][n] == nil {
+			continue
+		}
+		x := Measurement{
+			Method: m.label(), Set: set.Name, Prompt: set.Prompts[i].Name,
+			Temperature: temperature, Seed: seed, Repeat: repeat,
+		}
+		x.Key = c.key(m, set.Prompts[i].Tokens, &x)
+		if old := r.known[x.Key]; old != nil && i >= c.Warmup {
+			x = *old
+			x.Method = m.label()
+		} else if err := r.decode(ctx, &x, m, r.makers[t][n], set.Prompts[i].Tokens); err != nil {
+			r.got = r.got[:first] // a prompt counts for all methods or for none
+			return fmt.Errorf("bench: %s, prompt %d%s (%s), temperature %v: %w", m.label(), i, of(set.Name), x.Prompt, temperature, err)
+		}
+		outs[n] = &x
+		if r.done++; c.Progress != nil {
+			c.Progress(r.done, r.total)
+		}
+	}
+	for n, x := range outs {
+		if x == nil {
+			continue
+		}
+		m := &r.methods[n]
+		plain := outs[slices.IndexFunc(r.methods, func(o Method) bool {
+			return o.Spec == Baseline && o.Verify == "" && o.MaxTokens == m.MaxTokens && o.PromptTokens == m.PromptTokens
+		})]
+		x.Compared = SameOutput(m.Verify, temperature)
+		x.Equal = x.Compared && slices.Equal(x.Output, plain.Output)
+		if c.Check && x.Compared && !x.Equal {
+			return fmt.Errorf("bench: %s, prompt %d%s (%s), temperature %v, seed %d: the output leaves plain decoding's at token %d",
+				m.label(), i, of(set.Name), x.Prompt, temperature, seed, infer.CommonPrefix(x.Output, plain.Output))
+		}
+		if i < c.Warmup {
+			continue
+		}
+		r.got = append(r.got, *x)
+		if r.known[x.Key] == nil && c.Keep != nil {
+			if err := c.Keep(x); err != nil {
+				return fmt.Errorf("bench: keep a measurement: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// key identifies what x measures by all that decides it.
+func (c *Config) key(m *Method, prompt []int32, x *Measurement) string {
+	h := fnv.New64a()
+	for _, id := range prompt {
+		_, _ = h.Write([]byte{byte(id), byte(id >> 8), byte(id >> 16), byte(id >> 24)}) // never fails
+	}
+	tokens := m.MaxTokens
+	if tokens == 0 {
+		tokens = c.MaxTokens
+	}
+	return fmt.Sprintf("%s|%s|%s|%d|%d|%d|%s|%x|%v|%d|%d", m.Spec, m.Verify, m.SourceName, m.Budget, tokens, m.PromptTokens,
+		x.Set, h.Sum64(), x.Temperature, x.Seed, x.Repeat)
+}
+
+func newVerifier(name string, temperature float64, _ infer.Draw) (infer.Verifier, error) {
+	return verify.New(name, temperature)
+}
+
+// decode fills x.
+func (r *runner) decode(ctx context.Context, x *Measurement, m *Method, mk *draft.Maker, prompt []int32) error {
+	v, err := newVerifier(m.Verify, x.Temperature, mk.Draw)
+	if err != nil {
+		return err
+	}
+	params := r.c.Sampling
+	params.Temperature = x.Temperature
 	proc, err := infer.NewSampling(params)
 	if err != nil {
-		return outcome{}, err
+		return err
 	}
-	s, err := e.Generate(ctx, infer.Request{
-		Prompt: p.Tokens, MaxTokens: c.MaxTokens, NoEOS: c.NoEOS, Seed: seed,
-		Drafter: mk.New(), Source: m.Source, Verifier: v, Processor: proc,
+	if m.PromptTokens > 0 && len(prompt) > m.PromptTokens {
+		prompt = prompt[len(prompt)-m.PromptTokens:]
+	}
+	maxTokens := r.c.MaxTokens
+	if m.MaxTokens > 0 {
+		maxTokens = m.MaxTokens
+	}
+	config := r.engine.Config
+	defer func() { r.engine.Config = config }()
+	if m.Budget > 0 {
+		r.engine.Config.MaxNodes = min(config.MaxNodes, m.Budget)
+	}
+	drafter := mk.New()
+	seen := watch(v, drafter)
+	resetPeak()
+	s, err := r.engine.Generate(ctx, infer.Request{
+		Prompt: prompt, MaxTokens: maxTokens, NoEOS: r.c.NoEOS, Seed: x.Seed,
+		Drafter: drafter, Source: m.Source, Verifier: seen, Processor: proc, Emit: seen.emit,
 	})
 	if err != nil {
-		return outcome{}, err
+		return err
 	}
-	return outcome{*s.Stats(), slices.Clone(s.Tokens())}, nil
-}
-
-func summarise(prompts, base []infer.Stats, seeds int) (r Row) {
-	var all infer.Stats
-	var tau, speed, speedup, ttft, tpot []float64
-	for i := range prompts {
-		s := &prompts[i]
-		all.Add(s)
-		tau = append(tau, s.Tau())
-		speed = append(speed, float64(s.Tokens)/s.Decode.Seconds())
-		speedup = append(speedup, base[i].TPOT().Seconds()/s.TPOT().Seconds())
-		ttft = append(ttft, s.TTFT.Seconds()/float64(seeds))
-		tpot = append(tpot, s.TPOT().Seconds())
-	}
-	share := func(d time.Duration) float64 { return d.Seconds() / all.Decode.Seconds() }
-	return Row{
-		Tau: meanOf(tau), Pooled: all.Tau(), Speed: meanOf(speed), Speedup: meanOf(speedup),
-		TTFT: meanOf(ttft), TPOT: meanOf(tpot),
-		Draft: share(all.Draft), Verify: share(all.Verify), Overhead: share(all.Overhead),
-		Tokens: all.Tokens, Passes: all.Passes, Drafted: all.Drafted,
-		Emitted: all.Emitted, Depth: all.Depth, Rank: all.Rank, Ranked: all.Ranked,
-	}
+	x.Peak = peakMemory()
+	x.Stats, x.Output, x.Paths = *s.Stats(), slices.Clone(s.Tokens()), seen.paths
+	x.Looped = LoopTokens(x.Output)
+	return nil
 }

@@ -142,10 +142,11 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 	c.Methods = []bench.Method{
 		{Spec: "beam:N=10,k=3,depth=2", Source: src}, {Label: "salf, untrained", Spec: "salf:N=10", Source: src},
 	}
-	c.Prompts, c.Temperatures, c.Seeds, c.MaxTokens = prompts(4, conf.Vocab), []float64{0, 1}, []uint64{1, 2}, 12
+	c.Sets = []bench.Set{{Name: "a", Prompts: prompts(4, conf.Vocab)}, {Name: "b", Prompts: prompts(2, conf.Vocab)}}
+	c.Temperatures, c.Seeds, c.MaxTokens = []float64{0, 1}, []uint64{1, 2}, 12
 	calls := 0
 	c.Progress = func(done, total int) {
-		if calls++; done != calls || total != 3*4*2*2 {
+		if calls++; done != calls || total != 3*6*2*2 {
 			t.Errorf("progress %d of %d at call %d", done, total, calls)
 		}
 	}
@@ -154,25 +155,27 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Rows) != 6 || r.Prompts != 3 {
-		t.Fatalf("%d rows over %d prompts, want 6 over 3", len(r.Rows), r.Prompts)
+	if len(r.Rows) != 3*6 || r.Prompts != 4 {
+		t.Fatalf("%d rows over %d prompts, want 18 over 4", len(r.Rows), r.Prompts)
 	}
+	counted := map[string]int{"": 4, "a": 3, "b": 1}
 	for _, row := range r.Rows {
-		if row.Tokens != 3*2*12 || row.Tau.N != 3 || row.Equal != 6 || row.Outputs != 6 {
+		n := counted[row.Set]
+		if row.Tokens != n*2*12 || row.Tau.N != n || row.Equal != 2*n || row.Outputs != 2*n || row.Compared != 2*n {
 			t.Errorf("%s at %v: %d tokens, %d prompts, %d of %d outputs equal", row.Method, row.Temperature, row.Tokens, row.Tau.N, row.Equal, row.Outputs)
 		}
-		if s := row.Draft + row.Verify + row.Overhead; math.Abs(s-1) > 1e-9 {
+		if s := row.Draft + row.Verified + row.Overhead; math.Abs(s-1) > 1e-9 {
 			t.Errorf("%s: time shares sum to %v", row.Method, s)
 		}
 		if row.Method == bench.Baseline && (row.Tau.Mean != 1 || row.Speedup.Mean != 1) {
 			t.Errorf("plain decoding has τ %v and speed-up %v", row.Tau, row.Speedup)
 		}
-		n := 0
+		emitted := 0
 		for k, c := range row.Emitted {
-			n += k * c
+			emitted += k * c
 		}
-		if n != row.Tokens {
-			t.Errorf("%s: the histogram holds %d tokens, %d were emitted", row.Method, n, row.Tokens)
+		if emitted != row.Tokens {
+			t.Errorf("%s: the histogram holds %d tokens, %d were emitted", row.Method, emitted, row.Tokens)
 		}
 	}
 	var text, md bytes.Buffer
@@ -182,7 +185,8 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 	if err := r.WriteMarkdown(&md); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Count(text.String(), "\n") != 7 || strings.Count(md.String(), "\n") != 8 || !strings.Contains(md.String(), "| salf, untrained | 1 |") {
+	// Three tables: a caption, a blank line, a header and six rows, and a blank line between.
+	if strings.Count(text.String(), "\n") != 3*9+2 || strings.Count(md.String(), "\n") != 3*10+2 || !strings.Contains(md.String(), "| salf, untrained | 1 |") {
 		t.Errorf("tables:\n%s\n%s", &text, &md)
 	}
 	b, err := json.Marshal(r)
@@ -207,7 +211,7 @@ func TestCheckFindsAnOutputThatDiffers(t *testing.T) {
 	target := &drafttest.Target{Table: drafttest.Table{Vocab: 20, Order: 2, Sharp: 2}, MaxLen: 100}
 	c := bench.Default()
 	c.Methods = []bench.Method{{Spec: "salf", Source: &drafttest.Source{Target: target, Agree: 1}}}
-	c.Prompts = prompts(3, 20)
+	c.Sets = []bench.Set{{Prompts: prompts(3, 20)}}
 	e := &infer.Engine{Target: target, Config: infer.Default()}
 	if _, err := bench.Run(t.Context(), e, c); err != nil {
 		t.Fatal(err)
@@ -229,7 +233,7 @@ func TestCheckFindsAnOutputThatDiffers(t *testing.T) {
 
 func TestBadRunsAreRefused(t *testing.T) {
 	ok := bench.Default()
-	ok.Prompts = prompts(3, 9)
+	ok.Sets = []bench.Set{{Prompts: prompts(3, 9)}}
 	for name, c := range map[string]struct {
 		change func(c *bench.Config)
 		want   string
@@ -240,7 +244,15 @@ func TestBadRunsAreRefused(t *testing.T) {
 		"cold":         {func(c *bench.Config) { c.Temperatures = []float64{-1} }, "temperature is -1"},
 		"no such":      {func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "salve"}} }, "unknown method"},
 		"no source":    {func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "salf"}} }, "want a source"},
-		"twice":        {func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "ar"}, {Spec: "ar"}} }, "two rows"},
+		"no sets":      {func(c *bench.Config) { c.Sets = nil }, "at least one set"},
+		"equal sets":   {func(c *bench.Config) { c.Sets = append(c.Sets, c.Sets[0]) }, "sets must differ"},
+		"no verifier":  {func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "ar", Verify: "target"}} }, "not lossless at temperature 0"},
+		"never": {func(c *bench.Config) {
+			c.Methods = []bench.Method{{Spec: "ar", Label: "x", Temperatures: []float64{1}}}
+		}, "at none of the temperatures"},
+		"small":     {func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "ar", Budget: -1}} }, "budget -1"},
+		"no repeat": {func(c *bench.Config) { c.Repeat = 0 }, "repeat is 0"},
+		"twice":     {func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "ar"}, {Spec: "ar"}} }, "two rows"},
 	} {
 		x := ok
 		c.change(&x)

@@ -1,0 +1,274 @@
+package bench_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"talf/infer"
+	"talf/infer/bench"
+	"talf/infer/draft/drafttest"
+)
+
+func tableEngine() (*infer.Engine, *drafttest.Target) {
+	target := &drafttest.Target{Table: drafttest.Table{Vocab: 20, Order: 2, Sharp: 2}, MaxLen: 200}
+	return &infer.Engine{Target: target, Config: infer.Default()}, target
+}
+
+func matrix(target *drafttest.Target) bench.Config {
+	c := bench.Default()
+	c.Methods = []bench.Method{{Spec: "salf", Source: &drafttest.Source{Target: target, Agree: 0.8}, SourceName: "near"}}
+	c.Sets = []bench.Set{{Name: "a", Prompts: prompts(3, 20)}, {Name: "b", Prompts: prompts(2, 20)}}
+	c.MaxTokens, c.Repeat = 20, 2
+	return c
+}
+
+// counts are what two runs of the same must share: all but times.
+func counts(r *bench.Report) (out [][]any) {
+	for _, x := range r.Rows {
+		out = append(out, []any{x.Method, x.Set, x.Temperature, x.Tokens, x.Passes, x.Drafted, x.Emitted, x.Outputs, x.Equal, x.Looping})
+	}
+	return out
+}
+
+func TestAnInterruptedRunKeepsItsMeasurementsAndGoesOn(t *testing.T) {
+	e, target := tableEngine()
+	c := matrix(target)
+	whole, err := bench.Run(t.Context(), e, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	if err := bench.WriteLogHead(&log, "these"); err != nil {
+		t.Fatal(err)
+	}
+	c.Keep = func(m *bench.Measurement) error { return json.NewEncoder(&log).Encode(m) }
+	ctx, cancel := context.WithCancel(t.Context())
+	c.Progress = func(done, _ int) {
+		if done == 9 {
+			cancel()
+		}
+	}
+	part, err := bench.Run(ctx, e, c)
+	if !errors.Is(err, context.Canceled) || part == nil || part.Rows[0].Outputs == 0 || part.Rows[0].Outputs >= whole.Rows[0].Outputs {
+		t.Fatalf("error %v, report %+v, want a part of %d outputs", err, part, whole.Rows[0].Outputs)
+	}
+	log.WriteString(`{"key":"torn`)
+	got, n, err := bench.ReadLog(bytes.NewReader(log.Bytes()), "these")
+	if err != nil || n != int64(bytes.LastIndexByte(log.Bytes(), '\n')+1) {
+		t.Fatalf("the log: %v, %d bytes are whole", err, n)
+	}
+	if again := c.Report(got); !reflect.DeepEqual(counts(again), counts(part)) {
+		t.Errorf("the log says %v, the run said %v", counts(again), counts(part))
+	}
+	known := len(got)
+	c.Known, c.Progress = got, nil
+	kept := 0
+	c.Keep = func(m *bench.Measurement) error { kept++; return nil }
+	full, err := bench.Run(t.Context(), e, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(counts(full), counts(whole)) {
+		t.Errorf("gone on: %v\nat once: %v", counts(full), counts(whole))
+	}
+	if want := 2 * 2 * 3; known+kept != want {
+		t.Errorf("%d known and %d new measurements, want %d in all", known, kept, want)
+	}
+	c.Keep = func(*bench.Measurement) error { return errors.New("disk full") }
+	c.Known = nil
+	if _, err := bench.Run(t.Context(), e, c); err == nil || !strings.Contains(err.Error(), "disk full") {
+		t.Errorf("error %v, want the reason why nothing could be kept", err)
+	}
+}
+
+func TestLogsOfOtherThingsAreRefused(t *testing.T) {
+	for in, want := range map[string]string{
+		"{\"format\":\"talf-bench-1\",\"settings\":\"others\"}\n": "another model or other options",
+		"{\"a\":1}\n": "not a log",
+		"precious":    "not a log",
+		"{\"format\":\"talf-bench-1\",\"settings\":\"these\"}\n{\"key\":3}\n": "line 2",
+		"{\"format\":\"talf-bench-1\",\"settings\":\"these\"}\n{}\n":          "without a key",
+	} {
+		if _, _, err := bench.ReadLog(strings.NewReader(in), "these"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one that says %q", in, err, want)
+		}
+	}
+	if got, n, err := bench.ReadLog(strings.NewReader(`{"format":"talf-be`), "these"); err != nil || n != 0 || len(got) != 0 {
+		t.Errorf("a log torn in its first line: %v, %d, %v", got, n, err)
+	}
+}
+
+func FuzzReadLog(f *testing.F) {
+	f.Add([]byte("{\"format\":\"talf-bench-1\",\"settings\":\"these\"}\n{\"key\":\"k\",\"by_origin\":{}}\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, n, err := bench.ReadLog(bytes.NewReader(b), "these")
+		if err == nil && (n > int64(len(b)) || len(got) > bytes.Count(b, []byte("\n"))) {
+			t.Errorf("%d measurements in %d bytes of %d", len(got), n, len(b))
+		}
+	})
+}
+
+func TestMethodsMayHaveBudgetsAndLengthsOfTheirOwn(t *testing.T) {
+	e, target := tableEngine()
+	c := matrix(target)
+	src := c.Methods[0].Source
+	c.Repeat, c.Temperatures = 1, []float64{0, 1}
+	c.Methods = []bench.Method{
+		{Spec: "salf", Source: src},
+		{Spec: "salf", Source: src, Budget: 4},
+		{Spec: "salf", Source: src, MaxTokens: 8, Temperatures: []float64{1}},
+		{Spec: "salf", Source: src, PromptTokens: 2},
+	}
+	r, err := bench.Run(t.Context(), e, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := func(name string, temperature float64) *bench.Row {
+		x := r.Row(name, "", temperature)
+		if x == nil {
+			t.Fatalf("there is no row %q at %v", name, temperature)
+		}
+		return x
+	}
+	if a, b := row("salf", 0), row("salf, 4 nodes", 0); b.Drafted > 3*b.Passes || a.Drafted <= b.Drafted {
+		t.Errorf("%d nodes in %d passes at a budget of 4 nodes, %d without", b.Drafted, b.Passes, a.Drafted)
+	}
+	if x := row("salf, 8 tokens", 1); x.Tokens != 8*x.Outputs || x.Equal != x.Outputs {
+		t.Errorf("%d tokens in %d outputs of 8", x.Tokens, x.Outputs)
+	}
+	if row("ar, 8 tokens", 1).Tokens != row("salf, 8 tokens", 1).Tokens || row("ar, prompt of 2", 0).Passes == 0 {
+		t.Error("plain decoding of the same lengths is missing")
+	}
+	if x := r.Row("salf, 8 tokens", "", 0); x != nil {
+		t.Errorf("a method for temperature 1 has a row at 0: %+v", x)
+	}
+	if x := r.Row("salf", "b", 1); x == nil || x.Outputs != 1 {
+		t.Errorf("set b: %+v", x)
+	}
+}
+
+func TestLoopsAreStretchesThatRepeat(t *testing.T) {
+	text := func(n int) (out []int32) { // no token comes twice
+		for i := range n {
+			out = append(out, int32(i))
+		}
+		return out
+	}
+	repeat := func(block []int32, n int) (out []int32) {
+		for range n {
+			out = append(out, block...)
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		tokens []int32
+		want   int
+	}{
+		"empty":               {nil, 0},
+		"text":                {text(100), 0},
+		"one token":           {append(text(10), repeat([]int32{500}, 30)...), 30},
+		"too short":           {append(text(10), repeat([]int32{500}, 23)...), 0},
+		"three sentences":     {repeat(text(20), 3), 60},
+		"two sentences":       {repeat(text(20), 2), 0},
+		"long blocks":         {repeat(text(33), 5), 0},
+		"left again":          {append(repeat([]int32{501, 502, 503}, 9), text(50)...), 27},
+		"a loop, cut short":   {append(repeat(text(10), 3), 0, 1, 2), 33},
+		"one in two places":   {append(append(repeat([]int32{7}, 24), text(5)...), repeat([]int32{8}, 24)...), 48},
+		"period 2, 24 tokens": {repeat([]int32{1, 2}, 12), 24},
+	} {
+		if got := bench.LoopTokens(c.tokens); got != c.want {
+			t.Errorf("%s: %d tokens in loops, want %d", name, got, c.want)
+		}
+	}
+}
+
+// The bound of Proposition 1, worked by hand: ps = 1/2, pt = 1/4, depth 2, so that
+// ℓ = 1/4. A spine of one node with one branch beside it is worth 1/2 + (1/2)(1/4)(5/4)
+// and a tree of two branches alone (1 − (3/4)²)(5/4).
+func TestTheBoundOfProposition1(t *testing.T) {
+	p := bench.Paths{
+		Origins: []string{bench.Spine, bench.Branch}, Drafted: []int{4, 8}, Kept: []int{2, 2}, Reached: []int{4, 6},
+		Length: []int{1, 1}, Fan: [][]int{{0, 1}}, Bare: []int{0, 0, 1},
+	}
+	want := 1 + (0.5+0.5*0.25*1.25+(1-0.75*0.75)*1.25)/2
+	if got := p.Bound(2); math.Abs(got-want) > 1e-15 {
+		t.Errorf("the bound is %v, want %v", got, want)
+	}
+	// Three children to a node and 13 nodes: two full levels.
+	phi := 1 - math.Pow(0.75, 3)
+	if got, want := p.IsotropicBound(3, 13), 1+phi+phi*phi; math.Abs(got-want) > 1e-15 {
+		t.Errorf("the isotropic bound is %v, want %v", got, want)
+	}
+	if got := (&bench.Paths{Origins: []string{"x"}}).Bound(6); got != 1 {
+		t.Errorf("without rounds it is %v, want 1", got)
+	}
+}
+
+// A labelled drafter proposes a spine and a branch: at every second depth the
+// spine's token is right and otherwise the branch's.
+type labelled struct {
+	target *drafttest.Target
+	tokens []int32
+}
+
+func (l *labelled) Origins() []string { return []string{bench.Spine, bench.Branch} }
+func (l *labelled) Origin(n int) int  { return (n + 1) % 2 }
+
+func (l *labelled) Start(prompt []int32) error {
+	l.tokens = append(l.tokens[:0], prompt...)
+	return nil
+}
+
+func (l *labelled) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+	if p.MaxDepth < 2 {
+		return nil, nil
+	}
+	row := make([]float32, l.target.Table.Vocab)
+	next := func(ctx []int32) int32 {
+		l.target.Table.Logits(row, ctx)
+		return drafttest.Plain{}.Argmax(row, nil)
+	}
+	right := next(l.tokens)
+	wrong := (right + 1) % int32(len(row))
+	spine := p.Tree.Add(0, right) // node 1
+	p.Tree.Add(0, wrong)          // node 2
+	after := next(append(l.tokens[:len(l.tokens):len(l.tokens)], right))
+	p.Tree.Add(spine, (after+1)%int32(len(row))) // node 3, of the spine
+	p.Tree.Add(spine, after)                     // node 4
+	return nil, nil
+}
+
+func (l *labelled) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
+	l.tokens = l.tokens[:p.Pos+1]
+	for _, n := range v.Path[1:] {
+		l.tokens = append(l.tokens, p.Tree.Token(n))
+	}
+	l.tokens = append(l.tokens, v.Next)
+	return nil
+}
+
+func TestLabelledNodesAreCounted(t *testing.T) {
+	_, target := tableEngine()
+	target.Fail = nil
+	d := &labelled{target: target}
+	p := bench.CountPaths(t, target, d, prompts(1, 20)[0].Tokens, 3*7+1)
+	// Seven rounds of three tokens, and a last one of a single token without a tree.
+	for name, c := range map[string]struct{ got, want any }{
+		"drafted": {p.Drafted, []int{14, 14}}, "reached": {p.Reached, []int{14, 14}}, "kept": {p.Kept, []int{7, 7}},
+		"kinds": {p.Kinds, map[string]int{"spine+branch": 7, "none": 1}},
+		"spine": {p.Length, []int{1, 0, 7}}, "fan": {p.Fan, [][]int{{0, 7}, {0, 7}}}, "bare": {p.Bare, []int{1}},
+	} {
+		if !reflect.DeepEqual(c.got, c.want) {
+			t.Errorf("%s: %v, want %v", name, c.got, c.want)
+		}
+	}
+	if s := p.Share("spine+branch"); s != 7.0/8 {
+		t.Errorf("a share of %v, want 7/8", s)
+	}
+}
