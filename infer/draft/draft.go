@@ -66,7 +66,7 @@ type Param struct {
 
 // Methods lists every drafter.
 func Methods() []Method {
-	return []Method{ar(), linear(), static(), beam(), optimal(), salf(), rest()}
+	return []Method{ar(), linear(), fixed(), dynatree(), static(), beam(), optimal(), salf(), pld(), isotropic(), goose(), rest()}
 }
 
 // Params are the values of one specification, defaults filled in. The first bad
@@ -102,6 +102,18 @@ func (p *Params) Float(key string) float64 {
 	}
 	return x
 }
+
+// Choice returns which of some words key's value is.
+func (p *Params) Choice(key string, words ...string) int {
+	i := slices.Index(words, p.String(key))
+	if i < 0 && p.err == nil {
+		p.err = fmt.Errorf("%s is %q, want %s or %s", key, p.String(key), strings.Join(words[:len(words)-1], ", "), words[len(words)-1])
+	}
+	return max(i, 0)
+}
+
+// On returns whether key's value is "on" and not "off".
+func (p *Params) On(key string) bool { return p.Choice(key, "on", "off") == 0 }
 
 // Find reads a specification such as "salf:th=0.4,N=60" and returns its method
 // and values. Unknown names and keys are refused with what is known.

@@ -212,6 +212,9 @@ func (t *Transitions) Bytes() int {
 	return t.one.Bytes() + t.two.Bytes()
 }
 
+// Width returns k.
+func (t *Transitions) Width() int { return t.one.k }
+
 // Learn takes what follows before and token, best first. A negative before is
 // none: token is the first of its sequence.
 func (t *Transitions) Learn(before, token int32, next []Successor) {

@@ -1,0 +1,407 @@
+package draft
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strconv"
+
+	"talf/infer"
+	"talf/infer/lookup"
+	"talf/tree"
+)
+
+func goose() Method {
+	return Method{
+		Name: "goose", Doc: "GOOSE: a spine copied from the context, with branches of likely transitions",
+		Params: append([]Param{
+			{"N", "60", "nodes of the tree, root counted"},
+			{"D", "6", "most edges of a branch, from where it leaves the spine"},
+			{"K", "10", "successors that the table holds of a token, and most children that they make"},
+			{"rho", "0.5", "share of branches that go to the spine and not to the root"},
+			{"r", "auto", "share of nodes for the spine; auto: by its running acceptance"},
+			{"ema", "0.3", "weight of the newest round in running acceptance"},
+			{"spine", "20", "most tokens of the spine; 0 drafts transitions alone"},
+			{"from", "context", "where the spine's tokens come from: context, or table to keep its shape alone"},
+			{"lo", "3", "shortest n-gram that counts as a match"},
+			{"hi", "5", "longest n-gram looked for"},
+			{"bypass", "8", "a longer match is drafted as a chain alone"},
+			{"consensus", "on", "and so is one that two lengths of n-grams agree on: on or off"},
+			{"branches", "on", "branches below the spine: on or off"},
+			{"alloc", "harmonic", "their allocation: harmonic or linear (Proposition 2)"},
+			{"extend", "best", "what extends branches: the best successors of all, or breadth first"},
+			{"score", "0.01", "least probability of a successor"},
+			{"bigram", "on", "condition transitions on two tokens: on or off"},
+		}, learning()...),
+		Open: func(p *Params, _ Env) (Maker, error) {
+			c := gooseConfig{
+				n: p.Int("N"), depth: p.Int("D"), width: p.Int("K"), rho: p.Float("rho"), ema: p.Float("ema"),
+				spine: p.Int("spine"), invent: p.Choice("from", "context", "table") == 1,
+				bypass: p.Int("bypass"), consensus: p.On("consensus"), branches: p.On("branches"),
+				linear: p.Choice("alloc", "harmonic", "linear") == 1, breadth: p.Choice("extend", "best", "breadth") == 1,
+				score: p.Float("score"),
+			}
+			if c.adapt = p.String("r") == "auto"; !c.adapt {
+				c.r = p.Float("r")
+			}
+			lo, hi := p.Int("lo"), p.Int("hi")
+			if err := cmp.Or(c.validate(), checkNgrams(lo, hi)); err != nil {
+				return Maker{}, err
+			}
+			remember := remembering(p, lo, hi, c.width, p.On("bigram"))
+			return Maker{New: func() infer.Drafter { return &spineTree{memory: remember(), cfg: c} }}, nil
+		},
+	}
+}
+
+type gooseConfig struct {
+	n, depth, width, spine, bypass       int
+	rho, r, ema, score                   float64
+	adapt                                bool // r follows the spine's acceptance
+	invent                               bool // the table's tokens on the spine
+	consensus, branches, linear, breadth bool
+}
+
+func (c *gooseConfig) validate() error {
+	share := func(name string, v float64) error {
+		if !(v >= 0 && v <= 1) {
+			return fmt.Errorf("%s is %s, want 0..1", name, strconv.FormatFloat(v, 'g', -1, 64))
+		}
+		return nil
+	}
+	return cmp.Or(
+		within("N", c.n, 1, tree.MaxNodes), within("D", c.depth, 1, 64), within("K", c.width, 1, lookup.MaxWidth),
+		share("rho", c.rho), share("r", c.r), share("ema", c.ema), share("score", c.score),
+		within("spine", c.spine, 0, tree.MaxNodes-1), within("bypass", c.bypass, 0, tree.MaxNodes),
+	)
+}
+
+// Where the running acceptances begin: Algorithm 2 says so of the spine's, and the
+// other is the median that the paper measures (§3).
+const (
+	firstSpine  = 0.3
+	firstBranch = 0.033
+)
+
+// spineTree is GOOSE. A round drafts one of three trees (Algorithm 2): a chain
+// where the context match is sure, a spine with branches where there is a match
+// or a transition, nothing otherwise.
+type spineTree struct {
+	memory
+	cfg               gooseConfig
+	onSpine, onBranch float64 // running acceptances p̂_s and p̂_t
+
+	chain  []int32
+	nodes  []spineNode // by node of the tree
+	widths []int       // branches of the root and of each spine node
+	queue  []offer
+}
+
+// A spineNode is what building remembers of a node.
+type spineNode struct {
+	spine bool
+	edges int     // from the spine; 0 on it
+	score float64 // estimated probability that the node is accepted
+	share float64 // its probability among its siblings of the same origin
+	next  []lookup.Successor
+}
+
+// An offer is the next successor of a node that could be added.
+type offer struct {
+	node, rank int
+	score      float64
+}
+
+func (d *spineTree) Start(prompt []int32) error {
+	d.onSpine, d.onBranch = firstSpine, firstBranch
+	return d.memory.Start(prompt)
+}
+
+func (d *spineTree) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+	d.table.Lock()
+	defer d.table.Unlock()
+	d.nodes = append(d.nodes[:0], spineNode{spine: true, score: 1})
+	d.chain = d.chain[:0]
+	most := min(d.cfg.n, p.MaxNodes)
+	sure := false
+	if m, ok := d.context.Match(); ok {
+		d.chain = d.context.Continue(d.chain, m.Next, min(d.cfg.spine, p.MaxDepth, most-1))
+		sure = d.context.Length(m.Next, d.cfg.bypass+1) > d.cfg.bypass || m.Agree && d.cfg.consensus
+		if d.cfg.invent {
+			d.inventChain(p)
+		}
+	}
+	if sure && len(d.chain) > 0 {
+		d.lay(p, len(d.chain))
+	} else {
+		d.build(p, most)
+	}
+	return nil, nil
+}
+
+// inventChain replaces the tokens of the chain by the most likely transitions.
+func (d *spineTree) inventChain(p *infer.Proposal) {
+	before, token := d.before(p, 0), p.Tree.Token(0)
+	for i := range d.chain {
+		next := d.table.Next(before, token)
+		if len(next) == 0 {
+			d.chain = d.chain[:i]
+			return
+		}
+		before, token = token, next[0].Token
+		d.chain[i] = token
+	}
+}
+
+// lay adds the first n tokens of the chain below the root.
+func (d *spineTree) lay(p *infer.Proposal, n int) {
+	for i, token := range d.chain[:n] {
+		d.add(p, i, token, spineNode{spine: true, score: d.nodes[i].score * d.onSpine})
+	}
+}
+
+func (d *spineTree) add(p *infer.Proposal, parent int, token int32, n spineNode) {
+	p.Tree.Add(parent, token)
+	d.nodes = append(d.nodes, n)
+}
+
+// ratio is the share of nodes for the spine: SPINERATIOTIER of Algorithm 2 with
+// the tiers of table 5.
+func (d *spineTree) ratio() float64 {
+	switch {
+	case !d.cfg.adapt:
+		return d.cfg.r
+	case d.onSpine < 0.2:
+		return 0.15
+	case d.onSpine < 0.4:
+		return 0.30
+	}
+	return 0.50
+}
+
+// build is Algorithm 1 for a budget of b nodes.
+func (d *spineTree) build(p *infer.Proposal, b int) {
+	spine := min(len(d.chain), floor(float64(b)*d.ratio()))
+	d.lay(p, spine) // step 1
+	d.allocate(b-1-spine, spine)
+	for i, width := range d.widths { // steps 2 and 3
+		d.attach(p, i, width, b)
+	}
+	if d.cfg.breadth { // step 4
+		d.extendBreadth(p, b)
+	} else {
+		d.extendBest(p, b)
+	}
+}
+
+// floor is ⌊x⌋, where an error of rounding below a whole number does not count.
+func floor(x float64) int { return int(math.Floor(x + 1e-9)) }
+
+// allocate says how many branches the root and each node of a spine get of
+// budget.
+func (d *spineTree) allocate(budget, spine int) {
+	d.widths = append(d.widths[:0], 0)
+	if budget <= 0 {
+		return
+	}
+	switch {
+	case !d.cfg.branches:
+		d.widths[0] = floor(float64(budget) * (1 - d.cfg.rho))
+	case d.cfg.linear:
+		d.widths = linearWidths(d.widths[:0], budget, spine, d.cfg.width, d.onSpine, d.onBranch)
+	default:
+		d.widths = harmonicWidths(d.widths[:0], budget, spine, d.cfg.rho)
+	}
+}
+
+// harmonicWidths appends Algorithm 1's allocation of budget branches: b_r for the
+// root, then a_i for each node of the spine.
+func harmonicWidths(dst []int, budget, spine int, rho float64) []int {
+	root := floor(float64(budget) * (1 - rho))
+	dst = append(dst, root)
+	sum := 0.0
+	for i := 1; i <= spine; i++ {
+		sum += 1 / float64(i)
+	}
+	for i := 1; i <= spine; i++ {
+		dst = append(dst, floor(float64(budget-root)/float64(i)/sum))
+	}
+	return dst
+}
+
+// linearWidths appends Proposition 2's allocation of budget branches to the root
+// and to the spine's nodes but its last: w_i = w_0 − i·|ln p_s|/|ln(1−p_t)| where
+// that is positive, at most k, and w_0 as large as the budget allows.
+func linearWidths(dst []int, budget, spine, k int, ps, pt float64) []int {
+	n := max(spine, 1)
+	slope := math.Log(clamp(ps)) / math.Log1p(-clamp(pt))
+	width := func(w0 float64, i int) int { return min(max(floor(w0-slope*float64(i)), 0), k) }
+	total := func(w0 float64) (sum int) {
+		for i := range n {
+			sum += width(w0, i)
+		}
+		return sum
+	}
+	lo, hi := 0.0, float64(k)+slope*float64(n)
+	if total(hi) <= budget {
+		lo = hi
+	}
+	for range 50 {
+		if mid := (lo + hi) / 2; total(mid) <= budget {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	for i := range n {
+		dst = append(dst, width(lo, i))
+	}
+	return dst
+}
+
+// clamp keeps a measured probability away from 0 and 1, whose logarithms no
+// allocation follows.
+func clamp(p float64) float64 { return min(max(p, 1e-3), 1-1e-3) }
+
+// attach adds up to width of the successors of a node of the spine, as long as
+// the tree is smaller than b.
+func (d *spineTree) attach(p *infer.Proposal, node, width, b int) {
+	if p.Tree.Depth(node) == p.MaxDepth {
+		return
+	}
+	first := p.Tree.Len()
+	for _, x := range d.after(p, node) {
+		if p.Tree.Len() == min(first+width, b) || float64(x.Score) < d.cfg.score {
+			break
+		}
+		if p.Tree.Child(node, x.Token) < 0 {
+			d.add(p, node, x.Token, spineNode{edges: 1, score: d.nodes[node].score * float64(x.Score), share: float64(x.Score)})
+		}
+	}
+	d.shares(first)
+}
+
+// shares makes the shares of siblings, nodes [first,Len), sum to 1.
+func (d *spineTree) shares(first int) {
+	sum := 0.0
+	for _, n := range d.nodes[first:] {
+		sum += n.share
+	}
+	for i := range d.nodes[first:] {
+		d.nodes[first+i].share /= sum
+	}
+}
+
+// extends reports whether branch node n may have children.
+func (d *spineTree) extends(p *infer.Proposal, n int) bool {
+	return !d.nodes[n].spine && d.nodes[n].edges < d.cfg.depth && p.Tree.Depth(n) < p.MaxDepth
+}
+
+// extendBreadth goes through the branches' nodes in the order in which they were
+// added. Each gets as many children as its score among its siblings allows of K
+// (appendix C.1), at least one.
+func (d *spineTree) extendBreadth(p *infer.Proposal, b int) {
+	for n := 1; n < p.Tree.Len() && p.Tree.Len() < b; n++ {
+		if !d.extends(p, n) {
+			continue
+		}
+		x := d.nodes[n]
+		first, most := p.Tree.Len(), max(1, floor(float64(d.cfg.width)*x.share))
+		for _, s := range d.after(p, n) {
+			if p.Tree.Len() == min(first+most, b) || float64(s.Score) < d.cfg.score {
+				break
+			}
+			d.add(p, n, s.Token, spineNode{edges: x.edges + 1, score: x.score * float64(s.Score), share: float64(s.Score)})
+		}
+		d.shares(first)
+	}
+}
+
+// extendBest adds the successor that is most likely to be accepted, whichever
+// branch it extends, until the tree has b nodes.
+func (d *spineTree) extendBest(p *infer.Proposal, b int) {
+	d.queue = d.queue[:0]
+	for n := 1; n < p.Tree.Len(); n++ {
+		d.offer(p, n)
+	}
+	for p.Tree.Len() < b && len(d.queue) > 0 {
+		o := d.pop()
+		x := &d.nodes[o.node]
+		token, edges := x.next[o.rank].Token, x.edges
+		d.push(o.node, o.rank+1)
+		n := p.Tree.Len()
+		d.add(p, o.node, token, spineNode{edges: edges + 1, score: o.score})
+		d.offer(p, n)
+	}
+}
+
+// offer queues the first successor of node n.
+func (d *spineTree) offer(p *infer.Proposal, n int) {
+	if d.extends(p, n) {
+		d.nodes[n].next = d.after(p, n)
+		d.push(n, 0)
+	}
+}
+
+func (d *spineTree) push(node, rank int) {
+	x := &d.nodes[node]
+	if rank == len(x.next) || float64(x.next[rank].Score) < d.cfg.score {
+		return
+	}
+	d.queue = append(d.queue, offer{node, rank, x.score * float64(x.next[rank].Score)})
+	for i := len(d.queue) - 1; i > 0 && d.queue[i].before(d.queue[(i-1)/2]); i = (i - 1) / 2 {
+		d.queue[i], d.queue[(i-1)/2] = d.queue[(i-1)/2], d.queue[i]
+	}
+}
+
+func (d *spineTree) pop() offer {
+	q := d.queue
+	top, last := q[0], len(q)-1
+	q[0], q = q[last], q[:last]
+	for i := 0; ; {
+		c := 2*i + 1
+		if c+1 < last && q[c+1].before(q[c]) {
+			c++
+		}
+		if c >= last || !q[c].before(q[i]) {
+			break
+		}
+		q[i], q[c] = q[c], q[i]
+		i = c
+	}
+	d.queue = q
+	return top
+}
+
+// before orders offers: the likelier first, then the earlier node's.
+func (a offer) before(b offer) bool {
+	return a.score > b.score || a.score == b.score && a.node < b.node
+}
+
+// Observe learns, and follows how much of spine and branches was accepted.
+func (d *spineTree) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+	if p.Pos >= d.prompt-1 && p.Tree.Len() == len(d.nodes) {
+		var drafted, kept [2]float64
+		for n := 1; n < len(d.nodes); n++ {
+			drafted[d.Origin(n)]++
+		}
+		for _, n := range v.Path[1:] {
+			kept[d.Origin(n)]++
+		}
+		for i, running := range []*float64{&d.onSpine, &d.onBranch} {
+			if drafted[i] > 0 {
+				*running += d.cfg.ema * (kept[i]/drafted[i] - *running)
+			}
+		}
+	}
+	return d.memory.Observe(p, v, s)
+}
+
+func (d *spineTree) Origins() []string { return []string{"spine", "branch"} }
+
+func (d *spineTree) Origin(n int) int {
+	if d.nodes[n].spine {
+		return 0
+	}
+	return 1
+}

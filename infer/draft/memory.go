@@ -1,0 +1,148 @@
+package draft
+
+import (
+	"fmt"
+	"math"
+	"sync"
+
+	"talf/infer"
+	"talf/infer/lookup"
+)
+
+// A memory is what training-free drafters draft from: the tokens of the sequence
+// and, where there is a table, what the target thought likely at the nodes that
+// it scored. It is most of a drafter; Grow is left to them.
+type memory struct {
+	context *lookup.Context
+	table   *table // nil learns nothing
+	harvest harvest
+	prompt  int // tokens
+	next    []lookup.Successor
+}
+
+// A table is transitions that the drafters of one maker may share.
+type table struct {
+	sync.Mutex
+	*lookup.Transitions
+	keep bool // what was learnt from one request serves the next
+}
+
+// A harvest says which of the target's rows a table learns from.
+type harvest uint8
+
+const (
+	harvestAll      harvest = iota // of every node scored and of the prompt
+	harvestVerified                // of accepted nodes and of the prompt
+	harvestRounds                  // of every node scored
+)
+
+// learning are the parameters of methods with a table.
+func learning() []Param {
+	return []Param{
+		{"harvest", "all", "rows that the table learns from: all, verified (without rejected branches) or rounds (without the prompt)"},
+		{"table", "fresh", "fresh begins every request with an empty table, keep goes on with that of the requests before"},
+	}
+}
+
+// remembering returns what makes memories for values of learning, with tables of
+// k successors.
+func remembering(p *Params, lo, hi, k int, bigrams bool) func() memory {
+	h := harvest(p.Choice("harvest", "all", "verified", "rounds"))
+	keep := p.Choice("table", "fresh", "keep") == 1
+	fresh := func() *table { return &table{Transitions: lookup.NewTransitions(k, bigrams), keep: keep} }
+	shared := sync.OnceValue(fresh)
+	return func() memory {
+		m := memory{context: lookup.NewContext(lo, hi), harvest: h}
+		if keep {
+			m.table = shared()
+		} else {
+			m.table = fresh()
+		}
+		return m
+	}
+}
+
+// Start begins a sequence.
+func (m *memory) Start(prompt []int32) error {
+	m.context.Reset()
+	m.context.Append(prompt...)
+	m.prompt = len(prompt)
+	if m.table != nil && !m.table.keep {
+		m.table.Reset()
+	}
+	return nil
+}
+
+// Harvest asks for the rows of the prompt where the table learns from them.
+func (m *memory) Harvest() bool { return m.table != nil && m.harvest != harvestRounds }
+
+// Observe learns from what was scored and appends what was kept.
+func (m *memory) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+	prefill := p.Pos < m.prompt-1
+	if m.table != nil && !(prefill && m.harvest == harvestRounds) {
+		m.learn(&p, v, s)
+	}
+	if prefill {
+		return nil // the prompt is known from the start
+	}
+	m.context.Truncate(p.Pos + 1)
+	for _, n := range v.Path[1:] {
+		m.context.Append(p.Tree.Token(n))
+	}
+	m.context.Append(v.Next)
+	return nil
+}
+
+func (m *memory) learn(p *infer.Proposal, v infer.Verdict, s infer.Scores) {
+	m.table.Lock()
+	defer m.table.Unlock()
+	if m.harvest == harvestVerified {
+		for _, n := range v.Path {
+			m.learnRow(p, n, s)
+		}
+		return
+	}
+	for n := range p.Tree.Len() {
+		m.learnRow(p, n, s)
+	}
+}
+
+func (m *memory) learnRow(p *infer.Proposal, n int, s infer.Scores) {
+	m.next = m.next[:0]
+	for _, c := range s.TopK(n, m.table.Width()) {
+		m.next = append(m.next, lookup.Successor{Token: c.Token, Score: float32(math.Exp(float64(c.LogProb)))})
+	}
+	m.table.Learn(m.before(p, n), p.Tree.Token(n), m.next)
+}
+
+// before returns the token before node n, -1 if there is none.
+func (m *memory) before(p *infer.Proposal, n int) int32 {
+	if n > 0 {
+		return p.Tree.Token(p.Tree.Parent(n))
+	}
+	if p.Pos > 0 {
+		return m.context.Tokens()[p.Pos-1]
+	}
+	return -1
+}
+
+// after returns what may follow node n, best first. The table is locked.
+func (m *memory) after(p *infer.Proposal, n int) []lookup.Successor {
+	return m.table.Next(m.before(p, n), p.Tree.Token(n))
+}
+
+// checkNgrams checks the lengths of n-grams that a context indexes.
+func checkNgrams(lo, hi int) error {
+	if lo < 1 || hi < lo || hi > 16 {
+		return fmt.Errorf("n-grams of lo=%d to hi=%d tokens, want 1 <= lo <= hi <= 16", lo, hi)
+	}
+	return nil
+}
+
+// within checks a whole parameter.
+func within(name string, v, lo, hi int) error {
+	if v < lo || v > hi {
+		return fmt.Errorf("%s is %d, want %d..%d", name, v, lo, hi)
+	}
+	return nil
+}
