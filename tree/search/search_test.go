@@ -359,7 +359,8 @@ func TestSearchesDoNotAllocateOnceWarm(t *testing.T) {
 	beam, _ := search.NewBeam(search.DefaultBeam())
 	salf, _ := search.NewSALF(search.DefaultSALF())
 	levels, _ := search.NewLevels(search.DefaultLevels())
-	for _, s := range []search.Search{beam, salf, levels} {
+	dyna, _ := search.NewDynaTree(search.DefaultDynaTree())
+	for _, s := range []search.Search{beam, salf, levels, dyna} {
 		grow := func() {
 			s.Start(1, 100)
 			for ask := s.Grow(nil); len(ask) > 0; ask = s.Grow(rows[:len(ask)]) {
@@ -382,6 +383,15 @@ func TestBadParametersAreRefused(t *testing.T) {
 		search.SALFConfig{N: 60, B: 10, Th: math.NaN()},
 		search.SALFConfig{N: 60, B: 10, Finish: 9},
 		search.LevelsConfig{K: 4},
+		search.FixedTree(0, 4, 2, 0.1),
+		search.FixedTree(60, 0, 2, 0.1),
+		search.FixedTree(60, 4, 0, 0.1),
+		search.FixedTree(60, 4, 2, 1),
+		search.FixedTree(60, 4, 2, math.NaN()),
+		search.DynaTreeConfig{N: 9, D0: 5, DMax: 4, BMin: 1, BMid: 1, BMax: 1, High: 1},
+		search.DynaTreeConfig{N: 9, D0: 2, DMax: 4, BMin: 1, BMid: 2, BMax: 1, High: 1},
+		search.DynaTreeConfig{N: 9, D0: 2, DMax: 4, BMin: 1, BMid: 1, BMax: 1, High: 0.4, Low: 0.4},
+		search.DynaTreeConfig{N: 9, D0: 2, DMax: 4, BMin: 1, BMid: 1, BMax: 1, High: 1, Stop: 0.2, Deep: 0.1},
 		search.LevelsConfig{K: 0, Depth: 2},
 	} {
 		if c.Validate() == nil {

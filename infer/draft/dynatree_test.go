@@ -1,0 +1,137 @@
+package draft_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/infer"
+	"talf/infer/draft"
+	"talf/infer/draft/drafttest"
+	"talf/tree"
+)
+
+func TestDynaTreesConform(t *testing.T) {
+	for _, spec := range []string{
+		"fixed", "fixed:D=2,B=5,tau=0,N=17", "fixed:D=3,B=1,tau=0.3", "dynatree", "dynatree:N=9", "dynatree:accept=nodes,a=0.3,W=2,etaD=3,etah=0.5",
+		"dynatree:breadth=off", "dynatree:depth=off", "dynatree:prune=off,N=40", "dynatree:history=off", "dynatree:D0=1,Dmax=2,depth=off,etaD=1",
+		"dynatree:breadth=off,depth=off,prune=off,history=off,N=60",
+	} {
+		t.Run(spec, func(t *testing.T) {
+			drafttest.Run(t, func() infer.Drafter {
+				d, _, err := draft.New(spec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return d
+			})
+		})
+	}
+}
+
+func TestBadDynaTreesAreRefused(t *testing.T) {
+	for spec, want := range map[string]string{
+		"fixed:B=0":                  "largest breadth is 0",
+		"fixed:tau=1":                "0 <= p < 1",
+		"dynatree:low=0.9":           "0 <= low < high",
+		"dynatree:D0=9":              "base depth is 9, want 1 to 8",
+		"dynatree:Bmid=4":            "breadths are 1, 4 and 3",
+		"dynatree:stop=0.3":          "want stop < deep",
+		"dynatree:W=0":               "W=0 rounds",
+		"dynatree:a=1":               "a=1, want",
+		"dynatree:etaD=-1":           "want at least 0",
+		"dynatree:history=sometimes": "want on or off",
+	} {
+		if _, _, err := draft.New(spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one that says %q", spec, err, want)
+		}
+	}
+}
+
+// grown grows d's tree below root from a draft that always thinks that token 1 has
+// the probability exp(logp).
+func grown(t *testing.T, d infer.Drafter, pos int, logp float32) infer.Proposal {
+	t.Helper()
+	p := infer.Proposal{Tree: tree.New(0, 64), Pos: pos, MaxNodes: 64, MaxDepth: 50}
+	var rows []infer.Row
+	for {
+		ask, err := d.Grow(&p, rows, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(ask) == 0 {
+			return p
+		}
+		rows = rows[:0]
+		for range ask {
+			rows = append(rows, infer.Row{Tokens: []int32{1, 2, 3}, LogProb: []float32{logp, -5, -6}})
+		}
+	}
+}
+
+// Where everything is accepted trees get deeper, where nothing is they get
+// flatter, between 1 and Dmax-1; the next sequence begins with D0 again, and the
+// chunks of a prompt and other drafters' trees teach nothing.
+func TestHistoryMovesTheDepth(t *testing.T) {
+	d, _, err := draft.New("dynatree:D0=4,Dmax=9,etaD=1,etah=0,W=2,a=0.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deepest := func(p infer.Proposal) int { return p.Tree.Depth(p.Tree.Len() - 1) }
+	rounds := func(accept bool) (depths []int) {
+		for i := range 12 {
+			p := grown(t, d, 3+i, -0.3) // paths of two tokens have 0.55, of four 0.3, of six 0.16
+			depths = append(depths, deepest(p))
+			v := infer.Verdict{Path: []int{0}, Next: 9}
+			if accept {
+				v.Path = p.Tree.AppendPath(nil, p.Tree.Len()-1)
+			}
+			other := p
+			other.Tree = tree.New(0, 9)
+			other.Tree.Add(0, 5)
+			for _, o := range []infer.Proposal{other, p} {
+				if err := d.Observe(o, v, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return depths
+	}
+	for range 2 {
+		if err := d.Start([]int32{1}); err != nil {
+			t.Fatal(err)
+		}
+		// Paths of more than 0.2 go on beyond D0: to depth 6 at once, whatever D0 is.
+		up := rounds(true)
+		down := rounds(false)
+		if up[0] != 6 || slices.Max(up) != 8 || down[len(down)-1] != 6 {
+			t.Errorf("depths %v while all was accepted, then %v while nothing was", up, down)
+		}
+	}
+}
+
+func TestHistoryOffChangesNothing(t *testing.T) {
+	for _, spec := range []string{"dynatree:history=off", "dynatree:etaD=0,etah=0"} {
+		d, _, err := draft.New(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Start([]int32{1}); err != nil {
+			t.Fatal(err)
+		}
+		var want []int32
+		for i := range 20 {
+			p := grown(t, d, i, -0.2)
+			got := slices.Clone(p.Tree.Tokens())
+			if want == nil {
+				want = got
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("%s: round %d drafts %v, the first one %v", spec, i, got, want)
+			}
+			if err := d.Observe(p, infer.Verdict{Path: []int{0}, Next: 9}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

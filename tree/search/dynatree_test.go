@@ -1,0 +1,127 @@
+package search_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"talf/tree"
+	"talf/tree/search"
+)
+
+// listing is DraftTree of DynaTree's Algorithm 1, a node a step, with the root at
+// the last emitted token; leaves below the threshold are removed at the end.
+func listing(m table, c search.DynaTreeConfig) (tokens, parents []int) {
+	type node struct {
+		path   []int32
+		parent int
+		depth  int
+		logp   float64
+	}
+	all := []node{{path: []int32{0}, parent: -1}}
+	for i := 0; i < len(all) && len(all) < c.N; i++ {
+		u := all[i]
+		p := math.Exp(u.logp)
+		if p < c.Prune || u.depth >= c.DMax || p < c.Stop || float64(u.depth) >= c.D0 && p <= c.Deep {
+			continue
+		}
+		row := m.best(u.path, m.vocab)
+		b := c.BMid
+		if top := math.Exp(float64(row.LogProb[0])); top >= c.High {
+			b = c.BMin
+		} else if top < c.Low {
+			b = c.BMax
+		}
+		for r := range min(b, len(row.Tokens)) {
+			v := node{append(slices.Clone(u.path), row.Tokens[r]), i, u.depth + 1, u.logp + min(0, float64(row.LogProb[r]))}
+			// A node that will be pruned takes no room.
+			if len(all) < c.N && math.Exp(v.logp) >= c.Prune && row.LogProb[r] > float32(math.Inf(-1)) {
+				all = append(all, v)
+			}
+		}
+	}
+	for _, u := range all {
+		tokens, parents = append(tokens, int(u.path[len(u.path)-1])), append(parents, u.parent)
+	}
+	return tokens, parents
+}
+
+func drawDynaTree(t *rapid.T) search.DynaTreeConfig {
+	p := rapid.Float64Range(0, 0.99)
+	c := search.DynaTreeConfig{
+		N: rapid.IntRange(1, 60).Draw(t, "N"), DMax: rapid.IntRange(1, 6).Draw(t, "DMax"),
+		BMin: rapid.IntRange(1, 3).Draw(t, "BMin"), Prune: 0.3 * p.Draw(t, "prune"),
+		Low: p.Draw(t, "low"), Stop: 0.3 * p.Draw(t, "stop"),
+	}
+	c.D0 = 1 + (float64(c.DMax)-1)*p.Draw(t, "D0")
+	c.BMid = c.BMin + rapid.IntRange(0, 3).Draw(t, "BMid")
+	c.BMax = c.BMid + rapid.IntRange(0, 3).Draw(t, "BMax")
+	c.High = c.Low + (1-c.Low)*(0.01+0.99*p.Draw(t, "high"))
+	c.Deep = c.Stop + (1-c.Stop)*(0.01+0.9*p.Draw(t, "deep"))
+	return c
+}
+
+func TestDynaTreeIsTheListing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m, c := drawTable(t), drawDynaTree(t)
+		d, err := search.NewDynaTree(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens, parents := listing(m, c)
+		for range 2 {
+			run(d, m, 100)
+			valid(t, d.Tree(), m, c.N, c.DMax, d.LogV(), d.Ranks())
+			var gotTokens, gotParents []int
+			for n := range d.Tree().Len() {
+				gotTokens, gotParents = append(gotTokens, int(d.Tree().Token(n))), append(gotParents, d.Tree().Parent(n))
+			}
+			if !slices.Equal(gotTokens, tokens) || !slices.Equal(gotParents, parents) {
+				t.Fatalf("%+v:\ntokens  %v, want %v\nparents %v, want %v", c, gotTokens, tokens, gotParents, parents)
+			}
+		}
+		limit := rapid.IntRange(0, 5).Draw(t, "limit")
+		run(d, m, limit)
+		valid(t, d.Tree(), m, c.N, limit, d.LogV(), d.Ranks())
+	})
+}
+
+// A certain draft makes a chain: one child where the draft is sure, and no end at
+// the base depth.
+func TestACertainDraftGoesDeep(t *testing.T) {
+	d, err := search.NewDynaTree(search.DefaultDynaTree())
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(d, table{seed: 5, vocab: 6, kind: 1}, 100)
+	if n := d.Tree().Len(); n != 9 || d.Tree().Depth(n-1) != 8 {
+		t.Errorf("%d nodes, deepest %d: want the chain of 9", n, d.Tree().Depth(n-1))
+	}
+}
+
+// The paper's baseline: full breadth to the full depth, where no path is unlikely.
+func TestFixedTreesAreFullWithoutPruning(t *testing.T) {
+	d, err := search.NewDynaTree(search.FixedTree(256, 4, 3, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(d, table{seed: 1, vocab: 5}, 100)
+	want := tree.New(0, 256)
+	for n := 0; n < want.Len(); n++ {
+		for range 3 {
+			if want.Depth(n) < 4 {
+				want.Add(n, 0)
+			}
+		}
+	}
+	if d.Tree().Len() != want.Len() {
+		t.Fatalf("%d nodes, want %d", d.Tree().Len(), want.Len())
+	}
+	for n := range want.Len() {
+		if d.Tree().Parent(n) != want.Parent(n) {
+			t.Fatalf("node %d hangs below %d, want %d", n, d.Tree().Parent(n), want.Parent(n))
+		}
+	}
+}
