@@ -104,7 +104,7 @@ type file interface {
 }
 
 // NewStore opens the store in dir, which is made if missing, for this process
-// alone. Save removes all but the keep newest checkpoints; 0 keeps all.
+// alone. Save removes all but the keep newest checkpoints and the best; 0 keeps all.
 func NewStore(dir string, keep int) (*Store, error) {
 	if keep < 0 {
 		return nil, fmt.Errorf("checkpoints: keep %d, want 0 (all) or more", keep)
@@ -299,14 +299,21 @@ func steps(dir string) (whole, ruins []string, err error) {
 	return whole, ruins, nil
 }
 
-// prune removes all but the newest checkpoints. A directory loses its manifest
+// prune removes all but the newest checkpoints and the best. A directory loses its manifest
 // first, so that one which is half removed is not taken for a checkpoint.
 func (s *Store) prune() error {
 	whole, ruins, err := steps(s.dir)
 	if err != nil {
 		return err
 	}
+	top, err := best(s.dir)
+	if err != nil {
+		return err
+	}
 	var errs []error
+	if i := slices.Index(whole, top); i >= 0 && i < len(whole)-s.keep {
+		whole = slices.Delete(whole, i, i+1)
+	}
 	for s.keep > 0 && len(whole) > s.keep {
 		errs = append(errs, os.Remove(filepath.Join(whole[0], ManifestFile)))
 		ruins, whole = append(ruins, whole[0]), whole[1:]
@@ -338,10 +345,16 @@ func latest(dir string) (string, error) {
 }
 
 // Find returns the directory that a user means by path: path itself if it holds
-// weights, or the newest checkpoint of the store there.
+// weights, the newest checkpoint of the store there, or of the name "best" in a
+// store the best.
 func Find(path string) (string, error) {
 	if _, err := os.Stat(filepath.Join(path, ConfigFile)); err == nil {
 		return path, nil
+	}
+	if filepath.Base(path) == bestName {
+		if d, err := best(filepath.Dir(path)); err != nil || d != "" {
+			return d, err
+		}
 	}
 	d, err := latest(path)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 )
 
@@ -77,8 +78,18 @@ type Reader struct {
 	order []piece
 	next  int      // first piece that is not in the window
 	win   []Record // the rest of the window
+	from  []Place  // of the rest of the window's rows
+	last  Place
 	rng   *rand.Rand
 }
+
+// A Place names a row of a set.
+type Place struct {
+	Shard string // file
+	Row   int    // in the set
+}
+
+func (p Place) String() string { return fmt.Sprintf("%s, row %d of the set", p.Shard, p.Row) }
 
 // A piece is the part's rows [from, to) of a row group.
 type piece struct {
@@ -123,7 +134,7 @@ func (s *Set) Resume(st State) (*Reader, error) {
 
 // begin draws the order of the epoch.
 func (r *Reader) begin() {
-	r.next, r.win = 0, nil
+	r.next, r.win, r.from = 0, nil, nil
 	// The order starts from the files' so that it depends on (seed, epoch) only.
 	slices.SortFunc(r.order, func(a, b piece) int { return cmp.Compare(a.first, b.first) })
 	r.rng = rand.New(rand.NewPCG(r.st.Seed, r.st.Epoch))
@@ -177,7 +188,7 @@ func (r *Reader) skip() error {
 			if err := r.fill(); err != nil {
 				return err
 			}
-			r.win = r.win[left:]
+			r.win, r.from = r.win[left:], r.from[left:]
 			return nil
 		}
 		r.perm(rows)
@@ -189,17 +200,20 @@ func (r *Reader) skip() error {
 
 func (r *Reader) fill() error {
 	pieces, rows := r.window()
-	all := make([]Record, 0, rows)
+	all, from := make([]Record, 0, rows), make([]Place, 0, rows)
 	for _, p := range pieces {
+		for i := p.from; i < p.to; i++ {
+			from = append(from, Place{filepath.Join(r.set.dir, r.set.shards[p.shard].File), p.first + i})
+		}
 		recs, err := r.set.read(p.group)
 		if err != nil {
 			return err
 		}
 		all = append(all, recs[p.from:p.to]...)
 	}
-	r.win = make([]Record, rows)
+	r.win, r.from = make([]Record, rows), make([]Place, rows)
 	for i, j := range r.perm(rows) {
-		r.win[i] = all[j]
+		r.win[i], r.from[i] = all[j], from[j]
 	}
 	r.next += len(pieces)
 	return nil
@@ -221,10 +235,14 @@ func (r *Reader) Next() (*Record, error) {
 		}
 	}
 	rec := &r.win[0]
-	r.win = r.win[1:]
+	r.last = r.from[0]
+	r.win, r.from = r.win[1:], r.from[1:]
 	r.st.Row++
 	return rec, nil
 }
+
+// Last returns where the row that Next returned last lies.
+func (r *Reader) Last() Place { return r.last }
 
 // State returns the place of the row that Next returns next.
 func (r *Reader) State() State { return r.st }

@@ -70,8 +70,9 @@ func (o *optimiser) gather(i int, nodes []*gg.Node) {
 }
 
 // update makes one step at learning rate lr with the gathered gradients and
-// returns their norm before clipping.
-func (o *optimiser) update(nodes []*gg.Node, lr float64) (norm float64, err error) {
+// returns their norm before clipping. If that is not finite it changes nothing
+// and is not ok.
+func (o *optimiser) update(nodes []*gg.Node, lr float64) (norm float64, ok bool) {
 	grad := func(i int) compute.Buffer {
 		if o.sum != nil {
 			return o.sum[i].Buf
@@ -82,9 +83,8 @@ func (o *optimiser) update(nodes []*gg.Node, lr float64) (norm float64, err erro
 	for i := range o.params {
 		sum += o.ops.SumSquares(grad(i))
 	}
-	norm = math.Sqrt(sum)
-	if math.IsNaN(norm) || math.IsInf(norm, 0) {
-		return norm, fmt.Errorf("step %d: the gradient's norm is %v: the run has diverged; try a smaller lr", o.step+1, norm)
+	if norm = math.Sqrt(sum); !finite(norm) {
+		return norm, false
 	}
 	scale := 1.0
 	if o.cfg.Clip > 0 {
@@ -98,7 +98,7 @@ func (o *optimiser) update(nodes []*gg.Node, lr float64) (norm float64, err erro
 	for i, p := range o.params {
 		o.ops.AdamW(p.Buf, grad(i), o.m[i].Buf, o.v[i].Buf, h)
 	}
-	return norm, nil
+	return norm, true
 }
 
 // tensors returns the moments for a checkpoint.

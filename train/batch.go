@@ -194,6 +194,20 @@ func (b *headBatch) addText(r *data.Record, feat []float32, first int32, n int) 
 	}
 }
 
+// prob returns what the labels of a row say of token x: 0 if they do not hold it.
+func (b *headBatch) prob(level, row int, x int32) float64 {
+	s := b.labels[level]
+	if b.meta.Labels == data.Full {
+		return float64(s.Full[row*b.meta.Vocab+int(x)])
+	}
+	for i, id := range s.IDs[row*s.K : (row+1)*s.K] {
+		if id == x {
+			return float64(s.Prob[row*s.K+i])
+		}
+	}
+	return 0
+}
+
 // needs reports whether a position that counts depends on the row of position i on
 // a level of HASS: the position itself or one of the n that deeper levels reach from it.
 func (b *headBatch) needs(r *data.Record, n, level, i int) bool {

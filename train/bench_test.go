@@ -122,8 +122,8 @@ func benchmarkStep(b *testing.B, name string) {
 		if err := g.Run(ctx); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := opt.update(bt.head.Nodes, 3e-4); err != nil {
-			b.Fatal(err)
+		if _, ok := opt.update(bt.head.Nodes, 3e-4); !ok {
+			b.Fatal("gradients are not finite")
 		}
 	}
 	step()
@@ -163,8 +163,11 @@ func BenchmarkLMStep(b *testing.B) {
 		b.Fatal(err)
 	}
 	t.params.Init(1)
+	if err := t.enter(0); err != nil {
+		b.Fatal(err)
+	}
 	step := func() {
-		if _, err := t.step(context.Background()); err != nil {
+		if _, err := t.make(context.Background()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ package train
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // A Config is how a run learns. It is stored with every checkpoint, and a run
@@ -19,7 +20,13 @@ type Config struct {
 	Rows  int `json:"rows"`  // positions of a micro-batch: sequences are packed into them; longer ones are cut
 	Accum int `json:"accum"` // micro-batches of a step
 
-	Loss  string  `json:"loss"`  // of a head: see train/loss
+	Loss string `json:"loss"` // of a head: see train/loss
+	// Stages, if there are any, are made one after the other, and Loss, Steps, LR,
+	// MinLR and Warmup above and below are not used.
+	Stages []Stage `json:"stages,omitempty"`
+	// Patience ends a stage after so many evaluations without a better one, 0: never.
+	Patience int `json:"patience,omitempty"`
+
 	Noise float64 `json:"noise"` // width of uniform noise on a head's input features, divided by length/512; EAGLE's script: 0.2
 
 	LR     float64 `json:"lr"`
@@ -38,6 +45,25 @@ type Config struct {
 	EvalEvery int `json:"-"` // steps between evaluations; 0: at the end only
 	SaveEvery int `json:"-"` // steps between checkpoints; 0: at the end only
 	Keep      int `json:"-"` // checkpoints to keep; 0: all
+}
+
+// A Stage is a part of a run with a loss and a schedule of its own. It begins with
+// the weights of the one before, and otherwise as a run that is given them does:
+// fresh moments, the data from their beginning.
+type Stage struct {
+	Loss   string  `json:"loss"`
+	Steps  int     `json:"steps"`
+	LR     float64 `json:"lr"`
+	MinLR  float64 `json:"min_lr"`
+	Warmup int     `json:"warmup"`
+}
+
+// Plan returns the stages that c describes.
+func (c Config) Plan() []Stage {
+	if len(c.Stages) > 0 {
+		return c.Stages
+	}
+	return []Stage{{Loss: c.Loss, Steps: c.Steps, LR: c.LR, MinLR: c.MinLR, Warmup: c.Warmup}}
 }
 
 // Default returns the configuration of the papers for one head on a CPU.
@@ -66,6 +92,7 @@ func (c Config) Validate() error {
 		{"eval_every", c.EvalEvery, 0, 1 << 30},
 		{"save_every", c.SaveEvery, 0, 1 << 30},
 		{"keep", c.Keep, 0, 1 << 30},
+		{"patience", c.Patience, 0, 1 << 30},
 	} {
 		if f.v < f.min || f.v > f.max {
 			return fmt.Errorf("train: %s is %d, want %d to %d", f.name, f.v, f.min, f.max)
@@ -89,15 +116,22 @@ func (c Config) Validate() error {
 			return fmt.Errorf("train: %s is %v, want 0 to %v", f.name, f.v, f.max)
 		}
 	}
+	for i, s := range c.Stages {
+		one := c
+		one.Stages, one.Loss, one.Steps, one.LR, one.MinLR, one.Warmup = nil, s.Loss, s.Steps, s.LR, s.MinLR, s.Warmup
+		if err := one.Validate(); err != nil {
+			return fmt.Errorf("train: stage %d: %s", i+1, strings.TrimPrefix(err.Error(), "train: "))
+		}
+	}
 	return nil
 }
 
-// Rate returns the learning rate of a step, counted from 1: linear warm-up, then
-// a cosine down to MinLR·LR at the last step.
-func (c Config) Rate(step int) float64 {
-	if step <= c.Warmup {
-		return c.LR * float64(step) / float64(c.Warmup)
+// Rate returns the learning rate of a step of the stage, counted from 1: linear
+// warm-up, then a cosine down to MinLR·LR at the last step.
+func (s Stage) Rate(step int) float64 {
+	if step <= s.Warmup {
+		return s.LR * float64(step) / float64(s.Warmup)
 	}
-	at := float64(step-c.Warmup) / float64(max(1, c.Steps-c.Warmup))
-	return c.LR * (c.MinLR + (1-c.MinLR)*0.5*(1+math.Cos(math.Pi*min(at, 1))))
+	at := float64(step-s.Warmup) / float64(max(1, s.Steps-s.Warmup))
+	return s.LR * (s.MinLR + (1-s.MinLR)*0.5*(1+math.Cos(math.Pi*min(at, 1))))
 }

@@ -2,9 +2,10 @@ package train
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
+	"iter"
+	"math"
+	"slices"
 
 	"talf/compute"
 	"talf/data"
@@ -12,28 +13,28 @@ import (
 	"talf/train/loss"
 )
 
-// scorer finds the most likely token of hidden states.
+// scorer finds the most likely tokens of hidden states.
 type scorer struct {
 	q            compute.Queue
 	ops          compute.TrainOps
 	w            compute.Linear
 	logits, logp compute.Buffer
 	ids          compute.Buffer
-	got          []int32
-	hidden       int
+	hidden, k    int
 }
 
 // scoreRows is how many rows of logits are kept at a time.
 const scoreRows = 64
 
-func newScorer(dev compute.Device, q compute.Queue, w compute.Weight) (*scorer, error) {
-	s := &scorer{q: q, ops: q.(compute.TrainOps), w: compute.Linear{W: w}, hidden: w.In(), got: make([]int32, scoreRows)}
+// newScorer finds k tokens of a row.
+func newScorer(dev compute.Device, q compute.Queue, w compute.Weight, k int) (*scorer, error) {
+	s := &scorer{q: q, ops: q.(compute.TrainOps), w: compute.Linear{W: w}, hidden: w.In(), k: k}
 	var err error
 	for _, b := range []struct {
 		to    *compute.Buffer
 		t     compute.DType
 		width int
-	}{{&s.logits, compute.F32, w.Out()}, {&s.ids, compute.I32, 1}, {&s.logp, compute.F32, 1}} {
+	}{{&s.logits, compute.F32, w.Out()}, {&s.ids, compute.I32, k}, {&s.logp, compute.F32, k}} {
 		if *b.to, err = dev.Alloc(b.t, scoreRows, b.width); err != nil {
 			return nil, fmt.Errorf("make room for logits: %w", err)
 		}
@@ -41,22 +42,30 @@ func newScorer(dev compute.Device, q compute.Queue, w compute.Weight) (*scorer, 
 	return s, nil
 }
 
-// hits counts the rows r of h [rows][H] that count and whose most likely next
-// token is want[r].
-func (s *scorer) hits(h []float32, want []int32, mask []float32) (hits int) {
-	for at := 0; at < len(want); at += scoreRows {
-		n := min(scoreRows, len(want)-at)
+// top appends the most likely next tokens of rows h [rows][H] to dst: [rows][k],
+// best first.
+func (s *scorer) top(dst []int32, h []float32) []int32 {
+	rows := len(h) / s.hidden
+	for at := 0; at < rows; at += scoreRows {
+		n := min(scoreRows, rows-at)
 		x := s.ops.Host(h[at*s.hidden:(at+n)*s.hidden], n, s.hidden)
 		s.q.Linear(s.logits, x, &s.w, compute.Store, n)
-		s.q.TopK(s.ids, s.logp, s.logits, 1, n)
-		s.q.Read(s.got[:n], s.ids, 0)
-		for i, id := range s.got[:n] {
-			if mask[at+i] != 0 && id == want[at+i] {
-				hits++
-			}
+		s.q.TopK(s.ids, s.logp, s.logits, s.k, n)
+		from := len(dst)
+		dst = slices.Grow(dst, n*s.k)[:from+n*s.k]
+		s.q.Read(dst[from:], s.ids, 0)
+	}
+	return dst
+}
+
+// hits counts the rows that count and whose first of k tokens is the wanted one.
+func hits(top []int32, k int, want []int32, mask []float32) (n int) {
+	for r, id := range want {
+		if mask[r] != 0 && top[r*k] == id {
+			n++
 		}
 	}
-	return hits
+	return n
 }
 
 // headEval runs the head over held-out sequences: the whole trees, whatever the
@@ -67,6 +76,9 @@ type headEval struct {
 	batch *headBatch
 	terms []loss.Term
 	score *scorer
+
+	top            [][]int32   // [level]: [rows][k], the head's choices
+	expect, greedy [][]float64 // [level]: [rows], tokens accepted below a node
 }
 
 func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, table, lm *gg.Tensor, w compute.Weight, rope compute.Buffer) (*headEval, error) {
@@ -89,35 +101,112 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, table, lm *gg
 	if err := g.CompileForward(); err != nil {
 		return nil, err
 	}
-	e.score, err = newScorer(dev, q, w)
+	e.top, e.expect, e.greedy = make([][]int32, plan.Levels), make([][]float64, plan.Levels), make([][]float64, plan.Levels)
+	e.score, err = newScorer(dev, q, w, h.meta.Branch)
 	return e, err
+}
+
+// tau adds up, over the positions that count in the batch, how many drafted
+// tokens the target would accept if the head drafted its Branch most likely
+// tokens below every node: by the target's probabilities (expect: temperature 1),
+// and on the target's most likely path (greedy: temperature 0).
+//
+//	E(n) = Σ_{x ∈ top(q_n)} p_n(x) · (1 + E(child x of n))
+//
+// Only what the data hold is counted: tokens that are among the labels of a node,
+// and children that are nodes of the stored tree. So both are lower bounds, and
+// at most the trees' levels.
+func (e *headEval) tau() (expect, greedy float64) {
+	b, k := e.batch, e.score.k
+	for l := len(b.head.Levels) - 1; l >= 0; l-- {
+		rows := b.head.Levels[l].Rows.N
+		e.expect[l], e.greedy[l] = resize(e.expect[l], rows), resize(e.greedy[l], rows)
+		for r := range rows {
+			if b.mask[l][r] == 0 {
+				continue
+			}
+			for _, x := range e.top[l][r*k : (r+1)*k] {
+				e.expect[l][r] += b.prob(l, r, x)
+				if x == b.top[l][r] {
+					e.greedy[l][r]++
+				}
+			}
+		}
+		if l+1 == len(b.head.Levels) {
+			continue
+		}
+		below := b.head.Levels[l+1]
+		for r, x := range below.IDs {
+			up := int(below.From[r])
+			if !slices.Contains(e.top[l][up*k:(up+1)*k], x) {
+				continue
+			}
+			e.expect[l][up] += float64(b.prob(l, up, x) * e.expect[l+1][r]) // not fused: it decides what is kept
+			if x == b.top[l][up] {
+				e.greedy[l][up] += e.greedy[l+1][r]
+			}
+		}
+	}
+	for r, m := range b.mask[0] {
+		if m != 0 {
+			expect, greedy = expect+e.expect[0][r], greedy+e.greedy[0][r]
+		}
+	}
+	return expect, greedy
+}
+
+// resize returns n zeros in x's memory, if it suffices.
+func resize(x []float64, n int) []float64 {
+	x = slices.Grow(x[:0], n)[:n]
+	clear(x)
+	return x
+}
+
+// held yields the held-out sequences of every set, its share of EvalSeqs, rounded
+// up, at most.
+func (h *headTask) held() iter.Seq2[*data.Record, error] {
+	return func(yield func(*data.Record, error) bool) {
+		all := 0.0
+		for _, s := range h.job.Data {
+			all += s.Weight
+		}
+		sp := h.split(data.Held)
+		for _, s := range h.job.Data {
+			n, err := s.Set.Count(sp)
+			var reader *data.Reader
+			if err == nil {
+				reader, err = s.Set.Sequential(sp)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if limit := h.cfg.EvalSeqs; limit > 0 && len(h.job.Data) == 1 {
+				n = min(n, limit)
+			} else if limit > 0 {
+				n = min(n, int(math.Ceil(float64(limit)*s.Weight/all)))
+			}
+			for range n {
+				if r, err := reader.Next(); !yield(r, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
 }
 
 // eval evaluates the held-out sequences, always the same ones.
 func (h *headTask) eval(ctx context.Context) (*Eval, error) {
-	e, sp := h.eval0, h.split(data.Held)
-	n, err := h.job.Data.Count(sp)
-	if err != nil || n == 0 {
-		return nil, err
-	}
-	if h.cfg.EvalSeqs > 0 {
-		n = min(n, h.cfg.EvalSeqs)
-	}
-	reader, err := h.job.Data.Sequential(sp)
-	if err != nil {
-		return nil, err
-	}
-	var sum []float64
+	e := h.eval0
 	res := &Eval{Levels: make([]LevelEval, len(e.terms))}
-	hits := make([]int, len(e.terms))
-	sum = make([]float64, len(e.terms))
-	for range n {
-		r, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
+	found := make([]int, len(e.terms))
+	sum := make([]float64, len(e.terms))
+	held := 0
+	for r, err := range h.held() {
+		if err != nil {
 			return nil, err
 		}
+		held++
 		if span(r, h.limit) == 0 {
 			continue
 		}
@@ -143,14 +232,23 @@ func (h *headTask) eval(ctx context.Context) (*Eval, error) {
 					res.Levels[i].Rows++
 				}
 			}
-			hits[i] += e.score.hits(e.batch.head.Levels[i].Out.Data(), e.batch.top[i], e.batch.mask[i])
+			e.top[i] = e.score.top(e.top[i][:0], e.batch.head.Levels[i].Out.Data())
+			found[i] += hits(e.top[i], e.score.k, e.batch.top[i], e.batch.mask[i])
 		}
+		expect, greedy := e.tau()
+		res.Tau, res.TauGreedy = res.Tau+expect, res.TauGreedy+greedy
+	}
+	if held == 0 {
+		return nil, nil
 	}
 	for i := range res.Levels {
 		if l := &res.Levels[i]; l.Rows > 0 {
-			l.Loss, l.Top1 = sum[i]/float64(l.Rows), float64(hits[i])/float64(l.Rows)
+			l.Loss, l.Top1 = sum[i]/float64(l.Rows), float64(found[i])/float64(l.Rows)
 			res.Loss += sum[i] / float64(res.Positions)
 		}
+	}
+	if n := float64(res.Positions); n > 0 {
+		res.Tau, res.TauGreedy = 1+res.Tau/n, 1+res.TauGreedy/n
 	}
 	return res, nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 
 	"talf/checkpoints"
@@ -23,12 +22,23 @@ import (
 // A HeadJob is a draft head to be trained.
 type HeadJob struct {
 	Target *model.Model // frozen: its embedding and LM head are the head's
-	Data   *data.Set    // what preprocessing made of text with this target
+	Data   []Share      // what preprocessing made of text with this target
 	Out    string       // directory of checkpoints; a run that was stopped there goes on
 	Init   string       // head to begin with: an EAGLE directory or a directory of checkpoints; "": random weights
 	Force  bool         // train although data or Init belong to other weights
 	Report func(Progress)
 }
+
+// A Share is a set of data and how much of it is learnt from.
+type Share struct {
+	Set *data.Set
+	// Weight is in proportion to the positions that are taken of the set; with
+	// one set it means nothing. A set that ends begins again, by itself.
+	Weight float64
+}
+
+// Only is one set.
+func Only(s *data.Set) []Share { return []Share{{Set: s, Weight: 1}} }
 
 // Head trains a draft head. When ctx ends it saves a checkpoint and returns
 // ctx's error.
@@ -52,47 +62,39 @@ func Head(ctx context.Context, cfg Config, job HeadJob) (Result, error) {
 // headTask trains a head.
 type headTask struct {
 	cfg    Config
+	stages []Stage
 	job    HeadJob
 	spec   *arch.Spec
-	meta   data.Meta
+	meta   data.Meta // of all sets, but for what differs between them
 	params *net.Params
+	fresh  bool
+	limit  int // positions of a sequence that are used
+
+	table, lm *gg.Tensor // the target's embedding and LM head
+	rope      compute.Buffer
+	embed     safetensors.Tensor // the target's, for other systems
+	eval0     *headEval
+
+	// Of the stage.
+	stage  int
+	graph  *gg.Graph
 	batch  *headBatch
 	terms  []loss.Term
-	limit  int // positions of a sequence that are used
-	fresh  bool
+	total  *gg.Node
+	source mixture
 
-	eval0 *headEval
-	embed safetensors.Tensor // the target's, for other systems
-
-	reader *data.Reader
-	ahead  *data.Record // read, but does not fit the step that was being filled
-	before data.State   // place of ahead
-	micro  [][]*data.Record
-	count  int
-	feat   []float32
-	noisy  []float32
+	micro [][]sample
+	count int
+	feat  []float32
+	noisy []float32
 }
 
 func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	target := job.Target
-	spec := target.Spec().DraftFor(false)
-	meta := job.Data.Meta()
-	l, err := loss.Parse(cfg.Loss)
-	if err != nil {
+	h := &headTask{cfg: cfg, stages: cfg.Plan(), job: job, spec: target.Spec().DraftFor(false)}
+	spec := h.spec
+	if err := h.check(); err != nil {
 		return nil, nil, err
-	}
-	if meta.Hidden != spec.Hidden || meta.Vocab != spec.Vocab {
-		return nil, nil, fmt.Errorf("the data are of a target with hidden size %d and vocabulary %d, but this one has %d and %d", meta.Hidden, meta.Vocab, spec.Hidden, spec.Vocab)
-	}
-	if hash := target.Hash(); meta.Target != hash && !job.Force {
-		return nil, nil, fmt.Errorf("the data were labelled by a target with weight hash %.12s…, but this one has %.12s… (force to train all the same)", meta.Target, hash)
-	}
-	if job.Data.Len() == 0 {
-		return nil, nil, errors.New("the data hold no sequence")
-	}
-	plan, err := l.Plan(labelling(meta))
-	if err != nil {
-		return nil, nil, fmt.Errorf("loss %s: %w", cfg.Loss, err)
 	}
 	dev := target.Device()
 	q := dev.Queue()
@@ -100,59 +102,31 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if !ok {
 		return nil, nil, fmt.Errorf("device %s cannot train", dev.Name())
 	}
-	h := &headTask{cfg: cfg, job: job, spec: spec, meta: meta}
-	h.limit = max(1, min(cfg.Rows, spec.MaxPos-meta.Depth))
+	h.limit = max(1, min(cfg.Rows, spec.MaxPos-h.meta.Depth))
+	var err error
 	if h.params, err = net.New(q, spec); err != nil {
 		return nil, nil, err
 	}
-	table, err := frozen(q, "embed", target.HostEmbed, spec)
+	if h.table, err = frozen(q, "embed", target.HostEmbed, spec); err != nil {
+		return nil, nil, err
+	}
+	if h.lm, err = frozen(q, "lm_head", target.HostLMHead, spec); err != nil {
+		return nil, nil, err
+	}
+	w, err := pack(dev, h.lm)
 	if err != nil {
 		return nil, nil, err
 	}
-	lm, err := frozen(q, "lm_head", target.HostLMHead, spec)
-	if err != nil {
-		return nil, nil, err
-	}
-	w, err := pack(dev, lm)
-	if err != nil {
-		return nil, nil, err
-	}
-	warm, err := tempered(q, dev, lm, plan.Temp)
-	if err != nil {
-		return nil, nil, err
-	}
-	positions := h.limit + meta.Depth
-	rope := ops.Host(spec.Rope.Table(spec.HeadDim, 0, positions), positions, spec.HeadDim)
+	positions := h.limit + h.meta.Depth
+	h.rope = ops.Host(spec.Rope.Table(spec.HeadDim, 0, positions), positions, spec.HeadDim)
 	if h.embed, err = target.Tensors().Get(target.Spec().Names.Embed + ".weight"); err != nil {
 		return nil, nil, err
 	}
 	h.embed.Name = spec.Names.Embed + ".weight"
-
-	g, err := gg.New(q)
-	if err != nil {
+	if h.eval0, err = newHeadEval(dev, q, h, h.table, h.lm, w, h.rope); err != nil {
 		return nil, nil, err
 	}
-	h.batch = newHeadBatch(g, h.params, table, rope, meta, plan, cfg.Rows)
-	h.terms = l.Build(h.batch.inputs(g, warm))
-	var ls []*gg.Loss
-	for i := range h.terms {
-		ls = append(ls, h.terms[i].Loss)
-	}
-	total := g.Total(ls...)
-	if err := g.Compile(total, h.batch.head.Nodes...); err != nil {
-		return nil, nil, err
-	}
-	if h.eval0, err = newHeadEval(dev, q, h, table, lm, w, rope); err != nil {
-		return nil, nil, err
-	}
-	if h.reader, err = job.Data.Shuffled(cfg.Seed, h.split(data.Train)); err != nil {
-		return nil, nil, err
-	}
-	opt, err := newOptimiser(cfg, q, h.params.Tensors())
-	if err != nil {
-		return nil, nil, err
-	}
-	identity, err := json.Marshal(map[string]any{"kind": checkpoints.KindHead, "target": target.Hash(), "data": job.Data.ID()})
+	identity, err := json.Marshal(map[string]any{"kind": checkpoints.KindHead, "target": target.Hash(), "data": mixID(job.Data)})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -166,9 +140,86 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	}
 	h.fresh = dir == ""
 	return h, &trainer{
-		cfg: cfg, task: h, graph: g, params: h.params, nodes: h.batch.head.Nodes, total: total,
-		opt: opt, store: store, report: job.Report, identity: identity,
+		cfg: cfg, stages: h.stages, task: h, params: h.params, queue: q,
+		store: store, report: job.Report, identity: identity,
 	}, nil
+}
+
+// check refuses data and losses that do not go together, before anything is done.
+func (h *headTask) check() error {
+	if len(h.job.Data) == 0 {
+		return errors.New("train: no data")
+	}
+	hash := h.job.Target.Hash()
+	h.meta = h.job.Data[0].Set.Meta()
+	for i, s := range h.job.Data {
+		m := s.Set.Meta()
+		of := "the data"
+		if len(h.job.Data) > 1 {
+			of = fmt.Sprintf("set %d of the data", i+1)
+		}
+		if m.Hidden != h.spec.Hidden || m.Vocab != h.spec.Vocab {
+			return fmt.Errorf("%s are of a target with hidden size %d and vocabulary %d, but this one has %d and %d", of, m.Hidden, m.Vocab, h.spec.Hidden, h.spec.Vocab)
+		}
+		if m.Target != hash && !h.job.Force {
+			return fmt.Errorf("%s were labelled by a target with weight hash %.12s…, but this one has %.12s… (force to train all the same)", of, m.Target, hash)
+		}
+		if a := h.meta; m.Branch != a.Branch || m.Depth != a.Depth || m.Labels != a.Labels || m.K != a.K {
+			return fmt.Errorf("%s have trees of %d nodes on %d levels with labels %s %d, the first set %d on %d with %s %d: only equal ones mix",
+				of, m.Branch, m.Depth, m.Labels, m.K, a.Branch, a.Depth, a.Labels, a.K)
+		}
+		if s.Set.Len() == 0 {
+			return fmt.Errorf("%s hold no sequence", of)
+		}
+		if len(h.job.Data) > 1 && !(s.Weight > 0 && s.Weight <= 1e6) {
+			return fmt.Errorf("%s have weight %v, want more than 0 to 1e6", of, s.Weight)
+		}
+	}
+	for _, s := range h.stages {
+		l, err := loss.Parse(s.Loss)
+		if err != nil {
+			return err
+		}
+		if _, err := l.Plan(labelling(h.meta)); err != nil {
+			return fmt.Errorf("loss %s: %w", s.Loss, err)
+		}
+	}
+	return nil
+}
+
+func (h *headTask) enter(i int) (program, error) {
+	q := h.job.Target.Device().Queue()
+	l, err := loss.Parse(h.stages[i].Loss)
+	if err != nil {
+		return program{}, err
+	}
+	plan, err := l.Plan(labelling(h.meta))
+	if err != nil {
+		return program{}, err
+	}
+	lm, err := tempered(q, h.job.Target.Device(), h.lm, plan.Temp)
+	if err != nil {
+		return program{}, err
+	}
+	g, err := gg.New(q)
+	if err != nil {
+		return program{}, err
+	}
+	h.stage, h.graph = i, g
+	h.batch = newHeadBatch(g, h.params, h.table, h.rope, h.meta, plan, h.cfg.Rows)
+	h.terms = l.Build(h.batch.inputs(g, lm))
+	var ls []*gg.Loss
+	for i := range h.terms {
+		ls = append(ls, h.terms[i].Loss)
+	}
+	h.total = g.Total(ls...)
+	if err := g.Compile(h.total, h.batch.head.Nodes...); err != nil {
+		return program{}, err
+	}
+	if h.source, err = newMixture(h.job.Data, h.cfg.Seed, h.split(data.Train), h.limit); err != nil {
+		return program{}, err
+	}
+	return program{graph: g, nodes: h.batch.head.Nodes, total: h.total}, nil
 }
 
 // pack packs the LM head once, not at every step.
@@ -249,49 +300,26 @@ func (h *headTask) init() error {
 	return nil
 }
 
-// next returns the next sequence that has a position to learn from.
-func (h *headTask) next() (*data.Record, data.State, error) {
-	if r := h.ahead; r != nil {
-		h.ahead = nil
-		return r, h.before, nil
-	}
-	ends := 0
-	for {
-		at := h.reader.State()
-		r, err := h.reader.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			if ends++; ends == 2 {
-				return nil, at, errors.New("no training sequence has a position that counts")
-			}
-		case err != nil:
-			return nil, at, err
-		case span(r, h.limit) > 0:
-			return r, at, nil
-		}
-	}
-}
-
-// begin packs sequences in the reader's order: each micro-batch takes them until
+// begin packs sequences in the source's order: each micro-batch takes them until
 // the next does not fit.
 func (h *headTask) begin() (micro, count int, err error) {
 	h.micro, h.count = h.micro[:0], 0
 	for len(h.micro) < h.cfg.Accum {
-		var recs []*data.Record
+		var recs []sample
 		used := 0
 		for {
-			r, at, err := h.next()
+			r, err := h.source.next()
 			if err != nil {
 				return 0, 0, err
 			}
-			n := span(r, h.limit)
+			n := span(r.Record, h.limit)
 			if used+n > h.cfg.Rows {
-				h.ahead, h.before = r, at
+				h.source.back(r)
 				break
 			}
 			used += n
 			recs = append(recs, r)
-			h.count += counted(r, h.limit)
+			h.count += counted(r.Record, h.limit)
 		}
 		h.micro = append(h.micro, recs)
 	}
@@ -299,13 +327,18 @@ func (h *headTask) begin() (micro, count int, err error) {
 }
 
 func (h *headTask) fill(ctx context.Context, i, step int) error {
-	h.batch.reset()
 	seq := 0
 	for _, m := range h.micro[:i] {
 		seq += len(m)
 	}
-	for j, r := range h.micro[i] {
-		feat, err := h.features(ctx, r)
+	return h.pack(ctx, h.micro[i], step, seq)
+}
+
+// pack puts samples into the graph; the first is number seq of the step.
+func (h *headTask) pack(ctx context.Context, samples []sample, step, seq int) error {
+	h.batch.reset()
+	for j, r := range samples {
+		feat, err := h.features(ctx, r.Record)
 		if err != nil {
 			return err
 		}
@@ -315,14 +348,29 @@ func (h *headTask) fill(ctx context.Context, i, step int) error {
 			noise(h.noisy, len(r.Tokens), h.cfg.Noise, h.cfg.Seed, uint64(step), uint64(seq+j))
 			in = h.noisy
 		}
-		if err := h.batch.add(r, in, feat, h.limit); err != nil {
-			return err
+		if err := h.batch.add(r.Record, in, feat, h.limit); err != nil {
+			return fmt.Errorf("%s: %w", r.place, err)
 		}
 	}
 	for k := range h.terms {
 		h.terms[k].Set(h.batch.mask[h.terms[k].Level], float64(h.count))
 	}
 	return nil
+}
+
+// culprit packs the sequences of a micro-batch one by one.
+func (h *headTask) culprit(ctx context.Context, i int) string {
+	for _, s := range h.micro[i] {
+		if h.pack(ctx, []sample{s}, 0, 0) != nil {
+			return ""
+		}
+		if op, err := h.graph.FirstNonFinite(ctx); err != nil {
+			return ""
+		} else if op != "" {
+			return s.place.String()
+		}
+	}
+	return ""
 }
 
 // features returns f [T][H] as the data hold it, or runs the target. The values
@@ -333,7 +381,7 @@ func (h *headTask) features(ctx context.Context, r *data.Record) ([]float32, err
 		h.feat = make([]float32, n)
 	}
 	h.feat = h.feat[:n]
-	if h.meta.Features == data.BF16 {
+	if len(r.Features) > 0 {
 		data.DecodeBF16(h.feat, r.Features)
 		return h.feat, nil
 	}
@@ -352,26 +400,9 @@ func (h *headTask) features(ctx context.Context, r *data.Record) ([]float32, err
 	return h.feat, nil
 }
 
-func (h *headTask) place() (json.RawMessage, error) {
-	st := h.reader.State()
-	if h.ahead != nil {
-		st = h.before
-	}
-	return json.Marshal(st)
-}
+func (h *headTask) place() (json.RawMessage, error) { return h.source.place() }
 
-func (h *headTask) seek(raw json.RawMessage) error {
-	var st data.State
-	if err := json.Unmarshal(raw, &st); err != nil {
-		return fmt.Errorf("place in the data: %w", err)
-	}
-	r, err := h.job.Data.Resume(st)
-	if err != nil {
-		return err
-	}
-	h.reader, h.ahead = r, nil
-	return nil
-}
+func (h *headTask) seek(raw json.RawMessage) error { return h.source.seek(raw) }
 
 func (h *headTask) describe(c *checkpoints.Checkpoint) error {
 	conf, err := head.Config(h.spec)
@@ -379,7 +410,7 @@ func (h *headTask) describe(c *checkpoints.Checkpoint) error {
 		return err
 	}
 	c.Kind, c.Config = checkpoints.KindHead, conf
-	c.Target, c.Tokenizer, c.Loss, c.Data = h.job.Target.Hash(), h.meta.Tokenizer, h.cfg.Loss, h.job.Data.ID()
+	c.Target, c.Tokenizer, c.Loss, c.Data = h.job.Target.Hash(), h.meta.Tokenizer, h.stages[h.stage].Loss, mixID(h.job.Data)
 	c.Weights = append(c.Weights, h.embed)
 	return nil
 }

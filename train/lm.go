@@ -60,6 +60,8 @@ type lmTask struct {
 	cfg    Config
 	job    LMJob
 	params *net.Params
+	graph  *gg.Graph
+	rope   compute.Buffer
 	lm     *net.LM
 	in     *lmBatch
 
@@ -145,16 +147,7 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 		return nil, nil, err
 	}
 	rope := ops.Host(spec.Rope.Table(spec.HeadDim, 0, job.Window), job.Window, spec.HeadDim)
-	g, err := gg.New(q)
-	if err != nil {
-		return nil, nil, err
-	}
-	l.lm = net.NewLM(g, l.params, rope, cfg.Rows)
-	l.in = newLMBatch(l.lm.Level)
-	total := g.SoftCE(l.lm.Level.Out, l.lm.Head, &l.in.labels, &l.in.scale)
-	if err := g.Compile(total.Node, l.lm.Nodes...); err != nil {
-		return nil, nil, err
-	}
+	l.rope = rope
 	if l.eval0, err = gg.New(q); err != nil {
 		return nil, nil, err
 	}
@@ -166,10 +159,6 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if err := l.eval0.CompileForward(); err != nil {
 		return nil, nil, err
 	}
-	opt, err := newOptimiser(cfg, q, l.params.Tensors())
-	if err != nil {
-		return nil, nil, err
-	}
 	identity, err := json.Marshal(map[string]any{"kind": checkpoints.KindLM, "docs": docsHash(job.Docs), "window": job.Window, "spec": spec})
 	if err != nil {
 		return nil, nil, err
@@ -178,11 +167,23 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l.draw()
 	return l, &trainer{
-		cfg: cfg, task: l, graph: g, params: l.params, nodes: l.lm.Nodes, total: total.Node,
-		opt: opt, store: store, report: job.Report, identity: identity,
+		cfg: cfg, stages: cfg.Plan(), task: l, params: l.params, queue: q,
+		store: store, report: job.Report, identity: identity,
 	}, nil
+}
+
+func (l *lmTask) enter(int) (program, error) {
+	g, err := gg.New(l.job.Device.Queue())
+	if err != nil {
+		return program{}, err
+	}
+	l.graph, l.at = g, lmPlace{}
+	l.lm = net.NewLM(g, l.params, l.rope, l.cfg.Rows)
+	l.in = newLMBatch(l.lm.Level)
+	total := g.SoftCE(l.lm.Level.Out, l.lm.Head, &l.in.labels, &l.in.scale)
+	l.draw()
+	return program{graph: g, nodes: l.lm.Nodes, total: total.Node}, g.Compile(total.Node, l.lm.Nodes...)
 }
 
 func docsHash(docs [][]int32) string {
@@ -237,15 +238,32 @@ func (l *lmTask) begin() (micro, count int, err error) {
 }
 
 func (l *lmTask) fill(_ context.Context, i, _ int) error {
+	l.pack(l.micro[i])
+	return nil
+}
+
+func (l *lmTask) pack(ws []window) {
 	l.in.reset()
-	for _, w := range l.micro[i] {
+	for _, w := range ws {
 		l.in.add(l.job.Docs[w.doc], w)
 	}
 	l.in.scale = l.in.scale[:0]
 	for range l.in.mask {
 		l.in.scale = append(l.in.scale, float32(1/float64(l.count)))
 	}
-	return nil
+}
+
+// culprit packs the windows of a micro-batch one by one.
+func (l *lmTask) culprit(ctx context.Context, i int) string {
+	for _, w := range l.micro[i] {
+		l.pack([]window{w})
+		if op, err := l.graph.FirstNonFinite(ctx); err != nil {
+			return ""
+		} else if op != "" {
+			return fmt.Sprintf("document %d, tokens %d to %d", w.doc, w.from, w.to)
+		}
+	}
+	return ""
 }
 
 func (l *lmTask) eval(ctx context.Context) (*Eval, error) {
@@ -263,7 +281,7 @@ func (l *lmTask) eval(ctx context.Context) (*Eval, error) {
 	if err != nil {
 		return nil, err
 	}
-	score, err := newScorer(l.job.Device, l.job.Device.Queue(), packed)
+	score, err := newScorer(l.job.Device, l.job.Device.Queue(), packed, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +289,7 @@ func (l *lmTask) eval(ctx context.Context) (*Eval, error) {
 	if l.cfg.EvalSeqs > 0 {
 		n = min(n, l.cfg.EvalSeqs)
 	}
-	sum, hits, rows := 0.0, 0, 0
+	sum, found, rows := 0.0, 0, 0
 	for at := 0; at < n; {
 		l.evalIn.reset()
 		for ; at < n && l.evalIn.level.Rows.N+l.held[at].to-l.held[at].from <= l.cfg.Rows; at++ {
@@ -285,10 +303,10 @@ func (l *lmTask) eval(ctx context.Context) (*Eval, error) {
 			sum += float64(x)
 			rows++
 		}
-		hits += score.hits(l.evalLM.Level.Out.Data(), l.evalIn.labels.IDs, l.evalIn.mask)
+		found += hits(score.top(nil, l.evalLM.Level.Out.Data()), 1, l.evalIn.labels.IDs, l.evalIn.mask)
 	}
 	mean := sum / float64(rows)
-	return &Eval{Loss: mean, Positions: rows, Levels: []LevelEval{{Loss: mean, Top1: float64(hits) / float64(rows), Rows: rows}}}, nil
+	return &Eval{Loss: mean, Positions: rows, Levels: []LevelEval{{Loss: mean, Top1: float64(found) / float64(rows), Rows: rows}}}, nil
 }
 
 func (l *lmTask) place() (json.RawMessage, error) { return json.Marshal(l.at) }

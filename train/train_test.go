@@ -208,7 +208,7 @@ func TestThreadsAndStoredFeaturesDoNotChangeABit(t *testing.T) {
 			cfg.Noise = 0.01
 			out := t.TempDir()
 			set := tinyData(t, target, 40, data.BF16)
-			res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: set, Out: out})
+			res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -229,7 +229,7 @@ func TestThreadsAndStoredFeaturesDoNotChangeABit(t *testing.T) {
 		cfg.Loss = lossName
 		cfg.Noise = 0.01
 		out := t.TempDir()
-		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: tinyData(t, target, 40, data.None), Out: out})
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(tinyData(t, target, 40, data.None)), Out: out})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -260,18 +260,18 @@ func TestAnInterruptedRunGoesOnWithTheSameBits(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.SaveEvery = 0
 	whole := t.TempDir()
-	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: set, Out: whole}); err != nil {
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: whole}); err != nil {
 		t.Fatal(err)
 	}
 	want := files(t, whole)
 	for stop := 1; stop < cfg.Steps; stop++ {
 		out := t.TempDir()
 		ctx, report := stopAfter(stop)
-		res, err := Head(ctx, cfg, HeadJob{Target: target, Data: set, Out: out, Report: report})
+		res, err := Head(ctx, cfg, HeadJob{Target: target, Data: Only(set), Out: out, Report: report})
 		if !errors.Is(err, context.Canceled) || res.Step != stop || res.Done {
 			t.Fatalf("stopped at %d: %+v, %v", stop, res, err)
 		}
-		res, err = Head(context.Background(), cfg, HeadJob{Target: target, Data: set, Out: out})
+		res, err = Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,7 +289,7 @@ func TestATrainedHeadLoadsAndRefusesAnotherTarget(t *testing.T) {
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 20, data.BF16)
 	out := t.TempDir()
-	if _, err := Head(context.Background(), tinyConfig(), HeadJob{Target: target, Data: set, Out: out}); err != nil {
+	if _, err := Head(context.Background(), tinyConfig(), HeadJob{Target: target, Data: Only(set), Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	h, err := checkpoints.LoadHead(out, target, head.Default())
@@ -316,11 +316,11 @@ func TestATrainedHeadLoadsAndRefusesAnotherTarget(t *testing.T) {
 		t.Errorf("forced: %v", err)
 	}
 	// Neither is it trained on, nor with another target's data.
-	job := HeadJob{Target: other, Data: set, Out: t.TempDir(), Init: out}
+	job := HeadJob{Target: other, Data: Only(set), Out: t.TempDir(), Init: out}
 	if _, err := Head(context.Background(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "weight hash") {
 		t.Errorf("another target's data: %v", err)
 	}
-	job.Data = tinyData(t, other, 20, data.BF16)
+	job.Data = Only(tinyData(t, other, 20, data.BF16))
 	if _, err := Head(context.Background(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "initial head") {
 		t.Errorf("another target's head to begin with: %v", err)
 	}
@@ -331,7 +331,7 @@ func TestARunIsNotContinuedUnderOtherTerms(t *testing.T) {
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 20, data.BF16)
 	out := t.TempDir()
-	job := HeadJob{Target: target, Data: set, Out: out}
+	job := HeadJob{Target: target, Data: Only(set), Out: out}
 	if _, err := Head(context.Background(), tinyConfig(), job); err != nil {
 		t.Fatal(err)
 	}
@@ -340,13 +340,13 @@ func TestARunIsNotContinuedUnderOtherTerms(t *testing.T) {
 	if _, err := Head(context.Background(), cfg, job); err == nil || !strings.Contains(err.Error(), "lr was") {
 		t.Errorf("another learning rate: %v", err)
 	}
-	job.Data = tinyData(t, target, 21, data.BF16)
+	job.Data = Only(tinyData(t, target, 21, data.BF16))
 	if _, err := Head(context.Background(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "other data") {
 		t.Errorf("other data: %v", err)
 	}
 	// All steps made: running it again changes nothing.
 	before := files(t, out)
-	job.Data = set
+	job.Data = Only(set)
 	res, err := Head(context.Background(), tinyConfig(), job)
 	if err != nil || !res.Done {
 		t.Fatalf("%+v, %v", res, err)
@@ -364,7 +364,7 @@ func TestAccumulatedBatchesAreOneBatch(t *testing.T) {
 	for i := range steps {
 		cfg := tinyConfig()
 		cfg.Accum, cfg.Rows = 2-i, 1000
-		h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: set, Out: t.TempDir()})
+		h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -372,22 +372,25 @@ func TestAccumulatedBatchesAreOneBatch(t *testing.T) {
 		if err := h.init(); err != nil {
 			t.Fatal(err)
 		}
+		if err := tr.enter(0); err != nil {
+			t.Fatal(err)
+		}
 		// The same sequences either way: begin packs by length.
-		var recs []*data.Record
+		var recs []sample
 		for range 4 {
-			r, _, err := h.next()
+			r, err := h.source.next()
 			if err != nil {
 				t.Fatal(err)
 			}
 			recs = append(recs, r)
-			h.count += counted(r, h.limit)
+			h.count += counted(r.Record, h.limit)
 		}
-		h.micro = [][]*data.Record{recs}
+		h.micro = [][]sample{recs}
 		if i == 0 {
-			h.micro = [][]*data.Record{recs[:2], recs[2:]}
+			h.micro = [][]sample{recs[:2], recs[2:]}
 		}
 		tr.task = filled{h}
-		if steps[i], err = tr.step(context.Background()); err != nil {
+		if steps[i], err = tr.make(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -472,7 +475,7 @@ func TestTheLastEvaluationIsNotLost(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.Steps, cfg.Warmup, cfg.EvalEvery = 2, 1, 1
 	head := func(ctx context.Context, out string) (Result, error) {
-		return Head(ctx, cfg, HeadJob{Target: target, Data: set, Out: out})
+		return Head(ctx, cfg, HeadJob{Target: target, Data: Only(set), Out: out})
 	}
 	run := func(n int, out string) (Result, int, error) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -486,7 +489,7 @@ func TestTheLastEvaluationIsNotLost(t *testing.T) {
 		t.Fatalf("%+v, %v", want, err)
 	}
 	interrupted := 0
-	for n := asked; n > 0; n-- {
+	for n := asked; n > 0; n -= 17 {
 		out := t.TempDir()
 		res, _, err := run(n, out)
 		if res.Step < cfg.Steps {
@@ -515,7 +518,7 @@ func TestTheLogHoldsEveryStepOnce(t *testing.T) {
 	cfg := tinyConfig()
 	out := t.TempDir()
 	ctx, report := stopAfter(3)
-	if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: set, Out: out, Report: report}); !errors.Is(err, context.Canceled) {
+	if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: Only(set), Out: out, Report: report}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	// A process that died had logged steps that it did not save, the last in part.
@@ -530,7 +533,7 @@ func TestTheLogHoldsEveryStepOnce(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: set, Out: out}); err != nil {
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path)
@@ -570,8 +573,7 @@ func TestBadConfigurationsAreRefusedByField(t *testing.T) {
 }
 
 func TestTheRateWarmsUpAndFallsAsACosine(t *testing.T) {
-	c := Default()
-	c.LR, c.MinLR, c.Warmup, c.Steps = 2, 0.1, 4, 12
+	c := Stage{LR: 2, MinLR: 0.1, Warmup: 4, Steps: 12}
 	for step, want := range map[int]float64{1: 0.5, 4: 2, 8: 1.1, 12: 0.2} {
 		if got := c.Rate(step); math.Abs(got-want) > 1e-12 {
 			t.Errorf("step %d: %v, want %v", step, got, want)

@@ -187,7 +187,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (train.Result, error) 
 		}
 		cfg.Steps = o.steps(tokens)
 	}
-	return train.Head(ctx, cfg, train.HeadJob{Target: m, Data: set, Out: o.out, Init: o.init, Force: o.force, Report: report})
+	return train.Head(ctx, cfg, train.HeadJob{Target: m, Data: train.Only(set), Out: o.out, Init: o.init, Force: o.force, Report: report})
 }
 
 // checkOut refuses to mix two runs in one directory by accident.

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync/atomic"
 
 	G "gorgonia.org/gorgonia"
@@ -148,6 +149,7 @@ type Graph struct {
 	leaves   []*Node
 	forwards []*forward
 	values   []*value
+	watch    *string   // where the first operation goes whose output is not finite
 	zeros    []float32 // source of Write where a kernel adds to what it should set
 	iota     []int32   // 0,1,2,… for copies
 	maxRows  int
@@ -308,6 +310,64 @@ func (g *Graph) Run(ctx context.Context) error {
 		return fmt.Errorf("gg: run: %w", err)
 	}
 	return nil
+}
+
+// FirstNonFinite runs the graph again on what its inputs hold, and names the first
+// operation whose result is infinite or no number, or returns "".
+func (g *Graph) FirstNonFinite(ctx context.Context) (string, error) {
+	var first string
+	for _, n := range g.leaves {
+		if r, x := n.val.nonFinite(); r >= 0 {
+			return fmt.Sprintf("the input %s, row %d: %v", bare(n.node.Name()), r, x), nil
+		}
+	}
+	g.watch = &first
+	defer func() { g.watch = nil }()
+	err := g.Run(ctx)
+	return first, err
+}
+
+// nonFinite returns the first row of v that holds an infinity or no number, and
+// what it holds; −1 if there is none.
+func (v *value) nonFinite() (row int, x float32) {
+	if v.num != nil {
+		if x := float32(*v.num); x-x != 0 {
+			return 0, x
+		}
+		return -1, 0
+	}
+	for i, x := range v.store.f[:v.live()] {
+		if x-x != 0 {
+			return i / v.width(), x
+		}
+	}
+	return -1, 0
+}
+
+// bare is a node's name without the number that makes it unique.
+func bare(name string) string {
+	name, _, _ = strings.Cut(name, "#")
+	return name
+}
+
+// look keeps the first operation whose output is not finite.
+func (g *Graph) look(b *base) {
+	if *g.watch != "" {
+		return
+	}
+	row, x := b.out.nonFinite()
+	if row < 0 {
+		return
+	}
+	*g.watch = "the operation " + b.name
+	for _, v := range b.in {
+		for _, l := range g.leaves {
+			if v == l.val {
+				*g.watch += " of " + bare(l.node.Name())
+			}
+		}
+	}
+	*g.watch += fmt.Sprintf(", row %d: %v", row, x)
 }
 
 // Stock names the operations of the tape that are not this package's, other than

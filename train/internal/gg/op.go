@@ -92,6 +92,9 @@ func (b *base) Do(in ...G.Value) (out G.Value, err error) {
 		}
 	}
 	b.run()
+	if b.g.watch != nil {
+		b.g.look(b)
+	}
 	if len(b.out.shape) == 0 {
 		return b.out.num, nil
 	}

@@ -1,0 +1,389 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/checkpoints"
+	"talf/data"
+)
+
+// logOf reads a run's log.
+func logOf(t testing.TB, dir string) (all []metric) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, MetricsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n")) {
+		var m metric
+		if err := json.Unmarshal(line, &m); err != nil || m.Step != i+1 {
+			t.Fatalf("line %d: %s, %v", i+1, line, err)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// stagedConfig is a run of three stages.
+func stagedConfig() Config {
+	cfg := tinyConfig()
+	cfg.Noise, cfg.EvalEvery, cfg.SaveEvery = 0.01, 2, 3
+	cfg.Stages = []Stage{
+		{Loss: "eagle", Steps: 4, LR: 1e-2, Warmup: 2},
+		{Loss: "hass:top=3,feed=flow", Steps: 3, LR: 5e-3, Warmup: 1},
+		{Loss: "talf", Steps: 3, LR: 2e-3, MinLR: 0.5},
+	}
+	return cfg
+}
+
+func weights(t testing.TB, dir string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, checkpoints.WeightsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// A run in stages ends with the bits of runs of their own, each begun with what
+// the one before left.
+func TestStagesAreRunsOneAfterTheOther(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	cfg := stagedConfig()
+	res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+	if err != nil || res.Step != 10 || !res.Done {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	init := ""
+	for _, s := range cfg.Stages {
+		one := cfg
+		one.Stages, one.Loss, one.Steps, one.LR, one.MinLR, one.Warmup = nil, s.Loss, s.Steps, s.LR, s.MinLR, s.Warmup
+		r, err := Head(context.Background(), one, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Init: init})
+		if err != nil {
+			t.Fatal(err)
+		}
+		init = r.Dir
+	}
+	if !bytes.Equal(weights(t, res.Dir), weights(t, init)) {
+		t.Error("the weights differ")
+	}
+}
+
+func TestAStagedRunGoesOnWithTheSameBits(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	cfg := stagedConfig()
+	whole := t.TempDir()
+	want, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: whole})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for stop := 1; stop < 10; stop++ {
+		out := t.TempDir()
+		ctx, report := stopAfter(stop)
+		if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: Only(set), Out: out, Report: report}); !errors.Is(err, context.Canceled) {
+			t.Fatalf("stopped at %d: %v", stop, err)
+		}
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameFiles(t, "stopped at "+string(rune('0'+stop)), files(t, want.Dir), files(t, res.Dir))
+		if filepath.Base(res.Best) != filepath.Base(want.Best) {
+			t.Errorf("stopped at %d: best %s, want %s", stop, res.Best, want.Best)
+		}
+		a, b := logOf(t, whole), logOf(t, out)
+		for i := range a {
+			a[i].Seconds, b[i].Seconds = 0, 0
+			if stage := a[i].Stage; (i >= 4) != (stage > 0) || (i >= 7) != (stage > 1) {
+				t.Errorf("step %d is of stage %d", i+1, stage)
+			}
+		}
+		if !reflect.DeepEqual(a, b) {
+			t.Errorf("stopped at %d: the log differs", stop)
+		}
+	}
+}
+
+// Wherever an evaluation in the middle of a run is interrupted, its step's figures
+// are in the log in the end, once.
+func TestAnInterruptedEvaluationLeavesNoGap(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	cfg := tinyConfig()
+	cfg.Steps, cfg.Warmup, cfg.EvalEvery, cfg.SaveEvery = 4, 1, 2, 0
+	run := func(n int, out string) (asked int, err error) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		c := &countdown{Context: ctx, cancel: cancel, n: n}
+		_, err = Head(c, cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+		return n - c.n, err
+	}
+	whole := t.TempDir()
+	asked, err := run(1<<30, whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := logOf(t, whole)
+	pending := 0
+	for n := 3; n < asked; n += 1 + asked/30 {
+		out := t.TempDir()
+		if _, err := run(n, out); !errors.Is(err, context.Canceled) {
+			t.Fatalf("asked %d times: %v", n, err)
+		}
+		if dir, err := checkpoints.Find(out); err == nil {
+			b, err := os.ReadFile(filepath.Join(dir, checkpoints.StateFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(b), "\"pending\"") {
+				pending++
+			}
+		}
+		if _, err := run(1<<30, out); err != nil {
+			t.Fatal(err)
+		}
+		got := logOf(t, out)
+		for i := range got {
+			got[i].Seconds = want[i].Seconds
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("interrupted when asked for the %d. time: the log is %+v, want %+v", n, got, want)
+		}
+		last, err := checkpoints.Find(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameFiles(t, "interrupted", files(t, filepath.Join(whole, filepath.Base(last))), files(t, last))
+	}
+	if pending == 0 {
+		t.Error("no evaluation was interrupted")
+	}
+}
+
+// The best checkpoint stays, whatever else is removed, and is found by its name.
+func TestTheBestCheckpointIsKept(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	cfg := tinyConfig()
+	cfg.Steps, cfg.EvalEvery, cfg.SaveEvery, cfg.Keep, cfg.LR = 12, 1, 1, 1, 0.05
+	out := t.TempDir()
+	res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 0
+	log := logOf(t, out)
+	for i, m := range log {
+		if m.Eval.Tau > log[want].Eval.Tau {
+			want = i
+		}
+	}
+	if want == 0 || want == len(log)-1 {
+		t.Fatalf("the best of %d steps is step %d: nothing is tested", len(log), want+1)
+	}
+	dir, err := checkpoints.Find(filepath.Join(out, "best"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := checkpoints.ReadManifest(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Verify(dir); err != nil || m.Step != want+1 || res.Best != dir {
+		t.Errorf("step %d in %s, want %d in %s, %v", m.Step, dir, want+1, res.Best, err)
+	}
+	kept, err := filepath.Glob(filepath.Join(out, "step-*"))
+	if err != nil || len(kept) != 2 {
+		t.Errorf("kept %v, %v", kept, err)
+	}
+}
+
+// A stage ends when so many evaluations were no better, and the next goes on from
+// the best weights.
+func TestAStageEndsEarly(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	cfg := tinyConfig()
+	cfg.EvalEvery, cfg.SaveEvery, cfg.Patience = 1, 0, 3
+	cfg.Stages = []Stage{{Loss: "eagle", Steps: 100, LR: 0.05}, {Loss: "talf", Steps: 2, LR: 1e-9}}
+	out := t.TempDir()
+	res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+	if err != nil || !res.Done {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	log := logOf(t, out)
+	n := len(log) - 2 // steps of the first stage
+	peak := 0
+	for i, m := range log[:n] {
+		if m.Eval.Tau > log[peak].Eval.Tau {
+			peak = i
+		}
+	}
+	if n == 100 || n-1-peak != 3 || log[n].Stage != 1 {
+		t.Errorf("the first stage had %d steps, its best was %d", n, peak+1)
+	}
+	// The second hardly learns: what it ends with is what it began with.
+	if got, want := log[n].Eval.Tau, log[peak].Eval.Tau; math.Abs(got-want) > 1e-6 {
+		t.Errorf("the second stage began with τ̂ %v, the best of the first was %v", got, want)
+	}
+	// Killed anywhere, it ends the same.
+	for _, stop := range []int{1, peak + 1, n - 1, n} {
+		again := t.TempDir()
+		ctx, report := stopAfter(stop)
+		if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: Only(set), Out: again, Report: report}); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		r, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: again})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameFiles(t, "stopped", files(t, res.Dir), files(t, r.Dir))
+	}
+}
+
+func TestOtherStagesAreAnotherRun(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	job := HeadJob{Target: target, Data: Only(tinyData(t, target, 20, data.BF16)), Out: t.TempDir()}
+	cfg := stagedConfig()
+	if _, err := Head(context.Background(), cfg, job); err != nil {
+		t.Fatal(err)
+	}
+	other := cfg
+	other.Stages = slices.Clone(cfg.Stages)
+	other.Stages[1].Loss = "talf"
+	one := cfg
+	one.Stages = nil
+	for want, c := range map[string]Config{"loss:hass:top=3,feed=flow": other, "stages was [": one} {
+		if _, err := Head(context.Background(), c, job); err == nil || !strings.Contains(err.Error(), "stages was") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+}
+
+// The estimate of accepted tokens is what a walk over each stored tree gives.
+func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	cfg := tinyConfig()
+	h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.store.Close()
+	h.params.Init(3)
+	got, err := h.eval(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lm, err := target.HostLMHead()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hid, k := h.meta.Hidden, h.meta.Branch
+	// choices are the head's k most likely tokens of a row.
+	choices := func(level, row int) []int32 {
+		f := h.eval0.batch.head.Levels[level].Out.Data()[row*hid:][:hid]
+		z := make([]float64, h.meta.Vocab)
+		ids := make([]int32, h.meta.Vocab)
+		for v := range z {
+			ids[v] = int32(v)
+			for j, x := range f {
+				z[v] += float64(x) * float64(lm[v*hid+j])
+			}
+		}
+		slices.SortFunc(ids, func(a, b int32) int {
+			if z[a] > z[b] {
+				return -1
+			}
+			return 1
+		})
+		return ids[:k]
+	}
+	tau, greedy, positions := 0.0, 0.0, 0
+	for r, err := range h.held() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		feat, err := h.features(context.Background(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := h.eval0.batch
+		b.reset()
+		if err := b.add(r, feat, feat, h.limit); err != nil {
+			t.Fatal(err)
+		}
+		for i := range h.eval0.terms {
+			h.eval0.terms[i].Set(b.mask[i], 1)
+		}
+		if err := h.eval0.graph.Run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range span(r, h.limit) {
+			if !r.LossMask[i+2] {
+				continue
+			}
+			positions++
+			nodes := h.meta.Nodes()
+			tree := (i + 1) * nodes
+			var walk func(n, level, row int, greedy bool) float64
+			walk = func(n, level, row int, greedy bool) (sum float64) {
+				for _, x := range choices(level, row) {
+					p := 0.0
+					for j := range h.meta.K {
+						if r.LabelIDs[(tree+n)*h.meta.K+j] == x {
+							p = float64(r.LabelProbs[(tree+n)*h.meta.K+j])
+							if greedy {
+								p = 0
+								if j == 0 {
+									p = 1
+								}
+							}
+						}
+					}
+					below := 0.0
+					for c := 1; c < nodes; c++ {
+						if int(r.TreeParents[tree+c]) != n || r.TreeTokens[tree+c] != x || p == 0 {
+							continue
+						}
+						// Rows of a level are in the order of the nodes, position by position.
+						at := -1
+						for rr, id := range b.head.Levels[level+1].IDs {
+							if int(b.head.Levels[level+1].From[rr]) == row && id == x {
+								at = rr
+							}
+						}
+						below = walk(c, level+1, at, greedy)
+					}
+					sum += p * (1 + below)
+				}
+				return sum
+			}
+			tau += walk(0, 0, i, false)
+			greedy += walk(0, 0, i, true)
+		}
+	}
+	tau, greedy = 1+tau/float64(positions), 1+greedy/float64(positions)
+	if math.Abs(got.Tau-tau) > 1e-9 || math.Abs(got.TauGreedy-greedy) > 1e-9 || got.Positions != positions || tau < 1.05 || greedy < 1.05 {
+		t.Errorf("τ̂ %v and %v over %d positions, want %v and %v over %d", got.Tau, got.TauGreedy, got.Positions, tau, greedy, positions)
+	}
+}
