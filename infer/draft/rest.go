@@ -31,11 +31,11 @@ func openREST(p *Params, e Env) (Maker, error) {
 	}
 	switch {
 	case c.n < 1 || c.n > tree.MaxNodes:
-		return Maker{}, fmt.Errorf("N is %d, want 1..%d", c.n, tree.MaxNodes)
+		return Maker{}, fmt.Errorf("rest: N is %d, want 1..%d", c.n, tree.MaxNodes)
 	case c.depth < 1:
-		return Maker{}, fmt.Errorf("depth is %d, want at least 1", c.depth)
+		return Maker{}, fmt.Errorf("rest: depth is %d, want at least 1", c.depth)
 	case c.least < 1 || c.most < c.least:
-		return Maker{}, fmt.Errorf("min is %d and max %d, want 1 <= min <= max", c.least, c.most)
+		return Maker{}, fmt.Errorf("rest: min is %d and max %d, want 1 <= min <= max", c.least, c.most)
 	}
 	store, err := openStore(p.String("file"), e)
 	if err != nil {

@@ -1,0 +1,232 @@
+package draft
+
+import (
+	"fmt"
+	"slices"
+
+	"talf/infer"
+	"talf/tree"
+)
+
+func lookahead() Method {
+	return Method{
+		Name: "lookahead", Doc: "Jacobi trajectories collect n-grams in the pass that verifies them (Lookahead)",
+		Params: []Param{
+			{"W", "15", "columns of the window"},
+			{"N", "5", "tokens of an n-gram; the window has N-1 levels"},
+			{"G", "15", "most n-grams verified in a pass, and kept of each first token"},
+		},
+		Open: func(p *Params, _ Env) (Maker, error) {
+			c := lookaheadConfig{w: p.Int("W"), n: p.Int("N"), g: p.Int("G")}
+			if p.err != nil {
+				return Maker{}, p.err
+			}
+			switch {
+			case c.w < 1 || c.n < 2 || c.g < 1:
+				return Maker{}, fmt.Errorf("lookahead: W=%d, N=%d, G=%d, want W and G of at least 1 and N of at least 2", c.w, c.n, c.g)
+			case c.w > tree.MaxNodes || c.n > tree.MaxNodes || c.g > tree.MaxNodes || 1+(c.w+c.g)*(c.n-1) > tree.MaxNodes:
+				return Maker{}, fmt.Errorf("lookahead: W=%d, N=%d, G=%d make %d nodes, want at most %d", c.w, c.n, c.g, 1+(c.w+c.g)*(c.n-1), tree.MaxNodes)
+			}
+			return Maker{New: func() infer.Drafter { return newJacobi(c) }}, nil
+		},
+	}
+}
+
+type lookaheadConfig struct{ w, n, g int }
+
+// A jacobi drafts as Lookahead Decoding does (Fu et al. 2024, §3): a window of
+// guesses of the W tokens to come, N-1 steps of Jacobi iteration deep, is run
+// beside the draft, and what the target says after each column makes an n-gram
+// of it. N-grams that begin with the newest token are the draft.
+//
+// Level 0 of the window is the oldest. Its guess of column i (from 1) stands i
+// positions behind the root; level l's stands l positions further, and saw the
+// guesses before it: columns 1..i of level 0, then levels 1..l-1 of its own
+// column. That mask is a tree: level 0 is a chain below the root, and the further
+// levels of a column are a chain below its node. So tree attention needs no
+// second mask. The original is the same but for its start, where levels fill up
+// one by one (here all begin with tokens of the prompt), and for steps that
+// accept several tokens, where it leaves the window in place (here the columns
+// move along, as their positions do).
+//
+// The window's nodes lie beyond Proposal.Live: they are scored and never
+// accepted, so the output remains plain decoding's.
+type jacobi struct {
+	cfg    lookaheadConfig
+	prompt []int32
+	filler int       // tokens of the prompt taken so far
+	pos    int       // of the root of the last tree, -1 before the first
+	window [][]int32 // [N-1][W] tokens
+	node   [][]int   // [N-1][W] nodes of the last tree, -1 where it had none
+	fresh  []int32   // [W] next level, -1 where none was scored
+	pool   pool
+	gram   []int32
+}
+
+func newJacobi(c lookaheadConfig) *jacobi {
+	d := &jacobi{cfg: c, fresh: make([]int32, c.w), gram: make([]int32, c.n)}
+	for range c.n - 1 {
+		d.window = append(d.window, make([]int32, c.w))
+		d.node = append(d.node, make([]int, c.w))
+	}
+	d.pool.init(c.g, c.n-1)
+	return d
+}
+
+func (d *jacobi) Start(prompt []int32) error {
+	d.prompt, d.filler = append(d.prompt[:0], prompt...), 0
+	d.pos = -1
+	for i := range d.cfg.w {
+		for l := range d.window {
+			d.window[l][i] = d.fill()
+		}
+	}
+	d.pool.clear()
+	return nil
+}
+
+// fill returns a guess where nothing is known: the prompt's tokens in turn.
+func (d *jacobi) fill() int32 {
+	t := d.prompt[d.filler%len(d.prompt)]
+	d.filler++
+	return t
+}
+
+func (d *jacobi) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+	t, levels := p.Tree, len(d.window)
+	d.pos = p.Pos
+	// A budget that is too small for both branches is shared evenly.
+	grams := min(d.cfg.g, max(1, (p.MaxNodes-1)/2/levels))
+	for i := range d.pool.count(t.Token(0)) {
+		if i == grams {
+			break
+		}
+		n := 0
+		for _, token := range d.pool.gram(t.Token(0), i) {
+			c := t.Child(n, token)
+			if c < 0 {
+				if t.Len() == p.MaxNodes || t.Depth(n) == p.MaxDepth {
+					break
+				}
+				c = t.Add(n, token)
+			}
+			n = c
+		}
+	}
+	p.Live = t.Len()
+
+	columns := min(d.cfg.w, (p.MaxNodes-t.Len())/levels, p.MaxDepth)
+	trunk := 0
+	for i := range d.cfg.w {
+		for l := range d.window {
+			d.node[l][i] = -1
+		}
+		if i >= columns {
+			continue
+		}
+		trunk = t.Add(trunk, d.window[0][i])
+		d.node[0][i] = trunk
+		for n, l := trunk, 1; l < levels && t.Depth(n) < p.MaxDepth; l++ {
+			n = t.Add(n, d.window[l][i])
+			d.node[l][i] = n
+		}
+	}
+	return nil, nil
+}
+
+func (d *jacobi) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+	if p.Pos != d.pos {
+		return nil // no tree of ours: a chunk of the prompt, or a root alone
+	}
+	levels := len(d.window)
+	for i := range d.fresh {
+		d.fresh[i] = -1
+		if n := d.node[levels-1][i]; n >= 0 {
+			d.fresh[i] = s.TopK(n, 1)[0].Token
+			for l := range d.window {
+				d.gram[l] = d.window[l][i]
+			}
+			d.gram[levels] = d.fresh[i]
+			d.pool.put(d.gram[0], d.gram[1:])
+		}
+	}
+	// Every level becomes the one before, and columns move along with what was
+	// emitted beyond one token.
+	shift := len(v.Path) - 1
+	for i := range d.cfg.w {
+		from := i + shift
+		for l := range d.window {
+			switch {
+			case from >= d.cfg.w:
+				d.window[l][i] = d.fill()
+			case l+1 < levels:
+				d.window[l][i] = d.window[l+1][from]
+			case d.fresh[from] >= 0:
+				d.window[l][i] = d.fresh[from]
+			default:
+				d.window[l][i] = d.fill()
+			}
+		}
+	}
+	return nil
+}
+
+// poolSlots is how many first tokens a pool holds.
+const poolSlots = 1 << 10
+
+// A pool holds the newest n-grams of some first tokens: one slot for those of
+// equal hash, where the newest takes the place of the others.
+type pool struct {
+	most, size int     // n-grams of a first token; tokens behind it
+	key        []int32 // [poolSlots]
+	n          []int32 // [poolSlots] n-grams there
+	grams      []int32 // [poolSlots][most][size], newest first
+}
+
+func (q *pool) init(most, size int) {
+	q.most, q.size = most, size
+	q.key, q.n = make([]int32, poolSlots), make([]int32, poolSlots)
+	q.grams = make([]int32, poolSlots*most*size)
+}
+
+func (q *pool) clear() { clear(q.n) }
+
+func (q *pool) slot(first int32) int {
+	return int(uint32(first) * 0x9e3779b1 >> 22) // Knuth's multiplicative hash: the top ten bits
+}
+
+// count returns how many n-grams begin with first.
+func (q *pool) count(first int32) int {
+	if s := q.slot(first); q.key[s] == first {
+		return int(q.n[s])
+	}
+	return 0
+}
+
+// gram returns what follows first in the i-th newest n-gram.
+func (q *pool) gram(first int32, i int) []int32 {
+	at := (q.slot(first)*q.most + i) * q.size
+	return q.grams[at : at+q.size]
+}
+
+// put makes first and rest the newest n-gram of first.
+func (q *pool) put(first int32, rest []int32) {
+	s := q.slot(first)
+	if q.key[s] != first {
+		q.key[s], q.n[s] = first, 0
+	}
+	i := 0
+	for i < int(q.n[s]) && !slices.Equal(q.gram(first, i), rest) {
+		i++
+	}
+	switch {
+	case i < int(q.n[s]): // known: it moves to the front
+	case i < q.most:
+		q.n[s]++
+	default:
+		i-- // the oldest is forgotten
+	}
+	at := s * q.most * q.size
+	copy(q.grams[at+q.size:at+(i+1)*q.size], q.grams[at:at+i*q.size])
+	copy(q.grams[at:], rest)
+}
