@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 
 	"talf/tree"
 )
@@ -65,11 +66,21 @@ func (c SALFConfig) Validate() error {
 // The root counts as one of the N nodes. Nodes come best first.
 type SALF struct {
 	state
-	cfg  SALFConfig
-	g, q []int32 // candidates, best first, at most N each
-	d    []int32 // popped in this round
-	sums []float64
-	open bool
+	cfg   SALFConfig
+	tune  Tuning
+	least float64 // log of the tuning's, from Start
+	g, q  []int32 // candidates, best first, at most N each
+	d     []int32 // popped in this round
+	sums  []float64
+	ends  []int // nodes of the work tree after each round
+	gains []float64
+	open  bool
+}
+
+// A Tuning is a threshold that depends on what the draft and the target cost.
+type Tuning struct {
+	Th, PerNode float64 // stop where the sum of n nodes is less than Th + n·PerNode
+	Least       float64 // nodes of less probability are neither expanded nor kept
 }
 
 // NewSALF returns a search for c.
@@ -77,7 +88,7 @@ func NewSALF(c SALFConfig) (*SALF, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	s := &SALF{cfg: c}
+	s := &SALF{cfg: c, tune: Tuning{Th: c.Th}}
 	s.n = c.N
 	return s, nil
 }
@@ -89,12 +100,17 @@ func (s *SALF) Width() int { return max(s.cfg.N-1, 1) }
 // Limit lowers N to at most n, from the next Start on.
 func (s *SALF) Limit(n int) { s.limit(n, s.cfg.N) }
 
+// Tune sets another threshold, from the next Start on. It may reach 1 and more:
+// the root is expanded all the same.
+func (s *SALF) Tune(t Tuning) { s.tune = t }
+
 // Start begins a tree below root.
 func (s *SALF) Start(root int32, maxDepth int) {
 	// The nodes expanded in all are few more than N: those that entered G and
 	// were pushed out of it again. A search that meets the bound stops there.
 	s.start(root, maxDepth, min(8*s.n+s.cfg.B, maxWork))
-	s.g, s.q, s.sums = s.g[:0], append(s.q[:0], 0), s.sums[:0]
+	s.g, s.q, s.sums, s.ends = s.g[:0], append(s.q[:0], 0), s.sums[:0], s.ends[:0]
+	s.least = math.Log(s.tune.Least)
 	s.open = true
 }
 
@@ -133,19 +149,21 @@ func (s *SALF) Grow(rows []Row) []int {
 	}
 	keep, sum := s.d[:0], 0.0
 	for _, c := range s.d {
-		if x := &s.cands[c]; x.score > eps && int(x.depth) < s.maxDepth {
+		if x := &s.cands[c]; x.score > eps && x.score >= s.least && int(x.depth) < s.maxDepth {
 			keep = append(keep, c)
 			sum += math.Exp(x.score)
 		}
 	}
 	s.sums = append(s.sums, sum)
-	if len(keep) == 0 || sum < s.cfg.Th || s.work.Room() < len(keep) {
+	low := len(s.sums) > 1 && sum < s.tune.Th+float64(len(keep))*s.tune.PerNode
+	if len(keep) == 0 || low || s.work.Room() < len(keep) {
 		s.done()
 		return nil
 	}
 	for _, c := range keep {
 		s.request(c)
 	}
+	s.ends = append(s.ends, s.work.Len())
 	return s.ask
 }
 
@@ -161,6 +179,28 @@ func (s *SALF) done() {
 		slices.SortFunc(s.pick, s.order)
 	case Literal:
 	}
+	// Best first, and a child is never above its parent.
+	n := sort.Search(len(s.pick), func(i int) bool { return s.cands[s.pick[i]].score < s.least })
+	s.pick = s.pick[:max(n, 1)]
 	s.finish(s.pick)
 	s.open = false
+}
+
+// Gains returns what each round but the last, which stopped, added to the tree:
+// the path probabilities of the kept children of its nodes, less what the same
+// room was worth without them, which is the least that a kept node had. It is
+// valid until the next call.
+func (s *SALF) Gains() []float64 {
+	s.gains = slices.Grow(s.gains[:0], len(s.ends))[:len(s.ends)]
+	clear(s.gains)
+	floor := math.Exp(s.least)
+	if len(s.pick) == s.n {
+		floor = max(floor, math.Exp(s.cands[s.pick[s.n-1]].score))
+	}
+	for _, c := range s.pick[1:] {
+		x := &s.cands[c]
+		round, _ := slices.BinarySearch(s.ends, int(s.cands[x.parent].work)+1)
+		s.gains[round] += math.Exp(x.score) - floor
+	}
+	return s.gains
 }
