@@ -487,7 +487,7 @@ func TestATunedThresholdMayReachOne(t *testing.T) {
 		t.Errorf("%d nodes, want the root and its 9 children", s.Tree().Len())
 	}
 	rounds := run(newSALF(20, 4, 0, search.TopN), m, 50)
-	s.Tune(search.Tuning{PerNode: 0.01})
+	s.Tune(search.Tuning{PerNode: 0.05})
 	if got := run(s, m, 50); got <= 1 || got >= rounds {
 		t.Errorf("%d rounds, want fewer than %d", got, rounds)
 	}
