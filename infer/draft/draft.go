@@ -66,7 +66,10 @@ type Param struct {
 
 // Methods lists every drafter.
 func Methods() []Method {
-	return []Method{ar(), linear(), fixed(), dynatree(), static(), beam(), optimal(), salf(), rest(), lookahead()}
+	return []Method{
+		ar(), linear(), fixed(), dynatree(), static(), beam(), optimal(), salf(),
+		pld(), recycle(), isotropic(), goose(), rest(), lookahead(),
+	}
 }
 
 // Params are the values of one specification, defaults filled in. The first bad
