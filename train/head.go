@@ -26,7 +26,9 @@ type HeadJob struct {
 	Out    string       // directory of checkpoints; a run that was stopped there goes on
 	Init   string       // head to begin with: an EAGLE directory or a directory of checkpoints; "": random weights
 	Force  bool         // train although data or Init belong to other weights
-	Report func(Progress)
+	// Recompute runs the target for its features where the data hold them, too.
+	Recompute bool
+	Report    func(Progress)
 }
 
 // A Share is a set of data and how much of it is learnt from.
@@ -381,7 +383,7 @@ func (h *headTask) features(ctx context.Context, r *data.Record) ([]float32, err
 		h.feat = make([]float32, n)
 	}
 	h.feat = h.feat[:n]
-	if len(r.Features) > 0 {
+	if len(r.Features) > 0 && !h.job.Recompute {
 		data.DecodeBF16(h.feat, r.Features)
 		return h.feat, nil
 	}

@@ -330,12 +330,12 @@ func (t *trainer) make(ctx context.Context) (p Progress, err error) {
 		p.Loss += float64(t.total.Scalar())
 		t.opt.gather(i, t.nodes)
 	}
-	ok := finite(p.Loss)
-	if ok {
-		p.Norm, ok = t.opt.update(t.nodes, stage.Rate(t.opt.step+1))
+	if !finite(p.Loss) {
+		return p, t.diverged(ctx, at, micro, fmt.Sprintf("the loss is %v", p.Loss))
 	}
-	if !ok {
-		return p, t.diverged(ctx, at, micro, p.Loss)
+	var ok bool
+	if p.Norm, ok = t.opt.update(t.nodes, stage.Rate(t.opt.step+1)); !ok {
+		return p, t.diverged(ctx, at, micro, fmt.Sprintf("the gradients' norm is %v", p.Norm))
 	}
 	if t.last, err = t.task.place(); err != nil {
 		return p, err
@@ -348,13 +348,9 @@ func (t *trainer) make(ctx context.Context) (p Progress, err error) {
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // diverged explains why a step has a loss or gradients that are infinite or no
-// numbers: the first operation that made one, and the data. The weights are those
-// of the step before, and no checkpoint is touched.
-func (t *trainer) diverged(ctx context.Context, step, micro int, loss float64) error {
-	what := fmt.Sprintf("the loss is %v", loss)
-	if finite(loss) {
-		what = "a gradient is infinite or no number"
-	}
+// numbers: the first operation that made one, if it was not their sum, and the
+// data. The weights are those of the step before, and no checkpoint is touched.
+func (t *trainer) diverged(ctx context.Context, step, micro int, what string) error {
 	for _, p := range t.params.Tensors() {
 		for j, x := range p.Data {
 			if !finite(float64(x)) {

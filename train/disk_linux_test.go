@@ -1,0 +1,64 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"talf/checkpoints"
+	"talf/data"
+)
+
+// A disk that is really full: the run ends with one error that names the file, the
+// checkpoint before is whole, and with room again the run ends with the same bits.
+func TestAFullDiskLosesNoCheckpoint(t *testing.T) {
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=128k"); err != nil {
+		t.Skipf("mounting a small file system takes privileges: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	cfg := tinyConfig()
+	cfg.Steps, cfg.SaveEvery, cfg.EvalEvery = 8, 1, 0
+	want, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(disk, "run")
+	job := HeadJob{Target: target, Data: Only(set), Out: out}
+	res, err := Head(context.Background(), cfg, job)
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), out) || strings.Contains(err.Error(), "\n") {
+		t.Fatalf("step %d: %v, want one line with ENOSPC and the file's name", res.Step, err)
+	}
+	t.Log(err)
+	if left, _ := filepath.Glob(filepath.Join(out, ".tmp*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	dir, err := checkpoints.Find(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := checkpoints.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, "size=4m"); err != nil {
+		t.Fatal(err)
+	}
+	if res, err = Head(context.Background(), cfg, job); err != nil {
+		t.Fatal(err)
+	}
+	sameFiles(t, "with room again", files(t, want.Dir), files(t, res.Dir))
+}

@@ -1,0 +1,294 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/checkpoints"
+	"talf/data"
+	"talf/model"
+	"talf/model/safetensors"
+)
+
+// rewrite copies a set with every record changed by edit.
+func rewrite(t testing.TB, set *data.Set, edit func(i int, r *data.Record)) *data.Set {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "copy")
+	opt := data.DefaultWriter()
+	w, err := data.Create(dir, set.Meta(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := set.Sequential(data.Everything())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range set.Len() {
+		rec, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := *rec
+		c.Features = append([]byte(nil), rec.Features...)
+		edit(i, &c)
+		if err := w.Append(&c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := data.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { out.Close() })
+	return out
+}
+
+// A run that meets numbers which are none says where they come from and leaves the
+// checkpoints of before alone.
+func TestNotANumberStopsTheRun(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	const bad = 17
+	poisoned := rewrite(t, set, func(i int, r *data.Record) {
+		if i == bad {
+			data.AppendBF16(r.Features[:6], []float32{float32(math.Inf(-1))})
+		}
+	})
+	cfg := tinyConfig()
+	cfg.Steps, cfg.SaveEvery, cfg.EvalEvery = 30, 1, 0
+	for _, c := range []struct {
+		name string
+		set  *data.Set
+		lr   float64
+		want []string
+	}{
+		{"in the data", poisoned, 1e-3, []string{"first in the input feature, row ", "-Inf", fmt.Sprintf(".parquet, row %d of the set", bad)}},
+		{"of a learning rate", set, 10, []string{" is ", "the run has diverged; try a smaller lr"}},
+	} {
+		cfg.LR, cfg.Decay = c.lr, 0
+		if c.lr > 1 {
+			cfg.Clip = 0
+		}
+		for _, lossName := range []string{"talf", "hass:top=2", "eagle"} {
+			cfg.Loss = lossName
+			out := t.TempDir()
+			res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(c.set), Out: out})
+			if err == nil && c.lr > 1 {
+				continue // this loss bears it
+			}
+			for _, want := range append(c.want, fmt.Sprintf("step %d:", res.Step+1)) {
+				if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%s, %s: %v, want %q in it", c.name, lossName, err, want)
+				}
+			}
+			if res.Step == 0 {
+				continue // nothing was saved before
+			}
+			dir, err := checkpoints.Find(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := checkpoints.Open(dir)
+			if err != nil || s.Manifest.Step != res.Step {
+				t.Fatalf("%s: the last checkpoint: %+v, %v", c.name, s, err)
+			}
+			for _, name := range s.Weights.Names() {
+				x, err := s.Weights.Get(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f, err := x.Float32s()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, v := range f {
+					if v-v != 0 {
+						t.Fatalf("%s: a checkpoint was saved with %v in %s", c.name, v, name)
+					}
+				}
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Weights that are too large, not the data, are named by the first operation that
+// overflows, and weights that are none themselves.
+func TestTheOperationThatOverflowsIsNamed(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	for _, c := range []struct {
+		weight string
+		value  float32
+		want   string
+	}{
+		{"layers.0.gate_up", 1e38, "first in the operation linear of layers.0.gate_up, row "},
+		{"layers.0.q", float32(math.NaN()), "weight layers.0.q[0] is NaN since the step before"},
+	} {
+		h, tr, err := newHeadTask(tinyConfig(), HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.params.Init(4)
+		for _, p := range h.params.Tensors() {
+			for i := range p.Data {
+				if p.Name == c.weight {
+					p.Data[i] = c.value
+				}
+			}
+		}
+		if err := tr.enter(0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tr.make(context.Background()); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "step 1: ") {
+			t.Errorf("%v, want %q in it", err, c.want)
+		}
+		if tr.opt.step != 0 {
+			t.Error("the step was made all the same")
+		}
+		tr.store.Close()
+	}
+}
+
+// A run never continues from a checkpoint of another kind, and says what differs.
+func TestForeignCheckpointsAreRefused(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 20, data.BF16)
+	cfg := tinyConfig()
+	cfg.Steps = 2
+	good := t.TempDir()
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: good}); err != nil {
+		t.Fatal(err)
+	}
+	ts := tinyTensors()
+	ts[0].Data[5] ^= 1
+	other, err := model.New(tinySpec(), safetensors.Of("another target", ts...), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	// change saves the run's last step again, altered.
+	change := func(edit func(c *checkpoints.Checkpoint)) string {
+		t.Helper()
+		dir, err := checkpoints.Find(good)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := checkpoints.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		c := &checkpoints.Checkpoint{Manifest: *s.Manifest, State: s.Trainer, Config: []byte("{}")}
+		for _, w := range []struct {
+			from *safetensors.Set
+			to   *[]safetensors.Tensor
+		}{{s.Weights, &c.Weights}, {s.Optimizer, &c.Optimizer}} {
+			for _, name := range w.from.Names() {
+				x, err := w.from.Get(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				*w.to = append(*w.to, x)
+			}
+		}
+		edit(c)
+		out := t.TempDir()
+		store, err := checkpoints.NewStore(out, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Save(c); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	state := func(edit func(m map[string]any)) func(*checkpoints.Checkpoint) {
+		return func(c *checkpoints.Checkpoint) {
+			var m map[string]any
+			if err := json.Unmarshal(c.State, &m); err != nil {
+				t.Fatal(err)
+			}
+			edit(m)
+			var err error
+			if c.State, err = json.Marshal(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		edit   func(*checkpoints.Checkpoint)
+		target *model.Model
+		want   string
+	}{
+		{"another target", func(*checkpoints.Checkpoint) {}, other, "another target"},
+		{"bf16 moments", func(c *checkpoints.Checkpoint) {
+			x := c.Optimizer[0]
+			f, err := x.Float32s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Optimizer[0] = safetensors.BF16(x.Name, f, x.Shape...)
+		}, target, "is BF16"},
+		{"a tensor of another shape", func(c *checkpoints.Checkpoint) {
+			for i, x := range c.Weights {
+				if strings.Contains(x.Name, "k_proj") {
+					f, err := x.Float32s()
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.Weights[i] = safetensors.F32(x.Name, f, x.Shape[1], x.Shape[0])
+				}
+			}
+		}, target, "k_proj.weight\" has shape [16 8], want [8 16]"},
+		{"no such step", state(func(m map[string]any) { m["step"] = 99 }), target, "no such place in the run"},
+		{"no such stage", state(func(m map[string]any) { m["stage"] = 1 }), target, "no such place in the run"},
+		{"a weight that is missing", func(c *checkpoints.Checkpoint) {
+			c.Weights = slices.DeleteFunc(c.Weights, func(x safetensors.Tensor) bool { return strings.Contains(x.Name, "v_proj") })
+		}, target, "no tensor"},
+	} {
+		out := change(c.edit)
+		job := HeadJob{Target: c.target, Data: Only(set), Out: out, Force: true}
+		if _, err := Head(context.Background(), cfg, job); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q in it", c.name, err, c.want)
+		}
+	}
+}
+
+// Recomputed features are the stored ones, to the bit.
+func TestStoredFeaturesMayBeRecomputed(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	cfg := tinyConfig()
+	var first []byte
+	for _, again := range []bool{false, true} {
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Recompute: again})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := weights(t, res.Dir); first == nil {
+			first = w
+		} else if string(w) != string(first) {
+			t.Error("recomputed features give other weights")
+		}
+	}
+}
