@@ -525,6 +525,8 @@ func LoadHead(path string, target *model.Model, opt head.Options) (*head.Head, e
 		if err := m.Verify(dir, ConfigFile, WeightsFile); err != nil {
 			return nil, err
 		}
+	} else if err := foreign(dir); err != nil {
+		return nil, err
 	}
 	return head.Load(dir, target, opt)
 }

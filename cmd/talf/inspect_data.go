@@ -24,6 +24,8 @@ func inspect(path string) (finding, error) {
 		return err == nil
 	}
 	switch {
+	case info.IsDir() && checkpoints.IsForeign(path):
+		return inspectDraft(path)
 	case info.IsDir() && has("config.json"):
 		return inspectModel(path)
 	case info.IsDir() && has(data.ManifestName), strings.HasSuffix(path, ".parquet"):

@@ -226,6 +226,8 @@ var commands = []func(*app) *cobra.Command{
 	newDatastore,
 	newTokenize,
 	newQuantize,
+	newExport,
+	newImport,
 	newInspect,
 	newDoctor,
 	newVersion,

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/model"
+	"talf/model/head"
 	"talf/tree"
 )
 
@@ -29,7 +30,8 @@ type scoreLine struct {
 }
 
 func newScore(a *app) *cobra.Command {
-	var dir, out string
+	var dir, out, headDir string
+	var force bool
 	var o machineOptions
 	c := &cobra.Command{
 		Use:   "score --model DIR --out FILE",
@@ -44,7 +46,9 @@ safetensors file gets, in float32,
 
   N.logits       [ids, vocabulary]
   N.hidden       [ids, hidden size], after the final norm
-  N.tree_logits  [nodes, vocabulary], only where the line has a tree`,
+  N.tree_logits  [nodes, vocabulary], only where the line has a tree
+  N.head_logits  [ids − 1, vocabulary], only with --head: what the draft head makes
+                 of every id but the first and the model's hidden state before it`,
 		Example: `  echo '{"ids":[1,5,9]}' | talf score --model DIR --out scores.safetensors`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := need(cmd, "model", "out"); err != nil {
@@ -65,11 +69,20 @@ safetensors file gets, in float32,
 			if err := checkScoreLines(lines, m); err != nil {
 				return err
 			}
-			return a.score(cmd.Context(), m, lines, out)
+			var h *head.Head
+			if headDir != "" {
+				if h, err = loadHead(headDir, m, force); err != nil {
+					return err
+				}
+				defer func() { _ = h.Close() }()
+			}
+			return a.score(cmd.Context(), m, h, lines, out)
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&dir, "model", "", "model directory in Hugging Face layout")
+	f.StringVar(&headDir, "head", "", "checkpoint of a draft head, to write its logits too")
+	f.BoolVar(&force, "force", false, "use a head that was trained for other weights")
 	f.StringVar(&out, "out", "", "safetensors file to write")
 	o.flags(f)
 	return c
@@ -173,8 +186,8 @@ func checkScoreLines(lines []scoreLine, m *model.Model) error {
 const scoreChunk = 256
 
 // score runs every line and streams its tensors to out, which appears whole or
-// not at all.
-func (a *app) score(ctx context.Context, m *model.Model, lines []scoreLine, out string) error {
+// not at all. A head may be nil.
+func (a *app) score(ctx context.Context, m *model.Model, h *head.Head, lines []scoreLine, out string) error {
 	spec := m.Spec()
 	var shapes []tensorShape
 	for n, l := range lines {
@@ -183,6 +196,9 @@ func (a *app) score(ctx context.Context, m *model.Model, lines []scoreLine, out 
 			tensorShape{fmt.Sprintf("%d.hidden", n), []int{len(l.IDs), spec.Hidden}})
 		if l.Tree != nil {
 			shapes = append(shapes, tensorShape{fmt.Sprintf("%d.tree_logits", n), []int{len(l.Tree.Tokens), spec.Vocab}})
+		}
+		if h != nil {
+			shapes = append(shapes, tensorShape{fmt.Sprintf("%d.head_logits", n), []int{len(l.IDs) - 1, spec.Vocab}})
 		}
 	}
 	w, err := createTensors(out, shapes)
@@ -193,7 +209,7 @@ func (a *app) score(ctx context.Context, m *model.Model, lines []scoreLine, out 
 	bar := a.progress("score", "lines")
 	defer bar.end()
 	for n, l := range lines {
-		if err := scoreOne(ctx, m, l, w); err != nil {
+		if err := scoreOne(ctx, m, h, l, w); err != nil {
 			return fmt.Errorf("score line %d: %w", l.at, err)
 		}
 		bar.set(int64(n+1), int64(len(lines)), "")
@@ -202,7 +218,7 @@ func (a *app) score(ctx context.Context, m *model.Model, lines []scoreLine, out 
 }
 
 // scoreOne writes the tensors of one line in the order that score declared.
-func scoreOne(ctx context.Context, m *model.Model, l scoreLine, w *tensorWriter) error {
+func scoreOne(ctx context.Context, m *model.Model, h *head.Head, l scoreLine, w *tensorWriter) error {
 	spec := m.Spec()
 	seq := m.NewSeq()
 	defer seq.Close()
@@ -240,12 +256,12 @@ func scoreOne(ctx context.Context, m *model.Model, l scoreLine, w *tensorWriter)
 		}
 		logits := make([]float32, size*spec.Vocab)
 		o.ReadLogits(logits, o.LogitsRow(0, 0))
-		h := make([]float32, len(ids)*spec.Hidden)
-		o.ReadHidden(h, o.HiddenRow(0, 0))
+		f := make([]float32, len(ids)*spec.Hidden)
+		o.ReadHidden(f, o.HiddenRow(0, 0))
 		if err := b.Commit(path); err != nil {
 			return err
 		}
-		hidden = append(hidden, h...)
+		hidden = append(hidden, f...)
 		if err := w.write(logits[:len(ids)*spec.Vocab]); err != nil {
 			return err
 		}
@@ -255,8 +271,45 @@ func scoreOne(ctx context.Context, m *model.Model, l scoreLine, w *tensorWriter)
 				return err
 			}
 			if l.Tree != nil {
-				return w.write(logits[len(ids)*spec.Vocab:])
+				if err := w.write(logits[len(ids)*spec.Vocab:]); err != nil {
+					return err
+				}
 			}
+		}
+	}
+	if h == nil {
+		return nil
+	}
+	return scoreHead(ctx, h, l.IDs, hidden, w)
+}
+
+// scoreHead writes what h makes of ids[1:], given the hidden states [ids][hidden
+// size] of the tokens before them.
+func scoreHead(ctx context.Context, h *head.Head, ids []int32, hidden []float32, w *tensorWriter) error {
+	s := h.Spec()
+	store, err := h.NewStore(len(ids))
+	if err != nil {
+		return err
+	}
+	if err := store.Load(0, hidden); err != nil {
+		return err
+	}
+	seq := h.NewSeq()
+	defer seq.Close()
+	for at := 0; at+1 < len(ids); at += scoreChunk {
+		n := min(scoreChunk, len(ids)-1-at)
+		var in []model.Feature
+		for i := range n {
+			in = append(in, store.At(at+i))
+		}
+		o, err := seq.Append(ctx, ids[at+1:at+1+n], in, model.WantAll)
+		if err != nil {
+			return err
+		}
+		logits := make([]float32, n*s.Vocab)
+		o.ReadLogits(logits, o.LogitsRow(0, 0))
+		if err := w.write(logits); err != nil {
+			return err
 		}
 	}
 	return nil

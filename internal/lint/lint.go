@@ -54,6 +54,7 @@ var Rules = []Rule{
 // Owners says which packages alone import a module from elsewhere, tests
 // included, so that it can be replaced in one place.
 var Owners = map[string][]string{
+	"github.com/nlpodyssey/gopickle":    {"checkpoints/internal/torchfile"},
 	"gorgonia.org/gorgonia":             {"train/internal/gg/..."},
 	"gorgonia.org/tensor":               {"train/internal/gg/..."},
 	"github.com/parquet-go/parquet-go":  {"data/..."},

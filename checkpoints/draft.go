@@ -1,0 +1,434 @@
+package checkpoints
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"talf/checkpoints/internal/torchfile"
+	"talf/model/arch"
+	"talf/model/head"
+	"talf/model/safetensors"
+)
+
+// TorchFile is the weights file that EAGLE's own loader looks for first.
+const TorchFile = "pytorch_model.bin"
+
+// Layouts that draft heads are found in.
+const (
+	LayoutEAGLE       = "eagle"       // EAGLE's names: those of talf, EAGLE, SGLang and vLLM
+	LayoutSpeculators = "speculators" // the speculators library's
+)
+
+// A Draft is a draft head as other systems keep it. Its tensors go by EAGLE's
+// names whatever the layout is, those of an EAGLE-3 head by SpecForge's.
+type Draft struct {
+	Dir     string
+	Layout  string
+	File    string     // that the weights are from
+	Spec    *arch.Spec // nil: Eagle3 says what it is
+	Eagle3  *Eagle3    // an EAGLE-3 head, which is described and converted, not decoded
+	Tensors []safetensors.Tensor
+	Target  string   // weight hash of its target, if the file says so
+	Notes   []string // what was left out or added, and why that changes nothing
+
+	config object
+	set    *safetensors.Set // nil: the tensors are in memory
+}
+
+// An object is a JSON object whose values are kept as they are written.
+type object map[string]json.RawMessage
+
+// OpenDraft reads the draft head in dir: an EAGLE-1 or EAGLE-2 head in EAGLE's
+// layout or the speculators library's, from safetensors or pytorch_model.bin, or
+// an EAGLE-3 head. Nothing of a pickle is executed. What the layout does not know
+// is refused rather than passed over: a head is nothing without one of its tensors.
+func OpenDraft(dir string) (_ *Draft, err error) {
+	path := filepath.Join(dir, ConfigFile)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read draft head: %w", err)
+	}
+	d := &Draft{Dir: dir, Layout: LayoutEAGLE}
+	if err := json.Unmarshal(raw, &d.config); err != nil {
+		return nil, fmt.Errorf("%s: want a JSON object: %w", path, err)
+	}
+	if d.config == nil {
+		return nil, fmt.Errorf("%s: null, want a JSON object", path)
+	}
+	if err := d.open(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	kind := d.config.string("speculators_model_type")
+	switch kind {
+	case "":
+	case "eagle", "eagle3":
+		d.Layout = LayoutSpeculators
+	default:
+		return nil, fmt.Errorf("%s: speculators_model_type is %q, want \"eagle\" or \"eagle3\"", path, kind)
+	}
+	if kind == "eagle3" || d.looksLikeEagle3() {
+		err = d.readEagle3(path)
+	} else {
+		err = d.readEagle(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(d.Tensors, func(a, b safetensors.Tensor) int { return strings.Compare(a.Name, b.Name) })
+	return d, nil
+}
+
+// ErrForeign is why a head that OpenDraft reads is not loaded as it lies there.
+var ErrForeign = errors.New("a draft head in another system's layout: import it first (talf import)")
+
+// foreign returns ErrForeign or ErrEagle3 for heads that must be, or cannot be,
+// imported before they are loaded.
+func foreign(dir string) error {
+	raw, err := os.ReadFile(filepath.Join(dir, ConfigFile))
+	if err != nil {
+		return nil // loading says it better
+	}
+	var d Draft
+	if json.Unmarshal(raw, &d.config) != nil {
+		return nil
+	}
+	_, noTensors := os.Stat(filepath.Join(dir, WeightsFile))
+	if noTensors != nil {
+		_, noTensors = os.Stat(filepath.Join(dir, WeightsFile+".index.json"))
+	}
+	_, noTorch := os.Stat(filepath.Join(dir, TorchFile))
+	if noTensors == nil {
+		set, err := safetensors.OpenDir(dir)
+		if err != nil {
+			return nil
+		}
+		for _, name := range set.Names() {
+			d.Tensors = append(d.Tensors, safetensors.Tensor{Name: name})
+		}
+		if err := set.Close(); err != nil {
+			return err
+		}
+	}
+	switch kind := d.config.string("speculators_model_type"); {
+	case kind == "eagle3", d.looksLikeEagle3():
+		return fmt.Errorf("%s: %w", dir, ErrEagle3)
+	case kind != "", noTensors != nil && noTorch == nil:
+		return fmt.Errorf("%s: %w", dir, ErrForeign)
+	}
+	return nil
+}
+
+// IsForeign reports whether dir holds a draft head that only OpenDraft reads.
+func IsForeign(dir string) bool {
+	err := foreign(dir)
+	return errors.Is(err, ErrForeign) || errors.Is(err, ErrEagle3)
+}
+
+// Close ends the mappings of the tensors.
+func (d *Draft) Close() error {
+	if d.set == nil {
+		return nil
+	}
+	return d.set.Close()
+}
+
+// Tensor returns the named tensor.
+func (d *Draft) Tensor(name string) (safetensors.Tensor, bool) {
+	i := slices.IndexFunc(d.Tensors, func(t safetensors.Tensor) bool { return t.Name == name })
+	if i < 0 {
+		return safetensors.Tensor{}, false
+	}
+	return d.Tensors[i], true
+}
+
+func (d *Draft) note(format string, args ...any) {
+	d.Notes = append(d.Notes, fmt.Sprintf(format, args...))
+}
+
+// open reads the weights: safetensors where there are any, for they need no trust.
+func (d *Draft) open() error {
+	has := func(name string) bool {
+		_, err := os.Stat(filepath.Join(d.Dir, name))
+		return err == nil
+	}
+	bin := filepath.Join(d.Dir, TorchFile)
+	switch {
+	case has(WeightsFile), has(WeightsFile + ".index.json"):
+		set, err := safetensors.OpenDir(d.Dir)
+		if err != nil {
+			return err
+		}
+		d.set, d.File, d.Target = set, WeightsFile, set.Metadata()[head.MetaTarget]
+		for _, name := range set.Names() {
+			t, _ := set.Tensor(name)
+			d.Tensors = append(d.Tensors, t)
+		}
+		if has(TorchFile) {
+			d.note("%s is read, not %s, which lies beside it and which EAGLE's own loader prefers", WeightsFile, TorchFile)
+		}
+		return nil
+	case has(TorchFile):
+		ts, err := torchfile.Read(bin)
+		if err != nil {
+			return err
+		}
+		d.File, d.Tensors = TorchFile, ts
+		return nil
+	case has(TorchFile + ".index.json"):
+		return fmt.Errorf("%s: in several files, want one %s or safetensors", bin, TorchFile)
+	}
+	return fmt.Errorf("%s: neither %s nor %s", d.Dir, WeightsFile, TorchFile)
+}
+
+// rename gives every tensor another name; "" drops it.
+func (d *Draft) rename(name func(string) string) error {
+	seen := make(map[string]string)
+	var out []safetensors.Tensor
+	for _, t := range d.Tensors {
+		to := name(t.Name)
+		if to == "" {
+			continue
+		}
+		if first, ok := seen[to]; ok {
+			return fmt.Errorf("%s: tensors %q and %q are both %q of the EAGLE format", d.Dir, first, t.Name, to)
+		}
+		seen[to], t.Name = t.Name, to
+		out = append(out, t)
+	}
+	d.Tensors = out
+	return nil
+}
+
+// drop removes a tensor.
+func (d *Draft) drop(name string) {
+	d.Tensors = slices.DeleteFunc(d.Tensors, func(t safetensors.Tensor) bool { return t.Name == name })
+}
+
+// readEagle reads an EAGLE-1 or EAGLE-2 head.
+func (d *Draft) readEagle(path string) error {
+	conf, err := d.flat(path)
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(conf)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	gen, err := os.ReadFile(filepath.Join(d.Dir, "generation_config.json"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read draft head: %w", err)
+	}
+	if d.Spec, err = arch.ParseDraft(path, raw, gen); err != nil {
+		return err
+	}
+	err = d.rename(func(name string) string {
+		switch {
+		case d.Layout == LayoutSpeculators && strings.HasPrefix(name, "fusion_fc."):
+			return "fc." + strings.TrimPrefix(name, "fusion_fc.")
+		case d.Layout == LayoutSpeculators && strings.HasPrefix(name, "transformer."):
+			return "layers.0." + strings.TrimPrefix(name, "transformer.")
+		}
+		return strings.TrimPrefix(name, "model.")
+	})
+	if err != nil {
+		return err
+	}
+	return d.check()
+}
+
+// flat returns the configuration as one object of Llama's keys.
+func (d *Draft) flat(path string) (object, error) {
+	conf := maps.Clone(d.config)
+	switch {
+	case d.Layout == LayoutSpeculators:
+		conf = object{}
+		if err := d.config.object("transformer_layer_config", &conf); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if d.config.string("layernorms") == "true" {
+			return nil, fmt.Errorf("%s: layernorms is true: a head with norms around fc, which is another network than EAGLE's", path)
+		}
+		// The library leaves out what equals LlamaConfig's defaults.
+		for key, v := range map[string]string{
+			"model_type": `"llama"`, "vocab_size": "32000", "hidden_size": "4096", "intermediate_size": "11008",
+			"num_attention_heads": "32", "max_position_embeddings": "2048",
+		} {
+			if _, ok := conf[key]; !ok {
+				conf[key] = json.RawMessage(v)
+			}
+		}
+		conf["num_hidden_layers"] = json.RawMessage("1") // it builds one, whatever this says
+	case d.config.string("model_type") == "eagle": // vLLM's wrapping
+		conf = object{}
+		if err := d.config.object("model", &conf); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		for key, v := range d.config {
+			if key != "model" && key != "model_type" && key != "architectures" {
+				conf[key] = v
+			}
+		}
+	}
+	if conf.string("model_type") == "" {
+		conf["model_type"] = json.RawMessage(`"llama"`)
+	}
+	return conf, nil
+}
+
+// check holds the tensors against the configuration, and makes both say the same.
+func (d *Draft) check() error {
+	s := d.Spec
+	n := &s.Names
+	has := func(name string) bool { _, ok := d.Tensor(name); return ok }
+	if !has(n.FC + ".weight") {
+		return fmt.Errorf("%s: no tensor %q: not a draft head in EAGLE's format", d.Dir, n.FC+".weight")
+	}
+	d.Tensors = slices.DeleteFunc(d.Tensors, func(t safetensors.Tensor) bool {
+		return strings.HasSuffix(t.Name, "rotary_emb.inv_freq") // a buffer of old versions: the configuration says it
+	})
+	if has("lm_head.weight") {
+		d.drop("lm_head.weight")
+		d.note("lm_head.weight is left out: such a head uses its target's")
+	}
+	bias, hasBias := d.Tensor(n.FC + ".bias")
+	if hasBias && zero(&bias) {
+		d.drop(bias.Name)
+		hasBias = false
+		d.note("fc.bias is left out: it is zero")
+	}
+	// Other keys than Llama's say which biases there are; the file decides.
+	s.FCBias, s.QKVBias, s.OBias = hasBias, has(n.In(0, n.Q)+".bias"), has(n.In(0, n.O)+".bias")
+	s.MLPBias = has(n.In(0, n.Gate) + ".bias")
+	if s.QKVBias && !s.OBias { // one key of the configuration says both
+		for l := range s.Layers {
+			d.Tensors = append(d.Tensors, safetensors.F32(n.In(l, n.O)+".bias", make([]float32, s.Hidden), s.Hidden))
+		}
+		s.OBias = true
+		d.note("o_proj.bias is added, all zero: attention_bias means it too")
+	}
+	want := map[string][]int{n.Embed + ".weight": {s.Vocab, s.Hidden}}
+	for _, p := range head.Params(s) {
+		if !has(p.Name) {
+			return fmt.Errorf("%s: no tensor %q, want one of shape %v", d.Dir, p.Name, p.Shape)
+		}
+		want[p.Name] = p.Shape
+	}
+	for _, t := range d.Tensors {
+		shape, ok := want[t.Name]
+		switch {
+		case !ok:
+			return fmt.Errorf("%s: tensor %q belongs to no EAGLE-1 or EAGLE-2 head of %d layers", d.Dir, t.Name, s.Layers)
+		case !slices.Equal(t.Shape, shape):
+			return fmt.Errorf("%s: tensor %q has shape %v, want %v from the configuration", d.Dir, t.Name, t.Shape, shape)
+		}
+		if _, ok := floats[t.DType]; !ok {
+			return fmt.Errorf("%s: tensor %q is %s, want F32, F16, BF16 or F64", d.Dir, t.Name, t.DType)
+		}
+	}
+	if s.Rope.Type == "default" && s.HeadDim*s.Heads != s.Hidden {
+		d.note("head_dim is %d: not hidden_size / num_attention_heads", s.HeadDim)
+	}
+	return nil
+}
+
+// floats are the types that weights may have, as torch calls them.
+var floats = map[string]string{"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
+
+// zero reports whether all elements are 0.
+func zero(t *safetensors.Tensor) bool {
+	x, err := t.Float32s()
+	return err == nil && !slices.ContainsFunc(x, func(v float32) bool { return v != 0 })
+}
+
+// SaveHead writes d to the new or empty directory dir as talf's own heads are
+// kept. Target ties it to the weight hash of its target; "" leaves it as it was.
+func (d *Draft) SaveHead(dir, target string) error {
+	if d.Eagle3 != nil {
+		return fmt.Errorf("%s: %w", d.Dir, ErrEagle3)
+	}
+	if target == "" {
+		target = d.Target
+	}
+	meta := map[string]string{}
+	if target != "" {
+		meta[head.MetaTarget] = target
+	}
+	ts, err := asType(d.Tensors, "")
+	if err != nil {
+		return err
+	}
+	if err := newDir(dir); err != nil {
+		return err
+	}
+	return head.Write(dir, d.Spec, meta, ts...)
+}
+
+// newDir makes dir and refuses one that holds something.
+func newDir(dir string) error {
+	if es, err := os.ReadDir(dir); err == nil && len(es) > 0 {
+		return fmt.Errorf("%s is not empty: want a new directory", dir)
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("write draft head: %w", err)
+	}
+	return nil
+}
+
+// asType returns tensors of floating-point numbers as dtype, "F32" or "BF16"; ""
+// leaves them, but for F64, which becomes F32. Others stay.
+func asType(ts []safetensors.Tensor, dtype string) ([]safetensors.Tensor, error) {
+	out := slices.Clone(ts)
+	for i, t := range ts {
+		to := dtype
+		if _, ok := floats[t.DType]; !ok || to == t.DType || to == "" && t.DType != "F64" {
+			continue
+		}
+		x, err := t.Float32s()
+		if err != nil {
+			return nil, err
+		}
+		if to == "BF16" {
+			out[i] = safetensors.BF16(t.Name, x, t.Shape...)
+		} else {
+			out[i] = safetensors.F32(t.Name, x, t.Shape...)
+		}
+	}
+	return out, nil
+}
+
+// string returns the value of key if it is a string or a truth value, else "".
+func (o object) string(key string) string {
+	var s string
+	if json.Unmarshal(o[key], &s) == nil {
+		return s
+	}
+	var b bool
+	if len(o[key]) > 0 && json.Unmarshal(o[key], &b) == nil && b {
+		return "true"
+	}
+	return ""
+}
+
+// object reads a nested object.
+func (o object) object(key string, dst *object) error {
+	raw, ok := o[key]
+	if !ok {
+		return fmt.Errorf("%s is missing, want an object", key)
+	}
+	if err := json.Unmarshal(raw, dst); err != nil || *dst == nil {
+		return fmt.Errorf("%s is no object", key)
+	}
+	return nil
+}

@@ -1,0 +1,201 @@
+package checkpoints
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"talf/model/arch"
+	"talf/model/safetensors"
+)
+
+// ErrEagle3 is why an EAGLE-3 head cannot be run.
+var ErrEagle3 = errors.New("an EAGLE-3 head, which is not decoded yet: it can be inspected, and converted by export")
+
+// An Eagle3 describes an EAGLE-3 head (Li et al. 2025): it reads three layers of
+// the target, fused by fc, beside the embedding, and has an LM head of its own over
+// the draft vocabulary.
+type Eagle3 struct {
+	Spec         *arch.Spec `json:"-"` // sizes of the layer; Vocab is the target's
+	TargetHidden int        `json:"target_hidden_size"`
+	DraftVocab   int        `json:"draft_vocab_size"`
+	// Taps are the target's layers whose inputs fc reads; nil: 2, n/2 and n−3 of
+	// its n layers, as EAGLE-3 does where nothing else is said.
+	Taps []int `json:"taps,omitempty"`
+	// Options of the speculators library that other readers do not know.
+	Options []string `json:"options,omitempty"`
+}
+
+// eagle3Options are the truth values of the speculators library that change the
+// network.
+var eagle3Options = []string{"norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"}
+
+func (d *Draft) looksLikeEagle3() bool {
+	if strings.Contains(string(d.config["architectures"]), "Eagle3") {
+		return true
+	}
+	return slices.ContainsFunc(d.Tensors, func(t safetensors.Tensor) bool {
+		return strings.HasPrefix(t.Name, "midlayer.") || strings.HasSuffix(t.Name, ".hidden_norm.weight")
+	})
+}
+
+// readEagle3 reads and checks an EAGLE-3 head.
+func (d *Draft) readEagle3(path string) error {
+	conf, err := d.flat(path)
+	if err != nil {
+		return err
+	}
+	e := &Eagle3{}
+	d.Eagle3 = e
+	for _, key := range []string{"draft_vocab_size", "target_hidden_size"} {
+		if raw, ok := d.config[key]; ok {
+			conf[key] = raw
+		}
+	}
+	for _, key := range eagle3Options {
+		if d.config.string(key) == "true" {
+			e.Options = append(e.Options, key)
+		}
+	}
+	raw, err := json.Marshal(conf)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	// The model_type of a head may be that of its target's family; sizes have the
+	// same keys.
+	if e.Spec, err = arch.Parse(path, raw, nil); err != nil {
+		return err
+	}
+	number := func(key string, def int) int {
+		if err != nil {
+			return 0
+		}
+		v := def
+		if r, ok := conf[key]; ok && string(r) != "null" {
+			if e := json.Unmarshal(r, &v); e != nil || v < 1 {
+				err = fmt.Errorf("%s: %s is %s, want a positive integer", path, key, clip(r))
+			}
+		}
+		return v
+	}
+	e.DraftVocab = number("draft_vocab_size", e.Spec.Vocab)
+	e.TargetHidden = number("target_hidden_size", e.Spec.Hidden)
+	if err != nil {
+		return err
+	}
+	if e.Taps, err = taps(d.config); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if err := d.rename(func(name string) string {
+		name = strings.TrimPrefix(name, "model.")
+		if strings.HasPrefix(name, "layers.0.") {
+			name = "midlayer." + strings.TrimPrefix(name, "layers.0.")
+		}
+		return name
+	}); err != nil {
+		return err
+	}
+	return d.checkEagle3()
+}
+
+// taps reads the layers that fc reads, from where SpecForge or the speculators
+// library keeps them.
+func taps(conf object) (ids []int, err error) {
+	raw, ok := conf["eagle_aux_hidden_state_layer_ids"]
+	if !ok {
+		var o object
+		if conf["eagle_config"] == nil || conf.object("eagle_config", &o) != nil {
+			return nil, nil
+		}
+		raw = o["eagle_aux_hidden_state_layer_ids"]
+	}
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, nil
+	}
+	if err := json.Unmarshal(raw, &ids); err != nil || len(ids) == 0 || slices.Min(ids) < 0 {
+		return nil, fmt.Errorf("eagle_aux_hidden_state_layer_ids is %s, want layers of the target", clip(raw))
+	}
+	return ids, nil
+}
+
+func clip(raw []byte) string {
+	if len(raw) > 40 {
+		return string(raw[:40]) + "…"
+	}
+	return string(raw)
+}
+
+// checkEagle3 holds the tensors against the configuration.
+func (d *Draft) checkEagle3() error {
+	e, s := d.Eagle3, d.Eagle3.Spec
+	h, q, kv := s.Hidden, s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
+	n := 3
+	if e.Taps != nil {
+		n = len(e.Taps)
+	}
+	want := map[string][]int{
+		"fc.weight":                        {h, n * e.TargetHidden},
+		"midlayer.hidden_norm.weight":      {h},
+		"midlayer.input_layernorm.weight":  {h},
+		"midlayer.self_attn.q_proj.weight": {q, 2 * h}, "midlayer.self_attn.k_proj.weight": {kv, 2 * h},
+		"midlayer.self_attn.v_proj.weight": {kv, 2 * h}, "midlayer.self_attn.o_proj.weight": {h, q},
+		"midlayer.post_attention_layernorm.weight": {h},
+		"midlayer.mlp.gate_proj.weight":            {s.FFN, h}, "midlayer.mlp.up_proj.weight": {s.FFN, h}, "midlayer.mlp.down_proj.weight": {h, s.FFN},
+		"norm.weight": {h}, "lm_head.weight": {e.DraftVocab, h},
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		t, ok := d.Tensor(name)
+		if !ok {
+			return fmt.Errorf("%s: no tensor %q, want one of shape %v for an EAGLE-3 head", d.Dir, name, want[name])
+		}
+		if !slices.Equal(t.Shape, want[name]) {
+			return fmt.Errorf("%s: tensor %q has shape %v, want %v from the configuration", d.Dir, name, t.Shape, want[name])
+		}
+	}
+	if t, ok := d.Tensor("embed_tokens.weight"); ok && !slices.Equal(t.Shape, []int{s.Vocab, h}) && !slices.Equal(t.Shape, []int{s.Vocab, e.TargetHidden}) {
+		return fmt.Errorf("%s: tensor %q has shape %v, want [%d %d]", d.Dir, t.Name, t.Shape, s.Vocab, h)
+	}
+	return d.checkMap()
+}
+
+// checkMap checks the two maps between draft and target vocabulary: target id =
+// draft id + d2t[draft id], and t2d marks exactly these.
+func (d *Draft) checkMap() error {
+	e := d.Eagle3
+	t, ok := d.Tensor("d2t")
+	if !ok {
+		if e.DraftVocab != e.Spec.Vocab {
+			return fmt.Errorf("%s: no tensor \"d2t\", want %d offsets to the target's vocabulary of %d", d.Dir, e.DraftVocab, e.Spec.Vocab)
+		}
+		return nil
+	}
+	offsets, err := t.Int32s()
+	if err != nil {
+		return fmt.Errorf("%s: %w", d.Dir, err)
+	}
+	if len(offsets) != e.DraftVocab {
+		return fmt.Errorf("%s: tensor \"d2t\" has %d elements, want draft_vocab_size = %d", d.Dir, len(offsets), e.DraftVocab)
+	}
+	used := make([]byte, e.Spec.Vocab)
+	for i, o := range offsets {
+		id := int64(i) + int64(o)
+		if id < 0 || id >= int64(len(used)) || used[id] != 0 {
+			return fmt.Errorf("%s: tensor \"d2t\": draft token %d is token %d, want each a token of its own below %d", d.Dir, i, id, len(used))
+		}
+		used[id] = 1
+	}
+	if t, ok := d.Tensor("t2d"); ok {
+		if t.DType != "BOOL" || len(t.Data) != len(used) {
+			return fmt.Errorf("%s: tensor \"t2d\" is %s %v, want BOOL [%d]", d.Dir, t.DType, t.Shape, len(used))
+		}
+		for i := range used {
+			if (t.Data[i] != 0) != (used[i] != 0) {
+				return fmt.Errorf("%s: tensor \"t2d\" does not mark the tokens of \"d2t\": they differ at token %d", d.Dir, i)
+			}
+		}
+	}
+	return nil
+}
