@@ -82,6 +82,7 @@ func (r *rest) remove(t *tree.Tree, k int) {
 	}
 	r.gone = append(r.gone, t.Token(k))
 	slices.Sort(r.gone)
+	r.gone = slices.Compact(r.gone)
 	r.mass = 0
 	from := 0
 	for _, x := range r.gone {

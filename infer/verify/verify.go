@@ -18,8 +18,9 @@ type Method struct {
 	Greedy bool
 	// Draws are the ways to choose children that the rule is lossless with. In a
 	// chain, where a node has one child, drawing with and without replacement are
-	// the same; Chain rules are lossless with nothing else.
+	// the same.
 	Draws []infer.Draw
+	// Chain rules look at chains alone: of a tree, at the first child of each node.
 	Chain bool
 	// Exact rules reproduce plain decoding of the same seed token for token; the
 	// others have its distribution.
@@ -70,7 +71,7 @@ func Find(name string) (Method, error) {
 	return Method{}, fmt.Errorf("verify: unknown verifier %q, want one of %s", name, strings.Join(names, ", "))
 }
 
-// Fits reports whether m is lossless with children chosen by d; chain says that
+// Fits reports whether m suits children chosen by d; chain says that
 // no node has two.
 func (m *Method) Fits(d infer.Draw, chain bool) bool {
 	if m.Chain && !chain {
@@ -80,8 +81,8 @@ func (m *Method) Fits(d infer.Draw, chain bool) bool {
 		chain && d != infer.Chosen && (slices.Contains(m.Draws, infer.Distinct) || slices.Contains(m.Draws, infer.Repeated))
 }
 
-// Check returns an error unless the verifier name is lossless with children
-// chosen by d: what is wrong, and what would work. Chain says that no node has
+// Check returns an error unless the verifier name suits children chosen by d, and
+// above all is lossless with them: what is wrong, and what would work. Chain says that no node has
 // two children. The name "" stands for a verifier that suits every tree.
 func Check(name string, d infer.Draw, chain bool) error {
 	if name == "" {
@@ -91,26 +92,22 @@ func Check(name string, d infer.Draw, chain bool) error {
 	if err != nil || m.Fits(d, chain) {
 		return err
 	}
-	children := "children " + d.String()
-	if m.Chain && d != infer.Chosen {
-		children = "trees that branch"
-	}
 	var others []string
 	for _, o := range Methods() {
 		if o.Greedy == m.Greedy && o.Fits(d, chain) {
 			others = append(others, o.Name)
 		}
 	}
+	fit := strings.Join(others, " or ")
+	if m.Chain && d != infer.Chosen {
+		return fmt.Errorf("verify: %s is for chains, and of these trees would see the first child of each node alone; for trees whose children are %s there is %s", name, d, fit)
+	}
 	var ways []string
 	for _, w := range m.Draws {
 		ways = append(ways, w.String())
 	}
-	needs := "children " + strings.Join(ways, " or ")
-	if m.Chain {
-		needs = "chains " + strings.Join(ways, " or ")
-	}
-	return fmt.Errorf("verify: %s is not lossless with %s; for these there is %s, and %s is for %s",
-		name, children, strings.Join(others, " or "), name, needs)
+	return fmt.Errorf("verify: %s is not lossless with children %s, where there is %s; it needs them %s",
+		name, d, fit, strings.Join(ways, " or "))
 }
 
 // New returns the verifier name for decoding at a temperature; "" chooses the

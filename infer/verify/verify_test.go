@@ -143,6 +143,20 @@ func rat(t *testing.T, s string) float64 {
 	return f
 }
 
+func rats(t *testing.T, row []string) (d infer.Dist) {
+	for _, s := range row {
+		d = append(d, rat(t, s))
+	}
+	return d
+}
+
+func renumber(path []int, ours map[int]int) (out []int) {
+	for _, n := range path {
+		out = append(out, ours[n])
+	}
+	return out
+}
+
 // The reference lists every outcome of fixed trees as exact fractions.
 func TestOutcomesEqualTheReferenceFractions(t *testing.T) {
 	type outcome struct {
@@ -158,7 +172,7 @@ func TestOutcomesEqualTheReferenceFractions(t *testing.T) {
 				Parent   int
 				Token    int32
 				Children []int
-				P        []string
+				P, Q     []string
 			}
 			Verifiers map[string]struct {
 				Outcomes []outcome
@@ -177,23 +191,22 @@ func TestOutcomesEqualTheReferenceFractions(t *testing.T) {
 	seen := map[string]int{}
 	for _, c := range file.Cases {
 		tr := tree.New(-1, tree.MaxNodes)
-		rows := []infer.Dist{}
-		order := map[int]int{0: 0} // reference node to ours
-		for i, n := range c.Nodes {
-			var d infer.Dist
-			for _, s := range n.P {
-				d = append(d, rat(t, s))
+		ours, theirs := map[int]int{0: 0}, []int{0} // the reference's nodes, and its node of each of ours
+		for n := 0; n < len(theirs); n++ {
+			for _, k := range c.Nodes[theirs[n]].Children {
+				ours[k] = tr.Add(n, c.Nodes[k].Token)
+				theirs = append(theirs, k)
 			}
-			rows = append(rows, d)
-			if i > 0 {
-				order[i] = tr.Add(order[n.Parent], n.Token)
-			}
+		}
+		var rows, drafts []infer.Dist
+		for _, i := range theirs {
+			rows, drafts = append(rows, rats(t, c.Nodes[i].P)), append(drafts, rats(t, c.Nodes[i].Q))
 		}
 		scores := nodeScores{tr, rows}
 		for _, m := range verify.Methods() {
 			want, emitted := map[string]float64{}, 0.0
 			if m.Greedy {
-				want[key(c.Greedy.Path, c.Greedy.Extra)] = 1
+				want[key(renumber(c.Greedy.Path, ours), c.Greedy.Extra)] = 1
 				emitted = float64(len(c.Greedy.Path) + 1)
 			} else {
 				ref, ok := c.Verifiers[m.Name]
@@ -201,14 +214,15 @@ func TestOutcomesEqualTheReferenceFractions(t *testing.T) {
 					continue
 				}
 				for _, o := range ref.Outcomes {
-					want[key(o.Path, o.Extra)] += rat(t, o.Prob)
+					want[key(renumber(o.Path, ours), o.Extra)] += rat(t, o.Prob)
 				}
 				emitted = rat(t, ref.Emitted)
 			}
 			got, mean := map[string]float64{}, 0.0
 			v := m.New()
 			verifytest.Enumerate(func(ch infer.Chance) func(float64) {
-				verdict, err := v.Verify(infer.Proposal{Tree: tr, MaxNodes: tr.Len(), MaxDepth: 9}, scores, ch)
+				p := infer.Proposal{Tree: tr, MaxNodes: tr.Len(), MaxDepth: 9, Q: func(n int) infer.Dist { return drafts[n] }, Replace: m.Name == "rrs"}
+				verdict, err := v.Verify(p, scores, ch)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -280,7 +294,7 @@ func TestVerifiersAreChosenByTemperature(t *testing.T) {
 		name string
 		temp float64
 		want string
-	}{{"greedy", 1, "not lossless at temperature 1"}, {"target", 0, "not lossless"}, {"best", 1, "want one of greedy, target"}} {
+	}{{"greedy", 1, "not lossless at temperature 1"}, {"target", 0, "not lossless"}, {"best", 1, "want one of greedy, target, rrs"}} {
 		if _, err := verify.New(c.name, c.temp); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q at %v: error %v, want one that says %q", c.name, c.temp, err, c.want)
 		}

@@ -479,9 +479,9 @@ func digits(i, base, n int) []int {
 // with every given scheme.
 func Lossless(t *testing.T, newVerifier func() infer.Verifier, temperature0 bool, schemes ...Scheme) {
 	t.Helper()
-	cases := 60
+	cases := 40
 	if testing.Short() {
-		cases = 20
+		cases = 15
 	}
 	for _, s := range schemes {
 		t.Run(s.Name, func(t *testing.T) {
