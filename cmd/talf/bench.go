@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"talf/infer"
 	"talf/infer/bench"
 	"talf/infer/draft"
 	"talf/infer/source"
@@ -27,6 +26,7 @@ type rigOptions struct {
 	decode       decodeOptions
 	force        bool
 	heads        []string // DIR or NAME=DIR
+	drafts       []string // DIR or NAME=DIR
 	methods      []string
 	prompts      []string // FILE or NAME=FILE
 	template     string
@@ -42,6 +42,7 @@ func (o *rigOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&o.decode.model, "model", "", "model directory in Hugging Face layout")
 	f.StringArrayVar(&o.heads, "head", nil, "checkpoint of a draft head, or NAME=CKPT to say what to call it (may be repeated)")
+	f.StringArrayVar(&o.drafts, "draft", nil, "directory of a small language model that drafts, or NAME=DIR (may be repeated)")
 	f.StringArrayVar(&o.prompts, "prompts", nil, "file of prompts, or NAME=FILE to say what to call the set (may be repeated)")
 	f.StringVar(&o.template, "template", "", "how fields of a JSONL line make a prompt")
 	countVar(f, &o.limit, "limit", 0, "most prompts of a set, warm-up included (0: all)")
@@ -70,6 +71,8 @@ func (o *rigOptions) checkGiven(cmd *cobra.Command) error {
 type benchOptions struct {
 	rigOptions
 	verifiers []string
+	papers    []string
+	datastore string
 	budgets   []int
 	warmup    int
 	repeat    int
@@ -105,6 +108,11 @@ The column loops is the share of outputs with a stretch of at least 24 tokens in
 which a block of at most 32 comes three times or more: every method drafts these
 well, and weak models write them.
 
+--paper runs the methods of a publication's table on the model and prompts at hand,
+at its temperatures, and prints the figures in its layout; several tables share one
+run, in which every method runs once. Heads are told apart by their names: eagle,
+hass and talf stand for the losses of those names.
+
 With --log, every measurement is kept as it is made, and the same command goes on
 where an interrupted one stopped.
 
@@ -113,8 +121,16 @@ position of the texts, and compares its next guess with the model's: accuracy, a
 the expected calibration error over 10 bins of equal width.`,
 		Example: `  talf bench --model DIR --head heads/talf --prompts prompts.jsonl
   talf bench --model DIR --head eagle=heads/eagle --head talf=heads/talf --method beam --method salf:th=0.4 --temperature 0,1 --prompts stories.txt --prompt-tokens 16 --ranks 5 --out bench.json
-  talf bench --model DIR --head heads/talf --prompts maths=gsm8k.jsonl --prompts code=humaneval.jsonl --limit 20 --log bench.jsonl --plot bench.svg`,
+  talf bench --model DIR --head heads/talf --prompts maths=gsm8k.jsonl --prompts code=humaneval.jsonl --limit 20 --log bench.jsonl --plot bench.svg
+  talf bench --paper list
+  talf bench --model DIR --head heads/talf --draft lm=DIR --prompts maths=gsm8k.jsonl --paper salf:t4 --paper traversal --markdown`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if slices.Contains(o.papers, "list") {
+				return a.printPapers()
+			}
+			if len(o.papers) > 0 && !cmd.Flags().Changed("method") {
+				o.methods = nil
+			}
 			if err := o.checkGiven(cmd); err != nil {
 				return err
 			}
@@ -129,7 +145,7 @@ the expected calibration error over 10 bins of equal width.`,
 				return err
 			}
 			if o.picture != "" {
-				err = errors.Join(err, bench.SavePlot(o.picture, r.Figures()))
+				err = errors.Join(err, bench.SavePlot(o.picture, r.figures()))
 			}
 			return errors.Join(err, p.print(a, r, func(markdown bool) error { return a.printBench(r, markdown) }))
 		},
@@ -140,6 +156,8 @@ the expected calibration error over 10 bins of equal width.`,
 	f := c.Flags()
 	f.StringArrayVar(&o.methods, "method", []string{"beam", "optimal", "salf"}, "draft method with its parameters, and @ a verifier (may be repeated): "+methodNames())
 	f.StringArrayVar(&o.verifiers, "verify", nil, "verifier for methods that name none (may be repeated): "+verifierNames())
+	f.StringArrayVar(&o.papers, "paper", nil, "run a publication's table, ablation or sweep and print it in its layout, such as goose:t2, goose, all; list lists them (may be repeated)")
+	f.StringVar(&o.datastore, "datastore", "", "datastore for rest in the tables of publications, made by talf datastore build")
 	f.IntSliceVar(&o.budgets, "budget", nil, "largest trees to compare with, root counted (0: as the method says)")
 	countVar(f, &o.warmup, "warmup", d.Warmup, "first prompts of each set that are run and not counted")
 	f.IntVar(&o.repeat, "repeat", d.Repeat, "how often to run everything")
@@ -149,6 +167,15 @@ the expected calibration error over 10 bins of equal width.`,
 	f.StringVar(&o.picture, "plot", "", "draw the figures: a file that ends in .png or .svg")
 	p.flags(f)
 	return c
+}
+
+// printPapers lists what --paper runs.
+func (a *app) printPapers() error {
+	t := bench.Table{Header: []string{"table", "what", "methods"}}
+	for _, p := range bench.Papers() {
+		t.Cells = append(t.Cells, []string{p.Name, p.Doc, fmt.Sprint(len(p.Variants))})
+	}
+	return t.Write(a.out, false)
 }
 
 func verifierNames() string {
@@ -169,6 +196,7 @@ type benchReport struct {
 	ByRank []rankLine `json:"heads_by_rank,omitempty"`
 	// Interrupted says that the run ended early: the figures are of a part.
 	Interrupted bool `json:"interrupted,omitempty"`
+	views       []*bench.View
 }
 
 // A rankLine is one head given its own n-th ranked token.
@@ -194,7 +222,14 @@ func (a *app) printBench(r *benchReport, markdown bool) error {
 		a.printf("; INTERRUPTED: figures of a part")
 	}
 	a.printf("\n\n")
-	if err := bench.WriteTables(a.out, r.Tables(), markdown); err != nil {
+	tables := r.Tables()
+	if len(r.views) > 0 { // that of everything is in --out
+		tables = nil
+	}
+	for _, v := range r.views {
+		tables = append(tables, v.Layout()...)
+	}
+	if err := bench.WriteTables(a.out, tables, markdown); err != nil {
 		return err
 	}
 	a.printRanks(r.ByRank)
@@ -205,7 +240,7 @@ func (a *app) printBench(r *benchReport, markdown bool) error {
 type rig struct {
 	*decoder
 	heads   []namedHead
-	sources []namedSource
+	sources []bench.Source
 	sets    []bench.Set
 	texts   [][]int32 // of all sets, before they were cut
 	closers []func() error
@@ -215,12 +250,6 @@ type rig struct {
 type namedHead struct {
 	name string
 	head *head.Head
-}
-
-// A namedSource is a draft model that methods may ask.
-type namedSource struct {
-	name string
-	infer.Source
 }
 
 func (r *rig) close() {
@@ -235,6 +264,15 @@ func (a *app) openRig(o *rigOptions) (*rig, error) {
 	names, err := readNamed("--head", "CKPT", o.heads)
 	if err != nil {
 		return nil, err
+	}
+	drafts, err := readNamed("--draft", "DIR", o.drafts)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range drafts {
+		if slices.ContainsFunc(names, func(h named) bool { return h.name == n.name }) {
+			return nil, usagef("--draft: a head is called %q too: say NAME=DIR", n.name)
+		}
 	}
 	files, err := readNamed("--prompts", "FILE", o.prompts)
 	if err != nil {
@@ -255,7 +293,16 @@ func (a *app) openRig(o *rigOptions) (*rig, error) {
 		}
 		r.closers = append(r.closers, x.Close)
 		r.heads = append(r.heads, namedHead{n.name, x})
-		r.sources = append(r.sources, namedSource{n.name, source.NewHead(x, 0)})
+		r.sources = append(r.sources, bench.Source{Name: n.name, Source: source.NewHead(x, 0)})
+	}
+	for _, n := range drafts {
+		m, v, err := loadDraft(n.path, d.model, d.tok, &o.decode.machine)
+		if err != nil {
+			r.close()
+			return nil, err
+		}
+		r.closers = append(r.closers, m.Close)
+		r.sources = append(r.sources, bench.Source{Name: n.name, LM: true, Source: source.NewLM(m, v, 0)})
 	}
 	for _, f := range files {
 		if err := a.addSet(r, o, f); err != nil {
@@ -313,6 +360,10 @@ func (o *rigOptions) config(r *rig) bench.Config {
 }
 
 func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) {
+	papers, err := findPapers(o.papers)
+	if err != nil {
+		return nil, usageError{err}
+	}
 	r, err := a.openRig(&o.rigOptions)
 	if err != nil {
 		return nil, err
@@ -322,6 +373,13 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	c.Warmup, c.Check, c.Repeat = o.warmup, o.check, o.repeat
 	if c.Methods, err = benchMethods(o, r.sources); err != nil {
 		return nil, usageError{err}
+	}
+	kit := &bench.Kit{Sources: r.sources, Datastore: o.datastore, MaxTokens: c.MaxTokens, Temperatures: o.temperatures}
+	if len(c.Methods) == 0 && len(papers) > 0 {
+		c.Temperatures = nil // theirs
+	}
+	for _, w := range c.AddPapers(papers, kit) {
+		a.log.Warn("left out", "variant", w)
 	}
 	if err := c.Validate(); err != nil {
 		return nil, usageError{err}
@@ -344,6 +402,9 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 		Report: report, Device: r.model.Device().Name(), DType: r.model.Options().DType.String(),
 		Layers: o.decode.machine.layers, Interrupted: err != nil,
 	}
+	for i := range papers {
+		out.views = append(out.views, papers[i].View(report, kit))
+	}
 	if o.ranks > 0 && err == nil {
 		for _, h := range r.heads {
 			items, err := bench.ByRank(ctx, r.model, h.head, r.texts, o.ranks)
@@ -356,11 +417,45 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	return out, err
 }
 
+// figures are the papers', or else those of everything.
+func (r *benchReport) figures() []bench.Figure {
+	var out []bench.Figure
+	for _, v := range r.views {
+		out = append(out, v.Draw()...)
+	}
+	if len(out) == 0 {
+		out = r.Figures()
+	}
+	return out
+}
+
+// findPapers reads --paper; "all" is every one, "NAME" all of a publication's.
+func findPapers(names []string) ([]bench.Paper, error) {
+	var out []bench.Paper
+	for _, n := range names {
+		found := false
+		for _, p := range bench.Papers() {
+			if n == "all" || strings.HasPrefix(p.Name, n+":") {
+				out, found = append(out, p), true
+			}
+		}
+		if found {
+			continue
+		}
+		p, err := bench.FindPaper(n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
 // settings identifies what all measurements of a log share.
 func (o *benchOptions) settings(r *rig) string {
 	b, err := json.Marshal([]any{
 		r.model.Hash(), r.model.Options().DType, r.model.Options().KV, o.decode.machine.actBits, o.decode.machine.layers,
-		o.heads, o.decode.ignoreEOS, o.warmup,
+		o.heads, o.drafts, o.decode.ignoreEOS, o.warmup,
 	})
 	if err != nil {
 		panic("talf: " + err.Error()) // plain values marshal
@@ -429,7 +524,7 @@ func readNamed(flag, what string, values []string) ([]named, error) {
 
 // benchMethods crosses methods with verifiers, budgets and, where they ask one,
 // draft models.
-func benchMethods(o *benchOptions, sources []namedSource) ([]bench.Method, error) {
+func benchMethods(o *benchOptions, sources []bench.Source) ([]bench.Method, error) {
 	budgets := o.budgets
 	if len(budgets) == 0 {
 		budgets = []int{0}
@@ -447,10 +542,10 @@ func benchMethods(o *benchOptions, sources []namedSource) ([]bench.Method, error
 		if err != nil {
 			return nil, err
 		}
-		asked := []namedSource{{}}
+		asked := []bench.Source{{}}
 		if line.Source {
 			if asked = sources; len(asked) == 0 {
-				return nil, fmt.Errorf("--method %s asks a draft model: give --head CKPT", spec)
+				return nil, fmt.Errorf("--method %s asks a draft model: give --head CKPT or --draft DIR", spec)
 			}
 		}
 		for _, v := range verifiers {
@@ -460,7 +555,7 @@ func benchMethods(o *benchOptions, sources []namedSource) ([]bench.Method, error
 			}
 			for _, b := range budgets {
 				for _, s := range asked {
-					out = append(out, bench.Method{Spec: spec, Verify: v, Budget: b, Source: s.Source, SourceName: s.name, Temperatures: at})
+					out = append(out, bench.Method{Spec: spec, Verify: v, Budget: b, Source: s.Source, SourceName: s.Name, Temperatures: at})
 				}
 			}
 		}

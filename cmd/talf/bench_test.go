@@ -91,6 +91,33 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 	talf(t, "", append(args, "--warmup", "0")...).refuses(t, exitFailure, log, "other options", "another --log")
 }
 
+func TestBenchRunsPapersTables(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	h := tinyHead(t, dir, 2)
+	small := tinyModel(t, tinyConfig(), 3)
+	out := ok(t, "", "bench", "--paper", "list")
+	for _, want := range []string{"salf:t1", "goose:e4", "dynatree:fig9", "traversal:t4"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the list lacks %q:\n%s", want, out)
+		}
+	}
+	prompts := promptFile(t, 2)
+	out = ok(t, "", "bench", "--model", dir, "--head", "talf="+h, "--draft", "small="+small, "--prompts", "x="+prompts,
+		"--paper", "salf:t2", "--paper", "traversal:t2", "--max-tokens", "4", "--prompt-tokens", "4", "--markdown")
+	for _, want := range []string{
+		"salf:t2, tree construction by head; temperature 0", "| SALF (talf) |", "temperature 1; ±", "| Chain Tok.V | Chain Tra.V | Δ |", "| Avg. Token/s |",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output lacks %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "beam talf") {
+		t.Errorf("the table of methods stands beside the papers':\n%s", out)
+	}
+	talf(t, "", "bench", "--model", dir, "--prompts", prompts, "--paper", "goose:t9").refuses(t, exitUsage, "goose:t9", "goose:t1")
+	talf(t, "", "bench", "--model", dir, "--prompts", prompts, "--head", "x="+h, "--draft", "x="+small).refuses(t, exitUsage, "called \"x\" too")
+}
+
 func TestBenchRefusesWhatItCannotRun(t *testing.T) {
 	dir := tinyModel(t, tinyConfig(), 1)
 	prompts := promptFile(t, 2)

@@ -200,7 +200,10 @@ func (c *Config) fits(m *Method, t float64) error {
 		return err
 	}
 	defer func() { _ = mk.Close() }() // nothing was written
-	_, err = newVerifier(m.Verify, t, mk.Draw)
+	if err := verify.Check(m.Verify, mk.Draw, mk.Chain); err != nil {
+		return fmt.Errorf("%s: %w", m.label(), err)
+	}
+	_, err = verify.New(m.Verify, t)
 	return err
 }
 
@@ -208,7 +211,11 @@ func (c *Config) fits(m *Method, t float64) error {
 // token: greedy output always is, sampled output if every token is the target's
 // own draw. The others only have the same distribution.
 func SameOutput(verifier string, temperature float64) bool {
-	return temperature == 0 || verifier == "" || verifier == "target"
+	if temperature == 0 || verifier == "" {
+		return true
+	}
+	m, err := verify.Find(verifier)
+	return err == nil && m.Exact
 }
 
 // Run measures. Methods take turns within every prompt, in an order that rotates,
@@ -402,13 +409,9 @@ func (c *Config) key(m *Method, prompt []int32, x *Measurement) string {
 		x.Set, h.Sum64(), x.Temperature, x.Seed, x.Repeat)
 }
 
-func newVerifier(name string, temperature float64, _ infer.Draw) (infer.Verifier, error) {
-	return verify.New(name, temperature)
-}
-
 // decode fills x.
 func (r *runner) decode(ctx context.Context, x *Measurement, m *Method, mk *draft.Maker, prompt []int32) error {
-	v, err := newVerifier(m.Verify, x.Temperature, mk.Draw)
+	v, err := verify.New(m.Verify, x.Temperature)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,9 @@ const (
 	Branch = "branch"
 )
 
+// nothing is the kind of a path that accepted no node.
+const nothing = "none"
+
 // Paths count where the nodes of labelled trees come from, and what became of
 // them. Tokens past EOS or a limit are not kept.
 type Paths struct {
@@ -181,7 +184,6 @@ type watched struct {
 	tried []int // nodes by origin whose parent is on the path, by depth of the parent
 }
 
-// watch returns v where nothing is to be noted.
 func watch(v infer.Verifier, d infer.Drafter) *watched {
 	w := &watched{Verifier: v, paths: newPaths(d)}
 	w.label, _ = d.(infer.Labelled)
@@ -212,6 +214,14 @@ func (w *watched) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infe
 	}
 	w.shape(p)
 	return v, nil
+}
+
+// Fits is the inner verifier's.
+func (w *watched) Fits(d infer.Draw, chain bool) error {
+	if p, ok := w.Verifier.(infer.Particular); ok {
+		return p.Fits(d, chain)
+	}
+	return nil
 }
 
 // shape notes the spine and its branches.
@@ -263,7 +273,7 @@ func (w *watched) emit(d infer.Delta) error {
 			kinds = append(kinds, name)
 		}
 	}
-	kind := "none"
+	kind := nothing
 	if len(kinds) > 0 {
 		kind = strings.Join(kinds, "+")
 	}

@@ -1,0 +1,103 @@
+package bench
+
+import "fmt"
+
+// The tables of SALF and TALF ("Tree-Aware Loss Function", papers of the README):
+// 1 the methods, 2 tree constructions by losses, 3 heads, 4 thresholds; Figure
+// 2(a) nodes by rank. Losses and top-k are what the run's heads were trained with.
+func salfPapers() []Paper {
+	heads := func(label, spec string) Variant { return Variant{Label: label, Spec: spec, Ask: AskHeads} }
+	speedAndTau := []string{"speed-up", "τ"}
+	both := func(first string) func(v *View) []Table {
+		return each(func(v *View, t float64) Table {
+			return v.bySet(first, t, speedAndTau, func(r *Row) string { return times(r.Speedup.Mean) }, func(r *Row) string { return two(r.Pooled) })
+		})
+	}
+	thresholds := Paper{
+		Name: "salf:t4", Doc: "thresholds of SALF", Temperatures: []float64{0},
+		Figures: sweep("th"),
+	}
+	for i := range 10 {
+		th := fmt.Sprintf("0.%d", i)
+		thresholds.Variants = append(thresholds.Variants, Variant{Label: "SALF", Group: th, Spec: "salf:th=" + th, Ask: AskHead})
+	}
+	thresholds.Tables = func(v *View) []Table {
+		out := both("th")(v)
+		for i := range out {
+			for k := range out[i].Cells {
+				out[i].Cells[k][0] = v.cols[k].Group
+			}
+		}
+		return out
+	}
+	return []Paper{
+		{
+			Name: "salf:t1", Doc: "speed-up by method", Temperatures: []float64{0, 1},
+			Variants: []Variant{
+				{Label: "EAGLE-2", Spec: "beam", Ask: AskNamed("eagle")},
+				{Label: "HASS", Spec: "beam", Ask: AskNamed("hass")},
+				{Label: "SALF & TALF", Spec: "salf", Ask: AskNamed("talf")},
+			},
+			Tables: each(salfTable1),
+		},
+		{
+			Name: "salf:t2", Doc: "tree construction by head", Temperatures: []float64{0},
+			Variants: []Variant{heads("Beam search", "beam"), heads("Optimal tree search", "optimal"), heads("SALF", "salf")},
+			Tables:   both("tree (head)"),
+		},
+		{
+			Name: "salf:t3", Doc: "τ by head, with optimal trees", Temperatures: []float64{0},
+			Variants: []Variant{heads("optimal", "optimal")},
+			Tables: each(func(v *View, t float64) Table {
+				return v.bySet("head", t, []string{"τ"}, func(r *Row) string { return two(r.Pooled) })
+			}),
+		},
+		thresholds,
+		{
+			Name: "salf:fig2a", Doc: "share of tree nodes by rank among their siblings", Temperatures: []float64{0},
+			Variants: []Variant{heads("Optimal tree search", "optimal")},
+			Tables:   each(ranksTable),
+		},
+	}
+}
+
+// salfTable1 gives speed-ups with how much the last method is above the others.
+func salfTable1(v *View, t float64) Table {
+	out := v.bySet("method", t, []string{""}, func(r *Row) string { return times(r.Speedup.Mean) })
+	last := v.find("SALF & TALF", "")
+	for i := range out.Cells {
+		if last == nil || v.cols[i].Label == last.Label {
+			continue
+		}
+		at := len(out.Cells[i]) - 1
+		out.Cells[i][at] += " (" + relative(v.mean(last, t, speedupOf), v.mean(&v.cols[i], t, speedupOf)) + ")"
+	}
+	return out
+}
+
+// ranksTable gives the share of drafted nodes by rank, all sets together.
+func ranksTable(v *View, t float64) Table {
+	const most = 5
+	out := Table{Caption: v.caption(t), Header: []string{"tree (head)"}}
+	for n := 1; n < most; n++ {
+		out.Header = append(out.Header, fmt.Sprintf("rank %d", n))
+	}
+	out.Header = append(out.Header, fmt.Sprintf("rank %d and more", most))
+	for i := range v.cols {
+		ranked := v.row(&v.cols[i], "", t).Ranked
+		var all int
+		share := make([]int, most)
+		for rank, n := range ranked {
+			if rank > 0 {
+				all += n
+				share[min(rank, most)-1] += n
+			}
+		}
+		cells := []string{v.title(&v.cols[i])}
+		for _, n := range share {
+			cells = append(cells, fmt.Sprintf("%.1f%%", 100*float64(n)/float64(max(all, 1))))
+		}
+		out.Cells = append(out.Cells, cells)
+	}
+	return out
+}

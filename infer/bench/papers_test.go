@@ -1,0 +1,119 @@
+package bench_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/infer/bench"
+	"talf/infer/draft"
+	"talf/infer/draft/drafttest"
+	"talf/infer/verify"
+)
+
+func TestPapersNameMethodsThatExist(t *testing.T) {
+	var names []string
+	for _, p := range bench.Papers() {
+		if slices.Contains(names, p.Name) || p.Doc == "" || len(p.Variants) == 0 || p.Tables == nil {
+			t.Errorf("%q: named twice, or without what it needs", p.Name)
+		}
+		names = append(names, p.Name)
+		for _, v := range p.Variants {
+			m, _, err := draft.Find(v.Spec)
+			if err != nil {
+				t.Errorf("%s, %s: %v", p.Name, v.Label, err)
+				continue
+			}
+			if m.Source != (v.Ask != bench.AskNone) {
+				t.Errorf("%s, %s: %s asks a draft model: %v, the variant says %q", p.Name, v.Label, v.Spec, m.Source, v.Ask)
+			}
+			if _, err := verify.Find(v.Verify); v.Verify != "" && err != nil {
+				t.Errorf("%s, %s: %v", p.Name, v.Label, err)
+			}
+		}
+	}
+	if _, err := bench.FindPaper("goose:t9"); err == nil || !strings.Contains(err.Error(), "goose:t1") {
+		t.Errorf("error %v, want one that lists the names", err)
+	}
+}
+
+// All papers in one run: tables are whole, and every variant that was not left
+// out has figures.
+func TestPapersShareOneRun(t *testing.T) {
+	e, target := tableEngine()
+	src := func(agree float64) *drafttest.Source { return &drafttest.Source{Target: target, Agree: agree} }
+	kit := &bench.Kit{
+		Sources: []bench.Source{
+			{Name: "my-eagle", Source: src(0.5)}, {Name: "talf-2", Source: src(0.9)}, {Name: "small", LM: true, Source: src(0.7)},
+		},
+		MaxTokens: 16, Temperatures: []float64{0, 1},
+	}
+	c := bench.Default()
+	c.Temperatures = nil
+	c.Sets = []bench.Set{{Name: "a", Prompts: prompts(3, 20)}, {Name: "b", Prompts: prompts(2, 20)}}
+	c.MaxTokens = kit.MaxTokens
+	papers := bench.Papers()
+	without := c.AddPapers(papers, kit)
+	for _, w := range without {
+		if !strings.Contains(w, "HASS") && !strings.Contains(w, "datastore") {
+			t.Errorf("left out: %s", w)
+		}
+	}
+	var names []string
+	for _, m := range c.Methods {
+		if slices.Contains(names, m.Name()) {
+			t.Errorf("%s runs twice", m.Name())
+		}
+		names = append(names, m.Name())
+	}
+	r, err := bench.Run(t.Context(), e, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn := 0
+	for i := range papers {
+		v := papers[i].View(r, kit)
+		tables := v.Layout()
+		if len(tables) == 0 {
+			t.Errorf("%s: no table", papers[i].Name)
+		}
+		for _, table := range tables {
+			if len(table.Cells) == 0 {
+				t.Errorf("%s: an empty table", papers[i].Name)
+			}
+			for _, cells := range table.Cells {
+				if len(cells) != len(table.Header) {
+					t.Errorf("%s: %d cells below a header of %d: %q", papers[i].Name, len(cells), len(table.Header), cells)
+				}
+				if strings.Contains(strings.Join(cells, " "), "NaN") {
+					t.Errorf("%s: %q", papers[i].Name, cells)
+				}
+			}
+		}
+		for _, f := range v.Draw() {
+			drawn++
+			if len(f.Series) == 0 {
+				t.Errorf("%s: an empty figure", papers[i].Name)
+			}
+			for _, s := range f.Series {
+				if len(s.Y) == 0 || f.Groups == nil && len(s.X) != len(s.Y) || f.Groups != nil && len(s.Y) != len(f.Groups) {
+					t.Errorf("%s: the series %+v of %+v", papers[i].Name, s, f.Groups)
+				}
+			}
+		}
+	}
+	if drawn == 0 {
+		t.Error("nothing was drawn")
+	}
+	p, err := bench.FindPaper("salf:t1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := p.View(r, kit).Layout()[0]
+	if got := one.Cells[0][0] + " " + one.Cells[1][0]; got != "EAGLE-2 (my-eagle) SALF & TALF (talf-2)" {
+		t.Errorf("the rows are %q", got)
+	}
+	if !strings.HasSuffix(one.Cells[0][3], "%)") || strings.Contains(one.Cells[1][3], "%") {
+		t.Errorf("the means are %q and %q, want the first one's distance from the last", one.Cells[0][3], one.Cells[1][3])
+	}
+}
