@@ -77,7 +77,10 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 			o.method = "salf"
 		}
 	}
-	mk, m, err := draft.Open(o.method, draft.Env{Temperature: o.sample.Temperature})
+	mk, m, err := draft.Open(o.method, draft.Env{Temperature: o.sample.Temperature, Source: o.drafting.given()})
+	if file := (draft.FileError{}); errors.As(err, &file) {
+		return err
+	}
 	if err != nil {
 		return usageError{err}
 	}
@@ -135,13 +138,13 @@ func (d *decoder) load(dir string, keep int) error {
 	if d.tok, err = loadTokenizer(dir, d.model); err != nil {
 		return err
 	}
-	mk, m, err := draft.Open(o.method, draft.Env{Vocab: d.model.Spec().Vocab, Temperature: o.sample.Temperature, Tokenizer: d.tok.Hash()})
+	mk, m, err := draft.Open(o.method, draft.Env{Vocab: d.model.Spec().Vocab, Temperature: o.sample.Temperature, Tokenizer: d.tok.Hash(), Source: o.drafting.given()})
 	if err != nil {
 		return err
 	}
 	closeModel := d.close
 	d.maker, d.close = mk, func() { _ = mk.Close(); closeModel() }
-	if m.Source {
+	if m.Source || m.May && o.drafting.given() {
 		src, closeSource, err := o.drafting.open(d.model, d.tok, &o.machine, keep)
 		if err != nil {
 			return err

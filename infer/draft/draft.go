@@ -16,6 +16,7 @@ type Method struct {
 	Name   string
 	Doc    string
 	Source bool // needs a draft model to ask
+	May    bool // asks a draft model where Env says that there is one
 	Params []Param
 	// Main names the parameter that may be given first and without its key, such
 	// as the shape in "static:chain-5"; empty where there is none.
@@ -30,6 +31,7 @@ type Env struct {
 	Vocab       int     // of the target; 0 where it is not known
 	Temperature float64 // that children are drawn at where they are drawn at random
 	Tokenizer   string  // hash that a file of token ids must carry; empty accepts any
+	Source      bool    // there is a draft model to ask
 }
 
 // A Maker makes the drafters of one specification. What they share, such as a
