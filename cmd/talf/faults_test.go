@@ -458,6 +458,20 @@ func TestALanguageModelFromText(t *testing.T) {
 			t.Errorf("%s says nothing", path)
 		}
 	}
+	// Both fields of an answer are learnt: a document is as long as the two together.
+	answers := write(t, filepath.Join(tmp, "answers.jsonl"), `{"prompt":"Once upon","text":"a time there was a cat"}`+"\n")
+	both := filepath.Join(tmp, "both")
+	ok(t, "", "train", "--kind", "lm", "--model", dir, "--data", answers, "--template", "{prompt}", "--answer-field", "text",
+		"--steps", "1", "--held-out", "0", "--out", both)
+	whole := filepath.Join(tmp, "whole")
+	ok(t, "", "train", "--kind", "lm", "--model", dir, "--data", write(t, filepath.Join(tmp, "whole.txt"), "Once upon a time there was a cat\n"),
+		"--steps", "1", "--held-out", "0", "--out", whole)
+	if a, b := firstLoss(t, both), firstLoss(t, whole); a != b {
+		t.Errorf("loss %v on the two fields of an answer, %v on their text", a, b)
+	}
+	talf(t, "", "train", "--model", dir, "--data", both, "--answer-field", "text", "--out", filepath.Join(tmp, "head")).
+		refuses(t, exitUsage, "--answer-field", "--kind lm")
+
 	// A place that is taken is seen before the training, not after it.
 	again := filepath.Join(tmp, "again")
 	talf(t, "", "train", "--kind", "lm", "--model", dir, "--data", textFile(t, 40), "--steps", "5", "--out", again, "--export", export).
@@ -465,4 +479,19 @@ func TestALanguageModelFromText(t *testing.T) {
 	if _, err := os.Stat(again); err == nil {
 		t.Error("it was trained for nothing")
 	}
+}
+
+// firstLoss is the loss of a run's first step.
+func firstLoss(t *testing.T, dir string) float64 {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	var m struct{ Loss float64 }
+	if err := json.Unmarshal(line, &m); err != nil || m.Loss == 0 {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return m.Loss
 }

@@ -28,12 +28,13 @@ type trainOptions struct {
 	resume, force    bool
 	epochs           float64
 	window           int
+	load             data.LoadConfig
 	export           string
 	threads          int
 }
 
 func newTrain(a *app) *cobra.Command {
-	o := trainOptions{cfg: train.Default()}
+	o := trainOptions{cfg: train.Default(), load: data.DefaultLoad()}
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "train --model DIR --data DIR --out DIR",
@@ -46,7 +47,9 @@ Ctrl-C saves. With --resume the run goes on from its last checkpoint, and ends w
 the same bits as if it had never stopped.
 
 --kind lm trains a language model from scratch instead: --model has its config.json
-and tokenizer, --data is text as for preprocess ("text", or "prompt" and "answer").
+and tokenizer, --data is text as for preprocess. Such as a target's own answers, which
+make a draft model of it: generate --out answers.jsonl, then --data answers.jsonl
+--template '{prompt}' --answer-field text.
 
 Losses: ` + lossNames() + `.`,
 		Example: `  talf train --model DIR --data labels --loss eagle --steps 2000 --out heads/eagle
@@ -104,6 +107,8 @@ Losses: ` + lossNames() + `.`,
 	f.IntVar(&o.cfg.Keep, "keep", o.cfg.Keep, "checkpoints to keep (0: all)")
 	f.Uint64Var(&o.cfg.Seed, "seed", o.cfg.Seed, "seed of weights, order and noise")
 	f.IntVar(&o.window, "window", 256, "with --kind lm: tokens that a prediction sees")
+	f.StringVar(&o.load.Template, "template", "", `with --kind lm: how fields of a JSON object make a text: 'Question: {question}\nAnswer:'`)
+	f.StringVar(&o.load.AnswerField, "answer-field", "", "with --kind lm: field whose text follows, learnt like the rest")
 	f.StringVar(&o.export, "export", "", "with --kind lm: write the trained model to this new directory, in bfloat16")
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
@@ -128,8 +133,8 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 		return usagef("--kind is %q, want %s or %s", o.kind, checkpoints.KindHead, checkpoints.KindLM)
 	case o.kind == checkpoints.KindHead && len(o.data) > 1:
 		return usagef("--data is given %d times: a head is trained on one directory", len(o.data))
-	case o.kind == checkpoints.KindHead && (changed("window") || o.export != ""):
-		return usagef("--window and --export are for --kind lm")
+	case o.kind == checkpoints.KindHead && (changed("window") || o.export != "" || o.load.Template != "" || o.load.AnswerField != ""):
+		return usagef("--window, --template, --answer-field and --export are for --kind lm")
 	case o.kind == checkpoints.KindLM && (changed("loss") || o.init != ""):
 		return usagef("--loss and --init are for heads")
 	case o.epochs != 0 && changed("steps"):
@@ -226,7 +231,7 @@ func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Pr
 	if tok.VocabSize() > spec.Vocab {
 		return train.Result{}, fmt.Errorf("%s: the tokenizer has %d tokens, but vocab_size is %d", o.model, tok.VocabSize(), spec.Vocab)
 	}
-	docs, tokens, err := a.readDocs(o.data, tok, spec.EOS)
+	docs, tokens, err := a.readDocs(o.data, o.load, tok, spec.EOS)
 	if err != nil {
 		return train.Result{}, err
 	}
@@ -261,8 +266,7 @@ func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Pr
 
 // readDocs encodes the documents of files; each ends with the model's first end
 // token.
-func (a *app) readDocs(names []string, tok *tokenizer.Tokenizer, eos []int32) (docs [][]int32, tokens int64, err error) {
-	c := data.DefaultLoad()
+func (a *app) readDocs(names []string, c data.LoadConfig, tok *tokenizer.Tokenizer, eos []int32) (docs [][]int32, tokens int64, err error) {
 	for doc, err := range data.Load(names, c, func(b data.BadLine) { a.log.Warn("left out", "line", b.Error()) }) {
 		if err != nil {
 			return nil, 0, err
