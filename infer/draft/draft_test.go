@@ -15,6 +15,7 @@ func TestEveryMethodConforms(t *testing.T) {
 	for _, spec := range []string{
 		"ar", "linear", "linear:K=1", "static", "static:chain-4", "static:binary-2", "static:kary-3-3", "static:medusa", "beam", "beam:N=7,k=2,depth=2", "beam:N=1", "beam:depth=0,k=3", "optimal", "optimal:N=9,B=2",
 		"salf", "salf:th=0.1,N=30,B=3", "salf:finish=literal", "salf:finish=fill,th=0.9", "salf:N=1", "salf:N=2,B=1",
+		"salf:th=auto", "salf:th=auto,N=7,B=2", "salf:th=auto,N=1",
 	} {
 		t.Run(spec, func(t *testing.T) {
 			drafttest.Run(t, func() infer.Drafter {
@@ -38,6 +39,7 @@ func TestSpecificationsAreCheckedAgainstTheTable(t *testing.T) {
 		"salf:N=1,N=2":      "given twice",
 		"salf:N=many":       "N is \"many\", want a whole number",
 		"salf:th=1":         "want 0 <= th < 1",
+		"salf:th=auto,N=0":  "salf: N is 0",
 		"salf:finish=early": "want topn, fill or literal",
 		"optimal:th=0.5":    `unknown parameter "th": known are N, B, finish`,
 		"beam:k=0":          "beam: k is 0",

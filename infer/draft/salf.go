@@ -1,6 +1,12 @@
 package draft
 
-import "talf/tree/search"
+import (
+	"fmt"
+	"math"
+
+	"talf/infer"
+	"talf/tree/search"
+)
 
 func salf() Method {
 	return Method{
@@ -8,10 +14,15 @@ func salf() Method {
 		Params: []Param{
 			{"N", "60", "nodes of the tree, root counted"},
 			{"B", "10", "nodes expanded per round"},
-			{"th", "0.6", "stop when a round's probabilities sum to less"},
+			{"th", "0.6", "stop when a round's probabilities sum to less; auto follows what passes cost"},
 			{"finish", "topn", "nodes kept at the stop: topn, fill or literal"},
 		},
-		Open: func(p *Params, _ Env) (Maker, error) { return openSALF(p, p.Float("th")) },
+		Open: func(p *Params, _ Env) (Maker, error) {
+			if p.String("th") == "auto" {
+				return openTuned(p)
+			}
+			return openSALF(p, p.Float("th"))
+		},
 	}
 }
 
@@ -22,4 +33,127 @@ func openSALF(p *Params, th float64) (Maker, error) {
 	}
 	c := search.SALFConfig{N: p.Int("N"), B: p.Int("B"), Th: th, Finish: f}
 	return searching(func() (limited, error) { return search.NewSALF(c) })
+}
+
+func openTuned(p *Params) (Maker, error) {
+	f, err := search.ParseFinish(p.String("finish"))
+	if err != nil {
+		return Maker{}, err
+	}
+	c := search.DefaultSALF()
+	c.N, c.B, c.Finish = p.Int("N"), p.Int("B"), f
+	if _, err := search.NewSALF(c); err != nil {
+		return Maker{}, err
+	}
+	return Maker{New: func() infer.Drafter {
+		s, err := search.NewSALF(c)
+		if err != nil {
+			panic(fmt.Sprintf("draft: a configuration that was accepted is refused: %v", err))
+		}
+		return &tuned{s: s, cfg: c}
+	}}, nil
+}
+
+// tuned is SALF with a threshold that follows costs.
+//
+// A round of decoding is a renewal: the rate of tokens is greatest where whatever
+// is done earns its time at that rate, a token being worth λ, the present time
+// per token. Let κ be accepted tokens per unit of path probability, as measured:
+// drafts are over-confident. Then
+//
+//   - a node of path probability V is worth κλV, and costs a row of the target's
+//     pass: it is drafted if V ≥ b/κλ, where a pass of n rows takes a + bn;
+//   - a round whose nodes sum to S is worth κλcS, c being the share of such sums
+//     that past rounds after the first have turned into nodes of the tree, above
+//     what their places were worth: it is run if that is at least the a' + b'n of a
+//     draft pass over its n nodes, those that are not worth b' left out.
+//
+// S never rises (Theorem 1), so the first round that does not pay is the last
+// that could: to look one round ahead is enough. The first round is always run.
+type tuned struct {
+	s   *search.SALF
+	cfg search.SALFConfig
+
+	pass, step affine // seconds by rows
+	spent      ratio  // seconds per token
+	calibrated ratio  // accepted nodes per path probability
+	harvested  ratio  // gains per sum
+
+	rounds int
+	tokens int // of the last round
+}
+
+// warm is how many rounds are drafted as the paper does, with trees of different
+// sizes, before costs decide.
+const warm = 8
+
+func (d *tuned) Start([]int32) error { return nil }
+
+func (d *tuned) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]int, error) {
+	if rows == nil {
+		d.s.Tune(d.tuning())
+		searched{d.s}.begin(p, d.size(p.MaxNodes))
+	}
+	return searched{d.s}.grow(p, rows)
+}
+
+// size lets trees differ, so that a row's cost shows.
+func (d *tuned) size(most int) int {
+	n := min(most, d.cfg.N)
+	switch {
+	case d.rounds < warm:
+		n >>= d.rounds % 4
+	case d.rounds%16 == 0:
+		n /= 2
+	}
+	return max(n, 2)
+}
+
+func (d *tuned) tuning() search.Tuning {
+	if d.rounds < warm {
+		return search.Tuning{Th: d.cfg.Th}
+	}
+	_, row, _ := d.pass.fit()
+	draft, node, _ := d.step.fit()
+	worth := d.calibrated.value(1, 2) * d.spent.value(0, 0)
+	c := d.harvested.value(0.5, 1)
+	t := search.Tuning{Th: draft / (worth * c), PerNode: node / (worth * c), Least: row / worth}
+	if !(t.Th < 1e9 && t.PerNode < 1e9 && t.Least < 1) {
+		// A clock that stands still, or nothing that is worth its row.
+		t = search.Tuning{Th: min(t.Th, 1e9), PerNode: min(t.PerNode, 1e9), Least: 0.9}
+	}
+	if math.IsNaN(t.Th + t.PerNode) {
+		t.Th, t.PerNode = d.cfg.Th, 0
+	}
+	return t
+}
+
+func (d *tuned) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
+	d.tokens = len(v.Path)
+	if p.Tree != d.s.Tree() || p.Tree.Len() < 2 {
+		return nil
+	}
+	var predicted float64
+	for _, x := range d.s.LogV()[1:] {
+		predicted += math.Exp(x)
+	}
+	d.calibrated.add(float64(len(v.Path)-1), predicted)
+	sums := d.s.Sums()
+	for i, g := range d.s.Gains() {
+		if i > 0 {
+			d.harvested.add(g, sums[i])
+		}
+	}
+	return nil
+}
+
+// Took learns what the round cost.
+func (d *tuned) Took(t infer.Timing) {
+	d.rounds++
+	d.pass.add(float64(t.Rows), t.Verify.Seconds())
+	if t.Steps > 0 {
+		n := float64(t.Steps)
+		d.step.add(float64(t.Asked)/n, t.Draft.Seconds()/n)
+	}
+	d.spent.add((t.Verify + t.Draft + t.Overhead).Seconds(), float64(d.tokens))
 }

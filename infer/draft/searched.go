@@ -35,10 +35,19 @@ func (d searched) Start([]int32) error { return nil }
 
 func (d searched) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]int, error) {
 	if rows == nil {
-		d.s.Limit(p.MaxNodes)
-		d.s.Start(p.Tree.Token(0), p.MaxDepth)
-		p.Work, p.Width = d.s.Work(), d.s.Width()
+		d.begin(p, p.MaxNodes)
 	}
+	return d.grow(p, rows)
+}
+
+// begin begins a tree of at most n nodes.
+func (d searched) begin(p *infer.Proposal, n int) {
+	d.s.Limit(n)
+	d.s.Start(p.Tree.Token(0), p.MaxDepth)
+	p.Work, p.Width = d.s.Work(), d.s.Width()
+}
+
+func (d searched) grow(p *infer.Proposal, rows []infer.Row) ([]int, error) {
 	ask := d.s.Grow(rows)
 	if len(ask) == 0 {
 		p.Tree = d.s.Tree()

@@ -68,7 +68,8 @@ type SALF struct {
 	state
 	cfg   SALFConfig
 	tune  Tuning
-	least float64 // log of the tuning's, from Start
+	least float64 // logs of the tuning's, from Start
+	worth float64
 	g, q  []int32 // candidates, best first, at most N each
 	d     []int32 // popped in this round
 	sums  []float64
@@ -79,8 +80,9 @@ type SALF struct {
 
 // A Tuning is a threshold that depends on what the draft and the target cost.
 type Tuning struct {
-	Th, PerNode float64 // stop where the sum of n nodes is less than Th + n·PerNode
-	Least       float64 // nodes of less probability are neither expanded nor kept
+	Th      float64 // stop where the round's nodes, each less PerNode, sum to less
+	PerNode float64 // nodes of less probability are not expanded
+	Least   float64 // nor kept
 }
 
 // NewSALF returns a search for c.
@@ -110,7 +112,7 @@ func (s *SALF) Start(root int32, maxDepth int) {
 	// were pushed out of it again. A search that meets the bound stops there.
 	s.start(root, maxDepth, min(8*s.n+s.cfg.B, maxWork))
 	s.g, s.q, s.sums, s.ends = s.g[:0], append(s.q[:0], 0), s.sums[:0], s.ends[:0]
-	s.least = math.Log(s.tune.Least)
+	s.least, s.worth = math.Log(s.tune.Least), math.Log(max(s.tune.Least, s.tune.PerNode))
 	s.open = true
 }
 
@@ -149,7 +151,7 @@ func (s *SALF) Grow(rows []Row) []int {
 	}
 	keep, sum := s.d[:0], 0.0
 	for _, c := range s.d {
-		if x := &s.cands[c]; x.score > eps && x.score >= s.least && int(x.depth) < s.maxDepth {
+		if x := &s.cands[c]; x.score > eps && x.score >= s.worth && int(x.depth) < s.maxDepth {
 			keep = append(keep, c)
 			sum += math.Exp(x.score)
 		}

@@ -1,0 +1,82 @@
+package draft_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"talf/infer"
+	"talf/infer/draft"
+	"talf/infer/draft/drafttest"
+	"talf/infer/verify"
+)
+
+// A price list says what passes take, in units of a plain one.
+type prices struct {
+	name              string
+	row               float64 // of the target's pass, beside the 1 that a pass takes
+	step, node, agree float64 // of a draft pass
+}
+
+// decode decodes a few sequences of a world with these prices and returns units
+// per token.
+func (x prices) decode(t *testing.T, spec string) float64 {
+	t.Helper()
+	us := func(units float64) time.Duration { return time.Duration(units * 1e6) }
+	costs := &drafttest.Costs{
+		Pass: func(rows int) time.Duration { return us(1 + x.row*float64(rows)) },
+		Step: func(rows int) time.Duration { return us(x.step + x.node*float64(rows)) },
+	}
+	mk, _, err := draft.Open(spec, draft.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mk.Close()
+	d := mk.New()
+	tokens := 0
+	begin := costs.Now()
+	for seed := range uint64(2) {
+		world := &drafttest.Target{Table: drafttest.Table{Seed: seed, Vocab: 40, Order: 3, Sharp: 2.5}, MaxLen: 2000}
+		e := &infer.Engine{Target: costs.Target(world), Config: infer.Default(), Clock: costs.Now}
+		s, err := e.Generate(t.Context(), infer.Request{
+			Prompt: []int32{1}, MaxTokens: 200, Drafter: d, Source: costs.Source(&drafttest.Source{Target: world, Agree: x.agree}),
+			Verifier: new(verify.Greedy), Processor: drafttest.Plain{},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens += len(s.Tokens())
+	}
+	return costs.Now().Sub(begin).Seconds() * 1e3 / float64(tokens)
+}
+
+// With th=auto, decoding is about as fast as with the best fixed threshold and
+// tree size for the prices, whatever they are.
+func TestTheTunedThresholdIsNearTheBestFixedOne(t *testing.T) {
+	if testing.Short() {
+		t.Skip("decodes some ten thousand tokens")
+	}
+	for _, x := range []prices{
+		{"free", 0, 0, 0, 0.9},
+		{"a large target", 0.001, 0.02, 0.001, 0.9},
+		{"dear drafts", 0.001, 0.3, 0.001, 0.9},
+		{"dear rows", 0.05, 0.05, 0.01, 0.9},
+		{"dear nodes", 0.002, 0.02, 0.03, 0.9},
+		{"a bad draft", 0.01, 0.1, 0.001, 0.4},
+	} {
+		best, which := 1e9, ""
+		for _, th := range []string{"0", "0.2", "0.4", "0.7"} {
+			for _, n := range []int{60, 8} {
+				spec := fmt.Sprintf("salf:th=%s,N=%d", th, n)
+				if c := x.decode(t, spec); c < best {
+					best, which = c, spec
+				}
+			}
+		}
+		paper, auto := x.decode(t, "salf"), x.decode(t, "salf:th=auto")
+		t.Logf("%-14s %.3f a token with th=auto, %.3f with th=0.6, %.3f with the best of 8, %s", x.name, auto, paper, best, which)
+		if auto > 1.1*best {
+			t.Errorf("%s: %.3f a token, %s takes %.3f", x.name, auto, which, best)
+		}
+	}
+}
