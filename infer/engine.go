@@ -68,6 +68,9 @@ type Request struct {
 	Stop  []string // the output ends before the first of these
 	// Emit is called after each round with what is new; an error ends the sequence.
 	Emit func(Delta) error
+	// Trace is called in each round once its verdict is known; an error ends the
+	// sequence.
+	Trace func(Round) error
 }
 
 // A Delta is what one round adds to the output. Text lags behind Tokens where a
@@ -497,12 +500,22 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	}
 	kept := len(s.tokens) - first
 	s.stats.round(&s.prop, v.Path, kept)
+	var untraced error
+	if s.req.Trace != nil {
+		// As in keep, what is read must not write over the tokens that follow.
+		s.scores.begin(rows, s.prop.Tree, s.tokens[:first:first])
+		untraced = s.req.Trace(Round{Proposal: &s.prop, Scores: &s.scores, Verdict: v, Kept: kept})
+	}
 	v.Path, v.Next = v.Path[:kept], s.tokens[len(s.tokens)-1]
 	s.keep(e, s.prop, v, rows, s.tokens[:first])
 	if s.reason != "" {
 		return
 	}
 	s.done += kept
+	if untraced != nil {
+		s.fail(fmt.Errorf("trace: %w", untraced))
+		return
+	}
 	s.reason = reason
 	text := ""
 	if reason != "" {

@@ -116,6 +116,10 @@ type Proposal struct {
 	Q       func(n int) Dist
 	Replace bool
 
+	// LogV is the draft's natural log probability of the path to each node, 0 for
+	// the root; nil where it does not say. Traces show it.
+	LogV []float64
+
 	// Work is the tree whose nodes a source is asked for; nil means Tree. Asked
 	// nodes are always its tail.
 	Work *tree.Tree
@@ -249,6 +253,15 @@ type Source interface {
 type Verdict struct {
 	Path []int // accepted nodes, root first; never empty
 	Next int32 // the target's own token after Path
+}
+
+// A Round is a scored proposal and what became of it, for those who look on. It is
+// valid during the call.
+type Round struct {
+	Proposal *Proposal
+	Scores   Scores
+	Verdict  Verdict // of the whole proposal
+	Kept     int     // tokens emitted: all of the verdict's, unless the output ends before
 }
 
 // A Verifier chooses a path. It is a pure function of its arguments; the

@@ -11,6 +11,7 @@ import (
 type limited interface {
 	search.Search
 	Limit(n int)
+	LogV() []float64
 }
 
 // searching makes drafters of one search each. Make fails on a bad configuration
@@ -50,7 +51,7 @@ func (d searched) begin(p *infer.Proposal, n int) {
 func (d searched) grow(p *infer.Proposal, rows []infer.Row) ([]int, error) {
 	ask := d.s.Grow(rows)
 	if len(ask) == 0 {
-		p.Tree = d.s.Tree()
+		p.Tree, p.LogV = d.s.Tree(), d.s.LogV()
 	}
 	return ask, nil
 }

@@ -2,6 +2,7 @@ package draft
 
 import (
 	"fmt"
+	"math"
 
 	"talf/infer"
 	"talf/model/sample"
@@ -47,6 +48,9 @@ func static() Method {
 				find = func() (shape, error) { return readShape(path, name) }
 			}
 			s, err := find()
+			if err != nil && path != "" {
+				err = FileError{err}
+			}
 			if err != nil {
 				return Maker{}, err
 			}
@@ -81,6 +85,7 @@ type shaped struct {
 	asked  []node       // by node of the work tree
 	rows   []infer.Dist // what was drawn from, by node of the work tree
 	row    []int32      // by node of the tree: node of the work tree, -1 if it was not asked
+	logV   []float64    // by node of the tree
 	ask    []int
 	kids   []int32
 	before int // nodes of the work tree whose rows came
@@ -106,6 +111,7 @@ func (s *shaped) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 	if rows == nil {
 		s.work.Reset(p.Tree.Token(0), len(s.shape))
 		s.asked, s.row, s.before = append(s.asked[:0], node{0, 0}), append(s.row[:0], 0), 0
+		s.logV = append(s.logV[:0], 0)
 		p.Work, p.Width, p.Full = &s.work, s.shape.width(), s.draw != infer.Chosen
 		if s.draw != infer.Chosen {
 			p.Q, p.Replace, p.Width = s.prob, s.draw == infer.Repeated, 1
@@ -121,6 +127,7 @@ func (s *shaped) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 	for i := range rows {
 		s.place(p, first+i, &rows[i], c)
 	}
+	p.LogV = s.logV
 	s.ask = s.ask[:0]
 	for w := s.before; w < len(s.asked); w++ {
 		s.ask = append(s.ask, w)
@@ -135,16 +142,22 @@ func (s *shaped) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 	slots := s.shape[s.shape[at.slot].first:][:s.shape[at.slot].kids]
 	slots = slots[:min(len(slots), p.Tree.Room(), p.MaxNodes-p.Tree.Len())]
 	s.kids = s.kids[:0]
+	above := s.logV[at.node]
 	if s.draw == infer.Chosen {
 		for _, x := range slots {
 			if x.rank >= len(r.Tokens) {
 				break
 			}
 			s.kids = append(s.kids, r.Tokens[x.rank])
+			s.logV = append(s.logV, above+float64(r.LogProb[x.rank]))
 		}
 	} else if len(r.Logits) > 0 {
 		pos := p.Pos + p.Tree.Depth(at.node) + 1
-		s.kids = Children(s.kids, c, pos, s.soften(w, r.Logits), len(slots), s.draw)
+		q := s.soften(w, r.Logits)
+		s.kids = Children(s.kids, c, pos, q, len(slots), s.draw)
+		for _, x := range s.kids {
+			s.logV = append(s.logV, above+math.Log(q[x]))
+		}
 	}
 	for i, token := range s.kids {
 		// With replacement, a token that is there already will not be accepted

@@ -1,0 +1,191 @@
+// Package trace records rounds of decoding, one line of JSON each, and draws their
+// trees: in a terminal and as SVG.
+package trace
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"talf/infer"
+	"talf/tree"
+)
+
+// Version is the version of the format that Writer writes. It is raised with
+// every change that old readers would misread.
+const Version = 1
+
+// A Header is the first line of a file.
+type Header struct {
+	Version     int     `json:"talf_trace"`
+	Method      string  `json:"method,omitempty"`
+	Verify      string  `json:"verify,omitempty"`
+	Temperature float64 `json:"temperature"`
+	Seed        uint64  `json:"seed"`
+	Prompt      int     `json:"prompt_tokens"`
+}
+
+// A Step is one round: a line of the file.
+type Step struct {
+	Pos   int    `json:"pos"`   // sequence position of the root
+	Nodes []Node `json:"nodes"` // root first, parents before their children, siblings in order
+	Path  []int  `json:"path"`  // accepted nodes, root first
+	Next  Token  `json:"next"`  // the target's own token after Path
+	Kept  int    `json:"kept"`  // tokens emitted: len(Path), or fewer where the output ended
+	// Draw says how children were chosen.
+	Draw string `json:"draw"`
+}
+
+// A Token is a token and its text.
+type Token struct {
+	ID   int32  `json:"token"`
+	Text string `json:"text"`
+}
+
+// A Node is a node of the draft tree. Q is what the draft gave to its token after
+// its parent, P what the target gives; nil where that is not known. At temperature
+// 0, P is the target's at temperature 1, before penalties.
+type Node struct {
+	Parent int `json:"parent"` // -1 for the root
+	Token
+	Q *float64 `json:"q,omitempty"`
+	P *float64 `json:"p,omitempty"`
+}
+
+// A Writer writes a file of one sequence.
+type Writer struct {
+	out         *json.Encoder
+	text        func(id int32) string
+	temperature float64
+}
+
+// NewWriter writes the header; text says how tokens are spelt.
+func NewWriter(w io.Writer, h Header, text func(id int32) string) (*Writer, error) {
+	h.Version = Version
+	x := &Writer{out: json.NewEncoder(w), text: text, temperature: h.Temperature}
+	x.out.SetEscapeHTML(false)
+	if err := x.out.Encode(h); err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	return x, nil
+}
+
+func (w *Writer) token(id int32) Token { return Token{id, w.text(id)} }
+
+// widest is how many of the target's most likely tokens are looked at for P at
+// temperature 0.
+const widest = 64
+
+// Round writes one round; it is for infer.Request.Trace.
+func (w *Writer) Round(r infer.Round) error {
+	p, t := r.Proposal, r.Proposal.Tree
+	s := Step{Pos: p.Pos, Next: w.token(r.Verdict.Next), Path: r.Verdict.Path, Kept: r.Kept, Draw: p.Draw().String()}
+	for n := range t.Len() {
+		x := Node{Parent: t.Parent(n), Token: w.token(t.Token(n))}
+		if n > 0 {
+			x.Q, x.P = draftOf(p, n), w.targetOf(r.Scores, t.Parent(n), t.Token(n))
+		}
+		s.Nodes = append(s.Nodes, x)
+	}
+	return w.out.Encode(s)
+}
+
+func draftOf(p *infer.Proposal, n int) *float64 {
+	var q float64
+	switch parent := p.Tree.Parent(n); {
+	case p.Q != nil:
+		q = p.Q(parent)[p.Tree.Token(n)]
+	case p.LogV != nil:
+		q = math.Exp(p.LogV[n] - p.LogV[parent])
+	default:
+		return nil
+	}
+	return finite(q)
+}
+
+func (w *Writer) targetOf(s infer.Scores, n int, token int32) *float64 {
+	if w.temperature > 0 {
+		return finite(s.Dist(n)[token])
+	}
+	for _, c := range s.TopK(n, widest) {
+		if c.Token == token {
+			return finite(math.Exp(float64(c.LogProb)))
+		}
+	}
+	return nil
+}
+
+// finite keeps what JSON can say.
+func finite(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}
+
+// Read reads a file and calls f with each step until f returns an error.
+func Read(r io.Reader, f func(s *Step) error) (Header, error) {
+	in := bufio.NewReader(r)
+	var h Header
+	line := 1
+	b, err := in.ReadBytes('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return h, err
+	}
+	if err := json.Unmarshal(b, &h); err != nil || h.Version == 0 {
+		return h, errors.New("line 1 is no trace header, want a file that `talf generate --trace` wrote")
+	}
+	if h.Version > Version {
+		return h, fmt.Errorf("talf_trace is %d, want at most %d: a newer version wrote the file", h.Version, Version)
+	}
+	for err == nil {
+		b, err = in.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return h, err
+		}
+		if line++; len(b) == 0 {
+			break
+		}
+		var s Step
+		if bad := json.Unmarshal(b, &s); bad != nil {
+			if err != nil {
+				return h, fmt.Errorf("line %d is cut short: the run that wrote it was interrupted", line)
+			}
+			return h, fmt.Errorf("line %d: %w", line, bad)
+		}
+		if bad := s.check(); bad != nil {
+			return h, fmt.Errorf("line %d: %w", line, bad)
+		}
+		if bad := f(&s); bad != nil {
+			return h, bad
+		}
+	}
+	return h, nil
+}
+
+// check makes sure that the nodes are a tree and the path is one of its own.
+func (s *Step) check() error {
+	if n := len(s.Nodes); n < 1 || n > tree.MaxNodes {
+		return fmt.Errorf("nodes has %d entries, want 1..%d, the root first", n, tree.MaxNodes)
+	}
+	for i, n := range s.Nodes {
+		if n.Parent >= i || n.Parent < 0 && i > 0 || i == 0 && n.Parent != -1 {
+			return fmt.Errorf("node %d has parent %d, want -1 for node 0 and an earlier node for the others", i, n.Parent)
+		}
+	}
+	if len(s.Path) == 0 || s.Path[0] != 0 {
+		return fmt.Errorf("path is %v, want node 0 first", s.Path)
+	}
+	for i := 1; i < len(s.Path); i++ {
+		if n := s.Path[i]; n <= 0 || n >= len(s.Nodes) || s.Nodes[n].Parent != s.Path[i-1] {
+			return fmt.Errorf("path is %v, want each node to be a child of the one before", s.Path)
+		}
+	}
+	if s.Kept < 1 || s.Kept > len(s.Path) {
+		return fmt.Errorf("kept is %d, want 1..%d", s.Kept, len(s.Path))
+	}
+	return nil
+}
