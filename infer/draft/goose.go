@@ -179,13 +179,18 @@ func (d *spineTree) ratio() float64 {
 	return 0.50
 }
 
-// build is Algorithm 1 for a budget of b nodes.
+// build is Algorithm 1 for a budget of b nodes. Without a spine the root is the
+// only leaf, and step 4 has the whole budget.
 func (d *spineTree) build(p *infer.Proposal, b int) {
 	spine := min(len(d.chain), floor(float64(b)*d.ratio()))
 	d.lay(p, spine) // step 1
-	d.allocate(b-1-spine, spine)
-	for i, width := range d.widths { // steps 2 and 3
-		d.attach(p, i, width, b)
+	if spine > 0 {
+		d.allocate(b-1-spine, spine)
+		for i, width := range d.widths { // steps 2 and 3
+			d.attach(p, i, width, b)
+		}
+	} else {
+		d.nodes[0] = spineNode{score: 1, share: 1}
 	}
 	if d.cfg.breadth { // step 4
 		d.extendBreadth(p, b)
@@ -200,13 +205,9 @@ func floor(x float64) int { return int(math.Floor(x + 1e-9)) }
 // allocate says how many branches the root and each node of a spine get of
 // budget.
 func (d *spineTree) allocate(budget, spine int) {
-	d.widths = append(d.widths[:0], 0)
-	if budget <= 0 {
-		return
-	}
 	switch {
 	case !d.cfg.branches:
-		d.widths[0] = floor(float64(budget) * (1 - d.cfg.rho))
+		d.widths = append(d.widths[:0], floor(float64(budget)*(1-d.cfg.rho)))
 	case d.cfg.linear:
 		d.widths = linearWidths(d.widths[:0], budget, spine, d.cfg.width, d.onSpine, d.onBranch)
 	default:
@@ -233,7 +234,7 @@ func harmonicWidths(dst []int, budget, spine int, rho float64) []int {
 // and to the spine's nodes but its last: w_i = w_0 − i·|ln p_s|/|ln(1−p_t)| where
 // that is positive, at most k, and w_0 as large as the budget allows.
 func linearWidths(dst []int, budget, spine, k int, ps, pt float64) []int {
-	n := max(spine, 1)
+	n := spine
 	slope := math.Log(clamp(ps)) / math.Log1p(-clamp(pt))
 	width := func(w0 float64, i int) int { return min(max(floor(w0-slope*float64(i)), 0), k) }
 	total := func(w0 float64) (sum int) {
@@ -301,7 +302,7 @@ func (d *spineTree) extends(p *infer.Proposal, n int) bool {
 // added. Each gets as many children as its score among its siblings allows of K
 // (appendix C.1), at least one.
 func (d *spineTree) extendBreadth(p *infer.Proposal, b int) {
-	for n := 1; n < p.Tree.Len() && p.Tree.Len() < b; n++ {
+	for n := 0; n < p.Tree.Len() && p.Tree.Len() < b; n++ {
 		if !d.extends(p, n) {
 			continue
 		}
@@ -321,7 +322,7 @@ func (d *spineTree) extendBreadth(p *infer.Proposal, b int) {
 // branch it extends, until the tree has b nodes.
 func (d *spineTree) extendBest(p *infer.Proposal, b int) {
 	d.queue = d.queue[:0]
-	for n := 1; n < p.Tree.Len(); n++ {
+	for n := range p.Tree.Len() {
 		d.offer(p, n)
 	}
 	for p.Tree.Len() < b && len(d.queue) > 0 {

@@ -1,11 +1,17 @@
 package draft_test
 
 import (
+	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"talf/infer"
 	"talf/infer/draft"
 	"talf/infer/draft/drafttest"
+	"talf/infer/verify"
+	"talf/model"
+	"talf/tree"
 )
 
 func TestTrainingFreeMethodsConform(t *testing.T) {
@@ -27,5 +33,556 @@ func TestTrainingFreeMethodsConform(t *testing.T) {
 				return d
 			})
 		})
+	}
+}
+
+func TestTrainingFreeSpecificationsAreChecked(t *testing.T) {
+	for spec, want := range map[string]string{
+		"pld:K=0":                "K is 0, want 1..1023",
+		"pld:lo=4,hi=3":          "want 1 <= lo <= hi <= 16",
+		"recycle:K=0":            "K is 0, want 1..256",
+		"recycle:N=2000":         "nodes is 2000, want 1..1024",
+		"recycle:accept=0.9/0.2": "acceptance of rank 2 is 0.2",
+		"recycle:accept=high":    `accept is "high", want probabilities such as 0.5/0.2`,
+		"isotropic:k=0":          "k is 0, want 1..256",
+		"isotropic:bigram=yes":   `bigram is "yes", want on or off`,
+		"goose:rho=2":            "rho is 2, want 0..1",
+		"goose:r=some":           `r is "some", want a number`,
+		"goose:r=-1":             "r is -1, want 0..1",
+		"goose:score=NaN":        "score is NaN, want 0..1",
+		"goose:harvest=none":     `harvest is "none", want all, verified or rounds`,
+		"goose:table=old":        `table is "old", want fresh or keep`,
+		"goose:D=0":              "D is 0, want 1..64",
+		"goose:K=1000":           "K is 1000, want 1..256",
+	} {
+		if _, _, err := draft.New(spec); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: error %v, want one that says %q", spec, err, want)
+		}
+	}
+}
+
+// A script says what a target thinks likely after two tokens or, where it says
+// nothing of both, after the last; what is likeliest is what it says next.
+type script map[pair][]infer.Candidate
+
+// A pair is two tokens; any stands for any token before.
+type pair struct{ before, token int32 }
+
+const any = int32(-1)
+
+// likely makes a row of tokens that are as likely as each other.
+func likely(p float64, tokens ...int32) (row []infer.Candidate) {
+	for _, t := range tokens {
+		row = append(row, infer.Candidate{Token: t, LogProb: float32(math.Log(p))})
+	}
+	return row
+}
+
+// scripted are the rows of one tree below the token before.
+type scripted struct {
+	script script
+	tree   *tree.Tree
+	before int32
+}
+
+func (s scripted) TopK(n, k int) []infer.Candidate {
+	at := pair{s.before, s.tree.Token(n)}
+	if n > 0 {
+		at.before = s.tree.Token(s.tree.Parent(n))
+	}
+	row, ok := s.script[at]
+	if !ok {
+		row = s.script[pair{any, at.token}]
+	}
+	return row[:min(k, len(row))]
+}
+
+func (s scripted) Argmax(n int) int32         { return s.TopK(n, 1)[0].Token }
+func (scripted) Dist(int) infer.Dist          { panic("no distributions here") }
+func (scripted) Hidden(int) (f model.Feature) { return f }
+
+// A round drives one drafter the way the engine does.
+type round struct {
+	t      testing.TB
+	d      infer.Drafter
+	script script
+	tokens []int32
+	root   tree.Tree
+	chain  tree.Tree
+	path   []int
+	greedy verify.Greedy
+}
+
+// start gives a drafter a prompt in one chunk.
+func start(t testing.TB, d infer.Drafter, s script, prompt ...int32) *round {
+	t.Helper()
+	if err := d.Start(prompt); err != nil {
+		t.Fatal(err)
+	}
+	r := &round{t: t, d: d, script: s, tokens: slices.Clone(prompt)}
+	last := len(prompt) - 1
+	if h, ok := d.(infer.Harvester); ok && h.Harvest() && last > 0 {
+		r.chain.Reset(prompt[0], last)
+		path := []int{0}
+		for _, x := range prompt[1:last] {
+			path = append(path, r.chain.Add(len(path)-1, x))
+		}
+		p := infer.Proposal{Tree: &r.chain, MaxNodes: last, MaxDepth: last - 1}
+		if err := d.Observe(p, infer.Verdict{Path: path, Next: prompt[last]}, scripted{s, &r.chain, any}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+// grow drafts one tree.
+func (r *round) grow(most int) infer.Proposal {
+	r.t.Helper()
+	r.root.Reset(r.tokens[len(r.tokens)-1], most)
+	p := infer.Proposal{Tree: &r.root, Pos: len(r.tokens) - 1, MaxNodes: most, MaxDepth: 200}
+	if ask, err := r.d.Grow(&p, nil, nil); err != nil || len(ask) > 0 {
+		r.t.Fatalf("asked for %d nodes, %v", len(ask), err)
+	}
+	return p
+}
+
+// scores are the target's of a proposal.
+func (r *round) scores(p infer.Proposal) scripted {
+	s := scripted{r.script, p.Tree, any}
+	if p.Pos > 0 {
+		s.before = r.tokens[p.Pos-1]
+	}
+	return s
+}
+
+// keep reports a path and what follows it.
+func (r *round) keep(p infer.Proposal, v infer.Verdict) {
+	r.t.Helper()
+	if err := r.d.Observe(p, v, r.scores(p)); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, n := range v.Path[1:] {
+		r.tokens = append(r.tokens, p.Tree.Token(n))
+	}
+	r.tokens = append(r.tokens, v.Next)
+}
+
+// step drafts, verifies and keeps; it returns the proposal and the path.
+func (r *round) step(most int) (infer.Proposal, infer.Verdict) {
+	r.t.Helper()
+	p := r.grow(most)
+	v, err := r.greedy.Verify(p, r.scores(p), nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.keep(p, v)
+	return p, v
+}
+
+// origins counts the nodes of the last tree by origin.
+func (r *round) origins(p infer.Proposal) map[string]int {
+	l := r.d.(infer.Labelled)
+	got := map[string]int{}
+	for n := 1; n < p.Tree.Len(); n++ {
+		got[l.Origins()[l.Origin(n)]]++
+	}
+	return got
+}
+
+// branches returns how many children of each origin "branch" the root and the
+// nodes of the spine have, down to the last that has any.
+func (r *round) branches(p infer.Proposal) (spine int, widths []int) {
+	l := r.d.(infer.Labelled)
+	last := 0
+	for n := 0; n >= 0; {
+		next, width := -1, 0
+		for c := p.Tree.FirstChild(n); c >= 0; c = p.Tree.NextSibling(c) {
+			if l.Origins()[l.Origin(c)] == "spine" {
+				next = c
+			} else {
+				width++
+			}
+		}
+		if widths = append(widths, width); width > 0 {
+			last = len(widths)
+		}
+		if n = next; n >= 0 {
+			spine++
+		}
+	}
+	return spine, widths[:last]
+}
+
+func newDrafter(t testing.TB, spec string) infer.Drafter {
+	t.Helper()
+	d, _, err := draft.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// GOOSE, figure 2: the output goes on with self.calc.eval(data, flag, 2) and the
+// context holds …eval(data, flag, 1). The spine alone yields six tokens; a branch
+// repairs the seventh, and its extension is the eighth. What follows is too unlikely
+// to be drafted.
+func TestASpineGoesOnInABranch(t *testing.T) {
+	const (
+		self = int32(iota)
+		dot
+		calc
+		eval
+		opening
+		data
+		comma
+		flag
+		one
+		two
+		closing
+		end
+		other
+	)
+	s := script{
+		{any, self}: likely(0.9, dot), {self, dot}: likely(0.9, calc), {other, dot}: likely(0.9, calc), {any, calc}: likely(0.9, dot),
+		{calc, dot}: likely(0.9, eval), {any, eval}: likely(0.9, opening), {any, opening}: likely(0.9, data), {any, data}: likely(0.9, comma),
+		{data, comma}: likely(0.9, flag), {any, flag}: likely(0.9, comma), {flag, comma}: likely(0.4, two, one), {any, one}: likely(0.9, closing),
+		{any, two}: likely(0.9, closing), {two, closing}: likely(0.005, end), {any, closing}: likely(0.9, end), {any, end}: likely(0.4, self, other), {any, other}: likely(0.9, dot),
+	}
+	prompt := []int32{two, closing, end, other, dot, calc, dot, eval, opening, data, comma, flag, comma, one, closing, end, self, dot, calc, dot}
+	said := []int32{eval, opening, data, comma, flag, comma, two, closing}
+	for _, c := range []struct {
+		spec string
+		want int
+	}{{"goose", 8}, {"pld", 6}, {"goose:branches=off", 6}, {"goose:spine=0,D=7", 7}} {
+		r := start(t, newDrafter(t, c.spec), s, prompt...)
+		p, v := r.step(60)
+		if got := r.tokens[len(prompt):]; len(v.Path)-1 != c.want || !slices.Equal(got, append(said, end)[:c.want+1]) {
+			t.Errorf("%s: %d tokens accepted, then %d: %v; want %d", c.spec, len(v.Path)-1, v.Next, got, c.want)
+		}
+		if c.spec == "goose" {
+			if spine, widths := r.branches(p); spine != 18 || len(widths) != 7 || widths[6] != 1 {
+				t.Errorf("a spine of %d with branches %v, want 18, and one below its sixth node", spine, widths)
+			}
+		}
+	}
+}
+
+// flat is a script in which the width tokens from n on follow everything, each
+// with probability p, and a text of count different tokens below n.
+func flat(p float64, n, count, width int32) (s script, text []int32) {
+	s = script{}
+	var row []infer.Candidate
+	for i := range width {
+		row = append(row, likely(p, n+i)...)
+	}
+	for i := range n + width {
+		s[pair{any, i}] = row
+	}
+	for i := range count {
+		text = append(text, i)
+	}
+	return s, text
+}
+
+// Algorithm 1 with a budget of 60 and half of the branches below the spine. By
+// hand, for a spine of m tokens at hand: b_s = min(m, ⌊60r⌋), b_r = ⌊(59−b_s)/2⌋,
+// b_p = 59−b_s−b_r, and the i-th node of the spine has ⌊b_p/(i·H)⌋ branches with
+// H = Σ_{j≤b_s} 1/j; the table holds 40 successors here, so none is cut off.
+func TestTheBudgetIsSplitAsByHand(t *testing.T) {
+	for _, c := range []struct {
+		spec   string
+		spine  int
+		widths []int
+	}{
+		// 20; 19; 20 by H = 3.5977: 5.559/i
+		{"r=0.5,spine=20", 20, []int{19, 5, 2, 1, 1, 1}},
+		// 18; 20; 21 by H = 3.4951: 6.008/i
+		{"r=0.3,spine=20", 18, []int{20, 6, 3, 2, 1, 1, 1}},
+		{"r=auto,spine=20", 18, []int{20, 6, 3, 2, 1, 1, 1}},
+		// 9; 25; 25 by H = 2.8290: 8.837/i
+		{"r=0.15,spine=20", 9, []int{25, 8, 4, 2, 2, 1, 1, 1, 1}},
+		// 3; 28; 28 by H = 1.8333: 15.27/i
+		{"r=0.3,spine=3", 3, []int{28, 15, 7, 5}},
+		// 1; 29; 29
+		{"r=0.3,spine=1", 1, []int{29, 29}},
+		// Without a spine the root may have the whole budget.
+		{"r=0.3,spine=0", 0, []int{40}},
+		{"r=0,spine=20", 0, []int{40}},
+		// 9; ⌊50·0.8⌋ = 40; 10 by H: 3.535/i
+		{"r=0.15,spine=20,rho=0.2", 9, []int{40, 3, 1, 1}},
+		// Without branches below the spine the root still has its share alone.
+		{"r=0.3,spine=20,branches=off", 18, []int{20}},
+		// Proposition 2 with p_s = 0.3 and p_t = 0.033: w_i = w_0 − 35.88i, 41 in all.
+		{"r=0.3,spine=20,alloc=linear", 18, []int{38, 3}},
+		// And where no node may have more than ten: 10, 10, 10, 10, 1.
+		{"r=0.3,spine=20,alloc=linear,K=10", 18, []int{10, 10, 10, 10, 1}},
+		{"r=0.3,spine=20,K=10", 18, []int{10, 6, 3, 2, 1, 1, 1}},
+	} {
+		s, text := flat(0.02, 30, 30, 40)
+		spec := "goose:D=1,bypass=1000,consensus=off"
+		if !strings.Contains(c.spec, "K=") {
+			spec += ",K=40"
+		}
+		r := start(t, newDrafter(t, spec+","+c.spec), s, append(text, text[:5]...)...)
+		p := r.grow(60)
+		spine, widths := r.branches(p)
+		if spine != c.spine || !slices.Equal(widths, c.widths) {
+			t.Errorf("%s: a spine of %d with branches %v, want %d with %v", c.spec, spine, widths, c.spine, c.widths)
+		}
+	}
+}
+
+// A branch never repeats the spine's token, and the next successor takes its place.
+func TestTheSpineHasPriority(t *testing.T) {
+	text := []int32{1, 2, 3, 4, 5, 6, 1, 2, 3}
+	s := script{}
+	for i := range int32(20) {
+		s[pair{any, i}] = likely(0.05, (i+1)%20, 10, 11, 12)
+	}
+	r := start(t, newDrafter(t, "goose:bypass=1000,consensus=off,D=1,spine=3,K=4"), s, text...)
+	p := r.grow(60)
+	l := r.d.(infer.Labelled)
+	for n, next := 0, []int32{4, 5, 6}; len(next) > 0; next = next[1:] {
+		var got []int32
+		for c := p.Tree.FirstChild(n); c >= 0; c = p.Tree.NextSibling(c) {
+			if got = append(got, p.Tree.Token(c)); (l.Origin(c) == 0) != (len(got) == 1) {
+				t.Errorf("node %d: child %d is from %s", n, c, l.Origins()[l.Origin(c)])
+			}
+		}
+		if want := []int32{next[0], 10, 11, 12}; !slices.Equal(got, want) {
+			t.Errorf("node %d: children %v, want %v", n, got, want)
+		}
+		n = p.Tree.FirstChild(n)
+	}
+}
+
+// A sure match is drafted as a chain alone: two lengths of n-grams that agree, or
+// more tokens before it that are the same.
+func TestASureMatchIsDraftedAlone(t *testing.T) {
+	s, text := flat(0.05, 30, 30, 10)
+	for _, c := range []struct {
+		spec    string
+		matches int // tokens that were there before
+		alone   bool
+	}{
+		{"goose", 3, false},
+		{"goose", 4, true}, // of 3 and of 4
+		{"goose:consensus=off", 4, false},
+		{"goose:consensus=off", 8, false},
+		{"goose:consensus=off", 9, true},
+		{"goose:consensus=off,bypass=3", 4, true},
+		{"goose:consensus=off,bypass=1000", 29, false},
+		{"goose:bypass=2", 3, true},
+	} {
+		prompt := append(slices.Clone(text), 30)
+		r := start(t, newDrafter(t, c.spec), s, append(prompt, text[:c.matches]...)...)
+		p := r.grow(60)
+		got := r.origins(p)
+		if (got["branch"] == 0) != c.alone || c.alone && got["spine"] != 20 {
+			t.Errorf("%s with %d tokens in common: %v, want a chain alone: %v", c.spec, c.matches, got, c.alone)
+		}
+	}
+}
+
+// The share of the spine follows its running acceptance: p̂_s begins at 0.3 and
+// goes 0.3 of the way to what the newest round accepted. By hand.
+func TestTheSpineGrowsWithItsAcceptance(t *testing.T) {
+	s, text := flat(0.05, 40, 40, 10)
+	r := start(t, newDrafter(t, "goose:bypass=1000,consensus=off"), s, append(text, text[:3]...)...)
+	spine := func() int {
+		p := r.grow(60)
+		n, _ := r.branches(p)
+		return n
+	}
+	for i, c := range []struct {
+		accept int // nodes of the spine
+		want   int // its length in the next round
+	}{
+		{0, 18},  // 0.21
+		{0, 9},   // 0.147
+		{9, 20},  // 0.4029: half of 60, and a match is 20 long at most
+		{20, 20}, // 0.582
+		{0, 20},  // 0.4075
+		{0, 18},  // 0.285
+	} {
+		p := r.grow(60)
+		path := []int{0}
+		for range c.accept {
+			path = append(path, p.Tree.FirstChild(path[len(path)-1]))
+		}
+		// The token that follows keeps the text on its way, so that it matches.
+		next := r.tokens[len(r.tokens)-1]
+		if c.accept > 0 {
+			next = p.Tree.Token(path[c.accept])
+		}
+		r.keep(p, infer.Verdict{Path: path, Next: (next + 1) % 40})
+		if got := spine(); got != c.want {
+			t.Errorf("round %d: a spine of %d, want %d", i, got, c.want)
+		}
+	}
+}
+
+// letters lists a tree as the tokens from the root down, a node each, in order.
+func letters(t *tree.Tree) (out []string) {
+	for n := 1; n < t.Len(); n++ {
+		p := ""
+		for _, m := range t.AppendPath(nil, n)[1:] {
+			p += string(rune('a' + t.Token(m)))
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// What extends branches, by hand: after a come b (0.6), c (0.3) and d (0.02); after
+// b come c (0.5) and a (0.4); after c comes d (0.9); after d, a (0.005).
+func TestBranchesAreExtended(t *testing.T) {
+	const a, b, c, d = 0, 1, 2, 3
+	s := script{
+		{any, a}: slices.Concat(likely(0.6, b), likely(0.3, c), likely(0.02, d)),
+		{any, b}: slices.Concat(likely(0.5, c), likely(0.4, a)),
+		{any, c}: likely(0.9, d), {any, d}: likely(0.005, a),
+	}
+	for _, x := range []struct{ spec, want string }{
+		// The likeliest of all: b 0.6, c 0.3, bc 0.3, cd 0.27, bcd 0.27, ba 0.24, bab
+		// 0.144, bac 0.072; ties go to the child of the elder node.
+		{"goose:N=9,D=3", "b c bc cd bcd ba bab bac"},
+		// An edge less; d has 0.02.
+		{"goose:N=9,D=2", "b c bc cd ba d"},
+		// Breadth first: of K = 3, b gets ⌊3·0.6/0.92⌋ = 1, c and d at least 1.
+		{"goose:N=9,D=3,K=3,extend=breadth", "b c d bc cd bcd"},
+		// Six for b, three for c.
+		{"goose:N=9,D=3,extend=breadth", "b c d bc ba cd bcd bab"},
+		// Less likely ones are left out, or nothing is.
+		{"goose:N=9,D=3,score=0.35", "b bc bcd ba bab"},
+		{"goose:N=60,D=2,score=0.001", "b c bc cd ba d da"},
+	} {
+		r := start(t, newDrafter(t, x.spec), s, b, c, d, a, b, d, a)
+		if got := strings.Join(letters(r.grow(60).Tree), " "); got != x.want {
+			t.Errorf("%s: %s, want %s", x.spec, got, x.want)
+		}
+	}
+}
+
+// GOOSE's control: the table's tokens in the place of the context's, on a tree of
+// the same shape.
+func TestTheControlKeepsTheShape(t *testing.T) {
+	s, text := flat(0.05, 30, 70, 40) // the branches' tokens too, so that the table knows all rows
+	shape := func(spec string) (parents []int, tokens []int32) {
+		r := start(t, newDrafter(t, spec), s, append(text, text[:3]...)...)
+		p := r.grow(60)
+		for n := range p.Tree.Len() {
+			parents = append(parents, p.Tree.Parent(n))
+		}
+		return parents, p.Tree.Tokens()
+	}
+	const spec = "goose:bypass=1000,consensus=off,K=40"
+	parents, tokens := shape(spec)
+	control, others := shape(spec + ",from=table")
+	if !slices.Equal(parents, control) || slices.Equal(tokens, others) {
+		t.Errorf("the control has parents %v and tokens %v; with the context %v and %v", control, others, parents, tokens)
+	}
+}
+
+// A table learns from rejected branches and from the prompt, unless it is told not
+// to, and drafts from two tokens before it drafts from one.
+func TestWhatATableLearnsFrom(t *testing.T) {
+	s := script{
+		{any, 0}: likely(0.5, 1), {any, 1}: likely(0.4, 2, 3), {any, 2}: likely(0.5, 4), {any, 3}: likely(0.5, 5),
+		{any, 4}: likely(0.5, 6), {any, 5}: likely(0.5, 7), {9, 1}: likely(0.5, 8), {any, 8}: likely(0.5, 8), {any, 9}: likely(0.5, 1),
+	}
+	for _, x := range []struct{ spec, first, second string }{
+		{"goose", "b bc bd", "f"},
+		{"goose:harvest=verified", "b bc bd", ""},
+		{"goose:harvest=rounds", "", ""},
+		{"recycle:accept=0.5/0.4,N=7", "b bc bd", "f"},
+		{"isotropic:k=2", "b bc bd", "f"},
+	} {
+		r := start(t, newDrafter(t, x.spec), s, 0, 1, 0)
+		p := r.grow(60)
+		if got := strings.Join(letters(p.Tree), " "); got != x.first {
+			t.Errorf("%s: after the prompt %q, want %q", x.spec, got, x.first)
+		}
+		// All branches are rejected, and 3 follows: its row was seen in one of them.
+		r.keep(p, infer.Verdict{Path: []int{0}, Next: 3})
+		if got := strings.Join(letters(r.grow(60).Tree), " "); got != x.second {
+			t.Errorf("%s: after a token of a rejected branch %q, want %q", x.spec, got, x.second)
+		}
+	}
+	for _, x := range []struct {
+		spec string
+		want int32
+	}{{"goose:D=1,N=2", 8}, {"goose:D=1,N=2,bigram=off", 2}, {"isotropic:k=1,N=2", 8}, {"recycle:N=2", 2}} {
+		r := start(t, newDrafter(t, x.spec), s, 9, 1, 0, 1, 9, 1)
+		if p := r.grow(60); p.Tree.Len() != 2 || p.Tree.Token(1) != x.want {
+			t.Errorf("%s: drafted %v behind 9, 1; want %d", x.spec, p.Tree.Tokens(), x.want)
+		}
+	}
+}
+
+// Drafters of one maker share a table that is kept, and no other.
+func TestATableIsKeptOnlyWhereToldSo(t *testing.T) {
+	s := script{{any, 0}: likely(0.5, 1), {any, 1}: likely(0.5, 0), {any, 2}: likely(0.5, 0)}
+	for _, method := range []string{"goose", "recycle", "isotropic"} {
+		for table, want := range map[string]bool{"fresh": false, "keep": true} {
+			mk := open(t, method+":table="+table, draft.Env{})
+			first, second := mk.New(), mk.New()
+			start(t, first, s, 0, 1, 0, 1)
+			for _, d := range []infer.Drafter{first, second} {
+				r := start(t, d, s, 0) // nothing of the prompt is harvested
+				if got := r.grow(60).Tree.Len() > 1; got != want {
+					t.Errorf("%s, table=%s: drafts from another request: %v, want %v", method, table, got, want)
+				}
+			}
+		}
+	}
+}
+
+// Recycle's tree is Sequoia's, filled by ranks; by hand for chances of 0.5, 0.3
+// and 0.1 and five drafted nodes: a, b, aa, ab (and ba, equal), aaa.
+func TestRecycleFillsAFixedTree(t *testing.T) {
+	s := script{}
+	for i := range int32(6) {
+		s[pair{any, i}] = likely(0.3, (i+1)%6, (i+2)%6, (i+3)%6)
+	}
+	r := start(t, newDrafter(t, "recycle:N=5,accept=0.5/0.3/0.1"), s, 0, 1, 2, 3, 4, 5, 0)
+	// Ranks 0, 1, 00 and one of 01, 10 (0.15 both); 000 has 0.125.
+	if got := letters(r.grow(60).Tree); !slices.Equal(got, []string{"b", "c", "bc", "bd"}) && !slices.Equal(got, []string{"b", "c", "bc", "cd"}) {
+		t.Errorf("%v, want b, c, bc and bd or cd", got)
+	}
+	r = start(t, newDrafter(t, "recycle:K=1,N=5,accept=0.5/0.3/0.1"), s, 0, 1, 2, 3, 4, 5, 0)
+	if got := letters(r.grow(60).Tree); !slices.Equal(got, []string{"b", "bc", "bcd", "bcde"}) {
+		t.Errorf("with one successor: %v, want a chain", got)
+	}
+}
+
+// Isotropic has k children at every node, breadth first; below the match's path
+// the first is the context's.
+func TestIsotropicIsUniform(t *testing.T) {
+	s, text := flat(0.05, 20, 30, 10) // the branches' tokens too, so that the table knows all rows
+	for _, k := range []int{1, 3, 5} {
+		r := start(t, newDrafter(t, "isotropic:k="+string(rune('0'+k))), s, append(text, text[:3]...)...)
+		p := r.grow(60)
+		for n := range p.Tree.Len() {
+			kids := 0
+			for c := p.Tree.FirstChild(n); c >= 0; c = p.Tree.NextSibling(c) {
+				kids++
+			}
+			if want := min(k, max(0, 59-n*k)); kids != want {
+				t.Fatalf("k = %d: node %d has %d children, want %d", k, n, kids, want)
+			}
+		}
+		n := 0
+		for i, want := range text[3:6] {
+			if n = p.Tree.FirstChild(n); p.Tree.Token(n) != want || r.d.(infer.Labelled).Origin(n) != 0 {
+				t.Errorf("k = %d: node %d of the match carries %d, want %d", k, i+1, p.Tree.Token(n), want)
+			}
+			if p.Tree.Depth(n) == 3 && k > 3 {
+				break
+			}
+			if p.Tree.FirstChild(n) < 0 {
+				break
+			}
+		}
 	}
 }
