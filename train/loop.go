@@ -1,6 +1,7 @@
 package train
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -545,6 +546,33 @@ func (p Progress) metric() metric {
 // progress is what a line of the log says.
 func (t *trainer) progress(m metric) Progress {
 	return Progress{Step: m.Step, Steps: t.planned(), Stage: m.Stage, Loss: m.Loss, LR: m.LR, Norm: m.Norm, Positions: m.Positions, Seconds: m.Seconds}
+}
+
+// ReadMetrics reads the log of a run: the directory of its checkpoints, or the file.
+func ReadMetrics(path string) ([]Progress, error) {
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		path = filepath.Join(path, MetricsFile)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read metrics: %w", err)
+	}
+	var all []Progress
+	for len(b) > 0 {
+		line, rest, whole := bytes.Cut(b, []byte("\n"))
+		var m metric
+		if err := json.Unmarshal(line, &m); err != nil || m.Step < 1 {
+			if !whole {
+				break // a line being written, or torn by a crash
+			}
+			return nil, fmt.Errorf("read metrics: %s:%d: want an object with a step from 1: %s", path, len(all)+1, line)
+		}
+		all = append(all, Progress{
+			Step: m.Step, Stage: m.Stage, Loss: m.Loss, LR: m.LR, Norm: m.Norm, Positions: m.Positions, Seconds: m.Seconds, Eval: m.Eval,
+		})
+		b = rest
+	}
+	return all, nil
 }
 
 // openMetrics opens the log and drops the steps after step, which will be made

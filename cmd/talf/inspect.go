@@ -43,6 +43,7 @@ Inspect data shows what a head learns from: samples with the tokens in the loss.
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.AddCommand(newInspectSamples(a))
+	c.AddCommand(newInspectMetrics(a))
 	return c
 }
 

@@ -27,6 +27,9 @@ type trainOptions struct {
 	init             string
 	resume, force    bool
 	epochs           float64
+	stages           files
+	features         string
+	plot             string
 	window           int
 	load             data.LoadConfig
 	export           string
@@ -34,8 +37,9 @@ type trainOptions struct {
 }
 
 func newTrain(a *app) *cobra.Command {
-	o := trainOptions{cfg: train.Default(), load: data.DefaultLoad()}
-	var asJSON bool
+	o := trainOptions{cfg: train.Default(), load: data.DefaultLoad(), features: featuresAuto}
+	var asJSON, printIt bool
+	var config string
 	c := &cobra.Command{
 		Use:   "train --model DIR --data DIR --out DIR",
 		Short: "Train a draft head, or a small language model",
@@ -51,17 +55,43 @@ and tokenizer, --data is text as for preprocess. Such as a target's own answers,
 make a draft model of it: generate --out answers.jsonl, then --data answers.jsonl
 --template '{prompt}' --answer-field text.
 
+--stage makes a run of several parts, each with a loss and a schedule of its own, that
+stops and resumes as one: eagle:10e is ten epochs, eagle:400 four hundred steps. A
+stage is what a run with --init from the one before would be.
+
+Beside the last checkpoints the best is kept, by the tokens of a target pass that the
+held-out trees let expect (τ̂); --head DIR/best uses it. --patience ends a stage that no
+longer improves it.
+
+--config reads a YAML file whose keys are the names of the flags; a flag on the command
+line wins. --print-config writes one.
+
 Losses: ` + lossNames() + `.`,
 		Example: `  talf train --model DIR --data labels --loss eagle --steps 2000 --out heads/eagle
   talf train --model DIR --data labels --loss talf --steps 600 --init heads/eagle --out heads/talf
+  talf train --model DIR --data math=0.7 --data chat=0.3 --stage eagle:10e --stage talf:3e:lr=1e-4 --out heads/both
+  talf train --config run.yaml --lr 1e-4 --print-config
   talf train --kind lm --model config-dir --data text.jsonl --steps 5000 --out small --export small/model`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if config != "" {
+				if err := readConfig(cmd.Flags(), config); err != nil {
+					return err
+				}
+			}
 			if err := o.check(cmd); err != nil {
 				return err
+			}
+			if printIt {
+				return printConfig(a.out, cmd.Flags())
 			}
 			res, err := a.train(cmd.Context(), &o)
 			if err != nil {
 				return err
+			}
+			if o.plot != "" {
+				if err := o.draw(); err != nil {
+					return err
+				}
 			}
 			if asJSON {
 				return a.printJSON(res)
@@ -76,15 +106,23 @@ Losses: ` + lossNames() + `.`,
 				for i, l := range e.Levels {
 					a.printf("; level %d: loss %.4f, top-1 %.1f%%", i, l.Loss, 100*l.Top1)
 				}
+				if e.Tau > 0 {
+					a.printf("; τ̂ %.3f, greedy %.3f", e.Tau, e.TauGreedy)
+				}
 				a.printf("\n")
+			}
+			if res.Best != "" && res.Best != res.Dir {
+				a.printf("best: %s\n", res.Best)
 			}
 			return nil
 		},
 	}
 	f := c.Flags()
+	f.StringVar(&config, "config", "", "YAML file of flags")
+	f.BoolVar(&printIt, "print-config", false, "print all flags as such a file, and do nothing else")
 	f.StringVar(&o.kind, "kind", checkpoints.KindHead, "head or lm")
 	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
-	f.Var(&o.data, "data", "directory that preprocess wrote; with --kind lm a text file (may be repeated)")
+	f.Var(&o.data, "data", "directory that preprocess wrote, or DIR=WEIGHT of several; with --kind lm a text file (may be repeated)")
 	f.StringVar(&o.out, "out", "", "directory of checkpoints")
 	f.StringVar(&o.cfg.Loss, "loss", o.cfg.Loss, "loss of a head and its parameters, such as eagle:w_cls=1")
 	f.StringVar(&o.init, "init", "", "head to begin with, where --out has no checkpoint to go on from: a checkpoint, or any EAGLE head")
@@ -92,6 +130,10 @@ Losses: ` + lossNames() + `.`,
 	f.BoolVar(&o.force, "force", false, "train although the data or --init belong to other weights")
 	f.IntVar(&o.cfg.Steps, "steps", o.cfg.Steps, "optimiser steps")
 	f.Float64Var(&o.epochs, "epochs", 0, "passes over the data, instead of --steps")
+	f.Var(&o.stages, "stage", "LOSS:STEPS or LOSS:EPOCHSe and perhaps :lr=…,min-lr=…,warmup=…, instead of --loss and --steps (may be repeated)")
+	f.IntVar(&o.cfg.Patience, "patience", o.cfg.Patience, "evaluations without a better τ̂ after which a stage ends (0: never)")
+	f.StringVar(&o.features, "features", o.features, "hidden states: stored in the data, recompute with the model, or auto (stored where they are)")
+	f.StringVar(&o.plot, "plot", "", "draw the run's losses and τ̂ to this .png or .svg in the end")
 	f.IntVar(&o.cfg.Rows, "rows", o.cfg.Rows, "positions of a batch: sequences are packed into them")
 	f.IntVar(&o.cfg.Accum, "accum", o.cfg.Accum, "batches of a step")
 	f.Float64Var(&o.cfg.LR, "lr", o.cfg.LR, "learning rate")
@@ -131,12 +173,14 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 	switch {
 	case o.kind != checkpoints.KindHead && o.kind != checkpoints.KindLM:
 		return usagef("--kind is %q, want %s or %s", o.kind, checkpoints.KindHead, checkpoints.KindLM)
-	case o.kind == checkpoints.KindHead && len(o.data) > 1:
-		return usagef("--data is given %d times: a head is trained on one directory", len(o.data))
 	case o.kind == checkpoints.KindHead && (changed("window") || o.export != "" || o.load.Template != "" || o.load.AnswerField != ""):
 		return usagef("--window, --template, --answer-field and --export are for --kind lm")
-	case o.kind == checkpoints.KindLM && (changed("loss") || o.init != ""):
-		return usagef("--loss and --init are for heads")
+	case o.kind == checkpoints.KindLM && (changed("loss") || o.init != "" || len(o.stages) > 0 || changed("features")):
+		return usagef("--loss, --stage, --features and --init are for heads")
+	case len(o.stages) > 0 && (changed("loss") || changed("steps") || changed("epochs")):
+		return usagef("--stage and --loss, --steps or --epochs exclude each other")
+	case o.features != featuresAuto && o.features != featuresStored && o.features != featuresRecompute:
+		return usagef("--features is %q, want %s, %s or %s", o.features, featuresAuto, featuresStored, featuresRecompute)
 	case o.epochs != 0 && changed("steps"):
 		return usagef("--steps and --epochs exclude each other")
 	case !(o.epochs >= 0 && o.epochs < 1e6):
@@ -148,7 +192,31 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 	if err := o.cfg.Validate(); err != nil {
 		return usageError{err}
 	}
+	for _, s := range o.stages {
+		if _, err := parseStage(s, o.cfg); err != nil {
+			return usageError{err}
+		}
+	}
+	if o.kind == checkpoints.KindHead {
+		for _, s := range o.data {
+			if _, _, err := parseShare(s); err != nil {
+				return err
+			}
+		}
+	}
+	if o.plot != "" {
+		return checkPlot(o.plot)
+	}
 	return nil
+}
+
+// draw draws the run's log.
+func (o *trainOptions) draw() error {
+	r, err := readRun(o.out)
+	if err != nil {
+		return err
+	}
+	return saveMetrics(o.plot, []metricsRun{r})
 }
 
 // train runs one training job.
@@ -176,23 +244,35 @@ func (a *app) train(ctx context.Context, o *trainOptions) (train.Result, error) 
 		return train.Result{}, err
 	}
 	defer closeModel()
-	set, err := data.Open(o.data[0])
+	shares, tokens, err := a.openShares(o.data)
+	defer func() {
+		for _, s := range shares {
+			s.Set.Close()
+		}
+	}()
 	if err != nil {
 		return train.Result{}, err
 	}
-	defer set.Close()
-	if !set.Complete() && filepath.Ext(o.data[0]) != ".parquet" {
-		a.log.Warn("preprocess has not finished: training on what is there", "data", o.data[0])
+	if err := checkFeatures(o.features, shares, o.data); err != nil {
+		return train.Result{}, err
 	}
 	cfg := o.cfg
 	if o.epochs > 0 {
-		tokens := int64(0)
-		for _, s := range set.Shards() {
-			tokens += s.Tokens
-		}
-		cfg.Steps = o.steps(tokens)
+		cfg.Steps = o.steps(o.epochs, tokens)
 	}
-	return train.Head(ctx, cfg, train.HeadJob{Target: m, Data: train.Only(set), Out: o.out, Init: o.init, Force: o.force, Report: report})
+	for _, s := range o.stages {
+		st, err := parseStage(s, cfg)
+		if err != nil {
+			return train.Result{}, err
+		}
+		if st.epochs > 0 {
+			st.Steps = o.steps(st.epochs, tokens)
+		}
+		cfg.Stages = append(cfg.Stages, st.Stage)
+	}
+	return train.Head(ctx, cfg, train.HeadJob{
+		Target: m, Data: shares, Out: o.out, Init: o.init, Force: o.force, Recompute: o.features == featuresRecompute, Report: report,
+	})
 }
 
 // checkOut refuses to mix two runs in one directory by accident.
@@ -206,10 +286,10 @@ func (o *trainOptions) checkOut() error {
 	return nil
 }
 
-// steps is how many steps see the training share of tokens --epochs times.
-func (o *trainOptions) steps(tokens int64) int {
+// steps is how many steps see the training share of tokens so many times.
+func (o *trainOptions) steps(epochs float64, tokens int64) int {
 	perStep := float64(o.cfg.Rows * o.cfg.Accum)
-	return max(1, int(math.Ceil(o.epochs*float64(tokens)*(1-o.cfg.Held)/perStep)))
+	return max(1, int(math.Ceil(epochs*float64(tokens)*(1-o.cfg.Held)/perStep)))
 }
 
 // trainLM trains a language model on text.
@@ -253,7 +333,7 @@ func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Pr
 	defer func() { _ = dev.Close() }()
 	cfg := o.cfg
 	if o.epochs > 0 {
-		cfg.Steps = o.steps(tokens)
+		cfg.Steps = o.steps(o.epochs, tokens)
 	}
 	res, err := train.LM(ctx, cfg, train.LMJob{
 		Device: dev, Spec: spec, Docs: docs, Window: min(o.window, spec.MaxPos, cfg.Rows), Out: o.out, Extra: extra, Report: report,
