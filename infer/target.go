@@ -11,16 +11,25 @@ import (
 // A ModelTarget is a Target over a model. Closed sequences stay as prefixes that
 // later prompts may start from.
 type ModelTarget struct {
-	m     *model.Model
-	keep  int
-	open  map[SeqID]*targetSeq
-	kept  []*targetSeq // least recently used first
-	segs  []model.Segment
-	seqs  []*targetSeq
-	rows  []Rows
-	outs  []modelRows
-	ids   []int32   // TopK scratch
-	logps []float32 // TopK scratch
+	m    *model.Model
+	keep int
+	open map[SeqID]*targetSeq
+	kept []*targetSeq // least recently used first
+	segs []model.Segment
+	seqs []*targetSeq
+	rows []Rows
+	outs []modelRows
+	tops []passTop
+}
+
+// A passTop holds the k most likely tokens of every row of a pass. A drafter that
+// reads one node's reads most of them, and together the device's threads share
+// them.
+type passTop struct {
+	k     int
+	done  bool      // in this pass
+	ids   []int32   // [rows][k]
+	logps []float32 // [rows][k]
 }
 
 type targetSeq struct {
@@ -102,6 +111,9 @@ func (t *ModelTarget) Score(ctx context.Context, jobs []Job) ([]Rows, error) {
 		t.segs = append(t.segs, model.Segment{Rows: s.branch, Tree: j.Tree, Want: j.Want})
 		t.seqs = append(t.seqs, s)
 	}
+	for i := range t.tops {
+		t.tops[i].done = false
+	}
 	out, err := t.m.Forward(ctx, t.segs)
 	if err != nil {
 		for _, s := range t.seqs {
@@ -173,15 +185,30 @@ func (r *modelRows) Hidden(n int) model.Feature {
 }
 
 func (r *modelRows) TopK(dst []Candidate, n, k int) []Candidate {
-	t := r.t
-	k = min(k, t.m.Spec().Vocab)
-	t.ids = slices.Grow(t.ids[:0], k)[:k]
-	t.logps = slices.Grow(t.logps[:0], k)[:k]
-	r.out.TopK(t.ids, t.logps, r.out.LogitsRow(r.seg, n), 1, k)
-	for i := range k {
-		dst = append(dst, Candidate{t.ids[i], t.logps[i]})
+	k = min(k, r.t.m.Spec().Vocab)
+	top := r.t.top(r.out, k)
+	row := r.out.LogitsRow(r.seg, n) * k
+	for i := row; i < row+k; i++ {
+		dst = append(dst, Candidate{top.ids[i], top.logps[i]})
 	}
 	return dst
+}
+
+// top returns the k most likely tokens of all rows of the last pass.
+func (t *ModelTarget) top(out *model.Output, k int) *passTop {
+	i := slices.IndexFunc(t.tops, func(p passTop) bool { return p.k == k })
+	if i < 0 {
+		i = len(t.tops)
+		t.tops = append(t.tops, passTop{k: k})
+	}
+	p := &t.tops[i]
+	if !p.done {
+		_, n := out.Rows()
+		p.ids, p.logps = slices.Grow(p.ids[:0], n*k)[:n*k], slices.Grow(p.logps[:0], n*k)[:n*k]
+		out.TopK(p.ids, p.logps, 0, n, k)
+		p.done = true
+	}
+	return p
 }
 
 var _ Target = (*ModelTarget)(nil)

@@ -126,11 +126,12 @@ func (t *topkTask) run(w *worker, part int) {
 func (t *topkTask) row(w *worker, r int) {
 	x := t.src[r*t.v:][:t.v]
 	ids, best := t.ids[r*t.k:][:t.k], t.logp[r*t.k:][:t.k]
-	top := w.k.Max(x)
+	var top float32
 	if t.k == 1 {
+		top = w.k.Max(x)
 		ids[0], best[0] = int32(w.k.ArgMax(x)), top
 	} else {
-		selectTop(w, ids, best, x)
+		top = selectTop(w, ids, best, x)
 	}
 	buf := w.buf(0, expBlock)
 	sum := 0.0
@@ -144,28 +145,56 @@ func (t *topkTask) row(w *worker, r int) {
 	}
 }
 
-// selectTop writes the len(ids) largest of x, best first, ties to the lower id.
-func selectTop(w *worker, ids []int32, best, x []float32) {
-	const block = 256
-	k, n := len(ids), 0
-	for i := 0; i < len(x); i += block {
-		b := x[i:min(i+block, len(x))]
-		// An equal element of a higher id never displaces one that is there.
-		if n == k && !(w.k.Max(b) > best[k-1]) {
-			continue
-		}
-		for j, v := range b {
-			if n == k && !(v > best[k-1]) {
-				continue
-			}
-			at := min(n, k-1)
-			for ; at > 0 && v > best[at-1]; at-- {
-				best[at], ids[at] = best[at-1], ids[at-1]
-			}
-			best[at], ids[at] = v, int32(i+j)
+// topBlock is the number of elements whose largest stands for all of them.
+const topBlock = 256
+
+// selectTop writes the len(ids) = k largest of x, best first, ties to the lower
+// id, and returns the largest.
+//
+// The k-th largest of the blocks' maxima bounds what can be chosen from below, so
+// that little more than k blocks are looked at element by element.
+func selectTop(w *worker, ids []int32, best, x []float32) float32 {
+	k := len(ids)
+	most := w.buf(1, parts(len(x), topBlock))
+	n := 0
+	for b := range most {
+		most[b] = w.k.Max(x[b*topBlock : min((b+1)*topBlock, len(x))])
+		if n < k || most[b] > best[k-1] {
+			place(best, n, most[b])
 			n = min(n+1, k)
 		}
 	}
+	bound := float32(math.Inf(-1))
+	if n == k {
+		bound = best[k-1]
+	}
+	n = 0
+	for b, m := range most {
+		// An equal element of a higher id never displaces one that is there.
+		if m < bound || n == k && !(m > best[k-1]) {
+			continue
+		}
+		for i, end := b*topBlock, min((b+1)*topBlock, len(x)); i < end; i++ {
+			if v := x[i]; n < k || v > best[k-1] {
+				at := place(best, n, v)
+				copy(ids[at+1:], ids[at:])
+				ids[at] = int32(i)
+				n = min(n+1, k)
+			}
+		}
+	}
+	return w.k.Max(most)
+}
+
+// place puts v behind those of best, n of them set and best first, that are not
+// less, and returns where. What was last is lost if all are set.
+func place(best []float32, n int, v float32) int {
+	at := min(n, len(best)-1)
+	for ; at > 0 && v > best[at-1]; at-- {
+		best[at] = best[at-1]
+	}
+	best[at] = v
+	return at
 }
 
 // TopK writes the k largest of each row.
