@@ -69,7 +69,7 @@ type Param struct {
 // Methods lists every drafter.
 func Methods() []Method {
 	return []Method{
-		ar(), linear(), fixed(), dynatree(), static(), beam(), optimal(), salf(),
+		ar(), linear(), fixed(), dynatree(), static(), sequoia(), beam(), optimal(), salf(),
 		pld(), recycle(), isotropic(), goose(), rest(), lookahead(),
 	}
 }
