@@ -86,13 +86,14 @@ type shaped struct {
 	rows   []infer.Dist // what was drawn from, by node of the work tree
 	row    []int32      // by node of the tree: node of the work tree, -1 if it was not asked
 	logV   []float64    // by node of the tree
+	grown  []node       // nodes of the newest level that may get children
 	ask    []int
 	kids   []int32
 	before int // nodes of the work tree whose rows came
 }
 
-// A node is a node of the tree and its slot.
-type node struct{ node, slot int }
+// A node is a node of the tree, its slot, and its parent's node of the work tree.
+type node struct{ node, slot, above int }
 
 func newShaped(s shape, d infer.Draw, e Env) *shaped {
 	x := &shaped{shape: s, draw: d, vocab: e.Vocab}
@@ -110,7 +111,7 @@ func (s *shaped) Start([]int32) error { return nil }
 func (s *shaped) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
 	if rows == nil {
 		s.work.Reset(p.Tree.Token(0), len(s.shape))
-		s.asked, s.row, s.before = append(s.asked[:0], node{0, 0}), append(s.row[:0], 0), 0
+		s.asked, s.row, s.before = append(s.asked[:0], node{}), append(s.row[:0], 0), 0
 		s.logV = append(s.logV[:0], 0)
 		p.Work, p.Width, p.Full = &s.work, s.shape.width(), s.draw != infer.Chosen
 		if s.draw != infer.Chosen {
@@ -124,13 +125,20 @@ func (s *shaped) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 	}
 	first := s.before
 	s.before = len(s.asked)
+	s.grown, s.ask = s.grown[:0], s.ask[:0]
 	for i := range rows {
 		s.place(p, first+i, &rows[i], c)
 	}
 	p.LogV = s.logV
-	s.ask = s.ask[:0]
-	for w := s.before; w < len(s.asked); w++ {
-		s.ask = append(s.ask, w)
+	room := p.MaxNodes - p.Tree.Len()
+	for _, x := range s.grown {
+		if room <= 0 {
+			break // no row where there is no place for a child
+		}
+		room -= s.shape[x.slot].kids
+		w := s.work.Add(x.above, p.Tree.Token(x.node))
+		s.row[x.node] = int32(w)
+		s.asked, s.ask = append(s.asked, x), append(s.ask, w)
 	}
 	return s.ask, nil
 }
@@ -140,7 +148,7 @@ func (s *shaped) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 func (s *shaped) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 	at := s.asked[w]
 	slots := s.shape[s.shape[at.slot].first:][:s.shape[at.slot].kids]
-	slots = slots[:min(len(slots), p.Tree.Room(), p.MaxNodes-p.Tree.Len())]
+	slots = slots[:min(len(slots), p.MaxNodes-p.Tree.Len())]
 	s.kids = s.kids[:0]
 	above := s.logV[at.node]
 	if s.draw == infer.Chosen {
@@ -169,8 +177,7 @@ func (s *shaped) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 		if again || s.shape[slot].kids == 0 || p.Tree.Depth(n) == p.MaxDepth {
 			continue
 		}
-		s.row[n] = int32(s.work.Add(w, token))
-		s.asked = append(s.asked, node{n, slot})
+		s.grown = append(s.grown, node{n, slot, w})
 	}
 }
 

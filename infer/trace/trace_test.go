@@ -54,8 +54,11 @@ func TestATraceHoldsTheSequence(t *testing.T) {
 		temperature      float64
 		q                bool // the draft says what it gave
 	}{
-		{"ar", "", 0, true}, {"salf:N=12", "", 0, true}, {"static:binary-3", "", 0.7, true},
-		{"static:binary-3,draw=distinct", "traversal", 0.7, true}, {"static:kary-3-2,draw=repeated", "rrs", 1, true},
+		{"ar", "", 0, true},
+		{"salf:N=12", "", 0, true},
+		{"static:binary-3", "", 0.7, true},
+		{"static:binary-3,draw=distinct", "traversal", 0.7, true},
+		{"static:kary-3-2,draw=repeated", "rrs", 1, true},
 	} {
 		var file bytes.Buffer
 		seq := record(t, c.method, c.verifier, c.temperature, &file)
