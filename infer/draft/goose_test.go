@@ -2,6 +2,7 @@ package draft_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -109,7 +110,6 @@ type round struct {
 	tokens []int32
 	root   tree.Tree
 	chain  tree.Tree
-	path   []int
 	greedy verify.Greedy
 }
 
@@ -584,5 +584,126 @@ func TestIsotropicIsUniform(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// A stream drives a drafter without allocating: a target that says pseudo-random
+// things, and keeps half of each tree's first path.
+type stream struct {
+	d      infer.Drafter
+	rows   [][]infer.Candidate
+	root   tree.Tree
+	p      infer.Proposal
+	scores infer.Scores
+	path   []int
+	tokens []int32
+	period int // of the text, in tokens
+}
+
+func newStream(t testing.TB, spec string, vocab, period int) *stream {
+	s := &stream{d: newDrafter(t, spec), period: period}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range vocab {
+		row := make([]infer.Candidate, 10)
+		for i := range row {
+			row[i] = infer.Candidate{Token: rng.Int32N(int32(vocab)), LogProb: -0.7 * float32(i+1)}
+		}
+		s.rows = append(s.rows, row)
+	}
+	var prompt []int32
+	for range period {
+		s.tokens = append(s.tokens, rng.Int32N(int32(vocab)))
+	}
+	for i := range period {
+		prompt = append(prompt, s.at(i))
+	}
+	s.scores = s
+	if err := s.d.Start(prompt); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *stream) TopK(n, k int) []infer.Candidate {
+	row := s.rows[s.root.Token(n)]
+	return row[:min(k, len(row))]
+}
+func (s *stream) Argmax(n int) int32         { return s.TopK(n, 1)[0].Token }
+func (*stream) Dist(int) infer.Dist          { panic("no distributions here") }
+func (*stream) Hidden(int) (f model.Feature) { return f }
+
+// at is the text: seven tokens of a loop, then seven from elsewhere in it, so that
+// matches are short.
+func (s *stream) at(i int) int32 {
+	if i/7%2 == 1 {
+		i *= 31
+	}
+	return s.tokens[i%s.period]
+}
+
+func (s *stream) grow(t testing.TB, pos int) {
+	s.root.Reset(s.at(pos), 100)
+	s.p = infer.Proposal{Tree: &s.root, Pos: pos, MaxNodes: 100, MaxDepth: 200}
+	if _, err := s.d.Grow(&s.p, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keep accepts what the text says, three tokens at most.
+func (s *stream) keep(t testing.TB, pos int) int {
+	s.path = append(s.path[:0], 0)
+	for n := s.root.Child(0, s.at(pos+1)); n >= 0 && len(s.path) < 4; n = s.root.Child(n, s.at(pos+len(s.path))) {
+		s.path = append(s.path, n)
+	}
+	if err := s.d.Observe(s.p, infer.Verdict{Path: s.path, Next: s.at(pos + len(s.path))}, s.scores); err != nil {
+		t.Fatal(err)
+	}
+	return pos + len(s.path)
+}
+
+func TestTrainingFreeStepsDoNotAllocate(t *testing.T) {
+	for _, spec := range []string{
+		"pld", "recycle", "isotropic", "goose", "goose:consensus=off,bypass=1000", "goose:extend=breadth,consensus=off,bypass=1000",
+		"goose:alloc=linear,consensus=off,bypass=1000", "goose:spine=0", "goose:from=table", "goose:table=keep",
+	} {
+		s := newStream(t, spec, 300, 500)
+		pos := s.period - 1
+		step := func() {
+			s.grow(t, pos)
+			pos = s.keep(t, pos)
+		}
+		for range 3000 {
+			step()
+		}
+		// The table knows all rows by now; the index grows by doubling.
+		if n := testing.AllocsPerRun(300, step); n != 0 {
+			t.Errorf("%s: %v allocations a step", spec, n)
+		}
+	}
+}
+
+// BenchmarkTrainingFree is what a step takes beside the target: the tree of a
+// context of two thousand tokens, and what is learnt of its rows once they are
+// known.
+func BenchmarkTrainingFree(b *testing.B) {
+	for _, spec := range []string{"pld", "recycle", "isotropic", "goose", "goose:consensus=off,bypass=1000", "goose:spine=0", "goose:extend=breadth,spine=0"} {
+		s := newStream(b, spec, 400, 2000)
+		pos := s.period - 1
+		for range 1000 {
+			s.grow(b, pos)
+			pos = s.keep(b, pos)
+		}
+		b.Run(spec+"/grow", func(b *testing.B) {
+			for b.Loop() {
+				s.grow(b, pos)
+			}
+			b.ReportMetric(float64(s.root.Len()), "nodes")
+		})
+		b.Run(spec+"/observe", func(b *testing.B) {
+			for b.Loop() {
+				s.grow(b, pos)
+				pos = s.keep(b, pos)
+			}
+		})
 	}
 }
