@@ -2,6 +2,7 @@ package draft_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,6 +131,20 @@ func TestBrokenDraftersAreCaught(t *testing.T) {
 		})},
 		{"another root", "the tree's root", done(func(p *infer.Proposal) { p.Tree = tree.New(p.Tree.Token(0)+1, 2) })},
 		{"more live nodes than nodes", "live nodes", done(func(p *infer.Proposal) { p.Live = p.Tree.Len() + 1 })},
+		{"children drawn from what is no distribution", "with a mass of", done(func(p *infer.Proposal) {
+			p.Q = func(int) infer.Dist { return make(infer.Dist, 3) }
+		})},
+		{"drawn from a vocabulary of another size", "drawn from 1 tokens", done(func(p *infer.Proposal) {
+			p.Q = func(int) infer.Dist { return infer.Dist{1} }
+		})},
+		{"drawn with replacement, nobody knows from what", "from nothing", done(func(p *infer.Proposal) { p.Replace = true })},
+		{"probabilities of another tree", "log probabilities", done(func(p *infer.Proposal) { p.LogV = append(p.LogV, -1) })},
+		{"a child above its parent", "its parent", done(func(p *infer.Proposal) {
+			p.LogV = slices.Clone(p.LogV)
+			for n := 1; n < len(p.LogV); n++ {
+				p.LogV[n] = float64(n)
+			}
+		})},
 		{"asking a node twice", "asked for", func(p *infer.Proposal, rows []infer.Row, next func() ([]int, error)) ([]int, error) {
 			ask, err := next()
 			if len(ask) > 0 && rows != nil {

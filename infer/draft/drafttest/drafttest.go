@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -21,7 +22,9 @@ import (
 // places of EOS, and fails t unless
 //
 //   - every tree has the root it was given, is within the budget and the depth,
-//     has tokens of the vocabulary and no two equal siblings;
+//     has tokens of the vocabulary and no two equal siblings, unless children are
+//     drawn with replacement; rows that children are drawn from are distributions
+//     over the vocabulary that can draw them;
 //   - the output is plain decoding's, token for token: greedy, and sampled under
 //     the verifier "target";
 //   - target, source and drafter agree on what is committed after a rejection, an
@@ -290,6 +293,46 @@ func checkTree(p *infer.Proposal, root int32, vocab int) error {
 		}
 		if n < p.LiveNodes() && !p.Replace && tr.Child(tr.Parent(n), tr.Token(n)) != n {
 			return fmt.Errorf("node %d has a sibling with the same token", n)
+		}
+	}
+	return checkSaid(p, vocab)
+}
+
+// checkSaid holds what a proposal says of its draws and its probabilities to what
+// verifiers and traces make of it.
+func checkSaid(p *infer.Proposal, vocab int) error {
+	tr := p.Tree
+	if p.LogV != nil {
+		if len(p.LogV) != tr.Len() || p.LogV[0] != 0 {
+			return fmt.Errorf("log probabilities %v of %d nodes, want one for each, 0 for the root", p.LogV, tr.Len())
+		}
+		for n := 1; n < tr.Len(); n++ {
+			if v, above := p.LogV[n], p.LogV[tr.Parent(n)]; !(v <= above+1e-6) {
+				return fmt.Errorf("node %d has log probability %v, its parent %v", n, v, above)
+			}
+		}
+	}
+	if p.Q == nil {
+		if p.Replace {
+			return errors.New("children are drawn with replacement, and from nothing")
+		}
+		return nil
+	}
+	for n := range tr.Len() {
+		if tr.FirstChild(n) < 0 {
+			continue
+		}
+		q, sum := p.Q(n), 0.0
+		for _, x := range q {
+			sum += x
+		}
+		if len(q) != vocab || !(math.Abs(sum-1) <= 1e-9) {
+			return fmt.Errorf("the children of node %d are drawn from %d tokens with a mass of %v, want %d and 1", n, len(q), sum, vocab)
+		}
+		for k := tr.FirstChild(n); k >= 0; k = tr.NextSibling(k) {
+			if !(q[tr.Token(k)] > 0) {
+				return fmt.Errorf("node %d carries token %d, which cannot be drawn", k, tr.Token(k))
+			}
 		}
 	}
 	return nil
