@@ -115,8 +115,16 @@ type Sequence struct {
 	path    []int
 	ran     int // nodes of the work tree that a source ran
 	growing bool
+	fits    kind // of the last tree that the verifier was asked about
 	want    model.Want
 	timing  Timing // of the round that is under way
+}
+
+// A kind is what decides whether a verifier fits a tree.
+type kind struct {
+	draw  Draw
+	chain bool
+	known bool // the zero kind is none
 }
 
 // Tokens returns the output so far; it is the sequence's own slice.
@@ -411,9 +419,15 @@ func (s *Sequence) grow(rows []Row) {
 			s.fail(fmt.Errorf("draft: a tree of %d nodes, want at most %d", n, s.prop.MaxNodes))
 		}
 		if v, ok := s.req.Verifier.(Particular); ok && s.prop.LiveNodes() > 1 {
-			if err := v.Fits(s.prop.Draw(), s.prop.Chain()); err != nil {
-				s.fail(err)
+			k := kind{s.prop.Draw(), s.prop.Chain(), true}
+			if s.fits == k {
+				return
 			}
+			if err := v.Fits(k.draw, k.chain); err != nil {
+				s.fail(err)
+				return
+			}
+			s.fits = k
 		}
 		return
 	}

@@ -207,6 +207,73 @@ func TestOutputEqualsPlainDecodingWithAnOracle(t *testing.T) {
 	}
 }
 
+// shortsighted penalises by the tokens committed before the round, not by those on
+// the path to a node: the bug that the test below plants.
+type shortsighted struct {
+	infer.Processor
+	committed int
+}
+
+func (p *shortsighted) Argmax(logits []float32, context []int32) int32 {
+	return p.Processor.Argmax(logits, context[:min(p.committed, len(context))])
+}
+
+func (p *shortsighted) Dist(dst infer.Dist, logits []float32, context []int32) {
+	p.Processor.Dist(dst, logits, context[:min(p.committed, len(context))])
+}
+
+// Penalties see the path to a node as plain decoding would have written it; a
+// context without it is noticed.
+func TestPenaltiesSeeTheNodesOwnPath(t *testing.T) {
+	params := sample.Default()
+	params.RepetitionPenalty = 3
+	for _, temperature := range []float64{0, 1} {
+		params.Temperature = temperature
+		caught := 0
+		for seed := range uint64(30) {
+			e := tableEngine(9)
+			e.Target.(*drafttest.Target).Table.Seed = seed
+			penalised, err := infer.NewSampling(params)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req := plainRequest(t, 1, 2)
+			req.Seed, req.MaxTokens, req.Processor, req.Verifier = seed, 20, penalised, verifier(t, temperature)
+			plain, err := e.Generate(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bug := &shortsighted{penalised, 2}
+			for _, proc := range []infer.Processor{penalised, bug} {
+				req.Processor = proc
+				req.Drafter = &drafttest.Oracle{
+					Truth: slices.Concat(req.Prompt, plain.Tokens()), Vocab: 9, Depth: 6, Nodes: 30, Rand: rand.New(rand.NewPCG(seed, 1)),
+				}
+				req.Emit = func(d infer.Delta) error {
+					bug.committed += len(d.Tokens)
+					return nil
+				}
+				bug.committed = 2
+				s, err := e.Generate(t.Context(), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				same := slices.Equal(s.Tokens(), plain.Tokens())
+				if proc == infer.Processor(bug) {
+					if !same {
+						caught++
+					}
+				} else if !same {
+					t.Errorf("seed %d, temperature %v: %v, plain decoding gives %v", seed, temperature, s.Tokens(), plain.Tokens())
+				}
+			}
+		}
+		if t.Logf("temperature %v: the planted bug is caught in %d of 30 runs", temperature, caught); caught == 0 {
+			t.Errorf("temperature %v: the planted bug is not caught", temperature)
+		}
+	}
+}
+
 // The tree searches with a real head, whose f̂ and KV rows go through every kind
 // of rollback; the head is untrained, so most drafts are rejected.
 func TestHeadDraftsLeaveTheOutputAsItIs(t *testing.T) {
@@ -517,14 +584,36 @@ func TestGenerateReturnsWhatItHasWhenCancelled(t *testing.T) {
 // their size.
 func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 	n := newNets(t, 1, 1)
-	for _, spec := range []string{"ar", "beam:N=20,k=4,depth=3", "salf:N=20"} {
-		d, m, err := draft.New(spec)
+	for _, c := range []struct {
+		spec, verify string
+		temperature  float64
+	}{
+		{"ar", "greedy", 0},
+		{"beam:N=20,k=4,depth=3", "greedy", 0},
+		{"salf:N=20", "greedy", 0},
+		{"static:binary-3", "target", 1},
+		{"static:binary-3,draw=repeated", "rrs", 1},
+		{"static:binary-3,draw=distinct", "rrsw", 1},
+		{"linear:draw=distinct", "block", 1},
+		{"static:binary-3,draw=distinct", "traversal", 1},
+	} {
+		spec := c.spec
+		mk, m, err := draft.Open(spec, draft.Env{Temperature: c.temperature})
 		if err != nil {
 			t.Fatal(err)
 		}
+		d := mk.New()
 		e := &infer.Engine{Target: infer.NewTarget(n.target, 0), Config: infer.Default()}
 		req := plainRequest(t, 1, 2, 3)
-		req.MaxTokens, req.NoEOS, req.Drafter = 400, true, d
+		req.MaxTokens, req.NoEOS, req.Drafter = 1000, true, d
+		if req.Verifier, err = verify.New(c.verify, c.temperature); err != nil {
+			t.Fatal(err)
+		}
+		params := sample.Default()
+		params.Temperature = c.temperature
+		if req.Processor, err = infer.NewSampling(params); err != nil {
+			t.Fatal(err)
+		}
 		if m.Source {
 			req.Source = source.NewHead(n.head, 0)
 		}
@@ -542,13 +631,16 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 			step()
 		}
 		allocs := testing.AllocsPerRun(100, step)
+		if reason, done := s.Done(); done {
+			t.Fatalf("%s, %s: the sequence is done: %s, %v", spec, c.verify, reason, s.Err())
+		}
 		st := s.Stats()
 		passes := time.Duration(st.Passes)
 		t.Logf("%s: %v allocations a round; draft %v, verify %v, overhead %v a round", spec, allocs,
 			st.Draft/passes, st.Verify/passes, st.Overhead/passes)
 		// KV stores and histograms grow now and then, and the runtime may allocate.
 		if allocs > 0 {
-			t.Errorf("%s: %v allocations a round", spec, allocs)
+			t.Errorf("%s, %s: %v allocations a round", spec, c.verify, allocs)
 		}
 		e.Close(s)
 	}
