@@ -150,7 +150,7 @@ the expected calibration error over 10 bins of equal width.`,
 			return errors.Join(err, p.print(a, r, func(markdown bool) error { return a.printBench(r, markdown) }))
 		},
 	}
-	c.AddCommand(newBenchDecode(a), newBenchKernels(a), newBenchPerplexity(a))
+	c.AddCommand(newBenchDecode(a), newBenchKernels(a), newBenchPerplexity(a), newBenchRecord(a), newBenchReplay(a))
 	o.flags(c)
 	d := bench.Default()
 	f := c.Flags()
@@ -547,6 +547,9 @@ func benchMethods(o *benchOptions, sources []bench.Source) ([]bench.Method, erro
 			if asked = sources; len(asked) == 0 {
 				return nil, fmt.Errorf("--method %s asks a draft model: give --head CKPT or --draft DIR", spec)
 			}
+		}
+		if line.May && len(sources) > 0 {
+			asked = sources
 		}
 		for _, v := range verifiers {
 			at, err := temperaturesOf(v, o.temperatures)

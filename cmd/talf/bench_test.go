@@ -118,6 +118,64 @@ func TestBenchRunsPapersTables(t *testing.T) {
 	talf(t, "", "bench", "--model", dir, "--prompts", prompts, "--head", "x="+h, "--draft", "x="+small).refuses(t, exitUsage, "called \"x\" too")
 }
 
+func TestBenchReplaysWhatItRecorded(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	h := tinyHead(t, dir, 2)
+	tmp := t.TempDir()
+	rec, live, file := filepath.Join(tmp, "a.rec"), filepath.Join(tmp, "live.json"), filepath.Join(tmp, "replayed.json")
+	args := func(more ...string) []string {
+		return append([]string{
+			"--model", dir, "--head", "tiny=" + h, "--draft", "small=" + tinyModel(t, tinyConfig(), 3),
+			"--prompts", "a=" + promptFile(t, 3), "--prompt-tokens", "5", "--max-tokens", "10",
+		}, more...)
+	}
+	out := ok(t, "", append([]string{"bench", "record"}, args("--out", rec, "--temperature", "0,1")...)...)
+	if !strings.Contains(out, "6 answers") || !strings.Contains(out, "small") || !strings.Contains(out, " 1: ") {
+		t.Errorf("the output lacks the answers, a draft model or its costs:\n%s", out)
+	}
+	methods := []string{"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2", "--temperature", "0,1"}
+	ok(t, "", append([]string{"bench"}, args(append(methods, "--out", live)...)...)...)
+	out = ok(t, "", append(append([]string{"bench", "replay", rec}, methods...), "--out", file)...)
+	if !strings.Contains(out, "missed") || !strings.Contains(out, "replayed") {
+		t.Errorf("the output does not say that it is a replay:\n%s", out)
+	}
+	read := func(path string) (r benchReport) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(b, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	a, b := read(live), read(file)
+	if len(a.Rows) != len(b.Rows) || len(a.Rows) != 2*5 {
+		t.Fatalf("%d rows decoded, %d replayed", len(a.Rows), len(b.Rows))
+	}
+	for i := range a.Rows {
+		if x, y := a.Rows[i], b.Rows[i]; x.Method != y.Method || x.Tokens != y.Tokens || x.Passes != y.Passes || x.Drafted != y.Drafted {
+			t.Errorf("%s: %d tokens, %d passes, %d drafted; replayed %d, %d, %d", x.Method, x.Tokens, x.Passes, x.Drafted, y.Tokens, y.Passes, y.Drafted)
+		}
+	}
+	out = ok(t, "", "bench", "replay", rec, "--paper", "salf:t4", "--temperature", "0")
+	if !strings.Contains(out, "thresholds of SALF") {
+		t.Errorf("no table of thresholds:\n%s", out)
+	}
+	passes := write(t, filepath.Join(tmp, "passes.json"), `{"passes":[{"model":"f32","rows":1,"context":64,"median_ms":1000},{"model":"f32","rows":8,"context":64,"median_ms":2000}]}`)
+	out = ok(t, "", "bench", "replay", rec, "--method", "ar", "--temperature", "0", "--cost", passes)
+	if !strings.Contains(out, "1.0 ± 0.0") {
+		t.Errorf("plain decoding does not take a second a token:\n%s", out)
+	}
+	talf(t, "", "bench", "replay", passes).refuses(t, exitFailure, passes, "not a recording")
+	talf(t, "", "bench", "replay", rec, "--cost", live).refuses(t, exitFailure, live, "no passes")
+	talf(t, "", "bench", "replay", rec, "--cost", tmp+"/none").refuses(t, exitFailure, "no such file")
+	talf(t, "", "bench", "replay", rec, "--max-tokens", "11").refuses(t, exitFailure, "answers of 11 tokens")
+	talf(t, "", "bench", "replay", rec, "--paper", "traversal:t2", "--temperature", "0").refuses(t, exitFailure, "can be replayed")
+	talf(t, "", append([]string{"bench", "record"}, args()...)...).refuses(t, exitUsage, "--out")
+	talf(t, "", append([]string{"bench", "record"}, args("--out", rec, "--nodes", "0")...)...).refuses(t, exitUsage, "0 nodes")
+}
+
 func TestBenchRefusesWhatItCannotRun(t *testing.T) {
 	dir := tinyModel(t, tinyConfig(), 1)
 	prompts := promptFile(t, 2)

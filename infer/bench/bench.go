@@ -112,6 +112,9 @@ type Config struct {
 	// given each new one. Warm-up prompts are in neither.
 	Known []Measurement
 	Keep  func(*Measurement) error
+
+	before func(*Measurement) error // each decoding, and after
+	after  func(*Measurement)
 }
 
 // Default returns a greedy run without methods and prompts.
@@ -195,7 +198,7 @@ func of(set string) string {
 
 // fits reports why m cannot be run at temperature t.
 func (c *Config) fits(m *Method, t float64) error {
-	mk, _, err := draft.Open(m.Spec, draft.Env{Temperature: t, Tokenizer: c.Tokenizer})
+	mk, _, err := draft.Open(m.Spec, draft.Env{Temperature: t, Tokenizer: c.Tokenizer, Source: m.Source != nil})
 	if err != nil {
 		return err
 	}
@@ -288,7 +291,7 @@ func (r *runner) open() error {
 			if !m.at(t) {
 				continue
 			}
-			mk, _, err := draft.Open(m.Spec, draft.Env{Vocab: r.engine.Target.Shape().Vocab, Temperature: t, Tokenizer: r.c.Tokenizer})
+			mk, _, err := draft.Open(m.Spec, draft.Env{Vocab: r.engine.Target.Shape().Vocab, Temperature: t, Tokenizer: r.c.Tokenizer, Source: m.Source != nil})
 			if err != nil {
 				return err
 			}
@@ -433,6 +436,11 @@ func (r *runner) decode(ctx context.Context, x *Measurement, m *Method, mk *draf
 	if m.Budget > 0 {
 		r.engine.Config.MaxNodes = min(config.MaxNodes, m.Budget)
 	}
+	if r.c.before != nil {
+		if err := r.c.before(x); err != nil {
+			return err
+		}
+	}
 	drafter := mk.New()
 	seen := watch(v, drafter)
 	resetPeak()
@@ -446,5 +454,8 @@ func (r *runner) decode(ctx context.Context, x *Measurement, m *Method, mk *draf
 	x.Peak = peakMemory()
 	x.Stats, x.Output, x.Paths = *s.Stats(), slices.Clone(s.Tokens()), seen.paths
 	x.Looped = LoopTokens(x.Output)
+	if r.c.after != nil {
+		r.c.after(x)
+	}
 	return nil
 }

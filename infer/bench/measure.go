@@ -28,6 +28,10 @@ type Measurement struct {
 	Equal    bool   `json:"equal"`
 	Peak     int64  `json:"peak_bytes,omitempty"` // largest resident memory of the process meanwhile
 	Paths    *Paths `json:"paths,omitempty"`
+	// Asked are the rows that a replay was asked for, Missed those that the
+	// recording lacked.
+	Asked  int `json:"asked,omitempty"`
+	Missed int `json:"missed,omitempty"`
 }
 
 // A logHead is the first line of a log.

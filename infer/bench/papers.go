@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"talf/infer"
+	"talf/infer/draft"
 )
 
 // A Source is a draft model that methods may ask.
@@ -99,7 +100,8 @@ type Kit struct {
 	Temperatures []float64
 }
 
-func (k *Kit) at(p *Paper) []float64 {
+// At returns the temperatures that p runs at.
+func (k *Kit) At(p *Paper) []float64 {
 	if p.Temperatures == nil {
 		return k.Temperatures
 	}
@@ -153,6 +155,9 @@ func (k *Kit) sources(a Ask) []Source {
 func (p *Paper) resolve(k *Kit) (cols []column, methods []Method, without []string) {
 	for _, v := range p.Variants {
 		got := k.sources(v.Ask)
+		if line, _, err := draft.Find(v.Spec); err == nil && line.May && len(got) == 0 {
+			got = []Source{{}} // it does without
+		}
 		spec := strings.ReplaceAll(v.Spec, "{datastore}", k.Datastore)
 		switch {
 		case len(got) == 0:
@@ -165,7 +170,7 @@ func (p *Paper) resolve(k *Kit) (cols []column, methods []Method, without []stri
 		for _, s := range got {
 			m := Method{
 				Spec: spec, Verify: v.Verify, Source: s.Source, SourceName: s.Name, Budget: v.Budget,
-				PromptTokens: v.PromptTokens, Temperatures: k.at(p),
+				PromptTokens: v.PromptTokens, Temperatures: k.At(p),
 			}
 			if v.Part > 0 && v.Part < 1 {
 				m.MaxTokens = max(1, int(v.Part*float64(k.MaxTokens)))
@@ -189,7 +194,7 @@ func (c *Config) AddPapers(papers []Paper, k *Kit) (without []string) {
 		p := &papers[i]
 		_, methods, left := p.resolve(k)
 		without = append(without, left...)
-		for _, t := range k.at(p) {
+		for _, t := range k.At(p) {
 			if !slices.Contains(c.Temperatures, t) {
 				c.Temperatures = append(c.Temperatures, t)
 			}
@@ -219,7 +224,7 @@ func (c *Config) AddPapers(papers []Paper, k *Kit) (without []string) {
 // View lays p over r, which ran with k.
 func (p *Paper) View(r *Report, k *Kit) *View {
 	cols, _, _ := p.resolve(k)
-	return &View{Report: r, paper: p, temps: k.at(p), cols: cols}
+	return &View{Report: r, paper: p, temps: k.At(p), cols: cols}
 }
 
 // Layout returns the paper's tables.

@@ -75,6 +75,9 @@ type Row struct {
 	Looping int   `json:"looping_outputs"`
 	Looped  int   `json:"loop_tokens"`
 	Peak    int64 `json:"peak_bytes,omitempty"` // largest resident memory of the process meanwhile
+	// Of a replay: rows that were asked for, and those that the recording lacked.
+	Asked  int `json:"asked,omitempty"`
+	Missed int `json:"missed,omitempty"`
 }
 
 // Accepted returns the mean number of drafted tokens that a pass kept, its own
@@ -224,6 +227,7 @@ func summarise(ms, base []*Measurement) (r Row) {
 		if m.Equal {
 			r.Equal++
 		}
+		r.Asked, r.Missed = r.Asked+m.Asked, r.Missed+m.Missed
 		r.Looped += m.Looped
 		if m.Looped > 0 {
 			r.Looping++

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -56,10 +57,19 @@ func (r *Row) cells() []string {
 	}
 }
 
+// missed is the share of the rows asked for that a replay lacked.
+func (r *Row) missed() string {
+	return fmt.Sprintf("%.1f%%", 100*float64(r.Missed)/float64(max(r.Asked, 1)))
+}
+
 // Tables returns the figures over all sets and, where there are several, of each
 // one; then those of methods that draft from several origins.
 func (r *Report) Tables() []Table {
 	header := []string{"method", "T", "τ", "tok/s", "speed-up", "draft", "verify", "other", "passes", "loops", "kept of reached at depth 1…"}
+	replayed := slices.ContainsFunc(r.Rows, func(x Row) bool { return x.Asked > 0 })
+	if replayed {
+		header = append(header, "missed")
+	}
 	var out []Table
 	for i := range r.Rows {
 		x := &r.Rows[i]
@@ -76,7 +86,11 @@ func (r *Report) Tables() []Table {
 			out = append(out, t)
 		}
 		t := &out[len(out)-1]
-		t.Cells = append(t.Cells, x.cells())
+		cells := x.cells()
+		if replayed {
+			cells = append(cells, x.missed())
+		}
+		t.Cells = append(t.Cells, cells)
 	}
 	return append(out, r.origins()...)
 }

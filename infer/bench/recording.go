@@ -1,0 +1,296 @@
+package bench
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"talf/infer"
+)
+
+// A Recording is what a target wrote and what it and draft models said on the
+// way: trees of any shape can be tried on it without a model. It holds the rows
+// that were asked while it was made and no others; a replay counts what it lacks.
+type Recording struct {
+	Model     string // hash of the target's weights
+	Device    string
+	Layers    int    // that the target was deepened to, 0 for none
+	Tokenizer string // its hash
+	Vocab     int
+	MaxLen    int
+	EOS       []int32
+	NoEOS     bool
+	MaxTokens int // of an answer
+	Warmup    int // of every set, the first prompts
+	Texts     []Text
+	Channels  []Channel // the target's, then the draft models'
+}
+
+// A Text is one answer of the target.
+type Text struct {
+	Set, Prompt string
+	Temperature float64
+	Seed        uint64
+	Start       int     // tokens of the prompt
+	Tokens      []int32 // the prompt and the answer
+}
+
+// A Channel is one model's rows and what its passes cost.
+type Channel struct {
+	Name string
+	// LM says that rows follow from the tokens before them. A head's also follow
+	// from which of these were committed when it was asked.
+	LM    bool
+	Costs []Cost
+	Rows  []Nodes // by text
+
+	index []map[place]int32
+}
+
+// A Cost is what passes of some number of rows took.
+type Cost struct {
+	Rows    int     `json:"rows"`
+	Seconds float64 `json:"seconds"` // the median
+	Passes  int     `json:"passes"`
+}
+
+// Nodes are the nodes of one text's trees whose rows were recorded, parents first.
+type Nodes struct {
+	Parent []int32 // −1−p: the text's own token at position p
+	Token  []int32
+	Next   []Candidates
+}
+
+// Candidates are a row's most likely next tokens, best first.
+type Candidates struct {
+	Token   []int32
+	LogProb []float32
+}
+
+// A place is a child in a text's trees; a root has its position as parent, −1−p,
+// and no token.
+type place struct{ parent, token int32 }
+
+// magic begins a file of a recording.
+const magic = "talf recording 1\n"
+
+// Write writes r.
+func (r *Recording) Write(w io.Writer) error {
+	if _, err := io.WriteString(w, magic); err != nil {
+		return err
+	}
+	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	if err := gob.NewEncoder(z).Encode(r); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// ReadRecording reads what Write wrote. What is truncated, damaged or something
+// else is refused.
+func ReadRecording(in io.Reader) (*Recording, error) {
+	b := bufio.NewReader(in)
+	head := make([]byte, len(magic))
+	if _, err := io.ReadFull(b, head); err != nil || string(head) != magic {
+		return nil, errors.New("this is not a recording, or one of another version")
+	}
+	z, err := gzip.NewReader(b)
+	if err != nil {
+		return nil, fmt.Errorf("the recording is damaged: %w", err)
+	}
+	r := new(Recording)
+	if err := gob.NewDecoder(z).Decode(r); err != nil {
+		return nil, fmt.Errorf("the recording is damaged: %w", err)
+	}
+	if _, err := io.Copy(io.Discard, z); err != nil { // its checksum
+		return nil, fmt.Errorf("the recording is damaged: %w", err)
+	}
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("the recording is damaged: %w", err)
+	}
+	return r, nil
+}
+
+// check finds what would lead a replay out of range, and makes the index.
+func (r *Recording) check() error {
+	if len(r.Channels) == 0 || r.Vocab < 1 || r.MaxLen < 1 || r.MaxTokens < 1 || r.Warmup < 0 {
+		return errors.New("it has no target")
+	}
+	inside := func(ids []int32) bool {
+		return !slices.ContainsFunc(ids, func(t int32) bool { return t < 0 || int(t) >= r.Vocab })
+	}
+	for i, t := range r.Texts {
+		if t.Start < 1 || t.Start >= len(t.Tokens) || len(t.Tokens) > r.MaxLen || !inside(t.Tokens) {
+			return fmt.Errorf("text %d: %d tokens after a prompt of %d", i, len(t.Tokens), t.Start)
+		}
+	}
+	for i := range r.Channels {
+		c := &r.Channels[i]
+		if len(c.Rows) != len(r.Texts) {
+			return fmt.Errorf("channel %q has rows of %d texts, want %d", c.Name, len(c.Rows), len(r.Texts))
+		}
+		for k, x := range c.Costs {
+			if x.Rows < 1 || !(x.Seconds >= 0) || k > 0 && x.Rows <= c.Costs[k-1].Rows {
+				return fmt.Errorf("channel %q: cost %d is %v", c.Name, k, x)
+			}
+		}
+		c.index = nil
+		for t := range c.Rows {
+			n := &c.Rows[t]
+			if len(n.Token) != len(n.Parent) || len(n.Next) != len(n.Parent) || !inside(n.Token) {
+				return fmt.Errorf("channel %q, text %d: nodes do not fit together", c.Name, t)
+			}
+			index := make(map[place]int32, len(n.Parent))
+			for k, p := range n.Parent {
+				at := place{p, n.Token[k]}
+				if p < 0 {
+					at.token = 0
+				}
+				_, twice := index[at]
+				if p >= int32(k) || p < 0 && int(-1-p) >= len(r.Texts[t].Tokens) || twice ||
+					len(n.Next[k].Token) != len(n.Next[k].LogProb) || !inside(n.Next[k].Token) {
+					return fmt.Errorf("channel %q, text %d: node %d is out of range", c.Name, t, k)
+				}
+				index[at] = int32(k)
+			}
+			c.index = append(c.index, index)
+		}
+	}
+	return nil
+}
+
+// put records the row of a node below the text's token at position root.
+func (c *Channel) put(text, root int, path []int32, next Candidates) {
+	n, index := &c.Rows[text], c.index[text]
+	at := place{parent: int32(-1 - root)}
+	for i := 0; ; i++ {
+		k, ok := index[at]
+		if !ok {
+			if i < len(path) {
+				return // the way there was not recorded
+			}
+			k = int32(len(n.Parent))
+			index[at] = k
+			n.Parent, n.Token, n.Next = append(n.Parent, at.parent), append(n.Token, at.token), append(n.Next, next)
+			return
+		}
+		if i == len(path) {
+			if len(next.Token) > len(n.Next[k].Token) {
+				n.Next[k] = next
+			}
+			return
+		}
+		at = place{k, path[i]}
+	}
+}
+
+// get returns the row of a node below the text's token at position root. Rows
+// that follow from the tokens alone are also found where the path goes along the
+// text and leaves it later.
+func (c *Channel) get(text int, tokens []int32, root int, path []int32) (*Candidates, bool) {
+	along := 0
+	if c.LM {
+		for along < len(path) && root+along+1 < len(tokens) && tokens[root+along+1] == path[along] {
+			along++
+		}
+	}
+	for ; along >= 0; along-- {
+		at := place{parent: int32(-1 - root - along)}
+		k, ok := c.index[text][at]
+		for i := along; ok && i < len(path); i++ {
+			k, ok = c.index[text][place{k, path[i]}]
+		}
+		if ok {
+			return &c.Rows[text].Next[k], true
+		}
+	}
+	return nil, false
+}
+
+// seconds returns what a pass of n rows costs: between measured sizes in
+// proportion, beyond them as between the last two, never less than a smaller pass.
+func (c *Channel) seconds(n int) float64 {
+	if n < 1 || len(c.Costs) == 0 {
+		return 0
+	}
+	if n <= c.Costs[0].Rows {
+		return c.Costs[0].Seconds
+	}
+	i := 1
+	for i < len(c.Costs)-1 && c.Costs[i].Rows < n {
+		i++
+	}
+	if len(c.Costs) == 1 {
+		return c.Costs[0].Seconds
+	}
+	a, b := c.Costs[i-1], c.Costs[i]
+	slope := max(0, b.Seconds-a.Seconds) / float64(b.Rows-a.Rows)
+	return a.Seconds + slope*float64(n-a.Rows)
+}
+
+// SetCosts replaces what passes cost: by size, each at least what a smaller one
+// costs, since more rows never make a pass cheaper.
+func (c *Channel) SetCosts(costs []Cost) {
+	costs = slices.Clone(costs)
+	slices.SortFunc(costs, func(a, b Cost) int { return a.Rows - b.Rows })
+	c.Costs = slices.CompactFunc(costs, func(a, b Cost) bool { return a.Rows == b.Rows })
+	for i := 1; i < len(c.Costs); i++ {
+		c.Costs[i].Seconds = max(c.Costs[i].Seconds, c.Costs[i-1].Seconds)
+	}
+}
+
+// Sets returns the recorded prompts by set, for a Config.
+func (r *Recording) Sets() (sets []Set) {
+	for _, t := range r.Texts {
+		i := slices.IndexFunc(sets, func(s Set) bool { return s.Name == t.Set })
+		if i < 0 {
+			i = len(sets)
+			sets = append(sets, Set{Name: t.Set})
+		}
+		if !slices.ContainsFunc(sets[i].Prompts, func(p Prompt) bool { return p.Name == t.Prompt }) {
+			sets[i].Prompts = append(sets[i].Prompts, Prompt{t.Prompt, t.Tokens[:t.Start]})
+		}
+	}
+	return sets
+}
+
+// Temperatures returns those of the texts, and Seeds theirs.
+func (r *Recording) Temperatures() (out []float64) {
+	for _, t := range r.Texts {
+		if !slices.Contains(out, t.Temperature) {
+			out = append(out, t.Temperature)
+		}
+	}
+	return out
+}
+
+// Seeds returns the seeds of the texts.
+func (r *Recording) Seeds() (out []uint64) {
+	for _, t := range r.Texts {
+		if !slices.Contains(out, t.Seed) {
+			out = append(out, t.Seed)
+		}
+	}
+	return out
+}
+
+// find returns the text of a prompt, -1 if it was not recorded.
+func (r *Recording) find(set, prompt string, temperature float64, seed uint64) int {
+	return slices.IndexFunc(r.Texts, func(t Text) bool {
+		return t.Set == set && t.Prompt == prompt && t.Temperature == temperature && t.Seed == seed
+	})
+}
+
+func candidates(cs []infer.Candidate) (out Candidates) {
+	for _, c := range cs {
+		out.Token, out.LogProb = append(out.Token, c.Token), append(out.LogProb, c.LogProb)
+	}
+	return out
+}

@@ -1,0 +1,235 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"talf/infer"
+	"talf/infer/draft"
+	"talf/model"
+)
+
+const wantAll = model.WantAll
+
+// A Replay decodes recorded texts without a model. What a verdict needs is the
+// text, so that acceptance is exact at temperature 0 and, under the verifier
+// target, above it; other verifiers and children drawn at random are refused. A
+// row that the recording lacks is empty, which can only make a tree smaller, and
+// is counted. Time is what the passes of the recording cost, by their sizes;
+// building trees and verdicts cost none.
+type Replay struct {
+	rec     *Recording
+	text    int
+	now     time.Time
+	open    map[infer.SeqID]*replayed
+	sources []Source
+
+	asked, missed int
+}
+
+// A replayed sequence has as many tokens of the text in its KV store.
+type replayed struct{ done int }
+
+// NewReplay returns a replay of r.
+func NewReplay(r *Recording) *Replay {
+	p := &Replay{rec: r, open: map[infer.SeqID]*replayed{}, now: time.Unix(0, 0)}
+	for i := 1; i < len(r.Channels); i++ {
+		ch := &r.Channels[i]
+		p.sources = append(p.sources, Source{ch.Name, ch.LM, &replaySource{p, ch, map[infer.SeqID]int{}}})
+	}
+	return p
+}
+
+// Sources returns the recorded draft models.
+func (r *Replay) Sources() []Source { return r.sources }
+
+// Run is bench.Run on the recording: c's methods ask sources of Sources. Prompts,
+// temperatures and seeds are the recording's, or some of them.
+func (r *Replay) Run(ctx context.Context, c Config) (*Report, error) {
+	if c.MaxTokens > r.rec.MaxTokens {
+		return nil, fmt.Errorf("bench: answers of %d tokens, the recording's have %d", c.MaxTokens, r.rec.MaxTokens)
+	}
+	c.NoEOS, c.Warmup, c.Tokenizer = r.rec.NoEOS, r.rec.Warmup, r.rec.Tokenizer
+	for i := range c.Methods {
+		m := &c.Methods[i]
+		if m.PromptTokens > 0 {
+			return nil, fmt.Errorf("bench: %s: prompts of other lengths were not recorded", m.label())
+		}
+		for _, t := range c.Temperatures {
+			if !m.at(t) {
+				continue
+			}
+			if !SameOutput(m.Verify, t) {
+				return nil, fmt.Errorf("bench: %s: a recording has the text that was drawn and not what it was drawn from: only greedy and target can be replayed", m.label())
+			}
+			mk, _, err := draft.Open(m.Spec, draft.Env{Temperature: t, Tokenizer: c.Tokenizer, Source: m.Source != nil})
+			if err != nil {
+				return nil, err
+			}
+			drawn := mk.Draw
+			_ = mk.Close() // nothing was written
+			if drawn != infer.Chosen {
+				return nil, fmt.Errorf("bench: %s: children %s need whole rows, which are not recorded", m.label(), drawn)
+			}
+		}
+	}
+	c.before = func(x *Measurement) error {
+		if r.text = r.rec.find(x.Set, x.Prompt, x.Temperature, x.Seed); r.text < 0 {
+			return fmt.Errorf("it was not recorded at temperature %v with seed %d", x.Temperature, x.Seed)
+		}
+		r.asked, r.missed = 0, 0
+		return nil
+	}
+	c.after = func(x *Measurement) {
+		x.Asked, x.Missed, x.Peak = r.asked, r.missed, 0
+	}
+	e := &infer.Engine{Target: r, Config: infer.Default(), Clock: func() time.Time { return r.now }}
+	return Run(ctx, e, c)
+}
+
+// Shape is the recorded target's.
+func (r *Replay) Shape() infer.Shape {
+	return infer.Shape{Vocab: r.rec.Vocab, MaxLen: r.rec.MaxLen, EOS: r.rec.EOS}
+}
+
+// Match returns 0: nothing is kept.
+func (r *Replay) Match([]int32) int { return 0 }
+
+// Open starts a sequence.
+func (r *Replay) Open(id infer.SeqID, _ []int32, keep int) error {
+	r.open[id] = &replayed{keep}
+	return nil
+}
+
+// Commit counts what is kept.
+func (r *Replay) Commit(id infer.SeqID, path []int) error {
+	r.open[id].done += len(path)
+	return nil
+}
+
+// Close ends a sequence.
+func (r *Replay) Close(id infer.SeqID) { delete(r.open, id) }
+
+// Score answers from the recording.
+func (r *Replay) Score(_ context.Context, jobs []infer.Job) ([]infer.Rows, error) {
+	rows := make([]infer.Rows, len(jobs))
+	n := 0
+	for i, j := range jobs {
+		n += j.Tree.Len()
+		rows[i] = &replayRows{r: r, job: j, root: r.open[j.ID].done}
+	}
+	r.spend(&r.rec.Channels[0], n)
+	return rows, nil
+}
+
+func (r *Replay) spend(c *Channel, rows int) {
+	r.now = r.now.Add(time.Duration(c.seconds(rows) * float64(time.Second)))
+}
+
+// replayRows are the rows of one tree below the token at position root.
+type replayRows struct {
+	r    *Replay
+	job  infer.Job
+	root int
+	way  tap
+}
+
+// next returns the text's token after node n if the path to n is the text's own.
+func (x *replayRows) next(n int) (int32, bool) {
+	tokens := x.r.rec.Texts[x.r.text].Tokens
+	at := x.root
+	for _, t := range x.way.way(x.job.Tree, n) {
+		if at++; at >= len(tokens) || tokens[at] != t {
+			return 0, false
+		}
+	}
+	if at+1 >= len(tokens) {
+		return 0, false // the text is over
+	}
+	return tokens[at+1], true
+}
+
+// Logits is certain of the text's next token; off the text and behind its end,
+// where no verdict goes, of the recorded row's first or of token 0.
+func (x *replayRows) Logits(dst []float32, n int) {
+	for i := range dst {
+		dst[i] = -1e4
+	}
+	token, ok := x.next(n)
+	if !ok {
+		if c, found := x.find(n); found && len(c.Token) > 0 {
+			token = c.Token[0]
+		}
+	}
+	dst[token] = 0
+}
+
+func (x *replayRows) find(n int) (*Candidates, bool) {
+	r := x.r
+	return r.rec.Channels[0].get(r.text, r.rec.Texts[r.text].Tokens, x.root, x.way.way(x.job.Tree, n))
+}
+
+// TopK appends what was recorded, at most k.
+func (x *replayRows) TopK(dst []infer.Candidate, n, k int) []infer.Candidate {
+	x.r.asked++
+	c, ok := x.find(n)
+	if !ok {
+		x.r.missed++
+		return dst
+	}
+	for i := range min(k, len(c.Token)) {
+		dst = append(dst, infer.Candidate{Token: c.Token[i], LogProb: c.LogProb[i]})
+	}
+	return dst
+}
+
+// Hidden is nothing.
+func (x *replayRows) Hidden(int) model.Feature { return model.Feature{} }
+
+// replaySource answers for a recorded draft model.
+type replaySource struct {
+	r  *Replay
+	ch *Channel
+	at map[infer.SeqID]int // position of the root
+}
+
+// Match returns the length of prompt: nothing is to be computed.
+func (s *replaySource) Match(prompt []int32) int { return len(prompt) }
+
+// Open starts a sequence.
+func (s *replaySource) Open(id infer.SeqID, _ []int32, keep int) error {
+	s.at[id] = keep
+	return nil
+}
+
+// Commit notes where the next root is.
+func (s *replaySource) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
+	s.at[id] = p.Pos + len(v.Path)
+	return nil
+}
+
+// Close ends a sequence.
+func (s *replaySource) Close(id infer.SeqID) { delete(s.at, id) }
+
+// Rows answers from the recording.
+func (s *replaySource) Rows(_ context.Context, asks []infer.Ask) ([]infer.Row, error) {
+	var rows []infer.Row
+	var way tap
+	tokens := s.r.rec.Texts[s.r.text].Tokens
+	for _, a := range asks {
+		for n := a.From; n < a.Tree.Len(); n++ {
+			s.r.asked++
+			c, ok := s.ch.get(s.r.text, tokens, s.at[a.ID], way.way(a.Tree, n))
+			if !ok {
+				s.r.missed++
+				rows = append(rows, infer.Row{})
+				continue
+			}
+			k := min(a.Width, len(c.Token))
+			rows = append(rows, infer.Row{Tokens: c.Token[:k:k], LogProb: c.LogProb[:k:k]})
+		}
+	}
+	s.r.spend(s.ch, len(rows))
+	return rows, nil
+}

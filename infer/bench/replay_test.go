@@ -1,0 +1,244 @@
+package bench_test
+
+import (
+	"bytes"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/infer"
+	"talf/infer/bench"
+	"talf/infer/draft/drafttest"
+	"talf/infer/source"
+	"talf/model"
+	"talf/model/head"
+	"talf/model/modeltest"
+)
+
+// recorded is a recording of a table target and two draft models, what it is of,
+// and the engine that it was made with.
+func recorded(t *testing.T) (*bench.Recording, bench.Config, []bench.Source, *infer.Engine) {
+	t.Helper()
+	e, target := tableEngine()
+	target.EOS = []int32{3}
+	sources := []bench.Source{
+		{Name: "head", Source: &drafttest.Source{Target: target, Agree: 0.7}},
+		{Name: "small", LM: true, Source: &drafttest.Source{Target: target, Agree: 0.9}},
+	}
+	c := matrix(target)
+	c.Temperatures, c.Repeat, c.MaxTokens, c.Methods = []float64{0, 1}, 1, 30, []bench.Method{{Spec: "recycle"}}
+	r, err := bench.Record(t.Context(), e, c, sources, bench.DefaultRecord())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, c, sources, e
+}
+
+func replayMethods(sources []bench.Source) (ms []bench.Method) {
+	for _, s := range sources {
+		for _, spec := range []string{"salf:N=12,B=3,th=0.2", "beam:N=10,k=3,depth=2", "linear:K=4", "dynatree:N=20"} {
+			ms = append(ms, bench.Method{Spec: spec, Source: s.Source, SourceName: s.Name})
+		}
+	}
+	return append(ms, bench.Method{Spec: "pld:lo=1,hi=3"}, bench.Method{Spec: "recycle"})
+}
+
+// A replay accepts what decoding accepts, node for node, and says what it lacks.
+func TestAReplayAcceptsWhatDecodingAccepts(t *testing.T) {
+	r, c, sources, e := recorded(t)
+	var file bytes.Buffer
+	if err := r.Write(&file); err != nil {
+		t.Fatal(err)
+	}
+	back, err := bench.ReadRecording(bytes.NewReader(file.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replay := bench.NewReplay(back)
+	c.Methods = replayMethods(sources)
+	live, err := bench.Run(t.Context(), e, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Methods = replayMethods(replay.Sources())
+	c.Sets = back.Sets()
+	got, err := replay.Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := counts(got), counts(live); !reflect.DeepEqual(a, b) {
+		for i := range a {
+			if !reflect.DeepEqual(a[i], b[i]) {
+				t.Errorf("replayed %v\n decoded %v, %d of %d rows missed", a[i], b[i], got.Rows[i].Missed, got.Rows[i].Asked)
+			}
+		}
+	}
+	for _, x := range got.Rows {
+		if x.Missed > 0 || x.Asked == 0 && strings.Contains(x.Method, "salf") {
+			t.Errorf("%s: %d of %d rows were missed", x.Method, x.Missed, x.Asked)
+		}
+	}
+	// A larger tree than was recorded is smaller here, and the report says so.
+	c.Methods = []bench.Method{{Spec: "optimal:N=300,B=50", Source: replay.Sources()[0].Source}}
+	if got, err = replay.Run(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if x := got.Row("optimal:N=300,B=50", "", 0); x.Missed == 0 || x.Equal != x.Outputs {
+		t.Errorf("%d of %d rows missed, %d of %d outputs equal", x.Missed, x.Asked, x.Equal, x.Outputs)
+	}
+}
+
+// Time in a replay is what the recorded costs make of the passes' sizes.
+func TestAReplaysTimeIsThatOfItsPasses(t *testing.T) {
+	r, c, _, _ := recorded(t)
+	r.Channels[0].SetCosts([]bench.Cost{{Rows: 1, Seconds: 1}, {Rows: 5, Seconds: 2}, {Rows: 9, Seconds: 1.5}})
+	r.Channels[1].SetCosts([]bench.Cost{{Rows: 1, Seconds: 0.25}})
+	replay := bench.NewReplay(r)
+	c.Sets, c.Temperatures = r.Sets()[1:], []float64{0} // one prompt that counts
+	c.Methods = []bench.Method{{Spec: "linear:K=2", Source: replay.Sources()[0].Source}}
+	got, err := replay.Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ar, linear := got.Row("ar", "", 0), got.Row("linear:K=2", "", 0)
+	if math.Abs(ar.TPOT.Mean-1) > 1e-9 || ar.Speedup.Mean != 1 || ar.Overhead != 0 {
+		t.Errorf("plain decoding takes %v s a token, want 1; %v of it overhead", ar.TPOT.Mean, ar.Overhead)
+	}
+	// A round of a chain of two takes two draft passes and one of three rows, at
+	// most: the last rounds of an answer are shorter.
+	if linear.TPOT.Mean*linear.Pooled > 2*0.25+1.5+1e-9 || linear.TPOT.Mean*linear.Pooled < 1.5 {
+		t.Errorf("a round takes %v s", linear.TPOT.Mean*linear.Pooled)
+	}
+}
+
+// A head's rows follow from the target's hidden states of what is committed: a
+// replay is right all the same, since every position was a root.
+func TestAReplayOfAHeadAcceptsWhatDecodingAccepts(t *testing.T) {
+	conf := modeltest.Default()
+	m, err := model.Load(modeltest.Random(t, conf, 1), device(t), model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	spec := m.Spec().DraftFor(true)
+	h, err := head.FromTensors(spec, m, head.Default(), head.Random(spec, 1)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := []bench.Source{{Name: "head", Source: source.NewHead(h, 0)}}
+	c := bench.Default()
+	c.Sets, c.MaxTokens = []bench.Set{{Prompts: prompts(3, conf.Vocab)}}, 20
+	e := &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}
+	// A chain goes deeper than the best nodes of a head that knows nothing.
+	c.Methods = []bench.Method{{Spec: "linear:K=4", Source: sources[0].Source}}
+	r, err := bench.Record(t.Context(), e, c, sources, bench.DefaultRecord())
+	if err != nil {
+		t.Fatal(err)
+	}
+	methods := func(sources []bench.Source) (ms []bench.Method) {
+		for _, s := range sources {
+			for _, spec := range []string{"salf:N=12,B=3,th=0.2", "beam:N=10,k=3,depth=2", "linear:K=4"} {
+				ms = append(ms, bench.Method{Spec: spec, Source: s.Source, SourceName: s.Name})
+			}
+		}
+		return ms
+	}
+	c.Methods = methods(sources)
+	live, err := bench.Run(t.Context(), e, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replay := bench.NewReplay(r)
+	c.Methods = methods(replay.Sources())
+	got, err := replay.Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := counts(got), counts(live); !reflect.DeepEqual(a, b) {
+		t.Errorf("replayed %v\ndecoded %v", a, b)
+	}
+}
+
+func TestReplaysThatCannotBeTrueAreRefused(t *testing.T) {
+	r, c, _, _ := recorded(t)
+	replay := bench.NewReplay(r)
+	src := replay.Sources()[0].Source
+	c.Sets, c.Temperatures = r.Sets(), r.Temperatures()
+	for want, change := range map[string]func(c *bench.Config){
+		"have 30":                func(c *bench.Config) { c.MaxTokens = 31 },
+		"other lengths were not": func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "pld", PromptTokens: 3}} },
+		"not recorded at":        func(c *bench.Config) { c.Temperatures = []float64{0.5} },
+		"only greedy and target": func(c *bench.Config) {
+			c.Methods = []bench.Method{{Spec: "linear:draw=distinct", Verify: "rrsw", Source: src, Temperatures: []float64{1}}}
+		},
+		"drawn without replacement need": func(c *bench.Config) {
+			c.Methods = []bench.Method{{Spec: "linear:draw=distinct", Source: src, Temperatures: []float64{1}}}
+		},
+	} {
+		x := c
+		x.Methods = nil
+		change(&x)
+		if _, err := replay.Run(t.Context(), x); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one that says %q", err, want)
+		}
+	}
+	var file bytes.Buffer
+	if err := r.Write(&file); err != nil {
+		t.Fatal(err)
+	}
+	b := bytes.Clone(file.Bytes())
+	flipped := slices.Clone(b)
+	flipped[len(b)/2] ^= 1
+	for name, bad := range map[string][]byte{"empty": nil, "foreign": []byte("{\"tau\":1}"), "truncated": b[:len(b)-5], "half": b[:len(b)/2], "flipped": flipped} {
+		if _, err := bench.ReadRecording(bytes.NewReader(bad)); err == nil || !strings.Contains(err.Error(), "recording") {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	for want, change := range map[string]func(r *bench.Recording){
+		"no target":    func(r *bench.Recording) { r.Channels = nil },
+		"text 0":       func(r *bench.Recording) { r.Texts[0].Tokens[0] = 99 },
+		"rows of":      func(r *bench.Recording) { r.Channels[1].Rows = r.Channels[1].Rows[1:] },
+		"node 1":       func(r *bench.Recording) { r.Channels[1].Rows[0].Parent[1] = 1 },
+		"fit together": func(r *bench.Recording) { r.Channels[1].Rows[0].Token = nil },
+		"cost 0":       func(r *bench.Recording) { r.Channels[0].Costs[0].Seconds = math.NaN() },
+	} {
+		x, err := bench.ReadRecording(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(x)
+		file.Reset()
+		if err := x.Write(&file); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bench.ReadRecording(&file); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one that says %q", err, want)
+		}
+	}
+}
+
+func FuzzReadRecording(f *testing.F) {
+	r := &bench.Recording{
+		Vocab: 9, MaxLen: 9, MaxTokens: 2,
+		Texts: []bench.Text{{Set: "a", Prompt: "0", Start: 1, Tokens: []int32{1, 2}}},
+		Channels: []bench.Channel{{Name: "target", Costs: []bench.Cost{{Rows: 1, Seconds: 1}}, Rows: []bench.Nodes{{
+			Parent: []int32{-1}, Token: []int32{0}, Next: []bench.Candidates{{Token: []int32{2}, LogProb: []float32{-1}}},
+		}}}},
+	}
+	var b bytes.Buffer
+	if err := r.Write(&b); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := bench.ReadRecording(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		c := bench.Default()
+		c.Sets, c.Temperatures, c.Seeds, c.MaxTokens = r.Sets(), r.Temperatures(), r.Seeds(), 1
+		_, _ = bench.NewReplay(r).Run(t.Context(), c)
+	})
+}
