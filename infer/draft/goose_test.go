@@ -1,10 +1,12 @@
 package draft_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"talf/infer"
@@ -706,4 +708,75 @@ func BenchmarkTrainingFree(b *testing.B) {
 			}
 		})
 	}
+}
+
+// Whatever the parameters, a tree is within its budgets: of nodes, of the spine, of
+// a branch's edges and of children, and the spine is a chain of first children.
+func TestSpineTreesAreWithinTheirBudgets(t *testing.T) {
+	for seed := range uint64(150) {
+		r := rand.New(rand.NewPCG(seed, 8))
+		n, depth, width, spine := 1+r.IntN(90), 1+r.IntN(8), 1+r.IntN(12), r.IntN(30)
+		spec := fmt.Sprintf("goose:N=%d,D=%d,K=%d,spine=%d,rho=%.2f,ema=%.2f,score=%.3f,bypass=%d,lo=%d", n, depth, width, spine,
+			r.Float64(), r.Float64(), r.Float64()*r.Float64()/2, 2+r.IntN(20), 1+r.IntN(3))
+		for key, words := range map[string][]string{
+			"r": {"auto", "0", "0.4", "1"}, "consensus": {"on", "off"}, "branches": {"on", "off"}, "alloc": {"harmonic", "linear"},
+			"extend": {"best", "breadth"}, "bigram": {"on", "off"}, "from": {"context", "table"}, "harvest": {"all", "verified", "rounds"},
+		} {
+			spec += "," + key + "=" + words[r.IntN(len(words))]
+		}
+		s := newStream(t, spec, 100, 150)
+		l := s.d.(infer.Labelled)
+		for pos := s.period - 1; pos < s.period+120; pos = s.keep(t, pos) {
+			s.grow(t, pos)
+			onSpine := 0
+			for m := 1; m < s.root.Len(); m++ {
+				up := s.root.Parent(m)
+				if l.Origin(m) == 0 {
+					onSpine++
+					if up > 0 && l.Origin(up) != 0 || s.root.FirstChild(up) != m {
+						t.Fatalf("%s: node %d of the spine is below node %d, and not its first child", spec, m, up)
+					}
+				}
+			}
+			for m := range s.root.Len() {
+				edges := 0
+				for up := m; up > 0 && l.Origin(up) == 1; up = s.root.Parent(up) {
+					edges++
+				}
+				kids := 0
+				for c := s.root.FirstChild(m); c >= 0; c = s.root.NextSibling(c) {
+					kids += l.Origin(c)
+				}
+				if edges > depth || kids > width {
+					t.Fatalf("%s: node %d is %d edges into a branch and has %d transitions", spec, m, edges, kids)
+				}
+			}
+			if s.root.Len() > n || onSpine > spine {
+				t.Fatalf("%s: %d nodes, %d of the spine", spec, s.root.Len(), onSpine)
+			}
+		}
+	}
+}
+
+// Drafters that share a table may be driven from several goroutines.
+func TestDriversMayShareATable(t *testing.T) {
+	mk := open(t, "goose:table=keep", draft.Env{})
+	var streams []*stream
+	for range 3 {
+		s := newStream(t, "goose", 50, 100)
+		s.d = mk.New()
+		streams = append(streams, s)
+	}
+	var all sync.WaitGroup
+	for _, s := range streams {
+		all.Go(func() {
+			if err := s.d.Start(s.tokens); err != nil {
+				t.Error(err)
+			}
+			for pos := s.period - 1; pos < 400; pos = s.keep(t, pos) {
+				s.grow(t, pos)
+			}
+		})
+	}
+	all.Wait()
 }
