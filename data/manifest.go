@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"talf/internal/durable"
 )
@@ -25,6 +24,7 @@ const (
 type Manifest struct {
 	Format   string  `json:"format"`
 	Meta     Meta    `json:"meta"`
+	Part     *Stripe `json:"part,omitempty"` // nil: of the whole set
 	Shards   []Shard `json:"shards"`
 	Complete bool    `json:"complete"` // nothing is to follow
 }
@@ -68,10 +68,16 @@ func ParseManifest(raw []byte) (*Manifest, error) {
 	if err := m.Meta.Validate(); err != nil {
 		return nil, fmt.Errorf("meta.%w", err)
 	}
+	part := Whole
+	if m.Part != nil {
+		if part = *m.Part; part.Validate() != nil || part == Whole {
+			return nil, fmt.Errorf("part: index %d of %d, want one of at least 2", part.Index, part.Count)
+		}
+	}
 	for i, s := range m.Shards {
-		switch {
-		case s.File != shardName(i):
-			return nil, fmt.Errorf("shards[%d].file: %q, want %q", i, s.File, shardName(i))
+		switch name := shardName(part.Shard(i)); {
+		case s.File != name:
+			return nil, fmt.Errorf("shards[%d].file: %q, want %q", i, s.File, name)
 		case s.Rows < 0 || s.Tokens < int64(s.Rows) || s.Loss < 0 || s.Loss > s.Tokens || s.Units < 0 || s.Bytes < 1:
 			return nil, fmt.Errorf("shards[%d]: counts that no shard has: %d rows, %d tokens, %d loss tokens, %d units, %d bytes", i, s.Rows, s.Tokens, s.Loss, s.Units, s.Bytes)
 		case len(s.SHA256) != 2*sha256.Size:
@@ -84,8 +90,7 @@ func ParseManifest(raw []byte) (*Manifest, error) {
 	return &m, nil
 }
 
-func readManifest(dir string) (*Manifest, error) {
-	path := filepath.Join(dir, ManifestName)
+func readManifest(path string) (*Manifest, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -146,7 +151,11 @@ func writeManifest(create func(string) (sink, error), dir string, m *Manifest) e
 	if err != nil {
 		return err
 	}
-	return replace(create, filepath.Join(dir, ManifestName), func(w io.Writer) error {
+	name := ManifestName
+	if m.Part != nil {
+		name = m.Part.manifest()
+	}
+	return replace(create, filepath.Join(dir, name), func(w io.Writer) error {
 		_, err := w.Write(append(raw, '\n'))
 		return err
 	})
@@ -165,22 +174,4 @@ func hashFile(path string) (int64, string, error) {
 		return 0, "", fmt.Errorf("read %s: %w", path, err)
 	}
 	return n, hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// removeTemps deletes half-written files of a run that was killed.
-func removeTemps(dir string) error {
-	names, err := filepath.Glob(filepath.Join(dir, "*"+tempSuffix))
-	if err != nil {
-		return err
-	}
-	for _, n := range names {
-		base := strings.TrimSuffix(filepath.Base(n), tempSuffix)
-		if base != ManifestName && !strings.HasPrefix(base, "shard-") {
-			continue // not ours
-		}
-		if err := os.Remove(n); err != nil {
-			return err
-		}
-	}
-	return nil
 }

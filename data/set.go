@@ -63,8 +63,11 @@ func openSet(path string) (*Set, error) {
 	}
 	s := &Set{dir: path, window: windowBytes}
 	if st.IsDir() {
-		m, err := readManifest(path)
+		m, err := readManifest(filepath.Join(path, ManifestName))
 		if errors.Is(err, fs.ErrNotExist) {
+			if parts, err := findParts(path); err == nil && len(parts) > 0 {
+				return nil, fmt.Errorf("%s: %w", path, parts.missing())
+			}
 			return nil, fmt.Errorf("%s: no %s, want a directory written by talf preprocess", path, ManifestName)
 		}
 		if err != nil {

@@ -36,10 +36,14 @@ func DefaultWriter() WriterOptions { return WriterOptions{RowGroup: 8 << 20} }
 // Create finds the finished shards, and the caller goes on behind them.
 type Writer struct {
 	dir    string
+	part   Stripe
 	opt    WriterOptions
 	man    Manifest
 	lock   *os.File
 	create func(string) (sink, error)
+
+	// merged: an index found the whole set complete.
+	merged bool
 
 	cur  *shardWriter // nil between shards
 	file sink
@@ -52,13 +56,25 @@ type Writer struct {
 // Create starts or continues the set in dir, which it makes if needed. It
 // refuses a directory whose set has another meta.
 func Create(dir string, m Meta, opt WriterOptions) (*Writer, error) {
+	return CreateStripe(dir, m, Whole, opt)
+}
+
+// CreateStripe is Create for one of several writers of a set. They may run at the
+// same time, on one machine or on several that share dir; each has its own lock.
+func CreateStripe(dir string, m Meta, p Stripe, opt WriterOptions) (*Writer, error) {
+	if err := p.Validate(); err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("data: meta: %w", err)
 	}
 	if opt.RowGroup < 1 || opt.RowGroup > MaxRowGroup {
 		return nil, fmt.Errorf("data: row groups of %d bytes, want 1..%d", opt.RowGroup, MaxRowGroup)
 	}
-	w := &Writer{dir: dir, opt: opt, create: createFile, man: Manifest{Format: manifestFormat, Meta: m, Shards: []Shard{}}}
+	w := &Writer{dir: dir, part: p, opt: opt, create: createFile, man: Manifest{Format: manifestFormat, Meta: m, Shards: []Shard{}}}
+	if p != Whole {
+		w.man.Part = &p
+	}
 	if err := w.open(); err != nil {
 		w.unlock()
 		return nil, fmt.Errorf("data: %w", err)
@@ -71,24 +87,23 @@ func (w *Writer) open() error {
 		return err
 	}
 	var err error
-	if w.lock, err = os.OpenFile(filepath.Join(w.dir, lockName), os.O_CREATE|os.O_RDWR, 0o666); err != nil {
+	if w.lock, err = os.OpenFile(filepath.Join(w.dir, w.part.lock()), os.O_CREATE|os.O_RDWR, 0o666); err != nil {
 		return err
 	}
 	if err := durable.Lock(w.lock); err != nil {
 		return fmt.Errorf("%s: another run is writing this set: %w", w.dir, err)
 	}
-	old, err := readManifest(w.dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
+	old, err := w.old()
+	if err != nil {
 		return err
-	default:
+	}
+	if old != nil {
 		if d := w.man.Meta.diff(&old.Meta); d != "" {
-			return fmt.Errorf("%s: %s: the directory holds a set made otherwise; choose another or delete it", filepath.Join(w.dir, ManifestName), d)
+			return fmt.Errorf("%s: %s: the directory holds a set made otherwise; choose another or delete it", w.dir, d)
 		}
 		w.man = *old
 	}
-	if err := removeTemps(w.dir); err != nil {
+	if err := w.removeTemps(); err != nil {
 		return err
 	}
 	for _, s := range w.man.Shards {
@@ -103,11 +118,42 @@ func (w *Writer) open() error {
 	return w.adopt()
 }
 
+// old returns the manifest that an earlier run left, nil if there is none.
+func (w *Writer) old() (*Manifest, error) {
+	whole, err := readManifest(filepath.Join(w.dir, ManifestName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	parts, err := findParts(w.dir)
+	if err != nil {
+		return nil, err
+	}
+	if w.part == Whole {
+		if whole == nil && len(parts) > 0 {
+			return nil, fmt.Errorf("%s: %w: name an index, or merge its parts", w.dir, parts.missing())
+		}
+		return whole, nil
+	}
+	if whole != nil {
+		if !whole.Complete {
+			return nil, fmt.Errorf("%s: a run without an index has begun this set: finish it without one, or choose another directory", w.dir)
+		}
+		w.merged = true
+		return whole, nil // all parts are in it
+	}
+	for p := range parts {
+		if p.Count != w.part.Count {
+			return nil, fmt.Errorf("%s: the set is split between %d indices, and this is one of %d", w.dir, p.Count, w.part.Count)
+		}
+	}
+	return parts[w.part], nil
+}
+
 // adopt takes shards that were renamed just before a crash and so are not in
 // the manifest.
 func (w *Writer) adopt() error {
-	for {
-		name := shardName(len(w.man.Shards))
+	for !w.man.Complete {
+		name := w.name()
 		path := filepath.Join(w.dir, name)
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -135,13 +181,18 @@ func (w *Writer) adopt() error {
 			return err
 		}
 	}
+	return nil
 }
+
+// name is the file of the next shard.
+func (w *Writer) name() string { return shardName(w.part.Shard(len(w.man.Shards))) }
 
 func (i *shardInfo) shard(name string, size int64, sum string) Shard {
 	return Shard{File: name, Rows: i.Rows, Tokens: i.Tokens, Loss: i.Loss, Units: i.Units, Dropped: i.Dropped, Inputs: i.Inputs, Bytes: size, SHA256: sum}
 }
 
-// Shards returns the finished shards. The slice is w's own.
+// Shards returns the finished shards of this writer, of the whole set if it is
+// complete. The slice is w's own.
 func (w *Writer) Shards() []Shard { return w.man.Shards }
 
 // Complete reports whether Close has ended this set, in this run or before.
@@ -156,7 +207,7 @@ func (w *Writer) Append(r *Record) error {
 		return fmt.Errorf("data: %s is complete, want an unfinished set", w.dir)
 	}
 	if err := r.Check(&w.man.Meta); err != nil {
-		return fmt.Errorf("data: row %d of %s: %w", w.rows(), shardName(len(w.man.Shards)), err)
+		return fmt.Errorf("data: row %d of %s: %w", w.rows(), w.name(), err)
 	}
 	return w.fail(w.append(r))
 }
@@ -182,13 +233,13 @@ func (w *Writer) fail(err error) error {
 	if err == nil {
 		return nil
 	}
-	w.err = fmt.Errorf("data: write %s: %w (finished shards are kept: run again to go on)", filepath.Join(w.dir, shardName(len(w.man.Shards))), err)
+	w.err = fmt.Errorf("data: write %s: %w (finished shards are kept: run again to go on)", filepath.Join(w.dir, w.name()), err)
 	w.discard()
 	return w.err
 }
 
 func (w *Writer) begin() error {
-	f, err := w.create(filepath.Join(w.dir, shardName(len(w.man.Shards))) + tempSuffix)
+	f, err := w.create(filepath.Join(w.dir, w.name()) + tempSuffix)
 	if err != nil {
 		return err
 	}
@@ -236,7 +287,7 @@ func (w *Writer) cut(units int, dropped map[string]int, inputs []Input) error {
 	if err := w.buf.Flush(); err != nil {
 		return err
 	}
-	name := shardName(len(w.man.Shards))
+	name := w.name()
 	if err := commitFile(w.file, filepath.Join(w.dir, name)); err != nil {
 		return err
 	}
@@ -245,14 +296,15 @@ func (w *Writer) cut(units int, dropped map[string]int, inputs []Input) error {
 	return writeManifest(w.create, w.dir, &w.man)
 }
 
-// Close cuts an open shard, if it has rows, and marks the set complete.
+// Close cuts an open shard, if it has rows, and marks the set complete. The last
+// index to be closed merges the parts.
 func (w *Writer) Close() error {
 	defer w.unlock()
 	if w.err != nil {
 		return w.err
 	}
 	if w.man.Complete {
-		return nil
+		return w.merge()
 	}
 	if w.cur != nil {
 		if err := w.Cut(w.cur.info.Rows, nil, nil); err != nil {
@@ -260,8 +312,28 @@ func (w *Writer) Close() error {
 		}
 	}
 	w.man.Complete = true
-	return w.fail(writeManifest(w.create, w.dir, &w.man))
+	if err := w.fail(writeManifest(w.create, w.dir, &w.man)); err != nil {
+		return err
+	}
+	return w.merge()
 }
+
+// merge makes one set of all parts once each is complete.
+func (w *Writer) merge() error {
+	if w.part == Whole || w.merged {
+		return nil
+	}
+	err := mergeParts(w.create, w.dir)
+	var missing *MissingError
+	if errors.As(err, &missing) {
+		return nil // another index will
+	}
+	w.merged = err == nil
+	return err
+}
+
+// Merged reports whether the set of an index is whole.
+func (w *Writer) Merged() bool { return w.merged }
 
 // Abort drops the open shard and leaves the finished ones to a later Create.
 func (w *Writer) Abort() {
@@ -275,13 +347,16 @@ func (w *Writer) Abort() {
 func (w *Writer) discard() {
 	if w.file != nil {
 		w.file.Close()
-		os.Remove(filepath.Join(w.dir, shardName(len(w.man.Shards))) + tempSuffix)
+		os.Remove(filepath.Join(w.dir, w.name()) + tempSuffix)
 	}
 	w.cur, w.file = nil, nil
 }
 
 func (w *Writer) unlock() {
 	if w.lock != nil {
+		if w.merged { // nobody needs it any more
+			os.Remove(w.lock.Name())
+		}
 		w.lock.Close() // closing releases the lock
 		w.lock = nil
 	}

@@ -36,8 +36,9 @@ type Config struct {
 	Files []string // and directories, see data.Expand
 	Load  data.LoadConfig
 
-	Out      string // directory of the set
-	K, Depth int    // nodes of a level, labelled levels
+	Out      string      // directory of the set
+	Stripe   data.Stripe // the shards to make, where several runs make the set together
+	K, Depth int         // nodes of a level, labelled levels
 	Labels   data.LabelMode
 	TopK     int // labels of a node with data.TopK; unused with data.Full
 	Features data.FeatureMode
@@ -59,7 +60,7 @@ type Config struct {
 func Default() Config {
 	return Config{
 		Load: data.DefaultLoad(), K: 4, Depth: 3, Labels: data.TopK, TopK: 16, Features: data.BF16,
-		MaxLen: 2048, EOS: EOSAnswers, Shard: 256,
+		MaxLen: 2048, EOS: EOSAnswers, Shard: 256, Stripe: data.Whole,
 		Prompts: 16, Rows: 512, Tokens: 2048, Writer: data.DefaultWriter(),
 	}
 }
@@ -73,6 +74,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("preprocess: %w", err)
 	}
 	if err := (search.LevelsConfig{K: c.K, Depth: c.Depth}).Validate(); err != nil {
+		return fmt.Errorf("preprocess: %w", err)
+	}
+	if err := c.Stripe.Validate(); err != nil {
 		return fmt.Errorf("preprocess: %w", err)
 	}
 	switch {
@@ -145,7 +149,7 @@ type Inputs struct {
 	Bad func(data.BadLine)
 }
 
-// Progress is how far a run is. Everything counts what earlier runs did, too.
+// Progress is how far a run is, of a stripe's own shards. Everything counts what earlier runs did, too.
 type Progress struct {
 	Sequences, AllSequences int   // those dropped included
 	Tokens                  int64 // written
@@ -155,13 +159,15 @@ type Progress struct {
 
 // Stats say what became of the input.
 type Stats struct {
-	Sequences  int            `json:"sequences"` // written
-	Tokens     int64          `json:"tokens"`
-	LossTokens int64          `json:"loss_tokens"`
-	Shards     int            `json:"shards"`
-	Resumed    int            `json:"resumed_shards"` // of these, found finished
-	Dropped    map[string]int `json:"dropped,omitempty"`
-	Inputs     []InputStats   `json:"inputs,omitempty"` // of each file, in order
+	Sequences  int   `json:"sequences"` // written
+	Tokens     int64 `json:"tokens"`
+	LossTokens int64 `json:"loss_tokens"`
+	Shards     int   `json:"shards"`
+	Resumed    int   `json:"resumed_shards"` // of these, found finished
+	// Of a stripe: whether all runs have ended and the set is whole.
+	Merged  bool           `json:"merged,omitempty"`
+	Dropped map[string]int `json:"dropped,omitempty"`
+	Inputs  []InputStats   `json:"inputs,omitempty"` // of each file, in order
 }
 
 // InputStats say what became of one file.

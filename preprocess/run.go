@@ -15,6 +15,10 @@ import (
 // weights give equal bytes whatever the device, its threads, Rows and Tokens are,
 // and wherever a run was interrupted.
 //
+// With a stripe it makes every Count-th shard only, though it reads all of the
+// input; the last of the runs to end merges the set, which then is, byte for byte,
+// that of a run alone.
+//
 // If ctx ends, Run returns its error; what was finished before is kept.
 func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	if err := c.Validate(); err != nil {
@@ -36,7 +40,7 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	w, err := data.Create(c.Out, meta, c.Writer)
+	w, err := data.CreateStripe(c.Out, meta, c.Stripe, c.Writer)
 	if err != nil {
 		return Stats{}, fmt.Errorf("preprocess: %w", err)
 	}
@@ -47,6 +51,7 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 		return p.stats, err
 	}
 	err = w.Close()
+	p.stats.Merged = w.Merged()
 	for _, s := range w.Shards() {
 		p.stats.add(s)
 	}
@@ -148,13 +153,13 @@ func (p *pipeline) run(ctx context.Context) error {
 	if p.w.Complete() {
 		return nil
 	}
-	units := 0
+	made := len(p.w.Shards())
 	for _, s := range p.w.Shards() {
-		units += s.Units
+		p.done.Sequences += s.Units
 		p.done.Tokens += s.Tokens
 	}
-	p.done.Sequences, p.done.Shards = units, len(p.w.Shards())
-	if n := len(p.w.Shards()); n > 0 && p.w.Shards()[n-1].Units < p.c.Shard {
+	p.done.Shards = made
+	if made > 0 && p.w.Shards()[made-1].Units < p.c.Shard {
 		return nil // the input had ended: only the closing of the set was lost
 	}
 	if err := p.count(ctx); err != nil {
@@ -175,27 +180,31 @@ func (p *pipeline) run(ctx context.Context) error {
 	})
 	next, stop := iter.Pull2(p.cut.sequences(ctx, docs))
 	defer stop()
-	for range units {
-		if _, err, ok := next(); err != nil || !ok {
-			return errors.Join(err, errIf(!ok, "preprocess: the input has fewer sequences than finished shards hold"))
+	// Every run reads the same sequences and cuts them into the same shards; those
+	// that are finished or another run's are passed over.
+	for shard := 0; ; shard++ {
+		if p.c.Stripe.Owns(shard) && shard >= p.c.Stripe.Shard(made) {
+			more, err := p.shard(ctx, next, shard*p.c.Shard)
+			if err != nil || !more {
+				return err
+			}
+			continue
 		}
-	}
-	clear(p.dropped) // finished shards count them
-	p.inputs = nil
-	for open := true; open; {
-		if open, err = p.shard(ctx, next, units); err != nil {
-			return err
+		for range p.c.Shard {
+			_, err, ok := next()
+			if err != nil {
+				return err
+			}
+			if !ok {
+				if made > 0 && shard <= p.c.Stripe.Shard(made-1) {
+					return errors.New("preprocess: the input has fewer sequences than finished shards hold")
+				}
+				return nil
+			}
 		}
-		units += p.c.Shard
+		clear(p.dropped) // the run that makes the shard counts them
+		p.inputs = nil
 	}
-	return nil
-}
-
-func errIf(b bool, text string) error {
-	if b {
-		return errors.New(text)
-	}
-	return nil
 }
 
 // count reads the input once to know how much there is to do.
@@ -208,6 +217,7 @@ func (p *pipeline) count(ctx context.Context) error {
 		}
 	})
 	p.detail = len(p.c.Files) > 1
+	n := 0
 	for s, err := range p.cut.sequences(ctx, docs) {
 		if err == nil {
 			err = ctx.Err()
@@ -216,10 +226,13 @@ func (p *pipeline) count(ctx context.Context) error {
 			return err
 		}
 		p.detail = p.detail || s.chat
-		p.done.AllSequences++
-		p.done.AllTokens += int64(len(s.tokens))
+		if p.c.Stripe.Owns(n / p.c.Shard) {
+			p.done.AllSequences++
+			p.done.AllTokens += int64(len(s.tokens))
+		}
+		n++
 	}
-	if p.done.AllSequences == 0 {
+	if n == 0 {
 		if bad > 0 {
 			return fmt.Errorf("preprocess: no text in %d lines that are all bad; the first: %w", bad, first)
 		}
@@ -261,7 +274,6 @@ func (p *pipeline) shard(ctx context.Context, next func() (*sequence, error, boo
 	clear(p.dropped)
 	p.inputs = nil
 	p.done.Shards++
-	p.done.Sequences = first + units
 	p.report()
 	return units == p.c.Shard, nil
 }

@@ -28,7 +28,7 @@ func inspect(path string) (finding, error) {
 		return inspectDraft(path)
 	case info.IsDir() && has("config.json"):
 		return inspectModel(path)
-	case info.IsDir() && has(data.ManifestName), strings.HasSuffix(path, ".parquet"):
+	case info.IsDir() && (has(data.ManifestName) || data.HasParts(path)), strings.HasSuffix(path, ".parquet"):
 		return inspectData(path)
 	case strings.HasSuffix(path, ".safetensors"):
 		return inspectTensors(path)

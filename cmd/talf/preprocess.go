@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ func newPreprocess(a *app) *cobra.Command {
 	var asJSON bool
 	re := regeneration{sample: sample.Greedy()}
 	var talk chatOptions
+	var stripe stripeFlags
 	cmd := &cobra.Command{
 		Use:   "preprocess --model DIR --data FILE --out DIR",
 		Short: "Label text with a model's token trees, to train a draft head on",
@@ -36,11 +38,18 @@ conversations, which the model's chat template writes out, and with --answer-fie
 only the answers are learnt. Conversations that are too long are cut behind an answer.
 
 Run again after an interruption, it goes on behind the last finished shard. The
-shards are the same bytes however often it was stopped and whatever the machine.`,
+shards are the same bytes however often it was stopped and whatever the machine.
+
+Several runs make a set together: started with --shard-index 0 to n − 1 and
+--shard-count n, or by a Slurm array, a Kubernetes indexed Job or mpirun, whose numbers
+are taken, each labels every n-th shard. The last one to end joins them, if all write
+to one directory (else: preprocess merge), and the set is that of a single run. A run
+that was lost is simply run again. docs/deploy has examples.`,
 		Example: `  talf preprocess --model DIR --data stories.txt --out labels
   talf preprocess --model DIR --data sharegpt.json --out labels
   talf preprocess --model DIR --data gsm8k.jsonl --template 'Question: {question}\nAnswer:' --answer-field answer --out labels
-  talf preprocess --model DIR --data prompts.jsonl --regenerate --out labels`,
+  talf preprocess --model DIR --data prompts.jsonl --regenerate --out labels
+  talf preprocess --model DIR --data stories.txt --out labels --shard-index 1 --shard-count 4`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := need(cmd, "model", "data", "out"); err != nil {
 				return err
@@ -61,6 +70,13 @@ shards are the same bytes however often it was stopped and whatever the machine.
 					}
 				}
 			}
+			part, from, err := stripe.get(os.LookupEnv)
+			if err != nil {
+				return err
+			}
+			if c.Stripe = part; part != data.Whole {
+				a.log.Info("one of several runs", "index", part.Index, "count", part.Count, "said by", from)
+			}
 			st, err := a.preprocess(cmd.Context(), c, dir, threads, &re, talk)
 			if err != nil {
 				return err
@@ -68,10 +84,13 @@ shards are the same bytes however often it was stopped and whatever the machine.
 			if asJSON {
 				err = a.printJSON(st)
 			} else {
+				if part != data.Whole && !st.Merged {
+					a.printf("index %d of %d, others have not ended: ", part.Index, part.Count)
+				}
 				a.printf("%s: %d sequences of %d tokens, %d to learn, in %d shards\n", c.Out, st.Sequences, st.Tokens, st.LossTokens, st.Shards)
 				printInputs(a, &st)
 			}
-			if err == nil && st.Sequences == 0 {
+			if err == nil && st.Sequences == 0 && (part == data.Whole || st.Merged) {
 				err = fmt.Errorf("%s: everything was left out: there is nothing to learn", c.Out)
 			}
 			return err
@@ -98,6 +117,8 @@ shards are the same bytes however often it was stopped and whatever the machine.
 	countVar(f, &threads, "threads", 0, "CPU threads (0: all)")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	re.flags(f)
+	stripe.add(f)
+	cmd.AddCommand(newMerge(a))
 	return cmd
 }
 

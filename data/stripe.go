@@ -1,0 +1,246 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"talf/internal/durable"
+)
+
+// A Stripe is the part of a set that one of Count writers makes: the shards whose
+// number is Index modulo Count, under the names that one writer would give them.
+// Its manifest has a name of its own until all parts are merged.
+type Stripe struct {
+	Index int `json:"index"`
+	Count int `json:"count"`
+}
+
+// Whole is the part of a writer that is alone.
+var Whole = Stripe{Index: 0, Count: 1}
+
+// Validate reports an index or a count that cannot be.
+func (p Stripe) Validate() error {
+	if p.Count < 1 || p.Count > 1e6 || p.Index < 0 || p.Index >= p.Count {
+		return fmt.Errorf("index %d of %d, want 0 to count − 1", p.Index, p.Count)
+	}
+	return nil
+}
+
+// Shard returns the number of the part's i-th shard, from 0, in the set.
+func (p Stripe) Shard(i int) int { return p.Index + i*p.Count }
+
+// Owns reports whether the part writes shard number i of the set.
+func (p Stripe) Owns(i int) bool { return i%p.Count == p.Index }
+
+// String returns the index and the count as they stand in file names.
+func (p Stripe) String() string { return fmt.Sprintf("%05d-of-%05d", p.Index, p.Count) }
+
+func (p Stripe) manifest() string { return partPrefix + p.String() + ".json" }
+
+func (p Stripe) lock() string {
+	if p == Whole {
+		return lockName
+	}
+	return lockName + "-" + p.String()
+}
+
+const partPrefix = "part-"
+
+// parts are the manifests of a set that several writers make.
+type parts map[Stripe]*Manifest
+
+// findParts reads the manifests of the parts in dir.
+func findParts(dir string) (parts, error) {
+	names, err := filepath.Glob(filepath.Join(dir, partPrefix+"*-of-*.json"))
+	if err != nil {
+		return nil, err
+	}
+	all := make(parts)
+	for _, name := range names {
+		m, err := readManifest(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // merged in this moment
+		}
+		if err != nil {
+			return nil, err
+		}
+		if m.Part == nil || filepath.Base(name) != m.Part.manifest() {
+			return nil, fmt.Errorf("%s: the manifest of another part, or of none", name)
+		}
+		all[*m.Part] = m
+	}
+	return all, nil
+}
+
+// HasParts reports whether dir holds parts of a set that is not whole yet.
+func HasParts(dir string) bool {
+	names, err := filepath.Glob(filepath.Join(dir, partPrefix+"*-of-*.json"))
+	return err == nil && len(names) > 0
+}
+
+// A MissingError says which parts of a set are not finished.
+type MissingError struct {
+	Count   int
+	Indices []int // that have not begun or not ended
+}
+
+// Error names the first of them.
+func (e *MissingError) Error() string {
+	if len(e.Indices) == 0 {
+		return fmt.Sprintf("%d indices have finished, and are to be merged", e.Count)
+	}
+	const most = 8
+	var names []string
+	for _, i := range e.Indices[:min(len(e.Indices), most)] {
+		names = append(names, strconv.Itoa(i))
+	}
+	if n := len(e.Indices); n > most {
+		names = append(names, fmt.Sprintf("and %d more", n-most))
+	}
+	return fmt.Sprintf("%d indices make this set, of which %s have not finished", e.Count, strings.Join(names, ", "))
+}
+
+// missing says which parts are not complete.
+func (all parts) missing() *MissingError {
+	e := &MissingError{}
+	for p := range all {
+		e.Count = max(e.Count, p.Count)
+	}
+	for i := range e.Count {
+		if m := all[Stripe{i, e.Count}]; m == nil || !m.Complete {
+			e.Indices = append(e.Indices, i)
+		}
+	}
+	return e
+}
+
+// Merge makes one set of the parts in dir, as if one writer had made it: byte for
+// byte the same manifest. It changes nothing where the set is whole already, and
+// returns a MissingError where a part is not finished. Shards must lie there under
+// their names; their contents are checked when they are read.
+func Merge(dir string) error {
+	if err := mergeParts(createFile, dir); err != nil {
+		return fmt.Errorf("data: merge %s: %w", dir, err)
+	}
+	return nil
+}
+
+// mergeWait is how long an index waits for another one that is merging: that takes
+// a moment.
+const mergeWait = 30 * time.Second
+
+func mergeParts(create func(string) (sink, error), dir string) (err error) {
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }() // closing releases the lock
+	for until := time.Now().Add(mergeWait); ; time.Sleep(20 * time.Millisecond) {
+		if err = durable.Lock(lock); err == nil {
+			return mergeLocked(create, dir)
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("another run is writing or merging this set: %w", err)
+		}
+	}
+}
+
+func mergeLocked(create func(string) (sink, error), dir string) error {
+	all, err := findParts(dir)
+	if err != nil {
+		return err
+	}
+	whole, err := readManifest(filepath.Join(dir, ManifestName))
+	switch {
+	case err == nil && whole.Complete:
+		return removeParts(dir, all)
+	case err == nil:
+		return fmt.Errorf("%s is that of a run without an index, which is not finished", ManifestName)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	case len(all) == 0:
+		return fmt.Errorf("neither %s nor the manifests of parts: want a directory that talf preprocess --shard-index writes to", ManifestName)
+	}
+	first := all[slices.SortedFunc(maps.Keys(all), func(a, b Stripe) int { return a.Index - b.Index })[0]]
+	m := Manifest{Format: manifestFormat, Meta: first.Meta, Shards: []Shard{}, Complete: true}
+	count, shards := first.Part.Count, 0
+	for p, x := range all {
+		if p.Count != count {
+			return fmt.Errorf("parts of %d and of %d: delete those of another split", count, p.Count)
+		}
+		if d := m.Meta.diff(&x.Meta); d != "" {
+			return fmt.Errorf("%s: %s as in %s: the parts are of different sets", p.manifest(), d, first.Part.manifest())
+		}
+		shards += len(x.Shards)
+	}
+	if e := all.missing(); len(e.Indices) > 0 {
+		return e
+	}
+	for n := range shards {
+		p := Stripe{n % count, count}
+		x := all[p]
+		if n/count >= len(x.Shards) {
+			return fmt.Errorf("%s: %d shards, want %s too, for other parts have later ones", p.manifest(), len(x.Shards), shardName(n))
+		}
+		s := x.Shards[n/count]
+		st, err := os.Stat(filepath.Join(dir, s.File))
+		if err != nil {
+			return err
+		}
+		if st.Size() != s.Bytes {
+			return fmt.Errorf("%s: %d bytes, want %d as in %s", s.File, st.Size(), s.Bytes, p.manifest())
+		}
+		m.Shards = append(m.Shards, s)
+	}
+	if err := writeManifest(create, dir, &m); err != nil {
+		return err
+	}
+	return removeParts(dir, all)
+}
+
+// removeParts deletes what only the parts needed. A lock that another index still
+// holds on its way out stays where the system wants that.
+func removeParts(dir string, all parts) error {
+	var errs []error
+	for p := range all {
+		if err := os.Remove(filepath.Join(dir, p.manifest())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		_ = os.Remove(filepath.Join(dir, p.lock())) // see above
+	}
+	return errors.Join(errs...)
+}
+
+// removeTemps deletes half-written files of a run of this part that was killed.
+func (w *Writer) removeTemps() error {
+	names, err := filepath.Glob(filepath.Join(w.dir, "*"+tempSuffix))
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		base := strings.TrimSuffix(filepath.Base(n), tempSuffix)
+		var shard int
+		_, scan := fmt.Sscanf(base, "shard-%d.parquet", &shard)
+		ours := scan == nil && shard >= 0 && base == shardName(shard) && w.part.Owns(shard)
+		if w.part == Whole {
+			ours = ours || base == ManifestName
+		} else {
+			ours = ours || base == w.part.manifest()
+		}
+		if !ours {
+			continue
+		}
+		if err := os.Remove(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
