@@ -21,6 +21,10 @@ type Config struct {
 	Accum int `json:"accum"` // micro-batches of a step
 
 	Loss string `json:"loss"` // of a head: see train/loss
+	// Layers of a head, and whether its fc has a bias: EAGLE's has one layer, and
+	// systems differ on the bias (docs/formats.md).
+	Layers int  `json:"layers"`
+	FCBias bool `json:"fc_bias,omitempty"`
 	// Stages, if there are any, are made one after the other, and Loss, Steps, LR,
 	// MinLR and Warmup above and below are not used.
 	Stages []Stage `json:"stages,omitempty"`
@@ -70,8 +74,8 @@ func (c Config) Plan() []Stage {
 func Default() Config {
 	return Config{
 		Steps: 1000, Rows: 1024, Accum: 1,
-		Loss: "talf",
-		LR:   3e-4, Warmup: 50, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Decay: 0.01, Clip: 1,
+		Loss: "talf", Layers: 1,
+		LR: 3e-4, Warmup: 50, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Decay: 0.01, Clip: 1,
 		Held: 0.05, EvalSeqs: 64, Seed: 1,
 		EvalEvery: 200, SaveEvery: 200, Keep: 3,
 	}
@@ -87,6 +91,7 @@ func (c Config) Validate() error {
 		{"steps", c.Steps, 1, 1 << 30},
 		{"rows", c.Rows, 1, 1 << 20},
 		{"accum", c.Accum, 1, 1 << 16},
+		{"layers", c.Layers, 1, 64},
 		{"warmup", c.Warmup, 0, 1 << 30},
 		{"eval_seqs", c.EvalSeqs, 0, 1 << 30},
 		{"eval_every", c.EvalEvery, 0, 1 << 30},

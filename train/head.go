@@ -25,7 +25,9 @@ type HeadJob struct {
 	Data   []Share      // what preprocessing made of text with this target
 	Out    string       // directory of checkpoints; a run that was stopped there goes on
 	Init   string       // head to begin with: an EAGLE directory or a directory of checkpoints; "": random weights
-	Force  bool         // train although data or Init belong to other weights
+	// FromTarget begins with the target's last layers and a random fc; Init is "".
+	FromTarget bool
+	Force      bool // train although data or Init belong to other weights
 	// Recompute runs the target for its features where the data hold them, too.
 	Recompute bool
 	Report    func(Progress)
@@ -93,8 +95,9 @@ type headTask struct {
 
 func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	target := job.Target
-	h := &headTask{cfg: cfg, stages: cfg.Plan(), job: job, spec: target.Spec().DraftFor(false)}
-	spec := h.spec
+	spec := target.Spec().DraftFor(cfg.FCBias)
+	spec.Layers = cfg.Layers
+	h := &headTask{cfg: cfg, stages: cfg.Plan(), job: job, spec: spec}
 	if err := h.check(); err != nil {
 		return nil, nil, err
 	}
@@ -189,6 +192,18 @@ func (h *headTask) check() error {
 	return nil
 }
 
+// initFromTarget copies the target's last layers, which must be what a head's are.
+func (h *headTask) initFromTarget() error {
+	s := h.job.Target.Spec()
+	if s.Arch != "llama" && s.Arch != "mistral" || s.QKVBias || s.OBias || s.MLPBias {
+		return fmt.Errorf("initial weights: the target is %s with biases %v: only layers like Llama's fit a head", s.Arch, s.QKVBias || s.OBias || s.MLPBias)
+	}
+	if err := h.params.ImportLayers(h.job.Target.Tensors(), &s.Names, s.Layers); err != nil {
+		return fmt.Errorf("initial weights: %w", err)
+	}
+	return nil
+}
+
 func (h *headTask) enter(i int) (program, error) {
 	q := h.job.Target.Device().Queue()
 	l, err := loss.Parse(h.stages[i].Loss)
@@ -267,6 +282,9 @@ func (h *headTask) split(p data.Part) data.Split { return data.Split{Part: p, Fr
 func (h *headTask) init() error {
 	if h.job.Init == "" {
 		h.params.Init(h.cfg.Seed)
+		if h.job.FromTarget {
+			return h.initFromTarget()
+		}
 		return nil
 	}
 	dir, err := checkpoints.Find(h.job.Init)
@@ -283,6 +301,9 @@ func (h *headTask) init() error {
 	spec, err := arch.LoadDraft(dir)
 	if err != nil {
 		return fmt.Errorf("initial head: %w", err)
+	}
+	if spec.Layers != h.spec.Layers {
+		return fmt.Errorf("initial head: %s: num_hidden_layers is %d, want %d", filepath.Join(dir, checkpoints.ConfigFile), spec.Layers, h.spec.Layers)
 	}
 	if spec.Heads != h.spec.Heads || spec.KVHeads != h.spec.KVHeads || spec.HeadDim != h.spec.HeadDim || spec.NormEps != h.spec.NormEps || spec.Rope != h.spec.Rope {
 		return fmt.Errorf("initial head: %s: heads, norm or rotary positions differ from the target's", filepath.Join(dir, checkpoints.ConfigFile))

@@ -429,8 +429,8 @@ func (t *trainer) resume() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.Close() }() // only read
-	var st trainerState
+	defer func() { _ = s.Close() }()      // only read
+	st := trainerState{Config: Default()} // what an older run does not say was so
 	path := filepath.Join(dir, checkpoints.StateFile)
 	if err := json.Unmarshal(s.Trainer, &st); err != nil {
 		return fmt.Errorf("%s: %w", path, err)

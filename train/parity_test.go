@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -18,10 +19,17 @@ import (
 // The training graph and the decoder must be one network: on the same tree,
 // f̂ of every node agrees to rounding (the two sum in different orders).
 func TestTrainingAndDecodingAgreeOnTheHead(t *testing.T) {
+	for layers := 1; layers <= 3; layers++ {
+		t.Run(fmt.Sprint(layers), func(t *testing.T) { agreeOnTheHead(t, layers) })
+	}
+}
+
+func agreeOnTheHead(t *testing.T, layers int) {
 	ctx := context.Background()
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
 	spec := target.Spec().DraftFor(true)
+	spec.Layers = layers
 	q := dev.Queue()
 	p, err := net.New(q, spec)
 	if err != nil {

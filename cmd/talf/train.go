@@ -36,6 +36,9 @@ type trainOptions struct {
 	threads          int
 }
 
+// initTarget begins a head with the target's last layers.
+const initTarget = "target"
+
 func newTrain(a *app) *cobra.Command {
 	o := trainOptions{cfg: train.Default(), load: data.DefaultLoad(), features: featuresAuto}
 	var asJSON, printIt bool
@@ -125,7 +128,9 @@ Losses: ` + lossNames() + `.`,
 	f.Var(&o.data, "data", "directory that preprocess wrote, or DIR=WEIGHT of several; with --kind lm a text file (may be repeated)")
 	f.StringVar(&o.out, "out", "", "directory of checkpoints")
 	f.StringVar(&o.cfg.Loss, "loss", o.cfg.Loss, "loss of a head and its parameters, such as eagle:w_cls=1")
-	f.StringVar(&o.init, "init", "", "head to begin with, where --out has no checkpoint to go on from: a checkpoint, or any EAGLE head")
+	f.StringVar(&o.init, "init", "", "where --out has no checkpoint to go on from, the head to begin with: a checkpoint, any EAGLE head, or target (the model's last layers)")
+	f.IntVar(&o.cfg.Layers, "layers", o.cfg.Layers, "layers of a head; other systems load one")
+	f.BoolVar(&o.cfg.FCBias, "fc-bias", o.cfg.FCBias, "give fc of a head a bias; some systems load none")
 	f.BoolVar(&o.resume, "resume", false, "go on from the last checkpoint in --out, if there is one")
 	f.BoolVar(&o.force, "force", false, "train although the data or --init belong to other weights")
 	f.IntVar(&o.cfg.Steps, "steps", o.cfg.Steps, "optimiser steps")
@@ -175,8 +180,8 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 		return usagef("--kind is %q, want %s or %s", o.kind, checkpoints.KindHead, checkpoints.KindLM)
 	case o.kind == checkpoints.KindHead && (changed("window") || o.export != "" || o.load.Template != "" || o.load.AnswerField != ""):
 		return usagef("--window, --template, --answer-field and --export are for --kind lm")
-	case o.kind == checkpoints.KindLM && (changed("loss") || o.init != "" || len(o.stages) > 0 || changed("features")):
-		return usagef("--loss, --stage, --features and --init are for heads")
+	case o.kind == checkpoints.KindLM && (changed("loss") || o.init != "" || len(o.stages) > 0 || changed("features") || changed("layers") || changed("fc-bias")):
+		return usagef("--loss, --stage, --features, --layers, --fc-bias and --init are for heads")
 	case len(o.stages) > 0 && (changed("loss") || changed("steps") || changed("epochs")):
 		return usagef("--stage and --loss, --steps or --epochs exclude each other")
 	case o.features != featuresAuto && o.features != featuresStored && o.features != featuresRecompute:
@@ -270,9 +275,13 @@ func (a *app) train(ctx context.Context, o *trainOptions) (train.Result, error) 
 		}
 		cfg.Stages = append(cfg.Stages, st.Stage)
 	}
-	return train.Head(ctx, cfg, train.HeadJob{
+	job := train.HeadJob{
 		Target: m, Data: shares, Out: o.out, Init: o.init, Force: o.force, Recompute: o.features == featuresRecompute, Report: report,
-	})
+	}
+	if o.init == initTarget {
+		job.Init, job.FromTarget = "", true
+	}
+	return train.Head(ctx, cfg, job)
 }
 
 // checkOut refuses to mix two runs in one directory by accident.

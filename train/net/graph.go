@@ -117,7 +117,10 @@ func NewHead(g *gg.Graph, p *Params, embed *gg.Tensor, rope compute.Buffer, sh S
 	all, of := p.nodes(g)
 	h.Nodes = all
 	table := g.Frozen(embed)
-	b := builder{g: g, p: p, of: of, rope: rope}
+	layers := make([]builder, len(p.layers))
+	for i := range layers {
+		layers[i] = builder{g: g, p: p, of: of, rope: rope}
+	}
 	for d := range sh.Levels {
 		l := newLevel(p, sh.Rows*max(1, min(d, 1)*sh.Branch), d)
 		h.Levels = append(h.Levels, l)
@@ -139,7 +142,10 @@ func NewHead(g *gg.Graph, p *Params, embed *gg.Tensor, rope compute.Buffer, sh S
 			half := g.Linear(fed, of[p.fcF], bias)
 			u = g.LinearAdd(e, of[p.fcE], half, &l.From)
 		}
-		l.Out = b.layer(0, u, l)
+		for i := range layers {
+			u = layers[i].layer(i, u, l)
+		}
+		l.Out = u
 	}
 	return h
 }
@@ -193,7 +199,7 @@ type builder struct {
 
 // layer adds decoder layer i over x [rows][Hidden]:
 //
-//	h = x + W_o·attention(RoPE(W_q n), RoPE(W_k n), W_v n),  n = norm(x), or x in a draft head
+//	h = x + W_o·attention(RoPE(W_q n), RoPE(W_k n), W_v n),  n = norm(x), or x in a draft head's first
 //	y = h + W_down(silu(W_gate m) · W_up m),                 m = norm(h)
 func (b *builder) layer(i int, x *gg.Node, l *Level) *gg.Node {
 	g, s, w := b.g, b.p.Spec, b.p.layers[i]

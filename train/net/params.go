@@ -47,9 +47,6 @@ func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 	if spec.QKVBias || spec.OBias || spec.MLPBias {
 		return nil, fmt.Errorf("network: attention_bias or mlp_bias: training supports neither")
 	}
-	if spec.Draft && spec.Layers != 1 {
-		return nil, fmt.Errorf("network: num_hidden_layers is %d, want 1 for a draft head", spec.Layers)
-	}
 	p := &Params{Spec: spec}
 	var err error
 	add := func(name string, shape ...int) *gg.Tensor {
@@ -76,7 +73,7 @@ func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 	for i := range spec.Layers {
 		n := func(s string) string { return fmt.Sprintf("layers.%d.%s", i, s) }
 		var l layer
-		if !spec.Draft {
+		if !spec.Draft || i > 0 { // a head's first layer follows fc as it is
 			l.inNorm = add(n("in_norm"), h)
 		}
 		l.q, l.k, l.v, l.o = add(n("q"), qd, h), add(n("k"), kv, h), add(n("v"), kv, h), add(n("o"), h, qd)
@@ -230,6 +227,64 @@ type Array struct {
 	Name  string
 	Shape []int
 	Data  []float32
+}
+
+// ImportLayers sets the layers of a draft head to the last layers of a target of
+// the same sizes, named by names. The head's first layer has no norm before it: the
+// norm's weights are multiplied into what follows it, W·(x∘g) = (W·diag g)·x.
+func (p *Params) ImportLayers(set *safetensors.Set, names *arch.Names, layers int) error {
+	h := p.Spec.Hidden
+	for i, l := range p.layers {
+		at := layers - len(p.layers) + i
+		if at < 0 {
+			return fmt.Errorf("%s: %d layers, want at least %d", set.Name, layers, len(p.layers))
+		}
+		get := func(to []float32, name string) error {
+			t, err := set.Get(names.In(at, name) + ".weight")
+			if err != nil {
+				return err
+			}
+			if t.Len() != len(to) {
+				return fmt.Errorf("%s: tensor %q has shape %v, want %d elements", set.Name, t.Name, t.Shape, len(to))
+			}
+			f, err := t.Float32s()
+			if err != nil {
+				return fmt.Errorf("%s: %w", set.Name, err)
+			}
+			copy(to, f)
+			return nil
+		}
+		norm := make([]float32, h)
+		half := len(l.gu.Data) / 2
+		for _, w := range []struct {
+			to   []float32
+			name string
+		}{
+			{norm, names.InputNorm},
+			{l.q.Data, names.Q},
+			{l.k.Data, names.K},
+			{l.v.Data, names.V},
+			{l.o.Data, names.O},
+			{l.postNorm.Data, names.PostNorm},
+			{l.gu.Data[:half], names.Gate},
+			{l.gu.Data[half:], names.Up},
+			{l.down.Data, names.Down},
+		} {
+			if err := get(w.to, w.name); err != nil {
+				return err
+			}
+		}
+		if l.inNorm != nil {
+			copy(l.inNorm.Data, norm)
+			continue
+		}
+		for _, t := range []*gg.Tensor{l.q, l.k, l.v} {
+			for j := range t.Data {
+				t.Data[j] *= norm[j%h]
+			}
+		}
+	}
+	return nil
 }
 
 // Import sets the weights from a checkpoint. fc.bias may be missing (it is zero

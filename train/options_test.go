@@ -1,0 +1,141 @@
+package train
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/checkpoints"
+	"talf/data"
+	"talf/model"
+	"talf/model/head"
+	"talf/model/safetensors"
+)
+
+// Heads with several layers and with a bias are trained, go on, load and decode.
+func TestLargerHeadsTrainAndLoad(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 40, data.BF16)
+	for _, name := range []string{"hass:top=3", "talf"} {
+		cfg := tinyConfig()
+		cfg.Loss, cfg.Layers, cfg.FCBias = name, 2, true
+		cfg.Steps, cfg.LR, cfg.EvalEvery = 40, 5e-3, 1
+		out := t.TempDir()
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if log := logOf(t, out); log[39].Loss >= log[0].Loss {
+			t.Errorf("%s: the loss went from %v to %v", name, log[0].Loss, log[39].Loss)
+		}
+		h, err := checkpoints.LoadHead(out, target, head.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := h.Spec(); s.Layers != 2 || !s.FCBias {
+			t.Errorf("%s: loaded with %d layers and bias %v", name, s.Layers, s.FCBias)
+		}
+		// Another head begins with it; one of another shape does not.
+		cfg.Steps = 1
+		job := HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Init: res.Dir}
+		if _, err := Head(context.Background(), cfg, job); err != nil {
+			t.Error(err)
+		}
+		cfg.Layers, job.Out = 1, t.TempDir()
+		if _, err := Head(context.Background(), cfg, job); err == nil || !strings.Contains(err.Error(), "num_hidden_layers is 2, want 1") {
+			t.Errorf("%v", err)
+		}
+		cfg.Layers, cfg.FCBias, job.Out = 2, false, t.TempDir()
+		if _, err := Head(context.Background(), cfg, job); err == nil || !strings.Contains(err.Error(), "has no fc bias") {
+			t.Errorf("%v", err)
+		}
+		job.Out = out
+		if _, err := Head(context.Background(), cfg, job); err == nil || !strings.Contains(err.Error(), "fc_bias was true, is not given") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// A head may begin with the target's last layers: the norm before the first is
+// folded into its projections, later layers keep theirs.
+func TestAHeadBeginsWithTheTargetsLayers(t *testing.T) {
+	dev := device(t, 1)
+	ts := tinyTensors()
+	for i, x := range ts {
+		if strings.Contains(x.Name, "input_layernorm") {
+			f, err := x.Float32s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			f = slices.Clone(f)
+			for j := range f {
+				f[j] = 1 + 0.1*float32(j)
+			}
+			ts[i] = safetensors.F32(x.Name, f, x.Shape...)
+		}
+	}
+	target, err := model.New(tinySpec(), safetensors.Of("target", ts...), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	set := tinyData(t, target, 20, data.BF16)
+	of := func(set *safetensors.Set, name string) []float32 {
+		t.Helper()
+		x, err := set.Get(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := x.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	for layers := 1; layers <= 2; layers++ {
+		cfg := tinyConfig()
+		cfg.Layers, cfg.Steps, cfg.LR, cfg.Decay = layers, 1, 0, 0
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), FromTarget: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := safetensors.OpenDir(res.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for l := range layers {
+			from := target.Spec().Names.In(2-layers+l, "")
+			to := "layers." + string(rune('0'+l)) + "."
+			for _, name := range []string{
+				"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
+				"input_layernorm", "post_attention_layernorm",
+			} {
+				if name == "input_layernorm" && l == 0 {
+					continue
+				}
+				x, want := of(got, to+name+".weight"), of(target.Tensors(), from+name+".weight")
+				folded := l == 0 && strings.ContainsAny(name[10:11], "qkv") && strings.HasPrefix(name, "self_attn.")
+				for i := range want {
+					w := float64(want[i])
+					if folded {
+						w *= 1 + 0.1*float64(i%16)
+					}
+					if math.Abs(float64(x[i])-w) > 1e-5*max(1, math.Abs(w)) {
+						t.Fatalf("%d layers: %s%s[%d] is %v, want %v", layers, to, name, i, x[i], w)
+					}
+				}
+			}
+		}
+		if err := got.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := tinyConfig()
+	cfg.Layers = 3
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), FromTarget: true}); err == nil || !strings.Contains(err.Error(), "2 layers, want at least 3") {
+		t.Errorf("%v", err)
+	}
+}
