@@ -234,3 +234,13 @@ func (t *Transitions) Next(before, token int32) []Successor {
 	}
 	return t.one.Get(After(token))
 }
+
+// Tiers returns what may follow before and token, and what may follow token alone,
+// best first each; empty where nothing is known. The slices are valid until the
+// next Learn.
+func (t *Transitions) Tiers(before, token int32) (two, one []Successor) {
+	if t.two != nil && before >= 0 {
+		two = t.two.Get(AfterTwo(before, token))
+	}
+	return two, t.one.Get(After(token))
+}

@@ -1,0 +1,157 @@
+package draft
+
+import "math"
+
+// An origin is what a candidate of fuse comes from.
+type origin uint8
+
+const (
+	fromHead    origin = iota // the draft model
+	fromContext               // earlier places of the sequence
+	fromPair                  // the table, by the last two tokens
+	fromToken                 // the table, by the last token
+	fromStore                 // the datastore
+	origins
+)
+
+var originNames = []string{"head", "context", "pair", "token", "store"}
+
+// A cell is what is known of candidates that one source proposed at one depth
+// and rank with about the same estimate.
+type cell struct{ tried, kept float32 }
+
+const (
+	depthClasses = 4 // 1, 2, 3, more
+	rankClasses  = 4 // likewise
+	bins         = 12
+)
+
+// An evidence is what one source says of a candidate.
+type evidence struct {
+	q    float32 // its own estimate
+	st   float32 // log odds of the calibrated one
+	cell int16   // -1: it does not propose the candidate
+}
+
+// A calibration turns what sources say of a token into the probability that the
+// target goes on with it, and learns from verdicts. It does so in two steps.
+//
+// The first is for each source alone. Cells by source, depth, rank and estimate
+// count how many of their candidates were kept. The calibrated estimate is
+// (kept + κ·q)/(tried + κ): the source's own q until there is evidence.
+//
+// The second is for candidates that several sources propose, or that some propose
+// and others, which know the place, do not. The log odds are summed up with weights
+// that are learnt by gradient descent on the coding loss, apart for every set
+// of sources that agree: logistic mixing, as compressors do (Mahoney 2005).
+type calibration struct {
+	cells [int(origins) * depthClasses * rankClasses * bins]cell
+	mix   [patterns]mixer
+}
+
+// patterns counts what each source may do about a candidate: not know the place, know
+// it and not propose the candidate, or propose it.
+const patterns = 3 * 3 * 3 * 3 * 3
+
+var powers = [origins]int{1, 3, 9, 27, 81}
+
+type mixer struct {
+	weight [origins]float32
+	bias   float32
+	ready  bool
+}
+
+// Constants of the calibration.
+const (
+	shrink    = 12.0   // κ
+	memoryOf  = 400.0  // trials after which old ones fade
+	learnRate = 0.02   // of weights
+	learnBias = 0.02   // of biases
+	highest   = 0.9995 // probability of a candidate
+	lowest    = 1e-5
+)
+
+func logit(p float64) float64 { return math.Log(p / (1 - p)) }
+
+// cellOf returns where candidates like this one are counted. Rank counts from 0.
+func cellOf(o origin, depth, rank int, q float64) int16 {
+	bin := int((logit(q) + 6) * bins / 12)
+	return int16(((int(o)*depthClasses+min(depth-1, depthClasses-1))*rankClasses+min(rank, rankClasses-1))*bins + min(max(bin, 0), bins-1))
+}
+
+// evidence returns what source o's estimate q of a candidate below depth is worth.
+func (c *calibration) evidence(o origin, depth, rank int, q float64) evidence {
+	q = min(max(q, lowest), highest)
+	i := cellOf(o, depth, rank, q)
+	x := &c.cells[i]
+	p := (float64(x.kept) + shrink*q) / (float64(x.tried) + shrink)
+	return evidence{q: float32(q), st: float32(logit(min(max(p, lowest), highest))), cell: i}
+}
+
+// probability merges what the sources say of a candidate. Of know, bit o says that source o knows the
+// place.
+func (c *calibration) probability(ev *[origins]evidence, know uint8) float64 {
+	m, z := c.mixer(ev, know)
+	for o := range ev {
+		if ev[o].cell >= 0 {
+			z += float64(m.weight[o] * ev[o].st)
+		}
+	}
+	return 1 / (1 + math.Exp(-z))
+}
+
+func (c *calibration) mixer(ev *[origins]evidence, know uint8) (*mixer, float64) {
+	pattern, agree, absent := 0, 0, 0
+	for o := range ev {
+		switch {
+		case ev[o].cell >= 0:
+			pattern += 2 * powers[o]
+			agree++
+		case know>>o&1 == 1:
+			pattern += powers[o]
+			absent++
+		}
+	}
+	m := &c.mix[pattern]
+	if !m.ready {
+		m.ready = true
+		for o := range m.weight {
+			m.weight[o] = firstWeights[agree]
+		}
+		m.bias = firstBias[agree] - 0.4*float32(absent)
+	}
+	return m, float64(m.bias)
+}
+
+// Where so many sources agree on a candidate, its weights and its bias are these
+// before anything is learnt; every source that knows the place and dissents costs
+// as much as 0.4 of log odds. One source alone is taken at its word.
+var (
+	firstWeights = [origins + 1]float32{0, 1, 0.5, 0.35, 0.27, 0.22}
+	firstBias    = [origins + 1]float32{0, 0, 0.4, 0.4, 0.4, 0.4}
+)
+
+// learn takes the verdict on a candidate that was given probability p.
+func (c *calibration) learn(ev *[origins]evidence, know uint8, kept bool) {
+	p := c.probability(ev, know)
+	m, _ := c.mixer(ev, know)
+	y := 0.0
+	if kept {
+		y = 1
+	}
+	err := y - p
+	for o := range ev {
+		e := &ev[o]
+		if e.cell < 0 {
+			continue
+		}
+		m.weight[o] += float32(learnRate * err * float64(e.st))
+		x := &c.cells[e.cell]
+		if x.tried >= memoryOf {
+			x.tried, x.kept = x.tried/2, x.kept/2
+		}
+		x.tried++
+		x.kept += float32(y)
+	}
+	m.bias += float32(learnBias * err)
+}

@@ -1,0 +1,590 @@
+package draft
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"talf/infer"
+	"talf/infer/lookup"
+	"talf/infer/lookup/datastore"
+	"talf/tree"
+)
+
+func fuse() Method {
+	return Method{
+		Name: "fuse", May: true,
+		Doc: "one queue fed by a draft model, the context, a table of transitions and a datastore, calibrated online",
+		Params: []Param{
+			{"N", "60", "nodes of the tree, root counted"},
+			{"B", "10", "nodes that the draft model is asked for per round"},
+			{"th", "0.6", "ask no more where a round's nodes hold less probability that is not drafted yet"},
+			{"head", "on", "ask the draft model, if there is one"},
+			{"context", "on", "continue earlier occurrences of the newest tokens"},
+			{"table", "on", "on: transitions that the target showed in this request; keep: in those before too; off"},
+			{"file", "", "datastore, made by talf datastore build; empty: none"},
+		},
+		Open: openFuse,
+	}
+}
+
+type fuseConfig struct {
+	n, b          int
+	th            float64
+	head, context bool
+}
+
+func openFuse(p *Params, e Env) (Maker, error) {
+	c := fuseConfig{n: p.Int("N"), b: p.Int("B"), th: p.Float("th"), head: p.On("head") && e.Source, context: p.On("context")}
+	use := p.Choice("table", "on", "keep", "off")
+	file := p.String("file")
+	if p.err != nil {
+		return Maker{}, p.err
+	}
+	switch {
+	case c.n < 1 || c.n > tree.MaxNodes:
+		return Maker{}, fmt.Errorf("fuse: N is %d, want 1..%d", c.n, tree.MaxNodes)
+	case c.b < 1 || c.b > 256:
+		return Maker{}, fmt.Errorf("fuse: B is %d, want 1..256", c.b)
+	case !(c.th >= 0 && c.th < 1):
+		return Maker{}, fmt.Errorf("fuse: th is %v, want 0 <= th < 1", c.th)
+	case !c.head && !c.context && use == 2 && file == "":
+		return Maker{}, errors.New("fuse: no source is on: give a draft model, or one of context=on, table=on and file=FILE")
+	}
+	shared := &fuseShared{calibration: new(calibration)}
+	mk := Maker{}
+	if file != "" {
+		s, err := openStore(file, e)
+		if err != nil {
+			return Maker{}, err
+		}
+		shared.store, mk.Close = s, s.Close
+	}
+	if use == 1 {
+		shared.table = &table{Transitions: lookup.NewTransitions(fuseWidth, true), keep: true}
+	}
+	mk.New = func() infer.Drafter {
+		d := &fused{cfg: c, shared: shared, memory: memory{context: lookup.NewContext(1, fuseGrams), table: shared.table}}
+		if use == 0 {
+			d.table = &table{Transitions: lookup.NewTransitions(fuseWidth, true)}
+		}
+		return d
+	}
+	return mk, nil
+}
+
+// fuseShared is what drafters of one specification have in common.
+type fuseShared struct {
+	sync.Mutex
+	*calibration
+	store *datastore.Store // nil: none
+	table *table           // nil: none, or one of each drafter's own
+}
+
+const (
+	fuseWidth  = 10 // successors of a row, of the table and of the draft model
+	fuseGrams  = 5  // longest n-gram of the index
+	fusePlaces = 6  // occurrences that a candidate follows
+	fuseLong   = 32 // longest match that is told from longer ones
+	fuseStore  = 16 // longest look-up in the datastore
+	fuseFinds  = 8  // look-ups in the datastore per round
+)
+
+// A fused grows one tree from several sources at once: the search of TALF's
+// Algorithm 2 (salf) over candidates of the draft model, of earlier places of the
+// sequence, of transitions that the target showed and of a datastore. A spine
+// that copies the context, the branches beside it and the head's nodes compete
+// for the same budget, by the probability that their path is accepted.
+//
+// Training-free sources cost no pass, so they extend every node that is among the
+// best N at once. The draft model is asked, as in salf, for the B best nodes it
+// can reach, round by round; a node counts with the probability that its
+// children in the tree do not cover yet, and the search stops where these sum to
+// less than th. So a long copy asks the draft model once. With the draft model
+// alone, and before verdicts have taught anything, the tree is salf's node for node.
+//
+// A candidate that several sources propose is one candidate, whose probability a
+// calibration makes of what they say.
+type fused struct {
+	memory
+	cfg    fuseConfig
+	shared *fuseShared
+
+	cands    []candidate
+	top      []int32 // the best n, best first
+	heap     []int32 // not opened, best first
+	ask      []int
+	asked    []int32 // candidates of ask
+	work     tree.Tree
+	n        int // most nodes, root counted
+	maxDepth int
+	pos      int     // of the root; -1: no tree of ours was scored
+	node     []int32 // candidate of each node
+	finds    int
+	succ     []datastore.Next
+	key      []int32
+}
+
+// A candidate may become a node.
+type candidate struct {
+	score       float64 // log of the probability that its path is accepted
+	logp        float64 // of its own, given its parent's
+	parent      int32
+	token       int32
+	depth       int32
+	first, next int32 // child, sibling; -1: none
+	work        int32 // node of the work tree, -1: not asked
+	opened, ran bool  // children come from the training-free sources; from the draft model
+	know        uint8 // sources that know what follows
+	places      int8
+	ev          [origins]evidence
+	at          [fusePlaces]int32 // positions of the sequence that continue its path
+	long        [fusePlaces]int8  // tokens that match there
+	store       datastore.Match
+}
+
+func (d *fused) Start(prompt []int32) error {
+	d.pos = -1
+	return d.memory.Start(prompt)
+}
+
+func (d *fused) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]int, error) {
+	d.shared.Lock()
+	defer d.shared.Unlock()
+	if d.table != nil {
+		d.table.Lock()
+		defer d.table.Unlock()
+	}
+	if rows == nil {
+		d.begin(p)
+		if d.cfg.head && d.n > 1 {
+			d.request(0)
+			p.Work, p.Width = &d.work, fuseWidth
+			return d.ask, nil
+		}
+	}
+	for i := range rows {
+		d.merge(d.asked[i], &rows[i])
+	}
+	d.rank()
+	if d.cfg.head && d.n > 1 && d.next() {
+		return d.ask, nil
+	}
+	d.node = append(d.node[:0], 0)
+	for _, c := range d.top[1:] {
+		x := &d.cands[c]
+		parent := slices.Index(d.node, x.parent)
+		p.Tree.Add(parent, x.token)
+		d.node = append(d.node, c)
+	}
+	return nil, nil
+}
+
+// begin starts a tree below the newest token.
+func (d *fused) begin(p *infer.Proposal) {
+	d.n, d.maxDepth, d.pos = min(d.cfg.n, p.MaxNodes), p.MaxDepth, p.Pos
+	d.finds = 0
+	d.cands = append(d.cands[:0], candidate{parent: -1, token: p.Tree.Token(0), first: -1, next: -1, work: -1})
+	d.work.Reset(p.Tree.Token(0), min(8*d.n+d.cfg.b, tree.MaxNodes))
+	d.ask, d.asked = d.ask[:0], d.asked[:0]
+}
+
+// request puts a candidate, whose parent was asked, at the end of the work tree.
+func (d *fused) request(c int32) {
+	x := &d.cands[c]
+	x.work = 0
+	if x.parent >= 0 {
+		x.work = int32(d.work.Add(int(d.cands[x.parent].work), x.token))
+	}
+	d.ask, d.asked = append(d.ask, int(x.work)), append(d.asked, c)
+}
+
+// next asks for the nodes that promise most, and reports whether there are any.
+func (d *fused) next() bool {
+	d.ask, d.asked = d.ask[:0], d.asked[:0]
+	sum := 0.0
+	for _, c := range d.top {
+		x := &d.cands[c]
+		if x.work >= 0 || int(x.depth) >= d.maxDepth || !d.cands[x.parent].ran {
+			continue
+		}
+		if len(d.asked) == d.cfg.b {
+			break
+		}
+		// What its children in the tree already cover is no gain.
+		left := 1.0
+		for k := x.first; k >= 0; k = d.cands[k].next {
+			left -= math.Exp(d.cands[k].logp)
+		}
+		sum += math.Exp(x.score) * max(left, 0)
+		d.asked = append(d.asked, c)
+	}
+	picked := d.asked
+	if len(picked) == 0 || sum < d.cfg.th || d.work.Room() < len(picked) {
+		return false
+	}
+	d.asked = d.asked[:0]
+	for _, c := range picked {
+		d.request(c)
+	}
+	return true
+}
+
+// merge adds what the draft model says of what follows c.
+func (d *fused) merge(c int32, row *infer.Row) {
+	d.open(c)
+	d.cands[c].ran = true
+	if len(row.Tokens) > 0 {
+		d.cands[c].know |= 1 << fromHead
+	}
+	for r, t := range row.Tokens {
+		if lp := float64(row.LogProb[r]); lp > math.Inf(-1) && r < fuseWidth {
+			d.propose(c, t, fromHead, r, math.Exp(min(lp, 0)))
+		}
+	}
+	d.settle(c)
+}
+
+// propose notes that a source proposes token to follow c.
+func (d *fused) propose(c, token int32, o origin, rank int, q float64) int32 {
+	k := d.child(c, token)
+	e := &d.cands[k].ev[o]
+	if e.cell < 0 {
+		*e = d.shared.evidence(o, int(d.cands[k].depth), rank, q)
+	}
+	return k
+}
+
+// child returns c's child that carries token.
+func (d *fused) child(c, token int32) int32 {
+	last := int32(-1)
+	for k := d.cands[c].first; k >= 0; k = d.cands[k].next {
+		if d.cands[k].token == token {
+			return k
+		}
+		last = k
+	}
+	k := int32(len(d.cands))
+	d.cands = append(d.cands, candidate{parent: c, token: token, depth: d.cands[c].depth + 1, first: -1, next: -1, work: -1})
+	x := &d.cands[k]
+	for o := range x.ev {
+		x.ev[o].cell = -1
+	}
+	if last < 0 {
+		d.cands[c].first = k
+	} else {
+		d.cands[last].next = k
+	}
+	return k
+}
+
+// settle gives c's children their probabilities, which sum to 1 at most.
+func (d *fused) settle(c int32) {
+	know, sum := d.cands[c].know, 0.0
+	for k := d.cands[c].first; k >= 0; k = d.cands[k].next {
+		x := &d.cands[k]
+		x.logp = min(d.shared.probability(&x.ev, know), highest)
+		sum += x.logp
+	}
+	scale := 1.0
+	if sum > 1 {
+		scale = 1 / sum
+	}
+	for k := d.cands[c].first; k >= 0; k = d.cands[k].next {
+		d.cands[k].logp = math.Log(d.cands[k].logp * scale)
+	}
+}
+
+// rank scores all candidates, opens those that are among the best and keeps the
+// best n.
+func (d *fused) rank() {
+	d.top, d.heap = d.top[:0], d.heap[:0]
+	for i := range d.cands {
+		x := &d.cands[i]
+		if i > 0 {
+			x.score = d.cands[x.parent].score + x.logp
+		}
+		d.enter(int32(i))
+	}
+	for len(d.heap) > 0 {
+		c := d.pop()
+		if !d.good(c) {
+			break // and so are all that follow
+		}
+		d.open(c)
+		for k := d.cands[c].first; k >= 0; k = d.cands[k].next {
+			x := &d.cands[k]
+			x.score = d.cands[c].score + x.logp
+			d.enter(k)
+		}
+	}
+}
+
+// good reports whether c may be one of the best n.
+func (d *fused) good(c int32) bool {
+	return len(d.top) < d.n || !d.before(d.top[len(d.top)-1], c)
+}
+
+// enter puts c among the best and among those to open.
+func (d *fused) enter(c int32) {
+	if !d.good(c) {
+		return
+	}
+	i, _ := slices.BinarySearchFunc(d.top, c, func(a, b int32) int {
+		if d.before(a, b) {
+			return -1
+		}
+		return 1
+	})
+	if len(d.top) == d.n {
+		d.top = d.top[:d.n-1]
+	}
+	d.top = slices.Insert(d.top, i, c)
+	if x := &d.cands[c]; !x.opened && int(x.depth) < d.maxDepth {
+		d.push(c)
+	}
+}
+
+// before orders candidates: higher score, then shallower, then earlier.
+func (d *fused) before(a, b int32) bool {
+	x, y := &d.cands[a], &d.cands[b]
+	if x.score != y.score {
+		return x.score > y.score
+	}
+	if x.depth != y.depth {
+		return x.depth < y.depth
+	}
+	return a < b
+}
+
+func (d *fused) push(c int32) {
+	d.heap = append(d.heap, c)
+	for i := len(d.heap) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !d.before(d.heap[i], d.heap[up]) {
+			break
+		}
+		d.heap[i], d.heap[up] = d.heap[up], d.heap[i]
+		i = up
+	}
+}
+
+func (d *fused) pop() int32 {
+	c, last := d.heap[0], len(d.heap)-1
+	d.heap[0] = d.heap[last]
+	d.heap = d.heap[:last]
+	for i := 0; ; {
+		k := 2*i + 1
+		if k+1 < last && d.before(d.heap[k+1], d.heap[k]) {
+			k++
+		}
+		if k >= last || !d.before(d.heap[k], d.heap[i]) {
+			return c
+		}
+		d.heap[i], d.heap[k] = d.heap[k], d.heap[i]
+		i = k
+	}
+}
+
+// open asks the training-free sources what follows c.
+func (d *fused) open(c int32) {
+	if d.cands[c].opened {
+		return
+	}
+	d.cands[c].opened = true
+	if d.cfg.context {
+		d.openContext(c)
+	}
+	if d.table != nil {
+		before := d.before1(c)
+		pair, token := d.table.Tiers(before, d.cands[c].token)
+		d.openTable(c, fromPair, pair)
+		d.openTable(c, fromToken, token)
+	}
+	if d.shared.store != nil {
+		d.openStore(c)
+	}
+	d.settle(c)
+}
+
+// before1 returns the token before candidate c, -1 if there is none.
+func (d *fused) before1(c int32) int32 {
+	if up := d.cands[c].parent; up >= 0 {
+		return d.cands[up].token
+	}
+	if d.pos > 0 {
+		return d.context.Tokens()[d.pos-1]
+	}
+	return -1
+}
+
+func (d *fused) openTable(c int32, o origin, next []lookup.Successor) {
+	if len(next) == 0 {
+		return
+	}
+	d.cands[c].know |= 1 << o
+	for r, s := range next {
+		d.propose(c, s.Token, o, r, float64(s.Score))
+	}
+}
+
+// contextPrior is the chance that what followed the newest occurrence of a match of so many
+// tokens follows again.
+var contextPrior = [...]float64{0.02, 0.15, 0.3, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8, 0.82, 0.84, 0.86, 0.88, 0.9, 0.91, 0.92, 0.93}
+
+// openContext proposes what followed c's path earlier in the sequence.
+func (d *fused) openContext(c int32) {
+	x := &d.cands[c]
+	if c > 0 {
+		// The places that its parent follows and that go on with its token.
+		up := &d.cands[x.parent]
+		for i := range up.places {
+			if d.token(x.parent, up.at[i]) == x.token {
+				x.at[x.places], x.long[x.places] = up.at[i]+1, min(up.long[i]+1, fuseLong)
+				x.places++
+			}
+		}
+	}
+	if x.places == 0 {
+		d.findPlaces(c)
+	}
+	if x.places == 0 {
+		return
+	}
+	x.know |= 1 << fromContext
+	// Places come longest match first, then newest first.
+	at, long, places := x.at, x.long, int(x.places)
+	rank := 0
+	for i := range places {
+		t := d.token(c, at[i])
+		agree := 0
+		seen := false
+		for j := range places {
+			if d.token(c, at[j]) == t {
+				agree++
+				seen = seen || j < i
+			}
+		}
+		if seen {
+			continue
+		}
+		q := contextPrior[min(int(long[i]), len(contextPrior)-1)]
+		// Other places dissent or agree.
+		q = q * (float64(agree) + 0.5) / (float64(places) + 0.5)
+		d.propose(c, t, fromContext, rank, q)
+		rank++
+	}
+}
+
+// token returns what stands at a position, behind the sequence's end on the path
+// to c.
+func (d *fused) token(c, at int32) int32 {
+	n := int32(d.context.Len())
+	if at < n {
+		return d.context.Tokens()[at]
+	}
+	for want := at - n + 1; d.cands[c].depth > want; {
+		c = d.cands[c].parent
+	}
+	return d.cands[c].token
+}
+
+// findPlaces looks up the end of c's path in the index.
+func (d *fused) findPlaces(c int32) {
+	d.key = d.key[:0]
+	for k := c; k > 0 && len(d.key) < fuseGrams; k = d.cands[k].parent {
+		d.key = append(d.key, d.cands[k].token)
+	}
+	seq := d.context.Tokens()
+	for i := len(seq) - 1; i >= 0 && len(d.key) < fuseGrams; i-- {
+		d.key = append(d.key, seq[i])
+	}
+	slices.Reverse(d.key)
+	x := &d.cands[c]
+	for n := len(d.key); n >= 1 && x.places < fusePlaces; n-- {
+		at := -1
+		if c == 0 {
+			at = d.context.Earlier(n, len(seq))
+		} else {
+			at = d.context.Find(d.key[len(d.key)-n:])
+		}
+		for ; at > 0 && x.places < fusePlaces; at = d.context.Earlier(n, at) {
+			if slices.Contains(x.at[:x.places], int32(at)) {
+				continue
+			}
+			long := n
+			if c == 0 && n == fuseGrams {
+				long = d.context.Length(at, fuseLong)
+			}
+			x.at[x.places], x.long[x.places] = int32(at), int8(long)
+			x.places++
+		}
+	}
+}
+
+// openStore proposes what follows c's path in the datastore.
+func (d *fused) openStore(c int32) {
+	s, x := d.shared.store, &d.cands[c]
+	m := x.store
+	if m.Count() == 0 && d.finds < fuseFinds {
+		d.finds++
+		d.key = d.key[:0]
+		for k := c; k > 0 && len(d.key) < fuseStore; k = d.cands[k].parent {
+			d.key = append(d.key, d.cands[k].token)
+		}
+		seq := d.context.Tokens()
+		for i := len(seq) - 1; i >= 0 && len(d.key) < fuseStore; i-- {
+			d.key = append(d.key, seq[i])
+		}
+		slices.Reverse(d.key)
+		m = s.Longest(d.key, 1, fuseStore)
+	}
+	if m.Count() == 0 {
+		return
+	}
+	x.know |= 1 << fromStore
+	d.succ = s.Append(d.succ[:0], m, fuseWidth)
+	for r, y := range d.succ {
+		// A match of few tokens, or at few places, says less.
+		q := float64(y.Count()) / (float64(m.Count()) + 0.5) * (1 - 1/(1+float64(m.Len())))
+		k := d.propose(c, y.Token, fromStore, r, q)
+		d.cands[k].store = y.Match
+	}
+}
+
+// Observe learns what was kept of the last tree.
+func (d *fused) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+	if p.Pos == d.pos && p.Tree.Len() == len(d.node) {
+		d.shared.Lock()
+		for i, n := range v.Path {
+			next := v.Next
+			if i+1 < len(v.Path) {
+				next = p.Tree.Token(v.Path[i+1])
+			}
+			c := &d.cands[d.node[n]]
+			for k := c.first; k >= 0; k = d.cands[k].next {
+				d.shared.learn(&d.cands[k].ev, c.know, d.cands[k].token == next)
+			}
+		}
+		d.shared.Unlock()
+	}
+	d.pos = -1
+	return d.memory.Observe(p, v, s)
+}
+
+// Origins are the sources.
+func (d *fused) Origins() []string { return originNames }
+
+// Origin is the source that said most for node n.
+func (d *fused) Origin(n int) int {
+	best := 0
+	x := &d.cands[d.node[n]]
+	for o := range x.ev {
+		if x.ev[o].cell >= 0 && (x.ev[best].cell < 0 || x.ev[o].st > x.ev[best].st) {
+			best = o
+		}
+	}
+	return best
+}
