@@ -70,7 +70,8 @@ type Param struct {
 func Methods() []Method {
 	return []Method{
 		ar(), linear(), fixed(), dynatree(), static(), sequoia(), beam(), optimal(), salf(),
-		pld(), recycle(), isotropic(), goose(), rest(), lookahead(), fuse()}
+		pld(), recycle(), isotropic(), goose(), rest(), lookahead(), fuse(),
+	}
 }
 
 // Params are the values of one specification, defaults filled in. The first bad
