@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ import (
 // A decodeOptions holds the flags that generate and chat share.
 type decodeOptions struct {
 	model, method string
+	verify        string
 	drafting      draftOptions
 	sample        sample.Params
 	seed          uint64
@@ -37,6 +39,7 @@ func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
 	o.drafting.flags(f)
 	f.StringVar(&o.method, "method", "", "draft method and its parameters, such as salf:th=0.6,N=60 (default: salf with --head or --draft, ar without): "+methodNames())
+	f.StringVar(&o.verify, "verify", "", "rule that keeps a part of a drafted tree (default: greedy at temperature 0, target above): "+verifierNames())
 	f.Float64Var(&o.sample.Temperature, "temperature", 0, "0 always takes the most likely token")
 	f.IntVar(&o.sample.TopK, "top-k", 0, "sample from the k most likely tokens (0: all)")
 	f.Float64Var(&o.sample.TopP, "top-p", 1, "sample from the most likely tokens that make up this probability")
@@ -93,6 +96,12 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 	if err := o.sample.Validate(); err != nil {
 		return usageError{err}
 	}
+	if _, err := verify.New(o.verify, o.sample.Temperature); err != nil {
+		return usageError{err}
+	}
+	if err := verify.Check(o.verify, mk.Draw, mk.Chain); err != nil {
+		return usageError{fmt.Errorf("--method %s: %w", o.method, err)}
+	}
 	switch {
 	case o.maxTokens < 1:
 		return usagef("--max-tokens is %d, want at least 1", o.maxTokens)
@@ -110,6 +119,7 @@ type decoder struct {
 	engine *infer.Engine
 	maker  *draft.Maker
 	source infer.Source // nil: plain decoding
+	traced io.Writer    // where rounds are recorded; nil: nowhere
 	close  func()
 }
 
@@ -159,7 +169,7 @@ func (d *decoder) load(dir string, keep int) error {
 // request is what all answers share.
 func (d *decoder) request(prompt []int32, seed uint64) (infer.Request, error) {
 	o := d.opt
-	verifier, err := verify.New("", o.sample.Temperature)
+	verifier, err := verify.New(o.verify, o.sample.Temperature)
 	if err != nil {
 		return infer.Request{}, err
 	}
@@ -167,11 +177,15 @@ func (d *decoder) request(prompt []int32, seed uint64) (infer.Request, error) {
 	if err != nil {
 		return infer.Request{}, err
 	}
-	return infer.Request{
+	req := infer.Request{
 		Prompt: prompt, MaxTokens: o.maxTokens, NoEOS: o.ignoreEOS, Seed: seed,
 		Drafter: d.maker.New(), Source: d.source, Verifier: verifier, Processor: proc,
 		Detok: func() infer.Detokenizer { return d.tok.NewStream(true) }, Stop: o.stop,
-	}, nil
+	}
+	if d.traced != nil {
+		req.Trace, err = d.trace(len(prompt), seed)
+	}
+	return req, err
 }
 
 // errLongPrompt is the cause of encode's error for a prompt that fills the model.

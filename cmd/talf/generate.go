@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,17 +9,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"talf/data"
 	"talf/infer"
+	"talf/infer/verify"
 )
 
 func newGenerate(a *app) *cobra.Command {
 	var o decodeOptions
-	var prompt, prompts, out, template string
+	var prompt, prompts, out, template, traceFile string
 	var stats, asJSON bool
 	c := &cobra.Command{
 		Use:   "generate --model DIR [--head CKPT]",
@@ -31,9 +34,15 @@ Prompt files are JSONL with "prompt", "text" or "turns", plain text with one
 prompt a paragraph, or any JSONL with --template 'Question: {question}\nAnswer:'.
 
 Without a temperature the output is that of plain decoding bit for bit, whatever
-the method. With one, output depends on the seed but not on the method.`,
+the method. With one, output depends on the seed but not on the method, unless
+--verify names a rule that divides by the draft's probabilities: the output then has
+the same distribution, and another text for every method.
+
+--trace FILE records each round: the tree, what draft and model give to its nodes,
+and what was kept. talf inspect trace FILE draws it.`,
 		Example: `  talf generate --model DIR --head CKPT --prompt 'Once upon a time' --stats
   talf generate --model DIR --head CKPT --method salf:th=0.4,N=40 --temperature 0.8 --seed 7 --prompt 'Hello'
+  talf generate --model DIR --head CKPT --method static:binary-4,draw=distinct --verify traversal --temperature 1 --prompt 'Hello' --trace trace.jsonl
   talf generate --model DIR --head CKPT --prompts in.jsonl --out out.jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd); err != nil {
@@ -46,6 +55,8 @@ the method. With one, output depends on the seed but not on the method.`,
 				return usagef("--prompts and --out belong together")
 			case template != "" && prompts == "":
 				return usagef("--template is for --prompts")
+			case traceFile != "" && prompts != "":
+				return usagef("--trace records one prompt, not --prompts")
 			}
 			if prompts != "" {
 				return a.generateFile(cmd.Context(), &o, prompts, template, out, stats, asJSON)
@@ -57,7 +68,7 @@ the method. With one, output depends on the seed but not on the method.`,
 				}
 				prompt = strings.TrimSuffix(string(b), "\n")
 			}
-			return a.generateOne(cmd.Context(), &o, prompt, stats, asJSON)
+			return a.generateOne(cmd.Context(), &o, prompt, traceFile, stats, asJSON)
 		},
 	}
 	f := c.Flags()
@@ -66,18 +77,28 @@ the method. With one, output depends on the seed but not on the method.`,
 	f.StringVar(&prompts, "prompts", "", "file of prompts")
 	f.StringVar(&out, "out", "", "JSONL file for the answers to --prompts")
 	f.StringVar(&template, "template", "", "how fields of a JSONL line make a prompt")
+	f.StringVar(&traceFile, "trace", "", "JSONL file to record each round's tree and verdict in")
 	f.BoolVar(&stats, "stats", false, "print τ, accepted lengths and where the time went")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
 
 // generateOne streams the answer to one prompt.
-func (a *app) generateOne(ctx context.Context, o *decodeOptions, prompt string, stats, asJSON bool) error {
+func (a *app) generateOne(ctx context.Context, o *decodeOptions, prompt, traceFile string, stats, asJSON bool) (err error) {
 	d, err := o.open(0)
 	if err != nil {
 		return err
 	}
 	defer func() { d.close() }()
+	if traceFile != "" {
+		f, openErr := os.Create(traceFile)
+		if openErr != nil {
+			return openErr
+		}
+		w := bufio.NewWriter(f)
+		d.traced = w
+		defer func() { err = errors.Join(err, w.Flush(), f.Close()) }()
+	}
 	var emit func(string) error
 	if !asJSON {
 		emit = func(text string) error {
@@ -207,9 +228,14 @@ func (d *decoder) answerTurns(ctx context.Context, i int, key string, turns []st
 	return ans, sum, nil
 }
 
-// settings identifies what decides an answer, so that a file never mixes two.
+// settings identifies what decides an answer, so that a file never mixes two. The
+// method is among it only where the verifier leaves it a say.
 func (o *decodeOptions) settings(d *decoder) string {
-	b, err := json.Marshal([]any{d.model.Hash(), d.model.Options().DType, d.model.Options().KV, o.machine.actBits, d.tok.Hash(), o.sample, o.seed, o.maxTokens, o.stop, o.ignoreEOS})
+	all := []any{d.model.Hash(), d.model.Options().DType, d.model.Options().KV, o.machine.actBits, d.tok.Hash(), o.sample, o.seed, o.maxTokens, o.stop, o.ignoreEOS}
+	if v, err := verify.Find(o.verify); err == nil && !v.Exact {
+		all = append(all, o.verify, o.method, o.drafting.head, o.drafting.draft)
+	}
+	b, err := json.Marshal(all)
 	if err != nil {
 		panic("talf: " + err.Error()) // plain values marshal
 	}

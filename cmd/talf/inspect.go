@@ -26,7 +26,8 @@ func newInspect(a *app) *cobra.Command {
                               and checked
   a safetensors file          its tensors
 
-Inspect data shows what a head learns from: samples with the tokens in the loss.`,
+Inspect data shows what a head learns from: samples with the tokens in the loss.
+Inspect trace draws the trees that generate --trace recorded.`,
 		Example: "  talf inspect path/to/model\n  talf inspect labels --json\n  talf inspect labels/shard-00000.parquet",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,7 +43,7 @@ Inspect data shows what a head learns from: samples with the tokens in the loss.
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.AddCommand(newInspectSamples(a))
+	c.AddCommand(newInspectSamples(a), newInspectTrace(a))
 	c.AddCommand(newInspectMetrics(a))
 	return c
 }

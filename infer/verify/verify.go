@@ -110,14 +110,19 @@ func Check(name string, d infer.Draw, chain bool) error {
 		name, d, fit, strings.Join(ways, " or "))
 }
 
-// New returns the verifier name for decoding at a temperature; "" chooses the
-// one that is lossless with every tree: greedy at 0, target above.
+// Default returns the verifier that is lossless with every tree: greedy at
+// temperature 0, target above.
+func Default(temperature float64) string {
+	if temperature == 0 {
+		return "greedy"
+	}
+	return "target"
+}
+
+// New returns the verifier name for decoding at a temperature; "" is Default.
 func New(name string, temperature float64) (infer.Verifier, error) {
 	if name == "" {
-		name = "target"
-		if temperature == 0 {
-			name = "greedy"
-		}
+		name = Default(temperature)
 	}
 	m, err := Find(name)
 	if err != nil {
