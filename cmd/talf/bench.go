@@ -477,7 +477,7 @@ func (a *app) openLog(path, settings string, c *bench.Config) (closeLog func() e
 		_ = f.Close() // nothing was written
 		return nil, fmt.Errorf("%s: %w: choose another --log", path, err)
 	}
-	if err := f.Truncate(whole); err == nil {
+	if err = f.Truncate(whole); err == nil {
 		_, err = f.Seek(whole, io.SeekStart)
 	}
 	if err == nil && whole == 0 {

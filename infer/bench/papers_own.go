@@ -1,6 +1,11 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+
+	"talf/infer"
+)
 
 // The project's own tables: every method beside every other.
 func ownPapers() []Paper {
@@ -23,18 +28,68 @@ func ownPapers() []Paper {
 		}
 		add("distinct", "traversal")
 	}
+	methods := []Variant{
+		{Label: "ar", Spec: Baseline},
+		ask("beam", AskHeads), ask("optimal", AskHeads), ask("salf", AskHeads), ask("dynatree", AskHead), ask("linear", AskHead),
+		ask("salf", AskLM), ask("dynatree", AskLM), ask("fixed", AskLM), ask("linear", AskLM),
+		ask("static:chain-5", AskLM), ask("static:binary-5", AskLM), ask("static:eagle-sparse", AskLM), ask("sequoia", AskLM),
+		ask("pld", AskNone), ask("recycle", AskNone), ask("isotropic", AskNone), ask("goose", AskNone), ask("lookahead", AskNone),
+		ask("rest:file={datastore}", AskNone), ask("fuse", AskHead), ask("fuse:head=off", AskNone),
+	}
+	budgets := Paper{
+		Name: "talf:budgets", Doc: "sizes of trees, root counted", Tables: each(groupTable("nodes")), Figures: sweep("nodes of a tree, root counted"),
+	}
+	for _, v := range []Variant{ask("beam", AskHead), ask("salf", AskHead), ask("goose", AskNone), ask("recycle", AskNone)} {
+		for _, n := range []int{4, 8, 16, 32, 60, 120} {
+			x := v
+			x.Spec, x.Group = fmt.Sprintf("%s:N=%d", v.Spec, n), fmt.Sprint(n)
+			budgets.Variants = append(budgets.Variants, x)
+		}
+	}
 	return []Paper{
+		{Name: "talf:methods", Doc: "every method with its defaults", Tables: each(overview), Figures: bars, Variants: methods},
+		{Name: "talf:acceptance", Doc: "tokens a pass, and acceptance by depth and rank", Tables: each(acceptance), Variants: methods[1:]},
 		{
-			Name: "talf:methods", Doc: "every method with its defaults", Tables: each(overview), Figures: bars,
+			Name: "talf:fuse", Doc: "fuse beside its sources alone, trees of 60 nodes", Tables: each(overview), Figures: bars,
 			Variants: []Variant{
-				{Label: "ar", Spec: Baseline},
-				ask("beam", AskHead), ask("optimal", AskHead), ask("salf", AskHead), ask("dynatree", AskHead),
-				ask("linear", AskLM), ask("static:eagle-sparse", AskLM), ask("fixed", AskLM), ask("dynatree", AskLM),
-				ask("pld", AskNone), ask("recycle", AskNone), ask("lookahead", AskNone), ask("isotropic", AskNone), ask("goose", AskNone), ask("rest:file={datastore}", AskNone),
+				ask("optimal", AskHead), ask("salf", AskHead), ask("pld:K=59", AskNone), ask("recycle:N=60", AskNone), ask("goose", AskNone),
+				ask("rest:file={datastore},N=60", AskNone),
+				ask("fuse", AskHead), ask("fuse:th=0", AskHead), ask("fuse:head=off", AskNone), ask("fuse:file={datastore}", AskHead),
 			},
 		},
 		verifiers,
+		budgets,
 	}
+}
+
+// acceptance gives the histogram of tokens a pass, and acceptance by depth and by
+// rank, all sets together; ranks as sequoia takes them.
+func acceptance(v *View, t float64) Table {
+	out := Table{
+		Caption: v.caption(t),
+		Header:  []string{"method", "asks", "passes that emitted 1/2/… tokens, %", "kept of passes that reached depth 1/2/…", "kept of compared siblings of rank 1/2/…"},
+	}
+	rates := func(rs []infer.Rate, most int) string {
+		var s []string
+		for i := 1; i < len(rs) && i <= most; i++ {
+			s = append(s, fmt.Sprintf("%.3g", rs[i].Value()))
+		}
+		return strings.Join(s, "/")
+	}
+	for i := range v.cols {
+		c := &v.cols[i]
+		r := v.row(c, "", t)
+		var hist []string
+		for n := 1; n < len(r.Emitted); n++ {
+			hist = append(hist, fmt.Sprintf("%.3g", 100*float64(r.Emitted[n])/float64(max(r.Passes, 1))))
+		}
+		asks := c.source
+		if asks == "" {
+			asks = "–"
+		}
+		out.Cells = append(out.Cells, []string{c.Label, asks, strings.Join(hist, "/"), rates(r.Depth, 8), rates(r.Rank, 10)})
+	}
+	return out
 }
 
 // overview gives τ and speed-up by set, and what can be said of all of them.

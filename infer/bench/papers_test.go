@@ -46,11 +46,11 @@ func TestPapersShareOneRun(t *testing.T) {
 		Sources: []bench.Source{
 			{Name: "my-eagle", Source: src(0.5)}, {Name: "talf-2", Source: src(0.9)}, {Name: "small", LM: true, Source: src(0.7)},
 		},
-		MaxTokens: 16, Temperatures: []float64{0, 1},
+		MaxTokens: 8, Temperatures: []float64{0, 1},
 	}
 	c := bench.Default()
 	c.Temperatures = nil
-	c.Sets = []bench.Set{{Name: "a", Prompts: prompts(3, 20)}, {Name: "b", Prompts: prompts(2, 20)}}
+	c.Sets = []bench.Set{{Name: "a", Prompts: prompts(2, 20)}, {Name: "b", Prompts: prompts(2, 20)}}
 	c.MaxTokens = kit.MaxTokens
 	papers := bench.Papers()
 	without := c.AddPapers(papers, kit)

@@ -216,11 +216,11 @@ func (t *tap) way(tr *tree.Tree, n int) []int32 {
 	return t.path
 }
 
-// costs returns medians.
+// costs returns the first decile of every size.
 func (t *tap) costs() (out []Cost) {
 	for n, s := range t.took {
 		slices.Sort(s)
-		out = append(out, Cost{n, s[len(s)/2], len(s)})
+		out = append(out, Cost{n, s[len(s)/10], len(s)})
 	}
 	return out
 }

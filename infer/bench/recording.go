@@ -54,7 +54,7 @@ type Channel struct {
 // A Cost is what passes of some number of rows took.
 type Cost struct {
 	Rows    int     `json:"rows"`
-	Seconds float64 `json:"seconds"` // the median
+	Seconds float64 `json:"seconds"` // of a quiet machine: a tenth of the passes took less
 	Passes  int     `json:"passes"`
 }
 
@@ -235,14 +235,15 @@ func (c *Channel) seconds(n int) float64 {
 	return a.Seconds + slope*float64(n-a.Rows)
 }
 
-// SetCosts replaces what passes cost: by size, each at least what a smaller one
-// costs, since more rows never make a pass cheaper.
+// SetCosts replaces what passes cost: by size, each at most what a larger one
+// costs. Fewer rows never make a pass dearer, and what disturbs a measurement
+// makes it longer.
 func (c *Channel) SetCosts(costs []Cost) {
 	costs = slices.Clone(costs)
 	slices.SortFunc(costs, func(a, b Cost) int { return a.Rows - b.Rows })
 	c.Costs = slices.CompactFunc(costs, func(a, b Cost) bool { return a.Rows == b.Rows })
-	for i := 1; i < len(c.Costs); i++ {
-		c.Costs[i].Seconds = max(c.Costs[i].Seconds, c.Costs[i-1].Seconds)
+	for i := len(c.Costs) - 2; i >= 0; i-- {
+		c.Costs[i].Seconds = min(c.Costs[i].Seconds, c.Costs[i+1].Seconds)
 	}
 }
 

@@ -108,7 +108,7 @@ func TestAReplaysTimeIsThatOfItsPasses(t *testing.T) {
 	}
 	// A round of a chain of two takes two draft passes and one of three rows, at
 	// most: the last rounds of an answer are shorter.
-	if linear.TPOT.Mean*linear.Pooled > 2*0.25+1.5+1e-9 || linear.TPOT.Mean*linear.Pooled < 1.5 {
+	if linear.TPOT.Mean*linear.Pooled > 2*0.25+1.25+1e-9 || linear.TPOT.Mean*linear.Pooled < 1.25 {
 		t.Errorf("a round takes %v s", linear.TPOT.Mean*linear.Pooled)
 	}
 }
