@@ -162,7 +162,7 @@ func (s *Sampler) weigh(w []float64, logits []float32, context [][]int32) float6
 		case d != d: // NaN has no mass
 			w[i] = 0
 		default:
-			w[i] = detmath.Exp(d / s.p.Temperature)
+			w[i] = detmath.SoftExp(d / s.p.Temperature)
 		}
 	}
 	w[best] = 1 // though it be NaN: Dist always has mass

@@ -37,6 +37,56 @@ func TestAgainstMath(t *testing.T) {
 	}
 }
 
+// TestSoftExp is TestAgainstMath, TestEdges and TestBits for SoftExp.
+func TestSoftExp(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	h := fnv.New64a()
+	for i := range 200_000 {
+		x := -r.Float64() * []float64{0.01, 1, 40, 744}[i%4]
+		got, want := SoftExp(x), math.Exp(x)
+		if !near(got, want, 3) {
+			t.Fatalf("SoftExp(%v) = %v, want %v", x, got, want)
+		}
+		b := math.Float64bits(got)
+		for i := range 8 {
+			h.Write([]byte{byte(b >> (8 * i))})
+		}
+	}
+	for _, c := range []struct{ x, want float64 }{
+		{0, 1}, {math.Copysign(0, -1), 1}, {-1, 1 / math.E}, {-math.Ln2, 0.5}, {lowest, math.Exp(lowest)}, {-708.39, math.Exp(-708.39)}, {-744, math.Exp(-744)}, {-1000, 0}, {math.Inf(-1), 0},
+	} {
+		if got := SoftExp(c.x); !near(got, c.want, 3) {
+			t.Errorf("SoftExp(%v) = %v, want %v", c.x, got, c.want)
+		}
+	}
+	if got, want := h.Sum64(), uint64(0xb2cea1618ea8af1); got != want {
+		t.Errorf("bits hash to %#x, want %#x", got, want)
+	}
+}
+
+func BenchmarkExp(b *testing.B) {
+	x := make([]float64, 4096)
+	for i := range x {
+		x[i] = -float64(i) / 100
+	}
+	for _, f := range []struct {
+		name string
+		exp  func(float64) float64
+	}{{"Exp", Exp}, {"SoftExp", SoftExp}, {"math.Exp", math.Exp}} {
+		b.Run(f.name, func(b *testing.B) {
+			var sum float64
+			for b.Loop() {
+				for _, v := range x {
+					sum += f.exp(v)
+				}
+			}
+			if sum < 0 {
+				b.Fatal(sum)
+			}
+		})
+	}
+}
+
 func TestEdges(t *testing.T) {
 	for _, c := range []struct{ x, want float64 }{
 		{0, 1}, {1, math.E}, {math.Inf(1), math.Inf(1)}, {math.Inf(-1), 0}, {-746, 0}, {710, math.Inf(1)},
