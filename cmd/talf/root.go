@@ -226,6 +226,7 @@ var commands = []func(*app) *cobra.Command{
 	newDatastore,
 	newTokenize,
 	newQuantize,
+	newEval,
 	newExport,
 	newImport,
 	newInspect,

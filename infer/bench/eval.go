@@ -37,8 +37,7 @@ func Accuracy(items []Item) float64 {
 func ECEWidth(correct []bool, conf []float64, m int) float64 {
 	bins := make([]bin, m)
 	for i, c := range conf {
-		b := min(max(int(math.Ceil(c*float64(m)))-1, 0), m-1)
-		bins[b].add(correct[i], c)
+		bins[widthBin(c, m)].add(correct[i], c)
 	}
 	return ece(bins, len(conf))
 }

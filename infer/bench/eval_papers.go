@@ -1,0 +1,250 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxRank is where Figure 2(a) puts ranks together: fifth and lower.
+const maxRank = 5
+
+// A MethodEval is one method of a paper on one set, with confidence intervals over
+// its prompts.
+type MethodEval struct {
+	Method  string   `json:"method"` // by the paper's name
+	Group   string   `json:"group,omitempty"`
+	Head    string   `json:"head,omitempty"`
+	Set     string   `json:"set,omitempty"` // empty: all sets together
+	Prompts int      `json:"prompts"`
+	Tau     Interval `json:"tau"`     // all tokens over all passes
+	Speedup Interval `json:"speedup"` // mean over prompts of the ratio to plain decoding
+	// Ranks are the shares of drafted nodes by rank among their siblings, the last
+	// those of that rank and lower.
+	Ranks []Interval `json:"nodes_by_rank"`
+}
+
+// Evaluate evaluates the paper's methods on what a run of c measured, at the
+// paper's first temperature: over all sets, and over each where there are several.
+func (v *View) Evaluate(c *Config, got []Measurement, b Bootstrap) ([]MethodEval, error) {
+	if err := b.Validate(); err != nil {
+		return nil, err
+	}
+	t := v.at()[0]
+	// One report for each prompt: its rows are what the intervals draw from.
+	type place struct{ set, prompt string }
+	by := map[place][]Measurement{}
+	var order []place
+	for i := range got {
+		p := place{got[i].Set, got[i].Prompt}
+		if by[p] == nil {
+			order = append(order, p)
+		}
+		by[p] = append(by[p], got[i])
+	}
+	reports := make([]*Report, len(order))
+	for i, p := range order {
+		reports[i] = c.Report(by[p])
+	}
+	sets := []string{""}
+	if len(c.Sets) > 1 {
+		for _, s := range c.Sets {
+			sets = append(sets, s.Name)
+		}
+	}
+	var out []MethodEval
+	for i := range v.cols {
+		col := &v.cols[i]
+		for _, set := range sets {
+			var rows []*Row
+			for k, p := range order {
+				if set != "" && p.set != set {
+					continue
+				}
+				if r := reports[k].Row(col.name, "", t); r != nil && r.Passes > 0 {
+					rows = append(rows, r)
+				}
+			}
+			e := MethodEval{Method: col.Label, Group: col.Group, Head: col.source, Set: set, Prompts: len(rows)}
+			e.Tau = b.Of(len(rows), func(times []int) float64 {
+				tokens, passes := 0, 0
+				for j, n := range times {
+					tokens, passes = tokens+n*rows[j].Tokens, passes+n*rows[j].Passes
+				}
+				return float64(tokens) / float64(max(passes, 1))
+			})
+			e.Speedup = b.Of(len(rows), func(times []int) float64 {
+				var sum float64
+				for j, n := range times {
+					sum += float64(n) * rows[j].Speedup.Mean
+				}
+				return sum / float64(len(rows))
+			})
+			for rank := 1; rank <= maxRank; rank++ {
+				e.Ranks = append(e.Ranks, b.Of(len(rows), func(times []int) float64 {
+					here, all := 0, 0
+					for j, n := range times {
+						for r, x := range rows[j].Ranked {
+							if r > 0 {
+								all += n * x
+								if min(r, maxRank) == rank {
+									here += n * x
+								}
+							}
+						}
+					}
+					return float64(here) / float64(max(all, 1))
+				}))
+			}
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// title names a row.
+func (e *MethodEval) title() string {
+	switch {
+	case e.Group != "":
+		return e.Group
+	case e.Head != "":
+		return e.Head
+	}
+	return e.Method
+}
+
+// An Evaluation is a figure or table of the SALF and TALF papers that talf eval
+// reproduces.
+type Evaluation struct {
+	Name  string // such as "table3"
+	Paper string // whose methods run; "": ByRank's
+	Doc   string
+	table func(evals []MethodEval) []Table
+	draw  func(evals []MethodEval) []Figure
+}
+
+// Evaluations lists them, in the papers' order.
+func Evaluations() []Evaluation {
+	return []Evaluation{
+		{"fig2a", "salf:fig2a", "share of tree nodes by rank among their siblings", shareTables, shareFigures},
+		{"fig2b", "", "accuracy and calibration when conditioned on the n-th ranked token, n = 1..5", nil, nil},
+		{"table3", "salf:t3", "τ of heads trained with k = 1, 2, 4, one --head each", tauTables, tauFigures},
+		{"table4", "salf:t4", "τ and speed-up by SALF's threshold", thresholdTables, thresholdFigures},
+	}
+}
+
+// Tables lays the evaluation of its paper's methods out.
+func (e *Evaluation) Tables(evals []MethodEval) []Table { return e.table(evals) }
+
+// Figures draws it.
+func (e *Evaluation) Figures(evals []MethodEval) []Figure { return e.draw(evals) }
+
+// setColumns lays evals out with a row for each title and columns for each set.
+func setColumns(caption, first string, evals []MethodEval, values []string, cells func(e *MethodEval) []string) []Table {
+	t := Table{Caption: caption, Header: []string{first}}
+	for i := range evals {
+		e := &evals[i]
+		k := slices.IndexFunc(t.Cells, func(c []string) bool { return c[0] == e.title() })
+		if k < 0 {
+			k = len(t.Cells)
+			t.Cells = append(t.Cells, []string{e.title()})
+		}
+		if k == 0 {
+			for _, name := range values {
+				t.Header = append(t.Header, fmt.Sprintf("%s, %s (%d prompts)", setName(e.Set), name, e.Prompts))
+			}
+		}
+		t.Cells[k] = append(t.Cells[k], cells(e)...)
+	}
+	return []Table{t}
+}
+
+func shareTables(evals []MethodEval) []Table {
+	t := Table{Caption: "Share of tree nodes (%) by rank among their siblings", Header: []string{"head", "set"}}
+	for n := 1; n < maxRank; n++ {
+		t.Header = append(t.Header, fmt.Sprintf("rank %d", n))
+	}
+	t.Header = append(t.Header, fmt.Sprintf("rank %d and lower", maxRank))
+	for i := range evals {
+		e := &evals[i]
+		cells := []string{e.title(), setName(e.Set)}
+		for _, r := range e.Ranks {
+			cells = append(cells, r.text(1, 100))
+		}
+		t.Cells = append(t.Cells, cells)
+	}
+	return []Table{t}
+}
+
+func shareFigures(evals []MethodEval) []Figure {
+	f := Figure{Title: fmt.Sprintf("Share of tree nodes by rank (%d: and lower)", maxRank), X: "rank", Y: "share"}
+	for i := range evals {
+		if e := &evals[i]; e.Set == "" {
+			for n, r := range e.Ranks {
+				f.point(e.title(), float64(n+1), r)
+			}
+		}
+	}
+	return []Figure{f}
+}
+
+func tauTables(evals []MethodEval) []Table {
+	return setColumns("Tokens per target pass (τ), optimal trees", "head", evals, []string{"τ"}, func(e *MethodEval) []string {
+		return []string{e.Tau.text(2, 1)}
+	})
+}
+
+// tauFigures draws τ over the number in the heads' names, such as k4, or bars where
+// a name has none.
+func tauFigures(evals []MethodEval) []Figure {
+	bars := Figure{Title: "Tokens per target pass (τ), optimal trees", Y: "τ"}
+	lines := Figure{Title: bars.Title, X: "k", Y: "τ"}
+	numbered := true
+	for i := range evals {
+		e := &evals[i]
+		k, err := strconv.Atoi(strings.TrimLeftFunc(e.title(), func(r rune) bool { return r < '0' || r > '9' }))
+		if err != nil {
+			numbered = false
+		}
+		lines.point(setName(e.Set), float64(k), e.Tau)
+		at := slices.IndexFunc(bars.Series, func(s Series) bool { return s.Name == e.title() })
+		if at < 0 {
+			at = len(bars.Series)
+			bars.Series = append(bars.Series, Series{Name: e.title()})
+		}
+		if at == 0 {
+			bars.Groups = append(bars.Groups, setName(e.Set))
+		}
+		bars.Series[at].Y, bars.Series[at].Std = append(bars.Series[at].Y, e.Tau.Value), append(bars.Series[at].Std, e.Tau.half())
+	}
+	if numbered && len(bars.Series) > 1 {
+		return []Figure{lines}
+	}
+	return []Figure{bars}
+}
+
+func thresholdTables(evals []MethodEval) []Table {
+	caption := "Tokens per target pass (τ) and speed-up by threshold"
+	if len(evals) > 0 && evals[0].Head != "" {
+		caption += ", head " + evals[0].Head
+	}
+	return setColumns(caption, "th", evals, []string{"speed-up", "τ"}, func(e *MethodEval) []string {
+		return []string{e.Speedup.text(2, 1) + "×", e.Tau.text(2, 1)}
+	})
+}
+
+func thresholdFigures(evals []MethodEval) []Figure {
+	tau := Figure{Title: "Tokens per target pass (τ) by threshold", X: "th", Y: "τ"}
+	speed := Figure{Title: "Speed-up over plain decoding by threshold", X: "th", Y: "speed-up"}
+	for i := range evals {
+		e := &evals[i]
+		var th float64
+		if _, err := fmt.Sscan(e.Group, &th); err != nil {
+			continue
+		}
+		tau.point(setName(e.Set), th, e.Tau)
+		speed.point(setName(e.Set), th, e.Speedup)
+	}
+	return []Figure{tau, speed}
+}

@@ -1,0 +1,187 @@
+package bench_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"talf/infer/bench"
+)
+
+// Intervals of 95% hold the truth in about 95 of 100 experiments: of 400 with 40
+// units each, at least 360 and at most 396 (percentile intervals of so few are a
+// little narrow; either bound is four deviations of a binomial from 0.94).
+func TestIntervalsHoldTheTruthAsOftenAsTheySay(t *testing.T) {
+	b := bench.DefaultBootstrap()
+	b.Reps = 400
+	r := rand.New(rand.NewPCG(4, 4))
+	held := 0
+	const experiments, n, truth = 400, 40, 3.0
+	for e := range experiments {
+		xs := make([]float64, n)
+		for i := range xs {
+			xs[i] = truth + r.NormFloat64()
+		}
+		b.Seed = uint64(e)
+		i := b.Of(n, func(times []int) float64 {
+			var sum float64
+			for k, w := range times {
+				sum += float64(w) * xs[k]
+			}
+			return sum / n
+		})
+		if i.Low > i.Value || i.Value > i.High {
+			t.Fatalf("%+v does not hold its own value", i)
+		}
+		if i.Low <= truth && truth <= i.High {
+			held++
+		}
+	}
+	if held < 360 || held > 396 {
+		t.Errorf("%d of %d intervals hold the truth, want about 95%%", held, experiments)
+	}
+}
+
+func TestIntervalsOfFewUnits(t *testing.T) {
+	b := bench.DefaultBootstrap()
+	if got := b.Of(0, func([]int) float64 { panic("asked") }); got != (bench.Interval{}) {
+		t.Errorf("of nothing: %+v", got)
+	}
+	if got := b.Of(1, func(times []int) float64 { return float64(7 * times[0]) }); got != (bench.Interval{Value: 7, Low: 7, High: 7}) {
+		t.Errorf("of one: %+v", got)
+	}
+	draw := func() bench.Interval {
+		return b.Of(5, func(times []int) float64 { return float64(times[0] - times[4]) })
+	}
+	if a, c := draw(), draw(); a != c {
+		t.Errorf("equal seeds give %+v and %+v", a, c)
+	}
+	for _, bad := range []bench.Bootstrap{{Reps: 99, Level: 0.9}, {Reps: 200, Level: 1}, {Reps: 200, Level: math.NaN()}} {
+		if bad.Validate() == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+}
+
+// items are random decisions of texts of these lengths.
+func items(r *rand.Rand, seqs [][]int32) []bench.Item {
+	var out []bench.Item
+	for _, x := range seqs {
+		for range max(len(x)-1, 0) {
+			p := r.Float64()
+			out = append(out, bench.Item{Conf: p * r.Float64(), MaxProb: p, Correct: r.Float64() < p})
+		}
+	}
+	return out
+}
+
+// The values are those of the functions that the reference's numbers pin, whatever
+// texts the items are of; the intervals draw whole texts.
+func TestRanksAreEvaluatedAsTheReferenceDoes(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 9))
+	seqs := [][]int32{make([]int32, 30), nil, make([]int32, 1), make([]int32, 2), make([]int32, 80), make([]int32, 41)}
+	ranks := [][]bench.Item{items(r, seqs), items(r, seqs)}
+	b := bench.DefaultBootstrap()
+	b.Reps = 300
+	got, err := bench.EvalRanks("talf", ranks, seqs, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range got {
+		hit, conf := bench.Split(ranks[i], false)
+		hitMax, confMax := bench.Split(ranks[i], true)
+		for what, x := range map[string][2]float64{
+			"accuracy": {e.Accuracy.Value, bench.Accuracy(ranks[i])},
+			"ECE":      {e.ECE.Value, bench.ECEWidth(hit, conf, 10)},
+			"ECEMax":   {e.ECEMax.Value, bench.ECEWidth(hitMax, confMax, 10)},
+		} {
+			if math.Abs(x[0]-x[1]) > 1e-12 {
+				t.Errorf("rank %d: %s %v, want %v", i+1, what, x[0], x[1])
+			}
+		}
+		if e.Rank != i+1 || e.Texts != 4 || e.Items != len(ranks[i]) || e.Accuracy.Low >= e.Accuracy.High || e.Head != "talf" {
+			t.Errorf("%+v", e)
+		}
+	}
+	if _, err := bench.EvalRanks("x", [][]bench.Item{ranks[0][1:]}, seqs, b); err == nil || !strings.Contains(err.Error(), "items of rank 1") {
+		t.Errorf("an item is missing: %v", err)
+	}
+	tables := bench.RankTables(append(got, got...))
+	if len(tables) != 2 || !slices.Equal(tables[0].Header, []string{"head", "n = 1", "n = 2"}) || len(tables[0].Cells) != 1 {
+		t.Errorf("tables %+v", tables)
+	}
+	if f := bench.RankFigures(got); len(f) != 2 || !slices.Equal(f[0].Series[0].X, []float64{1, 2}) {
+		t.Errorf("figures %+v", f)
+	}
+}
+
+// evaluations returns the evaluation of that name.
+func evaluations(t *testing.T, name string) bench.Evaluation {
+	t.Helper()
+	all := bench.Evaluations()
+	i := slices.IndexFunc(all, func(e bench.Evaluation) bool { return e.Name == name })
+	if i < 0 {
+		t.Fatalf("no evaluation %s", name)
+	}
+	return all[i]
+}
+
+func TestEvaluationsNameWhatThePapersShow(t *testing.T) {
+	var names []string
+	for _, e := range bench.Evaluations() {
+		names = append(names, e.Name)
+		if e.Paper != "" && !slices.ContainsFunc(bench.Papers(), func(p bench.Paper) bool { return p.Name == e.Paper }) {
+			t.Errorf("%s runs %s, which is no paper", e.Name, e.Paper)
+		}
+	}
+	if d := cmp.Diff([]string{"fig2a", "fig2b", "table3", "table4"}, names); d != "" {
+		t.Error(d)
+	}
+	iv := func(v float64) bench.Interval { return bench.Interval{Value: v, Low: v - 0.1, High: v + 0.1} }
+	evals := []bench.MethodEval{
+		{Method: "optimal", Head: "k1", Prompts: 6, Tau: iv(2), Speedup: iv(1.5), Ranks: []bench.Interval{iv(0.6), iv(0.2), iv(0.1), iv(0.06), iv(0.04)}},
+		{Method: "optimal", Head: "k1", Set: "maths", Prompts: 4, Tau: iv(3), Speedup: iv(2), Ranks: []bench.Interval{iv(0.5), iv(0.2), iv(0.1), iv(0.1), iv(0.1)}},
+		{Method: "optimal", Head: "k2", Prompts: 6, Tau: iv(2.5), Speedup: iv(1.7), Ranks: []bench.Interval{iv(0.4), iv(0.2), iv(0.1), iv(0.1), iv(0.2)}},
+		{Method: "optimal", Head: "k2", Set: "maths", Prompts: 4, Tau: iv(3.5), Speedup: iv(2.2), Ranks: []bench.Interval{iv(0.4), iv(0.2), iv(0.1), iv(0.1), iv(0.2)}},
+	}
+	e := evaluations(t, "table3")
+	want := []bench.Table{{
+		Caption: "Tokens per target pass (τ), optimal trees",
+		Header:  []string{"head", "all, τ (6 prompts)", "maths, τ (4 prompts)"},
+		Cells:   [][]string{{"k1", "2.00 [1.90, 2.10]", "3.00 [2.90, 3.10]"}, {"k2", "2.50 [2.40, 2.60]", "3.50 [3.40, 3.60]"}},
+	}}
+	if d := cmp.Diff(want, e.Tables(evals)); d != "" {
+		t.Error(d)
+	}
+	if f := e.Figures(evals); len(f) != 1 || len(f[0].Series) != 2 || !slices.Equal(f[0].Series[1].X, []float64{1, 2}) || !slices.Equal(f[0].Series[1].Y, []float64{3, 3.5}) {
+		t.Errorf("figures %+v", f)
+	}
+	named := slices.Clone(evals)
+	for i := range named {
+		named[i].Head = []string{"eagle", "eagle", "talf", "talf"}[i]
+	}
+	if f := e.Figures(named); len(f) != 1 || !slices.Equal(f[0].Groups, []string{"all", "maths"}) || len(f[0].Series) != 2 || f[0].Series[1].Y[1] != 3.5 {
+		t.Errorf("figures %+v", f)
+	}
+	e = evaluations(t, "fig2a")
+	if tb := e.Tables(evals)[0]; len(tb.Cells) != 4 || tb.Cells[0][2] != "60.0 [50.0, 70.0]" || tb.Header[6] != "rank 5 and lower" {
+		t.Errorf("table %+v", tb)
+	}
+	if f := e.Figures(evals)[0]; len(f.Series) != 2 || !slices.Equal(f.Series[0].X, []float64{1, 2, 3, 4, 5}) {
+		t.Errorf("figure %+v", f)
+	}
+	for i := range evals {
+		evals[i].Group = []string{"0.1", "0.1", "0.2", "0.2"}[i]
+	}
+	e = evaluations(t, "table4")
+	if tb := e.Tables(evals)[0]; len(tb.Cells) != 2 || tb.Cells[1][0] != "0.2" || tb.Cells[0][1] != "1.50 [1.40, 1.60]×" || !strings.Contains(tb.Caption, "head k1") {
+		t.Errorf("table %+v", tb)
+	}
+	if f := e.Figures(evals); len(f) != 2 || len(f[0].Series) != 2 || !slices.Equal(f[0].Series[0].X, []float64{0.1, 0.2}) {
+		t.Errorf("figures %+v", f)
+	}
+}
