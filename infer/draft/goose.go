@@ -126,6 +126,9 @@ func (d *spineTree) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]in
 	sure := false
 	if m, ok := d.context.Match(); ok {
 		d.chain = d.context.Continue(d.chain, m.Next, min(d.cfg.spine, p.MaxDepth, most-1))
+		// Algorithm 2 compares |d|, which a copy that goes on through the context
+		// reaches nearly always. What §4.3 means to measure is trust in the match, so
+		// this counts the tokens that it has in common with the end of the sequence.
 		sure = d.context.Length(m.Next, d.cfg.bypass+1) > d.cfg.bypass || m.Agree && d.cfg.consensus
 		if d.cfg.invent {
 			d.inventChain(p)

@@ -156,8 +156,9 @@ func (c *Context) gram(n int) *gram {
 type Match struct {
 	N    int // tokens that the index compared: the longest n-gram that occurred before
 	Next int // position behind the occurrence: what followed it
-	// Agree says that a shorter n-gram occurred too and that its latest
-	// occurrence was followed by the same token: the consensus of GOOSE, §4.3.
+	// Agree says that the latest occurrence of a shorter n-gram was followed by the
+	// same token: the consensus of GOOSE, §4.3. Lengths that agree with each other
+	// and not with the longest do not count, because they speak against its copy.
 	Agree bool
 }
 
