@@ -130,6 +130,11 @@ func TestNothingBehindTheEndIsCounted(t *testing.T) {
 		req := plainRequest(t, 1, 2)
 		req.EOS = out[2:3]
 		req.Drafter = truth(out[:6])
+		careless := 0 // counts what was accepted: the bug that this case shows
+		req.Trace = func(r infer.Round) error {
+			careless += len(r.Verdict.Path)
+			return nil
+		}
 		s, err := e.Generate(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
@@ -145,6 +150,9 @@ func TestNothingBehindTheEndIsCounted(t *testing.T) {
 		}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("statistics (-want +got):\n%s", d)
+		}
+		if careless != 7 {
+			t.Errorf("%d tokens were accepted, want 4 behind the end", careless)
 		}
 		return
 	}

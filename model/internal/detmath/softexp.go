@@ -20,7 +20,7 @@ var powers = func() (p [steps]float64) {
 }()
 
 // SoftExp returns e**x for x ≤ 0, as a softmax needs it for every token of a
-// vocabulary: in about a third of Exp's time and within a few ulp of it. With
+// vocabulary: in less than half of Exp's time and within a few ulp of it. With
 // x = n·ln2/steps + r it is 2**(n/steps), from a table, times a polynomial of
 // degree 5, whose first omitted term is below 2^-60. NaN is no x.
 func SoftExp(x float64) float64 {
