@@ -35,7 +35,10 @@ func (f *affine) fit() (a, b float64, ok bool) {
 // A ratio is Σ have / Σ of, older terms counting less.
 type ratio struct{ have, of float64 }
 
-func (r *ratio) add(have, of float64) { r.have, r.of = forget*r.have+have, forget*r.of+of }
+func (r *ratio) add(have, of float64) { r.fade(have, of, forget) }
+
+// fade is add with another part that older terms keep.
+func (r *ratio) fade(have, of, keep float64) { r.have, r.of = keep*r.have+have, keep*r.of+of }
 
 // value returns the ratio, given a guess that counts like w of what it divides by.
 func (r *ratio) value(guess, w float64) float64 { return (r.have + guess*w) / (r.of + w) }

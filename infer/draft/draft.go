@@ -70,7 +70,7 @@ type Param struct {
 func Methods() []Method {
 	return []Method{
 		ar(), linear(), fixed(), dynatree(), static(), sequoia(), beam(), optimal(), salf(),
-		pld(), recycle(), isotropic(), goose(), rest(), lookahead(), fuse(),
+		pld(), recycle(), isotropic(), goose(), rest(), lookahead(), fuse(), auto(),
 	}
 }
 
@@ -158,7 +158,9 @@ func (m Method) Read(rest string) (*Params, error) {
 	var seen []string
 	for i, item := range strings.Split(rest, ",") {
 		key, value, ok := strings.Cut(item, "=")
-		if i == 0 && !ok && m.Main != "" && !slices.Contains(keys, item) {
+		// Methods within a value bring their own colons and equals signs.
+		bare := !ok && !slices.Contains(keys, item) || strings.ContainsAny(key, ":+")
+		if i == 0 && m.Main != "" && bare {
 			key, value, ok = m.Main, item, true
 		}
 		switch {

@@ -3,6 +3,7 @@ package draft
 import (
 	"fmt"
 	"math"
+	"sync"
 
 	"talf/infer"
 	"talf/tree/search"
@@ -45,12 +46,13 @@ func openTuned(p *Params) (Maker, error) {
 	if _, err := search.NewSALF(c); err != nil {
 		return Maker{}, err
 	}
+	known := new(known)
 	return Maker{New: func() infer.Drafter {
 		s, err := search.NewSALF(c)
 		if err != nil {
 			panic(fmt.Sprintf("draft: a configuration that was accepted is refused: %v", err))
 		}
-		return &tuned{s: s, cfg: c}
+		return &tuned{s: s, cfg: c, known: known}
 	}}, nil
 }
 
@@ -71,16 +73,20 @@ func openTuned(p *Params) (Maker, error) {
 // S never rises (Theorem 1), so the first round that does not pay is the last
 // that could: to look one round ahead is enough. The first round is always run.
 type tuned struct {
-	s   *search.SALF
-	cfg search.SALFConfig
+	s      *search.SALF
+	cfg    search.SALFConfig
+	known  *known
+	tokens int // of the last round
+}
 
+// known is what the drafters of one maker have measured.
+type known struct {
+	sync.Mutex
 	pass, step affine // seconds by rows
 	spent      ratio  // seconds per token
 	calibrated ratio  // accepted nodes per path probability
 	harvested  ratio  // gains per sum
-
-	rounds int
-	tokens int // of the last round
+	rounds     int
 }
 
 // warm is how many rounds are drafted as the paper does, with trees of different
@@ -91,15 +97,17 @@ func (d *tuned) Start([]int32) error { return nil }
 
 func (d *tuned) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]int, error) {
 	if rows == nil {
-		d.s.Tune(d.tuning())
-		searched{d.s}.begin(p, d.size(p.MaxNodes))
+		d.known.Lock()
+		d.s.Tune(d.known.tuning(d.cfg.Th))
+		n := d.known.size(min(p.MaxNodes, d.cfg.N))
+		d.known.Unlock()
+		searched{d.s}.begin(p, n)
 	}
 	return searched{d.s}.grow(p, rows)
 }
 
 // size lets trees differ, so that a row's cost shows.
-func (d *tuned) size(most int) int {
-	n := min(most, d.cfg.N)
+func (d *known) size(n int) int {
 	switch {
 	case d.rounds < warm:
 		n >>= d.rounds % 4
@@ -109,9 +117,10 @@ func (d *tuned) size(most int) int {
 	return max(n, 2)
 }
 
-func (d *tuned) tuning() search.Tuning {
+// tuning returns what the costs say, or th as long as they say nothing.
+func (d *known) tuning(th float64) search.Tuning {
 	if d.rounds < warm {
-		return search.Tuning{Th: d.cfg.Th}
+		return search.Tuning{Th: th}
 	}
 	_, row, _ := d.pass.fit()
 	draft, node, _ := d.step.fit()
@@ -123,7 +132,7 @@ func (d *tuned) tuning() search.Tuning {
 		t = search.Tuning{Th: min(t.Th, 1e9), PerNode: min(t.PerNode, 1e9), Least: 0.9}
 	}
 	if math.IsNaN(t.Th + t.PerNode) {
-		t.Th, t.PerNode = d.cfg.Th, 0
+		t.Th, t.PerNode = th, 0
 	}
 	return t
 }
@@ -137,11 +146,14 @@ func (d *tuned) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error
 	for _, x := range d.s.LogV()[1:] {
 		predicted += math.Exp(x)
 	}
-	d.calibrated.add(float64(len(v.Path)-1), predicted)
+	k := d.known
+	k.Lock()
+	defer k.Unlock()
+	k.calibrated.add(float64(len(v.Path)-1), predicted)
 	sums := d.s.Sums()
 	for i, g := range d.s.Gains() {
 		if i > 0 {
-			d.harvested.add(g, sums[i])
+			k.harvested.add(g, sums[i])
 		}
 	}
 	return nil
@@ -149,11 +161,14 @@ func (d *tuned) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error
 
 // Took learns what the round cost.
 func (d *tuned) Took(t infer.Timing) {
-	d.rounds++
-	d.pass.add(float64(t.Rows), t.Verify.Seconds())
+	k := d.known
+	k.Lock()
+	defer k.Unlock()
+	k.rounds++
+	k.pass.add(float64(t.Rows), t.Verify.Seconds())
 	if t.Steps > 0 {
 		n := float64(t.Steps)
-		d.step.add(float64(t.Asked)/n, t.Draft.Seconds()/n)
+		k.step.add(float64(t.Asked)/n, t.Draft.Seconds()/n)
 	}
-	d.spent.add((t.Verify + t.Draft + t.Overhead).Seconds(), float64(d.tokens))
+	k.spent.add((t.Verify + t.Draft + t.Overhead).Seconds(), float64(d.tokens))
 }

@@ -1,0 +1,147 @@
+package draft_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"talf/infer"
+	"talf/infer/draft"
+	"talf/infer/draft/drafttest"
+	"talf/infer/verify"
+)
+
+func TestAutoConforms(t *testing.T) {
+	for spec, source := range map[string]bool{
+		"auto": false, "auto:try=": true, "auto:pld": false, "auto:salf": true, "auto:pld+salf:N=9;th=0.2+dynatree": true,
+		"auto:lookahead+pld:lo=1+recycle": false, "auto:linear:K=3+isotropic": true,
+	} {
+		t.Run(spec, func(t *testing.T) {
+			mk, _, err := draft.Open(spec, draft.Env{Source: source})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer mk.Close()
+			drafttest.Run(t, mk.New)
+		})
+	}
+}
+
+func TestCandidatesThatMakeNoSenseAreRefused(t *testing.T) {
+	for spec, want := range map[string]string{
+		"auto:salf":              "salf asks a draft model, and there is none",
+		"auto:pld+auto":          "auto does not choose itself",
+		"auto:pld+ar":            "leave ar out",
+		"auto:pld+slaf":          `unknown method "slaf"`,
+		"auto:goose:B=many":      "unknown parameter",
+		"auto:pld:lo=9":          "lo",
+		"auto:pld,try=goose":     "given twice",
+		"auto:linear:draw=maybe": "draw is",
+	} {
+		if _, _, err := draft.Open(spec, draft.Env{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one that says %q", spec, err, want)
+		}
+	}
+	_, _, err := draft.Open("auto:static:draw=distinct", draft.Env{Temperature: 1, Source: true})
+	if err == nil || !strings.Contains(err.Error(), "draws children at random") {
+		t.Errorf("drawn children: error %v", err)
+	}
+}
+
+// A scene is a target, what its passes cost, and a draft model or none.
+type scene struct {
+	name   string
+	prices prices
+	order  int     // of the target's table: low orders run into loops
+	sharp  float64 // of its logits
+	source bool
+}
+
+// speeds decodes prompts one after another with one maker and returns units per
+// token of each.
+func (x scene) speeds(t *testing.T, spec string, prompts int) []float64 {
+	t.Helper()
+	us := func(units float64) time.Duration { return time.Duration(units * 1e6) }
+	costs := &drafttest.Costs{
+		Pass: func(rows int) time.Duration { return us(1 + x.prices.row*float64(rows-1)) },
+		Step: func(rows int) time.Duration { return us(x.prices.step + x.prices.node*float64(rows)) },
+	}
+	mk, m, err := draft.Open(spec, draft.Env{Source: x.source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mk.Close()
+	var out []float64
+	for seed := range uint64(prompts) {
+		world := &drafttest.Target{Table: drafttest.Table{Seed: seed / 2, Vocab: 40, Order: x.order, Sharp: x.sharp}, MaxLen: 2000}
+		e := &infer.Engine{Target: costs.Target(world), Config: infer.Default(), Clock: costs.Now}
+		req := infer.Request{
+			Prompt: []int32{int32(seed), 1, 2}, MaxTokens: 128, Drafter: mk.New(),
+			Verifier: new(verify.Greedy), Processor: drafttest.Plain{},
+		}
+		if m.Source || m.May && x.source {
+			req.Source = costs.Source(&drafttest.Source{Target: world, Agree: x.prices.agree})
+		}
+		s, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, s.Stats().Decode.Seconds()*1e3/float64(len(s.Tokens())))
+	}
+	return out
+}
+
+// Whatever passes cost and whatever the draft is good for, no prompt is decoded at
+// less than 0.97 of plain decoding's speed, and all together are at 0.95 of the
+// best candidate's or more.
+func TestAutoIsNeverMuchSlowerThanPlainDecodingAndNearTheBest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("decodes some ten thousand tokens")
+	}
+	const first, prompts = 1, 8 // the first prompt's costs are not known
+	mean := func(x []float64) (sum float64) {
+		for _, v := range x[first:] {
+			sum += v / float64(len(x)-first)
+		}
+		return sum
+	}
+	for _, x := range []scene{
+		{"loops, cheap rows", prices{row: 0.005}, 1, 2, false},
+		{"loops, dear rows", prices{row: 0.3}, 1, 2, false},
+		{"no loops, dear rows", prices{row: 0.2}, 6, 2, false},
+		{"no loops, impossible rows", prices{row: 1}, 6, 2, false},
+		{"a good draft", prices{row: 0.01, step: 0.05, node: 0.001, agree: 0.9}, 6, 2.5, true},
+		{"a good draft, dear rows", prices{row: 0.1, step: 0.05, node: 0.001, agree: 0.9}, 6, 2.5, true},
+		{"a bad draft", prices{row: 0.02, step: 0.1, node: 0.001, agree: 0.1}, 6, 2.5, true},
+		{"a dear draft", prices{row: 0.02, step: 0.8, node: 0.01, agree: 0.8}, 6, 2.5, true},
+		{"loops and a good draft", prices{row: 0.02, step: 0.1, node: 0.001, agree: 0.9}, 1, 2, true},
+	} {
+		singles := []string{"ar", "pld", "goose:harvest=rounds", "recycle:harvest=rounds"}
+		if x.source {
+			singles = append(singles, "salf:th=auto")
+		}
+		best, which := 1e9, ""
+		var plain []float64
+		for _, spec := range singles {
+			s := x.speeds(t, spec, prompts)
+			if spec == "ar" {
+				plain = s
+			}
+			if m := mean(s); m < best {
+				best, which = m, spec
+			}
+		}
+		got := x.speeds(t, "auto", prompts)
+		worst := 1e9
+		for i := first; i < prompts; i++ {
+			worst = min(worst, plain[i]/got[i])
+		}
+		t.Logf("%-26s %.3f a token, plain %.3f, best %.3f (%s); slowest prompt at %.3f of plain", x.name, mean(got), mean(plain), best, which, worst)
+		if worst < 0.97 {
+			t.Errorf("%s: a prompt is decoded at %.3f of plain decoding's speed", x.name, worst)
+		}
+		if best/mean(got) < 0.95 {
+			t.Errorf("%s: at %.3f of the speed of %s", x.name, best/mean(got), which)
+		}
+	}
+}
