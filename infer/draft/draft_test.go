@@ -32,7 +32,7 @@ func TestEveryMethodConforms(t *testing.T) {
 
 func TestSpecificationsAreCheckedAgainstTheTable(t *testing.T) {
 	for spec, want := range map[string]string{
-		"":                  "want one of ar, linear, ",
+		"":                  "want one of ar, ",
 		"slaf":              `unknown method "slaf"`,
 		"salf:threshold=1":  `unknown parameter "threshold": known are N, B, th, finish`,
 		"ar:N=3":            "it has no parameters",
