@@ -591,6 +591,10 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 		{"ar", "greedy", 0},
 		{"beam:N=20,k=4,depth=3", "greedy", 0},
 		{"salf:N=20", "greedy", 0},
+		{"salf:th=auto,N=20", "greedy", 0},
+		{"dynatree:N=20", "greedy", 0},
+		{"sequoia:N=20", "greedy", 0},
+		{"auto:salf:th=auto;N=20+pld", "greedy", 0},
 		{"static:binary-3", "target", 1},
 		{"static:binary-3,draw=repeated", "rrs", 1},
 		{"static:binary-3,draw=distinct", "rrsw", 1},
@@ -598,7 +602,7 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 		{"static:binary-3,draw=distinct", "traversal", 1},
 	} {
 		spec := c.spec
-		mk, m, err := draft.Open(spec, draft.Env{Temperature: c.temperature})
+		mk, m, err := draft.Open(spec, draft.Env{Temperature: c.temperature, Source: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -614,7 +618,7 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 		if req.Processor, err = infer.NewSampling(params); err != nil {
 			t.Fatal(err)
 		}
-		if m.Source {
+		if m.Source || m.May {
 			req.Source = source.NewHead(n.head, 0)
 		}
 		s, err := e.Open(req)
