@@ -181,7 +181,11 @@ func (p *Paper) resolve(k *Kit) (cols []column, methods []Method, without []stri
 			if !slices.ContainsFunc(methods, func(o Method) bool { return o.Name() == m.Name() }) {
 				methods = append(methods, m)
 			}
-			cols = append(cols, column{v, m.Name(), s.Name})
+			c := column{v, m.Name(), s.Name}
+			// A head and a language model are the same where there is only one.
+			if !slices.ContainsFunc(cols, func(o column) bool { return o.Label == c.Label && o.Group == c.Group && o.name == c.name }) {
+				cols = append(cols, c)
+			}
 		}
 	}
 	return cols, methods, without

@@ -35,6 +35,7 @@ func ownPapers() []Paper {
 		ask("static:chain-5", AskLM), ask("static:binary-5", AskLM), ask("static:eagle-sparse", AskLM), ask("sequoia", AskLM),
 		ask("pld", AskNone), ask("recycle", AskNone), ask("isotropic", AskNone), ask("goose", AskNone), ask("lookahead", AskNone),
 		ask("rest:file={datastore}", AskNone), ask("fuse", AskHead), ask("fuse:head=off", AskNone),
+		ask("salf:th=auto", AskHead), ask("auto", AskHead), ask("auto", AskNone),
 	}
 	budgets := Paper{
 		Name: "talf:budgets", Doc: "sizes of trees, root counted", Tables: each(groupTable("nodes")), Figures: sweep("nodes of a tree, root counted"),
@@ -55,6 +56,15 @@ func ownPapers() []Paper {
 				ask("optimal", AskHead), ask("salf", AskHead), ask("pld:K=59", AskNone), ask("recycle:N=60", AskNone), ask("goose", AskNone),
 				ask("rest:file={datastore},N=60", AskNone),
 				ask("fuse", AskHead), ask("fuse:th=0", AskHead), ask("fuse:head=off", AskNone), ask("fuse:file={datastore}", AskHead),
+			},
+		},
+		{
+			Name: "talf:auto", Doc: "auto beside what it chooses from", Tables: each(overview), Figures: bars,
+			Variants: []Variant{
+				{Label: "ar", Spec: Baseline},
+				ask("pld", AskNone), ask("goose:harvest=rounds", AskNone), ask("recycle:harvest=rounds", AskNone),
+				ask("salf:th=auto", AskHead), ask("salf:th=auto", AskLM),
+				ask("auto", AskNone), ask("auto", AskHead), ask("auto", AskLM),
 			},
 		},
 		verifiers,
@@ -98,7 +108,7 @@ func overview(v *View, t float64) Table {
 	for _, s := range v.sets() {
 		out.Header = append(out.Header, join(s, "τ"), join(s, "speed-up"))
 	}
-	out.Header = append(out.Header, "τ, all", "without loops", "speed-up, all", "lower 95%", "draft", "verify", "other", "loops")
+	out.Header = append(out.Header, "τ, all", "without loops", "speed-up, all", "lower 95%", "slowest prompt", "draft", "verify", "other", "loops")
 	for i := range v.cols {
 		c := &v.cols[i]
 		asks := c.source
@@ -112,7 +122,7 @@ func overview(v *View, t float64) Table {
 		}
 		r := v.row(c, "", t)
 		out.Cells = append(out.Cells, append(cells,
-			two(r.Pooled), two(r.Straight), fmt.Sprintf("%.2f ± %.2f", r.Speedup.Mean, r.Speedup.Std), two(r.Low95),
+			two(r.Pooled), two(r.Straight), fmt.Sprintf("%.2f ± %.2f", r.Speedup.Mean, r.Speedup.Std), two(r.Low95), two(r.Slowest),
 			percent(r.Draft), percent(r.Verified), percent(r.Overhead), percent(float64(r.Looping)/float64(max(r.Outputs, 1)))))
 	}
 	return out
