@@ -178,7 +178,7 @@ func newDatastoreInspect(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer s.Close()
+			defer func() { _ = s.Close() }() // nothing was written
 			if err := s.Check(); err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
