@@ -28,8 +28,7 @@ const (
 
 // An evidence is what one source says of a candidate.
 type evidence struct {
-	q    float32 // its own estimate
-	st   float32 // log odds of the calibrated one
+	odds float32 // log odds of the calibrated estimate
 	cell int16   // -1: it does not propose the candidate
 }
 
@@ -43,7 +42,9 @@ type evidence struct {
 // The second is for candidates that several sources propose, or that some propose
 // and others, which know the place, do not. The log odds are summed up with weights
 // that are learnt by gradient descent on the coding loss, apart for every set
-// of sources that agree: logistic mixing, as compressors do (Mahoney 2005).
+// of sources that agree: logistic mixing, as compressors do (Mahoney 2005). With
+// the maximum of the calibrated estimates in its place, or their noisy-or, fewer
+// tokens were accepted on six sets of prompts.
 type calibration struct {
 	cells [int(origins) * depthClasses * rankClasses * bins]cell
 	mix   [patterns]mixer
@@ -73,19 +74,23 @@ const (
 
 func logit(p float64) float64 { return math.Log(p / (1 - p)) }
 
-// cellOf returns where candidates like this one are counted. Rank counts from 0.
-func cellOf(o origin, depth, rank int, q float64) int16 {
-	bin := int((logit(q) + 6) * bins / 12)
+// cellOf returns where candidates with about these log odds are counted. Rank
+// counts from 0.
+func cellOf(o origin, depth, rank int, odds float64) int16 {
+	bin := int((odds + 6) * bins / 12)
 	return int16(((int(o)*depthClasses+min(depth-1, depthClasses-1))*rankClasses+min(rank, rankClasses-1))*bins + min(max(bin, 0), bins-1))
 }
 
 // evidence returns what source o's estimate q of a candidate below depth is worth.
 func (c *calibration) evidence(o origin, depth, rank int, q float64) evidence {
 	q = min(max(q, lowest), highest)
-	i := cellOf(o, depth, rank, q)
-	x := &c.cells[i]
-	p := (float64(x.kept) + shrink*q) / (float64(x.tried) + shrink)
-	return evidence{q: float32(q), st: float32(logit(min(max(p, lowest), highest))), cell: i}
+	odds := logit(q)
+	i := cellOf(o, depth, rank, odds)
+	if x := &c.cells[i]; x.tried > 0 {
+		p := (float64(x.kept) + shrink*q) / (float64(x.tried) + shrink)
+		odds = logit(min(max(p, lowest), highest))
+	}
+	return evidence{odds: float32(odds), cell: i}
 }
 
 // probability merges what the sources say of a candidate. Of know, bit o says that source o knows the
@@ -94,7 +99,7 @@ func (c *calibration) probability(ev *[origins]evidence, know uint8) float64 {
 	m, z := c.mixer(ev, know)
 	for o := range ev {
 		if ev[o].cell >= 0 {
-			z += float64(m.weight[o] * ev[o].st)
+			z += float64(m.weight[o] * ev[o].odds)
 		}
 	}
 	return 1 / (1 + math.Exp(-z))
@@ -145,7 +150,7 @@ func (c *calibration) learn(ev *[origins]evidence, know uint8, kept bool) {
 		if e.cell < 0 {
 			continue
 		}
-		m.weight[o] += float32(learnRate * err * float64(e.st))
+		m.weight[o] += float32(learnRate * err * float64(e.odds))
 		x := &c.cells[e.cell]
 		if x.tried >= memoryOf {
 			x.tried, x.kept = x.tried/2, x.kept/2

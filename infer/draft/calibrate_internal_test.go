@@ -58,7 +58,7 @@ func TestCalibrationApproachesWhatVerdictsSay(t *testing.T) {
 	}
 	ev := evidences()
 	ev[fromHead] = c.evidence(fromHead, 1, 0, 0.6)
-	if ev[fromHead].st != float32(logit(0.6)) {
-		t.Errorf("other depths and ranks are given %v, want the source's own %v", ev[fromHead].st, logit(0.6))
+	if ev[fromHead].odds != float32(logit(0.6)) {
+		t.Errorf("other depths and ranks are given %v, want the source's own %v", ev[fromHead].odds, logit(0.6))
 	}
 }

@@ -20,7 +20,7 @@ func fuse() Method {
 		Params: []Param{
 			{"N", "60", "nodes of the tree, root counted"},
 			{"B", "10", "nodes that the draft model is asked for per round"},
-			{"th", "0.6", "ask no more where a round's nodes hold less probability that is not drafted yet"},
+			{"th", "0.3", "ask no more where a round's nodes hold less probability that is not drafted yet"},
 			{"head", "on", "ask the draft model, if there is one"},
 			{"context", "on", "continue earlier occurrences of the newest tokens"},
 			{"table", "on", "on: transitions that the target showed in this request; keep: in those before too; off"},
@@ -89,7 +89,8 @@ const (
 	fusePlaces = 6  // occurrences that a candidate follows
 	fuseLong   = 32 // longest match that is told from longer ones
 	fuseStore  = 16 // longest look-up in the datastore
-	fuseFinds  = 8  // look-ups in the datastore per round
+	fuseFinds  = 12 // look-ups in the datastore per round
+	fuseFew    = 8  // places in the datastore below which shorter ends are looked up too
 )
 
 // A fused grows one tree from several sources at once: the search of TALF's
@@ -398,7 +399,7 @@ func (d *fused) open(c int32) {
 		d.openContext(c)
 	}
 	if d.table != nil {
-		before := d.before1(c)
+		before := d.tokenBefore(c)
 		pair, token := d.table.Tiers(before, d.cands[c].token)
 		d.openTable(c, fromPair, pair)
 		d.openTable(c, fromToken, token)
@@ -409,8 +410,8 @@ func (d *fused) open(c int32) {
 	d.settle(c)
 }
 
-// before1 returns the token before candidate c, -1 if there is none.
-func (d *fused) before1(c int32) int32 {
+// tokenBefore returns the token before candidate c, -1 if there is none.
+func (d *fused) tokenBefore(c int32) int32 {
 	if up := d.cands[c].parent; up >= 0 {
 		return d.cands[up].token
 	}
@@ -493,15 +494,8 @@ func (d *fused) token(c, at int32) int32 {
 
 // findPlaces looks up the end of c's path in the index.
 func (d *fused) findPlaces(c int32) {
-	d.key = d.key[:0]
-	for k := c; k > 0 && len(d.key) < fuseGrams; k = d.cands[k].parent {
-		d.key = append(d.key, d.cands[k].token)
-	}
+	d.tail(c, fuseGrams)
 	seq := d.context.Tokens()
-	for i := len(seq) - 1; i >= 0 && len(d.key) < fuseGrams; i-- {
-		d.key = append(d.key, seq[i])
-	}
-	slices.Reverse(d.key)
 	x := &d.cands[c]
 	for n := len(d.key); n >= 1 && x.places < fusePlaces; n-- {
 		at := -1
@@ -524,34 +518,52 @@ func (d *fused) findPlaces(c int32) {
 	}
 }
 
-// openStore proposes what follows c's path in the datastore.
+// openStore proposes what follows c's path in the datastore: the places that its
+// parent follows, and where these are few, those of shorter ends of the path.
 func (d *fused) openStore(c int32) {
-	s, x := d.shared.store, &d.cands[c]
-	m := x.store
-	if m.Count() == 0 && d.finds < fuseFinds {
-		d.finds++
-		d.key = d.key[:0]
-		for k := c; k > 0 && len(d.key) < fuseStore; k = d.cands[k].parent {
-			d.key = append(d.key, d.cands[k].token)
+	m := d.cands[c].store
+	rank := d.proposeStore(c, m, 0)
+	for most := fuseStore; d.finds < fuseFinds && m.Count() < fuseFew && rank < fuseWidth; d.finds++ {
+		if m.Count() > 0 {
+			most = m.Len() - 1
 		}
-		seq := d.context.Tokens()
-		for i := len(seq) - 1; i >= 0 && len(d.key) < fuseStore; i-- {
-			d.key = append(d.key, seq[i])
+		d.tail(c, fuseStore)
+		if m = d.shared.store.Longest(d.key, 1, most); m.Count() == 0 {
+			break
 		}
-		slices.Reverse(d.key)
-		m = s.Longest(d.key, 1, fuseStore)
+		rank = d.proposeStore(c, m, rank)
 	}
+}
+
+func (d *fused) proposeStore(c int32, m datastore.Match, rank int) int {
 	if m.Count() == 0 {
-		return
+		return rank
 	}
-	x.know |= 1 << fromStore
-	d.succ = s.Append(d.succ[:0], m, fuseWidth)
-	for r, y := range d.succ {
+	d.cands[c].know |= 1 << fromStore
+	d.succ = d.shared.store.Append(d.succ[:0], m, fuseWidth-rank)
+	for _, y := range d.succ {
 		// A match of few tokens, or at few places, says less.
 		q := float64(y.Count()) / (float64(m.Count()) + 0.5) * (1 - 1/(1+float64(m.Len())))
-		k := d.propose(c, y.Token, fromStore, r, q)
-		d.cands[k].store = y.Match
+		k := d.propose(c, y.Token, fromStore, rank, q)
+		if d.cands[k].store.Count() == 0 {
+			d.cands[k].store = y.Match
+			rank++
+		}
 	}
+	return rank
+}
+
+// tail makes key the last most tokens of the path to c, the sequence's included.
+func (d *fused) tail(c int32, most int) {
+	d.key = d.key[:0]
+	for k := c; k > 0 && len(d.key) < most; k = d.cands[k].parent {
+		d.key = append(d.key, d.cands[k].token)
+	}
+	seq := d.context.Tokens()
+	for i := len(seq) - 1; i >= 0 && len(d.key) < most; i-- {
+		d.key = append(d.key, seq[i])
+	}
+	slices.Reverse(d.key)
 }
 
 // Observe learns what was kept of the last tree.
@@ -582,7 +594,7 @@ func (d *fused) Origin(n int) int {
 	best := 0
 	x := &d.cands[d.node[n]]
 	for o := range x.ev {
-		if x.ev[o].cell >= 0 && (x.ev[best].cell < 0 || x.ev[o].st > x.ev[best].st) {
+		if x.ev[o].cell >= 0 && (x.ev[best].cell < 0 || x.ev[o].odds > x.ev[best].odds) {
 			best = o
 		}
 	}

@@ -187,3 +187,73 @@ func TestFuseNamesOrigins(t *testing.T) {
 		}
 	}
 }
+
+// A zipf target says of every node ten tokens that depend on its own.
+type zipfScores struct {
+	infer.Scores
+	tree  *tree.Tree
+	cands []infer.Candidate
+}
+
+func (z *zipfScores) TopK(n, k int) []infer.Candidate {
+	z.cands = z.cands[:0]
+	for i := range min(k, 10) {
+		z.cands = append(z.cands, infer.Candidate{Token: (z.tree.Token(n)*31 + int32(i*i)) % 1000, LogProb: -1 - float32(i)/3})
+	}
+	return z.cands
+}
+
+// What fuse adds to a round: the tree, and what is learnt of it. With a draft
+// model, the time per round that asks it once.
+func BenchmarkFuse(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	seen := make([]int32, 600)
+	for i := range seen {
+		if seen[i] = rng.Int32N(1000); i > 60 && rng.IntN(3) > 0 {
+			seen[i] = seen[i-50]
+		}
+	}
+	file := storeFile(b, 1000, seen, seen[100:300])
+	for _, c := range []struct {
+		name, spec string
+		source     bool
+	}{
+		{"free", "fuse", false}, {"store", "fuse:file=" + file, false}, {"head", "fuse:th=0.9", true},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			d := open(b, c.spec, draft.Env{Source: c.source}).New()
+			if err := d.Start(seen[:500]); err != nil {
+				b.Fatal(err)
+			}
+			row := []infer.Row{{}}
+			for i := range 10 {
+				row[0].Tokens = append(row[0].Tokens, int32(i))
+				row[0].LogProb = append(row[0].LogProb, -1-float32(i)/2)
+			}
+			tr, scores, path := tree.New(0, 60), new(zipfScores), []int{0}
+			pos := 499
+			var p infer.Proposal
+			for b.Loop() {
+				tr.Reset(seen[pos], 60)
+				p = infer.Proposal{Tree: tr, Pos: pos, MaxNodes: 60, MaxDepth: 40}
+				ask, err := d.Grow(&p, nil, nil)
+				for ; err == nil && len(ask) > 0; ask, err = d.Grow(&p, row[:len(ask)], nil) {
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				if pos++; pos == 599 {
+					pos = 499
+					if err := d.Start(seen[:500]); err != nil {
+						b.Fatal(err)
+					}
+					continue
+				}
+				scores.tree = tr
+				if err := d.Observe(p, infer.Verdict{Path: path, Next: seen[pos]}, scores); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
