@@ -232,6 +232,8 @@ type Stats struct {
 	Inputs     []Input          `json:"inputs,omitempty"`
 	PerToken   float64          `json:"bytes_per_token"`
 	Columns    map[string]int64 `json:"column_bytes"` // compressed
+	TopK       []int            `json:"top_k,omitempty"`
+	Levels     []Level          `json:"levels"`
 
 	mass, tail kahan
 }
@@ -242,16 +244,21 @@ type kahan struct{ sum, lost float64 }
 
 func (k *kahan) add(x []float32) {
 	for _, v := range x {
-		y := float64(v) - k.lost
-		t := k.sum + y
-		k.lost = (t - k.sum) - y
-		k.sum = t
+		k.add1(float64(v))
 	}
+}
+
+func (k *kahan) add1(v float64) {
+	y := v - k.lost
+	t := k.sum + y
+	k.lost = (t - k.sum) - y
+	k.sum = t
 }
 
 // Stats reads the whole set.
 func (s *Set) Stats() (Stats, error) {
-	st := Stats{Rows: s.rows, Columns: map[string]int64{}}
+	st := Stats{Rows: s.rows, Columns: map[string]int64{}, TopK: topCounts(&s.meta)}
+	levels := newLevels(&s.meta)
 	for _, sh := range s.shards {
 		st.Bytes += sh.Bytes
 		st.Units += sh.Units
@@ -271,8 +278,10 @@ func (s *Set) Stats() (Stats, error) {
 		s.columns(&s.groups[i], st.Columns)
 		for j := range rows {
 			st.add(&rows[j], &s.meta)
+			levels.add(&rows[j], &s.meta, st.TopK)
 		}
 	}
+	st.Levels = levels.done()
 	st.LabelMass, st.TailMass = st.mass.sum, st.tail.sum
 	if st.Tokens > 0 {
 		st.PerToken = float64(st.Bytes) / float64(st.Tokens)

@@ -80,6 +80,18 @@ func (f *dataFinding) print(a *app) {
 		labels = fmt.Sprintf("the %d most likely tokens and the rest", m.K)
 	}
 	a.printf("labels        %s; mass %.6g, tails %.6g\n", labels, s.LabelMass, s.TailMass)
+	for _, l := range s.Levels {
+		a.printf("level %-8d%d nodes, their labels hold %.1f%% of the mass", l.Level, l.Nodes, 100*l.Mass)
+		for i, k := range s.TopK {
+			if k < m.K {
+				a.printf(", the first %d %.1f%%", k, 100*l.Top[i])
+			}
+		}
+		if l.Level > 0 {
+			a.printf("; what follows is in the tree so far with %.1f%%", 100*l.Reach)
+		}
+		a.printf("\n")
+	}
 	a.printf("features      %s\n", m.Features)
 	a.printf("target        %s, hidden %d, vocabulary %d\n", short(m.Target), m.Hidden, m.Vocab)
 	a.printf("tokenizer     %s\n", short(m.Tokenizer))
@@ -88,6 +100,9 @@ func (f *dataFinding) print(a *app) {
 	}
 	for _, in := range s.Inputs {
 		a.printf("input %-8d%d conversations, %d turns (%d cut off), %d rows of %d tokens, %d to learn\n", in.Input, in.Conversations, in.Turns, in.Cut, in.Rows, in.Tokens, in.Loss)
+	}
+	if n, of := s.DroppedShare(); n > 0 {
+		a.printf("dropped       %d of %d texts (%.2g%%)\n", n, of, 100*float64(n)/float64(of))
 	}
 	for _, why := range sortedKeys(s.Dropped) {
 		a.printf("dropped       %d: %s\n", s.Dropped[why], why)

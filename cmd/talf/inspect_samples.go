@@ -23,7 +23,7 @@ import (
 
 func newInspectSamples(a *app) *cobra.Command {
 	o := inspection{conf: preprocess.Default(), n: 3, color: "auto"}
-	var asJSON bool
+	var asJSON, stats bool
 	c := &cobra.Command{
 		Use:   "data FILE",
 		Short: "Show samples of training data with the tokens in the loss",
@@ -31,9 +31,12 @@ func newInspectSamples(a *app) *cobra.Command {
 would make of a file of conversations or texts, or the rows of Parquet shards. What
 is learnt is green on a terminal, and between ` + markOpen + ` and ` + markClose + ` elsewhere.
 
+With --stats it shows what a set of shards holds instead: tokens, the mass that the
+labels hold on every level of the trees, and what was dropped.
+
 Source files need --model, a directory in which the tokenizer's files are enough;
 without it the rows of shards are shown as token ids.`,
-		Example: "  talf inspect data sharegpt.json --model DIR\n  talf inspect data labels --model DIR --n 5 --seed 1",
+		Example: "  talf inspect data sharegpt.json --model DIR\n  talf inspect data labels --model DIR --n 5 --seed 1\n  talf inspect data labels --stats",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
 				return usageError{err}
@@ -43,6 +46,17 @@ without it the rows of shards are shown as token ids.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return err
+			}
+			if stats {
+				v, err := waitFor(cmd.Context(), func() (*dataFinding, error) { return inspectData(args[0]) })
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return a.printJSON(v)
+				}
+				v.print(a)
+				return nil
 			}
 			v, err := o.inspect(cmd.Context(), a, args[0])
 			if err != nil {
@@ -56,6 +70,7 @@ without it the rows of shards are shown as token ids.`,
 		},
 	}
 	f := c.Flags()
+	f.BoolVar(&stats, "stats", false, "show statistics of shards in place of samples")
 	f.StringVar(&o.dir, "model", "", "directory of the tokenizer, the chat template and config.json")
 	countVar(f, &o.n, "n", o.n, "samples to show")
 	f.Uint64Var(&o.seed, "seed", 0, "seed for taking samples at random (0: the first)")
