@@ -37,16 +37,23 @@ func (o *draftOptions) check() error {
 	return nil
 }
 
-// fits refuses a method that lacks its draft model.
+// fits refuses a method that lacks its draft model, and one that would leave it
+// lying. Plain decoding may be compared with anything.
 func (o *draftOptions) fits(m draft.Method) error {
-	if !m.Source || o.given() {
-		return nil
-	}
-	var without []string
+	var with, without []string
 	for _, x := range draft.Methods() {
+		if x.Source || x.May {
+			with = append(with, x.Name)
+		}
 		if !x.Source {
 			without = append(without, x.Name)
 		}
+	}
+	switch {
+	case o.given() && !m.Source && !m.May && m.Name != "ar":
+		return usagef("--method %s asks no draft model: leave --head and --draft out, or choose a method that asks one: %s", m.Name, strings.Join(with, ", "))
+	case o.given() || !m.Source:
+		return nil
 	}
 	return usagef("--method %s asks a draft model: give --head CKPT or --draft DIR, or a method without one: %s", m.Name, strings.Join(without, ", "))
 }

@@ -18,7 +18,7 @@ func TestALanguageModelMayDraft(t *testing.T) {
 	for _, sampling := range [][]string{nil, {"--temperature", "0.9", "--seed", "5"}} {
 		args := append([]string{"generate", "--model", dir, "--prompt", "Once upon a time", "--max-tokens", "90", "--ignore-eos"}, sampling...)
 		want := ok(t, "", args...)
-		for _, method := range []string{"salf", "beam", "optimal:N=20,B=4"} {
+		for _, method := range []string{"salf:th=auto", "dynatree", "sequoia:N=20", "auto", "fuse"} {
 			if got := ok(t, "", append(args, "--draft", lm, "--method", method, "--threads", "1")...); got != want {
 				t.Errorf("%v, %s:\n%q, want\n%q", sampling, method, got, want)
 			}
@@ -44,6 +44,8 @@ func TestDraftsThatMakeNoSenseAreRefused(t *testing.T) {
 	}{
 		{exitUsage, "--head and --draft exclude each other", []string{"--head", ckpt, "--draft", dir}},
 		{exitUsage, "--method salf asks a draft model: give --head CKPT or --draft DIR, or a method without one: ar", []string{"--method", "salf"}},
+		{exitUsage, "--method pld asks no draft model: leave --head and --draft out, or choose a method that asks one: linear", []string{"--method", "pld", "--head", ckpt}},
+		{exitUsage, "salf asks a draft model, and there is none", []string{"--method", "auto:pld+salf"}},
 		{exitFailure, "give it as --head", []string{"--draft", ckpt}},
 		{exitFailure, "give it as --draft", []string{"--head", dir}},
 		{exitFailure, "draft: " + empty + " has no config.json", []string{"--draft", empty}},
