@@ -22,7 +22,7 @@ func TestLargerHeadsTrainAndLoad(t *testing.T) {
 	for _, name := range []string{"hass:top=3", "talf"} {
 		cfg := tinyConfig()
 		cfg.Loss, cfg.Layers, cfg.FCBias = name, 2, true
-		cfg.Steps, cfg.LR, cfg.EvalEvery = 40, 5e-3, 1
+		cfg.Steps, cfg.LR, cfg.EvalEvery, cfg.SaveEvery = 40, 5e-3, 0, 0
 		out := t.TempDir()
 		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
 		if err != nil {

@@ -233,6 +233,11 @@ func TestForeignCheckpointsAreRefused(t *testing.T) {
 			}
 		}
 	}
+	// What an older release did not know is by default.
+	old := change(state(func(m map[string]any) { delete(m["config"].(map[string]any), "layers") }))
+	if res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: old}); err != nil || !res.Done {
+		t.Errorf("a checkpoint of before: %+v, %v", res, err)
+	}
 	for _, c := range []struct {
 		name   string
 		edit   func(*checkpoints.Checkpoint)

@@ -140,7 +140,7 @@ func TestAnInterruptedEvaluationLeavesNoGap(t *testing.T) {
 	}
 	want := logOf(t, whole)
 	pending := 0
-	for n := 3; n < asked; n += 1 + asked/30 {
+	for n := 3; n < asked; n += 1 + asked/20 {
 		out := t.TempDir()
 		if _, err := run(n, out); !errors.Is(err, context.Canceled) {
 			t.Fatalf("asked %d times: %v", n, err)
