@@ -157,11 +157,11 @@ type arm struct {
 }
 
 const (
-	credit   = 0.5   // plain rounds that a request may lose
-	share    = 0.015 // and of its tokens
-	patience = 96    // rounds after which a candidate that did not pay is tried again
-	newcomer = 3     // rounds of a first trial
-	quiet    = 32    // rounds without a choice after which candidates are asked less often
+	credit   = 0.1  // plain rounds that a request may stand to lose
+	share    = 0.02 // and of its tokens
+	patience = 96   // rounds after which a candidate that did not pay is tried again
+	newcomer = 3    // rounds of a first trial
+	quiet    = 32   // rounds without a choice after which candidates are asked less often
 	// What of a sample of earlier requests is left after each that follows.
 	remembered = 0.998
 	surest     = 0.75 // chance of a tree that is believed when it is asked what it risks
@@ -321,8 +321,12 @@ func (a *chooser) choose(p *infer.Proposal, plain float64) {
 		default:
 			continue
 		}
-		if c.asks && (c.tried == 0 || c.seconds.value(0, 0)-plain > funds) {
-			continue
+		if c.asks {
+			// At best, every round in which it adds anything adds one token.
+			sure := min(c.tokens.value(1, 1)-1, surest)
+			if c.tried == 0 || (c.seconds.value(plain, 1)-plain)*(1-sure) > funds {
+				continue
+			}
 		}
 		if c.gain > best {
 			best, a.chosen = c.gain, i
