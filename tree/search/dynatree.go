@@ -27,7 +27,8 @@ type DynaTreeConfig struct {
 }
 
 // DefaultDynaTree returns the values of the paper, appendix A. It prints none for
-// Prune, Stop and Deep: those here were tuned on held-out prompts.
+// Prune, Stop and Deep: these are ours. Half and twice as much changed the speed by
+// about 3% at most (a 10M Llama and its head on GSM8K and HumanEval, replayed).
 func DefaultDynaTree() DynaTreeConfig {
 	return DynaTreeConfig{
 		N: 256, D0: 5, DMax: 8, BMin: 1, BMid: 2, BMax: 3, High: 0.9, Low: 0.4,
