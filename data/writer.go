@@ -354,10 +354,10 @@ func (w *Writer) discard() {
 
 func (w *Writer) unlock() {
 	if w.lock != nil {
-		if w.merged { // nobody needs it any more
-			os.Remove(w.lock.Name())
-		}
 		w.lock.Close() // closing releases the lock
+		if w.merged {
+			os.Remove(w.lock.Name()) // nobody needs it any more
+		}
 		w.lock = nil
 	}
 }
