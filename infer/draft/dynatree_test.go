@@ -73,7 +73,7 @@ func grown(t *testing.T, d infer.Drafter, pos int, logp float32) infer.Proposal 
 // flatter, between 1 and Dmax-1; the next sequence begins with D0 again, and the
 // chunks of a prompt and other drafters' trees teach nothing.
 func TestHistoryMovesTheDepth(t *testing.T) {
-	d, _, err := draft.New("dynatree:D0=4,Dmax=9,etaD=1,etah=0,W=2,a=0.5")
+	d, _, err := draft.New("dynatree:D0=4,Dmax=9,etaD=1,etah=0,W=2,a=0.5,tau=0.05,stop=0.05,deep=0.2")
 	if err != nil {
 		t.Fatal(err)
 	}
