@@ -35,6 +35,7 @@ var Rules = []Rule{
 	{"tree/...", nil},
 	{"compute", nil},
 	{"compute/cpu/...", []string{"compute"}},
+	{"compute/cuda/...", []string{"compute"}},
 	{"compute/computetest", []string{"compute"}},
 	{"model/...", []string{"compute", "internal/mapped", "tree"}},
 	{"data/...", []string{"internal/durable", "tree"}},
@@ -61,6 +62,7 @@ var Owners = map[string][]string{
 	"github.com/sugarme/tokenizer":      {"model/tokenizer/...", "internal/demo"},
 	"github.com/spf13/cobra":            {"cmd/talf"},
 	"github.com/schollz/progressbar/v3": {"cmd/talf"},
+	"gorgonia.org/cu":                   {"compute/cuda/..."},
 	"gonum.org/v1/plot":                 {"cmd/talf", "infer/bench/..."},
 }
 

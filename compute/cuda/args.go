@@ -1,0 +1,165 @@
+//go:build gpu
+
+package cuda
+
+import "unsafe"
+
+// A kernel is a number of the table kernels.
+type kernel int
+
+// The kernels. Linear's are followed by those for more rows.
+const (
+	embedF32 kernel = iota
+	embedBF16
+	embedQ8
+	gatherRows
+	normRows
+	foursRows
+	splitRows
+	linearF32
+	linearF32x16
+	linearBF16
+	linearBF16x16
+	linearBF16x32
+	linearBF16x64
+	linearQ8
+	linearQ8x16
+	linearQ8x32
+	linearQ8x64
+	swiglu
+	topk
+	prepareF32
+	prepareBF16
+	paths
+	attendF32
+	attendBF16
+	attendSum
+	moveSlots
+	kernelCount
+)
+
+// kernels are the kernels of kernels/kernels.cu and the threads of a block.
+var kernels = [kernelCount]struct {
+	name    string
+	threads uint32
+}{
+	embedF32:      {"embed_f32", 128},
+	embedBF16:     {"embed_bf16", 128},
+	embedQ8:       {"embed_q8", 128},
+	gatherRows:    {"gather", 128},
+	normRows:      {"norm", 256},
+	foursRows:     {"fours_rows", 256},
+	splitRows:     {"split_rows", 256},
+	linearF32:     {"linear_f32_8", 256},
+	linearF32x16:  {"linear_f32_16", 256},
+	linearBF16:    {"linear_bf16_8", 256},
+	linearBF16x16: {"linear_bf16_16", 256},
+	linearBF16x32: {"linear_bf16_32", 256},
+	linearBF16x64: {"linear_bf16_64", 256},
+	linearQ8:      {"linear_q8_8", 256},
+	linearQ8x16:   {"linear_q8_16", 256},
+	linearQ8x32:   {"linear_q8_32", 256},
+	linearQ8x64:   {"linear_q8_64", 256},
+	swiglu:        {"swiglu", 256},
+	topk:          {"topk", 256},
+	prepareF32:    {"prepare_f32", 128},
+	prepareBF16:   {"prepare_bf16", 128},
+	paths:         {"paths", 32},
+	attendF32:     {"attend_f32", 128},
+	attendBF16:    {"attend_bf16", 128},
+	attendSum:     {"attend_sum", 128},
+	moveSlots:     {"move_slots", 128},
+}
+
+// The structures that kernels take, as kernels.cu declares them: every field is
+// 8 bytes, and pointers are addresses of the device.
+
+const maxArgs = 24
+
+type embedArgs struct {
+	dst, w, ids      uint64
+	out, in, ld, col int64
+}
+
+type gatherArgs struct {
+	dst, src, rows uint64
+	ld, width      int64
+}
+
+type normArgs struct {
+	dst, x, weight, bias uint64
+	width, center        int64
+	eps                  uint64
+}
+
+type linearArgs struct {
+	dst, w, up, x, bias, upBias, part, tickets uint64
+	rows, out, in, splits, act, add            int64
+}
+
+type swigluArgs struct {
+	dst, gu  uint64
+	n, width int64
+}
+
+type topArgs struct {
+	ids, logp, x uint64
+	width, k     int64
+}
+
+type storeArgs struct {
+	chunks                  uint64
+	per, layers, heads, dim int64
+}
+
+type prepareArgs struct {
+	qkv, rope, rows                uint64
+	qWeight, qBias, kWeight, kBias uint64
+	qEps, kEps                     uint64
+	qCenter, kCenter               int64
+	rot, qHeads, layer             int64
+	kv                             storeArgs
+}
+
+type pathsArgs struct {
+	paths, rows, own, anc uint64
+	ld                    int64
+}
+
+type attendArgs struct {
+	part, qkv, rows, items, blocks, paths uint64
+	qHeads, layer, ld, chunks             int64
+	kv                                    storeArgs
+}
+
+type attendSumArgs struct {
+	dst, part, rows     uint64
+	qHeads, dim, chunks int64
+}
+
+type moveArgs struct {
+	dst, src uint64
+	n, size  int64
+	kv       storeArgs
+}
+
+// The largest of them fit into a command.
+var (
+	_ [maxArgs*8 - unsafe.Sizeof(prepareArgs{})]byte
+	_ [maxArgs*8 - unsafe.Sizeof(attendArgs{})]byte
+)
+
+// A row is kernels.cu's Row.
+type row struct {
+	pos, slot, prefix, len, first, blocks, own, words int32
+	anc                                               int64
+}
+
+// An item is kernels.cu's Item.
+type item struct{ row, rows, chunk, _ int32 }
+
+// What they take on the device.
+const (
+	rowBytes  = int(unsafe.Sizeof(row{}))
+	itemBytes = int(unsafe.Sizeof(item{}))
+)

@@ -1,0 +1,289 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"fmt"
+	"math/bits"
+	"runtime"
+
+	"talf/compute"
+)
+
+// chunk is the positions that one block of the attention kernel sums, and
+// queries how many rows times heads of a group it does so for.
+const (
+	chunk   = 128
+	queries = 16
+)
+
+// partBytes bounds the memory of the chunks' sums: longer steps run in parts.
+const partBytes = 128 << 20
+
+// A step is what attention needs of a compute.Step, on the device until the next
+// time that the queue waits. It holds the step, so that an address means the same
+// step meanwhile.
+type step struct {
+	s       *compute.Step
+	window  int
+	kvHeads int
+	parts   []stepPart
+	rows    uint64 // of row
+	blocks  uint64 // of prefixes
+	own     uint64 // slots of trees
+	anc     uint64
+	ld      int    // of paths
+	paths   uint64 // [rows][ld]
+}
+
+// A stepPart is rows [row, row+n) of a step.
+type stepPart struct {
+	row, n int
+	chunks int // of the longest row
+	items  uint64
+	count  int // of items
+	deep   int // most rows of an item
+}
+
+// Attend stores keys and values and computes attention over each row's prefix
+// and own ancestors.
+func (q *queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *compute.Attention, s *compute.Step) {
+	const op = "Attend"
+	st := q.dev.storeOf(op, kv)
+	c := st.c
+	heads := s.Heads + 2*c.KVHeads
+	d := q.dev.bufferOf(op, dst, compute.F32, s.Rows*s.Heads*c.HeadDim)
+	x := q.dev.bufferOf(op, qkv, compute.F32, s.Rows*heads*c.HeadDim)
+	rope := q.dev.bufferOf(op, a.Rope, compute.F32, 0)
+	check(a.Window >= 0, op, "a negative window", a.Window, 0)
+	check(s.Heads%c.KVHeads == 0, op, "query heads modulo KV heads", s.Heads%c.KVHeads, 0)
+	if layer < 0 || layer >= c.Layers {
+		panic(fmt.Sprintf("cuda: %s: layer %d of %d", op, layer, c.Layers))
+	}
+	if a.RotDim < 0 || a.RotDim > c.HeadDim || a.RotDim%2 != 0 {
+		panic(fmt.Sprintf("cuda: %s: %d of %d elements of a head are rotated", op, a.RotDim, c.HeadDim))
+	}
+	p := prepareArgs{
+		qkv: x.mem.ptr, rope: rope.mem.ptr, rot: int64(a.RotDim), qHeads: int64(s.Heads), layer: int64(layer), kv: st.args(),
+	}
+	if a.QNorm != nil {
+		p.qWeight, p.qBias, p.qEps, p.qCenter = q.norm(op, a.QNorm, c.HeadDim)
+	}
+	if a.KNorm != nil {
+		p.kWeight, p.kBias, p.kEps, p.kCenter = q.norm(op, a.KNorm, c.HeadDim)
+	}
+	validate(op, st, s, a.RotDim, rope)
+	if s.Rows == 0 {
+		return
+	}
+	t := q.stepOf(s, a.Window, c)
+	if t == nil {
+		return // the device has failed
+	}
+	prep, att := prepareF32, attendF32
+	if c.Type == compute.BF16 {
+		prep, att = prepareBF16, attendBF16
+	}
+	p.rows = t.rows
+	launch(q, prep, s.Rows, (heads+3)/4, 1, &p)
+	for _, part := range t.parts {
+		size := 4 * int64(part.n*s.Heads*part.chunks) * int64(c.HeadDim+2)
+		if !q.scratch(&q.part, "partial sums", size, false) {
+			return
+		}
+		rows := t.rows + uint64(part.row*rowBytes)
+		z := (part.deep*(s.Heads/c.KVHeads) + queries - 1) / queries
+		launch(q, att, part.count, c.KVHeads, z, &attendArgs{
+			part: q.part.ptr, qkv: x.mem.ptr + 4*uint64(part.row*heads*c.HeadDim), rows: rows, items: part.items,
+			blocks: t.blocks, paths: t.paths + 4*uint64(part.row*t.ld), qHeads: int64(s.Heads), layer: int64(layer), ld: int64(t.ld), chunks: int64(part.chunks),
+			kv: st.args(),
+		})
+		launch(q, attendSum, part.n, s.Heads, 1, &attendSumArgs{
+			dst: d.mem.ptr + 4*uint64(part.row*s.Heads*c.HeadDim), part: q.part.ptr, rows: rows,
+			qHeads: int64(s.Heads), dim: int64(c.HeadDim), chunks: int64(part.chunks),
+		})
+	}
+	runtime.KeepAlive(d)
+	runtime.KeepAlive(x)
+	runtime.KeepAlive(a)
+	runtime.KeepAlive(st)
+}
+
+func validate(op string, st *store, s *compute.Step, rot int, rope *buffer) {
+	blocks := st.Blocks()
+	check(len(s.Pos) >= s.Rows && len(s.Slot) >= s.Rows, op, "the shorter of Pos and Slot", min(len(s.Pos), len(s.Slot)), s.Rows)
+	for r := range s.Rows {
+		checkSlot(op, s.Slot[r], blocks)
+		if p := s.Pos[r]; p < 0 || (int(p)+1)*rot > rope.n {
+			panic(fmt.Sprintf("cuda: %s: position %d, the table has %d", op, p, rope.n/max(1, rot)))
+		}
+	}
+	row := 0
+	for i := range s.Spans {
+		p := &s.Spans[i]
+		check(p.Row == row, op, "a span's first row", p.Row, row)
+		row += p.N
+		nodes := p.From + p.N
+		if p.From < 0 || p.N < 0 || p.Prefix < 0 || len(p.Own) < nodes || p.Stride*64 < nodes || len(p.Anc) < nodes*p.Stride {
+			panic(fmt.Sprintf("cuda: %s: span %d has nodes [%d,%d), %d own slots, %d words of ancestors in rows of %d",
+				op, i, p.From, nodes, len(p.Own), len(p.Anc), p.Stride))
+		}
+		check(len(p.Blocks)*positions >= p.Prefix, op, "positions in a span's blocks", len(p.Blocks)*positions, p.Prefix)
+		for _, b := range p.Blocks[:(p.Prefix+positions-1)/positions] {
+			checkSlot(op, b*positions, blocks)
+		}
+		for _, o := range p.Own[:nodes] {
+			checkSlot(op, o, blocks)
+		}
+	}
+	check(row == s.Rows, op, "rows of all spans", row, s.Rows)
+}
+
+// stepOf returns s on the device, where it may be since an earlier layer.
+func (q *queue) stepOf(s *compute.Step, window int, c compute.KVConfig) *step {
+	for _, t := range q.steps {
+		if t.s == s && t.window == window && t.kvHeads == c.KVHeads {
+			return t
+		}
+	}
+	t := &step{s: s, window: window, kvHeads: c.KVHeads}
+	b := stepBuilder{group: s.Heads / c.KVHeads, window: window}
+	for i := range s.Spans {
+		b.span(&s.Spans[i], s)
+	}
+	b.cut(s.Heads * (c.HeadDim + 2) * 4)
+	if !q.reserve(rowBytes*len(b.rows) + itemBytes*len(b.items) + 4*len(b.blocks) + 4*len(b.own) + 8*len(b.anc) + 4*len(b.rows)*b.deepest + 16*6) {
+		return nil
+	}
+	t.rows = q.put(bytesOf(b.rows))
+	items := q.put(bytesOf(b.items))
+	for i := range b.parts {
+		p := b.parts[i]
+		p.items += items
+		t.parts = append(t.parts, p)
+	}
+	if len(b.blocks) > 0 {
+		t.blocks = q.put(bytesOf(b.blocks))
+	}
+	t.own, t.anc, t.ld = q.put(bytesOf(b.own)), q.put(bytesOf(b.anc)), b.deepest
+	t.paths = q.room(4 * len(b.rows) * b.deepest)
+	launch(q, paths, len(b.rows), 1, 1, &pathsArgs{paths: t.paths, rows: t.rows, own: t.own, anc: t.anc, ld: int64(t.ld)})
+	q.steps = append(q.steps, t)
+	return t
+}
+
+// A stepBuilder lays out a step for the device.
+type stepBuilder struct {
+	group, window int
+	rows          []row
+	items         []item
+	parts         []stepPart
+	bunches       []bunch
+	blocks, own   []int32
+	anc           []uint64
+	deepest       int // most ancestors of a row, itself included
+}
+
+// A bunch is rows of a span whose heads one block of the kernel has room for.
+type bunch struct {
+	row, n int
+	common int // positions from the first that all its rows have in common
+}
+
+// span appends the rows of p.
+func (b *stepBuilder) span(p *compute.Span, s *compute.Step) {
+	blocks, own := int32(len(b.blocks)), int32(len(b.own))
+	b.blocks = append(b.blocks, p.Blocks[:(p.Prefix+positions-1)/positions]...)
+	b.own = append(b.own, p.Own[:p.From+p.N]...)
+	per := max(1, queries/b.group)
+	for i := range p.N {
+		node := p.From + i
+		anc := p.Anc[node*p.Stride:][:node/64+1]
+		n := 0
+		for _, w := range anc {
+			n += bits.OnesCount64(w)
+		}
+		b.deepest = max(b.deepest, n)
+		first := 0
+		if b.window > 0 {
+			first = max(0, p.Prefix+n-b.window)
+		}
+		r := len(b.rows)
+		b.rows = append(b.rows, row{
+			pos: s.Pos[p.Row+i], slot: s.Slot[p.Row+i], prefix: int32(p.Prefix), len: int32(p.Prefix + n), first: int32(first),
+			blocks: blocks, own: own, words: int32(len(anc)), anc: int64(len(b.anc)),
+		})
+		b.anc = append(b.anc, anc...)
+		if i%per == 0 {
+			b.bunches = append(b.bunches, bunch{row: r, n: 1, common: p.Prefix + n})
+			continue
+		}
+		last := &b.bunches[len(b.bunches)-1]
+		last.n++
+		last.common = min(last.common, p.Prefix+b.shared(last.row, anc))
+	}
+}
+
+// shared returns how many ancestors, from the root on, row r and one with
+// ancestors anc have in common.
+func (b *stepBuilder) shared(r int, anc []uint64) int {
+	f := &b.rows[r]
+	n := 0
+	for i, w := range b.anc[f.anc:][:f.words] {
+		var o uint64
+		if i < len(anc) {
+			o = anc[i]
+		}
+		if diff := w ^ o; diff != 0 {
+			return n + bits.OnesCount64(w&(diff&-diff-1))
+		}
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// cut makes parts of bunches so that the sums of a part's chunks, chunkBytes each
+// for every row, keep within partBytes.
+func (b *stepBuilder) cut(chunkBytes int) {
+	for i := 0; i < len(b.bunches); {
+		p := stepPart{row: b.bunches[i].row, items: uint64(len(b.items) * itemBytes)}
+		for ; i < len(b.bunches); i++ {
+			u := &b.bunches[i]
+			chunks := p.chunks
+			for _, r := range b.rows[u.row:][:u.n] {
+				chunks = max(chunks, (int(r.len)+chunk-1)/chunk)
+			}
+			if p.n > 0 && (p.n+u.n)*chunks*chunkBytes > partBytes {
+				break
+			}
+			p.chunks = chunks
+			p.n += u.n
+			b.bunch(&p, u)
+		}
+		p.count = len(b.items) - int(p.items)/itemBytes
+		b.parts = append(b.parts, p)
+	}
+}
+
+// bunch appends the items of u: one for chunks that its rows have in common, else
+// one a row.
+func (b *stepBuilder) bunch(p *stepPart, u *bunch) {
+	rows := b.rows[u.row:][:u.n]
+	first, last := int(rows[0].first), 0
+	for _, r := range rows {
+		first, last = min(first, int(r.first)), max(last, int(r.len))
+	}
+	for c := first / chunk; c*chunk < last; c++ {
+		if (c+1)*chunk <= u.common {
+			b.items = append(b.items, item{row: int32(u.row - p.row), rows: int32(u.n), chunk: int32(c)})
+			p.deep = max(p.deep, u.n)
+			continue
+		}
+		for i, r := range rows {
+			if int(r.len) > c*chunk && int(r.first) < (c+1)*chunk {
+				b.items = append(b.items, item{row: int32(u.row - p.row + i), rows: 1, chunk: int32(c)})
+				p.deep = max(p.deep, 1)
+			}
+		}
+	}
+}

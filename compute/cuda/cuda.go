@@ -1,0 +1,51 @@
+// Package cuda runs compute's operations on an NVIDIA GPU through the driver
+// alone: kernels are embedded as PTX, and nothing of NVIDIA's is needed to build.
+// It is part of programs built with the tag gpu, which need cgo; others have
+// New and Examine, which say so.
+//
+// One goroutine owns the device's context and its one stream, and queues hand it
+// their work, so an operation returns long before the device has run it. Weights
+// lie in the order in which tensor cores take them, and are multiplied by
+// activations in two bfloat16 planes, 16 bits; F32 weights are multiplied in f32.
+//
+// The order of every reduction follows from the weight's shape and the row's
+// length, so rows have the same bits in any company; they differ from the CPU's.
+package cuda
+
+import "fmt"
+
+// A Config says which device to use.
+type Config struct {
+	Device int // ordinal
+}
+
+// Default returns the first device.
+func Default() Config { return Config{} }
+
+// Validate reports what New would refuse whatever the machine.
+func (c Config) Validate() error {
+	if c.Device < 0 {
+		return fmt.Errorf("cuda: device %d, want 0 or more", c.Device)
+	}
+	return nil
+}
+
+// A Report is what Examine finds.
+type Report struct {
+	Built   bool     // this program was built with the tag gpu
+	Driver  string   // version of CUDA that the driver speaks, "" without one
+	Missing []string // entry points that are needed and missing
+	Reason  string   // why there are no devices, "" if there are some
+	Devices []Info
+}
+
+// Info describes a device.
+type Info struct {
+	Name         string
+	Major, Minor int // compute capability
+	Memory       int64
+	Reason       string // why the device cannot be used, "" if it can
+}
+
+// The least compute capability, which the embedded kernels are made for.
+const leastMajor, leastMinor = 8, 0

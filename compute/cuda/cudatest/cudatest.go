@@ -1,0 +1,81 @@
+// Package cudatest builds the driver of a device that machines without a GPU can
+// run: the kernels' own source on emulated threads, behind the driver's entry
+// points. Tests run their programs with it.
+package cudatest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/cpu"
+)
+
+// ErrNoCompiler is returned where the driver cannot be compiled.
+var ErrNoCompiler = errors.New("g++ is not here")
+
+// Kernels returns the directory of the kernels' source.
+func Kernels() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "kernels")
+}
+
+// Sources are the files in Kernels that the emulated device is made of.
+var Sources = []string{"fake/libcuda.cpp", "kernels.cu", "device.h", "emulate.h"}
+
+// Driver returns the directory of a libcuda.so.1 compiled from a directory of
+// kernels with extra flags. It compiles one unless that was done before.
+func Driver(kernels string, flags ...string) (string, error) {
+	if _, err := exec.LookPath("g++"); err != nil {
+		return "", ErrNoCompiler
+	}
+	args := append([]string{
+		"-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wno-unknown-pragmas", "-Werror",
+	}, flags...)
+	if cpu.X86.HasFMA { // or every madd is a call of a function
+		args = append(args, "-mfma")
+	}
+	h := sha256.New()
+	fmt.Fprintln(h, args)
+	for _, name := range Sources {
+		b, err := os.ReadFile(filepath.Join(kernels, name))
+		if err != nil {
+			return "", err
+		}
+		h.Write(b)
+	}
+	dir := filepath.Join(Kernels(), "..", "..", "..", ".cache", "cuda", hex.EncodeToString(h.Sum(nil)[:8]))
+	lib := filepath.Join(dir, "libcuda.so.1")
+	if _, err := os.Stat(lib); err == nil {
+		return dir, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	// Several tests may compile at a time: the last one's takes the name.
+	tmp, err := os.MkdirTemp(dir, "")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp)
+	out := filepath.Join(tmp, "libcuda.so.1")
+	args = append(args, "-o", out, filepath.Join(kernels, Sources[0]))
+	if msg, err := exec.Command("g++", args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("compile the emulated device: %w\n%s", err, msg)
+	}
+	return dir, os.Rename(out, lib)
+}
+
+// Environ returns env with the driver in dir found first.
+func Environ(env []string, dir string) []string {
+	const name = "LD_LIBRARY_PATH"
+	if p := os.Getenv(name); p != "" {
+		dir += string(os.PathListSeparator) + p
+	}
+	return append(env, name+"="+dir)
+}

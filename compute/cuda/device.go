@@ -1,0 +1,372 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"talf/compute"
+	"talf/compute/cuda/internal/driver"
+)
+
+// A device is one GPU. Everything that touches its context runs on the goroutine
+// of own, in the order in which it was sent.
+type device struct {
+	cfg  Config
+	info Info
+
+	mu     sync.RWMutex // of closed and of sending on work
+	closed bool
+	work   chan command
+	done   chan struct{} // own has returned
+
+	lost atomic.Pointer[error] // the first failure of queued work: nothing runs after it
+
+	// The owner's alone.
+	dev     cu.Device
+	mod     cu.Module
+	stream  cu.Stream
+	kernels [kernelCount]cu.Function
+	memory  map[cu.DevicePtr]int64
+	used    int64
+	pinned  map[*byte][]byte
+}
+
+// A command is a kernel to launch, or f to call.
+type command struct {
+	f      func()
+	kernel kernel
+	grid   [3]uint32
+	args   [maxArgs]uint64
+}
+
+// New opens a device and loads the kernels.
+func New(c Config) (compute.Device, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	r := Examine()
+	switch {
+	case r.Reason != "":
+		return nil, fmt.Errorf("cuda: %s", r.Reason)
+	case c.Device >= len(r.Devices):
+		return nil, fmt.Errorf("cuda: no device %d: the driver finds %d", c.Device, len(r.Devices))
+	case r.Devices[c.Device].Reason != "":
+		return nil, fmt.Errorf("cuda: device %d, %s: %s", c.Device, r.Devices[c.Device].Name, r.Devices[c.Device].Reason)
+	}
+	d := &device{
+		cfg: c, info: r.Devices[c.Device],
+		// Deep enough that a queue never waits for a launch within a layer.
+		work: make(chan command, 256), done: make(chan struct{}),
+		memory: map[cu.DevicePtr]int64{}, pinned: map[*byte][]byte{},
+	}
+	started := make(chan error)
+	go d.own(started)
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("cuda: open device %d, %s: %w", c.Device, d.info.Name, err)
+	}
+	return d, nil
+}
+
+// own runs what is sent until the device is closed.
+func (d *device) own(started chan<- error) {
+	defer close(d.done)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := d.start()
+	started <- err
+	if err != nil {
+		return
+	}
+	for c := range d.work {
+		if c.f != nil {
+			c.f()
+			continue
+		}
+		if d.lost.Load() != nil {
+			continue
+		}
+		k := &kernels[c.kernel]
+		if err := driver.Launch(d.kernels[c.kernel], c.grid, k.threads, d.stream, c.args[:]); err != nil {
+			d.fail(fmt.Errorf("launch %s: %w", k.name, err))
+		}
+	}
+	d.stop()
+}
+
+func (d *device) start() error {
+	dev, err := cu.GetDevice(d.cfg.Device)
+	if err != nil {
+		return driver.Wrap(err)
+	}
+	d.dev = dev
+	ctx, err := dev.RetainPrimaryCtx()
+	if err != nil {
+		return fmt.Errorf("take its context: %w", driver.Wrap(err))
+	}
+	undo := func(err error) error {
+		return errors.Join(err, driver.Wrap(dev.ReleasePrimaryCtx()))
+	}
+	if err := cu.SetCurrentContext(ctx); err != nil {
+		return undo(fmt.Errorf("use its context: %w", driver.Wrap(err)))
+	}
+	if d.mod, err = cu.LoadData(ptx); err != nil {
+		return undo(fmt.Errorf("load the kernels: %w", driver.Wrap(err)))
+	}
+	for k := range kernels {
+		if d.kernels[k], err = d.mod.Function(kernels[k].name); err != nil {
+			return undo(fmt.Errorf("find kernel %s: %w", kernels[k].name, driver.Wrap(err)))
+		}
+	}
+	if d.stream, err = cu.MakeStream(cu.NonBlocking); err != nil {
+		return undo(fmt.Errorf("make a stream: %w", driver.Wrap(err)))
+	}
+	return nil
+}
+
+// stop gives everything back. What fails is of no use to anybody: a lost device
+// refuses all of it.
+func (d *device) stop() {
+	for p := range d.memory {
+		_ = cu.MemFree(p)
+	}
+	for _, p := range d.pinned {
+		_ = driver.HostFree(p)
+	}
+	d.memory, d.pinned = nil, nil
+	_ = d.stream.Destroy()
+	_ = d.mod.Unload()
+	_ = d.dev.ReleasePrimaryCtx()
+}
+
+// fail records the first failure.
+func (d *device) fail(err error) {
+	if err != nil {
+		d.lost.CompareAndSwap(nil, &err)
+	}
+}
+
+// failure returns what fail recorded.
+func (d *device) failure() error {
+	if p := d.lost.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+var errClosed = errors.New("the device is closed")
+
+// send hands c to the owner. It reports false if the device is closed.
+func (d *device) send(c command) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.closed {
+		return false
+	}
+	d.work <- c
+	return true
+}
+
+// do runs f on the owner, after all that was sent, and returns what it returns.
+func (d *device) do(f func() error) error {
+	done := make(chan error, 1)
+	if !d.send(command{f: func() { done <- f() }}) {
+		return errClosed
+	}
+	return <-done
+}
+
+// Name returns, for example, "cuda:0 NVIDIA H200, compute capability 9.0".
+func (d *device) Name() string {
+	return fmt.Sprintf("cuda:%d %s, compute capability %d.%d", d.cfg.Device, d.info.Name, d.info.Major, d.info.Minor)
+}
+
+// Close waits for queued work and frees all memory: buffers, weights and stores
+// are gone.
+func (d *device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	close(d.work)
+	d.mu.Unlock()
+	<-d.done
+	return nil
+}
+
+// A block is a piece of device memory. It is freed after the last reference has
+// gone and what was queued before has run.
+type block struct {
+	ptr  uint64
+	size int64
+}
+
+// alloc returns size bytes, zero if cleared. what names them in errors.
+func (d *device) alloc(what string, size int64, cleared bool) (*block, error) {
+	if err := d.failure(); err != nil {
+		return nil, err
+	}
+	b := &block{size: size}
+	if size == 0 {
+		return b, nil
+	}
+	try := func() error { return d.do(func() error { return d.take(b, cleared) }) }
+	err := try()
+	for range 3 {
+		if !errors.Is(err, driver.OutOfMemory) {
+			break
+		}
+		// What nobody refers to is freed when the collector finds it.
+		runtime.GC()
+		runtime.Gosched()
+		err = try()
+	}
+	if errors.Is(err, driver.OutOfMemory) {
+		var free, used int64
+		_ = d.do(func() error {
+			free, _, _ = cu.MemInfo()
+			used = d.used
+			return nil
+		})
+		return nil, fmt.Errorf("%s need %s, but %s of %s of the device are free; this program holds %s: %w",
+			what, bytesText(size), bytesText(free), bytesText(d.info.Memory), bytesText(used), driver.OutOfMemory)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("allocate %s: %w", what, err)
+	}
+	runtime.AddCleanup(b, func(p uint64) { d.send(command{f: func() { d.free(p) }}) }, b.ptr)
+	return b, nil
+}
+
+func (d *device) take(b *block, cleared bool) error {
+	p, err := cu.MemAlloc(b.size)
+	if err != nil {
+		return driver.Wrap(err)
+	}
+	d.memory[p] = b.size
+	d.used += b.size
+	b.ptr = uint64(p)
+	if cleared {
+		return driver.Wrap(cu.MemsetD8Async(p, 0, b.size, d.stream))
+	}
+	return nil
+}
+
+// free runs on the owner.
+func (d *device) free(ptr uint64) {
+	p := cu.DevicePtr(ptr)
+	size, ok := d.memory[p]
+	if !ok {
+		return
+	}
+	delete(d.memory, p)
+	d.used -= size
+	if err := cu.MemFree(p); err != nil {
+		d.fail(fmt.Errorf("free memory: %w", driver.Wrap(err)))
+	}
+}
+
+// host replaces page-locked memory by size bytes of it, until the device is
+// closed. It runs on the owner.
+func (d *device) host(old []byte, size int) ([]byte, error) {
+	if old != nil {
+		delete(d.pinned, &old[0])
+		if err := driver.HostFree(old); err != nil {
+			return nil, err
+		}
+	}
+	p, err := driver.HostAlloc(size)
+	if err != nil {
+		return nil, err
+	}
+	d.pinned[&p[0]] = p
+	return p, nil
+}
+
+// upload copies host memory that may be paged to the device and waits.
+func (d *device) upload(dst uint64, src []byte) error {
+	if len(src) == 0 {
+		return nil
+	}
+	return d.do(func() error {
+		err := cu.MemcpyHtoDAsync(cu.DevicePtr(dst), unsafe.Pointer(&src[0]), int64(len(src)), d.stream)
+		if err == nil {
+			err = d.stream.Synchronize()
+		}
+		if err = driver.Wrap(err); err != nil {
+			d.fail(fmt.Errorf("copy to the device: %w", err))
+		}
+		return err
+	})
+}
+
+// bytesText returns n in a unit that suits it.
+func bytesText(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// Alloc returns a zeroed buffer of F32 or I32.
+func (d *device) Alloc(t compute.DType, shape ...int) (compute.Buffer, error) {
+	if t != compute.F32 && t != compute.I32 {
+		return nil, fmt.Errorf("cuda: no buffers of %v, want F32 or I32", t)
+	}
+	n, err := elements(shape)
+	if err != nil {
+		return nil, err
+	}
+	m, err := d.alloc(fmt.Sprintf("a buffer of %v %v", t, shape), 4*int64(n), true)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
+	}
+	return &buffer{dev: d, t: t, shape: append([]int(nil), shape...), n: n, mem: m}, nil
+}
+
+// maxElements keeps sizes in bytes within an int.
+const maxElements = 1 << 40
+
+func elements(shape []int) (int, error) {
+	n := 1
+	for _, s := range shape {
+		if s < 0 || (s > 0 && n > maxElements/s) {
+			return 0, fmt.Errorf("cuda: buffer of shape %v", shape)
+		}
+		n *= s
+	}
+	return n, nil
+}
+
+// A buffer is device memory of 4 bytes an element.
+type buffer struct {
+	dev   *device
+	t     compute.DType
+	shape []int
+	n     int
+	mem   *block
+}
+
+func (b *buffer) DType() compute.DType { return b.t }
+func (b *buffer) Shape() []int         { return b.shape }
+
+// width returns the elements of a row: of everything below the first dimension.
+func (b *buffer) width() int {
+	n := 1
+	for _, s := range b.shape[min(1, len(b.shape)):] {
+		n *= s
+	}
+	return n
+}

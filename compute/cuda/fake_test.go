@@ -1,0 +1,60 @@
+//go:build gpu
+
+package cuda_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"talf/compute"
+	"talf/compute/cuda"
+	"talf/compute/cuda/cudatest"
+)
+
+// envFake tells a test process that it runs on the emulated device.
+const envFake = "TALF_FAKE_CUDA"
+
+// TestMain runs the tests in a process whose driver is the emulated device's: a
+// driver is bound before main.
+func TestMain(m *testing.M) {
+	if os.Getenv(envFake) != "" {
+		os.Exit(m.Run())
+	}
+	dir, err := cudatest.Driver(cudatest.Kernels())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	cmd := exec.Command(os.Args[0], os.Args[1:]...)
+	cmd.Env = append(cudatest.Environ(os.Environ(), dir), envFake+"=1")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func device(t testing.TB) compute.Device {
+	t.Helper()
+	d, err := cuda.New(cuda.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// again runs one test in a process of its own, with the driver in dir, or the
+// usual one if that is empty, and env. It returns what the test prints.
+func again(t *testing.T, test, dir string, env ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$", "-test.v")
+	cmd.Env = append(os.Environ(), env...)
+	if dir != "" {
+		cmd.Env = cudatest.Environ(cmd.Env, dir)
+	}
+	out, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}

@@ -1,0 +1,152 @@
+//go:build gpu
+
+package cuda_test
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/compute/cuda/cudatest"
+)
+
+var update = flag.Bool("update", false, "compile the kernels to PTX again")
+
+const ptxFile = "kernels.ptx"
+
+// clang is the compiler of the PTX and its flags.
+var clang = []string{
+	"clang-19", "-x", "cuda", "--cuda-device-only", "--cuda-gpu-arch=sm_80", "--cuda-feature=+ptx78", "-nocudainc", "-nocudalib",
+	"-O3", "-ffp-contract=off", "-std=c++17", "-S",
+}
+
+// header returns what a PTX file of these kernels begins with.
+func header(t *testing.T, version string) string {
+	t.Helper()
+	h := sha256.New()
+	for _, name := range []string{"kernels.cu", "device.h"} {
+		b, err := os.ReadFile(filepath.Join(cudatest.Kernels(), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Write(b)
+	}
+	return fmt.Sprintf("// Generated from kernels/; do not edit.\n// Source: sha256 %x\n// Flags: %s\n// Compiler: %s\n",
+		h.Sum(nil), strings.Join(clang, " "), version)
+}
+
+// compiler returns the version of the compiler, "" where there is none.
+func compiler() string {
+	out, err := exec.Command(clang[0], "--version").Output()
+	if err != nil {
+		return ""
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	return first
+}
+
+func compile(t *testing.T) []byte {
+	t.Helper()
+	args := append(slices.Clone(clang[1:]), "-o", "-", filepath.Join(cudatest.Kernels(), "kernels.cu"))
+	cmd := exec.Command(clang[0], args...)
+	var out, msg bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &msg
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, &msg)
+	}
+	return out.Bytes()
+}
+
+// The PTX must come from the kernels as they are: by the hash in its header, and
+// byte for byte where the recorded compiler is here.
+func TestGeneratedPTXIsOfTheKernelsAsTheyAre(t *testing.T) {
+	version := compiler()
+	if *update {
+		if version == "" {
+			t.Fatalf("%s is not here", clang[0])
+		}
+		if err := os.WriteFile(ptxFile, append([]byte(header(t, version)), compile(t)...), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(ptxFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := regexp.MustCompile(`(?m)^// Compiler: (.*)$`).FindSubmatch(got)
+	if recorded == nil {
+		t.Fatalf("%s names no compiler", ptxFile)
+	}
+	head := header(t, string(recorded[1]))
+	if !bytes.HasPrefix(got, []byte(head)) {
+		t.Fatalf("%s is not of the present kernels, whose header is\n%srun make generate", ptxFile, head)
+	}
+	if version != string(recorded[1]) {
+		t.Skipf("the bytes are compared where %s is", recorded[1])
+	}
+	if !bytes.Equal(got[len(head):], compile(t)) {
+		t.Errorf("%s differs from what the compiler writes: run make generate", ptxFile)
+	}
+}
+
+// TestPTXAssembles holds the kernels to the registers and shared memory that are
+// recorded in docs/gpu.md, and to no spills, where ptxas is here.
+func TestPTXAssembles(t *testing.T) {
+	ptxas := os.Getenv("PTXAS")
+	if ptxas == "" {
+		ptxas = "ptxas"
+	}
+	if _, err := exec.LookPath(ptxas); err != nil {
+		t.Skip("ptxas is not here: it comes with CUDA and in the Python package nvidia-cuda-nvcc-cu12; $PTXAS may name it")
+	}
+	entry := regexp.MustCompile(`Compiling entry function '(\w+)'`)
+	spills := regexp.MustCompile(`(\d+) bytes spill stores, (\d+) bytes spill loads`)
+	used := regexp.MustCompile(`Used (\d+) registers(?:.*?(\d+) bytes smem)?`)
+	kernels := map[string][2]string{} // registers for sm_80 and sm_90
+	smem := map[string]string{}
+	var names []string
+	for i, arch := range []string{"sm_80", "sm_90"} {
+		out, err := exec.Command(ptxas, "-arch="+arch, "-v", "-o", filepath.Join(t.TempDir(), "k.cubin"), ptxFile).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s for %s: %v\n%s", ptxas, arch, err, out)
+		}
+		name := ""
+		for line := range strings.Lines(string(out)) {
+			if m := entry.FindStringSubmatch(line); m != nil {
+				name = m[1]
+			}
+			if m := spills.FindStringSubmatch(line); m != nil && (m[1] != "0" || m[2] != "0") {
+				t.Errorf("%s for %s spills %s and %s bytes", name, arch, m[1], m[2])
+			}
+			if m := used.FindStringSubmatch(line); m != nil && name != "" {
+				r := kernels[name]
+				r[i] = m[1]
+				kernels[name], smem[name] = r, cmp.Or(m[2], "0")
+				if i == 0 {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	var table strings.Builder
+	for _, n := range names {
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", n, kernels[n][0], kernels[n][1], smem[n])
+	}
+	doc, err := os.ReadFile("../../docs/gpu.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(doc), table.String()) {
+		t.Errorf("docs/gpu.md lacks the table of this ptxas:\n%s", &table)
+	}
+}

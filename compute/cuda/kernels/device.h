@@ -1,0 +1,137 @@
+// All that the kernels need of a device, without a header of CUDA's. Compiled
+// for a device by clang -x cuda; with EMULATE defined, emulate.h offers the same
+// on the host, where every kernel is tested.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int i32;
+typedef long long i64;
+
+struct alignas(16) U4 {
+  u32 x, y, z, w;
+};
+struct alignas(16) F4 {
+  float x, y, z, w;
+};
+struct alignas(8) U2 {
+  u32 x, y;
+};
+
+#ifdef EMULATE
+#include "emulate.h"
+#else
+
+#define KERNEL extern "C" __attribute__((global))
+#define DEVICE static __attribute__((device)) inline __attribute__((always_inline))
+#define DEVICE_MEMBER __attribute__((device)) inline __attribute__((always_inline))
+#define SHARED __attribute__((shared, aligned(16)))
+#define BOUNDS(...) __attribute__((launch_bounds(__VA_ARGS__)))
+
+DEVICE int tid() { return __nvvm_read_ptx_sreg_tid_x(); }
+DEVICE int block_x() { return __nvvm_read_ptx_sreg_ctaid_x(); }
+DEVICE int block_y() { return __nvvm_read_ptx_sreg_ctaid_y(); }
+DEVICE int block_z() { return __nvvm_read_ptx_sreg_ctaid_z(); }
+DEVICE int blocks_x() { return __nvvm_read_ptx_sreg_nctaid_x(); }
+
+// barrier holds the threads of a block until all are there.
+DEVICE void barrier() { __syncthreads(); }
+DEVICE float shfl_xor(float v, int m) { return __nvvm_shfl_sync_bfly_f32(0xffffffffu, v, m, 31); }
+DEVICE i32 shfl_xor(i32 v, int m) { return __nvvm_shfl_sync_bfly_i32(0xffffffffu, v, m, 31); }
+
+DEVICE float as_float(u32 v) { return __builtin_bit_cast(float, v); }
+DEVICE u32 as_bits(float v) { return __builtin_bit_cast(u32, v); }
+DEVICE double as_double(u64 v) { return __builtin_bit_cast(double, v); }
+DEVICE u64 as_bits(double v) { return __builtin_bit_cast(u64, v); }
+// madd returns a·b+c, rounded once.
+DEVICE float madd(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+DEVICE double madd(double a, double b, double c) { return __builtin_fma(a, b, c); }
+DEVICE float root(float x) {
+  float r;
+  asm("sqrt.rn.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+DEVICE float quotient(float a, float b) {
+  float r;
+  asm("div.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+DEVICE int popcount(u64 v) { return __builtin_popcountll(v); }
+DEVICE int trailing_zeros(u64 v) { return __builtin_ctzll(v); }
+
+// pack2 rounds to two bfloat16, lo in the lower half.
+DEVICE u32 pack2(float lo, float hi) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+}
+// from_half returns the value of a float16.
+DEVICE float from_half(u16 v) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v));
+  return r;
+}
+
+// stream loads 16 bytes that are read once; fetch, those that others read too.
+DEVICE U4 stream(const void *p) {
+  U4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
+DEVICE U4 fetch(const void *p) {
+  U4 v;
+  asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
+// load_global reads what other blocks of the same launch wrote: past L1.
+DEVICE float load_global(const float *p) {
+  float v;
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
+  return v;
+}
+
+// copy16 starts to copy 16 bytes to shared memory, zeros unless ok. They are
+// there after commit_copies, wait_copies and a barrier.
+DEVICE void copy16(void *shared, const void *global, bool ok) {
+  u32 to = (u32)(u64)(__attribute__((address_space(3))) const void *)shared;
+  int n = ok ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(n) : "memory");
+}
+DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// wait_copies waits until at most n committed groups are on their way.
+template <int n>
+DEVICE void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
+}
+
+// mma adds a [16][16] · b [16][8], bfloat16 in fragments, to c [16][8].
+DEVICE void mma(float c[4], const U4 &a, u32 b0, u32 b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+DEVICE void fence() { asm volatile("membar.gl;" ::: "memory"); }
+DEVICE u32 add_ticket(u32 *p) {
+  u32 r;
+  asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(r) : "l"(p) : "memory");
+  return r;
+}
+#endif
+
+DEVICE float low2(u32 v) { return as_float(v << 16); }
+DEVICE float high2(u32 v) { return as_float(v & 0xffff0000u); }
+DEVICE float warp_sum(float v) {
+  for (int m = 16; m; m >>= 1) v += shfl_xor(v, m);
+  return v;
+}
+DEVICE float warp_max(float v) {
+  for (int m = 16; m; m >>= 1) {
+    float o = shfl_xor(v, m);
+    v = o > v ? o : v;
+  }
+  return v;
+}

@@ -1,0 +1,314 @@
+// The device of device.h on the host: every thread of a block is a fiber, and
+// the fibers of a block take turns in an order that changes all the time, so a
+// missing barrier shows. A copy to shared memory arrives when it is waited for.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
+#ifndef __x86_64__
+#include <ucontext.h>
+#endif
+
+#define KERNEL extern "C"
+#define DEVICE static inline
+#define DEVICE_MEMBER inline
+#define SHARED static __attribute__((aligned(16)))
+#define BOUNDS(...)
+
+namespace emulate {
+
+#ifdef __x86_64__
+extern "C" void emulate_switch(void **save, void *to);
+asm(R"(
+.text
+.type emulate_switch,@function
+emulate_switch:
+  pushq %rbp; pushq %rbx; pushq %r12; pushq %r13; pushq %r14; pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15; popq %r14; popq %r13; popq %r12; popq %rbx; popq %rbp
+  ret
+)");
+#endif
+
+struct Copy {
+  void *to;
+  const void *from;
+  bool ok;
+};
+
+struct Lane {
+#ifdef __x86_64__
+  void *sp;
+#else
+  ucontext_t context;
+#endif
+  std::vector<char> stack;
+  bool done;
+  const int *waits; // a turn that it waits for the end of, or null
+  int turn;
+  unsigned ops;
+  std::vector<std::vector<Copy>> groups; // the last is not committed
+};
+
+// An Exchange is one operation of a whole warp.
+struct Exchange {
+  u64 in[32][6];
+  float out[32][4];
+};
+
+enum { most_threads = 1024, stack_size = 64 << 10 };
+static std::vector<Lane> lanes;
+static int threads, current, live;
+static int block[3], grid[3];
+static int warp_count[32], warp_turn[32], block_count, block_turn;
+static Exchange exchanges[32][2];
+static u32 seed = 1;
+static const std::function<void()> *body;
+
+#ifdef __x86_64__
+static void *scheduler;
+static void yield() { emulate_switch(&lanes[current].sp, scheduler); }
+static void resume(Lane &l) { emulate_switch(&scheduler, l.sp); }
+#else
+static ucontext_t scheduler;
+static void yield() { swapcontext(&lanes[current].context, &scheduler); }
+static void resume(Lane &l) { swapcontext(&scheduler, &l.context); }
+#endif
+
+static void entry() {
+  (*body)();
+  lanes[current].done = true;
+  live--;
+  for (;;) yield();
+}
+
+static void prepare(Lane &l) {
+  l.stack.resize(stack_size);
+#ifdef __x86_64__
+  u64 top = ((u64)l.stack.data() + stack_size) & ~15ull;
+  void **sp = (void **)top;
+  *--sp = nullptr; // entry's frame is aligned as if it had been called
+  *--sp = (void *)entry;
+  for (int i = 0; i < 6; i++) *--sp = nullptr;
+  l.sp = sp;
+#else
+  getcontext(&l.context);
+  l.context.uc_stack.ss_sp = l.stack.data();
+  l.context.uc_stack.ss_size = stack_size;
+  l.context.uc_link = nullptr;
+  makecontext(&l.context, entry, 0);
+#endif
+  l.done = false;
+  l.waits = nullptr;
+  l.ops = 0;
+  l.groups.resize(1);
+  l.groups[0].clear();
+}
+
+// launch runs f for every thread of a grid, block after block. It reports
+// whether all threads of every block met the same barriers.
+static bool launch(const int g[3], int n, const std::function<void()> &f) {
+  if (n < 1 || n > most_threads || n % 32) return false;
+  threads = n;
+  body = &f;
+  if (lanes.size() < (size_t)n) lanes.resize(n);
+  std::vector<int> order(n);
+  for (int i = 0; i < n; i++) {
+    order[i] = i;
+    seed = seed * 1664525u + 1013904223u;
+    std::swap(order[i], order[(seed >> 8) % (i + 1)]);
+  }
+  for (int i = 0; i < 3; i++) grid[i] = g[i];
+  for (block[2] = 0; block[2] < g[2]; block[2]++)
+    for (block[1] = 0; block[1] < g[1]; block[1]++)
+      for (block[0] = 0; block[0] < g[0]; block[0]++) {
+        memset(warp_count, 0, sizeof warp_count);
+        block_count = 0;
+        live = n;
+        for (int i = 0; i < n; i++) prepare(lanes[i]);
+        while (live) {
+          // Another order every time: any start, any odd step.
+          seed = seed * 1664525u + 1013904223u;
+          int start = seed >> 8, step = seed >> 16 | 1, ran = 0;
+          for (int i = 0; i < n; i++) {
+            int k = order[(unsigned)(start + i * step) % n];
+            Lane &l = lanes[k];
+            if (l.done || (l.waits && *l.waits == l.turn)) continue;
+            l.waits = nullptr;
+            current = k;
+            resume(l);
+            ran++;
+          }
+          if (!ran) return false;
+        }
+        if (block_count) return false;
+      }
+  return true;
+}
+
+// wait lets others run until a turn is over.
+static void wait(const int *turns, int turn) {
+  lanes[current].waits = turns;
+  lanes[current].turn = turn;
+  yield();
+}
+
+static void warp_arrive(void (*f)(Exchange &), Exchange &x) {
+  int w = current >> 5, turn = warp_turn[w];
+  if (++warp_count[w] == 32) {
+    if (f) f(x);
+    warp_count[w] = 0;
+    warp_turn[w]++;
+    return;
+  }
+  wait(&warp_turn[w], turn);
+}
+
+static Exchange &exchange() { return exchanges[current >> 5][lanes[current].ops++ & 1]; }
+
+static void unaligned(const char *what) {
+  fprintf(stderr, "emulated device: %s at an address that is no multiple of 16\n", what);
+  abort();
+}
+
+} // namespace emulate
+
+DEVICE int tid() { return emulate::current; }
+DEVICE int block_x() { return emulate::block[0]; }
+DEVICE int block_y() { return emulate::block[1]; }
+DEVICE int block_z() { return emulate::block[2]; }
+DEVICE int blocks_x() { return emulate::grid[0]; }
+
+DEVICE void barrier() {
+  using namespace emulate;
+  int turn = block_turn;
+  if (++block_count == threads) {
+    block_count = 0;
+    block_turn++;
+    return;
+  }
+  wait(&block_turn, turn);
+}
+
+DEVICE float as_float(u32 v) {
+  float f;
+  memcpy(&f, &v, 4);
+  return f;
+}
+DEVICE u32 as_bits(float f) {
+  u32 v;
+  memcpy(&v, &f, 4);
+  return v;
+}
+DEVICE double as_double(u64 v) {
+  double f;
+  memcpy(&f, &v, 8);
+  return f;
+}
+DEVICE u64 as_bits(double f) {
+  u64 v;
+  memcpy(&v, &f, 8);
+  return v;
+}
+DEVICE float shfl_xor(float v, int m) {
+  emulate::Exchange &x = emulate::exchange();
+  int l = emulate::current & 31;
+  x.in[l][0] = as_bits(v);
+  emulate::warp_arrive(nullptr, x);
+  return as_float((u32)x.in[l ^ m][0]);
+}
+DEVICE i32 shfl_xor(i32 v, int m) { return (i32)as_bits(shfl_xor(as_float((u32)v), m)); }
+DEVICE float madd(float a, float b, float c) { return fmaf(a, b, c); }
+DEVICE double madd(double a, double b, double c) { return std::fma(a, b, c); }
+DEVICE float root(float x) { return sqrtf(x); }
+DEVICE float quotient(float a, float b) { return a / b; }
+DEVICE int popcount(u64 v) { return __builtin_popcountll(v); }
+DEVICE int trailing_zeros(u64 v) { return __builtin_ctzll(v); }
+
+DEVICE u32 to_bfloat(float f) {
+  u32 v = as_bits(f);
+  if (f != f) return 0x7fff;
+  return (v + 0x7fff + ((v >> 16) & 1)) >> 16;
+}
+DEVICE u32 pack2(float lo, float hi) { return to_bfloat(lo) | to_bfloat(hi) << 16; }
+DEVICE float from_half(u16 h) {
+  u32 e = h >> 10 & 31, f = h & 0x3ff, s = (u32)(h & 0x8000) << 16;
+  if (e == 31) return as_float(s | 0x7f800000u | f << 13);
+  if (e == 0) return (s ? -1.0f : 1.0f) * (float)f * 0x1p-24f;
+  return as_float(s | (e + 112) << 23 | f << 13);
+}
+
+DEVICE U4 fetch(const void *p) {
+  if ((u64)p & 15) emulate::unaligned("load of 16 bytes");
+  return *(const U4 *)p;
+}
+DEVICE U4 stream(const void *p) { return fetch(p); }
+DEVICE float load_global(const float *p) { return *p; }
+
+DEVICE void copy16(void *to, const void *from, bool ok) {
+  if (((u64)to | (u64)from) & 15) emulate::unaligned("copy to shared memory");
+  emulate::lanes[emulate::current].groups.back().push_back({to, from, ok});
+}
+DEVICE void commit_copies() { emulate::lanes[emulate::current].groups.emplace_back(); }
+template <int n>
+DEVICE void wait_copies() {
+  auto &q = emulate::lanes[emulate::current].groups;
+  while ((int)q.size() - 1 > n) {
+    for (auto &c : q.front()) {
+      if (c.ok)
+        memcpy(c.to, c.from, 16);
+      else
+        memset(c.to, 0, 16);
+    }
+    q.erase(q.begin());
+  }
+}
+
+// The fragments of mma.m16n8k16: lane 4g+t holds rows g and g+8 of a at columns
+// 2t, 2t+1, 2t+8 and 2t+9, and column g of b at those rows.
+DEVICE void mma(float c[4], const U4 &a, u32 b0, u32 b1) {
+  using namespace emulate;
+  Exchange &x = exchange();
+  int l = current & 31;
+  u64 *in = x.in[l];
+  in[0] = a.x | (u64)a.y << 32;
+  in[1] = a.z | (u64)a.w << 32;
+  in[2] = b0 | (u64)b1 << 32;
+  in[3] = as_bits(c[0]) | (u64)as_bits(c[1]) << 32;
+  in[4] = as_bits(c[2]) | (u64)as_bits(c[3]) << 32;
+  auto product = [](Exchange &x) {
+    double A[16][16], B[16][8];
+    auto bf = [](u64 v, int i) { return (double)as_float((u32)(v >> (16 * i)) << 16); };
+    for (int l = 0; l < 32; l++) {
+      int g = l >> 2, t = l & 3;
+      for (int i = 0; i < 2; i++) {
+        A[g][2 * t + i] = bf(x.in[l][0], i);
+        A[g + 8][2 * t + i] = bf(x.in[l][0], 2 + i);
+        A[g][2 * t + 8 + i] = bf(x.in[l][1], i);
+        A[g + 8][2 * t + 8 + i] = bf(x.in[l][1], 2 + i);
+        B[2 * t + i][g] = bf(x.in[l][2], i);
+        B[2 * t + 8 + i][g] = bf(x.in[l][2], 2 + i);
+      }
+    }
+    for (int r = 0; r < 16; r++) {
+      double s[8] = {};
+      for (int k = 0; k < 16; k++)
+        for (int n = 0; n < 8; n++) s[n] += A[r][k] * B[k][n];
+      for (int n = 0; n < 8; n++) {
+        int l = (r & 7) * 4 + n / 2, e = (r >> 3) * 2 + (n & 1);
+        x.out[l][e] = (float)((double)as_float((u32)(x.in[l][3 + e / 2] >> (32 * (e & 1)))) + s[n]);
+      }
+    }
+  };
+  warp_arrive(product, x);
+  for (int e = 0; e < 4; e++) c[e] = x.out[l][e];
+}
+
+DEVICE void fence() {}
+DEVICE u32 add_ticket(u32 *p) { return (*p)++; }

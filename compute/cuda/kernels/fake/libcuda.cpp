@@ -1,0 +1,196 @@
+// A libcuda.so.1 for machines without a GPU: memory of the host is the device's,
+// and kernels run on the emulated device. Work on a stream waits until somebody
+// waits for it, so nothing may lean on its having run.
+//
+// The environment plants what a device may do to a program:
+//   TALF_FAKE_DEVICES=n   devices (1)
+//   TALF_FAKE_MEMORY=n    bytes of memory (1 GiB)
+//   TALF_FAKE_LOST=n      the n-th launch and all that follows fail
+//   TALF_FAKE_COMPUTE=n   compute capability times 10 (90)
+//   TALF_FAKE_IMAGE=n     what loading a module returns (0)
+//   TALF_FAKE_INIT=n      what cuInit returns (0)
+// Compiled with OLD_DRIVER defined, it lacks an entry point.
+#define EMULATE
+#include "../kernels.cu"
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+
+typedef std::function<bool()> Work;
+struct Kernel {
+  size_t size;
+  std::function<Work(const void *, const int *, int)> bind;
+};
+#define ROW(name, Args)                                                                    \
+  {                                                                                        \
+    #name, {                                                                               \
+      sizeof(Args), [](const void *p, const int *g, int n) -> Work {                       \
+        Args a;                                                                            \
+        memcpy((void *)&a, p, sizeof a);                                                   \
+        int x = g[0], y = g[1], z = g[2];                                                  \
+        return [=] {                                                                       \
+          int g[3] = {x, y, z};                                                            \
+          return emulate::launch(g, n, [&] { name(a); });                                  \
+        };                                                                                 \
+      }                                                                                    \
+    }                                                                                      \
+  }
+static std::map<std::string, Kernel> kernels = {
+    ROW(embed_f32, EmbedArgs),       ROW(embed_bf16, EmbedArgs),      ROW(embed_q8, EmbedArgs),
+    ROW(gather, GatherArgs),         ROW(norm, NormArgs),             ROW(fours_rows, NormArgs),
+    ROW(split_rows, NormArgs),       ROW(linear_f32_8, LinearArgs),   ROW(linear_f32_16, LinearArgs),
+    ROW(linear_bf16_8, LinearArgs),  ROW(linear_bf16_16, LinearArgs), ROW(linear_bf16_32, LinearArgs),
+    ROW(linear_bf16_64, LinearArgs), ROW(linear_q8_8, LinearArgs),    ROW(linear_q8_16, LinearArgs),
+    ROW(linear_q8_32, LinearArgs),   ROW(linear_q8_64, LinearArgs),   ROW(swiglu, SwigluArgs),
+    ROW(topk, TopArgs),              ROW(prepare_f32, PrepareArgs),   ROW(prepare_bf16, PrepareArgs),
+    ROW(paths, PathsArgs),           ROW(attend_f32, AttendArgs),     ROW(attend_bf16, AttendArgs),
+    ROW(attend_sum, AttendSumArgs),  ROW(move_slots, MoveArgs),
+};
+
+enum { success = 0, invalid_value = 1, out_of_memory = 2, no_device = 100, invalid_device = 101, not_found = 500, illegal_address = 700, launch_failed = 719 };
+
+static std::recursive_mutex mutex;
+static std::deque<Work> waiting;
+static std::map<u64, size_t> allocations;
+static size_t used;
+static int launches, failure;
+
+static long setting(const char *name, long otherwise) {
+  const char *v = getenv(name);
+  return v ? atol(v) : otherwise;
+}
+
+static int finish_all() {
+  while (!waiting.empty()) {
+    Work w = waiting.front();
+    waiting.pop_front();
+    if (!failure && !w()) failure = launch_failed;
+  }
+  return failure;
+}
+
+static int later(Work w) {
+  if (failure) return failure;
+  waiting.push_back(std::move(w));
+  if (waiting.size() > 1000) return finish_all(); // a device does not wait for ever
+  return success;
+}
+
+#define API(name) extern "C" __attribute__((visibility("default"))) int name
+#define LOCK std::lock_guard<std::recursive_mutex> lock(mutex)
+
+API(cuInit)(unsigned) { return (int)setting("TALF_FAKE_INIT", 0); }
+API(cuDriverGetVersion)(int *v) { *v = 12080; return 0; }
+API(cuDeviceGetCount)(int *n) { *n = (int)setting("TALF_FAKE_DEVICES", 1); return 0; }
+API(cuDeviceGet)(int *d, int i) { *d = i; return i < setting("TALF_FAKE_DEVICES", 1) ? success : invalid_device; }
+API(cuDeviceGetName)(char *s, int n, int) { snprintf(s, n, "emulated device"); return 0; }
+API(cuDeviceGetAttribute)(int *v, int a, int) {
+  long c = setting("TALF_FAKE_COMPUTE", 90);
+  *v = a == 75 ? (int)c / 10 : a == 76 ? (int)c % 10 : a == 16 ? 4 : 0;
+  return 0;
+}
+API(cuDeviceTotalMem_v2)(size_t *n, int) { *n = setting("TALF_FAKE_MEMORY", 1 << 30); return 0; }
+API(cuDevicePrimaryCtxRetain)(void **c, int) { *c = (void *)1; return failure; }
+API(cuDevicePrimaryCtxRelease_v2)(int) { return 0; }
+API(cuCtxSetCurrent)(void *) { return 0; }
+API(cuCtxGetCurrent)(void **c) { *c = (void *)1; return 0; }
+API(cuMemGetInfo_v2)(size_t *f, size_t *t) {
+  LOCK;
+  *t = setting("TALF_FAKE_MEMORY", 1 << 30);
+  *f = *t - used;
+  return failure;
+}
+
+// Behind an allocation lies a mark that freeing it looks for.
+enum { mark_size = 64, mark = 0xa5 };
+API(cuMemAlloc_v2)(u64 *p, size_t n) {
+  LOCK;
+  if (failure) return failure;
+  if (n == 0) return invalid_value;
+  if (used + n > (size_t)setting("TALF_FAKE_MEMORY", 1 << 30)) return out_of_memory;
+  size_t size = (n + mark_size + 255) & ~(size_t)255;
+  u8 *q = (u8 *)aligned_alloc(256, size);
+  memset(q, 0xff, n); // NaN
+  memset(q + n, mark, mark_size);
+  *p = (u64)q;
+  allocations[*p] = n;
+  used += n;
+  return success;
+}
+API(cuMemFree_v2)(u64 p) {
+  LOCK;
+  finish_all();
+  auto it = allocations.find(p);
+  if (it == allocations.end()) return invalid_value;
+  for (int i = 0; i < mark_size; i++)
+    if (((u8 *)p)[it->second + i] != mark) {
+      fprintf(stderr, "emulated device: something wrote behind an allocation of %zu bytes\n", it->second);
+      abort();
+    }
+  used -= it->second;
+  allocations.erase(it);
+  free((void *)p);
+  return failure;
+}
+#ifndef OLD_DRIVER
+API(cuMemHostAlloc)(void **p, size_t n, unsigned) { *p = malloc(n); return failure; }
+#endif
+API(cuMemFreeHost)(void *p) { LOCK; finish_all(); free(p); return 0; }
+
+// inside reports whether [p, p+n) is one allocation's.
+static bool inside(u64 p, size_t n) {
+  auto it = allocations.upper_bound(p);
+  if (it == allocations.begin()) return false;
+  --it;
+  return p + n <= it->first + it->second;
+}
+API(cuMemcpyHtoDAsync_v2)(u64 d, const void *s, size_t n, void *) {
+  LOCK;
+  if (!inside(d, n)) return invalid_value;
+  return later([=] { memcpy((void *)d, s, n); return true; });
+}
+API(cuMemcpyDtoHAsync_v2)(void *d, u64 s, size_t n, void *) {
+  LOCK;
+  if (!inside(s, n)) return invalid_value;
+  return later([=] { memcpy(d, (void *)s, n); return true; });
+}
+API(cuMemcpyDtoDAsync_v2)(u64 d, u64 s, size_t n, void *) {
+  LOCK;
+  if (!inside(d, n) || !inside(s, n)) return invalid_value;
+  return later([=] { memmove((void *)d, (void *)s, n); return true; });
+}
+API(cuMemsetD8Async)(u64 d, unsigned char v, size_t n, void *) {
+  LOCK;
+  if (!inside(d, n)) return invalid_value;
+  return later([=] { memset((void *)d, v, n); return true; });
+}
+API(cuModuleLoadData)(void **m, const void *image) {
+  *m = (void *)1;
+  if (long r = setting("TALF_FAKE_IMAGE", 0)) return (int)r;
+  return strstr((const char *)image, ".version") ? success : 200;
+}
+API(cuModuleUnload)(void *) { return 0; }
+API(cuModuleGetFunction)(void **f, void *, const char *name) {
+  auto it = kernels.find(name);
+  if (it == kernels.end()) return not_found;
+  *f = &it->second;
+  return success;
+}
+API(cuStreamCreate)(void **s, unsigned) { *s = (void *)2; return failure; }
+API(cuStreamSynchronize)(void *) { LOCK; return finish_all(); }
+API(cuStreamDestroy_v2)(void *) { LOCK; finish_all(); return 0; }
+API(cuEventCreate)(void **e, unsigned) { *e = (void *)3; return 0; }
+API(cuEventRecord)(void *, void *) { return 0; }
+API(cuEventSynchronize)(void *) { LOCK; return finish_all(); }
+API(cuEventElapsedTime)(float *ms, void *, void *) { *ms = 1; return 0; }
+API(cuEventDestroy_v2)(void *) { return 0; }
+API(cuLaunchKernel)(Kernel *k, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void *, void **params, void **) {
+  LOCK;
+  if (failure) return failure;
+  if (by != 1 || bz != 1 || !gx || !gy || !gz || gy > 65535 || gz > 65535) return invalid_value;
+  long lost = setting("TALF_FAKE_LOST", 0);
+  if (++launches == lost) return failure = illegal_address;
+  int g[3] = {(int)gx, (int)gy, (int)gz};
+  return later(k->bind(params[0], g, (int)bx));
+}

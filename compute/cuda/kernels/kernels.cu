@@ -1,0 +1,892 @@
+// The kernels of package cuda. Every one takes one structure, passed by value,
+// whose fields are 8 bytes wide; args.go has the same.
+//
+// Products and sums are fused only where madd says so, and every reduction runs
+// in an order that a row's length and the weight's shape decide: a row has the
+// same bits in any company.
+#include "device.h"
+
+// ---- functions of one element
+
+// exponential returns e^x to within about one unit in the last place.
+DEVICE float exponential(float x) {
+  x = x < -104.0f ? -104.0f : x;
+  x = x > 89.0f ? 89.0f : x;
+  float n = x * 1.44269504f + 12582912.0f; // rounds to an integer
+  n -= 12582912.0f;
+  float r = madd(n, -0.693145752f, x); // ln 2 in two parts
+  r = madd(n, -1.42860677e-6f, r);
+  float p = 1.38888890e-3f;
+  p = madd(p, r, 8.33333377e-3f);
+  p = madd(p, r, 4.16666679e-2f);
+  p = madd(p, r, 1.66666672e-1f);
+  p = madd(p, r, 0.5f);
+  p = madd(p, r, 1.0f);
+  p = madd(p, r, 1.0f);
+  // Two factors, because 2^n alone may be no normal number.
+  int i = (int)n, h = i / 2;
+  return p * as_float((u32)(h + 127) << 23) * as_float((u32)(i - h + 127) << 23);
+}
+
+// logarithm returns ln x of a positive normal x: with x = m·2^e, m in [√½, √2)
+// and s = (m−1)/(m+1), ln m = 2·atanh(s).
+DEVICE double logarithm(double x) {
+  u64 u = as_bits(x);
+  int e = (int)(u >> 52) - 1023;
+  double m = as_double((u & 0xfffffffffffffull) | 0x3ff0000000000000ull);
+  if (m > 1.4142135623730951) {
+    m *= 0.5;
+    e++;
+  }
+  double s = (m - 1) / (m + 1), z = s * s, p = 0;
+  for (int i = 12; i >= 0; i--) p = madd(p, z, 1.0 / (2 * i + 1));
+  return madd((double)e, 6.93147180369123816490e-01, madd((double)e, 1.90821492927058770002e-10, 2 * s * p));
+}
+
+DEVICE float silu(float x) { return quotient(x, 1.0f + exponential(-x)); }
+
+// gelu returns x·Φ(x), Φ from the complementary error function of Press et al.,
+// Numerical Recipes, section 6.2: a fractional error below 1.2e-7.
+DEVICE float gelu(float x) {
+  float z = (x < 0 ? -x : x) * 0.707106781f;
+  float t = quotient(1.0f, madd(0.5f, z, 1.0f));
+  float p = 0.17087277f;
+  p = madd(p, t, -0.82215223f);
+  p = madd(p, t, 1.48851587f);
+  p = madd(p, t, -1.13520398f);
+  p = madd(p, t, 0.27886807f);
+  p = madd(p, t, -0.18628806f);
+  p = madd(p, t, 0.09678418f);
+  p = madd(p, t, 0.37409196f);
+  p = madd(p, t, 1.00002368f);
+  p = madd(p, t, -1.26551223f);
+  float tail = t * exponential(madd(-z, z, p)); // erfc(z)
+  return 0.5f * x * (x < 0 ? tail : 2.0f - tail);
+}
+
+enum { act_identity, act_silu, act_gelu };
+DEVICE float activate(float x, i64 act) { return act == act_silu ? silu(x) : act == act_gelu ? gelu(x) : x; }
+
+// ---- types that keys and values are kept as
+
+DEVICE void put_element(float *p, float v) { *p = v; }
+DEVICE void put_element(u16 *p, float v) { *p = (u16)pack2(v, 0); }
+DEVICE F4 four(const float *p) { return *(const F4 *)p; }
+DEVICE F4 four(const u16 *p) {
+  U2 v = *(const U2 *)p;
+  return F4{low2(v.x), high2(v.x), low2(v.y), high2(v.y)};
+}
+
+// ---- packed weights, in groups of 32 outputs and units of 32 inputs, padded
+// with zeros
+//
+//   f32   [groups][units][8][32 outputs][4 inputs]
+//   bf16  [groups][2 tiles of 16 outputs][units][2][32 lanes][16 bytes]: a lane's
+//         fragment of an m16n8k16 product
+//   q8    [groups][2 tiles][units][32 lanes][16 bytes]: integers plus 128, as
+//         two fragments, then float16 scales [groups][2 tiles][units][8][2], of
+//         outputs g and g+8
+
+struct Shape {
+  i64 out, in;
+  DEVICE_MEMBER i64 units() const { return (in + 31) / 32; }
+  DEVICE_MEMBER i64 tiles() const { return (out + 31) / 32 * 2; }
+};
+
+struct WeightF32 {
+  DEVICE_MEMBER static float at(const u8 *w, Shape s, i64 o, i64 k) {
+    return ((const float *)w)[((o / 32 * s.units() * 8 + k / 4) * 32 + o % 32) * 4 + k % 4];
+  }
+};
+
+// lane_of returns the lane that holds (o,k) of a fragment, and half the index of
+// its element among the lane's eight.
+DEVICE i64 fragment(i64 o, i64 k) {
+  i64 lane = o % 8 * 4 + k % 8 / 2, reg = k % 16 / 8 * 2 + o % 16 / 8;
+  return lane * 8 + reg * 2 + k % 2;
+}
+
+struct WeightBF16 {
+  DEVICE_MEMBER static float at(const u8 *w, Shape s, i64 o, i64 k) {
+    return low2(((const u16 *)w)[(o / 16 * s.units() * 2 + k / 16) * 256 + fragment(o, k)]);
+  }
+};
+
+struct WeightQ8 {
+  DEVICE_MEMBER static float at(const u8 *w, Shape s, i64 o, i64 k) {
+    i64 block = o / 16 * s.units() + k / 32, f = fragment(o, k);
+    int q = w[block * 512 + f / 8 * 16 + k % 32 / 16 * 8 + f % 8];
+    const u16 *scales = (const u16 *)(w + s.tiles() * s.units() * 512);
+    return from_half(scales[block * 16 + o % 8 * 2 + o % 16 / 8]) * (float)(q - 128);
+  }
+};
+
+// ---- embed, gather: one row a block
+
+struct EmbedArgs {
+  float *dst;
+  const u8 *w;
+  const i32 *ids;
+  i64 out, in, ld, col;
+};
+template <class W>
+DEVICE void embed(const EmbedArgs &a) {
+  i64 r = block_x(), id = a.ids[r];
+  float *dst = a.dst + r * a.ld + a.col;
+  for (i64 k = tid(); k < a.in; k += 128) dst[k] = W::at(a.w, Shape{a.out, a.in}, id, k);
+}
+KERNEL BOUNDS(128) void embed_f32(const EmbedArgs a) { embed<WeightF32>(a); }
+KERNEL BOUNDS(128) void embed_bf16(const EmbedArgs a) { embed<WeightBF16>(a); }
+KERNEL BOUNDS(128) void embed_q8(const EmbedArgs a) { embed<WeightQ8>(a); }
+
+struct GatherArgs {
+  float *dst;
+  const float *src;
+  const i32 *rows;
+  i64 ld, width;
+};
+KERNEL BOUNDS(128) void gather(const GatherArgs a) {
+  i64 r = block_x();
+  const float *src = a.src + (i64)a.rows[r] * a.width;
+  for (i64 i = tid(); i < a.width; i += 128) a.dst[r * a.ld + i] = src[i];
+}
+
+// ---- norms: one row a block of 256
+
+// block_sum sums over a block of 256 threads: within warps, then over warps.
+DEVICE float block_sum(float v, float *part) {
+  v = warp_sum(v);
+  if ((tid() & 31) == 0) part[tid() >> 5] = v;
+  barrier();
+  float s = part[0];
+  for (int i = 1; i < 8; i++) s += part[i];
+  barrier();
+  return s;
+}
+
+struct NormArgs {
+  void *dst;
+  const float *x, *weight, *bias;
+  i64 width, center;
+  u64 eps;
+};
+
+// A Normal gives the elements of a normalised row.
+struct Normal {
+  const float *x, *weight, *bias;
+  float mean, inv;
+  DEVICE_MEMBER float at(i64 i) const {
+    if (!weight) return x[i];
+    float v = (x[i] - mean) * inv * weight[i];
+    return bias ? v + bias[i] : v;
+  }
+};
+
+DEVICE Normal normal(const NormArgs &a, i64 row, float *part) {
+  Normal n{a.x + row * a.width, a.weight, a.bias, 0, 0};
+  if (!a.weight) return n;
+  if (a.center) {
+    float s = 0;
+    for (i64 i = tid(); i < a.width; i += 256) s += n.x[i];
+    n.mean = quotient(block_sum(s, part), (float)a.width);
+  }
+  float s = 0;
+  for (i64 i = tid(); i < a.width; i += 256) {
+    float v = n.x[i] - n.mean;
+    s = madd(v, v, s);
+  }
+  s = block_sum(s, part);
+  n.inv = quotient(1.0f, root(quotient(s, (float)a.width) + as_float((u32)a.eps)));
+  return n;
+}
+
+// norm may write over x: a thread reads and writes its own elements alone.
+KERNEL BOUNDS(256) void norm(const NormArgs a) {
+  SHARED float part[8];
+  i64 r = block_x();
+  Normal n = normal(a, r, part);
+  for (i64 i = tid(); i < a.width; i += 256) ((float *)a.dst)[r * a.width + i] = n.at(i);
+}
+
+// fours_rows normalises rows to [units·8][rows][4 inputs], zeros behind: what f32
+// weights are multiplied by.
+KERNEL BOUNDS(256) void fours_rows(const NormArgs a) {
+  SHARED float part[8];
+  i64 r = block_x(), padded = (a.width + 31) / 32 * 32;
+  Normal n = normal(a, r, part);
+  for (i64 i = tid(); i < padded; i += 256) ((float *)a.dst)[(i / 4 * blocks_x() + r) * 4 + i % 4] = i < a.width ? n.at(i) : 0;
+}
+
+// split_rows normalises rows and splits them into two bfloat16 planes, x ≈ hi +
+// lo, as fragments [units·2][⌈rows/8⌉][32 lanes]{hi b0, hi b1, lo b0, lo b1}: what
+// the other weights are multiplied by. Fragments of rows that are not there hold
+// anything: a product keeps rows apart.
+KERNEL BOUNDS(256) void split_rows(const NormArgs a) {
+  SHARED float part[8];
+  i64 r = block_x(), steps = (a.width + 31) / 32 * 2, tiles = (blocks_x() + 7) / 8;
+  Normal n = normal(a, r, part);
+  u32 *dst = (u32 *)a.dst + r / 8 * 128;
+  for (i64 p = tid(); p < steps * 8; p += 256) {
+    i64 k = 2 * p;
+    float x0 = k < a.width ? n.at(k) : 0, x1 = k + 1 < a.width ? n.at(k + 1) : 0;
+    u32 hi = pack2(x0, x1);
+    u32 lo = pack2(x0 - low2(hi), x1 - high2(hi));
+    i64 at = (k / 16 * tiles * 32 + r % 8 * 4 + k % 8 / 2) * 4 + k % 16 / 8;
+    dst[at] = hi;
+    dst[at + 2] = lo;
+  }
+}
+
+// ---- products of few rows
+//
+// A block has 32 outputs and 8·M rows; its 8 warps, and the splits of the grid,
+// share the units of the inputs. The total is the sum over splits of the sum over
+// warps of chains over ascending units, whatever the number of rows.
+
+struct LinearArgs {
+  float *dst;
+  const u8 *w, *up;
+  const void *x; // of fours_rows or split_rows, room for 64 rows behind
+  const float *bias, *up_bias;
+  float *part; // [1 or 2 weights][splits][rows][out]
+  u32 *tickets;
+  i64 rows, out, in, splits, act, add;
+};
+
+// F32Sums are the sums of output `lane` and 8·M rows.
+template <int M>
+struct F32Sums {
+  float c[8 * M];
+  DEVICE_MEMBER void run(const u8 *w, const LinearArgs &a, i64 group, i64 row0, i64 from, i64 to) {
+    int lane = tid() & 31;
+    for (int i = 0; i < 8 * M; i++) c[i] = 0;
+    Shape s{a.out, a.in};
+    const u8 *p = w + ((group * s.units() + from) * 8 * 32 + lane) * 16;
+    const U4 *x = (const U4 *)a.x + from * 8 * a.rows + row0;
+    for (i64 k = from; k < to; k++) {
+      U4 b[8];
+#pragma unroll
+      for (int i = 0; i < 8; i++) b[i] = stream(p + i * 512);
+      p += 8 * 512;
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+#pragma unroll
+        for (int r = 0; r < 8 * M; r++) {
+          U4 v = fetch(x + r);
+          c[r] = madd(as_float(v.x), as_float(b[i].x), c[r]);
+          c[r] = madd(as_float(v.y), as_float(b[i].y), c[r]);
+          c[r] = madd(as_float(v.z), as_float(b[i].z), c[r]);
+          c[r] = madd(as_float(v.w), as_float(b[i].w), c[r]);
+        }
+        x += a.rows;
+      }
+    }
+  }
+  // put writes the sums of rows [8·j, 8·j+cols).
+  DEVICE_MEMBER void put(float *red, int j, int cols) const {
+#pragma unroll
+    for (int r = 0; r < 8 * M; r++)
+      if (r >= 8 * j && r < 8 * j + cols) red[(tid() & 31) * 33 + r - 8 * j] = c[r];
+  }
+};
+
+// put_fragments writes the sums of 8-row tiles [j, j+cols/8) of two tiles of 16
+// outputs.
+template <int M>
+DEVICE void put_fragments(float *red, const float c[2][M][4], int j, int cols) {
+  int lane = tid() & 31, g = lane >> 2, t = lane & 3;
+#pragma unroll
+  for (int r = 0; r < 2; r++)
+#pragma unroll
+    for (int i = 0; i < M; i++)
+      if (i >= j && i < j + cols / 8)
+#pragma unroll
+        for (int e = 0; e < 4; e++) red[(r * 16 + g + (e >> 1) * 8) * 33 + (i - j) * 8 + t * 2 + (e & 1)] = c[r][i][e];
+}
+
+template <int M>
+struct BF16Sums {
+  float c[2][M][4];
+  DEVICE_MEMBER void run(const u8 *w, const LinearArgs &a, i64 group, i64 row0, i64 from, i64 to) {
+    enum { ahead = M < 8 ? 4 : 2 }; // loads of a tile on their way
+    int lane = tid() & 31;
+    for (int r = 0; r < 2; r++)
+      for (int j = 0; j < M; j++)
+        for (int e = 0; e < 4; e++) c[r][j][e] = 0;
+    i64 steps = Shape{a.out, a.in}.units() * 2;
+    int n = (int)(to - from) * 2;
+    const U4 *w0 = (const U4 *)w + (group * 2 * steps + from * 2) * 32 + lane, *w1 = w0 + steps * 32;
+    int next = ((int)a.rows + 7) / 8 * 32; // fragments of a step
+    const U4 *x = (const U4 *)a.x + from * 2 * next + row0 * 4 + lane;
+    U4 f[ahead][2];
+#pragma unroll
+    for (int d = 0; d < ahead; d++)
+      if (d < n) {
+        f[d][0] = stream(w0 + d * 32);
+        f[d][1] = stream(w1 + d * 32);
+      }
+    for (int k = 0; k < n; k += ahead)
+#pragma unroll
+      for (int d = 0; d < ahead; d++)
+        if (k + d < n) {
+#pragma unroll
+          for (int j = 0; j < M; j++) {
+            U4 b = fetch(x + j * 32);
+            mma(c[0][j], f[d][0], b.x, b.y);
+            mma(c[1][j], f[d][1], b.x, b.y);
+            mma(c[0][j], f[d][0], b.z, b.w);
+            mma(c[1][j], f[d][1], b.z, b.w);
+          }
+          x += next;
+          if (k + d + ahead < n) {
+            f[d][0] = stream(w0 + (k + d + ahead) * 32);
+            f[d][1] = stream(w1 + (k + d + ahead) * 32);
+          }
+        }
+  }
+  DEVICE_MEMBER void put(float *red, int j, int cols) const { put_fragments<M>(red, c, j, cols); }
+};
+
+// widen returns two of four integers plus 128 as two bfloat16: 2²³+u is a float32
+// whose last bits are u.
+template <int i>
+DEVICE u32 widen(u32 v) {
+  float a = as_float(0x4b000000u | (v >> (16 * i) & 0xff)) - 8388736.0f;
+  float b = as_float(0x4b000000u | (v >> (16 * i + 8) & 0xff)) - 8388736.0f;
+  return as_bits(a) >> 16 | (as_bits(b) & 0xffff0000u);
+}
+
+template <int M>
+struct Q8Sums {
+  float c[2][M][4];
+  DEVICE_MEMBER void run(const u8 *w, const LinearArgs &a, i64 group, i64 row0, i64 from, i64 to) {
+    enum { ahead = M < 2 ? 4 : 2 };
+    int lane = tid() & 31;
+    for (int r = 0; r < 2; r++)
+      for (int j = 0; j < M; j++)
+        for (int e = 0; e < 4; e++) c[r][j][e] = 0;
+    Shape s{a.out, a.in};
+    i64 units = s.units();
+    int n = (int)(to - from);
+    const U4 *w0 = (const U4 *)w + (group * 2 * units + from) * 32 + lane, *w1 = w0 + units * 32;
+    const u32 *s0 = (const u32 *)(w + s.tiles() * units * 512) + (group * 2 * units + from) * 8 + lane / 4, *s1 = s0 + units * 8;
+    int next = ((int)a.rows + 7) / 8 * 32;
+    const U4 *x = (const U4 *)a.x + from * 2 * next + row0 * 4 + lane;
+    U4 f[ahead][2];
+    u32 h[ahead][2];
+#pragma unroll
+    for (int d = 0; d < ahead; d++)
+      if (d < n) {
+        f[d][0] = stream(w0 + d * 32);
+        f[d][1] = stream(w1 + d * 32);
+        h[d][0] = s0[d * 8];
+        h[d][1] = s1[d * 8];
+      }
+    for (int k = 0; k < n; k += ahead)
+#pragma unroll
+      for (int d = 0; d < ahead; d++)
+        if (k + d < n) {
+          U4 q[2][2]; // [tile][half of the unit]
+          float lo[2], hi[2];
+#pragma unroll
+          for (int r = 0; r < 2; r++) {
+            U4 v = f[d][r];
+            q[r][0] = U4{widen<0>(v.x), widen<1>(v.x), widen<0>(v.y), widen<1>(v.y)};
+            q[r][1] = U4{widen<0>(v.z), widen<1>(v.z), widen<0>(v.w), widen<1>(v.w)};
+            lo[r] = from_half((u16)h[d][r]);
+            hi[r] = from_half((u16)(h[d][r] >> 16));
+          }
+          if (k + d + ahead < n) {
+            f[d][0] = stream(w0 + (k + d + ahead) * 32);
+            f[d][1] = stream(w1 + (k + d + ahead) * 32);
+            h[d][0] = s0[(k + d + ahead) * 8];
+            h[d][1] = s1[(k + d + ahead) * 8];
+          }
+#pragma unroll
+          for (int j = 0; j < M; j++) {
+            U4 b0 = fetch(x + j * 32), b1 = fetch(x + next + j * 32);
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+              float e[4] = {0, 0, 0, 0};
+              mma(e, q[r][0], b0.x, b0.y);
+              mma(e, q[r][1], b1.x, b1.y);
+              mma(e, q[r][0], b0.z, b0.w);
+              mma(e, q[r][1], b1.z, b1.w);
+              c[r][j][0] = madd(e[0], lo[r], c[r][j][0]);
+              c[r][j][1] = madd(e[1], lo[r], c[r][j][1]);
+              c[r][j][2] = madd(e[2], hi[r], c[r][j][2]);
+              c[r][j][3] = madd(e[3], hi[r], c[r][j][3]);
+            }
+          }
+          x += 2 * next;
+        }
+  }
+  DEVICE_MEMBER void put(float *red, int j, int cols) const { put_fragments<M>(red, c, j, cols); }
+};
+
+// finish stores one element from its sums.
+DEVICE void finish(const LinearArgs &a, i64 row, i64 o, float gate, float up) {
+  if (a.bias) gate += a.bias[o];
+  float v = activate(gate, a.act);
+  if (a.up) {
+    if (a.up_bias) up += a.up_bias[o];
+    v *= up;
+  }
+  float *dst = a.dst + row * a.out + o;
+  *dst = a.add ? *dst + v : v;
+}
+
+DEVICE float sum_splits(const float *p, i64 splits, i64 next) {
+  float s = load_global(p);
+  for (i64 k = 1; k < splits; k++) s += load_global(p + k * next);
+  return s;
+}
+
+// Grid: blocks of 8·M rows, which share what they read of the weight, groups of
+// 32 outputs, splits times weights.
+template <class Sums, int M>
+DEVICE void linear(const LinearArgs &a) {
+  enum { cols = M < 4 ? 8 * M : 32, pitch = 33 };
+  SHARED float red[8][32 * pitch];
+  SHARED u32 last;
+  int warp = tid() >> 5;
+  i64 group = block_y(), row0 = (i64)block_x() * 8 * M, split = block_z() % a.splits, which = block_z() / a.splits;
+  i64 units = Shape{a.out, a.in}.units(), slices = a.splits * 8, slice = split * 8 + warp;
+  Sums sums;
+  sums.run(which ? a.up : a.w, a, group, row0, units * slice / slices, units * (slice + 1) / slices);
+  bool direct = a.splits == 1 && !a.up;
+  for (int j = 0; j < M; j += 4) {
+    sums.put(red[warp], j, cols);
+    barrier();
+    for (int i = tid(); i < 32 * cols; i += 256) {
+      i64 row = row0 + 8 * j + i / 32, o = group * 32 + i % 32;
+      const float *p = &red[0][i % 32 * pitch + i / 32];
+      float s = p[0];
+      for (int w = 1; w < 8; w++) s += p[w * 32 * pitch];
+      if (row < a.rows && o < a.out) {
+        if (direct)
+          finish(a, row, o, s, 0);
+        else
+          a.part[((which * a.splits + split) * a.rows + row) * a.out + o] = s;
+      }
+    }
+    barrier();
+  }
+  if (direct) return;
+  // The last block of these rows and outputs sums the splits.
+  fence();
+  barrier();
+  u32 *ticket = a.tickets + group * blocks_x() + block_x();
+  if (tid() == 0) last = add_ticket(ticket) + 1 == (u32)(a.splits * (a.up ? 2 : 1));
+  barrier();
+  if (!last) return;
+  fence();
+  for (int i = tid(); i < 32 * 8 * M; i += 256) {
+    i64 row = row0 + i / 32, o = group * 32 + i % 32;
+    if (row >= a.rows || o >= a.out) continue;
+    i64 next = a.rows * a.out;
+    const float *p = a.part + row * a.out + o;
+    float gate = sum_splits(p, a.splits, next);
+    finish(a, row, o, gate, a.up ? sum_splits(p + a.splits * next, a.splits, next) : 0);
+  }
+  if (tid() == 0) *ticket = 0;
+}
+
+KERNEL BOUNDS(256) void linear_f32_8(const LinearArgs a) { linear<F32Sums<1>, 1>(a); }
+KERNEL BOUNDS(256) void linear_f32_16(const LinearArgs a) { linear<F32Sums<2>, 2>(a); }
+KERNEL BOUNDS(256, 2) void linear_bf16_8(const LinearArgs a) { linear<BF16Sums<1>, 1>(a); }
+KERNEL BOUNDS(256, 2) void linear_bf16_16(const LinearArgs a) { linear<BF16Sums<2>, 2>(a); }
+KERNEL BOUNDS(256, 2) void linear_bf16_32(const LinearArgs a) { linear<BF16Sums<4>, 4>(a); }
+KERNEL BOUNDS(256, 2) void linear_bf16_64(const LinearArgs a) { linear<BF16Sums<8>, 8>(a); }
+KERNEL BOUNDS(256, 2) void linear_q8_8(const LinearArgs a) { linear<Q8Sums<1>, 1>(a); }
+KERNEL BOUNDS(256, 2) void linear_q8_16(const LinearArgs a) { linear<Q8Sums<2>, 2>(a); }
+KERNEL BOUNDS(256, 2) void linear_q8_32(const LinearArgs a) { linear<Q8Sums<4>, 4>(a); }
+KERNEL BOUNDS(256) void linear_q8_64(const LinearArgs a) { linear<Q8Sums<8>, 8>(a); }
+
+// ---- swiglu
+
+struct SwigluArgs {
+  float *dst;
+  const float *gu;
+  i64 n, width;
+};
+KERNEL BOUNDS(256) void swiglu(const SwigluArgs a) {
+  for (i64 i = (i64)block_x() * 256 + tid(); i < a.n * a.width; i += (i64)blocks_x() * 256) {
+    const float *p = a.gu + i / a.width * 2 * a.width + i % a.width;
+    a.dst[i] = silu(p[0]) * p[a.width];
+  }
+}
+
+// ---- the k largest and their log-probabilities: one row a block of 256
+
+struct TopArgs {
+  i32 *ids;
+  float *logp;
+  const float *x;
+  i64 width, k;
+};
+
+struct Best {
+  float v;
+  i32 id;
+};
+DEVICE bool better(Best a, Best b) { return a.v > b.v || (a.v == b.v && a.id < b.id); }
+
+// next returns the best of this thread's elements that comes after b. NaN counts
+// as the least.
+DEVICE Best next(const float *x, i64 width, Best b, bool first) {
+  Best r{as_float(0xff800000u), 0x7fffffff};
+  for (i64 i = tid(); i < width; i += 256) {
+    float v = x[i];
+    Best e{v == v ? v : as_float(0xff800000u), (i32)i};
+    if ((first || better(b, e)) && better(e, r)) r = e;
+  }
+  return r;
+}
+
+DEVICE Best block_best(Best b, Best *part) {
+  for (int m = 16; m; m >>= 1) {
+    Best o{shfl_xor(b.v, m), shfl_xor(b.id, m)};
+    if (better(o, b)) b = o;
+  }
+  if ((tid() & 31) == 0) part[tid() >> 5] = b;
+  barrier();
+  b = part[0];
+  for (int i = 1; i < 8; i++)
+    if (better(part[i], b)) b = part[i];
+  barrier();
+  return b;
+}
+
+KERNEL BOUNDS(256) void topk(const TopArgs a) {
+  SHARED Best part[8];
+  SHARED float sums[8];
+  i64 r = block_x();
+  const float *x = a.x + r * a.width;
+  Best mine = next(x, a.width, Best{0, 0}, true), top = block_best(mine, part);
+  float s = 0;
+  for (i64 i = tid(); i < a.width; i += 256) s += exponential(x[i] - top.v);
+  double lse = (double)top.v + logarithm((double)block_sum(s, sums));
+  for (i64 i = 0; i < a.k; i++) {
+    if (tid() == 0) {
+      a.ids[r * a.k + i] = top.id;
+      a.logp[r * a.k + i] = (float)((double)top.v - lse);
+    }
+    if (i + 1 == a.k) break;
+    if (mine.id == top.id) mine = next(x, a.width, top, false);
+    top = block_best(mine, part);
+  }
+}
+
+// ---- keys and values
+//
+// A store has chunks of per blocks of 32 positions. For each (block, layer, head)
+// there are keys [32][pitch] and then values [32][pitch], pitch being the head's
+// elements rounded up to 8; what is behind them is zero.
+
+struct Store {
+  u8 *const *chunks;
+  i64 per, layers, heads, dim;
+  DEVICE_MEMBER i64 pitch() const { return (dim + 7) / 8 * 8; }
+};
+
+template <class T>
+DEVICE T *key_at(const Store &s, i64 layer, i64 head, i64 slot) {
+  i64 b = slot / 32;
+  T *p = (T *)s.chunks[b / s.per];
+  return p + (((b % s.per * s.layers + layer) * s.heads + head) * 64 + slot % 32) * s.pitch();
+}
+
+// A Row is one row of an attention step.
+struct Row {
+  i32 pos, slot;
+  i32 prefix, len; // positions seen, without a window, of which in blocks
+  i32 first;       // where its window begins
+  i32 blocks;      // index of its first block
+  i32 own;         // index of its tree's first slot
+  i32 words;       // of a row of ancestors
+  i64 anc;         // index of its ancestors' first word
+};
+
+struct PrepareArgs {
+  float *qkv;
+  const float *rope;
+  const Row *rows;
+  const float *q_weight, *q_bias, *k_weight, *k_bias;
+  u64 q_eps, k_eps;
+  i64 q_center, k_center;
+  i64 rot, q_heads, layer;
+  Store kv;
+};
+
+// prepare normalises and rotates queries and keys and stores keys and values: a
+// warp has one head of one row, an element of every 32 a lane.
+template <class T>
+DEVICE void prepare(const PrepareArgs &a) {
+  enum { most = 128 };
+  SHARED float turned[4][most];
+  int lane = tid() & 31, warp = tid() >> 5;
+  i64 r = block_x(), h = (i64)block_y() * 4 + warp, heads = a.q_heads + 2 * a.kv.heads, dim = a.kv.dim;
+  bool live = h < heads, value = h >= a.q_heads + a.kv.heads, key = !value && h >= a.q_heads;
+  Row row = a.rows[r];
+  float *x = a.qkv + (r * heads + (live ? h : 0)) * dim, *y = turned[warp];
+  for (int i = lane; i < dim; i += 32) y[i] = x[i];
+  const float *w = key ? a.k_weight : a.q_weight, *b = key ? a.k_bias : a.q_bias;
+  if (!value && w) { // a lane's own elements alone
+    float mean = 0, s = 0;
+    if (key ? a.k_center : a.q_center) {
+      for (int i = lane; i < dim; i += 32) s += y[i];
+      mean = quotient(warp_sum(s), (float)dim);
+    }
+    s = 0;
+    for (int i = lane; i < dim; i += 32) {
+      float v = y[i] - mean;
+      s = madd(v, v, s);
+    }
+    s = warp_sum(s);
+    float inv = quotient(1.0f, root(quotient(s, (float)dim) + as_float((u32)(key ? a.k_eps : a.q_eps))));
+    for (int i = lane; i < dim; i += 32) {
+      float v = (y[i] - mean) * inv * w[i];
+      y[i] = b ? v + b[i] : v;
+    }
+  }
+  barrier();
+  if (!live) return;
+  const float *angle = a.rope + (i64)row.pos * a.rot;
+  int half = (int)a.rot / 2;
+  for (int i = lane; i < dim; i += 32) {
+    float v = y[i];
+    if (!value && i < half)
+      v = y[i] * angle[i] - y[i + half] * angle[half + i];
+    else if (!value && i < 2 * half)
+      v = y[i] * angle[i - half] + y[i - half] * angle[i];
+    x[i] = v;
+    if (key || value) {
+      T *k = key_at<T>(a.kv, a.layer, value ? h - a.q_heads - a.kv.heads : h - a.q_heads, row.slot);
+      put_element((value ? k + 32 * a.kv.pitch() : k) + i, v);
+    }
+  }
+  if (key || value) {
+    T *k = key_at<T>(a.kv, a.layer, value ? h - a.q_heads - a.kv.heads : h - a.q_heads, row.slot);
+    for (i64 i = dim + lane; i < a.kv.pitch(); i += 32) put_element((value ? k + 32 * a.kv.pitch() : k) + i, 0);
+  }
+}
+KERNEL BOUNDS(128) void prepare_f32(const PrepareArgs a) { prepare<float>(a); }
+KERNEL BOUNDS(128) void prepare_bf16(const PrepareArgs a) { prepare<u16>(a); }
+
+// paths lists the slots of every row's own ancestors: one row a block.
+struct PathsArgs {
+  i32 *paths; // [rows][ld]
+  const Row *rows;
+  const i32 *own;
+  const u64 *anc;
+  i64 ld;
+};
+KERNEL BOUNDS(32) void paths(const PathsArgs a) {
+  i64 r = block_x();
+  Row row = a.rows[r];
+  const u64 *anc = a.anc + row.anc;
+  for (i64 w = tid(); w < row.words; w += 32) {
+    i64 n = 0;
+    for (i64 i = 0; i < w; i++) n += popcount(anc[i]);
+    for (u64 b = anc[w]; b; b &= b - 1, n++)
+      if (n < row.len - row.prefix) a.paths[r * a.ld + n] = a.own[row.own + w * 64 + trailing_zeros(b)];
+  }
+}
+
+// ---- attention
+//
+// A row's positions are cut into chunks of 128, and these into tiles of 32,
+// whatever other rows there are. An item is one chunk of rows that have it in
+// common.
+
+enum { tile = 32, chunk = 128, most_dim = 128, warps = 4, per_warp = 4 };
+
+struct Item {
+  i32 row, rows, chunk, unused;
+};
+
+struct AttendArgs {
+  float *part; // [rows][heads][chunks]{values [dim], maximum, sum}
+  const float *qkv;
+  const Row *rows;
+  const Item *items;
+  const i32 *blocks, *paths;
+  i64 q_heads, layer, ld, chunks;
+  Store kv;
+};
+
+// Grid: items, heads of keys, sixteens of an item's rows times the group's heads.
+template <class T>
+DEVICE void attend(const AttendArgs &a) {
+  enum { pad = 16 / sizeof(T) }; // keeps lanes that read rows of keys apart
+  SHARED T keys[tile * (most_dim + pad)];
+  SHARED T values[tile * (most_dim + pad)];
+  SHARED float queries[warps * per_warp][most_dim];
+  SHARED float weights[warps * per_warp][tile];
+  int lane = tid() & 31, warp = tid() >> 5;
+  Item item = a.items[block_x()];
+  i64 head = block_y(), dim = a.kv.dim, pitch = a.kv.pitch(), ld = pitch + pad;
+  int group = (int)(a.q_heads / a.kv.heads), base = block_z() * warps * per_warp;
+  if (base >= item.rows * group) return;
+  Row first = a.rows[item.row];
+  const i32 *blocks = a.blocks + first.blocks, *path = a.paths + item.row * a.ld;
+  i64 from = (i64)item.chunk * chunk, to = from + chunk;
+  if (item.rows == 1 && first.len < to) to = first.len;
+
+  // A warp without queries helps to copy, and nothing else.
+  bool busy = base + warp * per_warp < item.rows * group;
+  float scale = quotient(1.0f, root((float)dim));
+  int at[per_warp], begin[per_warp]; // row and window of this warp's queries
+  float most[per_warp], sum[per_warp], o[per_warp][4];
+#pragma unroll
+  for (int i = 0; i < per_warp; i++) {
+    int q = base + warp * per_warp + i;
+    bool live = q < item.rows * group;
+    at[i] = item.row + (live ? q / group : 0);
+    begin[i] = live ? a.rows[at[i]].first : 0x7fffffff;
+    most[i] = as_float(0xff800000u);
+    sum[i] = 0;
+#pragma unroll
+    for (int e = 0; e < 4; e++) o[i][e] = 0;
+    i64 h = head * group + (live ? q % group : 0);
+    const float *src = a.qkv + ((i64)at[i] * (a.q_heads + 2 * a.kv.heads) + h) * dim;
+    for (int d = lane; d < pitch; d += 32) queries[warp * per_warp + i][d] = live && d < dim ? src[d] * scale : 0;
+  }
+
+  // load starts to copy a tile of keys or values.
+  int pieces = (int)(pitch * sizeof(T) / 16);
+  auto load = [&](T *to_shared, i64 t, i64 behind) {
+    for (int i = tid(); i < tile * pieces; i += warps * 32) {
+      i64 p = t + i / pieces;
+      bool ok = p < to;
+      i64 slot = !ok ? first.slot : p < first.prefix ? (i64)blocks[p / 32] * 32 + p % 32 : path[p - first.prefix];
+      const T *src = key_at<T>(a.kv, a.layer, head, slot) + behind * 32 * pitch;
+      copy16(to_shared + i / pieces * ld + i % pieces * (16 / sizeof(T)), src + i % pieces * (16 / sizeof(T)), ok);
+    }
+    commit_copies();
+  };
+
+  load(keys, from, 0);
+  for (i64 t = from; t < to; t += tile) {
+    load(values, t, 1);
+    wait_copies<1>(); // keys
+    barrier();
+    if (busy) {
+      float s[per_warp];
+#pragma unroll
+      for (int i = 0; i < per_warp; i++) s[i] = 0;
+      for (int d = 0; d < pitch; d += 4) {
+        F4 k = four(keys + lane * ld + d);
+#pragma unroll
+        for (int i = 0; i < per_warp; i++) {
+          F4 q = four(&queries[warp * per_warp + i][d]);
+          s[i] = madd(q.x, k.x, s[i]);
+          s[i] = madd(q.y, k.y, s[i]);
+          s[i] = madd(q.z, k.z, s[i]);
+          s[i] = madd(q.w, k.w, s[i]);
+        }
+      }
+      i64 p = t + lane;
+#pragma unroll
+      for (int i = 0; i < per_warp; i++) {
+        bool seen = p < to && p >= begin[i];
+        float v = seen ? s[i] : as_float(0xff800000u), m = warp_max(v), e = 0;
+        m = m > most[i] ? m : most[i];
+        if (seen) e = exponential(v - m);
+        // Before a row's window begins there is nothing to scale.
+        float f = sum[i] > 0 ? exponential(most[i] - m) : 1.0f;
+        most[i] = m;
+        sum[i] = sum[i] * f + warp_sum(e);
+#pragma unroll
+        for (int c = 0; c < 4; c++) o[i][c] *= f;
+        weights[warp * per_warp + i][lane] = e;
+      }
+    }
+    barrier();
+    if (t + tile < to) {
+      load(keys, t + tile, 0);
+      wait_copies<1>(); // values
+    } else {
+      wait_copies<0>();
+    }
+    barrier();
+    if (busy && lane * 4 < pitch)
+      for (int j = 0; j < tile; j++) {
+        F4 v = four(values + j * ld + lane * 4);
+#pragma unroll
+        for (int i = 0; i < per_warp; i++) {
+          float e = weights[warp * per_warp + i][j];
+          o[i][0] = madd(e, v.x, o[i][0]);
+          o[i][1] = madd(e, v.y, o[i][1]);
+          o[i][2] = madd(e, v.z, o[i][2]);
+          o[i][3] = madd(e, v.w, o[i][3]);
+        }
+      }
+    barrier();
+  }
+#pragma unroll
+  for (int i = 0; i < per_warp; i++) {
+    int q = base + warp * per_warp + i;
+    if (q >= item.rows * group) continue;
+    float *dst = a.part + (((i64)at[i] * a.q_heads + head * group + q % group) * a.chunks + item.chunk) * (dim + 2);
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      if (lane * 4 + e < dim) dst[lane * 4 + e] = o[i][e];
+    if (lane == 0) {
+      dst[dim] = most[i];
+      dst[dim + 1] = sum[i];
+    }
+  }
+}
+KERNEL BOUNDS(128, 3) void attend_f32(const AttendArgs a) { attend<float>(a); }
+KERNEL BOUNDS(128, 3) void attend_bf16(const AttendArgs a) { attend<u16>(a); }
+
+// attend_sum adds a row's chunks in their order. Grid: rows, heads.
+struct AttendSumArgs {
+  float *dst;
+  const float *part;
+  const Row *rows;
+  i64 q_heads, dim, chunks;
+};
+KERNEL BOUNDS(128) void attend_sum(const AttendSumArgs a) {
+  i64 r = block_x(), h = block_y();
+  Row row = a.rows[r];
+  i64 from = row.first / chunk, to = (row.len + chunk - 1) / chunk, ld = a.dim + 2;
+  const float *p = a.part + (r * a.q_heads + h) * a.chunks * ld;
+  float most = p[from * ld + a.dim];
+  for (i64 c = from + 1; c < to; c++) {
+    float m = p[c * ld + a.dim];
+    most = m > most ? m : most;
+  }
+  float sum = 0;
+  for (i64 c = from; c < to; c++) sum = madd(p[c * ld + a.dim + 1], exponential(p[c * ld + a.dim] - most), sum);
+  float inv = quotient(1.0f, sum);
+  for (i64 d = tid(); d < a.dim; d += 128) {
+    float o = 0;
+    for (i64 c = from; c < to; c++) o = madd(p[c * ld + d], exponential(p[c * ld + a.dim] - most), o);
+    a.dst[(r * a.q_heads + h) * a.dim + d] = o * inv;
+  }
+}
+
+// move copies slots in order: a thread has the same bytes of every slot. Grid:
+// layers, heads.
+struct MoveArgs {
+  const i32 *dst, *src;
+  i64 n, size; // of an element
+  Store kv;
+};
+KERNEL BOUNDS(128) void move_slots(const MoveArgs a) {
+  i64 layer = block_x(), head = block_y(), pitch = a.kv.pitch() * a.size / 8;
+  for (i64 i = 0; i < a.n; i++) {
+    // Eight bytes a step: keys and values are multiples of 16.
+    i64 to = a.dst[i], from = a.src[i];
+    u64 *d = (u64 *)a.kv.chunks[to / 32 / a.kv.per], *s = (u64 *)a.kv.chunks[from / 32 / a.kv.per];
+    d += (((to / 32 % a.kv.per * a.kv.layers + layer) * a.kv.heads + head) * 64 + to % 32) * pitch;
+    s += (((from / 32 % a.kv.per * a.kv.layers + layer) * a.kv.heads + head) * 64 + from % 32) * pitch;
+    for (i64 e = tid(); e < pitch; e += 128) {
+      d[e] = s[e];
+      d[32 * pitch + e] = s[32 * pitch + e];
+    }
+  }
+}

@@ -1,0 +1,241 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+
+	"talf/compute"
+)
+
+// check panics with a message when a caller broke the contract.
+func check(ok bool, op, what string, got, want int) {
+	if !ok {
+		panic(fmt.Sprintf("cuda: %s: %s is %d, want %d", op, what, got, want))
+	}
+}
+
+// Embed sets dst[r][col:col+In] to row ids[r] of table.
+func (q *queue) Embed(dst compute.Buffer, col int, table compute.Weight, ids []int32) {
+	const op = "Embed"
+	w := q.dev.weightOf(op, table)
+	d := q.dev.bufferOf(op, dst, compute.F32, 0)
+	ld := d.width()
+	q.dev.bufferOf(op, dst, compute.F32, len(ids)*ld)
+	if col < 0 || col+w.in > ld {
+		panic(fmt.Sprintf("cuda: Embed: columns [%d,%d) of rows of %d", col, col+w.in, ld))
+	}
+	for _, id := range ids {
+		if id < 0 || int(id) >= w.out {
+			panic(fmt.Sprintf("cuda: Embed: id %d, want 0..%d", id, w.out-1))
+		}
+	}
+	if len(ids) == 0 || !q.reserve(4*len(ids)) {
+		return
+	}
+	k := embedF32
+	switch w.t {
+	case compute.BF16:
+		k = embedBF16
+	case compute.Q8:
+		k = embedQ8
+	}
+	launch(q, k, len(ids), 1, 1, &embedArgs{
+		dst: d.mem.ptr, w: w.mem.ptr, ids: q.put(bytesOf(ids)),
+		out: int64(w.out), in: int64(w.in), ld: int64(ld), col: int64(col),
+	})
+	runtime.KeepAlive(d)
+	runtime.KeepAlive(w)
+}
+
+// Gather copies rows of src to rows of dst from row, at column col.
+func (q *queue) Gather(dst compute.Buffer, row, col int, src compute.Buffer, rows []int32) {
+	const op = "Gather"
+	d, s := q.dev.bufferOf(op, dst, compute.F32, 0), q.dev.bufferOf(op, src, compute.F32, 0)
+	ld, lds := d.width(), s.width()
+	q.dev.bufferOf(op, dst, compute.F32, (row+len(rows))*ld)
+	if row < 0 || col < 0 || col+lds > ld {
+		panic(fmt.Sprintf("cuda: Gather: row %d, columns [%d,%d) of rows of %d", row, col, col+lds, ld))
+	}
+	for _, r := range rows {
+		if r < 0 || (int(r)+1)*lds > s.n {
+			panic(fmt.Sprintf("cuda: Gather: row %d of a source of shape %v", r, s.shape))
+		}
+	}
+	if len(rows) == 0 || !q.reserve(4*len(rows)) {
+		return
+	}
+	launch(q, gatherRows, len(rows), 1, 1, &gatherArgs{
+		dst: d.mem.ptr + 4*uint64(row*ld+col), src: s.mem.ptr, rows: q.put(bytesOf(rows)), ld: int64(ld), width: int64(lds),
+	})
+	runtime.KeepAlive(d)
+	runtime.KeepAlive(s)
+}
+
+// normArgsOf returns a kernel's arguments for n over rows of width elements, or
+// for rows as they are if n is nil.
+func (q *queue) normArgsOf(op string, dst, x uint64, n *compute.Norm, width int) normArgs {
+	a := normArgs{dst: dst, x: x, width: int64(width)}
+	if n != nil {
+		a.weight, a.bias, a.eps, a.center = q.norm(op, n, width)
+	}
+	return a
+}
+
+// norm returns the parts of a norm over rows of width elements.
+func (q *queue) norm(op string, n *compute.Norm, width int) (weight, bias, eps uint64, center int64) {
+	w := q.dev.bufferOf(op, n.Weight, compute.F32, width)
+	check(w.n == width, op, "elements of the norm's weight", w.n, width)
+	if n.Bias != nil {
+		bias = q.dev.bufferOf(op, n.Bias, compute.F32, width).mem.ptr
+	}
+	if n.Center {
+		center = 1
+	}
+	return w.mem.ptr, bias, uint64(math.Float32bits(n.Eps)), center
+}
+
+// Norm normalises the rows of x.
+func (q *queue) Norm(dst, x compute.Buffer, norm *compute.Norm, n int) {
+	const op = "Norm"
+	h := q.dev.bufferOf(op, norm.Weight, compute.F32, 1).n
+	d, s := q.dev.bufferOf(op, dst, compute.F32, n*h), q.dev.bufferOf(op, x, compute.F32, n*h)
+	if n == 0 {
+		return
+	}
+	a := q.normArgsOf(op, d.mem.ptr, s.mem.ptr, norm, h)
+	launch(q, normRows, n, 1, 1, &a)
+	runtime.KeepAlive(d)
+	runtime.KeepAlive(s)
+	runtime.KeepAlive(norm)
+}
+
+// SwiGLU computes silu(g)·u.
+func (q *queue) SwiGLU(dst, gu compute.Buffer, n int) {
+	const op = "SwiGLU"
+	f := q.dev.bufferOf(op, dst, compute.F32, 0).width()
+	d, s := q.dev.bufferOf(op, dst, compute.F32, n*f), q.dev.bufferOf(op, gu, compute.F32, 2*n*f)
+	if n*f == 0 {
+		return
+	}
+	launch(q, swiglu, min((n*f+255)/256, 1024), 1, 1, &swigluArgs{dst: d.mem.ptr, gu: s.mem.ptr, n: int64(n), width: int64(f)})
+	runtime.KeepAlive(d)
+	runtime.KeepAlive(s)
+}
+
+// TopK writes the k largest of each row.
+func (q *queue) TopK(ids, logp, logits compute.Buffer, k, n int) {
+	const op = "TopK"
+	v := q.dev.bufferOf(op, logits, compute.F32, 0).width()
+	if k < 1 || k > v {
+		panic(fmt.Sprintf("cuda: TopK: %d of %d logits", k, v))
+	}
+	i, p := q.dev.bufferOf(op, ids, compute.I32, n*k), q.dev.bufferOf(op, logp, compute.F32, n*k)
+	x := q.dev.bufferOf(op, logits, compute.F32, n*v)
+	if n == 0 {
+		return
+	}
+	launch(q, topk, n, 1, 1, &topArgs{ids: i.mem.ptr, logp: p.mem.ptr, x: x.mem.ptr, width: int64(v), k: int64(k)})
+	runtime.KeepAlive(i)
+	runtime.KeepAlive(p)
+	runtime.KeepAlive(x)
+}
+
+// linearRows is how many rows one launch of a product has at most, which bounds
+// the sums that its blocks share.
+const linearRows = 256
+
+// Linear computes l over the rows of x into dst.
+func (q *queue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epilogue, n int) {
+	const op = "Linear"
+	w := q.dev.weightOf(op, l.W)
+	d, s := q.dev.bufferOf(op, dst, compute.F32, n*w.out), q.dev.bufferOf(op, x, compute.F32, n*w.in)
+	a := linearArgs{w: w.mem.ptr, out: int64(w.out), in: int64(w.in), splits: int64(w.splits), act: int64(l.Act)}
+	weights := 1
+	if epi == compute.Accumulate {
+		a.add = 1
+	}
+	if l.Bias != nil {
+		a.bias = q.dev.bufferOf(op, l.Bias, compute.F32, w.out).mem.ptr
+	}
+	if l.Up != nil {
+		up := q.dev.weightOf(op, l.Up)
+		check(up.out == w.out && up.in == w.in, op, "elements of the second weight", up.out*up.in, w.out*w.in)
+		check(up.t == w.t, op, "the second weight's type", int(up.t), int(w.t))
+		a.up, weights = up.mem.ptr, 2
+		if l.UpBias != nil {
+			a.upBias = q.dev.bufferOf(op, l.UpBias, compute.F32, w.out).mem.ptr
+		}
+	}
+	norm := q.normArgsOf(op, 0, 0, l.Norm, w.in)
+	for r := 0; r < n; r += linearRows {
+		m := min(linearRows, n-r)
+		norm.x = s.mem.ptr + 4*uint64(r*w.in)
+		a.dst = d.mem.ptr + 4*uint64(r*w.out)
+		if !q.product(w, weights, &norm, a, m) {
+			break
+		}
+	}
+	runtime.KeepAlive(d)
+	runtime.KeepAlive(s)
+	runtime.KeepAlive(l)
+}
+
+// product runs n rows, at most linearRows.
+func (q *queue) product(w *weight, weights int, norm *normArgs, a linearArgs, n int) bool {
+	// Products read fragments of rows up to the next 64.
+	const behind = 4096
+	split, k, rows, size := splitRows, linearBF16, 8, int64(w.units())*2*int64((n+7)/8)*512
+	switch {
+	case w.t == compute.F32:
+		split, k, size = foursRows, linearF32, int64(w.units())*8*int64(n)*16
+		if n > 8 {
+			k, rows = linearF32x16, 16
+		}
+	default:
+		if w.t == compute.Q8 {
+			k = linearQ8
+		}
+		for rows < n && rows < 64 {
+			rows *= 2
+			k++
+		}
+	}
+	blocks := (n + rows - 1) / rows
+	if !q.scratch(&q.rows, "rows of activations", size+behind, false) ||
+		!q.scratch(&q.tickets, "tickets of products", 4*int64(w.groups()*blocks), true) {
+		return false
+	}
+	if weights*w.splits > 1 && !q.scratch(&q.part, "partial sums", 4*int64(weights*w.splits*n)*int64(w.out), false) {
+		return false
+	}
+	norm.dst = q.rows.ptr
+	launch(q, split, n, 1, 1, norm)
+	a.x, a.tickets, a.rows = q.rows.ptr, q.tickets.ptr, int64(n)
+	if q.part != nil {
+		a.part = q.part.ptr
+	}
+	launch(q, k, blocks, w.groups(), w.splits*weights, &a)
+	return true
+}
+
+// MoveKV copies slots in every layer, in order.
+func (q *queue) MoveKV(kv compute.KV, dst, src []int32) {
+	const op = "MoveKV"
+	st := q.dev.storeOf(op, kv)
+	check(len(dst) == len(src), op, "len(dst)", len(dst), len(src))
+	blocks := st.Blocks()
+	for i := range src {
+		checkSlot(op, src[i], blocks)
+		checkSlot(op, dst[i], blocks)
+	}
+	if len(src) == 0 || !q.reserve(8*len(src)+32) {
+		return
+	}
+	launch(q, moveSlots, st.c.Layers, st.c.KVHeads, 1, &moveArgs{
+		dst: q.put(bytesOf(dst)), src: q.put(bytesOf(src)), n: int64(len(src)), size: int64(st.c.Type.Size()), kv: st.args(),
+	})
+	runtime.KeepAlive(st)
+}
