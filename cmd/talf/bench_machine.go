@@ -116,7 +116,7 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 			if err != nil {
 				return err
 			}
-			dev, err := o.openDevice()
+			dev, err := o.openCPU()
 			if err != nil {
 				return err
 			}

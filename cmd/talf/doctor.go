@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"talf/compute/cpu/kern"
+	"talf/compute/cuda"
 )
 
 // A health is what doctor finds.
@@ -29,10 +30,21 @@ type health struct {
 		Available uint64 `json:"available_bytes"`
 	} `json:"memory"`
 	GPU struct {
-		Used   bool   `json:"used"`
-		Reason string `json:"reason"`
+		Reason  string   `json:"reason,omitempty"`  // why there is none to use
+		Driver  string   `json:"driver,omitempty"`  // the version of CUDA that it speaks
+		Missing []string `json:"missing,omitempty"` // entry points that it lacks
+		Devices []gpu    `json:"devices"`
 	} `json:"gpu"`
 	Problems []string `json:"problems"`
+}
+
+// A gpu is a CUDA device.
+type gpu struct {
+	Device     string `json:"device"` // what --device calls it
+	Name       string `json:"name"`
+	Capability string `json:"compute_capability"`
+	Memory     int64  `json:"memory_bytes"`
+	Reason     string `json:"reason,omitempty"` // why it cannot be used
 }
 
 func newDoctor(a *app) *cobra.Command {
@@ -85,9 +97,16 @@ func examine() (*health, error) {
 		return nil, fmt.Errorf("close the CPU device: %w", err)
 	}
 	h.Memory.Total, h.Memory.Available = memory()
-	h.GPU.Reason = "this version has kernels for CPUs only"
-	if _, err := os.Stat("/dev/nvidia0"); err == nil {
+	r := cuda.Examine()
+	h.GPU.Reason, h.GPU.Driver, h.GPU.Missing, h.GPU.Devices = r.Reason, r.Driver, r.Missing, []gpu{}
+	if _, err := os.Stat("/dev/nvidia0"); err == nil && r.Reason != "" {
 		h.GPU.Reason += "; the NVIDIA GPU of this machine stays idle"
+	}
+	for i, d := range r.Devices {
+		h.GPU.Devices = append(h.GPU.Devices, gpu{
+			Device: fmt.Sprintf("cuda:%d", i), Name: d.Name, Capability: fmt.Sprintf("%d.%d", d.Major, d.Minor),
+			Memory: d.Memory, Reason: d.Reason,
+		})
 	}
 	const least = 512 << 20
 	if h.Memory.Total > 0 && h.Memory.Available < least {
@@ -142,7 +161,17 @@ func (a *app) printHealth(h *health) {
 	} else {
 		a.printf("memory    not known on %s\n", runtime.GOOS)
 	}
-	a.printf("gpu       not used: %s\n", h.GPU.Reason)
+	if h.GPU.Reason != "" {
+		a.printf("gpu       not used: %s\n", h.GPU.Reason)
+	}
+	for _, d := range h.GPU.Devices {
+		use := "used by --device " + d.Device
+		if d.Reason != "" {
+			use = "cannot be used: " + d.Reason
+		}
+		a.printf("gpu       %s, %s of memory, compute capability %s, driver for CUDA %s; %s\n",
+			d.Name, bytesText(uint64(d.Memory)), d.Capability, h.GPU.Driver, use)
+	}
 	for _, name := range sortedKeys(h.Version.Deps) {
 		a.printf("module    %s %s\n", name, h.Version.Deps[name])
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -11,6 +12,7 @@ import (
 	"talf/checkpoints"
 	"talf/compute"
 	"talf/compute/cpu"
+	"talf/compute/cuda"
 	"talf/infer/bench"
 	"talf/model"
 	"talf/model/arch"
@@ -21,6 +23,7 @@ import (
 // A machineOptions says how a model runs on this machine.
 type machineOptions struct {
 	threads int
+	device  deviceFlag
 	dtype   dtypeFlag
 	kv      kvFlag
 	actBits actBitsFlag
@@ -29,8 +32,9 @@ type machineOptions struct {
 
 func (o *machineOptions) flags(f *pflag.FlagSet) {
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
+	f.Var(&o.device, "device", "cpu, cuda:N, or auto: the first CUDA device if there is one")
 	o.dtype = dtypeAuto
-	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames()+", or auto: q8 if they are stored so, else f32")
+	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames()+", or auto: q8 if they are stored so, else f32; on a CUDA device bf16 if all are stored so")
 	f.Var(&o.kv, "kv-dtype", "type that keys and values are kept as: f32 or bf16")
 	o.actBits = 16
 	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
@@ -42,8 +46,69 @@ func (o *machineOptions) modelOptions(set *safetensors.Set) model.Options {
 	opt.KV = compute.DType(o.kv)
 	if opt.DType = compute.DType(o.dtype); o.dtype == dtypeAuto {
 		opt.DType = model.Stored(set)
+		// A GPU reads weights, and nothing is lost by keeping these as they are.
+		if opt.DType == compute.F32 && o.device.ordinal() >= 0 && allBF16(set) {
+			opt.DType = compute.BF16
+		}
 	}
 	return opt
+}
+
+// allBF16 reports whether all weights of a set are stored as bfloat16.
+func allBF16(set *safetensors.Set) bool {
+	names := set.Names()
+	for _, name := range names {
+		if t, _ := set.Tensor(name); t.DType != "BF16" {
+			return false
+		}
+	}
+	return len(names) > 0
+}
+
+// A deviceFlag is the value of --device: "cpu", "auto" or "cuda:N". Empty is the
+// CPU.
+type deviceFlag string
+
+func (d *deviceFlag) Type() string { return "device" }
+
+func (d *deviceFlag) String() string {
+	if *d == "" {
+		return "cpu"
+	}
+	return string(*d)
+}
+
+func (d *deviceFlag) Set(s string) error {
+	if s == "cuda" {
+		s = "cuda:0"
+	}
+	if *d = deviceFlag(s); s != "cpu" && s != "auto" && d.ordinal() < 0 {
+		return errors.New("want cpu, auto or cuda:N, N being 0 for the first device")
+	}
+	return nil
+}
+
+// ordinal returns N of "cuda:N", or −1. What auto means is known after resolve.
+func (d *deviceFlag) ordinal() int {
+	n, ok := strings.CutPrefix(string(*d), "cuda:")
+	if !ok {
+		return -1
+	}
+	i, err := strconv.ParseUint(n, 10, 16)
+	if err != nil {
+		return -1
+	}
+	return int(i)
+}
+
+// resolve turns auto into the device that it means here.
+func (d *deviceFlag) resolve() {
+	if *d == "auto" {
+		*d = "cpu"
+		if r := cuda.Examine(); r.Reason == "" && r.Devices[0].Reason == "" {
+			*d = "cuda:0"
+		}
+	}
 }
 
 // dtypes are the types that weights are kept as, by what --dtype calls them.
@@ -183,10 +248,21 @@ func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, err
 
 // openDevice opens the CPU with a number of threads; 0 is all.
 func openDevice(threads int) (*cpu.Device, error) {
-	return (&machineOptions{threads: threads, actBits: 16}).openDevice()
+	return (&machineOptions{threads: threads, actBits: 16}).openCPU()
 }
 
-func (o *machineOptions) openDevice() (*cpu.Device, error) {
+func (o *machineOptions) openDevice() (compute.Device, error) {
+	o.device.resolve()
+	if n := o.device.ordinal(); n >= 0 {
+		if o.actBits == 8 {
+			return nil, usageError{errors.New("--act-bits 8 is for the CPU: on a CUDA device activations have 16 bits")}
+		}
+		return cuda.New(cuda.Config{Device: n})
+	}
+	return o.openCPU()
+}
+
+func (o *machineOptions) openCPU() (*cpu.Device, error) {
 	c := cpu.Default()
 	if o.threads > 0 {
 		c.Threads = o.threads
