@@ -1,7 +1,7 @@
 # Every target calls a step of .ci/run or one go command: what passes here
 # passes there.
 .DEFAULT_GOAL := help
-.PHONY: help check test race fuzz bench bench-compare golden generate demo demo-target ci
+.PHONY: help check test race cuda fuzz bench bench-compare golden generate demo demo-target ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -14,6 +14,9 @@ test: ## all tests
 
 race: ## short tests of the concurrent packages under the race detector
 	.ci/run race
+
+cuda: ## the CUDA device on an emulated GPU
+	.ci/run cuda
 
 fuzz: ## every fuzz target for some seconds
 	.ci/run fuzz
@@ -36,6 +39,7 @@ golden: ## rewrite the committed files that tests compare with the code
 
 generate: ## run the code generators
 	go generate ./...
+	CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/compute/cuda/internal/driver/include" go generate -tags gpu ./compute/cuda
 	.ci/run generated
 
 demo: ## the quickstart
