@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"talf/model/safetensors"
 )
 
 // A head that went out and came back decodes as before: the same logits bit for
@@ -100,4 +102,47 @@ func TestExportAndImportRefuseWhatCannotBe(t *testing.T) {
 		t.Error("something was written")
 	}
 	ok(t, "", "import", "--head", head, "--model", another, "--out", out, "--force")
+}
+
+func TestAnEagle3HeadIsInspectedAndConverted(t *testing.T) {
+	const h, vocab = 8, 12
+	dir := t.TempDir()
+	var ts []safetensors.Tensor
+	add := func(name string, shape ...int) {
+		n := 1
+		for _, d := range shape {
+			n *= d
+		}
+		ts = append(ts, safetensors.F32(name, make([]float32, n), shape...))
+	}
+	for _, n := range []string{"midlayer.hidden_norm", "midlayer.input_layernorm", "midlayer.post_attention_layernorm", "norm"} {
+		add(n+".weight", h)
+	}
+	for _, n := range []string{"q", "k", "v"} {
+		add("midlayer.self_attn."+n+"_proj.weight", h, 2*h)
+	}
+	add("midlayer.self_attn.o_proj.weight", h, h)
+	for _, n := range []string{"gate", "up", "down"} {
+		add("midlayer.mlp."+n+"_proj.weight", h, h)
+	}
+	add("fc.weight", h, 3*h)
+	add("lm_head.weight", vocab, h)
+	if err := safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), nil, ts...); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "config.json"), `{"architectures":["LlamaForCausalLMEagle3"],"model_type":"llama","vocab_size":12,"draft_vocab_size":12,
+		"hidden_size":8,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":2,"max_position_embeddings":64,"rms_norm_eps":1e-5}`)
+	if said := ok(t, "", "inspect", dir); !strings.Contains(said, "EAGLE-3, in the layout of SpecForge: not decoded yet") || !strings.Contains(said, "12 of the target's 12 tokens") {
+		t.Errorf("inspect says\n%s", said)
+	}
+	base := t.TempDir()
+	out := filepath.Join(base, "s")
+	ok(t, "", "export", "--head", dir, "--format", "speculators", "--verifier", "org/model", "--out", out)
+	if said := ok(t, "", "inspect", out); !strings.Contains(said, "EAGLE-3, in the layout of speculators") {
+		t.Errorf("inspect says\n%s", said)
+	}
+	talf(t, "", "import", "--head", out, "--out", filepath.Join(base, "i")).refuses(t, exitFailure, "not decoded yet")
+	model := tinyModel(t, tinyConfig(), 1)
+	talf(t, "", "generate", "--model", model, "--head", dir, "--prompt", "x").refuses(t, exitFailure, "not decoded yet")
+	talf(t, "", "export", "--head", dir, "--format", "eagle", "--out", filepath.Join(base, "e")).refuses(t, exitFailure, "EAGLE's loader would refuse it")
 }

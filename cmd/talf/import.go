@@ -128,6 +128,9 @@ func inspectDraft(dir string) (*draftFinding, error) {
 	s := d.Spec
 	if d.Eagle3 != nil {
 		f.Algorithm, f.Decodes, f.Eagle3, s = "EAGLE-3", false, d.Eagle3, d.Eagle3.Spec
+		if d.Layout == checkpoints.LayoutEAGLE {
+			f.Layout = "SpecForge"
+		}
 	}
 	f.Vocab, f.Hidden, f.Layers, f.Heads, f.KVHeads, f.HeadDim, f.FFN = s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads, s.HeadDim, s.FFN
 	f.Rope, f.Theta, f.FCBias = s.Rope.Type, s.Rope.Theta, s.FCBias
