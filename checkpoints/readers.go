@@ -8,9 +8,10 @@ import (
 	"talf/model/arch"
 )
 
-// What each reader does with a head is known from its source; what is said here
-// names the place. Versions change: SGLang 0.4 and 0.5, vLLM 0.8 to 0.11, EAGLE's
-// main branch and the speculators library 0.1 to 0.9 were read.
+// What each reader does with a head is known from its source, and what is said here
+// names the place. Readers change: those of SGLang, vLLM and EAGLE are as they were
+// on their main branches in 2025, the speculators library's versions 0.1, 0.3, 0.4
+// and 0.9.
 
 func refuse(format string, args ...any) Problem {
 	return Problem{Grade: Refuses, What: fmt.Sprintf(format, args...)}
@@ -98,7 +99,7 @@ func speculatorsProblems(d *Draft, c *ExportConfig) (out []Problem) {
 		return out
 	}
 	s := d.Spec
-	out = append(out, note("the library has EagleSpeculator up to version 0.4, and vLLM took such heads from 0.10 to 0.11 at most: for vLLM itself use the format vllm"))
+	out = append(out, note("the library has EagleSpeculator up to version 0.4, and vLLM read it for a while only: for vLLM itself use the format vllm"))
 	if s.Layers != 1 {
 		out = append(out, refuse("it builds one layer, and this head has %d", s.Layers))
 	}
