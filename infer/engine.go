@@ -170,7 +170,8 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 	}
 	e.next++
 	s := &Sequence{id: e.next, req: req, prompt: len(req.Prompt), maxLen: shape.MaxLen, opened: e.now()}
-	s.tokens = append(make([]int32, 0, min(len(req.Prompt)+req.MaxTokens, shape.MaxLen)+e.Config.MaxNodes), req.Prompt...)
+	most := min(req.MaxTokens, shape.MaxLen-len(req.Prompt))
+	s.tokens = append(make([]int32, 0, len(req.Prompt)+most+e.Config.MaxNodes), req.Prompt...)
 	s.eos = req.EOS
 	if s.eos == nil {
 		s.eos = shape.EOS
@@ -413,21 +414,9 @@ func (s *Sequence) grow(rows []Row) {
 		s.fail(fmt.Errorf("draft: %w", err))
 		return
 	}
-	s.growing = len(ask) > 0
-	if !s.growing {
-		if n := s.prop.Tree.Len(); n > s.prop.MaxNodes {
-			s.fail(fmt.Errorf("draft: a tree of %d nodes, want at most %d", n, s.prop.MaxNodes))
-		}
-		if v, ok := s.req.Verifier.(Particular); ok && s.prop.LiveNodes() > 1 {
-			k := kind{s.prop.Draw(), s.prop.Chain(), true}
-			if s.fits == k {
-				return
-			}
-			if err := v.Fits(k.draw, k.chain); err != nil {
-				s.fail(err)
-				return
-			}
-			s.fits = k
+	if s.growing = len(ask) > 0; !s.growing {
+		if err := s.checkTree(); err != nil {
+			s.fail(err)
 		}
 		return
 	}
@@ -440,6 +429,31 @@ func (s *Sequence) grow(rows []Row) {
 	case ask[0] != s.ran || len(ask) != w.Len()-s.ran:
 		s.fail(fmt.Errorf("draft: asked for %d nodes from %d, want all of [%d,%d)", len(ask), ask[0], s.ran, w.Len()))
 	}
+}
+
+// checkTree holds a finished tree to the contract, because a pass that it breaks
+// would fail for all sequences, and to what the verifier is lossless with.
+func (s *Sequence) checkTree() error {
+	t := s.prop.Tree
+	if n := t.Len(); n > s.prop.MaxNodes {
+		return fmt.Errorf("draft: a tree of %d nodes, want at most %d", n, s.prop.MaxNodes)
+	}
+	for n, token := range t.Tokens() {
+		if d := t.Depth(n); d > s.prop.MaxDepth {
+			return fmt.Errorf("draft: node %d is %d edges deep, want at most %d", n, d, s.prop.MaxDepth)
+		}
+		if token < 0 || int(token) >= s.scores.vocab {
+			return fmt.Errorf("draft: node %d has token %d, want 0..%d", n, token, s.scores.vocab-1)
+		}
+	}
+	v, ok := s.req.Verifier.(Particular)
+	if k := (kind{s.prop.Draw(), s.prop.Chain(), true}); ok && s.prop.LiveNodes() > 1 && k != s.fits {
+		if err := v.Fits(k.draw, k.chain); err != nil {
+			return err
+		}
+		s.fits = k
+	}
+	return nil
 }
 
 // chunk builds the next part of the prompt as a chain.
@@ -518,7 +532,9 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	if s.req.Trace != nil {
 		// As in keep, what is read must not write over the tokens that follow.
 		s.scores.begin(rows, s.prop.Tree, s.tokens[:first:first])
+		begin := e.now()
 		untraced = s.req.Trace(Round{Proposal: &s.prop, Scores: &s.scores, Verdict: v, Kept: kept})
+		start = start.Add(e.now().Sub(begin))
 	}
 	v.Path, v.Next = v.Path[:kept], s.tokens[len(s.tokens)-1]
 	s.keep(e, s.prop, v, rows, s.tokens[:first])

@@ -396,6 +396,56 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 }
 
+// A limit that no sequence can reach is none.
+func TestAnOutputMayBeAsLongAsTheContext(t *testing.T) {
+	req := plainRequest(t, 1, 2)
+	req.MaxTokens = math.MaxInt
+	s, err := tableEngine(9).Generate(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, _ := s.Done(); r != infer.Length || len(s.Tokens()) != 38 {
+		t.Errorf("%d tokens, ended by %q; want the 38 that the context of 40 leaves", len(s.Tokens()), r)
+	}
+}
+
+// A drafter that breaks its contract ends its own sequence, with what it did.
+func TestABadTreeEndsItsSequenceAlone(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		draft truth
+		most  int // tokens to emit
+		want  string
+	}{
+		{"too deep", truth{1, 2, 3}, 3, "node 3 is 3 edges deep, want at most 2"},
+		{"no token of the vocabulary", truth{1, 9}, 9, "node 2 has token 9, want 0..8"},
+		{"no token at all", truth{-1}, 9, "node 1 has token -1, want 0..8"},
+	} {
+		e := tableEngine(9)
+		bad, good := plainRequest(t, 1), plainRequest(t, 1)
+		bad.Drafter, bad.MaxTokens = c.draft, c.most
+		var seqs []*infer.Sequence
+		for _, r := range []infer.Request{bad, good} {
+			s, err := e.Open(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seqs = append(seqs, s)
+		}
+		for range 10 {
+			if err := e.Step(t.Context(), seqs); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r, _ := seqs[0].Done(); r != infer.Failed || !strings.Contains(seqs[0].Err().Error(), c.want) {
+			t.Errorf("%s: reason %q, error %v; want one that says %q", c.name, r, seqs[0].Err(), c.want)
+		}
+		if r, _ := seqs[1].Done(); r != infer.Length || len(seqs[1].Tokens()) != 10 {
+			t.Errorf("%s: the other sequence: reason %q, %d tokens", c.name, r, len(seqs[1].Tokens()))
+		}
+	}
+}
+
 // words spells token i as the i-th word, and a byte that is no character as
 // U+FFFD, as a byte-level vocabulary does.
 type words []string

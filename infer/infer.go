@@ -208,7 +208,7 @@ type Timing struct {
 
 	Verify   time.Duration // the target's pass
 	Draft    time.Duration // the source's passes
-	Overhead time.Duration // trees, verdict, bookkeeping; not the request's Emit
+	Overhead time.Duration // trees, verdict, bookkeeping; not the request's Emit and Trace
 }
 
 // A Labelled drafter drafts from several origins and says which a node is from:

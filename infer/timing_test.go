@@ -39,7 +39,7 @@ func (d *timed) Observe(infer.Proposal, infer.Verdict, infer.Scores) error {
 func (d *timed) Took(t infer.Timing) { d.seen = append(d.seen, t) }
 
 // A drafter that adapts to costs is told those of its own sequence, by the
-// engine's clock: the passes that it shared whole, the rest without Emit.
+// engine's clock: the passes that it shared whole, the rest without Emit and Trace.
 func TestDraftersAreToldWhatRoundsCost(t *testing.T) {
 	costs := &drafttest.Costs{
 		Pass: func(rows int) time.Duration { return time.Duration(100+rows) * time.Millisecond },
@@ -57,6 +57,7 @@ func TestDraftersAreToldWhatRoundsCost(t *testing.T) {
 	defer e.Close(plain)
 	req.Drafter, req.Source = d, costs.Source(&drafttest.Source{Target: world, Agree: 1})
 	req.Emit = func(infer.Delta) error { costs.Advance(time.Hour); return nil }
+	req.Trace = func(infer.Round) error { costs.Advance(time.Hour); return nil }
 	s, err := e.Open(req)
 	if err != nil {
 		t.Fatal(err)
