@@ -108,6 +108,18 @@ func (p *Params) Float(key string) float64 {
 	return x
 }
 
+// FloatOrAuto returns key's value as a number, or that it is "auto".
+func (p *Params) FloatOrAuto(key string) (x float64, auto bool) {
+	if p.String(key) == "auto" {
+		return 0, true
+	}
+	x, err := strconv.ParseFloat(p.String(key), 64)
+	if err != nil && p.err == nil {
+		p.err = fmt.Errorf("%s is %q, want auto or a number", key, p.String(key))
+	}
+	return x, false
+}
+
 // Choice returns which of some words key's value is.
 func (p *Params) Choice(key string, words ...string) int {
 	i := slices.Index(words, p.String(key))

@@ -41,9 +41,7 @@ func goose() Method {
 				linear: p.Choice("alloc", "harmonic", "linear") == 1, breadth: p.Choice("extend", "best", "breadth") == 1,
 				score: p.Float("score"),
 			}
-			if c.adapt = p.String("r") == "auto"; !c.adapt {
-				c.r = p.Float("r")
-			}
+			c.r, c.adapt = p.FloatOrAuto("r")
 			lo, hi := p.Int("lo"), p.Int("hi")
 			if err := cmp.Or(c.validate(), checkNgrams(lo, hi)); err != nil {
 				return Maker{}, err

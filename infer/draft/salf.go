@@ -19,10 +19,11 @@ func salf() Method {
 			{"finish", "topn", "nodes kept at the stop: topn, fill or literal"},
 		},
 		Open: func(p *Params, _ Env) (Maker, error) {
-			if p.String("th") == "auto" {
+			th, auto := p.FloatOrAuto("th")
+			if auto {
 				return openTuned(p)
 			}
-			return openSALF(p, p.Float("th"))
+			return openSALF(p, th)
 		},
 	}
 }
