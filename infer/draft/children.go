@@ -19,7 +19,7 @@ func Children(dst []int32, c infer.Chance, pos int, q infer.Dist, k int, d infer
 		}
 		return dst
 	}
-	var mass [64]float64 // of the drawn tokens
+	var mass [maxRank + 1]float64 // of the drawn tokens
 	saved, first := mass[:0], len(dst)
 	for range k {
 		if !hasMass(q) {

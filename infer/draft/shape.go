@@ -197,6 +197,9 @@ func readShape(path, name string) (shape, error) {
 	} else if !ok {
 		return nil, fmt.Errorf("%s has no shape %q, want one of %s", path, name, strings.Join(all, ", "))
 	}
+	if len(p) == 0 {
+		return nil, fmt.Errorf("%s: the shape has no paths, want at least one", path)
+	}
 	s, err := newShape(p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

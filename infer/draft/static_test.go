@@ -340,19 +340,22 @@ func TestShapesOfAFile(t *testing.T) {
 		t.Errorf("a shape with gaps drew %d nodes, want 3", p.Tree.Len())
 	}
 	for text, want := range map[string]string{
-		"":                 "want a list of paths of child ranks",
-		"{}":               `has no shape "eagle-sparse", want one of`,
-		"[]x":              "want a list of paths",
-		"[[0],[]]":         "a path is empty",
-		"[[0],[0]]":        "path [0] is there twice",
-		"[[0],[1,0]]":      "the node above it, [1], is missing",
-		"[[-1]]":           "rank -1, want 0..255",
-		"[[256]]":          "rank 256",
-		`{"x":3}`:          "want a list of paths",
-		`{"a":[],"b":[]}`:  "want one of a, b",
-		deep(65):           "want at most 64",
-		wideList(256 + 1):  "rank 256",
-		manyNodes(5, 1100): "want at most 1024",
+		"":                              "want a list of paths of child ranks",
+		"{}":                            `has no shape "eagle-sparse", want one of`,
+		"[]":                            "the shape has no paths",
+		"null":                          "the shape has no paths",
+		`{"b":[[0]],"eagle-sparse":[]}`: "the shape has no paths",
+		"[]x":                           "want a list of paths",
+		"[[0],[]]":                      "a path is empty",
+		"[[0],[0]]":                     "path [0] is there twice",
+		"[[0],[1,0]]":                   "the node above it, [1], is missing",
+		"[[-1]]":                        "rank -1, want 0..255",
+		"[[256]]":                       "rank 256",
+		`{"x":3}`:                       "want a list of paths",
+		`{"a":[],"b":[]}`:               "want one of a, b",
+		deep(65):                        "want at most 64",
+		wideList(256 + 1):               "rank 256",
+		manyNodes(5, 1100):              "want at most 1024",
 	} {
 		path := write("bad.json", text)
 		_, _, err := draft.Open("static:file="+path, draft.Env{})
@@ -435,14 +438,14 @@ func FuzzShapeFile(f *testing.F) {
 }
 
 func TestDrawingDoesNotAllocateOnceWarm(t *testing.T) {
-	for _, spec := range []string{"static:binary-4", "static:binary-4,draw=distinct", "linear:draw=repeated"} {
+	for _, spec := range []string{"static:binary-4", "static:binary-4,draw=distinct", "static:kary-100-1,draw=distinct", "linear:draw=repeated"} {
 		d := opened(t, spec, draft.Env{Vocab: 200, Temperature: 1}).New()
-		row, tr, ch := rowOf(200), tree.New(0, 64), chance{rand.New(rand.NewPCG(3, 4))}
+		row, tr, ch := rowOf(200), tree.New(0, 128), chance{rand.New(rand.NewPCG(3, 4))}
 		rows := make([]infer.Row, 0, 64)
 		p := new(infer.Proposal)
 		grow := func() {
-			tr.Reset(0, 64)
-			*p = infer.Proposal{Tree: tr, MaxNodes: 64, MaxDepth: 20}
+			tr.Reset(0, 128)
+			*p = infer.Proposal{Tree: tr, MaxNodes: 128, MaxDepth: 20}
 			for ask, _ := d.Grow(p, nil, ch); len(ask) > 0; ask, _ = d.Grow(p, rows, ch) {
 				rows = rows[:0]
 				for range ask {
