@@ -135,7 +135,7 @@ func Read(r io.Reader, f func(s *Step) error) (Header, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return h, err
 	}
-	if err := json.Unmarshal(b, &h); err != nil || h.Version == 0 {
+	if err := json.Unmarshal(b, &h); err != nil || h.Version < 1 {
 		return h, errors.New("line 1 is no trace header, want a file that `talf generate --trace` wrote")
 	}
 	if h.Version > Version {

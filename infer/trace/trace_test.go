@@ -210,6 +210,7 @@ func TestBadFilesAreRefused(t *testing.T) {
 		"{}\n":                 "line 1 is no trace header",
 		"[1]\n":                "line 1 is no trace header",
 		`{"talf_trace":2}`:     "want at most 1",
+		`{"talf_trace":-1}`:    "line 1 is no trace header",
 		head + "{\"pos\":":     "line 2 is cut short",
 		head + "{\"pos\":x}\n": "line 2: ",
 		head + "{}\n":          "nodes has 0 entries",
