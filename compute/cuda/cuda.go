@@ -1,7 +1,7 @@
 // Package cuda runs compute's operations on an NVIDIA GPU through the driver
 // alone: kernels are embedded as PTX, and nothing of NVIDIA's is needed to build.
-// It is part of programs built with the tag gpu, which need cgo; others have
-// New and Examine, which say so.
+// It is part of programs built for Linux with the tag gpu and cgo; in others New
+// and Examine say that it is not.
 //
 // One goroutine owns the device's context and its one stream, and queues hand it
 // their work, so an operation returns long before the device has run it. Weights

@@ -1,4 +1,4 @@
-//go:build !gpu
+//go:build !gpu || !linux || !cgo
 
 package cuda
 
@@ -8,10 +8,10 @@ import (
 	"talf/compute"
 )
 
-const notBuilt = "this program was built without CUDA: build it with -tags gpu"
+const notBuilt = "this program was built without CUDA, which -tags gpu adds on Linux with cgo"
 
-// New returns an error: this program was built without the tag gpu.
+// New returns an error: this program was built without CUDA.
 func New(Config) (compute.Device, error) { return nil, errors.New("cuda: " + notBuilt) }
 
-// Examine reports that this program was built without the tag gpu.
+// Examine reports that this program was built without CUDA.
 func Examine() Report { return Report{Reason: notBuilt} }

@@ -1,4 +1,4 @@
-//go:build gpu
+//go:build gpu && linux && cgo
 
 // Entry points of the driver, bound with dlopen before main: the program does not
 // depend on the driver when it is linked, nor when it starts.
