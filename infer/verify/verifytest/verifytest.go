@@ -174,6 +174,7 @@ func Schemes() []Scheme {
 		"static:kary-3-2,draw=distinct", "static:kary-3-2,draw=repeated",
 		"static:eagle-sparse,draw=distinct", "static:eagle-sparse,draw=repeated",
 		"static:medusa,draw=distinct", "static:medusa,draw=repeated",
+		"sequoia:N=7,accept=0.5/0.3/0.1,draw=distinct", "sequoia:N=7,accept=0.5/0.3/0.1,draw=repeated",
 	} {
 		all = append(all, Drafting(spec))
 	}
