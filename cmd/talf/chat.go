@@ -75,7 +75,8 @@ func newChat(a *app) *cobra.Command {
 		Use:   "chat --model DIR [--head CKPT]",
 		Short: "Talk with a model",
 		Long: `Chat reads a line, answers it, and keeps the dialogue, whose keys and values are
-computed only once. The model's chat template writes the dialogue; for a model
+computed only once (but for methods that learn from the rows of prompts, such as
+goose unless harvest=rounds). The model's chat template writes the dialogue; for a model
 without one it is plain text, "User: …" and "Assistant: …". --raw adds nothing to
 what you write, for models that only continue text.
 

@@ -85,19 +85,22 @@ and what was kept. talf inspect trace FILE draws it.`,
 
 // generateOne streams the answer to one prompt.
 func (a *app) generateOne(ctx context.Context, o *decodeOptions, prompt, traceFile string, stats, asJSON bool) (err error) {
+	var traced *bufio.Writer
+	if traceFile != "" { // before the model is loaded, which may take minutes
+		f, openErr := os.Create(traceFile)
+		if openErr != nil {
+			return openErr
+		}
+		traced = bufio.NewWriter(f)
+		defer func() { err = errors.Join(err, traced.Flush(), f.Close()) }()
+	}
 	d, err := o.open(0)
 	if err != nil {
 		return err
 	}
 	defer func() { d.close() }()
-	if traceFile != "" {
-		f, openErr := os.Create(traceFile)
-		if openErr != nil {
-			return openErr
-		}
-		w := bufio.NewWriter(f)
-		d.traced = w
-		defer func() { err = errors.Join(err, w.Flush(), f.Close()) }()
+	if traced != nil {
+		d.traced = traced
 	}
 	var emit func(string) error
 	if !asJSON {
