@@ -3,6 +3,9 @@
 package cuda_test
 
 import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
 	"testing"
 
 	"talf/compute"
@@ -11,4 +14,86 @@ import (
 
 func TestDeviceConforms(t *testing.T) {
 	computetest.Run(t, func() compute.Device { return device(t) })
+}
+
+// TestProductsWhoseInputsBlocksShare covers depths of which several blocks sum a
+// part each, four here: more than the conformance suite has.
+func TestProductsWhoseInputsBlocksShare(t *testing.T) {
+	const out, in, most = 33, 4200, 70
+	d := device(t)
+	defer d.Close()
+	q := d.Queue()
+	r := rand.New(rand.NewPCG(3, 5))
+	random := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		return x
+	}
+	buffer := func(x []float32, shape ...int) compute.Buffer {
+		b, err := d.Alloc(compute.F32, shape...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Write(b, x)
+		return b
+	}
+	read := func(b compute.Buffer, n int) []float32 {
+		x := make([]float32, n)
+		q.Read(x, b, 0)
+		if err := q.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	x, old, bias := random(most*in), random(most*out), random(out)
+	for _, as := range []compute.DType{compute.F32, compute.BF16, compute.Q8} {
+		l := &compute.Linear{Bias: buffer(bias, out), Act: compute.SiLU}
+		var stored [2][]float32 // the weights as they are kept
+		for i, w := range []*compute.Weight{&l.W, &l.Up} {
+			var data []byte
+			for _, v := range random(out * in) {
+				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v/64))
+			}
+			var err error
+			if *w, err = d.Pack(as, compute.Matrix{Rows: out, Cols: in, Type: compute.F32, Data: data}); err != nil {
+				t.Fatal(err)
+			}
+			ids := make([]int32, out)
+			for o := range ids {
+				ids[o] = int32(o)
+			}
+			rows := buffer(nil, out, in)
+			q.Embed(rows, 0, *w, ids)
+			stored[i] = read(rows, out*in)
+		}
+		run := func(first, n int) []float32 {
+			dst := buffer(old[first*out:][:n*out], n, out)
+			q.Linear(dst, buffer(x[first*in:][:n*in], n, in), l, compute.Accumulate, n)
+			return read(dst, n*out)
+		}
+		all := run(0, most)
+		for row := 0; row < most; row += 9 {
+			for o := range out {
+				gate, up := float64(bias[o]), 0.0
+				for k := range in {
+					gate += float64(x[row*in+k]) * float64(stored[0][o*in+k])
+					up += float64(x[row*in+k]) * float64(stored[1][o*in+k])
+				}
+				want := float64(old[row*out+o]) + gate/(1+math.Exp(-gate))*up
+				// Products of size 1 times 16 bits of activations.
+				if got := float64(all[row*out+o]); !(math.Abs(got-want) <= 1e-4*max(1, math.Abs(want))) {
+					t.Fatalf("%v: row %d, output %d is %g, want %g", as, row, o, got, want)
+				}
+			}
+		}
+		for _, n := range []int{1, 8, 9, 17, 33, 64} {
+			for i, v := range run(most-n, n) {
+				if want := all[(most-n)*out+i]; math.Float32bits(v) != math.Float32bits(want) {
+					t.Fatalf("%v: element %d of %d rows is %g, of %d rows %g", as, i, n, v, most, want)
+				}
+			}
+		}
+	}
 }

@@ -3,6 +3,7 @@
 package cuda_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,13 +15,16 @@ import (
 	"talf/compute/cuda/cudatest"
 )
 
-// envFake tells a test process that it runs on the emulated device.
-const envFake = "TALF_FAKE_CUDA"
+// envDevice says what device a test process has: "real" is this machine's, which
+// whoever runs the tests may ask for; "emulated" is set by TestMain. Tests of what
+// only the emulated device does skip on a real one.
+const envDevice = "TALF_TEST_CUDA"
 
 // TestMain runs the tests in a process whose driver is the emulated device's: a
 // driver is bound before main.
 func TestMain(m *testing.M) {
-	if os.Getenv(envFake) != "" {
+	flag.Parse()
+	if os.Getenv(envDevice) != "" {
 		os.Exit(m.Run())
 	}
 	dir, err := cudatest.Driver(cudatest.Kernels())
@@ -29,11 +33,22 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	cmd := exec.Command(os.Args[0], os.Args[1:]...)
-	cmd.Env = append(cudatest.Environ(os.Environ(), dir), envFake+"=1")
+	cmd.Env = append(cudatest.Environ(os.Environ(), dir), envDevice+"=emulated")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+}
+
+// emulated reports whether this process has the emulated device.
+func emulated() bool { return os.Getenv(envDevice) == "emulated" }
+
+// needsEmulated skips a test on a real device.
+func needsEmulated(t *testing.T) {
+	t.Helper()
+	if !emulated() {
+		t.Skip("for the emulated device")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 // The emulated device must show what a device would only do sometimes: a barrier
 // or a wait for a copy that is missing.
 func TestPlantedBugsAreCaught(t *testing.T) {
+	needsEmulated(t)
 	if testing.Short() {
 		t.Skip("compiles the kernels twice more")
 	}
