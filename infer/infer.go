@@ -60,8 +60,9 @@ type Scores interface {
 	// Dist is what the token after n is drawn from: penalties, temperature and
 	// truncation applied, with the path to n as context.
 	Dist(n int) Dist
-	// TopK are raw candidates, for drafters that learn from the target's rows.
-	// The slice is valid until the next call.
+	// TopK are raw candidates, for drafters that learn from the target's rows:
+	// none where a target that replays a recording lacks the row. The slice is
+	// valid until the next call.
 	TopK(n, k int) []Candidate
 	// Hidden is a handle to node n's last hidden state.
 	Hidden(n int) model.Feature

@@ -90,6 +90,30 @@ func TestAReplayAcceptsWhatDecodingAccepts(t *testing.T) {
 	}
 }
 
+// Methods that read the target's rows off the text find rows that were not
+// recorded: they go without.
+func TestAReplayOfMethodsThatWereNotRecorded(t *testing.T) {
+	r, c, _, _ := recorded(t)
+	replay := bench.NewReplay(r)
+	c.Sets, c.Methods = r.Sets(), nil
+	learners := []string{"lookahead:W=4,N=3,G=4", "goose", "isotropic", "fuse", "auto"}
+	for _, spec := range learners {
+		c.Methods = append(c.Methods, bench.Method{Spec: spec})
+	}
+	got, err := replay.Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range learners {
+		if x := got.Row(spec, "", 0); x.Equal != x.Outputs || x.Tau.Mean < 1 {
+			t.Errorf("%s: %d of %d outputs equal, τ %v", spec, x.Equal, x.Outputs, x.Tau.Mean)
+		}
+	}
+	if x := got.Row("lookahead:W=4,N=3,G=4", "", 0); x.Missed == 0 {
+		t.Errorf("a window beside the text was recorded: %d rows asked", x.Asked)
+	}
+}
+
 // Time in a replay is what the recorded costs make of the passes' sizes.
 func TestAReplaysTimeIsThatOfItsPasses(t *testing.T) {
 	r, c, _, _ := recorded(t)

@@ -141,14 +141,20 @@ func (d *jacobi) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) erro
 	levels := len(d.window)
 	for i := range d.fresh {
 		d.fresh[i] = -1
-		if n := d.node[levels-1][i]; n >= 0 {
-			d.fresh[i] = s.TopK(n, 1)[0].Token
-			for l := range d.window {
-				d.gram[l] = d.window[l][i]
-			}
-			d.gram[levels] = d.fresh[i]
-			d.pool.put(d.gram[0], d.gram[1:])
+		n := d.node[levels-1][i]
+		if n < 0 {
+			continue
 		}
+		top := s.TopK(n, 1)
+		if len(top) == 0 {
+			continue // a replay knows the rows that were recorded
+		}
+		d.fresh[i] = top[0].Token
+		for l := range d.window {
+			d.gram[l] = d.window[l][i]
+		}
+		d.gram[levels] = d.fresh[i]
+		d.pool.put(d.gram[0], d.gram[1:])
 	}
 	// Every level becomes the one before, and columns move along with what was
 	// emitted beyond one token.
