@@ -3,6 +3,7 @@ package search
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"talf/tree"
 )
@@ -44,8 +45,7 @@ func Sequoia(accept []float64, n, depth int) (paths [][]int, tau float64, err er
 		flat[m] = 1
 	}
 	p.best = [][]float64{flat}
-	for d := 1; d <= min(depth, n-1); d++ {
-		p.level(n)
+	for d := 1; d <= min(depth, n-1) && p.level(n); d++ {
 	}
 	p.grow(&paths, nil, len(p.best)-1, n-1)
 	return paths, p.best[len(p.best)-1][n-1], nil
@@ -57,8 +57,8 @@ type sequoia struct {
 	first  [][][]int   // [depth-1][rank][nodes]: s that R takes, 0 for none
 }
 
-// level adds one depth.
-func (p *sequoia) level(n int) {
+// level adds one depth, if that changes anything.
+func (p *sequoia) level(n int) bool {
 	below := p.best[len(p.best)-1]
 	rest := make([]float64, n) // R_d(r+1, ·)
 	first := make([][]int, len(p.accept))
@@ -79,7 +79,11 @@ func (p *sequoia) level(n int) {
 	for m := range top {
 		top[m] = 1 + rest[m]
 	}
+	if slices.Equal(top, below) {
+		return false
+	}
 	p.best, p.first = append(p.best, top), append(p.first, first)
+	return true
 }
 
 // grow appends the paths of the best tree of below nodes within d edges below

@@ -126,6 +126,21 @@ func TestSequoiaKnowsTheLimits(t *testing.T) {
 	}
 }
 
+// Depths that no better tree needs cost nothing.
+func TestSequoiaStopsAtTheDepthOfTheBestTree(t *testing.T) {
+	accept := []float64{0.3, 0.3, 0.3}
+	cost := func(depth int) float64 {
+		return testing.AllocsPerRun(5, func() {
+			if _, _, err := search.Sequoia(accept, 30, depth); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	if few, many := cost(30), cost(64); few != many || many >= 2*cost(4) {
+		t.Errorf("%v allocations at depth 4, %v at 30, %v at 64", cost(4), few, many)
+	}
+}
+
 func BenchmarkSequoia(b *testing.B) {
 	accept := []float64{0.4, 0.15, 0.08, 0.05, 0.04, 0.03, 0.02, 0.02}
 	for b.Loop() {
