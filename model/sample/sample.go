@@ -155,17 +155,27 @@ func (s *Sampler) weigh(w []float64, logits []float32, context [][]int32) float6
 	n := len(x)
 	best := Argmax(x)
 	top := float64(x[best])
-	for i, l := range x {
-		switch d := float64(l) - top; {
-		case float64(l) == top:
-			w[i] = 1
-		case d != d: // NaN has no mass
-			w[i] = 0
-		default:
-			w[i] = detmath.SoftExp(d / s.p.Temperature)
+	if math.IsInf(top, 0) || math.IsNaN(top) { // all mass to what is as large
+		for i, l := range x {
+			if w[i] = math.Inf(-1); float64(l) == top {
+				w[i] = 0
+			}
+		}
+		w[best] = 0 // though it be NaN: Dist always has mass
+	} else {
+		for i, l := range x {
+			w[i] = float64(l) - top // NaN has no mass
 		}
 	}
-	w[best] = 1 // though it be NaN: Dist always has mass
+	if t := s.p.Temperature; t != 1 {
+		for i := range w {
+			w[i] /= t
+		}
+	}
+	sum := detmath.SoftExp(w)
+	if !s.truncates(n) {
+		return sum
+	}
 	if k := s.p.TopK; k > 0 && k < n {
 		s.topK(w, k)
 	}
@@ -179,11 +189,16 @@ func (s *Sampler) weigh(w []float64, logits []float32, context [][]int32) float6
 			}
 		}
 	}
-	var sum float64
+	sum = 0
 	for _, v := range w {
 		sum += v
 	}
 	return sum
+}
+
+// truncates reports whether some of n tokens may lose their weight.
+func (s *Sampler) truncates(n int) bool {
+	return s.p.TopK > 0 && s.p.TopK < n || s.p.TopP < 1 || s.p.MinP > 0
 }
 
 // topK zeroes what is less than the k-th largest weight; ties with it stay, as
