@@ -125,30 +125,37 @@ static bool launch(const int g[3], int n, const std::function<void()> &f) {
     std::swap(order[i], order[(seed >> 8) % (i + 1)]);
   }
   for (int i = 0; i < 3; i++) grid[i] = g[i];
-  for (block[2] = 0; block[2] < g[2]; block[2]++)
-    for (block[1] = 0; block[1] < g[1]; block[1]++)
-      for (block[0] = 0; block[0] < g[0]; block[0]++) {
-        memset(warp_count, 0, sizeof warp_count);
-        block_count = 0;
-        live = n;
-        for (int i = 0; i < n; i++) prepare(lanes[i]);
-        while (live) {
-          // Another order every time: any start, any odd step.
-          seed = seed * 1664525u + 1013904223u;
-          int start = seed >> 8, step = seed >> 16 | 1, ran = 0;
-          for (int i = 0; i < n; i++) {
-            int k = order[(unsigned)(start + i * step) % n];
-            Lane &l = lanes[k];
-            if (l.done || (l.waits && *l.waits == l.turn)) continue;
-            l.waits = nullptr;
-            current = k;
-            resume(l);
-            ran++;
-          }
-          if (!ran) return false;
-        }
-        if (block_count) return false;
+  // Blocks begin anywhere and run up or down: any may be the last.
+  i64 blocks = (i64)g[0] * g[1] * g[2];
+  seed = seed * 1664525u + 1013904223u;
+  i64 first = seed >> 9;
+  bool up = seed & 0x100;
+  for (i64 b = 0; b < blocks; b++) {
+    i64 at = ((up ? b : blocks - 1 - b) + first) % blocks;
+    block[0] = (int)(at % g[0]);
+    block[1] = (int)(at / g[0] % g[1]);
+    block[2] = (int)(at / g[0] / g[1]);
+    memset(warp_count, 0, sizeof warp_count);
+    block_count = 0;
+    live = n;
+    for (int i = 0; i < n; i++) prepare(lanes[i]);
+    while (live) {
+      // Another order every time: any start, any odd step.
+      seed = seed * 1664525u + 1013904223u;
+      int start = seed >> 8, step = seed >> 16 | 1, ran = 0;
+      for (int i = 0; i < n; i++) {
+        int k = order[(unsigned)(start + i * step) % n];
+        Lane &l = lanes[k];
+        if (l.done || (l.waits && *l.waits == l.turn)) continue;
+        l.waits = nullptr;
+        current = k;
+        resume(l);
+        ran++;
       }
+      if (!ran) return false;
+    }
+    if (block_count) return false;
+  }
   return true;
 }
 
