@@ -341,12 +341,12 @@ func (r *runner) run(ctx context.Context) error {
 	return nil
 }
 
-// prompt decodes one prompt with all methods and compares their outputs.
+// prompt decodes one prompt with all methods and compares their outputs. It counts
+// for all of them or for none.
 func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) error {
 	c, set := r.c, &r.c.Sets[s]
 	temperature := c.Temperatures[t]
 	outs := make([]*Measurement, len(r.methods))
-	first := len(r.got)
 	r.turn++
 	for k := range r.methods {
 		n := (r.turn + k) % len(r.methods)
@@ -361,9 +361,8 @@ func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) e
 		x.Key = c.key(m, set.Prompts[i].Tokens, &x)
 		if old := r.known[x.Key]; old != nil && i >= c.Warmup {
 			x = *old
-			x.Method = m.label()
+			x.Method, x.Prompt = m.label(), set.Prompts[i].Name
 		} else if err := r.decode(ctx, &x, m, r.makers[t][n], set.Prompts[i].Tokens); err != nil {
-			r.got = r.got[:first] // a prompt counts for all methods or for none
 			return fmt.Errorf("bench: %s, prompt %d%s (%s), temperature %v: %w", m.label(), i, of(set.Name), x.Prompt, temperature, err)
 		}
 		outs[n] = &x
@@ -385,14 +384,23 @@ func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) e
 			return fmt.Errorf("bench: %s, prompt %d%s (%s), temperature %v, seed %d: the output leaves plain decoding's at token %d",
 				m.label(), i, of(set.Name), x.Prompt, temperature, seed, infer.CommonPrefix(x.Output, plain.Output))
 		}
-		if i < c.Warmup {
+	}
+	if i < c.Warmup {
+		return nil
+	}
+	for _, x := range outs {
+		if x == nil {
 			continue
 		}
-		r.got = append(r.got, *x)
 		if r.known[x.Key] == nil && c.Keep != nil {
 			if err := c.Keep(x); err != nil {
 				return fmt.Errorf("bench: keep a measurement: %w", err)
 			}
+		}
+	}
+	for _, x := range outs {
+		if x != nil {
+			r.got = append(r.got, *x)
 		}
 	}
 	return nil

@@ -231,6 +231,65 @@ func TestCheckFindsAnOutputThatDiffers(t *testing.T) {
 	}
 }
 
+// later is unstable after its first sequences.
+type later struct {
+	*drafttest.Target
+	stable *int
+}
+
+func (l later) Open(id infer.SeqID, prompt []int32, keep int) error {
+	if *l.stable--; *l.stable < 0 {
+		return unstable{l.Target}.Open(id, prompt, keep)
+	}
+	return l.Target.Open(id, prompt, keep)
+}
+
+// Means of methods are over the same prompts, also where the run ends early.
+func TestAPromptCountsForAllMethodsOrForNone(t *testing.T) {
+	target := &drafttest.Target{Table: drafttest.Table{Vocab: 20, Order: 2, Sharp: 2}, MaxLen: 100}
+	c := bench.Default()
+	c.Methods = []bench.Method{{Spec: "salf", Source: &drafttest.Source{Target: target, Agree: 1}}}
+	c.Sets, c.Warmup = []bench.Set{{Prompts: prompts(3, 20)}}, 0
+	kept := 0
+	c.Keep = func(*bench.Measurement) error { kept++; return nil }
+	stable := 2 // the first prompt's
+	r, err := bench.Run(t.Context(), &infer.Engine{Target: later{target, &stable}, Config: infer.Default()}, c)
+	if err == nil || r == nil {
+		t.Fatalf("error %v, report %v, want both", err, r)
+	}
+	for _, row := range r.Rows {
+		if row.Outputs != 1 {
+			t.Errorf("%s: %d outputs, want that of the first prompt", row.Method, row.Outputs)
+		}
+	}
+	if len(r.Rows) != 2 || kept != 2 {
+		t.Errorf("%d rows, %d measurements kept, want 2 of each", len(r.Rows), kept)
+	}
+}
+
+// A run may go on with prompts in another place of their file.
+func TestKnownMeasurementsTakeTheNameOfThePrompt(t *testing.T) {
+	e, target := tableEngine()
+	c := matrix(target)
+	c.Sets, c.Warmup, c.Repeat = c.Sets[:1], 0, 1
+	c.Keep = func(m *bench.Measurement) error { c.Known = append(c.Known, *m); return nil }
+	if _, err := bench.Run(t.Context(), e, c); err != nil {
+		t.Fatal(err)
+	}
+	ps := c.Sets[0].Prompts
+	ps[0].Name, ps[2].Name = ps[2].Name, ps[0].Name
+	twice := bench.Prompt{Name: "again", Tokens: ps[1].Tokens}
+	c.Sets[0].Prompts = append(ps, twice)
+	c.Keep = func(m *bench.Measurement) error { t.Errorf("%s of prompt %s is measured again", m.Method, m.Prompt); return nil }
+	r, err := bench.Run(t.Context(), e, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := r.Rows[0].Tau.N; n != 4 {
+		t.Errorf("a mean over %d prompts, want 4", n)
+	}
+}
+
 func TestBadRunsAreRefused(t *testing.T) {
 	ok := bench.Default()
 	ok.Sets = []bench.Set{{Prompts: prompts(3, 9)}}
