@@ -280,7 +280,10 @@ func TestKnownMeasurementsTakeTheNameOfThePrompt(t *testing.T) {
 	ps[0].Name, ps[2].Name = ps[2].Name, ps[0].Name
 	twice := bench.Prompt{Name: "again", Tokens: ps[1].Tokens}
 	c.Sets[0].Prompts = append(ps, twice)
-	c.Keep = func(m *bench.Measurement) error { t.Errorf("%s of prompt %s is measured again", m.Method, m.Prompt); return nil }
+	c.Keep = func(m *bench.Measurement) error {
+		t.Errorf("%s of prompt %s is measured again", m.Method, m.Prompt)
+		return nil
+	}
 	r, err := bench.Run(t.Context(), e, c)
 	if err != nil {
 		t.Fatal(err)
