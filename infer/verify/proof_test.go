@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -18,6 +19,7 @@ import (
 	"talf/infer/verify"
 	"talf/infer/verify/verifytest"
 	"talf/internal/golden"
+	"talf/model/sample"
 	"talf/tree"
 )
 
@@ -678,6 +680,77 @@ func TestSampledTokensFollowTheTargetThroughTheEngine(t *testing.T) {
 	bug := func() infer.Verifier { return &naive{sequence: true, hotBonus: true} }
 	if stat, cells, _ := chiSquared(t, bug, "static:binary-2,draw=distinct", vocab, seeds); stat <= quantile(cells) {
 		t.Errorf("a planted bug: χ² = %.1f, want more than %.1f", stat, quantile(cells))
+	}
+}
+
+// Whatever the truncation, the penalty, the limits, the place of EOS and the passes
+// that fail between a draft and its verdict: every token is one that the target may
+// write there, and every sequence ends well.
+func TestEveryTokenIsOneOfTheTargets(t *testing.T) {
+	seeds := 300
+	if testing.Short() {
+		seeds = 100
+	}
+	failed, tokens := 0, 0
+	for seed := range uint64(seeds) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		pair := [][2]string{
+			{"rrs", "static:kary-3-2,draw=repeated"},
+			{"rrsw", "static:medusa,draw=distinct"},
+			{"block", "linear:draw=repeated"},
+			{"traversal", "static:binary-3,draw=distinct"},
+			{"traversal", "sequoia:N=20,draw=distinct"},
+		}[rng.IntN(5)]
+		vocab := 2 + rng.IntN(8)
+		target := &drafttest.Target{
+			Table:  drafttest.Table{Seed: seed, Vocab: vocab, Order: rng.IntN(3), Sharp: []float64{0, 1, 5, 100}[rng.IntN(4)]},
+			MaxLen: 5 + rng.IntN(30), EOS: []int32{0}[rng.IntN(2):],
+		}
+		p := sample.Default()
+		p.Temperature, p.RepetitionPenalty = []float64{0.01, 0.3, 1, 2}[rng.IntN(4)], []float64{1, 1.5}[rng.IntN(2)]
+		p.TopK, p.TopP = rng.IntN(4), []float64{1, rng.Float64()}[rng.IntN(2)]
+		mk, _, err := draft.Open(pair[1], draft.Env{Vocab: vocab, Temperature: p.Temperature})
+		if err != nil {
+			t.Fatal(err)
+		}
+		src := &drafttest.Source{Target: target, Agree: rng.Float64()}
+		e := &infer.Engine{Target: target, Config: infer.Config{PrefillChunk: 1 + rng.IntN(4), MaxNodes: 1 + rng.IntN(30)}}
+		prompt := []int32{1, 0, 1}[:1+rng.IntN(3)]
+		proc, err := infer.NewSampling(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := e.Open(infer.Request{
+			Prompt: prompt, MaxTokens: 1 + rng.IntN(40), Seed: seed, Drafter: mk.New(), Source: src,
+			Verifier: maker(t, pair[0])(), Processor: proc,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		target.Fail = func() bool { return rng.IntN(4) == 0 }
+		src.Fail = target.Fail
+		for done := false; !done; _, done = s.Done() {
+			if err := e.Step(t.Context(), []*infer.Sequence{s}); errors.Is(err, drafttest.ErrPass) {
+				failed++
+			} else if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+		}
+		if s.Err() != nil {
+			t.Fatalf("seed %d, %v: %v", seed, pair, s.Err())
+		}
+		ctx, logits, d := slices.Clone(prompt), make([]float32, vocab), make(infer.Dist, vocab)
+		for _, x := range s.Tokens() {
+			target.Table.Logits(logits, ctx)
+			if proc.Dist(d, logits, ctx); !(d[x] > 0) {
+				t.Fatalf("seed %d, %v: token %d after %v, which the target never writes", seed, pair, x, ctx)
+			}
+			ctx = append(ctx, x)
+			tokens++
+		}
+	}
+	if t.Logf("%d tokens, %d passes failed", tokens, failed); failed == 0 || tokens < seeds {
+		t.Error("too little was tried")
 	}
 }
 
