@@ -65,7 +65,11 @@ func openSet(path string) (*Set, error) {
 	if st.IsDir() {
 		m, err := readManifest(filepath.Join(path, ManifestName))
 		if errors.Is(err, fs.ErrNotExist) {
-			if parts, err := findParts(path); err == nil && len(parts) > 0 {
+			parts, err := findParts(path)
+			if err != nil {
+				return nil, err
+			}
+			if len(parts) > 0 {
 				return nil, fmt.Errorf("%s: %w", path, parts.missing())
 			}
 			return nil, fmt.Errorf("%s: no %s, want a directory written by talf preprocess", path, ManifestName)

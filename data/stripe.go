@@ -59,7 +59,7 @@ type parts map[Stripe]*Manifest
 
 // findParts reads the manifests of the parts in dir.
 func findParts(dir string) (parts, error) {
-	names, err := filepath.Glob(filepath.Join(dir, partPrefix+"*-of-*.json"))
+	names, err := filesIn(dir, isPart)
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +82,27 @@ func findParts(dir string) (parts, error) {
 
 // HasParts reports whether dir holds parts of a set that is not whole yet.
 func HasParts(dir string) bool {
-	names, err := filepath.Glob(filepath.Join(dir, partPrefix+"*-of-*.json"))
+	names, err := filesIn(dir, isPart)
 	return err == nil && len(names) > 0
+}
+
+func isPart(name string) bool {
+	return strings.HasPrefix(name, partPrefix) && strings.Contains(name, "-of-") && strings.HasSuffix(name, ".json")
+}
+
+// filesIn returns the paths of the files in dir whose names are wanted; none if there
+// is no dir. (Glob would take a name with brackets for a pattern.)
+func filesIn(dir string, want func(name string) bool) (paths []string, err error) {
+	es, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range es {
+		if want(e.Name()) {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths, nil
 }
 
 // A MissingError says which parts of a set are not finished.
@@ -127,10 +146,7 @@ func (all parts) missing() *MissingError {
 // returns a MissingError where a part is not finished. Shards must lie there under
 // their names; their contents are checked when they are read.
 func Merge(dir string) error {
-	if err := mergeParts(createFile, dir); err != nil {
-		return fmt.Errorf("data: merge %s: %w", dir, err)
-	}
-	return nil
+	return mergeParts(createFile, dir)
 }
 
 // mergeWait is how long an index waits for another one that is merging: that takes
@@ -138,6 +154,11 @@ func Merge(dir string) error {
 const mergeWait = 30 * time.Second
 
 func mergeParts(create func(string) (sink, error), dir string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("data: merge %s: %w", dir, err)
+		}
+	}()
 	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
 		return err
@@ -221,7 +242,7 @@ func removeParts(dir string, all parts) error {
 
 // removeTemps deletes half-written files of a run of this part that was killed.
 func (w *Writer) removeTemps() error {
-	names, err := filepath.Glob(filepath.Join(w.dir, "*"+tempSuffix))
+	names, err := filesIn(w.dir, func(name string) bool { return strings.HasSuffix(name, tempSuffix) })
 	if err != nil {
 		return err
 	}

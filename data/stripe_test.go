@@ -264,6 +264,42 @@ func TestStripesThatDoNotFitAreRefused(t *testing.T) {
 	refuses(w.Close(), "want shard-00002.parquet too")
 }
 
+// What a directory is called means nothing: brackets are no pattern.
+func TestPartsAreFoundWhateverTheDirectoryIsCalled(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "set[1]")
+	closeWriter(t, stripe(t, dir, data.Stripe{Index: 0, Count: 2}, 4))
+	if !data.HasParts(dir) {
+		t.Error("a part is not seen")
+	}
+	if _, err := data.Open(dir); len(missing(err)) != 1 {
+		t.Errorf("opened with one part: %v", err)
+	}
+	half := filepath.Join(dir, "shard-00001.parquet.tmp")
+	if err := os.WriteFile(half, []byte("half"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	w := stripe(t, dir, data.Stripe{Index: 1, Count: 2}, 0)
+	if _, err := os.Stat(half); err == nil {
+		t.Error("what a lost run had half written is still there")
+	}
+	w.Abort()
+	w = stripe(t, dir, data.Stripe{Index: 1, Count: 2}, 4)
+	closeWriter(t, w)
+	if !w.Merged() || data.HasParts(dir) {
+		t.Errorf("merged %v, parts left: %v", w.Merged(), data.HasParts(dir))
+	}
+}
+
+func TestADamagedPartIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "part-00000-of-00002.json"), []byte("{"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := data.Open(dir); err == nil || !strings.Contains(err.Error(), "part-00000-of-00002.json") {
+		t.Errorf("opened: %v", err)
+	}
+}
+
 func TestStripeNumbersShards(t *testing.T) {
 	p := data.Stripe{Index: 2, Count: 5}
 	var got []int
