@@ -150,7 +150,7 @@ type Values map[string]string
 
 func (v Values) float(name string) (float32, error) {
 	f, err := strconv.ParseFloat(v[name], 32)
-	if err != nil || f < 0 || f > 1e6 {
+	if err != nil || !(f >= 0 && f <= 1e6) { // NaN fails too
 		return 0, fmt.Errorf("%s=%s: want a number from 0 to 1e6", name, v[name])
 	}
 	return float32(f), nil

@@ -49,7 +49,7 @@ func TestEveryMethodParsesByItsName(t *testing.T) {
 func TestWrongParametersAreRefused(t *testing.T) {
 	for spec, want := range map[string]string{
 		"hinge": "not known; known: eagle, hass, talf", "talf:w_topk=1": "known: decay, feed, labels", "eagle:w_cls": "known:",
-		"eagle:w_cls=-1": "0 to 1e6", "eagle:w_cls=x": "want a number", "eagle:reg=l2": "smooth or l1",
+		"eagle:w_cls=-1": "0 to 1e6", "eagle:w_cls=x": "want a number", "eagle:w_cls=NaN": "want a number", "talf:temp=nan": "want a number", "eagle:reg=l2": "smooth or l1",
 		"hass:w_reg=0,w_cls=0,w_topk=0": "nothing to learn", "hass:top=0": "1 to", "hass:passes=0": "1 to 16", "hass:feed=on": "detach or flow",
 		"talf:w_cls=0": "nothing to learn", "talf:decay=0": "0.001 to 1000", "talf:levels=-1": "0 to 16", "talf:temp=0": "0.01 to 100",
 		"talf:labels=all": "tail or ignore", "eagle:w_reg=0,w_cls=0": "nothing to learn", "": "not known",
