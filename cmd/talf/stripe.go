@@ -45,7 +45,7 @@ func (s *stripeFlags) get(env func(string) (string, bool)) (p data.Stripe, from 
 		if err := p.Validate(); err != nil {
 			return p, "", usagef("--shard-index, --shard-count: %w", err)
 		}
-		return p, "", nil
+		return p, "flags", nil
 	}
 	number := func(name string, def int) (int, error) {
 		text, ok := env(name)

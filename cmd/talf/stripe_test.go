@@ -20,8 +20,8 @@ func TestTheEnvironmentNumbersRuns(t *testing.T) {
 		err       string
 	}{
 		"alone":                    {"", "", data.Whole, "", ""},
-		"flags":                    {"--shard-index 2 --shard-count 4", "JOB_COMPLETION_INDEX=1", data.Stripe{Index: 2, Count: 4}, "", ""},
-		"one":                      {"--shard-count 1", "SLURM_ARRAY_TASK_ID=3 SLURM_ARRAY_TASK_COUNT=8", data.Whole, "", ""},
+		"flags":                    {"--shard-index 2 --shard-count 4", "JOB_COMPLETION_INDEX=1", data.Stripe{Index: 2, Count: 4}, "flags", ""},
+		"one":                      {"--shard-count 1", "SLURM_ARRAY_TASK_ID=3 SLURM_ARRAY_TASK_COUNT=8", data.Whole, "flags", ""},
 		"an index alone":           {"--shard-index 2", "", data.Whole, "", "--shard-count"},
 		"a count alone":            {"--shard-count 2", "", data.Whole, "", "--shard-index"},
 		"out of range":             {"--shard-index 4 --shard-count 4", "", data.Whole, "", "index 4 of 4"},

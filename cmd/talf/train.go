@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -289,7 +290,11 @@ func (o *trainOptions) checkOut() error {
 	if o.resume {
 		return nil
 	}
-	if found, err := filepath.Glob(filepath.Join(o.out, "step-*")); err == nil && len(found) > 0 {
+	es, err := os.ReadDir(o.out)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if slices.ContainsFunc(es, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), "step-") }) {
 		return fmt.Errorf("%s has checkpoints already: add --resume to go on from them, or choose another --out", o.out)
 	}
 	return nil

@@ -141,7 +141,7 @@ func FuzzReadConfig(f *testing.F) {
 func TestTrainingInStagesThroughTheCommandLine(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
-	out, file, picture := filepath.Join(dir, "run"), filepath.Join(dir, "run.yaml"), filepath.Join(dir, "run.svg")
+	out, file, picture := filepath.Join(dir, "run[1]"), filepath.Join(dir, "run.yaml"), filepath.Join(dir, "run.svg")
 	write(t, file, fmt.Sprintf(`model: %q
 data:
   - %s=2
@@ -178,6 +178,7 @@ held-out: 0.2
 	}
 	ok(t, "", "generate", "--model", w.model, "--head", filepath.Join(out, "best"), "--prompt", "Once", "--max-tokens", "4")
 	talf(t, "", "train", "--config", file, "--resume", "--patience", "2").refuses(t, exitFailure, "patience")
+	talf(t, "", "train", "--config", file).refuses(t, exitFailure, "--resume")
 	talf(t, "", "inspect", "metrics", t.TempDir()).refuses(t, exitFailure, "metrics.jsonl")
 	talf(t, "", "train", "--config", file, "--steps", "2", "--stage", "talf:1").refuses(t, exitUsage, "exclude each other")
 }
