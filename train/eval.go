@@ -164,8 +164,8 @@ func resize(x []float64, n int) []float64 {
 
 // held yields the held-out sequences of every set, its share of EvalSeqs, rounded
 // up, at most.
-func (h *headTask) held() iter.Seq2[*data.Record, error] {
-	return func(yield func(*data.Record, error) bool) {
+func (h *headTask) held() iter.Seq2[sample, error] {
+	return func(yield func(sample, error) bool) {
 		all := 0.0
 		for _, s := range h.job.Data {
 			all += s.Weight
@@ -178,7 +178,7 @@ func (h *headTask) held() iter.Seq2[*data.Record, error] {
 				reader, err = s.Set.Sequential(sp)
 			}
 			if err != nil {
-				yield(nil, err)
+				yield(sample{}, err)
 				return
 			}
 			if limit := h.cfg.EvalSeqs; limit > 0 && len(h.job.Data) == 1 {
@@ -187,7 +187,8 @@ func (h *headTask) held() iter.Seq2[*data.Record, error] {
 				n = min(n, int(math.Ceil(float64(limit)*s.Weight/all)))
 			}
 			for range n {
-				if r, err := reader.Next(); !yield(r, err) || err != nil {
+				r, err := reader.Next()
+				if !yield(sample{Record: r, place: reader.Last()}, err) || err != nil {
 					return
 				}
 			}
@@ -202,10 +203,11 @@ func (h *headTask) eval(ctx context.Context) (*Eval, error) {
 	found := make([]int, len(e.terms))
 	sum := make([]float64, len(e.terms))
 	held := 0
-	for r, err := range h.held() {
+	for s, err := range h.held() {
 		if err != nil {
 			return nil, err
 		}
+		r := s.Record
 		held++
 		if span(r, h.limit) == 0 {
 			continue
@@ -227,10 +229,19 @@ func (h *headTask) eval(ctx context.Context) (*Eval, error) {
 		res.Positions += e.batch.count
 		for i := range e.terms {
 			for j, m := range e.batch.mask[i] {
-				if m != 0 {
-					sum[i] += float64(e.terms[i].RowLoss()[j])
-					res.Levels[i].Rows++
+				if m == 0 {
+					continue
 				}
+				x := float64(e.terms[i].RowLoss()[j])
+				if !finite(x) {
+					op, err := e.graph.FirstNonFinite(ctx)
+					if err != nil {
+						return nil, err
+					}
+					return nil, fmt.Errorf("%s: the loss on level %d is %v, first in %s", s.place, i, x, op)
+				}
+				sum[i] += x
+				res.Levels[i].Rows++
 			}
 			e.top[i] = e.score.top(e.top[i][:0], e.batch.head.Levels[i].Out.Data())
 			found[i] += hits(e.top[i], e.score.k, e.batch.top[i], e.batch.mask[i])

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"talf/checkpoints"
@@ -359,6 +360,7 @@ func (t *trainer) diverged(ctx context.Context, step, micro int, what string) er
 			}
 		}
 	}
+	advice := "the run has diverged; try a smaller lr"
 	for i := range micro {
 		err := t.task.fill(ctx, i, t.opt.step+1)
 		op := ""
@@ -370,13 +372,16 @@ func (t *trainer) diverged(ctx context.Context, step, micro int, what string) er
 		}
 		if op != "" {
 			what += ", first in " + op
+			if strings.HasPrefix(op, gg.InputPrefix) {
+				advice = "the data hold it; preprocess the text again"
+			}
 			if c := t.task.culprit(ctx, i); c != "" {
 				what += ", with " + c
 			}
 			break
 		}
 	}
-	return fmt.Errorf("step %d: %s: the run has diverged; try a smaller lr", step, what)
+	return fmt.Errorf("step %d: %s: %s", step, what, advice)
 }
 
 // save writes a checkpoint of the last finished step, unless there is one.

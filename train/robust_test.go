@@ -72,7 +72,7 @@ func TestNotANumberStopsTheRun(t *testing.T) {
 		lr   float64
 		want []string
 	}{
-		{"in the data", poisoned, 1e-3, []string{"first in the input feature, row ", "-Inf", fmt.Sprintf(".parquet, row %d of the set", bad)}},
+		{"in the data", poisoned, 1e-3, []string{"first in the input feature, row ", "-Inf", fmt.Sprintf(".parquet, row %d of the set", bad), "preprocess the text again"}},
 		{"of a learning rate", set, 10, []string{" is ", "the run has diverged; try a smaller lr"}},
 	} {
 		cfg.LR, cfg.Decay = c.lr, 0
@@ -121,6 +121,34 @@ func TestNotANumberStopsTheRun(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// What is held out is data, too: numbers that are none are named, and no figure of
+// the log is made of them.
+func TestNotANumberStopsAnEvaluation(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	const bad = 38 // of 40 sequences, of which the last are held out
+	poisoned := rewrite(t, tinyData(t, target, 40, data.BF16), func(i int, r *data.Record) {
+		if i == bad {
+			data.AppendBF16(r.Features[:6], []float32{float32(math.NaN())})
+		}
+	})
+	cfg := tinyConfig()
+	cfg.Steps, cfg.SaveEvery, cfg.EvalEvery, cfg.EvalSeqs = 4, 1, 3, 0
+	out := t.TempDir()
+	_, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(poisoned), Out: out})
+	for _, want := range []string{"evaluate at step 3:", fmt.Sprintf(".parquet, row %d of the set", bad), "NaN"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+	if dir, err := checkpoints.Find(out); err != nil || filepath.Base(dir) != "step-00000002" {
+		t.Errorf("the last checkpoint: %s, %v", dir, err)
+	}
+	if n := len(logOf(t, out)); n != 2 {
+		t.Errorf("%d steps in the log, want 2", n)
 	}
 }
 

@@ -319,10 +319,11 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 		return ids[:k]
 	}
 	tau, greedy, positions := 0.0, 0.0, 0
-	for r, err := range h.held() {
+	for s, err := range h.held() {
 		if err != nil {
 			t.Fatal(err)
 		}
+		r := s.Record
 		feat, err := h.features(context.Background(), r)
 		if err != nil {
 			t.Fatal(err)

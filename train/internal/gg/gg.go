@@ -312,13 +312,17 @@ func (g *Graph) Run(ctx context.Context) error {
 	return nil
 }
 
+// InputPrefix is how FirstNonFinite begins where an input, not an operation, is not
+// finite.
+const InputPrefix = "the input "
+
 // FirstNonFinite runs the graph again on what its inputs hold, and names the first
 // operation whose result is infinite or no number, or returns "".
 func (g *Graph) FirstNonFinite(ctx context.Context) (string, error) {
 	var first string
 	for _, n := range g.leaves {
 		if r, x := n.val.nonFinite(); r >= 0 {
-			return fmt.Sprintf("the input %s, row %d: %v", bare(n.node.Name()), r, x), nil
+			return fmt.Sprintf("%s%s, row %d: %v", InputPrefix, bare(n.node.Name()), r, x), nil
 		}
 	}
 	g.watch = &first
