@@ -105,6 +105,9 @@ func (a *app) inspectTrace(path, svg string, from, n int) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+	if shown == 0 && rounds > 0 {
+		return fmt.Errorf("%s: it has %d rounds, --from is %d", path, rounds, from)
+	}
 	if svg != "" {
 		if err := draw.Close(); err != nil {
 			return err

@@ -99,6 +99,11 @@ func TestTracesAreRecordedAndDrawn(t *testing.T) {
 	talf(t, "", "inspect", "trace", svg).refuses(t, exitFailure, "trace.svg", "no trace header")
 	talf(t, "", "inspect", "trace", filepath.Join(tmp, "none")).refuses(t, exitFailure, "none")
 	talf(t, "", "inspect", "trace", file, "--from", "0").refuses(t, exitUsage, "--from")
+	past := filepath.Join(tmp, "past.svg")
+	talf(t, "", "inspect", "trace", file, "--from", "1000", "--svg", past).refuses(t, exitFailure, "trace.jsonl", "rounds, --from is 1000")
+	if _, err := os.Stat(past); err == nil {
+		t.Error("a picture of no rounds was drawn")
+	}
 	talf(t, "", "inspect", "trace").refuses(t, exitUsage, "arg")
 	// Before a model is loaded, which may take minutes.
 	talf(t, "", "generate", "--model", "none", "--prompt", "x", "--trace", filepath.Join(tmp, "no", "dir")).refuses(t, exitFailure, filepath.Join("no", "dir"))
