@@ -378,8 +378,8 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	if len(c.Methods) == 0 && len(papers) > 0 {
 		c.Temperatures = nil // theirs
 	}
-	for _, w := range c.AddPapers(papers, kit) {
-		a.log.Warn("left out", "variant", w)
+	if err := a.addPapers(&c, papers, kit); err != nil {
+		return nil, err
 	}
 	if err := c.Validate(); err != nil {
 		return nil, usageError{err}
@@ -406,8 +406,9 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 		out.views = append(out.views, papers[i].View(report, kit))
 	}
 	if o.ranks > 0 && err == nil {
+		texts := a.rankTexts(r)
 		for _, h := range r.heads {
-			items, err := bench.ByRank(ctx, r.model, h.head, r.texts, o.ranks)
+			items, err := bench.ByRank(ctx, r.model, h.head, texts, o.ranks)
 			if err != nil {
 				return nil, err
 			}
@@ -449,6 +450,37 @@ func findPapers(names []string) ([]bench.Paper, error) {
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// addPapers adds what papers run and says what is left out. That nothing is left
+// is a mistake.
+func (a *app) addPapers(c *bench.Config, papers []bench.Paper, kit *bench.Kit) error {
+	for _, w := range c.AddPapers(papers, kit) {
+		a.log.Warn("left out", "variant", w)
+	}
+	if len(papers) > 0 && len(c.Methods) == 0 {
+		return usagef("--paper %s: none of its methods can run: give --head CKPT, --draft DIR or --datastore FILE", papers[0].Name)
+	}
+	return nil
+}
+
+// rankTexts returns the texts as far as the model and its heads have positions for
+// them and for one token more.
+func (a *app) rankTexts(r *rig) [][]int32 {
+	most := r.model.Spec().MaxPos - 1
+	for _, h := range r.heads {
+		most = min(most, h.head.Spec().MaxPos)
+	}
+	texts, cut := slices.Clone(r.texts), 0
+	for i, x := range texts {
+		if len(x) > most {
+			texts[i], cut = x[:most], cut+1
+		}
+	}
+	if cut > 0 {
+		a.log.Warn("texts were cut to their beginnings for --ranks", "texts", cut, "tokens", most)
+	}
+	return texts
 }
 
 // settings identifies what all measurements of a log share.

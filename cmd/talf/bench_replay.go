@@ -202,8 +202,8 @@ func (a *app) replay(cmd *cobra.Command, path, cost string, o *benchOptions) (*b
 	if len(c.Methods) == 0 && len(papers) > 0 {
 		c.Temperatures = nil // theirs
 	}
-	for _, w := range c.AddPapers(papers, kit) {
-		a.log.Warn("left out", "variant", w)
+	if err := a.addPapers(&c, papers, kit); err != nil {
+		return nil, err
 	}
 	c.Tokenizer = rec.Tokenizer
 	if err := c.Validate(); err != nil {

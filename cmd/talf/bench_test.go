@@ -195,3 +195,27 @@ func TestBenchRefusesWhatItCannotRun(t *testing.T) {
 	}
 	talf(t, "", "bench", "--model", dir, "--prompts", prompts, "--method", "ar", "--out", dir).refuses(t, exitFailure, dir, "is a directory")
 }
+
+// Texts longer than the model's positions are measured as far as these go: the
+// ranks come last, and would cost a whole run its report.
+func TestRanksOfTextsLongerThanTheModel(t *testing.T) {
+	c := tinyConfig()
+	dir := tinyModel(t, c, 1)
+	h := tinyHead(t, dir, 2)
+	prompts := write(t, filepath.Join(t.TempDir(), "long.txt"), strings.Repeat("one two three ", 300)+"\n")
+	var r benchReport
+	out := ok(t, "", "bench", "--model", dir, "--head", h, "--prompts", prompts, "--method", "salf:N=4", "--warmup", "0",
+		"--prompt-tokens", "5", "--max-tokens", "4", "--ranks", "1", "--json")
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.ByRank) != 1 || r.ByRank[0].Items != c.MaxPos-2 {
+		t.Errorf("%+v, want a line of %d items", r.ByRank, c.MaxPos-2)
+	}
+}
+
+// A table that nothing given can fill is refused before anything is decoded.
+func TestTablesWithoutMethodsAreRefused(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	talf(t, "", "bench", "--model", dir, "--prompts", promptFile(t, 3), "--paper", "salf:t2").refuses(t, exitUsage, "salf:t2", "--head CKPT")
+}

@@ -119,12 +119,13 @@ func (a *app) eval(ctx context.Context, e bench.Evaluation, o *evalOptions) (*ev
 	if e.Paper == "" {
 		bar := a.progress("eval", "heads")
 		defer bar.end()
+		texts := a.rankTexts(r)
 		for i, h := range r.heads {
-			items, err := bench.ByRank(ctx, r.model, h.head, r.texts, o.ranks)
+			items, err := bench.ByRank(ctx, r.model, h.head, texts, o.ranks)
 			if err != nil {
 				return nil, err
 			}
-			ranks, err := bench.EvalRanks(h.name, items, r.texts, o.boot)
+			ranks, err := bench.EvalRanks(h.name, items, texts, o.boot)
 			if err != nil {
 				return nil, err
 			}
@@ -142,8 +143,8 @@ func (a *app) eval(ctx context.Context, e bench.Evaluation, o *evalOptions) (*ev
 	c := o.config(r)
 	c.Warmup, c.Temperatures = o.warmup, nil // the paper's
 	kit := &bench.Kit{Sources: r.sources, MaxTokens: c.MaxTokens}
-	for _, w := range c.AddPapers(papers[k:k+1], kit) {
-		a.log.Warn("left out", "variant", w)
+	if err := a.addPapers(&c, papers[k:k+1], kit); err != nil {
+		return nil, err
 	}
 	if err := c.Validate(); err != nil {
 		return nil, usageError{err}
