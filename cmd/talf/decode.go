@@ -268,7 +268,7 @@ func byDepth(s *infer.Stats) []float64 {
 	return out
 }
 
-func (l *statsLine) print(w interface{ Write([]byte) (int, error) }) {
+func (l *statsLine) print(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "τ %.2f: %d tokens in %d passes; %.1f tokens/s; first token after %s\n",
 		l.Tau, l.Tokens, l.Passes, l.TokensPerSecond, time.Duration(l.FirstToken*float64(time.Second)).Round(time.Millisecond))
 	_, _ = fmt.Fprintf(w, "time: draft %.0f%%, verify %.0f%%, overhead %.0f%%; %d prompt tokens, %d of them cached; %d drafted\n",

@@ -15,9 +15,10 @@ type Context struct {
 }
 
 // A gram indexes the n-grams of one length. Slots are an open-addressing hash of
-// the position behind the latest occurrence of each n-gram; 0 is free. A slot is taken in the
-// order of positions and freed in the opposite one, so a freed slot is never in
-// the middle of a probe that still matters, and no marks of deletion are needed.
+// the position behind the latest occurrence of each n-gram; 0 is free. A slot is
+// taken in the order of positions and freed in the opposite one, so a freed slot is
+// never in the middle of a probe that still matters, and no marks of deletion are
+// needed.
 type gram struct {
 	n      int
 	slots  []int32

@@ -82,8 +82,9 @@ func (m *Method) Fits(d infer.Draw, chain bool) bool {
 }
 
 // Check returns an error unless the verifier name suits children chosen by d, and
-// above all is lossless with them: what is wrong, and what would work. Chain says that no node has
-// two children. The name "" stands for a verifier that suits every tree.
+// above all is lossless with them: what is wrong, and what would work. Chain says
+// that no node has two children. The name "" stands for a verifier that suits every
+// tree.
 func Check(name string, d infer.Draw, chain bool) error {
 	if name == "" {
 		return nil
