@@ -121,6 +121,12 @@ func (c Config) Validate() error {
 			return fmt.Errorf("train: %s is %v, want 0 to %v", f.name, f.v, f.max)
 		}
 	}
+	switch {
+	case c.Patience > 0 && c.EvalEvery == 0:
+		return fmt.Errorf("train: patience is %d, but eval_every is 0: nothing is evaluated before a stage ends", c.Patience)
+	case c.Patience > 0 && c.Held == 0:
+		return fmt.Errorf("train: patience is %d, but held is 0: nothing is evaluated", c.Patience)
+	}
 	for i, s := range c.Stages {
 		one := c
 		one.Stages, one.Loss, one.Steps, one.LR, one.MinLR, one.Warmup = nil, s.Loss, s.Steps, s.LR, s.MinLR, s.Warmup

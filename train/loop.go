@@ -471,7 +471,9 @@ func (t *trainer) resume() error {
 	return nil
 }
 
-// sameRun reports whether two configurations make the same bits.
+// sameRun reports whether two configurations make the same bits. How often a run is
+// evaluated and saved may change on the way; with patience it then ends its stages
+// by the new evaluations.
 func (c Config) sameRun(d Config) bool {
 	d.EvalEvery, d.SaveEvery, d.Keep = c.EvalEvery, c.SaveEvery, c.Keep
 	return reflect.DeepEqual(c, d)

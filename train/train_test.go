@@ -557,12 +557,15 @@ func TestBadConfigurationsAreRefusedByField(t *testing.T) {
 		t.Error(err)
 	}
 	for want, change := range map[string]func(*Config){
-		"steps is 0":    func(c *Config) { c.Steps = 0 },
-		"rows is -1":    func(c *Config) { c.Rows = -1 },
-		"lr is NaN":     func(c *Config) { c.LR = math.NaN() },
-		"held is 1":     func(c *Config) { c.Held = 1 },
-		"beta2 is 1":    func(c *Config) { c.Beta2 = 1 },
-		"save_every is": func(c *Config) { c.SaveEvery = -2 },
+		"steps is 0":                         func(c *Config) { c.Steps = 0 },
+		"rows is -1":                         func(c *Config) { c.Rows = -1 },
+		"lr is NaN":                          func(c *Config) { c.LR = math.NaN() },
+		"held is 1":                          func(c *Config) { c.Held = 1 },
+		"beta2 is 1":                         func(c *Config) { c.Beta2 = 1 },
+		"save_every is":                      func(c *Config) { c.SaveEvery = -2 },
+		"patience is 3, but eval_every is 0": func(c *Config) { c.Patience, c.EvalEvery = 3, 0 },
+		"patience is 2, but held is 0":       func(c *Config) { c.Patience, c.Held = 2, 0 },
+		"stage 2: warmup is -1":              func(c *Config) { c.Stages = []Stage{{Loss: "talf", Steps: 1}, {Loss: "talf", Steps: 1, Warmup: -1}} },
 	} {
 		c := Default()
 		change(&c)
