@@ -333,8 +333,8 @@ func (d *Draft) check() error {
 		case !slices.Equal(t.Shape, shape):
 			return fmt.Errorf("%s: tensor %q has shape %v, want %v from the configuration", d.Dir, t.Name, t.Shape, shape)
 		}
-		if _, ok := floats[t.DType]; !ok {
-			return fmt.Errorf("%s: tensor %q is %s, want F32, F16, BF16 or F64", d.Dir, t.Name, t.DType)
+		if err := d.checkFloats(&t); err != nil {
+			return err
 		}
 	}
 	if s.Rope.Type == "default" && s.HeadDim*s.Heads != s.Hidden {
@@ -345,6 +345,13 @@ func (d *Draft) check() error {
 
 // floats are the types that weights may have, as torch calls them.
 var floats = map[string]string{"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
+
+func (d *Draft) checkFloats(t *safetensors.Tensor) error {
+	if _, ok := floats[t.DType]; !ok {
+		return fmt.Errorf("%s: tensor %q is %s, want F32, F16, BF16 or F64", d.Dir, t.Name, t.DType)
+	}
+	return nil
+}
 
 // zero reports whether all elements are 0.
 func zero(t *safetensors.Tensor) bool {

@@ -556,13 +556,18 @@ func TestAnEagle3HeadThatDoesNotFitItselfIsRefused(t *testing.T) {
 		"negative taps": {func(conf map[string]any, _ tensors) {
 			conf["eagle_config"] = map[string]any{"eagle_aux_hidden_state_layer_ids": []int{-1}}
 		}, "want layers of the target"},
+		"whole numbers for weights": {func(_ map[string]any, all tensors) {
+			x := all["fc.weight"]
+			x.DType = "I32"
+			all["fc.weight"] = x
+		}, `tensor "fc.weight" is I32, want F32`},
 		"five taps": {func(conf map[string]any, _ tensors) {
 			conf["eagle_config"] = map[string]any{"eagle_aux_hidden_state_layer_ids": []int{1, 2, 3, 4, 5}}
 		}, `"fc.weight" has shape`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d, err := OpenDraft(eagle3(t, c.change)); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%v, %v; want %q", d, err, c.want)
+			if _, err := OpenDraft(eagle3(t, c.change)); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q in it", err, c.want)
 			}
 		})
 	}

@@ -154,6 +154,9 @@ func (d *Draft) checkEagle3() error {
 		if !slices.Equal(t.Shape, want[name]) {
 			return fmt.Errorf("%s: tensor %q has shape %v, want %v from the configuration", d.Dir, name, t.Shape, want[name])
 		}
+		if err := d.checkFloats(&t); err != nil {
+			return err
+		}
 	}
 	if t, ok := d.Tensor("embed_tokens.weight"); ok && !slices.Equal(t.Shape, []int{s.Vocab, h}) && !slices.Equal(t.Shape, []int{s.Vocab, e.TargetHidden}) {
 		return fmt.Errorf("%s: tensor %q has shape %v, want [%d %d]", d.Dir, t.Name, t.Shape, s.Vocab, h)
