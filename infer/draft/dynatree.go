@@ -64,8 +64,8 @@ func dynatree() Method {
 				return Maker{}, fmt.Errorf("a history of W=%d rounds, want 1..1024", h.window)
 			case !(h.want > 0 && h.want < 1):
 				return Maker{}, fmt.Errorf("a=%v, want above 0 and below 1", h.want)
-			case !(h.stepD >= 0 && h.stepHigh >= 0):
-				return Maker{}, fmt.Errorf("etaD and etah are %v and %v, want at least 0", h.stepD, h.stepHigh)
+			case !(h.stepD >= 0 && h.stepD <= 100 && h.stepHigh >= 0 && h.stepHigh <= 100):
+				return Maker{}, fmt.Errorf("etaD and etah are %v and %v, want 0 to 100", h.stepD, h.stepHigh)
 			}
 			if _, err := (&dyna{cfg: c, gated: deep}).search(); err != nil {
 				return Maker{}, err

@@ -31,15 +31,21 @@ func TestDynaTreesConform(t *testing.T) {
 
 func TestBadDynaTreesAreRefused(t *testing.T) {
 	for spec, want := range map[string]string{
-		"fixed:B=0":                  "largest breadth is 0",
-		"fixed:tau=1":                "0 <= p < 1",
+		"fixed:N=0":                  `"fixed:N=0": N is 0, want 1..1024`,
+		"fixed:D=65":                 "D is 65, want 1..64",
+		"fixed:B=0":                  "B is 0, want 1..256",
+		"fixed:tau=1":                "tau is 1, want 0 <= tau < 1",
+		"dynatree:tau=NaN":           "tau is NaN, want 0 <= tau < 1",
+		"dynatree:stop=-1":           "stop is -1, want 0 <= stop < 1",
+		"dynatree:deep=1":            "deep is 1, want 0 <= deep < 1",
 		"dynatree:low=0.9":           "0 <= low < high",
 		"dynatree:D0=9":              "base depth is 9, want 1 to 8",
 		"dynatree:Bmid=4":            "breadths are 1, 4 and 3",
 		"dynatree:stop=0.3":          "want stop < deep",
 		"dynatree:W=0":               "W=0 rounds",
 		"dynatree:a=1":               "a=1, want",
-		"dynatree:etaD=-1":           "want at least 0",
+		"dynatree:etaD=-1":           "etaD and etah are -1 and 0.05, want 0 to 100",
+		"dynatree:etah=Inf":          "want 0 to 100", // times nothing is no number
 		"dynatree:history=sometimes": "want on or off",
 	} {
 		if _, _, err := draft.New(spec); err == nil || !strings.Contains(err.Error(), want) {

@@ -1,6 +1,12 @@
 package draft
 
-import "talf/tree/search"
+import (
+	"cmp"
+	"fmt"
+
+	"talf/tree"
+	"talf/tree/search"
+)
 
 func fixed() Method {
 	return Method{
@@ -12,7 +18,14 @@ func fixed() Method {
 			{"N", "256", "nodes of the tree, root counted"},
 		},
 		Open: func(p *Params, _ Env) (Maker, error) {
-			c := search.FixedTree(p.Int("N"), p.Int("D"), p.Int("B"), p.Float("tau"))
+			n, d, b, tau := p.Int("N"), p.Int("D"), p.Int("B"), p.Float("tau")
+			if err := cmp.Or(within("N", n, 1, tree.MaxNodes), within("D", d, 1, maxDepth), within("B", b, 1, maxRank+1)); err != nil {
+				return Maker{}, err
+			}
+			if !(tau >= 0 && tau < 1) {
+				return Maker{}, fmt.Errorf("tau is %v, want 0 <= tau < 1", tau)
+			}
+			c := search.FixedTree(n, d, b, tau)
 			return searching(func() (limited, error) { return search.NewDynaTree(c) })
 		},
 	}

@@ -62,9 +62,9 @@ func (c DynaTreeConfig) Validate() error {
 	if !(c.Low >= 0 && c.Low < c.High && c.High <= 1) {
 		return fmt.Errorf("dynatree: confidence thresholds are %v and %v, want 0 <= low < high <= 1", c.Low, c.High)
 	}
-	for _, p := range []float64{c.Prune, c.Stop, c.Deep} {
-		if !(p >= 0 && p < 1) {
-			return fmt.Errorf("dynatree: a path probability is %v, want 0 <= p < 1", p)
+	for i, name := range []string{"tau", "stop", "deep"} {
+		if p := []float64{c.Prune, c.Stop, c.Deep}[i]; !(p >= 0 && p < 1) {
+			return fmt.Errorf("dynatree: %s is %v, want 0 <= %s < 1", name, p, name)
 		}
 	}
 	if c.Deep > 0 && c.Stop >= c.Deep {
