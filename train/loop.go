@@ -372,6 +372,10 @@ func (t *trainer) diverged(ctx context.Context, step, micro int, what string) er
 		}
 		if op != "" {
 			what += ", first in " + op
+			if strings.HasPrefix(op, gg.FrozenPrefix) {
+				advice = "the target holds it"
+				break
+			}
 			if strings.HasPrefix(op, gg.InputPrefix) {
 				advice = "the data hold it; preprocess the text again"
 			}

@@ -312,9 +312,11 @@ func (g *Graph) Run(ctx context.Context) error {
 	return nil
 }
 
-// InputPrefix is how FirstNonFinite begins where an input, not an operation, is not
-// finite.
-const InputPrefix = "the input "
+// What FirstNonFinite begins with where it is not an operation that is not finite.
+const (
+	InputPrefix  = "the input "
+	FrozenPrefix = "the frozen tensor "
+)
 
 // FirstNonFinite runs the graph again on what its inputs hold, and names the first
 // operation whose result is infinite or no number, or returns "".
@@ -322,7 +324,13 @@ func (g *Graph) FirstNonFinite(ctx context.Context) (string, error) {
 	var first string
 	for _, n := range g.leaves {
 		if r, x := n.val.nonFinite(); r >= 0 {
-			return fmt.Sprintf("%s%s, row %d: %v", InputPrefix, bare(n.node.Name()), r, x), nil
+			what := "the weights "
+			if n.val.rows != nil {
+				what = InputPrefix
+			} else if !n.needs {
+				what = FrozenPrefix
+			}
+			return fmt.Sprintf("%s%s, row %d: %v", what, bare(n.node.Name()), r, x), nil
 		}
 	}
 	g.watch = &first
