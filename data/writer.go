@@ -99,7 +99,7 @@ func (w *Writer) open() error {
 	}
 	if old != nil {
 		if d := w.man.Meta.diff(&old.Meta); d != "" {
-			return fmt.Errorf("%s: %s: the directory holds a set made otherwise; choose another or delete it", w.dir, d)
+			return fmt.Errorf("%s: %s: the directory holds a set made otherwise; choose another or delete it", filepath.Join(w.dir, ManifestName), d)
 		}
 		w.man = *old
 	}

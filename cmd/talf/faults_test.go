@@ -184,7 +184,10 @@ func TestBadInputGivesOneClearError(t *testing.T) {
 			truncate(t, weights(dir), size(weights(dir))/2)
 			return bad(w.generate(), "--head", dir)
 		}, []string{dirName(w.head), "model.safetensors"}},
-		"a model as head": {func() []string { return bad(w.generate(), "--head", w.model) }, []string{"fc.weight"}},
+		"a model as head": {
+			func() []string { return bad(w.generate(), "--head", w.model) },
+			[]string{dirName(w.model), "no draft head but a language model", "--draft"},
+		},
 		"a corrupt checkpoint as head": {func() []string {
 			dir := t.TempDir()
 			ok(t, "", w.train(dir)...)
@@ -203,7 +206,7 @@ func TestBadInputGivesOneClearError(t *testing.T) {
 			ok(t, "", "train", "--kind", "lm", "--model", w.model, "--data", w.text, "--steps", "1", "--rows", "64", "--window", "32",
 				"--warmup", "0", "--out", dir)
 			return bad(w.generate(), "--head", dir)
-		}, []string{"step-00000001", "kind", "lm"}},
+		}, []string{"no draft head but a language model", "--draft"}},
 		"no labels": {func() []string { return bad(w.train(t.TempDir()), "--data", none) }, []string{none}},
 		"a directory without labels": {
 			func() []string { return bad(w.train(t.TempDir()), "--data", t.TempDir()) },

@@ -46,6 +46,3 @@ type Info struct {
 	Memory       int64
 	Reason       string // why the device cannot be used, "" if it can
 }
-
-// The least compute capability, which the embedded kernels are made for.
-const leastMajor, leastMinor = 8, 0

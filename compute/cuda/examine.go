@@ -11,6 +11,9 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
+// The least compute capability, which the embedded kernels are made for.
+const leastMajor, leastMinor = 8, 0
+
 // Examine reports the driver and the devices of this machine.
 func Examine() Report {
 	r := Report{Built: true, Reason: driver.Failure()}
