@@ -148,7 +148,15 @@ func (c *Config) Validate() error {
 		}
 		sets = append(sets, s.Name)
 	}
-	for _, t := range c.Temperatures {
+	for i, s := range c.Seeds {
+		if slices.Contains(c.Seeds[:i], s) {
+			return fmt.Errorf("bench: seed %d is there twice", s)
+		}
+	}
+	for i, t := range c.Temperatures {
+		if slices.Contains(c.Temperatures[:i], t) {
+			return fmt.Errorf("bench: temperature %v is there twice", t)
+		}
 		p := c.Sampling
 		p.Temperature = t
 		if err := p.Validate(); err != nil {

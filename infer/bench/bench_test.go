@@ -304,6 +304,8 @@ func TestBadRunsAreRefused(t *testing.T) {
 		"no seeds":     {func(c *bench.Config) { c.Seeds = nil }, "at least one temperature and one seed"},
 		"no tokens":    {func(c *bench.Config) { c.MaxTokens = 0 }, "max tokens is 0"},
 		"cold":         {func(c *bench.Config) { c.Temperatures = []float64{-1} }, "temperature is -1"},
+		"equal heat":   {func(c *bench.Config) { c.Temperatures = []float64{0, 1, 0} }, "temperature 0 is there twice"},
+		"equal seeds":  {func(c *bench.Config) { c.Seeds = []uint64{7, 7} }, "seed 7 is there twice"},
 		"no such":      {func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "salve"}} }, "unknown method"},
 		"no source":    {func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "salf"}} }, "want a source"},
 		"no sets":      {func(c *bench.Config) { c.Sets = nil }, "at least one set"},
