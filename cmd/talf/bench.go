@@ -570,6 +570,10 @@ func benchMethods(o *benchOptions, sources []bench.Source) ([]bench.Method, erro
 		if len(verifiers) == 0 {
 			verifiers = []string{""}
 		}
+		bounds := budgets
+		if spec == bench.Baseline {
+			bounds = []int{0} // it has no tree
+		}
 		line, _, err := draft.Find(spec)
 		if err != nil {
 			return nil, err
@@ -588,7 +592,7 @@ func benchMethods(o *benchOptions, sources []bench.Source) ([]bench.Method, erro
 			if err != nil {
 				return nil, err
 			}
-			for _, b := range budgets {
+			for _, b := range bounds {
 				for _, s := range asked {
 					out = append(out, bench.Method{Spec: spec, Verify: v, Budget: b, Source: s.Source, SourceName: s.Name, Temperatures: at})
 				}
