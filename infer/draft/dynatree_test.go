@@ -7,26 +7,15 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft"
-	"talf/infer/draft/drafttest"
 	"talf/tree"
 )
 
 func TestDynaTreesConform(t *testing.T) {
-	for _, spec := range []string{
+	conform(t,
 		"fixed", "fixed:D=2,B=5,tau=0,N=17", "fixed:D=3,B=1,tau=0.3", "dynatree", "dynatree:N=9", "dynatree:accept=nodes,a=0.3,W=2,etaD=3,etah=0.5",
 		"dynatree:breadth=off", "dynatree:depth=off", "dynatree:prune=off,N=40", "dynatree:history=off", "dynatree:D0=1,Dmax=2,depth=off,etaD=1",
 		"dynatree:breadth=off,depth=off,prune=off,history=off,N=60",
-	} {
-		t.Run(spec, func(t *testing.T) {
-			drafttest.Run(t, func() infer.Drafter {
-				d, _, err := draft.New(spec)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return d
-			})
-		})
-	}
+	)
 }
 
 func TestBadDynaTreesAreRefused(t *testing.T) {

@@ -15,11 +15,7 @@ import (
 )
 
 func TestLookaheadConforms(t *testing.T) {
-	for _, spec := range []string{"lookahead", "lookahead:W=3,N=2,G=2", "lookahead:W=1,N=4,G=1", "lookahead:W=7,N=3,G=5"} {
-		t.Run(spec, func(t *testing.T) {
-			drafttest.Run(t, open(t, spec, draft.Env{}).New)
-		})
-	}
+	conform(t, "lookahead", "lookahead:W=3,N=2,G=2", "lookahead:W=1,N=4,G=1", "lookahead:W=7,N=3,G=5")
 }
 
 func TestLookaheadRefusesWhatNoTreeHolds(t *testing.T) {

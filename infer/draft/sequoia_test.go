@@ -10,22 +10,11 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft"
-	"talf/infer/draft/drafttest"
 	"talf/tree"
 )
 
 func TestSequoiaConforms(t *testing.T) {
-	for _, spec := range []string{"sequoia", "sequoia:N=7,accept=0.5/0.3,depth=3", "sequoia:N=1"} {
-		t.Run(spec, func(t *testing.T) {
-			drafttest.Run(t, func() infer.Drafter {
-				d, _, err := draft.New(spec)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return d
-			})
-		})
-	}
+	conform(t, "sequoia", "sequoia:N=7,accept=0.5/0.3,depth=3", "sequoia:N=1")
 }
 
 // The shape is the dynamic program's: of 1, 0.6, 0.36, 0.3, 0.216 and 0.18 the
