@@ -242,7 +242,8 @@ type rig struct {
 	heads   []namedHead
 	sources []bench.Source
 	sets    []bench.Set
-	texts   [][]int32 // of all sets, before they were cut
+	texts   [][]int32                // of all sets, before they were cut
+	hashes  []func() (string, error) // of the draft models' weights
 	closers []func() error
 }
 
@@ -293,6 +294,7 @@ func (a *app) openRig(o *rigOptions) (*rig, error) {
 		}
 		r.closers = append(r.closers, x.Close)
 		r.heads = append(r.heads, namedHead{n.name, x})
+		r.hashes = append(r.hashes, func() (string, error) { return weightsHash(n.path) })
 		r.sources = append(r.sources, bench.Source{Name: n.name, Source: source.NewHead(x, 0)})
 	}
 	for _, n := range drafts {
@@ -302,6 +304,7 @@ func (a *app) openRig(o *rigOptions) (*rig, error) {
 			return nil, err
 		}
 		r.closers = append(r.closers, m.Close)
+		r.hashes = append(r.hashes, func() (string, error) { return m.Hash(), nil })
 		r.sources = append(r.sources, bench.Source{Name: n.name, LM: true, Source: source.NewLM(m, v, 0)})
 	}
 	for _, f := range files {
@@ -384,7 +387,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	if err := c.Validate(); err != nil {
 		return nil, usageError{err}
 	}
-	closeLog, err := a.openLog(o.log, o.settings(r), &c)
+	closeLog, err := a.openLog(o, r, &c)
 	if err != nil {
 		return nil, err
 	}
@@ -483,22 +486,33 @@ func (a *app) rankTexts(r *rig) [][]int32 {
 	return texts
 }
 
-// settings identifies what all measurements of a log share.
-func (o *benchOptions) settings(r *rig) string {
+// settings identifies what all measurements of a log share: weights by their
+// hashes, since what lies in a directory may be trained again.
+func (o *benchOptions) settings(r *rig) (string, error) {
+	hashes := []string{r.model.Hash()}
+	for _, hash := range r.hashes {
+		h, err := hash()
+		if err != nil {
+			return "", err
+		}
+		hashes = append(hashes, h)
+	}
 	b, err := json.Marshal([]any{
-		r.model.Hash(), r.model.Options().DType, r.model.Options().KV, o.decode.machine.actBits, o.decode.machine.layers,
+		hashes, r.model.Device().Name(), r.model.Options().DType, r.model.Options().KV, o.decode.machine.actBits, o.decode.machine.layers,
 		o.heads, o.drafts, o.decode.ignoreEOS, o.warmup,
 	})
-	if err != nil {
-		panic("talf: " + err.Error()) // plain values marshal
-	}
-	return string(b)
+	return string(b), err
 }
 
-// openLog makes c go on from a log and add to it.
-func (a *app) openLog(path, settings string, c *bench.Config) (closeLog func() error, err error) {
+// openLog makes c go on from o's log, if there is one, and add to it.
+func (a *app) openLog(o *benchOptions, r *rig, c *bench.Config) (closeLog func() error, err error) {
+	path := o.log
 	if path == "" {
 		return func() error { return nil }, nil
+	}
+	settings, err := o.settings(r)
+	if err != nil {
+		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {

@@ -89,6 +89,15 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 		}
 	}
 	talf(t, "", append(args, "--warmup", "0")...).refuses(t, exitFailure, log, "other options", "another --log")
+
+	// A head that was trained again in its place is another one.
+	if err := os.CopyFS(filepath.Join(tmp, "new"), os.DirFS(tinyHead(t, dir, 4))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(tmp, "new", "model.safetensors"), filepath.Join(h, "model.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	talf(t, "", args...).refuses(t, exitFailure, log, "other options", "another --log")
 }
 
 func TestBenchRunsPapersTables(t *testing.T) {

@@ -89,6 +89,20 @@ func loadHead(path string, m *model.Model, force bool) (*head.Head, error) {
 	return h, nil
 }
 
+// weightsHash identifies the weights that are meant by path, as model.HashOf does.
+func weightsHash(path string) (string, error) {
+	dir, err := checkpoints.Find(path)
+	if err != nil {
+		return "", err
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = set.Close() }()
+	return model.HashOf(set), nil
+}
+
 // A weightKind is what the tensors of a directory make up.
 type weightKind int
 
