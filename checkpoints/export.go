@@ -208,7 +208,13 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	}
 	write := func(name string, fill func(io.Writer) error) error {
 		r.Files = append(r.Files, name)
-		return writeFile(filepath.Join(out, name), fill)
+		err := writeFile(filepath.Join(out, name), fill)
+		if err != nil { // nothing is left in the way of the next try
+			for _, name := range r.Files {
+				_ = os.Remove(filepath.Join(out, name)) // the first error says what is wrong
+			}
+		}
+		return err
 	}
 	if err := write(WeightsFile, func(w io.Writer) error { return safetensors.Write(w, meta, ts...) }); err != nil {
 		return nil, err
@@ -226,7 +232,10 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 		}
 		return err
 	})
-	return r, err
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // writeFile writes a file of a new directory, flushed.

@@ -410,6 +410,12 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	ok(t, "", w.train(fresh)...)
 	sameTree(t, fresh, whole)
 
+	// What an export could not finish is not in the way of the next try.
+	out := filepath.Join(tmp, "export")
+	export := []string{"export", "--head", w.head, "--model", w.model, "--format", "eagle", "--out", out}
+	finish(t, limit(t, 16, export...)).refuses(t, exitFailure, out, "too large")
+	ok(t, "", export...)
+
 	scores := filepath.Join(tmp, "scores.safetensors")
 	c := limit(t, 16, "score", "--model", w.model, "--out", scores)
 	c.Stdin = strings.NewReader(`{"ids":[` + strings.Repeat("1,", 99) + `1]}`)
