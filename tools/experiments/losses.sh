@@ -1,28 +1,42 @@
 #!/usr/bin/env bash
-# Compares heads trained with eagle alone and with eagle then talf, at equal
-# steps, over several seeds: the tables in docs/performance.md.
+# Compares losses from one start: heads trained with FIRST_LOSS, and from each of
+# them one head a loss, over several seeds: the tables in docs/performance.md.
 #
 #   losses.sh MODEL LABELS PROMPTS OUT
 #
 # LABELS is what `talf preprocess` wrote, PROMPTS a file for `talf bench`.
-# FIRST and THEN are the steps of the two stages, SEEDS the training seeds, LR the
-# learning rate; TEMPLATE and BENCH are for `talf bench`.
+# FIRST are the steps of the start, THEN those of each loss, as LOSS=STEPS: the same
+# number, or what takes the same time (`talf inspect metrics` tells what it took).
+# SEEDS are the training seeds, FIRST_LR and LR the learning rates; TEMPLATE and
+# BENCH are for `talf bench`. Run again after an interruption, it goes on.
 set -euo pipefail
+if [ $# != 4 ]; then
+  sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | sed '$d' >&2
+  exit 2
+fi
 model=$1 labels=$2 prompts=$3 out=$4
-talf=${TALF:-talf} first=${FIRST:-600} then=${THEN:-600} lr=${LR:-5e-3} seeds=${SEEDS:-1 2 3}
-first_loss=${FIRST_LOSS:-eagle} rows=${ROWS:-1024}
+talf=${TALF:-talf} first=${FIRST:-600} then=${THEN:-eagle=600 talf=600} seeds=${SEEDS:-1 2 3}
+first_loss=${FIRST_LOSS:-eagle} rows=${ROWS:-1024} threads=${THREADS:-0} lr=${LR:-5e-3}
+first_lr=${FIRST_LR:-$lr}
 bench_flags=${BENCH:---prompt-tokens 16 --max-tokens 64 --temperature 0,1 --ranks 5}
 extra=(${TEMPLATE:+--template "$TEMPLATE"})
 mkdir -p "$out"
 for seed in $seeds; do
-  run() { # name, loss, steps, init
+  run() { # name, loss, steps, learning rate, init
+    [ -s "$out/$1-$seed.json" ] && return
     "$talf" train --model "$model" --data "$labels" --out "$out/$1-$seed" --loss "$2" --steps "$3" --rows "$rows" \
-      --lr "$lr" --min-lr 0.05 --seed "$seed" --eval-every 0 --save-every 0 ${4:+--init "$4"} --quiet --json > "$out/$1-$seed.json"
+      --lr "$4" --min-lr 0.05 --seed "$seed" --eval-every 0 --save-every 100 --threads "$threads" ${5:+--init "$5"} \
+      --resume --quiet --json > "$out/$1-$seed.json.part"
+    mv "$out/$1-$seed.json.part" "$out/$1-$seed.json"
   }
-  run first "$first_loss" "$first"
-  run eagle "$first_loss" "$then" "$out/first-$seed"
-  run talf talf "$then" "$out/first-$seed"
+  run first "$first_loss" "$first" "$first_lr"
+  heads=()
+  for t in $then; do
+    loss=${t%=*} name=${t%%[:=]*}
+    run "$name" "$loss" "${t##*=}" "$lr" "$out/first-$seed"
+    heads+=(--head "$name=$out/$name-$seed")
+  done
   # shellcheck disable=SC2086
-  "$talf" bench --model "$model" --head eagle="$out/eagle-$seed" --head talf="$out/talf-$seed" --prompts "$prompts" \
+  "$talf" bench --model "$model" "${heads[@]}" --prompts "$prompts" \
     "${extra[@]}" $bench_flags --out "$out/bench-$seed.json" --markdown --quiet > "$out/bench-$seed.md"
 done
