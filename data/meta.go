@@ -5,6 +5,7 @@ package data
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -46,6 +47,9 @@ type Meta struct {
 	Seed      uint64      `json:"seed"`
 	Sampling  string      `json:"sampling"` // how answers were regenerated; "" if they are the text's own
 	Source    string      `json:"source"`   // fingerprint of the input and of how it was cut
+	// Arithmetic names what computed the target where that is not the CPU: it decides
+	// the last bits of labels, and so which of nearly equal tokens a tree has.
+	Arithmetic string `json:"arithmetic,omitempty"`
 }
 
 // Nodes returns the labelled nodes of a position: the root, and Branch nodes on
@@ -94,10 +98,13 @@ func (m *Meta) diff(o *Meta) string {
 			panic("data: " + err.Error()) // plain fields marshal
 		}
 	}
-	for _, key := range []string{"schema", "target", "tokenizer", "hidden", "vocab", "k", "depth", "labels", "top_k", "features", "loss_only", "seed", "sampling", "source"} {
+	for _, key := range []string{"schema", "target", "tokenizer", "hidden", "vocab", "k", "depth", "labels", "top_k", "features", "loss_only", "seed", "sampling", "source", "arithmetic"} {
 		x, y := a[key], b[key]
 		if x == y {
 			continue
+		}
+		if key == "arithmetic" {
+			return fmt.Sprintf("arithmetic: of %s, want of %s", cmp.Or(o.Arithmetic, "the CPU"), cmp.Or(m.Arithmetic, "the CPU"))
 		}
 		if s, ok := x.(string); ok {
 			x, y = strconv.Quote(s), strconv.Quote(b[key].(string)) // one may be empty

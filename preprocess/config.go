@@ -31,7 +31,7 @@ const (
 )
 
 // A Config says what is made of which text. Prompts, Rows and Tokens trade
-// memory for speed and leave no trace in the output, nor do the device and its threads.
+// memory for speed and leave no trace in the output, nor do the CPU's kernels and threads.
 type Config struct {
 	Files []string // and directories, see data.Expand
 	Load  data.LoadConfig
@@ -142,11 +142,25 @@ type Inputs struct {
 	// own. Sampling describes how, for the shards.
 	Generator Generator
 	Sampling  string
+	// Beside are further copies of the target, each on a device of its own, that
+	// label beside it. Rows are written in the order of the input, so a set does not
+	// depend on them where all devices compute the same bits.
+	Beside []Worker
+	// Arithmetic names what computes the target where that decides the last bits of
+	// labels: it is part of the set, which is made with one alone. "" is the CPU.
+	Arithmetic string
 
 	// Progress, if not nil, is called after every batch, from Run's goroutine.
 	Progress func(Progress)
 	// Bad, if not nil, is told of input that was left out.
 	Bad func(data.BadLine)
+}
+
+// A Worker is a copy of the target, and what answers with it: nil, unless Inputs has
+// a Generator.
+type Worker struct {
+	Target    *model.Model
+	Generator Generator
 }
 
 // Progress is how far a run is, of a stripe's own shards. Everything counts what earlier runs did, too.
@@ -186,7 +200,7 @@ func (c *Config) meta(in *Inputs, maxLen int) (data.Meta, error) {
 	m := data.Meta{
 		Schema: data.SchemaVersion, Target: in.Target.Hash(), Tokenizer: in.TokenizerHash,
 		Hidden: s.Hidden, Vocab: s.Vocab, Branch: c.K, Depth: c.Depth,
-		Labels: c.Labels, Features: c.Features, LossOnly: c.LossOnly, Seed: c.Seed, Sampling: in.Sampling, Source: src,
+		Labels: c.Labels, Features: c.Features, LossOnly: c.LossOnly, Seed: c.Seed, Sampling: in.Sampling, Source: src, Arithmetic: in.Arithmetic,
 	}
 	if c.Labels == data.TopK {
 		m.K = c.TopK

@@ -312,13 +312,16 @@ func (l *labeller) drop() {
 }
 
 // finish gives back the texts' keys and values.
-func (l *labeller) finish(batch []*work) {
-	for _, w := range batch {
-		w.seq.Close() // closing twice is harmless
+func (l *labeller) finish(context.Context, []*work) error {
+	l.close()
+	return nil
+}
+
+// close gives back what is open.
+func (l *labeller) close() {
+	for _, w := range l.open {
+		w.seq.Close()
 		w.labels = labels{}
 	}
 	l.open = l.open[:0]
 }
-
-// close gives back what a failed run left open.
-func (l *labeller) close() { l.finish(l.open) }

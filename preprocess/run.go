@@ -2,18 +2,18 @@ package preprocess
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"iter"
 	"strings"
+	"sync"
 
 	"talf/data"
 )
 
 // Run makes the set in c.Out, or goes on with one that an earlier run left
 // unfinished: finished shards stay as they are. Equal configurations, inputs and
-// weights give equal bytes whatever the device, its threads, Rows and Tokens are,
-// and wherever a run was interrupted.
+// weights give equal bytes on the CPU, whatever its kernels and threads, Rows and
+// Tokens are, and on other devices for one in.Arithmetic; always wherever a run was
+// interrupted and however many copies of the target label.
 //
 // With a stripe it makes every Count-th shard only, though it reads all of the
 // input; the last of the runs to end merges the set, which then is, byte for byte,
@@ -98,7 +98,8 @@ func (st *Stats) add(s data.Shard) {
 	}
 }
 
-// A pipeline is one run.
+// A pipeline is one run: a reader cuts the input into jobs, workers label them, one
+// for each copy of the target, and Run's goroutine writes them in order.
 type pipeline struct {
 	c      *Config
 	in     *Inputs
@@ -106,39 +107,12 @@ type pipeline struct {
 	w      *data.Writer
 	meta   data.Meta
 	maxLen int
-	lab    *labeller
 
 	detail  bool           // shards say what became of each file
 	dropped map[string]int // since the last shard
 	inputs  []data.Input   // likewise
 	done    Progress
 	stats   Stats
-}
-
-// A stage does one thing to all sequences of a batch.
-type stage struct {
-	name string
-	size func(*sequence) int // what a sequence adds to a batch
-	most int                 // of the sizes in a batch, unless one sequence has more
-	run  func(ctx context.Context, batch []*work) error
-}
-
-// stages are what happens to sequences, in order; a stage with a smaller limit
-// cuts the batch that it is given. Before them come loading, templates and
-// tokenising, which make the sequences; behind them, shards.
-func (p *pipeline) stages() []stage {
-	tokens := func(s *sequence) int { return len(s.tokens) }
-	one := func(*sequence) int { return 1 }
-	all := []stage{
-		{"regenerate", one, p.c.Prompts, p.regenerate},  // answers from the target itself
-		{"prefill", tokens, p.c.Tokens, p.lab.prefill},  // keys, values and features of the text; labels of level 0
-		{"grow trees", tokens, p.c.Tokens, p.lab.trees}, // labels of the deeper levels, one pass a level
-		{"write rows", tokens, p.c.Tokens, p.write},     // to the open shard; keys and values go
-	}
-	if p.in.Generator == nil {
-		return all[1:]
-	}
-	return all
 }
 
 // A work is a sequence in a batch.
@@ -165,45 +139,48 @@ func (p *pipeline) run(ctx context.Context) error {
 	if err := p.count(ctx); err != nil {
 		return err
 	}
-	var err error
-	if p.lab, err = newLabeller(p.c, p.in.Target, &p.meta); err != nil {
+	workers, err := p.workers()
+	if err != nil {
 		return err
 	}
-	defer p.lab.close()
-
-	p.cut.bad = p.in.Bad
-	docs := data.Load(p.c.Files, p.c.Load, func(b data.BadLine) {
-		p.drop(b.Input, dropBad)
-		if p.in.Bad != nil {
-			p.in.Bad(b)
-		}
-	})
-	next, stop := iter.Pull2(p.cut.sequences(ctx, docs))
+	ctx, stop := context.WithCancel(ctx)
+	// As many jobs wait to be written as are labelled: one is always ready.
+	order, todo := make(chan *job, len(workers)), make(chan *job)
+	var all sync.WaitGroup
+	defer all.Wait()
 	defer stop()
-	// Every run reads the same sequences and cuts them into the same shards; those
-	// that are finished or another run's are passed over.
-	for shard := 0; ; shard++ {
-		if p.c.Stripe.Owns(shard) && shard >= p.c.Stripe.Shard(made) {
-			more, err := p.shard(ctx, next, shard*p.c.Shard)
-			if err != nil || !more {
-				return err
-			}
-			continue
-		}
-		for range p.c.Shard {
-			_, err, ok := next()
-			if err != nil {
-				return err
-			}
-			if !ok {
-				if made > 0 && shard <= p.c.Stripe.Shard(made-1) {
-					return errors.New("preprocess: the input has fewer sequences than finished shards hold")
-				}
-				return nil
+	all.Go(func() {
+		defer close(order)
+		defer close(todo)
+		newJobs(p, made).read(ctx, func(j *job) bool { return give(ctx, order, j) && (len(j.part) == 0 || give(ctx, todo, j)) })
+	})
+	for _, k := range workers {
+		all.Go(func() { k.run(ctx, todo) })
+	}
+	for j := range order {
+		if len(j.part) > 0 {
+			select {
+			case <-j.done:
+			case <-ctx.Done():
 			}
 		}
-		clear(p.dropped) // the run that makes the shard counts them
-		p.inputs = nil
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := p.write(j); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// give sends x unless ctx ends first.
+func give[T any](ctx context.Context, to chan<- T, x T) bool {
+	select {
+	case to <- x:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -241,43 +218,6 @@ func (p *pipeline) count(ctx context.Context) error {
 	return nil
 }
 
-// shard makes one shard of the next c.Shard sequences and reports whether there
-// may be more.
-func (p *pipeline) shard(ctx context.Context, next func() (*sequence, error, bool), first int) (more bool, err error) {
-	var all []*work
-	for len(all) < p.c.Shard {
-		s, err, ok := next()
-		if err != nil {
-			return false, err
-		}
-		if !ok {
-			break
-		}
-		if s.chat {
-			p.inputs = data.AddInputs(p.inputs, []data.Input{{Input: s.input, Conversations: 1}})
-		}
-		all = append(all, &work{sequence: s, unit: first + len(all)})
-	}
-	units := len(all)
-	if units == 0 && len(p.dropped) == 0 {
-		return false, nil
-	}
-	if err := p.through(ctx, p.stages(), all); err != nil {
-		return false, err
-	}
-	if !p.detail {
-		p.inputs = nil
-	}
-	if err := p.w.Cut(units, p.dropped, p.inputs); err != nil {
-		return false, err
-	}
-	clear(p.dropped)
-	p.inputs = nil
-	p.done.Shards++
-	p.report()
-	return units == p.c.Shard, nil
-}
-
 // drop counts a piece of input that became no row.
 func (p *pipeline) drop(input int, why string) {
 	if strings.HasPrefix(why, dropTemplate) && p.dropped[why] == 0 {
@@ -301,128 +241,33 @@ func (p *pipeline) report() {
 	}
 }
 
-// through takes sequences through stages, in order: a part that is small enough
-// for the first stage goes through all of them before the next part begins.
-func (p *pipeline) through(ctx context.Context, stages []stage, all []*work) error {
-	if len(stages) == 0 {
-		return nil
-	}
-	st := stages[0]
-	var part []*work
-	run := func() error {
-		if len(part) == 0 {
-			return ctx.Err()
+// write adds the rows of a job to the open shard, in order.
+func (p *pipeline) write(j *job) error {
+	for _, e := range j.met {
+		if e.bad != nil && p.in.Bad != nil {
+			p.in.Bad(*e.bad)
 		}
-		err := st.run(ctx, part)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			return fmt.Errorf("preprocess: %s: %w", st.name, err)
+		if e.chat {
+			p.inputs = data.AddInputs(p.inputs, []data.Input{{Input: e.input, Conversations: 1}})
 		}
-		return p.through(ctx, stages[1:], part)
+		if e.drop != "" {
+			p.drop(e.input, e.drop)
+		}
+		if e.sequence {
+			p.done.Sequences++
+		}
 	}
-	size := 0
-	for _, w := range all {
+	if j.err != nil {
+		return j.err
+	}
+	for _, w := range j.part {
+		p.done.Sequences++
 		if w.drop != "" {
 			p.drop(w.input, w.drop)
-			p.done.Sequences++
 			continue
 		}
-		n := st.size(w.sequence)
-		if len(part) > 0 && size+n > st.most {
-			if err := run(); err != nil {
-				return err
-			}
-			part, size = nil, 0
-		}
-		part, size = append(part, w), size+n
-	}
-	return run()
-}
-
-// regenerate asks the target to answer, turn by turn, all sequences at once.
-func (p *pipeline) regenerate(ctx context.Context, batch []*work) error {
-	open := batch
-	for turn := uint64(0); len(open) > 0; turn++ {
-		prompts := make([]Prompt, len(open))
-		for i, w := range open {
-			prompts[i] = Prompt{Tokens: w.tokens, Max: p.maxLen - len(w.tokens), Seed: mix(p.c.Seed, uint64(w.unit)<<16|turn)}
-		}
-		answers, err := p.in.Generator.Generate(ctx, prompts)
-		if err != nil {
-			return err
-		}
-		if len(answers) != len(open) {
-			return fmt.Errorf("%d answers to %d prompts", len(answers), len(open))
-		}
-		var again []*work
-		for i, w := range open {
-			more, err := p.follow(ctx, w, answers[i])
-			if err != nil {
-				return err
-			}
-			if more {
-				again = append(again, w)
-			}
-		}
-		open = again
-	}
-	for _, w := range batch {
-		w.check()
-		if w.drop == dropAnswer {
-			w.drop = dropNoAnswer
-		}
-	}
-	return nil
-}
-
-// follow appends an answer and the next turn, and reports whether that asks for
-// another answer.
-func (p *pipeline) follow(ctx context.Context, w *work, answer []int32) (more bool, err error) {
-	if len(answer) > p.maxLen-len(w.tokens) {
-		return false, fmt.Errorf("an answer of %d tokens, want at most %d", len(answer), p.maxLen-len(w.tokens))
-	}
-	for _, id := range answer {
-		w.tokens, w.answer = append(w.tokens, id), append(w.answer, true)
-	}
-	if w.talk != nil {
-		return p.cut.reply(ctx, w.sequence, answer)
-	}
-	if len(w.turns) == 0 {
-		return false, nil
-	}
-	// Turns are lines of one text; an end token inside it would end it.
-	if n := len(w.tokens); p.cut.eos >= 0 && n > 0 && w.tokens[n-1] == p.cut.eos {
-		w.tokens, w.answer = w.tokens[:n-1], w.answer[:n-1]
-	}
-	ids, err := p.in.Tokenizer.Encode("\n"+w.turns[0], false)
-	if err != nil {
-		return false, err
-	}
-	w.turns = w.turns[1:]
-	if len(w.tokens)+len(ids) >= p.maxLen {
-		return false, nil // the turns so far are a text of their own
-	}
-	w.tokens = append(w.tokens, ids...)
-	w.answer = append(w.answer, make([]bool, len(ids))...)
-	return true, nil
-}
-
-// mix is SplitMix64's finaliser over both words: prompts get unrelated seeds.
-func mix(a, b uint64) uint64 {
-	x := a + (b+1)*0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
-// write adds the batch to the open shard, in order, and gives back its keys and
-// values.
-func (p *pipeline) write(_ context.Context, batch []*work) error {
-	for _, w := range batch {
 		if err := p.w.Append(w.row); err != nil {
-			return err
+			return fmt.Errorf("preprocess: write rows: %w", err)
 		}
 		loss := 0
 		for _, x := range w.answer {
@@ -432,10 +277,23 @@ func (p *pipeline) write(_ context.Context, batch []*work) error {
 		}
 		p.inputs = data.AddInputs(p.inputs, []data.Input{{Input: w.input, Rows: 1, Turns: w.messages, Cut: w.cut, Tokens: int64(len(w.tokens)), Loss: int64(loss)}})
 		p.done.Tokens += int64(len(w.tokens))
-		p.done.Sequences++
 		w.row = nil
 	}
-	p.lab.finish(batch)
+	if len(j.part) > 0 {
+		p.report()
+	}
+	if !j.ends {
+		return nil
+	}
+	if !p.detail {
+		p.inputs = nil
+	}
+	if err := p.w.Cut(j.units, p.dropped, p.inputs); err != nil {
+		return err
+	}
+	clear(p.dropped)
+	p.inputs = nil
+	p.done.Shards++
 	p.report()
 	return nil
 }

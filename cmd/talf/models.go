@@ -28,6 +28,7 @@ type machineOptions struct {
 	kv      kvFlag
 	actBits actBitsFlag
 	layers  int // bench: deepen the model to so many; 0: as it is
+	rows    int // most rows of an internal pass; 0: the model's default
 }
 
 func (o *machineOptions) flags(f *pflag.FlagSet) {
@@ -43,6 +44,9 @@ func (o *machineOptions) flags(f *pflag.FlagSet) {
 // modelOptions returns the options to load a set of weights with.
 func (o *machineOptions) modelOptions(set *safetensors.Set) model.Options {
 	opt := model.Default()
+	if o.rows > 0 {
+		opt.MaxRows = o.rows
+	}
 	opt.KV = compute.DType(o.kv)
 	if opt.DType = compute.DType(o.dtype); o.dtype == dtypeAuto {
 		opt.DType = model.Stored(set)

@@ -14,6 +14,7 @@ import (
 	"talf/data"
 	"talf/infer"
 	"talf/infer/verify"
+	"talf/model"
 	"talf/model/sample"
 	"talf/preprocess"
 )
@@ -21,7 +22,7 @@ import (
 func newPreprocess(a *app) *cobra.Command {
 	c := preprocess.Default()
 	var dir string
-	var threads int
+	on := placement{dtype: dtypeAuto}
 	var asJSON bool
 	re := regeneration{sample: sample.Greedy()}
 	var talk chatOptions
@@ -38,7 +39,10 @@ conversations, which the model's chat template writes out, and with --answer-fie
 only the answers are learnt. Conversations that are too long are cut behind an answer.
 
 Run again after an interruption, it goes on behind the last finished shard. The
-shards are the same bytes however often it was stopped and whatever the machine.
+shards are the same bytes however often it was stopped and whatever the machine. On
+CUDA devices, of which several label side by side, they are so for one kind of
+device: its last bits are others than the CPU's, so the set names it, and a set that
+was begun on one is not continued on another.
 
 Several runs make a set together: started with --shard-index 0 to n − 1 and
 --shard-count n, or by a Slurm array, a Kubernetes indexed Job or mpirun, whose numbers
@@ -49,6 +53,7 @@ that was lost is simply run again. docs/deploy has examples.`,
   talf preprocess --model DIR --data sharegpt.json --out labels
   talf preprocess --model DIR --data gsm8k.jsonl --template 'Question: {question}\nAnswer:' --answer-field answer --out labels
   talf preprocess --model DIR --data prompts.jsonl --regenerate --out labels
+  talf preprocess --model DIR --data stories.txt --out labels --device auto
   talf preprocess --model DIR --data stories.txt --out labels --shard-index 1 --shard-count 4`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := need(cmd, "model", "data", "out"); err != nil {
@@ -77,7 +82,8 @@ that was lost is simply run again. docs/deploy has examples.`,
 			if c.Stripe = part; part != data.Whole {
 				a.log.Info("one of several runs", "index", part.Index, "count", part.Count, "said by", from)
 			}
-			st, err := a.preprocess(cmd.Context(), c, dir, threads, &re, talk)
+			on.rowsGiven, on.tokensGiven = cmd.Flags().Changed("rows"), cmd.Flags().Changed("tokens")
+			st, err := a.preprocess(cmd.Context(), c, dir, on, &re, talk)
 			if err != nil {
 				return err
 			}
@@ -112,9 +118,9 @@ that was lost is simply run again. docs/deploy has examples.`,
 	f.BoolVar(&c.LossOnly, "loss-only", c.LossOnly, "no trees in prompts, where nothing is learnt")
 	f.IntVar(&c.Shard, "shard", c.Shard, "sequences of a shard")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of --regenerate")
-	f.IntVar(&c.Rows, "rows", c.Rows, "most rows of a pass (memory against speed)")
-	f.IntVar(&c.Tokens, "tokens", c.Tokens, "tokens whose keys and values are held at once (memory against speed)")
-	countVar(f, &threads, "threads", 0, "CPU threads (0: all)")
+	f.IntVar(&c.Rows, "rows", c.Rows, fmt.Sprintf("most rows of a pass (memory against speed; on a CUDA device %d unless given)", cudaRows))
+	f.IntVar(&c.Tokens, "tokens", c.Tokens, fmt.Sprintf("tokens whose keys and values are held at once (memory against speed; on a CUDA device %d unless given)", cudaTokens))
+	on.flags(f)
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	re.flags(f)
 	stripe.add(f)
@@ -161,17 +167,78 @@ func (f *files) String() string     { return strings.Join(*f, ",") }
 func (f *files) Set(s string) error { *f = append(*f, s); return nil }
 func (f *files) Type() string       { return "file" }
 
+// A placement says where the target labels.
+type placement struct {
+	threads                int
+	devices                devicesFlag
+	dtype                  dtypeFlag
+	rowsGiven, tokensGiven bool // by the user: not to be chosen
+}
+
+// On a CUDA device passes are long enough for products to be bound by arithmetic,
+// and a batch has enough of them.
+const (
+	cudaRows   = 2048
+	cudaTokens = 8192
+)
+
+func (o *placement) flags(f *pflag.FlagSet) {
+	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
+	f.Var(&o.devices, "device", "cpu, cuda:N, several as cuda:0,cuda:1, cuda:all, or auto: the first CUDA device if there is one")
+	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames()+", or auto: q8 if they are stored so, else f32; on a CUDA device bf16 if all are stored so")
+}
+
+// open loads a copy of the model in dir onto every device and says what computes it.
+// The returned function frees them.
+func (o *placement) open(c *preprocess.Config, dir string) (all []*model.Model, arithmetic string, closeAll func(), err error) {
+	devices, err := o.devices.resolve()
+	if err != nil {
+		return nil, "", nil, err
+	}
+	rows := 0
+	if devices[0].ordinal() >= 0 {
+		if !o.rowsGiven {
+			c.Rows = cudaRows
+		}
+		if !o.tokensGiven {
+			c.Tokens = cudaTokens
+		}
+		rows = c.Rows
+	}
+	var undo []func()
+	closeAll = func() {
+		for _, f := range undo {
+			f()
+		}
+	}
+	for _, d := range devices {
+		m, closeModel, err := openModelAs(dir, &machineOptions{threads: o.threads, device: d, dtype: o.dtype, actBits: 16, rows: rows})
+		if err != nil {
+			closeAll()
+			return nil, "", nil, err
+		}
+		all, undo = append(all, m), append(undo, closeModel)
+	}
+	return all, arithmeticOf(all[0], devices[0], o.dtype), closeAll, nil
+}
+
 // preprocess labels c's files with the model in dir.
-func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, threads int, re *regeneration, talk chatOptions) (preprocess.Stats, error) {
+func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, on placement, re *regeneration, talk chatOptions) (preprocess.Stats, error) {
 	dir, err := findModel(dir)
 	if err != nil {
 		return preprocess.Stats{}, err
 	}
-	m, closeModel, err := openModel(dir, threads)
+	models, arithmetic, closeModels, err := on.open(&c, dir)
 	if err != nil {
 		return preprocess.Stats{}, err
 	}
-	defer closeModel()
+	defer closeModels()
+	m := models[0]
+	if arithmetic != "" {
+		for _, m := range models {
+			a.log.Info("labelling", "device", m.Device().Name(), "weights", strings.ToLower(m.Options().DType.String()))
+		}
+	}
 	tok, err := loadTokenizer(dir, m)
 	if err != nil {
 		return preprocess.Stats{}, err
@@ -185,7 +252,7 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, t
 	bad := 0
 	in := preprocess.Inputs{
 		Target: m, Tokenizer: tok, TokenizerHash: tok.Hash(),
-		Chat: template, ChatHash: templateHash,
+		Chat: template, ChatHash: templateHash, Arithmetic: arithmetic,
 		Progress: func(p preprocess.Progress) {
 			bar.set(p.Tokens, p.AllTokens, fmt.Sprintf("%d shards", p.Shards))
 		},
@@ -193,8 +260,17 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, t
 			a.badLine(&bad, b)
 		},
 	}
+	for _, m := range models[1:] {
+		in.Beside = append(in.Beside, preprocess.Worker{Target: m})
+	}
 	if re != nil && re.on {
-		in.Generator, in.Sampling = &generator{engine: &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}, sample: re.sample}, re.String()
+		answers := func(m *model.Model) preprocess.Generator {
+			return &generator{engine: &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}, sample: re.sample}
+		}
+		in.Generator, in.Sampling = answers(m), re.String()
+		for i := range in.Beside {
+			in.Beside[i].Generator = answers(in.Beside[i].Target)
+		}
 	}
 	if a.resume == "" {
 		a.resume = "run the same command again to go on: finished shards are kept"

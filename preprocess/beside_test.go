@@ -1,0 +1,137 @@
+package preprocess_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"talf/compute/cpu"
+	"talf/model"
+	"talf/model/modeltest"
+	"talf/preprocess"
+)
+
+// slow is a parrot that takes its time before every answer but the first.
+type slow struct{ calls *atomic.Int64 }
+
+func (g slow) Generate(ctx context.Context, prompts []preprocess.Prompt) ([][]int32, error) {
+	if g.calls.Add(1) > 1 {
+		time.Sleep(time.Millisecond)
+	}
+	return parrot{}.Generate(ctx, prompts)
+}
+
+// However many copies of the target label, and however slow one of them is, the set
+// is that of one: rows, what was left out, and what became of every file.
+func TestCopiesOfTheTargetMakeTheSetOfOne(t *testing.T) {
+	dir := modeltest.Random(t, modeltest.Default(), 5)
+	var copies []*model.Model
+	for range 3 {
+		copies = append(copies, target(t, dir, cpu.Config{Class: cpu.Default().Class, Threads: 1}, model.Default()))
+	}
+	answered := write(t, "in.jsonl", corpus(60, 97))
+	for name, change := range map[string]func(*preprocess.Config, *preprocess.Inputs){
+		"answers of the text": func(*preprocess.Config, *preprocess.Inputs) {},
+		"two files": func(c *preprocess.Config, _ *preprocess.Inputs) {
+			c.Files = append(c.Files, write(t, "more.jsonl", corpus(20, 90)))
+		},
+		"regenerated answers": func(c *preprocess.Config, in *preprocess.Inputs) {
+			c.Load.Template, c.Load.AnswerField, c.Prompts = "{q}", "", 2
+			var calls atomic.Int64
+			in.Generator, in.Sampling = slow{&calls}, "slow"
+			for i := range in.Beside {
+				in.Beside[i].Generator = slow{&calls}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var first preprocess.Config
+			for n := range copies {
+				c := config(t, answered)
+				c.Tokens, c.Shard = 50, 7
+				in := preprocess.Inputs{Target: copies[0], Tokenizer: numbers{1}}
+				for _, m := range copies[1 : n+1] {
+					in.Beside = append(in.Beside, preprocess.Worker{Target: m})
+				}
+				change(&c, &in)
+				if _, err := preprocess.Run(context.Background(), c, in); err != nil {
+					t.Fatal(err)
+				}
+				for _, m := range copies {
+					if used, _ := m.KVBlocks(); used != 0 {
+						t.Fatalf("%d KV blocks are still held", used)
+					}
+				}
+				if n == 0 {
+					first = c
+				}
+				sameSet(t, first.Out, c.Out)
+			}
+		})
+	}
+}
+
+// A copy that fails ends the run with one error that names its device; what was
+// finished is kept, and without that device the run goes on to the same bytes.
+func TestACopyThatFailsEndsTheRun(t *testing.T) {
+	dir := modeltest.Random(t, modeltest.Default(), 5)
+	a, b := target(t, dir, cpu.Default(), model.Default()), target(t, dir, cpu.Default(), model.Default())
+	asked := ""
+	for range 40 {
+		asked += `{"prompt":"10 11"}` + "\n"
+	}
+	c := config(t, write(t, "asked.jsonl", asked))
+	c.Load.Template, c.Load.AnswerField = "", ""
+	c.Load.Format, c.Shard, c.Prompts, c.MaxLen = "auto", 4, 2, 30
+	var calls atomic.Int64
+	in := preprocess.Inputs{Target: a, Tokenizer: numbers{1}, Generator: slow{&calls}, Sampling: "slow"}
+	whole := c
+	whole.Out = t.TempDir()
+	if _, err := preprocess.Run(context.Background(), whole, in); err != nil {
+		t.Fatal(err)
+	}
+	with := in
+	with.Beside = []preprocess.Worker{{Target: b, Generator: parrot{errors.New("the device is lost")}}}
+	_, err := preprocess.Run(context.Background(), c, with)
+	if err == nil || !strings.HasPrefix(err.Error(), "preprocess: regenerate: the device is lost (cpu") {
+		t.Fatalf("%v, want one that names the device", err)
+	}
+	for _, m := range []*model.Model{a, b} {
+		if used, _ := m.KVBlocks(); used != 0 {
+			t.Fatalf("%d KV blocks are still held", used)
+		}
+	}
+	if _, err := preprocess.Run(context.Background(), c, in); err != nil {
+		t.Fatal(err)
+	}
+	sameSet(t, whole.Out, c.Out)
+}
+
+// A set is made with one arithmetic: to go on with another is refused, and so is a
+// part of it.
+func TestASetIsMadeWithOneArithmetic(t *testing.T) {
+	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
+	c := config(t, write(t, "in.jsonl", corpus(20, 97)))
+	in := preprocess.Inputs{Target: m, Tokenizer: numbers{1}}
+	if _, err := preprocess.Run(context.Background(), c, in); err != nil {
+		t.Fatal(err)
+	}
+	in.Arithmetic = "a device"
+	if _, err := preprocess.Run(context.Background(), c, in); err == nil || !strings.Contains(err.Error(), "arithmetic: of the CPU, want of a device: ") {
+		t.Errorf("%v", err)
+	}
+	c.Out = t.TempDir()
+	if _, err := preprocess.Run(context.Background(), c, in); err != nil {
+		t.Fatal(err)
+	}
+	if meta, _ := rows(t, c.Out); meta.Arithmetic != "a device" {
+		t.Errorf("the set says %q", meta.Arithmetic)
+	}
+	in.Arithmetic = ""
+	if _, err := preprocess.Run(context.Background(), c, in); err == nil || !strings.Contains(err.Error(), "arithmetic: of a device, want of the CPU: ") {
+		t.Errorf("%v", err)
+	}
+}
