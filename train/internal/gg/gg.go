@@ -150,6 +150,7 @@ type Graph struct {
 	forwards []*forward
 	values   []*value
 	watch    *string   // where the first operation goes whose output is not finite
+	onGrad   func(int) // see OnGrad
 	zeros    []float32 // source of Write where a kernel adds to what it should set
 	iota     []int32   // 0,1,2,… for copies
 	maxRows  int
@@ -230,11 +231,28 @@ func (g *Graph) Compile(loss *Node, params ...*Node) (err error) {
 	if _, err := G.Grad(loss.node, wrt...); err != nil {
 		return fmt.Errorf("gg: differentiate: %w", err)
 	}
-	for _, p := range params {
+	for i, p := range params {
 		p.grad.store.keep = true
+		// The chain's last link completes the gradient.
+		complete := func() {
+			if g.onGrad != nil {
+				g.onGrad(i)
+			}
+		}
+		switch op := p.pending.Op().(type) {
+		case *backward:
+			op.complete = append(op.complete, complete)
+		case *part:
+			op.complete = append(op.complete, complete)
+		}
 	}
 	return g.compile()
 }
+
+// OnGrad sets what Run calls as soon as the gradient of the i-th of Compile's
+// parameters is complete, while the backward pass goes on; nil: nothing. The order of
+// the calls is the same in every Run and every process that builds the same graph.
+func (g *Graph) OnGrad(f func(i int)) { g.onGrad = f }
 
 // CompileForward compiles a graph that only evaluates.
 func (g *Graph) CompileForward() (err error) {
@@ -333,8 +351,9 @@ func (g *Graph) FirstNonFinite(ctx context.Context) (string, error) {
 			return fmt.Sprintf("%s%s, row %d: %v", what, bare(n.node.Name()), r, x), nil
 		}
 	}
-	g.watch = &first
-	defer func() { g.watch = nil }()
+	calls := g.onGrad
+	g.watch, g.onGrad = &first, nil
+	defer func() { g.watch, g.onGrad = nil, calls }()
 	err := g.Run(ctx)
 	return first, err
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -464,5 +465,43 @@ func TestEvaluationReusesMemory(t *testing.T) {
 	}
 	if one, many := bytes(2), bytes(20); many > 2*one {
 		t.Errorf("2 layers take %d bytes, 20 take %d", one, many)
+	}
+}
+
+// A gradient that is handed out is the one that the run ends with, each is handed out
+// once, and equal graphs hand them out in one order.
+func TestGradientsAreHandedOutWhenTheyAreComplete(t *testing.T) {
+	var orders [][]int
+	for range 2 {
+		m := newMaker(t)
+		loss, _ := m.layer(5)
+		m.compile(loss)
+		for range 2 {
+			var order []int
+			early := make([][]float32, len(m.p))
+			m.g.OnGrad(func(i int) {
+				order = append(order, i)
+				early[i] = slices.Clone(m.p[i].Grad())
+			})
+			m.run()
+			if len(order) != len(m.p) {
+				t.Fatalf("%d gradients were handed out, want %d: %v", len(order), len(m.p), order)
+			}
+			for i, p := range m.p {
+				if !slices.Equal(early[i], p.Grad()) {
+					t.Errorf("the gradient of parameter %d was not complete", i)
+				}
+			}
+			orders = append(orders, order)
+		}
+		m.g.OnGrad(func(int) { t.Error("called while looking for what is not finite") })
+		if _, err := m.g.FirstNonFinite(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, o := range orders {
+		if !slices.Equal(o, orders[0]) {
+			t.Errorf("orders %v", orders)
+		}
 	}
 }

@@ -20,6 +20,8 @@ type base struct {
 	in   []*value // nil: the constant 1
 	out  *value
 	run  func()
+
+	complete []func() // what to call after run: gradients are complete
 }
 
 func (g *Graph) base(name string, in []*value, out *value, run func()) base {
@@ -94,6 +96,9 @@ func (b *base) Do(in ...G.Value) (out G.Value, err error) {
 	b.run()
 	if b.g.watch != nil {
 		b.g.look(b)
+	}
+	for _, f := range b.complete {
+		f()
 	}
 	if len(b.out.shape) == 0 {
 		return b.out.num, nil
