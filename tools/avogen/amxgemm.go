@@ -42,7 +42,7 @@ func (g *gen) arg(param string, r reg.Register) { g.Load(g.Param(param), r) }
 // configuration.
 func (g *gen) amxBF16(blocks, planes int) {
 	g.text(fmt.Sprintf("gemmBF16Blocks%dPlanes%d", blocks, planes),
-		"func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *uint16, steps int, acc bool, ahead uintptr, turn, period int)",
+		"func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *uint16, steps int, acc bool, ahead uintptr, period int)",
 		fmt.Sprintf("computes up to %d rows of 32 outputs from %d planes; strides are in bytes.", 16*blocks, planes))
 	const line = 2 * 2 * 32 // bytes of a pair of k of a panel
 	var (
@@ -59,8 +59,8 @@ func (g *gen) amxBF16(blocks, planes int) {
 	g.arg("b", b)
 	g.arg("steps", step)
 	g.arg("ahead", ahead)
-	g.arg("turn", count)
 	pre := &prefetcher{gen: g, b: b, ahead: ahead, count: count}
+	pre.start()
 	g.MOVQ(operand.U32(line), ldb)
 	if blocks == 2 {
 		g.MOVQ(ldc, c2)
@@ -117,7 +117,7 @@ func (g *gen) amxBF16(blocks, planes int) {
 func (g *gen) amxQ8(least, most, planes int) {
 	g.Function(fmt.Sprintf("gemmQ8Planes%dx%d%s", planes, most, g.suffix))
 	g.Attributes(0) // the frame is too large for NOSPLIT
-	g.SignatureExpr("func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, rows, blocks int, acc bool, ahead uintptr, turn, period int)")
+	g.SignatureExpr("func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, rows, blocks int, acc bool, ahead uintptr, period int)")
 	g.Pragma("noescape")
 	g.Doc(fmt.Sprintf("gemmQ8Planes%dx%d%s computes %d to %d rows of 32 outputs; strides are in bytes.",
 		planes, most, g.suffix, least, most))
@@ -218,8 +218,8 @@ func (g *gen) amxQ8(least, most, planes int) {
 	g.arg("b", b)
 	g.arg("blocks", left)
 	g.arg("ahead", ahead)
-	g.arg("turn", count)
 	pre := &prefetcher{gen: g, b: b, ahead: ahead, count: count}
+	pre.start()
 	g.MOVQ(operand.U32(tileRow), row)
 	g.LEAQ(operand.Mem{Base: ars, Index: ars, Scale: 2}, ars3)
 	g.LEAQ(operand.Mem{Base: ars, Index: ars, Scale: 4}, ars5)

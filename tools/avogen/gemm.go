@@ -19,11 +19,13 @@ const (
 // A prefetcher asks for lines of b that lie ahead of those in use, into the second
 // level of the cache: also where the hardware's prefetcher would find them, it
 // gains up to a half from memory. A kernel that takes turns with others on a chunk
-// of b asks for the next chunk's lines while every period-th part of its own passes,
-// all outputs' lines even if it computes half of them.
+// of b asks for its own run of the next chunk's lines, as many as a part has in
+// every period-th part: the hardware fetches what lies between lines that are
+// asked for in steps, and then all of a chunk would come in the first turn.
 type prefetcher struct {
 	*gen
 	b, ahead, count reg.Register
+	asked           int // lines of a part so far
 	labels          int
 }
 
@@ -31,18 +33,26 @@ type prefetcher struct {
 func (g *gen) prefetcher(b reg.GPVirtual, n int) *prefetcher {
 	p := &prefetcher{gen: g, b: b}
 	if n >= turnRows {
-		p.ahead, p.count = g.ptr("ahead"), g.ptr("turn")
+		p.ahead, p.count = g.ptr("ahead"), g.GP64()
+		p.start()
 	}
 	return p
 }
 
-// lines asks for n lines, disp bytes ahead of the part in use.
+// start makes an address of ahead, and the first part one that asks.
+func (p *prefetcher) start() {
+	p.ADDQ(p.b, p.ahead)
+	p.XORL(p.count.(reg.GP).As32(), p.count.(reg.GP).As32())
+}
+
+// lines asks for n lines; without turns, those aheadBytes ahead of byte disp.
 func (p *prefetcher) lines(disp, n int) {
 	skip := fmt.Sprintf("ahead%d", p.labels)
 	p.labels++
 	m := operand.Mem{Base: p.b, Disp: disp + aheadBytes}
 	if p.count != nil {
-		m = operand.Mem{Base: p.b, Disp: disp, Index: p.ahead, Scale: 1}
+		m = operand.Mem{Base: p.ahead, Disp: 64 * p.asked}
+		p.asked += n
 		p.TESTQ(p.count, p.count)
 		p.JNZ(operand.LabelRef(skip))
 	}
@@ -64,9 +74,11 @@ func (p *prefetcher) next() {
 	p.labels++
 	p.DECQ(p.count)
 	p.JNS(operand.LabelRef(counted))
+	p.ADDQ(operand.I32(64*p.asked), p.ahead)
 	p.Load(p.Param("period"), p.count)
 	p.DECQ(p.count)
 	p.Label(counted)
+	p.asked = 0
 }
 
 // gemms emits gemm<rows> and gemmBF16<rows>: rows×32 outputs, or rows×16 where 32
@@ -139,9 +151,9 @@ func (g *gen) zero(vs ...reg.VecVirtual) {
 // of bfloat16 holds two k: it is widened to the even one's weights by a shift and
 // to the odd one's by a mask.
 func (g *gen) gemm(n, cols int, bf16 bool) {
-	name, signature := "gemm", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool, ahead uintptr, turn, period int)"
+	name, signature := "gemm", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool, ahead uintptr, period int)"
 	if bf16 {
-		name, signature = "gemmBF16x", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool, ahead uintptr, turn, period int)"
+		name, signature = "gemmBF16x", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool, ahead uintptr, period int)"
 	}
 	g.text(fmt.Sprintf("%s%d", name, n), signature,
 		fmt.Sprintf("computes %d rows of %d outputs; strides are in bytes.", n, cols*g.width))

@@ -21,15 +21,20 @@ const (
 	q8Plane  = 32     // bytes of a block's plane
 )
 
-// fewRows is the most rows for which two planes of bytes are multiplied faster
-// than pairs: then their halves need more registers than there are.
-const fewRows = 4
-
 // q8s emits products of integers for rows×32 outputs, gemmQ8x<rows> of activations
-// in pairs and for VNNI gemmQ8Planes<planes>x<rows> of planes of bytes, and what
+// in pairs or, for VNNI, gemmQ8Planes<planes>x<rows> of planes of bytes, and what
 // quantises activations so.
 func (g *gen) q8s() {
 	g.quantConstants()
+	if g.vnni {
+		for planes := 1; planes <= 2; planes++ {
+			g.quant(fmt.Sprintf("quantAPlanes%d", planes), planes)
+			for n := 1; n <= 12; n++ {
+				g.q8VNNI(n, planes)
+			}
+		}
+		return
+	}
 	most := 6
 	if g.wide() {
 		most = 8
@@ -37,19 +42,7 @@ func (g *gen) q8s() {
 	for n := 1; n <= most; n++ {
 		g.q8(n)
 	}
-	if !g.vnni {
-		g.quant("quantA", 0)
-		return
-	}
-	for planes := 1; planes <= 2; planes++ {
-		g.quant(fmt.Sprintf("quantAPlanes%d", planes), planes)
-	}
-	for n := 1; n <= most; n++ {
-		g.q8VNNI(n, 1)
-	}
-	for n := 1; n <= fewRows; n++ {
-		g.q8VNNI(n, 2)
-	}
+	g.quant("quantA", 0)
 }
 
 // q8 emits the kernel of n rows. A block's integer sums lie in one register a row
@@ -59,7 +52,7 @@ func (g *gen) q8s() {
 // (k+1, k+3), which lie so in the activations too.
 func (g *gen) q8(n int) {
 	g.text(fmt.Sprintf("gemmQ8x%d", n),
-		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, turn, period int)",
+		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, period int)",
 		fmt.Sprintf("computes %d rows of 32 outputs; strides are in bytes.", n))
 	c, ldc := g.ptr("c"), g.ptr("ldc")
 	a, ars := g.ptr("a"), g.ptr("ars")
@@ -158,10 +151,6 @@ func (g *gen) pairs(sum [][]reg.VecVirtual, at func(j int) operand.Mem, arow fun
 			x := g.vec()
 			g.VPBROADCASTD(arow(r, 8*line+4*half), x)
 			for j := from; j < to; j++ {
-				if g.vnni {
-					g.VPDPWSSD(x, w[j], sum[r][j])
-					continue
-				}
 				t := x
 				if j < to-1 {
 					t = g.vec()

@@ -10,10 +10,11 @@ import (
 // q8VNNI emits the kernel of n rows of one or two planes of bytes. An instruction
 // multiplies the four k of a word of weights by as many activations, if one side
 // is unsigned: for the first plane the weights plus 128, for which the sums start
-// from −128·Σ a; for the second, the low bytes, the activations themselves.
+// from −128·Σ a; for the second, the low bytes, the activations themselves. The
+// second plane's products are added to 256 times the first one's sums.
 func (g *gen) q8VNNI(n, planes int) {
 	g.text(fmt.Sprintf("gemmQ8Planes%dx%d", planes, n),
-		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, turn, period int)",
+		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, period int)",
 		fmt.Sprintf("computes %d rows of 32 outputs; strides are in bytes.", n))
 	c, ldc := g.ptr("c"), g.ptr("ldc")
 	a, ars := g.ptr("a"), g.ptr("ars")
@@ -24,7 +25,7 @@ func (g *gen) q8VNNI(n, planes int) {
 
 	// The outputs stay in registers if there are enough.
 	const cols, registers = 2, 32
-	keep := 2*planes*n+3*planes+1+2*n <= registers
+	keep := 2*cols*n+cols+2 <= registers
 	outputs := make([][cols]reg.VecVirtual, n)
 	bias := g.vec()
 	t := g.GP32()
@@ -60,43 +61,46 @@ func (g *gen) q8VNNI(n, planes int) {
 	g.JZ(operand.LabelRef("done"))
 	g.Label("blocks")
 	pre.lines(0, q8Scales/64)
-	sum := make([][cols][2]reg.VecVirtual, n) // by row, column and plane
+	sum := make([][cols]reg.VecVirtual, n)
 	for r := range sum {
 		for j := range cols {
-			s := &sum[r][j]
-			s[0] = g.vec()
-			g.VPBROADCASTD(arow(r, q8AStart), s[0])
-			if planes == 2 {
-				s[1] = g.vec()
-				g.zero(s[1])
-			}
+			sum[r][j] = g.vec()
+			g.VPBROADCASTD(arow(r, q8AStart), sum[r][j])
 		}
 	}
-	for line := range q8Lines {
-		pre.lines(q8Scales+q8Line*line, cols)
-		var signed, biased [cols]reg.VecVirtual
-		for j := range cols {
-			m := operand.Mem{Base: b, Disp: q8Scales + q8Line*line + 64*j}
-			biased[j] = g.vec()
-			if planes == 1 {
-				g.VPXORD(m, bias, biased[j])
-				continue
+	for p := range planes {
+		for line := range q8Lines {
+			at := func(j int) operand.Mem {
+				return operand.Mem{Base: b, Disp: q8Scales + q8Line*line + 64*j}
 			}
-			signed[j] = g.vec()
-			g.VMOVDQU32(m, signed[j])
-			g.VPXORD(bias, signed[j], biased[j])
-		}
-		for r := range sum {
-			for p := range planes {
+			pre.lines(at(p).Disp, cols/planes)
+			var w [cols]reg.VecVirtual
+			for j := range cols {
+				w[j] = g.vec()
+				if p == 0 {
+					g.VPXORD(at(j), bias, w[j])
+				} else {
+					g.VMOVDQU32(at(j), w[j])
+				}
+			}
+			for r := range sum {
 				x := g.vec()
 				g.VPBROADCASTD(arow(r, q8Plane*p+4*line), x)
-				for j, s := range sum[r] {
+				for j, v := range sum[r] {
 					if p == 0 {
-						g.VPDPBUSD(x, biased[j], s[0])
+						g.VPDPBUSD(x, w[j], v)
 					} else {
-						g.VPDPBUSD(signed[j], x, s[1])
+						g.VPDPBUSD(w[j], x, v)
 					}
 				}
+			}
+		}
+		if p == planes-1 {
+			break
+		}
+		for r := range sum {
+			for _, v := range sum[r] {
+				g.VPSLLD(operand.Imm(8), v, v)
 			}
 		}
 	}
@@ -104,11 +108,7 @@ func (g *gen) q8VNNI(n, planes int) {
 		d := g.vec()
 		g.VCVTPH2PS(operand.Mem{Base: b, Disp: 32 * j}, d)
 		for r := range sum {
-			v := sum[r][j][0]
-			if planes == 2 {
-				g.VPSLLD(operand.Imm(8), v, v)
-				g.VPADDD(sum[r][j][1], v, v)
-			}
+			v := sum[r][j]
 			g.VCVTDQ2PS(v, v)
 			g.VMULPS(d, v, v)
 			if keep {

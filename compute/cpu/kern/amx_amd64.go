@@ -67,7 +67,7 @@ const (
 	amxRowsSplit = 32 // rows of the largest kernels
 	amxRowsQ8    = 16
 	// For so many rows of q8, or fewer, vector instructions are faster than tiles.
-	amxFew = 4 // gemmsQ8PlanesAVX512VNNI has them for one plane and for two
+	amxFew = 4
 	// amxChunk is the part of a panel that groups of rows take turns on: a call costs
 	// a configuration and a turn of the accumulators through memory, so it stays in
 	// the second-level cache, not the first.
@@ -80,22 +80,17 @@ var amx = func() Funcs {
 	f.SplitA = splitAMX
 	f.MaxRowsSplit = amxRowsSplit
 	f.GemmSplit = gemmSplitAMX
-	f.QuantA = func(dst []uint32, x []float32, planes int) {
-		quantAsm(quantsAMX[planes], dst, x, planes)
-	}
 	f.MaxRowsQ8 = amxRowsQ8
 	f.GemmQ8 = gemmQ8AMX
 	return f
 }()
 
 type (
-	gemmSplitFunc   = func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *uint16, steps int, acc bool, ahead uintptr, turn, period int)
-	gemmQ8TilesFunc = func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, rows, blocks int, acc bool, ahead uintptr, turn, period int)
+	gemmSplitFunc   = func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *uint16, steps int, acc bool, ahead uintptr, period int)
+	gemmQ8TilesFunc = func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, rows, blocks int, acc bool, ahead uintptr, period int)
 )
 
 var (
-	// by planes
-	quantsAMX = [...]quantFunc{1: quantAPlanes1AVX512VNNI, quantAPlanes2AVX512VNNI}
 	// by planes and blocks of 16 rows, both counted from 0
 	gemmsSplitAMX = [2][2]gemmSplitFunc{
 		{gemmBF16Blocks1Planes1AMX, gemmBF16Blocks2Planes1AMX},
@@ -178,10 +173,10 @@ func gemmSplitAMX(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k
 	const step = 2 * BF16Step * Panel // bytes of b
 	full, pairs, per := k/BF16Step, (k%BF16Step+1)/2, BF16AStepLen(planes)
 	_, _ = a[(rows-1)*ars+(k+BF16Step-1)/BF16Step*per-1], b[BF16PanelLen(k)-1]
-	w := newWalk(rows, amxRowsSplit, 1, full, amxChunk/step, step)
+	w := newWalk(rows, amxRowsSplit, 1, full, amxChunk/step, step, 1)
 	multiply := func(t turn, pairs int) {
 		gemmsSplitAMX[planes-1][(t.rows-1)/16](&splitConfigs[t.rows][pairs][0], &c[t.r0*ldc], 4*uintptr(ldc), &a[t.r0*ars+t.i*per], 4*uintptr(ars),
-			&b[t.i*step/2], t.n, acc || t.i > 0, w.ahead(t.n), t.first, w.turns)
+			&b[t.i*step/2], t.n, acc || t.i > 0, w.ahead(t, 0), w.turns)
 	}
 	if full > 0 {
 		w.eachFull(amxRowsSplit, func(t turn) { multiply(t, BF16Step/2) })
@@ -228,15 +223,15 @@ func gemmQ8Tiles(c []float32, ldc int, a []uint32, ars int, b []byte, rows, bloc
 		return
 	}
 	_, _ = a[(rows-1)*ars+blocks*Q8ABlockLen-1], b[blocks*Q8BlockLen-1]
-	w := newWalk(rows, amxRowsQ8, 1, blocks, amxChunk/Q8BlockLen, Q8BlockLen)
+	w := newWalk(rows, amxRowsQ8, 1, blocks, amxChunk/Q8BlockLen, Q8BlockLen, 1)
 	w.eachFull(amxRowsQ8, func(t turn) {
 		cr, ar, br := &c[t.r0*ldc], &a[t.r0*ars+t.i*Q8ABlockLen], &b[t.i*Q8BlockLen]
 		if t.rows <= few {
-			gemmsQ8PlanesAVX512VNNI[planes][t.rows](cr, 4*uintptr(ldc), ar, 4*uintptr(ars), br, t.n, acc || t.i > 0,
-				w.ahead(t.n), t.first, w.turns)
+			gemmsQ8VNNI[planes-1][t.rows](cr, 4*uintptr(ldc), ar, 4*uintptr(ars), br, t.n, acc || t.i > 0,
+				w.ahead(t, 0), w.turns)
 			return
 		}
 		gemmsQ8AMX[planes-1][amxQ8Kernel[t.rows]](&q8Configs[t.rows][0], cr, 4*uintptr(ldc), ar, 4*uintptr(ars), br,
-			t.rows, t.n, acc || t.i > 0, w.ahead(t.n), t.first, w.turns)
+			t.rows, t.n, acc || t.i > 0, w.ahead(t, 0), w.turns)
 	})
 }

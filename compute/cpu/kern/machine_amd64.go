@@ -93,36 +93,27 @@ var avx512vnni = func() Funcs {
 	f := avx512
 	f.Class = AVX512VNNI
 	f.QuantA = func(dst []uint32, x []float32, planes int) {
-		if planes == 1 {
-			quantAsm(quantAPlanes1AVX512VNNI, dst, x, planes)
-		} else {
-			quantAsm(quantAAVX512, dst, x, planes)
-		}
+		quantAsm(quantsVNNI[planes], dst, x, planes)
 	}
-	f.MaxRowsQ8 = len(gemmsQ8AVX512VNNI) - 1
+	f.MaxRowsQ8 = len(gemmsQ8VNNI[0]) - 1
 	f.GemmQ8 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-		table := gemmsQ8AVX512VNNI[:]
-		if planes == 1 {
-			table = gemmsQ8PlanesAVX512VNNI[1]
-		}
-		gemmQ8Asm(table, c, ldc, a, ars, b, rows, blocks, acc)
+		gemmQ8Asm(gemmsQ8VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
 	}
 	return f
 }()
 
 type (
 	// gemmBF16Asm is gemmAsm for panels of bfloat16.
-	gemmBF16Asm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool, ahead uintptr, turn, period int)
+	gemmBF16Asm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool, ahead uintptr, period int)
 	// gemmQ8Func computes a row count's outputs of panels of q8.
-	gemmQ8Func = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, turn, period int)
+	gemmQ8Func = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, period int)
 	// quantFunc quantises n elements to integers of at most most.
 	quantFunc = func(dst *uint32, x *float32, n int, most float32)
 )
 
-// gemmAsm computes a row count's outputs; strides are in bytes. While every
-// period-th part of k passes, beginning with the turn-th, it asks for the lines of
-// b that lie ahead bytes ahead.
-type gemmAsm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool, ahead uintptr, turn, period int)
+// gemmAsm computes a row count's outputs; strides are in bytes. It asks for lines
+// from ahead bytes ahead of b on, as many as a part of k has in every period-th part.
+type gemmAsm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool, ahead uintptr, period int)
 
 // The kernels by number of rows. From halfRows on, those of AVX2 compute half of
 // a panel: 16 registers hold no more.
@@ -153,20 +144,21 @@ var (
 		gemmQ8x5AVX512, gemmQ8x6AVX512, gemmQ8x7AVX512, gemmQ8x8AVX512,
 	}
 
-	gemmsQ8AVX512VNNI = [...]gemmQ8Func{
-		1: gemmQ8x1AVX512VNNI, gemmQ8x2AVX512VNNI, gemmQ8x3AVX512VNNI, gemmQ8x4AVX512VNNI,
-		gemmQ8x5AVX512VNNI, gemmQ8x6AVX512VNNI, gemmQ8x7AVX512VNNI, gemmQ8x8AVX512VNNI,
-	}
-	// by planes
-	gemmsQ8PlanesAVX512VNNI = [...][]gemmQ8Func{
-		1: {
+	// by planes, counted from 0
+	gemmsQ8VNNI = [2][13]gemmQ8Func{
+		{
 			1: gemmQ8Planes1x1AVX512VNNI, gemmQ8Planes1x2AVX512VNNI, gemmQ8Planes1x3AVX512VNNI, gemmQ8Planes1x4AVX512VNNI,
 			gemmQ8Planes1x5AVX512VNNI, gemmQ8Planes1x6AVX512VNNI, gemmQ8Planes1x7AVX512VNNI, gemmQ8Planes1x8AVX512VNNI,
+			gemmQ8Planes1x9AVX512VNNI, gemmQ8Planes1x10AVX512VNNI, gemmQ8Planes1x11AVX512VNNI, gemmQ8Planes1x12AVX512VNNI,
 		},
 		{
 			1: gemmQ8Planes2x1AVX512VNNI, gemmQ8Planes2x2AVX512VNNI, gemmQ8Planes2x3AVX512VNNI, gemmQ8Planes2x4AVX512VNNI,
+			gemmQ8Planes2x5AVX512VNNI, gemmQ8Planes2x6AVX512VNNI, gemmQ8Planes2x7AVX512VNNI, gemmQ8Planes2x8AVX512VNNI,
+			gemmQ8Planes2x9AVX512VNNI, gemmQ8Planes2x10AVX512VNNI, gemmQ8Planes2x11AVX512VNNI, gemmQ8Planes2x12AVX512VNNI,
 		},
 	}
+	// by planes
+	quantsVNNI = [...]quantFunc{1: quantAPlanes1AVX512VNNI, quantAPlanes2AVX512VNNI}
 )
 
 const halfRows = 4
@@ -187,7 +179,7 @@ func checkGemm(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb
 type walk struct {
 	rows, groups int
 	steps, chunk int // of k, or blocks
-	step         int // bytes of one
+	step, part   int // bytes of one, and how many a part of a kernel has
 	turns        int // kernel calls for a chunk
 }
 
@@ -199,8 +191,8 @@ type turn struct {
 
 // newWalk returns the walk of rows in groups of at most most, each of which needs
 // halves calls for all outputs.
-func newWalk(rows, most, halves, steps, chunk, step int) walk {
-	w := walk{rows: rows, groups: (rows + most - 1) / most, steps: steps, chunk: max(1, steps), step: step}
+func newWalk(rows, most, halves, steps, chunk, step, part int) walk {
+	w := walk{rows: rows, groups: (rows + most - 1) / most, steps: steps, chunk: max(1, steps), step: step, part: part}
 	w.turns = w.groups * halves
 	if w.turns > 1 {
 		w.chunk = chunk
@@ -219,12 +211,13 @@ func (w *walk) each(f func(t turn)) {
 	}
 }
 
-// ahead returns how many bytes ahead to ask during a chunk of n steps.
-func (w *walk) ahead(n int) uintptr {
+// ahead returns how many bytes ahead the h-th call of a turn begins to ask.
+func (w *walk) ahead(t turn, h int) uintptr {
 	if w.turns == 1 {
 		return aheadOne
 	}
-	return uintptr(n * w.step)
+	parts := (t.n/w.part + w.turns - 1) / w.turns // that ask, in each turn
+	return uintptr((t.n + (t.first+h)*parts*w.part) * w.step)
 }
 
 // aheadOne is how many bytes ahead to ask where one group of rows reads a panel.
@@ -237,6 +230,9 @@ const (
 	chunkQ8   = 8
 )
 
+// partK is how many k are a part of a kernel for f32 or bfloat16.
+const partK = 4
+
 // gemmOf returns the product that kernels compute, by number of rows. Kernels of
 // half or more rows compute half of a panel.
 func gemmOf(kernels []gemmAsm, half int) func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool) {
@@ -247,10 +243,10 @@ func gemmOf(kernels []gemmAsm, half int) func(c []float32, ldc int, a []float32,
 		checkGemm(c, ldc, a, ars, aks, b, ldb, rows, k)
 		if rows < len(kernels) && rows < half { // one call: attention has many short ones
 			kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
-				unsafe.SliceData(b), 4*uintptr(ldb), k, acc, aheadOne, 0, 1)
+				unsafe.SliceData(b), 4*uintptr(ldb), k, acc, aheadOne, 1)
 			return
 		}
-		w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkF32, 4*Panel)
+		w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkF32, 4*Panel, partK)
 		w.each(func(t turn) {
 			n := halves(t.rows, half)
 			at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*ldb, len(b)):]
@@ -259,7 +255,7 @@ func gemmOf(kernels []gemmAsm, half int) func(c []float32, ldc int, a []float32,
 				kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
 					unsafe.SliceData(at), 4*uintptr(ars), 4*uintptr(aks),
 					unsafe.SliceData(bt[min(j, len(bt)):]), 4*uintptr(ldb),
-					t.n, acc || t.i > 0, w.ahead(t.n), t.first+h, w.turns)
+					t.n, acc || t.i > 0, w.ahead(t, h), w.turns)
 			}
 		})
 	}
@@ -277,10 +273,10 @@ func gemmBF16Of(kernels []gemmBF16Asm, half int) func(c []float32, ldc int, a []
 		}
 		if rows < len(kernels) && rows < half {
 			kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
-				unsafe.SliceData(b), k, acc, aheadOne, 0, 1)
+				unsafe.SliceData(b), k, acc, aheadOne, 1)
 			return
 		}
-		w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkBF16, 2*Panel)
+		w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkBF16, 2*Panel, partK)
 		w.each(func(t turn) {
 			n := halves(t.rows, half)
 			at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*Panel, len(b)):]
@@ -289,7 +285,7 @@ func gemmBF16Of(kernels []gemmBF16Asm, half int) func(c []float32, ldc int, a []
 				kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
 					unsafe.SliceData(at), 4*uintptr(ars), 4*uintptr(aks),
 					unsafe.SliceData(bt[min(2*j, len(bt)):]),
-					t.n, acc || t.i > 0, w.ahead(t.n), t.first+h, w.turns)
+					t.n, acc || t.i > 0, w.ahead(t, h), w.turns)
 			}
 		})
 	}
@@ -312,11 +308,11 @@ func gemmQ8Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, 
 	if blocks > 0 {
 		_, _ = a[(rows-1)*ars+blocks*Q8ABlockLen-1], b[blocks*Q8BlockLen-1]
 	}
-	w := newWalk(rows, len(kernels)-1, 1, blocks, chunkQ8, Q8BlockLen)
+	w := newWalk(rows, len(kernels)-1, 1, blocks, chunkQ8, Q8BlockLen, 1)
 	w.each(func(t turn) {
 		at, bt := a[min(t.r0*ars+t.i*Q8ABlockLen, len(a)):], b[min(t.i*Q8BlockLen, len(b)):]
 		kernels[t.rows](unsafe.SliceData(c[t.r0*ldc:]), 4*uintptr(ldc), unsafe.SliceData(at), 4*uintptr(ars),
-			unsafe.SliceData(bt), t.n, acc || t.i > 0, w.ahead(t.n), t.first, w.turns)
+			unsafe.SliceData(bt), t.n, acc || t.i > 0, w.ahead(t, 0), w.turns)
 	})
 }
 
