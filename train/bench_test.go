@@ -27,7 +27,7 @@ func benchmarkStep(b *testing.B, name string) {
 	spec.Vocab, spec.Hidden, spec.Layers, spec.Heads, spec.KVHeads, spec.HeadDim, spec.FFN, spec.MaxPos = 8192, 512, 1, 8, 8, 64, 1376, 512
 	spec = spec.DraftFor(true)
 	dev := device(b, 2)
-	q := dev.Queue()
+	prof, q := newProfile("of a benchmark", dev, dev.Queue())
 	r := rand.New(rand.NewPCG(1, 1))
 	random := func(n int, std float64) []float32 {
 		f := make([]float32, n)
@@ -142,6 +142,17 @@ func benchmarkStep(b *testing.B, name string) {
 	b.ReportMetric(flop*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 	b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "nodes/s")
 	b.ReportMetric(float64(g.Bytes())/(1<<20), "MiB")
+	if testing.Verbose() {
+		prof.speeds()
+		g.Watch(prof.meter)
+		for range 4 {
+			prof.begin(false)
+			step()
+			prof.end(false)
+		}
+		prof.speeds()
+		b.Log("\n" + prof.result().String())
+	}
 }
 
 // BenchmarkLMStep is one step of a language model of the demo target's size over

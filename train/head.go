@@ -31,6 +31,8 @@ type HeadJob struct {
 	// Recompute runs the target for its features where the data hold them, too.
 	Recompute bool
 	Report    func(Progress)
+	// Profile, unless "", is a directory for a profile of the run: see StepProfile.
+	Profile string
 }
 
 // A Share is a set of data and how much of it is learnt from.
@@ -68,6 +70,7 @@ type headTask struct {
 	cfg    Config
 	stages []Stage
 	job    HeadJob
+	queue  compute.Queue
 	spec   *arch.Spec
 	meta   data.Meta // of all sets, but for what differs between them
 	params *net.Params
@@ -107,6 +110,8 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if !ok {
 		return nil, nil, fmt.Errorf("device %s cannot train", dev.Name())
 	}
+	prof, q := newProfile(job.Profile, dev, q)
+	h.queue = q
 	h.limit = max(1, min(cfg.Rows, spec.MaxPos-h.meta.Depth))
 	var err error
 	if h.params, err = net.New(q, spec); err != nil {
@@ -146,7 +151,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	h.fresh = dir == ""
 	return h, &trainer{
 		cfg: cfg, stages: h.stages, task: h, params: h.params, queue: q,
-		store: store, report: job.Report, identity: identity,
+		prof: prof, store: store, report: job.Report, identity: identity,
 	}, nil
 }
 
@@ -205,7 +210,7 @@ func (h *headTask) initFromTarget() error {
 }
 
 func (h *headTask) enter(i int) (program, error) {
-	q := h.job.Target.Device().Queue()
+	q := h.queue
 	l, err := loss.Parse(h.stages[i].Loss)
 	if err != nil {
 		return program{}, err

@@ -33,6 +33,8 @@ type LMJob struct {
 	// Extra are files to put beside the weights by name: the tokenizer's.
 	Extra  map[string][]byte
 	Report func(Progress)
+	// Profile, unless "", is a directory for a profile of the run: see StepProfile.
+	Profile string
 }
 
 // LM trains a language model on next-token cross-entropy. When ctx ends it saves
@@ -59,6 +61,7 @@ type window struct{ doc, from, to int }
 type lmTask struct {
 	cfg    Config
 	job    LMJob
+	queue  compute.Queue
 	params *net.Params
 	graph  *gg.Graph
 	rope   compute.Buffer
@@ -126,7 +129,8 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if !ok {
 		return nil, nil, fmt.Errorf("device %s cannot train", job.Device.Name())
 	}
-	l := &lmTask{cfg: cfg, job: job}
+	prof, q := newProfile(job.Profile, job.Device, q)
+	l := &lmTask{cfg: cfg, job: job, queue: q}
 	held := int(math.Ceil(cfg.Held * float64(len(job.Docs))))
 	held = min(held, max(0, len(job.Docs)-1))
 	for i, d := range job.Docs {
@@ -169,12 +173,12 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	}
 	return l, &trainer{
 		cfg: cfg, stages: cfg.Plan(), task: l, params: l.params, queue: q,
-		store: store, report: job.Report, identity: identity,
+		prof: prof, store: store, report: job.Report, identity: identity,
 	}, nil
 }
 
 func (l *lmTask) enter(int) (program, error) {
-	g, err := gg.New(l.job.Device.Queue())
+	g, err := gg.New(l.queue)
 	if err != nil {
 		return program{}, err
 	}

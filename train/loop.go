@@ -108,6 +108,7 @@ type trainer struct {
 	queue  compute.Queue
 	store  *checkpoints.Store
 	report func(Progress)
+	prof   *profile // or nil
 	log    *metrics
 
 	program
@@ -166,6 +167,9 @@ func (t *trainer) enter(i int) (err error) {
 	if t.program, err = t.task.enter(i); err != nil {
 		return err
 	}
+	if t.prof != nil {
+		t.graph.Watch(t.prof.meter)
+	}
 	t.opt, err = newOptimiser(t.cfg, t.queue, t.params.Tensors())
 	return err
 }
@@ -190,8 +194,17 @@ func (t *trainer) advance() error {
 	return t.enter(s.Stage)
 }
 
-// run goes on from the newest checkpoint of the store, or from step 0.
+// run goes on from the newest checkpoint of the store, or from step 0, and is
+// profiled if it should be.
 func (t *trainer) run(ctx context.Context) (Result, error) {
+	if err := t.prof.start(); err != nil {
+		return Result{}, err
+	}
+	res, err := t.learn(ctx)
+	return res, errors.Join(err, t.prof.stop())
+}
+
+func (t *trainer) learn(ctx context.Context) (Result, error) {
 	if err := t.resume(); err != nil {
 		return Result{}, err
 	}
@@ -309,7 +322,9 @@ func (t *trainer) judge(step int, score float64) bool {
 
 // make makes one optimiser step.
 func (t *trainer) make(ctx context.Context) (p Progress, err error) {
-	start := time.Now()
+	start, last := time.Now(), t.step()+1 == t.planned()
+	t.prof.begin(last)
+	defer t.prof.end(last)
 	if t.last, err = t.task.place(); err != nil {
 		return p, err
 	}
@@ -318,12 +333,16 @@ func (t *trainer) make(ctx context.Context) (p Progress, err error) {
 	}
 	at := t.step() + 1
 	stage := t.stages[t.state.Stage]
-	micro, count, err := t.task.begin()
+	var micro, count int
+	err = t.prof.span("read", func() (err error) {
+		micro, count, err = t.task.begin()
+		return err
+	})
 	if err != nil {
 		return p, fmt.Errorf("read step %d: %w", at, err)
 	}
 	for i := range micro {
-		if err := t.task.fill(ctx, i, t.opt.step+1); err != nil {
+		if err := t.prof.span("pack", func() error { return t.task.fill(ctx, i, t.opt.step+1) }); err != nil {
 			return p, fmt.Errorf("step %d: %w", at, err)
 		}
 		if err := t.graph.Run(ctx); err != nil {

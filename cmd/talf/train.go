@@ -35,6 +35,7 @@ type trainOptions struct {
 	load             data.LoadConfig
 	export           string
 	threads          int
+	profile          string
 }
 
 // initTarget begins a head with the target's last layers.
@@ -158,6 +159,7 @@ Losses: ` + lossNames() + `.`,
 	f.StringVar(&o.load.Template, "template", "", `with --kind lm: how fields of a JSON object make a text: 'Question: {question}\nAnswer:'`)
 	f.StringVar(&o.load.AnswerField, "answer-field", "", "with --kind lm: field whose text follows, learnt like the rest")
 	f.StringVar(&o.export, "export", "", "with --kind lm: write the trained model to this new directory, in bfloat16")
+	f.StringVar(&o.profile, "profile", "", "write pprof profiles and a table of the step's operations to this directory")
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return c
@@ -277,7 +279,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (train.Result, error) 
 		cfg.Stages = append(cfg.Stages, st.Stage)
 	}
 	job := train.HeadJob{
-		Target: m, Data: shares, Out: o.out, Init: o.init, Force: o.force, Recompute: o.features == featuresRecompute, Report: report,
+		Target: m, Data: shares, Out: o.out, Init: o.init, Force: o.force, Recompute: o.features == featuresRecompute, Report: report, Profile: o.profile,
 	}
 	if o.init == initTarget {
 		job.Init, job.FromTarget = "", true
@@ -350,7 +352,7 @@ func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Pr
 		cfg.Steps = o.steps(o.epochs, tokens)
 	}
 	res, err := train.LM(ctx, cfg, train.LMJob{
-		Device: dev, Spec: spec, Docs: docs, Window: min(o.window, spec.MaxPos, cfg.Rows), Out: o.out, Extra: extra, Report: report,
+		Device: dev, Spec: spec, Docs: docs, Window: min(o.window, spec.MaxPos, cfg.Rows), Out: o.out, Extra: extra, Report: report, Profile: o.profile,
 	})
 	if err != nil || o.export == "" {
 		return res, err

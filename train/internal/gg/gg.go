@@ -149,6 +149,7 @@ type Graph struct {
 	leaves   []*Node
 	forwards []*forward
 	values   []*value
+	meter    Meter     // told of every operation, or nil
 	watch    *string   // where the first operation goes whose output is not finite
 	onGrad   func(int) // see OnGrad
 	zeros    []float32 // source of Write where a kernel adds to what it should set
@@ -165,6 +166,17 @@ func New(q compute.Queue) (*Graph, error) {
 	}
 	return &Graph{eg: G.NewGraph(), q: q, ops: ops}, nil
 }
+
+// A Meter is told of every operation that runs: its kind and the parameters that it
+// is on, as "linear layers.0.q". The gradients that .d0 gives are of an operation's
+// first input, .d1 of its second, and so on.
+type Meter interface {
+	Begin(name string)
+	End()
+}
+
+// Watch makes m know of all operations of the runs to come.
+func (g *Graph) Watch(m Meter) { g.meter = m }
 
 func (g *Graph) node(v *value, needs bool) *Node {
 	g.values = append(g.values, v)

@@ -5,6 +5,7 @@ import (
 	"hash"
 	"hash/fnv"
 	"runtime/debug"
+	"slices"
 
 	"github.com/chewxy/hm"
 	G "gorgonia.org/gorgonia"
@@ -22,6 +23,7 @@ type base struct {
 	run  func()
 
 	complete []func() // what to call after run: gradients are complete
+	label string // its title, once asked for
 }
 
 func (g *Graph) base(name string, in []*value, out *value, run func()) base {
@@ -61,6 +63,24 @@ func (b *base) Hashcode() uint32 {
 	return h.Sum32()
 }
 
+// title is the operation's name and those of the parameters that it reads or
+// whose gradient it gives.
+func (b *base) title() string {
+	if b.label != "" {
+		return b.label
+	}
+	b.label = b.name
+	for _, l := range b.g.leaves {
+		if l.val.rows != nil {
+			continue
+		}
+		if slices.Contains(b.in, l.val) || l.grad != nil && l.grad == b.out {
+			b.label += " " + bare(l.node.Name())
+		}
+	}
+	return b.label
+}
+
 // Do runs the operation. The tape calls it on a goroutine of its own, where a
 // panic would end the process: it becomes an error.
 func (b *base) Do(in ...G.Value) (out G.Value, err error) {
@@ -93,7 +113,13 @@ func (b *base) Do(in ...G.Value) (out G.Value, err error) {
 			}
 		}
 	}
-	b.run()
+	if m := b.g.meter; m != nil {
+		m.Begin(b.title())
+		b.run()
+		m.End()
+	} else {
+		b.run()
+	}
 	if b.g.watch != nil {
 		b.g.look(b)
 	}

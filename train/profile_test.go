@@ -1,0 +1,107 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/data"
+)
+
+// A profiled run has the bits of any other, and its files say what its steps did.
+func TestAProfileSaysWhatAStepCosts(t *testing.T) {
+	dev := device(t, 2)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 20, data.BF16)
+	cfg := tinyConfig()
+	cfg.Steps, cfg.Loss = 5, "talf"
+	plain, out, prof := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "new", "profile")
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: plain}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out, Profile: prof}); err != nil {
+		t.Fatal(err)
+	}
+	sameFiles(t, "a profiled run", files(t, out), files(t, plain))
+
+	read := func(name string) []byte {
+		b, err := os.ReadFile(filepath.Join(prof, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for _, name := range []string{ProfileCPU, ProfileHeap} {
+		if b := read(name); len(b) < 2 || b[0] != 0x1f || b[1] != 0x8b { // gzip
+			t.Errorf("%s is no profile: %d bytes", name, len(b))
+		}
+	}
+	var s StepProfile
+	if err := json.Unmarshal(read(ProfileJSON), &s); err != nil {
+		t.Fatal(err)
+	}
+	if s.Steps != 4 || s.Seconds <= 0 || s.SGEMM <= 0 || s.Memory <= 0 || s.Device != dev.Name() {
+		t.Errorf("%+v", s)
+	}
+	sum := 0.0
+	by := make(map[string]OpCost)
+	for _, o := range s.Ops {
+		sum += o.Share
+		if by[o.Op].Op != "" || o.Seconds < 0 || o.Calls <= 0 {
+			t.Errorf("%+v, and %+v", o, by[o.Op])
+		}
+		by[o.Op] = o
+	}
+	if math.Abs(sum-1) > 1e-6 {
+		t.Errorf("the shares are %v in all", sum)
+	}
+	if !slices.IsSortedFunc(s.Ops, func(a, b OpCost) int { return cmp.Compare(b.Seconds, a.Seconds) }) {
+		t.Error("the longest are not the first")
+	}
+	// Of a product, rows, inputs and outputs say all: gradients cost what the
+	// operation does, on as many rows.
+	spec := target.Spec()
+	lm, gu := by["soft_ce lm_head"], by["linear layers.0.gate_up"]
+	if lm.Calls < 2 || gu.Calls != lm.Calls {
+		t.Errorf("levels: %v of the loss, %v of the layer", lm.Calls, gu.Calls)
+	}
+	rows := gu.FLOP / float64(4*spec.FFN*spec.Hidden)
+	if rows < 1 || by["linear.d0 layers.0.gate_up"].FLOP != gu.FLOP || by["linear.d1 layers.0.gate_up"].FLOP != gu.FLOP {
+		t.Errorf("gate and up: %+v, rows %v", gu, rows)
+	}
+	if want := rows * float64(spec.Vocab*(4*spec.Hidden+5)); math.Abs(lm.FLOP-want) > 1e-6*want {
+		t.Errorf("the loss: %v FLOP, want %v", lm.FLOP, want)
+	}
+	for _, op := range []string{"read", "pack", "other", "adamw", "sum_squares", "attend", "attend.d0", "rope.d0", "embed embed", "norm.d0 layers.0.post_norm"} {
+		if by[op].Op == "" {
+			t.Errorf("no %s", op)
+		}
+	}
+	text := string(read(ProfileText))
+	for _, want := range []string{"4 steps of ", "linear.d1 layers.0.gate_up\n", " linear.d1\n", "roofline"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// A directory that cannot be made stops a run before its first step.
+func TestAProfileThatCannotBeWrittenIsRefused(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 20, data.BF16)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Head(context.Background(), tinyConfig(), HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Profile: file})
+	if err == nil || !strings.Contains(err.Error(), "profile: ") || !strings.Contains(err.Error(), file) {
+		t.Error(err)
+	}
+}
