@@ -165,7 +165,9 @@ func (s *Set) handle(i int) (*openFile, error) {
 }
 
 // read returns the records of group g.
-func (s *Set) read(g *group) ([]Record, error) {
+func (s *Set) read(g *group) ([]Record, error) { return s.readWith(g, (*shardFile).read) }
+
+func (s *Set) readWith(g *group, read func(*shardFile, int) ([]Record, error)) ([]Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := filepath.Join(s.dir, s.shards[g.shard].File)
@@ -183,7 +185,7 @@ func (s *Set) read(g *group) ([]Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	out, err := o.s.read(g.index)
+	out, err := read(o.s, g.index)
 	if err != nil {
 		return nil, fmt.Errorf("data: %s: %w", path, err)
 	}

@@ -389,10 +389,7 @@ func (s *shardFile) read(i int) (out []Record, err error) {
 	g := s.f.RowGroups()[i]
 	out = make([]Record, g.NumRows())
 	ints := func(name string, set func(r *Record, v []int32)) {
-		readColumn(s, g, name, &err, out, set, func(p parquet.Page, dst []int32) []int32 {
-			d := p.Data()
-			return append(dst, d.Int32()...)
-		}, parquet.Value.Int32)
+		readColumn(s, g, name, &err, out, set, plainInts, parquet.Value.Int32)
 	}
 	floats := func(name string, set func(r *Record, v []float32)) {
 		readColumn(s, g, name, &err, out, set, func(p parquet.Page, dst []float32) []float32 {
@@ -400,15 +397,7 @@ func (s *shardFile) read(i int) (out []Record, err error) {
 			return append(dst, d.Float()...)
 		}, parquet.Value.Float)
 	}
-	ints(colTokens, func(r *Record, v []int32) { r.Tokens = v })
-	readColumn(s, g, colMask, &err, out, func(r *Record, v []bool) { r.LossMask = v }, func(p parquet.Page, dst []bool) []bool {
-		d := p.Data()
-		bits := d.Boolean()
-		for i := range p.NumValues() {
-			dst = append(dst, bits[i/8]>>(i%8)&1 == 1)
-		}
-		return dst
-	}, parquet.Value.Boolean)
+	s.readText(g, &err, out)
 	ints(colTreeToken, func(r *Record, v []int32) { r.TreeTokens = v })
 	ints(colTreeParent, func(r *Record, v []int32) { r.TreeParents = v })
 	if s.meta.Labels == TopK {
@@ -430,6 +419,46 @@ func (s *shardFile) read(i int) (out []Record, err error) {
 		}
 	}
 	return out, nil
+}
+
+// text decodes the tokens and loss masks of row group i alone.
+func (s *shardFile) text(i int) (out []Record, err error) {
+	defer guard(&err)
+	g := s.f.RowGroups()[i]
+	out = make([]Record, g.NumRows())
+	if s.readText(g, &err, out); err != nil {
+		return nil, err
+	}
+	for j := range out {
+		r := &out[j]
+		if len(r.LossMask) != len(r.Tokens) {
+			return nil, fmt.Errorf("row group %d, row %d: %d values in the loss mask, want %d as there are tokens", i, j, len(r.LossMask), len(r.Tokens))
+		}
+		for _, x := range r.Tokens {
+			if x < 0 || int(x) >= s.meta.Vocab {
+				return nil, fmt.Errorf("row group %d, row %d: token %d, want 0 to %d", i, j, x, s.meta.Vocab-1)
+			}
+		}
+	}
+	return out, nil
+}
+
+func plainInts(p parquet.Page, dst []int32) []int32 {
+	d := p.Data()
+	return append(dst, d.Int32()...)
+}
+
+// readText reads the columns of text.
+func (s *shardFile) readText(g parquet.RowGroup, err *error, out []Record) {
+	readColumn(s, g, colTokens, err, out, func(r *Record, v []int32) { r.Tokens = v }, plainInts, parquet.Value.Int32)
+	readColumn(s, g, colMask, err, out, func(r *Record, v []bool) { r.LossMask = v }, func(p parquet.Page, dst []bool) []bool {
+		d := p.Data()
+		bits := d.Boolean()
+		for i := range p.NumValues() {
+			dst = append(dst, bits[i/8]>>(i%8)&1 == 1)
+		}
+		return dst
+	}, parquet.Value.Boolean)
 }
 
 func readColumn[T any](s *shardFile, g parquet.RowGroup, name string, err *error, out []Record, set func(*Record, []T), plain func(parquet.Page, []T) []T, one func(parquet.Value) T) {

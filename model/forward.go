@@ -51,7 +51,7 @@ type activations struct {
 	logits compute.Buffer
 	logCap int
 	tops   []topBuf
-	topRow compute.Buffer // [topCap][Vocab]
+	topRow compute.Buffer // [topCap][Outputs]
 	topCap int
 
 	ids, pos, slot []int32
@@ -60,6 +60,7 @@ type activations struct {
 	steps          []compute.Step
 	spans          []compute.Span
 	one            [1]Segment // Append's
+	narrow         []float32  // logits of a draft vocabulary
 	host           []float32  // destinations of reads: only pointers to them
 	hostIDs        []int32    // go through an interface without allocating
 }
@@ -293,7 +294,7 @@ func (m *Model) grow(rows, wanted int) error {
 	}
 	if wanted > a.logCap {
 		n := roundUp(wanted)
-		alloc(&a.logits, n, s.Vocab)
+		alloc(&a.logits, n, m.Outputs())
 		if errs == nil {
 			a.logCap = n
 		}

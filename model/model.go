@@ -61,6 +61,7 @@ type Model struct {
 
 	embed  compute.Weight // [Vocab][Hidden]
 	lmHead compute.Linear // [Vocab][Hidden]; embed itself if tied
+	ids    []int32        // draft head: the target's id of every row of lmHead, nil: its own
 	fc     compute.Linear // draft head: [Hidden][2·Hidden]
 	norm   *compute.Norm  // final; nil in a draft head
 	layers []layer
@@ -124,7 +125,8 @@ func New(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options)
 }
 
 // NewDraft builds a draft head for target, whose embedding and LM head it
-// shares: a head that brings an embedding with other values uses its own. It
+// shares: a head that brings an embedding with other values uses its own, and one
+// with a draft vocabulary has the LM head's rows of that. It
 // runs on target's device and must not outlive target. Otherwise like New.
 func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options) (*Model, error) {
 	t := target.spec
@@ -150,6 +152,20 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 		}
 		if !sameValues(&own, &theirs) {
 			m.embed = l.pack(spec.Hidden, part{n.Embed, spec.Vocab})
+		}
+	}
+	if m.ids, err = ReadDraftVocab(set, spec.DraftVocab, spec.Vocab); err != nil {
+		return nil, err
+	}
+	if spec.DraftVocab = len(m.ids); m.ids != nil {
+		name := t.Names.LMHead
+		if t.Tied {
+			name = t.Names.Embed
+		}
+		of := loader{m: target}
+		m.lmHead.W = of.pick(name, m.ids, t.Vocab, t.Hidden)
+		if of.err != nil {
+			return nil, of.err
 		}
 	}
 	m.fc.W = l.pack(2*spec.Hidden, part{n.FC, spec.Hidden})

@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"talf/compute"
 )
@@ -10,7 +11,7 @@ import (
 // An Output is a pass's results, on the device.
 type Output struct {
 	Hidden compute.Buffer // [rows][Hidden]: after the final norm; a head's f̂
-	Logits compute.Buffer // [wanted rows][Vocab]
+	Logits compute.Buffer // [wanted rows][Outputs]: by draft ids where there is a draft vocabulary
 
 	m    *Model
 	rows int
@@ -69,11 +70,21 @@ func (o *Output) check(what string, row, n, have int) {
 	}
 }
 
-// ReadLogits copies rows [row, row+len(dst)/Vocab) of the logits to dst.
+// ReadLogits copies rows [row, row+len(dst)/Vocab) of the logits to dst. They are
+// by the target's ids; tokens outside a draft vocabulary have −∞.
 func (o *Output) ReadLogits(dst []float32, row int) {
 	v := o.m.spec.Vocab
-	o.check("logits", row, (len(dst)+v-1)/v, len(o.want))
-	o.m.read(dst, o.Logits, row*v)
+	n := (len(dst) + v - 1) / v
+	o.check("logits", row, n, len(o.want))
+	if o.m.ids == nil {
+		o.m.read(dst, o.Logits, row*v)
+		return
+	}
+	w := len(o.m.ids)
+	a := &o.m.act
+	a.narrow = slices.Grow(a.narrow[:0], n*w)[:n*w]
+	o.m.read(a.narrow, o.Logits, row*w)
+	o.m.spread(dst, a.narrow)
 }
 
 // ReadHidden likewise.
@@ -97,13 +108,14 @@ type topBuf struct {
 }
 
 // TopK writes the k most likely tokens of logits rows [row,row+n), best first,
-// ties to the lower id, with log-softmax values at temperature 1: [n][k] each.
+// ties to the lower id, with log-softmax values at temperature 1: [n][k] each. Ids
+// are the target's; k is at most Outputs.
 // It panics where the device has no memory left for n rows: one that has run
 // them has it.
 func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 	m, a := o.m, &o.m.act
 	o.check("logits", row, n, len(o.want))
-	if k < 1 || k > m.spec.Vocab || len(ids) < n*k || len(logp) < n*k {
+	if k < 1 || k > m.Outputs() || len(ids) < n*k || len(logp) < n*k {
 		panic(fmt.Sprintf("model: TopK of %d×%d into %d ids and %d values", n, k, len(ids), len(logp)))
 	}
 	if n == 0 {
@@ -118,7 +130,7 @@ func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 	x := o.Logits
 	if row > 0 {
 		if n > a.topCap {
-			a.topRow, a.topCap = must(m.dev.Alloc(compute.F32, roundUp(n), m.spec.Vocab)), roundUp(n)
+			a.topRow, a.topCap = must(m.dev.Alloc(compute.F32, roundUp(n), m.Outputs())), roundUp(n)
 		}
 		for len(a.iota) < row+n {
 			a.iota = append(a.iota, int32(len(a.iota)))
@@ -135,6 +147,11 @@ func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 	a.hostIDs = ids[:n*k]
 	m.q.Read(&a.hostIDs, t.ids, 0)
 	a.hostIDs = nil
+	if m.ids != nil {
+		for i, d := range ids[:n*k] {
+			ids[i] = m.ids[d]
+		}
+	}
 	m.read(logp[:n*k], t.logp, 0)
 }
 

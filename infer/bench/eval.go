@@ -112,8 +112,8 @@ func Split(items []Item, maxProb bool) (correct []bool, conf []float64) {
 // with the target's. The result is [rank−1][item], items in the order of the
 // positions.
 func ByRank(ctx context.Context, target *model.Model, h *head.Head, seqs [][]int32, ranks int) ([][]Item, error) {
-	if ranks < 1 || ranks > target.Spec().Vocab {
-		return nil, fmt.Errorf("bench: %d ranks, want 1..%d", ranks, target.Spec().Vocab)
+	if ranks < 1 || ranks > h.Outputs() {
+		return nil, fmt.Errorf("bench: %d ranks, want 1..%d", ranks, h.Outputs())
 	}
 	out := make([][]Item, ranks)
 	for i, x := range seqs {

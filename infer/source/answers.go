@@ -27,8 +27,9 @@ type answers struct {
 // counterpart: as many again, and a few.
 func spare(width int) int { return 2*width + 8 }
 
-// read takes what any of asks needs of a pass: one top-k over all logits rows.
-func (x *answers) read(asks []infer.Ask, out *model.Output, size int, vocab *Vocab) {
+// read takes what any of asks needs of a pass: one top-k over all logits rows, of
+// which outputs of size tokens may be likely.
+func (x *answers) read(asks []infer.Ask, out *model.Output, size, outputs int, vocab *Vocab) {
 	width, full := 1, false
 	for _, a := range asks {
 		width, full = max(width, a.Width), full || a.Full
@@ -40,7 +41,7 @@ func (x *answers) read(asks []infer.Ask, out *model.Output, size int, vocab *Voc
 	if vocab != nil {
 		width = spare(width)
 	}
-	x.wide = min(width, size)
+	x.wide = min(width, outputs)
 	total := 0
 	if out != nil {
 		_, total = out.Rows()

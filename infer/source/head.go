@@ -21,6 +21,9 @@ import (
 // are dropped at the next commit. The sequence's first token has no feature
 // before it: where it is the root, there is nothing to draft from, and the row
 // is empty.
+//
+// Of a head with a draft vocabulary, rows are by the target's ids: tokens outside
+// are not among the likeliest, and their logits are −∞.
 type Head struct {
 	m    *head.Head
 	keep int
@@ -352,7 +355,7 @@ func (h *Head) retain(s *headSeq, out *model.Output, i int) error {
 // rows reads what was asked.
 func (h *Head) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 	x := &h.answer
-	x.read(asks, out, h.m.Spec().Vocab, nil)
+	x.read(asks, out, h.m.Spec().Vocab, h.m.Outputs(), nil)
 	for i := range asks {
 		a := &asks[i]
 		seg := h.segOf[i]

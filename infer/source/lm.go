@@ -306,7 +306,7 @@ func (s *lmSeq) trueSegment(n int, want model.Want) model.Segment {
 // rows reads what was asked.
 func (l *LM) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 	x := &l.answer
-	x.read(asks, out, l.m.Spec().Vocab, l.vocab)
+	x.read(asks, out, l.m.Spec().Vocab, l.m.Outputs(), l.vocab)
 	for i := range asks {
 		a := &asks[i]
 		seg, s := l.segOf[i], l.open[a.ID]

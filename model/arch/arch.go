@@ -49,7 +49,9 @@ type Spec struct {
 	EOS    []int32 // config.json and generation_config.json
 	Draft  bool    // a draft head: fc over [embedding; feature], no input norm in layer 0, no final norm
 	FCBias bool
-	Names  Names
+	// DraftVocab is how many of the Vocab tokens a draft head predicts, 0: all.
+	DraftVocab int
+	Names      Names
 }
 
 // Rotated returns how many elements of each head are rotated.
@@ -190,7 +192,7 @@ func Parse(name string, raw, gen []byte) (*Spec, error) {
 }
 
 // ParseDraft reads the config.json of an EAGLE-1/2 draft head: Llama's keys and
-// an optional "bias", which is true if missing. What the weight file holds
+// an optional "bias", which is true if missing, and "draft_vocab_size". What the weight file holds
 // decides about fc.bias in the end.
 func ParseDraft(name string, raw, gen []byte) (*Spec, error) {
 	s, err := Parse(name, raw, gen)
@@ -205,8 +207,15 @@ func ParseDraft(name string, raw, gen []byte) (*Spec, error) {
 		return nil, err
 	}
 	s.FCBias = c.bool("bias", true)
+	s.DraftVocab = c.int("draft_vocab_size", 0)
 	s.Draft, s.Tied, s.Names = true, false, eagleNames
-	return s, c.err
+	if c.err != nil {
+		return nil, c.err
+	}
+	if err := s.Validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return s, nil
 }
 
 // DraftFor returns the spec of a one-layer EAGLE head for a target of any
@@ -302,6 +311,9 @@ func (s *Spec) Validate() error {
 		if e < 0 || int(e) >= s.Vocab {
 			return fmt.Errorf("eos_token_id is %d, want a token below vocab_size, %d", e, s.Vocab)
 		}
+	}
+	if s.DraftVocab < 0 || s.DraftVocab > s.Vocab {
+		return fmt.Errorf("draft_vocab_size is %d, want at most vocab_size, %d", s.DraftVocab, s.Vocab)
 	}
 	return s.Rope.validate()
 }

@@ -50,7 +50,8 @@ type Head struct {
 // Load reads a directory in EAGLE format: config.json and model.safetensors. It
 // refuses a head whose hidden size or vocabulary is not the target's, and one
 // that says that it was trained for other weights, unless forced. The target's
-// embedding is shared where the head's has the same values; its LM head always.
+// embedding is shared where the head's has the same values; its LM head always, or
+// the rows of a draft vocabulary.
 func Load(dir string, target *model.Model, opt Options) (*Head, error) {
 	spec, err := arch.LoadDraft(dir)
 	if err != nil {
@@ -182,6 +183,9 @@ func Config(spec *arch.Spec) ([]byte, error) {
 			"beta_fast": r.BetaFast, "beta_slow": r.BetaSlow, "attention_factor": r.Scale, "truncate": r.Truncate,
 		}
 	}
+	if spec.DraftVocab != 0 {
+		c["draft_vocab_size"] = spec.DraftVocab
+	}
 	if spec.QKVBias {
 		c["attention_bias"] = true
 	}
@@ -195,7 +199,8 @@ func Config(spec *arch.Spec) ([]byte, error) {
 
 // Write writes config.json and model.safetensors to dir, in place; equal input
 // gives equal bytes. Tensors must hold all of Params; other systems also want
-// "embed_tokens.weight". Meta becomes the file's metadata, with "format": "pt";
+// "embed_tokens.weight"; those of model.DraftVocabTensors go with spec.DraftVocab.
+// Meta becomes the file's metadata, with "format": "pt";
 // set MetaTarget in it to tie the head to its target.
 func Write(dir string, spec *arch.Spec, meta map[string]string, tensors ...safetensors.Tensor) error {
 	have := make(map[string][]int)
@@ -206,6 +211,11 @@ func Write(dir string, spec *arch.Spec, meta map[string]string, tensors ...safet
 		if got, ok := have[p.Name]; !ok || fmt.Sprint(got) != fmt.Sprint(p.Shape) {
 			return fmt.Errorf("write draft head: tensor %q has shape %v, want %v", p.Name, got, p.Shape)
 		}
+	}
+	if ids, err := model.ReadDraftVocab(safetensors.Of("write draft head", tensors...), spec.DraftVocab, spec.Vocab); err != nil {
+		return err
+	} else if len(ids) != spec.DraftVocab && spec.DraftVocab != spec.Vocab {
+		return fmt.Errorf("write draft head: tensor %q has %d tokens, but the configuration's draft_vocab_size is %d", model.DraftToTarget, len(ids), spec.DraftVocab)
 	}
 	conf, err := Config(spec)
 	if err != nil {
