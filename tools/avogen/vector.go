@@ -12,6 +12,7 @@ func (g *gen) vectors() {
 	g.expSum()
 	g.max()
 	g.index()
+	g.peaks()
 	g.scale()
 	g.binary("add", "sets dst to a+b.", g.VADDPS)
 	g.binary("mul", "sets dst to a·b.", g.VMULPS)

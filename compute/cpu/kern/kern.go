@@ -163,6 +163,8 @@ type Funcs struct {
 	Exp func(dst, x []float32)
 	// Max returns the largest element, −Inf if there is none. NaNs are skipped.
 	Max func(x []float32) float32
+	// Peaks sets dst[r·ldd] to Max of the Panel elements at x[r·ldx], r < rows.
+	Peaks func(dst []float32, ldd int, x []float32, ldx, rows int)
 	// ExpSum sets dst[i] = exp(x[i]−max) and returns the lane sum; dst may be x.
 	ExpSum func(dst, x []float32, max float32) float32
 	// Scale multiplies x by s.

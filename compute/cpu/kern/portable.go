@@ -16,6 +16,7 @@ var portable = Funcs{
 	GemmQ8:      gemmQ8,
 	Exp:         exp,
 	Max:         maxOf,
+	Peaks:       peaks,
 	ExpSum:      expSum,
 	Scale:       scale,
 	Add:         add,
