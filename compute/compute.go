@@ -132,6 +132,19 @@ type Queue interface {
 	Sync(ctx context.Context) error
 }
 
+// A Replayer is a Queue of a device that is far away: it takes one short
+// conversation more willingly than many. A Queue that gains by it implements it.
+type Replayer interface {
+	// Pass says that what follows, up to the next Sync or Read, is one pass of at
+	// most rows rows. Nothing of it need run before; what it uses must stay, slices
+	// excepted, which are copied at every call. Passes that differ in their rows,
+	// tokens and steps alone may be replayed.
+	Pass(rows int)
+	// ReadTopK is TopK to the host: ids [n][k] and logp [n][k] are there after the
+	// next Sync, unless that fails.
+	ReadTopK(ids []int32, logp []float32, logits Buffer, k, n int)
+}
+
 // An Epilogue says what Linear does with a product.
 type Epilogue uint8
 
@@ -205,6 +218,20 @@ type Ops interface {
 	TopK(ids, logp, logits Buffer, k, n int)
 	// MoveKV copies slot src[i] to slot dst[i] in every layer, in order.
 	MoveKV(kv KV, dst, src []int32)
+}
+
+// PeakLen is how many outputs of a row share a peak, their largest.
+const PeakLen = 32
+
+// A Peaker is a queue that notes the peaks of a product while it makes it, by which
+// it then finds the largest of a row without reading all of it again.
+type Peaker interface {
+	// LinearPeaks is Linear with Store, and writes each row's peaks
+	// [n][⌈Out/PeakLen⌉].
+	LinearPeaks(dst, peaks, x Buffer, l *Linear, n int)
+	// TopPeaks is TopK of rows [row,row+n) of logits, given the peaks of all of them,
+	// with the same results. A nil logp asks for the ids alone.
+	TopPeaks(ids, logp, logits, peaks Buffer, row, k, n int)
 }
 
 // A Step describes the live rows of one pass. Slices are the caller's and must

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -36,6 +37,7 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		{"LayerNorm agrees with the reference", layerNormAgrees},
 		{"activations agree with the reference", activationsAgree},
 		{"TopK agrees with the reference", topKAgrees},
+		{"peaks find what TopK finds", peaksAgree},
 		{"Attend agrees with the reference", func(b *bench) { attendAgrees(b, variation{}) }},
 		{"Attend with norms, windows and partial rotation agrees with the reference", func(b *bench) { b.varied(attendAgrees) }},
 		{"a prompt has the same bits in chunks of any size", func(b *bench) { chunksInvariant(b, variation{}) }},
@@ -559,6 +561,66 @@ func topKAgrees(b *bench) {
 				}
 			}
 			b.near("log-probabilities", gotP, want, 1e-6)
+		}
+	}
+}
+
+// peaksAgree holds a compute.Peaker to Linear and TopK, bit for bit.
+func peaksAgree(b *bench) {
+	p, ok := b.q.(compute.Peaker)
+	if !ok {
+		return
+	}
+	for _, s := range []struct{ n, v, in int }{{1, 32, 8}, {3, 5, 3}, {9, 97, 16}, {17, 3000, 4}, {130, 333, 12}, {2, 5000, 0}} {
+		w := b.random(s.v * s.in)
+		for i := range w {
+			w[i] = float32(math.Round(float64(w[i]) * 2)) // ties
+		}
+		x := b.random(s.n * s.in)
+		for i := range x {
+			x[i] = float32(math.Round(float64(x[i]) * 2))
+		}
+		l := &compute.Linear{W: b.weight(w, s.v, s.in)}
+		if s.n%2 == 1 {
+			l.Bias = b.buffer(b.random(s.v), s.v)
+		}
+		in, want, got := b.buffer(x, s.n, s.in), b.alloc(compute.F32, s.n, s.v), b.alloc(compute.F32, s.n, s.v)
+		np := (s.v + compute.PeakLen - 1) / compute.PeakLen
+		peaks := b.alloc(compute.F32, s.n, np)
+		b.q.Linear(want, in, l, compute.Store, s.n)
+		p.LinearPeaks(got, peaks, in, l, s.n)
+		rows := b.read(want, s.n*s.v)
+		b.same(fmt.Sprintf("%d rows of %d outputs", s.n, s.v), b.read(got, s.n*s.v), rows)
+		var most []float32
+		for r := range s.n {
+			for i := 0; i < s.v; i += compute.PeakLen {
+				most = append(most, slices.Max(rows[r*s.v:][i:min(i+compute.PeakLen, s.v)]))
+			}
+		}
+		b.same(fmt.Sprintf("peaks of %d rows of %d outputs", s.n, s.v), b.read(peaks, s.n*np), most)
+		for _, k := range []int{1, 2, 10, 40} {
+			if k > s.v {
+				continue
+			}
+			ids, logp := b.alloc(compute.I32, s.n, k), b.alloc(compute.F32, s.n, k)
+			b.q.TopK(ids, logp, want, k, s.n)
+			wantID, wantP := make([]int32, s.n*k), b.read(logp, s.n*k)
+			b.q.Read(wantID, ids, 0)
+			for row := range min(3, s.n) {
+				n := s.n - row
+				for _, values := range []compute.Buffer{b.alloc(compute.F32, n, k), nil} {
+					ids := b.alloc(compute.I32, n, k)
+					p.TopPeaks(ids, values, got, peaks, row, k, n)
+					gotID := make([]int32, n*k)
+					b.q.Read(gotID, ids, 0)
+					if !slices.Equal(gotID, wantID[row*k:]) {
+						b.Fatalf("%d of %d outputs of rows from %d: %v, want %v", k, s.v, row, gotID, wantID[row*k:])
+					}
+					if values != nil {
+						b.same("their log-probabilities", b.read(values, n*k), wantP[row*k:])
+					}
+				}
+			}
 		}
 	}
 }

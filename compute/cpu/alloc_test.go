@@ -123,11 +123,15 @@ func TestDecodingAllocatesNothing(t *testing.T) {
 		all := make([]int32, n)
 		move := []int32{1}
 		to := buf(t, d, n, l.hidden)
+		peaker, peaks := l.q.(compute.Peaker), buf(t, d, n, l.vocab/compute.PeakLen)
+		lm := &compute.Linear{W: weight(t, d, l.vocab, l.hidden)}
 		step := func() {
 			l.q.Embed(l.x, 0, l.o.W, all)
 			l.run()
 			l.q.Gather(to, 0, 0, l.x, all)
 			l.q.TopK(l.ids, l.logp, l.logits, 10, n)
+			peaker.LinearPeaks(l.logits, peaks, l.x, lm, n)
+			peaker.TopPeaks(l.ids, nil, l.logits, peaks, 0, 10, n)
 			l.q.MoveKV(l.kv, move, move)
 			if err := l.q.Sync(t.Context()); err != nil {
 				t.Error(err)

@@ -9,7 +9,17 @@ import (
 
 // Linear computes l over the rows of x into dst.
 func (q *Queue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epilogue, n int) {
-	const op = "Linear"
+	q.linear("Linear", dst, nil, x, l, epi, n)
+}
+
+// LinearPeaks computes l over the rows of x into dst and keeps the largest of every
+// panel.
+func (q *Queue) LinearPeaks(dst, peaks, x compute.Buffer, l *compute.Linear, n int) {
+	q.linear("LinearPeaks", dst, peaks, x, l, compute.Store, n)
+}
+
+// linear computes l; peaks may be nil.
+func (q *Queue) linear(op string, dst, peaks, x compute.Buffer, l *compute.Linear, epi compute.Epilogue, n int) {
 	w := weightOf(op, l.W)
 	t := &q.mul
 	*t = mulTask{
@@ -17,6 +27,9 @@ func (q *Queue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epi
 		a: f32(op, x, n*w.in), ars: w.in, aks: 1,
 		b: w.packed, m: n, n: w.out, k: w.in,
 		add: epi == compute.Accumulate, act: l.Act,
+	}
+	if peaks != nil {
+		t.peaks = f32(op, peaks, n*panels(w.out))
 	}
 	if l.Bias != nil {
 		t.bias = f32(op, l.Bias, w.out)

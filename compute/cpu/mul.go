@@ -45,6 +45,7 @@ type mulTask struct {
 	up       packed // like b, or empty
 	gated    bool   // up is there
 	upBias   []float32
+	peaks    []float32 // [m][panels(n)] largest of each panel of a row, or nil
 
 	rows, group int // rows and panels of a part
 	cols        int // groups of panels
@@ -86,10 +87,29 @@ func (t *mulTask) run(w *worker, part int) {
 	if t.m <= skinny {
 		for p := p0; p < p0+g; p++ {
 			t.skinny(w, r0, m, p)
+			t.peak(w, r0, m, p)
 		}
 		return
 	}
 	t.block(w, r0, m, p0, g)
+	for p := p0; p < p0+g; p++ {
+		t.peak(w, r0, m, p)
+	}
+}
+
+// peak notes the largest of m rows from r0 of panel p, which were just stored.
+func (t *mulTask) peak(w *worker, r0, m, p int) {
+	if t.peaks == nil {
+		return
+	}
+	c, d, ldd := t.c[r0*t.ldc+p*panel:], t.peaks[r0*panels(t.n)+p:], panels(t.n)
+	if n := t.n - p*panel; n < panel {
+		for r := range m {
+			d[r*ldd] = w.k.Max(c[r*t.ldc:][:n])
+		}
+		return
+	}
+	w.k.Peaks(d, ldd, c, t.ldc, m)
 }
 
 // bytes returns the bytes of one panel's weights.

@@ -108,7 +108,8 @@ func (q *Queue) SwiGLU(dst, gu compute.Buffer, n int) {
 
 type topkTask struct {
 	ids       []int32
-	logp, src []float32
+	logp, src []float32 // logp may be nil
+	peaks     []float32 // [n][panels(v)] largest of each panel, or nil
 	v, k      int
 	n, per    int
 }
@@ -124,14 +125,30 @@ func (t *topkTask) run(w *worker, part int) {
 }
 
 func (t *topkTask) row(w *worker, r int) {
-	x := t.src[r*t.v:][:t.v]
-	ids, best := t.ids[r*t.k:][:t.k], t.logp[r*t.k:][:t.k]
+	x, ids := t.src[r*t.v:][:t.v], t.ids[r*t.k:][:t.k]
+	var best []float32
+	if t.logp != nil {
+		best = t.logp[r*t.k:][:t.k]
+	} else {
+		best = w.buf(0, t.k)
+	}
 	var top float32
-	if t.k == 1 {
+	switch {
+	case t.peaks != nil:
+		np := panels(t.v)
+		top = selectTop(w, ids, best, x, t.peaks[r*np:][:np], panel)
+	case t.k == 1:
 		top = w.k.Max(x)
 		ids[0], best[0] = int32(w.k.ArgMax(x)), top
-	} else {
-		top = selectTop(w, ids, best, x)
+	default:
+		most := w.buf(1, parts(len(x), topBlock))
+		for b := range most {
+			most[b] = w.k.Max(x[b*topBlock : min((b+1)*topBlock, len(x))])
+		}
+		top = selectTop(w, ids, best, x, most, topBlock)
+	}
+	if t.logp == nil {
+		return
 	}
 	buf := w.buf(0, expBlock)
 	sum := 0.0
@@ -145,22 +162,21 @@ func (t *topkTask) row(w *worker, r int) {
 	}
 }
 
-// topBlock is the number of elements whose largest stands for all of them.
+// topBlock is the number of elements whose largest stands for all of them, where
+// that is not known yet.
 const topBlock = 256
 
 // selectTop writes the len(ids) = k largest of x, best first, ties to the lower
-// id, and returns the largest.
+// id, and returns the largest, given the largest of every block elements.
 //
-// The k-th largest of the blocks' maxima bounds what can be chosen from below, so
-// that little more than k blocks are looked at element by element.
-func selectTop(w *worker, ids []int32, best, x []float32) float32 {
+// The k-th largest of these bounds what can be chosen from below, so that little
+// more than k blocks are looked at element by element.
+func selectTop(w *worker, ids []int32, best, x, most []float32, block int) float32 {
 	k := len(ids)
-	most := w.buf(1, parts(len(x), topBlock))
 	n := 0
-	for b := range most {
-		most[b] = w.k.Max(x[b*topBlock : min((b+1)*topBlock, len(x))])
-		if n < k || most[b] > best[k-1] {
-			place(best, n, most[b])
+	for _, m := range most {
+		if n < k || m > best[k-1] {
+			place(best, n, m)
 			n = min(n+1, k)
 		}
 	}
@@ -174,7 +190,7 @@ func selectTop(w *worker, ids []int32, best, x []float32) float32 {
 		if m < bound || n == k && !(m > best[k-1]) {
 			continue
 		}
-		for i, end := b*topBlock, min((b+1)*topBlock, len(x)); i < end; i++ {
+		for i, end := b*block, min((b+1)*block, len(x)); i < end; i++ {
 			if v := x[i]; n < k || v > best[k-1] {
 				at := place(best, n, v)
 				copy(ids[at+1:], ids[at:])
@@ -205,6 +221,26 @@ func (q *Queue) TopK(ids, logp, logits compute.Buffer, k, n int) {
 	}
 	t := &q.topk
 	*t = topkTask{ids: i32("TopK", ids, n*k), logp: f32("TopK", logp, n*k), src: f32("TopK", logits, n*v), v: v, k: k, n: n, per: rowsPerPart(n, v)}
+	q.pool.run(t, parts(n, t.per))
+}
+
+// TopPeaks writes the k largest of rows [row,row+n) by the peaks of the product
+// that made them.
+func (q *Queue) TopPeaks(ids, logp, logits, peaks compute.Buffer, row, k, n int) {
+	const op = "TopPeaks"
+	v := width(logits)
+	np := panels(v)
+	if k < 1 || k > v || row < 0 || n < 0 {
+		panic(fmt.Sprintf("cpu: %s: %d of %d logits in %d rows from %d", op, k, v, n, row))
+	}
+	t := &q.topk
+	*t = topkTask{
+		ids: i32(op, ids, n*k), src: f32(op, logits, (row+n)*v)[row*v:], peaks: f32(op, peaks, (row+n)*np)[row*np:],
+		v: v, k: k, n: n, per: rowsPerPart(n, np),
+	}
+	if logp != nil {
+		t.logp, t.per = f32(op, logp, n*k), rowsPerPart(n, v)
+	}
 	q.pool.run(t, parts(n, t.per))
 }
 
