@@ -59,17 +59,19 @@ const (
 
 // A Manifest says what a checkpoint is, and which files it consists of.
 type Manifest struct {
-	Format    string          `json:"format"`
-	Schema    int             `json:"schema"`
-	Kind      string          `json:"kind"`
-	Step      int             `json:"step"`
-	Target    string          `json:"target,omitempty"`    // weight hash of the target of a head
-	Tokenizer string          `json:"tokenizer,omitempty"` // hash of the target's tokenizer
-	Hidden    int             `json:"hidden"`
-	Vocab     int             `json:"vocab"`
-	Loss      string          `json:"loss,omitempty"`
-	Data      string          `json:"data,omitempty"` // hash of the training data's manifest
-	Files     map[string]File `json:"files"`
+	Format    string `json:"format"`
+	Schema    int    `json:"schema"`
+	Kind      string `json:"kind"`
+	Step      int    `json:"step"`
+	Target    string `json:"target,omitempty"`    // weight hash of the target of a head
+	Tokenizer string `json:"tokenizer,omitempty"` // hash of the target's tokenizer
+	Hidden    int    `json:"hidden"`
+	Vocab     int    `json:"vocab"`
+	// DraftVocab is how many of the Vocab tokens a head predicts; 0: all.
+	DraftVocab int             `json:"draft_vocab,omitempty"`
+	Loss       string          `json:"loss,omitempty"`
+	Data       string          `json:"data,omitempty"` // hash of the training data's manifest
+	Files      map[string]File `json:"files"`
 }
 
 // A File is one file of a checkpoint.

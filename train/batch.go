@@ -24,11 +24,14 @@ type headBatch struct {
 	hidden int
 	meta   data.Meta
 	plan   loss.Plan
+	vocab  *vocabulary // of the labels: IDs are draft ids
 
 	labels []*compute.SoftLabels // [level]
 	mask   [][]float32           // [level][rows]: how often a row counts
 	top    [][]int32             // [level][rows] the target's most likely next token
 	count  int                   // positions that count
+	mass   []float64             // [level] of the labels of rows that count
+	lost   []float64             // [level] of it outside the draft vocabulary
 
 	row []int32 // of every node of one tree
 	lev []int   // level of every node
@@ -36,13 +39,20 @@ type headBatch struct {
 	above, here []int32 // of every position of one sequence: its row in two passes
 }
 
-// labelling is what a loss must know of a set.
-func labelling(m data.Meta) loss.Labelling { return loss.Labelling{Depth: m.Depth, K: m.K} }
+// labelling is what a loss must know of a set and of the vocabulary that it is
+// learnt on.
+func labelling(m data.Meta, v *vocabulary) loss.Labelling {
+	l := loss.Labelling{Depth: m.Depth, K: m.K}
+	if v != nil {
+		l.DraftVocab = len(v.ids)
+	}
+	return l
+}
 
 // newHeadBatch adds a head and room for rows positions of labelled text to g, run
 // as plan says.
-func newHeadBatch(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta data.Meta, plan loss.Plan, rows int) *headBatch {
-	b := &headBatch{hidden: meta.Hidden, meta: meta, plan: plan}
+func newHeadBatch(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta data.Meta, plan loss.Plan, vocab *vocabulary, rows int) *headBatch {
+	b := &headBatch{hidden: meta.Hidden, meta: meta, plan: plan, vocab: vocab}
 	sh := net.Shape{Rows: rows, Branch: meta.Branch, Levels: plan.Levels, Detach: plan.Detach}
 	if plan.Text {
 		sh.Branch = 1
@@ -55,17 +65,26 @@ func newHeadBatch(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buf
 		}
 	}
 	b.mask, b.top = make([][]float32, plan.Levels), make([][]int32, plan.Levels)
+	b.mass, b.lost = make([]float64, plan.Levels), make([]float64, plan.Levels)
 	b.row, b.lev = make([]int32, meta.Nodes()), make([]int, meta.Nodes())
 	return b
 }
 
 // inputs are what a loss over the batch is built of.
 func (b *headBatch) inputs(g *gg.Graph, lm *gg.Tensor) loss.Inputs {
-	in := loss.Inputs{Graph: g, Vocab: b.meta.Vocab, LMHead: g.Frozen(lm), Labels: b.labels, Target: b.target}
+	in := loss.Inputs{Graph: g, Vocab: b.size(), LMHead: g.Frozen(lm), Labels: b.labels, Target: b.target}
 	for _, l := range b.head.Levels {
 		in.FHat = append(in.FHat, l.Out)
 	}
 	return in
+}
+
+// size returns the tokens that labels are of.
+func (b *headBatch) size() int {
+	if b.vocab != nil {
+		return len(b.vocab.ids)
+	}
+	return b.meta.Vocab
 }
 
 func (b *headBatch) reset() {
@@ -74,6 +93,7 @@ func (b *headBatch) reset() {
 	for l, s := range b.labels {
 		s.IDs, s.Prob, s.Tail, s.Full = s.IDs[:0], s.Prob[:0], s.Tail[:0], s.Full[:0]
 		b.mask[l], b.top[l] = b.mask[l][:0], b.top[l][:0]
+		b.mass[l], b.lost[l] = 0, 0
 	}
 }
 
@@ -144,6 +164,11 @@ func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 			if l >= len(b.head.Levels) {
 				continue
 			}
+			// The head never drafts a token outside its vocabulary, nor what follows it.
+			if b.row[p] < 0 || b.vocab.draft(r.TreeTokens[tree+j]) < 0 {
+				b.row[j] = -1
+				continue
+			}
 			level := b.head.Levels[l]
 			if level.Rows.N == level.Rows.Max {
 				return fmt.Errorf("tree at position %d: more than %d nodes on a level", i+1, b.meta.Branch)
@@ -170,7 +195,8 @@ func (b *headBatch) times(r *data.Record, level, i int) float32 {
 
 // addText appends the passes of HASS after the first: level l at position i is
 // fed the f̂ of level l−1 at i−1. A row that no position that counts depends on is
-// left out.
+// left out, and so is one that is fed a token outside the draft vocabulary, or
+// follows such a row: the head never drafts it.
 func (b *headBatch) addText(r *data.Record, feat []float32, first int32, n int) {
 	b.above, b.here = b.above[:0], b.here[:0]
 	for i := range n {
@@ -179,7 +205,7 @@ func (b *headBatch) addText(r *data.Record, feat []float32, first int32, n int) 
 	for l := 1; l < b.plan.Levels; l++ {
 		level, up := b.head.Levels[l], b.head.Levels[l-1]
 		for i := l; i < n; i++ {
-			if !b.needs(r, n, l, i) {
+			if b.here[i] = -1; !b.needs(r, n, l, i) || b.above[i-1] < 0 || b.vocab.draft(r.Tokens[i+1]) < 0 {
 				continue
 			}
 			row := level.AddBelow(up, b.above[i-1], r.Tokens[i+1])
@@ -194,14 +220,18 @@ func (b *headBatch) addText(r *data.Record, feat []float32, first int32, n int) 
 	}
 }
 
-// prob returns what the labels of a row say of token x: 0 if they do not hold it.
+// prob returns what the labels of a row say of the target's token x: 0 if they do
+// not hold it.
 func (b *headBatch) prob(level, row int, x int32) float64 {
-	s := b.labels[level]
+	s, d := b.labels[level], b.vocab.draft(x)
+	if d < 0 {
+		return 0
+	}
 	if b.meta.Labels == data.Full {
-		return float64(s.Full[row*b.meta.Vocab+int(x)])
+		return float64(s.Full[row*b.size()+int(d)])
 	}
 	for i, id := range s.IDs[row*s.K : (row+1)*s.K] {
-		if id == x {
+		if id == d {
 			return float64(s.Prob[row*s.K+i])
 		}
 	}
@@ -230,22 +260,84 @@ func (b *headBatch) label(level int, r *data.Record, n int, times float32) {
 	if b.meta.Labels == data.Full {
 		v := b.meta.Vocab
 		p := r.LabelFull[n*v : (n+1)*v]
-		s.Full = append(s.Full, p...)
 		for i, x := range p {
 			if x > p[top] {
 				top = int32(i)
 			}
 		}
+		if b.vocab == nil {
+			s.Full = append(s.Full, p...)
+		} else {
+			times = b.inside(level, nil, p, nil, top, times)
+		}
 	} else {
 		k := b.meta.K
-		s.IDs = append(s.IDs, r.LabelIDs[n*k:(n+1)*k]...)
-		s.Prob = append(s.Prob, r.LabelProbs[n*k:(n+1)*k]...)
+		ids, p := r.LabelIDs[n*k:(n+1)*k], r.LabelProbs[n*k:(n+1)*k]
+		top = ids[0]
+		var tail []float32
 		if b.plan.Tail {
-			s.Tail = append(s.Tail, r.Tail[n])
+			tail = r.Tail[n : n+1]
 		}
-		top = r.LabelIDs[n*k]
+		if b.vocab == nil {
+			s.IDs, s.Prob, s.Tail = append(s.IDs, ids...), append(s.Prob, p...), append(s.Tail, tail...)
+		} else {
+			times = b.inside(level, ids, p, tail, top, times)
+		}
 	}
 	b.mask[level], b.top[level] = append(b.mask[level], times), append(b.top[level], top)
+}
+
+// inside appends labels of the target's tokens as those of the draft vocabulary,
+// and returns how often they count then. ids is nil where p is whole; tail has one
+// value or none. Of the tail's tokens nothing is known: all count as inside.
+func (b *headBatch) inside(level int, ids []int32, p, tail []float32, top int32, times float32) float32 {
+	s := b.labels[level]
+	from, probs := len(s.Prob), &s.Prob
+	if ids == nil {
+		from, probs = len(s.Full), &s.Full
+		for _, id := range b.vocab.ids {
+			s.Full = append(s.Full, p[id])
+		}
+	} else {
+		for i, id := range ids {
+			d, x := b.vocab.draft(id), p[i]
+			if d < 0 {
+				x = 0
+			}
+			s.IDs, s.Prob = append(s.IDs, d), append(s.Prob, x)
+		}
+	}
+	s.Tail = append(s.Tail, tail...)
+	all, in := 0.0, 0.0
+	for _, x := range p {
+		all += float64(x)
+	}
+	mapped := (*probs)[from:]
+	for _, x := range mapped {
+		in += float64(x)
+	}
+	if times != 0 {
+		b.mass[level], b.lost[level] = b.mass[level]+all, b.lost[level]+(all-in)
+	}
+	if b.plan.Outside == loss.Mask && b.vocab.draft(top) < 0 {
+		return 0
+	}
+	if b.plan.Outside != loss.Drop && in != all {
+		rest := 0.0
+		for _, x := range tail {
+			rest += float64(x)
+		}
+		if in+rest > 0 {
+			f := (all + rest) / (in + rest)
+			for i := range mapped {
+				mapped[i] = float32(float64(mapped[i]) * f)
+			}
+			for i := len(s.Tail) - len(tail); i < len(s.Tail); i++ {
+				s.Tail[i] = float32(float64(s.Tail[i]) * f)
+			}
+		}
+	}
+	return times
 }
 
 // noise adds (U−½)·width·512/T to features [T][H], as EAGLE's training script

@@ -46,7 +46,7 @@ func benchmarkStep(b *testing.B, name string) {
 		b.Fatal(err)
 	}
 	meta := data.Meta{Hidden: spec.Hidden, Vocab: spec.Vocab, Branch: 4, Depth: 3, Labels: data.TopK, K: 16}
-	plan, err := l.Plan(labelling(meta))
+	plan, err := l.Plan(labelling(meta, nil))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func benchmarkStep(b *testing.B, name string) {
 		return t
 	}
 	rope := q.(compute.TrainOps).Host(spec.Rope.Table(spec.HeadDim, 0, 300), 300, spec.HeadDim)
-	bt := newHeadBatch(g, p, tensor("embed", random(spec.Vocab*spec.Hidden, 0.02), spec.Vocab, spec.Hidden), rope, meta, plan, seqs*length)
+	bt := newHeadBatch(g, p, tensor("embed", random(spec.Vocab*spec.Hidden, 0.02), spec.Vocab, spec.Hidden), rope, meta, plan, nil, seqs*length)
 	lm := tensor("lm_head", random(spec.Vocab*spec.Hidden, 0.05), spec.Vocab, spec.Hidden)
 	w, err := dev.Pack(compute.F32, lm.Matrix())
 	if err != nil {

@@ -21,14 +21,15 @@ type scorer struct {
 	logits, logp compute.Buffer
 	ids          compute.Buffer
 	hidden, k    int
+	vocab        *vocabulary
 }
 
 // scoreRows is how many rows of logits are kept at a time.
 const scoreRows = 64
 
-// newScorer finds k tokens of a row.
-func newScorer(dev compute.Device, q compute.Queue, w compute.Weight, k int) (*scorer, error) {
-	s := &scorer{q: q, ops: q.(compute.TrainOps), w: compute.Linear{W: w}, hidden: w.In(), k: k}
+// newScorer finds k tokens of a row; v is what w's rows are of.
+func newScorer(dev compute.Device, q compute.Queue, w compute.Weight, k int, v *vocabulary) (*scorer, error) {
+	s := &scorer{q: q, ops: q.(compute.TrainOps), w: compute.Linear{W: w}, hidden: w.In(), k: k, vocab: v}
 	var err error
 	for _, b := range []struct {
 		to    *compute.Buffer
@@ -43,7 +44,7 @@ func newScorer(dev compute.Device, q compute.Queue, w compute.Weight, k int) (*s
 }
 
 // top appends the most likely next tokens of rows h [rows][H] to dst: [rows][k],
-// best first.
+// best first, by the target's ids.
 func (s *scorer) top(dst []int32, h []float32) []int32 {
 	rows := len(h) / s.hidden
 	for at := 0; at < rows; at += scoreRows {
@@ -54,6 +55,7 @@ func (s *scorer) top(dst []int32, h []float32) []int32 {
 		from := len(dst)
 		dst = slices.Grow(dst, n*s.k)[:from+n*s.k]
 		s.q.Read(dst[from:], s.ids, 0)
+		s.vocab.target(dst[from:])
 	}
 	return dst
 }
@@ -90,11 +92,11 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, table, lm *gg
 	if err != nil {
 		return nil, err
 	}
-	plan, err := all.Plan(labelling(h.meta))
+	plan, err := all.Plan(labelling(h.meta, h.vocab))
 	if err != nil {
 		return nil, err
 	}
-	e := &headEval{task: h, graph: g, batch: newHeadBatch(g, h.params, table, rope, h.meta, plan, h.limit)}
+	e := &headEval{task: h, graph: g, batch: newHeadBatch(g, h.params, table, rope, h.meta, plan, h.vocab, h.limit)}
 	in := e.batch.inputs(g, lm)
 	g.Keep(in.FHat...)
 	e.terms = all.Build(in)
@@ -102,7 +104,7 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, table, lm *gg
 		return nil, err
 	}
 	e.top, e.expect, e.greedy = make([][]int32, plan.Levels), make([][]float64, plan.Levels), make([][]float64, plan.Levels)
-	e.score, err = newScorer(dev, q, w, h.meta.Branch)
+	e.score, err = newScorer(dev, q, w, h.meta.Branch, h.vocab)
 	return e, err
 }
 
@@ -202,6 +204,7 @@ func (h *headTask) eval(ctx context.Context) (*Eval, error) {
 	res := &Eval{Levels: make([]LevelEval, len(e.terms))}
 	found := make([]int, len(e.terms))
 	sum := make([]float64, len(e.terms))
+	mass, lost := make([]float64, len(e.terms)), make([]float64, len(e.terms))
 	held := 0
 	for s, err := range h.held() {
 		if err != nil {
@@ -246,6 +249,9 @@ func (h *headTask) eval(ctx context.Context) (*Eval, error) {
 			e.top[i] = e.score.top(e.top[i][:0], e.batch.head.Levels[i].Out.Data())
 			found[i] += hits(e.top[i], e.score.k, e.batch.top[i], e.batch.mask[i])
 		}
+		for i := range mass {
+			mass[i], lost[i] = mass[i]+e.batch.mass[i], lost[i]+e.batch.lost[i]
+		}
 		expect, greedy := e.tau()
 		res.Tau, res.TauGreedy = res.Tau+expect, res.TauGreedy+greedy
 	}
@@ -256,6 +262,9 @@ func (h *headTask) eval(ctx context.Context) (*Eval, error) {
 		if l := &res.Levels[i]; l.Rows > 0 {
 			l.Loss, l.Top1 = sum[i]/float64(l.Rows), float64(found[i])/float64(l.Rows)
 			res.Loss += sum[i] / float64(res.Positions)
+			if h.vocab != nil && mass[i] > 0 {
+				l.Covered = 1 - lost[i]/mass[i]
+			}
 		}
 	}
 	if n := float64(res.Positions); n > 0 {

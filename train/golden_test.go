@@ -153,13 +153,13 @@ func (r *reference) build(t testing.TB, q compute.Queue, p *net.Params, l loss.L
 		return x
 	}
 	v, hid := r.spec.Vocab, r.spec.Hidden
-	plan, err := l.Plan(labelling(r.meta))
+	plan, err := l.Plan(labelling(r.meta, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	table := r.spec.Rope.Table(r.spec.HeadDim, 0, 64)
 	rope := q.(compute.TrainOps).Host(table, 64, r.spec.HeadDim)
-	b := newHeadBatch(g, p, tensor("embed", r.embed, v, hid), rope, r.meta, plan, 40)
+	b := newHeadBatch(g, p, tensor("embed", r.embed, v, hid), rope, r.meta, plan, nil, 40)
 	in := b.inputs(g, tensor("lm_head", r.lm, v, hid))
 	terms := l.Build(in)
 	var ls []*gg.Loss

@@ -27,7 +27,9 @@ type HeadJob struct {
 	Init   string       // head to begin with: an EAGLE directory or a directory of checkpoints; "": random weights
 	// FromTarget begins with the target's last layers and a random fc; Init is "".
 	FromTarget bool
-	Force      bool // train although data or Init belong to other weights
+	// Vocab are the target's tokens that the head predicts, ascending; nil: all.
+	Vocab []int32
+	Force bool // train although data or Init belong to other weights
 	// Recompute runs the target for its features where the data hold them, too.
 	Recompute bool
 	Report    func(Progress)
@@ -77,7 +79,8 @@ type headTask struct {
 	fresh  bool
 	limit  int // positions of a sequence that are used
 
-	table, lm *gg.Tensor // the target's embedding and LM head
+	vocab     *vocabulary // that the head predicts
+	table, lm *gg.Tensor  // the target's embedding and LM head: the vocabulary's rows
 	rope      compute.Buffer
 	embed     safetensors.Tensor // the target's, for other systems
 	eval0     *headEval
@@ -99,8 +102,12 @@ type headTask struct {
 func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	target := job.Target
 	spec := target.Spec().DraftFor(cfg.FCBias)
-	spec.Layers = cfg.Layers
+	spec.Layers, spec.DraftVocab = cfg.Layers, len(job.Vocab)
 	h := &headTask{cfg: cfg, stages: cfg.Plan(), job: job, spec: spec}
+	var err error
+	if h.vocab, err = newVocabulary(job.Vocab, spec.Vocab); err != nil {
+		return nil, nil, err
+	}
 	if err := h.check(); err != nil {
 		return nil, nil, err
 	}
@@ -113,14 +120,13 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	prof, q := newProfile(job.Profile, dev, q)
 	h.queue = q
 	h.limit = max(1, min(cfg.Rows, spec.MaxPos-h.meta.Depth))
-	var err error
 	if h.params, err = net.New(q, spec); err != nil {
 		return nil, nil, err
 	}
 	if h.table, err = frozen(q, "embed", target.HostEmbed, spec); err != nil {
 		return nil, nil, err
 	}
-	if h.lm, err = frozen(q, "lm_head", target.HostLMHead, spec); err != nil {
+	if h.lm, err = frozen(q, "lm_head", h.hostLMHead, spec); err != nil {
 		return nil, nil, err
 	}
 	w, err := pack(dev, h.lm)
@@ -136,7 +142,11 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if h.eval0, err = newHeadEval(dev, q, h, h.table, h.lm, w, h.rope); err != nil {
 		return nil, nil, err
 	}
-	identity, err := json.Marshal(map[string]any{"kind": checkpoints.KindHead, "target": target.Hash(), "data": mixID(job.Data)})
+	whose := map[string]any{"kind": checkpoints.KindHead, "target": target.Hash(), "data": mixID(job.Data)}
+	if h.vocab != nil {
+		whose["draft_vocab"] = h.vocab.String()
+	}
+	identity, err := json.Marshal(whose)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -185,12 +195,15 @@ func (h *headTask) check() error {
 			return fmt.Errorf("%s have weight %v, want more than 0 to 1e6", of, s.Weight)
 		}
 	}
+	if h.vocab != nil && len(h.vocab.ids) < h.meta.Branch {
+		return fmt.Errorf("draft vocabulary of %d tokens, want at least the %d that the data's trees have below a node", len(h.vocab.ids), h.meta.Branch)
+	}
 	for _, s := range h.stages {
 		l, err := loss.Parse(s.Loss)
 		if err != nil {
 			return err
 		}
-		if _, err := l.Plan(labelling(h.meta)); err != nil {
+		if _, err := l.Plan(labelling(h.meta, h.vocab)); err != nil {
 			return fmt.Errorf("loss %s: %w", s.Loss, err)
 		}
 	}
@@ -215,7 +228,7 @@ func (h *headTask) enter(i int) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
-	plan, err := l.Plan(labelling(h.meta))
+	plan, err := l.Plan(labelling(h.meta, h.vocab))
 	if err != nil {
 		return program{}, err
 	}
@@ -228,7 +241,7 @@ func (h *headTask) enter(i int) (program, error) {
 		return program{}, err
 	}
 	h.stage, h.graph = i, g
-	h.batch = newHeadBatch(g, h.params, h.table, h.rope, h.meta, plan, h.cfg.Rows)
+	h.batch = newHeadBatch(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.cfg.Rows)
 	h.terms = l.Build(h.batch.inputs(g, lm))
 	var ls []*gg.Loss
 	for i := range h.terms {
@@ -278,7 +291,16 @@ func frozen(q compute.Queue, name string, get func() ([]float32, error), spec *a
 	if err != nil {
 		return nil, err
 	}
-	return gg.NewTensor(q, name, f, spec.Vocab, spec.Hidden)
+	return gg.NewTensor(q, name, f, len(f)/spec.Hidden, spec.Hidden)
+}
+
+// hostLMHead returns the rows of the target's LM head that the head predicts with.
+func (h *headTask) hostLMHead() ([]float32, error) {
+	f, err := h.job.Target.HostLMHead()
+	if err != nil {
+		return nil, err
+	}
+	return h.vocab.rows(f), nil
 }
 
 func (h *headTask) split(p data.Part) data.Split { return data.Split{Part: p, Fraction: h.cfg.Held} }
@@ -440,5 +462,9 @@ func (h *headTask) describe(c *checkpoints.Checkpoint) error {
 	c.Kind, c.Config = checkpoints.KindHead, conf
 	c.Target, c.Tokenizer, c.Loss, c.Data = h.job.Target.Hash(), h.meta.Tokenizer, h.stages[h.stage].Loss, mixID(h.job.Data)
 	c.Weights = append(c.Weights, h.embed)
+	if h.vocab != nil {
+		c.DraftVocab = len(h.vocab.ids)
+		c.Weights = append(c.Weights, model.DraftVocabTensors(h.vocab.ids, h.spec.Vocab)...)
+	}
 	return nil
 }

@@ -285,7 +285,7 @@ func (l *lmTask) eval(ctx context.Context) (*Eval, error) {
 	if err != nil {
 		return nil, err
 	}
-	score, err := newScorer(l.job.Device, l.job.Device.Queue(), packed, 1)
+	score, err := newScorer(l.job.Device, l.job.Device.Queue(), packed, 1, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -59,6 +59,9 @@ type LevelEval struct {
 	Loss float64 `json:"loss"` // mean cross-entropy of a node
 	Top1 float64 `json:"top1"` // share of nodes whose most likely token is the target's
 	Rows int     `json:"rows"`
+	// Covered is the share of the labels' mass that a draft vocabulary has; 0: there
+	// is none.
+	Covered float64 `json:"covered,omitempty"`
 }
 
 // A Result says where a run ended.

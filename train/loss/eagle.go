@@ -31,7 +31,7 @@ func newEagle(v Values) (Loss, error) {
 }
 
 func (e eagle) Plan(d Labelling) (Plan, error) {
-	p := Plan{Levels: 1, Tail: e.tail, Temp: e.temp}
+	p := Plan{Levels: 1, Outside: e.outside, Tail: e.tail, Temp: e.temp}
 	if e.wReg != 0 {
 		p.Regress = 1
 	}

@@ -67,7 +67,7 @@ func newHASS(v Values) (Loss, error) {
 }
 
 func (h hass) Plan(d Labelling) (Plan, error) {
-	p := Plan{Levels: h.passes, Text: true, Detach: !h.flow, Tail: h.tail, Temp: h.temp, Cut: h.cuts}
+	p := Plan{Levels: h.passes, Text: true, Detach: !h.flow, Outside: h.outside, Tail: h.tail, Temp: h.temp, Cut: h.cuts}
 	if h.wReg != 0 {
 		p.Regress = h.passes
 	}

@@ -28,9 +28,10 @@ type Param struct {
 
 // Parameters that several losses have.
 var (
-	labelsParam = Param{"labels", "tail", "mass outside the top-K labels: tail (one bucket) or ignore; sets with full labels use them whole"}
-	tempParam   = Param{"temp", "1", "temperature of both distributions, the loss multiplied by its square; other than 1 needs full labels"}
-	regParam    = Param{"reg", "smooth", "regression: smooth (SmoothL1) or l1"}
+	labelsParam  = Param{"labels", "tail", "mass outside the top-K labels: tail (one bucket) or ignore; sets with full labels use them whole"}
+	tempParam    = Param{"temp", "1", "temperature of both distributions, the loss multiplied by its square; other than 1 needs full labels"}
+	outsideParam = Param{"outside", "drop", "labels outside a draft vocabulary: drop (their mass), renorm (those inside get it) or mask (the same, and nodes whose most likely token is outside do not count)"}
+	regParam     = Param{"reg", "smooth", "regression: smooth (SmoothL1) or l1"}
 )
 
 // table lists the losses, in the order of help and errors.
@@ -40,7 +41,7 @@ var table = []Method{
 		Params: []Param{
 			{"w_reg", "1", "weight of the regression"},
 			{"w_cls", "10", "weight of the cross-entropy"},
-			regParam, labelsParam, tempParam,
+			regParam, labelsParam, outsideParam, tempParam,
 		},
 		New: newEagle,
 	},
@@ -53,7 +54,7 @@ var table = []Method{
 			{"top", "10", "how many they are"},
 			{"passes", "3", "aligned passes, whose losses are added"},
 			{"feed", "detach", "gradient through the features that are fed back: detach (none) or flow"},
-			regParam, labelsParam, tempParam,
+			regParam, labelsParam, outsideParam, tempParam,
 		},
 		New: newHASS,
 	},
@@ -65,7 +66,7 @@ var table = []Method{
 			{"decay", "1", "weight of a level's nodes over that of the level above"},
 			{"levels", "0", "levels of the trees that are trained on (0: all that the data have)"},
 			{"feed", "flow", "gradient through the features that are fed back: flow or detach (none)"},
-			regParam, labelsParam, tempParam,
+			regParam, labelsParam, outsideParam, tempParam,
 		},
 		New: newTALF,
 	},
@@ -78,7 +79,22 @@ func Methods() []Method { return append([]Method(nil), table...) }
 type Labelling struct {
 	Depth int // levels of the trees, the positions' own included
 	K     int // labels of a node, 0: all tokens
+	// DraftVocab is how many tokens the head predicts, 0: all. Labels are of these
+	// alone, as Plan.Outside says; IDs of others are −1.
+	DraftVocab int
 }
+
+// Outside says what becomes of labels of tokens that the head cannot predict. All
+// three have the same optimum, the target's distribution given that its token is
+// in the vocabulary; what differs is the weight of a node.
+type Outside string
+
+// The ways. A node weighs as much as its labels have mass.
+const (
+	Drop   Outside = "drop"   // the mass inside: the cross-entropy without the terms that do not exist
+	Renorm Outside = "renorm" // all mass, as in the speculators library
+	Mask   Outside = "mask"   // all mass or, where the most likely token is outside, none, as in EAGLE-3 and SpecForge
+)
 
 // A Plan is how the head is run for a loss.
 type Plan struct {
@@ -90,6 +106,7 @@ type Plan struct {
 	Text    bool
 	Detach  bool    // f̂ is fed back without its gradient
 	Regress int     // levels whose Inputs.Target is read: their features are known
+	Outside Outside // of labels outside a draft vocabulary
 	Tail    bool    // top-K labels come with their tail bucket
 	Temp    float32 // Inputs.LMHead is divided by it
 	// Cut says that some of the labels' mass is left out, so that the target's
@@ -109,8 +126,8 @@ type Loss interface {
 type Inputs struct {
 	Graph  *gg.Graph
 	FHat   []*gg.Node            // [level]: [rows][H], the predicted features
-	Vocab  int                   // V
-	LMHead *gg.Node              // [V][H], the target's over Plan.Temp, frozen
+	Vocab  int                   // V, of the draft vocabulary if there is one
+	LMHead *gg.Node              // [V][H], the target's (rows of it) over Plan.Temp, frozen
 	Labels []*compute.SoftLabels // [level], read by Term.Set
 	Target []*gg.Node            // [level < Plan.Regress]: [rows][H], f_{i+1}
 }

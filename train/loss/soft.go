@@ -9,8 +9,9 @@ import (
 
 // soft is what every loss does with soft labels.
 type soft struct {
-	tail bool
-	temp float32
+	tail    bool
+	outside Outside
+	temp    float32
 	// The cross-entropy on the top most likely labels has weight 1, on all
 	// others rest; top 0: all have weight 1.
 	top  int
@@ -22,17 +23,24 @@ func newSoft(v Values) (soft, error) {
 	if err != nil {
 		return soft{}, err
 	}
+	outside, err := v.one("outside", string(Drop), string(Renorm), string(Mask))
+	if err != nil {
+		return soft{}, err
+	}
 	temp, err := v.float("temp")
 	if err == nil && (temp < 0.01 || temp > 100) {
 		err = fmt.Errorf("temp=%s: want 0.01 to 100", v["temp"])
 	}
-	return soft{tail: labels == "tail", temp: temp}, err
+	return soft{tail: labels == "tail", outside: Outside(outside), temp: temp}, err
 }
 
 // check refuses data that do not hold what the labels are made of.
 func (s soft) check(d Labelling) error {
 	if s.temp != 1 && d.K != 0 {
 		return fmt.Errorf("temp=%v needs full labels, the data hold %d of a node: the shape of the rest is not known", s.temp, d.K)
+	}
+	if s.temp != 1 && d.DraftVocab != 0 && s.outside == Drop {
+		return fmt.Errorf("temp=%v with a draft vocabulary needs outside=%s or %s: tempered labels have mass 1", s.temp, Renorm, Mask)
 	}
 	if d.K != 0 && s.top > d.K {
 		return fmt.Errorf("top=%d, but the data hold %d labels of a node", s.top, d.K)

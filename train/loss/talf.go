@@ -50,7 +50,7 @@ func (t talf) Plan(d Labelling) (Plan, error) {
 	if t.levels > d.Depth {
 		return Plan{}, fmt.Errorf("levels=%d, but the trees of the data have %d", t.levels, d.Depth)
 	}
-	p := Plan{Levels: d.Depth, Tail: t.tail, Temp: t.temp, Detach: t.detach}
+	p := Plan{Levels: d.Depth, Outside: t.outside, Tail: t.tail, Temp: t.temp, Detach: t.detach}
 	if t.levels > 0 {
 		p.Levels = t.levels
 	}
