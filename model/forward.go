@@ -49,6 +49,7 @@ type activations struct {
 	selCap int
 	out    [2]Output // the pass's and the one's before, whose hidden states may be inputs
 	logits compute.Buffer
+	peaks  compute.Buffer // of the logits, where the device is a compute.Peaker
 	logCap int
 	tops   []topBuf
 	topRow compute.Buffer // [topCap][Outputs]
@@ -126,7 +127,11 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 			m.q.Gather(a.sel, 0, 0, o.Hidden, o.want)
 			x = a.sel
 		}
-		m.q.Linear(a.logits, x, &m.lmHead, compute.Store, n)
+		if p, ok := m.q.(compute.Peaker); ok {
+			p.LinearPeaks(a.logits, a.peaks, x, &m.lmHead, n)
+		} else {
+			m.q.Linear(a.logits, x, &m.lmHead, compute.Store, n)
+		}
 	}
 	if err := m.q.Sync(ctx); err != nil {
 		// Run again, this pass takes the same hidden states as features once more.
@@ -295,6 +300,9 @@ func (m *Model) grow(rows, wanted int) error {
 	if wanted > a.logCap {
 		n := roundUp(wanted)
 		alloc(&a.logits, n, m.Outputs())
+		if _, ok := m.q.(compute.Peaker); ok {
+			alloc(&a.peaks, n, (m.Outputs()+compute.PeakLen-1)/compute.PeakLen)
+		}
 		if errs == nil {
 			a.logCap = n
 		}

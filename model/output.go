@@ -109,13 +109,14 @@ type topBuf struct {
 
 // TopK writes the k most likely tokens of logits rows [row,row+n), best first,
 // ties to the lower id, with log-softmax values at temperature 1: [n][k] each. Ids
-// are the target's; k is at most Outputs.
+// are the target's; k is at most Outputs. A nil logp asks for the tokens alone, which
+// costs a part of it.
 // It panics where the device has no memory left for n rows: one that has run
 // them has it.
 func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 	m, a := o.m, &o.m.act
 	o.check("logits", row, n, len(o.want))
-	if k < 1 || k > m.Outputs() || len(ids) < n*k || len(logp) < n*k {
+	if k < 1 || k > m.Outputs() || len(ids) < n*k || logp != nil && len(logp) < n*k {
 		panic(fmt.Sprintf("model: TopK of %d×%d into %d ids and %d values", n, k, len(ids), len(logp)))
 	}
 	if n == 0 {
@@ -127,23 +128,20 @@ func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 		}
 		return b
 	}
-	x := o.Logits
-	if row > 0 {
-		if n > a.topCap {
-			a.topRow, a.topCap = must(m.dev.Alloc(compute.F32, roundUp(n), m.Outputs())), roundUp(n)
-		}
-		for len(a.iota) < row+n {
-			a.iota = append(a.iota, int32(len(a.iota)))
-		}
-		m.q.Gather(a.topRow, 0, 0, o.Logits, a.iota[row:row+n])
-		x = a.topRow
-	}
 	t := a.top(k)
 	if n > t.cap {
 		c := roundUp(n)
 		t.ids, t.logp, t.cap = must(m.dev.Alloc(compute.I32, c, k)), must(m.dev.Alloc(compute.F32, c, k)), c
 	}
-	m.q.TopK(t.ids, t.logp, x, k, n)
+	if p, ok := m.q.(compute.Peaker); ok {
+		values := t.logp
+		if logp == nil {
+			values = nil
+		}
+		p.TopPeaks(t.ids, values, o.Logits, a.peaks, row, k, n)
+	} else {
+		m.q.TopK(t.ids, t.logp, o.topRows(must, row, n), k, n)
+	}
 	a.hostIDs = ids[:n*k]
 	m.q.Read(&a.hostIDs, t.ids, 0)
 	a.hostIDs = nil
@@ -152,7 +150,25 @@ func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 			ids[i] = m.ids[d]
 		}
 	}
-	m.read(logp[:n*k], t.logp, 0)
+	if logp != nil {
+		m.read(logp[:n*k], t.logp, 0)
+	}
+}
+
+// topRows returns logits rows [row,row+n) as a buffer of their own.
+func (o *Output) topRows(must func(compute.Buffer, error) compute.Buffer, row, n int) compute.Buffer {
+	m, a := o.m, &o.m.act
+	if row == 0 {
+		return o.Logits
+	}
+	if n > a.topCap {
+		a.topRow, a.topCap = must(m.dev.Alloc(compute.F32, roundUp(n), m.Outputs())), roundUp(n)
+	}
+	for len(a.iota) < row+n {
+		a.iota = append(a.iota, int32(len(a.iota)))
+	}
+	m.q.Gather(a.topRow, 0, 0, o.Logits, a.iota[row:row+n])
+	return a.topRow
 }
 
 func (a *activations) top(k int) *topBuf {
