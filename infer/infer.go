@@ -51,6 +51,24 @@ type Rows interface {
 	Hidden(n int) model.Feature
 }
 
+// A Ranker is a Rows or a Scores that knows likely tokens without their
+// probabilities, which cost most of TopK.
+type Ranker interface {
+	// Rank appends the tokens of TopK to dst.
+	Rank(dst []int32, n, k int) []int32
+}
+
+// Rank appends the k most likely tokens after node n to dst, those of s.TopK.
+func Rank(dst []int32, s Scores, n, k int) []int32 {
+	if r, ok := s.(Ranker); ok {
+		return r.Rank(dst, n, k)
+	}
+	for _, c := range s.TopK(n, k) {
+		dst = append(dst, c.Token)
+	}
+	return dst
+}
+
 // Scores are the rows of one scored tree as a request sees them, computed when
 // asked. They are valid until the round ends.
 type Scores interface {
@@ -298,3 +316,7 @@ type Processor interface {
 	// Dist may overwrite logits and fills dst [vocab].
 	Dist(dst Dist, logits []float32, context []int32)
 }
+
+// A Plain processor says whether its Argmax is that of the raw logits, whatever the
+// context. They need not be read then.
+type Plain interface{ Plain() bool }

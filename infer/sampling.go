@@ -19,6 +19,9 @@ func (s *Sampling) Argmax(logits []float32, context []int32) int32 {
 	return s.s.Argmax(logits, context)
 }
 
+// Plain reports whether there is no penalty.
+func (s *Sampling) Plain() bool { return s.s.Params().RepetitionPenalty == 1 }
+
 // Dist is what the token after context is drawn from.
 func (s *Sampling) Dist(dst Dist, logits []float32, context []int32) {
 	s.s.Dist64(dst, logits, context)

@@ -17,6 +17,7 @@ type scores struct {
 	logits []float32
 	path   []int
 	cands  []Candidate
+	first  [1]int32
 	nodes  []int  // nodes whose distribution is in dists
 	dists  []Dist // [len(nodes)], more behind for re-use
 }
@@ -47,7 +48,14 @@ func (s *scores) read(n int) []float32 {
 	return s.logits
 }
 
-func (s *scores) Argmax(n int) int32 { return s.proc.Argmax(s.read(n), s.context(n)) }
+func (s *scores) Argmax(n int) int32 {
+	if p, ok := s.proc.(Plain); ok && p.Plain() {
+		if r, ok := s.rows.(Ranker); ok {
+			return r.Rank(s.first[:0], n, 1)[0]
+		}
+	}
+	return s.proc.Argmax(s.read(n), s.context(n))
+}
 
 func (s *scores) Dist(n int) Dist {
 	for i, m := range s.nodes {
@@ -67,6 +75,17 @@ func (s *scores) Dist(n int) Dist {
 func (s *scores) TopK(n, k int) []Candidate {
 	s.cands = s.rows.TopK(s.cands[:0], n, k)
 	return s.cands
+}
+
+// Rank appends the tokens of TopK.
+func (s *scores) Rank(dst []int32, n, k int) []int32 {
+	if r, ok := s.rows.(Ranker); ok {
+		return r.Rank(dst, n, k)
+	}
+	for _, c := range s.TopK(n, k) {
+		dst = append(dst, c.Token)
+	}
+	return dst
 }
 
 func (s *scores) Hidden(n int) model.Feature { return s.rows.Hidden(n) }

@@ -20,6 +20,7 @@ type ModelTarget struct {
 	rows []Rows
 	outs []modelRows
 	tops []passTop
+	one  [1]int32 // of Rank
 }
 
 // A passTop holds the k most likely tokens of every row of a pass. A drafter that
@@ -27,7 +28,8 @@ type ModelTarget struct {
 // them.
 type passTop struct {
 	k     int
-	done  bool      // in this pass
+	done  bool      // ids are of this pass
+	sure  bool      // and so are logps
 	ids   []int32   // [rows][k]
 	logps []float32 // [rows][k]
 }
@@ -112,7 +114,7 @@ func (t *ModelTarget) Score(ctx context.Context, jobs []Job) ([]Rows, error) {
 		t.seqs = append(t.seqs, s)
 	}
 	for i := range t.tops {
-		t.tops[i].done = false
+		t.tops[i].done, t.tops[i].sure = false, false
 	}
 	out, err := t.m.Forward(ctx, t.segs)
 	if err != nil {
@@ -186,7 +188,7 @@ func (r *modelRows) Hidden(n int) model.Feature {
 
 func (r *modelRows) TopK(dst []Candidate, n, k int) []Candidate {
 	k = min(k, r.t.m.Spec().Vocab)
-	top := r.t.top(r.out, k)
+	top := r.t.top(r.out, k, true)
 	row := r.out.LogitsRow(r.seg, n) * k
 	for i := row; i < row+k; i++ {
 		dst = append(dst, Candidate{top.ids[i], top.logps[i]})
@@ -194,20 +196,39 @@ func (r *modelRows) TopK(dst []Candidate, n, k int) []Candidate {
 	return dst
 }
 
-// top returns the k most likely tokens of all rows of the last pass.
-func (t *ModelTarget) top(out *model.Output, k int) *passTop {
+// Rank appends node n's k most likely next tokens. A single one is found for that
+// node alone.
+func (r *modelRows) Rank(dst []int32, n, k int) []int32 {
+	k = min(k, r.t.m.Spec().Vocab)
+	row := r.out.LogitsRow(r.seg, n)
+	if k == 1 {
+		r.out.TopK(r.t.one[:], nil, row, 1, 1)
+		return append(dst, r.t.one[0])
+	}
+	return append(dst, r.t.top(r.out, k, false).ids[row*k:][:k]...)
+}
+
+// top returns the k most likely tokens of all rows of the last pass; sure asks for
+// their probabilities too.
+func (t *ModelTarget) top(out *model.Output, k int, sure bool) *passTop {
 	i := slices.IndexFunc(t.tops, func(p passTop) bool { return p.k == k })
 	if i < 0 {
 		i = len(t.tops)
 		t.tops = append(t.tops, passTop{k: k})
 	}
 	p := &t.tops[i]
-	if !p.done {
-		_, n := out.Rows()
-		p.ids, p.logps = slices.Grow(p.ids[:0], n*k)[:n*k], slices.Grow(p.logps[:0], n*k)[:n*k]
-		out.TopK(p.ids, p.logps, 0, n, k)
-		p.done = true
+	if p.done && (p.sure || !sure) {
+		return p
 	}
+	_, n := out.Rows()
+	p.ids = slices.Grow(p.ids[:0], n*k)[:n*k]
+	var logps []float32
+	if sure {
+		p.logps = slices.Grow(p.logps[:0], n*k)[:n*k]
+		logps = p.logps
+	}
+	out.TopK(p.ids, logps, 0, n, k)
+	p.done, p.sure = true, sure
 	return p
 }
 

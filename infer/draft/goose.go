@@ -46,7 +46,7 @@ func goose() Method {
 			if err := cmp.Or(c.validate(), checkNgrams(lo, hi)); err != nil {
 				return Maker{}, err
 			}
-			remember := remembering(p, lo, hi, c.width, p.On("bigram"))
+			remember := remembering(p, lo, hi, c.width, p.On("bigram"), false)
 			return Maker{New: func() infer.Drafter { return &spineTree{memory: remember(), cfg: c} }}, nil
 		},
 	}

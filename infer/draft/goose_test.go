@@ -770,3 +770,26 @@ func TestDriversMayShareATable(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// A replay lacks rows that the recording did not meet: what is known of such a
+// place stays.
+func TestARowThatIsMissingTeachesNothing(t *testing.T) {
+	for _, spec := range []string{"recycle:K=2,N=3", "goose:N=3,consensus=off", "isotropic:N=3", "fuse:head=off,context=off,N=3"} {
+		d, _, err := draft.New(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := script{{any, 1}: likely(0.4, 2, 3)}
+		r := start(t, d, known, 1, 1)
+		want := r.grow(3).Tree.Len()
+		if want == 1 {
+			t.Fatalf("%s drafts nothing where two successors are known", spec)
+		}
+		r.script = script{}
+		p := r.grow(1)
+		r.keep(p, infer.Verdict{Path: []int{0}, Next: 1})
+		if n := r.grow(3).Tree.Len(); n != want {
+			t.Errorf("%s: %d nodes after a row that is missing, want %d", spec, n, want)
+		}
+	}
+}

@@ -29,7 +29,7 @@ func isotropic() Method {
 			); err != nil {
 				return Maker{}, err
 			}
-			remember := remembering(p, lo, hi, width, p.On("bigram"))
+			remember := remembering(p, lo, hi, width, p.On("bigram"), true)
 			return Maker{New: func() infer.Drafter {
 				d := d
 				d.memory = remember()

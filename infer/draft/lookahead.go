@@ -61,6 +61,7 @@ type jacobi struct {
 	fresh  []int32   // [W] next level, -1 where none was scored
 	pool   pool
 	gram   []int32
+	top    [1]int32
 }
 
 func newJacobi(c lookaheadConfig) *jacobi {
@@ -145,11 +146,11 @@ func (d *jacobi) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) erro
 		if n < 0 {
 			continue
 		}
-		top := s.TopK(n, 1)
+		top := infer.Rank(d.top[:0], s, n, 1)
 		if len(top) == 0 {
 			continue // a replay knows the rows that were recorded
 		}
-		d.fresh[i] = top[0].Token
+		d.fresh[i] = top[0]
 		for l := range d.window {
 			d.gram[l] = d.window[l][i]
 		}

@@ -18,13 +18,15 @@ type memory struct {
 	harvest harvest
 	prompt  int // tokens
 	next    []lookup.Successor
+	ids     []int32
 }
 
 // A table is transitions that the drafters of one maker may share.
 type table struct {
 	sync.Mutex
 	*lookup.Transitions
-	keep bool // what was learnt from one request serves the next
+	keep   bool // what was learnt from one request serves the next
+	ranked bool // successors have no scores: their order is enough
 }
 
 // A harvest says which of the target's rows a table learns from.
@@ -45,11 +47,13 @@ func learning() []Param {
 }
 
 // remembering returns what makes memories for values of learning, with tables of
-// k successors.
-func remembering(p *Params, lo, hi, k int, bigrams bool) func() memory {
+// k successors; ranked ones that know no scores.
+func remembering(p *Params, lo, hi, k int, bigrams, ranked bool) func() memory {
 	h := harvest(p.Choice("harvest", "all", "verified", "rounds"))
 	keep := p.Choice("table", "fresh", "keep") == 1
-	fresh := func() *table { return &table{Transitions: lookup.NewTransitions(k, bigrams), keep: keep} }
+	fresh := func() *table {
+		return &table{Transitions: lookup.NewTransitions(k, bigrams), keep: keep, ranked: ranked}
+	}
 	shared := sync.OnceValue(fresh)
 	return func() memory {
 		m := memory{context: lookup.NewContext(lo, hi), harvest: h}
@@ -109,8 +113,18 @@ func (m *memory) learn(p *infer.Proposal, v infer.Verdict, s infer.Scores) {
 
 func (m *memory) learnRow(p *infer.Proposal, n int, s infer.Scores) {
 	m.next = m.next[:0]
-	for _, c := range s.TopK(n, m.table.Width()) {
-		m.next = append(m.next, lookup.Successor{Token: c.Token, Score: float32(math.Exp(float64(c.LogProb)))})
+	if m.table.ranked {
+		m.ids = infer.Rank(m.ids[:0], s, n, m.table.Width())
+		for _, t := range m.ids {
+			m.next = append(m.next, lookup.Successor{Token: t})
+		}
+	} else {
+		for _, c := range s.TopK(n, m.table.Width()) {
+			m.next = append(m.next, lookup.Successor{Token: c.Token, Score: float32(math.Exp(float64(c.LogProb)))})
+		}
+	}
+	if len(m.next) == 0 {
+		return // a replay lacks the row: what is known of the place stays
 	}
 	m.table.Learn(m.before(p, n), p.Tree.Token(n), m.next)
 }

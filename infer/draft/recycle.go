@@ -34,7 +34,7 @@ func recycle() Method {
 			if err != nil {
 				return Maker{}, err
 			}
-			remember := remembering(p, 1, 1, k, false)
+			remember := remembering(p, 1, 1, k, false, true)
 			return Maker{New: func() infer.Drafter { return &recycler{memory: remember(), shape: s} }}, nil
 		},
 	}
