@@ -72,39 +72,40 @@ var kernels = [kernelCount]struct {
 }
 
 // The structures that kernels take, as kernels.cu declares them: every field is
-// 8 bytes, and pointers are addresses of the device.
+// 8 bytes, and pointers are addresses of the device. Live is that of a count of
+// rows, or of attention's items, or 0: all that are launched.
 
 const maxArgs = 24
 
 type embedArgs struct {
-	dst, w, ids      uint64
-	out, in, ld, col int64
+	dst, w, ids, live uint64
+	out, in, ld, col  int64
 }
 
 type gatherArgs struct {
-	dst, src, rows uint64
-	ld, width      int64
+	dst, src, rows, live uint64
+	ld, width            int64
 }
 
 type normArgs struct {
-	dst, x, weight, bias uint64
-	width, center        int64
-	eps                  uint64
+	dst, x, weight, bias, live uint64
+	width, center              int64
+	eps                        uint64
 }
 
 type linearArgs struct {
-	dst, w, up, x, bias, upBias, part, tickets uint64
-	rows, out, in, splits, act, add            int64
+	dst, w, up, x, bias, upBias, part, tickets, live uint64
+	rows, out, in, splits, act, add                  int64
 }
 
 type swigluArgs struct {
-	dst, gu  uint64
-	n, width int64
+	dst, gu, live uint64
+	n, width      int64
 }
 
 type topArgs struct {
-	ids, logp, x uint64
-	width, k     int64
+	ids, logp, x, live uint64
+	width, k           int64
 }
 
 type storeArgs struct {
@@ -115,6 +116,7 @@ type storeArgs struct {
 type prepareArgs struct {
 	qkv, rope, rows                uint64
 	qWeight, qBias, kWeight, kBias uint64
+	live                           uint64
 	qEps, kEps                     uint64
 	qCenter, kCenter               int64
 	rot, qHeads, layer             int64
@@ -122,19 +124,19 @@ type prepareArgs struct {
 }
 
 type pathsArgs struct {
-	paths, rows, own, anc uint64
-	ld                    int64
+	paths, rows, own, anc, live uint64
+	ld                          int64
 }
 
 type attendArgs struct {
-	part, qkv, rows, items, blocks, paths uint64
-	qHeads, layer, ld, chunks             int64
-	kv                                    storeArgs
+	part, qkv, rows, items, blocks, paths, live uint64
+	qHeads, layer, ld, chunks                   int64
+	kv                                          storeArgs
 }
 
 type attendSumArgs struct {
-	dst, part, rows     uint64
-	qHeads, dim, chunks int64
+	dst, part, rows, live uint64
+	qHeads, dim, chunks   int64
 }
 
 type moveArgs struct {

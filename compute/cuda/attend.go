@@ -85,21 +85,29 @@ func (q *queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 		prep, att = prepareBF16, attendBF16
 	}
 	p.rows = t.rows
-	launch(q, prep, s.Rows, (heads+3)/4, 1, &p)
+	rows, live := q.counted(s.Rows, false)
+	p.live = live
+	launch(q, prep, rows, (heads+3)/4, 1, &p)
 	for _, part := range t.parts {
-		size := 4 * int64(part.n*s.Heads*part.chunks) * int64(c.HeadDim+2)
+		// Several parts are launched as they are: passes like it are rare.
+		rows, live := part.n, uint64(0)
+		if len(t.parts) == 1 {
+			rows, live = q.counted(part.n, false)
+		}
+		size := 4 * int64(rows*s.Heads*part.chunks) * int64(c.HeadDim+2)
 		if !q.scratch(&q.part, "partial sums", size, false) {
 			return
 		}
-		rows := t.rows + uint64(part.row*rowBytes)
+		first := t.rows + uint64(part.row*rowBytes)
 		z := (part.deep*(s.Heads/c.KVHeads) + queries - 1) / queries
-		launch(q, att, part.count, c.KVHeads, z, &attendArgs{
-			part: q.part.ptr, qkv: x.mem.ptr + 4*uint64(part.row*heads*c.HeadDim), rows: rows, items: part.items,
+		items, liveItems := q.counted(part.count, true)
+		launch(q, att, items, c.KVHeads, z, &attendArgs{
+			part: q.part.ptr, qkv: x.mem.ptr + 4*uint64(part.row*heads*c.HeadDim), rows: first, items: part.items, live: liveItems,
 			blocks: t.blocks, paths: t.paths + 4*uint64(part.row*t.ld), qHeads: int64(s.Heads), layer: int64(layer), ld: int64(t.ld), chunks: int64(part.chunks),
 			kv: st.args(),
 		})
-		launch(q, attendSum, part.n, s.Heads, 1, &attendSumArgs{
-			dst: d.mem.ptr + 4*uint64(part.row*s.Heads*c.HeadDim), part: q.part.ptr, rows: rows,
+		launch(q, attendSum, rows, s.Heads, 1, &attendSumArgs{
+			dst: d.mem.ptr + 4*uint64(part.row*s.Heads*c.HeadDim), part: q.part.ptr, rows: first, live: live,
 			qHeads: int64(s.Heads), dim: int64(c.HeadDim), chunks: int64(part.chunks),
 		})
 	}
@@ -147,27 +155,37 @@ func (q *queue) stepOf(s *compute.Step, window int, c compute.KVConfig) *step {
 		}
 	}
 	t := &step{s: s, window: window, kvHeads: c.KVHeads}
-	b := stepBuilder{group: s.Heads / c.KVHeads, window: window}
+	b := &q.build
+	b.reset(s.Heads/c.KVHeads, window)
 	for i := range s.Spans {
 		b.span(&s.Spans[i], s)
 	}
 	b.cut(s.Heads * (c.HeadDim + 2) * 4)
-	if !q.reserve(rowBytes*len(b.rows) + itemBytes*len(b.items) + 4*len(b.blocks) + 4*len(b.own) + 8*len(b.anc) + 4*len(b.rows)*b.deepest + 16*6) {
+	t.ld = b.deepest
+	if q.pass.on {
+		t.ld = power(t.ld, 16)
+		for i := range b.parts {
+			b.parts[i].chunks = power(b.parts[i].chunks, 8)
+		}
+	}
+	n, live := q.counted(len(b.rows), false)
+	items, blocks, own, anc := q.padded(len(b.items), itemBytes), q.padded(len(b.blocks), 4), q.padded(len(b.own), 4), q.padded(len(b.anc), 8)
+	if !q.reserve(rowBytes*n + items + blocks + own + anc + 4*n*t.ld + 16*6) {
 		return nil
 	}
-	t.rows = q.put(bytesOf(b.rows))
-	items := q.put(bytesOf(b.items))
+	t.rows = q.putIn(bytesOf(b.rows), rowBytes*n)
+	first := q.putIn(bytesOf(b.items), items)
 	for i := range b.parts {
 		p := b.parts[i]
-		p.items += items
+		p.items += first
 		t.parts = append(t.parts, p)
 	}
-	if len(b.blocks) > 0 {
-		t.blocks = q.put(bytesOf(b.blocks))
+	if blocks > 0 {
+		t.blocks = q.putIn(bytesOf(b.blocks), blocks)
 	}
-	t.own, t.anc, t.ld = q.put(bytesOf(b.own)), q.put(bytesOf(b.anc)), b.deepest
-	t.paths = q.room(4 * len(b.rows) * b.deepest)
-	launch(q, paths, len(b.rows), 1, 1, &pathsArgs{paths: t.paths, rows: t.rows, own: t.own, anc: t.anc, ld: int64(t.ld)})
+	t.own, t.anc = q.putIn(bytesOf(b.own), own), q.putIn(bytesOf(b.anc), anc)
+	t.paths = q.room(4 * n * t.ld)
+	launch(q, paths, n, 1, 1, &pathsArgs{paths: t.paths, rows: t.rows, own: t.own, anc: t.anc, live: live, ld: int64(t.ld)})
 	q.steps = append(q.steps, t)
 	return t
 }
@@ -182,6 +200,14 @@ type stepBuilder struct {
 	blocks, own   []int32
 	anc           []uint64
 	deepest       int // most ancestors of a row, itself included
+}
+
+// reset begins another step in the memory of the last one.
+func (b *stepBuilder) reset(group, window int) {
+	*b = stepBuilder{
+		group: group, window: window, rows: b.rows[:0], items: b.items[:0], parts: b.parts[:0],
+		bunches: b.bunches[:0], blocks: b.blocks[:0], own: b.own[:0], anc: b.anc[:0],
+	}
 }
 
 // A bunch is rows of a span whose heads one block of the kernel has room for.

@@ -12,11 +12,17 @@
 // length, so rows have the same bits in any company; they differ from the CPU's.
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+	"log/slog"
+)
 
 // A Config says which device to use.
 type Config struct {
-	Device int // ordinal
+	Device   int  // ordinal
+	NoGraphs bool // launch every kernel by itself
+	// Log, unless nil, is told what a driver will not do that costs time.
+	Log *slog.Logger
 }
 
 // Default returns the first device.

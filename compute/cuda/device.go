@@ -5,7 +5,9 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -34,6 +36,8 @@ type device struct {
 	mod     cu.Module
 	stream  cu.Stream
 	kernels [kernelCount]cu.Function
+	graphs  bool // passes that come again are replayed
+	seed    maphash.Seed
 	memory  map[cu.DevicePtr]int64
 	used    int64
 	pinned  map[*byte][]byte
@@ -41,10 +45,8 @@ type device struct {
 
 // A command is a kernel to launch, or f to call.
 type command struct {
-	f      func()
-	kernel kernel
-	grid   [3]uint32
-	args   [maxArgs]uint64
+	f func()
+	launched
 }
 
 // New opens a device and loads the kernels.
@@ -66,6 +68,7 @@ func New(c Config) (compute.Device, error) {
 		// Deep enough that a queue never waits for a launch within a layer.
 		work: make(chan command, 256), done: make(chan struct{}),
 		memory: map[cu.DevicePtr]int64{}, pinned: map[*byte][]byte{},
+		graphs: !c.NoGraphs, seed: maphash.MakeSeed(),
 	}
 	started := make(chan error)
 	go d.own(started)
@@ -90,15 +93,35 @@ func (d *device) own(started chan<- error) {
 			c.f()
 			continue
 		}
-		if d.lost.Load() != nil {
-			continue
-		}
-		k := &kernels[c.kernel]
-		if err := driver.Launch(d.kernels[c.kernel], c.grid, k.threads, d.stream, c.args[:]); err != nil {
-			d.fail(fmt.Errorf("launch %s: %w", k.name, err))
-		}
+		d.launch(&c.launched)
 	}
 	d.stop()
+}
+
+// launch launches a kernel, unless the device has failed. It reports false if it
+// has. It runs on the owner.
+func (d *device) launch(l *launched) bool {
+	if d.lost.Load() != nil {
+		return false
+	}
+	if err := driver.Launch(d.kernels[l.kernel], l.grid, l.threads, d.stream, l.args[:]); err != nil {
+		d.fail(fmt.Errorf("launch %s: %w", kernels[l.kernel].name, err))
+		return false
+	}
+	return true
+}
+
+// withoutGraphs goes on without graphs, because of err.
+func (d *device) withoutGraphs(err error) {
+	d.graphs = false
+	if d.cfg.Log == nil {
+		return
+	}
+	why := err.Error()
+	if missing := driver.Missing(driver.Graphs...); len(missing) > 0 {
+		why = "the driver lacks " + strings.Join(missing, ", ")
+	}
+	d.cfg.Log.Warn("every kernel is launched by itself: no graphs on this device", "device", d.Name(), "reason", why)
 }
 
 func (d *device) start() error {

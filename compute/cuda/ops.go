@@ -32,7 +32,8 @@ func (q *queue) Embed(dst compute.Buffer, col int, table compute.Weight, ids []i
 			panic(fmt.Sprintf("cuda: Embed: id %d, want 0..%d", id, w.out-1))
 		}
 	}
-	if len(ids) == 0 || !q.reserve(4*len(ids)) {
+	n, live := q.counted(len(ids), false)
+	if len(ids) == 0 || !q.reserve(4*n+16) {
 		return
 	}
 	k := embedF32
@@ -42,8 +43,8 @@ func (q *queue) Embed(dst compute.Buffer, col int, table compute.Weight, ids []i
 	case compute.Q8:
 		k = embedQ8
 	}
-	launch(q, k, len(ids), 1, 1, &embedArgs{
-		dst: d.mem.ptr, w: w.mem.ptr, ids: q.put(bytesOf(ids)),
+	launch(q, k, n, 1, 1, &embedArgs{
+		dst: d.mem.ptr, w: w.mem.ptr, ids: q.putIn(bytesOf(ids), 4*n), live: live,
 		out: int64(w.out), in: int64(w.in), ld: int64(ld), col: int64(col),
 	})
 	runtime.KeepAlive(d)
@@ -64,11 +65,12 @@ func (q *queue) Gather(dst compute.Buffer, row, col int, src compute.Buffer, row
 			panic(fmt.Sprintf("cuda: Gather: row %d of a source of shape %v", r, s.shape))
 		}
 	}
-	if len(rows) == 0 || !q.reserve(4*len(rows)) {
+	n, live := q.counted(len(rows), false)
+	if len(rows) == 0 || !q.reserve(4*n+16) {
 		return
 	}
-	launch(q, gatherRows, len(rows), 1, 1, &gatherArgs{
-		dst: d.mem.ptr + 4*uint64(row*ld+col), src: s.mem.ptr, rows: q.put(bytesOf(rows)), ld: int64(ld), width: int64(lds),
+	launch(q, gatherRows, n, 1, 1, &gatherArgs{
+		dst: d.mem.ptr + 4*uint64(row*ld+col), src: s.mem.ptr, rows: q.putIn(bytesOf(rows), 4*n), live: live, ld: int64(ld), width: int64(lds),
 	})
 	runtime.KeepAlive(d)
 	runtime.KeepAlive(s)
@@ -106,6 +108,7 @@ func (q *queue) Norm(dst, x compute.Buffer, norm *compute.Norm, n int) {
 		return
 	}
 	a := q.normArgsOf(op, d.mem.ptr, s.mem.ptr, norm, h)
+	n, a.live = q.counted(n, false)
 	launch(q, normRows, n, 1, 1, &a)
 	runtime.KeepAlive(d)
 	runtime.KeepAlive(s)
@@ -120,7 +123,8 @@ func (q *queue) SwiGLU(dst, gu compute.Buffer, n int) {
 	if n*f == 0 {
 		return
 	}
-	launch(q, swiglu, min((n*f+255)/256, 1024), 1, 1, &swigluArgs{dst: d.mem.ptr, gu: s.mem.ptr, n: int64(n), width: int64(f)})
+	n, live := q.counted(n, false)
+	launch(q, swiglu, min((n*f+255)/256, 1024), 1, 1, &swigluArgs{dst: d.mem.ptr, gu: s.mem.ptr, live: live, n: int64(n), width: int64(f)})
 	runtime.KeepAlive(d)
 	runtime.KeepAlive(s)
 }
@@ -137,9 +141,14 @@ func (q *queue) TopK(ids, logp, logits compute.Buffer, k, n int) {
 	if n == 0 {
 		return
 	}
-	launch(q, topk, n, 1, 1, &topArgs{ids: i.mem.ptr, logp: p.mem.ptr, x: x.mem.ptr, width: int64(v), k: int64(k)})
+	n, live := q.counted(n, false)
+	q.topK(i.mem.ptr, p.mem.ptr, x, k, n, live)
 	runtime.KeepAlive(i)
 	runtime.KeepAlive(p)
+}
+
+func (q *queue) topK(ids, logp uint64, x *buffer, k, n int, live uint64) {
+	launch(q, topk, n, 1, 1, &topArgs{ids: ids, logp: logp, x: x.mem.ptr, live: live, width: int64(x.width()), k: int64(k)})
 	runtime.KeepAlive(x)
 }
 
@@ -170,8 +179,13 @@ func (q *queue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epi
 		}
 	}
 	norm := q.normArgsOf(op, 0, 0, l.Norm, w.in)
+	n, live := q.counted(n, false)
 	for r := 0; r < n; r += linearRows {
 		m := min(linearRows, n-r)
+		if live != 0 {
+			norm.live = live + uint64(r/linearRows*8)
+			a.live = norm.live
+		}
 		norm.x = s.mem.ptr + 4*uint64(r*w.in)
 		a.dst = d.mem.ptr + 4*uint64(r*w.out)
 		if !q.product(w, weights, &norm, a, m) {
@@ -208,15 +222,15 @@ func (q *queue) product(w *weight, weights int, norm *normArgs, a linearArgs, n 
 		!q.scratch(&q.tickets, "tickets of products", 4*int64(w.groups()*blocks), true) {
 		return false
 	}
-	if weights*w.splits > 1 && !q.scratch(&q.part, "partial sums", 4*int64(weights*w.splits*n)*int64(w.out), false) {
-		return false
+	if weights*w.splits > 1 {
+		if !q.scratch(&q.part, "partial sums", 4*int64(weights*w.splits*n)*int64(w.out), false) {
+			return false
+		}
+		a.part = q.part.ptr
 	}
 	norm.dst = q.rows.ptr
 	launch(q, split, n, 1, 1, norm)
 	a.x, a.tickets, a.rows = q.rows.ptr, q.tickets.ptr, int64(n)
-	if q.part != nil {
-		a.part = q.part.ptr
-	}
 	launch(q, k, blocks, w.groups(), w.splits*weights, &a)
 	return true
 }

@@ -30,6 +30,9 @@ type queue struct {
 	rows    *block // activations as products take them
 	part    *block // sums that blocks share, and chunks of attention
 	tickets *block // one a product's block of outputs and rows, zero between products
+
+	pass  pass
+	build stepBuilder
 }
 
 var _ compute.Queue = (*queue)(nil)
@@ -45,6 +48,12 @@ const pinnedSize = 1 << 20
 func (q *queue) reserve(n int) bool {
 	if q.dev.failure() != nil {
 		return false
+	}
+	if q.pass.on {
+		if q.pass.at+n <= len(q.pass.pinned) {
+			return true
+		}
+		q.flush()
 	}
 	if q.at+n <= len(q.pinned) {
 		return true
@@ -80,7 +89,14 @@ func bytesOf[T any](s []T) []byte {
 
 // put copies x, for which reserve made room, to the device and returns where it
 // will be.
-func (q *queue) put(x []byte) uint64 {
+func (q *queue) put(x []byte) uint64 { return q.putIn(x, len(x)) }
+
+// putIn is put with room for size bytes.
+func (q *queue) putIn(x []byte, size int) uint64 {
+	if p := &q.pass; p.on {
+		copy(p.pinned[p.at:], x)
+		return q.room(size)
+	}
 	at, n := q.at, len(x)
 	q.at += (n + 15) / 16 * 16
 	copy(q.pinned[at:], x)
@@ -98,6 +114,11 @@ func (q *queue) put(x []byte) uint64 {
 
 // room returns where n bytes, for which reserve made room, are on the device.
 func (q *queue) room(n int) uint64 {
+	if p := &q.pass; p.on {
+		at := p.twin.ptr + uint64(p.at)
+		p.at += (n + 15) / 16 * 16
+		return at
+	}
 	p := q.twin.ptr + uint64(q.at)
 	q.at += (n + 15) / 16 * 16
 	return p
@@ -105,8 +126,12 @@ func (q *queue) room(n int) uint64 {
 
 // launch queues a kernel. args is a pointer to its structure.
 func launch[T any](q *queue, k kernel, x, y, z int, args *T) {
-	c := command{kernel: k, grid: [3]uint32{uint32(x), uint32(y), uint32(z)}}
+	c := command{launched: launched{kernel: k, grid: [3]uint32{uint32(x), uint32(y), uint32(z)}, threads: kernels[k].threads}}
 	*(*T)(unsafe.Pointer(&c.args)) = *args
+	if q.pass.on {
+		q.pass.list = append(q.pass.list, c.launched)
+		return
+	}
 	q.dev.send(c)
 }
 
@@ -118,6 +143,9 @@ func (q *queue) scratch(b **block, what string, size int64, cleared bool) bool {
 	}
 	if *b != nil {
 		size = max(size, 2*(*b).size)
+		if q.pass.on {
+			q.pass.keep = append(q.pass.keep, *b)
+		}
 	}
 	m, err := q.dev.alloc(what, size, cleared)
 	if err != nil {
@@ -131,7 +159,11 @@ func (q *queue) scratch(b **block, what string, size int64, cleared bool) bool {
 // wait waits for all that was queued and starts arguments anew.
 func (q *queue) wait() error {
 	d := q.dev
+	p := &q.pass
 	err := d.do(func() error {
+		if p.on {
+			q.play()
+		}
 		if d.lost.Load() == nil {
 			if err := d.stream.Synchronize(); err != nil {
 				d.fail(fmt.Errorf("run queued work: %w", driver.Wrap(err)))
@@ -139,6 +171,12 @@ func (q *queue) wait() error {
 		}
 		return d.failure()
 	})
+	if err == nil {
+		p.arrived()
+	}
+	p.on, p.sent, p.reads = false, false, p.reads[:0]
+	clear(p.keep)
+	p.keep = p.keep[:0]
 	q.at = 0
 	clear(q.steps)
 	q.steps = q.steps[:0]
@@ -171,6 +209,7 @@ func (q *queue) Write(dst compute.Buffer, src any) {
 	default:
 		panic(fmt.Sprintf("cuda: Write: source of type %T, want []float32 or []int32", src))
 	}
+	q.flush()
 	for i := 0; i < len(raw); i += piece {
 		p := raw[i:min(i+piece, len(raw))]
 		if !q.reserve(len(p)) {
@@ -213,13 +252,20 @@ func (q *queue) Read(dst any, src compute.Buffer, off int) {
 // read copies to page-locked memory, a piece at a time, and from there to dst. A
 // failure is left for Sync.
 func (q *queue) read(b *buffer, off int, dst []byte) {
+	q.readAt(b.mem.ptr+uint64(4*off), dst)
+	runtime.KeepAlive(b)
+}
+
+// readAt reads len(dst) bytes of the device.
+func (q *queue) readAt(src uint64, dst []byte) {
+	q.flush()
 	for i := 0; i < len(dst); i += piece {
 		n := min(piece, len(dst)-i)
 		if !q.reserve(n) {
 			return
 		}
 		p, d := q.pinned[q.at:][:n], q.dev
-		from := b.mem.ptr + uint64(4*off+i)
+		from := src + uint64(i)
 		d.send(command{f: func() {
 			if d.lost.Load() != nil {
 				return
@@ -233,7 +279,6 @@ func (q *queue) read(b *buffer, off int, dst []byte) {
 		}
 		copy(dst[i:], p)
 	}
-	runtime.KeepAlive(b)
 }
 
 // bufferOf returns b, which has at least n elements of type t, as this device's.

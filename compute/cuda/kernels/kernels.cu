@@ -6,6 +6,12 @@
 // same bits in any company.
 #include "device.h"
 
+// beyond reports whether row r is one of those that a launch has more than there
+// are rows: where live is not null, only the device knows how many there are, so
+// that one launch serves any number up to its own.
+DEVICE bool beyond(const i64 *live, i64 r) { return live && r >= *live; }
+DEVICE i64 at_most(const i64 *live, i64 n) { return live && *live < n ? *live : n; }
+
 // ---- functions of one element
 
 // exponential returns e^x to within about one unit in the last place.
@@ -127,11 +133,14 @@ struct EmbedArgs {
   float *dst;
   const u8 *w;
   const i32 *ids;
+  const i64 *live;
   i64 out, in, ld, col;
 };
 template <class W>
 DEVICE void embed(const EmbedArgs &a) {
-  i64 r = block_x(), id = a.ids[r];
+  i64 r = block_x();
+  if (beyond(a.live, r)) return;
+  i64 id = a.ids[r];
   float *dst = a.dst + r * a.ld + a.col;
   for (i64 k = tid(); k < a.in; k += 128) dst[k] = W::at(a.w, Shape{a.out, a.in}, id, k);
 }
@@ -143,10 +152,12 @@ struct GatherArgs {
   float *dst;
   const float *src;
   const i32 *rows;
+  const i64 *live;
   i64 ld, width;
 };
 KERNEL BOUNDS(128) void gather(const GatherArgs a) {
   i64 r = block_x();
+  if (beyond(a.live, r)) return;
   const float *src = a.src + (i64)a.rows[r] * a.width;
   for (i64 i = tid(); i < a.width; i += 128) a.dst[r * a.ld + i] = src[i];
 }
@@ -167,6 +178,7 @@ DEVICE float block_sum(float v, float *part) {
 struct NormArgs {
   void *dst;
   const float *x, *weight, *bias;
+  const i64 *live;
   i64 width, center;
   u64 eps;
 };
@@ -204,6 +216,7 @@ DEVICE Normal normal(const NormArgs &a, i64 row, float *part) {
 KERNEL BOUNDS(256) void norm(const NormArgs a) {
   SHARED float part[8];
   i64 r = block_x();
+  if (beyond(a.live, r)) return;
   Normal n = normal(a, r, part);
   for (i64 i = tid(); i < a.width; i += 256) ((float *)a.dst)[r * a.width + i] = n.at(i);
 }
@@ -213,6 +226,7 @@ KERNEL BOUNDS(256) void norm(const NormArgs a) {
 KERNEL BOUNDS(256) void fours_rows(const NormArgs a) {
   SHARED float part[8];
   i64 r = block_x(), padded = (a.width + 31) / 32 * 32;
+  if (beyond(a.live, r)) return;
   Normal n = normal(a, r, part);
   for (i64 i = tid(); i < padded; i += 256) ((float *)a.dst)[(i / 4 * blocks_x() + r) * 4 + i % 4] = i < a.width ? n.at(i) : 0;
 }
@@ -224,6 +238,7 @@ KERNEL BOUNDS(256) void fours_rows(const NormArgs a) {
 KERNEL BOUNDS(256) void split_rows(const NormArgs a) {
   SHARED float part[8];
   i64 r = block_x(), steps = (a.width + 31) / 32 * 2, tiles = (blocks_x() + 7) / 8;
+  if (beyond(a.live, r)) return;
   Normal n = normal(a, r, part);
   u32 *dst = (u32 *)a.dst + r / 8 * 128;
   for (i64 p = tid(); p < steps * 8; p += 256) {
@@ -250,6 +265,7 @@ struct LinearArgs {
   const float *bias, *up_bias;
   float *part; // [1 or 2 weights][splits][rows][out]
   u32 *tickets;
+  const i64 *live;
   i64 rows, out, in, splits, act, add;
 };
 
@@ -452,9 +468,11 @@ DEVICE void linear(const LinearArgs &a) {
   int warp = tid() >> 5;
   i64 group = block_y(), row0 = (i64)block_x() * 8 * M, split = block_z() % a.splits, which = block_z() / a.splits;
   i64 units = Shape{a.out, a.in}.units(), slices = a.splits * 8, slice = split * 8 + warp;
+  if (beyond(a.live, row0)) return;
   Sums sums;
   sums.run(which ? a.up : a.w, a, group, row0, units * slice / slices, units * (slice + 1) / slices);
   bool direct = a.splits == 1 && !a.up;
+  i64 rows = at_most(a.live, a.rows); // not before: registers are short there
   for (int j = 0; j < M; j += 4) {
     sums.put(red[warp], j, cols);
     barrier();
@@ -463,7 +481,7 @@ DEVICE void linear(const LinearArgs &a) {
       const float *p = &red[0][i % 32 * pitch + i / 32];
       float s = p[0];
       for (int w = 1; w < 8; w++) s += p[w * 32 * pitch];
-      if (row < a.rows && o < a.out) {
+      if (row < rows && o < a.out) {
         if (direct)
           finish(a, row, o, s, 0);
         else
@@ -483,7 +501,7 @@ DEVICE void linear(const LinearArgs &a) {
   fence();
   for (int i = tid(); i < 32 * 8 * M; i += 256) {
     i64 row = row0 + i / 32, o = group * 32 + i % 32;
-    if (row >= a.rows || o >= a.out) continue;
+    if (row >= rows || o >= a.out) continue;
     i64 next = a.rows * a.out;
     const float *p = a.part + row * a.out + o;
     float gate = sum_splits(p, a.splits, next);
@@ -508,10 +526,12 @@ KERNEL BOUNDS(256) void linear_q8_64(const LinearArgs a) { linear<Q8Sums<8>, 8>(
 struct SwigluArgs {
   float *dst;
   const float *gu;
+  const i64 *live;
   i64 n, width;
 };
 KERNEL BOUNDS(256) void swiglu(const SwigluArgs a) {
-  for (i64 i = (i64)block_x() * 256 + tid(); i < a.n * a.width; i += (i64)blocks_x() * 256) {
+  i64 n = at_most(a.live, a.n);
+  for (i64 i = (i64)block_x() * 256 + tid(); i < n * a.width; i += (i64)blocks_x() * 256) {
     const float *p = a.gu + i / a.width * 2 * a.width + i % a.width;
     a.dst[i] = silu(p[0]) * p[a.width];
   }
@@ -523,6 +543,7 @@ struct TopArgs {
   i32 *ids;
   float *logp;
   const float *x;
+  const i64 *live;
   i64 width, k;
 };
 
@@ -562,6 +583,7 @@ KERNEL BOUNDS(256) void topk(const TopArgs a) {
   SHARED Best part[8];
   SHARED float sums[8];
   i64 r = block_x();
+  if (beyond(a.live, r)) return;
   const float *x = a.x + r * a.width;
   Best mine = next(x, a.width, Best{0, 0}, true), top = block_best(mine, part);
   float s = 0;
@@ -613,6 +635,7 @@ struct PrepareArgs {
   const float *rope;
   const Row *rows;
   const float *q_weight, *q_bias, *k_weight, *k_bias;
+  const i64 *live;
   u64 q_eps, k_eps;
   i64 q_center, k_center;
   i64 rot, q_heads, layer;
@@ -627,6 +650,7 @@ DEVICE void prepare(const PrepareArgs &a) {
   SHARED float turned[4][most];
   int lane = tid() & 31, warp = tid() >> 5;
   i64 r = block_x(), h = (i64)block_y() * 4 + warp, heads = a.q_heads + 2 * a.kv.heads, dim = a.kv.dim;
+  if (beyond(a.live, r)) return;
   bool live = h < heads, value = h >= a.q_heads + a.kv.heads, key = !value && h >= a.q_heads;
   Row row = a.rows[r];
   float *x = a.qkv + (r * heads + (live ? h : 0)) * dim, *y = turned[warp];
@@ -680,10 +704,12 @@ struct PathsArgs {
   const Row *rows;
   const i32 *own;
   const u64 *anc;
+  const i64 *live;
   i64 ld;
 };
 KERNEL BOUNDS(32) void paths(const PathsArgs a) {
   i64 r = block_x();
+  if (beyond(a.live, r)) return;
   Row row = a.rows[r];
   const u64 *anc = a.anc + row.anc;
   for (i64 w = tid(); w < row.words; w += 32) {
@@ -712,6 +738,7 @@ struct AttendArgs {
   const Row *rows;
   const Item *items;
   const i32 *blocks, *paths;
+  const i64 *live; // items
   i64 q_heads, layer, ld, chunks;
   Store kv;
 };
@@ -724,6 +751,7 @@ DEVICE void attend(const AttendArgs &a) {
   SHARED T values[tile * (most_dim + pad)];
   SHARED float queries[warps * per_warp][most_dim];
   SHARED float weights[warps * per_warp][tile];
+  if (beyond(a.live, block_x())) return;
   int lane = tid() & 31, warp = tid() >> 5;
   Item item = a.items[block_x()];
   i64 head = block_y(), dim = a.kv.dim, pitch = a.kv.pitch(), ld = pitch + pad;
@@ -847,10 +875,12 @@ struct AttendSumArgs {
   float *dst;
   const float *part;
   const Row *rows;
+  const i64 *live;
   i64 q_heads, dim, chunks;
 };
 KERNEL BOUNDS(128) void attend_sum(const AttendSumArgs a) {
   i64 r = block_x(), h = block_y();
+  if (beyond(a.live, r)) return;
   Row row = a.rows[r];
   i64 from = row.first / chunk, to = (row.len + chunk - 1) / chunk, ld = a.dim + 2;
   const float *p = a.part + (r * a.q_heads + h) * a.chunks * ld;

@@ -108,6 +108,56 @@ var Used = []string{
 	"cuEventSynchronize", "cuEventElapsedTime", "cuEventDestroy_v2",
 }
 
+// Graphs are the entry points that graphs need beside Used.
+var Graphs = []string{
+	"cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuGraphDestroy", "cuGraphExecDestroy",
+}
+
+// A Graph is launches that the driver keeps and starts in one call.
+type Graph struct{ exec C.CUgraphExec }
+
+// Capture makes a graph of what f does on s, none of which runs. What other
+// threads do meanwhile is no part of it.
+func Capture(s cu.Stream, f func() error) (Graph, error) {
+	stream := *(*C.CUstream)(unsafe.Pointer(&s))
+	if r := C.cuStreamBeginCapture_v2(stream, C.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL); r != 0 {
+		return Graph{}, fmt.Errorf("begin to capture a graph: %w", Error(r))
+	}
+	err := f()
+	var captured C.CUgraph
+	r := C.cuStreamEndCapture(stream, &captured)
+	if captured != nil {
+		defer C.cuGraphDestroy(captured)
+	}
+	switch {
+	case err != nil:
+		return Graph{}, fmt.Errorf("capture a graph: %w", err)
+	case r != 0:
+		return Graph{}, fmt.Errorf("capture a graph: %w", Error(r))
+	}
+	var g Graph
+	if r := C.cuGraphInstantiateWithFlags(&g.exec, captured, 0); r != 0 {
+		return Graph{}, fmt.Errorf("make a graph: %w", Error(r))
+	}
+	return g, nil
+}
+
+// Launch starts everything in g, in order.
+func (g Graph) Launch(s cu.Stream) error {
+	if r := C.cuGraphLaunch(g.exec, *(*C.CUstream)(unsafe.Pointer(&s))); r != 0 {
+		return Error(r)
+	}
+	return nil
+}
+
+// Destroy frees g, which may be running.
+func (g Graph) Destroy() error {
+	if r := C.cuGraphExecDestroy(g.exec); r != 0 {
+		return Error(r)
+	}
+	return nil
+}
+
 // Launch starts a kernel that takes one structure by value. Its fields are args,
 // which are copied before Launch returns.
 func Launch(f cu.Function, grid [3]uint32, threads uint32, s cu.Stream, args []uint64) error {

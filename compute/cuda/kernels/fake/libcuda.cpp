@@ -9,6 +9,9 @@
 //   TALF_FAKE_COMPUTE=n   compute capability times 10 (90)
 //   TALF_FAKE_IMAGE=n     what loading a module returns (0)
 //   TALF_FAKE_INIT=n      what cuInit returns (0)
+//   TALF_FAKE_CAPTURE=n   what ending a capture returns (0)
+// TALF_FAKE_TRACE=file appends a line for every call that costs time: its name and
+// its bytes, of a copy, or kernels, of a graph.
 // Compiled with OLD_DRIVER defined, it lacks an entry point.
 #define EMULATE
 #include "../kernels.cu"
@@ -70,11 +73,30 @@ static int finish_all() {
   return failure;
 }
 
+// A Graph is launches that were captured, a kernel each.
+typedef std::vector<Work> Graph;
+static Graph *capturing;
+
 static int later(Work w) {
   if (failure) return failure;
+  if (capturing) return 900; // only kernels are captured
   waiting.push_back(std::move(w));
   if (waiting.size() > 1000) return finish_all(); // a device does not wait for ever
   return success;
+}
+
+static int launched(const Work &w) {
+  if (++launches == setting("TALF_FAKE_LOST", 0)) return failure = illegal_address;
+  return later(w);
+}
+
+static void trace(const char *name, size_t n) {
+  const char *file = getenv("TALF_FAKE_TRACE");
+  if (!file || !*file) return;
+  FILE *f = fopen(file, "a");
+  if (!f) return;
+  fprintf(f, "%s %zu\n", name, n);
+  fclose(f);
 }
 
 #define API(name) extern "C" __attribute__((visibility("default"))) int name
@@ -108,6 +130,8 @@ API(cuMemAlloc_v2)(u64 *p, size_t n) {
   LOCK;
   if (failure) return failure;
   if (n == 0) return invalid_value;
+  if (capturing) return 900;
+  trace("alloc", n);
   if (used + n > (size_t)setting("TALF_FAKE_MEMORY", 1 << 30)) return out_of_memory;
   size_t size = (n + mark_size + 255) & ~(size_t)255;
   u8 *q = (u8 *)aligned_alloc(256, size);
@@ -148,21 +172,25 @@ static bool inside(u64 p, size_t n) {
 API(cuMemcpyHtoDAsync_v2)(u64 d, const void *s, size_t n, void *) {
   LOCK;
   if (!inside(d, n)) return invalid_value;
+  trace("htod", n);
   return later([=] { memcpy((void *)d, s, n); return true; });
 }
 API(cuMemcpyDtoHAsync_v2)(void *d, u64 s, size_t n, void *) {
   LOCK;
   if (!inside(s, n)) return invalid_value;
+  trace("dtoh", n);
   return later([=] { memcpy(d, (void *)s, n); return true; });
 }
 API(cuMemcpyDtoDAsync_v2)(u64 d, u64 s, size_t n, void *) {
   LOCK;
   if (!inside(d, n) || !inside(s, n)) return invalid_value;
+  trace("dtod", n);
   return later([=] { memmove((void *)d, (void *)s, n); return true; });
 }
 API(cuMemsetD8Async)(u64 d, unsigned char v, size_t n, void *) {
   LOCK;
   if (!inside(d, n)) return invalid_value;
+  trace("memset", n);
   return later([=] { memset((void *)d, v, n); return true; });
 }
 API(cuModuleLoadData)(void **m, const void *image) {
@@ -178,7 +206,7 @@ API(cuModuleGetFunction)(void **f, void *, const char *name) {
   return success;
 }
 API(cuStreamCreate)(void **s, unsigned) { *s = (void *)2; return failure; }
-API(cuStreamSynchronize)(void *) { LOCK; return finish_all(); }
+API(cuStreamSynchronize)(void *) { LOCK; trace("synchronize", 0); return finish_all(); }
 API(cuStreamDestroy_v2)(void *) { LOCK; finish_all(); return 0; }
 API(cuEventCreate)(void **e, unsigned) { *e = (void *)3; return 0; }
 API(cuEventRecord)(void *, void *) { return 0; }
@@ -189,8 +217,44 @@ API(cuLaunchKernel)(Kernel *k, unsigned gx, unsigned gy, unsigned gz, unsigned b
   LOCK;
   if (failure) return failure;
   if (by != 1 || bz != 1 || !gx || !gy || !gz || gy > 65535 || gz > 65535) return invalid_value;
-  long lost = setting("TALF_FAKE_LOST", 0);
-  if (++launches == lost) return failure = illegal_address;
   int g[3] = {(int)gx, (int)gy, (int)gz};
-  return later(k->bind(params[0], g, (int)bx));
+  Work w = k->bind(params[0], g, (int)bx);
+  if (capturing) {
+    capturing->push_back(w);
+    return success;
+  }
+  trace("launch", 1);
+  return launched(w);
 }
+
+API(cuStreamBeginCapture_v2)(void *, int mode) {
+  LOCK;
+  if (failure) return failure;
+  if (capturing || mode != 1) return invalid_value; // a device's own thread alone
+  capturing = new Graph;
+  return success;
+}
+API(cuStreamEndCapture)(void *, Graph **g) {
+  LOCK;
+  if (!capturing) return 901;
+  *g = capturing;
+  capturing = nullptr;
+  trace("capture", (*g)->size());
+  return (int)setting("TALF_FAKE_CAPTURE", 0);
+}
+API(cuGraphInstantiateWithFlags)(Graph **e, Graph *g, unsigned long long flags) {
+  if (flags) return invalid_value;
+  *e = new Graph(*g);
+  return success;
+}
+API(cuGraphLaunch)(Graph *e, void *) {
+  LOCK;
+  if (failure) return failure;
+  if (capturing) return 900;
+  trace("graph", e->size());
+  for (auto &w : *e)
+    if (int r = launched(w)) return r;
+  return success;
+}
+API(cuGraphDestroy)(Graph *g) { delete g; return success; }
+API(cuGraphExecDestroy)(Graph *g) { delete g; return success; }

@@ -1,0 +1,327 @@
+//go:build gpu && linux && cgo
+
+package cuda
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"talf/compute"
+	"talf/compute/cuda/internal/driver"
+)
+
+var _ compute.Replayer = (*queue)(nil)
+
+// A pass is what a queue was asked for since Pass, which the owner runs when
+// somebody waits for it: one copy of all arguments, then the kernels, as a graph
+// if the very same launches came before.
+//
+// Rows are launched in buckets, and attention's items and chunks in powers of two;
+// how many there are, and everything else that changes from pass to pass, is
+// behind addresses that do not. So passes of one bucket are the same launches
+// whatever their rows, tokens, lengths and masks are, until lengths double.
+type pass struct {
+	on     bool // launches are collected
+	sent   bool // the arguments of a pass may be on their way
+	pinned []byte
+	twin   *block
+	at     int
+
+	counts [countSlots]count
+	filled int
+	list   []launched
+	reads  []topRead
+	keep   []*block // replaced since the launches that use them were collected
+
+	graphs map[uint64]*graph // by the hash of their launches
+	seen   map[uint64]bool   // hashes of launches that came once
+	tick   uint64
+}
+
+// A launched is a launch of a kernel. Equal ones do the same to the same memory.
+type launched struct {
+	kernel  kernel
+	grid    [3]uint32
+	threads uint32
+	args    [maxArgs]uint64
+}
+
+// A count is a number that only the device is told, of rows or of items.
+type count struct {
+	items bool
+	n     int
+}
+
+// A topRead is a result of ReadTopK on its way.
+type topRead struct {
+	ids  []int32
+	logp []float32
+	at   int // in the pass's memory: ids, then as many log-probabilities
+	room int // of each
+}
+
+// A graph is a pass that the driver keeps.
+type graph struct {
+	list []launched
+	exec driver.Graph
+	used uint64 // tick
+}
+
+const (
+	// passRows is the most rows of a pass that is collected. What has more is worth
+	// starting before all of it is known.
+	passRows = 512
+	// countSlots is how many different counts a pass has, each in countBytes: what is
+	// left of it at every launch of a product.
+	countSlots = 16
+	countBytes = 8 * (passRows / linearRows)
+	// mostGraphs bounds the graphs of a queue; the one not used for longest goes.
+	mostGraphs = 64
+	// mostSeen bounds what is remembered of passes that came once.
+	mostSeen = 1024
+)
+
+// bucket returns the rows that are launched for n.
+func bucket(n int) int {
+	for _, b := range [...]int{1, 8, 16, 32} {
+		if n <= b {
+			return b
+		}
+	}
+	return (n + 63) / 64 * 64
+}
+
+// power returns the least power of two that is at least n and least.
+func power(n, least int) int {
+	for least < n {
+		least *= 2
+	}
+	return least
+}
+
+// Pass begins a pass of the given number of rows: what follows is collected and
+// runs when somebody waits for it.
+func (q *queue) Pass(rows int) {
+	p := &q.pass
+	if p.on || p.sent {
+		if q.wait() != nil {
+			return
+		}
+	}
+	if rows > passRows || q.dev.failure() != nil {
+		return
+	}
+	if p.pinned == nil && !q.passMemory(pinnedSize) {
+		return
+	}
+	clear(q.steps)
+	q.steps = q.steps[:0]
+	p.on, p.at, p.filled = true, countSlots*countBytes, 0
+	p.list, p.reads = p.list[:0], p.reads[:0]
+}
+
+// passMemory makes the memory of a pass's arguments.
+func (q *queue) passMemory(size int) bool {
+	p := &q.pass
+	err := q.dev.do(func() (err error) {
+		p.pinned, err = q.dev.host(p.pinned, size)
+		return err
+	})
+	if err == nil {
+		p.twin, err = q.dev.alloc("arguments of a pass", int64(size), false)
+	}
+	if err != nil {
+		q.dev.fail(fmt.Errorf("make room for a pass: %w", err))
+	}
+	return err == nil
+}
+
+// counted returns how many rows to launch for n, or items, and where the device
+// finds n, 0 if that is what is launched.
+func (q *queue) counted(n int, items bool) (launch int, live uint64) {
+	p := &q.pass
+	if !p.on || !items && n > passRows {
+		return n, 0
+	}
+	launch = bucket(n)
+	if items {
+		launch = power(n, 16)
+	}
+	i := slices.Index(p.counts[:p.filled], count{items, n})
+	if i < 0 {
+		if i = p.filled; i == countSlots {
+			return n, 0
+		}
+		p.counts[i], p.filled = count{items, n}, i+1
+		at := bytesAs[int64](p.pinned[i*countBytes:][:countBytes])
+		for j := range at {
+			at[j] = int64(n - j*linearRows)
+		}
+	}
+	return launch, p.twin.ptr + uint64(i*countBytes)
+}
+
+// padded returns the bytes that n elements of a size take among a pass's
+// arguments, where their number changes from pass to pass.
+func (q *queue) padded(n, size int) int {
+	if q.pass.on {
+		n = power(n, 256)
+	}
+	return (n*size + 15) / 16 * 16
+}
+
+// flush sends what a pass has collected and ends it.
+func (q *queue) flush() {
+	if !q.pass.on {
+		return
+	}
+	_ = q.dev.do(func() error { q.play(); return nil })
+}
+
+// play runs a pass. It runs on the owner.
+func (q *queue) play() {
+	p, d := &q.pass, q.dev
+	p.on, p.sent = false, true
+	if d.lost.Load() != nil || len(p.list) == 0 {
+		return
+	}
+	err := driver.Wrap(cu.MemcpyHtoDAsync(cu.DevicePtr(p.twin.ptr), unsafe.Pointer(&p.pinned[0]), int64(p.at), d.stream))
+	if err != nil {
+		d.fail(fmt.Errorf("copy a pass's arguments: %w", err))
+		return
+	}
+	q.launchAll()
+	for _, r := range p.reads {
+		err := cu.MemcpyDtoHAsync(unsafe.Pointer(&p.pinned[r.at]), cu.DevicePtr(p.twin.ptr+uint64(r.at)), int64(8*r.room), d.stream)
+		if err != nil {
+			d.fail(fmt.Errorf("copy a pass's results: %w", driver.Wrap(err)))
+			return
+		}
+	}
+}
+
+// launchAll launches a pass's kernels, together if they came before.
+func (q *queue) launchAll() {
+	p, d := &q.pass, q.dev
+	if d.graphs {
+		h := maphash.Bytes(d.seed, bytesOf(p.list))
+		g := p.graphs[h]
+		if g != nil && !slices.Equal(g.list, p.list) {
+			g = nil
+		}
+		if g == nil && p.seen[h] {
+			g = q.capture(h)
+		}
+		if g != nil {
+			p.tick++
+			g.used = p.tick
+			if err := g.exec.Launch(d.stream); err != nil {
+				d.fail(fmt.Errorf("launch a graph of %d kernels: %w", len(g.list), err))
+			}
+			return
+		}
+		if len(p.seen) >= mostSeen || p.seen == nil {
+			p.seen = map[uint64]bool{}
+		}
+		p.seen[h] = true
+	}
+	for i := range p.list {
+		if !d.launch(&p.list[i]) {
+			return
+		}
+	}
+}
+
+// capture makes a graph of a pass's launches, nil if the driver will not.
+func (q *queue) capture(h uint64) *graph {
+	p, d := &q.pass, q.dev
+	exec, err := driver.Capture(d.stream, func() error {
+		for i := range p.list {
+			l := &p.list[i]
+			if err := driver.Launch(d.kernels[l.kernel], l.grid, l.threads, d.stream, l.args[:]); err != nil {
+				return fmt.Errorf("launch %s: %w", kernels[l.kernel].name, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		d.withoutGraphs(err)
+		return nil
+	}
+	if old := p.graphs[h]; old != nil { // another list of this hash
+		_ = old.exec.Destroy()
+		delete(p.graphs, h)
+	}
+	if len(p.graphs) >= mostGraphs {
+		var last uint64
+		for k, g := range p.graphs {
+			if last == 0 || g.used < p.graphs[last].used {
+				last = k
+			}
+		}
+		_ = p.graphs[last].exec.Destroy()
+		delete(p.graphs, last)
+	}
+	if p.graphs == nil {
+		p.graphs = map[uint64]*graph{}
+	}
+	g := &graph{list: slices.Clone(p.list), exec: exec}
+	p.graphs[h] = g
+	return g
+}
+
+// arrived hands out what a pass read.
+func (p *pass) arrived() {
+	for _, r := range p.reads {
+		n := 4 * len(r.ids)
+		copy(bytesOf(r.ids), p.pinned[r.at:][:n])
+		copy(bytesOf(r.logp), p.pinned[r.at+4*r.room:][:n])
+	}
+	clear(p.reads)
+	p.reads = p.reads[:0]
+}
+
+// ReadTopK writes the k largest of each row to the host. They are there after
+// Sync, which leaves ids and logp as they were if it fails.
+func (q *queue) ReadTopK(ids []int32, logp []float32, logits compute.Buffer, k, n int) {
+	const op = "ReadTopK"
+	v := q.dev.bufferOf(op, logits, compute.F32, 0).width()
+	if k < 1 || k > v {
+		panic(fmt.Sprintf("cuda: ReadTopK: %d of %d logits", k, v))
+	}
+	check(len(ids) == n*k, op, "len(ids)", len(ids), n*k)
+	check(len(logp) == n*k, op, "len(logp)", len(logp), n*k)
+	x := q.dev.bufferOf(op, logits, compute.F32, n*v)
+	if n == 0 {
+		return
+	}
+	if !q.pass.on {
+		q.Pass(n)
+	}
+	rows, live := q.counted(n, false)
+	if !q.reserve(8 * rows * k) {
+		return
+	}
+	at := q.room(8 * rows * k)
+	q.topK(at, at+uint64(4*rows*k), x, k, rows, live)
+	if q.pass.on {
+		q.pass.reads = append(q.pass.reads, topRead{ids, logp, int(at - q.pass.twin.ptr), rows * k})
+		return
+	}
+	// Of too many rows, or too much of them, for a pass.
+	out := make([]byte, 8*rows*k)
+	q.readAt(at, out)
+	if q.dev.failure() == nil {
+		copy(bytesOf(ids), out)
+		copy(bytesOf(logp), out[4*rows*k:])
+	}
+}
+
+// bytesAs is the reverse of bytesOf.
+func bytesAs[T any](b []byte) []T {
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(*new(T))))
+}
