@@ -42,14 +42,14 @@ func (g *gen) arg(param string, r reg.Register) { g.Load(g.Param(param), r) }
 // configuration.
 func (g *gen) amxBF16(blocks, planes int) {
 	g.text(fmt.Sprintf("gemmBF16Blocks%dPlanes%d", blocks, planes),
-		"func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *uint16, steps int, acc bool, ahead uintptr, period int)",
+		"func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *uint16, steps int, acc bool, ahead, pace uintptr)",
 		fmt.Sprintf("computes up to %d rows of 32 outputs from %d planes; strides are in bytes.", 16*blocks, planes))
 	const line = 2 * 2 * 32 // bytes of a pair of k of a panel
 	var (
 		cfg, c, ldc     = reg.RAX, reg.RDI, reg.R8
 		a, ars, b, step = reg.RDX, reg.R9, reg.RSI, reg.RCX
 		ldb, c2, a2     = reg.R10, reg.R11, reg.R12
-		ahead, count    = reg.R13, reg.R14
+		ahead           = reg.R13
 	)
 	g.arg("cfg", cfg)
 	g.arg("c", c)
@@ -59,8 +59,8 @@ func (g *gen) amxBF16(blocks, planes int) {
 	g.arg("b", b)
 	g.arg("steps", step)
 	g.arg("ahead", ahead)
-	pre := &prefetcher{gen: g, b: b, ahead: ahead, count: count}
-	pre.start()
+	g.ADDQ(b, ahead)
+	pre := &prefetcher{gen: g, b: b, ahead: ahead, part: 16 * line / tileRow}
 	g.MOVQ(operand.U32(line), ldb)
 	if blocks == 2 {
 		g.MOVQ(ldc, c2)
@@ -117,7 +117,7 @@ func (g *gen) amxBF16(blocks, planes int) {
 func (g *gen) amxQ8(least, most, planes int) {
 	g.Function(fmt.Sprintf("gemmQ8Planes%dx%d%s", planes, most, g.suffix))
 	g.Attributes(0) // the frame is too large for NOSPLIT
-	g.SignatureExpr("func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, rows, blocks int, acc bool, ahead uintptr, period int)")
+	g.SignatureExpr("func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, rows, blocks int, acc bool, ahead, pace uintptr)")
 	g.Pragma("noescape")
 	g.Doc(fmt.Sprintf("gemmQ8Planes%dx%d%s computes %d to %d rows of 32 outputs; strides are in bytes.",
 		planes, most, g.suffix, least, most))
@@ -125,7 +125,7 @@ func (g *gen) amxQ8(least, most, planes int) {
 		cfg, c, ldc       = reg.RAX, reg.RDI, reg.R8 // before and after the blocks
 		now, past, spills = reg.RAX, reg.RDI, reg.R8 // in between
 		a, ars, b, left   = reg.RDX, reg.R9, reg.RSI, reg.RCX
-		row, ahead, count = reg.R11, reg.R10, reg.R14
+		row, ahead        = reg.R11, reg.R10
 		ars3, ars5        = reg.R12, reg.R13
 		bases             = []reg.GPPhysical{a, reg.RBX, reg.R15}[:(most+6)/7]
 	)
@@ -218,8 +218,8 @@ func (g *gen) amxQ8(least, most, planes int) {
 	g.arg("b", b)
 	g.arg("blocks", left)
 	g.arg("ahead", ahead)
-	pre := &prefetcher{gen: g, b: b, ahead: ahead, count: count}
-	pre.start()
+	g.ADDQ(b, ahead)
+	pre := &prefetcher{gen: g, b: b, ahead: ahead, part: q8Block / tileRow}
 	g.MOVQ(operand.U32(tileRow), row)
 	g.LEAQ(operand.Mem{Base: ars, Index: ars, Scale: 2}, ars3)
 	g.LEAQ(operand.Mem{Base: ars, Index: ars, Scale: 4}, ars5)

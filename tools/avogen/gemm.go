@@ -19,66 +19,51 @@ const (
 // A prefetcher asks for lines of b that lie ahead of those in use, into the second
 // level of the cache: also where the hardware's prefetcher would find them, it
 // gains up to a half from memory. A kernel that takes turns with others on a chunk
-// of b asks for its own run of the next chunk's lines, as many as a part has in
-// every period-th part: the hardware fetches what lies between lines that are
-// asked for in steps, and then all of a chunk would come in the first turn.
+// of b asks for its own run of the next chunk's lines, evenly, since in bursts they
+// wait for each other and then memory waits for the sums: it moves on by fewer
+// lines a part than it asks for, and those asked for again cost next to nothing.
 type prefetcher struct {
 	*gen
-	b, ahead, count reg.Register
-	asked           int // lines of a part so far
-	labels          int
+	b, ahead reg.Register
+	part     int // lines of a part of b
+	asked    int // of this part so far
 }
 
 // prefetcher begins a kernel of n rows.
-func (g *gen) prefetcher(b reg.GPVirtual, n int) *prefetcher {
-	p := &prefetcher{gen: g, b: b}
+func (g *gen) prefetcher(b reg.GPVirtual, n, part int) *prefetcher {
+	p := &prefetcher{gen: g, b: b, part: part}
 	if n >= turnRows {
-		p.ahead, p.count = g.ptr("ahead"), g.GP64()
-		p.start()
+		p.ahead = g.ptr("ahead")
+		p.ADDQ(b, p.ahead)
 	}
 	return p
 }
 
-// start makes an address of ahead, and the first part one that asks.
-func (p *prefetcher) start() {
-	p.ADDQ(p.b, p.ahead)
-	p.XORL(p.count.(reg.GP).As32(), p.count.(reg.GP).As32())
-}
-
-// lines asks for n lines; without turns, those aheadBytes ahead of byte disp.
+// lines asks for n lines; without turns, those aheadBytes ahead of byte disp. The
+// second half of a part, which two turns have not asked for before, comes between
+// the first.
 func (p *prefetcher) lines(disp, n int) {
-	skip := fmt.Sprintf("ahead%d", p.labels)
-	p.labels++
 	m := operand.Mem{Base: p.b, Disp: disp + aheadBytes}
-	if p.count != nil {
-		m = operand.Mem{Base: p.ahead, Disp: 64 * p.asked}
-		p.asked += n
-		p.TESTQ(p.count, p.count)
-		p.JNZ(operand.LabelRef(skip))
-	}
 	for range n {
+		if p.ahead != nil {
+			line := p.asked / 2
+			if p.asked%2 == 0 {
+				line += p.part / 2
+			}
+			m = operand.Mem{Base: p.ahead, Disp: 64 * line}
+			p.asked++
+		}
 		p.PREFETCHT1(m)
 		m.Disp += 64
-	}
-	if p.count != nil {
-		p.Label(skip)
 	}
 }
 
 // next ends a part.
 func (p *prefetcher) next() {
-	if p.count == nil {
-		return
+	if p.ahead != nil {
+		p.ADDQ(p.addr(p.Param("pace")), p.ahead)
+		p.asked = 0
 	}
-	counted := fmt.Sprintf("counted%d", p.labels)
-	p.labels++
-	p.DECQ(p.count)
-	p.JNS(operand.LabelRef(counted))
-	p.ADDQ(operand.I32(64*p.asked), p.ahead)
-	p.Load(p.Param("period"), p.count)
-	p.DECQ(p.count)
-	p.Label(counted)
-	p.asked = 0
 }
 
 // gemms emits gemm<rows> and gemmBF16<rows>: rows×32 outputs, or rows×16 where 32
@@ -151,9 +136,9 @@ func (g *gen) zero(vs ...reg.VecVirtual) {
 // of bfloat16 holds two k: it is widened to the even one's weights by a shift and
 // to the odd one's by a mask.
 func (g *gen) gemm(n, cols int, bf16 bool) {
-	name, signature := "gemm", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool, ahead uintptr, period int)"
+	name, signature := "gemm", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool, ahead, pace uintptr)"
 	if bf16 {
-		name, signature = "gemmBF16x", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool, ahead uintptr, period int)"
+		name, signature = "gemmBF16x", "func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool, ahead, pace uintptr)"
 	}
 	g.text(fmt.Sprintf("%s%d", name, n), signature,
 		fmt.Sprintf("computes %d rows of %d outputs; strides are in bytes.", n, cols*g.width))
@@ -163,7 +148,11 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 	row, bases := g.rowsAt(a, ars, n)
 
 	var ldb reg.GPVirtual
-	pre := g.prefetcher(b, n)
+	lines := unroll * 4 * 32 / 64 // of a part
+	if bf16 {
+		lines /= 2
+	}
+	pre := g.prefetcher(b, n, lines)
 	var odd reg.VecVirtual // mask of the upper halves
 	const pair = 32 * 2 * 2
 	if bf16 {

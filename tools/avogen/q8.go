@@ -52,7 +52,7 @@ func (g *gen) q8s() {
 // (k+1, k+3), which lie so in the activations too.
 func (g *gen) q8(n int) {
 	g.text(fmt.Sprintf("gemmQ8x%d", n),
-		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, period int)",
+		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead, pace uintptr)",
 		fmt.Sprintf("computes %d rows of 32 outputs; strides are in bytes.", n))
 	c, ldc := g.ptr("c"), g.ptr("ldc")
 	a, ars := g.ptr("a"), g.ptr("ars")
@@ -60,7 +60,7 @@ func (g *gen) q8(n int) {
 	arow, bases := g.rowsAt(a, ars, n)
 	crow, _ := g.rowsAt(c, ldc, n)
 
-	pre := g.prefetcher(b, n)
+	pre := g.prefetcher(b, n, q8Block/64)
 	cols := 32 / g.width // registers of a row
 	group := cols        // of them at once
 	if !g.wide() && n > 3 {

@@ -14,12 +14,12 @@ import (
 // second plane's products are added to 256 times the first one's sums.
 func (g *gen) q8VNNI(n, planes int) {
 	g.text(fmt.Sprintf("gemmQ8Planes%dx%d", planes, n),
-		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, period int)",
+		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead, pace uintptr)",
 		fmt.Sprintf("computes %d rows of 32 outputs; strides are in bytes.", n))
 	c, ldc := g.ptr("c"), g.ptr("ldc")
 	a, ars := g.ptr("a"), g.ptr("ars")
 	b, blocks := g.ptr("b"), g.ptr("blocks")
-	pre := g.prefetcher(b, n)
+	pre := g.prefetcher(b, n, q8Block/64)
 	arow, bases := g.rowsAt(a, ars, n)
 	crow, _ := g.rowsAt(c, ldc, n)
 

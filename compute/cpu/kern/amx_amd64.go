@@ -86,8 +86,8 @@ var amx = func() Funcs {
 }()
 
 type (
-	gemmSplitFunc   = func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *uint16, steps int, acc bool, ahead uintptr, period int)
-	gemmQ8TilesFunc = func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, rows, blocks int, acc bool, ahead uintptr, period int)
+	gemmSplitFunc   = func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *uint16, steps int, acc bool, ahead, pace uintptr)
+	gemmQ8TilesFunc = func(cfg *byte, c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, rows, blocks int, acc bool, ahead, pace uintptr)
 )
 
 var (
@@ -175,8 +175,9 @@ func gemmSplitAMX(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k
 	_, _ = a[(rows-1)*ars+(k+BF16Step-1)/BF16Step*per-1], b[BF16PanelLen(k)-1]
 	w := newWalk(rows, amxRowsSplit, 1, full, amxChunk/step, step, 1)
 	multiply := func(t turn, pairs int) {
+		ahead, pace := w.ahead(t, 0)
 		gemmsSplitAMX[planes-1][(t.rows-1)/16](&splitConfigs[t.rows][pairs][0], &c[t.r0*ldc], 4*uintptr(ldc), &a[t.r0*ars+t.i*per], 4*uintptr(ars),
-			&b[t.i*step/2], t.n, acc || t.i > 0, w.ahead(t, 0), w.turns)
+			&b[t.i*step/2], t.n, acc || t.i > 0, ahead, pace)
 	}
 	if full > 0 {
 		w.eachFull(amxRowsSplit, func(t turn) { multiply(t, BF16Step/2) })
@@ -225,13 +226,14 @@ func gemmQ8Tiles(c []float32, ldc int, a []uint32, ars int, b []byte, rows, bloc
 	_, _ = a[(rows-1)*ars+blocks*Q8ABlockLen-1], b[blocks*Q8BlockLen-1]
 	w := newWalk(rows, amxRowsQ8, 1, blocks, amxChunk/Q8BlockLen, Q8BlockLen, 1)
 	w.eachFull(amxRowsQ8, func(t turn) {
+		ahead, pace := w.ahead(t, 0)
 		cr, ar, br := &c[t.r0*ldc], &a[t.r0*ars+t.i*Q8ABlockLen], &b[t.i*Q8BlockLen]
 		if t.rows <= few {
 			gemmsQ8VNNI[planes-1][t.rows](cr, 4*uintptr(ldc), ar, 4*uintptr(ars), br, t.n, acc || t.i > 0,
-				w.ahead(t, 0), w.turns)
+				ahead, pace)
 			return
 		}
 		gemmsQ8AMX[planes-1][amxQ8Kernel[t.rows]](&q8Configs[t.rows][0], cr, 4*uintptr(ldc), ar, 4*uintptr(ars), br,
-			t.rows, t.n, acc || t.i > 0, w.ahead(t, 0), w.turns)
+			t.rows, t.n, acc || t.i > 0, ahead, pace)
 	})
 }

@@ -106,16 +106,16 @@ var avx512vnni = func() Funcs {
 
 type (
 	// gemmBF16Asm is gemmAsm for panels of bfloat16.
-	gemmBF16Asm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool, ahead uintptr, period int)
+	gemmBF16Asm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool, ahead, pace uintptr)
 	// gemmQ8Func computes a row count's outputs of panels of q8.
-	gemmQ8Func = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead uintptr, period int)
+	gemmQ8Func = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead, pace uintptr)
 	// quantFunc quantises n elements to integers of at most most.
 	quantFunc = func(dst *uint32, x *float32, n int, most float32)
 )
 
-// gemmAsm computes a row count's outputs; strides are in bytes. It asks for lines
-// from ahead bytes ahead of b on, as many as a part of k has in every period-th part.
-type gemmAsm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool, ahead uintptr, period int)
+// gemmAsm computes a row count's outputs; strides are in bytes. In each part of b it
+// asks for as many lines, from ahead bytes ahead of b on, which move by pace a part.
+type gemmAsm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool, ahead, pace uintptr)
 
 // The kernels by number of rows. From halfRows on, those of AVX2 compute half of
 // a panel: 16 registers hold no more.
@@ -213,13 +213,18 @@ func (w *walk) each(f func(t turn)) {
 	}
 }
 
-// ahead returns how many bytes ahead the h-th call of a turn begins to ask.
-func (w *walk) ahead(t turn, h int) uintptr {
+// ahead returns how many bytes ahead the h-th call of a turn asks in its first part
+// of b, and how many it moves on by from part to part: the calls on a chunk ask for
+// one run of lines each, all of them for the next chunk.
+func (w *walk) ahead(t turn, h int) (ahead, pace uintptr) {
+	const line = 64
+	part := w.part * w.step
 	if w.turns == 1 {
-		return aheadOne
+		return aheadOne, uintptr(part)
 	}
-	parts := (t.n/w.part + w.turns - 1) / w.turns // that ask, in each turn
-	return uintptr((t.n + (t.first+h)*parts*w.part) * w.step)
+	each := (part/line + w.turns - 1) / w.turns * line
+	// In every part, what a call has not asked for before comes last.
+	return uintptr(t.n*w.step + (t.first+h)*(t.n/w.part)*each - (part - each)), uintptr(each)
 }
 
 // aheadOne is how many bytes ahead to ask where one group of rows reads a panel.
@@ -245,7 +250,7 @@ func gemmOf(kernels []gemmAsm, half int) func(c []float32, ldc int, a []float32,
 		checkGemm(c, ldc, a, ars, aks, b, ldb, rows, k)
 		if rows < len(kernels) && rows < half { // one call: attention has many short ones
 			kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
-				unsafe.SliceData(b), 4*uintptr(ldb), k, acc, aheadOne, 1)
+				unsafe.SliceData(b), 4*uintptr(ldb), k, acc, aheadOne, partK*4*Panel)
 			return
 		}
 		w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkF32, 4*Panel, partK)
@@ -254,10 +259,11 @@ func gemmOf(kernels []gemmAsm, half int) func(c []float32, ldc int, a []float32,
 			at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*ldb, len(b)):]
 			for h := range n {
 				j := h * Panel / n
+				ahead, pace := w.ahead(t, h)
 				kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
 					unsafe.SliceData(at), 4*uintptr(ars), 4*uintptr(aks),
 					unsafe.SliceData(bt[min(j, len(bt)):]), 4*uintptr(ldb),
-					t.n, acc || t.i > 0, w.ahead(t, h), w.turns)
+					t.n, acc || t.i > 0, ahead, pace)
 			}
 		})
 	}
@@ -275,7 +281,7 @@ func gemmBF16Of(kernels []gemmBF16Asm, half int) func(c []float32, ldc int, a []
 		}
 		if rows < len(kernels) && rows < half {
 			kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
-				unsafe.SliceData(b), k, acc, aheadOne, 1)
+				unsafe.SliceData(b), k, acc, aheadOne, partK*2*Panel)
 			return
 		}
 		w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkBF16, 2*Panel, partK)
@@ -284,10 +290,11 @@ func gemmBF16Of(kernels []gemmBF16Asm, half int) func(c []float32, ldc int, a []
 			at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*Panel, len(b)):]
 			for h := range n {
 				j := h * Panel / n
+				ahead, pace := w.ahead(t, h)
 				kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
 					unsafe.SliceData(at), 4*uintptr(ars), 4*uintptr(aks),
 					unsafe.SliceData(bt[min(2*j, len(bt)):]),
-					t.n, acc || t.i > 0, w.ahead(t, h), w.turns)
+					t.n, acc || t.i > 0, ahead, pace)
 			}
 		})
 	}
@@ -313,8 +320,9 @@ func gemmQ8Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, 
 	w := newWalk(rows, len(kernels)-1, 1, blocks, chunkQ8, Q8BlockLen, 1)
 	w.each(func(t turn) {
 		at, bt := a[min(t.r0*ars+t.i*Q8ABlockLen, len(a)):], b[min(t.i*Q8BlockLen, len(b)):]
+		ahead, pace := w.ahead(t, 0)
 		kernels[t.rows](unsafe.SliceData(c[t.r0*ldc:]), 4*uintptr(ldc), unsafe.SliceData(at), 4*uintptr(ars),
-			unsafe.SliceData(bt), t.n, acc || t.i > 0, w.ahead(t, 0), w.turns)
+			unsafe.SliceData(bt), t.n, acc || t.i > 0, ahead, pace)
 	})
 }
 
