@@ -7,23 +7,60 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hugeMin is the smallest allocation worth its own mapping: a few huge pages.
-const hugeMin = 4 << 20
+const (
+	hugePage = 2 << 20
+	// regionLen is the length of a mapping that several allocations share, of which
+	// only pages that were touched take memory.
+	regionLen = 16 * hugePage
+	// leastAlloc is the smallest allocation worth a place in a mapping: a pass
+	// misses the TLB once for every small page of a stream.
+	leastAlloc = 64 << 10
+)
 
-// hugeAlloc returns n zeroed elements that live as long as owner. Large ones lie
-// outside the Go heap on huge pages where the kernel grants them: a pass streams
-// through every weight once, and with small pages the TLB would miss on each.
-func hugeAlloc[T byte | uint16 | float32](owner *weight, n int) []T {
-	size := n * int(unsafe.Sizeof(T(0)))
-	if size < hugeMin {
-		return make([]T, n)
-	}
-	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+// A region is a mapping on huge pages, where the kernel grants them, which is
+// undone when the region is not reachable any more.
+type region struct {
+	mem  []byte // from a huge page's start
+	used int
+}
+
+func newRegion(size int) *region {
+	all, err := unix.Mmap(-1, 0, size+hugePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
-		return make([]T, n)
+		return nil
 	}
+	at := int(-uintptr(unsafe.Pointer(unsafe.SliceData(all))) % hugePage)
+	r := &region{mem: all[at : at+size]}
 	// A kernel without huge pages refuses the advice, which costs only speed.
-	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
-	runtime.AddCleanup(owner, func(mem []byte) { _ = unix.Munmap(mem) }, mem)
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), n)
+	_ = unix.Madvise(r.mem, unix.MADV_HUGEPAGE)
+	runtime.AddCleanup(r, func(all []byte) { _ = unix.Munmap(all) }, all)
+	return r
+}
+
+// hugeAlloc returns n zeroed elements that live as long as the region, nil if they
+// are the garbage collector's. All but small ones lie outside the Go heap on huge
+// pages: a pass streams through every weight once, and with small pages the TLB
+// would miss on each.
+func hugeAlloc[T byte | uint16 | float32](m *memory, n int) ([]T, *region) {
+	const line = 128 // two cache lines, which the hardware fetches together
+	size := (n*int(unsafe.Sizeof(T(0))) + line - 1) &^ (line - 1)
+	if size < leastAlloc {
+		return make([]T, n), nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.open
+	switch {
+	case size > regionLen/2:
+		r = newRegion((size + hugePage - 1) &^ (hugePage - 1))
+	case r == nil || len(r.mem)-r.used < size:
+		r = newRegion(regionLen)
+		m.open = r
+	}
+	if r == nil {
+		return make([]T, n), nil
+	}
+	p := unsafe.Pointer(unsafe.SliceData(r.mem[r.used:]))
+	r.used += size
+	return unsafe.Slice((*T)(p), n), r
 }

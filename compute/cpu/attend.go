@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"runtime"
 
 	"talf/compute"
 )
@@ -82,9 +83,10 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 	// A part takes a microsecond or more whatever its length.
 	if work*float64(s.Heads*c.HeadDim)+float64(n)*inline/8 < inline {
 		q.pool.alone(t, n)
-		return
+	} else {
+		q.pool.run(t, n)
 	}
-	q.pool.run(t, n)
+	runtime.KeepAlive(kv)
 }
 
 // apart reports whether no span writes to a block that another one reads or

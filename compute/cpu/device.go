@@ -75,6 +75,7 @@ type Device struct {
 	cfg  Config
 	k    *kern.Funcs
 	pool *pool
+	mem  memory
 }
 
 var (

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"runtime"
 
 	"talf/compute"
 	"talf/compute/cpu/kern"
@@ -20,8 +21,10 @@ type kvStore struct {
 	val    int // where its values begin
 	per    int // blocks of a chunk
 	blocks int
+	dev    *Device
 	chunks [][]float32
 	halves [][]uint16 // instead of chunks, if bfloat16
+	mem    []*region  // that they lie in
 }
 
 // NewKV returns an empty store of F32 or BF16.
@@ -32,7 +35,7 @@ func (d *Device) NewKV(c compute.KVConfig) (compute.KV, error) {
 	if c.Type != compute.F32 && c.Type != compute.BF16 {
 		return nil, fmt.Errorf("cpu: KV of %v, want F32 or BF16", c.Type)
 	}
-	kv := &kvStore{c: c, val: c.HeadDim * block}
+	kv := &kvStore{c: c, val: c.HeadDim * block, dev: d}
 	kv.unit = kv.val + panels(c.HeadDim)*block*panel
 	// About a million elements, at least one block: memory grows with use and never
 	// moves.
@@ -51,11 +54,17 @@ func (kv *kvStore) Grow(blocks int) error {
 	}
 	for kv.blocks < blocks {
 		n := kv.per * kv.c.Layers * kv.c.KVHeads * kv.unit
+		var mem *region
 		if kv.c.Type == compute.BF16 {
-			kv.halves = append(kv.halves, make([]uint16, n))
+			var h []uint16
+			h, mem = hugeAlloc[uint16](&kv.dev.mem, n)
+			kv.halves = append(kv.halves, h)
 		} else {
-			kv.chunks = append(kv.chunks, make([]float32, n))
+			var f []float32
+			f, mem = hugeAlloc[float32](&kv.dev.mem, n)
+			kv.chunks = append(kv.chunks, f)
 		}
+		kv.mem = append(kv.mem, mem)
 		kv.blocks += kv.per
 	}
 	return nil
@@ -289,7 +298,8 @@ func (q *Queue) MoveKV(kv compute.KV, dst, src []int32) {
 		for i := range n {
 			t.run(nil, i)
 		}
-		return
+	} else {
+		q.pool.run(t, n)
 	}
-	q.pool.run(t, n)
+	runtime.KeepAlive(kv)
 }

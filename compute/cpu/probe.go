@@ -21,8 +21,8 @@ type Probe struct {
 // the weights it is compared with, so that both lie in the same cache or memory.
 func (d *Device) NewProbe(size int) *Probe {
 	p := &Probe{dev: d}
-	owner := new(weight) // keeps the memory of x
-	p.read = readTask{x: hugeAlloc[float32](owner, max(size/4, 1<<18)), owner: owner}
+	x, mem := hugeAlloc[float32](&d.mem, max(size/4, 1<<18))
+	p.read = readTask{x: x, mem: mem}
 	for i := range p.read.x {
 		p.read.x[i] = float32(i & 1023) // zeroed pages would all be one
 	}
@@ -58,9 +58,9 @@ func (p *Probe) Peak() float64 {
 }
 
 type readTask struct {
-	x     []float32
-	per   int
-	owner *weight
+	x   []float32
+	per int
+	mem *region // that x lies in, or nil
 }
 
 func (t *readTask) run(w *worker, part int) {

@@ -109,7 +109,7 @@ func (w *weight) Shape() []int         { return []int{w.out, w.in} }
 // backward returns w in panels over its inputs, [⌈in/32⌉][out][32].
 func (w *weight) backward(q *Queue) []float32 {
 	w.once.Do(func() {
-		w.back = hugeAlloc[float32](w, kern.PanelLen(w.in, w.out))
+		w.back, w.backMem = hugeAlloc[float32](&q.dev.mem, kern.PanelLen(w.in, w.out))
 		q.pool.run(&turnTask{w}, panels(w.in))
 	})
 	return w.back

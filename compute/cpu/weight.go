@@ -12,11 +12,13 @@ import (
 type weight struct {
 	out, in int
 	packed
+	mem *region // that the panels lie in, or nil
 
 	// back is the transposed packing [⌈in/32⌉][out][32] of f32 for gradients,
 	// made when first used.
-	once sync.Once
-	back []float32
+	once    sync.Once
+	back    []float32
+	backMem *region
 }
 
 // packed are the panels of a matrix. One of the slices is there.
@@ -92,11 +94,11 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 	}
 	switch as {
 	case compute.F32:
-		w.panels = hugeAlloc[float32](w, kern.PanelLen(w.out, w.in))
+		w.panels, w.mem = hugeAlloc[float32](&d.mem, kern.PanelLen(w.out, w.in))
 	case compute.BF16:
-		w.half = hugeAlloc[uint16](w, kern.BF16Len(w.out, w.in))
+		w.half, w.mem = hugeAlloc[uint16](&d.mem, kern.BF16Len(w.out, w.in))
 	case compute.Q8:
-		w.q8 = hugeAlloc[byte](w, kern.Q8Len(w.out, w.in))
+		w.q8, w.mem = hugeAlloc[byte](&d.mem, kern.Q8Len(w.out, w.in))
 	default:
 		return nil, fmt.Errorf("cpu: pack as %v: want F32, BF16 or Q8", as)
 	}
