@@ -9,9 +9,9 @@ import (
 )
 
 // rowsPerPart returns how many of n rows of cost units of work each form a part,
-// so that small operations stay on the calling goroutine.
+// so that operations of less than about a microsecond stay on the calling goroutine.
 func rowsPerPart(n, cost int) int {
-	const part = 1 << 13
+	const part = 1 << 10
 	return max(1, min(n, part/max(1, cost)))
 }
 
