@@ -8,8 +8,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/cpu"
+	syscpu "golang.org/x/sys/cpu"
 
+	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
 	"talf/compute/cuda"
 )
@@ -18,8 +19,8 @@ import (
 type health struct {
 	Version buildVersion `json:"version"`
 	CPU     struct {
-		Cores    int      `json:"cores"`
-		Threads  int      `json:"threads"` // GOMAXPROCS
+		cpu.Topology
+		Threads  int      `json:"threads"` // of the device
 		Features []string `json:"features"`
 		Device   string   `json:"device"`           // the device and the kernels it chose
 		Kernels  []string `json:"kernels"`          // what TALF_CPU may name here, slowest first
@@ -80,7 +81,7 @@ something keeps talf from running well.`,
 
 func examine() (*health, error) {
 	h := &health{Version: readVersion(), Problems: []string{}}
-	h.CPU.Cores, h.CPU.Threads = runtime.NumCPU(), runtime.GOMAXPROCS(0)
+	h.CPU.Topology = cpu.ReadTopology()
 	h.CPU.Features = cpuFeatures()
 	for _, c := range kern.Available() {
 		h.CPU.Kernels = append(h.CPU.Kernels, c.String())
@@ -92,7 +93,7 @@ func examine() (*health, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.CPU.Device = dev.Name()
+	h.CPU.Device, h.CPU.Threads = dev.Name(), cpu.Default().Threads
 	if err := dev.Close(); err != nil {
 		return nil, fmt.Errorf("close the CPU device: %w", err)
 	}
@@ -127,30 +128,34 @@ func cpuFeatures() []string {
 	}
 	switch runtime.GOARCH {
 	case "amd64":
-		add("avx2", cpu.X86.HasAVX2)
-		add("fma", cpu.X86.HasFMA)
-		add("f16c", cpu.X86.HasF16C)
-		add("avx512f", cpu.X86.HasAVX512F)
-		add("avx512bw", cpu.X86.HasAVX512BW)
-		add("avx512dq", cpu.X86.HasAVX512DQ)
-		add("avx512vl", cpu.X86.HasAVX512VL)
-		add("avx512vnni", cpu.X86.HasAVX512VNNI)
-		add("avx512bf16", cpu.X86.HasAVX512BF16)
-		add("amx-bf16", cpu.X86.HasAMXBF16)
-		add("amx-int8", cpu.X86.HasAMXInt8)
+		add("avx2", syscpu.X86.HasAVX2)
+		add("fma", syscpu.X86.HasFMA)
+		add("f16c", syscpu.X86.HasF16C)
+		add("avx512f", syscpu.X86.HasAVX512F)
+		add("avx512bw", syscpu.X86.HasAVX512BW)
+		add("avx512dq", syscpu.X86.HasAVX512DQ)
+		add("avx512vl", syscpu.X86.HasAVX512VL)
+		add("avx512vnni", syscpu.X86.HasAVX512VNNI)
+		add("avx512bf16", syscpu.X86.HasAVX512BF16)
+		add("amx-bf16", syscpu.X86.HasAMXBF16)
+		add("amx-int8", syscpu.X86.HasAMXInt8)
 	case "arm64":
-		add("asimd", cpu.ARM64.HasASIMD)
-		add("asimddp", cpu.ARM64.HasASIMDDP)
-		add("sve", cpu.ARM64.HasSVE)
-		add("sve2", cpu.ARM64.HasSVE2)
+		add("asimd", syscpu.ARM64.HasASIMD)
+		add("asimddp", syscpu.ARM64.HasASIMDDP)
+		add("sve", syscpu.ARM64.HasSVE)
+		add("sve2", syscpu.ARM64.HasSVE2)
 	}
 	return has
 }
 
 func (a *app) printHealth(h *health) {
 	a.printf("talf      %s, %s, %s\n", h.Version.Version, h.Version.Go, h.Version.Platform)
-	a.printf("cpu       %d cores, %d threads; %s\n", h.CPU.Cores, h.CPU.Threads, orNone(strings.Join(h.CPU.Features, " ")))
-	a.printf("device    %s\n", h.CPU.Device)
+	a.printf("cpu       %s; %s\n", topologyText(h.CPU.Topology), orNone(strings.Join(h.CPU.Features, " ")))
+	device := h.CPU.Device
+	if h.CPU.Nodes > 1 {
+		device += "; bind talf to one NUMA node, as with numactl --cpunodebind=0 --membind=0"
+	}
+	a.printf("device    %s\n", device)
 	kernels := strings.Join(h.CPU.Kernels, " ")
 	if h.CPU.NoAMX != "" {
 		kernels += "; " + h.CPU.NoAMX
@@ -175,6 +180,18 @@ func (a *app) printHealth(h *health) {
 	for _, name := range sortedKeys(h.Version.Deps) {
 		a.printf("module    %s %s\n", name, h.Version.Deps[name])
 	}
+}
+
+// topologyText returns, for example, "8 CPUs of 4 cores, at most 3.5 at a time".
+func topologyText(t cpu.Topology) string {
+	s := fmt.Sprintf("%d CPUs of %d cores", t.CPUs, t.Cores)
+	if t.Nodes > 1 {
+		s += fmt.Sprintf(" in %d NUMA nodes", t.Nodes)
+	}
+	if t.Quota > 0 {
+		s += fmt.Sprintf(", at most %g at a time", t.Quota)
+	}
+	return s
 }
 
 func orNone(s string) string {

@@ -32,7 +32,7 @@ type machineOptions struct {
 }
 
 func (o *machineOptions) flags(f *pflag.FlagSet) {
-	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
+	countVar(f, &o.threads, "threads", 0, "CPU threads (0: one for each core that talf doctor finds)")
 	f.Var(&o.device, "device", "cpu, cuda:N, or auto: the first CUDA device if there is one")
 	o.dtype = dtypeAuto
 	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames()+", or auto: q8 if they are stored so, else f32; on a CUDA device bf16 if all are stored so")

@@ -34,10 +34,10 @@ type Config struct {
 }
 
 // Default returns the fastest class of this machine, or the one that EnvClass
-// names, and as many threads as the Go scheduler uses, which follows the
-// machine's cores, the process's affinity and the container's quota.
+// names, and as many threads as the machine's Topology suggests, at most those that
+// the Go scheduler uses.
 func Default() Config {
-	c := Config{Class: kern.Best(), Threads: runtime.GOMAXPROCS(0)}
+	c := Config{Class: kern.Best(), Threads: min(ReadTopology().Threads(), runtime.GOMAXPROCS(0))}
 	if name := os.Getenv(EnvClass); name != "" {
 		if class, err := kern.ParseClass(name); err == nil {
 			c.Class = class

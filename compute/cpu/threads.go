@@ -1,0 +1,175 @@
+package cpu
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// A Topology is what a process has of its machine's processors, as far as the
+// system tells: outside Linux, CPUs alone.
+type Topology struct {
+	CPUs  int     `json:"cpus"`       // logical ones that it may run on
+	Cores int     `json:"cores"`      // that they belong to: threads of one core share its units
+	Nodes int     `json:"numa_nodes"` // that these belong to
+	Node  int     `json:"node_cores"` // cores of the node that has most of them
+	Quota float64 `json:"quota"`      // CPUs' worth of time that its control groups grant; 0: no limit
+}
+
+// Threads returns how many workers compute fastest: one for each core of one NUMA
+// node, and no more than there is time for. All workers wait for the last one at
+// the end of every operation, so one that shares a core, reads another node's
+// memory or is stopped for the rest of a period of its quota holds up the others.
+func (t Topology) Threads() int {
+	n := cmp.Or(t.Node, t.Cores, t.CPUs)
+	if t.Quota > 0 {
+		n = min(n, int(t.Quota))
+	}
+	return max(1, n)
+}
+
+// readTopology reads the topology of a process that may run on CPUs for which
+// allowed holds, from the files of a Linux system. Files that are not there or
+// make no sense leave out what they would tell.
+func readTopology(root fs.FS, cpus int, allowed func(cpu int) bool) Topology {
+	t := Topology{CPUs: cpus, Cores: cpus, Nodes: 1, Node: cpus, Quota: readQuota(root)}
+	const system = "sys/devices/system/"
+	online, ok := readCPUs(root, system+"cpu/online")
+	if !ok {
+		return t
+	}
+	coreOf := make(map[int]int) // a core by its first CPU
+	cores := make(map[int]bool)
+	for _, c := range online {
+		if !allowed(c) {
+			continue
+		}
+		core := c
+		if threads, ok := readCPUs(root, fmt.Sprintf("%scpu/cpu%d/topology/thread_siblings_list", system, c)); ok {
+			core = threads[0]
+		}
+		coreOf[c], cores[core] = core, true
+	}
+	if len(coreOf) == 0 {
+		return t
+	}
+	t.CPUs, t.Cores, t.Nodes, t.Node = len(coreOf), len(cores), 0, 0
+	nodes, _ := fs.Glob(root, system+"node/node[0-9]*")
+	for _, n := range nodes {
+		list, _ := readCPUs(root, n+"/cpulist")
+		own := make(map[int]bool)
+		for _, c := range list {
+			if core, ok := coreOf[c]; ok {
+				own[core] = true
+			}
+		}
+		if len(own) > 0 {
+			t.Nodes++
+			t.Node = max(t.Node, len(own))
+		}
+	}
+	if t.Nodes == 0 {
+		t.Nodes, t.Node = 1, t.Cores
+	}
+	return t
+}
+
+// readCPUs reads a list such as 0-3,8, which is not empty.
+func readCPUs(root fs.FS, name string) ([]int, bool) {
+	b, err := fs.ReadFile(root, name)
+	if err != nil {
+		return nil, false
+	}
+	return parseCPUs(strings.TrimSpace(string(b)))
+}
+
+// mostCPUs is more than systems have.
+const mostCPUs = 1 << 16
+
+func parseCPUs(list string) (cpus []int, ok bool) {
+	for _, s := range strings.Split(list, ",") {
+		from, to, isRange := strings.Cut(s, "-")
+		if !isRange {
+			to = from
+		}
+		lo, err1 := strconv.Atoi(from)
+		hi, err2 := strconv.Atoi(to)
+		if err1 != nil || err2 != nil || lo < 0 || hi < lo || hi >= mostCPUs || len(cpus) >= mostCPUs {
+			return nil, false
+		}
+		for c := lo; c <= hi; c++ {
+			cpus = append(cpus, c)
+		}
+	}
+	return cpus, true
+}
+
+// readQuota returns the least quota of the process's control groups and of those
+// that they are in, in CPUs; 0 if there is none. The Go runtime rounds it up, and
+// to two at least.
+func readQuota(root fs.FS) float64 {
+	b, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return 0
+	}
+	least := math.Inf(1)
+	const mount = "sys/fs/cgroup"
+	for line := range strings.Lines(string(b)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		dirs, read := []string{mount, mount + "/unified"}, quota2
+		if f[1] != "" {
+			if !strings.Contains(","+f[1]+",", ",cpu,") {
+				continue
+			}
+			dirs, read = []string{mount + "/" + f[1], mount + "/cpu"}, quota1
+		}
+		for _, dir := range dirs {
+			// In a container, the group's path may be the host's: then only the root is there.
+			for group := path.Clean("/" + f[2]); ; group = path.Dir(group) {
+				if q := read(root, dir+strings.TrimSuffix(group, "/")); q > 0 {
+					least = min(least, q)
+				}
+				if group == "/" {
+					break
+				}
+			}
+		}
+	}
+	if math.IsInf(least, 1) {
+		return 0
+	}
+	return least
+}
+
+// quota2 reads the quota of a group of version 2, quota1 of version 1.
+func quota2(root fs.FS, dir string) float64 {
+	b, _ := fs.ReadFile(root, dir+"/cpu.max")
+	if f := strings.Fields(string(b)); len(f) == 2 {
+		return perPeriod(f[0], f[1])
+	}
+	return 0
+}
+
+func quota1(root fs.FS, dir string) float64 {
+	q, _ := fs.ReadFile(root, dir+"/cpu.cfs_quota_us")
+	p, _ := fs.ReadFile(root, dir+"/cpu.cfs_period_us")
+	return perPeriod(strings.TrimSpace(string(q)), strings.TrimSpace(string(p)))
+}
+
+// perPeriod divides a quota by its period; it is 0 without a quota, which is then
+// "max" or negative.
+func perPeriod(quota, period string) float64 {
+	q, err1 := strconv.ParseInt(quota, 10, 64)
+	p, err2 := strconv.ParseInt(period, 10, 64)
+	if err1 != nil || err2 != nil || q <= 0 || p <= 0 {
+		return 0
+	}
+	return float64(q) / float64(p)
+}
