@@ -35,6 +35,11 @@ const (
 	attendBF16
 	attendSum
 	moveSlots
+	unpackBF16
+	unpackF32
+	planes
+	finishRows
+	roundBF16
 	kernelCount
 )
 
@@ -69,6 +74,11 @@ var kernels = [kernelCount]struct {
 	attendBF16:    {"attend_bf16", 128},
 	attendSum:     {"attend_sum", 128},
 	moveSlots:     {"move_slots", 128},
+	unpackBF16:    {"unpack_bf16", 256},
+	unpackF32:     {"unpack_f32", 256},
+	planes:        {"planes", 256},
+	finishRows:    {"finish_rows", 256},
+	roundBF16:     {"round_bf16", 256},
 }
 
 // The structures that kernels take, as kernels.cu declares them: every field is
@@ -143,6 +153,22 @@ type moveArgs struct {
 	dst, src uint64
 	n, size  int64
 	kv       storeArgs
+}
+
+type unpackArgs struct {
+	dst, w             uint64
+	out, in, first, ld int64
+}
+
+type planeArgs struct {
+	norm normArgs
+	lo   uint64
+	ld   int64
+}
+
+type roundArgs struct {
+	dst, src uint64
+	n        int64
 }
 
 // The largest of them fit into a command.

@@ -41,6 +41,8 @@ type device struct {
 	memory  map[cu.DevicePtr]int64
 	used    int64
 	pinned  map[*byte][]byte
+	// Of queues, to be closed with the device.
+	libraries []*driver.BLAS
 }
 
 // A command is a kernel to launch, or f to call.
@@ -157,6 +159,9 @@ func (d *device) start() error {
 // stop gives everything back. What fails is of no use to anybody: a lost device
 // refuses all of it.
 func (d *device) stop() {
+	for _, b := range d.libraries {
+		b.Close()
+	}
 	for p := range d.memory {
 		_ = cu.MemFree(p)
 	}

@@ -179,6 +179,11 @@ func (q *queue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epi
 		}
 	}
 	norm := q.normArgsOf(op, 0, 0, l.Norm, w.in)
+	if q.bulky(w, n) {
+		norm.x, a.dst = s.mem.ptr, d.mem.ptr
+		q.library(w, norm, a, n)
+		n = 0
+	}
 	n, live := q.counted(n, false)
 	for r := 0; r < n; r += linearRows {
 		m := min(linearRows, n-r)

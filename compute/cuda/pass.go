@@ -112,7 +112,7 @@ func (q *queue) Pass(rows int) {
 			return
 		}
 	}
-	if rows > passRows || q.dev.failure() != nil {
+	if rows > passRows || q.bulk.allowed(rows) || q.dev.failure() != nil {
 		return
 	}
 	if p.pinned == nil && !q.passMemory(pinnedSize) {

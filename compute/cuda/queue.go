@@ -29,6 +29,8 @@ type queue struct {
 
 	rows    *block // activations as products take them
 	part    *block // sums that blocks share, and chunks of attention
+	bulk    *bulk  // products of many rows; nil before Bulk
+	rounded *block // of ReadBF16
 	tickets *block // one a product's block of outputs and rows, zero between products
 
 	pass  pass

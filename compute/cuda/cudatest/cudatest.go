@@ -26,23 +26,34 @@ func Kernels() string {
 }
 
 // Sources are the files in Kernels that the emulated device is made of.
-var Sources = []string{"fake/libcuda.cpp", "kernels.cu", "device.h", "emulate.h"}
+var Sources = []string{"fake/libcuda.cpp", "kernels.cu", "label.cu", "device.h", "emulate.h"}
 
 // Driver returns the directory of a libcuda.so.1 compiled from a directory of
 // kernels with extra flags. It compiles one unless that was done before.
 func Driver(kernels string, flags ...string) (string, error) {
+	if cpu.X86.HasFMA { // or every madd is a call of a function
+		flags = append([]string{"-mfma"}, flags...)
+	}
+	return library("libcuda.so.1", kernels, Sources, flags)
+}
+
+// BLAS returns the directory of a libcublas.so.12 for the emulated device.
+func BLAS() (string, error) {
+	return library("libcublas.so.12", Kernels(), []string{"fake/libcublas.cpp"}, nil)
+}
+
+// library returns the directory of a library compiled from sources, files in a
+// directory of which the first includes the others.
+func library(name, kernels string, sources, flags []string) (string, error) {
 	if _, err := exec.LookPath("g++"); err != nil {
 		return "", ErrNoCompiler
 	}
 	args := append([]string{
 		"-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wno-unknown-pragmas", "-Werror",
 	}, flags...)
-	if cpu.X86.HasFMA { // or every madd is a call of a function
-		args = append(args, "-mfma")
-	}
 	h := sha256.New()
 	fmt.Fprintln(h, args)
-	for _, name := range Sources {
+	for _, name := range sources {
 		b, err := os.ReadFile(filepath.Join(kernels, name))
 		if err != nil {
 			return "", err
@@ -50,7 +61,7 @@ func Driver(kernels string, flags ...string) (string, error) {
 		h.Write(b)
 	}
 	dir := filepath.Join(Kernels(), "..", "..", "..", ".cache", "cuda", hex.EncodeToString(h.Sum(nil)[:8]))
-	lib := filepath.Join(dir, "libcuda.so.1")
+	lib := filepath.Join(dir, name)
 	if _, err := os.Stat(lib); err == nil {
 		return dir, nil
 	}
@@ -63,10 +74,10 @@ func Driver(kernels string, flags ...string) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
-	out := filepath.Join(tmp, "libcuda.so.1")
-	args = append(args, "-o", out, filepath.Join(kernels, Sources[0]))
+	out := filepath.Join(tmp, name)
+	args = append(args, "-o", out, filepath.Join(kernels, sources[0]), "-ldl")
 	if msg, err := exec.Command("g++", args...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("compile the emulated device: %w\n%s", err, msg)
+		return "", fmt.Errorf("compile %s of the emulated device: %w\n%s", name, err, msg)
 	}
 	return dir, os.Rename(out, lib)
 }

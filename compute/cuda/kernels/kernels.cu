@@ -920,3 +920,5 @@ KERNEL BOUNDS(128) void move_slots(const MoveArgs a) {
     }
   }
 }
+
+#include "label.cu"

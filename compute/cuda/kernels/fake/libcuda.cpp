@@ -49,6 +49,8 @@ static std::map<std::string, Kernel> kernels = {
     ROW(topk, TopArgs),              ROW(prepare_f32, PrepareArgs),   ROW(prepare_bf16, PrepareArgs),
     ROW(paths, PathsArgs),           ROW(attend_f32, AttendArgs),     ROW(attend_bf16, AttendArgs),
     ROW(attend_sum, AttendSumArgs),  ROW(move_slots, MoveArgs),
+    ROW(unpack_bf16, UnpackArgs),    ROW(unpack_f32, UnpackArgs),     ROW(planes, PlaneArgs),
+    ROW(finish_rows, LinearArgs),    ROW(round_bf16, RoundArgs),
 };
 
 enum { success = 0, invalid_value = 1, out_of_memory = 2, no_device = 100, invalid_device = 101, not_found = 500, illegal_address = 700, launch_failed = 719 };

@@ -1,0 +1,183 @@
+//go:build gpu && linux && cgo
+
+package cuda
+
+import (
+	"fmt"
+	"runtime"
+
+	"talf/compute"
+	"talf/compute/cuda/internal/driver"
+)
+
+// Products of many rows may be cuBLAS's where bits need not be those of plain
+// decoding. Packed weights are unpacked first, a slab at a time: what that costs is
+// little beside a product of a thousand rows, and a second copy of all weights would
+// cost twice the memory.
+
+// bulkRows is the fewest rows for which unpacking pays: the product of a weight reads
+// it once, and unpacking moves it twice more.
+const bulkRows = 128
+
+const (
+	workspaceSize = 32 << 20  // what the library's documentation advises for Hopper
+	slabSize      = 256 << 20 // bytes of a weight that are unpacked at a time
+)
+
+// A bulk is the library and the memory around it, of one queue.
+type bulk struct {
+	on   bool
+	err  error // why there is none
+	name string
+	lib  *driver.BLAS
+
+	workspace *block
+	slab      *block // rows of a weight
+	planes    *block // activations
+	sums      *block
+}
+
+var (
+	_ compute.BulkQueue  = (*queue)(nil)
+	_ compute.BF16Reader = (*queue)(nil)
+)
+
+// Bulk implements compute.BulkQueue with cuBLAS: for weights in F32 and BF16, those
+// by activations in two bfloat16 planes.
+func (q *queue) Bulk(on bool) (string, error) {
+	if q.bulk == nil {
+		q.bulk = &bulk{}
+		q.bulk.err = q.startBulk()
+	}
+	b := q.bulk
+	if b.err != nil {
+		return "", b.err
+	}
+	b.on = on
+	return b.name, nil
+}
+
+func (q *queue) startBulk() error {
+	b, d := q.bulk, q.dev
+	var err error
+	if b.workspace, err = d.alloc("the workspace of cuBLAS", workspaceSize, false); err != nil {
+		return err
+	}
+	err = d.do(func() error {
+		if b.lib, err = driver.NewBLAS(d.stream, b.workspace.ptr, workspaceSize); err != nil {
+			return err
+		}
+		d.libraries = append(d.libraries, b.lib)
+		return nil
+	})
+	if err != nil {
+		b.workspace = nil
+		return err
+	}
+	b.name = "cuBLAS " + b.lib.Version()
+	return nil
+}
+
+// bulky reports whether a product of n rows is the library's. Passes that may have
+// some are not collected.
+func (q *queue) bulky(w *weight, n int) bool {
+	return q.bulk.allowed(n) && w.t != compute.Q8 && !q.pass.on
+}
+
+func (b *bulk) allowed(rows int) bool { return b != nil && b.on && rows >= bulkRows }
+
+// library runs n rows of a product; a has all but the rows' places in order.
+func (q *queue) library(w *weight, norm normArgs, a linearArgs, n int) bool {
+	b := q.bulk
+	bf16 := w.t == compute.BF16
+	size, align := 4, 4
+	if bf16 {
+		size, align = 2, 8
+	}
+	ld := (w.in + align - 1) / align * align
+	// Rows as they are, normalised, or as two planes.
+	x, lo := norm.x, uint64(0)
+	ldx := w.in
+	switch {
+	case bf16:
+		plane := int64(n) * int64(ld) * 2
+		if !q.scratch(&b.planes, "rows of activations", 2*plane, false) {
+			return false
+		}
+		norm.dst, ldx = b.planes.ptr, ld
+		x, lo = norm.dst, norm.dst+uint64(plane)
+		launch(q, planes, n, 1, 1, &planeArgs{norm: norm, lo: lo, ld: int64(ld)})
+	case norm.weight != 0:
+		if !q.scratch(&b.planes, "rows of activations", int64(n)*int64(w.in)*4, false) {
+			return false
+		}
+		norm.dst = b.planes.ptr
+		x = norm.dst
+		launch(q, normRows, n, 1, 1, &norm)
+	}
+	// Sums go where they belong unless something follows.
+	weights := []uint64{a.w}
+	if a.up != 0 {
+		weights = append(weights, a.up)
+	}
+	direct := a.bias == 0 && a.up == 0 && a.act == int64(compute.Identity)
+	to, beta := a.dst, float32(a.add)
+	if !direct {
+		if !q.scratch(&b.sums, "sums of products", 4*int64(len(weights))*int64(n)*int64(w.out), false) {
+			return false
+		}
+		to, beta = b.sums.ptr, 0
+		a.part = to
+	}
+	step := max(group, slabSize/(ld*size)/group*group)
+	if !q.scratch(&b.slab, "rows of a weight", int64(min(step, w.groups()*group))*int64(ld*size), false) {
+		return false
+	}
+	for i, p := range weights {
+		for first := 0; first < w.out; first += step {
+			m := min(step, w.out-first)
+			u := &unpackArgs{dst: b.slab.ptr, w: p, out: int64(w.out), in: int64(w.in), first: int64(first), ld: int64(ld)}
+			if bf16 {
+				launch(q, unpackBF16, (w.units()+7)/8, (m+15)/16, 1, u)
+			} else {
+				launch(q, unpackF32, (w.units()+7)/8, (m+31)/32, 1, u)
+			}
+			c := to + 4*(uint64(i)*uint64(n)*uint64(w.out)+uint64(first))
+			q.multiply(bf16, m, n, w.in, ld, x, ldx, beta, c, w.out)
+			if bf16 {
+				q.multiply(bf16, m, n, w.in, ld, lo, ldx, 1, c, w.out)
+			}
+		}
+	}
+	if !direct {
+		a.rows = int64(n)
+		launch(q, finishRows, min((n*w.out+255)/256, 4096), 1, 1, &a)
+	}
+	return true
+}
+
+// multiply queues one product of the slab.
+func (q *queue) multiply(bf16 bool, m, n, k, ld int, x uint64, ldx int, beta float32, c uint64, ldc int) {
+	d, b := q.dev, q.bulk
+	w := b.slab.ptr
+	d.send(command{f: func() {
+		if d.lost.Load() != nil {
+			return
+		}
+		if err := b.lib.Product(bf16, m, n, k, w, ld, x, ldx, beta, c, ldc); err != nil {
+			d.fail(fmt.Errorf("product of %d rows, %d inputs and %d outputs: %w", n, k, m, err))
+		}
+	}})
+}
+
+// ReadBF16 implements compute.BF16Reader: rows are rounded before they are copied.
+func (q *queue) ReadBF16(dst []byte, src compute.Buffer, off int) {
+	n := len(dst) / 2
+	s := q.dev.bufferOf("ReadBF16", src, compute.F32, off+n)
+	if n == 0 || !q.scratch(&q.rounded, "rounded rows", int64(len(dst)), false) {
+		return
+	}
+	launch(q, roundBF16, min((n+255)/256, 1024), 1, 1, &roundArgs{dst: q.rounded.ptr, src: s.mem.ptr + 4*uint64(off), n: int64(n)})
+	q.readAt(q.rounded.ptr, dst)
+	runtime.KeepAlive(s)
+}
