@@ -78,15 +78,16 @@ func DraftVocabTensors(ids []int32, vocab int) []safetensors.Tensor {
 	return []safetensors.Tensor{d2t, t2d}
 }
 
-// pick packs rows ids of a matrix [rows][cols], named without ".weight".
-func (l *loader) pick(name string, ids []int32, rows, cols int) compute.Weight {
+// some returns rows ids of a matrix [rows][cols], named without ".weight", or all
+// rows for nil.
+func (l *loader) some(name string, ids []int32, rows, cols int) compute.Matrix {
 	t, dt := l.get(name+".weight", rows, cols)
 	if l.err != nil {
-		return nil
+		return compute.Matrix{}
 	}
 	all := l.rows(&t, dt, 0, rows)
-	if l.err != nil {
-		return nil
+	if l.err != nil || ids == nil {
+		return all
 	}
 	m := compute.Matrix{Rows: len(ids), Cols: cols, Type: dt}
 	cut := func(of []byte) []byte {
@@ -102,7 +103,7 @@ func (l *loader) pick(name string, ids []int32, rows, cols int) compute.Weight {
 		m.Scales = cut(all.Scales)
 	}
 	l.release(name + ".weight")
-	return l.matrices(name, []compute.Matrix{m})
+	return m
 }
 
 // DraftVocab returns the target's id of every token that a draft head predicts,

@@ -73,6 +73,9 @@ type activations struct {
 // A token's bits depend on its own sequence and path alone: not on the other
 // segments, on how the rows are cut into passes and blocks, or on the slots.
 func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
+	if err := m.load(); err != nil {
+		return nil, err
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

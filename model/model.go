@@ -27,6 +27,9 @@ type Options struct {
 	DType   compute.DType // of packed weights: F32, BF16 or Q8
 	KV      compute.DType // of keys and values: F32 or BF16
 	MaxRows int           // most rows of one internal pass; larger batches run in row blocks
+	// Lazy packs the weights when the model first runs, or a draft head is made for
+	// it: what only needs its tensors spares their memory.
+	Lazy bool
 }
 
 // Default returns the options for CPU decoding.
@@ -71,7 +74,8 @@ type Model struct {
 	blocks   blocks
 	spare    []*Branch // labelling branches to be used again
 	act      activations
-	pass     int // number of the pass, to catch a branch that occurs twice
+	pass     int  // number of the pass, to catch a branch that occurs twice
+	lazy     bool // the weights are not packed yet
 }
 
 // A layer is attention, the feed-forward network and the products around them.
@@ -112,7 +116,27 @@ func New(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options)
 	if err != nil {
 		return nil, err
 	}
+	m.lazy = opt.Lazy
+	l := loader{m: m, dry: opt.Lazy}
+	l.all()
+	return m, l.err
+}
+
+// load packs the weights if that waited for the model to run.
+func (m *Model) load() error {
+	if !m.lazy {
+		return nil
+	}
+	m.layers = nil // of the check
 	l := loader{m: m}
+	l.all()
+	m.lazy = l.err != nil
+	return l.err
+}
+
+// all loads a model that is no draft head.
+func (l *loader) all() {
+	m, spec := l.m, l.m.spec
 	n := &spec.Names
 	m.embed = l.pack(spec.Hidden, part{n.Embed, spec.Vocab})
 	m.lmHead.W = m.embed
@@ -121,7 +145,6 @@ func New(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options)
 	}
 	m.norm = l.norm(n.FinalNorm)
 	l.layers()
-	return m, l.err
 }
 
 // NewDraft builds a draft head for target, whose embedding and LM head it
@@ -140,6 +163,9 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 	}
 	m, err := newModel(spec, set, target.dev, opt)
 	if err != nil {
+		return nil, err
+	}
+	if err := target.load(); err != nil {
 		return nil, err
 	}
 	l := loader{m: m}
@@ -163,7 +189,8 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 			name = t.Names.Embed
 		}
 		of := loader{m: target}
-		m.lmHead.W = of.pick(name, m.ids, t.Vocab, t.Hidden)
+		x := of.some(name, m.ids, t.Vocab, t.Hidden)
+		m.lmHead.W = of.matrices(name, []compute.Matrix{x})
 		if of.err != nil {
 			return nil, of.err
 		}
@@ -233,6 +260,41 @@ func (m *Model) HostLMHead() ([]float32, error) {
 		return m.HostEmbed()
 	}
 	return m.host(m.spec.Names.LMHead)
+}
+
+// PackEmbed packs the embedding [Vocab][Hidden] for itself, as bfloat16 if it is
+// stored so and as float32 if not: the values are those of HostEmbed.
+func (m *Model) PackEmbed() (compute.Weight, error) {
+	name := m.spec.Names.Embed
+	l := loader{m: m}
+	t, dt := l.get(name+".weight", m.spec.Vocab, m.spec.Hidden)
+	if l.err == nil && dt == compute.Q8 {
+		l.fail("tensor %q is I8, want F32, F16 or BF16", t.Name)
+	}
+	if l.err != nil {
+		return nil, l.err
+	}
+	as := compute.F32
+	if dt == compute.BF16 {
+		as = compute.BF16
+	}
+	w := l.as(as, name, []compute.Matrix{l.rows(&t, dt, 0, m.spec.Vocab)})
+	return w, l.err
+}
+
+// PackLMHead packs rows ids of the LM head, or all for nil, as float32.
+func (m *Model) PackLMHead(ids []int32) (compute.Weight, error) {
+	name := m.spec.Names.LMHead
+	if m.spec.Tied {
+		name = m.spec.Names.Embed
+	}
+	l := loader{m: m}
+	x := l.some(name, ids, m.spec.Vocab, m.spec.Hidden)
+	if l.err != nil {
+		return nil, l.err
+	}
+	w := l.as(compute.F32, name, []compute.Matrix{x})
+	return w, l.err
 }
 
 func (m *Model) host(name string) ([]float32, error) {

@@ -19,6 +19,7 @@ type part struct {
 type loader struct {
 	m   *Model
 	err error
+	dry bool // only check what is there
 }
 
 func (l *loader) fail(format string, args ...any) {
@@ -105,10 +106,15 @@ func (l *loader) release(name string) {
 
 // matrices packs stacked matrices; name is for errors.
 func (l *loader) matrices(name string, ms []compute.Matrix) compute.Weight {
-	if l.err != nil {
+	return l.as(l.m.opt.DType, name, ms)
+}
+
+// as packs stacked matrices as t.
+func (l *loader) as(t compute.DType, name string, ms []compute.Matrix) compute.Weight {
+	if l.err != nil || l.dry {
 		return nil
 	}
-	w, err := l.m.dev.Pack(l.m.opt.DType, ms...)
+	w, err := l.m.dev.Pack(t, ms...)
 	if err != nil {
 		l.fail("pack %q: %w", name, err)
 		return nil
@@ -136,7 +142,7 @@ func (l *loader) floats(parts ...part) []float32 {
 
 // buffer moves x to the device; name is for errors.
 func (l *loader) buffer(name string, x []float32) compute.Buffer {
-	if l.err != nil {
+	if l.err != nil || l.dry {
 		return nil
 	}
 	b, err := l.m.dev.Alloc(compute.F32, len(x))
