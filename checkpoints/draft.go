@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"talf/checkpoints/internal/torchfile"
+	"talf/model"
 	"talf/model/arch"
 	"talf/model/head"
 	"talf/model/safetensors"
@@ -35,6 +36,7 @@ type Draft struct {
 	Spec    *arch.Spec // nil: Eagle3 says what it is
 	Eagle3  *Eagle3    // an EAGLE-3 head, which is described and converted, not decoded
 	Tensors []safetensors.Tensor
+	Vocab   []int32  // the target's ids of its draft vocabulary, ascending; nil: all, or an EAGLE-3 head
 	Target  string   // weight hash of its target, if the file says so
 	Notes   []string // what was left out or added, and why that changes nothing
 
@@ -109,6 +111,7 @@ func foreign(dir string) error {
 		_, noTensors = os.Stat(filepath.Join(dir, WeightsFile+".index.json"))
 	}
 	_, noTorch := os.Stat(filepath.Join(dir, TorchFile))
+	_, noMap := os.Stat(filepath.Join(dir, TokenMapFile))
 	if noTensors == nil {
 		set, err := safetensors.OpenDir(dir)
 		if err != nil {
@@ -124,7 +127,7 @@ func foreign(dir string) error {
 	switch kind := d.config.string("speculators_model_type"); {
 	case kind == "eagle3", d.looksLikeEagle3():
 		return fmt.Errorf("%s: %w", dir, ErrEagle3)
-	case kind != "", noTensors != nil && noTorch == nil:
+	case kind != "", noTensors != nil && noTorch == nil, noMap == nil:
 		return fmt.Errorf("%s: %w", dir, ErrForeign)
 	}
 	return nil
@@ -291,6 +294,9 @@ func (d *Draft) flat(path string) (object, error) {
 func (d *Draft) check() error {
 	s := d.Spec
 	n := &s.Names
+	if err := d.readVocab(); err != nil {
+		return err
+	}
 	has := func(name string) bool { _, ok := d.Tensor(name); return ok }
 	if !has(n.FC + ".weight") {
 		return fmt.Errorf("%s: no tensor %q: not a draft head in EAGLE's format", d.Dir, n.FC+".weight")
@@ -375,6 +381,9 @@ func (d *Draft) SaveHead(dir, target string) error {
 	ts, err := asType(d.Tensors, "")
 	if err != nil {
 		return err
+	}
+	if d.Vocab != nil {
+		ts = append(ts, model.DraftVocabTensors(d.Vocab, d.Spec.Vocab)...)
 	}
 	if err := newDir(dir); err != nil {
 		return err

@@ -23,6 +23,7 @@ type Format struct {
 	Doc    string
 	Reader string // what loads it, for what is said about it
 
+	tokenMap bool // it reads a draft vocabulary from TokenMapFile
 	problems func(d *Draft, c *ExportConfig) []Problem
 	// eagle and eagle3 return config.json and the tensors; nil: the reader has no
 	// such heads.
@@ -37,7 +38,7 @@ var Formats = []Format{
 		problems: eagleProblems, eagle: asEagle,
 	},
 	{
-		Name: "sglang", Doc: "SGLang, --speculative-algorithm EAGLE or EAGLE3", Reader: "SGLang's loader",
+		Name: "sglang", Doc: "SGLang, --speculative-algorithm EAGLE or EAGLE3", Reader: "SGLang's loader", tokenMap: true,
 		problems: sglangProblems, eagle: asSGLang, eagle3: asSpecForge,
 	},
 	{
@@ -193,6 +194,7 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 			return nil, fmt.Errorf("export %s: %w", d.Dir, err)
 		}
 		conf["torch_dtype"] = dtypeOf(ts)
+		delete(conf, "draft_vocab_size") // of EAGLE-3 heads to all readers
 		conf, ts = f.eagle(d, &c, conf, ts)
 	}
 	r := &Exported{Format: f.Name, Out: out, Tensors: len(ts), Notes: d.Notes, Problems: problems}
@@ -218,6 +220,11 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	}
 	if err := write(WeightsFile, func(w io.Writer) error { return safetensors.Write(w, meta, ts...) }); err != nil {
 		return nil, err
+	}
+	if f.tokenMap && d.Vocab != nil {
+		if err := write(TokenMapFile, func(w io.Writer) error { return torchfile.WriteInts(w, d.Vocab) }); err != nil {
+			return nil, err
+		}
 	}
 	if c.Torch {
 		if err := write(TorchFile, func(w io.Writer) error { return torchfile.Write(w, ts...) }); err != nil {

@@ -35,6 +35,7 @@ func (d *Draft) hasEmbed(c *ExportConfig) bool {
 // with strict=True: every tensor must be there, and no other.
 func eagleProblems(d *Draft, c *ExportConfig) (out []Problem) {
 	s := d.Spec
+	out = d.noVocab()
 	switch s.Rope.Type {
 	case "default":
 	case "linear":
@@ -70,6 +71,9 @@ func sglangProblems(d *Draft, _ *ExportConfig) (out []Problem) {
 	if d.Spec.MLPBias {
 		out = append(out, refuse("it has no biases in the feed-forward network (LlamaMLP)"))
 	}
+	if d.Vocab != nil {
+		out = append(out, note("SGLang has to be started with --speculative-token-map and the path of %s, or drafts from all %d tokens, of which this head knows %d", TokenMapFile, d.Spec.Vocab, len(d.Vocab)))
+	}
 	if !d.Spec.FCBias {
 		out = append(out, note("fc.bias is written, all zero: SGLang always has one, and would draft with a random one without it"))
 	}
@@ -81,6 +85,7 @@ func vllmProblems(d *Draft, _ *ExportConfig) (out []Problem) {
 	if d.Eagle3 != nil {
 		return eagle3Problems(d)
 	}
+	out = d.noVocab()
 	if d.Spec.FCBias {
 		out = append(out, misread("its fc has no bias (LlamaModel.__init__), and this head has one that is not zero: train heads for vLLM without"))
 	}
@@ -99,6 +104,7 @@ func speculatorsProblems(d *Draft, c *ExportConfig) (out []Problem) {
 		return out
 	}
 	s := d.Spec
+	out = append(out, d.noVocab()...)
 	out = append(out, note("the library has EagleSpeculator up to version 0.4, and vLLM read it for a while only: for vLLM itself use the format vllm"))
 	if s.Layers != 1 {
 		out = append(out, refuse("it builds one layer, and this head has %d", s.Layers))

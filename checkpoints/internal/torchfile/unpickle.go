@@ -66,8 +66,9 @@ func (t *tensor) gather(b []byte) []byte {
 	return out
 }
 
-// unpickle returns the dictionary of tensors that a pickle describes.
-func unpickle(p []byte) (ts []*tensor, err error) {
+// load returns what a pickle describes, once it is known to ask for nothing but
+// tensors, dictionaries, lists and numbers.
+func load(p []byte) (v any, err error) {
 	if err := scan(p); err != nil {
 		return nil, err
 	}
@@ -75,15 +76,23 @@ func unpickle(p []byte) (ts []*tensor, err error) {
 	// be one makes it panic.
 	defer func() {
 		if r := recover(); r != nil {
-			ts, err = nil, errors.New(clip(fmt.Sprintf("not a pickle: %v", r)))
+			v, err = nil, errors.New(clip(fmt.Sprintf("not a pickle: %v", r)))
 		}
 	}()
 	u := pickle.NewUnpickler(bytes.NewReader(p))
 	u.FindClass = findClass
 	u.PersistentLoad = persistent
-	v, err := u.Load()
-	if err != nil {
+	if v, err = u.Load(); err != nil {
 		return nil, errors.New(clip(err.Error()))
+	}
+	return v, nil
+}
+
+// unpickle returns the dictionary of tensors that a pickle describes.
+func unpickle(p []byte) (ts []*tensor, err error) {
+	v, err := load(p)
+	if err != nil {
+		return nil, err
 	}
 	add := func(key, value any) error {
 		name, ok := key.(string)

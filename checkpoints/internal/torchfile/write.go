@@ -13,6 +13,15 @@ import (
 // Write writes tensors as torch.save would a state_dict: torch.load reads it, also
 // with weights_only. Equal input gives equal bytes.
 func Write(w io.Writer, tensors ...safetensors.Tensor) error {
+	p, err := pickled(tensors)
+	if err != nil {
+		return err
+	}
+	return archiveOf(w, p, tensors...)
+}
+
+// archiveOf writes the archive of a pickle and the storages of its tensors.
+func archiveOf(w io.Writer, pickle []byte, tensors ...safetensors.Tensor) error {
 	c := &counter{w: w}
 	z := zip.NewWriter(c)
 	put := func(name string, data []byte) error {
@@ -36,11 +45,7 @@ func Write(w io.Writer, tensors ...safetensors.Tensor) error {
 		_, err = f.Write(data)
 		return err
 	}
-	p, err := pickled(tensors)
-	if err != nil {
-		return err
-	}
-	if err := put("data.pkl", p); err != nil {
+	if err := put("data.pkl", pickle); err != nil {
 		return fmt.Errorf("write tensors: %w", err)
 	}
 	if err := put("byteorder", []byte("little")); err != nil {

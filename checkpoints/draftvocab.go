@@ -1,0 +1,180 @@
+package checkpoints
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"talf/checkpoints/internal/torchfile"
+	"talf/model"
+	"talf/model/safetensors"
+)
+
+// TokenMapFile is where a head exported for SGLang keeps its draft vocabulary: the
+// target's ids as torch.save writes a list, for --speculative-token-map.
+const TokenMapFile = "token_map.pt"
+
+// ReadDraftVocab reads a draft vocabulary for a target of vocab tokens: its ids,
+// ascending. Path is a head's directory or a directory of checkpoints, a
+// safetensors file with d2t, a token map of SGLang (.pt), or a text of ids, one
+// behind the other or as a JSON array. Tokenizer is the hash of the one that the
+// ids are of, where that is known.
+func ReadDraftVocab(path string, vocab int) (ids []int32, tokenizer string, err error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, "", fmt.Errorf("draft vocabulary: %w", err)
+	}
+	switch ext := filepath.Ext(path); {
+	case st.IsDir():
+		dir, err := Find(path)
+		if err != nil {
+			return nil, "", fmt.Errorf("draft vocabulary: %w", err)
+		}
+		m, err := ReadManifest(dir)
+		if err != nil {
+			return nil, "", fmt.Errorf("draft vocabulary: %w", err)
+		}
+		if m != nil {
+			tokenizer = m.Tokenizer
+		}
+		if _, err := os.Stat(filepath.Join(dir, TokenMapFile)); err == nil {
+			ids, err = readTokenMap(filepath.Join(dir, TokenMapFile), vocab)
+			return ids, tokenizer, err
+		}
+		set, err := safetensors.OpenDir(dir)
+		if err != nil {
+			return nil, "", fmt.Errorf("draft vocabulary: %w", err)
+		}
+		ids, err = vocabOf(set, vocab)
+		return ids, tokenizer, errors.Join(err, set.Close())
+	case ext == ".safetensors":
+		set, err := safetensors.Open(path)
+		if err != nil {
+			return nil, "", fmt.Errorf("draft vocabulary: %w", err)
+		}
+		ids, err = vocabOf(set, vocab)
+		return ids, "", errors.Join(err, set.Close())
+	case ext == ".pt" || ext == ".bin":
+		ids, err = readTokenMap(path, vocab)
+		return ids, "", err
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, "", fmt.Errorf("draft vocabulary: %w", err)
+	}
+	list, err := parseIDs(raw)
+	if err == nil {
+		ids, err = sorted(list, vocab)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("draft vocabulary: %s: %w", path, err)
+	}
+	return ids, "", nil
+}
+
+func vocabOf(set *safetensors.Set, vocab int) ([]int32, error) {
+	ids, err := model.ReadDraftVocab(set, 0, vocab)
+	if err != nil {
+		return nil, fmt.Errorf("draft vocabulary: %w", err)
+	}
+	if ids == nil {
+		return nil, fmt.Errorf("draft vocabulary: %s: no tensor %q: this head predicts all tokens", set.Name, model.DraftToTarget)
+	}
+	return ids, nil
+}
+
+// parseIDs reads whole numbers: a JSON array, or apart by white space.
+func parseIDs(raw []byte) (ids []int64, err error) {
+	if t := bytes.TrimSpace(raw); len(t) > 0 && t[0] == '[' {
+		if err := json.Unmarshal(t, &ids); err != nil {
+			return nil, fmt.Errorf("want an array of token ids: %w", err)
+		}
+		return ids, nil
+	}
+	for _, f := range strings.Fields(string(raw)) {
+		id, err := strconv.ParseInt(f, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%q, want a token id", clip([]byte(f)))
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// sorted returns ids in ascending order, each of which must be a token of its own.
+func sorted(list []int64, vocab int) ([]int32, error) {
+	if len(list) == 0 {
+		return nil, errors.New("no token ids")
+	}
+	ids := make([]int32, 0, len(list))
+	for i, id := range list {
+		if id < 0 || id >= int64(vocab) {
+			return nil, fmt.Errorf("id %d is %d, want 0 to %d as the target has", i+1, id, vocab-1)
+		}
+		ids = append(ids, int32(id))
+	}
+	slices.Sort(ids)
+	for i, id := range ids[1:] {
+		if id == ids[i] {
+			return nil, fmt.Errorf("token %d occurs twice", id)
+		}
+	}
+	return ids, nil
+}
+
+func readTokenMap(path string, vocab int) ([]int32, error) {
+	list, err := torchfile.ReadInts(path)
+	var ids []int32
+	if err == nil {
+		if ids, err = sorted(list, vocab); err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("draft vocabulary: %w", err)
+	}
+	return ids, nil
+}
+
+// readVocab takes the draft vocabulary out of the tensors, or from the token map
+// beside them.
+func (d *Draft) readVocab() error {
+	var of []safetensors.Tensor
+	for _, name := range []string{model.DraftToTarget, model.TargetToDraft} {
+		if t, ok := d.Tensor(name); ok {
+			of = append(of, t)
+			d.drop(name)
+		}
+	}
+	ids, err := model.ReadDraftVocab(safetensors.Of(d.Dir, of...), d.Spec.DraftVocab, d.Spec.Vocab)
+	path := filepath.Join(d.Dir, TokenMapFile)
+	if _, e := os.Stat(path); e == nil && len(of) == 0 {
+		ids, err = readTokenMap(path, d.Spec.Vocab)
+		d.note("the draft vocabulary is %s's", TokenMapFile)
+	} else if e != nil && !errors.Is(e, fs.ErrNotExist) {
+		return fmt.Errorf("draft vocabulary: %w", e)
+	}
+	if err != nil {
+		return err
+	}
+	if _, own := d.Tensor("lm_head.weight"); own && ids != nil {
+		return fmt.Errorf("%s: lm_head.weight and a draft vocabulary: an LM head of its own, where EAGLE-1 and EAGLE-2 use rows of the target's", d.Dir)
+	}
+	d.Vocab, d.Spec.DraftVocab = ids, len(ids)
+	return nil
+}
+
+// noVocab are the problems of readers that have no draft vocabulary.
+func (d *Draft) noVocab() (out []Problem) {
+	if d.Vocab != nil {
+		out = append(out, misread("it has no draft vocabulary for such heads, and would draft from all %d tokens, of which this head knows %d; SGLang has one", d.Spec.Vocab, len(d.Vocab)))
+	}
+	return out
+}
