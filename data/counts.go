@@ -1,5 +1,7 @@
 package data
 
+import "fmt"
+
 // Counts returns how often each token of the vocabulary is to be learnt in a part
 // of the set: [Vocab]. It reads the text alone, not trees, labels or features.
 func (s *Set) Counts(sp Split) ([]int64, error) {
@@ -27,4 +29,89 @@ func (s *Set) Counts(sp Split) ([]int64, error) {
 		}
 	}
 	return counts, nil
+}
+
+// A Coverage is how much of what is to be learnt a part of the vocabulary covers.
+type Coverage struct {
+	Tokens int64     `json:"tokens"`     // to be learnt
+	Inside int64     `json:"inside"`     // of them in the part
+	Levels []float64 `json:"label_mass"` // by level of the trees: the share of the labels' mass
+}
+
+// Share returns the share of the tokens.
+func (c *Coverage) Share() float64 { return float64(c.Inside) / float64(max(c.Tokens, 1)) }
+
+// Cover measures what tokens ids cover of a part of the set: of the tokens to be
+// learnt, and of the labels of the trees at the positions before them. Tails are
+// left out: of their tokens nothing is known.
+func (s *Set) Cover(sp Split, ids []int32) (Coverage, error) {
+	m := &s.meta
+	c := Coverage{Levels: make([]float64, m.Depth)}
+	from, to, err := sp.rows(s.rows)
+	if err != nil {
+		return c, err
+	}
+	in := make([]bool, m.Vocab)
+	for _, id := range ids {
+		if id < 0 || int(id) >= m.Vocab {
+			return c, fmt.Errorf("data: token %d, want 0 to %d", id, m.Vocab-1)
+		}
+		in[id] = true
+	}
+	all, inside := make([]kahan, m.Depth), make([]kahan, m.Depth)
+	n := m.Nodes()
+	depth := make([]int, n)
+	for i := range s.groups {
+		g := &s.groups[i]
+		lo, hi := max(from-g.first, 0), min(to-g.first, g.rows)
+		if lo >= hi {
+			continue
+		}
+		rows, err := s.read(g)
+		if err != nil {
+			return c, err
+		}
+		for _, r := range rows[lo:hi] {
+			for p, learnt := range r.LossMask {
+				if !learnt {
+					continue
+				}
+				c.Tokens++
+				if in[r.Tokens[p]] {
+					c.Inside++
+				}
+				for j := range n {
+					if p == 0 {
+						break // nothing stands before the first token
+					}
+					at := (p-1)*n + j
+					depth[j] = 0
+					if up := int(r.TreeParents[at]); up >= 0 && up < j {
+						depth[j] = min(depth[up]+1, m.Depth-1)
+					}
+					d := depth[j]
+					if m.Labels != TopK {
+						for id, x := range r.LabelFull[at*m.Vocab:][:m.Vocab] {
+							if all[d].add1(float64(x)); in[id] {
+								inside[d].add1(float64(x))
+							}
+						}
+						continue
+					}
+					for k, id := range r.LabelIDs[at*m.K:][:m.K] {
+						x := float64(r.LabelProbs[at*m.K+k])
+						if all[d].add1(x); in[id] {
+							inside[d].add1(x)
+						}
+					}
+				}
+			}
+		}
+	}
+	for d := range c.Levels {
+		if all[d].sum > 0 {
+			c.Levels[d] = inside[d].sum / all[d].sum
+		}
+	}
+	return c, nil
 }

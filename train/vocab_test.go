@@ -1,0 +1,357 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/checkpoints"
+	"talf/compute"
+	"talf/data"
+	"talf/model/head"
+	"talf/model/safetensors"
+	"talf/train/loss"
+)
+
+// everySecond is a draft vocabulary of half of the tiny target's tokens.
+func everySecond() (ids []int32) {
+	for id := int32(1); id < 40; id += 2 {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// trained returns the head's own tensors in a checkpoint, by name.
+func trained(t testing.TB, dir string) map[string][]byte {
+	t.Helper()
+	set, err := safetensors.Open(filepath.Join(dir, checkpoints.WeightsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	out := map[string][]byte{}
+	for _, name := range set.Names() {
+		x, _ := set.Tensor(name)
+		out[name] = bytes.Clone(x.Data)
+	}
+	return out
+}
+
+// The vocabulary of all tokens gives the bits of none, whatever the loss and the
+// labels, and the same evaluation.
+func TestTheVocabularyOfAllTokensIsNone(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 30, data.BF16)
+	var every []int32
+	for id := range int32(40) {
+		every = append(every, id)
+	}
+	for _, l := range []string{"eagle", "hass:top=3", "talf", "talf:outside=renorm", "eagle:outside=mask,labels=ignore"} {
+		cfg := tinyConfig()
+		cfg.Loss, cfg.Steps = l, 3
+		none, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: every})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := trained(t, none.Dir), trained(t, all.Dir)
+		if len(b) != len(a)+2 || b["d2t"] == nil || b["t2d"] == nil {
+			t.Errorf("%s: %d tensors, without a vocabulary %d", l, len(b), len(a))
+		}
+		for name := range a {
+			if !bytes.Equal(a[name], b[name]) {
+				t.Errorf("%s: %s differs", l, name)
+			}
+		}
+		for i := range all.Eval.Levels {
+			if all.Eval.Levels[i].Covered != 1 {
+				t.Errorf("%s: level %d covers %v", l, i, all.Eval.Levels[i].Covered)
+			}
+			all.Eval.Levels[i].Covered = 0
+		}
+		if all.Eval.Loss != none.Eval.Loss || all.Eval.Tau != none.Eval.Tau || !slices.Equal(all.Eval.Levels, none.Eval.Levels) {
+			t.Errorf("%s: evaluation %+v, without %+v", l, all.Eval, none.Eval)
+		}
+	}
+}
+
+// Gradients through the draft vocabulary are central differences of the loss.
+func TestGradientsOverADraftVocabulary(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 20, data.BF16)
+	for _, l := range []string{"eagle:w_reg=0", "hass:top=2,feed=flow,w_reg=0,outside=renorm", "talf", "talf:outside=renorm,labels=ignore", "talf:outside=mask"} {
+		cfg := tinyConfig()
+		cfg.Loss, cfg.Accum = l, 1
+		h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.store.Close()
+		if err := h.init(); err != nil {
+			t.Fatal(err)
+		}
+		if err := tr.enter(0); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := h.begin(); err != nil {
+			t.Fatal(err)
+		}
+		// value sums the rows in float64: the graph's own sum is float32.
+		value := func() float64 {
+			if err := h.fill(context.Background(), 0, 1); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.graph.Run(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			sum := 0.0
+			for i := range h.terms {
+				x := &h.terms[i]
+				for r, y := range x.RowLoss() {
+					sum += float64(x.Weight) * float64(h.batch.mask[x.Level][r]) / float64(h.count) * float64(y)
+				}
+			}
+			return sum
+		}
+		value()
+		r := rand.New(rand.NewPCG(7, 8))
+		tensors := h.params.Tensors()
+		var dirs [][]float32
+		want := 0.0
+		for i, n := range tr.nodes {
+			g := n.Grad()
+			d := make([]float32, len(tensors[i].Data))
+			for j := range d {
+				d[j] = g[j] + float32(r.NormFloat64()*0.02)
+				want += float64(d[j]) * float64(g[j])
+			}
+			dirs = append(dirs, d)
+		}
+		const eps = 4e-3
+		at := func(s float32) float64 {
+			for i, d := range dirs {
+				for j := range d {
+					tensors[i].Data[j] += s * d[j]
+				}
+			}
+			return value()
+		}
+		up := at(eps)
+		down := at(-2 * eps)
+		if got := (up - down) / (2 * eps); want == 0 || math.Abs(got-want) > 1e-2*math.Abs(want) {
+			t.Errorf("%s: differences give %v, the gradient %v", l, got, want)
+		}
+	}
+}
+
+// What becomes of labels outside is counted by hand: tokens 1, 3 and 5 of 8 are
+// the vocabulary.
+func TestLabelsOutsideADraftVocabulary(t *testing.T) {
+	v, err := newVocabulary([]int32{1, 3, 5}, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		outside loss.Outside
+		ids     []int32
+		p       []float32
+		tail    []float32
+		times   float32
+		want    []float32
+		rest    []float32
+		lost    float64
+	}{
+		{loss.Drop, []int32{3, 2, 5}, []float32{0.5, 0.25, 0.125}, []float32{0.125}, 1, []float32{0.5, 0, 0.125}, []float32{0.125}, 0.25},
+		{loss.Renorm, []int32{3, 2, 5}, []float32{0.5, 0.25, 0.125}, []float32{0.125}, 1, []float32{0.5 * 4 / 3., 0, 0.125 * 4 / 3.}, []float32{0.125 * 4 / 3.}, 0.25},
+		{loss.Renorm, []int32{3, 2, 5}, []float32{0.5, 0.25, 0.125}, nil, 1, []float32{0.5 * 7 / 5., 0, 0.125 * 7 / 5.}, nil, 0.25},
+		{loss.Renorm, []int32{0, 2, 4}, []float32{0.5, 0.25, 0.25}, []float32{0}, 1, []float32{0, 0, 0}, []float32{0}, 1},
+		{loss.Mask, []int32{2, 3, 5}, []float32{0.5, 0.25, 0.25}, nil, 0, []float32{0, 0.25, 0.25}, nil, 0.5},
+		{loss.Mask, []int32{3, 2, 5}, []float32{0.5, 0.25, 0.25}, nil, 1, []float32{0.5 * 4 / 3., 0, 0.25 * 4 / 3.}, nil, 0.25},
+		{loss.Renorm, nil, []float32{0.25, 0.125, 0, 0.25, 0, 0.125, 0.125, 0.125}, nil, 1, []float32{0.25, 0.5, 0.25}, nil, 0.5},
+	} {
+		b := &headBatch{vocab: v, plan: loss.Plan{Outside: c.outside}, labels: []*compute.SoftLabels{{K: 3}}, mass: make([]float64, 1), lost: make([]float64, 1)}
+		top := int32(0)
+		if c.ids != nil {
+			top = c.ids[0]
+		}
+		times := b.inside(0, c.ids, c.p, c.tail, top, 1)
+		s := b.labels[0]
+		got := s.Prob
+		if c.ids == nil {
+			got = s.Full
+		}
+		near := func(a, b []float32) bool {
+			return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Abs(float64(x-y)) < 1e-6 })
+		}
+		if times != c.times || !near(got, c.want) || !near(s.Tail, c.rest) || math.Abs(b.lost[0]-c.lost) > 1e-9 {
+			t.Errorf("%s of %v %v: %v and %v, %v times, %v lost; want %v and %v, %v times, %v lost", c.outside, c.ids, c.p, got, s.Tail, times, b.lost[0], c.want, c.rest, c.times, c.lost)
+		}
+		for i, id := range c.ids {
+			if want := v.draft(id); s.IDs[i] != want {
+				t.Errorf("label %d of token %d has draft id %d, want %d", i, id, s.IDs[i], want)
+			}
+		}
+	}
+}
+
+// A run with a draft vocabulary stops and goes on with the same bits, loads for its
+// target, and is continued with no other vocabulary.
+func TestARunWithADraftVocabularyGoesOn(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 30, data.None)
+	cfg := tinyConfig()
+	cfg.SaveEvery = 0
+	job := HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()}
+	whole, err := Head(context.Background(), cfg, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := whole.Eval.Levels[0]; l.Covered < 0.3 || l.Covered > 0.7 || whole.Eval.Levels[1].Rows >= 4*l.Rows {
+		t.Errorf("half of random labels, and branches below them: %+v", whole.Eval.Levels)
+	}
+	for _, stop := range []int{1, 4} {
+		again := job
+		again.Out = t.TempDir()
+		ctx, report := stopAfter(stop)
+		again.Report = report
+		if _, err := Head(ctx, cfg, again); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		again.Report = nil
+		res, err := Head(context.Background(), cfg, again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameFiles(t, "after a stop", files(t, whole.Dir), files(t, res.Dir))
+	}
+	m, err := checkpoints.ReadManifest(whole.Dir)
+	if err != nil || m.DraftVocab != 20 {
+		t.Errorf("the manifest says %d tokens, %v", m.DraftVocab, err)
+	}
+	h, err := checkpoints.LoadHead(job.Out, target, head.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Outputs() != 20 || !slices.Equal(h.DraftVocab(), everySecond()) {
+		t.Errorf("it loads with %d tokens, %v", h.Outputs(), h.DraftVocab())
+	}
+	for _, other := range [][]int32{nil, everySecond()[1:]} {
+		bad := job
+		bad.Vocab = other
+		if _, err := Head(context.Background(), cfg, bad); err == nil || !strings.Contains(err.Error(), "draft_vocab") {
+			t.Errorf("continued with another vocabulary: %v", err)
+		}
+	}
+	// Its weights begin a head that predicts other tokens.
+	from := job
+	from.Out, from.Init, from.Vocab = t.TempDir(), job.Out, nil
+	if _, err := Head(context.Background(), cfg, from); err != nil {
+		t.Errorf("begun with it: %v", err)
+	}
+}
+
+func TestDraftVocabulariesThatNoHeadCanHaveAreRefused(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 20, data.None)
+	for name, c := range map[string]struct {
+		ids  []int32
+		loss string
+		want string
+	}{
+		"beyond the target's":  {[]int32{1, 2, 3, 40}, "talf", "want 0 to 39"},
+		"twice":                {[]int32{1, 2, 2, 3}, "talf", "want ascending"},
+		"fewer than branches":  {[]int32{1, 2, 3}, "talf", "at least the 4"},
+		"none":                 {[]int32{}, "talf", "no tokens"},
+		"an unknown treatment": {everySecond(), "talf:outside=keep", "drop or renorm or mask"},
+	} {
+		cfg := tinyConfig()
+		cfg.Loss = c.loss
+		if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: c.ids}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q in it", name, err, c.want)
+		}
+	}
+	full, err := loss.Parse("talf:temp=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := full.Plan(loss.Labelling{Depth: 3, DraftVocab: 20}); err == nil || !strings.Contains(err.Error(), "outside=renorm") {
+		t.Errorf("tempered and dropped: %v", err)
+	}
+}
+
+// The vocabulary is counted in the training part alone, by weight, lower ids first
+// among equals.
+func TestAVocabularyIsCounted(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	a, b := tinyData(t, target, 20, data.None), tinyDataIn(t, filepath.Join(t.TempDir(), "b"), target, 7, data.None)
+	sp := data.Split{Part: data.Train, Fraction: 0.1}
+	shares := []Share{{Set: a, Weight: 1}, {Set: b, Weight: 3}}
+	score := make([]float64, 40)
+	for _, s := range shares {
+		n, counts := 0, make([]int, 40)
+		rows, err := s.Set.Count(sp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Set.Sequential(sp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range rows {
+			rec, err := r.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, x := range rec.Tokens {
+				if rec.LossMask[i] {
+					counts[x]++
+					n++
+				}
+			}
+		}
+		for id, c := range counts {
+			score[id] += s.Weight * float64(c) / float64(n) / 4
+		}
+	}
+	for _, size := range []int{1, 7, 39, 40} {
+		ids, share, err := CountVocab(shares, sp, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(ids) != size || !slices.IsSorted(ids) {
+			t.Fatalf("%v, want %d ascending", ids, size)
+		}
+		least, sum := math.Inf(1), 0.0
+		for _, id := range ids {
+			least, sum = min(least, score[id]), sum+score[id]
+		}
+		for id, s := range score {
+			if s > least+1e-12 && !slices.Contains(ids, int32(id)) {
+				t.Errorf("%d tokens without %d, which is more frequent than another", size, id)
+			}
+		}
+		again, err := VocabShare(shares, sp, ids)
+		if err != nil || math.Abs(share-sum) > 1e-9 || math.Abs(again-sum) > 1e-9 {
+			t.Errorf("%d tokens are %v and %v of the text, want %v (%v)", size, share, again, sum, err)
+		}
+	}
+	for _, size := range []int{0, 41} {
+		if _, _, err := CountVocab(shares, sp, size); err == nil || !strings.Contains(err.Error(), "want 1 to") {
+			t.Errorf("%d tokens: %v", size, err)
+		}
+	}
+}
