@@ -123,14 +123,18 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if h.params, err = net.New(q, spec); err != nil {
 		return nil, nil, err
 	}
-	if h.table, err = frozen(q, "embed", target.HostEmbed, spec); err != nil {
-		return nil, nil, err
-	}
-	if h.lm, err = frozen(q, "lm_head", h.hostLMHead, spec); err != nil {
-		return nil, nil, err
-	}
-	w, err := pack(dev, h.lm)
+	table, err := target.PackEmbed()
 	if err != nil {
+		return nil, nil, err
+	}
+	if h.table, err = frozen(q, "embed", table, target.HostEmbed); err != nil {
+		return nil, nil, err
+	}
+	w, err := target.PackLMHead(job.Vocab)
+	if err != nil {
+		return nil, nil, err
+	}
+	if h.lm, err = frozen(q, "lm_head", w, h.hostLMHead); err != nil {
 		return nil, nil, err
 	}
 	positions := h.limit + h.meta.Depth
@@ -232,7 +236,7 @@ func (h *headTask) enter(i int) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
-	lm, err := tempered(q, h.job.Target.Device(), h.lm, plan.Temp)
+	lm, err := h.tempered(q, plan.Temp)
 	if err != nil {
 		return program{}, err
 	}
@@ -257,41 +261,45 @@ func (h *headTask) enter(i int) (program, error) {
 	return program{graph: g, nodes: h.batch.head.Nodes, total: h.total}, nil
 }
 
-// pack packs the LM head once, not at every step.
-func pack(dev compute.Device, lm *gg.Tensor) (compute.Weight, error) {
-	w, err := dev.Pack(compute.F32, lm.Matrix())
+// tempered returns the LM head over temp, whose logits are the target's at a
+// temperature.
+func (h *headTask) tempered(q compute.Queue, temp float32) (*gg.Tensor, error) {
+	if temp == 1 {
+		return h.lm, nil
+	}
+	host := func() ([]float32, error) {
+		f, err := h.hostLMHead()
+		for i := range f {
+			f[i] /= temp
+		}
+		return f, err
+	}
+	f, err := host()
+	if err != nil {
+		return nil, err
+	}
+	t, err := gg.NewTensor(q, "lm_head", f, h.lm.Shape...)
+	if err != nil {
+		return nil, err
+	}
+	w, err := h.job.Target.Device().Pack(compute.F32, t.Matrix())
 	if err != nil {
 		return nil, fmt.Errorf("pack the LM head: %w", err)
 	}
-	if b, ok := w.(compute.Buffer); ok {
-		lm.Buf = b
-	}
-	return w, nil
+	return frozen(q, "lm_head", w, host)
 }
 
-// tempered returns lm over temp, whose logits are those of lm at a temperature.
-func tempered(q compute.Queue, dev compute.Device, lm *gg.Tensor, temp float32) (*gg.Tensor, error) {
-	if temp == 1 {
-		return lm, nil
+// frozen is what w holds, without a second copy where the device's operations take
+// a weight for a buffer.
+func frozen(q compute.Queue, name string, w compute.Weight, host func() ([]float32, error)) (*gg.Tensor, error) {
+	if t := gg.Packed(name, w, host); t != nil {
+		return t, nil
 	}
-	f := make([]float32, len(lm.Data))
-	for i, x := range lm.Data {
-		f[i] = x / temp
-	}
-	t, err := gg.NewTensor(q, "lm_head", f, lm.Shape...)
+	f, err := host()
 	if err != nil {
 		return nil, err
 	}
-	_, err = pack(dev, t)
-	return t, err
-}
-
-func frozen(q compute.Queue, name string, get func() ([]float32, error), spec *arch.Spec) (*gg.Tensor, error) {
-	f, err := get()
-	if err != nil {
-		return nil, err
-	}
-	return gg.NewTensor(q, name, f, len(f)/spec.Hidden, spec.Hidden)
+	return gg.NewTensor(q, name, f, w.Out(), w.In())
 }
 
 // hostLMHead returns the rows of the target's LM head that the head predicts with.

@@ -41,8 +41,19 @@ type Rows struct{ Max, N int }
 type Tensor struct {
 	Name  string
 	Shape []int
-	Data  []float32
+	Data  []float32 // nil: only Buf holds it, which is a device's packing
 	Buf   compute.Buffer
+	host  func() ([]float32, error) // reads what Buf holds, where Data is nil
+}
+
+// Packed is a frozen tensor [rows][cols] that a device holds as w, or nil if its
+// operations take no weights for buffers. Host reads the values, for messages.
+func Packed(name string, w compute.Weight, host func() ([]float32, error)) *Tensor {
+	b, ok := w.(compute.Buffer)
+	if !ok {
+		return nil
+	}
+	return &Tensor{Name: name, Shape: []int{w.Out(), w.In()}, Buf: b, host: host}
 }
 
 // NewTensor makes data, row-major, usable by operations on q. It keeps data.
@@ -78,7 +89,17 @@ type value struct {
 	store *store
 	t     *tensor.Dense
 	buf   compute.Buffer
-	num   *G.F32 // scalars only; shape is empty
+	num   *G.F32                    // scalars only; shape is empty
+	host  func() ([]float32, error) // of a packed tensor, which has no memory here
+}
+
+// known is the shape that Gorgonia knows: of a packed tensor one row, for it wants
+// memory of that shape.
+func (v *value) known() []int {
+	if v.host != nil {
+		return []int{1, v.width()}
+	}
+	return v.shape
 }
 
 // live returns the number of live elements.
@@ -190,7 +211,7 @@ func (g *Graph) node(v *value, needs bool) *Node {
 // shape would be one node.
 func (g *Graph) leaf(name string, v *value, needs bool) *Node {
 	n := g.node(v, needs)
-	n.node = G.NewTensor(g.eg, tensor.Float32, len(v.shape), G.WithShape(v.shape...),
+	n.node = G.NewTensor(g.eg, tensor.Float32, len(v.shape), G.WithShape(v.known()...),
 		G.WithName(fmt.Sprintf("%s#%d", name, uids.Add(1))))
 	g.leaves = append(g.leaves, n)
 	return n
@@ -203,7 +224,7 @@ func (g *Graph) Param(t *Tensor) *Node {
 
 // Frozen adds a tensor that no gradient is computed for.
 func (g *Graph) Frozen(t *Tensor) *Node {
-	return g.leaf(t.Name, &value{shape: t.Shape, store: &store{f: t.Data, fixed: true}, buf: t.Buf}, false)
+	return g.leaf(t.Name, &value{shape: t.Shape, store: &store{f: t.Data, fixed: true}, buf: t.Buf, host: t.host}, false)
 }
 
 // Input adds a matrix [rows][width] that the caller fills through Data before
@@ -379,7 +400,14 @@ func (v *value) nonFinite() (row int, x float32) {
 		}
 		return -1, 0
 	}
-	for i, x := range v.store.f[:v.live()] {
+	f := v.store.f
+	if v.host != nil {
+		var err error
+		if f, err = v.host(); err != nil {
+			return -1, 0 // it was read before: what is wrong with it is said elsewhere
+		}
+	}
+	for i, x := range f[:v.live()] {
 		if x-x != 0 {
 			return i / v.width(), x
 		}

@@ -40,6 +40,10 @@ func (g *Graph) Embed(table *Node, ids *[]int32, rows *Rows) *Node {
 	y := g.out(rows, table.Width())
 	f := &forward{x: []*Node{table}, y: y}
 	f.base = g.base("embed", nil, y.val, func() {
+		if w, ok := table.val.buf.(compute.Weight); ok {
+			g.q.Embed(y.val.buf, 0, w, (*ids)[:rows.N])
+			return
+		}
 		g.q.Gather(y.val.buf, 0, 0, table.val.buf, (*ids)[:rows.N])
 	})
 	f.pieces = []piece{{of: []int{0}, run: func(dx []*value, acc []bool, dy *value) {

@@ -96,14 +96,14 @@ func (g *Graph) plan() error {
 			continue
 		}
 		size := 1
-		for _, d := range v.shape {
+		for _, d := range v.known() {
 			size *= d
 		}
 		if v.store.f == nil {
 			v.store.f = make([]float32, size)
 		}
 		f := v.store.f[:size]
-		v.t = tensor.New(tensor.WithShape(v.shape...), tensor.WithBacking(f))
+		v.t = tensor.New(tensor.WithShape(v.known()...), tensor.WithBacking(f))
 		if v.buf == nil {
 			v.buf = g.ops.Host(f, v.shape...)
 		}
