@@ -21,7 +21,7 @@ type optimiser struct {
 	q      compute.Queue
 	params []*gg.Tensor
 	m, v   []*gg.Tensor
-	sum    []*gg.Tensor // gradients of several micro-batches; nil if there is one
+	sum    []*gg.Tensor // gradients of several micro-batches or ranks; nil if there is one
 	zeros  []float32
 	step   int
 }
@@ -46,27 +46,40 @@ func newOptimiser(cfg Config, q compute.Queue, params []*gg.Tensor) (*optimiser,
 		return nil, err
 	}
 	if cfg.Accum > 1 {
-		if o.sum, err = like("sum."); err != nil {
+		sum, err := like("sum.")
+		if err != nil {
 			return nil, err
 		}
-		for _, p := range params {
-			if len(o.zeros) < len(p.Data) {
-				o.zeros = make([]float32, len(p.Data))
-			}
-		}
+		o.gatherIn(sum)
 	}
 	return o, nil
 }
 
+// gatherIn makes sum the memory in which gradients are gathered.
+func (o *optimiser) gatherIn(sum []*gg.Tensor) {
+	o.sum = sum
+	for _, s := range sum {
+		if len(o.zeros) < len(s.Data) {
+			o.zeros = make([]float32, len(s.Data))
+		}
+	}
+}
+
 // gather takes the gradients of micro-batch i of the step.
 func (o *optimiser) gather(i int, nodes []*gg.Node) {
-	for j, s := range o.sum {
-		n := len(s.Data)
-		if i == 0 {
-			o.q.Write(s.Buf, o.zeros[:n])
-		}
-		o.ops.Add(s.Buf, s.Buf, nodes[j].GradBuffer(), n)
+	for j := range o.sum {
+		o.gatherOne(i, j, nodes)
 	}
+}
+
+// gatherOne is gather of parameter j alone.
+func (o *optimiser) gatherOne(i, j int, nodes []*gg.Node) {
+	s := o.sum[j]
+	n := len(s.Data)
+	if i == 0 {
+		o.q.Write(s.Buf, o.zeros[:n])
+	}
+	o.ops.Add(s.Buf, s.Buf, nodes[j].GradBuffer(), n)
 }
 
 // update makes one step at learning rate lr with the gathered gradients and

@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"math"
@@ -199,75 +200,128 @@ func (h *headTask) held() iter.Seq2[sample, error] {
 }
 
 // eval evaluates the held-out sequences, always the same ones.
-func (h *headTask) eval(ctx context.Context) (*Eval, error) {
+func (h *headTask) eval(ctx context.Context) (s evalShare, err error) {
 	e := h.eval0
-	res := &Eval{Levels: make([]LevelEval, len(e.terms))}
-	found := make([]int, len(e.terms))
-	sum := make([]float64, len(e.terms))
-	mass, lost := make([]float64, len(e.terms)), make([]float64, len(e.terms))
-	held := 0
-	for s, err := range h.held() {
+	s.Trees, s.Levels = true, len(e.terms)
+	for x, err := range h.held() {
 		if err != nil {
-			return nil, err
+			return s, err
 		}
-		r := s.Record
-		held++
-		if span(r, h.limit) == 0 {
+		r, at := x.Record, s.Held
+		s.Held++
+		if at%h.crew.Size() != h.crew.Rank() || span(r, h.limit) == 0 {
 			continue
 		}
 		feat, err := h.features(ctx, r)
 		if err != nil {
-			return nil, err
+			return s, err
 		}
 		e.batch.reset()
 		if err := e.batch.add(r, feat, feat, h.limit); err != nil {
-			return nil, err
+			return s, err
 		}
 		for i := range e.terms {
 			e.terms[i].Set(e.batch.mask[i], 1)
 		}
 		if err := e.graph.Run(ctx); err != nil {
-			return nil, err
+			return s, err
 		}
-		res.Positions += e.batch.count
+		p := newEvalPart(at, len(e.terms))
+		p.Positions = e.batch.count
 		for i := range e.terms {
 			for j, m := range e.batch.mask[i] {
 				if m == 0 {
 					continue
 				}
-				x := float64(e.terms[i].RowLoss()[j])
-				if !finite(x) {
+				l := float64(e.terms[i].RowLoss()[j])
+				if !finite(l) {
 					op, err := e.graph.FirstNonFinite(ctx)
 					if err != nil {
-						return nil, err
+						return s, err
 					}
-					return nil, fmt.Errorf("%s: the loss on level %d is %v, first in %s", s.place, i, x, op)
+					return s, fmt.Errorf("%s: the loss on level %d is %v, first in %s", x.place, i, l, op)
 				}
-				sum[i] += x
-				res.Levels[i].Rows++
+				p.Loss[i] += l
+				p.Rows[i]++
 			}
 			e.top[i] = e.score.top(e.top[i][:0], e.batch.head.Levels[i].Out.Data())
-			found[i] += hits(e.top[i], e.score.k, e.batch.top[i], e.batch.mask[i])
+			p.Hits[i] = hits(e.top[i], e.score.k, e.batch.top[i], e.batch.mask[i])
 		}
-		for i := range mass {
-			mass[i], lost[i] = mass[i]+e.batch.mass[i], lost[i]+e.batch.lost[i]
+		if h.vocab != nil {
+			p.Mass, p.Lost = slices.Clone(e.batch.mass), slices.Clone(e.batch.lost)
 		}
-		expect, greedy := e.tau()
-		res.Tau, res.TauGreedy = res.Tau+expect, res.TauGreedy+greedy
+		p.Expect, p.Greedy = e.tau()
+		s.Parts = append(s.Parts, p)
+	}
+	return s, nil
+}
+
+// An evalShare is what a rank found in its share of what is held out.
+type evalShare struct {
+	Held   int        `json:"held"` // parts of all ranks
+	Levels int        `json:"levels"`
+	Trees  bool       `json:"trees"` // Expect and Greedy are given
+	Parts  []evalPart `json:"parts"`
+}
+
+// An evalPart is what one held-out sequence, or packed batch of them, adds.
+type evalPart struct {
+	At        int       `json:"at"` // its number
+	Positions int       `json:"positions"`
+	Loss      []float64 `json:"loss"` // [level], the rows' sum
+	Rows      []int     `json:"rows"`
+	Hits      []int     `json:"hits"`
+	Mass      []float64 `json:"mass,omitempty"` // of the labels
+	Lost      []float64 `json:"lost,omitempty"` // of it outside the draft vocabulary
+	Expect    float64   `json:"expect"`         // see (*headEval).tau
+	Greedy    float64   `json:"greedy"`
+}
+
+func newEvalPart(at, levels int) evalPart {
+	return evalPart{At: at, Loss: make([]float64, levels), Rows: make([]int, levels), Hits: make([]int, levels)}
+}
+
+// mergeEval adds up the ranks' shares in the order of the sequences, so that the sums
+// have the same bits however many ranks there are; nil if nothing is held out.
+func mergeEval(shares []json.RawMessage) (*Eval, error) {
+	var parts []evalPart
+	held, levels, trees := 0, 0, false
+	for r, b := range shares {
+		var s evalShare
+		if err := json.Unmarshal(b, &s); err != nil {
+			return nil, fmt.Errorf("evaluation of rank %d: %w", r, err)
+		}
+		held, levels, trees, parts = s.Held, s.Levels, s.Trees, append(parts, s.Parts...)
 	}
 	if held == 0 {
 		return nil, nil
+	}
+	slices.SortFunc(parts, func(a, b evalPart) int { return a.At - b.At })
+	res := &Eval{Levels: make([]LevelEval, levels)}
+	sum, mass, lost := make([]float64, levels), make([]float64, levels), make([]float64, levels)
+	found := make([]int, levels)
+	for _, p := range parts {
+		res.Positions += p.Positions
+		for i, l := range p.Loss {
+			sum[i] += l
+			found[i] += p.Hits[i]
+			res.Levels[i].Rows += p.Rows[i]
+		}
+		for i := range p.Mass {
+			mass[i], lost[i] = mass[i]+p.Mass[i], lost[i]+p.Lost[i]
+		}
+		res.Tau, res.TauGreedy = res.Tau+p.Expect, res.TauGreedy+p.Greedy
 	}
 	for i := range res.Levels {
 		if l := &res.Levels[i]; l.Rows > 0 {
 			l.Loss, l.Top1 = sum[i]/float64(l.Rows), float64(found[i])/float64(l.Rows)
 			res.Loss += sum[i] / float64(res.Positions)
-			if h.vocab != nil && mass[i] > 0 {
+			if mass[i] > 0 {
 				l.Covered = 1 - lost[i]/mass[i]
 			}
 		}
 	}
-	if n := float64(res.Positions); n > 0 {
+	if n := float64(res.Positions); n > 0 && trees {
 		res.Tau, res.TauGreedy = 1+res.Tau/n, 1+res.TauGreedy/n
 	}
 	return res, nil

@@ -35,6 +35,9 @@ type HeadJob struct {
 	Report    func(Progress)
 	// Profile, unless "", is a directory for a profile of the run: see StepProfile.
 	Profile string
+	// Group is the ranks that train together, nil: this process alone. Only rank 0
+	// uses Out; Target, Data and Init must be the same on all.
+	Group Group
 }
 
 // A Share is a set of data and how much of it is learnt from.
@@ -49,22 +52,13 @@ type Share struct {
 func Only(s *data.Set) []Share { return []Share{{Set: s, Weight: 1}} }
 
 // Head trains a draft head. When ctx ends it saves a checkpoint and returns
-// ctx's error.
+// ctx's error. In a group all ranks call it; they end with the same error.
 func Head(ctx context.Context, cfg Config, job HeadJob) (Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return Result{}, err
 	}
-	h, t, err := newHeadTask(cfg, job)
-	if err != nil {
-		return Result{}, err
-	}
-	defer func() { _ = t.store.Close() }() // only the lock
-	if h.fresh {
-		if err := h.init(); err != nil {
-			return Result{}, err
-		}
-	}
-	return t.run(ctx)
+	_, t, err := newHeadTask(cfg, job)
+	return t.start(ctx, job.Group, err)
 }
 
 // headTask trains a head.
@@ -76,7 +70,7 @@ type headTask struct {
 	spec   *arch.Spec
 	meta   data.Meta // of all sets, but for what differs between them
 	params *net.Params
-	fresh  bool
+	crew   *crew
 	limit  int // positions of a sequence that are used
 
 	vocab     *vocabulary // that the head predicts
@@ -93,17 +87,18 @@ type headTask struct {
 	total  *gg.Node
 	source mixture
 
-	micro [][]sample
-	count int
-	feat  []float32
-	noisy []float32
+	micro  [][]sample // this rank's
+	before int        // sequences of the step that other ranks have before them
+	count  int        // positions of all ranks
+	feat   []float32
+	noisy  []float32
 }
 
 func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	target := job.Target
 	spec := target.Spec().DraftFor(cfg.FCBias)
 	spec.Layers, spec.DraftVocab = cfg.Layers, len(job.Vocab)
-	h := &headTask{cfg: cfg, stages: cfg.Plan(), job: job, spec: spec}
+	h := &headTask{cfg: cfg, stages: cfg.Plan(), job: job, spec: spec, crew: newCrew(job.Group)}
 	var err error
 	if h.vocab, err = newVocabulary(job.Vocab, spec.Vocab); err != nil {
 		return nil, nil, err
@@ -154,17 +149,12 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := checkpoints.NewStore(job.Out, cfg.Keep)
+	store, err := h.crew.store(job.Out, cfg.Keep)
 	if err != nil {
 		return nil, nil, err
 	}
-	dir, err := store.Latest()
-	if err != nil {
-		return nil, nil, errors.Join(err, store.Close())
-	}
-	h.fresh = dir == ""
 	return h, &trainer{
-		cfg: cfg, stages: h.stages, task: h, params: h.params, queue: q,
+		cfg: cfg, stages: h.stages, task: h, params: h.params, queue: q, crew: h.crew,
 		prof: prof, store: store, report: job.Report, identity: identity,
 	}, nil
 }
@@ -173,6 +163,9 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 func (h *headTask) check() error {
 	if len(h.job.Data) == 0 {
 		return errors.New("train: no data")
+	}
+	if err := h.crew.divides(h.cfg.Accum); err != nil {
+		return err
 	}
 	hash := h.job.Target.Hash()
 	h.meta = h.job.Data[0].Set.Meta()
@@ -361,8 +354,9 @@ func (h *headTask) init() error {
 // begin packs sequences in the source's order: each micro-batch takes them until
 // the next does not fit.
 func (h *headTask) begin() (micro, count int, err error) {
-	h.micro, h.count = h.micro[:0], 0
-	for len(h.micro) < h.cfg.Accum {
+	h.micro, h.before, h.count = h.micro[:0], 0, 0
+	first, own := h.crew.share(h.cfg.Accum)
+	for i := range h.cfg.Accum {
 		var recs []sample
 		used := 0
 		for {
@@ -379,13 +373,17 @@ func (h *headTask) begin() (micro, count int, err error) {
 			recs = append(recs, r)
 			h.count += counted(r.Record, h.limit)
 		}
-		h.micro = append(h.micro, recs)
+		if i >= first && i < first+own {
+			h.micro = append(h.micro, recs)
+		} else if i < first {
+			h.before += len(recs)
+		}
 	}
 	return len(h.micro), h.count, nil
 }
 
 func (h *headTask) fill(ctx context.Context, i, step int) error {
-	seq := 0
+	seq := h.before
 	for _, m := range h.micro[:i] {
 		seq += len(m)
 	}

@@ -35,6 +35,7 @@ type LMJob struct {
 	Report func(Progress)
 	// Profile, unless "", is a directory for a profile of the run: see StepProfile.
 	Profile string
+	Group   Group // as HeadJob's; Spec and Docs must be the same on all ranks
 }
 
 // LM trains a language model on next-token cross-entropy. When ctx ends it saves
@@ -44,13 +45,8 @@ func LM(ctx context.Context, cfg Config, job LMJob) (Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return Result{}, err
 	}
-	l, t, err := newLMTask(cfg, job)
-	if err != nil {
-		return Result{}, err
-	}
-	defer func() { _ = t.store.Close() }() // only the lock
-	l.params.Init(cfg.Seed)
-	return t.run(ctx)
+	_, t, err := newLMTask(cfg, job)
+	return t.start(ctx, job.Group, err)
 }
 
 // A window is the tokens [from, to) of a document as inputs; the token at to is
@@ -76,8 +72,9 @@ type lmTask struct {
 	train, held []window
 	order       []int32
 	at          lmPlace
-	micro       [][]window
-	count       int
+	crew        *crew
+	micro       [][]window // this rank's
+	count       int        // positions of all ranks
 }
 
 // lmPlace is where the next step begins.
@@ -130,7 +127,10 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 		return nil, nil, fmt.Errorf("device %s cannot train", job.Device.Name())
 	}
 	prof, q := newProfile(job.Profile, job.Device, q)
-	l := &lmTask{cfg: cfg, job: job, queue: q}
+	l := &lmTask{cfg: cfg, job: job, queue: q, crew: newCrew(job.Group)}
+	if err := l.crew.divides(cfg.Accum); err != nil {
+		return nil, nil, err
+	}
 	held := int(math.Ceil(cfg.Held * float64(len(job.Docs))))
 	held = min(held, max(0, len(job.Docs)-1))
 	for i, d := range job.Docs {
@@ -167,14 +167,19 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := checkpoints.NewStore(job.Out, cfg.Keep)
+	store, err := l.crew.store(job.Out, cfg.Keep)
 	if err != nil {
 		return nil, nil, err
 	}
 	return l, &trainer{
-		cfg: cfg, stages: cfg.Plan(), task: l, params: l.params, queue: q,
+		cfg: cfg, stages: cfg.Plan(), task: l, params: l.params, queue: q, crew: l.crew,
 		prof: prof, store: store, report: job.Report, identity: identity,
 	}, nil
+}
+
+func (l *lmTask) init() error {
+	l.params.Init(l.cfg.Seed)
+	return nil
 }
 
 func (l *lmTask) enter(int) (program, error) {
@@ -219,7 +224,8 @@ func (l *lmTask) draw() {
 
 func (l *lmTask) begin() (micro, count int, err error) {
 	l.micro, l.count = l.micro[:0], 0
-	for range l.cfg.Accum {
+	first, own := l.crew.share(l.cfg.Accum)
+	for i := range l.cfg.Accum {
 		var ws []window
 		used := 0
 		for {
@@ -236,7 +242,9 @@ func (l *lmTask) begin() (micro, count int, err error) {
 			ws = append(ws, w)
 		}
 		l.count += used
-		l.micro = append(l.micro, ws)
+		if i >= first && i < first+own {
+			l.micro = append(l.micro, ws)
+		}
 	}
 	return len(l.micro), l.count, nil
 }
@@ -270,9 +278,10 @@ func (l *lmTask) culprit(ctx context.Context, i int) string {
 	return ""
 }
 
-func (l *lmTask) eval(ctx context.Context) (*Eval, error) {
+func (l *lmTask) eval(ctx context.Context) (s evalShare, err error) {
+	s.Levels = 1
 	if len(l.held) == 0 {
-		return nil, nil
+		return s, nil
 	}
 	// The head is trained: it is packed anew.
 	var w *gg.Tensor
@@ -283,34 +292,38 @@ func (l *lmTask) eval(ctx context.Context) (*Eval, error) {
 	}
 	packed, err := l.job.Device.Pack(compute.F32, w.Matrix())
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	score, err := newScorer(l.job.Device, l.job.Device.Queue(), packed, 1, nil)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	n := len(l.held)
 	if l.cfg.EvalSeqs > 0 {
 		n = min(n, l.cfg.EvalSeqs)
 	}
-	sum, found, rows := 0.0, 0, 0
-	for at := 0; at < n; {
+	for at := 0; at < n; s.Held++ {
 		l.evalIn.reset()
 		for ; at < n && l.evalIn.level.Rows.N+l.held[at].to-l.held[at].from <= l.cfg.Rows; at++ {
 			l.evalIn.add(l.job.Docs[l.held[at].doc], l.held[at])
 		}
+		if s.Held%l.crew.Size() != l.crew.Rank() {
+			continue
+		}
 		l.evalIn.scale = append(l.evalIn.scale[:0], l.evalIn.mask...)
 		if err := l.eval0.Run(ctx); err != nil {
-			return nil, err
+			return s, err
 		}
+		p := newEvalPart(s.Held, 1)
 		for _, x := range l.evalRow.RowLoss() {
-			sum += float64(x)
-			rows++
+			p.Loss[0] += float64(x)
+			p.Rows[0]++
 		}
-		found += hits(score.top(nil, l.evalLM.Level.Out.Data()), 1, l.evalIn.labels.IDs, l.evalIn.mask)
+		p.Positions = p.Rows[0]
+		p.Hits[0] = hits(score.top(nil, l.evalLM.Level.Out.Data()), 1, l.evalIn.labels.IDs, l.evalIn.mask)
+		s.Parts = append(s.Parts, p)
 	}
-	mean := sum / float64(rows)
-	return &Eval{Loss: mean, Positions: rows, Levels: []LevelEval{{Loss: mean, Top1: float64(found) / float64(rows), Rows: rows}}}, nil
+	return s, nil
 }
 
 func (l *lmTask) place() (json.RawMessage, error) { return json.Marshal(l.at) }

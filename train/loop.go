@@ -2,6 +2,7 @@ package train
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ type Progress struct {
 	LR, Norm    float64
 	Positions   int     // of the step that counted
 	Seconds     float64 // that the step took
+	Waited      float64 // of them, for other ranks: what of their messages and work computing did not hide
 	Eval        *Eval   // on the steps that were evaluated
 }
 
@@ -67,7 +69,7 @@ type LevelEval struct {
 // A Result says where a run ended.
 type Result struct {
 	Step int     `json:"step"`
-	Dir  string  `json:"dir"`            // the last checkpoint
+	Dir  string  `json:"dir"`            // the last checkpoint; of ranks beside the first, which writes it, ""
 	Best string  `json:"best,omitempty"` // the best of the checkpoints that were evaluated
 	Loss float64 `json:"loss,omitempty"` // of the last step; 0 if there was none left to make
 	Eval *Eval   `json:"eval,omitempty"` // nil if nothing is held out
@@ -78,13 +80,16 @@ type Result struct {
 type task interface {
 	// enter makes what stage i runs on, with the data at their beginning.
 	enter(i int) (program, error)
-	// begin reads the next step's micro-batches and returns how many there are
-	// and how many positions count.
+	// init sets the weights that a run begins with.
+	init() error
+	// begin reads the next step's micro-batches and returns how many of them are
+	// this rank's and how many positions of all ranks count.
 	begin() (micro, count int, err error)
-	// fill puts micro-batch i of the step into the graph; step counts from 1 in
-	// every stage.
+	// fill puts the rank's micro-batch i of the step into the graph; step counts
+	// from 1 in every stage.
 	fill(ctx context.Context, i, step int) error
-	eval(ctx context.Context) (*Eval, error)
+	// eval evaluates this rank's share of what is held out.
+	eval(ctx context.Context) (evalShare, error)
 	// place is where the next begin starts reading.
 	place() (json.RawMessage, error)
 	seek(json.RawMessage) error
@@ -109,18 +114,26 @@ type trainer struct {
 	task   task
 	params *net.Params
 	queue  compute.Queue
-	store  *checkpoints.Store
+	crew   *crew
+	store  *checkpoints.Store // of rank 0; nil on the others
 	report func(Progress)
 	prof   *profile // or nil
-	log    *metrics
+	log    *metrics // of rank 0
 
 	program
-	opt   *optimiser // of the stage: its step counts from the stage's beginning
-	state trainerState
+	opt     *optimiser // of the stage: its step counts from the stage's beginning
+	buckets *buckets   // nil if there is one rank
+	state   trainerState
 
 	saved    int             // step of the last checkpoint, −1: none
 	last     json.RawMessage // place before the step in progress
 	identity []byte          // what a checkpoint must agree with to be continued
+	kept     bool            // keep has kept a step of this run
+	owed     error           // of this rank, which the others do not know yet
+
+	rescued   bool // see rescue
+	rescueDir string
+	rescueErr error
 }
 
 // trainerState is trainer.json.
@@ -173,28 +186,63 @@ func (t *trainer) enter(i int) (err error) {
 	if t.prof != nil {
 		t.graph.Watch(t.prof.meter)
 	}
-	t.opt, err = newOptimiser(t.cfg, t.queue, t.params.Tensors())
-	return err
+	if t.crew.alone() {
+		t.opt, err = newOptimiser(t.cfg, t.queue, t.params.Tensors())
+		return err
+	}
+	cfg := t.cfg
+	cfg.Accum = 1 // gradients are gathered in the buckets
+	if t.opt, err = newOptimiser(cfg, t.queue, t.params.Tensors()); err != nil {
+		return err
+	}
+	var sums []*gg.Tensor
+	if t.buckets, sums, err = newBuckets(t.crew, t.queue, t.params.Tensors(), t.graph.GradOrder()); err != nil {
+		return err
+	}
+	t.opt.gatherIn(sums)
+	return nil
+}
+
+// broadcast gives all ranks what tensors of rank 0 hold.
+func (t *trainer) broadcast(ts ...*gg.Tensor) error {
+	for _, x := range ts {
+		if err := t.crew.Broadcast(t.crew.patient, x.Data); err != nil {
+			return t.crew.missing(err)
+		}
+	}
+	return nil
 }
 
 // advance goes on to the next stage. A stage that ended early hands over the best
 // weights so far, any other its last.
-func (t *trainer) advance() error {
+func (t *trainer) advance(ctx context.Context) error {
 	s := &t.state
 	early := t.opt.step < t.stages[s.Stage].Steps
 	at := t.step()
 	if early && s.Best != nil && s.Best.Step != at {
-		set, err := safetensors.Open(filepath.Join(t.store.Path(s.Best.Step), checkpoints.WeightsFile))
-		if err != nil {
-			return fmt.Errorf("best weights so far: %w", err)
+		err := t.crew.agree(ctx, t.importBest())
+		if err == nil {
+			err = t.broadcast(t.params.Tensors()...)
 		}
-		err = t.params.Import(set)
-		if err := errors.Join(err, set.Close()); err != nil {
+		if err != nil {
 			return fmt.Errorf("best weights so far: %w", err)
 		}
 	}
 	s.Stage, s.Begun, s.Peak, s.Stale = s.Stage+1, at, nil, 0
-	return t.enter(s.Stage)
+	return t.crew.agree(ctx, t.enter(s.Stage))
+}
+
+// importBest reads the best weights so far, on rank 0.
+func (t *trainer) importBest() error {
+	if t.store == nil {
+		return nil
+	}
+	set, err := safetensors.Open(filepath.Join(t.store.Path(t.state.Best.Step), checkpoints.WeightsFile))
+	if err != nil {
+		return err
+	}
+	err = t.params.Import(set)
+	return errors.Join(err, set.Close())
 }
 
 // run goes on from the newest checkpoint of the store, or from step 0, and is
@@ -208,15 +256,11 @@ func (t *trainer) run(ctx context.Context) (Result, error) {
 }
 
 func (t *trainer) learn(ctx context.Context) (Result, error) {
-	if err := t.resume(); err != nil {
+	defer t.crew.begin(ctx)()
+	if err := t.resume(ctx); err != nil {
 		return Result{}, err
 	}
-	written := t.step()
-	if t.state.Pending != nil {
-		written--
-	}
-	var err error
-	if t.log, err = openMetrics(filepath.Join(t.store.Dir(), MetricsFile), written); err != nil {
+	if err := t.crew.agree(ctx, t.openLog()); err != nil {
 		return Result{}, err
 	}
 	defer t.log.close()
@@ -230,42 +274,61 @@ func (t *trainer) learn(ctx context.Context) (Result, error) {
 	}
 	for !t.ended() || !t.final() {
 		if t.ended() {
-			if err := t.advance(); err != nil {
+			if err := t.advance(ctx); err != nil {
 				return res, fmt.Errorf("stage %d: %w", t.state.Stage+1, err)
 			}
 		}
 		p, err := t.make(ctx)
 		if err != nil {
-			if ctx.Err() == nil {
+			if !t.stops(ctx, err) {
 				return res, err
 			}
 			// Interrupted: keep what was learnt before the step in progress.
-			dir, serr := t.save()
+			dir, serr := t.rescue()
 			res.Step, res.Dir = t.step(), dir
-			return res, errors.Join(ctx.Err(), serr)
+			return res, errors.Join(err, serr)
 		}
 		if err := t.finish(ctx, p, &res); err != nil {
 			return res, err
 		}
 	}
-	if res.Dir == "" { // there was nothing left to learn
-		if res.Dir, err = t.save(); err != nil {
+	var err error
+	if !t.kept { // there was nothing left to learn
+		if res.Dir, err = t.keep(ctx); err != nil {
 			return res, err
 		}
 	}
 	if res.Eval == nil {
-		if res.Eval, err = t.task.eval(ctx); err != nil {
-			if ctx.Err() != nil {
-				return res, ctx.Err()
+		if res.Eval, err = t.evaluate(ctx); err != nil {
+			if t.stops(ctx, err) {
+				return res, err
 			}
 			return res, fmt.Errorf("evaluate at step %d: %w", res.Step, err)
 		}
 	}
-	if b := t.state.Best; b != nil {
+	if b := t.state.Best; b != nil && t.store != nil {
 		res.Best = t.store.Path(b.Step)
 	}
 	res.Done = true
 	return res, nil
+}
+
+// stops reports whether an error is an interruption, of this rank or another, or the
+// loss of one: what is learnt is kept then.
+func (t *trainer) stops(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, errStopped) || errors.Is(err, ErrLost)
+}
+
+func (t *trainer) openLog() (err error) {
+	if t.store == nil {
+		return nil
+	}
+	written := t.step()
+	if t.state.Pending != nil {
+		written--
+	}
+	t.log, err = openMetrics(filepath.Join(t.store.Dir(), MetricsFile), written)
+	return err
 }
 
 // finish evaluates, logs and saves a step that was made, as far as it is due. If
@@ -274,38 +337,56 @@ func (t *trainer) finish(ctx context.Context, p Progress, res *Result) (err erro
 	res.Step, res.Loss = p.Step, p.Loss
 	improved := false
 	if t.opt.step == t.stages[t.state.Stage].Steps || t.cfg.EvalEvery > 0 && p.Step%t.cfg.EvalEvery == 0 {
-		if p.Eval, err = t.task.eval(ctx); err != nil {
-			if ctx.Err() == nil {
+		m := p.metric()
+		t.state.Pending = &m
+		if p.Eval, err = t.evaluate(ctx); err != nil {
+			if !t.stops(ctx, err) {
 				return fmt.Errorf("evaluate at step %d: %w", p.Step, err)
 			}
-			m := p.metric()
-			t.state.Pending = &m
-			dir, serr := t.save()
+			dir, serr := t.rescue()
 			res.Dir = dir
-			return errors.Join(ctx.Err(), serr)
+			return errors.Join(err, serr)
 		}
+		t.state.Pending = nil
 		if p.Eval != nil {
 			res.Eval = p.Eval
 			improved = t.judge(p.Step, p.Eval.score())
 		}
 	}
-	if err := t.log.write(p.metric()); err != nil {
-		return err
+	if t.log != nil {
+		if err := t.log.write(p.metric()); err != nil {
+			t.owed = err
+		}
 	}
 	if improved || t.ended() || t.cfg.SaveEvery > 0 && p.Step%t.cfg.SaveEvery == 0 {
-		if res.Dir, err = t.save(); err != nil {
+		if res.Dir, err = t.keep(ctx); err != nil {
 			return err
 		}
-		if improved {
-			if err := t.store.SetBest(p.Step); err != nil {
-				return err
-			}
+		if improved && t.store != nil {
+			t.owed = t.store.SetBest(p.Step)
 		}
+	}
+	if t.owed != nil && t.crew.alone() {
+		return t.owed
 	}
 	if t.report != nil {
 		t.report(p)
 	}
 	return nil
+}
+
+// evaluate evaluates what is held out, each rank its share, with the bits of one
+// process; nil if nothing is.
+func (t *trainer) evaluate(ctx context.Context) (*Eval, error) {
+	s, err := t.task.eval(ctx)
+	if err != nil && ctx.Err() != nil {
+		_, _ = t.rescue() // its error comes again
+	}
+	bodies, err := t.crew.exchange(ctx, s, err)
+	if err != nil {
+		return nil, err
+	}
+	return mergeEval(bodies)
 }
 
 // judge takes an evaluation's score and reports whether it is the best so far.
@@ -328,31 +409,15 @@ func (t *trainer) make(ctx context.Context) (p Progress, err error) {
 	start, last := time.Now(), t.step()+1 == t.planned()
 	t.prof.begin(last)
 	defer t.prof.end(last)
-	if t.last, err = t.task.place(); err != nil {
-		return p, err
-	}
-	if err := ctx.Err(); err != nil {
-		return p, err
-	}
 	at := t.step() + 1
 	stage := t.stages[t.state.Stage]
-	var micro, count int
-	err = t.prof.span("read", func() (err error) {
-		micro, count, err = t.task.begin()
-		return err
-	})
-	if err != nil {
-		return p, fmt.Errorf("read step %d: %w", at, err)
+	micro, losses, err := t.gradients(ctx, &p)
+	waiting := time.Now()
+	if p.Loss, err = t.combine(ctx, losses, err); err != nil {
+		return p, err
 	}
-	for i := range micro {
-		if err := t.prof.span("pack", func() error { return t.task.fill(ctx, i, t.opt.step+1) }); err != nil {
-			return p, fmt.Errorf("step %d: %w", at, err)
-		}
-		if err := t.graph.Run(ctx); err != nil {
-			return p, fmt.Errorf("step %d: %w", at, err)
-		}
-		p.Loss += float64(t.total.Scalar())
-		t.opt.gather(i, t.nodes)
+	if !t.crew.alone() {
+		p.Waited = time.Since(waiting).Seconds()
 	}
 	if !finite(p.Loss) {
 		return p, t.diverged(ctx, at, micro, fmt.Sprintf("the loss is %v", p.Loss))
@@ -364,9 +429,92 @@ func (t *trainer) make(ctx context.Context) (p Progress, err error) {
 	if t.last, err = t.task.place(); err != nil {
 		return p, err
 	}
-	p.Step, p.Steps, p.Stage, p.LR, p.Positions = t.step(), t.planned(), t.state.Stage, stage.Rate(t.opt.step), count
+	p.Step, p.Steps, p.Stage, p.LR = t.step(), t.planned(), t.state.Stage, stage.Rate(t.opt.step)
 	p.Seconds = time.Since(start).Seconds()
 	return p, nil
+}
+
+// gradients runs this rank's micro-batches of the next step and returns how many there
+// are, and their losses. The sums over the ranks begin on the way.
+func (t *trainer) gradients(ctx context.Context, p *Progress) (micro int, losses []float64, err error) {
+	if t.buckets != nil {
+		t.buckets.begin()
+		defer t.graph.OnGrad(nil)
+	}
+	if err := t.owed; err != nil {
+		return 0, nil, err
+	}
+	if t.last, err = t.task.place(); err != nil {
+		return 0, nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, nil, err
+	}
+	at := t.step() + 1
+	err = t.prof.span("read", func() (err error) {
+		micro, p.Positions, err = t.task.begin()
+		return err
+	})
+	if err != nil {
+		return 0, nil, fmt.Errorf("read step %d: %w", at, err)
+	}
+	for i := range micro {
+		if err := t.prof.span("pack", func() error { return t.task.fill(ctx, i, t.opt.step+1) }); err != nil {
+			return micro, losses, fmt.Errorf("step %d: %w", at, err)
+		}
+		last := t.buckets != nil && i+1 == micro
+		if last {
+			t.graph.OnGrad(func(j int) {
+				t.opt.gatherOne(i, j, t.nodes)
+				t.buckets.complete(j)
+			})
+		}
+		if err := t.graph.Run(ctx); err != nil {
+			return micro, losses, fmt.Errorf("step %d: %w", at, err)
+		}
+		losses = append(losses, float64(t.total.Scalar()))
+		if !last {
+			t.opt.gather(i, t.nodes)
+		}
+	}
+	return micro, losses, nil
+}
+
+// combine ends the sums over the ranks of a step and returns the sum of all losses, in
+// the order of the micro-batches. err is why this rank did not make its part: the
+// others are told, after sums that count for nothing.
+func (t *trainer) combine(ctx context.Context, losses []float64, err error) (sum float64, _ error) {
+	if t.crew.alone() {
+		for _, x := range losses {
+			sum += x
+		}
+		return sum, err
+	}
+	t.buckets.rest()
+	if err != nil && ctx.Err() != nil {
+		// What is saved needs no other rank, and the time to save it may be short.
+		_, _ = t.rescue() // its error comes again
+	}
+	if err := t.crew.wait(); err != nil {
+		return 0, err
+	}
+	bits := make([]uint64, len(losses)) // JSON has no infinities
+	for i, x := range losses {
+		bits[i] = math.Float64bits(x)
+	}
+	bodies, err := t.crew.exchange(ctx, bits, err)
+	if err != nil {
+		return 0, err
+	}
+	for r, b := range bodies {
+		if err := json.Unmarshal(b, &bits); err != nil {
+			return 0, fmt.Errorf("losses of rank %d: %w", r, err)
+		}
+		for _, x := range bits {
+			sum += math.Float64frombits(x)
+		}
+	}
+	return sum, nil
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
@@ -375,39 +523,101 @@ func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 // numbers: the first operation that made one, if it was not their sum, and the
 // data. The weights are those of the step before, and no checkpoint is touched.
 func (t *trainer) diverged(ctx context.Context, step, micro int, what string) error {
+	fail := func(what, advice string) error { return fmt.Errorf("step %d: %s: %s", step, what, advice) }
+	const advice = "the run has diverged; try a smaller lr"
 	for _, p := range t.params.Tensors() {
 		for j, x := range p.Data {
 			if !finite(float64(x)) {
-				return fmt.Errorf("step %d: %s: weight %s[%d] is %v since the step before: the run has diverged; try a smaller lr", step, what, p.Name, j, x)
+				return fail(fmt.Sprintf("%s: weight %s[%d] is %v since the step before", what, p.Name, j, x), advice)
 			}
 		}
 	}
-	advice := "the run has diverged; try a smaller lr"
+	b, err := t.blame(ctx, micro)
+	bodies, err := t.crew.exchange(ctx, b, err)
+	if err != nil {
+		return fmt.Errorf("step %d: %s: %w", step, what, err)
+	}
+	for r, raw := range bodies {
+		var b blame
+		if err := json.Unmarshal(raw, &b); err != nil {
+			return fmt.Errorf("step %d: %s: rank %d: %w", step, what, r, err)
+		}
+		if b.What != "" {
+			return fail(what+b.What, cmp.Or(b.Advice, advice))
+		}
+	}
+	return fail(what, advice)
+}
+
+// A blame is what a rank found in its micro-batches that is infinite or no number.
+type blame struct {
+	What   string `json:"what"` // "": nothing
+	Advice string `json:"advice"`
+}
+
+func (t *trainer) blame(ctx context.Context, micro int) (b blame, err error) {
 	for i := range micro {
-		err := t.task.fill(ctx, i, t.opt.step+1)
-		op := ""
-		if err == nil {
-			op, err = t.graph.FirstNonFinite(ctx)
+		if err := t.task.fill(ctx, i, t.opt.step+1); err != nil {
+			return b, err
 		}
+		op, err := t.graph.FirstNonFinite(ctx)
 		if err != nil {
-			return fmt.Errorf("step %d: %s: %w", step, what, err)
+			return b, err
 		}
-		if op != "" {
-			what += ", first in " + op
-			if strings.HasPrefix(op, gg.FrozenPrefix) {
-				advice = "the target holds it"
-				break
-			}
-			if strings.HasPrefix(op, gg.InputPrefix) {
-				advice = "the data hold it; preprocess the text again"
-			}
-			if c := t.task.culprit(ctx, i); c != "" {
-				what += ", with " + c
-			}
-			break
+		if op == "" {
+			continue
+		}
+		b.What = ", first in " + op
+		if strings.HasPrefix(op, gg.FrozenPrefix) {
+			b.Advice = "the target holds it"
+			return b, nil
+		}
+		if strings.HasPrefix(op, gg.InputPrefix) {
+			b.Advice = "the data hold it; preprocess the text again"
+		}
+		if c := t.task.culprit(ctx, i); c != "" {
+			b.What += ", with " + c
+		}
+		return b, nil
+	}
+	return b, nil
+}
+
+// keep is save, on all ranks: none goes on if rank 0 could not write, or if the ranks
+// no longer have the same weights.
+func (t *trainer) keep(ctx context.Context) (dir string, err error) {
+	if !t.crew.alone() {
+		if err := t.sameWeights(ctx); err != nil {
+			return "", fmt.Errorf("save step %d: %w", t.step(), err)
 		}
 	}
-	return fmt.Errorf("step %d: %s: %s", step, what, advice)
+	err = t.owed
+	if err == nil && t.store != nil {
+		dir, err = t.save()
+	}
+	if err := t.crew.agree(ctx, err); err != nil {
+		return "", err
+	}
+	t.kept, t.saved = true, t.step()
+	return dir, nil
+}
+
+// sameWeights compares the ranks' weights, bit by bit.
+func (t *trainer) sameWeights(ctx context.Context) error {
+	return t.crew.same(ctx, []string{"weights"}, []string{hashWeights(t.params)})
+}
+
+// rescue saves the last finished step when a run is interrupted, once, on rank 0 and
+// without asking the others, which may be gone.
+func (t *trainer) rescue() (dir string, err error) {
+	if t.store == nil {
+		return "", nil
+	}
+	if !t.rescued {
+		t.rescued = true
+		t.rescueDir, t.rescueErr = t.save()
+	}
+	return t.rescueDir, t.rescueErr
 }
 
 // save writes a checkpoint of the last finished step, unless there is one.
@@ -446,54 +656,131 @@ func (t *trainer) save() (string, error) {
 	return dir, err
 }
 
-// resume reads the newest checkpoint, if there is one.
-func (t *trainer) resume() error {
+// resume goes on from what rank 0 has in its store, or begins.
+func (t *trainer) resume(ctx context.Context) error {
 	t.saved = -1
-	dir, err := t.store.Latest()
+	// What makes the steps must be the same everywhere, from the beginning.
+	if err := t.crew.same(ctx, []string{"configuration", "target, data or sizes"},
+		[]string{fmt.Sprintf("%+v", t.cfg), string(t.identity)}); err != nil {
+		return err
+	}
+	st, from, err := t.load()
+	if from != nil {
+		defer func() { _ = from.Close() }() // only read
+	}
+	bodies, err := t.crew.exchange(ctx, st, err)
 	if err != nil {
 		return err
 	}
-	if dir == "" {
-		return t.enter(0)
+	if err := json.Unmarshal(bodies[0], &st); err != nil {
+		return fmt.Errorf("the checkpoint of rank 0: %w", err)
+	}
+	if st == nil {
+		err := t.task.init()
+		if err == nil {
+			err = t.enter(0)
+		}
+		if err := t.crew.agree(ctx, err); err != nil {
+			return err
+		}
+		return t.begun(ctx)
+	}
+	if err := t.broadcast(t.params.Tensors()...); err != nil {
+		return err
+	}
+	t.state = *st
+	if err := t.crew.agree(ctx, t.goOn(st, from)); err != nil {
+		return err
+	}
+	if err := t.broadcast(append(slices.Clone(t.opt.m), t.opt.v...)...); err != nil {
+		return err
+	}
+	t.last, t.saved = st.Place, st.Step
+	return t.begun(ctx)
+}
+
+// begun makes sure that all ranks begin alike.
+func (t *trainer) begun(ctx context.Context) error {
+	if t.crew.alone() {
+		return nil
+	}
+	return t.crew.same(ctx, []string{"initial weights", "order of gradients"},
+		[]string{hashWeights(t.params), fmt.Sprint(t.graph.GradOrder())})
+}
+
+// load reads the newest checkpoint of the store, if there is one, and takes its
+// weights. The state is nil if there is none, and on ranks without a store.
+func (t *trainer) load() (*trainerState, *checkpoints.State, error) {
+	if t.store == nil {
+		return nil, nil, nil
+	}
+	dir, err := t.store.Latest()
+	if err != nil || dir == "" {
+		return nil, nil, err
 	}
 	s, err := checkpoints.Open(dir)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer func() { _ = s.Close() }()      // only read
 	st := trainerState{Config: Default()} // what an older run does not say was so
 	path := filepath.Join(dir, checkpoints.StateFile)
 	if err := json.Unmarshal(s.Trainer, &st); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return nil, s, fmt.Errorf("%s: %w", path, err)
 	}
 	if a, b := st.Config, t.cfg; !a.sameRun(b) {
-		return fmt.Errorf("%s: the run began with another configuration (%s): use it, or another directory", path, a.diff(b))
+		return nil, s, fmt.Errorf("%s: the run began with another configuration (%s): use it, or another directory", path, t.difference(a))
 	}
 	if !equalJSON(st.Identity, t.identity) {
-		return fmt.Errorf("%s: the run began with another target, other data or other sizes (%s, now %s): use them, or another directory", path, st.Identity, t.identity)
+		return nil, s, fmt.Errorf("%s: the run began with another target, other data or other sizes (%s, now %s): use them, or another directory", path, st.Identity, t.identity)
 	}
 	if st.Stage < 0 || st.Stage >= len(t.stages) || st.Begun < 0 || st.Step < st.Begun || st.Step-st.Begun > t.stages[st.Stage].Steps {
-		return fmt.Errorf("%s: step %d of stage %d, which began after step %d: no such place in the run", path, st.Step, st.Stage, st.Begun)
+		return nil, s, fmt.Errorf("%s: step %d of stage %d, which began after step %d: no such place in the run", path, st.Step, st.Stage, st.Begun)
 	}
-	if err := t.params.Import(s.Weights); err != nil {
-		return err
+	return &st, s, t.params.Import(s.Weights)
+}
+
+// difference says in what the configuration of a checkpoint differs from the run's.
+func (t *trainer) difference(was Config) string {
+	a, b := was, t.cfg
+	if a.Accum == b.Accum {
+		return a.diff(b)
 	}
-	t.state = st
+	n := t.crew.Size()
+	how := fmt.Sprintf("a step had %d batches of all ranks together, now %d", a.Accum, b.Accum)
+	if n > 1 {
+		how += fmt.Sprintf(", of %d ranks with %d each", n, b.Accum/n)
+	}
+	if n > 1 || a.Accum > 1 {
+		var fit []string
+		for r := 1; r <= min(a.Accum, 64); r++ {
+			if a.Accum%r == 0 {
+				fit = append(fit, fmt.Sprintf("%d × %d", r, a.Accum/r))
+			}
+		}
+		how += "; ranks × accum may be " + strings.Join(fit, ", ")
+	}
+	return how
+}
+
+// goOn enters the stage of a checkpoint where it was left. from is nil on ranks that
+// get the moments from rank 0.
+func (t *trainer) goOn(st *trainerState, from *checkpoints.State) error {
 	if err := t.enter(st.Stage); err != nil {
 		return err
 	}
-	if err := t.opt.restore(s.Optimizer, st.Step-st.Begun); err != nil {
+	t.opt.step = st.Step - st.Begun
+	if from == nil {
+		return t.task.seek(st.Place)
+	}
+	if err := t.opt.restore(from.Optimizer, st.Step-st.Begun); err != nil {
 		return err
 	}
 	if err := t.task.seek(st.Place); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", checkpoints.StateFile, err)
 	}
 	if b := st.Best; b != nil {
-		if err := t.store.SetBest(b.Step); err != nil {
-			return err
-		}
+		return t.store.SetBest(b.Step)
 	}
-	t.last, t.saved = st.Place, st.Step
 	return nil
 }
 
@@ -660,4 +947,8 @@ func (m *metrics) sync() error {
 	return nil
 }
 
-func (m *metrics) close() { m.f.Close() }
+func (m *metrics) close() {
+	if m != nil {
+		_ = m.f.Close() // synced with every checkpoint
+	}
+}

@@ -290,7 +290,7 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 	}
 	defer tr.store.Close()
 	h.params.Init(3)
-	got, err := h.eval(context.Background())
+	got, err := tr.evaluate(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}

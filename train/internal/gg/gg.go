@@ -167,15 +167,16 @@ type Graph struct {
 	vm  G.VM
 	ctx context.Context // of the Run in progress
 
-	leaves   []*Node
-	forwards []*forward
-	values   []*value
-	meter    Meter     // told of every operation, or nil
-	watch    *string   // where the first operation goes whose output is not finite
-	onGrad   func(int) // see OnGrad
-	zeros    []float32 // source of Write where a kernel adds to what it should set
-	iota     []int32   // 0,1,2,… for copies
-	maxRows  int
+	leaves    []*Node
+	forwards  []*forward
+	values    []*value
+	meter     Meter     // told of every operation, or nil
+	watch     *string   // where the first operation goes whose output is not finite
+	onGrad    func(int) // see OnGrad
+	gradOrder []int
+	zeros     []float32 // source of Write where a kernel adds to what it should set
+	iota      []int32   // 0,1,2,… for copies
+	maxRows   int
 }
 
 // New returns an empty graph whose operations run on q, which must implement
@@ -267,16 +268,11 @@ func (g *Graph) Compile(loss *Node, params ...*Node) (err error) {
 	for i, p := range params {
 		p.grad.store.keep = true
 		// The chain's last link completes the gradient.
-		complete := func() {
-			if g.onGrad != nil {
-				g.onGrad(i)
-			}
-		}
 		switch op := p.pending.Op().(type) {
 		case *backward:
-			op.complete = append(op.complete, complete)
+			op.grads = append(op.grads, i)
 		case *part:
-			op.complete = append(op.complete, complete)
+			op.grads = append(op.grads, i)
 		}
 	}
 	return g.compile()
@@ -284,8 +280,12 @@ func (g *Graph) Compile(loss *Node, params ...*Node) (err error) {
 
 // OnGrad sets what Run calls as soon as the gradient of the i-th of Compile's
 // parameters is complete, while the backward pass goes on; nil: nothing. The order of
-// the calls is the same in every Run and every process that builds the same graph.
+// the calls is GradOrder's.
 func (g *Graph) OnGrad(f func(i int)) { g.onGrad = f }
+
+// GradOrder returns Compile's parameters by the time at which their gradients are
+// complete: the same in every process that builds the same graph.
+func (g *Graph) GradOrder() []int { return g.gradOrder }
 
 // CompileForward compiles a graph that only evaluates.
 func (g *Graph) CompileForward() (err error) {

@@ -484,8 +484,8 @@ func TestGradientsAreHandedOutWhenTheyAreComplete(t *testing.T) {
 				early[i] = slices.Clone(m.p[i].Grad())
 			})
 			m.run()
-			if len(order) != len(m.p) {
-				t.Fatalf("%d gradients were handed out, want %d: %v", len(order), len(m.p), order)
+			if len(order) != len(m.p) || !slices.Equal(order, m.g.GradOrder()) {
+				t.Fatalf("%d gradients were handed out, want %d: %v, announced %v", len(order), len(m.p), order, m.g.GradOrder())
 			}
 			for i, p := range m.p {
 				if !slices.Equal(early[i], p.Grad()) {

@@ -22,8 +22,8 @@ type base struct {
 	out  *value
 	run  func()
 
-	complete []func() // what to call after run: gradients are complete
 	label string // its title, once asked for
+	grads []int  // parameters whose gradients it completes
 }
 
 func (g *Graph) base(name string, in []*value, out *value, run func()) base {
@@ -123,8 +123,10 @@ func (b *base) Do(in ...G.Value) (out G.Value, err error) {
 	if b.g.watch != nil {
 		b.g.look(b)
 	}
-	for _, f := range b.complete {
-		f()
+	if f := b.g.onGrad; f != nil {
+		for _, i := range b.grads {
+			f(i)
+		}
 	}
 	if len(b.out.shape) == 0 {
 		return b.out.num, nil

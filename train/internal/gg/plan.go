@@ -41,6 +41,12 @@ func (g *Graph) plan() error {
 	ends := make([][]*store, len(order))
 	var all []*store
 	for i, n := range order {
+		switch op := n.Op().(type) {
+		case *backward:
+			g.gradOrder = append(g.gradOrder, op.grads...)
+		case *part:
+			g.gradOrder = append(g.gradOrder, op.grads...)
+		}
 		t, ok := n.Op().(toucher)
 		if !ok {
 			continue

@@ -1,0 +1,176 @@
+package dist
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Link is how long a message of so many bytes is under way. Messages follow one
+// another.
+type Link func(bytes int) time.Duration
+
+// Local returns the members of a group within this process by rank, each for a
+// goroutine of its own. Sums are made in the order of the ranks; link may be nil.
+func Local(n int, link Link) []*Member {
+	h := &hub{n: n, link: link, rounds: map[int]*round{}, gone: make([]bool, n), sent: make(chan struct{})}
+	close(h.sent)
+	ms := make([]*Member, n)
+	for i := range ms {
+		ms[i] = &Member{hub: h, rank: i}
+	}
+	return ms
+}
+
+// A Member is one rank of a Local group.
+type Member struct {
+	hub     *hub
+	rank    int
+	at      int // operations begun
+	pending []*round
+}
+
+type hub struct {
+	n    int
+	link Link
+
+	mu     sync.Mutex
+	rounds map[int]*round // that not all members have joined
+	gone   []bool
+	sent   chan struct{} // closed when the last message has arrived
+}
+
+// A round is one operation of all members.
+type round struct {
+	kind  string
+	size  int // numbers; −1: any
+	nums  [][]float32
+	bytes [][]byte
+	here  int
+	err   error
+	done  chan struct{}
+}
+
+// Rank returns the member's number, from 0.
+func (m *Member) Rank() int { return m.rank }
+
+// Size returns the number of members.
+func (m *Member) Size() int { return m.hub.n }
+
+// Reduce is train.Group's.
+func (m *Member) Reduce(x []float32) {
+	m.pending = append(m.pending, m.join("reduces", len(x), x, nil))
+}
+
+// Wait is train.Group's.
+func (m *Member) Wait(ctx context.Context) error {
+	for len(m.pending) > 0 {
+		if err := m.pending[0].wait(ctx); err != nil {
+			return err
+		}
+		m.pending = m.pending[1:]
+	}
+	return nil
+}
+
+// Gather is train.Group's.
+func (m *Member) Gather(ctx context.Context, msg []byte) ([][]byte, error) {
+	r := m.join("gathers", -1, nil, slices.Clone(msg))
+	return r.bytes, r.wait(ctx)
+}
+
+// Broadcast is train.Group's.
+func (m *Member) Broadcast(ctx context.Context, x []float32) error {
+	return m.join("broadcasts", len(x), x, nil).wait(ctx)
+}
+
+// Leave ends the member as if its process were killed.
+func (m *Member) Leave() {
+	m.hub.mu.Lock()
+	defer m.hub.mu.Unlock()
+	m.hub.gone[m.rank] = true
+}
+
+// Lost returns the ranks that left.
+func (m *Member) Lost() (ranks []int) {
+	m.hub.mu.Lock()
+	defer m.hub.mu.Unlock()
+	for i, g := range m.hub.gone {
+		if g {
+			ranks = append(ranks, i)
+		}
+	}
+	return ranks
+}
+
+func (r *round) wait(ctx context.Context) error {
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// join brings the member's part to its next round; the last to come lets it begin.
+func (m *Member) join(kind string, size int, x []float32, msg []byte) *round {
+	h := m.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.rounds[m.at]
+	if r == nil {
+		r = &round{kind: kind, size: size, nums: make([][]float32, h.n), bytes: make([][]byte, h.n), done: make(chan struct{})}
+		h.rounds[m.at] = r
+	}
+	if r.kind != kind || r.size != size {
+		r.err = fmt.Errorf("operation %d: rank %d %s %d numbers where another %s %d", m.at, m.rank, kind, size, r.kind, r.size)
+	}
+	r.nums[m.rank], r.bytes[m.rank] = x, msg
+	if r.here++; r.here < h.n {
+		m.at++
+		return r
+	}
+	delete(h.rounds, m.at)
+	m.at++
+	before, after := h.sent, make(chan struct{})
+	h.sent = after
+	go func() {
+		<-before
+		if h.link != nil {
+			time.Sleep(h.link(r.len()))
+		}
+		if r.err == nil {
+			r.run()
+		}
+		close(r.done)
+		close(after)
+	}()
+	return r
+}
+
+func (r *round) len() (bytes int) {
+	for i := range r.nums {
+		bytes = max(bytes, 4*len(r.nums[i])+len(r.bytes[i]))
+	}
+	return bytes
+}
+
+func (r *round) run() {
+	switch r.kind {
+	case "reduces":
+		for i := range r.nums[0] {
+			sum := r.nums[0][i]
+			for _, x := range r.nums[1:] {
+				sum += x[i]
+			}
+			r.nums[0][i] = sum
+		}
+		fallthrough
+	case "broadcasts":
+		for _, x := range r.nums[1:] {
+			copy(x, r.nums[0])
+		}
+	}
+}
