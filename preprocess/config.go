@@ -149,6 +149,9 @@ type Inputs struct {
 	// Arithmetic names what computes the target where that decides the last bits of
 	// labels: it is part of the set, which is made with one alone. "" is the CPU.
 	Arithmetic string
+	// Bulk lets passes take what model.Model.Bulk offers. Rows and Tokens then decide
+	// bits as well, so Arithmetic should name them and what computes.
+	Bulk bool
 
 	// Progress, if not nil, is called after every batch, from Run's goroutine.
 	Progress func(Progress)

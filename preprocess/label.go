@@ -29,7 +29,8 @@ type labeller struct {
 	ids    []int32   // [rows][top]
 	logp   []float32 // [rows][top]
 	logits []float32 // [rows][V], full labels only
-	hidden []float32 // [rows][H]
+	hidden []float32 // [rows][H], where the device does not round
+	bf16   []byte    // [rows][H] as bfloat16, where it does
 	dist   []float64 // [V]
 }
 
@@ -131,8 +132,12 @@ func (l *labeller) prefill(ctx context.Context, batch []*work) error {
 		}
 		if l.meta.Features == data.BF16 {
 			rows, _ := out.Rows()
-			l.hidden = resize(l.hidden, rows*l.meta.Hidden)
-			out.ReadHidden(l.hidden, 0)
+			l.bf16 = resize(l.bf16, 2*rows*l.meta.Hidden)
+			if !out.ReadHiddenBF16(l.bf16, 0) {
+				l.hidden = resize(l.hidden, rows*l.meta.Hidden)
+				out.ReadHidden(l.hidden, 0)
+				l.bf16 = data.AppendBF16(l.bf16[:0], l.hidden)
+			}
 		}
 		for i := range l.segs {
 			w, n := batch[i], l.segs[i].Tree.Len()
@@ -182,8 +187,8 @@ func (l *labeller) text(w *work, n, row, hid int) {
 		l.label(w.row, node, row+i)
 	}
 	if l.meta.Features == data.BF16 {
-		h := l.meta.Hidden
-		w.row.Features = data.AppendBF16(w.row.Features, l.hidden[hid*h:(hid+n)*h])
+		h := 2 * l.meta.Hidden
+		w.row.Features = append(w.row.Features, l.bf16[hid*h:(hid+n)*h]...)
 	}
 }
 

@@ -37,6 +37,8 @@ func (p *pipeline) workers() ([]*worker, error) {
 // run labels what comes and gives back the keys and values that a failure left.
 func (k *worker) run(ctx context.Context, todo <-chan *job) {
 	defer k.lab.close()
+	k.bulk(true)
+	defer k.bulk(false)
 	for j := range todo {
 		if err := k.through(ctx, k.stages(), j.part); err != nil {
 			if j.err = err; k.name != "" && ctx.Err() == nil {
@@ -44,6 +46,14 @@ func (k *worker) run(ctx context.Context, todo <-chan *job) {
 			}
 		}
 		close(j.done)
+	}
+}
+
+// bulk allows the labeller's passes, or not, products whose bits depend on what is
+// in a pass, where that is what in.Arithmetic says.
+func (k *worker) bulk(on bool) {
+	if k.p.in.Bulk {
+		_, _ = k.lab.target.Bulk(on) // without any, there is nothing to allow
 	}
 }
 
@@ -119,6 +129,8 @@ func (k *worker) through(ctx context.Context, stages []stage, all []*work) error
 
 // regenerate asks the target to answer, turn by turn, all sequences at once.
 func (k *worker) regenerate(ctx context.Context, batch []*work) error {
+	k.bulk(false) // answers are decoded
+	defer k.bulk(true)
 	open := batch
 	for turn := uint64(0); len(open) > 0; turn++ {
 		prompts := make([]Prompt, len(open))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -172,6 +173,7 @@ type placement struct {
 	threads                int
 	devices                devicesFlag
 	dtype                  dtypeFlag
+	cublas                 bool // may be used
 	rowsGiven, tokensGiven bool // by the user: not to be chosen
 }
 
@@ -185,6 +187,7 @@ const (
 func (o *placement) flags(f *pflag.FlagSet) {
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: one for each core that talf doctor finds)")
 	f.Var(&o.devices, "device", "cpu, cuda:N, several as cuda:0,cuda:1, cuda:all, or auto: the first CUDA device if there is one")
+	f.BoolVar(&o.cublas, "cublas", true, "on a CUDA device, let cuBLAS compute large products where it is found")
 	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames()+", or auto: q8 if they are stored so, else f32; on a CUDA device bf16 if all are stored so")
 }
 
@@ -234,9 +237,14 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	}
 	defer closeModels()
 	m := models[0]
-	if arithmetic != "" {
-		for _, m := range models {
-			a.log.Info("labelling", "device", m.Device().Name(), "weights", strings.ToLower(m.Options().DType.String()))
+	bulk := false
+	if strings.HasPrefix(arithmetic, "cuda") {
+		by, err := a.products(models, on.cublas)
+		if err != nil {
+			return preprocess.Stats{}, err
+		}
+		if bulk = by != ""; bulk {
+			arithmetic += fmt.Sprintf(", %s, --rows %d --tokens %d", by, c.Rows, c.Tokens)
 		}
 	}
 	tok, err := loadTokenizer(dir, m)
@@ -252,7 +260,7 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	bad := 0
 	in := preprocess.Inputs{
 		Target: m, Tokenizer: tok, TokenizerHash: tok.Hash(),
-		Chat: template, ChatHash: templateHash, Arithmetic: arithmetic,
+		Chat: template, ChatHash: templateHash, Arithmetic: arithmetic, Bulk: bulk,
 		Progress: func(p preprocess.Progress) {
 			bar.set(p.Tokens, p.AllTokens, fmt.Sprintf("%d shards", p.Shards))
 		},
@@ -283,6 +291,31 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 		a.log.Warn("lines that could not be used", "count", bad)
 	}
 	return st, nil
+}
+
+// products says in the log what computes large products of copies of a target, and
+// returns the library's name, "" if the devices do it themselves.
+func (a *app) products(copies []*model.Model, library bool) (string, error) {
+	var first string
+	for i, m := range copies {
+		by, err := m.Bulk(false)
+		products := by
+		switch {
+		case !library:
+			by, products = "", "the device's own: --cublas=false"
+		case err != nil:
+			by, products = "", "the device's own: "+err.Error()
+		}
+		a.log.Info("labelling", "device", m.Device().Name(), "weights", strings.ToLower(m.Options().DType.String()), "products", products)
+		if i == 0 {
+			first = by
+		}
+		if by != first {
+			return "", fmt.Errorf("large products on %s are by %s, on %s by %s, whose bits differ: turn the library off with --cublas=false",
+				copies[0].Device().Name(), cmp.Or(first, "the device"), m.Device().Name(), cmp.Or(by, "the device"))
+		}
+	}
+	return first, nil
 }
 
 // templateHint says what to do without a chat template.

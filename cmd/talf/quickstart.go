@@ -196,7 +196,7 @@ func (q *quick) label(ctx context.Context) error {
 	c := preprocess.Default()
 	c.Files, c.Out, c.Shard = []string{q.path("text.jsonl")}, q.path("labels"), q.plan.Shard
 	c.EOS = preprocess.EOSAlways
-	_, err := q.a.preprocess(ctx, c, q.path("model"), placement{dtype: dtypeAuto}, nil, chatOptions{})
+	_, err := q.a.preprocess(ctx, c, q.path("model"), placement{dtype: dtypeAuto, cublas: true}, nil, chatOptions{})
 	return err
 }
 
