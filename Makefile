@@ -1,7 +1,7 @@
 # Every target calls a step of .ci/run or one go command: what passes here
 # passes there.
 .DEFAULT_GOAL := help
-.PHONY: help check test race cuda fuzz bench bench-compare golden generate demo demo-target ci
+.PHONY: help check test race cuda gpu-bundle fuzz bench bench-compare golden generate demo demo-target ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -17,6 +17,15 @@ race: ## short tests of the concurrent packages under the race detector
 
 cuda: ## the CUDA device on an emulated GPU
 	.ci/run cuda
+
+gpu-bundle: ## one archive that measures talf on a machine with a GPU: docs/gpu.md
+	rm -rf .cache/gpu-bundle && mkdir -p .cache/gpu-bundle
+	CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/compute/cuda/internal/driver/include" \
+		go test -tags gpu -c -trimpath -ldflags '-s -w' -o .cache/gpu-bundle/talf-gpu.test ./cmd/talf
+	cp tools/gpubundle/run.sh tools/gpubundle/transformers_speed.py .cache/gpu-bundle/
+	tar -C .cache -czf .cache/gpu-bundle.tar.gz gpu-bundle
+	@ls -l .cache/gpu-bundle.tar.gz
+	@test $$(wc -c <.cache/gpu-bundle.tar.gz) -le 67108864 || { echo "the bundle has more than 64 MiB"; exit 1; }
 
 fuzz: ## every fuzz target for some seconds
 	.ci/run fuzz

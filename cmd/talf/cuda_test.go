@@ -20,12 +20,14 @@ import (
 	"talf/tree"
 )
 
+// envOnFake is set in processes of tests whose device is there.
+const envOnFake = "TALF_TEST_ON_FAKE"
+
 // onEmulatedDevice makes the children of this test find the emulated device's
 // driver, and reports whether this process has it, which needs one of its own.
 func onEmulatedDevice(t *testing.T) bool {
 	t.Helper()
-	const env = "TALF_TEST_ON_FAKE"
-	if os.Getenv(env) != "" {
+	if os.Getenv(envOnFake) != "" {
 		return true
 	}
 	dir, err := cudatest.Driver(cudatest.Kernels())
@@ -36,7 +38,7 @@ func onEmulatedDevice(t *testing.T) bool {
 		t.Fatal(err)
 	}
 	c := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	c.Env = append(cudatest.Environ(os.Environ(), dir), env+"=1")
+	c.Env = append(cudatest.Environ(os.Environ(), dir), envOnFake+"=1")
 	out, err := c.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
