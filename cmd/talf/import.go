@@ -112,6 +112,7 @@ type draftFinding struct {
 	Rope       string              `json:"rope"`
 	Theta      float64             `json:"rope_theta"`
 	FCBias     bool                `json:"fc_bias"`
+	DraftVocab int                 `json:"draft_vocabulary,omitempty"` // 0: all
 	Parameters int64               `json:"parameters"`
 	Bytes      int64               `json:"bytes"`
 	Eagle3     *checkpoints.Eagle3 `json:"eagle3,omitempty"`
@@ -133,7 +134,7 @@ func inspectDraft(dir string) (*draftFinding, error) {
 		}
 	}
 	f.Vocab, f.Hidden, f.Layers, f.Heads, f.KVHeads, f.HeadDim, f.FFN = s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads, s.HeadDim, s.FFN
-	f.Rope, f.Theta, f.FCBias = s.Rope.Type, s.Rope.Theta, s.FCBias
+	f.Rope, f.Theta, f.FCBias, f.DraftVocab = s.Rope.Type, s.Rope.Theta, s.FCBias, len(d.Vocab)
 	for _, t := range d.Tensors {
 		f.Parameters += int64(t.Len())
 		f.Bytes += int64(len(t.Data))
@@ -160,6 +161,9 @@ func (f *draftFinding) print(a *app) {
 		a.printf("vocabulary    %d of the target's %d tokens\n", e.DraftVocab, f.Vocab)
 	} else {
 		a.printf("vocabulary    %d, fc bias: %s\n", f.Vocab, yesNo(f.FCBias))
+		if f.DraftVocab > 0 {
+			a.printf("predicts      %d of these tokens\n", f.DraftVocab)
+		}
 	}
 	for _, n := range f.Notes {
 		a.printf("note          %s\n", n)

@@ -77,6 +77,7 @@ type modelFinding struct {
 	Parameters int64   `json:"parameters"`
 	Bytes      int64   `json:"bytes"`
 	Types      string  `json:"types"`
+	DraftVocab int     `json:"draft_vocabulary,omitempty"` // of a head: tokens that it predicts, 0: all
 	// Checkpoint is the manifest that training wrote, if there is one.
 	Checkpoint *checkpoints.Manifest `json:"checkpoint,omitempty"`
 }
@@ -98,6 +99,7 @@ func inspectModel(dir string) (*modelFinding, error) {
 		return nil, err
 	}
 	f.Arch, f.Vocab, f.Hidden, f.Layers, f.Heads = s.Arch, s.Vocab, s.Hidden, s.Layers, s.Heads
+	f.DraftVocab = s.DraftVocab
 	f.KVHeads, f.HeadDim, f.FFN, f.Positions, f.Tied = s.KVHeads, s.HeadDim, s.FFN, s.MaxPos, s.Tied
 	f.Rope, f.Theta, f.Rotated, f.BOS, f.EOS = s.Rope.Type, s.Rope.Theta, s.Rotated(), s.BOS, s.EOS
 	for _, w := range s.Windows { // all windows of a model are of one size
@@ -136,6 +138,9 @@ func (f *modelFinding) print(a *app) {
 	a.printf("parameters    %d in %d tensors, %s (%s)\n", f.Parameters, f.Tensors, bytesText(uint64(f.Bytes)), f.Types)
 	a.printf("shape         hidden %d, layers %d, heads %d (%d for keys) of %d, ffn %d\n", f.Hidden, f.Layers, f.Heads, f.KVHeads, f.HeadDim, f.FFN)
 	a.printf("vocabulary    %d, tied embeddings: %s, tokenizer.json: %s\n", f.Vocab, yesNo(f.Tied), yesNo(f.Tokenizer))
+	if f.DraftVocab > 0 {
+		a.printf("predicts      %d of these tokens\n", f.DraftVocab)
+	}
 	rope := f.Rope
 	if f.Rotated < f.HeadDim {
 		rope += fmt.Sprintf(" of %d elements a head", f.Rotated)

@@ -49,6 +49,8 @@ type dataFinding struct {
 	Meta     data.Meta    `json:"meta"`
 	Stats    data.Stats   `json:"stats"`
 	Shards   []data.Shard `json:"shards"`
+	// DraftVocab is what one covers, if that was asked for.
+	DraftVocab *vocabFinding `json:"draft_vocab,omitempty"`
 }
 
 func inspectData(path string) (*dataFinding, error) {
@@ -91,6 +93,9 @@ func (f *dataFinding) print(a *app) {
 			a.printf("; what follows is in the tree so far with %.1f%%", 100*l.Reach)
 		}
 		a.printf("\n")
+	}
+	if f.DraftVocab != nil {
+		f.DraftVocab.print(a)
 	}
 	a.printf("features      %s\n", m.Features)
 	a.printf("target        %s, hidden %d, vocabulary %d\n", short(m.Target), m.Hidden, m.Vocab)

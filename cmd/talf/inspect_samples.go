@@ -24,6 +24,7 @@ import (
 func newInspectSamples(a *app) *cobra.Command {
 	o := inspection{conf: preprocess.Default(), n: 3, color: "auto"}
 	var asJSON, stats bool
+	var vocab string
 	c := &cobra.Command{
 		Use:   "data FILE",
 		Short: "Show samples of training data with the tokens in the loss",
@@ -32,7 +33,8 @@ would make of a file of conversations or texts, or the rows of Parquet shards. W
 is learnt is green on a terminal, and between ` + markOpen + ` and ` + markClose + ` elsewhere.
 
 With --stats it shows what a set of shards holds instead: tokens, the mass that the
-labels hold on every level of the trees, and what was dropped.
+labels hold on every level of the trees, and what was dropped; with --draft-vocab N
+also how much of it is in the N tokens that train would choose.
 
 Source files need --model, a directory in which the tokenizer's files are enough;
 without it the rows of shards are shown as token ids.`,
@@ -52,11 +54,19 @@ without it the rows of shards are shown as token ids.`,
 				if err != nil {
 					return err
 				}
+				if vocab != "" {
+					if v.DraftVocab, err = waitFor(cmd.Context(), func() (*vocabFinding, error) { return inspectVocab(args[0], vocab) }); err != nil {
+						return err
+					}
+				}
 				if asJSON {
 					return a.printJSON(v)
 				}
 				v.print(a)
 				return nil
+			}
+			if vocab != "" {
+				return usagef("--draft-vocab is for --stats")
 			}
 			v, err := o.inspect(cmd.Context(), a, args[0])
 			if err != nil {
@@ -71,6 +81,7 @@ without it the rows of shards are shown as token ids.`,
 	}
 	f := c.Flags()
 	f.BoolVar(&stats, "stats", false, "show statistics of shards in place of samples")
+	f.StringVar(&vocab, "draft-vocab", "", "with --stats: what of the text and of the labels a draft vocabulary covers, as for train")
 	f.StringVar(&o.dir, "model", "", "directory of the tokenizer, the chat template and config.json")
 	countVar(f, &o.n, "n", o.n, "samples to show")
 	f.Uint64Var(&o.seed, "seed", 0, "seed for taking samples at random (0: the first)")

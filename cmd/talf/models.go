@@ -27,8 +27,9 @@ type machineOptions struct {
 	dtype   dtypeFlag
 	kv      kvFlag
 	actBits actBitsFlag
-	layers  int // bench: deepen the model to so many; 0: as it is
-	rows    int // most rows of an internal pass; 0: the model's default
+	layers  int  // bench: deepen the model to so many; 0: as it is
+	rows    int  // most rows of an internal pass; 0: the model's default
+	lazy    bool // pack the weights when the model first runs
 }
 
 func (o *machineOptions) flags(f *pflag.FlagSet) {
@@ -47,7 +48,7 @@ func (o *machineOptions) modelOptions(set *safetensors.Set) model.Options {
 	if o.rows > 0 {
 		opt.MaxRows = o.rows
 	}
-	opt.KV = compute.DType(o.kv)
+	opt.KV, opt.Lazy = compute.DType(o.kv), o.lazy
 	if opt.DType = compute.DType(o.dtype); o.dtype == dtypeAuto {
 		opt.DType = model.Stored(set)
 		// A GPU reads weights, and nothing is lost by keeping these as they are.
@@ -196,10 +197,10 @@ func (b *actBitsFlag) Set(s string) error {
 	return nil
 }
 
-// openModel loads a model directory onto the CPU as it is stored. The returned
-// function frees the model and the device.
+// openModel loads a model directory onto the CPU as it is stored, its weights when
+// it first runs. The returned function frees the model and the device.
 func openModel(dir string, threads int) (*model.Model, func(), error) {
-	return openModelAs(dir, &machineOptions{threads: threads, dtype: dtypeAuto, actBits: 16})
+	return openModelAs(dir, &machineOptions{threads: threads, dtype: dtypeAuto, actBits: 16, lazy: true})
 }
 
 // openModelAs is openModel with weights as o says.

@@ -30,6 +30,7 @@ type trainOptions struct {
 	epochs           float64
 	stages           files
 	features         string
+	vocab            string // --draft-vocab
 	plot             string
 	window           int
 	load             data.LoadConfig
@@ -67,6 +68,10 @@ stage is what a run with --init from the one before would be.
 Beside the last checkpoints the best is kept, by the tokens of a target pass that the
 held-out trees let expect (τ̂); --head DIR/best uses it. --patience ends a stage that no
 longer improves it.
+
+--draft-vocab N makes a head that predicts only the N tokens that are learnt most
+often: its LM head has these rows of the model's. inspect data --stats --draft-vocab N
+says beforehand what is lost.
 
 --config reads a YAML file whose keys are the names of the flags; a flag on the command
 line wins. --print-config writes one.
@@ -110,6 +115,9 @@ Losses: ` + lossNames() + `.`,
 				a.printf("held out: loss %.4f over %d positions", e.Loss, e.Positions)
 				for i, l := range e.Levels {
 					a.printf("; level %d: loss %.4f, top-1 %.1f%%", i, l.Loss, 100*l.Top1)
+					if l.Covered > 0 {
+						a.printf(", %.2f%% of the labels in the draft vocabulary", 100*l.Covered)
+					}
 				}
 				if e.Tau > 0 {
 					a.printf("; τ̂ %.3f, greedy %.3f", e.Tau, e.TauGreedy)
@@ -132,6 +140,7 @@ Losses: ` + lossNames() + `.`,
 	f.StringVar(&o.cfg.Loss, "loss", o.cfg.Loss, "loss of a head and its parameters, such as eagle:w_cls=1")
 	f.StringVar(&o.init, "init", "", "where --out has no checkpoint to go on from, the head to begin with: a checkpoint, any EAGLE head, or target (the model's last layers)")
 	f.IntVar(&o.cfg.Layers, "layers", o.cfg.Layers, "layers of a head; the speculators library loads one")
+	f.StringVar(&o.vocab, "draft-vocab", "", draftVocabUsage)
 	f.BoolVar(&o.cfg.FCBias, "fc-bias", o.cfg.FCBias, "give fc of a head a bias; vLLM loads none")
 	f.BoolVar(&o.resume, "resume", false, "go on from the last checkpoint in --out, if there is one")
 	f.BoolVar(&o.force, "force", false, "train although the data or --init belong to other weights")
@@ -183,8 +192,8 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 		return usagef("--kind is %q, want %s or %s", o.kind, checkpoints.KindHead, checkpoints.KindLM)
 	case o.kind == checkpoints.KindHead && (changed("window") || o.export != "" || o.load.Template != "" || o.load.AnswerField != ""):
 		return usagef("--window, --template, --answer-field and --export are for --kind lm")
-	case o.kind == checkpoints.KindLM && (changed("loss") || o.init != "" || len(o.stages) > 0 || changed("features") || changed("layers") || changed("fc-bias")):
-		return usagef("--loss, --stage, --features, --layers, --fc-bias and --init are for heads")
+	case o.kind == checkpoints.KindLM && (changed("loss") || o.init != "" || len(o.stages) > 0 || changed("features") || changed("layers") || changed("fc-bias") || o.vocab != ""):
+		return usagef("--loss, --stage, --features, --layers, --fc-bias, --draft-vocab and --init are for heads")
 	case len(o.stages) > 0 && (changed("loss") || changed("steps") || changed("epochs")):
 		return usagef("--stage and --loss, --steps or --epochs exclude each other")
 	case o.features != featuresAuto && o.features != featuresStored && o.features != featuresRecompute:
@@ -278,7 +287,15 @@ func (a *app) train(ctx context.Context, o *trainOptions) (train.Result, error) 
 		}
 		cfg.Stages = append(cfg.Stages, st.Stage)
 	}
+	vocab, share, err := draftVocab(o.vocab, shares, o.cfg.Held)
+	if err != nil {
+		return train.Result{}, err
+	}
+	if vocab != nil {
+		a.log.Info("draft vocabulary", "tokens", len(vocab), "share_of_text", fmt.Sprintf("%.2f%%", 100*share))
+	}
 	job := train.HeadJob{
+		Vocab:  vocab,
 		Target: m, Data: shares, Out: o.out, Init: o.init, Force: o.force, Recompute: o.features == featuresRecompute, Report: report, Profile: o.profile,
 	}
 	if o.init == initTarget {

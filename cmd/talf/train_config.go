@@ -138,7 +138,7 @@ func printConfig(w io.Writer, f *pflag.FlagSet) error {
 }
 
 // headOnly are the flags that are refused with --kind lm.
-var headOnly = []string{"loss", "stage", "features", "layers", "fc-bias", "init"}
+var headOnly = []string{"loss", "stage", "features", "layers", "fc-bias", "draft-vocab", "init"}
 
 // lmOnly reports whether a flag is for language models alone, by its own words.
 func lmOnly(x *pflag.Flag) bool { return strings.HasPrefix(x.Usage, "with --kind lm") }
