@@ -52,7 +52,11 @@ func TestSizesInTheGuideAreCounted(t *testing.T) {
 	c := preprocess.Default()
 	meta := data.Meta{Branch: c.K, Depth: c.Depth, Labels: c.Labels, K: c.TopK}
 	nodes := meta.Nodes()
-	const draftVocab = 32000
+	const (
+		draftVocab = 32000
+		cpuRate    = 1e11 // operations a second, what the guide's times are for
+		gpuRate    = 2e14
+	)
 	bits := 8 * (4 + nodes*(3*4+8*meta.K+4)) // columns of docs/formats.md without features
 	bits++                                   // loss_mask
 	if want := fmt.Sprintf("%.1f bytes", float64(bits)/8); !strings.Contains(text, want) {
@@ -91,12 +95,15 @@ func TestSizesInTheGuideAreCounted(t *testing.T) {
 		{"features of a million tokens", "%.2f GB", func(s *arch.Spec) float64 { return 2 * float64(s.Hidden) / 1e3 }},
 		{"parameters of the head", "%.1f M", func(s *arch.Spec) float64 { return float64(headParams(s)) / 1e6 }},
 		{"weights, gradients and moments, f32", "%.1f GB", func(s *arch.Spec) float64 { return 16 * float64(headParams(s)) / 1e9 }},
-		{"embedding and LM head, f32", "%.1f GB", func(s *arch.Spec) float64 {
-			n := 4 * float64(s.Vocab*s.Hidden) / 1e9
-			if s.Tied {
-				return n
-			}
-			return 2 * n
+		// model.PackEmbed keeps bfloat16; compute's SoftCE has the LM head in panels of
+		// tokens and in panels of features, both f32.
+		{"embedding, bf16 as stored", "%.1f GB", func(s *arch.Spec) float64 { return 2 * float64(s.Vocab*s.Hidden) / 1e9 }},
+		{"LM head, both packings in f32", "%.1f GB", func(s *arch.Spec) float64 { return 8 * float64(s.Vocab*s.Hidden) / 1e9 }},
+		{"the same, 32,000 tokens in the draft vocabulary", "%.1f GB", func(s *arch.Spec) float64 { return 8 * float64(draftVocab*s.Hidden) / 1e9 }},
+		// Copies of weights and moments, as numbers and as bytes.
+		{"more while a checkpoint is written", "%.1f GB", func(s *arch.Spec) float64 { return 24 * float64(headParams(s)) / 1e9 }},
+		{"all of it, 32,000 tokens in the draft vocabulary", "%.1f GB", func(s *arch.Spec) float64 {
+			return (40*float64(headParams(s)) + float64((2*s.Vocab+8*draftVocab)*s.Hidden)) / 1e9
 		}},
 		{"a checkpoint", "%.1f GB", func(s *arch.Spec) float64 {
 			return (12*float64(headParams(s)) + 2*float64(s.Vocab*s.Hidden)) / 1e9
@@ -104,7 +111,13 @@ func TestSizesInTheGuideAreCounted(t *testing.T) {
 		{"operations for a position, `eagle`", "%.1f GFLOP", scaled(perNode(128256), 1e-9)},
 		{"`hass`", "%.1f GFLOP", scaled(perNode(128256), 3e-9)},
 		{"`talf`", "%.1f GFLOP", scaled(perNode(128256), 1e-9*float64(nodes))},
+		{"`eagle`, 32,000 tokens in the draft vocabulary", "%.1f GFLOP", scaled(perNode(draftVocab), 1e-9)},
 		{"`talf`, 32,000 tokens in the draft vocabulary", "%.1f GFLOP", scaled(perNode(draftVocab), 1e-9*float64(nodes))},
+		{"label a million tokens, CPU", "%.0f h", scaled(matmul, 2*float64(nodes)*1e6/cpuRate/3600)},
+		{"label a million tokens, GPU", "%.2f h", scaled(matmul, 2*float64(nodes)*1e6/gpuRate/3600)},
+		{"train a million positions, `eagle`, CPU", "%.1f h", scaled(perNode(draftVocab), 1e6/cpuRate/3600)},
+		{"train a million positions, `talf`, CPU", "%.1f h", scaled(perNode(draftVocab), float64(nodes)*1e6/cpuRate/3600)},
+		{"train a million positions, `talf`, GPU", "%.2f h", scaled(perNode(draftVocab), float64(nodes)*1e6/gpuRate/3600)},
 	} {
 		line := "| " + row.name
 		for _, s := range sized() {
