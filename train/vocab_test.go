@@ -2,6 +2,7 @@ package train
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -289,6 +290,50 @@ func TestDraftVocabulariesThatNoHeadCanHaveAreRefused(t *testing.T) {
 	}
 	if _, err := full.Plan(loss.Labelling{Depth: 3, DraftVocab: 20}); err == nil || !strings.Contains(err.Error(), "outside=renorm") {
 		t.Errorf("tempered and dropped: %v", err)
+	}
+}
+
+// Evaluations find the likeliest of the vocabulary's tokens, by the target's ids.
+func TestAnEvaluationSpeaksOfTheTargetsTokens(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 20, data.None)
+	h, tr, err := newHeadTask(tinyConfig(), HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.store.Close()
+	lm, err := target.HostLMHead()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rows, hid = 70, 16
+	r := rand.New(rand.NewPCG(3, 4))
+	x := make([]float32, rows*hid)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	k := h.eval0.score.k
+	top := h.eval0.score.top(nil, x)
+	for i := range rows {
+		z := func(id int32) (sum float64) {
+			for j := range hid {
+				sum += float64(x[i*hid+j]) * float64(lm[int(id)*hid+j])
+			}
+			return sum
+		}
+		want := everySecond()
+		slices.SortFunc(want, func(a, b int32) int { return cmp.Compare(z(b), z(a)) })
+		if got := top[i*k : (i+1)*k]; !slices.Equal(got, want[:k]) {
+			t.Errorf("row %d: %v, want %v", i, got, want[:k])
+		}
+	}
+	// And what the labels say of them is the target's.
+	b := &headBatch{vocab: h.vocab, meta: h.meta, labels: []*compute.SoftLabels{{K: 2, IDs: []int32{3, -1}, Prob: []float32{0.5, 0}}}}
+	for id, want := range map[int32]float64{7: 0.5, 3: 0, 8: 0} {
+		if got := b.prob(0, 0, id); got != want {
+			t.Errorf("token %d has probability %v, want %v", id, got, want)
+		}
 	}
 }
 
