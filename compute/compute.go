@@ -341,8 +341,22 @@ type TrainOps interface {
 	// EmbedGrad adds dy[r][col:col+W] to row ids[r] of dtable [V][W], rows in
 	// ascending r.
 	EmbedGrad(dtable, dy Buffer, col int, ids []int32)
-	// SumSquares returns Σ g² over fixed blocks, in float64.
-	SumSquares(g Buffer) float64
+	// SumSquares returns Σ g² over fixed blocks, in float64, the buffers' sums
+	// added in order.
+	SumSquares(g ...Buffer) float64
 	// AdamW updates p, m and v by gradient g: decoupled decay, then the step.
 	AdamW(p, g, m, v Buffer, h AdamW)
+}
+
+// RemoteTrainOps are those of a device whose memory is not the host's: what Host
+// returns is a copy there, and the two go separate ways.
+type RemoteTrainOps interface {
+	TrainOps
+	// Alloc returns a zeroed buffer.
+	Alloc(t DType, shape ...int) (Buffer, error)
+	// View returns the first elements of b, whose memory it shares, as another
+	// shape.
+	View(b Buffer, shape ...int) Buffer
+	// Clear sets the first n elements of b to zero.
+	Clear(b Buffer, n int)
 }

@@ -76,7 +76,11 @@ func (o *optimiser) gather(i int, nodes []*gg.Node) {
 func (o *optimiser) gatherOne(i, j int, nodes []*gg.Node) {
 	s := o.sum[j]
 	n := len(s.Data)
-	if i == 0 {
+	switch far, ok := o.q.(compute.RemoteTrainOps); {
+	case i > 0:
+	case ok:
+		far.Clear(s.Buf, n)
+	default:
 		o.q.Write(s.Buf, o.zeros[:n])
 	}
 	o.ops.Add(s.Buf, s.Buf, nodes[j].GradBuffer(), n)
@@ -92,11 +96,11 @@ func (o *optimiser) update(nodes []*gg.Node, lr float64) (norm float64, ok bool)
 		}
 		return nodes[i].GradBuffer()
 	}
-	sum := 0.0
-	for i := range o.params {
-		sum += o.ops.SumSquares(grad(i))
+	all := make([]compute.Buffer, len(o.params))
+	for i := range all {
+		all[i] = grad(i)
 	}
-	if norm = math.Sqrt(sum); !finite(norm) {
+	if norm = math.Sqrt(o.ops.SumSquares(all...)); !finite(norm) {
 		return norm, false
 	}
 	scale := 1.0
@@ -119,6 +123,7 @@ func (o *optimiser) tensors() []safetensors.Tensor {
 	var out []safetensors.Tensor
 	for i := range o.params {
 		for _, t := range []*gg.Tensor{o.m[i], o.v[i]} {
+			t.Pull()
 			out = append(out, safetensors.F32(t.Name, t.Data, t.Shape...))
 		}
 	}
@@ -141,6 +146,7 @@ func (o *optimiser) restore(set *safetensors.Set, step int) error {
 				return err
 			}
 			copy(t.Data, f)
+			t.Push()
 		}
 	}
 	o.step = step

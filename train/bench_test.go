@@ -27,7 +27,10 @@ func benchmarkStep(b *testing.B, name string) {
 	spec.Vocab, spec.Hidden, spec.Layers, spec.Heads, spec.KVHeads, spec.HeadDim, spec.FFN, spec.MaxPos = 8192, 512, 1, 8, 8, 64, 1376, 512
 	spec = spec.DraftFor(true)
 	dev := device(b, 2)
-	prof, q := newProfile("of a benchmark", dev, dev.Queue())
+	prof, q, err := newProfile("of a benchmark", dev, dev.Queue())
+	if err != nil {
+		b.Fatal(err)
+	}
 	r := rand.New(rand.NewPCG(1, 1))
 	random := func(n int, std float64) []float32 {
 		f := make([]float32, n)

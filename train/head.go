@@ -112,7 +112,10 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if !ok {
 		return nil, nil, fmt.Errorf("device %s cannot train", dev.Name())
 	}
-	prof, q := newProfile(job.Profile, dev, q)
+	prof, q, err := newProfile(job.Profile, dev, q)
+	if err != nil {
+		return nil, nil, err
+	}
 	h.queue = q
 	h.limit = max(1, min(cfg.Rows, spec.MaxPos-h.meta.Depth))
 	if h.params, err = net.New(q, spec); err != nil {

@@ -126,7 +126,10 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if !ok {
 		return nil, nil, fmt.Errorf("device %s cannot train", job.Device.Name())
 	}
-	prof, q := newProfile(job.Profile, job.Device, q)
+	prof, q, err := newProfile(job.Profile, job.Device, q)
+	if err != nil {
+		return nil, nil, err
+	}
 	l := &lmTask{cfg: cfg, job: job, queue: q, crew: newCrew(job.Group)}
 	if err := l.crew.divides(cfg.Accum); err != nil {
 		return nil, nil, err
@@ -146,7 +149,6 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if len(l.train) == 0 {
 		return nil, nil, errors.New("no training document has two tokens")
 	}
-	var err error
 	if l.params, err = net.New(q, spec); err != nil {
 		return nil, nil, err
 	}
@@ -290,6 +292,7 @@ func (l *lmTask) eval(ctx context.Context) (s evalShare, err error) {
 			w = t // the last of the two is the LM head
 		}
 	}
+	w.Pull()
 	packed, err := l.job.Device.Pack(compute.F32, w.Matrix())
 	if err != nil {
 		return s, err

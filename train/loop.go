@@ -526,6 +526,7 @@ func (t *trainer) diverged(ctx context.Context, step, micro int, what string) er
 	fail := func(what, advice string) error { return fmt.Errorf("step %d: %s: %s", step, what, advice) }
 	const advice = "the run has diverged; try a smaller lr"
 	for _, p := range t.params.Tensors() {
+		p.Pull()
 		for j, x := range p.Data {
 			if !finite(float64(x)) {
 				return fail(fmt.Sprintf("%s: weight %s[%d] is %v since the step before", what, p.Name, j, x), advice)
@@ -641,6 +642,9 @@ func (t *trainer) save() (string, error) {
 	c.Step, c.Hidden, c.Vocab = at, t.params.Spec.Hidden, t.params.Spec.Vocab
 	for _, a := range t.params.Export(nil) {
 		c.Weights = append(c.Weights, safetensors.F32(a.Name, a.Data, a.Shape...))
+	}
+	if err := t.queue.Sync(context.Background()); err != nil { // a device lost on the way; an interrupted run is saved
+		return fail(err)
 	}
 	if err := t.task.describe(c); err != nil {
 		return fail(err)

@@ -78,12 +78,15 @@ type profile struct {
 
 // newProfile returns the profile of a run on dev, for start, and the queue that the
 // run must use for it; dir "" means none. q must be able to train.
-func newProfile(dir string, dev compute.Device, q compute.Queue) (*profile, compute.Queue) {
+func newProfile(dir string, dev compute.Device, q compute.Queue) (*profile, compute.Queue, error) {
 	if dir == "" {
-		return nil, q
+		return nil, q, nil
+	}
+	if _, far := q.(compute.RemoteTrainOps); far {
+		return nil, nil, fmt.Errorf("profile: operations of %s run on while they are timed: only the CPU's are", dev.Name())
 	}
 	p := &profile{dir: dir, name: dev.Name(), queue: q, meter: meter.New()}
-	return p, meter.Watch(q, p.meter)
+	return p, meter.Watch(q, p.meter), nil
 }
 
 // start begins the measuring.

@@ -447,7 +447,15 @@ func (t *squaresTask) run(w *worker, part int) {
 
 // SumSquares returns the sum of squares over blocks of fixed size, added in
 // ascending order.
-func (q *Queue) SumSquares(g compute.Buffer) float64 {
+func (q *Queue) SumSquares(gs ...compute.Buffer) float64 {
+	sum := 0.0
+	for _, g := range gs {
+		sum += q.sumSquares(g)
+	}
+	return sum
+}
+
+func (q *Queue) sumSquares(g compute.Buffer) float64 {
 	t := &q.train.squares
 	t.g = f32("SumSquares", g, 0)
 	n := parts(len(t.g), flat)

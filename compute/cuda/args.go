@@ -40,10 +40,35 @@ const (
 	planes
 	finishRows
 	roundBF16
+
+	// Of train.cu.
+	gemmF32
+	gemmF32Packed
+	gemmBF16
+	gemmBF16Packed
+	addRows
+	clearRows
+	turnHeads
+	swigluGrad
+	adamW
+	columnSums
+	normScales
+	normGrad
+	squares
+	total
+	scatterAdd
+	smoothL1
+	softCE
+	treeAttend
+	treeDelta
+	treeQueries
+	treeKeys
+	treeNodes
+
 	kernelCount
 )
 
-// kernels are the kernels of kernels/kernels.cu and the threads of a block.
+// kernels are the kernels of kernels/kernels.cu and train.cu and the threads of a block.
 var kernels = [kernelCount]struct {
 	name    string
 	threads uint32
@@ -79,6 +104,29 @@ var kernels = [kernelCount]struct {
 	planes:        {"planes", 256},
 	finishRows:    {"finish_rows", 256},
 	roundBF16:     {"round_bf16", 256},
+
+	gemmF32:        {"gemm_f32", 256},
+	gemmF32Packed:  {"gemm_f32_packed", 256},
+	gemmBF16:       {"gemm_bf16", 256},
+	gemmBF16Packed: {"gemm_bf16_packed", 256},
+	addRows:        {"add", 256},
+	clearRows:      {"clear", 256},
+	turnHeads:      {"turn", 256},
+	swigluGrad:     {"swiglu_grad", 256},
+	adamW:          {"adamw", 256},
+	columnSums:     {"column_sums", 256},
+	normScales:     {"norm_scales", 256},
+	normGrad:       {"norm_grad", 256},
+	squares:        {"squares", 256},
+	total:          {"total", 256},
+	scatterAdd:     {"scatter_add", 128},
+	smoothL1:       {"smooth_l1", 256},
+	softCE:         {"soft_ce", 256},
+	treeAttend:     {"tree_attend", 128},
+	treeDelta:      {"tree_delta", 256},
+	treeQueries:    {"tree_queries", 128},
+	treeKeys:       {"tree_keys", 256},
+	treeNodes:      {"tree_nodes", 128},
 }
 
 // The structures that kernels take, as kernels.cu declares them: every field is

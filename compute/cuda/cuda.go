@@ -23,6 +23,9 @@ type Config struct {
 	NoGraphs bool // launch every kernel by itself
 	// Log, unless nil, is told what a driver will not do that costs time.
 	Log *slog.Logger
+	// BF16 rounds what training multiplies to bfloat16, for tensor cores; sums
+	// are in f32. Decoding does as its weights' types say.
+	BF16 bool
 }
 
 // Default returns the first device.

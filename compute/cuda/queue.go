@@ -35,6 +35,7 @@ type queue struct {
 
 	pass  pass
 	build stepBuilder
+	train training
 }
 
 var _ compute.Queue = (*queue)(nil)

@@ -94,6 +94,19 @@ func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 // optimiser's state.
 func (p *Params) Tensors() []*gg.Tensor { return p.list }
 
+// pull makes the tensors' data what the device holds, and push the reverse.
+func (p *Params) pull() {
+	for _, t := range p.list {
+		t.Pull()
+	}
+}
+
+func (p *Params) push() {
+	for _, t := range p.list {
+		t.Push()
+	}
+}
+
 // Count returns the number of weights.
 func (p *Params) Count() int {
 	n := 0
@@ -106,6 +119,7 @@ func (p *Params) Count() int {
 // Init draws the weights from seed: normal with deviation 1/√inputs, the
 // projections back into the residual stream divided by √(2·layers); norms 1, biases 0.
 func (p *Params) Init(seed uint64) {
+	defer p.push()
 	r := rand.New(rand.NewPCG(seed, 0x74616c66))
 	for _, t := range p.list {
 		switch len(t.Shape) {
@@ -205,8 +219,10 @@ func (w *weight) each(of func(*gg.Tensor) []float32, f func(at int, mem []float3
 
 // Export returns copies of the checkpoint's tensors by name, of the weights or,
 // if of is not nil, of another array of each tensor's size: a gradient, a moment.
+// What fails in copying the weights from a device shows at its queue's next Sync.
 func (p *Params) Export(of func(*gg.Tensor) []float32) []Array {
 	if of == nil {
+		p.pull()
 		of = func(t *gg.Tensor) []float32 { return t.Data }
 	}
 	var out []Array
@@ -233,6 +249,8 @@ type Array struct {
 // the same sizes, named by names. The head's first layer has no norm before it: the
 // norm's weights are multiplied into what follows it, W·(x∘g) = (W·diag g)·x.
 func (p *Params) ImportLayers(set *safetensors.Set, names *arch.Names, layers int) error {
+	p.pull()
+	defer p.push()
 	h := p.Spec.Hidden
 	for i, l := range p.layers {
 		at := layers - len(p.layers) + i
@@ -290,6 +308,7 @@ func (p *Params) ImportLayers(set *safetensors.Set, names *arch.Names, layers in
 // Import sets the weights from a checkpoint. fc.bias may be missing (it is zero
 // then); one that the network has no room for must be zero.
 func (p *Params) Import(set *safetensors.Set) error {
+	defer p.push()
 	for _, w := range p.weights() {
 		t, ok := set.Tensor(w.name)
 		if !ok {

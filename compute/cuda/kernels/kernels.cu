@@ -922,3 +922,4 @@ KERNEL BOUNDS(128) void move_slots(const MoveArgs a) {
 }
 
 #include "label.cu"
+#include "train.cu"

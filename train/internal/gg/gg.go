@@ -41,9 +41,13 @@ type Rows struct{ Max, N int }
 type Tensor struct {
 	Name  string
 	Shape []int
-	Data  []float32 // nil: only Buf holds it, which is a device's packing
-	Buf   compute.Buffer
-	host  func() ([]float32, error) // reads what Buf holds, where Data is nil
+	// Data are the values, or nil: only Buf holds them, which is a device's packing.
+	// Where the device has memory of its own, they are what Pull last copied from
+	// there, and Push copies them back.
+	Data []float32
+	Buf  compute.Buffer
+	far  compute.Queue             // or nil: Buf is Data
+	host func() ([]float32, error) // reads what Buf holds, where Data is nil
 }
 
 // Packed is a frozen tensor [rows][cols] that a device holds as w, or nil if its
@@ -69,7 +73,34 @@ func NewTensor(q compute.Queue, name string, data []float32, shape ...int) (*Ten
 	if size != len(data) {
 		return nil, fmt.Errorf("gg: tensor %s: %d values for shape %v", name, len(data), shape)
 	}
-	return &Tensor{Name: name, Shape: shape, Data: data, Buf: ops.Host(data, shape...)}, nil
+	t := &Tensor{Name: name, Shape: shape, Data: data}
+	far, ok := q.(compute.RemoteTrainOps)
+	if !ok {
+		t.Buf = ops.Host(data, shape...)
+		return t, nil
+	}
+	var err error
+	if t.Buf, err = far.Alloc(compute.F32, shape...); err != nil {
+		return nil, fmt.Errorf("tensor %s: %w", name, err)
+	}
+	t.far = q
+	t.Push()
+	return t, nil
+}
+
+// Pull makes Data what the device holds. A device that fails says so at its
+// queue's next Sync.
+func (t *Tensor) Pull() {
+	if t.far != nil {
+		t.far.Read(t.Data, t.Buf, 0)
+	}
+}
+
+// Push makes the device hold Data.
+func (t *Tensor) Push() {
+	if t.far != nil {
+		t.far.Write(t.Buf, t.Data)
+	}
 }
 
 // Matrix returns a copy of a matrix's data as a device packs it.
@@ -87,8 +118,11 @@ type value struct {
 	rows  *Rows // nil: all of shape is live
 	shape []int
 	store *store
-	t     *tensor.Dense
+	t     G.Value // what the tape hands on: a tensor, or a handle of a device's memory
 	buf   compute.Buffer
+	input bool                      // store is the host's memory, of which Run makes a copy for a device far away
+	fixed bool                      // no operation writes it: store is what a device holds
+	copy  []float32                 // of what such a device holds
 	num   *G.F32                    // scalars only; shape is empty
 	host  func() ([]float32, error) // of a packed tensor, which has no memory here
 }
@@ -144,8 +178,9 @@ func (n *Node) Width() int { return n.val.width() }
 func (n *Node) Rows() *Rows { return n.val.rows }
 
 // Data returns the live rows, [N][width]. Of an operation's output it is valid
-// after Run, and only if the node was given to Keep before compiling.
-func (n *Node) Data() []float32 { return n.val.store.f[:n.val.live()] }
+// after Run, and only if the node was given to Keep before compiling. From a device
+// with memory of its own it copies them.
+func (n *Node) Data() []float32 { return n.g.host(n.val) }
 
 // Buffer returns the memory as the device sees it, under the terms of Data.
 func (n *Node) Buffer() compute.Buffer { return n.val.buf }
@@ -153,8 +188,9 @@ func (n *Node) Buffer() compute.Buffer { return n.val.buf }
 // Scalar returns the value of a scalar after Run.
 func (n *Node) Scalar() float32 { return float32(*n.val.num) }
 
-// Grad returns the gradient of a parameter after Run.
-func (n *Node) Grad() []float32 { return n.grad.store.f[:n.grad.live()] }
+// Grad returns the gradient of a parameter after Run, a copy if the device has memory
+// of its own.
+func (n *Node) Grad() []float32 { return n.g.host(n.grad) }
 
 // GradBuffer returns the gradient of a parameter as the device sees it.
 func (n *Node) GradBuffer() compute.Buffer { return n.grad.buf }
@@ -164,12 +200,14 @@ type Graph struct {
 	eg  *G.ExprGraph
 	q   compute.Queue
 	ops compute.TrainOps
+	far compute.RemoteTrainOps // or nil: values are the host's memory
 	vm  G.VM
 	ctx context.Context // of the Run in progress
 
 	leaves    []*Node
 	forwards  []*forward
 	values    []*value
+	late      []func()  // of the Run in progress: losses that come when the device is done
 	meter     Meter     // told of every operation, or nil
 	watch     *string   // where the first operation goes whose output is not finite
 	onGrad    func(int) // see OnGrad
@@ -186,7 +224,23 @@ func New(q compute.Queue) (*Graph, error) {
 	if !ok {
 		return nil, errors.New("gg: the device cannot train")
 	}
-	return &Graph{eg: G.NewGraph(), q: q, ops: ops}, nil
+	g := &Graph{eg: G.NewGraph(), q: q, ops: ops}
+	g.far, _ = q.(compute.RemoteTrainOps)
+	return g, nil
+}
+
+// host returns the live elements of v, a copy where they are not the host's.
+func (g *Graph) host(v *value) []float32 {
+	n := v.live()
+	if g.far == nil || v.input || v.fixed {
+		return v.store.f[:n]
+	}
+	if cap(v.copy) < n {
+		v.copy = make([]float32, n)
+	}
+	v.copy = v.copy[:n]
+	g.q.Read(v.copy, v.buf, 0)
+	return v.copy
 }
 
 // A Meter is told of every operation that runs: its kind and the parameters that it
@@ -225,14 +279,14 @@ func (g *Graph) Param(t *Tensor) *Node {
 
 // Frozen adds a tensor that no gradient is computed for.
 func (g *Graph) Frozen(t *Tensor) *Node {
-	return g.leaf(t.Name, &value{shape: t.Shape, store: &store{f: t.Data, fixed: true}, buf: t.Buf, host: t.host}, false)
+	return g.leaf(t.Name, &value{shape: t.Shape, store: &store{f: t.Data, fixed: true}, buf: t.Buf, fixed: true, host: t.host}, false)
 }
 
 // Input adds a matrix [rows][width] that the caller fills through Data before
 // each Run.
 func (g *Graph) Input(name string, rows *Rows, width int) *Node {
 	f := make([]float32, rows.Max*width)
-	v := &value{rows: rows, shape: []int{rows.Max, width}, store: &store{f: f, fixed: true}, buf: g.ops.Host(f, rows.Max, width)}
+	v := &value{rows: rows, shape: []int{rows.Max, width}, store: &store{f: f, fixed: true}, buf: g.ops.Host(f, rows.Max, width), input: true}
 	return g.leaf(name, v, false)
 }
 
@@ -349,8 +403,21 @@ func (g *Graph) Run(ctx context.Context) error {
 	}
 	g.ctx = ctx
 	defer func() { g.ctx = nil }()
+	if g.far != nil {
+		for _, l := range g.leaves {
+			if l.val.input {
+				g.q.Write(l.val.buf, g.host(l.val))
+			}
+		}
+	}
 	g.vm.Reset() // without it a second RunAll does nothing
 	err := g.vm.RunAll()
+	if err == nil {
+		for _, f := range g.late {
+			f()
+		}
+	}
+	g.late = g.late[:0]
 	if serr := g.q.Sync(ctx); err == nil && serr != nil {
 		err = serr
 	}
@@ -374,7 +441,7 @@ const (
 func (g *Graph) FirstNonFinite(ctx context.Context) (string, error) {
 	var first string
 	for _, n := range g.leaves {
-		if r, x := n.val.nonFinite(); r >= 0 {
+		if r, x := g.nonFinite(n.val); r >= 0 {
 			what := "the weights "
 			if n.val.rows != nil {
 				what = InputPrefix
@@ -393,19 +460,21 @@ func (g *Graph) FirstNonFinite(ctx context.Context) (string, error) {
 
 // nonFinite returns the first row of v that holds an infinity or no number, and
 // what it holds; −1 if there is none.
-func (v *value) nonFinite() (row int, x float32) {
+func (g *Graph) nonFinite(v *value) (row int, x float32) {
 	if v.num != nil {
 		if x := float32(*v.num); x-x != 0 {
 			return 0, x
 		}
 		return -1, 0
 	}
-	f := v.store.f
+	var f []float32
 	if v.host != nil {
 		var err error
 		if f, err = v.host(); err != nil {
 			return -1, 0 // it was read before: what is wrong with it is said elsewhere
 		}
+	} else {
+		f = g.host(v)
 	}
 	for i, x := range f[:v.live()] {
 		if x-x != 0 {
@@ -426,7 +495,7 @@ func (g *Graph) look(b *base) {
 	if *g.watch != "" {
 		return
 	}
-	row, x := b.out.nonFinite()
+	row, x := g.nonFinite(b.out)
 	if row < 0 {
 		return
 	}
@@ -460,9 +529,23 @@ func (g *Graph) Stock() []string {
 	return names
 }
 
+// when runs f, which waits for the device, at once or, if the device is far away,
+// when all of the tape has been handed to it.
+func (g *Graph) when(f func()) {
+	if g.far == nil || g.watch != nil {
+		f()
+		return
+	}
+	g.late = append(g.late, f)
+}
+
 // zero clears v's live elements.
 func (g *Graph) zero(v *value) {
 	n := v.live()
+	if g.far != nil {
+		g.far.Clear(v.buf, n)
+		return
+	}
 	if len(g.zeros) < n {
 		g.zeros = make([]float32, n)
 	}

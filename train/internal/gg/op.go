@@ -108,7 +108,7 @@ func (b *base) Do(in ...G.Value) (out G.Value, err error) {
 				return nil, fmt.Errorf("%s: input %d is not the memory it was built with", b, i)
 			}
 		default:
-			if in[i] != G.Value(v.t) {
+			if in[i] != v.t {
 				return nil, fmt.Errorf("%s: input %d is not the memory it was built with", b, i)
 			}
 		}

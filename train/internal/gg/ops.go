@@ -224,18 +224,21 @@ func (g *Graph) loss(f *forward, rows *value, scale *[]float32, name string, ker
 	f.y, f.extra = y, append(f.extra, rows)
 	f.base = g.base(name, nil, y.val, func() {
 		kernel()
-		h := l.RowLoss()
-		if len(h) > 0 {
-			g.q.Read(h, rows.buf, 0)
-		}
-		var sum float64
-		for r, s := range (*scale)[:len(h)] {
-			if s != 0 { // rows without a label may have any loss
-				sum += float64(s) * float64(h[r])
+		g.when(func() {
+			h := l.RowLoss()
+			if len(h) > 0 {
+				g.q.Read(h, rows.buf, 0)
 			}
-		}
-		*y.val.num = G.F32(sum)
+			var sum float64
+			for r, s := range (*scale)[:len(h)] {
+				if s != 0 { // rows without a label may have any loss
+					sum += float64(s) * float64(h[r])
+				}
+			}
+			*y.val.num = G.F32(sum)
+		})
 	})
+	rows.store.keep = g.far != nil // is read when the tape is through
 	g.apply(f)
 	return l
 }
@@ -296,11 +299,13 @@ func (g *Graph) Total(terms ...*Loss) *Node {
 		f.x = append(f.x, t.Node)
 	}
 	f.base = g.base(fmt.Sprintf("total%d", len(terms)), nil, y.val, func() {
-		var sum float64
-		for _, t := range terms {
-			sum += float64(*t.val.num)
-		}
-		*y.val.num = G.F32(sum)
+		g.when(func() {
+			var sum float64
+			for _, t := range terms {
+				sum += float64(*t.val.num)
+			}
+			*y.val.num = G.F32(sum)
+		})
 	})
 	return g.apply(f)
 }

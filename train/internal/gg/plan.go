@@ -3,9 +3,12 @@ package gg
 import (
 	"fmt"
 	"slices"
+	"unsafe"
 
 	G "gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
+
+	"talf/compute"
 )
 
 // A store is memory that values are laid out in. Stores whose lives do not
@@ -16,8 +19,47 @@ type store struct {
 	keep        bool // readable after Run
 	first, last int  // tape positions
 	used        bool
-	f           []float32
+	f           []float32 // unless the device has memory of its own
+	m           *memory   // f's, or the device's
 }
+
+// A memory is what stores share, one after the other.
+type memory struct {
+	size int
+	f    []float32
+	buf  compute.Buffer // a device's of its own
+}
+
+func (g *Graph) memory(size int) (*memory, error) {
+	m := &memory{size: size}
+	if g.far == nil {
+		m.f = make([]float32, size)
+		return m, nil
+	}
+	var err error
+	if m.buf, err = g.far.Alloc(compute.F32, size); err != nil {
+		return nil, fmt.Errorf("gg: make room for values: %w", err)
+	}
+	return m, nil
+}
+
+func (s *store) take(m *memory) {
+	if s.m = m; m.f != nil {
+		s.f = m.f[:s.size]
+	}
+}
+
+// A handle is what the tape hands on in place of memory that is a device's.
+type handle struct{ v *value }
+
+func (h *handle) Shape() tensor.Shape        { return tensor.Shape(h.v.known()) }
+func (h *handle) Size() int                  { return h.Shape().TotalSize() }
+func (h *handle) Data() interface{}          { return h.v.buf }
+func (h *handle) Dtype() tensor.Dtype        { return tensor.Float32 }
+func (h *handle) Uintptr() uintptr           { return 0 }
+func (h *handle) MemSize() uintptr           { return uintptr(4 * h.Size()) }
+func (h *handle) Pointer() unsafe.Pointer    { return nil }
+func (h *handle) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "%v on a device", h.v.shape) }
 
 func (s *store) touch(at int) {
 	if !s.used {
@@ -74,26 +116,30 @@ func (g *Graph) plan() error {
 		starts[s.first] = append(starts[s.first], s)
 		ends[s.last] = append(ends[s.last], s)
 	}
-	var free [][]float32
+	var free []*memory
 	for i := range order {
 		for _, s := range starts[i] {
 			best := -1
-			for j, f := range free {
-				if cap(f) >= s.size && (best < 0 || cap(f) < cap(free[best])) {
+			for j, m := range free {
+				if m.size >= s.size && (best < 0 || m.size < free[best].size) {
 					best = j
 				}
 			}
 			// A much larger block is kept for a store of its own size.
-			if best >= 0 && cap(free[best]) <= 2*s.size {
-				s.f = free[best][:s.size]
+			if best >= 0 && free[best].size <= 2*s.size {
+				s.take(free[best])
 				free = slices.Delete(free, best, best+1)
-			} else {
-				s.f = make([]float32, s.size)
+				continue
 			}
+			m, err := g.memory(s.size)
+			if err != nil {
+				return err
+			}
+			s.take(m)
 		}
 		for _, s := range ends[i] {
 			if !s.keep {
-				free = append(free, s.f[:cap(s.f)])
+				free = append(free, s.m)
 			}
 		}
 	}
@@ -105,13 +151,27 @@ func (g *Graph) plan() error {
 		for _, d := range v.known() {
 			size *= d
 		}
-		if v.store.f == nil {
-			v.store.f = make([]float32, size)
+		// What nothing on the tape needs, and one row for a packed tensor.
+		if s := v.store; s.m == nil && s.f == nil && (!s.fixed || g.far == nil) {
+			s.size = size
+			m, err := g.memory(size)
+			if err != nil {
+				return err
+			}
+			s.take(m)
 		}
-		f := v.store.f[:size]
-		v.t = tensor.New(tensor.WithShape(v.known()...), tensor.WithBacking(f))
-		if v.buf == nil {
-			v.buf = g.ops.Host(f, v.shape...)
+		switch {
+		case g.far == nil:
+			f := v.store.f[:size]
+			v.t = tensor.New(tensor.WithShape(v.known()...), tensor.WithBacking(f))
+			if v.buf == nil {
+				v.buf = g.ops.Host(f, v.shape...)
+			}
+		default:
+			v.t = &handle{v}
+			if v.buf == nil {
+				v.buf = g.far.View(v.store.m.buf, v.shape...)
+			}
 		}
 	}
 	for _, n := range g.leaves {
@@ -126,15 +186,13 @@ func (g *Graph) plan() error {
 // Bytes returns the memory of values and gradients that plan laid out, each
 // block counted once.
 func (g *Graph) Bytes() int {
-	seen := make(map[*float32]int)
-	for _, v := range g.values {
-		if f := v.store.f; len(f) > 0 && !v.store.fixed {
-			seen[&f[0]] = max(seen[&f[0]], cap(f))
-		}
-	}
+	seen := make(map[*memory]bool)
 	sum := 0
-	for _, n := range seen {
-		sum += 4 * n
+	for _, v := range g.values {
+		if m := v.store.m; m != nil && !seen[m] {
+			seen[m] = true
+			sum += 4 * m.size
+		}
 	}
 	return sum
 }

@@ -284,10 +284,14 @@ func (q *Queue) EmbedGrad(dtable, dy compute.Buffer, col int, ids []int32) {
 }
 
 // SumSquares counts as compute.TrainOps.
-func (q *Queue) SumSquares(g compute.Buffer) float64 {
+func (q *Queue) SumSquares(gs ...compute.Buffer) float64 {
 	t := time.Now()
-	sum := q.TrainOps.SumSquares(g)
-	q.done("sum_squares", t, 2*elements(g), 4*elements(g))
+	sum := q.TrainOps.SumSquares(gs...)
+	n := 0.0
+	for _, g := range gs {
+		n += elements(g)
+	}
+	q.done("sum_squares", t, 2*n, 4*n)
 	return sum
 }
 

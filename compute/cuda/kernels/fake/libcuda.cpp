@@ -51,6 +51,15 @@ static std::map<std::string, Kernel> kernels = {
     ROW(attend_sum, AttendSumArgs),  ROW(move_slots, MoveArgs),
     ROW(unpack_bf16, UnpackArgs),    ROW(unpack_f32, UnpackArgs),     ROW(planes, PlaneArgs),
     ROW(finish_rows, LinearArgs),    ROW(round_bf16, RoundArgs),
+    // train.cu
+    ROW(gemm_f32, GemmArgs),         ROW(gemm_f32_packed, GemmArgs),  ROW(gemm_bf16, GemmArgs),
+    ROW(gemm_bf16_packed, GemmArgs), ROW(add, AddArgs),               ROW(clear, AddArgs),
+    ROW(turn, TurnArgs),             ROW(swiglu_grad, SwigluGradArgs), ROW(adamw, AdamArgs),
+    ROW(column_sums, ColumnArgs),    ROW(norm_scales, NormGradArgs),  ROW(norm_grad, NormGradArgs),
+    ROW(squares, SquaresArgs),       ROW(total, SquaresArgs),         ROW(scatter_add, ScatterArgs),
+    ROW(smooth_l1, SmoothArgs),      ROW(soft_ce, CrossArgs),         ROW(tree_attend, TreeArgs),
+    ROW(tree_delta, TreeArgs),       ROW(tree_queries, TreeArgs),     ROW(tree_keys, TreeArgs),
+    ROW(tree_nodes, TreeArgs),
 };
 
 enum { success = 0, invalid_value = 1, out_of_memory = 2, no_device = 100, invalid_device = 101, not_found = 500, illegal_address = 700, launch_failed = 719 };
