@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"talf/checkpoints"
+	"talf/compute"
 	"talf/compute/cpu"
 	"talf/data"
 	"talf/model"
@@ -43,7 +44,7 @@ func tinySpec() *arch.Spec {
 }
 
 // tinyTarget makes a random model.
-func tinyTarget(t testing.TB, dev *cpu.Device) *model.Model {
+func tinyTarget(t testing.TB, dev compute.Device) *model.Model {
 	t.Helper()
 	m, err := model.New(tinySpec(), safetensors.Of("tiny target", tinyTensors()...), dev, model.Default())
 	if err != nil {

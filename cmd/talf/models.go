@@ -30,6 +30,8 @@ type machineOptions struct {
 	layers  int  // bench: deepen the model to so many; 0: as it is
 	rows    int  // most rows of an internal pass; 0: the model's default
 	lazy    bool // pack the weights when the model first runs
+
+	trainBF16 bool // training on a CUDA device multiplies in bfloat16
 }
 
 func (o *machineOptions) flags(f *pflag.FlagSet) {
@@ -262,7 +264,7 @@ func (o *machineOptions) openDevice() (compute.Device, error) {
 		if o.actBits == 8 {
 			return nil, usageError{errors.New("--act-bits 8 is for the CPU: on a CUDA device activations have 16 bits")}
 		}
-		return cuda.New(cuda.Config{Device: n})
+		return cuda.New(cuda.Config{Device: n, BF16: o.trainBF16})
 	}
 	return o.openCPU()
 }

@@ -37,7 +37,17 @@ type trainOptions struct {
 	export           string
 	threads          int
 	profile          string
+	device           deviceFlag
+	math             string
 }
+
+// machine is what --device, --threads and --math say.
+func (o *trainOptions) machine() *machineOptions {
+	return &machineOptions{threads: o.threads, dtype: dtypeAuto, actBits: 16, device: o.device, trainBF16: o.math == mathBF16}
+}
+
+// What --math may be.
+const mathF32, mathBF16 = "f32", "bf16"
 
 // initTarget begins a head with the target's last layers.
 const initTarget = "target"
@@ -170,6 +180,8 @@ Losses: ` + lossNames() + `.`,
 	f.StringVar(&o.export, "export", "", "with --kind lm: write the trained model to this new directory, in bfloat16")
 	f.StringVar(&o.profile, "profile", "", "write pprof profiles and a table of the step's operations to this directory")
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
+	f.Var(&o.device, "device", "cpu, cuda:N, or auto: the first CUDA device if there is one")
+	f.StringVar(&o.math, "math", mathF32, "what a CUDA device multiplies: f32, or bf16 on tensor cores; sums are f32")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
@@ -198,6 +210,10 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 		return usagef("--stage and --loss, --steps or --epochs exclude each other")
 	case o.features != featuresAuto && o.features != featuresStored && o.features != featuresRecompute:
 		return usagef("--features is %q, want %s, %s or %s", o.features, featuresAuto, featuresStored, featuresRecompute)
+	case o.math != mathF32 && o.math != mathBF16:
+		return usagef("--math is %q, want %s or %s", o.math, mathF32, mathBF16)
+	case o.math == mathBF16 && o.device.String() == "cpu":
+		return usagef("--math bf16 is for CUDA devices")
 	case o.epochs != 0 && changed("steps"):
 		return usagef("--steps and --epochs exclude each other")
 	case !(o.epochs >= 0 && o.epochs < 1e6):
@@ -256,7 +272,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (train.Result, error) 
 	if o.kind == checkpoints.KindLM {
 		return a.trainLM(ctx, o, report)
 	}
-	m, closeModel, err := openModel(o.model, o.threads)
+	m, closeModel, err := openModelAs(o.model, o.machine())
 	if err != nil {
 		return train.Result{}, err
 	}
@@ -359,7 +375,7 @@ func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Pr
 		}
 		extra[name] = b
 	}
-	dev, err := openDevice(o.threads)
+	dev, err := o.machine().openDevice()
 	if err != nil {
 		return train.Result{}, err
 	}

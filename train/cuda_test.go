@@ -1,0 +1,178 @@
+//go:build gpu && linux && cgo
+
+package train
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"talf/compute/cuda"
+	"talf/compute/cuda/cudatest"
+	"talf/data"
+	"talf/model"
+)
+
+// onEmulatedDevice runs this test in a process that finds the emulated device's
+// driver, and reports whether this is that process.
+func onEmulatedDevice(t *testing.T) bool {
+	t.Helper()
+	const env = "TALF_TEST_ON_FAKE"
+	if os.Getenv(env) != "" {
+		return true
+	}
+	dir, err := cudatest.Driver(cudatest.Kernels())
+	if errors.Is(err, cudatest.ErrNoCompiler) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-test.run=^" + t.Name() + "$", "-test.v"}
+	if testing.Short() {
+		args = append(args, "-test.short")
+	}
+	c := exec.Command(os.Args[0], args...)
+	c.Env = append(cudatest.Environ(os.Environ(), dir), env+"=1")
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	return false
+}
+
+// cudaTarget is tinyTarget on a CUDA device.
+func cudaTarget(t *testing.T, c cuda.Config) *model.Model {
+	t.Helper()
+	dev, err := cuda.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return tinyTarget(t, dev)
+}
+
+// curve trains and returns the log.
+func curve(t *testing.T, target *model.Model, set *data.Set, cfg Config, out string) []metric {
+	t.Helper()
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out}); err != nil {
+		t.Fatal(err)
+	}
+	return logOf(t, out)
+}
+
+// far returns how far the curves are apart: losses and norms relative to want's,
+// evaluations likewise.
+func far(t *testing.T, got, want []metric) (apart float64) {
+	t.Helper()
+	if len(got) != len(want) || len(got) == 0 {
+		t.Fatalf("%d steps and %d", len(got), len(want))
+	}
+	off := func(a, b float64) { apart = max(apart, math.Abs(a-b)/math.Abs(b)) }
+	for i := range want {
+		off(got[i].Loss, want[i].Loss)
+		off(got[i].Norm, want[i].Norm)
+		if (got[i].Eval == nil) != (want[i].Eval == nil) {
+			t.Fatalf("step %d: only one was evaluated", i+1)
+		}
+		if got[i].Eval != nil {
+			off(got[i].Eval.Loss, want[i].Eval.Loss)
+		}
+	}
+	return apart
+}
+
+// TestCUDATrainsAsTheCPUDoes holds a device's curves of loss, gradient norm and
+// evaluation to the CPU's. Both multiply in f32 and differ by the order of sums; in
+// bfloat16 a device has 8 bits of every factor.
+func TestCUDATrainsAsTheCPUDoes(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	host := tinyTarget(t, device(t, 1))
+	set := tinyData(t, host, 6, data.BF16)
+	for _, c := range []struct {
+		name, loss string
+		cuda       cuda.Config
+		bound      float64
+	}{
+		{"eagle", "eagle", cuda.Default(), 1e-5},
+		{"talf", "talf", cuda.Default(), 1e-5},
+		{"hass", "hass:top=2", cuda.Default(), 1e-5},
+		{"talf in bfloat16", "talf", cuda.Config{BF16: true}, 5e-2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := tinyConfig()
+			cfg.Loss, cfg.Steps, cfg.Clip = c.loss, 4, 0.5
+			if testing.Short() {
+				cfg.Steps, cfg.Rows = 2, 32
+			}
+			want := curve(t, host, set, cfg, filepath.Join(t.TempDir(), "cpu"))
+			got := curve(t, cudaTarget(t, c.cuda), set, cfg, filepath.Join(t.TempDir(), "cuda"))
+			apart := far(t, got, want)
+			t.Logf("apart by %.2g of the CPU's", apart)
+			if !(apart <= c.bound) {
+				t.Errorf("apart by %g of the CPU's, allowed is %g", apart, c.bound)
+			}
+			if c.cuda.BF16 && apart < 1e-5 {
+				t.Error("nothing was rounded to bfloat16")
+			}
+		})
+	}
+}
+
+// TestCUDAGoesOnWithTheSameBits interrupts a run on a device by its steps.
+func TestCUDAGoesOnWithTheSameBits(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	host := tinyTarget(t, device(t, 1))
+	set := tinyData(t, host, 6, data.None)
+	cfg := tinyConfig()
+	cfg.Steps, cfg.EvalEvery, cfg.SaveEvery, cfg.EvalSeqs = 3, 0, 0, 1
+	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+	curve(t, cudaTarget(t, cuda.Default()), set, cfg, whole)
+
+	ctx, stop := context.WithCancel(context.Background())
+	_, err := Head(ctx, cfg, HeadJob{Target: cudaTarget(t, cuda.Default()), Data: Only(set), Out: parts, Report: func(p Progress) {
+		if p.Step == 2 {
+			stop()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("interrupted: %v", err)
+	}
+	curve(t, cudaTarget(t, cuda.Default()), set, cfg, parts)
+	if err := os.RemoveAll(filepath.Join(parts, "step-00000002")); err != nil {
+		t.Fatal(err)
+	}
+	sameFiles(t, "a run that was interrupted", files(t, parts), files(t, whole))
+}
+
+// TestCUDANamesWhatIsNotFinite lets a run on a device diverge.
+func TestCUDANamesWhatIsNotFinite(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	target := cudaTarget(t, cuda.Default())
+	set := tinyData(t, tinyTarget(t, device(t, 1)), 6, data.BF16)
+	cfg := tinyConfig()
+	cfg.LR, cfg.Clip, cfg.Warmup, cfg.Decay, cfg.Accum = 10, 0, 0, 10, 1
+	cfg.Steps, cfg.EvalEvery, cfg.SaveEvery = 40, 0, 0
+	out := filepath.Join(t.TempDir(), "out")
+	_, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+	if err == nil || !strings.Contains(err.Error(), "the run has diverged; try a smaller lr") || !strings.Contains(err.Error(), "first in the operation") {
+		t.Errorf("a run that diverges: %v", err)
+	}
+	if _, err := Head(context.Background(), tinyConfig(), HeadJob{
+		Target: target, Data: Only(set), Out: filepath.Join(t.TempDir(), "out"), Profile: t.TempDir(),
+	}); err == nil || !strings.Contains(err.Error(), "only the CPU's are") {
+		t.Errorf("a profile of a CUDA device: %v", err)
+	}
+}
