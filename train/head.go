@@ -116,6 +116,9 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if _, far := q.(compute.RemoteTrainOps); far && job.Group != nil {
+		return nil, nil, errors.New("train: several ranks train on CPUs: their gradients are added in the host's memory")
+	}
 	h.queue = q
 	h.limit = max(1, min(cfg.Rows, spec.MaxPos-h.meta.Depth))
 	if h.params, err = net.New(q, spec); err != nil {

@@ -130,6 +130,9 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if _, far := q.(compute.RemoteTrainOps); far && job.Group != nil {
+		return nil, nil, errors.New("train: several ranks train on CPUs: their gradients are added in the host's memory")
+	}
 	l := &lmTask{cfg: cfg, job: job, queue: q, crew: newCrew(job.Group)}
 	if err := l.crew.divides(cfg.Accum); err != nil {
 		return nil, nil, err

@@ -43,7 +43,7 @@ type trainOptions struct {
 
 // machine is what --device, --threads and --math say.
 func (o *trainOptions) machine() *machineOptions {
-	return &machineOptions{threads: o.threads, dtype: dtypeAuto, actBits: 16, device: o.device, trainBF16: o.math == mathBF16}
+	return &machineOptions{threads: o.threads, dtype: dtypeAuto, actBits: 16, lazy: true, device: o.device, trainBF16: o.math == mathBF16}
 }
 
 // What --math may be.
