@@ -27,9 +27,20 @@ func (s *Step) accepted() []bool {
 	return a
 }
 
+// live returns how many nodes could be accepted.
+func (s *Step) live() int {
+	if s.Live > 0 {
+		return s.Live
+	}
+	return len(s.Nodes)
+}
+
 // title is a line about the step; i counts from 1.
 func (s *Step) title(i int) string {
-	t := fmt.Sprintf("round %d at %d: %d of %d drafted nodes accepted, %d tokens", i, s.Pos, len(s.Path)-1, len(s.Nodes)-1, len(s.Path))
+	t := fmt.Sprintf("round %d at %d: %d of %d drafted nodes accepted, %d tokens", i, s.Pos, len(s.Path)-1, s.live()-1, len(s.Path))
+	if n := len(s.Nodes) - s.live(); n > 0 {
+		t += fmt.Sprintf(", %d nodes only scored", n)
+	}
 	if s.Kept < len(s.Path) {
 		t += fmt.Sprintf(", of which the output ends after %d", s.Kept)
 	}
@@ -62,8 +73,8 @@ func (n *Node) odds() string {
 	return strings.Join(parts, "  ")
 }
 
-// Text draws step i, from 1, for a terminal: ● is accepted, ○ is not, → is the
-// target's own token.
+// Text draws step i, from 1, for a terminal: ● is accepted, ○ is not, · is scored
+// only, → is the target's own token.
 func (s *Step) Text(w io.Writer, i int) error {
 	b := new(strings.Builder)
 	fmt.Fprintln(b, s.title(i))
@@ -84,8 +95,11 @@ func (s *Step) Text(w io.Writer, i int) error {
 		for k, c := range kids[n] {
 			at, below := branch(k)
 			mark := "○"
-			if accepted[c] {
+			switch {
+			case accepted[c]:
 				mark = "●"
+			case c >= s.live():
+				mark = "·"
 			}
 			fmt.Fprintf(b, "%s%s %s  %s\n", at, mark, label(s.Nodes[c].Token), s.Nodes[c].odds())
 			walk(c, below)
@@ -182,6 +196,8 @@ func (v *SVG) Add(s *Step, i int) {
 			class = "node own"
 		case accepted[n]:
 			class, token, odds = "node kept", s.Nodes[n].Token, s.Nodes[n].odds()
+		case n >= s.live():
+			class, token, odds = "node aside", s.Nodes[n].Token, s.Nodes[n].odds()
 		default:
 			token, odds = s.Nodes[n].Token, s.Nodes[n].odds()
 		}
@@ -205,6 +221,8 @@ func (v *SVG) Close() error {
 .node circle{fill:#fff;stroke:#999}
 .node.kept circle{fill:#2a7d2a;stroke:#2a7d2a}
 .node.kept text{font-weight:bold}
+.node.aside circle{stroke-dasharray:2 2}
+.node.aside text{fill:#999}
 .node.own circle{fill:#d9822b;stroke:#d9822b}
 text.odds{font-size:9px;fill:#777}
 </style>

@@ -33,8 +33,11 @@ type Step struct {
 	Pos   int    `json:"pos"`   // sequence position of the root
 	Nodes []Node `json:"nodes"` // root first, parents before their children, siblings in order
 	Path  []int  `json:"path"`  // accepted nodes, root first
-	Next  Token  `json:"next"`  // the target's own token after Path
-	Kept  int    `json:"kept"`  // tokens emitted: len(Path), or fewer where the output ended
+	// Live nodes from the root on could be accepted; the others were scored only, as
+	// lookahead's window is. 0: all.
+	Live int   `json:"live,omitempty"`
+	Next Token `json:"next"` // the target's own token after Path
+	Kept int   `json:"kept"` // tokens emitted: len(Path), or fewer where the output ended
 	// Draw says how children were chosen.
 	Draw string `json:"draw"`
 }
@@ -83,6 +86,9 @@ const widest = 64
 func (w *Writer) Round(r infer.Round) error {
 	p, t := r.Proposal, r.Proposal.Tree
 	s := Step{Pos: p.Pos, Next: w.token(r.Verdict.Next), Path: r.Verdict.Path, Kept: r.Kept, Draw: p.Draw().String()}
+	if live := p.LiveNodes(); live < t.Len() {
+		s.Live = live
+	}
 	for n := range t.Len() {
 		x := Node{Parent: t.Parent(n), Token: w.token(t.Token(n))}
 		if n > 0 {
@@ -176,12 +182,15 @@ func (s *Step) check() error {
 			return fmt.Errorf("node %d has parent %d, want -1 for node 0 and an earlier node for the others", i, n.Parent)
 		}
 	}
+	if s.Live < 0 || s.Live > len(s.Nodes) {
+		return fmt.Errorf("live is %d of %d nodes", s.Live, len(s.Nodes))
+	}
 	if len(s.Path) == 0 || s.Path[0] != 0 {
 		return fmt.Errorf("path is %v, want node 0 first", s.Path)
 	}
 	for i := 1; i < len(s.Path); i++ {
-		if n := s.Path[i]; n <= 0 || n >= len(s.Nodes) || s.Nodes[n].Parent != s.Path[i-1] {
-			return fmt.Errorf("path is %v, want each node to be a child of the one before", s.Path)
+		if n := s.Path[i]; n <= 0 || n >= s.live() || s.Nodes[n].Parent != s.Path[i-1] {
+			return fmt.Errorf("path is %v, want each node to be a live child of the one before", s.Path)
 		}
 	}
 	if s.Kept < 1 || s.Kept > len(s.Path) {

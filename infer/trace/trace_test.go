@@ -2,6 +2,7 @@ package trace_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -276,5 +277,45 @@ func TestProbabilitiesThatJSONCannotSay(t *testing.T) {
 	}
 	if strings.Contains(b.String(), `"q"`) || !strings.Contains(b.String(), `"p"`) {
 		t.Errorf("q that is no number: %s", b.String())
+	}
+}
+
+// What lookahead's window holds is scored for later rounds: it was not rejected.
+func TestNodesThatAreScoredOnlyAreNotRejected(t *testing.T) {
+	var file bytes.Buffer
+	record(t, "lookahead:W=3,N=3,G=2", "", 0, &file)
+	aside := 0
+	_, err := trace.Read(&file, func(s *trace.Step) error {
+		var text bytes.Buffer
+		if err := s.Text(&text, 1); err != nil {
+			return err
+		}
+		live := len(s.Nodes)
+		if s.Live > 0 {
+			live = s.Live
+		}
+		aside += len(s.Nodes) - live
+		if got, want := strings.Count(text.String(), "○ "), live-len(s.Path); got != want {
+			t.Errorf("%d nodes look rejected, want %d of %d live ones:\n%s", got, want, live, &text)
+		}
+		if got, want := strings.Count(text.String(), "· "), len(s.Nodes)-live; got != want {
+			t.Errorf("%d nodes look scored only, want %d:\n%s", got, want, &text)
+		}
+		if want := fmt.Sprintf("%d of %d drafted", len(s.Path)-1, live-1); !strings.Contains(text.String(), want) {
+			t.Errorf("the title lacks %q:\n%s", want, &text)
+		}
+		return nil
+	})
+	if err != nil || aside == 0 {
+		t.Errorf("%d nodes are scored only, %v", aside, err)
+	}
+	bad := step()
+	bad.Live = 3
+	b, err := json.Marshal(bad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trace.Read(strings.NewReader("{\"talf_trace\":1}\n"+string(b)), func(*trace.Step) error { return nil }); err == nil {
+		t.Error("a path through a node that was scored only is read")
 	}
 }
