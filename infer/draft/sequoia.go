@@ -31,6 +31,9 @@ func sequoia() Method {
 				if accept, err = readAccept(path); err != nil {
 					return Maker{}, FileError{err}
 				}
+				if _, _, err := search.Sequoia(accept, 1, 1); err != nil { // of the chances alone
+					return Maker{}, FileError{fmt.Errorf("%s: %w", path, err)}
+				}
 			}
 			if err != nil {
 				return Maker{}, err

@@ -74,3 +74,18 @@ func TestBadChancesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// What is wrong with the chances of a file is said with its name.
+func TestChancesOfAFileAreRefusedWithItsName(t *testing.T) {
+	for _, text := range []string{"[0.8, 0.5]", "[-1]", "[]"} {
+		path := filepath.Join(t.TempDir(), "chances.json")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := draft.New("sequoia:file=" + path)
+		var file draft.FileError
+		if !errors.As(err, &file) || strings.Count(err.Error(), path) != 2 { // in the specification too
+			t.Errorf("%s: error %v, want one of the file", text, err)
+		}
+	}
+}
