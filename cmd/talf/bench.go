@@ -387,6 +387,13 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	if err := c.Validate(); err != nil {
 		return nil, usageError{err}
 	}
+	if o.log != "" {
+		for i := range c.Methods {
+			if c.Methods[i].Files, err = filesHash(c.Methods[i].Spec); err != nil {
+				return nil, err
+			}
+		}
+	}
 	closeLog, err := a.openLog(o, r, &c)
 	if err != nil {
 		return nil, err

@@ -240,3 +240,30 @@ func TestTablesWithoutMethodsAreRefused(t *testing.T) {
 	dir := tinyModel(t, tinyConfig(), 1)
 	talf(t, "", "bench", "--model", dir, "--prompts", promptFile(t, 3), "--paper", "salf:t2").refuses(t, exitUsage, "salf:t2", "--head CKPT")
 }
+
+// A log knows the files of a method by what is in them.
+func TestBenchMeasuresAgainWhatAFileHoldsNow(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	tmp := t.TempDir()
+	log, shape := filepath.Join(tmp, "bench.log"), filepath.Join(tmp, "shape.json")
+	head, prompts := tinyHead(t, dir, 2), promptFile(t, 2)
+	size := func(text, method string) int64 {
+		write(t, shape, text)
+		ok(t, "", "bench", "--model", dir, "--head", head, "--prompts", prompts, "--method", method,
+			"--max-tokens", "4", "--prompt-tokens", "5", "--log", log)
+		info, err := os.Stat(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	for _, method := range []string{"static:file=" + shape, "auto:pld+static:file=" + shape} {
+		first := size("[[0],[1]]", method)
+		if again := size("[[0],[1]]", method); again != first {
+			t.Errorf("%s: the log grew from %d to %d bytes where nothing changed", method, first, again)
+		}
+		if other := size("[[0],[0,0]]", method); other == first {
+			t.Errorf("%s: another shape in the file was not measured", method)
+		}
+	}
+}

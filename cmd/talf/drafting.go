@@ -1,7 +1,11 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -101,6 +105,40 @@ func weightsHash(path string) (string, error) {
 	}
 	defer func() { _ = set.Close() }()
 	return model.HashOf(set), nil
+}
+
+// filesHash identifies the contents of the files that a method's specification names,
+// as datastores and shapes: what lies there may be built again. It is empty where
+// there are none.
+func filesHash(spec string) (string, error) {
+	h := sha256.New()
+	found := false
+	// Parameters are key=value or a value alone, and auto's hold whole specifications.
+	for _, part := range strings.FieldsFunc(spec, func(r rune) bool { return strings.ContainsRune(",;+", r) }) {
+		for at := 0; at >= 0; {
+			part = part[at:]
+			if info, err := os.Stat(part); err == nil && info.Mode().IsRegular() {
+				f, err := os.Open(part)
+				if err != nil {
+					return "", err
+				}
+				_, err = io.Copy(h, f)
+				_ = f.Close() // it was read only
+				if err != nil {
+					return "", fmt.Errorf("%s: %w", part, err)
+				}
+				found = true
+				break
+			}
+			if at = strings.IndexAny(part, ":="); at >= 0 {
+				at++
+			}
+		}
+	}
+	if !found {
+		return "", nil
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
 // A weightKind is what the tensors of a directory make up.

@@ -24,6 +24,7 @@ type Method struct {
 	Label  string // names the row; empty means Name()
 	Spec   string // of infer/draft, such as "salf:th=0.4"
 	Verify string // of infer/verify; empty takes the one that suits every tree
+	Files  string // identifies the contents of files that Spec names; empty where it names none
 
 	Source     infer.Source // what it asks; nil where it asks none
 	SourceName string       // tells sources apart in names and logs
@@ -424,7 +425,11 @@ func (c *Config) key(m *Method, prompt []int32, x *Measurement) string {
 	if tokens == 0 {
 		tokens = c.MaxTokens
 	}
-	return fmt.Sprintf("%s|%s|%s|%d|%d|%d|%s|%x|%v|%d|%d", m.Spec, m.Verify, m.SourceName, m.Budget, tokens, m.PromptTokens,
+	spec := m.Spec
+	if m.Files != "" {
+		spec += "#" + m.Files
+	}
+	return fmt.Sprintf("%s|%s|%s|%d|%d|%d|%s|%x|%v|%d|%d", spec, m.Verify, m.SourceName, m.Budget, tokens, m.PromptTokens,
 		x.Set, h.Sum64(), x.Temperature, x.Seed, x.Repeat)
 }
 
