@@ -195,7 +195,7 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 	if req.Source != nil {
 		keep = min(keep, req.Source.Match(req.Prompt))
 	}
-	if s.want == model.WantAll {
+	if k, ok := req.Drafter.(Keeper); s.want == model.WantAll && !(ok && k.Keeps()) {
 		keep = 0 // a kept prefix has no logits to harvest
 	}
 	if err := e.Target.Open(s.id, req.Prompt, keep); err != nil {

@@ -212,6 +212,10 @@ type Drafter interface {
 // A Harvester is a drafter that reads the target's rows of the prompt.
 type Harvester interface{ Harvest() bool }
 
+// A Keeper is a Harvester that may go on with what earlier sequences taught: the rows
+// of a prefix that the target kept of one of them need not come again.
+type Keeper interface{ Keeps() bool }
+
 // A Timer is a drafter that adapts to what rounds cost. Took follows the Observe
 // of every round, those included in which the drafter was not asked; the output
 // must not depend on it.

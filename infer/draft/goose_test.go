@@ -11,6 +11,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft"
+	"talf/infer/draft/drafttest"
 	"talf/infer/verify"
 	"talf/model"
 	"talf/tree"
@@ -790,6 +791,30 @@ func TestARowThatIsMissingTeachesNothing(t *testing.T) {
 		r.keep(p, infer.Verdict{Path: []int{0}, Next: 1})
 		if n := r.grow(3).Tree.Len(); n != want {
 			t.Errorf("%s: %d nodes after a row that is missing, want %d", spec, n, want)
+		}
+	}
+}
+
+// A table that outlives requests has learnt the rows of a prefix that is kept; an
+// empty one needs them again.
+func TestATableThatIsKeptTakesAPrefixThatIsKept(t *testing.T) {
+	for spec, want := range map[string]int{"goose:table=keep": 3, "recycle:table=keep": 3, "goose": 0, "pld": 3} {
+		mk, _, err := draft.Open(spec, draft.Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := &drafttest.Target{Table: drafttest.Table{Seed: 5, Vocab: 9, Order: 2, Sharp: 2}, MaxLen: 60}
+		e := &infer.Engine{Target: target, Config: infer.Default()}
+		var last *infer.Sequence
+		for range 2 {
+			if last, err = e.Generate(t.Context(), infer.Request{
+				Prompt: []int32{1, 2, 3, 4}, MaxTokens: 10, Drafter: mk.New(), Verifier: new(verify.Greedy), Processor: drafttest.Plain{},
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := last.Stats().Cached; got != want {
+			t.Errorf("%s: %d tokens of the prompt come from a kept prefix, want %d", spec, got, want)
 		}
 	}
 }

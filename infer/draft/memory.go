@@ -80,6 +80,9 @@ func (m *memory) Start(prompt []int32) error {
 // Harvest asks for the rows of the prompt where the table learns from them.
 func (m *memory) Harvest() bool { return m.table != nil && m.harvest != harvestRounds }
 
+// Keeps reports whether the table outlives the sequence.
+func (m *memory) Keeps() bool { return m.table != nil && m.table.keep }
+
 // Observe learns from what was scored and appends what was kept.
 func (m *memory) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	prefill := p.Pos < m.prompt-1
