@@ -157,11 +157,18 @@ type arm struct {
 }
 
 const (
-	credit   = 0.1  // plain rounds that a request may stand to lose
-	share    = 0.02 // and of its tokens
-	patience = 96   // rounds after which a candidate that did not pay is tried again
-	newcomer = 3    // rounds of a first trial
-	quiet    = 32   // rounds without a choice after which candidates are asked less often
+	// Plain rounds that a request may stand to lose: to what is not known yet, to trees
+	// whose chances are known from every round, and to a draft model that has gained so
+	// far. Less is safer, and spends more of a short request on earning what the first
+	// good trees cost: with 0.1 for all, six prompts of each of six sets lost up to a
+	// third of the best method's speed in replays, with these up to a fifth.
+	credit     = 0.1
+	creditFree = 0.7
+	creditAsk  = 1
+	share      = 0.01 // and of its tokens
+	patience   = 96   // rounds after which a candidate that did not pay is tried again
+	newcomer   = 3    // rounds of a first trial
+	quiet      = 32   // rounds without a choice after which candidates are asked less often
 	// What of a sample of earlier requests is left after each that follows.
 	remembered = 0.998
 	surest     = 0.75 // chance of a tree that is believed when it is asked what it risks
@@ -219,9 +226,12 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 		switch {
 		case i == a.chosen && c.asks:
 			var err error
-			most := a.funds(plain)
-			if c.tried < c.trial() {
+			most := a.funds(plain, credit)
+			switch {
+			case c.tried < c.trial():
 				most = min(most, plain/2)
+			case c.gain > 0:
+				most = max(most, plain)
 			}
 			p.MaxNodes = min(p.MaxNodes, a.within(most))
 			if ask, err = c.d.Grow(p, nil, ch); err != nil {
@@ -304,7 +314,7 @@ func (a *chooser) within(extra float64) int {
 func (a *chooser) choose(p *infer.Proposal, plain float64) {
 	s := a.shared
 	worth := min(s.spent.value(plain, 2), plain)
-	funds := a.funds(plain)
+	funds := a.funds(plain, credit)
 	best := leastGain * plain
 	var probe *arm
 	for i, c := range a.all {
@@ -314,7 +324,7 @@ func (a *chooser) choose(p *infer.Proposal, plain float64) {
 		case c.asks:
 			c.gain = 0
 		case c.fresh:
-			a.size(c, worth, plain, funds)
+			a.size(c, worth, plain, a.funds(plain, creditFree))
 			if c.live == c.full.Len() && (probe == nil || c.live > probe.live) {
 				probe = c
 			}
@@ -324,7 +334,9 @@ func (a *chooser) choose(p *infer.Proposal, plain float64) {
 		if c.asks {
 			// At best, every round in which it adds anything adds one token.
 			sure := min(c.tokens.value(1, 1)-1, surest)
-			if c.tried == 0 || (c.seconds.value(plain, 1)-plain)*(1-sure) > funds {
+			more := c.seconds.value(plain, 1) - plain
+			gained := c.tried >= c.trial() && c.gain > 0
+			if c.tried == 0 || more*(1-sure) > funds && !(gained && more <= a.funds(plain, creditAsk)) {
 				continue
 			}
 		}
@@ -360,8 +372,9 @@ func (a *chooser) choose(p *infer.Proposal, plain float64) {
 	}
 }
 
-// funds returns how many seconds the request can lose.
-func (a *chooser) funds(plain float64) float64 {
+// funds returns how many seconds the request can lose, given so many plain rounds of
+// credit.
+func (a *chooser) funds(plain, credit float64) float64 {
 	return max(0, a.account+plain*(credit+share*float64(a.emitted)))
 }
 
