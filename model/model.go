@@ -282,8 +282,8 @@ func (m *Model) PackEmbed() (compute.Weight, error) {
 	return w, l.err
 }
 
-// PackLMHead packs rows ids of the LM head, or all for nil, as float32.
-func (m *Model) PackLMHead(ids []int32) (compute.Weight, error) {
+// PackLMHead packs rows ids of the LM head, or all for nil, as F32 or BF16.
+func (m *Model) PackLMHead(as compute.DType, ids []int32) (compute.Weight, error) {
 	name := m.spec.Names.LMHead
 	if m.spec.Tied {
 		name = m.spec.Names.Embed
@@ -293,7 +293,7 @@ func (m *Model) PackLMHead(ids []int32) (compute.Weight, error) {
 	if l.err != nil {
 		return nil, l.err
 	}
-	w := l.as(compute.F32, name, []compute.Matrix{x})
+	w := l.as(as, name, []compute.Matrix{x})
 	return w, l.err
 }
 

@@ -16,12 +16,14 @@ import (
 // BenchmarkStep is one optimiser step of a head with hidden size 512, FFN 1376, 8
 // heads, vocabulary 8192 and top-16 labels over 4 sequences of 256 positions.
 func BenchmarkStep(b *testing.B) {
-	for _, name := range []string{"eagle", "hass", "talf"} {
-		b.Run(name, func(b *testing.B) { benchmarkStep(b, name) })
+	for _, dtype := range []string{"f32", BF16} {
+		for _, name := range []string{"eagle", "hass", "talf"} {
+			b.Run(dtype+"/"+name, func(b *testing.B) { benchmarkStep(b, name, dtype == BF16) })
+		}
 	}
 }
 
-func benchmarkStep(b *testing.B, name string) {
+func benchmarkStep(b *testing.B, name string, half bool) {
 	const seqs, length = 4, 256
 	spec := arch.Llama()
 	spec.Vocab, spec.Hidden, spec.Layers, spec.Heads, spec.KVHeads, spec.HeadDim, spec.FFN, spec.MaxPos = 8192, 512, 1, 8, 8, 64, 1376, 512
@@ -67,7 +69,14 @@ func benchmarkStep(b *testing.B, name string) {
 	rope := q.(compute.TrainOps).Host(spec.Rope.Table(spec.HeadDim, 0, 300), 300, spec.HeadDim)
 	bt := newHeadBatch(g, p, tensor("embed", random(spec.Vocab*spec.Hidden, 0.02), spec.Vocab, spec.Hidden), rope, meta, plan, nil, seqs*length)
 	lm := tensor("lm_head", random(spec.Vocab*spec.Hidden, 0.05), spec.Vocab, spec.Hidden)
-	w, err := dev.Pack(compute.F32, lm.Matrix())
+	as := compute.F32
+	if half {
+		as = compute.BF16
+		if err := g.Stash(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	w, err := dev.Pack(as, lm.Matrix())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"talf/compute"
 )
 
 // A Config is how a run learns. It is stored with every checkpoint, and a run
@@ -25,6 +27,10 @@ type Config struct {
 	// systems differ on the bias (docs/formats.md).
 	Layers int  `json:"layers"`
 	FCBias bool `json:"fc_bias,omitempty"`
+	// DType is F32, or BF16: what the forward pass leaves for the backward pass, and
+	// the target's LM head, are kept in bfloat16. Weights, moments, gradients and all
+	// sums are float32 either way, and checkpoints are the same.
+	DType string `json:"dtype,omitempty"`
 	// Stages, if there are any, are made one after the other, and Loss, Steps, LR,
 	// MinLR and Warmup above and below are not used.
 	Stages []Stage `json:"stages,omitempty"`
@@ -49,6 +55,20 @@ type Config struct {
 	EvalEvery int `json:"-"` // steps between evaluations; 0: at the end only
 	SaveEvery int `json:"-"` // steps between checkpoints; 0: at the end only
 	Keep      int `json:"-"` // checkpoints to keep; 0: all
+}
+
+// What Config.DType can be.
+const (
+	F32  = "" // the default
+	BF16 = "bf16"
+)
+
+// lmHead is how the target's LM head is kept.
+func (c Config) lmHead() compute.DType {
+	if c.DType == BF16 {
+		return compute.BF16
+	}
+	return compute.F32
 }
 
 // A Stage is a part of a run with a loss and a schedule of its own. It begins with
@@ -122,6 +142,8 @@ func (c Config) Validate() error {
 		}
 	}
 	switch {
+	case c.DType != F32 && c.DType != BF16:
+		return fmt.Errorf("train: dtype is %q, want %q or %q (float32)", c.DType, BF16, F32)
 	case c.Patience > 0 && c.EvalEvery == 0:
 		return fmt.Errorf("train: patience is %d, but eval_every is 0: nothing is evaluated before a stage ends", c.Patience)
 	case c.Patience > 0 && c.Held == 0:

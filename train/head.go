@@ -131,7 +131,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if h.table, err = frozen(q, "embed", table, target.HostEmbed); err != nil {
 		return nil, nil, err
 	}
-	w, err := target.PackLMHead(job.Vocab)
+	w, err := target.PackLMHead(cfg.lmHead(), job.Vocab)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -243,6 +243,11 @@ func (h *headTask) enter(i int) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
+	if h.cfg.DType == BF16 {
+		if err := g.Stash(); err != nil {
+			return program{}, err
+		}
+	}
 	h.stage, h.graph = i, g
 	h.batch = newHeadBatch(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.cfg.Rows)
 	h.terms = l.Build(h.batch.inputs(g, lm))
@@ -281,7 +286,7 @@ func (h *headTask) tempered(q compute.Queue, temp float32) (*gg.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := h.job.Target.Device().Pack(compute.F32, t.Matrix())
+	w, err := h.job.Target.Device().Pack(h.cfg.lmHead(), t.Matrix())
 	if err != nil {
 		return nil, fmt.Errorf("pack the LM head: %w", err)
 	}

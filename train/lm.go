@@ -192,6 +192,11 @@ func (l *lmTask) enter(int) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
+	if l.cfg.DType == BF16 {
+		if err := g.Stash(); err != nil {
+			return program{}, err
+		}
+	}
 	l.graph, l.at = g, lmPlace{}
 	l.lm = net.NewLM(g, l.params, l.rope, l.cfg.Rows)
 	l.in = newLMBatch(l.lm.Level)

@@ -39,6 +39,7 @@ type trainOptions struct {
 	profile          string
 	device           deviceFlag
 	math             string
+	dtype            string
 }
 
 // machine is what --device, --threads and --math say.
@@ -173,6 +174,7 @@ Losses: ` + lossNames() + `.`,
 	f.IntVar(&o.cfg.EvalEvery, "eval-every", o.cfg.EvalEvery, "steps between evaluations (0: at the end)")
 	f.IntVar(&o.cfg.SaveEvery, "save-every", o.cfg.SaveEvery, "steps between checkpoints (0: at the end)")
 	f.IntVar(&o.cfg.Keep, "keep", o.cfg.Keep, "checkpoints to keep (0: all)")
+	f.StringVar(&o.dtype, "dtype", "f32", "how activations wait for the backward pass, and how the target's LM head is kept: f32 or bf16; weights are float32 either way")
 	f.Uint64Var(&o.cfg.Seed, "seed", o.cfg.Seed, "seed of weights, order and noise")
 	f.IntVar(&o.window, "window", 256, "with --kind lm: tokens that a prediction sees")
 	f.StringVar(&o.load.Template, "template", "", `with --kind lm: how fields of a JSON object make a text: 'Question: {question}\nAnswer:'`)
@@ -218,6 +220,14 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 		return usagef("--steps and --epochs exclude each other")
 	case !(o.epochs >= 0 && o.epochs < 1e6):
 		return usagef("--epochs is %v, want 0 or more", o.epochs)
+	}
+	switch o.dtype {
+	case "f32":
+		o.cfg.DType = train.F32
+	case "bf16":
+		o.cfg.DType = train.BF16
+	default:
+		return usagef("--dtype is %q, want f32 or bf16", o.dtype)
 	}
 	if _, err := loss.Parse(o.cfg.Loss); err != nil {
 		return usageError{err}

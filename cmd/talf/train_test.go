@@ -117,6 +117,7 @@ func TestBadConfigurationFilesAreRefusedByLine(t *testing.T) {
 	}
 	write(t, file, "model: m\ndata: d\nout: o\nlr: -1")
 	talf(t, "", "train", "--config", file).refuses(t, exitUsage, "lr is -1")
+	talf(t, "", "train", "--model", "m", "--data", "d", "--out", "o", "--dtype", "f16").refuses(t, exitUsage, "--dtype is \"f16\"")
 	talf(t, "", "train", "--config", filepath.Join(t.TempDir(), "none.yaml")).refuses(t, exitFailure, "none.yaml")
 }
 

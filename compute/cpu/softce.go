@@ -47,11 +47,11 @@ func (q *Queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 	s.z = grow(s.z, min(chunk, n)*v)
 	for r := 0; r < n; r += chunk {
 		m := min(chunk, n-r)
-		q.mul = mulTask{c: s.z, ldc: v, a: hs[r*hidden:], ars: hidden, aks: 1, b: packed{panels: forward}, m: m, n: v, k: hidden}
+		q.mul = mulTask{c: s.z, ldc: v, a: hs[r*hidden:], ars: hidden, aks: 1, b: forward, m: m, n: v, k: hidden}
 		q.mul.start(q.pool)
 		s.rows = ceTask{z: s.z, loss: ls, scale: scale, l: labels, v: v, row: r}
 		q.pool.run(&s.rows, m)
-		q.mul = mulTask{c: dhs[r*hidden:], ldc: hidden, a: s.z, ars: v, aks: 1, b: packed{panels: back}, m: m, n: hidden, k: v}
+		q.mul = mulTask{c: dhs[r*hidden:], ldc: hidden, a: s.z, ars: v, aks: 1, b: back, m: m, n: hidden, k: v}
 		q.mul.start(q.pool)
 		if dws != nil {
 			q.packB(hs[r*hidden:], hidden, m, hidden, false)
@@ -85,31 +85,46 @@ func checkLabels(l *compute.SoftLabels, v, n int) {
 
 // head returns w in panels of V, for logits, and in panels of H, for gradients.
 // A weight keeps both; a buffer may have changed and is packed anew.
-func (q *Queue) head(w compute.Buffer, v, hidden int) (forward, back []float32) {
+func (q *Queue) head(w compute.Buffer, v, hidden int) (forward, back packed) {
 	if t, ok := w.(*weight); ok {
-		return t.f32("SoftCE"), t.backward(q)
+		if t.q8 != nil {
+			panic("cpu: SoftCE: the weight is Q8")
+		}
+		return t.packed, t.backward(q)
 	}
 	src := f32("SoftCE", w, v*hidden)
 	s := &q.train.ce
 	n := kern.PanelLen(v, hidden)
 	s.dw = grow(s.dw, n+kern.PanelLen(hidden, v))
-	forward, back = s.dw[:n], s.dw[n:]
+	forward.panels, back.panels = s.dw[:n], s.dw[n:]
 	t := &q.train.pack
-	*t = packBTask{dst: forward, b: src, k: hidden, n: v, stride: hidden, trans: true}
+	*t = packBTask{dst: forward.panels, b: src, k: hidden, n: v, stride: hidden, trans: true}
 	q.pool.run(t, t.parts())
-	*t = packBTask{dst: back, b: src, k: v, n: hidden, stride: hidden}
+	*t = packBTask{dst: back.panels, b: src, k: v, n: hidden, stride: hidden}
 	q.pool.run(t, t.parts())
 	return forward, back
 }
 
 // DType and Shape make a weight a buffer [Out][In] for SoftCE.
-func (w *weight) DType() compute.DType { return compute.F32 }
-func (w *weight) Shape() []int         { return []int{w.out, w.in} }
+func (w *weight) DType() compute.DType {
+	switch {
+	case w.half != nil:
+		return compute.BF16
+	case w.q8 != nil:
+		return compute.Q8
+	}
+	return compute.F32
+}
+func (w *weight) Shape() []int { return []int{w.out, w.in} }
 
-// backward returns w in panels over its inputs, [⌈in/32⌉][out][32].
-func (w *weight) backward(q *Queue) []float32 {
+// backward returns w in panels over its inputs, in the format of w, f32 or bfloat16.
+func (w *weight) backward(q *Queue) packed {
 	w.once.Do(func() {
-		w.back, w.backMem = hugeAlloc[float32](&q.dev.mem, kern.PanelLen(w.in, w.out))
+		if w.half != nil {
+			w.back.half, w.backMem = hugeAlloc[uint16](&q.dev.mem, kern.BF16Len(w.in, w.out))
+		} else {
+			w.back.panels, w.backMem = hugeAlloc[float32](&q.dev.mem, kern.PanelLen(w.in, w.out))
+		}
 		q.pool.run(&turnTask{w}, panels(w.in))
 	})
 	return w.back
@@ -120,8 +135,21 @@ type turnTask struct{ w *weight }
 
 func (t *turnTask) run(_ *worker, part int) {
 	in, out := t.w.in, t.w.out
-	dst := t.w.back[part*out*panel:][:out*panel]
 	n := min(panel, in-part*panel)
+	if half := t.w.half; half != nil {
+		const line = 2 * panel // a pair of k
+		dst := t.w.back.half[part*kern.BF16PanelLen(out):][:kern.BF16PanelLen(out)]
+		for o := range out {
+			src := half[o/panel*kern.BF16PanelLen(in)+o%panel*2:]
+			d := dst[o/2*line+o%2:]
+			for j := range n {
+				i := part*panel + j
+				d[2*j] = src[i/2*line+i%2]
+			}
+		}
+		return
+	}
+	dst := t.w.back.panels[part*out*panel:][:out*panel]
 	for o := range out {
 		src := t.w.panels[(o/panel*in+part*panel)*panel+o%panel:]
 		d := dst[o*panel:][:panel]

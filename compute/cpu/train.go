@@ -25,6 +25,7 @@ type trainTasks struct {
 	embed   embedGradTask
 	squares squaresTask
 	adam    adamTask
+	stash   stashTask
 }
 
 // Host wraps data: reads and writes of the buffer are reads and writes of data.

@@ -14,10 +14,10 @@ type weight struct {
 	packed
 	mem *region // that the panels lie in, or nil
 
-	// back is the transposed packing [⌈in/32⌉][out][32] of f32 for gradients,
-	// made when first used.
+	// back is the transposed packing, panels over inputs, for gradients, made when
+	// first used.
 	once    sync.Once
-	back    []float32
+	back    packed
 	backMem *region
 }
 
@@ -47,14 +47,6 @@ func (w *weight) row(dst []float32, o int) {
 			dst[i] = src[i*panel]
 		}
 	}
-}
-
-// f32 returns the panels of an f32 weight.
-func (w *weight) f32(op string) []float32 {
-	if w.panels == nil {
-		panic("cpu: " + op + ": the weight is not F32")
-	}
-	return w.panels
 }
 
 func weightOf(op string, w compute.Weight) *weight {

@@ -207,10 +207,12 @@ type Graph struct {
 	leaves    []*Node
 	forwards  []*forward
 	values    []*value
-	late      []func()  // of the Run in progress: losses that come when the device is done
-	meter     Meter     // told of every operation, or nil
-	watch     *string   // where the first operation goes whose output is not finite
-	onGrad    func(int) // see OnGrad
+	late      []func()        // of the Run in progress: losses that come when the device is done
+	meter     Meter           // told of every operation, or nil
+	watch     *string         // where the first operation goes whose output is not finite
+	onGrad    func(int)       // see OnGrad
+	stasher   compute.Stasher // or nil: activations stay as they are
+	stashed   int             // bytes of them
 	gradOrder []int
 	zeros     []float32 // source of Write where a kernel adds to what it should set
 	iota      []int32   // 0,1,2,… for copies
@@ -241,6 +243,19 @@ func (g *Graph) host(v *value) []float32 {
 	v.copy = v.copy[:n]
 	g.q.Read(v.copy, v.buf, 0)
 	return v.copy
+}
+
+// Stash makes the graph, which is not yet compiled, keep what the forward pass leaves
+// for the backward pass in bfloat16: gradients are of activations rounded to 8 bits,
+// values are not changed. What Keep is given, queries and keys, and what losses keep of
+// each row stay as they are.
+func (g *Graph) Stash() error {
+	s, ok := g.q.(compute.Stasher)
+	if !ok {
+		return errors.New("gg: the device keeps no values in bfloat16")
+	}
+	g.stasher = s
+	return nil
 }
 
 // A Meter is told of every operation that runs: its kind and the parameters that it

@@ -505,3 +505,73 @@ func TestGradientsAreHandedOutWhenTheyAreComplete(t *testing.T) {
 		}
 	}
 }
+
+// A keeper stashes values as they are.
+type keeper struct{ ops compute.TrainOps }
+
+func (k keeper) Stash(n int) compute.Buffer { return k.ops.Host(make([]float32, n), n) }
+
+func (k keeper) Narrow(dst, src compute.Buffer, n int) { k.Widen(dst, src, n) }
+
+func (k keeper) Widen(dst, src compute.Buffer, n int) {
+	z := k.ops.Host(make([]float32, n), n)
+	k.ops.Add(dst, src, z, n)
+}
+
+// Activations in bfloat16 change no value of the forward pass and gradients by
+// little; nothing reads memory that is others' meanwhile, or gradients would not be
+// equal where nothing is rounded.
+func TestStashedActivationsChangeGradientsByLittle(t *testing.T) {
+	type result struct {
+		loss  float32
+		grads [][]float32
+	}
+	run := func(stash, exact bool) (r result) {
+		m := newMaker(t)
+		if stash {
+			if err := m.g.Stash(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if exact {
+			m.g.stasher = keeper{m.g.ops}
+		}
+		loss, _ := m.layer(40)
+		m.compile(loss)
+		if stash && m.g.stashed == 0 {
+			t.Fatal("nothing is stashed")
+		}
+		for range 2 { // memory that was used before holds others' values
+			m.run()
+		}
+		for _, p := range m.p {
+			r.grads = append(r.grads, append([]float32(nil), p.Grad()...))
+		}
+		r.loss = loss.Scalar()
+		return r
+	}
+	full, kept, half := run(false, false), run(true, true), run(true, false)
+	if full.loss != half.loss || full.loss != kept.loss {
+		t.Errorf("losses %v and %v, want %v", half.loss, kept.loss, full.loss)
+	}
+	rounded := false
+	for i, want := range full.grads {
+		var diff, norm float64
+		for j, w := range want {
+			if kept.grads[i][j] != w {
+				t.Fatalf("gradient %d[%d] is %v where nothing is rounded, want %v", i, j, kept.grads[i][j], w)
+			}
+			d := float64(half.grads[i][j]) - float64(w)
+			diff, norm = diff+d*d, norm+float64(w)*float64(w)
+		}
+		rounded = rounded || diff > 0
+		// A rounding moves a value by 2⁻⁹ of itself at most; rows of 8 average little,
+		// and weights of deviation 0.4 and more amplify on the way through two levels.
+		if e := math.Sqrt(diff / norm); !(e <= 0.06) {
+			t.Errorf("gradient %d differs by %v of its norm", i, e)
+		}
+	}
+	if !rounded {
+		t.Error("nothing was rounded")
+	}
+}

@@ -22,8 +22,9 @@ type base struct {
 	out  *value
 	run  func()
 
-	label string // its title, once asked for
-	grads []int  // parameters whose gradients it completes
+	before, after []func() // around run: values are brought back or stashed
+	label         string   // its title, once asked for
+	grads         []int    // parameters whose gradients it completes
 }
 
 func (g *Graph) base(name string, in []*value, out *value, run func()) base {
@@ -113,15 +114,22 @@ func (b *base) Do(in ...G.Value) (out G.Value, err error) {
 			}
 		}
 	}
-	if m := b.g.meter; m != nil {
+	m := b.g.meter
+	if m != nil {
 		m.Begin(b.title())
-		b.run()
-		m.End()
-	} else {
-		b.run()
 	}
+	for _, f := range b.before {
+		f()
+	}
+	b.run()
 	if b.g.watch != nil {
 		b.g.look(b)
+	}
+	for _, f := range b.after {
+		f()
+	}
+	if m != nil {
+		m.End()
 	}
 	if f := b.g.onGrad; f != nil {
 		for _, i := range b.grads {
@@ -201,6 +209,9 @@ func (g *Graph) apply(f *forward) *Node {
 	f.y.node = G.Must(G.ApplyOp(f, children...))
 	g.forwards = append(g.forwards, f)
 	g.values = append(g.values, f.extra...)
+	for _, v := range f.extra {
+		v.store.exact = true
+	}
 	return f.y
 }
 

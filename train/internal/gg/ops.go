@@ -161,6 +161,11 @@ func (g *Graph) Attend(q *Node, k, v []*Node, geo *compute.TrainAttention) *Node
 	y := g.out(q.val.rows, q.Width())
 	lse := matrix(q.val.rows, geo.Heads)
 	levels := len(k)
+	// The backward pass makes the scores anew, and takes their exponentials: what an
+	// error in them does grows with them.
+	for _, n := range append([]*Node{q}, k...) {
+		n.val.store.exact = true
+	}
 	f := &forward{x: []*Node{q}, y: y, extra: []*value{lse}}
 	of, reads := []int{0}, []int{-1, 0}
 	for _, n := range append(append([]*Node{}, k...), v...) {

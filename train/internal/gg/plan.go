@@ -17,17 +17,24 @@ type store struct {
 	size        int
 	fixed       bool // the caller's memory
 	keep        bool // readable after Run
+	exact       bool // never rounded
 	first, last int  // tape positions
 	used        bool
 	f           []float32 // unless the device has memory of its own
 	m           *memory   // f's, or the device's
+
+	// Of the forward pass's values: the last use in it and the first one behind it
+	// (0: none), and what fills the store.
+	out, in int
+	val     *value
 }
 
 // A memory is what stores share, one after the other.
 type memory struct {
-	size int
-	f    []float32
-	buf  compute.Buffer // a device's of its own
+	size  int
+	lives [][2]int // first and last operation of each use
+	f     []float32
+	buf   compute.Buffer // a device's of its own
 }
 
 func (g *Graph) memory(size int) (*memory, error) {
@@ -61,12 +68,54 @@ func (h *handle) MemSize() uintptr           { return uintptr(4 * h.Size()) }
 func (h *handle) Pointer() unsafe.Pointer    { return nil }
 func (h *handle) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "%v on a device", h.v.shape) }
 
-func (s *store) touch(at int) {
+// touch notes a use, by the forward pass or not.
+func (s *store) touch(at int, forwards bool) {
 	if !s.used {
 		s.first, s.used = at, true
 	}
 	s.last = max(s.last, at)
+	switch {
+	case forwards:
+		s.out = at
+	case s.in == 0:
+		s.in = at
+	}
 }
+
+// stashable reports whether the store holds rows of activations that nothing reads
+// for so many operations: memory that is soon needed again is of no use to others.
+// Narrow rows are not worth the loss.
+func (s *store) stashable(least int) bool {
+	const narrow = 4 // columns
+	return !s.keep && !s.exact && s.val != nil && s.val.rows != nil && s.val.width() >= narrow && s.out > s.first && s.in-s.out > least
+}
+
+// stash makes the operation at s.out round s to bfloat16 and the one at s.in bring
+// it back: in between, the memory is others'.
+func (g *Graph) stash(s *store, order []*G.Node) {
+	v, h := s.val, g.stasher.Stash(s.size)
+	g.stashed += 2 * s.size
+	out, in := order[s.out].Op().(op).common(), order[s.in].Op().(op).common()
+	out.after = append(out.after, func() { g.stasher.Narrow(h, v.buf, v.live()) })
+	in.before = append(in.before, func() { g.stasher.Widen(v.buf, h, v.live()) })
+}
+
+// free reports whether nothing uses the memory during lives.
+func (m *memory) free(lives [][2]int) bool {
+	for _, x := range m.lives {
+		for _, y := range lives {
+			if x[0] <= y[1] && y[0] <= x[1] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// op is implemented by the operations.
+type op interface{ common() *base }
+
+func (b *base) common() *base { return b }
 
 // toucher is implemented by the operations: the values they read or write.
 type toucher interface{ touches() []*value }
@@ -79,20 +128,19 @@ func (g *Graph) plan() error {
 		return fmt.Errorf("gg: order the tape: %w", err)
 	}
 	slices.Reverse(order)
-	starts := make([][]*store, len(order))
-	ends := make([][]*store, len(order))
 	var all []*store
 	for i, n := range order {
-		switch op := n.Op().(type) {
+		switch b := n.Op().(type) {
 		case *backward:
-			g.gradOrder = append(g.gradOrder, op.grads...)
+			g.gradOrder = append(g.gradOrder, b.grads...)
 		case *part:
-			g.gradOrder = append(g.gradOrder, op.grads...)
+			g.gradOrder = append(g.gradOrder, b.grads...)
 		}
 		t, ok := n.Op().(toucher)
 		if !ok {
 			continue
 		}
+		_, forwards := t.(*forward)
 		for _, v := range t.touches() {
 			s := v.store
 			if s.fixed {
@@ -106,42 +154,37 @@ func (g *Graph) plan() error {
 				size *= d
 			}
 			s.size = max(s.size, size)
-			s.touch(i)
+			if len(v.shape) == 2 && (s.val == nil || v.width() > s.val.width()) {
+				s.val = v
+			}
+			s.touch(i, forwards)
 		}
 	}
-	for _, s := range all {
+	var blocks []*memory
+	for _, s := range all { // in the order of their first uses
 		if s.keep {
 			s.last = len(order) - 1
 		}
-		starts[s.first] = append(starts[s.first], s)
-		ends[s.last] = append(ends[s.last], s)
-	}
-	var free []*memory
-	for i := range order {
-		for _, s := range starts[i] {
-			best := -1
-			for j, m := range free {
-				if m.size >= s.size && (best < 0 || m.size < free[best].size) {
-					best = j
-				}
-			}
+		lives := [][2]int{{s.first, s.last}}
+		if g.stasher != nil && s.stashable(len(order)/4) {
+			lives = [][2]int{{s.first, s.out}, {s.in, s.last}}
+			g.stash(s, order)
+		}
+		var best *memory
+		for _, m := range blocks {
 			// A much larger block is kept for a store of its own size.
-			if best >= 0 && free[best].size <= 2*s.size {
-				s.take(free[best])
-				free = slices.Delete(free, best, best+1)
-				continue
+			if m.size >= s.size && m.size <= 2*s.size && (best == nil || m.size < best.size) && m.free(lives) {
+				best = m
 			}
-			m, err := g.memory(s.size)
-			if err != nil {
+		}
+		if best == nil {
+			if best, err = g.memory(s.size); err != nil {
 				return err
 			}
-			s.take(m)
+			blocks = append(blocks, best)
 		}
-		for _, s := range ends[i] {
-			if !s.keep {
-				free = append(free, s.m)
-			}
-		}
+		best.lives = append(best.lives, lives...)
+		s.take(best)
 	}
 	for _, v := range g.values {
 		if len(v.shape) == 0 {
@@ -187,7 +230,7 @@ func (g *Graph) plan() error {
 // block counted once.
 func (g *Graph) Bytes() int {
 	seen := make(map[*memory]bool)
-	sum := 0
+	sum := g.stashed
 	for _, v := range g.values {
 		if m := v.store.m; m != nil && !seen[m] {
 			seen[m] = true

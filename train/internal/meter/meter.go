@@ -103,8 +103,32 @@ type Queue struct {
 }
 
 // Watch returns q, which must be able to train, as m counts it.
-func Watch(q compute.Queue, m *Meter) *Queue {
-	return &Queue{Queue: q, TrainOps: q.(compute.TrainOps), m: m}
+func Watch(q compute.Queue, m *Meter) compute.Queue {
+	w := &Queue{Queue: q, TrainOps: q.(compute.TrainOps), m: m}
+	if s, ok := q.(compute.Stasher); ok {
+		return &stasher{w, s}
+	}
+	return w
+}
+
+// A stasher is the Queue of a device that is one.
+type stasher struct {
+	*Queue
+	compute.Stasher
+}
+
+// Narrow counts as compute.Stasher.
+func (s *stasher) Narrow(dst, src compute.Buffer, n int) {
+	t := time.Now()
+	s.Stasher.Narrow(dst, src, n)
+	s.done("narrow", t, 0, 6*float64(n))
+}
+
+// Widen counts as compute.Stasher.
+func (s *stasher) Widen(dst, src compute.Buffer, n int) {
+	t := time.Now()
+	s.Stasher.Widen(dst, src, n)
+	s.done("widen", t, 0, 6*float64(n))
 }
 
 // done counts an operation that began at t. An error stays in the queue for
