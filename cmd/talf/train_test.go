@@ -183,3 +183,10 @@ held-out: 0.2
 	talf(t, "", "inspect", "metrics", t.TempDir()).refuses(t, exitFailure, "metrics.jsonl")
 	talf(t, "", "train", "--config", file, "--steps", "2", "--stage", "talf:1").refuses(t, exitUsage, "exclude each other")
 }
+
+func TestWhatADeviceMultipliesIsAskedOfDevices(t *testing.T) {
+	args := []string{"train", "--model", "m", "--data", "d", "--out", filepath.Join(t.TempDir(), "o")}
+	talf(t, "", append(args, "--math", "bf16")...).refuses(t, exitUsage, "--math bf16 is for CUDA devices")
+	talf(t, "", append(args, "--math", "f16")...).refuses(t, exitUsage, `--math is "f16", want f32 or bf16`)
+	talf(t, "", append(args, "--device", "gpu")...).refuses(t, exitUsage, "want cpu, auto or cuda:N")
+}

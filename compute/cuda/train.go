@@ -150,7 +150,6 @@ func flatBlocks(n int) int { return min((n+255)/256, 1056) }
 // Gemm computes c = op(a)·op(b) + beta·c: an element is one chain over ascending
 // k, to which c is added.
 func (q *queue) Gemm(c, a, b compute.Mat, beta float32) {
-	const op = "Gemm"
 	if c.T || a.Rows != c.Rows || b.Cols != c.Cols || a.Cols != b.Rows || (beta != 0 && beta != 1) {
 		panic(fmt.Sprintf("cuda: Gemm: [%d][%d] (transposed: %v) from [%d][%d]·[%d][%d], beta %g",
 			c.Rows, c.Cols, c.T, a.Rows, a.Cols, b.Rows, b.Cols, beta))
