@@ -647,3 +647,16 @@ func TestTorchFilesHoldTheSameTensors(t *testing.T) {
 		t.Errorf("%d tensors, want %d", len(ts), len(d.Tensors))
 	}
 }
+
+// An embedding that cannot be had in the file's type is refused: readers would take
+// its bytes for numbers, or lack it.
+func TestAnEmbeddingOfIntegersIsRefused(t *testing.T) {
+	_, m := target(t, modeltest.Default())
+	e := embedOf(t, m)
+	e.DType = "I8"
+	c := DefaultExport()
+	c.DType, c.Embed, c.Target, c.TargetName, c.TargetClasses = "BF16", &e, m.Spec(), "org/model", []string{"LlamaForCausalLM"}
+	if _, err := openDraft(t, writeHead(t, m, nil)).Export(filepath.Join(t.TempDir(), "out"), c); err == nil || !strings.Contains(err.Error(), "embedding") {
+		t.Errorf("error %v, want one of the embedding", err)
+	}
+}

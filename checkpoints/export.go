@@ -182,6 +182,16 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	if err != nil {
 		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
 	}
+	if c.Embed != nil {
+		if _, ok := floats[c.Embed.DType]; !ok {
+			return nil, fmt.Errorf("export %s: the target's embedding is %s, want F32, F16, BF16 or F64", d.Dir, c.Embed.DType)
+		}
+		e, err := asType([]safetensors.Tensor{*c.Embed}, c.DType)
+		if err != nil {
+			return nil, fmt.Errorf("export %s: the target's embedding: %w", d.Dir, err)
+		}
+		c.Embed = &e[0]
+	}
 	var conf map[string]any
 	if d.Eagle3 != nil {
 		conf, ts = f.eagle3(d, &c, d.eagle3Config(), ts)
@@ -261,7 +271,7 @@ func writeFile(path string, fill func(io.Writer) error) error {
 	return nil
 }
 
-// withEmbed adds the target's embedding where the head has none.
+// withEmbed adds the target's embedding, which has the file's type by now, where the head has none.
 func (d *Draft) withEmbed(c *ExportConfig, ts []safetensors.Tensor) []safetensors.Tensor {
 	name := "embed_tokens.weight"
 	if _, ok := d.Tensor(name); ok || c.Embed == nil {
@@ -269,11 +279,7 @@ func (d *Draft) withEmbed(c *ExportConfig, ts []safetensors.Tensor) []safetensor
 	}
 	e := *c.Embed
 	e.Name = name
-	e2, err := asType([]safetensors.Tensor{e}, c.DType)
-	if err != nil {
-		return ts
-	}
-	return append(ts, e2[0])
+	return append(ts, e)
 }
 
 // asEagle is what EAGLE's own code reads.
