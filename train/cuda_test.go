@@ -175,4 +175,11 @@ func TestCUDANamesWhatIsNotFinite(t *testing.T) {
 	}); err == nil || !strings.Contains(err.Error(), "only the CPU's are") {
 		t.Errorf("a profile of a CUDA device: %v", err)
 	}
+	cfg = tinyConfig()
+	cfg.DType = BF16
+	if _, err := Head(context.Background(), cfg, HeadJob{
+		Target: target, Data: Only(set), Out: filepath.Join(t.TempDir(), "out"),
+	}); err == nil || !strings.Contains(err.Error(), "dtype is bf16, want f32 on a CUDA device") {
+		t.Errorf("bfloat16 activations on a CUDA device: %v", err)
+	}
 }

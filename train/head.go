@@ -119,6 +119,9 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if _, far := q.(compute.RemoteTrainOps); far && job.Group != nil {
 		return nil, nil, errors.New("train: several ranks train on CPUs: their gradients are added in the host's memory")
 	}
+	if _, far := q.(compute.RemoteTrainOps); far && cfg.DType == BF16 {
+		return nil, nil, errors.New("train: dtype is bf16, want f32 on a CUDA device, whose products alone may be in bfloat16 (--math)")
+	}
 	h.queue = q
 	h.limit = max(1, min(cfg.Rows, spec.MaxPos-h.meta.Depth))
 	if h.params, err = net.New(q, spec); err != nil {

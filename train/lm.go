@@ -133,6 +133,9 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if _, far := q.(compute.RemoteTrainOps); far && job.Group != nil {
 		return nil, nil, errors.New("train: several ranks train on CPUs: their gradients are added in the host's memory")
 	}
+	if _, far := q.(compute.RemoteTrainOps); far && cfg.DType == BF16 {
+		return nil, nil, errors.New("train: dtype is bf16, want f32 on a CUDA device, whose products alone may be in bfloat16 (--math)")
+	}
 	l := &lmTask{cfg: cfg, job: job, queue: q, crew: newCrew(job.Group)}
 	if err := l.crew.divides(cfg.Accum); err != nil {
 		return nil, nil, err
