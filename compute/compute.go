@@ -119,6 +119,17 @@ type Device interface {
 	Close() error
 }
 
+// A Planner is a Device of limited memory, which may be planned before it is taken.
+type Planner interface {
+	Device
+	WeightBytes(as DType, out, in int) int64 // of Pack
+	KVBytes(c KVConfig, blocks int) int64    // of a store grown to so many blocks
+	// WorkBytes is what a queue takes for itself at most in passes of a number of
+	// rows over so many positions: width is a product's most inputs or outputs.
+	WorkBytes(c KVConfig, heads, width, rows, positions int) int64
+	Free() (int64, error) // bytes that can be had now
+}
+
 // A Queue runs operations in call order, asynchronously where the device can.
 type Queue interface {
 	Ops

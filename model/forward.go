@@ -52,6 +52,7 @@ type activations struct {
 	peaks  compute.Buffer // of the logits, where the device is a compute.Peaker
 	logCap int
 	tops   []topBuf
+	ahead  int            // likely tokens that passes are asked for, where reading them apart costs time
 	topRow compute.Buffer // [topCap][Outputs]
 	topCap int
 
@@ -119,6 +120,10 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 		a.featRow = append(a.featRow, f.Row)
 	}
 	m.cut(batch, rows)
+	far, _ := m.q.(compute.Replayer)
+	if far != nil {
+		far.Pass(rows)
+	}
 	r := 0
 	for i := range a.steps {
 		m.run(&a.steps[i], r, o, len(a.steps) == 1)
@@ -136,7 +141,12 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 			m.q.Linear(a.logits, x, &m.lmHead, compute.Store, n)
 		}
 	}
+	o.best.k = 0
+	if far != nil {
+		o.readAhead(far)
+	}
 	if err := m.q.Sync(ctx); err != nil {
+		o.best.k = 0
 		// Run again, this pass takes the same hidden states as features once more.
 		a.out[0], a.out[1] = a.out[1], a.out[0]
 		return nil, fmt.Errorf("run %d rows: %w", rows, err)

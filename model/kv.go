@@ -23,21 +23,33 @@ type blocks struct {
 func (b *blocks) get() (int32, error) {
 	if len(b.free) == 0 {
 		have := len(b.refs)
-		if err := b.kv.Grow(have + max(8, have/2)); err != nil {
-			return 0, fmt.Errorf("grow KV store of %d blocks: %w", have, err)
-		}
-		n := b.kv.Blocks()
-		for len(b.refs) < n {
-			b.refs = append(b.refs, 0)
-		}
-		for i := n - 1; i >= have; i-- { // lowest first
-			b.free = append(b.free, int32(i))
+		if err := b.grow(have + max(8, have/2)); err != nil {
+			return 0, err
 		}
 	}
 	id := b.free[len(b.free)-1]
 	b.free = b.free[:len(b.free)-1]
 	b.refs[id] = 1
 	return id, nil
+}
+
+// grow makes at least n blocks available.
+func (b *blocks) grow(n int) error {
+	have := len(b.refs)
+	if n <= have {
+		return nil
+	}
+	if err := b.kv.Grow(n); err != nil {
+		return fmt.Errorf("grow KV store of %d blocks: %w", have, err)
+	}
+	n = b.kv.Blocks()
+	for len(b.refs) < n {
+		b.refs = append(b.refs, 0)
+	}
+	for i := n - 1; i >= have; i-- { // lowest first
+		b.free = append(b.free, int32(i))
+	}
+	return nil
 }
 
 func (b *blocks) put(id int32) {

@@ -30,6 +30,10 @@ type Options struct {
 	// Lazy packs the weights when the model first runs, or a draft head is made for
 	// it: what only needs its tensors spares their memory.
 	Lazy bool
+	// Positions of keys and values that are set aside when a model is loaded onto a
+	// device of limited memory, a compute.Planner, for all sequences together: what
+	// does not fit is refused before anything is loaded. 0 takes memory as it is needed.
+	Positions int
 }
 
 // Default returns the options for CPU decoding.
@@ -48,6 +52,9 @@ func (o Options) Validate() error {
 	}
 	if o.MaxRows < 1 || o.MaxRows > maxRows {
 		return fmt.Errorf("MaxRows is %d, want 1 to %d", o.MaxRows, maxRows)
+	}
+	if o.Positions < 0 {
+		return fmt.Errorf("%d positions, want 0 or more", o.Positions)
 	}
 	return nil
 }
@@ -145,6 +152,9 @@ func (l *loader) all() {
 	}
 	m.norm = l.norm(n.FinalNorm)
 	l.layers()
+	if l.err == nil && !l.dry {
+		l.err = l.m.setAside()
+	}
 }
 
 // NewDraft builds a draft head for target, whose embedding and LM head it
@@ -200,7 +210,7 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 		m.fc.Bias = l.vector(part{n.FC + ".bias", spec.Hidden})
 	}
 	l.layers()
-	return m, l.err
+	return m, l.done()
 }
 
 func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options) (*Model, error) {
@@ -210,7 +220,12 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", set.Name, err)
 	}
-	kv, err := dev.NewKV(compute.KVConfig{Layers: spec.Layers, KVHeads: spec.KVHeads, HeadDim: spec.HeadDim, Type: opt.KV})
+	if !opt.Lazy {
+		if err := fits(set.Name, spec, dev, opt); err != nil {
+			return nil, err
+		}
+	}
+	kv, err := dev.NewKV(kvConfig(spec, opt))
 	if err != nil {
 		return nil, fmt.Errorf("make KV store: %w", err)
 	}

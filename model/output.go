@@ -18,6 +18,7 @@ type Output struct {
 	cap  int // rows of Hidden
 	seg  []outSeg
 	want []int32 // hidden row of every logits row
+	best best
 }
 
 // An outSeg is where a segment's results lie.
@@ -101,6 +102,77 @@ func (m *Model) read(dst []float32, b compute.Buffer, off int) {
 	m.act.host = nil
 }
 
+// A best is the k most likely tokens of every row of a pass, on the host.
+type best struct {
+	k    int // 0: none
+	used bool
+	ids  []int32   // [rows][k]
+	logp []float32 // [rows][k]
+}
+
+// What is read ahead is bounded: a pass of more is long enough to ask again.
+const mostAhead, mostAheadRows = 64, 512
+
+// readAhead lets a pass bring as many likely tokens of every row as were asked for of
+// passes before it, unless the last one's were not.
+func (o *Output) readAhead(q compute.Replayer) {
+	a := &o.m.act
+	last := &a.out[1].best
+	if last.k > 0 && !last.used {
+		a.ahead = 0
+	}
+	if n := len(o.want); a.ahead > 0 && n > 0 && n <= mostAheadRows {
+		o.readBest(q, a.ahead)
+	}
+}
+
+// readBest queues the reading of the k most likely tokens of all rows.
+func (o *Output) readBest(q compute.Replayer, k int) {
+	n := len(o.want) * k
+	b := &o.best
+	b.ids, b.logp = slices.Grow(b.ids[:0], n)[:n], slices.Grow(b.logp[:0], n)[:n]
+	b.k, b.used = k, false
+	q.ReadTopK(b.ids, b.logp, o.Logits, k, len(o.want))
+}
+
+// topBest is TopK from what was read ahead, which it reads where that has less. It
+// reports false if that is not to be had.
+func (o *Output) topBest(ids []int32, logp []float32, row, n, k int) bool {
+	m := o.m
+	q, ok := m.q.(compute.Replayer)
+	if !ok || k > mostAhead || len(o.want) > mostAheadRows {
+		return false
+	}
+	b := &o.best
+	if k > b.k {
+		o.readBest(q, k)
+		if m.q.Sync(context.Background()) != nil {
+			b.k = 0
+			return false // whoever asks next meets the failure
+		}
+		m.act.ahead = k
+	}
+	b.used = true
+	for i := range n {
+		at := (row + i) * b.k
+		copy(ids[i*k:][:k], b.ids[at:])
+		if logp != nil {
+			copy(logp[i*k:][:k], b.logp[at:])
+		}
+	}
+	m.global(ids[:n*k])
+	return true
+}
+
+// global turns ids of a draft vocabulary into the target's.
+func (m *Model) global(ids []int32) {
+	if m.ids != nil {
+		for i, d := range ids {
+			ids[i] = m.ids[d]
+		}
+	}
+}
+
 // topBuf holds the results of a TopK on the device.
 type topBuf struct {
 	k, cap    int
@@ -119,7 +191,7 @@ func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 	if k < 1 || k > m.Outputs() || len(ids) < n*k || logp != nil && len(logp) < n*k {
 		panic(fmt.Sprintf("model: TopK of %d×%d into %d ids and %d values", n, k, len(ids), len(logp)))
 	}
-	if n == 0 {
+	if n == 0 || o.topBest(ids, logp, row, n, k) {
 		return
 	}
 	must := func(b compute.Buffer, err error) compute.Buffer {
@@ -145,11 +217,7 @@ func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 	a.hostIDs = ids[:n*k]
 	m.q.Read(&a.hostIDs, t.ids, 0)
 	a.hostIDs = nil
-	if m.ids != nil {
-		for i, d := range ids[:n*k] {
-			ids[i] = m.ids[d]
-		}
-	}
+	m.global(ids[:n*k])
 	if logp != nil {
 		m.read(logp[:n*k], t.logp, 0)
 	}
@@ -228,6 +296,9 @@ func (s *Store) Put(r int, f ...Feature) error {
 		}
 		s.m.q.Gather(s.buf, r+i, 0, f[i].Buf, s.src[i:j])
 		i = j
+	}
+	if _, ok := s.m.q.(compute.Replayer); ok {
+		return nil // it has copied src, and the next pass tells a failure
 	}
 	return s.m.q.Sync(context.Background())
 }

@@ -28,6 +28,14 @@ func (l *loader) fail(format string, args ...any) {
 	}
 }
 
+// done ends loading.
+func (l *loader) done() error {
+	if l.err != nil {
+		return l.err
+	}
+	return l.m.setAside()
+}
+
 // get returns a tensor of the given shape and a floating-point type.
 func (l *loader) get(name string, shape ...int) (t safetensors.Tensor, dt compute.DType) {
 	t, ok := l.m.set.Tensor(name)

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
@@ -29,6 +30,7 @@ type machineOptions struct {
 	actBits actBitsFlag
 	layers  int  // bench: deepen the model to so many; 0: as it is
 	rows    int  // most rows of an internal pass; 0: the model's default
+	keep    int  // positions of keys and values that a CUDA device sets aside
 	lazy    bool // pack the weights when the model first runs
 
 	trainBF16 bool // training on a CUDA device multiplies in bfloat16
@@ -39,6 +41,7 @@ func (o *machineOptions) flags(f *pflag.FlagSet) {
 	f.Var(&o.device, "device", "cpu, cuda:N, or auto: the first CUDA device if there is one")
 	o.dtype = dtypeAuto
 	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames()+", or auto: q8 if they are stored so, else f32; on a CUDA device bf16 if all are stored so")
+	countVar(f, &o.keep, "kv-positions", 2048, "positions of keys and values, of all sequences together, that a CUDA device sets aside when the model is loaded: what does not fit is refused then (0: none)")
 	f.Var(&o.kv, "kv-dtype", "type that keys and values are kept as: f32 or bf16")
 	o.actBits = 16
 	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
@@ -51,6 +54,9 @@ func (o *machineOptions) modelOptions(set *safetensors.Set) model.Options {
 		opt.MaxRows = o.rows
 	}
 	opt.KV, opt.Lazy = compute.DType(o.kv), o.lazy
+	if o.device.ordinal() >= 0 {
+		opt.Positions = o.keep
+	}
 	if opt.DType = compute.DType(o.dtype); o.dtype == dtypeAuto {
 		opt.DType = model.Stored(set)
 		// A GPU reads weights, and nothing is lost by keeping these as they are.
@@ -264,7 +270,7 @@ func (o *machineOptions) openDevice() (compute.Device, error) {
 		if o.actBits == 8 {
 			return nil, usageError{errors.New("--act-bits 8 is for the CPU: on a CUDA device activations have 16 bits")}
 		}
-		return cuda.New(cuda.Config{Device: n, BF16: o.trainBF16})
+		return cuda.New(cuda.Config{Device: n, BF16: o.trainBF16, Log: slog.Default()})
 	}
 	return o.openCPU()
 }

@@ -47,13 +47,18 @@ func (d *device) NewKV(c compute.KVConfig) (compute.KV, error) {
 		return nil, fmt.Errorf("cuda: KV of %v, want F32 or BF16", c.Type)
 	}
 	s := &store{dev: d, c: c}
-	s.unit = int64(c.Layers) * int64(c.KVHeads) * 2 * positions * int64((c.HeadDim+7)/8*8) * int64(c.Type.Size())
-	s.per = int(max(1, chunkSize/s.unit))
+	s.unit, s.per = kvUnit(c)
 	var err error
 	if s.table, err = d.alloc("a table of keys and values", 8*maxChunks, true); err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
 	return s, nil
+}
+
+// kvUnit returns the bytes of a block and the blocks of a chunk.
+func kvUnit(c compute.KVConfig) (unit int64, per int) {
+	unit = int64(c.Layers) * int64(c.KVHeads) * 2 * positions * int64((c.HeadDim+7)/8*8) * int64(c.Type.Size())
+	return unit, int(max(1, chunkSize/unit))
 }
 
 func (s *store) Config() compute.KVConfig { return s.c }

@@ -1,0 +1,54 @@
+//go:build gpu && linux && cgo
+
+package cuda
+
+import (
+	"fmt"
+
+	"gorgonia.org/cu"
+
+	"talf/compute"
+	"talf/compute/cuda/internal/driver"
+)
+
+var _ compute.Planner = (*device)(nil)
+
+// WeightBytes returns the memory of a packed weight.
+func (d *device) WeightBytes(as compute.DType, out, in int) int64 {
+	w := weight{t: as, out: out, in: in}
+	data, scales := w.groupBytes()
+	return int64(w.groups()) * int64(data+scales)
+}
+
+// KVBytes returns the memory of a store of so many blocks, which it takes in
+// chunks.
+func (d *device) KVBytes(c compute.KVConfig, blocks int) int64 {
+	unit, per := kvUnit(c)
+	return int64((blocks+per-1)/per)*int64(per)*unit + 8*maxChunks
+}
+
+// WorkBytes returns the memory of a queue's arguments and of what products and
+// attention share. Scratch memory doubles when it grows, and the half before it may
+// not have gone yet.
+func (d *device) WorkBytes(c compute.KVConfig, heads, width, rows, positions int) int64 {
+	chunks := power((positions+chunk-1)/chunk, 8)
+	attend := min(4*int64(rows*heads*chunks)*int64(c.HeadDim+2), 2*partBytes)
+	units := (width + unit - 1) / unit
+	most := splitsOf(1, units)
+	product := 4 * int64(2*most*linearRows) * int64(min(width, 264*group/most))
+	planes := int64(units) * 2 * linearRows / 8 * 512
+	return 2*pinnedSize + 2*max(attend, product) + 2*planes
+}
+
+// Free returns the bytes of the device that nobody has.
+func (d *device) Free() (int64, error) {
+	var free int64
+	err := d.do(func() (err error) {
+		free, _, err = cu.MemInfo()
+		return driver.Wrap(err)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("cuda: ask for free memory: %w", err)
+	}
+	return free, nil
+}

@@ -1,0 +1,140 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+
+	"talf/compute"
+	"talf/model/arch"
+)
+
+// A Footprint is the memory that a model takes of a device, in bytes.
+type Footprint struct {
+	Weights   int64
+	KV        int64 // of Positions
+	Work      int64 // activations, logits and what products and attention share
+	Positions int
+}
+
+// Total returns the sum.
+func (f Footprint) Total() int64 { return f.Weights + f.KV + f.Work }
+
+// planRows is how many rows have logits at a time in decoding: those of a tree.
+const planRows = 64
+
+// Plan returns what a model takes of a device of limited memory if it is loaded
+// with opt: the same sums that loading does, before anything is loaded. A draft
+// head's embedding and LM head are its target's.
+func Plan(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
+	f := Footprint{Positions: opt.Positions}
+	weight := func(out, in int) { f.Weights += dev.WeightBytes(opt.DType, out, in) }
+	h, q, kv := spec.Hidden, spec.Heads*spec.HeadDim, spec.KVHeads*spec.HeadDim
+	if spec.Draft {
+		weight(h, 2*h)
+	} else {
+		weight(spec.Vocab, h)
+		if !spec.Tied {
+			weight(spec.Vocab, h)
+		}
+	}
+	for range spec.Layers {
+		weight(q+2*kv, h)
+		weight(h, q)
+		weight(spec.FFN, h)
+		if spec.Gated {
+			weight(spec.FFN, h)
+		}
+		weight(h, spec.FFN)
+	}
+	f.KV = dev.KVBytes(kvConfig(spec, opt), nblocks(opt.Positions))
+	rows := int64(opt.MaxRows)
+	// The residual stream, its norm and two passes' hidden states; projections,
+	// attention and the feed-forward network; a head's inputs.
+	f.Work = 4 * rows * int64(4*h+2*q+2*kv+spec.FFN)
+	if spec.Draft {
+		f.Work += 4 * rows * int64(2*h)
+	}
+	f.Work += 4 * planRows * int64(spec.Vocab)
+	f.Work += dev.WorkBytes(kvConfig(spec, opt), spec.Heads, max(h, spec.FFN, q), planRows, opt.Positions)
+	return f
+}
+
+func kvConfig(spec *arch.Spec, opt Options) compute.KVConfig {
+	return compute.KVConfig{Layers: spec.Layers, KVHeads: spec.KVHeads, HeadDim: spec.HeadDim, Type: opt.KV}
+}
+
+// fits reports, before a device is filled, that it is too small, and what would
+// fit.
+func fits(name string, spec *arch.Spec, dev compute.Device, opt Options) error {
+	p, ok := dev.(compute.Planner)
+	if !ok || opt.Positions == 0 {
+		return nil
+	}
+	free, err := p.Free()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	f := Plan(spec, p, opt)
+	if f.Total() <= free {
+		return nil
+	}
+	var would []string
+	// most returns how many positions fit, in steps of 256.
+	most := func(opt Options) int {
+		n := 0
+		for step := 1 << 30; step >= 256; step /= 2 {
+			opt.Positions = n + step
+			if opt.Positions <= spec.MaxPos && Plan(spec, p, opt).Total() <= free {
+				n += step
+			}
+		}
+		return n
+	}
+	if n := most(opt); n > 0 {
+		would = append(would, fmt.Sprintf("%d positions", n))
+	}
+	for _, as := range []compute.DType{compute.BF16, compute.Q8} {
+		o := opt
+		o.DType = as
+		if as == opt.DType || Plan(spec, p, o).Weights >= f.Weights {
+			continue
+		}
+		switch n := most(o); {
+		case Plan(spec, p, o).Total() <= free:
+			would = append(would, fmt.Sprintf("weights as %v", as))
+		case n > 0:
+			would = append(would, fmt.Sprintf("weights as %v and %d positions", as, n))
+		}
+	}
+	o := opt
+	if o.KV = compute.BF16; opt.KV == compute.F32 && Plan(spec, p, o).Total() <= free {
+		would = append(would, "keys and values as BF16")
+	}
+	what := "nothing smaller would"
+	if len(would) > 0 {
+		what = "what would: " + strings.Join(would, "; or ")
+	}
+	return fmt.Errorf("%s does not fit: %s of weights as %v, %s of keys and values as %v of %d positions and %s to work with are %s, but %s of %s are free; %s",
+		name, mib(f.Weights), opt.DType, mib(f.KV), opt.KV, opt.Positions, mib(f.Work), mib(f.Total()), mib(free), dev.Name(), what)
+}
+
+func mib(n int64) string {
+	if n >= 1<<30 {
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
+
+// setAside takes the memory of decoding at once, so that none is asked for later.
+func (m *Model) setAside() error {
+	if _, ok := m.dev.(compute.Planner); !ok || m.opt.Positions == 0 {
+		return nil
+	}
+	if err := m.blocks.grow(nblocks(m.opt.Positions)); err != nil {
+		return err
+	}
+	if err := m.growRope(min(m.opt.Positions, m.spec.MaxPos)); err != nil {
+		return err
+	}
+	return m.grow(m.opt.MaxRows, planRows)
+}

@@ -1,0 +1,108 @@
+package model_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"talf/compute"
+	"talf/compute/cpu"
+	"talf/model"
+	"talf/model/modeltest"
+)
+
+// A limited device is the CPU with as much memory as a test says.
+type limited struct {
+	compute.Device
+	free   int64
+	allocs int
+}
+
+func (d *limited) WeightBytes(as compute.DType, out, in int) int64 {
+	return map[compute.DType]int64{compute.F32: 4, compute.BF16: 2, compute.Q8: 1}[as] * int64(out*in)
+}
+
+func (d *limited) KVBytes(c compute.KVConfig, blocks int) int64 {
+	return int64(2*c.Layers*c.KVHeads*c.HeadDim*c.Type.Size()) * int64(blocks*compute.BlockLen)
+}
+
+func (d *limited) WorkBytes(compute.KVConfig, int, int, int, int) int64 { return 1000 }
+
+func (d *limited) Free() (int64, error) { return d.free, nil }
+
+func (d *limited) Alloc(t compute.DType, shape ...int) (compute.Buffer, error) {
+	d.allocs++
+	return d.Device.Alloc(t, shape...)
+}
+
+func TestMemoryIsPlannedBeforeAModelIsLoaded(t *testing.T) {
+	c := modeltest.Default()
+	c.MaxPos = 4096
+	dir := modeltest.Random(t, c, 1)
+	inner, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inner.Close()
+	dev := &limited{Device: inner, free: 1 << 40}
+	opt := model.Default()
+	opt.MaxRows, opt.Positions = 64, 2048
+	m, err := model.Load(dir, dev, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := m.Spec()
+	f := model.Plan(spec, dev, opt)
+	// Everything is taken when the model is loaded: decoding asks for no more.
+	if _, blocks := m.KVBlocks(); blocks*compute.BlockLen < opt.Positions {
+		t.Errorf("%d blocks are set aside for %d positions", blocks, opt.Positions)
+	}
+	taken := dev.allocs
+	seq := m.NewSeq()
+	for range 3 {
+		if _, err := seq.Append(t.Context(), []int32{1, 2, 3}, nil, model.WantLast); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Hidden states of two passes, and rows that alone have logits, grow with a pass.
+	if n := dev.allocs - taken; n > 3 {
+		t.Errorf("decoding takes memory %d times", n)
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	half := opt
+	half.Positions = 1024
+	bf16 := opt
+	bf16.DType = compute.BF16
+	for _, x := range []struct {
+		name string
+		free int64
+		want []string
+	}{
+		{"half the positions", model.Plan(spec, dev, half).Total(), []string{"2048 positions", "what would: 1024 positions"}},
+		{"weights of fewer bits", model.Plan(spec, dev, bf16).Total(), []string{"weights as BF16"}},
+		{"nothing", 1, []string{"nothing smaller would", "0.0 MiB of"}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			dev.free, taken = x.free, dev.allocs
+			_, err := model.Load(dir, dev, opt)
+			if err == nil {
+				t.Fatalf("%d bytes are enough, the plan is %+v", x.free, f)
+			}
+			for _, want := range append(x.want, "does not fit") {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%v\nlacks %q", err, want)
+				}
+			}
+			if dev.allocs != taken {
+				t.Error("memory was taken all the same")
+			}
+		})
+	}
+	opt.Positions = -1
+	if err := opt.Validate(); err == nil || errors.Unwrap(err) != nil {
+		t.Errorf("-1 positions: %v", err)
+	}
+}
