@@ -16,6 +16,7 @@ import (
 	"talf/internal/demo"
 	"talf/preprocess"
 	"talf/train"
+	"talf/train/dist"
 )
 
 // A quickPlan is everything that decides what quickstart computes. It is kept in
@@ -216,7 +217,7 @@ func (q *quick) train(ctx context.Context, loss, init string, steps int) error {
 	o.cfg.Loss, o.cfg.Steps, o.cfg.Rows, o.cfg.Seed = loss, steps, q.plan.Rows, q.plan.Seed
 	o.cfg.LR, o.cfg.MinLR, o.cfg.Warmup = q.plan.LearnRate, 0.1, steps/10
 	o.cfg.SaveEvery, o.cfg.EvalEvery, o.cfg.Keep = 25, 0, 1
-	_, err := q.a.train(ctx, &o)
+	_, err := q.a.train(ctx, &o, &dist.World{})
 	return err
 }
 

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"talf/train"
 )
 
 // Exit codes.
@@ -83,7 +85,7 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	case errors.As(err, &usage):
 		_, _ = fmt.Fprintf(a.err, "talf: %s\ntalf: see '%s --help'\n", oneLine(err), cmd.CommandPath())
 		return exitUsage
-	case errors.Is(context.Cause(ctx), errInterrupted):
+	case errors.Is(context.Cause(ctx), errInterrupted) && !errors.Is(err, train.ErrLost) || errors.Is(err, errInterrupted):
 		_, _ = fmt.Fprintln(a.err, "talf: interrupted")
 		if a.resume != "" {
 			_, _ = fmt.Fprintln(a.err, "talf: "+a.resume)

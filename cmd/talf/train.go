@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -17,6 +19,7 @@ import (
 	"talf/model/arch"
 	"talf/model/tokenizer"
 	"talf/train"
+	"talf/train/dist"
 	"talf/train/loss"
 )
 
@@ -105,8 +108,32 @@ Losses: ` + lossNames() + `.`,
 			if printIt {
 				return printConfig(a.out, cmd.Flags())
 			}
-			res, err := a.train(cmd.Context(), &o)
+			group, err := dist.Open()
 			if err != nil {
+				return err
+			}
+			errw := a.err
+			if group.Rank() > 0 { // the first rank speaks for all of them
+				a.quiet, a.out, a.err = true, io.Discard, io.Discard
+				a.log = slog.New(slog.DiscardHandler)
+				o.profile = ""
+			}
+			res, err := a.train(cmd.Context(), &o, group)
+			switch {
+			case errors.Is(err, train.ErrLost): // nobody would answer
+				if slices.Contains(group.Lost(), 0) {
+					a.err = errw
+				}
+				return fmt.Errorf("%w: the run ends here; %s", err, a.resume)
+			case err == nil:
+				err = group.Close()
+			default:
+				_ = group.Close() // the error before it counts
+			}
+			if errors.Is(err, context.Canceled) {
+				return errors.Join(errInterrupted, err)
+			}
+			if err != nil || group.Rank() > 0 {
 				return err
 			}
 			if o.plot != "" {
@@ -162,7 +189,7 @@ Losses: ` + lossNames() + `.`,
 	f.StringVar(&o.features, "features", o.features, "hidden states: stored in the data, recompute with the model, or auto (stored where they are)")
 	f.StringVar(&o.plot, "plot", "", "draw the run's losses and τ̂ to this .png or .svg in the end")
 	f.IntVar(&o.cfg.Rows, "rows", o.cfg.Rows, "positions of a batch: sequences are packed into them")
-	f.IntVar(&o.cfg.Accum, "accum", o.cfg.Accum, "batches of a step")
+	f.IntVar(&o.cfg.Accum, "accum", o.cfg.Accum, "batches of a step, of each rank under mpirun")
 	f.Float64Var(&o.cfg.LR, "lr", o.cfg.LR, "learning rate")
 	f.Float64Var(&o.cfg.MinLR, "min-lr", o.cfg.MinLR, "share of --lr that the cosine ends at")
 	f.IntVar(&o.cfg.Warmup, "warmup", o.cfg.Warmup, "steps of linear warm-up")
@@ -263,10 +290,24 @@ func (o *trainOptions) draw() error {
 }
 
 // train runs one training job.
-func (a *app) train(ctx context.Context, o *trainOptions) (train.Result, error) {
-	if err := o.checkOut(); err != nil {
-		return train.Result{}, err
+func (a *app) train(ctx context.Context, o *trainOptions, group *dist.World) (train.Result, error) {
+	ready := false
+	res, err := a.trainReady(ctx, o, group, &ready)
+	if err != nil && !ready {
+		err = train.Agree(ctx, group, err) // the others wait to begin
 	}
+	return res, err
+}
+
+// trainReady is train; ready says that the run itself began, whose errors all ranks
+// share.
+func (a *app) trainReady(ctx context.Context, o *trainOptions, group *dist.World, ready *bool) (train.Result, error) {
+	if group.Rank() == 0 {
+		if err := o.checkOut(); err != nil {
+			return train.Result{}, err
+		}
+	}
+	o.cfg.Accum *= group.Size() // a step is of all ranks together
 	bar := a.progress("train", "steps")
 	defer bar.end()
 	report := func(p train.Progress) {
@@ -280,7 +321,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (train.Result, error) 
 		a.resume = "run the same command with --resume to go on: the last checkpoint is in " + o.out
 	}
 	if o.kind == checkpoints.KindLM {
-		return a.trainLM(ctx, o, report)
+		return a.trainLM(ctx, o, report, group, ready)
 	}
 	m, closeModel, err := openModelAs(o.model, o.machine())
 	if err != nil {
@@ -322,11 +363,12 @@ func (a *app) train(ctx context.Context, o *trainOptions) (train.Result, error) 
 	}
 	job := train.HeadJob{
 		Vocab:  vocab,
-		Target: m, Data: shares, Out: o.out, Init: o.init, Force: o.force, Recompute: o.features == featuresRecompute, Report: report, Profile: o.profile,
+		Target: m, Data: shares, Out: o.out, Init: o.init, Force: o.force, Recompute: o.features == featuresRecompute, Report: report, Profile: o.profile, Group: group,
 	}
 	if o.init == initTarget {
 		job.Init, job.FromTarget = "", true
 	}
+	*ready = true
 	return train.Head(ctx, cfg, job)
 }
 
@@ -352,7 +394,7 @@ func (o *trainOptions) steps(epochs float64, tokens int64) int {
 }
 
 // trainLM trains a language model on text.
-func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Progress)) (train.Result, error) {
+func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Progress), group *dist.World, ready *bool) (train.Result, error) {
 	if es, err := os.ReadDir(o.export); o.export != "" && err == nil && len(es) > 0 {
 		return train.Result{}, fmt.Errorf("--export %s is not empty: choose a new directory", o.export)
 	}
@@ -394,10 +436,11 @@ func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Pr
 	if o.epochs > 0 {
 		cfg.Steps = o.steps(o.epochs, tokens)
 	}
+	*ready = true
 	res, err := train.LM(ctx, cfg, train.LMJob{
-		Device: dev, Spec: spec, Docs: docs, Window: min(o.window, spec.MaxPos, cfg.Rows), Out: o.out, Extra: extra, Report: report, Profile: o.profile,
+		Device: dev, Spec: spec, Docs: docs, Window: min(o.window, spec.MaxPos, cfg.Rows), Out: o.out, Extra: extra, Report: report, Profile: o.profile, Group: group,
 	})
-	if err != nil || o.export == "" {
+	if err != nil || o.export == "" || group.Rank() > 0 {
 		return res, err
 	}
 	return res, train.ExportLM(o.out, o.export, true)
