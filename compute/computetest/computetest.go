@@ -8,6 +8,7 @@
 package computetest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -571,7 +572,7 @@ func peaksAgree(b *bench) {
 	if !ok {
 		return
 	}
-	for _, s := range []struct{ n, v, in int }{{1, 32, 8}, {3, 5, 3}, {9, 97, 16}, {17, 3000, 4}, {130, 333, 12}, {2, 5000, 1}} {
+	for _, s := range []struct{ n, v, in int }{{1, 32, 8}, {3, 5, 3}, {5, 40, 2}, {9, 97, 16}, {17, 3000, 4}, {130, 333, 12}, {2, 5000, 1}} {
 		w := b.random(s.v * s.in)
 		for i := range w {
 			w[i] = float32(math.Round(float64(w[i]) * 2)) // ties
@@ -582,7 +583,16 @@ func peaksAgree(b *bench) {
 		}
 		l := &compute.Linear{W: b.weight(w, s.v, s.in)}
 		if s.n%2 == 1 {
-			l.Bias = b.buffer(b.random(s.v), s.v)
+			bias := b.random(s.v)
+			for i := range bias { // some rows have few numbers, or none
+				switch odd := b.r.IntN(8); {
+				case s.n == 5, s.n == 9 && (odd < 3 || i%compute.PeakLen == 0), s.n == 17 && i > 9 && odd > 0:
+					bias[i] = float32(math.NaN())
+				case s.n == 3, s.n == 9 && odd < 6, s.n == 17 && i > 4:
+					bias[i] = float32(math.Inf(-1))
+				}
+			}
+			l.Bias = b.buffer(bias, s.v)
 		}
 		in, want, got := b.buffer(x, s.n, s.in), b.alloc(compute.F32, s.n, s.v), b.alloc(compute.F32, s.n, s.v)
 		np := (s.v + compute.PeakLen - 1) / compute.PeakLen
@@ -594,11 +604,17 @@ func peaksAgree(b *bench) {
 		var most []float32
 		for r := range s.n {
 			for i := 0; i < s.v; i += compute.PeakLen {
-				most = append(most, slices.Max(rows[r*s.v:][i:min(i+compute.PeakLen, s.v)]))
+				top := float32(math.Inf(-1))
+				for _, v := range rows[r*s.v:][i:min(i+compute.PeakLen, s.v)] {
+					if v > top {
+						top = v
+					}
+				}
+				most = append(most, top)
 			}
 		}
 		b.same(fmt.Sprintf("peaks of %d rows of %d outputs", s.n, s.v), b.read(peaks, s.n*np), most)
-		for _, k := range []int{1, 2, 10, 40} {
+		for _, k := range []int{1, 2, 10, 40, min(s.v, 100)} {
 			if k > s.v {
 				continue
 			}
@@ -606,6 +622,9 @@ func peaksAgree(b *bench) {
 			b.q.TopK(ids, logp, want, k, s.n)
 			wantID, wantP := make([]int32, s.n*k), b.read(logp, s.n*k)
 			b.q.Read(wantID, ids, 0)
+			if best := sorted(rows, s.v, k); !slices.Equal(wantID, best) {
+				b.Fatalf("TopK of %d of %d outputs: %v, want %v", k, s.v, wantID, best)
+			}
 			for row := range min(3, s.n) {
 				n := s.n - row
 				for _, values := range []compute.Buffer{b.alloc(compute.F32, n, k), nil} {
@@ -623,6 +642,20 @@ func peaksAgree(b *bench) {
 			}
 		}
 	}
+}
+
+// sorted returns the k largest of each row of v elements, ties to the lower index
+// and NaNs last.
+func sorted(rows []float32, v, k int) (ids []int32) {
+	for ; len(rows) > 0; rows = rows[v:] {
+		all := make([]int32, v)
+		for i := range all {
+			all[i] = int32(i)
+		}
+		slices.SortStableFunc(all, func(i, j int32) int { return cmp.Compare(rows[j], rows[i]) })
+		ids = append(ids, all[:k]...)
+	}
+	return ids
 }
 
 func emptyPasses(b *bench) {

@@ -167,7 +167,7 @@ func (t *topkTask) row(w *worker, r int) {
 const topBlock = 256
 
 // selectTop writes the len(ids) = k largest of x, best first, ties to the lower
-// id, and returns the largest, given the largest of every block elements.
+// id and NaNs last, and returns the largest, given the largest of every block elements.
 //
 // The k-th largest of these bounds what can be chosen from below, so that little
 // more than k blocks are looked at element by element.
@@ -191,12 +191,18 @@ func selectTop(w *worker, ids []int32, best, x, most []float32, block int) float
 			continue
 		}
 		for i, end := b*block, min((b+1)*block, len(x)); i < end; i++ {
-			if v := x[i]; n < k || v > best[k-1] {
+			if v := x[i]; v == v && (n < k || v > best[k-1]) {
 				at := place(best, n, v)
 				copy(ids[at+1:], ids[at:])
 				ids[at] = int32(i)
 				n = min(n+1, k)
 			}
+		}
+	}
+	for i := 0; n < k; i++ { // all numbers are there
+		if v := x[i]; v != v {
+			ids[n], best[n] = int32(i), v
+			n++
 		}
 	}
 	return w.k.Max(most)
