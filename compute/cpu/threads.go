@@ -27,7 +27,7 @@ type Topology struct {
 func (t Topology) Threads() int {
 	n := cmp.Or(t.Node, t.Cores, t.CPUs)
 	if t.Quota > 0 {
-		n = min(n, int(t.Quota))
+		n = int(min(float64(n), t.Quota))
 	}
 	return max(1, n)
 }

@@ -77,6 +77,7 @@ func TestTopologyHasTheQuota(t *testing.T) {
 		"own":               {v2, map[string]string{"a/b/cpu.max": "350000 100000\n"}, 3.5, 3},
 		"parent's":          {v2, map[string]string{"a/b/cpu.max": "400000 100000", "a/cpu.max": "200000 100000"}, 2, 2},
 		"container's root":  {v2, map[string]string{"cpu.max": "50000 100000"}, 0.5, 1},
+		"as good as none":   {v2, map[string]string{"cpu.max": "9223372036854775807 1"}, 1 << 63, 8},
 		"more than cores":   {v2, map[string]string{"cpu.max": "6400000 100000"}, 64, 8},
 		"version 1":         {v1, map[string]string{"cpu,cpuacct/a/cpu.cfs_quota_us": "150000\n", "cpu,cpuacct/a/cpu.cfs_period_us": "100000\n"}, 1.5, 1},
 		"version 1, linked": {v1, map[string]string{"cpu/a/cpu.cfs_quota_us": "250000\n", "cpu/a/cpu.cfs_period_us": "100000\n"}, 2.5, 2},

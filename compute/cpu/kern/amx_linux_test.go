@@ -103,6 +103,7 @@ func TestAMXUnderEmulation(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	needVNNI(t)
+	t.Parallel() // it waits for a process
 	emu := filepath.Join(t.TempDir(), "amxemu")
 	build := exec.Command("go", "build", "-o", emu, "./amxemu")
 	build.Dir = "../../../tools"

@@ -49,6 +49,7 @@ func TestGeneratedAssemblyIsWhatTheGeneratorWrites(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the generator")
 	}
+	t.Parallel() // it waits for processes
 	dir := t.TempDir()
 	gen := filepath.Join(dir, "avogen.exe")
 	cmd := exec.Command("go", "build", "-o", gen, "./avogen")
