@@ -248,15 +248,19 @@ func (t *trainer) importBest() error {
 // run goes on from the newest checkpoint of the store, or from step 0, and is
 // profiled if it should be.
 func (t *trainer) run(ctx context.Context) (Result, error) {
-	if err := t.prof.start(); err != nil {
+	defer t.crew.begin(ctx)()
+	if err := t.crew.agree(ctx, t.prof.start()); err != nil {
+		t.prof.abandon()
 		return Result{}, err
 	}
 	res, err := t.learn(ctx)
-	return res, errors.Join(err, t.prof.stop())
+	if perr := t.prof.stop(); perr != nil {
+		err = errors.Join(err, perr)
+	}
+	return res, err
 }
 
 func (t *trainer) learn(ctx context.Context) (Result, error) {
-	defer t.crew.begin(ctx)()
 	if err := t.resume(ctx); err != nil {
 		return Result{}, err
 	}

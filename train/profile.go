@@ -176,6 +176,15 @@ func (p *profile) best(runs int, units float64, f func()) (best float64) {
 	return best
 }
 
+// abandon ends the measuring of a run that does not begin.
+func (p *profile) abandon() {
+	if p == nil || p.cpu == nil {
+		return
+	}
+	pprof.StopCPUProfile()
+	_ = p.cpu.Close() // of no use
+}
+
 // stop ends the measuring and writes the files.
 func (p *profile) stop() error {
 	if p == nil {

@@ -1,15 +1,19 @@
 package train
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"talf/data"
 )
@@ -103,5 +107,88 @@ func TestAProfileThatCannotBeWrittenIsRefused(t *testing.T) {
 	_, err := Head(context.Background(), tinyConfig(), HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Profile: file})
 	if err == nil || !strings.Contains(err.Error(), "profile: ") || !strings.Contains(err.Error(), file) {
 		t.Error(err)
+	}
+}
+
+// Only the first rank writes a profile: if it cannot, the others do not wait for it.
+func TestAProfileThatCannotBeWrittenStopsAllRanks(t *testing.T) {
+	r := newRanked(t, 2)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	r.ctx = func(int) context.Context { return ctx }
+	r.job = func(rank int, j *HeadJob) {
+		if rank == 0 {
+			j.Profile = file
+		}
+	}
+	_, errs := r.run(2)
+	for rank, err := range errs {
+		if err == nil || !strings.Contains(err.Error(), "rank 0: profile: ") {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+	// The first rank's work does not depend on whether it is measured.
+	r.job = func(rank int, j *HeadJob) {
+		if rank == 0 {
+			j.Profile = filepath.Join(file+"s", "here")
+		}
+	}
+	r.trains(2)
+	profiled := files(t, r.out)
+	r.job, r.out = nil, filepath.Join(t.TempDir(), "plain")
+	r.trains(2)
+	sameFiles(t, "a profiled run of two ranks", profiled, files(t, r.out))
+}
+
+// What was measured before a run was interrupted is written, and a run that goes on,
+// or has no step left to make, is profiled again.
+func TestAnInterruptedRunIsProfiled(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 20, data.BF16)
+	cfg := tinyConfig()
+	cfg.DType = BF16
+	out, prof := t.TempDir(), t.TempDir()
+	steps := func() int {
+		t.Helper()
+		var s StepProfile
+		b, err := os.ReadFile(filepath.Join(prof, ProfileJSON))
+		if err == nil {
+			err = json.Unmarshal(b, &s)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Steps
+	}
+	ctx, report := stopAfter(3)
+	if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: Only(set), Out: out, Profile: prof, Report: report}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if n := steps(); n != 2 && n != 3 { // the first does not count; the one in progress may
+		t.Errorf("%d steps were measured before the interruption", n)
+	}
+	for _, want := range []int{cfg.Steps - 3 - 1, 0} {
+		if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out, Profile: prof}); err != nil {
+			t.Fatal(err)
+		}
+		if n := steps(); n != want {
+			t.Errorf("%d steps were measured, want %d", n, want)
+		}
+	}
+	plain := t.TempDir()
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: plain}); err != nil {
+		t.Fatal(err)
+	}
+	got, want := files(t, out), files(t, plain)
+	last := fmt.Sprintf("step-%08d", cfg.Steps)
+	for name := range want {
+		if strings.HasPrefix(name, last) && !bytes.Equal(got[name], want[name]) {
+			t.Errorf("%s differs from an uninterrupted run's", name)
+		}
 	}
 }
