@@ -205,13 +205,8 @@ func (b *actBitsFlag) Set(s string) error {
 	return nil
 }
 
-// openModel loads a model directory onto the CPU as it is stored, its weights when
-// it first runs. The returned function frees the model and the device.
-func openModel(dir string, threads int) (*model.Model, func(), error) {
-	return openModelAs(dir, &machineOptions{threads: threads, dtype: dtypeAuto, actBits: 16, lazy: true})
-}
-
-// openModelAs is openModel with weights as o says.
+// openModelAs loads a model directory onto the device and with weights as o says. The
+// returned function frees the model and the device.
 func openModelAs(dir string, o *machineOptions) (*model.Model, func(), error) {
 	dir, err := findModel(dir)
 	if err != nil {
