@@ -3,6 +3,8 @@ package preprocess_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -134,4 +136,56 @@ func TestASetIsMadeWithOneArithmetic(t *testing.T) {
 	if _, err := preprocess.Run(context.Background(), c, in); err == nil || !strings.Contains(err.Error(), "arithmetic: of a device, want of the CPU: ") {
 		t.Errorf("%v", err)
 	}
+}
+
+// broken panics when it is asked.
+type broken struct{}
+
+func (broken) Generate(context.Context, []preprocess.Prompt) ([][]int32, error) { panic("planted") }
+
+// What panics while others run panics where Run was called, when all of them have
+// ended.
+func TestAPanicIsTheCallers(t *testing.T) {
+	dir := modeltest.Random(t, modeltest.Default(), 5)
+	a, b := target(t, dir, cpu.Default(), model.Default()), target(t, dir, cpu.Default(), model.Default())
+	c := config(t, write(t, "asked.jsonl", strings.Repeat(`{"prompt":"10 11"}`+"\n", 40)))
+	c.Load.Template, c.Load.AnswerField = "", ""
+	c.Load.Format, c.Shard, c.Prompts, c.MaxLen = "auto", 4, 2, 30
+	var calls atomic.Int64
+	run := func(tok preprocess.Tokenizer, g preprocess.Generator) (bug any) {
+		c.Out = t.TempDir()
+		defer func() { bug = recover() }()
+		defer ended(t, runtime.NumGoroutine())
+		_, err := preprocess.Run(context.Background(), c, preprocess.Inputs{
+			Target: a, Tokenizer: tok, Generator: slow{&calls}, Sampling: "slow",
+			Beside: []preprocess.Worker{{Target: b, Generator: g}},
+		})
+		t.Errorf("it returned %v", err)
+		return nil
+	}
+	if bug := fmt.Sprint(run(numbers{1}, broken{})); !strings.HasPrefix(bug, "planted") || !strings.Contains(bug, "broken.Generate") {
+		t.Errorf("a worker: %s", bug)
+	}
+	late := &brokenTokens{numbers: numbers{1}, after: 60} // beyond the reading that counts
+	if bug := fmt.Sprint(run(late, slow{&calls})); !strings.HasPrefix(bug, "planted") || !strings.Contains(bug, "(*jobs).read") {
+		t.Errorf("the reader: %s", bug)
+	}
+	for _, m := range []*model.Model{a, b} {
+		if used, _ := m.KVBlocks(); used != 0 {
+			t.Errorf("%d KV blocks are still held", used)
+		}
+	}
+}
+
+// brokenTokens panics after some texts.
+type brokenTokens struct {
+	numbers
+	after int
+}
+
+func (b *brokenTokens) Encode(text string, special bool) ([]int32, error) {
+	if b.after--; b.after < 0 {
+		panic("planted")
+	}
+	return b.numbers.Encode(text, special)
 }

@@ -108,7 +108,8 @@ func (c *Config) Validate() error {
 // token.
 const minLen = 3
 
-// A Tokenizer turns text into ids; addSpecial adds what belongs around a text.
+// A Tokenizer turns text into ids; addSpecial adds what belongs around a text. It is
+// used concurrently where answers are the target's own.
 type Tokenizer interface {
 	Encode(text string, addSpecial bool) ([]int32, error)
 }

@@ -27,19 +27,27 @@ func TestFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
+	dir := modeltest.Random(t, modeltest.Default(), 5)
+	m, beside := target(t, dir, cpu.Default(), model.Default()), target(t, dir, cpu.Default(), model.Default())
 	in := preprocess.Inputs{Target: m, Tokenizer: numbers{1}}
 	whole := config(t, write(t, "in.jsonl", corpus(60, 97)))
 	if _, err := preprocess.Run(context.Background(), whole, in); err != nil {
 		t.Fatal(err)
 	}
+	in.Beside = []preprocess.Worker{{Target: beside}} // which is labelling when the disk is full
 	c := whole
+	c.Tokens = 40
 	c.Out = filepath.Join(disk, "set")
 	_, err := preprocess.Run(context.Background(), c, in)
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), c.Out) || strings.Contains(err.Error(), "\n") {
 		t.Fatalf("%v, want one line with ENOSPC and the file's name", err)
 	}
 	t.Log(err)
+	for _, m := range []*model.Model{m, beside} {
+		if used, _ := m.KVBlocks(); used != 0 {
+			t.Fatalf("%d KV blocks are still held", used)
+		}
+	}
 	if left, _ := filepath.Glob(filepath.Join(c.Out, "*.tmp")); len(left) > 0 {
 		t.Fatalf("left behind: %v", left)
 	}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strconv"
 	"testing"
 	"time"
 
@@ -18,9 +19,10 @@ import (
 
 // Variables that make the test binary run a preprocessing instead of tests.
 const (
-	childModel = "TALF_TEST_MODEL"
-	childFile  = "TALF_TEST_FILE"
-	childOut   = "TALF_TEST_OUT"
+	childModel  = "TALF_TEST_MODEL"
+	childFile   = "TALF_TEST_FILE"
+	childOut    = "TALF_TEST_OUT"
+	childCopies = "TALF_TEST_COPIES" // of the target
 )
 
 func TestMain(m *testing.M) {
@@ -39,15 +41,27 @@ func child() error {
 	if err != nil {
 		return err
 	}
-	m, err := model.Load(os.Getenv(childModel), dev, model.Default())
+	in := preprocess.Inputs{Tokenizer: numbers{1}, TokenizerHash: "numbers"}
+	copies, err := strconv.Atoi(os.Getenv(childCopies))
 	if err != nil {
 		return err
+	}
+	for i := range copies {
+		m, err := model.Load(os.Getenv(childModel), dev, model.Default())
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			in.Target = m
+		} else {
+			in.Beside = append(in.Beside, preprocess.Worker{Target: m})
+		}
 	}
 	c := preprocess.Default()
 	c.Files, c.Out = []string{os.Getenv(childFile)}, os.Getenv(childOut)
 	c.Load.Format, c.Load.Template, c.Load.AnswerField = data.JSONL, "{q}", "a"
 	c.TopK, c.Shard, c.MaxLen, c.Tokens = 6, 3, 120, 40
-	_, err = preprocess.Run(context.Background(), c, preprocess.Inputs{Target: m, Tokenizer: numbers{1}, TokenizerHash: "numbers"})
+	_, err = preprocess.Run(context.Background(), c, in)
 	return err
 }
 
@@ -64,9 +78,9 @@ func TestKilledRunsResumeToTheSameBytes(t *testing.T) {
 	}
 	dir := modeltest.Random(t, modeltest.Default(), 5)
 	file := write(t, "in.jsonl", corpus(60, 97))
-	start := func(out string) *exec.Cmd {
+	start := func(out string, copies int) *exec.Cmd {
 		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), childModel+"="+dir, childFile+"="+file, childOut+"="+out)
+		cmd.Env = append(os.Environ(), childModel+"="+dir, childFile+"="+file, childOut+"="+out, fmt.Sprintf("%s=%d", childCopies, copies))
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -75,7 +89,7 @@ func TestKilledRunsResumeToTheSameBytes(t *testing.T) {
 	}
 	whole := t.TempDir()
 	began := time.Now()
-	if err := start(whole).Wait(); err != nil {
+	if err := start(whole, 1).Wait(); err != nil {
 		t.Fatal(err)
 	}
 	took := time.Since(began)
@@ -85,7 +99,7 @@ func TestKilledRunsResumeToTheSameBytes(t *testing.T) {
 	out := t.TempDir()
 	finished, killed, sets := 0, 0, 0
 	for killed < kills {
-		cmd := start(out)
+		cmd := start(out, 1+killed%3)
 		// A run that goes on needs less time the more is finished; half of a
 		// whole run's leaves most runs something to lose.
 		time.Sleep(time.Duration(rng.Int64N(int64(took)/2 + 1)))
@@ -108,7 +122,7 @@ func TestKilledRunsResumeToTheSameBytes(t *testing.T) {
 		}
 		finished = n
 	}
-	if err := start(out).Wait(); err != nil {
+	if err := start(out, 3).Wait(); err != nil {
 		t.Fatal(err)
 	}
 	sameSet(t, whole, out)

@@ -3,6 +3,7 @@ package preprocess
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -146,16 +147,15 @@ func (p *pipeline) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	// As many jobs wait to be written as are labelled: one is always ready.
 	order, todo := make(chan *job, len(workers)), make(chan *job)
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer stop()
-	all.Go(func() {
+	all := crew{stop: stop}
+	defer all.end()
+	all.do(func() {
 		defer close(order)
 		defer close(todo)
 		newJobs(p, made).read(ctx, func(j *job) bool { return give(ctx, order, j) && (len(j.part) == 0 || give(ctx, todo, j)) })
 	})
 	for _, k := range workers {
-		all.Go(func() { k.run(ctx, todo) })
+		all.do(func() { k.run(ctx, todo) })
 	}
 	for j := range order {
 		if len(j.part) > 0 {
@@ -172,6 +172,35 @@ func (p *pipeline) run(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// A crew is goroutines that one of them can stop by panicking.
+type crew struct {
+	stop context.CancelFunc
+	all  sync.WaitGroup
+	once sync.Once
+	bug  any // what the first panic was about, and where
+}
+
+func (c *crew) do(f func()) {
+	c.all.Go(func() {
+		defer func() {
+			if r := recover(); r != nil {
+				c.once.Do(func() { c.bug = fmt.Sprintf("%v\n\n%s", r, debug.Stack()) })
+				c.stop()
+			}
+		}()
+		f()
+	})
+}
+
+// end stops and waits for all, and panics here if one did there.
+func (c *crew) end() {
+	c.stop()
+	c.all.Wait()
+	if c.bug != nil {
+		panic(c.bug)
+	}
 }
 
 // give sends x unless ctx ends first.

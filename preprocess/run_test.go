@@ -7,9 +7,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -310,10 +312,27 @@ func TestRegeneratedAnswersReplaceTheText(t *testing.T) {
 	}
 }
 
-// Cancelling after any number of batches and running again gives the bytes of a
-// run that nothing stopped, and redoes no finished shard.
+// ended reports goroutines beyond so many that do not end.
+func ended(t *testing.T, before int) {
+	t.Helper()
+	for i := 0; runtime.NumGoroutine() > before; i++ {
+		if i == 1000 {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+		time.Sleep(time.Millisecond) // one that is done is there for a moment still
+	}
+}
+
+// Cancelling after any number of batches and running again, each time with other
+// copies of the target beside it, gives the bytes of a run that nothing stopped,
+// redoes no finished shard and leaves nothing running.
 func TestCancelledRunGoesOn(t *testing.T) {
-	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
+	dir := modeltest.Random(t, modeltest.Default(), 5)
+	m := target(t, dir, cpu.Default(), model.Default())
+	var beside []preprocess.Worker
+	for range 2 {
+		beside = append(beside, preprocess.Worker{Target: target(t, dir, cpu.Config{Class: cpu.Default().Class, Threads: 1}, model.Default())})
+	}
 	file := write(t, "in.jsonl", corpus(40, 97))
 	in := preprocess.Inputs{Target: m, Tokenizer: numbers{1}, TokenizerHash: "numbers"}
 	want := config(t, file)
@@ -324,7 +343,7 @@ func TestCancelledRunGoesOn(t *testing.T) {
 	}
 	c := config(t, file)
 	c.Tokens = 60
-	for stop := 1; ; stop += 3 {
+	for stop := 1; ; stop += 2 {
 		ctx, cancel := context.WithCancel(context.Background())
 		calls := 0
 		var last preprocess.Progress
@@ -337,8 +356,11 @@ func TestCancelledRunGoesOn(t *testing.T) {
 			}
 			last = p
 		}
+		in.Beside = beside[:stop%3]
+		before := runtime.NumGoroutine()
 		st, err := preprocess.Run(ctx, c, in)
 		cancel()
+		ended(t, before)
 		if err == nil {
 			if st.Resumed == 0 {
 				t.Error("the last run found no finished shard")
@@ -352,8 +374,10 @@ func TestCancelledRunGoesOn(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if used, _ := m.KVBlocks(); used != 0 {
-			t.Fatalf("%d KV blocks are still held", used)
+		for _, k := range append(beside, preprocess.Worker{Target: m}) {
+			if used, _ := k.Target.KVBlocks(); used != 0 {
+				t.Fatalf("%d KV blocks are still held", used)
+			}
 		}
 		if left, _ := filepath.Glob(filepath.Join(c.Out, "*.tmp")); len(left) > 0 {
 			t.Fatalf("left behind: %v", left)
