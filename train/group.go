@@ -64,10 +64,22 @@ func newCrew(g Group) *crew {
 func (c *crew) begin(ctx context.Context) (end func()) {
 	patient, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		select {
-		case <-time.After(c.grace):
+		end, look := time.NewTimer(c.grace), time.NewTicker(c.grace/200)
+		defer end.Stop()
+		defer look.Stop()
+		for {
+			select {
+			case <-look.C:
+				// Launchers kill soon after they interrupted: who has ended is not waited for.
+				if len(c.ended()) == 0 {
+					continue
+				}
+			case <-end.C:
+			case <-patient.Done():
+				return
+			}
 			cancel(ErrLost)
-		case <-patient.Done():
+			return
 		}
 	})
 	c.patient = patient
@@ -104,12 +116,18 @@ func (c *crew) missing(err error) error {
 	if errors.Is(err, ErrLost) {
 		c.lost = fmt.Errorf("%w within %v", ErrLost, c.grace)
 	}
-	if g, ok := c.Group.(interface{ Lost() []int }); ok {
-		if ranks := g.Lost(); len(ranks) > 0 {
-			c.lost = fmt.Errorf("%w: rank %s has ended", ErrLost, strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ranks)), ", "), "[]"))
-		}
+	if ranks := c.ended(); len(ranks) > 0 {
+		c.lost = fmt.Errorf("%w: rank %s has ended", ErrLost, strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ranks)), ", "), "[]"))
 	}
 	return c.lost
+}
+
+// ended returns the ranks of which the group knows that they have ended.
+func (c *crew) ended() []int {
+	if g, ok := c.Group.(interface{ Lost() []int }); ok {
+		return g.Lost()
+	}
+	return nil
 }
 
 // wait waits for the sums begun.
