@@ -130,7 +130,7 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, far := q.(compute.RemoteTrainOps); far && job.Group != nil {
+	if _, far := q.(compute.RemoteTrainOps); far && job.Group != nil && job.Group.Size() > 1 {
 		return nil, nil, errors.New("train: several ranks train on CPUs: their gradients are added in the host's memory")
 	}
 	if _, far := q.(compute.RemoteTrainOps); far && cfg.DType == BF16 {
