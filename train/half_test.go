@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"talf/data"
+	"talf/model"
+	"talf/model/safetensors"
 )
 
 // The gradients of a bf16 step are those of an f32 step to within 1% of every
@@ -116,5 +118,39 @@ func TestUnknownTypesAreRefused(t *testing.T) {
 	cfg.DType = "f16"
 	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), `dtype is "f16"`) {
 		t.Error(err)
+	}
+}
+
+// Where the target's weights are bfloat16, its LM head is what it was, and the loss of
+// the first step has the bits of float32's: the forward pass rounds nothing.
+func TestTheForwardPassOfAHalfRunRoundsNothing(t *testing.T) {
+	dev := device(t, 1)
+	ts := tinyTensors()
+	for i, x := range ts {
+		f, err := x.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ts[i] = safetensors.BF16(x.Name, f, x.Shape...)
+	}
+	target, err := model.New(tinySpec(), safetensors.Of("tiny target", ts...), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	set := tinyData(t, target, 40, data.BF16)
+	cfg := tinyConfig()
+	cfg.Steps, cfg.EvalEvery = 1, 0
+	var losses [2]float64
+	for i, dtype := range []string{F32, BF16} {
+		cfg.DType = dtype
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		losses[i] = res.Loss
+	}
+	if losses[0] != losses[1] {
+		t.Errorf("the loss of the first step is %v, in f32 %v", losses[1], losses[0])
 	}
 }
