@@ -136,6 +136,9 @@ func TestCUDAGoesOnWithTheSameBits(t *testing.T) {
 	set := tinyData(t, host, 6, data.None)
 	cfg := tinyConfig()
 	cfg.Steps, cfg.EvalEvery, cfg.SaveEvery, cfg.EvalSeqs = 3, 0, 0, 1
+	if testing.Short() {
+		cfg.Rows = 32
+	}
 	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
 	curve(t, cudaTarget(t, cuda.Default()), set, cfg, whole)
 
