@@ -147,8 +147,11 @@ func (p *profile) speeds() {
 	ops := p.queue.(compute.TrainOps)
 	host := func(n int) compute.Buffer {
 		f := make([]float32, n)
-		for i := range f {
-			f[i] = float32(i%17) / 16
+		for i := range 17 {
+			f[i] = float32(i) / 16
+		}
+		for at := 17; at < n; at *= 2 {
+			copy(f[at:], f[:at])
 		}
 		return ops.Host(f, n)
 	}
