@@ -248,6 +248,12 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 	case !(o.epochs >= 0 && o.epochs < 1e6):
 		return usagef("--epochs is %v, want 0 or more", o.epochs)
 	}
+	if o.math == mathBF16 {
+		d := o.device
+		if d.resolve(); d.ordinal() < 0 {
+			return usagef("--math bf16 is for CUDA devices, and --device auto found none")
+		}
+	}
 	switch o.dtype {
 	case "f32":
 		o.cfg.DType = train.F32

@@ -187,6 +187,9 @@ held-out: 0.2
 func TestWhatADeviceMultipliesIsAskedOfDevices(t *testing.T) {
 	args := []string{"train", "--model", "m", "--data", "d", "--out", filepath.Join(t.TempDir(), "o")}
 	talf(t, "", append(args, "--math", "bf16")...).refuses(t, exitUsage, "--math bf16 is for CUDA devices")
+	t.Setenv("CUDA_VISIBLE_DEVICES", "-1")
+	talf(t, "", append(args, "--math", "bf16", "--device", "auto")...).refuses(t, exitUsage,
+		"--math bf16 is for CUDA devices, and --device auto found none")
 	talf(t, "", append(args, "--math", "f16")...).refuses(t, exitUsage, `--math is "f16", want f32 or bf16`)
 	talf(t, "", append(args, "--device", "gpu")...).refuses(t, exitUsage, "want cpu, auto or cuda:N")
 }
