@@ -1,6 +1,7 @@
 package train
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -320,6 +321,81 @@ func TestALostRankEndsTheRunWithACheckpoint(t *testing.T) {
 			t.Errorf("rank %d died: the last checkpoint is of step %d, want %d", dies, s.Manifest.Step, want)
 		}
 		s.Close()
+	}
+}
+
+// A quitter dies as the ranks compare their weights before a checkpoint, at the number
+// of such comparisons that it has left.
+type quitter struct {
+	*dist.Member
+	left int
+	quit func()
+}
+
+func (q *quitter) Gather(ctx context.Context, msg []byte) ([][]byte, error) {
+	if bytes.Contains(msg, []byte(`"body":["`)) {
+		if q.left--; q.left == 0 {
+			q.quit()
+		}
+	}
+	return q.Member.Gather(ctx, msg)
+}
+
+// A rank that dies between a step and its checkpoint does not take the step with it.
+func TestARankLostBeforeACheckpointCostsNoStep(t *testing.T) {
+	r := newRanked(t, 2)
+	r.cfg.Steps, r.cfg.SaveEvery, r.cfg.EvalEvery = 1000, 2, 0
+	group := dist.Local(2, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	type end struct {
+		res Result
+		err error
+	}
+	ends := make(chan end, 1)
+	for rank, m := range group {
+		set, err := data.Open(r.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer set.Close()
+		job := HeadJob{Target: tinyTarget(t, device(t, 1)), Data: Only(set), Out: r.out, Group: m}
+		var g Group = m
+		if rank == 1 {
+			// Configurations, the weights to begin with, those of step 2, and those of step 4.
+			g = &quitter{m, 4, func() {
+				m.Leave()
+				cancel()
+				<-t.Context().Done() // as good as dead
+				runtime.Goexit()
+			}}
+			job.Group = g
+		}
+		_, tr, err := newHeadTask(r.cfg, job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr.crew.grace = 50 * time.Millisecond
+		go func() {
+			res, err := tr.start(ctx, g, nil)
+			ends <- end{res, err}
+		}()
+	}
+	e := <-ends
+	if !errors.Is(e.err, ErrLost) || !strings.Contains(e.err.Error(), "save step 4: ") || !strings.Contains(e.err.Error(), "rank 1 has ended") || strings.Contains(e.err.Error(), "\n") {
+		t.Errorf("rank 1 died: %v", e.err)
+	}
+	dir, err := checkpoints.Find(r.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := checkpoints.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if s.Manifest.Step != 4 || e.res.Dir != dir {
+		t.Errorf("the last checkpoint is %s, named %q, want step 4", dir, e.res.Dir)
 	}
 }
 

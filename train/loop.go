@@ -313,6 +313,9 @@ func (t *trainer) learn(ctx context.Context) (Result, error) {
 	if b := t.state.Best; b != nil && t.store != nil {
 		res.Best = t.store.Path(b.Step)
 	}
+	if err := t.crew.agree(ctx, t.owed); err != nil { // of the last step
+		return res, err
+	}
 	res.Done = true
 	return res, nil
 }
@@ -589,11 +592,16 @@ func (t *trainer) blame(ctx context.Context, micro int) (b blame, err error) {
 }
 
 // keep is save, on all ranks: none goes on if rank 0 could not write, or if the ranks
-// no longer have the same weights.
+// no longer have the same weights. Where a rank does not answer, rank 0 saves alone.
 func (t *trainer) keep(ctx context.Context) (dir string, err error) {
 	if !t.crew.alone() {
 		if err := t.sameWeights(ctx); err != nil {
-			return "", fmt.Errorf("save step %d: %w", t.step(), err)
+			if t.crew.lost != nil {
+				var serr error
+				dir, serr = t.rescue()
+				err = errors.Join(err, serr)
+			}
+			return dir, fmt.Errorf("save step %d: %w", t.step(), err)
 		}
 	}
 	err = t.owed
@@ -601,7 +609,7 @@ func (t *trainer) keep(ctx context.Context) (dir string, err error) {
 		dir, err = t.save()
 	}
 	if err := t.crew.agree(ctx, err); err != nil {
-		return "", err
+		return dir, err
 	}
 	t.kept, t.saved = true, t.step()
 	return dir, nil
