@@ -15,3 +15,9 @@ func New(Config) (compute.Device, error) { return nil, errors.New("cuda: " + not
 
 // Examine reports that this program was built without CUDA.
 func Examine() Report { return Report{Reason: notBuilt} }
+
+// CopyRate returns an error: this program was built without CUDA.
+func CopyRate(compute.Device) (float64, error) { return 0, errors.New("cuda: " + notBuilt) }
+
+// Roomiest returns −1: this program was built without CUDA.
+func Roomiest() int { return -1 }

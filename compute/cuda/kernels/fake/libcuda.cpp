@@ -5,6 +5,7 @@
 // The environment plants what a device may do to a program:
 //   TALF_FAKE_DEVICES=n   devices (1)
 //   TALF_FAKE_MEMORY=n    bytes of memory (1 GiB)
+//   TALF_FAKE_BUSY=n,n…   bytes of each device that other programs hold (0)
 //   TALF_FAKE_LOST=n      the n-th launch and all that follows fail
 //   TALF_FAKE_COMPUTE=n   compute capability times 10 (90)
 //   TALF_FAKE_IMAGE=n     what loading a module returns (0)
@@ -62,7 +63,7 @@ static std::map<std::string, Kernel> kernels = {
     ROW(tree_nodes, TreeArgs),
 };
 
-enum { success = 0, invalid_value = 1, out_of_memory = 2, no_device = 100, invalid_device = 101, not_found = 500, illegal_address = 700, launch_failed = 719 };
+enum { success = 0, invalid_value = 1, out_of_memory = 2, no_device = 100, invalid_device = 101, invalid_context = 201, not_found = 500, illegal_address = 700, launch_failed = 719 };
 
 static std::recursive_mutex mutex;
 static std::deque<Work> waiting;
@@ -124,14 +125,43 @@ API(cuDeviceGetAttribute)(int *v, int a, int) {
   return 0;
 }
 API(cuDeviceTotalMem_v2)(size_t *n, int) { *n = setting("TALF_FAKE_MEMORY", 1 << 30); return 0; }
-API(cuDevicePrimaryCtxRetain)(void **c, int) { *c = (void *)1; return failure; }
-API(cuDevicePrimaryCtxRelease_v2)(int) { return 0; }
-API(cuCtxSetCurrent)(void *) { return 0; }
-API(cuCtxGetCurrent)(void **c) { *c = (void *)1; return 0; }
+// A device's context is there while somebody holds it, and a thread's current one
+// is that of device context - 1.
+enum { most_devices = 64 };
+static int held[most_devices];
+static thread_local size_t context;
+static bool in_context() { return context > 0 && held[context - 1] > 0; }
+API(cuDevicePrimaryCtxRetain)(void **c, int d) {
+  LOCK;
+  if (d < 0 || d >= most_devices) return invalid_device;
+  if (failure) return failure;
+  held[d]++;
+  *c = (void *)(size_t)(d + 1);
+  return success;
+}
+API(cuDevicePrimaryCtxRelease_v2)(int d) {
+  LOCK;
+  if (held[d] == 0) return invalid_context;
+  held[d]--;
+  return success;
+}
+API(cuCtxSetCurrent)(void *c) { context = (size_t)c; return 0; }
+API(cuCtxGetCurrent)(void **c) { *c = (void *)context; return 0; }
+
+// busy returns the bytes that others hold of the thread's device.
+static size_t busy() {
+  const char *v = getenv("TALF_FAKE_BUSY");
+  for (size_t i = 1; v && i < context; i++) {
+    v = strchr(v, ',');
+    if (v) v++;
+  }
+  return v ? strtoull(v, nullptr, 10) : 0;
+}
 API(cuMemGetInfo_v2)(size_t *f, size_t *t) {
   LOCK;
+  if (!in_context()) return invalid_context;
   *t = setting("TALF_FAKE_MEMORY", 1 << 30);
-  *f = *t - used;
+  *f = *t - used - busy();
   return failure;
 }
 
@@ -140,6 +170,7 @@ enum { mark_size = 64, mark = 0xa5 };
 API(cuMemAlloc_v2)(u64 *p, size_t n) {
   LOCK;
   if (failure) return failure;
+  if (!in_context()) return invalid_context;
   if (n == 0) return invalid_value;
   if (capturing) return 900;
   trace("alloc", n);
@@ -227,6 +258,7 @@ API(cuEventDestroy_v2)(void *) { return 0; }
 API(cuLaunchKernel)(Kernel *k, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void *, void **params, void **) {
   LOCK;
   if (failure) return failure;
+  if (!in_context()) return invalid_context;
   if (by != 1 || bz != 1 || !gx || !gy || !gz || gy > 65535 || gz > 65535) return invalid_value;
   int g[3] = {(int)gx, (int)gy, (int)gz};
   Work w = k->bind(params[0], g, (int)bx);
@@ -261,6 +293,7 @@ API(cuGraphInstantiateWithFlags)(Graph **e, Graph *g, unsigned long long flags) 
 API(cuGraphLaunch)(Graph *e, void *) {
   LOCK;
   if (failure) return failure;
+  if (!in_context()) return invalid_context;
   if (capturing) return 900;
   trace("graph", e->size());
   for (auto &w : *e)
