@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	syscpu "golang.org/x/sys/cpu"
 
+	"talf/compute"
 	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
 	"talf/compute/cuda"
@@ -45,7 +46,10 @@ type gpu struct {
 	Name       string `json:"name"`
 	Capability string `json:"compute_capability"`
 	Memory     int64  `json:"memory_bytes"`
-	Reason     string `json:"reason,omitempty"` // why it cannot be used
+	Free       int64  `json:"free_bytes,omitempty"` // of memory
+	// CopyRate is what a copy within its memory reads and writes a second.
+	CopyRate float64 `json:"copy_bytes_per_second,omitempty"`
+	Reason   string  `json:"reason,omitempty"` // why it cannot be used
 }
 
 func newDoctor(a *app) *cobra.Command {
@@ -54,8 +58,8 @@ func newDoctor(a *app) *cobra.Command {
 		Use:   "doctor",
 		Short: "Show what this machine offers and what talf chose to use",
 		Long: `Doctor prints CPU features and the kernels that were chosen, memory, whether a
-GPU is used and why not, and the versions that a bug report needs. It fails if
-something keeps talf from running well.`,
+GPU is used and why not, what a copy in a GPU's memory moves, and the versions that
+a bug report needs. It fails if something keeps talf from running well.`,
 		Example: "  talf doctor\n  talf doctor --json > report.json",
 		RunE: func(*cobra.Command, []string) error {
 			h, err := examine()
@@ -104,10 +108,16 @@ func examine() (*health, error) {
 		h.GPU.Reason += "; the NVIDIA GPU of this machine stays idle"
 	}
 	for i, d := range r.Devices {
-		h.GPU.Devices = append(h.GPU.Devices, gpu{
+		g := gpu{
 			Device: fmt.Sprintf("cuda:%d", i), Name: d.Name, Capability: fmt.Sprintf("%d.%d", d.Major, d.Minor),
 			Memory: d.Memory, Reason: d.Reason,
-		})
+		}
+		if g.Reason == "" {
+			if err := g.try(i); err != nil {
+				g.Reason = err.Error()
+			}
+		}
+		h.GPU.Devices = append(h.GPU.Devices, g)
 	}
 	const least = 512 << 20
 	if h.Memory.Total > 0 && h.Memory.Available < least {
@@ -115,6 +125,20 @@ func examine() (*health, error) {
 			bytesText(h.Memory.Available), bytesText(least)))
 	}
 	return h, nil
+}
+
+// try opens device i, as commands do, and measures it.
+func (g *gpu) try(i int) error {
+	c := cuda.Default()
+	c.Device = i
+	dev, err := cuda.New(c)
+	if err != nil {
+		return err
+	}
+	if g.Free, err = dev.(compute.Planner).Free(); err == nil {
+		g.CopyRate, err = cuda.CopyRate(dev)
+	}
+	return errors.Join(err, dev.Close())
 }
 
 // cpuFeatures lists the instruction sets that kernels here, or that a reader of
@@ -170,12 +194,12 @@ func (a *app) printHealth(h *health) {
 		a.printf("gpu       not used: %s\n", h.GPU.Reason)
 	}
 	for _, d := range h.GPU.Devices {
-		use := "used by --device " + d.Device
+		what := fmt.Sprintf("gpu       %s, %s of memory, compute capability %s, driver for CUDA %s; ", d.Name, bytesText(uint64(d.Memory)), d.Capability, h.GPU.Driver)
 		if d.Reason != "" {
-			use = "cannot be used: " + d.Reason
+			a.printf("%scannot be used: %s\n", what, d.Reason)
+			continue
 		}
-		a.printf("gpu       %s, %s of memory, compute capability %s, driver for CUDA %s; %s\n",
-			d.Name, bytesText(uint64(d.Memory)), d.Capability, h.GPU.Driver, use)
+		a.printf("%sused by --device %s; %s are free, and a copy moves %s a second\n", what, d.Device, bytesText(uint64(d.Free)), bytesText(uint64(d.CopyRate)))
 	}
 	for _, name := range sortedKeys(h.Version.Deps) {
 		a.printf("module    %s %s\n", name, h.Version.Deps[name])

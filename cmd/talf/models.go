@@ -38,7 +38,7 @@ type machineOptions struct {
 
 func (o *machineOptions) flags(f *pflag.FlagSet) {
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: one for each core that talf doctor finds)")
-	f.Var(&o.device, "device", "cpu, cuda:N, or auto: the first CUDA device if there is one")
+	f.Var(&o.device, "device", "cpu, cuda:N, "+deviceAuto)
 	o.dtype = dtypeAuto
 	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames()+", or auto: q8 if they are stored so, else f32; on a CUDA device bf16 if all are stored so")
 	countVar(f, &o.keep, "kv-positions", 2048, "positions of keys and values, of all sequences together, that a CUDA device sets aside when the model is loaded: what does not fit is refused then (0: none)")
@@ -114,12 +114,16 @@ func (d *deviceFlag) ordinal() int {
 	return int(i)
 }
 
-// resolve turns auto into the device that it means here.
+// deviceAuto is auto in the words of help.
+const deviceAuto = "or auto: the CUDA device with most free memory, if there is one"
+
+// resolve turns auto into the device that it means here: the CUDA device with most
+// free memory, if there is one.
 func (d *deviceFlag) resolve() {
 	if *d == "auto" {
 		*d = "cpu"
-		if r := cuda.Examine(); r.Reason == "" && r.Devices[0].Reason == "" {
-			*d = "cuda:0"
+		if n := cuda.Roomiest(); n >= 0 {
+			*d = deviceFlag(fmt.Sprintf("cuda:%d", n))
 		}
 	}
 }

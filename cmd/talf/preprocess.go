@@ -186,7 +186,7 @@ const (
 
 func (o *placement) flags(f *pflag.FlagSet) {
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: one for each core that talf doctor finds)")
-	f.Var(&o.devices, "device", "cpu, cuda:N, several as cuda:0,cuda:1, cuda:all, or auto: the first CUDA device if there is one")
+	f.Var(&o.devices, "device", "cpu, cuda:N, several as cuda:0,cuda:1, cuda:all, "+deviceAuto)
 	f.BoolVar(&o.cublas, "cublas", true, "on a CUDA device, let cuBLAS compute large products where it is found")
 	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames()+", or auto: q8 if they are stored so, else f32; on a CUDA device bf16 if all are stored so")
 }

@@ -209,7 +209,7 @@ Losses: ` + lossNames() + `.`,
 	f.StringVar(&o.export, "export", "", "with --kind lm: write the trained model to this new directory, in bfloat16")
 	f.StringVar(&o.profile, "profile", "", "write pprof profiles and a table of the step's operations to this directory")
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
-	f.Var(&o.device, "device", "cpu, cuda:N, or auto: the first CUDA device if there is one")
+	f.Var(&o.device, "device", "cpu, cuda:N, "+deviceAuto)
 	f.StringVar(&o.math, "math", mathF32, "what a CUDA device multiplies: f32, or bf16 on tensor cores; sums are f32")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return c
