@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"talf/compute"
@@ -177,9 +176,6 @@ func TestGenerateOnACUDADevice(t *testing.T) {
 	plain := run("--device", "cuda:0", "--method", "ar")
 	if got := run("--device", "auto", "--head", head, "--method", "beam"); got != plain {
 		t.Errorf("decoded with trees:\n%s\nplainly:\n%s", got, plain)
-	}
-	if out := ok(t, "", "doctor"); !strings.Contains(out, "emulated device") || !strings.Contains(out, "used by --device cuda:0") {
-		t.Errorf("doctor does not show the device:\n%s", out)
 	}
 	talf(t, "", "generate", "--model", dir, "--prompt", "x", "--device", "cuda:3").refuses(t, 1, "no device 3")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
+	"talf/compute/cuda"
 	"talf/data"
 	"talf/model/arch"
 	"talf/model/tokenizer"
@@ -248,11 +249,14 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 	case !(o.epochs >= 0 && o.epochs < 1e6):
 		return usagef("--epochs is %v, want 0 or more", o.epochs)
 	}
-	if o.math == mathBF16 {
-		d := o.device
-		if d.resolve(); d.ordinal() < 0 {
-			return usagef("--math bf16 is for CUDA devices, and --device auto found none")
-		}
+	d := o.device // stays what was said: --print-config prints it
+	switch d.resolve(); {
+	case o.math == mathBF16 && d.ordinal() < 0:
+		return usagef("--math bf16 is for CUDA devices, and --device auto found none")
+	case o.dtype == "bf16" && d.ordinal() >= 0:
+		return usagef("--dtype bf16 is for the CPU: on %s --math bf16 multiplies in bfloat16", d)
+	case o.profile != "" && d.ordinal() >= 0:
+		return usagef("--profile times the CPU's operations one by one: those of %s run on meanwhile", d)
 	}
 	switch o.dtype {
 	case "f32":
@@ -305,6 +309,28 @@ func (a *app) train(ctx context.Context, o *trainOptions, group *dist.World) (tr
 	return res, err
 }
 
+// onRanks refuses a device to several ranks, before each of them fills it; of what
+// auto may mean they take the CPU.
+func (o *trainOptions) onRanks(n int) error {
+	switch {
+	case n == 1:
+	case o.device.ordinal() >= 0 || o.math == mathBF16:
+		return usagef("--device %s --math %s: %d ranks train on CPUs, where their gradients are added: leave both out, or start one process", &o.device, o.math, n)
+	case o.device == "auto":
+		o.device = "cpu"
+	}
+	return nil
+}
+
+// arithmetic names what trains where its last bits are not the CPU's.
+func (o *trainOptions) arithmetic() string {
+	n, devices := o.device.ordinal(), cuda.Examine().Devices
+	if n < 0 || n >= len(devices) {
+		return ""
+	}
+	return fmt.Sprintf("cuda sm_%d%d %s", devices[n].Major, devices[n].Minor, o.math)
+}
+
 // trainReady is train; ready says that the run itself began, whose errors all ranks
 // share.
 func (a *app) trainReady(ctx context.Context, o *trainOptions, group *dist.World, ready *bool) (train.Result, error) {
@@ -313,6 +339,10 @@ func (a *app) trainReady(ctx context.Context, o *trainOptions, group *dist.World
 			return train.Result{}, err
 		}
 	}
+	if err := o.onRanks(group.Size()); err != nil {
+		return train.Result{}, err
+	}
+	o.device.resolve()          // once: what auto means may change
 	o.cfg.Accum *= group.Size() // a step is of all ranks together
 	bar := a.progress("train", "steps")
 	defer bar.end()
@@ -370,6 +400,7 @@ func (a *app) trainReady(ctx context.Context, o *trainOptions, group *dist.World
 	job := train.HeadJob{
 		Vocab:  vocab,
 		Target: m, Data: shares, Out: o.out, Init: o.init, Force: o.force, Recompute: o.features == featuresRecompute, Report: report, Profile: o.profile, Group: group,
+		Arithmetic: o.arithmetic(),
 	}
 	if o.init == initTarget {
 		job.Init, job.FromTarget = "", true
@@ -445,6 +476,7 @@ func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Pr
 	*ready = true
 	res, err := train.LM(ctx, cfg, train.LMJob{
 		Device: dev, Spec: spec, Docs: docs, Window: min(o.window, spec.MaxPos, cfg.Rows), Out: o.out, Extra: extra, Report: report, Profile: o.profile, Group: group,
+		Arithmetic: o.arithmetic(),
 	})
 	if err != nil || o.export == "" || group.Rank() > 0 {
 		return res, err

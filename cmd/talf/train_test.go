@@ -193,3 +193,28 @@ func TestWhatADeviceMultipliesIsAskedOfDevices(t *testing.T) {
 	talf(t, "", append(args, "--math", "f16")...).refuses(t, exitUsage, `--math is "f16", want f32 or bf16`)
 	talf(t, "", append(args, "--device", "gpu")...).refuses(t, exitUsage, "want cpu, auto or cuda:N")
 }
+
+// Several ranks train on CPUs, whatever auto means to one process.
+func TestTrainingOnDevicesIsRefusedToSeveralRanks(t *testing.T) {
+	for _, c := range []struct {
+		device deviceFlag
+		math   string
+		ranks  int
+		then   deviceFlag
+		err    string
+	}{
+		{"cuda:1", mathF32, 1, "cuda:1", ""},
+		{"auto", mathBF16, 1, "auto", ""},
+		{"", mathF32, 4, "", ""},
+		{"cpu", mathF32, 4, "cpu", ""},
+		{"auto", mathF32, 4, "cpu", ""},
+		{"cuda:1", mathF32, 4, "cuda:1", "--device cuda:1 --math f32: 4 ranks train on CPUs"},
+		{"auto", mathBF16, 2, "auto", "--device auto --math bf16: 2 ranks train on CPUs"},
+	} {
+		o := trainOptions{device: c.device, math: c.math}
+		err := o.onRanks(c.ranks)
+		if o.device != c.then || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%+v: device %s, %v", c, &o.device, err)
+		}
+	}
+}
