@@ -16,6 +16,8 @@ import (
 	"talf/compute/cuda/cudatest"
 	"talf/data"
 	"talf/model"
+	"talf/model/modeltest"
+	"talf/train/dist"
 )
 
 // onEmulatedDevice runs this test in a process that finds the emulated device's
@@ -184,5 +186,38 @@ func TestCUDANamesWhatIsNotFinite(t *testing.T) {
 		Target: target, Data: Only(set), Out: filepath.Join(t.TempDir(), "out"),
 	}); err == nil || !strings.Contains(err.Error(), "dtype is bf16, want f32 on a CUDA device") {
 		t.Errorf("bfloat16 activations on a CUDA device: %v", err)
+	}
+}
+
+// TestCUDAIsRefusedToSeveralRanks is told to all of them, for heads and for language
+// models.
+func TestCUDAIsRefusedToSeveralRanks(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	target := cudaTarget(t, cuda.Default())
+	set := tinyData(t, tinyTarget(t, device(t, 1)), 2, data.None)
+	spec := modeltest.Default().Spec()
+	for name, run := range map[string]func(Config, Group) error{
+		"a head": func(cfg Config, g Group) error {
+			_, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: Only(set), Out: filepath.Join(t.TempDir(), "out"), Group: g})
+			return err
+		},
+		"a language model": func(cfg Config, g Group) error {
+			_, err := LM(t.Context(), cfg, LMJob{Device: target.Device(), Spec: spec, Docs: [][]int32{{1, 2, 3}}, Window: 2, Out: filepath.Join(t.TempDir(), "out"), Group: g})
+			return err
+		},
+	} {
+		cfg := tinyConfig()
+		cfg.Accum = 2
+		told := make(chan error)
+		for _, m := range dist.Local(2, nil) {
+			go func() { told <- run(cfg, m) }()
+		}
+		for range 2 {
+			if err := <-told; err == nil || !strings.Contains(err.Error(), "several ranks train on CPUs") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 	}
 }

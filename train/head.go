@@ -35,6 +35,9 @@ type HeadJob struct {
 	Report    func(Progress)
 	// Profile, unless "", is a directory for a profile of the run: see StepProfile.
 	Profile string
+	// Arithmetic names what computes where its last bits are not the CPU's, else "". A
+	// run goes on with no other.
+	Arithmetic string
 	// Group is the ranks that train together, nil: this process alone. Only rank 0
 	// uses Out; Target, Data and Init must be the same on all.
 	Group Group
@@ -164,7 +167,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	}
 	return h, &trainer{
 		cfg: cfg, stages: h.stages, task: h, params: h.params, queue: q, crew: h.crew,
-		prof: prof, store: store, report: job.Report, identity: identity,
+		prof: prof, store: store, report: job.Report, identity: identity, arithmetic: job.Arithmetic,
 	}, nil
 }
 

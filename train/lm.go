@@ -35,7 +35,9 @@ type LMJob struct {
 	Report func(Progress)
 	// Profile, unless "", is a directory for a profile of the run: see StepProfile.
 	Profile string
-	Group   Group // as HeadJob's; Spec and Docs must be the same on all ranks
+	// Arithmetic is as HeadJob's.
+	Arithmetic string
+	Group      Group // as HeadJob's; Spec and Docs must be the same on all ranks
 }
 
 // LM trains a language model on next-token cross-entropy. When ctx ends it saves
@@ -181,7 +183,7 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	}
 	return l, &trainer{
 		cfg: cfg, stages: cfg.Plan(), task: l, params: l.params, queue: q, crew: l.crew,
-		prof: prof, store: store, report: job.Report, identity: identity,
+		prof: prof, store: store, report: job.Report, identity: identity, arithmetic: job.Arithmetic,
 	}, nil
 }
 

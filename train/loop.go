@@ -128,8 +128,10 @@ type trainer struct {
 	saved    int             // step of the last checkpoint, −1: none
 	last     json.RawMessage // place before the step in progress
 	identity []byte          // what a checkpoint must agree with to be continued
-	kept     bool            // keep has kept a step of this run
-	owed     error           // of this rank, which the others do not know yet
+	// arithmetic must agree as well: see HeadJob.
+	arithmetic string
+	kept       bool  // keep has kept a step of this run
+	owed       error // of this rank, which the others do not know yet
 
 	rescued   bool // see rescue
 	rescueDir string
@@ -142,6 +144,8 @@ type trainerState struct {
 	Config   Config          `json:"config"`
 	Identity json.RawMessage `json:"identity"` // target, data, sizes
 	Place    json.RawMessage `json:"place"`    // in the data
+	// Arithmetic is HeadJob's.
+	Arithmetic string `json:"arithmetic,omitempty"`
 
 	Stage int      `json:"stage,omitempty"` // index
 	Begun int      `json:"begun,omitempty"` // steps before the stage
@@ -645,7 +649,7 @@ func (t *trainer) save() (string, error) {
 			return fail(fmt.Errorf("weight %s is not finite: the run has diverged; try a smaller lr", p.Name))
 		}
 	}
-	t.state.Step, t.state.Config, t.state.Identity, t.state.Place = at, t.cfg, t.identity, t.last
+	t.state.Step, t.state.Config, t.state.Identity, t.state.Place, t.state.Arithmetic = at, t.cfg, t.identity, t.last, t.arithmetic
 	state, err := json.Marshal(t.state)
 	if err != nil {
 		return fail(err)
@@ -749,11 +753,18 @@ func (t *trainer) load() (*trainerState, *checkpoints.State, error) {
 	if !equalJSON(st.Identity, t.identity) {
 		return nil, s, fmt.Errorf("%s: the run began with another target, other data or other sizes (%s, now %s): use them, or another directory", path, st.Identity, t.identity)
 	}
+	if st.Arithmetic != t.arithmetic {
+		return nil, s, fmt.Errorf("%s: the run began with the arithmetic of %s, now of %s, with which it would not go on with the same bits: use what it began with, or another directory",
+			path, cmp.Or(st.Arithmetic, theCPU), cmp.Or(t.arithmetic, theCPU))
+	}
 	if st.Stage < 0 || st.Stage >= len(t.stages) || st.Begun < 0 || st.Step < st.Begun || st.Step-st.Begun > t.stages[st.Stage].Steps {
 		return nil, s, fmt.Errorf("%s: step %d of stage %d, which began after step %d: no such place in the run", path, st.Step, st.Stage, st.Begun)
 	}
 	return &st, s, t.params.Import(s.Weights)
 }
+
+// theCPU is what has no name as arithmetic.
+const theCPU = "the CPU"
 
 // difference says in what the configuration of a checkpoint differs from the run's.
 func (t *trainer) difference(was Config) string {
