@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"talf/data"
 )
@@ -117,9 +116,6 @@ func TestAProfileThatCannotBeWrittenStopsAllRanks(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	r.ctx = func(int) context.Context { return ctx }
 	r.job = func(rank int, j *HeadJob) {
 		if rank == 0 {
 			j.Profile = file
