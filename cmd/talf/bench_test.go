@@ -48,7 +48,7 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 	args := []string{
 		"bench", "--model", dir, "--head", "tiny=" + h, "--prompts", "a=" + promptFile(t, 3), "--prompts", "b=" + promptFile(t, 2),
 		"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2@target", "--budget", "0,4", "--max-tokens", "6", "--prompt-tokens", "5",
-		"--temperature", "0,1", "--log", log, "--plot", plot, "--out", file,
+		"--temperature", "0,1", "--log", log, "--plot", plot, "--out", file, "--parts",
 	}
 	read := func() (r benchReport) {
 		b, err := os.ReadFile(file)
@@ -61,7 +61,7 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 		return r
 	}
 	out := ok(t, "", args...)
-	for _, want := range []string{"All sets", "a: 2 prompts", "b: 1 prompts", "salf:N=8 tiny, 4 nodes", "beam:N=6,k=2,depth=2 @target tiny"} {
+	for _, want := range []string{"All sets", "a: 2 prompts", "b: 1 prompts", "salf:N=8 tiny, 4 nodes", "beam:N=6,k=2,depth=2 @target tiny", "By parts"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
@@ -84,11 +84,12 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 		t.Errorf("the log grew: %v", err)
 	}
 	for i := range first.Rows {
-		if a, b := first.Rows[i], second.Rows[i]; a.Speed != b.Speed || a.Tau != b.Tau {
+		if a, b := first.Rows[i], second.Rows[i]; a.Speed != b.Speed || a.Tau != b.Tau || a.Parts == nil || *a.Parts != *b.Parts {
 			t.Errorf("%s: measured again", a.Method)
 		}
 	}
 	talf(t, "", append(args, "--warmup", "0")...).refuses(t, exitFailure, log, "other options", "another --log")
+	talf(t, "", append(args, "--parts=false")...).refuses(t, exitFailure, log, "other options", "another --log")
 
 	// A head that was trained again in its place is another one.
 	if err := os.CopyFS(filepath.Join(tmp, "new"), os.DirFS(tinyHead(t, dir, 4))); err != nil {

@@ -106,7 +106,10 @@ type Config struct {
 	Tokenizer    string        // hash that files of token ids must carry; empty accepts any
 	// Check fails the run where a method's output should be plain decoding's and
 	// is not.
-	Check    bool
+	Check bool
+	// Parts runs the passes of every decoding again, each model's alone, and keeps
+	// what they took within decoding and alone.
+	Parts    bool
 	Progress func(done, total int)
 
 	// Known are measurements of an earlier run that are not made again; Keep is
@@ -285,6 +288,7 @@ type runner struct {
 	done    int
 	total   int
 	turn    int
+	tape    tape
 }
 
 func (r *runner) open() error {
@@ -464,13 +468,31 @@ func (r *runner) decode(ctx context.Context, x *Measurement, m *Method, mk *draf
 	}
 	drafter := mk.New()
 	seen := watch(v, drafter)
+	engine, src, emit := r.engine, m.Source, seen.emit
+	if r.c.Parts {
+		if drafter == nil {
+			src = nil
+		}
+		engine, src = r.tape.begin(engine, src)
+		emit = func(d infer.Delta) error {
+			err := seen.emit(d)
+			r.tape.ends()
+			return err
+		}
+	}
 	resetPeak()
-	s, err := r.engine.Generate(ctx, infer.Request{
+	s, err := engine.Generate(ctx, infer.Request{
 		Prompt: prompt, MaxTokens: maxTokens, NoEOS: r.c.NoEOS, Seed: x.Seed,
-		Drafter: drafter, Source: m.Source, Verifier: seen, Processor: proc, Emit: seen.emit,
+		Drafter: drafter, Source: src, Verifier: seen, Processor: proc, Emit: emit,
 	})
 	if err != nil {
 		return err
+	}
+	if r.c.Parts {
+		if err := r.tape.again(ctx); err != nil {
+			return fmt.Errorf("run its passes again: %w", err)
+		}
+		x.Rounds = r.tape.rounds
 	}
 	x.Peak = peakMemory()
 	x.Stats, x.Output, x.Paths = *s.Stats(), slices.Clone(s.Tokens()), seen.paths

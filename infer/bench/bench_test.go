@@ -143,7 +143,7 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 		{Spec: "beam:N=10,k=3,depth=2", Source: src}, {Label: "salf, untrained", Spec: "salf:N=10", Source: src},
 	}
 	c.Sets = []bench.Set{{Name: "a", Prompts: prompts(4, conf.Vocab)}, {Name: "b", Prompts: prompts(2, conf.Vocab)}}
-	c.Temperatures, c.Seeds, c.MaxTokens = []float64{0, 1}, []uint64{1, 2}, 12
+	c.Temperatures, c.Seeds, c.MaxTokens, c.Parts = []float64{0, 1}, []uint64{1, 2}, 12, true
 	calls := 0
 	c.Progress = func(done, total int) {
 		if calls++; done != calls || total != 3*6*2*2 {
@@ -170,6 +170,9 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 		if row.Method == bench.Baseline && (row.Tau.Mean != 1 || row.Speedup.Mean != 1) {
 			t.Errorf("plain decoding has τ %v and speed-up %v", row.Tau, row.Speedup)
 		}
+		if p := row.Parts; p == nil || p.Rounds != row.Passes || p.TargetAlone <= 0 || (p.DraftAlone > 0) != (row.Method != bench.Baseline) {
+			t.Errorf("%s: parts %+v of %d passes", row.Method, p, row.Passes)
+		}
 		emitted := 0
 		for k, c := range row.Emitted {
 			emitted += k * c
@@ -185,8 +188,9 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 	if err := r.WriteMarkdown(&md); err != nil {
 		t.Fatal(err)
 	}
-	// Three tables: a caption, a blank line, a header and six rows, and a blank line between.
-	if strings.Count(text.String(), "\n") != 3*9+2 || strings.Count(md.String(), "\n") != 3*10+2 || !strings.Contains(md.String(), "| salf, untrained | 1 |") {
+	// Three tables: a caption, a blank line, a header and six rows, and a blank line
+	// between; and that of the parts, of 18 rows.
+	if strings.Count(text.String(), "\n") != 3*9+2+22 || strings.Count(md.String(), "\n") != 3*10+2+23 || !strings.Contains(md.String(), "| salf, untrained | 1 |") {
 		t.Errorf("tables:\n%s\n%s", &text, &md)
 	}
 	b, err := json.Marshal(r)

@@ -28,6 +28,8 @@ type Measurement struct {
 	Equal    bool   `json:"equal"`
 	Peak     int64  `json:"peak_bytes,omitempty"` // largest resident memory of the process meanwhile
 	Paths    *Paths `json:"paths,omitempty"`
+	// Rounds are its parts, where they were asked for.
+	Rounds []Round `json:"rounds,omitempty"`
 	// Asked are the rows that a replay was asked for, Missed those that the
 	// recording lacked.
 	Asked  int `json:"asked,omitempty"`

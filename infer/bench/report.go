@@ -66,6 +66,7 @@ type Row struct {
 	Rank    []infer.Rate `json:"by_rank"`
 	Ranked  []int        `json:"nodes_by_rank"`
 	Paths   *Paths       `json:"by_origin,omitempty"` // of methods that draft from several
+	Parts   *Parts       `json:"parts,omitempty"`
 	// Equal counts the outputs that are plain decoding's token for token, of those
 	// Compared: sampled outputs of some verifiers have only its distribution.
 	Equal    int `json:"equal_outputs"`
@@ -256,6 +257,7 @@ func summarise(ms, base []*Measurement) (r Row) {
 			speedup = append(speedup, b.stats.TPOT().Seconds()/s.TPOT().Seconds())
 		}
 	}
+	r.Parts = partsOf(ms, base)
 	keysOfRuns, byRuns := pool(ms, byRun)
 	for _, k := range keysOfRuns {
 		runs = append(runs, byRuns[k].stats.Tau())

@@ -63,7 +63,8 @@ func (r *Row) missed() string {
 }
 
 // Tables returns the figures over all sets and, where there are several, of each
-// one; then those of methods that draft from several origins.
+// one; then where the time goes, and those of methods that draft from several
+// origins.
 func (r *Report) Tables() []Table {
 	header := []string{"method", "T", "τ", "tok/s", "speed-up", "draft", "verify", "other", "passes", "loops", "kept of reached at depth 1…"}
 	replayed := slices.ContainsFunc(r.Rows, func(x Row) bool { return x.Asked > 0 })
@@ -92,7 +93,7 @@ func (r *Report) Tables() []Table {
 		}
 		t.Cells = append(t.Cells, cells)
 	}
-	return append(out, r.origins()...)
+	return append(append(out, r.parts()...), r.origins()...)
 }
 
 func (s *SetInfo) about() string {

@@ -2,12 +2,15 @@
 """How much of what a draft head saves reaches the clock, by the depth of the target.
 
 usage: depth.py TALF MODEL HEAD PROMPTS [--template T] [--layers 12,24,48,148]
-                [--dtype f32,q8] [--method salf:N=8,B=4,th=0.3] [--limit 21] [--out FILE]
+                [--dtype f32,q8] [--method salf:N=8,B=4,th=0.3] [--limit 21] [--repeat 5] [--out FILE]
 
-For each depth and type of weights it runs `talf bench` (speed-up, tau, time in the
-head) and `talf bench decode` (what a pass of as many rows costs over one), and
-prints the speed-up beside tau / (cost(n)/cost(1) + head time over a plain pass):
-the quotient is what is left when the two models have taken their time.
+For each depth and type of weights it runs `talf bench --parts`, which runs every
+pass of decoding again, the target's and the head's each alone, within a second of
+the text that they decoded and at the same contexts, and prints where the time of a
+round goes, in microseconds. Of the repetitions, every pass counts with the shortest
+time that it took. The last column is the speed-up over the one that the passes
+alone allow, tau / (cost of the target's passes + cost of the head's passes), costs
+over plain decoding's passes alone: what it lacks of 1 is lost outside the two models.
 """
 import argparse
 import json
@@ -28,7 +31,8 @@ def main():
     p.add_argument("--method", action="append")
     p.add_argument("--limit", default="21")
     p.add_argument("--max-tokens", default="96")
-    p.add_argument("--reps", default="15")
+    p.add_argument("--repeat", default="5")
+    p.add_argument("--threads", default="2")
     p.add_argument("--out")
     o = p.parse_args()
     methods = o.method or ["salf:N=8,B=4,th=0.3"]
@@ -36,31 +40,33 @@ def main():
     for layers in o.layers.split(","):
         for dtype in o.dtype.split(","):
             args = ["bench", "--model", o.model, "--head", o.head, "--prompts", o.prompts, "--limit", o.limit,
-                    "--max-tokens", o.max_tokens, "--temperature", "0", "--layers", layers, "--dtype", dtype]
+                    "--max-tokens", o.max_tokens, "--temperature", "0", "--layers", layers, "--dtype", dtype,
+                    "--threads", o.threads, "--repeat", o.repeat, "--parts"]
             for m in methods:
                 args += ["--method", m]
             if o.template:
                 args += ["--template", o.template]
             rows = talf(o.talf, *args)["rows"]
-            plain = rows[0]
-            for r in rows[1:]:
-                n = round(1 + r["drafted"] / r["passes"])
-                d = talf(o.talf, "bench", "decode", "--model", o.model, "--layers", layers, "--dtype", dtype,
-                         "--rows", f"1,{n}", "--context", "160", "--reps", o.reps)["passes"]
-                tau, one, each = r["tau_pooled"], plain["tpot_seconds"]["mean"], r["tpot_seconds"]["mean"]
-                head = r["draft_share"] * each * tau / one
-                model = tau / (d[1]["ratio"] + head)
+            one = rows[0]["parts"]["target_alone_seconds"]
+            for r in rows:
+                x = r["parts"]
                 table.append({
-                    "layers": int(layers), "dtype": dtype, "method": r["method"], "rows": n, "tau": tau,
-                    "cost": d[1]["ratio"], "head": head, "speedup": one / each, "model": model,
-                    "of_model": one / each / model, "equal": r["equal_outputs"], "outputs": r["outputs"],
-                    "plain_tokens_per_second": 1 / one, "tokens_per_second": 1 / each,
+                    "layers": int(layers), "dtype": dtype, "method": r["method"], "tau": r["tau_pooled"], "parts": x,
+                    "cost": x["target_alone_seconds"] / one, "head": x["draft_alone_seconds"] / one,
+                    "head_share": x["draft_alone_seconds"] / max(x["draft_passes"], 1e-9) / one,
+                    "clock": r["speedup"], "equal": r["equal_outputs"], "outputs": r["outputs"],
                 })
                 print(json.dumps(table[-1]), flush=True)
-    print("\n| layers | weights | method | rows | τ | cost of a pass over one | head over a plain pass | speed-up | of τ / (cost + head) |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("\n| layers | weights | method | rows | τ | target, µs a round | alone | head | alone | other "
+          "| cost over one | head over one | speed-up | allowed by the passes | of that | by the clock |")
+    print("|" + "---|" * 16)
     for t in table:
-        print(f"| {t['layers']} | {t['dtype']} | `{t['method']}` | {t['rows']} | {t['tau']:.2f} | {t['cost']:.2f} | {t['head']:.2f} | {t['speedup']:.2f} | {t['of_model']:.2f} |")
+        x = t["parts"]
+        print(f"| {t['layers']} | {t['dtype']} | `{t['method']}` | {x['rows']:.1f} | {t['tau']:.2f}", end="")
+        for k in ("target", "target_alone", "draft", "draft_alone", "other"):
+            print(f" | {1e6 * x[k + '_seconds']:.0f}", end="")
+        print(f" | {t['cost']:.2f} | {t['head']:.2f} | {x['speedup']:.2f} | {x['allowed']:.2f} | {x['of_allowed']:.2f} "
+              f"| {t['clock']['mean']:.2f} |")
     if o.out:
         with open(o.out, "w") as f:
             json.dump(table, f, indent=1)
