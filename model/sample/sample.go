@@ -2,7 +2,7 @@
 // for, and draws from it. The processors, their order and their edge cases are
 // those of Hugging Face transformers: repetition penalty, temperature, top-k,
 // top-p, min-p. Sums are in float64 in a fixed order, so equal input gives equal
-// bits on every platform.
+// bits on every platform. Decoders that draft find here what they do with whole rows.
 package sample
 
 import (
@@ -10,7 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"talf/model/internal/detmath"
+	"talf/model/internal/probs"
 )
 
 // Params are a request's sampling parameters. Zero means zero: the zero value
@@ -128,20 +128,21 @@ func (s *Sampler) Dist(dst, logits []float32, context ...[]int32) {
 		s.prob = make([]float64, len(logits))
 	}
 	w := s.prob[:len(logits)]
-	sum := s.weigh(w, logits, context)
+	by := 1 / s.weigh(w, logits, context)
 	for i, v := range w {
-		dst[i] = float32(v / sum)
+		dst[i] = float32(v * by)
 	}
 }
 
 // Dist64 is Dist without the rounding to float32: verifiers divide by what they
 // get, and it has to sum to 1.
 func (s *Sampler) Dist64(dst []float64, logits []float32, context ...[]int32) {
-	sum := s.weigh(dst, logits, context)
-	for i, v := range dst {
-		dst[i] = v / sum
-	}
+	dst = dst[:len(logits)]
+	rows.Scale(dst, 1/s.weigh(dst, logits, context))
 }
+
+// rows computes on whole rows.
+var rows = probs.Best()
 
 // weigh sets w [Vocab] to what Dist is before it is divided by the sum, which it
 // returns. The largest weight is 1.
@@ -153,26 +154,7 @@ func (s *Sampler) weigh(w []float64, logits []float32, context [][]int32) float6
 		return 1
 	}
 	n := len(x)
-	best := Argmax(x)
-	top := float64(x[best])
-	if math.IsInf(top, 0) || math.IsNaN(top) { // all mass to what is as large
-		for i, l := range x {
-			if w[i] = math.Inf(-1); float64(l) == top {
-				w[i] = 0
-			}
-		}
-		w[best] = 0 // though it be NaN: Dist always has mass
-	} else {
-		for i, l := range x {
-			w[i] = float64(l) - top // NaN has no mass
-		}
-	}
-	if t := s.p.Temperature; t != 1 {
-		for i := range w {
-			w[i] /= t
-		}
-	}
-	sum := detmath.SoftExp(w)
+	sum := softmax(w, x, s.p.Temperature)
 	if !s.truncates(n) {
 		return sum
 	}
@@ -189,9 +171,29 @@ func (s *Sampler) weigh(w []float64, logits []float32, context [][]int32) float6
 			}
 		}
 	}
-	sum = 0
-	for _, v := range w {
-		sum += v
+	return rows.Sum(w)
+}
+
+// softmax sets w to e^((x−max)/temperature) and returns the sum. Where the largest
+// logit is infinite, or there is none, all mass is with what is as large.
+func softmax(w []float64, x []float32, temperature float64) float64 {
+	top := rows.Max(x)
+	if math.IsInf(float64(top), 0) {
+		return share(w, x, top)
+	}
+	return rows.SoftExp(w, x, float64(top), min(1/temperature, math.MaxFloat64))
+}
+
+// share sets w to 1 where x is top and to 0 elsewhere, and returns the sum. Of a row
+// of NaNs the first has weight: there is always some.
+func share[W float32 | float64](w []W, x []float32, top float32) (sum float64) {
+	clear(w)
+	w[Argmax(x)] = 1
+	for i, l := range x {
+		if l == top {
+			w[i] = 1
+		}
+		sum += float64(w[i])
 	}
 	return sum
 }
@@ -219,10 +221,7 @@ func (s *Sampler) topK(w []float64, k int) {
 // topP keeps tokens, most likely first, ties by lower id, until their mass
 // reaches top-p; the best always stays (transformers' TopPLogitsWarper).
 func (s *Sampler) topP(w []float64) {
-	var sum float64
-	for _, v := range w {
-		sum += v
-	}
+	sum := rows.Sum(w)
 	s.fill(w)
 	var mass float64
 	for kept := 0; len(s.heap) > 0; kept++ {

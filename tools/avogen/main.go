@@ -1,6 +1,8 @@
-// Command avogen writes the assembly of package kern for one CPU class:
+// Command avogen writes the assembly of package kern, or of package probs, for one
+// CPU class:
 //
 //	go run ./avogen -class avx2 -dir ../compute/cpu/kern
+//	go run ./avogen -package probs -class avx2 -dir ../model/internal/probs
 //
 // makes avx2_amd64.s and its declarations avx2stub_amd64.go. Their headers carry
 // avo's version, the flags and a hash of this program's source, by which a test
@@ -29,16 +31,18 @@ var source embed.FS
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("avogen: ")
-	class := flag.String("class", "", "avx2, avx512, avx512vnni or amx")
+	pkg := flag.String("package", "kern", "package to write: kern or probs")
+	class := flag.String("class", "", "avx2, avx512, avx512vnni or amx; of probs avx2 or avx512")
 	dir := flag.String("dir", ".", "directory to write to")
 	flag.Parse()
-	if err := run(*class, *dir); err != nil {
+	if err := run(*pkg, *class, *dir); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(class, dir string) error {
+func run(pkg, class, dir string) error {
 	var g *gen
+	flags := "-class " + class
 	switch class {
 	case "avx2":
 		g = &gen{Context: build.NewContext(), suffix: "AVX2", width: 8}
@@ -53,6 +57,11 @@ func run(class, dir string) error {
 	}
 	g.ConstraintExpr("amd64,!purego")
 	switch {
+	case pkg == "probs" && !g.tiles && !g.vnni:
+		g.probs()
+		flags = "-package probs " + flags
+	case pkg != "kern":
+		return fmt.Errorf("-package %q with -class %q: want kern, or probs with avx2 or avx512", pkg, class)
 	case g.tiles:
 		g.amx()
 	case g.vnni:
@@ -74,8 +83,8 @@ func run(class, dir string) error {
 	if err != nil {
 		return err
 	}
-	header := fmt.Sprintf("// Generator: %s\n// Flags: -class %s\n// Source: sha256 %x\n", avoVersion(), class, sum)
-	cfg := printer.Config{Name: "tools/avogen", Pkg: "kern"}
+	header := fmt.Sprintf("// Generator: %s\n// Flags: %s\n// Source: sha256 %x\n", avoVersion(), flags, sum)
+	cfg := printer.Config{Name: "tools/avogen", Pkg: pkg}
 	for _, out := range []struct {
 		name  string
 		build printer.Builder

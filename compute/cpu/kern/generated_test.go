@@ -11,8 +11,19 @@ import (
 	"testing"
 )
 
-// generated are the classes with assembly of their own.
-var generated = []string{"avx2", "avx512", "avx512vnni", "amx"}
+// generated are what the generator writes: the classes with assembly of their own, and
+// those of a package of the models'.
+var generated = []struct {
+	class, dir string
+	flags      []string
+}{
+	{"avx2", ".", nil},
+	{"avx512", ".", nil},
+	{"avx512vnni", ".", nil},
+	{"amx", ".", nil},
+	{"avx2", "../../../model/internal/probs", []string{"-package", "probs"}},
+	{"avx512", "../../../model/internal/probs", []string{"-package", "probs"}},
+}
 
 // The assembly must come from the generator as it is: its header carries the hash
 // of the generator's source.
@@ -30,8 +41,9 @@ func TestGeneratedAssemblyIsOfTheGeneratorAsItIs(t *testing.T) {
 		h.Write(b)
 	}
 	want := fmt.Sprintf("// Source: sha256 %x\n", h.Sum(nil))
-	for _, class := range generated {
-		for _, name := range []string{class + "_amd64.s", class + "stub_amd64.go"} {
+	for _, g := range generated {
+		for _, name := range []string{g.class + "_amd64.s", g.class + "stub_amd64.go"} {
+			name = filepath.Join(g.dir, name)
 			b, err := os.ReadFile(name)
 			if err != nil {
 				t.Fatal(err)
@@ -58,15 +70,16 @@ func TestGeneratedAssemblyIsWhatTheGeneratorWrites(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Skipf("the generator's modules are not here: %v\n%s", err, out)
 	}
-	for _, class := range generated {
-		if out, err := exec.Command(gen, "-class", class, "-dir", dir).CombinedOutput(); err != nil {
+	for _, g := range generated {
+		if out, err := exec.Command(gen, append(g.flags, "-class", g.class, "-dir", dir)...).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		for _, name := range []string{class + "_amd64.s", class + "stub_amd64.go"} {
+		for _, name := range []string{g.class + "_amd64.s", g.class + "stub_amd64.go"} {
 			want, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil {
 				t.Fatal(err)
 			}
+			name = filepath.Join(g.dir, name)
 			got, err := os.ReadFile(name)
 			if err != nil {
 				t.Fatal(err)

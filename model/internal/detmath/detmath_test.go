@@ -37,43 +37,6 @@ func TestAgainstMath(t *testing.T) {
 	}
 }
 
-func softExp(x float64) float64 {
-	xs := []float64{x}
-	SoftExp(xs)
-	return xs[0]
-}
-
-// TestSoftExp is TestAgainstMath, TestEdges and TestBits for SoftExp.
-func TestSoftExp(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	h := fnv.New64a()
-	for i := range 200_000 {
-		x := -r.Float64() * []float64{0.01, 1, 40, 744}[i%4]
-		got, want := softExp(x), math.Exp(x)
-		if !near(got, want, 3) {
-			t.Fatalf("SoftExp(%v) = %v, want %v", x, got, want)
-		}
-		b := math.Float64bits(got)
-		for i := range 8 {
-			h.Write([]byte{byte(b >> (8 * i))})
-		}
-	}
-	for _, c := range []struct{ x, want float64 }{
-		{0, 1}, {math.Copysign(0, -1), 1}, {-1, 1 / math.E}, {-math.Ln2, 0.5}, {lowest, math.Exp(lowest)}, {-708.39, math.Exp(-708.39)}, {-744, math.Exp(-744)}, {-1000, 0}, {math.Inf(-1), 0}, {math.NaN(), 0},
-	} {
-		if got := softExp(c.x); !near(got, c.want, 3) {
-			t.Errorf("SoftExp(%v) = %v, want %v", c.x, got, c.want)
-		}
-	}
-	if got, want := h.Sum64(), uint64(0xb2cea1618ea8af1); got != want {
-		t.Errorf("bits hash to %#x, want %#x", got, want)
-	}
-	xs := []float64{-1, 0, math.NaN(), -800, -744, -0.5}
-	if got, want := SoftExp(xs), xs[0]+xs[1]+xs[2]+xs[3]+xs[4]+xs[5]; got != want {
-		t.Errorf("a sum of %v, want %v", got, want)
-	}
-}
-
 func BenchmarkExp(b *testing.B) {
 	x, w := make([]float64, 4096), make([]float64, 4096)
 	for i := range x {
@@ -90,7 +53,7 @@ func BenchmarkExp(b *testing.B) {
 	for _, f := range []struct {
 		name string
 		exp  func(x []float64) float64
-	}{{"Exp", all(Exp)}, {"SoftExp", SoftExp}, {"math.Exp", all(math.Exp)}} {
+	}{{"Exp", all(Exp)}, {"math.Exp", all(math.Exp)}} {
 		b.Run(f.name, func(b *testing.B) {
 			for b.Loop() {
 				copy(w, x)
