@@ -29,18 +29,27 @@ func mix(z uint64) uint64 {
 }
 
 // invert returns the token at quantile u of d, going up the ids. A token without
-// mass is never returned.
+// mass is never returned. It finds the run of tokens first that holds the quantile.
 func invert(d Dist, u float64) int32 {
 	var sum float64
-	for _, p := range d {
-		sum += p
+	for at := 0; at < len(d); at += sample.Bin {
+		sum += sample.Sum(d[at:min(at+sample.Bin, len(d))])
 	}
 	u *= sum
-	last := int32(0)
-	for i, p := range d {
+	first, left := 0, u // of the run: the last one that has mass, should none hold u
+	for at := 0; at < len(d); at += sample.Bin {
+		if s := sample.Sum(d[at:min(at+sample.Bin, len(d))]); s > 0 {
+			if first, left = at, u; u < s {
+				break
+			}
+			u -= s
+		}
+	}
+	last := int32(first)
+	for i, p := range d[first:min(first+sample.Bin, len(d))] {
 		if p > 0 {
-			last = int32(i)
-			if u -= p; u < 0 {
+			last = int32(first + i)
+			if left -= p; left < 0 {
 				break
 			}
 		}

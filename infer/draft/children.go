@@ -2,41 +2,84 @@ package draft
 
 import "talf/infer"
 
-// Children draws at most k children from q, one after the other, and appends them
-// to dst; pos is their sequence position. Without replacement (infer.Distinct) a
-// token that was drawn has no mass for the next draw: the children have the law
-// and the order of Gumbel-top-k, the k largest of log q(x) plus Gumbel noise (Kool
-// et al. 2019, §2.3), without noise for every token of the vocabulary; fewer than
-// k come where fewer tokens have mass. With replacement (infer.Repeated) draws are
-// independent. q [vocab] is afterwards as it was.
+// An Urn holds tokens by weight, from which children are drawn. A draw is two: of a
+// bin, which is a run of Size tokens, and of a token in it. So it costs as much as
+// there are bins and as one holds, not as the vocabulary. The Chance must not be keyed
+// by position, as no drafter's is.
+type Urn[W float32 | float64] struct {
+	Weights []W        // [vocab], which need not sum to 1
+	Bins    infer.Dist // [⌈vocab/Size⌉], the sums of the bins' weights
+	Size    int
+
+	part infer.Dist
+}
+
+// Fill takes weights in bins of size tokens and sums them up.
+func (u *Urn[W]) Fill(weights []W, size int) {
+	u.Weights, u.Size, u.Bins = weights, size, u.Bins[:0]
+	for at := 0; at < len(weights); at += size {
+		u.Bins = append(u.Bins, 0)
+		u.sum(len(u.Bins) - 1)
+	}
+}
+
+// sum sums up bin b.
+func (u *Urn[W]) sum(b int) {
+	u.Bins[b] = 0
+	for _, w := range u.bin(b) {
+		u.Bins[b] += float64(w)
+	}
+}
+
+func (u *Urn[W]) bin(b int) []W { return u.Weights[b*u.Size : min((b+1)*u.Size, len(u.Weights))] }
+
+// Children draws at most k children, one after the other, and appends them to dst;
+// pos is their sequence position. Without replacement (infer.Distinct) a token that
+// was drawn has no weight for the next draw: the children have the law and the order
+// of Gumbel-top-k, the k largest of log q(x) plus Gumbel noise (Kool et al. 2019,
+// §2.3), without noise for every token of the vocabulary; fewer than k come where
+// fewer tokens have weight. With replacement (infer.Repeated) draws are independent.
+// The urn is afterwards as it was.
 //
-// A verifier divides by q: nothing may be dropped or put in another order
-// afterwards, and k must not depend on what is drawn.
-func Children(dst []int32, c infer.Chance, pos int, q infer.Dist, k int, d infer.Draw) []int32 {
+// A verifier divides by q, the weights over their sum: nothing may be dropped or put
+// in another order afterwards, and k must not depend on what is drawn.
+func (u *Urn[W]) Children(dst []int32, c infer.Chance, pos, k int, d infer.Draw) []int32 {
 	if d == infer.Repeated {
 		for range k {
-			dst = append(dst, c.Draw(pos, q))
+			dst = append(dst, u.draw(c, pos))
 		}
 		return dst
 	}
-	var mass [maxRank + 1]float64 // of the drawn tokens
-	saved, first := mass[:0], len(dst)
-	for range k {
-		if !hasMass(q) {
-			break
-		}
-		x := c.Draw(pos, q)
-		dst, saved = append(dst, x), append(saved, q[x])
-		q[x] = 0
+	var weight [maxRank + 1]W // of the drawn tokens
+	var bin [maxRank + 1]float64
+	n, first := 0, len(dst)
+	for ; n < k && hasMass(u.Bins); n++ {
+		x := u.draw(c, pos)
+		dst = append(dst, x)
+		b := int(x) / u.Size
+		weight[n], bin[n] = u.Weights[x], u.Bins[b]
+		u.Weights[x] = 0
+		u.sum(b)
 	}
-	for i, m := range saved {
-		q[dst[first+i]] = m
+	for n--; n >= 0; n-- {
+		x := dst[first+n]
+		u.Weights[x], u.Bins[int(x)/u.Size] = weight[n], bin[n]
 	}
 	return dst
 }
 
-func hasMass(q infer.Dist) bool {
-	for _, x := range q {
+// draw returns a token that has weight.
+func (u *Urn[W]) draw(c infer.Chance, pos int) int32 {
+	b := int(c.Draw(pos, u.Bins))
+	u.part = u.part[:0]
+	for _, w := range u.bin(b) {
+		u.part = append(u.part, float64(w))
+	}
+	return int32(b*u.Size) + c.Draw(pos, u.part)
+}
+
+func hasMass(d infer.Dist) bool {
+	for _, x := range d {
 		if x > 0 {
 			return true
 		}

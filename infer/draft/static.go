@@ -3,6 +3,7 @@ package draft
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"talf/infer"
 	"talf/model/sample"
@@ -14,8 +15,8 @@ func drawParam() Param {
 	return Param{"draw", "top", "how children are chosen: top, distinct or repeated"}
 }
 
-// drawn reads drawParam. At temperature 0 all ways are top: nothing is random.
-func drawn(p *Params, e Env) (infer.Draw, error) {
+// readDraw reads drawParam. At temperature 0 all ways are top: nothing is random.
+func readDraw(p *Params, e Env) (infer.Draw, error) {
 	d := infer.Chosen
 	switch s := p.String("draw"); s {
 	case "top":
@@ -61,7 +62,7 @@ func static() Method {
 
 // fixedShape makes drafters of trees of one shape.
 func fixedShape(s shape, p *Params, e Env) (Maker, error) {
-	d, err := drawn(p, e)
+	d, err := readDraw(p, e)
 	if err != nil {
 		return Maker{}, err
 	}
@@ -78,32 +79,45 @@ type shaped struct {
 	shape shape
 	draw  infer.Draw
 	vocab int
-	soft  *sample.Sampler
+	temp  float64
 	prob  func(n int) infer.Dist
 
 	work   tree.Tree
-	asked  []node       // by node of the work tree
-	rows   []infer.Dist // what was drawn from, by node of the work tree
-	row    []int32      // by node of the tree: node of the work tree, -1 if it was not asked
-	logV   []float64    // by node of the tree
-	grown  []node       // nodes of the newest level that may get children
+	asked  []node  // by node of the work tree
+	rows   []drawn // what was drawn from, by node of the work tree
+	urn    Urn[float32]
+	row    []int32   // by node of the tree: node of the work tree, -1 if it was not asked
+	logV   []float64 // by node of the tree
+	grown  []node    // nodes of the newest level that may get children
 	ask    []int
 	kids   []int32
 	before int // nodes of the work tree whose rows came
+}
+
+// A drawn row is what the children of a node are drawn from. As probabilities it is
+// written only where a verifier asks: for few nodes of a tree.
+type drawn struct {
+	weights []float32 // [vocab]
+	sum     float64
+	dist    infer.Dist // [vocab], weights/sum if known
+	known   bool
 }
 
 // A node is a node of the tree, its slot, and its parent's node of the work tree.
 type node struct{ node, slot, above int }
 
 func newShaped(s shape, d infer.Draw, e Env) *shaped {
-	x := &shaped{shape: s, draw: d, vocab: e.Vocab}
-	if d != infer.Chosen {
-		p := sample.Default()
-		p.Temperature = e.Temperature
-		x.soft = sample.New(p)
-	}
-	x.prob = func(n int) infer.Dist { return x.rows[x.row[n]] }
+	x := &shaped{shape: s, draw: d, vocab: e.Vocab, temp: e.Temperature}
+	x.prob = func(n int) infer.Dist { return x.rows[x.row[n]].probabilities() }
 	return x
+}
+
+func (d *drawn) probabilities() infer.Dist {
+	if !d.known {
+		sample.Widen(d.dist, d.weights, 1/d.sum)
+		d.known = true
+	}
+	return d.dist
 }
 
 func (s *shaped) Start([]int32) error { return nil }
@@ -162,9 +176,9 @@ func (s *shaped) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 	} else if len(r.Logits) > 0 {
 		pos := p.Pos + p.Tree.Depth(at.node) + 1
 		q := s.soften(w, r.Logits)
-		s.kids = Children(s.kids, c, pos, q, len(slots), s.draw)
+		s.kids = s.urn.Children(s.kids, c, pos, len(slots), s.draw)
 		for _, x := range s.kids {
-			s.logV = append(s.logV, above+math.Log(q[x]))
+			s.logV = append(s.logV, above+math.Log(float64(q.weights[x])/q.sum))
 		}
 	}
 	for i, token := range s.kids {
@@ -181,24 +195,29 @@ func (s *shaped) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 	}
 }
 
-// soften sets the row of work node w to the softmax of logits at the temperature,
-// over the target's vocabulary: a draft model may be padded to more tokens or know
-// fewer.
-func (s *shaped) soften(w int, logits []float32) infer.Dist {
+// soften fills the urn, and the row of work node w, with the softmax of logits at the
+// temperature, over the target's vocabulary: a draft model may be padded to more
+// tokens or know fewer.
+func (s *shaped) soften(w int, logits []float32) *drawn {
 	for len(s.rows) <= w {
-		s.rows = append(s.rows, nil)
+		s.rows = append(s.rows, drawn{})
 	}
 	vocab := s.vocab
 	if vocab == 0 {
 		vocab = len(logits)
 	}
-	if len(s.rows[w]) != vocab {
-		s.rows[w] = make(infer.Dist, vocab)
+	q := &s.rows[w]
+	if len(q.weights) != vocab {
+		q.weights, q.dist = make([]float32, vocab), make(infer.Dist, vocab)
 	}
-	q := s.rows[w]
+	bins := sample.Bins(vocab)
+	s.urn.Weights, s.urn.Size = q.weights, sample.Bin
+	s.urn.Bins = slices.Grow(s.urn.Bins[:0], bins)[:bins]
 	known := min(vocab, len(logits))
-	s.soft.Dist64(q[:known], logits[:known])
-	clear(q[known:])
+	sample.Weigh(q.weights[:known], s.urn.Bins, logits[:known], s.temp)
+	clear(q.weights[known:])
+	clear(s.urn.Bins[sample.Bins(known):])
+	q.sum, q.known = sample.Sum(s.urn.Bins), false
 	return q
 }
 

@@ -16,6 +16,7 @@ import (
 	"talf/infer/draft"
 	"talf/infer/draft/drafttest"
 	"talf/internal/golden"
+	"talf/model/sample"
 	"talf/tree"
 )
 
@@ -206,14 +207,20 @@ func TestDrawnTreesSayWhatTheyWereDrawnFrom(t *testing.T) {
 			if len(q) != c.vocab {
 				t.Fatalf("%s: a row of %d, want %d", c.spec, len(q), c.vocab)
 			}
+			total := 0.0
 			for x := range q {
 				want := 0.0
 				if x < 12 {
 					want = math.Exp(-float64(x)/0.5) / sum
 				}
-				if math.Abs(q[x]-want) > 1e-12 {
+				// Weights are float32.
+				if math.Abs(q[x]-want) > 1e-6*want {
 					t.Fatalf("%s: token %d has %v, want %v", c.spec, x, q[x], want)
 				}
+				total += q[x]
+			}
+			if math.Abs(total-1) > 1e-14 {
+				t.Errorf("%s: a row that sums to %v", c.spec, total)
 			}
 		}
 	}
@@ -271,43 +278,67 @@ func (c *branches) next() bool {
 }
 
 // Without replacement, the law is that of Gumbel-top-k: Π q(x_i)/(1 − Σ_{j<i} q(x_j)).
-// With it, draws are independent.
+// With it, draws are independent. The bins have no part in it.
 func TestChildrenHaveTheirLaw(t *testing.T) {
-	q := infer.Dist{0.4, 0, 0.3, 0.2, 0.1}
-	was := slices.Clone(q)
+	few := []float64{0.4, 0, 0.3, 0.2, 0.1}
 	for _, c := range []struct {
 		draw infer.Draw
 		k    int
 		want int // children that come
 	}{{infer.Distinct, 1, 1}, {infer.Distinct, 3, 3}, {infer.Distinct, 9, 4}, {infer.Distinct, 0, 0}, {infer.Repeated, 3, 3}} {
-		var total float64
-		ch := &branches{}
-		for {
-			ch.at, ch.prob = 0, 1
-			got := draft.Children([]int32{77}, ch, 0, q, c.k, c.draw)
-			if got[0] != 77 || len(got) != c.want+1 {
-				t.Fatalf("%s, k=%d: %v", c.draw, c.k, got)
-			}
-			want, rest := 1.0, 1.0
-			for _, x := range got[1:] {
-				want *= was[x] / rest
-				if c.draw == infer.Distinct {
-					rest -= was[x]
-				}
-			}
-			if math.Abs(ch.prob-want) > 1e-12 {
-				t.Errorf("%s: %v have probability %v, want %v", c.draw, got[1:], ch.prob, want)
-			}
-			if total += ch.prob; !slices.Equal(q, was) {
-				t.Fatalf("%s: q is %v afterwards", c.draw, q)
-			}
-			if !ch.next() {
-				break
+		for _, size := range []int{1, 2, 3, 128} {
+			u := new(draft.Urn[float64])
+			u.Fill(slices.Clone(few), size)
+			checkLaw(t, u, c.draw, c.k, c.want)
+		}
+	}
+	// Of weights as production makes them: several bins, the last one short, and
+	// in the second only one token that has weight.
+	logits := make([]float32, 2*sample.Bin+9)
+	for i := range logits {
+		if logits[i] = float32(math.Sin(float64(i))); i/sample.Bin == 1 && i != sample.Bin+7 {
+			logits[i] = float32(math.Inf(-1))
+		}
+	}
+	u := &draft.Urn[float32]{Weights: make([]float32, len(logits)), Bins: make(infer.Dist, 3), Size: sample.Bin}
+	sample.Weigh(u.Weights, u.Bins, logits, 0.7)
+	checkLaw(t, u, infer.Distinct, 2, 2)
+	checkLaw(t, u, infer.Repeated, 2, 2)
+}
+
+func checkLaw[W float32 | float64](t *testing.T, u *draft.Urn[W], draw infer.Draw, k, come int) {
+	t.Helper()
+	was, bins, sum := slices.Clone(u.Weights), slices.Clone(u.Bins), 0.0
+	for _, w := range was {
+		sum += float64(w)
+	}
+	var total float64
+	ch := &branches{}
+	for {
+		ch.at, ch.prob = 0, 1
+		got := u.Children([]int32{77}, ch, 0, k, draw)
+		if got[0] != 77 || len(got) != come+1 {
+			t.Fatalf("%s, k=%d, bins of %d: %v", draw, k, u.Size, got)
+		}
+		want, rest := 1.0, sum
+		for _, x := range got[1:] {
+			want *= float64(was[x]) / rest
+			if draw == infer.Distinct {
+				rest -= float64(was[x])
 			}
 		}
-		if math.Abs(total-1) > 1e-12 {
-			t.Errorf("%s, k=%d: probabilities sum to %v", c.draw, c.k, total)
+		if math.Abs(ch.prob-want) > 1e-12 {
+			t.Fatalf("%s, bins of %d: %v have probability %v, want %v", draw, u.Size, got[1:], ch.prob, want)
 		}
+		if total += ch.prob; !slices.Equal(u.Weights, was) || !slices.Equal(u.Bins, bins) {
+			t.Fatalf("%s, bins of %d: the urn is not as it was", draw, u.Size)
+		}
+		if !ch.next() {
+			break
+		}
+	}
+	if math.Abs(total-1) > 1e-10 {
+		t.Errorf("%s, k=%d, bins of %d: probabilities sum to %v", draw, k, u.Size, total)
 	}
 }
 

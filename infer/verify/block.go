@@ -32,11 +32,11 @@ func (v *Block) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.
 		v.rest.begin(&p, s, v.path[i])
 		h := v.a[i]
 		if i < len(v.path)-1 {
-			r := v.rest.reject(p.Tree, v.path[i+1], h, s)
+			r := v.rest.reject(p.Tree, v.path[i+1], h)
 			h = residual(r, h)
 		}
 		if i == 0 || c.Accept(h) {
-			return infer.Verdict{Path: v.path[:i+1], Next: c.Draw(p.Pos+i+1, v.rest.p)}, nil
+			return infer.Verdict{Path: v.path[:i+1], Next: c.Draw(p.Pos+i+1, v.rest.row())}, nil
 		}
 	}
 }

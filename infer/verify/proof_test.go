@@ -598,9 +598,11 @@ func wide(t testing.TB, vocab int, replace, chain bool) (infer.Proposal, infer.S
 	if replace {
 		d = infer.Repeated
 	}
+	var urn draft.Urn[float64]
 	for n := 0; n < tr.Len(); n++ {
 		p, q = append(p, row()), append(q, row())
-		for _, x := range draft.Children(nil, rounding{rng}, 0, q[n], min(kids, tr.Room()), d) {
+		urn.Fill(q[n], sample.Bin)
+		for _, x := range urn.Children(nil, rounding{rng}, 0, min(kids, tr.Room()), d) {
 			tr.Add(n, x)
 		}
 	}

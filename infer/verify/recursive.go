@@ -40,10 +40,10 @@ func (v *Recursive) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (in
 			if c.Accept(min(a, 1)) {
 				break
 			}
-			v.rest.reject(p.Tree, k, 1, s)
+			v.rest.reject(p.Tree, k, 1)
 		}
 		if k < 0 {
-			return infer.Verdict{Path: v.path, Next: c.Draw(p.Pos+len(v.path), v.rest.p)}, nil
+			return infer.Verdict{Path: v.path, Next: c.Draw(p.Pos+len(v.path), v.rest.row())}, nil
 		}
 		v.path, n = append(v.path, k), k
 	}

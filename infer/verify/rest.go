@@ -5,62 +5,73 @@ import (
 	"slices"
 
 	"talf/infer"
+	"talf/model/sample"
 	"talf/tree"
 )
 
 // A rest is what the target's and the draft's rows of one node become as its
 // children are rejected: p the residual, q the draft without the tokens that
 // cannot be drawn again. A rejection costs one pass over the vocabulary: rows are
-// not normalised, scale and mass say what they lack.
+// not normalised, scale and mass say what they lack. Rows are read when they are
+// needed first: of a leaf that is not accepted, never.
 type rest struct {
-	node  int
-	p     infer.Dist // the target's own row until a child is rejected, then own
-	scale float64    // p·scale sums to 1
-	q     infer.Dist // the drafter's row, never written
-	mass  float64    // Σ q over the tokens that can still be drawn
-	again bool       // rejected tokens can be drawn again: the rule's, not the node's
+	node   int
+	scores infer.Scores
+	draft  func(n int) infer.Dist
+	p      infer.Dist // the target's own row until a child is rejected, then own
+	scale  float64    // p·scale sums to 1
+	q      infer.Dist // the drafter's row, never written
+	mass   float64    // Σ q over the tokens that can still be drawn
+	again  bool       // rejected tokens can be drawn again: the rule's, not the node's
 
 	own  infer.Dist // memory of the residual
 	gone []int32
 }
 
-// begin reads node n's rows. The drafter's is needed only where n has children.
+// begin is node n before any of its children is looked at.
 func (r *rest) begin(p *infer.Proposal, s infer.Scores, n int) {
-	r.node, r.p, r.scale = n, s.Dist(n), 1
+	r.node, r.scores, r.draft = n, s, p.Q
+	r.p, r.scale = nil, 1
 	r.q, r.mass = nil, 1
-	if firstLive(p, n) >= 0 {
-		r.q = p.Q(n)
-	}
 }
 
-// ratio is p(x)/q(x) as they are now.
-func (r *rest) ratio(x int32) (float64, error) {
-	if !(r.q[x] > 0) {
-		return 0, fmt.Errorf("verify: node %d has a child with token %d, to which its draft row gives %v", r.node, x, r.q[x])
+// row is p, up to scale.
+func (r *rest) row() infer.Dist {
+	if r.p == nil {
+		r.p = r.scores.Dist(r.node)
 	}
-	return float64(r.p[x]*r.scale) / float64(r.q[x]/r.mass), nil
+	return r.p
+}
+
+// drawn is q, up to mass, of a node that has children.
+func (r *rest) drawn() infer.Dist {
+	if r.q == nil {
+		r.q = r.draft(r.node)
+	}
+	return r.q
+}
+
+// ratio is p(x)/q(x) as they are now, x the token of a child.
+func (r *rest) ratio(x int32) (float64, error) {
+	q := r.drawn()
+	if !(q[x] > 0) {
+		return 0, fmt.Errorf("verify: node %d has a child with token %d, to which its draft row gives %v", r.node, x, q[x])
+	}
+	return float64(r.row()[x]*r.scale) / float64(q[x]/r.mass), nil
 }
 
 // reject removes child k of t, whose path was accepted so far with probability a:
 // p becomes max(a·p−q, 0), and q loses k's token unless it can be drawn again.
 // It returns the sum of the new p, 0 where rounding alone made the rejection; p is
 // then the target's row, as good as any.
-func (r *rest) reject(t *tree.Tree, k int, a float64, s infer.Scores) (sum float64) {
-	r.own = slices.Grow(r.own[:0], len(r.p))[:len(r.p)]
-	ps, qs := a*r.scale, 1/r.mass
-	own, q := r.own, r.q[:len(r.own)]
-	for i, x := range r.p[:len(own)] {
-		y := float64(ps*x) - float64(qs*q[i])
-		if !(y > 0) {
-			y = 0
-		}
-		own[i] = y
-		sum += y
-	}
+func (r *rest) reject(t *tree.Tree, k int, a float64) (sum float64) {
+	p := r.row()
+	r.own = slices.Grow(r.own[:0], len(p))[:len(p)]
+	sum = sample.Residual(r.own, p, r.drawn(), a*r.scale, 1/r.mass)
 	if sum > 0 {
-		r.p, r.scale = own, 1/sum
+		r.p, r.scale = r.own, 1/sum
 	} else {
-		r.p, r.scale = s.Dist(r.node), 1
+		r.p, r.scale = r.scores.Dist(r.node), 1
 	}
 	if !r.again {
 		r.remove(t, k)
@@ -86,14 +97,10 @@ func (r *rest) remove(t *tree.Tree, k int) {
 	r.mass = 0
 	from := 0
 	for _, x := range r.gone {
-		for _, y := range r.q[from:x] {
-			r.mass += y
-		}
+		r.mass += sample.Sum(r.q[from:x])
 		from = int(x) + 1
 	}
-	for _, y := range r.q[from:] {
-		r.mass += y
-	}
+	r.mass += sample.Sum(r.q[from:])
 }
 
 // firstLive returns n's first child that may be accepted, or -1.

@@ -44,12 +44,12 @@ func (v *Traversal) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (in
 		}
 		depth := len(v.path) - 1
 		if depth == 0 || c.Accept(u.a) {
-			return infer.Verdict{Path: v.path, Next: c.Draw(p.Pos+len(v.path), u.rest.p)}, nil
+			return infer.Verdict{Path: v.path, Next: c.Draw(p.Pos+len(v.path), u.rest.row())}, nil
 		}
 		gone := v.path[depth]
 		v.path = v.path[:depth]
 		u = &v.chain[depth-1]
-		r := u.rest.reject(p.Tree, gone, u.a, s)
+		r := u.rest.reject(p.Tree, gone, u.a)
 		if u.next = nextLive(&p, gone); depth == 1 {
 			continue // the root is always accepted
 		}

@@ -192,7 +192,7 @@ func growFixed(p *infer.Proposal, q Rows, _ infer.Chance, rng *rand.Rand) {
 	}
 }
 
-// Drawn is the scheme of random shapes whose children are drawn by draft.Children.
+// Drawn is the scheme of random shapes whose children are drawn from a draft.Urn.
 func Drawn(name string, d infer.Draw, chain bool) Scheme {
 	return Scheme{Name: name, Draw: d, Chain: chain, Grow: func(p *infer.Proposal, q Rows, c infer.Chance, rng *rand.Rand) {
 		most := rng.IntN(3) + 1
@@ -205,14 +205,19 @@ func Drawn(name string, d infer.Draw, chain bool) Scheme {
 	}}
 }
 
+// binSize is that of GrowDrawn's urns: vocabularies of a few tokens have several bins.
+const binSize = 2
+
 // GrowDrawn draws a tree breadth first; kids(n, depth) is the number of node n's
 // children, at most.
 func GrowDrawn(p *infer.Proposal, q Rows, c infer.Chance, d infer.Draw, kids func(n, depth int) int) {
 	p.Replace = d == infer.Repeated
 	p.Q = func(n int) infer.Dist { return q(pathTo(p.Tree, n)) }
+	var urn draft.Urn[float64]
 	for n := 0; n < p.Tree.Len() && p.Tree.Depth(n) < p.MaxDepth; n++ {
 		k := min(kids(n, p.Tree.Depth(n)), p.Tree.Room())
-		for _, x := range draft.Children(nil, c, p.Pos+p.Tree.Depth(n)+1, p.Q(n), k, d) {
+		urn.Fill(p.Q(n), binSize)
+		for _, x := range urn.Children(nil, c, p.Pos+p.Tree.Depth(n)+1, k, d) {
 			p.Tree.Add(n, x)
 		}
 	}
