@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"talf/infer"
 	"talf/tree"
@@ -82,19 +83,20 @@ func openAuto(p *Params, e Env) (Maker, error) {
 
 // A chooser drafts with the candidate that pays most, round by round.
 //
-// A token is worth λ, the time per token at present, and plain decoding's time at
-// most; a tree is worth λ times the tokens that it is expected to add, and costs
-// what its pass takes longer than a plain one, as measured. A candidate that asks
-// no draft model grows its tree in every round, whether it is used or not, and
-// what the target then emits tells how often its children are right, by depth and
-// rank: nothing has to be risked to know that a candidate got better. The tree is
-// cut where the next node is not worth its row. What a candidate that asks a draft
-// model adds and costs is known from its own rounds, so that it is tried now and
-// then.
+// Time is counted in plain rounds: what a pass without a draft would take now. A
+// token is worth λ, the time per token at present, and a plain round at most; a tree
+// is worth λ times the tokens that it is expected to add, and costs what its pass
+// takes longer than a plain one, as measured. A candidate that asks no draft model
+// grows its tree in every round, whether it is used or not, and what the target then
+// emits tells how often its children are right, by depth and rank: nothing has to be
+// risked to know that a candidate got better. The tree is cut where the next node is
+// not worth its row. What a candidate that asks a draft model adds and costs is known
+// from its own rounds, so that it is tried now and then.
 //
-// What a pass takes longer than a plain one is paid from an account of the time
+// What a round takes longer than a plain one is paid from an account of the time
 // that the request has gained over plain decoding so far, and a small credit, so
-// that no request gets much slower than plain decoding.
+// that no request gets much slower than plain decoding. The credit shrinks as long as
+// requests together lose.
 type chooser struct {
 	shared *autoShared
 	all    []*arm
@@ -103,18 +105,24 @@ type chooser struct {
 	prompt  int
 	rounds  int
 	emitted int
+	left    int     // tokens that the request may still emit
 	round   int     // tokens of the last round
-	account float64 // seconds gained
+	account float64 // plain rounds gained
 	idle    int     // rounds since a candidate was chosen
 	others  int     // rows of other sequences in the last pass
+	meter   meter
+	spent   ratio // plain rounds per token
 }
 
 // autoShared is what choosers of one maker know.
 type autoShared struct {
 	sync.Mutex
-	pass  curve // seconds of the target's pass by rows
-	spent ratio // seconds per token
-	known []*record
+	pass   curve
+	level  float64 // seconds of a pass that costs 1, lately
+	gained float64 // plain rounds, of late requests together
+	length ratio   // tokens of late requests, this one not counted
+	drafts int     // rounds since the last plain one
+	known  []*record
 }
 
 // A record is what is known of a candidate.
@@ -122,11 +130,22 @@ type record struct {
 	asks  bool
 	cells cells // of all requests
 
-	// Of rounds with a draft model.
-	tokens, seconds ratio // per round
-	tried           int   // rounds
-	since           int   // rounds of others since
-	burst           int   // rounds that are still to be tried
+	asked trials // of all requests
+	draft ratio  // plain rounds in the draft model, per round
+	tried int    // rounds
+	since int    // rounds of others since
+	burst int    // rounds that are still to be tried
+}
+
+// Trials are rounds with a draft model. What they add and what they cost go together:
+// where it is sure of itself its trees are larger.
+type trials struct {
+	tokens, extra ratio // per round; plain rounds that one takes longer
+}
+
+func (r *trials) add(tokens, extra, keep float64) {
+	r.tokens.fade(tokens, 1, keep)
+	r.extra.fade(extra, 1, keep)
 }
 
 // cells[d][r]: of the times that a node of depth d was reached, how often the next
@@ -142,8 +161,10 @@ type arm struct {
 	full  tree.Tree // as large as it may be
 	tree  tree.Tree // as large as it pays
 	here  cells     // of this request
+	mine  trials    // of this request
 	fresh bool      // full is of this round
 	live  int       // of full
+	reach int       // nodes that full is grown to; 0: as many as it may have
 
 	later     tree.Tree // an earlier full tree that the output has followed so far
 	laterNode int       // up to here, -1 where it has left it
@@ -157,29 +178,44 @@ type arm struct {
 }
 
 const (
-	// Plain rounds that a request may stand to lose: to what is not known yet, to trees
-	// whose chances are known from every round, and to a draft model that has gained so
-	// far. Less is safer, and spends more of a short request on earning what the first
-	// good trees cost: with 0.1 for all, six prompts of each of six sets lost up to a
-	// third of the best method's speed in replays, with these up to a fifth.
-	credit     = 0.1
-	creditFree = 0.7
-	creditAsk  = 1
-	share      = 0.01 // and of its tokens
+	// A request may stand to lose so many plain rounds, and so many more per token that
+	// it has emitted; of the length that requests had lately, the credit is never more
+	// than lenShare.
+	credit   = 1.0
+	lenShare = 0.02
+	share    = 0.01
+	boldness = 0.5  // part of that which a round may risk on average
+	utmost   = 0.75 // and at worst: something is left for better trees
+	surest   = 0.9  // chance of a tree that is believed when it is asked what it risks
+	// Plain rounds that requests lose together, after which credit is half.
+	deep = 8
+
 	patience   = 96   // rounds after which a candidate that did not pay is tried again
 	newcomer   = 3    // rounds of a first trial
+	firstLoss  = 0.4  // plain rounds that the first round with a draft model is taken to cost
 	quiet      = 32   // rounds without a choice after which candidates are asked less often
-	// What of a sample of earlier requests is left after each that follows.
-	remembered = 0.998
-	surest     = 0.75 // chance of a tree that is believed when it is asked what it risks
+	plainAfter = 64   // rounds with drafts after which one goes without
 	leastGain  = 0.01 // of a plain round, for which a tree is drafted
+	fewest     = 16   // nodes that a tree is grown to at least, to be looked at
+
+	// What of a sample is left after each that follows: of all requests' and of one's.
+	remembered = 0.998
+	recent     = 0.97
+	// How many samples of a request what is known of others counts like: of what a
+	// draft model adds, of time per token, of children.
+	priorRounds   = 6
+	priorTokens   = 16
+	priorChildren = 4
 )
 
 func (a *chooser) Start(prompt []int32) error {
 	a.prompt, a.rounds, a.emitted, a.account, a.idle, a.others = len(prompt), 0, 0, 0, 0, 0
-	a.chosen = -1
+	a.chosen, a.meter, a.spent, a.left = -1, meter{}, ratio{}, 0
+	a.shared.Lock()
+	a.shared.length.fade(0, 1, 0.95)
+	a.shared.Unlock()
 	for _, c := range a.all {
-		c.fresh, c.laterNode, c.here = false, -1, cells{}
+		c.reach, c.fresh, c.laterNode, c.here, c.mine = 0, false, -1, cells{}, trials{}
 		if err := c.d.Start(prompt); err != nil {
 			return err
 		}
@@ -201,8 +237,10 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	}
 	a.shared.Lock()
 	defer a.shared.Unlock()
-	a.chosen = -1
-	plain := a.cost(1)
+	a.chosen, a.left = -1, p.MaxDepth+1
+	if a.meter.level == 0 {
+		a.meter.level = a.shared.level
+	}
 	// Candidates that have not paid for long cost as little as they earn.
 	look := a.idle < quiet || a.rounds%(1+min(a.idle/quiet, 15)) == 0
 	for _, c := range a.all {
@@ -210,7 +248,11 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 		if c.asks || !look {
 			continue
 		}
-		if err := c.draw(p, &c.full, p.MaxNodes, p.MaxDepth, ch); err != nil {
+		n := p.MaxNodes
+		if c.reach > 0 {
+			n = min(n, c.reach)
+		}
+		if err := c.draw(p, &c.full, n, p.MaxDepth, ch); err != nil {
 			return nil, err
 		}
 		c.fresh, c.live = c.prop.Tree.Len() > 1, c.prop.LiveNodes()
@@ -218,29 +260,26 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 			copyTree(&c.full, c.prop.Tree)
 		}
 	}
-	if plain > 0 {
-		a.choose(p, plain)
+	if a.meter.level > 0 {
+		a.choose()
 	}
 	var ask []int
 	for i, c := range a.all {
 		switch {
 		case i == a.chosen && c.asks:
 			var err error
-			most := a.funds(plain, credit)
+			most := a.funds()
 			switch {
 			case c.tried < c.trial():
-				most = min(most, plain/2)
+				most = min(most, firstLoss)
 			case c.gain > 0:
-				most = max(most, plain)
+				most = max(most, 1)
 			}
 			p.MaxNodes = min(p.MaxNodes, a.within(most))
 			if ask, err = c.d.Grow(p, nil, ch); err != nil {
 				return nil, err
 			}
 		case i == a.chosen && c.size == c.full.Len():
-			if err := c.draw(p, &c.tree, p.MaxNodes, p.MaxDepth, ch); err != nil {
-				return nil, err
-			}
 			p.Tree, p.Live = c.prop.Tree, c.prop.Live
 		case !c.asks && look:
 			// This is not its tree: it begins a round without a draft.
@@ -286,9 +325,15 @@ func copyTree(dst, src *tree.Tree) {
 	}
 }
 
-// cost returns what a pass takes in which this sequence has n rows, 0 where it is
-// not known.
-func (a *chooser) cost(n int) float64 { return a.shared.pass.cost(a.others + n) }
+// extra returns how many plain rounds more a pass takes in which this sequence has n
+// rows than one in which it has one.
+func (a *chooser) extra(n int) float64 {
+	one := a.shared.pass.cost(a.others + 1)
+	if one == 0 {
+		return 0
+	}
+	return a.shared.pass.cost(a.others+n)/one - 1
+}
 
 // trial is how many rounds a candidate with a draft model is tried at first, with
 // trees that cost little more than none; one that measures costs itself needs
@@ -304,41 +349,42 @@ func (c *arm) trial() int {
 // plain one.
 func (a *chooser) within(extra float64) int {
 	n := 4 // fewer are no trial
-	for n < tree.MaxNodes && a.cost(2*n)-a.cost(1) <= extra {
+	for n < tree.MaxNodes && a.extra(2*n) <= extra {
 		n *= 2
 	}
 	return n
 }
 
-// choose picks the round's candidate, or none, given what a plain round takes.
-func (a *chooser) choose(p *infer.Proposal, plain float64) {
+// choose picks the round's candidate, or none.
+func (a *chooser) choose() {
 	s := a.shared
-	worth := min(s.spent.value(plain, 2), plain)
-	funds := a.funds(plain, credit)
-	best := leastGain * plain
+	if s.drafts >= plainAfter {
+		return // what a plain round takes must not be forgotten
+	}
+	worth := a.worth()
+	funds := a.funds()
+	best := leastGain
 	var probe *arm
 	for i, c := range a.all {
 		switch {
-		case c.asks && c.tried > 0:
-			c.gain = (c.tokens.value(1, 0)-1)*worth - (c.seconds.value(0, 0) - plain)
 		case c.asks:
-			c.gain = 0
+			tokens, extra := c.expects()
+			if c.gain = (tokens-1)*worth - extra; c.tried == 0 {
+				c.gain = 0
+			}
+			// At best, every round in which it adds anything adds one token.
+			stake := extra * (1 - min(tokens-1, surest))
+			proven := c.tried >= c.trial() && c.gain > 0
+			if !proven || stake > boldness*funds || extra > utmost*funds {
+				continue
+			}
 		case c.fresh:
-			a.size(c, worth, plain, a.funds(plain, creditFree))
+			a.size(c, worth, funds)
 			if c.live == c.full.Len() && (probe == nil || c.live > probe.live) {
 				probe = c
 			}
 		default:
 			continue
-		}
-		if c.asks {
-			// At best, every round in which it adds anything adds one token.
-			sure := min(c.tokens.value(1, 1)-1, surest)
-			more := c.seconds.value(plain, 1) - plain
-			gained := c.tried >= c.trial() && c.gain > 0
-			if c.tried == 0 || more*(1-sure) > funds && !(gained && more <= a.funds(plain, creditAsk)) {
-				continue
-			}
 		}
 		if c.gain > best {
 			best, a.chosen = c.gain, i
@@ -354,9 +400,9 @@ func (a *chooser) choose(p *infer.Proposal, plain float64) {
 		}
 		loss := max(-c.gain, 0)
 		if c.tried == 0 {
-			loss = plain / 2
+			loss = firstLoss
 		}
-		if c.burst > 0 && funds >= loss {
+		if c.burst > 0 && boldness*funds >= loss {
 			a.chosen = i
 			return
 		}
@@ -365,21 +411,41 @@ func (a *chooser) choose(p *infer.Proposal, plain float64) {
 		return
 	}
 	for n := 2; n <= 8; n *= 2 {
-		if n <= probe.full.Len() && !s.pass.knows(a.others+n) && funds >= a.cost(n)-plain {
+		if n <= probe.full.Len() && !s.pass.knows(a.others+n) && boldness*funds >= a.extra(n) {
 			a.chosen, probe.size = slices.Index(a.all, probe), n
 			return
 		}
 	}
 }
 
-// funds returns how many seconds the request can lose, given so many plain rounds of
-// credit.
-func (a *chooser) funds(plain, credit float64) float64 {
-	return max(0, a.account+plain*(credit+share*float64(a.emitted)))
+// worth returns λ.
+func (a *chooser) worth() float64 {
+	return min(a.spent.value(1, priorTokens), 1)
+}
+
+// expects returns how many tokens a round with a draft model is expected to emit and
+// how much longer it takes than a plain one: by those of this request, and of others
+// where it has few.
+func (c *arm) expects() (tokens, extra float64) {
+	return c.mine.tokens.value(c.asked.tokens.value(1, 1), priorRounds),
+		c.mine.extra.value(c.asked.extra.value(firstLoss, 1), priorRounds)
+}
+
+// funds returns how many plain rounds the request can lose, given a credit.
+func (a *chooser) funds() float64 {
+	length := float64(a.emitted + a.left)
+	if l := &a.shared.length; l.of > 1 {
+		length = min(length, max(l.have-float64(a.emitted), 0)/(l.of-1))
+	}
+	lend := min(credit, lenShare*length)
+	if a.shared.gained < 0 {
+		lend /= 1 - a.shared.gained/deep
+	}
+	return max(0, a.account+lend+share*float64(a.emitted))
 }
 
 // size finds the part of c's tree that pays most and risks no more than funds.
-func (a *chooser) size(c *arm, worth, plain, funds float64) {
+func (a *chooser) size(c *arm, worth, funds float64) {
 	t := &c.full
 	c.path = append(c.path[:0], 1)
 	var sum float64
@@ -390,9 +456,9 @@ func (a *chooser) size(c *arm, worth, plain, funds float64) {
 			sum += v
 		}
 	}
-	c.gain, c.size = 0, 1
+	c.gain, c.size, c.reach = 0, 1, 0
 	if c.live < t.Len() { // what is only scored serves later rounds: it is there or not
-		if more := a.cost(t.Len()) - plain; more <= funds {
+		if more := a.extra(t.Len()); more <= utmost*funds {
 			c.gain, c.size = sum*worth-more, t.Len()
 		}
 		return
@@ -405,18 +471,23 @@ func (a *chooser) size(c *arm, worth, plain, funds float64) {
 	slices.SortFunc(c.order, func(m, n int) int {
 		return cmp.Or(cmp.Compare(c.path[n], c.path[m]), cmp.Compare(m, n))
 	})
+	// The likeliest node is lost with the rest of its branch.
+	risk := 1 - min(c.path[c.order[0]], surest)
+	best, wish := 0.0, 1 // if nothing had to be risked
 	sum = 0
 	for i, n := range c.order {
 		sum += c.path[n]
-		more := a.cost(i+2) - plain
-		// The likeliest node is lost with the rest of its branch.
-		if more*(1-min(c.path[c.order[0]], surest)) > funds {
-			break
+		more := a.extra(i + 2)
+		g := sum*worth - more
+		if g > best {
+			best, wish = g, i+2
 		}
-		if g := sum*worth - more; g > c.gain {
+		if g > c.gain && more*risk <= boldness*funds && more <= utmost*funds {
 			c.gain, c.size = g, i+2
 		}
 	}
+	// What would be cut off is not grown; the tree may get twice as large.
+	c.reach = max(fewest, 2*wish)
 }
 
 // chance is how likely node n is right where its parent is.
@@ -441,7 +512,7 @@ func (c *arm) rate(depth, rank int) float64 {
 			here = all
 		}
 		// Half from the depth above in this request, half from this one in others.
-		here = c.here[d][rank].value((here+all)/2, 4)
+		here = c.here[d][rank].value((here+all)/2, priorChildren)
 	}
 	return here
 }
@@ -517,28 +588,49 @@ func (a *chooser) Took(t infer.Timing) {
 	defer a.shared.Unlock()
 	s := a.shared
 	a.rounds++
+	s.length.have += float64(a.round)
 	a.idle++
 	a.others = t.Rows - t.Nodes
-	s.pass.add(t.Rows, t.Verify.Seconds())
-	took := (t.Verify + t.Draft + t.Overhead).Seconds()
-	s.spent.add(took, float64(a.round))
+	a.meter.add(&s.pass, t.Rows, t.Verify.Seconds())
+	s.level = a.meter.level
+	s.drafts++
+	if t.Nodes == 1 {
+		s.drafts = 0
+	}
+	// A round is taken to cost what passes of its rows do: this one's own time is
+	// mostly what else the machine did.
+	extra := a.extra(t.Nodes)
+	one := a.meter.level * s.pass.cost(a.others+1)
+	if a.chosen >= 0 && a.all[a.chosen].asks && one > 0 {
+		c := a.all[a.chosen]
+		draft := t.Draft.Seconds() / one
+		if c.tried > 2 {
+			draft = min(draft, 3*c.draft.value(draft, 0))
+		}
+		c.draft.add(draft, 1)
+		extra += draft
+	}
+	a.spent.fade(1+extra, float64(a.round), recent)
 	for i, c := range a.all {
 		c.since++
 		if i != a.chosen {
 			continue
 		}
 		a.idle = 0
-		a.account += float64(a.round)*a.cost(1) - took
+		gained := float64(a.round) - 1 - extra
+		a.account += gained
+		s.gained = 0.999*s.gained + gained
 		if c.asks {
 			if c.tried == c.trial()-newcomer {
-				c.tokens, c.seconds = ratio{}, ratio{} // it has measured what it wanted
+				c.asked, c.mine = trials{}, trials{} // it has measured what it wanted
 			}
-			c.tokens.add(float64(a.round), 1)
-			c.seconds.add(took, 1)
+			c.asked.add(float64(a.round), extra, remembered)
+			c.mine.add(float64(a.round), extra, recent)
 			c.tried++
 			c.since, c.burst = 0, max(0, c.burst-1)
 		}
 		if c.timer != nil {
+			t.Verify = time.Duration(s.pass.cost(t.Rows) * a.meter.level * float64(time.Second))
 			c.timer.Took(t)
 		}
 	}
