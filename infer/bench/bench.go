@@ -488,15 +488,15 @@ func (r *runner) decode(ctx context.Context, x *Measurement, m *Method, mk *draf
 	if err != nil {
 		return err
 	}
+	x.Peak = peakMemory()
+	x.Stats, x.Output, x.Paths = *s.Stats(), slices.Clone(s.Tokens()), seen.paths
+	x.Looped = LoopTokens(x.Output)
 	if r.c.Parts {
 		if err := r.tape.again(ctx); err != nil {
 			return fmt.Errorf("run its passes again: %w", err)
 		}
 		x.Rounds = r.tape.rounds
 	}
-	x.Peak = peakMemory()
-	x.Stats, x.Output, x.Paths = *s.Stats(), slices.Clone(s.Tokens()), seen.paths
-	x.Looped = LoopTokens(x.Output)
 	if r.c.after != nil {
 		r.c.after(x)
 	}
