@@ -181,11 +181,12 @@ const (
 	// A request may stand to lose so many plain rounds, and so many more per token that
 	// it has emitted; of the length that requests had lately, the credit is never more
 	// than lenShare.
-	credit   = 1.0
+	credit   = 0.9
 	lenShare = 0.02
 	share    = 0.01
 	boldness = 0.5  // part of that which a round may risk on average
 	utmost   = 0.75 // and at worst: something is left for better trees
+	proof    = 0.05 // part of what a tree would have gained that it may risk
 	surest   = 0.9  // chance of a tree that is believed when it is asked what it risks
 	// Plain rounds that requests lose together, after which credit is half.
 	deep = 8
@@ -268,13 +269,11 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 		switch {
 		case i == a.chosen && c.asks:
 			var err error
-			most := a.funds()
-			switch {
-			case c.tried < c.trial():
+			most := utmost * a.funds()
+			if c.tried < c.trial() {
 				most = min(most, firstLoss)
-			case c.gain > 0:
-				most = max(most, 1)
 			}
+			most -= c.draft.value(0, 1)
 			p.MaxNodes = min(p.MaxNodes, a.within(most))
 			if ask, err = c.d.Grow(p, nil, ch); err != nil {
 				return nil, err
@@ -372,6 +371,8 @@ func (a *chooser) choose() {
 			if c.gain = (tokens-1)*worth - extra; c.tried == 0 {
 				c.gain = 0
 			}
+			// Where the request cannot bear its usual trees it gets smaller ones.
+			extra = max(extra/2, min(extra, utmost*funds))
 			// At best, every round in which it adds anything adds one token.
 			stake := extra * (1 - min(tokens-1, surest))
 			proven := c.tried >= c.trial() && c.gain > 0
@@ -456,6 +457,10 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 			sum += v
 		}
 	}
+	// What its likeliest child alone would have gained in this request is proof enough
+	// for a part of it.
+	first := &c.here[0][0]
+	funds += min(credit/3, max(0, proof*(first.have*worth-first.of*a.extra(2))))
 	c.gain, c.size, c.reach = 0, 1, 0
 	if c.live < t.Len() { // what is only scored serves later rounds: it is there or not
 		if more := a.extra(t.Len()); more <= utmost*funds {
