@@ -114,8 +114,8 @@ type topkTask struct {
 	n, per    int
 }
 
-// expBlock is the number of exponentials that are summed at once: a block stays
-// in L1, and blocks are added in ascending order.
+// expBlock is the number of exponentials that are summed in float32; blocks are
+// added in ascending order.
 const expBlock = 2048
 
 func (t *topkTask) run(w *worker, part int) {
@@ -150,11 +150,10 @@ func (t *topkTask) row(w *worker, r int) {
 	if t.logp == nil {
 		return
 	}
-	buf := w.buf(0, expBlock)
 	sum := 0.0
 	for i := 0; i < len(x); i += expBlock {
 		n := min(expBlock, len(x)-i)
-		sum += float64(w.k.ExpSum(buf[:n], x[i:], top))
+		sum += float64(w.k.ExpTotal(x[i:i+n], top))
 	}
 	lse := float64(top) + logOf(sum)
 	for i := range best {

@@ -162,6 +162,7 @@ func (g *gen) probMax() {
 			g.VMOVUPS(operand.Mem{Base: x, Index: idx, Scale: 4, Disp: 4 * g.width * i}, u)
 			g.VMAXPS(v, u, v) // the second source, Go's first operand, wins ties and NaNs
 		}
+		g.PREFETCHT0(operand.Mem{Base: x, Index: idx, Scale: 4, Disp: rowAhead})
 	})
 	s := g.fold(most, func(u, l, d reg.Register) { g.VMAXPS(l, u, d) })
 	g.VMOVSS(s.AsX(), g.addr(g.ReturnIndex(0)))

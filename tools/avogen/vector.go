@@ -10,6 +10,7 @@ import (
 func (g *gen) vectors() {
 	g.expFunc()
 	g.expSum()
+	g.expTotal()
 	g.max()
 	g.index()
 	g.peaks()
@@ -87,6 +88,29 @@ func (g *gen) expSum() {
 		g.VSUBPS(most, v, v)
 		g.exp(v, magic, c4)
 		g.store(v, dst, idx, i, m)
+		g.accumulate(sum[i], i, m, func(into reg.Register) { g.VADDPS(v, sum[i], into) })
+	})
+	g.addFold(sum)
+	g.ret()
+}
+
+// rowAhead is how many bytes ahead a row of the vocabulary is asked for.
+const rowAhead = 1 << 12
+
+// expTotal is expSum for rows that come from far off: the processor's own prefetching
+// ends with every page.
+func (g *gen) expTotal() {
+	g.text("expTotal", "func(x *float32, n int, max float32) float32", "returns the lane sum of exp(x−max).")
+	x, n := g.ptr("x"), g.ptr("n")
+	most, magic, c4 := g.scalar("max"), g.constant("magic"), g.constant("c4")
+	sum := g.lanesOf("")
+	g.each(n, func(idx reg.Register, i int, m mask) {
+		if i == 0 && m.all() {
+			g.PREFETCHT0(operand.Mem{Base: x, Index: idx, Scale: 4, Disp: rowAhead})
+		}
+		v := g.read(x, idx, i, m)
+		g.VSUBPS(most, v, v)
+		g.exp(v, magic, c4)
 		g.accumulate(sum[i], i, m, func(into reg.Register) { g.VADDPS(v, sum[i], into) })
 	})
 	g.addFold(sum)

@@ -71,6 +71,7 @@ func BenchmarkVector(b *testing.B) {
 	}{
 		{"Exp", func(f *Funcs) { f.Exp(z, x) }},
 		{"ExpSum", func(f *Funcs) { f.ExpSum(z, x, 3) }},
+		{"ExpTotal", func(f *Funcs) { f.ExpTotal(x, 3) }},
 		{"Max", func(f *Funcs) { f.Max(x) }},
 		{"ArgMax", func(f *Funcs) { f.ArgMax(x) }},
 		{"Mul", func(f *Funcs) { f.Mul(z, x, y) }},

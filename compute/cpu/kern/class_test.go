@@ -39,7 +39,7 @@ func TestTablesAreComplete(t *testing.T) {
 			continue
 		}
 		if f.Class != c || f.MaxRows < 1 || f.Gemm == nil || f.MaxRowsBF16 < 1 || f.GemmBF16 == nil ||
-			f.QuantA == nil || f.MaxRowsQ8 < 1 || f.GemmQ8 == nil || f.Exp == nil || f.Max == nil || f.Peaks == nil || f.ExpSum == nil ||
+			f.QuantA == nil || f.MaxRowsQ8 < 1 || f.GemmQ8 == nil || f.Exp == nil || f.Max == nil || f.Peaks == nil || f.ExpSum == nil || f.ExpTotal == nil ||
 			f.Scale == nil || f.Add == nil || f.Mul == nil || f.Axpy == nil || f.Dot == nil || f.SiLUMul == nil ||
 			f.SiLUMulGrad == nil || f.GELU == nil || f.Rope == nil || f.ArgMax == nil || f.AdamW == nil {
 			t.Errorf("class %v: table is incomplete: %+v", c, f)
@@ -152,6 +152,8 @@ func compareVectors(t *testing.T, r *rand.Rand, f *Funcs, what string, n int, ne
 	run("ArgMax", func(f *Funcs, x xs) []float32 { return []float32{float32(f.ArgMax(x[0]))} }, a)
 	run("ExpSum", func(f *Funcs, x xs) []float32 { return []float32{f.ExpSum(x[0], x[1], s)} }, a, b)
 	run("ExpSum in place", func(f *Funcs, x xs) []float32 { return []float32{f.ExpSum(x[0], x[0], f.Max(x[0]))} }, a)
+	run("ExpTotal", func(f *Funcs, x xs) []float32 { return []float32{f.ExpTotal(x[0], s)} }, a)
+	run("ExpTotal below its largest", func(f *Funcs, x xs) []float32 { return []float32{f.ExpTotal(x[0], f.Max(x[0]))} }, a)
 	run("Scale", func(f *Funcs, x xs) []float32 { f.Scale(x[0], s); return nil }, a)
 	run("Add", func(f *Funcs, x xs) []float32 { f.Add(x[0], x[1], x[2]); return nil }, a, b, c)
 	run("Add in place", func(f *Funcs, x xs) []float32 { f.Add(x[1], x[0], x[1]); return nil }, a, b)

@@ -70,6 +70,7 @@ func TestKernelsStayInsideTheirSlices(t *testing.T) {
 				f.ArgMax(x)
 				f.Peaks(at(0, n%9), 1, at(1, n%9*Panel), Panel, n%9)
 				f.ExpSum(x, y, 0)
+				f.ExpTotal(x, 0)
 				f.Scale(x, 2)
 				f.Add(x, y, z)
 				f.Mul(x, y, z)

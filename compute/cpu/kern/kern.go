@@ -167,6 +167,9 @@ type Funcs struct {
 	Peaks func(dst []float32, ldd int, x []float32, ldx, rows int)
 	// ExpSum sets dst[i] = exp(x[i]−max) and returns the lane sum; dst may be x.
 	ExpSum func(dst, x []float32, max float32) float32
+	// ExpTotal returns what ExpSum does and writes nothing. It is for rows that no
+	// near cache holds.
+	ExpTotal func(x []float32, max float32) float32
 	// Scale multiplies x by s.
 	Scale func(x []float32, s float32)
 	// Add sets dst[i] = a[i] + b[i]; dst may be a or b.

@@ -18,6 +18,7 @@ var portable = Funcs{
 	Max:         maxOf,
 	Peaks:       peaks,
 	ExpSum:      expSum,
+	ExpTotal:    expTotal,
 	Scale:       scale,
 	Add:         add,
 	Mul:         mul,
@@ -102,6 +103,14 @@ func expSum(dst, x []float32, max float32) float32 {
 		e := exp32(v - max)
 		dst[i] = e
 		s[i%lanes] += e
+	}
+	return fold(&s)
+}
+
+func expTotal(x []float32, max float32) float32 {
+	var s [lanes]float32
+	for i, v := range x {
+		s[i%lanes] += exp32(v - max)
 	}
 	return fold(&s)
 }

@@ -42,6 +42,9 @@ func TestPortableBitsAreTheSameEverywhere(t *testing.T) {
 		const n = 1001
 		a, b, c, d, e := in(n, span), in(n, span), in(n, span), in(n, span), in(n, span)
 		write([]float32{f.Max(a), float32(f.ArgMax(a)), f.Dot(a, b), f.ExpSum(e, a, 0.5)}, e)
+		if got, want := f.ExpTotal(a, 0.5), f.ExpSum(e, a, 0.5); !sameBits(got, want) {
+			t.Errorf("ExpTotal is %v, ExpSum %v", got, want)
+		}
 		f.Exp(e, b)
 		write(e)
 		f.SiLUMul(e, a, b)
