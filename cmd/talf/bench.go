@@ -121,7 +121,8 @@ where an interrupted one stopped.
 alone, and tells where the time of a round goes: what is lost outside the two
 models' passes is what the speed-up lacks of the one that these allow. With --repeat,
 every pass counts with the shortest time that it took, which leaves out most of what
-other programs did to the machine.
+other programs did to the machine; of methods whose trees follow the clock, means
+are compared with means.
 
 --ranks N also gives each head its own n-th ranked token, n = 1..N, at every
 position of the texts, and compares its next guess with the model's: accuracy, and

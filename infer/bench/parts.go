@@ -44,11 +44,13 @@ func (r *Round) best(o *Round) {
 	r.Other = min(r.Other, o.Other)
 }
 
-// Parts say where a method's time goes, in seconds a round. Where rounds are
-// repeated with the same passes, each part counts with the shortest time that it
-// took: what others did to the machine meanwhile is left out.
+// Parts say where a method's time goes, in seconds a round. Where all repetitions
+// ran the same passes, each part counts with the shortest time that it took: what
+// others did to the machine meanwhile is left out. Where they did not, as with trees
+// that follow the clock, they are means, and so is what they are compared with.
 type Parts struct {
-	Rounds int     `json:"rounds"`  // that differ
+	Best   bool    `json:"best_of_repetitions"`
+	Rounds int     `json:"rounds"`  // that differ, or all
 	Rows   float64 `json:"rows"`    // mean of the target's passes
 	At     float64 `json:"context"` // and the positions before them
 	Steps  float64 `json:"draft_passes"`
@@ -58,6 +60,10 @@ type Parts struct {
 	Draft       float64 `json:"draft_seconds"`
 	DraftAlone  float64 `json:"draft_alone_seconds"`
 	Other       float64 `json:"other_seconds"`
+
+	// Plain and PlainAlone are plain decoding's round, and its pass alone.
+	Plain      float64 `json:"plain_seconds"`
+	PlainAlone float64 `json:"plain_alone_seconds"`
 
 	// Speedup is plain decoding's time per token over this method's, both by these
 	// parts. Allowed is what it would be if rounds took no longer than their passes
@@ -77,41 +83,70 @@ func (p *Parts) alone() float64 { return p.TargetAlone + p.DraftAlone }
 // partsOf sums up measurements of one method and compares them with plain
 // decoding's; nil where rounds were not kept of all.
 func partsOf(ms, base []*Measurement) *Parts {
-	p, b := sumParts(ms), sumParts(base)
+	best := repeats(ms) && repeats(base)
+	p, b := sumParts(ms, best), sumParts(base, best)
 	if p == nil || b == nil {
 		return nil
 	}
+	p.Plain, p.PlainAlone = b.loop(), b.alone()
 	p.Speedup = b.loop() / b.tokens / (p.loop() / p.tokens)
 	p.Allowed = b.alone() / b.tokens / (p.alone() / p.tokens)
 	p.Of = p.Speedup / p.Allowed
 	return p
 }
 
-// sumParts returns the means over rounds.
-func sumParts(ms []*Measurement) *Parts {
-	type text struct {
-		promptKey
-		seed uint64
+// A textKey is what repetitions have in common.
+type textKey struct {
+	promptKey
+	seed uint64
+}
+
+func byText(m *Measurement) textKey { return textKey{byPrompt(m), m.Seed} }
+
+// repeats reports whether all measurements of a text ran the same passes.
+func repeats(ms []*Measurement) bool {
+	first := map[textKey]*Measurement{}
+	for _, m := range ms {
+		k := byText(m)
+		if first[k] == nil {
+			first[k] = m
+		}
+		if !slices.EqualFunc(m.Rounds, first[k].Rounds, func(a, b Round) bool { return a.like(&b) }) {
+			return false
+		}
 	}
-	var keys []text
-	by := map[text][]*Measurement{}
+	return true
+}
+
+// sumParts returns the means over rounds, of which the repetitions of a text count
+// as one, with the best of each, or as many.
+func sumParts(ms []*Measurement, best bool) *Parts {
+	p := &Parts{Best: best}
+	at := map[textKey]int{}
+	var texts [][]Round
 	for _, m := range ms {
 		if len(m.Rounds) == 0 {
 			return nil
 		}
-		k := text{byPrompt(m), m.Seed}
-		if by[k] == nil {
-			keys = append(keys, k)
+		i, again := at[byText(m)]
+		if again && best {
+			for k := range texts[i] {
+				texts[i][k].best(&m.Rounds[k])
+			}
+			continue
 		}
-		by[k] = append(by[k], m)
+		at[byText(m)] = len(texts)
+		rounds := slices.Clone(m.Rounds)
+		for k := range rounds {
+			rounds[k].Draft = slices.Clone(rounds[k].Draft)
+		}
+		texts = append(texts, rounds)
+		p.tokens += float64(m.Stats.Tokens)
 	}
-	if len(keys) == 0 {
+	if len(texts) == 0 {
 		return nil
 	}
-	p := new(Parts)
-	for _, k := range keys {
-		rounds, tokens := pooled(by[k])
-		p.tokens += float64(tokens)
+	for _, rounds := range texts {
 		for i := range rounds {
 			r := &rounds[i]
 			p.Rounds++
@@ -133,36 +168,12 @@ func sumParts(ms []*Measurement) *Parts {
 	return p
 }
 
-// pooled returns the rounds of repetitions of one text and their tokens: the best
-// of each round if all repetitions ran the same passes, else all rounds of all.
-func pooled(ms []*Measurement) (rounds []Round, tokens int) {
-	like := func(a, b Round) bool { return a.like(&b) }
-	for _, m := range ms[1:] {
-		if !slices.EqualFunc(m.Rounds, ms[0].Rounds, like) {
-			for _, m := range ms {
-				rounds, tokens = append(rounds, m.Rounds...), tokens+m.Stats.Tokens
-			}
-			return rounds, tokens
-		}
-	}
-	for _, r := range ms[0].Rounds {
-		r.Draft = slices.Clone(r.Draft)
-		rounds = append(rounds, r)
-	}
-	for _, m := range ms[1:] {
-		for i := range rounds {
-			rounds[i].best(&m.Rounds[i])
-		}
-	}
-	return rounds, ms[0].Stats.Tokens
-}
-
 // parts lays out where the time goes.
 func (r *Report) parts() []Table {
 	t := Table{
 		Caption: "By parts, µs a round: passes within decoding, and the same passes of each model alone",
 		Header: []string{
-			"method", "T", "set", "rounds", "rows", "context", "target", "alone", "draft passes", "draft", "alone", "other", "round",
+			"method", "T", "set", "rounds", "of repetitions", "rows", "context", "target", "alone", "draft passes", "draft", "alone", "other", "round",
 			"τ", "speed-up", "allowed by the passes", "of allowed",
 		},
 	}
@@ -173,8 +184,12 @@ func (r *Report) parts() []Table {
 		if p == nil {
 			continue
 		}
+		of := "the mean"
+		if p.Best {
+			of = "the best"
+		}
 		t.Cells = append(t.Cells, []string{
-			x.Method, fmt.Sprintf("%g", x.Temperature), setName(x.Set), fmt.Sprint(p.Rounds), fmt.Sprintf("%.1f", p.Rows), fmt.Sprintf("%.0f", p.At),
+			x.Method, fmt.Sprintf("%g", x.Temperature), setName(x.Set), fmt.Sprint(p.Rounds), of, fmt.Sprintf("%.1f", p.Rows), fmt.Sprintf("%.0f", p.At),
 			us(p.Target), us(p.TargetAlone), fmt.Sprintf("%.1f", p.Steps), us(p.Draft), us(p.DraftAlone), us(p.Other), us(p.loop()),
 			fmt.Sprintf("%.2f", x.Pooled), fmt.Sprintf("%.2f", p.Speedup), fmt.Sprintf("%.2f", p.Allowed), fmt.Sprintf("%.2f", p.Of),
 		})

@@ -198,6 +198,46 @@ func TestRepeatedRoundsCountWithTheirBest(t *testing.T) {
 	}
 }
 
+// Where repetitions ran other passes, what is compared are means of all.
+func TestRoundsThatDifferCountWithTheirMean(t *testing.T) {
+	e, _, src := world(true)
+	c := bench.Default()
+	c.Methods = []bench.Method{{Spec: "salf:th=auto", Source: src}}
+	c.Sets = []bench.Set{{Prompts: prompts(2, 20)}}
+	c.Warmup, c.MaxTokens, c.Repeat, c.Parts = 0, 20, 3, true
+	loop, alone, rounds := map[string]time.Duration{}, map[string]time.Duration{}, map[string]int{}
+	c.Keep = func(m *bench.Measurement) error {
+		for _, x := range m.Rounds {
+			loop[m.Method] += x.Target.Loop + x.Other
+			alone[m.Method] += x.Target.Alone
+			rounds[m.Method]++
+			for _, d := range x.Draft {
+				loop[m.Method] += d.Loop
+				alone[m.Method] += d.Alone
+			}
+		}
+		return nil
+	}
+	r, err := bench.Run(t.Context(), e, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, row := &r.Rows[0], &r.Rows[1]
+	if !plain.Parts.Best || row.Parts.Best {
+		t.Fatalf("the best of plain decoding: %v; of trees that follow the clock: %v", plain.Parts.Best, row.Parts.Best)
+	}
+	// The same tokens.
+	speedup := loop[plain.Method].Seconds() / loop[row.Method].Seconds()
+	allowed := alone[plain.Method].Seconds() / alone[row.Method].Seconds()
+	p := row.Parts
+	if one := alone[plain.Method].Seconds() / float64(rounds[plain.Method]); math.Abs(p.PlainAlone-one) > 1e-9 {
+		t.Errorf("a plain pass alone takes %v, want %v", p.PlainAlone, one)
+	}
+	if p.Rounds != rounds[row.Method] || math.Abs(p.Speedup-speedup) > 1e-9 || math.Abs(p.Allowed-allowed) > 1e-9 {
+		t.Errorf("%d rounds, speed-up %v of %v, want %d, %v of %v", p.Rounds, p.Speedup, p.Allowed, rounds[row.Method], speedup, allowed)
+	}
+}
+
 func TestPassesThatFailTheSecondTimeAreReported(t *testing.T) {
 	e, target, _ := world(false)
 	passes := 0

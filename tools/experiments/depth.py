@@ -8,9 +8,10 @@ For each depth and type of weights it runs `talf bench --parts`, which runs ever
 pass of decoding again, the target's and the head's each alone, within a second of
 the text that they decoded and at the same contexts, and prints where the time of a
 round goes, in microseconds. Of the repetitions, every pass counts with the shortest
-time that it took. The last column is the speed-up over the one that the passes
-alone allow, tau / (cost of the target's passes + cost of the head's passes), costs
-over plain decoding's passes alone: what it lacks of 1 is lost outside the two models.
+time that it took; of methods whose trees follow the clock they are means. "Of that"
+is the speed-up over the one that the passes alone allow, tau / (cost of the target's
+passes + cost of the head's passes), costs over plain decoding's passes alone: what it
+lacks of 1 is lost outside the two models.
 """
 import argparse
 import json
@@ -47,9 +48,9 @@ def main():
             if o.template:
                 args += ["--template", o.template]
             rows = talf(o.talf, *args)["rows"]
-            one = rows[0]["parts"]["target_alone_seconds"]
             for r in rows:
                 x = r["parts"]
+                one = x["plain_alone_seconds"]
                 table.append({
                     "layers": int(layers), "dtype": dtype, "method": r["method"], "tau": r["tau_pooled"], "parts": x,
                     "cost": x["target_alone_seconds"] / one, "head": x["draft_alone_seconds"] / one,
