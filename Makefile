@@ -22,7 +22,8 @@ gpu-bundle: ## one archive that measures talf on a machine with a GPU: docs/gpu.
 	rm -rf .cache/gpu-bundle && mkdir -p .cache/gpu-bundle
 	CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/compute/cuda/internal/driver/include" \
 		go test -tags gpu -c -trimpath -ldflags '-s -w' -o .cache/gpu-bundle/talf-gpu.test ./cmd/talf
-	cp tools/gpubundle/run.sh tools/gpubundle/transformers_speed.py .cache/gpu-bundle/
+	go run ./compute/cuda/cudatest/mkdriver .cache/gpu-bundle/emulated
+	cp tools/gpubundle/run.sh tools/gpubundle/*.py .cache/gpu-bundle/
 	tar -C .cache -czf .cache/gpu-bundle.tar.gz gpu-bundle
 	@ls -l .cache/gpu-bundle.tar.gz
 	@test $$(wc -c <.cache/gpu-bundle.tar.gz) -le 67108864 || { echo "the bundle has more than 64 MiB"; exit 1; }

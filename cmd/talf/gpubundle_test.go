@@ -3,15 +3,13 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,113 +20,46 @@ import (
 	"talf/compute/computetest"
 	"talf/compute/cpu"
 	"talf/compute/cuda"
+	"talf/compute/cuda/cudatest"
 	"talf/data"
 	"talf/infer/bench"
 	"talf/internal/demo"
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/head"
+	"talf/model/modeltest"
+	"talf/model/safetensors"
 	"talf/preprocess"
+	"talf/train"
 	"talf/tree"
 )
 
-// What tools/gpubundle/run.sh sets: where the report goes, and what transformers
-// measured on the same machine.
+// What tools/gpubundle/run.sh sets. Every part of the measuring is a process of its
+// own: what one breaks, or does not finish in time, is not lost of the others.
 const (
-	envBundle = "TALF_GPU_BUNDLE"
-	envPeers  = "TALF_GPU_PEERS"
+	envBundle = "TALF_GPU_BUNDLE" // directory of the report
+	envPart   = "TALF_GPU_PART"   // the part to run; "report" puts the others together
+	envParts  = "TALF_GPU_PARTS"  // those that ran
+	envDry    = "TALF_GPU_DRY"    // tiny shapes on the emulated device
+	envPeers  = "TALF_GPU_PEERS"  // what PyTorch measured on the same machine
 )
-
-// A gpuReport is what a machine with a GPU says of talf. Seconds are the best of
-// several runs. A figure that was not measured is absent, never guessed.
-type gpuReport struct {
-	Version      buildVersion       `json:"version"`
-	Device       string             `json:"device"`
-	Driver       string             `json:"driver"`
-	Missing      []string           `json:"missing_entry_points"`
-	Emulated     bool               `json:"emulated"` // no figure means anything
-	CopyRate     float64            `json:"copy_bytes_per_second"`
-	Library      string             `json:"library,omitempty"` // of large products
-	NoLibrary    string             `json:"no_library,omitempty"`
-	LibraryPeak  float64            `json:"library_flops,omitempty"`
-	Checks       []gpuCheck         `json:"checks"`
-	Shapes       []*gpuShape        `json:"shapes"`
-	Training     float64            `json:"training_positions_per_second,omitempty"` // of the head below
-	TrainedOn    string             `json:"trained_on,omitempty"`
-	EndToEnd     []gpuMethod        `json:"end_to_end,omitempty"`
-	Transformers map[string]gpuPeer `json:"transformers,omitempty"`
-	Goals        []gpuGoal          `json:"goals"`
-}
-
-// A gpuCheck is right or wrong.
-type gpuCheck struct {
-	Name    string  `json:"name"`
-	Passed  bool    `json:"passed"`
-	Seconds float64 `json:"seconds"`
-}
-
-// A gpuShape is what a model of random weights costs.
-type gpuShape struct {
-	Name         string     `json:"name"`
-	WeightBytes  int        `json:"weight_bytes"`
-	TokensPerSec float64    `json:"tokens_per_second"`
-	OfCopy       float64    `json:"bandwidth_of_copy"` // weight bytes a second over bytes that a copy moves
-	Rows         []gpuRows  `json:"rows"`
-	Prefill      float64    `json:"prefill_flops"`
-	Labelling    []gpuLabel `json:"labelling"`
-}
-
-// gpuRows is a pass of N rows.
-type gpuRows struct {
-	N       int     `json:"n"`
-	Seconds float64 `json:"seconds"`
-	Ratio   float64 `json:"ratio"` // to one row
-}
-
-// A gpuLabel is the preprocessor's speed.
-type gpuLabel struct {
-	Products  string  `json:"products"`
-	Positions float64 `json:"positions_per_second"`
-	Flops     float64 `json:"flops"` // of nine rows a position, counted once
-}
-
-// A gpuMethod is a row of talf bench.
-type gpuMethod struct {
-	Method       string  `json:"method"`
-	Tau          float64 `json:"tau"`
-	TokensPerSec float64 `json:"tokens_per_second"`
-	Speedup      float64 `json:"speedup"`
-	Equal        int     `json:"equal_outputs"`
-	Outputs      int     `json:"outputs"`
-}
-
-// A gpuPeer is what transformers.py of the bundle measures of a shape.
-type gpuPeer struct {
-	TokensPerSec float64 `json:"tokens_per_second"`
-	Prefill      float64 `json:"prefill_flops"`
-}
-
-// A gpuGoal is a speed or a property that the backend is held to.
-type gpuGoal struct {
-	Want  string `json:"want"`
-	Got   string `json:"got,omitempty"`
-	State string `json:"state"` // met, missed or waiting
-}
 
 // A gpuPlan is what is measured of which shapes.
 type gpuPlan struct {
 	shapes    map[string]gpuModel
-	names     []string
-	copyBytes int
 	rows      []int
-	context   int
+	contexts  []int // positions behind which rows are timed, the first for all of rows
 	prompt    int
 	tokens    int // decoded
 	reps      int
 	sequences int // labelled, of length
 	length    int
-	demo      []string // bench's flags
+	batch     int      // positions of a training step
+	steps     int      // of the shape's head
+	label     []string // flags of the small model's labelling, training and decoding
+	train     []string
+	bench     []string
 	documents int
-	steps     int
 }
 
 // A gpuModel is one stored layer that is repeated: what a pass costs does not depend
@@ -138,11 +69,13 @@ type gpuModel struct {
 	tied                                       bool
 }
 
-func bundlePlan(emulated bool) gpuPlan {
-	if emulated {
+func bundlePlan(dry bool) gpuPlan {
+	if dry {
 		return gpuPlan{
-			shapes: map[string]gpuModel{"tiny": {64, 32, 2, 2, 1, 32, true}}, names: []string{"tiny"}, copyBytes: 1 << 12,
-			rows: []int{1, 3}, context: 4, prompt: 8, tokens: 1, reps: 1, sequences: 1, length: 4,
+			shapes: map[string]gpuModel{"tiny": {64, 32, 2, 2, 1, 32, true}},
+			rows:   []int{1, 3}, contexts: []int{4, 40}, prompt: 8, tokens: 1, reps: 1, sequences: 1, length: 6, batch: 8, steps: 2,
+			label: []string{"--max-len", "8", "--k", "2", "--depth", "2"}, train: []string{"--steps", "1", "--rows", "16", "--held-out", "0"},
+			bench: []string{"--max-tokens", "3", "--limit", "1", "--warmup", "0", "--repeat", "1"}, documents: 2,
 		}
 	}
 	return gpuPlan{
@@ -151,111 +84,214 @@ func bundlePlan(emulated bool) gpuPlan {
 			"1B":   {128256, 2048, 16, 32, 8, 8192, true},
 			"8B":   {128256, 4096, 32, 32, 8, 14336, false},
 		},
-		names: []string{"0.5B", "1B", "8B"}, copyBytes: 1 << 30,
-		rows: []int{1, 2, 4, 8, 16, 24, 32, 48, 60, 64}, context: 256, prompt: 2048, tokens: 64, reps: 8, sequences: 16, length: 1024,
-		demo: []string{"--max-tokens", "128", "--limit", "16"}, documents: 1500, steps: 400,
+		rows: []int{1, 2, 4, 8, 16, 24, 32, 48, 60, 64}, contexts: []int{256, 2048, 8192, 32768}, prompt: 2048, tokens: 64, reps: 8,
+		sequences: 16, length: 1024, batch: 1024, steps: 10,
+		train: []string{"--steps", "400", "--rows", "1024"}, bench: []string{"--max-tokens", "128", "--limit", "16"}, documents: 1500,
 	}
 }
 
-// TestGPUBundleOnACUDADevice measures this machine's device where run.sh asks for it,
-// and else is a dry run of that on the emulated device.
+// TestGPUBundleOnACUDADevice is a part of the measuring where run.sh asks for it.
+// Otherwise it is a dry run on the emulated device of a bundle as make gpu-bundle
+// packs it: of all parts, and of some whose device is lost.
 func TestGPUBundleOnACUDADevice(t *testing.T) {
-	out := os.Getenv(envBundle)
-	if out == "" {
-		if !onEmulatedDevice(t) {
-			return
-		}
-		out = t.TempDir()
-	}
-	r := &gpuReport{Version: readVersion(), Checks: []gpuCheck{}, Shapes: []*gpuShape{}}
-	r.Emulated = os.Getenv(envBundle) == ""
-	// Whatever fails, what was found before is written.
-	defer func() {
-		r.judge()
-		if err := r.write(out); err != nil {
-			t.Error(err)
-		}
-	}()
-	r.measure(t, bundlePlan(r.Emulated))
-	if !r.Emulated {
+	if out := os.Getenv(envBundle); out != "" {
+		bundlePart(t, out, os.Getenv(envPart), os.Getenv(envDry) != "")
 		return
 	}
-	r.judge()
-	if err := r.write(out); err != nil {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	dir := unpackedBundle(t)
+	run := func(env []string, args ...string) (r gpuReport, text string, res result) {
+		out := t.TempDir()
+		c := exec.Command("bash", append([]string{filepath.Join(dir, "run.sh"), "--dry-run", out}, args...)...)
+		c.Dir, c.Env = t.TempDir(), append(env, "PATH="+os.Getenv("PATH"), "HOME="+t.TempDir(), "TMPDIR="+t.TempDir())
+		res = finish(t, c)
+		b, err := os.ReadFile(filepath.Join(out, "report.md"))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, res.err)
+		}
+		if found, err := readJSON(filepath.Join(out, "report.json"), &r); err != nil || !found {
+			t.Fatalf("report.json: %v, %v", found, err)
+		}
+		return r, string(b), res
+	}
+	r, text, res := run(nil)
+	if res.code != 0 {
+		t.Errorf("exit %d\n%s\n%s", res.code, res.err, text)
+	}
+	for _, want := range []string{"A dry run on the emulated device", "emulated device, compute capability 9.0", "| products | ok |", "## tiny", "## A head trained here", "| waiting |"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "| met |") || strings.Contains(text, "| missed |") || strings.Contains(text, "FAILED") {
+		t.Errorf("a dry run decides, or fails:\n%s", text)
+	}
+	if len(r.Shapes) != 1 {
+		t.Fatalf("%d shapes", len(r.Shapes))
+	}
+	if s := r.Shapes[0]; s.TokensPerSec <= 0 || len(s.Rows) != 2 || len(s.Contexts) != 2 || s.Prefill <= 0 || s.LibraryPrefill <= 0 || len(s.Labelling) != 2 || s.Labelling[0].Positions <= 0 ||
+		s.DraftStep <= 0 || s.DraftBytes <= 0 || len(s.Training) != 2 || s.Training["bf16"] <= 0 {
+		t.Errorf("%+v", s)
+	}
+	if len(r.EndToEnd) < 3 || r.Training <= 0 || r.CopyRate <= 0 {
+		t.Errorf("%+v", r)
+	}
+	for _, g := range r.Goals {
+		if g.State != "waiting" || g.Got != "" {
+			t.Errorf("%+v", g)
+		}
+	}
+
+	// What fails is in a report all the same, and in the status.
+	r, text, res = run([]string{"TALF_FAKE_LOST=300"}, "checks", "shape-tiny")
+	if res.code == 0 || !strings.Contains(text, "| products | ok |") || !strings.Contains(text, "| FAILED |") || len(r.Checks) < 4 {
+		t.Errorf("a device that is lost: exit %d\n%s", res.code, text)
+	}
+	// So is a part that did not come to its end, or left nothing.
+	out := t.TempDir()
+	if err := (&gpuReport{Checks: []gpuCheck{{Name: "a", Passed: true}, {Name: "b"}}}).save(out, "half"); err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(filepath.Join(out, "report.md"))
+	if failed, err := bundleReport(out, []string{"half", "none"}, true); err != nil || !slices.Equal(failed, []string{"b", "the end of part half", "the end of part none"}) {
+		t.Errorf("failed: %q, %v", failed, err)
+	}
+}
+
+// unpackedBundle returns a directory of what make gpu-bundle packs.
+func unpackedBundle(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"emulated device", "| products | ok |", "## tiny", "rows | ", "positions/s", "| waiting |"} {
-		if !strings.Contains(string(b), want) {
-			t.Errorf("the report lacks %q:\n%s", want, b)
+	drivers := map[string]func() (string, error){
+		"libcuda.so.1":    func() (string, error) { return cudatest.Driver(cudatest.Kernels()) },
+		"libcublas.so.12": cudatest.BLAS,
+	}
+	dir := t.TempDir()
+	files := map[string]string{"talf-gpu.test": self}
+	for _, name := range []string{"run.sh", "torch_speed.py", "vllm_speed.py"} {
+		files[name] = filepath.Join("..", "..", "tools", "gpubundle", name)
+	}
+	for name, driver := range drivers {
+		from, err := driver()
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[filepath.Join("emulated", name)] = filepath.Join(from, name)
+	}
+	for name, from := range files {
+		to := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Link(from, to); err == nil {
+			continue
+		}
+		b, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to, b, 0o755); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if s := r.Shapes[0]; s.TokensPerSec <= 0 || len(s.Rows) != 2 || len(s.Labelling) == 0 || s.Labelling[0].Positions <= 0 {
-		t.Errorf("%+v", s)
-	}
-	var again gpuReport
-	if found, err := readJSON(filepath.Join(out, "report.json"), &again); err != nil || !found || len(again.Goals) != len(r.Goals) {
-		t.Errorf("report.json: %v, %v", found, err)
-	}
+	return dir
 }
 
-func (r *gpuReport) measure(t *testing.T, p gpuPlan) {
-	ctx := context.Background()
+// bundlePart runs a part and writes what it found to out after every check.
+func bundlePart(t *testing.T, out, part string, dry bool) {
+	p := bundlePlan(dry)
+	if part == partReport {
+		failed, err := bundleReport(out, strings.Fields(os.Getenv(envParts)), dry)
+		if err != nil || len(failed) > 0 {
+			t.Errorf("failed: %q, %v", failed, err)
+		}
+		return
+	}
+	r := &gpuReport{Version: readVersion(), Checks: []gpuCheck{}, Shapes: []*gpuShape{}, Emulated: dry}
+	save := func() {
+		if err := r.save(out, part); err != nil {
+			t.Error(err)
+		}
+	}
+	defer func() { r.Finished = true; save() }()
 	check := func(name string, f func(*testing.T)) {
 		since := time.Now()
 		ok := t.Run(name, f)
 		r.Checks = append(r.Checks, gpuCheck{name, ok, time.Since(since).Seconds()})
+		save()
 	}
+	save()
 	e := cuda.Examine()
 	r.Driver, r.Missing = e.Driver, e.Missing
-	var dev compute.Device
-	check("symbols, kernels", func(t *testing.T) {
-		if e.Reason != "" {
-			t.Fatal(e.Reason)
-		}
-		var err error
-		if dev, err = cuda.New(cuda.Default()); err != nil {
+	if len(e.Devices) > 0 {
+		r.Device = fmt.Sprintf("cuda:0 %s, compute capability %d.%d", e.Devices[0].Name, e.Devices[0].Major, e.Devices[0].Minor)
+	}
+	open := func(t *testing.T, c cuda.Config) compute.Device {
+		dev, err := cuda.New(c)
+		if err != nil {
 			t.Fatal(err)
 		}
-	})
-	if dev == nil {
+		return dev
+	}
+	if part == partChecks {
+		check("symbols, kernels", func(t *testing.T) {
+			if err := open(t, cuda.Default()).Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		check("products", func(t *testing.T) {
+			dev := open(t, cuda.Default())
+			defer dev.Close()
+			sameProducts(t, dev)
+		})
+		check("copy", func(t *testing.T) {
+			dev := open(t, cuda.Default())
+			defer dev.Close()
+			r.measureCopy(t, dev)
+		})
 		return
 	}
-	defer func() {
-		if err := dev.Close(); err != nil {
-			t.Error(err)
+	if part == partConformance {
+		// CI runs it on the emulated device by its own name, and a dry run only some.
+		check("conformance with float64", func(t *testing.T) { computetest.Run(t, func() compute.Device { return open(t, cuda.Default()) }) })
+		return
+	}
+	if part == partTrees {
+		t.Setenv(envOnFake, "real")
+		check(treesHaveTheBits, TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding)
+		if !dry { // as above
+			check("trees of 256 nodes and batches of 8 x 60", TestLargeTreesOnACUDADevice)
 		}
-	}()
-	r.Device = dev.Name()
-	check("products", func(t *testing.T) { sameProducts(t, dev) })
-	if !r.Emulated { // CI runs them on the emulated device by their own names
-		check("conformance with float64", func(t *testing.T) {
-			computetest.Run(t, func() compute.Device {
-				d, err := cuda.New(cuda.Default())
-				if err != nil {
-					t.Fatal(err)
-				}
-				return d
-			})
-		})
-		check("trees have the bits of plain decoding", func(t *testing.T) { t.Setenv(envOnFake, "real"); TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding(t) })
+		return
 	}
-	check("copy", func(t *testing.T) { r.CopyRate = copyRate(t, dev, p) })
-	for _, name := range p.names {
-		check("shape "+name, func(t *testing.T) { r.Shapes = append(r.Shapes, r.shape(ctx, t, dev, name, p)) })
-		runtime.GC()
-	}
-	if len(p.demo) > 0 {
+	if part == partHead {
 		check("a head trained here", func(t *testing.T) { r.endToEnd(t, p) })
+		return
 	}
-	if b, err := os.ReadFile(os.Getenv(envPeers)); err == nil {
-		if err := json.Unmarshal(b, &r.Transformers); err != nil {
-			t.Errorf("%s: %v", os.Getenv(envPeers), err)
-		}
+	name, ok := strings.CutPrefix(part, partShape)
+	if _, known := p.shapes[name]; !ok || !known {
+		t.Fatalf("there is no part %q", part)
 	}
+	check("shape "+name, func(t *testing.T) {
+		dev := open(t, cuda.Default())
+		defer dev.Close()
+		r.measureCopy(t, dev)
+		s := &gpuShape{Name: name}
+		r.shape(t, dev, s, p, check)
+	})
+}
+
+// measureCopy measures the bandwidth that reading weights is held against.
+func (r *gpuReport) measureCopy(t *testing.T, dev compute.Device) {
+	rate, err := cuda.CopyRate(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.CopyRate = max(r.CopyRate, rate)
 }
 
 // bestOf returns the least seconds of reps runs after one that warms up.
@@ -320,38 +356,13 @@ func sameProducts(t *testing.T, dev compute.Device) {
 	}
 }
 
-// copyRate returns the bytes that a copy reads and writes a second: what reading
-// weights is held against.
-func copyRate(t *testing.T, dev compute.Device, p gpuPlan) float64 {
-	width := min(1<<16, p.copyBytes/4)
-	rows := p.copyBytes / 4 / width
-	q := dev.Queue()
-	var b [2]compute.Buffer
-	for i := range b {
-		var err error
-		if b[i], err = dev.Alloc(compute.F32, rows, width); err != nil {
-			t.Fatal(err)
-		}
-	}
-	order := make([]int32, rows)
-	for i := range order {
-		order[i] = int32(i)
-	}
-	s := bestOf(p.reps, func() {
-		q.Gather(b[0], 0, 0, b[1], order)
-		if err := q.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	})
-	return 2 * 4 * float64(rows*width) / s
-}
-
-// shape measures a model of random weights.
-func (r *gpuReport) shape(ctx context.Context, t *testing.T, dev compute.Device, name string, p gpuPlan) *gpuShape {
-	g := p.shapes[name]
+// shape measures a model of random weights. What is measured after decoding is a check
+// of its own: it may not fit where the model does.
+func (r *gpuReport) shape(t *testing.T, dev compute.Device, s *gpuShape, p gpuPlan, check func(string, func(*testing.T))) {
+	ctx, g := t.Context(), p.shapes[s.Name]
 	spec := arch.Llama()
 	spec.Vocab, spec.Hidden, spec.Layers, spec.Heads, spec.KVHeads = g.vocab, g.hidden, 1, g.heads, g.kvHeads
-	spec.HeadDim, spec.FFN, spec.MaxPos, spec.Tied = g.hidden/g.heads, g.ffn, 4096, g.tied
+	spec.HeadDim, spec.FFN, spec.MaxPos, spec.Tied = g.hidden/g.heads, g.ffn, 1<<16, g.tied
 	deep, set, err := bench.Deepen(spec, bench.RandomWeights(spec, 1), g.layers)
 	if err != nil {
 		t.Fatal(err)
@@ -363,7 +374,7 @@ func (r *gpuReport) shape(ctx context.Context, t *testing.T, dev compute.Device,
 		t.Fatal(err)
 	}
 	defer m.Close()
-	s := &gpuShape{Name: name, WeightBytes: m.WeightBytes()}
+	s.WeightBytes = m.WeightBytes()
 	rng := rand.New(rand.NewPCG(7, 7))
 	random := func(n int) []int32 {
 		ids := make([]int32, n)
@@ -373,9 +384,13 @@ func (r *gpuReport) shape(ctx context.Context, t *testing.T, dev compute.Device,
 		return ids
 	}
 	seq := m.NewSeq()
-	if _, err := seq.Append(ctx, random(p.context), nil, model.WantNone); err != nil {
-		t.Fatal(err)
+	defer seq.Close()
+	grow := func(t *testing.T, n int) {
+		if _, err := seq.Append(ctx, random(n-seq.Len()), nil, model.WantNone); err != nil {
+			t.Fatal(err)
+		}
 	}
+	grow(t, p.contexts[0])
 	id, logp := make([]int32, 64), make([]float32, 64)
 	// Plain decoding: the token that a pass gives goes into the next.
 	next := []int32{1}
@@ -393,13 +408,13 @@ func (r *gpuReport) shape(ctx context.Context, t *testing.T, dev compute.Device,
 	})
 	s.TokensPerSec = float64(p.tokens) / sec
 	s.OfCopy = s.TokensPerSec * float64(s.WeightBytes) / r.CopyRate
-	for _, n := range p.rows {
+	pass := func(t *testing.T, n int) gpuRows {
 		var tr tree.Tree
 		tr.Reset(1, n)
 		for i := 1; i < n; i++ {
 			tr.Add((i-1)/2, int32(i%g.vocab))
 		}
-		sec := bestOf(p.reps, func() {
+		return gpuRows{N: n, Seconds: bestOf(p.reps, func() {
 			b := seq.Branch(seq.Len())
 			o, err := m.Forward(ctx, []model.Segment{{Rows: b, Tree: &tr, Want: model.WantAll}})
 			if err != nil {
@@ -407,16 +422,20 @@ func (r *gpuReport) shape(ctx context.Context, t *testing.T, dev compute.Device,
 			}
 			o.TopK(id, logp, 0, n, 1)
 			b.Drop()
-		})
-		s.Rows = append(s.Rows, gpuRows{N: n, Seconds: sec})
-		s.Rows[len(s.Rows)-1].Ratio = sec / s.Rows[0].Seconds
+		})}
 	}
-	seq.Close()
+	for _, n := range p.rows {
+		x := pass(t, n)
+		s.Rows = append(s.Rows, x)
+		s.Rows[len(s.Rows)-1].Ratio = x.Seconds / s.Rows[0].Seconds
+	}
+	r.Shapes = append(r.Shapes, s) // what follows may fail
+	check("draft step of "+s.Name, func(t *testing.T) { s.draftStep(t, m, p) })
 	// Two operations a weight and row; one row alone needs the LM head.
 	flops := 2 * (float64(s.WeightBytes)/2 - float64(g.vocab)*float64(g.hidden))
-	prompt := random(p.prompt)
-	prefill := func() float64 {
-		return flops * float64(p.prompt) / bestOf(max(1, p.reps/4), func() {
+	prefill := func(t *testing.T, n int) float64 {
+		prompt := random(n)
+		return flops * float64(n) / bestOf(max(1, p.reps/4), func() {
 			c := m.NewSeq()
 			defer c.Close()
 			if _, err := c.Append(ctx, prompt, nil, model.WantLast); err != nil {
@@ -424,26 +443,121 @@ func (r *gpuReport) shape(ctx context.Context, t *testing.T, dev compute.Device,
 			}
 		})
 	}
-	s.Prefill = prefill()
-	products := []bool{false}
-	by, why := m.Bulk(true)
-	if why == nil {
-		r.Library = by
-		products = append(products, true)
-		r.LibraryPeak = max(r.LibraryPeak, 2*prefill()) // two planes
-	} else {
-		r.NoLibrary = why.Error()
-	}
-	for _, library := range products {
-		l := gpuLabel{Products: "the device's own"}
-		if library {
-			l.Products = by
+	dir := t.TempDir()
+	check("prefill and labels of "+s.Name, func(t *testing.T) {
+		s.Prefill = prefill(t, p.prompt)
+		m.Hash() // read before a clock runs
+		s.Labelling = append(s.Labelling, gpuLabel{Products: "the device's own", Positions: labelRate(t, m, p, false, filepath.Join(dir, "own"))})
+		by, why := m.Bulk(true)
+		if why != nil {
+			r.NoLibrary = why.Error()
+		} else {
+			r.Library = by
+			long := prefill(t, p.prompt)
+			s.LibraryPrefill = 2 * long // two planes
+			// Unpacking does not depend on the rows: what half of them cost besides their half.
+			half := prefill(t, p.prompt/2)
+			s.LibraryFixed = flops * float64(p.prompt) * (1/half - 1/long)
+			s.UnpackBytes = 2 * float64(s.WeightBytes)
+			s.Labelling = append(s.Labelling, gpuLabel{Products: by, Positions: labelRate(t, m, p, true, filepath.Join(dir, "library"))})
+			if _, err := m.Bulk(false); err != nil {
+				t.Error(err)
+			}
 		}
-		l.Positions = labelRate(t, m, p, library)
-		l.Flops = l.Positions * 9 * float64(s.WeightBytes)
-		s.Labelling = append(s.Labelling, l)
+		for i := range s.Labelling {
+			s.Labelling[i].Flops = s.Labelling[i].Positions * 9 * float64(s.WeightBytes)
+		}
+	})
+	check("long contexts of "+s.Name, func(t *testing.T) {
+		for _, n := range p.contexts {
+			if seq.Len() < n {
+				grow(t, n)
+			}
+			one, most := pass(t, 1), pass(t, p.rows[len(p.rows)-1])
+			s.Contexts = append(s.Contexts, gpuContext{n, one.Seconds, most.Seconds})
+		}
+	})
+	for _, math := range []string{mathF32, mathBF16} {
+		check("training a head of "+s.Name+" in "+math, func(t *testing.T) { s.training(t, deep, set, math, filepath.Join(dir, "own"), p) })
 	}
-	return s
+}
+
+// draftStep times a step of a head: a row, and its ten most likely tokens.
+func (s *gpuShape) draftStep(t *testing.T, m *model.Model, p gpuPlan) {
+	ctx, opt := t.Context(), head.Default()
+	opt.Model = m.Options()
+	spec := m.Spec().DraftFor(false)
+	h, err := head.FromTensors(spec, m, opt, head.Random(spec, 1)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	ids := []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	target, seq := m.NewSeq(), h.NewSeq()
+	defer target.Close()
+	defer seq.Close()
+	o, err := target.Append(ctx, ids, nil, model.WantNone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in []model.Feature
+	for i := range len(ids) - 1 {
+		in = append(in, o.Feature(0, i))
+	}
+	if _, err := seq.Append(ctx, ids[1:], in, model.WantNone); err != nil {
+		t.Fatal(err)
+	}
+	id, logp := make([]int32, 10), make([]float32, 10)
+	next := []int32{1}
+	sec := bestOf(p.reps, func() {
+		c := seq.Fork()
+		defer c.Close()
+		for range p.tokens {
+			o, err := c.Append(ctx, next, in[:1], model.WantLast)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.TopK(id, logp, 0, 1, len(id))
+			next[0] = id[0]
+		}
+	})
+	s.DraftBytes, s.DraftStep = h.WeightBytes(), sec/float64(p.tokens)
+}
+
+// training measures steps of a head's loss eagle, as torch_speed.py does: positions
+// a second, of the best step.
+func (s *gpuShape) training(t *testing.T, spec *arch.Spec, set *safetensors.Set, math, labels string, p gpuPlan) {
+	dev, err := cuda.New(cuda.Config{BF16: math == mathBF16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	opt := model.Default()
+	opt.Lazy = true // its LM head and embedding serve alone
+	m, err := model.New(spec, set, dev, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := data.Open(labels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	cfg := train.Default()
+	cfg.Loss, cfg.Steps, cfg.Rows, cfg.Accum, cfg.Warmup, cfg.Held, cfg.EvalEvery, cfg.SaveEvery = "eagle", p.steps, p.batch, 1, 1, 0, 0, 0
+	best := 0.0
+	_, err = train.Head(t.Context(), cfg, train.HeadJob{Target: m, Data: train.Only(rows), Out: filepath.Join(t.TempDir(), "head"), Report: func(x train.Progress) {
+		if x.Step > 1 { // the first takes memory
+			best = max(best, float64(x.Positions)/x.Seconds)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Training == nil {
+		s.Training = map[string]float64{}
+	}
+	s.Training[math] = best
 }
 
 // numbered is a tokenizer of texts that are numbers.
@@ -462,8 +576,8 @@ func (numbered) Encode(text string, _ bool) ([]int32, error) {
 }
 
 // labelRate returns the positions that preprocess labels a second, of trees of nine
-// nodes.
-func labelRate(t *testing.T, m *model.Model, p gpuPlan, library bool) float64 {
+// nodes, for a set in the directory out.
+func labelRate(t *testing.T, m *model.Model, p gpuPlan, library bool, out string) float64 {
 	if _, err := m.Bulk(false); err != nil && library {
 		t.Fatal(err)
 	}
@@ -475,11 +589,9 @@ func labelRate(t *testing.T, m *model.Model, p gpuPlan, library bool) float64 {
 		}
 		text.WriteString("\n\n")
 	}
-	dir := t.TempDir()
 	c := preprocess.Default()
-	c.Files, c.Out = []string{write(t, filepath.Join(dir, "in.txt"), text.String())}, filepath.Join(dir, "set")
+	c.Files, c.Out = []string{write(t, filepath.Join(t.TempDir(), "in.txt"), text.String())}, out
 	c.Load.Format, c.EOS, c.Rows, c.Tokens = data.Paragraphs, preprocess.EOSNever, cudaRows, cudaTokens
-	m.Hash() // read before the clock runs
 	since := time.Now()
 	st, err := preprocess.Run(t.Context(), c, preprocess.Inputs{Target: m, Tokenizer: numbered{}, TokenizerHash: "ids", Bulk: library, Arithmetic: "bundle"})
 	if err != nil {
@@ -498,20 +610,26 @@ func (r *gpuReport) endToEnd(t *testing.T, p gpuPlan) {
 	if err := demo.WriteJSONL(text, demo.Corpus(9, p.documents)); err != nil {
 		t.Fatal(err)
 	}
-	ok(t, "", "preprocess", "--model", target, "--data", text, "--out", set, "--eos", "always", "--device", "cuda:0", "--quiet")
-	r.TrainedOn = "cpu"
-	args := []string{"train", "--model", target, "--data", set, "--out", head, "--steps", strconv.Itoa(p.steps), "--rows", "1024", "--eval-every", "0", "--quiet"}
-	if newTrain(&app{}).Flags().Lookup("device") != nil {
-		r.TrainedOn, args = "cuda:0", append(args, "--device", "cuda:0")
+	if r.Emulated {
+		if err := modeltest.Write(target, tinyConfig(), 1); err != nil {
+			t.Fatal(err)
+		}
 	}
-	since := time.Now()
-	ok(t, "", args...)
-	r.Training = float64(p.steps) * 1024 / time.Since(since).Seconds()
+	ok(t, "", append([]string{"preprocess", "--model", target, "--data", text, "--out", set, "--eos", "always", "--device", "cuda:0", "--quiet"}, p.label...)...)
+	r.TrainedOn = "cuda:0"
+	ok(t, "", append([]string{"train", "--model", target, "--data", set, "--out", head, "--eval-every", "0", "--quiet", "--device", "cuda:0"}, p.train...)...)
+	log, err := train.ReadMetrics(head)
+	if err != nil || len(log) == 0 {
+		t.Fatalf("%d steps, %v", len(log), err)
+	}
+	for _, x := range log {
+		r.Training = max(r.Training, float64(x.Positions)/x.Seconds)
+	}
 	prompts := promptFile(t, 20)
 	var report bench.Report
 	out := ok(t, "", append([]string{
 		"bench", "--model", target, "--head", head, "--prompts", prompts, "--device", "cuda:0", "--method", "salf", "--method", "beam", "--json",
-	}, p.demo...)...)
+	}, p.bench...)...)
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatal(err)
 	}
@@ -521,129 +639,4 @@ func (r *gpuReport) endToEnd(t *testing.T, p gpuPlan) {
 			t.Errorf("%s: %d of %d outputs are plain decoding's", x.Method, x.Equal, x.Compared)
 		}
 	}
-}
-
-// judge holds figures to the goals.
-func (r *gpuReport) judge() {
-	r.Goals = nil
-	goal := func(want string, got, least float64, known bool, format string) {
-		g := gpuGoal{Want: want, State: "waiting"}
-		if known && !r.Emulated {
-			g.Got = fmt.Sprintf(format, got)
-			if g.State = "missed"; got >= least {
-				g.State = "met"
-			}
-		}
-		r.Goals = append(r.Goals, g)
-	}
-	i := slices.IndexFunc(r.Shapes, func(s *gpuShape) bool { return s != nil && s.Name == "8B" })
-	s, have := &gpuShape{}, i >= 0
-	if have {
-		s = r.Shapes[i]
-	}
-	peer, peers := r.Transformers["8B"]
-	ratio := func(n int) (float64, bool) {
-		for _, x := range s.Rows {
-			if x.N == n {
-				return x.Ratio, true
-			}
-		}
-		return 0, false
-	}
-	passed := func(name string) (bool, bool) {
-		for _, c := range r.Checks {
-			if c.Name == name {
-				return c.Passed, true
-			}
-		}
-		return false, false
-	}
-	goal("8B: plain decoding reaches 85% of the copy's bandwidth", s.OfCopy, 0.85, have, "%.2f")
-	goal("8B: plain decoding is 3 times as fast as transformers", s.TokensPerSec/peer.TokensPerSec, 3, have && peers, "%.2f times")
-	for _, x := range []struct {
-		n    int
-		most float64
-	}{{16, 1.1}, {60, 1.4}} {
-		v, known := ratio(x.n)
-		goal(fmt.Sprintf("8B: %d rows cost at most %g of one row", x.n, x.most), -v, -x.most, known, "%.2f")
-		if g := &r.Goals[len(r.Goals)-1]; g.Got != "" {
-			g.Got = fmt.Sprintf("%.2f", v)
-		}
-	}
-	goal("8B: prefill reaches 60% of the library's peak", s.Prefill/r.LibraryPeak, 0.6, have && r.LibraryPeak > 0, "%.2f")
-	goal("a draft step costs at most 1.2 times its share of the weights' bytes", 0, 0, false, "")
-	same, known := passed("trees have the bits of plain decoding")
-	bits := 0.0
-	if same {
-		bits = 1
-	}
-	goal("greedy output with drafts has the bits of plain decoding", bits, 1, known, "%g")
-	rate := 0.0
-	for _, l := range s.Labelling {
-		rate = max(rate, l.Positions)
-	}
-	goal("8B: 2400 positions labelled a second (45% of the H200's bf16 peak)", rate, 2400, have && rate > 0, "%.0f")
-	goal("head training as fast as PyTorch with torch.compile", 0, 0, false, "")
-}
-
-// write writes the report as JSON and Markdown.
-func (r *gpuReport) write(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	if err := writeJSON(filepath.Join(dir, "report.json"), r); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "report.md"), []byte(r.markdown()), 0o644)
-}
-
-func (r *gpuReport) markdown() string {
-	var b strings.Builder
-	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
-	p("# talf %s on %s\n\n", r.Version.Version, cmp.Or(r.Device, "no device"))
-	if r.Emulated {
-		p("A dry run on the emulated device: no figure means anything.\n\n")
-	}
-	p("Driver for CUDA %s; entry points that are missing: %s. A copy moves %.0f GB/s. ", r.Driver, cmp.Or(strings.Join(r.Missing, ", "), "none"), r.CopyRate/1e9)
-	if r.Library != "" {
-		p("Large products of labelling: %s, %.0f TFLOP/s at most.\n\n", r.Library, r.LibraryPeak/1e12)
-	} else {
-		p("No library of large products: %s.\n\n", r.NoLibrary)
-	}
-	p("| check | | seconds |\n|---|---|---|\n")
-	for _, c := range r.Checks {
-		state := "ok"
-		if !c.Passed {
-			state = "FAILED"
-		}
-		p("| %s | %s | %.1f |\n", c.Name, state, c.Seconds)
-	}
-	for _, s := range r.Shapes {
-		if s == nil {
-			continue
-		}
-		p("\n## %s\n\nWeights of %.2f GB in bf16. Plain decoding: %.1f tokens/s, %.2f of the copy's bandwidth", s.Name, float64(s.WeightBytes)/1e9, s.TokensPerSec, s.OfCopy)
-		if x, known := r.Transformers[s.Name]; known {
-			p("; transformers: %.1f tokens/s, prefill %.1f TFLOP/s", x.TokensPerSec, x.Prefill/1e12)
-		}
-		p(". Prefill: %.1f TFLOP/s.\n\n| rows | ms | of one row |\n|---|---|---|\n", s.Prefill/1e12)
-		for _, x := range s.Rows {
-			p("| %d | %.3f | %.2f |\n", x.N, x.Seconds*1e3, x.Ratio)
-		}
-		p("\n| labelling by | positions/s | TFLOP/s |\n|---|---|---|\n")
-		for _, l := range s.Labelling {
-			p("| %s | %.0f | %.1f |\n", l.Products, l.Positions, l.Flops/1e12)
-		}
-	}
-	if len(r.EndToEnd) > 0 {
-		p("\n## A head trained here\n\nOf the small model that talf carries, on %s at %.0f positions/s.\n\n| method | τ | tokens/s | speed-up | equal |\n|---|---|---|---|---|\n", r.TrainedOn, r.Training)
-		for _, x := range r.EndToEnd {
-			p("| %s | %.2f | %.0f | %.2f | %d of %d |\n", x.Method, x.Tau, x.TokensPerSec, x.Speedup, x.Equal, x.Outputs)
-		}
-	}
-	p("\n## Goals\n\n| goal | measured | |\n|---|---|---|\n")
-	for _, g := range r.Goals {
-		p("| %s | %s | %s |\n", g.Want, g.Got, g.State)
-	}
-	return b.String()
 }

@@ -49,7 +49,7 @@ func library(name, kernels string, sources, flags []string) (string, error) {
 		return "", ErrNoCompiler
 	}
 	args := append([]string{
-		"-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wno-unknown-pragmas", "-Werror",
+		"-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=hidden", "-static-libstdc++", "-static-libgcc", "-Wall", "-Wno-unknown-pragmas", "-Werror",
 	}, flags...)
 	h := sha256.New()
 	fmt.Fprintln(h, args)
