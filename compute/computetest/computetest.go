@@ -82,18 +82,23 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 // and derive from the test's name, so a failure repeats.
 type bench struct {
 	*testing.T
-	dev compute.Device
-	q   compute.Queue
-	r   *rand.Rand
+	dev   compute.Device
+	q     compute.Queue
+	r     *rand.Rand
+	worst float64 // difference that near has seen, of the largest value or of 1
 }
 
 func newBench(t *testing.T, d compute.Device) *bench {
+	b := &bench{T: t, dev: d, q: d.Queue(), r: rand.New(rand.NewPCG(7, 11))}
 	t.Cleanup(func() {
+		if b.worst > 0 {
+			t.Logf("within %.2g of the largest value", b.worst)
+		}
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return &bench{T: t, dev: d, q: d.Queue(), r: rand.New(rand.NewPCG(7, 11))}
+	return b
 }
 
 func (b *bench) train() compute.TrainOps { return b.q.(compute.TrainOps) }
@@ -188,7 +193,9 @@ func (b *bench) near(what string, got []float32, want []float64, tol float64) {
 		big = max(big, math.Abs(w))
 	}
 	for i, w := range want {
-		if d := math.Abs(float64(got[i]) - w); !(d <= tol*big) {
+		d := math.Abs(float64(got[i]) - w)
+		b.worst = max(b.worst, d/big)
+		if !(d <= tol*big) {
 			b.Fatalf("%s[%d] = %g, want %g: off by %.2g, allowed %.2g", what, i, got[i], w, d, tol*big)
 		}
 	}
