@@ -1,0 +1,104 @@
+package draft
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// A busy machine, a longer context and passes that are interrupted change what
+// passes take, and leave what they cost beside each other.
+func TestCurveIsThatOfAQuietMachine(t *testing.T) {
+	want := func(rows int) float64 { return 1 + 0.05*float64(rows-1) }
+	var c curve
+	rng := rand.New(rand.NewPCG(1, 2))
+	var m meter
+	load := 1.0
+	for i := range 4000 {
+		if i%64 == 0 { // another request, whose context is up to twice as dear
+			m = meter{level: m.level}
+			load = 1 + rng.Float64()
+		}
+		rows := 1
+		if rng.Float64() < 0.6 {
+			rows = 1 << rng.IntN(5)
+		}
+		took := 1e-3 * load * want(rows) * math.Exp(0.1*rng.NormFloat64())
+		if rng.Float64() < 0.03 {
+			took *= 10
+		}
+		m.add(&c, rows, took)
+	}
+	for _, rows := range []int{2, 4, 8, 16} {
+		if got := c.cost(rows) / c.cost(1); math.Abs(got/want(rows)-1) > 0.15 {
+			t.Errorf("%d rows cost %.3f of one, want about %.3f", rows, got, want(rows))
+		}
+	}
+	if got := m.level / (1e-3 * load); math.Abs(got-1) > 0.2 {
+		t.Errorf("a pass of one row takes %.2f of what it does", got)
+	}
+}
+
+// One pass of a new size that is interrupted must not keep that size from being
+// tried for ever.
+func TestAPassThatIsInterruptedIsForgotten(t *testing.T) {
+	var c curve
+	var m meter
+	for range 20 {
+		m.add(&c, 1, 1e-3)
+	}
+	m.add(&c, 8, 50e-3)
+	if got := c.cost(8); got > 2.5 {
+		t.Errorf("8 rows are taken to cost %.1f after one pass, want at most 2.5", got)
+	}
+	for range 40 {
+		m.add(&c, 1, 1e-3)
+		m.add(&c, 8, 1.2e-3)
+	}
+	if got := c.cost(8); math.Abs(got-1.2) > 0.15 {
+		t.Errorf("8 rows are taken to cost %.2f, want about 1.2", got)
+	}
+}
+
+// A request in a much longer context measures itself within a few passes.
+func TestMetersFollowTheRequest(t *testing.T) {
+	var c curve
+	m := meter{}
+	for range 50 {
+		m.add(&c, 1, 1e-3)
+		m.add(&c, 4, 1.5e-3)
+	}
+	next := meter{level: m.level}
+	for range 3 {
+		next.add(&c, 1, 2e-3)
+	}
+	if got := next.level; got < 1.8e-3 || got > 2.1e-3 {
+		t.Errorf("a pass is taken to take %.4f s after three, want about 0.002", got)
+	}
+	if got := c.cost(4) / c.cost(1); math.Abs(got-1.5) > 0.1 {
+		t.Errorf("4 rows cost %.2f of one, want 1.5: a context is not a size", got)
+	}
+}
+
+// What is known grows with the rows, whatever was measured.
+func TestCurveNeverFalls(t *testing.T) {
+	var c curve
+	if c.cost(7) != 0 {
+		t.Error("an empty curve knows a cost")
+	}
+	var m meter
+	for i, rows := range []int{1, 16, 4, 2, 40, 300, 9, 4096} {
+		m.add(&c, rows, 1e-3/float64(i+1))
+	}
+	m.add(&c, 0, 1)
+	m.add(&c, 3, 0)
+	m.add(&c, 3, math.NaN())
+	last := 0.0
+	for rows := 1; rows <= 5000; rows++ {
+		got := c.cost(rows)
+		if !(got >= last) {
+			t.Fatalf("%d rows cost %v, %d cost %v", rows, got, rows-1, last)
+		}
+		last = got
+	}
+}
