@@ -96,3 +96,37 @@ func TestProductsInBF16(t *testing.T) {
 		}
 	}
 }
+
+// TestClearZeroesTheFirstElements leaves those behind as they are, NaN among them.
+func TestClearZeroesTheFirstElements(t *testing.T) {
+	d := device(t)
+	defer d.Close()
+	q := d.Queue()
+	for _, n := range []int{0, 1, 255, 1000} {
+		x := make([]float32, 1000)
+		for i := range x {
+			x[i] = float32(i + 1)
+		}
+		x[0], x[999] = float32(math.NaN()), float32(math.Inf(1))
+		b, err := d.Alloc(compute.F32, len(x))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Write(b, x)
+		q.(compute.RemoteTrainOps).Clear(b, n)
+		got := make([]float32, len(x))
+		q.Read(got, b, 0)
+		if err := q.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range got {
+			want := x[i]
+			if i < n {
+				want = 0
+			}
+			if math.Float32bits(v) != math.Float32bits(want) {
+				t.Fatalf("element %d is %g after %d were cleared, want %g", i, v, n, want)
+			}
+		}
+	}
+}
