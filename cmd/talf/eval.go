@@ -22,12 +22,14 @@ type evalOptions struct {
 
 // An evalReport is a figure or table of the papers, with confidence intervals.
 type evalReport struct {
-	Name      string             `json:"name"`
-	Doc       string             `json:"doc"`
-	Device    string             `json:"device"`
-	Bootstrap bench.Bootstrap    `json:"bootstrap"`
-	Methods   []bench.MethodEval `json:"methods,omitempty"`
-	Ranks     []bench.RankEval   `json:"ranks,omitempty"`
+	Name   string `json:"name"`
+	Doc    string `json:"doc"`
+	Device string `json:"device"`
+	// Temperature is that of the answers that methods were measured on.
+	Temperature float64            `json:"temperature"`
+	Bootstrap   bench.Bootstrap    `json:"bootstrap"`
+	Methods     []bench.MethodEval `json:"methods,omitempty"`
+	Ranks       []bench.RankEval   `json:"ranks,omitempty"`
 
 	tables  []bench.Table
 	figures []bench.Figure
@@ -50,6 +52,9 @@ each other.`,
 	}
 	return c
 }
+
+// drawing are the flags that say how tokens are drawn.
+var drawing = []string{"temperature", "seed"}
 
 func newEvaluation(a *app, e bench.Evaluation) *cobra.Command {
 	o := evalOptions{boot: bench.DefaultBootstrap()}
@@ -74,6 +79,14 @@ probability it gives to the model's choice is from that.`
 			if len(o.heads) == 0 {
 				return usagef("missing --head")
 			}
+			if n := len(o.temperatures); n != 1 {
+				return usagef("--temperature: %d temperatures, want one", n)
+			}
+			for _, name := range drawing {
+				if e.Paper == "" && cmd.Flags().Changed(name) {
+					return usagef("--%s: %s draws nothing", name, e.Name)
+				}
+			}
 			if err := errors.Join(p.check(), checkPlot(o.picture)); err != nil {
 				return err
 			}
@@ -90,7 +103,11 @@ probability it gives to the model's choice is from that.`
 				}
 			}
 			return p.print(a, r, func(markdown bool) error {
-				a.printf("%s; [ ] are %g%% confidence intervals\n\n", r.Device, 100*r.Bootstrap.Level)
+				a.printf("%s; ", r.Device)
+				if e.Paper != "" {
+					a.printf("temperature %g; ", r.Temperature)
+				}
+				a.printf("[ ] are %g%% confidence intervals\n\n", 100*r.Bootstrap.Level)
 				return bench.WriteTables(a.out, r.tables, markdown)
 			})
 		},
@@ -102,7 +119,11 @@ probability it gives to the model's choice is from that.`
 	f.StringVar(&o.picture, "plot", "", "draw to a file that ends in .png or .svg")
 	if e.Paper == "" {
 		f.IntVar(&o.ranks, "ranks", 5, "ranks to condition on, from 1")
+		for _, name := range drawing {
+			f.Lookup(name).Hidden = true
+		}
 	} else {
+		f.Lookup("temperature").Usage = "temperature to decode at"
 		countVar(f, &o.warmup, "warmup", bench.Default().Warmup, "first prompts of a set that are run and not counted")
 	}
 	p.flags(f)
@@ -141,7 +162,8 @@ func (a *app) eval(ctx context.Context, e bench.Evaluation, o *evalOptions) (*ev
 		return nil, fmt.Errorf("no paper %q: this is a bug", e.Paper)
 	}
 	c := o.config(r)
-	c.Warmup, c.Temperatures = o.warmup, nil // the paper's
+	c.Warmup, c.Temperatures = o.warmup, nil // the paper's, of which all are greedy
+	papers[k].Temperatures, out.Temperature = o.temperatures, o.temperatures[0]
 	kit := &bench.Kit{Sources: r.sources, MaxTokens: c.MaxTokens}
 	if err := a.addPapers(&c, papers[k:k+1], kit); err != nil {
 		return nil, err

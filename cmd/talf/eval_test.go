@@ -83,6 +83,28 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 			}
 		}
 	}
+	// At another temperature, the same as bench.
+	var warm evalReport
+	sampled := append([]string{"--temperature", "1", "--seed", "3", "--json"}, common...)
+	if err := json.Unmarshal([]byte(ok(t, "", append([]string{"bench", "--method", "optimal"}, sampled...)...)), &benched); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(ok(t, "", append([]string{"eval", "table3", "--resamples", "100"}, sampled...)...)), &warm); err != nil {
+		t.Fatal(err)
+	}
+	same := 0
+	for _, e := range warm.Methods {
+		for _, row := range benched.Rows {
+			if strings.HasPrefix(row.Spec, "optimal") && row.Source == e.Head && row.Temperature == 1 && row.Pooled == e.Tau.Value {
+				same++
+			}
+		}
+	}
+	if same != 2 || warm.Temperature != 1 {
+		t.Errorf("temperature %v: τ of %d of 2 heads is what bench says", warm.Temperature, same)
+	}
+	talf(t, "", append([]string{"eval", "table3", "--temperature", "0,1"}, common...)...).refuses(t, exitUsage, "--temperature")
+	talf(t, "", append([]string{"eval", "fig2b", "--seed", "1"}, common...)...).refuses(t, exitUsage, "--seed")
 	talf(t, "", "eval", "table3", "--model", model, "--prompts", prompts).refuses(t, exitUsage, "--head")
 	talf(t, "", append([]string{"eval", "fig2a", "--resamples", "3"}, common...)...).refuses(t, exitUsage, "100..1000000")
 	talf(t, "", "eval", "fig9").refuses(t, exitUsage, "fig9")
