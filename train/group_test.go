@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -396,6 +397,46 @@ func TestARankLostBeforeACheckpointCostsNoStep(t *testing.T) {
 	defer s.Close()
 	if s.Manifest.Step != 4 || e.res.Dir != dir {
 		t.Errorf("the last checkpoint is %s, named %q, want step 4", dir, e.res.Dir)
+	}
+}
+
+// A hooked member calls a function after every message.
+type hooked struct {
+	*dist.Member
+	after func()
+}
+
+func (h hooked) Gather(ctx context.Context, msg []byte) ([][]byte, error) {
+	got, err := h.Member.Gather(ctx, msg)
+	h.after()
+	return got, err
+}
+
+// What rank 0 could not note behind the very last step is told by all.
+func TestABestThatCannotBeMarkedIsToldAtTheEnd(t *testing.T) {
+	r := newRanked(t, 2)
+	r.cfg.Steps, r.cfg.SaveEvery, r.cfg.EvalEvery = 2, 0, 0 // evaluated and saved once, at the end
+	r.job = func(rank int, j *HeadJob) {
+		if rank != 0 {
+			return
+		}
+		j.Group = hooked{j.Group.(*dist.Member), func() {
+			if _, err := os.Stat(filepath.Join(r.out, "step-00000002", checkpoints.ManifestFile)); err != nil {
+				return
+			}
+			if err := os.MkdirAll(filepath.Join(r.out, checkpoints.BestFile, "in the way"), 0o777); err != nil {
+				t.Error(err)
+			}
+		}}
+	}
+	res, errs := r.run(2)
+	for rank, err := range errs {
+		if err == nil || !strings.Contains(err.Error(), "checkpoints: best: ") || strings.Contains(err.Error(), "\n") || res[rank].Done {
+			t.Errorf("rank %d: %v, done: %v", rank, err, res[rank].Done)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(r.out, "step-00000002", checkpoints.ManifestFile)); err != nil {
+		t.Error(err)
 	}
 }
 
