@@ -162,7 +162,7 @@ func (a *app) eval(ctx context.Context, e bench.Evaluation, o *evalOptions) (*ev
 		return nil, fmt.Errorf("no paper %q: this is a bug", e.Paper)
 	}
 	c := o.config(r)
-	c.Warmup, c.Temperatures = o.warmup, nil // the paper's, of which all are greedy
+	c.Warmup, c.Temperatures = o.warmup, nil // methods bring their papers'
 	papers[k].Temperatures, out.Temperature = o.temperatures, o.temperatures[0]
 	kit := &bench.Kit{Sources: r.sources, MaxTokens: c.MaxTokens}
 	if err := a.addPapers(&c, papers[k:k+1], kit); err != nil {

@@ -95,9 +95,9 @@ func (c *curve) cost(rows int) float64 {
 	return lo.cost + slope*(x-lo.rows)
 }
 
-// A meter is what a pass takes now, in seconds by the costs of a curve: the median
-// rather than the mean of late ones, so that a pass during which the machine did
-// something else moves it little.
+// A meter is what a pass takes now, in seconds by the costs of a curve: a moving mean
+// of late ones in which deviations are clipped, so that a pass during which the machine
+// did something else moves it little.
 type meter struct {
 	level float64 // seconds of a pass that costs 1; 0 is unknown
 	n     int     // passes of this sequence
