@@ -55,6 +55,10 @@ func LM(ctx context.Context, cfg Config, job LMJob) (Result, error) {
 // the last one predicted.
 type window struct{ doc, from, to int }
 
+func (w window) String() string {
+	return fmt.Sprintf("document %d, tokens %d to %d", w.doc, w.from, w.to)
+}
+
 // lmTask trains a language model.
 type lmTask struct {
 	cfg    Config
@@ -287,7 +291,7 @@ func (l *lmTask) culprit(ctx context.Context, i int) string {
 		if op, err := l.graph.FirstNonFinite(ctx); err != nil {
 			return ""
 		} else if op != "" {
-			return fmt.Sprintf("document %d, tokens %d to %d", w.doc, w.from, w.to)
+			return w.String()
 		}
 	}
 	return ""
@@ -320,6 +324,7 @@ func (l *lmTask) eval(ctx context.Context) (s evalShare, err error) {
 	}
 	for at := 0; at < n; s.Held++ {
 		l.evalIn.reset()
+		first := at
 		for ; at < n && l.evalIn.level.Rows.N+l.held[at].to-l.held[at].from <= l.cfg.Rows; at++ {
 			l.evalIn.add(l.job.Docs[l.held[at].doc], l.held[at])
 		}
@@ -331,7 +336,19 @@ func (l *lmTask) eval(ctx context.Context) (s evalShare, err error) {
 			return s, err
 		}
 		p := newEvalPart(s.Held, 1)
-		for _, x := range l.evalRow.RowLoss() {
+		for i, x := range l.evalRow.RowLoss() {
+			if !finite(float64(x)) {
+				op, err := l.eval0.FirstNonFinite(ctx)
+				if err != nil {
+					return s, err
+				}
+				w := l.held[first]
+				for ; i >= w.to-w.from; w = l.held[first] {
+					i -= w.to - w.from
+					first++
+				}
+				return s, fmt.Errorf("%s: the loss is %v, first in %s", w, x, op)
+			}
 			p.Loss[0] += float64(x)
 			p.Rows[0]++
 		}

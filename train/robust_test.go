@@ -153,6 +153,43 @@ func TestNotANumberStopsAnEvaluation(t *testing.T) {
 	}
 }
 
+// A language model whose weights spoil what is held out alone ends its run with
+// an error that names the document, not with a figure that is none.
+func TestNotANumberStopsALanguageModelsEvaluation(t *testing.T) {
+	dev := device(t, 1)
+	docs := make([][]int32, 12)
+	for i := range docs {
+		docs[i] = []int32{1, 2, 3, 4, 5, 6, 7}
+	}
+	docs[11][4] = 9 // of the three that are held out, in windows of 4 inputs: its last input
+	cfg := tinyConfig()
+	cfg.Rows, cfg.Accum, cfg.Held = 16, 1, 0.25
+	spec := *tinySpec()
+	spec.Tied = false // or token 9 spoils every prediction
+	l, tr, err := newLMTask(cfg, LMJob{Device: dev, Spec: &spec, Docs: docs, Window: 4, Out: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.store.Close()
+	l.params.Init(1)
+	for _, p := range l.params.Tensors() {
+		if p.Name == "embed" {
+			for i := 9 * 16; i < 10*16; i++ { // of token 9, hidden size 16
+				p.Data[i] = float32(math.Inf(1))
+			}
+		}
+	}
+	if err := tr.enter(0); err != nil {
+		t.Fatal(err)
+	}
+	_, err = tr.evaluate(context.Background())
+	for _, want := range []string{"document 11, tokens 4 to 6: the loss is ", "first in the weights embed, row 9: +Inf"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+}
+
 // Weights that are too large, not the data, are named by the first operation that
 // overflows, and weights that are none themselves.
 func TestTheOperationThatOverflowsIsNamed(t *testing.T) {
