@@ -260,24 +260,30 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 }
 
 // run passes the segments through the head and keeps what later passes need.
-// Where it fails, no position has run.
+// Where it fails, no position has run of the sequences that it did not get to.
 func (h *Head) run(ctx context.Context) (*model.Output, error) {
 	out, err := h.m.Forward(ctx, h.segs)
 	if err != nil {
-		for i, s := range h.heads {
-			if h.segs[i].From == 0 {
-				h.segs[i].Rows.Drop()
-			}
-			s.drop()
-		}
+		h.dropFrom(0)
 		return nil, fmt.Errorf("run the draft head: %w", err)
 	}
 	for i, s := range h.heads {
 		if err := h.retain(s, out, i); err != nil {
-			return nil, err
+			h.dropFrom(i)
+			return nil, fmt.Errorf("keep what the draft head made: %w", err)
 		}
 	}
 	return out, nil
+}
+
+// dropFrom gives back the rows of segments from i on.
+func (h *Head) dropFrom(i int) {
+	for j, s := range h.heads[i:] {
+		if g := &h.segs[i+j]; g.From == 0 {
+			g.Rows.Drop()
+		}
+		s.drop()
+	}
 }
 
 func (h *Head) clear() {
@@ -321,35 +327,42 @@ func (s *headSeq) trueSegment(n int, want model.Want) model.Segment {
 }
 
 // retain keeps what later passes need of segment i: the KV rows and the last
-// true feature of a chain, f̂ of nodes that may get children.
+// true feature of a chain, f̂ of nodes that may get children. After an error the
+// chain's rows are still open.
 func (h *Head) retain(s *headSeq, out *model.Output, i int) error {
 	g := &h.segs[i]
-	h.feats = h.feats[:0]
-	if g.From == 0 {
-		if err := g.Rows.Commit(s.path); err != nil {
+	if h.asked[i] >= 0 {
+		h.feats = h.feats[:0]
+		if g.From == 0 {
+			h.feats = append(h.feats, out.Feature(i, g.Tree.Len()-1))
+		} else {
+			for n := g.From; n < g.Tree.Len(); n++ {
+				h.feats = append(h.feats, out.Feature(i, n))
+			}
+		}
+		if err := h.fit(&s.fhat, g.From, g.From+len(h.feats)); err != nil {
 			return err
 		}
-		if s.pending() == 0 {
-			if last := s.feats - 1; last > 0 {
-				if err := s.store.Put(0, s.store.At(last)); err != nil {
-					return err
-				}
-			}
-			s.feats, s.last = 1, true
-		}
-		h.feats = append(h.feats, out.Feature(i, g.Tree.Len()-1))
-	} else {
-		for n := g.From; n < g.Tree.Len(); n++ {
-			h.feats = append(h.feats, out.Feature(i, n))
+		if err := s.fhat.Put(g.From, h.feats...); err != nil {
+			return err
 		}
 	}
-	if h.asked[i] < 0 {
+	if g.From > 0 {
 		return nil
 	}
-	if err := h.fit(&s.fhat, g.From, g.From+len(h.feats)); err != nil {
+	all := s.pending() == g.Tree.Len()
+	if last := s.feats - 1; all && last > 0 {
+		if err := s.store.Put(0, s.store.At(last)); err != nil {
+			return err
+		}
+	}
+	if err := g.Rows.Commit(s.path); err != nil {
 		return err
 	}
-	return s.fhat.Put(g.From, h.feats...)
+	if all {
+		s.feats, s.last = 1, true
+	}
+	return nil
 }
 
 // rows reads what was asked.

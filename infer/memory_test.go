@@ -1,0 +1,160 @@
+package infer_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"talf/compute"
+	"talf/compute/cpu"
+	"talf/infer"
+	"talf/infer/draft"
+	"talf/infer/draft/drafttest"
+	"talf/infer/source"
+	"talf/model"
+	"talf/model/head"
+	"talf/model/modeltest"
+)
+
+var errMemory = errors.New("no memory")
+
+// A scarce device refuses memory about every third time that it is asked for some.
+type scarce struct {
+	compute.Device
+	rng     *rand.Rand // nil: never
+	refused int
+}
+
+func (d *scarce) refuse() bool {
+	if d.rng == nil || d.rng.IntN(3) > 0 {
+		return false
+	}
+	d.refused++
+	return true
+}
+
+func (d *scarce) Alloc(t compute.DType, shape ...int) (compute.Buffer, error) {
+	// Not what the likely tokens of a pass are written to: it is as little as a pass
+	// that ran has left, and is asked for without a way to fail.
+	if len(shape) > 1 && shape[1] == modeltest.Default().Hidden && d.refuse() {
+		return nil, errMemory
+	}
+	return d.Device.Alloc(t, shape...)
+}
+
+func (d *scarce) NewKV(c compute.KVConfig) (compute.KV, error) {
+	kv, err := d.Device.NewKV(c)
+	return &scarceKV{kv, d}, err
+}
+
+func (d *scarce) Queue() compute.Queue { return scarceQueue{d.Device.Queue()} }
+
+type scarceKV struct {
+	compute.KV
+	dev *scarce
+}
+
+func (kv *scarceKV) Grow(blocks int) error {
+	if blocks > kv.Blocks() && kv.dev.refuse() {
+		return errMemory
+	}
+	return kv.KV.Grow(blocks)
+}
+
+type scarceQueue struct{ compute.Queue }
+
+func (q scarceQueue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *compute.Attention, s *compute.Step) {
+	q.Queue.Attend(dst, qkv, kv.(*scarceKV).KV, layer, a, s)
+}
+
+func (q scarceQueue) MoveKV(kv compute.KV, dst, src []int32) {
+	q.Queue.MoveKV(kv.(*scarceKV).KV, dst, src)
+}
+
+// A round for which the device has no memory, whichever part asks for it, is begun
+// again when there is some, and nothing of it is lost or stays behind.
+func TestRoundsWithoutMemoryAreBegunAgain(t *testing.T) {
+	inner, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inner.Close()
+	refused, whole := 0, 0
+	for trial := range 4 {
+		rng := rand.New(rand.NewPCG(uint64(trial), 12))
+		prompts := make([][]int32, 3)
+		for i := range prompts {
+			prompts[i] = make([]int32, 1+rng.IntN(90))
+			for j := range prompts[i] {
+				prompts[i][j] = rng.Int32N(int32(modeltest.Default().Vocab))
+			}
+		}
+		generate := func(memory *rand.Rand) (seqs []*infer.Sequence) {
+			dev := &scarce{Device: inner}
+			m, err := model.Load(modeltest.Random(t, modeltest.Default(), 3), dev, model.Default())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			spec := m.Spec().DraftFor(true)
+			h, err := head.FromTensors(spec, m, head.Default(), modeltest.Tensors(spec, false, 3)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			src := source.NewHead(h, 0)
+			e := &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Config{PrefillChunk: 100, MaxNodes: 200}}
+			for i, p := range prompts {
+				d, _, err := draft.New("optimal:N=60,B=20")
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, err := e.Open(infer.Request{
+					Prompt: p, MaxTokens: 20 + 10*i, NoEOS: true, Drafter: d, Source: src,
+					Verifier: verifier(t, 0), Processor: drafttest.Plain{},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				seqs = append(seqs, s)
+			}
+			dev.rng = memory
+			for slices.ContainsFunc(seqs, func(s *infer.Sequence) bool { _, done := s.Done(); return !done }) {
+				if err := e.Step(t.Context(), seqs); err != nil && !errors.Is(err, errMemory) {
+					t.Fatal(err)
+				}
+			}
+			for _, s := range seqs {
+				e.Close(s)
+			}
+			if used, _ := m.KVBlocks(); used != 0 {
+				t.Errorf("trial %d: %d blocks are in use after all is closed", trial, used)
+			}
+			if used, _ := h.KVBlocks(); used != 0 {
+				t.Errorf("trial %d: %d of the head's blocks are in use after all is closed", trial, used)
+			}
+			refused += dev.refused
+			return seqs
+		}
+		want, got := generate(nil), generate(rng)
+		for i, s := range got {
+			w := want[i]
+			if s.Err() != nil {
+				// The store of its own features found none: that ends it alone.
+				if !errors.Is(s.Err(), errMemory) || !slices.Equal(s.Tokens(), w.Tokens()[:len(s.Tokens())]) {
+					t.Errorf("trial %d, sequence %d: %v, error %v; with memory %v", trial, i, s.Tokens(), s.Err(), w.Tokens())
+				}
+				continue
+			}
+			whole++
+			if !slices.Equal(s.Tokens(), w.Tokens()) || s.Stats().Drafted != w.Stats().Drafted || s.Stats().Passes != w.Stats().Passes {
+				t.Errorf("trial %d, sequence %d: %v, %d nodes drafted in %d passes; with memory %v, %d in %d", trial, i,
+					s.Tokens(), s.Stats().Drafted, s.Stats().Passes, w.Tokens(), w.Stats().Drafted, w.Stats().Passes)
+			}
+		}
+	}
+	t.Logf("memory was refused %d times, %d of 12 sequences came to their end", refused, whole)
+	if refused < 20 || whole < 4 {
+		t.Errorf("memory was refused %d times, and %d sequences came to their end: want at least 20 and 4", refused, whole)
+	}
+}
