@@ -1,0 +1,83 @@
+package infer_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"talf/infer"
+)
+
+// fill sets every number below v to another one.
+func fill(t *testing.T, v reflect.Value, next *int64, length int) {
+	switch v.Kind() {
+	case reflect.Int, reflect.Int64:
+		*next++
+		v.SetInt(*next)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(t, v.Field(i), next, length)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), length, length))
+		for i := range length {
+			fill(t, v.Index(i), next, length)
+		}
+	default:
+		t.Fatalf("a statistic is a %v: how are two added?", v.Kind())
+	}
+}
+
+// plus is what a sum of the statistics a and b must be: all numbers add up, those
+// that only one of two histograms has included.
+func plus(a, b reflect.Value) reflect.Value {
+	out := reflect.New(a.Type()).Elem()
+	switch a.Kind() {
+	case reflect.Struct:
+		for i := range a.NumField() {
+			out.Field(i).Set(plus(a.Field(i), b.Field(i)))
+		}
+	case reflect.Slice:
+		for i := range max(a.Len(), b.Len()) {
+			x, y := reflect.Zero(a.Type().Elem()), reflect.Zero(a.Type().Elem())
+			if i < a.Len() {
+				x = a.Index(i)
+			}
+			if i < b.Len() {
+				y = b.Index(i)
+			}
+			out = reflect.Append(out, plus(x, y))
+		}
+	default:
+		out.SetInt(a.Int() + b.Int())
+	}
+	return out
+}
+
+// No statistic may be forgotten when those of several sequences are added.
+func TestAllStatisticsAddUp(t *testing.T) {
+	for _, lengths := range [][2]int{{3, 3}, {2, 4}, {4, 2}, {0, 3}} {
+		var a, b infer.Stats
+		next := int64(0)
+		fill(t, reflect.ValueOf(&a).Elem(), &next, lengths[0])
+		fill(t, reflect.ValueOf(&b).Elem(), &next, lengths[1])
+		want := plus(reflect.ValueOf(a), reflect.ValueOf(b)).Interface()
+		a.Add(&b)
+		if d := cmp.Diff(want, a); d != "" {
+			t.Errorf("sums of histograms of %v (-want +got):\n%s", lengths, d)
+		}
+	}
+}
+
+func TestRatesOfNothingAreZero(t *testing.T) {
+	var s infer.Stats
+	if s.Tau() != 0 || s.TPOT() != 0 || (infer.Rate{}).Value() != 0 {
+		t.Errorf("nothing was decoded: τ = %v, %v per token, rate %v; want 0", s.Tau(), s.TPOT(), infer.Rate{}.Value())
+	}
+	s = infer.Stats{Tokens: 6, Passes: 4, Decode: 3 * time.Second}
+	if s.Tau() != 1.5 || s.TPOT() != time.Second/2 || (infer.Rate{Tried: 4, Kept: 1}).Value() != 0.25 {
+		t.Errorf("τ = %v, %v per token, rate %v; want 1.5, 500ms, 0.25", s.Tau(), s.TPOT(), infer.Rate{Tried: 4, Kept: 1}.Value())
+	}
+}
