@@ -81,3 +81,51 @@ func TestRatesOfNothingAreZero(t *testing.T) {
 		t.Errorf("τ = %v, %v per token, rate %v; want 1.5, 500ms, 0.25", s.Tau(), s.TPOT(), infer.Rate{Tried: 4, Kept: 1}.Value())
 	}
 }
+
+// window drafts one token that is right, and nodes that are only scored: another
+// child of the root, and a child of the right one.
+type window int32
+
+func (window) Start([]int32) error { return nil }
+
+func (d window) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+	right := p.Tree.Add(0, int32(d))
+	p.Live = p.Tree.Len()
+	p.Tree.Add(0, (int32(d)+1)%9)
+	p.Tree.Add(right, 1)
+	return nil, nil
+}
+
+func (window) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
+
+// Nodes that cannot be accepted were neither tried nor kept, though they are
+// siblings, or the only children, of nodes that were.
+func TestNodesThatAreOnlyScoredAreNoTrials(t *testing.T) {
+	e := tableEngine(9)
+	free, err := e.Generate(t.Context(), plainRequest(t, 1, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := plainRequest(t, 1, 2)
+	req.MaxTokens, req.Drafter = 3, window(free.Tokens()[0])
+	s, err := e.Generate(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	once := infer.Rate{Tried: 1, Kept: 1}
+	want := infer.Stats{
+		Prompt: 2, Tokens: 3, Passes: 2, Drafted: 3, Emitted: []int{0, 1, 1}, // the last token is not drafted
+		Depth: []infer.Rate{{}, once}, Rank: []infer.Rate{{}, once}, Ranked: []int{0, 2, 1},
+	}
+	if d := cmp.Diff(want, counts(s.Stats())); d != "" {
+		t.Errorf("statistics (-want +got):\n%s", d)
+	}
+}
+
+// counts are what rounds count.
+func counts(s *infer.Stats) infer.Stats {
+	return infer.Stats{
+		Prompt: s.Prompt, Tokens: s.Tokens, Passes: s.Passes, Drafted: s.Drafted,
+		Emitted: s.Emitted, Depth: s.Depth, Rank: s.Rank, Ranked: s.Ranked,
+	}
+}
