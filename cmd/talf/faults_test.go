@@ -3,13 +3,16 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // A world is a small pipeline's worth of files, made once for all fault tests.
@@ -348,6 +351,101 @@ func TestInterruptedStagesGoOn(t *testing.T) {
 	}
 	ok(t, "", append(args(parts), "--resume")...)
 	sameTree(t, parts, whole)
+}
+
+// In "talf train 2>&1 | tee log", Ctrl-C ends tee too, and before talf has written
+// its last words; a terminal that is closed takes both streams along, and two signals
+// come. Either way what was trained is saved.
+func TestTrainSavesThoughNobodyReads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains")
+	}
+	interrupts(t)
+	w := newWorld(t)
+	for name, signals := range map[string][]os.Signal{
+		"Ctrl-C":          {os.Interrupt},
+		"closed terminal": {syscall.SIGHUP, syscall.SIGHUP},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "run")
+			r, pipe, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := command(t, append(w.train(dir), "--steps", "100000", "--save-every", "1000000")...)
+			c.Stdout, c.Stderr = pipe, pipe
+			if err := errors.Join(c.Start(), pipe.Close()); err != nil {
+				t.Fatal(err)
+			}
+			steps := filepath.Join(dir, "metrics.jsonl")
+			for { // until some are done
+				if b, err := os.ReadFile(steps); err == nil && strings.Count(string(b), "\n") > 2 {
+					break
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range signals {
+				if err := c.Process.Signal(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_ = c.Wait() // the exit code is looked at
+			if got := c.ProcessState.ExitCode(); got != exitInterrupted {
+				t.Errorf("%v, want exit code %d", c.ProcessState, exitInterrupted)
+			}
+			if m, err := filepath.Glob(filepath.Join(dir, "step-*")); err != nil || len(m) != 1 {
+				t.Errorf("%v, %v: want one checkpoint", m, err)
+			}
+		})
+	}
+}
+
+// What cannot be printed is a failure, whoever looks at it.
+func TestLostOutputIsAFailure(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("needs /dev/full: ", err)
+	}
+	defer func() { _ = full.Close() }()
+	model := tinyModel(t, tinyConfig(), 1)
+	for _, args := range [][]string{
+		{"version"}, {"help"}, {"train", "--help"}, {"doctor"}, {"bench", "--paper", "list"},
+		{"inspect", model}, {"inspect", model, "--json"},
+		{"generate", "--model", model, "--prompt", "x", "--max-tokens", "2"},
+	} {
+		t.Run(strings.Join(args[:1], " "), func(t *testing.T) {
+			c := command(t, args...)
+			var errb bytes.Buffer
+			c.Stdout, c.Stderr = full, &errb
+			_ = c.Run() // the exit code is looked at
+			result{c.ProcessState.ExitCode(), "", errb.String()}.refuses(t, exitFailure, "stdout", "no space left")
+		})
+	}
+}
+
+// A pipe that is closed, as head does, ends a command quietly.
+func TestOutputThatNobodyReadsEndsQuietly(t *testing.T) {
+	interrupts(t)
+	r, pipe, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = pipe.Close() }()
+	for _, args := range [][]string{{"version"}, {"bench", "--paper", "list"}} {
+		c := command(t, args...)
+		var errb bytes.Buffer
+		c.Stdout, c.Stderr = pipe, &errb
+		_ = c.Run() // the exit code is looked at
+		if got := c.ProcessState.ExitCode(); got != exitUnread || errb.Len() > 0 {
+			t.Errorf("%v: exit code %d, want %d; stderr: %s", args, got, exitUnread, errb.String())
+		}
+	}
 }
 
 // interruptedTrain stops a run that trains into dir after its first checkpoint.

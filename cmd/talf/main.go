@@ -4,8 +4,8 @@
 // trees to Parquet, train turns them into a draft head, generate and chat decode
 // with it. quickstart runs all of it on a small model that the binary carries.
 //
-// The exit code is 0 on success, 1 on failure, 2 on wrong usage and 130 when
-// interrupted.
+// The exit code is 0 on success, 1 on failure, 2 on wrong usage, 130 when
+// interrupted and 141 when nobody reads what is printed.
 package main
 
 import "os"

@@ -29,6 +29,9 @@ type progress struct {
 
 // isTerminal reports whether w is one.
 func isTerminal(w any) bool {
+	if s, ok := w.(*stream); ok {
+		w = s.w
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

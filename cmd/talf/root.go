@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,10 +26,15 @@ const (
 	exitFailure     = 1
 	exitUsage       = 2
 	exitInterrupted = 130
+	exitUnread      = 141 // what a shell makes of SIGPIPE
 )
 
-// errInterrupted is the cause of a context that a signal cancelled.
-var errInterrupted = errors.New("interrupted")
+// errInterrupted is the cause of a context that a signal cancelled, errUnread that of
+// one where nobody reads any more what is printed.
+var (
+	errInterrupted = errors.New("interrupted")
+	errUnread      = errors.New("nobody reads what is printed")
+)
 
 // A usageError is the caller's mistake in writing the command line.
 type usageError struct{ err error }
@@ -53,10 +59,12 @@ type app struct {
 }
 
 // run executes one command line and returns its exit code.
-func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
-	a := &app{in: in, out: out, err: errw}
+func run(args []string, in io.Reader, stdout, stderr io.Writer) (code int) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
+	gone := func() { cancel(errUnread) }
+	out, errw := &stream{w: stdout, gone: gone}, &stream{w: stderr, gone: gone}
+	a := &app{in: in, out: out, err: errw}
 	stop := a.watch(cancel)
 	defer stop()
 	defer func() {
@@ -72,6 +80,9 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	root.SetOut(out)
 	root.SetErr(errw)
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = out.failed()
+	}
 	return a.report(ctx, cmd, err)
 }
 
@@ -85,7 +96,10 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	case errors.As(err, &usage):
 		_, _ = fmt.Fprintf(a.err, "talf: %s\ntalf: see '%s --help'\n", oneLine(err), cmd.CommandPath())
 		return exitUsage
-	case errors.Is(context.Cause(ctx), errInterrupted) && !errors.Is(err, train.ErrLost) || errors.Is(err, errInterrupted):
+	case errors.Is(err, train.ErrLost): // it says more than what stopped the others
+	case errors.Is(context.Cause(ctx), errUnread):
+		return exitUnread
+	case errors.Is(context.Cause(ctx), errInterrupted) || errors.Is(err, errInterrupted):
 		_, _ = fmt.Fprintln(a.err, "talf: interrupted")
 		if a.resume != "" {
 			_, _ = fmt.Fprintln(a.err, "talf: "+a.resume)
@@ -102,10 +116,12 @@ func oneLine(err error) string {
 }
 
 // watch cancels on the first signal and quits at once on the second: a stage
-// that is saving gets the time to do so, and nobody has to wait for it.
+// that is saving gets the time to do so, and nobody has to wait for it. It cancels
+// too where nobody reads what is printed, but goes on saving.
 func (a *app) watch(cancel context.CancelCauseFunc) (stop func()) {
 	sig := make(chan os.Signal, 2)
-	signal.Notify(sig, interruptSignals...)
+	signal.Notify(sig, interruptSignals()...)
+	keepOnBrokenPipes()
 	done := make(chan struct{})
 	go func() {
 		select {
@@ -113,12 +129,18 @@ func (a *app) watch(cancel context.CancelCauseFunc) (stop func()) {
 		case <-done:
 			return
 		}
-		_, _ = fmt.Fprintln(a.err, "\ntalf: stopping: what is done is being saved (press Ctrl-C again to quit at once)")
 		cancel(errInterrupted)
-		select {
-		case <-sig:
-			os.Exit(exitInterrupted)
-		case <-done:
+		_, _ = fmt.Fprintln(a.err, "\ntalf: stopping: what is done is being saved (press Ctrl-C again to quit at once)")
+		for {
+			select {
+			case s := <-sig:
+				// A terminal that is closed sends two: one of its own and its shell's.
+				if s != syscall.SIGHUP {
+					os.Exit(exitInterrupted)
+				}
+			case <-done:
+				return
+			}
 		}
 	}()
 	return func() {
@@ -164,7 +186,10 @@ func newRoot(a *app) *cobra.Command {
 
 It labels text with the model's own token trees (preprocess), trains a small
 draft head on them (train), and decodes with the head proposing token trees that
-the model checks in one pass (generate, chat). Start with: talf quickstart`,
+the model checks in one pass (generate, chat). Start with: talf quickstart
+
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (Ctrl-C, SIGTERM
+or a closed terminal: what is done is saved), 141 nobody reads the output.`,
 		Example:           "  talf quickstart\n  talf generate --model DIR --head CKPT --method salf --prompt 'Once upon a time'",
 		Args:              cobra.ArbitraryArgs,
 		SilenceUsage:      true,
