@@ -193,15 +193,22 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 	}
 	w.k.Scale(q, scale)
 
-	for b := 0; b*block < prefix; b++ {
-		kv.scores(w, s[b*block:], ld, q, kv.at(int(blocks[b]), t.layer, head), 0, rows)
+	// Blocks of a head lie far apart: each product asks for what the next one reads.
+	// Behind the last keys come the first values, behind these the next head's keys.
+	count := parts(prefix, block)
+	for b := range count {
+		next := kv.vals(kv.at(int(blocks[0]), t.layer, head))
+		if b+1 < count {
+			next = kv.keys(kv.at(int(blocks[b+1]), t.layer, head))
+		}
+		kv.scores(w, s[b*block:], ld, q, kv.at(int(blocks[b]), t.layer, head), 0, rows, next)
 	}
 	own := t.own(w, p.Own[:last], head)
 	// A run shorter than a panel scores what lies behind it as well; the next run
 	// overwrites that, and after the last one nothing reads it.
 	for n := 0; n < last; {
 		u, off, e := own.run(n)
-		kv.scores(w, s[prefix+n:], ld, q, u, off, rows)
+		kv.scores(w, s[prefix+n:], ld, q, u, off, rows, kvUnit{})
 		n = e
 	}
 
@@ -225,13 +232,19 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 	}
 
 	acc := false
-	for b := 0; b*block < prefix; b++ {
-		kv.values(w, o, hp, s[b*block:], ld, kv.at(int(blocks[b]), t.layer, head), 0, rows, min(block, prefix-b*block), acc)
+	for b := range count {
+		var next kvUnit
+		if b+1 < count {
+			next = kv.vals(kv.at(int(blocks[b+1]), t.layer, head))
+		} else if head+1 < kv.c.KVHeads {
+			next = kv.keys(kv.at(int(blocks[0]), t.layer, head+1))
+		}
+		kv.values(w, o, hp, s[b*block:], ld, kv.at(int(blocks[b]), t.layer, head), 0, rows, min(block, prefix-b*block), acc, next)
 		acc = true
 	}
 	for n := 0; n < last; {
 		u, off, e := own.run(n)
-		kv.values(w, o, hp, s[prefix+n:], ld, u, off, rows, e-n, acc)
+		kv.values(w, o, hp, s[prefix+n:], ld, u, off, rows, e-n, acc, kvUnit{})
 		acc = true
 		n = e
 	}

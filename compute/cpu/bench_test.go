@@ -2,7 +2,9 @@ package cpu_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
+	"time"
 
 	"talf/compute"
 	"talf/compute/cpu"
@@ -56,6 +58,73 @@ func BenchmarkLayer(b *testing.B) {
 				for b.Loop() {
 					l.run()
 				}
+			})
+		}
+	}
+}
+
+// BenchmarkAttend is the attention of 12 layers of 12 heads of 64 over trees behind
+// a prefix, each layer behind a product that takes its keys and values out of the
+// nearest caches. Only the attention counts, with the best of its rounds.
+func BenchmarkAttend(b *testing.B) {
+	const layers, heads, hd = 12, 12, 64
+	for _, prefix := range []int{256, 2048} {
+		for _, n := range []int{1, 8, 16, 64} {
+			b.Run(fmt.Sprintf("prefix=%d/n=%d", prefix, n), func(b *testing.B) {
+				d := device(b, cpu.Default().Class, 2)
+				defer d.Close()
+				q := d.Queue()
+				kv, err := d.NewKV(compute.KVConfig{Layers: layers, KVHeads: heads, HeadDim: hd})
+				if err == nil {
+					err = kv.Grow((prefix + n + compute.BlockLen) / compute.BlockLen)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				a := compute.Attention{Rope: buf(b, d, prefix+n, hd), RotDim: hd}
+				const most = 64
+				qkv, o := buf(b, d, most, 3*heads*hd), buf(b, d, most, heads*hd)
+				// attend adds a binary tree of n nodes at position at.
+				attend := func(layer, at, n int) time.Duration {
+					p := compute.Span{N: n, Prefix: at, Stride: 1, Anc: make([]uint64, n)}
+					for i := range (at + n + compute.BlockLen - 1) / compute.BlockLen {
+						p.Blocks = append(p.Blocks, int32(i))
+					}
+					s := compute.Step{Rows: n, Heads: heads}
+					for i := range n {
+						s.Pos, s.Slot = append(s.Pos, int32(at+i)), append(s.Slot, int32(at+i))
+						for a := i; ; a = (a - 1) / 2 {
+							p.Anc[i] |= 1 << a
+							if a == 0 {
+								break
+							}
+						}
+					}
+					p.Own = s.Slot
+					s.Spans = []compute.Span{p}
+					since := time.Now()
+					q.Attend(o, qkv, kv, layer, &a, &s)
+					return time.Since(since)
+				}
+				for at := 0; at < prefix; at += most {
+					for l := range layers {
+						attend(l, at, most)
+					}
+				}
+				x, y := buf(b, d, 1, 1024), buf(b, d, 1, 8192)
+				between := compute.Linear{W: weight(b, d, 8192, 1024)}
+				best := time.Duration(math.MaxInt64)
+				for b.Loop() {
+					var sum time.Duration
+					for l := range layers {
+						q.Linear(y, x, &between, compute.Store, 1)
+						sum += attend(l, prefix, n)
+					}
+					best = min(best, sum)
+				}
+				b.ReportMetric(best.Seconds()*1e3, "ms")
+				b.ReportMetric(float64(8*layers*heads*hd*(prefix+n))/best.Seconds()/1e9, "GB/s")
+				b.ReportMetric(0, "ns/op")
 			})
 		}
 	}

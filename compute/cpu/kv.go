@@ -86,26 +86,45 @@ func (kv *kvStore) at(b, layer, head int) kvUnit {
 	return kvUnit{f: kv.chunks[b/kv.per][i:][:kv.unit]}
 }
 
+// keys returns the keys of a block, values its values, as products ask for them
+// ahead.
+func (kv *kvStore) keys(u kvUnit) kvUnit { return u.from(0, kv.val) }
+
+func (kv *kvStore) vals(u kvUnit) kvUnit { return u.from(kv.val, kv.unit) }
+
+// from returns elements [i,j), none of no unit.
+func (u kvUnit) from(i, j int) kvUnit {
+	if u.h != nil {
+		return kvUnit{h: u.h[i:j]}
+	}
+	if u.f != nil {
+		return kvUnit{f: u.f[i:j]}
+	}
+	return u
+}
+
 // scores multiplies rows of queries q [rows][headDim] by the 32 keys from offset
-// off on: into s, whose rows are ld apart.
-func (kv *kvStore) scores(w *worker, s []float32, ld int, q []float32, u kvUnit, off, rows int) {
+// off on: into s, whose rows are ld apart. It asks for next, which is as long as
+// the keys of a block or empty.
+func (kv *kvStore) scores(w *worker, s []float32, ld int, q []float32, u kvUnit, off, rows int, next kvUnit) {
 	hd := kv.c.HeadDim
 	if u.h != nil {
-		w.k.GemmBF16(s, ld, q, hd, 1, u.h[2*off:], rows, hd, false)
+		w.k.GemmBF16Next(s, ld, q, hd, 1, u.h[2*off:], rows, hd, false, next.h)
 		return
 	}
-	w.k.Gemm(s, ld, q, hd, 1, u.f[off:], block, rows, hd, false)
+	w.k.GemmNext(s, ld, q, hd, 1, u.f[off:], rows, hd, false, next.f)
 }
 
 // values adds the values of n positions from off on, weighted by s, to o
-// [rows][hp]. In bfloat16, off is even.
-func (kv *kvStore) values(w *worker, o []float32, hp int, s []float32, ld int, u kvUnit, off, rows, n int, acc bool) {
+// [rows][hp]. In bfloat16, off is even. It asks for n positions of next, whose
+// elements are a block's values or none.
+func (kv *kvStore) values(w *worker, o []float32, hp int, s []float32, ld int, u kvUnit, off, rows, n int, acc bool, next kvUnit) {
 	for c := 0; c < hp; c += panel {
-		v := kv.val + c*block + off*panel
+		v := c*block + off*panel
 		if u.h != nil {
-			w.k.GemmBF16(o[c:], hp, s, ld, 1, u.h[v:], rows, n, acc)
+			w.k.GemmBF16Next(o[c:], hp, s, ld, 1, u.h[kv.val+v:], rows, n, acc, next.h[min(v, len(next.h)):])
 		} else {
-			w.k.Gemm(o[c:], hp, s, ld, 1, u.f[v:], panel, rows, n, acc)
+			w.k.GemmNext(o[c:], hp, s, ld, 1, u.f[kv.val+v:], rows, n, acc, next.f[min(v, len(next.f)):])
 		}
 	}
 }

@@ -60,7 +60,7 @@ func (g *gen) amxBF16(blocks, planes int) {
 	g.arg("steps", step)
 	g.arg("ahead", ahead)
 	g.ADDQ(b, ahead)
-	pre := &prefetcher{gen: g, b: b, ahead: ahead, part: 16 * line / tileRow}
+	pre := &prefetcher{gen: g, ahead: ahead, part: 16 * line / tileRow}
 	g.MOVQ(operand.U32(line), ldb)
 	if blocks == 2 {
 		g.MOVQ(ldc, c2)
@@ -96,7 +96,7 @@ func (g *gen) amxBF16(blocks, planes int) {
 			g.raw(tdpbf16ps(7, x, tile(2*i+1)))
 		}
 	}
-	pre.lines(0, 16*line/tileRow)
+	pre.lines(16 * line / tileRow)
 	pre.next()
 	g.ADDQ(operand.I32(16*line), b)
 	for _, p := range []reg.GPPhysical{a, a2}[:blocks] {
@@ -219,7 +219,7 @@ func (g *gen) amxQ8(least, most, planes int) {
 	g.arg("blocks", left)
 	g.arg("ahead", ahead)
 	g.ADDQ(b, ahead)
-	pre := &prefetcher{gen: g, b: b, ahead: ahead, part: q8Block / tileRow}
+	pre := &prefetcher{gen: g, ahead: ahead, part: q8Block / tileRow}
 	g.MOVQ(operand.U32(tileRow), row)
 	g.LEAQ(operand.Mem{Base: ars, Index: ars, Scale: 2}, ars3)
 	g.LEAQ(operand.Mem{Base: ars, Index: ars, Scale: 4}, ars5)
@@ -287,7 +287,7 @@ func (g *gen) amxQ8(least, most, planes int) {
 		})
 	}
 	advance := func() {
-		pre.lines(0, q8Block/tileRow)
+		pre.lines(q8Block / tileRow)
 		pre.next()
 		g.ADDQ(operand.I32(q8Block), b)
 		for _, p := range bases {

@@ -7,63 +7,46 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-const (
-	unroll = 4 // steps of k in a loop's body
-
-	// turnRows is the least rows of a kernel that takes turns with others.
-	turnRows = 4
-	// aheadBytes is how far ahead of its reads a kernel of fewer rows asks for b.
-	aheadBytes = 8 << 10
-)
+const unroll = 4 // steps of k in a loop's body
 
 // A prefetcher asks for lines of b that lie ahead of those in use, into the second
 // level of the cache: also where the hardware's prefetcher would find them, it
-// gains up to a half from memory. A kernel that takes turns with others on a chunk
-// of b asks for its own run of the next chunk's lines, evenly, since in bursts they
-// wait for each other and then memory waits for the sums: it moves on by fewer
-// lines a part than it asks for, and those asked for again cost next to nothing.
+// gains up to a half from memory. Where to is the caller's choice: kernels that take
+// turns on a chunk of b ask for their own run of the next chunk's lines each, evenly,
+// since in bursts they wait for each other and then memory waits for the sums: such
+// a kernel moves on by fewer lines a part than it asks for, and those asked for again
+// cost next to nothing.
 type prefetcher struct {
 	*gen
-	b, ahead reg.Register
-	part     int // lines of a part of b
-	asked    int // of this part so far
+	ahead reg.Register
+	part  int // lines of a part of b
+	asked int // of this part so far
 }
 
-// prefetcher begins a kernel of n rows.
-func (g *gen) prefetcher(b reg.GPVirtual, n, part int) *prefetcher {
-	p := &prefetcher{gen: g, b: b, part: part}
-	if n >= turnRows {
-		p.ahead = g.ptr("ahead")
-		p.ADDQ(b, p.ahead)
-	}
+// prefetcher begins a kernel whose b has parts of so many lines.
+func (g *gen) prefetcher(b reg.GPVirtual, part int) *prefetcher {
+	p := &prefetcher{gen: g, ahead: g.ptr("ahead"), part: part}
+	p.ADDQ(b, p.ahead)
 	return p
 }
 
-// lines asks for n lines; without turns, those aheadBytes ahead of byte disp. The
-// second half of a part, which two turns have not asked for before, comes between
-// the first.
-func (p *prefetcher) lines(disp, n int) {
-	m := operand.Mem{Base: p.b, Disp: disp + aheadBytes}
+// lines asks for n lines. The second half of a part, which two turns have not asked
+// for before, comes between the first.
+func (p *prefetcher) lines(n int) {
 	for range n {
-		if p.ahead != nil {
-			line := p.asked / 2
-			if p.asked%2 == 0 {
-				line += p.part / 2
-			}
-			m = operand.Mem{Base: p.ahead, Disp: 64 * line}
-			p.asked++
+		line := p.asked / 2
+		if p.asked%2 == 0 {
+			line += p.part / 2
 		}
-		p.PREFETCHT1(m)
-		m.Disp += 64
+		p.PREFETCHT1(operand.Mem{Base: p.ahead, Disp: 64 * line})
+		p.asked++
 	}
 }
 
 // next ends a part.
 func (p *prefetcher) next() {
-	if p.ahead != nil {
-		p.ADDQ(p.addr(p.Param("pace")), p.ahead)
-		p.asked = 0
-	}
+	p.ADDQ(p.addr(p.Param("pace")), p.ahead)
+	p.asked = 0
 }
 
 // gemms emits gemm<rows> and gemmBF16<rows>: rows×32 outputs, or rows×16 where 32
@@ -152,7 +135,7 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 	if bf16 {
 		lines /= 2
 	}
-	pre := g.prefetcher(b, n, lines)
+	pre := g.prefetcher(b, lines)
 	var odd reg.VecVirtual // mask of the upper halves
 	const pair = 32 * 2 * 2
 	if bf16 {
@@ -251,7 +234,7 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 		const unroll = unroll / 2 // pairs
 		pairs := func(n int) {
 			for i := range n {
-				pre.lines(i*pair, pair/64)
+				pre.lines(pair / 64)
 				step(i*pair, 0)
 				step(i*pair, 1)
 			}
@@ -282,7 +265,7 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 		g.JL(operand.LabelRef("rest"))
 		g.Label("loop")
 		for range unroll {
-			pre.lines(0, 4*32/64)
+			pre.lines(4 * 32 / 64)
 			next()
 		}
 		pre.next()

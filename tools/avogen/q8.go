@@ -60,7 +60,7 @@ func (g *gen) q8(n int) {
 	arow, bases := g.rowsAt(a, ars, n)
 	crow, _ := g.rowsAt(c, ldc, n)
 
-	pre := g.prefetcher(b, n, q8Block/64)
+	pre := g.prefetcher(b, q8Block/64)
 	cols := 32 / g.width // registers of a row
 	group := cols        // of them at once
 	if !g.wide() && n > 3 {
@@ -79,7 +79,7 @@ func (g *gen) q8(n int) {
 	g.TESTQ(blocks, blocks)
 	g.JZ(operand.LabelRef("done"))
 	g.Label("blocks")
-	pre.lines(0, q8Scales/64)
+	pre.lines(q8Scales / 64)
 	for col := 0; col < cols; col += group {
 		sum := make([][]reg.VecVirtual, n)
 		for r := range sum {
@@ -93,7 +93,7 @@ func (g *gen) q8(n int) {
 			at := func(j int) operand.Mem {
 				return operand.Mem{Base: b, Disp: q8Scales + line*q8Line + 4*g.width*(col+j)}
 			}
-			pre.lines(at(0).Disp, group*4*g.width/64)
+			pre.lines(group * 4 * g.width / 64)
 			if g.wide() {
 				g.pairs(sum, at, arow, line, 0, group)
 				continue

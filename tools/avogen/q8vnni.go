@@ -19,7 +19,7 @@ func (g *gen) q8VNNI(n, planes int) {
 	c, ldc := g.ptr("c"), g.ptr("ldc")
 	a, ars := g.ptr("a"), g.ptr("ars")
 	b, blocks := g.ptr("b"), g.ptr("blocks")
-	pre := g.prefetcher(b, n, q8Block/64)
+	pre := g.prefetcher(b, q8Block/64)
 	arow, bases := g.rowsAt(a, ars, n)
 	crow, _ := g.rowsAt(c, ldc, n)
 
@@ -60,7 +60,7 @@ func (g *gen) q8VNNI(n, planes int) {
 	g.TESTQ(blocks, blocks)
 	g.JZ(operand.LabelRef("done"))
 	g.Label("blocks")
-	pre.lines(0, q8Scales/64)
+	pre.lines(q8Scales / 64)
 	sum := make([][cols]reg.VecVirtual, n)
 	for r := range sum {
 		for j := range cols {
@@ -73,7 +73,7 @@ func (g *gen) q8VNNI(n, planes int) {
 			at := func(j int) operand.Mem {
 				return operand.Mem{Base: b, Disp: q8Scales + q8Line*line + 64*j}
 			}
-			pre.lines(at(p).Disp, cols/planes)
+			pre.lines(cols / planes)
 			var w [cols]reg.VecVirtual
 			for j := range cols {
 				w[j] = g.vec()

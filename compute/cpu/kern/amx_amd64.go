@@ -173,14 +173,16 @@ func gemmSplitAMX(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k
 	const step = 2 * BF16Step * Panel // bytes of b
 	full, pairs, per := k/BF16Step, (k%BF16Step+1)/2, BF16AStepLen(planes)
 	_, _ = a[(rows-1)*ars+(k+BF16Step-1)/BF16Step*per-1], b[BF16PanelLen(k)-1]
-	w := newWalk(rows, amxRowsSplit, 1, full, amxChunk/step, step, 1)
+	w := newTileWalk(rows, amxRowsSplit, full, amxChunk/step, step)
 	multiply := func(t turn, pairs int) {
 		ahead, pace := w.ahead(t, 0)
 		gemmsSplitAMX[planes-1][(t.rows-1)/16](&splitConfigs[t.rows][pairs][0], &c[t.r0*ldc], 4*uintptr(ldc), &a[t.r0*ars+t.i*per], 4*uintptr(ars),
 			&b[t.i*step/2], t.n, acc || t.i > 0, ahead, pace)
 	}
 	if full > 0 {
-		w.eachFull(amxRowsSplit, func(t turn) { multiply(t, BF16Step/2) })
+		for t := w.start(); t.rows > 0; w.advance(&t) {
+			multiply(t, BF16Step/2)
+		}
 	}
 	if pairs > 0 { // what is left of k is a step of fewer pairs
 		for g := range w.groups {
@@ -190,15 +192,12 @@ func gemmSplitAMX(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k
 	}
 }
 
-// eachFull is each with groups of most rows but for the last one: tiles that are
-// not full take the time of full ones.
-func (w *walk) eachFull(most int, f func(t turn)) {
-	for i := 0; i < w.steps; i += w.chunk {
-		for g := range w.groups {
-			r0 := g * most
-			f(turn{r0, min(most, w.rows-r0), i, min(w.chunk, w.steps-i), g})
-		}
-	}
+// newTileWalk is newWalk with groups of most rows but for the last one: tiles that
+// are not full take the time of full ones.
+func newTileWalk(rows, most, steps, chunk, step int) walk {
+	w := newWalk(rows, most, 1, steps, chunk, step, 1)
+	w.most = most
+	return w
 }
 
 func clearRows(c []float32, ldc, rows int) {
@@ -224,16 +223,16 @@ func gemmQ8Tiles(c []float32, ldc int, a []uint32, ars int, b []byte, rows, bloc
 		return
 	}
 	_, _ = a[(rows-1)*ars+blocks*Q8ABlockLen-1], b[blocks*Q8BlockLen-1]
-	w := newWalk(rows, amxRowsQ8, 1, blocks, amxChunk/Q8BlockLen, Q8BlockLen, 1)
-	w.eachFull(amxRowsQ8, func(t turn) {
+	w := newTileWalk(rows, amxRowsQ8, blocks, amxChunk/Q8BlockLen, Q8BlockLen)
+	for t := w.start(); t.rows > 0; w.advance(&t) {
 		ahead, pace := w.ahead(t, 0)
 		cr, ar, br := &c[t.r0*ldc], &a[t.r0*ars+t.i*Q8ABlockLen], &b[t.i*Q8BlockLen]
 		if t.rows <= few {
 			gemmsQ8VNNI[planes-1][t.rows](cr, 4*uintptr(ldc), ar, 4*uintptr(ars), br, t.n, acc || t.i > 0,
 				ahead, pace)
-			return
+			continue
 		}
 		gemmsQ8AMX[planes-1][amxQ8Kernel[t.rows]](&q8Configs[t.rows][0], cr, 4*uintptr(ldc), ar, 4*uintptr(ars), br,
 			t.rows, t.n, acc || t.i > 0, ahead, pace)
-	})
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -332,6 +333,45 @@ func TestGemmIsOneChainPerOutput(t *testing.T) {
 			}
 			f.Gemm(nil, Panel, nil, 1, 1, nil, Panel, 0, 3, false) // no rows: nothing is touched
 		})
+	}
+}
+
+// Whatever it asks for, a product has its bits: nothing, a panel elsewhere, or its
+// own.
+func TestGemmNextHasTheBitsOfGemm(t *testing.T) {
+	r := rand.New(rand.NewPCG(24, 25))
+	for _, c := range Available() {
+		f, err := For(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows := 1; rows <= 2*f.MaxRows+1; rows++ {
+			for _, k := range []int{0, 1, 4, 7, 32, 64, 140} {
+				acc := k%2 == 0
+				a, b, other := fill(r, rows*k), fill(r, k*Panel), fill(r, k*Panel)
+				want := fill(r, rows*Panel)
+				for i, next := range [][]float32{nil, b, other} {
+					got := slices.Clone(want)
+					f.GemmNext(got, Panel, a, k, 1, b, rows, k, acc, next)
+					ref := slices.Clone(want)
+					f.Gemm(ref, Panel, a, k, 1, b, Panel, rows, k, acc)
+					if !slices.Equal(got, ref) {
+						t.Fatalf("%v, %d rows, k %d, next %d: GemmNext differs from Gemm", c, rows, k, i)
+					}
+				}
+				half := make([]uint16, BF16PanelLen(k))
+				PackBF16(half, fill(r, k*Panel), Panel, k, k)
+				for i, next := range [][]uint16{nil, half, make([]uint16, len(half))} {
+					got := slices.Clone(want)
+					f.GemmBF16Next(got, Panel, a, k, 1, half, rows, k, acc, next)
+					ref := slices.Clone(want)
+					f.GemmBF16(ref, Panel, a, k, 1, half, rows, k, acc)
+					if !slices.Equal(got, ref) {
+						t.Fatalf("%v, %d rows, k %d, next %d: GemmBF16Next differs from GemmBF16", c, rows, k, i)
+					}
+				}
+			}
+		}
 	}
 }
 

@@ -119,6 +119,10 @@ type Funcs struct {
 	// calls, the later ones with acc, does not change the bits. Rows beyond MaxRows
 	// do not make it read b from memory again: one call is better than several.
 	Gemm func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool)
+	// GemmNext is Gemm with ldb = Panel. While it computes, it asks for the k·Panel
+	// elements of next, unless that is empty, so that they are near when a later call
+	// takes them as its b.
+	GemmNext func(c []float32, ldc int, a []float32, ars, aks int, b []float32, rows, k int, acc bool, next []float32)
 	// MaxRowsBF16 is the most rows that GemmBF16 computes at once, and its fastest
 	// count.
 	MaxRowsBF16 int
@@ -126,6 +130,8 @@ type Funcs struct {
 	// [⌈k/2⌉][Panel][2] of pairs of consecutive k, as PackBF16 makes it; the last
 	// partner of an odd k is not used. Calls that split k do so at even k.
 	GemmBF16 func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool)
+	// GemmBF16Next is GemmBF16 that asks for the panel next as GemmNext does.
+	GemmBF16Next func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool, next []uint16)
 	// SplitA rounds the row x to planes (1 or 2) of bfloat16, the second being what
 	// the rounding of the first leaves, and writes it for GemmSplit. It rounds to
 	// nearest, ties to even; the second plane is zero where the first is not finite.

@@ -27,13 +27,15 @@ func machine(c Class) *Funcs {
 }
 
 var avx2 = Funcs{
-	Class:       AVX2,
-	MaxRows:     len(gemmsAVX2) - 1,
-	Gemm:        gemmOf(gemmsAVX2[:], halfRows),
-	MaxRowsBF16: len(gemmsBF16AVX2) - 1,
-	GemmBF16:    gemmBF16Of(gemmsBF16AVX2[:], halfRows),
-	QuantA:      func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX2, dst, x, planes) },
-	MaxRowsQ8:   len(gemmsQ8AVX2) - 1,
+	Class:        AVX2,
+	MaxRows:      len(gemmsAVX2) - 1,
+	Gemm:         gemmOf(gemmsAVX2[:], halfRows),
+	GemmNext:     gemmNextOf(gemmsAVX2[:], halfRows),
+	MaxRowsBF16:  len(gemmsBF16AVX2) - 1,
+	GemmBF16:     gemmBF16Of(gemmsBF16AVX2[:], halfRows),
+	GemmBF16Next: gemmBF16NextOf(gemmsBF16AVX2[:], halfRows),
+	QuantA:       func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX2, dst, x, planes) },
+	MaxRowsQ8:    len(gemmsQ8AVX2) - 1,
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
 		gemmQ8Asm(gemmsQ8AVX2[:], c, ldc, a, ars, b, rows, blocks, acc)
 	},
@@ -60,13 +62,15 @@ var avx2 = Funcs{
 }
 
 var avx512 = Funcs{
-	Class:       AVX512,
-	MaxRows:     len(gemmsAVX512) - 1,
-	Gemm:        gemmOf(gemmsAVX512[:], math.MaxInt),
-	MaxRowsBF16: len(gemmsBF16AVX512) - 1,
-	GemmBF16:    gemmBF16Of(gemmsBF16AVX512[:], math.MaxInt),
-	QuantA:      func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX512, dst, x, planes) },
-	MaxRowsQ8:   len(gemmsQ8AVX512) - 1,
+	Class:        AVX512,
+	MaxRows:      len(gemmsAVX512) - 1,
+	Gemm:         gemmOf(gemmsAVX512[:], math.MaxInt),
+	GemmNext:     gemmNextOf(gemmsAVX512[:], math.MaxInt),
+	MaxRowsBF16:  len(gemmsBF16AVX512) - 1,
+	GemmBF16:     gemmBF16Of(gemmsBF16AVX512[:], math.MaxInt),
+	GemmBF16Next: gemmBF16NextOf(gemmsBF16AVX512[:], math.MaxInt),
+	QuantA:       func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX512, dst, x, planes) },
+	MaxRowsQ8:    len(gemmsQ8AVX512) - 1,
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
 		gemmQ8Asm(gemmsQ8AVX512[:], c, ldc, a, ars, b, rows, blocks, acc)
 	},
@@ -182,51 +186,76 @@ func checkGemm(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb
 // is busy all the time.
 type walk struct {
 	rows, groups int
+	most         int // rows of a group
 	steps, chunk int // of k, or blocks
 	step, part   int // bytes of one, and how many a part of a kernel has
 	turns        int // kernel calls for a chunk
+	each         int // bytes of a part that one of them asks for
+	next         int // bytes from b to what is read behind it, 0: b goes on
 }
 
-// A turn is a kernel call for rows r0..r0+rows on steps i..i+n.
+// A turn is a kernel call for rows r0..r0+rows on steps i..i+n, or several that
+// share the outputs. The walk is over when rows is 0.
 type turn struct {
 	r0, rows, i, n int
 	first          int // its number among the turns on this chunk
 }
 
+const line = 64
+
 // newWalk returns the walk of rows in groups of at most most, each of which needs
 // halves calls for all outputs.
 func newWalk(rows, most, halves, steps, chunk, step, part int) walk {
-	w := walk{rows: rows, groups: (rows + most - 1) / most, steps: steps, chunk: max(1, steps), step: step, part: part}
-	w.turns = w.groups * halves
+	w := walk{rows: rows, groups: 1, most: rows, steps: steps, chunk: max(1, steps), step: step, part: part, turns: halves}
+	if rows > most {
+		w.groups = (rows + most - 1) / most
+		w.most = (rows + w.groups - 1) / w.groups
+		w.turns *= w.groups
+	}
+	w.each = step * part
 	if w.turns > 1 {
 		w.chunk = chunk
+		w.each = (w.each/line + w.turns - 1) / w.turns * line
 	}
 	return w
 }
 
-// each calls f for every turn, and once for every group if there are no steps.
-func (w *walk) each(f func(t turn)) {
-	for i := 0; i < w.steps || i == 0; i += w.chunk {
-		n := min(w.chunk, w.steps-i)
-		for g := range w.groups {
-			r0 := w.rows * g / w.groups
-			f(turn{r0, w.rows*(g+1)/w.groups - r0, i, n, w.turns / w.groups * g})
+// start returns the first turn; there is one also where there are no steps.
+func (w *walk) start() turn {
+	return turn{rows: min(w.most, w.rows), n: min(w.chunk, w.steps)}
+}
+
+// advance makes t the turn behind it: of the next group, the first one on the next
+// chunk behind the last.
+func (w *walk) advance(t *turn) {
+	t.r0 += t.rows
+	t.first += w.turns / w.groups
+	if t.r0 == w.rows {
+		if t.i += t.n; t.i >= w.steps {
+			t.rows = 0
+			return
 		}
+		t.r0, t.first, t.n = 0, 0, min(w.chunk, w.steps-t.i)
 	}
+	t.rows = min(w.most, w.rows-t.r0)
 }
 
 // ahead returns how many bytes ahead the h-th call of a turn asks in its first part
 // of b, and how many it moves on by from part to part: the calls on a chunk ask for
 // one run of lines each, all of them for the next chunk.
 func (w *walk) ahead(t turn, h int) (ahead, pace uintptr) {
-	const line = 64
-	part := w.part * w.step
 	if w.turns == 1 {
-		return aheadOne, uintptr(part)
+		if w.next != 0 {
+			return uintptr(w.next), uintptr(w.each)
+		}
+		return aheadOne, uintptr(w.each)
 	}
-	each := (part/line + w.turns - 1) / w.turns * line
+	chunk := t.n * w.step
+	if w.next != 0 && t.i+t.n >= w.steps {
+		chunk = w.next - t.i*w.step
+	}
 	// In every part, what a call has not asked for before comes last.
-	return uintptr(t.n*w.step + (t.first+h)*(t.n/w.part)*each - (part - each)), uintptr(each)
+	return uintptr(chunk + (t.first+h)*(t.n/w.part)*w.each - (w.part*w.step - w.each)), uintptr(w.each)
 }
 
 // aheadOne is how many bytes ahead to ask where one group of rows reads a panel.
@@ -246,59 +275,93 @@ const partK = 4
 // half or more rows compute half of a panel.
 func gemmOf(kernels []gemmAsm, half int) func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool) {
 	return func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool) {
-		if rows == 0 {
-			return
+		gemmAsmNext(kernels, half, c, ldc, a, ars, aks, b, ldb, rows, k, acc, 0)
+	}
+}
+
+// gemmNextOf is gemmOf for panels, of which the next one is asked for.
+func gemmNextOf(kernels []gemmAsm, half int) func(c []float32, ldc int, a []float32, ars, aks int, b []float32, rows, k int, acc bool, next []float32) {
+	return func(c []float32, ldc int, a []float32, ars, aks int, b []float32, rows, k int, acc bool, next []float32) {
+		gemmAsmNext(kernels, half, c, ldc, a, ars, aks, b, Panel, rows, k, acc, distance(b, next))
+	}
+}
+
+// distance returns the bytes from b to next, 0 if there is no next.
+func distance[T any](b, next []T) int {
+	if len(next) == 0 {
+		return 0
+	}
+	return int(uintptr(unsafe.Pointer(unsafe.SliceData(next))) - uintptr(unsafe.Pointer(unsafe.SliceData(b))))
+}
+
+func gemmAsmNext(kernels []gemmAsm, half int, c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool, next int) {
+	if rows == 0 {
+		return
+	}
+	checkGemm(c, ldc, a, ars, aks, b, ldb, rows, k)
+	w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkF32, 4*Panel, partK)
+	w.next = next
+	if w.turns == 1 { // one call: attention has many short ones
+		ahead, pace := w.ahead(turn{}, 0)
+		kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
+			unsafe.SliceData(b), 4*uintptr(ldb), k, acc, ahead, pace)
+		return
+	}
+	for t := w.start(); t.rows > 0; w.advance(&t) {
+		n := halves(t.rows, half)
+		at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*ldb, len(b)):]
+		for h := range n {
+			j := h * Panel / n
+			ahead, pace := w.ahead(t, h)
+			kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
+				unsafe.SliceData(at), 4*uintptr(ars), 4*uintptr(aks),
+				unsafe.SliceData(bt[min(j, len(bt)):]), 4*uintptr(ldb),
+				t.n, acc || t.i > 0, ahead, pace)
 		}
-		checkGemm(c, ldc, a, ars, aks, b, ldb, rows, k)
-		if rows < len(kernels) && rows < half { // one call: attention has many short ones
-			kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
-				unsafe.SliceData(b), 4*uintptr(ldb), k, acc, aheadOne, partK*4*Panel)
-			return
-		}
-		w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkF32, 4*Panel, partK)
-		w.each(func(t turn) {
-			n := halves(t.rows, half)
-			at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*ldb, len(b)):]
-			for h := range n {
-				j := h * Panel / n
-				ahead, pace := w.ahead(t, h)
-				kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
-					unsafe.SliceData(at), 4*uintptr(ars), 4*uintptr(aks),
-					unsafe.SliceData(bt[min(j, len(bt)):]), 4*uintptr(ldb),
-					t.n, acc || t.i > 0, ahead, pace)
-			}
-		})
 	}
 }
 
 // gemmBF16Of is gemmOf for bfloat16 weights.
 func gemmBF16Of(kernels []gemmBF16Asm, half int) func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool) {
 	return func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool) {
-		if rows == 0 {
-			return
+		gemmBF16AsmNext(kernels, half, c, ldc, a, ars, aks, b, rows, k, acc, 0)
+	}
+}
+
+// gemmBF16NextOf is gemmNextOf for bfloat16 weights.
+func gemmBF16NextOf(kernels []gemmBF16Asm, half int) func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool, next []uint16) {
+	return func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool, next []uint16) {
+		gemmBF16AsmNext(kernels, half, c, ldc, a, ars, aks, b, rows, k, acc, distance(b, next))
+	}
+}
+
+func gemmBF16AsmNext(kernels []gemmBF16Asm, half int, c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool, next int) {
+	if rows == 0 {
+		return
+	}
+	_ = c[(rows-1)*ldc+Panel-1]
+	if k > 0 {
+		_, _ = a[(rows-1)*ars+(k-1)*aks], b[BF16PanelLen(k)-1]
+	}
+	w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkBF16, 2*Panel, partK)
+	w.next = next
+	if w.turns == 1 {
+		ahead, pace := w.ahead(turn{}, 0)
+		kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
+			unsafe.SliceData(b), k, acc, ahead, pace)
+		return
+	}
+	for t := w.start(); t.rows > 0; w.advance(&t) {
+		n := halves(t.rows, half)
+		at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*Panel, len(b)):]
+		for h := range n {
+			j := h * Panel / n
+			ahead, pace := w.ahead(t, h)
+			kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
+				unsafe.SliceData(at), 4*uintptr(ars), 4*uintptr(aks),
+				unsafe.SliceData(bt[min(2*j, len(bt)):]),
+				t.n, acc || t.i > 0, ahead, pace)
 		}
-		_ = c[(rows-1)*ldc+Panel-1]
-		if k > 0 {
-			_, _ = a[(rows-1)*ars+(k-1)*aks], b[BF16PanelLen(k)-1]
-		}
-		if rows < len(kernels) && rows < half {
-			kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
-				unsafe.SliceData(b), k, acc, aheadOne, partK*2*Panel)
-			return
-		}
-		w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkBF16, 2*Panel, partK)
-		w.each(func(t turn) {
-			n := halves(t.rows, half)
-			at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*Panel, len(b)):]
-			for h := range n {
-				j := h * Panel / n
-				ahead, pace := w.ahead(t, h)
-				kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
-					unsafe.SliceData(at), 4*uintptr(ars), 4*uintptr(aks),
-					unsafe.SliceData(bt[min(2*j, len(bt)):]),
-					t.n, acc || t.i > 0, ahead, pace)
-			}
-		})
 	}
 }
 
@@ -320,12 +383,12 @@ func gemmQ8Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, 
 		_, _ = a[(rows-1)*ars+blocks*Q8ABlockLen-1], b[blocks*Q8BlockLen-1]
 	}
 	w := newWalk(rows, len(kernels)-1, 1, blocks, chunkQ8, Q8BlockLen, 1)
-	w.each(func(t turn) {
+	for t := w.start(); t.rows > 0; w.advance(&t) {
 		at, bt := a[min(t.r0*ars+t.i*Q8ABlockLen, len(a)):], b[min(t.i*Q8BlockLen, len(b)):]
 		ahead, pace := w.ahead(t, 0)
 		kernels[t.rows](unsafe.SliceData(c[t.r0*ldc:]), 4*uintptr(ldc), unsafe.SliceData(at), 4*uintptr(ars),
 			unsafe.SliceData(bt), t.n, acc || t.i > 0, ahead, pace)
-	})
+	}
 }
 
 // quantAsm quantises a row.

@@ -6,11 +6,17 @@ import "math"
 const portableRows = 8
 
 var portable = Funcs{
-	Class:       Portable,
-	MaxRows:     portableRows,
-	Gemm:        gemm,
+	Class:   Portable,
+	MaxRows: portableRows,
+	Gemm:    gemm,
+	GemmNext: func(c []float32, ldc int, a []float32, ars, aks int, b []float32, rows, k int, acc bool, _ []float32) {
+		gemm(c, ldc, a, ars, aks, b, Panel, rows, k, acc)
+	},
 	MaxRowsBF16: portableRows,
 	GemmBF16:    gemmBF16,
+	GemmBF16Next: func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool, _ []uint16) {
+		gemmBF16(c, ldc, a, ars, aks, b, rows, k, acc)
+	},
 	QuantA:      quantA,
 	MaxRowsQ8:   portableRows,
 	GemmQ8:      gemmQ8,
