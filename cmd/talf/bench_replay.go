@@ -49,7 +49,7 @@ learn from the model's rows of rejected nodes or of the prompt.`,
 	}
 	o.flags(c)
 	f := c.Flags()
-	f.StringArrayVar(&o.methods, "method", nil, "method whose rows are recorded too (may be repeated): "+methodNames())
+	f.StringArrayVar(&o.methods, "method", nil, "`method` whose rows are recorded too (may be repeated): "+methodNames())
 	f.IntVar(&rc.Width, "width", rc.Width, "candidates of a row")
 	f.IntVar(&rc.Nodes, "nodes", rc.Nodes, "nodes of each draft model at every position")
 	countVar(f, &o.warmup, "warmup", bench.Default().Warmup, "first prompts of each set that do not count")
@@ -148,11 +148,11 @@ target, need the model.`,
 		},
 	}
 	f := c.Flags()
-	f.StringArrayVar(&o.methods, "method", []string{"beam", "optimal", "salf"}, "draft method with its parameters (may be repeated): "+methodNames())
-	f.StringArrayVar(&o.papers, "paper", nil, "run a publication's table, as bench does (may be repeated)")
+	f.StringArrayVar(&o.methods, "method", []string{"beam", "optimal", "salf"}, "draft `method` with its parameters (may be repeated): "+methodNames())
+	f.StringArrayVar(&o.papers, "paper", nil, "run a publication's `table`, as bench does (may be repeated)")
 	f.StringVar(&o.datastore, "datastore", "", "datastore for rest in the tables of publications")
 	f.IntSliceVar(&o.budgets, "budget", nil, "largest trees to compare with, root counted (0: as the method says)")
-	f.Float64SliceVar(&o.temperatures, "temperature", nil, "temperatures of the recording to compare at (default: all)")
+	numbersVar(f, &o.temperatures, "temperature", nil, "temperatures of the recording to compare at (default: all)")
 	f.IntVar(&o.decode.maxTokens, "max-tokens", 0, "most tokens of an answer (default: the recording's)")
 	f.StringVar(&cost, "cost", "", "what passes of the model cost: a file of bench decode --out")
 	f.StringVar(&o.picture, "plot", "", "draw the figures: a file that ends in .png or .svg")

@@ -176,6 +176,17 @@ func TestWrongUsageExitsTwo(t *testing.T) {
 		"no prompt":           {[]string{"generate", "--model", ".", "--prompts", "a", "--prompt", "b"}, "--prompts"},
 		"unknown loss":        {[]string{"train", "--model", ".", "--data", "d", "--out", "o", "--loss", "magic"}, "magic"},
 		"sampling of nothing": {[]string{"preprocess", "--model", ".", "--data", "d", "--out", "o", "--temperature", "1"}, "--regenerate"},
+		"argument of none":    {[]string{"generate", "--model", ".", "hello"}, `unexpected argument "hello"`},
+		"two arguments":       {[]string{"inspect", "a", "b"}, `unexpected argument "b": want one PATH`},
+		"no argument":         {[]string{"inspect", "metrics"}, "missing DIR"},
+		"no subcommand":       {[]string{"bench", "decod"}, `unknown command "decod": did you mean decode?`},
+		"swallowed flag":      {[]string{"generate", "--model", "--prompt", "x"}, "--model has no value"},
+		"no number":           {[]string{"generate", "--model", ".", "--temperature", "hot"}, `--temperature is "hot", want a number`},
+		"no numbers":          {[]string{"bench", "--model", ".", "--temperature", "0,hot"}, `--temperature is "0,hot", want numbers`},
+		"negative seed":       {[]string{"generate", "--model", ".", "--seed", "-1"}, `--seed is "-1", want a whole number, 0 or more`},
+		"too large a number":  {[]string{"generate", "--model", ".", "--max-tokens", "99999999999999999999"}, "want a whole number, not as large"},
+		"no list of numbers":  {[]string{"bench", "--model", ".", "--budget", "1,x"}, `--budget is "1,x", want a whole number`},
+		"neither yes nor no":  {[]string{"bench", "--model", ".", "--check=perhaps"}, `--check is "perhaps", want true or false`},
 		"file without labels": {[]string{"preprocess", "--model", ".", "--out", "o"}, "--data"},
 	} {
 		t.Run(name, func(t *testing.T) {

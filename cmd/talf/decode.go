@@ -47,7 +47,7 @@ func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	f.Float64Var(&o.sample.RepetitionPenalty, "repetition-penalty", 1, "above 1 makes tokens that occurred less likely")
 	f.Uint64Var(&o.seed, "seed", 0, "seed of sampling")
 	f.IntVar(&o.maxTokens, "max-tokens", 256, "most tokens of an answer")
-	f.StringArrayVar(&o.stop, "stop", nil, "end an answer before this text (may be repeated)")
+	f.StringArrayVar(&o.stop, "stop", nil, "end an answer before this `text` (may be repeated)")
 	f.BoolVar(&o.ignoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
 	o.machine.flags(f)
 }

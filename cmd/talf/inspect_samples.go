@@ -39,12 +39,7 @@ also how much of it is in the N tokens that train would choose.
 Source files need --model, a directory in which the tokenizer's files are enough;
 without it the rows of shards are shown as token ids.`,
 		Example: "  talf inspect data sharegpt.json --model DIR\n  talf inspect data labels --model DIR --n 5 --seed 1\n  talf inspect data labels --stats",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
-				return usageError{err}
-			}
-			return nil
-		},
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return err

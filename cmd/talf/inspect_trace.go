@@ -50,12 +50,7 @@ probability at temperature 1, where the token is among its 64 most likely).
 
 --svg FILE draws the same as a picture, the accepted path highlighted.`,
 		Example: "  talf inspect trace trace.jsonl\n  talf inspect trace trace.jsonl --from 3 --n 5 --svg rounds.svg",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
-				return usageError{err}
-			}
-			return nil
-		},
+		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if from < 1 {
 				return usagef("--from is %d, want at least 1", from)

@@ -10,12 +10,10 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"talf/train"
 )
@@ -220,7 +218,7 @@ or a closed terminal: what is done is saved), 141 nobody reads the output.`,
 		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 {
 			return unknownCommand(cmd, args[0])
 		}
-		return usageError{err}
+		return usageError{flagError(err)}
 	})
 	for _, add := range commands {
 		c := add(a)
@@ -261,64 +259,11 @@ var commands = []func(*app) *cobra.Command{
 	newVersion,
 }
 
-// usageArgs turns what c and the commands below it say of arguments into usage
-// errors.
-func usageArgs(c *cobra.Command) {
-	args := c.Args
-	if args == nil {
-		args = cobra.NoArgs
-	}
-	c.Args = func(cmd *cobra.Command, v []string) error {
-		if err := args(cmd, v); err != nil {
-			return usageError{err}
-		}
-		return nil
-	}
-	for _, sub := range c.Commands() {
-		usageArgs(sub)
-	}
-}
-
 func unknownCommand(root *cobra.Command, name string) error {
 	if s := root.SuggestionsFor(name); len(s) > 0 {
 		return usagef("unknown command %q: did you mean %s?", name, strings.Join(s, " or "))
 	}
 	return usagef("unknown command %q", name)
-}
-
-// need returns a usage error unless every named flag was given.
-func need(cmd *cobra.Command, names ...string) error {
-	var missing []string
-	for _, n := range names {
-		if f := cmd.Flags().Lookup(n); f == nil || f.Value.String() == "" {
-			missing = append(missing, "--"+n)
-		}
-	}
-	if len(missing) > 0 {
-		return usagef("missing %s", strings.Join(missing, ", "))
-	}
-	return nil
-}
-
-// A count is a flag that is not negative.
-type count int
-
-func (c *count) String() string { return strconv.Itoa(int(*c)) }
-func (c *count) Type() string   { return "int" }
-
-func (c *count) Set(s string) error {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 {
-		return errors.New("want a whole number, 0 or more")
-	}
-	*c = count(n)
-	return nil
-}
-
-// countVar adds a flag for *p that is not negative.
-func countVar(f *pflag.FlagSet, p *int, name string, value int, doc string) {
-	*p = value
-	f.Var((*count)(p), name, doc)
 }
 
 // printJSON writes v to stdout as indented JSON.

@@ -84,7 +84,10 @@ func readConfig(f *pflag.FlagSet, path string) error {
 				continue
 			}
 			if err := f.Set(key.Value, v.Value); err != nil {
-				return fail("%q: %w", v.Value, err)
+				if bad := (*pflag.InvalidValueError)(nil); errors.As(err, &bad) {
+					err = valueError(bad)
+				}
+				return fail("%q, %w", v.Value, err)
 			}
 		}
 	}

@@ -103,7 +103,7 @@ func TestBadConfigurationFilesAreRefusedByLine(t *testing.T) {
 		"model: m\nlearning_rate: 1":  ":2: learning_rate: no such option",
 		"config: x":                   ":1: config: no such option",
 		"steps: 1\n\nsteps: 2":        "steps: given twice",
-		"steps: many":                 ":1: steps: \"many\":",
+		"steps: many":                 ":1: steps: \"many\", want a whole number",
 		"steps: [1, 2]":               "want a plain value",
 		"steps:":                      "want a plain value",
 		"lr: {a: 1}":                  "want a plain value",
