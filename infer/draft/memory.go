@@ -123,11 +123,14 @@ func (m *memory) learnRow(p *infer.Proposal, n int, s infer.Scores) {
 		}
 	} else {
 		for _, c := range s.TopK(n, m.table.Width()) {
+			if !(c.LogProb > float32(math.Inf(-1))) {
+				break // no mass, or no number: so have all that follow
+			}
 			m.next = append(m.next, lookup.Successor{Token: c.Token, Score: float32(math.Exp(float64(c.LogProb)))})
 		}
 	}
 	if len(m.next) == 0 {
-		return // a replay lacks the row: what is known of the place stays
+		return // a replay lacks the row, or it says nothing: what is known of the place stays
 	}
 	m.table.Learn(m.before(p, n), p.Tree.Token(n), m.next)
 }

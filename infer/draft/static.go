@@ -167,8 +167,8 @@ func (s *shaped) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 	above := s.logV[at.node]
 	if s.draw == infer.Chosen {
 		for _, x := range slots {
-			if x.rank >= len(r.Tokens) {
-				break
+			if x.rank >= len(r.Tokens) || !(r.LogProb[x.rank] > float32(math.Inf(-1))) {
+				break // nothing is there, or what has no mass or is no number
 			}
 			s.kids = append(s.kids, r.Tokens[x.rank])
 			s.logV = append(s.logV, above+float64(r.LogProb[x.rank]))

@@ -23,6 +23,9 @@ type Table struct {
 	// Sharp scales the logits: 0 makes every token tie, large values make the
 	// model certain.
 	Sharp float64
+	// Odd is the share of rows in which some logits are infinite or no numbers, as a
+	// broken model's are.
+	Odd float64
 }
 
 func (m Table) rng(ctx []int32) *rand.Rand {
@@ -39,6 +42,12 @@ func (m Table) Logits(dst []float32, ctx []int32) {
 	r := m.rng(ctx)
 	for i := range dst {
 		dst[i] = float32(m.Sharp * r.NormFloat64())
+	}
+	if m.Odd > 0 && r.Float64() < m.Odd {
+		odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1)}
+		for range 1 + r.IntN(2*len(dst)) {
+			dst[r.IntN(len(dst))] = float32(odd[r.IntN(len(odd))])
+		}
 	}
 }
 
@@ -178,23 +187,26 @@ func (r tableRows) TopK(dst []infer.Candidate, n, k int) []infer.Candidate {
 
 func (r tableRows) Hidden(int) model.Feature { return model.Feature{} }
 
-// best returns the k most likely tokens of a row of logits.
+// best returns the k most likely tokens of a row of logits, NaNs last, as devices do.
 func best(row []float32, k int) (ids []int32, logp []float32) {
-	var sum float64
-	top := slices.Max(row)
-	for i, x := range row {
+	for i := range row {
 		ids = append(ids, int32(i))
-		sum += math.Exp(float64(x - top))
 	}
 	slices.SortStableFunc(ids, func(a, b int32) int {
+		x, y := row[a], row[b]
 		switch {
-		case row[a] > row[b]:
+		case x > y || x == x && y != y:
 			return -1
-		case row[a] < row[b]:
+		case x < y || x != x && y == y:
 			return 1
 		}
 		return 0
 	})
+	var sum float64
+	top := row[ids[0]]
+	for _, x := range row {
+		sum += math.Exp(float64(x - top))
+	}
 	ids = ids[:min(k, len(ids))]
 	for _, i := range ids {
 		logp = append(logp, float32(float64(row[i]-top)-math.Log(sum)))
@@ -294,7 +306,8 @@ func (s *Source) Close(id infer.SeqID) { delete(s.seqs, id) }
 // Tokens returns the committed tokens of an open sequence.
 func (s *Source) Tokens(id infer.SeqID) []int32 { return s.seqs[id].tokens }
 
-// Plain is the simplest processor: argmax, or a softmax at a temperature.
+// Plain is the simplest processor: argmax, or a softmax at a temperature, of logits
+// that are numbers.
 type Plain struct{ Temperature float64 }
 
 // Argmax returns the first of the largest logits.
