@@ -10,6 +10,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress/zstd"
+	"github.com/parquet-go/parquet-go/format"
 )
 
 // Columns of a shard. All are required lists without nulls.
@@ -302,8 +303,14 @@ func openShard(name string, r io.ReaderAt, size int64) (s *shardFile, err error)
 		s.cols[path[0]] = i
 	}
 	rows := int64(0)
-	for _, g := range f.RowGroups() {
+	for i, g := range f.RowGroups() {
 		rows += g.NumRows()
+		// The library's decoders of other codecs take any amount of memory for corrupt bytes.
+		for _, c := range f.Metadata().RowGroups[i].Columns {
+			if c.MetaData.Codec != format.Zstd {
+				return nil, fmt.Errorf("row group %d: codec %v, want %v", i, c.MetaData.Codec, format.Zstd)
+			}
+		}
 	}
 	if rows != int64(s.info.Rows) {
 		return nil, fmt.Errorf("rows: %d in the row groups, want %d as in %s", rows, s.info.Rows, keyShard)
