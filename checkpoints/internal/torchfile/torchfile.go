@@ -77,6 +77,7 @@ type archive struct {
 	prefix  string               // of all entries: "archive/"
 	entries map[string]*zip.File // by name without the prefix
 	loaded  map[string][]byte    // storages by their keys
+	held    int64                // bytes of these
 }
 
 func open(r io.ReaderAt, size int64) (*archive, error) {
@@ -160,10 +161,11 @@ func (a *archive) storage(s *storage) ([]byte, error) {
 	b, ok := a.loaded[s.key]
 	if !ok {
 		var err error
-		if b, err = a.bytes("data/"+s.key, a.size); err != nil {
+		// Entries of a sound archive do not share bytes.
+		if b, err = a.bytes("data/"+s.key, a.size-a.held); err != nil {
 			return nil, err
 		}
-		a.loaded[s.key] = b
+		a.loaded[s.key], a.held = b, a.held+int64(len(b))
 	}
 	if len(b) != s.n*s.el.size {
 		return nil, fmt.Errorf("entry %q has %d bytes, want %d for %d elements of %s", a.prefix+"data/"+s.key, len(b), s.n*s.el.size, s.n, s.el.dtype)

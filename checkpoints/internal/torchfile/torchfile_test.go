@@ -208,6 +208,47 @@ func TestManyViewsOfOneStorageAreNotMultiplied(t *testing.T) {
 	}
 }
 
+// Entries of a zip archive may name the same bytes: a thousand storages that are one
+// and the same must not become a thousand times the file in memory.
+func TestStoragesThatShareTheirBytesAreRefused(t *testing.T) {
+	one := safetensors.F32("0", make([]float32, 1000), 1000)
+	var all, stored []safetensors.Tensor
+	for i := range 9 {
+		x := one
+		x.Name = string(rune('0' + i))
+		all = append(all, x)
+		if i > 0 {
+			x.Data = nil
+		}
+		stored = append(stored, x)
+	}
+	p, err := pickled(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Of every tensor the first element: together they are no more than the file.
+	p = bytes.ReplaceAll(p, []byte("(J\xe8\x03\x00\x00t(J"), []byte("(J\x01\x00\x00\x00t(J"))
+	var b bytes.Buffer
+	if err := archiveOf(&b, p, stored...); err != nil {
+		t.Fatal(err)
+	}
+	raw := b.Bytes()
+	// Storages 1 to 8 get the size and the place of storage 0. The directory at the
+	// end has 46 bytes before a name: sizes at 20 and 24, the place at 42.
+	entry := func(i int) []byte {
+		at := bytes.LastIndex(raw, []byte("archive/data/"+string(rune('0'+i))))
+		return raw[at-46 : at]
+	}
+	for i := 1; i < 9; i++ {
+		copy(entry(i)[20:28], entry(0)[20:28])
+		copy(entry(i)[42:46], entry(0)[42:46])
+	}
+	_, err = Parse("x", bytes.NewReader(raw), int64(len(raw)))
+	if err == nil || !strings.Contains(err.Error(), `has 4000 bytes, want at most`) {
+		t.Errorf("9 storages of 4000 bytes in a file of %d: %v", len(raw), err)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, name := range []string{"state.bin", "hostile.bin", "nested.bin", "protocol4.bin"} {
 		b, err := os.ReadFile(filepath.Join("testdata", name))
