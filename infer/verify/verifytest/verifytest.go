@@ -159,14 +159,17 @@ type Scheme struct {
 }
 
 // Schemes lists random trees chosen without randomness; random trees and chains
-// whose children the samplers of infer/draft draw; and the drafters that draw, as
-// `talf generate` runs them.
+// whose children the samplers of infer/draft draw; the same with nodes that are only
+// scored; and the drafters that draw, as `talf generate` runs them.
 func Schemes() []Scheme {
 	all := []Scheme{
 		{Name: "trees chosen without randomness", Grow: growFixed},
 		Drawn("chains drawn", infer.Distinct, true),
 		Drawn("trees drawn without replacement", infer.Distinct, false),
 		Drawn("trees drawn with replacement", infer.Repeated, false),
+	}
+	for _, s := range all {
+		all = append(all, scored(s))
 	}
 	for _, spec := range []string{
 		"linear:K=3,draw=distinct", "linear:K=3,draw=repeated",
@@ -203,6 +206,19 @@ func Drawn(name string, d infer.Draw, chain bool) Scheme {
 			return rng.IntN(most + 1)
 		})
 	}}
+}
+
+// scored is s with the nodes behind the first few beyond Proposal.Live. How many that
+// leaves does not depend on what is drawn.
+func scored(s Scheme) Scheme {
+	grow := s.Grow
+	s.Name += ", some only scored"
+	s.Grow = func(p *infer.Proposal, q Rows, c infer.Chance, rng *rand.Rand) {
+		live := 1 + rng.IntN(p.MaxNodes)
+		grow(p, q, c, rng)
+		p.Live = min(live, p.Tree.Len())
+	}
+	return s
 }
 
 // binSize is that of GrowDrawn's urns: vocabularies of a few tokens have several bins.
@@ -377,6 +393,9 @@ func (c *Case) Each(s Scheme, newVerifier func() infer.Verifier, f func(p *infer
 		v, bad := verifier.Verify(p, Scores{p.Tree, c.P.Row}, ch)
 		if bad == nil {
 			bad = CheckPath(p.Tree, v)
+		}
+		if last := len(v.Path) - 1; bad == nil && v.Path[last] >= p.LiveNodes() {
+			bad = fmt.Errorf("path %v: node %d is only scored", v.Path, v.Path[last])
 		}
 		if bad == nil && (c.P.written() || c.Q.written()) {
 			bad = errors.New("a row of a model was written to")
