@@ -43,7 +43,7 @@ type answerFile struct {
 
 // openAnswers opens or creates path and learns which prompts it answers.
 func openAnswers(path string, prompts []string, settings string) (*answerFile, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := openAlone(path)
 	if err != nil {
 		return nil, err
 	}

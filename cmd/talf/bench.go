@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -145,7 +144,7 @@ the expected calibration error over 10 bins of equal width.`,
 			if err := p.check(); err != nil {
 				return err
 			}
-			if err := checkPlot(o.picture); err != nil {
+			if err := errors.Join(checkPlot(o.picture), canWrite(o.log)); err != nil {
 				return err
 			}
 			r, err := a.bench(cmd.Context(), &o)
@@ -153,7 +152,7 @@ the expected calibration error over 10 bins of equal width.`,
 				return err
 			}
 			if o.picture != "" {
-				err = errors.Join(err, bench.SavePlot(o.picture, r.figures()))
+				err = errors.Join(err, saveFigures(o.picture, r.figures()))
 			}
 			return errors.Join(err, p.print(a, r, func(markdown bool) error { return a.printBench(r, markdown) }))
 		},
@@ -429,7 +428,8 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 		for _, h := range r.heads {
 			items, err := bench.ByRank(ctx, r.model, h.head, texts, o.ranks)
 			if err != nil {
-				return nil, err
+				out.Interrupted = true
+				return out, err
 			}
 			out.ByRank = append(out.ByRank, rankLines(h.name, items)...)
 		}
@@ -534,7 +534,7 @@ func (a *app) openLog(o *benchOptions, r *rig, c *bench.Config) (closeLog func()
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := openAlone(path)
 	if err != nil {
 		return nil, err
 	}

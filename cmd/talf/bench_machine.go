@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -52,20 +53,20 @@ func (p *printing) check() error {
 	if p.json && p.markdown {
 		return usagef("--json and --markdown exclude each other")
 	}
-	return notDir(p.out)
+	return canWrite(p.out)
 }
 
 // print writes r as asked; table prints it for people.
 func (p *printing) print(a *app, r any, table func(markdown bool) error) error {
+	var err error
 	if p.out != "" {
-		if err := writeJSON(p.out, r); err != nil {
-			return err
-		}
+		err = writeJSON(p.out, r)
 	}
+	// What was measured for hours is printed although it could not be written.
 	if p.json {
-		return a.printJSON(r)
+		return errors.Join(err, a.printJSON(r))
 	}
-	return table(p.markdown)
+	return errors.Join(err, table(p.markdown))
 }
 
 // parseDTypes reads a list of types of weights.
@@ -109,8 +110,10 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 			if dir != "" && cmd.Flags().Changed("shape") {
 				return usagef("--model and --shape exclude each other")
 			}
-			if err := c.Validate(); err != nil {
-				return usageError{err}
+			for _, c.Context = range context {
+				if err := c.Validate(); err != nil {
+					return usageError{err}
+				}
 			}
 			types, err := parseDTypes(dtypes)
 			if err != nil {
@@ -135,8 +138,7 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 			}
 			r := newMachineReport()
 			r.Device = dev.Name()
-			for _, n := range context {
-				c.Context = n
+			for _, c.Context = range context {
 				rows, err := bench.Passes(cmd.Context(), models, c)
 				if err != nil {
 					return err
@@ -144,14 +146,12 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 				r.Passes = append(r.Passes, rows...)
 			}
 			if picture != "" {
-				if err := savePasses(picture, r.Passes); err != nil {
-					return err
-				}
+				err = savePasses(picture, r.Passes)
 			}
-			return p.print(a, r, func(markdown bool) error {
+			return errors.Join(err, p.print(a, r, func(markdown bool) error {
 				a.printf("%s, %s, %s\n\n", r.Machine, r.Device, r.Date)
 				return bench.WritePasses(a.out, r.Passes, markdown)
-			})
+			}))
 		},
 	}
 	f := cmd.Flags()
@@ -235,7 +235,7 @@ of weights with the first one.`,
 				o.dtype = dtypeFlag(dt)
 				x, err := perplexity(cmd.Context(), path, string(b), &o, window, limit)
 				if err != nil {
-					return err
+					return fmt.Errorf("%s: %w", text, err)
 				}
 				r.Perplexity = append(r.Perplexity, x)
 				last := &r.Perplexity[len(r.Perplexity)-1]

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -11,17 +13,27 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"talf/infer/bench"
+	"talf/internal/durable"
 )
 
-// checkPlot refuses a picture of a kind that cannot be drawn.
-func checkPlot(path string) error {
+// checkPlot refuses a picture of a kind that cannot be drawn, or where it cannot be
+// written; the directories in made will be there in time.
+func checkPlot(path string, made ...string) error {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case "", ".png", ".svg":
-		if path == "" || filepath.Ext(path) != "" {
-			return notDir(path)
+		if path == "" || filepath.Ext(path) != "" && slices.ContainsFunc(made, func(dir string) bool { return filepath.Dir(path) == filepath.Clean(dir) }) {
+			return nil
+		}
+		if filepath.Ext(path) != "" {
+			return canWrite(path)
 		}
 	}
 	return usagef("--plot is %q, want a name that ends in .png or .svg", path)
+}
+
+// saveFigures draws figures to a file, whole or not at all.
+func saveFigures(path string, figures []bench.Figure) error {
+	return durable.Write(path, func(w io.Writer) error { return bench.WritePlot(w, path, figures) })
 }
 
 // savePasses draws what passes cost over one row, a line for each type of weights
@@ -54,10 +66,14 @@ func savePasses(path string, rows []bench.PassRow) error {
 		p.Legend.Add(fmt.Sprintf("%s, context %d", first.Model, first.Context), line)
 		lines++
 	}
-	if err := p.Save(6*vg.Inch, 4*vg.Inch, path); err != nil {
+	to, err := p.WriterTo(6*vg.Inch, 4*vg.Inch, strings.TrimPrefix(strings.ToLower(filepath.Ext(path)), "."))
+	if err != nil {
 		return fmt.Errorf("draw %s: %w", path, err)
 	}
-	return nil
+	return durable.Write(path, func(w io.Writer) error {
+		_, err := to.WriteTo(w)
+		return err
+	})
 }
 
 // rowTicks marks the sizes that were measured.

@@ -38,7 +38,7 @@ learn from the model's rows of rejected nodes or of the prompt.`,
 			if err := o.checkGiven(cmd); err != nil {
 				return err
 			}
-			if err := notDir(out); err != nil {
+			if err := canWrite(out); err != nil {
 				return err
 			}
 			if err := rc.Validate(); err != nil {
@@ -140,11 +140,9 @@ target, need the model.`,
 				return err
 			}
 			if o.picture != "" {
-				if err := bench.SavePlot(o.picture, r.figures()); err != nil {
-					return err
-				}
+				err = saveFigures(o.picture, r.figures())
 			}
-			return p.print(a, r, func(markdown bool) error { return a.printBench(r, markdown) })
+			return errors.Join(err, p.print(a, r, func(markdown bool) error { return a.printBench(r, markdown) }))
 		},
 	}
 	f := c.Flags()

@@ -110,7 +110,7 @@ files are needed. The file takes 8 bytes a token, building about 25.`,
 
 func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir string, talk chatOptions) (*storeFinding, error) {
 	began := time.Now()
-	if err := notDir(c.Out); err != nil {
+	if err := canWrite(c.Out); err != nil {
 		return nil, err
 	}
 	if found, err := checkpoints.Find(dir); err == nil {

@@ -98,18 +98,16 @@ probability it gives to the model's choice is from that.`
 				return err
 			}
 			if o.picture != "" {
-				if err := bench.SavePlot(o.picture, r.figures); err != nil {
-					return err
-				}
+				err = saveFigures(o.picture, r.figures)
 			}
-			return p.print(a, r, func(markdown bool) error {
+			return errors.Join(err, p.print(a, r, func(markdown bool) error {
 				a.printf("%s; ", r.Device)
 				if e.Paper != "" {
 					a.printf("temperature %g; ", r.Temperature)
 				}
 				a.printf("[ ] are %g%% confidence intervals\n\n", 100*r.Bootstrap.Level)
 				return bench.WriteTables(a.out, r.tables, markdown)
-			})
+			}))
 		},
 	}
 	o.flags(c)

@@ -412,8 +412,13 @@ func TestLostOutputIsAFailure(t *testing.T) {
 	defer func() { _ = full.Close() }()
 	model := tinyModel(t, tinyConfig(), 1)
 	for _, args := range [][]string{
-		{"version"}, {"help"}, {"train", "--help"}, {"doctor"}, {"bench", "--paper", "list"},
-		{"inspect", model}, {"inspect", model, "--json"},
+		{"version"},
+		{"help"},
+		{"train", "--help"},
+		{"doctor"},
+		{"bench", "--paper", "list"},
+		{"inspect", model},
+		{"inspect", model, "--json"},
 		{"generate", "--model", model, "--prompt", "x", "--max-tokens", "2"},
 	} {
 		t.Run(strings.Join(args[:1], " "), func(t *testing.T) {
@@ -521,6 +526,70 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(tmp, "*scores*")); len(left) != 0 {
 		t.Errorf("half a file was left: %v", left)
 	}
+}
+
+// What cannot be written is refused before the work, and what was measured is
+// printed although it could not be written.
+func TestOutputFilesAreLookedAtFirst(t *testing.T) {
+	w := newWorld(t)
+	tmp := t.TempDir()
+	file := write(t, filepath.Join(tmp, "file"), "mine")
+	prompts := promptFile(t, 2)
+	bench := []string{"bench", "--model", w.model, "--prompts", prompts, "--method", "pld", "--max-tokens", "2", "--quiet"}
+	for _, c := range [][]string{
+		append(bench, "--out"), append(bench, "--plot"), append(bench, "--log"),
+		{"bench", "decode", "--shape", "10m", "--plot"},
+		{"generate", "--model", w.model, "--prompts", prompts, "--out"},
+		{"score", "--model", w.model, "--out"},
+		{"datastore", "build", "--model", w.model, "--data", w.text, "--out"},
+		append(w.train(filepath.Join(tmp, "run")), "--plot"),
+	} {
+		for dir, want := range map[string]string{"nowhere": "no such", "file": "is a file"} {
+			out := filepath.Join(tmp, dir, "x.svg")
+			r := talf(t, "", append(c, out)...)
+			r.refuses(t, exitFailure, out, want)
+			if r.out != "" {
+				t.Errorf("talf %v worked before it looked at %s:\n%s", c, out, r.out)
+			}
+		}
+	}
+	ok(t, "", append(w.train(filepath.Join(tmp, "run")), "--plot", filepath.Join(tmp, "run", "plot.svg"))...)
+
+	big := filepath.Join(tmp, "big.svg")
+	for _, flag := range []string{"--out", "--plot"} {
+		write(t, big, "before")
+		r := finish(t, limit(t, 1, append(bench, flag, big)...))
+		r.refuses(t, exitFailure, big, "too large")
+		if !strings.Contains(r.out, "pld") {
+			t.Errorf("%s: what was measured is lost:\n%s", flag, r.out)
+		}
+		if b, err := os.ReadFile(big); err != nil || string(b) != "before" {
+			t.Errorf("%s: the file holds %.20q, %v; want what it held before", flag, b, err)
+		}
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "mine" {
+		t.Errorf("%s holds %q, %v", file, b, err)
+	}
+}
+
+// Two processes never write to one file: each would write over the other's lines.
+func TestAFileIsWrittenByOne(t *testing.T) {
+	model := tinyModel(t, tinyConfig(), 1)
+	prompts := promptFile(t, 2)
+	path := filepath.Join(t.TempDir(), "lines.jsonl")
+	f, err := openAlone(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bench := []string{"bench", "--model", model, "--prompts", prompts, "--method", "pld", "--max-tokens", "2", "--log", path}
+	generate := []string{"generate", "--model", model, "--prompts", prompts, "--max-tokens", "2", "--out", path}
+	for _, args := range [][]string{bench, generate} {
+		talf(t, "", args...).refuses(t, exitFailure, path, "another run is writing")
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "", generate...)
 }
 
 func TestInspectOfEveryKind(t *testing.T) {

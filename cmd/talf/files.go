@@ -6,17 +6,42 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"talf/internal/durable"
 )
 
-// notDir refuses a directory as the name of a file to write, before the work of
-// hours goes into what cannot be written.
-func notDir(path string) error {
+// canWrite refuses the name of a file that cannot be written, before the work of hours
+// goes into it: a directory, or one in a directory that does not exist. Without a name
+// nothing will be written.
+func canWrite(path string) error {
+	if path == "" {
+		return nil
+	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return fmt.Errorf("%s is a directory: want a file to write", path)
 	}
+	dir := filepath.Dir(path)
+	if info, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("%s cannot be written: %w", path, err)
+	} else if !info.IsDir() {
+		return fmt.Errorf("%s cannot be written: %s is a file, want a directory", path, dir)
+	}
 	return nil
+}
+
+// openAlone opens or creates a file that an earlier run may have begun, and that no
+// other process may write to meanwhile: each would write over the other's lines.
+func openAlone(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := durable.Lock(f); err != nil {
+		_ = f.Close() // nothing was written
+		return nil, fmt.Errorf("%s: another run is writing this file: %w", path, err)
+	}
+	return f, nil
 }
 
 // writeJSON replaces path by v as JSON, whole or not at all.

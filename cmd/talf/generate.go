@@ -59,6 +59,9 @@ and what was kept. talf inspect trace FILE draws it.`,
 				return usagef("--trace records one prompt, not --prompts")
 			}
 			if prompts != "" {
+				if err := canWrite(out); err != nil {
+					return err
+				}
 				return a.generateFile(cmd.Context(), &o, prompts, template, out, stats, asJSON)
 			}
 			if !cmd.Flags().Changed("prompt") {
@@ -92,7 +95,12 @@ func (a *app) generateOne(ctx context.Context, o *decodeOptions, prompt, traceFi
 			return openErr
 		}
 		traced = bufio.NewWriter(f)
-		defer func() { err = errors.Join(err, traced.Flush(), f.Close()) }()
+		defer func() {
+			// What a full disk says here, it has said to the engine before.
+			if closed := errors.Join(traced.Flush(), f.Close()); err == nil {
+				err = closed
+			}
+		}()
 	}
 	d, err := o.open(0)
 	if err != nil {

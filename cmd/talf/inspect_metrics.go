@@ -150,5 +150,5 @@ func saveMetrics(path string, runs []metricsRun) error {
 	if len(tau.Series) > 0 {
 		figures = append(figures, tau)
 	}
-	return bench.SavePlot(path, figures)
+	return saveFigures(path, figures)
 }

@@ -56,7 +56,7 @@ probability at temperature 1, where the token is among its 64 most likely).
 				return usagef("--from is %d, want at least 1", from)
 			}
 			if svg != "" {
-				if err := notDir(svg); err != nil {
+				if err := canWrite(svg); err != nil {
 					return err
 				}
 			}

@@ -104,7 +104,7 @@ func TestTracesAreRecordedAndDrawn(t *testing.T) {
 	if _, err := os.Stat(past); err == nil {
 		t.Error("a picture of no rounds was drawn")
 	}
-	talf(t, "", "inspect", "trace").refuses(t, exitUsage, "arg")
+	talf(t, "", "inspect", "trace").refuses(t, exitUsage, "FILE")
 	// Before a model is loaded, which may take minutes.
 	talf(t, "", "generate", "--model", "none", "--prompt", "x", "--trace", filepath.Join(tmp, "no", "dir")).refuses(t, exitFailure, filepath.Join("no", "dir"))
 }

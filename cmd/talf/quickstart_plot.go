@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 
 	"gonum.org/v1/plot"
@@ -16,6 +15,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 
 	"talf/infer/bench"
+	"talf/internal/durable"
 )
 
 // plotSize is the size of the picture.
@@ -52,7 +52,7 @@ func savePlot(dir string, rows []quickRow) ([]string, error) {
 			return nil, fmt.Errorf("draw %s: %w", out.name, err)
 		}
 		path := filepath.Join(dir, out.name)
-		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		if err := durable.WriteFile(path, b.Bytes()); err != nil {
 			return nil, err
 		}
 		names = append(names, path)

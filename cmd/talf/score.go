@@ -54,7 +54,7 @@ safetensors file gets, in float32,
 			if err := need(cmd, "model", "out"); err != nil {
 				return err
 			}
-			if err := notDir(out); err != nil {
+			if err := canWrite(out); err != nil {
 				return err
 			}
 			lines, err := waitFor(cmd.Context(), func() ([]scoreLine, error) { return readScoreLines(a.in) })

@@ -284,10 +284,10 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 			}
 		}
 	}
-	if o.plot != "" {
-		return checkPlot(o.plot)
+	if o.plot == "" {
+		return nil
 	}
-	return nil
+	return checkPlot(o.plot, o.out)
 }
 
 // draw draws the run's log.

@@ -1,12 +1,10 @@
 package bench
 
 import (
-	"bytes"
 	"fmt"
 	"image/color"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -85,17 +83,18 @@ const (
 	figureHeight = 3.6 * vg.Inch
 )
 
-// SavePlot draws figures one below the other to a file that ends in .png or .svg.
-func SavePlot(path string, figures []Figure) error {
+// WritePlot draws figures one below the other, in the format that a file called name
+// has: name ends in .png or .svg.
+func WritePlot(w io.Writer, name string, figures []Figure) error {
 	if len(figures) == 0 {
-		return fmt.Errorf("draw %s: there is nothing to draw", path)
+		return fmt.Errorf("draw %s: there is nothing to draw", name)
 	}
 	rows := make([][]*plot.Plot, len(figures))
 	width := figureWidth
 	for i := range figures {
 		p, err := figures[i].plot()
 		if err != nil {
-			return fmt.Errorf("draw %s: %w", path, err)
+			return fmt.Errorf("draw %s: %w", name, err)
 		}
 		rows[i] = []*plot.Plot{p}
 		width = max(width, figures[i].width())
@@ -103,7 +102,7 @@ func SavePlot(path string, figures []Figure) error {
 	height := figureHeight * vg.Length(len(figures))
 	var c vg.CanvasSizer
 	var to io.WriterTo
-	switch strings.ToLower(filepath.Ext(path)) {
+	switch strings.ToLower(filepath.Ext(name)) {
 	case ".png":
 		png := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(144))}
 		c, to = png, png
@@ -111,17 +110,14 @@ func SavePlot(path string, figures []Figure) error {
 		svg := vgsvg.New(width, height)
 		c, to = svg, svg
 	default:
-		return fmt.Errorf("draw %s: want a name that ends in .png or .svg", path)
+		return fmt.Errorf("draw %s: want a name that ends in .png or .svg", name)
 	}
 	tiles := draw.Tiles{Rows: len(rows), Cols: 1, PadY: vg.Points(16), PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(10)}
 	for i, tile := range plot.Align(rows, tiles, draw.New(c)) {
 		rows[i][0].Draw(tile[0])
 	}
-	var b bytes.Buffer
-	if _, err := to.WriteTo(&b); err != nil {
-		return fmt.Errorf("draw %s: %w", path, err)
-	}
-	return os.WriteFile(path, b.Bytes(), 0o644)
+	_, err := to.WriteTo(w)
+	return err
 }
 
 // barWidth is the width of a bar.
