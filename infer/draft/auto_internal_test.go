@@ -1,0 +1,235 @@
+package draft
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"talf/infer"
+	"talf/tree"
+)
+
+func close1(a, b float64) bool { return math.Abs(a-b) <= 1e-6 }
+
+// tenth is a chooser for which a pass costs a tenth of a plain round more with every
+// row more.
+func tenth(arms ...*arm) *chooser {
+	a := &chooser{shared: &autoShared{}, all: arms, chosen: -1}
+	for _, rows := range []int{1, 2, 4, 5, 9, 17, 33, 65, 129, 257, 513} {
+		a.shared.pass.add(rows, 1+0.1*float64(rows-1), 1)
+	}
+	return a
+}
+
+// An arm whose children at depth d are right with these chances by rank, as sure as can be.
+func armOf(chances ...[4]float64) *arm {
+	c := &arm{record: new(record), laterNode: -1}
+	for d := range c.here {
+		for r := range c.here[d] {
+			c.here[d][r] = ratio{chances[min(d, len(chances)-1)][r] * 1e9, 1e9}
+		}
+	}
+	return c
+}
+
+// five is a tree of five nodes below the root, and how likely each is for armOf(0.8 and
+// 0.15 below the root, 0.5 below others): the best order of them is 1, 3, 4, 2, 5.
+func five(t *tree.Tree) (chances []float64) {
+	t.Reset(10, 6)
+	one, two := t.Add(0, 11), t.Add(0, 12)
+	t.Add(t.Add(one, 13), 14)
+	t.Add(two, 15)
+	return []float64{1, 0.8, 0.15, 0.4, 0.2, 0.075}
+}
+
+func TestATreeIsCutToWhatPays(t *testing.T) {
+	for _, x := range []struct {
+		name         string
+		worth, funds float64
+		live         int
+		size         int
+		gain         float64
+	}{
+		{"every token is worth a plain round", 1, 10, 6, 5, 0.8 + 0.4 + 0.2 + 0.15 - 0.4},
+		{"tokens are worth less", 0.4, 10, 6, 3, 0.4*1.2 - 0.2},
+		{"tokens are worth nothing", 0, 10, 6, 1, 0},
+		// What the likeliest child has proven is worth 0.3 at most, of which a round may
+		// take three quarters.
+		{"there is nothing to lose", 1, 0, 6, 3, 0.8 + 0.4 - 0.2},
+		{"there is a little to lose", 1, 0.11, 6, 4, 0.8 + 0.4 + 0.2 - 0.3},
+		{"a tree that is scored in part stays whole", 1, 10, 3, 6, 0.95 - 0.5},
+		{"or is not used", 1, 0, 3, 1, 0},
+	} {
+		c := armOf([4]float64{0.8, 0.15}, [4]float64{0.5})
+		a := tenth(c)
+		want := five(&c.full)
+		c.live = x.live
+		a.size(c, x.worth, x.funds)
+		for n, p := range want {
+			if !close1(c.path[n], p) {
+				t.Errorf("%s: node %d is reached with probability %v, want %v", x.name, n, c.path[n], p)
+			}
+		}
+		if c.size != x.size || !close1(c.gain, x.gain) {
+			t.Errorf("%s: %d nodes for a gain of %.4f, want %d for %.4f", x.name, c.size, c.gain, x.size, x.gain)
+		}
+	}
+
+	// The best nodes keep their order, their parents and their tokens.
+	c := armOf([4]float64{0.8, 0.15}, [4]float64{0.5})
+	five(&c.full)
+	c.live = 6
+	tenth(c).size(c, 1, 10)
+	c.cut()
+	var got [][2]int
+	for n := range c.tree.Len() {
+		got = append(got, [2]int{c.tree.Parent(n), int(c.tree.Token(n))})
+	}
+	if want := [][2]int{{-1, 10}, {0, 11}, {0, 12}, {1, 13}, {3, 14}}; !slices.Equal(got, want) {
+		t.Errorf("parents and tokens %v, want %v", got, want)
+	}
+	if c.reach != fewest {
+		t.Errorf("the next tree is grown to %d nodes, want %d", c.reach, fewest)
+	}
+}
+
+// tally is what was counted of children, by depth and rank: tried, right.
+func tally(c *cells) map[[2]int][2]float64 {
+	out := map[[2]int][2]float64{}
+	for d := range c {
+		for r, x := range c[d] {
+			if x.of > 0 {
+				out[[2]int{d, r}] = [2]float64{math.Round(x.of), math.Round(x.have)}
+			}
+		}
+	}
+	return out
+}
+
+func TestTheOutputTellsWhichChildrenAreRight(t *testing.T) {
+	yes, no := [2]float64{1, 1}, [2]float64{1, 0}
+	for _, x := range []struct {
+		name   string
+		tokens []int32
+		live   int
+		node   int
+		want   map[[2]int][2]float64
+	}{
+		{"first child", []int32{11}, 6, 1, map[[2]int][2]float64{{0, 0}: yes, {0, 1}: no}},
+		{"second child and its own", []int32{12, 15}, 6, -1, map[[2]int][2]float64{{0, 0}: no, {0, 1}: yes, {1, 0}: yes}},
+		{"none", []int32{13, 14}, 6, -1, map[[2]int][2]float64{{0, 0}: no, {0, 1}: no}},
+		{"to the end and beyond", []int32{11, 13, 14, 9}, 6, -1, map[[2]int][2]float64{{0, 0}: yes, {0, 1}: no, {1, 0}: yes, {2, 0}: yes}},
+		{"nodes that are only scored", []int32{12}, 2, -1, map[[2]int][2]float64{{0, 0}: no}},
+	} {
+		c := &arm{record: new(record)}
+		five(&c.full)
+		if n := c.follow(&c.full, x.live, 0, x.tokens); n != x.node {
+			t.Errorf("%s: the output is at node %d, want %d", x.name, n, x.node)
+		}
+		for what, counts := range map[string]*cells{"this request": &c.here, "all": &c.cells} {
+			got := tally(counts)
+			if len(got) != len(x.want) {
+				t.Errorf("%s, of %s: %v, want %v", x.name, what, got, x.want)
+			}
+			for k, v := range x.want {
+				if got[k] != v {
+					t.Errorf("%s, of %s: depth and rank %v: tried and right %v, want %v", x.name, what, k, got[k], v)
+				}
+			}
+		}
+	}
+}
+
+// A tree that was not used is looked at for as long as the output follows it.
+func TestTreesThatWereNotUsedAreFollowed(t *testing.T) {
+	c := &arm{record: new(record), laterNode: -1}
+	a := tenth(c)
+	five(&c.full)
+	c.live, c.fresh = 6, true
+	root := tree.New(10, 1)
+	for i, token := range []int32{11, 13, 14} {
+		if i > 0 {
+			c.full.Reset(token, 1) // no tree in this round
+		}
+		a.observe(&infer.Proposal{Tree: root, Pos: i}, infer.Verdict{Path: []int{0}, Next: token})
+	}
+	want := map[[2]int][2]float64{{0, 0}: {1, 1}, {0, 1}: {1, 0}, {1, 0}: {1, 1}, {2, 0}: {1, 1}}
+	got := tally(&c.here)
+	for k, v := range want {
+		if got[k] != v {
+			t.Errorf("depth and rank %v: tried and right %v, want %v", k, got[k], v)
+		}
+	}
+	if len(got) != len(want) || c.laterNode != -1 || a.emitted != 3 {
+		t.Errorf("%v, at node %d, %d tokens; want %v, -1, 3", got, c.laterNode, a.emitted, want)
+	}
+}
+
+func TestWhatARequestMayLose(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		account float64
+		emitted int
+		left    int
+		length  ratio
+		gained  float64
+		want    float64
+	}{
+		{"a long request at its start", 0, 0, 1000, ratio{}, 0, credit},
+		{"a short one", 0, 0, 20, ratio{}, 0, lenShare * 20},
+		{"after some tokens", 0, 100, 1000, ratio{}, 0, credit + share*100},
+		{"with a gain", 3, 100, 1000, ratio{}, 0, 3 + credit + share*100},
+		{"with a loss", -1, 100, 1000, ratio{}, 0, credit + share*100 - 1},
+		{"with a loss that is all", -4, 100, 1000, ratio{}, 0, 0},
+		{"where requests have been short", 0, 100, 1000, ratio{130, 3}, 0, lenShare*15 + share*100},
+		{"where requests lose", 0, 100, 1000, ratio{130, 3}, -deep, lenShare*15/2 + share*100},
+		{"where requests gain", 0, 100, 1000, ratio{130, 3}, deep, lenShare*15 + share*100},
+	} {
+		a := tenth()
+		a.account, a.emitted, a.left = x.account, x.emitted, x.left
+		a.shared.length, a.shared.gained = x.length, x.gained
+		if got := a.funds(); !close1(got, x.want) {
+			t.Errorf("%s: %.4f plain rounds, want %.4f", x.name, got, x.want)
+		}
+	}
+	if a := tenth(); a.within(0) != 4 || a.within(0.75) != 8 || a.within(1.55) != 16 || a.within(1e9) != tree.MaxNodes {
+		t.Errorf("trees within 0, 0.75, 1.55 and 1e9 plain rounds: %d, %d, %d and %d", a.within(0), a.within(0.75), a.within(1.55), a.within(1e9))
+	}
+}
+
+// A round is put to the account at what its rows cost among those of the others.
+func TestRoundsArePutToTheAccount(t *testing.T) {
+	for _, x := range []struct {
+		name                string
+		rows, nodes, tokens int
+		draft               time.Duration
+		asks                bool
+		want                float64
+	}{
+		{"alone", 5, 5, 3, 0, false, 2 - 0.4},
+		{"nothing was right", 5, 5, 1, 0, false, -0.4},
+		{"beside others", 9, 5, 3, 0, false, 2 - (1.8/1.4 - 1)},
+		{"with a draft model", 5, 5, 3, 250 * time.Microsecond, true, 2 - 0.4 - 0.25},
+	} {
+		c := armOf([4]float64{0.5})
+		c.asks = x.asks
+		a := tenth(c)
+		a.meter = meter{level: 1e-3, n: 100}
+		a.chosen, a.round, a.idle = 0, x.tokens, 7
+		took := time.Duration(a.shared.pass.cost(x.rows) * 1e6)
+		a.Took(infer.Timing{Rows: x.rows, Nodes: x.nodes, Verify: took, Draft: x.draft})
+		if !close1(a.account, x.want) || !close1(a.shared.gained, x.want) {
+			t.Errorf("%s: %.4f on the account and %.4f for all, want %.4f", x.name, a.account, a.shared.gained, x.want)
+		}
+		if want := float64(x.tokens) - x.want; !close1(a.spent.value(0, 0), want/float64(x.tokens)) {
+			t.Errorf("%s: a token is taken to cost %.4f plain rounds, want %.4f", x.name, a.spent.value(0, 0), want/float64(x.tokens))
+		}
+		if a.chosen != -1 || a.idle != 0 || a.shared.drafts != 1 || a.others != x.rows-x.nodes {
+			t.Errorf("%s: chosen %d, idle for %d rounds, %d since a plain one, %d other rows", x.name, a.chosen, a.idle, a.shared.drafts, a.others)
+		}
+		if tried := map[bool]int{true: 1}[x.asks]; c.tried != tried {
+			t.Errorf("%s: tried %d times, want %d", x.name, c.tried, tried)
+		}
+	}
+}
