@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"talf/checkpoints/internal/torchfile"
+	"talf/internal/durable"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/head"
@@ -385,19 +386,13 @@ func (d *Draft) SaveHead(dir, target string) error {
 	if d.Vocab != nil {
 		ts = append(ts, model.DraftVocabTensors(d.Vocab, d.Spec.Vocab)...)
 	}
-	if err := newDir(dir); err != nil {
-		return err
-	}
-	return head.Write(dir, d.Spec, meta, ts...)
-}
-
-// newDir makes dir and refuses one that holds something.
-func newDir(dir string) error {
-	if es, err := os.ReadDir(dir); err == nil && len(es) > 0 {
-		return fmt.Errorf("%s is not empty: want a new directory", dir)
-	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	files, err := durable.NewDir(dir)
+	if err != nil {
 		return fmt.Errorf("write draft head: %w", err)
+	}
+	if err := head.Write(dir, d.Spec, meta, ts...); err != nil {
+		files.Discard(ConfigFile, WeightsFile)
+		return err
 	}
 	return nil
 }

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"talf/checkpoints/internal/torchfile"
+	"talf/internal/durable"
 	"talf/model/arch"
 	"talf/model/head"
 	"talf/model/safetensors"
@@ -211,22 +210,19 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	for _, t := range ts {
 		r.Bytes += int64(len(t.Data))
 	}
-	if err := newDir(out); err != nil {
-		return nil, err
+	files, err := durable.NewDir(out)
+	if err != nil {
+		return nil, fmt.Errorf("export: %w", err)
 	}
 	meta := map[string]string{"format": "pt"}
 	if d.Target != "" {
 		meta[head.MetaTarget] = d.Target
 	}
 	write := func(name string, fill func(io.Writer) error) error {
-		r.Files = append(r.Files, name)
-		err := writeFile(filepath.Join(out, name), fill)
-		if err != nil { // nothing is left in the way of the next try
-			for _, name := range r.Files {
-				_ = os.Remove(filepath.Join(out, name)) // the first error says what is wrong
-			}
+		if err := files.Write(name, fill); err != nil {
+			return fmt.Errorf("export: %w", err)
 		}
-		return err
+		return nil
 	}
 	if err := write(WeightsFile, func(w io.Writer) error { return safetensors.Write(w, meta, ts...) }); err != nil {
 		return nil, err
@@ -252,23 +248,8 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Files = files.Names()
 	return r, nil
-}
-
-// writeFile writes a file of a new directory, flushed.
-func writeFile(path string, fill func(io.Writer) error) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("export: %w", err)
-	}
-	err = fill(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("export %s: %w", path, err)
-	}
-	return nil
 }
 
 // withEmbed adds the target's embedding, which has the file's type by now, where the head has none.

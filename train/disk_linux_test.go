@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -12,11 +13,11 @@ import (
 	"talf/data"
 )
 
-// A disk that is really full: the run ends with one error that names the file, the
-// checkpoint before is whole, and with room again the run ends with the same bits.
-func TestAFullDiskLosesNoCheckpoint(t *testing.T) {
+// smallDisk is a directory on a file system of that size.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
 	disk := t.TempDir()
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=128k"); err != nil {
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size="+size); err != nil {
 		t.Skipf("mounting a small file system takes privileges: %v", err)
 	}
 	t.Cleanup(func() {
@@ -24,6 +25,43 @@ func TestAFullDiskLosesNoCheckpoint(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return disk
+}
+
+// A model that does not fit its disk leaves nothing: with room it is written to the
+// same directory.
+func TestAModelIsExportedWholeOrNotAtAll(t *testing.T) {
+	disk := smallDisk(t, "12k")
+	docs := make([][]int32, 8)
+	for i := range docs {
+		docs[i] = []int32{1, 2, 3, 4, 5}
+	}
+	cfg := tinyConfig()
+	cfg.Steps, cfg.Rows, cfg.Accum, cfg.EvalEvery = 1, 16, 1, 0
+	out, to := t.TempDir(), filepath.Join(disk, "model")
+	job := LMJob{Device: device(t, 1), Spec: tinySpec(), Docs: docs, Window: 8, Out: out, Extra: map[string][]byte{"tokenizer.json": []byte("{}")}}
+	if _, err := LM(context.Background(), cfg, job); err != nil {
+		t.Fatal(err)
+	}
+	err := ExportLM(out, to, false)
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(to, checkpoints.WeightsFile)) {
+		t.Fatalf("%v, want ENOSPC and the file's name", err)
+	}
+	if es, err := os.ReadDir(to); err != nil || len(es) > 0 {
+		t.Errorf("left behind: %v, %v", es, err)
+	}
+	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, "size=4m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := ExportLM(out, to, false); err != nil {
+		t.Error(err)
+	}
+}
+
+// A disk that is really full: the run ends with one error that names the file, the
+// checkpoint before is whole, and with room again the run ends with the same bits.
+func TestAFullDiskLosesNoCheckpoint(t *testing.T) {
+	disk := smallDisk(t, "128k")
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 40, data.BF16)

@@ -8,14 +8,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"math"
 	"math/bits"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"talf/checkpoints"
 	"talf/compute"
+	"talf/internal/durable"
 	"talf/model/arch"
 	"talf/model/safetensors"
 	"talf/train/internal/gg"
@@ -438,12 +442,6 @@ func ExportLM(from, to string, bf16 bool) (err error) {
 	if err != nil {
 		return err
 	}
-	if es, err := os.ReadDir(to); err == nil && len(es) > 0 {
-		return fmt.Errorf("export model: %s is not empty", to)
-	}
-	if err := os.MkdirAll(to, 0o777); err != nil {
-		return fmt.Errorf("export model: %w", err)
-	}
 	var ts []safetensors.Tensor
 	for _, name := range set.Names() {
 		t, err := set.Get(name)
@@ -459,21 +457,36 @@ func ExportLM(from, to string, bf16 bool) (err error) {
 		}
 		ts = append(ts, t)
 	}
-	for name := range m.Files {
+	files, err := durable.NewDir(to)
+	if err != nil {
+		return fmt.Errorf("export model: %w", err)
+	}
+	write := func(name string, fill func(io.Writer) error) {
+		if err == nil {
+			err = files.Write(name, fill)
+		}
+	}
+	raw := func(name string, b []byte) {
+		write(name, func(w io.Writer) error { _, err := w.Write(b); return err })
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
 		switch name {
 		case checkpoints.ConfigFile, checkpoints.WeightsFile, checkpoints.OptimizerFile, checkpoints.StateFile:
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(to, name), b, 0o666)
-		}
 		if err != nil {
+			files.Discard()
 			return fmt.Errorf("export model: %w", err)
 		}
+		raw(name, b)
 	}
-	if err := os.WriteFile(filepath.Join(to, checkpoints.ConfigFile), conf, 0o666); err != nil {
+	write(checkpoints.WeightsFile, func(w io.Writer) error {
+		return safetensors.Write(w, map[string]string{"format": "pt"}, ts...)
+	})
+	raw(checkpoints.ConfigFile, conf) // without it the directory is no model
+	if err != nil {
 		return fmt.Errorf("export model: %w", err)
 	}
-	return safetensors.WriteFile(filepath.Join(to, checkpoints.WeightsFile), map[string]string{"format": "pt"}, ts...)
+	return nil
 }

@@ -3,6 +3,7 @@
 package durable
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,3 +45,52 @@ func Write(path string, fill func(w io.Writer) error) error {
 	}
 	return SyncDir(filepath.Dir(path))
 }
+
+// A Dir is a new directory that is being filled with files.
+type Dir struct {
+	path  string
+	names []string
+}
+
+// NewDir makes the directory path, or takes it if it is empty. One that holds
+// something is refused.
+func NewDir(path string) (*Dir, error) {
+	if es, err := os.ReadDir(path); err == nil && len(es) > 0 {
+		return nil, fmt.Errorf("%s is not empty: want a new directory", path)
+	}
+	if err := os.MkdirAll(path, 0o777); err != nil {
+		return nil, fmt.Errorf("make directory: %w", err)
+	}
+	return &Dir{path: path}, nil
+}
+
+// Write makes a file of what fill writes, flushed. If that fails no file of d is
+// left: nothing is in the way of the next try. What tells readers that all are there
+// comes last.
+func (d *Dir) Write(name string, fill func(w io.Writer) error) error {
+	d.names = append(d.names, name)
+	path := filepath.Join(d.path, name)
+	f, err := os.Create(path)
+	if err == nil {
+		if err = fill(f); err == nil {
+			err = f.Sync()
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		d.Discard()
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// Discard removes the files that Write made and the named ones.
+func (d *Dir) Discard(names ...string) {
+	for _, name := range append(d.names, names...) {
+		_ = os.Remove(filepath.Join(d.path, name)) // why they are discarded is the error that counts
+	}
+	d.names = nil
+}
+
+// Names returns the files that Write made, in their order.
+func (d *Dir) Names() []string { return d.names }

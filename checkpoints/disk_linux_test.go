@@ -1,0 +1,40 @@
+package checkpoints
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"talf/model/modeltest"
+)
+
+// An imported head that does not fit its disk leaves nothing that would be in the
+// way of the next try.
+func TestAHeadIsImportedWholeOrNotAtAll(t *testing.T) {
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=8k"); err != nil {
+		t.Skipf("mounting a small file system takes privileges: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	_, m := target(t, modeltest.Default())
+	d := openDraft(t, writeHead(t, m, nil, embedOf(t, m)))
+	to := filepath.Join(disk, "head")
+	if err := d.SaveHead(to, ""); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("%v, want ENOSPC", err)
+	}
+	if es, err := os.ReadDir(to); err != nil || len(es) > 0 {
+		t.Errorf("left behind: %v, %v", es, err)
+	}
+	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, "size=4m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.SaveHead(to, ""); err != nil {
+		t.Error(err)
+	}
+}
