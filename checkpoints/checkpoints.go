@@ -96,8 +96,10 @@ type Store struct {
 	dir  string
 	keep int
 	lock *os.File // held while the store is open
-	// create makes a file that Save writes; tests let it fail.
+	// create makes a file that Save writes, rename gives a directory its name; tests
+	// let them fail.
 	create func(path string) (file, error)
+	rename func(from, to string) error
 }
 
 type file interface {
@@ -121,7 +123,7 @@ func NewStore(dir string, keep int) (*Store, error) {
 	if err := durable.Lock(l); err != nil {
 		return nil, fmt.Errorf("checkpoints: %s: another run is writing here: %w", dir, errors.Join(err, l.Close()))
 	}
-	return &Store{dir: dir, keep: keep, lock: l, create: func(p string) (file, error) { return os.Create(p) }}, nil
+	return &Store{dir: dir, keep: keep, lock: l, create: func(p string) (file, error) { return os.Create(p) }, rename: os.Rename}, nil
 }
 
 // Close lets other processes save here. The lock ends with the process, too.
@@ -203,7 +205,10 @@ func (s *Store) Save(c *Checkpoint) (dir string, err error) {
 			return fail(err)
 		}
 	}
-	if err := os.Rename(temp, dir); err != nil {
+	if err := s.rename(temp, dir); err != nil {
+		if back := os.Rename(old, dir); !errors.Is(back, os.ErrNotExist) {
+			err = errors.Join(err, back)
+		}
 		return fail(err)
 	}
 	if err := durable.SyncDir(s.dir); err != nil {

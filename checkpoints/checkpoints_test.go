@@ -208,6 +208,26 @@ func TestAFullDiskLeavesThePreviousCheckpoint(t *testing.T) {
 	}
 }
 
+// Where a checkpoint cannot take the place of one of the same step, that one is found
+// again without a sweep: readers of a store make none.
+func TestACheckpointThatCannotBeReplacedIsPutBack(t *testing.T) {
+	s := store(t, 0)
+	good := save(t, s, sample(1))
+	s.rename = func(string, string) error { return syscall.EIO }
+	if _, err := s.Save(sample(1)); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("%v, want EIO", err)
+	}
+	if dir, err := Find(s.Dir()); err != nil || dir != good {
+		t.Errorf("found %s, %v, want %s", dir, err, good)
+	}
+	if _, err := s.Save(sample(2)); !errors.Is(err, syscall.EIO) || strings.Contains(err.Error(), oldPrefix) {
+		t.Errorf("a new step: %v, want EIO alone", err)
+	}
+	if es, err := os.ReadDir(s.Dir()); err != nil || len(es) != 2 { // and the lock
+		t.Errorf("left behind: %v, %v", es, err)
+	}
+}
+
 func TestDamageIsReportedWithFileAndExpectation(t *testing.T) {
 	for _, c := range []struct {
 		name, file, want string
