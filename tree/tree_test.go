@@ -41,6 +41,11 @@ func TestAncestryAndChildrenMatchParentWalk(t *testing.T) {
 			if tr.Depth(n) != len(walk)-1 {
 				t.Fatalf("seed %d: depth of %d = %d, want %d", seed, n, tr.Depth(n), len(walk)-1)
 			}
+			for a := range size {
+				if got, want := tr.Sees(n, a), slices.Contains(walk, a); got != want {
+					t.Fatalf("seed %d: %d sees %d is %v, want %v", seed, n, a, got, want)
+				}
+			}
 			var kids, want []int
 			for c := tr.FirstChild(n); c >= 0; c = tr.NextSibling(c) {
 				kids = append(kids, c)
@@ -53,6 +58,28 @@ func TestAncestryAndChildrenMatchParentWalk(t *testing.T) {
 			if !slices.Equal(kids, want) {
 				t.Fatalf("seed %d: children of %d = %v, want %v", seed, n, kids, want)
 			}
+			for token := range int32(50) {
+				first := -1
+				if i := slices.IndexFunc(want, func(c int) bool { return tr.Token(c) == token }); i >= 0 {
+					first = want[i]
+				}
+				if got := tr.Child(n, token); got != first {
+					t.Fatalf("seed %d: child %d of %d = %d, want %d", seed, token, n, got, first)
+				}
+			}
+		}
+	}
+}
+
+// What is not there is −1, and a mask's row has no more words than its columns need.
+func TestARootHasNoParentAndNoChild(t *testing.T) {
+	for max, words := range map[int]int{1: 1, 64: 1, 65: 2, 128: 2, tree.MaxNodes: tree.MaxNodes / 64} {
+		tr := tree.New(7, max)
+		if tr.Parent(0) != -1 || tr.FirstChild(0) != -1 || tr.NextSibling(0) != -1 || tr.Child(0, 7) != -1 {
+			t.Errorf("parent %d, child %d, sibling %d, child of token 7 %d", tr.Parent(0), tr.FirstChild(0), tr.NextSibling(0), tr.Child(0, 7))
+		}
+		if tr.Stride() != words || len(tr.Mask()) != words || tr.Room() != max-1 {
+			t.Errorf("room for %d nodes: rows of %d words, a mask of %d, room for %d", max, tr.Stride(), len(tr.Mask()), tr.Room())
 		}
 	}
 }
@@ -76,6 +103,7 @@ func TestMisuseNamesThePackage(t *testing.T) {
 		"full":      func() { tree.New(1, 1).Add(0, 2) },
 		"no parent": func() { tree.New(1, 4).Add(1, 2) },
 		"too large": func() { tree.New(1, tree.MaxNodes+1) },
+		"too small": func() { tree.New(1, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
