@@ -245,10 +245,7 @@ func (w *walk) advance(t *turn) {
 // one run of lines each, all of them for the next chunk.
 func (w *walk) ahead(t turn, h int) (ahead, pace uintptr) {
 	if w.turns == 1 {
-		if w.next != 0 {
-			return uintptr(w.next), uintptr(w.each)
-		}
-		return aheadOne, uintptr(w.each)
+		return aheadOf(w.next), uintptr(w.each)
 	}
 	chunk := t.n * w.step
 	if w.next != 0 && t.i+t.n >= w.steps {
@@ -260,6 +257,15 @@ func (w *walk) ahead(t turn, h int) (ahead, pace uintptr) {
 
 // aheadOne is how many bytes ahead to ask where one group of rows reads a panel.
 const aheadOne = 8 << 10
+
+// aheadOf is how many bytes ahead it asks if next, unless it is 0, is what is read
+// behind the panel.
+func aheadOf(next int) uintptr {
+	if next != 0 {
+		return uintptr(next)
+	}
+	return aheadOne
+}
 
 // The steps of a chunk, by the type of the weights: 16 or 8 KiB.
 const (
@@ -299,14 +305,13 @@ func gemmAsmNext(kernels []gemmAsm, half int, c []float32, ldc int, a []float32,
 		return
 	}
 	checkGemm(c, ldc, a, ars, aks, b, ldb, rows, k)
-	w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkF32, 4*Panel, partK)
-	w.next = next
-	if w.turns == 1 { // one call: attention has many short ones
-		ahead, pace := w.ahead(turn{}, 0)
+	if rows < min(len(kernels), half) { // one call: there are many short ones
 		kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
-			unsafe.SliceData(b), 4*uintptr(ldb), k, acc, ahead, pace)
+			unsafe.SliceData(b), 4*uintptr(ldb), k, acc, aheadOf(next), partK*4*Panel)
 		return
 	}
+	w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkF32, 4*Panel, partK)
+	w.next = next
 	for t := w.start(); t.rows > 0; w.advance(&t) {
 		n := halves(t.rows, half)
 		at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*ldb, len(b)):]
@@ -343,14 +348,13 @@ func gemmBF16AsmNext(kernels []gemmBF16Asm, half int, c []float32, ldc int, a []
 	if k > 0 {
 		_, _ = a[(rows-1)*ars+(k-1)*aks], b[BF16PanelLen(k)-1]
 	}
-	w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkBF16, 2*Panel, partK)
-	w.next = next
-	if w.turns == 1 {
-		ahead, pace := w.ahead(turn{}, 0)
+	if rows < min(len(kernels), half) {
 		kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars), 4*uintptr(aks),
-			unsafe.SliceData(b), k, acc, ahead, pace)
+			unsafe.SliceData(b), k, acc, aheadOf(next), partK*2*Panel)
 		return
 	}
+	w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkBF16, 2*Panel, partK)
+	w.next = next
 	for t := w.start(); t.rows > 0; w.advance(&t) {
 		n := halves(t.rows, half)
 		at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*Panel, len(b)):]
@@ -381,6 +385,11 @@ func gemmQ8Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, 
 	_ = c[(rows-1)*ldc+Panel-1]
 	if blocks > 0 {
 		_, _ = a[(rows-1)*ars+blocks*Q8ABlockLen-1], b[blocks*Q8BlockLen-1]
+	}
+	if rows < len(kernels) {
+		kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars),
+			unsafe.SliceData(b), blocks, acc, aheadOne, Q8BlockLen)
+		return
 	}
 	w := newWalk(rows, len(kernels)-1, 1, blocks, chunkQ8, Q8BlockLen, 1)
 	for t := w.start(); t.rows > 0; w.advance(&t) {

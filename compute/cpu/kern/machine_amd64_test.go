@@ -1,0 +1,62 @@
+//go:build amd64 && !purego
+
+package kern
+
+import "testing"
+
+// Between them, the calls of a walk ask for every line of what is read behind the
+// chunk they are on: the next chunk of b, or behind the last one what the caller
+// names.
+func TestTurnsAskForAllThatComesNext(t *testing.T) {
+	for _, c := range []struct{ most, halves, chunk, step, part int }{
+		{6, 1, chunkF32, 4 * Panel, partK},
+		{6, 2, chunkF32, 4 * Panel, partK},
+		{14, 1, chunkF32, 4 * Panel, partK},
+		{14, 1, chunkBF16, 2 * Panel, partK},
+		{12, 1, chunkQ8, Q8BlockLen, 1},
+		{8, 1, chunkQ8, Q8BlockLen, 1},
+	} {
+		for rows := 1; rows <= 64; rows++ {
+			for chunks := 1; chunks <= 3; chunks++ {
+				for _, next := range []int{0, 1 << 20, -1 << 20} {
+					w := newWalk(rows, c.most, c.halves, chunks*c.chunk, c.chunk, c.step, c.part)
+					w.next = next
+					asked, seen, calls := map[int]bool{}, 0, 0
+					for u := w.start(); u.rows > 0; w.advance(&u) {
+						for h := range c.halves {
+							ahead, pace := w.ahead(u, h)
+							at := u.i*c.step + int(ahead)
+							for range u.n / c.part {
+								for l := range c.part * c.step / line {
+									asked[at+l*line] = true
+								}
+								at += int(pace)
+							}
+							calls++
+						}
+						if u.r0+u.rows < rows {
+							continue
+						}
+						seen += u.n
+						want := seen * c.step
+						switch {
+						case seen == w.steps && next != 0:
+							want = next
+						case w.turns == 1: // b goes on for as long as it is
+							want = aheadOne
+						}
+						for o := 0; o < u.n*c.step; o += line {
+							if !asked[want+o] {
+								t.Fatalf("%+v, %d rows, %d chunks, next %d: of what lies behind step %d, byte %d is not asked for",
+									c, rows, chunks, next, seen, o)
+							}
+						}
+					}
+					if seen != w.steps || calls != w.turns*max(1, (w.steps+w.chunk-1)/w.chunk) {
+						t.Fatalf("%+v, %d rows: %d steps of %d in %d calls", c, rows, seen, w.steps, calls)
+					}
+				}
+			}
+		}
+	}
+}
