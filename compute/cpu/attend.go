@@ -57,7 +57,7 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 		panic(fmt.Sprintf("cpu: %s: layer %d of %d", op, layer, c.Layers))
 	}
 	t.first, t.per = t.first[:0], t.per[:0]
-	n, row, work, whole := 0, 0, 0.0, true
+	n, row, adds, bytes, whole := 0, 0, 0.0, 0.0, true
 	for i := range s.Spans {
 		p := &s.Spans[i]
 		t.validate(p, i, row)
@@ -72,7 +72,8 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 		t.first, t.per = append(t.first, n), append(t.per, per)
 		whole = whole && per >= p.N
 		n += parts(p.N, per) * c.KVHeads
-		work += float64(p.N) * float64(length)
+		adds += 2 * float64(p.N*length) * float64(s.Heads*c.HeadDim)
+		bytes += float64(length) * float64(8*c.KVHeads*c.HeadDim)
 	}
 	check(row == s.Rows, op, "rows of all spans", row, s.Rows)
 	// Where a part has all rows of its span, it prepares its own head.
@@ -80,8 +81,8 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 		q.pool.run(prep, prep.parts())
 		t.prep = nil
 	}
-	// A part takes a microsecond or more whatever its length.
-	if work*float64(s.Heads*c.HeadDim)+float64(n)*inline/8 < inline {
+	// A part takes half a microsecond whatever its length.
+	if nanos(adds, bytes)+float64(n)*500 < inline {
 		q.pool.alone(t, n)
 	} else {
 		q.pool.run(t, n)

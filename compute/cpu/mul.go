@@ -20,10 +20,17 @@ const (
 	// grain is the bytes of weights, times rows, of a part of a skinny product: a
 	// few microseconds.
 	grain = 64 << 10
-	// inline is the work, in multiply-adds, below which waking other workers
-	// costs more than it gives.
-	inline = 1 << 16
+	// inline is the nanoseconds up to which an operation of a pass is not worth
+	// handing to other workers: they begin half a microsecond late, and then what
+	// they read and write travels between cores.
+	inline = 2000
+	// least is the nanoseconds that a part of a skinny product takes at least.
+	least = 250
 )
+
+// nanos estimates how long a core takes for multiply-adds on bytes, of weights or of
+// keys and values, that its own caches do not hold.
+func nanos(adds, bytes float64) float64 { return max(adds/64, bytes/20) }
 
 // mulTask computes c (+)= act(a·b + bias) for b in panels, or the gated
 // act(a·b + bias)·(a·up + upBias). Element (r,i) of a is a[r·ars+i·aks].
@@ -60,11 +67,11 @@ func (t *mulTask) start(p *pool) {
 	work := float64(t.m) * float64(t.n) * float64(t.k)
 	if t.m <= skinny {
 		t.rows, t.group = t.m, np
-		if work > inline {
+		if nanos(work, float64(t.bytes())*float64(np)) > inline {
 			// Enough parts to even out workers that the system holds up, and small ones:
 			// what the last one takes, the others wait.
 			t.group = max(1, min(np/(8*threads), grain/(t.bytes()*t.m)))
-			for t.group < np && float64(t.group*t.m*t.k*panel) < inline/4 {
+			for t.group < np && nanos(float64(t.group*t.m*t.k*panel), float64(t.group*t.bytes())) < least {
 				t.group *= 2
 			}
 		}

@@ -82,13 +82,13 @@ func (w *worker) gemmBF16(c []float32, ldc int, a []float32, ars, aks int, b []u
 }
 
 // spin is how long a worker without work keeps its core before it parks: longer
-// than the gaps between the operations of a pass, shorter than those between
-// passes.
-const spin = 60 * time.Microsecond
+// than the gaps between the passes of a text, since one that is parked takes tens of
+// microseconds to come back, and the caller computes alone meanwhile.
+const spin = time.Millisecond
 
 // looks is how often a worker looks for a job before it lets others have its
-// core: some microseconds, since that takes as long as hundreds of looks.
-const looks = 2048
+// core: about 10 µs, since that takes as long as a hundred looks.
+const looks = 8192
 
 // The pool's state is one word: the number of the current job in the upper
 // half, whether it takes helpers, whether the caller sleeps until they are done,
@@ -101,16 +101,18 @@ const (
 )
 
 // joinSpins is how often the caller looks whether helpers are done before it
-// sleeps: about 20 µs, after which the system has probably taken a helper's core
+// sleeps: about 100 µs, after which the system has probably taken a helper's core
 // away, perhaps to let the caller wait on it.
-const joinSpins = 10_000
+const joinSpins = 50_000
 
 // A pool runs tasks on a fixed set of workers, one task at a time.
 type pool struct {
 	mu      sync.Mutex // held while a task runs
 	workers []*worker
 	task    task
-	state   atomic.Uint64
+	_       [128]byte
+	state   atomic.Uint64 // in a line of its own: the others look at it all the time
+	_       [128]byte
 	done    chan struct{} // wakes the sleeping caller
 	stopped atomic.Bool
 	failed  atomic.Pointer[failure]
