@@ -58,16 +58,8 @@ type rendering struct {
 // render writes messages of a conversation, with the prompt for an answer if that is
 // asked for. Templates write the special tokens themselves, so that nothing is added.
 func (u *cutter) render(ctx context.Context, c *data.Chat, messages []data.Message, prompt bool) (*rendering, error) {
-	forms := data.Forms
-	if !slices.ContainsFunc(messages, func(m data.Message) bool { return len(m.Calls) > 0 }) {
-		forms = forms[:1]
-	}
 	var first *rendering // why there is none
-	for _, f := range forms {
-		form := messages
-		if f != (data.Form{}) {
-			form = data.Recast(messages, f)
-		}
+	for form := range forms(messages) {
 		talk, err := chat.ParseConversation(c.JSON(form))
 		if err != nil {
 			return &rendering{drop: dropBad, why: err.Error()}, nil
@@ -95,16 +87,12 @@ func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []data
 		why := refusal(err)
 		return &rendering{drop: why, why: why}, ctx.Err()
 	}
-	r, err := u.chat.Render(ctx, c)
+	r, err := write(ctx, u.chat, c, messages)
+	if errors.Is(err, errCalls) {
+		return &rendering{drop: dropCalls, why: dropCalls}, nil
+	}
 	if err != nil {
 		return refused(err)
-	}
-	for i := range messages {
-		for _, name := range messages[i].Calls {
-			if !strings.Contains(r.Text, name) {
-				return &rendering{drop: dropCalls, why: dropCalls}, nil
-			}
-		}
 	}
 	ids, at, err := tok.EncodeOffsets(r.Text, false)
 	if err == nil {
@@ -256,55 +244,11 @@ func (u *cutter) talk(ctx context.Context, d *data.Doc) (*sequence, error) {
 	return s, nil
 }
 
-// A dialogue is a conversation whose answers the target gives anew. What calls
-// tools stays as it is, since the results that follow belong to it.
-type dialogue struct {
-	chat *data.Chat
-	said []data.Message
-	next []data.Message
-}
-
-// ask takes messages that are given into what was said and reports whether an
-// answer is wanted then.
-func (d *dialogue) ask() bool {
-	for {
-		last := ""
-		if n := len(d.said); n > 0 {
-			last = d.said[n-1].Role
-		}
-		spoken := last != "" && last != "system" && last != "developer" && last != data.Assistant
-		if len(d.next) == 0 {
-			return spoken
-		}
-		m := &d.next[0]
-		given := m.Role != data.Assistant || len(m.Calls) > 0
-		switch {
-		case m.Role == "user" && last == "user":
-			return true
-		case !given && spoken:
-			d.next = d.next[1:]
-			return true
-		case !given && last == data.Assistant: // it goes on with an answer that is no more
-		default:
-			d.said = append(d.said, *m)
-		}
-		d.next = d.next[1:]
-	}
-}
-
 // open makes a sequence of a conversation's first turns, to be answered.
 func (u *cutter) open(ctx context.Context, d *data.Doc) (*sequence, error) {
-	t := &dialogue{chat: d.Chat}
-	if d.Chat != nil {
-		t.next = d.Chat.Messages
-	} else {
-		t.chat = &data.Chat{}
-		for _, sp := range d.Spans {
-			t.next = append(t.next, data.NewMessage("user", sp.Text))
-		}
-	}
+	t := NewDialogue(d)
 	s := &sequence{chat: true, talk: t}
-	if !t.ask() {
+	if !t.Ask() {
 		s.drop = dropNoTurn
 		return s, nil
 	}
@@ -330,9 +274,9 @@ func (u *cutter) reply(ctx context.Context, s *sequence, answer []int32) (more b
 		return false, fmt.Errorf("a conversation, but the tokenizer (%T) does not turn ids into text", u.tok)
 	}
 	t := s.talk
-	t.said = append(t.said, data.NewMessage(data.Assistant, tok.Decode(answer, true)))
+	t.Answer(tok.Decode(answer, true))
 	s.messages, s.cut = len(t.said), len(t.next)
-	if !t.ask() {
+	if !t.Ask() {
 		return false, nil
 	}
 	r, err := u.render(ctx, t.chat, t.said, true)

@@ -19,7 +19,7 @@ type sequence struct {
 	drop   string   // why it becomes no row; "" if it does
 
 	chat          bool      // it is a conversation
-	talk          *dialogue // whose answers are regenerated
+	talk          *Dialogue // whose answers are regenerated
 	messages, cut int       // that are in it, and behind it
 
 	file       string // where its document is
@@ -44,6 +44,7 @@ const (
 // A cutter tokenises documents and cuts them to length.
 type cutter struct {
 	tok        Tokenizer
+	enc        *Encoder
 	chat       *chat.Template // nil: none
 	bad        func(data.BadLine)
 	max        int
@@ -51,26 +52,13 @@ type cutter struct {
 	mode       EOSMode
 	vocab      int
 	regenerate bool
-	special    []int32 // what stands before every text
-	last       int32   // what the tokenizer puts behind every text, −1 if nothing
 }
 
 func newCutter(r Reader, mode EOSMode, maxLen int, regenerate bool) (*cutter, error) {
 	u := &cutter{tok: r.Tokenizer, chat: r.Chat, max: maxLen, eos: r.EOS, mode: mode, vocab: r.Vocab, regenerate: regenerate}
-	empty, err := u.tok.Encode("", true)
-	if err != nil {
-		return nil, fmt.Errorf("preprocess: tokenise an empty text: %w", err)
-	}
-	some, err := u.tok.Encode("0", true)
-	if err != nil {
-		return nil, fmt.Errorf("preprocess: tokenise %q: %w", "0", err)
-	}
-	u.special = empty[:common(empty, some)]
-	u.last = -1
-	if len(empty) > len(u.special) {
-		u.last = empty[len(empty)-1]
-	}
-	return u, nil
+	var err error
+	u.enc, err = NewEncoder(r.Tokenizer)
+	return u, err
 }
 
 // common returns the length of the longest common prefix.
@@ -82,18 +70,11 @@ func common(a, b []int32) int {
 	return n
 }
 
-// encode returns the ids of a text with what belongs before it. A text that brings
-// that itself, as one that a chat template made, does not get it twice.
+// encode is the Encoder's, for tokens that the target knows.
 func (u *cutter) encode(text string) ([]int32, error) {
-	ids, err := u.tok.Encode(text, true)
+	ids, err := u.enc.Encode(text)
 	if err != nil {
 		return nil, err
-	}
-	if n := len(u.special); n > 0 && len(ids) >= 2*n && slices.Equal(ids[:n], u.special) && slices.Equal(ids[n:2*n], u.special) {
-		ids = ids[n:]
-	}
-	if n := len(ids); u.last >= 0 && n > 0 && ids[n-1] == u.last {
-		ids = ids[:n-1]
 	}
 	return ids, u.known(ids)
 }
@@ -187,7 +168,7 @@ func (u *cutter) windows(d *data.Doc) ([]*sequence, error) {
 	if u.mode == EOSAlways && u.eos >= 0 {
 		ids = append(ids, u.eos)
 	}
-	n := common(u.special, ids)
+	n := common(u.enc.before, ids)
 	head, body := ids[:n], ids[n:]
 	var out []*sequence
 	for first := true; first || len(body) > 0; first = false {
