@@ -233,3 +233,68 @@ func TestRoundsArePutToTheAccount(t *testing.T) {
 		}
 	}
 }
+
+// A candidate that asks a draft model, and adds nothing, is tried for a few rounds, is
+// left alone then, and is tried again much later.
+func TestWhatNeverPaysIsTriedNowAndThen(t *testing.T) {
+	c := &arm{record: &record{asks: true}, laterNode: -1}
+	a := tenth(c)
+	a.meter = meter{level: 1e-3, n: 100}
+	a.left = 10_000
+	var rounds []int // in which it was tried
+	for i := range 4 * patience {
+		a.chosen = -1
+		a.choose()
+		rows := 1
+		if a.chosen == 0 {
+			rounds, rows = append(rounds, i), 2
+		}
+		a.round = 1
+		a.emitted++
+		a.Took(infer.Timing{Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.cost(rows) * 1e6)})
+	}
+	if len(rounds) < 2*newcomer || len(rounds) > 4*newcomer {
+		t.Fatalf("tried in rounds %v, want %d at first and as many once in %d rounds", rounds, newcomer, patience)
+	}
+	if rounds[newcomer-1] > patience/2 || rounds[newcomer]-rounds[newcomer-1] < patience {
+		t.Errorf("tried in rounds %v, want %d soon and then none for %d rounds", rounds, newcomer, patience)
+	}
+	if lost := -a.account; !(lost > 0 && lost < credit+share*float64(a.emitted)) {
+		t.Errorf("%.3f plain rounds were lost, want some, and less than the request may lose", lost)
+	}
+	if len(rounds) != c.tried {
+		t.Errorf("%d trials are counted, want %d", c.tried, len(rounds))
+	}
+}
+
+// One that pays is drafted with in every round but the plain ones, which keep what a
+// round without a draft takes known.
+func TestWhatPaysIsUsed(t *testing.T) {
+	c := &arm{record: &record{asks: true}, laterNode: -1}
+	a := tenth(c)
+	a.meter = meter{level: 1e-3, n: 100}
+	a.left = 10_000
+	used, gap := 0, 0
+	for i := range 4 * patience {
+		a.chosen = -1
+		a.choose()
+		rows := 1
+		a.round = 1
+		if a.chosen == 0 {
+			rows, a.round = 5, 3
+			used++
+		} else if i > 2*newcomer {
+			gap++
+		}
+		a.emitted += a.round
+		a.Took(infer.Timing{
+			Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.cost(rows) * 1e6), Draft: time.Duration(rows-1) * 50 * time.Microsecond,
+		})
+	}
+	if plain := 4 * patience / plainAfter; gap > plain || gap < plain-1 {
+		t.Errorf("%d rounds went without a draft that pays, want one after every %d", gap, plainAfter)
+	}
+	if want := float64(used) * (2 - 0.4 - 0.2); !close1(a.account, want) {
+		t.Errorf("%.3f plain rounds are gained, want %.3f", a.account, want)
+	}
+}
