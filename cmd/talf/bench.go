@@ -29,6 +29,7 @@ type rigOptions struct {
 	methods      []string
 	prompts      []string // FILE or NAME=FILE
 	template     string
+	chat         chatOptions
 	limit        int
 	promptTokens int
 	temperatures []float64
@@ -43,7 +44,8 @@ func (o *rigOptions) flags(c *cobra.Command) {
 	f.StringArrayVar(&o.heads, "head", nil, "checkpoint of a draft head, or `NAME=CKPT` to say what to call it (may be repeated)")
 	f.StringArrayVar(&o.drafts, "draft", nil, "directory of a small language model that drafts, or `NAME=DIR` (may be repeated)")
 	f.StringArrayVar(&o.prompts, "prompts", nil, "file of prompts, or `NAME=FILE` to say what to call the set (may be repeated)")
-	f.StringVar(&o.template, "template", "", "how fields of a JSONL line make a prompt")
+	f.StringVar(&o.template, "template", "", "how fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
+	o.chat.flags(f)
 	countVar(f, &o.limit, "limit", 0, "most prompts of a set, warm-up included (0: all)")
 	countVar(f, &o.promptTokens, "prompt-tokens", 0, "keep this many tokens of every prompt (0: all)")
 	f.IntVar(&o.decode.maxTokens, "max-tokens", d.MaxTokens, "most tokens of an answer")
@@ -63,7 +65,7 @@ func (o *rigOptions) checkGiven(cmd *cobra.Command) error {
 	if len(o.prompts) == 0 {
 		return usagef("missing --prompts")
 	}
-	return nil
+	return o.chat.check()
 }
 
 // A benchOptions holds bench's flags.
@@ -96,9 +98,10 @@ prompts, per set and over all. Without --check=false it fails where an output th
 should be plain decoding's is not; sampled outputs of verifiers other than target
 have only its distribution and are not compared.
 
-Prompt files are those of generate; each is a set with figures of its own. Prompts
-too long for the model lose their beginning, and are counted. --prompt-tokens keeps
-only the beginning of every text, so that the model writes the rest.
+Prompt files are those of generate, chat template included; each is a set with
+figures of its own, and of several turns the first is answered. Prompts too long for
+the model lose their beginning, and are counted. --prompt-tokens keeps only the
+beginning of every text, so that the model writes the rest.
 
 METHOD@VERIFIER gives a method a verifier of its own, --verify one to all others. A
 budget bounds the nodes of a tree, root counted, whatever the method's parameters
@@ -199,6 +202,8 @@ type benchReport struct {
 	*bench.Report
 	Device string `json:"device"`
 	DType  string `json:"dtype"`
+	// ChatTemplate says that one wrote prompts.
+	ChatTemplate bool `json:"chat_template,omitempty"`
 	// Layers is what the model was deepened to: a cost model of a larger one.
 	Layers int        `json:"deepened_to_layers,omitempty"`
 	ByRank []rankLine `json:"heads_by_rank,omitempty"`
@@ -226,6 +231,9 @@ func (a *app) printBench(r *benchReport, markdown bool) error {
 	if r.Repeat > 1 {
 		a.printf(", %d times", r.Repeat)
 	}
+	if r.ChatTemplate {
+		a.printf(", asked by the chat template")
+	}
 	if r.Interrupted {
 		a.printf("; INTERRUPTED: figures of a part")
 	}
@@ -251,6 +259,7 @@ type rig struct {
 	sources []bench.Source
 	sets    []bench.Set
 	texts   [][]int32                // of all sets, before they were cut
+	chats   bool                     // a chat template wrote some of them
 	hashes  []func() (string, error) // of the draft models' weights
 	closers []func() error
 }
@@ -269,7 +278,7 @@ func (r *rig) close() {
 }
 
 // openRig loads everything.
-func (a *app) openRig(o *rigOptions) (*rig, error) {
+func (a *app) openRig(ctx context.Context, o *rigOptions) (*rig, error) {
 	names, err := readNamed("--head", "CKPT", o.heads)
 	if err != nil {
 		return nil, err
@@ -316,7 +325,7 @@ func (a *app) openRig(o *rigOptions) (*rig, error) {
 		r.sources = append(r.sources, bench.Source{Name: n.name, LM: true, Source: source.NewLM(m, v, 0)})
 	}
 	for _, f := range files {
-		if err := a.addSet(r, o, f); err != nil {
+		if err := a.addSet(ctx, r, o, f); err != nil {
 			r.close()
 			return nil, err
 		}
@@ -325,21 +334,23 @@ func (a *app) openRig(o *rigOptions) (*rig, error) {
 }
 
 // addSet reads a file of prompts.
-func (a *app) addSet(r *rig, o *rigOptions, f named) error {
-	turns, err := a.readPrompts(f.path, o.template)
+func (a *app) addSet(ctx context.Context, r *rig, o *rigOptions, f named) error {
+	in, err := a.readPrompts(&promptSource{f.path, o.template, o.chat}, o.decode.model)
 	if err != nil {
 		return err
 	}
-	if o.limit > 0 && len(turns) > o.limit {
-		turns = turns[:o.limit]
+	if o.limit > 0 && len(in.prompts) > o.limit {
+		in.prompts = in.prompts[:o.limit]
 	}
 	set := bench.Set{Name: f.name}
 	room := r.model.Spec().MaxPos - o.decode.maxTokens
-	for i, t := range turns {
-		ids, err := r.tok.Encode(t[0], true)
+	for i := range in.prompts {
+		p := &in.prompts[i]
+		ids, err := r.firstTurn(ctx, in, p)
 		if err != nil {
-			return fmt.Errorf("%s: encode prompt %d: %w", f.path, i, err)
+			return fmt.Errorf("%s: %w", p.place, err)
 		}
+		r.chats = r.chats || p.chat
 		if len(ids) == 0 {
 			continue
 		}
@@ -359,6 +370,18 @@ func (a *app) addSet(r *rig, o *rigOptions, f named) error {
 	return nil
 }
 
+// firstTurn returns the tokens before the answer to the first turn of a prompt.
+func (r *rig) firstTurn(ctx context.Context, in *promptSet, p *prompt) ([]int32, error) {
+	t := in.begin(p)
+	t.plain = false // nothing follows
+	t.ask()
+	text, special, err := t.prompt(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.ids(text, special)
+}
+
 // config is a run of what the rig holds, without methods.
 func (o *rigOptions) config(r *rig) bench.Config {
 	c := bench.Default()
@@ -375,7 +398,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	if err != nil {
 		return nil, usageError{err}
 	}
-	r, err := a.openRig(&o.rigOptions)
+	r, err := a.openRig(ctx, &o.rigOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -418,7 +441,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	}
 	out := &benchReport{
 		Report: report, Device: r.model.Device().Name(), DType: r.model.Options().DType.String(),
-		Layers: o.decode.machine.layers, Interrupted: err != nil,
+		ChatTemplate: r.chats, Layers: o.decode.machine.layers, Interrupted: err != nil,
 	}
 	for i := range papers {
 		out.views = append(out.views, papers[i].View(report, kit))

@@ -58,7 +58,7 @@ learn from the model's rows of rejected nodes or of the prompt.`,
 }
 
 func (a *app) record(ctx context.Context, o *benchOptions, rc bench.RecordConfig, out string) error {
-	r, err := a.openRig(&o.rigOptions)
+	r, err := a.openRig(ctx, &o.rigOptions)
 	if err != nil {
 		return err
 	}

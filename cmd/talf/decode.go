@@ -19,6 +19,7 @@ import (
 	"talf/model"
 	"talf/model/sample"
 	"talf/model/tokenizer"
+	"talf/preprocess"
 )
 
 // A decodeOptions holds the flags that generate and chat share.
@@ -116,6 +117,7 @@ type decoder struct {
 	opt    *decodeOptions
 	model  *model.Model
 	tok    *tokenizer.Tokenizer
+	enc    *preprocess.Encoder
 	engine *infer.Engine
 	maker  *draft.Maker
 	source infer.Source // nil: plain decoding
@@ -146,6 +148,9 @@ func (d *decoder) load(dir string, keep int) error {
 	o := d.opt
 	var err error
 	if d.tok, err = loadTokenizer(dir, d.model); err != nil {
+		return err
+	}
+	if d.enc, err = preprocess.NewEncoder(d.tok); err != nil {
 		return err
 	}
 	mk, m, err := draft.Open(o.method, draft.Env{Vocab: d.model.Spec().Vocab, Temperature: o.sample.Temperature, Tokenizer: d.tok.Hash(), Source: o.drafting.given()})
@@ -191,12 +196,26 @@ func (d *decoder) request(prompt []int32, seed uint64) (infer.Request, error) {
 // errLongPrompt is the cause of encode's error for a prompt that fills the model.
 var errLongPrompt = errors.New("the prompt is too long")
 
+// ids turns a text into tokens. Special ones are those that belong before a text, and
+// are not there already.
+func (d *decoder) ids(text string, special bool) ([]int32, error) {
+	encode := func() ([]int32, error) { return d.tok.Encode(text, false) }
+	if special {
+		encode = func() ([]int32, error) { return d.enc.Encode(text) }
+	}
+	ids, err := encode()
+	if err != nil {
+		return nil, fmt.Errorf("encode the prompt: %w", err)
+	}
+	return ids, nil
+}
+
 // encode turns a prompt into tokens, with those that the tokenizer adds if
 // special. A prompt without any gets the token that every text begins with.
 func (d *decoder) encode(prompt string, special bool) ([]int32, error) {
-	ids, err := d.tok.Encode(prompt, special)
+	ids, err := d.ids(prompt, special)
 	if err != nil {
-		return nil, fmt.Errorf("encode the prompt: %w", err)
+		return nil, err
 	}
 	if len(ids) == 0 {
 		bos := d.model.Spec().BOS

@@ -129,7 +129,7 @@ probability it gives to the model's choice is from that.`
 }
 
 func (a *app) eval(ctx context.Context, e bench.Evaluation, o *evalOptions) (*evalReport, error) {
-	r, err := a.openRig(&o.rigOptions)
+	r, err := a.openRig(ctx, &o.rigOptions)
 	if err != nil {
 		return nil, err
 	}

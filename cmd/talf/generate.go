@@ -14,13 +14,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"talf/data"
 	"talf/infer"
 	"talf/infer/verify"
 )
 
 func newGenerate(a *app) *cobra.Command {
 	var o decodeOptions
+	var talk chatOptions
 	var prompt, prompts, out, template, traceFile string
 	var stats, asJSON bool
 	c := &cobra.Command{
@@ -30,8 +30,11 @@ func newGenerate(a *app) *cobra.Command {
 text as it comes. With --prompts and --out it answers every prompt of a file; run
 again after an interruption, it goes on with the prompts that have no answer yet.
 
-Prompt files are JSONL with "prompt", "text" or "turns", plain text with one
-prompt a paragraph, or any JSONL with --template 'Question: {question}\nAnswer:'.
+Prompt files are what preprocess reads: JSONL with "prompt", "turns" or "messages",
+"text", plain text with one prompt a paragraph, or any JSONL with --template
+'Question: {question}\nAnswer:'. What a user asks in a prompt, turns or messages is
+written by the model's chat template, if it has one, and answered turn by turn; all
+else, --prompt too, is text that goes on as it stands. talf chat asks one question.
 
 Without a temperature the output is that of plain decoding bit for bit, whatever
 the method. With one, output depends on the seed but not on the method, unless
@@ -55,6 +58,8 @@ and what was kept. talf inspect trace FILE draws it.`,
 				return usagef("--prompts and --out belong together")
 			case template != "" && prompts == "":
 				return usagef("--template is for --prompts")
+			case prompts == "" && (cmd.Flags().Changed("chat-template") || cmd.Flags().Changed("date")):
+				return usagef("--chat-template and --date are for --prompts: --prompt is text that goes on")
 			case traceFile != "" && prompts != "":
 				return usagef("--trace records one prompt, not --prompts")
 			}
@@ -62,7 +67,10 @@ and what was kept. talf inspect trace FILE draws it.`,
 				if err := canWrite(out); err != nil {
 					return err
 				}
-				return a.generateFile(cmd.Context(), &o, prompts, template, out, stats, asJSON)
+				if err := talk.check(); err != nil {
+					return err
+				}
+				return a.generateFile(cmd.Context(), &o, promptSource{prompts, template, talk}, out, stats, asJSON)
 			}
 			if !cmd.Flags().Changed("prompt") {
 				b, err := waitFor(cmd.Context(), func() ([]byte, error) { return io.ReadAll(a.in) })
@@ -79,7 +87,8 @@ and what was kept. talf inspect trace FILE draws it.`,
 	f.StringVar(&prompt, "prompt", "", "text to continue (default: standard input)")
 	f.StringVar(&prompts, "prompts", "", "file of prompts")
 	f.StringVar(&out, "out", "", "JSONL file for the answers to --prompts")
-	f.StringVar(&template, "template", "", "how fields of a JSONL line make a prompt")
+	f.StringVar(&template, "template", "", "how fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
+	talk.flags(f)
 	f.StringVar(&traceFile, "trace", "", "JSONL file to record each round's tree and verdict in")
 	f.BoolVar(&stats, "stats", false, "print τ, accepted lengths and where the time went")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
@@ -143,8 +152,8 @@ func answerOf(i int, prompt string, seed uint64, seq *infer.Sequence, stats *sta
 }
 
 // generateFile answers the prompts of a file that have no answer yet.
-func (a *app) generateFile(ctx context.Context, o *decodeOptions, in, template, out string, stats, asJSON bool) error {
-	turns, err := a.readPrompts(in, template)
+func (a *app) generateFile(ctx context.Context, o *decodeOptions, in promptSource, out string, stats, asJSON bool) error {
+	set, err := a.readPrompts(&in, o.model)
 	if err != nil {
 		return err
 	}
@@ -153,11 +162,12 @@ func (a *app) generateFile(ctx context.Context, o *decodeOptions, in, template, 
 		return err
 	}
 	defer func() { d.close() }()
-	keys := make([]string, len(turns))
-	for i, t := range turns {
-		keys[i] = strings.Join(t, "\n")
+	keys := make([]string, len(set.prompts))
+	for i, p := range set.prompts {
+		keys[i] = strings.Join(p.turns, "\n")
 	}
-	file, err := openAnswers(out, keys, o.settings(d))
+	settings := o.settings(d, set.templateHash)
+	file, err := openAnswers(out, keys, settings)
 	if err != nil {
 		return err
 	}
@@ -170,38 +180,38 @@ func (a *app) generateFile(ctx context.Context, o *decodeOptions, in, template, 
 	var why error
 	bar := a.progress("generate", "prompts")
 	defer bar.end()
-	for i, t := range turns {
+	for i, p := range set.prompts {
 		if file.done[i] {
 			continue
 		}
-		bar.set(int64(len(file.done)), int64(len(turns)), "")
-		ans, sum, err := d.answerTurns(ctx, i, keys[i], t, mixSeed(o.seed, i))
-		if errors.Is(err, errLongPrompt) { // the others have answers all the same
+		bar.set(int64(len(file.done)), int64(len(set.prompts)), "")
+		ans, sum, err := d.answerTurns(ctx, i, keys[i], set, p, mixSeed(o.seed, i))
+		if errors.Is(err, errLongPrompt) || errors.Is(err, errRefused) && ctx.Err() == nil { // the others have answers all the same
 			unanswered, why = append(unanswered, i), err
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("prompt %d of %s: %w", i, in, err)
+			return fmt.Errorf("prompt %d of %s: %w", i, in.path, err)
 		}
 		if !stats {
 			ans.Stats = nil
 		}
-		ans.Settings = o.settings(d)
+		ans.Settings = settings
 		if err := file.append(ans); err != nil {
 			return err
 		}
 		total.Add(sum)
 		answered++
 	}
-	bar.set(int64(len(file.done)), int64(len(turns)), "")
+	bar.set(int64(len(file.done)), int64(len(set.prompts)), "")
 	bar.end()
 	if len(unanswered) > 0 {
-		return fmt.Errorf("%s: prompts %v (from 0) were not answered: %w", in, unanswered, why)
+		return fmt.Errorf("%s: prompts %v (from 0) were not answered: %w", in.path, unanswered, why)
 	}
 	line := newStats(&total)
 	line.FirstToken /= float64(max(answered, 1)) // the mean
 	if asJSON {
-		return a.printJSON(map[string]any{"answers": len(turns), "out": out, "stats": line})
+		return a.printJSON(map[string]any{"answers": len(set.prompts), "out": out, "stats": line})
 	}
 	if stats && total.Passes > 0 {
 		line.print(a.err)
@@ -209,29 +219,29 @@ func (a *app) generateFile(ctx context.Context, o *decodeOptions, in, template, 
 	return nil
 }
 
-// answerTurns answers a prompt of one turn as it is, and one of several as a
-// dialogue in which each answer is part of the next turn's prompt.
-func (d *decoder) answerTurns(ctx context.Context, i int, key string, turns []string, seed uint64) (answer, *infer.Stats, error) {
+// answerTurns answers a prompt turn by turn; each answer is part of the next turn's
+// prompt. Without a chat template, a prompt of one turn is the text as it is, and one of
+// several a dialogue in plain text.
+func (d *decoder) answerTurns(ctx context.Context, i int, key string, set *promptSet, p prompt, seed uint64) (answer, *infer.Stats, error) {
 	sum := new(infer.Stats)
 	var ans answer
 	var replies []turnReply
-	text := ""
-	for n, turn := range turns {
-		prompt := turn
-		if len(turns) > 1 {
-			text += dialogueTurn(turn, n == 0)
-			prompt = text
+	for t := set.begin(&p); t.ask(); {
+		text, special, err := t.prompt(ctx)
+		if err != nil {
+			return ans, sum, err
 		}
-		seq, err := d.answer(ctx, prompt, true, seed, nil)
+		seq, err := d.answer(ctx, text, special, seed, nil)
 		if err != nil {
 			return ans, sum, err
 		}
 		sum.Add(seq.Stats())
 		ans = answerOf(i, key, seed, seq, nil)
-		text += seq.Text()
-		if len(turns) > 1 {
-			replies = append(replies, turnReply{turn, seq.Text()})
-		}
+		replies = append(replies, turnReply{t.asked(), seq.Text()})
+		t.answer(seq.Text())
+	}
+	if len(replies) == 1 {
+		replies = nil // the answer says it all
 	}
 	ans.Tokens, ans.Turns = sum.Tokens, replies
 	line := newStats(sum)
@@ -240,11 +250,15 @@ func (d *decoder) answerTurns(ctx context.Context, i int, key string, turns []st
 }
 
 // settings identifies what decides an answer, so that a file never mixes two. The
-// method is among it only where the verifier leaves it a say.
-func (o *decodeOptions) settings(d *decoder) string {
+// method is among it only where the verifier leaves it a say, the chat template where
+// there is one.
+func (o *decodeOptions) settings(d *decoder, template string) string {
 	all := []any{d.model.Hash(), d.model.Options().DType, d.model.Options().KV, o.machine.actBits, d.tok.Hash(), o.sample, o.seed, o.maxTokens, o.stop, o.ignoreEOS}
 	if v, err := verify.Find(o.verify); err == nil && !v.Exact {
 		all = append(all, o.verify, o.method, o.drafting.head, o.drafting.draft)
+	}
+	if template != "" {
+		all = append(all, template)
 	}
 	b, err := json.Marshal(all)
 	if err != nil {
@@ -252,44 +266,4 @@ func (o *decodeOptions) settings(d *decoder) string {
 	}
 	h := sha256.Sum256(b)
 	return hex.EncodeToString(h[:6])
-}
-
-// readPrompts returns the turns of every prompt of a file. Lines that cannot be
-// used are named in the log.
-func (a *app) readPrompts(path, template string) ([][]string, error) {
-	c := data.DefaultLoad()
-	c.Template = template
-	if err := c.Validate(); err != nil {
-		return nil, usageError{err}
-	}
-	var all [][]string
-	bad := 0
-	for doc, err := range data.Load([]string{path}, c, func(b data.BadLine) {
-		bad++
-		a.log.Warn("left out", "line", b.Error())
-	}) {
-		if err != nil {
-			return nil, err
-		}
-		var turns []string
-		for _, s := range doc.Spans {
-			turns = append(turns, s.Text)
-		}
-		if doc.Chat != nil {
-			turns = doc.Chat.Ask()
-		}
-		if len(turns) == 0 {
-			bad++
-			a.log.Warn("left out", "line", doc.Place()+": a conversation in which no user asks")
-			continue
-		}
-		all = append(all, turns)
-	}
-	if bad > 0 && len(all) > 0 {
-		a.log.Warn("prompts that could not be used", "count", bad)
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s has no prompts (%d lines could not be used)", path, bad)
-	}
-	return all, nil
 }

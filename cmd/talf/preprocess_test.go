@@ -284,21 +284,6 @@ func TestMessagesGetTheLossOfTheReference(t *testing.T) {
 	}
 }
 
-// Conversations are prompts, too: what their users ask.
-func TestPromptsOfConversations(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "in.json")
-	if err := os.WriteFile(file, []byte(`[{"conversations":[{"from":"human","value":"a"},{"from":"gpt","value":"b"},{"from":"human","value":"c"}]},{"messages":[{"role":"system","content":"s"}]},{"turns":["d"]}]`), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	got, err := quietApp(t).readPrompts(file, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff([][]string{{"a", "c"}, {"d"}}, got); d != "" {
-		t.Error(d)
-	}
-}
-
 // With a template the model answers as it would answer people; without one, as
 // before, it goes on with the text.
 func TestRegeneratedDialoguesGoThroughTheTemplate(t *testing.T) {
