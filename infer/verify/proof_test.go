@@ -331,7 +331,7 @@ func (v *naive) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.
 	}
 	path := []int{0}
 	verdict := func() (infer.Verdict, error) {
-		return infer.Verdict{Path: path, Next: c.Draw(0, bonus(path[len(path)-1]))}, nil
+		return infer.Verdict{Path: path, Next: c.Draw(p.Pos+len(path), bonus(path[len(path)-1]))}, nil
 	}
 	if !v.sequence {
 		for n := 0; ; {

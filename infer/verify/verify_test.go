@@ -59,16 +59,18 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 		}
 	}
 	same := func(_ int, x int32) int32 { return x }
+	behind := func(p infer.Proposal, n int) int { return p.Pos + p.Tree.Depth(n) + 1 }
 	bugs := []bug{
 		{"a second draw for the residual token", func(p infer.Proposal, s infer.Scores, c infer.Chance) infer.Verdict {
-			return walk(p, func(n int) int32 { return c.Draw(0, s.Dist(n)) }, func(n int, _ int32) int32 { return c.Draw(0, s.Dist(n)) })
+			return walk(p, func(n int) int32 { return c.Draw(behind(p, n), s.Dist(n)) }, func(n int, _ int32) int32 { return c.Draw(behind(p, n), s.Dist(n)) })
 		}},
 		{"the parent's row for the bonus token", func(p infer.Proposal, s infer.Scores, c infer.Chance) infer.Verdict {
 			return walk(p, func(n int) int32 {
+				pos := behind(p, n)
 				if p.Tree.FirstChild(n) < 0 && n > 0 {
 					n = p.Tree.Parent(n)
 				}
-				return c.Draw(0, s.Dist(n))
+				return c.Draw(pos, s.Dist(n))
 			}, same)
 		}},
 		{"the bonus token without the temperature", func(p infer.Proposal, s infer.Scores, c infer.Chance) infer.Verdict {
@@ -84,7 +86,7 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 						d[i] /= sum
 					}
 				}
-				return c.Draw(0, d)
+				return c.Draw(behind(p, n), d)
 			}, same)
 		}},
 		{"accepting the likelier child", func(p infer.Proposal, s infer.Scores, c infer.Chance) infer.Verdict {
@@ -92,7 +94,7 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 				if k := p.Tree.FirstChild(n); k >= 0 && s.Dist(n)[p.Tree.Token(k)] > 0.5 {
 					return p.Tree.Token(k)
 				}
-				return c.Draw(0, s.Dist(n))
+				return c.Draw(behind(p, n), s.Dist(n))
 			}, same)
 		}},
 		{"a rejected child's mass kept in the residual", func(p infer.Proposal, s infer.Scores, c infer.Chance) infer.Verdict {
@@ -105,7 +107,7 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 					}
 				}
 				if next < 0 {
-					return infer.Verdict{Path: path, Next: c.Draw(0, s.Dist(n))}
+					return infer.Verdict{Path: path, Next: c.Draw(behind(p, n), s.Dist(n))}
 				}
 				path, n = append(path, next), next
 			}
@@ -121,6 +123,12 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 		} else if !strings.Contains(err.Error(), "the target gives") {
 			t.Errorf("%s: caught by %v, want a wrong probability", b.name, err)
 		}
+	}
+	here := bug{"a draw for the position of the last token", func(p infer.Proposal, s infer.Scores, c infer.Chance) infer.Verdict {
+		return walk(p, func(n int) int32 { return c.Draw(behind(p, n)-1, s.Dist(n)) }, same)
+	}}
+	if err := verifytest.Check(func() infer.Verifier { return here }, verifytest.Schemes()[0], false, 300); err == nil || !strings.Contains(err.Error(), "draws for positions [10]") {
+		t.Errorf("%s: caught by %v, want an error that says so", here.name, err)
 	}
 	late := bug{"the greedy walk takes the first child", func(p infer.Proposal, s infer.Scores, _ infer.Chance) infer.Verdict {
 		path := []int{0}

@@ -43,6 +43,7 @@ type every struct {
 	choices []choice
 	at      int
 	prob    float64
+	drawn   []int // positions
 }
 
 type choice struct{ taken, of int }
@@ -83,7 +84,8 @@ func (c *every) Accept(p float64) bool {
 	return false
 }
 
-func (c *every) Draw(_ int, d infer.Dist) int32 {
+func (c *every) Draw(pos int, d infer.Dist) int32 {
+	c.drawn = append(c.drawn, pos)
 	var sum float64
 	of := 0
 	for i, p := range d {
@@ -390,12 +392,17 @@ func (c *Case) Each(s Scheme, newVerifier func() infer.Verifier, f func(p *infer
 		}
 		p := infer.Proposal{Tree: tree.New(0, c.Nodes), Pos: 10, MaxNodes: c.Nodes, MaxDepth: c.Depth}
 		s.Grow(&p, c.Q.Row, ch, rand.New(rand.NewPCG(c.shape, 12)))
+		e := ch.(*every)
+		e.drawn = e.drawn[:0]
 		v, bad := verifier.Verify(p, Scores{p.Tree, c.P.Row}, ch)
 		if bad == nil {
 			bad = CheckPath(p.Tree, v)
 		}
 		if last := len(v.Path) - 1; bad == nil && v.Path[last] >= p.LiveNodes() {
 			bad = fmt.Errorf("path %v: node %d is only scored", v.Path, v.Path[last])
+		}
+		if bad == nil {
+			bad = checkDrawn(e.drawn, p.Pos, len(v.Path))
 		}
 		if bad == nil && (c.P.written() || c.Q.written()) {
 			bad = errors.New("a row of a model was written to")
@@ -461,6 +468,21 @@ func CheckPath(t *tree.Tree, v infer.Verdict) error {
 	}
 	if len(v.Path) == 0 {
 		return errors.New("an empty path, want the root at least")
+	}
+	return nil
+}
+
+// checkDrawn reports draws that are not for the token behind the path, or before for
+// one on it: the engine's depend on the position alone, and tokens that are drawn for
+// the position of another depend on it.
+func checkDrawn(drawn []int, root, path int) error {
+	for i, pos := range drawn {
+		if pos <= root || pos > root+path || i > 0 && pos < drawn[i-1] {
+			return fmt.Errorf("a path of %d nodes from position %d on, draws for positions %v", path, root, drawn)
+		}
+	}
+	if n := len(drawn); n > 0 && drawn[n-1] != root+path {
+		return fmt.Errorf("the token behind a path of %d nodes from position %d on is drawn for position %d", path, root, drawn[n-1])
 	}
 	return nil
 }
