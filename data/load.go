@@ -94,7 +94,7 @@ func (c *LoadConfig) Validate() error {
 	switch c.Format {
 	case Auto, JSONL, Paragraphs, Document:
 	default:
-		return fmt.Errorf("format %q, want %q, %q, %q or %q", c.Format, Auto, JSONL, Paragraphs, Document)
+		return fmt.Errorf("format is %q, want %q, %q, %q or %q", c.Format, Auto, JSONL, Paragraphs, Document)
 	}
 	if _, err := ParseTemplate(c.Template); err != nil {
 		return err
@@ -102,8 +102,11 @@ func (c *LoadConfig) Validate() error {
 	if _, err := regexp.Compile(c.AnswerRemove); err != nil {
 		return fmt.Errorf("answer-remove: %w", err)
 	}
-	if c.Skip < 0 || c.Limit < 0 {
-		return fmt.Errorf("skip %d, limit %d, want 0 or more", c.Skip, c.Limit)
+	if c.Skip < 0 {
+		return fmt.Errorf("skip is %d, want 0 or more", c.Skip)
+	}
+	if c.Limit < 0 {
+		return fmt.Errorf("limit is %d, want 0 or more", c.Limit)
 	}
 	if c.MaxLine < 1 {
 		return fmt.Errorf("longest line of %d bytes, want at least 1", c.MaxLine)

@@ -83,23 +83,23 @@ func (c *Config) Validate() error {
 	case c.Out == "":
 		return fmt.Errorf("preprocess: no output directory")
 	case c.Labels != data.TopK && c.Labels != data.Full:
-		return fmt.Errorf("preprocess: labels %q, want %q or %q", c.Labels, data.TopK, data.Full)
+		return fmt.Errorf("preprocess: labels is %q, want %q or %q", c.Labels, data.TopK, data.Full)
 	case c.Labels == data.TopK && c.TopK < 1:
-		return fmt.Errorf("preprocess: %d labels of a node, want at least 1", c.TopK)
+		return fmt.Errorf("preprocess: label-k is %d, want at least 1", c.TopK)
 	case c.Features != data.BF16 && c.Features != data.None:
-		return fmt.Errorf("preprocess: features %q, want %q or %q", c.Features, data.BF16, data.None)
+		return fmt.Errorf("preprocess: features is %q, want %q or %q", c.Features, data.BF16, data.None)
 	case c.MaxLen < minLen:
-		return fmt.Errorf("preprocess: sequences of %d tokens, want at least %d", c.MaxLen, minLen)
+		return fmt.Errorf("preprocess: max-len is %d, want at least %d", c.MaxLen, minLen)
 	case c.EOS != EOSAnswers && c.EOS != EOSAlways && c.EOS != EOSNever:
-		return fmt.Errorf("preprocess: end token %q, want %q, %q or %q", c.EOS, EOSAnswers, EOSAlways, EOSNever)
+		return fmt.Errorf("preprocess: eos is %q, want %q, %q or %q", c.EOS, EOSAnswers, EOSAlways, EOSNever)
 	case c.Shard < 1:
-		return fmt.Errorf("preprocess: shards of %d sequences, want at least 1", c.Shard)
+		return fmt.Errorf("preprocess: shard is %d, want at least 1", c.Shard)
 	case c.Prompts < 1:
 		return fmt.Errorf("preprocess: %d prompts at once, want at least 1", c.Prompts)
 	case c.Rows < c.K || c.Rows > 1<<16:
-		return fmt.Errorf("preprocess: passes of %d rows, want %d..%d", c.Rows, c.K, 1<<16)
+		return fmt.Errorf("preprocess: rows is %d, want %d..%d", c.Rows, c.K, 1<<16)
 	case c.Tokens < 1:
-		return fmt.Errorf("preprocess: %d tokens in flight, want at least 1", c.Tokens)
+		return fmt.Errorf("preprocess: tokens is %d, want at least 1", c.Tokens)
 	}
 	return nil
 }
@@ -208,6 +208,9 @@ func (c *Config) meta(in *Inputs, maxLen int) (data.Meta, error) {
 	}
 	if c.Labels == data.TopK {
 		m.K = c.TopK
+	}
+	if m.K > s.Vocab {
+		return m, fmt.Errorf("preprocess: label-k is %d, want at most the target's vocabulary of %d", m.K, s.Vocab)
 	}
 	if err := m.Validate(); err != nil {
 		return m, fmt.Errorf("preprocess: the target cannot be labelled like this: %w", err)

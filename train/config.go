@@ -113,9 +113,9 @@ func (c Config) Validate() error {
 		{"accum", c.Accum, 1, 1 << 16},
 		{"layers", c.Layers, 1, 64},
 		{"warmup", c.Warmup, 0, 1 << 30},
-		{"eval_seqs", c.EvalSeqs, 0, 1 << 30},
-		{"eval_every", c.EvalEvery, 0, 1 << 30},
-		{"save_every", c.SaveEvery, 0, 1 << 30},
+		{"eval-seqs", c.EvalSeqs, 0, 1 << 30},
+		{"eval-every", c.EvalEvery, 0, 1 << 30},
+		{"save-every", c.SaveEvery, 0, 1 << 30},
 		{"keep", c.Keep, 0, 1 << 30},
 		{"patience", c.Patience, 0, 1 << 30},
 	} {
@@ -129,13 +129,13 @@ func (c Config) Validate() error {
 	}{
 		{"noise", c.Noise, 100},
 		{"lr", c.LR, 10},
-		{"min_lr", c.MinLR, 1},
+		{"min-lr", c.MinLR, 1},
 		{"beta1", c.Beta1, 0.999999},
 		{"beta2", c.Beta2, 0.999999},
 		{"eps", c.Eps, 1},
-		{"decay", c.Decay, 10},
+		{"weight-decay", c.Decay, 10},
 		{"clip", c.Clip, 1e9},
-		{"held", c.Held, 0.999},
+		{"held-out", c.Held, 0.999},
 	} {
 		if !(f.v >= 0 && f.v <= f.max) { // NaN fails too
 			return fmt.Errorf("train: %s is %v, want 0 to %v", f.name, f.v, f.max)
@@ -145,9 +145,9 @@ func (c Config) Validate() error {
 	case c.DType != F32 && c.DType != BF16:
 		return fmt.Errorf("train: dtype is %q, want %q or %q (float32)", c.DType, BF16, F32)
 	case c.Patience > 0 && c.EvalEvery == 0:
-		return fmt.Errorf("train: patience is %d, but eval_every is 0: nothing is evaluated before a stage ends", c.Patience)
+		return fmt.Errorf("train: patience is %d, but eval-every is 0: nothing is evaluated before a stage ends", c.Patience)
 	case c.Patience > 0 && c.Held == 0:
-		return fmt.Errorf("train: patience is %d, but held is 0: nothing is evaluated", c.Patience)
+		return fmt.Errorf("train: patience is %d, but held-out is 0: nothing is evaluated", c.Patience)
 	}
 	for i, s := range c.Stages {
 		one := c

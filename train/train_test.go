@@ -561,11 +561,11 @@ func TestBadConfigurationsAreRefusedByField(t *testing.T) {
 		"steps is 0":                         func(c *Config) { c.Steps = 0 },
 		"rows is -1":                         func(c *Config) { c.Rows = -1 },
 		"lr is NaN":                          func(c *Config) { c.LR = math.NaN() },
-		"held is 1":                          func(c *Config) { c.Held = 1 },
+		"held-out is 1":                      func(c *Config) { c.Held = 1 },
 		"beta2 is 1":                         func(c *Config) { c.Beta2 = 1 },
-		"save_every is":                      func(c *Config) { c.SaveEvery = -2 },
-		"patience is 3, but eval_every is 0": func(c *Config) { c.Patience, c.EvalEvery = 3, 0 },
-		"patience is 2, but held is 0":       func(c *Config) { c.Patience, c.Held = 2, 0 },
+		"save-every is":                      func(c *Config) { c.SaveEvery = -2 },
+		"patience is 3, but eval-every is 0": func(c *Config) { c.Patience, c.EvalEvery = 3, 0 },
+		"patience is 2, but held-out is 0":   func(c *Config) { c.Patience, c.Held = 2, 0 },
 		"stage 2: warmup is -1":              func(c *Config) { c.Stages = []Stage{{Loss: "talf", Steps: 1}, {Loss: "talf", Steps: 1, Warmup: -1}} },
 	} {
 		c := Default()
