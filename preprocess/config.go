@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"talf/data"
@@ -235,6 +236,10 @@ func (c *Config) source(in *Inputs, maxLen int) (string, error) {
 	}
 	h.Write(opts)
 	for _, name := range c.Files {
+		// What passes only once would be hashed, and gone when it is cut into sequences.
+		if st, err := os.Stat(name); err == nil && st.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
+			return "", fmt.Errorf("preprocess: %s is a pipe: its text is read more than once, want a file", name)
+		}
 		f, err := os.Open(name)
 		if err != nil {
 			return "", fmt.Errorf("preprocess: %w", err)

@@ -57,8 +57,13 @@ type cutter struct {
 func newCutter(r Reader, mode EOSMode, maxLen int, regenerate bool) (*cutter, error) {
 	u := &cutter{tok: r.Tokenizer, chat: r.Chat, max: maxLen, eos: r.EOS, mode: mode, vocab: r.Vocab, regenerate: regenerate}
 	var err error
-	u.enc, err = NewEncoder(r.Tokenizer)
-	return u, err
+	if u.enc, err = NewEncoder(r.Tokenizer); err != nil {
+		return nil, err
+	}
+	if n := len(u.enc.before); n >= maxLen {
+		return nil, fmt.Errorf("preprocess: sequences of %d tokens, want more than the %d that the tokenizer puts before every text", maxLen, n)
+	}
+	return u, nil
 }
 
 // common returns the length of the longest common prefix.

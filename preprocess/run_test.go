@@ -433,6 +433,31 @@ func TestRunRefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
+// wordy is a tokenizer that puts four tokens before every text.
+type wordy struct{ numbers }
+
+func (w wordy) Encode(text string, addSpecial bool) ([]int32, error) {
+	ids, err := w.numbers.Encode(text, false)
+	if addSpecial {
+		ids = append([]int32{1, 2, 3, 4}, ids...)
+	}
+	return ids, err
+}
+
+// Where what stands before every text leaves no room for the text, a text could be cut
+// into windows without end.
+func TestSequencesHaveRoomForMoreThanTheirBeginning(t *testing.T) {
+	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
+	for n, want := range map[int]string{3: "want more than the 4 that", 4: "want more than the 4 that", 5: ""} {
+		c := config(t, write(t, "in.txt", "5 6 7 8"))
+		c.Load.Format, c.Load.Template, c.Load.AnswerField, c.MaxLen = data.Paragraphs, "", "", n
+		st, err := preprocess.Run(context.Background(), c, preprocess.Inputs{Target: m, Tokenizer: wordy{}})
+		if want == "" && (err != nil || st.Sequences != 4) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%d tokens: %d sequences, %v, want %q", n, st.Sequences, err, want)
+		}
+	}
+}
+
 // With LossOnly, positions that are trained on keep every value and the others
 // are blank.
 func TestLossOnlyLeavesOutTreesThatNobodyTrainsOn(t *testing.T) {
