@@ -403,7 +403,6 @@ func (s *Sequence) beginRound(maxNodes int) {
 		return
 	}
 	s.prop.MaxDepth = left - 1
-	s.growing = true
 	s.grow(nil)
 }
 
@@ -566,7 +565,8 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 }
 
 // Generate decodes one request to its end. After an error, the sequence holds
-// what was emitted until then.
+// what was decoded until then; Emit may not have seen the tokens of a round that
+// failed behind its verdict.
 func (e *Engine) Generate(ctx context.Context, req Request) (*Sequence, error) {
 	s, err := e.Open(req)
 	if err != nil {
