@@ -89,6 +89,11 @@ what you write, for models that only continue text.
 			if err := template.check(); err != nil {
 				return err
 			}
+			for _, name := range []string{"system", "chat-template", "date"} {
+				if talk.raw && cmd.Flags().Changed(name) {
+					return usagef("--raw and --%s exclude each other: raw text has no template", name)
+				}
+			}
 			dir, err := findModel(o.model)
 			if err != nil {
 				return err

@@ -157,6 +157,30 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	}
 }
 
+// Shells complete subcommands, flags and what is known of their values.
+func TestShellsComplete(t *testing.T) {
+	for want, args := range map[string][]string{
+		"preprocess\t": {"pre"},
+		"--head\t":     {"generate", "--he"},
+		"salf\n":       {"generate", "--method", "sa"},
+		"traversal\n":  {"bench", "--verify", "tr"},
+		"hass\n":       {"train", "--loss", ""},
+		":16\n":        {"inspect", "data", "x", "--model", ""}, // directories alone
+	} {
+		if out := ok(t, "", append([]string{"__complete"}, args...)...); !strings.Contains(out, want) {
+			t.Errorf("%v: %q, want %q in it", args, out, want)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if out := ok(t, "", "completion", shell); !strings.Contains(out, "talf") {
+			t.Errorf("%s: %q", shell, out)
+		}
+	}
+	if out := ok(t, "", "help"); !strings.Contains(out, "\n  completion ") {
+		t.Errorf("help does not tell of completion:\n%s", out)
+	}
+}
+
 func TestWrongUsageExitsTwo(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
@@ -187,6 +211,7 @@ func TestWrongUsageExitsTwo(t *testing.T) {
 		"too large a number":  {[]string{"generate", "--model", ".", "--max-tokens", "99999999999999999999"}, "want a whole number, not as large"},
 		"no list of numbers":  {[]string{"bench", "--model", ".", "--budget", "1,x"}, `--budget is "1,x", want a whole number`},
 		"neither yes nor no":  {[]string{"bench", "--model", ".", "--check=perhaps"}, `--check is "perhaps", want true or false`},
+		"raw and template":    {[]string{"chat", "--model", ".", "--raw", "--chat-template", "x"}, "--raw and --chat-template"},
 		"file without labels": {[]string{"preprocess", "--model", ".", "--out", "o"}, "--data"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -142,6 +142,24 @@ func TestBadInputGivesOneClearError(t *testing.T) {
 			func() []string { return bad(w.generate(), "--model", t.TempDir()) },
 			[]string{"config.json"},
 		},
+		"a head instead of a model": {
+			func() []string { return bad(w.generate(), "--model", w.head) },
+			[]string{w.head, "give it as --head"},
+		},
+		"config.json in a loop": {func() []string {
+			dir := t.TempDir()
+			conf := filepath.Join(dir, "config.json")
+			if err := os.Symlink(conf, conf); err != nil {
+				t.Fatal(err)
+			}
+			return bad(w.generate(), "--model", dir)
+		}, []string{"config.json", "symbolic links"}},
+		"perplexity of nothing": {
+			func() []string {
+				return []string{"bench", "perplexity", "--model", w.model, "--text", os.DevNull, "--dtype", "f32"}
+			},
+			[]string{os.DevNull, "0 tokens"},
+		},
 		"truncated weights": {func() []string {
 			dir := copyDir(t, w.model)
 			truncate(t, weights(dir), size(weights(dir))-100)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"talf/train/loss"
 )
 
 // usageArgs makes what c and the commands below it say of arguments usage errors
@@ -85,6 +87,40 @@ func valueError(bad *pflag.InvalidValueError) error {
 		want += ", not as large"
 	}
 	return errors.New(want)
+}
+
+// complete makes shells offer what flags take, of c and of the commands below it.
+func complete(c *cobra.Command) {
+	var losses []string
+	for _, m := range loss.Methods() {
+		losses = append(losses, m.Name)
+	}
+	values := map[string][]string{
+		"act-bits": {"8", "16"},
+		"kv-dtype": {"f32", "bf16"},
+		"loss":     losses,
+		"method":   strings.Split(methodNames(), ", "),
+		"verify":   strings.Split(verifierNames(), ", "),
+	}
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		var offer cobra.CompletionFunc
+		switch v, known := values[f.Name]; {
+		case known:
+			offer = cobra.FixedCompletions(v, cobra.ShellCompDirectiveNoFileComp)
+		case f.Name == "model" || f.Name == "head" || f.Name == "draft":
+			offer = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+				return nil, cobra.ShellCompDirectiveFilterDirs
+			}
+		default:
+			return
+		}
+		if err := c.RegisterFlagCompletionFunc(f.Name, offer); err != nil {
+			panic("talf: " + err.Error()) // the flag is this command's
+		}
+	})
+	for _, sub := range c.Commands() {
+		complete(sub)
+	}
 }
 
 // need returns a usage error unless every named flag was given.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -223,6 +224,9 @@ func openModelAs(dir string, o *machineOptions) (*model.Model, func(), error) {
 	m, err := o.load(dir, dev)
 	if err != nil {
 		_ = dev.Close()
+		if kind, _ := kindOf(dir); kind == draftHead {
+			return nil, nil, fmt.Errorf("model: %s is no language model but a draft head: give it as --head", dir)
+		}
 		return nil, nil, err
 	}
 	return m, func() {
@@ -302,6 +306,10 @@ func findModel(path string) (string, error) {
 	}
 	dir, err := checkpoints.Find(path)
 	if err != nil {
+		// It may be there, but not to be read.
+		if _, err := os.Stat(filepath.Join(path, checkpoints.ConfigFile)); err != nil && !os.IsNotExist(err) {
+			return "", err
+		}
 		return "", fmt.Errorf("%s has no config.json: want a model directory in Hugging Face layout", path)
 	}
 	return dir, nil

@@ -252,8 +252,8 @@ from the same τ.
 
 Plots: %s
 
-Next, with the binary of go build ./cmd/talf and a model of your own (Llama
-architecture, Hugging Face layout):
+Next, with the binary of go build ./cmd/talf and a model of your own (a directory in
+Hugging Face layout):
 
   talf preprocess --model DIR --data text.jsonl --out labels
   talf train --model DIR --data labels --loss eagle --out heads/eagle

@@ -188,11 +188,10 @@ the model checks in one pass (generate, chat). Start with: talf quickstart
 
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (Ctrl-C, SIGTERM
 or a closed terminal: what is done is saved), 141 nobody reads the output.`,
-		Example:           "  talf quickstart\n  talf generate --model DIR --head CKPT --method salf --prompt 'Once upon a time'",
-		Args:              cobra.ArbitraryArgs,
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Example:       "  talf quickstart\n  talf generate --model DIR --head CKPT --method salf --prompt 'Once upon a time'",
+		Args:          cobra.ArbitraryArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
 		PersistentPreRun: func(*cobra.Command, []string) {
 			level := slog.LevelInfo
 			if a.verbose {
@@ -225,6 +224,7 @@ or a closed terminal: what is done is saved), 141 nobody reads the output.`,
 		usageArgs(c)
 		root.AddCommand(c)
 	}
+	complete(root)
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "help" {

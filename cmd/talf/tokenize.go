@@ -55,7 +55,7 @@ have no text.`,
 		Example: `  echo '{"text":"Hello"}' | talf tokenize --model DIR
   echo '{"ids":[1,2]}' | talf tokenize --model DIR --decode --skip-special
   talf tokenize --model DIR --messages < conversations.jsonl > tokens.jsonl
-  talf tokenize --messages --template chat_template.jinja --text-only < conversations.jsonl`,
+  talf tokenize --messages --chat-template chat_template.jinja --text-only < conversations.jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd); err != nil {
 				return err
@@ -77,7 +77,10 @@ have no text.`,
 	f.BoolVar(&o.decode, "decode", false, "turn ids into text")
 	f.BoolVar(&o.skipSpecial, "skip-special", false, "with --decode: leave out special tokens")
 	f.BoolVar(&o.messages, "messages", false, "render conversations by the model's chat template")
-	f.StringVar(&o.template, "template", "", "with --messages: another chat template, a Jinja file")
+	f.StringVar(&o.template, "chat-template", "", "with --messages: Jinja template of conversations (default: the model's own)")
+	// Elsewhere --template says how fields make a text.
+	f.StringVar(&o.template, "template", "", "the same as --chat-template")
+	f.Lookup("template").Hidden = true
 	f.BoolVar(&o.textOnly, "text-only", false, "with --messages: no ids, which takes no tokenizer")
 	f.StringVar(&o.date, "date", "", "with --messages: the day that templates take for today, such as 2024-07-26 (default: today)")
 	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
@@ -94,9 +97,9 @@ func (o *tokenizeOptions) check(cmd *cobra.Command) error {
 	case o.noSpecial && (o.decode || o.messages):
 		return usagef("--no-special is for plain text")
 	case !o.messages && (o.template != "" || o.textOnly || o.date != ""):
-		return usagef("--template, --text-only and --date are for --messages")
+		return usagef("--chat-template, --text-only and --date are for --messages")
 	case o.textOnly && o.model == "" && o.template == "":
-		return usagef("missing --model or --template")
+		return usagef("missing --model or --chat-template")
 	case !o.textOnly:
 		return need(cmd, "model")
 	}

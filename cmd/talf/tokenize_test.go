@@ -245,10 +245,10 @@ func TestTokenizeWrongInput(t *testing.T) {
 		{"no directory", "", []string{"--model", filepath.Join(empty, "none")}, exitFailure, "none"},
 		{"no tokenizer", "", []string{"--model", empty}, exitFailure, "neither tokenizer.json nor tokenizer.model"},
 		{"no template", "", []string{"--model", dir, "--messages"}, exitFailure, "chat_template"},
-		{"no such template", "", []string{"--messages", "--text-only", "--template", "none.jinja"}, exitFailure, "none.jinja"},
+		{"no such template", "", []string{"--messages", "--text-only", "--chat-template", "none.jinja"}, exitFailure, "none.jinja"},
 		{"no model", "", nil, exitUsage, "--model"},
 		{"no model for ids", "", []string{"--messages", "--template", template}, exitUsage, "--model"},
-		{"nothing to render by", "", []string{"--messages", "--text-only"}, exitUsage, "--template"},
+		{"nothing to render by", "", []string{"--messages", "--text-only"}, exitUsage, "--chat-template"},
 		{"two ways", "", []string{"--model", dir, "--messages", "--decode"}, exitUsage, "--decode"},
 		{"skip of nothing", "", []string{"--model", dir, "--skip-special"}, exitUsage, "--decode"},
 		{"template of nothing", "", []string{"--model", dir, "--template", template}, exitUsage, "--messages"},
@@ -305,7 +305,7 @@ func TestTokenizeMessagesAnswersEveryLine(t *testing.T) {
 {"messages":[{"role":"user","content":"\ud800"}]}
 {"messages":[{"role":"user","content":"b"}],"bos_token":"<a>"}
 `
-	got := strings.Split(strings.TrimSuffix(inProcess(t, in, "tokenize", "--messages", "--template", template, "--model", dir), "\n"), "\n")
+	got := strings.Split(strings.TrimSuffix(inProcess(t, in, "tokenize", "--messages", "--chat-template", template, "--model", dir), "\n"), "\n")
 	want := []string{
 		`{"text":"<s>aab","ids":[4,1,3],"spans":[[4,6]]}`,
 		`{"error":"TemplateError: no system"}`,
