@@ -759,3 +759,23 @@ func TestSampledTokensFollowTheTarget(t *testing.T) {
 		t.Errorf("%d of %d drafts accepted, want some of each", accepted, seeds)
 	}
 }
+
+// One drafted token is worth a pass: where two are left, and where a tree may have two
+// nodes.
+func TestTheLastTwoTokensAreDrafted(t *testing.T) {
+	e := tableEngine(9)
+	free, err := e.Generate(t.Context(), plainRequest(t, 1, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Config.MaxNodes = 2
+	req := plainRequest(t, 1, 2)
+	req.MaxTokens, req.Drafter = 2, truth(free.Tokens()[:1])
+	s, err := e.Generate(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Stats().Passes != 1 || !slices.Equal(s.Tokens(), free.Tokens()[:2]) {
+		t.Errorf("%v in %d passes, want %v in one", s.Tokens(), s.Stats().Passes, free.Tokens()[:2])
+	}
+}
