@@ -206,6 +206,88 @@ func TestLabelsOutsideADraftVocabulary(t *testing.T) {
 	}
 }
 
+// The head is fed the tokens that it can draft: a pass of HASS takes x_{i+1} at
+// position i, a node its own token, and neither has a row where that token, or one
+// before it on the way, is outside the draft vocabulary.
+func TestRowsAreFedTokensOfTheDraftVocabulary(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 20, data.BF16)
+	for _, l := range []string{"hass:top=2", "talf"} {
+		cfg := tinyConfig()
+		cfg.Loss, cfg.Accum = l, 1
+		h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.store.Close()
+		if err := h.init(); err != nil {
+			t.Fatal(err)
+		}
+		if err := tr.enter(0); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := h.begin(); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.fill(context.Background(), 0, 1); err != nil {
+			t.Fatal(err)
+		}
+		in := func(id int32) bool { return slices.Contains(everySecond(), id) }
+		levels, nodes := h.batch.head.Levels, h.meta.Nodes()
+		want := make([][]int32, len(levels)) // tokens of the rows
+		left := 0
+		for _, rec := range h.micro[0] {
+			r := rec.Record
+			n := span(r, h.limit)
+			if l == "talf" {
+				for i := range n {
+					want[0] = append(want[0], r.Tokens[i+1])
+					depth, fed := make([]int, nodes), make([]bool, nodes)
+					fed[0] = true
+					for j := 1; j < nodes && r.LossMask[i+2]; j++ {
+						at := (i+1)*nodes + j
+						up := r.TreeParents[at]
+						depth[j], fed[j] = depth[up]+1, fed[up] && in(r.TreeTokens[at])
+						if fed[j] {
+							want[depth[j]] = append(want[depth[j]], r.TreeTokens[at])
+						} else {
+							left++
+						}
+					}
+				}
+				continue
+			}
+			fed := make([][]bool, len(levels))
+			for l := range levels {
+				fed[l] = make([]bool, n)
+				for i := l; i < n; i++ {
+					counts := l == 0 // or a position that counts is reached from here
+					for j := i; j < n && j-i < len(levels)-l; j++ {
+						counts = counts || r.LossMask[j+2]
+					}
+					if !counts {
+						continue
+					}
+					if fed[l][i] = l == 0 || fed[l-1][i-1] && in(r.Tokens[i+1]); fed[l][i] {
+						want[l] = append(want[l], r.Tokens[i+1])
+					} else {
+						left++
+					}
+				}
+			}
+		}
+		if left == 0 || len(want[1]) == 0 {
+			t.Fatalf("%s: %d rows left out of %d on level 1: nothing is tested", l, left, len(want[1]))
+		}
+		for i, lv := range levels {
+			if !slices.Equal(lv.IDs, want[i]) {
+				t.Errorf("%s, level %d: rows take %v, want %v", l, i, lv.IDs, want[i])
+			}
+		}
+	}
+}
+
 // A run with a draft vocabulary stops and goes on with the same bits, loads for its
 // target, and is continued with no other vocabulary.
 func TestARunWithADraftVocabularyGoesOn(t *testing.T) {
