@@ -139,3 +139,32 @@ func TestAHeadBeginsWithTheTargetsLayers(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// The noise on features is EAGLE's: uniform, (U − ½)·width·512/T of T tokens, other for
+// every sequence of every step, and the same for the same.
+func TestNoiseIsAsWideAsEAGLEs(t *testing.T) {
+	draw := func(tokens int, key ...uint64) (x []float32) {
+		x = make([]float32, 4000)
+		noise(x, tokens, 0.2, key...)
+		return x
+	}
+	for _, tokens := range []int{1, 64, 512} {
+		half := 0.5 * 0.2 * 512 / float64(tokens)
+		sum, most := 0.0, 0.0
+		for _, v := range draw(tokens, 1, 2, 3) {
+			sum, most = sum+float64(v), max(most, math.Abs(float64(v)))
+		}
+		// The deviation of the mean of 4000 is half/√12000.
+		if mean := sum / 4000; math.Abs(mean) > 5*half/math.Sqrt(12000) || most > half || most < 0.99*half {
+			t.Errorf("%d tokens: mean %v, at most %v, want 0 and %v", tokens, mean, most, half)
+		}
+	}
+	if !slices.Equal(draw(64, 1, 2, 3), draw(64, 1, 2, 3)) {
+		t.Error("other numbers for the same sequence")
+	}
+	for _, key := range [][]uint64{{2, 2, 3}, {1, 3, 3}, {1, 2, 4}, {3, 2, 1}} {
+		if slices.Equal(draw(64, 1, 2, 3), draw(64, key...)) {
+			t.Errorf("the same numbers for seed, step and sequence %v", key)
+		}
+	}
+}
