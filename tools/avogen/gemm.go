@@ -7,7 +7,17 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-const unroll = 4 // steps of k in a loop's body
+const (
+	unroll = 4 // steps of k in a loop's body
+
+	// Memory drops requests for lines that come faster than it answers, and a line
+	// that is not there stops all sums of a kernel of many rows. From againRows on,
+	// f32 kernels ask once more for what they read againBytes later: from memory a
+	// thirtieth faster, from the second level as fast. Those for bfloat16, which
+	// multiply twice as long for a line, lose by it.
+	againRows  = 4
+	againBytes = 4 * 4 * 32
+)
 
 // A prefetcher asks for lines of b that lie ahead of those in use, into the second
 // level of the cache: also where the hardware's prefetcher would find them, it
@@ -266,6 +276,11 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 		g.Label("loop")
 		for range unroll {
 			pre.lines(4 * 32 / 64)
+			if n >= againRows {
+				for line := range (4*g.width*cols + 63) / 64 {
+					g.PREFETCHT0(operand.Mem{Base: b, Disp: againBytes + 64*line})
+				}
+			}
 			next()
 		}
 		pre.next()
