@@ -319,6 +319,23 @@ func TestTrainDoesNotMixRuns(t *testing.T) {
 	talf(t, "", append(w.train(out), "--resume", "--steps", "5")...).refuses(t, exitFailure, out, "steps was 4, is 5")
 }
 
+// However many lines of a file of prompts are bad, what is said of them can be read.
+func TestManyBadPromptsAreCounted(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	tmp := t.TempDir()
+	long := `{"prompt":"` + strings.Repeat("word ", 1000) + `"}` + "\n"
+	file := write(t, filepath.Join(tmp, "in.jsonl"), strings.Repeat("no\n", 100)+long+`{"prompt":"x"}`+"\n"+strings.Repeat(long, 50))
+	out := filepath.Join(tmp, "out.jsonl")
+	r := talf(t, "", "generate", "--model", dir, "--prompts", file, "--out", out, "--max-tokens", "2")
+	r.refuses(t, exitFailure, "51 prompts were not answered", "in.jsonl:101", "too long")
+	if n := strings.Count(r.err, "\n"); n > 50 || !strings.Contains(r.err, "count=100") {
+		t.Errorf("%d lines:\n%s", n, r.err)
+	}
+	if got := readAnswers(t, out); len(got) != 1 || got[0].Prompt != "x" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestBadLinesAreReportedAndCounted(t *testing.T) {
 	w := newWorld(t)
 	good, err := os.ReadFile(w.text)

@@ -176,8 +176,8 @@ func (a *app) generateFile(ctx context.Context, o *decodeOptions, in promptSourc
 
 	var total infer.Stats
 	answered := 0
-	var unanswered []int
-	var why error
+	unanswered := 0
+	var why error // of the first
 	bar := a.progress("generate", "prompts")
 	defer bar.end()
 	for i, p := range set.prompts {
@@ -187,7 +187,13 @@ func (a *app) generateFile(ctx context.Context, o *decodeOptions, in promptSourc
 		bar.set(int64(len(file.done)), int64(len(set.prompts)), "")
 		ans, sum, err := d.answerTurns(ctx, i, keys[i], set, p, mixSeed(o.seed, i))
 		if errors.Is(err, errLongPrompt) || errors.Is(err, errRefused) && ctx.Err() == nil { // the others have answers all the same
-			unanswered, why = append(unanswered, i), err
+			err = fmt.Errorf("%s was not answered: %w", p.place, err)
+			if unanswered++; unanswered == 1 {
+				why = err
+			}
+			if unanswered <= maxBad {
+				a.log.Warn("left out", "why", err.Error())
+			}
 			continue
 		}
 		if err != nil {
@@ -205,8 +211,11 @@ func (a *app) generateFile(ctx context.Context, o *decodeOptions, in promptSourc
 	}
 	bar.set(int64(len(file.done)), int64(len(set.prompts)), "")
 	bar.end()
-	if len(unanswered) > 0 {
-		return fmt.Errorf("%s: prompts %v (from 0) were not answered: %w", in.path, unanswered, why)
+	if unanswered > 1 {
+		return fmt.Errorf("%d prompts were not answered, the first: %w", unanswered, why)
+	}
+	if unanswered > 0 {
+		return why
 	}
 	line := newStats(&total)
 	line.FirstToken /= float64(max(answered, 1)) // the mean

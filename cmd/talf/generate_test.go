@@ -199,7 +199,7 @@ func TestAPromptThatIsTooLongIsNamed(t *testing.T) {
 	out := filepath.Join(tmp, "out.jsonl")
 	for range 2 {
 		talf(t, "", "generate", "--model", dir, "--max-tokens", "4", "--prompts", in, "--out", out).
-			refuses(t, exitFailure, in, "prompts [1]", "too long", "want fewer than")
+			refuses(t, exitFailure, in+":2 was not answered", "too long", "want fewer than")
 		if a := readAnswers(t, out); len(a) != 2 || a[0].Index != 0 || a[1].Index != 2 {
 			t.Errorf("answers %+v, want those of prompts 0 and 2", a)
 		}

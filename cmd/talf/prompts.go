@@ -52,8 +52,7 @@ func (a *app) readPrompts(f *promptSource, dir string) (*promptSet, error) {
 	}
 	bad := 0
 	for doc, err := range data.Load([]string{f.path}, c, func(b data.BadLine) {
-		bad++
-		a.log.Warn("left out", "line", b.Error())
+		a.badLine(&bad, b)
 	}) {
 		if err != nil {
 			return nil, err
@@ -66,8 +65,7 @@ func (a *app) readPrompts(f *promptSource, dir string) (*promptSet, error) {
 			p.turns = doc.Chat.Ask()
 		}
 		if len(p.turns) == 0 || !set.begin(&p).ask() {
-			bad++
-			a.log.Warn("left out", "line", p.place+": a conversation in which no user asks")
+			a.badLine(&bad, data.BadLine{File: doc.File, Input: doc.Input, Line: doc.Line, Item: doc.Item, Why: "a conversation in which no user asks"})
 			continue
 		}
 		set.prompts = append(set.prompts, p)

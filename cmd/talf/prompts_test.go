@@ -85,7 +85,7 @@ func TestChatTemplatesOfPromptFiles(t *testing.T) {
 	out := filepath.Join(tmp, "out.jsonl")
 	args := []string{"generate", "--model", dir, "--max-tokens", "6", "--ignore-eos", "--prompts", file, "--out", out}
 	// The template refuses one, which the others do not suffer from.
-	talf(t, "", args...).refuses(t, exitFailure, "[2]", "the chat template refuses it", "no system")
+	talf(t, "", args...).refuses(t, exitFailure, "in.jsonl:3 was not answered", "the chat template refuses it", "no system")
 	got := readAnswers(t, out)
 	if len(got) != 2 || len(got[0].Turns) != 2 || got[1].Turns != nil || got[0].Turns[0].Text != got[1].Text {
 		t.Fatalf("%+v", got)
