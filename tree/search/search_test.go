@@ -400,6 +400,53 @@ func TestBadParametersAreRefused(t *testing.T) {
 	}
 }
 
+// What the TALF paper uses, §4.1: N 60, width 10, seven levels expanded below the
+// root's, a threshold of 0.6, and label trees of three levels of 1, 4 and 4 nodes.
+func TestDefaultsAreThePapers(t *testing.T) {
+	if c, want := search.DefaultBeam(), (search.BeamConfig{N: 60, K: 10, Depth: 7}); c != want {
+		t.Errorf("beam: %+v, want %+v", c, want)
+	}
+	if c, want := search.DefaultSALF(), (search.SALFConfig{N: 60, B: 10, Th: 0.6, Finish: search.TopN}); c != want {
+		t.Errorf("salf: %+v, want %+v", c, want)
+	}
+	if c, want := search.DefaultLevels(), (search.LevelsConfig{K: 4, Depth: 3}); c != want || c.Nodes() != 9 {
+		t.Errorf("levels: %+v of %d nodes, want %+v of 9", c, c.Nodes(), want)
+	}
+}
+
+func TestFinishesAreKnownByTheirNames(t *testing.T) {
+	for name, want := range map[string]search.Finish{"topn": search.TopN, "fill": search.Fill, "literal": search.Literal} {
+		if f, err := search.ParseFinish(name); err != nil || f != want {
+			t.Errorf("%s: %v, %v", name, f, err)
+		}
+	}
+	for _, name := range []string{"", "TopN", "fil"} {
+		if _, err := search.ParseFinish(name); err == nil {
+			t.Errorf("%q is a finish", name)
+		}
+	}
+}
+
+// A limit lowers N, never raises it, and leaves the root at least; the next one
+// counts from the configuration again.
+func TestALimitLowersTheNodes(t *testing.T) {
+	m := table{seed: 5, vocab: 9}
+	beam, _ := search.NewBeam(search.BeamConfig{N: 20, K: 4, Depth: 3})
+	salf, _ := search.NewSALF(search.SALFConfig{N: 20, B: 4})
+	dyna, _ := search.NewDynaTree(search.FixedTree(20, 4, 3, 0))
+	for _, s := range []interface {
+		search.Search
+		Limit(n int)
+	}{beam, salf, dyna} {
+		for _, c := range []struct{ limit, want int }{{7, 7}, {100, 20}, {1, 1}, {-3, 1}, {20, 20}} {
+			s.Limit(c.limit)
+			if run(s, m, 50); s.Tree().Len() != c.want {
+				t.Errorf("%T limited to %d: %d nodes, want %d", s, c.limit, s.Tree().Len(), c.want)
+			}
+		}
+	}
+}
+
 func ExampleBeam() {
 	b, _ := search.NewBeam(search.BeamConfig{N: 4, K: 2, Depth: 1})
 	b.Start(7, 8)
