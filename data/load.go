@@ -378,6 +378,9 @@ func (l *loader) object(line []byte) (d Doc, err error) {
 	dec.UseNumber()
 	var o map[string]any
 	if err := dec.Decode(&o); err != nil {
+		if other := (*json.UnmarshalTypeError)(nil); errors.As(err, &other) {
+			return d, fmt.Errorf("not a JSON object: %s", other.Value)
+		}
 		return d, fmt.Errorf("not a JSON object: %w", err)
 	}
 	if o == nil {

@@ -92,7 +92,7 @@ func TestLoad(t *testing.T) {
 			"bad JSONL", "a.jsonl", "{\"text\":\"\"}\n[1]\n{\"x\":1}\nnull\n{\"text\":1}{}\n{\"text\":{}}\n{\"text\":\"\xff\"}\n{\"turns\":[1,null]}\n{\"turns\":3}\n{\"text\":true}", data.DefaultLoad(),
 			"10|\"true\"\n",
 			"1: field \"text\": empty, want text\n" +
-				"2: not a JSON object: json: cannot unmarshal array into Go value of type map[string]interface {}\n" +
+				"2: not a JSON object: array\n" +
 				"3: no field \"messages\", \"conversations\", \"text\", \"prompt\" or \"turns\", and no template that says what to take\n" +
 				"4: not a JSON object: null\n" +
 				"5: text after the JSON object\n" +

@@ -912,7 +912,7 @@ func ReadMetrics(path string) ([]Progress, error) {
 			if !whole {
 				break // a line being written, or torn by a crash
 			}
-			return nil, fmt.Errorf("read metrics: %s:%d: want an object with a step from 1: %s", path, len(all)+1, line)
+			return nil, fmt.Errorf("read metrics: %s:%d: want an object with a step from 1: %.80q", path, len(all)+1, line)
 		}
 		all = append(all, Progress{
 			Step: m.Step, Stage: m.Stage, Loss: m.Loss, LR: m.LR, Norm: m.Norm, Positions: m.Positions, Seconds: m.Seconds, Eval: m.Eval,

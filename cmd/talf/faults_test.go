@@ -336,6 +336,26 @@ func TestManyBadPromptsAreCounted(t *testing.T) {
 	}
 }
 
+// However long a wrong line is, what is said of it can be read.
+func TestErrorsDoNotRepeatTheirInput(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	file := write(t, filepath.Join(t.TempDir(), "long.jsonl"), strings.Repeat("word ", 100_000)+"\n")
+	for _, args := range [][]string{
+		{"inspect", "metrics", file},
+		{"inspect", "trace", file},
+		{"bench", "replay", file},
+		{"bench", "--model", dir, "--prompts", promptFile(t, 2), "--method", "pld", "--log", file},
+		{"generate", "--model", dir, "--prompts", promptFile(t, 2), "--out", file},
+		{"generate", "--model", dir, "--prompts", file, "--out", file + ".out"},
+	} {
+		r := talf(t, "", args...)
+		r.refuses(t, exitFailure, file)
+		if len(r.err) > 1000 {
+			t.Errorf("talf %s %s says %d bytes", args[0], args[1], len(r.err))
+		}
+	}
+}
+
 func TestBadLinesAreReportedAndCounted(t *testing.T) {
 	w := newWorld(t)
 	good, err := os.ReadFile(w.text)
