@@ -151,6 +151,9 @@ func (t *Target) Close(id infer.SeqID) {
 	delete(t.seqs, id)
 }
 
+// Forget drops what is kept of closed sequences.
+func (t *Target) Forget() { t.kept = nil }
+
 // Tokens returns the committed tokens of an open sequence.
 func (t *Target) Tokens(id infer.SeqID) []int32 { return t.seqs[id].tokens }
 
