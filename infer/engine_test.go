@@ -479,6 +479,7 @@ func (s *speller) Flush() string { return string([]rune(s.held)) }
 
 func TestStopStringsEndTheTextBeforeThem(t *testing.T) {
 	words := words{"ab", "b", "c", " st", "op", "\xc3", "\xa9", "x", "stop"}
+	within := 0 // outputs that were drafted and ended by a stop string
 	for seed := range uint64(200) {
 		e := tableEngine(len(words))
 		e.Target.(*drafttest.Target).Table.Seed = seed
@@ -516,6 +517,28 @@ func TestStopStringsEndTheTextBeforeThem(t *testing.T) {
 		if !slices.Equal(tokens, s.Tokens()) {
 			t.Fatalf("seed %d: emitted %v, the output is %v", seed, tokens, s.Tokens())
 		}
+		// A stop string in the middle of an accepted path ends the output as soon.
+		streamed.Reset()
+		tokens = nil
+		req.Drafter = &drafttest.Oracle{
+			Truth: slices.Concat(req.Prompt, free.Tokens()), Vocab: len(words), Depth: 8, Nodes: 20, Rand: rand.New(rand.NewPCG(seed, 3)),
+		}
+		d, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := d.Done(); streamed.String() != want || d.Text() != want || got != reason || !slices.Equal(d.Tokens(), s.Tokens()) || !slices.Equal(tokens, s.Tokens()) {
+			t.Fatalf("seed %d, with drafts: streamed %q, text %q of %v, ended by %q; want %q of %v, %q", seed, &streamed, d.Text(), d.Tokens(), got, want, s.Tokens(), reason)
+		}
+		if d.Stats().Tokens != len(s.Tokens()) {
+			t.Fatalf("seed %d: statistics count %d tokens, want %d", seed, d.Stats().Tokens, len(s.Tokens()))
+		}
+		if reason == infer.Stop && d.Stats().Passes < len(s.Tokens()) {
+			within++
+		}
+	}
+	if within == 0 {
+		t.Error("no stop string was drafted")
 	}
 }
 
