@@ -318,7 +318,7 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 		})
 		return ids[:k]
 	}
-	tau, greedy, positions := 0.0, 0.0, 0
+	tau, greedy, positions, deep := 0.0, 0.0, 0, 0
 	for s, err := range h.held() {
 		if err != nil {
 			t.Fatal(err)
@@ -339,6 +339,16 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 		if err := h.eval0.graph.Run(context.Background()); err != nil {
 			t.Fatal(err)
 		}
+		// A head that chooses as the target would, whose greedy paths are longer than a
+		// token, is made of the labels.
+		e := h.eval0
+		for l, s := range b.labels {
+			e.top[l] = e.top[l][:0]
+			for row := range b.head.Levels[l].Rows.N {
+				e.top[l] = append(e.top[l], s.IDs[row*s.K:][:k]...)
+			}
+		}
+		right, rightGreedy := e.tau()
 		for i := range span(r, h.limit) {
 			if !r.LossMask[i+2] {
 				continue
@@ -346,9 +356,10 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 			positions++
 			nodes := h.meta.Nodes()
 			tree := (i + 1) * nodes
+			chosen := choices
 			var walk func(n, level, row int, greedy bool) float64
 			walk = func(n, level, row int, greedy bool) (sum float64) {
-				for _, x := range choices(level, row) {
+				for _, x := range chosen(level, row) {
 					p := 0.0
 					for j := range h.meta.K {
 						if r.LabelIDs[(tree+n)*h.meta.K+j] == x {
@@ -361,19 +372,26 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 							}
 						}
 					}
-					below := 0.0
+					below, seen := 0.0, 0
 					for c := 1; c < nodes; c++ {
 						if int(r.TreeParents[tree+c]) != n || r.TreeTokens[tree+c] != x || p == 0 {
 							continue
 						}
 						// Rows of a level are in the order of the nodes, position by position.
-						at := -1
+						at, same := -1, 0 // the tiny data have siblings of one token
 						for rr, id := range b.head.Levels[level+1].IDs {
 							if int(b.head.Levels[level+1].From[rr]) == row && id == x {
-								at = rr
+								if at = rr; same == seen {
+									break
+								}
+								same++
 							}
 						}
-						below = walk(c, level+1, at, greedy)
+						seen++
+						more := walk(c, level+1, at, greedy)
+						if below += more; greedy && more > 0 {
+							deep++
+						}
 					}
 					sum += p * (1 + below)
 				}
@@ -381,10 +399,18 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 			}
 			tau += walk(0, 0, i, false)
 			greedy += walk(0, 0, i, true)
+			chosen = func(level, row int) []int32 { return e.top[level][row*k:][:k] }
+			right, rightGreedy = right-walk(0, 0, i, false), rightGreedy-walk(0, 0, i, true)
+		}
+		if math.Abs(right) > 1e-9 || math.Abs(rightGreedy) > 1e-9 {
+			t.Errorf("%s: the estimate of a head that chooses as the target would is %v and %v too high", s.place, right, rightGreedy)
 		}
 	}
 	tau, greedy = 1+tau/float64(positions), 1+greedy/float64(positions)
 	if math.Abs(got.Tau-tau) > 1e-9 || math.Abs(got.TauGreedy-greedy) > 1e-9 || got.Positions != positions || tau < 1.05 || greedy < 1.05 {
 		t.Errorf("τ̂ %v and %v over %d positions, want %v and %v over %d", got.Tau, got.TauGreedy, got.Positions, tau, greedy, positions)
+	}
+	if deep == 0 {
+		t.Error("no greedy path is longer than a token: those are not tested")
 	}
 }
