@@ -82,7 +82,7 @@ func TestRoundsWithoutMemoryAreBegunAgain(t *testing.T) {
 	defer inner.Close()
 	trials := 4
 	if testing.Short() {
-		trials = 2
+		trials = 1
 	}
 	refused, whole := 0, 0
 	for trial := range trials {
