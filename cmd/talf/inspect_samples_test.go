@@ -78,7 +78,7 @@ func TestInspectDataShowsTheLoss(t *testing.T) {
 
 	talf(t, "", "inspect", "data", file).refuses(t, exitUsage, "--model")
 	talf(t, "", "inspect", "data", file, "--model", dir, "--color", "red").refuses(t, exitUsage, "--color")
-	talf(t, "", "inspect", "data", "--n", "1").refuses(t, exitUsage, "1 arg")
+	talf(t, "", "inspect", "data", "--n", "1").refuses(t, exitUsage, "missing FILE")
 	talf(t, "", "inspect", "data", filepath.Join(dir, "none.json"), "--model", dir).refuses(t, exitFailure, "none.json")
 }
 
