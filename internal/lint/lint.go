@@ -41,7 +41,7 @@ var Rules = []Rule{
 	{"data/...", []string{"internal/durable", "tree"}},
 	{"checkpoints/...", []string{"internal/durable", "model/..."}},
 	{"preprocess/...", []string{"compute", "data", "model/...", "tree/..."}},
-	{"train/...", []string{"checkpoints", "compute", "data", "model/...", "tree"}},
+	{"train/...", []string{"checkpoints", "compute", "data", "internal/durable", "model/...", "tree"}},
 	{"infer/...", []string{"compute", "internal/mapped", "model/...", "tree/..."}},
 	{"infer/bench/...", []string{"compute", "data", "infer/...", "model/...", "tree/..."}},
 	{"internal/demo/...", []string{"internal/durable", "model/tokenizer"}},
