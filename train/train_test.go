@@ -355,6 +355,27 @@ func TestARunIsNotContinuedUnderOtherTerms(t *testing.T) {
 	sameFiles(t, "run again", before, files(t, out))
 }
 
+// entered returns a new head's training, before its first step.
+func entered(t *testing.T, cfg Config, job HeadJob) (*headTask, *trainer) {
+	t.Helper()
+	h, tr, err := newHeadTask(cfg, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tr.store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := h.init(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.enter(0); err != nil {
+		t.Fatal(err)
+	}
+	return h, tr
+}
+
 // Two micro-batches of two sequences are one batch of four: the loss and the
 // gradient's norm agree to rounding.
 func TestAccumulatedBatchesAreOneBatch(t *testing.T) {
@@ -365,17 +386,7 @@ func TestAccumulatedBatchesAreOneBatch(t *testing.T) {
 	for i := range steps {
 		cfg := tinyConfig()
 		cfg.Accum, cfg.Rows = 2-i, 1000
-		h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tr.store.Close()
-		if err := h.init(); err != nil {
-			t.Fatal(err)
-		}
-		if err := tr.enter(0); err != nil {
-			t.Fatal(err)
-		}
+		h, tr := entered(t, cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
 		// The same sequences either way: begin packs by length.
 		var recs []sample
 		for range 4 {
@@ -391,9 +402,11 @@ func TestAccumulatedBatchesAreOneBatch(t *testing.T) {
 			h.micro = [][]sample{recs[:2], recs[2:]}
 		}
 		tr.task = filled{h}
-		if steps[i], err = tr.make(context.Background()); err != nil {
+		p, err := tr.make(context.Background())
+		if err != nil {
 			t.Fatal(err)
 		}
+		steps[i] = p
 	}
 	a, b := steps[0], steps[1]
 	if math.Abs(a.Loss-b.Loss) > 1e-5*b.Loss || math.Abs(a.Norm-b.Norm) > 1e-5*b.Norm || a.Positions != b.Positions {

@@ -94,17 +94,7 @@ func TestGradientsOverADraftVocabulary(t *testing.T) {
 	for _, l := range []string{"eagle:w_reg=0", "hass:top=2,feed=flow,w_reg=0,outside=renorm", "talf", "talf:outside=renorm,labels=ignore", "talf:outside=mask"} {
 		cfg := tinyConfig()
 		cfg.Loss, cfg.Accum = l, 1
-		h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tr.store.Close()
-		if err := h.init(); err != nil {
-			t.Fatal(err)
-		}
-		if err := tr.enter(0); err != nil {
-			t.Fatal(err)
-		}
+		h, tr := entered(t, cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()})
 		if _, _, err := h.begin(); err != nil {
 			t.Fatal(err)
 		}
@@ -216,17 +206,7 @@ func TestRowsAreFedTokensOfTheDraftVocabulary(t *testing.T) {
 	for _, l := range []string{"hass:top=2", "talf"} {
 		cfg := tinyConfig()
 		cfg.Loss, cfg.Accum = l, 1
-		h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tr.store.Close()
-		if err := h.init(); err != nil {
-			t.Fatal(err)
-		}
-		if err := tr.enter(0); err != nil {
-			t.Fatal(err)
-		}
+		h, _ := entered(t, cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()})
 		if _, _, err := h.begin(); err != nil {
 			t.Fatal(err)
 		}

@@ -451,7 +451,7 @@ func TestAClosedTerminalSendsTwoSignals(t *testing.T) {
 // was trained is saved.
 func TestTrainSavesThoughNobodyReads(t *testing.T) {
 	if testing.Short() {
-		t.Skip("trains")
+		t.Skip("trains for some seconds")
 	}
 	interrupts(t)
 	w := newWorld(t)
