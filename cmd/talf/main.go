@@ -8,8 +8,12 @@
 // interrupted and 141 when nobody reads what is printed.
 package main
 
-import "os"
+import (
+	"os"
+
+	"talf/cmd/talf/command"
+)
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(command.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

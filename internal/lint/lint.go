@@ -49,7 +49,7 @@ var Rules = []Rule{
 	{"internal/golden", nil},
 	{"internal/lint", nil},
 	{"internal/mapped", nil},
-	{"cmd/talf", []string{"checkpoints", "compute/...", "data", "infer/...", "internal/demo", "internal/durable", "model/...", "preprocess", "train/...", "tree/..."}},
+	{"cmd/talf/...", []string{"checkpoints", "compute/...", "data", "infer/...", "internal/demo", "internal/durable", "model/...", "preprocess", "train/...", "tree/..."}},
 }
 
 // Owners says which packages alone import a module from elsewhere, tests
@@ -60,10 +60,10 @@ var Owners = map[string][]string{
 	"gorgonia.org/tensor":               {"train/internal/gg/..."},
 	"github.com/parquet-go/parquet-go":  {"data/..."},
 	"github.com/sugarme/tokenizer":      {"model/tokenizer/...", "internal/demo"},
-	"github.com/spf13/cobra":            {"cmd/talf"},
-	"github.com/schollz/progressbar/v3": {"cmd/talf"},
+	"github.com/spf13/cobra":            {"cmd/talf/..."},
+	"github.com/schollz/progressbar/v3": {"cmd/talf/..."},
 	"gorgonia.org/cu":                   {"compute/cuda/..."},
-	"gonum.org/v1/plot":                 {"cmd/talf", "infer/bench/..."},
+	"gonum.org/v1/plot":                 {"cmd/talf/...", "infer/bench/..."},
 }
 
 // Strangers never import each other, not even in tests: what one learns reaches

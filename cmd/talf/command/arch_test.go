@@ -1,0 +1,92 @@
+package command
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"talf/internal/golden"
+	"talf/model/safetensors"
+)
+
+// TestPipelineOfEveryArchitecture trains a head for a model of each architecture
+// and decodes with it: the text is that of plain decoding, whatever the method.
+func TestPipelineOfEveryArchitecture(t *testing.T) {
+	var text strings.Builder
+	for range 12 {
+		text.WriteString("The cat sat on the mat. The dog ran to the door.\n\nOne day a bird sang in the tree.\n\n")
+	}
+	for _, name := range []string{"qwen3", "gpt-neox-parallel", "mistral-swa", "qwen2"} {
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name != "qwen3" && name != "gpt-neox-parallel" {
+				t.Skip("two stand for all")
+			}
+			dir, tmp := filepath.Join(golden.Shared(t, "data/hf"), name), t.TempDir()
+			in := write(t, filepath.Join(tmp, "text.txt"), text.String())
+			labels, heads := filepath.Join(tmp, "labels"), filepath.Join(tmp, "head")
+			ok(t, "", "preprocess", "--model", dir, "--data", in, "--out", labels, "--max-len", "40", "--threads", "2")
+			ok(t, "", "train", "--model", dir, "--data", labels, "--out", heads, "--steps", "6", "--rows", "64", "--warmup", "1", "--eval-every", "0", "--threads", "2")
+
+			// The head is Llama's layer with the target's sizes.
+			var conf struct {
+				Type    string `json:"model_type"`
+				Hidden  int    `json:"hidden_size"`
+				Heads   int    `json:"num_attention_heads"`
+				HeadDim int    `json:"head_dim"`
+			}
+			found, err := filepath.Glob(filepath.Join(heads, "*", "config.json"))
+			if err != nil || len(found) != 1 {
+				t.Fatalf("checkpoints %v, %v", found, err)
+			}
+			b, err := os.ReadFile(found[0])
+			if err == nil {
+				err = json.Unmarshal(b, &conf)
+			}
+			if err != nil || conf.Type != "llama" {
+				t.Fatalf("%s: %+v, %v", found[0], conf, err)
+			}
+			set, err := safetensors.OpenDir(filepath.Dir(found[0]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			q, err := set.Get("layers.0.self_attn.q_proj.weight")
+			if err != nil || q.Shape[0] != conf.Heads*conf.HeadDim || q.Shape[1] != conf.Hidden {
+				t.Errorf("q_proj is %v of %+v, %v", q.Shape, conf, err)
+			}
+			if err := set.Close(); err != nil {
+				t.Fatal(err)
+			}
+
+			args := []string{"generate", "--model", dir, "--prompt", "The cat", "--max-tokens", "24", "--ignore-eos"}
+			want := ok(t, "", args...)
+			if want == "" {
+				t.Fatal("plain decoding wrote nothing")
+			}
+			for _, method := range []string{"salf", "beam"} {
+				if got := ok(t, "", append(args, "--head", heads, "--method", method)...); got != want {
+					t.Errorf("%s: %q, want %q", method, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestInspectTellsWhatIsSpecialInAnArchitecture(t *testing.T) {
+	for name, want := range map[string]string{
+		"mistral-swa":       "window        16 positions in 3 of 3 layers\n",
+		"gpt-neox-parallel": "positions     64, rope default of 4 elements a head, theta 10000\n",
+		"qwen2":             "positions     512, rope default, theta 1e+06\n",
+	} {
+		if got := ok(t, "", "inspect", filepath.Join(golden.Shared(t, "data/hf"), name)); !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q in it", name, got, want)
+		}
+	}
+}
+
+func TestOnlyLlamasAreTrainedFromScratch(t *testing.T) {
+	dir := filepath.Join(golden.Shared(t, "data/hf"), "qwen2")
+	r := talf(t, "", "train", "--kind", "lm", "--model", dir, "--data", textFile(t, 2), "--out", t.TempDir(), "--steps", "1")
+	r.refuses(t, exitFailure, filepath.Join(dir, "config.json"), `model_type is "qwen2"`, `want "llama" for --kind lm`)
+}

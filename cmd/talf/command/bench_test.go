@@ -1,0 +1,270 @@
+package command
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestBenchComparesHeadsAndMethods(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	h := tinyHead(t, dir, 2)
+	prompts := promptFile(t, 3)
+	file := filepath.Join(t.TempDir(), "bench.json")
+	one := filepath.Base(h) // a head without a name
+	out := ok(t, "", "bench", "--model", dir, "--head", h, "--head", "two="+h, "--prompts", prompts,
+		"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2", "--max-tokens", "6", "--prompt-tokens", "5",
+		"--temperature", "0,1", "--ranks", "2", "--out", file)
+	for _, want := range []string{"speed-up", "salf:N=8 " + one, "beam:N=6,k=2,depth=2 two", one + ", given its own n-th ranked token:  n=1 accuracy"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output lacks %q:\n%s", want, out)
+		}
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r benchReport
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Rows) != 2*5 || len(r.ByRank) != 2*2 || r.Prompts != 2 {
+		t.Errorf("%d rows, %d lines by rank, %d prompts", len(r.Rows), len(r.ByRank), r.Prompts)
+	}
+	for _, row := range r.Rows {
+		if row.Equal != row.Outputs || row.Tau.Mean < 1 {
+			t.Errorf("%s: τ %v, %d of %d outputs equal plain decoding's", row.Method, row.Tau, row.Equal, row.Outputs)
+		}
+	}
+}
+
+func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	h := tinyHead(t, dir, 2)
+	tmp := t.TempDir()
+	log, plot, file := filepath.Join(tmp, "bench.log"), filepath.Join(tmp, "bench.svg"), filepath.Join(tmp, "bench.json")
+	args := []string{
+		"bench", "--model", dir, "--head", "tiny=" + h, "--prompts", "a=" + promptFile(t, 3), "--prompts", "b=" + promptFile(t, 2),
+		"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2@target", "--budget", "0,4", "--max-tokens", "6", "--prompt-tokens", "5",
+		"--temperature", "0,1", "--log", log, "--plot", plot, "--out", file, "--parts",
+	}
+	read := func() (r benchReport) {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(b, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	out := ok(t, "", args...)
+	for _, want := range []string{"All sets", "a: 2 prompts", "b: 1 prompts", "salf:N=8 tiny, 4 nodes", "beam:N=6,k=2,depth=2 @target tiny", "By parts"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output lacks %q:\n%s", want, out)
+		}
+	}
+	first := read()
+	// A tree's method at both temperatures, one with a verifier for sampling at 1 alone.
+	if want := 3 * (2*(1+2) + 2); len(first.Rows) != want {
+		t.Errorf("%d rows, want %d", len(first.Rows), want)
+	}
+	if b, err := os.ReadFile(plot); err != nil || !strings.Contains(string(b), "<svg") {
+		t.Errorf("no picture: %v", err)
+	}
+	info, err := os.Stat(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "", args...)
+	second := read()
+	if after, err := os.Stat(log); err != nil || after.Size() != info.Size() {
+		t.Errorf("the log grew: %v", err)
+	}
+	for i := range first.Rows {
+		if a, b := first.Rows[i], second.Rows[i]; a.Speed != b.Speed || a.Tau != b.Tau || a.Parts == nil || *a.Parts != *b.Parts {
+			t.Errorf("%s: measured again", a.Method)
+		}
+	}
+	talf(t, "", append(args, "--warmup", "0")...).refuses(t, exitFailure, log, "other options", "another --log")
+	talf(t, "", append(args, "--parts=false")...).refuses(t, exitFailure, log, "other options", "another --log")
+
+	// A head that was trained again in its place is another one.
+	if err := os.CopyFS(filepath.Join(tmp, "new"), os.DirFS(tinyHead(t, dir, 4))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(tmp, "new", "model.safetensors"), filepath.Join(h, "model.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	talf(t, "", args...).refuses(t, exitFailure, log, "other options", "another --log")
+}
+
+func TestBenchRunsPapersTables(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	h := tinyHead(t, dir, 2)
+	small := tinyModel(t, tinyConfig(), 3)
+	out := ok(t, "", "bench", "--paper", "list")
+	for _, want := range []string{"salf:t1", "goose:e4", "dynatree:fig9", "traversal:t4"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the list lacks %q:\n%s", want, out)
+		}
+	}
+	prompts := promptFile(t, 2)
+	out = ok(t, "", "bench", "--model", dir, "--head", "talf="+h, "--draft", "small="+small, "--prompts", "x="+prompts,
+		"--paper", "salf:t2", "--paper", "traversal:t2", "--max-tokens", "4", "--prompt-tokens", "4", "--markdown")
+	for _, want := range []string{
+		"salf:t2, tree construction by head; temperature 0", "| SALF (talf) |", "temperature 1; ±", "| Chain Tok.V | Chain Tra.V | Δ |", "| Avg. Token/s |",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output lacks %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "beam talf") {
+		t.Errorf("the table of methods stands beside the papers':\n%s", out)
+	}
+	talf(t, "", "bench", "--model", dir, "--prompts", prompts, "--paper", "goose:t9").refuses(t, exitUsage, "goose:t9", "goose:t1")
+	talf(t, "", "bench", "--model", dir, "--prompts", prompts, "--head", "x="+h, "--draft", "x="+small).refuses(t, exitUsage, "called \"x\" too")
+}
+
+func TestBenchReplaysWhatItRecorded(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	h := tinyHead(t, dir, 2)
+	tmp := t.TempDir()
+	rec, live, file := filepath.Join(tmp, "a.rec"), filepath.Join(tmp, "live.json"), filepath.Join(tmp, "replayed.json")
+	args := func(more ...string) []string {
+		return append([]string{
+			"--model", dir, "--head", "tiny=" + h, "--draft", "small=" + tinyModel(t, tinyConfig(), 3),
+			"--prompts", "a=" + promptFile(t, 3), "--prompt-tokens", "5", "--max-tokens", "10",
+		}, more...)
+	}
+	out := ok(t, "", append([]string{"bench", "record"}, args("--out", rec, "--temperature", "0,1")...)...)
+	if !strings.Contains(out, "6 answers") || !strings.Contains(out, "small") || !strings.Contains(out, " 1: ") {
+		t.Errorf("the output lacks the answers, a draft model or its costs:\n%s", out)
+	}
+	methods := []string{"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2", "--temperature", "0,1"}
+	ok(t, "", append([]string{"bench"}, args(append(methods, "--out", live)...)...)...)
+	out = ok(t, "", append(append([]string{"bench", "replay", rec}, methods...), "--out", file)...)
+	if !strings.Contains(out, "missed") || !strings.Contains(out, "replayed") {
+		t.Errorf("the output does not say that it is a replay:\n%s", out)
+	}
+	read := func(path string) (r benchReport) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(b, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	a, b := read(live), read(file)
+	if len(a.Rows) != len(b.Rows) || len(a.Rows) != 2*5 {
+		t.Fatalf("%d rows decoded, %d replayed", len(a.Rows), len(b.Rows))
+	}
+	for i := range a.Rows {
+		if x, y := a.Rows[i], b.Rows[i]; x.Method != y.Method || x.Tokens != y.Tokens || x.Passes != y.Passes || x.Drafted != y.Drafted {
+			t.Errorf("%s: %d tokens, %d passes, %d drafted; replayed %d, %d, %d", x.Method, x.Tokens, x.Passes, x.Drafted, y.Tokens, y.Passes, y.Drafted)
+		}
+	}
+	out = ok(t, "", "bench", "replay", rec, "--paper", "salf:t4", "--temperature", "0")
+	if !strings.Contains(out, "thresholds of SALF") {
+		t.Errorf("no table of thresholds:\n%s", out)
+	}
+	passes := write(t, filepath.Join(tmp, "passes.json"), `{"passes":[{"model":"f32","rows":1,"context":64,"median_ms":1000},{"model":"f32","rows":8,"context":64,"median_ms":2000}]}`)
+	out = ok(t, "", "bench", "replay", rec, "--method", "ar", "--temperature", "0", "--cost", passes)
+	if !strings.Contains(out, "1.0 ± 0.0") {
+		t.Errorf("plain decoding does not take a second a token:\n%s", out)
+	}
+	talf(t, "", "bench", "replay", passes).refuses(t, exitFailure, passes, "not a recording")
+	talf(t, "", "bench", "replay", rec, "--cost", live).refuses(t, exitFailure, live, "no passes")
+	talf(t, "", "bench", "replay", rec, "--cost", tmp+"/none").refuses(t, exitFailure, "no such file")
+	talf(t, "", "bench", "replay", rec, "--max-tokens", "11").refuses(t, exitFailure, "answers of 11 tokens")
+	talf(t, "", "bench", "replay", rec, "--paper", "traversal:t2", "--temperature", "0").refuses(t, exitFailure, "can be replayed")
+	talf(t, "", append([]string{"bench", "record"}, args()...)...).refuses(t, exitUsage, "--out")
+	talf(t, "", append([]string{"bench", "record"}, args("--out", rec, "--nodes", "0")...)...).refuses(t, exitUsage, "0 nodes")
+}
+
+func TestBenchRefusesWhatItCannotRun(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	prompts := promptFile(t, 2)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "--prompts"},
+		{[]string{"--prompts", prompts}, "asks a draft model"},
+		{[]string{"--prompts", prompts, "--method", "ar", "--warmup", "2"}, "more prompts"},
+		{[]string{"--prompts", prompts, "--head", "x="}, "NAME=CKPT"},
+		{[]string{"--prompts", prompts, "--head", "a/x", "--head", "b/x"}, "two are called"},
+		{[]string{"--prompts", prompts, "--ranks", "-1"}, "--ranks"},
+		{[]string{"--prompts", prompts, "--method", "salve"}, "unknown method"},
+	} {
+		talf(t, "", append([]string{"bench", "--model", dir}, c.args...)...).refuses(t, exitUsage, c.want)
+	}
+	talf(t, "", "bench", "--model", dir, "--prompts", prompts, "--method", "ar", "--out", dir).refuses(t, exitFailure, dir, "is a directory")
+}
+
+// Texts longer than the model's positions are measured as far as these go: the
+// ranks come last, and would cost a whole run its report.
+func TestRanksOfTextsLongerThanTheModel(t *testing.T) {
+	c := tinyConfig()
+	dir := tinyModel(t, c, 1)
+	h := tinyHead(t, dir, 2)
+	prompts := write(t, filepath.Join(t.TempDir(), "long.txt"), strings.Repeat("one two three ", 300)+"\n")
+	var r benchReport
+	out := ok(t, "", "bench", "--model", dir, "--head", h, "--prompts", prompts, "--method", "salf:N=4", "--warmup", "0",
+		"--prompt-tokens", "5", "--max-tokens", "4", "--ranks", "1", "--json")
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.ByRank) != 1 || r.ByRank[0].Items != c.MaxPos-2 {
+		t.Errorf("%+v, want a line of %d items", r.ByRank, c.MaxPos-2)
+	}
+}
+
+// Budgets bound trees; plain decoding, which has none, may be named beside them.
+func TestPlainDecodingHasNoBudgets(t *testing.T) {
+	got, err := benchMethods(&benchOptions{rigOptions: rigOptions{methods: []string{"ar", "pld"}}, budgets: []int{4, 8}}, nil)
+	var names []string
+	for _, m := range got {
+		names = append(names, m.Name())
+	}
+	if want := "ar; pld, 4 nodes; pld, 8 nodes"; err != nil || strings.Join(names, "; ") != want {
+		t.Errorf("%q, %v, want %q", names, err, want)
+	}
+}
+
+// A table that nothing given can fill is refused before anything is decoded.
+func TestTablesWithoutMethodsAreRefused(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	talf(t, "", "bench", "--model", dir, "--prompts", promptFile(t, 3), "--paper", "salf:t2").refuses(t, exitUsage, "salf:t2", "--head CKPT")
+}
+
+// A log knows the files of a method by what is in them.
+func TestBenchMeasuresAgainWhatAFileHoldsNow(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	tmp := t.TempDir()
+	log, shape := filepath.Join(tmp, "bench.log"), filepath.Join(tmp, "shape.json")
+	head, prompts := tinyHead(t, dir, 2), promptFile(t, 2)
+	size := func(text, method string) int64 {
+		write(t, shape, text)
+		ok(t, "", "bench", "--model", dir, "--head", head, "--prompts", prompts, "--method", method,
+			"--max-tokens", "4", "--prompt-tokens", "5", "--log", log)
+		info, err := os.Stat(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	for _, method := range []string{"static:file=" + shape, "auto:pld+static:file=" + shape} {
+		first := size("[[0],[1]]", method)
+		if again := size("[[0],[1]]", method); again != first {
+			t.Errorf("%s: the log grew from %d to %d bytes where nothing changed", method, first, again)
+		}
+		if other := size("[[0],[0,0]]", method); other == first {
+			t.Errorf("%s: another shape in the file was not measured", method)
+		}
+	}
+}

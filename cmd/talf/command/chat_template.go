@@ -1,0 +1,89 @@
+package command
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"talf/model/chat"
+)
+
+// noTemplate is a chat template's name that means none.
+const noTemplate = "none"
+
+// templateDate is the date that templates write unless another is given. Sets and
+// runs that are continued must not change with the day; this is the date that
+// Llama 3.1's template falls back on.
+const templateDate = "2024-07-26"
+
+// A chatOptions says how conversations become text.
+type chatOptions struct {
+	file string // "": the model's own template
+	date string // "": templateDate
+}
+
+func (o *chatOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&o.file, "chat-template", "", "Jinja template of conversations (default: the model's own; "+noTemplate+": prompts are plain text)")
+	f.StringVar(&o.date, "date", templateDate, "the day that chat templates take for today")
+}
+
+// check reports an option that is wrong.
+func (o *chatOptions) check() error {
+	_, err := o.day()
+	return err
+}
+
+func (o *chatOptions) day() (time.Time, error) {
+	s := o.date
+	if s == "" {
+		s = templateDate
+	}
+	d, err := time.Parse(time.DateOnly, s)
+	if err != nil {
+		return d, usagef("--date %q, want a day like %s", s, templateDate)
+	}
+	return d, nil
+}
+
+// load returns the template of the model in dir and a hash of all that decides
+// what it writes; no template if there is none.
+func (o *chatOptions) load(dir string) (*chat.Template, string, error) {
+	day, err := o.day()
+	if err != nil || o.file == noTemplate {
+		return nil, "", err
+	}
+	sources := []string{filepath.Join(dir, "tokenizer_config.json"), filepath.Join(dir, "special_tokens_map.json")}
+	var t *chat.Template
+	if o.file != "" {
+		sources = append(sources, o.file)
+		if t, err = chat.LoadFile(o.file); err == nil {
+			t, err = t.WithTokens(dir)
+		}
+	} else {
+		sources = append(sources, filepath.Join(dir, "chat_template.jinja"))
+		if t, err = chat.Load(dir); errors.Is(err, fs.ErrNotExist) {
+			return nil, "", nil
+		}
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	h := sha256.New()
+	for _, name := range sources {
+		b, err := os.ReadFile(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, "", err
+		}
+		sum := sha256.Sum256(b)
+		_, _ = h.Write(sum[:])
+	}
+	_, _ = fmt.Fprint(h, day.Format(time.DateOnly))
+	return t.WithClock(func() time.Time { return day }), hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,456 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"talf/compute/cpu"
+	"talf/compute/cpu/kern"
+)
+
+// asTalf makes the test binary behave as talf: commands run as processes of
+// their own, with real signals, limits and exit codes.
+const asTalf = "TALF_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asTalf) != "" {
+		os.Exit(Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// A result is what a command left behind.
+type result struct {
+	code     int
+	out, err string
+}
+
+// command prepares talf with args as a child process.
+func command(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	t.Cleanup(cancel)
+	c := exec.CommandContext(ctx, self, args...)
+	c.Env = append(os.Environ(), asTalf+"=1")
+	return c
+}
+
+// talf runs a command to its end.
+func talf(t testing.TB, stdin string, args ...string) result {
+	t.Helper()
+	c := command(t, args...)
+	c.Stdin = strings.NewReader(stdin)
+	return finish(t, c)
+}
+
+func finish(t testing.TB, c *exec.Cmd) result {
+	t.Helper()
+	var out, errb bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errb
+	err := c.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{c.ProcessState.ExitCode(), out.String(), errb.String()}
+}
+
+// ok runs a command that must succeed and returns what it printed.
+func ok(t testing.TB, stdin string, args ...string) string {
+	t.Helper()
+	r := talf(t, stdin, args...)
+	if r.code != exitOK {
+		t.Fatalf("talf %s: exit %d\n%s", strings.Join(args, " "), r.code, r.err)
+	}
+	return r.out
+}
+
+// refuses holds a failed command to the rules: the exit code, one clear line
+// that holds every word of want, no panic.
+func (r result) refuses(t testing.TB, code int, want ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit %d, want %d; stderr:\n%s", r.code, code, r.err)
+	}
+	if strings.Contains(r.err, "goroutine ") || strings.Contains(r.err, "panic") {
+		t.Errorf("a panic reached the user:\n%s", r.err)
+	}
+	var lines []string
+	for line := range strings.Lines(r.err) {
+		if strings.HasPrefix(line, "talf: ") && !strings.HasPrefix(line, "talf: see '") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	if len(lines) != 1 {
+		t.Errorf("%d error lines, want one; stderr:\n%s", len(lines), r.err)
+	}
+	for _, w := range want {
+		if !strings.Contains(strings.Join(lines, "\n"), w) {
+			t.Errorf("the error does not name %q:\n%s", w, r.err)
+		}
+	}
+}
+
+// interrupts skips where a process cannot be sent an interrupt.
+func interrupts(t testing.TB) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no signal to send to a single process")
+	}
+}
+
+// interrupt starts cmd, waits until ready, sends one interrupt and waits for the
+// end.
+func interrupt(t testing.TB, cmd *exec.Cmd, ready func() bool) result {
+	t.Helper()
+	var out, errb bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errb
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for !ready() {
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended before it could be interrupted: %v\n%s", err, errb.String())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	return result{cmd.ProcessState.ExitCode(), out.String(), errb.String()}
+}
+
+func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
+	a := &app{}
+	for _, c := range newRoot(a).Commands() {
+		if c.Hidden || c.Name() == "help" {
+			continue
+		}
+		if c.Short == "" || !strings.Contains(c.Example, "talf "+c.Name()) {
+			t.Errorf("%s: help has no example", c.Name())
+		}
+		out := ok(t, "", c.Name(), "--help")
+		if !strings.Contains(out, "Examples:") {
+			t.Errorf("%s --help prints no example:\n%s", c.Name(), out)
+		}
+	}
+}
+
+// Shells complete subcommands, flags and what is known of their values.
+func TestShellsComplete(t *testing.T) {
+	for want, args := range map[string][]string{
+		"preprocess\t": {"pre"},
+		"--head\t":     {"generate", "--he"},
+		"salf\n":       {"generate", "--method", "sa"},
+		"traversal\n":  {"bench", "--verify", "tr"},
+		"hass\n":       {"train", "--loss", ""},
+		":16\n":        {"inspect", "data", "x", "--model", ""}, // directories alone
+	} {
+		if out := ok(t, "", append([]string{"__complete"}, args...)...); !strings.Contains(out, want) {
+			t.Errorf("%v: %q, want %q in it", args, out, want)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if out := ok(t, "", "completion", shell); !strings.Contains(out, "talf") {
+			t.Errorf("%s: %q", shell, out)
+		}
+	}
+	if out := ok(t, "", "help"); !strings.Contains(out, "\n  completion ") {
+		t.Errorf("help does not tell of completion:\n%s", out)
+	}
+}
+
+func TestWrongUsageExitsTwo(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown command":     {[]string{"generat"}, "generate"},
+		"its flags too":       {[]string{"generat", "--model", "x"}, "generate"},
+		"help of nothing":     {[]string{"help", "generat"}, "generate"},
+		"unknown flag":        {[]string{"version", "--nope"}, "--nope"},
+		"superfluous":         {[]string{"version", "now"}, "now"},
+		"missing model":       {[]string{"score", "--out", "x"}, "--model"},
+		"missing two flags":   {[]string{"score"}, "--out"},
+		"flag without value":  {[]string{"score", "--model"}, "--model"},
+		"negative threads":    {[]string{"generate", "--model", ".", "--prompt", "x", "--threads", "-1"}, "--threads"},
+		"unknown method":      {[]string{"generate", "--model", ".", "--prompt", "x", "--method", "magic"}, "magic"},
+		"unknown parameter":   {[]string{"generate", "--model", ".", "--prompt", "x", "--method", "salf:speed=9"}, "speed"},
+		"no prompt":           {[]string{"generate", "--model", ".", "--prompts", "a", "--prompt", "b"}, "--prompts"},
+		"unknown loss":        {[]string{"train", "--model", ".", "--data", "d", "--out", "o", "--loss", "magic"}, "magic"},
+		"sampling of nothing": {[]string{"preprocess", "--model", ".", "--data", "d", "--out", "o", "--temperature", "1"}, "--regenerate"},
+		"argument of none":    {[]string{"generate", "--model", ".", "hello"}, `unexpected argument "hello"`},
+		"two arguments":       {[]string{"inspect", "a", "b"}, `unexpected argument "b": want one PATH`},
+		"no argument":         {[]string{"inspect", "metrics"}, "missing DIR"},
+		"no subcommand":       {[]string{"bench", "decod"}, `unknown command "decod": did you mean decode?`},
+		"swallowed flag":      {[]string{"generate", "--model", "--prompt", "x"}, "--model has no value"},
+		"no number":           {[]string{"generate", "--model", ".", "--temperature", "hot"}, `--temperature is "hot", want a number`},
+		"no numbers":          {[]string{"bench", "--model", ".", "--temperature", "0,hot"}, `--temperature is "0,hot", want numbers`},
+		"negative seed":       {[]string{"generate", "--model", ".", "--seed", "-1"}, `--seed is "-1", want a whole number, 0 or more`},
+		"too large a number":  {[]string{"generate", "--model", ".", "--max-tokens", "99999999999999999999"}, "want a whole number, not as large"},
+		"no list of numbers":  {[]string{"bench", "--model", ".", "--budget", "1,x"}, `--budget is "1,x", want a whole number`},
+		"neither yes nor no":  {[]string{"bench", "--model", ".", "--check=perhaps"}, `--check is "perhaps", want true or false`},
+		"raw and template":    {[]string{"chat", "--model", ".", "--raw", "--chat-template", "x"}, "--raw and --chat-template"},
+		"file without labels": {[]string{"preprocess", "--model", ".", "--out", "o"}, "--data"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			talf(t, "", c.args...).refuses(t, exitUsage, c.want)
+		})
+	}
+}
+
+// What the README, the guides and the help tell a reader to type is accepted as
+// it stands there: all that may be missing are the files.
+func TestEveryPrintedCommandIsAccepted(t *testing.T) {
+	var texts []string
+	files, err := filepath.Glob("../../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(files, "../../../README.md") {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, string(b))
+	}
+	a := &app{}
+	for _, c := range newRoot(a).Commands() {
+		texts = append(texts, c.Example)
+		for _, sub := range c.Commands() {
+			texts = append(texts, sub.Example)
+		}
+	}
+	var next bytes.Buffer
+	(&quick{a: &app{out: &next}, dir: "d"}).print()
+	texts = append(texts, next.String())
+	t.Chdir(t.TempDir())
+	n := 0
+	for _, text := range texts {
+		for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
+			if !strings.HasPrefix(line, "  ") {
+				continue // prose
+			}
+			_, line, found := strings.Cut(" "+strings.TrimSpace(line), "talf ")
+			if !found {
+				continue
+			}
+			args := words(line)
+			if args[0] == "quickstart" { // it needs no files
+				continue
+			}
+			// These need none either; small, they take milliseconds.
+			switch line := strings.Join(args, " "); {
+			case strings.HasPrefix(line, "bench decode") && !strings.Contains(line, "--model"):
+				args = append(args, "--shape", "10m", "--reps", "1", "--rows", "1")
+			case strings.HasPrefix(line, "bench kernels"):
+				args = append(args, "--sizes", "64x64", "--reps", "1", "--rows", "1")
+			}
+			n++
+			var errb bytes.Buffer
+			code := Run(args, strings.NewReader(`{"ids":[1]}`), io.Discard, &errb)
+			if code == exitUsage || strings.Contains(errb.String(), "bug") {
+				t.Errorf("talf %s: exit %d\n%s", strings.TrimSpace(line), code, errb.String())
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("found %d commands, want all that are printed", n)
+	}
+}
+
+// words splits a command line like a shell, up to a comment, pipe or redirection.
+func words(line string) []string {
+	var all []string
+	quoted := false
+	word, open := "", false
+	for _, r := range line + " " {
+		switch {
+		case r == '\'':
+			quoted, open = !quoted, true
+		case quoted:
+			word += string(r)
+		case r == ' ' || r == '\n':
+			if open {
+				all = append(all, word)
+			}
+			word, open = "", false
+		case !open && strings.ContainsRune("#|<>", r):
+			return all
+		default:
+			word, open = word+string(r), true
+		}
+	}
+	return all
+}
+
+func TestVersionAndDoctorPrintJSON(t *testing.T) {
+	for _, cmd := range []string{"version", "doctor"} {
+		var v map[string]any
+		if err := json.Unmarshal([]byte(ok(t, "", cmd, "--json")), &v); err != nil {
+			t.Errorf("%s: %v", cmd, err)
+		}
+	}
+	if out := ok(t, "", "doctor"); !strings.Contains(out, "gpu") || !strings.Contains(out, " cores") || !strings.Contains(out, "device") ||
+		!strings.Contains(out, "kernels   portable") || (kern.NoAMX() != nil) != strings.Contains(out, "no AMX: ") {
+		t.Errorf("doctor says too little:\n%s", out)
+	}
+}
+
+func TestAPanicBecomesARequestToReport(t *testing.T) {
+	saved := commands
+	defer func() { commands = saved }()
+	commands = append(commands[:len(commands):len(commands)], newPanicking)
+	var errb bytes.Buffer
+	if code := Run([]string{"explode"}, nil, &bytes.Buffer{}, &errb); code != exitFailure {
+		t.Errorf("exit %d, want %d", code, exitFailure)
+	}
+	if !strings.Contains(errb.String(), "please report it") {
+		t.Errorf("stderr: %s", errb.String())
+	}
+}
+
+func TestAnswersSurviveATornLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.jsonl")
+	prompts := []string{"a", "b", "c"}
+	f, err := openAnswers(path, prompts, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		if err := f.append(answer{Index: i, Prompt: prompts[i], Text: "x", Settings: "s"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := bytes.IndexByte(whole, '\n') + 1
+	for cut := first; cut <= len(whole); cut++ {
+		if err := os.WriteFile(path, whole[:cut], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		f, err := openAnswers(path, prompts, "s")
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		if !f.done[0] || f.done[1] != (cut == len(whole)) || f.done[2] {
+			t.Errorf("cut at %d: done %v", cut, f.done)
+		}
+		if !f.done[1] {
+			if err := f.append(answer{Index: 1, Prompt: "b", Text: "x", Settings: "s"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.close(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, whole) {
+			t.Fatalf("cut at %d: the repaired file differs", cut)
+		}
+	}
+	// Whatever else the name belongs to stays as it is.
+	for _, text := range []string{"a note of one line", "\x00\x01\x02", "{\"text\":\"x\"}", string(whole) + "a note"} {
+		write(t, path, text)
+		if _, err := openAnswers(path, prompts, "s"); err == nil || !strings.Contains(err.Error(), "choose another --out") {
+			t.Errorf("%q was taken for answers: %v", text, err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Errorf("%q became %q, %v", text, got, err)
+		}
+	}
+	write(t, path, string(whole[:first])+"\x00\x00")
+	if f, err = openAnswers(path, prompts, "s"); err != nil || !f.done[0] || f.done[1] {
+		t.Fatalf("a tail of zeros: %v", err)
+	}
+	if err := f.close(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, string(whole))
+	if _, err := openAnswers(path, prompts, "other"); err == nil {
+		t.Error("answers of other settings were taken over")
+	}
+	if _, err := openAnswers(path, []string{"z", "b", "c"}, "s"); err == nil {
+		t.Error("answers to other prompts were taken over")
+	}
+}
+
+func TestWaitingEndsWithItsContext(t *testing.T) {
+	if v, err := waitFor(t.Context(), func() (int, error) { return 3, errStopped }); v != 3 || !errors.Is(err, errStopped) {
+		t.Errorf("got %d, %v, want what the function returns", v, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	block := make(chan int)
+	defer close(block)
+	if _, err := waitFor(ctx, func() (int, error) { return <-block, nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+	defer func() {
+		if r := recover(); r != "planted" {
+			t.Errorf("recovered %v, want the function's panic", r)
+		}
+	}()
+	_, _ = waitFor(t.Context(), func() (int, error) { panic("planted") })
+}
+
+func TestPlainProgressNamesRateAndRemainingTime(t *testing.T) {
+	p := &progress{what: "train", unit: "steps", base: 10, begun: time.Unix(0, 0)}
+	got := p.line(30, 50, "loss 2.5", time.Unix(10, 0))
+	if want := "train: 30/50 steps, 2 steps/s, 10s left, loss 2.5"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func newPanicking(*app) *cobra.Command {
+	return &cobra.Command{Use: "explode", RunE: func(*cobra.Command, []string) error { panic("planted") }}
+}
+
+// errStopped is a planted failure.
+var errStopped = errors.New("stopped by the test")
+
+// quietApp runs parts of commands inside a test.
+func quietApp(t testing.TB) *app {
+	t.Helper()
+	return &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard, log: slog.New(slog.DiscardHandler), quiet: true}
+}
+
+func TestDoctorTellsWhatThreadsDependOn(t *testing.T) {
+	for want, m := range map[string]cpu.Topology{
+		"2 CPUs of 2 cores": {CPUs: 2, Cores: 2, Nodes: 1, Node: 2},
+		"96 CPUs of 48 cores in 2 NUMA nodes, at most 3.5 at a time": {CPUs: 96, Cores: 48, Nodes: 2, Node: 24, Quota: 3.5},
+	} {
+		if got := topologyText(m); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

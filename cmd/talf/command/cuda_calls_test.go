@@ -1,0 +1,214 @@
+//go:build gpu && linux && cgo
+
+package command
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/compute"
+	"talf/compute/cuda"
+	"talf/infer"
+	"talf/infer/draft"
+	"talf/infer/source"
+	"talf/infer/verify"
+	"talf/model"
+	"talf/model/head"
+	"talf/model/sample"
+)
+
+// A meter reads what the emulated driver was asked for.
+type meter struct {
+	t    *testing.T
+	name string
+	at   int64
+}
+
+func newMeter(t *testing.T) *meter {
+	m := &meter{t: t, name: filepath.Join(t.TempDir(), "trace")}
+	if err := os.WriteFile(m.name, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TALF_FAKE_TRACE", m.name)
+	return m
+}
+
+// A tally is calls of the driver and their bytes, by name.
+type tally struct {
+	calls, bytes map[string]int
+}
+
+// take returns what was asked since the last time, of what is queued too.
+func (m *meter) take(dev compute.Device) tally {
+	m.t.Helper()
+	if _, err := dev.(compute.Planner).Free(); err != nil { // asked behind all that is queued
+		m.t.Fatal(err)
+	}
+	b, err := os.ReadFile(m.name)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	y := tally{map[string]int{}, map[string]int{}}
+	for _, line := range strings.Split(strings.TrimSpace(string(b[m.at:])), "\n") {
+		var name string
+		var n int
+		if _, err := fmt.Sscan(line, &name, &n); err == nil {
+			y.calls[name]++
+			y.bytes[name] += n
+		}
+	}
+	m.at = int64(len(b))
+	return y
+}
+
+// A metered is a source whose passes are counted, one a level of a draft tree, and
+// what lies between them: verification, verdict and commits.
+type metered struct {
+	infer.Source
+	m      *meter
+	dev    compute.Device
+	levels []tally
+	rounds []tally
+	wide   []int  // rows that a level asked for
+	first  []bool // whether a level is the first of its tree
+}
+
+func (s *metered) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
+	if len(asks) == 0 { // a chunk of the prompt
+		return s.Source.Rows(ctx, asks)
+	}
+	if asks[0].From == 0 {
+		s.rounds = append(s.rounds, s.m.take(s.dev))
+	} else {
+		s.m.take(s.dev)
+	}
+	rows, err := s.Source.Rows(ctx, asks)
+	s.levels, s.wide, s.first = append(s.levels, s.m.take(s.dev)), append(s.wide, len(rows)), append(s.first, asks[0].From == 0)
+	return rows, err
+}
+
+// TestCallsOfTheCUDADriver counts what decoding with a head asks of the driver: a level
+// of the draft tree waits once and reads one small piece, its likely tokens, and so
+// does a verification, whose tree and commits cost a handful of calls.
+func TestCallsOfTheCUDADriver(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	ctx := context.Background()
+	dir := tinyModel(t, tinyConfig(), 1)
+	headDir := tinyHead(t, dir, 2)
+	meter := newMeter(t)
+	decode := func(c cuda.Config, method string) ([]int32, *metered) {
+		dev, err := cuda.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dev.Close()
+		m, err := model.Load(dir, dev, model.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		req := infer.Request{Prompt: []int32{5, 7, 9, 11}, MaxTokens: 16, NoEOS: true, Verifier: new(verify.Greedy)}
+		if req.Processor, err = infer.NewSampling(sample.Greedy()); err != nil {
+			t.Fatal(err)
+		}
+		var src *metered
+		if method != "" {
+			h, err := head.Load(headDir, m, head.Default())
+			if err != nil {
+				t.Fatal(err)
+			}
+			src = &metered{Source: source.NewHead(h, 0), m: meter, dev: dev}
+			req.Source = src
+			if req.Drafter, _, err = draft.New(method); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}
+		s, err := e.Generate(ctx, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Tokens(), src
+	}
+	plain, _ := decode(cuda.Default(), "")
+	for method, width := range map[string]int{"salf:th=0.4,N=12,B=4": 11, "beam:N=10,k=4,depth=3": 4} {
+		got, src := decode(cuda.Default(), method)
+		if !slices.Equal(got, plain) {
+			t.Errorf("%s: %v, plain decoding %v", method, got, plain)
+		}
+		single, _ := decode(cuda.Config{NoGraphs: true}, method)
+		if !slices.Equal(single, plain) {
+			t.Errorf("%s without graphs: %v, plain decoding %v", method, single, plain)
+		}
+		// Passes of the first rounds take memory and make graphs.
+		half := len(src.levels) / 2
+		levels, wide, first, rounds := src.levels[half:], src.wide[half:], src.first[half:], src.rounds[len(src.rounds)/2:]
+		if len(levels) < 6 || len(rounds) < 3 {
+			t.Fatalf("%s: %d levels and %d rounds are too few", method, len(levels), len(rounds))
+		}
+		replayed := 0
+		for i, l := range levels {
+			replayed += l.calls["graph"]
+			// Up: the arguments of the pass, and which hidden states it leaves to the next:
+			// f̂ and, if several positions were true, the last of them. Down: ids and
+			// log-probabilities of a bucket of rows.
+			left := 1
+			if first[i] {
+				left = 2
+			}
+			if most := 8 * width * bucketOf(wide[i]); l.calls["synchronize"] != 1 || l.calls["dtoh"] != 1 || l.bytes["dtoh"] > most ||
+				l.calls["htod"] > 1+left || l.bytes["htod"] > 32<<10 || l.calls["dtod"] != 0 {
+				t.Errorf("%s: a level of %d rows asks %v, of bytes %v, which may be %d down", method, wide[i], l.calls, l.bytes, most)
+			}
+			if l.calls["graph"] == 1 && l.calls["launch"] > left {
+				t.Errorf("%s: a level that is replayed asks %v", method, l.calls)
+			}
+		}
+		if 2*replayed < len(levels) {
+			t.Errorf("%s: %d of %d levels are replayed", method, replayed, len(levels))
+		}
+		replayed = 0
+		for _, r := range rounds {
+			replayed += r.calls["graph"]
+			// A commit moves keys and values, and the head is left the hidden states of the
+			// path.
+			if r.calls["synchronize"] != 1 || r.calls["dtoh"] != 1 || r.bytes["dtoh"] > 8*16 || r.calls["htod"] > 4 || r.bytes["htod"] > 32<<10 {
+				t.Errorf("%s: a verification asks %v, of bytes %v", method, r.calls, r.bytes)
+			}
+		}
+		if 2*replayed < len(rounds) {
+			t.Errorf("%s: %d of %d verifications are replayed", method, replayed, len(rounds))
+		}
+		t.Logf("%s: levels %v …, verifications %v …", method, levels[0], rounds[0])
+	}
+}
+
+// bucketOf is the number of rows that are read for n.
+func bucketOf(n int) int {
+	for _, b := range []int{1, 8, 16} {
+		if n <= b {
+			return b
+		}
+	}
+	return 32
+}
+
+// TestMemoryOfACUDADeviceIsPlanned loads a model whose keys and values do not fit.
+func TestMemoryOfACUDADeviceIsPlanned(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	dir := tinyModel(t, tinyConfig(), 1)
+	args := []string{"generate", "--model", dir, "--prompt", "x", "--max-tokens", "2", "--device", "cuda:0"}
+	if got, want := ok(t, "", append(args, "--kv-positions", "1000")...), ok(t, "", append(args, "--kv-positions", "0")...); got != want {
+		t.Errorf("%q with memory set aside, %q without", got, want)
+	}
+	talf(t, "", append(args, "--kv-positions", "100000000")...).refuses(t, 1, "does not fit", "of keys and values as F32 of 100000000 positions", "are free; ")
+}

@@ -1,0 +1,199 @@
+//go:build gpu && linux && cgo
+
+package command
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"talf/compute/cuda/cudatest"
+	"talf/train"
+)
+
+// TestDoctorExaminesCUDADevices measures those that can be used and says why others
+// cannot.
+func TestDoctorExaminesCUDADevices(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	t.Setenv("TALF_FAKE_DEVICES", "2")
+	t.Setenv("TALF_FAKE_BUSY", "0,500000000")
+	examined := func() (devices []gpu, text string) {
+		var h health
+		if err := json.Unmarshal([]byte(ok(t, "", "doctor", "--json")), &h); err != nil {
+			t.Fatal(err)
+		}
+		if len(h.GPU.Devices) != 2 {
+			t.Fatalf("%d devices", len(h.GPU.Devices))
+		}
+		return h.GPU.Devices, ok(t, "", "doctor")
+	}
+	devices, text := examined()
+	for i, d := range devices {
+		if d.Reason != "" || d.Free <= 0 || d.Free > d.Memory || !(d.CopyRate > 1e6) {
+			t.Errorf("device %d: %+v", i, d)
+		}
+	}
+	if busy := devices[0].Free - devices[1].Free; busy != 500000000 {
+		t.Errorf("%d bytes are free of one and %d of the other", devices[0].Free, devices[1].Free)
+	}
+	for _, want := range []string{"emulated device", "used by --device cuda:0", "used by --device cuda:1", "a copy moves "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("doctor prints\n%s\nwithout %q", text, want)
+		}
+	}
+	if strings.Contains(text, "moves 0") {
+		t.Errorf("doctor prints\n%s", text)
+	}
+	t.Setenv("TALF_FAKE_IMAGE", "218")
+	devices, text = examined()
+	if d := devices[0]; !strings.Contains(d.Reason, "the driver does not understand the kernels") || d.CopyRate != 0 || !strings.Contains(text, "cannot be used: cuda: open device 0") {
+		t.Errorf("%+v\n%s", d, text)
+	}
+}
+
+// TestAutoTakesTheRoomiestCUDADevice labels where most memory is free.
+func TestAutoTakesTheRoomiestCUDADevice(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	t.Setenv("TALF_FAKE_DEVICES", "3")
+	t.Setenv("TALF_FAKE_BUSY", "300000000,200000000,100000000")
+	r := talf(t, "", "preprocess", "--model", tinyModel(t, tinyConfig(), 1), "--data", fewTexts(t), "--out", filepath.Join(t.TempDir(), "set"),
+		"--k", "1", "--depth", "1", "--max-len", "4", "--device", "auto")
+	if r.code != exitOK || !strings.Contains(r.err, "cuda:2 emulated device") {
+		t.Errorf("exit %d\n%s", r.code, r.err)
+	}
+}
+
+// TestCublasOnACUDADevice labels with a library and without: the labels are alike, and
+// no set has both.
+func TestCublasOnACUDADevice(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	blas, err := cudatest.BLAS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LD_LIBRARY_PATH", blas+string(os.PathListSeparator)+os.Getenv("LD_LIBRARY_PATH"))
+	dir, text := tinyModel(t, tinyConfig(), 1), fewTexts(t)
+	label := func(out string, more ...string) result {
+		return talf(t, "", append([]string{
+			"preprocess", "--model", dir, "--data", text, "--out", out, "--k", "4", "--depth", "2", "--max-len", "10", "--device", "cuda:0",
+		}, more...)...)
+	}
+	with, without := filepath.Join(t.TempDir(), "set"), filepath.Join(t.TempDir(), "set")
+	if r := label(with); r.code != exitOK || !strings.Contains(r.err, "cuBLAS 12.8.4") {
+		t.Fatalf("exit %d\n%s", r.code, r.err)
+	}
+	if r := label(without, "--cublas=false"); r.code != exitOK || !strings.Contains(r.err, "the device's own: --cublas=false") {
+		t.Fatalf("exit %d\n%s", r.code, r.err)
+	}
+	compareSets(t, without, with)
+	a, b := contents(t, with), contents(t, without)
+	differ := false
+	for name := range a {
+		differ = differ || strings.HasSuffix(name, ".parquet") && a[name] != b[name]
+	}
+	if !differ {
+		t.Error("the library took no part: both sets have the same bytes")
+	}
+	const library = "cuda sm_90 f32, cuBLAS 12.8.4, --rows 2048 --tokens 8192"
+	label(with, "--cublas=false").refuses(t, exitFailure, "arithmetic: of "+library+", want of cuda sm_90 f32")
+	label(without).refuses(t, exitFailure, "arithmetic: of cuda sm_90 f32, want of "+library)
+	label(with, "--rows", "1024").refuses(t, exitFailure, "--rows 2048", "--rows 1024")
+}
+
+// TestLanguageModelsTrainOnACUDADevice holds a language model's curve on the device to
+// the CPU's, and lets what it exports decode there.
+func TestLanguageModelsTrainOnACUDADevice(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	dir, text := tinyModel(t, tinyConfig(), 1), fewTexts(t)
+	args := func(out string, more ...string) []string {
+		return append([]string{
+			"train", "--kind", "lm", "--model", dir, "--data", text, "--out", out, "--steps", "3", "--rows", "32", "--window", "16", "--warmup", "1", "--lr", "1e-3",
+			"--held-out", "0.2", "--eval-every", "2", "--save-every", "1",
+		}, more...)
+	}
+	tmp := t.TempDir()
+	cpu, device, half, model := filepath.Join(tmp, "cpu"), filepath.Join(tmp, "cuda"), filepath.Join(tmp, "half"), filepath.Join(tmp, "model")
+	ok(t, "", args(cpu)...)
+	ok(t, "", args(device, "--device", "cuda:0", "--export", model)...)
+	ok(t, "", args(half, "--device", "cuda:0", "--math", "bf16")...)
+	for out, bound := range map[string][2]float64{device: {0, 1e-5}, half: {1e-5, 5e-2}} {
+		if apart := curvesApart(t, out, cpu); !(apart > bound[0] || bound[0] == 0) || !(apart <= bound[1]) {
+			t.Errorf("%s: apart by %.2g of the CPU's, want %v", filepath.Base(out), apart, bound)
+		} else {
+			t.Logf("%s: apart by %.2g of the CPU's", filepath.Base(out), apart)
+		}
+	}
+	ok(t, "", "generate", "--model", model, "--prompt", "A cat", "--max-tokens", "3", "--device", "cuda:0")
+
+	// A run goes on with what began it, with the bits of one that did not stop.
+	whole := contents(t, filepath.Join(device, "step-00000003"))
+	for _, name := range []string{filepath.Join(device, "step-00000003"), filepath.Join(device, "best.json")} {
+		if err := os.RemoveAll(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const began = "the run began with the arithmetic of "
+	talf(t, "", args(device, "--resume")...).refuses(t, exitFailure, "trainer.json", began+"cuda sm_90 f32, now of the CPU")
+	talf(t, "", args(device, "--resume", "--device", "cuda:0", "--math", "bf16")...).refuses(t, exitFailure, began+"cuda sm_90 f32, now of cuda sm_90 bf16")
+	talf(t, "", args(cpu, "--resume", "--device", "auto")...).refuses(t, exitFailure, began+"the CPU, now of cuda sm_90 f32")
+	ok(t, "", args(device, "--resume", "--device", "auto")...)
+	if got := contents(t, filepath.Join(device, "step-00000003"))["model.safetensors"]; got == "" || got != whole["model.safetensors"] {
+		t.Error("a run that stopped and went on has other weights than one that did not")
+	}
+}
+
+// curvesApart returns how far the losses, gradient norms and evaluations of a run are
+// from another's, relative to that.
+func curvesApart(t *testing.T, out, as string) (apart float64) {
+	t.Helper()
+	a, err := train.ReadMetrics(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := train.ReadMetrics(as)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(a) != len(b) || len(a) == 0 {
+		t.Fatalf("%d steps and %d", len(a), len(b))
+	}
+	off := func(x, y float64) { apart = max(apart, math.Abs(x-y)/math.Abs(y)) }
+	for i := range b {
+		off(a[i].Loss, b[i].Loss)
+		off(a[i].Norm, b[i].Norm)
+		if (a[i].Eval == nil) != (b[i].Eval == nil) {
+			t.Fatalf("step %d: only one was evaluated", i+1)
+		}
+		if b[i].Eval != nil {
+			off(a[i].Eval.Loss, b[i].Eval.Loss)
+		}
+	}
+	return apart
+}
+
+// TestWhatTrainingOnACUDADeviceRefuses is told from the command line, before anything
+// is loaded.
+func TestWhatTrainingOnACUDADeviceRefuses(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	args := func(more ...string) []string {
+		return append([]string{"train", "--model", "none", "--data", "none", "--out", filepath.Join(t.TempDir(), "out")}, more...)
+	}
+	for _, device := range []string{"cuda:0", "auto"} {
+		talf(t, "", args("--device", device, "--profile", t.TempDir())...).refuses(t, exitUsage, "--profile times the CPU's operations", "those of cuda:0")
+		talf(t, "", args("--device", device, "--dtype", "bf16")...).refuses(t, exitUsage, "--dtype bf16 is for the CPU", "--math bf16")
+	}
+	talf(t, "", args("--device", "cuda:0", "--kind", "lm", "--profile", t.TempDir())...).refuses(t, exitUsage, "--profile times the CPU's operations")
+}

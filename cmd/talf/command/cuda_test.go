@@ -1,0 +1,181 @@
+//go:build gpu && linux && cgo
+
+package command
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"testing"
+
+	"talf/compute"
+	"talf/compute/cuda"
+	"talf/compute/cuda/cudatest"
+	"talf/model"
+	"talf/model/modeltest"
+	"talf/tree"
+)
+
+// envOnFake is set in processes of tests whose device is there.
+const envOnFake = "TALF_TEST_ON_FAKE"
+
+// onEmulatedDevice makes the children of this test find the emulated device's
+// driver, and reports whether this process has it, which needs one of its own.
+func onEmulatedDevice(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(envOnFake) != "" {
+		return true
+	}
+	dir, err := cudatest.Driver(cudatest.Kernels())
+	if errors.Is(err, cudatest.ErrNoCompiler) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	c.Env = append(cudatest.Environ(os.Environ(), dir), envOnFake+"=1")
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	return false
+}
+
+// TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding compares the logits of nodes of
+// a random tree with those of plain decoding of its path, and with the CPU's.
+func TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	ctx := context.Background()
+	dir := t.TempDir()
+	if err := modeltest.Write(dir, modeltest.Default(), 3); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		model.Options
+		// Of the largest logit: both multiply bfloat16 and q8 weights by activations of
+		// 16 bits, and keys that lie between two bfloat16 may go to either.
+		tol float64
+	}{
+		{model.Options{DType: compute.F32, MaxRows: 512}, 1e-5},
+		{model.Options{DType: compute.BF16, KV: compute.BF16, MaxRows: 512}, 1e-2},
+		{model.Options{DType: compute.Q8, MaxRows: 512}, 2e-4},
+	} {
+		opt := c.Options
+		dev, err := cuda.New(cuda.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := model.Load(dir, dev, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := m.Spec().Vocab
+		r := rand.New(rand.NewPCG(5, 7))
+		token := func() int32 { return r.Int32N(int32(v)) }
+		prompt := make([]int32, 140) // more than one chunk of attention
+		for i := range prompt {
+			prompt[i] = token()
+		}
+		var tr tree.Tree
+		tr.Reset(token(), 64)
+		for tr.Len() < 24 {
+			tr.Add(r.IntN(tr.Len()), token())
+		}
+		seq, got := logitsOf(t, m, prompt, &tr)
+		compareWithCPU(t, dir, opt, c.tol, prompt, &tr, got)
+		want := make([]float32, v)
+		for n := 0; n < tr.Len(); n += 4 {
+			plain := seq.Fork()
+			for _, node := range tr.AppendPath(nil, n) {
+				o, err := plain.Append(ctx, []int32{tr.Token(node)}, nil, model.WantLast)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.ReadLogits(want, o.LogitsRow(0, o.LastNode(0)))
+			}
+			plain.Close()
+			for i := range want {
+				if math.Float32bits(got[n][i]) != math.Float32bits(want[i]) {
+					t.Fatalf("%v: logit %d of node %d is %g, plain decoding's %g", opt.DType, i, n, got[n][i], want[i])
+				}
+			}
+		}
+		if err := errors.Join(m.Close(), dev.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// logitsOf returns a sequence of a prompt and the logits of the nodes of a tree
+// behind it.
+func logitsOf(t *testing.T, m *model.Model, prompt []int32, tr *tree.Tree) (*model.Seq, [][]float32) {
+	t.Helper()
+	ctx := context.Background()
+	seq := m.NewSeq()
+	if _, err := seq.Append(ctx, prompt, nil, model.WantNone); err != nil {
+		t.Fatal(err)
+	}
+	b := seq.Branch(seq.Len())
+	defer b.Drop()
+	out, err := m.Forward(ctx, []model.Segment{{Rows: b, Tree: tr, Want: model.WantAll}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make([][]float32, tr.Len())
+	for n := range rows {
+		rows[n] = make([]float32, m.Spec().Vocab)
+		out.ReadLogits(rows[n], out.LogitsRow(0, n))
+	}
+	return seq, rows
+}
+
+// compareWithCPU compares logits with those of the CPU.
+func compareWithCPU(t *testing.T, dir string, opt model.Options, tol float64, prompt []int32, tr *tree.Tree, got [][]float32) {
+	t.Helper()
+	dev, err := openDevice(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Load(dir, dev, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, want := logitsOf(t, m, prompt, tr)
+	big, off := 0.0, 0.0
+	for n := range want {
+		for i, w := range want[n] {
+			big, off = max(big, math.Abs(float64(w))), max(off, math.Abs(float64(w)-float64(got[n][i])))
+		}
+	}
+	t.Logf("%v: off the CPU's logits by %.2g of the largest", opt.DType, off/big)
+	if !(off <= tol*big) {
+		t.Errorf("%v: off the CPU's logits by %g, of %g the largest; allowed are %g", opt.DType, off, big, tol*big)
+	}
+	if err := errors.Join(m.Close(), dev.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGenerateOnACUDADevice decodes with drafted trees and plainly.
+func TestGenerateOnACUDADevice(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	dir := tinyModel(t, tinyConfig(), 1)
+	head := tinyHead(t, dir, 2)
+	run := func(args ...string) string {
+		return ok(t, "", append([]string{"generate", "--model", dir, "--prompt", "Tom has 3 apples.", "--max-tokens", "12"}, args...)...)
+	}
+	plain := run("--device", "cuda:0", "--method", "ar")
+	if got := run("--device", "auto", "--head", head, "--method", "beam"); got != plain {
+		t.Errorf("decoded with trees:\n%s\nplainly:\n%s", got, plain)
+	}
+	talf(t, "", "generate", "--model", dir, "--prompt", "x", "--device", "cuda:3").refuses(t, 1, "no device 3")
+}

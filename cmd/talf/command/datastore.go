@@ -1,0 +1,195 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"talf/checkpoints"
+	"talf/data"
+	"talf/infer/lookup/datastore"
+	"talf/internal/durable"
+	"talf/model/tokenizer"
+	"talf/preprocess"
+)
+
+func newDatastore(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "datastore",
+		Short: "Make files of text that drafts are looked up in",
+		Long: `A datastore holds text as token ids with their suffix array. The draft methods rest
+and fuse look up in it what followed the newest tokens; the more the text is like
+what the model will write, the better: its own answers are best.`,
+		Example: "  talf datastore build --model DIR --data answers.jsonl --out answers.idx\n  talf generate --model DIR --method rest:answers.idx --prompt 'Once upon a time'",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c.AddCommand(newDatastoreBuild(a), newDatastoreInspect(a))
+	return c
+}
+
+// A storeFinding describes a datastore.
+type storeFinding struct {
+	Kind      string         `json:"kind"` // "datastore"
+	Path      string         `json:"path"`
+	Tokens    int            `json:"tokens"`
+	Documents int            `json:"documents"`
+	Vocab     int            `json:"vocabulary"`
+	Tokenizer string         `json:"tokenizer"`
+	Seconds   float64        `json:"seconds,omitempty"` // that building took
+	Dropped   map[string]int `json:"dropped,omitempty"`
+}
+
+func newStoreFinding(path string, i datastore.Info) *storeFinding {
+	return &storeFinding{
+		Kind: "datastore", Path: path, Tokens: i.Tokens, Documents: i.Documents, Vocab: i.Vocab, Tokenizer: i.Tokenizer,
+	}
+}
+
+func (f *storeFinding) print(a *app) {
+	a.printf("datastore     %s\n", f.Path)
+	a.printf("tokens        %d in %d documents\n", f.Tokens, f.Documents)
+	a.printf("vocabulary    %d, tokenizer %s\n", f.Vocab, short(f.Tokenizer))
+	for _, why := range sortedKeys(f.Dropped) {
+		a.printf("left out      %d: %s\n", f.Dropped[why], why)
+	}
+	if f.Seconds > 0 {
+		a.printf("built in      %.1f s\n", f.Seconds)
+	}
+}
+
+func newDatastoreBuild(a *app) *cobra.Command {
+	c := preprocess.Default()
+	c.MaxLen = math.MaxInt32 // documents are not cut
+	var dir string
+	var asJSON bool
+	var talk chatOptions
+	cmd := &cobra.Command{
+		Use:   "build --model DIR --data FILE --out FILE",
+		Short: "Index text as tokens of a model",
+		Long: `Build reads what preprocess reads: plain text (paragraphs), or JSON with
+conversations, "text", "prompt" or "turns", or anything with --template; also packed
+by gzip or zstd, or directories of such files. Of the model, only the tokenizer's
+files are needed. The file takes 8 bytes a token, building about 25.`,
+		Example: `  talf datastore build --model DIR --data stories.txt --out stories.idx
+  talf datastore build --model DIR --data gsm8k.jsonl --template 'Question: {question}\nAnswer:' --answer-field answer --out gsm8k.idx`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := need(cmd, "model", "data", "out"); err != nil {
+				return err
+			}
+			if err := c.Validate(); err != nil {
+				return usageError{err}
+			}
+			if err := talk.check(); err != nil {
+				return err
+			}
+			f, err := a.buildDatastore(cmd.Context(), c, dir, talk)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printJSON(f)
+			}
+			f.print(a)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&dir, "model", "", "directory of the tokenizer and the chat template")
+	f.Var((*files)(&c.Files), "data", "input file, or a directory of them (may be repeated)")
+	f.StringVar(&c.Out, "out", "", "file to write")
+	loadFlags(f, &c.Load)
+	talk.flags(f)
+	f.StringVar((*string)(&c.EOS), "eos", string(c.EOS), "where the end-of-sequence token follows: answers, always or never (conversations: the template says)")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir string, talk chatOptions) (*storeFinding, error) {
+	began := time.Now()
+	if err := canWrite(c.Out); err != nil {
+		return nil, err
+	}
+	if found, err := checkpoints.Find(dir); err == nil {
+		dir = found
+	}
+	tok, err := tokenizer.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	r, err := sampleReader(dir, tok, talk)
+	if err != nil {
+		return nil, err
+	}
+	r.Positions = 0 // no model has to run what is looked up
+	b, err := datastore.NewBuilder(r.Vocab, tok.Hash())
+	if err != nil {
+		return nil, err
+	}
+	bar := a.progress("datastore", "tokens")
+	defer bar.end()
+	bad, documents := 0, 0
+	dropped := map[string]int{}
+	for s, err := range preprocess.Samples(ctx, c, r, func(l data.BadLine) { a.badLine(&bad, l) }) {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, templateHint(err)
+		}
+		if s.Drop != "" {
+			dropped[s.Drop]++
+			continue
+		}
+		if err := b.Add(s.Tokens); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", s.File, s.Line, err)
+		}
+		if documents++; documents%256 == 0 {
+			bar.set(int64(b.Info().Tokens), 0, fmt.Sprintf("%d documents", documents))
+		}
+	}
+	if bad > 0 {
+		a.log.Warn("lines that could not be used", "count", bad)
+	}
+	err = durable.Write(c.Out, func(w io.Writer) error {
+		_, err := b.WriteTo(w)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	f := newStoreFinding(c.Out, b.Info())
+	f.Seconds, f.Dropped = time.Since(began).Seconds(), dropped
+	return f, nil
+}
+
+func newDatastoreInspect(a *app) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:     "inspect FILE",
+		Short:   "Describe a datastore and check all of it",
+		Example: "  talf datastore inspect answers.idx",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := datastore.Open(args[0], "")
+			if err != nil {
+				return err
+			}
+			defer func() { _ = s.Close() }() // nothing was written
+			if err := s.Check(); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			f := newStoreFinding(args[0], s.Info())
+			if asJSON {
+				return a.printJSON(f)
+			}
+			f.print(a)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}

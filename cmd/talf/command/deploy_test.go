@@ -1,0 +1,67 @@
+package command
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The commands in docs/deploy are accepted as they stand there: all that is missing
+// are the files. tools/deploycheck holds the manifest of the Job against Kubernetes.
+func TestEveryCommandOfDocsDeployIsAccepted(t *testing.T) {
+	files, err := filepath.Glob("../../../docs/deploy/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := map[string]string{}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(b)
+		switch filepath.Ext(name) {
+		case ".yaml":
+			var args []string
+			inArgs := false
+			for line := range strings.Lines(text) {
+				item, ok := strings.CutPrefix(strings.TrimSpace(line), "- ")
+				if inArgs = strings.TrimSpace(line) == "args:" || inArgs && ok; inArgs && ok {
+					args = append(args, item)
+				}
+			}
+			commands[name] = strings.Join(args, " ")
+		case ".sh":
+			for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
+				if line = strings.TrimSpace(line); strings.HasPrefix(line, "#") {
+					continue
+				}
+				if _, after, ok := strings.Cut(" "+line, " talf "); ok {
+					commands[name] = strings.TrimSuffix(after, " &")
+				}
+			}
+		}
+	}
+	if len(commands) != 5 {
+		t.Fatalf("found %v, want a command in each of five files", commands)
+	}
+	// Variables of the shell become numbers, which every flag takes.
+	vars := regexp.MustCompile(`"\$\{?\w+\}?"`)
+	t.Chdir(t.TempDir())
+	for name, line := range commands {
+		if filepath.Ext(name) == ".yaml" {
+			t.Setenv("JOB_COMPLETION_INDEX", "1")
+		} else if err := os.Unsetenv("JOB_COMPLETION_INDEX"); err != nil {
+			t.Fatal(err)
+		}
+		var errb bytes.Buffer
+		code := Run(words(vars.ReplaceAllString(line, "1")), strings.NewReader(""), io.Discard, &errb)
+		if code != exitFailure || !strings.Contains(errb.String(), "does not exist") {
+			t.Errorf("%s: talf %s: exit %d\n%s", name, line, code, errb.String())
+		}
+	}
+}

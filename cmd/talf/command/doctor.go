@@ -1,0 +1,226 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	syscpu "golang.org/x/sys/cpu"
+
+	"talf/compute"
+	"talf/compute/cpu"
+	"talf/compute/cpu/kern"
+	"talf/compute/cuda"
+)
+
+// A health is what doctor finds.
+type health struct {
+	Version buildVersion `json:"version"`
+	CPU     struct {
+		cpu.Topology
+		Threads  int      `json:"threads"` // of the device
+		Features []string `json:"features"`
+		Device   string   `json:"device"`           // the device and the kernels it chose
+		Kernels  []string `json:"kernels"`          // what TALF_CPU may name here, slowest first
+		NoAMX    string   `json:"no_amx,omitempty"` // why class amx is not among them
+	} `json:"cpu"`
+	Memory struct {
+		Total     uint64 `json:"total_bytes"` // 0: not known
+		Available uint64 `json:"available_bytes"`
+	} `json:"memory"`
+	GPU struct {
+		Reason  string   `json:"reason,omitempty"`  // why there is none to use
+		Driver  string   `json:"driver,omitempty"`  // the version of CUDA that it speaks
+		Missing []string `json:"missing,omitempty"` // entry points that it lacks
+		Devices []gpu    `json:"devices"`
+	} `json:"gpu"`
+	Problems []string `json:"problems"`
+}
+
+// A gpu is a CUDA device.
+type gpu struct {
+	Device     string `json:"device"` // what --device calls it
+	Name       string `json:"name"`
+	Capability string `json:"compute_capability"`
+	Memory     int64  `json:"memory_bytes"`
+	Free       int64  `json:"free_bytes,omitempty"` // of memory
+	// CopyRate is what a copy within its memory reads and writes a second.
+	CopyRate float64 `json:"copy_bytes_per_second,omitempty"`
+	Reason   string  `json:"reason,omitempty"` // why it cannot be used
+}
+
+func newDoctor(a *app) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Show what this machine offers and what talf chose to use",
+		Long: `Doctor prints CPU features and the kernels that were chosen, memory, whether a
+GPU is used and why not, what a copy in a GPU's memory moves, and the versions that
+a bug report needs. It fails if something keeps talf from running well.`,
+		Example: "  talf doctor\n  talf doctor --json > report.json",
+		RunE: func(*cobra.Command, []string) error {
+			h, err := examine()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				if err := a.printJSON(h); err != nil {
+					return err
+				}
+			} else {
+				a.printHealth(h)
+			}
+			if len(h.Problems) > 0 {
+				return errors.New(strings.Join(h.Problems, "; "))
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func examine() (*health, error) {
+	h := &health{Version: readVersion(), Problems: []string{}}
+	h.CPU.Topology = cpu.ReadTopology()
+	h.CPU.Features = cpuFeatures()
+	for _, c := range kern.Available() {
+		h.CPU.Kernels = append(h.CPU.Kernels, c.String())
+	}
+	if err := kern.NoAMX(); err != nil {
+		h.CPU.NoAMX = err.Error()
+	}
+	dev, err := openDevice(0)
+	if err != nil {
+		return nil, err
+	}
+	h.CPU.Device, h.CPU.Threads = dev.Name(), cpu.Default().Threads
+	if err := dev.Close(); err != nil {
+		return nil, fmt.Errorf("close the CPU device: %w", err)
+	}
+	h.Memory.Total, h.Memory.Available = memory()
+	r := cuda.Examine()
+	h.GPU.Reason, h.GPU.Driver, h.GPU.Missing, h.GPU.Devices = r.Reason, r.Driver, r.Missing, []gpu{}
+	if _, err := os.Stat("/dev/nvidia0"); err == nil && r.Reason != "" {
+		h.GPU.Reason += "; the NVIDIA GPU of this machine stays idle"
+	}
+	for i, d := range r.Devices {
+		g := gpu{
+			Device: fmt.Sprintf("cuda:%d", i), Name: d.Name, Capability: fmt.Sprintf("%d.%d", d.Major, d.Minor),
+			Memory: d.Memory, Reason: d.Reason,
+		}
+		if g.Reason == "" {
+			if err := g.try(i); err != nil {
+				g.Reason = err.Error()
+			}
+		}
+		h.GPU.Devices = append(h.GPU.Devices, g)
+	}
+	const least = 512 << 20
+	if h.Memory.Total > 0 && h.Memory.Available < least {
+		h.Problems = append(h.Problems, fmt.Sprintf("%s of memory are free: %s is the least that quickstart needs",
+			bytesText(h.Memory.Available), bytesText(least)))
+	}
+	return h, nil
+}
+
+// try opens device i, as commands do, and measures it.
+func (g *gpu) try(i int) error {
+	c := cuda.Default()
+	c.Device = i
+	dev, err := cuda.New(c)
+	if err != nil {
+		return err
+	}
+	if g.Free, err = dev.(compute.Planner).Free(); err == nil {
+		g.CopyRate, err = cuda.CopyRate(dev)
+	}
+	return errors.Join(err, dev.Close())
+}
+
+// cpuFeatures lists the instruction sets that kernels here, or that a reader of
+// a bug report, cares about.
+func cpuFeatures() []string {
+	var has []string
+	add := func(name string, ok bool) {
+		if ok {
+			has = append(has, name)
+		}
+	}
+	switch runtime.GOARCH {
+	case "amd64":
+		add("avx2", syscpu.X86.HasAVX2)
+		add("fma", syscpu.X86.HasFMA)
+		add("f16c", syscpu.X86.HasF16C)
+		add("avx512f", syscpu.X86.HasAVX512F)
+		add("avx512bw", syscpu.X86.HasAVX512BW)
+		add("avx512dq", syscpu.X86.HasAVX512DQ)
+		add("avx512vl", syscpu.X86.HasAVX512VL)
+		add("avx512vnni", syscpu.X86.HasAVX512VNNI)
+		add("avx512bf16", syscpu.X86.HasAVX512BF16)
+		add("amx-bf16", syscpu.X86.HasAMXBF16)
+		add("amx-int8", syscpu.X86.HasAMXInt8)
+	case "arm64":
+		add("asimd", syscpu.ARM64.HasASIMD)
+		add("asimddp", syscpu.ARM64.HasASIMDDP)
+		add("sve", syscpu.ARM64.HasSVE)
+		add("sve2", syscpu.ARM64.HasSVE2)
+	}
+	return has
+}
+
+func (a *app) printHealth(h *health) {
+	a.printf("talf      %s, %s, %s\n", h.Version.Version, h.Version.Go, h.Version.Platform)
+	a.printf("cpu       %s; %s\n", topologyText(h.CPU.Topology), orNone(strings.Join(h.CPU.Features, " ")))
+	device := h.CPU.Device
+	if h.CPU.Nodes > 1 {
+		device += "; bind talf to one NUMA node, as with numactl --cpunodebind=0 --membind=0"
+	}
+	a.printf("device    %s\n", device)
+	kernels := strings.Join(h.CPU.Kernels, " ")
+	if h.CPU.NoAMX != "" {
+		kernels += "; " + h.CPU.NoAMX
+	}
+	a.printf("kernels   %s\n", kernels)
+	if h.Memory.Total > 0 {
+		a.printf("memory    %s free of %s\n", bytesText(h.Memory.Available), bytesText(h.Memory.Total))
+	} else {
+		a.printf("memory    not known on %s\n", runtime.GOOS)
+	}
+	if h.GPU.Reason != "" {
+		a.printf("gpu       not used: %s\n", h.GPU.Reason)
+	}
+	for _, d := range h.GPU.Devices {
+		what := fmt.Sprintf("gpu       %s, %s of memory, compute capability %s, driver for CUDA %s; ", d.Name, bytesText(uint64(d.Memory)), d.Capability, h.GPU.Driver)
+		if d.Reason != "" {
+			a.printf("%scannot be used: %s\n", what, d.Reason)
+			continue
+		}
+		a.printf("%sused by --device %s; %s are free, and a copy moves %s a second\n", what, d.Device, bytesText(uint64(d.Free)), bytesText(uint64(d.CopyRate)))
+	}
+	for _, name := range sortedKeys(h.Version.Deps) {
+		a.printf("module    %s %s\n", name, h.Version.Deps[name])
+	}
+}
+
+// topologyText returns, for example, "8 CPUs of 4 cores, at most 3.5 at a time".
+func topologyText(t cpu.Topology) string {
+	s := fmt.Sprintf("%d CPUs of %d cores", t.CPUs, t.Cores)
+	if t.Nodes > 1 {
+		s += fmt.Sprintf(" in %d NUMA nodes", t.Nodes)
+	}
+	if t.Quota > 0 {
+		s += fmt.Sprintf(", at most %g at a time", t.Quota)
+	}
+	return s
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "no vector extensions in use"
+	}
+	return s
+}

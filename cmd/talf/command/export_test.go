@@ -1,0 +1,148 @@
+package command
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"talf/model/safetensors"
+)
+
+// A head that went out and came back decodes as before: the same logits bit for
+// bit, and so the same τ.
+func TestAnExportedHeadDecodesAsBefore(t *testing.T) {
+	model := tinyModel(t, tinyConfig(), 1)
+	head := tinyHead(t, model, 2)
+	prompts := promptFile(t, 3)
+	line := `{"ids":[1,5,9,33,2,7,40,11]}`
+	dir := t.TempDir()
+	bits := func(head string) string {
+		out := filepath.Join(t.TempDir(), "s.safetensors")
+		ok(t, line, "score", "--model", model, "--head", head, "--out", out)
+		x, err := openTensors(t, out).Get("0.head_logits")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Shape[0] != 7 {
+			t.Fatalf("head logits of shape %v, want those of 7 tokens", x.Shape)
+		}
+		return string(x.Data)
+	}
+	tau := func(head string) float64 {
+		var r struct {
+			Rows []struct {
+				Method string `json:"method"`
+				Tau    struct {
+					Mean float64 `json:"mean"`
+				} `json:"tau"`
+			} `json:"rows"`
+		}
+		if err := json.Unmarshal([]byte(ok(t, "", "bench", "--model", model, "--head", "h="+head, "--prompts", prompts, "--method", "beam", "--max-tokens", "24", "--warmup", "0", "--json")), &r); err != nil {
+			t.Fatal(err)
+		}
+		last := r.Rows[len(r.Rows)-1]
+		if !strings.Contains(last.Method, "beam") || last.Tau.Mean < 1 {
+			t.Fatalf("rows %+v", r.Rows)
+		}
+		return last.Tau.Mean
+	}
+	want, wantTau := bits(head), tau(head)
+	for _, format := range []string{"eagle", "sglang", "vllm", "speculators"} {
+		out, back, bin := filepath.Join(dir, format), filepath.Join(dir, format+"-back"), filepath.Join(dir, format+"-bin")
+		said := ok(t, "", "export", "--head", head, "--format", format, "--bin", "--model", model, "--out", out)
+		if !strings.Contains(said, "as "+format+": model.safetensors, pytorch_model.bin, config.json") {
+			t.Errorf("export says %q", said)
+		}
+		ok(t, "", "import", "--head", out, "--model", model, "--out", back)
+		if err := os.Remove(filepath.Join(out, "model.safetensors")); err != nil {
+			t.Fatal(err)
+		}
+		ok(t, "", "import", "--head", out, "--model", model, "--out", bin)
+		for _, h := range []string{back, bin} {
+			if bits(h) != want {
+				t.Errorf("%s: other logits than before the export", filepath.Base(h))
+			}
+		}
+		if format == "sglang" {
+			if got := tau(bin); got != wantTau {
+				t.Errorf("τ %v, before the export %v", got, wantTau)
+			}
+			// Without an import the file alone is no head of talf's.
+			talf(t, "", "generate", "--model", model, "--head", out, "--prompt", "x").refuses(t, exitFailure, "import it first")
+			if said := ok(t, "", "inspect", out); !strings.Contains(said, "talf import takes it over") || !strings.Contains(said, "pytorch_model.bin") {
+				t.Errorf("inspect says %q", said)
+			}
+		}
+	}
+}
+
+func TestExportAndImportRefuseWhatCannotBe(t *testing.T) {
+	model := tinyModel(t, tinyConfig(), 1)
+	head := tinyHead(t, model, 2)
+	other := tinyConfig()
+	other.Hidden = 44
+	wide := tinyModel(t, other, 1)
+	another := tinyModel(t, tinyConfig(), 7)
+	out := filepath.Join(t.TempDir(), "out")
+	talf(t, "", "export", "--head", head, "--format", "gguf", "--out", out).refuses(t, exitUsage, "gguf", "sglang")
+	talf(t, "", "export", "--head", head, "--format", "eagle").refuses(t, exitUsage, "--out")
+	talf(t, "", "export", "--head", head, "--format", "eagle", "--dtype", "q8", "--out", out).refuses(t, exitUsage, "q8", "bf16")
+	talf(t, "", "export", "--head", head, "--format", "eagle", "--out", out).refuses(t, exitFailure, "EAGLE's loader would refuse it", "embed_tokens.weight")
+	talf(t, "", "export", "--head", head, "--format", "sglang", "--out", model).refuses(t, exitFailure, "not empty")
+	talf(t, "", "export", "--head", model, "--format", "sglang", "--out", out).refuses(t, exitFailure, "not a draft head")
+	talf(t, "", "export", "--head", head, "--format", "vllm", "--model", wide, "--out", out).refuses(t, exitFailure, "44")
+	talf(t, "", "import", "--head", head, "--model", another, "--out", out).refuses(t, exitFailure, "--force")
+	talf(t, "", "import", "--head", filepath.Join(head, "none"), "--out", out).refuses(t, exitFailure, "none")
+	if said := ok(t, "", "export", "--head", head, "--format", "eagle", "--check"); !strings.Contains(said, "problem: EAGLE's loader would refuse it") {
+		t.Errorf("--check says %q", said)
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("something was written")
+	}
+	ok(t, "", "import", "--head", head, "--model", another, "--out", out, "--force")
+}
+
+func TestAnEagle3HeadIsInspectedAndConverted(t *testing.T) {
+	const h, vocab = 8, 12
+	dir := t.TempDir()
+	var ts []safetensors.Tensor
+	add := func(name string, shape ...int) {
+		n := 1
+		for _, d := range shape {
+			n *= d
+		}
+		ts = append(ts, safetensors.F32(name, make([]float32, n), shape...))
+	}
+	for _, n := range []string{"midlayer.hidden_norm", "midlayer.input_layernorm", "midlayer.post_attention_layernorm", "norm"} {
+		add(n+".weight", h)
+	}
+	for _, n := range []string{"q", "k", "v"} {
+		add("midlayer.self_attn."+n+"_proj.weight", h, 2*h)
+	}
+	add("midlayer.self_attn.o_proj.weight", h, h)
+	for _, n := range []string{"gate", "up", "down"} {
+		add("midlayer.mlp."+n+"_proj.weight", h, h)
+	}
+	add("fc.weight", h, 3*h)
+	add("lm_head.weight", vocab, h)
+	if err := safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), nil, ts...); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "config.json"), `{"architectures":["LlamaForCausalLMEagle3"],"model_type":"llama","vocab_size":12,"draft_vocab_size":12,
+		"hidden_size":8,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":2,"max_position_embeddings":64,"rms_norm_eps":1e-5}`)
+	if said := ok(t, "", "inspect", dir); !strings.Contains(said, "EAGLE-3, in the layout of SpecForge: not decoded yet") || !strings.Contains(said, "12 of the target's 12 tokens") {
+		t.Errorf("inspect says\n%s", said)
+	}
+	base := t.TempDir()
+	out := filepath.Join(base, "s")
+	ok(t, "", "export", "--head", dir, "--format", "speculators", "--verifier", "org/model", "--out", out)
+	if said := ok(t, "", "inspect", out); !strings.Contains(said, "EAGLE-3, in the layout of speculators") {
+		t.Errorf("inspect says\n%s", said)
+	}
+	talf(t, "", "import", "--head", out, "--out", filepath.Join(base, "i")).refuses(t, exitFailure, "not decoded yet")
+	model := tinyModel(t, tinyConfig(), 1)
+	talf(t, "", "generate", "--model", model, "--head", dir, "--prompt", "x").refuses(t, exitFailure, "not decoded yet")
+	talf(t, "", "export", "--head", dir, "--format", "eagle", "--out", filepath.Join(base, "e")).refuses(t, exitFailure, "EAGLE's loader would refuse it")
+}

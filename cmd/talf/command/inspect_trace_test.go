@@ -1,0 +1,110 @@
+package command
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Every verifier decodes what its drafter draws, the same text for the same seed.
+func TestVerifiersThroughTheCommandLine(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	ckpt := tinyHead(t, dir, 1)
+	args := []string{"generate", "--model", dir, "--head", ckpt, "--prompt", "Once upon a time", "--max-tokens", "24", "--ignore-eos", "--temperature", "0.9", "--seed", "3"}
+	plain := ok(t, "", append(args, "--method", "ar")...)
+	for _, c := range []struct {
+		method, verify string
+		same           bool // as plain decoding
+	}{
+		{"static:binary-3,draw=distinct", "target", true},
+		{"static:binary-3,draw=distinct", "rrsw", false},
+		{"static:binary-3,draw=distinct", "traversal", false},
+		{"static:draw=repeated", "rrs", false},
+		{"linear:draw=distinct", "block", false},
+		{"linear:draw=repeated", "traversal", false},
+	} {
+		run := append(args, "--method", c.method, "--verify", c.verify)
+		got := ok(t, "", run...)
+		if again := ok(t, "", append(run, "--threads", "1")...); again != got {
+			t.Errorf("%s, %s: two texts of one seed:\n%q\n%q", c.method, c.verify, got, again)
+		}
+		if c.same && got != plain {
+			t.Errorf("%s, %s: %q, plain decoding %q", c.method, c.verify, got, plain)
+		}
+		if len(got) < 12 {
+			t.Errorf("%s, %s: %q", c.method, c.verify, got)
+		}
+	}
+}
+
+// A pair that is not lossless is refused before anything is loaded.
+func TestUnfitVerifiersAreWrongUsage(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--verify", "best"}, "unknown verifier"},
+		{[]string{"--verify", "traversal"}, "at temperature 0"},
+		{[]string{"--verify", "greedy", "--temperature", "1"}, "at temperature 1"},
+		{[]string{"--verify", "traversal", "--temperature", "1"}, "traversal is not lossless with children chosen without randomness, where there is target"},
+		{[]string{"--verify", "traversal", "--temperature", "1", "--method", "static:draw=repeated", "--head", "x"}, "where there is target or rrs"},
+		{[]string{"--verify", "block", "--temperature", "1", "--method", "static:draw=distinct", "--head", "x"}, "block is for chains"},
+		{[]string{"--trace", "t", "--prompts", "p", "--out", "o"}, "--trace"},
+	} {
+		talf(t, "", append([]string{"generate", "--model", "none"}, c.args...)...).refuses(t, exitUsage, c.want)
+	}
+	// A shape's file is not the command line's fault.
+	talf(t, "", "generate", "--model", "none", "--head", "x", "--prompt", "x", "--method", "static:file=none.json").refuses(t, exitFailure, "none.json")
+}
+
+// What generate records, inspect draws.
+func TestTracesAreRecordedAndDrawn(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 1)
+	ckpt := tinyHead(t, dir, 1)
+	tmp := t.TempDir()
+	file, svg := filepath.Join(tmp, "trace.jsonl"), filepath.Join(tmp, "trace.svg")
+	args := []string{"generate", "--model", dir, "--head", ckpt, "--prompt", "Once upon a time", "--max-tokens", "16", "--ignore-eos"}
+	for _, more := range [][]string{
+		nil,
+		{"--method", "static:draw=distinct", "--verify", "traversal", "--temperature", "1"},
+	} {
+		run := append(args[:len(args):len(args)], more...)
+		want := ok(t, "", run...)
+		if got := ok(t, "", append(run, "--trace", file)...); got != want {
+			t.Errorf("%v: traced %q, otherwise %q", more, got, want)
+		}
+		out := ok(t, "", "inspect", "trace", file)
+		verifier := "greedy"
+		if more != nil {
+			verifier = "traversal"
+		}
+		for _, part := range []string{"round 1 at ", "● ", "○ ", "→ ", "q 0.", "p 0.", "16 tokens in ", "verified by " + verifier} {
+			if !strings.Contains(out, part) {
+				t.Errorf("%v: no %q in\n%s", more, part, out)
+			}
+		}
+		if out := ok(t, "", "inspect", "trace", file, "--from", "2", "--n", "1"); !strings.HasPrefix(out, "round 2 at") || strings.Contains(out, "round 3 at") || !strings.Contains(out, "1 shown") {
+			t.Errorf("the second round alone:\n%s", out)
+		}
+		out = ok(t, "", "inspect", "trace", file, "--svg", svg)
+		b, err := os.ReadFile(svg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(b), "<svg") || !strings.Contains(string(b), "node own") || strings.Contains(out, "●") {
+			t.Errorf("%v: printed\n%s\ndrew\n%.300s", more, out, b)
+		}
+	}
+	talf(t, "", "inspect", "trace", svg).refuses(t, exitFailure, "trace.svg", "no trace header")
+	talf(t, "", "inspect", "trace", filepath.Join(tmp, "none")).refuses(t, exitFailure, "none")
+	talf(t, "", "inspect", "trace", file, "--from", "0").refuses(t, exitUsage, "--from")
+	past := filepath.Join(tmp, "past.svg")
+	talf(t, "", "inspect", "trace", file, "--from", "1000", "--svg", past).refuses(t, exitFailure, "trace.jsonl", "rounds, --from is 1000")
+	if _, err := os.Stat(past); err == nil {
+		t.Error("a picture of no rounds was drawn")
+	}
+	talf(t, "", "inspect", "trace").refuses(t, exitUsage, "FILE")
+	// Before a model is loaded, which may take minutes.
+	talf(t, "", "generate", "--model", "none", "--prompt", "x", "--trace", filepath.Join(tmp, "no", "dir")).refuses(t, exitFailure, filepath.Join("no", "dir"))
+}

@@ -1,0 +1,9 @@
+//go:build !linux
+
+package command
+
+// memory is not asked for on this system.
+func memory() (total, available uint64) { return 0, 0 }
+
+// processor is not asked for on this system.
+func processor() string { return "" }

@@ -1,0 +1,328 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"talf/checkpoints"
+	"talf/compute"
+	"talf/compute/cpu"
+	"talf/compute/cuda"
+	"talf/infer/bench"
+	"talf/model"
+	"talf/model/arch"
+	"talf/model/safetensors"
+	"talf/model/tokenizer"
+)
+
+// A machineOptions says how a model runs on this machine.
+type machineOptions struct {
+	threads int
+	device  deviceFlag
+	dtype   dtypeFlag
+	kv      kvFlag
+	actBits actBitsFlag
+	layers  int  // bench: deepen the model to so many; 0: as it is
+	rows    int  // most rows of an internal pass; 0: the model's default
+	keep    int  // positions of keys and values that a CUDA device sets aside
+	lazy    bool // pack the weights when the model first runs
+
+	trainBF16 bool // training on a CUDA device multiplies in bfloat16
+}
+
+func (o *machineOptions) flags(f *pflag.FlagSet) {
+	countVar(f, &o.threads, "threads", 0, "CPU threads (0: one for each core that talf doctor finds)")
+	f.Var(&o.device, "device", "cpu, cuda:N, "+deviceAuto)
+	o.dtype = dtypeAuto
+	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames()+", or auto: q8 if they are stored so, else f32; on a CUDA device bf16 if all are stored so")
+	countVar(f, &o.keep, "kv-positions", 2048, "positions of keys and values, of all sequences together, that a CUDA device sets aside when the model is loaded: what does not fit is refused then (0: none)")
+	f.Var(&o.kv, "kv-dtype", "type that keys and values are kept as: f32 or bf16")
+	o.actBits = 16
+	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
+}
+
+// modelOptions returns the options to load a set of weights with.
+func (o *machineOptions) modelOptions(set *safetensors.Set) model.Options {
+	opt := model.Default()
+	if o.rows > 0 {
+		opt.MaxRows = o.rows
+	}
+	opt.KV, opt.Lazy = compute.DType(o.kv), o.lazy
+	if o.device.ordinal() >= 0 {
+		opt.Positions = o.keep
+	}
+	if opt.DType = compute.DType(o.dtype); o.dtype == dtypeAuto {
+		opt.DType = model.Stored(set)
+		// A GPU reads weights, and nothing is lost by keeping these as they are.
+		if opt.DType == compute.F32 && o.device.ordinal() >= 0 && allBF16(set) {
+			opt.DType = compute.BF16
+		}
+	}
+	return opt
+}
+
+// allBF16 reports whether all weights of a set are stored as bfloat16.
+func allBF16(set *safetensors.Set) bool {
+	names := set.Names()
+	for _, name := range names {
+		if t, _ := set.Tensor(name); t.DType != "BF16" {
+			return false
+		}
+	}
+	return len(names) > 0
+}
+
+// A deviceFlag is the value of --device: "cpu", "auto" or "cuda:N". Empty is the
+// CPU.
+type deviceFlag string
+
+func (d *deviceFlag) Type() string { return "device" }
+
+func (d *deviceFlag) String() string {
+	if *d == "" {
+		return "cpu"
+	}
+	return string(*d)
+}
+
+func (d *deviceFlag) Set(s string) error {
+	if s == "cuda" {
+		s = "cuda:0"
+	}
+	if *d = deviceFlag(s); s != "cpu" && s != "auto" && d.ordinal() < 0 {
+		return errors.New("want cpu, auto or cuda:N, N being 0 for the first device")
+	}
+	return nil
+}
+
+// ordinal returns N of "cuda:N", or −1. What auto means is known after resolve.
+func (d *deviceFlag) ordinal() int {
+	n, ok := strings.CutPrefix(string(*d), "cuda:")
+	if !ok {
+		return -1
+	}
+	i, err := strconv.ParseUint(n, 10, 16)
+	if err != nil {
+		return -1
+	}
+	return int(i)
+}
+
+// deviceAuto is auto in the words of help.
+const deviceAuto = "or auto: the CUDA device with most free memory, if there is one"
+
+// resolve turns auto into the device that it means here: the CUDA device with most
+// free memory, if there is one.
+func (d *deviceFlag) resolve() {
+	if *d == "auto" {
+		*d = "cpu"
+		if n := cuda.Roomiest(); n >= 0 {
+			*d = deviceFlag(fmt.Sprintf("cuda:%d", n))
+		}
+	}
+}
+
+// dtypes are the types that weights are kept as, by what --dtype calls them.
+var dtypes = []struct {
+	name string
+	t    compute.DType
+}{{"f32", compute.F32}, {"bf16", compute.BF16}, {"q8", compute.Q8}}
+
+func dtypeNames() string {
+	var names []string
+	for _, d := range dtypes {
+		names = append(names, d.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// A dtypeFlag is the value of --dtype.
+type dtypeFlag compute.DType
+
+// dtypeAuto follows what is stored.
+const dtypeAuto dtypeFlag = 255
+
+func (d *dtypeFlag) Type() string { return "dtype" }
+
+func (d *dtypeFlag) String() string {
+	for _, x := range dtypes {
+		if x.t == compute.DType(*d) {
+			return x.name
+		}
+	}
+	return "auto"
+}
+
+func (d *dtypeFlag) Set(s string) error {
+	if s == "auto" {
+		*d = dtypeAuto
+		return nil
+	}
+	for _, x := range dtypes {
+		if strings.EqualFold(x.name, s) {
+			*d = dtypeFlag(x.t)
+			return nil
+		}
+	}
+	return fmt.Errorf("want one of %s", dtypeNames())
+}
+
+// A kvFlag is the value of --kv-dtype.
+type kvFlag compute.DType
+
+func (k *kvFlag) Type() string   { return "dtype" }
+func (k *kvFlag) String() string { return strings.ToLower(compute.DType(*k).String()) }
+
+func (k *kvFlag) Set(s string) error {
+	switch s {
+	case "f32":
+		*k = kvFlag(compute.F32)
+	case "bf16":
+		*k = kvFlag(compute.BF16)
+	default:
+		return errors.New("want f32 or bf16")
+	}
+	return nil
+}
+
+// An actBitsFlag is the value of --act-bits.
+type actBitsFlag int
+
+func (b *actBitsFlag) Type() string   { return "bits" }
+func (b *actBitsFlag) String() string { return fmt.Sprint(int(*b)) }
+
+func (b *actBitsFlag) Set(s string) error {
+	switch s {
+	case "8":
+		*b = 8
+	case "16":
+		*b = 16
+	default:
+		return fmt.Errorf("want 8 or 16")
+	}
+	return nil
+}
+
+// openModelAs loads a model directory onto the device and with weights as o says. The
+// returned function frees the model and the device.
+func openModelAs(dir string, o *machineOptions) (*model.Model, func(), error) {
+	dir, err := findModel(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	dev, err := o.openDevice()
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := o.load(dir, dev)
+	if err != nil {
+		_ = dev.Close()
+		if kind, _ := kindOf(dir); kind == draftHead {
+			return nil, nil, fmt.Errorf("model: %s is no language model but a draft head: give it as --head", dir)
+		}
+		return nil, nil, err
+	}
+	return m, func() {
+		_ = m.Close()
+		_ = dev.Close()
+	}, nil
+}
+
+func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, error) {
+	spec, err := arch.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	opt := o.modelOptions(set)
+	if o.layers == spec.Layers {
+		o.layers = 0 // as it is
+	}
+	if o.layers > 0 {
+		// The deepened set shares the mappings of this one, which last as long as the
+		// process: a bench loads one model.
+		if spec, set, err = bench.Deepen(spec, set, o.layers); err != nil {
+			return nil, usageError{err}
+		}
+	}
+	m, err := model.New(spec, set, dev, opt)
+	if err != nil {
+		return nil, errors.Join(err, set.Close())
+	}
+	return m, nil
+}
+
+// openDevice opens the CPU with a number of threads; 0 is all.
+func openDevice(threads int) (*cpu.Device, error) {
+	return (&machineOptions{threads: threads, actBits: 16}).openCPU()
+}
+
+func (o *machineOptions) openDevice() (compute.Device, error) {
+	o.device.resolve()
+	if n := o.device.ordinal(); n >= 0 {
+		if o.actBits == 8 {
+			return nil, usageError{errors.New("--act-bits 8 is for the CPU: on a CUDA device activations have 16 bits")}
+		}
+		return cuda.New(cuda.Config{Device: n, BF16: o.trainBF16, Log: slog.Default()})
+	}
+	return o.openCPU()
+}
+
+func (o *machineOptions) openCPU() (*cpu.Device, error) {
+	c := cpu.Default()
+	if o.threads > 0 {
+		c.Threads = o.threads
+	}
+	c.OnePlane = o.actBits == 8
+	dev, err := cpu.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("open the CPU device: %w", err)
+	}
+	return dev, nil
+}
+
+// findModel returns the model directory that path means: itself, or the newest
+// checkpoint of a language model that was trained there. It tells early and
+// plainly what is neither.
+func findModel(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case os.IsNotExist(err):
+		return "", fmt.Errorf("model directory %s does not exist", path)
+	case err != nil:
+		return "", err
+	case !info.IsDir():
+		return "", fmt.Errorf("%s is a file: want a model directory with config.json and safetensors", path)
+	}
+	dir, err := checkpoints.Find(path)
+	if err != nil {
+		// It may be there, but not to be read.
+		if _, err := os.Stat(filepath.Join(path, checkpoints.ConfigFile)); err != nil && !os.IsNotExist(err) {
+			return "", err
+		}
+		return "", fmt.Errorf("%s has no config.json: want a model directory in Hugging Face layout", path)
+	}
+	return dir, nil
+}
+
+// loadTokenizer loads the tokenizer of m's directory and holds it against m.
+func loadTokenizer(dir string, m *model.Model) (*tokenizer.Tokenizer, error) {
+	t, err := tokenizer.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	if v := m.Spec().Vocab; t.VocabSize() > v {
+		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, but the model's vocabulary is %d", dir, t.VocabSize(), v)
+	}
+	return t, nil
+}

@@ -1,0 +1,113 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// plainEvery is how often progress is printed where there is no terminal.
+const plainEvery = 10 * time.Second
+
+// A progress shows how far a stage is: a bar with rate and remaining time on a
+// terminal, a line now and then otherwise. It is not safe for concurrent use.
+type progress struct {
+	w     io.Writer
+	what  string
+	unit  string
+	bar   *progressbar.ProgressBar
+	begun time.Time
+	base  int64 // done before this run: not part of the rate
+	first bool
+	last  time.Time
+	off   bool
+}
+
+// isTerminal reports whether w is one.
+func isTerminal(w any) bool {
+	if s, ok := w.(*stream); ok {
+		w = s.w
+	}
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// progress begins a stage that is called what and counts in unit ("rows").
+func (a *app) progress(what, unit string) *progress {
+	now := time.Now()
+	p := &progress{w: a.err, what: what, unit: unit, begun: now, last: now, first: true, off: a.quiet}
+	if !p.off && isTerminal(a.err) {
+		p.bar = progressbar.NewOptions64(-1,
+			progressbar.OptionSetWriter(a.err),
+			progressbar.OptionSetDescription(what),
+			progressbar.OptionSetItsString(unit),
+			progressbar.OptionShowIts(),
+			progressbar.OptionShowCount(),
+			progressbar.OptionSetPredictTime(true),
+			progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionSetWidth(30),
+			progressbar.OptionClearOnFinish(),
+		)
+	}
+	return p
+}
+
+// set shows that done of total units are done; a total of 0 is unknown. note is
+// added to the line ("loss 2.31").
+func (p *progress) set(done, total int64, note string) {
+	if p.off {
+		return
+	}
+	if p.first {
+		p.first, p.base = false, done
+	}
+	if p.bar != nil {
+		if total > 0 && p.bar.GetMax64() != total {
+			p.bar.ChangeMax64(total)
+		}
+		if note != "" {
+			p.bar.Describe(p.what + " (" + note + ")")
+		}
+		_ = p.bar.Set64(done)
+		return
+	}
+	now := time.Now()
+	if now.Sub(p.last) < plainEvery {
+		return
+	}
+	p.last = now
+	_, _ = fmt.Fprintln(p.w, p.line(done, total, note, now))
+}
+
+// line is what set prints where there is no terminal.
+func (p *progress) line(done, total int64, note string, now time.Time) string {
+	s := fmt.Sprintf("%s: %d", p.what, done)
+	if total > 0 {
+		s += fmt.Sprintf("/%d", total)
+	}
+	s += " " + p.unit
+	if d := now.Sub(p.begun).Seconds(); d > 0 && done > p.base {
+		rate := float64(done-p.base) / d
+		s += fmt.Sprintf(", %.3g %s/s", rate, p.unit)
+		if total > done {
+			left := time.Duration(float64(total-done) / rate * float64(time.Second))
+			s += ", " + left.Round(time.Second).String() + " left"
+		}
+	}
+	if note != "" {
+		s += ", " + note
+	}
+	return s
+}
+
+// end takes the bar away.
+func (p *progress) end() {
+	if p.bar != nil {
+		_ = p.bar.Finish()
+		_ = p.bar.Clear()
+	}
+}

@@ -1,0 +1,192 @@
+package command
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"talf/compute"
+	"talf/compute/cpu"
+	"talf/infer/bench"
+	"talf/model"
+	"talf/model/safetensors"
+)
+
+func TestQuantizedModelsDecodeAsIfQuantizedWhenLoaded(t *testing.T) {
+	for _, bf16 := range []bool{false, true} {
+		c := tinyConfig()
+		c.BF16, c.AttnBias = bf16, true
+		dir := tinyModel(t, c, 4)
+		headDir := tinyHead(t, dir, 1)
+		for _, dt := range []string{"q8", "bf16"} {
+			out := filepath.Join(t.TempDir(), "out")
+			var q quantized
+			if err := json.Unmarshal([]byte(ok(t, "", "quantize", "--model", dir, "--out", out, "--dtype", dt, "--json")), &q); err != nil {
+				t.Fatal(err)
+			}
+			if converted := !bf16 || dt == "q8"; converted != (q.Matrices > 0) || q.Kept == 0 || converted && q.To >= q.From {
+				t.Errorf("%+v", q)
+			}
+			as := compute.Q8
+			if dt == "bf16" {
+				as = compute.BF16
+			}
+			got, want := lastLogits(t, out, as), lastLogits(t, dir, as)
+			for i := range want {
+				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+					t.Fatalf("%s: logit %d is %v, quantised when loaded %v", dt, i, got[i], want[i])
+				}
+			}
+			// A head of the original is one of the new model, which is found to be q8.
+			args := []string{"generate", "--head", headDir, "--max-tokens", "12", "--prompt", "Once upon a time", "--json"}
+			a := ok(t, "", append(args, "--model", out)...)
+			b := ok(t, "", append(args, "--model", dir, "--dtype", map[string]string{"q8": "q8", "bf16": "f32"}[dt])...)
+			if textOf(t, a) != textOf(t, b) && (dt == "q8" || bf16) {
+				t.Errorf("%s: answers %q, quantised when loaded %q", dt, textOf(t, a), textOf(t, b))
+			}
+		}
+	}
+}
+
+func textOf(t *testing.T, line string) string {
+	t.Helper()
+	var v struct {
+		Text string `json:"text"`
+	}
+	if err := json.Unmarshal([]byte(line), &v); err != nil || v.Text == "" {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return v.Text
+}
+
+func lastLogits(t *testing.T, dir string, as compute.DType) []float32 {
+	t.Helper()
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	opt := model.Default()
+	opt.DType = as
+	m, err := model.Load(dir, dev, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	s := m.NewSeq()
+	o, err := s.Append(t.Context(), []int32{3, 9, 12, 5}, nil, model.WantLast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := make([]float32, m.Spec().Vocab)
+	o.ReadLogits(row, 0)
+	return row
+}
+
+func TestQuantizeRefusals(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 4)
+	out := filepath.Join(t.TempDir(), "out")
+	ok(t, "", "quantize", "--model", dir, "--out", out)
+	talf(t, "", "quantize", "--model", dir, "--out", out).refuses(t, 1, "not empty")
+	talf(t, "", "quantize", "--model", out, "--out", filepath.Join(t.TempDir(), "x")).refuses(t, 1, "q8 already")
+	talf(t, "", "quantize", "--model", dir, "--out", filepath.Join(t.TempDir(), "x"), "--dtype", "f32").refuses(t, 2, "q8 or bf16")
+	talf(t, "", "generate", "--model", dir, "--prompt", "x", "--dtype", "q4").refuses(t, 2, "f32, bf16, q8")
+	talf(t, "", "generate", "--model", dir, "--prompt", "x", "--act-bits", "4").refuses(t, 2, "8 or 16")
+	talf(t, "", "train", "--model", out, "--data", dir, "--out", filepath.Join(t.TempDir(), "x")).refuses(t, 1)
+
+	// Damaged: scales missing, or of another shape.
+	path := filepath.Join(out, "model.safetensors")
+	for name, c := range map[string]struct {
+		change func(*safetensors.Tensor) bool // reports whether the tensor stays
+		want   string
+	}{
+		"no scales":       {func(x *safetensors.Tensor) bool { return !strings.HasSuffix(x.Name, "q_proj.weight_scale") }, `q_proj.weight_scale`},
+		"too few":         {cut, `F16 of shape`},
+		"a quantised row": {func(x *safetensors.Tensor) bool { toI8(x); return true }, "I8"},
+	} {
+		set, err := safetensors.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []safetensors.Tensor
+		for _, n := range set.Names() {
+			x, _ := set.Tensor(n)
+			if c.change(&x) {
+				all = append(all, x)
+			}
+		}
+		bad := t.TempDir()
+		for _, f := range []string{"config.json", "tokenizer.json", "tokenizer_config.json"} {
+			b, err := os.ReadFile(filepath.Join(out, f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(bad, f), string(b))
+		}
+		if err := safetensors.WriteFile(filepath.Join(bad, "model.safetensors"), set.Metadata(), all...); err != nil {
+			t.Fatal(err)
+		}
+		set.Close()
+		t.Run(name, func(t *testing.T) {
+			talf(t, "", "generate", "--model", bad, "--prompt", "x").refuses(t, 1, "model.safetensors", c.want)
+		})
+	}
+}
+
+func cut(x *safetensors.Tensor) bool {
+	if strings.HasSuffix(x.Name, "k_proj.weight_scale") {
+		x.Shape = []int{x.Shape[0] * x.Shape[1], 1}
+	}
+	return true
+}
+
+func toI8(x *safetensors.Tensor) {
+	if x.Name == "model.norm.weight" {
+		x.DType, x.Data = "I8", x.Data[:x.Len()]
+	}
+}
+
+func TestBenchOfTheMachine(t *testing.T) {
+	dir := tinyModel(t, tinyConfig(), 4)
+	var r machineReport
+	if err := json.Unmarshal([]byte(ok(t, "", "bench", "decode", "--model", dir, "--rows", "1,3", "--context", "5,9", "--reps", "2", "--json")), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Passes) != 3*2*2 || r.Passes[0].Model != "F32" || r.Passes[0].Context != 5 || r.Device == "" || r.Date == "" {
+		t.Errorf("%+v", r)
+	}
+	for _, name := range []string{"p.svg", "p.png"} {
+		path := filepath.Join(t.TempDir(), name)
+		ok(t, "", "bench", "decode", "--model", dir, "--rows", "1,3", "--context", "5,9", "--reps", "1", "--prompt", "7", "--plot", path)
+		if b, err := os.ReadFile(path); err != nil || len(b) < 1000 {
+			t.Errorf("%s has %d bytes: %v", name, len(b), err)
+		}
+	}
+	talf(t, "", "bench", "decode", "--model", dir, "--plot", "p.gif").refuses(t, 2, ".png or .svg")
+	talf(t, "", "bench", "decode", "--model", dir, "--plot", "p").refuses(t, 2, ".png or .svg")
+	r = machineReport{}
+	text := write(t, filepath.Join(t.TempDir(), "t.txt"), strings.Repeat("Once upon a time there was a cat. ", 20))
+	if err := json.Unmarshal([]byte(ok(t, "", "bench", "perplexity", "--model", dir, "--text", text, "--json")), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Perplexity) != 3 || r.Perplexity[0].Above != 0 || r.Perplexity[2].Model != "q8" || math.Abs(r.Perplexity[2].Above) > 0.05 {
+		t.Errorf("%+v", r.Perplexity)
+	}
+	if s := ok(t, "", "bench", "kernels", "--rows", "1", "--reps", "1", "--class", "portable", "--dtype", "q8", "--sizes", "64x96", "--markdown"); !strings.Contains(s, "| portable | Q8 | 64×96 | 1 |") {
+		t.Error(s)
+	}
+	talf(t, "", "bench", "decode", "--model", dir, "--shape", "110m").refuses(t, 2, "exclude each other")
+	talf(t, "", "bench", "decode", "--shape", "7m").refuses(t, 2, "10m, 110m, 1b")
+	talf(t, "", "bench", "decode", "--dtype", "auto").refuses(t, 2, "f32, bf16, q8")
+	talf(t, "", "bench", "decode", "--rows", "0").refuses(t, 2, "a tree of 0 nodes")
+	talf(t, "", "bench", "decode", "extra").refuses(t, 2, "extra")
+	talf(t, "", "bench", "kernels", "--class", "sse9").refuses(t, 2, "portable")
+	talf(t, "", "bench", "kernels", "--sizes", "64").refuses(t, 2, "64")
+	talf(t, "", "bench", "perplexity", "--model", dir).refuses(t, 2, "text")
+	if _, err := bench.FindShape("110m"); err != nil {
+		t.Error(err)
+	}
+}

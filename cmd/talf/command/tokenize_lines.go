@@ -1,0 +1,173 @@
+package command
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+)
+
+// A batch is some lines of input on their way to output.
+type batch struct {
+	first int // number of its first line, from 1
+	lines [][]byte
+	done  chan struct{}
+
+	out    []byte
+	failed int // lines whose answer is an error
+	err    error
+	bug    any // what f panicked with
+}
+
+// A batch ends at so many bytes or lines, or where no further line has arrived:
+// who waits for an answer before writing the next line gets it.
+const (
+	batchBytes = 256 << 10
+	batchLines = 256
+)
+
+// eachLine answers the lines of r that are not blank in order, with several
+// goroutines at work. Output is flushed whenever none is about to follow, so one
+// may talk with the command. failed counts the answers that are errors.
+func eachLine(ctx context.Context, r io.Reader, w io.Writer, threads int, f lineFunc) (failed int, err error) {
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	todo, order := make(chan *batch, threads), make(chan *batch, 2*threads)
+	ended := make(chan error, 1)
+	go func() {
+		defer close(order)
+		defer close(todo)
+		ended <- readBatches(r, func(b *batch) bool {
+			for _, c := range []chan *batch{order, todo} {
+				select {
+				case c <- b:
+				case <-ctx.Done():
+					return false
+				}
+			}
+			return true
+		})
+	}()
+	for range threads {
+		go func() {
+			for b := range todo {
+				b.run(ctx, f)
+				close(b.done)
+			}
+		}()
+	}
+	out := bufio.NewWriterSize(w, 1<<16)
+	for {
+		if len(order) == 0 {
+			if err := out.Flush(); err != nil {
+				return failed, fmt.Errorf("write: %w", err)
+			}
+		}
+		// What waits for standard input is left behind when the work is cut short.
+		b, more := receive(ctx, order)
+		if !more {
+			break
+		}
+		if _, more := receive(ctx, b.done); more || !b.ended() {
+			break
+		}
+		if b.bug != nil {
+			panic(b.bug) // where run reports it
+		}
+		failed += b.failed
+		if _, err := out.Write(b.out); err != nil {
+			return failed, fmt.Errorf("write: %w", err)
+		}
+		if b.err != nil {
+			return failed, errors.Join(out.Flush(), b.err)
+		}
+	}
+	if err := errors.Join(ctx.Err(), out.Flush()); err != nil {
+		return failed, err
+	}
+	return failed, <-ended
+}
+
+// receive is a receive that ctx ends.
+func receive[T any](ctx context.Context, c <-chan T) (v T, more bool) {
+	select {
+	case v, more = <-c:
+	case <-ctx.Done():
+	}
+	return v, more
+}
+
+func (b *batch) ended() bool {
+	select {
+	case <-b.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// run answers the lines up to the first that is wrong.
+func (b *batch) run(ctx context.Context, f lineFunc) {
+	defer func() { b.bug = recover() }()
+	for i, line := range b.lines {
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		if b.err = ctx.Err(); b.err != nil {
+			return
+		}
+		n := len(b.out)
+		out, failed, err := f(b.out, line, b.first+i)
+		if err != nil {
+			b.out, b.err = out[:n], err
+			var wrong lineError
+			if errors.As(err, &wrong) {
+				b.err = fmt.Errorf("standard input, line %d: %w", b.first+i, err)
+			}
+			return
+		}
+		b.out = append(out, '\n')
+		if failed {
+			b.failed++
+		}
+	}
+	b.lines = nil
+}
+
+// readBatches cuts r into batches until emit wants no more.
+func readBatches(r io.Reader, emit func(*batch) bool) error {
+	in := bufio.NewReaderSize(r, batchBytes)
+	b := &batch{first: 1, done: make(chan struct{})}
+	size := 0
+	for {
+		line, err := in.ReadBytes('\n')
+		if len(line) > 0 {
+			b.lines = append(b.lines, line)
+			size += len(line)
+		}
+		wait := err == nil
+		if wait {
+			ahead, _ := in.Peek(in.Buffered())
+			wait = bytes.IndexByte(ahead, '\n') < 0
+		}
+		if len(b.lines) > 0 && (err != nil || wait || size >= batchBytes || len(b.lines) == batchLines) {
+			next := &batch{first: b.first + len(b.lines), done: make(chan struct{})}
+			if !emit(b) { // which gives b away
+				return nil
+			}
+			b, size = next, 0
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("standard input: %w", err)
+		}
+	}
+}

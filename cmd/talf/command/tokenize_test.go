@@ -1,0 +1,477 @@
+package command
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"talf/internal/golden"
+	"talf/model/tokenizer"
+)
+
+// jsonLines decodes JSON Lines.
+func jsonLines[T any](t testing.TB, text string) []T {
+	t.Helper()
+	var all []T
+	for line := range strings.Lines(text) {
+		var v T
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatalf("%.80q: %v", line, err)
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// toLines encodes values as JSON Lines.
+func toLines[T, V any](t testing.TB, all []T, f func(T) V) string {
+	t.Helper()
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	for _, x := range all {
+		if err := enc.Encode(f(x)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+// inProcess runs a command that must succeed, in this process.
+func inProcess(t testing.TB, stdin string, args ...string) string {
+	t.Helper()
+	var out, errb bytes.Buffer
+	if code := Run(args, strings.NewReader(stdin), &out, &errb); code != exitOK {
+		t.Fatalf("talf %s: exit %d\n%s", strings.Join(args, " "), code, &errb)
+	}
+	return out.String()
+}
+
+// The conformance cases of Hugging Face tokenizers, through the command.
+func TestTokenizeConformance(t *testing.T) {
+	type conformance struct {
+		Text      string  `json:"text"`
+		IDs       []int32 `json:"ids"`
+		Special   []int32 `json:"ids_special"`
+		Decoded   string  `json:"decoded"`
+		DecodedSS string  `json:"decoded_skip_special"`
+	}
+	type encoded struct {
+		IDs []int32 `json:"ids"`
+	}
+	type decoded struct {
+		Text string `json:"text"`
+	}
+	for _, family := range []string{"gpt2", "gpt-neox", "llama2", "llama3-style", "phi3"} {
+		t.Run(family, func(t *testing.T) {
+			dir := filepath.Dir(golden.Shared(t, "data/tokenizers/"+family+"/tokenizer.json"))
+			b, err := os.ReadFile(filepath.Join(dir, "cases.jsonl"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cases := jsonLines[conformance](t, string(b))
+			texts := toLines(t, cases, func(c conformance) any { return decoded{c.Text} })
+			ids := toLines(t, cases, func(c conformance) any { return encoded{c.Special} })
+			for _, x := range []struct {
+				in   string
+				args []string
+				want string
+			}{
+				{texts, nil, toLines(t, cases, func(c conformance) any { return encoded{c.Special} })},
+				{texts, []string{"--no-special"}, toLines(t, cases, func(c conformance) any { return encoded{c.IDs} })},
+				{ids, []string{"--decode"}, toLines(t, cases, func(c conformance) any { return decoded{c.Decoded} })},
+				{ids, []string{"--decode", "--skip-special"}, toLines(t, cases, func(c conformance) any { return decoded{c.DecodedSS} })},
+			} {
+				got := inProcess(t, x.in, append([]string{"tokenize", "--model", dir}, x.args...)...)
+				if x.args == nil || x.args[0] != "--decode" {
+					if diff := cmp.Diff(jsonLines[encoded](t, x.want), jsonLines[encoded](t, got)); diff != "" {
+						t.Errorf("%v: (-want +got)\n%s", x.args, diff)
+					}
+					continue
+				}
+				if diff := cmp.Diff(jsonLines[decoded](t, x.want), jsonLines[decoded](t, got)); diff != "" {
+					t.Errorf("%v: (-want +got)\n%s", x.args, diff)
+				}
+			}
+		})
+	}
+}
+
+// What transformers renders from published templates, through the command: text,
+// error, marked generations; with a tokenizer, the ids of the text as well.
+func TestTokenizeConversations(t *testing.T) {
+	templates, err := filepath.Glob(filepath.Join(filepath.Dir(golden.Shared(t, "data/chat/README.md")), "*.jinja"))
+	if err != nil || len(templates) == 0 {
+		t.Fatal(err, "no templates")
+	}
+	dir := filepath.Dir(golden.Shared(t, "data/tokenizers/llama3-style/tokenizer.json"))
+	type answer struct {
+		Text  *string  `json:"text"`
+		IDs   []int32  `json:"ids"`
+		Spans [][2]int `json:"spans"`
+		Error string   `json:"error"`
+	}
+	total := 0
+	for _, template := range templates {
+		b, err := os.ReadFile(strings.TrimSuffix(template, ".jinja") + ".jsonl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cases := jsonLines[map[string]json.RawMessage](t, string(b))
+		// Fields with what is wanted are no variables.
+		in := toLines(t, cases, func(c map[string]json.RawMessage) any {
+			in := map[string]json.RawMessage{}
+			for k, v := range c {
+				if k != "text" && k != "error" && k != "assistant_spans" {
+					in[k] = v
+				}
+			}
+			return in
+		})
+		// Keys of objects keep their order only in the raw fields.
+		got := jsonLines[answer](t, inProcess(t, in, "tokenize", "--messages", "--template", template, "--text-only"))
+		full := jsonLines[answer](t, inProcess(t, in, "tokenize", "--messages", "--template", template, "--model", dir))
+		if len(got) != len(cases) || len(full) != len(cases) {
+			t.Fatalf("%s: %d and %d answers to %d lines", template, len(got), len(full), len(cases))
+		}
+		var texts strings.Builder
+		for i, c := range cases {
+			total++
+			name := filepath.Base(template) + ", line " + strconv.Itoa(i+1)
+			var want answer
+			if raw, ok := c["text"]; ok {
+				want.Text = new(string)
+				if err := json.Unmarshal(raw, want.Text); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := json.Unmarshal(c["error"], &want.Error); err != nil {
+				t.Fatal(err)
+			}
+			want.Spans = got[i].Spans // found where the template marks none
+			if raw, ok := c["assistant_spans"]; ok {
+				if err := json.Unmarshal(raw, &want.Spans); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(want, got[i]); diff != "" {
+				t.Errorf("%s (-want +got)\n%s", name, diff)
+			}
+			if want.Text != nil {
+				b, err := json.Marshal(map[string]string{"text": *want.Text})
+				if err != nil {
+					t.Fatal(err)
+				}
+				texts.Write(append(b, '\n'))
+			}
+		}
+		ids := jsonLines[answer](t, inProcess(t, texts.String(), "tokenize", "--model", dir, "--no-special"))
+		for i, j := 0, 0; i < len(full); i++ {
+			if full[i].Text == nil {
+				continue
+			}
+			if diff := cmp.Diff(ids[j].IDs, full[i].IDs); diff != "" {
+				t.Errorf("%s, line %d: ids (-want +got)\n%s", template, i+1, diff)
+			}
+			j++
+		}
+	}
+	t.Logf("%d conversations", total)
+}
+
+func TestTokenizeSentencePieceDirectory(t *testing.T) {
+	b, err := os.ReadFile(golden.Shared(t, "data/tokenizers/llama2/tokenizer.model"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer.model"), b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := inProcess(t, `{"text":"Hello world"}`, "tokenize", "--model", dir), "{\"ids\":[1,15043,3186]}\n"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// tinyTokenizer is a directory with a tokenizer of few tokens.
+func tinyTokenizer(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	const text = `{"version":"1.0","added_tokens":[{"id":4,"content":"<s>","special":true}],"decoder":{"type":"Fuse"},
+"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},{"Sequence":{"id":"A"}}],"special_tokens":{"<s>":{"ids":[4]}}},
+"model":{"type":"BPE","unk_token":"u","vocab":{"u":0,"a":1,"b":2,"ab":3},"merges":["a b"]}}`
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestTokenizeWrongInput(t *testing.T) {
+	dir := tinyTokenizer(t)
+	empty := t.TempDir()
+	template := filepath.Join(empty, "t.jinja")
+	if err := os.WriteFile(template, []byte(`{% for m in messages %}{{ m.content }}{% endfor %}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, in string
+		args     []string
+		code     int
+		want     string
+	}{
+		{"not JSON", "{\"text\":\"a\"}\n{", []string{"--model", dir}, exitFailure, "line 2"},
+		{"text twice on a line", `{"text":"a"} {"text":"b"}`, []string{"--model", dir}, exitFailure, "line 1"},
+		{"a list", "\n\n[]", []string{"--model", dir}, exitFailure, "line 3: array, want an object"},
+		{"null", "null", []string{"--model", dir}, exitFailure, "want an object"},
+		{"no text", `{"ids":[1]}`, []string{"--model", dir}, exitFailure, "no text"},
+		{"a number", `{"text":1}`, []string{"--model", dir}, exitFailure, "text is a number, want a text"},
+		{"not UTF-8", "{\"text\":\"\xff\"}", []string{"--model", dir}, exitFailure, "not UTF-8"},
+		{"half a pair", `{"text":"\ud83d"}`, []string{"--model", dir}, exitFailure, "surrogate"},
+		{"the other half", `{"text":"\\\ude00"}`, []string{"--model", dir}, exitFailure, "surrogate"},
+		{"a pair and a half", `{"text":"\ud83d\ude00\ud83d\u0041"}`, []string{"--model", dir}, exitFailure, "surrogate"},
+		{"no ids", `{"text":"a"}`, []string{"--model", dir, "--decode"}, exitFailure, "no ids"},
+		{"negative id", `{"ids":[1,-1]}`, []string{"--model", dir, "--decode"}, exitFailure, "ids[1] is -1"},
+		{"half an id", `{"ids":[1.5]}`, []string{"--model", dir, "--decode"}, exitFailure, "1.5"},
+		{"large id", `{"ids":[4294967296]}`, []string{"--model", dir, "--decode"}, exitFailure, "4294967296"},
+		{"no directory", "", []string{"--model", filepath.Join(empty, "none")}, exitFailure, "none"},
+		{"no tokenizer", "", []string{"--model", empty}, exitFailure, "neither tokenizer.json nor tokenizer.model"},
+		{"no template", "", []string{"--model", dir, "--messages"}, exitFailure, "chat_template"},
+		{"no such template", "", []string{"--messages", "--text-only", "--chat-template", "none.jinja"}, exitFailure, "none.jinja"},
+		{"no model", "", nil, exitUsage, "--model"},
+		{"no model for ids", "", []string{"--messages", "--template", template}, exitUsage, "--model"},
+		{"nothing to render by", "", []string{"--messages", "--text-only"}, exitUsage, "--chat-template"},
+		{"two ways", "", []string{"--model", dir, "--messages", "--decode"}, exitUsage, "--decode"},
+		{"skip of nothing", "", []string{"--model", dir, "--skip-special"}, exitUsage, "--decode"},
+		{"template of nothing", "", []string{"--model", dir, "--template", template}, exitUsage, "--messages"},
+		{"no special messages", "", []string{"--model", dir, "--messages", "--no-special"}, exitUsage, "--no-special"},
+		{"no day", "", []string{"--messages", "--text-only", "--template", template, "--date", "soon"}, exitUsage, "soon"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			talf(t, c.in, append([]string{"tokenize"}, c.args...)...).refuses(t, c.code, c.want)
+		})
+	}
+}
+
+// Lines before a wrong one are answered.
+func TestTokenizeKeepsWhatItWrote(t *testing.T) {
+	r := talf(t, "{\"text\":\"ab\"}\n\n{\"text\":\"ba\"}\n{}\n{\"text\":\"a\"}\n", "tokenize", "--model", tinyTokenizer(t))
+	r.refuses(t, exitFailure, "standard input, line 4: no text")
+	if want := "{\"ids\":[4,3]}\n{\"ids\":[4,2,1]}\n"; r.out != want {
+		t.Errorf("output %q, want %q", r.out, want)
+	}
+}
+
+// The line that is named is the wrong one, however many batches precede it.
+func TestTokenizeNumbersLines(t *testing.T) {
+	dir := tinyTokenizer(t)
+	for _, n := range []int{0, 1, 255, 256, 257, 3000} {
+		in := strings.Repeat("{\"text\":\"ab\"}\n", n) + "{}\n" + strings.Repeat("{\"text\":\"\"}\n", 1000)
+		var out, errb bytes.Buffer
+		code := Run([]string{"tokenize", "--model", dir, "--threads", "3"}, strings.NewReader(in), &out, &errb)
+		if want := fmt.Sprintf("line %d: no text", n+1); code != exitFailure || !strings.Contains(errb.String(), want) {
+			t.Errorf("exit %d, %s, want %q", code, &errb, want)
+		}
+		if want := strings.Repeat("{\"ids\":[4,3]}\n", n); out.String() != want {
+			t.Errorf("%d lines: %d bytes of output, want %d", n, out.Len(), len(want))
+		}
+	}
+}
+
+// Wrong conversations are answers.
+func TestTokenizeMessagesAnswersEveryLine(t *testing.T) {
+	dir := tinyTokenizer(t)
+	template := filepath.Join(t.TempDir(), "t.jinja")
+	const text = `{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif -%}
+{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ bos_token + m.content }}{% endif %}{% endfor %}`
+	if err := os.WriteFile(template, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer_config.json"), []byte(`{"bos_token":"<s>"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	in := `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"ab"}]}
+{"messages":[{"role":"system","content":"a"}]}
+{"messages":5}
+
+{"messages":[{"role":"user","content":"\ud800"}]}
+{"messages":[{"role":"user","content":"b"}],"bos_token":"<a>"}
+`
+	got := strings.Split(strings.TrimSuffix(inProcess(t, in, "tokenize", "--messages", "--chat-template", template, "--model", dir), "\n"), "\n")
+	want := []string{
+		`{"text":"<s>aab","ids":[4,1,3],"spans":[[4,6]]}`,
+		`{"error":"TemplateError: no system"}`,
+		`line 3`, `line 5`,
+		`{"text":"<a>b","ids":[0,1,0,2],"spans":[]}`,
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%d lines, want %d: %q", len(got), len(want), got)
+	}
+	for i := range want {
+		if strings.HasPrefix(want[i], "line") {
+			if !strings.HasPrefix(got[i], `{"error":"`+want[i]+":") {
+				t.Errorf("%s, want an error of %s", got[i], want[i])
+			}
+		} else if got[i] != want[i] {
+			t.Errorf("%s, want %s", got[i], want[i])
+		}
+	}
+}
+
+// Any number of lines of any length keep their order.
+func TestTokenizeKeepsOrder(t *testing.T) {
+	dir := tinyTokenizer(t)
+	var in, want strings.Builder
+	for i := range 5000 {
+		n := i % 17
+		if i%1000 == 999 {
+			n = 300_000
+		}
+		in.WriteString(`{"text":"` + strings.Repeat("b", n) + "\"}\n")
+		want.WriteString(`{"ids":[4` + strings.Repeat(",2", n) + "]}\n")
+	}
+	for _, threads := range []string{"0", "1", "7"} {
+		if got := inProcess(t, in.String(), "tokenize", "--model", dir, "--threads", threads); got != want.String() {
+			t.Errorf("--threads %s: the output differs", threads)
+		}
+	}
+}
+
+// A line is answered before the next one is there.
+func TestTokenizeIsInteractive(t *testing.T) {
+	cmd := command(t, "tokenize", "--model", tinyTokenizer(t))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	for n := range 5 {
+		if _, err := io.WriteString(in, `{"text":"`+strings.Repeat("a", n)+"\"}\n{\"te"); err != nil {
+			t.Fatal(err)
+		}
+		line, err := lines.ReadString('\n')
+		if want := `{"ids":[4` + strings.Repeat(",1", n) + "]}\n"; err != nil || line != want {
+			t.Fatalf("%q, %v, want %q", line, err, want)
+		}
+		if _, err := io.WriteString(in, "xt\":\"\"}\n"); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := lines.ReadString('\n'); err != nil || line != "{\"ids\":[4]}\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+	}
+	if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What waits for input can be interrupted.
+func TestTokenizeInterrupted(t *testing.T) {
+	interrupts(t)
+	cmd := command(t, "tokenize", "--model", tinyTokenizer(t))
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(r.Close(), w.Close()) }()
+	cmd.Stdin = r
+	if _, err := io.WriteString(w, "{\"text\":\"\"}\n"); err != nil {
+		t.Fatal(err)
+	}
+	answered := filepath.Join(t.TempDir(), "out")
+	out, err := os.Create(answered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Close() }()
+	var errb bytes.Buffer
+	cmd.Stdout, cmd.Stderr = out, &errb
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if b, err := os.ReadFile(answered); err != nil {
+			t.Fatal(err)
+		} else if len(b) > 0 {
+			break
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the exit code is looked at
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
+		t.Errorf("exit %d, want %d\n%s", code, exitInterrupted, &errb)
+	}
+}
+
+func TestEachLineReportsFaults(t *testing.T) {
+	echo := func(dst, line []byte, _ int) ([]byte, bool, error) {
+		if bytes.Contains(line, []byte("bug")) {
+			panic("planted")
+		}
+		return append(dst, bytes.TrimSpace(line)...), false, nil
+	}
+	var out bytes.Buffer
+	if _, err := eachLine(t.Context(), io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(errors.New("torn"))), &out, 2, echo); err == nil || !strings.Contains(err.Error(), "torn") {
+		t.Errorf("a broken input: %v", err)
+	}
+	if _, err := eachLine(t.Context(), strings.NewReader("a\nb\n"), brokenWriter{}, 2, echo); err == nil || !strings.Contains(err.Error(), "full") {
+		t.Errorf("a broken output: %v", err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a panic was lost")
+		}
+	}()
+	_, _ = eachLine(t.Context(), strings.NewReader("a\nbug\n"), &out, 2, echo) // it does not return
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("full") }
+
+// What a line becomes is JSON that says all of it, or an error.
+func FuzzTokenizeLine(f *testing.F) {
+	t, err := tokenizer.Load(tinyTokenizer(f))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, s := range []string{`{"text":"a\ud83d\ude00\\ud800"}`, `{"text":"\ud83d"}`, `{"text":"\udc00\u0041"}`, "{\"text\":\"\xff\"}", `{"ids":[1,-1]}`, `null`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t2 *testing.T, line []byte) {
+		for _, g := range []lineFunc{encodeLine(t, true), decodeLine(t, false)} {
+			if len(bytes.TrimSpace(line)) == 0 {
+				continue
+			}
+			out, _, err := g(nil, line, 1)
+			if err == nil && !json.Valid(out) {
+				t2.Fatalf("%q becomes %q", line, out)
+			}
+		}
+		var in struct{ Text string }
+		if readLine(line, &in) == nil {
+			// Nothing was put in the place of what is no character.
+			had := bytes.Count(line, []byte("\uFFFD")) + bytes.Count(bytes.ToLower(line), []byte(`\ufffd`))
+			if got := strings.Count(in.Text, "\uFFFD"); got > had {
+				t2.Fatalf("%q: %d replacement characters from %d", line, got, had)
+			}
+		}
+	})
+}

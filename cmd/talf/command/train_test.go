@@ -1,0 +1,220 @@
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"talf/train"
+)
+
+func TestStagesAreRead(t *testing.T) {
+	base := train.Default()
+	base.LR, base.MinLR, base.Warmup = 1e-3, 0.1, 7
+	for s, want := range map[string]stageFlag{
+		"eagle:400":                    {Stage: train.Stage{Loss: "eagle", Steps: 400, LR: 1e-3, MinLR: 0.1, Warmup: 7}},
+		"talf:3e":                      {Stage: train.Stage{Loss: "talf", LR: 1e-3, MinLR: 0.1, Warmup: 7}, epochs: 3},
+		"talf:0.5e":                    {Stage: train.Stage{Loss: "talf", LR: 1e-3, MinLR: 0.1, Warmup: 7}, epochs: 0.5},
+		"hass:top=4,feed=flow:10:lr=2": {Stage: train.Stage{Loss: "hass:top=4,feed=flow", Steps: 10, LR: 2, MinLR: 0.1, Warmup: 7}},
+		"talf:2e:lr=1e-4,min-lr=0,warmup=0": {
+			Stage: train.Stage{Loss: "talf", LR: 1e-4}, epochs: 2,
+		},
+	} {
+		if got, err := parseStage(s, base); err != nil || got != want {
+			t.Errorf("%s: %+v, %v, want %+v", s, got, err, want)
+		}
+	}
+	for s, want := range map[string]string{
+		"": "LOSS:STEPS", "talf": "LOSS:STEPS", "talf:": "LOSS:STEPS", "talf:0": "1 or more", "talf:1.5": "1.5e", "talf:0e": "more than 0",
+		"hinge:3": "not known", "talf:3:lr": "want a number", "talf:3:x=1": "known: lr", "talf:3:lr=1:warmup=2": "LOSS:STEPS", "talf:labels=no:3": "tail or ignore",
+	} {
+		if _, err := parseStage(s, base); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q in it", s, err, want)
+		}
+	}
+}
+
+func FuzzParseStage(f *testing.F) {
+	for _, s := range []string{"eagle:10e", "talf:labels=ignore:400:lr=1e-4", "hass:1e2e", ":", "talf:1e9e"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		st, err := parseStage(s, train.Default())
+		if err == nil && (st.Steps < 1) == (st.epochs <= 0) {
+			t.Errorf("%q: %d steps and %v epochs", s, st.Steps, st.epochs)
+		}
+	})
+}
+
+func TestSharesOfData(t *testing.T) {
+	dir := t.TempDir()
+	odd := filepath.Join(dir, "set=2")
+	if err := os.Mkdir(odd, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for s, want := range map[string]float64{filepath.Join(dir, "a"): 1, filepath.Join(dir, "a") + "=0.7": 0.7, odd: 1, odd + "=3": 3} {
+		got, w, err := parseShare(s)
+		if err != nil || w != want || got != strings.TrimSuffix(strings.TrimSuffix(s, "=0.7"), "=3") {
+			t.Errorf("%s: %s with %v, %v", s, got, w, err)
+		}
+	}
+	for _, s := range []string{"a=x", "a=0", "a=-1", "a=NaN", "a=1e9"} {
+		if _, _, err := parseShare(s); err == nil || !strings.Contains(err.Error(), "DIR=WEIGHT") {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+}
+
+// A configuration file is what the flags are: the printed one of a command line
+// prints itself, and a flag wins over it.
+func TestAConfigurationFileEqualsItsFlags(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "run.yaml")
+	for _, args := range [][]string{
+		{"--model", "m", "--data", "labels", "--out", "o"},
+		{"--model", "m: 'x'", "--data", "a=0.7", "--data", "b=0.3", "--out", "true", "--stage", "eagle:10e", "--stage", "talf:3e:lr=1e-4", "--lr", "2e-4", "--resume", "--noise", "0.2", "--plot", "p.svg"},
+		{"--model", "m", "--data", "d", "--out", "007", "--epochs", "2.5", "--loss", "hass:top=4", "--seed", "18446744073709551615", "--patience", "3"},
+		{"--kind", "lm", "--model", "m", "--data", "a.jsonl", "--data", "b.jsonl", "--out", "o", "--export", "e", "--window", "64", "--steps", "3"},
+	} {
+		printed := ok(t, "", append(append([]string{"train"}, args...), "--print-config")...)
+		write(t, file, printed)
+		if again := ok(t, "", "train", "--config", file, "--print-config"); again != printed {
+			t.Errorf("%v:\n%s\nread again:\n%s", args, printed, again)
+		}
+		if !strings.Contains(printed, "accum: 1\n") {
+			t.Errorf("a default is missing:\n%s", printed)
+		}
+	}
+	write(t, file, "model: m\ndata: [a, b]\nout: o\nlr: 0.5\nsteps: 7\nloss: eagle\n")
+	got := ok(t, "", "train", "--config", file, "--lr", "0.25", "--data", "c", "--stage", "talf:3e", "--print-config")
+	for want, there := range map[string]bool{"lr: 0.25": true, "- c\n": true, "- talf:3e\n": true, "- a\n": false, "steps: 7": false, "loss: eagle": false} {
+		if strings.Contains(got, want) != there {
+			t.Errorf("%q in it: %v, want %v:\n%s", want, !there, there, got)
+		}
+	}
+}
+
+func TestBadConfigurationFilesAreRefusedByLine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.yaml")
+	for text, want := range map[string]string{
+		"model: m\nlearning_rate: 1":  ":2: learning_rate: no such option",
+		"config: x":                   ":1: config: no such option",
+		"steps: 1\n\nsteps: 2":        "steps: given twice",
+		"steps: many":                 ":1: steps: \"many\", want a whole number",
+		"steps: [1, 2]":               "want a plain value",
+		"steps:":                      "want a plain value",
+		"lr: {a: 1}":                  "want a plain value",
+		"- a\n- b":                    "the flags' names and values",
+		"a: [":                        "run.yaml: ",
+		"model: m\n---\nmodel: n":     "one YAML document",
+		"stage: [eagle:1, {talf: 2}]": "want a plain value",
+	} {
+		write(t, file, text)
+		talf(t, "", "train", "--config", file, "--print-config").refuses(t, exitFailure, want)
+	}
+	write(t, file, "model: m\ndata: d\nout: o\nlr: -1")
+	talf(t, "", "train", "--config", file).refuses(t, exitUsage, "lr is -1")
+	talf(t, "", "train", "--model", "m", "--data", "d", "--out", "o", "--dtype", "f16").refuses(t, exitUsage, "--dtype is \"f16\"")
+	talf(t, "", "train", "--config", filepath.Join(t.TempDir(), "none.yaml")).refuses(t, exitFailure, "none.yaml")
+}
+
+func FuzzReadConfig(f *testing.F) {
+	for _, s := range []string{"", "steps: 1", "data: [a, b]", "x: &a [*a]", "lr: !!float .nan", "? [a]\n: b", "&a lr: 1\n*a : 2"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		file := filepath.Join(t.TempDir(), "run.yaml")
+		if err := os.WriteFile(file, []byte(s), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		err := readConfig(newTrain(&app{}).Flags(), file)
+		if err != nil && !strings.Contains(err.Error(), "run.yaml") {
+			t.Errorf("%q: %v does not name the file", s, err)
+		}
+	})
+}
+
+// A run in stages on two sets, from a configuration file: what is printed, kept,
+// logged and drawn.
+func TestTrainingInStagesThroughTheCommandLine(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	out, file, picture := filepath.Join(dir, "run[1]"), filepath.Join(dir, "run.yaml"), filepath.Join(dir, "run.svg")
+	write(t, file, fmt.Sprintf(`model: %q
+data:
+  - %s=2
+  - %s
+out: %q
+stage:
+  - eagle:3
+  - hass:top=4:2:lr=1e-3
+  - talf:2
+rows: 128
+warmup: 1
+eval-every: 1
+eval-seqs: 4
+save-every: 1
+keep: 1
+held-out: 0.2
+`, w.model, w.labels, w.labels, out))
+	printed := ok(t, "", "train", "--config", file, "--plot", picture, "--features", "recompute")
+	if !strings.Contains(printed, "step 7") || !strings.Contains(printed, "τ̂ ") {
+		t.Errorf("printed:\n%s", printed)
+	}
+	var runs []metricsRun
+	if err := json.Unmarshal([]byte(ok(t, "", "inspect", "metrics", out, "--json")), &runs); err != nil {
+		t.Fatal(err)
+	}
+	if len(runs) != 1 || len(runs[0].Rows) != 7 || runs[0].Rows[6].Stage != 3 || runs[0].Rows[6].Eval == nil || runs[0].Rows[6].Eval.Tau <= 1 {
+		t.Errorf("metrics: %+v", runs)
+	}
+	if text := ok(t, "", "inspect", "metrics", out, filepath.Join(out, train.MetricsFile)); strings.Count(text, "held out") != 2 {
+		t.Errorf("metrics:\n%s", text)
+	}
+	if b, err := os.ReadFile(picture); err != nil || !strings.Contains(string(b), "<svg") {
+		t.Errorf("picture: %.40s, %v", b, err)
+	}
+	ok(t, "", "generate", "--model", w.model, "--head", filepath.Join(out, "best"), "--prompt", "Once", "--max-tokens", "4")
+	talf(t, "", "train", "--config", file, "--resume", "--patience", "2").refuses(t, exitFailure, "patience")
+	talf(t, "", "train", "--config", file).refuses(t, exitFailure, "--resume")
+	talf(t, "", "inspect", "metrics", t.TempDir()).refuses(t, exitFailure, "metrics.jsonl")
+	talf(t, "", "train", "--config", file, "--steps", "2", "--stage", "talf:1").refuses(t, exitUsage, "exclude each other")
+}
+
+func TestWhatADeviceMultipliesIsAskedOfDevices(t *testing.T) {
+	args := []string{"train", "--model", "m", "--data", "d", "--out", filepath.Join(t.TempDir(), "o")}
+	talf(t, "", append(args, "--math", "bf16")...).refuses(t, exitUsage, "--math bf16 is for CUDA devices")
+	t.Setenv("CUDA_VISIBLE_DEVICES", "-1")
+	talf(t, "", append(args, "--math", "bf16", "--device", "auto")...).refuses(t, exitUsage,
+		"--math bf16 is for CUDA devices, and --device auto found none")
+	talf(t, "", append(args, "--math", "f16")...).refuses(t, exitUsage, `--math is "f16", want f32 or bf16`)
+	talf(t, "", append(args, "--device", "gpu")...).refuses(t, exitUsage, "want cpu, auto or cuda:N")
+}
+
+// Several ranks train on CPUs, whatever auto means to one process.
+func TestTrainingOnDevicesIsRefusedToSeveralRanks(t *testing.T) {
+	for _, c := range []struct {
+		device deviceFlag
+		math   string
+		ranks  int
+		then   deviceFlag
+		err    string
+	}{
+		{"cuda:1", mathF32, 1, "cuda:1", ""},
+		{"auto", mathBF16, 1, "auto", ""},
+		{"", mathF32, 4, "", ""},
+		{"cpu", mathF32, 4, "cpu", ""},
+		{"auto", mathF32, 4, "cpu", ""},
+		{"cuda:1", mathF32, 4, "cuda:1", "--device cuda:1 --math f32: 4 ranks train on CPUs"},
+		{"auto", mathBF16, 2, "auto", "--device auto --math bf16: 2 ranks train on CPUs"},
+	} {
+		o := trainOptions{device: c.device, math: c.math}
+		err := o.onRanks(c.ranks)
+		if o.device != c.then || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%+v: device %s, %v", c, &o.device, err)
+		}
+	}
+}
