@@ -1,0 +1,188 @@
+// Package jsonl keeps append-only logs of JSON lines that survive a crash: a run that
+// was interrupted opens its log again, reads what is there and goes on.
+package jsonl
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"talf/internal/durable"
+)
+
+// A Header is the first line of a log that has one.
+type Header struct {
+	Format   string `json:"format"`   // name and version, such as "talf-bench-1"
+	Settings string `json:"settings"` // identifies what all lines have in common
+}
+
+// A Config describes a log. The zero value describes one without a header whose lines
+// may be anything.
+type Config struct {
+	Kind   string // what the log holds, for errors: "a log of measurements"
+	Header Header // an empty Format means that there is no header line
+	// Start is what every line of a log without a header begins with, such as
+	// `{"index":`. It tells a torn line from somebody else's text, which is not cut off.
+	Start string
+	// Line, if not nil, is given every whole line in order, without its line break and
+	// without the header. It must not keep the slice. An error refuses the log; ErrDrop
+	// cuts it off before this line.
+	Line func(line []byte) error
+	// Sync makes every line outlast a crash of the machine. Without it, lines outlast a
+	// crash of the process, and Log.Sync does the rest.
+	Sync bool
+}
+
+// ErrDrop is returned by Config.Line for the first line that is not wanted.
+var ErrDrop = errors.New("jsonl: drop the lines from here on")
+
+// Errors that refuse a log. They are wrapped with the number of the line.
+var (
+	ErrForeign  = errors.New("this is not") // followed by Config.Kind
+	ErrSettings = errors.New("made by another model or with other options")
+)
+
+// Read reads a log and returns the length of its whole lines in bytes. What follows
+// them was torn by a crash.
+func (c *Config) Read(r io.Reader) (whole int64, err error) {
+	in := bufio.NewReader(r)
+	for n := 1; ; n++ {
+		line, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			if !c.torn(n, line) {
+				return 0, c.foreign(n, nil)
+			}
+			return whole, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		switch {
+		case n == 1 && c.Header.Format != "":
+			var h Header
+			if err := json.Unmarshal(line, &h); err != nil || h.Format != c.Header.Format {
+				return 0, c.foreign(n, nil)
+			}
+			if h.Settings != c.Header.Settings {
+				return 0, fmt.Errorf("line %d: %w", n, ErrSettings)
+			}
+		case len(bytes.TrimSpace(line)) == 0:
+		case !json.Valid(line):
+			return 0, c.foreign(n, json.Unmarshal(line, new(any)))
+		case c.Line != nil:
+			err := c.Line(bytes.TrimSuffix(line, []byte("\n")))
+			if errors.Is(err, ErrDrop) {
+				return whole, nil
+			}
+			if err != nil {
+				return 0, fmt.Errorf("line %d: %w", n, err)
+			}
+		}
+		whole += int64(len(line))
+	}
+}
+
+// torn reports whether a last line without its line break may be the beginning of
+// line n. Some file systems fill up with zeros what a crash left unwritten.
+func (c *Config) torn(n int, line []byte) bool {
+	got, want := string(bytes.TrimRight(line, "\x00")), c.Start
+	if c.Header.Format != "" {
+		if n > 1 {
+			return true // the header says whose file it is
+		}
+		want = `{"format":"` + c.Header.Format
+	}
+	return strings.HasPrefix(got, want) || strings.HasPrefix(want, got)
+}
+
+func (c *Config) foreign(n int, why error) error {
+	kind := c.Kind
+	if kind == "" {
+		kind = "a log of JSON lines"
+	}
+	if why != nil {
+		return fmt.Errorf("line %d: %w: %w %s", n, why, ErrForeign, kind)
+	}
+	return fmt.Errorf("line %d: %w %s", n, ErrForeign, kind)
+}
+
+// A Log is a log open for appending. No other process can open it meanwhile. It is not
+// safe for concurrent use.
+type Log struct {
+	f      *os.File
+	w      io.Writer // f; tests put one that fails in its place
+	sync   bool
+	failed error // of the first write that failed
+}
+
+// Open opens or creates the log at path, reads it and cuts off a last line that a
+// crash tore. A file that is not such a log is refused and left as it is.
+func Open(path string, c Config) (*Log, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{f: f, w: f, sync: c.Sync}
+	if err := l.open(path, &c); err != nil {
+		_ = f.Close() // nothing was written
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Log) open(path string, c *Config) error {
+	if err := durable.Lock(l.f); err != nil {
+		return fmt.Errorf("%s: another run is writing this file: %w", path, err)
+	}
+	whole, err := c.Read(l.f)
+	if err != nil {
+		return fmt.Errorf("%s, %w", path, err)
+	}
+	if err := l.f.Truncate(whole); err != nil {
+		return fmt.Errorf("repair %s: %w", path, err)
+	}
+	if _, err := l.f.Seek(whole, io.SeekStart); err != nil {
+		return err
+	}
+	if whole == 0 && c.Header.Format != "" {
+		return l.Append(c.Header)
+	}
+	return nil
+}
+
+// Append writes v as one line. After a write that failed nothing more is written: the
+// torn line stays the last one, which the next Open cuts off.
+func (l *Log) Append(v any) error {
+	if l.failed != nil {
+		return l.failed
+	}
+	line, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", l.f.Name(), err)
+	}
+	if _, err = l.w.Write(append(line, '\n')); err != nil {
+		l.failed = fmt.Errorf("write %s: %w", l.f.Name(), err)
+		return l.failed
+	}
+	if l.sync {
+		return l.Sync()
+	}
+	return nil
+}
+
+// Sync makes all lines so far outlast a crash of the machine.
+func (l *Log) Sync() error {
+	if err := l.f.Sync(); err != nil {
+		l.failed = fmt.Errorf("write %s: %w", l.f.Name(), err)
+		return l.failed
+	}
+	return nil
+}
+
+// Close closes the log, without Sync.
+func (l *Log) Close() error { return l.f.Close() }

@@ -1,0 +1,199 @@
+package jsonl
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+type line struct {
+	N int `json:"n"`
+}
+
+// collect returns a config of lines {"n":…} and the numbers that it reads.
+func collect(h Header) (Config, *[]int) {
+	var got []int
+	return Config{Kind: "a list of numbers", Header: h, Start: `{"n":`, Line: func(b []byte) error {
+		var l line
+		if err := json.Unmarshal(b, &l); err != nil {
+			return err
+		}
+		if l.N < 0 {
+			return ErrDrop
+		}
+		got = append(got, l.N)
+		return nil
+	}}, &got
+}
+
+var headed = Header{Format: "numbers-1", Settings: "these"}
+
+func TestALogGoesOnWhereItStopped(t *testing.T) {
+	for name, h := range map[string]Header{"with header": headed, "without": {}} {
+		for _, tail := range []string{"", `{"n":`, `{"n":4`, "\x00\x00\x00", "{\"n\":\x00\x00", "\n\n"} {
+			t.Run(name+"/"+tail, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "log")
+				var want []int
+				for run := range 3 {
+					c, got := collect(h)
+					c.Sync = run == 1
+					l, err := Open(path, c)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !slices.Equal(*got, want) {
+						t.Fatalf("run %d: read %v, want %v", run, *got, want)
+					}
+					for n := range 2 {
+						want = append(want, 10*run+n)
+						if err := l.Append(line{10*run + n}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if _, err := l.f.WriteString(tail); err != nil {
+						t.Fatal(err)
+					}
+					if err := l.Close(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestADroppedLineTakesTheRestWithIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	write(t, path, "{\"n\":1}\n{\"n\":-2}\n{\"n\":3}\n")
+	c, got := collect(Header{})
+	l, err := Open(path, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.Append(line{2}), l.Sync(), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "{\"n\":1}\n{\"n\":2}\n" || !slices.Equal(*got, []int{1}) {
+		t.Errorf("read %v, the file holds %q", *got, b)
+	}
+}
+
+func TestOtherFilesAreRefusedAndLeftAlone(t *testing.T) {
+	for _, c := range []struct {
+		h        Header
+		in, want string
+	}{
+		{headed, "precious", "line 1: this is not a list of numbers"},
+		{headed, "precious\n", "line 1: this is not a list of numbers"},
+		{headed, "{\"format\":\"others-1\"}\n", "line 1: this is not a list of numbers"},
+		{headed, "{\"format\":\"numbers-1\",\"settings\":\"those\"}\n", "line 1: made by another model"},
+		{headed, "{\"format\":\"numbers-1\",\"settings\":\"these\"}\n{\"n\":1}\n{\"n\":\"x\"}\n", "line 3: json"},
+		{Header{}, "precious", "line 1: this is not a list of numbers"},
+		{Header{}, "{\"n\":1}\nprecious", "line 2: this is not a list of numbers"},
+		{Header{}, "{\"n\":1}\nprecious\n", "line 2: invalid character"},
+		{Header{}, "{\"n\":1}\nprecious\n", "this is not a list of numbers"},
+	} {
+		path := filepath.Join(t.TempDir(), "log")
+		write(t, path, c.in)
+		conf, _ := collect(c.h)
+		if _, err := Open(path, conf); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: error %v, want one that names the file and says %q", c.in, err, c.want)
+		}
+		if b, _ := os.ReadFile(path); string(b) != c.in {
+			t.Errorf("%q became %q", c.in, b)
+		}
+	}
+}
+
+func TestALogIsWrittenByOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l, err := Open(path, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path, Config{}); err == nil || !strings.Contains(err.Error(), "another run is writing") {
+		t.Errorf("error %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = Open(path, Config{}); err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+}
+
+// A disk is full and has room again: nothing may follow the torn line.
+func TestNothingIsWrittenAfterATornLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	c, _ := collect(headed)
+	l, err := Open(path, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(line{1}); err != nil {
+		t.Fatal(err)
+	}
+	l.w = half{l.f}
+	full := l.Append(line{2})
+	if !errors.Is(full, errFull) {
+		t.Fatalf("error %v", full)
+	}
+	l.w = l.f
+	if err := l.Append(line{3}); !errors.Is(err, errFull) {
+		t.Errorf("a line follows a torn one: %v", err)
+	}
+	_ = l.Close()
+	c, got := collect(headed)
+	if l, err = Open(path, c); err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	if !slices.Equal(*got, []int{1}) {
+		t.Errorf("read %v, want 1 alone", *got)
+	}
+}
+
+var errFull = errors.New("disk full")
+
+type half struct{ w io.Writer }
+
+func (h half) Write(p []byte) (int, error) {
+	n, _ := h.w.Write(p[:len(p)/2])
+	return n, errFull
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte("{\"format\":\"numbers-1\",\"settings\":\"these\"}\n{\"n\":1}\n{\"n\""))
+	f.Add([]byte("{\"n\":1}\n\x00\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, h := range []Header{headed, {}} {
+			c, got := collect(h)
+			whole, err := c.Read(bytes.NewReader(b))
+			if err != nil {
+				continue
+			}
+			if whole > int64(len(b)) || len(*got) > bytes.Count(b[:whole], []byte("\n")) {
+				t.Fatalf("%d lines in %d bytes of %d", len(*got), whole, len(b))
+			}
+			// What is whole reads the same again, with nothing to repair.
+			c, again := collect(h)
+			if n, err := c.Read(bytes.NewReader(b[:whole])); err != nil || n != whole || !slices.Equal(*again, *got) {
+				t.Fatalf("read again: %d of %d bytes, %v, %v", n, whole, *again, err)
+			}
+		}
+	})
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
