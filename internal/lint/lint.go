@@ -41,16 +41,17 @@ var Rules = []Rule{
 	{"data/...", []string{"internal/durable", "tree"}},
 	{"checkpoints/...", []string{"internal/durable", "model/..."}},
 	{"preprocess/...", []string{"compute", "data", "model/...", "tree/..."}},
-	{"train/...", []string{"checkpoints", "compute", "data", "internal/durable", "internal/jsonl", "model/...", "tree"}},
+	{"train/...", []string{"checkpoints", "compute", "data", "internal/durable", "internal/jsonl", "internal/launch", "model/...", "tree"}},
 	{"infer/...", []string{"compute", "internal/mapped", "model/...", "tree/..."}},
 	{"infer/bench/...", []string{"compute", "data", "infer/...", "internal/jsonl", "model/...", "tree/..."}},
 	{"internal/demo/...", []string{"internal/durable", "model/tokenizer"}},
 	{"internal/durable", nil},
 	{"internal/golden", nil},
 	{"internal/jsonl", []string{"internal/durable"}},
+	{"internal/launch", nil},
 	{"internal/lint", nil},
 	{"internal/mapped", nil},
-	{"cmd/talf/...", []string{"checkpoints", "compute/...", "data", "infer/...", "internal/demo", "internal/durable", "internal/jsonl", "model/...", "preprocess", "train/...", "tree/..."}},
+	{"cmd/talf/...", []string{"checkpoints", "compute/...", "data", "infer/...", "internal/demo", "internal/durable", "internal/jsonl", "internal/launch", "model/...", "preprocess", "train/...", "tree/..."}},
 }
 
 // Owners says which packages alone import a module from elsewhere, tests

@@ -42,14 +42,14 @@ type peer struct {
 // beginning.
 const frame = 512
 
-func join(l launch) (*World, error) {
+func join(l launch.Place) (*World, error) {
 	var rank, size C.int
 	if err := mpiError("start MPI", C.talf_mpi_open(&rank, &size)); err != nil {
 		return nil, err
 	}
 	w := &World{rank: int(rank), size: int(size)}
-	if w.size != l.size {
-		return nil, fmt.Errorf("%s started %d ranks, but MPI knows %d: was talf built with the mpicc of another MPI?", l.by, l.size, w.size)
+	if w.size != l.Count {
+		return nil, fmt.Errorf("%s started %d ranks, but MPI knows %d: was talf built with the mpicc of another MPI?", l.By, l.Count, w.size)
 	}
 	host, err := os.Hostname()
 	if err != nil {

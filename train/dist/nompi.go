@@ -2,7 +2,11 @@
 
 package dist
 
-import "fmt"
+import (
+	"fmt"
+
+	"talf/internal/launch"
+)
 
 // A World is the group of this process: without MPI it is alone.
 type World struct{ Alone }
@@ -13,7 +17,7 @@ func (*World) Close() error { return nil }
 // Lost returns the ranks that are known to have ended.
 func (*World) Lost() []int { return nil }
 
-func join(l launch) (*World, error) {
+func join(l launch.Place) (*World, error) {
 	return nil, fmt.Errorf("%s started %d of this process (%s), but this talf was built without MPI and each would train the same run: build it with CC=mpicc CGO_ENABLED=1 go build -tags mpi ./cmd/talf, or start one process",
-		l.by, l.size, l.variable)
+		l.By, l.Count, l.Variable)
 }

@@ -3,16 +3,16 @@ package command
 import (
 	"fmt"
 	"os"
-	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"talf/data"
+	"talf/internal/launch"
 )
 
-// A stripeFlags holds --shard-index and --shard-count: which of several runs that
-// make a set together this one is.
+// A stripeFlags holds --shard-index and --shard-count, which number the runs that make
+// a set together.
 type stripeFlags struct {
 	index, count int // count 0: what the environment says
 	flags        *pflag.FlagSet
@@ -24,18 +24,8 @@ func (s *stripeFlags) add(f *pflag.FlagSet) {
 	countVar(f, &s.count, "shard-count", 0, "runs that make the set together (0: what Slurm or Open MPI say, or 1)")
 }
 
-// schedulers are those that number the runs they start.
-var schedulers = []struct {
-	name                     string
-	index, count, min, steps string // environment variables; "": there is none
-}{
-	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "", ""},
-	{"Slurm", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_STEP"},
-	{"Kubernetes", "JOB_COMPLETION_INDEX", "", "", ""},
-}
-
-// get returns the run's part of the set, and who said so.
-func (s *stripeFlags) get(env func(string) (string, bool)) (p data.Stripe, from string, err error) {
+// get returns the run's part of the set, and who numbered it.
+func (s *stripeFlags) get(env launch.Env) (p data.Stripe, from string, err error) {
 	index, count := s.flags.Changed("shard-index"), s.flags.Changed("shard-count") && s.count > 0
 	p = data.Stripe{Index: s.index, Count: s.count}
 	switch {
@@ -47,53 +37,34 @@ func (s *stripeFlags) get(env func(string) (string, bool)) (p data.Stripe, from 
 		}
 		return p, "flags", nil
 	}
-	number := func(name string, def int) (int, error) {
-		text, ok := env(name)
-		if name == "" || !ok {
-			return def, nil
-		}
-		v, err := strconv.Atoi(text)
-		if err != nil || v < 0 {
-			return 0, fmt.Errorf("the environment's %s is %q, want a whole number: give --shard-index and --shard-count", name, text)
-		}
-		return v, nil
+	const give = "give --shard-index and --shard-count"
+	places, err := launch.Tasks(env)
+	if err != nil {
+		return p, "", fmt.Errorf("%w: %s", err, give)
 	}
-	found := data.Whole
-	for _, x := range schedulers {
-		if _, ok := env(x.index); !ok {
-			continue
-		}
-		var v [4]int
-		for i, name := range []string{x.index, x.count, x.min, x.steps} {
-			if v[i], err = number(name, []int{0, 0, 0, 1}[i]); err != nil {
-				return p, "", err
-			}
-		}
-		one := data.Stripe{Index: (v[0] - v[2]) / max(v[3], 1), Count: v[1]}
-		if one.Count == 0 {
-			one.Count = s.count
-		}
-		if one.Count == 0 {
-			return p, "", usagef("%s numbers this run (%s), but does not say how many there are: give --shard-count", x.name, x.index)
-		}
-		if one.Count == 1 {
-			continue // alone
-		}
-		if count && one.Count != s.count {
-			return p, "", usagef("--shard-count is %d, but %s runs %d", s.count, x.name, one.Count)
-		}
-		if found != data.Whole {
-			return p, "", usagef("%s and %s both number this run: give --shard-index and --shard-count", from, x.name)
-		}
-		found, from = one, x.name
+	if len(places) > 1 {
+		return p, "", usagef("%s and %s both number this run: %s", places[0].By, places[1].By, give)
 	}
-	if count && found == data.Whole {
-		return p, "", usagef("--shard-count is given, --shard-index is not, and nothing in the environment numbers this run")
+	if len(places) == 0 {
+		if count {
+			return p, "", usagef("--shard-count is given, --shard-index is not, and nothing in the environment numbers this run")
+		}
+		return data.Whole, "", nil
 	}
-	if err := found.Validate(); err != nil {
-		return p, "", fmt.Errorf("%s numbers this run %d of %d: give --shard-index and --shard-count", from, found.Index, found.Count)
+	at := places[0]
+	p = data.Stripe{Index: at.Index, Count: at.Count}
+	switch {
+	case at.Count == 0 && !count:
+		return p, "", usagef("%s numbers this run (%s), but does not say how many there are: give --shard-count", at.By, at.Variable)
+	case at.Count == 0:
+		p.Count = s.count
+	case count && at.Count != s.count:
+		return p, "", usagef("--shard-count is %d, but %s runs %d", s.count, at.By, at.Count)
 	}
-	return found, from, nil
+	if err := p.Validate(); err != nil {
+		return p, "", fmt.Errorf("%s numbers this run %d of %d: %s", at.By, p.Index, p.Count, give)
+	}
+	return p, at.By, nil
 }
 
 func newMerge(a *app) *cobra.Command {
