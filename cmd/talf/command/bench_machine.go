@@ -19,6 +19,7 @@ import (
 	"talf/compute/cpu/kern"
 	"talf/infer/bench"
 	"talf/model"
+	"talf/model/synth"
 )
 
 // A machineReport is the result of bench decode or bench kernels.
@@ -173,7 +174,7 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 
 func shapeNames() string {
 	var names []string
-	for _, s := range bench.Shapes() {
+	for _, s := range synth.Shapes() {
 		names = append(names, s.Name+" ("+s.Doc+")")
 	}
 	return strings.Join(names, "; ")
@@ -188,12 +189,12 @@ func openPassModel(dir, shape string, dev compute.Device, o *machineOptions) (*m
 		}
 		return o.load(path, dev)
 	}
-	s, err := bench.FindShape(shape)
+	s, err := synth.FindShape(shape)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	spec := s.Spec()
-	set := bench.RandomWeights(spec, 1)
+	set := synth.RandomWeights(spec, 1)
 	return model.New(spec, set, dev, o.modelOptions(set))
 }
 

@@ -29,6 +29,7 @@ import (
 	"talf/model/head"
 	"talf/model/modeltest"
 	"talf/model/safetensors"
+	"talf/model/synth"
 	"talf/preprocess"
 	"talf/train"
 	"talf/tree"
@@ -363,7 +364,7 @@ func (r *gpuReport) shape(t *testing.T, dev compute.Device, s *gpuShape, p gpuPl
 	spec := arch.Llama()
 	spec.Vocab, spec.Hidden, spec.Layers, spec.Heads, spec.KVHeads = g.vocab, g.hidden, 1, g.heads, g.kvHeads
 	spec.HeadDim, spec.FFN, spec.MaxPos, spec.Tied = g.hidden/g.heads, g.ffn, 1<<16, g.tied
-	deep, set, err := bench.Deepen(spec, bench.RandomWeights(spec, 1), g.layers)
+	deep, set, err := synth.Deepen(spec, synth.RandomWeights(spec, 1), g.layers)
 	if err != nil {
 		t.Fatal(err)
 	}

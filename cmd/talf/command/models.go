@@ -15,10 +15,10 @@ import (
 	"talf/compute"
 	"talf/compute/cpu"
 	"talf/compute/cuda"
-	"talf/infer/bench"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/safetensors"
+	"talf/model/synth"
 	"talf/model/tokenizer"
 )
 
@@ -251,7 +251,7 @@ func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, err
 	if o.layers > 0 {
 		// The deepened set shares the mappings of this one, which last as long as the
 		// process: a bench loads one model.
-		if spec, set, err = bench.Deepen(spec, set, o.layers); err != nil {
+		if spec, set, err = synth.Deepen(spec, set, o.layers); err != nil {
 			return nil, usageError{err}
 		}
 	}

@@ -10,9 +10,9 @@ import (
 
 	"talf/compute"
 	"talf/compute/cpu"
-	"talf/infer/bench"
 	"talf/model"
 	"talf/model/safetensors"
+	"talf/model/synth"
 )
 
 func TestQuantizedModelsDecodeAsIfQuantizedWhenLoaded(t *testing.T) {
@@ -186,7 +186,7 @@ func TestBenchOfTheMachine(t *testing.T) {
 	talf(t, "", "bench", "kernels", "--class", "sse9").refuses(t, 2, "portable")
 	talf(t, "", "bench", "kernels", "--sizes", "64").refuses(t, 2, "64")
 	talf(t, "", "bench", "perplexity", "--model", dir).refuses(t, 2, "text")
-	if _, err := bench.FindShape("110m"); err != nil {
+	if _, err := synth.FindShape("110m"); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package bench
+package synth
 
 import (
 	"encoding/binary"
@@ -11,8 +11,8 @@ import (
 	"talf/model/safetensors"
 )
 
-// A Shape is a model of random weights: what a pass costs does not depend on
-// what the weights are.
+// A Shape is the architecture of a model with random weights: the cost of a pass does
+// not depend on the values of the weights.
 type Shape struct {
 	Name, Doc string
 	Spec      func() *arch.Spec
@@ -47,8 +47,8 @@ func FindShape(name string) (Shape, error) {
 	return Shape{}, fmt.Errorf("no shape %q: want one of %s", name, strings.Join(names, ", "))
 }
 
-// RandomWeights returns weights of a Llama in bfloat16, scaled so that hidden
-// states neither vanish nor grow.
+// RandomWeights returns bfloat16 weights for a Llama, scaled so that hidden states
+// neither vanish nor explode.
 func RandomWeights(s *arch.Spec, seed uint64) *safetensors.Set {
 	var out []safetensors.Tensor
 	add := func(name string, mean, std float64, shape ...int) {
