@@ -37,7 +37,6 @@ var Ratchet = map[string]int{
 	"cmd/talf/command/bench.go":           710,
 	"cmd/talf/command/train.go":           512,
 	"cmd/talf/command/preprocess.go":      425,
-	"cmd/talf/command/bench_machine.go":   384,
 	"cmd/talf/command/inspect_samples.go": 382,
 	"cmd/talf/command/tokenize.go":        360,
 	"cmd/talf/command/models.go":          328,
