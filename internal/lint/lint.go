@@ -39,11 +39,11 @@ var Rules = []Rule{
 	{"compute/computetest", []string{"compute"}},
 	{"model/...", []string{"compute", "internal/mapped", "tree"}},
 	{"data/...", []string{"internal/durable", "tree"}},
-	{"checkpoints/...", []string{"internal/durable", "model/..."}},
-	{"preprocess/...", []string{"compute", "data", "model/...", "tree/..."}},
-	{"train/...", []string{"checkpoints", "compute", "data", "internal/durable", "internal/jsonl", "internal/launch", "model/...", "tree"}},
-	{"infer/...", []string{"compute", "internal/mapped", "model/...", "tree/..."}},
-	{"infer/bench/...", []string{"compute", "data", "infer/...", "internal/jsonl", "model/...", "tree/..."}},
+	{"checkpoints/...", []string{"internal/durable", "internal/spec", "model/..."}},
+	{"preprocess/...", []string{"compute", "data", "internal/spec", "model/...", "tree/..."}},
+	{"train/...", []string{"checkpoints", "compute", "data", "internal/durable", "internal/jsonl", "internal/launch", "internal/spec", "model/...", "tree"}},
+	{"infer/...", []string{"compute", "internal/mapped", "internal/spec", "model/...", "tree/..."}},
+	{"infer/bench/...", []string{"compute", "data", "infer/...", "internal/jsonl", "internal/spec", "model/...", "tree/..."}},
 	{"internal/demo/...", []string{"internal/durable", "model/tokenizer"}},
 	{"internal/durable", nil},
 	{"internal/golden", nil},
@@ -51,7 +51,8 @@ var Rules = []Rule{
 	{"internal/launch", nil},
 	{"internal/lint", nil},
 	{"internal/mapped", nil},
-	{"cmd/talf/...", []string{"checkpoints", "compute/...", "data", "infer/...", "internal/demo", "internal/durable", "internal/jsonl", "internal/launch", "model/...", "preprocess", "train/...", "tree/..."}},
+	{"cmd/talf/...", []string{"checkpoints", "compute/...", "data", "infer/...", "internal/demo", "internal/durable", "internal/jsonl", "internal/launch", "internal/spec", "model/...", "preprocess", "train/...", "tree/..."}},
+	{"internal/spec", nil},
 }
 
 // Owners says which packages alone import a module from elsewhere, tests
