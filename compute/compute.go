@@ -110,24 +110,19 @@ type KV interface {
 type Device interface {
 	// Name describes the device and the kernels that it chose.
 	Name() string
+	// Arithmetic names what the last bits of this device's results depend on, for
+	// example "cuda sm_90". It is empty for the CPU, which others are compared with.
+	Arithmetic() string
 	Alloc(t DType, shape ...int) (Buffer, error)
 	// Pack stacks parts, which share Cols, into one weight [ΣRows][Cols] of F32,
 	// BF16 or Q8.
 	Pack(as DType, parts ...Matrix) (Weight, error)
 	NewKV(c KVConfig) (KV, error)
 	Queue() Queue
+	// Abilities returns what this device can do beyond this interface. It is the same
+	// at every call.
+	Abilities() DeviceAbilities
 	Close() error
-}
-
-// A Planner is a Device of limited memory, which may be planned before it is taken.
-type Planner interface {
-	Device
-	WeightBytes(as DType, out, in int) int64 // of Pack
-	KVBytes(c KVConfig, blocks int) int64    // of a store grown to so many blocks
-	// WorkBytes is what a queue takes for itself at most in passes of a number of
-	// rows over so many positions: width is a product's most inputs or outputs.
-	WorkBytes(c KVConfig, heads, width, rows, positions int) int64
-	Free() (int64, error) // bytes that can be had now
 }
 
 // A Queue runs operations in call order, asynchronously where the device can.
@@ -141,19 +136,9 @@ type Queue interface {
 	Read(dst any, src Buffer, off int)
 	// Sync waits for everything queued and returns the first failure.
 	Sync(ctx context.Context) error
-}
-
-// A Replayer is a Queue of a device that is far away: it takes one short
-// conversation more willingly than many. A Queue that gains by it implements it.
-type Replayer interface {
-	// Pass says that what follows, up to the next Sync or Read, is one pass of at
-	// most rows rows. Nothing of it need run before; what it uses must stay, slices
-	// excepted, which are copied at every call. Passes that differ in their rows,
-	// tokens and steps alone may be replayed.
-	Pass(rows int)
-	// ReadTopK is TopK to the host: ids [n][k] and logp [n][k] are there after the
-	// next Sync, unless that fails.
-	ReadTopK(ids []int32, logp []float32, logits Buffer, k, n int)
+	// Abilities returns what this queue can do beyond this interface. It is the same at
+	// every call: callers ask once and keep it.
+	Abilities() Abilities
 }
 
 // An Epilogue says what Linear does with a product.
@@ -231,20 +216,6 @@ type Ops interface {
 	MoveKV(kv KV, dst, src []int32)
 }
 
-// PeakLen is how many outputs of a row share a peak, their largest.
-const PeakLen = 32
-
-// A Peaker is a queue that notes the peaks of a product while it makes it, by which
-// it then finds the largest of a row without reading all of it again.
-type Peaker interface {
-	// LinearPeaks is Linear with Store, and writes each row's peaks
-	// [n][⌈Out/PeakLen⌉].
-	LinearPeaks(dst, peaks, x Buffer, l *Linear, n int)
-	// TopPeaks is TopK of rows [row,row+n) of logits, given the peaks of all of them,
-	// with the same results. A nil logp asks for the ids alone.
-	TopPeaks(ids, logp, logits, peaks Buffer, row, k, n int)
-}
-
 // A Step describes the live rows of one pass. Slices are the caller's and must
 // stay unchanged until Sync.
 type Step struct {
@@ -269,105 +240,3 @@ type Span struct {
 
 // Rope tables are Buffers [positions][RotDim]: row p is RotDim/2 cosines
 // followed by RotDim/2 sines of p's angles, scaling applied.
-
-// Mat is a matrix inside a buffer for Gemm: op(M) is [Rows][Cols]. T says that
-// it is stored transposed, [Cols][Rows]. Element (i,j) of the stored matrix is
-// Buf[Off + i·Stride + j].
-type Mat struct {
-	Buf        Buffer
-	Off        int
-	Rows, Cols int
-	Stride     int
-	T          bool
-}
-
-// TrainAttention is the geometry of tree attention in training. Queries of one
-// level attend to the level-0 rows [First[r], Last[r]] (the true prefix of their
-// own sequence) and then to one row of each deeper level, Anc[j][r] of level j+1.
-// The own row is the last of these; on level 0 it is Last[r] and Anc is empty.
-// Rows of one sequence are consecutive on every level.
-type TrainAttention struct {
-	Heads, KVHeads, HeadDim int
-	First, Last             []int32   // [rows]
-	Anc                     [][]int32 // [level][rows]
-}
-
-// SoftLabels are target distributions of rows: K most likely tokens, and the
-// rest of the mass as one tail bucket. A row's IDs are distinct; negative ones
-// pad it, with Prob 0.
-type SoftLabels struct {
-	K    int
-	IDs  []int32   // [rows][K]
-	Prob []float32 // [rows][K]
-	Tail []float32 // [rows]; nil ignores the tail
-	Full []float32 // [rows][V]: the whole distribution; IDs and Prob are unused
-}
-
-// AdamW are the constants of one update. Bias corrections use Step from 1.
-type AdamW struct {
-	LR, Beta1, Beta2, Eps, Decay float32
-	Scale                        float32 // multiplies the gradient first: clipping
-	Step                         int
-}
-
-// TrainOps are gradients and updates. A Queue that can train implements it.
-// Gradients are overwritten unless a sentence says added. Every sum over rows
-// runs in fixed blocks of rows, so results do not depend on the thread count.
-type TrainOps interface {
-	// Host makes data usable as a buffer of this device without a copy where
-	// the device shares the host's memory.
-	Host(data []float32, shape ...int) Buffer
-	// Gemm computes c = op(a)·op(b) + beta·c, beta 0 or 1.
-	Gemm(c, a, b Mat, beta float32)
-	// Add computes dst = a + b over the first n elements; dst may be a or b.
-	Add(dst, a, b Buffer, n int)
-	// AddBias adds bias [W] to each of the first n rows of x [n][W].
-	AddBias(x, bias Buffer, n int)
-	// SumRows sets dst [W] to the sum of the first n rows of x [n][W].
-	SumRows(dst, x Buffer, n int)
-	// NormGrad gives dx and, if dw is not nil, dw of Norm.
-	NormGrad(dx, dw, dy, x, weight Buffer, eps float32, n int)
-	// Rope rotates the first heads·headDim columns of x [n][W] from column col
-	// at pos[r], backwards (the gradient) if inverse.
-	Rope(x Buffer, col, heads, headDim int, rope Buffer, pos []int32, inverse bool, n int)
-	// SwiGLUGrad gives dgu [n][2F] of SwiGLU.
-	SwiGLUGrad(dgu, dy, gu Buffer, n int)
-	// TreeAttend computes o [n][Heads·HeadDim] and lse [n][Heads] (log Σ exp of
-	// the scaled scores) from q [n][Heads·HeadDim] and the levels' keys and
-	// values k[j], v[j] [rows_j][KVHeads·HeadDim], level 0 first, own level last.
-	TreeAttend(o, lse, q Buffer, k, v []Buffer, g *TrainAttention)
-	// TreeAttendGrad gives dq and adds to dk[j] and dv[j].
-	TreeAttendGrad(dq Buffer, dk, dv []Buffer, do, o, lse, q Buffer, k, v []Buffer, g *TrainAttention)
-	// SoftCE computes loss[r] = −Σ p·log softmax(h[r]·wᵀ) and dh[r] =
-	// scale[r]·∂loss[r]/∂h[r], in chunks of rows: logits are never kept. With
-	// labels.Tail the tail is one bucket, tail·log(1−Σ_topK q). If dw is not nil
-	// [V][H], Σ_r scale[r]·∂loss[r]/∂w is added to it. Rows with scale 0 give
-	// their loss and a zero gradient. A Weight of a device that trains is also a
-	// Buffer [Out][In]: as w it costs no packing, so a frozen LM head is best
-	// given so.
-	SoftCE(loss, dh, dw, h, w Buffer, labels *SoftLabels, scale []float32, n int)
-	// SmoothL1 computes loss[r] = mean over columns of SmoothL1(y−t), and dy[r] =
-	// scale[r]·∂loss[r]/∂y; l1 takes |y−t| instead.
-	SmoothL1(loss, dy, y, t Buffer, scale []float32, l1 bool, n int)
-	// EmbedGrad adds dy[r][col:col+W] to row ids[r] of dtable [V][W], rows in
-	// ascending r.
-	EmbedGrad(dtable, dy Buffer, col int, ids []int32)
-	// SumSquares returns Σ g² over fixed blocks, in float64, the buffers' sums
-	// added in order.
-	SumSquares(g ...Buffer) float64
-	// AdamW updates p, m and v by gradient g: decoupled decay, then the step.
-	AdamW(p, g, m, v Buffer, h AdamW)
-}
-
-// RemoteTrainOps are those of a device whose memory is not the host's: what Host
-// returns is a copy there, and the two go separate ways.
-type RemoteTrainOps interface {
-	TrainOps
-	// Alloc returns a zeroed buffer.
-	Alloc(t DType, shape ...int) (Buffer, error)
-	// View returns the first elements of b, whose memory it shares, as another
-	// shape.
-	View(b Buffer, shape ...int) Buffer
-	// Clear sets the first n elements of b to zero.
-	Clear(b Buffer, n int)
-}

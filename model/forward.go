@@ -49,7 +49,7 @@ type activations struct {
 	selCap int
 	out    [2]Output // the pass's and the one's before, whose hidden states may be inputs
 	logits compute.Buffer
-	peaks  compute.Buffer // of the logits, where the device is a compute.Peaker
+	peaks  compute.Buffer // of the logits, where the device notes them
 	logCap int
 	tops   []topBuf
 	ahead  int            // likely tokens that passes are asked for, where reading them apart costs time
@@ -120,7 +120,7 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 		a.featRow = append(a.featRow, f.Row)
 	}
 	m.cut(batch, rows)
-	far, _ := m.q.(compute.Replayer)
+	far := m.can.Replay
 	if far != nil {
 		far.Pass(rows)
 	}
@@ -135,7 +135,7 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 			m.q.Gather(a.sel, 0, 0, o.Hidden, o.want)
 			x = a.sel
 		}
-		if p, ok := m.q.(compute.Peaker); ok {
+		if p := m.can.Peaks; p != nil {
 			p.LinearPeaks(a.logits, a.peaks, x, &m.lmHead, n)
 		} else {
 			m.q.Linear(a.logits, x, &m.lmHead, compute.Store, n)
@@ -313,7 +313,7 @@ func (m *Model) grow(rows, wanted int) error {
 	if wanted > a.logCap {
 		n := roundUp(wanted)
 		alloc(&a.logits, n, m.Outputs())
-		if _, ok := m.q.(compute.Peaker); ok {
+		if m.can.Peaks != nil {
 			alloc(&a.peaks, n, (m.Outputs()+compute.PeakLen-1)/compute.PeakLen)
 		}
 		if errs == nil {

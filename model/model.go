@@ -31,7 +31,7 @@ type Options struct {
 	// it: what only needs its tensors spares their memory.
 	Lazy bool
 	// Positions of keys and values that are set aside when a model is loaded onto a
-	// device of limited memory, a compute.Planner, for all sequences together: what
+	// device of limited memory (compute.DeviceAbilities.Plan), for all sequences together: what
 	// does not fit is refused before anything is loaded. 0 takes memory as it is needed.
 	Positions int
 }
@@ -65,6 +65,7 @@ type Model struct {
 	spec *arch.Spec
 	dev  compute.Device
 	q    compute.Queue
+	can  compute.Abilities // q's
 	opt  Options
 	set  *safetensors.Set
 	hash string // empty until asked for
@@ -230,6 +231,7 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 		return nil, fmt.Errorf("make KV store: %w", err)
 	}
 	m := &Model{spec: spec, dev: dev, q: dev.Queue(), opt: opt, set: set, kv: kv}
+	m.can = m.q.Abilities()
 	m.blocks = blocks{kv: kv, scratch: -1}
 	return m, nil
 }

@@ -139,8 +139,8 @@ func (o *Output) readBest(q compute.Replayer, k int) {
 // reports false if that is not to be had.
 func (o *Output) topBest(ids []int32, logp []float32, row, n, k int) bool {
 	m := o.m
-	q, ok := m.q.(compute.Replayer)
-	if !ok || k > mostAhead || len(o.want) > mostAheadRows {
+	q := m.can.Replay
+	if q == nil || k > mostAhead || len(o.want) > mostAheadRows {
 		return false
 	}
 	b := &o.best
@@ -205,7 +205,7 @@ func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 		c := roundUp(n)
 		t.ids, t.logp, t.cap = must(m.dev.Alloc(compute.I32, c, k)), must(m.dev.Alloc(compute.F32, c, k)), c
 	}
-	if p, ok := m.q.(compute.Peaker); ok {
+	if p := m.can.Peaks; p != nil {
 		values := t.logp
 		if logp == nil {
 			values = nil
@@ -297,7 +297,7 @@ func (s *Store) Put(r int, f ...Feature) error {
 		s.m.q.Gather(s.buf, r+i, 0, f[i].Buf, s.src[i:j])
 		i = j
 	}
-	if _, ok := s.m.q.(compute.Replayer); ok {
+	if s.m.can.Replay != nil {
 		return nil // it has copied src, and the next pass tells a failure
 	}
 	return s.m.q.Sync(context.Background())

@@ -66,8 +66,8 @@ func kvConfig(spec *arch.Spec, opt Options) compute.KVConfig {
 // fits reports, before a device is filled, that it is too small, and what would
 // fit.
 func fits(name string, spec *arch.Spec, dev compute.Device, opt Options) error {
-	p, ok := dev.(compute.Planner)
-	if !ok || opt.Positions == 0 {
+	p := dev.Abilities().Plan
+	if p == nil || opt.Positions == 0 {
 		return nil
 	}
 	free, err := p.Free()
@@ -127,7 +127,7 @@ func mib(n int64) string {
 
 // setAside takes the memory of decoding at once, so that none is asked for later.
 func (m *Model) setAside() error {
-	if _, ok := m.dev.(compute.Planner); !ok || m.opt.Positions == 0 {
+	if m.dev.Abilities().Plan == nil || m.opt.Positions == 0 {
 		return nil
 	}
 	if err := m.blocks.grow(nblocks(m.opt.Positions)); err != nil {

@@ -26,6 +26,8 @@ func (d *limited) KVBytes(c compute.KVConfig, blocks int) int64 {
 	return int64(2*c.Layers*c.KVHeads*c.HeadDim*c.Type.Size()) * int64(blocks*compute.BlockLen)
 }
 
+func (d *limited) Abilities() compute.DeviceAbilities { return compute.DeviceAbilities{Plan: d} }
+
 func (d *limited) WorkBytes(compute.KVConfig, int, int, int, int) int64 { return 1000 }
 
 func (d *limited) Free() (int64, error) { return d.free, nil }

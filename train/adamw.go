@@ -27,7 +27,7 @@ type optimiser struct {
 }
 
 func newOptimiser(cfg Config, q compute.Queue, params []*gg.Tensor) (*optimiser, error) {
-	o := &optimiser{cfg: cfg, ops: q.(compute.TrainOps), q: q, params: params}
+	o := &optimiser{cfg: cfg, ops: q.Abilities().Train, q: q, params: params}
 	like := func(prefix string) (out []*gg.Tensor, err error) {
 		for _, p := range params {
 			t, err := gg.NewTensor(q, prefix+p.Name, make([]float32, len(p.Data)), p.Shape...)
@@ -76,9 +76,9 @@ func (o *optimiser) gather(i int, nodes []*gg.Node) {
 func (o *optimiser) gatherOne(i, j int, nodes []*gg.Node) {
 	s := o.sum[j]
 	n := len(s.Data)
-	switch far, ok := o.q.(compute.RemoteTrainOps); {
+	switch far := o.q.Abilities().Remote; {
 	case i > 0:
-	case ok:
+	case far != nil:
 		far.Clear(s.Buf, n)
 	default:
 		o.q.Write(s.Buf, o.zeros[:n])

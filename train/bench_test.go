@@ -66,7 +66,7 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 		}
 		return t
 	}
-	rope := q.(compute.TrainOps).Host(spec.Rope.Table(spec.HeadDim, 0, 300), 300, spec.HeadDim)
+	rope := q.Abilities().Train.Host(spec.Rope.Table(spec.HeadDim, 0, 300), 300, spec.HeadDim)
 	bt := newHeadBatch(g, p, tensor("embed", random(spec.Vocab*spec.Hidden, 0.02), spec.Vocab, spec.Hidden), rope, meta, plan, nil, seqs*length)
 	lm := tensor("lm_head", random(spec.Vocab*spec.Hidden, 0.05), spec.Vocab, spec.Hidden)
 	as := compute.F32

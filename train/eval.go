@@ -30,7 +30,7 @@ const scoreRows = 64
 
 // newScorer finds k tokens of a row; v is what w's rows are of.
 func newScorer(dev compute.Device, q compute.Queue, w compute.Weight, k int, v *vocabulary) (*scorer, error) {
-	s := &scorer{q: q, ops: q.(compute.TrainOps), w: compute.Linear{W: w}, hidden: w.In(), k: k, vocab: v}
+	s := &scorer{q: q, ops: q.Abilities().Train, w: compute.Linear{W: w}, hidden: w.In(), k: k, vocab: v}
 	var err error
 	for _, b := range []struct {
 		to    *compute.Buffer

@@ -158,7 +158,7 @@ func (r *reference) build(t testing.TB, q compute.Queue, p *net.Params, l loss.L
 		t.Fatal(err)
 	}
 	table := r.spec.Rope.Table(r.spec.HeadDim, 0, 64)
-	rope := q.(compute.TrainOps).Host(table, 64, r.spec.HeadDim)
+	rope := q.Abilities().Train.Host(table, 64, r.spec.HeadDim)
 	b := newHeadBatch(g, p, tensor("embed", r.embed, v, hid), rope, r.meta, plan, nil, 40)
 	in := b.inputs(g, tensor("lm_head", r.lm, v, hid))
 	terms := l.Build(in)

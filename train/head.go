@@ -111,18 +111,19 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	}
 	dev := target.Device()
 	q := dev.Queue()
-	ops, ok := q.(compute.TrainOps)
-	if !ok {
+	ops := q.Abilities().Train
+	if ops == nil {
 		return nil, nil, fmt.Errorf("device %s cannot train", dev.Name())
 	}
 	prof, q, err := newProfile(job.Profile, dev, q)
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, far := q.(compute.RemoteTrainOps); far && job.Group != nil && job.Group.Size() > 1 {
+	far := q.Abilities().Remote != nil
+	if far && job.Group != nil && job.Group.Size() > 1 {
 		return nil, nil, errors.New("train: several ranks train on CPUs: their gradients are added in the host's memory")
 	}
-	if _, far := q.(compute.RemoteTrainOps); far && cfg.DType == BF16 {
+	if far && cfg.DType == BF16 {
 		return nil, nil, errors.New("train: dtype is bf16, want f32 on a CUDA device, whose products alone may be in bfloat16 (--math)")
 	}
 	h.queue = q

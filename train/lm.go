@@ -132,18 +132,19 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 		}
 	}
 	q := job.Device.Queue()
-	ops, ok := q.(compute.TrainOps)
-	if !ok {
+	ops := q.Abilities().Train
+	if ops == nil {
 		return nil, nil, fmt.Errorf("device %s cannot train", job.Device.Name())
 	}
 	prof, q, err := newProfile(job.Profile, job.Device, q)
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, far := q.(compute.RemoteTrainOps); far && job.Group != nil && job.Group.Size() > 1 {
+	far := q.Abilities().Remote != nil
+	if far && job.Group != nil && job.Group.Size() > 1 {
 		return nil, nil, errors.New("train: several ranks train on CPUs: their gradients are added in the host's memory")
 	}
-	if _, far := q.(compute.RemoteTrainOps); far && cfg.DType == BF16 {
+	if far && cfg.DType == BF16 {
 		return nil, nil, errors.New("train: dtype is bf16, want f32 on a CUDA device, whose products alone may be in bfloat16 (--math)")
 	}
 	l := &lmTask{cfg: cfg, job: job, queue: q, crew: newCrew(job.Group)}

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"talf/compute"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/safetensors"
@@ -69,7 +68,7 @@ func agreeOnTheHead(t *testing.T, layers int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rope := q.(compute.TrainOps).Host(spec.Rope.Table(spec.HeadDim, 0, 32), 32, spec.HeadDim)
+	rope := q.Abilities().Train.Host(spec.Rope.Table(spec.HeadDim, 0, 32), 32, spec.HeadDim)
 	train := net.NewHead(g, p, et, rope, net.Shape{Rows: n, Branch: 2, Levels: 4})
 	for _, l := range train.Levels {
 		g.Keep(l.Out)

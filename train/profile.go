@@ -82,7 +82,7 @@ func newProfile(dir string, dev compute.Device, q compute.Queue) (*profile, comp
 	if dir == "" {
 		return nil, q, nil
 	}
-	if _, far := q.(compute.RemoteTrainOps); far {
+	if q.Abilities().Remote != nil {
 		return nil, nil, fmt.Errorf("profile: operations of %s run on while they are timed: only the CPU's are", dev.Name())
 	}
 	p := &profile{dir: dir, name: dev.Name(), queue: q, meter: meter.New()}
@@ -144,7 +144,7 @@ func (p *profile) span(name string, f func() error) error {
 // speeds measures what the device does best.
 func (p *profile) speeds() {
 	const n, long = 1024, 1 << 23
-	ops := p.queue.(compute.TrainOps)
+	ops := p.queue.Abilities().Train
 	host := func(n int) compute.Buffer {
 		f := make([]float32, n)
 		for i := range 17 {

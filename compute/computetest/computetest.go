@@ -52,7 +52,7 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		t.Run(c.name, func(t *testing.T) { c.f(newBench(t, newDevice())) })
 	}
 	d := newDevice()
-	_, trains := d.Queue().(compute.TrainOps)
+	trains := d.Queue().Abilities().Train != nil
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func newBench(t *testing.T, d compute.Device) *bench {
 	return b
 }
 
-func (b *bench) train() compute.TrainOps { return b.q.(compute.TrainOps) }
+func (b *bench) train() compute.TrainOps { return b.q.Abilities().Train }
 
 // random returns n values of a normal distribution.
 func (b *bench) random(n int) []float32 {
@@ -573,10 +573,10 @@ func topKAgrees(b *bench) {
 	}
 }
 
-// peaksAgree holds a compute.Peaker to Linear and TopK, bit for bit.
+// peaksAgree compares a Peaker with Linear and TopK, bit for bit.
 func peaksAgree(b *bench) {
-	p, ok := b.q.(compute.Peaker)
-	if !ok {
+	p := b.q.Abilities().Peaks
+	if p == nil {
 		return
 	}
 	for _, s := range []struct{ n, v, in int }{{1, 32, 8}, {3, 5, 3}, {5, 40, 2}, {9, 97, 16}, {17, 3000, 4}, {130, 333, 12}, {2, 5000, 1}} {

@@ -96,7 +96,7 @@ func llamaProgram(b *bench, formats []compute.DType) []result {
 			put(fmt.Sprintf("Linear of %d rows with %v weights", s.n, as), dst)
 		}
 	}
-	if _, ok := b.q.(compute.TrainOps); !ok {
+	if b.q.Abilities().Train == nil {
 		return out
 	}
 	ops := b.train()

@@ -123,7 +123,7 @@ func TestDecodingAllocatesNothing(t *testing.T) {
 		all := make([]int32, n)
 		move := []int32{1}
 		to := buf(t, d, n, l.hidden)
-		peaker, peaks := l.q.(compute.Peaker), buf(t, d, n, l.vocab/compute.PeakLen)
+		peaker, peaks := l.q.Abilities().Peaks, buf(t, d, n, l.vocab/compute.PeakLen)
 		lm := &compute.Linear{W: weight(t, d, l.vocab, l.hidden)}
 		step := func() {
 			l.q.Embed(l.x, 0, l.o.W, all)

@@ -15,7 +15,7 @@ import (
 func trainDevice(b *testing.B, threads int) (compute.Device, compute.TrainOps) {
 	d := device(b, cpu.Default().Class, threads)
 	b.Cleanup(func() { d.Close() })
-	return d, d.Queue().(compute.TrainOps)
+	return d, d.Queue().Abilities().Train
 }
 
 // flops reports the rate of n floating-point operations an iteration.

@@ -79,9 +79,8 @@ type Device struct {
 }
 
 var (
-	_ compute.Device   = (*Device)(nil)
-	_ compute.Queue    = (*Queue)(nil)
-	_ compute.TrainOps = (*Queue)(nil)
+	_ compute.Device = (*Device)(nil)
+	_ compute.Queue  = (*Queue)(nil)
 )
 
 // New starts a device's workers. They use no CPU while there is nothing to do.
@@ -107,6 +106,12 @@ func (d *Device) Name() string {
 	return fmt.Sprintf("cpu %v, %d threads", d.cfg.Class, d.cfg.Threads)
 }
 
+// Arithmetic returns "": other devices are compared with the CPU.
+func (d *Device) Arithmetic() string { return "" }
+
+// Abilities returns none: host memory is not planned.
+func (d *Device) Abilities() compute.DeviceAbilities { return compute.DeviceAbilities{} }
+
 // Close ends the workers. Buffers stay readable.
 func (d *Device) Close() error {
 	d.pool.stop()
@@ -114,7 +119,7 @@ func (d *Device) Close() error {
 }
 
 // Queue returns a queue whose operations run at once, in the calling goroutine
-// and the device's workers. It implements compute.TrainOps as well.
+// and the device's workers.
 func (d *Device) Queue() compute.Queue { return &Queue{dev: d, pool: d.pool} }
 
 // Alloc returns a zeroed buffer of F32 or I32.
@@ -222,6 +227,11 @@ type Queue struct {
 	normed []float32 // Linear's normalised rows
 	rounds roundTask
 	train  trainTasks
+}
+
+// Abilities returns what the queue can do: it trains, stashes and finds peaks.
+func (q *Queue) Abilities() compute.Abilities {
+	return compute.Abilities{Peaks: q, Train: q, Stash: q}
 }
 
 // Write copies src, []float32 or []int32, to the start of dst.

@@ -20,7 +20,7 @@ func TestStashedValuesComeBackRounded(t *testing.T) {
 	for threads := 1; threads <= 3; threads++ {
 		d := device(t, kern.Best(), threads)
 		q := d.Queue()
-		s, ops := q.(compute.Stasher), q.(compute.TrainOps)
+		s, ops := q.Abilities().Stash, q.Abilities().Train
 		x, y := make([]float32, n+more), make([]float32, n+more)
 		for i := range x {
 			x[i], y[i] = float32(r.NormFloat64()), 7
@@ -54,7 +54,7 @@ func TestSoftCEOnHalfWeightsHasTheBitsOfTheirValues(t *testing.T) {
 		for _, s := range []struct{ n, h, v int }{{1, 5, 9}, {20, 33, 70}, {90, 64, 131}} {
 			d := device(t, class, 2)
 			q := d.Queue()
-			ops := q.(compute.TrainOps)
+			ops := q.Abilities().Train
 			raw, h := make([]float32, s.v*s.h), make([]float32, s.n*s.h)
 			for i := range raw {
 				raw[i] = bf16(float32(r.NormFloat64()))

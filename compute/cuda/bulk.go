@@ -37,12 +37,7 @@ type bulk struct {
 	sums      *block
 }
 
-var (
-	_ compute.BulkQueue  = (*queue)(nil)
-	_ compute.BF16Reader = (*queue)(nil)
-)
-
-// Bulk implements compute.BulkQueue with cuBLAS: for weights in F32 and BF16, those
+// Bulk implements compute.Bulker with cuBLAS: for weights in F32 and BF16, those
 // by activations in two bfloat16 planes.
 func (q *queue) Bulk(on bool) (string, error) {
 	if q.bulk == nil {

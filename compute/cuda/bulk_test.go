@@ -45,7 +45,7 @@ func TestProductsOfManyRows(t *testing.T) {
 	d := device(t)
 	defer d.Close()
 	q, plain := d.Queue(), d.Queue()
-	by, err := q.(compute.BulkQueue).Bulk(true)
+	by, err := q.Abilities().Bulk.Bulk(true)
 	if err != nil {
 		if !emulated() {
 			t.Skip(err)
@@ -180,7 +180,7 @@ func TestProductsOfManyRows(t *testing.T) {
 		}
 	}
 	// Turned off, it is off.
-	if _, err := q.(compute.BulkQueue).Bulk(false); err != nil {
+	if _, err := q.Abilities().Bulk.Bulk(false); err != nil {
 		t.Fatal(err)
 	}
 	x := random(130 * 40)
@@ -234,7 +234,7 @@ func TestProductsOfManyRowsNeedTheLibrary(t *testing.T) {
 	}
 	d := device(t)
 	defer d.Close()
-	by, err := d.Queue().(compute.BulkQueue).Bulk(true)
+	by, err := d.Queue().Abilities().Bulk.Bulk(true)
 	if by != "" || err == nil {
 		t.Fatalf("%q, %v", by, err)
 	}
@@ -260,7 +260,7 @@ func TestRowsAreReadAsBF16(t *testing.T) {
 	q.Write(b, x)
 	for _, c := range []struct{ off, n int }{{0, n}, {5, 3}, {n - 1, 1}, {7, 0}} {
 		got := make([]byte, 2*c.n)
-		q.(compute.BF16Reader).ReadBF16(got, b, c.off)
+		q.Abilities().BF16.ReadBF16(got, b, c.off)
 		if err := q.Sync(t.Context()); err != nil {
 			t.Fatal(err)
 		}

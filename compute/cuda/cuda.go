@@ -55,3 +55,6 @@ type Info struct {
 	Memory       int64
 	Reason       string // why the device cannot be used, "" if it can
 }
+
+// Arithmetic is compute.Device's of a device that i describes.
+func (i *Info) Arithmetic() string { return fmt.Sprintf("cuda sm_%d%d", i.Major, i.Minor) }

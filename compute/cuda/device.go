@@ -216,6 +216,12 @@ func (d *device) Name() string {
 	return fmt.Sprintf("cuda:%d %s, compute capability %d.%d", d.cfg.Device, d.info.Name, d.info.Major, d.info.Minor)
 }
 
+// Arithmetic returns, for example, "cuda sm_90".
+func (d *device) Arithmetic() string { return d.info.Arithmetic() }
+
+// Abilities returns what the device can do: its memory is planned.
+func (d *device) Abilities() compute.DeviceAbilities { return compute.DeviceAbilities{Plan: d} }
+
 // Close waits for queued work and frees all memory: buffers, weights and stores
 // are gone.
 func (d *device) Close() error {

@@ -14,8 +14,6 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-var _ compute.Replayer = (*queue)(nil)
-
 // A pass is what a queue was asked for since Pass, which the owner runs when
 // somebody waits for it: one copy of all arguments, then the kernels, as a graph
 // if the very same launches came before.

@@ -129,7 +129,7 @@ func (y *toy) run(as bool, prefix, n int, seed uint64) ([]int32, []float32) {
 	sp.Own = s.Slot
 	s.Spans = []compute.Span{sp}
 	q := y.q
-	rep := q.(compute.Replayer)
+	rep := q.Abilities().Replay
 	if as {
 		rep.Pass(n)
 	}
@@ -251,7 +251,7 @@ func TestAReplayThatFailsIsTold(t *testing.T) {
 	for range 3 {
 		y.run(true, 0, 2, 1)
 	}
-	rep := y.q.(compute.Replayer)
+	rep := y.q.Abilities().Replay
 	t.Setenv("TALF_FAKE_LOST", "1000")
 	for range 100 {
 		rep.Pass(2)

@@ -11,8 +11,6 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-var _ compute.Planner = (*device)(nil)
-
 // WeightBytes returns the memory of a packed weight.
 func (d *device) WeightBytes(as compute.DType, out, in int) int64 {
 	w := weight{t: as, out: out, in: in}

@@ -43,6 +43,11 @@ var _ compute.Queue = (*queue)(nil)
 // Queue returns a queue of the device's one stream.
 func (d *device) Queue() compute.Queue { return &queue{dev: d} }
 
+// Abilities returns what the queue can do.
+func (q *queue) Abilities() compute.Abilities {
+	return compute.Abilities{Replay: q, Bulk: q, BF16: q, Train: q, Remote: q}
+}
+
 // pinnedSize is the bytes of arguments that wait without a pause.
 const pinnedSize = 1 << 20
 

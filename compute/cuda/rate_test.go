@@ -16,7 +16,7 @@ import (
 func TestTheRateOfACopyIsMeasured(t *testing.T) {
 	d := device(t)
 	defer d.Close()
-	before, err := d.(compute.Planner).Free()
+	before, err := d.Abilities().Plan.Free()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func TestTheRateOfACopyIsMeasured(t *testing.T) {
 	if err != nil || !(rate > 1e6) {
 		t.Errorf("%g bytes a second, %v", rate, err)
 	}
-	if after, err := d.(compute.Planner).Free(); err != nil || after != before {
+	if after, err := d.Abilities().Plan.Free(); err != nil || after != before {
 		t.Errorf("%d bytes are free, before it were %d; %v", after, before, err)
 	}
 	host, err := cpu.New(cpu.Default())

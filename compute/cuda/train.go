@@ -98,8 +98,6 @@ type training struct {
 	delta  *block // of queries
 }
 
-var _ compute.RemoteTrainOps = (*queue)(nil)
-
 // Alloc returns a zeroed buffer.
 func (q *queue) Alloc(t compute.DType, shape ...int) (compute.Buffer, error) {
 	return q.dev.Alloc(t, shape...)

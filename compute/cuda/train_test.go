@@ -22,7 +22,7 @@ func TestProductsInBF16(t *testing.T) {
 	}
 	defer d.Close()
 	q := d.Queue()
-	ops := q.(compute.RemoteTrainOps)
+	ops := q.Abilities().Train
 	r := rand.New(rand.NewPCG(1, 4))
 	random := func(n int) []float32 {
 		x := make([]float32, n)
@@ -113,7 +113,7 @@ func TestClearZeroesTheFirstElements(t *testing.T) {
 			t.Fatal(err)
 		}
 		q.Write(b, x)
-		q.(compute.RemoteTrainOps).Clear(b, n)
+		q.Abilities().Remote.Clear(b, n)
 		got := make([]float32, len(x))
 		q.Read(got, b, 0)
 		if err := q.Sync(t.Context()); err != nil {

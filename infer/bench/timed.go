@@ -19,7 +19,13 @@ func NewTimed(dev compute.Device) *Timed { return &Timed{Device: dev} }
 
 // Queue returns a queue of the inner device whose products and attention are
 // timed.
-func (t *Timed) Queue() compute.Queue { return &timedQueue{t.Device.Queue(), t} }
+func (t *Timed) Queue() compute.Queue {
+	q := &timedQueue{Queue: t.Device.Queue(), t: t}
+	if q.can = q.Queue.Abilities(); q.can.Peaks != nil {
+		q.can.Peaks = &timedPeaks{q.can.Peaks, t}
+	}
+	return q
+}
 
 // take returns the times since the last call.
 func (t *Timed) take() (linear, attend time.Duration) {
@@ -30,7 +36,23 @@ func (t *Timed) take() (linear, attend time.Duration) {
 
 type timedQueue struct {
 	compute.Queue
+	can compute.Abilities
+	t   *Timed
+}
+
+// Abilities returns those of the inner queue: models take the same path on it as
+// without the clock.
+func (q *timedQueue) Abilities() compute.Abilities { return q.can }
+
+type timedPeaks struct {
+	compute.Peaker
 	t *Timed
+}
+
+func (p *timedPeaks) LinearPeaks(dst, peaks, x compute.Buffer, l *compute.Linear, n int) {
+	since := time.Now()
+	p.Peaker.LinearPeaks(dst, peaks, x, l, n)
+	p.t.linear += time.Since(since)
 }
 
 func (q *timedQueue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epilogue, n int) {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"talf/compute"
 	"talf/compute/cpu"
 	"talf/internal/golden"
 	"talf/model"
@@ -151,7 +150,7 @@ func TestTrainingAndDecodingAgreeOnALanguageModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	const n = 40
-	rope := q.(compute.TrainOps).Host(spec.Rope.Table(spec.HeadDim, 0, n), n, spec.HeadDim)
+	rope := q.Abilities().Train.Host(spec.Rope.Table(spec.HeadDim, 0, n), n, spec.HeadDim)
 	lm := net.NewLM(g, p, rope, 2*n)
 	g.Keep(lm.Level.Out)
 	if err := g.CompileForward(); err != nil {

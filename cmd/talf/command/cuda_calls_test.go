@@ -46,7 +46,7 @@ type tally struct {
 // take returns what was asked since the last time, of what is queued too.
 func (m *meter) take(dev compute.Device) tally {
 	m.t.Helper()
-	if _, err := dev.(compute.Planner).Free(); err != nil { // asked behind all that is queued
+	if _, err := dev.Abilities().Plan.Free(); err != nil { // asked behind all that is queued
 		m.t.Fatal(err)
 	}
 	b, err := os.ReadFile(m.name)

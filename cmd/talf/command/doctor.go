@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	syscpu "golang.org/x/sys/cpu"
 
-	"talf/compute"
 	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
 	"talf/compute/cuda"
@@ -135,7 +134,7 @@ func (g *gpu) try(i int) error {
 	if err != nil {
 		return err
 	}
-	if g.Free, err = dev.(compute.Planner).Free(); err == nil {
+	if g.Free, err = dev.Abilities().Plan.Free(); err == nil {
 		g.CopyRate, err = cuda.CopyRate(dev)
 	}
 	return errors.Join(err, dev.Close())

@@ -62,8 +62,8 @@ func Packed(name string, w compute.Weight, host func() ([]float32, error)) *Tens
 
 // NewTensor makes data, row-major, usable by operations on q. It keeps data.
 func NewTensor(q compute.Queue, name string, data []float32, shape ...int) (*Tensor, error) {
-	ops, ok := q.(compute.TrainOps)
-	if !ok {
+	ops := q.Abilities().Train
+	if ops == nil {
 		return nil, errors.New("gg: the device cannot train")
 	}
 	size := 1
@@ -74,8 +74,8 @@ func NewTensor(q compute.Queue, name string, data []float32, shape ...int) (*Ten
 		return nil, fmt.Errorf("gg: tensor %s: %d values for shape %v", name, len(data), shape)
 	}
 	t := &Tensor{Name: name, Shape: shape, Data: data}
-	far, ok := q.(compute.RemoteTrainOps)
-	if !ok {
+	far := q.Abilities().Remote
+	if far == nil {
 		t.Buf = ops.Host(data, shape...)
 		return t, nil
 	}
@@ -200,7 +200,7 @@ type Graph struct {
 	eg  *G.ExprGraph
 	q   compute.Queue
 	ops compute.TrainOps
-	far compute.RemoteTrainOps // or nil: values are the host's memory
+	far compute.Remote // or nil: values are the host's memory
 	vm  G.VM
 	ctx context.Context // of the Run in progress
 
@@ -219,16 +219,14 @@ type Graph struct {
 	maxRows   int
 }
 
-// New returns an empty graph whose operations run on q, which must implement
-// compute.TrainOps.
+// New returns an empty graph whose operations run on q. It fails if q
+// cannot train.
 func New(q compute.Queue) (*Graph, error) {
-	ops, ok := q.(compute.TrainOps)
-	if !ok {
+	ops := q.Abilities().Train
+	if ops == nil {
 		return nil, errors.New("gg: the device cannot train")
 	}
-	g := &Graph{eg: G.NewGraph(), q: q, ops: ops}
-	g.far, _ = q.(compute.RemoteTrainOps)
-	return g, nil
+	return &Graph{eg: G.NewGraph(), q: q, ops: ops, far: q.Abilities().Remote}, nil
 }
 
 // host returns the live elements of v, a copy where they are not the host's.
@@ -250,8 +248,8 @@ func (g *Graph) host(v *value) []float32 {
 // values are not changed. What Keep is given, queries and keys, and what losses keep of
 // each row stay as they are.
 func (g *Graph) Stash() error {
-	s, ok := g.q.(compute.Stasher)
-	if !ok {
+	s := g.q.Abilities().Stash
+	if s == nil {
 		return errors.New("gg: the device keeps no values in bfloat16")
 	}
 	g.stasher = s

@@ -116,7 +116,7 @@ func (m *maker) layer(n int) (loss *Node, scale *[]float32) {
 	we, wf, bias := m.param(0.5, h, h), m.param(0.5, h, h), m.param(0.5, h)
 	wq, wk, wv, wo := m.param(0.4, heads*hd, h), m.param(0.4, hd, h), m.param(0.4, hd, h), m.param(0.4, h, heads*hd)
 	norm, gu, down := m.param(1, h), m.param(0.4, 2*ff, h), m.param(0.4, h, ff)
-	rope := m.q.(compute.TrainOps).Host(m.ropeTable(hd, n+2), n+2, hd)
+	rope := m.q.Abilities().Train.Host(m.ropeTable(hd, n+2), n+2, hd)
 	feat := m.g.Input("feature", top, h)
 	copy(feat.val.store.f, m.floats(n*h, 1))
 
@@ -357,18 +357,27 @@ func TestAStepAllocatesAlmostNothing(t *testing.T) {
 }
 
 // broken panics in an operation.
+// An unable queue has no abilities.
+type unable struct{ compute.Queue }
+
+func (unable) Abilities() compute.Abilities { return compute.Abilities{} }
+
+// A broken queue trains, but its products panic.
 type broken struct{ compute.Queue }
 
-type brokenOps struct {
-	compute.TrainOps
-	compute.Queue
+func (b broken) Abilities() compute.Abilities {
+	can := b.Queue.Abilities()
+	can.Train = brokenOps{can.Train}
+	return can
 }
+
+type brokenOps struct{ compute.TrainOps }
 
 func (brokenOps) Gemm(compute.Mat, compute.Mat, compute.Mat, float32) { panic("planted") }
 
 func TestAPanicInAnOperationIsAnError(t *testing.T) {
 	q := queue(t)
-	g, err := New(brokenOps{q.(compute.TrainOps), q})
+	g, err := New(broken{q})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,8 +389,8 @@ func TestAPanicInAnOperationIsAnError(t *testing.T) {
 			t.Fatalf("error %v", err)
 		}
 	}
-	if _, err := New(broken{q}); err == nil {
-		t.Error("a queue without TrainOps is accepted")
+	if _, err := New(unable{q}); err == nil {
+		t.Error("a queue that cannot train is accepted")
 	}
 }
 

@@ -99,36 +99,43 @@ func (m *Meter) count(kernel string, since time.Time, flop, bytes float64) {
 type Queue struct {
 	compute.Queue
 	compute.TrainOps
-	m *Meter
+	can compute.Abilities
+	m   *Meter
 }
 
-// Watch returns q, which must be able to train, as m counts it.
+// Watch returns q with the operations of training counted by m.
 func Watch(q compute.Queue, m *Meter) compute.Queue {
-	w := &Queue{Queue: q, TrainOps: q.(compute.TrainOps), m: m}
-	if s, ok := q.(compute.Stasher); ok {
-		return &stasher{w, s}
+	w := &Queue{Queue: q, can: q.Abilities(), m: m}
+	if w.TrainOps = w.can.Train; w.TrainOps != nil {
+		w.can.Train = w
+	}
+	if w.can.Stash != nil {
+		w.can.Stash = &stasher{w.can.Stash, w}
 	}
 	return w
 }
 
-// A stasher is the Queue of a device that is one.
+// Abilities returns those of the watched queue, training and stashing counted.
+func (q *Queue) Abilities() compute.Abilities { return q.can }
+
+// A stasher counts under its queue.
 type stasher struct {
-	*Queue
 	compute.Stasher
+	q *Queue
 }
 
 // Narrow counts as compute.Stasher.
 func (s *stasher) Narrow(dst, src compute.Buffer, n int) {
 	t := time.Now()
 	s.Stasher.Narrow(dst, src, n)
-	s.done("narrow", t, 0, 6*float64(n))
+	s.q.done("narrow", t, 0, 6*float64(n))
 }
 
 // Widen counts as compute.Stasher.
 func (s *stasher) Widen(dst, src compute.Buffer, n int) {
 	t := time.Now()
 	s.Stasher.Widen(dst, src, n)
-	s.done("widen", t, 0, 6*float64(n))
+	s.q.done("widen", t, 0, 6*float64(n))
 }
 
 // done counts an operation that began at t. An error stays in the queue for

@@ -1,0 +1,79 @@
+package compute
+
+// Abilities are what a queue can do beyond Queue. A nil field is an ability that it
+// lacks.
+//
+// They are fields rather than interfaces to assert, so that a queue that wraps another
+// hands each one on by a decision: wrapped, passed through or withheld.
+// computetest.Decorates holds it to these decisions.
+type Abilities struct {
+	Peaks  Peaker
+	Replay Replayer
+	Bulk   Bulker
+	BF16   BF16Reader
+	Train  TrainOps
+	Remote Remote // with Train, on a device with memory of its own
+	Stash  Stasher
+}
+
+// DeviceAbilities are what a device can do beyond Device. A nil field is an ability
+// that it lacks.
+type DeviceAbilities struct {
+	Plan Planner
+}
+
+// A Planner says how much of a device's limited memory things take, before they take
+// it. Sizes are in bytes.
+type Planner interface {
+	WeightBytes(as DType, out, in int) int64 // of a weight from Pack
+	KVBytes(c KVConfig, blocks int) int64    // of a store grown to so many blocks
+	// WorkBytes is the most that a queue takes for itself in passes of the given number
+	// of rows over so many positions. width is the largest number of inputs or outputs
+	// of any product.
+	WorkBytes(c KVConfig, heads, width, rows, positions int) int64
+	Free() (int64, error) // memory that can be allocated now
+}
+
+// PeakLen is the number of consecutive outputs of a row that share a peak, which is
+// the largest of them.
+const PeakLen = 32
+
+// A Peaker notes the peaks of a product while it computes it. They let it find the
+// largest elements of a row without reading all of the row again.
+type Peaker interface {
+	// LinearPeaks is Linear with Store. It also writes each row's peaks
+	// [n][⌈Out/PeakLen⌉].
+	LinearPeaks(dst, peaks, x Buffer, l *Linear, n int)
+	// TopPeaks is TopK of rows [row,row+n) of logits, given the peaks of all rows. The
+	// results are the same. A nil logp asks for the ids alone.
+	TopPeaks(ids, logp, logits, peaks Buffer, row, k, n int)
+}
+
+// A Replayer is a queue to a device for which round trips are expensive: it batches
+// what a pass asks for.
+type Replayer interface {
+	// Pass says that what follows, up to the next Sync or Read, is one pass of at most
+	// rows rows. None of it need run before then. Everything that it uses must stay
+	// unchanged, except slices, which are copied at every call. Passes that differ only
+	// in their rows, tokens and steps may be replayed.
+	Pass(rows int)
+	// ReadTopK is TopK to the host: ids [n][k] and logp [n][k] are valid after the next
+	// Sync, unless that fails.
+	ReadTopK(ids []int32, logp []float32, logits Buffer, k, n int)
+}
+
+// A Bulker has products for passes of many rows that are faster than Linear's but do
+// not keep its promise: a row's bits may depend on the rows beside it. Labelling may
+// use them, decoding must not.
+type Bulker interface {
+	// Bulk allows or forbids such products in what is queued from then on. They are
+	// forbidden at first. It returns what computes them, or why nothing does.
+	Bulk(on bool) (by string, err error)
+}
+
+// A BF16Reader reads rows rounded to bfloat16, which is half of what Read copies.
+type BF16Reader interface {
+	// ReadBF16 waits for src's producers and copies elements [off, off+len(dst)/2) of
+	// src, an F32 buffer, to dst, rounded to nearest even, little endian.
+	ReadBF16(dst []byte, src Buffer, off int)
+}
