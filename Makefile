@@ -1,7 +1,7 @@
 # Every target calls a step of .ci/run or one go command: what passes here
 # passes there.
 .DEFAULT_GOAL := help
-.PHONY: help check test race cuda gpu-bundle fuzz bench bench-compare golden generate demo demo-target ci
+.PHONY: help check test race cuda gpu-bundle fuzz bench bench-compare golden generate notice release demo demo-target ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -51,6 +51,9 @@ generate: ## run the code generators
 	go generate ./...
 	CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/compute/cuda/internal/driver/include" go generate -tags gpu ./compute/cuda
 	.ci/run generated
+
+notice: ## rewrite NOTICE: the licences of everything that talf links
+	go run -C tools ./licences
 
 demo: ## the quickstart
 	go run ./cmd/talf quickstart
