@@ -294,13 +294,12 @@ func (d *Draft) flat(path string) (object, error) {
 // check holds the tensors against the configuration, and makes both say the same.
 func (d *Draft) check() error {
 	s := d.Spec
-	n := &s.Names
 	if err := d.readVocab(); err != nil {
 		return err
 	}
 	has := func(name string) bool { _, ok := d.Tensor(name); return ok }
-	if !has(n.FC + ".weight") {
-		return fmt.Errorf("%s: no tensor %q: not a draft head in EAGLE's format", d.Dir, n.FC+".weight")
+	if fc := s.Weight(arch.FC, 0); !has(fc) {
+		return fmt.Errorf("%s: no tensor %q: not a draft head in EAGLE's format", d.Dir, fc)
 	}
 	d.Tensors = slices.DeleteFunc(d.Tensors, func(t safetensors.Tensor) bool {
 		return strings.HasSuffix(t.Name, "rotary_emb.inv_freq") // a buffer of old versions: the configuration says it
@@ -309,28 +308,28 @@ func (d *Draft) check() error {
 		d.drop("lm_head.weight")
 		d.note("lm_head.weight is left out: such a head uses its target's")
 	}
-	bias, hasBias := d.Tensor(n.FC + ".bias")
+	bias, hasBias := d.Tensor(s.Bias(arch.FC, 0))
 	if hasBias && zero(&bias) {
 		d.drop(bias.Name)
 		hasBias = false
 		d.note("fc.bias is left out: it is zero")
 	}
 	// Other keys than Llama's say which biases there are; the file decides.
-	s.FCBias, s.QKVBias, s.OBias = hasBias, has(n.In(0, n.Q)+".bias"), has(n.In(0, n.O)+".bias")
-	s.MLPBias = has(n.In(0, n.Gate) + ".bias")
+	s.FCBias, s.QKVBias, s.OBias = hasBias, has(s.Bias(arch.Q, 0)), has(s.Bias(arch.O, 0))
+	s.MLPBias = has(s.Bias(arch.Gate, 0))
 	if s.QKVBias && !s.OBias { // one key of the configuration says both
 		for l := range s.Layers {
-			d.Tensors = append(d.Tensors, safetensors.F32(n.In(l, n.O)+".bias", make([]float32, s.Hidden), s.Hidden))
+			d.Tensors = append(d.Tensors, safetensors.F32(s.Bias(arch.O, l), make([]float32, s.Hidden), s.Hidden))
 		}
 		s.OBias = true
 		d.note("o_proj.bias is added, all zero: attention_bias means it too")
 	}
-	want := map[string][]int{n.Embed + ".weight": {s.Vocab, s.Hidden}}
-	for _, p := range head.Params(s) {
-		if !has(p.Name) {
-			return fmt.Errorf("%s: no tensor %q, want one of shape %v", d.Dir, p.Name, p.Shape)
+	want := make(map[string][]int)
+	for _, t := range s.Tensors() {
+		if !t.Optional && !has(t.Name) {
+			return fmt.Errorf("%s: no tensor %q, want one of shape %v", d.Dir, t.Name, t.Shape())
 		}
-		want[p.Name] = p.Shape
+		want[t.Name] = t.Shape()
 	}
 	for _, t := range d.Tensors {
 		shape, ok := want[t.Name]

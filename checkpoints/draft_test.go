@@ -46,7 +46,7 @@ func target(t testing.TB, c modeltest.Config) (string, *model.Model) {
 // embedOf returns a model's embedding under a head's name for it.
 func embedOf(t testing.TB, m *model.Model) safetensors.Tensor {
 	t.Helper()
-	e, err := m.Tensors().Get(m.Spec().Names.Embed + ".weight")
+	e, err := m.Tensors().Get(m.Spec().Weight(arch.Embed, 0))
 	if err != nil {
 		t.Fatal(err)
 	}

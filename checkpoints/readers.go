@@ -51,7 +51,7 @@ func eagleProblems(d *Draft, c *ExportConfig) (out []Problem) {
 	if !d.hasEmbed(c) {
 		out = append(out, refuse("there is no embed_tokens.weight, which it does not take from the target: give the target's directory"))
 	}
-	if o, ok := d.Tensor(s.Names.In(0, s.Names.O) + ".bias"); ok && !zero(&o) {
+	if o, ok := d.Tensor(s.Bias(arch.O, 0)); ok && !zero(&o) {
 		out = append(out, refuse("it has no o_proj.bias"))
 	}
 	if s.MLPBias {

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"talf/compute"
+	"talf/model/arch"
 	"talf/model/safetensors"
 )
 
@@ -78,10 +79,10 @@ func DraftVocabTensors(ids []int32, vocab int) []safetensors.Tensor {
 	return []safetensors.Tensor{d2t, t2d}
 }
 
-// some returns rows ids of a matrix [rows][cols], named without ".weight", or all
-// rows for nil.
-func (l *loader) some(name string, ids []int32, rows, cols int) compute.Matrix {
-	t, dt := l.get(name+".weight", rows, cols)
+// some returns rows ids of a matrix, or all rows for nil.
+func (l *loader) some(want arch.Tensor, ids []int32) compute.Matrix {
+	rows, cols := want.Rows, want.Cols
+	t, dt := l.get(want)
 	if l.err != nil {
 		return compute.Matrix{}
 	}
@@ -102,7 +103,7 @@ func (l *loader) some(name string, ids []int32, rows, cols int) compute.Matrix {
 	if all.Scales != nil {
 		m.Scales = cut(all.Scales)
 	}
-	l.release(name + ".weight")
+	l.release(t.Name)
 	return m
 }
 

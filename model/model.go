@@ -125,9 +125,7 @@ func New(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options)
 		return nil, err
 	}
 	m.lazy = opt.Lazy
-	l := loader{m: m, dry: opt.Lazy}
-	l.all()
-	return m, l.err
+	return m, newLoader(m, opt.Lazy).all()
 }
 
 // load packs the weights if that waited for the model to run.
@@ -136,26 +134,22 @@ func (m *Model) load() error {
 		return nil
 	}
 	m.layers = nil // of the check
-	l := loader{m: m}
-	l.all()
-	m.lazy = l.err != nil
-	return l.err
+	err := newLoader(m, false).all()
+	m.lazy = err != nil
+	return err
 }
 
 // all loads a model that is no draft head.
-func (l *loader) all() {
-	m, spec := l.m, l.m.spec
-	n := &spec.Names
-	m.embed = l.pack(spec.Hidden, part{n.Embed, spec.Vocab})
+func (l *loader) all() error {
+	m := l.m
+	m.embed = l.linear(noLayer, arch.Embed).W
 	m.lmHead.W = m.embed
-	if !spec.Tied {
-		m.lmHead.W = l.pack(spec.Hidden, part{n.LMHead, spec.Vocab})
+	if !m.spec.Tied {
+		m.lmHead = l.linear(noLayer, arch.LMHead)
 	}
-	m.norm = l.norm(n.FinalNorm)
+	m.norm = l.norm(arch.FinalNorm, noLayer, m.spec.LayerNorm)
 	l.layers()
-	if l.err == nil && !l.dry {
-		l.err = l.m.setAside()
-	}
+	return l.done()
 }
 
 // NewDraft builds a draft head for target, whose embedding and LM head it
@@ -179,37 +173,26 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 	if err := target.load(); err != nil {
 		return nil, err
 	}
-	l := loader{m: m}
-	n := &spec.Names
+	l := newLoader(m, false)
 	m.embed, m.lmHead = target.embed, target.lmHead
-	if own, ok := set.Tensor(n.Embed + ".weight"); ok {
-		theirs, err := target.set.Get(t.Names.Embed + ".weight")
+	if own, ok := set.Tensor(spec.Weight(arch.Embed, noLayer)); ok {
+		theirs, err := target.set.Get(t.Weight(arch.Embed, noLayer))
 		if err != nil {
 			return nil, err
 		}
 		if !sameValues(&own, &theirs) {
-			m.embed = l.pack(spec.Hidden, part{n.Embed, spec.Vocab})
+			m.embed = l.linear(noLayer, arch.Embed).W
 		}
 	}
 	if m.ids, err = ReadDraftVocab(set, spec.DraftVocab, spec.Vocab); err != nil {
 		return nil, err
 	}
 	if spec.DraftVocab = len(m.ids); m.ids != nil {
-		name := t.Names.LMHead
-		if t.Tied {
-			name = t.Names.Embed
-		}
-		of := loader{m: target}
-		x := of.some(name, m.ids, t.Vocab, t.Hidden)
-		m.lmHead.W = of.matrices(name, []compute.Matrix{x})
-		if of.err != nil {
-			return nil, of.err
+		if m.lmHead.W, err = target.PackLMHead(target.opt.DType, m.ids); err != nil {
+			return nil, err
 		}
 	}
-	m.fc.W = l.pack(2*spec.Hidden, part{n.FC, spec.Hidden})
-	if spec.FCBias {
-		m.fc.Bias = l.vector(part{n.FC + ".bias", spec.Hidden})
-	}
+	m.fc = l.linear(noLayer, arch.FC)
 	l.layers()
 	return m, l.done()
 }
@@ -269,22 +252,19 @@ func (m *Model) Tensors() *safetensors.Set { return m.set }
 
 // HostEmbed returns a copy of the embedding table [Vocab][Hidden]: what trains
 // a head needs it on the host.
-func (m *Model) HostEmbed() ([]float32, error) { return m.host(m.spec.Names.Embed) }
+func (m *Model) HostEmbed() ([]float32, error) { return m.host(arch.Embed) }
 
 // HostLMHead returns a copy of the LM head [Vocab][Hidden].
 func (m *Model) HostLMHead() ([]float32, error) {
-	if m.spec.Tied {
-		return m.HostEmbed()
-	}
-	return m.host(m.spec.Names.LMHead)
+	return m.host(m.headRole())
 }
 
 // PackEmbed packs the embedding [Vocab][Hidden] for itself, as bfloat16 if it is
 // stored so and as float32 if not: the values are those of HostEmbed.
 func (m *Model) PackEmbed() (compute.Weight, error) {
-	name := m.spec.Names.Embed
-	l := loader{m: m}
-	t, dt := l.get(name+".weight", m.spec.Vocab, m.spec.Hidden)
+	l := newLoader(m, false)
+	want, _ := l.take(arch.Embed, noLayer, false)
+	t, dt := l.get(want)
 	if l.err == nil && dt == compute.Q8 {
 		l.fail("tensor %q is I8, want F32, F16 or BF16", t.Name)
 	}
@@ -295,27 +275,32 @@ func (m *Model) PackEmbed() (compute.Weight, error) {
 	if dt == compute.BF16 {
 		as = compute.BF16
 	}
-	w := l.as(as, name, []compute.Matrix{l.rows(&t, dt, 0, m.spec.Vocab)})
+	w := l.as(as, t.Name, []compute.Matrix{l.rows(&t, dt, 0, m.spec.Vocab)})
 	return w, l.err
 }
 
-// PackLMHead packs rows ids of the LM head, or all for nil, as F32 or BF16.
+// PackLMHead packs rows ids of the LM head, or all for nil.
 func (m *Model) PackLMHead(as compute.DType, ids []int32) (compute.Weight, error) {
-	name := m.spec.Names.LMHead
-	if m.spec.Tied {
-		name = m.spec.Names.Embed
-	}
-	l := loader{m: m}
-	x := l.some(name, ids, m.spec.Vocab, m.spec.Hidden)
+	l := newLoader(m, false)
+	t, _ := l.take(m.headRole(), noLayer, false)
+	x := l.some(t, ids)
 	if l.err != nil {
 		return nil, l.err
 	}
-	w := l.as(as, name, []compute.Matrix{x})
+	w := l.as(as, t.Name, []compute.Matrix{x})
 	return w, l.err
 }
 
-func (m *Model) host(name string) ([]float32, error) {
-	t, err := m.set.Get(name + ".weight")
+// headRole returns the role of the tensor that the LM head is.
+func (m *Model) headRole() arch.Role {
+	if m.spec.Tied {
+		return arch.Embed
+	}
+	return arch.LMHead
+}
+
+func (m *Model) host(role arch.Role) ([]float32, error) {
+	t, err := m.set.Get(m.spec.Weight(role, noLayer))
 	if err != nil {
 		return nil, err
 	}

@@ -27,25 +27,20 @@ const planRows = 64
 // head's embedding and LM head are its target's.
 func Plan(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	f := Footprint{Positions: opt.Positions}
-	weight := func(out, in int) { f.Weights += dev.WeightBytes(opt.DType, out, in) }
+	stacked := 0 // rows of queries and keys, which are packed with the values
+	for _, t := range spec.Tensors() {
+		switch {
+		case t.Cols == 0 || t.Optional:
+		case t.Role == arch.Q || t.Role == arch.K:
+			stacked += t.Rows
+		case t.Role == arch.V:
+			f.Weights += dev.WeightBytes(opt.DType, stacked+t.Rows, t.Cols)
+			stacked = 0
+		default:
+			f.Weights += dev.WeightBytes(opt.DType, t.Rows, t.Cols)
+		}
+	}
 	h, q, kv := spec.Hidden, spec.Heads*spec.HeadDim, spec.KVHeads*spec.HeadDim
-	if spec.Draft {
-		weight(h, 2*h)
-	} else {
-		weight(spec.Vocab, h)
-		if !spec.Tied {
-			weight(spec.Vocab, h)
-		}
-	}
-	for range spec.Layers {
-		weight(q+2*kv, h)
-		weight(h, q)
-		weight(spec.FFN, h)
-		if spec.Gated {
-			weight(spec.FFN, h)
-		}
-		weight(h, spec.FFN)
-	}
 	f.KV = dev.KVBytes(kvConfig(spec, opt), nblocks(opt.Positions))
 	rows := int64(opt.MaxRows)
 	// The residual stream, its norm and two passes' hidden states; projections,

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"talf/compute"
@@ -178,7 +179,7 @@ func oracle(m *model.Model, ids []int32) (logits []float64) {
 		}
 		return out
 	}
-	n := &s.Names
+	name := func(r arch.Role, layer int) string { return strings.TrimSuffix(s.Weight(r, layer), ".weight") }
 	rot := s.HeadDim
 	if s.RotDim > 0 {
 		rot = s.RotDim
@@ -192,7 +193,7 @@ func oracle(m *model.Model, ids []int32) (logits []float64) {
 	heads := func(x []float64, name string, pos int) {
 		for at := 0; at < len(x); at += s.HeadDim {
 			x := x[at:][:s.HeadDim]
-			if s.QKNorm {
+			if s.Has(arch.QNorm) {
 				copy(x, norm(name, x))
 			}
 			for j := range rot / 2 {
@@ -203,28 +204,28 @@ func oracle(m *model.Model, ids []int32) (logits []float64) {
 		}
 	}
 	keys, values := make([][][]float64, s.Layers), make([][][]float64, s.Layers)
-	table := get(n.Embed + ".weight")
+	table := get(name(arch.Embed, 0) + ".weight")
 	for pos, id := range ids {
 		x := make([]float64, s.Hidden)
 		for i := range x {
 			x[i] = float64(table[int(id)*s.Hidden+i])
 		}
 		for l := range s.Layers {
-			in := func(name string) string { return n.In(l, name) }
-			u := norm(in(n.InputNorm), x)
+			in := func(r arch.Role) string { return name(r, l) }
+			u := norm(in(arch.InputNorm), x)
 			var q, k, v []float64
-			if n.QKV == "" {
-				q, k, v = linear(in(n.Q), u), linear(in(n.K), u), linear(in(n.V), u)
+			if !s.Has(arch.QKV) {
+				q, k, v = linear(in(arch.Q), u), linear(in(arch.K), u), linear(in(arch.V), u)
 			} else {
-				all := linear(in(n.QKV), u)
+				all := linear(in(arch.QKV), u)
 				for at := 0; at < len(all); at += 3 * s.HeadDim {
 					q = append(q, all[at:][:s.HeadDim]...)
 					k = append(k, all[at+s.HeadDim:][:s.HeadDim]...)
 					v = append(v, all[at+2*s.HeadDim:][:s.HeadDim]...)
 				}
 			}
-			heads(q, in(n.QNorm), pos)
-			heads(k, in(n.KNorm), pos)
+			heads(q, in(arch.QNorm), pos)
+			heads(k, in(arch.KNorm), pos)
 			keys[l], values[l] = append(keys[l], k), append(values[l], v)
 			first := 0
 			if w := s.Window(l); w > 0 {
@@ -250,17 +251,17 @@ func oracle(m *model.Model, ids []int32) (logits []float64) {
 				}
 			}
 			if s.Parallel {
-				u = norm(in(n.PostNorm), x)
+				u = norm(in(arch.PostNorm), x)
 			}
-			for i, v := range linear(in(n.O), att) {
+			for i, v := range linear(in(arch.O), att) {
 				x[i] += v
 			}
 			if !s.Parallel {
-				u = norm(in(n.PostNorm), x)
+				u = norm(in(arch.PostNorm), x)
 			}
-			up := linear(in(n.Up), u)
-			if s.Gated {
-				for i, g := range linear(in(n.Gate), u) {
+			up := linear(in(arch.Up), u)
+			if s.Has(arch.Gate) {
+				for i, g := range linear(in(arch.Gate), u) {
 					up[i] *= g / (1 + math.Exp(-g))
 				}
 			} else {
@@ -268,15 +269,15 @@ func oracle(m *model.Model, ids []int32) (logits []float64) {
 					up[i] = v / 2 * (1 + math.Erf(v/math.Sqrt2))
 				}
 			}
-			for i, v := range linear(in(n.Down), up) {
+			for i, v := range linear(in(arch.Down), up) {
 				x[i] += v
 			}
 		}
-		out := n.LMHead
+		out := name(arch.LMHead, 0)
 		if s.Tied {
-			out = n.Embed
+			out = name(arch.Embed, 0)
 		}
-		logits = append(logits, linear(out, norm(n.FinalNorm, x))...)
+		logits = append(logits, linear(out, norm(name(arch.FinalNorm, 0), x))...)
 	}
 	return logits
 }

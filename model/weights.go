@@ -4,22 +4,45 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 
 	"talf/compute"
+	"talf/model/arch"
 	"talf/model/safetensors"
 )
 
-// A part is a tensor that is stacked with others, and its rows.
-type part struct {
-	name string
-	rows int
-}
-
 // A loader moves tensors to the device and keeps the first error.
 type loader struct {
-	m   *Model
-	err error
-	dry bool // only check what is there
+	m    *Model
+	err  error
+	dry  bool                  // only check what is there
+	list map[place]arch.Tensor // of the inventory, without what has been taken
+}
+
+// A place is where the network uses a tensor.
+type place struct {
+	role  arch.Role
+	layer int
+	bias  bool
+}
+
+// noLayer is the layer of tensors that the model has once.
+const noLayer = -1
+
+func newLoader(m *Model, dry bool) *loader {
+	l := &loader{m: m, dry: dry, list: make(map[place]arch.Tensor)}
+	for _, t := range m.spec.Tensors() {
+		l.list[place{t.Role, t.Layer, t.Bias}] = t
+	}
+	return l
+}
+
+// take returns the tensor of a place, if the model has one, for this use alone.
+func (l *loader) take(role arch.Role, layer int, bias bool) (arch.Tensor, bool) {
+	p := place{role, layer, bias}
+	t, ok := l.list[p]
+	delete(l.list, p)
+	return t, ok
 }
 
 func (l *loader) fail(format string, args ...any) {
@@ -28,19 +51,27 @@ func (l *loader) fail(format string, args ...any) {
 	}
 }
 
-// done ends loading.
+// done ends loading. A tensor that nothing took belongs to a network that this
+// package does not compute.
 func (l *loader) done() error {
-	if l.err != nil {
+	for _, t := range l.m.spec.Tensors() {
+		if _, left := l.list[place{t.Role, t.Layer, t.Bias}]; left && !t.Optional {
+			l.fail("tensor %q: a model with such a tensor (%s) cannot be run", t.Name, t.Role)
+		}
+	}
+	if l.err != nil || l.dry {
 		return l.err
 	}
 	return l.m.setAside()
 }
 
-// get returns a tensor of the given shape and a floating-point type.
-func (l *loader) get(name string, shape ...int) (t safetensors.Tensor, dt compute.DType) {
-	t, ok := l.m.set.Tensor(name)
+// get returns a stored tensor, which must have the shape of the inventory and a
+// floating-point type.
+func (l *loader) get(want arch.Tensor) (t safetensors.Tensor, dt compute.DType) {
+	shape := want.Shape()
+	t, ok := l.m.set.Tensor(want.Name)
 	if !ok {
-		l.fail("no tensor %q, want one of shape %v", name, shape)
+		l.fail("no tensor %q, want one of shape %v", want.Name, shape)
 		return
 	}
 	switch t.DType {
@@ -56,31 +87,27 @@ func (l *loader) get(name string, shape ...int) (t safetensors.Tensor, dt comput
 		}
 		fallthrough
 	default:
-		l.fail("tensor %q is %s, want F32, F16 or BF16", name, t.DType)
+		l.fail("tensor %q is %s, want F32, F16 or BF16", t.Name, t.DType)
 	}
-	same := len(t.Shape) == len(shape)
-	for i := 0; same && i < len(shape); i++ {
-		same = t.Shape[i] == shape[i]
-	}
-	if !same {
-		l.fail("tensor %q has shape %v, want %v from the configuration", name, t.Shape, shape)
+	if !slices.Equal(t.Shape, shape) {
+		l.fail("tensor %q has shape %v, want %v from the configuration", t.Name, t.Shape, shape)
 	}
 	return t, dt
 }
 
-// pack stacks matrices [rows][cols], named without ".weight".
-func (l *loader) pack(cols int, parts ...part) compute.Weight {
+// pack stacks matrices of equal width.
+func (l *loader) pack(parts ...arch.Tensor) compute.Weight {
 	var ms []compute.Matrix
 	for _, p := range parts {
-		t, dt := l.get(p.name+".weight", p.rows, cols)
+		t, dt := l.get(p)
 		if l.err != nil {
 			return nil
 		}
-		ms = append(ms, l.rows(&t, dt, 0, p.rows))
+		ms = append(ms, l.rows(&t, dt, 0, p.Rows))
 	}
-	w := l.matrices(parts[0].name, ms)
+	w := l.matrices(parts[0].Name, ms)
 	for _, p := range parts {
-		l.release(p.name + ".weight")
+		l.release(p.Name)
 	}
 	return w
 }
@@ -130,11 +157,11 @@ func (l *loader) as(t compute.DType, name string, ms []compute.Matrix) compute.W
 	return w
 }
 
-// floats returns vectors, named in full, one behind the other.
-func (l *loader) floats(parts ...part) []float32 {
+// floats returns vectors, one after the other.
+func (l *loader) floats(parts ...arch.Tensor) []float32 {
 	var x []float32
 	for _, p := range parts {
-		t, _ := l.get(p.name, p.rows)
+		t, _ := l.get(p)
 		if l.err != nil {
 			return nil
 		}
@@ -162,9 +189,9 @@ func (l *loader) buffer(name string, x []float32) compute.Buffer {
 	return b
 }
 
-// vector concatenates vectors, named in full, into one buffer.
-func (l *loader) vector(parts ...part) compute.Buffer {
-	return l.buffer(parts[0].name, l.floats(parts...))
+// vector concatenates vectors into one buffer.
+func (l *loader) vector(parts ...arch.Tensor) compute.Buffer {
+	return l.buffer(parts[0].Name, l.floats(parts...))
 }
 
 // headOrder returns the rows, in units of HeadDim, of a fused projection
@@ -179,97 +206,102 @@ func headOrder(heads int) []int {
 	return rows
 }
 
-// qkv loads the projection to queries, keys and values, [q | k | v].
-func (l *loader) qkv(in func(string) string) (y compute.Linear) {
-	s := l.m.spec
-	n, hd := &s.Names, s.HeadDim
-	q, kv := s.Heads*hd, s.KVHeads*hd
-	if n.QKV == "" {
-		y.W = l.pack(s.Hidden, part{in(n.Q), q}, part{in(n.K), kv}, part{in(n.V), kv})
-		if s.QKVBias {
-			y.Bias = l.vector(part{in(n.Q) + ".bias", q}, part{in(n.K) + ".bias", kv}, part{in(n.V) + ".bias", kv})
-		}
-		return y
-	}
-	t, dt := l.get(in(n.QKV)+".weight", 3*q, s.Hidden)
+// fused loads a projection to queries, keys and values that is stored as one
+// tensor, in the order [q | k | v].
+func (l *loader) fused(layer int) (y compute.Linear) {
+	heads, hd := l.m.spec.Heads, l.m.spec.HeadDim
+	p, _ := l.take(arch.QKV, layer, false)
+	t, dt := l.get(p)
 	if l.err != nil {
 		return y
 	}
 	var ms []compute.Matrix
-	for _, r := range headOrder(s.Heads) {
+	for _, r := range headOrder(heads) {
 		ms = append(ms, l.rows(&t, dt, r*hd, hd))
 	}
 	y.W = l.matrices(t.Name, ms)
 	l.release(t.Name)
-	if s.QKVBias {
-		b := l.floats(part{in(n.QKV) + ".bias", 3 * q})
+	if p, ok := l.take(arch.QKV, layer, true); ok {
+		b := l.floats(p)
 		if l.err != nil {
 			return y
 		}
 		var x []float32
-		for _, r := range headOrder(s.Heads) {
+		for _, r := range headOrder(heads) {
 			x = append(x, b[r*hd:][:hd]...)
 		}
-		y.Bias = l.buffer(in(n.QKV)+".bias", x)
+		y.Bias = l.buffer(p.Name, x)
 	}
 	return y
 }
 
-// norm loads a norm over the residual stream, named without ".weight".
-func (l *loader) norm(name string) *compute.Norm {
-	s := l.m.spec
-	n := &compute.Norm{Weight: l.vector(part{name + ".weight", s.Hidden}), Eps: s.NormEps, Center: s.LayerNorm}
-	if s.LayerNorm {
-		n.Bias = l.vector(part{name + ".bias", s.Hidden})
+// norm loads a norm, nil where the model has none there. Center makes it
+// subtract the mean.
+func (l *loader) norm(role arch.Role, layer int, center bool) *compute.Norm {
+	w, ok := l.take(role, layer, false)
+	if !ok {
+		return nil
+	}
+	n := &compute.Norm{Weight: l.vector(w), Eps: l.m.spec.NormEps, Center: center}
+	if b, ok := l.take(role, layer, true); ok {
+		n.Bias = l.vector(b)
 	}
 	return n
 }
 
-// headNorm loads a norm over one head.
-func (l *loader) headNorm(name string) *compute.Norm {
-	return &compute.Norm{Weight: l.vector(part{name + ".weight", l.m.spec.HeadDim}), Eps: l.m.spec.NormEps}
-}
-
-// linear loads a product from cols to rows, named without ".weight".
-func (l *loader) linear(name string, rows, cols int, bias bool) (y compute.Linear) {
-	y.W = l.pack(cols, part{name, rows})
-	if bias {
-		y.Bias = l.vector(part{name + ".bias", rows})
+// linear loads a product with the stacked matrices of the given roles, and their
+// biases.
+func (l *loader) linear(layer int, roles ...arch.Role) (y compute.Linear) {
+	var weights, biases []arch.Tensor
+	for _, r := range roles {
+		if t, ok := l.take(r, layer, false); ok {
+			weights = append(weights, t)
+		}
+		if t, ok := l.take(r, layer, true); ok {
+			biases = append(biases, t)
+		}
+	}
+	if len(weights) != len(roles) || len(biases) != 0 && len(biases) != len(roles) {
+		l.fail("layer %d: %d weights and %d biases, want %d weights and as many biases or none for %v", layer, len(weights), len(biases), len(roles), roles)
+		return y
+	}
+	y.W = l.pack(weights...)
+	if len(biases) > 0 {
+		y.Bias = l.vector(biases...)
 	}
 	return y
 }
 
 func (l *loader) layers() {
 	s := l.m.spec
-	n := &s.Names
 	for i := range s.Layers {
 		if l.err != nil {
 			return
 		}
-		in := func(name string) string { return n.In(i, name) }
-		y := layer{qkv: l.qkv(in), attn: compute.Attention{RotDim: s.Rotated(), Window: s.Window(i)}}
-		if !s.Draft || i > 0 {
-			y.qkv.Norm = l.norm(in(n.InputNorm))
+		y := layer{attn: compute.Attention{RotDim: s.Rotated(), Window: s.Window(i)}}
+		if s.Has(arch.QKV) {
+			y.qkv = l.fused(i)
+		} else {
+			y.qkv = l.linear(i, arch.Q, arch.K, arch.V)
 		}
-		if s.QKNorm {
-			y.attn.QNorm, y.attn.KNorm = l.headNorm(in(n.QNorm)), l.headNorm(in(n.KNorm))
-		}
-		y.o = l.linear(in(n.O), s.Hidden, s.Heads*s.HeadDim, s.OBias)
-		y.gateUp = l.linear(in(n.Up), s.FFN, s.Hidden, s.MLPBias)
-		if s.Gated {
-			gate := l.linear(in(n.Gate), s.FFN, s.Hidden, s.MLPBias)
+		y.qkv.Norm = l.norm(arch.InputNorm, i, s.LayerNorm)
+		y.attn.QNorm, y.attn.KNorm = l.norm(arch.QNorm, i, false), l.norm(arch.KNorm, i, false)
+		y.o = l.linear(i, arch.O)
+		y.gateUp = l.linear(i, arch.Up)
+		if s.Has(arch.Gate) {
+			gate := l.linear(i, arch.Gate)
 			gate.Up, gate.UpBias = y.gateUp.W, y.gateUp.Bias
 			y.gateUp = gate
 		}
-		y.gateUp.Act, y.gateUp.Norm = s.Act, l.norm(in(n.PostNorm))
-		y.down = l.linear(in(n.Down), s.Hidden, s.FFN, s.MLPBias)
+		y.gateUp.Act, y.gateUp.Norm = s.Act, l.norm(arch.PostNorm, i, s.LayerNorm)
+		y.down = l.linear(i, arch.Down)
 		l.m.layers = append(l.m.layers, y)
 	}
 	// Tensors that no architecture names are ignored, as the published files of
 	// some need it; a whole layer too many is another model's weights.
-	if name := n.In(s.Layers, n.PostNorm) + ".weight"; l.err == nil {
+	if name := s.Weight(arch.PostNorm, s.Layers); l.err == nil {
 		if _, ok := l.m.set.Tensor(name); ok {
-			l.fail("tensor %q is of a layer too many, want num_hidden_layers = %d", name, s.Layers)
+			l.fail("tensor %q belongs to a layer too many, want num_hidden_layers = %d", name, s.Layers)
 		}
 	}
 }

@@ -147,10 +147,10 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	}
 	positions := h.limit + h.meta.Depth
 	h.rope = ops.Host(spec.Rope.Table(spec.HeadDim, 0, positions), positions, spec.HeadDim)
-	if h.embed, err = target.Tensors().Get(target.Spec().Names.Embed + ".weight"); err != nil {
+	if h.embed, err = target.Tensors().Get(target.Spec().Weight(arch.Embed, 0)); err != nil {
 		return nil, nil, err
 	}
-	h.embed.Name = spec.Names.Embed + ".weight"
+	h.embed.Name = spec.Weight(arch.Embed, 0)
 	if h.eval0, err = newHeadEval(dev, q, h, h.table, h.lm, w, h.rope); err != nil {
 		return nil, nil, err
 	}
@@ -226,7 +226,7 @@ func (h *headTask) initFromTarget() error {
 	if s.Arch != "llama" && s.Arch != "mistral" || s.QKVBias || s.OBias || s.MLPBias {
 		return fmt.Errorf("initial weights: the target is %s with biases %v: only layers like Llama's fit a head", s.Arch, s.QKVBias || s.OBias || s.MLPBias)
 	}
-	if err := h.params.ImportLayers(h.job.Target.Tensors(), &s.Names, s.Layers); err != nil {
+	if err := h.params.ImportLayers(h.job.Target.Tensors(), s); err != nil {
 		return fmt.Errorf("initial weights: %w", err)
 	}
 	return nil

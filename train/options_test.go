@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -107,7 +108,7 @@ func TestAHeadBeginsWithTheTargetsLayers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for l := range layers {
-			from := target.Spec().Names.In(2-layers+l, "")
+			from := fmt.Sprintf("model.layers.%d.", 2-layers+l)
 			to := "layers." + string(rune('0'+l)) + "."
 			for _, name := range []string{
 				"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",

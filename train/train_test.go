@@ -73,21 +73,12 @@ func tinyTensors() []safetensors.Tensor {
 		}
 		ts = append(ts, safetensors.F32(name, f, shape...))
 	}
-	n := &spec.Names
-	h := spec.Hidden
-	add(n.Embed+".weight", 0.5, spec.Vocab, h)
-	add(n.FinalNorm+".weight", 1, h)
-	for i := range spec.Layers {
-		in := func(s string) string { return n.In(i, s) + ".weight" }
-		add(in(n.InputNorm), 1, h)
-		add(in(n.PostNorm), 1, h)
-		add(in(n.Q), 0.3, spec.Heads*spec.HeadDim, h)
-		add(in(n.K), 0.3, spec.KVHeads*spec.HeadDim, h)
-		add(in(n.V), 0.3, spec.KVHeads*spec.HeadDim, h)
-		add(in(n.O), 0.3, h, spec.Heads*spec.HeadDim)
-		add(in(n.Gate), 0.3, spec.FFN, h)
-		add(in(n.Up), 0.3, spec.FFN, h)
-		add(in(n.Down), 0.3, h, spec.FFN)
+	for _, t := range spec.Tensors() {
+		std := 0.3
+		if t.Role == arch.Embed {
+			std = 0.5
+		}
+		add(t.Name, std, t.Shape()...)
 	}
 	return ts
 }

@@ -17,7 +17,9 @@ import (
 //	x += o(attention(norm(x)))
 //	x += down(act(gate(norm(x))) · up(norm(x)))
 //
-// with the variations below.
+// with the variations below and in Terms: without a gate the feed-forward network
+// is down(act(up(x))), and with norms of queries and keys every head's are
+// normalised before rotation.
 type Spec struct {
 	Arch    string // as in the table: "llama"
 	Vocab   int
@@ -33,11 +35,9 @@ type Spec struct {
 	LayerNorm bool // norms subtract the mean and have biases (LayerNorm); else RMSNorm
 	Rope      Rope
 	RotDim    int   // rotated elements of each head, its first; 0: all HeadDim
-	QKNorm    bool  // queries and keys of every head are normalised before rotation, by weights [HeadDim]
 	Windows   []int // [Layers]: latest positions that a token sees, its own included; 0: all; nil: all everywhere
 
 	Act      compute.Activation // of the feed-forward network
-	Gated    bool               // the network is down(act(gate(x)) · up(x)); else down(act(up(x)))
 	Parallel bool               // the network reads what attention reads, not attention's result
 
 	Tied    bool // LM head is the embedding
@@ -51,7 +51,8 @@ type Spec struct {
 	FCBias bool
 	// DraftVocab is how many of the Vocab tokens a draft head predicts, 0: all.
 	DraftVocab int
-	Names      Names
+	// Terms is the inventory of the family's tensors, which specs share.
+	Terms []Term
 }
 
 // Rotated returns how many elements of each head are rotated.
@@ -71,30 +72,24 @@ func (s *Spec) Window(layer int) int {
 	return s.Windows[layer]
 }
 
-// Names are the names of a model's tensors, without ".weight" and ".bias".
-type Names struct {
-	Embed     string
-	FinalNorm string
-	LMHead    string
-	FC        string // draft heads
-	// Layer has one %d, the layer's index. The names below follow it.
-	Layer               string
-	InputNorm, PostNorm string
-	Q, K, V, O          string
-	QKV                 string // in place of Q, K and V: one tensor, rows [head][q, k, v][HeadDim]
-	QNorm, KNorm        string // where Spec.QKNorm
-	Gate                string // where Spec.Gated
-	Up, Down            string
-}
-
-// In returns the full name of a tensor of one layer.
-func (n *Names) In(layer int, name string) string { return fmt.Sprintf(n.Layer, layer) + name }
-
-// eagleNames are the tensors of an EAGLE-1/2 draft head.
-var eagleNames = func() Names {
-	n := llamaNames
-	n.Embed, n.FC, n.Layer = "embed_tokens", "fc", "layers.%d."
-	return n
+// eagleTerms are the tensors of an EAGLE-1/2 draft head: Llama's layers behind
+// fc, the first without its input norm, and neither final norm nor LM head.
+var eagleTerms = func() []Term {
+	terms := []Term{
+		{Role: Embed, Name: "embed_tokens", Rows: VocabSize, Cols: HiddenSize, Optional: true},
+		{Role: FC, Name: "fc", Rows: HiddenSize, Cols: TwoHidden, Bias: IfFCBias},
+	}
+	for _, t := range llamaTerms {
+		if !t.perLayer() {
+			continue
+		}
+		if t.Role == InputNorm {
+			t.From = 1
+		}
+		t.Name = strings.TrimPrefix(t.Name, "model.")
+		terms = append(terms, t)
+	}
+	return terms
 }()
 
 // An architecture is a line of the table: a model_type and what is special in
@@ -208,7 +203,7 @@ func ParseDraft(name string, raw, gen []byte) (*Spec, error) {
 	}
 	s.FCBias = c.bool("bias", true)
 	s.DraftVocab = c.int("draft_vocab_size", 0)
-	s.Draft, s.Tied, s.Names = true, false, eagleNames
+	s.Draft, s.Tied, s.Terms = true, false, eagleTerms
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -227,7 +222,7 @@ func (s *Spec) DraftFor(fcBias bool) *Spec {
 	d.Vocab, d.Hidden, d.Layers, d.Heads, d.KVHeads, d.HeadDim = s.Vocab, s.Hidden, 1, s.Heads, s.KVHeads, s.HeadDim
 	d.FFN, d.MaxPos, d.NormEps, d.Rope.Theta = s.FFN, s.MaxPos, s.NormEps, s.Rope.Theta
 	d.BOS, d.EOS = s.BOS, append([]int32(nil), s.EOS...)
-	d.Draft, d.FCBias, d.Names = true, fcBias, eagleNames
+	d.Draft, d.FCBias, d.Terms = true, fcBias, eagleTerms
 	return d
 }
 

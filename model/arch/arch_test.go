@@ -40,7 +40,7 @@ type m = map[string]any
 func TestBothSpellingsAndDefaults(t *testing.T) {
 	def := Spec{
 		Arch: "llama", Vocab: 100, Hidden: 64, Layers: 2, Heads: 4, KVHeads: 4, HeadDim: 16, FFN: 128, MaxPos: 2048,
-		NormEps: 1e-6, Rope: Rope{Theta: 10000, Type: "default"}, BOS: -1, Names: llamaNames, Gated: true, Act: compute.SiLU,
+		NormEps: 1e-6, Rope: Rope{Theta: 10000, Type: "default"}, BOS: -1, Terms: llamaTerms, Act: compute.SiLU,
 	}
 	llama3 := m{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 	with := func(extra string, v any) m {
@@ -199,7 +199,7 @@ func TestDraftHeads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.FCBias != c.bias || !s.Draft || s.Names.Embed != "embed_tokens" || s.Names.In(0, s.Names.Q) != "layers.0.self_attn.q_proj" {
+		if s.FCBias != c.bias || !s.Draft || s.Weight(Embed, 0) != "embed_tokens.weight" || s.Weight(Q, 0) != "layers.0.self_attn.q_proj.weight" {
 			t.Errorf("%v: %+v", c.edits, s)
 		}
 	}

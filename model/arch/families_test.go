@@ -34,15 +34,14 @@ var null = json.RawMessage("null")
 func TestFamiliesReadBothSpellings(t *testing.T) {
 	common := Spec{
 		Vocab: 100, Hidden: 64, Layers: 4, Heads: 8, KVHeads: 8, HeadDim: 8, FFN: 128, NormEps: 1e-6,
-		Rope: Rope{Theta: 10000, Type: "default"}, BOS: -1, Act: compute.SiLU, Gated: true, Names: llamaNames,
+		Rope: Rope{Theta: 10000, Type: "default"}, BOS: -1, Act: compute.SiLU, Terms: llamaTerms,
 	}
 	mistral, qwen2, qwen3, neox := common, common, common, common
 	mistral.Arch, mistral.MaxPos, mistral.Windows = "mistral", 131072, []int{4096, 4096, 4096, 4096}
 	qwen2.Arch, qwen2.MaxPos, qwen2.QKVBias = "qwen2", 32768, true
-	qwen3.Arch, qwen3.MaxPos, qwen3.HeadDim, qwen3.QKNorm = "qwen3", 32768, 128, true
-	qwen3.Names.QNorm, qwen3.Names.KNorm = "self_attn.q_norm", "self_attn.k_norm"
+	qwen3.Arch, qwen3.MaxPos, qwen3.HeadDim, qwen3.Terms = "qwen3", 32768, 128, qwen3Terms
 	neox.Arch, neox.MaxPos, neox.NormEps, neox.LayerNorm, neox.RotDim = "gpt_neox", 2048, 1e-5, true, 2
-	neox.Act, neox.Gated, neox.Parallel, neox.Names = compute.GELU, false, true, gptNeoXNames
+	neox.Act, neox.Parallel, neox.Terms = compute.GELU, true, gptNeoXTerms
 	neox.QKVBias, neox.OBias, neox.MLPBias = true, true, true
 	specs := map[string]Spec{"mistral": mistral, "qwen2": qwen2, "qwen3": qwen3, "gpt_neox": neox}
 	eight := m{"num_key_value_heads": 8}
@@ -215,7 +214,7 @@ func TestDraftHeadsOfEveryFamily(t *testing.T) {
 		want := Llama()
 		want.Vocab, want.Hidden, want.Layers, want.Heads, want.FFN = 100, 64, 1, 8, 128
 		want.KVHeads, want.HeadDim, want.MaxPos, want.NormEps = s.KVHeads, s.HeadDim, s.MaxPos, s.NormEps
-		want.Rope.Theta, want.EOS, want.Draft, want.FCBias, want.Names = 2e4, []int32{3}, true, true, eagleNames
+		want.Rope.Theta, want.EOS, want.Draft, want.FCBias, want.Terms = 2e4, []int32{3}, true, true, eagleTerms
 		got := s.DraftFor(true)
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", typ, d)

@@ -2,17 +2,23 @@ package arch
 
 import "talf/compute"
 
-var gptNeoXNames = Names{
-	Embed: "gpt_neox.embed_in", FinalNorm: "gpt_neox.final_layer_norm", LMHead: "embed_out",
-	Layer: "gpt_neox.layers.%d.", InputNorm: "input_layernorm", PostNorm: "post_attention_layernorm",
-	QKV: "attention.query_key_value", O: "attention.dense", Up: "mlp.dense_h_to_4h", Down: "mlp.dense_4h_to_h",
+var gptNeoXTerms = []Term{
+	{Role: Embed, Name: "gpt_neox.embed_in", Rows: VocabSize, Cols: HiddenSize},
+	{Role: InputNorm, Name: "gpt_neox.layers.%d.input_layernorm", Rows: HiddenSize, Bias: Yes},
+	{Role: QKV, Name: "gpt_neox.layers.%d.attention.query_key_value", Rows: FusedSize, Cols: HiddenSize, Bias: IfQKVBias},
+	{Role: O, Name: "gpt_neox.layers.%d.attention.dense", Rows: HiddenSize, Cols: QuerySize, Bias: IfOBias},
+	{Role: PostNorm, Name: "gpt_neox.layers.%d.post_attention_layernorm", Rows: HiddenSize, Bias: Yes},
+	{Role: Up, Name: "gpt_neox.layers.%d.mlp.dense_h_to_4h", Rows: FFNSize, Cols: HiddenSize, Bias: IfMLPBias},
+	{Role: Down, Name: "gpt_neox.layers.%d.mlp.dense_4h_to_h", Rows: HiddenSize, Cols: FFNSize, Bias: IfMLPBias},
+	{Role: FinalNorm, Name: "gpt_neox.final_layer_norm", Rows: HiddenSize, Bias: Yes},
+	{Role: LMHead, Name: "embed_out", Rows: VocabSize, Cols: HiddenSize, Unless: IfTied},
 }
 
 // parseGPTNeoX reads GPT-NeoX (Black et al. 2022) and Pythia: LayerNorm, rotary
 // positions over the first quarter of each head, feed-forward and attention side
 // by side, and biases everywhere.
 func parseGPTNeoX(c *config, s *Spec) {
-	s.Names, s.LayerNorm, s.Act, s.MLPBias = gptNeoXNames, true, compute.GELU, true
+	s.Terms, s.LayerNorm, s.Act, s.MLPBias = gptNeoXTerms, true, compute.GELU, true
 	c.sizes(s)
 	if c.err != nil {
 		return

@@ -2,12 +2,20 @@ package arch
 
 import "talf/compute"
 
-// llamaNames are the tensors of Llama and of those made after it.
-var llamaNames = Names{
-	Embed: "model.embed_tokens", FinalNorm: "model.norm", LMHead: "lm_head",
-	Layer: "model.layers.%d.", InputNorm: "input_layernorm", PostNorm: "post_attention_layernorm",
-	Q: "self_attn.q_proj", K: "self_attn.k_proj", V: "self_attn.v_proj", O: "self_attn.o_proj",
-	Gate: "mlp.gate_proj", Up: "mlp.up_proj", Down: "mlp.down_proj",
+// llamaTerms are the tensors of Llama and of the families made after it.
+var llamaTerms = []Term{
+	{Role: Embed, Name: "model.embed_tokens", Rows: VocabSize, Cols: HiddenSize},
+	{Role: InputNorm, Name: "model.layers.%d.input_layernorm", Rows: HiddenSize},
+	{Role: Q, Name: "model.layers.%d.self_attn.q_proj", Rows: QuerySize, Cols: HiddenSize, Bias: IfQKVBias},
+	{Role: K, Name: "model.layers.%d.self_attn.k_proj", Rows: KeySize, Cols: HiddenSize, Bias: IfQKVBias},
+	{Role: V, Name: "model.layers.%d.self_attn.v_proj", Rows: KeySize, Cols: HiddenSize, Bias: IfQKVBias},
+	{Role: O, Name: "model.layers.%d.self_attn.o_proj", Rows: HiddenSize, Cols: QuerySize, Bias: IfOBias},
+	{Role: PostNorm, Name: "model.layers.%d.post_attention_layernorm", Rows: HiddenSize},
+	{Role: Gate, Name: "model.layers.%d.mlp.gate_proj", Rows: FFNSize, Cols: HiddenSize, Bias: IfMLPBias},
+	{Role: Up, Name: "model.layers.%d.mlp.up_proj", Rows: FFNSize, Cols: HiddenSize, Bias: IfMLPBias},
+	{Role: Down, Name: "model.layers.%d.mlp.down_proj", Rows: HiddenSize, Cols: FFNSize, Bias: IfMLPBias},
+	{Role: FinalNorm, Name: "model.norm", Rows: HiddenSize},
+	{Role: LMHead, Name: "lm_head", Rows: VocabSize, Cols: HiddenSize, Unless: IfTied},
 }
 
 // Llama returns a spec with Llama's tensor names and default rotary positions;
@@ -15,7 +23,7 @@ var llamaNames = Names{
 func Llama() *Spec {
 	return &Spec{
 		Arch: "llama", NormEps: 1e-5, BOS: -1, Rope: Rope{Theta: 10000, Type: "default"},
-		Gated: true, Act: compute.SiLU, Names: llamaNames,
+		Act: compute.SiLU, Terms: llamaTerms,
 	}
 }
 
@@ -36,7 +44,7 @@ type missing struct {
 // llamaLike reads what Llama, Mistral and Qwen have in common: RMSNorm, rotary
 // positions over whole heads, a gated feed-forward network.
 func (c *config) llamaLike(s *Spec, def missing) {
-	s.Names, s.Gated, s.Act = llamaNames, true, compute.SiLU
+	s.Terms, s.Act = llamaTerms, compute.SiLU
 	c.sizes(s)
 	if c.err != nil {
 		return

@@ -23,6 +23,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"talf/model"
 	"talf/model/arch"
@@ -77,7 +78,7 @@ func FromTensors(spec *arch.Spec, target *model.Model, opt Options, tensors ...s
 
 func build(spec *arch.Spec, set *safetensors.Set, target *model.Model, opt Options) (*Head, error) {
 	// Published configurations often leave "bias" out: the file decides.
-	_, spec.FCBias = set.Tensor(spec.Names.FC + ".bias")
+	_, spec.FCBias = set.Tensor(spec.Bias(arch.FC, 0))
 	if want := set.Metadata()[MetaTarget]; want != "" && !opt.Force && want != target.Hash() {
 		return nil, fmt.Errorf("%s: trained for a target with weight hash %.12s…, but this one has %.12s… (force to load it all the same)",
 			set.Name, want, target.Hash())
@@ -89,73 +90,33 @@ func build(spec *arch.Spec, set *safetensors.Set, target *model.Model, opt Optio
 	return &Head{m}, nil
 }
 
-// A Param is a trained tensor of a head.
-type Param struct {
-	Name  string
-	Shape []int
-}
-
-// Params lists a head's trained tensors: all but the embedding, which is the
-// target's, in the order of the forward pass.
-func Params(spec *arch.Spec) []Param {
-	n, h := &spec.Names, spec.Hidden
-	q, kv := spec.Heads*spec.HeadDim, spec.KVHeads*spec.HeadDim
-	out := []Param{{n.FC + ".weight", []int{h, 2 * h}}}
-	if spec.FCBias {
-		out = append(out, Param{n.FC + ".bias", []int{h}})
-	}
-	for l := range spec.Layers {
-		add := func(name string, shape ...int) { out = append(out, Param{n.In(l, name), shape}) }
-		linear := func(name string, rows, cols int, bias bool) {
-			add(name+".weight", rows, cols)
-			if bias {
-				add(name+".bias", rows)
-			}
-		}
-		if l > 0 {
-			add(n.InputNorm+".weight", h)
-		}
-		linear(n.Q, q, h, spec.QKVBias)
-		linear(n.K, kv, h, spec.QKVBias)
-		linear(n.V, kv, h, spec.QKVBias)
-		linear(n.O, h, q, spec.OBias)
-		add(n.PostNorm+".weight", h)
-		linear(n.Gate, spec.FFN, h, spec.MLPBias)
-		linear(n.Up, spec.FFN, h, spec.MLPBias)
-		linear(n.Down, h, spec.FFN, spec.MLPBias)
-	}
-	return out
+// trained lists a head's trained tensors in the order of the forward pass: all
+// but the embedding, which is the target's.
+func trained(spec *arch.Spec) []arch.Tensor {
+	return slices.DeleteFunc(spec.Tensors(), func(t arch.Tensor) bool { return t.Optional })
 }
 
 // Random returns the weights of an untrained head: matrices uniform in ±1/√in,
 // as PyTorch begins, biases 0, norms 1. Equal seeds give equal bytes.
 func Random(spec *arch.Spec, seed uint64) []safetensors.Tensor {
 	var out []safetensors.Tensor
-	for i, p := range Params(spec) {
-		x := make([]float32, p.len())
+	for i, t := range trained(spec) {
+		x := make([]float32, t.Len())
 		switch {
-		case len(p.Shape) == 2:
+		case t.Cols > 0:
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
-			bound := 1 / math.Sqrt(float64(p.Shape[1]))
+			bound := 1 / math.Sqrt(float64(t.Cols))
 			for j := range x {
 				x[j] = float32(bound * (2*r.Float64() - 1))
 			}
-		case filepath.Ext(p.Name) == ".weight":
+		case !t.Bias:
 			for j := range x {
 				x[j] = 1
 			}
 		}
-		out = append(out, safetensors.F32(p.Name, x, p.Shape...))
+		out = append(out, safetensors.F32(t.Name, x, t.Shape()...))
 	}
 	return out
-}
-
-func (p *Param) len() int {
-	n := 1
-	for _, d := range p.Shape {
-		n *= d
-	}
-	return n
 }
 
 // Config returns the head's config.json as EAGLE's own loader reads it.
@@ -198,7 +159,7 @@ func Config(spec *arch.Spec) ([]byte, error) {
 }
 
 // Write writes config.json and model.safetensors to dir, in place; equal input
-// gives equal bytes. Tensors must hold all of Params; other systems also want
+// gives equal bytes. Tensors must hold all that is trained; other systems also want
 // "embed_tokens.weight"; those of model.DraftVocabTensors go with spec.DraftVocab.
 // Meta becomes the file's metadata, with "format": "pt";
 // set MetaTarget in it to tie the head to its target.
@@ -207,9 +168,9 @@ func Write(dir string, spec *arch.Spec, meta map[string]string, tensors ...safet
 	for _, t := range tensors {
 		have[t.Name] = t.Shape
 	}
-	for _, p := range Params(spec) {
-		if got, ok := have[p.Name]; !ok || fmt.Sprint(got) != fmt.Sprint(p.Shape) {
-			return fmt.Errorf("write draft head: tensor %q has shape %v, want %v", p.Name, got, p.Shape)
+	for _, t := range trained(spec) {
+		if got, ok := have[t.Name]; !ok || !slices.Equal(got, t.Shape()) {
+			return fmt.Errorf("write draft head: tensor %q has shape %v, want %v", t.Name, got, t.Shape())
 		}
 	}
 	if ids, err := model.ReadDraftVocab(safetensors.Of("write draft head", tensors...), spec.DraftVocab, spec.Vocab); err != nil {

@@ -70,7 +70,7 @@ func target(t testing.TB, dir string) *model.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec.Draft, spec.Names = false, arch.Llama().Names
+	spec.Draft, spec.Terms = false, arch.Llama().Terms
 	file, err := safetensors.Open(filepath.Join(dir, "target.safetensors"))
 	if err != nil {
 		t.Fatal(err)
@@ -268,8 +268,8 @@ func TestWrittenHeadsLoadAsTheyWere(t *testing.T) {
 	for i := range emb {
 		emb[i] *= 2
 	}
-	other := safetensors.F32(spec.Names.Embed+".weight", emb, spec.Vocab, spec.Hidden)
-	same, _ := m.Tensors().Tensor(m.Spec().Names.Embed + ".weight")
+	other := safetensors.F32(spec.Weight(arch.Embed, 0), emb, spec.Vocab, spec.Hidden)
+	same, _ := m.Tensors().Tensor(m.Spec().Weight(arch.Embed, 0))
 	same.Name = other.Name
 	for _, c := range []struct {
 		name  string

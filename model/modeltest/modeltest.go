@@ -159,55 +159,25 @@ func Tensors(s *arch.Spec, bf16 bool, seed uint64) []safetensors.Tensor {
 			out = append(out, safetensors.F32(name, x, shape...))
 		}
 	}
-	linear := func(name string, rows, cols int, gain float64, bias bool) {
-		add(name+".weight", 0, gain/math.Sqrt(float64(cols)), rows, cols)
-		if bias {
-			add(name+".bias", 0, 0.1, rows)
+	// The gains keep hidden states from vanishing and logits from being flat.
+	gain := map[arch.Role]float64{arch.FC: 1, arch.LMHead: 2}
+	for _, t := range s.Tensors() {
+		switch {
+		case t.Bias:
+			add(t.Name, 0, 0.1, t.Shape()...)
+		case t.Cols == 0:
+			add(t.Name, 1, 0.1, t.Shape()...)
+		case t.Role == arch.Embed && !s.Tied:
+			add(t.Name, 0, 1, t.Shape()...)
+		case t.Role == arch.Embed: // it is the LM head too
+			add(t.Name, 0, 2/math.Sqrt(float64(t.Cols)), t.Shape()...)
+		default:
+			g := gain[t.Role]
+			if g == 0 {
+				g = 1.5
+			}
+			add(t.Name, 0, g/math.Sqrt(float64(t.Cols)), t.Shape()...)
 		}
-	}
-	norm := func(name string) {
-		add(name+".weight", 1, 0.1, s.Hidden)
-		if s.LayerNorm {
-			add(name+".bias", 0, 0.1, s.Hidden)
-		}
-	}
-	n, q, kv := &s.Names, s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
-	embed := 1.0
-	if s.Tied {
-		embed = 2 / math.Sqrt(float64(s.Hidden)) // it is the LM head too
-	}
-	add(n.Embed+".weight", 0, embed, s.Vocab, s.Hidden)
-	if s.Draft {
-		linear(n.FC, s.Hidden, 2*s.Hidden, 1, s.FCBias)
-	} else {
-		norm(n.FinalNorm)
-		if !s.Tied {
-			linear(n.LMHead, s.Vocab, s.Hidden, 2, false)
-		}
-	}
-	for l := range s.Layers {
-		in := func(name string) string { return n.In(l, name) }
-		if !s.Draft || l > 0 {
-			norm(in(n.InputNorm))
-		}
-		norm(in(n.PostNorm))
-		if n.QKV != "" {
-			linear(in(n.QKV), 3*q, s.Hidden, 1.5, s.QKVBias)
-		} else {
-			linear(in(n.Q), q, s.Hidden, 1.5, s.QKVBias)
-			linear(in(n.K), kv, s.Hidden, 1.5, s.QKVBias)
-			linear(in(n.V), kv, s.Hidden, 1.5, s.QKVBias)
-		}
-		if s.QKNorm {
-			add(in(n.QNorm)+".weight", 1, 0.1, s.HeadDim)
-			add(in(n.KNorm)+".weight", 1, 0.1, s.HeadDim)
-		}
-		linear(in(n.O), s.Hidden, q, 1.5, s.OBias)
-		if s.Gated {
-			linear(in(n.Gate), s.FFN, s.Hidden, 1.5, s.MLPBias)
-		}
-		linear(in(n.Up), s.FFN, s.Hidden, 1.5, s.MLPBias)
-		linear(in(n.Down), s.Hidden, s.FFN, 1.5, s.MLPBias)
 	}
 	return out
 }

@@ -42,7 +42,7 @@ func TestOfCoversTheArchitectures(t *testing.T) {
 		}
 		special := map[string]bool{
 			"llama": s.Windows == nil, "mistral": s.Window(0) > 0, "qwen2": s.QKVBias && s.Window(0) == 0 && s.Window(1) > 0,
-			"qwen3": s.QKNorm, "gpt_neox": s.LayerNorm && s.Parallel && s.RotDim == 4 && !s.Gated,
+			"qwen3": s.Has(arch.QNorm), "gpt_neox": s.LayerNorm && s.Parallel && s.RotDim == 4 && !s.Has(arch.Gate),
 		}
 		if !special[name] {
 			t.Errorf("%s: %+v", name, s)

@@ -4,8 +4,8 @@ package synth
 
 import (
 	"fmt"
-	"strings"
 
+	"talf/model"
 	"talf/model/arch"
 	"talf/model/safetensors"
 )
@@ -20,31 +20,39 @@ func Deepen(spec *arch.Spec, set *safetensors.Set, layers int) (*arch.Spec, *saf
 	if layers < spec.Layers {
 		return nil, nil, fmt.Errorf("deepen to %d layers: the model has %d already", layers, spec.Layers)
 	}
-	deep, n := *spec, &spec.Names
+	deep := *spec
 	deep.Layers = layers
 	var out []safetensors.Tensor
-	byLayer := make([][]safetensors.Tensor, spec.Layers) // names without the layer's prefix
 	for _, name := range set.Names() {
 		t, _ := set.Tensor(name)
 		out = append(out, t)
-		for l := range byLayer {
-			if rest, ok := strings.CutPrefix(name, n.In(l, "")); ok {
-				t.Name = rest
-				byLayer[l] = append(byLayer[l], t)
-			}
-		}
+	}
+	names := make(map[arch.Tensor]string) // of spec's tensors
+	for _, t := range spec.Tensors() {
+		key := t
+		key.Name = ""
+		names[key] = t.Name
 	}
 	zeros := map[int][]byte{} // by size in bytes
-	for l := spec.Layers; l < layers; l++ {
-		for _, t := range byLayer[l%spec.Layers] {
-			if strings.HasPrefix(t.Name, n.O+".") || strings.HasPrefix(t.Name, n.Down+".") {
-				if zeros[len(t.Data)] == nil {
-					zeros[len(t.Data)] = make([]byte, len(t.Data))
-				}
-				t.Data = zeros[len(t.Data)]
+	for _, t := range deep.Tensors() {
+		if t.Layer < spec.Layers {
+			continue
+		}
+		key := t
+		key.Name, key.Layer = "", t.Layer%spec.Layers
+		for _, suffix := range []string{"", model.ScaleSuffix} {
+			x, ok := set.Tensor(names[key] + suffix)
+			if !ok {
+				continue // no scales, or a tensor that loading will miss
 			}
-			t.Name = n.In(l, t.Name)
-			out = append(out, t)
+			if t.Role == arch.O || t.Role == arch.Down {
+				if zeros[len(x.Data)] == nil {
+					zeros[len(x.Data)] = make([]byte, len(x.Data))
+				}
+				x.Data = zeros[len(x.Data)]
+			}
+			x.Name = t.Name + suffix
+			out = append(out, x)
 		}
 	}
 	return &deep, safetensors.Of(fmt.Sprintf("%s deepened to %d layers", set.Name, layers), out...), nil

@@ -1,10 +1,12 @@
 package synth
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"talf/model/arch"
@@ -53,7 +55,7 @@ func RandomWeights(s *arch.Spec, seed uint64) *safetensors.Set {
 	var out []safetensors.Tensor
 	add := func(name string, mean, std float64, shape ...int) {
 		r := rand.New(rand.NewPCG(seed, uint64(len(out))))
-		t := safetensors.Tensor{Name: name + ".weight", DType: "BF16", Shape: shape}
+		t := safetensors.Tensor{Name: name, DType: "BF16", Shape: shape}
 		n := t.Len()
 		t.Data = make([]byte, 0, 2*n)
 		for range n {
@@ -62,24 +64,21 @@ func RandomWeights(s *arch.Spec, seed uint64) *safetensors.Set {
 		}
 		out = append(out, t)
 	}
-	n, q, kv := &s.Names, s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
-	of := func(fanIn int) float64 { return 1 / math.Sqrt(float64(fanIn)) }
-	add(n.Embed, 0, of(s.Hidden), s.Vocab, s.Hidden)
-	add(n.FinalNorm, 1, 0.1, s.Hidden)
-	if !s.Tied {
-		add(n.LMHead, 0, of(s.Hidden), s.Vocab, s.Hidden)
-	}
-	for l := range s.Layers {
-		in := func(name string) string { return n.In(l, name) }
-		add(in(n.InputNorm), 1, 0.1, s.Hidden)
-		add(in(n.PostNorm), 1, 0.1, s.Hidden)
-		add(in(n.Q), 0, of(s.Hidden), q, s.Hidden)
-		add(in(n.K), 0, of(s.Hidden), kv, s.Hidden)
-		add(in(n.V), 0, of(s.Hidden), kv, s.Hidden)
-		add(in(n.O), 0, of(q), s.Hidden, q)
-		add(in(n.Gate), 0, of(s.Hidden), s.FFN, s.Hidden)
-		add(in(n.Up), 0, of(s.Hidden), s.FFN, s.Hidden)
-		add(in(n.Down), 0, of(s.FFN), s.Hidden, s.FFN)
+	// The random streams are numbered by this order, which decides the weights'
+	// bits: the tensors of no layer first, and norms first in each layer.
+	ts := s.Tensors()
+	slices.SortStableFunc(ts, func(a, b arch.Tensor) int {
+		if d := cmp.Compare(a.Layer, b.Layer); d != 0 || a.Layer < 0 {
+			return d
+		}
+		return cmp.Compare(min(a.Cols, 1), min(b.Cols, 1))
+	})
+	for _, t := range ts {
+		if t.Cols == 0 {
+			add(t.Name, 1, 0.1, t.Rows)
+		} else {
+			add(t.Name, 0, 1/math.Sqrt(float64(t.Cols)), t.Rows, t.Cols)
+		}
 	}
 	return safetensors.Of("random weights", out...)
 }

@@ -61,30 +61,47 @@ func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 		p.list = append(p.list, t)
 		return t
 	}
-	h, qd, kv, f := spec.Hidden, spec.Heads*spec.HeadDim, spec.KVHeads*spec.HeadDim, spec.FFN
-	if spec.Draft {
-		p.fcE, p.fcF = add("fc.embedding", h, h), add("fc.feature", h, h)
-		if spec.FCBias {
-			p.fcBias = add("fc.bias", h)
+	p.layers = make([]layer, spec.Layers)
+	for _, t := range spec.Tensors() {
+		n := func(name string) string { return fmt.Sprintf("layers.%d.%s", t.Layer, name) }
+		var l *layer
+		if t.Layer >= 0 {
+			l = &p.layers[t.Layer]
 		}
-	} else {
-		p.embed = add("embed", spec.Vocab, h)
-	}
-	for i := range spec.Layers {
-		n := func(s string) string { return fmt.Sprintf("layers.%d.%s", i, s) }
-		var l layer
-		if !spec.Draft || i > 0 { // a head's first layer follows fc as it is
-			l.inNorm = add(n("in_norm"), h)
-		}
-		l.q, l.k, l.v, l.o = add(n("q"), qd, h), add(n("k"), kv, h), add(n("v"), kv, h), add(n("o"), h, qd)
-		l.postNorm = add(n("post_norm"), h)
-		l.gu, l.down = add(n("gate_up"), 2*f, h), add(n("down"), h, f)
-		p.layers = append(p.layers, l)
-	}
-	if !spec.Draft {
-		p.finalNorm = add("final_norm", h)
-		if !spec.Tied {
-			p.lmHead = add("lm_head", spec.Vocab, h)
+		switch t.Role {
+		case arch.Embed:
+			if !t.Optional { // a head's is its target's
+				p.embed = add("embed", t.Rows, t.Cols)
+			}
+		case arch.FC:
+			if t.Bias {
+				p.fcBias = add("fc.bias", t.Rows)
+			} else {
+				p.fcE, p.fcF = add("fc.embedding", t.Rows, t.Cols/2), add("fc.feature", t.Rows, t.Cols/2)
+			}
+		case arch.InputNorm:
+			l.inNorm = add(n("in_norm"), t.Rows)
+		case arch.Q:
+			l.q = add(n("q"), t.Rows, t.Cols)
+		case arch.K:
+			l.k = add(n("k"), t.Rows, t.Cols)
+		case arch.V:
+			l.v = add(n("v"), t.Rows, t.Cols)
+		case arch.O:
+			l.o = add(n("o"), t.Rows, t.Cols)
+		case arch.PostNorm:
+			l.postNorm = add(n("post_norm"), t.Rows)
+		case arch.Gate:
+			l.gu = add(n("gate_up"), 2*t.Rows, t.Cols)
+		case arch.Up: // the second half of gate_up
+		case arch.Down:
+			l.down = add(n("down"), t.Rows, t.Cols)
+		case arch.FinalNorm:
+			p.finalNorm = add("final_norm", t.Rows)
+		case arch.LMHead:
+			p.lmHead = add("lm_head", t.Rows, t.Cols)
+		default:
+			return nil, fmt.Errorf("network: tensor %q: training has no %s", t.Name, t.Role)
 		}
 	}
 	return p, err
@@ -159,41 +176,57 @@ type weight struct {
 
 // weights lists the checkpoint's tensors.
 func (p *Params) weights() []weight {
-	s, n := p.Spec, &p.Spec.Names
 	var ws []weight
-	one := func(name string, t *gg.Tensor) {
-		ws = append(ws, weight{name: name, shape: t.Shape, parts: []*gg.Tensor{t}})
-	}
-	if s.Draft {
-		ws = append(ws, weight{name: n.FC + ".weight", shape: []int{s.Hidden, 2 * s.Hidden}, parts: []*gg.Tensor{p.fcE, p.fcF}})
-		if p.fcBias != nil {
-			one(n.FC+".bias", p.fcBias)
-		}
-	} else {
-		one(n.Embed+".weight", p.embed)
-	}
-	for i, l := range p.layers {
-		in := func(name string) string { return n.In(i, name) + ".weight" }
-		if l.inNorm != nil {
-			one(in(n.InputNorm), l.inNorm)
-		}
-		one(in(n.Q), l.q)
-		one(in(n.K), l.k)
-		one(in(n.V), l.v)
-		one(in(n.O), l.o)
-		one(in(n.PostNorm), l.postNorm)
-		half := []int{s.FFN, s.Hidden}
-		ws = append(ws, weight{name: in(n.Gate), shape: half, parts: []*gg.Tensor{l.gu}},
-			weight{name: in(n.Up), shape: half, parts: []*gg.Tensor{l.gu}, off: s.FFN * s.Hidden})
-		one(in(n.Down), l.down)
-	}
-	if !s.Draft {
-		one(n.FinalNorm+".weight", p.finalNorm)
-		if p.lmHead != nil {
-			one(n.LMHead+".weight", p.lmHead)
+	for _, t := range p.Spec.Tensors() {
+		w := weight{name: t.Name, shape: t.Shape()}
+		if w.parts, w.off = p.of(&t); w.parts != nil {
+			ws = append(ws, w)
 		}
 	}
 	return ws
+}
+
+// of returns where a checkpoint's tensor lies: the network's tensors that hold its
+// columns side by side, and its first element in a single one. A head's embedding
+// is nowhere.
+func (p *Params) of(t *arch.Tensor) (parts []*gg.Tensor, off int) {
+	one := func(t *gg.Tensor) ([]*gg.Tensor, int) { return []*gg.Tensor{t}, 0 }
+	switch {
+	case t.Optional:
+		return nil, 0
+	case t.Role == arch.FC && t.Bias:
+		return one(p.fcBias)
+	case t.Role == arch.FC:
+		return []*gg.Tensor{p.fcE, p.fcF}, 0
+	case t.Role == arch.Embed:
+		return one(p.embed)
+	case t.Role == arch.FinalNorm:
+		return one(p.finalNorm)
+	case t.Role == arch.LMHead:
+		return one(p.lmHead)
+	}
+	l := &p.layers[t.Layer]
+	switch t.Role {
+	case arch.InputNorm:
+		return one(l.inNorm)
+	case arch.Q:
+		return one(l.q)
+	case arch.K:
+		return one(l.k)
+	case arch.V:
+		return one(l.v)
+	case arch.O:
+		return one(l.o)
+	case arch.PostNorm:
+		return one(l.postNorm)
+	case arch.Gate:
+		return one(l.gu)
+	case arch.Up:
+		return []*gg.Tensor{l.gu}, t.Rows * t.Cols
+	case arch.Down:
+		return one(l.down)
+	}
+	panic("net: " + t.Name + " has no place in the network") // New refuses such a spec
 }
 
 // each copies between a checkpoint tensor's elements and the network's, row by
@@ -246,59 +279,52 @@ type Array struct {
 }
 
 // ImportLayers sets the layers of a draft head to the last layers of a target of
-// the same sizes, named by names. The head's first layer has no norm before it: the
-// norm's weights are multiplied into what follows it, W·(x∘g) = (W·diag g)·x.
-func (p *Params) ImportLayers(set *safetensors.Set, names *arch.Names, layers int) error {
+// the same sizes. The head's first layer has no norm before it: the norm's weights
+// are multiplied into what follows it, W·(x∘g) = (W·diag g)·x.
+func (p *Params) ImportLayers(set *safetensors.Set, target *arch.Spec) error {
 	p.pull()
 	defer p.push()
-	h := p.Spec.Hidden
-	for i, l := range p.layers {
-		at := layers - len(p.layers) + i
-		if at < 0 {
-			return fmt.Errorf("%s: %d layers, want at least %d", set.Name, layers, len(p.layers))
+	first := target.Layers - len(p.layers)
+	if first < 0 {
+		return fmt.Errorf("%s: %d layers, want at least %d", set.Name, target.Layers, len(p.layers))
+	}
+	get := func(role arch.Role, layer, want int) ([]float32, error) {
+		t, err := set.Get(target.Weight(role, first+layer))
+		if err != nil {
+			return nil, err
 		}
-		get := func(to []float32, name string) error {
-			t, err := set.Get(names.In(at, name) + ".weight")
-			if err != nil {
-				return err
-			}
-			if t.Len() != len(to) {
-				return fmt.Errorf("%s: tensor %q has shape %v, want %d elements", set.Name, t.Name, t.Shape, len(to))
-			}
-			f, err := t.Float32s()
-			if err != nil {
-				return fmt.Errorf("%s: %w", set.Name, err)
-			}
-			copy(to, f)
-			return nil
+		if t.Len() != want {
+			return nil, fmt.Errorf("%s: tensor %q has shape %v, want %d elements", set.Name, t.Name, t.Shape, want)
 		}
-		norm := make([]float32, h)
-		half := len(l.gu.Data) / 2
-		for _, w := range []struct {
-			to   []float32
-			name string
-		}{
-			{norm, names.InputNorm},
-			{l.q.Data, names.Q},
-			{l.k.Data, names.K},
-			{l.v.Data, names.V},
-			{l.o.Data, names.O},
-			{l.postNorm.Data, names.PostNorm},
-			{l.gu.Data[:half], names.Gate},
-			{l.gu.Data[half:], names.Up},
-			{l.down.Data, names.Down},
-		} {
-			if err := get(w.to, w.name); err != nil {
-				return err
-			}
+		f, err := t.Float32s()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", set.Name, err)
 		}
-		if l.inNorm != nil {
-			copy(l.inNorm.Data, norm)
+		return f, nil
+	}
+	for _, t := range p.Spec.Tensors() {
+		if t.Layer < 0 {
 			continue
+		}
+		f, err := get(t.Role, t.Layer, t.Len())
+		if err != nil {
+			return err
+		}
+		parts, off := p.of(&t)
+		copy(parts[0].Data[off:], f)
+	}
+	for i := range p.layers {
+		l := &p.layers[i]
+		if l.inNorm != nil {
+			continue
+		}
+		norm, err := get(arch.InputNorm, i, p.Spec.Hidden)
+		if err != nil {
+			return err
 		}
 		for _, t := range []*gg.Tensor{l.q, l.k, l.v} {
 			for j := range t.Data {
-				t.Data[j] *= norm[j%h]
+				t.Data[j] *= norm[j%len(norm)]
 			}
 		}
 	}
@@ -328,7 +354,7 @@ func (p *Params) Import(set *safetensors.Set) error {
 		w.each(func(t *gg.Tensor) []float32 { return t.Data }, func(at int, mem []float32) { copy(mem, f[at:]) })
 	}
 	if p.Spec.Draft && p.fcBias == nil {
-		if t, ok := set.Tensor(p.Spec.Names.FC + ".bias"); ok {
+		if t, ok := set.Tensor(p.Spec.Bias(arch.FC, 0)); ok {
 			f, err := t.Float32s()
 			if err != nil {
 				return fmt.Errorf("%s: %w", set.Name, err)

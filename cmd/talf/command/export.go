@@ -132,7 +132,7 @@ func (o *exportOptions) run() (_ *checkpoints.Exported, err error) {
 		if err := t.fits(d); err != nil {
 			return nil, err
 		}
-		e, err := t.set.Get(t.spec.Names.Embed + ".weight")
+		e, err := t.set.Get(t.spec.Weight(arch.Embed, 0))
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,235 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Role says what the network does with a tensor.
+type Role string
+
+// The roles, in the order of a forward pass. Matrices are [out][in].
+const (
+	Embed     Role = "embedding"
+	FC        Role = "fc" // of a draft head: joins embedding and hidden state
+	InputNorm Role = "input norm"
+	Q         Role = "query projection"
+	K         Role = "key projection"
+	V         Role = "value projection"
+	QKV       Role = "fused query, key and value projection" // rows [head][q, k, v][HeadDim]
+	QNorm     Role = "query norm"                            // of every head, before rotation
+	KNorm     Role = "key norm"
+	O         Role = "output projection"
+	PostNorm  Role = "post-attention norm"
+	Gate      Role = "gate projection"
+	Up        Role = "up projection"
+	Down      Role = "down projection"
+	FinalNorm Role = "final norm"
+	LMHead    Role = "LM head"
+)
+
+// A Size is a length that follows from a Spec.
+type Size uint8
+
+// The sizes.
+const (
+	None      Size = iota // 0: the second size of a vector
+	VocabSize             // Vocab
+	HiddenSize
+	TwoHidden // 2·Hidden: an embedding and a hidden state
+	QuerySize // Heads·HeadDim
+	KeySize   // KVHeads·HeadDim
+	FusedSize // queries, keys and values: (Heads+2·KVHeads)·HeadDim
+	HeadSize  // HeadDim
+	FFNSize   // FFN
+)
+
+// A Flag is a condition that a Spec meets or does not.
+type Flag uint8
+
+// The flags.
+const (
+	No Flag = iota
+	Yes
+	IfTied // the LM head is the embedding
+	IfQKVBias
+	IfOBias
+	IfMLPBias
+	IfFCBias
+)
+
+// A Term is one line of a family's inventory: a tensor of the model, or one of
+// each layer.
+//
+// A family's list of terms is the only place that names its tensors and their
+// shapes. The loader, the memory plan, random weights, the training graphs, the
+// sizes that are reported and the conversion of heads all go through
+// Spec.Tensors, so a tensor of an existing role is added to a family by one line.
+// A new role needs a constant above and the code that computes with it; until
+// that exists, package model refuses to load a model that has such a tensor. A
+// new shape needs a Size, a new condition a Flag. A tensor of each expert would
+// get a second verb in its name and a count beside Rows and Cols.
+type Term struct {
+	Role Role
+	// Name is the tensor's name in files, without ".weight" and ".bias". That of
+	// a tensor of each layer has one %d for the layer's index.
+	Name       string
+	Rows, Cols Size
+	Bias       Flag // whether there is a bias [Rows] too
+	Unless     Flag // the model lacks the tensor where this holds
+	From       int  // first layer that has the tensor
+	Optional   bool // files may leave it out: a head takes its target's
+}
+
+// A Tensor is one stored tensor of a model.
+type Tensor struct {
+	Name     string // in files, in full
+	Role     Role
+	Layer    int  // -1: of no layer
+	Bias     bool // a bias; else the weight
+	Rows     int
+	Cols     int  // 0: a vector [Rows]
+	Optional bool // files may leave it out: a head takes its target's
+}
+
+// Shape returns the tensor's shape.
+func (t Tensor) Shape() []int {
+	if t.Cols == 0 {
+		return []int{t.Rows}
+	}
+	return []int{t.Rows, t.Cols}
+}
+
+// Len returns the number of elements.
+func (t Tensor) Len() int { return t.Rows * max(t.Cols, 1) }
+
+// after returns terms with more of them inserted after that of a role.
+func after(terms []Term, role Role, more ...Term) []Term {
+	i := slices.IndexFunc(terms, func(t Term) bool { return t.Role == role })
+	return slices.Concat(terms[:i+1], more, terms[i+1:])
+}
+
+func (t *Term) perLayer() bool { return strings.Contains(t.Name, "%d") }
+
+func (t *Term) name(layer int) string {
+	if t.perLayer() {
+		return fmt.Sprintf(t.Name, layer)
+	}
+	return t.Name
+}
+
+func (s *Spec) size(of Size) int {
+	switch of {
+	case VocabSize:
+		return s.Vocab
+	case HiddenSize:
+		return s.Hidden
+	case TwoHidden:
+		return 2 * s.Hidden
+	case QuerySize:
+		return s.Heads * s.HeadDim
+	case KeySize:
+		return s.KVHeads * s.HeadDim
+	case FusedSize:
+		return (s.Heads + 2*s.KVHeads) * s.HeadDim
+	case HeadSize:
+		return s.HeadDim
+	case FFNSize:
+		return s.FFN
+	}
+	return 0
+}
+
+func (s *Spec) holds(f Flag) bool {
+	switch f {
+	case Yes:
+		return true
+	case IfTied:
+		return s.Tied
+	case IfQKVBias:
+		return s.QKVBias
+	case IfOBias:
+		return s.OBias
+	case IfMLPBias:
+		return s.MLPBias
+	case IfFCBias:
+		return s.FCBias
+	}
+	return false
+}
+
+// Tensors lists the model's tensors in the order of the forward pass: each
+// layer's together, a bias after its weight.
+func (s *Spec) Tensors() []Tensor {
+	var out []Tensor
+	add := func(t *Term, layer int) {
+		if s.holds(t.Unless) || layer >= 0 && layer < t.From {
+			return
+		}
+		x := Tensor{
+			Name: t.name(layer) + ".weight", Role: t.Role, Layer: layer,
+			Rows: s.size(t.Rows), Cols: s.size(t.Cols), Optional: t.Optional,
+		}
+		if out = append(out, x); s.holds(t.Bias) {
+			x.Name, x.Bias, x.Cols = t.name(layer)+".bias", true, 0
+			out = append(out, x)
+		}
+	}
+	for i := 0; i < len(s.Terms); {
+		end := i
+		for end < len(s.Terms) && s.Terms[end].perLayer() {
+			end++
+		}
+		for layer := range s.Layers {
+			for j := i; j < end; j++ {
+				add(&s.Terms[j], layer)
+			}
+		}
+		if i = end; i < len(s.Terms) {
+			add(&s.Terms[i], -1)
+			i++
+		}
+	}
+	return out
+}
+
+// Params returns the number of the model's parameters, without tensors that
+// files may leave out: a draft head's are those that training learns.
+func (s *Spec) Params() int {
+	n := 0
+	for _, t := range s.Tensors() {
+		if !t.Optional {
+			n += t.Len()
+		}
+	}
+	return n
+}
+
+func (s *Spec) term(role Role) *Term {
+	for i := range s.Terms {
+		if s.Terms[i].Role == role {
+			return &s.Terms[i]
+		}
+	}
+	return nil
+}
+
+// Has reports whether the model's family has tensors of a role.
+func (s *Spec) Has(role Role) bool { return s.term(role) != nil }
+
+// Weight returns the name of the weight with the given role in a layer, which
+// counts only for roles that each layer has. It is "" where the family has no
+// such role, and says nothing about whether this model or layer has the tensor.
+func (s *Spec) Weight(role Role, layer int) string { return s.named(role, layer, ".weight") }
+
+// Bias is Weight for biases.
+func (s *Spec) Bias(role Role, layer int) string { return s.named(role, layer, ".bias") }
+
+func (s *Spec) named(role Role, layer int, suffix string) string {
+	t := s.term(role)
+	if t == nil {
+		return ""
+	}
+	return t.name(layer) + suffix
+}
