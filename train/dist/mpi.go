@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"time"
 	"unsafe"
+
+	"talf/internal/launch"
 )
 
 // A World is all ranks of an MPI program, or this process if it was started alone.
