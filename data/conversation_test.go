@@ -17,6 +17,7 @@ import (
 
 	"talf/data"
 	"talf/internal/golden"
+	"talf/model/chat"
 )
 
 // showChats writes one document a line: where it is, and what a template is given.
@@ -147,10 +148,19 @@ func TestMessagesThatCallToolsHaveOtherForms(t *testing.T) {
 		`{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"b\":\"<\",\"a\":2}"}}],"content":""}`,
 	}
 	msgs := docs[0].Chat.Messages
-	for i, f := range data.Forms {
-		got := data.Recast(msgs, f)
-		if string(got[0].JSON) != string(msgs[0].JSON) || string(got[1].JSON) != want[i] {
-			t.Errorf("%+v: %s %s", f, got[0].JSON, got[1].JSON)
+	n := 0
+	for got := range chat.Forms(msgs) {
+		if n == len(want) || string(got[0].JSON) != string(msgs[0].JSON) || string(got[1].JSON) != want[n] {
+			t.Fatalf("form %d: %s %s", n, got[0].JSON, got[1].JSON)
+		}
+		n++
+	}
+	if n != len(want) {
+		t.Errorf("%d forms, want %d", n, len(want))
+	}
+	for got := range chat.Forms(msgs[:1]) {
+		if n++; n > len(want)+1 {
+			t.Errorf("a message that calls nothing has another form: %s", got[0].JSON)
 		}
 	}
 }
@@ -174,7 +184,7 @@ func TestWhatAUserAsksIsKnown(t *testing.T) {
 	if !docs[0].Asked || !docs[1].Asked || docs[2].Asked || docs[3].Asked {
 		t.Errorf("%+v", docs)
 	}
-	if d := cmp.Diff([]string{"x", "z"}, docs[3].Chat.Ask()); d != "" {
+	if d := cmp.Diff([]string{"x", "z"}, docs[3].Chat.Questions()); d != "" {
 		t.Error(d)
 	}
 }

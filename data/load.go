@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"talf/model/chat"
 )
 
 // A Doc is one document or conversation of an input file.
@@ -21,12 +23,24 @@ type Doc struct {
 	Line  int    // where it starts, from 1
 	Item  int    // its number in a JSON array, from 1; 0 where lines tell documents apart
 	ID    string // its "id" or "question_id", if it has one
-	// Spans are its texts, Chat its messages: a document has one of the two.
+	// Spans are its texts, Chat its messages: a document has one or the other.
 	Spans []Span
-	Chat  *Chat
+	Chat  *chat.Transcript
 	// Asked says that Spans are what a user asks, turn by turn ("prompt" or
 	// "turns"), and not text that goes on.
 	Asked bool
+}
+
+// Transcript returns the document's messages, or what its user asks as messages.
+func (d *Doc) Transcript() *chat.Transcript {
+	if d.Chat != nil {
+		return d.Chat
+	}
+	c := &chat.Transcript{}
+	for _, s := range d.Spans {
+		c.Messages = append(c.Messages, chat.NewMessage("user", s.Text))
+	}
+	return c
 }
 
 // Place says where the document is.
@@ -397,7 +411,7 @@ func (l *loader) object(line []byte) (d Doc, err error) {
 		}
 	}
 	if l.template == nil && l.c.AnswerField == "" {
-		if d.Chat, err = conversation(line); d.Chat != nil || err != nil {
+		if d.Chat, err = chat.ParseTranscript(line); d.Chat != nil || err != nil {
 			return d, err
 		}
 	}

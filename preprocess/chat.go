@@ -57,9 +57,9 @@ type rendering struct {
 
 // render writes messages of a conversation, with the prompt for an answer if that is
 // asked for. Templates write the special tokens themselves, so that nothing is added.
-func (u *cutter) render(ctx context.Context, c *data.Chat, messages []data.Message, prompt bool) (*rendering, error) {
+func (u *cutter) render(ctx context.Context, c *chat.Transcript, messages []chat.Message, prompt bool) (*rendering, error) {
 	var first *rendering // why there is none
-	for form := range forms(messages) {
+	for form := range chat.Forms(messages) {
 		talk, err := chat.ParseConversation(c.JSON(form))
 		if err != nil {
 			return &rendering{drop: dropBad, why: err.Error()}, nil
@@ -78,7 +78,7 @@ func (u *cutter) render(ctx context.Context, c *data.Chat, messages []data.Messa
 }
 
 // form is render of a parsed conversation.
-func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []data.Message) (*rendering, error) {
+func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []chat.Message) (*rendering, error) {
 	tok, ok := u.tok.(Aligner)
 	if !ok {
 		return nil, fmt.Errorf("a conversation, but the tokenizer (%T) does not tell where its tokens are", u.tok)
@@ -87,8 +87,8 @@ func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []data
 		why := refusal(err)
 		return &rendering{drop: why, why: why}, ctx.Err()
 	}
-	r, err := write(ctx, u.chat, c, messages)
-	if errors.Is(err, errCalls) {
+	r, err := u.chat.RenderCalls(ctx, c, messages)
+	if errors.Is(err, chat.ErrCalls) {
 		return &rendering{drop: dropCalls, why: dropCalls}, nil
 	}
 	if err != nil {
@@ -115,10 +115,10 @@ func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []data
 
 // heard leaves out the spans of messages that are not to be trained on; ok is false
 // if it is not known which these are.
-func heard(spans []chat.Span, messages []data.Message) (out []chat.Span, ok bool) {
+func heard(spans []chat.Span, messages []chat.Message) (out []chat.Span, ok bool) {
 	var muted []bool
 	for i := range messages {
-		if messages[i].Role == data.Assistant {
+		if messages[i].Role == chat.Assistant {
 			muted = append(muted, messages[i].Muted)
 		}
 	}
@@ -191,7 +191,7 @@ func (u *cutter) talk(ctx context.Context, d *data.Doc) (*sequence, error) {
 	msgs := d.Chat.Messages
 	var ends []int // how many messages each answer ends
 	for i := range msgs {
-		if msgs[i].Role == data.Assistant {
+		if msgs[i].Role == chat.Assistant {
 			ends = append(ends, i+1)
 		}
 	}
@@ -246,13 +246,13 @@ func (u *cutter) talk(ctx context.Context, d *data.Doc) (*sequence, error) {
 
 // open makes a sequence of a conversation's first turns, to be answered.
 func (u *cutter) open(ctx context.Context, d *data.Doc) (*sequence, error) {
-	t := NewDialogue(d)
+	t := chat.NewDialogue(u.chat, d.Transcript())
 	s := &sequence{chat: true, talk: t}
 	if !t.Ask() {
 		s.drop = dropNoTurn
 		return s, nil
 	}
-	r, err := u.render(ctx, t.chat, t.said, true)
+	r, err := u.render(ctx, t.Transcript(), t.Said(), true)
 	switch {
 	case err != nil:
 		return nil, err
@@ -262,7 +262,7 @@ func (u *cutter) open(ctx context.Context, d *data.Doc) (*sequence, error) {
 		s.drop = dropPrompt
 	}
 	s.tokens, s.answer = r.ids, r.loss
-	s.messages, s.cut = len(t.said), len(t.next)
+	s.messages, s.cut = len(t.Said()), t.Left()
 	return s, nil
 }
 
@@ -275,15 +275,15 @@ func (u *cutter) reply(ctx context.Context, s *sequence, answer []int32) (more b
 	}
 	t := s.talk
 	t.Answer(tok.Decode(answer, true))
-	s.messages, s.cut = len(t.said), len(t.next)
+	s.messages, s.cut = len(t.Said()), t.Left()
 	if !t.Ask() {
 		return false, nil
 	}
-	r, err := u.render(ctx, t.chat, t.said, true)
+	r, err := u.render(ctx, t.Transcript(), t.Said(), true)
 	if err != nil || r.drop != "" || len(r.ids) >= u.max {
 		return false, err // the turns so far are a conversation of their own
 	}
 	s.tokens, s.answer = r.ids, r.loss
-	s.messages, s.cut = len(t.said), len(t.next)
+	s.messages, s.cut = len(t.Said()), t.Left()
 	return true, nil
 }

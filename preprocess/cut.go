@@ -18,9 +18,9 @@ type sequence struct {
 	turns  []string // what is asked after tokens, turn by turn (regeneration)
 	drop   string   // why it becomes no row; "" if it does
 
-	chat          bool      // it is a conversation
-	talk          *Dialogue // whose answers are regenerated
-	messages, cut int       // that are in it, and behind it
+	chat          bool           // it is a conversation
+	talk          *chat.Dialogue // whose answers are regenerated
+	messages, cut int            // that are in it, and behind it
 
 	file       string // where its document is
 	input      int
@@ -44,7 +44,7 @@ const (
 // A cutter tokenises documents and cuts them to length.
 type cutter struct {
 	tok        Tokenizer
-	enc        *Encoder
+	enc        *chat.Encoder
 	chat       *chat.Template // nil: none
 	bad        func(data.BadLine)
 	max        int
@@ -57,10 +57,10 @@ type cutter struct {
 func newCutter(r Reader, mode EOSMode, maxLen int, regenerate bool) (*cutter, error) {
 	u := &cutter{tok: r.Tokenizer, chat: r.Chat, max: maxLen, eos: r.EOS, mode: mode, vocab: r.Vocab, regenerate: regenerate}
 	var err error
-	if u.enc, err = NewEncoder(r.Tokenizer); err != nil {
-		return nil, err
+	if u.enc, err = chat.NewEncoder(r.Tokenizer); err != nil {
+		return nil, fmt.Errorf("preprocess: %w", err)
 	}
-	if n := len(u.enc.before); n >= maxLen {
+	if n := len(u.enc.Before()); n >= maxLen {
 		return nil, fmt.Errorf("preprocess: sequences of %d tokens, want more than the %d that the tokenizer puts before every text", maxLen, n)
 	}
 	return u, nil
@@ -173,7 +173,7 @@ func (u *cutter) windows(d *data.Doc) ([]*sequence, error) {
 	if u.mode == EOSAlways && u.eos >= 0 {
 		ids = append(ids, u.eos)
 	}
-	n := common(u.enc.before, ids)
+	n := common(u.enc.Before(), ids)
 	head, body := ids[:n], ids[n:]
 	var out []*sequence
 	for first := true; first || len(body) > 0; first = false {

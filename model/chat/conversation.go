@@ -7,9 +7,6 @@ import (
 	"talf/model/chat/internal/jinja"
 )
 
-// A Message is one turn of plain text.
-type Message struct{ Role, Content string }
-
 // A Conversation is what a template renders: messages, tools and any other
 // variables, with the keys of JSON objects in their order and numbers as they
 // were written.
@@ -107,18 +104,6 @@ func aliasReasoning(m *jinja.Dict) *jinja.Dict {
 		return out
 	}
 	return m
-}
-
-// NewConversation makes a conversation of plain turns.
-func NewConversation(msgs []Message) *Conversation {
-	c := &Conversation{vars: jinja.NewDict()}
-	for _, m := range msgs {
-		d := jinja.NewDict()
-		d.SetString("role", m.Role)
-		d.SetString("content", m.Content)
-		c.messages = append(c.messages, d)
-	}
-	return c
 }
 
 // Len returns the number of messages.

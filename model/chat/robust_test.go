@@ -27,9 +27,18 @@ func parse(t testing.TB, source string) *chat.Template {
 	return tmpl
 }
 
+// conversation parses messages.
+func conversation(msgs ...chat.Message) *chat.Conversation {
+	c, err := chat.ParseConversation((&chat.Transcript{}).JSON(msgs))
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
 // hello is a conversation of one turn.
 func hello() *chat.Conversation {
-	return chat.NewConversation([]chat.Message{{Role: "user", Content: "Hi"}})
+	return conversation(chat.NewMessage("user", "Hi"))
 }
 
 func TestRenderingIsBounded(t *testing.T) {
@@ -373,9 +382,8 @@ func TestRenderSpansWhereHistoryIsRewritten(t *testing.T) {
 		`{% if loop.last %}<think>{{ m.content.split('</think>')[0] if '</think>' in m.content }}</think>{% endif %}{{ m.content.split('</think>')[-1] | trim }}` +
 		`{% else %}{{ m.content }}{% endif %}<end>
 {% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}`
-	conv := chat.NewConversation([]chat.Message{
-		{"user", "a"}, {"assistant", "one</think> A "}, {"user", "b"}, {"assistant", "B"}, {"user", "c"}, {"assistant", "three</think>C"},
-	})
+	conv := conversation(chat.NewMessage("user", "a"), chat.NewMessage("assistant", "one</think> A "),
+		chat.NewMessage("user", "b"), chat.NewMessage("assistant", "B"), chat.NewMessage("user", "c"), chat.NewMessage("assistant", "three</think>C"))
 	conv, err := conv.WithVariable("eos_token", []byte(`"<end>"`))
 	if err != nil {
 		t.Fatal(err)
@@ -435,7 +443,7 @@ func TestRenderSpansOfPublishedTemplates(t *testing.T) {
 
 func TestRenderSpansSaysWhatItDoesNotFind(t *testing.T) {
 	tmpl := parse(t, "{% for m in messages %}{{ m.content | upper }}{{ loop.length }}{% endfor %}")
-	conv := chat.NewConversation([]chat.Message{{"user", "a"}, {"assistant", "b"}, {"user", "c"}})
+	conv := conversation(chat.NewMessage("user", "a"), chat.NewMessage("assistant", "b"), chat.NewMessage("user", "c"))
 	_, err := tmpl.RenderSpans(context.Background(), conv)
 	if err == nil || !strings.Contains(err.Error(), "messages[1]") {
 		t.Errorf("error %v, want one that names the message", err)
@@ -468,12 +476,12 @@ const llama = `{{- bos_token }}
 
 // dialogue is a conversation of n questions and answers.
 func dialogue(n int) *chat.Conversation {
-	msgs := []chat.Message{{"system", "Be terse."}}
+	msgs := []chat.Message{chat.NewMessage("system", "Be terse.")}
 	for i := range n {
-		msgs = append(msgs, chat.Message{Role: "user", Content: fmt.Sprintf("Question %d about trees, in a sentence of some length?", i)},
-			chat.Message{Role: "assistant", Content: strings.Repeat("An answer of several words. ", 20)})
+		msgs = append(msgs, chat.NewMessage("user", fmt.Sprintf("Question %d about trees, in a sentence of some length?", i)),
+			chat.NewMessage("assistant", strings.Repeat("An answer of several words. ", 20)))
 	}
-	return chat.NewConversation(msgs)
+	return conversation(msgs...)
 }
 
 func BenchmarkRender(b *testing.B) {

@@ -372,14 +372,13 @@ func (a *app) addSet(ctx context.Context, r *rig, o *rigOptions, f named) error 
 
 // firstTurn returns the tokens before the answer to the first turn of a prompt.
 func (r *rig) firstTurn(ctx context.Context, in *promptSet, p *prompt) ([]int32, error) {
-	t := in.begin(p)
-	t.plain = false // nothing follows
-	t.ask()
-	text, special, err := t.prompt(ctx)
+	t := in.first(p)
+	t.Ask()
+	prompt, err := t.Prompt(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return r.ids(text, special)
+	return r.ids(prompt)
 }
 
 // config is a run of what the rig holds, without methods.

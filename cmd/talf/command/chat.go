@@ -6,71 +6,45 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"talf/model/chat"
 )
 
-// A model without a chat template has dialogues of plain text.
-const (
-	userMark   = "User: "
-	answerMark = "\nAssistant:"
-)
+// A talkOptions holds chat's own flags.
+type talkOptions struct {
+	chatOptions
+	system string
+	raw    bool
+	stats  bool
+}
 
-// dialogueTurn is what a user's turn adds to a dialogue.
-func dialogueTurn(text string, first bool) string {
-	if first {
-		return userMark + text + answerMark
+// dialogue returns the empty dialogue that a model begins, with the texts at which its
+// answers stop.
+func (o *talkOptions) dialogue(dir string) (d chat.Dialogue, stop []string, err error) {
+	if o.raw {
+		return *chat.NewText(), nil, nil
 	}
-	return "\n" + userMark + text + answerMark
-}
-
-// A dialogue is what was said, and how it becomes a prompt.
-type dialogue struct {
-	template *chat.Template // nil: plain text
-	system   string
-	raw      bool // what the user writes is the text itself
-	text     string
-	messages []chat.Message
-}
-
-// ask adds the user's turn and returns the prompt, and whether the tokenizer
-// adds special tokens to it: templates write their own.
-func (d *dialogue) ask(ctx context.Context, line string) (prompt string, special bool, err error) {
+	template, _, err := o.load(dir)
 	switch {
-	case d.raw:
-		d.text += line
-	case d.template == nil:
-		d.text += dialogueTurn(line, d.text == "")
-	default:
-		if len(d.messages) == 0 && d.system != "" {
-			d.messages = append(d.messages, chat.Message{Role: "system", Content: d.system})
-		}
-		d.messages = append(d.messages, chat.Message{Role: "user", Content: line})
-		r, err := d.template.Render(ctx, chat.NewConversation(d.messages).WithGenerationPrompt(true))
-		if err != nil {
-			return "", false, err
-		}
-		return r.Text, false, nil
+	case err != nil:
+		return d, nil, err
+	case template == nil && o.system != "":
+		return d, nil, usagef("--system needs a chat template, and the model has none: give --chat-template")
+	case template == nil:
+		return d, []string{chat.PlainStop}, nil
 	}
-	return d.text, true, nil
-}
-
-// answered adds the model's turn.
-func (d *dialogue) answered(text string) {
-	d.text += text
-	if d.template != nil && !d.raw {
-		d.messages = append(d.messages, chat.Message{Role: "assistant", Content: strings.TrimSpace(text)})
+	c := &chat.Transcript{}
+	if o.system != "" {
+		c.Messages = append(c.Messages, chat.NewMessage("system", o.system))
 	}
+	return *chat.NewDialogue(template, c), nil, nil
 }
 
 func newChat(a *app) *cobra.Command {
 	var o decodeOptions
-	var template chatOptions
-	var talk dialogue
-	var stats bool
+	var talk talkOptions
 	c := &cobra.Command{
 		Use:   "chat --model DIR [--head CKPT]",
 		Short: "Talk with a model",
@@ -86,7 +60,7 @@ what you write, for models that only continue text.
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			if err := template.check(); err != nil {
+			if err := talk.check(); err != nil {
 				return err
 			}
 			for _, name := range []string{"system", "chat-template", "date"} {
@@ -98,42 +72,36 @@ what you write, for models that only continue text.
 			if err != nil {
 				return err
 			}
-			if !talk.raw {
-				if talk.template, _, err = template.load(dir); err != nil {
-					return err
-				}
+			empty, stop, err := talk.dialogue(dir)
+			if err != nil {
+				return err
 			}
-			switch {
-			case talk.system != "" && talk.template == nil:
-				return usagef("--system needs a chat template, and the model has none: give --chat-template")
-			case !talk.raw && talk.template == nil:
-				o.stop = append(o.stop, "\n"+strings.TrimSpace(userMark))
-			}
+			o.stop = append(o.stop, stop...)
 			d, err := o.open(1)
 			if err != nil {
 				return err
 			}
 			defer func() { d.close() }()
-			return a.chat(cmd.Context(), d, talk, stats)
+			return a.chat(cmd.Context(), d, empty, talk.stats)
 		},
 	}
 	f := c.Flags()
 	o.flags(f)
-	template.flags(f)
+	talk.chatOptions.flags(f)
 	f.StringVar(&talk.system, "system", "", "the system's message, before the dialogue")
 	f.BoolVar(&talk.raw, "raw", false, "continue the text as it is")
-	f.BoolVar(&stats, "stats", false, "print τ and speed after each answer")
+	f.BoolVar(&talk.stats, "stats", false, "print τ and speed after each answer")
 	return c
 }
 
 // maxTurn is the longest line that chat reads, in bytes.
 const maxTurn = 1 << 20
 
-// chat is the dialogue loop.
-func (a *app) chat(ctx context.Context, d *decoder, talk dialogue, stats bool) error {
+// chat reads turns and answers them. An empty dialogue is what it begins with.
+func (a *app) chat(ctx context.Context, d *decoder, empty chat.Dialogue, stats bool) error {
 	lines := bufio.NewScanner(a.in)
 	lines.Buffer(nil, maxTurn)
-	empty := talk
+	talk := empty
 	seed, unanswered := d.opt.seed, 0
 	for {
 		if isTerminal(a.in) {
@@ -159,11 +127,13 @@ func (a *app) chat(ctx context.Context, d *decoder, talk dialogue, stats bool) e
 			talk = empty
 			continue
 		}
-		prompt, special, err := talk.ask(ctx, line)
+		talk.Say(line)
+		talk.Ask()
+		prompt, err := talk.Prompt(ctx)
 		if err != nil {
 			return fmt.Errorf("write the dialogue: %w", err)
 		}
-		seq, err := d.answer(ctx, prompt, special, seed, func(text string) error {
+		seq, err := d.answer(ctx, prompt, seed, func(text string) error {
 			_, err := io.WriteString(a.out, text)
 			return err
 		})
@@ -179,7 +149,7 @@ func (a *app) chat(ctx context.Context, d *decoder, talk dialogue, stats bool) e
 			return fmt.Errorf("answer: %w", err)
 		}
 		seed++
-		talk.answered(seq.Text())
+		talk.Answer(seq.Text())
 		if stats {
 			line := newStats(seq.Stats())
 			line.print(a.err)

@@ -17,9 +17,9 @@ import (
 	"talf/infer/draft"
 	"talf/infer/verify"
 	"talf/model"
+	"talf/model/chat"
 	"talf/model/sample"
 	"talf/model/tokenizer"
-	"talf/preprocess"
 )
 
 // A decodeOptions holds the flags that generate and chat share.
@@ -117,7 +117,7 @@ type decoder struct {
 	opt    *decodeOptions
 	model  *model.Model
 	tok    *tokenizer.Tokenizer
-	enc    *preprocess.Encoder
+	enc    *chat.Encoder
 	engine *infer.Engine
 	maker  *draft.Maker
 	source infer.Source // nil: plain decoding
@@ -150,7 +150,7 @@ func (d *decoder) load(dir string, keep int) error {
 	if d.tok, err = loadTokenizer(dir, d.model); err != nil {
 		return err
 	}
-	if d.enc, err = preprocess.NewEncoder(d.tok); err != nil {
+	if d.enc, err = chat.NewEncoder(d.tok); err != nil {
 		return err
 	}
 	mk, m, err := draft.Open(o.method, draft.Env{Vocab: d.model.Spec().Vocab, Temperature: o.sample.Temperature, Tokenizer: d.tok.Hash(), Source: o.drafting.given()})
@@ -196,24 +196,19 @@ func (d *decoder) request(prompt []int32, seed uint64) (infer.Request, error) {
 // errLongPrompt is the cause of encode's error for a prompt that fills the model.
 var errLongPrompt = errors.New("the prompt is too long")
 
-// ids turns a text into tokens. Special ones are those that belong before a text, and
-// are not there already.
-func (d *decoder) ids(text string, special bool) ([]int32, error) {
-	encode := func() ([]int32, error) { return d.tok.Encode(text, false) }
-	if special {
-		encode = func() ([]int32, error) { return d.enc.Encode(text) }
-	}
-	ids, err := encode()
+// ids turns a prompt into tokens.
+func (d *decoder) ids(p chat.Prompt) ([]int32, error) {
+	ids, err := d.enc.Prompt(p)
 	if err != nil {
 		return nil, fmt.Errorf("encode the prompt: %w", err)
 	}
 	return ids, nil
 }
 
-// encode turns a prompt into tokens, with those that the tokenizer adds if
-// special. A prompt without any gets the token that every text begins with.
-func (d *decoder) encode(prompt string, special bool) ([]int32, error) {
-	ids, err := d.ids(prompt, special)
+// encode turns a prompt that has to fit the model into tokens. A prompt without any gets
+// the token that every text begins with.
+func (d *decoder) encode(p chat.Prompt) ([]int32, error) {
+	ids, err := d.ids(p)
 	if err != nil {
 		return nil, err
 	}
@@ -231,8 +226,8 @@ func (d *decoder) encode(prompt string, special bool) ([]int32, error) {
 }
 
 // answer decodes one prompt; emit gets the text as it comes and may be nil.
-func (d *decoder) answer(ctx context.Context, prompt string, special bool, seed uint64, emit func(string) error) (*infer.Sequence, error) {
-	ids, err := d.encode(prompt, special)
+func (d *decoder) answer(ctx context.Context, prompt chat.Prompt, seed uint64, emit func(string) error) (*infer.Sequence, error) {
+	ids, err := d.encode(prompt)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/verify"
+	"talf/model/chat"
 )
 
 func newGenerate(a *app) *cobra.Command {
@@ -126,7 +127,7 @@ func (a *app) generateOne(ctx context.Context, o *decodeOptions, prompt, traceFi
 			return err
 		}
 	}
-	seq, err := d.answer(ctx, prompt, true, o.seed, emit)
+	seq, err := d.answer(ctx, chat.Prompt{Text: prompt, Special: true}, o.seed, emit)
 	if !asJSON && seq != nil {
 		a.printf("\n")
 	}
@@ -186,7 +187,7 @@ func (a *app) generateFile(ctx context.Context, o *decodeOptions, in promptSourc
 		}
 		bar.set(int64(len(file.done)), int64(len(set.prompts)), "")
 		ans, sum, err := d.answerTurns(ctx, i, keys[i], set, p, mixSeed(o.seed, i))
-		if errors.Is(err, errLongPrompt) || errors.Is(err, errRefused) && ctx.Err() == nil { // the others have answers all the same
+		if errors.Is(err, errLongPrompt) || errors.Is(err, chat.ErrRefused) && ctx.Err() == nil { // the others have answers all the same
 			err = fmt.Errorf("%s was not answered: %w", p.place, err)
 			if unanswered++; unanswered == 1 {
 				why = err
@@ -235,19 +236,19 @@ func (d *decoder) answerTurns(ctx context.Context, i int, key string, set *promp
 	sum := new(infer.Stats)
 	var ans answer
 	var replies []turnReply
-	for t := set.begin(&p); t.ask(); {
-		text, special, err := t.prompt(ctx)
+	for t := set.begin(&p); t.Ask(); {
+		asked, err := t.Prompt(ctx)
 		if err != nil {
 			return ans, sum, err
 		}
-		seq, err := d.answer(ctx, text, special, seed, nil)
+		seq, err := d.answer(ctx, asked, seed, nil)
 		if err != nil {
 			return ans, sum, err
 		}
 		sum.Add(seq.Stats())
 		ans = answerOf(i, key, seed, seq, nil)
-		replies = append(replies, turnReply{t.asked(), seq.Text()})
-		t.answer(seq.Text())
+		replies = append(replies, turnReply{t.Asked(), seq.Text()})
+		t.Answer(seq.Text())
 	}
 	if len(replies) == 1 {
 		replies = nil // the answer says it all

@@ -1,13 +1,10 @@
 package command
 
 import (
-	"context"
-	"errors"
 	"fmt"
 
 	"talf/data"
 	"talf/model/chat"
-	"talf/preprocess"
 )
 
 // A promptSource names a file of prompts, and says how to read it.
@@ -23,16 +20,13 @@ type promptSet struct {
 	templateHash string         // "" without one
 }
 
-// A prompt is a text that goes on, or what a user asks in turn.
+// A prompt is a text to continue, or what a user asks turn by turn.
 type prompt struct {
 	place string   // in its file
 	turns []string // what the user says; a text alone
 	doc   data.Doc
 	chat  bool // it is a dialogue, if there is a template to write it
 }
-
-// errRefused is the cause of the error of a dialogue that the chat template refuses.
-var errRefused = errors.New("the chat template refuses it")
 
 // readPrompts reads a file of prompts for the model in dir. Lines that cannot be used
 // are named in the log.
@@ -62,9 +56,9 @@ func (a *app) readPrompts(f *promptSource, dir string) (*promptSet, error) {
 			p.turns = append(p.turns, s.Text)
 		}
 		if doc.Chat != nil {
-			p.turns = doc.Chat.Ask()
+			p.turns = doc.Chat.Questions()
 		}
-		if len(p.turns) == 0 || !set.begin(&p).ask() {
+		if len(p.turns) == 0 || !set.begin(&p).Ask() {
 			a.badLine(&bad, data.BadLine{File: doc.File, Input: doc.Input, Line: doc.Line, Item: doc.Item, Why: "a conversation in which no user asks"})
 			continue
 		}
@@ -79,68 +73,21 @@ func (a *app) readPrompts(f *promptSource, dir string) (*promptSet, error) {
 	return set, nil
 }
 
-// A talk goes through the turns of one prompt.
-type talk struct {
-	template *chat.Template
-	dialogue *preprocess.Dialogue // nil: plain text
-
-	turns []string // still to come
-	said  string   // the one that is answered
-	text  string   // all of it, in plain text
-	plain bool     // with the marks of a dialogue
+// begin begins a prompt's dialogue.
+func (s *promptSet) begin(p *prompt) *chat.Dialogue {
+	switch {
+	case p.chat:
+		return chat.NewDialogue(s.template, p.doc.Transcript())
+	case len(p.turns) > 1:
+		return chat.NewPlainDialogue(p.turns...)
+	}
+	return chat.NewText(p.turns...)
 }
 
-// begin begins a prompt.
-func (s *promptSet) begin(p *prompt) *talk {
-	t := &talk{turns: p.turns, plain: len(p.turns) > 1}
+// first begins a prompt whose first turn alone is answered.
+func (s *promptSet) first(p *prompt) *chat.Dialogue {
 	if p.chat {
-		t.template, t.dialogue = s.template, preprocess.NewDialogue(&p.doc)
+		return s.begin(p)
 	}
-	return t
-}
-
-// ask goes to the next turn and reports whether there is one.
-func (t *talk) ask() bool {
-	if t.dialogue != nil {
-		return t.dialogue.Ask()
-	}
-	if len(t.turns) == 0 {
-		return false
-	}
-	t.said, t.turns = t.turns[0], t.turns[1:]
-	if t.plain {
-		t.text += dialogueTurn(t.said, t.text == "")
-	} else {
-		t.text = t.said
-	}
-	return true
-}
-
-// asked returns what is to be answered.
-func (t *talk) asked() string {
-	if t.dialogue != nil {
-		return t.dialogue.Asked()
-	}
-	return t.said
-}
-
-// prompt returns the text before the answer, and whether the tokenizer adds special
-// tokens to it: templates write their own.
-func (t *talk) prompt(ctx context.Context) (text string, special bool, err error) {
-	if t.dialogue == nil {
-		return t.text, true, nil
-	}
-	text, err = t.dialogue.Prompt(ctx, t.template)
-	if err != nil {
-		err = fmt.Errorf("%w: %w", errRefused, err)
-	}
-	return text, false, err
-}
-
-// answer takes the model's answer into what was said.
-func (t *talk) answer(text string) {
-	if t.dialogue != nil {
-		t.dialogue.Answer(text)
-	}
-	t.text += text
+	return chat.NewText(p.turns[0])
 }

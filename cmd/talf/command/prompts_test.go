@@ -20,15 +20,15 @@ func allTurns(t *testing.T, model string, src promptSource) (texts [][]string) {
 	}
 	for i := range set.prompts {
 		var all []string
-		for c := set.begin(&set.prompts[i]); c.ask(); c.answer("!") {
-			text, special, err := c.prompt(t.Context())
+		for c := set.begin(&set.prompts[i]); c.Ask(); c.Answer("!") {
+			p, err := c.Prompt(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if special != (c.dialogue == nil) {
-				t.Errorf("%q: special tokens are added: %v", text, special)
+			if p.Special == set.prompts[i].chat {
+				t.Errorf("%q: special tokens are added: %v", p.Text, p.Special)
 			}
-			all = append(all, text)
+			all = append(all, p.Text)
 		}
 		texts = append(texts, all)
 	}

@@ -9,6 +9,7 @@ import (
 	"talf/infer/source"
 	"talf/internal/demo"
 	"talf/model"
+	"talf/model/chat"
 	"talf/model/head"
 	"talf/model/sample"
 )
@@ -53,7 +54,7 @@ func (q *quick) decode(ctx context.Context) error {
 	c.Sets = make([]bench.Set, 1)
 	set := &c.Sets[0]
 	for i, p := range demo.Prompts(q.plan.Seed, q.plan.Prompts+c.Warmup) {
-		ids, err := d.encode(p, true)
+		ids, err := d.encode(chat.Prompt{Text: p, Special: true})
 		if err != nil {
 			return err
 		}

@@ -1,18 +1,19 @@
-package data
+package chat
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// A Chat is a conversation in the form of OpenAI's messages, whatever the form
-// was that its file has.
-type Chat struct {
+// A Transcript is a conversation in the form of OpenAI's messages, whatever form its
+// source has.
+type Transcript struct {
 	Messages []Message
 	// extra are the keys that go with the messages, in their order: "tools" and
 	// those of "chat_template_kwargs".
@@ -22,17 +23,17 @@ type Chat struct {
 // A Message is one turn of a conversation.
 type Message struct {
 	Role  string
-	Text  string          // its content; empty if there is none
-	Calls []string        // the names of the tools that it calls
-	Muted bool            // it is not to be trained on: its "weight" is 0
-	JSON  json.RawMessage // the whole of it, with its keys in their order; see Form
+	Text  string          // the content; empty if there is none
+	Calls []string        // names of the tools that the message calls
+	Muted bool            // not to be trained on: the message's "weight" is 0
+	JSON  json.RawMessage // the whole message, with its keys in their order
 }
 
 // Assistant is the role of the messages that a model writes.
 const Assistant = "assistant"
 
-// Ask returns the texts of the user's messages.
-func (c *Chat) Ask() []string {
+// Questions returns the texts of the user's messages.
+func (c *Transcript) Questions() []string {
 	var out []string
 	for i := range c.Messages {
 		if c.Messages[i].Role == "user" {
@@ -42,9 +43,9 @@ func (c *Chat) Ask() []string {
 	return out
 }
 
-// JSON returns an object with these messages and with what else a chat template
-// is given of c: {"messages":[…],"tools":[…],…}.
-func (c *Chat) JSON(messages []Message) []byte {
+// JSON returns an object with the given messages, and with everything else in c that a
+// chat template sees: {"messages":[…],"tools":[…],…}.
+func (c *Transcript) JSON(messages []Message) []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"messages":[`)
 	for i := range messages {
@@ -97,7 +98,7 @@ func quote(s string) json.RawMessage {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(s); err != nil {
-		panic("data: " + err.Error()) // strings marshal
+		panic("chat: " + err.Error()) // strings marshal
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
@@ -151,9 +152,10 @@ func asString(raw json.RawMessage) (string, bool) {
 	return s, err == nil
 }
 
-// conversation reads a record that has "messages" or "conversations". It returns
-// nil if it has neither.
-func conversation(record json.RawMessage) (*Chat, error) {
+// ParseTranscript reads a JSON object with "messages" in the form of OpenAI's API, or
+// with "conversations" in ShareGPT's form. It returns nil if there are neither. Contents
+// in parts become one text, and the arguments of tool calls become objects.
+func ParseTranscript(record []byte) (*Transcript, error) {
 	rec, err := keys(record)
 	if err != nil {
 		return nil, err
@@ -180,7 +182,7 @@ func conversation(record json.RawMessage) (*Chat, error) {
 		}
 		return nil, wrong
 	}
-	c := &Chat{}
+	c := &Transcript{}
 	var pending callIDs
 	for i, raw := range list {
 		m, err := message(raw, &pending)
@@ -274,19 +276,32 @@ func message(raw json.RawMessage, pending *callIDs) (Message, error) {
 	return m, nil
 }
 
-// A Form is a way to write messages that call tools. Templates disagree about them:
-// what OpenAI's API leaves empty some want to be a text, and what it writes as a text
-// most want to be an object.
-type Form struct {
-	EmptyContent bool // "content" is "", not null or missing
-	TextArgument bool // "arguments" are JSON in a text, not an object
+// A form is a way to write messages that call tools. Templates disagree about it: some
+// want a text where OpenAI's API leaves the content empty, and most want an object where
+// it writes the arguments as a text.
+type form struct {
+	emptyContent bool // "content" is "", not null or missing
+	textArgument bool // "arguments" are JSON in a text, not an object
 }
 
-// Forms are all there are; messages are read into the first.
-var Forms = []Form{{}, {TextArgument: true}, {EmptyContent: true}, {EmptyContent: true, TextArgument: true}}
+// Forms yields the forms in which messages can be given to a template, the usual one
+// first. Messages that call no tools have only one.
+func Forms(messages []Message) iter.Seq[[]Message] {
+	return func(yield func([]Message) bool) {
+		calls := slices.ContainsFunc(messages, func(m Message) bool { return len(m.Calls) > 0 })
+		for _, f := range []form{{}, {textArgument: true}, {emptyContent: true}, {emptyContent: true, textArgument: true}} {
+			if !yield(recast(messages, f)) || !calls {
+				return
+			}
+		}
+	}
+}
 
-// Recast returns messages with those that call tools in another form.
-func Recast(messages []Message, f Form) []Message {
+// recast returns messages, which are in the first form, in another one.
+func recast(messages []Message, f form) []Message {
+	if f == (form{}) {
+		return messages
+	}
 	out := slices.Clone(messages)
 	for i := range out {
 		m := &out[i]
@@ -294,11 +309,11 @@ func Recast(messages []Message, f Form) []Message {
 		if len(m.Calls) == 0 || err != nil {
 			continue
 		}
-		if f.EmptyContent && find(list, "content") == nil {
+		if f.emptyContent && find(list, "content") == nil {
 			list = slices.DeleteFunc(list, func(e keyValue) bool { return e.key == "content" })
 			list = append(list, keyValue{"content", quote("")})
 		}
-		if calls, ok := elements(find(list, "tool_calls")); ok && f.TextArgument {
+		if calls, ok := elements(find(list, "tool_calls")); ok && f.textArgument {
 			rewrite(list, "tool_calls", arguments(calls, true))
 		}
 		m.JSON = object(list...)
@@ -315,7 +330,7 @@ func rewrite(list []keyValue, key string, raw json.RawMessage) {
 	}
 }
 
-// names returns the names of the functions that are called, "" for a call without.
+// names returns the names of the functions that are called, "" where a call has none.
 func names(calls []json.RawMessage) []string {
 	out := make([]string, len(calls))
 	for i, raw := range calls {
@@ -328,8 +343,8 @@ func names(calls []json.RawMessage) []string {
 	return out
 }
 
-// arguments writes the arguments of tool calls as objects, or as texts. What is
-// neither stays.
+// arguments writes the arguments of tool calls as objects, or as texts. Arguments that
+// are neither stay as they are.
 func arguments(calls []json.RawMessage, asText bool) json.RawMessage {
 	var b bytes.Buffer
 	b.WriteByte('[')
@@ -364,7 +379,7 @@ func arguments(calls []json.RawMessage, asText bool) json.RawMessage {
 	return b.Bytes()
 }
 
-// join makes one text of parts, {"type":"text","text":…}, one a line.
+// join makes one text of parts like {"type":"text","text":…}, one per line.
 func join(parts []json.RawMessage) (string, error) {
 	var texts []string
 	for i, p := range parts {

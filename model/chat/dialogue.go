@@ -1,0 +1,187 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A dialogue without a chat template is written with these marks.
+const (
+	userMark   = "User: "
+	answerMark = "\nAssistant:"
+)
+
+// PlainStop is the text at which an answer in a dialogue of plain text ends: the model
+// goes on to write the user's next turn.
+const PlainStop = "\nUser:"
+
+// ErrRefused is wrapped by the error of a dialogue that the chat template refuses.
+var ErrRefused = errors.New("the chat template refuses it")
+
+// ErrCalls is returned where a template leaves out the calls of tools.
+var ErrCalls = errors.New("the template does not write the calls of tools")
+
+// A Dialogue goes through a conversation turn by turn, with a model's own answers in
+// place of those that the conversation brings. Messages that call tools stay, because
+// the results that follow belong to them.
+//
+//	for d.Ask() {
+//		p, err := d.Prompt(ctx)
+//		… answer p …
+//		d.Answer(text)
+//	}
+//
+// The zero value is a dialogue of plain text that nobody has begun. It is not safe for
+// concurrent use; a copy of the value goes on independently of the original as long as
+// only one of the two is used.
+type Dialogue struct {
+	template *Template   // nil: plain text
+	source   *Transcript // what else the template is given: tools and variables
+	bare     bool        // plain text without marks
+	said     []Message
+	next     []Message
+	text     string // all that was said, in plain text
+}
+
+// A Prompt is a text that a model answers.
+type Prompt struct {
+	Text string
+	// Special says that the tokenizer adds its special tokens to the text. Templates
+	// write their own.
+	Special bool
+}
+
+// NewDialogue returns a dialogue that is written by a template. Its messages are
+// those of a transcript.
+func NewDialogue(t *Template, c *Transcript) *Dialogue {
+	return &Dialogue{template: t, source: c, next: slices.Clip(c.Messages)}
+}
+
+// NewPlainDialogue returns a dialogue in plain text, of "User: …" and "Assistant: …".
+// The turns are what the user says.
+func NewPlainDialogue(turns ...string) *Dialogue {
+	d := &Dialogue{}
+	for _, t := range turns {
+		d.Say(t)
+	}
+	return d
+}
+
+// NewText returns a dialogue whose turns are parts of one text, which the answers
+// continue.
+func NewText(turns ...string) *Dialogue {
+	d := NewPlainDialogue(turns...)
+	d.bare = true
+	return d
+}
+
+// Say adds a user's turn, for Ask to come to.
+func (d *Dialogue) Say(text string) { d.next = append(d.next, NewMessage("user", text)) }
+
+// Ask moves to the next turn that wants an answer and reports whether there is one.
+func (d *Dialogue) Ask() bool {
+	if d.template == nil {
+		if len(d.next) == 0 {
+			return false
+		}
+		m := d.next[0]
+		d.said, d.next = append(d.said, m), d.next[1:]
+		switch {
+		case d.bare:
+			d.text += m.Text
+		case d.text == "":
+			d.text = userMark + m.Text + answerMark
+		default:
+			d.text += "\n" + userMark + m.Text + answerMark
+		}
+		return true
+	}
+	for {
+		last := ""
+		if n := len(d.said); n > 0 {
+			last = d.said[n-1].Role
+		}
+		spoken := last != "" && last != "system" && last != "developer" && last != Assistant
+		if len(d.next) == 0 {
+			return spoken
+		}
+		m := &d.next[0]
+		given := m.Role != Assistant || len(m.Calls) > 0
+		switch {
+		case m.Role == "user" && last == "user":
+			return true
+		case !given && spoken:
+			d.next = d.next[1:]
+			return true
+		case !given && last == Assistant: // continues an answer that was replaced
+		default:
+			d.said = append(d.said, *m)
+		}
+		d.next = d.next[1:]
+	}
+}
+
+// Asked returns the text of the turn that Ask moved to.
+func (d *Dialogue) Asked() string { return d.said[len(d.said)-1].Text }
+
+// Answer adds the model's answer, as it is: like transformers, a dialogue leaves it to
+// the template whether white space around an answer is trimmed.
+func (d *Dialogue) Answer(text string) {
+	d.said = append(d.said, NewMessage(Assistant, text))
+	d.text += text
+}
+
+// Transcript returns what the dialogue was made from, nil for plain text.
+func (d *Dialogue) Transcript() *Transcript { return d.source }
+
+// Said returns the messages so far.
+func (d *Dialogue) Said() []Message { return d.said }
+
+// Left returns the number of messages that Ask has not come to.
+func (d *Dialogue) Left() int { return len(d.next) }
+
+// Prompt writes what was said, up to where the answer begins. It is an error, which
+// wraps ErrRefused, if the template refuses the conversation or does not write its
+// tool calls in any form.
+func (d *Dialogue) Prompt(ctx context.Context) (Prompt, error) {
+	if d.template == nil {
+		return Prompt{Text: d.text, Special: true}, nil
+	}
+	var first error
+	for form := range Forms(d.said) {
+		talk, err := ParseConversation(d.source.JSON(form))
+		if err == nil {
+			var r *Rendered
+			if r, err = d.template.RenderCalls(ctx, talk.WithGenerationPrompt(true), d.said); err == nil {
+				return Prompt{Text: r.Text}, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return Prompt{}, ctx.Err()
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return Prompt{}, fmt.Errorf("%w: %w", ErrRefused, first)
+}
+
+// RenderCalls renders a conversation. It returns ErrCalls if the text lacks a tool that
+// one of its messages calls.
+func (t *Template) RenderCalls(ctx context.Context, c *Conversation, messages []Message) (*Rendered, error) {
+	r, err := t.Render(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	for i := range messages {
+		for _, name := range messages[i].Calls {
+			if !strings.Contains(r.Text, name) {
+				return nil, ErrCalls
+			}
+		}
+	}
+	return r, nil
+}
