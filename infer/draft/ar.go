@@ -1,11 +1,14 @@
 package draft
 
-import "talf/infer"
+import (
+	"talf/infer"
+	"talf/internal/spec"
+)
 
 func ar() Method {
 	return Method{
-		Name: "ar", Doc: "no draft: plain decoding, the baseline of every speed-up",
-		Open: func(*Params, Env) (Maker, error) {
+		Line: spec.Line{Name: "ar", Doc: "no draft: plain decoding, the baseline of every speed-up"},
+		Open: func(spec.Values, Env) (Maker, error) {
 			return Maker{New: func() infer.Drafter { return plain{} }}, nil
 		},
 	}

@@ -5,38 +5,42 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"talf/infer"
+	"talf/internal/spec"
 	"talf/tree"
 )
 
 func auto() Method {
 	return Method{
-		Name: "auto", May: true, Main: "try",
-		Doc: "of several methods the one, and of its tree the size, that pays most at the moment; none where none pays",
-		Params: []Param{
-			{"try", "", "methods to choose from, joined by +, their parameters by ;, as in pld+salf:th=auto;N=40 (empty: what the request can use)"},
+		Line: spec.Line{
+			Name: "auto", Main: "try",
+			Doc: "of several methods the one, and of its tree the size, that pays most at the moment; none where none pays",
+			Params: []spec.Param{
+				spec.Specs("try", "", "methods to choose from, joined by +, their parameters by ;, as in pld+salf:th=auto;N=40 (empty: what the request can use)"),
+			},
 		},
+		May:  true,
 		Open: openAuto,
 	}
 }
 
-// The candidates where none are named: what needs no draft model and nothing of
-// the prompt's rows, and where there is a draft model, what asks it.
-const (
-	autoFree   = "pld+goose:harvest=rounds+recycle:harvest=rounds"
-	autoSource = "salf:th=auto"
-)
+// candidates are tried where none are named: methods that need no draft model and
+// no rows of the prompt, and one that asks a draft model, if there is one.
+func candidates(e Env) []string {
+	all := []string{"pld", "goose:harvest=rounds", "recycle:harvest=rounds"}
+	if e.Source {
+		all = append(all, "salf:th=auto")
+	}
+	return all
+}
 
-func openAuto(p *Params, e Env) (Maker, error) {
-	try := p.String("try")
-	if try == "" {
-		if try = autoFree; e.Source {
-			try += "+" + autoSource
-		}
+func openAuto(v spec.Values, e Env) (Maker, error) {
+	try := v.Specs("try")
+	if len(try) == 0 {
+		try = candidates(e)
 	}
 	var mks []*Maker
 	shared := &autoShared{}
@@ -46,8 +50,9 @@ func openAuto(p *Params, e Env) (Maker, error) {
 		}
 		return err
 	}
-	for _, s := range strings.Split(try, "+") {
-		mk, m, err := Open(strings.ReplaceAll(s, ";", ","), e)
+	var files []string
+	for _, s := range try {
+		mk, m, err := Open(s, e)
 		switch {
 		case err != nil:
 		case m.Name == "auto":
@@ -60,7 +65,7 @@ func openAuto(p *Params, e Env) (Maker, error) {
 			err = fmt.Errorf("%s draws children at random, and auto leaves some out afterwards: no verifier is lossless with that", s)
 		}
 		if mk != nil {
-			mks = append(mks, mk)
+			mks, files = append(mks, mk), append(files, mk.Files...)
 		}
 		if err != nil {
 			return Maker{}, errors.Join(err, closeAll())
@@ -77,6 +82,7 @@ func openAuto(p *Params, e Env) (Maker, error) {
 			}
 			return a
 		},
+		Files: files,
 		Close: closeAll,
 	}, nil
 }

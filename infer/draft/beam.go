@@ -1,17 +1,23 @@
 package draft
 
-import "talf/tree/search"
+import (
+	"talf/internal/spec"
+	"talf/tree/search"
+)
 
 func beam() Method {
 	return Method{
-		Name: "beam", Doc: "EAGLE-2: expand the best k of each level, keep the best N of all", Source: true,
-		Params: []Param{
-			{"N", "60", "nodes of the tree, root counted"},
-			{"k", "10", "nodes expanded per level, and children of each"},
-			{"depth", "7", "levels expanded below the root's; nodes reach depth+1 edges"},
+		Line: spec.Line{
+			Name: "beam", Doc: "EAGLE-2: expand the best k of each level, keep the best N of all",
+			Params: []spec.Param{
+				nodesParam(60),
+				spec.Int("k", 10, 1, maxRank+1, "nodes expanded per level, and children of each"),
+				spec.Int("depth", 7, 0, maxDepth, "levels expanded below the root's; nodes reach depth+1 edges"),
+			},
 		},
-		Open: func(p *Params, _ Env) (Maker, error) {
-			c := search.BeamConfig{N: p.Int("N"), K: p.Int("k"), Depth: p.Int("depth")}
+		Source: true,
+		Open: func(v spec.Values, _ Env) (Maker, error) {
+			c := search.BeamConfig{N: v.Int("N"), K: v.Int("k"), Depth: v.Int("depth")}
 			return searching(func() (limited, error) { return search.NewBeam(c) })
 		},
 	}

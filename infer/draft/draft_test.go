@@ -2,6 +2,7 @@ package draft_test
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"talf/infer"
 	"talf/infer/draft"
 	"talf/infer/draft/drafttest"
+	"talf/internal/spec"
 	"talf/tree"
 )
 
@@ -23,10 +25,19 @@ func conform(t *testing.T, specs ...string) {
 	}
 }
 
+// Methods of the table conform as they are, whatever they are called: rest alone
+// needs a file.
 func TestEveryMethodConforms(t *testing.T) {
+	for _, m := range draft.Methods() {
+		text := m.Name
+		if text == "rest" {
+			text += ":" + storeFile(t, 2, coins(300))
+		}
+		conform(t, text)
+	}
 	conform(t,
-		"ar", "linear", "linear:K=1", "static", "static:chain-4", "static:binary-2", "static:kary-3-3", "static:medusa", "beam", "beam:N=7,k=2,depth=2", "beam:N=1", "beam:depth=0,k=3", "optimal", "optimal:N=9,B=2",
-		"salf", "salf:th=0.1,N=30,B=3", "salf:finish=literal", "salf:finish=fill,th=0.9", "salf:N=1", "salf:N=2,B=1",
+		"linear:K=1", "static:chain-4", "static:binary-2", "static:kary-3-3", "static:medusa", "beam:N=7,k=2,depth=2", "beam:N=1", "beam:depth=0,k=3", "optimal:N=9,B=2",
+		"salf:th=0.1,N=30,B=3", "salf:finish=literal", "salf:finish=fill,th=0.9", "salf:N=1", "salf:N=2,B=1",
 		"salf:th=auto", "salf:th=auto,N=7,B=2", "salf:th=auto,N=1",
 	)
 }
@@ -34,28 +45,46 @@ func TestEveryMethodConforms(t *testing.T) {
 func TestSpecificationsAreCheckedAgainstTheTable(t *testing.T) {
 	for spec, want := range map[string]string{
 		"":                  "want one of ar, ",
-		"slaf":              `unknown method "slaf"`,
+		"slaf":              `unknown method "slaf" (did you mean salf?)`,
 		"salf:threshold=1":  `unknown parameter "threshold": known are N, B, th, finish`,
 		"ar:N=3":            "it has no parameters",
 		"salf:th":           "has no value",
 		"salf:N=1,N=2":      "given twice",
 		"salf:N=many":       "N is \"many\", want a whole number",
 		"salf:th=1":         "want 0 <= th < 1",
-		"salf:th=auto,N=0":  "salf: N is 0",
+		"salf:th=auto,N=0":  "N is 0, want 1..1024",
 		"salf:finish=early": "want topn, fill or literal",
 		"optimal:th=0.5":    `unknown parameter "th": known are N, B, finish`,
-		"beam:k=0":          "beam: k is 0",
+		"beam:k=0":          "k is 0, want 1..256",
 	} {
 		if _, _, err := draft.New(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one that says %q", spec, err, want)
 		}
 	}
+	if err := (spec.Table[draft.Method]{Kind: "method", Lines: draft.Methods()}).Check(); err != nil {
+		t.Error(err)
+	}
 	for _, m := range draft.Methods() {
 		if _, _, err := draft.New(m.Name); err != nil && !strings.Contains(err.Error(), "needs a datastore") {
 			t.Errorf("%s: the defaults are refused: %v", m.Name, err)
 		}
-		if m.Doc == "" {
-			t.Errorf("%s has no description", m.Name)
+	}
+}
+
+// A maker names the files that its drafts depend on, those of nested methods too, and
+// nothing that only looks like a file.
+func TestMakersNameTheirFiles(t *testing.T) {
+	store := storeFile(t, 2, coins(300))
+	shapes := filepath.Join(t.TempDir(), "shapes.json")
+	if err := os.WriteFile(shapes, []byte("[[0],[1]]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string][]string{
+		"salf": nil, "static:file=" + shapes: {shapes}, "rest:" + store + ",N=9": {store}, "fuse:file=" + store: {store},
+		"auto:pld+rest:" + store + ";N=9+static:file=" + shapes: {store, shapes}, "auto": nil,
+	} {
+		if got := open(t, text, draft.Env{Source: true}).Files; !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", text, got, want)
 		}
 	}
 }
@@ -230,30 +259,6 @@ func TestTheGuideNamesEveryParameter(t *testing.T) {
 		}
 		if row := "| `" + m.Name + "` | " + want + " |"; !strings.Contains(string(b), row) {
 			t.Errorf("docs/methods.md lacks %q", row)
-		}
-	}
-}
-
-// The main parameter may be given without its key, in the first place only, and
-// a key that lacks its value is not taken for one.
-func TestTheMainParameterNeedsNoKey(t *testing.T) {
-	m := draft.Method{
-		Name: "static", Main: "shape",
-		Params: []draft.Param{{"shape", "chain-5", "its shape"}, {"draw", "top", "how"}},
-	}
-	for spec, want := range map[string]string{
-		"": "chain-5 top", "binary-4": "binary-4 top", "binary-4,draw=any": "binary-4 any",
-		"shape=medusa": "medusa top", "draw=any,shape=medusa": "medusa any",
-		"draw": "has no value", "draw=any,medusa": `unknown parameter "medusa"`, "chain-3,shape=medusa": "given twice",
-	} {
-		got := ""
-		if p, err := m.Read(spec); err != nil {
-			got = err.Error()
-		} else {
-			got = p.String("shape") + " " + p.String("draw")
-		}
-		if !strings.Contains(got, want) {
-			t.Errorf("%q: %q, want %q", spec, got, want)
 		}
 	}
 }

@@ -4,68 +4,64 @@ import (
 	"fmt"
 
 	"talf/infer"
+	"talf/internal/spec"
 	"talf/tree/search"
 )
 
 func dynatree() Method {
 	return Method{
-		Name: "dynatree", Doc: "DynaTree: breadth by confidence, depth by path probability, both by what was accepted", Source: true,
-		Params: []Param{
-			{"N", "256", "nodes of the tree, root counted"},
-			{"D0", "5", "base depth"},
-			{"Dmax", "8", "largest depth"},
-			{"Bmin", "1", "children where the draft is confident"},
-			{"Bmid", "2", "children between"},
-			{"Bmax", "3", "children where it is not"},
-			{"high", "0.9", "probability from which it is confident (τh)"},
-			{"low", "0.4", "probability below which it is not (τl)"},
-			{"tau", "0.1", "least probability of a path"},
-			{"stop", "0.1", "least probability of a path that goes on (ρstop)"},
-			{"deep", "0.12", "probability above which a path goes on beyond D0 (ρdeep)"},
-			{"W", "8", "rounds of history"},
-			{"a", "0.6", "acceptance that history steers to (a*)"},
-			{"etaD", "0.5", "its step of D0"},
-			{"etah", "0.05", "its step of high"},
-			{"accept", "depth", "what acceptance is: depth, accepted of the deepest path; nodes, accepted of all drafted"},
-			{"breadth", "on", "off: Bmid children everywhere"},
-			{"depth", "on", "off: every path ends at D0"},
-			{"prune", "on", "off: unlikely leaves stay"},
-			{"history", "on", "off: D0 and high stay as they are"},
+		Line: spec.Line{
+			Name: "dynatree", Doc: "DynaTree: breadth by confidence, depth by path probability, both by what was accepted",
+			Params: []spec.Param{
+				nodesParam(256),
+				spec.Float("D0", 5, spec.Closed(1, maxDepth), "base depth"),
+				spec.Int("Dmax", 8, 1, maxDepth, "largest depth"),
+				spec.Int("Bmin", 1, 1, maxRank+1, "children where the draft is confident"),
+				spec.Int("Bmid", 2, 1, maxRank+1, "children between"),
+				spec.Int("Bmax", 3, 1, maxRank+1, "children where it is not"),
+				spec.Float("high", 0.9, spec.Closed(0, 1), "probability from which it is confident (τh)"),
+				spec.Float("low", 0.4, spec.Closed(0, 1), "probability below which it is not (τl)"),
+				spec.Float("tau", 0.1, spec.Below(0, 1), "least probability of a path"),
+				spec.Float("stop", 0.1, spec.Below(0, 1), "least probability of a path that goes on (ρstop)"),
+				spec.Float("deep", 0.12, spec.Below(0, 1), "probability above which a path goes on beyond D0 (ρdeep)"),
+				spec.Int("W", 8, 1, 1024, "rounds of history"),
+				spec.Float("a", 0.6, spec.Between(0, 1), "acceptance that history steers to (a*)"),
+				spec.Float("etaD", 0.5, spec.Closed(0, 100), "its step of D0"),
+				spec.Float("etah", 0.05, spec.Closed(0, 100), "its step of high"),
+				spec.Choice("accept", "what acceptance is: depth, accepted of the deepest path; nodes, accepted of all drafted", "depth", "nodes"),
+				spec.Switch("breadth", true, "off: Bmid children everywhere"),
+				spec.Switch("depth", true, "off: every path ends at D0"),
+				spec.Switch("prune", true, "off: unlikely leaves stay"),
+				spec.Switch("history", true, "off: D0 and high stay as they are"),
+			},
 		},
-		Open: func(p *Params, _ Env) (Maker, error) {
+		Source: true,
+		Open: func(v spec.Values, _ Env) (Maker, error) {
 			c := search.DynaTreeConfig{
-				N: p.Int("N"), D0: p.Float("D0"), DMax: p.Int("Dmax"),
-				BMin: p.Int("Bmin"), BMid: p.Int("Bmid"), BMax: p.Int("Bmax"),
-				High: p.Float("high"), Low: p.Float("low"),
-				Prune: p.Float("tau"), Stop: p.Float("stop"), Deep: p.Float("deep"),
+				N: v.Int("N"), D0: v.Float("D0"), DMax: v.Int("Dmax"),
+				BMin: v.Int("Bmin"), BMid: v.Int("Bmid"), BMax: v.Int("Bmax"),
+				High: v.Float("high"), Low: v.Float("low"),
+				Prune: v.Float("tau"), Stop: v.Float("stop"), Deep: v.Float("deep"),
 			}
 			if err := c.Validate(); err != nil {
 				return Maker{}, err
 			}
 			h := history{
-				window: p.Int("W"), want: p.Float("a"), stepD: p.Float("etaD"), stepHigh: p.Float("etah"),
-				nodes: p.Choice("accept", "depth", "nodes") == 1,
+				window: v.Int("W"), want: v.Float("a"), stepD: v.Float("etaD"), stepHigh: v.Float("etah"),
+				nodes: v.Choice("accept") == 1,
 			}
-			if !p.On("breadth") {
+			if !v.On("breadth") {
 				c.BMin, c.BMax = c.BMid, c.BMid
 			}
-			deep := p.On("depth")
+			deep := v.On("depth")
 			if !deep {
 				c.Stop, c.Deep = 0, 0
 			}
-			if !p.On("prune") {
+			if !v.On("prune") {
 				c.Prune = 0
 			}
-			if !p.On("history") {
+			if !v.On("history") {
 				h.stepD, h.stepHigh = 0, 0
-			}
-			switch {
-			case h.window < 1 || h.window > 1024:
-				return Maker{}, fmt.Errorf("a history of W=%d rounds, want 1..1024", h.window)
-			case !(h.want > 0 && h.want < 1):
-				return Maker{}, fmt.Errorf("a=%v, want above 0 and below 1", h.want)
-			case !(h.stepD >= 0 && h.stepD <= 100 && h.stepHigh >= 0 && h.stepHigh <= 100):
-				return Maker{}, fmt.Errorf("etaD and etah are %v and %v, want 0 to 100", h.stepD, h.stepHigh)
 			}
 			if _, err := (&dyna{cfg: c, gated: deep}).search(); err != nil {
 				return Maker{}, err

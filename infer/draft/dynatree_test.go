@@ -31,10 +31,10 @@ func TestBadDynaTreesAreRefused(t *testing.T) {
 		"dynatree:D0=9":              "base depth is 9, want 1 to 8",
 		"dynatree:Bmid=4":            "breadths are 1, 4 and 3",
 		"dynatree:stop=0.3":          "want stop < deep",
-		"dynatree:W=0":               "W=0 rounds",
-		"dynatree:a=1":               "a=1, want",
-		"dynatree:etaD=-1":           "etaD and etah are -1 and 0.05, want 0 to 100",
-		"dynatree:etah=Inf":          "want 0 to 100", // times nothing is no number
+		"dynatree:W=0":               "W is 0, want 1..1024",
+		"dynatree:a=1":               "a is 1, want 0 < a < 1",
+		"dynatree:etaD=-1":           "etaD is -1, want 0..100",
+		"dynatree:etah=Inf":          "etah is Inf, want 0..100", // times nothing is no number
 		"dynatree:history=sometimes": "want on or off",
 	} {
 		if _, _, err := draft.New(spec); err == nil || !strings.Contains(err.Error(), want) {

@@ -2,7 +2,6 @@ package draft
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -10,22 +9,26 @@ import (
 	"talf/infer"
 	"talf/infer/lookup"
 	"talf/infer/lookup/datastore"
+	"talf/internal/spec"
 	"talf/tree"
 )
 
 func fuse() Method {
 	return Method{
-		Name: "fuse", May: true,
-		Doc: "one queue fed by a draft model, the context, a table of transitions and a datastore, calibrated online",
-		Params: []Param{
-			{"N", "60", "nodes of the tree, root counted"},
-			{"B", "10", "nodes that the draft model is asked for per round"},
-			{"th", "0.3", "ask no more where a round's nodes hold less probability that is not drafted yet"},
-			{"head", "on", "ask the draft model, if there is one"},
-			{"context", "on", "continue earlier occurrences of the newest tokens"},
-			{"table", "on", "on: transitions that the target showed in this request; keep: in those before too; off"},
-			{"file", "", "datastore, made by talf datastore build; empty: none"},
+		Line: spec.Line{
+			Name: "fuse",
+			Doc:  "one queue fed by a draft model, the context, a table of transitions and a datastore, calibrated online",
+			Params: []spec.Param{
+				nodesParam(60),
+				spec.Int("B", 10, 1, maxRank+1, "nodes that the draft model is asked for per round"),
+				spec.Float("th", 0.3, spec.Below(0, 1), "ask no more where a round's nodes hold less probability that is not drafted yet"),
+				spec.Switch("head", true, "ask the draft model, if there is one"),
+				spec.Switch("context", true, "continue earlier occurrences of the newest tokens"),
+				spec.Choice("table", "on: transitions that the target showed in this request; keep: in those before too; off", "on", "keep", "off"),
+				spec.File("file", "datastore, made by talf datastore build; empty: none"),
+			},
 		},
+		May:  true,
 		Open: openFuse,
 	}
 }
@@ -36,25 +39,14 @@ type fuseConfig struct {
 	head, context bool
 }
 
-func openFuse(p *Params, e Env) (Maker, error) {
-	c := fuseConfig{n: p.Int("N"), b: p.Int("B"), th: p.Float("th"), head: p.On("head") && e.Source, context: p.On("context")}
-	use := p.Choice("table", "on", "keep", "off")
-	file := p.String("file")
-	if p.err != nil {
-		return Maker{}, p.err
-	}
-	switch {
-	case c.n < 1 || c.n > tree.MaxNodes:
-		return Maker{}, fmt.Errorf("fuse: N is %d, want 1..%d", c.n, tree.MaxNodes)
-	case c.b < 1 || c.b > 256:
-		return Maker{}, fmt.Errorf("fuse: B is %d, want 1..256", c.b)
-	case !(c.th >= 0 && c.th < 1):
-		return Maker{}, fmt.Errorf("fuse: th is %v, want 0 <= th < 1", c.th)
-	case !c.head && !c.context && use == 2 && file == "":
-		return Maker{}, errors.New("fuse: no source is on: give a draft model, or one of context=on, table=on and file=FILE")
+func openFuse(v spec.Values, e Env) (Maker, error) {
+	c := fuseConfig{n: v.Int("N"), b: v.Int("B"), th: v.Float("th"), head: v.On("head") && e.Source, context: v.On("context")}
+	use, file := v.Choice("table"), v.File("file")
+	if !c.head && !c.context && use == 2 && file == "" {
+		return Maker{}, errors.New("no source is on: give a draft model, or one of context=on, table=on and file=FILE")
 	}
 	shared := &fuseShared{calibration: new(calibration)}
-	mk := Maker{}
+	mk := Maker{Files: v.Files()}
 	if file != "" {
 		s, err := openStore(file, e)
 		if err != nil {

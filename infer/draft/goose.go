@@ -1,52 +1,55 @@
 package draft
 
 import (
-	"cmp"
-	"fmt"
 	"math"
-	"strconv"
+	"slices"
 
 	"talf/infer"
 	"talf/infer/lookup"
+	"talf/internal/spec"
 	"talf/tree"
 )
 
 func goose() Method {
+	share := spec.Closed(0, 1)
 	return Method{
-		Name: "goose", Doc: "GOOSE: a spine copied from the context, with branches of likely transitions",
-		Params: append([]Param{
-			{"N", "60", "nodes of the tree, root counted"},
-			{"D", "6", "most edges of a branch, from where it leaves the spine"},
-			{"K", "10", "successors that the table holds of a token, and most children that they make"},
-			{"rho", "0.5", "share of branches that go to the spine and not to the root"},
-			{"r", "auto", "share of nodes for the spine; auto: by its running acceptance"},
-			{"ema", "0.3", "weight of the newest round in running acceptance"},
-			{"spine", "20", "most tokens of the spine; 0 drafts transitions alone"},
-			{"from", "context", "where the spine's tokens come from: context, or table to keep its shape alone"},
-			{"lo", "3", "shortest n-gram that counts as a match"},
-			{"hi", "5", "longest n-gram looked for"},
-			{"bypass", "8", "a longer match is drafted as a chain alone"},
-			{"consensus", "on", "and so is one that two lengths of n-grams agree on: on or off"},
-			{"branches", "on", "branches below the spine: on or off"},
-			{"alloc", "harmonic", "their allocation: harmonic or linear (Proposition 2)"},
-			{"extend", "best", "what extends branches: the best successors of all, or breadth first"},
-			{"score", "0.01", "least probability of a successor"},
-			{"bigram", "on", "condition transitions on two tokens: on or off"},
-		}, learning()...),
-		Open: func(p *Params, _ Env) (Maker, error) {
-			c := gooseConfig{
-				n: p.Int("N"), depth: p.Int("D"), width: p.Int("K"), rho: p.Float("rho"), ema: p.Float("ema"),
-				spine: p.Int("spine"), invent: p.Choice("from", "context", "table") == 1,
-				bypass: p.Int("bypass"), consensus: p.On("consensus"), branches: p.On("branches"),
-				linear: p.Choice("alloc", "harmonic", "linear") == 1, breadth: p.Choice("extend", "best", "breadth") == 1,
-				score: p.Float("score"),
-			}
-			c.r, c.adapt = p.FloatOrAuto("r")
-			lo, hi := p.Int("lo"), p.Int("hi")
-			if err := cmp.Or(c.validate(), checkNgrams(lo, hi)); err != nil {
+		Line: spec.Line{
+			Name: "goose", Doc: "GOOSE: a spine copied from the context, with branches of likely transitions",
+			Params: slices.Concat([]spec.Param{
+				nodesParam(60),
+				spec.Int("D", 6, 1, maxDepth, "most edges of a branch, from where it leaves the spine"),
+				spec.Int("K", 10, 1, lookup.MaxWidth, "successors that the table holds of a token, and most children that they make"),
+				spec.Float("rho", 0.5, share, "share of branches that go to the spine and not to the root"),
+				spec.Float("r", 0, share, "share of nodes for the spine; auto: by its running acceptance").Or("auto").With("auto"),
+				spec.Float("ema", 0.3, share, "weight of the newest round in running acceptance"),
+				spec.Int("spine", 20, 0, tree.MaxNodes-1, "most tokens of the spine; 0 drafts transitions alone"),
+				spec.Choice("from", "where the spine's tokens come from: context, or table to keep its shape alone", "context", "table"),
+			}, ngramParams(), []spec.Param{
+				spec.Int("bypass", 8, 0, tree.MaxNodes, "a longer match is drafted as a chain alone"),
+				spec.Switch("consensus", true, "and so is one that two lengths of n-grams agree on: on or off"),
+				spec.Switch("branches", true, "branches below the spine: on or off"),
+				spec.Choice("alloc", "their allocation: harmonic or linear (Proposition 2)", "harmonic", "linear"),
+				spec.Choice("extend", "what extends branches: the best successors of all, or breadth first", "best", "breadth"),
+				spec.Float("score", 0.01, share, "least probability of a successor"),
+				spec.Switch("bigram", true, "condition transitions on two tokens: on or off"),
+			}, learning()),
+		},
+		Open: func(v spec.Values, _ Env) (Maker, error) {
+			lo, hi, err := readNgrams(v)
+			if err != nil {
 				return Maker{}, err
 			}
-			remember := remembering(p, lo, hi, c.width, p.On("bigram"), false)
+			c := gooseConfig{
+				n: v.Int("N"), depth: v.Int("D"), width: v.Int("K"), rho: v.Float("rho"), ema: v.Float("ema"),
+				spine: v.Int("spine"), invent: v.Choice("from") == 1,
+				bypass: v.Int("bypass"), consensus: v.On("consensus"), branches: v.On("branches"),
+				linear: v.Choice("alloc") == 1, breadth: v.Choice("extend") == 1,
+				score: v.Float("score"), adapt: v.Is("r", "auto"),
+			}
+			if !c.adapt {
+				c.r = v.Float("r")
+			}
+			remember := remembering(v, lo, hi, c.width, v.On("bigram"), false)
 			return Maker{New: func() infer.Drafter { return &spineTree{memory: remember(), cfg: c} }}, nil
 		},
 	}
@@ -58,20 +61,6 @@ type gooseConfig struct {
 	adapt                                bool // r follows the spine's acceptance
 	invent                               bool // the table's tokens on the spine
 	consensus, branches, linear, breadth bool
-}
-
-func (c *gooseConfig) validate() error {
-	share := func(name string, v float64) error {
-		if !(v >= 0 && v <= 1) {
-			return fmt.Errorf("%s is %s, want 0..1", name, strconv.FormatFloat(v, 'g', -1, 64))
-		}
-		return nil
-	}
-	return cmp.Or(
-		within("N", c.n, 1, tree.MaxNodes), within("D", c.depth, 1, 64), within("K", c.width, 1, lookup.MaxWidth),
-		share("rho", c.rho), share("r", c.r), share("ema", c.ema), share("score", c.score),
-		within("spine", c.spine, 0, tree.MaxNodes-1), within("bypass", c.bypass, 0, tree.MaxNodes),
-	)
 }
 
 // Where the running acceptances begin: Algorithm 2 says so of the spine's, and the

@@ -32,11 +32,11 @@ func TestTrainingFreeMethodsConform(t *testing.T) {
 func TestTrainingFreeSpecificationsAreChecked(t *testing.T) {
 	for spec, want := range map[string]string{
 		"pld:K=0":                "K is 0, want 1..1023",
-		"pld:lo=4,hi=3":          "want 1 <= lo <= hi <= 16",
+		"pld:lo=4,hi=3":          "lo=4 to hi=3 tokens, want lo <= hi",
 		"recycle:K=0":            "K is 0, want 1..256",
-		"recycle:N=2000":         "nodes is 2000, want 1..1024",
+		"recycle:N=2000":         "N is 2000, want 1..1024",
 		"recycle:accept=0.9/0.2": "acceptance of rank 2 is 0.2",
-		"recycle:accept=high":    `accept is "high", want probabilities such as 0.5/0.2`,
+		"recycle:accept=high":    `accept is "high", want numbers such as 0.5/0.2`,
 		"isotropic:k=0":          "k is 0, want 1..256",
 		"isotropic:bigram=yes":   `bigram is "yes", want on or off`,
 		"goose:rho=2":            "rho is 2, want 0..1",

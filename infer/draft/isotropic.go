@@ -1,35 +1,33 @@
 package draft
 
 import (
-	"cmp"
+	"slices"
 
 	"talf/infer"
 	"talf/infer/lookup"
+	"talf/internal/spec"
 	"talf/tree"
 )
 
 func isotropic() Method {
 	return Method{
-		Name: "isotropic", Doc: "GOOSE's context matches and transitions on a uniform k-ary tree: its baseline",
-		Params: append([]Param{
-			{"k", "3", "children of every node"},
-			{"N", "60", "nodes of the tree, root counted"},
-			{"K", "10", "successors that the table holds of a token"},
-			{"bigram", "on", "condition transitions on two tokens: on or off"},
-			{"spine", "20", "most tokens of a context match"},
-			{"lo", "3", "shortest n-gram that counts as a match"},
-			{"hi", "5", "longest n-gram looked for"},
-		}, learning()...),
-		Open: func(p *Params, _ Env) (Maker, error) {
-			d := karyTree{k: p.Int("k"), n: p.Int("N"), spine: p.Int("spine")}
-			width, lo, hi := p.Int("K"), p.Int("lo"), p.Int("hi")
-			if err := cmp.Or(
-				within("k", d.k, 1, lookup.MaxWidth), within("N", d.n, 1, tree.MaxNodes), within("spine", d.spine, 0, tree.MaxNodes-1),
-				within("K", width, 1, lookup.MaxWidth), checkNgrams(lo, hi),
-			); err != nil {
+		Line: spec.Line{
+			Name: "isotropic", Doc: "GOOSE's context matches and transitions on a uniform k-ary tree: its baseline",
+			Params: slices.Concat([]spec.Param{
+				spec.Int("k", 3, 1, lookup.MaxWidth, "children of every node"),
+				nodesParam(60),
+				spec.Int("K", 10, 1, lookup.MaxWidth, "successors that the table holds of a token"),
+				spec.Switch("bigram", true, "condition transitions on two tokens: on or off"),
+				spec.Int("spine", 20, 0, tree.MaxNodes-1, "most tokens of a context match"),
+			}, ngramParams(), learning()),
+		},
+		Open: func(v spec.Values, _ Env) (Maker, error) {
+			lo, hi, err := readNgrams(v)
+			if err != nil {
 				return Maker{}, err
 			}
-			remember := remembering(p, lo, hi, width, p.On("bigram"), true)
+			d := karyTree{k: v.Int("k"), n: v.Int("N"), spine: v.Int("spine")}
+			remember := remembering(v, lo, hi, v.Int("K"), v.On("bigram"), true)
 			return Maker{New: func() infer.Drafter {
 				d := d
 				d.memory = remember()

@@ -1,15 +1,20 @@
 package draft
 
+import "talf/internal/spec"
+
 func linear() Method {
 	return Method{
-		Name: "linear", Doc: "a chain of the draft model's own tokens", Source: true,
-		Params: []Param{{"K", "8", "drafted tokens"}, drawParam()},
-		Open: func(p *Params, e Env) (Maker, error) {
-			s, err := uniform(1, p.Int("K"))
+		Line: spec.Line{
+			Name: "linear", Doc: "a chain of the draft model's own tokens",
+			Params: []spec.Param{spec.Int("K", 8, 1, maxDepth, "drafted tokens"), drawParam()},
+		},
+		Source: true,
+		Open: func(v spec.Values, e Env) (Maker, error) {
+			s, err := uniform(1, v.Int("K"))
 			if err != nil {
 				return Maker{}, err
 			}
-			return fixedShape(s, p, e)
+			return fixedShape(s, v, e)
 		},
 	}
 }

@@ -5,27 +5,24 @@ import (
 	"slices"
 
 	"talf/infer"
+	"talf/internal/spec"
 	"talf/tree"
 )
 
 func lookahead() Method {
 	return Method{
-		Name: "lookahead", Doc: "Jacobi trajectories collect n-grams in the pass that verifies them (Lookahead)",
-		Params: []Param{
-			{"W", "15", "columns of the window"},
-			{"N", "5", "tokens of an n-gram; the window has N-1 levels"},
-			{"G", "15", "most n-grams verified in a pass, and kept of each first token"},
+		Line: spec.Line{
+			Name: "lookahead", Doc: "Jacobi trajectories collect n-grams in the pass that verifies them (Lookahead)",
+			Params: []spec.Param{
+				spec.Int("W", 15, 1, tree.MaxNodes, "columns of the window"),
+				spec.Int("N", 5, 2, tree.MaxNodes, "tokens of an n-gram; the window has N-1 levels"),
+				spec.Int("G", 15, 1, tree.MaxNodes, "most n-grams verified in a pass, and kept of each first token"),
+			},
 		},
-		Open: func(p *Params, _ Env) (Maker, error) {
-			c := lookaheadConfig{w: p.Int("W"), n: p.Int("N"), g: p.Int("G")}
-			if p.err != nil {
-				return Maker{}, p.err
-			}
-			switch {
-			case c.w < 1 || c.n < 2 || c.g < 1:
-				return Maker{}, fmt.Errorf("lookahead: W=%d, N=%d, G=%d, want W and G of at least 1 and N of at least 2", c.w, c.n, c.g)
-			case c.w > tree.MaxNodes || c.n > tree.MaxNodes || c.g > tree.MaxNodes || 1+(c.w+c.g)*(c.n-1) > tree.MaxNodes:
-				return Maker{}, fmt.Errorf("lookahead: W=%d, N=%d, G=%d make %d nodes, want at most %d", c.w, c.n, c.g, 1+(c.w+c.g)*(c.n-1), tree.MaxNodes)
+		Open: func(v spec.Values, _ Env) (Maker, error) {
+			c := lookaheadConfig{w: v.Int("W"), n: v.Int("N"), g: v.Int("G")}
+			if n := 1 + (c.w+c.g)*(c.n-1); n > tree.MaxNodes {
+				return Maker{}, fmt.Errorf("W=%d, N=%d and G=%d make %d nodes, want at most %d", c.w, c.n, c.g, n, tree.MaxNodes)
 			}
 			return Maker{New: func() infer.Drafter { return newJacobi(c) }}, nil
 		},

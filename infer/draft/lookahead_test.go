@@ -20,10 +20,10 @@ func TestLookaheadConforms(t *testing.T) {
 
 func TestLookaheadRefusesWhatNoTreeHolds(t *testing.T) {
 	for spec, want := range map[string]string{
-		"lookahead:N=1":                    "N of at least 2",
-		"lookahead:W=0":                    "W and G of at least 1",
+		"lookahead:N=1":                    "N is 1, want 2..1024",
+		"lookahead:W=0":                    "W is 0, want 1..1024",
 		"lookahead:W=500,G=500":            "4001 nodes, want at most 1024",
-		"lookahead:W=4611686018427387904":  "want at most 1024",
+		"lookahead:W=4611686018427387904":  "W is 4611686018427387904, want 1..1024",
 		"lookahead:W=wide":                 "want a whole number",
 		"lookahead:W=3,N=2,G=2,window=now": "unknown parameter",
 	} {

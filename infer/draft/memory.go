@@ -7,6 +7,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/lookup"
+	"talf/internal/spec"
 )
 
 // A memory is what training-free drafters draft from: the tokens of the sequence
@@ -39,18 +40,18 @@ const (
 )
 
 // learning are the parameters of methods with a table.
-func learning() []Param {
-	return []Param{
-		{"harvest", "all", "rows that the table learns from: all, verified (without rejected branches) or rounds (without the prompt)"},
-		{"table", "fresh", "fresh begins every request with an empty table, keep goes on with that of the requests before"},
+func learning() []spec.Param {
+	return []spec.Param{
+		spec.Choice("harvest", "rows that the table learns from: all, verified (without rejected branches) or rounds (without the prompt)", "all", "verified", "rounds"),
+		spec.Choice("table", "fresh begins every request with an empty table, keep goes on with that of the requests before", "fresh", "keep"),
 	}
 }
 
 // remembering returns what makes memories for values of learning, with tables of
 // k successors; ranked ones that know no scores.
-func remembering(p *Params, lo, hi, k int, bigrams, ranked bool) func() memory {
-	h := harvest(p.Choice("harvest", "all", "verified", "rounds"))
-	keep := p.Choice("table", "fresh", "keep") == 1
+func remembering(v spec.Values, lo, hi, k int, bigrams, ranked bool) func() memory {
+	h := harvest(v.Choice("harvest"))
+	keep := v.Choice("table") == 1
 	fresh := func() *table {
 		return &table{Transitions: lookup.NewTransitions(k, bigrams), keep: keep, ranked: ranked}
 	}
@@ -151,18 +152,17 @@ func (m *memory) after(p *infer.Proposal, n int) []lookup.Successor {
 	return m.table.Next(m.before(p, n), p.Tree.Token(n))
 }
 
-// checkNgrams checks the lengths of n-grams that a context indexes.
-func checkNgrams(lo, hi int) error {
-	if lo < 1 || hi < lo || hi > 16 {
-		return fmt.Errorf("n-grams of lo=%d to hi=%d tokens, want 1 <= lo <= hi <= 16", lo, hi)
+// ngramParams are the lengths of n-grams that a context indexes.
+func ngramParams() []spec.Param {
+	return []spec.Param{
+		spec.Int("lo", 3, 1, 16, "shortest n-gram that counts as a match"),
+		spec.Int("hi", 5, 1, 16, "longest n-gram looked for; the longest that matches wins"),
 	}
-	return nil
 }
 
-// within checks a whole parameter.
-func within(name string, v, lo, hi int) error {
-	if v < lo || v > hi {
-		return fmt.Errorf("%s is %d, want %d..%d", name, v, lo, hi)
+func readNgrams(v spec.Values) (lo, hi int, err error) {
+	if lo, hi = v.Int("lo"), v.Int("hi"); hi < lo {
+		err = fmt.Errorf("n-grams of lo=%d to hi=%d tokens, want lo <= hi", lo, hi)
 	}
-	return nil
+	return lo, hi, err
 }

@@ -1,9 +1,14 @@
 package draft
 
+import "talf/internal/spec"
+
 func optimal() Method {
-	m := salf()
-	m.Name, m.Doc = "optimal", "salf without the stop: the N most likely nodes (SpecExec)"
-	m.Params = append(m.Params[:2:2], m.Params[3])
-	m.Open = func(p *Params, _ Env) (Maker, error) { return openSALF(p, 0) }
-	return m
+	return Method{
+		Line: spec.Line{
+			Name: "optimal", Doc: "salf without the stop: the N most likely nodes (SpecExec)",
+			Params: append(bestFirstParams(), finishParam()),
+		},
+		Source: true,
+		Open:   func(v spec.Values, _ Env) (Maker, error) { return openSALF(v, 0) },
+	}
 }

@@ -1,26 +1,24 @@
 package draft
 
 import (
-	"cmp"
-
 	"talf/infer"
 	"talf/infer/lookup"
+	"talf/internal/spec"
 	"talf/tree"
 )
 
 func pld() Method {
 	return Method{
-		Name: "pld", Doc: "prompt lookup: what followed the newest tokens where they stood before",
-		Params: []Param{
-			{"K", "20", "most tokens to draft"},
-			{"lo", "3", "shortest n-gram that counts as a match"},
-			{"hi", "5", "longest n-gram looked for; the longest that matches wins"},
+		Line: spec.Line{
+			Name: "pld", Doc: "prompt lookup: what followed the newest tokens where they stood before",
+			Params: append([]spec.Param{spec.Int("K", 20, 1, tree.MaxNodes-1, "most tokens to draft")}, ngramParams()...),
 		},
-		Open: func(p *Params, _ Env) (Maker, error) {
-			k, lo, hi := p.Int("K"), p.Int("lo"), p.Int("hi")
-			if err := cmp.Or(within("K", k, 1, tree.MaxNodes-1), checkNgrams(lo, hi)); err != nil {
+		Open: func(v spec.Values, _ Env) (Maker, error) {
+			lo, hi, err := readNgrams(v)
+			if err != nil {
 				return Maker{}, err
 			}
+			k := v.Int("K")
 			return Maker{Chain: true, New: func() infer.Drafter {
 				return &promptLookup{memory: memory{context: lookup.NewContext(lo, hi)}, most: k}
 			}}, nil

@@ -7,45 +7,44 @@ import (
 
 	"talf/infer"
 	"talf/infer/lookup/datastore"
+	"talf/internal/spec"
 	"talf/tree"
 )
 
 func rest() Method {
 	return Method{
-		Name: "rest", Doc: "retrieval: the most frequent continuations in a datastore of text (REST)", Main: "file",
-		Params: []Param{
-			{"file", "", "the datastore, made by talf datastore build"},
-			{"N", "64", "nodes of the tree, root counted"},
-			{"depth", "10", "most tokens of a continuation"},
-			{"min", "1", "fewest newest tokens that must occur in the datastore"},
-			{"max", "16", "most newest tokens that are looked for"},
+		Line: spec.Line{
+			Name: "rest", Doc: "retrieval: the most frequent continuations in a datastore of text (REST)", Main: "file",
+			Params: []spec.Param{
+				spec.File("file", "the datastore, made by talf datastore build"),
+				nodesParam(64),
+				spec.Int("depth", 10, 1, tree.MaxNodes, "most tokens of a continuation"),
+				spec.Int("min", 1, 1, maxMatch, "fewest newest tokens that must occur in the datastore"),
+				spec.Int("max", 16, 1, maxMatch, "most newest tokens that are looked for"),
+			},
 		},
 		Open: openREST,
 	}
 }
 
-func openREST(p *Params, e Env) (Maker, error) {
-	c := restConfig{n: p.Int("N"), depth: p.Int("depth"), least: p.Int("min"), most: p.Int("max")}
-	if p.err != nil {
-		return Maker{}, p.err
+func openREST(v spec.Values, e Env) (Maker, error) {
+	c := restConfig{n: v.Int("N"), depth: v.Int("depth"), least: v.Int("min"), most: v.Int("max")}
+	if c.most < c.least {
+		return Maker{}, fmt.Errorf("min is %d and max %d, want min <= max", c.least, c.most)
 	}
-	switch {
-	case c.n < 1 || c.n > tree.MaxNodes:
-		return Maker{}, fmt.Errorf("rest: N is %d, want 1..%d", c.n, tree.MaxNodes)
-	case c.depth < 1:
-		return Maker{}, fmt.Errorf("rest: depth is %d, want at least 1", c.depth)
-	case c.least < 1 || c.most < c.least:
-		return Maker{}, fmt.Errorf("rest: min is %d and max %d, want 1 <= min <= max", c.least, c.most)
-	}
-	store, err := openStore(p.String("file"), e)
+	store, err := openStore(v.File("file"), e)
 	if err != nil {
 		return Maker{}, err
 	}
 	return Maker{
 		New:   func() infer.Drafter { return &retrieval{cfg: c, store: store} },
+		Files: v.Files(),
 		Close: store.Close,
 	}, nil
 }
+
+// maxMatch bounds look-ups: longer matches tell nothing more.
+const maxMatch = 1 << 16
 
 // openStore opens a datastore for a target.
 func openStore(path string, e Env) (*datastore.Store, error) {

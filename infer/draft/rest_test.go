@@ -141,15 +141,15 @@ func TestRetrievalRefusesOtherModelsFiles(t *testing.T) {
 		spec string
 		env  draft.Env
 	}{
-		"it needs a datastore":                     {"rest", draft.Env{}},
-		"no such file":                             {"rest:" + file + "x", draft.Env{}},
-		"build it again with this model":           {"rest:" + file, draft.Env{Tokenizer: strings.Repeat("cd", 32)}},
-		"a vocabulary of 50, the model's is 49":    {"rest:" + file, draft.Env{Vocab: 49}},
-		"N is 0, want 1..1024":                     {"rest:N=0,file=" + file, draft.Env{}},
-		"depth is 0":                               {"rest:depth=0,file=" + file, draft.Env{}},
-		"min is 3 and max 2":                       {"rest:min=3,max=2,file=" + file, draft.Env{}},
-		`N is "few", want a whole number`:          {"rest:N=few,file=" + file, draft.Env{}},
-		`unknown parameter "n": known are file, N`: {"rest:" + file + ",n=3", draft.Env{}},
+		"it needs a datastore":                  {"rest", draft.Env{}},
+		"no such file":                          {"rest:" + file + "x", draft.Env{}},
+		"build it again with this model":        {"rest:" + file, draft.Env{Tokenizer: strings.Repeat("cd", 32)}},
+		"a vocabulary of 50, the model's is 49": {"rest:" + file, draft.Env{Vocab: 49}},
+		"N is 0, want 1..1024":                  {"rest:N=0,file=" + file, draft.Env{}},
+		"depth is 0":                            {"rest:depth=0,file=" + file, draft.Env{}},
+		"min is 3 and max 2":                    {"rest:min=3,max=2,file=" + file, draft.Env{}},
+		`N is "few", want a whole number`:       {"rest:N=few,file=" + file, draft.Env{}},
+		`unknown parameter "n" (did you mean N?): known are file, N`: {"rest:" + file + ",n=3", draft.Env{}},
 	} {
 		if _, _, err := draft.Open(c.spec, c.env); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one that says %q", c.spec, err, want)

@@ -6,44 +6,43 @@ import (
 	"sync"
 
 	"talf/infer"
+	"talf/internal/spec"
 	"talf/tree/search"
 )
 
 func salf() Method {
 	return Method{
-		Name: "salf", Doc: "TALF's Algorithm 2: best-first search that stops at low further gains", Source: true,
-		Params: []Param{
-			{"N", "60", "nodes of the tree, root counted"},
-			{"B", "10", "nodes expanded per round"},
-			{"th", "0.6", "stop when a round's probabilities sum to less; auto follows what passes cost"},
-			{"finish", "topn", "nodes kept at the stop: topn, fill or literal"},
+		Line: spec.Line{
+			Name: "salf", Doc: "TALF's Algorithm 2: best-first search that stops at low further gains",
+			Params: append(bestFirstParams(), spec.Float("th", 0.6, spec.Below(0, 1), "stop when a round's probabilities sum to less; auto follows what passes cost").Or("auto"), finishParam()),
 		},
-		Open: func(p *Params, _ Env) (Maker, error) {
-			th, auto := p.FloatOrAuto("th")
-			if auto {
-				return openTuned(p)
+		Source: true,
+		Open: func(v spec.Values, _ Env) (Maker, error) {
+			if v.Is("th", "auto") {
+				return openTuned(v)
 			}
-			return openSALF(p, th)
+			return openSALF(v, v.Float("th"))
 		},
 	}
 }
 
-func openSALF(p *Params, th float64) (Maker, error) {
-	f, err := search.ParseFinish(p.String("finish"))
-	if err != nil {
-		return Maker{}, err
-	}
-	c := search.SALFConfig{N: p.Int("N"), B: p.Int("B"), Th: th, Finish: f}
+func bestFirstParams() []spec.Param {
+	return []spec.Param{nodesParam(60), spec.Int("B", 10, 1, maxRank+1, "nodes expanded per round")}
+}
+
+// finishParam lists the words in the order of search.Finish.
+func finishParam() spec.Param {
+	return spec.Choice("finish", "nodes kept at the stop: topn, fill or literal", "topn", "fill", "literal")
+}
+
+func openSALF(v spec.Values, th float64) (Maker, error) {
+	c := search.SALFConfig{N: v.Int("N"), B: v.Int("B"), Th: th, Finish: search.Finish(v.Choice("finish"))}
 	return searching(func() (limited, error) { return search.NewSALF(c) })
 }
 
-func openTuned(p *Params) (Maker, error) {
-	f, err := search.ParseFinish(p.String("finish"))
-	if err != nil {
-		return Maker{}, err
-	}
+func openTuned(v spec.Values) (Maker, error) {
 	c := search.DefaultSALF()
-	c.N, c.B, c.Finish = p.Int("N"), p.Int("B"), f
+	c.N, c.B, c.Finish = v.Int("N"), v.Int("B"), search.Finish(v.Choice("finish"))
 	if _, err := search.NewSALF(c); err != nil {
 		return Maker{}, err
 	}

@@ -8,26 +8,30 @@ import (
 	"os"
 
 	"talf/infer"
+	"talf/internal/spec"
 	"talf/tree/search"
 )
 
 func sequoia() Method {
 	return Method{
-		Name: "sequoia", Doc: "the best tree of one shape for the chances of each rank of the draft to be right", Source: true,
-		Params: []Param{
-			{"N", "60", "nodes of the tree, root counted"},
-			{"depth", "10", "most edges of the tree"},
-			{"accept", sequoiaAccept, "chance of each rank to be right"},
-			{"file", "", "JSON with these chances, or with a row's by_rank of talf bench --out"},
-			drawParam(),
+		Line: spec.Line{
+			Name: "sequoia", Doc: "the best tree of one shape for the chances of each rank of the draft to be right",
+			Params: []spec.Param{
+				nodesParam(60),
+				spec.Int("depth", 10, 1, maxDepth, "most edges of the tree"),
+				spec.Floats("accept", sequoiaAccept, spec.Closed(0, 1), "chance of each rank to be right"),
+				spec.File("file", "JSON with these chances, or with a row's by_rank of talf bench --out"),
+				drawParam(),
+			},
 		},
-		Open: func(p *Params, e Env) (Maker, error) {
-			n, depth := p.Int("N"), p.Int("depth")
-			accept, err := parseAccept(p.String("accept"))
-			if path := p.String("file"); path != "" {
-				if p.String("accept") != sequoiaAccept {
+		Source: true,
+		Open: func(v spec.Values, e Env) (Maker, error) {
+			accept := v.Floats("accept")
+			if path := v.File("file"); path != "" {
+				if v.Given("accept") {
 					return Maker{}, errors.New("accept and file exclude each other")
 				}
+				var err error
 				if accept, err = readAccept(path); err != nil {
 					return Maker{}, FileError{err}
 				}
@@ -35,10 +39,7 @@ func sequoia() Method {
 					return Maker{}, FileError{fmt.Errorf("%s: %w", path, err)}
 				}
 			}
-			if err != nil {
-				return Maker{}, err
-			}
-			paths, _, err := search.Sequoia(accept, n, depth)
+			paths, _, err := search.Sequoia(accept, v.Int("N"), v.Int("depth"))
 			if err != nil {
 				return Maker{}, err
 			}
@@ -46,7 +47,7 @@ func sequoia() Method {
 			if err != nil {
 				return Maker{}, err
 			}
-			return fixedShape(s, p, e)
+			return fixedShape(s, v, e)
 		},
 	}
 }

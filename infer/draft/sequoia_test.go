@@ -57,8 +57,8 @@ func TestBadChancesAreRefused(t *testing.T) {
 	}
 	for spec, want := range map[string]string{
 		"sequoia:accept=0.9/0.3":            "at most 1 for all ranks together",
-		"sequoia:accept=much":               "probabilities such as 0.5/0.2",
-		"sequoia:N=0":                       "sequoia: nodes is 0",
+		"sequoia:accept=much":               "numbers such as 0.5/0.2",
+		"sequoia:N=0":                       "N is 0, want 1..1024",
 		"sequoia:accept=0.5,file=" + bad:    "exclude each other",
 		"sequoia:file=" + bad:               "kept 2 of 1 times",
 		"sequoia:file=" + bad + ".gone":     "no such file",

@@ -1,49 +1,41 @@
 package draft
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
 	"talf/infer"
+	"talf/internal/spec"
 	"talf/model/sample"
 	"talf/tree"
 )
 
 // drawParam says how children are chosen.
-func drawParam() Param {
-	return Param{"draw", "top", "how children are chosen: top, distinct or repeated"}
+func drawParam() spec.Param {
+	return spec.Choice("draw", "how children are chosen: top (the most likely), distinct (drawn without replacement) or repeated (drawn with replacement)", "top", "distinct", "repeated")
 }
 
 // readDraw reads drawParam. At temperature 0 all ways are top: nothing is random.
-func readDraw(p *Params, e Env) (infer.Draw, error) {
-	d := infer.Chosen
-	switch s := p.String("draw"); s {
-	case "top":
-	case "distinct":
-		d = infer.Distinct
-	case "repeated":
-		d = infer.Repeated
-	default:
-		return d, fmt.Errorf("draw is %q, want top (the most likely), distinct (drawn without replacement) or repeated (drawn with replacement)", s)
-	}
+func readDraw(v spec.Values, e Env) infer.Draw {
 	if e.Temperature == 0 {
-		d = infer.Chosen
+		return infer.Chosen
 	}
-	return d, nil
+	return []infer.Draw{infer.Chosen, infer.Distinct, infer.Repeated}[v.Choice("draw")]
 }
 
 func static() Method {
 	return Method{
-		Name: "static", Doc: "a tree of one shape: chain-n, binary-n, kary-k-n, eagle-sparse, medusa or a file's", Source: true,
-		Params: []Param{
-			{"shape", "eagle-sparse", "its shape, or which of the file's"},
-			{"file", "", "JSON with the paths of a shape, in ranks from 0: [[0],[1],[0,0]]"},
-			drawParam(),
+		Line: spec.Line{
+			Name: "static", Doc: "a tree of one shape: chain-n, binary-n, kary-k-n, eagle-sparse, medusa or a file's", Main: "shape",
+			Params: []spec.Param{
+				spec.Text("shape", "eagle-sparse", "its shape, or which of the file's"),
+				spec.File("file", "JSON with the paths of a shape, in ranks from 0: [[0],[1],[0,0]]"),
+				drawParam(),
+			},
 		},
-		Main: "shape",
-		Open: func(p *Params, e Env) (Maker, error) {
-			name, path := p.String("shape"), p.String("file")
+		Source: true,
+		Open: func(v spec.Values, e Env) (Maker, error) {
+			name, path := v.Text("shape"), v.File("file")
 			find := func() (shape, error) { return findShape(name) }
 			if path != "" {
 				find = func() (shape, error) { return readShape(path, name) }
@@ -55,20 +47,17 @@ func static() Method {
 			if err != nil {
 				return Maker{}, err
 			}
-			return fixedShape(s, p, e)
+			return fixedShape(s, v, e)
 		},
 	}
 }
 
 // fixedShape makes drafters of trees of one shape.
-func fixedShape(s shape, p *Params, e Env) (Maker, error) {
-	d, err := readDraw(p, e)
-	if err != nil {
-		return Maker{}, err
-	}
+func fixedShape(s shape, v spec.Values, e Env) (Maker, error) {
+	d := readDraw(v, e)
 	return Maker{
 		New:  func() infer.Drafter { return newShaped(s, d, e) },
-		Draw: d, Chain: s.chain(),
+		Draw: d, Chain: s.chain(), Files: v.Files(),
 	}, nil
 }
 

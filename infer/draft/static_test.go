@@ -407,7 +407,7 @@ func TestShapesOfAFile(t *testing.T) {
 		"static:kary-0-3":   `shape is "kary-0-3"`,
 		"static:kary-300-1": "300 children a node, want 1..256",
 		"static:draw=any":   `draw is "any", want top`,
-		"linear:K=0":        "a depth of 0",
+		"linear:K=0":        "K is 0, want 1..64",
 	} {
 		if _, _, err := draft.Open(spec, draft.Env{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error that says %q", spec, err, want)

@@ -8,12 +8,12 @@ import (
 	"strings"
 
 	"talf/infer"
+	"talf/internal/spec"
 )
 
 // A Method is a line of the table.
 type Method struct {
-	Name string
-	Doc  string
+	spec.Line
 	// Greedy rules reproduce decoding at temperature 0, the others sampling.
 	Greedy bool
 	// Draws are the ways to choose children that the rule is lossless with. In a
@@ -30,45 +30,48 @@ type Method struct {
 
 // Methods lists every verifier.
 func Methods() []Method {
-	all := []infer.Draw{infer.Chosen, infer.Distinct, infer.Repeated}
+	const chosen, distinct, repeated = infer.Chosen, infer.Distinct, infer.Repeated
 	return []Method{
 		{
-			Name: "greedy", Doc: "walk along the target's argmax (temperature 0)", Greedy: true, Draws: all, Exact: true,
+			Line:   spec.Line{Name: "greedy", Doc: "walk along the target's argmax (temperature 0)"},
+			Greedy: true, Draws: []infer.Draw{chosen, distinct, repeated}, Exact: true,
 			New: func() infer.Verifier { return new(Greedy) },
 		},
 		{
-			Name: "target", Doc: "sample from the target, follow the child that carries the sample", Draws: all, Exact: true,
+			Line:  spec.Line{Name: "target", Doc: "sample from the target, follow the child that carries the sample"},
+			Draws: []infer.Draw{chosen, distinct, repeated}, Exact: true,
 			New: func() infer.Verifier { return new(Target) },
 		},
 		{
-			Name: "rrs", Doc: "SpecInfer's recursive rejection sampling", Draws: all[2:],
-			New: func() infer.Verifier { return NewRRS() },
+			Line:  spec.Line{Name: "rrs", Doc: "SpecInfer's recursive rejection sampling"},
+			Draws: []infer.Draw{repeated},
+			New:   func() infer.Verifier { return NewRRS() },
 		},
 		{
-			Name: "rrsw", Doc: "recursive rejection sampling without replacement", Draws: all[1:2],
-			New: func() infer.Verifier { return NewRRSW() },
+			Line:  spec.Line{Name: "rrsw", Doc: "recursive rejection sampling without replacement"},
+			Draws: []infer.Draw{distinct},
+			New:   func() infer.Verifier { return NewRRSW() },
 		},
 		{
-			Name: "block", Doc: "Block Verification: a chain is accepted as a whole, from its end", Draws: all[1:], Chain: true,
+			Line:  spec.Line{Name: "block", Doc: "Block Verification: a chain is accepted as a whole, from its end"},
+			Draws: []infer.Draw{distinct, repeated}, Chain: true,
 			New: func() infer.Verifier { return new(Block) },
 		},
 		{
-			Name: "traversal", Doc: "Traversal Verification: paths are accepted as a whole, from the leaves up", Draws: all[1:2],
-			New: func() infer.Verifier { return new(Traversal) },
+			Line:  spec.Line{Name: "traversal", Doc: "Traversal Verification: paths are accepted as a whole, from the leaves up"},
+			Draws: []infer.Draw{distinct},
+			New:   func() infer.Verifier { return new(Traversal) },
 		},
 	}
 }
 
 // Find returns the line of a verifier's name.
 func Find(name string) (Method, error) {
-	var names []string
-	for _, m := range Methods() {
-		if m.Name == name {
-			return m, nil
-		}
-		names = append(names, m.Name)
+	m, _, err := spec.Table[Method]{Kind: "verifier", Lines: Methods()}.Parse(name)
+	if err != nil {
+		err = fmt.Errorf("verify: %w", err)
 	}
-	return Method{}, fmt.Errorf("verify: unknown verifier %q, want one of %s", name, strings.Join(names, ", "))
+	return m, err
 }
 
 // Fits reports whether m suits children chosen by d; chain says that

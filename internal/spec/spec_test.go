@@ -103,7 +103,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"soup:salt=auto":              `salt is "auto", want a number, 0 < salt < 1`,
 		"soup:size=huge":              `size is "huge", want large, small or none`,
 		"soup:bread=yes":              `bread is "yes", want on or off`,
-		"soup:parts=0.5/much":         `parts is "0.5/much", want numbers such as 0.5/0.25`,
+		"soup:parts=0.5/much":         `parts is "0.5/much", want numbers such as 0.5/0.2`,
 		"soup:parts=0.5/2":            `parts is 2, want 0..1`,
 		"soup:N=1,,th=0":              `unknown parameter ""`,
 		"soup:recipe=a,recipe":        `parameter "recipe" has no value`,

@@ -109,7 +109,7 @@ func Floats(name, preset string, in Interval, doc string) Param {
 		for _, f := range strings.Split(text, "/") {
 			x, err := in.read(name, f)
 			if bad := (noNumber{}); errors.As(err, &bad) {
-				return nil, noNumber{text, "numbers such as " + preset}
+				return nil, noNumber{text, "numbers such as 0.5/0.2"}
 			}
 			if err != nil {
 				return nil, err

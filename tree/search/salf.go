@@ -20,16 +20,6 @@ const (
 	Literal               // G, as the listing leaves it
 )
 
-// ParseFinish reads "topn", "fill" or "literal".
-func ParseFinish(s string) (Finish, error) {
-	for f, name := range []string{"topn", "fill", "literal"} {
-		if s == name {
-			return Finish(f), nil
-		}
-	}
-	return 0, fmt.Errorf("salf: finish is %q, want topn, fill or literal", s)
-}
-
 // SALFConfig are the parameters of TALF's Algorithm 2.
 type SALFConfig struct {
 	N      int     // nodes of the tree, root counted

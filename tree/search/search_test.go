@@ -414,19 +414,6 @@ func TestDefaultsAreThePapers(t *testing.T) {
 	}
 }
 
-func TestFinishesAreKnownByTheirNames(t *testing.T) {
-	for name, want := range map[string]search.Finish{"topn": search.TopN, "fill": search.Fill, "literal": search.Literal} {
-		if f, err := search.ParseFinish(name); err != nil || f != want {
-			t.Errorf("%s: %v, %v", name, f, err)
-		}
-	}
-	for _, name := range []string{"", "TopN", "fil"} {
-		if _, err := search.ParseFinish(name); err == nil {
-			t.Errorf("%q is a finish", name)
-		}
-	}
-}
-
 // A limit lowers N, never raises it, and leaves the root at least; the next one
 // counts from the configuration again.
 func TestALimitLowersTheNodes(t *testing.T) {

@@ -419,7 +419,12 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	}
 	if o.log != "" {
 		for i := range c.Methods {
-			if c.Methods[i].Files, err = filesHash(c.Methods[i].Spec); err != nil {
+			m := &c.Methods[i]
+			files, err := specFiles(m.Spec, draft.Env{Tokenizer: c.Tokenizer, Source: m.Source != nil})
+			if err != nil {
+				return nil, err
+			}
+			if m.Files, err = filesHash(files); err != nil {
 				return nil, err
 			}
 		}

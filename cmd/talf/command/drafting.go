@@ -107,38 +107,34 @@ func weightsHash(path string) (string, error) {
 	return model.HashOf(set), nil
 }
 
-// filesHash identifies the contents of the files that a method's specification names,
-// as datastores and shapes: what lies there may be built again. It is empty where
-// there are none.
-func filesHash(spec string) (string, error) {
-	h := sha256.New()
-	found := false
-	// Parameters are key=value or a value alone, and auto's hold whole specifications.
-	for _, part := range strings.FieldsFunc(spec, func(r rune) bool { return strings.ContainsRune(",;+", r) }) {
-		for at := 0; at >= 0; {
-			part = part[at:]
-			if info, err := os.Stat(part); err == nil && info.Mode().IsRegular() {
-				f, err := os.Open(part)
-				if err != nil {
-					return "", err
-				}
-				_, err = io.Copy(h, f)
-				_ = f.Close() // it was read only
-				if err != nil {
-					return "", fmt.Errorf("%s: %w", part, err)
-				}
-				found = true
-				break
-			}
-			if at = strings.IndexAny(part, ":="); at >= 0 {
-				at++
-			}
-		}
-	}
-	if !found {
+// filesHash identifies the contents of files that a method reads, such as datastores
+// and shapes: another build may lie under the same name. It is empty if there are none.
+func filesHash(files []string) (string, error) {
+	if len(files) == 0 {
 		return "", nil
 	}
+	h := sha256.New()
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		_, err = io.Copy(h, f)
+		_ = f.Close() // it was read only
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", name, err)
+		}
+	}
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
+}
+
+// specFiles returns the files that a method's specification has it read.
+func specFiles(text string, e draft.Env) ([]string, error) {
+	mk, _, err := draft.Open(text, e)
+	if err != nil {
+		return nil, err
+	}
+	return mk.Files, mk.Close()
 }
 
 // A weightKind is what the tensors of a directory make up.
