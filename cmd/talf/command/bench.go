@@ -418,15 +418,8 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 		return nil, usageError{err}
 	}
 	if o.log != "" {
-		for i := range c.Methods {
-			m := &c.Methods[i]
-			files, err := specFiles(m.Spec, draft.Env{Tokenizer: c.Tokenizer, Source: m.Source != nil})
-			if err != nil {
-				return nil, err
-			}
-			if m.Files, err = filesHash(files); err != nil {
-				return nil, err
-			}
+		if err := hashFiles(&c); err != nil {
+			return nil, err
 		}
 	}
 	closeLog, err := a.openLog(o, r, &c)

@@ -12,6 +12,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/infer"
+	"talf/infer/bench"
 	"talf/infer/draft"
 	"talf/infer/source"
 	"talf/model"
@@ -128,13 +129,22 @@ func filesHash(files []string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
-// specFiles returns the files that a method's specification has it read.
-func specFiles(text string, e draft.Env) ([]string, error) {
-	mk, _, err := draft.Open(text, e)
-	if err != nil {
-		return nil, err
+// hashFiles notes what the methods of c read.
+func hashFiles(c *bench.Config) error {
+	for i := range c.Methods {
+		m := &c.Methods[i]
+		mk, _, err := draft.Open(m.Spec, draft.Env{Tokenizer: c.Tokenizer, Source: m.Source != nil})
+		if err != nil {
+			return err
+		}
+		if err := mk.Close(); err != nil {
+			return err
+		}
+		if m.Files, err = filesHash(mk.Files); err != nil {
+			return err
+		}
 	}
-	return mk.Files, mk.Close()
+	return nil
 }
 
 // A weightKind is what the tensors of a directory make up.

@@ -1,0 +1,163 @@
+package draft
+
+import (
+	"errors"
+	"slices"
+
+	"talf/infer"
+	"talf/tree"
+)
+
+// A record is what is known of a candidate.
+type record struct {
+	asks  bool
+	cells cells // of all requests
+
+	asked trials // of all requests
+	draft ratio  // plain rounds in the draft model, per round
+	tried int    // rounds
+	since int    // rounds of others since
+	burst int    // rounds that are still to be tried
+}
+
+// Trials are rounds with a draft model. What they add and what they cost go together:
+// where it is sure of itself its trees are larger.
+type trials struct {
+	tokens, extra ratio // per round; plain rounds that one takes longer
+}
+
+func (r *trials) add(tokens, extra, keep float64) {
+	r.tokens.fade(tokens, 1, keep)
+	r.extra.fade(extra, 1, keep)
+}
+
+// cells[d][r]: of the times that a node of depth d was reached, how often the next
+// token was its r-th child's. The last ones stand for all beyond.
+type cells [8][4]ratio
+
+// An arm is a candidate of one sequence: its record and its drafter, with trees.
+type arm struct {
+	*record
+	d     infer.Drafter
+	timer infer.Timer
+	prop  infer.Proposal
+	full  tree.Tree // as large as it may be
+	tree  tree.Tree // as large as it pays
+	here  cells     // of this request
+	mine  trials    // of this request
+	fresh bool      // full is of this round
+	live  int       // of full
+	reach int       // nodes that full is grown to; 0: as many as it may have
+
+	later     tree.Tree // an earlier full tree that the output has followed so far
+	laterNode int       // up to here, -1 where it has left it
+	laterLive int
+
+	gain  float64
+	size  int       // nodes of the best tree, root counted
+	path  []float64 // chance of each node of full that the output gets there
+	order []int     // its nodes but the root, best first
+	at    []int     // where they are in tree
+}
+
+// cut makes tree the best size nodes of full.
+func (c *arm) cut() {
+	best := c.order[:c.size-1]
+	slices.Sort(best)
+	c.tree.Reset(c.full.Token(0), c.size)
+	c.at = slices.Grow(c.at[:0], c.full.Len())[:c.full.Len()]
+	c.at[0] = 0
+	for _, n := range best {
+		c.at[n] = c.tree.Add(c.at[c.full.Parent(n)], c.full.Token(n))
+	}
+}
+
+// draw lets a candidate that asks nothing grow a tree of at most n nodes in t.
+func (c *arm) draw(p *infer.Proposal, t *tree.Tree, n, depth int, ch infer.Chance) error {
+	t.Reset(p.Tree.Token(0), n)
+	c.prop = infer.Proposal{Tree: t, Pos: p.Pos, MaxNodes: n, MaxDepth: depth}
+	ask, err := c.d.Grow(&c.prop, nil, ch)
+	if err == nil && len(ask) > 0 {
+		return errors.New("auto: a candidate without a draft model asks one")
+	}
+	return err
+}
+
+func copyTree(dst, src *tree.Tree) {
+	dst.Reset(src.Token(0), src.Len())
+	for n := 1; n < src.Len(); n++ {
+		dst.Add(src.Parent(n), src.Token(n))
+	}
+}
+
+// trial is how many rounds a candidate with a draft model is tried at first, with
+// trees that cost little more than none; one that measures costs itself needs
+// more.
+func (c *arm) trial() int {
+	if c.timer != nil {
+		return warm + newcomer
+	}
+	return newcomer
+}
+
+// expects returns how many tokens a round with a draft model is expected to emit and
+// how much longer it takes than a plain one: by those of this request, and of others
+// where it has few.
+func (c *arm) expects() (tokens, extra float64) {
+	return c.mine.tokens.value(c.asked.tokens.value(1, 1), priorRounds),
+		c.mine.extra.value(c.asked.extra.value(firstLoss, 1), priorRounds)
+}
+
+// chance is how likely node n is right where its parent is.
+func (c *arm) chance(t *tree.Tree, n int) float64 {
+	rank := 0
+	for s := t.FirstChild(t.Parent(n)); s != n && rank < len(c.cells[0])-1; s = t.NextSibling(s) {
+		rank++
+	}
+	return c.rate(t.Depth(n)-1, rank)
+}
+
+// rate is the chance of a child of that rank below a node of that depth. Where
+// little is known of a depth, it is like the one above; where little is known of a
+// request, it is like the others.
+func (c *arm) rate(depth, rank int) float64 {
+	depth = min(depth, len(c.cells)-1)
+	all := [4]float64{0.3, 0.05, 0.02, 0.01}[rank]
+	here := 0.0
+	for d := range depth + 1 {
+		all = c.cells[d][rank].value(all, 2)
+		if d == 0 {
+			here = all
+		}
+		// Half from the depth above in this request, half from this one in others.
+		here = c.here[d][rank].value((here+all)/2, priorChildren)
+	}
+	return here
+}
+
+// follow counts what became of the children of node n and those below where the
+// output goes on with tokens. It returns the node that the output has reached, -1
+// where it has left the tree.
+func (c *arm) follow(t *tree.Tree, live, n int, tokens []int32) int {
+	for _, token := range tokens {
+		next, rank := -1, 0
+		for m := t.FirstChild(n); m >= 0 && m < live; m = t.NextSibling(m) {
+			d, r := min(t.Depth(n), len(c.cells)-1), min(rank, len(c.cells[0])-1)
+			right := 0.0
+			if t.Token(m) == token {
+				next, right = m, 1
+			}
+			c.here[d][r].add(right, 1)
+			c.cells[d][r].fade(right, 1, remembered)
+			rank++
+		}
+		if next < 0 {
+			return -1
+		}
+		n = next
+	}
+	if t.FirstChild(n) < 0 {
+		return -1
+	}
+	return n
+}
