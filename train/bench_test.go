@@ -11,6 +11,7 @@ import (
 	"talf/train/internal/gg"
 	"talf/train/loss"
 	"talf/train/net"
+	"talf/train/profile"
 )
 
 // BenchmarkStep is one optimiser step of a head with hidden size 512, FFN 1376, 8
@@ -29,7 +30,7 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 	spec.Vocab, spec.Hidden, spec.Layers, spec.Heads, spec.KVHeads, spec.HeadDim, spec.FFN, spec.MaxPos = 8192, 512, 1, 8, 8, 64, 1376, 512
 	spec = spec.DraftFor(true)
 	dev := device(b, 2)
-	prof, q, err := newProfile("of a benchmark", dev, dev.Queue())
+	prof, q, err := profile.New("of a benchmark", dev, dev.Queue())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -155,15 +156,15 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 	b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "nodes/s")
 	b.ReportMetric(float64(g.Bytes())/(1<<20), "MiB")
 	if testing.Verbose() {
-		prof.speeds()
-		g.Watch(prof.meter)
+		prof.Speeds()
+		prof.Watch(g)
 		for range 4 {
-			prof.begin(false)
+			prof.BeginStep(false)
 			step()
-			prof.end(false)
+			prof.EndStep(false)
 		}
-		prof.speeds()
-		b.Log("\n" + prof.result().String())
+		prof.Speeds()
+		b.Log("\n" + prof.Report().String())
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"talf/train/internal/gg"
 	"talf/train/loss"
 	"talf/train/net"
+	"talf/train/profile"
 )
 
 // A HeadJob is a draft head to be trained.
@@ -33,7 +34,7 @@ type HeadJob struct {
 	// Recompute runs the target for its features where the data hold them, too.
 	Recompute bool
 	Report    func(Progress)
-	// Profile, unless "", is a directory for a profile of the run: see StepProfile.
+	// Profile, unless "", is a directory for a profile of the run: see profile.Report.
 	Profile string
 	// Arithmetic names what computes where its last bits are not the CPU's, else "". A
 	// run goes on with no other.
@@ -115,7 +116,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if ops == nil {
 		return nil, nil, fmt.Errorf("device %s cannot train", dev.Name())
 	}
-	prof, q, err := newProfile(job.Profile, dev, q)
+	prof, q, err := profile.New(job.Profile, dev, q)
 	if err != nil {
 		return nil, nil, err
 	}

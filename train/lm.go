@@ -24,6 +24,7 @@ import (
 	"talf/model/safetensors"
 	"talf/train/internal/gg"
 	"talf/train/net"
+	"talf/train/profile"
 )
 
 // An LMJob is a small language model to be trained from scratch: a target for
@@ -37,7 +38,7 @@ type LMJob struct {
 	// Extra are files to put beside the weights by name: the tokenizer's.
 	Extra  map[string][]byte
 	Report func(Progress)
-	// Profile, unless "", is a directory for a profile of the run: see StepProfile.
+	// Profile, unless "", is a directory for a profile of the run: see profile.Report.
 	Profile string
 	// Arithmetic is as HeadJob's.
 	Arithmetic string
@@ -136,7 +137,7 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if ops == nil {
 		return nil, nil, fmt.Errorf("device %s cannot train", job.Device.Name())
 	}
-	prof, q, err := newProfile(job.Profile, job.Device, q)
+	prof, q, err := profile.New(job.Profile, job.Device, q)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"talf/model/safetensors"
 	"talf/train/internal/gg"
 	"talf/train/net"
+	"talf/train/profile"
 )
 
 // A Progress is reported after every step.
@@ -117,8 +118,8 @@ type trainer struct {
 	crew   *crew
 	store  *checkpoints.Store // of rank 0; nil on the others
 	report func(Progress)
-	prof   *profile // or nil
-	log    *metrics // of rank 0
+	prof   *profile.Recorder // or nil
+	log    *metrics          // of rank 0
 
 	program
 	opt     *optimiser // of the stage: its step counts from the stage's beginning
@@ -187,9 +188,7 @@ func (t *trainer) enter(i int) (err error) {
 	if t.program, err = t.task.enter(i); err != nil {
 		return err
 	}
-	if t.prof != nil {
-		t.graph.Watch(t.prof.meter)
-	}
+	t.prof.Watch(t.graph)
 	if t.crew.alone() {
 		t.opt, err = newOptimiser(t.cfg, t.queue, t.params.Tensors())
 		return err
@@ -253,12 +252,12 @@ func (t *trainer) importBest() error {
 // profiled if it should be.
 func (t *trainer) run(ctx context.Context) (Result, error) {
 	defer t.crew.begin(ctx)()
-	if err := t.crew.agree(ctx, t.prof.start()); err != nil {
-		t.prof.abandon()
+	if err := t.crew.agree(ctx, t.prof.Start()); err != nil {
+		t.prof.Abandon()
 		return Result{}, err
 	}
 	res, err := t.learn(ctx)
-	if perr := t.prof.stop(); perr != nil {
+	if perr := t.prof.Stop(); perr != nil {
 		err = errors.Join(err, perr)
 	}
 	return res, err
@@ -418,8 +417,8 @@ func (t *trainer) judge(step int, score float64) bool {
 // make makes one optimiser step.
 func (t *trainer) make(ctx context.Context) (p Progress, err error) {
 	start, last := time.Now(), t.step()+1 == t.planned()
-	t.prof.begin(last)
-	defer t.prof.end(last)
+	t.prof.BeginStep(last)
+	defer t.prof.EndStep(last)
 	at := t.step() + 1
 	stage := t.stages[t.state.Stage]
 	micro, losses, err := t.gradients(ctx, &p)
@@ -462,7 +461,7 @@ func (t *trainer) gradients(ctx context.Context, p *Progress) (micro int, losses
 		return 0, nil, err
 	}
 	at := t.step() + 1
-	err = t.prof.span("read", func() (err error) {
+	err = t.prof.Span("read", func() (err error) {
 		micro, p.Positions, err = t.task.begin()
 		return err
 	})
@@ -470,7 +469,7 @@ func (t *trainer) gradients(ctx context.Context, p *Progress) (micro int, losses
 		return 0, nil, fmt.Errorf("read step %d: %w", at, err)
 	}
 	for i := range micro {
-		if err := t.prof.span("pack", func() error { return t.task.fill(ctx, i, t.opt.step+1) }); err != nil {
+		if err := t.prof.Span("pack", func() error { return t.task.fill(ctx, i, t.opt.step+1) }); err != nil {
 			return micro, losses, fmt.Errorf("step %d: %w", at, err)
 		}
 		last := t.buckets != nil && i+1 == micro

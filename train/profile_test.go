@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"talf/data"
+	"talf/train/profile"
 )
 
 // A profiled run has the bits of any other, and its files say what its steps did.
@@ -40,20 +41,20 @@ func TestAProfileSaysWhatAStepCosts(t *testing.T) {
 		}
 		return b
 	}
-	for _, name := range []string{ProfileCPU, ProfileHeap} {
+	for _, name := range []string{profile.CPUFile, profile.HeapFile} {
 		if b := read(name); len(b) < 2 || b[0] != 0x1f || b[1] != 0x8b { // gzip
 			t.Errorf("%s is no profile: %d bytes", name, len(b))
 		}
 	}
-	var s StepProfile
-	if err := json.Unmarshal(read(ProfileJSON), &s); err != nil {
+	var s profile.Report
+	if err := json.Unmarshal(read(profile.JSONFile), &s); err != nil {
 		t.Fatal(err)
 	}
 	if s.Steps != 4 || s.Seconds <= 0 || s.SGEMM <= 0 || s.Memory <= 0 || s.Device != dev.Name() {
 		t.Errorf("%+v", s)
 	}
 	sum := 0.0
-	by := make(map[string]OpCost)
+	by := make(map[string]profile.Op)
 	for _, o := range s.Ops {
 		sum += o.Share
 		if by[o.Op].Op != "" || o.Seconds < 0 || o.Calls <= 0 {
@@ -64,7 +65,7 @@ func TestAProfileSaysWhatAStepCosts(t *testing.T) {
 	if math.Abs(sum-1) > 1e-6 {
 		t.Errorf("the shares are %v in all", sum)
 	}
-	if !slices.IsSortedFunc(s.Ops, func(a, b OpCost) int { return cmp.Compare(b.Seconds, a.Seconds) }) {
+	if !slices.IsSortedFunc(s.Ops, func(a, b profile.Op) int { return cmp.Compare(b.Seconds, a.Seconds) }) {
 		t.Error("the longest are not the first")
 	}
 	// Of a product, rows, inputs and outputs say all: gradients cost what the
@@ -86,7 +87,7 @@ func TestAProfileSaysWhatAStepCosts(t *testing.T) {
 			t.Errorf("no %s", op)
 		}
 	}
-	text := string(read(ProfileText))
+	text := string(read(profile.TextFile))
 	for _, want := range []string{"4 steps of ", "linear.d1 layers.0.gate_up\n", " linear.d1\n", "roofline"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -154,8 +155,8 @@ func TestAnInterruptedRunIsProfiled(t *testing.T) {
 	out, prof := t.TempDir(), t.TempDir()
 	steps := func() int {
 		t.Helper()
-		var s StepProfile
-		b, err := os.ReadFile(filepath.Join(prof, ProfileJSON))
+		var s profile.Report
+		b, err := os.ReadFile(filepath.Join(prof, profile.JSONFile))
 		if err == nil {
 			err = json.Unmarshal(b, &s)
 		}

@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"talf/train"
+	"talf/train/profile"
 )
 
 // readProfile reads what train --profile wrote, all of it.
-func readProfile(t testing.TB, dir string) (p train.StepProfile) {
+func readProfile(t testing.TB, dir string) (p profile.Report) {
 	t.Helper()
-	for _, name := range []string{train.ProfileCPU, train.ProfileHeap, train.ProfileText, train.ProfileJSON} {
+	for _, name := range []string{profile.CPUFile, profile.HeapFile, profile.TextFile, profile.JSONFile} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err == nil && name == train.ProfileJSON {
+		if err == nil && name == profile.JSONFile {
 			err = json.Unmarshal(b, &p)
 		}
 		if err != nil || len(b) == 0 {
