@@ -11,36 +11,35 @@ import (
 	"talf/train/net"
 )
 
-// A headBatch fills a head's graph with sequences. They are packed one behind
-// the other, without padding: a position that no label depends on gets no row,
-// and only positions that count get the rows of their tree.
+// A headBatch fills a head's graph with sequences. They are packed one after another,
+// without padding: a position that no label depends on gets no row, and only positions
+// that count get rows for the nodes of their tree.
 //
-// Head position i of a sequence takes (f_i, x_{i+1}); its tree is the one rooted
-// at p = i+1; its regression target is f_{i+1}; it counts if the token that it
-// predicts, x_{i+2}, is in the loss mask.
+// The input of head position i of a sequence is (f_i, x_{i+1}). Its tree is the one
+// rooted at p = i+1, its regression target is f_{i+1}, and it counts if the token that
+// it predicts, x_{i+2}, is in the loss mask.
 type headBatch struct {
 	head   *net.Head
-	target []*gg.Node // [level]: f_{i+1}, where the loss regresses
+	target []*gg.Node // [level]: f_{i+1}, on the levels with a regression
 	hidden int
 	meta   data.Meta
 	plan   loss.Plan
-	vocab  *vocabulary // of the labels: IDs are draft ids
+	vocab  *vocabulary // that the labels are over: their IDs are draft ids
 
 	labels []*compute.SoftLabels // [level]
-	mask   [][]float32           // [level][rows]: how often a row counts
-	top    [][]int32             // [level][rows] the target's most likely next token
+	mask   [][]float32           // [level][rows]: how many times a row counts
+	top    [][]int32             // [level][rows]: the target's most likely next token
 	count  int                   // positions that count
-	mass   []float64             // [level] of the labels of rows that count
-	lost   []float64             // [level] of it outside the draft vocabulary
+	mass   []float64             // [level]: mass of the labels of rows that count
+	lost   []float64             // [level]: the part of it outside the draft vocabulary
 
-	row []int32 // of every node of one tree
-	lev []int   // level of every node
+	row []int32 // of each node of one tree; −1: none
+	lev []int   // level of each node
 
-	above, here []int32 // of every position of one sequence: its row in two passes
+	above, here []int32 // row of each position of one sequence in two consecutive passes of HASS
 }
 
-// labelling is what a loss must know of a set and of the vocabulary that it is
-// learnt on.
+// labelling returns what a loss must know of the data and of the draft vocabulary.
 func labelling(m data.Meta, v *vocabulary) loss.Labelling {
 	l := loss.Labelling{Depth: m.Depth, K: m.K}
 	if v != nil {
@@ -49,8 +48,8 @@ func labelling(m data.Meta, v *vocabulary) loss.Labelling {
 	return l
 }
 
-// newHeadBatch adds a head and room for rows positions of labelled text to g, run
-// as plan says.
+// newHeadBatch adds a head to g with room for rows positions of labelled text. plan
+// says how the head is run.
 func newHeadBatch(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta data.Meta, plan loss.Plan, vocab *vocabulary, rows int) *headBatch {
 	b := &headBatch{hidden: meta.Hidden, meta: meta, plan: plan, vocab: vocab}
 	sh := net.Shape{Rows: rows, Branch: meta.Branch, Levels: plan.Levels, Detach: plan.Detach}
@@ -70,7 +69,7 @@ func newHeadBatch(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buf
 	return b
 }
 
-// inputs are what a loss over the batch is built of.
+// inputs returns what a loss over the batch is built from.
 func (b *headBatch) inputs(g *gg.Graph, lm *gg.Tensor) loss.Inputs {
 	in := loss.Inputs{Graph: g, Vocab: b.size(), LMHead: g.Frozen(lm), Labels: b.labels, Target: b.target}
 	for _, l := range b.head.Levels {
@@ -79,7 +78,7 @@ func (b *headBatch) inputs(g *gg.Graph, lm *gg.Tensor) loss.Inputs {
 	return in
 }
 
-// size returns the tokens that labels are of.
+// size returns the number of tokens that labels are over.
 func (b *headBatch) size() int {
 	if b.vocab != nil {
 		return len(b.vocab.ids)
@@ -97,8 +96,8 @@ func (b *headBatch) reset() {
 	}
 }
 
-// span returns the number of head positions that a record needs: up to the last
-// that counts. Positions beyond limit are cut off.
+// span returns the number of head positions that a record needs, up to the last one
+// that counts. Positions from limit on are cut off.
 func span(r *data.Record, limit int) int {
 	for i := len(r.Tokens) - 3; i >= 0; i-- {
 		if i < limit && r.LossMask[i+2] {
@@ -119,8 +118,8 @@ func counted(r *data.Record, limit int) int {
 	return n
 }
 
-// add appends a record; its span must fit. feat is f [T][H], in what the head
-// gets to see of it.
+// add appends a record, whose span must fit. feat is f [T][H]; in is what the head is
+// fed in its place, perhaps with noise.
 func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 	n := span(r, limit)
 	l0 := b.head.Levels[0]
@@ -131,7 +130,7 @@ func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 	nodes := b.meta.Nodes()
 	for i := range n {
 		l0.Add(r.Tokens[i+1], int32(i), first)
-		b.label(0, r, (i+1)*nodes, b.times(r, 0, i))
+		b.label(0, r, (i+1)*nodes, b.repeats(r, 0, i))
 		if r.LossMask[i+2] {
 			b.count++
 		}
@@ -142,7 +141,7 @@ func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 		copy(b.target[0].Data()[int(first)*b.hidden:], feat[b.hidden:(n+1)*b.hidden])
 	}
 	if b.plan.Text {
-		b.addText(r, feat, first, n)
+		b.addPasses(r, feat, first, n)
 		return nil
 	}
 	if len(b.head.Levels) == 1 {
@@ -164,7 +163,7 @@ func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 			if l >= len(b.head.Levels) {
 				continue
 			}
-			// The head never drafts a token outside its vocabulary, nor what follows it.
+			// The head never drafts a token outside its vocabulary, nor any node below it.
 			if b.row[p] < 0 || b.vocab.draft(r.TreeTokens[tree+j]) < 0 {
 				b.row[j] = -1
 				continue
@@ -180,48 +179,8 @@ func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 	return nil
 }
 
-// times is how often the row of position i on a level counts. The passes of HASS
-// whose features at i would come from before the text give the same f̂ as pass
-// i+1, with the same gradients: they have no rows, and that pass counts for them.
-func (b *headBatch) times(r *data.Record, level, i int) float32 {
-	switch {
-	case !r.LossMask[i+2]:
-		return 0
-	case b.plan.Text && level == i:
-		return float32(b.plan.Levels - level)
-	}
-	return 1
-}
-
-// addText appends the passes of HASS after the first: level l at position i is
-// fed the f̂ of level l−1 at i−1. A row that no position that counts depends on is
-// left out, and so is one that is fed a token outside the draft vocabulary, or
-// follows such a row: the head never drafts it.
-func (b *headBatch) addText(r *data.Record, feat []float32, first int32, n int) {
-	b.above, b.here = b.above[:0], b.here[:0]
-	for i := range n {
-		b.above, b.here = append(b.above, first+int32(i)), append(b.here, -1)
-	}
-	for l := 1; l < b.plan.Levels; l++ {
-		level, up := b.head.Levels[l], b.head.Levels[l-1]
-		for i := l; i < n; i++ {
-			if b.here[i] = -1; !b.needs(r, n, l, i) || b.above[i-1] < 0 || b.vocab.draft(r.Tokens[i+1]) < 0 {
-				continue
-			}
-			row := level.AddBelow(up, b.above[i-1], r.Tokens[i+1])
-			b.here[i] = row
-			b.label(l, r, (i+1)*b.meta.Nodes(), b.times(r, l, i))
-			if l < len(b.target) {
-				h := b.hidden
-				copy(b.target[l].Data()[int(row)*h:], feat[(i+1)*h:(i+2)*h])
-			}
-		}
-		b.above, b.here = b.here, b.above
-	}
-}
-
-// prob returns what the labels of a row say of the target's token x: 0 if they do
-// not hold it.
+// prob returns the probability of the target's token x by the labels of a row, 0 if
+// they do not have it.
 func (b *headBatch) prob(level, row int, x int32) float64 {
 	s, d := b.labels[level], b.vocab.draft(x)
 	if d < 0 {
@@ -238,22 +197,8 @@ func (b *headBatch) prob(level, row int, x int32) float64 {
 	return 0
 }
 
-// needs reports whether a position that counts depends on the row of position i on
-// a level of HASS: the position itself or one of the n that deeper levels reach from it.
-func (b *headBatch) needs(r *data.Record, n, level, i int) bool {
-	if level == 0 {
-		return true // a key of all that follow
-	}
-	for j := i; j < min(n, i+b.plan.Levels-level); j++ {
-		if r.LossMask[j+2] {
-			return true
-		}
-	}
-	return false
-}
-
-// label appends the labels of node n of r (an index into all trees' nodes), which
-// count so many times.
+// label appends the labels of node n of r (an index into the nodes of all its trees),
+// which count times times.
 func (b *headBatch) label(level int, r *data.Record, n int, times float32) {
 	s := b.labels[level]
 	var top int32
@@ -287,9 +232,10 @@ func (b *headBatch) label(level int, r *data.Record, n int, times float32) {
 	b.mask[level], b.top[level] = append(b.mask[level], times), append(b.top[level], top)
 }
 
-// inside appends labels of the target's tokens as those of the draft vocabulary,
-// and returns how often they count then. ids is nil where p is whole; tail has one
-// value or none. Of the tail's tokens nothing is known: all count as inside.
+// inside maps labels over the target's tokens to the draft vocabulary, appends them,
+// and returns how many times they count then. ids is nil if p is the full distribution;
+// tail has one value or none. Nothing is known of the tail's tokens: all of it counts
+// as inside.
 func (b *headBatch) inside(level int, ids []int32, p, tail []float32, top int32, times float32) float32 {
 	s := b.labels[level]
 	from, probs := len(s.Prob), &s.Prob
@@ -340,8 +286,8 @@ func (b *headBatch) inside(level int, ids []int32, p, tail []float32, top int32,
 	return times
 }
 
-// noise adds (U−½)·width·512/T to features [T][H], as EAGLE's training script
-// does; the numbers depend on key alone.
+// noise adds (U−½)·width·512/T, with U uniform in [0, 1), to features [T][H], as
+// EAGLE's training script does. The numbers depend on key alone.
 func noise(feat []float32, tokens int, width float64, key ...uint64) {
 	var seed [2]uint64
 	for i, k := range key {

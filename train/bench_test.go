@@ -187,11 +187,11 @@ func BenchmarkLMStep(b *testing.B) {
 		b.Fatal(err)
 	}
 	t.params.Init(1)
-	if err := t.enter(0); err != nil {
+	if err := t.beginStage(0); err != nil {
 		b.Fatal(err)
 	}
 	step := func() {
-		if _, err := t.make(context.Background()); err != nil {
+		if _, err := t.makeStep(context.Background()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -198,12 +198,12 @@ func TestCUDAIsRefusedToSeveralRanks(t *testing.T) {
 	target := cudaTarget(t, cuda.Default())
 	set := tinyData(t, tinyTarget(t, device(t, 1)), 2, data.None)
 	spec := modeltest.Default().Spec()
-	for name, run := range map[string]func(Config, Group) error{
-		"a head": func(cfg Config, g Group) error {
+	for name, run := range map[string]func(Config, dist.Group) error{
+		"a head": func(cfg Config, g dist.Group) error {
 			_, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: Only(set), Out: filepath.Join(t.TempDir(), "out"), Group: g})
 			return err
 		},
-		"a language model": func(cfg Config, g Group) error {
+		"a language model": func(cfg Config, g dist.Group) error {
 			_, err := LM(t.Context(), cfg, LMJob{Device: target.Device(), Spec: spec, Docs: [][]int32{{1, 2, 3}}, Window: 2, Out: filepath.Join(t.TempDir(), "out"), Group: g})
 			return err
 		},

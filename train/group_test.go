@@ -64,6 +64,11 @@ func (r ranked) run(n int) ([]Result, []error) {
 	return res, errs
 }
 
+// ready makes launch run a trainer that is made already.
+func ready(t *trainer) func() (*trainer, error) {
+	return func() (*trainer, error) { return t, nil }
+}
+
 // trains is run without errors.
 func (r ranked) trains(n int) []Result {
 	r.t.Helper()
@@ -291,9 +296,9 @@ func TestALostRankEndsTheRunWithACheckpoint(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tr.crew.grace = 50 * time.Millisecond
+			tr.peers.Grace = 50 * time.Millisecond
 			go func() {
-				re, err := tr.start(ctx, m, nil)
+				re, err := launch(ctx, m, ready(tr))
 				if rank != dies {
 					res = re
 					errs <- err
@@ -303,7 +308,7 @@ func TestALostRankEndsTheRunWithACheckpoint(t *testing.T) {
 		<-died
 		cancel() // what mpirun's SIGTERM does
 		err := <-errs
-		if !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), fmt.Sprintf("rank %d has ended", dies)) {
+		if !errors.Is(err, dist.ErrLost) || !strings.Contains(err.Error(), fmt.Sprintf("rank %d has ended", dies)) {
 			t.Errorf("rank %d died: %v", dies, err)
 		}
 		want := map[int]int{1: 5, 0: 4}[dies] // rank 0 saves; where it is what died, its last stays
@@ -361,7 +366,7 @@ func TestARankLostBeforeACheckpointCostsNoStep(t *testing.T) {
 		}
 		defer set.Close()
 		job := HeadJob{Target: tinyTarget(t, device(t, 1)), Data: Only(set), Out: r.out, Group: m}
-		var g Group = m
+		var g dist.Group = m
 		if rank == 1 {
 			// Configurations, the weights to begin with, those of step 2, and those of step 4.
 			g = &quitter{m, 4, func() {
@@ -376,14 +381,14 @@ func TestARankLostBeforeACheckpointCostsNoStep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr.crew.grace = 50 * time.Millisecond
+		tr.peers.Grace = 50 * time.Millisecond
 		go func() {
-			res, err := tr.start(ctx, g, nil)
+			res, err := launch(ctx, g, ready(tr))
 			ends <- end{res, err}
 		}()
 	}
 	e := <-ends
-	if !errors.Is(e.err, ErrLost) || !strings.Contains(e.err.Error(), "save step 4: ") || !strings.Contains(e.err.Error(), "rank 1 has ended") || strings.Contains(e.err.Error(), "\n") {
+	if !errors.Is(e.err, dist.ErrLost) || !strings.Contains(e.err.Error(), "save step 4: ") || !strings.Contains(e.err.Error(), "rank 1 has ended") || strings.Contains(e.err.Error(), "\n") {
 		t.Errorf("rank 1 died: %v", e.err)
 	}
 	dir, err := checkpoints.Find(r.out)
@@ -540,7 +545,7 @@ func TestWeightsThatComeApartAreNoticed(t *testing.T) {
 				}
 			}
 		}
-		wg.Go(func() { _, errs[rank] = tr.start(t.Context(), m, nil) })
+		wg.Go(func() { _, errs[rank] = launch(t.Context(), m, ready(tr)) })
 	}
 	wg.Wait()
 	for rank, err := range errs {
@@ -563,7 +568,7 @@ func TestRanksTrainALanguageModel(t *testing.T) {
 	}
 	cfg := tinyConfig()
 	cfg.Accum, cfg.Steps = 2, 4
-	run := func(out string, g Group) error {
+	run := func(out string, g dist.Group) error {
 		_, err := LM(t.Context(), cfg, LMJob{Device: device(t, 1), Spec: tinySpec(), Docs: docs, Window: 24, Out: out, Group: g})
 		return err
 	}

@@ -32,10 +32,10 @@ func TestHalfActivationsGiveNearlyTheSameGradients(t *testing.T) {
 				t.Fatal(err)
 			}
 			h.params.Init(4)
-			if err := tr.enter(0); err != nil {
+			if err := tr.beginStage(0); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := h.begin(); err != nil {
+			if _, _, err := h.readStep(); err != nil {
 				t.Fatal(err)
 			}
 			if err := h.fill(context.Background(), 0, 1); err != nil {

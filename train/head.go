@@ -14,10 +14,10 @@ import (
 	"talf/model/arch"
 	"talf/model/head"
 	"talf/model/safetensors"
+	"talf/train/dist"
 	"talf/train/internal/gg"
 	"talf/train/loss"
 	"talf/train/net"
-	"talf/train/profile"
 )
 
 // A HeadJob is a draft head to be trained.
@@ -39,9 +39,9 @@ type HeadJob struct {
 	// Arithmetic names what computes where its last bits are not the CPU's, else "". A
 	// run goes on with no other.
 	Arithmetic string
-	// Group is the ranks that train together, nil: this process alone. Only rank 0
-	// uses Out; Target, Data and Init must be the same on all.
-	Group Group
+	// Group is the ranks that train together; nil is this process alone. Only rank 0
+	// uses Out. Target, Data and Init must be the same on all ranks.
+	Group dist.Group
 }
 
 // A Share is a set of data and how much of it is learnt from.
@@ -61,29 +61,30 @@ func Head(ctx context.Context, cfg Config, job HeadJob) (Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return Result{}, err
 	}
-	_, t, err := newHeadTask(cfg, job)
-	return t.start(ctx, job.Group, err)
+	return launch(ctx, job.Group, func() (*trainer, error) {
+		_, t, err := newHeadTask(cfg, job)
+		return t, err
+	})
 }
 
 // headTask trains a head.
 type headTask struct {
+	machine
 	cfg    Config
 	stages []Stage
 	job    HeadJob
-	queue  compute.Queue
 	spec   *arch.Spec
-	meta   data.Meta // of all sets, but for what differs between them
+	meta   data.Meta // of the first set: what all sets have in common
 	params *net.Params
-	crew   *crew
-	limit  int // positions of a sequence that are used
+	limit  int // positions of a sequence that are used, at most
 
 	vocab     *vocabulary // that the head predicts
-	table, lm *gg.Tensor  // the target's embedding and LM head: the vocabulary's rows
+	table, lm *gg.Tensor  // the target's embedding, and its LM head (the vocabulary's rows)
 	rope      compute.Buffer
-	embed     safetensors.Tensor // the target's, for other systems
-	eval0     *headEval
+	embed     safetensors.Tensor // the target's, stored with the head for other systems
+	eval      *headEval
 
-	// Of the stage.
+	// Of the stage in progress:
 	stage  int
 	graph  *gg.Graph
 	batch  *headBatch
@@ -92,8 +93,8 @@ type headTask struct {
 	source mixture
 
 	micro  [][]sample // this rank's
-	before int        // sequences of the step that other ranks have before them
-	count  int        // positions of all ranks
+	before int        // sequences of the step that come before those, on other ranks
+	count  int        // positions of the step that count, on all ranks
 	feat   []float32
 	noisy  []float32
 }
@@ -102,7 +103,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	target := job.Target
 	spec := target.Spec().DraftFor(cfg.FCBias)
 	spec.Layers, spec.DraftVocab = cfg.Layers, len(job.Vocab)
-	h := &headTask{cfg: cfg, stages: cfg.Plan(), job: job, spec: spec, crew: newCrew(job.Group)}
+	h := &headTask{cfg: cfg, stages: cfg.Plan(), job: job, spec: spec}
 	var err error
 	if h.vocab, err = newVocabulary(job.Vocab, spec.Vocab); err != nil {
 		return nil, nil, err
@@ -111,23 +112,10 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 		return nil, nil, err
 	}
 	dev := target.Device()
-	q := dev.Queue()
-	ops := q.Abilities().Train
-	if ops == nil {
-		return nil, nil, fmt.Errorf("device %s cannot train", dev.Name())
-	}
-	prof, q, err := profile.New(job.Profile, dev, q)
-	if err != nil {
+	if h.machine, err = newMachine(cfg, dev, dist.NewPeers(job.Group), job.Profile); err != nil {
 		return nil, nil, err
 	}
-	far := q.Abilities().Remote != nil
-	if far && job.Group != nil && job.Group.Size() > 1 {
-		return nil, nil, errors.New("train: several ranks train on CPUs: their gradients are added in the host's memory")
-	}
-	if far && cfg.DType == BF16 {
-		return nil, nil, errors.New("train: dtype is bf16, want f32 on a CUDA device, whose products alone may be in bfloat16 (--math)")
-	}
-	h.queue = q
+	q := h.queue
 	h.limit = max(1, min(cfg.Rows, spec.MaxPos-h.meta.Depth))
 	if h.params, err = net.New(q, spec); err != nil {
 		return nil, nil, err
@@ -147,12 +135,12 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 		return nil, nil, err
 	}
 	positions := h.limit + h.meta.Depth
-	h.rope = ops.Host(spec.Rope.Table(spec.HeadDim, 0, positions), positions, spec.HeadDim)
+	h.rope = h.ops.Host(spec.Rope.Table(spec.HeadDim, 0, positions), positions, spec.HeadDim)
 	if h.embed, err = target.Tensors().Get(target.Spec().Weight(arch.Embed, 0)); err != nil {
 		return nil, nil, err
 	}
 	h.embed.Name = spec.Weight(arch.Embed, 0)
-	if h.eval0, err = newHeadEval(dev, q, h, h.table, h.lm, w, h.rope); err != nil {
+	if h.eval, err = newHeadEval(dev, q, h, h.table, h.lm, w, h.rope); err != nil {
 		return nil, nil, err
 	}
 	whose := map[string]any{"kind": checkpoints.KindHead, "target": target.Hash(), "data": mixID(job.Data)}
@@ -163,23 +151,18 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := h.crew.store(job.Out, cfg.Keep)
+	t, err := h.trainer(cfg, job.Out)
 	if err != nil {
 		return nil, nil, err
 	}
-	return h, &trainer{
-		cfg: cfg, stages: h.stages, task: h, params: h.params, queue: q, crew: h.crew,
-		prof: prof, store: store, report: job.Report, identity: identity, arithmetic: job.Arithmetic,
-	}, nil
+	t.task, t.params, t.report, t.identity, t.arithmetic = h, h.params, job.Report, identity, job.Arithmetic
+	return h, t, nil
 }
 
 // check refuses data and losses that do not go together, before anything is done.
 func (h *headTask) check() error {
 	if len(h.job.Data) == 0 {
 		return errors.New("train: no data")
-	}
-	if err := h.crew.divides(h.cfg.Accum); err != nil {
-		return err
 	}
 	hash := h.job.Target.Hash()
 	h.meta = h.job.Data[0].Set.Meta()
@@ -233,7 +216,7 @@ func (h *headTask) initFromTarget() error {
 	return nil
 }
 
-func (h *headTask) enter(i int) (program, error) {
+func (h *headTask) build(i int) (program, error) {
 	q := h.queue
 	l, err := loss.Parse(h.stages[i].Loss)
 	if err != nil {
@@ -325,8 +308,7 @@ func (h *headTask) hostLMHead() ([]float32, error) {
 
 func (h *headTask) split(p data.Part) data.Split { return data.Split{Part: p, Fraction: h.cfg.Held} }
 
-// init sets the weights that a run begins with.
-func (h *headTask) init() error {
+func (h *headTask) initWeights() error {
 	if h.job.Init == "" {
 		h.params.Init(h.cfg.Seed)
 		if h.job.FromTarget {
@@ -370,11 +352,11 @@ func (h *headTask) init() error {
 	return nil
 }
 
-// begin packs sequences in the source's order: each micro-batch takes them until
-// the next does not fit.
-func (h *headTask) begin() (micro, count int, err error) {
+// readStep packs sequences in the source's order: each micro-batch takes them until the
+// next one does not fit.
+func (h *headTask) readStep() (micro, count int, err error) {
 	h.micro, h.before, h.count = h.micro[:0], 0, 0
-	first, own := h.crew.share(h.cfg.Accum)
+	first, own := h.peers.Share(h.cfg.Accum)
 	for i := range h.cfg.Accum {
 		var recs []sample
 		used := 0
@@ -433,8 +415,8 @@ func (h *headTask) pack(ctx context.Context, samples []sample, step, seq int) er
 	return nil
 }
 
-// culprit packs the sequences of a micro-batch one by one.
-func (h *headTask) culprit(ctx context.Context, i int) string {
+// nonFinite packs the sequences of a micro-batch one by one.
+func (h *headTask) nonFinite(ctx context.Context, i int) string {
 	for _, s := range h.micro[i] {
 		if h.pack(ctx, []sample{s}, 0, 0) != nil {
 			return ""

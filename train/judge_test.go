@@ -16,13 +16,13 @@ func TestAnEqualScoreIsNoBetter(t *testing.T) {
 		best     int
 		stale    int
 	}{{1.5, true, 1, 0}, {1.5, false, 1, 1}, {1.25, false, 1, 2}, {1.75, true, 4, 0}, {1.75, false, 4, 1}} {
-		if got := tr.judge(i+1, c.score); got != c.improved || tr.state.Best.Step != c.best || tr.state.Stale != c.stale {
+		if got := tr.recordScore(i+1, c.score); got != c.improved || tr.state.Best.Step != c.best || tr.state.Stale != c.stale {
 			t.Errorf("evaluation %d of %v: improved %v, the best is %d, %d since; want %v, %d, %d", i+1, c.score, got, tr.state.Best.Step, tr.state.Stale, c.improved, c.best, c.stale)
 		}
 	}
 	// A new stage has a peak of its own; the best is of all stages.
 	tr.state.Peak, tr.state.Stale = nil, 0
-	if tr.judge(6, 1) || tr.state.Stale != 0 || tr.state.Best.Step != 4 {
+	if tr.recordScore(6, 1) || tr.state.Stale != 0 || tr.state.Best.Step != 4 {
 		t.Errorf("the first evaluation of a stage: %+v", tr.state)
 	}
 }

@@ -22,9 +22,9 @@ import (
 	"talf/internal/durable"
 	"talf/model/arch"
 	"talf/model/safetensors"
+	"talf/train/dist"
 	"talf/train/internal/gg"
 	"talf/train/net"
-	"talf/train/profile"
 )
 
 // An LMJob is a small language model to be trained from scratch: a target for
@@ -42,7 +42,7 @@ type LMJob struct {
 	Profile string
 	// Arithmetic is as HeadJob's.
 	Arithmetic string
-	Group      Group // as HeadJob's; Spec and Docs must be the same on all ranks
+	Group      dist.Group // as HeadJob's; Spec and Docs must be the same on all ranks
 }
 
 // LM trains a language model on next-token cross-entropy. When ctx ends it saves
@@ -52,8 +52,10 @@ func LM(ctx context.Context, cfg Config, job LMJob) (Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return Result{}, err
 	}
-	_, t, err := newLMTask(cfg, job)
-	return t.start(ctx, job.Group, err)
+	return launch(ctx, job.Group, func() (*trainer, error) {
+		_, t, err := newLMTask(cfg, job)
+		return t, err
+	})
 }
 
 // A window is the tokens [from, to) of a document as inputs; the token at to is
@@ -66,26 +68,27 @@ func (w window) String() string {
 
 // lmTask trains a language model.
 type lmTask struct {
+	machine
 	cfg    Config
 	job    LMJob
-	queue  compute.Queue
 	params *net.Params
-	graph  *gg.Graph
 	rope   compute.Buffer
-	lm     *net.LM
-	in     *lmBatch
 
-	eval0   *gg.Graph
-	evalLM  *net.LM
-	evalIn  *lmBatch
-	evalRow *gg.Loss
+	// Of the stage in progress:
+	graph *gg.Graph
+	lm    *net.LM
+	in    *lmBatch
+
+	evalGraph *gg.Graph
+	evalLM    *net.LM
+	evalIn    *lmBatch
+	evalLoss  *gg.Loss
 
 	train, held []window
-	order       []int32
+	order       []int32 // of the training windows in this epoch
 	at          lmPlace
-	crew        *crew
 	micro       [][]window // this rank's
-	count       int        // positions of all ranks
+	count       int        // positions of the step, on all ranks
 }
 
 // lmPlace is where the next step begins.
@@ -132,26 +135,12 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 			}
 		}
 	}
-	q := job.Device.Queue()
-	ops := q.Abilities().Train
-	if ops == nil {
-		return nil, nil, fmt.Errorf("device %s cannot train", job.Device.Name())
-	}
-	prof, q, err := profile.New(job.Profile, job.Device, q)
-	if err != nil {
+	l := &lmTask{cfg: cfg, job: job}
+	var err error
+	if l.machine, err = newMachine(cfg, job.Device, dist.NewPeers(job.Group), job.Profile); err != nil {
 		return nil, nil, err
 	}
-	far := q.Abilities().Remote != nil
-	if far && job.Group != nil && job.Group.Size() > 1 {
-		return nil, nil, errors.New("train: several ranks train on CPUs: their gradients are added in the host's memory")
-	}
-	if far && cfg.DType == BF16 {
-		return nil, nil, errors.New("train: dtype is bf16, want f32 on a CUDA device, whose products alone may be in bfloat16 (--math)")
-	}
-	l := &lmTask{cfg: cfg, job: job, queue: q, crew: newCrew(job.Group)}
-	if err := l.crew.divides(cfg.Accum); err != nil {
-		return nil, nil, err
-	}
+	q := l.queue
 	held := int(math.Ceil(cfg.Held * float64(len(job.Docs))))
 	held = min(held, max(0, len(job.Docs)-1))
 	for i, d := range job.Docs {
@@ -170,39 +159,37 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if l.params, err = net.New(q, spec); err != nil {
 		return nil, nil, err
 	}
-	rope := ops.Host(spec.Rope.Table(spec.HeadDim, 0, job.Window), job.Window, spec.HeadDim)
+	rope := l.ops.Host(spec.Rope.Table(spec.HeadDim, 0, job.Window), job.Window, spec.HeadDim)
 	l.rope = rope
-	if l.eval0, err = gg.New(q); err != nil {
+	if l.evalGraph, err = gg.New(q); err != nil {
 		return nil, nil, err
 	}
 	// Weights are not differentiated in the evaluation's graph.
-	l.evalLM = net.NewLM(l.eval0, l.params, rope, cfg.Rows)
+	l.evalLM = net.NewLM(l.evalGraph, l.params, rope, cfg.Rows)
 	l.evalIn = newLMBatch(l.evalLM.Level)
-	l.evalRow = l.eval0.SoftCE(l.evalLM.Level.Out, l.evalLM.Head, &l.evalIn.labels, &l.evalIn.scale)
-	l.eval0.Keep(l.evalLM.Level.Out)
-	if err := l.eval0.CompileForward(); err != nil {
+	l.evalLoss = l.evalGraph.SoftCE(l.evalLM.Level.Out, l.evalLM.Head, &l.evalIn.labels, &l.evalIn.scale)
+	l.evalGraph.Keep(l.evalLM.Level.Out)
+	if err := l.evalGraph.CompileForward(); err != nil {
 		return nil, nil, err
 	}
 	identity, err := json.Marshal(map[string]any{"kind": checkpoints.KindLM, "docs": docsHash(job.Docs), "window": job.Window, "spec": spec})
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := l.crew.store(job.Out, cfg.Keep)
+	t, err := l.trainer(cfg, job.Out)
 	if err != nil {
 		return nil, nil, err
 	}
-	return l, &trainer{
-		cfg: cfg, stages: cfg.Plan(), task: l, params: l.params, queue: q, crew: l.crew,
-		prof: prof, store: store, report: job.Report, identity: identity, arithmetic: job.Arithmetic,
-	}, nil
+	t.task, t.params, t.report, t.identity, t.arithmetic = l, l.params, job.Report, identity, job.Arithmetic
+	return l, t, nil
 }
 
-func (l *lmTask) init() error {
+func (l *lmTask) initWeights() error {
 	l.params.Init(l.cfg.Seed)
 	return nil
 }
 
-func (l *lmTask) enter(int) (program, error) {
+func (l *lmTask) build(int) (program, error) {
 	g, err := gg.New(l.queue)
 	if err != nil {
 		return program{}, err
@@ -247,9 +234,9 @@ func (l *lmTask) draw() {
 	}
 }
 
-func (l *lmTask) begin() (micro, count int, err error) {
+func (l *lmTask) readStep() (micro, count int, err error) {
 	l.micro, l.count = l.micro[:0], 0
-	first, own := l.crew.share(l.cfg.Accum)
+	first, own := l.peers.Share(l.cfg.Accum)
 	for i := range l.cfg.Accum {
 		var ws []window
 		used := 0
@@ -290,8 +277,8 @@ func (l *lmTask) pack(ws []window) {
 	}
 }
 
-// culprit packs the windows of a micro-batch one by one.
-func (l *lmTask) culprit(ctx context.Context, i int) string {
+// nonFinite packs the windows of a micro-batch one by one.
+func (l *lmTask) nonFinite(ctx context.Context, i int) string {
 	for _, w := range l.micro[i] {
 		l.pack([]window{w})
 		if op, err := l.graph.FirstNonFinite(ctx); err != nil {
@@ -303,7 +290,7 @@ func (l *lmTask) culprit(ctx context.Context, i int) string {
 	return ""
 }
 
-func (l *lmTask) eval(ctx context.Context) (s evalShare, err error) {
+func (l *lmTask) evaluate(ctx context.Context) (s evalShare, err error) {
 	s.Levels = 1
 	if len(l.held) == 0 {
 		return s, nil
@@ -334,17 +321,17 @@ func (l *lmTask) eval(ctx context.Context) (s evalShare, err error) {
 		for ; at < n && l.evalIn.level.Rows.N+l.held[at].to-l.held[at].from <= l.cfg.Rows; at++ {
 			l.evalIn.add(l.job.Docs[l.held[at].doc], l.held[at])
 		}
-		if s.Held%l.crew.Size() != l.crew.Rank() {
+		if s.Held%l.peers.Size() != l.peers.Rank() {
 			continue
 		}
 		l.evalIn.scale = append(l.evalIn.scale[:0], l.evalIn.mask...)
-		if err := l.eval0.Run(ctx); err != nil {
+		if err := l.evalGraph.Run(ctx); err != nil {
 			return s, err
 		}
 		p := newEvalPart(s.Held, 1)
-		for i, x := range l.evalRow.RowLoss() {
+		for i, x := range l.evalLoss.RowLoss() {
 			if !finite(float64(x)) {
-				op, err := l.eval0.FirstNonFinite(ctx)
+				op, err := l.evalGraph.FirstNonFinite(ctx)
 				if err != nil {
 					return s, err
 				}

@@ -139,7 +139,7 @@ func TestPackedSequencesDoNotSeeEachOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.params.Init(4)
-		if err := tr.enter(0); err != nil {
+		if err := tr.beginStage(0); err != nil {
 			t.Fatal(err)
 		}
 		var all []sample

@@ -179,7 +179,7 @@ func TestNotANumberStopsALanguageModelsEvaluation(t *testing.T) {
 			}
 		}
 	}
-	if err := tr.enter(0); err != nil {
+	if err := tr.beginStage(0); err != nil {
 		t.Fatal(err)
 	}
 	_, err = tr.evaluate(context.Background())
@@ -231,10 +231,10 @@ func TestTheOperationThatOverflowsIsNamed(t *testing.T) {
 				}
 			}
 		}
-		if err := tr.enter(0); err != nil {
+		if err := tr.beginStage(0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tr.make(context.Background()); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "step 1: ") {
+		if _, err := tr.makeStep(context.Background()); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "step 1: ") {
 			t.Errorf("%v, want %q in it", err, c.want)
 		}
 		if tr.opt.step != 0 {

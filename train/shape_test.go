@@ -98,7 +98,7 @@ func TestTreesOfAnyShapeAreLearnt(t *testing.T) {
 			}
 			defer tr.store.Close()
 			h.params.Init(4)
-			if err := tr.enter(0); err != nil {
+			if err := tr.beginStage(0); err != nil {
 				t.Fatal(err)
 			}
 			s, err := h.source.next()
@@ -121,7 +121,7 @@ func TestTreesOfAnyShapeAreLearnt(t *testing.T) {
 			}
 			// The path alone: a chain of the node's tokens below its position, in the
 			// graph of the evaluation, whose outputs are kept.
-			eval := h.eval0
+			eval := h.eval
 			feat, err := h.features(context.Background(), s.Record)
 			if err != nil {
 				t.Fatal(err)

@@ -301,7 +301,7 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 	hid, k := h.meta.Hidden, h.meta.Branch
 	// choices are the head's k most likely tokens of a row.
 	choices := func(level, row int) []int32 {
-		f := h.eval0.batch.head.Levels[level].Out.Data()[row*hid:][:hid]
+		f := h.eval.batch.head.Levels[level].Out.Data()[row*hid:][:hid]
 		z := make([]float64, h.meta.Vocab)
 		ids := make([]int32, h.meta.Vocab)
 		for v := range z {
@@ -328,20 +328,20 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := h.eval0.batch
+		b := h.eval.batch
 		b.reset()
 		if err := b.add(r, feat, feat, h.limit); err != nil {
 			t.Fatal(err)
 		}
-		for i := range h.eval0.terms {
-			h.eval0.terms[i].Set(b.mask[i], 1)
+		for i := range h.eval.terms {
+			h.eval.terms[i].Set(b.mask[i], 1)
 		}
-		if err := h.eval0.graph.Run(context.Background()); err != nil {
+		if err := h.eval.graph.Run(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		// A head that chooses as the target would, whose greedy paths are longer than a
 		// token, is made of the labels.
-		e := h.eval0
+		e := h.eval
 		for l, s := range b.labels {
 			e.top[l] = e.top[l][:0]
 			for row := range b.head.Levels[l].Rows.N {

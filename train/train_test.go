@@ -358,10 +358,10 @@ func entered(t *testing.T, cfg Config, job HeadJob) (*headTask, *trainer) {
 			t.Error(err)
 		}
 	})
-	if err := h.init(); err != nil {
+	if err := h.initWeights(); err != nil {
 		t.Fatal(err)
 	}
-	if err := tr.enter(0); err != nil {
+	if err := tr.beginStage(0); err != nil {
 		t.Fatal(err)
 	}
 	return h, tr
@@ -378,7 +378,7 @@ func TestAccumulatedBatchesAreOneBatch(t *testing.T) {
 		cfg := tinyConfig()
 		cfg.Accum, cfg.Rows = 2-i, 1000
 		h, tr := entered(t, cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
-		// The same sequences either way: begin packs by length.
+		// The same sequences either way: readStep packs by length.
 		var recs []sample
 		for range 4 {
 			r, err := h.source.next()
@@ -393,7 +393,7 @@ func TestAccumulatedBatchesAreOneBatch(t *testing.T) {
 			h.micro = [][]sample{recs[:2], recs[2:]}
 		}
 		tr.task = filled{h}
-		p, err := tr.make(context.Background())
+		p, err := tr.makeStep(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -408,7 +408,7 @@ func TestAccumulatedBatchesAreOneBatch(t *testing.T) {
 // filled is a task whose micro-batches are there already.
 type filled struct{ *headTask }
 
-func (f filled) begin() (int, int, error) { return len(f.micro), f.count, nil }
+func (f filled) readStep() (int, int, error) { return len(f.micro), f.count, nil }
 
 func TestALanguageModelLearns(t *testing.T) {
 	dev := device(t, 2)

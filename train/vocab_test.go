@@ -95,7 +95,7 @@ func TestGradientsOverADraftVocabulary(t *testing.T) {
 		cfg := tinyConfig()
 		cfg.Loss, cfg.Accum = l, 1
 		h, tr := entered(t, cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()})
-		if _, _, err := h.begin(); err != nil {
+		if _, _, err := h.readStep(); err != nil {
 			t.Fatal(err)
 		}
 		// value sums the rows in float64: the graph's own sum is float32.
@@ -207,7 +207,7 @@ func TestRowsAreFedTokensOfTheDraftVocabulary(t *testing.T) {
 		cfg := tinyConfig()
 		cfg.Loss, cfg.Accum = l, 1
 		h, _ := entered(t, cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()})
-		if _, _, err := h.begin(); err != nil {
+		if _, _, err := h.readStep(); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.fill(context.Background(), 0, 1); err != nil {
@@ -375,8 +375,8 @@ func TestAnEvaluationSpeaksOfTheTargetsTokens(t *testing.T) {
 	for i := range x {
 		x[i] = float32(r.NormFloat64())
 	}
-	k := h.eval0.score.k
-	top := h.eval0.score.top(nil, x)
+	k := h.eval.score.k
+	top := h.eval.score.top(nil, x)
 	for i := range rows {
 		z := func(id int32) (sum float64) {
 			for j := range hid {

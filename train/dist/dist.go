@@ -1,6 +1,7 @@
-// Package dist is the groups of processes that train one run together: the ranks that
-// mpirun or srun started (Open, under the build tag mpi), members within one process
-// for tests (Local), and a process of its own (Alone). They implement train.Group.
+// Package dist holds the groups of processes that train one run together, and the way in
+// which they agree (Peers). A Group is the ranks that mpirun or srun started (Open, with
+// the build tag mpi), members within one process for tests (Local), or a single process
+// (Alone).
 package dist
 
 import (
@@ -10,7 +11,7 @@ import (
 	"talf/internal/launch"
 )
 
-// Alone is the group of one process.
+// Alone is a group of one process.
 type Alone struct{}
 
 // Rank returns 0.
@@ -19,21 +20,22 @@ func (Alone) Rank() int { return 0 }
 // Size returns 1.
 func (Alone) Size() int { return 1 }
 
-// Reduce leaves x, the sum of one.
+// Reduce leaves x as it is.
 func (Alone) Reduce([]float32) {}
 
 // Wait returns at once.
 func (Alone) Wait(context.Context) error { return nil }
 
-// Gather returns msg alone.
+// Gather returns msg.
 func (Alone) Gather(_ context.Context, msg []byte) ([][]byte, error) { return [][]byte{msg}, nil }
 
-// Broadcast leaves x.
+// Broadcast leaves x as it is.
 func (Alone) Broadcast(context.Context, []float32) error { return nil }
 
-// Open joins the ranks that a launcher started with this process. Whoever was started
-// alone gets a group of one; what was built without MPI refuses to be one of several,
-// for they would all train the same run into the same directory. It is called once.
+// Open joins the ranks that a launcher started together with this process. A process that
+// was started alone gets a group of one. A program that was built without MPI refuses to
+// be one of several, which would all write the same run into the same directory. Open is
+// called once.
 func Open() (*World, error) {
 	l, err := launch.Ranks(os.LookupEnv)
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// A Link is how long a message of so many bytes is under way. Messages follow one
+// A Link returns how long a message of so many bytes takes. Messages are sent one after
 // another.
 type Link func(bytes int) time.Duration
 
-// Local returns the members of a group within this process by rank, each for a
-// goroutine of its own. Sums are made in the order of the ranks; link may be nil.
+// Local returns the members of a group within this process, by rank. Each is for one
+// goroutine. Sums are made in the order of the ranks. link may be nil.
 func Local(n int, link Link) []*Member {
 	h := &hub{n: n, link: link, rounds: map[int]*round{}, gone: make([]bool, n), sent: make(chan struct{})}
 	close(h.sent)
@@ -28,7 +28,7 @@ func Local(n int, link Link) []*Member {
 type Member struct {
 	hub     *hub
 	rank    int
-	at      int // operations begun
+	at      int // operations started
 	pending []*round
 }
 
@@ -37,7 +37,7 @@ type hub struct {
 	link Link
 
 	mu     sync.Mutex
-	rounds map[int]*round // that not all members have joined
+	rounds map[int]*round // that some member has not joined yet
 	gone   []bool
 	sent   chan struct{} // closed when the last message has arrived
 }
@@ -59,12 +59,12 @@ func (m *Member) Rank() int { return m.rank }
 // Size returns the number of members.
 func (m *Member) Size() int { return m.hub.n }
 
-// Reduce is train.Group's.
+// Reduce is Group's.
 func (m *Member) Reduce(x []float32) {
 	m.pending = append(m.pending, m.join("reduces", len(x), x, nil))
 }
 
-// Wait is train.Group's.
+// Wait is Group's.
 func (m *Member) Wait(ctx context.Context) error {
 	for len(m.pending) > 0 {
 		if err := m.pending[0].wait(ctx); err != nil {
@@ -75,13 +75,13 @@ func (m *Member) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Gather is train.Group's.
+// Gather is Group's.
 func (m *Member) Gather(ctx context.Context, msg []byte) ([][]byte, error) {
 	r := m.join("gathers", -1, nil, slices.Clone(msg))
 	return r.bytes, r.wait(ctx)
 }
 
-// Broadcast is train.Group's.
+// Broadcast is Group's.
 func (m *Member) Broadcast(ctx context.Context, x []float32) error {
 	return m.join("broadcasts", len(x), x, nil).wait(ctx)
 }
@@ -114,7 +114,8 @@ func (r *round) wait(ctx context.Context) error {
 	}
 }
 
-// join brings the member's part to its next round; the last to come lets it begin.
+// join adds the member's part to its next round. The round starts when the last member
+// has joined it.
 func (m *Member) join(kind string, size int, x []float32, msg []byte) *round {
 	h := m.hub
 	h.mu.Lock()

@@ -29,8 +29,8 @@ type World struct {
 	rank    int
 	size    int // 0: alone
 	peers   []peer
-	pins    runtime.Pinner // of the memory of operations that have not ended
-	err     error          // of an operation that could not begin
+	pins    runtime.Pinner // of the memory that operations in progress use
+	err     error          // of an operation that could not start
 	pending bool
 }
 
@@ -40,8 +40,8 @@ type peer struct {
 	PID  int    `json:"pid"`
 }
 
-// frame is the size of the message that every rank sends first: its length and its
-// beginning.
+// frame is the size of the message that every rank sends first: the length of its
+// message, and the beginning.
 const frame = 512
 
 func join(l launch.Place) (*World, error) {
@@ -55,7 +55,7 @@ func join(l launch.Place) (*World, error) {
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		host = "" // then nobody is known to share it
+		host = "" // then no rank is known to be on this machine
 	}
 	msg, err := json.Marshal(peer{host, os.Getpid()})
 	if err != nil {
@@ -99,7 +99,7 @@ func (w *World) Close() error {
 	return mpiError("end MPI", C.talf_mpi_close())
 }
 
-// Lost returns the ranks that are known to have ended: those on this machine.
+// Lost returns the ranks on this machine that have ended. Nothing is known of others.
 func (w *World) Lost() (ranks []int) {
 	for i, p := range w.peers {
 		if p.Host != "" && p.Host == w.peers[w.rank].Host && errors.Is(syscall.Kill(p.PID, 0), syscall.ESRCH) {
@@ -109,7 +109,7 @@ func (w *World) Lost() (ranks []int) {
 	return ranks
 }
 
-// Reduce is train.Group's. The order of a sum is MPI's, the same on all ranks.
+// Reduce is Group's. The order of a sum is MPI's, and the same on all ranks.
 func (w *World) Reduce(x []float32) {
 	if w.size > 0 && len(x) > 0 {
 		w.begin("all-reduce", x, func(p *C.float, n C.int) C.int { return C.talf_mpi_reduce(p, n) })
@@ -130,7 +130,7 @@ func (w *World) begin(what string, x []float32, start func(*C.float, C.int) C.in
 	w.pending = true
 }
 
-// Wait is train.Group's.
+// Wait is Group's.
 func (w *World) Wait(ctx context.Context) error {
 	if w.err != nil {
 		return w.err
@@ -152,7 +152,7 @@ func (w *World) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Gather is train.Group's.
+// Gather is Group's.
 func (w *World) Gather(ctx context.Context, msg []byte) ([][]byte, error) {
 	if w.size == 0 {
 		return w.alone.Gather(ctx, msg)
@@ -183,7 +183,7 @@ func (w *World) Gather(ctx context.Context, msg []byte) ([][]byte, error) {
 	return out, nil
 }
 
-// gather gathers n bytes of every rank; msg may be shorter.
+// gather gathers n bytes from every rank; msg may be shorter.
 func (w *World) gather(ctx context.Context, msg []byte, n int) ([]byte, error) {
 	if err := w.Wait(ctx); err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func (w *World) gather(ctx context.Context, msg []byte, n int) ([]byte, error) {
 	return to, w.Wait(ctx)
 }
 
-// Broadcast is train.Group's.
+// Broadcast is Group's.
 func (w *World) Broadcast(ctx context.Context, x []float32) error {
 	if w.size > 0 && len(x) > 0 {
 		w.begin("broadcast", x, func(p *C.float, n C.int) C.int { return C.talf_mpi_broadcast(p, n) })

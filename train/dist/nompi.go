@@ -8,13 +8,13 @@ import (
 	"talf/internal/launch"
 )
 
-// A World is the group of this process: without MPI it is alone.
+// A World is a group of one, because this program was built without MPI.
 type World struct{ Alone }
 
 // Close leaves the group.
 func (*World) Close() error { return nil }
 
-// Lost returns the ranks that are known to have ended.
+// Lost returns the ranks that are known to have ended: none.
 func (*World) Lost() []int { return nil }
 
 func join(l launch.Place) (*World, error) {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"talf/train"
+	"talf/train/dist"
 )
 
 // Exit codes.
@@ -96,7 +96,7 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	case errors.As(err, &usage):
 		_, _ = fmt.Fprintf(a.err, "talf: %s\ntalf: see '%s --help'\n", oneLine(err), cmd.CommandPath())
 		return exitUsage
-	case errors.Is(err, train.ErrLost): // it says more than what stopped the others
+	case errors.Is(err, dist.ErrLost): // it says more than what stopped the others
 	case errors.Is(context.Cause(ctx), errUnread):
 		return exitUnread
 	case errors.Is(context.Cause(ctx), errInterrupted) || errors.Is(err, errInterrupted):

@@ -121,7 +121,7 @@ Losses: ` + lossNames() + `.`,
 			}
 			res, err := a.train(cmd.Context(), &o, group)
 			switch {
-			case errors.Is(err, train.ErrLost): // nobody would answer
+			case errors.Is(err, dist.ErrLost): // nobody would answer
 				if slices.Contains(group.Lost(), 0) {
 					a.err = errw
 				}
@@ -304,7 +304,7 @@ func (a *app) train(ctx context.Context, o *trainOptions, group *dist.World) (tr
 	ready := false
 	res, err := a.trainReady(ctx, o, group, &ready)
 	if err != nil && !ready {
-		err = train.Agree(ctx, group, err) // the others wait to begin
+		err = dist.Agree(ctx, group, err) // the others wait to begin
 	}
 	return res, err
 }

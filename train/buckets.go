@@ -1,0 +1,87 @@
+package train
+
+import (
+	"talf/compute"
+	"talf/train/internal/gg"
+)
+
+// bucketSize is how many gradients a bucket holds, unless a single tensor is larger:
+// enough that a message's latency counts for little, and few enough that the first
+// sums start early.
+const bucketSize = 1 << 20
+
+// A reducer starts to sum a slice over all ranks (see dist.Group).
+type reducer interface{ Reduce([]float32) }
+
+// buckets sum gradients over the ranks in the order in which the backward pass
+// completes them, while it is still running. The gradients of all micro-batches of a
+// step are added up in the buckets' memory.
+type buckets struct {
+	group reducer
+	mem   [][]float32
+	of    []int // bucket of each parameter
+	size  []int // parameters in each bucket
+	left  []int // of those, how many still lack their gradient in this step
+	next  int   // first bucket whose sum has not started
+}
+
+// newBuckets lays out the gradients of params. order is that in which the backward
+// pass completes them. It also returns, by parameter, the tensors in which gradients
+// are to be gathered.
+func newBuckets(g reducer, q compute.Queue, params []*gg.Tensor, order []int) (*buckets, []*gg.Tensor, error) {
+	b := &buckets{group: g, of: make([]int, len(params))}
+	var sizes []int
+	for _, p := range order {
+		n := len(params[p].Data)
+		if last := len(sizes) - 1; last < 0 || sizes[last]+n > bucketSize {
+			sizes, b.size = append(sizes, 0), append(b.size, 0)
+		}
+		last := len(sizes) - 1
+		sizes[last] += n
+		b.size[last]++
+		b.of[p] = last
+	}
+	for _, n := range sizes {
+		b.mem = append(b.mem, make([]float32, n))
+	}
+	sums := make([]*gg.Tensor, len(params))
+	used := make([]int, len(sizes))
+	for _, p := range order {
+		k, t := b.of[p], params[p]
+		var err error
+		if sums[p], err = gg.NewTensor(q, "sum."+t.Name, b.mem[k][used[k]:used[k]+len(t.Data)], t.Shape...); err != nil {
+			return nil, nil, err
+		}
+		used[k] += len(t.Data)
+	}
+	b.left = make([]int, len(b.size))
+	return b, sums, nil
+}
+
+// reset prepares for a step.
+func (b *buckets) reset() {
+	copy(b.left, b.size)
+	b.next = 0
+}
+
+// complete says that this rank's gradient of parameter p is complete. Buckets start
+// their sums in order, each as soon as it is full.
+func (b *buckets) complete(p int) {
+	b.left[b.of[p]]--
+	for b.next < len(b.mem) && b.left[b.next] == 0 {
+		b.reduceNext()
+	}
+}
+
+func (b *buckets) reduceNext() {
+	b.group.Reduce(b.mem[b.next])
+	b.next++
+}
+
+// reduceRest starts the sums that a failed step did not reach: the other ranks wait
+// for them.
+func (b *buckets) reduceRest() {
+	for b.next < len(b.mem) {
+		b.reduceNext()
+	}
+}

@@ -1,0 +1,58 @@
+package train
+
+import "talf/data"
+
+// addPasses appends the aligned passes of HASS after the first. Level l at position i is
+// pass l+1, which is fed the f̂ of level l−1 at position i−1. A row that no position that
+// counts depends on is left out. So is a row that would be fed a token outside the draft
+// vocabulary, and every row below it: the head never drafts them.
+func (b *headBatch) addPasses(r *data.Record, feat []float32, first int32, n int) {
+	b.above, b.here = b.above[:0], b.here[:0]
+	for i := range n {
+		b.above, b.here = append(b.above, first+int32(i)), append(b.here, -1)
+	}
+	for l := 1; l < b.plan.Levels; l++ {
+		level, up := b.head.Levels[l], b.head.Levels[l-1]
+		for i := l; i < n; i++ {
+			if b.here[i] = -1; !b.needs(r, n, l, i) || b.above[i-1] < 0 || b.vocab.draft(r.Tokens[i+1]) < 0 {
+				continue
+			}
+			row := level.AddBelow(up, b.above[i-1], r.Tokens[i+1])
+			b.here[i] = row
+			b.label(l, r, (i+1)*b.meta.Nodes(), b.repeats(r, l, i))
+			if l < len(b.target) {
+				h := b.hidden
+				copy(b.target[l].Data()[int(row)*h:], feat[(i+1)*h:(i+2)*h])
+			}
+		}
+		b.above, b.here = b.here, b.above
+	}
+}
+
+// needs reports whether a position that counts depends on the row of position i on a
+// level: position i itself, or one that deeper levels reach from it.
+func (b *headBatch) needs(r *data.Record, n, level, i int) bool {
+	if level == 0 {
+		return true // all later positions attend to it
+	}
+	for j := i; j < min(n, i+b.plan.Levels-level); j++ {
+		if r.LossMask[j+2] {
+			return true
+		}
+	}
+	return false
+}
+
+// repeats returns how many times the row of position i on a level counts. HASS adds up
+// all passes at every position. But the features that passes after i+1 are fed at
+// position i lie before the text, so these passes equal pass i+1, gradients included.
+// They get no rows; the row of pass i+1, on level i, counts for them too.
+func (b *headBatch) repeats(r *data.Record, level, i int) float32 {
+	switch {
+	case !r.LossMask[i+2]:
+		return 0
+	case b.plan.Text && level == i:
+		return float32(b.plan.Levels - level)
+	}
+	return 1
+}

@@ -1,0 +1,200 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"talf/checkpoints"
+)
+
+// resume continues from rank 0's newest checkpoint, or starts a new run.
+func (t *trainer) resume(ctx context.Context) error {
+	t.savedStep = -1
+	if err := t.peers.Same(ctx, []string{"configuration", "target, data or sizes"},
+		[]string{fmt.Sprintf("%+v", t.cfg), string(t.identity)}); err != nil {
+		return err
+	}
+	st, from, err := t.load()
+	if from != nil {
+		defer func() { _ = from.Close() }() // only read
+	}
+	bodies, err := t.peers.Exchange(ctx, st, err)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(bodies[0], &st); err != nil {
+		return fmt.Errorf("the checkpoint of rank 0: %w", err)
+	}
+	if st == nil {
+		err := t.task.initWeights()
+		if err == nil {
+			err = t.beginStage(0)
+		}
+		if err := t.peers.Agree(ctx, err); err != nil {
+			return err
+		}
+		return t.checkSameStart(ctx)
+	}
+	if err := t.broadcast(ctx, t.params.Tensors()); err != nil {
+		return err
+	}
+	t.state = *st
+	if err := t.peers.Agree(ctx, t.restore(st, from)); err != nil {
+		return err
+	}
+	if err := t.broadcast(ctx, t.opt.m, t.opt.v); err != nil {
+		return err
+	}
+	t.place, t.savedStep = st.Place, st.Step
+	return t.checkSameStart(ctx)
+}
+
+// checkSameStart refuses ranks that start from different weights, or would sum
+// gradients in different orders.
+func (t *trainer) checkSameStart(ctx context.Context) error {
+	if t.peers.Alone() {
+		return nil
+	}
+	return t.peers.Same(ctx, []string{"initial weights", "order of gradients"},
+		[]string{hashWeights(t.params), fmt.Sprint(t.graph.GradOrder())})
+}
+
+// load opens the newest checkpoint of the store and imports its weights. The state is
+// nil if there is no checkpoint, and on ranks without a store.
+func (t *trainer) load() (*trainerState, *checkpoints.State, error) {
+	if t.store == nil {
+		return nil, nil, nil
+	}
+	dir, err := t.store.Latest()
+	if err != nil || dir == "" {
+		return nil, nil, err
+	}
+	s, err := checkpoints.Open(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	st := trainerState{Config: Default()} // fields that an older version did not write had these values
+	path := filepath.Join(dir, checkpoints.StateFile)
+	if err := json.Unmarshal(s.Trainer, &st); err != nil {
+		return nil, s, fmt.Errorf("%s: %w", path, err)
+	}
+	if a, b := st.Config, t.cfg; !a.sameRun(b) {
+		return nil, s, fmt.Errorf("%s: the run began with another configuration (%s): use it, or another directory", path, t.difference(a))
+	}
+	if !equalJSON(st.Identity, t.identity) {
+		return nil, s, fmt.Errorf("%s: the run began with another target, other data or other sizes (%s, now %s): use them, or another directory", path, st.Identity, t.identity)
+	}
+	if st.Arithmetic != t.arithmetic {
+		return nil, s, fmt.Errorf("%s: the run began with the arithmetic of %s, now of %s, with which it would not go on with the same bits: use what it began with, or another directory",
+			path, cmp.Or(st.Arithmetic, theCPU), cmp.Or(t.arithmetic, theCPU))
+	}
+	if st.Stage < 0 || st.Stage >= len(t.stages) || st.Begun < 0 || st.Step < st.Begun || st.Step-st.Begun > t.stages[st.Stage].Steps {
+		return nil, s, fmt.Errorf("%s: step %d of stage %d, which began after step %d: no such place in the run", path, st.Step, st.Stage, st.Begun)
+	}
+	return &st, s, t.params.Import(s.Weights)
+}
+
+// theCPU names the arithmetic that is written as "".
+const theCPU = "the CPU"
+
+// restore begins the stage of a checkpoint and goes to the step it is of. from is nil
+// on ranks that get the moments from rank 0.
+func (t *trainer) restore(st *trainerState, from *checkpoints.State) error {
+	if err := t.beginStage(st.Stage); err != nil {
+		return err
+	}
+	t.opt.step = st.Step - st.Begun
+	if from == nil {
+		return t.task.seek(st.Place)
+	}
+	if err := t.opt.restore(from.Optimizer, st.Step-st.Begun); err != nil {
+		return err
+	}
+	if err := t.task.seek(st.Place); err != nil {
+		return fmt.Errorf("%s: %w", checkpoints.StateFile, err)
+	}
+	if b := st.Best; b != nil {
+		return t.store.SetBest(b.Step)
+	}
+	return nil
+}
+
+// difference says how the configuration of a checkpoint differs from the run's.
+func (t *trainer) difference(was Config) string {
+	if was.Accum == t.cfg.Accum {
+		return was.diff(t.cfg)
+	}
+	n := t.peers.Size()
+	how := fmt.Sprintf("a step had %d batches of all ranks together, now %d", was.Accum, t.cfg.Accum)
+	if n > 1 {
+		how += fmt.Sprintf(", of %d ranks with %d each", n, t.cfg.Accum/n)
+	}
+	if n > 1 || was.Accum > 1 {
+		var fit []string
+		for r := 1; r <= min(was.Accum, 64); r++ {
+			if was.Accum%r == 0 {
+				fit = append(fit, fmt.Sprintf("%d × %d", r, was.Accum/r))
+			}
+		}
+		how += "; ranks × accum may be " + strings.Join(fit, ", ")
+	}
+	return how
+}
+
+// sameRun reports whether two configurations give the same bits. How often a run is
+// evaluated and saved may change between its parts; with patience, stages then end by
+// the new evaluations.
+func (c Config) sameRun(d Config) bool {
+	d.EvalEvery, d.SaveEvery, d.Keep = c.EvalEvery, c.SaveEvery, c.Keep
+	return reflect.DeepEqual(c, d)
+}
+
+// diff names the first field, by alphabet, in which d differs from c.
+func (c Config) diff(d Config) string {
+	a, b := c.fields(), d.fields()
+	keys := slices.Collect(maps.Keys(a))
+	for k := range b {
+		if _, ok := a[k]; !ok {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		if !reflect.DeepEqual(a[k], b[k]) {
+			return fmt.Sprintf("%s was %v, is %v", k, orNotGiven(a[k]), orNotGiven(b[k]))
+		}
+	}
+	return "equal"
+}
+
+// fields returns what a checkpoint keeps of c, by its JSON names.
+func (c Config) fields() (fields map[string]any) {
+	raw, err := json.Marshal(c)
+	if err == nil {
+		err = json.Unmarshal(raw, &fields)
+	}
+	if err != nil {
+		panic("train: " + err.Error()) // all fields are plain
+	}
+	return fields
+}
+
+// orNotGiven is the value of a field for a message.
+func orNotGiven(v any) any {
+	if v == nil {
+		return "not given"
+	}
+	return v
+}
+
+func equalJSON(a, b json.RawMessage) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}

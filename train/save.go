@@ -1,0 +1,119 @@
+package train
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"talf/checkpoints"
+	"talf/model/safetensors"
+	"talf/train/net"
+)
+
+// An emergency is the outcome of saveInEmergency.
+type emergency struct {
+	handled bool
+	dir     string
+	err     error
+}
+
+// checkpoint saves the last finished step on rank 0. No rank goes on if rank 0 could
+// not write, or if the ranks no longer have the same weights. If a rank does not
+// answer, rank 0 saves without it.
+func (t *trainer) checkpoint(ctx context.Context) (dir string, err error) {
+	if !t.peers.Alone() {
+		if err := t.peers.Same(ctx, []string{"weights"}, []string{hashWeights(t.params)}); err != nil {
+			if t.peers.Lost() != nil {
+				var serr error
+				dir, serr = t.saveInEmergency()
+				err = errors.Join(err, serr)
+			}
+			return dir, fmt.Errorf("save step %d: %w", t.step(), err)
+		}
+	}
+	err = t.failed
+	if err == nil && t.store != nil {
+		dir, err = t.save()
+	}
+	if err := t.peers.Agree(ctx, err); err != nil {
+		return dir, err
+	}
+	t.checkpointed, t.savedStep = true, t.step()
+	return dir, nil
+}
+
+// saveInEmergency saves the last finished step on rank 0 when a run is interrupted,
+// without asking the other ranks, which may be gone. Only the first call saves; later
+// ones return what it did.
+func (t *trainer) saveInEmergency() (dir string, err error) {
+	if t.store == nil {
+		return "", nil
+	}
+	e := &t.emergency
+	if !e.handled {
+		e.handled = true
+		e.dir, e.err = t.save()
+	}
+	return e.dir, e.err
+}
+
+// save writes a checkpoint of the last finished step, unless there is one.
+func (t *trainer) save() (string, error) {
+	at := t.step()
+	if t.savedStep == at && t.state.Pending == nil {
+		return t.store.Latest()
+	}
+	fail := func(err error) (string, error) { return "", fmt.Errorf("save step %d: %w", at, err) }
+	for _, p := range t.params.Tensors() {
+		if s := t.opt.ops.SumSquares(p.Buf); !finite(s) {
+			return fail(fmt.Errorf("weight %s is not finite: the run has diverged; try a smaller lr", p.Name))
+		}
+	}
+	t.state.Step, t.state.Config, t.state.Identity, t.state.Place, t.state.Arithmetic = at, t.cfg, t.identity, t.place, t.arithmetic
+	state, err := json.Marshal(t.state)
+	if err != nil {
+		return fail(err)
+	}
+	c := &checkpoints.Checkpoint{State: append(state, '\n'), Optimizer: t.opt.tensors()}
+	c.Step, c.Hidden, c.Vocab = at, t.params.Spec.Hidden, t.params.Spec.Vocab
+	for _, a := range t.params.Export(nil) {
+		c.Weights = append(c.Weights, safetensors.F32(a.Name, a.Data, a.Shape...))
+	}
+	// Tensors were read from the device: find out whether that failed. An interrupted
+	// run is saved, too, so its context does not count here.
+	if err := t.queue.Sync(context.Background()); err != nil {
+		return fail(err)
+	}
+	if err := t.task.describe(c); err != nil {
+		return fail(err)
+	}
+	// The log must have every saved step: it is not made again.
+	if err := t.log.sync(); err != nil {
+		return "", err
+	}
+	dir, err := t.store.Save(c)
+	if err == nil {
+		t.savedStep = at
+	}
+	return dir, err
+}
+
+// hashWeights returns a digest of all weights' bits.
+func hashWeights(p *net.Params) string {
+	h := sha256.New()
+	var b []byte
+	for _, t := range p.Tensors() {
+		for at := 0; at < len(t.Data); at += 1 << 14 {
+			b = b[:0]
+			for _, x := range t.Data[at:min(at+1<<14, len(t.Data))] {
+				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+			}
+			h.Write(b)
+		}
+	}
+	return fmt.Sprintf("%.12x", h.Sum(nil))
+}
