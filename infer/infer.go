@@ -46,8 +46,8 @@ type Rows interface {
 	// TopK appends node n's k most likely next tokens, best first, ties to the
 	// lower id.
 	TopK(dst []Candidate, n, k int) []Candidate
-	// Hidden is a handle to node n's last hidden state; zero where the target
-	// has none.
+	// Hidden is a handle to node n's last hidden state, with what the target's model
+	// taps of earlier layers; zero where the target has none.
 	Hidden(n int) model.Feature
 }
 
@@ -82,7 +82,7 @@ type Scores interface {
 	// none where a target that replays a recording lacks the row. The slice is
 	// valid until the next call.
 	TopK(n, k int) []Candidate
-	// Hidden is a handle to node n's last hidden state.
+	// Hidden is a handle to node n's last hidden state, as Rows has it.
 	Hidden(n int) model.Feature
 }
 

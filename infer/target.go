@@ -183,7 +183,7 @@ type modelRows struct {
 func (r *modelRows) Logits(dst []float32, n int) { r.out.ReadLogits(dst, r.out.LogitsRow(r.seg, n)) }
 
 func (r *modelRows) Hidden(n int) model.Feature {
-	return model.Feature{Buf: r.out.Hidden, Row: int32(r.out.HiddenRow(r.seg, n))}
+	return r.out.Feature(r.seg, n)
 }
 
 func (r *modelRows) TopK(dst []Candidate, n, k int) []Candidate {

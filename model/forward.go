@@ -21,8 +21,9 @@ const (
 
 // A Feature is one row of a device buffer: a hidden state, by handle.
 type Feature struct {
-	Buf compute.Buffer // [rows][Hidden]
-	Row int32
+	Buf  compute.Buffer // [rows][Hidden]
+	Row  int32          // also of Taps
+	Taps compute.Buffer // [rows][taps·Hidden], nil unless the model is tapped: see Tap
 }
 
 // A Segment is one tree run over one sequence. A pass takes any number of them,
@@ -91,7 +92,7 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 	// The hidden states of the pass before stay readable during this one.
 	a.out[0], a.out[1] = a.out[1], a.out[0]
 	o := &a.out[0]
-	if err := m.growHidden(o, rows); err != nil {
+	if err := errors.Join(m.growHidden(o, rows), m.growTaps(o, rows)); err != nil {
 		a.out[0], a.out[1] = a.out[1], a.out[0]
 		return nil, fmt.Errorf("run %d rows: %w", rows, err)
 	}
@@ -259,6 +260,7 @@ func (m *Model) run(s *compute.Step, r int, o *Output, whole bool) {
 	}
 	for i := range m.layers {
 		y := &m.layers[i]
+		m.keepTaps(o, i, r, n)
 		q.Linear(a.qkv, a.x, &y.qkv, compute.Store, n)
 		q.Attend(a.att, a.qkv, m.kv, i, &y.attn, s)
 		if m.spec.Parallel { // before attention changes what it reads
@@ -270,6 +272,7 @@ func (m *Model) run(s *compute.Step, r int, o *Output, whole bool) {
 		}
 		q.Linear(a.x, a.ffn, &y.down, compute.Accumulate, n)
 	}
+	m.keepTaps(o, len(m.layers), r, n)
 	switch {
 	case m.norm == nil:
 		q.Gather(o.Hidden, r, 0, a.x, a.iota[:n])

@@ -75,6 +75,7 @@ type Model struct {
 	ids    []int32        // draft head: the target's id of every row of lmHead, nil: its own
 	fc     compute.Linear // draft head: [Hidden][2·Hidden]
 	norm   *compute.Norm  // final; nil in a draft head
+	taps   []int          // boundaries whose residual stream passes keep
 	layers []layer
 
 	ropeRows int // positions in the layers' rotary table, which they share

@@ -12,6 +12,7 @@ import (
 type Output struct {
 	Hidden compute.Buffer // [rows][Hidden]: after the final norm; a head's f̂
 	Logits compute.Buffer // [wanted rows][Outputs]: by draft ids where there is a draft vocabulary
+	Taps   compute.Buffer // [rows][taps·Hidden], nil unless the model is tapped: see Tap
 
 	m    *Model
 	rows int
@@ -47,7 +48,7 @@ func (o *Output) HiddenRow(seg, n int) int {
 
 // Feature returns node n of segment seg's hidden state, by handle.
 func (o *Output) Feature(seg, n int) Feature {
-	return Feature{Buf: o.Hidden, Row: int32(o.HiddenRow(seg, n))}
+	return Feature{Buf: o.Hidden, Row: int32(o.HiddenRow(seg, n)), Taps: o.Taps}
 }
 
 // LogitsRow of node n of segment seg; it panics if the row was not wanted.
@@ -88,7 +89,7 @@ func (o *Output) ReadLogits(dst []float32, row int) {
 	o.m.spread(dst, a.narrow)
 }
 
-// ReadHidden likewise.
+// ReadHidden copies rows [row, row+len(dst)/Hidden) of the hidden states to dst.
 func (o *Output) ReadHidden(dst []float32, row int) {
 	h := o.m.spec.Hidden
 	o.check("hidden", row, (len(dst)+h-1)/h, o.rows)

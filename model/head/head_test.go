@@ -260,6 +260,9 @@ func TestWrittenHeadsLoadAsTheyWere(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := draft(t, mem, m)
+	if err := mem.Tap(0); err == nil {
+		t.Error("a head is tapped")
+	}
 
 	emb, err := m.HostEmbed()
 	if err != nil {

@@ -46,8 +46,9 @@ func onEmulatedDevice(t *testing.T) bool {
 	return false
 }
 
-// TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding compares the logits of nodes of
-// a random tree with those of plain decoding of its path, and with the CPU's.
+// TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding compares the logits and tapped
+// states of nodes of a random tree with those of plain decoding of its path, and with
+// the CPU's.
 func TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
@@ -90,7 +91,7 @@ func TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding(t *testing.T) {
 		}
 		seq, got := logitsOf(t, m, prompt, &tr)
 		compareWithCPU(t, dir, opt, c.tol, prompt, &tr, got)
-		want := make([]float32, v)
+		want := make([]float32, len(got[0]))
 		for n := 0; n < tr.Len(); n += 4 {
 			plain := seq.Fork()
 			for _, node := range tr.AppendPath(nil, n) {
@@ -98,12 +99,13 @@ func TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				o.ReadLogits(want, o.LogitsRow(0, o.LastNode(0)))
+				o.ReadLogits(want[:v], o.LogitsRow(0, o.LastNode(0)))
+				o.ReadTaps(want[v:], o.HiddenRow(0, o.LastNode(0)))
 			}
 			plain.Close()
 			for i := range want {
 				if math.Float32bits(got[n][i]) != math.Float32bits(want[i]) {
-					t.Fatalf("%v: logit %d of node %d is %g, plain decoding's %g", opt.DType, i, n, got[n][i], want[i])
+					t.Fatalf("%v: value %d of node %d is %g, plain decoding's %g", opt.DType, i, n, got[n][i], want[i])
 				}
 			}
 		}
@@ -113,11 +115,14 @@ func TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding(t *testing.T) {
 	}
 }
 
-// logitsOf returns a sequence of a prompt and the logits of the nodes of a tree
-// behind it.
+// logitsOf returns a sequence of a prompt and, for each node of a tree after it, the
+// logits and the tapped states of the first and the last boundary.
 func logitsOf(t *testing.T, m *model.Model, prompt []int32, tr *tree.Tree) (*model.Seq, [][]float32) {
 	t.Helper()
 	ctx := context.Background()
+	if err := m.Tap(0, m.Spec().Layers); err != nil {
+		t.Fatal(err)
+	}
 	seq := m.NewSeq()
 	if _, err := seq.Append(ctx, prompt, nil, model.WantNone); err != nil {
 		t.Fatal(err)
@@ -130,8 +135,10 @@ func logitsOf(t *testing.T, m *model.Model, prompt []int32, tr *tree.Tree) (*mod
 	}
 	rows := make([][]float32, tr.Len())
 	for n := range rows {
-		rows[n] = make([]float32, m.Spec().Vocab)
-		out.ReadLogits(rows[n], out.LogitsRow(0, n))
+		v := m.Spec().Vocab
+		rows[n] = make([]float32, v+2*m.Spec().Hidden)
+		out.ReadLogits(rows[n][:v], out.LogitsRow(0, n))
+		out.ReadTaps(rows[n][v:], out.HiddenRow(0, n))
 	}
 	return seq, rows
 }
