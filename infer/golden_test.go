@@ -2,6 +2,7 @@ package infer_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -16,12 +17,26 @@ import (
 	"talf/model/safetensors"
 )
 
-// The engine's greedy output on a trained model is transformers', plain and with
+// The engine's greedy output on trained models equals transformers', plain and with
 // draft trees from an untrained head. The smallest margin between the two best
 // logits on the way is 2e-3, far above the difference between two f32 sums.
 func TestGreedyContinuationsEqualTransformers(t *testing.T) {
-	dir := golden.Shared(t, "data/models/gsm10m")
-	set, err := safetensors.Open(golden.Shared(t, "data/models/gsm10m/golden.safetensors"))
+	for name, f := range map[string]struct{ dir, set func(t *testing.T) string }{
+		"demo": {
+			func(*testing.T) string { return filepath.Join("..", "internal", "demo", "target") },
+			func(t *testing.T) string { return golden.File(t, "demo/golden.safetensors") },
+		},
+		"gsm10m": {
+			func(t *testing.T) string { return golden.Shared(t, "data/models/gsm10m") },
+			func(t *testing.T) string { return golden.Shared(t, "data/models/gsm10m/golden.safetensors") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) { greedyContinuationsEqualTransformers(t, f.dir(t), f.set(t)) })
+	}
+}
+
+func greedyContinuationsEqualTransformers(t *testing.T, dir, file string) {
+	set, err := safetensors.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,14 +4,12 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"talf/compute"
 	"talf/compute/cpu/kern"
-	"talf/internal/golden"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/modeltest"
@@ -78,9 +76,8 @@ func TestSmallWeightsOfEveryArchitecture(t *testing.T) {
 	ctx := context.Background()
 	dev := device(t, kern.Best(), 2)
 	for _, name := range fixtures {
-		dir := golden.Shared(t, name)
-		want := floats(t, open(t, filepath.Join(dir, "golden.safetensors")), "logits")
-		ids := ints(t, open(t, filepath.Join(dir, "golden.safetensors")), "input_ids")
+		dir, set := fixture(t, name)
+		want, ids := floats(t, set, "logits"), ints(t, set, "input_ids")
 		for _, dt := range dtypes[1:] {
 			m := load(t, dir, dev, model.Options{DType: dt, MaxRows: 512})
 			v := m.Spec().Vocab

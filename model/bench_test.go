@@ -7,14 +7,16 @@ import (
 	"testing"
 
 	"talf/compute/cpu/kern"
-	"talf/internal/golden"
 	"talf/model"
+	"talf/model/modeltest"
 )
 
-// BenchmarkPass runs trees of n nodes after 128 tokens of a 9.9M-parameter Llama
-// (12 layers of 256): n = 1 is one step of plain decoding.
+// BenchmarkPass runs trees of n nodes after 128 tokens of a random Llama of 9.9M
+// parameters (12 layers of 256): n = 1 is one step of plain decoding.
 func BenchmarkPass(b *testing.B) {
-	dir := golden.Shared(b, "data/models/gsm10m")
+	c := modeltest.Default()
+	c.Vocab, c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN, c.MaxPos, c.Tied = 4096, 256, 12, 4, 2, 64, 704, 1024, true
+	dir := modeltest.Random(b, c, 1)
 	ctx := context.Background()
 	for _, class := range classes() {
 		dev := device(b, class, 2)

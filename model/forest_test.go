@@ -44,7 +44,7 @@ func scores(t *testing.T, m *model.Model, ids, parents, tokens []int32) (logits,
 }
 
 func TestForestsBelowTheLastTokenAgreeWithTransformers(t *testing.T) {
-	dir := golden.Shared(t, "data/hf/llama-llama3rope")
+	dir := golden.File(t, "hf/llama-llama3rope")
 	want := open(t, filepath.Join(dir, "golden.safetensors"))
 	m := load(t, dir, device(t, kern.Best(), 2), model.Default())
 	ids := ints(t, want, "input_ids")

@@ -46,8 +46,22 @@ func load(t testing.TB, dir string, dev *cpu.Device, opt model.Options) *model.M
 
 // fixtures are models with transformers' results, of every architecture.
 var fixtures = []string{
-	"data/hf/llama-gqa", "data/hf/llama-llama3rope", "data/hf/stories260K", "data/hf/mistral-swa",
-	"data/hf/qwen2", "data/hf/qwen3", "data/hf/gpt-neox-parallel", "data/hf/gpt-neox-sequential",
+	"hf/llama-gqa", "hf/llama-llama3rope", "demo", "hf/mistral-swa",
+	"hf/qwen2", "hf/qwen3", "hf/gpt-neox-parallel", "hf/gpt-neox-sequential",
+}
+
+// fixture returns the directory of a model and what transformers computes with it.
+func fixture(t testing.TB, name string) (dir string, want *safetensors.Set) {
+	t.Helper()
+	switch {
+	case name == "demo": // the trained model that the program embeds
+		return filepath.Join("..", "internal", "demo", "target"), open(t, golden.File(t, "demo/golden.safetensors"))
+	case strings.HasPrefix(name, "data/"):
+		dir = golden.Shared(t, name)
+	default:
+		dir = golden.File(t, name)
+	}
+	return dir, open(t, filepath.Join(dir, "golden.safetensors"))
 }
 
 // small returns a random model on this machine's best kernels.
@@ -96,7 +110,7 @@ func ints(t testing.TB, s *safetensors.Set, name string) []int32 {
 
 // tolerance is the fixtures' own: at least five times the distance between
 // transformers in float32 and in float64, and a fifth of what the smallest
-// deliberate mistake changes (data/hf/*/golden.json).
+// deliberate mistake changes (golden.json beside each).
 const tolerance = 2e-4
 
 func close32(t testing.TB, what string, got, want []float32) {
@@ -173,19 +187,19 @@ func TestAgreesWithTransformers(t *testing.T) {
 		trees  bool
 		greedy [][2]string // names of prompts and of their continuations
 	}{
-		{"data/hf/llama-gqa", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
-		{"data/hf/llama-llama3rope", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
-		{"data/hf/mistral-swa", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
-		{"data/hf/qwen2", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
-		{"data/hf/qwen3", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
-		{"data/hf/gpt-neox-parallel", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
-		{"data/hf/gpt-neox-sequential", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
+		{"hf/llama-gqa", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
+		{"hf/llama-llama3rope", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
+		{"hf/mistral-swa", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
+		{"hf/qwen2", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
+		{"hf/qwen3", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
+		{"hf/gpt-neox-parallel", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
+		{"hf/gpt-neox-sequential", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
+		{"demo", false, numbered("greedy%d_prompt", "greedy%d_ids")},
 		{"data/hf/stories260K", false, numbered("prompt%d_ids", "greedy%d_ids")},
 		{"data/models/gsm10m", false, numbered("greedy%d_prompt", "greedy%d_ids")},
 	} {
 		t.Run(filepath.Base(c.dir), func(t *testing.T) {
-			dir := golden.Shared(t, c.dir)
-			want := open(t, filepath.Join(dir, "golden.safetensors"))
+			dir, want := fixture(t, c.dir)
 			m := load(t, dir, device(t, kern.Best(), 2), model.Default())
 			ids := ints(t, want, "input_ids")
 			logits, hidden := run(t, m, ids, len(ids))
@@ -334,8 +348,11 @@ func TestTreeNodesHaveTheBitsOfPlainDecoding(t *testing.T) {
 			treesHaveThePlainBits(t, modeltest.Random(t, modeltest.Of(name), 1), kern.Best(), others)
 		})
 	}
-	for _, dir := range fixtures {
-		t.Run(filepath.Base(dir), func(t *testing.T) { treesHaveThePlainBits(t, golden.Shared(t, dir), kern.Best(), others) })
+	for _, name := range fixtures {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			dir, _ := fixture(t, name)
+			treesHaveThePlainBits(t, dir, kern.Best(), others)
+		})
 	}
 }
 

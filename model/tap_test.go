@@ -14,7 +14,6 @@ import (
 
 	"talf/compute"
 	"talf/compute/cpu/kern"
-	"talf/internal/golden"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/modeltest"
@@ -67,10 +66,9 @@ func (q *tapQueue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.
 // TestKeysAndValuesDoNotDependOnChunks compares KV itself, not what follows from
 // it, and the residual stream with transformers' layer by layer.
 func TestKeysAndValuesDoNotDependOnChunks(t *testing.T) {
-	for _, name := range append(fixtures, "data/models/gsm10m") {
+	for _, name := range fixtures {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			dir := golden.Shared(t, name)
-			want := open(t, filepath.Join(dir, "golden.safetensors"))
+			dir, want := fixture(t, name)
 			ids := ints(t, want, "input_ids")
 			s, err := arch.Load(dir)
 			if err != nil {

@@ -2,6 +2,7 @@ package preprocess_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -434,13 +435,8 @@ type chatCase struct {
 
 func chatCases(t *testing.T, name string) []chatCase {
 	t.Helper()
-	f, err := os.Open(golden.Shared(t, "data/chat/"+name+".jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	var out []chatCase
-	lines := bufio.NewScanner(f)
+	lines := bufio.NewScanner(bytes.NewReader(golden.Read(t, "chat/"+name+".jsonl")))
 	for lines.Scan() {
 		var c chatCase
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
@@ -456,18 +452,27 @@ func chatCases(t *testing.T, name string) []chatCase {
 // if its first byte that is no white space is in a span of the reference, and all
 // bytes of the spans but white space are in such tokens.
 func TestLossIsOnTheSpansOfTheReference(t *testing.T) {
-	families := []string{"gpt2", "gpt-neox", "llama2", "llama3-style", "phi3"}
-	toks := map[string]*tokenizer.Tokenizer{}
-	for _, family := range families {
-		tok, err := tokenizer.Load(filepath.Dir(golden.Shared(t, "data/tokenizers/"+family+"/tokenizer.json")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		toks[family] = tok
+	for _, family := range []string{"llama3-style", "gpt2", "gpt-neox", "llama2", "phi3"} {
+		t.Run(family, func(t *testing.T) {
+			var dir string
+			if family == "llama3-style" {
+				dir = golden.File(t, "tokenizers/"+family)
+			} else {
+				dir = golden.Shared(t, "data/tokenizers/"+family)
+			}
+			tok, err := tokenizer.Load(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lossIsOnTheSpansOfTheReference(t, tok)
+		})
 	}
+}
+
+func lossIsOnTheSpansOfTheReference(t *testing.T, tok *tokenizer.Tokenizer) {
 	checked := 0
 	for _, name := range []string{"chatml", "llama-2-chat", "vicuna-v1.1", "zephyr"} {
-		template, err := chat.LoadFile(golden.Shared(t, "data/chat/"+name+".jinja"))
+		template, err := chat.LoadFile(golden.File(t, "chat/"+name+".jinja"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -489,51 +494,49 @@ func TestLossIsOnTheSpansOfTheReference(t *testing.T) {
 		}
 		conf := preprocess.Default()
 		conf.Files = []string{write(t, "in.jsonl", file.String())}
-		for _, family := range families {
-			tok, i := toks[family], 0
-			for s, err := range preprocess.Samples(context.Background(), conf, preprocess.Reader{Tokenizer: tok, Chat: template, Vocab: tok.VocabSize(), EOS: -1}, nil) {
-				if err != nil || s.Drop != "" {
-					t.Fatalf("%s: %s: %v %s", name, s.ID, err, s.Drop)
-				}
-				c := cases[i]
-				i++
-				end := c.Spans[len(c.Spans)-1][1]
-				for ; end < len(c.Text) && c.Text[end] == '\n'; end++ { // what these templates write behind an answer
-				}
-				ids, at, err := tok.EncodeOffsets(c.Text[:end], false)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !slices.Equal(ids, s.Tokens) {
-					t.Fatalf("%s, %s: %s: tokens %v, want %v", name, family, c.Name, s.Tokens, ids)
-				}
-				in := make([]bool, len(c.Text))
-				for _, sp := range c.Spans {
-					for b := sp[0]; b < sp[1]; b++ {
-						in[b] = true
-					}
-				}
-				learnt := make([]bool, len(c.Text))
-				for j, tok := range at {
-					word := strings.TrimLeft(c.Text[tok.Start:tok.End], " \n")
-					first := tok.End - max(1, len(word)) // of white space alone, the last byte
-					if want := first >= 0 && in[first]; s.Loss[j] != want {
-						t.Errorf("%s, %s: %s: token %d %q: loss %v, want %v", name, family, c.Name, j, c.Text[tok.Start:tok.End], s.Loss[j], want)
-					}
-					for b := tok.Start; b < tok.End; b++ {
-						learnt[b] = learnt[b] || s.Loss[j]
-					}
-				}
-				for b := range c.Text {
-					if in[b] && !learnt[b] && strings.TrimSpace(c.Text[b:b+1]) != "" {
-						t.Errorf("%s, %s: %s: byte %d of an answer, %q, is not learnt", name, family, c.Name, b, c.Text[b])
-					}
-				}
-				checked++
+		i := 0
+		for s, err := range preprocess.Samples(context.Background(), conf, preprocess.Reader{Tokenizer: tok, Chat: template, Vocab: tok.VocabSize(), EOS: -1}, nil) {
+			if err != nil || s.Drop != "" {
+				t.Fatalf("%s: %s: %v %s", name, s.ID, err, s.Drop)
 			}
-			if i != len(cases) {
-				t.Errorf("%s: %d sequences of %d cases", name, i, len(cases))
+			c := cases[i]
+			i++
+			end := c.Spans[len(c.Spans)-1][1]
+			for ; end < len(c.Text) && c.Text[end] == '\n'; end++ { // what these templates write after an answer
 			}
+			ids, at, err := tok.EncodeOffsets(c.Text[:end], false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(ids, s.Tokens) {
+				t.Fatalf("%s: %s: tokens %v, want %v", name, c.Name, s.Tokens, ids)
+			}
+			in := make([]bool, len(c.Text))
+			for _, sp := range c.Spans {
+				for b := sp[0]; b < sp[1]; b++ {
+					in[b] = true
+				}
+			}
+			learnt := make([]bool, len(c.Text))
+			for j, tok := range at {
+				word := strings.TrimLeft(c.Text[tok.Start:tok.End], " \n")
+				first := tok.End - max(1, len(word)) // of white space alone, the last byte
+				if want := first >= 0 && in[first]; s.Loss[j] != want {
+					t.Errorf("%s: %s: token %d %q: loss %v, want %v", name, c.Name, j, c.Text[tok.Start:tok.End], s.Loss[j], want)
+				}
+				for b := tok.Start; b < tok.End; b++ {
+					learnt[b] = learnt[b] || s.Loss[j]
+				}
+			}
+			for b := range c.Text {
+				if in[b] && !learnt[b] && strings.TrimSpace(c.Text[b:b+1]) != "" {
+					t.Errorf("%s: %s: byte %d of an answer, %q, is not learnt", name, c.Name, b, c.Text[b])
+				}
+			}
+			checked++
+		}
+		if i != len(cases) {
+			t.Errorf("%s: %d sequences of %d cases", name, i, len(cases))
 		}
 	}
 	if checked == 0 {
@@ -567,40 +570,42 @@ func TestLossOfTemplatesWithoutMarks(t *testing.T) {
 		{"microsoft-Phi-3.5-mini-instruct", "<|end|>"},
 		{"mistralai-Mistral-Nemo-Instruct-2407", "</s>"},
 	} {
-		template, err := chat.LoadFile(golden.Shared(t, "data/chat/"+c.name+".jinja"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		conf := preprocess.Default()
-		record := strings.Replace(talk("user", turns...), "{", `{"chat_template_kwargs":{"bos_token":"<s>","eos_token":"</s>","date_string":"26 Jul 2024"},`, 1)
-		conf.Files = []string{write(t, "in.jsonl", record)}
-		for s, err := range preprocess.Samples(context.Background(), conf, preprocess.Reader{Tokenizer: letters{}, Chat: template, Vocab: utf8.MaxRune + 1, EOS: -1}, nil) {
-			if err != nil || s.Drop != "" {
-				t.Fatalf("%s: %v %s", c.name, err, s.Drop)
+		t.Run(c.name, func(t *testing.T) {
+			template, err := chat.LoadFile(golden.Shared(t, "data/chat/"+c.name+".jinja"))
+			if err != nil {
+				t.Fatal(err)
 			}
-			var answers []string
-			open := false
-			for i, id := range s.Tokens {
-				if s.Loss[i] && !open {
-					answers = append(answers, "")
+			conf := preprocess.Default()
+			record := strings.Replace(talk("user", turns...), "{", `{"chat_template_kwargs":{"bos_token":"<s>","eos_token":"</s>","date_string":"26 Jul 2024"},`, 1)
+			conf.Files = []string{write(t, "in.jsonl", record)}
+			for s, err := range preprocess.Samples(context.Background(), conf, preprocess.Reader{Tokenizer: letters{}, Chat: template, Vocab: utf8.MaxRune + 1, EOS: -1}, nil) {
+				if err != nil || s.Drop != "" {
+					t.Fatalf("%s: %v %s", c.name, err, s.Drop)
 				}
-				if open = s.Loss[i]; open {
-					answers[len(answers)-1] += string(rune(id))
+				var answers []string
+				open := false
+				for i, id := range s.Tokens {
+					if s.Loss[i] && !open {
+						answers = append(answers, "")
+					}
+					if open = s.Loss[i]; open {
+						answers[len(answers)-1] += string(rune(id))
+					}
+				}
+				for i := range answers {
+					for _, end := range []string{"</s>", c.end} { // some end the whole conversation too
+						answers[i] = strings.TrimSpace(strings.TrimSuffix(answers[i], end))
+					}
+				}
+				want := []string{turns[1], turns[3]}
+				if c.name == "Qwen-Qwen3-0.6B" { // this template puts an empty thought before the last answer
+					want[1] = "<think>\n\n</think>\n\n" + want[1]
+				}
+				if d := cmp.Diff(want, answers); d != "" {
+					t.Errorf("%s: %s", c.name, d)
 				}
 			}
-			for i := range answers {
-				for _, end := range []string{"</s>", c.end} { // some end the whole conversation too
-					answers[i] = strings.TrimSpace(strings.TrimSuffix(answers[i], end))
-				}
-			}
-			want := []string{turns[1], turns[3]}
-			if c.name == "Qwen-Qwen3-0.6B" { // this template puts an empty thought before the last answer
-				want[1] = "<think>\n\n</think>\n\n" + want[1]
-			}
-			if d := cmp.Diff(want, answers); d != "" {
-				t.Errorf("%s: %s", c.name, d)
-			}
-		}
+		})
 	}
 }
 

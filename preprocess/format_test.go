@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -20,20 +21,34 @@ import (
 // the answer and the end token. The prompt's tokens are those that decoding
 // starts with.
 func TestProblemsAreWrittenAsTheirModelReadsThem(t *testing.T) {
-	dir := golden.Shared(t, "data/models/gsm10m")
+	t.Run("own", func(t *testing.T) {
+		problems := write(t, "problems.jsonl", `{"question":"Ann has 3 apples and buys 4 more. How many are there?","answer":"She has 3 + 4 = <<3+4=7>>7 apples.\n#### 7"}
+{"question":"A box holds 6 eggs. How many eggs are in 5 boxes?","answer":"5 * 6 = <<5*6=30>>30 eggs, so <<30>>there are 30.\n#### 30"}
+`)
+		problemsAreWrittenAsTheirModelReadsThem(t, filepath.Join("..", "internal", "demo", "target"), problems)
+	})
+	t.Run("gsm8k", func(t *testing.T) {
+		problemsAreWrittenAsTheirModelReadsThem(t, golden.Shared(t, "data/models/gsm10m"), golden.Shared(t, "data/prompts/gsm8k_train.jsonl"))
+	})
+}
+
+func problemsAreWrittenAsTheirModelReadsThem(t *testing.T, dir, file string) {
 	tok, err := tokenizer.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := target(t, dir, cpu.Default(), model.Default())
 	c := preprocess.Default()
-	c.Files, c.Out = []string{golden.Shared(t, "data/prompts/gsm8k_train.jsonl")}, t.TempDir()
+	c.Files, c.Out = []string{file}, t.TempDir()
 	c.Load.Template, c.Load.AnswerField, c.Load.AnswerRemove, c.Load.Limit = `Question: {question}\nAnswer:`, "answer", `<<[^>]*>>`, 2
 	c.LossOnly, c.Depth = true, 1
 	if _, err := preprocess.Run(context.Background(), c, preprocess.Inputs{Target: m, Tokenizer: tok, TokenizerHash: tok.Hash()}); err != nil {
 		t.Fatal(err)
 	}
 	_, got := rows(t, c.Out)
+	if len(got) != 2 {
+		t.Fatalf("%d rows of 2 problems", len(got))
+	}
 	f, err := os.Open(c.Files[0])
 	if err != nil {
 		t.Fatal(err)

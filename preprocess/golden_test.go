@@ -94,7 +94,7 @@ func rows(t testing.TB, dir string) (data.Meta, []data.Record) {
 // probability, 5e-6 in a feature, against f64), doubled because both sides have
 // some. A feature is stored in bfloat16, so it may also round the other way.
 func TestTargetTreesMatchTheReference(t *testing.T) {
-	dir := golden.Shared(t, "data/reference/target_trees")
+	dir := golden.File(t, "reference/target_trees")
 	var text strings.Builder
 	var want []*safetensors.Set
 	for i := range 3 {

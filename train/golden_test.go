@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"strings"
 	"testing"
 
@@ -35,7 +34,7 @@ func queue(t testing.TB, threads int) compute.Queue {
 
 func openSet(t testing.TB, name string) *safetensors.Set {
 	t.Helper()
-	s, err := safetensors.Open(golden.Shared(t, name))
+	s, err := safetensors.Open(golden.File(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,19 +89,15 @@ type reference struct {
 
 func loadReference(t testing.TB, full bool) *reference {
 	t.Helper()
-	b := openSet(t, "data/reference/losses/batch.safetensors")
-	h := openSet(t, "data/reference/losses/head/model.safetensors")
-	spec, err := arch.LoadDraft(golden.Shared(t, "data/reference/losses/head"))
+	b := openSet(t, "reference/losses/batch.safetensors")
+	h := openSet(t, "reference/losses/head/model.safetensors")
+	spec, err := arch.LoadDraft(golden.File(t, "reference/losses/head"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	spec.FCBias = true
 	r := &reference{spec: spec, head: h}
-	raw, err := os.ReadFile(golden.Shared(t, "data/reference/losses/losses.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, &r.values); err != nil {
+	if err := json.Unmarshal(golden.Read(t, "reference/losses/losses.json"), &r.values); err != nil {
 		t.Fatal(err)
 	}
 	r.lm = narrow[float32](f64s(t, b, "lm_head.weight"))
@@ -213,8 +208,8 @@ func gradients(p *net.Params, nodes []*gg.Node) []net.Array {
 }
 
 func TestLossesAndGradientsAgreeWithTheReference(t *testing.T) {
-	grads := openSet(t, "data/reference/losses/grads.safetensors")
-	fwd := openSet(t, "data/reference/losses/forward.safetensors")
+	grads := openSet(t, "reference/losses/grads.safetensors")
+	fwd := openSet(t, "reference/losses/forward.safetensors")
 	for _, c := range []struct {
 		name, loss string
 		full       bool
@@ -465,7 +460,7 @@ func (r *reference) checkForward(t *testing.T, fwd *safetensors.Set, name string
 }
 
 func TestAdamWStepsAgreeWithTheReference(t *testing.T) {
-	ref := openSet(t, "data/reference/losses/adamw.safetensors")
+	ref := openSet(t, "reference/losses/adamw.safetensors")
 	r := loadReference(t, true)
 	var want struct {
 		Betas [2]float64

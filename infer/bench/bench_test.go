@@ -37,7 +37,7 @@ func device(t testing.TB) *cpu.Device {
 // and the public head code: hits and tokens exactly, errors to 1e-6, because f32
 // moves a confidence by 3e-7 and the nearest item is 1.5e-5 from the edge of a bin.
 func TestAccuracyAndCalibrationByRankEqualTheReference(t *testing.T) {
-	dir := golden.Shared(t, "data/reference")
+	dir := golden.File(t, "reference")
 	m, err := model.Load(filepath.Join(dir, "target_trees", "target"), device(t), model.Default())
 	if err != nil {
 		t.Fatal(err)

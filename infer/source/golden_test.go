@@ -204,7 +204,7 @@ func near(t *testing.T, what string, got, want []float64) {
 }
 
 func TestTreesEqualTheReferenceNodeForNode(t *testing.T) {
-	dir := golden.Shared(t, "data/reference/beam_tree")
+	dir := golden.File(t, "reference/beam_tree")
 	names, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no trees in %s: %v", dir, err)
@@ -222,7 +222,7 @@ func TestTreesEqualTheReferenceNodeForNode(t *testing.T) {
 		}
 		h := heads[meta["head"]]
 		if h == nil {
-			h = eagleHead(t, golden.Shared(t, "data/reference/eagle_head/"+meta["head"]))
+			h = eagleHead(t, golden.File(t, "reference/eagle_head/"+meta["head"]))
 			heads[meta["head"]] = h
 		}
 		tokens, features := f.tokens("token_ids"), f.f32("features")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -200,11 +199,7 @@ func TestAveragesEqualTheReferenceFractions(t *testing.T) {
 			}
 		}
 	}
-	b, err := os.ReadFile(golden.Shared(t, "data/reference/verify/averages.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, &file); err != nil {
+	if err := json.Unmarshal(golden.Read(t, "reference/verify/averages.json"), &file); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]int{}

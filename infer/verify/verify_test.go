@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -189,11 +188,7 @@ func TestOutcomesEqualTheReferenceFractions(t *testing.T) {
 			Greedy outcome
 		}
 	}
-	b, err := os.ReadFile(golden.Shared(t, "data/reference/verify/trees.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, &file); err != nil {
+	if err := json.Unmarshal(golden.Read(t, "reference/verify/trees.json"), &file); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]int{}

@@ -1,32 +1,174 @@
 // Package golden finds the reference inputs and outputs that tests compare with.
+//
+// [File] and [Read] give what this project made: it lies in testdata, and a file
+// that is missing fails the test. [Shared] gives published files of others, which
+// this repository does not distribute: a test that needs one skips without it.
+// testdata/README.md describes both.
 package golden
 
 import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"testing"
 )
 
-// Shared returns the path of name below the shared folder: $TALF_SHARED, or
-// ../shared beside the repository. It skips the test where that folder is
-// absent, and fails it where the folder exists without the file.
+// packed ends the name of a file that is stored compressed.
+const packed = ".gz"
+
+// File returns the path of a golden, a file or a whole directory below testdata,
+// such as "hf/llama-gqa". Compressed files are unpacked to a directory that the
+// test removes, so nothing may be written there. A missing golden fails the test.
+func File(t testing.TB, name string) string {
+	t.Helper()
+	root, err := home()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := unpacked(filepath.Join(root, filepath.FromSlash(name)), t.TempDir)
+	if err != nil {
+		t.Fatalf("golden %s: %v", name, err)
+	}
+	return path
+}
+
+// Read returns the contents of a golden, which a missing file fails.
+func Read(t testing.TB, name string) []byte {
+	t.Helper()
+	root, err := home()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := read(filepath.Join(root, filepath.FromSlash(name)))
+	if err != nil {
+		t.Fatalf("golden %s: %v", name, err)
+	}
+	return b
+}
+
+// Shared returns the path of a published file that others made, below the folder
+// $TALF_SHARED or ../shared beside the repository. Without it the test skips; where
+// it must be there, because TALF_SHARED or CI is set, the test fails.
 func Shared(t testing.TB, name string) string {
 	t.Helper()
 	root := os.Getenv("TALF_SHARED")
+	demanded := root != "" || os.Getenv("CI") == "true"
 	if root == "" {
-		_, file, _, ok := runtime.Caller(0)
-		if !ok {
-			t.Skip("the location of the sources is not known: set TALF_SHARED")
+		repo, err := repository()
+		if err != nil {
+			t.Fatal(err)
 		}
-		root = filepath.Join(filepath.Dir(file), "..", "..", "..", "shared")
-	}
-	if _, err := os.Stat(root); err != nil {
-		t.Skipf("no shared reference data at %s (set TALF_SHARED)", root)
+		root = filepath.Join(repo, "..", "shared")
 	}
 	p := filepath.Join(root, filepath.FromSlash(name))
 	if _, err := os.Stat(p); err != nil {
-		t.Fatalf("shared reference data: %v", err)
+		why := fmt.Sprintf("a published file is absent: %s (internal/golden/testdata/README.md says where to get it): %v", name, err)
+		if demanded {
+			t.Fatal(why)
+		}
+		t.Skip(why)
 	}
 	return p
+}
+
+// home is the directory of the goldens.
+func home() (string, error) {
+	root, err := repository()
+	return filepath.Join(root, "internal", "golden", "testdata"), err
+}
+
+// repository is the nearest directory above the working directory with this
+// module's go.mod. Tests run in their package's directory, also with -trimpath,
+// where the binary does not know its sources.
+func repository() (string, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := wd; ; dir = filepath.Dir(dir) {
+		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && strings.HasPrefix(string(b), "module talf\n") {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("goldens: %s is not inside the repository talf", wd)
+		}
+	}
+}
+
+// unpacked returns path where nothing in it is compressed, else a copy below temp().
+func unpacked(path string, temp func() string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		b, err := read(path)
+		if err != nil {
+			return "", err
+		}
+		out := filepath.Join(temp(), filepath.Base(path))
+		return out, os.WriteFile(out, b, 0o644)
+	case err != nil:
+		return "", err
+	case !info.IsDir():
+		return path, nil
+	}
+	var files []string
+	compressed := false
+	err = filepath.WalkDir(path, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files = append(files, strings.TrimSuffix(name, packed))
+			compressed = compressed || strings.HasSuffix(name, packed)
+		}
+		return err
+	})
+	if err != nil || !compressed {
+		return path, err
+	}
+	out := filepath.Join(temp(), filepath.Base(path))
+	for _, name := range files {
+		b, err := read(name)
+		if err != nil {
+			return "", err
+		}
+		rel, err := filepath.Rel(path, name)
+		if err != nil {
+			return "", err
+		}
+		to := filepath.Join(out, rel)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(to, b, 0o644); err != nil {
+			return "", err
+		}
+	}
+	return out, nil
+}
+
+// read returns the contents of the file at path, stored plain or compressed.
+func read(path string) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return b, err
+	}
+	f, zerr := os.Open(path + packed)
+	if zerr != nil {
+		return nil, err // names the file as the test does
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("unpack %s: %w", f.Name(), err)
+	}
+	// The gzip trailer holds a checksum, so what is read here is what was packed.
+	b, err = io.ReadAll(z)
+	if err != nil {
+		return nil, fmt.Errorf("unpack %s: %w", f.Name(), err)
+	}
+	return b, nil
 }

@@ -210,10 +210,10 @@ func TestDraftHeads(t *testing.T) {
 
 func TestFixtures(t *testing.T) {
 	for dir, want := range map[string]string{
-		"llama-gqa": "llama", "llama-llama3rope": "llama", "stories260K": "llama", "mistral-swa": "mistral",
+		"llama-gqa": "llama", "llama-llama3rope": "llama", "mistral-swa": "mistral",
 		"qwen2": "qwen2", "qwen3": "qwen3", "gpt-neox-parallel": "gpt_neox", "gpt-neox-sequential": "gpt_neox",
 	} {
-		s, err := Load(filepath.Join(golden.Shared(t, "data/hf"), dir))
+		s, err := Load(golden.File(t, "hf/"+dir))
 		switch {
 		case err != nil:
 			t.Error(err)

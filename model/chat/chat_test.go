@@ -6,9 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,19 +26,35 @@ type renderCase struct {
 	vars  []chat.Span // Spans in this package's type
 }
 
-func readCases(t testing.TB, path string) []renderCase {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+// Templates that this project wrote after published formats, and published ones.
+var (
+	own       = []string{"chatml", "llama-2-chat", "vicuna-v1.1", "zephyr"}
+	published = []string{
+		"Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "google-gemma-2-2b-it",
+		"meta-llama-Llama-3.1-8B-Instruct", "microsoft-Phi-3.5-mini-instruct", "mistralai-Mistral-Nemo-Instruct-2407",
 	}
+)
+
+// template returns the path of a template.
+func template(t testing.TB, name string) string {
+	t.Helper()
+	if slices.Contains(own, name) {
+		return golden.File(t, "chat/"+name+".jinja")
+	}
+	return golden.Shared(t, "data/chat/"+name+".jinja")
+}
+
+// readCases returns what transformers renders from the template name.
+func readCases(t testing.TB, name string) []renderCase {
+	t.Helper()
+	b := golden.Read(t, "chat/"+name+".jsonl")
 	var out []renderCase
 	sc := bufio.NewScanner(bytes.NewReader(b))
 	sc.Buffer(nil, 1<<24)
 	for sc.Scan() {
 		var c renderCase
 		if err := json.Unmarshal(sc.Bytes(), &c); err != nil {
-			t.Fatalf("%s: %v", path, err)
+			t.Fatalf("%s: %v", name, err)
 		}
 		c.line = bytes.Clone(sc.Bytes())
 		if c.Spans != nil {
@@ -70,19 +84,13 @@ func errorText(err error) string {
 }
 
 func TestRenderAgreesWithTransformers(t *testing.T) {
-	dir := golden.Shared(t, "data/chat")
-	files, err := filepath.Glob(filepath.Join(dir, "*.jinja"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no templates in %s: %v", dir, err)
-	}
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".jinja")
+	for _, name := range slices.Concat(own, published) {
 		t.Run(name, func(t *testing.T) {
-			tmpl, err := chat.LoadFile(file)
+			tmpl, err := chat.LoadFile(template(t, name))
 			if err != nil {
 				t.Fatal(err)
 			}
-			cases := readCases(t, strings.TrimSuffix(file, ".jinja")+".jsonl")
+			cases := readCases(t, name)
 			for _, c := range cases {
 				conv, err := chat.ParseConversation(c.line)
 				if err != nil {

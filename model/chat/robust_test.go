@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"talf/internal/golden"
 	"talf/model/chat"
 )
 
@@ -325,16 +324,15 @@ func TestConcurrentRendering(t *testing.T) {
 
 // Spans found by rendering prefixes are those that a template marks.
 func TestRenderSpansFindsWhatTemplatesMark(t *testing.T) {
-	dir := golden.Shared(t, "data/chat")
-	for _, name := range []string{"chatml", "zephyr", "vicuna-v1.1", "llama-2-chat"} {
-		source, err := os.ReadFile(filepath.Join(dir, name+".jinja"))
+	for _, name := range own {
+		source, err := os.ReadFile(template(t, name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := string(source)
 		bare := parse(t, strings.NewReplacer("{% generation %}", "", "{% endgeneration %}", "").Replace(s))
 		marked := parse(t, s)
-		for _, c := range readCases(t, filepath.Join(dir, name+".jsonl")) {
+		for _, c := range readCases(t, name) {
 			conv, err := chat.ParseConversation(c.line)
 			if err != nil {
 				t.Fatal(err)
@@ -399,7 +397,6 @@ func TestRenderSpansWhereHistoryIsRewritten(t *testing.T) {
 }
 
 func TestRenderSpansOfPublishedTemplates(t *testing.T) {
-	dir := golden.Shared(t, "data/chat")
 	for name, want := range map[string][]string{
 		"Qwen-Qwen2.5-7B-Instruct":                 {"One.<|im_end|>", "Two.<|im_end|>"},
 		"Qwen-Qwen3-0.6B":                          {"One.<|im_end|>", "<think>\nhm\n</think>\n\nTwo.<|im_end|>"},
@@ -409,35 +406,36 @@ func TestRenderSpansOfPublishedTemplates(t *testing.T) {
 		"microsoft-Phi-3.5-mini-instruct":          {"One.<|end|>", "Two.<|end|>"},
 		"mistralai-Mistral-Nemo-Instruct-2407":     {"One.<eos>", "Two.<eos>"},
 	} {
-		tmpl, err := chat.LoadFile(filepath.Join(dir, name+".jinja"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		eos := map[string]string{
-			"Qwen-Qwen2.5-7B-Instruct": "<|im_end|>", "Qwen-Qwen3-0.6B": "<|im_end|>", "meta-llama-Llama-3.1-8B-Instruct": "<|eot_id|>",
-		}[name]
-		if eos == "" {
-			eos = "<eos>"
-		}
-		think := func(s string) string {
-			if strings.HasPrefix(name, "Qwen-Qwen3") || strings.HasPrefix(name, "deepseek") {
-				return "<think>\nhm\n</think>\n\n" + s
+		t.Run(name, func(t *testing.T) {
+			tmpl, err := chat.LoadFile(template(t, name))
+			if err != nil {
+				t.Fatal(err)
 			}
-			return s
-		}
-		line := fmt.Sprintf(`{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": %q}, {"role": "user", "content": "b"}, {"role": "assistant", "content": %q}], "eos_token": %q, "bos_token": "<bos>"}`, think("One."), think("Two."), eos)
-		conv, err := chat.ParseConversation([]byte(line))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := tmpl.RenderSpans(context.Background(), conv)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if diff := cmp.Diff(want, words(r)); diff != "" {
-			t.Errorf("%s: %q (-want +found):\n%s", name, r.Text, diff)
-		}
+			eos := map[string]string{
+				"Qwen-Qwen2.5-7B-Instruct": "<|im_end|>", "Qwen-Qwen3-0.6B": "<|im_end|>", "meta-llama-Llama-3.1-8B-Instruct": "<|eot_id|>",
+			}[name]
+			if eos == "" {
+				eos = "<eos>"
+			}
+			think := func(s string) string {
+				if strings.HasPrefix(name, "Qwen-Qwen3") || strings.HasPrefix(name, "deepseek") {
+					return "<think>\nhm\n</think>\n\n" + s
+				}
+				return s
+			}
+			line := fmt.Sprintf(`{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": %q}, {"role": "user", "content": "b"}, {"role": "assistant", "content": %q}], "eos_token": %q, "bos_token": "<bos>"}`, think("One."), think("Two."), eos)
+			conv, err := chat.ParseConversation([]byte(line))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := tmpl.RenderSpans(context.Background(), conv)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, words(r)); diff != "" {
+				t.Errorf("%q (-want +found):\n%s", r.Text, diff)
+			}
+		})
 	}
 }
 

@@ -117,7 +117,7 @@ func TestAgreesWithEAGLE(t *testing.T) {
 	ctx := context.Background()
 	for _, name := range []string{"bias", "nobias"} {
 		t.Run(name, func(t *testing.T) {
-			dir := golden.Shared(t, "data/reference/eagle_head/"+name)
+			dir := golden.File(t, "reference/eagle_head/"+name)
 			tgt := target(t, dir)
 			h, err := head.Load(dir, tgt, head.Default())
 			if err != nil {

@@ -73,8 +73,7 @@ func isLater(r rune) bool {
 // Encoding loses nothing: byte-level vocabularies without a normalizer give any
 // bytes back, and any text through Decode.
 func TestRoundTrip(t *testing.T) {
-	for _, dir := range []string{"tokenizers/gpt2", "tokenizers/llama3-style", "models/gsm10m"} {
-		tok := load(t, dir)
+	withEach(t, []string{"tokenizers/gpt2", "tokenizers/llama3-style", "tokenizers/gsm10m"}, func(t *testing.T, tok *Tokenizer, dir string) {
 		rapid.Check(t, func(rt *rapid.T) {
 			raw := rapid.SliceOfN(rapid.Byte(), 0, 80).Draw(rt, "bytes")
 			if got := tok.DecodeBytes(encode(t, tok, string(raw), false), false); string(got) != string(raw) {
@@ -91,36 +90,36 @@ func TestRoundTrip(t *testing.T) {
 				}
 			}
 		})
-	}
+	})
 	// A normalizer's text comes back.
-	neox := load(t, "tokenizers/gpt-neox")
-	rapid.Check(t, func(rt *rapid.T) {
-		text := drawText(rt)
-		want, err := neox.normalize(text)
-		if err != nil {
-			rt.Fatal(err)
-		}
-		if got := neox.Decode(encode(t, neox, text, true), true); got != want {
-			rt.Fatalf("gpt-neox: %q comes back as %q, want %q", text, got, want)
-		}
+	withEach(t, []string{"tokenizers/gpt-neox"}, func(t *testing.T, neox *Tokenizer, name string) {
+		rapid.Check(t, func(rt *rapid.T) {
+			text := drawText(rt)
+			want, err := neox.normalize(text)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if got := neox.Decode(encode(t, neox, text, true), true); got != want {
+				rt.Fatalf("%s: %q comes back as %q, want %q", name, text, got, want)
+			}
+		})
 	})
 	// SentencePiece vocabularies write U+2581 for a space, and strip one.
-	for _, dir := range []string{"tokenizers/llama2", "hf/stories260K"} {
-		tok := load(t, dir)
+	withEach(t, []string{"tokenizers/llama2", "hf/stories260K"}, func(t *testing.T, tok *Tokenizer, dir string) {
 		rapid.Check(t, func(rt *rapid.T) {
 			text := strings.ReplaceAll(drawText(rt), "\u2581", "")
 			if got := tok.Decode(encode(t, tok, text, true), true); got != text {
 				rt.Fatalf("%s: %q comes back as %q", dir, text, got)
 			}
 		})
-	}
+	})
 }
 
 // Merging by lists of ranks and by scanning give the same, and cutting at marks changes
 // nothing: the plain definition of BPE, one best pair at a time.
 func TestMergingStrategiesAgree(t *testing.T) {
-	for _, dir := range []string{"tokenizers/gpt2", "tokenizers/llama2", "hf/stories260K"} {
-		m := load(t, dir).model
+	withEach(t, []string{"tokenizers/gsm10m", "tokenizers/gpt2", "tokenizers/llama2", "hf/stories260K"}, func(t *testing.T, tok *Tokenizer, dir string) {
+		m := tok.model
 		sc := newScratch()
 		rapid.Check(t, func(rt *rapid.T) {
 			text := rapid.StringOfN(rapid.SampledFrom([]rune("aeinorst▁▁▁thTh.é中 ")), 1, 120, -1).Draw(rt, "text")
@@ -136,7 +135,7 @@ func TestMergingStrategiesAgree(t *testing.T) {
 				rt.Fatalf("%q: cut at marks %v, definition %v", text, got, want)
 			}
 		})
-	}
+	})
 }
 
 // The same of merges in any order: one may make another of a better rank possible,
@@ -186,19 +185,25 @@ func TestMergesOfAnyOrderAgree(t *testing.T) {
 
 // A long run is cut where it is safe: the result is that of merging it whole.
 func TestCuttingLongRuns(t *testing.T) {
-	for _, dir := range []string{"tokenizers/gpt2", "tokenizers/llama2"} {
-		m := load(t, dir).model
+	withEach(t, []string{"tokenizers/gsm10m", "tokenizers/gpt2", "tokenizers/llama2"}, func(t *testing.T, tok *Tokenizer, dir string) {
+		m := tok.model
 		sc := newScratch()
-		words, err := os.ReadFile(golden.Shared(t, "data/text/wikitext2_valid.txt"))
-		if err != nil {
-			t.Fatal(err)
+		var words []byte
+		for _, c := range readCases(t, "tokenizers/gpt2") {
+			words = append(words, c.Text...)
+		}
+		if dir != "tokenizers/gsm10m" { // a published tokenizer comes with published texts
+			var err error
+			if words, err = os.ReadFile(golden.Shared(t, "data/text/wikitext2_valid.txt")); err != nil {
+				t.Fatal(err)
+			}
 		}
 		unspaced := strings.Map(func(r rune) rune {
 			if r == ' ' || r == '\n' {
 				return -1
 			}
 			return r
-		}, string(words[:200_000]))
+		}, string(words[:min(len(words), 200_000)]))
 		for name, text := range map[string]string{
 			"letters": longLine(100_000), "unspaced text": unspaced, "one letter": strings.Repeat("a", 60_000),
 			"han": strings.Repeat("中文日本語漢字", 6_000), "unknown": strings.Repeat("\U000130c0\U000130c1", 20_000),
@@ -228,7 +233,7 @@ func TestCuttingLongRuns(t *testing.T) {
 				}
 			}
 		})
-	}
+	})
 }
 
 func bpeByDefinition(m *bpe, ids []int32) []int32 {
@@ -257,7 +262,7 @@ func TestBrokenUTF8(t *testing.T) {
 		{"\xE1\x80\xE2\xF0\x91\x92\xF1\xBFA", "\uFFFD\uFFFD\uFFFD\uFFFDA"},
 		{"é\xF0\x9F\x98", "é\uFFFD"},
 	} {
-		tok := load(t, "models/gsm10m")
+		tok := load(t, "tokenizers/gsm10m")
 		if got := tok.Decode(encode(t, tok, c.in, false), false); got != c.want {
 			t.Errorf("%q: %q, want %q", c.in, got, c.want)
 		}
@@ -293,7 +298,7 @@ func TestNormalizationOfManyMarks(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) {
 	tok := load(t, "tokenizers/llama3-style")
-	cases := readCases(t, "llama3-style")
+	cases := readCases(t, "tokenizers/llama3-style")
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
@@ -314,8 +319,7 @@ func TestConcurrentUse(t *testing.T) {
 // too long for that to be kept, a few blocks.
 func TestAllocationsAreBounded(t *testing.T) {
 	text := "The quick brown fox isn't 12345 times faster.\n<unk> <|endoftext|> 中文, 𓃰!\n"
-	for _, f := range families {
-		tok := load(t, "tokenizers/"+f)
+	withEach(t, families, func(t *testing.T, tok *Tokenizer, f string) {
 		for _, c := range []struct {
 			text string
 			most float64
@@ -341,7 +345,7 @@ func TestAllocationsAreBounded(t *testing.T) {
 				t.Errorf("%s, %d bytes %.10q: %v allocations a call, at most %v expected", f, len(c.text), c.text, n, c.most)
 			}
 		}
-	}
+	})
 }
 
 // The vectors of another implementation. gpt-2's were made without the 38

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +25,7 @@ func TestOffsets(t *testing.T) {
 	if err := json.Unmarshal(b, &want); err != nil {
 		t.Fatal(err)
 	}
-	check := func(name string, tok *Tokenizer, text string, want []int) {
+	check := func(t *testing.T, name string, tok *Tokenizer, text string, want []int) {
 		t.Helper()
 		ids, spans, err := tok.EncodeOffsets(text, true)
 		if err != nil {
@@ -48,25 +49,24 @@ func TestOffsets(t *testing.T) {
 			t.Fatal(err)
 		}
 		for j, k := range c.Cases {
-			check(c.Name, tok, k.Text, want.Components[i][j])
+			check(t, c.Name, tok, k.Text, want.Components[i][j])
 		}
 	}
-	for _, name := range families {
-		tok := load(t, "tokenizers/"+name)
+	withEach(t, families, func(t *testing.T, tok *Tokenizer, name string) {
 		cases := readCases(t, name)
-		if len(cases) != len(want.Families[name]) {
-			t.Fatalf("%s: %d cases, offsets for %d", name, len(cases), len(want.Families[name]))
+		want := want.Families[filepath.Base(name)]
+		if len(cases) != len(want) {
+			t.Fatalf("%s: %d cases, offsets for %d", name, len(cases), len(want))
 		}
 		for i, c := range cases {
-			check(name, tok, c.Text, want.Families[name][i])
+			check(t, name, tok, c.Text, want[i])
 		}
-	}
+	})
 }
 
 // Whatever the text, the spans lie in it and the ids are Encode's.
 func TestOffsetsOfAnyText(t *testing.T) {
-	for _, name := range families {
-		tok := load(t, "tokenizers/"+name)
+	withEach(t, families, func(t *testing.T, tok *Tokenizer, name string) {
 		rapid.Check(t, func(rt *rapid.T) {
 			text := drawText(rt)
 			if rapid.Bool().Draw(rt, "broken") {
@@ -85,7 +85,7 @@ func TestOffsetsOfAnyText(t *testing.T) {
 				}
 			}
 		})
-	}
+	})
 }
 
 // A character of several tokens belongs to each of them.

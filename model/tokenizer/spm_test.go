@@ -50,7 +50,7 @@ func TestSentencePieceFileAgreesWithTokenizerJSON(t *testing.T) {
 	if total < 1<<20 {
 		t.Errorf("only %d bytes of text", total)
 	}
-	for _, c := range readCases(t, "llama2") {
+	for _, c := range readCases(t, "tokenizers/llama2") {
 		if !strings.Contains(c.Text, "<s>") && !strings.Contains(c.Text, "</s>") && !strings.Contains(c.Text, "<unk>") {
 			same(c.Text)
 		}

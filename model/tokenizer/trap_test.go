@@ -76,22 +76,23 @@ func TestPhi3StripsAfterSpecialTokens(t *testing.T) {
 // U+00A0 is a character of its own: a token of Llama 2's vocabulary, white
 // space to the split patterns, and no space to a normalizer.
 func TestNoBreakSpace(t *testing.T) {
-	tok := load(t, "tokenizers/llama2")
-	id, ok := tok.TokenID("\u00a0")
-	if !ok || id != 30081 {
-		t.Fatalf("U+00A0 has id %d, %v", id, ok)
-	}
-	if got := encode(t, tok, "a\u00a0b", false); !slices.Contains(got, 30081) {
-		t.Errorf("%v", got)
-	}
-	for _, dir := range []string{"llama2", "gpt2", "llama3-style", "phi3", "gpt-neox"} {
-		tok := load(t, "tokenizers/"+dir)
+	t.Run("token", func(t *testing.T) {
+		tok := load(t, "tokenizers/llama2")
+		id, ok := tok.TokenID("\u00a0")
+		if !ok || id != 30081 {
+			t.Fatalf("U+00A0 has id %d, %v", id, ok)
+		}
+		if got := encode(t, tok, "a\u00a0b", false); !slices.Contains(got, 30081) {
+			t.Errorf("%v", got)
+		}
+	})
+	withEach(t, families, func(t *testing.T, tok *Tokenizer, dir string) {
 		for _, text := range []string{"\u00a0", "a\u00a0b", "\u00a0 \u00a0x", "x \u00a0"} {
 			if got := tok.Decode(encode(t, tok, text, false), false); got != text {
 				t.Errorf("%s: %q comes back as %q", dir, text, got)
 			}
 		}
-	}
+	})
 	s := gpt2Scanner{classes()}
 	if n := s.next("\u00a0\u00a0x", 0); n != 2 {
 		t.Errorf("the run of white space ends at %d", n)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"talf/compute/cpu"
-	"talf/internal/golden"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/safetensors"
@@ -130,7 +130,7 @@ func TestForeignWeightsAreRefusedByName(t *testing.T) {
 
 // The language model's training graph and the decoder are one network.
 func TestTrainingAndDecodingAgreeOnALanguageModel(t *testing.T) {
-	dir := golden.Shared(t, "data/hf/stories260K")
+	dir := filepath.Join("..", "..", "internal", "demo", "target")
 	dev := device(t)
 	m, err := model.Load(dir, dev, model.Default())
 	if err != nil {

@@ -23,7 +23,7 @@ func TestPipelineOfEveryArchitecture(t *testing.T) {
 			if testing.Short() && name != "qwen3" && name != "gpt-neox-parallel" {
 				t.Skip("two stand for all")
 			}
-			dir, tmp := filepath.Join(golden.Shared(t, "data/hf"), name), t.TempDir()
+			dir, tmp := golden.File(t, "hf/"+name), t.TempDir()
 			in := write(t, filepath.Join(tmp, "text.txt"), text.String())
 			labels, heads := filepath.Join(tmp, "labels"), filepath.Join(tmp, "head")
 			ok(t, "", "preprocess", "--model", dir, "--data", in, "--out", labels, "--max-len", "40", "--threads", "2")
@@ -79,14 +79,14 @@ func TestInspectTellsWhatIsSpecialInAnArchitecture(t *testing.T) {
 		"gpt-neox-parallel": "positions     64, rope default of 4 elements a head, theta 10000\n",
 		"qwen2":             "positions     512, rope default, theta 1e+06\n",
 	} {
-		if got := ok(t, "", "inspect", filepath.Join(golden.Shared(t, "data/hf"), name)); !strings.Contains(got, want) {
+		if got := ok(t, "", "inspect", golden.File(t, "hf/"+name)); !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q in it", name, got, want)
 		}
 	}
 }
 
 func TestOnlyLlamasAreTrainedFromScratch(t *testing.T) {
-	dir := filepath.Join(golden.Shared(t, "data/hf"), "qwen2")
+	dir := golden.File(t, "hf/qwen2")
 	r := talf(t, "", "train", "--kind", "lm", "--model", dir, "--data", textFile(t, 2), "--out", t.TempDir(), "--steps", "1")
 	r.refuses(t, exitFailure, filepath.Join(dir, "config.json"), `model_type is "qwen2"`, `want "llama" for --kind lm`)
 }

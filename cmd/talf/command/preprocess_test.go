@@ -205,10 +205,7 @@ func TestPreprocessRefusesConversationsThatItCannotRender(t *testing.T) {
 // its text up to the last answer, and in the loss are those whose first character
 // that is no white space is in one of its assistant_spans.
 func TestMessagesGetTheLossOfTheReference(t *testing.T) {
-	b, err := os.ReadFile(golden.Shared(t, "data/chat/chatml.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := golden.Read(t, "chat/chatml.jsonl")
 	type reference struct {
 		Messages json.RawMessage `json:"messages"`
 		Text     string          `json:"text"`
@@ -239,7 +236,7 @@ func TestMessagesGetTheLossOfTheReference(t *testing.T) {
 	}
 	var st preprocess.Stats
 	args := []string{"preprocess", "--model", dir, "--data", in, "--out", out, "--depth", "1", "--label-k", "1", "--features", "none", "--json"}
-	if err := json.Unmarshal([]byte(ok(t, "", append(args, "--chat-template", golden.Shared(t, "data/chat/chatml.jinja"))...)), &st); err != nil {
+	if err := json.Unmarshal([]byte(ok(t, "", append(args, "--chat-template", golden.File(t, "chat/chatml.jinja"))...)), &st); err != nil {
 		t.Fatal(err)
 	}
 	if st.Sequences != len(cases) || st.Inputs[0].Conversations != len(cases)+silent || st.Dropped["no assistant turn"] != silent || len(cases) < 4 || silent < 1 {

@@ -39,7 +39,7 @@ func openTensors(t *testing.T, path string) *safetensors.Set {
 // What score writes is what transformers computes: the fixtures' observed float32
 // error is below 2e-5, deliberate mistakes change logits by more than 1e-2.
 func TestScoreAgreesWithTransformers(t *testing.T) {
-	dir := golden.Shared(t, "data/hf/llama-gqa")
+	dir := golden.File(t, "hf/llama-gqa")
 	want := openTensors(t, filepath.Join(dir, "golden.safetensors"))
 	ints := func(name string) []int32 {
 		x, err := want.Get(name)

@@ -9,7 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -74,12 +74,13 @@ func TestTokenizeConformance(t *testing.T) {
 	}
 	for _, family := range []string{"gpt2", "gpt-neox", "llama2", "llama3-style", "phi3"} {
 		t.Run(family, func(t *testing.T) {
-			dir := filepath.Dir(golden.Shared(t, "data/tokenizers/"+family+"/tokenizer.json"))
-			b, err := os.ReadFile(filepath.Join(dir, "cases.jsonl"))
-			if err != nil {
-				t.Fatal(err)
+			var dir string
+			if family == "llama3-style" {
+				dir = golden.File(t, "tokenizers/"+family)
+			} else {
+				dir = golden.Shared(t, "data/tokenizers/"+family)
 			}
-			cases := jsonLines[conformance](t, string(b))
+			cases := jsonLines[conformance](t, string(golden.Read(t, "tokenizers/"+family+"/cases.jsonl")))
 			texts := toLines(t, cases, func(c conformance) any { return decoded{c.Text} })
 			ids := toLines(t, cases, func(c conformance) any { return encoded{c.Special} })
 			for _, x := range []struct {
@@ -110,82 +111,83 @@ func TestTokenizeConformance(t *testing.T) {
 // What transformers renders from published templates, through the command: text,
 // error, marked generations; with a tokenizer, the ids of the text as well.
 func TestTokenizeConversations(t *testing.T) {
-	templates, err := filepath.Glob(filepath.Join(filepath.Dir(golden.Shared(t, "data/chat/README.md")), "*.jinja"))
-	if err != nil || len(templates) == 0 {
-		t.Fatal(err, "no templates")
+	own := []string{"chatml", "llama-2-chat", "vicuna-v1.1", "zephyr"}
+	published := []string{
+		"Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "google-gemma-2-2b-it",
+		"meta-llama-Llama-3.1-8B-Instruct", "microsoft-Phi-3.5-mini-instruct", "mistralai-Mistral-Nemo-Instruct-2407",
 	}
-	dir := filepath.Dir(golden.Shared(t, "data/tokenizers/llama3-style/tokenizer.json"))
+	dir := golden.File(t, "tokenizers/llama3-style")
 	type answer struct {
 		Text  *string  `json:"text"`
 		IDs   []int32  `json:"ids"`
 		Spans [][2]int `json:"spans"`
 		Error string   `json:"error"`
 	}
-	total := 0
-	for _, template := range templates {
-		b, err := os.ReadFile(strings.TrimSuffix(template, ".jinja") + ".jsonl")
-		if err != nil {
-			t.Fatal(err)
-		}
-		cases := jsonLines[map[string]json.RawMessage](t, string(b))
-		// Fields with what is wanted are no variables.
-		in := toLines(t, cases, func(c map[string]json.RawMessage) any {
-			in := map[string]json.RawMessage{}
-			for k, v := range c {
-				if k != "text" && k != "error" && k != "assistant_spans" {
-					in[k] = v
+	for _, name := range slices.Concat(own, published) {
+		t.Run(name, func(t *testing.T) {
+			var template string
+			if slices.Contains(own, name) {
+				template = golden.File(t, "chat/"+name+".jinja")
+			} else {
+				template = golden.Shared(t, "data/chat/"+name+".jinja")
+			}
+			cases := jsonLines[map[string]json.RawMessage](t, string(golden.Read(t, "chat/"+name+".jsonl")))
+			// Fields with what is wanted are no variables.
+			in := toLines(t, cases, func(c map[string]json.RawMessage) any {
+				in := map[string]json.RawMessage{}
+				for k, v := range c {
+					if k != "text" && k != "error" && k != "assistant_spans" {
+						in[k] = v
+					}
+				}
+				return in
+			})
+			// Keys of objects keep their order only in the raw fields.
+			got := jsonLines[answer](t, inProcess(t, in, "tokenize", "--messages", "--template", template, "--text-only"))
+			full := jsonLines[answer](t, inProcess(t, in, "tokenize", "--messages", "--template", template, "--model", dir))
+			if len(got) != len(cases) || len(full) != len(cases) {
+				t.Fatalf("%s: %d and %d answers to %d lines", template, len(got), len(full), len(cases))
+			}
+			var texts strings.Builder
+			for i, c := range cases {
+				var want answer
+				if raw, ok := c["text"]; ok {
+					want.Text = new(string)
+					if err := json.Unmarshal(raw, want.Text); err != nil {
+						t.Fatal(err)
+					}
+				} else if err := json.Unmarshal(c["error"], &want.Error); err != nil {
+					t.Fatal(err)
+				}
+				want.Spans = got[i].Spans // found where the template marks none
+				if raw, ok := c["assistant_spans"]; ok {
+					if err := json.Unmarshal(raw, &want.Spans); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if diff := cmp.Diff(want, got[i]); diff != "" {
+					t.Errorf("line %d (-want +got)\n%s", i+1, diff)
+				}
+				if want.Text != nil {
+					b, err := json.Marshal(map[string]string{"text": *want.Text})
+					if err != nil {
+						t.Fatal(err)
+					}
+					texts.Write(append(b, '\n'))
 				}
 			}
-			return in
+			ids := jsonLines[answer](t, inProcess(t, texts.String(), "tokenize", "--model", dir, "--no-special"))
+			for i, j := 0, 0; i < len(full); i++ {
+				if full[i].Text == nil {
+					continue
+				}
+				if diff := cmp.Diff(ids[j].IDs, full[i].IDs); diff != "" {
+					t.Errorf("line %d: ids (-want +got)\n%s", i+1, diff)
+				}
+				j++
+			}
 		})
-		// Keys of objects keep their order only in the raw fields.
-		got := jsonLines[answer](t, inProcess(t, in, "tokenize", "--messages", "--template", template, "--text-only"))
-		full := jsonLines[answer](t, inProcess(t, in, "tokenize", "--messages", "--template", template, "--model", dir))
-		if len(got) != len(cases) || len(full) != len(cases) {
-			t.Fatalf("%s: %d and %d answers to %d lines", template, len(got), len(full), len(cases))
-		}
-		var texts strings.Builder
-		for i, c := range cases {
-			total++
-			name := filepath.Base(template) + ", line " + strconv.Itoa(i+1)
-			var want answer
-			if raw, ok := c["text"]; ok {
-				want.Text = new(string)
-				if err := json.Unmarshal(raw, want.Text); err != nil {
-					t.Fatal(err)
-				}
-			} else if err := json.Unmarshal(c["error"], &want.Error); err != nil {
-				t.Fatal(err)
-			}
-			want.Spans = got[i].Spans // found where the template marks none
-			if raw, ok := c["assistant_spans"]; ok {
-				if err := json.Unmarshal(raw, &want.Spans); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if diff := cmp.Diff(want, got[i]); diff != "" {
-				t.Errorf("%s (-want +got)\n%s", name, diff)
-			}
-			if want.Text != nil {
-				b, err := json.Marshal(map[string]string{"text": *want.Text})
-				if err != nil {
-					t.Fatal(err)
-				}
-				texts.Write(append(b, '\n'))
-			}
-		}
-		ids := jsonLines[answer](t, inProcess(t, texts.String(), "tokenize", "--model", dir, "--no-special"))
-		for i, j := 0, 0; i < len(full); i++ {
-			if full[i].Text == nil {
-				continue
-			}
-			if diff := cmp.Diff(ids[j].IDs, full[i].IDs); diff != "" {
-				t.Errorf("%s, line %d: ids (-want +got)\n%s", template, i+1, diff)
-			}
-			j++
-		}
 	}
-	t.Logf("%d conversations", total)
 }
 
 func TestTokenizeSentencePieceDirectory(t *testing.T) {
