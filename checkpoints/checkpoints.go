@@ -48,7 +48,6 @@ const (
 	lockFile   = ".lock"
 	stepPrefix = "step-"
 	tempPrefix = ".tmp-"
-	oldPrefix  = ".old-"
 )
 
 // The kinds of checkpoints.
@@ -96,15 +95,7 @@ type Store struct {
 	dir  string
 	keep int
 	lock *os.File // held while the store is open
-	// create makes a file that Save writes, rename gives a directory its name; tests
-	// let them fail.
-	create func(path string) (file, error)
-	rename func(from, to string) error
-}
-
-type file interface {
-	io.WriteCloser
-	Sync() error
+	disk durable.Disk
 }
 
 // NewStore opens the store in dir, which is made if missing, for this process
@@ -123,7 +114,7 @@ func NewStore(dir string, keep int) (*Store, error) {
 	if err := durable.Lock(l); err != nil {
 		return nil, fmt.Errorf("checkpoints: %s: another run is writing here: %w", dir, errors.Join(err, l.Close()))
 	}
-	return &Store{dir: dir, keep: keep, lock: l, create: func(p string) (file, error) { return os.Create(p) }, rename: os.Rename}, nil
+	return &Store{dir: dir, keep: keep, lock: l}, nil
 }
 
 // Close lets other processes save here. The lock ends with the process, too.
@@ -135,24 +126,39 @@ func (s *Store) Dir() string { return s.dir }
 // Save writes c and returns its directory. If that fails, the checkpoints that
 // were there before are as they were.
 func (s *Store) Save(c *Checkpoint) (dir string, err error) {
-	name := fmt.Sprintf("%s%08d", stepPrefix, c.Step)
-	dir = filepath.Join(s.dir, name)
-	temp := filepath.Join(s.dir, tempPrefix+name)
-	fail := func(err error) (string, error) {
-		return "", fmt.Errorf("save checkpoint %s: %w", dir, errors.Join(err, os.RemoveAll(temp)))
+	dir = s.Path(c.Step)
+	if err := s.save(c, dir); err != nil {
+		return "", fmt.Errorf("save checkpoint %s: %w", dir, err)
 	}
+	if err := s.prune(); err != nil {
+		return "", fmt.Errorf("remove older checkpoints: %w", err)
+	}
+	return dir, nil
+}
+
+func (s *Store) save(c *Checkpoint, dir string) (err error) {
 	if err := s.sweep(); err != nil {
-		return fail(err)
+		return err
 	}
-	if err := os.Mkdir(temp, 0o777); err != nil {
-		return fail(err)
+	temp := filepath.Join(s.dir, tempPrefix+filepath.Base(dir))
+	files, err := s.disk.NewDir(temp)
+	if err != nil {
+		return err
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, files.Discard(), os.RemoveAll(temp))
+		}
+	}()
 	m := c.Manifest
 	m.Format, m.Schema, m.Files = format, Schema, make(map[string]File)
-	put := func(name string, write func(io.Writer) error) error {
-		f, err := s.write(filepath.Join(temp, name), write)
-		m.Files[name] = f
-		return err
+	put := func(name string, fill func(io.Writer) error) error {
+		h, n := sha256.New(), &counter{}
+		if err := files.Write(name, func(w io.Writer) error { return fill(io.MultiWriter(w, h, n)) }); err != nil {
+			return err
+		}
+		m.Files[name] = File{Bytes: n.n, SHA256: hex.EncodeToString(h.Sum(nil))}
+		return nil
 	}
 	meta := map[string]string{"format": "pt"}
 	if c.Kind == KindHead && c.Target != "" {
@@ -168,84 +174,46 @@ func (s *Store) Save(c *Checkpoint) (dir string, err error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Extra)) {
 		if name != filepath.Base(name) || name == ManifestFile {
-			return fail(fmt.Errorf("file name %q", name))
+			return fmt.Errorf("file name %q", name)
 		}
 		if err := put(name, raw(c.Extra[name])); err != nil {
-			return fail(err)
+			return err
 		}
 	}
 	if err := put(ConfigFile, raw(c.Config)); err != nil {
-		return fail(err)
+		return err
 	}
 	if err := put(WeightsFile, tensors(c.Weights)); err != nil {
-		return fail(err)
+		return err
 	}
 	if c.State != nil {
 		if err := put(OptimizerFile, tensors(c.Optimizer)); err != nil {
-			return fail(err)
+			return err
 		}
 		if err := put(StateFile, raw(c.State)); err != nil {
-			return fail(err)
+			return err
 		}
 	}
 	b, err := json.MarshalIndent(&m, "", " ")
 	if err != nil {
-		return fail(err)
+		return err
 	}
-	if _, err := s.write(filepath.Join(temp, ManifestFile), raw(append(b, '\n'))); err != nil {
-		return fail(err)
+	if err := files.Write(ManifestFile, raw(append(b, '\n'))); err != nil {
+		return err
 	}
-	if err := durable.SyncDir(temp); err != nil {
-		return fail(err)
+	if err := files.Commit(); err != nil {
+		return err
 	}
 	// A checkpoint of this step may be there from before a resume.
-	old := filepath.Join(s.dir, oldPrefix+name)
-	if _, err := os.Lstat(dir); err == nil {
-		if err := os.Rename(dir, old); err != nil {
-			return fail(err)
-		}
-	}
-	if err := s.rename(temp, dir); err != nil {
-		if back := os.Rename(old, dir); !errors.Is(back, os.ErrNotExist) {
-			err = errors.Join(err, back)
-		}
-		return fail(err)
-	}
-	if err := durable.SyncDir(s.dir); err != nil {
-		return "", fmt.Errorf("save checkpoint %s: %w", dir, err)
-	}
-	if err := errors.Join(os.RemoveAll(old), s.prune()); err != nil {
-		return "", fmt.Errorf("remove older checkpoints: %w", err)
-	}
-	return dir, nil
+	return s.disk.Replace(temp, dir)
 }
 
-// write makes one file, flushed, and measures it.
-func (s *Store) write(path string, write func(io.Writer) error) (File, error) {
-	f, err := s.create(path)
-	if err != nil {
-		return File{}, err
-	}
-	h := sha256.New()
-	n := &counter{w: io.MultiWriter(f, h)}
-	if err := write(n); err != nil {
-		return File{}, errors.Join(err, f.Close())
-	}
-	if err := f.Sync(); err != nil {
-		return File{}, errors.Join(err, f.Close())
-	}
-	return File{Bytes: n.n, SHA256: hex.EncodeToString(h.Sum(nil))}, f.Close()
-}
-
-type counter struct {
-	w io.Writer
-	n int64
-}
+// A counter counts the bytes written to it.
+type counter struct{ n int64 }
 
 func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.w.Write(p)
-	c.n += int64(n)
-	return n, err
+	c.n += int64(len(p))
+	return len(p), nil
 }
 
 // sweep removes what an interrupted Save left, and puts back a checkpoint that
@@ -255,18 +223,10 @@ func (s *Store) sweep() error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{durable.Recover(s.dir, stepPrefix)}
 	for _, e := range es {
-		path := filepath.Join(s.dir, e.Name())
-		if name, ok := strings.CutPrefix(e.Name(), oldPrefix+stepPrefix); ok {
-			dir := filepath.Join(s.dir, stepPrefix+name)
-			if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
-				errs = append(errs, os.Rename(path, dir))
-			} else {
-				errs = append(errs, os.RemoveAll(path))
-			}
-		} else if strings.HasPrefix(e.Name(), tempPrefix+stepPrefix) {
-			errs = append(errs, os.RemoveAll(path))
+		if strings.HasPrefix(e.Name(), tempPrefix+stepPrefix) {
+			errs = append(errs, os.RemoveAll(filepath.Join(s.dir, e.Name())))
 		}
 	}
 	return errors.Join(errs...)

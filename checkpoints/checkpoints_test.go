@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"talf/internal/durable"
 	"talf/model/safetensors"
 )
 
@@ -133,7 +134,7 @@ func TestHalfWrittenCheckpointsAreIgnoredAndRemoved(t *testing.T) {
 		t.Error("the temporary directory is still there")
 	}
 	// A Save that died between its two renames.
-	if err := os.Rename(good, filepath.Join(s.Dir(), oldPrefix+"step-00000001")); err != nil {
+	if err := os.Rename(good, filepath.Join(s.Dir(), ".old-step-00000001")); err != nil {
 		t.Fatal(err)
 	}
 	latestIs(t, s, good)
@@ -178,8 +179,7 @@ func TestAFullDiskLeavesThePreviousCheckpoint(t *testing.T) {
 			s := store(t, 1)
 			good := save(t, s, sample(1))
 			left := room
-			create := s.create
-			s.create = func(p string) (file, error) {
+			s.disk.Create = func(p string) (durable.File, error) {
 				f, err := os.Create(p)
 				return faulty{f, &left, atSync}, err
 			}
@@ -193,7 +193,7 @@ func TestAFullDiskLeavesThePreviousCheckpoint(t *testing.T) {
 			if !errors.Is(err, syscall.ENOSPC) {
 				t.Fatalf("%d bytes: %v", room, err)
 			}
-			s.create = create
+			s.disk = durable.Disk{}
 			latestIs(t, s, good)
 			st, err := Open(good)
 			if err != nil {
@@ -213,14 +213,14 @@ func TestAFullDiskLeavesThePreviousCheckpoint(t *testing.T) {
 func TestACheckpointThatCannotBeReplacedIsPutBack(t *testing.T) {
 	s := store(t, 0)
 	good := save(t, s, sample(1))
-	s.rename = func(string, string) error { return syscall.EIO }
+	s.disk.Rename = func(string, string) error { return syscall.EIO }
 	if _, err := s.Save(sample(1)); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("%v, want EIO", err)
 	}
 	if dir, err := Find(s.Dir()); err != nil || dir != good {
 		t.Errorf("found %s, %v, want %s", dir, err, good)
 	}
-	if _, err := s.Save(sample(2)); !errors.Is(err, syscall.EIO) || strings.Contains(err.Error(), oldPrefix) {
+	if _, err := s.Save(sample(2)); !errors.Is(err, syscall.EIO) || strings.Contains(err.Error(), ".old-") {
 		t.Errorf("a new step: %v, want EIO alone", err)
 	}
 	if es, err := os.ReadDir(s.Dir()); err != nil || len(es) != 2 { // and the lock

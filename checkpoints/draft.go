@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"talf/checkpoints/internal/torchfile"
-	"talf/internal/durable"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/head"
@@ -385,15 +384,7 @@ func (d *Draft) SaveHead(dir, target string) error {
 	if d.Vocab != nil {
 		ts = append(ts, model.DraftVocabTensors(d.Vocab, d.Spec.Vocab)...)
 	}
-	files, err := durable.NewDir(dir)
-	if err != nil {
-		return fmt.Errorf("write draft head: %w", err)
-	}
-	if err := head.Write(dir, d.Spec, meta, ts...); err != nil {
-		files.Discard(ConfigFile, WeightsFile)
-		return err
-	}
-	return nil
+	return head.Write(dir, d.Spec, meta, ts...)
 }
 
 // asType returns tensors of floating-point numbers as dtype, "F32" or "BF16"; ""

@@ -248,6 +248,9 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := files.Commit(); err != nil {
+		return nil, fmt.Errorf("export: %w", err)
+	}
 	r.Files = files.Names()
 	return r, nil
 }

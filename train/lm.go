@@ -465,8 +465,7 @@ func ExportLM(from, to string, bf16 bool) (err error) {
 		}
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
-			files.Discard()
-			return fmt.Errorf("export model: %w", err)
+			return fmt.Errorf("export model: %w", errors.Join(err, files.Discard()))
 		}
 		raw(name, b)
 	}
@@ -474,6 +473,9 @@ func ExportLM(from, to string, bf16 bool) (err error) {
 		return safetensors.Write(w, map[string]string{"format": "pt"}, ts...)
 	})
 	raw(checkpoints.ConfigFile, conf) // without it the directory is no model
+	if err == nil {
+		err = files.Commit()
+	}
 	if err != nil {
 		return fmt.Errorf("export model: %w", err)
 	}

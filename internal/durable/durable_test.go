@@ -1,12 +1,8 @@
 package durable
 
 import (
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 )
 
@@ -61,52 +57,5 @@ func TestALockIsHeldByOne(t *testing.T) {
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestANewDirectoryIsFilledOrLeftEmpty(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "a", "b")
-	text := func(s string) func(io.Writer) error {
-		return func(w io.Writer) error { _, err := io.WriteString(w, s); return err }
-	}
-	left := func() (names []string) {
-		es, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range es {
-			names = append(names, e.Name())
-		}
-		return names
-	}
-	d, err := NewDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Write("one", text("1")); err != nil {
-		t.Fatal(err)
-	}
-	full := errors.New("disk full")
-	err = d.Write("two", func(w io.Writer) error { return errors.Join(text("2")(w), full) })
-	if !errors.Is(err, full) || !strings.Contains(err.Error(), filepath.Join(dir, "two")) {
-		t.Errorf("%v, want what failed and the file", err)
-	}
-	if n := left(); len(n) > 0 || len(d.Names()) > 0 {
-		t.Errorf("%v are left, %v are told of", n, d.Names())
-	}
-	if d, err = NewDir(dir); err != nil { // empty again
-		t.Fatal(err)
-	}
-	if err := errors.Join(d.Write("one", text("1")), d.Write("two", text("2"))); err != nil {
-		t.Fatal(err)
-	}
-	if n := left(); !slices.Equal(n, d.Names()) || !slices.Equal(n, []string{"one", "two"}) {
-		t.Errorf("%v, told of %v", n, d.Names())
-	}
-	if _, err := NewDir(dir); err == nil || !strings.Contains(err.Error(), "not empty") {
-		t.Errorf("a full directory is new: %v", err)
-	}
-	if d.Discard(); len(left()) > 0 {
-		t.Errorf("%v are left", left())
 	}
 }

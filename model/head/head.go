@@ -19,12 +19,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 
+	"talf/internal/durable"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/safetensors"
@@ -158,11 +158,11 @@ func Config(spec *arch.Spec) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// Write writes config.json and model.safetensors to dir, in place; equal input
-// gives equal bytes. Tensors must hold all that is trained; other systems also want
-// "embed_tokens.weight"; those of model.DraftVocabTensors go with spec.DraftVocab.
-// Meta becomes the file's metadata, with "format": "pt";
-// set MetaTarget in it to tie the head to its target.
+// Write writes config.json and model.safetensors to the new or empty directory dir,
+// whole or not at all; equal input gives equal bytes. Tensors must hold all that is
+// trained; other systems also want "embed_tokens.weight", and spec.DraftVocab goes
+// with the tensors of model.DraftVocabTensors. Meta becomes the file's metadata,
+// with "format": "pt"; set MetaTarget in it to tie the head to its target.
 func Write(dir string, spec *arch.Spec, meta map[string]string, tensors ...safetensors.Tensor) error {
 	have := make(map[string][]int)
 	for _, t := range tensors {
@@ -186,10 +186,18 @@ func Write(dir string, spec *arch.Spec, meta map[string]string, tensors ...safet
 	for k, v := range meta {
 		all[k] = v
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), conf, 0o644); err != nil {
+	files, err := durable.NewDir(dir)
+	if err != nil {
 		return fmt.Errorf("write draft head: %w", err)
 	}
-	if err := safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), all, tensors...); err != nil {
+	err = files.Write("model.safetensors", func(w io.Writer) error { return safetensors.Write(w, all, tensors...) })
+	if err == nil { // without a configuration the directory is no head
+		err = files.Write("config.json", func(w io.Writer) error { _, err := w.Write(conf); return err })
+	}
+	if err == nil {
+		err = files.Commit()
+	}
+	if err != nil {
 		return fmt.Errorf("write draft head: %w", err)
 	}
 	return nil

@@ -106,7 +106,7 @@ func newQuickRow(r quickRun, b *bench.Row) quickRow {
 // writeUntrained writes the control: a head with random weights.
 func (q *quick) writeUntrained(m *model.Model) error {
 	dir := q.path("untrained")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.RemoveAll(dir); err != nil { // an earlier run's
 		return err
 	}
 	spec := m.Spec().DraftFor(false)
