@@ -9,7 +9,7 @@ help: ## list the targets
 check: ## formatting, vet, static analysis, import rules, short tests
 	.ci/run fmt vet staticcheck errcheck lint short
 
-test: ## all tests
+test: ## all tests, and what was skipped and why
 	.ci/run test
 
 race: ## short tests of the concurrent packages under the race detector

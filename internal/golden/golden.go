@@ -67,7 +67,7 @@ func Shared(t testing.TB, name string) string {
 	}
 	p := filepath.Join(root, filepath.FromSlash(name))
 	if _, err := os.Stat(p); err != nil {
-		why := fmt.Sprintf("a published file is absent: %s (internal/golden/testdata/README.md says where to get it): %v", name, err)
+		why := fmt.Sprintf("a published file is absent (internal/golden/testdata/README.md says where to get it): %s: %v", name, err)
 		if demanded {
 			t.Fatal(why)
 		}

@@ -52,6 +52,7 @@ var Rules = []Rule{
 	{"internal/launch", nil},
 	{"internal/lint", nil},
 	{"internal/mapped", nil},
+	{"internal/tally", nil},
 	{"cmd/talf/...", []string{"checkpoints", "compute/...", "data", "infer/...", "internal/demo", "internal/durable", "internal/jsonl", "internal/launch", "internal/spec", "model/...", "preprocess", "train/...", "tree/..."}},
 	{"internal/spec", nil},
 }
