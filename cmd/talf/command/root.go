@@ -178,6 +178,9 @@ func waitFor[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 }
 
+// Tree returns all commands for reading: what they are called, do and take.
+func Tree() *cobra.Command { return newRoot(&app{out: io.Discard, err: io.Discard}) }
+
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "talf",

@@ -1,8 +1,10 @@
 package command
 
 import (
+	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -10,7 +12,8 @@ import (
 // A buildVersion says what this binary was made of.
 type buildVersion struct {
 	Version  string            `json:"version"`
-	Revision string            `json:"revision,omitempty"`
+	Revision string            `json:"revision,omitempty"` // the commit
+	Time     string            `json:"time,omitempty"`     // of the commit, RFC 3339, UTC
 	Modified bool              `json:"modified,omitempty"`
 	Go       string            `json:"go"`
 	Platform string            `json:"platform"`
@@ -30,19 +33,22 @@ var shownDeps = map[string]bool{
 }
 
 func readVersion() buildVersion {
-	v := buildVersion{
-		Version: "unknown", Go: runtime.Version(),
-		Platform: runtime.GOOS + "/" + runtime.GOARCH, Deps: map[string]string{},
-	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return v
+		return versionOf(&debug.BuildInfo{Main: debug.Module{Version: "unknown"}})
 	}
+	return versionOf(info)
+}
+
+func versionOf(info *debug.BuildInfo) buildVersion {
+	v := buildVersion{Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Deps: map[string]string{}}
 	v.Version = info.Main.Version
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
 			v.Revision = s.Value
+		case "vcs.time":
+			v.Time = s.Value
 		case "vcs.modified":
 			v.Modified = s.Value == "true"
 		case "-tags":
@@ -59,26 +65,37 @@ func readVersion() buildVersion {
 	return v
 }
 
+// String is what talf version prints: version, commit, date, Go and platform.
+func (v buildVersion) String() string {
+	var of []string
+	if v.Revision != "" {
+		of = append(of, fmt.Sprintf("commit %.12s", v.Revision))
+	}
+	if v.Time != "" {
+		of = append(of, v.Time)
+	}
+	if v.Modified {
+		of = append(of, "modified")
+	}
+	s := "talf " + v.Version
+	if len(of) > 0 {
+		s += " (" + strings.Join(of, ", ") + ")"
+	}
+	return s + " " + v.Go + " " + v.Platform
+}
+
 func newVersion(a *app) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:     "version",
-		Short:   "Print the version of talf and of the Go that built it",
+		Short:   "Print the version, the commit and its date, and the Go release",
 		Example: "  talf version\n  talf version --json",
 		RunE: func(*cobra.Command, []string) error {
 			v := readVersion()
 			if asJSON {
 				return a.printJSON(v)
 			}
-			a.printf("talf %s", v.Version)
-			if v.Revision != "" {
-				a.printf(" (%.12s", v.Revision)
-				if v.Modified {
-					a.printf(", modified")
-				}
-				a.printf(")")
-			}
-			a.printf(" %s %s\n", v.Go, v.Platform)
+			a.printf("%s\n", v)
 			return nil
 		},
 	}
