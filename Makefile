@@ -55,6 +55,9 @@ generate: ## run the code generators
 notice: ## rewrite NOTICE: the licences of everything that talf links
 	go run -C tools ./licences
 
+release: ## archives, checksums, lists of components and a container image of the current commit, to dist
+	go run -C tools ./release -out ../dist
+
 demo: ## the quickstart
 	go run ./cmd/talf quickstart
 
