@@ -17,6 +17,7 @@ import (
 	"talf/infer/draft/drafttest"
 	"talf/infer/source"
 	"talf/internal/golden"
+	"talf/internal/table"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/modeltest"
@@ -182,10 +183,10 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 		}
 	}
 	var text, md bytes.Buffer
-	if err := r.WriteText(&text); err != nil {
+	if err := table.Write(&text, r.Tables(), false); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.WriteMarkdown(&md); err != nil {
+	if err := table.Write(&md, r.Tables(), true); err != nil {
 		t.Fatal(err)
 	}
 	// Three tables: a caption, a blank line, a header and six rows, and a blank line

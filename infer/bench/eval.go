@@ -8,6 +8,7 @@ import (
 
 	"talf/model"
 	"talf/model/head"
+	"talf/model/sample"
 	"talf/tree"
 )
 
@@ -203,10 +204,10 @@ func byRank(ctx context.Context, target *model.Model, h *head.Head, x []int32, o
 			for r := range ranks {
 				p.ReadLogits(next, p.LogitsRow(i, 1+r))
 				d.ReadLogits(q, d.LogitsRow(i, 1+r))
-				want, guess := argmax(next), argmax(q)
+				want, guess := sample.Argmax(next), sample.Argmax(q)
 				out[r] = append(out[r], Item{
 					Token: trees[i].Token(1 + r), Next: want,
-					Conf: softmaxAt(q, want), MaxProb: softmaxAt(q, guess), Correct: guess == want,
+					Conf: sample.Prob(q, want), MaxProb: sample.Prob(q, guess), Correct: guess == want,
 				})
 			}
 			scored[i].Rows.Drop()
@@ -221,23 +222,4 @@ func hidden(o *model.Output, n int) (f []model.Feature) {
 		f = append(f, o.Feature(0, i))
 	}
 	return f
-}
-
-func argmax(row []float32) int32 {
-	best := 0
-	for i, v := range row {
-		if v > row[best] {
-			best = i
-		}
-	}
-	return int32(best)
-}
-
-func softmaxAt(row []float32, i int32) float64 {
-	top := float64(slices.Max(row))
-	var sum float64
-	for _, v := range row {
-		sum += math.Exp(float64(v) - top)
-	}
-	return math.Exp(float64(row[i])-top) / sum
 }

@@ -5,6 +5,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"talf/internal/plot"
+	"talf/internal/table"
 )
 
 // An Interval is a value with the ends of its bootstrap confidence interval.
@@ -171,9 +174,9 @@ func EvalRanks(head string, ranks [][]Item, seqs [][]int32, b Bootstrap) ([]Rank
 }
 
 // RankTables lays Figure 2(b) out: a row for each head, a column for each rank.
-func RankTables(evals []RankEval) []Table {
-	acc := Table{Caption: "Top-1 accuracy (%) when conditioned on the head's own n-th ranked token", Header: []string{"head"}}
-	cal := Table{Caption: "Expected calibration error, 10 bins; the confidence is the probability of the target's choice", Header: []string{"head"}}
+func RankTables(evals []RankEval) []table.Table {
+	acc := table.Table{Caption: "Top-1 accuracy (%) when conditioned on the head's own n-th ranked token", Header: []string{"head"}}
+	cal := table.Table{Caption: "Expected calibration error, 10 bins; the confidence is the probability of the target's choice", Header: []string{"head"}}
 	for _, e := range evals {
 		if n := fmt.Sprintf("n = %d", e.Rank); !slices.Contains(acc.Header, n) {
 			acc.Header, cal.Header = append(acc.Header, n), append(cal.Header, n)
@@ -186,29 +189,23 @@ func RankTables(evals []RankEval) []Table {
 		acc.Cells[k] = append(acc.Cells[k], e.Accuracy.text(1, 100))
 		cal.Cells[k] = append(cal.Cells[k], e.ECE.text(3, 1))
 	}
-	return []Table{acc, cal}
+	return []table.Table{acc, cal}
 }
 
 // RankFigures draws Figure 2(b).
-func RankFigures(evals []RankEval) []Figure {
-	acc := Figure{Title: "Top-1 accuracy by the rank of the head's own token", X: "rank", Y: "accuracy"}
-	cal := Figure{Title: "Expected calibration error by the rank of the head's own token", X: "rank", Y: "ECE"}
+func RankFigures(evals []RankEval) []plot.Figure {
+	acc := plot.Figure{Title: "Top-1 accuracy by the rank of the head's own token", X: "rank", Y: "accuracy"}
+	cal := plot.Figure{Title: "Expected calibration error by the rank of the head's own token", X: "rank", Y: "ECE"}
 	for _, e := range evals {
-		acc.point(e.Head, float64(e.Rank), e.Accuracy)
-		cal.point(e.Head, float64(e.Rank), e.ECE)
+		point(&acc, e.Head, float64(e.Rank), e.Accuracy)
+		point(&cal, e.Head, float64(e.Rank), e.ECE)
 	}
-	return []Figure{acc, cal}
+	return []plot.Figure{acc, cal}
 }
 
-// point adds a point to the line of that name.
-func (f *Figure) point(name string, x float64, y Interval) {
-	k := slices.IndexFunc(f.Series, func(s Series) bool { return s.Name == name })
-	if k < 0 {
-		k = len(f.Series)
-		f.Series = append(f.Series, Series{Name: name})
-	}
-	s := &f.Series[k]
-	s.X, s.Y, s.Std = append(s.X, x), append(s.Y, y.Value), append(s.Std, y.half())
+// point adds a value with its interval to the line of that name.
+func point(f *plot.Figure, name string, x float64, y Interval) {
+	f.AddError(name, x, y.Value, y.half())
 }
 
 // widthBin is the bin of a confidence among m of equal width, (i/m, (i+1)/m].

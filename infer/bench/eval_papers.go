@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"talf/internal/plot"
+	"talf/internal/table"
 )
 
 // maxRank is where Figure 2(a) puts ranks together: fifth and lower.
@@ -117,11 +120,11 @@ func (e *MethodEval) title() string {
 // An Evaluation is a figure or table of the SALF and TALF papers that talf eval
 // reproduces.
 type Evaluation struct {
-	Name  string // such as "table3"
-	Paper string // whose methods run; "": ByRank's
-	Doc   string
-	table func(evals []MethodEval) []Table
-	draw  func(evals []MethodEval) []Figure
+	Name   string // such as "table3"
+	Paper  string // whose methods run; "": ByRank's
+	Doc    string
+	layout func(evals []MethodEval) []table.Table
+	draw   func(evals []MethodEval) []plot.Figure
 }
 
 // Evaluations lists them, in the papers' order.
@@ -135,14 +138,14 @@ func Evaluations() []Evaluation {
 }
 
 // Tables lays the evaluation of its paper's methods out.
-func (e *Evaluation) Tables(evals []MethodEval) []Table { return e.table(evals) }
+func (e *Evaluation) Tables(evals []MethodEval) []table.Table { return e.layout(evals) }
 
 // Figures draws it.
-func (e *Evaluation) Figures(evals []MethodEval) []Figure { return e.draw(evals) }
+func (e *Evaluation) Figures(evals []MethodEval) []plot.Figure { return e.draw(evals) }
 
 // setColumns lays evals out with a row for each title and columns for each set.
-func setColumns(caption, first string, evals []MethodEval, values []string, cells func(e *MethodEval) []string) []Table {
-	t := Table{Caption: caption, Header: []string{first}}
+func setColumns(caption, first string, evals []MethodEval, values []string, cells func(e *MethodEval) []string) []table.Table {
+	t := table.Table{Caption: caption, Header: []string{first}}
 	for i := range evals {
 		e := &evals[i]
 		k := slices.IndexFunc(t.Cells, func(c []string) bool { return c[0] == e.title() })
@@ -157,11 +160,11 @@ func setColumns(caption, first string, evals []MethodEval, values []string, cell
 		}
 		t.Cells[k] = append(t.Cells[k], cells(e)...)
 	}
-	return []Table{t}
+	return []table.Table{t}
 }
 
-func shareTables(evals []MethodEval) []Table {
-	t := Table{Caption: "Share of tree nodes (%) by rank among their siblings", Header: []string{"head", "set"}}
+func shareTables(evals []MethodEval) []table.Table {
+	t := table.Table{Caption: "Share of tree nodes (%) by rank among their siblings", Header: []string{"head", "set"}}
 	for n := 1; n < maxRank; n++ {
 		t.Header = append(t.Header, fmt.Sprintf("rank %d", n))
 	}
@@ -174,22 +177,22 @@ func shareTables(evals []MethodEval) []Table {
 		}
 		t.Cells = append(t.Cells, cells)
 	}
-	return []Table{t}
+	return []table.Table{t}
 }
 
-func shareFigures(evals []MethodEval) []Figure {
-	f := Figure{Title: fmt.Sprintf("Share of tree nodes by rank (%d: and lower)", maxRank), X: "rank", Y: "share"}
+func shareFigures(evals []MethodEval) []plot.Figure {
+	f := plot.Figure{Title: fmt.Sprintf("Share of tree nodes by rank (%d: and lower)", maxRank), X: "rank", Y: "share"}
 	for i := range evals {
 		if e := &evals[i]; e.Set == "" {
 			for n, r := range e.Ranks {
-				f.point(e.title(), float64(n+1), r)
+				point(&f, e.title(), float64(n+1), r)
 			}
 		}
 	}
-	return []Figure{f}
+	return []plot.Figure{f}
 }
 
-func tauTables(evals []MethodEval) []Table {
+func tauTables(evals []MethodEval) []table.Table {
 	return setColumns("Tokens per target pass (τ), optimal trees", "head", evals, []string{"τ"}, func(e *MethodEval) []string {
 		return []string{e.Tau.text(2, 1)}
 	})
@@ -197,9 +200,9 @@ func tauTables(evals []MethodEval) []Table {
 
 // tauFigures draws τ over the number in the heads' names, such as k4, or bars where
 // a name has none.
-func tauFigures(evals []MethodEval) []Figure {
-	bars := Figure{Title: "Tokens per target pass (τ), optimal trees", Y: "τ"}
-	lines := Figure{Title: bars.Title, X: "k", Y: "τ"}
+func tauFigures(evals []MethodEval) []plot.Figure {
+	bars := plot.Figure{Title: "Tokens per target pass (τ), optimal trees", Y: "τ"}
+	lines := plot.Figure{Title: bars.Title, X: "k", Y: "τ"}
 	numbered := true
 	for i := range evals {
 		e := &evals[i]
@@ -207,24 +210,24 @@ func tauFigures(evals []MethodEval) []Figure {
 		if err != nil {
 			numbered = false
 		}
-		lines.point(setName(e.Set), float64(k), e.Tau)
-		at := slices.IndexFunc(bars.Series, func(s Series) bool { return s.Name == e.title() })
+		point(&lines, setName(e.Set), float64(k), e.Tau)
+		at := slices.IndexFunc(bars.Series, func(s plot.Series) bool { return s.Name == e.title() })
 		if at < 0 {
 			at = len(bars.Series)
-			bars.Series = append(bars.Series, Series{Name: e.title()})
+			bars.Series = append(bars.Series, plot.Series{Name: e.title()})
 		}
 		if at == 0 {
 			bars.Groups = append(bars.Groups, setName(e.Set))
 		}
-		bars.Series[at].Y, bars.Series[at].Std = append(bars.Series[at].Y, e.Tau.Value), append(bars.Series[at].Std, e.Tau.half())
+		bars.Series[at].Y = append(bars.Series[at].Y, e.Tau.Value)
 	}
 	if numbered && len(bars.Series) > 1 {
-		return []Figure{lines}
+		return []plot.Figure{lines}
 	}
-	return []Figure{bars}
+	return []plot.Figure{bars}
 }
 
-func thresholdTables(evals []MethodEval) []Table {
+func thresholdTables(evals []MethodEval) []table.Table {
 	caption := "Tokens per target pass (τ) and speed-up by threshold"
 	if len(evals) > 0 && evals[0].Head != "" {
 		caption += ", head " + evals[0].Head
@@ -234,17 +237,17 @@ func thresholdTables(evals []MethodEval) []Table {
 	})
 }
 
-func thresholdFigures(evals []MethodEval) []Figure {
-	tau := Figure{Title: "Tokens per target pass (τ) by threshold", X: "th", Y: "τ"}
-	speed := Figure{Title: "Speed-up over plain decoding by threshold", X: "th", Y: "speed-up"}
+func thresholdFigures(evals []MethodEval) []plot.Figure {
+	tau := plot.Figure{Title: "Tokens per target pass (τ) by threshold", X: "th", Y: "τ"}
+	speed := plot.Figure{Title: "Speed-up over plain decoding by threshold", X: "th", Y: "speed-up"}
 	for i := range evals {
 		e := &evals[i]
 		var th float64
 		if _, err := fmt.Sscan(e.Group, &th); err != nil {
 			continue
 		}
-		tau.point(setName(e.Set), th, e.Tau)
-		speed.point(setName(e.Set), th, e.Speedup)
+		point(&tau, setName(e.Set), th, e.Tau)
+		point(&speed, setName(e.Set), th, e.Speedup)
 	}
-	return []Figure{tau, speed}
+	return []plot.Figure{tau, speed}
 }

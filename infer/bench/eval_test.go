@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"talf/infer/bench"
+	"talf/internal/table"
 )
 
 // Intervals of 95% hold the truth in about 95 of 100 experiments: of 400 with 40
@@ -149,7 +150,7 @@ func TestEvaluationsNameWhatThePapersShow(t *testing.T) {
 		{Method: "optimal", Head: "k2", Set: "maths", Prompts: 4, Tau: iv(3.5), Speedup: iv(2.2), Ranks: []bench.Interval{iv(0.4), iv(0.2), iv(0.1), iv(0.1), iv(0.2)}},
 	}
 	e := evaluations(t, "table3")
-	want := []bench.Table{{
+	want := []table.Table{{
 		Caption: "Tokens per target pass (τ), optimal trees",
 		Header:  []string{"head", "all, τ (6 prompts)", "maths, τ (4 prompts)"},
 		Cells:   [][]string{{"k1", "2.00 [1.90, 2.10]", "3.00 [2.90, 3.10]"}, {"k2", "2.50 [2.40, 2.60]", "3.50 [3.40, 3.60]"}},

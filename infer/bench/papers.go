@@ -7,6 +7,8 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft"
+	"talf/internal/plot"
+	"talf/internal/table"
 )
 
 // A Source is a draft model that methods may ask.
@@ -25,8 +27,8 @@ type Paper struct {
 	// Temperatures are the publication's; nil leaves them to the run.
 	Temperatures []float64
 	Variants     []Variant
-	Tables       func(v *View) []Table
-	Figures      func(v *View) []Figure // nil where there are none
+	Tables       func(v *View) []table.Table
+	Figures      func(v *View) []plot.Figure // nil where there are none
 }
 
 // A Variant is one row or column of a paper: a method by the paper's name.
@@ -232,10 +234,10 @@ func (p *Paper) View(r *Report, k *Kit) *View {
 }
 
 // Layout returns the paper's tables.
-func (v *View) Layout() []Table { return v.paper.Tables(v) }
+func (v *View) Layout() []table.Table { return v.paper.Tables(v) }
 
 // Draw returns the paper's figures; nil where it has none.
-func (v *View) Draw() []Figure {
+func (v *View) Draw() []plot.Figure {
 	if v.paper.Figures == nil {
 		return nil
 	}
@@ -311,8 +313,8 @@ func (v *View) caption(t float64) string {
 
 // bySet is a table with a row for each column of the view and, for every set and
 // their mean, the figures f gives.
-func (v *View) bySet(first string, t float64, names []string, f ...func(*Row) string) Table {
-	out := Table{Caption: v.caption(t), Header: []string{first}}
+func (v *View) bySet(first string, t float64, names []string, f ...func(*Row) string) table.Table {
+	out := table.Table{Caption: v.caption(t), Header: []string{first}}
 	for _, s := range append(v.sets(), "mean") {
 		for _, n := range names {
 			out.Header = append(out.Header, strings.TrimSpace(s+" "+n))
@@ -340,8 +342,8 @@ func (v *View) bySet(first string, t float64, names []string, f ...func(*Row) st
 }
 
 // each makes a table for every temperature.
-func each(f func(v *View, t float64) Table) func(v *View) []Table {
-	return func(v *View) (out []Table) {
+func each(f func(v *View, t float64) table.Table) func(v *View) []table.Table {
+	return func(v *View) (out []table.Table) {
 		for _, t := range v.at() {
 			out = append(out, f(v, t))
 		}
@@ -351,11 +353,11 @@ func each(f func(v *View, t float64) Table) func(v *View) []Table {
 
 // sweep draws τ and speed-up, over all sets, over the numbers that groups stand
 // for, a line for each label.
-func sweep(x string) func(v *View) []Figure {
-	return func(v *View) (out []Figure) {
+func sweep(x string) func(v *View) []plot.Figure {
+	return func(v *View) (out []plot.Figure) {
 		for _, t := range v.at() {
-			a := Figure{Title: fmt.Sprintf("τ, temperature %g", t), X: x, Y: "τ"}
-			b := Figure{Title: fmt.Sprintf("speed-up, temperature %g", t), X: x, Y: "speed-up"}
+			a := plot.Figure{Title: fmt.Sprintf("τ, temperature %g", t), X: x, Y: "τ"}
+			b := plot.Figure{Title: fmt.Sprintf("speed-up, temperature %g", t), X: x, Y: "speed-up"}
 			for i := range v.cols {
 				c := &v.cols[i]
 				var at float64
@@ -363,17 +365,8 @@ func sweep(x string) func(v *View) []Figure {
 					continue
 				}
 				r := v.row(c, "", t)
-				put := func(f *Figure, y float64, std float64) {
-					k := slices.IndexFunc(f.Series, func(s Series) bool { return s.Name == v.title(c) })
-					if k < 0 {
-						k = len(f.Series)
-						f.Series = append(f.Series, Series{Name: v.title(c)})
-					}
-					s := &f.Series[k]
-					s.X, s.Y, s.Std = append(s.X, at), append(s.Y, y), append(s.Std, std)
-				}
-				put(&a, r.Tau.Mean, r.Tau.Error())
-				put(&b, r.Speedup.Mean, r.Speedup.Error())
+				a.AddError(v.title(c), at, r.Tau.Mean, r.Tau.Error())
+				b.AddError(v.title(c), at, r.Speedup.Mean, r.Speedup.Error())
 			}
 			out = append(out, a, b)
 		}

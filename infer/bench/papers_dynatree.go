@@ -1,6 +1,11 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
+
+	"talf/internal/plot"
+	"talf/internal/table"
+)
 
 // The tables and figures of DynaTree: 1 throughput, 2 latency, 3 verification, 4
 // and Figure 5 the ablation, 5 memory; Figure 6 over lengths of answers, 7 the
@@ -58,11 +63,11 @@ func dynatreePapers() []Paper {
 	return []Paper{
 		{
 			Name: "dynatree:t1", Doc: "throughput and speed-up", Temperatures: greedy, Variants: main,
-			Tables: each(func(v *View, t float64) Table { return v.perSet("method", t, main2, throughput, speedup) }),
+			Tables: each(func(v *View, t float64) table.Table { return v.perSet("method", t, main2, throughput, speedup) }),
 		},
 		{
 			Name: "dynatree:t2", Doc: "latency", Temperatures: greedy, Variants: main,
-			Tables: each(func(v *View, t float64) Table {
+			Tables: each(func(v *View, t float64) table.Table {
 				return v.perSet("method", t, []string{"TTFT (ms)", "TPOT (ms)"},
 					func(r *Row) string { return plusMinus(Mean{Mean: 1e3 * r.TTFT.Mean, Std: 1e3 * r.TTFT.Std}, 1) },
 					func(r *Row) string { return plusMinus(Mean{Mean: 1e3 * r.TPOT.Mean, Std: 1e3 * r.TPOT.Std}, 2) })
@@ -70,7 +75,7 @@ func dynatreePapers() []Paper {
 		},
 		{
 			Name: "dynatree:t3", Doc: "verification: committed of drafted tokens, tokens and path per round, rounds per answer", Temperatures: greedy, Variants: main,
-			Tables: each(func(v *View, t float64) Table {
+			Tables: each(func(v *View, t float64) table.Table {
 				return v.perSet("method", t, []string{"Accept.", "L̄", "ℓ̄", "#Iter."},
 					func(r *Row) string {
 						if r.Drafted == 0 {
@@ -104,7 +109,7 @@ func dynatreePapers() []Paper {
 		},
 		{
 			Name: "dynatree:fig8", Doc: "DynaTree's thresholds, breadths and depths", Temperatures: greedy, Variants: sensitivity,
-			Tables: each(func(v *View, t float64) Table {
+			Tables: each(func(v *View, t float64) table.Table {
 				return v.perSet("variant", t, append(main2, "τ"), throughput, speedup, func(r *Row) string { return two(r.Pooled) })
 			}),
 		},
@@ -117,8 +122,8 @@ func dynatreePapers() []Paper {
 
 // perSet is a table with a row for each column of the view and figures of each
 // set, without a mean.
-func (v *View) perSet(first string, t float64, names []string, f ...func(*Row) string) Table {
-	out := Table{Caption: v.caption(t), Header: []string{first}}
+func (v *View) perSet(first string, t float64, names []string, f ...func(*Row) string) table.Table {
+	out := table.Table{Caption: v.caption(t), Header: []string{first}}
 	for _, s := range v.sets() {
 		for _, n := range names {
 			out.Header = append(out.Header, join(s, n))
@@ -143,8 +148,8 @@ func join(set, name string) string {
 	return set + " " + name
 }
 
-func dynatreeTable4(v *View, t float64) Table {
-	out := Table{Caption: v.caption(t), Header: []string{"variant", "throughput (t/s)", "speed-up", "Δ vs fixed"}}
+func dynatreeTable4(v *View, t float64) table.Table {
+	out := table.Table{Caption: v.caption(t), Header: []string{"variant", "throughput (t/s)", "speed-up", "Δ vs fixed"}}
 	for i := range v.cols {
 		r := v.row(&v.cols[i], "", t)
 		out.Cells = append(out.Cells, []string{
@@ -154,8 +159,8 @@ func dynatreeTable4(v *View, t float64) Table {
 	return out
 }
 
-func dynatreeFigure5(v *View, t float64) Table {
-	out := Table{Caption: v.caption(t), Header: []string{"variant", "t/s", "rounds", "L̄", "committed of drafted"}}
+func dynatreeFigure5(v *View, t float64) table.Table {
+	out := table.Table{Caption: v.caption(t), Header: []string{"variant", "t/s", "rounds", "L̄", "committed of drafted"}}
 	for i := range v.cols {
 		r := v.row(&v.cols[i], "", t)
 		out.Cells = append(out.Cells, []string{
@@ -165,8 +170,8 @@ func dynatreeFigure5(v *View, t float64) Table {
 	return out
 }
 
-func dynatreeTable5(v *View, t float64) Table {
-	out := Table{Caption: v.caption(t), Header: append(append([]string{"method"}, named0(v.sets())...), "average", "rel. change")}
+func dynatreeTable5(v *View, t float64) table.Table {
+	out := table.Table{Caption: v.caption(t), Header: append(append([]string{"method"}, named0(v.sets())...), "average", "rel. change")}
 	first := 0.0
 	for i := range v.cols {
 		c := &v.cols[i]
@@ -185,9 +190,9 @@ func dynatreeTable5(v *View, t float64) Table {
 }
 
 // groupTable gives all sets together, by label and group.
-func groupTable(group string) func(v *View, t float64) Table {
-	return func(v *View, t float64) Table {
-		out := Table{Caption: v.caption(t), Header: []string{"method", group, "t/s", "speed-up", "L̄", "ℓ̄", "committed of drafted"}}
+func groupTable(group string) func(v *View, t float64) table.Table {
+	return func(v *View, t float64) table.Table {
+		out := table.Table{Caption: v.caption(t), Header: []string{"method", group, "t/s", "speed-up", "L̄", "ℓ̄", "committed of drafted"}}
 		for i := range v.cols {
 			c := &v.cols[i]
 			r := v.row(c, "", t)
@@ -200,12 +205,12 @@ func groupTable(group string) func(v *View, t float64) Table {
 }
 
 // bars draws τ and speed-up of every column by set.
-func bars(v *View) (out []Figure) {
+func bars(v *View) (out []plot.Figure) {
 	for _, t := range v.at() {
-		a := Figure{Title: fmt.Sprintf("τ, temperature %g", t), Groups: named0(v.sets())}
-		b := Figure{Title: fmt.Sprintf("speed-up, temperature %g", t), Groups: named0(v.sets())}
+		a := plot.Figure{Title: fmt.Sprintf("τ, temperature %g", t), Groups: named0(v.sets())}
+		b := plot.Figure{Title: fmt.Sprintf("speed-up, temperature %g", t), Groups: named0(v.sets())}
 		for i := range v.cols {
-			x, y := Series{Name: v.title(&v.cols[i])}, Series{Name: v.title(&v.cols[i])}
+			x, y := plot.Series{Name: v.title(&v.cols[i])}, plot.Series{Name: v.title(&v.cols[i])}
 			for _, s := range v.sets() {
 				r := v.row(&v.cols[i], s, t)
 				x.Y, y.Y = append(x.Y, r.Pooled), append(y.Y, r.Speedup.Mean)

@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"slices"
+
+	"talf/internal/table"
 )
 
 // The tables and figures of GOOSE: 1 spine and isotropic trees, 2 the ablation, 3
@@ -25,7 +27,7 @@ func goosePapers() []Paper {
 			params.Variants = append(params.Variants, Variant{Label: p.label, Group: x, Spec: fmt.Sprintf("goose:%s=%s", p.name, x)})
 		}
 	}
-	params.Tables = each(func(v *View, t float64) Table {
+	params.Tables = each(func(v *View, t float64) table.Table {
 		out := v.bySet("parameter", t, []string{""}, func(r *Row) string { return two(r.Pooled) })
 		for i := range out.Cells {
 			out.Cells[i][0] += " = " + v.cols[i].Group
@@ -62,7 +64,7 @@ func goosePapers() []Paper {
 				{Label: "EAGLE-2", Spec: "beam", Ask: AskHead},
 				goose,
 			},
-			Tables: each(func(v *View, t float64) Table {
+			Tables: each(func(v *View, t float64) table.Table {
 				return v.bySet("method", t, []string{"Spd", "τ"}, func(r *Row) string { return two(r.Speedup.Mean) }, func(r *Row) string { return two(r.Pooled) })
 			}),
 		},
@@ -83,8 +85,8 @@ func goosePapers() []Paper {
 	}
 }
 
-func gooseTable1(v *View, t float64) Table {
-	out := Table{Caption: v.caption(t), Header: []string{"dataset"}}
+func gooseTable1(v *View, t float64) table.Table {
+	out := table.Table{Caption: v.caption(t), Header: []string{"dataset"}}
 	for i := range v.cols {
 		out.Header = append(out.Header, v.title(&v.cols[i]))
 	}
@@ -104,8 +106,8 @@ func gooseTable1(v *View, t float64) Table {
 }
 
 // gooseTable2 ends with the mean relative change over sets.
-func gooseTable2(v *View, t float64) Table {
-	out := Table{Caption: v.caption(t), Header: append(append([]string{"config"}, named0(v.sets())...), "Δ")}
+func gooseTable2(v *View, t float64) table.Table {
+	out := table.Table{Caption: v.caption(t), Header: append(append([]string{"config"}, named0(v.sets())...), "Δ")}
 	full := v.find("GOOSE", "")
 	group := ""
 	for i := range v.cols {
@@ -138,8 +140,8 @@ func named0(sets []string) (out []string) {
 	return out
 }
 
-func gooseFigure4a(v *View, t float64) Table {
-	out := Table{Caption: v.caption(t), Header: []string{"dataset", "best part", "τ of it", "τ of GOOSE", "gain"}}
+func gooseFigure4a(v *View, t float64) table.Table {
+	out := table.Table{Caption: v.caption(t), Header: []string{"dataset", "best part", "τ of it", "τ of GOOSE", "gain"}}
 	for _, s := range v.sets() {
 		best := slices.MaxFunc(v.cols[1:], func(a, b column) int {
 			if v.row(&a, s, t).Pooled < v.row(&b, s, t).Pooled {
@@ -153,8 +155,8 @@ func gooseFigure4a(v *View, t float64) Table {
 	return out
 }
 
-func gooseFigure5(v *View, t float64) Table {
-	out := Table{
+func gooseFigure5(v *View, t float64) table.Table {
+	out := table.Table{
 		Caption: v.caption(t) + "; ps and pt are the shares of drafted spine and branch nodes that were accepted, in brackets of those whose parent was",
 		Header:  []string{"dataset", "ps", "pt", "ps/pt", "pure PLD", "continuation", "pure TR", "nothing accepted"},
 	}
@@ -183,8 +185,8 @@ const (
 	gooseBudget = 60
 )
 
-func gooseE4(v *View, t float64) Table {
-	out := Table{
+func gooseE4(v *View, t float64) table.Table {
+	out := table.Table{
 		Caption: v.caption(t) + "; iso is the yield of a tree of 60 transitions, three to a node",
 		Header:  []string{"dataset", "bound", "iso", "bound/iso", "measured τ", "bound/τ", "holds"},
 	}

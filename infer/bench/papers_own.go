@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"talf/infer"
+	"talf/internal/table"
 )
 
 // The project's own tables: every method beside every other.
@@ -74,8 +75,8 @@ func ownPapers() []Paper {
 
 // acceptance gives the histogram of tokens a pass, and acceptance by depth and by
 // rank, all sets together; ranks as sequoia takes them.
-func acceptance(v *View, t float64) Table {
-	out := Table{
+func acceptance(v *View, t float64) table.Table {
+	out := table.Table{
 		Caption: v.caption(t),
 		Header:  []string{"method", "asks", "passes that emitted 1/2/… tokens, %", "kept of passes that reached depth 1/2/…", "kept of compared siblings of rank 1/2/…"},
 	}
@@ -103,8 +104,8 @@ func acceptance(v *View, t float64) Table {
 }
 
 // overview gives τ and speed-up by set, and what can be said of all of them.
-func overview(v *View, t float64) Table {
-	out := Table{Caption: v.caption(t), Header: []string{"method", "asks"}}
+func overview(v *View, t float64) table.Table {
+	out := table.Table{Caption: v.caption(t), Header: []string{"method", "asks"}}
 	for _, s := range v.sets() {
 		out.Header = append(out.Header, join(s, "τ"), join(s, "speed-up"))
 	}

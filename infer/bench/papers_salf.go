@@ -1,6 +1,10 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
+
+	"talf/internal/table"
+)
 
 // The tables of SALF and TALF ("Tree-Aware Loss Function", papers of the README):
 // 1 the methods, 2 tree constructions by losses, 3 heads, 4 thresholds; Figure
@@ -8,8 +12,8 @@ import "fmt"
 func salfPapers() []Paper {
 	heads := func(label, spec string) Variant { return Variant{Label: label, Spec: spec, Ask: AskHeads} }
 	speedAndTau := []string{"speed-up", "τ"}
-	both := func(first string) func(v *View) []Table {
-		return each(func(v *View, t float64) Table {
+	both := func(first string) func(v *View) []table.Table {
+		return each(func(v *View, t float64) table.Table {
 			return v.bySet(first, t, speedAndTau, func(r *Row) string { return times(r.Speedup.Mean) }, func(r *Row) string { return two(r.Pooled) })
 		})
 	}
@@ -21,7 +25,7 @@ func salfPapers() []Paper {
 		th := fmt.Sprintf("0.%d", i)
 		thresholds.Variants = append(thresholds.Variants, Variant{Label: "SALF", Group: th, Spec: "salf:th=" + th, Ask: AskHead})
 	}
-	thresholds.Tables = func(v *View) []Table {
+	thresholds.Tables = func(v *View) []table.Table {
 		out := both("th")(v)
 		for i := range out {
 			for k := range out[i].Cells {
@@ -48,7 +52,7 @@ func salfPapers() []Paper {
 		{
 			Name: "salf:t3", Doc: "τ by head, with optimal trees", Temperatures: []float64{0},
 			Variants: []Variant{heads("optimal", "optimal")},
-			Tables: each(func(v *View, t float64) Table {
+			Tables: each(func(v *View, t float64) table.Table {
 				return v.bySet("head", t, []string{"τ"}, func(r *Row) string { return two(r.Pooled) })
 			}),
 		},
@@ -62,7 +66,7 @@ func salfPapers() []Paper {
 }
 
 // salfTable1 gives speed-ups with how much the last method is above the others.
-func salfTable1(v *View, t float64) Table {
+func salfTable1(v *View, t float64) table.Table {
 	out := v.bySet("method", t, []string{""}, func(r *Row) string { return times(r.Speedup.Mean) })
 	last := v.find("SALF & TALF", "")
 	for i := range out.Cells {
@@ -76,9 +80,9 @@ func salfTable1(v *View, t float64) Table {
 }
 
 // ranksTable gives the share of drafted nodes by rank, all sets together.
-func ranksTable(v *View, t float64) Table {
+func ranksTable(v *View, t float64) table.Table {
 	const most = 5
-	out := Table{Caption: v.caption(t), Header: []string{"tree (head)"}}
+	out := table.Table{Caption: v.caption(t), Header: []string{"tree (head)"}}
 	for n := 1; n < most; n++ {
 		out.Header = append(out.Header, fmt.Sprintf("rank %d", n))
 	}

@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"slices"
+
+	"talf/internal/table"
 )
 
 // The tables and figure of Traversal Verification: token-level verification
@@ -70,8 +72,8 @@ func (v *View) pairHeader(first string) (h []string) {
 // traversalNote says what stands beside the means.
 const traversalNote = "; ± is the standard error over prompts"
 
-func traversalBySet(v *View, t float64) Table {
-	out := Table{Caption: v.caption(t) + traversalNote, Header: v.pairHeader("task")}
+func traversalBySet(v *View, t float64) table.Table {
+	out := table.Table{Caption: v.caption(t) + traversalNote, Header: v.pairHeader("task")}
 	for _, s := range v.sets() {
 		out.Cells = append(out.Cells, v.pairs([]string{setName(s)}, func(c *column) (Mean, int) { return v.row(c, s, t).Tau, 2 }))
 	}
@@ -81,16 +83,16 @@ func traversalBySet(v *View, t float64) Table {
 	return out
 }
 
-func traversalByTemperature(v *View) []Table {
-	out := Table{Caption: v.paper.Name + ", " + v.paper.Doc + traversalNote, Header: v.pairHeader("temp.")}
+func traversalByTemperature(v *View) []table.Table {
+	out := table.Table{Caption: v.paper.Name + ", " + v.paper.Doc + traversalNote, Header: v.pairHeader("temp.")}
 	for _, t := range v.at() {
 		out.Cells = append(out.Cells, v.pairs([]string{fmt.Sprintf("%g", t)}, func(c *column) (Mean, int) { return v.row(c, "", t).Tau, 2 }))
 	}
-	return []Table{out}
+	return []table.Table{out}
 }
 
-func traversalByDepth(v *View, t float64) Table {
-	out := Table{Caption: v.caption(t) + traversalNote, Header: []string{"tree", "depth", "Tok.V", "Tra.V", "Δ"}}
+func traversalByDepth(v *View, t float64) table.Table {
+	out := table.Table{Caption: v.caption(t) + traversalNote, Header: []string{"tree", "depth", "Tok.V", "Tra.V", "Δ"}}
 	for i := 0; i+1 < len(v.cols); i += 2 {
 		a, b := v.row(&v.cols[i], "", t).Tau, v.row(&v.cols[i+1], "", t).Tau
 		out.Cells = append(out.Cells, []string{

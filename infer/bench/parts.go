@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"talf/infer"
+	"talf/internal/table"
 	"talf/model"
 	"talf/tree"
 )
@@ -169,8 +170,8 @@ func sumParts(ms []*Measurement, best bool) *Parts {
 }
 
 // parts lays out where the time goes.
-func (r *Report) parts() []Table {
-	t := Table{
+func (r *Report) parts() []table.Table {
+	t := table.Table{
 		Caption: "By parts, µs a round: passes within decoding, and the same passes of each model alone",
 		Header: []string{
 			"method", "T", "set", "rounds", "of repetitions", "rows", "context", "target", "alone", "draft passes", "draft", "alone", "other", "round",
@@ -197,7 +198,7 @@ func (r *Report) parts() []Table {
 	if len(t.Cells) == 0 {
 		return nil
 	}
-	return []Table{t}
+	return []table.Table{t}
 }
 
 // A tape notes the calls that decoding one text makes to its models, and makes

@@ -10,6 +10,7 @@ import (
 	"talf/infer"
 	"talf/infer/bench"
 	"talf/infer/draft/drafttest"
+	"talf/internal/table"
 )
 
 // slow is a target whose commits take time.
@@ -150,7 +151,7 @@ func TestPassesAreRunAgainAlone(t *testing.T) {
 		t.Errorf("%d rounds of %d passes; speed-up %v by parts, %v by the clock", p.Rounds, r.Rows[1].Passes, p.Speedup, r.Rows[1].Speedup.Mean)
 	}
 	var text strings.Builder
-	if err := r.WriteMarkdown(&text); err != nil {
+	if err := table.Write(&text, r.Tables(), true); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(text.String(), "By parts") {

@@ -2,46 +2,14 @@ package bench
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
+
+	"talf/internal/table"
 )
 
 // depths is how many depths of acceptance a table shows.
 const depths = 6
-
-// A Table is a report's figures laid out for people.
-type Table struct {
-	Caption string
-	Header  []string
-	Cells   [][]string
-}
-
-// Write writes t for a terminal, or for a document.
-func (t *Table) Write(w io.Writer, markdown bool) error {
-	if t.Caption != "" {
-		if _, err := fmt.Fprintf(w, "%s\n\n", t.Caption); err != nil {
-			return err
-		}
-	}
-	return writeTable(w, t.Header, t.Cells, markdown)
-}
-
-// WriteTables writes tables with a blank line between them.
-func WriteTables(w io.Writer, tables []Table, markdown bool) error {
-	for i := range tables {
-		if i > 0 {
-			if _, err := fmt.Fprintln(w); err != nil {
-				return err
-			}
-		}
-		if err := tables[i].Write(w, markdown); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 func (r *Row) cells() []string {
 	var kept []string
@@ -65,17 +33,17 @@ func (r *Row) missed() string {
 // Tables returns the figures over all sets and, where there are several, of each
 // one; then where the time goes, and those of methods that draft from several
 // origins.
-func (r *Report) Tables() []Table {
+func (r *Report) Tables() []table.Table {
 	header := []string{"method", "T", "τ", "tok/s", "speed-up", "draft", "verify", "other", "passes", "loops", "kept of reached at depth 1…"}
 	replayed := slices.ContainsFunc(r.Rows, func(x Row) bool { return x.Asked > 0 })
 	if replayed {
 		header = append(header, "missed")
 	}
-	var out []Table
+	var out []table.Table
 	for i := range r.Rows {
 		x := &r.Rows[i]
 		if i == 0 || x.Set != r.Rows[i-1].Set {
-			t := Table{Header: header}
+			t := table.Table{Header: header}
 			if len(r.Sets) > 1 {
 				t.Caption = "All sets"
 				for _, s := range r.Sets {
@@ -105,8 +73,8 @@ func (s *SetInfo) about() string {
 }
 
 // origins tells what each origin contributes.
-func (r *Report) origins() []Table {
-	t := Table{
+func (r *Report) origins() []table.Table {
+	t := table.Table{
 		Caption: "By origin of the nodes",
 		Header:  []string{"method", "T", "set", "origin", "drafted", "kept of drafted", "kept of reached", "rounds by path"},
 	}
@@ -130,7 +98,7 @@ func (r *Report) origins() []Table {
 	if len(t.Cells) == 0 {
 		return nil
 	}
-	return []Table{t}
+	return []table.Table{t}
 }
 
 func setName(s string) string {
@@ -140,33 +108,8 @@ func setName(s string) string {
 	return s
 }
 
-// WriteText writes the tables for a terminal.
-func (r *Report) WriteText(w io.Writer) error { return WriteTables(w, r.Tables(), false) }
-
-// WriteMarkdown writes the tables for a document.
-func (r *Report) WriteMarkdown(w io.Writer) error { return WriteTables(w, r.Tables(), true) }
-
 func plusMinus(m Mean, digits int) string {
 	return fmt.Sprintf("%.*f ± %.*f", digits, m.Mean, digits, m.Std)
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.0f%%", 100*share) }
-
-// writeTable writes cells below a header.
-func writeTable(w io.Writer, header []string, cells [][]string, markdown bool) error {
-	if markdown {
-		lines := []string{"| " + strings.Join(header, " | ") + " |", "|" + strings.Repeat("---|", len(header))}
-		for _, c := range cells {
-			lines = append(lines, "| "+strings.Join(c, " | ")+" |")
-		}
-		_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
-		return err
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, c := range append([][]string{header}, cells...) {
-		if _, err := fmt.Fprintln(t, strings.Join(c, "\t")); err != nil {
-			return err
-		}
-	}
-	return t.Flush()
-}

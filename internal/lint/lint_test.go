@@ -94,6 +94,7 @@ func TestRulesBite(t *testing.T) {
 	}
 	want := []string{
 		"infer imports data",
+		"infer/bench imports data",
 		"infer/draft imports train/net: they must not know each other",
 		"model imports compute/cpu",
 		"surprise has no import rule: add one to internal/lint",

@@ -34,7 +34,6 @@ var LargePackages = map[string]string{
 // for now, with the size that they may not exceed. Entries only shrink or go.
 var Ratchet = map[string]int{
 	"cmd/talf":                            9250,
-	"cmd/talf/command/bench.go":           710,
 	"cmd/talf/command/train.go":           512,
 	"cmd/talf/command/preprocess.go":      425,
 	"cmd/talf/command/inspect_samples.go": 382,

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"talf/model/internal/probs"
 )
@@ -56,6 +57,16 @@ func Argmax(logits []float32) int32 {
 		}
 	}
 	return int32(at)
+}
+
+// Prob returns the probability of token id at temperature 1, in float64.
+func Prob(logits []float32, id int32) float64 {
+	top := float64(slices.Max(logits))
+	var sum float64
+	for _, x := range logits {
+		sum += math.Exp(float64(x) - top)
+	}
+	return math.Exp(float64(logits[id])-top) / sum
 }
 
 // A Sampler applies parameters to rows. It holds scratch memory: one goroutine

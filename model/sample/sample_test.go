@@ -238,6 +238,18 @@ func TestArgmaxTakesTheLowestId(t *testing.T) {
 	}
 }
 
+func TestProbIsTheSoftmaxAtOneToken(t *testing.T) {
+	row := []float32{0, float32(math.Log(3)), float32(math.Inf(-1)), 0}
+	for id, want := range []float64{0.2, 0.6, 0, 0.2} {
+		if got := Prob(row, int32(id)); math.Abs(got-want) > 1e-7 { // log 3 is rounded to float32
+			t.Errorf("token %d: %v, want %v", id, got, want)
+		}
+	}
+	if got := Prob([]float32{1e30, -1e30}, 0); got != 1 {
+		t.Errorf("large logits: %v, want 1", got)
+	}
+}
+
 func TestDrawFollowsTheDistribution(t *testing.T) {
 	dist := []float32{0.1, 0, 0.4, 0.2, 0.3, 0}
 	const n = 20_000

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/compute"
-	"talf/infer/bench"
+	"talf/infer/bench/micro"
 	"talf/model"
 	"talf/model/synth"
 )
@@ -18,7 +18,7 @@ func newBenchDecode(a *app) *cobra.Command {
 	var dtypes []string
 	var context []int
 	o := machineOptions{actBits: 16}
-	c := bench.DefaultPasses()
+	c := micro.DefaultPasses()
 	cmd := &cobra.Command{
 		Use:   "decode [--model DIR | --shape NAME]",
 		Short: "Measure what a pass costs by number of rows",
@@ -54,9 +54,9 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 				return err
 			}
 			defer func() { _ = dev.Close() }()
-			var models []bench.PassModel
+			var models []micro.PassModel
 			for _, dt := range types {
-				timed := bench.NewTimed(dev)
+				timed := micro.NewTimed(dev)
 				o.dtype = dtypeFlag(dt)
 				m, err := openPassModel(dir, shape, timed, &o)
 				if err != nil {
@@ -64,23 +64,22 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 				}
 				defer func() { _ = m.Close() }()
 				probe := dev.NewProbe(m.WeightBytes())
-				models = append(models, bench.PassModel{Name: dt.String(), Model: m, Device: timed, Read: probe.Read})
+				models = append(models, micro.PassModel{Name: dt.String(), Model: m, Device: timed, Read: probe.Read})
 			}
 			r := newMachineReport()
 			r.Device = dev.Name()
 			for _, c.Context = range context {
-				rows, err := bench.Passes(cmd.Context(), models, c)
+				rows, err := micro.Passes(cmd.Context(), models, c)
 				if err != nil {
 					return err
 				}
 				r.Passes = append(r.Passes, rows...)
 			}
-			if picture != "" {
-				err = savePasses(picture, r.Passes)
-			}
+			err = saveFigures(picture, micro.PassFigure(r.Passes))
 			return errors.Join(err, p.print(a, r, func(markdown bool) error {
 				a.printf("%s, %s, %s\n\n", r.Machine, r.Device, r.Date)
-				return bench.WritePasses(a.out, r.Passes, markdown)
+				t := micro.PassTable(r.Passes)
+				return t.Write(a.out, markdown)
 			}))
 		},
 	}

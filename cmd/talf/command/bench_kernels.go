@@ -9,14 +9,14 @@ import (
 
 	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
-	"talf/infer/bench"
+	"talf/infer/bench/micro"
 )
 
 func newBenchKernels(a *app) *cobra.Command {
 	var p printing
 	var dtypes, classes, sizes []string
 	var threads int
-	c := bench.DefaultKernels()
+	c := micro.DefaultKernels()
 	cmd := &cobra.Command{
 		Use:   "kernels",
 		Short: "Measure the matrix products of every kind of CPU kernel",
@@ -40,7 +40,7 @@ first-level cache. 8-bit products may pass the second.`,
 			if err := c.Validate(); err != nil {
 				return usageError{err}
 			}
-			var devices []bench.KernelDevice
+			var devices []micro.KernelDevice
 			for _, name := range classes {
 				class, err := kern.ParseClass(name)
 				if err != nil {
@@ -56,17 +56,18 @@ first-level cache. 8-bit products may pass the second.`,
 					return err
 				}
 				defer func() { _ = dev.Close() }()
-				devices = append(devices, bench.KernelDevice{
-					Name: name, Device: dev, Probe: func(size int) bench.Probe { return dev.NewProbe(size) },
+				devices = append(devices, micro.KernelDevice{
+					Name: name, Device: dev, Probe: func(size int) micro.Probe { return dev.NewProbe(size) },
 				})
 			}
 			r := newMachineReport()
-			if r.Kernels, err = bench.Kernels(cmd.Context(), devices, c); err != nil {
+			if r.Kernels, err = micro.Kernels(cmd.Context(), devices, c); err != nil {
 				return err
 			}
 			return p.print(a, r, func(markdown bool) error {
 				a.printf("%s, %s\n\n", r.Machine, r.Date)
-				return bench.WriteKernels(a.out, r.Kernels, markdown)
+				t := micro.KernelTable(r.Kernels)
+				return t.Write(a.out, markdown)
 			})
 		},
 	}

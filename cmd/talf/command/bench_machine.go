@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"talf/compute"
-	"talf/infer/bench"
+	"talf/infer/bench/micro"
 )
 
 // A machineReport is the result of bench decode or bench kernels.
@@ -19,10 +19,10 @@ type machineReport struct {
 	Device  string            `json:"device,omitempty"`
 	Date    string            `json:"date"`
 	Version buildVersion      `json:"version"`
-	Passes  []bench.PassRow   `json:"passes,omitempty"`
-	Kernels []bench.KernelRow `json:"kernels,omitempty"`
+	Passes  []micro.PassRow   `json:"passes,omitempty"`
+	Kernels []micro.KernelRow `json:"kernels,omitempty"`
 
-	Perplexity []bench.Perplexity `json:"perplexity,omitempty"`
+	Perplexity []micro.Perplexity `json:"perplexity,omitempty"`
 }
 
 func newMachineReport() machineReport {

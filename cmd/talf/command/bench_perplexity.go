@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/spf13/cobra"
+	"talf/infer/bench/micro"
 
-	"talf/infer/bench"
+	"github.com/spf13/cobra"
 )
 
 func newBenchPerplexity(a *app) *cobra.Command {
@@ -54,7 +54,10 @@ of weights with the first one.`,
 				last := &r.Perplexity[len(r.Perplexity)-1]
 				last.Above = last.Perplexity/r.Perplexity[0].Perplexity - 1
 			}
-			return p.print(a, r, func(markdown bool) error { return bench.WritePerplexity(a.out, r.Perplexity, markdown) })
+			return p.print(a, r, func(markdown bool) error {
+				t := micro.PerplexityTable(r.Perplexity)
+				return t.Write(a.out, markdown)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -70,19 +73,19 @@ of weights with the first one.`,
 	return cmd
 }
 
-func perplexity(ctx context.Context, dir, text string, o *machineOptions, window, limit int) (bench.Perplexity, error) {
+func perplexity(ctx context.Context, dir, text string, o *machineOptions, window, limit int) (micro.Perplexity, error) {
 	m, closeModel, err := openModelAs(dir, o)
 	if err != nil {
-		return bench.Perplexity{}, err
+		return micro.Perplexity{}, err
 	}
 	defer closeModel()
 	tok, err := loadTokenizer(dir, m)
 	if err != nil {
-		return bench.Perplexity{}, err
+		return micro.Perplexity{}, err
 	}
 	ids, err := tok.Encode(text, false)
 	if err != nil {
-		return bench.Perplexity{}, err
+		return micro.Perplexity{}, err
 	}
 	if limit > 0 {
 		ids = ids[:min(limit, len(ids))]
@@ -90,5 +93,5 @@ func perplexity(ctx context.Context, dir, text string, o *machineOptions, window
 	if window == 0 {
 		window = min(1024, m.Spec().MaxPos)
 	}
-	return bench.MeasurePerplexity(ctx, o.dtype.String(), m, ids, window, m.Spec().BOS)
+	return micro.MeasurePerplexity(ctx, o.dtype.String(), m, ids, window, m.Spec().BOS)
 }

@@ -13,6 +13,7 @@ import (
 
 	"talf/infer/bench"
 	"talf/internal/durable"
+	"talf/internal/table"
 )
 
 func newBenchRecord(a *app) *cobra.Command {
@@ -87,8 +88,8 @@ func (a *app) record(ctx context.Context, o *benchOptions, rc bench.RecordConfig
 }
 
 // costTable gives what passes cost, model by model.
-func costTable(r *bench.Recording) *bench.Table {
-	t := &bench.Table{Header: []string{"model", "rows recorded", "ms of a pass by its rows"}}
+func costTable(r *bench.Recording) *table.Table {
+	t := &table.Table{Header: []string{"model", "rows recorded", "ms of a pass by its rows"}}
 	for i := range r.Channels {
 		c := &r.Channels[i]
 		rows, costs := 0, ""
@@ -139,9 +140,7 @@ target, need the model.`,
 			if err != nil {
 				return err
 			}
-			if o.picture != "" {
-				err = saveFigures(o.picture, r.figures())
-			}
+			err = saveFigures(o.picture, r.figures()...)
 			return errors.Join(err, p.print(a, r, func(markdown bool) error { return a.printBench(r, markdown) }))
 		},
 	}

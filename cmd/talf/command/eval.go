@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/infer/bench"
+	"talf/internal/plot"
+	"talf/internal/table"
 )
 
 // An evalOptions holds the flags of one evaluation.
@@ -31,8 +33,8 @@ type evalReport struct {
 	Methods     []bench.MethodEval `json:"methods,omitempty"`
 	Ranks       []bench.RankEval   `json:"ranks,omitempty"`
 
-	tables  []bench.Table
-	figures []bench.Figure
+	tables  []table.Table
+	figures []plot.Figure
 }
 
 func newEval(a *app) *cobra.Command {
@@ -97,16 +99,14 @@ probability it gives to the model's choice is from that.`
 			if err != nil {
 				return err
 			}
-			if o.picture != "" {
-				err = saveFigures(o.picture, r.figures)
-			}
+			err = saveFigures(o.picture, r.figures...)
 			return errors.Join(err, p.print(a, r, func(markdown bool) error {
 				a.printf("%s; ", r.Device)
 				if e.Paper != "" {
 					a.printf("temperature %g; ", r.Temperature)
 				}
 				a.printf("[ ] are %g%% confidence intervals\n\n", 100*r.Bootstrap.Level)
-				return bench.WriteTables(a.out, r.tables, markdown)
+				return table.Write(a.out, r.tables, markdown)
 			}))
 		},
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"talf/infer/bench"
+	"talf/internal/plot"
 	"talf/train"
 )
 
@@ -41,10 +41,8 @@ trees let expect without decoding; it is a lower bound.`,
 		Example: "  talf inspect metrics heads/talf\n  talf inspect metrics heads/eagle heads/talf --plot runs.svg",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if picture != "" {
-				if err := checkPlot(picture); err != nil {
-					return err
-				}
+			if err := checkPlot(picture); err != nil {
+				return err
 			}
 			var runs []metricsRun
 			for _, path := range args {
@@ -54,10 +52,8 @@ trees let expect without decoding; it is a lower bound.`,
 				}
 				runs = append(runs, r)
 			}
-			if picture != "" {
-				if err := saveMetrics(picture, runs); err != nil {
-					return err
-				}
+			if err := saveMetrics(picture, runs); err != nil {
+				return err
 			}
 			if asJSON {
 				return a.printJSON(runs)
@@ -118,37 +114,27 @@ func (r *metricsRun) print(a *app) {
 
 // saveMetrics draws the runs' losses, in training and held out, and τ̂.
 func saveMetrics(path string, runs []metricsRun) error {
-	loss := bench.Figure{Title: "Loss for each position", X: "step", Y: "loss"}
-	tau := bench.Figure{Title: "Tokens of a target pass, estimated on held-out trees", X: "step", Y: "τ̂"}
+	loss := plot.Figure{Title: "Loss for each position", X: "step", Y: "loss"}
+	tau := plot.Figure{Title: "Tokens of a target pass, estimated on held-out trees", X: "step", Y: "τ̂"}
 	for _, r := range runs {
 		name := filepath.Base(r.Path)
-		train, held := bench.Series{Name: name}, bench.Series{Name: name + ", held out"}
-		est, greedy := bench.Series{Name: name}, bench.Series{Name: name + ", greedy"}
-		add := func(s *bench.Series, step int, y float64) { s.X, s.Y = append(s.X, float64(step)), append(s.Y, y) }
 		for _, x := range r.Rows {
-			add(&train, x.Step, x.Loss)
-			if e := x.Eval; e != nil {
-				add(&held, x.Step, e.Loss)
-				if e.Tau > 0 {
-					add(&est, x.Step, e.Tau)
-					add(&greedy, x.Step, e.TauGreedy)
-				}
-			}
+			loss.Add(name, float64(x.Step), x.Loss)
 		}
-		for _, s := range []bench.Series{train, held} {
-			if len(s.Y) > 0 {
-				loss.Series = append(loss.Series, s)
+		for _, x := range r.Rows {
+			e := x.Eval
+			if e == nil {
+				continue
 			}
-		}
-		for _, s := range []bench.Series{est, greedy} {
-			if len(s.Y) > 0 {
-				tau.Series = append(tau.Series, s)
+			loss.Add(name+", held out", float64(x.Step), e.Loss)
+			if e.Tau > 0 {
+				tau.Add(name, float64(x.Step), e.Tau)
+				tau.Add(name+", greedy", float64(x.Step), e.TauGreedy)
 			}
 		}
 	}
-	figures := []bench.Figure{loss}
-	if len(tau.Series) > 0 {
-		figures = append(figures, tau)
+	if len(tau.Series) == 0 {
+		return saveFigures(path, loss)
 	}
-	return saveFigures(path, figures)
+	return saveFigures(path, loss, tau)
 }

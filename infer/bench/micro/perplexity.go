@@ -1,12 +1,13 @@
-package bench
+package micro
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 
+	"talf/internal/table"
 	"talf/model"
+	"talf/model/sample"
 )
 
 // A Perplexity is how well a model predicts a text.
@@ -16,15 +17,13 @@ type Perplexity struct {
 	Windows    int     `json:"windows"`
 	NLL        float64 `json:"nll"` // mean −log p of a token, natural logarithm
 	Perplexity float64 `json:"perplexity"`
-	// Above is how much higher the perplexity is than the first model's of the
-	// same run, as a share of it.
+	// Above is the relative increase over the perplexity of the run's first model.
 	Above float64 `json:"above_first"`
 }
 
-// MeasurePerplexity cuts ids into windows of the given length, the last one
-// perhaps shorter, and has m predict every token of a window but its first from
-// those before it. If bos is not negative, it begins every window, and all of the
-// window's tokens are predicted.
+// MeasurePerplexity splits ids into windows of the given length, of which the last may be
+// shorter, and has m predict every token of a window but the first from those before it. If
+// bos is not negative, every window begins with it and all tokens of ids are predicted.
 func MeasurePerplexity(ctx context.Context, name string, m *model.Model, ids []int32, window int, bos int32) (Perplexity, error) {
 	p := Perplexity{Model: name}
 	v := m.Spec().Vocab
@@ -76,21 +75,20 @@ func windowNLL(ctx context.Context, m *model.Model, in []int32, row []float32) (
 		}
 		for r := range n {
 			o.ReadLogits(row, r)
-			sum -= math.Log(softmaxAt(row, in[i+r+1]))
+			sum -= math.Log(sample.Prob(row, in[i+r+1]))
 		}
 	}
 	return sum, nil
 }
 
-// WritePerplexity writes the results as a table for a terminal, or for a
-// document.
-func WritePerplexity(w io.Writer, rows []Perplexity, markdown bool) error {
-	var cells [][]string
+// PerplexityTable lays the results out.
+func PerplexityTable(rows []Perplexity) table.Table {
+	t := table.Table{Header: []string{"weights", "tokens", "windows", "nats a token", "perplexity", "above the first"}}
 	for _, r := range rows {
-		cells = append(cells, []string{
+		t.Cells = append(t.Cells, []string{
 			r.Model, fmt.Sprint(r.Tokens), fmt.Sprint(r.Windows), fmt.Sprintf("%.5f", r.NLL),
 			fmt.Sprintf("%.4f", r.Perplexity), fmt.Sprintf("%+.4f%%", 100*r.Above),
 		})
 	}
-	return writeTable(w, []string{"weights", "tokens", "windows", "nats a token", "perplexity", "above the first"}, cells, markdown)
+	return t
 }

@@ -1,14 +1,15 @@
-package bench
+package micro
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"time"
 
+	"talf/internal/plot"
+	"talf/internal/table"
 	"talf/model"
 	"talf/tree"
 )
@@ -17,18 +18,18 @@ import (
 type PassModel struct {
 	Name   string // such as the type of its weights
 	Model  *model.Model
-	Device *Timed // that Model was loaded on
-	// Read measures the speed of reading as many bytes as a pass reads of the
-	// weights, in bytes/s; nil leaves that column out.
+	Device *Timed // the one that Model was loaded on
+	// Read reads as many bytes as a pass reads of the weights and returns the speed in
+	// bytes/s; nil leaves that column out.
 	Read func() float64
 }
 
 // A PassConfig says how passes are measured.
 type PassConfig struct {
-	Rows    []int // sizes of the trees; the first is what others are compared with
-	Prompt  int   // also measure a prompt of so many tokens from nothing; 0: none
+	Rows    []int // sizes of the trees; costs are relative to the first
+	Prompt  int   // also measure a prompt of this many tokens, from an empty cache; 0: none
 	Context int   // positions before the tree
-	Reps    int   // rounds over models and sizes
+	Reps    int   // how often every model and size is measured
 	Seed    uint64
 }
 
@@ -51,24 +52,24 @@ func (c PassConfig) Validate() error {
 		return fmt.Errorf("a prompt of %d tokens", c.Prompt)
 	}
 	if c.Context < 1 || c.Reps < 1 {
-		return fmt.Errorf("%d positions before the tree and %d rounds, want at least 1 of each", c.Context, c.Reps)
+		return fmt.Errorf("%d positions before the tree and %d repetitions, want at least 1 of each", c.Context, c.Reps)
 	}
 	return nil
 }
 
-// A PassRow is what one size of tree costs one model.
+// A PassRow is the cost of one size of tree for one model.
 type PassRow struct {
 	Model   string  `json:"model"`
-	Prompt  bool    `json:"prompt,omitempty"` // a prompt, with logits of its last token, in place of a tree
+	Prompt  bool    `json:"prompt,omitempty"` // a prompt, with the logits of its last token, instead of a tree
 	Rows    int     `json:"rows"`
 	Context int     `json:"context"`
 	Best    float64 `json:"best_ms"`
 	Median  float64 `json:"median_ms"`
-	Ratio   float64 `json:"ratio"`        // best to best of the first size
-	Middle  float64 `json:"median_ratio"` // median to median of the first size
+	Ratio   float64 `json:"ratio"`        // of Best to the first size's
+	Middle  float64 `json:"median_ratio"` // of Median to the first size's
 	Bytes   int     `json:"weight_bytes"`
-	// Bandwidth is Bytes over Best, bytes/s, and ReadBest the fastest read of as
-	// much memory between the passes. Both count 0 if reads were not measured.
+	// Bandwidth is Bytes over Best in bytes/s. ReadBest and ReadMid are the best and the
+	// median speed of reading as much memory between the passes, 0 if not measured.
 	Bandwidth float64 `json:"bandwidth"`
 	ReadBest  float64 `json:"read_best"`
 	ReadMid   float64 `json:"read_median"`
@@ -76,9 +77,9 @@ type PassRow struct {
 	Attention float64 `json:"attention_share"`
 }
 
-// OfRead returns the share of the read bandwidth that the median pass reaches:
-// medians, because the best read and the best pass may be minutes apart on a
-// machine whose speed drifts.
+// OfRead returns the share of the read bandwidth that the median pass reaches. It compares
+// medians because on a machine whose speed drifts the best read and the best pass may be
+// minutes apart.
 func (r *PassRow) OfRead() float64 {
 	if r.ReadMid == 0 {
 		return 0
@@ -91,9 +92,9 @@ type pass struct {
 	linear, attend time.Duration
 }
 
-// Passes measures passes of every model with trees of every size, all in turn,
-// so that a machine that changes its speed changes it for all alike. Trees are
-// random, logits of every node are computed.
+// Passes measures passes of every model over trees of every size. They take turns, so that a
+// change of the machine's speed affects them all alike. The trees are random, and the logits
+// of every node are computed.
 func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -209,10 +210,9 @@ func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
 
-// WritePasses writes the rows as a table for a terminal, or for a document.
-func WritePasses(w io.Writer, rows []PassRow, markdown bool) error {
-	header := []string{"weights", "context", "rows", "ms, best", "ms, median", "cost over one", "by medians", "tokens/s", "GB/s", "of read", "attention"}
-	var cells [][]string
+// PassTable lays the rows out.
+func PassTable(rows []PassRow) table.Table {
+	t := table.Table{Header: []string{"weights", "context", "rows", "ms, best", "ms, median", "cost over one", "by medians", "tokens/s", "GB/s", "of read", "attention"}}
 	for i := range rows {
 		r := &rows[i]
 		of := "–"
@@ -223,11 +223,26 @@ func WritePasses(w io.Writer, rows []PassRow, markdown bool) error {
 		if r.Prompt {
 			context = "prompt"
 		}
-		cells = append(cells, []string{
+		t.Cells = append(t.Cells, []string{
 			r.Model, context, fmt.Sprint(r.Rows), fmt.Sprintf("%.2f", r.Best), fmt.Sprintf("%.2f", r.Median),
 			fmt.Sprintf("%.2f", r.Ratio), fmt.Sprintf("%.2f", r.Middle), fmt.Sprintf("%.0f", float64(r.Rows)/r.Median*1e3),
 			fmt.Sprintf("%.1f", r.Bandwidth/1e9), of, fmt.Sprintf("%.0f%%", 100*r.Attention),
 		})
 	}
-	return writeTable(w, header, cells, markdown)
+	return t
+}
+
+// PassFigure draws the cost of a pass over that of the first size, a line for each model and
+// context. Prompts are left out.
+func PassFigure(rows []PassRow) plot.Figure {
+	f := plot.Figure{Title: "Cost of a pass over one of the fewest rows", X: "rows", Y: "cost", LogX: true, FromZero: true}
+	for i := range rows {
+		r := &rows[i]
+		if r.Prompt {
+			continue
+		}
+		name := fmt.Sprintf("%s, context %d", r.Model, r.Context)
+		f.Add(name, float64(r.Rows), r.Ratio)
+	}
+	return f
 }

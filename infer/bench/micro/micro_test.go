@@ -1,4 +1,4 @@
-package bench_test
+package micro_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 
 	"talf/compute"
 	"talf/compute/cpu"
-	"talf/infer/bench"
+	"talf/infer/bench/micro"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/modeltest"
@@ -35,14 +35,14 @@ func TestPassesAreMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	timed := bench.NewTimed(dev)
+	timed := micro.NewTimed(dev)
 	m, err := model.New(spec, synth.RandomWeights(spec, 1), timed, model.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
 	reads := 0
-	c := bench.PassConfig{Rows: []int{1, 5}, Prompt: 30, Context: 40, Reps: 3, Seed: 1}
-	rows, err := bench.Passes(t.Context(), []bench.PassModel{{Name: "f32", Model: m, Device: timed, Read: func() float64 { reads++; return 1e9 }}}, c)
+	c := micro.PassConfig{Rows: []int{1, 5}, Prompt: 30, Context: 40, Reps: 3, Seed: 1}
+	rows, err := micro.Passes(t.Context(), []micro.PassModel{{Name: "f32", Model: m, Device: timed, Read: func() float64 { reads++; return 1e9 }}}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,8 +60,8 @@ func TestPassesAreMeasured(t *testing.T) {
 	if rows[0].Ratio != 1 || rows[0].Middle != 1 || rows[1].Ratio != rows[1].Best/rows[0].Best {
 		t.Errorf("costs over the first: %+v", rows)
 	}
-	for _, bad := range []bench.PassConfig{{}, {Rows: []int{0}, Context: 1, Reps: 1}, {Rows: []int{1}, Reps: 1}} {
-		if _, err := bench.Passes(t.Context(), nil, bad); err == nil {
+	for _, bad := range []micro.PassConfig{{}, {Rows: []int{0}, Context: 1, Reps: 1}, {Rows: []int{1}, Reps: 1}} {
+		if _, err := micro.Passes(t.Context(), nil, bad); err == nil {
 			t.Errorf("%+v is accepted", bad)
 		}
 	}
@@ -73,9 +73,9 @@ func TestKernelsAreMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	c := bench.KernelConfig{DTypes: []compute.DType{compute.F32, compute.Q8}, Rows: []int{1, 3}, Sizes: [][2]int{{64, 96}}, Reps: 2, Seed: 1}
-	rows, err := bench.Kernels(t.Context(), []bench.KernelDevice{{
-		Name: "cpu", Device: dev, Probe: func(size int) bench.Probe { return dev.NewProbe(size) },
+	c := micro.KernelConfig{DTypes: []compute.DType{compute.F32, compute.Q8}, Rows: []int{1, 3}, Sizes: [][2]int{{64, 96}}, Reps: 2, Seed: 1}
+	rows, err := micro.Kernels(t.Context(), []micro.KernelDevice{{
+		Name: "cpu", Device: dev, Probe: func(size int) micro.Probe { return dev.NewProbe(size) },
 	}}, c)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestPerplexityIsTheTextsOwn(t *testing.T) {
 		}
 		return sum
 	}
-	got, err := bench.MeasurePerplexity(t.Context(), "f32", m, ids, 4, -1)
+	got, err := micro.MeasurePerplexity(t.Context(), "f32", m, ids, 4, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestPerplexityIsTheTextsOwn(t *testing.T) {
 	if got.Tokens != 7 || got.Windows != 3 || math.Abs(got.NLL-want) > 1e-6 || math.Abs(got.Perplexity-math.Exp(want)) > 1e-4 {
 		t.Errorf("%+v, want 7 tokens in 3 windows at %v nats", got, want)
 	}
-	got, err = bench.MeasurePerplexity(t.Context(), "f32", m, ids, 6, 1)
+	got, err = micro.MeasurePerplexity(t.Context(), "f32", m, ids, 6, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestPerplexityIsTheTextsOwn(t *testing.T) {
 		t.Errorf("%+v, want 10 tokens in 2 windows at %v nats", got, want)
 	}
 	for _, w := range []int{1, m.Spec().MaxPos + 1} {
-		if _, err := bench.MeasurePerplexity(t.Context(), "f32", m, ids, w, -1); err == nil {
+		if _, err := micro.MeasurePerplexity(t.Context(), "f32", m, ids, w, -1); err == nil {
 			t.Errorf("windows of %d tokens are accepted", w)
 		}
 	}

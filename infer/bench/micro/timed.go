@@ -1,4 +1,6 @@
-package bench
+// Package micro measures the parts that decoding is made of: matrix products, passes by
+// number of rows, and what a type of weights costs in perplexity.
+package micro
 
 import (
 	"time"
@@ -6,19 +8,18 @@ import (
 	"talf/compute"
 )
 
-// A Timed is a device that sums up where its queues spend their time. It is for
-// devices whose operations have run when they return.
+// A Timed is a device that sums up where its queues spend their time. It suits devices whose
+// operations have finished when they return.
 type Timed struct {
 	compute.Device
 	linear, attend time.Duration
 }
 
-// NewTimed returns a device that runs on dev. Models to be measured are loaded
-// on it; it then belongs to the goroutine that runs them.
+// NewTimed returns a timed device that runs on dev. Load the models to be measured on it; from
+// then on only the goroutine that runs them may use it.
 func NewTimed(dev compute.Device) *Timed { return &Timed{Device: dev} }
 
-// Queue returns a queue of the inner device whose products and attention are
-// timed.
+// Queue returns a queue of the inner device whose matrix products and attention are timed.
 func (t *Timed) Queue() compute.Queue {
 	q := &timedQueue{Queue: t.Device.Queue(), t: t}
 	if q.can = q.Queue.Abilities(); q.can.Peaks != nil {

@@ -1,31 +1,30 @@
-package bench
+package micro
 
 import (
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"talf/compute"
+	"talf/internal/table"
 )
 
-// A Probe measures what a device can do at most: bytes read and f32 operations
-// a second.
+// A Probe measures the limits of a device: bytes read and f32 operations per second.
 type Probe interface {
 	Read() float64
 	Peak() float64
 }
 
-// A KernelDevice is a device whose products are measured.
+// A KernelDevice is a device whose matrix products are measured.
 type KernelDevice struct {
 	Name   string
 	Device compute.Device
-	// Probe returns what measures reading of size bytes.
+	// Probe returns a probe that reads size bytes.
 	Probe func(size int) Probe
 }
 
@@ -38,8 +37,8 @@ type KernelConfig struct {
 	Seed   uint64
 }
 
-// DefaultKernels returns weights that lie in a core's own cache, and weights
-// that do not.
+// DefaultKernels returns a configuration with weights that fit into a core's own cache and
+// weights that do not.
 func DefaultKernels() KernelConfig {
 	return KernelConfig{
 		DTypes: []compute.DType{compute.F32, compute.BF16, compute.Q8},
@@ -53,7 +52,7 @@ func DefaultKernels() KernelConfig {
 // Validate reports the first value that cannot be used.
 func (c KernelConfig) Validate() error {
 	if len(c.DTypes) == 0 || len(c.Rows) == 0 || len(c.Sizes) == 0 || c.Reps < 1 {
-		return errors.New("nothing to measure: want a type, a number of rows, a size and a round")
+		return errors.New("nothing to measure: want at least one type, number of rows, size and repetition")
 	}
 	for _, n := range c.Rows {
 		if n < 1 || n > 4096 {
@@ -68,7 +67,7 @@ func (c KernelConfig) Validate() error {
 	return nil
 }
 
-// A KernelRow is the speed of one product.
+// A KernelRow is the speed of one matrix product.
 type KernelRow struct {
 	Device string  `json:"device"`
 	DType  string  `json:"dtype"`
@@ -76,15 +75,15 @@ type KernelRow struct {
 	In     int     `json:"in"`
 	Rows   int     `json:"rows"`
 	Best   float64 `json:"best_us"`
-	Ratio  float64 `json:"ratio"` // to the first number of rows
+	Ratio  float64 `json:"ratio"` // to Best of the first number of rows
 	Bytes  float64 `json:"weight_bytes_per_s"`
 	Flops  float64 `json:"flops_per_s"`
-	Read   float64 `json:"read_bytes_per_s"` // best of the same run, as much memory
+	Read   float64 `json:"read_bytes_per_s"` // best of the same run, over as much memory
 	Peak   float64 `json:"peak_flops_per_s"` // best of the same run, f32
 }
 
-// Kernels measures products of every device, type and size. Numbers of rows take
-// turns, so that a machine that changes its speed changes it for all alike.
+// Kernels measures the matrix products of every device, type and size. The numbers of rows
+// take turns, so that a change of the machine's speed affects them all alike.
 func Kernels(ctx context.Context, devices []KernelDevice, c KernelConfig) ([]KernelRow, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -113,7 +112,7 @@ func Kernels(ctx context.Context, devices []KernelDevice, c KernelConfig) ([]Ker
 				}
 				q.Write(x, in)
 				l, probe := &compute.Linear{W: w}, d.Probe(w.Bytes())
-				// A sample lasts about a millisecond, far above the clock's steps.
+				// A sample takes about a millisecond, far more than the resolution of the clock.
 				calls := max(1, 4<<20/w.Bytes())
 				best, read, peak := make([]float64, len(c.Rows)), 0.0, 0.0
 				for rep := range c.Reps + 1 {
@@ -156,16 +155,15 @@ func randomMatrix(rows, cols int, seed uint64) compute.Matrix {
 	return compute.Matrix{Rows: rows, Cols: cols, Type: compute.BF16, Data: data}
 }
 
-// WriteKernels writes the rows as a table for a terminal, or for a document.
-func WriteKernels(w io.Writer, rows []KernelRow, markdown bool) error {
-	header := []string{"device", "weights", "size", "rows", "µs", "cost over one", "GB/s", "of read", "GFLOP/s", "of f32 peak"}
-	var cells [][]string
+// KernelTable lays the rows out.
+func KernelTable(rows []KernelRow) table.Table {
+	t := table.Table{Header: []string{"device", "weights", "size", "rows", "µs", "cost over one", "GB/s", "of read", "GFLOP/s", "of f32 peak"}}
 	for _, r := range rows {
-		cells = append(cells, []string{
+		t.Cells = append(t.Cells, []string{
 			r.Device, r.DType, fmt.Sprintf("%d×%d", r.Out, r.In), fmt.Sprint(r.Rows), fmt.Sprintf("%.1f", r.Best),
 			fmt.Sprintf("%.2f", r.Ratio), fmt.Sprintf("%.1f", r.Bytes/1e9), fmt.Sprintf("%.0f%%", 100*r.Bytes/r.Read),
 			fmt.Sprintf("%.0f", r.Flops/1e9), fmt.Sprintf("%.0f%%", 100*r.Flops/r.Peak),
 		})
 	}
-	return writeTable(w, header, cells, markdown)
+	return t
 }

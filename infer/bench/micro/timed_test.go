@@ -1,4 +1,4 @@
-package bench_test
+package micro_test
 
 import (
 	"slices"
@@ -7,13 +7,13 @@ import (
 	"talf/compute"
 	"talf/compute/computetest"
 	"talf/compute/cpu"
-	"talf/infer/bench"
+	"talf/infer/bench/micro"
 	"talf/model"
 	"talf/model/modeltest"
 )
 
 func TestATimedQueueKeepsItsAbilities(t *testing.T) {
-	wrap := func(q compute.Queue) compute.Queue { return bench.NewTimed(recorder{fixed: q}).Queue() }
+	wrap := func(q compute.Queue) compute.Queue { return micro.NewTimed(recorder{fixed: q}).Queue() }
 	computetest.Decorates(t, wrap, map[string]computetest.Treatment{
 		"Peaks": computetest.Wrapped, "Replay": computetest.Passed, "Bulk": computetest.Passed, "BF16": computetest.Passed,
 		"Train": computetest.Passed, "Remote": computetest.Passed, "Stash": computetest.Passed,
@@ -44,7 +44,7 @@ func TestATimedModelRunsTheSameOperations(t *testing.T) {
 	}
 	var ops []string
 	plain := run(recorder{Device: dev, ops: &ops}, &ops)
-	timed := run(bench.NewTimed(recorder{Device: dev, ops: &ops}), &ops)
+	timed := run(micro.NewTimed(recorder{Device: dev, ops: &ops}), &ops)
 	if !slices.Equal(plain, timed) || !slices.Contains(plain, "LinearPeaks") {
 		t.Errorf("timed: %v\nplain: %v", timed, plain)
 	}

@@ -1,0 +1,106 @@
+package command
+
+import (
+	"slices"
+
+	"talf/infer/bench"
+	"talf/internal/plot"
+	"talf/internal/table"
+)
+
+// A benchReport is a run and, if asked for, what heads do by rank.
+type benchReport struct {
+	*bench.Report
+	Device string `json:"device"`
+	DType  string `json:"dtype"`
+	// ChatTemplate says that one wrote prompts.
+	ChatTemplate bool `json:"chat_template,omitempty"`
+	// Layers is what the model was deepened to: a cost model of a larger one.
+	Layers int        `json:"deepened_to_layers,omitempty"`
+	ByRank []rankLine `json:"heads_by_rank,omitempty"`
+	// Interrupted says that the run ended early: the figures are of a part.
+	Interrupted bool `json:"interrupted,omitempty"`
+	views       []*bench.View
+}
+
+// A rankLine is one head given its own n-th ranked token.
+type rankLine struct {
+	Head     string  `json:"head"`
+	Rank     int     `json:"rank"`
+	Items    int     `json:"items"`
+	Accuracy float64 `json:"accuracy"`
+	ECE      float64 `json:"ece"`     // confidence: the head's probability of the model's choice
+	ECEMax   float64 `json:"ece_max"` // confidence: the head's largest probability
+}
+
+func (a *app) printBench(r *benchReport, markdown bool) error {
+	a.printf("%s, weights %s", r.Device, r.DType)
+	if r.Layers > 0 {
+		a.printf(", deepened to %d layers that add nothing: a cost model of a larger target", r.Layers)
+	}
+	a.printf("; %d prompts of %d sets, %d of each for warm-up, up to %d tokens, seeds %v", r.Prompts, len(r.Sets), r.Warmup, r.MaxTokens, r.Seeds)
+	if r.Repeat > 1 {
+		a.printf(", %d times", r.Repeat)
+	}
+	if r.ChatTemplate {
+		a.printf(", asked by the chat template")
+	}
+	if r.Interrupted {
+		a.printf("; INTERRUPTED: figures of a part")
+	}
+	a.printf("\n\n")
+	tables := r.Tables()
+	if len(r.views) > 0 { // that of everything is in --out
+		tables = nil
+	}
+	for _, v := range r.views {
+		tables = append(tables, v.Layout()...)
+	}
+	if err := table.Write(a.out, tables, markdown); err != nil {
+		return err
+	}
+	a.printRanks(r.ByRank)
+	return nil
+}
+
+// figures are the papers', or else those of everything.
+func (r *benchReport) figures() []plot.Figure {
+	var out []plot.Figure
+	for _, v := range r.views {
+		out = append(out, v.Draw()...)
+	}
+	if len(out) == 0 {
+		out = r.Figures()
+	}
+	return out
+}
+
+func rankLines(name string, ranks [][]bench.Item) []rankLine {
+	var out []rankLine
+	for n, items := range ranks {
+		hit, conf := bench.Split(items, false)
+		hitMax, confMax := bench.Split(items, true)
+		out = append(out, rankLine{
+			Head: name, Rank: n + 1, Items: len(items), Accuracy: bench.Accuracy(items),
+			ECE: bench.ECEWidth(hit, conf, 10), ECEMax: bench.ECEWidth(hitMax, confMax, 10),
+		})
+	}
+	return out
+}
+
+// printRanks prints a line for each head: accuracy and calibration error by rank.
+func (a *app) printRanks(lines []rankLine) {
+	for len(lines) > 0 {
+		name := lines[0].Head
+		n := slices.IndexFunc(lines, func(l rankLine) bool { return l.Head != name })
+		if n < 0 {
+			n = len(lines)
+		}
+		a.printf("%s, given its own n-th ranked token:", name)
+		for _, l := range lines[:n] {
+			a.printf("  n=%d accuracy %.3f, ECE %.3f", l.Rank, l.Accuracy, l.ECE)
+		}
+		a.printf("\n")
+		lines = lines[n:]
+	}
+}

@@ -1,0 +1,245 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"talf/infer/bench"
+	"talf/infer/source"
+	"talf/model/head"
+)
+
+// A rigOptions holds the flags of what bench and bench record decode, and with
+// what.
+type rigOptions struct {
+	decode       decodeOptions
+	force        bool
+	heads        []string // DIR or NAME=DIR
+	drafts       []string // DIR or NAME=DIR
+	methods      []string
+	prompts      []string // FILE or NAME=FILE
+	template     string
+	chat         chatOptions
+	limit        int
+	promptTokens int
+	temperatures []float64
+	seeds        []uint
+}
+
+func (o *rigOptions) flags(c *cobra.Command) {
+	d := bench.Default()
+	o.decode.sample = d.Sampling
+	f := c.Flags()
+	f.StringVar(&o.decode.model, "model", "", "model directory in Hugging Face layout")
+	f.StringArrayVar(&o.heads, "head", nil, "checkpoint of a draft head, or `NAME=CKPT` to say what to call it (may be repeated)")
+	f.StringArrayVar(&o.drafts, "draft", nil, "directory of a small language model that drafts, or `NAME=DIR` (may be repeated)")
+	f.StringArrayVar(&o.prompts, "prompts", nil, "file of prompts, or `NAME=FILE` to say what to call the set (may be repeated)")
+	f.StringVar(&o.template, "template", "", "how fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
+	o.chat.flags(f)
+	countVar(f, &o.limit, "limit", 0, "most prompts of a set, warm-up included (0: all)")
+	countVar(f, &o.promptTokens, "prompt-tokens", 0, "keep this many tokens of every prompt (0: all)")
+	f.IntVar(&o.decode.maxTokens, "max-tokens", d.MaxTokens, "most tokens of an answer")
+	numbersVar(f, &o.temperatures, "temperature", d.Temperatures, "temperatures to compare at (default 0)")
+	f.UintSliceVar(&o.seeds, "seed", []uint{0}, "seeds to decode with")
+	f.BoolVar(&o.force, "force", false, "use heads that were trained for other weights")
+	countVar(f, &o.decode.machine.layers, "layers", 0, "deepen the model to so many layers that add nothing: a cost model of a larger one (0: as it is)")
+	f.BoolVar(&o.decode.ignoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
+	o.decode.machine.flags(f)
+}
+
+// checkGiven finds what is missing. A list that was not given is not empty text.
+func (o *rigOptions) checkGiven(cmd *cobra.Command) error {
+	if err := need(cmd, "model"); err != nil {
+		return err
+	}
+	if len(o.prompts) == 0 {
+		return usagef("missing --prompts")
+	}
+	return o.chat.check()
+}
+
+// A rig is what bench decodes with: the model, draft models and sets of prompts.
+type rig struct {
+	*decoder
+	heads   []namedHead
+	sources []bench.Source
+	sets    []bench.Set
+	texts   [][]int32                // of all sets, before they were cut
+	chats   bool                     // a chat template wrote some of them
+	hashes  []func() (string, error) // of the draft models' weights
+	closers []func() error
+}
+
+// A namedHead is one that was loaded.
+type namedHead struct {
+	name string
+	head *head.Head
+}
+
+func (r *rig) close() {
+	for _, c := range slices.Backward(r.closers) {
+		_ = c()
+	}
+	r.decoder.close()
+}
+
+// openRig loads everything.
+func (a *app) openRig(ctx context.Context, o *rigOptions) (*rig, error) {
+	names, err := readNamed("--head", "CKPT", o.heads)
+	if err != nil {
+		return nil, err
+	}
+	drafts, err := readNamed("--draft", "DIR", o.drafts)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range drafts {
+		if slices.ContainsFunc(names, func(h named) bool { return h.name == n.name }) {
+			return nil, usagef("--draft: a head is called %q too: say NAME=DIR", n.name)
+		}
+	}
+	files, err := readNamed("--prompts", "FILE", o.prompts)
+	if err != nil {
+		return nil, err
+	}
+	o.decode.method = bench.Baseline
+	d, err := o.decode.open(0)
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{decoder: d}
+	for _, n := range names {
+		// A deepened model has other weights and the same outputs.
+		x, err := loadHead(n.path, d.model, o.force || o.decode.machine.layers > 0)
+		if err != nil {
+			r.close()
+			return nil, err
+		}
+		r.closers = append(r.closers, x.Close)
+		r.heads = append(r.heads, namedHead{n.name, x})
+		r.hashes = append(r.hashes, func() (string, error) { return weightsHash(n.path) })
+		r.sources = append(r.sources, bench.Source{Name: n.name, Source: source.NewHead(x, 0)})
+	}
+	for _, n := range drafts {
+		m, v, err := loadDraft(n.path, d.model, d.tok, &o.decode.machine)
+		if err != nil {
+			r.close()
+			return nil, err
+		}
+		r.closers = append(r.closers, m.Close)
+		r.hashes = append(r.hashes, func() (string, error) { return m.Hash(), nil })
+		r.sources = append(r.sources, bench.Source{Name: n.name, LM: true, Source: source.NewLM(m, v, 0)})
+	}
+	for _, f := range files {
+		if err := a.addSet(ctx, r, o, f); err != nil {
+			r.close()
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// addSet reads a file of prompts.
+func (a *app) addSet(ctx context.Context, r *rig, o *rigOptions, f named) error {
+	in, err := a.readPrompts(&promptSource{f.path, o.template, o.chat}, o.decode.model)
+	if err != nil {
+		return err
+	}
+	if o.limit > 0 && len(in.prompts) > o.limit {
+		in.prompts = in.prompts[:o.limit]
+	}
+	set := bench.Set{Name: f.name}
+	room := r.model.Spec().MaxPos - o.decode.maxTokens
+	for i := range in.prompts {
+		p := &in.prompts[i]
+		ids, err := r.firstTurn(ctx, in, p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.place, err)
+		}
+		r.chats = r.chats || p.chat
+		if len(ids) == 0 {
+			continue
+		}
+		r.texts = append(r.texts, ids)
+		if o.promptTokens > 0 {
+			ids = ids[:min(len(ids), o.promptTokens)]
+		}
+		if len(ids) > room && room > 0 { // the end of a prompt says what is asked
+			ids, set.Cut = ids[len(ids)-room:], set.Cut+1
+		}
+		set.Prompts = append(set.Prompts, bench.Prompt{Name: fmt.Sprint(i), Tokens: ids})
+	}
+	if set.Cut > 0 {
+		a.log.Warn("prompts were cut to their ends", "file", f.path, "prompts", set.Cut, "tokens", room)
+	}
+	r.sets = append(r.sets, set)
+	return nil
+}
+
+// firstTurn returns the tokens before the answer to the first turn of a prompt.
+func (r *rig) firstTurn(ctx context.Context, in *promptSet, p *prompt) ([]int32, error) {
+	t := in.first(p)
+	t.Ask()
+	prompt, err := t.Prompt(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.ids(prompt)
+}
+
+// config is a run of what the rig holds, without methods.
+func (o *rigOptions) config(r *rig) bench.Config {
+	c := bench.Default()
+	c.Temperatures, c.MaxTokens, c.NoEOS = o.temperatures, o.decode.maxTokens, o.decode.ignoreEOS
+	c.Sets, c.Tokenizer, c.Seeds = r.sets, r.tok.Hash(), nil
+	for _, s := range o.seeds {
+		c.Seeds = append(c.Seeds, uint64(s))
+	}
+	return c
+}
+
+// rankTexts returns the texts as far as the model and its heads have positions for
+// them and for one token more.
+func (a *app) rankTexts(r *rig) [][]int32 {
+	most := r.model.Spec().MaxPos - 1
+	for _, h := range r.heads {
+		most = min(most, h.head.Spec().MaxPos)
+	}
+	texts, cut := slices.Clone(r.texts), 0
+	for i, x := range texts {
+		if len(x) > most {
+			texts[i], cut = x[:most], cut+1
+		}
+	}
+	if cut > 0 {
+		a.log.Warn("texts were cut to their beginnings for --ranks", "texts", cut, "tokens", most)
+	}
+	return texts
+}
+
+// A named path is a flag's NAME=PATH.
+type named struct{ name, path string }
+
+// readNamed reads NAME=PATH; a path alone is called like its last element.
+func readNamed(flag, what string, values []string) ([]named, error) {
+	var all []named
+	for _, f := range values {
+		name, path, ok := strings.Cut(f, "=")
+		if !ok {
+			name, path = filepath.Base(f), f
+		}
+		if name == "" || path == "" {
+			return nil, usagef("%s is %q, want %s or NAME=%s", flag, f, what, what)
+		}
+		if slices.ContainsFunc(all, func(n named) bool { return n.name == name }) {
+			return nil, usagef("%s: two are called %q: say NAME=%s", flag, name, what)
+		}
+		all = append(all, named{name, path})
+	}
+	return all, nil
+}
