@@ -1,6 +1,10 @@
 package tokenizer
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -172,4 +176,85 @@ func startsWithWord(s string) bool {
 func isWord(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control,
 		letters16, numbers16, marks16)
+}
+
+// parseAdded reads added_tokens. Their ids must be those the reference gives
+// them: a token of the vocabulary keeps its id, others follow in order.
+func (t *Tokenizer) parseAdded(root object) error {
+	var list []json.RawMessage
+	if err := root.get("added_tokens", &list); err != nil {
+		return err
+	}
+	t.tokens = slices.Clone(t.model.tokens)
+	t.known = slices.Clone(t.model.known)
+	highest := int64(-1)
+	seen := map[string]bool{}
+	for i, raw := range list {
+		path := fmt.Sprintf("added_tokens[%d]", i)
+		o, err := newObject(raw, path)
+		if err != nil {
+			return err
+		}
+		var tok addedToken
+		id := int64(-1)
+		tok.AddedToken = sugar.DefaultAddedToken()
+		if err := errors.Join(o.need("content", &tok.Content), o.need("id", &id), o.get("special", &tok.special),
+			o.get("single_word", &tok.SingleWord), o.get("lstrip", &tok.LStrip), o.get("rstrip", &tok.RStrip),
+			o.get("normalized", &tok.Normalized),
+			o.only("id", "content", "special", "single_word", "lstrip", "rstrip", "normalized")); err != nil {
+			return err
+		}
+		if tok.Content == "" {
+			continue
+		}
+		if seen[tok.Content] {
+			return fmt.Errorf("%s: %q is listed twice", path, tok.Content)
+		}
+		seen[tok.Content] = true
+		want, ok := t.model.vocab[tok.Content]
+		if !ok {
+			want = int32(max(int64(len(t.model.vocab)), highest+1))
+		}
+		if id != int64(want) {
+			return fmt.Errorf("%s: %q has id %d, but its place in the list gives it %d", path, tok.Content, id, want)
+		}
+		if id >= maxID {
+			return fmt.Errorf("%s: id %d, expected less than %d", path, id, maxID)
+		}
+		highest = max(highest, id)
+		tok.id = want
+		for int64(len(t.tokens)) <= id {
+			t.tokens = append(t.tokens, "")
+			t.known = append(t.known, false)
+		}
+		if t.known[id] && t.tokens[id] != tok.Content {
+			return fmt.Errorf("%s: %q has id %d, which %q has too", path, tok.Content, id, t.tokens[id])
+		}
+		t.tokens[id], t.known[id] = tok.Content, true
+		t.added[tok.Content] = tok.id
+		t.order = append(t.order, tok)
+	}
+	t.special = make([]bool, len(t.tokens))
+	// The reference looks for special tokens first where two read the same.
+	for _, special := range []bool{true, false} {
+		for _, tok := range t.order {
+			if tok.special != special {
+				continue
+			}
+			t.special[tok.id] = tok.special
+			if !tok.Normalized {
+				t.raw.add(tok.Content, tok)
+				continue
+			}
+			text, err := t.normalize(tok.Content)
+			if err != nil {
+				return fmt.Errorf("added token %q: %w", tok.Content, err)
+			}
+			if text == "" {
+				return fmt.Errorf("added token %q: nothing is left of it after normalization, which is not supported", tok.Content)
+			}
+			t.normalized.add(text, tok)
+		}
+	}
+	return nil
 }

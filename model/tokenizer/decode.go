@@ -1,6 +1,10 @@
 package tokenizer
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -287,4 +291,144 @@ func stripText(c rune, start, stop int) tokenStep {
 		}
 		return s
 	}
+}
+
+// parseDecoder builds t.dec; raw is nil where the file has no decoder.
+func (t *Tokenizer) parseDecoder(raw json.RawMessage) error {
+	d := &t.dec
+	d.text = slices.Clone(t.tokens)
+	if raw == nil {
+		d.sep = " "
+		return nil
+	}
+	p := decoderParser{d: d}
+	if err := p.parse(raw, "decoder"); err != nil {
+		return err
+	}
+	apply := func(s string, i int) string {
+		for _, st := range p.steps {
+			s = st(s, i)
+		}
+		return s
+	}
+	if p.bytes {
+		d.fallback = make([]int16, len(d.text))
+	}
+	for id, tok := range t.tokens {
+		// Index 1 stands for every token but the first.
+		d.text[id] = apply(tok, 1)
+		if p.bytes {
+			d.fallback[id] = fallbackByte(d.text[id])
+		}
+		if d.raw {
+			if b, ok := unmapBytes(tok); ok {
+				d.text[id] = b
+			}
+		}
+	}
+	if p.first {
+		d.head = func(id int32) string { return apply(t.tokens[id], 0) }
+	}
+	return nil
+}
+
+type decoderParser struct {
+	d     *decoding
+	steps []tokenStep
+	first bool // a step treats the first token differently
+	bytes bool // ByteFallback was seen
+	fused bool
+	done  bool // nothing may follow
+}
+
+// parse takes a decoder's parts in the only order for which a token can be
+// decoded without the others: what rewrites single tokens, ByteFallback, Fuse,
+// Strip of the start of the whole; or ByteLevel alone.
+func (p *decoderParser) parse(raw json.RawMessage, path string) error {
+	o, kind, err := typed(raw, path)
+	if err != nil {
+		return err
+	}
+	if kind == "Sequence" {
+		var list []json.RawMessage
+		if err := errors.Join(o.need("decoders", &list), o.only("type", "decoders")); err != nil {
+			return err
+		}
+		for i, raw := range list {
+			if err := p.parse(raw, fmt.Sprintf("%s.decoders[%d]", path, i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	late := func() error {
+		return fmt.Errorf("%s: %s at this place of a decoder is not supported", path, kind)
+	}
+	if p.done {
+		return late()
+	}
+	switch kind {
+	case "ByteLevel":
+		if len(p.steps) > 0 || p.bytes || p.fused {
+			return late()
+		}
+		p.d.raw, p.done = true, true
+		return o.only("type", "add_prefix_space", "trim_offsets", "use_regex")
+	case "Replace":
+		if p.bytes || p.fused {
+			return late()
+		}
+		var to string
+		find, _, err := parsePattern(o)
+		if err := errors.Join(err, o.need("content", &to), o.only("type", "pattern", "content")); err != nil {
+			return err
+		}
+		p.steps = append(p.steps, replaceStep(find, to))
+		return nil
+	case "Metaspace":
+		if p.bytes || p.fused {
+			return late()
+		}
+		var mark, scheme string
+		if err := errors.Join(metaspace(o, &mark, &scheme),
+			o.only("type", "replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep")); err != nil {
+			return err
+		}
+		p.steps = append(p.steps, metaspaceText(mark, scheme != "never"))
+		p.first = scheme != "never"
+		return nil
+	case "ByteFallback":
+		if p.bytes || p.fused {
+			return late()
+		}
+		if p.first {
+			return fmt.Errorf("%s: ByteFallback after Metaspace is not supported", path)
+		}
+		p.bytes = true
+		return o.only("type")
+	case "Fuse":
+		p.fused = true
+		return o.only("type")
+	case "Strip":
+		var c string
+		var start, stop int
+		if err := errors.Join(o.need("content", &c), o.need("start", &start), o.need("stop", &stop),
+			o.only("type", "content", "start", "stop")); err != nil {
+			return err
+		}
+		if utf8.RuneCountInString(c) != 1 || start < 0 || stop < 0 {
+			return fmt.Errorf("%s: expected one character as content, start and stop not negative", path)
+		}
+		r, _ := utf8.DecodeRuneInString(c)
+		switch {
+		case !p.fused && !p.bytes:
+			p.steps = append(p.steps, stripText(r, start, stop))
+		case p.fused && stop == 0:
+			p.d.strip, p.d.stripN, p.done = r, start, true
+		default:
+			return late()
+		}
+		return nil
+	}
+	return o.refuse(kind)
 }

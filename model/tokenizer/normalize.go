@@ -1,6 +1,9 @@
 package tokenizer
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -271,4 +274,82 @@ func composePair(a, b rune) (rune, bool) {
 		return 0, false
 	}
 	return r, true
+}
+
+func parseNormalizer(raw json.RawMessage, path string) ([]normalizer, error) {
+	o, kind, err := typed(raw, path)
+	if err != nil {
+		return nil, err
+	}
+	one := func(n normalizer, err error, keys ...string) ([]normalizer, error) {
+		if err := errors.Join(err, o.only(append(keys, "type")...)); err != nil {
+			return nil, err
+		}
+		return []normalizer{n}, nil
+	}
+	switch kind {
+	case "Sequence":
+		var list []json.RawMessage
+		if err := errors.Join(o.need("normalizers", &list), o.only("type", "normalizers")); err != nil {
+			return nil, err
+		}
+		var out []normalizer
+		for i, raw := range list {
+			n, err := parseNormalizer(raw, fmt.Sprintf("%s.normalizers[%d]", path, i))
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, n...)
+		}
+		return out, nil
+	case "NFC":
+		return one(formNorm{norm.NFC}, nil)
+	case "NFD":
+		return one(formNorm{norm.NFD}, nil)
+	case "NFKC":
+		return one(formNorm{norm.NFKC}, nil)
+	case "NFKD":
+		return one(formNorm{norm.NFKD}, nil)
+	case "Lowercase":
+		return one(lowerNorm{}, nil)
+	case "Prepend":
+		var s string
+		err := o.need("prepend", &s)
+		return one(prependNorm(s), err, "prepend")
+	case "Strip":
+		n := stripNorm{true, true}
+		err := errors.Join(o.get("strip_left", &n.left), o.get("strip_right", &n.right))
+		return one(n, err, "strip_left", "strip_right")
+	case "Replace":
+		var to string
+		find, lit, err := parsePattern(o)
+		err = errors.Join(err, o.need("content", &to))
+		if lit != nil {
+			return one(literalNorm{*lit, to}, err, "pattern", "content")
+		}
+		return one(regexNorm{find, to}, err, "pattern", "content")
+	}
+	return nil, o.refuse(kind)
+}
+
+// parsePattern reads the member pattern, {"String": …} or {"Regex": …}. The
+// literal is returned too where it is one.
+func parsePattern(o object) (finder, *string, error) {
+	var p map[string]string
+	if err := o.need("pattern", &p); err != nil {
+		return nil, nil, err
+	}
+	if len(p) == 1 {
+		if s, ok := p["String"]; ok {
+			return literalFinder(s), &s, nil
+		}
+		if s, ok := p["Regex"]; ok {
+			f, err := newRegex(s)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s.pattern: %w", o.path, err)
+			}
+			return f, nil, nil
+		}
+	}
+	return nil, nil, fmt.Errorf(`%s.pattern: expected {"String": …} or {"Regex": …}`, o.path)
 }

@@ -9,12 +9,12 @@ import (
 // A Span is a range of bytes of a text: text[Start:End].
 type Span struct{ Start, End int }
 
-// EncodeOffsets is Encode and says for each id which bytes of text it stands
-// for, as the reference's offsets do (which count characters): whole characters,
-// so that the spans of tokens that share one overlap; both ends 0 for what the
-// post-processor adds; without the white space at the ends where the file's
-// post-processor has trim_offsets; and a character that a normalizer composed
-// counts for the first of its parts. It takes several times as long as Encode.
+// EncodeOffsets is Encode with the bytes of text that each id stands for. The spans
+// follow the reference's offsets, which count characters: they cover whole
+// characters, so tokens that share a character overlap; ids that the post-processor
+// adds have both ends 0; white space at the ends is left out where the
+// post-processor has trim_offsets; and a character composed by a normalizer belongs
+// to the first of its parts. It takes several times as long as Encode.
 func (t *Tokenizer) EncodeOffsets(text string, addSpecial bool) ([]int32, []Span, error) {
 	e := offsetEncoder{t: t, text: text, sc: t.scratch.get()}
 	e.ids, e.spans = make([]int32, 0, len(text)/3+8), make([]Span, 0, len(text)/3+8)
@@ -159,7 +159,7 @@ func (m *bpe) widths(ws []int, ids []int32, piece string, sc *scratch) []int {
 	return ws
 }
 
-// aligned is a text on its way to the model and what its bytes come from.
+// aligned is a text on its way to the model, with the origin of each byte.
 type aligned struct {
 	s  string
 	at []from // one for each byte of s; the bytes of a character share one
@@ -196,7 +196,7 @@ func (a aligned) span(i, j int) Span {
 	return Span{int(a.at[i].start), int(a.at[j-1].end)}
 }
 
-// last is what text inserted before byte i stands for: what precedes it does.
+// last is the origin of text inserted before byte i: that of the byte before.
 func (a aligned) last(i int) from {
 	if i == 0 {
 		return from{}

@@ -105,11 +105,11 @@ type scanner interface {
 	next(s string, i int) int
 }
 
-// gpt2Scanner is
+// gpt2Scanner matches
 // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 type gpt2Scanner struct{ table *[1 << 16]uint8 }
 
-// llamaScanner is
+// llamaScanner matches
 // (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 type llamaScanner struct {
 	table  *[1 << 16]uint8

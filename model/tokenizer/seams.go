@@ -7,10 +7,10 @@ import (
 )
 
 // seams knows where a long run of symbols can be cut before merging without
-// changing the result: where no merge ever has its seam. A merge of tokens a and
-// b has its seam between the last symbol of a and the first of b; with the
-// symbols beside those, where the tokens have more than one, that rules most
-// places out. Pieces short enough for the caches are merged several times faster
+// changing the result: where no merge ever has its seam. The seam of a merge of
+// tokens a and b lies between the last symbol of a and the first of b. Looking at
+// the symbols next to those as well, where the tokens have them, leaves few places
+// where a seam is possible. Pieces short enough for the caches are merged several times faster
 // than a megabyte at once.
 type seams struct {
 	once sync.Once
@@ -27,7 +27,7 @@ const (
 	partLen = 8 << 10
 )
 
-// seamKey hashes a seam: the symbols beside it and those next to them, or -1.
+// seamKey hashes a seam: the two symbols at it and their outer neighbours, or -1.
 func seamKey(z, a, b, c int32) uint64 {
 	const p = 0x9E3779B97F4A7C15
 	h := uint64(uint32(z + 1))
@@ -127,7 +127,7 @@ func (m *bpe) encodeLong(dst []int32, piece string, sc *scratch) []int32 {
 			ids = m.start(ids, piece[at:end])
 			at = end
 		}
-		// The symbol after the one behind a cut must be known.
+		// The second symbol after a cut must be known.
 		for p+1 < len(ids) && !m.seams.safe(ids, p) {
 			p++
 		}
@@ -144,8 +144,8 @@ func (m *bpe) encodeLong(dst []int32, piece string, sc *scratch) []int32 {
 	return dst
 }
 
-// blockEnd returns a place behind at, about partLen further, where first symbols
-// end: after a character that is a token, so that no unknown token reaches across.
+// blockEnd returns a place about partLen after at where first symbols end: after a
+// character that is a token, so that no unknown token reaches across.
 func (m *bpe) blockEnd(piece string, at int) int {
 	for end := at + partLen; end < len(piece); end++ {
 		switch {

@@ -1,7 +1,10 @@
 package tokenizer
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -311,3 +314,123 @@ func (st metaspaceStep) pattern() patternStep {
 
 // isNumeric is the reference's test of the Digits pre-tokenizer.
 func isNumeric(r rune) bool { return unicode.IsNumber(r) }
+
+// parsePreTokenizer returns the steps and whether they end in the byte-level alphabet.
+func parsePreTokenizer(raw json.RawMessage, path string) (steps []splitStep, byteLevel bool, err error) {
+	o, kind, err := typed(raw, path)
+	if err != nil {
+		return nil, false, err
+	}
+	switch kind {
+	case "Sequence":
+		var list []json.RawMessage
+		if err := errors.Join(o.need("pretokenizers", &list), o.only("type", "pretokenizers")); err != nil {
+			return nil, false, err
+		}
+		for i, raw := range list {
+			if byteLevel {
+				return nil, false, fmt.Errorf("%s: a pre-tokenizer after ByteLevel is not supported", path)
+			}
+			var more []splitStep
+			if more, byteLevel, err = parsePreTokenizer(raw, fmt.Sprintf("%s.pretokenizers[%d]", path, i)); err != nil {
+				return nil, false, err
+			}
+			steps = append(steps, more...)
+		}
+		return steps, byteLevel, nil
+	case "ByteLevel":
+		prefix, regex := true, true
+		if err := errors.Join(o.get("add_prefix_space", &prefix), o.get("use_regex", &regex),
+			o.only("type", "add_prefix_space", "use_regex", "trim_offsets")); err != nil {
+			return nil, false, err
+		}
+		if prefix {
+			steps = append(steps, prefixStep{})
+		}
+		if regex {
+			steps = append(steps, scanStep{knownScanner(patternGPT2)})
+		}
+		return steps, true, nil
+	case "Split":
+		st := patternStep{}
+		find, _, err := parsePatternStep(o)
+		if err := errors.Join(err, o.need("behavior", &st.behavior), o.get("invert", &st.invert),
+			o.only("type", "pattern", "behavior", "invert")); err != nil {
+			return nil, false, err
+		}
+		if !slices.Contains([]string{removed, isolated, contiguous, withPrevious, withNext}, st.behavior) {
+			return nil, false, fmt.Errorf("%s.behavior %q is not supported", path, st.behavior)
+		}
+		if sc, ok := find.(scanFinder); ok && st.behavior == isolated {
+			return []splitStep{scanStep(sc)}, false, nil
+		}
+		st.find = find
+		return []splitStep{st}, false, nil
+	case "Digits":
+		single := false
+		if err := errors.Join(o.get("individual_digits", &single), o.only("type", "individual_digits")); err != nil {
+			return nil, false, err
+		}
+		st := patternStep{find: runeFinder(isNumeric), behavior: contiguous}
+		if single {
+			st.behavior = isolated
+		}
+		return []splitStep{st}, false, nil
+	case "Metaspace":
+		st := metaspaceStep{split: true}
+		if err := errors.Join(metaspace(o, &st.mark, &st.scheme), o.get("split", &st.split),
+			o.only("type", "replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep")); err != nil {
+			return nil, false, err
+		}
+		return []splitStep{st}, false, nil
+	}
+	return nil, false, o.refuse(kind)
+}
+
+// scanFinder is a scanner as a finder: its pieces are all matches.
+type scanFinder struct{ scanner }
+
+func (f scanFinder) spans(s string) ([]span, error) {
+	var out []span
+	for i := 0; i < len(s); {
+		j := f.next(s, i)
+		out = append(out, span{i, j, true})
+		i = j
+	}
+	return out, nil
+}
+
+// parsePatternStep is parsePattern with the scanners for the regexes they stand for.
+func parsePatternStep(o object) (finder, *string, error) {
+	var p map[string]string
+	if err := o.need("pattern", &p); err != nil {
+		return nil, nil, err
+	}
+	if s, ok := p["Regex"]; ok && len(p) == 1 {
+		if sc := knownScanner(s); sc != nil {
+			return scanFinder{sc}, nil, nil
+		}
+	}
+	return parsePattern(o)
+}
+
+// metaspace reads what the Metaspace pre-tokenizer and decoder share. Files
+// from before prepend_scheme have add_prefix_space, of which only the sense
+// "always" is unambiguous.
+func metaspace(o object, mark, scheme *string) error {
+	*scheme = "always"
+	prefix := true
+	if err := errors.Join(o.need("replacement", mark), o.get("prepend_scheme", scheme), o.get("add_prefix_space", &prefix)); err != nil {
+		return err
+	}
+	if utf8.RuneCountInString(*mark) != 1 {
+		return fmt.Errorf("%s.replacement %q is not one character", o.path, *mark)
+	}
+	if !slices.Contains([]string{"first", "always", "never"}, *scheme) {
+		return fmt.Errorf("%s.prepend_scheme %q is not supported", o.path, *scheme)
+	}
+	if !prefix && *scheme != "never" {
+		return fmt.Errorf("%s: add_prefix_space false with prepend_scheme %q is not supported", o.path, *scheme)
+	}
+	return nil
+}

@@ -31,7 +31,7 @@ type spmPiece struct {
 	kind  uint64
 }
 
-// spmModel is what matters here of sentencepiece_model.proto's ModelProto.
+// spmModel holds the fields that matter here of sentencepiece_model.proto's ModelProto.
 type spmModel struct {
 	pieces        []spmPiece
 	model         uint64 // 1 unigram, 2 BPE

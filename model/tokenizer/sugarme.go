@@ -20,7 +20,7 @@ var (
 	_ sugarnorm.Normalizer = (*Normalizer)(nil)
 )
 
-// Sugarme assembles the tokenizer as sugarme/tokenizer's own type, for code
+// Sugarme returns the tokenizer as sugarme/tokenizer's own type, for code
 // written for that package and for its Encoding with offsets, masks and word
 // numbers: its pipeline, our parts. The ids it encodes are Encode's. It is much
 // slower than Encode, because it keeps alignments for every byte; and it knows

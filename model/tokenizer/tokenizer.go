@@ -1,13 +1,13 @@
 // Package tokenizer turns text into token ids and back exactly as Hugging
 // Face's tokenizers library does with the same tokenizer.json.
 //
-// It stands on the types of github.com/sugarme/tokenizer: the model, splitter,
+// It builds on the types of github.com/sugarme/tokenizer: the model, splitter,
 // post-processor and decoder of a Tokenizer implement that package's interfaces
 // (see Tokenizer.Sugarme), and added tokens are its AddedToken. Encode and
 // Decode run the same parts on plain strings, without its alignments.
 //
-// A tokenizer.json whose parts are not all understood is refused by name: what
-// loads encodes like the reference. Byte-pair encoding is the only model.
+// A tokenizer.json with a part that is not understood is refused by name: a file that
+// loads encodes exactly as the reference does. Byte-pair encoding is the only model.
 package tokenizer
 
 import (
@@ -129,8 +129,8 @@ func (t *Tokenizer) name(config []byte) error {
 	return nil
 }
 
-// frame takes from tokenizer_config.json what a SentencePiece file does not
-// say: which of its tokens go around a text. A tokenizer.json says it itself.
+// frame reads from tokenizer_config.json which tokens go around a text: a
+// SentencePiece file does not say, a tokenizer.json does.
 func (t *Tokenizer) frame(config map[string]json.RawMessage) error {
 	bos, eos := true, false
 	for key, to := range map[string]*bool{"add_bos_token": &bos, "add_eos_token": &eos} {
@@ -150,7 +150,7 @@ func (t *Tokenizer) frame(config map[string]json.RawMessage) error {
 	return nil
 }
 
-// Encode returns the ids of text. addSpecial adds what the post-processor adds
+// Encode returns the ids of text. addSpecial adds the post-processor's special tokens
 // around it, usually the beginning-of-sequence token. Added tokens inside the
 // text are recognised either way. Text that is not UTF-8 is encoded byte by
 // byte where the vocabulary can.
@@ -318,7 +318,7 @@ func (t *Tokenizer) Hash() string {
 	return hex.EncodeToString(h[:])
 }
 
-// pool keeps the working memory of encodings that ended. Unlike a sync.Pool it
+// pool keeps the working memory of finished encodings. Unlike a sync.Pool it
 // survives garbage collections, so that the caches stay warm; it holds as many
 // as ran at once.
 type pool struct {

@@ -1,0 +1,36 @@
+package tokenizer
+
+// byteRunes spells every byte as the printable character that byte-level
+// vocabularies use for it; runeBytes is the way back (-1: not in the alphabet).
+var byteRunes, runeBytes = byteAlphabet()
+
+func byteAlphabet() (out [256]string, back [512]int16) {
+	for i := range back {
+		back[i] = -1
+	}
+	next := rune(256)
+	for b := range rune(256) {
+		r := b
+		// Printable Latin-1 stands for itself, the rest is moved above 255.
+		if !(b >= '!' && b <= '~' || b >= 0xA1 && b <= 0xAC || b >= 0xAE) {
+			r = next
+			next++
+		}
+		out[b] = string(r)
+		back[r] = int16(b)
+	}
+	return out, back
+}
+
+// unmapBytes turns a byte-level token into the bytes it stands for; false when
+// a character is not of the alphabet.
+func unmapBytes(tok string) (string, bool) {
+	raw := make([]byte, 0, len(tok))
+	for _, r := range tok {
+		if int(r) >= len(runeBytes) || runeBytes[r] < 0 {
+			return "", false
+		}
+		raw = append(raw, byte(runeBytes[r]))
+	}
+	return string(raw), true
+}
