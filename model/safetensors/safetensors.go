@@ -13,7 +13,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"os"
@@ -424,87 +423,4 @@ func entries(raw []byte, f func(key string, value json.RawMessage) error) error 
 		return fmt.Errorf("header: %d bytes after the JSON object", len(rest))
 	}
 	return nil
-}
-
-// Write writes tensors and metadata. Equal input gives equal bytes: tensors are
-// laid out by descending element size, then by name, so that all are aligned.
-func Write(w io.Writer, meta map[string]string, tensors ...Tensor) error {
-	order := slices.Clone(tensors)
-	slices.SortFunc(order, func(a, b Tensor) int {
-		if d := sizes[b.DType] - sizes[a.DType]; d != 0 {
-			return d
-		}
-		return bytes.Compare([]byte(a.Name), []byte(b.Name))
-	})
-	var h bytes.Buffer
-	h.WriteByte('{')
-	field := func(key string, v any) error {
-		if h.Len() > 1 {
-			h.WriteByte(',')
-		}
-		k, err := json.Marshal(key)
-		if err != nil {
-			return err
-		}
-		b, err := json.Marshal(v)
-		h.Write(k)
-		h.WriteByte(':')
-		h.Write(b)
-		return err
-	}
-	if len(meta) > 0 {
-		if err := field("__metadata__", meta); err != nil {
-			return fmt.Errorf("write metadata: %w", err)
-		}
-	}
-	var at int64
-	for i, t := range order {
-		size, ok := sizes[t.DType]
-		if !ok || len(t.Data) != t.Len()*size {
-			return fmt.Errorf("write tensor %q: %d bytes of %s %v", t.Name, len(t.Data), t.DType, t.Shape)
-		}
-		if i > 0 && order[i-1].Name == t.Name || t.Name == "__metadata__" {
-			return fmt.Errorf("write tensor %q: the name is taken", t.Name)
-		}
-		shape := make([]int64, len(t.Shape))
-		for i, d := range t.Shape {
-			shape[i] = int64(d)
-		}
-		end := at + int64(len(t.Data))
-		if err := field(t.Name, info{t.DType, shape, &[2]int64{at, end}}); err != nil {
-			return fmt.Errorf("write tensor %q: %w", t.Name, err)
-		}
-		at = end
-	}
-	h.WriteByte('}')
-	for h.Len()%8 != 0 {
-		h.WriteByte(' ')
-	}
-	if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(h.Len()))); err != nil {
-		return fmt.Errorf("write tensors: %w", err)
-	}
-	if _, err := w.Write(h.Bytes()); err != nil {
-		return fmt.Errorf("write tensors: %w", err)
-	}
-	for _, t := range order {
-		if _, err := w.Write(t.Data); err != nil {
-			return fmt.Errorf("write tensor %q: %w", t.Name, err)
-		}
-	}
-	return nil
-}
-
-// WriteFile writes path in place. Callers that must survive a crash write to a
-// temporary name and rename.
-func WriteFile(path string, meta map[string]string, tensors ...Tensor) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if e := f.Close(); err == nil {
-			err = e
-		}
-	}()
-	return Write(f, meta, tensors...)
 }

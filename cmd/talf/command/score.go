@@ -13,8 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"talf/internal/durable"
 	"talf/model"
 	"talf/model/head"
+	"talf/model/safetensors"
 	"talf/tree"
 )
 
@@ -189,36 +191,39 @@ const scoreChunk = 256
 // not at all. A head may be nil.
 func (a *app) score(ctx context.Context, m *model.Model, h *head.Head, lines []scoreLine, out string) error {
 	spec := m.Spec()
-	var shapes []tensorShape
+	var all []safetensors.Tensor
+	add := func(n int, name string, rows, cols int) {
+		all = append(all, safetensors.Tensor{Name: fmt.Sprintf("%d.%s", n, name), DType: "F32", Shape: []int{rows, cols}})
+	}
 	for n, l := range lines {
-		shapes = append(shapes,
-			tensorShape{fmt.Sprintf("%d.logits", n), []int{len(l.IDs), spec.Vocab}},
-			tensorShape{fmt.Sprintf("%d.hidden", n), []int{len(l.IDs), spec.Hidden}})
+		add(n, "logits", len(l.IDs), spec.Vocab)
+		add(n, "hidden", len(l.IDs), spec.Hidden)
 		if l.Tree != nil {
-			shapes = append(shapes, tensorShape{fmt.Sprintf("%d.tree_logits", n), []int{len(l.Tree.Tokens), spec.Vocab}})
+			add(n, "tree_logits", len(l.Tree.Tokens), spec.Vocab)
 		}
 		if h != nil {
-			shapes = append(shapes, tensorShape{fmt.Sprintf("%d.head_logits", n), []int{len(l.IDs) - 1, spec.Vocab}})
+			add(n, "head_logits", len(l.IDs)-1, spec.Vocab)
 		}
 	}
-	w, err := createTensors(out, shapes)
-	if err != nil {
-		return err
-	}
-	defer w.abort()
 	bar := a.progress("score", "lines")
 	defer bar.end()
-	for n, l := range lines {
-		if err := scoreOne(ctx, m, h, l, w); err != nil {
-			return fmt.Errorf("score line %d: %w", l.at, err)
+	return durable.Write(out, func(f io.Writer) error {
+		w, err := safetensors.NewWriter(f, nil, all...)
+		if err != nil {
+			return err
 		}
-		bar.set(int64(n+1), int64(len(lines)), "")
-	}
-	return w.commit()
+		for n, l := range lines {
+			if err := scoreOne(ctx, m, h, l, w); err != nil {
+				return fmt.Errorf("score line %d: %w", l.at, err)
+			}
+			bar.set(int64(n+1), int64(len(lines)), "")
+		}
+		return w.Close()
+	})
 }
 
 // scoreOne writes the tensors of one line in the order that score declared.
-func scoreOne(ctx context.Context, m *model.Model, h *head.Head, l scoreLine, w *tensorWriter) error {
+func scoreOne(ctx context.Context, m *model.Model, h *head.Head, l scoreLine, w *safetensors.Writer) error {
 	spec := m.Spec()
 	seq := m.NewSeq()
 	defer seq.Close()
@@ -262,18 +267,13 @@ func scoreOne(ctx context.Context, m *model.Model, h *head.Head, l scoreLine, w 
 			return err
 		}
 		hidden = append(hidden, f...)
-		if err := w.write(logits[:len(ids)*spec.Vocab]); err != nil {
+		if err := w.Float32s(logits[:len(ids)*spec.Vocab]); err != nil {
 			return err
 		}
 		at += len(ids)
-		if last {
-			if err := w.write(hidden); err != nil {
+		if last { // the rest of the logits is the tree's
+			if err := errors.Join(w.Float32s(hidden), w.Float32s(logits[len(ids)*spec.Vocab:])); err != nil {
 				return err
-			}
-			if l.Tree != nil {
-				if err := w.write(logits[len(ids)*spec.Vocab:]); err != nil {
-					return err
-				}
 			}
 		}
 	}
@@ -285,7 +285,7 @@ func scoreOne(ctx context.Context, m *model.Model, h *head.Head, l scoreLine, w 
 
 // scoreHead writes what h makes of ids[1:], given the hidden states [ids][hidden
 // size] of the tokens before them.
-func scoreHead(ctx context.Context, h *head.Head, ids []int32, hidden []float32, w *tensorWriter) error {
+func scoreHead(ctx context.Context, h *head.Head, ids []int32, hidden []float32, w *safetensors.Writer) error {
 	s := h.Spec()
 	store, err := h.NewStore(len(ids))
 	if err != nil {
@@ -308,7 +308,7 @@ func scoreHead(ctx context.Context, h *head.Head, ids []int32, hidden []float32,
 		}
 		logits := make([]float32, n*s.Vocab)
 		o.ReadLogits(logits, o.LogitsRow(0, 0))
-		if err := w.write(logits); err != nil {
+		if err := w.Float32s(logits); err != nil {
 			return err
 		}
 	}

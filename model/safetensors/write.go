@@ -1,0 +1,163 @@
+package safetensors
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+)
+
+// inOrder sorts tensors by descending element size, then by name: laid out like
+// this, all are aligned.
+func inOrder(tensors []Tensor) []Tensor {
+	order := slices.Clone(tensors)
+	slices.SortStableFunc(order, func(a, b Tensor) int {
+		if d := sizes[b.DType] - sizes[a.DType]; d != 0 {
+			return d
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return order
+}
+
+// Write writes tensors and metadata. Equal input gives equal bytes, in whatever
+// order the tensors are given.
+func Write(w io.Writer, meta map[string]string, tensors ...Tensor) error {
+	order := inOrder(tensors)
+	for _, t := range order {
+		if size, ok := sizes[t.DType]; !ok || len(t.Data) != t.Len()*size {
+			return fmt.Errorf("write tensor %q: %d bytes of %s %v", t.Name, len(t.Data), t.DType, t.Shape)
+		}
+	}
+	out, err := NewWriter(w, meta, order...)
+	if err != nil {
+		return err
+	}
+	for _, t := range order {
+		if _, err := out.Write(t.Data); err != nil {
+			return fmt.Errorf("write tensor %q: %w", t.Name, err)
+		}
+	}
+	return out.Close()
+}
+
+// A Writer writes tensors that are announced before their bytes are known, so that
+// they need not be in memory together.
+type Writer struct {
+	w    io.Writer
+	left int64  // bytes that were announced and are not written yet
+	buf  []byte // of Float32s
+}
+
+// NewWriter writes the header of a file of tensors, whose Data is not looked at.
+// Their bytes must follow in the order of tensors; for readers that map files it
+// should be by descending element size.
+func NewWriter(w io.Writer, meta map[string]string, tensors ...Tensor) (*Writer, error) {
+	ends := make(map[string]int64, len(tensors))
+	var at int64
+	for _, t := range tensors {
+		size, ok := sizes[t.DType]
+		if !ok || t.Len() < 0 {
+			return nil, fmt.Errorf("write tensor %q: %s %v", t.Name, t.DType, t.Shape)
+		}
+		if _, taken := ends[t.Name]; taken || t.Name == "__metadata__" {
+			return nil, fmt.Errorf("write tensor %q: the name is taken", t.Name)
+		}
+		at += int64(t.Len()) * int64(size)
+		ends[t.Name] = at
+	}
+	var h bytes.Buffer
+	h.WriteByte('{')
+	field := func(key string, v any) error {
+		if h.Len() > 1 {
+			h.WriteByte(',')
+		}
+		k, err := json.Marshal(key)
+		if err != nil {
+			return err
+		}
+		b, err := json.Marshal(v)
+		h.Write(k)
+		h.WriteByte(':')
+		h.Write(b)
+		return err
+	}
+	if len(meta) > 0 {
+		if err := field("__metadata__", meta); err != nil {
+			return nil, fmt.Errorf("write metadata: %w", err)
+		}
+	}
+	for _, t := range inOrder(tensors) {
+		shape := make([]int64, len(t.Shape))
+		for i, d := range t.Shape {
+			shape[i] = int64(d)
+		}
+		end := ends[t.Name]
+		begin := end - int64(t.Len())*int64(sizes[t.DType])
+		if err := field(t.Name, info{t.DType, shape, &[2]int64{begin, end}}); err != nil {
+			return nil, fmt.Errorf("write tensor %q: %w", t.Name, err)
+		}
+	}
+	h.WriteByte('}')
+	for h.Len()%8 != 0 {
+		h.WriteByte(' ')
+	}
+	for _, b := range [][]byte{binary.LittleEndian.AppendUint64(nil, uint64(h.Len())), h.Bytes()} {
+		if _, err := w.Write(b); err != nil {
+			return nil, fmt.Errorf("write tensors: %w", err)
+		}
+	}
+	return &Writer{w: w, left: at}, nil
+}
+
+// Write appends bytes of the tensors.
+func (w *Writer) Write(b []byte) (int, error) {
+	if int64(len(b)) > w.left {
+		return 0, fmt.Errorf("write tensors: %d bytes more, want at most the %d that are left", len(b), w.left)
+	}
+	n, err := w.w.Write(b)
+	w.left -= int64(n)
+	return n, err
+}
+
+// Float32s appends elements of F32 tensors.
+func (w *Writer) Float32s(x []float32) error {
+	for piece := range slices.Chunk(x, 1<<14) {
+		w.buf = w.buf[:0]
+		for _, v := range piece {
+			w.buf = binary.LittleEndian.AppendUint32(w.buf, math.Float32bits(v))
+		}
+		if _, err := w.Write(w.buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close reports bytes that are missing. It does not close the writer below.
+func (w *Writer) Close() error {
+	if w.left != 0 {
+		return fmt.Errorf("write tensors: %d bytes are missing", w.left)
+	}
+	return nil
+}
+
+// WriteFile writes path in place. Callers that must survive a crash write through
+// a temporary file.
+func WriteFile(path string, meta map[string]string, tensors ...Tensor) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := f.Close(); err == nil {
+			err = e
+		}
+	}()
+	return Write(f, meta, tensors...)
+}
