@@ -115,7 +115,8 @@ type Sequence struct {
 	path    []int
 	ran     int // nodes of the work tree that a source ran
 	growing bool
-	fits    kind // of the last tree that the verifier was asked about
+	fits    kind   // of the last tree that the verifier was asked about
+	traits  Traits // of the drafter
 	want    model.Want
 	timing  Timing // of the round that is under way
 }
@@ -186,7 +187,10 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 	s.draft, s.chance = newSequential(req.Seed), keyed{seed: req.Seed}
 	s.scores.proc, s.scores.vocab = req.Processor, shape.Vocab
 	s.want = model.WantNone
-	if h, ok := req.Drafter.(Harvester); ok && h.Harvest() {
+	if req.Drafter != nil {
+		s.traits = req.Drafter.Traits()
+	}
+	if s.traits.Harvest {
 		s.want = model.WantAll
 	}
 
@@ -195,7 +199,7 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 	if req.Source != nil {
 		keep = min(keep, req.Source.Match(req.Prompt))
 	}
-	if k, ok := req.Drafter.(Keeper); s.want == model.WantAll && !(ok && k.Keeps()) {
+	if s.traits.Harvest && !s.traits.Keeps {
 		keep = 0 // a kept prefix has no logits to harvest
 	}
 	if err := e.Target.Open(s.id, req.Prompt, keep); err != nil {
@@ -445,9 +449,8 @@ func (s *Sequence) checkTree() error {
 			return fmt.Errorf("draft: node %d has token %d, want 0..%d", n, token, s.scores.vocab-1)
 		}
 	}
-	v, ok := s.req.Verifier.(Particular)
-	if k := (kind{s.prop.Draw(), s.prop.Chain(), true}); ok && s.prop.LiveNodes() > 1 && k != s.fits {
-		if err := v.Fits(k.draw, k.chain); err != nil {
+	if k := (kind{s.prop.Draw(), s.prop.Chain(), true}); s.prop.LiveNodes() > 1 && k != s.fits {
+		if err := s.req.Verifier.Fits(k.draw, k.chain); err != nil {
 			return err
 		}
 		s.fits = k
@@ -552,9 +555,9 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	} else {
 		text = s.text.take()
 	}
-	if t, ok := s.req.Drafter.(Timer); ok {
+	if s.traits.Took != nil {
 		s.timing.Overhead += e.now().Sub(start)
-		t.Took(s.timing)
+		s.traits.Took(s.timing)
 	}
 	if s.req.Emit == nil {
 		return

@@ -25,6 +25,8 @@ func (d faulty) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]int
 	return d.grow(p, rows)
 }
 
+func (faulty) Traits() infer.Traits { return infer.Traits{} }
+
 func (d faulty) Observe(p infer.Proposal, _ infer.Verdict, _ infer.Scores) error {
 	if d.observe == nil {
 		return nil
@@ -53,6 +55,8 @@ func (s *deaf) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, sc infe
 }
 
 type mute struct{}
+
+func (mute) Fits(infer.Draw, bool) error { return nil }
 
 func (mute) Verify(infer.Proposal, infer.Scores, infer.Chance) (infer.Verdict, error) {
 	return infer.Verdict{}, errPlanted

@@ -43,27 +43,23 @@ type Row = search.Row
 type Rows interface {
 	// Logits copies node n's logits [vocab] to dst.
 	Logits(dst []float32, n int)
+	// Argmax is node n's most likely next token, ties to the lower id.
+	Argmax(n int) int32
 	// TopK appends node n's k most likely next tokens, best first, ties to the
 	// lower id.
 	TopK(dst []Candidate, n, k int) []Candidate
+	// Rank appends the tokens of TopK to dst, without their probabilities, which
+	// are most of TopK's cost.
+	Rank(dst []int32, n, k int) []int32
 	// Hidden is a handle to node n's last hidden state, with what the target's model
 	// taps of earlier layers; zero where the target has none.
 	Hidden(n int) model.Feature
 }
 
-// A Ranker is a Rows or a Scores that knows likely tokens without their
-// probabilities, which cost most of TopK.
-type Ranker interface {
-	// Rank appends the tokens of TopK to dst.
-	Rank(dst []int32, n, k int) []int32
-}
-
-// Rank appends the k most likely tokens after node n to dst, those of s.TopK.
-func Rank(dst []int32, s Scores, n, k int) []int32 {
-	if r, ok := s.(Ranker); ok {
-		return r.Rank(dst, n, k)
-	}
-	for _, c := range s.TopK(n, k) {
+// Tokens appends the tokens of candidates to dst: Rank for rows that know no
+// cheaper way.
+func Tokens(dst []int32, candidates []Candidate) []int32 {
+	for _, c := range candidates {
 		dst = append(dst, c.Token)
 	}
 	return dst
@@ -82,6 +78,8 @@ type Scores interface {
 	// none where a target that replays a recording lacks the row. The slice is
 	// valid until the next call.
 	TopK(n, k int) []Candidate
+	// Rank appends the tokens of TopK to dst, at less cost.
+	Rank(dst []int32, n, k int) []int32
 	// Hidden is a handle to node n's last hidden state, as Rows has it.
 	Hidden(n int) model.Feature
 }
@@ -205,21 +203,31 @@ type Drafter interface {
 	Grow(p *Proposal, rows []Row, c Chance) (ask []int, err error)
 	// Observe reports what was kept of a scored tree: rounds, and the chunks of
 	// the prompt as chains. Scores of a prompt chunk can be read only if the
-	// drafter is a Harvester.
+	// drafter harvests.
 	Observe(p Proposal, v Verdict, s Scores) error
+	// Traits says what else the drafter does. It is asked once for every sequence,
+	// before Start.
+	Traits() Traits
 }
 
-// A Harvester is a drafter that reads the target's rows of the prompt.
-type Harvester interface{ Harvest() bool }
-
-// A Keeper is a Harvester that may go on with what earlier sequences taught: the rows
-// of a prefix that the target kept of one of them need not come again.
-type Keeper interface{ Keeps() bool }
-
-// A Timer is a drafter that adapts to what rounds cost. Took follows the Observe
-// of every round, those included in which the drafter was not asked; the output
-// must not depend on it.
-type Timer interface{ Took(t Timing) }
+// Traits are what a drafter does besides drafting. The zero value does nothing else.
+// A drafter that wraps others must account for all of their traits.
+type Traits struct {
+	// Harvest: it reads the target's rows of the prompt.
+	Harvest bool
+	// Keeps: it harvests, and may go on with what earlier sequences taught, so that
+	// the rows of a prefix that the target kept of one of them need not come again.
+	Keeps bool
+	// Took is told what rounds cost, after the Observe of every round, including
+	// those in which the drafter was not asked; the output must not depend on it.
+	Took func(Timing)
+	// Origins name what nodes are drafted from, for benchmarks that count what each
+	// contributes: a chain from the context is "spine", and what a table of
+	// transitions adds "branch". Origin is the index of the name of node n, which is
+	// not the root, in the tree that was proposed last; it is asked before Observe.
+	Origins []string
+	Origin  func(n int) int
+}
 
 // A Timing is what a round of one sequence cost. A pass that served several
 // sequences counts whole for each.
@@ -232,17 +240,6 @@ type Timing struct {
 	Verify   time.Duration // the target's pass
 	Draft    time.Duration // the source's passes
 	Overhead time.Duration // trees, verdict, bookkeeping; not the request's Emit and Trace
-}
-
-// A Labelled drafter drafts from several origins and says which a node is from:
-// benchmarks count what each contributes. One that drafts a chain from the context
-// calls it "spine", and what its table of transitions adds "branch".
-type Labelled interface {
-	// Origins are the names, always the same.
-	Origins() []string
-	// Origin is the index of the name of node n, which is not the root, in the
-	// tree that was proposed last. It is asked before Observe.
-	Origin(n int) int
 }
 
 // An Ask is what one sequence wants of a source: rows of nodes [From,Len) of
@@ -292,13 +289,9 @@ type Round struct {
 // sequence at a time.
 type Verifier interface {
 	Verify(p Proposal, s Scores, c Chance) (Verdict, error)
-}
-
-// A Particular verifier is lossless with some draws only. The engine ends a
-// sequence whose proposals do not fit.
-type Particular interface {
-	// Fits says why the output would not follow the target if children were
-	// chosen by d; chain: no node has two. Nil means that it would.
+	// Fits says why the output would not follow the target if children were chosen
+	// by d; chain: no node has two. Nil means that it would. The engine ends a
+	// sequence whose proposals do not fit.
 	Fits(d Draw, chain bool) error
 }
 
@@ -319,8 +312,7 @@ type Processor interface {
 	Argmax(logits []float32, context []int32) int32
 	// Dist may overwrite logits and fills dst [vocab].
 	Dist(dst Dist, logits []float32, context []int32)
+	// Plain says that Argmax is that of the raw logits whatever the context, so that
+	// they need not be read.
+	Plain() bool
 }
-
-// A Plain processor says whether its Argmax is that of the raw logits, whatever the
-// context. They need not be read then.
-type Plain interface{ Plain() bool }

@@ -169,8 +169,12 @@ func (d truth) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, er
 
 func (truth) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
 
+func (truth) Traits() infer.Traits { return infer.Traits{} }
+
 // jump returns a path that skips a node.
 type jump struct{}
+
+func (jump) Fits(infer.Draw, bool) error { return nil }
 
 func (jump) Verify(p infer.Proposal, _ infer.Scores, _ infer.Chance) (infer.Verdict, error) {
 	return infer.Verdict{Path: []int{0, 2}, Next: 1}, nil

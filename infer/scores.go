@@ -17,7 +17,6 @@ type scores struct {
 	logits []float32
 	path   []int
 	cands  []Candidate
-	first  [1]int32
 	nodes  []int  // nodes whose distribution is in dists
 	dists  []Dist // [len(nodes)], more behind for re-use
 }
@@ -49,10 +48,8 @@ func (s *scores) read(n int) []float32 {
 }
 
 func (s *scores) Argmax(n int) int32 {
-	if p, ok := s.proc.(Plain); ok && p.Plain() {
-		if r, ok := s.rows.(Ranker); ok {
-			return r.Rank(s.first[:0], n, 1)[0]
-		}
+	if s.proc.Plain() {
+		return s.rows.Argmax(n)
 	}
 	return s.proc.Argmax(s.read(n), s.context(n))
 }
@@ -77,15 +74,6 @@ func (s *scores) TopK(n, k int) []Candidate {
 	return s.cands
 }
 
-// Rank appends the tokens of TopK.
-func (s *scores) Rank(dst []int32, n, k int) []int32 {
-	if r, ok := s.rows.(Ranker); ok {
-		return r.Rank(dst, n, k)
-	}
-	for _, c := range s.TopK(n, k) {
-		dst = append(dst, c.Token)
-	}
-	return dst
-}
+func (s *scores) Rank(dst []int32, n, k int) []int32 { return s.rows.Rank(dst, n, k) }
 
 func (s *scores) Hidden(n int) model.Feature { return s.rows.Hidden(n) }

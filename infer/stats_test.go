@@ -98,6 +98,8 @@ func (d window) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, e
 
 func (window) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
 
+func (window) Traits() infer.Traits { return infer.Traits{} }
+
 // Nodes that cannot be accepted were neither tried nor kept, though they are
 // siblings, or the only children, of nodes that were.
 func TestNodesThatAreOnlyScoredAreNoTrials(t *testing.T) {

@@ -20,7 +20,7 @@ type ModelTarget struct {
 	rows []Rows
 	outs []modelRows
 	tops []passTop
-	one  [1]int32 // of Rank
+	one  [1]int32 // of Argmax
 }
 
 // A passTop holds the k most likely tokens of every row of a pass. A drafter that
@@ -196,15 +196,19 @@ func (r *modelRows) TopK(dst []Candidate, n, k int) []Candidate {
 	return dst
 }
 
-// Rank appends node n's k most likely next tokens. A single one is found for that
-// node alone.
+// Argmax looks at node n alone.
+func (r *modelRows) Argmax(n int) int32 {
+	r.out.TopK(r.t.one[:], nil, r.out.LogitsRow(r.seg, n), 1, 1)
+	return r.t.one[0]
+}
+
+// Rank appends node n's k most likely next tokens.
 func (r *modelRows) Rank(dst []int32, n, k int) []int32 {
+	if k == 1 {
+		return append(dst, r.Argmax(n))
+	}
 	k = min(k, r.t.m.Spec().Vocab)
 	row := r.out.LogitsRow(r.seg, n)
-	if k == 1 {
-		r.out.TopK(r.t.one[:], nil, row, 1, 1)
-		return append(dst, r.t.one[0])
-	}
 	return append(dst, r.t.top(r.out, k, false).ids[row*k:][:k]...)
 }
 

@@ -36,7 +36,9 @@ func (d *timed) Observe(infer.Proposal, infer.Verdict, infer.Scores) error {
 	return nil
 }
 
-func (d *timed) Took(t infer.Timing) { d.seen = append(d.seen, t) }
+func (d *timed) Traits() infer.Traits {
+	return infer.Traits{Took: func(t infer.Timing) { d.seen = append(d.seen, t) }}
+}
 
 // A drafter that adapts to costs is told those of its own sequence, by the
 // engine's clock: the passes that it shared whole, the rest without Emit and Trace.

@@ -217,8 +217,9 @@ type labelled struct {
 	tokens []int32
 }
 
-func (l *labelled) Origins() []string { return []string{bench.Spine, bench.Branch} }
-func (l *labelled) Origin(n int) int  { return (n + 1) % 2 }
+func (l *labelled) Traits() infer.Traits {
+	return infer.Traits{Origins: []string{bench.Spine, bench.Branch}, Origin: func(n int) int { return (n + 1) % 2 }}
+}
 
 func (l *labelled) Start(prompt []int32) error {
 	l.tokens = append(l.tokens[:0], prompt...)

@@ -489,6 +489,7 @@ const onlyHidden = "bench: a source reads more of the target than hidden states 
 func (*hiddenOnly) Argmax(int) int32                { panic(onlyHidden) }
 func (*hiddenOnly) Dist(int) infer.Dist             { panic(onlyHidden) }
 func (*hiddenOnly) TopK(int, int) []infer.Candidate { panic(onlyHidden) }
+func (*hiddenOnly) Rank([]int32, int, int) []int32  { panic(onlyHidden) }
 
 func (s *hiddenOnly) Hidden(n int) model.Feature {
 	for i, m := range s.path {

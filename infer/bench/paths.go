@@ -42,12 +42,11 @@ type Paths struct {
 }
 
 // newPaths returns counts for a drafter that labels its nodes, nil for others.
-func newPaths(d infer.Drafter) *Paths {
-	l, ok := d.(infer.Labelled)
-	if !ok {
+func newPaths(t infer.Traits) *Paths {
+	if t.Origin == nil {
 		return nil
 	}
-	o := l.Origins()
+	o := t.Origins
 	return &Paths{Origins: o, Drafted: make([]int, len(o)), Reached: make([]int, len(o)), Kept: make([]int, len(o)), Kinds: map[string]int{}}
 }
 
@@ -178,15 +177,18 @@ func (p *Paths) clone() *Paths {
 // what was emitted through emit.
 type watched struct {
 	infer.Verifier
-	label infer.Labelled
-	paths *Paths
-	path  []int // origins of the nodes of the accepted path, root left out
-	tried []int // nodes by origin whose parent is on the path, by depth of the parent
+	origin func(n int) int // of a node
+	paths  *Paths
+	path   []int // origins of the nodes of the accepted path, root left out
+	tried  []int // nodes by origin whose parent is on the path, by depth of the parent
 }
 
 func watch(v infer.Verifier, d infer.Drafter) *watched {
-	w := &watched{Verifier: v, paths: newPaths(d)}
-	w.label, _ = d.(infer.Labelled)
+	w := &watched{Verifier: v}
+	if d != nil {
+		t := d.Traits()
+		w.paths, w.origin = newPaths(t), t.Origin
+	}
 	return w
 }
 
@@ -197,31 +199,23 @@ func (w *watched) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infe
 	}
 	k, t := len(w.paths.Origins), p.Tree
 	for n := 1; n < t.Len(); n++ {
-		w.paths.Drafted[w.label.Origin(n)]++
+		w.paths.Drafted[w.origin(n)]++
 	}
 	w.path, w.tried = w.path[:0], w.tried[:0]
 	for i, n := range v.Path {
 		if i > 0 {
-			w.path = append(w.path, w.label.Origin(n))
+			w.path = append(w.path, w.origin(n))
 		}
 		at := len(w.tried)
 		for range k {
 			w.tried = append(w.tried, 0)
 		}
 		for c := t.FirstChild(n); c >= 0; c = t.NextSibling(c) {
-			w.tried[at+w.label.Origin(c)]++
+			w.tried[at+w.origin(c)]++
 		}
 	}
 	w.shape(p)
 	return v, nil
-}
-
-// Fits is the inner verifier's.
-func (w *watched) Fits(d infer.Draw, chain bool) error {
-	if p, ok := w.Verifier.(infer.Particular); ok {
-		return p.Fits(d, chain)
-	}
-	return nil
 }
 
 // shape notes the spine and its branches.
@@ -231,7 +225,7 @@ func (w *watched) shape(p infer.Proposal) {
 	for n := 0; n >= 0; m++ {
 		next, branches := -1, 0
 		for c := t.FirstChild(n); c >= 0; c = t.NextSibling(c) {
-			switch o[w.label.Origin(c)] {
+			switch o[w.origin(c)] {
 			case Spine:
 				next = c
 			case Branch:

@@ -319,3 +319,5 @@ func (r *recSource) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, er
 	}
 	return rows, nil
 }
+
+func (*sweeper) Traits() infer.Traits { return infer.Traits{} }

@@ -156,13 +156,18 @@ func (x *replayRows) Logits(dst []float32, n int) {
 	for i := range dst {
 		dst[i] = -1e4
 	}
+	dst[x.Argmax(n)] = 0
+}
+
+// Argmax is the token that Logits is certain of.
+func (x *replayRows) Argmax(n int) int32 {
 	token, ok := x.next(n)
 	if !ok {
 		if c, found := x.find(n); found && len(c.Token) > 0 {
 			token = c.Token[0]
 		}
 	}
-	dst[token] = 0
+	return token
 }
 
 func (x *replayRows) find(n int) (*Candidates, bool) {
@@ -182,6 +187,11 @@ func (x *replayRows) TopK(dst []infer.Candidate, n, k int) []infer.Candidate {
 		dst = append(dst, infer.Candidate{Token: c.Token[i], LogProb: c.LogProb[i]})
 	}
 	return dst
+}
+
+// Rank appends the tokens of TopK.
+func (x *replayRows) Rank(dst []int32, n, k int) []int32 {
+	return infer.Tokens(dst, x.TopK(nil, n, k))
 }
 
 // Hidden is nothing.

@@ -22,3 +22,5 @@ func (plain) Start([]int32) error { return nil }
 func (plain) Grow(*infer.Proposal, []infer.Row, infer.Chance) ([]int, error) { return nil, nil }
 
 func (plain) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
+
+func (plain) Traits() infer.Traits { return infer.Traits{} }

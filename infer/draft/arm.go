@@ -38,16 +38,17 @@ type cells [8][4]ratio
 // An arm is a candidate of one sequence: its record and its drafter, with trees.
 type arm struct {
 	*record
-	d     infer.Drafter
-	timer infer.Timer
-	prop  infer.Proposal
-	full  tree.Tree // as large as it may be
-	tree  tree.Tree // as large as it pays
-	here  cells     // of this request
-	mine  trials    // of this request
-	fresh bool      // full is of this round
-	live  int       // of full
-	reach int       // nodes that full is grown to; 0: as many as it may have
+	d      infer.Drafter
+	traits infer.Traits
+	named  []string // origins of its nodes: its own name if it knows none
+	prop   infer.Proposal
+	full   tree.Tree // as large as it may be
+	tree   tree.Tree // as large as it pays
+	here   cells     // of this request
+	mine   trials    // of this request
+	fresh  bool      // full is of this round
+	live   int       // of full
+	reach  int       // nodes that full is grown to; 0: as many as it may have
 
 	later     tree.Tree // an earlier full tree that the output has followed so far
 	laterNode int       // up to here, -1 where it has left it
@@ -58,9 +59,29 @@ type arm struct {
 	path  []float64 // chance of each node of full that the output gets there
 	order []int     // its nodes but the root, best first
 	at    []int     // where they are in tree
+
+	origins []int // among the chooser's, by index of named
+	from    []int // by node of the proposed tree: index of named; the root's means nothing
 }
 
-// cut makes tree the best size nodes of full.
+func newArm(r *record, name string, d infer.Drafter) *arm {
+	c := &arm{record: r, d: d, traits: d.Traits(), named: []string{name}}
+	if c.traits.Origin != nil {
+		c.named = c.traits.Origins
+	}
+	return c
+}
+
+// label notes where the nodes of full come from, which its drafter forgets with the
+// next tree.
+func (c *arm) label() {
+	c.from = append(c.from[:0], 0)
+	for n := 1; n < c.full.Len() && c.traits.Origin != nil; n++ {
+		c.from = append(c.from, c.traits.Origin(n))
+	}
+}
+
+// cut makes tree the best size nodes of full, in their order, and has from follow.
 func (c *arm) cut() {
 	best := c.order[:c.size-1]
 	slices.Sort(best)
@@ -69,6 +90,9 @@ func (c *arm) cut() {
 	c.at[0] = 0
 	for _, n := range best {
 		c.at[n] = c.tree.Add(c.at[c.full.Parent(n)], c.full.Token(n))
+		if c.traits.Origin != nil {
+			c.from[c.at[n]] = c.from[n] // c.at[n] <= n: what is overwritten was read
+		}
 	}
 }
 
@@ -94,7 +118,7 @@ func copyTree(dst, src *tree.Tree) {
 // trees that cost little more than none; one that measures costs itself needs
 // more.
 func (c *arm) trial() int {
-	if c.timer != nil {
+	if c.traits.Took != nil {
 		return warm + newcomer
 	}
 	return newcomer

@@ -50,7 +50,7 @@ func openAuto(v spec.Values, e Env) (Maker, error) {
 		}
 		return err
 	}
-	var files []string
+	var names, files []string
 	for _, s := range try {
 		mk, m, err := Open(s, e)
 		switch {
@@ -70,15 +70,14 @@ func openAuto(v spec.Values, e Env) (Maker, error) {
 		if err != nil {
 			return Maker{}, errors.Join(err, closeAll())
 		}
+		names = append(names, m.Name)
 		shared.known = append(shared.known, &record{asks: m.Source || m.May && e.Source})
 	}
 	return Maker{
 		New: func() infer.Drafter {
 			a := &chooser{shared: shared, chosen: -1}
 			for i, mk := range mks {
-				c := &arm{record: shared.known[i], d: mk.New()}
-				c.timer, _ = c.d.(infer.Timer)
-				a.all = append(a.all, c)
+				a.all = append(a.all, newArm(shared.known[i], names[i], mk.New()))
 			}
 			return a
 		},
@@ -178,12 +177,39 @@ func (a *chooser) Start(prompt []int32) error {
 	return nil
 }
 
-// Harvest asks for the rows of the prompt if a candidate does.
-func (a *chooser) Harvest() bool {
-	return slices.ContainsFunc(a.all, func(c *arm) bool {
-		h, ok := c.d.(infer.Harvester)
-		return ok && h.Harvest()
-	})
+// Traits are those of all candidates. Kept prefixes are used only if every candidate
+// that harvests can do without their rows. A candidate that does not say where its
+// nodes come from is an origin itself.
+func (a *chooser) Traits() infer.Traits {
+	t := infer.Traits{Keeps: true, Took: a.took, Origin: a.origin}
+	for _, c := range a.all {
+		if c.traits.Harvest {
+			t.Harvest, t.Keeps = true, t.Keeps && c.traits.Keeps
+		}
+		c.origins = c.origins[:0]
+		for _, name := range c.named {
+			i := slices.Index(t.Origins, name)
+			if i < 0 {
+				i = len(t.Origins)
+				t.Origins = append(t.Origins, name)
+			}
+			c.origins = append(c.origins, i)
+		}
+	}
+	t.Keeps = t.Keeps && t.Harvest
+	return t
+}
+
+// origin is where the chosen candidate has node n from.
+func (a *chooser) origin(n int) int {
+	c := a.all[a.chosen]
+	switch {
+	case c.traits.Origin == nil:
+		return c.origins[0]
+	case c.asks:
+		return c.origins[c.traits.Origin(n)]
+	}
+	return c.origins[c.from[n]]
 }
 
 func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]int, error) {
@@ -233,8 +259,12 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 				return nil, err
 			}
 		case i == a.chosen && c.size == c.full.Len():
+			c.label()
 			p.Tree, p.Live = c.prop.Tree, c.prop.Live
 		case !c.asks && look:
+			if i == a.chosen {
+				c.label()
+			}
 			// This is not its tree: it begins a round without a draft.
 			if err := c.draw(p, &c.tree, 1, 0, ch); err != nil {
 				return nil, err
@@ -439,8 +469,8 @@ func (a *chooser) observe(p *infer.Proposal, v infer.Verdict) {
 	}
 }
 
-// Took learns what the round cost, and whether it paid.
-func (a *chooser) Took(t infer.Timing) {
+// took learns what the round cost, and whether it paid.
+func (a *chooser) took(t infer.Timing) {
 	a.shared.Lock()
 	defer a.shared.Unlock()
 	s := a.shared
@@ -486,9 +516,9 @@ func (a *chooser) Took(t infer.Timing) {
 			c.tried++
 			c.since, c.burst = 0, max(0, c.burst-1)
 		}
-		if c.timer != nil {
+		if c.traits.Took != nil {
 			t.Verify = time.Duration(s.pass.cost(t.Rows) * a.meter.level * float64(time.Second))
-			c.timer.Took(t)
+			c.traits.Took(t)
 		}
 	}
 	a.chosen = -1

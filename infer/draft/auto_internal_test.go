@@ -2,9 +2,12 @@ package draft
 
 import (
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"talf/infer"
 	"talf/tree"
@@ -218,7 +221,7 @@ func TestRoundsArePutToTheAccount(t *testing.T) {
 		a.meter = meter{level: 1e-3, n: 100}
 		a.chosen, a.round, a.idle = 0, x.tokens, 7
 		took := time.Duration(a.shared.pass.cost(x.rows) * 1e6)
-		a.Took(infer.Timing{Rows: x.rows, Nodes: x.nodes, Verify: took, Draft: x.draft})
+		a.took(infer.Timing{Rows: x.rows, Nodes: x.nodes, Verify: took, Draft: x.draft})
 		if !close1(a.account, x.want) || !close1(a.shared.gained, x.want) {
 			t.Errorf("%s: %.4f on the account and %.4f for all, want %.4f", x.name, a.account, a.shared.gained, x.want)
 		}
@@ -251,7 +254,7 @@ func TestWhatNeverPaysIsTriedNowAndThen(t *testing.T) {
 		}
 		a.round = 1
 		a.emitted++
-		a.Took(infer.Timing{Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.cost(rows) * 1e6)})
+		a.took(infer.Timing{Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.cost(rows) * 1e6)})
 	}
 	if len(rounds) < 2*newcomer || len(rounds) > 4*newcomer {
 		t.Fatalf("tried in rounds %v, want %d at first and as many once in %d rounds", rounds, newcomer, patience)
@@ -287,7 +290,7 @@ func TestWhatPaysIsUsed(t *testing.T) {
 			gap++
 		}
 		a.emitted += a.round
-		a.Took(infer.Timing{
+		a.took(infer.Timing{
 			Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.cost(rows) * 1e6), Draft: time.Duration(rows-1) * 50 * time.Microsecond,
 		})
 	}
@@ -296,5 +299,100 @@ func TestWhatPaysIsUsed(t *testing.T) {
 	}
 	if want := float64(used) * (2 - 0.4 - 0.2); !close1(a.account, want) {
 		t.Errorf("%.3f plain rounds are gained, want %.3f", a.account, want)
+	}
+}
+
+// A trader has every trait. It drafts five, whose tokens tell where its nodes come
+// from, and remembers the last tree alone.
+type trader struct {
+	took int
+	seen []int
+}
+
+func (*trader) Start([]int32) error { return nil }
+
+func (d *trader) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+	d.seen = d.seen[:0]
+	if p.MaxNodes >= 6 {
+		five(p.Tree)
+	}
+	for n := range p.Tree.Len() {
+		d.seen = append(d.seen, int(p.Tree.Token(n))%2)
+	}
+	return nil, nil
+}
+
+func (*trader) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
+
+func (d *trader) Traits() infer.Traits {
+	return infer.Traits{
+		Harvest: true, Keeps: true, Took: func(infer.Timing) { d.took++ },
+		Origins: []string{"even", "odd"}, Origin: func(n int) int { return d.seen[n] },
+	}
+}
+
+// What a candidate does besides drafting, auto does: a field of Traits that is added
+// must be forwarded too.
+func TestAutoHasTheTraitsOfItsCandidates(t *testing.T) {
+	d := new(trader)
+	a := tenth(newArm(new(record), "trader", d))
+	traits := a.Traits()
+	for i := range reflect.TypeFor[infer.Traits]().NumField() {
+		if reflect.ValueOf(traits).Field(i).IsZero() {
+			t.Errorf("auto loses the trait %s", reflect.TypeFor[infer.Traits]().Field(i).Name)
+		}
+	}
+	a.meter, a.chosen = meter{level: 1e-3, n: 100}, 0
+	if traits.Took(infer.Timing{Rows: 1, Nodes: 1, Verify: time.Millisecond}); d.took != 1 {
+		t.Errorf("the candidate was told of %d rounds, want 1", d.took)
+	}
+}
+
+// Prefixes are kept only if no candidate needs their rows.
+func TestAutoKeepsPrefixesIfAllCandidatesDo(t *testing.T) {
+	one := func(x infer.Traits) *arm { return &arm{record: new(record), traits: x} }
+	keeps, needs, none := infer.Traits{Harvest: true, Keeps: true}, infer.Traits{Harvest: true}, infer.Traits{}
+	for _, x := range []struct {
+		all  []*arm
+		want infer.Traits
+	}{
+		{[]*arm{one(keeps), one(none)}, keeps},
+		{[]*arm{one(keeps), one(needs)}, needs},
+		{[]*arm{one(needs), one(none), one(keeps)}, needs},
+		{[]*arm{one(none)}, none},
+	} {
+		if got := tenth(x.all...).Traits(); got.Harvest != x.want.Harvest || got.Keeps != x.want.Keeps {
+			t.Errorf("harvest %v, keeps %v, want %v and %v", got.Harvest, got.Keeps, x.want.Harvest, x.want.Keeps)
+		}
+	}
+}
+
+// Nodes keep their origins when auto cuts the tree and when it takes it whole, though
+// the drafter has begun another by then.
+func TestAutoKnowsWhereNodesComeFrom(t *testing.T) {
+	for want, worth := range map[int]float64{3: 0.4, 5: 1} {
+		other := &arm{record: &record{asks: true}, named: []string{"model"}, laterNode: -1}
+		c := armOf([4]float64{0.8, 0.15}, [4]float64{0.5})
+		x := newArm(c.record, "trader", new(trader))
+		x.here, x.laterNode = c.here, -1
+		a := tenth(other, x)
+		a.meter, a.spent, a.account = meter{level: 1e-3, n: 100}, ratio{worth * 1e9, 1e9}, 100
+		other.tried, other.since = 100, 0
+		traits := a.Traits()
+		if diff := cmp.Diff([]string{"model", "even", "odd"}, traits.Origins); diff != "" {
+			t.Fatal(diff)
+		}
+		p := infer.Proposal{Tree: tree.New(10, 60), MaxNodes: 60, MaxDepth: 9}
+		if _, err := a.Grow(&p, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if p.Tree.Len() != want {
+			t.Fatalf("a token is worth %v: a tree of %d nodes, want %d", worth, p.Tree.Len(), want)
+		}
+		for n := 1; n < p.Tree.Len(); n++ {
+			if got, want := traits.Origin(n), 1+int(p.Tree.Token(n))%2; got != want {
+				t.Errorf("node %d is from %s, want %s", n, traits.Origins[got], traits.Origins[want])
+			}
+		}
 	}
 }

@@ -171,3 +171,5 @@ func (d *dyna) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error 
 
 // minGap keeps the confidence thresholds apart.
 const minGap = 0.01
+
+func (*dyna) Traits() infer.Traits { return infer.Traits{} }

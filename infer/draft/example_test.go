@@ -44,6 +44,8 @@ func (l *lookup) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) erro
 	return nil
 }
 
+func (l *lookup) Traits() infer.Traits { return infer.Traits{} }
+
 func TestLookupConforms(t *testing.T) {
 	drafttest.Run(t, func() infer.Drafter { return new(lookup) })
 }

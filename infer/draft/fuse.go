@@ -578,11 +578,9 @@ func (d *fused) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error
 	return d.memory.Observe(p, v, s)
 }
 
-// Origins are the sources.
-func (d *fused) Origins() []string { return originNames }
+func (d *fused) Traits() infer.Traits { return d.traits(d.origin, originNames...) }
 
-// Origin is the source that said most for node n.
-func (d *fused) Origin(n int) int {
+func (d *fused) origin(n int) int {
 	best := 0
 	x := &d.cands[d.node[n]]
 	for o := range x.ev {

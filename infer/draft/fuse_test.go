@@ -180,9 +180,9 @@ func TestFuseDoesNotAllocate(t *testing.T) {
 func TestFuseNamesOrigins(t *testing.T) {
 	d := open(t, "fuse:table=off", draft.Env{}).New()
 	tr := grow(t, d, []int32{1, 2, 3, 1, 2}, 60, 9)
-	l := d.(infer.Labelled)
+	l := d.Traits()
 	for n := 1; n < tr.Len(); n++ {
-		if name := l.Origins()[l.Origin(n)]; name != "context" {
+		if name := l.Origins[l.Origin(n)]; name != "context" {
 			t.Errorf("node %d is from %s, want the context", n, name)
 		}
 	}

@@ -374,10 +374,10 @@ func (d *spineTree) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) e
 	if p.Pos >= d.prompt-1 && p.Tree.Len() == len(d.nodes) {
 		var drafted, kept [2]float64
 		for n := 1; n < len(d.nodes); n++ {
-			drafted[d.Origin(n)]++
+			drafted[d.origin(n)]++
 		}
 		for _, n := range v.Path[1:] {
-			kept[d.Origin(n)]++
+			kept[d.origin(n)]++
 		}
 		for i, running := range []*float64{&d.onSpine, &d.onBranch} {
 			if drafted[i] > 0 {
@@ -388,9 +388,9 @@ func (d *spineTree) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) e
 	return d.memory.Observe(p, v, s)
 }
 
-func (d *spineTree) Origins() []string { return []string{"spine", "branch"} }
+func (d *spineTree) Traits() infer.Traits { return d.traits(d.origin, "spine", "branch") }
 
-func (d *spineTree) Origin(n int) int {
+func (d *spineTree) origin(n int) int {
 	if d.nodes[n].spine {
 		return 0
 	}

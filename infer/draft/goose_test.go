@@ -91,9 +91,10 @@ func (s scripted) TopK(n, k int) []infer.Candidate {
 	return row[:min(k, len(row))]
 }
 
-func (s scripted) Argmax(n int) int32         { return s.TopK(n, 1)[0].Token }
-func (scripted) Dist(int) infer.Dist          { panic("no distributions here") }
-func (scripted) Hidden(int) (f model.Feature) { return f }
+func (s scripted) Rank(dst []int32, n, k int) []int32 { return infer.Tokens(dst, s.TopK(n, k)) }
+func (s scripted) Argmax(n int) int32                 { return s.TopK(n, 1)[0].Token }
+func (scripted) Dist(int) infer.Dist                  { panic("no distributions here") }
+func (scripted) Hidden(int) (f model.Feature)         { return f }
 
 // A round drives one drafter the way the engine does.
 type round struct {
@@ -114,7 +115,7 @@ func start(t testing.TB, d infer.Drafter, s script, prompt ...int32) *round {
 	}
 	r := &round{t: t, d: d, script: s, tokens: slices.Clone(prompt)}
 	last := len(prompt) - 1
-	if h, ok := d.(infer.Harvester); ok && h.Harvest() && last > 0 {
+	if d.Traits().Harvest && last > 0 {
 		r.chain.Reset(prompt[0], last)
 		path := []int{0}
 		for _, x := range prompt[1:last] {
@@ -174,10 +175,10 @@ func (r *round) step(most int) (infer.Proposal, infer.Verdict) {
 
 // origins counts the nodes of the last tree by origin.
 func (r *round) origins(p infer.Proposal) map[string]int {
-	l := r.d.(infer.Labelled)
+	l := r.d.Traits()
 	got := map[string]int{}
 	for n := 1; n < p.Tree.Len(); n++ {
-		got[l.Origins()[l.Origin(n)]]++
+		got[l.Origins[l.Origin(n)]]++
 	}
 	return got
 }
@@ -185,12 +186,12 @@ func (r *round) origins(p infer.Proposal) map[string]int {
 // branches returns how many children of each origin "branch" the root and the
 // nodes of the spine have, down to the last that has any.
 func (r *round) branches(p infer.Proposal) (spine int, widths []int) {
-	l := r.d.(infer.Labelled)
+	l := r.d.Traits()
 	last := 0
 	for n := 0; n >= 0; {
 		next, width := -1, 0
 		for c := p.Tree.FirstChild(n); c >= 0; c = p.Tree.NextSibling(c) {
-			if l.Origins()[l.Origin(c)] == "spine" {
+			if l.Origins[l.Origin(c)] == "spine" {
 				next = c
 			} else {
 				width++
@@ -334,12 +335,12 @@ func TestTheSpineHasPriority(t *testing.T) {
 	}
 	r := start(t, newDrafter(t, "goose:bypass=1000,consensus=off,D=1,spine=3,K=4"), s, text...)
 	p := r.grow(60)
-	l := r.d.(infer.Labelled)
+	l := r.d.Traits()
 	for n, next := 0, []int32{4, 5, 6}; len(next) > 0; next = next[1:] {
 		var got []int32
 		for c := p.Tree.FirstChild(n); c >= 0; c = p.Tree.NextSibling(c) {
 			if got = append(got, p.Tree.Token(c)); (l.Origin(c) == 0) != (len(got) == 1) {
-				t.Errorf("node %d: child %d is from %s", n, c, l.Origins()[l.Origin(c)])
+				t.Errorf("node %d: child %d is from %s", n, c, l.Origins[l.Origin(c)])
 			}
 		}
 		if want := []int32{next[0], 10, 11, 12}; !slices.Equal(got, want) {
@@ -567,7 +568,7 @@ func TestIsotropicIsUniform(t *testing.T) {
 		}
 		n := 0
 		for i, want := range text[3:6] {
-			if n = p.Tree.FirstChild(n); p.Tree.Token(n) != want || r.d.(infer.Labelled).Origin(n) != 0 {
+			if n = p.Tree.FirstChild(n); p.Tree.Token(n) != want || r.d.Traits().Origin(n) != 0 {
 				t.Errorf("k = %d: node %d of the match carries %d, want %d", k, i+1, p.Tree.Token(n), want)
 			}
 			if p.Tree.Depth(n) == 3 && k > 3 {
@@ -621,9 +622,10 @@ func (s *stream) TopK(n, k int) []infer.Candidate {
 	row := s.rows[s.root.Token(n)]
 	return row[:min(k, len(row))]
 }
-func (s *stream) Argmax(n int) int32         { return s.TopK(n, 1)[0].Token }
-func (*stream) Dist(int) infer.Dist          { panic("no distributions here") }
-func (*stream) Hidden(int) (f model.Feature) { return f }
+func (s *stream) Rank(dst []int32, n, k int) []int32 { return infer.Tokens(dst, s.TopK(n, k)) }
+func (s *stream) Argmax(n int) int32                 { return s.TopK(n, 1)[0].Token }
+func (*stream) Dist(int) infer.Dist                  { panic("no distributions here") }
+func (*stream) Hidden(int) (f model.Feature)         { return f }
 
 // at is the text: seven tokens of a loop, then seven from elsewhere in it, so that
 // matches are short.
@@ -716,7 +718,7 @@ func TestSpineTreesAreWithinTheirBudgets(t *testing.T) {
 			spec += "," + key + "=" + words[r.IntN(len(words))]
 		}
 		s := newStream(t, spec, 100, 150)
-		l := s.d.(infer.Labelled)
+		l := s.d.Traits()
 		for pos := s.period - 1; pos < s.period+120; pos = s.keep(t, pos) {
 			s.grow(t, pos)
 			onSpine := 0
@@ -798,7 +800,7 @@ func TestARowThatIsMissingTeachesNothing(t *testing.T) {
 // A table that outlives requests has learnt the rows of a prefix that is kept; an
 // empty one needs them again.
 func TestATableThatIsKeptTakesAPrefixThatIsKept(t *testing.T) {
-	for spec, want := range map[string]int{"goose:table=keep": 3, "recycle:table=keep": 3, "goose": 0, "pld": 3} {
+	for spec, want := range map[string]int{"goose:table=keep": 3, "recycle:table=keep": 3, "goose": 0, "pld": 3, "auto:goose:table=keep": 3, "auto:goose:table=keep+pld+recycle": 0, "auto": 3, "auto:pld": 3} {
 		mk, _, err := draft.Open(spec, draft.Env{})
 		if err != nil {
 			t.Fatal(err)

@@ -79,9 +79,9 @@ func (d *karyTree) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int
 	return nil, nil
 }
 
-func (d *karyTree) Origins() []string { return []string{"spine", "branch"} }
+func (d *karyTree) Traits() infer.Traits { return d.traits(d.origin, "spine", "branch") }
 
-func (d *karyTree) Origin(n int) int {
+func (d *karyTree) origin(n int) int {
 	if d.on[n] {
 		return 0
 	}

@@ -143,7 +143,7 @@ func (d *jacobi) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) erro
 		if n < 0 {
 			continue
 		}
-		top := infer.Rank(d.top[:0], s, n, 1)
+		top := s.Rank(d.top[:0], n, 1)
 		if len(top) == 0 {
 			continue // a replay knows the rows that were recorded
 		}
@@ -234,3 +234,5 @@ func (q *pool) put(first int32, rest []int32) {
 	copy(q.grams[at+q.size:at+(i+1)*q.size], q.grams[at:at+i*q.size])
 	copy(q.grams[at:], rest)
 }
+
+func (*jacobi) Traits() infer.Traits { return infer.Traits{} }

@@ -48,6 +48,8 @@ func (a argmaxes) TopK(n, _ int) []infer.Candidate {
 	return []infer.Candidate{{Token: a.next(path)}}
 }
 
+func (a argmaxes) Rank(dst []int32, n, k int) []int32 { return infer.Tokens(dst, a.TopK(n, k)) }
+
 // Worked by hand: W=2, N=3, the prompt 1 2 3, a target that adds up the path.
 func TestLookaheadOfASmallWindow(t *testing.T) {
 	d := open(t, "lookahead:W=2,N=3,G=2", draft.Env{}).New()
@@ -147,3 +149,5 @@ type oneToken struct {
 }
 
 func (f *oneToken) TopK(int, int) []infer.Candidate { return f.cands }
+
+func (f *oneToken) Rank(dst []int32, n, k int) []int32 { return infer.Tokens(dst, f.TopK(n, k)) }

@@ -78,11 +78,14 @@ func (m *memory) Start(prompt []int32) error {
 	return nil
 }
 
-// Harvest asks for the rows of the prompt where the table learns from them.
-func (m *memory) Harvest() bool { return m.table != nil && m.harvest != harvestRounds }
-
-// Keeps reports whether the table outlives the sequence.
-func (m *memory) Keeps() bool { return m.table != nil && m.table.keep }
+// traits ask for the rows of the prompt if the table learns from them, and for those
+// of a kept prefix too unless the table outlives the sequence.
+func (m *memory) traits(origin func(n int) int, origins ...string) infer.Traits {
+	return infer.Traits{
+		Harvest: m.table != nil && m.harvest != harvestRounds, Keeps: m.table != nil && m.table.keep,
+		Origins: origins, Origin: origin,
+	}
+}
 
 // Observe learns from what was scored and appends what was kept.
 func (m *memory) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
@@ -118,7 +121,7 @@ func (m *memory) learn(p *infer.Proposal, v infer.Verdict, s infer.Scores) {
 func (m *memory) learnRow(p *infer.Proposal, n int, s infer.Scores) {
 	m.next = m.next[:0]
 	if m.table.ranked {
-		m.ids = infer.Rank(m.ids[:0], s, n, m.table.Width())
+		m.ids = s.Rank(m.ids[:0], n, m.table.Width())
 		for _, t := range m.ids {
 			m.next = append(m.next, lookup.Successor{Token: t})
 		}

@@ -48,6 +48,6 @@ func (d *promptLookup) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([
 	return nil, nil
 }
 
-func (d *promptLookup) Origins() []string { return []string{"spine"} }
+func (d *promptLookup) Traits() infer.Traits { return d.traits(d.origin, "spine") }
 
-func (d *promptLookup) Origin(int) int { return 0 }
+func (d *promptLookup) origin(int) int { return 0 }

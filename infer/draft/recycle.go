@@ -69,6 +69,6 @@ func (d *recycler) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int
 	return nil, nil
 }
 
-func (d *recycler) Origins() []string { return []string{"branch"} }
+func (d *recycler) Traits() infer.Traits { return d.traits(d.origin, "branch") }
 
-func (d *recycler) Origin(int) int { return 0 }
+func (d *recycler) origin(int) int { return 0 }

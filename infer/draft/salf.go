@@ -159,8 +159,10 @@ func (d *tuned) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error
 	return nil
 }
 
-// Took learns what the round cost.
-func (d *tuned) Took(t infer.Timing) {
+func (d *tuned) Traits() infer.Traits { return infer.Traits{Took: d.took} }
+
+// took learns what the round cost.
+func (d *tuned) took(t infer.Timing) {
 	k := d.known
 	k.Lock()
 	defer k.Unlock()

@@ -57,3 +57,5 @@ func (d searched) grow(p *infer.Proposal, rows []infer.Row) ([]int, error) {
 }
 
 func (d searched) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
+
+func (searched) Traits() infer.Traits { return infer.Traits{} }

@@ -211,3 +211,5 @@ func (s *shaped) soften(w int, logits []float32) *drawn {
 }
 
 func (*shaped) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
+
+func (*shaped) Traits() infer.Traits { return infer.Traits{} }

@@ -151,6 +151,8 @@ func (f *follow) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 
 func (f *follow) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
 
+func (*follow) Traits() infer.Traits { return infer.Traits{} }
+
 func TestRowsAreThoseOfAFreshHead(t *testing.T) {
 	trials := 30
 	if testing.Short() {

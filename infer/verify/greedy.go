@@ -6,6 +6,9 @@ import "talf/infer"
 // plain decoding at temperature 0, whatever the tree.
 type Greedy struct{ path []int }
 
+// Fits allows every tree.
+func (*Greedy) Fits(infer.Draw, bool) error { return nil }
+
 // Verify uses no chance.
 func (g *Greedy) Verify(p infer.Proposal, s infer.Scores, _ infer.Chance) (infer.Verdict, error) {
 	g.path = append(g.path[:0], 0)

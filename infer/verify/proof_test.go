@@ -256,6 +256,8 @@ type naive struct {
 	siblingsLast bool // children in reverse
 }
 
+func (*naive) Fits(infer.Draw, bool) error { return nil }
+
 func (v *naive) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.Verdict, error) {
 	t := p.Tree
 	rows, drafts := map[int]infer.Dist{}, map[int]infer.Dist{}

@@ -9,6 +9,9 @@ import "talf/infer"
 // draws keyed by position it is the bytes of plain sampling.
 type Target struct{ path []int }
 
+// Fits allows every tree.
+func (*Target) Fits(infer.Draw, bool) error { return nil }
+
 // Verify draws once per emitted token.
 func (t *Target) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.Verdict, error) {
 	t.path = append(t.path[:0], 0)

@@ -40,6 +40,8 @@ type bug struct {
 	verify func(p infer.Proposal, s infer.Scores, c infer.Chance) infer.Verdict
 }
 
+func (bug) Fits(infer.Draw, bool) error { return nil }
+
 func (b bug) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.Verdict, error) {
 	return b.verify(p, s, c), nil
 }
@@ -280,6 +282,7 @@ func (s nodeScores) Argmax(n int) int32 {
 }
 
 func (nodeScores) TopK(int, int) []infer.Candidate { panic("not for verifiers") }
+func (nodeScores) Rank([]int32, int, int) []int32  { panic("not for verifiers") }
 func (nodeScores) Hidden(int) model.Feature        { panic("not for verifiers") }
 
 func TestVerifiersAreChosenByTemperature(t *testing.T) {

@@ -250,9 +250,20 @@ type checked struct {
 	costs  *rand.Rand
 }
 
-func (c *checked) Harvest() bool {
-	h, ok := c.d.(infer.Harvester)
-	return ok && h.Harvest()
+// Traits are the drafter's, told random costs.
+func (c *checked) Traits() infer.Traits {
+	t := c.d.Traits()
+	if told := t.Took; told != nil {
+		t.Took = func(x infer.Timing) {
+			x.Verify, x.Draft, x.Overhead = 100*c.cost(), 10*c.cost(), c.cost()
+			told(x)
+		}
+	}
+	return t
+}
+
+func (c *checked) cost() time.Duration {
+	return time.Duration(c.costs.ExpFloat64()*float64(c.costs.IntN(3))*1000) * time.Nanosecond
 }
 
 func (c *checked) Start(prompt []int32) error {
@@ -271,18 +282,6 @@ func (c *checked) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 		err = checkTree(p, root, c.vocab)
 	}
 	return ask, err
-}
-
-func (c *checked) Took(t infer.Timing) {
-	d, ok := c.d.(infer.Timer)
-	if !ok {
-		return
-	}
-	cost := func() time.Duration {
-		return time.Duration(c.costs.ExpFloat64()*float64(c.costs.IntN(3))*1000) * time.Nanosecond
-	}
-	t.Verify, t.Draft, t.Overhead = 100*cost(), 10*cost(), cost()
-	d.Took(t)
 }
 
 func checkTree(p *infer.Proposal, root int32, vocab int) error {

@@ -69,3 +69,6 @@ func (o *Oracle) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, 
 
 // Observe does nothing.
 func (o *Oracle) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
+
+// Traits are none.
+func (o *Oracle) Traits() infer.Traits { return infer.Traits{} }

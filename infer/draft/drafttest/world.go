@@ -188,6 +188,10 @@ func (r tableRows) TopK(dst []infer.Candidate, n, k int) []infer.Candidate {
 	return dst
 }
 
+func (r tableRows) Argmax(n int) int32 { return r.TopK(nil, n, 1)[0].Token }
+
+func (r tableRows) Rank(dst []int32, n, k int) []int32 { return infer.Tokens(dst, r.TopK(nil, n, k)) }
+
 func (r tableRows) Hidden(int) model.Feature { return model.Feature{} }
 
 // best returns the k most likely tokens of a row of logits, NaNs last, as devices do.
@@ -323,6 +327,9 @@ func (Plain) Argmax(logits []float32, _ []int32) int32 {
 	}
 	return int32(best)
 }
+
+// Plain is true: there are no penalties.
+func (Plain) Plain() bool { return true }
 
 // Dist is softmax(logits/Temperature).
 func (p Plain) Dist(dst infer.Dist, logits []float32, _ []int32) {

@@ -147,6 +147,9 @@ func (s Scores) Dist(n int) infer.Dist { return s.P(pathTo(s.Tree, n)) }
 // TopK is not for verifiers.
 func (Scores) TopK(int, int) []infer.Candidate { panic("verifytest: a verifier reads raw candidates") }
 
+// Rank is not for verifiers.
+func (Scores) Rank([]int32, int, int) []int32 { panic("verifytest: a verifier reads raw candidates") }
+
 // Hidden is not for verifiers.
 func (Scores) Hidden(int) model.Feature { panic("verifytest: a verifier reads hidden states") }
 

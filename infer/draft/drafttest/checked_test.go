@@ -1,0 +1,33 @@
+package drafttest
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"talf/infer"
+)
+
+// A braggart has every trait.
+type braggart struct{ Oracle }
+
+func (*braggart) Traits() infer.Traits {
+	return infer.Traits{
+		Harvest: true, Keeps: true, Took: func(infer.Timing) {},
+		Origins: []string{"here"}, Origin: func(int) int { return 0 },
+	}
+}
+
+// The suite sees a drafter as the engine does: it wraps without losing a trait, those
+// that are added later included.
+func TestTheSuiteLosesNoTrait(t *testing.T) {
+	c := &checked{d: new(braggart), costs: rand.New(rand.NewPCG(1, 2))}
+	bare, wrapped := reflect.ValueOf(c.d.Traits()), reflect.ValueOf(c.Traits())
+	for i := range bare.NumField() {
+		if name := bare.Type().Field(i).Name; bare.Field(i).IsZero() {
+			t.Errorf("the braggart lacks %s", name)
+		} else if wrapped.Field(i).IsZero() {
+			t.Errorf("the suite loses %s", name)
+		}
+	}
+}
