@@ -44,6 +44,7 @@ var Rules = []Rule{
 	{"preprocess/...", []string{"compute", "data", "internal/spec", "model/...", "tree/..."}},
 	{"train/...", []string{"checkpoints", "compute", "data", "internal/durable", "internal/jsonl", "internal/launch", "internal/spec", "model/...", "tree"}},
 	{"infer/...", []string{"compute", "internal/mapped", "internal/spec", "model/...", "tree/..."}},
+	{"infer/decode", []string{"checkpoints", "infer/...", "internal/jsonl", "model/..."}},
 	{"infer/bench/...", []string{"compute", "infer/...", "internal/jsonl", "internal/plot", "internal/spec", "internal/table", "model/...", "tree/..."}},
 	{"internal/demo/...", []string{"internal/durable", "model/tokenizer"}},
 	{"internal/durable", nil},

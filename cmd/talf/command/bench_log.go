@@ -21,7 +21,7 @@ func (o *benchOptions) settings(r *rig) (string, error) {
 	}
 	all := []any{
 		hashes, r.model.Device().Name(), r.model.Options().DType, r.model.Options().KV, o.decode.machine.actBits, o.decode.machine.layers,
-		o.heads, o.drafts, o.decode.ignoreEOS, o.warmup,
+		o.heads, o.drafts, o.decode.IgnoreEOS, o.warmup,
 	}
 	if o.parts { // measurements without them are none of this run
 		all = append(all, "parts")

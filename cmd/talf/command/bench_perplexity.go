@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 
+	"talf/infer/decode"
+
 	"talf/infer/bench/micro"
 
 	"github.com/spf13/cobra"
@@ -79,7 +81,7 @@ func perplexity(ctx context.Context, dir, text string, o *machineOptions, window
 		return micro.Perplexity{}, err
 	}
 	defer closeModel()
-	tok, err := loadTokenizer(dir, m)
+	tok, err := decode.LoadTokenizer(dir, m)
 	if err != nil {
 		return micro.Perplexity{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/infer/bench"
+	"talf/infer/decode"
 	"talf/infer/source"
 	"talf/model/head"
 )
@@ -33,7 +34,7 @@ type rigOptions struct {
 
 func (o *rigOptions) flags(c *cobra.Command) {
 	d := bench.Default()
-	o.decode.sample = d.Sampling
+	o.decode.Sample = d.Sampling
 	f := c.Flags()
 	f.StringVar(&o.decode.model, "model", "", "model directory in Hugging Face layout")
 	f.StringArrayVar(&o.heads, "head", nil, "checkpoint of a draft head, or `NAME=CKPT` to say what to call it (may be repeated)")
@@ -43,12 +44,12 @@ func (o *rigOptions) flags(c *cobra.Command) {
 	o.chat.flags(f)
 	countVar(f, &o.limit, "limit", 0, "most prompts of a set, warm-up included (0: all)")
 	countVar(f, &o.promptTokens, "prompt-tokens", 0, "keep this many tokens of every prompt (0: all)")
-	f.IntVar(&o.decode.maxTokens, "max-tokens", d.MaxTokens, "most tokens of an answer")
+	f.IntVar(&o.decode.MaxTokens, "max-tokens", d.MaxTokens, "most tokens of an answer")
 	numbersVar(f, &o.temperatures, "temperature", d.Temperatures, "temperatures to compare at (default 0)")
 	f.UintSliceVar(&o.seeds, "seed", []uint{0}, "seeds to decode with")
 	f.BoolVar(&o.force, "force", false, "use heads that were trained for other weights")
 	countVar(f, &o.decode.machine.layers, "layers", 0, "deepen the model to so many layers that add nothing: a cost model of a larger one (0: as it is)")
-	f.BoolVar(&o.decode.ignoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
+	f.BoolVar(&o.decode.IgnoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
 	o.decode.machine.flags(f)
 }
 
@@ -107,22 +108,22 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.decode.method = bench.Baseline
-	d, err := o.decode.open(0)
+	o.decode.Method = bench.Baseline
+	d, err := o.decode.open(0, nil)
 	if err != nil {
 		return nil, err
 	}
 	r := &rig{decoder: d}
 	for _, n := range names {
 		// A deepened model has other weights and the same outputs.
-		x, err := loadHead(n.path, d.model, o.force || o.decode.machine.layers > 0)
+		x, err := decode.LoadHead(n.path, d.model, o.force || o.decode.machine.layers > 0)
 		if err != nil {
 			r.close()
 			return nil, err
 		}
 		r.closers = append(r.closers, x.Close)
 		r.heads = append(r.heads, namedHead{n.name, x})
-		r.hashes = append(r.hashes, func() (string, error) { return weightsHash(n.path) })
+		r.hashes = append(r.hashes, func() (string, error) { return decode.WeightsHash(n.path) })
 		r.sources = append(r.sources, bench.Source{Name: n.name, Source: source.NewHead(x, 0)})
 	}
 	for _, n := range drafts {
@@ -154,7 +155,7 @@ func (a *app) addSet(ctx context.Context, r *rig, o *rigOptions, f named) error 
 		in.prompts = in.prompts[:o.limit]
 	}
 	set := bench.Set{Name: f.name}
-	room := r.model.Spec().MaxPos - o.decode.maxTokens
+	room := r.model.Spec().MaxPos - o.decode.MaxTokens
 	for i := range in.prompts {
 		p := &in.prompts[i]
 		ids, err := r.firstTurn(ctx, in, p)
@@ -189,13 +190,13 @@ func (r *rig) firstTurn(ctx context.Context, in *promptSet, p *prompt) ([]int32,
 	if err != nil {
 		return nil, err
 	}
-	return r.ids(prompt)
+	return r.Tokens(prompt)
 }
 
 // config is a run of what the rig holds, without methods.
 func (o *rigOptions) config(r *rig) bench.Config {
 	c := bench.Default()
-	c.Temperatures, c.MaxTokens, c.NoEOS = o.temperatures, o.decode.maxTokens, o.decode.ignoreEOS
+	c.Temperatures, c.MaxTokens, c.NoEOS = o.temperatures, o.decode.MaxTokens, o.decode.IgnoreEOS
 	c.Sets, c.Tokenizer, c.Seeds = r.sets, r.tok.Hash(), nil
 	for _, s := range o.seeds {
 		c.Seeds = append(c.Seeds, uint64(s))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"talf/infer/decode"
 	"talf/model/chat"
 )
 
@@ -76,13 +77,13 @@ what you write, for models that only continue text.
 			if err != nil {
 				return err
 			}
-			o.stop = append(o.stop, stop...)
-			d, err := o.open(1)
+			o.Stop = append(o.Stop, stop...)
+			d, err := o.open(1, nil)
 			if err != nil {
 				return err
 			}
 			defer func() { d.close() }()
-			return a.chat(cmd.Context(), d, empty, talk.stats)
+			return a.chat(cmd.Context(), d.Decoder, empty, o.seed, talk.stats)
 		},
 	}
 	f := c.Flags()
@@ -98,11 +99,11 @@ what you write, for models that only continue text.
 const maxTurn = 1 << 20
 
 // chat reads turns and answers them. An empty dialogue is what it begins with.
-func (a *app) chat(ctx context.Context, d *decoder, empty chat.Dialogue, stats bool) error {
+func (a *app) chat(ctx context.Context, d *decode.Decoder, empty chat.Dialogue, seed uint64, stats bool) error {
 	lines := bufio.NewScanner(a.in)
 	lines.Buffer(nil, maxTurn)
 	talk := empty
-	seed, unanswered := d.opt.seed, 0
+	unanswered := 0
 	for {
 		if isTerminal(a.in) {
 			_, _ = fmt.Fprint(a.err, "> ")
@@ -133,14 +134,14 @@ func (a *app) chat(ctx context.Context, d *decoder, empty chat.Dialogue, stats b
 		if err != nil {
 			return fmt.Errorf("write the dialogue: %w", err)
 		}
-		seq, err := d.answer(ctx, prompt, seed, func(text string) error {
+		seq, err := d.Answer(ctx, prompt, seed, func(text string) error {
 			_, err := io.WriteString(a.out, text)
 			return err
 		})
 		if seq != nil {
 			a.printf("\n")
 		}
-		if errors.Is(err, errLongPrompt) {
+		if errors.Is(err, decode.ErrLongPrompt) {
 			a.log.Warn("not answered: /reset begins a new dialogue", "why", err.Error())
 			talk, unanswered = before, unanswered+1
 			continue
@@ -151,8 +152,8 @@ func (a *app) chat(ctx context.Context, d *decoder, empty chat.Dialogue, stats b
 		seed++
 		talk.Answer(seq.Text())
 		if stats {
-			line := newStats(seq.Stats())
-			line.print(a.err)
+			sum := seq.Stats().Summary()
+			_ = sum.Print(a.err) // the stream remembers
 		}
 	}
 }

@@ -209,7 +209,7 @@ func TestBadInputGivesOneClearError(t *testing.T) {
 		}, []string{dirName(w.head), "model.safetensors"}},
 		"a model as head": {
 			func() []string { return bad(w.generate(), "--head", w.model) },
-			[]string{dirName(w.model), "no draft head but a language model", "--draft"},
+			[]string{dirName(w.model), "a language model, not a draft head", "--draft"},
 		},
 		"a corrupt checkpoint as head": {func() []string {
 			dir := t.TempDir()
@@ -229,7 +229,7 @@ func TestBadInputGivesOneClearError(t *testing.T) {
 			ok(t, "", "train", "--kind", "lm", "--model", w.model, "--data", w.text, "--steps", "1", "--rows", "64", "--window", "32",
 				"--warmup", "0", "--out", dir)
 			return bad(w.generate(), "--head", dir)
-		}, []string{"no draft head but a language model", "--draft"}},
+		}, []string{"a language model, not a draft head", "--draft"}},
 		"no labels": {func() []string { return bad(w.train(t.TempDir()), "--data", none) }, []string{none}},
 		"a directory without labels": {
 			func() []string { return bad(w.train(t.TempDir()), "--data", t.TempDir()) },

@@ -3,9 +3,6 @@ package command
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,16 +11,21 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"talf/infer"
-	"talf/infer/verify"
+	"talf/infer/decode"
 	"talf/model/chat"
 )
 
+// A generateOptions holds generate's flags.
+type generateOptions struct {
+	decodeOptions
+	prompt      string
+	prompts     promptSource
+	out, trace  string
+	stats, json bool
+}
+
 func newGenerate(a *app) *cobra.Command {
-	var o decodeOptions
-	var talk chatOptions
-	var prompt, prompts, out, template, traceFile string
-	var stats, asJSON bool
+	var o generateOptions
 	c := &cobra.Command{
 		Use:   "generate --model DIR [--head CKPT]",
 		Short: "Continue a prompt, or every prompt of a file",
@@ -52,228 +54,151 @@ and what was kept. talf inspect trace FILE draws it.`,
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			switch {
-			case prompt != "" && prompts != "":
-				return usagef("--prompt and --prompts exclude each other")
-			case (prompts == "") != (out == ""):
-				return usagef("--prompts and --out belong together")
-			case template != "" && prompts == "":
-				return usagef("--template is for --prompts")
-			case prompts == "" && (cmd.Flags().Changed("chat-template") || cmd.Flags().Changed("date")):
-				return usagef("--chat-template and --date are for --prompts: --prompt is text that goes on")
-			case traceFile != "" && prompts != "":
-				return usagef("--trace records one prompt, not --prompts")
-			}
-			if prompts != "" {
-				if err := canWrite(out); err != nil {
-					return err
-				}
-				if err := talk.check(); err != nil {
-					return err
-				}
-				return a.generateFile(cmd.Context(), &o, promptSource{prompts, template, talk}, out, stats, asJSON)
+			if o.prompts.path != "" {
+				return a.generateFile(cmd.Context(), &o)
 			}
 			if !cmd.Flags().Changed("prompt") {
 				b, err := waitFor(cmd.Context(), func() ([]byte, error) { return io.ReadAll(a.in) })
 				if err != nil {
 					return fmt.Errorf("read the prompt: %w", err)
 				}
-				prompt = strings.TrimSuffix(string(b), "\n")
+				o.prompt = strings.TrimSuffix(string(b), "\n")
 			}
-			return a.generateOne(cmd.Context(), &o, prompt, traceFile, stats, asJSON)
+			return a.generateOne(cmd.Context(), &o)
 		},
 	}
 	f := c.Flags()
 	o.flags(f)
-	f.StringVar(&prompt, "prompt", "", "text to continue (default: standard input)")
-	f.StringVar(&prompts, "prompts", "", "file of prompts")
-	f.StringVar(&out, "out", "", "JSONL file for the answers to --prompts")
-	f.StringVar(&template, "template", "", "how fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
-	talk.flags(f)
-	f.StringVar(&traceFile, "trace", "", "JSONL file to record each round's tree and verdict in")
-	f.BoolVar(&stats, "stats", false, "print τ, accepted lengths and where the time went")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.StringVar(&o.prompt, "prompt", "", "text to continue (default: standard input)")
+	f.StringVar(&o.prompts.path, "prompts", "", "file of prompts")
+	f.StringVar(&o.out, "out", "", "JSONL file for the answers to --prompts")
+	f.StringVar(&o.prompts.template, "template", "", "how the fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
+	o.prompts.chat.flags(f)
+	f.StringVar(&o.trace, "trace", "", "JSONL file to record each round's tree and verdict in")
+	f.BoolVar(&o.stats, "stats", false, "print τ, accepted lengths and where the time went")
+	f.BoolVar(&o.json, "json", false, "print JSON")
 	return c
 }
 
+// check finds mistakes that show without a model.
+func (o *generateOptions) check(cmd *cobra.Command) error {
+	if err := o.decodeOptions.check(cmd); err != nil {
+		return err
+	}
+	file := o.prompts.path != ""
+	switch {
+	case o.prompt != "" && file:
+		return usagef("--prompt and --prompts exclude each other")
+	case file != (o.out != ""):
+		return usagef("--prompts and --out belong together")
+	case o.prompts.template != "" && !file:
+		return usagef("--template is for --prompts")
+	case !file && (cmd.Flags().Changed("chat-template") || cmd.Flags().Changed("date")):
+		return usagef("--chat-template and --date are for --prompts: --prompt is text to continue")
+	case o.trace != "" && file:
+		return usagef("--trace records one prompt, not --prompts")
+	}
+	if err := canWrite(o.out); err != nil {
+		return err
+	}
+	return o.prompts.chat.check()
+}
+
 // generateOne streams the answer to one prompt.
-func (a *app) generateOne(ctx context.Context, o *decodeOptions, prompt, traceFile string, stats, asJSON bool) (err error) {
-	var traced *bufio.Writer
-	if traceFile != "" { // before the model is loaded, which may take minutes
-		f, openErr := os.Create(traceFile)
+func (a *app) generateOne(ctx context.Context, o *generateOptions) (err error) {
+	var trace io.Writer
+	if o.trace != "" { // before the model is loaded, which may take minutes
+		f, openErr := os.Create(o.trace)
 		if openErr != nil {
 			return openErr
 		}
-		traced = bufio.NewWriter(f)
+		w := bufio.NewWriter(f)
+		trace = w
 		defer func() {
-			// What a full disk says here, it has said to the engine before.
-			if closed := errors.Join(traced.Flush(), f.Close()); err == nil {
+			// A full disk has been reported to the engine already.
+			if closed := errors.Join(w.Flush(), f.Close()); err == nil {
 				err = closed
 			}
 		}()
 	}
-	d, err := o.open(0)
+	d, err := o.open(0, trace)
 	if err != nil {
 		return err
 	}
 	defer func() { d.close() }()
-	if traced != nil {
-		d.traced = traced
-	}
 	var emit func(string) error
-	if !asJSON {
+	if !o.json {
 		emit = func(text string) error {
 			_, err := io.WriteString(a.out, text)
 			return err
 		}
 	}
-	seq, err := d.answer(ctx, chat.Prompt{Text: prompt, Special: true}, o.seed, emit)
-	if !asJSON && seq != nil {
+	seq, err := d.Answer(ctx, chat.Prompt{Text: o.prompt, Special: true}, o.seed, emit)
+	if !o.json && seq != nil {
 		a.printf("\n")
 	}
 	if err != nil {
 		return err
 	}
-	line := newStats(seq.Stats())
-	if asJSON {
-		return a.printJSON(answerOf(0, prompt, o.seed, seq, &line))
+	ans := decode.NewAnswer(0, o.prompt, o.seed, seq)
+	if o.json {
+		return a.printJSON(ans)
 	}
-	if stats {
-		line.print(a.err)
+	if o.stats {
+		return ans.Stats.Print(a.err)
 	}
 	return nil
 }
 
-func answerOf(i int, prompt string, seed uint64, seq *infer.Sequence, stats *statsLine) answer {
-	reason, _ := seq.Done()
-	return answer{
-		Index: i, Prompt: prompt, Text: seq.Text(), Tokens: len(seq.Tokens()),
-		Stop: string(reason), Seed: seed, Stats: stats,
-	}
-}
-
 // generateFile answers the prompts of a file that have no answer yet.
-func (a *app) generateFile(ctx context.Context, o *decodeOptions, in promptSource, out string, stats, asJSON bool) error {
-	set, err := a.readPrompts(&in, o.model)
+func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
+	set, err := a.readPrompts(&o.prompts, o.model)
 	if err != nil {
 		return err
 	}
-	d, err := o.open(1)
+	d, err := o.open(1, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { d.close() }()
-	keys := make([]string, len(set.prompts))
-	for i, p := range set.prompts {
-		keys[i] = strings.Join(p.turns, "\n")
-	}
-	settings := o.settings(d, set.templateHash)
-	file, err := openAnswers(out, keys, settings)
+	tasks := set.tasks()
+	to, err := decode.OpenAnswers(o.out, tasks, d.Settings(decode.Facts{
+		Seed: o.seed, ActBits: int(o.machine.actBits), Head: o.drafting.head, Draft: o.drafting.draft, Template: set.templateHash,
+	}))
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: choose another --out", err)
 	}
-	defer func() { _ = file.close() }() // every answer was synced
-	a.resume = fmt.Sprintf("run the same command again to go on: %s keeps the answers so far", out)
+	defer func() { _ = to.Close() }() // every answer was synced
+	a.resume = fmt.Sprintf("run the same command again to go on: %s keeps the answers so far", o.out)
 
-	var total infer.Stats
-	answered := 0
-	unanswered := 0
-	var why error // of the first
 	bar := a.progress("generate", "prompts")
 	defer bar.end()
-	for i, p := range set.prompts {
-		if file.done[i] {
-			continue
-		}
-		bar.set(int64(len(file.done)), int64(len(set.prompts)), "")
-		ans, sum, err := d.answerTurns(ctx, i, keys[i], set, p, mixSeed(o.seed, i))
-		if errors.Is(err, errLongPrompt) || errors.Is(err, chat.ErrRefused) && ctx.Err() == nil { // the others have answers all the same
-			err = fmt.Errorf("%s was not answered: %w", p.place, err)
-			if unanswered++; unanswered == 1 {
-				why = err
-			}
-			if unanswered <= maxBad {
+	skipped := 0
+	r, err := d.AnswerAll(ctx, tasks, to, decode.Batch{
+		Seed: o.seed, Stats: o.stats,
+		Progress: func(done, total int) { bar.set(int64(done), int64(total), "") },
+		Skipped: func(err error) {
+			if skipped++; skipped <= maxBad {
 				a.log.Warn("left out", "why", err.Error())
 			}
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("prompt %d of %s: %w", i, in.path, err)
-		}
-		if !stats {
-			ans.Stats = nil
-		}
-		ans.Settings = settings
-		if err := file.append(ans); err != nil {
-			return err
-		}
-		total.Add(sum)
-		answered++
-	}
-	bar.set(int64(len(file.done)), int64(len(set.prompts)), "")
+		},
+	})
 	bar.end()
-	if unanswered > 1 {
-		return fmt.Errorf("%d prompts were not answered, the first: %w", unanswered, why)
+	switch {
+	case err != nil:
+		return err
+	case r.Skipped > 1:
+		return fmt.Errorf("%d prompts were not answered, the first: %w", r.Skipped, r.First)
+	case r.Skipped > 0:
+		return r.First
 	}
-	if unanswered > 0 {
-		return why
+	sum := r.Stats.Summary()
+	sum.FirstToken /= float64(max(r.Answered, 1)) // the mean
+	if o.json {
+		return a.printJSON(map[string]any{"answers": len(tasks), "out": o.out, "stats": sum})
 	}
-	line := newStats(&total)
-	line.FirstToken /= float64(max(answered, 1)) // the mean
-	if asJSON {
-		return a.printJSON(map[string]any{"answers": len(set.prompts), "out": out, "stats": line})
-	}
-	if stats && total.Passes > 0 {
-		line.print(a.err)
+	if o.stats && sum.Passes > 0 {
+		return sum.Print(a.err)
 	}
 	return nil
-}
-
-// answerTurns answers a prompt turn by turn; each answer is part of the next turn's
-// prompt. Without a chat template, a prompt of one turn is the text as it is, and one of
-// several a dialogue in plain text.
-func (d *decoder) answerTurns(ctx context.Context, i int, key string, set *promptSet, p prompt, seed uint64) (answer, *infer.Stats, error) {
-	sum := new(infer.Stats)
-	var ans answer
-	var replies []turnReply
-	for t := set.begin(&p); t.Ask(); {
-		asked, err := t.Prompt(ctx)
-		if err != nil {
-			return ans, sum, err
-		}
-		seq, err := d.answer(ctx, asked, seed, nil)
-		if err != nil {
-			return ans, sum, err
-		}
-		sum.Add(seq.Stats())
-		ans = answerOf(i, key, seed, seq, nil)
-		replies = append(replies, turnReply{t.Asked(), seq.Text()})
-		t.Answer(seq.Text())
-	}
-	if len(replies) == 1 {
-		replies = nil // the answer says it all
-	}
-	ans.Tokens, ans.Turns = sum.Tokens, replies
-	line := newStats(sum)
-	ans.Stats = &line
-	return ans, sum, nil
-}
-
-// settings identifies what decides an answer, so that a file never mixes two. The
-// method is among it only where the verifier leaves it a say, the chat template where
-// there is one.
-func (o *decodeOptions) settings(d *decoder, template string) string {
-	all := []any{d.model.Hash(), d.model.Options().DType, d.model.Options().KV, o.machine.actBits, d.tok.Hash(), o.sample, o.seed, o.maxTokens, o.stop, o.ignoreEOS}
-	if v, err := verify.Find(o.verify); err == nil && !v.Exact {
-		all = append(all, o.verify, o.method, o.drafting.head, o.drafting.draft)
-	}
-	if template != "" {
-		all = append(all, template)
-	}
-	b, err := json.Marshal(all)
-	if err != nil {
-		panic("talf: " + err.Error()) // plain values marshal
-	}
-	h := sha256.Sum256(b)
-	return hex.EncodeToString(h[:6])
 }

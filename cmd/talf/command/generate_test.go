@@ -7,17 +7,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"talf/infer/decode"
 )
 
-func readAnswers(t *testing.T, path string) []answer {
+func readAnswers(t *testing.T, path string) []decode.Answer {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []answer
+	var all []decode.Answer
 	for line := range strings.Lines(string(b)) {
-		var a answer
+		var a decode.Answer
 		if err := json.Unmarshal([]byte(line), &a); err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +59,7 @@ func TestGenerateReadsStandardInputAndPrintsStats(t *testing.T) {
 	if r.code != exitOK || !strings.Contains(r.err, "τ ") || !strings.Contains(r.err, "draft") {
 		t.Errorf("exit %d, stderr:\n%s", r.code, r.err)
 	}
-	var a answer
+	var a decode.Answer
 	out := ok(t, "", "generate", "--model", dir, "--prompt", "Tom had 3 apples", "--max-tokens", "12", "--ignore-eos", "--json")
 	if err := json.Unmarshal([]byte(out), &a); err != nil {
 		t.Fatal(err)

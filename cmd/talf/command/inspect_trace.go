@@ -7,35 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"talf/infer"
 	"talf/infer/trace"
-	"talf/infer/verify"
 	"talf/internal/durable"
 )
-
-// trace begins the record of a sequence.
-func (d *decoder) trace(prompt int, seed uint64) (func(infer.Round) error, error) {
-	o := d.opt
-	name := o.verify
-	if name == "" {
-		name = verify.Default(o.sample.Temperature)
-	}
-	w, err := trace.NewWriter(d.traced, trace.Header{
-		Method: o.method, Verify: name, Temperature: o.sample.Temperature, Seed: seed, Prompt: prompt,
-	}, d.spell)
-	if err != nil {
-		return nil, err
-	}
-	return w.Round, nil
-}
-
-// spell is the text of a token, special ones by name.
-func (d *decoder) spell(id int32) string {
-	if b, ok := d.tok.Bytes(id); ok {
-		return string(b)
-	}
-	return d.tok.Decode([]int32{id}, false)
-}
 
 func newInspectTrace(a *app) *cobra.Command {
 	var svg string

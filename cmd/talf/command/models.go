@@ -15,11 +15,11 @@ import (
 	"talf/compute"
 	"talf/compute/cpu"
 	"talf/compute/cuda"
+	"talf/infer/decode"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/safetensors"
 	"talf/model/synth"
-	"talf/model/tokenizer"
 )
 
 // A machineOptions says how a model runs on this machine.
@@ -224,8 +224,8 @@ func openModelAs(dir string, o *machineOptions) (*model.Model, func(), error) {
 	m, err := o.load(dir, dev)
 	if err != nil {
 		_ = dev.Close()
-		if kind, _ := kindOf(dir); kind == draftHead {
-			return nil, nil, fmt.Errorf("model: %s is no language model but a draft head: give it as --head", dir)
+		if kind, _ := decode.KindOf(dir); kind == decode.DraftHead {
+			return nil, nil, fmt.Errorf("model: %s is a draft head, not a language model: give it as --head", dir)
 		}
 		return nil, nil, err
 	}
@@ -313,16 +313,4 @@ func findModel(path string) (string, error) {
 		return "", fmt.Errorf("%s has no config.json: want a model directory in Hugging Face layout", path)
 	}
 	return dir, nil
-}
-
-// loadTokenizer loads the tokenizer of m's directory and holds it against m.
-func loadTokenizer(dir string, m *model.Model) (*tokenizer.Tokenizer, error) {
-	t, err := tokenizer.Load(dir)
-	if err != nil {
-		return nil, err
-	}
-	if v := m.Spec().Vocab; t.VocabSize() > v {
-		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, but the model's vocabulary is %d", dir, t.VocabSize(), v)
-	}
-	return t, nil
 }

@@ -14,7 +14,7 @@ import (
 
 	"talf/data"
 	"talf/infer"
-	"talf/infer/verify"
+	"talf/infer/decode"
 	"talf/model"
 	"talf/model/sample"
 	"talf/preprocess"
@@ -247,7 +247,7 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 			arithmetic += fmt.Sprintf(", %s, --rows %d --tokens %d", by, c.Rows, c.Tokens)
 		}
 	}
-	tok, err := loadTokenizer(dir, m)
+	tok, err := decode.LoadTokenizer(dir, m)
 	if err != nil {
 		return preprocess.Stats{}, err
 	}
@@ -373,53 +373,13 @@ type generator struct {
 
 // Generate implements preprocess.Generator.
 func (g *generator) Generate(ctx context.Context, prompts []preprocess.Prompt) ([][]int32, error) {
-	seqs := make([]*infer.Sequence, 0, len(prompts))
-	defer func() {
-		for _, s := range seqs {
-			g.engine.Close(s)
-		}
-	}()
+	reqs := make([]infer.Request, len(prompts))
 	for i, p := range prompts {
-		v, err := verify.New("", g.sample.Temperature)
-		if err != nil {
-			return nil, err
-		}
-		proc, err := infer.NewSampling(g.sample)
-		if err != nil {
-			return nil, err
-		}
-		s, err := g.engine.Open(infer.Request{
-			Prompt: p.Tokens, MaxTokens: p.Max, Seed: p.Seed,
-			Verifier: v, Processor: proc,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("prompt %d: %w", i, err)
-		}
-		seqs = append(seqs, s)
-	}
-	for {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		done := true
-		for _, s := range seqs {
-			if _, ended := s.Done(); !ended {
-				done = false
-			}
-		}
-		if done {
-			break
-		}
-		if err := g.engine.Step(ctx, seqs); err != nil {
+		o := decode.Options{Sample: g.sample, MaxTokens: p.Max}
+		var err error
+		if reqs[i], err = o.Request(nil, nil, p.Tokens, p.Seed); err != nil {
 			return nil, err
 		}
 	}
-	out := make([][]int32, len(seqs))
-	for i, s := range seqs {
-		if err := s.Err(); err != nil {
-			return nil, fmt.Errorf("prompt %d: %w", i, err)
-		}
-		out[i] = append([]int32(nil), s.Tokens()...)
-	}
-	return out, nil
+	return decode.Together(ctx, g.engine, reqs)
 }

@@ -2,8 +2,10 @@ package command
 
 import (
 	"fmt"
+	"strings"
 
 	"talf/data"
+	"talf/infer/decode"
 	"talf/model/chat"
 )
 
@@ -90,4 +92,14 @@ func (s *promptSet) first(p *prompt) *chat.Dialogue {
 		return s.begin(p)
 	}
 	return chat.NewText(p.turns[0])
+}
+
+// tasks are the prompts to answer.
+func (s *promptSet) tasks() []decode.Task {
+	all := make([]decode.Task, len(s.prompts))
+	for i := range s.prompts {
+		p := &s.prompts[i]
+		all[i] = decode.Task{Place: p.place, Key: strings.Join(p.turns, "\n"), Begin: func() *chat.Dialogue { return s.begin(p) }}
+	}
+	return all
 }

@@ -6,12 +6,12 @@ import (
 	"os"
 
 	"talf/infer/bench"
+	"talf/infer/decode"
 	"talf/infer/source"
 	"talf/internal/demo"
 	"talf/model"
 	"talf/model/chat"
 	"talf/model/head"
-	"talf/model/sample"
 )
 
 // A quickRun is one way to decode.
@@ -40,8 +40,9 @@ func (q *quick) runs() []quickRun {
 // decode answers every prompt in every way. It is a measurement: interrupted, it
 // begins anew.
 func (q *quick) decode(ctx context.Context) error {
-	o := decodeOptions{model: q.path("model"), method: "ar", sample: sample.Greedy(), maxTokens: q.plan.MaxTokens}
-	d, err := o.open(0)
+	o := decodeOptions{model: q.path("model"), Options: decode.Default()}
+	o.MaxTokens = q.plan.MaxTokens
+	d, err := o.open(0, nil)
 	if err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (q *quick) decode(ctx context.Context) error {
 	c.Sets = make([]bench.Set, 1)
 	set := &c.Sets[0]
 	for i, p := range demo.Prompts(q.plan.Seed, q.plan.Prompts+c.Warmup) {
-		ids, err := d.encode(chat.Prompt{Text: p, Special: true})
+		ids, err := d.Encode(chat.Prompt{Text: p, Special: true})
 		if err != nil {
 			return err
 		}
@@ -65,7 +66,7 @@ func (q *quick) decode(ctx context.Context) error {
 		m := bench.Method{Label: r.label(), Spec: r.method}
 		if r.head != "" {
 			if sources[r.head] == nil {
-				h, err := loadHead(q.path(r.head), d.model, false)
+				h, err := decode.LoadHead(q.path(r.head), d.model, false)
 				if err != nil {
 					return err
 				}

@@ -8,11 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
+	"talf/infer/decode"
 	"talf/internal/durable"
 	"talf/model"
 	"talf/model/head"
@@ -73,7 +72,7 @@ safetensors file gets, in float32,
 			}
 			var h *head.Head
 			if headDir != "" {
-				if h, err = loadHead(headDir, m, force); err != nil {
+				if h, err = decode.LoadHead(headDir, m, force); err != nil {
 					return err
 				}
 				defer func() { _ = h.Close() }()
@@ -132,27 +131,6 @@ func readScoreLines(r io.Reader) ([]scoreLine, error) {
 		return nil, usagef("standard input is empty: want one JSON object a line")
 	}
 	return lines, nil
-}
-
-// plainJSON says what is wrong with a value without the names of Go's types.
-func plainJSON(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if !errors.As(err, &wrong) {
-		return err
-	}
-	want := "an object"
-	switch wrong.Type.Kind() {
-	case reflect.Int, reflect.Int32:
-		want = "a whole number of " + strconv.Itoa(wrong.Type.Bits()) + " bits"
-	case reflect.Slice:
-		want = "a list"
-	case reflect.String:
-		want = "a text"
-	}
-	if wrong.Field == "" {
-		return fmt.Errorf("%s, want %s", wrong.Value, want)
-	}
-	return fmt.Errorf("%s is a %s, want %s", wrong.Field, wrong.Value, want)
 }
 
 // checkScoreLines holds tokens and lengths against the model.

@@ -1,0 +1,234 @@
+package decode
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"talf/infer"
+	"talf/internal/jsonl"
+	"talf/model/chat"
+)
+
+// Together decodes requests side by side, one pass of the target for all of them a
+// round, and returns the tokens of each answer.
+func Together(ctx context.Context, e *infer.Engine, reqs []infer.Request) ([][]int32, error) {
+	seqs := make([]*infer.Sequence, 0, len(reqs))
+	defer func() {
+		for _, s := range seqs {
+			e.Close(s)
+		}
+	}()
+	for i, r := range reqs {
+		s, err := e.Open(r)
+		if err != nil {
+			return nil, fmt.Errorf("prompt %d: %w", i, err)
+		}
+		seqs = append(seqs, s)
+	}
+	for !allDone(seqs) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := e.Step(ctx, seqs); err != nil {
+			return nil, err
+		}
+	}
+	out := make([][]int32, len(seqs))
+	for i, s := range seqs {
+		if err := s.Err(); err != nil {
+			return nil, fmt.Errorf("prompt %d: %w", i, err)
+		}
+		out[i] = append([]int32(nil), s.Tokens()...)
+	}
+	return out, nil
+}
+
+func allDone(seqs []*infer.Sequence) bool {
+	for _, s := range seqs {
+		if _, ended := s.Done(); !ended {
+			return false
+		}
+	}
+	return true
+}
+
+// Seed returns the seed of prompt i of a file. Equal prompts get answers of their own,
+// and each answer can be had again alone.
+func Seed(seed uint64, i int) uint64 {
+	if i == 0 {
+		return seed
+	}
+	return seed ^ uint64(i)*0x9e3779b97f4a7c15&math.MaxInt64
+}
+
+// An Answer is one line of a file of answers.
+type Answer struct {
+	Index    int            `json:"index"` // of the prompt in the input, from 0
+	Prompt   string         `json:"prompt"`
+	Text     string         `json:"text"`
+	Tokens   int            `json:"tokens"`
+	Stop     string         `json:"stop"` // why it ended
+	Seed     uint64         `json:"seed"`
+	Settings string         `json:"settings,omitempty"` // Decoder.Settings: equal in one file
+	Stats    *infer.Summary `json:"stats,omitempty"`
+	Turns    []Reply        `json:"turns,omitempty"` // if there are several
+}
+
+// A Reply is the answer to one turn of a dialogue.
+type Reply struct {
+	Prompt string `json:"prompt"`
+	Text   string `json:"text"`
+}
+
+// NewAnswer describes what a sequence says to a prompt.
+func NewAnswer(i int, prompt string, seed uint64, s *infer.Sequence) Answer {
+	reason, _ := s.Done()
+	sum := s.Stats().Summary()
+	return Answer{
+		Index: i, Prompt: prompt, Text: s.Text(), Tokens: len(s.Tokens()), Stop: string(reason), Seed: seed, Stats: &sum,
+	}
+}
+
+// A Task is a prompt of a file.
+type Task struct {
+	Place string // in the file, for errors
+	Key   string // identifies the prompt in the file of answers
+	Begin func() *chat.Dialogue
+}
+
+// Answers is a file of answers, open for more.
+type Answers struct {
+	log      *jsonl.Log
+	settings string
+	done     map[int]bool
+}
+
+// OpenAnswers opens or creates a file of answers to tasks. A file of answers to other
+// prompts or with other settings is refused.
+func OpenAnswers(path string, tasks []Task, settings string) (*Answers, error) {
+	a := &Answers{settings: settings, done: map[int]bool{}}
+	log, err := jsonl.Open(path, jsonl.Config{
+		Kind: "a file that generate wrote", Start: `{"index":`, Sync: true,
+		Line: func(line []byte) error {
+			var got Answer
+			if err := json.Unmarshal(line, &got); err != nil {
+				return err
+			}
+			switch {
+			case got.Settings != settings:
+				return jsonl.ErrSettings
+			case got.Index < 0 || got.Index >= len(tasks) || got.Prompt != tasks[got.Index].Key:
+				return fmt.Errorf("answers a prompt that is not number %d of the input", got.Index)
+			}
+			a.done[got.Index] = true
+			return nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.log = log
+	return a, nil
+}
+
+// Has reports whether the file has an answer to task i.
+func (a *Answers) Has(i int) bool { return a.done[i] }
+
+// Len returns the number of answers.
+func (a *Answers) Len() int { return len(a.done) }
+
+// Add appends an answer and makes it durable.
+func (a *Answers) Add(x Answer) error {
+	x.Settings = a.settings
+	if err := a.log.Append(x); err != nil {
+		return err
+	}
+	a.done[x.Index] = true
+	return nil
+}
+
+// Close closes the file. Every answer is on disk already.
+func (a *Answers) Close() error { return a.log.Close() }
+
+// A Batch says how a file of prompts is answered.
+type Batch struct {
+	Seed     uint64 // Seed makes each prompt's of it
+	Stats    bool   // answers tell what they cost
+	Progress func(done, total int)
+	// Skipped is told of every prompt that cannot be answered: it is too long, or the
+	// chat template refuses it.
+	Skipped func(error)
+}
+
+// A Report is what answering a file of prompts came to.
+type Report struct {
+	Stats    infer.Stats // of the answers made now
+	Answered int         // now
+	Skipped  int
+	First    error // why the first was skipped
+}
+
+// AnswerAll answers the tasks that have no answer yet. If ctx ends, the answers so far
+// are kept, and a later call goes on.
+func (d *Decoder) AnswerAll(ctx context.Context, tasks []Task, to *Answers, b Batch) (Report, error) {
+	var r Report
+	for i, t := range tasks {
+		if to.Has(i) {
+			continue
+		}
+		b.Progress(to.Len(), len(tasks))
+		ans, cost, err := d.answerTurns(ctx, i, t, Seed(b.Seed, i))
+		if errors.Is(err, ErrLongPrompt) || errors.Is(err, chat.ErrRefused) && ctx.Err() == nil { // the others get answers all the same
+			err = fmt.Errorf("%s was not answered: %w", t.Place, err)
+			if r.Skipped++; r.First == nil {
+				r.First = err
+			}
+			b.Skipped(err)
+			continue
+		}
+		if err != nil {
+			return r, fmt.Errorf("prompt %d, %s: %w", i, t.Place, err)
+		}
+		if !b.Stats {
+			ans.Stats = nil
+		}
+		if err := to.Add(ans); err != nil {
+			return r, err
+		}
+		r.Stats.Add(cost)
+		r.Answered++
+	}
+	b.Progress(to.Len(), len(tasks))
+	return r, nil
+}
+
+// answerTurns answers a dialogue turn by turn; each answer is part of the next turn's
+// prompt.
+func (d *Decoder) answerTurns(ctx context.Context, i int, t Task, seed uint64) (Answer, *infer.Stats, error) {
+	cost := new(infer.Stats)
+	var ans Answer
+	var replies []Reply
+	for talk := t.Begin(); talk.Ask(); {
+		p, err := talk.Prompt(ctx)
+		if err != nil {
+			return ans, cost, err
+		}
+		s, err := d.Answer(ctx, p, seed, nil)
+		if err != nil {
+			return ans, cost, err
+		}
+		cost.Add(s.Stats())
+		ans = NewAnswer(i, t.Key, seed, s)
+		replies = append(replies, Reply{talk.Asked(), s.Text()})
+		talk.Answer(s.Text())
+	}
+	if len(replies) > 1 { // else the answer says it all
+		ans.Turns = replies
+	}
+	sum := cost.Summary()
+	ans.Tokens, ans.Stats = cost.Tokens, &sum
+	return ans, cost, nil
+}

@@ -1,0 +1,100 @@
+package decode_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"talf/infer/decode"
+)
+
+func TestAnswersSurviveATornLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.jsonl")
+	tasks := []decode.Task{{Key: "a"}, {Key: "b"}, {Key: "c"}}
+	f, err := decode.OpenAnswers(path, tasks, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		if err := f.Add(decode.Answer{Index: i, Prompt: tasks[i].Key, Text: "x"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := bytes.IndexByte(whole, '\n') + 1
+	for cut := first; cut <= len(whole); cut++ {
+		if err := os.WriteFile(path, whole[:cut], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		f, err := decode.OpenAnswers(path, tasks, "s")
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		if !f.Has(0) || f.Has(1) != (cut == len(whole)) || f.Has(2) {
+			t.Errorf("cut at %d: %v, %v, %v", cut, f.Has(0), f.Has(1), f.Has(2))
+		}
+		if !f.Has(1) {
+			if err := f.Add(decode.Answer{Index: 1, Prompt: "b", Text: "x"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, whole) {
+			t.Fatalf("cut at %d: the repaired file differs", cut)
+		}
+	}
+	// Whatever else the name belongs to stays as it is.
+	for _, text := range []string{"a note of one line", "\x00\x01\x02", "{\"text\":\"x\"}", string(whole) + "a note"} {
+		write(t, path, text)
+		if _, err := decode.OpenAnswers(path, tasks, "s"); err == nil || !strings.Contains(err.Error(), "not a file that generate wrote") {
+			t.Errorf("%q was taken for answers: %v", text, err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Errorf("%q became %q, %v", text, got, err)
+		}
+	}
+	write(t, path, string(whole[:first])+"\x00\x00")
+	if f, err = decode.OpenAnswers(path, tasks, "s"); err != nil || !f.Has(0) || f.Has(1) {
+		t.Fatalf("a tail of zeros: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, string(whole))
+	if _, err := decode.OpenAnswers(path, tasks, "other"); err == nil {
+		t.Error("answers of other settings were taken over")
+	}
+	if _, err := decode.OpenAnswers(path, []decode.Task{{Key: "z"}, {Key: "b"}, {Key: "c"}}, "s"); err == nil {
+		t.Error("answers to other prompts were taken over")
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Answers of old versions, which are resumed with their seeds.
+func TestSeedsOfPromptsStay(t *testing.T) {
+	for i, want := range []uint64{7, 0x1e3779b97f4a7c12, 0x3c6ef372fe94f82d} {
+		if got := decode.Seed(7, i); got != want {
+			t.Errorf("prompt %d: seed %#x, want %#x", i, got, want)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+// Package decode is what everything that answers prompts shares: options that decide
+// an answer, requests made from them, a decoder of one target and its draft model, and
+// files of answers that an interrupted run goes on with.
+package decode
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"talf/infer"
+	"talf/infer/draft"
+	"talf/infer/verify"
+	"talf/model/sample"
+)
+
+// Options decide an answer, together with the models, the prompt and a seed.
+type Options struct {
+	Method    string // specification of the draft method, such as "salf:th=0.6"
+	Verify    string // verifier; "": greedy at temperature 0, target above
+	Sample    sample.Params
+	MaxTokens int      // of an answer
+	Stop      []string // an answer ends before any of these texts
+	IgnoreEOS bool     // go on after an end-of-sequence token
+}
+
+// Default returns plain greedy decoding.
+func Default() Options {
+	return Options{Method: "ar", Sample: sample.Greedy(), MaxTokens: 256}
+}
+
+// Validate reports the first option that is wrong. Open checks Method.
+func (o *Options) Validate() error {
+	if err := o.Sample.Validate(); err != nil {
+		return err
+	}
+	if _, err := verify.New(o.Verify, o.Sample.Temperature); err != nil {
+		return err
+	}
+	switch {
+	case o.MaxTokens < 1:
+		return fmt.Errorf("max-tokens is %d, want at least 1", o.MaxTokens)
+	case slices.Contains(o.Stop, ""):
+		return errors.New("stop is empty, want the text to stop at")
+	}
+	return nil
+}
+
+// A SourceError is a method that lacks its draft model, or that would leave the given
+// one unused.
+type SourceError struct {
+	Method string
+	Given  bool     // there is a draft model, which the method does not ask
+	Others []string // methods that would do
+}
+
+func (e *SourceError) Error() string {
+	if e.Given {
+		return fmt.Sprintf("method %s asks no draft model, but one is given: want one of %v", e.Method, e.Others)
+	}
+	return fmt.Sprintf("method %s asks a draft model, and none is given: want one of %v", e.Method, e.Others)
+}
+
+// fits reports a method that does not go with a draft model, or without one. Plain
+// decoding goes with anything: it is what the others are compared with.
+func fits(m *draft.Method, given bool) error {
+	if given == (m.Source || m.May && given) || given && m.Name == "ar" {
+		return nil
+	}
+	e := &SourceError{Method: m.Name, Given: given}
+	for _, x := range draft.Methods() {
+		if given && (x.Source || x.May) || !given && !x.Source {
+			e.Others = append(e.Others, x.Name)
+		}
+	}
+	return e
+}
+
+// Open opens the draft method and checks that the verifier is lossless with it. The
+// temperature of e is taken from o. Errors are mistakes in the options, but for
+// draft.FileError. The caller closes the maker.
+func (o *Options) Open(e draft.Env) (*draft.Maker, draft.Method, error) {
+	e.Temperature = o.Sample.Temperature
+	mk, m, err := draft.Open(o.Method, e)
+	if err != nil {
+		return nil, m, err
+	}
+	if err = fits(&m, e.Source); err == nil {
+		if err = verify.Check(o.Verify, mk.Draw, mk.Chain); err != nil {
+			err = fmt.Errorf("method %s: %w", o.Method, err)
+		}
+	}
+	if err != nil {
+		return nil, m, errors.Join(err, mk.Close())
+	}
+	return mk, m, nil
+}
+
+// Request makes a request for the tokens of a prompt. Without a maker it is one for
+// plain decoding. The source may be nil where the method asks none.
+func (o *Options) Request(mk *draft.Maker, src infer.Source, prompt []int32, seed uint64) (infer.Request, error) {
+	verifier, err := verify.New(o.Verify, o.Sample.Temperature)
+	if err != nil {
+		return infer.Request{}, err
+	}
+	proc, err := infer.NewSampling(o.Sample)
+	if err != nil {
+		return infer.Request{}, err
+	}
+	req := infer.Request{
+		Prompt: prompt, MaxTokens: o.MaxTokens, NoEOS: o.IgnoreEOS, Seed: seed,
+		Source: src, Verifier: verifier, Processor: proc, Stop: o.Stop,
+	}
+	if mk != nil {
+		req.Drafter = mk.New()
+	}
+	return req, nil
+}

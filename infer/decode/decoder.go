@@ -1,0 +1,197 @@
+package decode
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"talf/infer"
+	"talf/infer/draft"
+	"talf/infer/trace"
+	"talf/infer/verify"
+	"talf/model"
+	"talf/model/chat"
+	"talf/model/tokenizer"
+)
+
+// ErrLongPrompt is wrapped by the error of a prompt that leaves the model no room for an
+// answer.
+var ErrLongPrompt = errors.New("the prompt is too long")
+
+// A Config is what a Decoder is made of.
+type Config struct {
+	Target    *model.Model
+	Tokenizer *tokenizer.Tokenizer
+	Options   Options
+	// Draft loads the draft model, if one is given. It is called only if the method
+	// asks one.
+	Draft func() (infer.Source, io.Closer, error)
+	// Keep is how many closed sequences stay cached, for prompts that begin as one of
+	// them ended.
+	Keep int
+	// Trace, if not nil, gets the rounds of each answer in the format of package trace.
+	Trace io.Writer
+}
+
+// A Decoder answers prompts with one target and at most one draft model. It is not safe
+// for concurrent use.
+type Decoder struct {
+	c       Config
+	encoder *chat.Encoder
+	engine  *infer.Engine
+	maker   *draft.Maker
+	source  infer.Source
+	closers []io.Closer
+}
+
+// New opens the draft method and loads the draft model. The target stays the caller's
+// to close, after the decoder.
+func New(c Config) (*Decoder, error) {
+	d := &Decoder{c: c, engine: &infer.Engine{Target: infer.NewTarget(c.Target, c.Keep), Config: infer.Default()}}
+	var err error
+	if d.encoder, err = chat.NewEncoder(c.Tokenizer); err != nil {
+		return nil, err
+	}
+	mk, m, err := c.Options.Open(draft.Env{Vocab: c.Target.Spec().Vocab, Tokenizer: c.Tokenizer.Hash(), Source: c.Draft != nil})
+	if err != nil {
+		return nil, err
+	}
+	d.maker = mk
+	if c.Draft != nil && (m.Source || m.May) {
+		src, closer, err := c.Draft()
+		if err != nil {
+			return nil, errors.Join(err, mk.Close())
+		}
+		d.source, d.closers = src, append(d.closers, closer)
+	}
+	return d, nil
+}
+
+// Close frees the draft method and the draft model.
+func (d *Decoder) Close() error {
+	err := d.maker.Close()
+	for _, c := range d.closers {
+		err = errors.Join(err, c.Close())
+	}
+	d.closers = nil
+	return err
+}
+
+// Engine is what answers. Its target keeps the last sequences.
+func (d *Decoder) Engine() *infer.Engine { return d.engine }
+
+// Tokens turns a prompt into tokens, however many.
+func (d *Decoder) Tokens(p chat.Prompt) ([]int32, error) {
+	ids, err := d.encoder.Prompt(p)
+	if err != nil {
+		return nil, fmt.Errorf("encode the prompt: %w", err)
+	}
+	return ids, nil
+}
+
+// Encode turns a prompt into tokens, and an empty one into the token that every text
+// begins with. One that leaves no room for an answer is an error that wraps
+// ErrLongPrompt.
+func (d *Decoder) Encode(p chat.Prompt) ([]int32, error) {
+	ids, err := d.Tokens(p)
+	if err != nil {
+		return nil, err
+	}
+	spec := d.c.Target.Spec()
+	if len(ids) == 0 {
+		if spec.BOS < 0 {
+			return nil, errors.New("the prompt is empty and the model has no beginning-of-sequence token")
+		}
+		ids = []int32{spec.BOS}
+	}
+	if len(ids) >= spec.MaxPos {
+		return nil, fmt.Errorf("%w: %d tokens, want fewer than the model's %d positions", ErrLongPrompt, len(ids), spec.MaxPos)
+	}
+	return ids, nil
+}
+
+// Request makes a request for the tokens of a prompt, whose answer is text, too.
+func (d *Decoder) Request(prompt []int32, seed uint64) (infer.Request, error) {
+	req, err := d.c.Options.Request(d.maker, d.source, prompt, seed)
+	if err != nil {
+		return req, err
+	}
+	req.Detok = func() infer.Detokenizer { return d.c.Tokenizer.NewStream(true) }
+	if d.c.Trace != nil {
+		req.Trace, err = d.trace(len(prompt), seed)
+	}
+	return req, err
+}
+
+// trace begins a recording.
+func (d *Decoder) trace(prompt int, seed uint64) (func(infer.Round) error, error) {
+	o := &d.c.Options
+	name := o.Verify
+	if name == "" {
+		name = verify.Default(o.Sample.Temperature)
+	}
+	w, err := trace.NewWriter(d.c.Trace, trace.Header{
+		Method: o.Method, Verify: name, Temperature: o.Sample.Temperature, Seed: seed, Prompt: prompt,
+	}, d.spell)
+	if err != nil {
+		return nil, err
+	}
+	return w.Round, nil
+}
+
+// spell returns the text of a token, a name for special ones.
+func (d *Decoder) spell(id int32) string {
+	if b, ok := d.c.Tokenizer.Bytes(id); ok {
+		return string(b)
+	}
+	return d.c.Tokenizer.Decode([]int32{id}, false)
+}
+
+// Answer decodes one prompt. emit, if not nil, is given the text as it comes. If the
+// engine fails or ctx ends, the sequence so far comes with the error.
+func (d *Decoder) Answer(ctx context.Context, p chat.Prompt, seed uint64, emit func(text string) error) (*infer.Sequence, error) {
+	ids, err := d.Encode(p)
+	if err != nil {
+		return nil, err
+	}
+	req, err := d.Request(ids, seed)
+	if err != nil {
+		return nil, err
+	}
+	if emit != nil {
+		req.Emit = func(x infer.Delta) error { return emit(x.Text) }
+	}
+	return d.engine.Generate(ctx, req)
+}
+
+// Facts are what decides answers besides options and models.
+type Facts struct {
+	Seed        uint64
+	ActBits     int    // of activations in products with quantised weights
+	Head, Draft string // that the draft model is loaded from
+	Template    string // hash of the chat template; "": none
+}
+
+// Settings identifies everything that decides the answers to prompts, so that a file
+// never mixes answers of two kinds. The method counts only where the verifier gives it
+// a say in the text.
+func (d *Decoder) Settings(f Facts) string {
+	o, m := &d.c.Options, d.c.Target
+	all := []any{m.Hash(), m.Options().DType, m.Options().KV, f.ActBits, d.c.Tokenizer.Hash(), o.Sample, f.Seed, o.MaxTokens, o.Stop, o.IgnoreEOS}
+	if v, err := verify.Find(o.Verify); err == nil && !v.Exact {
+		all = append(all, o.Verify, o.Method, f.Head, f.Draft)
+	}
+	if f.Template != "" {
+		all = append(all, f.Template)
+	}
+	b, err := json.Marshal(all)
+	if err != nil {
+		panic("decode: " + err.Error()) // plain values marshal
+	}
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:6])
+}

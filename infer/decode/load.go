@@ -1,0 +1,151 @@
+package decode
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"talf/checkpoints"
+	"talf/infer"
+	"talf/infer/source"
+	"talf/model"
+	"talf/model/head"
+	"talf/model/safetensors"
+	"talf/model/tokenizer"
+)
+
+// LoadTokenizer loads the tokenizer of m's directory and checks that m knows all its
+// tokens.
+func LoadTokenizer(dir string, m *model.Model) (*tokenizer.Tokenizer, error) {
+	t, err := tokenizer.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	if v := m.Spec().Vocab; t.VocabSize() > v {
+		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, but the model's vocabulary is %d", dir, t.VocabSize(), v)
+	}
+	return t, nil
+}
+
+// LoadHead loads a draft head for m from a checkpoint, or from any EAGLE directory.
+// With force, the head may have been trained for other weights.
+func LoadHead(path string, m *model.Model, force bool) (*head.Head, error) {
+	opt := head.Default()
+	opt.Force, opt.Model = force, m.Options()
+	h, err := checkpoints.LoadHead(path, m, opt)
+	if err != nil {
+		if kind, _ := KindOf(path); kind == LanguageModel {
+			return nil, fmt.Errorf("head: %s is a language model, not a draft head: give it as --draft", path)
+		}
+		return nil, fmt.Errorf("head: %w", err)
+	}
+	return h, nil
+}
+
+// HeadSource loads a draft head as a source that keeps the last keep sequences.
+func HeadSource(path string, m *model.Model, force bool, keep int) (infer.Source, io.Closer, error) {
+	h, err := LoadHead(path, m, force)
+	if err != nil {
+		return nil, nil, err
+	}
+	return source.NewHead(h, keep), h, nil
+}
+
+// LoadDraft loads a language model that drafts for target, whose tokenizer is tok, and
+// the translation between the two vocabularies. load loads a directory onto the
+// target's device.
+func LoadDraft(dir string, target *model.Model, tok *tokenizer.Tokenizer, load func(dir string) (*model.Model, error)) (*model.Model, *source.Vocab, error) {
+	m, err := load(dir)
+	if err != nil {
+		if kind, _ := KindOf(dir); kind == DraftHead {
+			return nil, nil, fmt.Errorf("draft: %s is a draft head, not a language model: give it as --head", dir)
+		}
+		return nil, nil, fmt.Errorf("draft: %w", err)
+	}
+	v, err := pairVocab(dir, m, target, tok)
+	if err != nil {
+		_ = m.Close()
+		return nil, nil, fmt.Errorf("draft: %s: %w", dir, err)
+	}
+	return m, v, nil
+}
+
+func pairVocab(dir string, m, target *model.Model, tok *tokenizer.Tokenizer) (*source.Vocab, error) {
+	own, err := LoadTokenizer(dir, m)
+	if err != nil {
+		return nil, err
+	}
+	return source.NewVocab(tok, own, target.Spec().Vocab, m.Spec().Vocab)
+}
+
+// A Kind is what the tensors of a directory make up.
+type Kind int
+
+// The kinds.
+const (
+	OtherWeights Kind = iota
+	LanguageModel
+	DraftHead
+)
+
+// KindOf tells draft heads and language models apart by their tensors.
+func KindOf(path string) (Kind, error) {
+	set, err := openSet(path)
+	if err != nil {
+		return OtherWeights, err
+	}
+	defer func() { _ = set.Close() }()
+	if _, ok := set.Tensor("fc.weight"); ok {
+		return DraftHead, nil
+	}
+	for _, name := range set.Names() {
+		if strings.Contains(name, "embed") {
+			return LanguageModel, nil
+		}
+	}
+	return OtherWeights, nil
+}
+
+// WeightsHash identifies the weights at path, a directory or the newest checkpoint
+// below it, as model.HashOf does.
+func WeightsHash(path string) (string, error) {
+	set, err := openSet(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = set.Close() }()
+	return model.HashOf(set), nil
+}
+
+func openSet(path string) (*safetensors.Set, error) {
+	dir, err := checkpoints.Find(path)
+	if err != nil {
+		return nil, err
+	}
+	return safetensors.OpenDir(dir)
+}
+
+// FilesHash identifies the contents of the files that a draft method reads, such as
+// datastores and shapes: another build may lie under the same name. It is empty if
+// there are none.
+func FilesHash(files []string) (string, error) {
+	if len(files) == 0 {
+		return "", nil
+	}
+	h := sha256.New()
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		_, err = io.Copy(h, f)
+		_ = f.Close() // it was read only
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16]), nil
+}
