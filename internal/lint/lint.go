@@ -40,6 +40,7 @@ var Rules = []Rule{
 	{"model/...", []string{"compute", "internal/mapped", "tree"}},
 	{"data/...", []string{"internal/durable", "model/chat", "tree"}},
 	{"model/head", []string{"compute", "internal/durable", "model/..."}},
+	{"model/quantize", []string{"compute", "compute/cpu/kern", "internal/durable", "model/..."}},
 	{"checkpoints/...", []string{"internal/durable", "internal/spec", "model/..."}},
 	{"preprocess/...", []string{"compute", "data", "internal/spec", "model/...", "tree/..."}},
 	{"train/...", []string{"checkpoints", "compute", "data", "internal/durable", "internal/jsonl", "internal/launch", "internal/spec", "model/...", "tree"}},

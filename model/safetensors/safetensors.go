@@ -53,6 +53,9 @@ func (t *Tensor) Len() int {
 	return n
 }
 
+// Size returns the bytes that Data has, or is to have.
+func (t *Tensor) Size() int { return t.Len() * sizes[t.DType] }
+
 // Float32s returns the elements of an F32, F16, BF16 or F64 tensor.
 func (t *Tensor) Float32s() ([]float32, error) {
 	out := make([]float32, t.Len())

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// inOrder sorts tensors by descending element size, then by name: laid out like
-// this, all are aligned.
-func inOrder(tensors []Tensor) []Tensor {
+// Layout returns tensors in the order in which Write lays them out: by descending
+// element size, which aligns all of them, then by name.
+func Layout(tensors []Tensor) []Tensor {
 	order := slices.Clone(tensors)
 	slices.SortStableFunc(order, func(a, b Tensor) int {
 		if d := sizes[b.DType] - sizes[a.DType]; d != 0 {
@@ -28,9 +28,9 @@ func inOrder(tensors []Tensor) []Tensor {
 // Write writes tensors and metadata. Equal input gives equal bytes, in whatever
 // order the tensors are given.
 func Write(w io.Writer, meta map[string]string, tensors ...Tensor) error {
-	order := inOrder(tensors)
+	order := Layout(tensors)
 	for _, t := range order {
-		if size, ok := sizes[t.DType]; !ok || len(t.Data) != t.Len()*size {
+		if sizes[t.DType] == 0 || len(t.Data) != t.Size() {
 			return fmt.Errorf("write tensor %q: %d bytes of %s %v", t.Name, len(t.Data), t.DType, t.Shape)
 		}
 	}
@@ -56,19 +56,18 @@ type Writer struct {
 
 // NewWriter writes the header of a file of tensors, whose Data is not looked at.
 // Their bytes must follow in the order of tensors; for readers that map files it
-// should be by descending element size.
+// should be that of Layout.
 func NewWriter(w io.Writer, meta map[string]string, tensors ...Tensor) (*Writer, error) {
 	ends := make(map[string]int64, len(tensors))
 	var at int64
 	for _, t := range tensors {
-		size, ok := sizes[t.DType]
-		if !ok || t.Len() < 0 {
+		if sizes[t.DType] == 0 || t.Len() < 0 {
 			return nil, fmt.Errorf("write tensor %q: %s %v", t.Name, t.DType, t.Shape)
 		}
 		if _, taken := ends[t.Name]; taken || t.Name == "__metadata__" {
 			return nil, fmt.Errorf("write tensor %q: the name is taken", t.Name)
 		}
-		at += int64(t.Len()) * int64(size)
+		at += int64(t.Size())
 		ends[t.Name] = at
 	}
 	var h bytes.Buffer
@@ -92,13 +91,13 @@ func NewWriter(w io.Writer, meta map[string]string, tensors ...Tensor) (*Writer,
 			return nil, fmt.Errorf("write metadata: %w", err)
 		}
 	}
-	for _, t := range inOrder(tensors) {
+	for _, t := range Layout(tensors) {
 		shape := make([]int64, len(t.Shape))
 		for i, d := range t.Shape {
 			shape[i] = int64(d)
 		}
 		end := ends[t.Name]
-		begin := end - int64(t.Len())*int64(sizes[t.DType])
+		begin := end - int64(t.Size())
 		if err := field(t.Name, info{t.DType, shape, &[2]int64{begin, end}}); err != nil {
 			return nil, fmt.Errorf("write tensor %q: %w", t.Name, err)
 		}

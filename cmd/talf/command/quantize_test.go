@@ -11,6 +11,7 @@ import (
 	"talf/compute"
 	"talf/compute/cpu"
 	"talf/model"
+	"talf/model/quantize"
 	"talf/model/safetensors"
 	"talf/model/synth"
 )
@@ -23,7 +24,7 @@ func TestQuantizedModelsDecodeAsIfQuantizedWhenLoaded(t *testing.T) {
 		headDir := tinyHead(t, dir, 1)
 		for _, dt := range []string{"q8", "bf16"} {
 			out := filepath.Join(t.TempDir(), "out")
-			var q quantized
+			var q quantize.Result
 			if err := json.Unmarshal([]byte(ok(t, "", "quantize", "--model", dir, "--out", out, "--dtype", dt, "--json")), &q); err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,210 @@
+// Package quantize writes models with smaller weights: q8, integers of 8 bits with
+// a float16 scale for every 32 of a row (docs/formats.md), or bfloat16.
+package quantize
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"talf/compute"
+	"talf/compute/cpu/kern"
+	"talf/internal/durable"
+	"talf/model"
+	"talf/model/arch"
+	"talf/model/safetensors"
+)
+
+// A Result says what Model wrote.
+type Result struct {
+	Out      string `json:"out"`
+	DType    string `json:"dtype"`
+	Matrices int    `json:"matrices"` // converted ones
+	Kept     int    `json:"kept"`     // tensors that stay as they are
+	From     int64  `json:"bytes_before"`
+	To       int64  `json:"bytes_after"`
+}
+
+// files are those beside config.json and the weights that a model directory may
+// have.
+var files = [...]string{
+	"generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
+	"special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+}
+
+// chunk is how many elements are converted at a time: it bounds memory, and how
+// long a cancelled context goes unnoticed.
+const chunk = 4 << 20
+
+// Model writes the model in dir to the new or empty directory out, whole or not at
+// all, with its matrices as Q8 or BF16. Vectors and other files stay as they are.
+// The file keeps the hash of the original weights: heads that were trained for
+// these run with the new ones too. Weights are read twice, and never held in memory
+// together.
+func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, error) {
+	if as != compute.Q8 && as != compute.BF16 {
+		return nil, fmt.Errorf("quantize to %v, want Q8 or BF16", as)
+	}
+	if _, err := arch.Load(dir); err != nil {
+		return nil, err
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = set.Close() }() // only read
+	if model.Stored(set) == compute.Q8 {
+		return nil, fmt.Errorf("%s: the weights are q8 already", dir)
+	}
+	to, err := durable.NewDir(out)
+	if err != nil {
+		return nil, err
+	}
+	r, err := convert(ctx, set, to, as, chunk)
+	for _, name := range append(files[:], "config.json") { // last: without it the directory is no model
+		if err == nil {
+			err = copyFile(to, dir, name)
+		}
+	}
+	if err == nil {
+		err = to.Commit()
+	}
+	if err != nil {
+		return nil, errors.Join(err, to.Discard())
+	}
+	r.Out = out
+	return r, nil
+}
+
+func copyFile(to *durable.Dir, dir, name string) error {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return to.Write(name, func(w io.Writer) error { _, err := w.Write(b); return err })
+}
+
+// A piece is a tensor of the new file, and the tensor that it is made from.
+type piece struct {
+	safetensors.Tensor // without Data
+	from               safetensors.Tensor
+	scales             bool // the scales of a quantised matrix
+}
+
+func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as compute.DType, chunk int) (*Result, error) {
+	r := &Result{DType: strings.ToLower(as.String())}
+	pieces := make(map[string]piece)
+	var all []safetensors.Tensor
+	for _, name := range set.Names() {
+		t, _ := set.Tensor(name)
+		r.From += int64(len(t.Data))
+		made := planned(t, as)
+		if made == nil {
+			r.Kept++
+			made = []piece{{Tensor: safetensors.Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape}, from: t}}
+		} else {
+			r.Matrices++
+		}
+		for _, p := range made {
+			r.To += int64(p.Size())
+			pieces[p.Name] = p
+			all = append(all, p.Tensor)
+		}
+	}
+	meta := maps.Clone(set.Metadata())
+	if meta == nil {
+		meta = map[string]string{}
+	}
+	meta["format"], meta[model.MetaSource] = "pt", model.HashOf(set)
+	return r, to.Write("model.safetensors", func(f io.Writer) error {
+		layout := safetensors.Layout(all)
+		w, err := safetensors.NewWriter(f, meta, layout...)
+		if err != nil {
+			return err
+		}
+		for _, t := range layout {
+			p := pieces[t.Name]
+			if err := p.write(ctx, w, chunk); err != nil {
+				return err
+			}
+			set.Release(p.from.Name, 0, len(p.from.Data))
+		}
+		return w.Close()
+	})
+}
+
+// planned returns the tensors that t is replaced with, nil if it stays as it is:
+// vectors, and buffers that some files carry.
+func planned(t safetensors.Tensor, as compute.DType) []piece {
+	float := t.DType == "F32" || t.DType == "F16" || t.DType == "BF16"
+	if !float || len(t.Shape) != 2 || !strings.HasSuffix(t.Name, ".weight") || as == compute.BF16 && t.DType == "BF16" {
+		return nil
+	}
+	if as == compute.BF16 {
+		return []piece{{Tensor: safetensors.Tensor{Name: t.Name, DType: "BF16", Shape: t.Shape}, from: t}}
+	}
+	scales := []int{t.Shape[0], kern.Q8Blocks(t.Shape[1])}
+	return []piece{
+		{Tensor: safetensors.Tensor{Name: t.Name, DType: "I8", Shape: t.Shape}, from: t},
+		{Tensor: safetensors.Tensor{Name: t.Name + model.ScaleSuffix, DType: "F16", Shape: scales}, from: t, scales: true},
+	}
+}
+
+// write converts a piece, rows of about chunk elements at a time.
+func (p *piece) write(ctx context.Context, w io.Writer, chunk int) error {
+	if p.DType == p.from.DType && !p.scales {
+		for part := range slices.Chunk(p.from.Data, chunk) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if _, err := w.Write(part); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	rows, cols := p.from.Shape[0], p.from.Shape[1]
+	step := max(1, chunk/max(cols, 1))
+	for r := 0; r < rows; r += step {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(step, rows-r)
+		size := len(p.from.Data) / rows
+		part := safetensors.Tensor{Name: p.from.Name, DType: p.from.DType, Shape: []int{n, cols}, Data: p.from.Data[r*size:][:n*size]}
+		x, err := part.Float32s()
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(p.encode(x, n, cols)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encode converts rows x [n][cols].
+func (p *piece) encode(x []float32, n, cols int) []byte {
+	if p.DType == "BF16" {
+		return safetensors.BF16(p.Name, x, n, cols).Data
+	}
+	blocks := kern.Q8Blocks(cols)
+	ints, scales := make([]byte, n*cols), make([]byte, 2*n*blocks)
+	for r := range n {
+		kern.QuantQ8(ints[r*cols:][:cols], scales[2*r*blocks:], x[r*cols:][:cols])
+	}
+	if p.scales {
+		return scales
+	}
+	return ints
+}
