@@ -40,7 +40,6 @@ var Ratchet = map[string]int{
 	"cmd/talf/command/tokenize.go":        360,
 	"cmd/talf/command/models.go":          328,
 	"cmd/talf/command/decode.go":          318,
-	"cmd/talf/command/score.go":           316,
 	"compute/computetest/computetest.go":  720,
 	"compute/cpu":                         3800,
 	"compute/cuda":                        3550,

@@ -13,6 +13,9 @@ import (
 	"talf/model/safetensors"
 )
 
+// scorePass is how many tokens score runs in one pass.
+const scorePass = 256
+
 func floats(t *testing.T, s *safetensors.Set, name string) []float32 {
 	t.Helper()
 	x, err := s.Get(name)
@@ -108,7 +111,7 @@ func TestScoreOfLongInputDoesNotDependOnChunks(t *testing.T) {
 	c := modeltest.Default()
 	c.MaxPos = 2048
 	dir := modeltest.Random(t, c, 1)
-	ids := make([]int, 2*scoreChunk+3)
+	ids := make([]int, 2*scorePass+3)
 	for i := range ids {
 		ids[i] = (i*31 + 7) % c.Vocab
 	}
