@@ -1,6 +1,5 @@
-// Package data holds what preprocessing makes and training reads: Parquet
-// shards of sequences with label trees, and the loaders of the text they are
-// made from. docs/formats.md describes the files.
+// Package data stores training data: Parquet shards of sequences with label trees,
+// written by preprocessing and read by training. docs/formats.md describes the files.
 package data
 
 import (

@@ -64,8 +64,7 @@ func TestTapsAreTheBoundariesOfTheReference(t *testing.T) {
 func TestTapsAreTheLayersOutputs(t *testing.T) {
 	for _, name := range fixtures {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			dir := golden.Shared(t, name)
-			want := open(t, filepath.Join(dir, "golden.safetensors"))
+			dir, want := fixture(t, name)
 			m := load(t, dir, device(t, kern.Best(), 2), model.Default())
 			for l := range m.Spec().Layers {
 				name := fmt.Sprintf("layer_out.%d", l)

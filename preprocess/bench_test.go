@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"talf/compute/cpu"
-	"talf/data"
+	"talf/data/corpus"
 	"talf/internal/golden"
 	"talf/model"
 	"talf/model/tokenizer"
@@ -18,10 +18,10 @@ func BenchmarkRun(b *testing.B) {
 	for _, x := range []struct {
 		model, file string
 		docs        int
-		load        func(*data.LoadConfig)
+		load        func(*corpus.Config)
 	}{
-		{"data/hf/stories260K", "data/text/tinystories_val_794k.txt", 40, func(*data.LoadConfig) {}},
-		{"data/models/gsm10m", "data/prompts/gsm8k_train.jsonl", 12, func(l *data.LoadConfig) {
+		{"data/hf/stories260K", "data/text/tinystories_val_794k.txt", 40, func(*corpus.Config) {}},
+		{"data/models/gsm10m", "data/prompts/gsm8k_train.jsonl", 12, func(l *corpus.Config) {
 			l.Template, l.AnswerField, l.AnswerRemove = `Question: {question}\nAnswer:`, "answer", `<<[^>]*>>`
 		}},
 	} {

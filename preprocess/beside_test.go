@@ -34,11 +34,11 @@ func TestCopiesOfTheTargetMakeTheSetOfOne(t *testing.T) {
 	for range 3 {
 		copies = append(copies, target(t, dir, cpu.Config{Class: cpu.Default().Class, Threads: 1}, model.Default()))
 	}
-	answered := write(t, "in.jsonl", corpus(60, 97))
+	answered := write(t, "in.jsonl", problems(60, 97))
 	for name, change := range map[string]func(*preprocess.Config, *preprocess.Inputs){
 		"answers of the text": func(*preprocess.Config, *preprocess.Inputs) {},
 		"two files": func(c *preprocess.Config, _ *preprocess.Inputs) {
-			c.Files = append(c.Files, write(t, "more.jsonl", corpus(20, 90)))
+			c.Files = append(c.Files, write(t, "more.jsonl", problems(20, 90)))
 		},
 		"regenerated answers": func(c *preprocess.Config, in *preprocess.Inputs) {
 			c.Load.Template, c.Load.AnswerField, c.Prompts = "{q}", "", 2
@@ -116,7 +116,7 @@ func TestACopyThatFailsEndsTheRun(t *testing.T) {
 // part of it.
 func TestASetIsMadeWithOneArithmetic(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
-	c := config(t, write(t, "in.jsonl", corpus(20, 97)))
+	c := config(t, write(t, "in.jsonl", problems(20, 97)))
 	in := preprocess.Inputs{Target: m, Tokenizer: numbers{1}}
 	if _, err := preprocess.Run(context.Background(), c, in); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"talf/data"
+	"talf/data/corpus"
 	"talf/model/chat"
 	"talf/model/tokenizer"
 )
@@ -172,21 +172,21 @@ func refusal(err error) string {
 }
 
 // place copies to s where its document is.
-func (s *sequence) place(d *data.Doc) {
+func (s *sequence) place(d *corpus.Doc) {
 	s.file, s.line, s.item, s.id, s.input = d.File, d.Line, d.Item, d.ID, d.Input
 }
 
 // reject tells of a conversation that was left out.
-func (u *cutter) reject(d *data.Doc, s *sequence, r *rendering) {
+func (u *cutter) reject(d *corpus.Doc, s *sequence, r *rendering) {
 	s.drop = r.drop
 	if u.bad != nil {
-		u.bad(data.BadLine{File: d.File, Input: d.Input, Line: d.Line, Item: d.Item, Why: r.why})
+		u.bad(corpus.BadLine{File: d.File, Input: d.Input, Line: d.Line, Item: d.Item, Why: r.why})
 	}
 }
 
 // talk makes one sequence of a conversation: all of it up to its last answer, or,
 // where that is too long, up to the last answer that ends within the limit.
-func (u *cutter) talk(ctx context.Context, d *data.Doc) (*sequence, error) {
+func (u *cutter) talk(ctx context.Context, d *corpus.Doc) (*sequence, error) {
 	s := &sequence{chat: true}
 	msgs := d.Chat.Messages
 	var ends []int // how many messages each answer ends
@@ -245,7 +245,7 @@ func (u *cutter) talk(ctx context.Context, d *data.Doc) (*sequence, error) {
 }
 
 // open makes a sequence of a conversation's first turns, to be answered.
-func (u *cutter) open(ctx context.Context, d *data.Doc) (*sequence, error) {
+func (u *cutter) open(ctx context.Context, d *corpus.Doc) (*sequence, error) {
 	t := chat.NewDialogue(u.chat, d.Transcript())
 	s := &sequence{chat: true, talk: t}
 	if !t.Ask() {

@@ -19,6 +19,7 @@ import (
 
 	"talf/compute/cpu"
 	"talf/data"
+	"talf/data/corpus"
 	"talf/internal/golden"
 	"talf/model"
 	"talf/model/chat"
@@ -126,7 +127,7 @@ func TestConversationsBecomeSequences(t *testing.T) {
 	c.Files, c.MaxLen = []string{file}, 18
 	var got, bad []string
 	r := preprocess.Reader{Tokenizer: speaking{numbers{1}}, Chat: parse(t, numberTemplate), Vocab: 97, EOS: 2}
-	for s, err := range preprocess.Samples(context.Background(), c, r, func(b data.BadLine) { bad = append(bad, fmt.Sprintf("%d: %s", b.Line, b.Why)) }) {
+	for s, err := range preprocess.Samples(context.Background(), c, r, func(b corpus.BadLine) { bad = append(bad, fmt.Sprintf("%d: %s", b.Line, b.Why)) }) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +193,7 @@ func TestReportOfConversations(t *testing.T) {
 	c.Files, c.Out, c.TopK, c.Shard, c.Tokens = []string{dir}, t.TempDir(), 6, 8, 60
 	in := preprocess.Inputs{Target: m, Tokenizer: speaking{numbers{1}}, TokenizerHash: "numbers", Chat: parse(t, numberTemplate), ChatHash: "t"}
 	bad := 0
-	in.Bad = func(data.BadLine) { bad++ }
+	in.Bad = func(corpus.BadLine) { bad++ }
 	st, err := preprocess.Run(context.Background(), c, in)
 	if err != nil {
 		t.Fatal(err)
@@ -621,7 +622,7 @@ func FuzzConversations(f *testing.F) {
 			c := preprocess.Default()
 			c.Files, c.MaxLen = []string{write(t, "f.jsonl", text)}, 3+int(uint(maxLen)%200)
 			r := preprocess.Reader{Tokenizer: letters{}, Chat: parse(t, source), Vocab: utf8.MaxRune + 1, EOS: 0}
-			for s, err := range preprocess.Samples(context.Background(), c, r, func(data.BadLine) {}) {
+			for s, err := range preprocess.Samples(context.Background(), c, r, func(corpus.BadLine) {}) {
 				if err != nil {
 					return
 				}

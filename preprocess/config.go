@@ -15,6 +15,7 @@ import (
 	"os"
 
 	"talf/data"
+	"talf/data/corpus"
 	"talf/model"
 	"talf/model/chat"
 	"talf/tree"
@@ -34,8 +35,8 @@ const (
 // A Config says what is made of which text. Prompts, Rows and Tokens trade
 // memory for speed and leave no trace in the output, nor do the CPU's kernels and threads.
 type Config struct {
-	Files []string // and directories, see data.Expand
-	Load  data.LoadConfig
+	Files []string // and directories, see corpus.Expand
+	Load  corpus.Config
 
 	Out      string      // directory of the set
 	Stripe   data.Stripe // the shards to make, where several runs make the set together
@@ -60,7 +61,7 @@ type Config struct {
 // model's (docs/formats.md); the tail keeps the rest.
 func Default() Config {
 	return Config{
-		Load: data.DefaultLoad(), K: 4, Depth: 3, Labels: data.TopK, TopK: 16, Features: data.BF16,
+		Load: corpus.Default(), K: 4, Depth: 3, Labels: data.TopK, TopK: 16, Features: data.BF16,
 		MaxLen: 2048, EOS: EOSAnswers, Shard: 256, Stripe: data.Whole,
 		Prompts: 16, Rows: 512, Tokens: 2048, Writer: data.DefaultWriter(),
 	}
@@ -158,7 +159,7 @@ type Inputs struct {
 	// Progress, if not nil, is called after every batch, from Run's goroutine.
 	Progress func(Progress)
 	// Bad, if not nil, is told of input that was left out.
-	Bad func(data.BadLine)
+	Bad func(corpus.BadLine)
 }
 
 // A Worker is a copy of the target, and what answers with it: nil, unless Inputs has
@@ -224,7 +225,7 @@ func (c *Config) meta(in *Inputs, maxLen int) (data.Meta, error) {
 func (c *Config) source(in *Inputs, maxLen int) (string, error) {
 	h := sha256.New()
 	opts, err := json.Marshal(struct {
-		Load       data.LoadConfig
+		Load       corpus.Config
 		MaxLen     int
 		EOS        EOSMode
 		Shard      int

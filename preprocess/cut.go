@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"talf/data"
+	"talf/data/corpus"
 	"talf/model/chat"
 )
 
@@ -46,7 +46,7 @@ type cutter struct {
 	tok        Tokenizer
 	enc        *chat.Encoder
 	chat       *chat.Template // nil: none
-	bad        func(data.BadLine)
+	bad        func(corpus.BadLine)
 	max        int
 	eos        int32 // −1: none
 	mode       EOSMode
@@ -95,7 +95,7 @@ func (u *cutter) known(ids []int32) error {
 }
 
 // sequences yields what the documents become, dropped ones included.
-func (u *cutter) sequences(ctx context.Context, docs iter.Seq2[data.Doc, error]) iter.Seq2[*sequence, error] {
+func (u *cutter) sequences(ctx context.Context, docs iter.Seq2[corpus.Doc, error]) iter.Seq2[*sequence, error] {
 	return func(yield func(*sequence, error) bool) {
 		for d, err := range docs {
 			if err != nil {
@@ -124,7 +124,7 @@ func (u *cutter) sequences(ctx context.Context, docs iter.Seq2[data.Doc, error])
 
 // pieces returns what a document becomes: windows of a text, one sequence
 // otherwise.
-func (u *cutter) pieces(ctx context.Context, d *data.Doc) ([]*sequence, error) {
+func (u *cutter) pieces(ctx context.Context, d *corpus.Doc) ([]*sequence, error) {
 	var s *sequence
 	var err error
 	switch {
@@ -136,7 +136,7 @@ func (u *cutter) pieces(ctx context.Context, d *data.Doc) ([]*sequence, error) {
 		s, err = u.talk(ctx, d)
 	case u.regenerate:
 		s, err = u.prompt(d)
-	case slices.ContainsFunc(d.Spans, func(s data.Span) bool { return s.Answer }):
+	case slices.ContainsFunc(d.Spans, func(s corpus.Span) bool { return s.Answer }):
 		s, err = u.answered(d)
 	default:
 		return u.windows(d)
@@ -145,7 +145,7 @@ func (u *cutter) pieces(ctx context.Context, d *data.Doc) ([]*sequence, error) {
 }
 
 // prompt keeps what was asked. Answers that the text brings are left out.
-func (u *cutter) prompt(d *data.Doc) (*sequence, error) {
+func (u *cutter) prompt(d *corpus.Doc) (*sequence, error) {
 	s := &sequence{}
 	for _, p := range d.Spans {
 		if !p.Answer {
@@ -165,7 +165,7 @@ func (u *cutter) prompt(d *data.Doc) (*sequence, error) {
 }
 
 // windows cuts a text that is trained on as a whole.
-func (u *cutter) windows(d *data.Doc) ([]*sequence, error) {
+func (u *cutter) windows(d *corpus.Doc) ([]*sequence, error) {
 	ids, err := u.encode(text(d.Spans, "\n"))
 	if err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func (u *cutter) windows(d *data.Doc) ([]*sequence, error) {
 	return out, nil
 }
 
-func text(spans []data.Span, sep string) string {
+func text(spans []corpus.Span, sep string) string {
 	var b strings.Builder
 	for i, s := range spans {
 		if i > 0 {
@@ -206,7 +206,7 @@ func text(spans []data.Span, sep string) string {
 // answered marks the tokens of answers. The text is tokenised as a whole, as a
 // reader would; where the tokens of a span's prefix part from the whole's is
 // where the next span begins.
-func (u *cutter) answered(d *data.Doc) (*sequence, error) {
+func (u *cutter) answered(d *corpus.Doc) (*sequence, error) {
 	ids, err := u.encode(text(d.Spans, ""))
 	if err != nil {
 		return nil, err

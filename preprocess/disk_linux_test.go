@@ -30,7 +30,7 @@ func TestFullDisk(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 5)
 	m, beside := target(t, dir, cpu.Default(), model.Default()), target(t, dir, cpu.Default(), model.Default())
 	in := preprocess.Inputs{Target: m, Tokenizer: numbers{1}}
-	whole := config(t, write(t, "in.jsonl", corpus(60, 97)))
+	whole := config(t, write(t, "in.jsonl", problems(60, 97)))
 	if _, err := preprocess.Run(context.Background(), whole, in); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"iter"
 
-	"talf/data"
+	"talf/data/corpus"
 )
 
 // A job is some input on its way from the reader to the shards.
@@ -22,10 +22,10 @@ type job struct {
 // An event is what the reader met and the shards count.
 type event struct {
 	input    int
-	bad      *data.BadLine // to be told
-	chat     bool          // a conversation
-	drop     string        // why something becomes no row
-	sequence bool          // a sequence
+	bad      *corpus.BadLine // to be told
+	chat     bool            // a conversation
+	drop     string          // why something becomes no row
+	sequence bool            // a sequence
 }
 
 // jobs is the reader: it cuts the input into jobs of at most as much as the first
@@ -60,11 +60,11 @@ var errStopped = errors.New("preprocess: stopped")
 
 func (r *jobs) shards(ctx context.Context, give func(*job) bool) error {
 	p := r.p
-	tell := func(b data.BadLine, drop string) {
+	tell := func(b corpus.BadLine, drop string) {
 		r.open.met = append(r.open.met, event{input: b.Input, bad: &b, drop: drop})
 	}
-	p.cut.bad = func(b data.BadLine) { tell(b, "") }
-	docs := data.Load(p.c.Files, p.c.Load, func(b data.BadLine) { tell(b, dropBad) })
+	p.cut.bad = func(b corpus.BadLine) { tell(b, "") }
+	docs := corpus.Load(p.c.Files, p.c.Load, func(b corpus.BadLine) { tell(b, dropBad) })
 	next, stop := iter.Pull2(p.cut.sequences(ctx, docs))
 	defer stop()
 	// Every run reads the same sequences and cuts them into the same shards; those

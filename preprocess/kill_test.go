@@ -12,6 +12,7 @@ import (
 
 	"talf/compute/cpu"
 	"talf/data"
+	"talf/data/corpus"
 	"talf/model"
 	"talf/model/modeltest"
 	"talf/preprocess"
@@ -59,7 +60,7 @@ func child() error {
 	}
 	c := preprocess.Default()
 	c.Files, c.Out = []string{os.Getenv(childFile)}, os.Getenv(childOut)
-	c.Load.Format, c.Load.Template, c.Load.AnswerField = data.JSONL, "{q}", "a"
+	c.Load.Format, c.Load.Template, c.Load.AnswerField = corpus.JSONL, "{q}", "a"
 	c.TopK, c.Shard, c.MaxLen, c.Tokens = 6, 3, 120, 40
 	_, err = preprocess.Run(context.Background(), c, in)
 	return err
@@ -77,7 +78,7 @@ func TestKilledRunsResumeToTheSameBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := modeltest.Random(t, modeltest.Default(), 5)
-	file := write(t, "in.jsonl", corpus(60, 97))
+	file := write(t, "in.jsonl", problems(60, 97))
 	start := func(out string, copies int) *exec.Cmd {
 		cmd := exec.Command(self)
 		cmd.Env = append(os.Environ(), childModel+"="+dir, childFile+"="+file, childOut+"="+out, fmt.Sprintf("%s=%d", childCopies, copies))

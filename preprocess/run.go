@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"talf/data"
+	"talf/data/corpus"
 )
 
 // Run makes the set in c.Out, or goes on with one that an earlier run left
@@ -26,7 +27,7 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 		return Stats{}, err
 	}
 	var err error
-	if c.Files, err = data.Expand(c.Files); err != nil {
+	if c.Files, err = corpus.Expand(c.Files); err != nil {
 		return Stats{}, fmt.Errorf("preprocess: %w", err)
 	}
 	maxLen, err := c.length(in.Target.Spec().MaxPos)
@@ -216,8 +217,8 @@ func give[T any](ctx context.Context, to chan<- T, x T) bool {
 // count reads the input once to know how much there is to do.
 func (p *pipeline) count(ctx context.Context) error {
 	bad := 0
-	var first data.BadLine
-	docs := data.Load(p.c.Files, p.c.Load, func(b data.BadLine) {
+	var first corpus.BadLine
+	docs := corpus.Load(p.c.Files, p.c.Load, func(b corpus.BadLine) {
 		if bad++; bad == 1 {
 			first = b
 		}

@@ -18,14 +18,15 @@ import (
 	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
 	"talf/data"
+	"talf/data/corpus"
 	"talf/model"
 	"talf/model/modeltest"
 	"talf/preprocess"
 )
 
-// corpus is JSONL of random ids with answers; a few lines are bad, some texts
+// problems is JSONL of random ids with answers; a few lines are bad, some texts
 // are too short, one is longer than a pass.
-func corpus(n int, vocab int32) string {
+func problems(n int, vocab int32) string {
 	rng := rand.New(rand.NewPCG(11, 2))
 	ids := func(n int) string {
 		var b strings.Builder
@@ -55,7 +56,7 @@ func corpus(n int, vocab int32) string {
 func config(t testing.TB, file string) preprocess.Config {
 	c := preprocess.Default()
 	c.Files, c.Out = []string{file}, t.TempDir()
-	c.Load.Format, c.Load.Template, c.Load.AnswerField = data.JSONL, "{q}", "a"
+	c.Load.Format, c.Load.Template, c.Load.AnswerField = corpus.JSONL, "{q}", "a"
 	c.TopK, c.Shard, c.MaxLen = 6, 9, 120
 	return c
 }
@@ -97,7 +98,7 @@ func sum(b []byte) uint64 { // FNV-1a
 
 func TestEveryWayToRunGivesTheSameBytes(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 5)
-	file := write(t, "in.jsonl", corpus(40, 97))
+	file := write(t, "in.jsonl", problems(40, 97))
 	limit, badLines := 0, 3
 	if testing.Short() {
 		limit, badLines = 12, 1
@@ -122,10 +123,10 @@ func TestEveryWayToRunGivesTheSameBytes(t *testing.T) {
 		m := target(t, dir, cpu.Config{Class: x.class, Threads: x.threads}, model.Options{MaxRows: x.maxRows})
 		c := config(t, file)
 		c.Rows, c.Tokens, c.Labels, c.Load.Limit = x.rows, x.tokens, x.labels, limit
-		var bad []data.BadLine
+		var bad []corpus.BadLine
 		st, err := preprocess.Run(context.Background(), c, preprocess.Inputs{
 			Target: m, Tokenizer: numbers{1}, TokenizerHash: "numbers",
-			Bad: func(b data.BadLine) { bad = append(bad, b) },
+			Bad: func(b corpus.BadLine) { bad = append(bad, b) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -333,7 +334,7 @@ func TestCancelledRunGoesOn(t *testing.T) {
 	for range 2 {
 		beside = append(beside, preprocess.Worker{Target: target(t, dir, cpu.Config{Class: cpu.Default().Class, Threads: 1}, model.Default())})
 	}
-	file := write(t, "in.jsonl", corpus(40, 97))
+	file := write(t, "in.jsonl", problems(40, 97))
 	in := preprocess.Inputs{Target: m, Tokenizer: numbers{1}, TokenizerHash: "numbers"}
 	want := config(t, file)
 	want.Tokens = 60
@@ -392,7 +393,7 @@ func TestCancelledRunGoesOn(t *testing.T) {
 
 func TestRunRefusesWhatCannotBe(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
-	file := write(t, "in.jsonl", corpus(5, 97))
+	file := write(t, "in.jsonl", problems(5, 97))
 	done := config(t, file)
 	in := preprocess.Inputs{Target: m, Tokenizer: numbers{1}}
 	if _, err := preprocess.Run(context.Background(), done, in); err != nil {
@@ -450,7 +451,7 @@ func TestSequencesHaveRoomForMoreThanTheirBeginning(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	for n, want := range map[int]string{3: "want more than the 4 that", 4: "want more than the 4 that", 5: ""} {
 		c := config(t, write(t, "in.txt", "5 6 7 8"))
-		c.Load.Format, c.Load.Template, c.Load.AnswerField, c.MaxLen = data.Paragraphs, "", "", n
+		c.Load.Format, c.Load.Template, c.Load.AnswerField, c.MaxLen = corpus.Paragraphs, "", "", n
 		st, err := preprocess.Run(context.Background(), c, preprocess.Inputs{Target: m, Tokenizer: wordy{}})
 		if want == "" && (err != nil || st.Sequences != 4) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%d tokens: %d sequences, %v, want %q", n, st.Sequences, err, want)
@@ -463,7 +464,7 @@ func TestSequencesHaveRoomForMoreThanTheirBeginning(t *testing.T) {
 func TestLossOnlyLeavesOutTreesThatNobodyTrainsOn(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	for _, mode := range []data.LabelMode{data.TopK, data.Full} {
-		all := config(t, write(t, "in.jsonl", corpus(12, 97)))
+		all := config(t, write(t, "in.jsonl", problems(12, 97)))
 		all.Labels = mode
 		some := all
 		some.Out, some.LossOnly, some.Rows = t.TempDir(), true, 40

@@ -4,7 +4,7 @@ import (
 	"context"
 	"iter"
 
-	"talf/data"
+	"talf/data/corpus"
 	"talf/model/chat"
 )
 
@@ -13,7 +13,7 @@ import (
 type Sample struct {
 	File   string
 	Line   int
-	Item   int // as in data.Doc
+	Item   int // as in corpus.Doc
 	ID     string
 	Chat   bool
 	Turns  int // messages of a conversation that are in it
@@ -35,7 +35,7 @@ type Reader struct {
 // Samples yields the sequences that Run would make of c's files, with the answers
 // of the text. Of c only Files, Load, MaxLen, Depth and EOS count. What could not be used
 // is passed to bad, if it is not nil.
-func Samples(ctx context.Context, c Config, r Reader, bad func(data.BadLine)) iter.Seq2[Sample, error] {
+func Samples(ctx context.Context, c Config, r Reader, bad func(corpus.BadLine)) iter.Seq2[Sample, error] {
 	return func(yield func(Sample, error) bool) {
 		maxLen, err := c.MaxLen, error(nil)
 		if r.Positions > 0 {
@@ -50,7 +50,7 @@ func Samples(ctx context.Context, c Config, r Reader, bad func(data.BadLine)) it
 			return
 		}
 		u.bad = bad
-		for s, err := range u.sequences(ctx, data.Load(c.Files, c.Load, bad)) {
+		for s, err := range u.sequences(ctx, corpus.Load(c.Files, c.Load, bad)) {
 			if err != nil {
 				yield(Sample{}, err)
 				return

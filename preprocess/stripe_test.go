@@ -7,6 +7,7 @@ import (
 
 	"talf/compute/cpu"
 	"talf/data"
+	"talf/data/corpus"
 	"talf/model"
 	"talf/model/modeltest"
 	"talf/preprocess"
@@ -17,7 +18,7 @@ import (
 // counted once, seeds of regenerated answers included.
 func TestSeveralRunsMakeTheSetOfOne(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
-	answered := write(t, "in.jsonl", corpus(40, 97))
+	answered := write(t, "in.jsonl", problems(40, 97))
 	asked := write(t, "asked.jsonl", "{\"prompt\":\"5 6\"}\n{\"turns\":[\"7\",\"8 9\"]}\nno object\n{\"prompt\":\"10 11 12\"}\n{\"prompt\":\"4\"}\n")
 	for _, x := range []struct {
 		name   string
@@ -30,7 +31,7 @@ func TestSeveralRunsMakeTheSetOfOne(t *testing.T) {
 		// The last shard is full, and the lines behind it are bad: a shard without rows.
 		{"nothing but bad lines at the end", write(t, "end.jsonl", "{\"q\":\"5 6\",\"a\":\"7\"}\n{\"q\":\"5 6\",\"a\":\"8\"}\n{\"q\": }\n"), preprocess.Inputs{Target: m, Tokenizer: numbers{1}}, func(c *preprocess.Config) { c.Shard = 2 }, [][]int{{1, 0}, {3, 2, 1, 0}}},
 		{"regenerated answers", asked, preprocess.Inputs{Target: m, Tokenizer: numbers{1}, Generator: parrot{}, Sampling: "parrot"}, func(c *preprocess.Config) {
-			c.Load, c.Shard, c.MaxLen, c.Seed = data.DefaultLoad(), 1, 30, 3
+			c.Load, c.Shard, c.MaxLen, c.Seed = corpus.Default(), 1, 30, 3
 		}, [][]int{{1, 0}}},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
-	"talf/data"
+	"talf/data/corpus"
 	"talf/infer/lookup/datastore"
 	"talf/internal/durable"
 	"talf/model/tokenizer"
@@ -133,7 +133,7 @@ func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir strin
 	defer bar.end()
 	bad, documents := 0, 0
 	dropped := map[string]int{}
-	for s, err := range preprocess.Samples(ctx, c, r, func(l data.BadLine) { a.badLine(&bad, l) }) {
+	for s, err := range preprocess.Samples(ctx, c, r, func(l corpus.BadLine) { a.badLine(&bad, l) }) {
 		if err == nil {
 			err = ctx.Err()
 		}

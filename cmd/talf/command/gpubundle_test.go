@@ -22,6 +22,7 @@ import (
 	"talf/compute/cuda"
 	"talf/compute/cuda/cudatest"
 	"talf/data"
+	"talf/data/corpus"
 	"talf/infer/bench"
 	"talf/internal/demo"
 	"talf/model"
@@ -592,7 +593,7 @@ func labelRate(t *testing.T, m *model.Model, p gpuPlan, library bool, out string
 	}
 	c := preprocess.Default()
 	c.Files, c.Out = []string{write(t, filepath.Join(t.TempDir(), "in.txt"), text.String())}, out
-	c.Load.Format, c.EOS, c.Rows, c.Tokens = data.Paragraphs, preprocess.EOSNever, cudaRows, cudaTokens
+	c.Load.Format, c.EOS, c.Rows, c.Tokens = corpus.Paragraphs, preprocess.EOSNever, cudaRows, cudaTokens
 	since := time.Now()
 	st, err := preprocess.Run(t.Context(), c, preprocess.Inputs{Target: m, Tokenizer: numbered{}, TokenizerHash: "ids", Bulk: library, Arithmetic: "bundle"})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/data"
+	"talf/data/corpus"
 	"talf/model/arch"
 	"talf/model/tokenizer"
 	"talf/preprocess"
@@ -222,7 +223,7 @@ func (o *inspection) sourceSamples(ctx context.Context, a *app, path, dir string
 	c.Files = []string{path}
 	bad := 0
 	return func(yield func(sampleShown, error) bool) {
-		for x, err := range preprocess.Samples(ctx, c, r, func(b data.BadLine) { a.badLine(&bad, b) }) {
+		for x, err := range preprocess.Samples(ctx, c, r, func(b corpus.BadLine) { a.badLine(&bad, b) }) {
 			place := fmt.Sprintf("%s:%d", x.File, x.Line)
 			if x.Item > 0 {
 				place += fmt.Sprintf(": item %d", x.Item)

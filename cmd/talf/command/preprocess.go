@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"talf/data"
+	"talf/data/corpus"
 	"talf/infer"
 	"talf/infer/decode"
 	"talf/model"
@@ -130,7 +131,7 @@ that was lost is simply run again. docs/deploy has examples.`,
 }
 
 // loadFlags adds flags for how input files are read.
-func loadFlags(f *pflag.FlagSet, c *data.LoadConfig) {
+func loadFlags(f *pflag.FlagSet, c *corpus.Config) {
 	f.StringVar((*string)(&c.Format), "format", string(c.Format), "auto, jsonl, paragraphs or document")
 	f.StringVar(&c.Template, "template", "", `how fields of a JSON object make a text: 'Question: {question}\nAnswer:'`)
 	f.StringVar(&c.AnswerField, "answer-field", "", "field that answers; only its tokens are learnt")
@@ -264,7 +265,7 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 		Progress: func(p preprocess.Progress) {
 			bar.set(p.Tokens, p.AllTokens, fmt.Sprintf("%d shards", p.Shards))
 		},
-		Bad: func(b data.BadLine) {
+		Bad: func(b corpus.BadLine) {
 			a.badLine(&bad, b)
 		},
 	}
@@ -330,7 +331,7 @@ func templateHint(err error) error {
 const maxBad = 20
 
 // badLine names one of *n lines that cannot be used.
-func (a *app) badLine(n *int, b data.BadLine) {
+func (a *app) badLine(n *int, b corpus.BadLine) {
 	*n++
 	switch {
 	case *n <= maxBad:

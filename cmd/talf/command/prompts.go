@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"talf/data"
+	"talf/data/corpus"
 	"talf/infer/decode"
 	"talf/model/chat"
 )
@@ -26,14 +26,14 @@ type promptSet struct {
 type prompt struct {
 	place string   // in its file
 	turns []string // what the user says; a text alone
-	doc   data.Doc
+	doc   corpus.Doc
 	chat  bool // it is a dialogue, if there is a template to write it
 }
 
 // readPrompts reads a file of prompts for the model in dir. Lines that cannot be used
 // are named in the log.
 func (a *app) readPrompts(f *promptSource, dir string) (*promptSet, error) {
-	c := data.DefaultLoad()
+	c := corpus.Default()
 	c.Template = f.template
 	if err := c.Validate(); err != nil {
 		return nil, usageError{err}
@@ -47,7 +47,7 @@ func (a *app) readPrompts(f *promptSource, dir string) (*promptSet, error) {
 		return nil, err
 	}
 	bad := 0
-	for doc, err := range data.Load([]string{f.path}, c, func(b data.BadLine) {
+	for doc, err := range corpus.Load([]string{f.path}, c, func(b corpus.BadLine) {
 		a.badLine(&bad, b)
 	}) {
 		if err != nil {
@@ -61,7 +61,7 @@ func (a *app) readPrompts(f *promptSource, dir string) (*promptSet, error) {
 			p.turns = doc.Chat.Questions()
 		}
 		if len(p.turns) == 0 || !set.begin(&p).Ask() {
-			a.badLine(&bad, data.BadLine{File: doc.File, Input: doc.Input, Line: doc.Line, Item: doc.Item, Why: "a conversation in which no user asks"})
+			a.badLine(&bad, corpus.BadLine{File: doc.File, Input: doc.Input, Line: doc.Line, Item: doc.Item, Why: "a conversation in which no user asks"})
 			continue
 		}
 		set.prompts = append(set.prompts, p)

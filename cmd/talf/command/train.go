@@ -16,7 +16,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/compute/cuda"
-	"talf/data"
+	"talf/data/corpus"
 	"talf/model/arch"
 	"talf/model/tokenizer"
 	"talf/train"
@@ -37,7 +37,7 @@ type trainOptions struct {
 	vocab            string // --draft-vocab
 	plot             string
 	window           int
-	load             data.LoadConfig
+	load             corpus.Config
 	export           string
 	threads          int
 	profile          string
@@ -58,7 +58,7 @@ const mathF32, mathBF16 = "f32", "bf16"
 const initTarget = "target"
 
 func newTrain(a *app) *cobra.Command {
-	o := trainOptions{cfg: train.Default(), load: data.DefaultLoad(), features: featuresAuto}
+	o := trainOptions{cfg: train.Default(), load: corpus.Default(), features: featuresAuto}
 	var asJSON, printIt bool
 	var config string
 	c := &cobra.Command{
@@ -486,8 +486,8 @@ func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Pr
 
 // readDocs encodes the documents of files; each ends with the model's first end
 // token.
-func (a *app) readDocs(names []string, c data.LoadConfig, tok *tokenizer.Tokenizer, eos []int32) (docs [][]int32, tokens int64, err error) {
-	for doc, err := range data.Load(names, c, func(b data.BadLine) { a.log.Warn("left out", "line", b.Error()) }) {
+func (a *app) readDocs(names []string, c corpus.Config, tok *tokenizer.Tokenizer, eos []int32) (docs [][]int32, tokens int64, err error) {
+	for doc, err := range corpus.Load(names, c, func(b corpus.BadLine) { a.log.Warn("left out", "line", b.Error()) }) {
 		if err != nil {
 			return nil, 0, err
 		}

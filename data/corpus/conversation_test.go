@@ -1,4 +1,4 @@
-package data_test
+package corpus_test
 
 import (
 	"bytes"
@@ -15,13 +15,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
-	"talf/data"
+	"talf/data/corpus"
 	"talf/internal/golden"
 	"talf/model/chat"
 )
 
 // showChats writes one document a line: where it is, and what a template is given.
-func showChats(docs []data.Doc) string {
+func showChats(docs []corpus.Doc) string {
 	var b strings.Builder
 	for _, d := range docs {
 		fmt.Fprintf(&b, "%d.%d#%s ", d.Line, d.Item, d.ID)
@@ -124,7 +124,7 @@ func TestConversations(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			docs, bad := loadText(t, c.file, c.text, data.DefaultLoad())
+			docs, bad := loadText(t, c.file, c.text, corpus.Default())
 			if d := cmp.Diff(c.docs, showChats(docs)); d != "" {
 				t.Error(d)
 			}
@@ -140,7 +140,7 @@ func TestConversations(t *testing.T) {
 }
 
 func TestMessagesThatCallToolsHaveOtherForms(t *testing.T) {
-	docs, _ := loadText(t, "a.jsonl", `{"messages":[{"role":"user","content":"q"},{"content":null,"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"b":"<","a":2}}}]}]}`, data.DefaultLoad())
+	docs, _ := loadText(t, "a.jsonl", `{"messages":[{"role":"user","content":"q"},{"content":null,"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"b":"<","a":2}}}]}]}`, corpus.Default())
 	want := []string{
 		`{"content":null,"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"b":"<","a":2}}}]}`,
 		`{"content":null,"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"b\":\"<\",\"a\":2}"}}]}`,
@@ -167,10 +167,10 @@ func TestMessagesThatCallToolsHaveOtherForms(t *testing.T) {
 
 func TestATemplateOrAnAnswerTakesRecordsAsTexts(t *testing.T) {
 	const text = `{"messages":[{"role":"user","content":"x"}],"prompt":"p","answer":"a"}`
-	byTemplate, byAnswer := data.DefaultLoad(), data.DefaultLoad()
+	byTemplate, byAnswer := corpus.Default(), corpus.Default()
 	byTemplate.Template = "{messages.0.content}!"
 	byAnswer.AnswerField = "answer"
-	for want, c := range map[string]data.LoadConfig{"1|\"x!\"\n": byTemplate, "1|\"p\"|>\" a\"\n": byAnswer} {
+	for want, c := range map[string]corpus.Config{"1|\"x!\"\n": byTemplate, "1|\"p\"|>\" a\"\n": byAnswer} {
 		docs, bad := loadText(t, "a.jsonl", text, c)
 		if len(bad) > 0 || show(docs) != want {
 			t.Errorf("%s, bad %v; want %s", show(docs), bad, want)
@@ -180,7 +180,7 @@ func TestATemplateOrAnAnswerTakesRecordsAsTexts(t *testing.T) {
 
 func TestWhatAUserAsksIsKnown(t *testing.T) {
 	docs, _ := loadText(t, "a.jsonl", `{"prompt":"p"}`+"\n"+`{"turns":["a","b"]}`+"\n"+`{"text":"t","prompt":"p"}`+"\n"+
-		`{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"},{"role":"user","content":"z"}]}`, data.DefaultLoad())
+		`{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"},{"role":"user","content":"z"}]}`, corpus.Default())
 	if !docs[0].Asked || !docs[1].Asked || docs[2].Asked || docs[3].Asked {
 		t.Errorf("%+v", docs)
 	}
@@ -224,13 +224,13 @@ func TestPackedFiles(t *testing.T) {
 	for _, kind := range []string{"plain", "gzip", "zstd"} {
 		for _, name := range []string{"a.json", "a.json.gz", "a.JSONL.zst"} {
 			raw := pack(t, kind, text)
-			docs, bad := loadText(t, name, string(raw), data.DefaultLoad())
+			docs, bad := loadText(t, name, string(raw), corpus.Default())
 			if showChats(docs) != "1.1# \"x\"\n1.2# \"y\"\n" || len(bad) > 0 {
 				t.Errorf("%s %s: %q, bad %v", kind, name, showChats(docs), bad)
 			}
 			if kind == "gzip" { // members that follow each other are one text
 				two := append(pack(t, kind, "one\n"), pack(t, kind, "two")...)
-				if docs, _ := loadText(t, "a.txt.gz", string(two), data.DefaultLoad()); show(docs) != "1|\"one\\ntwo\"\n" {
+				if docs, _ := loadText(t, "a.txt.gz", string(two), corpus.Default()); show(docs) != "1|\"one\\ntwo\"\n" {
 					t.Errorf("%q", show(docs))
 				}
 			}
@@ -245,7 +245,7 @@ func failure(t testing.TB, name string, raw []byte) (n int, err error) {
 	if err := os.WriteFile(p, raw, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range data.Load([]string{p}, data.DefaultLoad(), nil) {
+	for _, e := range corpus.Load([]string{p}, corpus.Default(), nil) {
 		if e != nil {
 			return n, e
 		}
@@ -316,7 +316,7 @@ func TestDirectoriesAreTheirTextFiles(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "a", "z.txt"), filepath.Join(dir, "z.jsonl.txt")); err == nil { // not everywhere allowed
 		want = append(want, "4 1")
 	}
-	docs, bad := load(t, []string{filepath.Join(dir, "README.md"), dir}, data.DefaultLoad())
+	docs, bad := load(t, []string{filepath.Join(dir, "README.md"), dir}, corpus.Default())
 	var got []string
 	for _, d := range docs {
 		got = append(got, fmt.Sprintf("%d %s", d.Input, d.Spans[0].Text))
@@ -336,14 +336,14 @@ func TestALongArrayIsReadPieceByPiece(t *testing.T) {
 		t.Fatal(err)
 	}
 	text = ""
-	c := data.DefaultLoad()
+	c := corpus.Default()
 	c.MaxLine = 2000
-	var bad []data.BadLine
+	var bad []corpus.BadLine
 	docs, most := 0, uint64(0)
 	var before, m runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	for _, err := range data.Load([]string{p}, c, func(b data.BadLine) { bad = append(bad, b) }) {
+	for _, err := range corpus.Load([]string{p}, c, func(b corpus.BadLine) { bad = append(bad, b) }) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -362,7 +362,7 @@ func TestALongArrayIsReadPieceByPiece(t *testing.T) {
 }
 
 func TestTheShareGPTFileLoads(t *testing.T) {
-	docs, bad := load(t, []string{golden.Shared(t, "data/prompts/sharegpt_style_dummy_conversation.json")}, data.DefaultLoad())
+	docs, bad := load(t, []string{golden.Shared(t, "data/prompts/sharegpt_style_dummy_conversation.json")}, corpus.Default())
 	if len(docs) != 500 || len(bad) > 0 {
 		t.Fatalf("%d documents and %d bad, want 500 and 0", len(docs), len(bad))
 	}
@@ -385,10 +385,10 @@ func loaded(t *testing.T, name string, raw []byte) {
 	if err := os.WriteFile(p, raw, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	c := data.DefaultLoad()
+	c := corpus.Default()
 	c.MaxLine = 4096
 	line, item := 0, 0
-	for d, err := range data.Load([]string{p}, c, func(b data.BadLine) {
+	for d, err := range corpus.Load([]string{p}, c, func(b corpus.BadLine) {
 		if b.Why == "" || b.Line < 1 {
 			t.Fatalf("%+v", b)
 		}

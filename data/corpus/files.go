@@ -1,4 +1,4 @@
-package data
+package corpus
 
 import (
 	"bufio"
@@ -15,12 +15,12 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// textNames are the extensions of the files that Expand takes from a directory.
-// What compression adds to a name is left out of it first.
+// textNames are the extensions of the files that Expand takes from a directory,
+// after a compression's own extension is removed.
 var textNames = []string{".json", ".jsonl", ".ndjson", ".txt"}
 
 // Expand replaces directories by the text files in them and below: .txt, .json,
-// .jsonl and .ndjson, also with .gz or .zst behind it, in the order of their
+// .jsonl and .ndjson, also followed by .gz or .zst, in the order of their
 // paths. Links to files are followed; hidden files and directories are left out. A
 // directory without any is an error.
 func Expand(paths []string) ([]string, error) {
@@ -44,7 +44,7 @@ func Expand(paths []string) ([]string, error) {
 					return filepath.SkipDir
 				}
 			case !d.IsDir() && slices.Contains(textNames, extension(path)):
-				info, err := os.Stat(path) // of the file behind a link: caches of downloads are full of them
+				info, err := os.Stat(path) // follows links: caches of downloads are full of them
 				if err != nil {
 					return err
 				}

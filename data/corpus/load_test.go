@@ -1,4 +1,4 @@
-package data_test
+package corpus_test
 
 import (
 	"fmt"
@@ -10,11 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"talf/data"
+	"talf/data/corpus"
 	"talf/internal/golden"
 )
 
-func loadText(t testing.TB, name, text string, c data.LoadConfig) (docs []data.Doc, bad []data.BadLine) {
+func loadText(t testing.TB, name, text string, c corpus.Config) (docs []corpus.Doc, bad []corpus.BadLine) {
 	t.Helper()
 	p := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(p, []byte(text), 0o666); err != nil {
@@ -23,9 +23,9 @@ func loadText(t testing.TB, name, text string, c data.LoadConfig) (docs []data.D
 	return load(t, []string{p}, c)
 }
 
-func load(t testing.TB, files []string, c data.LoadConfig) (docs []data.Doc, bad []data.BadLine) {
+func load(t testing.TB, files []string, c corpus.Config) (docs []corpus.Doc, bad []corpus.BadLine) {
 	t.Helper()
-	for d, err := range data.Load(files, c, func(b data.BadLine) { bad = append(bad, b) }) {
+	for d, err := range corpus.Load(files, c, func(b corpus.BadLine) { bad = append(bad, b) }) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func load(t testing.TB, files []string, c data.LoadConfig) (docs []data.Doc, bad
 }
 
 // show writes documents as line:prompt|>answer.
-func show(docs []data.Doc) string {
+func show(docs []corpus.Doc) string {
 	var b strings.Builder
 	for _, d := range docs {
 		fmt.Fprintf(&b, "%d", d.Line)
@@ -55,7 +55,7 @@ func show(docs []data.Doc) string {
 	return b.String()
 }
 
-func showBad(bad []data.BadLine) string {
+func showBad(bad []corpus.BadLine) string {
 	var b strings.Builder
 	for _, x := range bad {
 		fmt.Fprintf(&b, "%d: %s\n", x.Line, x.Why)
@@ -64,32 +64,32 @@ func showBad(bad []data.BadLine) string {
 }
 
 func TestLoad(t *testing.T) {
-	qa := data.LoadConfig{Format: data.Auto, MaxLine: 1 << 20, Template: `Question: {question}\nAnswer:`, AnswerField: "answer", AnswerRemove: `<<[^>]*>>`}
-	short := data.DefaultLoad()
+	qa := corpus.Config{Format: corpus.Auto, MaxLine: 1 << 20, Template: `Question: {question}\nAnswer:`, AnswerField: "answer", AnswerRemove: `<<[^>]*>>`}
+	short := corpus.Default()
 	short.MaxLine = 12
-	some := data.DefaultLoad()
+	some := corpus.Default()
 	some.Skip, some.Limit = 1, 2
-	whole := data.DefaultLoad()
-	whole.Format = data.Document
+	whole := corpus.Default()
+	whole.Format = corpus.Document
 	for _, c := range []struct {
 		name, file, text string
-		conf             data.LoadConfig
+		conf             corpus.Config
 		docs, bad        string
 	}{
 		{
-			"paragraphs end at blank lines", "a.txt", "\ufeffone\r\ntwo\r\n\r\n \t\nthree\n\n\nfour", data.DefaultLoad(),
+			"paragraphs end at blank lines", "a.txt", "\ufeffone\r\ntwo\r\n\r\n \t\nthree\n\n\nfour", corpus.Default(),
 			"1|\"one\\ntwo\"\n5|\"three\"\n8|\"four\"\n", "",
 		},
 		{"a file as one document", "a.txt", "one\n\ntwo\n", whole, "1|\"one\\n\\ntwo\\n\"\n", ""},
-		{"bytes that are no UTF-8", "a.txt", "ok\n\n\xff\xfe\n\nfine", data.DefaultLoad(), "1|\"ok\"\n5|\"fine\"\n", "3: not UTF-8\n"},
+		{"bytes that are no UTF-8", "a.txt", "ok\n\n\xff\xfe\n\nfine", corpus.Default(), "1|\"ok\"\n5|\"fine\"\n", "3: not UTF-8\n"},
 		{"long paragraphs", "a.txt", "123456789012\n\n123456\n123456\nx\n\nok", short, "1|\"123456789012\"\n7|\"ok\"\n", "3: a paragraph of 14 bytes, want at most 12\n"},
 		{"skip and limit", "a.txt", "a\n\nb\n\nc\n\nd", some, "3|\"b\"\n5|\"c\"\n", ""},
 		{
-			"fields of JSONL", "a.jsonl", `{"text":"t","id":7}` + "\n\n" + `{"prompt":"p","question_id":"q"}` + "\r\n" + `{"turns":["a","b"]}`, data.DefaultLoad(),
+			"fields of JSONL", "a.jsonl", `{"text":"t","id":7}` + "\n\n" + `{"prompt":"p","question_id":"q"}` + "\r\n" + `{"turns":["a","b"]}`, corpus.Default(),
 			"1#7|\"t\"\n3#q|\"p\"\n4|\"a\"|\"b\"\n", "",
 		},
 		{
-			"bad JSONL", "a.jsonl", "{\"text\":\"\"}\n[1]\n{\"x\":1}\nnull\n{\"text\":1}{}\n{\"text\":{}}\n{\"text\":\"\xff\"}\n{\"turns\":[1,null]}\n{\"turns\":3}\n{\"text\":true}", data.DefaultLoad(),
+			"bad JSONL", "a.jsonl", "{\"text\":\"\"}\n[1]\n{\"x\":1}\nnull\n{\"text\":1}{}\n{\"text\":{}}\n{\"text\":\"\xff\"}\n{\"turns\":[1,null]}\n{\"turns\":3}\n{\"text\":true}", corpus.Default(),
 			"10|\"true\"\n",
 			"1: field \"text\": empty, want text\n" +
 				"2: not a JSON object: array\n" +
@@ -140,7 +140,7 @@ func TestTemplate(t *testing.T) {
 		{`\d`, "", `template: "\\d" at byte 0, want \n, \t or \\`},
 		{`\`, "", `template: "\\" at byte 0, want \n, \t or \\`},
 	} {
-		tm, err := data.ParseTemplate(c.template)
+		tm, err := corpus.ParseTemplate(c.template)
 		var got string
 		if err == nil {
 			got, err = tm.Render(o)
@@ -152,10 +152,10 @@ func TestTemplate(t *testing.T) {
 }
 
 func TestUnreadableInputIsAnError(t *testing.T) {
-	c := data.DefaultLoad()
+	c := corpus.Default()
 	for _, files := range [][]string{{filepath.Join(t.TempDir(), "none.txt")}, {t.TempDir()}} {
 		n := 0
-		for _, err := range data.Load(files, c, nil) {
+		for _, err := range corpus.Load(files, c, nil) {
 			if n++; err == nil || !strings.Contains(err.Error(), files[0]) {
 				t.Fatal(err)
 			}
@@ -165,7 +165,7 @@ func TestUnreadableInputIsAnError(t *testing.T) {
 		}
 	}
 	c.Template = "{"
-	for _, err := range data.Load(nil, c, nil) {
+	for _, err := range corpus.Load(nil, c, nil) {
 		if err == nil {
 			t.Fatal("a broken template is accepted")
 		}
@@ -174,19 +174,19 @@ func TestUnreadableInputIsAnError(t *testing.T) {
 
 // The files that people bring must load without a bad line.
 func TestPublishedFilesLoad(t *testing.T) {
-	qa := data.DefaultLoad()
+	qa := corpus.Default()
 	qa.Template, qa.AnswerField, qa.AnswerRemove = `Question: {question}\nAnswer:`, "answer", `<<[^>]*>>`
-	turns := data.DefaultLoad()
+	turns := corpus.Default()
 	turns.Template = `Question: {prompt}\nAnswer:`
 	for _, c := range []struct {
 		file string
-		conf data.LoadConfig
+		conf corpus.Config
 		docs int
 	}{
 		{"data/prompts/gsm8k_train.jsonl", qa, 7473},
 		{"data/prompts/eagle_gsm8k_question.jsonl", turns, 80},
-		{"data/prompts/mt_bench_question.jsonl", data.DefaultLoad(), 80},
-		{"data/text/tinystories_val_794k.txt", data.DefaultLoad(), 4302},
+		{"data/prompts/mt_bench_question.jsonl", corpus.Default(), 80},
+		{"data/text/tinystories_val_794k.txt", corpus.Default(), 4302},
 	} {
 		docs, bad := load(t, []string{golden.Shared(t, c.file)}, c.conf)
 		if len(docs) != c.docs || len(bad) > 0 {
@@ -208,16 +208,16 @@ func FuzzLoad(f *testing.F) {
 	f.Add("{\"text\":\"a\"}\n{\"turns\":[\"a\"]}\nx", "{a.b}{{", true)
 	f.Add("a\n\nb\xff", "", false)
 	f.Fuzz(func(t *testing.T, text, template string, jsonl bool) {
-		c := data.LoadConfig{Format: data.Paragraphs, MaxLine: 64, Template: template}
+		c := corpus.Config{Format: corpus.Paragraphs, MaxLine: 64, Template: template}
 		if jsonl {
-			c.Format = data.JSONL
+			c.Format = corpus.JSONL
 		}
 		p := filepath.Join(t.TempDir(), "f")
 		if err := os.WriteFile(p, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		last, item := 0, 0
-		for d, err := range data.Load([]string{p}, c, func(data.BadLine) {}) {
+		for d, err := range corpus.Load([]string{p}, c, func(corpus.BadLine) {}) {
 			if err != nil {
 				return // the template, or an array that is broken
 			}
@@ -234,51 +234,11 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-func FuzzManifest(f *testing.F) {
-	f.Add([]byte(`{"format":"talf-data","meta":{"schema":1,"hidden":1,"vocab":9,"k":4,"depth":3,"labels":"full","features":"none"},"shards":[]}`))
-	f.Add([]byte(`{"format":"talf-data","meta":{"schema":9}}`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		m, err := data.ParseManifest(raw)
-		if err == nil && m.Meta.Validate() != nil {
-			t.Fatal("a manifest with an impossible meta is accepted")
-		}
-	})
-}
-
-// A shard with any bytes damaged, its hash notwithstanding, must give an error
-// or rows that keep the schema's rules; never a panic.
-func FuzzShard(f *testing.F) {
-	dir := f.TempDir()
-	build(f, dir, meta(data.TopK, data.BF16), 3, 3, data.WriterOptions{RowGroup: 2000})
-	raw, err := os.ReadFile(filepath.Join(dir, "shard-00000.parquet"))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(0, byte(1), 0)
-	f.Add(len(raw)-9, byte(255), 0)
-	f.Add(len(raw)/2, byte(16), 40)
-	f.Fuzz(func(t *testing.T, at int, flip byte, cut int) {
-		b := append([]byte(nil), raw...)
-		b[uint(at)%uint(len(b))] ^= flip
-		b = b[:uint(len(b))-uint(cut)%uint(len(b))]
-		p := filepath.Join(t.TempDir(), "shard.parquet")
-		if err := os.WriteFile(p, b, 0o666); err != nil {
-			t.Fatal(err)
-		}
-		s, err := data.Open(p)
-		if err != nil {
-			return
-		}
-		defer s.Close()
-		s.Stats()
-	})
-}
-
 func FuzzTemplate(f *testing.F) {
 	f.Add(`Q: {a.0.b}\n{{x}}`)
 	f.Add(`{prompt`)
 	f.Fuzz(func(t *testing.T, s string) {
-		tm, err := data.ParseTemplate(s)
+		tm, err := corpus.ParseTemplate(s)
 		if err != nil {
 			return
 		}

@@ -1,4 +1,6 @@
-package data
+// Package corpus reads what training data is made from: plain text, JSON in any
+// layout that data sets are published in, and conversations, packed or not.
+package corpus
 
 import (
 	"bufio"
@@ -26,12 +28,12 @@ type Doc struct {
 	// Spans are its texts, Chat its messages: a document has one or the other.
 	Spans []Span
 	Chat  *chat.Transcript
-	// Asked says that Spans are what a user asks, turn by turn ("prompt" or
-	// "turns"), and not text that goes on.
+	// Asked says that Spans are a user's questions, turn by turn ("prompt" or
+	// "turns"), rather than running text.
 	Asked bool
 }
 
-// Transcript returns the document's messages, or what its user asks as messages.
+// Transcript returns the document's messages, or its questions as messages.
 func (d *Doc) Transcript() *chat.Transcript {
 	if d.Chat != nil {
 		return d.Chat
@@ -53,13 +55,13 @@ func place(file string, line, item int) string {
 	return fmt.Sprintf("%s:%d", file, line)
 }
 
-// A Span is a run of text that was asked for, or that answers it.
+// A Span is a run of text: a question or its answer.
 type Span struct {
 	Text   string
 	Answer bool
 }
 
-// A BadLine is input that was left out.
+// A BadLine is an input that cannot be used and is left out.
 type BadLine struct {
 	File  string
 	Input int // the file's number among those loaded, from 0
@@ -74,7 +76,7 @@ func (b BadLine) Error() string { return place(b.File, b.Line, b.Item) + ": " + 
 type Format string
 
 // The formats. Auto takes .jsonl, .ndjson and .json as JSONL and anything else as
-// Paragraphs; .gz and .zst behind a name do not count.
+// Paragraphs, ignoring a final .gz or .zst.
 const (
 	Auto       Format = "auto"
 	JSONL      Format = "jsonl"      // an object a line, or an array of objects
@@ -82,12 +84,12 @@ const (
 	Document   Format = "document"   // the whole file is one text
 )
 
-// LoadConfig says how text becomes documents.
-type LoadConfig struct {
+// Config says how files become documents.
+type Config struct {
 	Format Format
 	// Template builds the text of a JSON object. Empty: its "messages" or
 	// "conversations" are a conversation, else its "text", "prompt" or "turns" are
-	// taken; with AnswerField, these three alone.
+	// taken; with AnswerField, only these three.
 	Template string
 	// AnswerField is the field whose text answers; only its tokens are trained
 	// on. It follows the template's text after a space, unless one of the two
@@ -96,15 +98,15 @@ type LoadConfig struct {
 	// AnswerRemove is a regular expression (RE2) whose matches are cut out of
 	// answers: <<[^>]*>> drops GSM8K's calculator annotations.
 	AnswerRemove string
-	Skip, Limit  int // documents to leave out at the front, and to yield then (0: all)
-	MaxLine      int // bytes of a JSON object or a paragraph; longer ones are bad
+	Skip, Limit  int // documents to skip at the front, and to yield after them (0: all)
+	MaxLine      int // most bytes of a JSON object or a paragraph; longer ones are bad
 }
 
-// DefaultLoad returns the options for plain input.
-func DefaultLoad() LoadConfig { return LoadConfig{Format: Auto, MaxLine: 16 << 20} }
+// Default returns the options for plain input.
+func Default() Config { return Config{Format: Auto, MaxLine: 16 << 20} }
 
 // Validate reports the first option that is wrong.
-func (c *LoadConfig) Validate() error {
+func (c *Config) Validate() error {
 	switch c.Format {
 	case Auto, JSONL, Paragraphs, Document:
 	default:
@@ -129,15 +131,15 @@ func (c *LoadConfig) Validate() error {
 }
 
 // Load yields the documents of files, in order, and of the files in directories
-// (see Expand). Files packed by gzip or zstd are told by their first bytes. What
-// an object is, a text, a prompt or a conversation, is told object by object. No
-// file is held in memory as a whole, unless the format is Document.
+// (see Expand). Files packed by gzip or zstd are recognised by their first bytes.
+// Each object is a text, a prompt or a conversation by its own fields. No file is
+// held in memory as a whole, unless the format is Document.
 //
-// Input that cannot be used is passed to bad, if it is not nil, and left out; a
-// file that cannot be read to its end, because it is truncated or an array in it
-// is broken, ends the sequence with an error. Skip and Limit count documents that
-// could be used, over all files.
-func Load(files []string, c LoadConfig, bad func(BadLine)) iter.Seq2[Doc, error] {
+// Input that cannot be used is passed to bad, if bad is not nil, and left out. A file
+// that cannot be read to its end, because it is truncated or an array in it is
+// broken, ends the sequence with an error. Skip and Limit count usable documents over
+// all files.
+func Load(files []string, c Config, bad func(BadLine)) iter.Seq2[Doc, error] {
 	return func(yield func(Doc, error) bool) {
 		if err := c.Validate(); err != nil {
 			yield(Doc{}, fmt.Errorf("data: %w", err))
@@ -171,7 +173,7 @@ func Load(files []string, c LoadConfig, bad func(BadLine)) iter.Seq2[Doc, error]
 var errStop = errors.New("stop")
 
 type loader struct {
-	c        LoadConfig
+	c        Config
 	template *Template
 	remove   *regexp.Regexp
 	bad      func(BadLine)
@@ -241,7 +243,7 @@ func (l *loader) objects(name string, br *bufio.Reader, spread bool) error {
 	return l.lines(name, br)
 }
 
-// unfinished reports whether a JSON value may go on behind a line: a string may not.
+// unfinished reports whether a JSON value may continue after a line: a string may not.
 func unfinished(line []byte) bool {
 	var v json.RawMessage
 	err := json.NewDecoder(io.MultiReader(bytes.NewReader(line), strings.NewReader("\n"))).Decode(&v)
@@ -277,8 +279,8 @@ func (l *loader) text(name string, line int, s string) error {
 	return l.emit(Doc{File: name, Line: line, Spans: []Span{{Text: s}}})
 }
 
-// line reads one line without its end. Of a line longer than max it keeps the
-// first max+1 bytes, which is how the caller knows; n is its whole length.
+// readLine reads one line without its end. Of a line longer than max it keeps the
+// first max+1 bytes, which tells the caller; n is the whole length.
 func readLine(br *bufio.Reader, buf []byte, max int) (line []byte, n int, err error) {
 	line = buf[:0]
 	for {
@@ -372,7 +374,7 @@ func (l *loader) lines(name string, br *bufio.Reader) error {
 	}
 }
 
-// record passes one JSON object on as a document, or rejects it.
+// record emits one JSON object as a document, or rejects it.
 func (l *loader) record(name string, line, item int, raw []byte) error {
 	d, err := l.object(raw)
 	if err != nil {
