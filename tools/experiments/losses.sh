@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compares losses from one start: heads trained with FIRST_LOSS, and from each of
-# them one head a loss, over several seeds: the tables in docs/performance.md.
+# them one head a loss, over several seeds: the tables in docs/measurements/losses.md.
 #
 #   losses.sh MODEL LABELS PROMPTS OUT
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Times tokenizers on one core, in turn: the table in docs/performance.md.
+# Times tokenizers on one core, in turn: the table in docs/measurements/tokenizers.md.
 #
 #   tokenizers.sh TEXT DIR…
 #

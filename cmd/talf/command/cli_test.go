@@ -228,7 +228,11 @@ func TestEveryPrintedCommandIsAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(files, "../../../README.md") {
+	tables, err := filepath.Glob("../../../docs/measurements/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(append(files, tables...), "../../../README.md") {
 		b, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
