@@ -19,7 +19,6 @@ import (
 
 	"talf/model"
 	"talf/tree"
-	"talf/tree/search"
 )
 
 // A SeqID names a sequence to targets and sources. The engine gives it out.
@@ -36,7 +35,7 @@ type Candidate struct {
 }
 
 // A Row is what a source says of one node.
-type Row = search.Row
+type Row = tree.Row
 
 // Rows are a target's raw results for one tree, read when asked. They are valid
 // until the target's next Score.

@@ -19,7 +19,7 @@ import (
 	"talf/model"
 	"talf/model/chat"
 	"talf/tree"
-	"talf/tree/search"
+	"talf/tree/levels"
 )
 
 // An EOSMode says where the end-of-sequence token follows a text.
@@ -75,7 +75,7 @@ func (c *Config) Validate() error {
 	if err := c.Load.Validate(); err != nil {
 		return fmt.Errorf("preprocess: %w", err)
 	}
-	if err := (search.LevelsConfig{K: c.K, Depth: c.Depth}).Validate(); err != nil {
+	if err := (levels.Config{K: c.K, Depth: c.Depth}).Validate(); err != nil {
 		return fmt.Errorf("preprocess: %w", err)
 	}
 	if err := c.Stripe.Validate(); err != nil {

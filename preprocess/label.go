@@ -7,7 +7,7 @@ import (
 	"talf/data"
 	"talf/model"
 	"talf/tree"
-	"talf/tree/search"
+	"talf/tree/levels"
 )
 
 // A labeller runs the target over texts and their trees. A pass takes rows of
@@ -23,7 +23,7 @@ type labeller struct {
 	chains []*tree.Tree
 	path   []int            // 0, 1, …
 	group  []position       // positions whose trees run together
-	search []*search.Levels // one a position of the group
+	search []*levels.Search // one a position of the group
 
 	// Results of the last pass, by row.
 	ids    []int32   // [rows][top]
@@ -47,7 +47,7 @@ type position struct {
 	w    *work
 	p    int
 	br   *model.Branch
-	rows []search.Row // of the level that ran last
+	rows []tree.Row // of the level that ran last
 }
 
 func newLabeller(c *Config, target *model.Model, meta *data.Meta) (*labeller, error) {
@@ -59,7 +59,7 @@ func newLabeller(c *Config, target *model.Model, meta *data.Meta) (*labeller, er
 	}
 	if c.Depth > 1 {
 		for range max(1, c.Rows/c.K) {
-			s, err := search.NewLevels(search.LevelsConfig{K: c.K, Depth: c.Depth})
+			s, err := levels.New(levels.Config{K: c.K, Depth: c.Depth})
 			if err != nil {
 				return nil, fmt.Errorf("preprocess: %w", err)
 			}
@@ -273,7 +273,7 @@ func (l *labeller) grow(ctx context.Context) error {
 		g, s := &l.group[i], l.search[i]
 		s.Start(g.w.tokens[g.p], l.c.Depth)
 		s.Grow(nil) // asks for the root, which prefill ran
-		g.rows = append(g.rows[:0], search.Row{Tokens: g.w.labels.ids[g.p*k : (g.p+1)*k], LogProb: g.w.labels.logp[g.p*k : (g.p+1)*k]})
+		g.rows = append(g.rows[:0], tree.Row{Tokens: g.w.labels.ids[g.p*k : (g.p+1)*k], LogProb: g.w.labels.logp[g.p*k : (g.p+1)*k]})
 	}
 	for level := 1; level < l.c.Depth && len(l.group) > 0; level++ {
 		l.segs = l.segs[:0]
@@ -286,7 +286,7 @@ func (l *labeller) grow(ctx context.Context) error {
 			if g.br == nil {
 				g.br = g.w.seq.BranchPast(g.p)
 			}
-			l.segs = append(l.segs, model.Segment{Rows: g.br, Tree: s.Work(), From: ask[0], Want: model.WantAll})
+			l.segs = append(l.segs, model.Segment{Rows: g.br, Tree: s.Tree(), From: ask[0], Want: model.WantAll})
 		}
 		out, err := l.run(ctx, l.segs)
 		if err != nil {
@@ -299,7 +299,7 @@ func (l *labeller) grow(ctx context.Context) error {
 				row, node := out.LogitsRow(i, n), g.p*l.meta.Nodes()+n
 				g.w.row.TreeTokens[node], g.w.row.TreeParents[node] = t.Token(n), int32(t.Parent(n))
 				l.label(g.w.row, node, row)
-				g.rows = append(g.rows, search.Row{Tokens: l.ids[row*l.top : row*l.top+k], LogProb: l.logp[row*l.top : row*l.top+k]})
+				g.rows = append(g.rows, tree.Row{Tokens: l.ids[row*l.top : row*l.top+k], LogProb: l.logp[row*l.top : row*l.top+k]})
 			}
 		}
 	}

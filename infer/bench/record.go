@@ -9,8 +9,8 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft"
+	"talf/infer/draft/search"
 	"talf/tree"
-	"talf/tree/search"
 )
 
 // A RecordConfig says what to record beside the texts of a Config. Its methods are

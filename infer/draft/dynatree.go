@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"talf/infer"
+	"talf/infer/draft/search"
 	"talf/internal/spec"
-	"talf/tree/search"
 )
 
 func dynatree() Method {

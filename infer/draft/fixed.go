@@ -1,8 +1,8 @@
 package draft
 
 import (
+	"talf/infer/draft/search"
 	"talf/internal/spec"
-	"talf/tree/search"
 )
 
 func fixed() Method {

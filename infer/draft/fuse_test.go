@@ -10,8 +10,8 @@ import (
 	"talf/infer"
 	"talf/infer/draft"
 	"talf/infer/draft/drafttest"
+	"talf/infer/draft/search"
 	"talf/tree"
-	"talf/tree/search"
 )
 
 func TestFuseConforms(t *testing.T) {

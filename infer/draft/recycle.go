@@ -2,9 +2,9 @@ package draft
 
 import (
 	"talf/infer"
+	"talf/infer/draft/search"
 	"talf/infer/lookup"
 	"talf/internal/spec"
-	"talf/tree/search"
 )
 
 func recycle() Method {

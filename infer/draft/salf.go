@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"talf/infer"
+	"talf/infer/draft/search"
 	"talf/internal/spec"
-	"talf/tree/search"
 )
 
 func salf() Method {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"talf/infer"
-	"talf/tree/search"
+	"talf/infer/draft/search"
 )
 
 // A limited search takes the engine's bound on the tree.

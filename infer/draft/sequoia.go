@@ -8,8 +8,8 @@ import (
 	"os"
 
 	"talf/infer"
+	"talf/infer/draft/search"
 	"talf/internal/spec"
-	"talf/tree/search"
 )
 
 func sequoia() Method {

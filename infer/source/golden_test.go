@@ -13,6 +13,7 @@ import (
 
 	"talf/compute/cpu"
 	"talf/infer"
+	"talf/infer/draft/search"
 	"talf/infer/source"
 	"talf/internal/golden"
 	"talf/model"
@@ -21,7 +22,6 @@ import (
 	"talf/model/modeltest"
 	"talf/model/safetensors"
 	"talf/tree"
-	"talf/tree/search"
 )
 
 // file reads tensors of a golden file, of any type as float64.

@@ -111,7 +111,7 @@ func (s *SALF) Start(root int32, maxDepth int) {
 func (s *SALF) Sums() []float64 { return s.sums }
 
 // Grow queues the children of the asked nodes and runs one round of the loop.
-func (s *SALF) Grow(rows []Row) []int {
+func (s *SALF) Grow(rows []tree.Row) []int {
 	if !s.open {
 		return nil
 	}

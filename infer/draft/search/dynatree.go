@@ -119,7 +119,7 @@ func (d *DynaTree) Start(root int32, maxDepth int) {
 }
 
 // Grow adds the children of the asked nodes and asks for the new level's.
-func (d *DynaTree) Grow(rows []Row) []int {
+func (d *DynaTree) Grow(rows []tree.Row) []int {
 	if !d.open {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (d *DynaTree) Grow(rows []Row) []int {
 }
 
 // add puts the likeliest children of p into the tree.
-func (d *DynaTree) add(p int32, r *Row) {
+func (d *DynaTree) add(p int32, r *tree.Row) {
 	if len(r.Tokens) == 0 {
 		return
 	}

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"talf/tree/search"
+	"talf/infer/draft/search"
 )
 
 // shapes calls f with the number of nodes and the value of every tree of at most

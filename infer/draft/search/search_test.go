@@ -11,8 +11,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"talf/infer/draft/search"
 	"talf/tree"
-	"talf/tree/search"
 )
 
 // A table is a model over a small vocabulary: the row of a path is drawn from a
@@ -51,7 +51,7 @@ func (m table) row(path []int32) []float64 {
 	return p
 }
 
-func (m table) best(path []int32, k int) search.Row {
+func (m table) best(path []int32, k int) tree.Row {
 	p := m.row(path)
 	ids := make([]int32, len(p))
 	for i := range ids {
@@ -65,7 +65,7 @@ func (m table) best(path []int32, k int) search.Row {
 		}
 		return 0
 	})
-	r := search.Row{Tokens: ids[:min(k, len(ids))]}
+	r := tree.Row{Tokens: ids[:min(k, len(ids))]}
 	for _, t := range r.Tokens {
 		r.LogProb = append(r.LogProb, float32(math.Log(p[t])))
 	}
@@ -88,7 +88,7 @@ func run(s search.Search, m table, maxDepth int) (rounds int) {
 		if ask[len(ask)-1] != w.Len()-1 || ask[0] != w.Len()-len(ask) {
 			panic("asked nodes are not the tail of the work tree")
 		}
-		rows := make([]search.Row, len(ask))
+		rows := make([]tree.Row, len(ask))
 		for i, n := range ask {
 			rows[i] = m.best(pathTokens(w, n), s.Width())
 		}
@@ -282,7 +282,7 @@ func TestACertainDraftKeepsItsParents(t *testing.T) {
 
 // Of equal scores the shallower node is kept, though it was created later.
 func TestTiesGoToTheShallowerNode(t *testing.T) {
-	rows := map[int32]search.Row{ // by token; the scores of 14 and 21 are both -4
+	rows := map[int32]tree.Row{ // by token; the scores of 14 and 21 are both -4
 		0:  {Tokens: []int32{1, 2}, LogProb: []float32{-1, -2}},
 		1:  {Tokens: []int32{11}, LogProb: []float32{0}},
 		11: {Tokens: []int32{14}, LogProb: []float32{-3}},
@@ -294,73 +294,23 @@ func TestTiesGoToTheShallowerNode(t *testing.T) {
 	}
 	s.Start(0, 9)
 	for ask := s.Grow(nil); len(ask) > 0; {
-		ask = s.Grow([]search.Row{rows[s.Work().Token(ask[0])]})
+		ask = s.Grow([]tree.Row{rows[s.Work().Token(ask[0])]})
 	}
 	if got, want := s.Tree().Tokens(), []int32{0, 1, 11, 2, 21}; !slices.Equal(got, want) {
 		t.Errorf("the tree holds %v, want %v", got, want)
 	}
 }
 
-func TestLevelsKeepTheBestOfEachLevel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		m := drawTable(t)
-		c := search.LevelsConfig{K: rapid.IntRange(1, 5).Draw(t, "k"), Depth: rapid.IntRange(1, 4).Draw(t, "depth")}
-		l, err := search.NewLevels(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		run(l, m, 100)
-		tr := l.Tree()
-		valid(t, tr, m, c.Nodes(), c.Depth-1, l.LogV(), l.Ranks())
-		if !slices.Equal(tr.Tokens(), l.Work().Tokens()) {
-			t.Fatal("not every node was asked")
-		}
-		// Level by level against a sort of all continuations.
-		level := []int{0}
-		for d := 1; d < c.Depth; d++ {
-			var all []float64
-			for _, n := range level {
-				for _, lp := range m.best(pathTokens(tr, n), c.K).LogProb {
-					if lp > float32(math.Inf(-1)) {
-						all = append(all, l.LogV()[n]+float64(lp))
-					}
-				}
-			}
-			slices.SortFunc(all, func(a, b float64) int { return -cmpFloat(a, b) })
-			var got []float64
-			level = level[:0]
-			for n := range tr.Len() {
-				if tr.Depth(n) == d {
-					level, got = append(level, n), append(got, l.LogV()[n])
-				}
-			}
-			if want := all[:min(len(all), c.K)]; !slices.Equal(got, want) {
-				t.Fatalf("level %d: log V %v, want %v", d, got, want)
-			}
-		}
-	})
-}
-
-func cmpFloat(a, b float64) int {
-	if a < b {
-		return -1
-	} else if a > b {
-		return 1
-	}
-	return 0
-}
-
 func TestSearchesDoNotAllocateOnceWarm(t *testing.T) {
 	m := table{seed: 1, vocab: 9}
-	rows := make([]search.Row, 64)
+	rows := make([]tree.Row, 64)
 	for i := range rows {
 		rows[i] = m.best([]int32{int32(i)}, 9)
 	}
 	beam, _ := search.NewBeam(search.DefaultBeam())
 	salf, _ := search.NewSALF(search.DefaultSALF())
-	levels, _ := search.NewLevels(search.DefaultLevels())
 	dyna, _ := search.NewDynaTree(search.DefaultDynaTree())
-	for _, s := range []search.Search{beam, salf, levels, dyna} {
+	for _, s := range []search.Search{beam, salf, dyna} {
 		grow := func() {
 			s.Start(1, 100)
 			for ask := s.Grow(nil); len(ask) > 0; ask = s.Grow(rows[:len(ask)]) {
@@ -382,7 +332,6 @@ func TestBadParametersAreRefused(t *testing.T) {
 		search.SALFConfig{N: 60, B: 10, Th: 1},
 		search.SALFConfig{N: 60, B: 10, Th: math.NaN()},
 		search.SALFConfig{N: 60, B: 10, Finish: 9},
-		search.LevelsConfig{K: 4},
 		search.FixedTree(0, 4, 2, 0.1),
 		search.FixedTree(60, 0, 2, 0.1),
 		search.FixedTree(60, 4, 0, 0.1),
@@ -392,7 +341,6 @@ func TestBadParametersAreRefused(t *testing.T) {
 		search.DynaTreeConfig{N: 9, D0: 2, DMax: 4, BMin: 1, BMid: 2, BMax: 1, High: 1},
 		search.DynaTreeConfig{N: 9, D0: 2, DMax: 4, BMin: 1, BMid: 1, BMax: 1, High: 0.4, Low: 0.4},
 		search.DynaTreeConfig{N: 9, D0: 2, DMax: 4, BMin: 1, BMid: 1, BMax: 1, High: 1, Stop: 0.2, Deep: 0.1},
-		search.LevelsConfig{K: 0, Depth: 2},
 	} {
 		if c.Validate() == nil {
 			t.Errorf("%+v is accepted", c)
@@ -408,9 +356,6 @@ func TestDefaultsAreThePapers(t *testing.T) {
 	}
 	if c, want := search.DefaultSALF(), (search.SALFConfig{N: 60, B: 10, Th: 0.6, Finish: search.TopN}); c != want {
 		t.Errorf("salf: %+v, want %+v", c, want)
-	}
-	if c, want := search.DefaultLevels(), (search.LevelsConfig{K: 4, Depth: 3}); c != want || c.Nodes() != 9 {
-		t.Errorf("levels: %+v of %d nodes, want %+v of 9", c, c.Nodes(), want)
 	}
 }
 
@@ -437,13 +382,13 @@ func TestALimitLowersTheNodes(t *testing.T) {
 func ExampleBeam() {
 	b, _ := search.NewBeam(search.BeamConfig{N: 4, K: 2, Depth: 1})
 	b.Start(7, 8)
-	rows := map[int32]search.Row{
+	rows := map[int32]tree.Row{
 		7: {Tokens: []int32{1, 2}, LogProb: []float32{-0.5, -1}},
 		1: {Tokens: []int32{3, 4}, LogProb: []float32{-0.2, -3}},
 		2: {Tokens: []int32{5, 6}, LogProb: []float32{-0.7, -0.8}},
 	}
 	for ask := b.Grow(nil); len(ask) > 0; {
-		var in []search.Row
+		var in []tree.Row
 		for _, n := range ask {
 			in = append(in, rows[b.Work().Token(n)])
 		}

@@ -7,8 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"talf/infer/draft/search"
 	"talf/tree"
-	"talf/tree/search"
 )
 
 // listing is DraftTree of DynaTree's Algorithm 1, a node a step, with the root at

@@ -74,7 +74,7 @@ func (b *Beam) Start(root int32, maxDepth int) {
 }
 
 // Grow selects the next level, or finishes the tree.
-func (b *Beam) Grow(rows []Row) []int {
+func (b *Beam) Grow(rows []tree.Row) []int {
 	if !b.open {
 		return nil
 	}

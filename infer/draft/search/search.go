@@ -1,6 +1,6 @@
-// Package search grows draft trees and label trees from a model's next-token
-// rows: beam search (EAGLE-2), best-first search with an early stop (SALF) and
-// the level trees that TALF trains on.
+// Package search grows draft trees from a draft model's next-token rows: beam search
+// (EAGLE-2), best-first search with an early stop (SALF), DynaTree's, and Sequoia's
+// best tree of one shape.
 //
 // A search never runs a model. It is a state machine that a caller drives, so
 // that one pass of a model can serve any number of searches in lock-step:
@@ -34,24 +34,14 @@ import (
 	"talf/tree"
 )
 
-// A Row is a node's most likely next tokens, best first, with their natural log
-// probabilities. An empty row is a model that has nothing to say of the node.
-type Row struct {
-	Tokens  []int32
-	LogProb []float32
-	// Logits are the whole row [vocab] where a caller asked for it, to draw
-	// children at random. Searches do not read them.
-	Logits []float32
-}
-
-// A Search is what Beam, SALF and Levels have in common.
+// A Search is what Beam, SALF and DynaTree have in common.
 type Search interface {
 	// Start begins a tree below root whose nodes are at most maxDepth edges away.
 	Start(root int32, maxDepth int)
 	// Grow takes the rows of the nodes that the last call asked for, in that
 	// order, and returns the nodes of Work to run next; none when the tree is
 	// done. The first call after Start takes no rows.
-	Grow(rows []Row) (ask []int)
+	Grow(rows []tree.Row) (ask []int)
 	// Width is the number of next tokens that a row should hold.
 	Width() int
 	Work() *tree.Tree
@@ -191,7 +181,7 @@ func (s *state) LogV() []float64 { return s.score }
 // the root.
 func (s *state) Ranks() []int { return s.rank }
 
-func checkRows(name string, rows []Row, asked int) {
+func checkRows(name string, rows []tree.Row, asked int) {
 	if len(rows) != asked {
 		panic(fmt.Sprintf("search: %s got %d rows, asked for %d", name, len(rows), asked))
 	}
