@@ -172,7 +172,7 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if err := l.evalGraph.CompileForward(); err != nil {
 		return nil, nil, err
 	}
-	identity, err := json.Marshal(map[string]any{"kind": checkpoints.KindLM, "docs": docsHash(job.Docs), "window": job.Window, "spec": spec})
+	identity, err := lmIdentity(job)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -206,6 +206,54 @@ func (l *lmTask) build(int) (program, error) {
 	l.draw()
 	return program{graph: g, nodes: l.lm.Nodes, total: total.Node}, g.Compile(total.Node, l.lm.Nodes...)
 }
+
+// lmIdentity is what a run must have in common with a checkpoint to continue from it.
+// Its text never changes for the same job, whatever arch.Spec looks like: a run that an
+// older version began goes on. So it has fields that only other families give a value.
+func lmIdentity(job LMJob) ([]byte, error) {
+	s := job.Spec
+	type rope struct {
+		Theta                     float64
+		Type                      string
+		Factor, LowFreq, HighFreq float64
+		Original                  int
+		BetaFast, BetaSlow, Scale float64
+		Truncate                  bool
+	}
+	type spec struct {
+		Arch                                                        string
+		Vocab, Hidden, Layers, Heads, KVHeads, HeadDim, FFN, MaxPos int
+		NormEps                                                     float32
+		LayerNorm                                                   bool
+		Rope                                                        rope
+		RotDim                                                      int
+		QKNorm                                                      bool
+		Windows                                                     []int
+		Act                                                         compute.Activation
+		Gated, Parallel, Tied, QKVBias, OBias, MLPBias              bool
+		BOS                                                         int32
+		EOS                                                         []int32
+		Draft, FCBias                                               bool
+		DraftVocab                                                  int
+		Names                                                       json.RawMessage
+	}
+	return json.Marshal(map[string]any{
+		"kind": checkpoints.KindLM, "docs": docsHash(job.Docs), "window": job.Window,
+		"spec": spec{
+			Arch: s.Arch, Vocab: s.Vocab, Hidden: s.Hidden, Layers: s.Layers, Heads: s.Heads, KVHeads: s.KVHeads,
+			HeadDim: s.HeadDim, FFN: s.FFN, MaxPos: s.MaxPos, NormEps: s.NormEps, LayerNorm: s.LayerNorm, Rope: rope(s.Rope),
+			RotDim: s.RotDim, Windows: s.Windows, Act: s.Act, Gated: true, Parallel: s.Parallel, Tied: s.Tied,
+			QKVBias: s.QKVBias, OBias: s.OBias, MLPBias: s.MLPBias, BOS: s.BOS, EOS: s.EOS,
+			Draft: s.Draft, FCBias: s.FCBias, DraftVocab: s.DraftVocab, Names: json.RawMessage(llamaNames),
+		},
+	})
+}
+
+// llamaNames are the tensors of the family that LM trains.
+const llamaNames = `{"Embed":"model.embed_tokens","FinalNorm":"model.norm","LMHead":"lm_head","FC":"","Layer":"model.layers.%d.",` +
+	`"InputNorm":"input_layernorm","PostNorm":"post_attention_layernorm",` +
+	`"Q":"self_attn.q_proj","K":"self_attn.k_proj","V":"self_attn.v_proj","O":"self_attn.o_proj","QKV":"","QNorm":"","KNorm":"",` +
+	`"Gate":"mlp.gate_proj","Up":"mlp.up_proj","Down":"mlp.down_proj"}`
 
 func docsHash(docs [][]int32) string {
 	h := sha256.New()
