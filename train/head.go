@@ -28,6 +28,9 @@ type HeadJob struct {
 	Init   string       // head to begin with: an EAGLE directory or a directory of checkpoints; "": random weights
 	// FromTarget begins with the target's last layers and a random fc; Init is "".
 	FromTarget bool
+	// Losses are losses besides those of train/loss, by the names that Config.Loss and
+	// Stage.Loss call them. A run continues only with a loss of the same name.
+	Losses map[string]loss.Loss
 	// Vocab are the target's tokens that the head predicts, ascending; nil: all.
 	Vocab []int32
 	Force bool // train although data or Init belong to other weights
@@ -193,7 +196,7 @@ func (h *headTask) check() error {
 		return fmt.Errorf("draft vocabulary of %d tokens, want at least the %d that the data's trees have below a node", len(h.vocab.ids), h.meta.Branch)
 	}
 	for _, s := range h.stages {
-		l, err := loss.Parse(s.Loss)
+		l, err := h.lossOf(s)
 		if err != nil {
 			return err
 		}
@@ -202,6 +205,14 @@ func (h *headTask) check() error {
 		}
 	}
 	return nil
+}
+
+// lossOf returns the loss of a stage.
+func (h *headTask) lossOf(s Stage) (loss.Loss, error) {
+	if l, ok := h.job.Losses[s.Loss]; ok {
+		return l, nil
+	}
+	return loss.Parse(s.Loss)
 }
 
 // initFromTarget copies the target's last layers, which must be what a head's are.
@@ -218,7 +229,7 @@ func (h *headTask) initFromTarget() error {
 
 func (h *headTask) build(i int) (program, error) {
 	q := h.queue
-	l, err := loss.Parse(h.stages[i].Loss)
+	l, err := h.lossOf(h.stages[i])
 	if err != nil {
 		return program{}, err
 	}

@@ -2,17 +2,21 @@ package train
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"talf/checkpoints"
 	"talf/data"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/safetensors"
+	"talf/train/loss"
 )
 
 // Heads with several layers and with a bias are trained, go on, load and decode.
@@ -167,5 +171,52 @@ func TestNoiseIsAsWideAsEAGLEs(t *testing.T) {
 		if slices.Equal(draw(64, 1, 2, 3), draw(64, key...)) {
 			t.Errorf("the same numbers for seed, step and sequence %v", key)
 		}
+	}
+}
+
+// A loss of another module is trained with by its name, and so is continued and recorded.
+func TestALossOfAnotherModuleTrains(t *testing.T) {
+	target := tinyTarget(t, device(t, 1))
+	set := tinyData(t, target, 20, data.BF16)
+	own, err := loss.Parse("talf:decay=0.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(name string, losses map[string]loss.Loss) string {
+		cfg, out := tinyConfig(), t.TempDir()
+		cfg.Loss = name
+		if _, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: Only(set), Out: out, Losses: losses}); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	same, mine := run("talf:decay=0.5", nil), run("mine", map[string]loss.Loss{"mine": own})
+	if diff := cmp.Diff(weightsOf(t, same), weightsOf(t, mine)); diff != "" {
+		t.Errorf("weights (-of the table's loss +of the same loss under another name):\n%s", diff)
+	}
+	dir, err := checkpoints.Find(mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := checkpoints.ReadManifest(dir); err != nil || m.Loss != "mine" {
+		t.Errorf("manifest %+v, %v", m, err)
+	}
+	cfg := tinyConfig()
+	cfg.Loss = "mine"
+	if _, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()}); err == nil || !strings.Contains(err.Error(), `unknown loss "mine"`) {
+		t.Errorf("without the loss: %v", err)
+	}
+}
+
+// What identifies a language model's run is that of the first version that trained one:
+// an unfinished run goes on whatever fields arch.Spec has gained since.
+func TestTheIdentityOfALanguageModelsRunIsPinned(t *testing.T) {
+	got, err := lmIdentity(LMJob{Spec: tinySpec(), Docs: [][]int32{{1, 2, 3}}, Window: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "ef541355811e3afed25f63db685f1f9fb282601bcd506b4e313580c65b649693"
+	if h := fmt.Sprintf("%x", sha256.Sum256(got)); h != want {
+		t.Errorf("%s has the hash %s, want %s", got, h, want)
 	}
 }

@@ -338,7 +338,7 @@ func TestDraftVocabulariesThatNoHeadCanHaveAreRefused(t *testing.T) {
 		"twice":                {[]int32{1, 2, 2, 3}, "talf", "want ascending"},
 		"fewer than branches":  {[]int32{1, 2, 3}, "talf", "at least the 4"},
 		"none":                 {[]int32{}, "talf", "no tokens"},
-		"an unknown treatment": {everySecond(), "talf:outside=keep", "drop or renorm or mask"},
+		"an unknown treatment": {everySecond(), "talf:outside=keep", "want drop, renorm or mask"},
 	} {
 		cfg := tinyConfig()
 		cfg.Loss = c.loss

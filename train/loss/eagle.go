@@ -1,33 +1,39 @@
 package loss
 
-import "errors"
+import (
+	"errors"
 
-// eagle is w_reg·SmoothL1(f̂, f) + w_cls·CE(p, q) over the positions of the text
-// (EAGLE, Li et al. 2024, §4.2; weights of the TALF paper).
+	"talf/internal/spec"
+)
+
+// eagle is w_reg·SmoothL1(f̂, f) + w_cls·CE(p, q) over the positions of the text (EAGLE,
+// Li et al. 2024, §4.2). The default weights are the TALF paper's.
 type eagle struct {
 	soft
 	wReg, wCls float32
 	l1         bool
 }
 
-func newEagle(v Values) (Loss, error) {
-	e := eagle{}
-	var err error
-	if e.soft, err = newSoft(v); err != nil {
-		return nil, err
+func eagleMethod() Method {
+	return Method{
+		Line: spec.Line{
+			Name: "eagle", Doc: "feature regression and cross-entropy along the text (EAGLE)",
+			Params: append([]spec.Param{
+				weightParam("w_reg", 1, "weight of the regression"),
+				weightParam("w_cls", 10, "weight of the cross-entropy"),
+				regParam(),
+			}, softParams()...),
+		},
+		New: newEagle,
 	}
-	if e.wReg, err = v.float("w_reg"); err != nil {
-		return nil, err
-	}
-	if e.wCls, err = v.float("w_cls"); err != nil {
-		return nil, err
-	}
+}
+
+func newEagle(v spec.Values) (Loss, error) {
+	e := eagle{soft: newSoft(v), wReg: v.Float32("w_reg"), wCls: v.Float32("w_cls"), l1: v.Text("reg") == "l1"}
 	if e.wReg == 0 && e.wCls == 0 {
-		return nil, errors.New("w_reg=0,w_cls=0: nothing to learn from")
+		return nil, errors.New("w_reg and w_cls are 0: there is nothing to learn from")
 	}
-	reg, err := v.one("reg", "smooth", "l1")
-	e.l1 = reg == "l1"
-	return e, err
+	return e, nil
 }
 
 func (e eagle) Plan(d Labelling) (Plan, error) {
@@ -41,7 +47,7 @@ func (e eagle) Plan(d Labelling) (Plan, error) {
 func (e eagle) Build(in Inputs) []Term {
 	var ts []Term
 	if e.wReg != 0 {
-		ts = append(ts, regress(in, 0, e.wReg, e.l1))
+		ts = append(ts, in.Regression(0, e.wReg, e.l1))
 	}
 	if e.wCls != 0 {
 		ts = append(ts, e.cls(in, 0, e.wCls))

@@ -1,67 +1,62 @@
 package loss
 
-import "errors"
+import (
+	"errors"
 
-// hass is eagle's loss and a top-K distillation, added over several aligned
-// passes (HASS, Zhang et al. 2025, §3). Pass 1 is fed the target's features,
-// pass j at position i the head's f̂ of pass j−1 at position i−1, and it sees
-// true keys up to i−j+1 and after them the keys of passes 2..j: what a node at
-// depth j−1 sees in decoding, on the path that the text itself took. So a pass is
-// a level of a tree with one branch.
+	"talf/internal/spec"
+)
+
+// hass is eagle's loss and a top-K distillation, summed over several aligned passes
+// (HASS, Zhang et al. 2025, §3). Pass 1 is fed the target's features. Pass j at position
+// i is fed the head's f̂ of pass j−1 at position i−1, and attends to the keys of pass 1 up
+// to position i−j+1 and to those of passes 2 to j after it: what a node at depth j−1
+// attends to in decoding, on the path that the text itself took. So a pass is a level of
+// a tree with one branch.
 //
-// The public implementation multiplies scores by masks of 0 and 1 before the
-// softmax, where masked keys still take weight; here they are not seen at all,
-// as in decoding.
+// The public implementation multiplies scores by masks of 0 and 1 before the softmax, so
+// that masked keys keep some weight. Here they are not seen at all, as in decoding.
 //
-// Top-K distillation is −Σ_{x∈topK(p)} p(x)·log q(x), p not normalised again. It
-// and the cross-entropy are both linear in log q: one term holds both, the
-// likeliest labels with weight w_cls + w_topk and the others with w_cls.
+// Top-K distillation is −Σ_{x∈topK(p)} p(x)·log q(x), p not normalised again. It and the
+// cross-entropy are both linear in log q, so one term holds both: the most likely labels
+// with weight w_cls + w_topk, the others with w_cls.
 type hass struct {
 	soft
 	wReg, wDist float32 // wDist is w_cls + w_topk
 	passes      int
 	l1, flow    bool
-	cuts        bool
+	cuts        bool // there is a top-K distillation
 }
 
-func newHASS(v Values) (Loss, error) {
-	var h hass
-	var err error
-	if h.soft, err = newSoft(v); err != nil {
-		return nil, err
+func hassMethod() Method {
+	return Method{
+		Line: spec.Line{
+			Name: "hass", Doc: "the same and top-K distillation in aligned passes, the head fed its own features along the text (HASS)",
+			Params: append([]spec.Param{
+				weightParam("w_reg", 1, "weight of the regression"),
+				weightParam("w_cls", 10, "weight of the cross-entropy"),
+				weightParam("w_topk", 10, "weight of the cross-entropy on the most likely tokens alone"),
+				spec.Int("top", 10, 1, 1<<20, "how many they are"),
+				spec.Int("passes", 3, 1, 16, "aligned passes, whose losses are added"),
+				spec.Choice("feed", "gradient through the features that are fed back: detach (none) or flow", "detach", "flow"),
+				regParam(),
+			}, softParams()...),
+		},
+		New: newHASS,
 	}
-	var wCls, wTop float32
-	if h.wReg, err = v.float("w_reg"); err != nil {
-		return nil, err
+}
+
+func newHASS(v spec.Values) (Loss, error) {
+	h := hass{
+		soft: newSoft(v), wReg: v.Float32("w_reg"), passes: v.Int("passes"),
+		l1: v.Text("reg") == "l1", flow: v.Text("feed") == "flow",
 	}
-	if wCls, err = v.float("w_cls"); err != nil {
-		return nil, err
-	}
-	if wTop, err = v.float("w_topk"); err != nil {
-		return nil, err
-	}
-	if h.top, err = v.int("top", 1, 1<<20); err != nil {
-		return nil, err
-	}
-	if h.passes, err = v.int("passes", 1, 16); err != nil {
-		return nil, err
-	}
-	feed, err := v.one("feed", "detach", "flow")
-	if err != nil {
-		return nil, err
-	}
-	reg, err := v.one("reg", "smooth", "l1")
-	if err != nil {
-		return nil, err
-	}
+	wCls, wTop := v.Float32("w_cls"), v.Float32("w_topk")
 	h.wDist = wCls + wTop
 	if h.wReg == 0 && h.wDist == 0 {
-		return nil, errors.New("w_reg=0,w_cls=0,w_topk=0: nothing to learn from")
+		return nil, errors.New("w_reg, w_cls and w_topk are 0: there is nothing to learn from")
 	}
-	if h.l1, h.flow, h.cuts = reg == "l1", feed == "flow", wTop != 0; h.cuts {
-		h.rest = wCls / h.wDist
-	} else {
-		h.top = 0
+	if wTop != 0 {
+		h.cuts, h.top, h.rest = true, v.Int("top"), wCls/h.wDist
 	}
 	return h, nil
 }
@@ -78,7 +73,7 @@ func (h hass) Build(in Inputs) []Term {
 	var ts []Term
 	for l := range in.FHat {
 		if h.wReg != 0 {
-			ts = append(ts, regress(in, l, h.wReg, h.l1))
+			ts = append(ts, in.Regression(l, h.wReg, h.l1))
 		}
 		if h.wDist != 0 {
 			ts = append(ts, h.cls(in, l, h.wDist))

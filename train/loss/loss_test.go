@@ -6,6 +6,7 @@ import (
 
 	"talf/compute"
 	"talf/compute/cpu"
+	"talf/internal/spec"
 	"talf/train/loss"
 	"talf/train/loss/losstest"
 )
@@ -26,17 +27,21 @@ func TestLosses(t *testing.T) {
 		"hass:top=2", "hass:top=3,labels=ignore,feed=flow", "hass:w_topk=0,passes=2", "hass:w_reg=0,w_cls=0,w_topk=1,top=1", "hass:top=2,temp=1.5",
 		"talf", "talf:labels=ignore", "talf:w_reg=0.5,reg=l1,decay=0.5,levels=2", "talf:temp=2,w_cls=3", "eagle:temp=0.7",
 	} {
-		t.Run(spec, func(t *testing.T) { losstest.Run(t, spec, queue) })
+		l, err := loss.Parse(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(spec, func(t *testing.T) { losstest.Run(t, l, queue) })
 	}
 }
 
 func TestEveryMethodParsesByItsName(t *testing.T) {
+	if err := (spec.Table[loss.Method]{Lines: loss.Methods()}).Check(); err != nil {
+		t.Error(err)
+	}
 	for _, m := range loss.Methods() {
 		if _, err := loss.Parse(m.Name); err != nil {
 			t.Error(err)
-		}
-		if m.Doc == "" {
-			t.Errorf("%s has no description", m.Name)
 		}
 		for _, p := range m.Params {
 			if _, err := loss.Parse(m.Name + ":" + p.Name + "=" + p.Default); err != nil {
@@ -48,11 +53,13 @@ func TestEveryMethodParsesByItsName(t *testing.T) {
 
 func TestWrongParametersAreRefused(t *testing.T) {
 	for spec, want := range map[string]string{
-		"hinge": "not known; known: eagle, hass, talf", "talf:w_topk=1": "known: decay, feed, labels", "eagle:w_cls": "known:",
-		"eagle:w_cls=-1": "0 to 1e6", "eagle:w_cls=x": "want a number", "eagle:w_cls=NaN": "want a number", "talf:temp=nan": "want a number", "eagle:reg=l2": "smooth or l1",
-		"hass:w_reg=0,w_cls=0,w_topk=0": "nothing to learn", "hass:top=0": "1 to", "hass:passes=0": "1 to 16", "hass:feed=on": "detach or flow",
-		"talf:w_cls=0": "nothing to learn", "talf:decay=0": "0.001 to 1000", "talf:levels=-1": "0 to 16", "talf:temp=0": "0.01 to 100",
-		"talf:labels=all": "tail or ignore", "eagle:w_reg=0,w_cls=0": "nothing to learn", "": "not known",
+		"hinge": `unknown loss "hinge", want one of eagle, hass, talf`, "": `unknown loss ""`,
+		"talf:w_topk=1": `unknown parameter "w_topk": known are w_cls, w_reg, decay`, "eagle:w_cls": `"w_cls" has no value`,
+		"eagle:w_cls=1,w_cls=2": `"w_cls" is given twice`, "eagle:w_cls=-1": "w_cls is -1, want 0..1e+06", "eagle:w_cls=x": `w_cls is "x", want a number`,
+		"eagle:w_cls=NaN": "w_cls is NaN, want", "talf:temp=nan": "temp is nan, want", "talf:temp=0": "temp is 0, want 0.01..100",
+		"eagle:reg=l2": `reg is "l2", want smooth or l1`, "hass:feed=on": "want detach or flow", "talf:labels=all": "want tail or ignore",
+		"hass:top=0": "top is 0, want 1..", "hass:passes=0": "passes is 0, want 1..16", "talf:decay=0": "decay is 0, want 0.001..1000", "talf:levels=-1": "levels is -1, want 0..16",
+		"hass:w_reg=0,w_cls=0,w_topk=0": "nothing to learn", "talf:w_cls=0": "nothing to learn", "eagle:w_reg=0,w_cls=0": "nothing to learn",
 	} {
 		if _, err := loss.Parse(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q in it", spec, err, want)

@@ -5,36 +5,35 @@ import (
 	"math"
 
 	"talf/compute"
+	"talf/internal/spec"
 )
 
-// soft is what every loss does with soft labels.
+// soft is how a loss treats soft labels.
 type soft struct {
 	tail    bool
 	outside Outside
 	temp    float32
-	// The cross-entropy on the top most likely labels has weight 1, on all
-	// others rest; top 0: all have weight 1.
+	// The top most likely labels have weight 1 in the cross-entropy, all others rest.
+	// If top is 0, all have weight 1.
 	top  int
 	rest float32
 }
 
-func newSoft(v Values) (soft, error) {
-	labels, err := v.one("labels", "tail", "ignore")
-	if err != nil {
-		return soft{}, err
+// softParams are the parameters that newSoft reads.
+func softParams() []spec.Param {
+	return []spec.Param{
+		spec.Choice("labels", "mass outside the top-K labels: tail (one bucket) or ignore; sets with full labels use them whole", "tail", "ignore"),
+		spec.Choice("outside", "labels outside a draft vocabulary: drop (their mass), renorm (those inside get it) or mask (the same, and nodes whose most likely token is outside do not count)",
+			string(Drop), string(Renorm), string(Mask)),
+		spec.Float("temp", 1, spec.Closed(0.01, 100), "temperature of both distributions, the loss multiplied by its square; other than 1 needs full labels"),
 	}
-	outside, err := v.one("outside", string(Drop), string(Renorm), string(Mask))
-	if err != nil {
-		return soft{}, err
-	}
-	temp, err := v.float("temp")
-	if err == nil && (temp < 0.01 || temp > 100) {
-		err = fmt.Errorf("temp=%s: want 0.01 to 100", v["temp"])
-	}
-	return soft{tail: labels == "tail", outside: Outside(outside), temp: temp}, err
 }
 
-// check refuses data that do not hold what the labels are made of.
+func newSoft(v spec.Values) soft {
+	return soft{tail: v.Text("labels") == "tail", outside: Outside(v.Text("outside")), temp: v.Float32("temp")}
+}
+
+// check refuses data without what the labels are derived from.
 func (s soft) check(d Labelling) error {
 	if s.temp != 1 && d.K != 0 {
 		return fmt.Errorf("temp=%v needs full labels, the data hold %d of a node: the shape of the rest is not known", s.temp, d.K)
@@ -48,22 +47,17 @@ func (s soft) check(d Labelling) error {
 	return nil
 }
 
-// cls adds a cross-entropy term.
+// cls returns a cross-entropy term.
 func (s soft) cls(in Inputs, level int, weight float32) Term {
-	labels := in.Labels[level]
-	t := Term{Name: "cls", Level: level, Weight: weight * s.temp * s.temp}
+	var relabel func(dst, src *compute.SoftLabels)
 	if s.temp != 1 || s.top != 0 {
-		own, best := new(compute.SoftLabels), make([]float32, 0, s.top+1)
-		t.relabel = func() { s.relabel(own, in.Labels[level], in.Vocab, best) }
-		labels = own
+		best := make([]float32, 0, s.top+1)
+		relabel = func(dst, src *compute.SoftLabels) { s.relabel(dst, src, in.Vocab, best) }
 	}
-	scale := make([]float32, 0, in.FHat[level].Rows().Max)
-	t.scale = &scale
-	t.Loss = in.Graph.SoftCE(in.FHat[level], in.LMHead, labels, &scale)
-	return t
+	return in.CrossEntropy(level, weight*s.temp*s.temp, relabel)
 }
 
-// relabel sets dst to what the labels src become. best is room for top+1 values.
+// relabel sets dst to the labels that src become. best is room for top+1 values.
 func (s soft) relabel(dst, src *compute.SoftLabels, vocab int, best []float32) {
 	*dst = compute.SoftLabels{
 		K: src.K, IDs: src.IDs, Prob: append(dst.Prob[:0], src.Prob...),
@@ -92,7 +86,7 @@ func (s soft) relabel(dst, src *compute.SoftLabels, vocab int, best []float32) {
 	}
 }
 
-// temper sets p to p^(1/temp), normalised.
+// temper sets p to p^(1/temp), normalised to sum 1.
 func temper(p []float32, temp float32) {
 	sum, e := 0.0, 1/float64(temp)
 	for _, x := range p {
@@ -103,13 +97,13 @@ func temper(p []float32, temp float32) {
 	}
 }
 
-// cut multiplies all but the top largest of p by rest. Of equal ones the earlier
-// count as larger.
+// cut multiplies all but the top largest of p by rest. Of equal ones the earlier count
+// as larger.
 func (s soft) cut(p, best []float32) {
 	if s.top >= len(p) {
 		return
 	}
-	// least is the smallest of the largest, and left how many equal to it are.
+	// least is the smallest of the largest; left is how many of them equal it.
 	best = best[:0]
 	for _, x := range p {
 		if len(best) == s.top {

@@ -1,10 +1,15 @@
 package loss
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
 
-// talf is Σ_n CE(p(n), q(n)) over all labelled nodes of a position's tree, the
-// head taking its own f̂ down every path, with gradients through it (TALF,
-// Algorithm 1). A position's nodes share its mask; the paper has no regression.
+	"talf/internal/spec"
+)
+
+// talf is Σ_n CE(p(n), q(n)) over all labelled nodes of a position's tree, the head being
+// fed its own f̂ down every path, with gradients through it (TALF, Algorithm 1). The nodes
+// of a tree count if its position does. The paper has no regression.
 type talf struct {
 	soft
 	wCls, wReg float32
@@ -13,37 +18,32 @@ type talf struct {
 	l1, detach bool
 }
 
-func newTALF(v Values) (Loss, error) {
-	var t talf
-	var err error
-	if t.soft, err = newSoft(v); err != nil {
-		return nil, err
+func talfMethod() Method {
+	return Method{
+		Line: spec.Line{
+			Name: "talf", Doc: "cross-entropy on every node of the target's trees, the head following its own features (TALF)",
+			Params: append([]spec.Param{
+				weightParam("w_cls", 1, "weight of the cross-entropy"),
+				weightParam("w_reg", 0, "weight of a regression along the text, which TALF does without"),
+				spec.Float("decay", 1, spec.Closed(0.001, 1000), "weight of a level's nodes over that of the level above"),
+				spec.Int("levels", 0, 0, 16, "levels of the trees that are trained on (0: all that the data have)"),
+				spec.Choice("feed", "gradient through the features that are fed back: flow or detach (none)", "flow", "detach"),
+				regParam(),
+			}, softParams()...),
+		},
+		New: newTALF,
 	}
-	if t.wCls, err = v.float("w_cls"); err != nil {
-		return nil, err
+}
+
+func newTALF(v spec.Values) (Loss, error) {
+	t := talf{
+		soft: newSoft(v), wCls: v.Float32("w_cls"), wReg: v.Float32("w_reg"), decay: v.Float32("decay"), levels: v.Int("levels"),
+		l1: v.Text("reg") == "l1", detach: v.Text("feed") == "detach",
 	}
 	if t.wCls == 0 {
-		return nil, fmt.Errorf("w_cls=0: nothing to learn from the trees")
+		return nil, errors.New("w_cls is 0: there is nothing to learn from the trees")
 	}
-	if t.wReg, err = v.float("w_reg"); err != nil {
-		return nil, err
-	}
-	if t.decay, err = v.float("decay"); err != nil {
-		return nil, err
-	}
-	if t.decay < 1e-3 || t.decay > 1e3 {
-		return nil, fmt.Errorf("decay=%s: want 0.001 to 1000", v["decay"])
-	}
-	if t.levels, err = v.int("levels", 0, 16); err != nil {
-		return nil, err
-	}
-	feed, err := v.one("feed", "flow", "detach")
-	if err != nil {
-		return nil, err
-	}
-	reg, err := v.one("reg", "smooth", "l1")
-	t.l1, t.detach = reg == "l1", feed == "detach"
-	return t, err
+	return t, nil
 }
 
 func (t talf) Plan(d Labelling) (Plan, error) {
@@ -63,7 +63,7 @@ func (t talf) Plan(d Labelling) (Plan, error) {
 func (t talf) Build(in Inputs) []Term {
 	var ts []Term
 	if t.wReg != 0 {
-		ts = append(ts, regress(in, 0, t.wReg, t.l1))
+		ts = append(ts, in.Regression(0, t.wReg, t.l1))
 	}
 	w := t.wCls
 	for l := range in.FHat {

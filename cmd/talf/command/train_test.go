@@ -29,7 +29,7 @@ func TestStagesAreRead(t *testing.T) {
 	}
 	for s, want := range map[string]string{
 		"": "LOSS:STEPS", "talf": "LOSS:STEPS", "talf:": "LOSS:STEPS", "talf:0": "1 or more", "talf:1.5": "1.5e", "talf:0e": "more than 0",
-		"hinge:3": "not known", "talf:3:lr": "want a number", "talf:3:x=1": "known: lr", "talf:3:lr=1:warmup=2": "LOSS:STEPS", "talf:labels=no:3": "tail or ignore",
+		"hinge:3": "unknown loss", "talf:3:lr": "want a number", "talf:3:x=1": "known: lr", "talf:3:lr=1:warmup=2": "LOSS:STEPS", "talf:labels=no:3": "tail or ignore",
 	} {
 		if _, err := parseStage(s, base); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q in it", s, err, want)

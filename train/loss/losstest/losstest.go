@@ -41,13 +41,9 @@ type problem struct {
 	n      float64
 }
 
-// newProblem draws a problem of the loss that spec describes.
-func newProblem(t testing.TB, q compute.Queue, spec string, seed uint64) *problem {
+// newProblem draws a problem of a loss.
+func newProblem(t testing.TB, q compute.Queue, l loss.Loss, seed uint64) *problem {
 	t.Helper()
-	l, err := loss.Parse(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
 	plan, err := l.Plan(loss.Labelling{Depth: depth, K: topK})
 	full := err != nil // some losses want the whole distribution
 	if full {
@@ -122,7 +118,7 @@ func newProblem(t testing.TB, q compute.Queue, spec string, seed uint64) *proble
 	}
 	p.terms = l.Build(in)
 	if len(p.terms) == 0 {
-		t.Fatalf("%s has no terms", spec)
+		t.Fatal("the loss has no terms")
 	}
 	var ls []*gg.Loss
 	for i := range p.terms {
@@ -190,10 +186,9 @@ func (p *problem) softmax(level, row int, temp float32) []float64 {
 	return z
 }
 
-// Run tests the loss that spec describes, as loss.Parse reads it, on queues that
-// can train.
-func Run(t *testing.T, spec string, queue func(testing.TB) compute.Queue) {
-	fresh := func(t testing.TB, seed uint64) *problem { return newProblem(t, queue(t), spec, seed) }
+// Run tests a loss on queues that can train.
+func Run(t *testing.T, l loss.Loss, queue func(testing.TB) compute.Queue) {
+	fresh := func(t testing.TB, seed uint64) *problem { return newProblem(t, queue(t), l, seed) }
 
 	t.Run("gradients are central differences", func(t *testing.T) {
 		// Rows are float32 and about 10: their sum is good to some 1e-6, and a
