@@ -37,6 +37,7 @@ var Rules = []Rule{
 	{"compute/cpu/...", []string{"compute"}},
 	{"compute/cuda/...", []string{"compute"}},
 	{"compute/computetest", []string{"compute"}},
+	{"compute/devices", []string{"compute", "compute/cpu", "compute/cuda"}},
 	{"model/...", []string{"compute", "internal/mapped", "tree"}},
 	{"data", []string{"internal/durable", "tree"}},
 	{"data/corpus", []string{"model/chat"}},

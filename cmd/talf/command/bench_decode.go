@@ -17,7 +17,7 @@ func newBenchDecode(a *app) *cobra.Command {
 	var dir, shape, picture string
 	var dtypes []string
 	var context []int
-	o := machineOptions{actBits: 16}
+	o := defaultMachine()
 	c := micro.DefaultPasses()
 	cmd := &cobra.Command{
 		Use:   "decode [--model DIR | --shape NAME]",
@@ -92,7 +92,7 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 	f.IntSliceVar(&context, "context", []int{c.Context}, "positions before the tree")
 	countVar(f, &c.Prompt, "prompt", 0, "also measure a prompt of so many tokens, with logits of the last one (0: none)")
 	f.IntVar(&c.Reps, "reps", c.Reps, "rounds over types and sizes")
-	countVar(f, &o.threads, "threads", 0, "CPU threads (0: one for each core that talf doctor finds)")
+	threadsVar(f, &o.threads)
 	f.Var(&o.kv, "kv-dtype", "type that keys and values are kept as: f32 or bf16")
 	countVar(f, &o.layers, "layers", 0, "deepen --model to so many layers (0: as it is)")
 	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
@@ -123,5 +123,5 @@ func openPassModel(dir, shape string, dev compute.Device, o *machineOptions) (*m
 	}
 	spec := s.Spec()
 	set := synth.RandomWeights(spec, 1)
-	return model.New(spec, set, dev, o.modelOptions(set))
+	return model.New(spec, set, dev, o.modelOptions(set, dev))
 }

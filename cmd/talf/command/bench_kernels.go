@@ -86,7 +86,7 @@ first-level cache. 8-bit products may pass the second.`,
 	f.IntSliceVar(&c.Rows, "rows", c.Rows, "rows of the products; costs are over the first one's")
 	f.StringSliceVar(&sizes, "sizes", sizeNames(c.Sizes), "outputs and inputs of the weights")
 	f.IntVar(&c.Reps, "reps", c.Reps, "rounds over numbers of rows")
-	countVar(f, &threads, "threads", 0, "CPU threads (0: one for each core that talf doctor finds)")
+	threadsVar(f, &threads)
 	p.flags(f)
 	return cmd
 }

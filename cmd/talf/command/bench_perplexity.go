@@ -17,7 +17,7 @@ func newBenchPerplexity(a *app) *cobra.Command {
 	var dir, text string
 	var dtypes []string
 	var window, limit int
-	o := machineOptions{actBits: 16}
+	o := defaultMachine()
 	cmd := &cobra.Command{
 		Use:   "perplexity --model DIR --text FILE",
 		Short: "Measure what types of weights cost in accuracy",
@@ -48,7 +48,7 @@ of weights with the first one.`,
 			r := newMachineReport()
 			for _, dt := range types {
 				o.dtype = dtypeFlag(dt)
-				x, err := perplexity(cmd.Context(), path, string(b), &o, window, limit)
+				x, err := a.perplexity(cmd.Context(), path, string(b), &o, window, limit)
 				if err != nil {
 					return fmt.Errorf("%s: %w", text, err)
 				}
@@ -68,15 +68,15 @@ of weights with the first one.`,
 	f.StringSliceVar(&dtypes, "dtype", []string{"f32", "bf16", "q8"}, "types that weights are kept as")
 	countVar(f, &window, "context", 0, "tokens of a window (0: the model's most, at most 1024)")
 	countVar(f, &limit, "limit", 0, "most tokens of the text (0: all)")
-	countVar(f, &o.threads, "threads", 0, "CPU threads (0: one for each core that talf doctor finds)")
+	threadsVar(f, &o.threads)
 	f.Var(&o.kv, "kv-dtype", "type that keys and values are kept as: f32 or bf16")
 	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
 	p.flags(f)
 	return cmd
 }
 
-func perplexity(ctx context.Context, dir, text string, o *machineOptions, window, limit int) (micro.Perplexity, error) {
-	m, closeModel, err := openModelAs(dir, o)
+func (a *app) perplexity(ctx context.Context, dir, text string, o *machineOptions, window, limit int) (micro.Perplexity, error) {
+	m, closeModel, err := openModelAs(a.log, dir, o)
 	if err != nil {
 		return micro.Perplexity{}, err
 	}

@@ -109,7 +109,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (*rig, error) {
 		return nil, err
 	}
 	o.decode.Method = bench.Baseline
-	d, err := o.decode.open(0, nil)
+	d, err := o.decode.open(a.log, 0, nil)
 	if err != nil {
 		return nil, err
 	}

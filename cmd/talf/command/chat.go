@@ -78,7 +78,7 @@ what you write, for models that only continue text.
 				return err
 			}
 			o.Stop = append(o.Stop, stop...)
-			d, err := o.open(1, nil)
+			d, err := o.open(a.log, 1, nil)
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 
 	"talf/compute"
 	"talf/compute/cuda"
+	"talf/compute/devices"
 	"talf/infer"
 	"talf/infer/draft"
 	"talf/infer/source"
@@ -111,7 +112,7 @@ func TestLargeTreesOnACUDADevice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		host, err := openDevice(1)
+		host, err := devices.OpenCPU(devices.Config{Threads: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

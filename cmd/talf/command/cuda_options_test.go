@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"talf/compute/cuda/cudatest"
+	"talf/compute/devices"
 	"talf/train"
 )
 
@@ -22,7 +23,7 @@ func TestDoctorExaminesCUDADevices(t *testing.T) {
 	}
 	t.Setenv("TALF_FAKE_DEVICES", "2")
 	t.Setenv("TALF_FAKE_BUSY", "0,500000000")
-	examined := func() (devices []gpu, text string) {
+	examined := func() (found []devices.Info, text string) {
 		var h health
 		if err := json.Unmarshal([]byte(ok(t, "", "doctor", "--json")), &h); err != nil {
 			t.Fatal(err)
@@ -32,14 +33,14 @@ func TestDoctorExaminesCUDADevices(t *testing.T) {
 		}
 		return h.GPU.Devices, ok(t, "", "doctor")
 	}
-	devices, text := examined()
-	for i, d := range devices {
+	found, text := examined()
+	for i, d := range found {
 		if d.Reason != "" || d.Free <= 0 || d.Free > d.Memory || !(d.CopyRate > 1e6) {
 			t.Errorf("device %d: %+v", i, d)
 		}
 	}
-	if busy := devices[0].Free - devices[1].Free; busy != 500000000 {
-		t.Errorf("%d bytes are free of one and %d of the other", devices[0].Free, devices[1].Free)
+	if busy := found[0].Free - found[1].Free; busy != 500000000 {
+		t.Errorf("%d bytes are free of one and %d of the other", found[0].Free, found[1].Free)
 	}
 	for _, want := range []string{"emulated device", "used by --device cuda:0", "used by --device cuda:1", "a copy moves "} {
 		if !strings.Contains(text, want) {
@@ -50,8 +51,8 @@ func TestDoctorExaminesCUDADevices(t *testing.T) {
 		t.Errorf("doctor prints\n%s", text)
 	}
 	t.Setenv("TALF_FAKE_IMAGE", "218")
-	devices, text = examined()
-	if d := devices[0]; !strings.Contains(d.Reason, "the driver does not understand the kernels") || d.CopyRate != 0 || !strings.Contains(text, "cannot be used: cuda: open device 0") {
+	found, text = examined()
+	if d := found[0]; !strings.Contains(d.Reason, "the driver does not understand the kernels") || d.CopyRate != 0 || !strings.Contains(text, "cannot be used: cuda: open device 0") {
 		t.Errorf("%+v\n%s", d, text)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"talf/compute"
 	"talf/compute/cuda"
 	"talf/compute/cuda/cudatest"
+	"talf/compute/devices"
 	"talf/model"
 	"talf/model/modeltest"
 	"talf/tree"
@@ -146,7 +147,7 @@ func logitsOf(t *testing.T, m *model.Model, prompt []int32, tr *tree.Tree) (*mod
 // compareWithCPU compares logits with those of the CPU.
 func compareWithCPU(t *testing.T, dir string, opt model.Options, tol float64, prompt []int32, tr *tree.Tree, got [][]float32) {
 	t.Helper()
-	dev, err := openDevice(1)
+	dev, err := devices.OpenCPU(devices.Config{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

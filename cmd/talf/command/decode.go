@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -100,12 +101,12 @@ type decoder struct {
 
 // open loads model, tokenizer and draft model. The last keep sequences stay cached
 // after they are closed. Rounds are recorded in trace, unless it is nil.
-func (o *decodeOptions) open(keep int, trace io.Writer) (*decoder, error) {
+func (o *decodeOptions) open(log *slog.Logger, keep int, trace io.Writer) (*decoder, error) {
 	dir, err := findModel(o.model)
 	if err != nil {
 		return nil, err
 	}
-	m, closeModel, err := openModelAs(dir, &o.machine)
+	m, closeModel, err := openModelAs(log, dir, &o.machine)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package command
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 
@@ -12,7 +11,7 @@ import (
 
 	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
-	"talf/compute/cuda"
+	"talf/compute/devices"
 )
 
 // A health is what doctor finds.
@@ -30,25 +29,9 @@ type health struct {
 		Total     uint64 `json:"total_bytes"` // 0: not known
 		Available uint64 `json:"available_bytes"`
 	} `json:"memory"`
-	GPU struct {
-		Reason  string   `json:"reason,omitempty"`  // why there is none to use
-		Driver  string   `json:"driver,omitempty"`  // the version of CUDA that it speaks
-		Missing []string `json:"missing,omitempty"` // entry points that it lacks
-		Devices []gpu    `json:"devices"`
-	} `json:"gpu"`
-	Problems []string `json:"problems"`
-}
-
-// A gpu is a CUDA device.
-type gpu struct {
-	Device     string `json:"device"` // what --device calls it
-	Name       string `json:"name"`
-	Capability string `json:"compute_capability"`
-	Memory     int64  `json:"memory_bytes"`
-	Free       int64  `json:"free_bytes,omitempty"` // of memory
-	// CopyRate is what a copy within its memory reads and writes a second.
-	CopyRate float64 `json:"copy_bytes_per_second,omitempty"`
-	Reason   string  `json:"reason,omitempty"` // why it cannot be used
+	GPU      devices.Report   `json:"gpu"`              // the first kind of device
+	Others   []devices.Report `json:"others,omitempty"` // the other kinds
+	Problems []string         `json:"problems"`
 }
 
 func newDoctor(a *app) *cobra.Command {
@@ -92,7 +75,7 @@ func examine() (*health, error) {
 	if err := kern.NoAMX(); err != nil {
 		h.CPU.NoAMX = err.Error()
 	}
-	dev, err := openDevice(0)
+	dev, err := devices.OpenCPU(devices.Config{})
 	if err != nil {
 		return nil, err
 	}
@@ -101,43 +84,14 @@ func examine() (*health, error) {
 		return nil, fmt.Errorf("close the CPU device: %w", err)
 	}
 	h.Memory.Total, h.Memory.Available = memory()
-	r := cuda.Examine()
-	h.GPU.Reason, h.GPU.Driver, h.GPU.Missing, h.GPU.Devices = r.Reason, r.Driver, r.Missing, []gpu{}
-	if _, err := os.Stat("/dev/nvidia0"); err == nil && r.Reason != "" {
-		h.GPU.Reason += "; the NVIDIA GPU of this machine stays idle"
-	}
-	for i, d := range r.Devices {
-		g := gpu{
-			Device: fmt.Sprintf("cuda:%d", i), Name: d.Name, Capability: fmt.Sprintf("%d.%d", d.Major, d.Minor),
-			Memory: d.Memory, Reason: d.Reason,
-		}
-		if g.Reason == "" {
-			if err := g.try(i); err != nil {
-				g.Reason = err.Error()
-			}
-		}
-		h.GPU.Devices = append(h.GPU.Devices, g)
-	}
+	reports := devices.Examine()
+	h.GPU, h.Others = reports[0], reports[1:]
 	const least = 512 << 20
 	if h.Memory.Total > 0 && h.Memory.Available < least {
 		h.Problems = append(h.Problems, fmt.Sprintf("%s of memory are free: %s is the least that quickstart needs",
 			bytesText(h.Memory.Available), bytesText(least)))
 	}
 	return h, nil
-}
-
-// try opens device i, as commands do, and measures it.
-func (g *gpu) try(i int) error {
-	c := cuda.Default()
-	c.Device = i
-	dev, err := cuda.New(c)
-	if err != nil {
-		return err
-	}
-	if g.Free, err = dev.Abilities().Plan.Free(); err == nil {
-		g.CopyRate, err = cuda.CopyRate(dev)
-	}
-	return errors.Join(err, dev.Close())
 }
 
 // cpuFeatures lists the instruction sets that kernels here, or that a reader of
@@ -189,19 +143,27 @@ func (a *app) printHealth(h *health) {
 	} else {
 		a.printf("memory    not known on %s\n", runtime.GOOS)
 	}
-	if h.GPU.Reason != "" {
-		a.printf("gpu       not used: %s\n", h.GPU.Reason)
-	}
-	for _, d := range h.GPU.Devices {
-		what := fmt.Sprintf("gpu       %s, %s of memory, compute capability %s, driver for CUDA %s; ", d.Name, bytesText(uint64(d.Memory)), d.Capability, h.GPU.Driver)
-		if d.Reason != "" {
-			a.printf("%scannot be used: %s\n", what, d.Reason)
-			continue
-		}
-		a.printf("%sused by --device %s; %s are free, and a copy moves %s a second\n", what, d.Device, bytesText(uint64(d.Free)), bytesText(uint64(d.CopyRate)))
+	a.printReport(h.GPU)
+	for _, r := range h.Others {
+		a.printReport(r)
 	}
 	for _, name := range sortedKeys(h.Version.Deps) {
 		a.printf("module    %s %s\n", name, h.Version.Deps[name])
+	}
+}
+
+// printReport prints a line for each device of a kind, and why there is none.
+func (a *app) printReport(r devices.Report) {
+	if r.Reason != "" {
+		a.printf("gpu       not used: %s\n", r.Reason)
+	}
+	for _, d := range r.Devices {
+		a.printf("gpu       %s, %s of memory, compute capability %s, driver for %s %s; ", d.Name, bytesText(uint64(d.Memory)), d.Capability, r.API, r.Driver)
+		if d.Reason != "" {
+			a.printf("cannot be used: %s\n", d.Reason)
+			continue
+		}
+		a.printf("used by --device %s; %s are free, and a copy moves %s a second\n", d.Device, bytesText(uint64(d.Free)), bytesText(uint64(d.CopyRate)))
 	}
 }
 

@@ -121,7 +121,7 @@ func (a *app) generateOne(ctx context.Context, o *generateOptions) (err error) {
 			}
 		}()
 	}
-	d, err := o.open(0, trace)
+	d, err := o.open(a.log, 0, trace)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
 	if err != nil {
 		return err
 	}
-	d, err := o.open(1, nil)
+	d, err := o.open(a.log, 1, nil)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -14,7 +13,7 @@ import (
 	"talf/checkpoints"
 	"talf/compute"
 	"talf/compute/cpu"
-	"talf/compute/cuda"
+	"talf/compute/devices"
 	"talf/infer/decode"
 	"talf/model"
 	"talf/model/arch"
@@ -25,43 +24,58 @@ import (
 // A machineOptions says how a model runs on this machine.
 type machineOptions struct {
 	threads int
-	device  deviceFlag
+	device  devices.Name
 	dtype   dtypeFlag
 	kv      kvFlag
 	actBits actBitsFlag
 	layers  int  // bench: deepen the model to so many; 0: as it is
 	rows    int  // most rows of an internal pass; 0: the model's default
-	keep    int  // positions of keys and values that a CUDA device sets aside
+	keep    int  // positions of keys and values that a device with its own memory sets aside
 	lazy    bool // pack the weights when the model first runs
 
-	trainBF16 bool // training on a CUDA device multiplies in bfloat16
+	trainBF16 bool // training multiplies in bfloat16, which the CPU does not
+}
+
+// defaultMachine returns the options of commands whose flags say nothing else.
+func defaultMachine() machineOptions {
+	return machineOptions{dtype: dtypeAuto, actBits: 16}
 }
 
 func (o *machineOptions) flags(f *pflag.FlagSet) {
-	countVar(f, &o.threads, "threads", 0, "CPU threads (0: one for each core that talf doctor finds)")
-	f.Var(&o.device, "device", "cpu, cuda:N, "+deviceAuto)
-	o.dtype = dtypeAuto
-	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames()+", or auto: q8 if they are stored so, else f32; on a CUDA device bf16 if all are stored so")
+	*o = defaultMachine()
+	threadsVar(f, &o.threads)
+	f.Var(&o.device, "device", devices.Help())
+	f.Var(&o.dtype, "dtype", dtypeHelp())
 	countVar(f, &o.keep, "kv-positions", 2048, "positions of keys and values, of all sequences together, that a CUDA device sets aside when the model is loaded: what does not fit is refused then (0: none)")
 	f.Var(&o.kv, "kv-dtype", "type that keys and values are kept as: f32 or bf16")
-	o.actBits = 16
 	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
 }
 
-// modelOptions returns the options to load a set of weights with.
-func (o *machineOptions) modelOptions(set *safetensors.Set) model.Options {
+// threadsVar adds --threads.
+func threadsVar(f *pflag.FlagSet, threads *int) {
+	countVar(f, threads, "threads", 0, "CPU threads (0: one for each core that talf doctor finds)")
+}
+
+// dtypeHelp says what --dtype takes where the weights of a model are packed.
+func dtypeHelp() string {
+	return "type that weights are kept as: " + dtypeNames() + ", or auto: q8 if they are stored so, else f32; on a CUDA device bf16 if all are stored so"
+}
+
+// modelOptions returns the options to load a set of weights with on dev.
+func (o *machineOptions) modelOptions(set *safetensors.Set, dev compute.Device) model.Options {
 	opt := model.Default()
 	if o.rows > 0 {
 		opt.MaxRows = o.rows
 	}
 	opt.KV, opt.Lazy = compute.DType(o.kv), o.lazy
-	if o.device.ordinal() >= 0 {
+	limited := dev.Abilities().Plan != nil
+	if limited {
 		opt.Positions = o.keep
 	}
 	if opt.DType = compute.DType(o.dtype); o.dtype == dtypeAuto {
 		opt.DType = model.Stored(set)
-		// A GPU reads weights, and nothing is lost by keeping these as they are.
-		if opt.DType == compute.F32 && o.device.ordinal() >= 0 && allBF16(set) {
+		// Such a device reads weights, and nothing is lost by keeping these as they are.
+		if opt.DType == compute.F32 && limited && allBF16(set) {
 			opt.DType = compute.BF16
 		}
 	}
@@ -77,56 +91,6 @@ func allBF16(set *safetensors.Set) bool {
 		}
 	}
 	return len(names) > 0
-}
-
-// A deviceFlag is the value of --device: "cpu", "auto" or "cuda:N". Empty is the
-// CPU.
-type deviceFlag string
-
-func (d *deviceFlag) Type() string { return "device" }
-
-func (d *deviceFlag) String() string {
-	if *d == "" {
-		return "cpu"
-	}
-	return string(*d)
-}
-
-func (d *deviceFlag) Set(s string) error {
-	if s == "cuda" {
-		s = "cuda:0"
-	}
-	if *d = deviceFlag(s); s != "cpu" && s != "auto" && d.ordinal() < 0 {
-		return errors.New("want cpu, auto or cuda:N, N being 0 for the first device")
-	}
-	return nil
-}
-
-// ordinal returns N of "cuda:N", or −1. What auto means is known after resolve.
-func (d *deviceFlag) ordinal() int {
-	n, ok := strings.CutPrefix(string(*d), "cuda:")
-	if !ok {
-		return -1
-	}
-	i, err := strconv.ParseUint(n, 10, 16)
-	if err != nil {
-		return -1
-	}
-	return int(i)
-}
-
-// deviceAuto is auto in the words of help.
-const deviceAuto = "or auto: the CUDA device with most free memory, if there is one"
-
-// resolve turns auto into the device that it means here: the CUDA device with most
-// free memory, if there is one.
-func (d *deviceFlag) resolve() {
-	if *d == "auto" {
-		*d = "cpu"
-		if n := cuda.Roomiest(); n >= 0 {
-			*d = deviceFlag(fmt.Sprintf("cuda:%d", n))
-		}
-	}
 }
 
 // dtypes are the types that weights are kept as, by what --dtype calls them.
@@ -212,12 +176,12 @@ func (b *actBitsFlag) Set(s string) error {
 
 // openModelAs loads a model directory onto the device and with weights as o says. The
 // returned function frees the model and the device.
-func openModelAs(dir string, o *machineOptions) (*model.Model, func(), error) {
+func openModelAs(log *slog.Logger, dir string, o *machineOptions) (*model.Model, func(), error) {
 	dir, err := findModel(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	dev, err := o.openDevice()
+	dev, err := o.openDevice(log)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -244,7 +208,7 @@ func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, err
 	if err != nil {
 		return nil, err
 	}
-	opt := o.modelOptions(set)
+	opt := o.modelOptions(set, dev)
 	if o.layers == spec.Layers {
 		o.layers = 0 // as it is
 	}
@@ -262,33 +226,20 @@ func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, err
 	return m, nil
 }
 
-// openDevice opens the CPU with a number of threads; 0 is all.
-func openDevice(threads int) (*cpu.Device, error) {
-	return (&machineOptions{threads: threads, actBits: 16}).openCPU()
+// openDevice opens the device that o names. Log is told what costs time on it.
+func (o *machineOptions) openDevice(log *slog.Logger) (compute.Device, error) {
+	o.device = o.device.Resolve()
+	if o.device.Remote() && o.actBits == 8 {
+		return nil, usageError{fmt.Errorf("--act-bits 8 is for the CPU: on %s activations have 16 bits", o.device)}
+	}
+	return devices.Open(o.device, o.config(log))
 }
 
-func (o *machineOptions) openDevice() (compute.Device, error) {
-	o.device.resolve()
-	if n := o.device.ordinal(); n >= 0 {
-		if o.actBits == 8 {
-			return nil, usageError{errors.New("--act-bits 8 is for the CPU: on a CUDA device activations have 16 bits")}
-		}
-		return cuda.New(cuda.Config{Device: n, BF16: o.trainBF16, Log: slog.Default()})
-	}
-	return o.openCPU()
-}
+// openCPU opens the CPU.
+func (o *machineOptions) openCPU() (*cpu.Device, error) { return devices.OpenCPU(o.config(nil)) }
 
-func (o *machineOptions) openCPU() (*cpu.Device, error) {
-	c := cpu.Default()
-	if o.threads > 0 {
-		c.Threads = o.threads
-	}
-	c.OnePlane = o.actBits == 8
-	dev, err := cpu.New(c)
-	if err != nil {
-		return nil, fmt.Errorf("open the CPU device: %w", err)
-	}
-	return dev, nil
+func (o *machineOptions) config(log *slog.Logger) devices.Config {
+	return devices.Config{Threads: o.threads, OnePlane: o.actBits == 8, TrainBF16: o.trainBF16, Log: log}
 }
 
 // findModel returns the model directory that path means: itself, or the newest

@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"talf/compute/devices"
 	"talf/data"
 	"talf/data/corpus"
 	"talf/infer"
@@ -172,13 +174,13 @@ func (f *files) Type() string       { return "file" }
 // A placement says where the target labels.
 type placement struct {
 	threads                int
-	devices                devicesFlag
+	devices                devices.Names
 	dtype                  dtypeFlag
 	cublas                 bool // may be used
 	rowsGiven, tokensGiven bool // by the user: not to be chosen
 }
 
-// On a CUDA device passes are long enough for products to be bound by arithmetic,
+// On a device with its own memory passes are long enough for products to be bound by arithmetic,
 // and a batch has enough of them.
 const (
 	cudaRows   = 2048
@@ -186,28 +188,29 @@ const (
 )
 
 func (o *placement) flags(f *pflag.FlagSet) {
-	countVar(f, &o.threads, "threads", 0, "CPU threads (0: one for each core that talf doctor finds)")
-	f.Var(&o.devices, "device", "cpu, cuda:N, several as cuda:0,cuda:1, cuda:all, "+deviceAuto)
+	threadsVar(f, &o.threads)
+	f.Var(&o.devices, "device", devices.HelpAll())
 	f.BoolVar(&o.cublas, "cublas", true, "on a CUDA device, let cuBLAS compute large products where it is found")
-	f.Var(&o.dtype, "dtype", "type that weights are kept as: "+dtypeNames()+", or auto: q8 if they are stored so, else f32; on a CUDA device bf16 if all are stored so")
+	f.Var(&o.dtype, "dtype", dtypeHelp())
 }
 
 // open loads a copy of the model in dir onto every device and says what computes it.
 // The returned function frees them.
-func (o *placement) open(c *preprocess.Config, dir string) (all []*model.Model, arithmetic string, closeAll func(), err error) {
-	devices, err := o.devices.resolve()
+func (o *placement) open(log *slog.Logger, c *preprocess.Config, dir string) (all []*model.Model, arithmetic string, closeAll func(), err error) {
+	on, err := o.devices.Resolve()
 	if err != nil {
-		return nil, "", nil, err
+		return nil, "", nil, fmt.Errorf("--device: %w", err)
 	}
-	rows := 0
-	if devices[0].ordinal() >= 0 {
+	machine := defaultMachine()
+	machine.threads, machine.dtype = o.threads, o.dtype
+	if on[0].Remote() {
 		if !o.rowsGiven {
 			c.Rows = cudaRows
 		}
 		if !o.tokensGiven {
 			c.Tokens = cudaTokens
 		}
-		rows = c.Rows
+		machine.rows = c.Rows
 	}
 	var undo []func()
 	closeAll = func() {
@@ -215,15 +218,16 @@ func (o *placement) open(c *preprocess.Config, dir string) (all []*model.Model, 
 			f()
 		}
 	}
-	for _, d := range devices {
-		m, closeModel, err := openModelAs(dir, &machineOptions{threads: o.threads, device: d, dtype: o.dtype, actBits: 16, rows: rows})
+	for _, d := range on {
+		machine.device = d
+		m, closeModel, err := openModelAs(log, dir, &machine)
 		if err != nil {
 			closeAll()
 			return nil, "", nil, err
 		}
 		all, undo = append(all, m), append(undo, closeModel)
 	}
-	return all, arithmeticOf(all[0], devices[0], o.dtype), closeAll, nil
+	return all, arithmeticOf(all[0], o.dtype), closeAll, nil
 }
 
 // preprocess labels c's files with the model in dir.
@@ -232,14 +236,14 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	if err != nil {
 		return preprocess.Stats{}, err
 	}
-	models, arithmetic, closeModels, err := on.open(&c, dir)
+	models, arithmetic, closeModels, err := on.open(a.log, &c, dir)
 	if err != nil {
 		return preprocess.Stats{}, err
 	}
 	defer closeModels()
 	m := models[0]
 	bulk := false
-	if strings.HasPrefix(arithmetic, "cuda") {
+	if m.Device().Arithmetic() != "" {
 		by, err := a.products(models, on.cublas)
 		if err != nil {
 			return preprocess.Stats{}, err

@@ -40,9 +40,9 @@ func (q *quick) runs() []quickRun {
 // decode answers every prompt in every way. It is a measurement: interrupted, it
 // begins anew.
 func (q *quick) decode(ctx context.Context) error {
-	o := decodeOptions{model: q.path("model"), Options: decode.Default()}
+	o := decodeOptions{model: q.path("model"), Options: decode.Default(), machine: defaultMachine()}
 	o.MaxTokens = q.plan.MaxTokens
-	d, err := o.open(0, nil)
+	d, err := o.open(q.a.log, 0, nil)
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func (a *app) score(ctx context.Context, o *scoreOptions) error {
 	if err != nil {
 		return err
 	}
-	m, closeModel, err := openModelAs(o.model, &o.machine)
+	m, closeModel, err := openModelAs(a.log, o.model, &o.machine)
 	if err != nil {
 		return err
 	}

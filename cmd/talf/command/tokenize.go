@@ -83,7 +83,7 @@ have no text.`,
 	f.Lookup("template").Hidden = true
 	f.BoolVar(&o.textOnly, "text-only", false, "with --messages: no ids, which takes no tokenizer")
 	f.StringVar(&o.date, "date", "", "with --messages: the day that templates take for today, such as 2024-07-26 (default: today)")
-	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
+	threadsVar(f, &o.threads)
 	return c
 }
 

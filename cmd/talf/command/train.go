@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
-	"talf/compute/cuda"
+	"talf/compute/devices"
 	"talf/data/corpus"
 	"talf/model/arch"
 	"talf/model/tokenizer"
@@ -41,14 +41,16 @@ type trainOptions struct {
 	export           string
 	threads          int
 	profile          string
-	device           deviceFlag
+	device           devices.Name
 	math             string
 	dtype            string
 }
 
 // machine is what --device, --threads and --math say.
 func (o *trainOptions) machine() *machineOptions {
-	return &machineOptions{threads: o.threads, dtype: dtypeAuto, actBits: 16, lazy: true, device: o.device, trainBF16: o.math == mathBF16}
+	m := defaultMachine()
+	m.threads, m.device, m.lazy, m.trainBF16 = o.threads, o.device, true, o.math == mathBF16
+	return &m
 }
 
 // What --math may be.
@@ -209,8 +211,8 @@ Losses: ` + lossNames() + `.`,
 	f.StringVar(&o.load.AnswerField, "answer-field", "", "with --kind lm: field whose text follows, learnt like the rest")
 	f.StringVar(&o.export, "export", "", "with --kind lm: write the trained model to this new directory, in bfloat16")
 	f.StringVar(&o.profile, "profile", "", "write pprof profiles and a table of the step's operations to this directory")
-	countVar(f, &o.threads, "threads", 0, "CPU threads (0: all)")
-	f.Var(&o.device, "device", "cpu, cuda:N, "+deviceAuto)
+	threadsVar(f, &o.threads)
+	f.Var(&o.device, "device", devices.Help())
 	f.StringVar(&o.math, "math", mathF32, "what a CUDA device multiplies: f32, or bf16 on tensor cores; sums are f32")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return c
@@ -242,20 +244,19 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 		return usagef("--features is %q, want %s, %s or %s", o.features, featuresAuto, featuresStored, featuresRecompute)
 	case o.math != mathF32 && o.math != mathBF16:
 		return usagef("--math is %q, want %s or %s", o.math, mathF32, mathBF16)
-	case o.math == mathBF16 && o.device.String() == "cpu":
+	case o.math == mathBF16 && o.device.String() == string(devices.CPU):
 		return usagef("--math bf16 is for CUDA devices")
 	case o.epochs != 0 && changed("steps"):
 		return usagef("--steps and --epochs exclude each other")
 	case !(o.epochs >= 0 && o.epochs < 1e6):
 		return usagef("--epochs is %v, want 0 or more", o.epochs)
 	}
-	d := o.device // stays what was said: --print-config prints it
-	switch d.resolve(); {
-	case o.math == mathBF16 && d.ordinal() < 0:
+	switch d := o.device.Resolve(); { // o.device stays as given: --print-config prints it
+	case o.math == mathBF16 && !d.Remote():
 		return usagef("--math bf16 is for CUDA devices, and --device auto found none")
-	case o.dtype == "bf16" && d.ordinal() >= 0:
+	case o.dtype == "bf16" && d.Remote():
 		return usagef("--dtype bf16 is for the CPU: on %s --math bf16 multiplies in bfloat16", d)
-	case o.profile != "" && d.ordinal() >= 0:
+	case o.profile != "" && d.Remote():
 		return usagef("--profile times the CPU's operations one by one: those of %s run on meanwhile", d)
 	}
 	switch o.dtype {
@@ -314,21 +315,12 @@ func (a *app) train(ctx context.Context, o *trainOptions, group *dist.World) (tr
 func (o *trainOptions) onRanks(n int) error {
 	switch {
 	case n == 1:
-	case o.device.ordinal() >= 0 || o.math == mathBF16:
+	case o.device.Remote() || o.math == mathBF16:
 		return usagef("--device %s --math %s: %d ranks train on CPUs, where their gradients are added: leave both out, or start one process", &o.device, o.math, n)
-	case o.device == "auto":
-		o.device = "cpu"
+	case o.device == devices.Auto:
+		o.device = devices.CPU
 	}
 	return nil
-}
-
-// arithmetic names what trains where its last bits are not the CPU's.
-func (o *trainOptions) arithmetic() string {
-	n, devices := o.device.ordinal(), cuda.Examine().Devices
-	if n < 0 || n >= len(devices) {
-		return ""
-	}
-	return fmt.Sprintf("cuda sm_%d%d %s", devices[n].Major, devices[n].Minor, o.math)
 }
 
 // trainReady is train; ready says that the run itself began, whose errors all ranks
@@ -342,8 +334,8 @@ func (a *app) trainReady(ctx context.Context, o *trainOptions, group *dist.World
 	if err := o.onRanks(group.Size()); err != nil {
 		return train.Result{}, err
 	}
-	o.device.resolve()          // once: what auto means may change
-	o.cfg.Accum *= group.Size() // a step is of all ranks together
+	o.device = o.device.Resolve() // once: what auto means may change
+	o.cfg.Accum *= group.Size()   // a step is of all ranks together
 	bar := a.progress("train", "steps")
 	defer bar.end()
 	report := func(p train.Progress) {
@@ -359,7 +351,7 @@ func (a *app) trainReady(ctx context.Context, o *trainOptions, group *dist.World
 	if o.kind == checkpoints.KindLM {
 		return a.trainLM(ctx, o, report, group, ready)
 	}
-	m, closeModel, err := openModelAs(o.model, o.machine())
+	m, closeModel, err := openModelAs(a.log, o.model, o.machine())
 	if err != nil {
 		return train.Result{}, err
 	}
@@ -400,7 +392,7 @@ func (a *app) trainReady(ctx context.Context, o *trainOptions, group *dist.World
 	job := train.HeadJob{
 		Vocab:  vocab,
 		Target: m, Data: shares, Out: o.out, Init: o.init, Force: o.force, Recompute: o.features == featuresRecompute, Report: report, Profile: o.profile, Group: group,
-		Arithmetic: o.arithmetic(),
+		Arithmetic: o.arithmetic(m.Device()),
 	}
 	if o.init == initTarget {
 		job.Init, job.FromTarget = "", true
@@ -464,7 +456,7 @@ func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Pr
 		}
 		extra[name] = b
 	}
-	dev, err := o.machine().openDevice()
+	dev, err := o.machine().openDevice(a.log)
 	if err != nil {
 		return train.Result{}, err
 	}
@@ -476,7 +468,7 @@ func (a *app) trainLM(ctx context.Context, o *trainOptions, report func(train.Pr
 	*ready = true
 	res, err := train.LM(ctx, cfg, train.LMJob{
 		Device: dev, Spec: spec, Docs: docs, Window: min(o.window, spec.MaxPos, cfg.Rows), Out: o.out, Extra: extra, Report: report, Profile: o.profile, Group: group,
-		Arithmetic: o.arithmetic(),
+		Arithmetic: o.arithmetic(dev),
 	})
 	if err != nil || o.export == "" || group.Rank() > 0 {
 		return res, err

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"talf/compute/devices"
 	"talf/train"
 )
 
@@ -197,10 +198,10 @@ func TestWhatADeviceMultipliesIsAskedOfDevices(t *testing.T) {
 // Several ranks train on CPUs, whatever auto means to one process.
 func TestTrainingOnDevicesIsRefusedToSeveralRanks(t *testing.T) {
 	for _, c := range []struct {
-		device deviceFlag
+		device devices.Name
 		math   string
 		ranks  int
-		then   deviceFlag
+		then   devices.Name
 		err    string
 	}{
 		{"cuda:1", mathF32, 1, "cuda:1", ""},

@@ -1,0 +1,73 @@
+// Package devices is the table of the devices that a program can run on. Programs
+// parse names of devices, open them and report on them by this table and name no
+// device themselves: a new one is an entry in kinds.
+package devices
+
+import (
+	"fmt"
+	"log/slog"
+
+	"talf/compute"
+	"talf/compute/cpu"
+	"talf/compute/cuda"
+)
+
+// A Config says how a device computes, whichever it is. The zero Config is valid.
+type Config struct {
+	Threads  int  // of the CPU; 0: one for each core that it finds
+	OnePlane bool // of the CPU: see cpu.Config; other devices refuse it
+	// TrainBF16 rounds what training multiplies to bfloat16; the CPU refuses it.
+	TrainBF16 bool
+	// Log, unless nil, is told what costs time on this machine.
+	Log *slog.Logger
+}
+
+// A kind is a family of devices: all of one implementation.
+type kind struct {
+	name string // of the devices "name:N"
+	api  string // what their driver speaks, for people
+	open func(ordinal int, c Config) (compute.Device, error)
+	// roomiest returns the ordinal of the device with the most free memory, −1 if there
+	// is none to use.
+	roomiest func() int
+	examine  func() Report
+	// try opens a device as Open does and measures it.
+	try func(ordinal int, i *Info) error
+}
+
+// kinds are the devices beside the CPU. "auto" takes the first kind that has one.
+func kinds() []kind {
+	return []kind{{
+		name: "cuda", api: "CUDA", open: openCUDA, roomiest: cuda.Roomiest, examine: examineCUDA, try: tryCUDA,
+	}}
+}
+
+// Open opens the device that n names here. "auto" is resolved first.
+func Open(n Name, c Config) (compute.Device, error) {
+	n = n.Resolve()
+	k, ordinal, ok := n.find()
+	if !ok {
+		if c.TrainBF16 {
+			return nil, fmt.Errorf("devices: the CPU does not multiply in bfloat16 when it trains")
+		}
+		return OpenCPU(c)
+	}
+	if c.OnePlane {
+		return nil, fmt.Errorf("devices: activations of 8 bits are for the CPU, %s has 16", n)
+	}
+	return k.open(ordinal, c)
+}
+
+// OpenCPU opens the CPU.
+func OpenCPU(c Config) (*cpu.Device, error) {
+	cfg := cpu.Default()
+	if c.Threads > 0 {
+		cfg.Threads = c.Threads
+	}
+	cfg.OnePlane = c.OnePlane
+	d, err := cpu.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open the CPU device: %w", err)
+	}
+	return d, nil
+}
