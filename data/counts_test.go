@@ -14,7 +14,7 @@ func TestCoverageIsCounted(t *testing.T) {
 		Labels: data.TopK, K: 2, Features: data.None, Source: "s",
 	}
 	dir := t.TempDir()
-	w, err := data.Create(dir, m, data.DefaultWriter())
+	w, err := data.Create(dir, m, data.Whole(), data.DefaultWriter())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func TestLevelsSayWhatTheTreesHold(t *testing.T) {
 		Tail: []float32{0.125, 1, 1, 0.125, 0.25, 0, 0, 0.5, 0},
 	}
 	dir := t.TempDir()
-	w, err := data.Create(dir, m, data.DefaultWriter())
+	w, err := data.Create(dir, m, data.Whole(), data.DefaultWriter())
 	if err != nil {
 		t.Fatal(err)
 	}

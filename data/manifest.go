@@ -68,9 +68,9 @@ func ParseManifest(raw []byte) (*Manifest, error) {
 	if err := m.Meta.Validate(); err != nil {
 		return nil, fmt.Errorf("meta.%w", err)
 	}
-	part := Whole
+	part := Whole()
 	if m.Part != nil {
-		if part = *m.Part; part.Validate() != nil || part == Whole {
+		if part = *m.Part; part.Validate() != nil || part == Whole() {
 			return nil, fmt.Errorf("part: index %d of %d, want one of at least 2", part.Index, part.Count)
 		}
 	}

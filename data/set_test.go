@@ -77,7 +77,7 @@ func record(rng *rand.Rand, m *data.Meta, t int) *data.Record {
 // build writes rows of random lengths in shards of perShard rows.
 func build(t testing.TB, dir string, m data.Meta, rows, perShard int, opt data.WriterOptions) []data.Record {
 	t.Helper()
-	w, err := data.Create(dir, m, opt)
+	w, err := data.Create(dir, m, data.Whole(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +356,7 @@ func TestUnfinishedSetIsContinued(t *testing.T) {
 		for _, lost := range []bool{false, true} {
 			dir := t.TempDir()
 			write := func(upTo int) int {
-				w, err := data.Create(dir, m, data.DefaultWriter())
+				w, err := data.Create(dir, m, data.Whole(), data.DefaultWriter())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -402,7 +402,7 @@ func TestFullDiskNamesTheFileAndLosesOnlyTheOpenShard(t *testing.T) {
 	}
 	for room := 0; room < size; room += size / 6 {
 		dir := t.TempDir()
-		w, err := data.Create(dir, m, data.DefaultWriter())
+		w, err := data.Create(dir, m, data.Whole(), data.DefaultWriter())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -429,7 +429,7 @@ func TestFullDiskNamesTheFileAndLosesOnlyTheOpenShard(t *testing.T) {
 		if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(left) > 0 {
 			t.Fatalf("left behind: %v", left)
 		}
-		w, err = data.Create(dir, m, data.DefaultWriter())
+		w, err = data.Create(dir, m, data.Whole(), data.DefaultWriter())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -452,15 +452,15 @@ func TestFullDiskNamesTheFileAndLosesOnlyTheOpenShard(t *testing.T) {
 
 func TestTwoWritersOfOneDirectoryAreRefused(t *testing.T) {
 	dir := t.TempDir()
-	w, err := data.Create(dir, meta(data.TopK, data.None), data.DefaultWriter())
+	w, err := data.Create(dir, meta(data.TopK, data.None), data.Whole(), data.DefaultWriter())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := data.Create(dir, meta(data.TopK, data.None), data.DefaultWriter()); err == nil || !strings.Contains(err.Error(), "another run") {
+	if _, err := data.Create(dir, meta(data.TopK, data.None), data.Whole(), data.DefaultWriter()); err == nil || !strings.Contains(err.Error(), "another run") {
 		t.Fatalf("second writer: %v", err)
 	}
 	w.Abort()
-	if w, err = data.Create(dir, meta(data.TopK, data.None), data.DefaultWriter()); err != nil {
+	if w, err = data.Create(dir, meta(data.TopK, data.None), data.Whole(), data.DefaultWriter()); err != nil {
 		t.Fatal(err)
 	}
 	w.Abort()
@@ -589,7 +589,7 @@ func TestMetaNamesTheFieldThatIsWrong(t *testing.T) {
 	} {
 		m := meta(data.TopK, data.BF16)
 		c.change(&m)
-		_, err := data.Create(t.TempDir(), m, data.DefaultWriter())
+		_, err := data.Create(t.TempDir(), m, data.Whole(), data.DefaultWriter())
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want it to say %q", err, c.want)
 		}
@@ -601,7 +601,7 @@ func TestCreateRefusesAnotherSet(t *testing.T) {
 	m := meta(data.TopK, data.None)
 	build(t, dir, m, 3, 3, data.DefaultWriter())
 	m.Seed++
-	_, err := data.Create(dir, m, data.DefaultWriter())
+	_, err := data.Create(dir, m, data.Whole(), data.DefaultWriter())
 	if err == nil || !strings.Contains(err.Error(), "seed: 9223372036854775809, want 9223372036854775810") {
 		t.Fatal(err)
 	}
@@ -625,7 +625,7 @@ func TestAppendRefusesRowsThatBreakTheSchema(t *testing.T) {
 		{"label_full", func(r *data.Record) { r.LabelFull = []float32{1} }},
 		{"feature", func(r *data.Record) { r.Features = r.Features[:8] }},
 	} {
-		w, err := data.Create(t.TempDir(), m, data.DefaultWriter())
+		w, err := data.Create(t.TempDir(), m, data.Whole(), data.DefaultWriter())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -652,7 +652,7 @@ func TestBF16RoundsToNearestEven(t *testing.T) {
 func TestCountsOfInputsAddUp(t *testing.T) {
 	dir, m := t.TempDir(), meta(data.TopK, data.None)
 	inputs := []data.Input{{Input: 1, Rows: 1, Conversations: 7, Turns: 12, Cut: 1, Tokens: 30, Loss: 8, Dropped: map[string]int{"short": 1}}}
-	w, err := data.Create(dir, m, data.DefaultWriter())
+	w, err := data.Create(dir, m, data.Whole(), data.DefaultWriter())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -669,7 +669,7 @@ func TestCountsOfInputsAddUp(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, data.ManifestName)); err != nil {
 		t.Fatal(err)
 	}
-	if w, err = data.Create(dir, m, data.DefaultWriter()); err != nil {
+	if w, err = data.Create(dir, m, data.Whole(), data.DefaultWriter()); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {

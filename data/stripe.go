@@ -23,8 +23,8 @@ type Stripe struct {
 	Count int `json:"count"`
 }
 
-// Whole is the part of a writer that is alone.
-var Whole = Stripe{Index: 0, Count: 1}
+// Whole returns the part of a writer that works alone: all of the set.
+func Whole() Stripe { return Stripe{Index: 0, Count: 1} }
 
 // Validate reports an index or a count that cannot be.
 func (p Stripe) Validate() error {
@@ -46,7 +46,7 @@ func (p Stripe) String() string { return fmt.Sprintf("%05d-of-%05d", p.Index, p.
 func (p Stripe) manifest() string { return partPrefix + p.String() + ".json" }
 
 func (p Stripe) lock() string {
-	if p == Whole {
+	if p == Whole() {
 		return lockName
 	}
 	return lockName + "-" + p.String()
@@ -251,7 +251,7 @@ func (w *Writer) removeTemps() error {
 		var shard int
 		_, scan := fmt.Sscanf(base, "shard-%d.parquet", &shard)
 		ours := scan == nil && shard >= 0 && base == shardName(shard) && w.part.Owns(shard)
-		if w.part == Whole {
+		if w.part == Whole() {
 			ours = ours || base == ManifestName
 		} else {
 			ours = ours || base == w.part.manifest()

@@ -19,7 +19,7 @@ import (
 func stripe(t testing.TB, dir string, p data.Stripe, shards int) *data.Writer {
 	t.Helper()
 	m := meta(data.TopK, data.BF16)
-	w, err := data.CreateStripe(dir, m, p, data.DefaultWriter())
+	w, err := data.Create(dir, m, p, data.DefaultWriter())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestStripesMergeIntoTheSetOfOneWriter(t *testing.T) {
 		{0, []int{1, 0}},
 	} {
 		one, many := t.TempDir(), t.TempDir()
-		closeWriter(t, stripe(t, one, data.Whole, c.shards))
+		closeWriter(t, stripe(t, one, data.Whole(), c.shards))
 		var left []int
 		for i, index := range c.order {
 			left = c.order[i:]
@@ -113,7 +113,7 @@ func TestStripesMergeIntoTheSetOfOneWriter(t *testing.T) {
 // its manifest did not get onto the disk, or a half-written file is left.
 func TestALostIndexIsRunAgain(t *testing.T) {
 	one := t.TempDir()
-	closeWriter(t, stripe(t, one, data.Whole, 7))
+	closeWriter(t, stripe(t, one, data.Whole(), 7))
 	p := data.Stripe{Index: 1, Count: 3}
 	for name, lose := range map[string]func(dir string){
 		"after two shards":     func(string) {},
@@ -147,7 +147,7 @@ func TestALostIndexIsRunAgain(t *testing.T) {
 
 func TestStripesWrittenElsewhereAreMergedByHand(t *testing.T) {
 	one, all := t.TempDir(), t.TempDir()
-	closeWriter(t, stripe(t, one, data.Whole, 5))
+	closeWriter(t, stripe(t, one, data.Whole(), 5))
 	for i := range 2 {
 		dir := t.TempDir()
 		closeWriter(t, stripe(t, dir, data.Stripe{Index: i, Count: 2}, 5))
@@ -166,7 +166,7 @@ func TestStripesWrittenElsewhereAreMergedByHand(t *testing.T) {
 
 func TestWritersThatEndTogetherMergeOnce(t *testing.T) {
 	one, many := t.TempDir(), t.TempDir()
-	closeWriter(t, stripe(t, one, data.Whole, 16))
+	closeWriter(t, stripe(t, one, data.Whole(), 16))
 	const count = 8
 	var ws []*data.Writer
 	for i := range count {
@@ -187,7 +187,7 @@ func TestWritersThatEndTogetherMergeOnce(t *testing.T) {
 func TestStripesThatDoNotFitAreRefused(t *testing.T) {
 	m := meta(data.TopK, data.BF16)
 	create := func(dir string, index, count int) error {
-		w, err := data.CreateStripe(dir, m, data.Stripe{Index: index, Count: count}, data.DefaultWriter())
+		w, err := data.Create(dir, m, data.Stripe{Index: index, Count: count}, data.DefaultWriter())
 		if err == nil {
 			w.Abort()
 		}
@@ -213,7 +213,7 @@ func TestStripesThatDoNotFitAreRefused(t *testing.T) {
 	m.Seed--
 
 	alone := t.TempDir()
-	stripe(t, alone, data.Whole, 1).Abort()
+	stripe(t, alone, data.Whole(), 1).Abort()
 	refuses(create(alone, 0, 2), "a run without an index")
 	refuses(data.Merge(alone), "not finished")
 	refuses(data.Merge(t.TempDir()), "manifests of parts")

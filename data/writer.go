@@ -33,7 +33,7 @@ func DefaultWriter() WriterOptions { return WriterOptions{RowGroup: 8 << 20} }
 // A Writer makes a set, shard by shard. It is not safe for concurrent use.
 //
 // A shard appears under its name when it is whole and on disk. After a crash
-// Create finds the finished shards, and the caller goes on behind them.
+// Create finds the finished shards, and the caller continues after them.
 type Writer struct {
 	dir    string
 	part   Stripe
@@ -53,15 +53,11 @@ type Writer struct {
 	err  error // the first failure: the open shard is lost
 }
 
-// Create starts or continues the set in dir, which it makes if needed. It
-// refuses a directory whose set has another meta.
-func Create(dir string, m Meta, opt WriterOptions) (*Writer, error) {
-	return CreateStripe(dir, m, Whole, opt)
-}
-
-// CreateStripe is Create for one of several writers of a set. They may run at the
-// same time, on one machine or on several that share dir; each has its own lock.
-func CreateStripe(dir string, m Meta, p Stripe, opt WriterOptions) (*Writer, error) {
+// Create starts or continues part p of the set in dir, which it makes if needed. It
+// refuses a directory whose set has another meta. Several writers of one set may run
+// at the same time, on one machine or on several that share dir; each has its own
+// lock.
+func Create(dir string, m Meta, p Stripe, opt WriterOptions) (*Writer, error) {
 	if err := p.Validate(); err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
@@ -72,7 +68,7 @@ func CreateStripe(dir string, m Meta, p Stripe, opt WriterOptions) (*Writer, err
 		return nil, fmt.Errorf("data: row groups of %d bytes, want 1..%d", opt.RowGroup, MaxRowGroup)
 	}
 	w := &Writer{dir: dir, part: p, opt: opt, create: createFile, man: Manifest{Format: manifestFormat, Meta: m, Shards: []Shard{}}}
-	if p != Whole {
+	if p != Whole() {
 		w.man.Part = &p
 	}
 	if err := w.open(); err != nil {
@@ -128,7 +124,7 @@ func (w *Writer) old() (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.part == Whole {
+	if w.part == Whole() {
 		if whole == nil && len(parts) > 0 {
 			return nil, fmt.Errorf("%s: %w: name an index, or merge its parts", w.dir, parts.missing())
 		}
@@ -320,7 +316,7 @@ func (w *Writer) Close() error {
 
 // merge makes one set of all parts once each is complete.
 func (w *Writer) merge() error {
-	if w.part == Whole || w.merged {
+	if w.part == Whole() || w.merged {
 		return nil
 	}
 	err := mergeParts(w.create, w.dir)

@@ -62,7 +62,7 @@ type Config struct {
 func Default() Config {
 	return Config{
 		Load: corpus.Default(), K: 4, Depth: 3, Labels: data.TopK, TopK: 16, Features: data.BF16,
-		MaxLen: 2048, EOS: EOSAnswers, Shard: 256, Stripe: data.Whole,
+		MaxLen: 2048, EOS: EOSAnswers, Shard: 256, Stripe: data.Whole(),
 		Prompts: 16, Rows: 512, Tokens: 2048, Writer: data.DefaultWriter(),
 	}
 }

@@ -42,7 +42,7 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	w, err := data.CreateStripe(c.Out, meta, c.Stripe, c.Writer)
+	w, err := data.Create(c.Out, meta, c.Stripe, c.Writer)
 	if err != nil {
 		return Stats{}, fmt.Errorf("preprocess: %w", err)
 	}

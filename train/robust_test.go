@@ -22,7 +22,7 @@ func rewrite(t testing.TB, set *data.Set, edit func(i int, r *data.Record)) *dat
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "copy")
 	opt := data.DefaultWriter()
-	w, err := data.Create(dir, set.Meta(), opt)
+	w, err := data.Create(dir, set.Meta(), data.Whole(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func shapedData(t testing.TB, target *model.Model, k, depth int, labels data.Lab
 		meta.K = 4
 	}
 	dir := filepath.Join(t.TempDir(), "data")
-	w, err := data.Create(dir, meta, data.DefaultWriter())
+	w, err := data.Create(dir, meta, data.Whole(), data.DefaultWriter())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func tinyDataIn(t testing.TB, dir string, target *model.Model, seqs int, feature
 		Schema: data.SchemaVersion, Target: target.Hash(), Tokenizer: "none", Hidden: spec.Hidden, Vocab: spec.Vocab,
 		Branch: 4, Depth: 3, Labels: data.TopK, K: 4, Features: features, Seed: 1, Source: "test",
 	}
-	w, err := data.Create(dir, meta, data.DefaultWriter())
+	w, err := data.Create(dir, meta, data.Whole(), data.DefaultWriter())
 	if err != nil {
 		t.Fatal(err)
 	}

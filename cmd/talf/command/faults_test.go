@@ -473,12 +473,21 @@ func TestTrainSavesThoughNobodyReads(t *testing.T) {
 			if err := errors.Join(c.Start(), pipe.Close()); err != nil {
 				t.Fatal(err)
 			}
+			ended := make(chan error, 1)
+			go func() { ended <- c.Wait() }()
 			steps := filepath.Join(dir, "metrics.jsonl")
-			for { // until some are done
-				if b, err := os.ReadFile(steps); err == nil && strings.Count(string(b), "\n") > 2 {
-					break
+			late := time.After(time.Minute)
+			for waiting := true; waiting; { // until some are done
+				b, err := os.ReadFile(steps)
+				waiting = err != nil || strings.Count(string(b), "\n") <= 2
+				select {
+				case err := <-ended:
+					t.Fatalf("the run ended before it was interrupted: %v", err)
+				case <-late:
+					_ = c.Process.Kill()
+					t.Fatalf("no steps after a minute: %q", b)
+				case <-time.After(5 * time.Millisecond):
 				}
-				time.Sleep(5 * time.Millisecond)
 			}
 			if err := r.Close(); err != nil {
 				t.Fatal(err)
@@ -488,7 +497,12 @@ func TestTrainSavesThoughNobodyReads(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_ = c.Wait() // the exit code is looked at
+			select {
+			case <-ended: // the exit code tells
+			case <-time.After(time.Minute):
+				_ = c.Process.Kill()
+				t.Fatal("the run goes on after its signals")
+			}
 			if got := c.ProcessState.ExitCode(); got != exitInterrupted {
 				t.Errorf("%v, want exit code %d", c.ProcessState, exitInterrupted)
 			}

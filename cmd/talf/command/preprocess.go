@@ -83,7 +83,7 @@ that was lost is simply run again. docs/deploy has examples.`,
 			if err != nil {
 				return err
 			}
-			if c.Stripe = part; part != data.Whole {
+			if c.Stripe = part; part != data.Whole() {
 				a.log.Info("one of several runs", "index", part.Index, "count", part.Count, "said by", from)
 			}
 			on.rowsGiven, on.tokensGiven = cmd.Flags().Changed("rows"), cmd.Flags().Changed("tokens")
@@ -94,13 +94,13 @@ that was lost is simply run again. docs/deploy has examples.`,
 			if asJSON {
 				err = a.printJSON(st)
 			} else {
-				if part != data.Whole && !st.Merged {
+				if part != data.Whole() && !st.Merged {
 					a.printf("index %d of %d, others have not ended: ", part.Index, part.Count)
 				}
 				a.printf("%s: %d sequences of %d tokens, %d to learn, in %d shards\n", c.Out, st.Sequences, st.Tokens, st.LossTokens, st.Shards)
 				printInputs(a, &st)
 			}
-			if err == nil && st.Sequences == 0 && (part == data.Whole || st.Merged) {
+			if err == nil && st.Sequences == 0 && (part == data.Whole() || st.Merged) {
 				err = fmt.Errorf("%s: everything was left out: there is nothing to learn", c.Out)
 			}
 			return err

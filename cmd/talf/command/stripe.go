@@ -49,7 +49,7 @@ func (s *stripeFlags) get(env launch.Env) (p data.Stripe, from string, err error
 		if count {
 			return p, "", usagef("--shard-count is given, --shard-index is not, and nothing in the environment numbers this run")
 		}
-		return data.Whole, "", nil
+		return data.Whole(), "", nil
 	}
 	at := places[0]
 	p = data.Stripe{Index: at.Index, Count: at.Count}

@@ -19,23 +19,23 @@ func TestTheEnvironmentNumbersRuns(t *testing.T) {
 		from      string
 		err       string
 	}{
-		"alone":                    {"", "", data.Whole, "", ""},
+		"alone":                    {"", "", data.Whole(), "", ""},
 		"flags":                    {"--shard-index 2 --shard-count 4", "JOB_COMPLETION_INDEX=1", data.Stripe{Index: 2, Count: 4}, "flags", ""},
-		"one":                      {"--shard-count 1", "SLURM_ARRAY_TASK_ID=3 SLURM_ARRAY_TASK_COUNT=8", data.Whole, "flags", ""},
-		"an index alone":           {"--shard-index 2", "", data.Whole, "", "--shard-count"},
-		"a count alone":            {"--shard-count 2", "", data.Whole, "", "--shard-index"},
-		"out of range":             {"--shard-index 4 --shard-count 4", "", data.Whole, "", "index 4 of 4"},
+		"one":                      {"--shard-count 1", "SLURM_ARRAY_TASK_ID=3 SLURM_ARRAY_TASK_COUNT=8", data.Whole(), "flags", ""},
+		"an index alone":           {"--shard-index 2", "", data.Whole(), "", "--shard-count"},
+		"a count alone":            {"--shard-count 2", "", data.Whole(), "", "--shard-index"},
+		"out of range":             {"--shard-index 4 --shard-count 4", "", data.Whole(), "", "index 4 of 4"},
 		"Slurm":                    {"", "SLURM_ARRAY_TASK_ID=3 SLURM_ARRAY_TASK_COUNT=8 SLURM_ARRAY_TASK_MIN=0", data.Stripe{Index: 3, Count: 8}, "Slurm", ""},
 		"Slurm from 1":             {"", "SLURM_ARRAY_TASK_ID=1 SLURM_ARRAY_TASK_COUNT=8 SLURM_ARRAY_TASK_MIN=1 SLURM_ARRAY_TASK_STEP=1", data.Stripe{Index: 0, Count: 8}, "Slurm", ""},
 		"Slurm in steps":           {"", "SLURM_ARRAY_TASK_ID=14 SLURM_ARRAY_TASK_COUNT=4 SLURM_ARRAY_TASK_MIN=2 SLURM_ARRAY_TASK_STEP=4", data.Stripe{Index: 3, Count: 4}, "Slurm", ""},
-		"Slurm with gaps":          {"", "SLURM_ARRAY_TASK_ID=9 SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_MIN=0", data.Whole, "", "9 of 2"},
-		"Slurm says nothing whole": {"", "SLURM_ARRAY_TASK_ID=x SLURM_ARRAY_TASK_COUNT=2", data.Whole, "", "SLURM_ARRAY_TASK_ID"},
+		"Slurm with gaps":          {"", "SLURM_ARRAY_TASK_ID=9 SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_MIN=0", data.Whole(), "", "9 of 2"},
+		"Slurm says nothing whole": {"", "SLURM_ARRAY_TASK_ID=x SLURM_ARRAY_TASK_COUNT=2", data.Whole(), "", "SLURM_ARRAY_TASK_ID"},
 		"Kubernetes":               {"--shard-count 4", "JOB_COMPLETION_INDEX=3", data.Stripe{Index: 3, Count: 4}, "Kubernetes", ""},
-		"Kubernetes without count": {"", "JOB_COMPLETION_INDEX=3", data.Whole, "", "--shard-count"},
+		"Kubernetes without count": {"", "JOB_COMPLETION_INDEX=3", data.Whole(), "", "--shard-count"},
 		"Open MPI":                 {"", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", data.Stripe{Index: 1, Count: 2}, "Open MPI", ""},
 		"one rank in an array":     {"", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 SLURM_ARRAY_TASK_ID=1 SLURM_ARRAY_TASK_COUNT=2", data.Stripe{Index: 1, Count: 2}, "Slurm", ""},
-		"ranks in an array":        {"", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 SLURM_ARRAY_TASK_ID=1 SLURM_ARRAY_TASK_COUNT=2", data.Whole, "", "both"},
-		"counts that differ":       {"--shard-count 3", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2", data.Whole, "", "Open MPI runs 2"},
+		"ranks in an array":        {"", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 SLURM_ARRAY_TASK_ID=1 SLURM_ARRAY_TASK_COUNT=2", data.Whole(), "", "both"},
+		"counts that differ":       {"--shard-count 3", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2", data.Whole(), "", "Open MPI runs 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			env := map[string]string{}
