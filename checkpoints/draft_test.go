@@ -16,6 +16,7 @@ import (
 
 	"talf/checkpoints/internal/torchfile"
 	"talf/compute/cpu"
+	"talf/internal/spec"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/head"
@@ -131,7 +132,7 @@ func names(ts []safetensors.Tensor) []string {
 func TestEveryFormatComesBackAsItWas(t *testing.T) {
 	dir, m := target(t, modeltest.Default())
 	d := openDraft(t, writeHead(t, m, nil, embedOf(t, m)))
-	for _, f := range Formats {
+	for _, f := range Formats() {
 		for _, torch := range []bool{false, true} {
 			c := DefaultExport()
 			c.Format, c.Torch, c.TargetName, c.Target = f.Name, torch, dir, m.Spec()
@@ -170,6 +171,17 @@ func TestEveryFormatComesBackAsItWas(t *testing.T) {
 			}
 			h.Close()
 		}
+	}
+}
+
+func TestTheTableOfFormatsIsSound(t *testing.T) {
+	if err := (spec.Table[Format]{Kind: "format", Lines: Formats()}).Check(); err != nil {
+		t.Error(err)
+	}
+	c := DefaultExport()
+	c.Format = "vlm"
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), `"vlm"`) || !strings.Contains(err.Error(), "eagle, sglang, vllm, speculators") {
+		t.Errorf("%v, want the formats there are", err)
 	}
 }
 
@@ -612,7 +624,7 @@ func FuzzOpenDraft(f *testing.F) {
 			return
 		}
 		defer d.Close()
-		for _, x := range Formats {
+		for _, x := range Formats() {
 			c := DefaultExport()
 			c.Format, c.Force = x.Name, true
 			if _, err := d.Problems(c); err != nil {

@@ -5,22 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
 	"talf/checkpoints/internal/torchfile"
 	"talf/internal/durable"
+	"talf/internal/spec"
 	"talf/model/arch"
 	"talf/model/head"
 	"talf/model/safetensors"
 )
 
-// A Format is what a draft head is exported as: one reader's idea of it.
+// A Format is what a draft head is exported as: one reader's idea of it. What the
+// readers do is known from their sources, which the formats' functions name. Readers
+// change: those of SGLang, vLLM and EAGLE are as they were on their main branches in
+// 2025, the speculators library's versions are 0.1, 0.3, 0.4 and 0.9.
 type Format struct {
-	Name   string
-	Doc    string
-	Reader string // what loads it, for what is said about it
+	spec.Line        // without parameters
+	Reader    string // what loads it, as messages call it
 
 	tokenMap bool // it reads a draft vocabulary from TokenMapFile
 	problems func(d *Draft, c *ExportConfig) []Problem
@@ -30,36 +32,15 @@ type Format struct {
 	eagle3 func(d *Draft, c *ExportConfig, conf object, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor)
 }
 
-// Formats are the formats of export, in the order of help.
-var Formats = []Format{
-	{
-		Name: "eagle", Doc: "EAGLE's own code (EAGLE-1 and EAGLE-2)", Reader: "EAGLE's loader",
-		problems: eagleProblems, eagle: asEagle,
-	},
-	{
-		Name: "sglang", Doc: "SGLang, --speculative-algorithm EAGLE or EAGLE3", Reader: "SGLang's loader", tokenMap: true,
-		problems: sglangProblems, eagle: asSGLang, eagle3: asSpecForge,
-	},
-	{
-		Name: "vllm", Doc: `vLLM, --speculative-config '{"method": "eagle", …}' or eagle3`, Reader: "vLLM's loader",
-		problems: vllmProblems, eagle: asVLLM, eagle3: asSpecForge,
-	},
-	{
-		Name: "speculators", Doc: "the speculators library, up to version 0.4 for EAGLE-1 and EAGLE-2", Reader: "the speculators library",
-		problems: speculatorsProblems, eagle: asSpeculators, eagle3: asSpeculators3,
-	},
+// Formats returns the formats of export, in the order of help. A format is a
+// function in a file of its own and its line here.
+func Formats() []Format {
+	return []Format{eagle(), sglang(), vllm(), speculators()}
 }
 
-// FindFormat returns the format of that name.
-func FindFormat(name string) (*Format, error) {
-	var names []string
-	for i := range Formats {
-		if Formats[i].Name == name {
-			return &Formats[i], nil
-		}
-		names = append(names, Formats[i].Name)
-	}
-	return nil, fmt.Errorf("format %q, want %s", name, strings.Join(names, ", "))
+// findFormat returns the format of that name.
+func findFormat(name string) (Format, error) {
+	return spec.Table[Format]{Kind: "format", Lines: Formats()}.Find(name)
 }
 
 // An ExportConfig says how a head is exported.
@@ -85,7 +66,7 @@ func DefaultExport() ExportConfig { return ExportConfig{Format: "eagle", DraftTo
 
 // Validate reports the first option that cannot be used.
 func (c *ExportConfig) Validate() error {
-	if _, err := FindFormat(c.Format); err != nil {
+	if _, err := findFormat(c.Format); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
 	if c.DType != "" && c.DType != "F32" && c.DType != "BF16" {
@@ -95,34 +76,6 @@ func (c *ExportConfig) Validate() error {
 		return fmt.Errorf("export: %d tokens to draft, want at least 1", c.DraftTokens)
 	}
 	return nil
-}
-
-// A Grade says what comes of a problem.
-type Grade string
-
-// The grades. A head with one of the first two is not written unless forced.
-const (
-	Refuses  Grade = "refuses"  // the reader stops with an error
-	Misreads Grade = "misreads" // it loads, and drafts other tokens than talf does
-	Note     Grade = "note"     // it works; a user should know
-)
-
-// A Problem is what a reader is expected to make of a head.
-type Problem struct {
-	Grade  Grade  `json:"grade"`
-	Reader string `json:"reader"`
-	What   string `json:"what"`
-}
-
-// String returns a sentence.
-func (p Problem) String() string {
-	switch p.Grade {
-	case Refuses:
-		return p.Reader + " would refuse it: " + p.What
-	case Misreads:
-		return p.Reader + " would load it and draft something else: " + p.What
-	}
-	return p.What
 }
 
 // Exported says what Export wrote.
@@ -138,7 +91,7 @@ type Exported struct {
 
 // Problems predicts what the format's reader makes of d.
 func (d *Draft) Problems(c ExportConfig) ([]Problem, error) {
-	f, err := FindFormat(c.Format)
+	f, err := findFormat(c.Format)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +113,7 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	f, err := FindFormat(c.Format)
+	f, err := findFormat(c.Format)
 	if err != nil {
 		return nil, err
 	}
@@ -255,172 +208,16 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	return r, nil
 }
 
-// withEmbed adds the target's embedding, which has the file's type by now, where the head has none.
+// withEmbed adds the target's embedding, which has the file's type by now, to a
+// head that has none.
 func (d *Draft) withEmbed(c *ExportConfig, ts []safetensors.Tensor) []safetensors.Tensor {
-	name := "embed_tokens.weight"
+	name := d.Spec.Weight(arch.Embed, 0)
 	if _, ok := d.Tensor(name); ok || c.Embed == nil {
 		return ts
 	}
 	e := *c.Embed
 	e.Name = name
 	return append(ts, e)
-}
-
-// asEagle is what EAGLE's own code reads.
-func asEagle(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
-	if d.Spec.QKVBias {
-		conf["qkv_bias"] = true // its name for it; it has no o_proj.bias
-		ts = slices.DeleteFunc(slices.Clone(ts), func(t safetensors.Tensor) bool { return strings.HasSuffix(t.Name, "o_proj.bias") && zero(&t) })
-	}
-	if d.Spec.Rope.Type == "linear" {
-		// It wants these two fields, and a number with a point.
-		conf["rope_scaling"] = map[string]any{"type": "linear", "factor": json.RawMessage(decimal(d.Spec.Rope.Factor))}
-	}
-	return conf, d.withEmbed(c, ts)
-}
-
-// decimal writes a number so that Python reads a float.
-func decimal(x float64) string {
-	s := fmt.Sprint(x)
-	if !strings.ContainsAny(s, ".e") {
-		s += ".0"
-	}
-	return s
-}
-
-// asSGLang is what LlamaForCausalLMEagle reads. It always has fc.bias, and
-// leaves it as random as it was made if the file has none; "bias" means the biases
-// of attention to it.
-func asSGLang(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
-	conf["architectures"], conf["bias"] = []string{"LlamaForCausalLMEagle"}, false
-	ts = d.withEmbed(c, ts)
-	if !d.Spec.FCBias {
-		none := safetensors.F32("fc.bias", make([]float32, d.Spec.Hidden), d.Spec.Hidden)
-		if dtypeOf(ts) == "bfloat16" {
-			none = safetensors.BF16(none.Name, make([]float32, d.Spec.Hidden), d.Spec.Hidden)
-		}
-		ts = append(slices.Clone(ts), none)
-	}
-	return conf, ts
-}
-
-// asVLLM is what EagleLlamaForCausalLM reads. It never has fc.bias; "bias" means
-// the biases of attention to it.
-func asVLLM(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
-	conf["bias"] = false
-	ts = slices.DeleteFunc(slices.Clone(ts), func(t safetensors.Tensor) bool { return t.Name == "fc.bias" })
-	return conf, d.withEmbed(c, ts)
-}
-
-// asSpeculators is what EagleSpeculator reads. The embedding is its verifier's.
-func asSpeculators(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
-	layer := maps.Clone(conf)
-	delete(layer, "bias")
-	out := map[string]any{
-		"architectures": []string{"EagleSpeculator", "LlamaDecoderLayer"}, "speculators_model_type": "eagle",
-		"transformer_layer_architecture": "LlamaDecoderLayer", "transformer_layer_config": layer,
-		"layernorms": false, "fusion_bias": d.Spec.FCBias, "torch_dtype": conf["torch_dtype"],
-	}
-	c.speculators(out, "eagle")
-	var renamed []safetensors.Tensor
-	for _, t := range ts {
-		if t.Name == "embed_tokens.weight" {
-			continue
-		}
-		t.Name = strings.Replace(strings.Replace(t.Name, "fc.", "fusion_fc.", 1), "layers.0.", "transformer.", 1)
-		renamed = append(renamed, t)
-	}
-	return out, renamed
-}
-
-// speculators adds what the library keeps of how a head is used.
-func (c *ExportConfig) speculators(out map[string]any, algorithm string) {
-	classes := c.TargetClasses
-	if classes == nil {
-		classes = []string{}
-	}
-	var name any
-	if c.TargetName != "" {
-		name = c.TargetName
-	}
-	out["speculators_version"] = "0.3.0"
-	out["speculators_config"] = map[string]any{
-		"algorithm": algorithm, "default_proposal_method": "greedy",
-		"proposal_methods": []any{map[string]any{
-			"proposal_type": "greedy", "speculative_tokens": c.DraftTokens, "verifier_accept_k": 1, "accept_tolerance": json.RawMessage("0.0"),
-		}},
-		"verifier": map[string]any{"name_or_path": name, "architectures": classes},
-	}
-}
-
-// eagle3Config is the configuration of an EAGLE-3 head as one object, without the
-// speculators library's own fields.
-func (d *Draft) eagle3Config() object {
-	conf, err := d.flat(d.Dir)
-	if err != nil {
-		panic("checkpoints: " + err.Error()) // OpenDraft has read it
-	}
-	conf = maps.Clone(conf)
-	for key := range conf {
-		if strings.HasPrefix(key, "speculators_") {
-			delete(conf, key)
-		}
-	}
-	return conf
-}
-
-func anyOf(conf object) map[string]any {
-	out := make(map[string]any)
-	for key, v := range conf {
-		out[key] = v
-	}
-	return out
-}
-
-// asSpecForge is the layout of SpecForge, which SGLang and vLLM both read.
-func asSpecForge(d *Draft, _ *ExportConfig, conf object, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
-	e := d.Eagle3
-	out := anyOf(conf)
-	out["architectures"], out["draft_vocab_size"] = []string{"LlamaForCausalLMEagle3"}, e.DraftVocab
-	out["torch_dtype"] = dtypeOf(ts)
-	delete(out, "bias") // it would give SGLang's attention biases
-	if e.TargetHidden != e.Spec.Hidden {
-		out["target_hidden_size"] = e.TargetHidden
-	}
-	if e.Taps != nil {
-		out["eagle_config"] = map[string]any{"use_aux_hidden_state": true, "eagle_aux_hidden_state_layer_ids": e.Taps}
-	}
-	return out, ts
-}
-
-// asSpeculators3 is what Eagle3Speculator reads.
-func asSpeculators3(d *Draft, c *ExportConfig, conf object, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
-	e := d.Eagle3
-	layer := anyOf(conf)
-	for _, key := range []string{"draft_vocab_size", "target_hidden_size", "eagle_config", "architectures", "torch_dtype", "bias"} {
-		delete(layer, key)
-	}
-	out := map[string]any{
-		"architectures": []string{"Eagle3Speculator"}, "speculators_model_type": "eagle3", "draft_vocab_size": e.DraftVocab,
-		"transformer_layer_config": layer, "torch_dtype": dtypeOf(ts),
-	}
-	// Where norm_before_residual is missing, vLLM takes it for true.
-	for _, key := range eagle3Options {
-		out[key] = slices.Contains(e.Options, key)
-	}
-	if e.TargetHidden != e.Spec.Hidden {
-		out["target_hidden_size"] = e.TargetHidden
-	}
-	if e.Taps != nil {
-		out["eagle_aux_hidden_state_layer_ids"] = e.Taps
-	}
-	c.speculators(out, "eagle3")
-	var renamed []safetensors.Tensor
-	for _, t := range ts {
-		t.Name = strings.Replace(t.Name, "midlayer.", "layers.0.", 1)
-		renamed = append(renamed, t)
-	}
-	return out, renamed
 }
 
 // dtypeOf is torch's name for the type of what was trained: an embedding may have

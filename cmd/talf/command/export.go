@@ -28,7 +28,7 @@ func newExport(a *app) *cobra.Command {
 	o := exportOptions{c: checkpoints.DefaultExport(), dtype: dtypeAuto}
 	var asJSON bool
 	var formats strings.Builder
-	for _, f := range checkpoints.Formats {
+	for _, f := range checkpoints.Formats() {
 		fmt.Fprintf(&formats, "  %-12s %s\n", f.Name, f.Doc)
 	}
 	c := &cobra.Command{

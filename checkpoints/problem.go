@@ -1,0 +1,53 @@
+package checkpoints
+
+import (
+	"fmt"
+
+	"talf/model/arch"
+)
+
+// A Grade says what comes of a problem.
+type Grade string
+
+// The grades. A head with one of the first two is not written unless forced.
+const (
+	Refuses  Grade = "refuses"  // the reader stops with an error
+	Misreads Grade = "misreads" // it loads, and drafts other tokens than talf does
+	Note     Grade = "note"     // it works; a user should know
+)
+
+// A Problem is what a reader is expected to make of a head.
+type Problem struct {
+	Grade  Grade  `json:"grade"`
+	Reader string `json:"reader"`
+	What   string `json:"what"`
+}
+
+// String returns a sentence.
+func (p Problem) String() string {
+	switch p.Grade {
+	case Refuses:
+		return p.Reader + " would refuse it: " + p.What
+	case Misreads:
+		return p.Reader + " would load it and draft something else: " + p.What
+	}
+	return p.What
+}
+
+func refuse(format string, args ...any) Problem {
+	return Problem{Grade: Refuses, What: fmt.Sprintf(format, args...)}
+}
+
+func misread(format string, args ...any) Problem {
+	return Problem{Grade: Misreads, What: fmt.Sprintf(format, args...)}
+}
+
+func note(format string, args ...any) Problem {
+	return Problem{Grade: Note, What: fmt.Sprintf(format, args...)}
+}
+
+// hasEmbed reports whether an embedding will be written.
+func (d *Draft) hasEmbed(c *ExportConfig) bool {
+	_, ok := d.Tensor(d.Spec.Weight(arch.Embed, 0))
+	return ok || c.Embed != nil
+}

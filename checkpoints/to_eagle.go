@@ -1,0 +1,73 @@
+package checkpoints
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"talf/internal/spec"
+	"talf/model/arch"
+	"talf/model/safetensors"
+)
+
+// eagle is EAGLE's own code: cnets1.py and configs.py. It loads checkpoints with
+// strict=True: every tensor must be there, and no other.
+func eagle() Format {
+	return Format{
+		Line:   spec.Line{Name: "eagle", Doc: "EAGLE's own code (EAGLE-1 and EAGLE-2)"},
+		Reader: "EAGLE's loader", problems: eagleProblems, eagle: asEagle,
+	}
+}
+
+func eagleProblems(d *Draft, c *ExportConfig) (out []Problem) {
+	s := d.Spec
+	out = d.noVocab()
+	switch s.Rope.Type {
+	case "default":
+	case "linear":
+		if s.Rope.Theta != 10000 {
+			out = append(out, misread("with rope_scaling it does not read rope_theta, which is %g here, and takes 10000 (LlamaAttention._init_rope)", s.Rope.Theta))
+		}
+	default:
+		out = append(out, refuse("rope_scaling is of type %s, and EConfig takes linear and dynamic only", s.Rope.Type))
+	}
+	if s.Heads*s.HeadDim != s.Hidden {
+		out = append(out, refuse("%d heads of %d are not hidden_size = %d, and it does not read head_dim (LlamaAttention.__init__)", s.Heads, s.HeadDim, s.Hidden))
+	}
+	if !d.hasEmbed(c) {
+		out = append(out, refuse("there is no embed_tokens.weight, which it does not take from the target: give the target's directory"))
+	}
+	if o, ok := d.Tensor(s.Bias(arch.O, 0)); ok && !zero(&o) {
+		out = append(out, refuse("it has no o_proj.bias"))
+	}
+	if s.MLPBias {
+		out = append(out, refuse("it has no biases in the feed-forward network"))
+	}
+	if !c.Torch {
+		out = append(out, note("versions of EAGLE before 2025 read pytorch_model.bin only: write it too"))
+	}
+	return out
+}
+
+// asEagle is what EAGLE's own code reads.
+func asEagle(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
+	if d.Spec.QKVBias {
+		conf["qkv_bias"] = true // its name for it; it has no o_proj.bias
+		ts = slices.DeleteFunc(slices.Clone(ts), func(t safetensors.Tensor) bool { return strings.HasSuffix(t.Name, "o_proj.bias") && zero(&t) })
+	}
+	if d.Spec.Rope.Type == "linear" {
+		// It wants these two fields, and a number with a point.
+		conf["rope_scaling"] = map[string]any{"type": "linear", "factor": json.RawMessage(decimal(d.Spec.Rope.Factor))}
+	}
+	return conf, d.withEmbed(c, ts)
+}
+
+// decimal writes a number so that Python reads a float.
+func decimal(x float64) string {
+	s := fmt.Sprint(x)
+	if !strings.ContainsAny(s, ".e") {
+		s += ".0"
+	}
+	return s
+}

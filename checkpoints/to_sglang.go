@@ -1,0 +1,49 @@
+package checkpoints
+
+import (
+	"slices"
+
+	"talf/internal/spec"
+	"talf/model/arch"
+	"talf/model/safetensors"
+)
+
+// sglang is SGLang: llama_eagle.py, llama_eagle3.py and llama.py.
+func sglang() Format {
+	return Format{
+		Line:   spec.Line{Name: "sglang", Doc: "SGLang, --speculative-algorithm EAGLE or EAGLE3"},
+		Reader: "SGLang's loader", tokenMap: true, problems: sglangProblems, eagle: asSGLang, eagle3: asSpecForge,
+	}
+}
+
+func sglangProblems(d *Draft, _ *ExportConfig) (out []Problem) {
+	if d.Eagle3 != nil {
+		return eagle3Problems(d)
+	}
+	if d.Spec.MLPBias {
+		out = append(out, refuse("it has no biases in the feed-forward network (LlamaMLP)"))
+	}
+	if d.Vocab != nil {
+		out = append(out, note("SGLang has to be started with --speculative-token-map and the path of %s, or drafts from all %d tokens, of which this head knows %d", TokenMapFile, d.Spec.Vocab, len(d.Vocab)))
+	}
+	if !d.Spec.FCBias {
+		out = append(out, note("fc.bias is written, all zero: SGLang always has one, and would draft with a random one without it"))
+	}
+	return out
+}
+
+// asSGLang is what LlamaForCausalLMEagle reads. It always has fc.bias, and
+// leaves it as random as it was made if the file has none; "bias" means the biases
+// of attention to it.
+func asSGLang(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
+	conf["architectures"], conf["bias"] = []string{"LlamaForCausalLMEagle"}, false
+	ts = d.withEmbed(c, ts)
+	if !d.Spec.FCBias {
+		none := safetensors.F32(d.Spec.Bias(arch.FC, 0), make([]float32, d.Spec.Hidden), d.Spec.Hidden)
+		if dtypeOf(ts) == "bfloat16" {
+			none = safetensors.BF16(none.Name, make([]float32, d.Spec.Hidden), d.Spec.Hidden)
+		}
+		ts = append(slices.Clone(ts), none)
+	}
+	return conf, ts
+}

@@ -1,0 +1,36 @@
+package checkpoints
+
+import (
+	"slices"
+
+	"talf/internal/spec"
+	"talf/model/arch"
+	"talf/model/safetensors"
+)
+
+// vllm is vLLM: llama_eagle.py and llama_eagle3.py.
+func vllm() Format {
+	return Format{
+		Line:   spec.Line{Name: "vllm", Doc: `vLLM, --speculative-config '{"method": "eagle", …}' or eagle3`},
+		Reader: "vLLM's loader", problems: vllmProblems, eagle: asVLLM, eagle3: asSpecForge,
+	}
+}
+
+func vllmProblems(d *Draft, _ *ExportConfig) (out []Problem) {
+	if d.Eagle3 != nil {
+		return eagle3Problems(d)
+	}
+	out = d.noVocab()
+	if d.Spec.FCBias {
+		out = append(out, misread("its fc has no bias (LlamaModel.__init__), and this head has one that is not zero: train heads for vLLM without"))
+	}
+	return out
+}
+
+// asVLLM is what EagleLlamaForCausalLM reads. It never has fc.bias; "bias" means
+// the biases of attention to it.
+func asVLLM(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
+	conf["bias"] = false
+	ts = slices.DeleteFunc(slices.Clone(ts), func(t safetensors.Tensor) bool { return t.Name == d.Spec.Bias(arch.FC, 0) })
+	return conf, d.withEmbed(c, ts)
+}
