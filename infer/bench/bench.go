@@ -1,5 +1,5 @@
-// Package bench measures draft methods side by side: in one process, on the same
-// target, interleaved, against plain decoding of the same run.
+// Package bench compares draft methods with each other and with plain decoding. They run
+// interleaved, in one process and on the same target.
 package bench
 
 import (
@@ -10,32 +10,40 @@ import (
 	"slices"
 
 	"talf/infer"
+	"talf/infer/bench/rounds"
 	"talf/infer/draft"
 	"talf/infer/verify"
 	"talf/model/sample"
 )
 
-// Baseline is the specification of plain decoding, which every run includes.
+// Baseline is the specification of plain decoding. Every run includes it.
 const Baseline = "ar"
 
-// A Method is one row of the table: what drafts, what verifies, and where it
-// differs from the run's configuration.
-type Method struct {
-	Label  string // names the row; empty means Name()
-	Spec   string // of infer/draft, such as "salf:th=0.4"
-	Verify string // of infer/verify; empty takes the one that suits every tree
-	Files  string // identifies the contents of files that Spec names; empty where it names none
-
-	Source     infer.Source // what it asks; nil where it asks none
-	SourceName string       // tells sources apart in names and logs
-
-	Budget       int       // most nodes of a tree, root counted; 0: as the method says
-	MaxTokens    int       // of an answer; 0: the run's
-	PromptTokens int       // newest tokens of a prompt that are kept; 0: all
-	Temperatures []float64 // those of the run that it is for; nil: all
+// A Source is a draft model that methods may ask.
+type Source struct {
+	Name string // the run's own name for it
+	LM   bool   // a language model; otherwise a draft head
+	infer.Source
 }
 
-// Name says what m is by what it consists of.
+// A Method is one row of the table: a drafter, a verifier, and settings that differ from the
+// run's.
+type Method struct {
+	Label  string // title of the row; empty means Name()
+	Spec   string // of infer/draft, such as "salf:th=0.4"
+	Verify string // of infer/verify; empty takes the one that suits every tree
+	Files  string // identifies the contents of the files that Spec names; empty if it names none
+
+	Source     infer.Source // the draft model; nil for none
+	SourceName string       // tells draft models apart in names and logs
+
+	Budget       int       // most nodes of a tree, the root included; 0: the method's own limit
+	MaxTokens    int       // most tokens of an answer; 0: the run's limit
+	PromptTokens int       // keep only this many last tokens of a prompt; 0: all
+	Temperatures []float64 // the run's temperatures that the method runs at; nil: all
+}
+
+// Name describes m by its specification, verifier, draft model and limits.
 func (m *Method) Name() string {
 	s := m.Spec
 	if m.Verify != "" {
@@ -47,7 +55,7 @@ func (m *Method) Name() string {
 	return s + m.group()
 }
 
-// group says what m must share with the plain decoding that it is compared with.
+// group describes what m shares with the plain decoding that it is compared with.
 func (m *Method) group() string {
 	s := ""
 	if m.MaxTokens > 0 {
@@ -62,63 +70,64 @@ func (m *Method) group() string {
 	return s
 }
 
-func (m *Method) label() string {
+// Title returns the label of m's row, which is unique within a run.
+func (m *Method) Title() string {
 	if m.Label != "" {
 		return m.Label
 	}
 	return m.Name()
 }
 
-// base returns the plain decoding that m is compared with.
-func (m *Method) base() Method {
+// Plain returns the plain decoding that m is compared with.
+func (m *Method) Plain() Method {
 	return Method{Spec: Baseline, MaxTokens: m.MaxTokens, PromptTokens: m.PromptTokens}
 }
 
-func (m *Method) at(temperature float64) bool {
+// RunsAt reports whether m runs at a temperature of the run.
+func (m *Method) RunsAt(temperature float64) bool {
 	return m.Temperatures == nil || slices.Contains(m.Temperatures, temperature)
 }
 
-// A Prompt is what to continue.
+// A Prompt is a text for the target to continue.
 type Prompt struct {
 	Name   string
 	Tokens []int32
 }
 
-// A Set is prompts that belong together, such as those of one benchmark.
+// A Set is a group of prompts, such as those of one benchmark.
 type Set struct {
 	Name    string
 	Prompts []Prompt
-	Cut     int // how many of them lost their beginning
+	Cut     int // how many of them were cut to their ends
 }
 
-// A Config says what to run. Every method runs every prompt of every set at every
-// temperature with every seed, Repeat times.
+// A Config says what to run. Every method runs on every prompt of every set, at every
+// temperature and with every seed, Repeat times.
 type Config struct {
 	Methods      []Method
 	Sets         []Set
-	Warmup       int // of each set, the first prompts that are run and not counted
+	Warmup       int // the first prompts of each set are run but not counted
 	Temperatures []float64
 	Seeds        []uint64
 	Repeat       int
 	MaxTokens    int
 	NoEOS        bool
-	Sampling     sample.Params // beside the temperature
+	Sampling     sample.Params // all but the temperature
 	Tokenizer    string        // hash that files of token ids must carry; empty accepts any
-	// Check fails the run where a method's output should be plain decoding's and
-	// is not.
+	// Check fails the run if an output that should be plain decoding's differs from it.
 	Check bool
-	// Parts runs the passes of every decoding again, each model's alone, and keeps
-	// what they took within decoding and alone.
+	// Parts repeats the passes of every decoding, one model at a time, and keeps their times
+	// within decoding and alone.
 	Parts    bool
 	Progress func(done, total int)
 
-	// Known are measurements of an earlier run that are not made again; Keep is
-	// given each new one. Warm-up prompts are in neither.
+	// Known are measurements of an earlier run, which are not made again. Keep is called with
+	// each new one. Neither holds warm-up prompts.
 	Known []Measurement
 	Keep  func(*Measurement) error
-
-	before func(*Measurement) error // each decoding, and after
-	after  func(*Measurement)
+	// Around, if not nil, is called in place of each decoding and must call decode, which
+	// fills in the measurement's results.
+	Around func(m *Measurement, decode func() error) error
 }
 
 // Default returns a greedy run without methods and prompts.
@@ -129,8 +138,8 @@ func Default() Config {
 	}
 }
 
-// Validate checks that there is something to measure and that every method fits
-// its verifier.
+// Validate checks that there is something to measure and that every method suits its
+// verifier.
 func (c *Config) Validate() error {
 	switch {
 	case len(c.Sets) == 0:
@@ -171,7 +180,7 @@ func (c *Config) Validate() error {
 	for i := range c.Methods {
 		m := &c.Methods[i]
 		if m.Budget < 0 || m.MaxTokens < 0 || m.PromptTokens < 0 {
-			return fmt.Errorf("bench: %s: budget %d, max tokens %d and prompt tokens %d, want none below 0", m.label(), m.Budget, m.MaxTokens, m.PromptTokens)
+			return fmt.Errorf("bench: %s: budget %d, max tokens %d and prompt tokens %d, want none below 0", m.Title(), m.Budget, m.MaxTokens, m.PromptTokens)
 		}
 		line, _, err := draft.Find(m.Spec)
 		if err != nil {
@@ -182,7 +191,7 @@ func (c *Config) Validate() error {
 		}
 		runs := false
 		for _, t := range c.Temperatures {
-			if !m.at(t) {
+			if !m.RunsAt(t) {
 				continue
 			}
 			runs = true
@@ -191,12 +200,12 @@ func (c *Config) Validate() error {
 			}
 		}
 		if !runs {
-			return fmt.Errorf("bench: %s runs at none of the temperatures %v", m.label(), c.Temperatures)
+			return fmt.Errorf("bench: %s runs at none of the temperatures %v", m.Title(), c.Temperatures)
 		}
-		if slices.Contains(labels, m.label()) {
-			return fmt.Errorf("bench: two rows are called %q", m.label())
+		if slices.Contains(labels, m.Title()) {
+			return fmt.Errorf("bench: two rows are called %q", m.Title())
 		}
-		labels = append(labels, m.label())
+		labels = append(labels, m.Title())
 	}
 	return nil
 }
@@ -208,23 +217,30 @@ func of(set string) string {
 	return " of " + set
 }
 
-// fits reports why m cannot be run at temperature t.
+// fits reports why m cannot run at temperature t.
 func (c *Config) fits(m *Method, t float64) error {
-	mk, _, err := draft.Open(m.Spec, draft.Env{Temperature: t, Tokenizer: c.Tokenizer, Source: m.Source != nil})
+	mk, err := c.Open(m, t, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = mk.Close() }() // nothing was written
 	if err := verify.Check(m.Verify, mk.Draw, mk.Chain); err != nil {
-		return fmt.Errorf("%s: %w", m.label(), err)
+		return fmt.Errorf("%s: %w", m.Title(), err)
 	}
 	_, err = verify.New(m.Verify, t)
 	return err
 }
 
-// SameOutput reports whether a verifier's output is plain decoding's, token for
-// token: greedy output always is, sampled output if every token is the target's
-// own draw. The others only have the same distribution.
+// Open returns the maker of m's drafters at temperature t. vocab is the target's vocabulary, 0
+// if it is not known yet.
+func (c *Config) Open(m *Method, t float64, vocab int) (*draft.Maker, error) {
+	mk, _, err := draft.Open(m.Spec, draft.Env{Vocab: vocab, Temperature: t, Tokenizer: c.Tokenizer, Source: m.Source != nil})
+	return mk, err
+}
+
+// SameOutput reports whether a verifier's output equals plain decoding's token for token.
+// Greedy output always does, and sampled output if every token is the target's own draw.
+// Other verifiers' output only has the same distribution.
 func SameOutput(verifier string, temperature float64) bool {
 	if temperature == 0 || verifier == "" {
 		return true
@@ -233,10 +249,10 @@ func SameOutput(verifier string, temperature float64) bool {
 	return err == nil && m.Exact
 }
 
-// Run measures. Methods take turns within every prompt, in an order that rotates,
-// and sets within every round of prompts, so that a machine that slows down slows
-// them all. A run that fails or is cancelled returns, with the error, the report
-// of what it measured; nil if that is nothing.
+// Run runs c on e. Methods take turns within every prompt, in an order that rotates, and sets
+// take turns prompt by prompt, so that a machine that slows down slows them all. If the run
+// fails or is cancelled, Run returns the error and a report of what was measured, nil if
+// that is nothing.
 func Run(ctx context.Context, e *infer.Engine, c Config) (*Report, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -253,17 +269,18 @@ func Run(ctx context.Context, e *infer.Engine, c Config) (*Report, error) {
 	return c.report(r.methods, r.got), err
 }
 
-// Report summarises measurements of an earlier run of c without running anything.
-// Those of methods and prompts that c does not have are passed over.
+// Report summarises measurements of an earlier run of c without running anything. It skips
+// those of methods and prompts that c does not have.
 func (c *Config) Report(got []Measurement) *Report {
 	return c.report(withBases(c.Methods), got)
 }
 
-// withBases puts plain decoding first where a method has none to be compared with.
+// withBases puts in front the plain decodings that methods are compared with and that are
+// not among them.
 func withBases(methods []Method) []Method {
 	var bases []Method
 	for i := range methods {
-		b := methods[i].base()
+		b := methods[i].Plain()
 		has := func(m Method) bool {
 			return m.Spec == Baseline && m.Verify == "" && m.MaxTokens == b.MaxTokens && m.PromptTokens == b.PromptTokens && m.Temperatures == nil
 		}
@@ -282,13 +299,13 @@ type runner struct {
 	engine  *infer.Engine
 	c       *Config
 	methods []Method
-	makers  [][]*draft.Maker // [temperature][method], nil where it does not run
+	makers  [][]*draft.Maker // [temperature][method], nil if the method does not run there
 	known   map[string]*Measurement
 	got     []Measurement
 	done    int
 	total   int
 	turn    int
-	tape    tape
+	tape    rounds.Tape
 }
 
 func (r *runner) open() error {
@@ -301,10 +318,10 @@ func (r *runner) open() error {
 		r.makers = append(r.makers, ms)
 		for i := range r.methods {
 			m := &r.methods[i]
-			if !m.at(t) {
+			if !m.RunsAt(t) {
 				continue
 			}
-			mk, _, err := draft.Open(m.Spec, draft.Env{Vocab: r.engine.Target.Shape().Vocab, Temperature: t, Tokenizer: r.c.Tokenizer, Source: m.Source != nil})
+			mk, err := r.c.Open(m, t, r.engine.Target.Shape().Vocab)
 			if err != nil {
 				return err
 			}
@@ -335,7 +352,7 @@ func (r *runner) run(ctx context.Context) error {
 	for repeat := range r.c.Repeat {
 		for i := range most {
 			if repeat > 0 && i < r.c.Warmup {
-				continue // it is warm
+				continue // already warm
 			}
 			for s := range r.c.Sets {
 				if i >= len(r.c.Sets[s].Prompts) {
@@ -354,8 +371,8 @@ func (r *runner) run(ctx context.Context) error {
 	return nil
 }
 
-// prompt decodes one prompt with all methods and compares their outputs. It counts
-// for all of them or for none.
+// prompt decodes one prompt with all methods and compares their outputs. The prompt counts for
+// all methods or for none.
 func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) error {
 	c, set := r.c, &r.c.Sets[s]
 	temperature := c.Temperatures[t]
@@ -368,15 +385,17 @@ func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) e
 			continue
 		}
 		x := Measurement{
-			Method: m.label(), Set: set.Name, Prompt: set.Prompts[i].Name,
+			Method: m.Title(), Set: set.Name, Prompt: set.Prompts[i].Name,
 			Temperature: temperature, Seed: seed, Repeat: repeat,
 		}
 		x.Key = c.key(m, set.Prompts[i].Tokens, &x)
 		if old := r.known[x.Key]; old != nil && i >= c.Warmup {
 			x = *old
-			x.Method, x.Prompt = m.label(), set.Prompts[i].Name
-		} else if err := r.decode(ctx, &x, m, r.makers[t][n], set.Prompts[i].Tokens); err != nil {
-			return fmt.Errorf("bench: %s, prompt %d%s (%s), temperature %v: %w", m.label(), i, of(set.Name), x.Prompt, temperature, err)
+			x.Method, x.Prompt = m.Title(), set.Prompts[i].Name
+		} else if err := c.around(&x, func() error {
+			return decode(ctx, r.engine, c, m, r.makers[t][n], set.Prompts[i].Tokens, &x, &r.tape)
+		}); err != nil {
+			return fmt.Errorf("bench: %s, prompt %d%s (%s), temperature %v: %w", m.Title(), i, of(set.Name), x.Prompt, temperature, err)
 		}
 		outs[n] = &x
 		if r.done++; c.Progress != nil {
@@ -395,7 +414,7 @@ func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) e
 		x.Equal = x.Compared && slices.Equal(x.Output, plain.Output)
 		if c.Check && x.Compared && !x.Equal {
 			return fmt.Errorf("bench: %s, prompt %d%s (%s), temperature %v, seed %d: the output leaves plain decoding's at token %d",
-				m.label(), i, of(set.Name), x.Prompt, temperature, seed, infer.CommonPrefix(x.Output, plain.Output))
+				m.Title(), i, of(set.Name), x.Prompt, temperature, seed, infer.CommonPrefix(x.Output, plain.Output))
 		}
 	}
 	if i < c.Warmup {
@@ -419,7 +438,7 @@ func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) e
 	return nil
 }
 
-// key identifies what x measures by all that decides it.
+// key identifies a measurement by everything that determines it.
 func (c *Config) key(m *Method, prompt []int32, x *Measurement) string {
 	h := fnv.New64a()
 	for _, id := range prompt {
@@ -437,13 +456,25 @@ func (c *Config) key(m *Method, prompt []int32, x *Measurement) string {
 		x.Set, h.Sum64(), x.Temperature, x.Seed, x.Repeat)
 }
 
-// decode fills x.
-func (r *runner) decode(ctx context.Context, x *Measurement, m *Method, mk *draft.Maker, prompt []int32) error {
+func (c *Config) around(x *Measurement, decode func() error) error {
+	if c.Around == nil {
+		return decode()
+	}
+	return c.Around(x, decode)
+}
+
+// Decode decodes one prompt with m, as Run does, at x's temperature and with its seed, and
+// fills in x's results. mk makes m's drafters.
+func Decode(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk *draft.Maker, prompt []int32, x *Measurement) error {
+	return decode(ctx, e, c, m, mk, prompt, x, new(rounds.Tape))
+}
+
+func decode(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk *draft.Maker, prompt []int32, x *Measurement, tape *rounds.Tape) error {
 	v, err := verify.New(m.Verify, x.Temperature)
 	if err != nil {
 		return err
 	}
-	params := r.c.Sampling
+	params := c.Sampling
 	params.Temperature = x.Temperature
 	proc, err := infer.NewSampling(params)
 	if err != nil {
@@ -452,37 +483,32 @@ func (r *runner) decode(ctx context.Context, x *Measurement, m *Method, mk *draf
 	if m.PromptTokens > 0 && len(prompt) > m.PromptTokens {
 		prompt = prompt[len(prompt)-m.PromptTokens:]
 	}
-	maxTokens := r.c.MaxTokens
+	maxTokens := c.MaxTokens
 	if m.MaxTokens > 0 {
 		maxTokens = m.MaxTokens
 	}
-	config := r.engine.Config
-	defer func() { r.engine.Config = config }()
+	config := e.Config
+	defer func() { e.Config = config }()
 	if m.Budget > 0 {
-		r.engine.Config.MaxNodes = min(config.MaxNodes, m.Budget)
-	}
-	if r.c.before != nil {
-		if err := r.c.before(x); err != nil {
-			return err
-		}
+		e.Config.MaxNodes = min(config.MaxNodes, m.Budget)
 	}
 	drafter := mk.New()
 	seen := watch(v, drafter)
-	engine, src, emit := r.engine, m.Source, seen.emit
-	if r.c.Parts {
+	engine, src, emit := e, m.Source, seen.emit
+	if c.Parts {
 		if drafter == nil {
 			src = nil
 		}
-		engine, src = r.tape.begin(engine, src)
+		engine, src = tape.Begin(e, src)
 		emit = func(d infer.Delta) error {
 			err := seen.emit(d)
-			r.tape.ends()
+			tape.End()
 			return err
 		}
 	}
 	resetPeak()
 	s, err := engine.Generate(ctx, infer.Request{
-		Prompt: prompt, MaxTokens: maxTokens, NoEOS: r.c.NoEOS, Seed: x.Seed,
+		Prompt: prompt, MaxTokens: maxTokens, NoEOS: c.NoEOS, Seed: x.Seed,
 		Drafter: drafter, Source: src, Verifier: seen, Processor: proc, Emit: emit,
 	})
 	if err != nil {
@@ -491,14 +517,11 @@ func (r *runner) decode(ctx context.Context, x *Measurement, m *Method, mk *draf
 	x.Peak = peakMemory()
 	x.Stats, x.Output, x.Paths = *s.Stats(), slices.Clone(s.Tokens()), seen.paths
 	x.Looped = LoopTokens(x.Output)
-	if r.c.Parts {
-		if err := r.tape.again(ctx); err != nil {
+	if c.Parts {
+		if err := tape.Again(ctx); err != nil {
 			return fmt.Errorf("run its passes again: %w", err)
 		}
-		x.Rounds = r.tape.rounds
-	}
-	if r.c.after != nil {
-		r.c.after(x)
+		x.Rounds = tape.Rounds()
 	}
 	return nil
 }

@@ -3,132 +3,25 @@ package bench_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"math"
-	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"talf/compute/cpu"
 	"talf/infer"
 	"talf/infer/bench"
+	"talf/infer/bench/benchtest"
 	"talf/infer/draft/drafttest"
 	"talf/infer/source"
-	"talf/internal/golden"
 	"talf/internal/table"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/modeltest"
-	"talf/model/safetensors"
 )
-
-func device(t testing.TB) *cpu.Device {
-	t.Helper()
-	dev, err := cpu.New(cpu.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { dev.Close() })
-	return dev
-}
-
-// Accuracy and calibration by rank of the conditioning token, against transformers
-// and the public head code: hits and tokens exactly, errors to 1e-6, because f32
-// moves a confidence by 3e-7 and the nearest item is 1.5e-5 from the edge of a bin.
-func TestAccuracyAndCalibrationByRankEqualTheReference(t *testing.T) {
-	dir := golden.File(t, "reference")
-	m, err := model.Load(filepath.Join(dir, "target_trees", "target"), device(t), model.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	h, err := head.Load(filepath.Join(dir, "eval", "head"), m, head.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	set, err := safetensors.Open(filepath.Join(dir, "eval", "items.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer set.Close()
-	ints := func(name string) []int32 {
-		x, err := set.Get(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		v, err := x.Int32s()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	var seqs [][]int32
-	for i := range 3 {
-		seqs = append(seqs, ints(fmt.Sprintf("seq%d.token_ids", i)))
-	}
-	ranks, err := bench.ByRank(t.Context(), m, h, seqs, 5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want struct {
-		Items int
-		N     map[string]map[string]float64
-	}
-	b, err := os.ReadFile(filepath.Join(dir, "eval", "expected.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, &want); err != nil {
-		t.Fatal(err)
-	}
-	for n, items := range ranks {
-		if len(items) != want.Items {
-			t.Fatalf("rank %d: %d items, want %d", n+1, len(items), want.Items)
-		}
-		tokens, next, correct := ints(fmt.Sprintf("n%d.token", n+1)), ints(fmt.Sprintf("n%d.target_next", n+1)), ints(fmt.Sprintf("n%d.correct", n+1))
-		for i, it := range items {
-			if it.Token != tokens[i] || it.Next != next[i] || it.Correct != (correct[i] == 1) {
-				t.Errorf("rank %d, item %d: %+v, want token %d, next %d, correct %d", n+1, i, it, tokens[i], next[i], correct[i])
-			}
-		}
-		e := want.N[fmt.Sprint(n+1)]
-		if got := bench.Accuracy(items); got != e["accuracy"] {
-			t.Errorf("rank %d: accuracy %v, want %v", n+1, got, e["accuracy"])
-		}
-		for _, bins := range []int{10, 15} {
-			for name, usual := range map[string]bool{"paper_conf": false, "max_prob_conf": true} {
-				hit, conf := bench.Split(items, usual)
-				for cut, got := range map[string]float64{"width": bench.ECEWidth(hit, conf, bins), "count": bench.ECECount(hit, conf, bins)} {
-					key := fmt.Sprintf("ece.%s.%s.M%d", name, cut, bins)
-					w, ok := e[key]
-					if !ok || math.Abs(got-w) > 1e-6 {
-						t.Errorf("rank %d: %s is %v, want %v", n+1, key, got, w)
-					}
-				}
-			}
-		}
-	}
-}
-
-func prompts(n, vocab int) (out []bench.Prompt) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for i := range n {
-		p := bench.Prompt{Name: fmt.Sprint("p", i)}
-		for range 3 + rng.IntN(20) {
-			p.Tokens = append(p.Tokens, rng.Int32N(int32(vocab)))
-		}
-		out = append(out, p)
-	}
-	return out
-}
 
 func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 	conf := modeltest.Default()
 	conf.EOS = -1
-	m, err := model.Load(modeltest.Random(t, conf, 1), device(t), model.Default())
+	m, err := model.Load(modeltest.Random(t, conf, 1), benchtest.CPU(t), model.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +36,7 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 	c.Methods = []bench.Method{
 		{Spec: "beam:N=10,k=3,depth=2", Source: src}, {Label: "salf, untrained", Spec: "salf:N=10", Source: src},
 	}
-	c.Sets = []bench.Set{{Name: "a", Prompts: prompts(4, conf.Vocab)}, {Name: "b", Prompts: prompts(2, conf.Vocab)}}
+	c.Sets = []bench.Set{{Name: "a", Prompts: benchtest.Prompts(4, conf.Vocab)}, {Name: "b", Prompts: benchtest.Prompts(2, conf.Vocab)}}
 	c.Temperatures, c.Seeds, c.MaxTokens, c.Parts = []float64{0, 1}, []uint64{1, 2}, 12, true
 	calls := 0
 	c.Progress = func(done, total int) {
@@ -216,7 +109,7 @@ func TestCheckFindsAnOutputThatDiffers(t *testing.T) {
 	target := &drafttest.Target{Table: drafttest.Table{Vocab: 20, Order: 2, Sharp: 2}, MaxLen: 100}
 	c := bench.Default()
 	c.Methods = []bench.Method{{Spec: "salf", Source: &drafttest.Source{Target: target, Agree: 1}}}
-	c.Sets = []bench.Set{{Prompts: prompts(3, 20)}}
+	c.Sets = []bench.Set{{Prompts: benchtest.Prompts(3, 20)}}
 	e := &infer.Engine{Target: target, Config: infer.Default()}
 	if _, err := bench.Run(t.Context(), e, c); err != nil {
 		t.Fatal(err)
@@ -254,7 +147,7 @@ func TestAPromptCountsForAllMethodsOrForNone(t *testing.T) {
 	target := &drafttest.Target{Table: drafttest.Table{Vocab: 20, Order: 2, Sharp: 2}, MaxLen: 100}
 	c := bench.Default()
 	c.Methods = []bench.Method{{Spec: "salf", Source: &drafttest.Source{Target: target, Agree: 1}}}
-	c.Sets, c.Warmup = []bench.Set{{Prompts: prompts(3, 20)}}, 0
+	c.Sets, c.Warmup = []bench.Set{{Prompts: benchtest.Prompts(3, 20)}}, 0
 	kept := 0
 	c.Keep = func(*bench.Measurement) error { kept++; return nil }
 	stable := 2 // the first prompt's
@@ -274,7 +167,7 @@ func TestAPromptCountsForAllMethodsOrForNone(t *testing.T) {
 
 // A run may go on with prompts in another place of their file.
 func TestKnownMeasurementsTakeTheNameOfThePrompt(t *testing.T) {
-	e, target := tableEngine()
+	e, target := benchtest.Engine()
 	c := matrix(target)
 	c.Sets, c.Warmup, c.Repeat = c.Sets[:1], 0, 1
 	c.Keep = func(m *bench.Measurement) error { c.Known = append(c.Known, *m); return nil }
@@ -300,7 +193,7 @@ func TestKnownMeasurementsTakeTheNameOfThePrompt(t *testing.T) {
 
 func TestBadRunsAreRefused(t *testing.T) {
 	ok := bench.Default()
-	ok.Sets = []bench.Set{{Prompts: prompts(3, 9)}}
+	ok.Sets = []bench.Set{{Prompts: benchtest.Prompts(3, 9)}}
 	for name, c := range map[string]struct {
 		change func(c *bench.Config)
 		want   string
@@ -328,18 +221,5 @@ func TestBadRunsAreRefused(t *testing.T) {
 		if err := x.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one that says %q", name, err, c.want)
 		}
-	}
-}
-
-func TestCalibrationErrorOfKnownBins(t *testing.T) {
-	correct := []bool{true, false, true, true}
-	conf := []float64{0.5, 0.5, 1, 0}
-	// Width: (0,0.5] holds 0.5, 0.5 and 0: |2−1|/4; (0.5,1] holds 1: 0.
-	if got := bench.ECEWidth(correct, conf, 2); got != 0.25 {
-		t.Errorf("equal width: %v, want 0.25", got)
-	}
-	// Count: {0, 0.5}: |2−0.5|/4; {0.5, 1}: |1−1.5|/4.
-	if got := bench.ECECount(correct, conf, 2); got != 0.5 {
-		t.Errorf("equal count: %v, want 0.5", got)
 	}
 }

@@ -11,7 +11,7 @@ func (r *Report) Figures() []plot.Figure {
 	var out []plot.Figure
 	var groups []string
 	for _, s := range r.Sets {
-		groups = append(groups, setName(s.Name))
+		groups = append(groups, SetName(s.Name))
 	}
 	for _, t := range r.Temperature {
 		tau := plot.Figure{Title: fmt.Sprintf("Tokens per target pass (τ), temperature %g", t), Groups: groups}

@@ -5,39 +5,26 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
 	"reflect"
 	"strings"
 	"testing"
 
 	"talf/infer"
 	"talf/infer/bench"
+	"talf/infer/bench/benchtest"
 	"talf/infer/draft/drafttest"
 )
-
-func tableEngine() (*infer.Engine, *drafttest.Target) {
-	target := &drafttest.Target{Table: drafttest.Table{Vocab: 20, Order: 2, Sharp: 2}, MaxLen: 200}
-	return &infer.Engine{Target: target, Config: infer.Default()}, target
-}
 
 func matrix(target *drafttest.Target) bench.Config {
 	c := bench.Default()
 	c.Methods = []bench.Method{{Spec: "salf", Source: &drafttest.Source{Target: target, Agree: 0.8}, SourceName: "near"}}
-	c.Sets = []bench.Set{{Name: "a", Prompts: prompts(3, 20)}, {Name: "b", Prompts: prompts(2, 20)}}
+	c.Sets = benchtest.Sets()
 	c.MaxTokens, c.Repeat = 20, 2
 	return c
 }
 
-// counts are what two runs of the same must share: all but times.
-func counts(r *bench.Report) (out [][]any) {
-	for _, x := range r.Rows {
-		out = append(out, []any{x.Method, x.Set, x.Temperature, x.Tokens, x.Passes, x.Drafted, x.Emitted, x.Outputs, x.Equal, x.Looping})
-	}
-	return out
-}
-
 func TestAnInterruptedRunKeepsItsMeasurementsAndGoesOn(t *testing.T) {
-	e, target := tableEngine()
+	e, target := benchtest.Engine()
 	c := matrix(target)
 	whole, err := bench.Run(t.Context(), e, c)
 	if err != nil {
@@ -63,8 +50,8 @@ func TestAnInterruptedRunKeepsItsMeasurementsAndGoesOn(t *testing.T) {
 	if err != nil || n != int64(bytes.LastIndexByte(log.Bytes(), '\n')+1) {
 		t.Fatalf("the log: %v, %d bytes are whole", err, n)
 	}
-	if again := c.Report(got); !reflect.DeepEqual(counts(again), counts(part)) {
-		t.Errorf("the log says %v, the run said %v", counts(again), counts(part))
+	if again := c.Report(got); !reflect.DeepEqual(benchtest.Counts(again), benchtest.Counts(part)) {
+		t.Errorf("the log says %v, the run said %v", benchtest.Counts(again), benchtest.Counts(part))
 	}
 	known := len(got)
 	c.Known, c.Progress = got, nil
@@ -74,8 +61,8 @@ func TestAnInterruptedRunKeepsItsMeasurementsAndGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(counts(full), counts(whole)) {
-		t.Errorf("gone on: %v\nat once: %v", counts(full), counts(whole))
+	if !reflect.DeepEqual(benchtest.Counts(full), benchtest.Counts(whole)) {
+		t.Errorf("gone on: %v\nat once: %v", benchtest.Counts(full), benchtest.Counts(whole))
 	}
 	if want := 2 * 2 * 3; known+kept != want {
 		t.Errorf("%d known and %d new measurements, want %d in all", known, kept, want)
@@ -115,7 +102,7 @@ func FuzzReadLog(f *testing.F) {
 }
 
 func TestMethodsMayHaveBudgetsAndLengthsOfTheirOwn(t *testing.T) {
-	e, target := tableEngine()
+	e, target := benchtest.Engine()
 	c := matrix(target)
 	src := c.Methods[0].Source
 	c.Repeat, c.Temperatures = 1, []float64{0, 1}
@@ -188,28 +175,6 @@ func TestLoopsAreStretchesThatRepeat(t *testing.T) {
 	}
 }
 
-// The bound of Proposition 1, worked by hand: ps = 1/2, pt = 1/4, depth 2, so that
-// ℓ = 1/4. A spine of one node with one branch beside it is worth 1/2 + (1/2)(1/4)(5/4)
-// and a tree of two branches alone (1 − (3/4)²)(5/4).
-func TestTheBoundOfProposition1(t *testing.T) {
-	p := bench.Paths{
-		Origins: []string{bench.Spine, bench.Branch}, Drafted: []int{4, 8}, Kept: []int{2, 2}, Reached: []int{4, 6},
-		Length: []int{1, 1}, Fan: [][]int{{0, 1}}, Bare: []int{0, 0, 1},
-	}
-	want := 1 + (0.5+0.5*0.25*1.25+(1-0.75*0.75)*1.25)/2
-	if got := p.Bound(2); math.Abs(got-want) > 1e-15 {
-		t.Errorf("the bound is %v, want %v", got, want)
-	}
-	// Three children to a node and 13 nodes: two full levels.
-	phi := 1 - math.Pow(0.75, 3)
-	if got, want := p.IsotropicBound(3, 13), 1+phi+phi*phi; math.Abs(got-want) > 1e-15 {
-		t.Errorf("the isotropic bound is %v, want %v", got, want)
-	}
-	if got := (&bench.Paths{Origins: []string{"x"}}).Bound(6); got != 1 {
-		t.Errorf("without rounds it is %v, want 1", got)
-	}
-}
-
 // A labelled drafter proposes a spine and a branch: at every second depth the
 // spine's token is right and otherwise the branch's.
 type labelled struct {
@@ -255,10 +220,10 @@ func (l *labelled) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) er
 }
 
 func TestLabelledNodesAreCounted(t *testing.T) {
-	_, target := tableEngine()
+	_, target := benchtest.Engine()
 	target.Fail = nil
 	d := &labelled{target: target}
-	p := bench.CountPaths(t, target, d, prompts(1, 20)[0].Tokens, 3*7+1)
+	p := bench.CountPaths(t, target, d, benchtest.Prompts(1, 20)[0].Tokens, 3*7+1)
 	// Seven rounds of three tokens, and a last one of a single token without a tree.
 	for name, c := range map[string]struct{ got, want any }{
 		"drafted": {p.Drafted, []int{14, 14}}, "reached": {p.Reached, []int{14, 14}}, "kept": {p.Kept, []int{7, 7}},

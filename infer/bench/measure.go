@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"talf/infer"
+	"talf/infer/bench/rounds"
 )
 
 // A Measurement is one method's decoding of one prompt.
@@ -29,7 +30,7 @@ type Measurement struct {
 	Peak     int64  `json:"peak_bytes,omitempty"` // largest resident memory of the process meanwhile
 	Paths    *Paths `json:"paths,omitempty"`
 	// Rounds are its parts, where they were asked for.
-	Rounds []Round `json:"rounds,omitempty"`
+	Rounds []rounds.Round `json:"rounds,omitempty"`
 	// Asked are the rows that a replay was asked for, Missed those that the
 	// recording lacked.
 	Asked  int `json:"asked,omitempty"`

@@ -9,6 +9,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/bench"
+	"talf/infer/bench/benchtest"
 	"talf/infer/draft/drafttest"
 	"talf/internal/table"
 )
@@ -74,7 +75,7 @@ func partsRun(t *testing.T, repeat int, jitter bool) (*bench.Report, []bench.Mea
 	e, _, src := world(jitter)
 	c := bench.Default()
 	c.Methods = []bench.Method{{Spec: "static:chain-3", Source: src}}
-	c.Sets = []bench.Set{{Prompts: prompts(3, 20)}}
+	c.Sets = []bench.Set{{Prompts: benchtest.Prompts(3, 20)}}
 	c.Warmup, c.MaxTokens, c.Repeat, c.Parts = 0, 20, repeat, true
 	var got []bench.Measurement
 	c.Keep = func(m *bench.Measurement) error { got = append(got, *m); return nil }
@@ -204,7 +205,7 @@ func TestRoundsThatDifferCountWithTheirMean(t *testing.T) {
 	e, _, src := world(true)
 	c := bench.Default()
 	c.Methods = []bench.Method{{Spec: "salf:th=auto", Source: src}}
-	c.Sets = []bench.Set{{Prompts: prompts(2, 20)}}
+	c.Sets = []bench.Set{{Prompts: benchtest.Prompts(2, 20)}}
 	c.Warmup, c.MaxTokens, c.Repeat, c.Parts = 0, 20, 3, true
 	loop, alone, rounds := map[string]time.Duration{}, map[string]time.Duration{}, map[string]int{}
 	c.Keep = func(m *bench.Measurement) error {
@@ -244,7 +245,7 @@ func TestPassesThatFailTheSecondTimeAreReported(t *testing.T) {
 	passes := 0
 	target.Fail = func() bool { passes++; return passes > 22 } // one of the prompt and 20 are the first time's
 	c := bench.Default()
-	c.Sets = []bench.Set{{Prompts: prompts(1, 20)}}
+	c.Sets = []bench.Set{{Prompts: benchtest.Prompts(1, 20)}}
 	c.Warmup, c.MaxTokens, c.Parts = 0, 20, true
 	if _, err := bench.Run(t.Context(), e, c); !errors.Is(err, drafttest.ErrPass) || !strings.Contains(err.Error(), "run its passes again") {
 		t.Errorf("error %v", err)

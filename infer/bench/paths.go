@@ -4,21 +4,20 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
 	"talf/infer"
 )
 
-// The origins that GOOSE's model of a tree is about.
+// The origins of nodes that GOOSE models (spine and branch).
 const (
 	Spine  = "spine"
 	Branch = "branch"
 )
 
-// nothing is the kind of a path that accepted no node.
-const nothing = "none"
+// Nothing is the kind of a path on which no drafted node was accepted.
+const Nothing = "none"
 
 // Paths count where the nodes of labelled trees come from, and what became of
 // them. Tokens past EOS or a limit are not kept.
@@ -79,60 +78,6 @@ func (p *Paths) kinds() string {
 		names[i] = fmt.Sprintf("%s %.0f%%", k, 100*p.Share(k))
 	}
 	return strings.Join(names, ", ")
-}
-
-// Bound returns the lower bound of τ in Proposition 1 of GOOSE (equation 1),
-// averaged over the shapes of the trees that were proposed:
-//
-//	Σ_{i=1..m} ps^i + Σ_{i<m} ps^i (1−ps) φ_i (1+ℓ) + 1
-//	φ_i = 1 − (1−pt)^{w_i},  ℓ = Σ_{k=1..depth−1} pt^k
-//
-// ps and pt are the shares of drafted spine and branch nodes that were accepted,
-// as the paper takes them. A tree without a spine has its branches at the root.
-func (p *Paths) Bound(depth int) float64 {
-	ps, _ := p.Rate(Spine)
-	pt, _ := p.Rate(Branch)
-	on := 0.0
-	for k := 1; k < depth; k++ {
-		on += math.Pow(pt, float64(k))
-	}
-	rounds, sum := 0, 0.0
-	for m, n := range p.Length {
-		rounds += n
-		for i := 1; i <= m; i++ {
-			sum += float64(n) * math.Pow(ps, float64(i))
-		}
-	}
-	if rounds == 0 {
-		return 1
-	}
-	branch := func(w int) float64 { return (1 - math.Pow(1-pt, float64(w))) * (1 + on) }
-	for i, fan := range p.Fan {
-		for w, n := range fan {
-			sum += float64(n) * math.Pow(ps, float64(i)) * (1 - ps) * branch(w)
-		}
-	}
-	for w, n := range p.Bare {
-		sum += float64(n) * branch(w)
-	}
-	return sum/float64(rounds) + 1
-}
-
-// IsotropicBound is the same for a tree of transitions alone, k children to each
-// node and budget nodes, root counted: Σ_d Π_{j≤d} (1 − (1−pt)^{k}) + 1.
-func (p *Paths) IsotropicBound(k, budget int) float64 {
-	pt, _ := p.Rate(Branch)
-	phi := 1 - math.Pow(1-pt, float64(k))
-	sum, reach := 0.0, 1.0
-	for width, left := k, budget-1; left > 0; width *= k {
-		if width > left { // the last level is not full
-			phi = 1 - math.Pow(1-pt, float64(k)*float64(left)/float64(width))
-		}
-		reach *= phi
-		sum += reach
-		left -= width
-	}
-	return sum + 1
 }
 
 func (p *Paths) add(o *Paths) {
@@ -267,7 +212,7 @@ func (w *watched) emit(d infer.Delta) error {
 			kinds = append(kinds, name)
 		}
 	}
-	kind := nothing
+	kind := Nothing
 	if len(kinds) > 0 {
 		kind = strings.Join(kinds, "+")
 	}

@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"talf/infer"
+	"talf/infer/bench/rounds"
 )
 
 // A Mean is a mean and its standard deviation (n−1).
@@ -26,6 +28,11 @@ func meanOf(xs []float64) Mean {
 	}
 	m.Std = math.Sqrt(m.Std / float64(max(len(xs)-1, 1)))
 	return m
+}
+
+// Text writes the mean and its standard deviation with so many decimals.
+func (m Mean) Text(decimals int) string {
+	return fmt.Sprintf("%.*f ± %.*f", decimals, m.Mean, decimals, m.Std)
 }
 
 // Error returns the standard error of the mean.
@@ -61,12 +68,12 @@ type Row struct {
 	// Emitted[n] counts passes that emitted n tokens; Depth and Rank are the
 	// acceptance by depth and by rank among siblings, from 1; Ranked the share of
 	// drafted nodes by rank.
-	Emitted []int        `json:"emitted"`
-	Depth   []infer.Rate `json:"by_depth"`
-	Rank    []infer.Rate `json:"by_rank"`
-	Ranked  []int        `json:"nodes_by_rank"`
-	Paths   *Paths       `json:"by_origin,omitempty"` // of methods that draft from several
-	Parts   *Parts       `json:"parts,omitempty"`
+	Emitted []int         `json:"emitted"`
+	Depth   []infer.Rate  `json:"by_depth"`
+	Rank    []infer.Rate  `json:"by_rank"`
+	Ranked  []int         `json:"nodes_by_rank"`
+	Paths   *Paths        `json:"by_origin,omitempty"` // of methods that draft from several
+	Parts   *rounds.Parts `json:"parts,omitempty"`
 	// Equal counts the outputs that are plain decoding's token for token, of those
 	// Compared: sampled outputs of some verifiers have only its distribution.
 	Equal    int `json:"equal_outputs"`
@@ -153,14 +160,14 @@ func (c *Config) report(methods []Method, got []Measurement) *Report {
 		for _, t := range c.Temperatures {
 			for i := range methods {
 				m := &methods[i]
-				b := m.base()
+				b := m.Plain()
 				base := slices.IndexFunc(methods, func(o Method) bool { return o.Spec == Baseline && o.Verify == "" && o.group() == b.group() })
-				mine := of1(by[place{m.label(), t}], set)
+				mine := inSet(by[place{m.Title(), t}], set)
 				if len(mine) == 0 {
 					continue
 				}
-				row := summarise(mine, of1(by[place{methods[base].label(), t}], set))
-				row.Method, row.Spec, row.Verify, row.Source = m.label(), m.Spec, m.Verify, m.SourceName
+				row := summarise(mine, inSet(by[place{methods[base].Title(), t}], set))
+				row.Method, row.Spec, row.Verify, row.Source = m.Title(), m.Spec, m.Verify, m.SourceName
 				row.Set, row.Temperature = set, t
 				r.Rows = append(r.Rows, row)
 			}
@@ -169,8 +176,8 @@ func (c *Config) report(methods []Method, got []Measurement) *Report {
 	return r
 }
 
-// of1 returns the measurements of a set.
-func of1(all []*Measurement, set string) []*Measurement {
+// inSet returns the measurements of a set.
+func inSet(all []*Measurement, set string) []*Measurement {
 	if set == "" {
 		return all
 	}
@@ -257,7 +264,7 @@ func summarise(ms, base []*Measurement) (r Row) {
 			speedup = append(speedup, b.stats.TPOT().Seconds()/s.TPOT().Seconds())
 		}
 	}
-	r.Parts = partsOf(ms, base)
+	r.Parts = rounds.Of(texts(ms), texts(base))
 	keysOfRuns, byRuns := pool(ms, byRun)
 	for _, k := range keysOfRuns {
 		runs = append(runs, byRuns[k].stats.Tau())
@@ -280,4 +287,13 @@ func perSecond(s *infer.Stats) float64 {
 		return 0
 	}
 	return float64(s.Tokens) / s.Decode.Seconds()
+}
+
+// texts are the measurements as texts with rounds.
+func texts(ms []*Measurement) []rounds.Text {
+	out := make([]rounds.Text, len(ms))
+	for i, m := range ms {
+		out[i] = rounds.Text{Set: m.Set, Prompt: m.Prompt, Seed: m.Seed, Rounds: m.Rounds, Tokens: m.Stats.Tokens}
+	}
+	return out
 }

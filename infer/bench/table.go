@@ -18,9 +18,9 @@ func (r *Row) cells() []string {
 	}
 	return []string{
 		r.Method, fmt.Sprintf("%g", r.Temperature),
-		plusMinus(r.Tau, 2), plusMinus(r.Speed, 1), plusMinus(r.Speedup, 2),
-		percent(r.Draft), percent(r.Verified), percent(r.Overhead), fmt.Sprint(r.Passes),
-		percent(float64(r.Looping) / float64(max(r.Outputs, 1))),
+		r.Tau.Text(2), r.Speed.Text(1), r.Speedup.Text(2),
+		table.Percent(r.Draft), table.Percent(r.Verified), table.Percent(r.Overhead), fmt.Sprint(r.Passes),
+		table.Percent(float64(r.Looping) / float64(max(r.Outputs, 1))),
 		strings.Join(kept, " "),
 	}
 }
@@ -72,7 +72,39 @@ func (s *SetInfo) about() string {
 	return t
 }
 
-// origins tells what each origin contributes.
+// parts lays out where the time goes.
+func (r *Report) parts() []table.Table {
+	t := table.Table{
+		Caption: "By parts, µs a round: passes within decoding, and the same passes of each model alone",
+		Header: []string{
+			"method", "T", "set", "rounds", "of repetitions", "rows", "context", "target", "alone", "draft passes", "draft", "alone", "other", "round",
+			"τ", "speed-up", "allowed by the passes", "of allowed",
+		},
+	}
+	us := func(s float64) string { return fmt.Sprintf("%.0f", 1e6*s) }
+	for i := range r.Rows {
+		x := &r.Rows[i]
+		p := x.Parts
+		if p == nil {
+			continue
+		}
+		of := "the mean"
+		if p.Best {
+			of = "the best"
+		}
+		t.Cells = append(t.Cells, []string{
+			x.Method, fmt.Sprintf("%g", x.Temperature), SetName(x.Set), fmt.Sprint(p.Rounds), of, fmt.Sprintf("%.1f", p.Rows), fmt.Sprintf("%.0f", p.At),
+			us(p.Target), us(p.TargetAlone), fmt.Sprintf("%.1f", p.Steps), us(p.Draft), us(p.DraftAlone), us(p.Other), us(p.Total()),
+			fmt.Sprintf("%.2f", x.Pooled), fmt.Sprintf("%.2f", p.Speedup), fmt.Sprintf("%.2f", p.Allowed), fmt.Sprintf("%.2f", p.Of),
+		})
+	}
+	if len(t.Cells) == 0 {
+		return nil
+	}
+	return []table.Table{t}
+}
+
+// origins lays out what each origin of nodes contributes.
 func (r *Report) origins() []table.Table {
 	t := table.Table{
 		Caption: "By origin of the nodes",
@@ -90,7 +122,7 @@ func (r *Report) origins() []table.Table {
 				kinds = x.Paths.kinds()
 			}
 			t.Cells = append(t.Cells, []string{
-				x.Method, fmt.Sprintf("%g", x.Temperature), setName(x.Set), name, fmt.Sprint(x.Paths.Drafted[o]),
+				x.Method, fmt.Sprintf("%g", x.Temperature), SetName(x.Set), name, fmt.Sprint(x.Paths.Drafted[o]),
 				fmt.Sprintf("%.3f", kept), fmt.Sprintf("%.3f", reached), kinds,
 			})
 		}
@@ -101,15 +133,10 @@ func (r *Report) origins() []table.Table {
 	return []table.Table{t}
 }
 
-func setName(s string) string {
+// SetName names a set in tables; an empty name stands for all sets.
+func SetName(s string) string {
 	if s == "" {
 		return "all"
 	}
 	return s
 }
-
-func plusMinus(m Mean, digits int) string {
-	return fmt.Sprintf("%.*f ± %.*f", digits, m.Mean, digits, m.Std)
-}
-
-func percent(share float64) string { return fmt.Sprintf("%.0f%%", 100*share) }

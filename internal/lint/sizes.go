@@ -45,7 +45,6 @@ var Ratchet = map[string]int{
 	"compute/cpu":                         3800,
 	"compute/cuda":                        3550,
 	"compute/cuda/train.go":               696,
-	"infer/bench":                         5500,
 	"infer/draft":                         4200,
 
 	"infer/draft/fuse.go": 602,

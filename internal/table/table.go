@@ -58,3 +58,6 @@ func Write(w io.Writer, tables []Table, markdown bool) error {
 	}
 	return nil
 }
+
+// Percent writes a share as a whole percentage.
+func Percent(share float64) string { return fmt.Sprintf("%.0f%%", 100*share) }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/infer/bench"
+	"talf/infer/bench/paper"
 	"talf/internal/table"
 )
 
@@ -125,14 +126,14 @@ the expected calibration error over 10 bins of equal width.`,
 // printPapers lists what --paper runs.
 func (a *app) printPapers() error {
 	t := table.Table{Header: []string{"table", "what", "methods"}}
-	for _, p := range bench.Papers() {
+	for _, p := range paper.Exhibits().Lines {
 		t.Cells = append(t.Cells, []string{p.Name, p.Doc, fmt.Sprint(len(p.Variants))})
 	}
 	return t.Write(a.out, false)
 }
 
 func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) {
-	papers, err := findPapers(o.papers)
+	papers, err := paper.Select(o.papers)
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -146,7 +147,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	if c.Methods, err = benchMethods(o, r.sources); err != nil {
 		return nil, usageError{err}
 	}
-	kit := &bench.Kit{Sources: r.sources, Datastore: o.datastore, MaxTokens: c.MaxTokens, Temperatures: o.temperatures}
+	kit := &paper.Kit{Sources: r.sources, Datastore: o.datastore, MaxTokens: c.MaxTokens, Temperatures: o.temperatures}
 	if len(c.Methods) == 0 && len(papers) > 0 {
 		c.Temperatures = nil // theirs
 	}
@@ -185,12 +186,12 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	if o.ranks > 0 && err == nil {
 		texts := a.rankTexts(r)
 		for _, h := range r.heads {
-			items, err := bench.ByRank(ctx, r.model, h.head, texts, o.ranks)
+			items, err := paper.ByRank(ctx, r.model, h.head, texts, o.ranks)
 			if err != nil {
 				out.Interrupted = true
 				return out, err
 			}
-			out.ByRank = append(out.ByRank, rankLines(h.name, items)...)
+			out.ByRank = append(out.ByRank, paper.RankLines(h.name, items)...)
 		}
 	}
 	return out, err

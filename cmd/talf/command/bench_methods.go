@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"talf/infer/bench"
+	"talf/infer/bench/paper"
 	"talf/infer/draft"
 	"talf/infer/verify"
 )
@@ -17,32 +18,10 @@ func verifierNames() string {
 	return strings.Join(names, ", ")
 }
 
-// findPapers reads --paper; "all" is every one, "NAME" all of a publication's.
-func findPapers(names []string) ([]bench.Paper, error) {
-	var out []bench.Paper
-	for _, n := range names {
-		found := false
-		for _, p := range bench.Papers() {
-			if n == "all" || strings.HasPrefix(p.Name, n+":") {
-				out, found = append(out, p), true
-			}
-		}
-		if found {
-			continue
-		}
-		p, err := bench.FindPaper(n)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
-
 // addPapers adds what papers run and says what is left out. That nothing is left
 // is a mistake.
-func (a *app) addPapers(c *bench.Config, papers []bench.Paper, kit *bench.Kit) error {
-	for _, w := range c.AddPapers(papers, kit) {
+func (a *app) addPapers(c *bench.Config, papers []paper.Exhibit, kit *paper.Kit) error {
+	for _, w := range paper.Add(c, papers, kit) {
 		a.log.Warn("left out", "variant", w)
 	}
 	if len(papers) > 0 && len(c.Methods) == 0 {

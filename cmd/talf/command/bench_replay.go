@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/infer/bench"
+	"talf/infer/bench/paper"
+	"talf/infer/bench/replay"
 	"talf/internal/durable"
 	"talf/internal/table"
 )
@@ -19,7 +21,7 @@ import (
 func newBenchRecord(a *app) *cobra.Command {
 	var o benchOptions
 	var out string
-	rc := bench.DefaultRecord()
+	rc := replay.Default()
 	c := &cobra.Command{
 		Use:   "record --model DIR --prompts FILE --out FILE",
 		Short: "Record what a model and its draft models say, for bench replay",
@@ -58,7 +60,7 @@ learn from the model's rows of rejected nodes or of the prompt.`,
 	return c
 }
 
-func (a *app) record(ctx context.Context, o *benchOptions, rc bench.RecordConfig, out string) error {
+func (a *app) record(ctx context.Context, o *benchOptions, rc replay.Config, out string) error {
 	r, err := a.openRig(ctx, &o.rigOptions)
 	if err != nil {
 		return err
@@ -74,7 +76,7 @@ func (a *app) record(ctx context.Context, o *benchOptions, rc bench.RecordConfig
 	}
 	bar := a.progress("record", "answers")
 	c.Progress = func(done, total int) { bar.set(int64(done), int64(total), "") }
-	rec, err := bench.Record(ctx, r.engine, c, r.sources, rc)
+	rec, err := replay.Record(ctx, r.engine, c, r.sources, rc)
 	bar.end()
 	if err != nil {
 		return err
@@ -88,7 +90,7 @@ func (a *app) record(ctx context.Context, o *benchOptions, rc bench.RecordConfig
 }
 
 // costTable gives what passes cost, model by model.
-func costTable(r *bench.Recording) *table.Table {
+func costTable(r *replay.Recording) *table.Table {
 	t := &table.Table{Header: []string{"model", "rows recorded", "ms of a pass by its rows"}}
 	for i := range r.Channels {
 		c := &r.Channels[i]
@@ -158,7 +160,7 @@ target, need the model.`,
 }
 
 func (a *app) replay(cmd *cobra.Command, path, cost string, o *benchOptions) (*benchReport, error) {
-	papers, err := findPapers(o.papers)
+	papers, err := paper.Select(o.papers)
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -167,7 +169,7 @@ func (a *app) replay(cmd *cobra.Command, path, cost string, o *benchOptions) (*b
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // only read
-	rec, err := bench.ReadRecording(bufio.NewReader(f))
+	rec, err := replay.Read(bufio.NewReader(f))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -185,11 +187,11 @@ func (a *app) replay(cmd *cobra.Command, path, cost string, o *benchOptions) (*b
 	if c.MaxTokens = o.decode.MaxTokens; c.MaxTokens == 0 {
 		c.MaxTokens = rec.MaxTokens
 	}
-	replay := bench.NewReplay(rec)
-	if c.Methods, err = benchMethods(o, replay.Sources()); err != nil {
+	player := replay.New(rec)
+	if c.Methods, err = benchMethods(o, player.Sources()); err != nil {
 		return nil, usageError{err}
 	}
-	kit := &bench.Kit{Sources: replay.Sources(), Datastore: o.datastore, MaxTokens: c.MaxTokens, Temperatures: o.temperatures}
+	kit := &paper.Kit{Sources: player.Sources(), Datastore: o.datastore, MaxTokens: c.MaxTokens, Temperatures: o.temperatures}
 	for i := range papers {
 		papers[i].Temperatures = slices.DeleteFunc(slices.Clone(kit.At(&papers[i])), func(t float64) bool { return !slices.Contains(rec.Temperatures(), t) })
 		if len(papers[i].Temperatures) == 0 {
@@ -208,7 +210,7 @@ func (a *app) replay(cmd *cobra.Command, path, cost string, o *benchOptions) (*b
 	}
 	bar := a.progress("replay", "answers")
 	c.Progress = func(done, total int) { bar.set(int64(done), int64(total), "") }
-	report, err := replay.Run(cmd.Context(), c)
+	report, err := player.Run(cmd.Context(), c)
 	bar.end()
 	if err != nil {
 		return nil, err
@@ -222,7 +224,7 @@ func (a *app) replay(cmd *cobra.Command, path, cost string, o *benchOptions) (*b
 
 // readCosts takes what passes cost from a report of bench decode: the first
 // model's, of the longest context.
-func readCosts(path string, c *bench.Channel) error {
+func readCosts(path string, c *replay.Channel) error {
 	var r machineReport
 	found, err := readJSON(path, &r)
 	if err != nil {
@@ -237,10 +239,10 @@ func readCosts(path string, c *bench.Channel) error {
 			context = max(context, p.Context)
 		}
 	}
-	var costs []bench.Cost
+	var costs []replay.Cost
 	for _, p := range r.Passes {
 		if p.Model == r.Passes[0].Model && !p.Prompt && p.Context == context && p.Rows > 0 && p.Median >= 0 {
-			costs = append(costs, bench.Cost{Rows: p.Rows, Seconds: p.Median / 1e3, Passes: 1})
+			costs = append(costs, replay.Cost{Rows: p.Rows, Seconds: p.Median / 1e3, Passes: 1})
 		}
 	}
 	if len(costs) == 0 {

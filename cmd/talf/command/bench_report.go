@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"talf/infer/bench"
+	"talf/infer/bench/paper"
 	"talf/internal/plot"
 	"talf/internal/table"
 )
@@ -16,21 +17,11 @@ type benchReport struct {
 	// ChatTemplate says that one wrote prompts.
 	ChatTemplate bool `json:"chat_template,omitempty"`
 	// Layers is what the model was deepened to: a cost model of a larger one.
-	Layers int        `json:"deepened_to_layers,omitempty"`
-	ByRank []rankLine `json:"heads_by_rank,omitempty"`
+	Layers int              `json:"deepened_to_layers,omitempty"`
+	ByRank []paper.RankLine `json:"heads_by_rank,omitempty"`
 	// Interrupted says that the run ended early: the figures are of a part.
 	Interrupted bool `json:"interrupted,omitempty"`
-	views       []*bench.View
-}
-
-// A rankLine is one head given its own n-th ranked token.
-type rankLine struct {
-	Head     string  `json:"head"`
-	Rank     int     `json:"rank"`
-	Items    int     `json:"items"`
-	Accuracy float64 `json:"accuracy"`
-	ECE      float64 `json:"ece"`     // confidence: the head's probability of the model's choice
-	ECEMax   float64 `json:"ece_max"` // confidence: the head's largest probability
+	views       []*paper.View
 }
 
 func (a *app) printBench(r *benchReport, markdown bool) error {
@@ -75,24 +66,11 @@ func (r *benchReport) figures() []plot.Figure {
 	return out
 }
 
-func rankLines(name string, ranks [][]bench.Item) []rankLine {
-	var out []rankLine
-	for n, items := range ranks {
-		hit, conf := bench.Split(items, false)
-		hitMax, confMax := bench.Split(items, true)
-		out = append(out, rankLine{
-			Head: name, Rank: n + 1, Items: len(items), Accuracy: bench.Accuracy(items),
-			ECE: bench.ECEWidth(hit, conf, 10), ECEMax: bench.ECEWidth(hitMax, confMax, 10),
-		})
-	}
-	return out
-}
-
 // printRanks prints a line for each head: accuracy and calibration error by rank.
-func (a *app) printRanks(lines []rankLine) {
+func (a *app) printRanks(lines []paper.RankLine) {
 	for len(lines) > 0 {
 		name := lines[0].Head
-		n := slices.IndexFunc(lines, func(l rankLine) bool { return l.Head != name })
+		n := slices.IndexFunc(lines, func(l paper.RankLine) bool { return l.Head != name })
 		if n < 0 {
 			n = len(lines)
 		}

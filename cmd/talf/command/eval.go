@@ -3,12 +3,11 @@ package command
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"talf/infer/bench"
+	"talf/infer/bench/paper"
 	"talf/internal/plot"
 	"talf/internal/table"
 )
@@ -16,7 +15,7 @@ import (
 // An evalOptions holds the flags of one evaluation.
 type evalOptions struct {
 	rigOptions
-	boot    bench.Bootstrap
+	boot    paper.Bootstrap
 	ranks   int
 	warmup  int
 	picture string
@@ -29,9 +28,9 @@ type evalReport struct {
 	Device string `json:"device"`
 	// Temperature is that of the answers that methods were measured on.
 	Temperature float64            `json:"temperature"`
-	Bootstrap   bench.Bootstrap    `json:"bootstrap"`
-	Methods     []bench.MethodEval `json:"methods,omitempty"`
-	Ranks       []bench.RankEval   `json:"ranks,omitempty"`
+	Bootstrap   paper.Bootstrap    `json:"bootstrap"`
+	Methods     []paper.MethodEval `json:"methods,omitempty"`
+	Ranks       []paper.RankEval   `json:"ranks,omitempty"`
 
 	tables  []table.Table
 	figures []plot.Figure
@@ -49,7 +48,7 @@ each other.`,
   talf eval table3 --model DIR --head k1=heads/k1 --head k2=heads/k2 --head k4=heads/k4 --prompts prompts.jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	for _, e := range bench.Evaluations() {
+	for _, e := range paper.Evaluations().Lines {
 		c.AddCommand(newEvaluation(a, e))
 	}
 	return c
@@ -58,11 +57,11 @@ each other.`,
 // drawing are the flags that say how tokens are drawn.
 var drawing = []string{"temperature", "seed"}
 
-func newEvaluation(a *app, e bench.Evaluation) *cobra.Command {
-	o := evalOptions{boot: bench.DefaultBootstrap()}
+func newEvaluation(a *app, e paper.Evaluation) *cobra.Command {
+	o := evalOptions{boot: paper.DefaultBootstrap()}
 	var p printing
 	long := "It measures the " + e.Doc + "."
-	if e.Paper == "" {
+	if e.Exhibit == "" {
 		long += `
 
 At every position of the texts the head is given its own n-th most likely token, and its
@@ -85,7 +84,7 @@ probability it gives to the model's choice is from that.`
 				return usagef("--temperature: %d temperatures, want one", n)
 			}
 			for _, name := range drawing {
-				if e.Paper == "" && cmd.Flags().Changed(name) {
+				if e.Exhibit == "" && cmd.Flags().Changed(name) {
 					return usagef("--%s: %s draws nothing", name, e.Name)
 				}
 			}
@@ -102,7 +101,7 @@ probability it gives to the model's choice is from that.`
 			err = saveFigures(o.picture, r.figures...)
 			return errors.Join(err, p.print(a, r, func(markdown bool) error {
 				a.printf("%s; ", r.Device)
-				if e.Paper != "" {
+				if e.Exhibit != "" {
 					a.printf("temperature %g; ", r.Temperature)
 				}
 				a.printf("[ ] are %g%% confidence intervals\n\n", 100*r.Bootstrap.Level)
@@ -115,7 +114,7 @@ probability it gives to the model's choice is from that.`
 	f.IntVar(&o.boot.Reps, "resamples", o.boot.Reps, "samples of the bootstrap")
 	f.Float64Var(&o.boot.Level, "confidence", o.boot.Level, "level of confidence of the intervals")
 	f.StringVar(&o.picture, "plot", "", "draw to a file that ends in .png or .svg")
-	if e.Paper == "" {
+	if e.Exhibit == "" {
 		f.IntVar(&o.ranks, "ranks", 5, "ranks to condition on, from 1")
 		for _, name := range drawing {
 			f.Lookup(name).Hidden = true
@@ -128,42 +127,41 @@ probability it gives to the model's choice is from that.`
 	return c
 }
 
-func (a *app) eval(ctx context.Context, e bench.Evaluation, o *evalOptions) (*evalReport, error) {
+func (a *app) eval(ctx context.Context, e paper.Evaluation, o *evalOptions) (*evalReport, error) {
 	r, err := a.openRig(ctx, &o.rigOptions)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { r.close() }()
 	out := &evalReport{Name: e.Name, Doc: e.Doc, Device: r.model.Device().Name(), Bootstrap: o.boot}
-	if e.Paper == "" {
+	if e.Exhibit == "" {
 		bar := a.progress("eval", "heads")
 		defer bar.end()
 		texts := a.rankTexts(r)
 		for i, h := range r.heads {
-			items, err := bench.ByRank(ctx, r.model, h.head, texts, o.ranks)
+			items, err := paper.ByRank(ctx, r.model, h.head, texts, o.ranks)
 			if err != nil {
 				return nil, err
 			}
-			ranks, err := bench.EvalRanks(h.name, items, texts, o.boot)
+			ranks, err := paper.EvalRanks(h.name, items, texts, o.boot)
 			if err != nil {
 				return nil, err
 			}
 			out.Ranks = append(out.Ranks, ranks...)
 			bar.set(int64(i+1), int64(len(r.heads)), "")
 		}
-		out.tables, out.figures = bench.RankTables(out.Ranks), bench.RankFigures(out.Ranks)
+		out.tables, out.figures = paper.RankTables(out.Ranks), paper.RankFigures(out.Ranks)
 		return out, nil
 	}
-	papers := bench.Papers()
-	k := slices.IndexFunc(papers, func(p bench.Paper) bool { return p.Name == e.Paper })
-	if k < 0 {
-		return nil, fmt.Errorf("no paper %q: this is a bug", e.Paper)
+	exhibits, err := paper.Select([]string{e.Exhibit})
+	if err != nil {
+		return nil, err
 	}
 	c := o.config(r)
-	c.Warmup, c.Temperatures = o.warmup, nil // methods bring their papers'
-	papers[k].Temperatures, out.Temperature = o.temperatures, o.temperatures[0]
-	kit := &bench.Kit{Sources: r.sources, MaxTokens: c.MaxTokens}
-	if err := a.addPapers(&c, papers[k:k+1], kit); err != nil {
+	c.Warmup, c.Temperatures = o.warmup, nil // methods bring their exhibits'
+	exhibits[0].Temperatures, out.Temperature = o.temperatures, o.temperatures[0]
+	kit := &paper.Kit{Sources: r.sources, MaxTokens: c.MaxTokens}
+	if err := a.addPapers(&c, exhibits, kit); err != nil {
 		return nil, err
 	}
 	if err := c.Validate(); err != nil {
@@ -181,7 +179,7 @@ func (a *app) eval(ctx context.Context, e bench.Evaluation, o *evalOptions) (*ev
 	if err != nil {
 		return nil, err
 	}
-	if out.Methods, err = papers[k].View(report, kit).Evaluate(&c, got, o.boot); err != nil {
+	if out.Methods, err = exhibits[0].View(report, kit).Evaluate(&c, got, o.boot); err != nil {
 		return nil, err
 	}
 	out.tables, out.figures = e.Tables(out.Methods), e.Figures(out.Methods)

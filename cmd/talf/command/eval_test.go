@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"talf/infer/bench"
+	"talf/infer/bench/paper"
 )
 
 // Each figure and table comes of one command, as a table, a plot and JSON. The
@@ -43,7 +44,7 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 		if _, err := readJSON(file, &r); err != nil {
 			t.Fatal(err)
 		}
-		holds := func(what string, i bench.Interval) {
+		holds := func(what string, i paper.Interval) {
 			t.Helper()
 			if !(i.Low <= i.Value && i.Value <= i.High) {
 				t.Errorf("%s: %s %+v", name, what, i)

@@ -1,4 +1,4 @@
-package bench_test
+package replay_test
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 
 	"talf/infer"
 	"talf/infer/bench"
+	"talf/infer/bench/benchtest"
+	"talf/infer/bench/replay"
 	"talf/infer/draft/drafttest"
 	"talf/infer/source"
 	"talf/model"
@@ -19,17 +21,18 @@ import (
 
 // recorded is a recording of a table target and two draft models, what it is of,
 // and the engine that it was made with.
-func recorded(t *testing.T) (*bench.Recording, bench.Config, []bench.Source, *infer.Engine) {
+func recorded(t *testing.T) (*replay.Recording, bench.Config, []bench.Source, *infer.Engine) {
 	t.Helper()
-	e, target := tableEngine()
+	e, target := benchtest.Engine()
 	target.EOS = []int32{3}
 	sources := []bench.Source{
 		{Name: "head", Source: &drafttest.Source{Target: target, Agree: 0.7}},
 		{Name: "small", LM: true, Source: &drafttest.Source{Target: target, Agree: 0.9}},
 	}
-	c := matrix(target)
+	c := bench.Default()
+	c.Sets = benchtest.Sets()
 	c.Temperatures, c.Repeat, c.MaxTokens, c.Methods = []float64{0, 1}, 1, 30, []bench.Method{{Spec: "recycle"}}
-	r, err := bench.Record(t.Context(), e, c, sources, bench.DefaultRecord())
+	r, err := replay.Record(t.Context(), e, c, sources, replay.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,23 +55,23 @@ func TestAReplayAcceptsWhatDecodingAccepts(t *testing.T) {
 	if err := r.Write(&file); err != nil {
 		t.Fatal(err)
 	}
-	back, err := bench.ReadRecording(bytes.NewReader(file.Bytes()))
+	back, err := replay.Read(bytes.NewReader(file.Bytes()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	replay := bench.NewReplay(back)
+	player := replay.New(back)
 	c.Methods = replayMethods(sources)
 	live, err := bench.Run(t.Context(), e, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Methods = replayMethods(replay.Sources())
+	c.Methods = replayMethods(player.Sources())
 	c.Sets = back.Sets()
-	got, err := replay.Run(t.Context(), c)
+	got, err := player.Run(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, b := counts(got), counts(live); !reflect.DeepEqual(a, b) {
+	if a, b := benchtest.Counts(got), benchtest.Counts(live); !reflect.DeepEqual(a, b) {
 		for i := range a {
 			if !reflect.DeepEqual(a[i], b[i]) {
 				t.Errorf("replayed %v\n decoded %v, %d of %d rows missed", a[i], b[i], got.Rows[i].Missed, got.Rows[i].Asked)
@@ -81,8 +84,8 @@ func TestAReplayAcceptsWhatDecodingAccepts(t *testing.T) {
 		}
 	}
 	// A larger tree than was recorded is smaller here, and the report says so.
-	c.Methods = []bench.Method{{Spec: "optimal:N=300,B=50", Source: replay.Sources()[0].Source}}
-	if got, err = replay.Run(t.Context(), c); err != nil {
+	c.Methods = []bench.Method{{Spec: "optimal:N=300,B=50", Source: player.Sources()[0].Source}}
+	if got, err = player.Run(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	if x := got.Row("optimal:N=300,B=50", "", 0); x.Missed == 0 || x.Equal != x.Outputs {
@@ -94,13 +97,13 @@ func TestAReplayAcceptsWhatDecodingAccepts(t *testing.T) {
 // recorded: they go without.
 func TestAReplayOfMethodsThatWereNotRecorded(t *testing.T) {
 	r, c, _, _ := recorded(t)
-	replay := bench.NewReplay(r)
+	player := replay.New(r)
 	c.Sets, c.Methods = r.Sets(), nil
 	learners := []string{"lookahead:W=4,N=3,G=4", "goose", "isotropic", "fuse", "auto"}
 	for _, spec := range learners {
 		c.Methods = append(c.Methods, bench.Method{Spec: spec})
 	}
-	got, err := replay.Run(t.Context(), c)
+	got, err := player.Run(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,12 +120,12 @@ func TestAReplayOfMethodsThatWereNotRecorded(t *testing.T) {
 // Time in a replay is what the recorded costs make of the passes' sizes.
 func TestAReplaysTimeIsThatOfItsPasses(t *testing.T) {
 	r, c, _, _ := recorded(t)
-	r.Channels[0].SetCosts([]bench.Cost{{Rows: 1, Seconds: 1}, {Rows: 5, Seconds: 2}, {Rows: 9, Seconds: 1.5}})
-	r.Channels[1].SetCosts([]bench.Cost{{Rows: 1, Seconds: 0.25}})
-	replay := bench.NewReplay(r)
+	r.Channels[0].SetCosts([]replay.Cost{{Rows: 1, Seconds: 1}, {Rows: 5, Seconds: 2}, {Rows: 9, Seconds: 1.5}})
+	r.Channels[1].SetCosts([]replay.Cost{{Rows: 1, Seconds: 0.25}})
+	player := replay.New(r)
 	c.Sets, c.Temperatures = r.Sets()[1:], []float64{0} // one prompt that counts
-	c.Methods = []bench.Method{{Spec: "linear:K=2", Source: replay.Sources()[0].Source}}
-	got, err := replay.Run(t.Context(), c)
+	c.Methods = []bench.Method{{Spec: "linear:K=2", Source: player.Sources()[0].Source}}
+	got, err := player.Run(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +144,7 @@ func TestAReplaysTimeIsThatOfItsPasses(t *testing.T) {
 // replay is right all the same, since every position was a root.
 func TestAReplayOfAHeadAcceptsWhatDecodingAccepts(t *testing.T) {
 	conf := modeltest.Default()
-	m, err := model.Load(modeltest.Random(t, conf, 1), device(t), model.Default())
+	m, err := model.Load(modeltest.Random(t, conf, 1), benchtest.CPU(t), model.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,11 +156,11 @@ func TestAReplayOfAHeadAcceptsWhatDecodingAccepts(t *testing.T) {
 	}
 	sources := []bench.Source{{Name: "head", Source: source.NewHead(h, 0)}}
 	c := bench.Default()
-	c.Sets, c.MaxTokens = []bench.Set{{Prompts: prompts(3, conf.Vocab)}}, 20
+	c.Sets, c.MaxTokens = []bench.Set{{Prompts: benchtest.Prompts(3, conf.Vocab)}}, 20
 	e := &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}
 	// A chain goes deeper than the best nodes of a head that knows nothing.
 	c.Methods = []bench.Method{{Spec: "linear:K=4", Source: sources[0].Source}}
-	r, err := bench.Record(t.Context(), e, c, sources, bench.DefaultRecord())
+	r, err := replay.Record(t.Context(), e, c, sources, replay.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,21 +177,21 @@ func TestAReplayOfAHeadAcceptsWhatDecodingAccepts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replay := bench.NewReplay(r)
-	c.Methods = methods(replay.Sources())
-	got, err := replay.Run(t.Context(), c)
+	player := replay.New(r)
+	c.Methods = methods(player.Sources())
+	got, err := player.Run(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, b := counts(got), counts(live); !reflect.DeepEqual(a, b) {
+	if a, b := benchtest.Counts(got), benchtest.Counts(live); !reflect.DeepEqual(a, b) {
 		t.Errorf("replayed %v\ndecoded %v", a, b)
 	}
 }
 
 func TestReplaysThatCannotBeTrueAreRefused(t *testing.T) {
 	r, c, _, _ := recorded(t)
-	replay := bench.NewReplay(r)
-	src := replay.Sources()[0].Source
+	player := replay.New(r)
+	src := player.Sources()[0].Source
 	c.Sets, c.Temperatures = r.Sets(), r.Temperatures()
 	for want, change := range map[string]func(c *bench.Config){
 		"have 30":                func(c *bench.Config) { c.MaxTokens = 31 },
@@ -204,7 +207,7 @@ func TestReplaysThatCannotBeTrueAreRefused(t *testing.T) {
 		x := c
 		x.Methods = nil
 		change(&x)
-		if _, err := replay.Run(t.Context(), x); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := player.Run(t.Context(), x); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)
 		}
 	}
@@ -216,19 +219,19 @@ func TestReplaysThatCannotBeTrueAreRefused(t *testing.T) {
 	flipped := slices.Clone(b)
 	flipped[len(b)/2] ^= 1
 	for name, bad := range map[string][]byte{"empty": nil, "foreign": []byte("{\"tau\":1}"), "truncated": b[:len(b)-5], "half": b[:len(b)/2], "flipped": flipped} {
-		if _, err := bench.ReadRecording(bytes.NewReader(bad)); err == nil || !strings.Contains(err.Error(), "recording") {
+		if _, err := replay.Read(bytes.NewReader(bad)); err == nil || !strings.Contains(err.Error(), "recording") {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
-	for want, change := range map[string]func(r *bench.Recording){
-		"no target":    func(r *bench.Recording) { r.Channels = nil },
-		"text 0":       func(r *bench.Recording) { r.Texts[0].Tokens[0] = 99 },
-		"rows of":      func(r *bench.Recording) { r.Channels[1].Rows = r.Channels[1].Rows[1:] },
-		"node 1":       func(r *bench.Recording) { r.Channels[1].Rows[0].Parent[1] = 1 },
-		"fit together": func(r *bench.Recording) { r.Channels[1].Rows[0].Token = nil },
-		"cost 0":       func(r *bench.Recording) { r.Channels[0].Costs[0].Seconds = math.NaN() },
+	for want, change := range map[string]func(r *replay.Recording){
+		"no target":    func(r *replay.Recording) { r.Channels = nil },
+		"text 0":       func(r *replay.Recording) { r.Texts[0].Tokens[0] = 99 },
+		"rows of":      func(r *replay.Recording) { r.Channels[1].Rows = r.Channels[1].Rows[1:] },
+		"node 1":       func(r *replay.Recording) { r.Channels[1].Rows[0].Parent[1] = 1 },
+		"fit together": func(r *replay.Recording) { r.Channels[1].Rows[0].Token = nil },
+		"cost 0":       func(r *replay.Recording) { r.Channels[0].Costs[0].Seconds = math.NaN() },
 	} {
-		x, err := bench.ReadRecording(bytes.NewReader(b))
+		x, err := replay.Read(bytes.NewReader(b))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,18 +240,18 @@ func TestReplaysThatCannotBeTrueAreRefused(t *testing.T) {
 		if err := x.Write(&file); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := bench.ReadRecording(&file); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := replay.Read(&file); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)
 		}
 	}
 }
 
-func FuzzReadRecording(f *testing.F) {
-	r := &bench.Recording{
+func FuzzRead(f *testing.F) {
+	r := &replay.Recording{
 		Vocab: 9, MaxLen: 9, MaxTokens: 2,
-		Texts: []bench.Text{{Set: "a", Prompt: "0", Start: 1, Tokens: []int32{1, 2}}},
-		Channels: []bench.Channel{{Name: "target", Costs: []bench.Cost{{Rows: 1, Seconds: 1}}, Rows: []bench.Nodes{{
-			Parent: []int32{-1}, Token: []int32{0}, Next: []bench.Candidates{{Token: []int32{2}, LogProb: []float32{-1}}},
+		Texts: []replay.Text{{Set: "a", Prompt: "0", Start: 1, Tokens: []int32{1, 2}}},
+		Channels: []replay.Channel{{Name: "target", Costs: []replay.Cost{{Rows: 1, Seconds: 1}}, Rows: []replay.Nodes{{
+			Parent: []int32{-1}, Token: []int32{0}, Next: []replay.Candidates{{Token: []int32{2}, LogProb: []float32{-1}}},
 		}}}},
 	}
 	var b bytes.Buffer
@@ -257,12 +260,12 @@ func FuzzReadRecording(f *testing.F) {
 	}
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := bench.ReadRecording(bytes.NewReader(b))
+		r, err := replay.Read(bytes.NewReader(b))
 		if err != nil {
 			return
 		}
 		c := bench.Default()
 		c.Sets, c.Temperatures, c.Seeds, c.MaxTokens = r.Sets(), r.Temperatures(), r.Seeds(), 1
-		_, _ = bench.NewReplay(r).Run(t.Context(), c)
+		_, _ = replay.New(r).Run(t.Context(), c)
 	})
 }

@@ -1,4 +1,4 @@
-package bench
+package paper
 
 import (
 	"fmt"
@@ -6,38 +6,39 @@ import (
 	"strconv"
 	"strings"
 
+	"talf/infer/bench"
 	"talf/internal/plot"
+	"talf/internal/spec"
 	"talf/internal/table"
 )
 
-// maxRank is where Figure 2(a) puts ranks together: fifth and lower.
+// maxRank is the rank from which on Figure 2(a) counts ranks together.
 const maxRank = 5
 
-// A MethodEval is one method of a paper on one set, with confidence intervals over
-// its prompts.
+// A MethodEval is one method of an exhibit on one set, with confidence intervals over prompts.
 type MethodEval struct {
-	Method  string   `json:"method"` // by the paper's name
+	Method  string   `json:"method"` // by the publication's name
 	Group   string   `json:"group,omitempty"`
 	Head    string   `json:"head,omitempty"`
 	Set     string   `json:"set,omitempty"` // empty: all sets together
 	Prompts int      `json:"prompts"`
 	Tau     Interval `json:"tau"`     // all tokens over all passes
 	Speedup Interval `json:"speedup"` // mean over prompts of the ratio to plain decoding
-	// Ranks are the shares of drafted nodes by rank among their siblings, the last
-	// those of that rank and lower.
+	// Ranks are the shares of drafted nodes by rank among their siblings. The last entry
+	// counts that rank and all lower ones.
 	Ranks []Interval `json:"nodes_by_rank"`
 }
 
-// Evaluate evaluates the paper's methods on what a run of c measured, at the
-// paper's first temperature: over all sets, and over each where there are several.
-func (v *View) Evaluate(c *Config, got []Measurement, b Bootstrap) ([]MethodEval, error) {
+// Evaluate evaluates the exhibit's methods on the measurements of a run of c, at the exhibit's
+// first temperature: over all sets together and, if there are several, over each.
+func (v *View) Evaluate(c *bench.Config, got []bench.Measurement, b Bootstrap) ([]MethodEval, error) {
 	if err := b.Validate(); err != nil {
 		return nil, err
 	}
 	t := v.at()[0]
-	// One report for each prompt: its rows are what the intervals draw from.
+	// One report for each prompt. Its rows are the units of the intervals.
 	type place struct{ set, prompt string }
-	by := map[place][]Measurement{}
+	by := map[place][]bench.Measurement{}
 	var order []place
 	for i := range got {
 		p := place{got[i].Set, got[i].Prompt}
@@ -46,7 +47,7 @@ func (v *View) Evaluate(c *Config, got []Measurement, b Bootstrap) ([]MethodEval
 		}
 		by[p] = append(by[p], got[i])
 	}
-	reports := make([]*Report, len(order))
+	reports := make([]*bench.Report, len(order))
 	for i, p := range order {
 		reports[i] = c.Report(by[p])
 	}
@@ -60,7 +61,7 @@ func (v *View) Evaluate(c *Config, got []Measurement, b Bootstrap) ([]MethodEval
 	for i := range v.cols {
 		col := &v.cols[i]
 		for _, set := range sets {
-			var rows []*Row
+			var rows []*bench.Row
 			for k, p := range order {
 				if set != "" && p.set != set {
 					continue
@@ -106,7 +107,7 @@ func (v *View) Evaluate(c *Config, got []Measurement, b Bootstrap) ([]MethodEval
 	return out, nil
 }
 
-// title names a row.
+// title names the evaluation's row.
 func (e *MethodEval) title() string {
 	switch {
 	case e.Group != "":
@@ -117,33 +118,33 @@ func (e *MethodEval) title() string {
 	return e.Method
 }
 
-// An Evaluation is a figure or table of the SALF and TALF papers that talf eval
-// reproduces.
+// An Evaluation is a figure or table of the SALF and TALF publications with confidence
+// intervals, as talf eval prints it.
 type Evaluation struct {
-	Name   string // such as "table3"
-	Paper  string // whose methods run; "": ByRank's
-	Doc    string
-	layout func(evals []MethodEval) []table.Table
-	draw   func(evals []MethodEval) []plot.Figure
+	spec.Line        // such as "table3"
+	Exhibit   string // whose methods run; empty for ByRank, which decodes nothing
+	layout    func(evals []MethodEval) []table.Table
+	draw      func(evals []MethodEval) []plot.Figure
 }
 
-// Evaluations lists them, in the papers' order.
-func Evaluations() []Evaluation {
-	return []Evaluation{
-		{"fig2a", "salf:fig2a", "share of tree nodes by rank among their siblings", shareTables, shareFigures},
-		{"fig2b", "", "accuracy and calibration when conditioned on the n-th ranked token, n = 1..5", nil, nil},
-		{"table3", "salf:t3", "τ of heads trained with k = 1, 2, 4, one --head each", tauTables, tauFigures},
-		{"table4", "salf:t4", "τ and speed-up by SALF's threshold", thresholdTables, thresholdFigures},
-	}
+// Evaluations lists them in the publications' order.
+func Evaluations() spec.Table[Evaluation] {
+	line := func(name, doc string) spec.Line { return spec.Line{Name: name, Doc: doc} }
+	return spec.Table[Evaluation]{Kind: "evaluation", Lines: []Evaluation{
+		{line("fig2a", "share of tree nodes by rank among their siblings"), "salf:fig2a", shareTables, shareFigures},
+		{line("fig2b", "accuracy and calibration when conditioned on the n-th ranked token, n = 1..5"), "", nil, nil},
+		{line("table3", "τ of heads trained with k = 1, 2, 4, one --head each"), "salf:t3", tauTables, tauFigures},
+		{line("table4", "τ and speed-up by SALF's threshold"), "salf:t4", thresholdTables, thresholdFigures},
+	}}
 }
 
-// Tables lays the evaluation of its paper's methods out.
+// Tables lays out the evaluation of its exhibit's methods.
 func (e *Evaluation) Tables(evals []MethodEval) []table.Table { return e.layout(evals) }
 
 // Figures draws it.
 func (e *Evaluation) Figures(evals []MethodEval) []plot.Figure { return e.draw(evals) }
 
-// setColumns lays evals out with a row for each title and columns for each set.
+// setColumns lays out evals with a row for each title and columns for each set.
 func setColumns(caption, first string, evals []MethodEval, values []string, cells func(e *MethodEval) []string) []table.Table {
 	t := table.Table{Caption: caption, Header: []string{first}}
 	for i := range evals {
@@ -155,7 +156,7 @@ func setColumns(caption, first string, evals []MethodEval, values []string, cell
 		}
 		if k == 0 {
 			for _, name := range values {
-				t.Header = append(t.Header, fmt.Sprintf("%s, %s (%d prompts)", setName(e.Set), name, e.Prompts))
+				t.Header = append(t.Header, fmt.Sprintf("%s, %s (%d prompts)", bench.SetName(e.Set), name, e.Prompts))
 			}
 		}
 		t.Cells[k] = append(t.Cells[k], cells(e)...)
@@ -171,7 +172,7 @@ func shareTables(evals []MethodEval) []table.Table {
 	t.Header = append(t.Header, fmt.Sprintf("rank %d and lower", maxRank))
 	for i := range evals {
 		e := &evals[i]
-		cells := []string{e.title(), setName(e.Set)}
+		cells := []string{e.title(), bench.SetName(e.Set)}
 		for _, r := range e.Ranks {
 			cells = append(cells, r.text(1, 100))
 		}
@@ -198,8 +199,8 @@ func tauTables(evals []MethodEval) []table.Table {
 	})
 }
 
-// tauFigures draws τ over the number in the heads' names, such as k4, or bars where
-// a name has none.
+// tauFigures draws τ over the number in the heads' names, such as k4, or bars if a name has
+// none.
 func tauFigures(evals []MethodEval) []plot.Figure {
 	bars := plot.Figure{Title: "Tokens per target pass (τ), optimal trees", Y: "τ"}
 	lines := plot.Figure{Title: bars.Title, X: "k", Y: "τ"}
@@ -210,14 +211,14 @@ func tauFigures(evals []MethodEval) []plot.Figure {
 		if err != nil {
 			numbered = false
 		}
-		point(&lines, setName(e.Set), float64(k), e.Tau)
+		point(&lines, bench.SetName(e.Set), float64(k), e.Tau)
 		at := slices.IndexFunc(bars.Series, func(s plot.Series) bool { return s.Name == e.title() })
 		if at < 0 {
 			at = len(bars.Series)
 			bars.Series = append(bars.Series, plot.Series{Name: e.title()})
 		}
 		if at == 0 {
-			bars.Groups = append(bars.Groups, setName(e.Set))
+			bars.Groups = append(bars.Groups, bench.SetName(e.Set))
 		}
 		bars.Series[at].Y = append(bars.Series[at].Y, e.Tau.Value)
 	}
@@ -246,8 +247,8 @@ func thresholdFigures(evals []MethodEval) []plot.Figure {
 		if _, err := fmt.Sscan(e.Group, &th); err != nil {
 			continue
 		}
-		point(&tau, setName(e.Set), th, e.Tau)
-		point(&speed, setName(e.Set), th, e.Speedup)
+		point(&tau, bench.SetName(e.Set), th, e.Tau)
+		point(&speed, bench.SetName(e.Set), th, e.Speedup)
 	}
 	return []plot.Figure{tau, speed}
 }

@@ -1,24 +1,26 @@
-package bench
+package paper
 
 import (
 	"fmt"
 
+	"talf/infer/bench"
+	"talf/internal/spec"
 	"talf/internal/table"
 )
 
 // The tables of SALF and TALF ("Tree-Aware Loss Function", papers of the README):
 // 1 the methods, 2 tree constructions by losses, 3 heads, 4 thresholds; Figure
 // 2(a) nodes by rank. Losses and top-k are what the run's heads were trained with.
-func salfPapers() []Paper {
+func salf() []Exhibit {
 	heads := func(label, spec string) Variant { return Variant{Label: label, Spec: spec, Ask: AskHeads} }
 	speedAndTau := []string{"speed-up", "τ"}
 	both := func(first string) func(v *View) []table.Table {
 		return each(func(v *View, t float64) table.Table {
-			return v.bySet(first, t, speedAndTau, func(r *Row) string { return times(r.Speedup.Mean) }, func(r *Row) string { return two(r.Pooled) })
+			return v.bySet(first, t, speedAndTau, func(r *bench.Row) string { return times(r.Speedup.Mean) }, func(r *bench.Row) string { return two(r.Pooled) })
 		})
 	}
-	thresholds := Paper{
-		Name: "salf:t4", Doc: "thresholds of SALF", Temperatures: []float64{0},
+	thresholds := Exhibit{
+		Line: spec.Line{Name: "salf:t4", Doc: "thresholds of SALF"}, Temperatures: []float64{0},
 		Figures: sweep("th"),
 	}
 	for i := range 10 {
@@ -34,9 +36,9 @@ func salfPapers() []Paper {
 		}
 		return out
 	}
-	return []Paper{
+	return []Exhibit{
 		{
-			Name: "salf:t1", Doc: "speed-up by method", Temperatures: []float64{0, 1},
+			Line: spec.Line{Name: "salf:t1", Doc: "speed-up by method"}, Temperatures: []float64{0, 1},
 			Variants: []Variant{
 				{Label: "EAGLE-2", Spec: "beam", Ask: AskNamed("eagle")},
 				{Label: "HASS", Spec: "beam", Ask: AskNamed("hass")},
@@ -45,20 +47,20 @@ func salfPapers() []Paper {
 			Tables: each(salfTable1),
 		},
 		{
-			Name: "salf:t2", Doc: "tree construction by head", Temperatures: []float64{0},
+			Line: spec.Line{Name: "salf:t2", Doc: "tree construction by head"}, Temperatures: []float64{0},
 			Variants: []Variant{heads("Beam search", "beam"), heads("Optimal tree search", "optimal"), heads("SALF", "salf")},
 			Tables:   both("tree (head)"),
 		},
 		{
-			Name: "salf:t3", Doc: "τ by head, with optimal trees", Temperatures: []float64{0},
+			Line: spec.Line{Name: "salf:t3", Doc: "τ by head, with optimal trees"}, Temperatures: []float64{0},
 			Variants: []Variant{heads("optimal", "optimal")},
 			Tables: each(func(v *View, t float64) table.Table {
-				return v.bySet("head", t, []string{"τ"}, func(r *Row) string { return two(r.Pooled) })
+				return v.bySet("head", t, []string{"τ"}, func(r *bench.Row) string { return two(r.Pooled) })
 			}),
 		},
 		thresholds,
 		{
-			Name: "salf:fig2a", Doc: "share of tree nodes by rank among their siblings", Temperatures: []float64{0},
+			Line: spec.Line{Name: "salf:fig2a", Doc: "share of tree nodes by rank among their siblings"}, Temperatures: []float64{0},
 			Variants: []Variant{heads("Optimal tree search", "optimal")},
 			Tables:   each(ranksTable),
 		},
@@ -67,7 +69,7 @@ func salfPapers() []Paper {
 
 // salfTable1 gives speed-ups with how much the last method is above the others.
 func salfTable1(v *View, t float64) table.Table {
-	out := v.bySet("method", t, []string{""}, func(r *Row) string { return times(r.Speedup.Mean) })
+	out := v.bySet("method", t, []string{""}, func(r *bench.Row) string { return times(r.Speedup.Mean) })
 	last := v.find("SALF & TALF", "")
 	for i := range out.Cells {
 		if last == nil || v.cols[i].Label == last.Label {

@@ -1,18 +1,20 @@
-package bench
+package paper
 
 import (
 	"fmt"
 	"strings"
 
 	"talf/infer"
+	"talf/infer/bench"
+	"talf/internal/spec"
 	"talf/internal/table"
 )
 
 // The project's own tables: every method beside every other.
-func ownPapers() []Paper {
+func own() []Exhibit {
 	ask := func(spec string, a Ask) Variant { return Variant{Label: spec, Spec: spec, Ask: a} }
 	shapes := []string{"chain-5", "binary-5", "eagle-sparse"}
-	verifiers := Paper{Name: "talf:verifiers", Doc: "verifiers on trees drawn for them", Temperatures: []float64{1}, Tables: each(overview), Figures: bars}
+	verifiers := Exhibit{Line: spec.Line{Name: "talf:verifiers", Doc: "verifiers on trees drawn for them"}, Temperatures: []float64{1}, Tables: each(overview), Figures: bars}
 	for _, s := range shapes {
 		add := func(draw, verify string) {
 			spec := "static:" + s
@@ -30,7 +32,7 @@ func ownPapers() []Paper {
 		add("distinct", "traversal")
 	}
 	methods := []Variant{
-		{Label: "ar", Spec: Baseline},
+		{Label: "ar", Spec: bench.Baseline},
 		ask("beam", AskHeads), ask("optimal", AskHeads), ask("salf", AskHeads), ask("dynatree", AskHead), ask("linear", AskHead),
 		ask("salf", AskLM), ask("dynatree", AskLM), ask("fixed", AskLM), ask("linear", AskLM),
 		ask("static:chain-5", AskLM), ask("static:binary-5", AskLM), ask("static:eagle-sparse", AskLM), ask("sequoia", AskLM),
@@ -38,8 +40,8 @@ func ownPapers() []Paper {
 		ask("rest:file={datastore}", AskNone), ask("fuse", AskHead), ask("fuse:head=off", AskNone),
 		ask("salf:th=auto", AskHead), ask("auto", AskHead), ask("auto", AskNone),
 	}
-	budgets := Paper{
-		Name: "talf:budgets", Doc: "sizes of trees, root counted", Tables: each(groupTable("nodes")), Figures: sweep("nodes of a tree, root counted"),
+	budgets := Exhibit{
+		Line: spec.Line{Name: "talf:budgets", Doc: "sizes of trees, root counted"}, Tables: each(groupTable("nodes")), Figures: sweep("nodes of a tree, root counted"),
 	}
 	for _, v := range []Variant{ask("beam", AskHead), ask("salf", AskHead), ask("goose", AskNone), ask("recycle", AskNone)} {
 		for _, n := range []int{4, 8, 16, 32, 60, 120} {
@@ -48,11 +50,11 @@ func ownPapers() []Paper {
 			budgets.Variants = append(budgets.Variants, x)
 		}
 	}
-	return []Paper{
-		{Name: "talf:methods", Doc: "every method with its defaults", Tables: each(overview), Figures: bars, Variants: methods},
-		{Name: "talf:acceptance", Doc: "tokens a pass, and acceptance by depth and rank", Tables: each(acceptance), Variants: methods[1:]},
+	return []Exhibit{
+		{Line: spec.Line{Name: "talf:methods", Doc: "every method with its defaults"}, Tables: each(overview), Figures: bars, Variants: methods},
+		{Line: spec.Line{Name: "talf:acceptance", Doc: "tokens a pass, and acceptance by depth and rank"}, Tables: each(acceptance), Variants: methods[1:]},
 		{
-			Name: "talf:fuse", Doc: "fuse beside its sources alone, trees of 60 nodes", Tables: each(overview), Figures: bars,
+			Line: spec.Line{Name: "talf:fuse", Doc: "fuse beside its sources alone, trees of 60 nodes"}, Tables: each(overview), Figures: bars,
 			Variants: []Variant{
 				ask("optimal", AskHead), ask("salf", AskHead), ask("pld:K=59", AskNone), ask("recycle:N=60", AskNone), ask("goose", AskNone),
 				ask("rest:file={datastore},N=60", AskNone),
@@ -60,9 +62,9 @@ func ownPapers() []Paper {
 			},
 		},
 		{
-			Name: "talf:auto", Doc: "auto beside what it chooses from", Tables: each(overview), Figures: bars,
+			Line: spec.Line{Name: "talf:auto", Doc: "auto beside what it chooses from"}, Tables: each(overview), Figures: bars,
 			Variants: []Variant{
-				{Label: "ar", Spec: Baseline},
+				{Label: "ar", Spec: bench.Baseline},
 				ask("pld", AskNone), ask("goose:harvest=rounds", AskNone), ask("recycle:harvest=rounds", AskNone),
 				ask("salf:th=auto", AskHead), ask("salf:th=auto", AskLM),
 				ask("auto", AskNone), ask("auto", AskHead), ask("auto", AskLM),
@@ -123,8 +125,8 @@ func overview(v *View, t float64) table.Table {
 		}
 		r := v.row(c, "", t)
 		out.Cells = append(out.Cells, append(cells,
-			two(r.Pooled), two(r.Straight), fmt.Sprintf("%.2f ± %.2f", r.Speedup.Mean, r.Speedup.Std), two(r.Low95), two(r.Slowest),
-			percent(r.Draft), percent(r.Verified), percent(r.Overhead), percent(float64(r.Looping)/float64(max(r.Outputs, 1)))))
+			two(r.Pooled), two(r.Straight), r.Speedup.Text(2), two(r.Low95), two(r.Slowest),
+			table.Percent(r.Draft), table.Percent(r.Verified), table.Percent(r.Overhead), table.Percent(float64(r.Looping)/float64(max(r.Outputs, 1)))))
 	}
 	return out
 }

@@ -1,19 +1,23 @@
-package bench
+package paper
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
+	"talf/infer/bench"
+
+	"talf/internal/spec"
 	"talf/internal/table"
 )
 
 // The tables and figures of GOOSE: 1 spine and isotropic trees, 2 the ablation, 3
 // all methods; Figure 4(a) what the spine tree adds, 4(b) its parameters, Figure 5
 // acceptance by origin, and Appendix E.4, the bound of Proposition 1.
-func goosePapers() []Paper {
+func goose() []Exhibit {
 	greedy := []float64{0}
 	goose := Variant{Label: "GOOSE", Spec: "goose"}
-	params := Paper{Name: "goose:fig4b", Doc: "parameters of GOOSE, one at a time", Temperatures: greedy}
+	params := Exhibit{Line: spec.Line{Name: "goose:fig4b", Doc: "parameters of GOOSE, one at a time"}, Temperatures: greedy}
 	for _, p := range []struct {
 		name, label string
 		values      []string
@@ -28,21 +32,21 @@ func goosePapers() []Paper {
 		}
 	}
 	params.Tables = each(func(v *View, t float64) table.Table {
-		out := v.bySet("parameter", t, []string{""}, func(r *Row) string { return two(r.Pooled) })
+		out := v.bySet("parameter", t, []string{""}, func(r *bench.Row) string { return two(r.Pooled) })
 		for i := range out.Cells {
 			out.Cells[i][0] += " = " + v.cols[i].Group
 		}
 		return out
 	})
 	params.Figures = sweep("value")
-	return []Paper{
+	return []Exhibit{
 		{
-			Name: "goose:t1", Doc: "τ of spine and isotropic trees of 60 nodes", Temperatures: greedy,
+			Line: spec.Line{Name: "goose:t1", Doc: "τ of spine and isotropic trees of 60 nodes"}, Temperatures: greedy,
 			Variants: []Variant{goose, {Label: "Iso(3)", Spec: "isotropic:k=3"}, {Label: "Iso(5)", Spec: "isotropic:k=5"}},
 			Tables:   each(gooseTable1),
 		},
 		{
-			Name: "goose:t2", Doc: "τ without one idea at a time", Temperatures: greedy,
+			Line: spec.Line{Name: "goose:t2", Doc: "τ without one idea at a time"}, Temperatures: greedy,
 			Variants: []Variant{
 				goose,
 				{Label: "w/o spine branches", Group: "Idea 1: anisotropic topology", Spec: "goose:branches=off"},
@@ -54,9 +58,9 @@ func goosePapers() []Paper {
 			Tables: each(gooseTable2),
 		},
 		{
-			Name: "goose:t3", Doc: "all training-free methods, and a head", Temperatures: greedy,
+			Line: spec.Line{Name: "goose:t3", Doc: "all training-free methods, and a head"}, Temperatures: greedy,
 			Variants: []Variant{
-				{Label: "AR", Spec: Baseline},
+				{Label: "AR", Spec: bench.Baseline},
 				{Label: "PLD", Spec: "pld"},
 				{Label: "TR", Spec: "recycle"},
 				{Label: "Lookahead", Spec: "lookahead"},
@@ -65,21 +69,21 @@ func goosePapers() []Paper {
 				goose,
 			},
 			Tables: each(func(v *View, t float64) table.Table {
-				return v.bySet("method", t, []string{"Spd", "τ"}, func(r *Row) string { return two(r.Speedup.Mean) }, func(r *Row) string { return two(r.Pooled) })
+				return v.bySet("method", t, []string{"Spd", "τ"}, func(r *bench.Row) string { return two(r.Speedup.Mean) }, func(r *bench.Row) string { return two(r.Pooled) })
 			}),
 		},
 		{
-			Name: "goose:fig4a", Doc: "τ of GOOSE beside the best of its parts alone", Temperatures: greedy,
+			Line: spec.Line{Name: "goose:fig4a", Doc: "τ of GOOSE beside the best of its parts alone"}, Temperatures: greedy,
 			Variants: []Variant{goose, {Label: "PLD", Spec: "pld"}, {Label: "TR", Spec: "recycle"}},
 			Tables:   each(gooseFigure4a),
 		},
 		params,
 		{
-			Name: "goose:fig5", Doc: "acceptance by origin and rounds by kind of path", Temperatures: greedy,
+			Line: spec.Line{Name: "goose:fig5", Doc: "acceptance by origin and rounds by kind of path"}, Temperatures: greedy,
 			Variants: []Variant{goose}, Tables: each(gooseFigure5),
 		},
 		{
-			Name: "goose:e4", Doc: "the bound of Proposition 1 and the measured τ", Temperatures: greedy,
+			Line: spec.Line{Name: "goose:e4", Doc: "the bound of Proposition 1 and the measured τ"}, Temperatures: greedy,
 			Variants: []Variant{goose}, Tables: each(gooseE4),
 		},
 	}
@@ -99,7 +103,7 @@ func gooseTable1(v *View, t float64) table.Table {
 		out.Cells = append(out.Cells, append(cells, relative(f(v.find("GOOSE", "")), f(v.find("Iso(3)", "")))))
 	}
 	for _, s := range v.sets() {
-		line(setName(s), func(c *column) float64 { return v.row(c, s, t).Pooled })
+		line(bench.SetName(s), func(c *column) float64 { return v.row(c, s, t).Pooled })
 	}
 	line("average", func(c *column) float64 { return v.mean(c, t, tauOf) })
 	return out
@@ -107,7 +111,7 @@ func gooseTable1(v *View, t float64) table.Table {
 
 // gooseTable2 ends with the mean relative change over sets.
 func gooseTable2(v *View, t float64) table.Table {
-	out := table.Table{Caption: v.caption(t), Header: append(append([]string{"config"}, named0(v.sets())...), "Δ")}
+	out := table.Table{Caption: v.caption(t), Header: append(append([]string{"config"}, setNames(v.sets())...), "Δ")}
 	full := v.find("GOOSE", "")
 	group := ""
 	for i := range v.cols {
@@ -132,10 +136,10 @@ func gooseTable2(v *View, t float64) table.Table {
 	return out
 }
 
-// named0 names sets, the one without a name too.
-func named0(sets []string) (out []string) {
+// setNames names sets, the one without a name included.
+func setNames(sets []string) (out []string) {
 	for _, s := range sets {
-		out = append(out, setName(s))
+		out = append(out, bench.SetName(s))
 	}
 	return out
 }
@@ -150,7 +154,7 @@ func gooseFigure4a(v *View, t float64) table.Table {
 			return 1
 		})
 		g, b := v.row(&v.cols[0], s, t).Pooled, v.row(&best, s, t).Pooled
-		out.Cells = append(out.Cells, []string{setName(s), best.Label, two(b), two(g), relative(g, b)})
+		out.Cells = append(out.Cells, []string{bench.SetName(s), best.Label, two(b), two(g), relative(g, b)})
 	}
 	return out
 }
@@ -165,15 +169,15 @@ func gooseFigure5(v *View, t float64) table.Table {
 		if p == nil {
 			continue
 		}
-		ps, psReached := p.Rate(Spine)
-		pt, ptReached := p.Rate(Branch)
+		ps, psReached := p.Rate(bench.Spine)
+		pt, ptReached := p.Rate(bench.Branch)
 		ratio := "–"
 		if pt > 0 {
 			ratio = fmt.Sprintf("%.1f", ps/pt)
 		}
 		out.Cells = append(out.Cells, []string{
-			setName(s), fmt.Sprintf("%.3f (%.3f)", ps, psReached), fmt.Sprintf("%.3f (%.3f)", pt, ptReached), ratio,
-			percent(p.Share(Spine)), percent(p.Share(Spine + "+" + Branch)), percent(p.Share(Branch)), percent(p.Share(nothing)),
+			bench.SetName(s), fmt.Sprintf("%.3f (%.3f)", ps, psReached), fmt.Sprintf("%.3f (%.3f)", pt, ptReached), ratio,
+			table.Percent(p.Share(bench.Spine)), table.Percent(p.Share(bench.Spine + "+" + bench.Branch)), table.Percent(p.Share(bench.Branch)), table.Percent(p.Share(bench.Nothing)),
 		})
 	}
 	return out
@@ -195,14 +199,68 @@ func gooseE4(v *View, t float64) table.Table {
 		if r.Paths == nil {
 			continue
 		}
-		bound, iso := r.Paths.Bound(gooseDepth), r.Paths.IsotropicBound(3, gooseBudget)
+		bound, iso := Bound(r.Paths, gooseDepth), IsotropicBound(r.Paths, 3, gooseBudget)
 		holds := "yes"
 		if bound > r.Pooled {
 			holds = "no"
 		}
 		out.Cells = append(out.Cells, []string{
-			setName(s), two(bound), two(iso), times(bound / iso), two(r.Pooled), percent(bound / max(r.Pooled, 1)), holds,
+			bench.SetName(s), two(bound), two(iso), times(bound / iso), two(r.Pooled), table.Percent(bound / max(r.Pooled, 1)), holds,
 		})
 	}
 	return out
+}
+
+// Bound returns the lower bound of τ in Proposition 1 of GOOSE (equation 1), averaged over the
+// shapes of the proposed trees:
+//
+//	Σ_{i=1..m} ps^i + Σ_{i<m} ps^i (1−ps) φ_i (1+ℓ) + 1
+//	φ_i = 1 − (1−pt)^{w_i},  ℓ = Σ_{k=1..depth−1} pt^k
+//
+// ps and pt are the shares of drafted spine and branch nodes that were accepted, as in the
+// publication. A tree without a spine has its branches at the root.
+func Bound(p *bench.Paths, depth int) float64 {
+	ps, _ := p.Rate(bench.Spine)
+	pt, _ := p.Rate(bench.Branch)
+	on := 0.0
+	for k := 1; k < depth; k++ {
+		on += math.Pow(pt, float64(k))
+	}
+	rounds, sum := 0, 0.0
+	for m, n := range p.Length {
+		rounds += n
+		for i := 1; i <= m; i++ {
+			sum += float64(n) * math.Pow(ps, float64(i))
+		}
+	}
+	if rounds == 0 {
+		return 1
+	}
+	branch := func(w int) float64 { return (1 - math.Pow(1-pt, float64(w))) * (1 + on) }
+	for i, fan := range p.Fan {
+		for w, n := range fan {
+			sum += float64(n) * math.Pow(ps, float64(i)) * (1 - ps) * branch(w)
+		}
+	}
+	for w, n := range p.Bare {
+		sum += float64(n) * branch(w)
+	}
+	return sum/float64(rounds) + 1
+}
+
+// IsotropicBound returns the same bound for a tree of transitions alone with k children per
+// node and budget nodes, the root included: Σ_d Π_{j≤d} (1 − (1−pt)^{k}) + 1.
+func IsotropicBound(p *bench.Paths, k, budget int) float64 {
+	pt, _ := p.Rate(bench.Branch)
+	phi := 1 - math.Pow(1-pt, float64(k))
+	sum, reach := 0.0, 1.0
+	for width, left := k, budget-1; left > 0; width *= k {
+		if width > left { // the last level is not full
+			phi = 1 - math.Pow(1-pt, float64(k)*float64(left)/float64(width))
+		}
+		reach *= phi
+		sum += reach
+		left -= width
+	}
+	return sum + 1
 }

@@ -1,4 +1,4 @@
-package bench_test
+package paper_test
 
 import (
 	"slices"
@@ -6,14 +6,30 @@ import (
 	"testing"
 
 	"talf/infer/bench"
+	"talf/infer/bench/benchtest"
+	"talf/infer/bench/paper"
 	"talf/infer/draft"
 	"talf/infer/draft/drafttest"
 	"talf/infer/verify"
 )
 
+func TestExhibitsAreSelectedByNameAndByPublication(t *testing.T) {
+	got, err := paper.Select([]string{"traversal", "salf:t4"})
+	var names []string
+	for _, x := range got {
+		names = append(names, x.Name)
+	}
+	if want := "traversal:t2 traversal:t3 traversal:t4 traversal:fig3 salf:t4"; err != nil || strings.Join(names, " ") != want {
+		t.Errorf("%q, %v, want %q", names, err, want)
+	}
+	if got, err := paper.Select([]string{"all"}); err != nil || len(got) != len(paper.Exhibits().Lines) {
+		t.Errorf("all are %d, %v", len(got), err)
+	}
+}
+
 func TestPapersNameMethodsThatExist(t *testing.T) {
 	var names []string
-	for _, p := range bench.Papers() {
+	for _, p := range paper.Exhibits().Lines {
 		if slices.Contains(names, p.Name) || p.Doc == "" || len(p.Variants) == 0 || p.Tables == nil {
 			t.Errorf("%q: named twice, or without what it needs", p.Name)
 		}
@@ -24,7 +40,7 @@ func TestPapersNameMethodsThatExist(t *testing.T) {
 				t.Errorf("%s, %s: %v", p.Name, v.Label, err)
 				continue
 			}
-			if m.Source != (v.Ask != bench.AskNone) && !m.May {
+			if m.Source != (v.Ask != paper.AskNone) && !m.May {
 				t.Errorf("%s, %s: %s asks a draft model: %v, the variant says %q", p.Name, v.Label, v.Spec, m.Source, v.Ask)
 			}
 			if _, err := verify.Find(v.Verify); v.Verify != "" && err != nil {
@@ -32,7 +48,7 @@ func TestPapersNameMethodsThatExist(t *testing.T) {
 			}
 		}
 	}
-	if _, err := bench.FindPaper("goose:t9"); err == nil || !strings.Contains(err.Error(), "goose:t1") {
+	if _, err := paper.Select([]string{"goose:t9"}); err == nil || !strings.Contains(err.Error(), "goose:t1") {
 		t.Errorf("error %v, want one that lists the names", err)
 	}
 }
@@ -40,9 +56,9 @@ func TestPapersNameMethodsThatExist(t *testing.T) {
 // All papers in one run: tables are whole, and every variant that was not left
 // out has figures.
 func TestPapersShareOneRun(t *testing.T) {
-	e, target := tableEngine()
+	e, target := benchtest.Engine()
 	src := func(agree float64) *drafttest.Source { return &drafttest.Source{Target: target, Agree: agree} }
-	kit := &bench.Kit{
+	kit := &paper.Kit{
 		Sources: []bench.Source{
 			{Name: "my-eagle", Source: src(0.5)}, {Name: "talf-2", Source: src(0.9)}, {Name: "small", LM: true, Source: src(0.7)},
 		},
@@ -50,10 +66,10 @@ func TestPapersShareOneRun(t *testing.T) {
 	}
 	c := bench.Default()
 	c.Temperatures = nil
-	c.Sets = []bench.Set{{Name: "a", Prompts: prompts(2, 20)}, {Name: "b", Prompts: prompts(2, 20)}}
+	c.Sets = []bench.Set{{Name: "a", Prompts: benchtest.Prompts(2, 20)}, {Name: "b", Prompts: benchtest.Prompts(2, 20)}}
 	c.MaxTokens = kit.MaxTokens
-	papers := bench.Papers()
-	without := c.AddPapers(papers, kit)
+	papers := paper.Exhibits().Lines
+	without := paper.Add(&c, papers, kit)
 	for _, w := range without {
 		if !strings.Contains(w, "HASS") && !strings.Contains(w, "datastore") {
 			t.Errorf("left out: %s", w)
@@ -105,7 +121,7 @@ func TestPapersShareOneRun(t *testing.T) {
 	if drawn == 0 {
 		t.Error("nothing was drawn")
 	}
-	p, err := bench.FindPaper("salf:t1")
+	p, err := paper.Exhibits().Find("salf:t1")
 	if err != nil {
 		t.Fatal(err)
 	}

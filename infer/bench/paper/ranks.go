@@ -1,10 +1,8 @@
-package bench
+package paper
 
 import (
 	"context"
 	"fmt"
-	"math"
-	"slices"
 
 	"talf/model"
 	"talf/model/head"
@@ -12,8 +10,8 @@ import (
 	"talf/tree"
 )
 
-// An Item is one decision of a head that was given its own n-th ranked token
-// (TALF, §3.1 and appendix A).
+// An Item is one decision of a head conditioned on its own n-th ranked token (TALF, §3.1 and
+// appendix A).
 type Item struct {
 	Token   int32   // c: the n-th most likely token of the head's first row
 	Next    int32   // x̃: the target's most likely token after c
@@ -22,99 +20,12 @@ type Item struct {
 	Correct bool    // the head's most likely token is x̃
 }
 
-// Accuracy is the share of correct items.
-func Accuracy(items []Item) float64 {
-	n := 0
-	for _, it := range items {
-		if it.Correct {
-			n++
-		}
-	}
-	return float64(n) / float64(max(len(items), 1))
-}
-
-// ECEWidth is the expected calibration error over m bins of equal width, bin i
-// being (i/m, (i+1)/m]: Σ |B|/N · |mean correct − mean conf| (Guo et al. 2017).
-func ECEWidth(correct []bool, conf []float64, m int) float64 {
-	bins := make([]bin, m)
-	for i, c := range conf {
-		bins[widthBin(c, m)].add(correct[i], c)
-	}
-	return ece(bins, len(conf))
-}
-
-// ECECount is the same over m runs of the items sorted by confidence, of equal
-// count; where m does not divide it, the first runs are one longer.
-func ECECount(correct []bool, conf []float64, m int) float64 {
-	order := make([]int, len(conf))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case conf[a] < conf[b]:
-			return -1
-		case conf[a] > conf[b]:
-			return 1
-		}
-		return 0
-	})
-	bins := make([]bin, m)
-	for b := range bins {
-		n := len(conf) / m
-		if b < len(conf)%m {
-			n++
-		}
-		for _, i := range order[:n] {
-			bins[b].add(correct[i], conf[i])
-		}
-		order = order[n:]
-	}
-	return ece(bins, len(conf))
-}
-
-type bin struct {
-	n             int
-	correct, conf float64
-}
-
-func (b *bin) add(correct bool, conf float64) {
-	b.n++
-	b.conf += conf
-	if correct {
-		b.correct++
-	}
-}
-
-func ece(bins []bin, n int) (e float64) {
-	for _, b := range bins {
-		if b.n > 0 {
-			e += math.Abs(b.correct-b.conf) / float64(n)
-		}
-	}
-	return e
-}
-
-// Split returns what the two errors take, of an item's probability of x̃, as the
-// paper defines confidence, or of its largest probability, as is usual.
-func Split(items []Item, maxProb bool) (correct []bool, conf []float64) {
-	for _, it := range items {
-		c := it.Conf
-		if maxProb {
-			c = it.MaxProb
-		}
-		correct, conf = append(correct, it.Correct), append(conf, c)
-	}
-	return correct, conf
-}
-
-// ByRank conditions a head on its own n-th ranked token, n = 1..ranks, at every
-// position of the sequences that has a token after it, and compares its next row
-// with the target's. The result is [rank−1][item], items in the order of the
-// positions.
+// ByRank conditions a head on its own n-th ranked token, n = 1..ranks, at every position of the
+// sequences that has a token after it, and compares the head's next row with the target's.
+// The result is [rank−1][item], with items in the order of the positions.
 func ByRank(ctx context.Context, target *model.Model, h *head.Head, seqs [][]int32, ranks int) ([][]Item, error) {
 	if ranks < 1 || ranks > h.Outputs() {
-		return nil, fmt.Errorf("bench: %d ranks, want 1..%d", ranks, h.Outputs())
+		return nil, fmt.Errorf("%d ranks, want 1..%d", ranks, h.Outputs())
 	}
 	out := make([][]Item, ranks)
 	for i, x := range seqs {
@@ -122,7 +33,7 @@ func ByRank(ctx context.Context, target *model.Model, h *head.Head, seqs [][]int
 			continue
 		}
 		if err := byRank(ctx, target, h, x, out); err != nil {
-			return nil, fmt.Errorf("bench: sequence %d: %w", i, err)
+			return nil, fmt.Errorf("condition on ranks: sequence %d: %w", i, err)
 		}
 	}
 	return out, nil
@@ -132,7 +43,7 @@ func ByRank(ctx context.Context, target *model.Model, h *head.Head, seqs [][]int
 const rankGroup = 32
 
 func byRank(ctx context.Context, target *model.Model, h *head.Head, x []int32, out [][]Item) error {
-	n := len(x) - 1 // head positions
+	n := len(x) - 1 // positions of the head
 	tseq, hseq := target.NewSeq(), h.NewSeq()
 	defer tseq.Close()
 	defer hseq.Close()
@@ -145,7 +56,8 @@ func byRank(ctx context.Context, target *model.Model, h *head.Head, x []int32, o
 		return err
 	}
 	ranks, vocab := len(out), target.Spec().Vocab
-	// The true pass: the target's features, the head's first rows and their f̂.
+	// The pass over the text itself: the target's hidden states, the head's first rows and
+	// its estimates f̂ of the next hidden states.
 	ids, logp := make([]int32, n*ranks), make([]float32, n*ranks)
 	for at := 0; at <= n; at += tree.MaxNodes {
 		chunk := x[at:min(at+tree.MaxNodes, n+1)]
@@ -183,8 +95,8 @@ func byRank(ctx context.Context, target *model.Model, h *head.Head, x []int32, o
 				t.Add(0, ids[(at+i)*ranks+r])
 			}
 			trees[i] = t
-			// The root's row is part of both sequences, but a branch brings its own:
-			// it has the same bits.
+			// The root's row is in both sequences already. A branch computes it again, with
+			// the same bits.
 			scored[i] = model.Segment{Rows: tseq.Branch(at + i + 1), Tree: t, Want: model.WantAll}
 			feat := []model.Feature{features.At(at + i)}
 			for range ranks {

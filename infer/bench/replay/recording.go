@@ -1,4 +1,4 @@
-package bench
+package replay
 
 import (
 	"bufio"
@@ -10,15 +10,16 @@ import (
 	"slices"
 
 	"talf/infer"
+	"talf/infer/bench"
 )
 
-// A Recording is what a target wrote and what it and draft models said on the
-// way: trees of any shape can be tried on it without a model. It holds the rows
-// that were asked while it was made and no others; a replay counts what it lacks.
+// A Recording is what a target wrote and the rows that it and draft models gave on the way, so
+// that trees of any shape can be tried without a model. It holds only the rows that were asked
+// for while it was made. A replay counts the rows it lacks.
 type Recording struct {
 	Model     string // hash of the target's weights
 	Device    string
-	Layers    int    // that the target was deepened to, 0 for none
+	Layers    int    // layers that the target was deepened to, 0 if it was not
 	Tokenizer string // its hash
 	Vocab     int
 	MaxLen    int
@@ -39,11 +40,11 @@ type Text struct {
 	Tokens      []int32 // the prompt and the answer
 }
 
-// A Channel is one model's rows and what its passes cost.
+// A Channel is one model's rows and the costs of its passes.
 type Channel struct {
 	Name string
-	// LM says that rows follow from the tokens before them. A head's also follow
-	// from which of these were committed when it was asked.
+	// LM says that a row depends only on the tokens before it. A head's row also depends on
+	// which of them were committed when it was asked.
 	LM    bool
 	Costs []Cost
 	Rows  []Nodes // by text
@@ -51,10 +52,10 @@ type Channel struct {
 	index []map[place]int32
 }
 
-// A Cost is what passes of some number of rows took.
+// A Cost is the time of passes of some number of rows.
 type Cost struct {
 	Rows    int     `json:"rows"`
-	Seconds float64 `json:"seconds"` // of a quiet machine: a tenth of the passes took less
+	Seconds float64 `json:"seconds"` // first decile, as on a quiet machine
 	Passes  int     `json:"passes"`
 }
 
@@ -71,11 +72,11 @@ type Candidates struct {
 	LogProb []float32
 }
 
-// A place is a child in a text's trees; a root has its position as parent, −1−p,
-// and no token.
+// A place identifies a node among a text's trees: a child by its parent and token, a root by
+// −1−p for its position p and no token.
 type place struct{ parent, token int32 }
 
-// magic begins a file of a recording.
+// magic is the beginning of a recording's file.
 const magic = "talf recording 1\n"
 
 // Write writes r.
@@ -93,9 +94,8 @@ func (r *Recording) Write(w io.Writer) error {
 	return z.Close()
 }
 
-// ReadRecording reads what Write wrote. What is truncated, damaged or something
-// else is refused.
-func ReadRecording(in io.Reader) (*Recording, error) {
+// Read reads what Write wrote. It refuses files that are truncated, damaged or something else.
+func Read(in io.Reader) (*Recording, error) {
 	b := bufio.NewReader(in)
 	head := make([]byte, len(magic))
 	if _, err := io.ReadFull(b, head); err != nil || string(head) != magic {
@@ -118,7 +118,7 @@ func ReadRecording(in io.Reader) (*Recording, error) {
 	return r, nil
 }
 
-// check finds what would lead a replay out of range, and makes the index.
+// check refuses whatever would make a replay read out of range, and builds the index.
 func (r *Recording) check() error {
 	if len(r.Channels) == 0 || r.Vocab < 1 || r.MaxLen < 1 || r.MaxTokens < 1 || r.Warmup < 0 {
 		return errors.New("it has no target")
@@ -174,7 +174,7 @@ func (c *Channel) put(text, root int, path []int32, next Candidates) {
 		k, ok := index[at]
 		if !ok {
 			if i < len(path) {
-				return // the way there was not recorded
+				return // the path to it was not recorded
 			}
 			k = int32(len(n.Parent))
 			index[at] = k
@@ -191,9 +191,8 @@ func (c *Channel) put(text, root int, path []int32, next Candidates) {
 	}
 }
 
-// get returns the row of a node below the text's token at position root. Rows
-// that follow from the tokens alone are also found where the path goes along the
-// text and leaves it later.
+// get returns the row of a node below the text's token at position root. A row that depends on
+// the tokens alone is also found if the path follows the text and leaves it later.
 func (c *Channel) get(text int, tokens []int32, root int, path []int32) (*Candidates, bool) {
 	along := 0
 	if c.LM {
@@ -214,8 +213,8 @@ func (c *Channel) get(text int, tokens []int32, root int, path []int32) (*Candid
 	return nil, false
 }
 
-// seconds returns what a pass of n rows costs: between measured sizes in
-// proportion, beyond them as between the last two, never less than a smaller pass.
+// seconds returns the cost of a pass of n rows, interpolated linearly between measured sizes
+// and extrapolated from the last two. It is never less than that of a smaller pass.
 func (c *Channel) seconds(n int) float64 {
 	if n < 1 || len(c.Costs) == 0 {
 		return 0
@@ -235,9 +234,9 @@ func (c *Channel) seconds(n int) float64 {
 	return a.Seconds + slope*float64(n-a.Rows)
 }
 
-// SetCosts replaces what passes cost: by size, each at most what a larger one
-// costs. Fewer rows never make a pass dearer, and what disturbs a measurement
-// makes it longer.
+// SetCosts replaces the costs of passes. It lowers each to that of the next larger size if
+// that is less: fewer rows never make a pass slower, while disturbances make a measurement
+// longer.
 func (c *Channel) SetCosts(costs []Cost) {
 	costs = slices.Clone(costs)
 	slices.SortFunc(costs, func(a, b Cost) int { return a.Rows - b.Rows })
@@ -247,22 +246,22 @@ func (c *Channel) SetCosts(costs []Cost) {
 	}
 }
 
-// Sets returns the recorded prompts by set, for a Config.
-func (r *Recording) Sets() (sets []Set) {
+// Sets returns the recorded prompts by set, for a bench.Config.
+func (r *Recording) Sets() (sets []bench.Set) {
 	for _, t := range r.Texts {
-		i := slices.IndexFunc(sets, func(s Set) bool { return s.Name == t.Set })
+		i := slices.IndexFunc(sets, func(s bench.Set) bool { return s.Name == t.Set })
 		if i < 0 {
 			i = len(sets)
-			sets = append(sets, Set{Name: t.Set})
+			sets = append(sets, bench.Set{Name: t.Set})
 		}
-		if !slices.ContainsFunc(sets[i].Prompts, func(p Prompt) bool { return p.Name == t.Prompt }) {
-			sets[i].Prompts = append(sets[i].Prompts, Prompt{t.Prompt, t.Tokens[:t.Start]})
+		if !slices.ContainsFunc(sets[i].Prompts, func(p bench.Prompt) bool { return p.Name == t.Prompt }) {
+			sets[i].Prompts = append(sets[i].Prompts, bench.Prompt{Name: t.Prompt, Tokens: t.Tokens[:t.Start]})
 		}
 	}
 	return sets
 }
 
-// Temperatures returns those of the texts, and Seeds theirs.
+// Temperatures returns the temperatures of the texts.
 func (r *Recording) Temperatures() (out []float64) {
 	for _, t := range r.Texts {
 		if !slices.Contains(out, t.Temperature) {

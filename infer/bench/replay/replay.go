@@ -1,4 +1,6 @@
-package bench
+// Package replay records what models say while they decode, and decodes the recorded texts
+// again without them, so that methods can be compared in seconds.
+package replay
 
 import (
 	"context"
@@ -6,94 +8,92 @@ import (
 	"time"
 
 	"talf/infer"
-	"talf/infer/draft"
+	"talf/infer/bench"
 	"talf/model"
 )
 
-const wantAll = model.WantAll
-
-// A Replay decodes recorded texts without a model. What a verdict needs is the
-// text, so that acceptance is exact at temperature 0 and, under the verifier
-// target, above it; other verifiers and children drawn at random are refused. A
-// row that the recording lacks is empty, which can only make a tree smaller, and
-// is counted. Time is what the passes of the recording cost, by their sizes;
-// building trees and verdicts cost none.
+// A Replay decodes recorded texts without a model. A verdict needs only the text, so acceptance
+// is exact at temperature 0 and, with the verifier target, above it. Other verifiers and
+// children drawn at random are refused. A row that the recording lacks is empty, which can only
+// make a tree smaller, and is counted. Time is the recorded cost of passes by their rows;
+// building and verifying trees takes none.
 type Replay struct {
 	rec     *Recording
 	text    int
 	now     time.Time
 	open    map[infer.SeqID]*replayed
-	sources []Source
+	sources []bench.Source
 
 	asked, missed int
 }
 
-// A replayed sequence has as many tokens of the text in its KV store.
+// A replayed sequence has this many tokens of the text in its KV cache.
 type replayed struct{ done int }
 
-// NewReplay returns a replay of r.
-func NewReplay(r *Recording) *Replay {
+// New returns a replay of r.
+func New(r *Recording) *Replay {
 	p := &Replay{rec: r, open: map[infer.SeqID]*replayed{}, now: time.Unix(0, 0)}
 	for i := 1; i < len(r.Channels); i++ {
 		ch := &r.Channels[i]
-		p.sources = append(p.sources, Source{ch.Name, ch.LM, &replaySource{p, ch, map[infer.SeqID]int{}}})
+		p.sources = append(p.sources, bench.Source{Name: ch.Name, LM: ch.LM, Source: &replaySource{p, ch, map[infer.SeqID]int{}}})
 	}
 	return p
 }
 
 // Sources returns the recorded draft models.
-func (r *Replay) Sources() []Source { return r.sources }
+func (r *Replay) Sources() []bench.Source { return r.sources }
 
-// Run is bench.Run on the recording: c's methods ask sources of Sources. Prompts,
-// temperatures and seeds are the recording's, or some of them.
-func (r *Replay) Run(ctx context.Context, c Config) (*Report, error) {
+// Run is bench.Run on the recording. c's methods ask the draft models of Sources. Prompts,
+// temperatures and seeds are the recording's or some of them.
+func (r *Replay) Run(ctx context.Context, c bench.Config) (*bench.Report, error) {
 	if c.MaxTokens > r.rec.MaxTokens {
-		return nil, fmt.Errorf("bench: answers of %d tokens, the recording's have %d", c.MaxTokens, r.rec.MaxTokens)
+		return nil, fmt.Errorf("replay: answers of %d tokens, the recording's have %d", c.MaxTokens, r.rec.MaxTokens)
 	}
 	c.NoEOS, c.Warmup, c.Tokenizer = r.rec.NoEOS, r.rec.Warmup, r.rec.Tokenizer
 	for i := range c.Methods {
 		m := &c.Methods[i]
 		if m.PromptTokens > 0 {
-			return nil, fmt.Errorf("bench: %s: prompts of other lengths were not recorded", m.label())
+			return nil, fmt.Errorf("replay: %s: prompts of other lengths were not recorded", m.Title())
 		}
 		for _, t := range c.Temperatures {
-			if !m.at(t) {
+			if !m.RunsAt(t) {
 				continue
 			}
-			if !SameOutput(m.Verify, t) {
-				return nil, fmt.Errorf("bench: %s: a recording has the text that was drawn and not what it was drawn from: only greedy and target can be replayed", m.label())
+			if !bench.SameOutput(m.Verify, t) {
+				return nil, fmt.Errorf("replay: %s: a recording has the text that was drawn and not what it was drawn from: only greedy and target can be replayed", m.Title())
 			}
-			mk, _, err := draft.Open(m.Spec, draft.Env{Temperature: t, Tokenizer: c.Tokenizer, Source: m.Source != nil})
+			mk, err := c.Open(m, t, r.rec.Vocab)
 			if err != nil {
 				return nil, err
 			}
 			drawn := mk.Draw
 			_ = mk.Close() // nothing was written
 			if drawn != infer.Chosen {
-				return nil, fmt.Errorf("bench: %s: children %s need whole rows, which are not recorded", m.label(), drawn)
+				return nil, fmt.Errorf("replay: %s: children %s need whole rows, which are not recorded", m.Title(), drawn)
 			}
 		}
 	}
-	c.before = func(x *Measurement) error {
+	c.Around = func(x *bench.Measurement, decode func() error) error {
 		if r.text = r.rec.find(x.Set, x.Prompt, x.Temperature, x.Seed); r.text < 0 {
 			return fmt.Errorf("it was not recorded at temperature %v with seed %d", x.Temperature, x.Seed)
 		}
 		r.asked, r.missed = 0, 0
+		if err := decode(); err != nil {
+			return err
+		}
+		x.Asked, x.Missed, x.Peak = r.asked, r.missed, 0
 		return nil
 	}
-	c.after = func(x *Measurement) {
-		x.Asked, x.Missed, x.Peak = r.asked, r.missed, 0
-	}
 	e := &infer.Engine{Target: r, Config: infer.Default(), Clock: func() time.Time { return r.now }}
-	return Run(ctx, e, c)
+	return bench.Run(ctx, e, c)
 }
 
-// Shape is the recorded target's.
+// Shape returns the recorded target's.
 func (r *Replay) Shape() infer.Shape {
 	return infer.Shape{Vocab: r.rec.Vocab, MaxLen: r.rec.MaxLen, EOS: r.rec.EOS}
 }
 
-// Match returns 0: nothing is kept.
+// Match returns 0: no prefix is kept.
 func (r *Replay) Match([]int32) int { return 0 }
 
 // Open starts a sequence.
@@ -135,7 +135,7 @@ type replayRows struct {
 	way  tap
 }
 
-// next returns the text's token after node n if the path to n is the text's own.
+// next returns the text's token after node n if the path to n follows the text.
 func (x *replayRows) next(n int) (int32, bool) {
 	tokens := x.r.rec.Texts[x.r.text].Tokens
 	at := x.root
@@ -145,13 +145,13 @@ func (x *replayRows) next(n int) (int32, bool) {
 		}
 	}
 	if at+1 >= len(tokens) {
-		return 0, false // the text is over
+		return 0, false // the text ends here
 	}
 	return tokens[at+1], true
 }
 
-// Logits is certain of the text's next token; off the text and behind its end,
-// where no verdict goes, of the recorded row's first or of token 0.
+// Logits is certain of the text's next token. Off the text and after its end, where no verdict
+// goes, it is certain of the first token of the recorded row, or of token 0.
 func (x *replayRows) Logits(dst []float32, n int) {
 	for i := range dst {
 		dst[i] = -1e4
@@ -194,7 +194,7 @@ func (x *replayRows) Rank(dst []int32, n, k int) []int32 {
 	return infer.Tokens(dst, x.TopK(nil, n, k))
 }
 
-// Hidden is nothing.
+// Hidden returns no hidden state.
 func (x *replayRows) Hidden(int) model.Feature { return model.Feature{} }
 
 // replaySource answers for a recorded draft model.
@@ -204,7 +204,7 @@ type replaySource struct {
 	at map[infer.SeqID]int // position of the root
 }
 
-// Match returns the length of prompt: nothing is to be computed.
+// Match returns the length of prompt: there is nothing to compute.
 func (s *replaySource) Match(prompt []int32) int { return len(prompt) }
 
 // Open starts a sequence.
@@ -213,7 +213,7 @@ func (s *replaySource) Open(id infer.SeqID, _ []int32, keep int) error {
 	return nil
 }
 
-// Commit notes where the next root is.
+// Commit moves to the next root.
 func (s *replaySource) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
 	s.at[id] = p.Pos + len(v.Path)
 	return nil

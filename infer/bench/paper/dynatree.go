@@ -1,9 +1,11 @@
-package bench
+package paper
 
 import (
 	"fmt"
 
+	"talf/infer/bench"
 	"talf/internal/plot"
+	"talf/internal/spec"
 	"talf/internal/table"
 )
 
@@ -11,10 +13,10 @@ import (
 // and Figure 5 the ablation, 5 memory; Figure 6 over lengths of answers, 7 the
 // fixed tree's parameters, 8 its own, 9 over lengths of prompts. The paper's
 // answers are 1500 tokens long; here lengths are parts of the run's.
-func dynatreePapers() []Paper {
+func dynatree() []Exhibit {
 	greedy := []float64{0}
 	lm := func(label, spec string) Variant { return Variant{Label: label, Spec: spec, Ask: AskLM} }
-	ar := Variant{Label: "AR", Spec: Baseline}
+	ar := Variant{Label: "AR", Spec: bench.Baseline}
 	linear := lm("Linear Spec", "linear:K=8")
 	fixed := lm("Fixed Tree (D=8, B=3, τ=0.1)", "fixed:D=8,B=3,tau=0.1")
 	dyna := lm("DynaTree", "dynatree")
@@ -57,64 +59,64 @@ func dynatreePapers() []Paper {
 	for _, d := range [][2]int{{3, 6}, {4, 7}, {5, 8}, {6, 9}, {7, 10}} {
 		sensitivity = append(sensitivity, lm(fmt.Sprintf("D0=%d, Dmax=%d", d[0], d[1]), fmt.Sprintf("dynatree:D0=%d,Dmax=%d", d[0], d[1])))
 	}
-	throughput := func(r *Row) string { return plusMinus(r.Speed, 1) }
-	speedup := func(r *Row) string { return times(r.Speedup.Mean) }
+	throughput := func(r *bench.Row) string { return r.Speed.Text(1) }
+	speedup := func(r *bench.Row) string { return times(r.Speedup.Mean) }
 	main2 := []string{"t/s", "speed-up"}
-	return []Paper{
+	return []Exhibit{
 		{
-			Name: "dynatree:t1", Doc: "throughput and speed-up", Temperatures: greedy, Variants: main,
+			Line: spec.Line{Name: "dynatree:t1", Doc: "throughput and speed-up"}, Temperatures: greedy, Variants: main,
 			Tables: each(func(v *View, t float64) table.Table { return v.perSet("method", t, main2, throughput, speedup) }),
 		},
 		{
-			Name: "dynatree:t2", Doc: "latency", Temperatures: greedy, Variants: main,
+			Line: spec.Line{Name: "dynatree:t2", Doc: "latency"}, Temperatures: greedy, Variants: main,
 			Tables: each(func(v *View, t float64) table.Table {
 				return v.perSet("method", t, []string{"TTFT (ms)", "TPOT (ms)"},
-					func(r *Row) string { return plusMinus(Mean{Mean: 1e3 * r.TTFT.Mean, Std: 1e3 * r.TTFT.Std}, 1) },
-					func(r *Row) string { return plusMinus(Mean{Mean: 1e3 * r.TPOT.Mean, Std: 1e3 * r.TPOT.Std}, 2) })
+					func(r *bench.Row) string { return bench.Mean{Mean: 1e3 * r.TTFT.Mean, Std: 1e3 * r.TTFT.Std}.Text(1) },
+					func(r *bench.Row) string { return bench.Mean{Mean: 1e3 * r.TPOT.Mean, Std: 1e3 * r.TPOT.Std}.Text(2) })
 			}),
 		},
 		{
-			Name: "dynatree:t3", Doc: "verification: committed of drafted tokens, tokens and path per round, rounds per answer", Temperatures: greedy, Variants: main,
+			Line: spec.Line{Name: "dynatree:t3", Doc: "verification: committed of drafted tokens, tokens and path per round, rounds per answer"}, Temperatures: greedy, Variants: main,
 			Tables: each(func(v *View, t float64) table.Table {
 				return v.perSet("method", t, []string{"Accept.", "L̄", "ℓ̄", "#Iter."},
-					func(r *Row) string {
+					func(r *bench.Row) string {
 						if r.Drafted == 0 {
 							return "—"
 						}
 						return fmt.Sprintf("%.1f%%", 100*r.Committed())
 					},
-					func(r *Row) string { return two(r.Pooled) },
-					func(r *Row) string {
+					func(r *bench.Row) string { return two(r.Pooled) },
+					func(r *bench.Row) string {
 						if r.Drafted == 0 {
 							return "—"
 						}
 						return two(r.Accepted())
 					},
-					func(r *Row) string { return fmt.Sprintf("%.1f", float64(r.Passes)/float64(max(r.Outputs, 1))) })
+					func(r *bench.Row) string { return fmt.Sprintf("%.1f", float64(r.Passes)/float64(max(r.Outputs, 1))) })
 			}),
 		},
-		{Name: "dynatree:t4", Doc: "ablation", Temperatures: greedy, Variants: ablation, Tables: each(dynatreeTable4), Figures: bars},
-		{Name: "dynatree:fig5", Doc: "ablation: rounds and progress", Temperatures: greedy, Variants: ablation, Tables: each(dynatreeFigure5)},
+		{Line: spec.Line{Name: "dynatree:t4", Doc: "ablation"}, Temperatures: greedy, Variants: ablation, Tables: each(dynatreeTable4), Figures: bars},
+		{Line: spec.Line{Name: "dynatree:fig5", Doc: "ablation: rounds and progress"}, Temperatures: greedy, Variants: ablation, Tables: each(dynatreeFigure5)},
 		{
-			Name: "dynatree:t5", Doc: "largest resident memory of the process, all draft models loaded", Temperatures: greedy, Variants: main,
+			Line: spec.Line{Name: "dynatree:t5", Doc: "largest resident memory of the process, all draft models loaded"}, Temperatures: greedy, Variants: main,
 			Tables: each(dynatreeTable5),
 		},
 		{
-			Name: "dynatree:fig6", Doc: "over parts of the length of answers", Temperatures: greedy, Variants: lengths,
+			Line: spec.Line{Name: "dynatree:fig6", Doc: "over parts of the length of answers"}, Temperatures: greedy, Variants: lengths,
 			Tables: each(groupTable("part")), Figures: sweep("part of the longest answer"),
 		},
 		{
-			Name: "dynatree:fig7", Doc: "the fixed tree's parameters, one at a time", Temperatures: greedy, Variants: grid,
+			Line: spec.Line{Name: "dynatree:fig7", Doc: "the fixed tree's parameters, one at a time"}, Temperatures: greedy, Variants: grid,
 			Tables: each(groupTable("value")), Figures: sweep("value"),
 		},
 		{
-			Name: "dynatree:fig8", Doc: "DynaTree's thresholds, breadths and depths", Temperatures: greedy, Variants: sensitivity,
+			Line: spec.Line{Name: "dynatree:fig8", Doc: "DynaTree's thresholds, breadths and depths"}, Temperatures: greedy, Variants: sensitivity,
 			Tables: each(func(v *View, t float64) table.Table {
-				return v.perSet("variant", t, append(main2, "τ"), throughput, speedup, func(r *Row) string { return two(r.Pooled) })
+				return v.perSet("variant", t, append(main2, "τ"), throughput, speedup, func(r *bench.Row) string { return two(r.Pooled) })
 			}),
 		},
 		{
-			Name: "dynatree:fig9", Doc: "over lengths of prompts", Temperatures: greedy, Variants: prompts,
+			Line: spec.Line{Name: "dynatree:fig9", Doc: "over lengths of prompts"}, Temperatures: greedy, Variants: prompts,
 			Tables: each(groupTable("prompt")), Figures: sweep("longest prompt, tokens"),
 		},
 	}
@@ -122,7 +124,7 @@ func dynatreePapers() []Paper {
 
 // perSet is a table with a row for each column of the view and figures of each
 // set, without a mean.
-func (v *View) perSet(first string, t float64, names []string, f ...func(*Row) string) table.Table {
+func (v *View) perSet(first string, t float64, names []string, f ...func(*bench.Row) string) table.Table {
 	out := table.Table{Caption: v.caption(t), Header: []string{first}}
 	for _, s := range v.sets() {
 		for _, n := range names {
@@ -153,7 +155,7 @@ func dynatreeTable4(v *View, t float64) table.Table {
 	for i := range v.cols {
 		r := v.row(&v.cols[i], "", t)
 		out.Cells = append(out.Cells, []string{
-			v.cols[i].Label, plusMinus(r.Speed, 1), times(r.Speedup.Mean), relative(r.Speed.Mean, v.row(&v.cols[0], "", t).Speed.Mean),
+			v.cols[i].Label, r.Speed.Text(1), times(r.Speedup.Mean), relative(r.Speed.Mean, v.row(&v.cols[0], "", t).Speed.Mean),
 		})
 	}
 	return out
@@ -171,7 +173,7 @@ func dynatreeFigure5(v *View, t float64) table.Table {
 }
 
 func dynatreeTable5(v *View, t float64) table.Table {
-	out := table.Table{Caption: v.caption(t), Header: append(append([]string{"method"}, named0(v.sets())...), "average", "rel. change")}
+	out := table.Table{Caption: v.caption(t), Header: append(append([]string{"method"}, setNames(v.sets())...), "average", "rel. change")}
 	first := 0.0
 	for i := range v.cols {
 		c := &v.cols[i]
@@ -197,7 +199,7 @@ func groupTable(group string) func(v *View, t float64) table.Table {
 			c := &v.cols[i]
 			r := v.row(c, "", t)
 			out.Cells = append(out.Cells, []string{
-				v.title(c), c.Group, plusMinus(r.Speed, 1), times(r.Speedup.Mean), two(r.Pooled), two(r.Accepted()), fmt.Sprintf("%.1f%%", 100*r.Committed()),
+				v.title(c), c.Group, r.Speed.Text(1), times(r.Speedup.Mean), two(r.Pooled), two(r.Accepted()), fmt.Sprintf("%.1f%%", 100*r.Committed()),
 			})
 		}
 		return out
@@ -207,8 +209,8 @@ func groupTable(group string) func(v *View, t float64) table.Table {
 // bars draws τ and speed-up of every column by set.
 func bars(v *View) (out []plot.Figure) {
 	for _, t := range v.at() {
-		a := plot.Figure{Title: fmt.Sprintf("τ, temperature %g", t), Groups: named0(v.sets())}
-		b := plot.Figure{Title: fmt.Sprintf("speed-up, temperature %g", t), Groups: named0(v.sets())}
+		a := plot.Figure{Title: fmt.Sprintf("τ, temperature %g", t), Groups: setNames(v.sets())}
+		b := plot.Figure{Title: fmt.Sprintf("speed-up, temperature %g", t), Groups: setNames(v.sets())}
 		for i := range v.cols {
 			x, y := plot.Series{Name: v.title(&v.cols[i])}, plot.Series{Name: v.title(&v.cols[i])}
 			for _, s := range v.sets() {

@@ -1,16 +1,18 @@
-package bench
+package paper
 
 import (
 	"fmt"
 	"slices"
 
+	"talf/infer/bench"
+	"talf/internal/spec"
 	"talf/internal/table"
 )
 
 // The tables and figure of Traversal Verification: token-level verification
 // (rrsw) and traversal on the same trees, drawn without replacement. 2 with a
 // small language model, 3 with a head, 4 over temperatures, Figure 3 over depths.
-func traversalPapers() []Paper {
+func traversal() []Exhibit {
 	pair := func(label, group, shape string, ask Ask) []Variant {
 		spec := "static:" + shape + ",draw=distinct"
 		return []Variant{
@@ -28,21 +30,21 @@ func traversalPapers() []Paper {
 	for d := 2; d <= 5; d++ {
 		depths = append(depths, pair("Binary Tree", fmt.Sprint(d), fmt.Sprintf("binary-%d", d), AskLM)...)
 	}
-	return []Paper{
+	return []Exhibit{
 		{
-			Name: "traversal:t2", Doc: "accepted lengths, a small language model as draft", Temperatures: []float64{1},
+			Line: spec.Line{Name: "traversal:t2", Doc: "accepted lengths, a small language model as draft"}, Temperatures: []float64{1},
 			Variants: three(AskLM), Tables: each(traversalBySet),
 		},
 		{
-			Name: "traversal:t3", Doc: "accepted lengths, a head as draft", Temperatures: []float64{1},
+			Line: spec.Line{Name: "traversal:t3", Doc: "accepted lengths, a head as draft"}, Temperatures: []float64{1},
 			Variants: three(AskHead), Tables: each(traversalBySet),
 		},
 		{
-			Name: "traversal:t4", Doc: "accepted lengths over temperatures", Temperatures: []float64{0.2, 0.4, 0.6, 0.8, 1},
+			Line: spec.Line{Name: "traversal:t4", Doc: "accepted lengths over temperatures"}, Temperatures: []float64{0.2, 0.4, 0.6, 0.8, 1},
 			Variants: three(AskLM), Tables: traversalByTemperature,
 		},
 		{
-			Name: "traversal:fig3", Doc: "accepted lengths over depths", Temperatures: []float64{1},
+			Line: spec.Line{Name: "traversal:fig3", Doc: "accepted lengths over depths"}, Temperatures: []float64{1},
 			Variants: depths, Tables: each(traversalByDepth), Figures: sweep("depth"),
 		},
 	}
@@ -50,7 +52,7 @@ func traversalPapers() []Paper {
 
 // pairs appends accepted lengths of both verifiers and the change, for every pair
 // of columns.
-func (v *View) pairs(cells []string, f func(c *column) (Mean, int)) []string {
+func (v *View) pairs(cells []string, f func(c *column) (bench.Mean, int)) []string {
 	for i := 0; i+1 < len(v.cols); i += 2 {
 		a, digits := f(&v.cols[i])
 		b, _ := f(&v.cols[i+1])
@@ -75,18 +77,18 @@ const traversalNote = "; ± is the standard error over prompts"
 func traversalBySet(v *View, t float64) table.Table {
 	out := table.Table{Caption: v.caption(t) + traversalNote, Header: v.pairHeader("task")}
 	for _, s := range v.sets() {
-		out.Cells = append(out.Cells, v.pairs([]string{setName(s)}, func(c *column) (Mean, int) { return v.row(c, s, t).Tau, 2 }))
+		out.Cells = append(out.Cells, v.pairs([]string{bench.SetName(s)}, func(c *column) (bench.Mean, int) { return v.row(c, s, t).Tau, 2 }))
 	}
 	out.Cells = append(out.Cells,
-		v.pairs([]string{"Avg. Accept."}, func(c *column) (Mean, int) { return v.row(c, "", t).Tau, 2 }),
-		v.pairs([]string{"Avg. Token/s"}, func(c *column) (Mean, int) { return v.row(c, "", t).Speed, 1 }))
+		v.pairs([]string{"Avg. Accept."}, func(c *column) (bench.Mean, int) { return v.row(c, "", t).Tau, 2 }),
+		v.pairs([]string{"Avg. Token/s"}, func(c *column) (bench.Mean, int) { return v.row(c, "", t).Speed, 1 }))
 	return out
 }
 
 func traversalByTemperature(v *View) []table.Table {
-	out := table.Table{Caption: v.paper.Name + ", " + v.paper.Doc + traversalNote, Header: v.pairHeader("temp.")}
+	out := table.Table{Caption: v.exhibit.Name + ", " + v.exhibit.Doc + traversalNote, Header: v.pairHeader("temp.")}
 	for _, t := range v.at() {
-		out.Cells = append(out.Cells, v.pairs([]string{fmt.Sprintf("%g", t)}, func(c *column) (Mean, int) { return v.row(c, "", t).Tau, 2 }))
+		out.Cells = append(out.Cells, v.pairs([]string{fmt.Sprintf("%g", t)}, func(c *column) (bench.Mean, int) { return v.row(c, "", t).Tau, 2 }))
 	}
 	return []table.Table{out}
 }

@@ -1,4 +1,4 @@
-package bench
+package replay
 
 import (
 	"context"
@@ -8,37 +8,38 @@ import (
 	"time"
 
 	"talf/infer"
+	"talf/infer/bench"
 	"talf/infer/draft"
 	"talf/infer/draft/search"
+	"talf/model"
 	"talf/tree"
 )
 
-// A RecordConfig says what to record beside the texts of a Config. Its methods are
-// run too, so that the rows that they ask off the target's path are there.
-type RecordConfig struct {
-	Width int // next tokens of a row
-	Nodes int // drafted at every position of every text with each draft model
+// A Config says how much to record.
+type Config struct {
+	Width int // candidates of a row
+	Nodes int // nodes that each draft model is asked about at every position of every text
 }
 
-// DefaultRecord returns what searches of the usual sizes need.
-func DefaultRecord() RecordConfig { return RecordConfig{Width: 16, Nodes: 64} }
+// Default returns what searches of the usual sizes need.
+func Default() Config { return Config{Width: 16, Nodes: 64} }
 
 // Validate checks the ranges.
-func (c RecordConfig) Validate() error {
+func (c Config) Validate() error {
 	if c.Width < 1 || c.Width > 1024 {
-		return fmt.Errorf("bench: %d next tokens of a row, want 1..1024", c.Width)
+		return fmt.Errorf("replay: %d candidates of a row, want 1..1024", c.Width)
 	}
 	if c.Nodes < 1 || c.Nodes > tree.MaxNodes {
-		return fmt.Errorf("bench: %d nodes at a position, want 1..%d", c.Nodes, tree.MaxNodes)
+		return fmt.Errorf("replay: %d nodes at a position, want 1..%d", c.Nodes, tree.MaxNodes)
 	}
 	return nil
 }
 
-// Record decodes every prompt of c and keeps what the models said and what passes
-// cost. At every position each draft model is asked for its best nodes; now and
-// then such a tree goes to the target too, so that the costs of larger passes are
-// known.
-func Record(ctx context.Context, e *infer.Engine, c Config, sources []Source, rc RecordConfig) (*Recording, error) {
+// Record decodes every prompt of c and records the models' rows and what passes cost. At every
+// position each draft model is asked for its best nodes, and now and then the target scores
+// such a tree, so that the costs of larger passes are known. c's methods run too: the rows
+// that they ask for off the target's path are recorded as well.
+func Record(ctx context.Context, e *infer.Engine, c bench.Config, sources []bench.Source, rc Config) (*Recording, error) {
 	if err := errors.Join(c.Validate(), rc.Validate()); err != nil {
 		return nil, err
 	}
@@ -56,7 +57,10 @@ func Record(ctx context.Context, e *infer.Engine, c Config, sources []Source, rc
 		ch.Name, ch.LM = s.Name, s.LM
 		taps[i] = &recSource{Source: s.Source, tap: newTap(ch, rc.Width), at: map[infer.SeqID]int{}}
 	}
-	r := runner{engine: &infer.Engine{Target: target, Config: e.Config}, c: &c, methods: slices.Clone(c.Methods)}
+	r := recorder{
+		engine: &infer.Engine{Target: target, Config: e.Config}, bench: &c, config: rc,
+		methods: slices.Clone(c.Methods), out: out, target: target, sources: taps,
+	}
 	for i := range r.methods {
 		m := &r.methods[i]
 		for k, s := range sources {
@@ -78,8 +82,12 @@ func Record(ctx context.Context, e *infer.Engine, c Config, sources []Source, rc
 			for t := range c.Temperatures {
 				for _, seed := range c.Seeds {
 					x := Text{Set: s.Name, Prompt: p.Name, Temperature: c.Temperatures[t], Seed: seed, Start: len(p.Tokens)}
-					if err := r.record(ctx, out, &x, p, t, target, taps, rc); err != nil {
-						return nil, fmt.Errorf("bench: record prompt %s%s: %w", p.Name, of(s.Name), err)
+					if err := r.record(ctx, &x, p, t); err != nil {
+						where := p.Name
+						if s.Name != "" {
+							where += " of " + s.Name
+						}
+						return nil, fmt.Errorf("record prompt %s: %w", where, err)
 					}
 					if done++; c.Progress != nil {
 						c.Progress(done, total)
@@ -98,55 +106,94 @@ func Record(ctx context.Context, e *infer.Engine, c Config, sources []Source, rc
 	return out, nil
 }
 
-// record decodes one prompt with each draft model and method.
-func (r *runner) record(ctx context.Context, out *Recording, x *Text, p Prompt, t int, target *recTarget, taps []*recSource, rc RecordConfig) error {
-	text := len(out.Texts)
-	for i := range out.Channels {
-		ch := &out.Channels[i]
+// A recorder is a recording under way.
+type recorder struct {
+	engine  *infer.Engine
+	bench   *bench.Config
+	config  Config
+	methods []bench.Method
+	makers  [][]*draft.Maker // [temperature][method], nil if the method does not run there
+	out     *Recording
+	target  *recTarget
+	sources []*recSource
+}
+
+func (r *recorder) open() error {
+	for _, t := range r.bench.Temperatures {
+		ms := make([]*draft.Maker, len(r.methods))
+		r.makers = append(r.makers, ms)
+		for i := range r.methods {
+			if !r.methods[i].RunsAt(t) {
+				continue
+			}
+			var err error
+			if ms[i], err = r.bench.Open(&r.methods[i], t, r.out.Vocab); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *recorder) close() {
+	for _, ms := range r.makers {
+		for _, m := range ms {
+			if m != nil {
+				_ = m.Close() // nothing was written
+			}
+		}
+	}
+}
+
+// record decodes one prompt plainly, with each draft model and with each method.
+func (r *recorder) record(ctx context.Context, x *Text, p bench.Prompt, t int) error {
+	text := len(r.out.Texts)
+	for i := range r.out.Channels {
+		ch := &r.out.Channels[i]
 		ch.Rows = append(ch.Rows, Nodes{})
 		ch.index = append(ch.index, map[place]int32{})
 	}
-	target.tap.text = text
-	for _, s := range taps {
+	r.target.tap.text = text
+	for _, s := range r.sources {
 		s.tap.text = text
 	}
-	decode := func(m *Method, mk *draft.Maker) error {
-		y := Measurement{Temperature: x.Temperature, Seed: x.Seed}
-		if err := r.decode(ctx, &y, m, mk, p.Tokens); err != nil {
+	decode := func(m *bench.Method, mk *draft.Maker) error {
+		y := bench.Measurement{Temperature: x.Temperature, Seed: x.Seed}
+		if err := bench.Decode(ctx, r.engine, r.bench, m, mk, p.Tokens, &y); err != nil {
 			return err
 		}
 		if x.Tokens == nil {
 			x.Tokens = append(slices.Clone(p.Tokens), y.Output...)
 		} else if !slices.Equal(x.Tokens[x.Start:], y.Output) {
-			return fmt.Errorf("%s writes another text", m.label())
+			return fmt.Errorf("%s writes another text", m.Title())
 		}
 		return nil
 	}
 	plain := &draft.Maker{New: func() infer.Drafter { return nil }}
-	if err := decode(&Method{Spec: Baseline}, plain); err != nil {
+	if err := decode(&bench.Method{Spec: bench.Baseline}, plain); err != nil {
 		return err
 	}
-	for _, s := range taps {
-		mk := &draft.Maker{New: func() infer.Drafter { return newSweeper(rc) }}
-		if err := decode(&Method{Spec: "recording", Source: s}, mk); err != nil {
+	for _, s := range r.sources {
+		mk := &draft.Maker{New: func() infer.Drafter { return newSweeper(r.config) }}
+		if err := decode(&bench.Method{Spec: "recording", Source: s}, mk); err != nil {
 			return err
 		}
 	}
 	for i := range r.methods {
 		m := &r.methods[i]
-		if r.makers[t][i] == nil || !SameOutput(m.Verify, x.Temperature) {
+		if r.makers[t][i] == nil || !bench.SameOutput(m.Verify, x.Temperature) {
 			continue
 		}
 		if err := decode(m, r.makers[t][i]); err != nil {
 			return err
 		}
 	}
-	out.Texts = append(out.Texts, *x)
+	r.out.Texts = append(r.out.Texts, *x)
 	return nil
 }
 
-// A sweeper asks for the best nodes below every position and lets the target keep
-// one token a round. Every eighth tree, of sizes in turn, is scored, for its cost.
+// A sweeper asks for the best nodes at every position and has the target keep one token a
+// round. It proposes every eighth tree, in sizes that take turns, to learn what passes cost.
 type sweeper struct {
 	s     *search.SALF
 	nodes int
@@ -154,10 +201,10 @@ type sweeper struct {
 	out   tree.Tree
 }
 
-func newSweeper(rc RecordConfig) *sweeper {
+func newSweeper(rc Config) *sweeper {
 	s, err := search.NewSALF(search.SALFConfig{N: rc.Nodes, B: min(10, rc.Nodes), Finish: search.TopN})
 	if err != nil {
-		panic("bench: " + err.Error()) // the ranges were checked
+		panic("replay: " + err.Error()) // the ranges were checked
 	}
 	return &sweeper{s: s, nodes: rc.Nodes}
 }
@@ -191,12 +238,12 @@ func (s *sweeper) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]i
 
 func (s *sweeper) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
 
-// A tap writes one model's rows to its channel.
+// A tap records one model's rows in its channel.
 type tap struct {
 	ch    *Channel
 	width int
 	text  int
-	took  map[int][]float64 // by rows of a pass, seconds
+	took  map[int][]float64 // seconds of the passes by their rows
 	path  []int32
 	nodes []int
 	row   []infer.Candidate
@@ -206,7 +253,7 @@ func newTap(ch *Channel, width int) *tap {
 	return &tap{ch: ch, width: width, took: map[int][]float64{}}
 }
 
-// way returns the tokens of the path from t's root to n, the root left out.
+// way returns the tokens of the path from tr's root to n, without the root.
 func (t *tap) way(tr *tree.Tree, n int) []int32 {
 	t.nodes = tr.AppendPath(t.nodes[:0], n)
 	t.path = t.path[:0]
@@ -216,7 +263,7 @@ func (t *tap) way(tr *tree.Tree, n int) []int32 {
 	return t.path
 }
 
-// costs returns the first decile of every size.
+// costs returns the first decile of the times of every size.
 func (t *tap) costs() (out []Cost) {
 	for n, s := range t.took {
 		slices.Sort(s)
@@ -225,7 +272,7 @@ func (t *tap) costs() (out []Cost) {
 	return out
 }
 
-// recTarget records what a target says.
+// A recTarget records a target's rows.
 type recTarget struct {
 	infer.Target
 	tap *tap
@@ -257,7 +304,7 @@ func (r *recTarget) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows, 
 	n, all := 0, true
 	for i, j := range jobs {
 		n += j.Tree.Len()
-		if j.Want != wantAll {
+		if j.Want != model.WantAll {
 			all = false
 			continue
 		}
@@ -272,7 +319,7 @@ func (r *recTarget) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows, 
 	return rows, nil
 }
 
-// recSource records what a draft model says.
+// A recSource records a draft model's rows.
 type recSource struct {
 	infer.Source
 	tap *tap

@@ -1,4 +1,4 @@
-package bench_test
+package paper_test
 
 import (
 	"math"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"talf/infer/bench"
+	"talf/infer/bench/paper"
 	"talf/internal/table"
 )
 
@@ -17,7 +17,7 @@ import (
 // units each, at least 360 and at most 396 (percentile intervals of so few are a
 // little narrow; either bound is four deviations of a binomial from 0.94).
 func TestIntervalsHoldTheTruthAsOftenAsTheySay(t *testing.T) {
-	b := bench.DefaultBootstrap()
+	b := paper.DefaultBootstrap()
 	b.Reps = 400
 	r := rand.New(rand.NewPCG(4, 4))
 	held := 0
@@ -48,20 +48,20 @@ func TestIntervalsHoldTheTruthAsOftenAsTheySay(t *testing.T) {
 }
 
 func TestIntervalsOfFewUnits(t *testing.T) {
-	b := bench.DefaultBootstrap()
-	if got := b.Of(0, func([]int) float64 { panic("asked") }); got != (bench.Interval{}) {
+	b := paper.DefaultBootstrap()
+	if got := b.Of(0, func([]int) float64 { panic("asked") }); got != (paper.Interval{}) {
 		t.Errorf("of nothing: %+v", got)
 	}
-	if got := b.Of(1, func(times []int) float64 { return float64(7 * times[0]) }); got != (bench.Interval{Value: 7, Low: 7, High: 7}) {
+	if got := b.Of(1, func(times []int) float64 { return float64(7 * times[0]) }); got != (paper.Interval{Value: 7, Low: 7, High: 7}) {
 		t.Errorf("of one: %+v", got)
 	}
-	draw := func() bench.Interval {
+	draw := func() paper.Interval {
 		return b.Of(5, func(times []int) float64 { return float64(times[0] - times[4]) })
 	}
 	if a, c := draw(), draw(); a != c {
 		t.Errorf("equal seeds give %+v and %+v", a, c)
 	}
-	for _, bad := range []bench.Bootstrap{{Reps: 99, Level: 0.9}, {Reps: 200, Level: 1}, {Reps: 200, Level: math.NaN()}} {
+	for _, bad := range []paper.Bootstrap{{Reps: 99, Level: 0.9}, {Reps: 200, Level: 1}, {Reps: 200, Level: math.NaN()}} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v is accepted", bad)
 		}
@@ -69,36 +69,33 @@ func TestIntervalsOfFewUnits(t *testing.T) {
 }
 
 // items are random decisions of texts of these lengths.
-func items(r *rand.Rand, seqs [][]int32) []bench.Item {
-	var out []bench.Item
+func items(r *rand.Rand, seqs [][]int32) []paper.Item {
+	var out []paper.Item
 	for _, x := range seqs {
 		for range max(len(x)-1, 0) {
 			p := r.Float64()
-			out = append(out, bench.Item{Conf: p * r.Float64(), MaxProb: p, Correct: r.Float64() < p})
+			out = append(out, paper.Item{Conf: p * r.Float64(), MaxProb: p, Correct: r.Float64() < p})
 		}
 	}
 	return out
 }
 
-// The values are those of the functions that the reference's numbers pin, whatever
-// texts the items are of; the intervals draw whole texts.
-func TestRanksAreEvaluatedAsTheReferenceDoes(t *testing.T) {
+// The values are those of all items together, which the reference pins, whatever texts the
+// items are of. The intervals draw whole texts.
+func TestIntervalsOfRanksHoldTheValuesOfAllItems(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	seqs := [][]int32{make([]int32, 30), nil, make([]int32, 1), make([]int32, 2), make([]int32, 80), make([]int32, 41)}
-	ranks := [][]bench.Item{items(r, seqs), items(r, seqs)}
-	b := bench.DefaultBootstrap()
+	ranks := [][]paper.Item{items(r, seqs), items(r, seqs)}
+	b := paper.DefaultBootstrap()
 	b.Reps = 300
-	got, err := bench.EvalRanks("talf", ranks, seqs, b)
+	got, err := paper.EvalRanks("talf", ranks, seqs, b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, e := range got {
-		hit, conf := bench.Split(ranks[i], false)
-		hitMax, confMax := bench.Split(ranks[i], true)
+		line := paper.RankLines("talf", ranks)[i]
 		for what, x := range map[string][2]float64{
-			"accuracy": {e.Accuracy.Value, bench.Accuracy(ranks[i])},
-			"ECE":      {e.ECE.Value, bench.ECEWidth(hit, conf, 10)},
-			"ECEMax":   {e.ECEMax.Value, bench.ECEWidth(hitMax, confMax, 10)},
+			"accuracy": {e.Accuracy.Value, line.Accuracy}, "ECE": {e.ECE.Value, line.ECE}, "ECEMax": {e.ECEMax.Value, line.ECEMax},
 		} {
 			if math.Abs(x[0]-x[1]) > 1e-12 {
 				t.Errorf("rank %d: %s %v, want %v", i+1, what, x[0], x[1])
@@ -108,46 +105,43 @@ func TestRanksAreEvaluatedAsTheReferenceDoes(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	if _, err := bench.EvalRanks("x", [][]bench.Item{ranks[0][1:]}, seqs, b); err == nil || !strings.Contains(err.Error(), "items of rank 1") {
+	if _, err := paper.EvalRanks("x", [][]paper.Item{ranks[0][1:]}, seqs, b); err == nil || !strings.Contains(err.Error(), "items of rank 1") {
 		t.Errorf("an item is missing: %v", err)
 	}
-	tables := bench.RankTables(append(got, got...))
+	tables := paper.RankTables(append(got, got...))
 	if len(tables) != 2 || !slices.Equal(tables[0].Header, []string{"head", "n = 1", "n = 2"}) || len(tables[0].Cells) != 1 {
 		t.Errorf("tables %+v", tables)
 	}
-	if f := bench.RankFigures(got); len(f) != 2 || !slices.Equal(f[0].Series[0].X, []float64{1, 2}) {
+	if f := paper.RankFigures(got); len(f) != 2 || !slices.Equal(f[0].Series[0].X, []float64{1, 2}) {
 		t.Errorf("figures %+v", f)
 	}
 }
 
 // evaluations returns the evaluation of that name.
-func evaluations(t *testing.T, name string) bench.Evaluation {
+func evaluations(t *testing.T, name string) paper.Evaluation {
 	t.Helper()
-	all := bench.Evaluations()
-	i := slices.IndexFunc(all, func(e bench.Evaluation) bool { return e.Name == name })
-	if i < 0 {
-		t.Fatalf("no evaluation %s", name)
+	e, err := paper.Evaluations().Find(name)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return all[i]
+	return e
 }
 
 func TestEvaluationsNameWhatThePapersShow(t *testing.T) {
-	var names []string
-	for _, e := range bench.Evaluations() {
-		names = append(names, e.Name)
-		if e.Paper != "" && !slices.ContainsFunc(bench.Papers(), func(p bench.Paper) bool { return p.Name == e.Paper }) {
-			t.Errorf("%s runs %s, which is no paper", e.Name, e.Paper)
+	for _, e := range paper.Evaluations().Lines {
+		if _, err := paper.Exhibits().Find(e.Exhibit); e.Exhibit != "" && err != nil {
+			t.Errorf("%s: %v", e.Name, err)
 		}
 	}
-	if d := cmp.Diff([]string{"fig2a", "fig2b", "table3", "table4"}, names); d != "" {
+	if d := cmp.Diff([]string{"fig2a", "fig2b", "table3", "table4"}, paper.Evaluations().Names()); d != "" {
 		t.Error(d)
 	}
-	iv := func(v float64) bench.Interval { return bench.Interval{Value: v, Low: v - 0.1, High: v + 0.1} }
-	evals := []bench.MethodEval{
-		{Method: "optimal", Head: "k1", Prompts: 6, Tau: iv(2), Speedup: iv(1.5), Ranks: []bench.Interval{iv(0.6), iv(0.2), iv(0.1), iv(0.06), iv(0.04)}},
-		{Method: "optimal", Head: "k1", Set: "maths", Prompts: 4, Tau: iv(3), Speedup: iv(2), Ranks: []bench.Interval{iv(0.5), iv(0.2), iv(0.1), iv(0.1), iv(0.1)}},
-		{Method: "optimal", Head: "k2", Prompts: 6, Tau: iv(2.5), Speedup: iv(1.7), Ranks: []bench.Interval{iv(0.4), iv(0.2), iv(0.1), iv(0.1), iv(0.2)}},
-		{Method: "optimal", Head: "k2", Set: "maths", Prompts: 4, Tau: iv(3.5), Speedup: iv(2.2), Ranks: []bench.Interval{iv(0.4), iv(0.2), iv(0.1), iv(0.1), iv(0.2)}},
+	iv := func(v float64) paper.Interval { return paper.Interval{Value: v, Low: v - 0.1, High: v + 0.1} }
+	evals := []paper.MethodEval{
+		{Method: "optimal", Head: "k1", Prompts: 6, Tau: iv(2), Speedup: iv(1.5), Ranks: []paper.Interval{iv(0.6), iv(0.2), iv(0.1), iv(0.06), iv(0.04)}},
+		{Method: "optimal", Head: "k1", Set: "maths", Prompts: 4, Tau: iv(3), Speedup: iv(2), Ranks: []paper.Interval{iv(0.5), iv(0.2), iv(0.1), iv(0.1), iv(0.1)}},
+		{Method: "optimal", Head: "k2", Prompts: 6, Tau: iv(2.5), Speedup: iv(1.7), Ranks: []paper.Interval{iv(0.4), iv(0.2), iv(0.1), iv(0.1), iv(0.2)}},
+		{Method: "optimal", Head: "k2", Set: "maths", Prompts: 4, Tau: iv(3.5), Speedup: iv(2.2), Ranks: []paper.Interval{iv(0.4), iv(0.2), iv(0.1), iv(0.1), iv(0.2)}},
 	}
 	e := evaluations(t, "table3")
 	want := []table.Table{{

@@ -1,0 +1,101 @@
+package paper_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"talf/infer/bench/benchtest"
+	"talf/infer/bench/paper"
+	"talf/internal/golden"
+	"talf/model"
+	"talf/model/head"
+	"talf/model/safetensors"
+)
+
+// Accuracy and calibration by rank of the conditioning token, against transformers
+// and the public head code: hits and tokens exactly, errors to 1e-6, because f32
+// moves a confidence by 3e-7 and the nearest item is 1.5e-5 from the edge of a bin.
+func TestAccuracyAndCalibrationByRankEqualTheReference(t *testing.T) {
+	dir := golden.File(t, "reference")
+	m, err := model.Load(filepath.Join(dir, "target_trees", "target"), benchtest.CPU(t), model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	h, err := head.Load(filepath.Join(dir, "eval", "head"), m, head.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	set, err := safetensors.Open(filepath.Join(dir, "eval", "items.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	ints := func(name string) []int32 {
+		x, err := set.Get(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := x.Int32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	var seqs [][]int32
+	for i := range 3 {
+		seqs = append(seqs, ints(fmt.Sprintf("seq%d.token_ids", i)))
+	}
+	ranks, err := paper.ByRank(t.Context(), m, h, seqs, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want struct {
+		Items int
+		N     map[string]map[string]float64
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "eval", "expected.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &want); err != nil {
+		t.Fatal(err)
+	}
+	for n, items := range ranks {
+		if len(items) != want.Items {
+			t.Fatalf("rank %d: %d items, want %d", n+1, len(items), want.Items)
+		}
+		tokens, next, correct := ints(fmt.Sprintf("n%d.token", n+1)), ints(fmt.Sprintf("n%d.target_next", n+1)), ints(fmt.Sprintf("n%d.correct", n+1))
+		for i, it := range items {
+			if it.Token != tokens[i] || it.Next != next[i] || it.Correct != (correct[i] == 1) {
+				t.Errorf("rank %d, item %d: %+v, want token %d, next %d, correct %d", n+1, i, it, tokens[i], next[i], correct[i])
+			}
+		}
+		e := want.N[fmt.Sprint(n+1)]
+		for _, bins := range []int{10, 15} {
+			accuracy, ece, eceMax := paper.Calibration(items, bins)
+			if accuracy != e["accuracy"] {
+				t.Errorf("rank %d: accuracy %v, want %v", n+1, accuracy, e["accuracy"])
+			}
+			for name, got := range map[string]float64{"paper_conf": ece, "max_prob_conf": eceMax} {
+				key := fmt.Sprintf("ece.%s.width.M%d", name, bins)
+				if w, ok := e[key]; !ok || math.Abs(got-w) > 1e-6 {
+					t.Errorf("rank %d: %s is %v, want %v", n+1, key, got, w)
+				}
+			}
+		}
+	}
+}
+
+func TestCalibrationErrorOfKnownBins(t *testing.T) {
+	// (0, 0.5] holds 0.5, 0.5 and 0: |2−1|/4. (0.5, 1] holds 1: 0.
+	items := []paper.Item{{Correct: true, Conf: 0.5}, {Conf: 0.5}, {Correct: true, Conf: 1}, {Correct: true}}
+	if _, got, _ := paper.Calibration(items, 2); got != 0.25 {
+		t.Errorf("the error is %v, want 0.25", got)
+	}
+}
