@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -131,35 +130,26 @@ func clip(raw []byte) string {
 // checkEagle3 holds the tensors against the configuration.
 func (d *Draft) checkEagle3() error {
 	e, s := d.Eagle3, d.Eagle3.Spec
-	h, q, kv := s.Hidden, s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 	n := 3
 	if e.Taps != nil {
 		n = len(e.Taps)
 	}
-	want := map[string][]int{
-		"fc.weight":                        {h, n * e.TargetHidden},
-		"midlayer.hidden_norm.weight":      {h},
-		"midlayer.input_layernorm.weight":  {h},
-		"midlayer.self_attn.q_proj.weight": {q, 2 * h}, "midlayer.self_attn.k_proj.weight": {kv, 2 * h},
-		"midlayer.self_attn.v_proj.weight": {kv, 2 * h}, "midlayer.self_attn.o_proj.weight": {h, q},
-		"midlayer.post_attention_layernorm.weight": {h},
-		"midlayer.mlp.gate_proj.weight":            {s.FFN, h}, "midlayer.mlp.up_proj.weight": {s.FFN, h}, "midlayer.mlp.down_proj.weight": {h, s.FFN},
-		"norm.weight": {h}, "lm_head.weight": {e.DraftVocab, h},
-	}
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		t, ok := d.Tensor(name)
+	all := s.Eagle3(n*e.TargetHidden, e.DraftVocab).Tensors()
+	slices.SortFunc(all, func(a, b arch.Tensor) int { return strings.Compare(a.Name, b.Name) })
+	for _, want := range all {
+		t, ok := d.Tensor(want.Name)
 		if !ok {
-			return fmt.Errorf("%s: no tensor %q, want one of shape %v for an EAGLE-3 head", d.Dir, name, want[name])
+			return fmt.Errorf("%s: no tensor %q, want one of shape %v for an EAGLE-3 head", d.Dir, want.Name, want.Shape())
 		}
-		if !slices.Equal(t.Shape, want[name]) {
-			return fmt.Errorf("%s: tensor %q has shape %v, want %v from the configuration", d.Dir, name, t.Shape, want[name])
+		if !slices.Equal(t.Shape, want.Shape()) {
+			return fmt.Errorf("%s: tensor %q has shape %v, want %v from the configuration", d.Dir, t.Name, t.Shape, want.Shape())
 		}
 		if err := d.checkFloats(&t); err != nil {
 			return err
 		}
 	}
-	if t, ok := d.Tensor("embed_tokens.weight"); ok && !slices.Equal(t.Shape, []int{s.Vocab, h}) && !slices.Equal(t.Shape, []int{s.Vocab, e.TargetHidden}) {
-		return fmt.Errorf("%s: tensor %q has shape %v, want [%d %d]", d.Dir, t.Name, t.Shape, s.Vocab, h)
+	if t, ok := d.Tensor("embed_tokens.weight"); ok && !slices.Equal(t.Shape, []int{s.Vocab, s.Hidden}) && !slices.Equal(t.Shape, []int{s.Vocab, e.TargetHidden}) {
+		return fmt.Errorf("%s: tensor %q has shape %v, want [%d %d]", d.Dir, t.Name, t.Shape, s.Vocab, s.Hidden)
 	}
 	return d.checkMap()
 }

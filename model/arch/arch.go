@@ -51,6 +51,7 @@ type Spec struct {
 	FCBias bool
 	// DraftVocab is how many of the Vocab tokens a draft head predicts, 0: all.
 	DraftVocab int
+	Taps       int // EAGLE-3: elements of the target's hidden states that fc reads for a token
 	// Terms is the inventory of the family's tensors, which specs share.
 	Terms []Term
 }
@@ -71,26 +72,6 @@ func (s *Spec) Window(layer int) int {
 	}
 	return s.Windows[layer]
 }
-
-// eagleTerms are the tensors of an EAGLE-1/2 draft head: Llama's layers behind
-// fc, the first without its input norm, and neither final norm nor LM head.
-var eagleTerms = func() []Term {
-	terms := []Term{
-		{Role: Embed, Name: "embed_tokens", Rows: VocabSize, Cols: HiddenSize, Optional: true},
-		{Role: FC, Name: "fc", Rows: HiddenSize, Cols: TwoHidden, Bias: IfFCBias},
-	}
-	for _, t := range llamaTerms {
-		if !t.perLayer() {
-			continue
-		}
-		if t.Role == InputNorm {
-			t.From = 1
-		}
-		t.Name = strings.TrimPrefix(t.Name, "model.")
-		terms = append(terms, t)
-	}
-	return terms
-}()
 
 // An architecture is a line of the table: a model_type and what is special in
 // its configuration.
@@ -211,19 +192,6 @@ func ParseDraft(name string, raw, gen []byte) (*Spec, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return s, nil
-}
-
-// DraftFor returns the spec of a one-layer EAGLE head for a target of any
-// architecture: Llama's layer, as other systems' loaders of heads want it, with
-// the target's sizes and rope_theta. Rope scaling, windows and norms of queries
-// are left out, as are biases but fc's if asked.
-func (s *Spec) DraftFor(fcBias bool) *Spec {
-	d := Llama()
-	d.Vocab, d.Hidden, d.Layers, d.Heads, d.KVHeads, d.HeadDim = s.Vocab, s.Hidden, 1, s.Heads, s.KVHeads, s.HeadDim
-	d.FFN, d.MaxPos, d.NormEps, d.Rope.Theta = s.FFN, s.MaxPos, s.NormEps, s.Rope.Theta
-	d.BOS, d.EOS = s.BOS, append([]int32(nil), s.EOS...)
-	d.Draft, d.FCBias, d.Terms = true, fcBias, eagleTerms
-	return d
 }
 
 func find(c *config) (*architecture, error) {

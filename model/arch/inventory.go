@@ -14,6 +14,7 @@ const (
 	Embed     Role = "embedding"
 	FC        Role = "fc" // of a draft head: joins embedding and hidden state
 	InputNorm Role = "input norm"
+	TapNorm   Role = "norm of the target's hidden states" // of an EAGLE-3 head
 	Q         Role = "query projection"
 	K         Role = "key projection"
 	V         Role = "value projection"
@@ -43,6 +44,8 @@ const (
 	FusedSize // queries, keys and values: (Heads+2·KVHeads)·HeadDim
 	HeadSize  // HeadDim
 	FFNSize   // FFN
+	TapsSize  // Taps: what fc of an EAGLE-3 head reads
+	DraftSize // DraftVocab; Vocab if that is 0
 )
 
 // A Flag is a condition that a Spec meets or does not.
@@ -137,6 +140,13 @@ func (s *Spec) size(of Size) int {
 		return s.HeadDim
 	case FFNSize:
 		return s.FFN
+	case TapsSize:
+		return s.Taps
+	case DraftSize:
+		if s.DraftVocab != 0 {
+			return s.DraftVocab
+		}
+		return s.Vocab
 	}
 	return 0
 }
