@@ -220,18 +220,35 @@ func (c *Config) meta(in *Inputs, maxLen int) (data.Meta, error) {
 	return m, nil
 }
 
-// source is a fingerprint of the files' bytes, not of their names, and of every
-// option that decides which sequences they become.
-func (c *Config) source(in *Inputs, maxLen int) (string, error) {
-	h := sha256.New()
-	opts, err := json.Marshal(struct {
-		Load       corpus.Config
+// options is the canonical form of every option that decides which sequences the text
+// becomes. Unfinished sets are continued only under the same form, so that its fields
+// stay as they are. A new option is a new field with omitempty, whose zero value stands
+// for what the program did before.
+func (c *Config) options(in *Inputs, maxLen int) ([]byte, error) {
+	type load struct {
+		Format                              corpus.Format
+		Template, AnswerField, AnswerRemove string
+		Skip, Limit, MaxLine                int
+	}
+	l := &c.Load
+	return json.Marshal(struct {
+		Load       load
 		MaxLen     int
 		EOS        EOSMode
 		Shard      int
 		Regenerate bool
 		Chat       string `json:",omitempty"`
-	}{c.Load, maxLen, c.EOS, c.Shard, in.Generator != nil, in.ChatHash})
+	}{
+		load{l.Format, l.Template, l.AnswerField, l.AnswerRemove, l.Skip, l.Limit, l.MaxLine},
+		maxLen, c.EOS, c.Shard, in.Generator != nil, in.ChatHash,
+	})
+}
+
+// source is a fingerprint of the files' bytes, not of their names, and of the options
+// that decide which sequences they become.
+func (c *Config) source(in *Inputs, maxLen int) (string, error) {
+	h := sha256.New()
+	opts, err := c.options(in, maxLen)
 	if err != nil {
 		return "", fmt.Errorf("preprocess: %w", err)
 	}

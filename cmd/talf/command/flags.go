@@ -59,6 +59,13 @@ func argsError(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unexpected argument %q: all that %s takes are flags", args[0], cmd.CommandPath())
 }
 
+func unknownCommand(root *cobra.Command, name string) error {
+	if s := root.SuggestionsFor(name); len(s) > 0 {
+		return usagef("unknown command %q: did you mean %s?", name, strings.Join(s, " or "))
+	}
+	return usagef("unknown command %q", name)
+}
+
 // flagError says in our words what is wrong with the value of a flag.
 func flagError(err error) error {
 	var bad *pflag.InvalidValueError

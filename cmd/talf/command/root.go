@@ -56,6 +56,9 @@ type app struct {
 	// resume tells how to go on after an interruption. A command sets it once
 	// it has something to go on from.
 	resume string
+	// misspelt is why help was not printed: it was asked of a command that does not
+	// exist.
+	misspelt error
 }
 
 // Run executes one command line and returns its exit code.
@@ -80,6 +83,9 @@ func Run(args []string, in io.Reader, stdout, stderr io.Writer) (code int) {
 	root.SetOut(out)
 	root.SetErr(errw)
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = a.misspelt
+	}
 	if err == nil {
 		err = out.failed()
 	}
@@ -224,6 +230,17 @@ or a closed terminal: what is done is saved), 141 nobody reads the output.`,
 		}
 		return usageError{flagError(err)}
 	})
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		// "talf trian --help" is the help of the root, to cobra.
+		if rest := cmd.Flags().Args(); len(rest) > 0 && cmd.HasAvailableSubCommands() && cmd.Name() != "help" {
+			if cmd == root || cmd.Args(cmd, rest) != nil {
+				a.misspelt = unknownCommand(cmd, rest[0])
+				return
+			}
+		}
+		help(cmd, args)
+	})
 	for _, add := range commands {
 		c := add(a)
 		usageArgs(c)
@@ -262,13 +279,6 @@ var commands = []func(*app) *cobra.Command{
 	newInspect,
 	newDoctor,
 	newVersion,
-}
-
-func unknownCommand(root *cobra.Command, name string) error {
-	if s := root.SuggestionsFor(name); len(s) > 0 {
-		return usagef("unknown command %q: did you mean %s?", name, strings.Join(s, " or "))
-	}
-	return usagef("unknown command %q", name)
 }
 
 // printJSON writes v to stdout as indented JSON.
