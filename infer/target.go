@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"talf/infer/prefix"
 	"talf/model"
 )
 
@@ -12,9 +13,8 @@ import (
 // later prompts may start from.
 type ModelTarget struct {
 	m    *model.Model
-	keep int
 	open map[SeqID]*targetSeq
-	kept []*targetSeq // least recently used first
+	kept *prefix.Cache[*model.Seq] // closed sequences
 	segs []model.Segment
 	seqs []*targetSeq
 	rows []Rows
@@ -44,8 +44,11 @@ type targetSeq struct {
 // NewTarget returns a target over m that keeps the KV store of up to prefixes
 // closed sequences.
 func NewTarget(m *model.Model, prefixes int) *ModelTarget {
-	return &ModelTarget{m: m, keep: prefixes, open: map[SeqID]*targetSeq{}}
+	return &ModelTarget{m: m, kept: prefix.Of(m, prefixes), open: map[SeqID]*targetSeq{}}
 }
+
+// Prefixes returns the closed sequences that are kept, to bound or to evict them.
+func (t *ModelTarget) Prefixes() *prefix.Cache[*model.Seq] { return t.kept }
 
 // Shape describes m.
 func (t *ModelTarget) Shape() Shape {
@@ -54,19 +57,7 @@ func (t *ModelTarget) Shape() Shape {
 }
 
 // Match returns the longest prefix of prompt that a closed sequence holds.
-func (t *ModelTarget) Match(prompt []int32) int {
-	_, n := t.find(prompt)
-	return n
-}
-
-func (t *ModelTarget) find(prompt []int32) (best *targetSeq, n int) {
-	for _, k := range t.kept {
-		if c := CommonPrefix(k.tokens, prompt); c > n {
-			best, n = k, c
-		}
-	}
-	return best, n
-}
+func (t *ModelTarget) Match(prompt []int32) int { return t.kept.Match(prompt) }
 
 // CommonPrefix returns how many leading tokens a and b share.
 func CommonPrefix(a, b []int32) int {
@@ -83,15 +74,13 @@ func CommonPrefix(a, b []int32) int {
 func (t *ModelTarget) Open(id SeqID, prompt []int32, keep int) error {
 	s := &targetSeq{}
 	if keep > 0 {
-		k, n := t.find(prompt)
+		k, n := t.kept.Find(prompt)
 		if keep > n {
 			return fmt.Errorf("infer: open with %d kept tokens, %d are there", keep, n)
 		}
-		s.seq = k.seq.Fork()
+		s.seq = k.Fork()
 		s.seq.Truncate(keep)
 		s.tokens = append(s.tokens, prompt[:keep]...)
-		i := slices.Index(t.kept, k)
-		t.kept = append(slices.Delete(t.kept, i, i+1), k)
 	} else {
 		s.seq = t.m.NewSeq()
 	}
@@ -162,15 +151,7 @@ func (t *ModelTarget) Close(id SeqID) {
 	}
 	delete(t.open, id)
 	s.drop()
-	if t.keep == 0 || len(s.tokens) == 0 {
-		s.seq.Close()
-		return
-	}
-	t.kept = append(t.kept, s)
-	if len(t.kept) > t.keep {
-		t.kept[0].seq.Close()
-		t.kept = slices.Delete(t.kept, 0, 1)
-	}
+	t.kept.Put(s.tokens, s.seq)
 }
 
 // modelRows are one segment's rows of a pass.

@@ -92,6 +92,12 @@ func (m *Model) KVBlocks() (used, total int) {
 	return len(m.blocks.refs) - len(m.blocks.free), len(m.blocks.refs)
 }
 
+// PositionBytes returns what a position takes of the KV cache, in all layers.
+func (m *Model) PositionBytes() int64 {
+	c := kvConfig(m.spec, m.opt)
+	return int64(2*c.Layers*c.KVHeads*c.HeadDim) * int64(c.Type.Size())
+}
+
 // A Seq is the committed positions of one sequence and their KV blocks.
 type Seq struct {
 	m      *Model

@@ -2,7 +2,11 @@
 // begins as one of them did need not be computed again.
 package prefix
 
-import "container/list"
+import (
+	"container/list"
+
+	"talf/model"
+)
 
 // A Limit bounds a cache.
 type Limit struct {
@@ -42,6 +46,12 @@ type node[T any] struct {
 // New returns an empty cache. Drop is called once with every value that the cache
 // lets go.
 func New[T any](limit Limit, drop func(T)) *Cache[T] { return &Cache[T]{limit: limit, drop: drop} }
+
+// Of returns a cache of up to entries sequences of m, which it closes when it lets them
+// go.
+func Of(m *model.Model, entries int) *Cache[*model.Seq] {
+	return New(Limit{Entries: entries, PerToken: m.PositionBytes()}, (*model.Seq).Close)
+}
 
 // Bound replaces the limit and evicts what is beyond it.
 func (c *Cache[T]) Bound(limit Limit) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"talf/infer"
+	"talf/infer/prefix"
 	"talf/model"
 	"talf/model/head"
 	"talf/tree"
@@ -26,9 +27,8 @@ import (
 // are not among the likeliest, and their logits are −∞.
 type Head struct {
 	m    *head.Head
-	keep int
 	open map[infer.SeqID]*headSeq
-	kept []*headSeq // least recently used first
+	kept *prefix.Cache[*model.Seq] // closed sequences, by the tokens up to their last position's
 
 	segs  []model.Segment
 	heads []*headSeq // of segs
@@ -64,22 +64,18 @@ type headSeq struct {
 // NewHead returns a source over h that keeps the KV store of up to prefixes
 // closed sequences. H stays the caller's.
 func NewHead(h *head.Head, prefixes int) *Head {
-	return &Head{m: h, keep: prefixes, open: map[infer.SeqID]*headSeq{}}
+	return &Head{m: h, kept: prefix.Of(h.Model, prefixes), open: map[infer.SeqID]*headSeq{}}
 }
+
+// Prefixes returns the closed sequences that are kept, to bound or to evict them.
+func (h *Head) Prefixes() *prefix.Cache[*model.Seq] { return h.kept }
 
 // Match returns how many positions of prompt a kept sequence holds. A position's
 // feature comes from the target, so the last prompt token's is always run.
-func (h *Head) Match(prompt []int32) int {
-	n := 0
-	for _, k := range h.kept {
-		n = max(n, k.match(prompt))
-	}
-	return n
-}
+func (h *Head) Match(prompt []int32) int { return positions(h.kept.Match(prompt), prompt) }
 
-func (k *headSeq) match(prompt []int32) int {
-	return max(0, min(infer.CommonPrefix(k.tokens, prompt)-1, k.seq.Len(), len(prompt)-2))
-}
+// positions returns how many positions of prompt n shared tokens stand for.
+func positions(n int, prompt []int32) int { return max(0, min(n-1, len(prompt)-2)) }
 
 // Open starts a sequence.
 func (h *Head) Open(id infer.SeqID, prompt []int32, keep int) error {
@@ -96,16 +92,14 @@ func (h *Head) Open(id infer.SeqID, prompt []int32, keep int) error {
 		h.open[id] = s
 		return nil
 	}
-	for i, k := range h.kept {
-		if k.match(prompt) >= keep {
-			s.seq = k.seq.Fork()
-			s.seq.Truncate(keep)
-			h.kept = append(slices.Delete(h.kept, i, i+1), k)
-			h.open[id] = s
-			return nil
-		}
+	k, n := h.kept.Find(prompt)
+	if n = positions(n, prompt); keep > n {
+		return fmt.Errorf("source: open with %d kept positions, %d are there", keep, n)
 	}
-	return fmt.Errorf("source: open with %d kept positions, %d are there", keep, h.Match(prompt))
+	s.seq = k.Fork()
+	s.seq.Truncate(keep)
+	h.open[id] = s
+	return nil
 }
 
 // Close ends a sequence and keeps it as a prefix.
@@ -116,12 +110,9 @@ func (h *Head) Close(id infer.SeqID) {
 	}
 	delete(h.open, id)
 	s.drop()
-	h.kept = append(h.kept, s)
-	for len(h.kept) > h.keep {
-		h.kept[0].seq.Close()
-		h.spare = append(h.spare, h.kept[0])
-		h.kept = slices.Delete(h.kept, 0, 1)
-	}
+	h.kept.Put(s.tokens[:min(len(s.tokens), s.seq.Len()+1)], s.seq)
+	s.seq = nil
+	h.spare = append(h.spare, s)
 }
 
 func (s *headSeq) drop() {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"talf/infer"
+	"talf/infer/prefix"
 	"talf/model"
 	"talf/tree"
 )
@@ -24,9 +25,8 @@ import (
 type LM struct {
 	m     *model.Model
 	vocab *Vocab
-	keep  int
 	open  map[infer.SeqID]*lmSeq
-	kept  []*lmSeq // least recently used first
+	kept  *prefix.Cache[*model.Seq] // closed sequences, by the tokens that ran
 
 	segs   []model.Segment
 	seqs   []*lmSeq // of segs
@@ -50,8 +50,11 @@ type lmSeq struct {
 // NewLM returns a source over m, which stays the caller's, that keeps the KV
 // store of up to prefixes closed sequences. Vocab translates the target's tokens.
 func NewLM(m *model.Model, vocab *Vocab, prefixes int) *LM {
-	return &LM{m: m, vocab: vocab, keep: prefixes, open: map[infer.SeqID]*lmSeq{}}
+	return &LM{m: m, vocab: vocab, kept: prefix.Of(m, prefixes), open: map[infer.SeqID]*lmSeq{}}
 }
+
+// Prefixes returns the closed sequences that are kept, to bound or to evict them.
+func (l *LM) Prefixes() *prefix.Cache[*model.Seq] { return l.kept }
 
 // Match returns the length of prompt: no position needs the target's.
 func (l *LM) Match(prompt []int32) int { return len(prompt) }
@@ -65,17 +68,9 @@ func (l *LM) Open(id infer.SeqID, prompt []int32, keep int) error {
 	for _, t := range prompt[:keep+1] {
 		s.tokens = append(s.tokens, l.vocab.spell(t)...)
 	}
-	best, n := -1, 0
-	for i, k := range l.kept {
-		if c := min(infer.CommonPrefix(k.tokens, s.tokens), k.seq.Len()); c > n {
-			best, n = i, c
-		}
-	}
-	if best >= 0 {
-		k := l.kept[best]
-		s.seq = k.seq.Fork()
+	if k, n := l.kept.Find(s.tokens); n > 0 {
+		s.seq = k.Fork()
 		s.seq.Truncate(n)
-		l.kept = append(slices.Delete(l.kept, best, best+1), k)
 	} else {
 		s.seq = l.m.NewSeq()
 	}
@@ -91,15 +86,11 @@ func (l *LM) Close(id infer.SeqID) {
 	}
 	delete(l.open, id)
 	s.drop()
-	if s.base > 0 || l.keep == 0 {
+	if s.base > 0 { // it does not hold how its text began
 		s.seq.Close()
 		return
 	}
-	l.kept = append(l.kept, s)
-	if len(l.kept) > l.keep {
-		l.kept[0].seq.Close()
-		l.kept = slices.Delete(l.kept, 0, 1)
-	}
+	l.kept.Put(s.tokens[:s.seq.Len()], s.seq)
 }
 
 func (s *lmSeq) drop() {
