@@ -86,10 +86,11 @@ type Reason string
 
 // The reasons. A sequence that is not done has none.
 const (
-	EOS    Reason = "eos"
-	Length Reason = "length"
-	Stop   Reason = "stop"
-	Failed Reason = "error"
+	EOS       Reason = "eos"
+	Length    Reason = "length"
+	Stop      Reason = "stop"
+	Failed    Reason = "error"
+	Cancelled Reason = "cancelled" // by Cancel, or closed before its end
 )
 
 // A Sequence is a request being decoded.
@@ -115,6 +116,7 @@ type Sequence struct {
 	path    []int
 	ran     int // nodes of the work tree that a source ran
 	growing bool
+	closed  bool
 	fits    kind   // of the last tree that the verifier was asked about
 	traits  Traits // of the drafter
 	want    model.Want
@@ -137,8 +139,19 @@ func (s *Sequence) Text() string { return s.text.text }
 // Done reports whether the sequence has ended, and why.
 func (s *Sequence) Done() (Reason, bool) { return s.reason, s.reason != "" }
 
-// Err returns what made the sequence fail.
+// Err returns what made the sequence fail, or why it was cancelled.
 func (s *Sequence) Err() error { return s.err }
+
+// Cancel ends the sequence for the given reason: it takes no part in later rounds. The
+// other sequences of a batch go on as if it had never been there, and what it holds in
+// the target and its source stays until it is closed. A sequence that has ended stays
+// as it is. Like all of the engine, Cancel is for the goroutine that calls Step: between
+// two calls, or from the Emit or Trace of any sequence.
+func (s *Sequence) Cancel(cause error) {
+	if s.reason == "" {
+		s.reason, s.err = Cancelled, cause
+	}
+}
 
 // Stats returns the counts so far.
 func (s *Sequence) Stats() *Stats { return &s.stats }
@@ -221,8 +234,17 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 	return s, nil
 }
 
-// Close gives back what s holds in the target and its source.
+// errClosed is the Err of a sequence that was closed before its end.
+var errClosed = errors.New("infer: the sequence was closed before its end")
+
+// Close gives back what s holds in the target and its source, and cancels s if it has
+// not ended. A second call does nothing. Close may be called when Cancel may.
 func (e *Engine) Close(s *Sequence) {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.Cancel(errClosed)
 	e.Target.Close(s.id)
 	if s.req.Source != nil {
 		s.req.Source.Close(s.id)
@@ -257,7 +279,9 @@ func (e *Engine) asksOf(src Source) *sourceAsks {
 // Step runs one round of every sequence that is not done: a chunk of its prompt,
 // or a draft, one target pass and a verdict. An error is a pass that failed or
 // was cancelled; the sequences are then as before the call and Step may be
-// called again. What goes wrong in a single sequence ends that one, with its Err.
+// called again, with any of them. What goes wrong in a single sequence ends that one,
+// with its Err. The set of sequences may change from call to call: none depends on
+// which others are in it.
 func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	begin := e.now()
 	drafting, err := e.draftAll(ctx, seqs)
@@ -290,6 +314,9 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	verifying := e.now().Sub(start)
 
 	for i, s := range e.owners {
+		if s.reason != "" {
+			continue // cancelled by another's Emit or Trace
+		}
 		if s.prefilling() {
 			s.keepChunk(e, rows[i])
 			if s.reason == "" {
@@ -392,8 +419,12 @@ func (p *Proposal) work() *tree.Tree {
 
 func (s *Sequence) prefilling() bool { return s.done < s.prompt-1 }
 
+// fail ends the sequence with err. What ended it before remains its reason, other than
+// the end of its output.
 func (s *Sequence) fail(err error) {
-	s.reason, s.err, s.growing = Failed, err, false
+	if s.growing = false; s.reason != Failed && s.reason != Cancelled {
+		s.reason, s.err = Failed, err
+	}
 }
 
 // beginRound makes an empty proposal and the drafter's first call.
@@ -577,10 +608,12 @@ func (e *Engine) Generate(ctx context.Context, req Request) (*Sequence, error) {
 	}
 	defer e.Close(s)
 	for seqs := []*Sequence{s}; s.reason == ""; {
-		if err := ctx.Err(); err != nil {
-			return s, err
+		err := ctx.Err()
+		if err == nil {
+			err = e.Step(ctx, seqs)
 		}
-		if err := e.Step(ctx, seqs); err != nil {
+		if err != nil {
+			s.Cancel(err)
 			return s, err
 		}
 	}
