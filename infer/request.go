@@ -1,0 +1,48 @@
+package infer
+
+// A Request is what to decode and how.
+type Request struct {
+	Prompt    []int32
+	MaxTokens int     // most tokens to emit
+	EOS       []int32 // tokens that end the output; nil means the target's
+	NoEOS     bool    // let no token end the output
+	Seed      uint64
+
+	// Drafter, Verifier and Processor belong to the sequence until it is closed.
+	// A nil Drafter is plain decoding. Source may serve any number of sequences
+	// and is nil where the drafter asks none.
+	Drafter   Drafter
+	Source    Source
+	Verifier  Verifier
+	Processor Processor
+
+	// Detok makes what turns this sequence's tokens into text; it is needed for
+	// Stop and for Delta.Text.
+	Detok func() Detokenizer
+	Stop  []string // the output ends before the first of these
+	// Emit is called after each round with what is new; an error ends the sequence.
+	Emit func(Delta) error
+	// Trace is called in each round once its verdict is known; an error ends the
+	// sequence.
+	Trace func(Round) error
+}
+
+// A Delta is what one round adds to the output. Text lags behind Tokens where a
+// character is incomplete or a stop string may have begun.
+type Delta struct {
+	Tokens []int32
+	Text   string
+	Reason Reason
+}
+
+// A Reason says why a sequence ended.
+type Reason string
+
+// The reasons. A sequence that is not done has none.
+const (
+	EOS       Reason = "eos"
+	Length    Reason = "length"
+	Stop      Reason = "stop"
+	Failed    Reason = "error"
+	Cancelled Reason = "cancelled" // by Cancel, or closed before its end
+)

@@ -1,0 +1,265 @@
+package infer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"talf/model"
+	"talf/tree"
+)
+
+// A Sequence is a request being decoded.
+type Sequence struct {
+	id      SeqID
+	req     Request
+	eos     []int32
+	maxLen  int
+	tokens  []int32 // prompt and output; the last is the next root
+	prompt  int
+	done    int // tokens in the target's KV store
+	reason  Reason
+	err     error
+	text    textStream
+	stats   Stats
+	opened  time.Time
+	draft   sequential
+	chance  keyed
+	scores  scores
+	prop    Proposal
+	root    tree.Tree // the tree that the engine hands out
+	chain   tree.Tree // a chunk of the prompt
+	path    []int
+	ran     int // nodes of the work tree that a source ran
+	growing bool
+	closed  bool
+	fits    kind   // of the last tree that the verifier was asked about
+	traits  Traits // of the drafter
+	want    model.Want
+	timing  Timing // of the round that is under way
+}
+
+// A kind is what decides whether a verifier fits a tree.
+type kind struct {
+	draw  Draw
+	chain bool
+	known bool // the zero kind is none
+}
+
+// Tokens returns the output so far; it is the sequence's own slice.
+func (s *Sequence) Tokens() []int32 { return s.tokens[s.prompt:] }
+
+// Text returns the output's text, stop string excluded; empty without Detok.
+func (s *Sequence) Text() string { return s.text.text }
+
+// Done reports whether the sequence has ended, and why.
+func (s *Sequence) Done() (Reason, bool) { return s.reason, s.reason != "" }
+
+// Err returns what made the sequence fail, or why it was cancelled.
+func (s *Sequence) Err() error { return s.err }
+
+// Cancel ends the sequence for the given reason: it takes no part in later rounds. The
+// other sequences of a batch go on as if it had never been there, and what it holds in
+// the target and its source stays until it is closed. A sequence that has ended stays
+// as it is. Like all of the engine, Cancel is for the goroutine that calls Step: between
+// two calls, or from the Emit or Trace of any sequence.
+func (s *Sequence) Cancel(cause error) {
+	if s.reason == "" {
+		s.reason, s.err = Cancelled, cause
+	}
+}
+
+// Stats returns the counts so far.
+func (s *Sequence) Stats() *Stats { return &s.stats }
+
+// ID names the sequence to the target and the source.
+func (s *Sequence) ID() SeqID { return s.id }
+
+func (p *Proposal) work() *tree.Tree {
+	if p.Work != nil {
+		return p.Work
+	}
+	return p.Tree
+}
+
+func (s *Sequence) prefilling() bool { return s.done < s.prompt-1 }
+
+// fail ends the sequence with err. What ended it before remains its reason, other than
+// the end of its output.
+func (s *Sequence) fail(err error) {
+	if s.growing = false; s.reason != Failed && s.reason != Cancelled {
+		s.reason, s.err = Failed, err
+	}
+}
+
+// beginRound makes an empty proposal and the drafter's first call.
+func (s *Sequence) beginRound(maxNodes int) {
+	left := min(s.req.MaxTokens-(len(s.tokens)-s.prompt), s.maxLen-len(s.tokens))
+	s.root.Reset(s.tokens[len(s.tokens)-1], maxNodes)
+	s.prop = Proposal{Tree: &s.root, Pos: len(s.tokens) - 1, MaxNodes: maxNodes}
+	s.ran, s.growing = 0, false
+	// A round emits its accepted nodes and one token more.
+	if s.req.Drafter == nil || left < 2 || maxNodes < 2 {
+		return
+	}
+	s.prop.MaxDepth = left - 1
+	s.grow(nil)
+}
+
+// grow hands rows to the drafter and notes what it asks next.
+func (s *Sequence) grow(rows []Row) {
+	ask, err := s.req.Drafter.Grow(&s.prop, rows, s.draft)
+	if err != nil {
+		s.fail(fmt.Errorf("draft: %w", err))
+		return
+	}
+	if s.growing = len(ask) > 0; !s.growing {
+		if err := s.checkTree(); err != nil {
+			s.fail(err)
+		}
+		return
+	}
+	w := s.prop.work()
+	switch {
+	case s.req.Source == nil:
+		s.fail(errors.New("draft: the drafter asks a source and the request has none"))
+	case s.ran == 0 && w.Len() != 1:
+		s.fail(fmt.Errorf("draft: asked for %d nodes at first, want the root alone", w.Len()))
+	case ask[0] != s.ran || len(ask) != w.Len()-s.ran:
+		s.fail(fmt.Errorf("draft: asked for %d nodes from %d, want all of [%d,%d)", len(ask), ask[0], s.ran, w.Len()))
+	}
+}
+
+// checkTree holds a finished tree to the contract, because a pass that it breaks
+// would fail for all sequences, and to what the verifier is lossless with.
+func (s *Sequence) checkTree() error {
+	t := s.prop.Tree
+	if n := t.Len(); n > s.prop.MaxNodes {
+		return fmt.Errorf("draft: a tree of %d nodes, want at most %d", n, s.prop.MaxNodes)
+	}
+	for n, token := range t.Tokens() {
+		if d := t.Depth(n); d > s.prop.MaxDepth {
+			return fmt.Errorf("draft: node %d is %d edges deep, want at most %d", n, d, s.prop.MaxDepth)
+		}
+		if token < 0 || int(token) >= s.scores.vocab {
+			return fmt.Errorf("draft: node %d has token %d, want 0..%d", n, token, s.scores.vocab-1)
+		}
+	}
+	if k := (kind{s.prop.Draw(), s.prop.Chain(), true}); s.prop.LiveNodes() > 1 && k != s.fits {
+		if err := s.req.Verifier.Fits(k.draw, k.chain); err != nil {
+			return err
+		}
+		s.fits = k
+	}
+	return nil
+}
+
+// chunk builds the next part of the prompt as a chain.
+func (s *Sequence) chunk(most int) *tree.Tree {
+	n := min(most, s.prompt-1-s.done)
+	s.chain.Reset(s.tokens[s.done], n)
+	for i := 1; i < n; i++ {
+		s.chain.Add(i-1, s.tokens[s.done+i])
+	}
+	return &s.chain
+}
+
+func (s *Sequence) keepChunk(e *Engine, rows Rows) {
+	n := s.chain.Len()
+	s.path = s.path[:0]
+	for i := range n {
+		s.path = append(s.path, i)
+	}
+	p := Proposal{Tree: &s.chain, Pos: s.done, MaxNodes: n, MaxDepth: n - 1}
+	v := Verdict{Path: s.path, Next: s.tokens[s.done+n]}
+	s.keep(e, p, v, rows, s.tokens[:s.done+1])
+	s.done += n
+}
+
+// keep commits a verdict everywhere. The source comes last but before the next
+// target pass: it reads the target's hidden states.
+func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []int32) {
+	if s.req.Drafter != nil {
+		// The drafter may ask for rows off the path, whose context must not be
+		// written over the tokens that follow.
+		s.scores.begin(rows, p.Tree, tokens[:len(tokens):len(tokens)])
+		if err := s.req.Drafter.Observe(p, v, &s.scores); err != nil {
+			s.fail(fmt.Errorf("observe: %w", err))
+		}
+		if s.req.Source != nil {
+			if err := s.req.Source.Commit(s.id, p, v, &s.scores); err != nil {
+				s.fail(fmt.Errorf("commit to the draft source: %w", err))
+			}
+		}
+	}
+	if err := e.Target.Commit(s.id, v.Path); err != nil {
+		s.fail(fmt.Errorf("commit %d nodes: %w", len(v.Path), err))
+	}
+}
+
+// finishRound verifies a scored proposal, commits what is kept and emits it.
+func (s *Sequence) finishRound(e *Engine, rows Rows) {
+	start := e.now()
+	s.scores.begin(rows, s.prop.Tree, s.tokens)
+	s.chance.begin(s.prop.Pos)
+	v, err := s.req.Verifier.Verify(s.prop, &s.scores, &s.chance)
+	if err != nil {
+		s.fail(fmt.Errorf("verify: %w", err))
+		return
+	}
+	first := len(s.tokens)
+	var reason Reason
+	for i := 1; i <= len(v.Path) && reason == ""; i++ {
+		tok := v.Next
+		if i < len(v.Path) {
+			tok = s.prop.Tree.Token(v.Path[i])
+		}
+		s.tokens = append(s.tokens, tok)
+		switch {
+		case slices.Contains(s.eos, tok):
+			reason = EOS
+		case s.text.add(tok):
+			reason = Stop
+		case len(s.tokens)-s.prompt >= s.req.MaxTokens || len(s.tokens) >= s.maxLen:
+			reason = Length
+		}
+	}
+	kept := len(s.tokens) - first
+	s.stats.round(&s.prop, v.Path, kept)
+	var untraced error
+	if s.req.Trace != nil {
+		// As in keep, what is read must not write over the tokens that follow.
+		s.scores.begin(rows, s.prop.Tree, s.tokens[:first:first])
+		begin := e.now()
+		untraced = s.req.Trace(Round{Proposal: &s.prop, Scores: &s.scores, Verdict: v, Kept: kept})
+		start = start.Add(e.now().Sub(begin))
+	}
+	v.Path, v.Next = v.Path[:kept], s.tokens[len(s.tokens)-1]
+	s.keep(e, s.prop, v, rows, s.tokens[:first])
+	if s.reason != "" {
+		return
+	}
+	s.done += kept
+	if untraced != nil {
+		s.fail(fmt.Errorf("trace: %w", untraced))
+		return
+	}
+	s.reason = reason
+	text := ""
+	if reason != "" {
+		text = s.text.end(reason == Stop)
+	} else {
+		text = s.text.take()
+	}
+	if s.traits.Took != nil {
+		s.timing.Overhead += e.now().Sub(start)
+		s.traits.Took(s.timing)
+	}
+	if s.req.Emit == nil {
+		return
+	}
+	if err := s.req.Emit(Delta{Tokens: s.tokens[first:], Text: text, Reason: reason}); err != nil {
+		s.fail(fmt.Errorf("emit: %w", err))
+	}
+}
