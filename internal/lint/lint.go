@@ -39,6 +39,7 @@ var Rules = []Rule{
 	{"compute/computetest", []string{"compute"}},
 	{"compute/devices", []string{"compute", "compute/cpu", "compute/cuda"}},
 	{"model/...", []string{"compute", "internal/mapped", "tree"}},
+	{"model/transcode", []string{"internal/jsonl", "model/..."}},
 	{"data", []string{"internal/durable", "tree"}},
 	{"data/corpus", []string{"model/chat"}},
 	{"model/head", []string{"compute", "internal/durable", "model/..."}},

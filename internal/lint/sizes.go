@@ -38,7 +38,6 @@ var Ratchet = map[string]int{
 	"cmd/talf/command/train.go":           512,
 	"cmd/talf/command/preprocess.go":      426,
 	"cmd/talf/command/inspect_samples.go": 383,
-	"cmd/talf/command/tokenize.go":        360,
 	"cmd/talf/command/models.go":          328,
 	"cmd/talf/command/decode.go":          318,
 	"compute/computetest/computetest.go":  720,

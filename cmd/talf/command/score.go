@@ -14,6 +14,7 @@ import (
 	"talf/infer/decode"
 	"talf/infer/score"
 	"talf/internal/durable"
+	"talf/internal/jsonl"
 	"talf/model/head"
 )
 
@@ -111,7 +112,7 @@ func readScoreLines(r io.Reader) (all []score.Input, lines []int, err error) {
 		d := json.NewDecoder(bytes.NewReader(s.Bytes()))
 		d.DisallowUnknownFields()
 		if err = d.Decode(&in); err != nil {
-			err = plainJSON(err)
+			err = jsonl.Plain(err)
 		} else if _, more := d.Token(); !errors.Is(more, io.EOF) {
 			err = errors.New("text after the JSON object")
 		} else {

@@ -12,12 +12,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"talf/internal/golden"
-	"talf/model/tokenizer"
 )
 
 // jsonLines decodes JSON Lines.
@@ -420,60 +418,4 @@ func TestTokenizeInterrupted(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
 		t.Errorf("exit %d, want %d\n%s", code, exitInterrupted, &errb)
 	}
-}
-
-func TestEachLineReportsFaults(t *testing.T) {
-	echo := func(dst, line []byte, _ int) ([]byte, bool, error) {
-		if bytes.Contains(line, []byte("bug")) {
-			panic("planted")
-		}
-		return append(dst, bytes.TrimSpace(line)...), false, nil
-	}
-	var out bytes.Buffer
-	if _, err := eachLine(t.Context(), io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(errors.New("torn"))), &out, 2, echo); err == nil || !strings.Contains(err.Error(), "torn") {
-		t.Errorf("a broken input: %v", err)
-	}
-	if _, err := eachLine(t.Context(), strings.NewReader("a\nb\n"), brokenWriter{}, 2, echo); err == nil || !strings.Contains(err.Error(), "full") {
-		t.Errorf("a broken output: %v", err)
-	}
-	defer func() {
-		if recover() == nil {
-			t.Error("a panic was lost")
-		}
-	}()
-	_, _ = eachLine(t.Context(), strings.NewReader("a\nbug\n"), &out, 2, echo) // it does not return
-}
-
-type brokenWriter struct{}
-
-func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("full") }
-
-// What a line becomes is JSON that says all of it, or an error.
-func FuzzTokenizeLine(f *testing.F) {
-	t, err := tokenizer.Load(tinyTokenizer(f))
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, s := range []string{`{"text":"a\ud83d\ude00\\ud800"}`, `{"text":"\ud83d"}`, `{"text":"\udc00\u0041"}`, "{\"text\":\"\xff\"}", `{"ids":[1,-1]}`, `null`} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t2 *testing.T, line []byte) {
-		for _, g := range []lineFunc{encodeLine(t, true), decodeLine(t, false)} {
-			if len(bytes.TrimSpace(line)) == 0 {
-				continue
-			}
-			out, _, err := g(nil, line, 1)
-			if err == nil && !json.Valid(out) {
-				t2.Fatalf("%q becomes %q", line, out)
-			}
-		}
-		var in struct{ Text string }
-		if readLine(line, &in) == nil {
-			// Nothing was put in the place of what is no character.
-			had := bytes.Count(line, []byte("\uFFFD")) + bytes.Count(bytes.ToLower(line), []byte(`\ufffd`))
-			if got := strings.Count(in.Text, "\uFFFD"); got > had {
-				t2.Fatalf("%q: %d replacement characters from %d", line, got, had)
-			}
-		}
-	})
 }

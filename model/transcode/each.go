@@ -1,4 +1,4 @@
-package command
+package transcode
 
 import (
 	"bufio"
@@ -10,7 +10,7 @@ import (
 	"runtime"
 )
 
-// A batch is some lines of input on their way to output.
+// A batch is a few lines on their way from input to output.
 type batch struct {
 	first int // number of its first line, from 1
 	lines [][]byte
@@ -22,17 +22,19 @@ type batch struct {
 	bug    any // what f panicked with
 }
 
-// A batch ends at so many bytes or lines, or where no further line has arrived:
-// who waits for an answer before writing the next line gets it.
+// A batch ends at this many bytes or lines, or where no further line has arrived yet: a
+// writer that waits for the answer before it writes the next line gets it.
 const (
 	batchBytes = 256 << 10
 	batchLines = 256
 )
 
-// eachLine answers the lines of r that are not blank in order, with several
-// goroutines at work. Output is flushed whenever none is about to follow, so one
-// may talk with the command. failed counts the answers that are errors.
-func eachLine(ctx context.Context, r io.Reader, w io.Writer, threads int, f lineFunc) (failed int, err error) {
+// Each answers the lines of r that are not blank, in their order, on several goroutines;
+// 0 threads are as many as there are processors. It flushes w whenever no further answer
+// is about to follow, so that somebody may write a line and wait for its answer. failed
+// counts the answers that are errors; name is what errors call r. Each may return while a
+// read of r still waits.
+func Each(ctx context.Context, name string, r io.Reader, w io.Writer, threads int, f Func) (failed int, err error) {
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
@@ -43,7 +45,7 @@ func eachLine(ctx context.Context, r io.Reader, w io.Writer, threads int, f line
 	go func() {
 		defer close(order)
 		defer close(todo)
-		ended <- readBatches(r, func(b *batch) bool {
+		ended <- readBatches(name, r, func(b *batch) bool {
 			for _, c := range []chan *batch{order, todo} {
 				select {
 				case c <- b:
@@ -57,7 +59,7 @@ func eachLine(ctx context.Context, r io.Reader, w io.Writer, threads int, f line
 	for range threads {
 		go func() {
 			for b := range todo {
-				b.run(ctx, f)
+				b.run(ctx, name, f)
 				close(b.done)
 			}
 		}()
@@ -69,7 +71,6 @@ func eachLine(ctx context.Context, r io.Reader, w io.Writer, threads int, f line
 				return failed, fmt.Errorf("write: %w", err)
 			}
 		}
-		// What waits for standard input is left behind when the work is cut short.
 		b, more := receive(ctx, order)
 		if !more {
 			break
@@ -78,7 +79,7 @@ func eachLine(ctx context.Context, r io.Reader, w io.Writer, threads int, f line
 			break
 		}
 		if b.bug != nil {
-			panic(b.bug) // where run reports it
+			panic(b.bug) // on the caller's goroutine
 		}
 		failed += b.failed
 		if _, err := out.Write(b.out); err != nil {
@@ -112,8 +113,8 @@ func (b *batch) ended() bool {
 	}
 }
 
-// run answers the lines up to the first that is wrong.
-func (b *batch) run(ctx context.Context, f lineFunc) {
+// run answers the lines up to the first mistake.
+func (b *batch) run(ctx context.Context, name string, f Func) {
 	defer func() { b.bug = recover() }()
 	for i, line := range b.lines {
 		if len(bytes.TrimSpace(line)) == 0 {
@@ -128,7 +129,7 @@ func (b *batch) run(ctx context.Context, f lineFunc) {
 			b.out, b.err = out[:n], err
 			var wrong lineError
 			if errors.As(err, &wrong) {
-				b.err = fmt.Errorf("standard input, line %d: %w", b.first+i, err)
+				b.err = fmt.Errorf("%s, line %d: %w", name, b.first+i, err)
 			}
 			return
 		}
@@ -141,7 +142,7 @@ func (b *batch) run(ctx context.Context, f lineFunc) {
 }
 
 // readBatches cuts r into batches until emit wants no more.
-func readBatches(r io.Reader, emit func(*batch) bool) error {
+func readBatches(name string, r io.Reader, emit func(*batch) bool) error {
 	in := bufio.NewReaderSize(r, batchBytes)
 	b := &batch{first: 1, done: make(chan struct{})}
 	size := 0
@@ -158,7 +159,7 @@ func readBatches(r io.Reader, emit func(*batch) bool) error {
 		}
 		if len(b.lines) > 0 && (err != nil || wait || size >= batchBytes || len(b.lines) == batchLines) {
 			next := &batch{first: b.first + len(b.lines), done: make(chan struct{})}
-			if !emit(b) { // which gives b away
+			if !emit(b) { // b is not ours any more
 				return nil
 			}
 			b, size = next, 0
@@ -167,7 +168,7 @@ func readBatches(r io.Reader, emit func(*batch) bool) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("standard input: %w", err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 }

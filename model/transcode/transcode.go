@@ -1,0 +1,211 @@
+// Package transcode turns lines of JSON into tokens and back: texts into ids, ids into
+// texts, and conversations into both.
+package transcode
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+
+	"talf/internal/jsonl"
+	"talf/model/chat"
+	"talf/model/tokenizer"
+)
+
+// A lineError is a mistake in one line of input.
+type lineError struct{ err error }
+
+func (e lineError) Error() string { return e.err.Error() }
+func (e lineError) Unwrap() error { return e.err }
+
+// A Func appends the answer to one line, number at from 1, to dst, without a line break.
+// It may run in several goroutines. failed says that the answer is an error; an err ends
+// the work.
+type Func func(dst, line []byte, at int) (out []byte, failed bool, err error)
+
+// Encode turns {"text": …} into {"ids": […]}; special adds the special tokens around a
+// text.
+func Encode(t *tokenizer.Tokenizer, special bool) Func {
+	return func(dst, line []byte, _ int) ([]byte, bool, error) {
+		var in struct {
+			Text *string `json:"text"`
+		}
+		if err := readLine(line, &in); err != nil {
+			return dst, false, err
+		}
+		if in.Text == nil {
+			return dst, false, lineError{errors.New(`no text, want {"text": …}`)}
+		}
+		ids, err := t.Encode(*in.Text, special)
+		if err != nil {
+			return dst, false, lineError{err}
+		}
+		return append(appendIDs(append(dst, `{"ids":`...), ids), '}'), false, nil
+	}
+}
+
+// Decode turns {"ids": […]} into {"text": …}; skip leaves special tokens out.
+func Decode(t *tokenizer.Tokenizer, skip bool) Func {
+	return func(dst, line []byte, _ int) ([]byte, bool, error) {
+		var in struct {
+			IDs *[]int32 `json:"ids"`
+		}
+		if err := readLine(line, &in); err != nil {
+			return dst, false, err
+		}
+		if in.IDs == nil {
+			return dst, false, lineError{errors.New(`no ids, want {"ids": […]}`)}
+		}
+		for i, id := range *in.IDs {
+			if id < 0 {
+				return dst, false, lineError{fmt.Errorf("ids[%d] is %d, want 0 or more", i, id)}
+			}
+		}
+		dst, err := appendText(append(dst, `{"text":`...), t.Decode(*in.IDs, skip))
+		return append(dst, '}'), false, err
+	}
+}
+
+// Render turns a conversation into {"text": …, "ids": […], "spans": …} by a chat
+// template, without ids if tok is nil. Whatever is wrong with a conversation is its
+// answer: {"error": …}.
+func Render(ctx context.Context, t *chat.Template, tok *tokenizer.Tokenizer) Func {
+	return func(dst, line []byte, at int) ([]byte, bool, error) {
+		r, err := renderLine(ctx, t, line)
+		if ctx.Err() != nil {
+			return dst, false, ctx.Err()
+		}
+		if err != nil {
+			// What transformers would say, where the template refuses.
+			why := fmt.Sprintf("line %d: %v", at, err)
+			var raised *chat.RaisedError
+			var fault *chat.EvalError
+			if errors.As(err, &raised) {
+				why = raised.Error()
+			} else if errors.As(err, &fault) {
+				why = fault.Error()
+			}
+			dst, err := appendText(append(dst, `{"error":`...), why)
+			return append(dst, '}'), true, err
+		}
+		if dst, err = appendText(append(dst, `{"text":`...), r.Text); err != nil {
+			return dst, false, err
+		}
+		if tok != nil {
+			ids, err := tok.Encode(r.Text, false)
+			if err != nil {
+				return dst, false, lineError{err}
+			}
+			dst = appendIDs(append(dst, `,"ids":`...), ids)
+		}
+		if r.Spans == nil {
+			return append(dst, `,"spans":null}`...), false, nil
+		}
+		dst = append(dst, `,"spans":[`...)
+		for i, s := range r.Spans {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(dst, '[')
+			dst = strconv.AppendInt(dst, int64(s.Start), 10)
+			dst = append(dst, ',')
+			dst = strconv.AppendInt(dst, int64(s.End), 10)
+			dst = append(dst, ']')
+		}
+		return append(dst, "]}"...), false, nil
+	}
+}
+
+// renderLine renders a conversation with its spans. They are nil if the template does
+// not show them, which is not the conversation's fault.
+func renderLine(ctx context.Context, t *chat.Template, line []byte) (*chat.Rendered, error) {
+	c, err := chat.ParseConversation(line)
+	if err != nil {
+		return nil, err
+	}
+	r, err := t.RenderSpans(ctx, c)
+	if err != nil {
+		r, err = t.Render(ctx, c)
+	} else if r.Spans == nil {
+		r.Spans = []chat.Span{}
+	}
+	return r, err
+}
+
+// readLine decodes a JSON object into v, a struct.
+func readLine(line []byte, v any) error {
+	if err := json.Unmarshal(line, v); err != nil {
+		return lineError{jsonl.Plain(err)}
+	}
+	if line = bytes.TrimSpace(line); line[0] != '{' {
+		return lineError{errors.New("null, want an object")}
+	}
+	// Decoding would replace both by U+FFFD.
+	if !utf8.Valid(line) {
+		return lineError{errors.New("not UTF-8")}
+	}
+	if halfSurrogate(line) {
+		return lineError{errors.New("half of a surrogate pair, want UTF-8")}
+	}
+	return nil
+}
+
+// halfSurrogate reports whether a JSON text, which is valid, escapes half of a
+// surrogate pair.
+func halfSurrogate(b []byte) bool {
+	unit := func() (uint64, bool) {
+		if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+			return 0, false
+		}
+		u, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+		return u, err == nil
+	}
+	for {
+		i := bytes.IndexByte(b, '\\')
+		if i < 0 {
+			return false
+		}
+		b = b[i:]
+		u, ok := unit()
+		if !ok {
+			b = b[2:]
+			continue
+		}
+		b = b[6:]
+		switch {
+		case u >= 0xDC00 && u < 0xE000:
+			return true
+		case u >= 0xD800 && u < 0xDC00:
+			if low, ok := unit(); !ok || low < 0xDC00 || low >= 0xE000 {
+				return true
+			}
+			b = b[6:]
+		}
+	}
+}
+
+func appendIDs(dst []byte, ids []int32) []byte {
+	dst = append(dst, '[')
+	for i, id := range ids {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, int64(id), 10)
+	}
+	return append(dst, ']')
+}
+
+// appendText appends s as a JSON string.
+func appendText(dst []byte, s string) ([]byte, error) {
+	b := bytes.NewBuffer(dst)
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil {
+		return dst, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
