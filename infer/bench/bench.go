@@ -11,6 +11,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/bench/rounds"
+	"talf/infer/decode"
 	"talf/infer/draft"
 	"talf/infer/verify"
 	"talf/model/sample"
@@ -32,7 +33,6 @@ type Method struct {
 	Label  string // title of the row; empty means Name()
 	Spec   string // of infer/draft, such as "salf:th=0.4"
 	Verify string // of infer/verify; empty takes the one that suits every tree
-	Files  string // identifies the contents of the files that Spec names; empty if it names none
 
 	Source     infer.Source // the draft model; nil for none
 	SourceName string       // tells draft models apart in names and logs
@@ -41,6 +41,8 @@ type Method struct {
 	MaxTokens    int       // most tokens of an answer; 0: the run's limit
 	PromptTokens int       // keep only this many last tokens of a prompt; 0: all
 	Temperatures []float64 // the run's temperatures that the method runs at; nil: all
+
+	files string // hash of the files that Spec names, for the key; empty if it names none
 }
 
 // Name describes m by its specification, verifier, draft model and limits.
@@ -182,13 +184,6 @@ func (c *Config) Validate() error {
 		if m.Budget < 0 || m.MaxTokens < 0 || m.PromptTokens < 0 {
 			return fmt.Errorf("bench: %s: budget %d, max tokens %d and prompt tokens %d, want none below 0", m.Title(), m.Budget, m.MaxTokens, m.PromptTokens)
 		}
-		line, _, err := draft.Find(m.Spec)
-		if err != nil {
-			return err
-		}
-		if line.Source && m.Source == nil {
-			return fmt.Errorf("bench: %s asks a draft model, want a source", m.Spec)
-		}
 		runs := false
 		for _, t := range c.Temperatures {
 			if !m.RunsAt(t) {
@@ -219,22 +214,33 @@ func of(set string) string {
 
 // fits reports why m cannot run at temperature t.
 func (c *Config) fits(m *Method, t float64) error {
+	opt := c.options(m, t)
+	if err := opt.Validate(); err != nil {
+		return fmt.Errorf("bench: %s: %w", m.Title(), err)
+	}
 	mk, err := c.Open(m, t, 0)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = mk.Close() }() // nothing was written
-	if err := verify.Check(m.Verify, mk.Draw, mk.Chain); err != nil {
-		return fmt.Errorf("%s: %w", m.Title(), err)
+	_ = mk.Close() // nothing was written
+	return nil
+}
+
+// options are what decodes m's answers at temperature t.
+func (c *Config) options(m *Method, t float64) decode.Options {
+	opt := decode.Options{Method: m.Spec, Verify: m.Verify, Sample: c.Sampling, MaxTokens: c.MaxTokens, IgnoreEOS: c.NoEOS}
+	opt.Sample.Temperature = t
+	if m.MaxTokens > 0 {
+		opt.MaxTokens = m.MaxTokens
 	}
-	_, err = verify.New(m.Verify, t)
-	return err
+	return opt
 }
 
 // Open returns the maker of m's drafters at temperature t. vocab is the target's vocabulary, 0
 // if it is not known yet.
 func (c *Config) Open(m *Method, t float64, vocab int) (*draft.Maker, error) {
-	mk, _, err := draft.Open(m.Spec, draft.Env{Vocab: vocab, Temperature: t, Tokenizer: c.Tokenizer, Source: m.Source != nil})
+	opt := c.options(m, t)
+	mk, _, err := opt.Open(draft.Env{Vocab: vocab, Tokenizer: c.Tokenizer, Source: m.Source != nil})
 	return mk, err
 }
 
@@ -325,6 +331,9 @@ func (r *runner) open() error {
 			if err != nil {
 				return err
 			}
+			if m.files, err = decode.FilesHash(mk.Files); err != nil {
+				return errors.Join(err, mk.Close())
+			}
 			ms[i] = mk
 			for _, s := range r.c.Sets {
 				r.total += r.c.Repeat*(len(s.Prompts)-r.c.Warmup)*len(r.c.Seeds) + r.c.Warmup*len(r.c.Seeds)
@@ -393,7 +402,7 @@ func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) e
 			x = *old
 			x.Method, x.Prompt = m.Title(), set.Prompts[i].Name
 		} else if err := c.around(&x, func() error {
-			return decode(ctx, r.engine, c, m, r.makers[t][n], set.Prompts[i].Tokens, &x, &r.tape)
+			return decodePrompt(ctx, r.engine, c, m, r.makers[t][n], set.Prompts[i].Tokens, &x, &r.tape)
 		}); err != nil {
 			return fmt.Errorf("bench: %s, prompt %d%s (%s), temperature %v: %w", m.Title(), i, of(set.Name), x.Prompt, temperature, err)
 		}
@@ -449,8 +458,8 @@ func (c *Config) key(m *Method, prompt []int32, x *Measurement) string {
 		tokens = c.MaxTokens
 	}
 	spec := m.Spec
-	if m.Files != "" {
-		spec += "#" + m.Files
+	if m.files != "" {
+		spec += "#" + m.files
 	}
 	return fmt.Sprintf("%s|%s|%s|%d|%d|%d|%s|%x|%v|%d|%d", spec, m.Verify, m.SourceName, m.Budget, tokens, m.PromptTokens,
 		x.Set, h.Sum64(), x.Temperature, x.Seed, x.Repeat)
@@ -466,51 +475,39 @@ func (c *Config) around(x *Measurement, decode func() error) error {
 // Decode decodes one prompt with m, as Run does, at x's temperature and with its seed, and
 // fills in x's results. mk makes m's drafters.
 func Decode(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk *draft.Maker, prompt []int32, x *Measurement) error {
-	return decode(ctx, e, c, m, mk, prompt, x, new(rounds.Tape))
+	return decodePrompt(ctx, e, c, m, mk, prompt, x, new(rounds.Tape))
 }
 
-func decode(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk *draft.Maker, prompt []int32, x *Measurement, tape *rounds.Tape) error {
-	v, err := verify.New(m.Verify, x.Temperature)
-	if err != nil {
-		return err
-	}
-	params := c.Sampling
-	params.Temperature = x.Temperature
-	proc, err := infer.NewSampling(params)
-	if err != nil {
-		return err
-	}
+func decodePrompt(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk *draft.Maker, prompt []int32, x *Measurement, tape *rounds.Tape) error {
 	if m.PromptTokens > 0 && len(prompt) > m.PromptTokens {
 		prompt = prompt[len(prompt)-m.PromptTokens:]
 	}
-	maxTokens := c.MaxTokens
-	if m.MaxTokens > 0 {
-		maxTokens = m.MaxTokens
+	opt := c.options(m, x.Temperature)
+	req, err := opt.Request(mk, m.Source, prompt, x.Seed)
+	if err != nil {
+		return err
 	}
 	config := e.Config
 	defer func() { e.Config = config }()
 	if m.Budget > 0 {
 		e.Config.MaxNodes = min(config.MaxNodes, m.Budget)
 	}
-	drafter := mk.New()
-	seen := watch(v, drafter)
-	engine, src, emit := e, m.Source, seen.emit
+	seen := watch(req.Verifier, req.Drafter)
+	req.Verifier, req.Emit = seen, seen.emit
+	engine := e
 	if c.Parts {
-		if drafter == nil {
-			src = nil
+		if req.Drafter == nil {
+			req.Source = nil
 		}
-		engine, src = tape.Begin(e, src)
-		emit = func(d infer.Delta) error {
+		engine, req.Source = tape.Begin(e, req.Source)
+		req.Emit = func(d infer.Delta) error {
 			err := seen.emit(d)
 			tape.End()
 			return err
 		}
 	}
 	resetPeak()
-	s, err := engine.Generate(ctx, infer.Request{
-		Prompt: prompt, MaxTokens: maxTokens, NoEOS: c.NoEOS, Seed: x.Seed,
-		Drafter: drafter, Source: src, Verifier: seen, Processor: proc, Emit: emit,
-	})
+	s, err := engine.Generate(ctx, req)
 	if err != nil {
 		return err
 	}

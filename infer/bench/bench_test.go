@@ -205,7 +205,7 @@ func TestBadRunsAreRefused(t *testing.T) {
 		"equal heat":   {func(c *bench.Config) { c.Temperatures = []float64{0, 1, 0} }, "temperature 0 is there twice"},
 		"equal seeds":  {func(c *bench.Config) { c.Seeds = []uint64{7, 7} }, "seed 7 is there twice"},
 		"no such":      {func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "salve"}} }, "unknown method"},
-		"no source":    {func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "salf"}} }, "want a source"},
+		"no source":    {func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "salf"}} }, "none is given"},
 		"no sets":      {func(c *bench.Config) { c.Sets = nil }, "at least one set"},
 		"equal sets":   {func(c *bench.Config) { c.Sets = append(c.Sets, c.Sets[0]) }, "sets must differ"},
 		"no verifier":  {func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "ar", Verify: "target"}} }, "not lossless at temperature 0"},

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"io"
 	"testing"
 
 	"talf/infer"
@@ -24,4 +25,11 @@ func CountPaths(t *testing.T, target infer.Target, d infer.Drafter, prompt []int
 		t.Fatal(err)
 	}
 	return w.paths
+}
+
+// ReadLog reads a log and returns the length of its whole lines.
+func ReadLog(r io.Reader, settings string) (got []Measurement, whole int64, err error) {
+	c := logConfig(settings, &got)
+	whole, err = c.Read(r)
+	return got, whole, err
 }

@@ -31,9 +31,7 @@ func TestAnInterruptedRunKeepsItsMeasurementsAndGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	if err := bench.WriteLogHead(&log, "these"); err != nil {
-		t.Fatal(err)
-	}
+	log.WriteString("{\"format\":\"talf-bench-1\",\"settings\":\"these\"}\n")
 	c.Keep = func(m *bench.Measurement) error { return json.NewEncoder(&log).Encode(m) }
 	ctx, cancel := context.WithCancel(t.Context())
 	c.Progress = func(done, _ int) {
@@ -76,9 +74,9 @@ func TestAnInterruptedRunKeepsItsMeasurementsAndGoesOn(t *testing.T) {
 
 func TestLogsOfOtherThingsAreRefused(t *testing.T) {
 	for in, want := range map[string]string{
-		"{\"format\":\"talf-bench-1\",\"settings\":\"others\"}\n": "another model or other options",
-		"{\"a\":1}\n": "not a log",
-		"precious":    "not a log",
+		"{\"format\":\"talf-bench-1\",\"settings\":\"others\"}\n": "another model or with other options",
+		"{\"a\":1}\n": "this is not a log of measurements",
+		"precious":    "this is not a log of measurements",
 		"{\"format\":\"talf-bench-1\",\"settings\":\"these\"}\n{\"key\":3}\n": "line 2",
 		"{\"format\":\"talf-bench-1\",\"settings\":\"these\"}\n{}\n":          "without a key",
 	} {

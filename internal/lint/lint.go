@@ -49,7 +49,7 @@ var Rules = []Rule{
 	{"train/...", []string{"checkpoints", "compute", "data", "internal/durable", "internal/jsonl", "internal/launch", "internal/spec", "model/...", "tree"}},
 	{"infer/...", []string{"compute", "internal/mapped", "internal/spec", "model/...", "tree/..."}},
 	{"infer/decode", []string{"checkpoints", "infer/...", "internal/jsonl", "model/..."}},
-	{"infer/bench", []string{"infer", "infer/bench/rounds", "infer/draft/...", "infer/verify", "internal/jsonl", "internal/plot", "internal/table", "model/sample"}},
+	{"infer/bench", []string{"infer", "infer/bench/rounds", "infer/decode", "infer/draft/...", "infer/verify", "internal/jsonl", "internal/plot", "internal/table", "model/sample"}},
 	{"infer/bench/benchtest", []string{"compute/cpu", "infer", "infer/bench", "infer/draft/drafttest"}},
 	{"infer/bench/micro", []string{"compute", "internal/plot", "internal/table", "model/...", "tree"}},
 	{"infer/bench/paper", []string{"infer", "infer/bench", "infer/draft", "internal/plot", "internal/spec", "internal/table", "model/...", "tree"}},

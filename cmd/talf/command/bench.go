@@ -157,12 +157,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	if err := c.Validate(); err != nil {
 		return nil, usageError{err}
 	}
-	if o.log != "" {
-		if err := hashFiles(&c); err != nil {
-			return nil, err
-		}
-	}
-	closeLog, err := a.openLog(o, r, &c)
+	log, err := a.openLog(o, r, &c)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +165,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	c.Progress = func(done, total int) { bar.set(int64(done), int64(total), "") }
 	report, err := bench.Run(ctx, r.engine, c)
 	bar.end()
-	if closed := closeLog(); err == nil {
+	if closed := log.Close(); err == nil {
 		err = closed
 	}
 	if report == nil {

@@ -7,9 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"talf/infer"
-	"talf/infer/bench"
 	"talf/infer/decode"
-	"talf/infer/draft"
 	"talf/infer/source"
 	"talf/model"
 	"talf/model/tokenizer"
@@ -60,22 +58,4 @@ func loadDraft(path string, target *model.Model, tok *tokenizer.Tokenizer, mach 
 	return decode.LoadDraft(dir, target, tok, func(dir string) (*model.Model, error) {
 		return alone.load(dir, target.Device())
 	})
-}
-
-// hashFiles notes what the methods of c read.
-func hashFiles(c *bench.Config) error {
-	for i := range c.Methods {
-		m := &c.Methods[i]
-		mk, _, err := draft.Open(m.Spec, draft.Env{Tokenizer: c.Tokenizer, Source: m.Source != nil})
-		if err != nil {
-			return err
-		}
-		if err := mk.Close(); err != nil {
-			return err
-		}
-		if m.Files, err = decode.FilesHash(mk.Files); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"talf/internal/jsonl"
 )
 
 // A world is a small pipeline's worth of files, made once for all fault tests.
@@ -687,7 +689,7 @@ func TestAFileIsWrittenByOne(t *testing.T) {
 	model := tinyModel(t, tinyConfig(), 1)
 	prompts := promptFile(t, 2)
 	path := filepath.Join(t.TempDir(), "lines.jsonl")
-	f, err := openAlone(path)
+	f, err := jsonl.Open(path, jsonl.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,20 +30,6 @@ func canWrite(path string) error {
 	return nil
 }
 
-// openAlone opens or creates a file that an earlier run may have begun, and that no
-// other process may write to meanwhile: each would write over the other's lines.
-func openAlone(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err := durable.Lock(f); err != nil {
-		_ = f.Close() // nothing was written
-		return nil, fmt.Errorf("%s: another run is writing this file: %w", path, err)
-	}
-	return f, nil
-}
-
 // writeJSON replaces path by v as JSON, whole or not at all.
 func writeJSON(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
