@@ -65,7 +65,7 @@ var Rules = []Rule{
 	{"internal/mapped", nil},
 	{"internal/tally", nil},
 	{"internal/plot", nil},
-	{"cmd/talf/...", []string{"checkpoints", "compute/...", "data/...", "infer/...", "internal/demo", "internal/durable", "internal/jsonl", "internal/launch", "internal/plot", "internal/spec", "internal/table", "model/...", "preprocess", "train/...", "tree/..."}},
+	{"cmd/talf/...", []string{"checkpoints", "compute/...", "data/...", "infer/...", "internal/demo", "internal/durable", "internal/jsonl", "internal/launch", "internal/plot", "internal/spec", "internal/table", "model/...", "preprocess/...", "train/...", "tree/..."}},
 	{"internal/spec", nil},
 	{"internal/table", nil},
 }

@@ -34,17 +34,16 @@ var LargePackages = map[string]string{
 // Ratchet holds files, packages and cmd/talf itself that are above their bound
 // for now, with the size that they may not exceed. Entries only shrink or go.
 var Ratchet = map[string]int{
-	"cmd/talf":                            9250,
-	"cmd/talf/command/train.go":           512,
-	"cmd/talf/command/preprocess.go":      426,
-	"cmd/talf/command/inspect_samples.go": 383,
-	"cmd/talf/command/models.go":          328,
-	"cmd/talf/command/decode.go":          318,
-	"compute/computetest/computetest.go":  720,
-	"compute/cpu":                         3800,
-	"compute/cuda":                        3550,
-	"compute/cuda/train.go":               696,
-	"infer/draft":                         4200,
+	"cmd/talf":                           9250,
+	"cmd/talf/command/train.go":          512,
+	"cmd/talf/command/preprocess.go":     426,
+	"cmd/talf/command/models.go":         328,
+	"cmd/talf/command/decode.go":         318,
+	"compute/computetest/computetest.go": 720,
+	"compute/cpu":                        3800,
+	"compute/cuda":                       3550,
+	"compute/cuda/train.go":              696,
+	"infer/draft":                        4200,
 
 	"infer/draft/fuse.go": 602,
 	"train":               3950,

@@ -2,14 +2,10 @@ package command
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"iter"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,9 +13,9 @@ import (
 	"talf/checkpoints"
 	"talf/data"
 	"talf/data/corpus"
-	"talf/model/arch"
 	"talf/model/tokenizer"
 	"talf/preprocess"
+	"talf/preprocess/samples"
 )
 
 func newInspectSamples(a *app) *cobra.Command {
@@ -71,7 +67,11 @@ without it the rows of shards are shown as token ids.`,
 			if asJSON {
 				return a.printJSON(v)
 			}
-			v.print(a, o.color == "always" || o.color == "auto" && isTerminal(a.out) && os.Getenv("NO_COLOR") == "")
+			if o.color == "always" || o.color == "auto" && isTerminal(a.out) && os.Getenv("NO_COLOR") == "" {
+				v.Print(a.out, green, plain)
+			} else {
+				v.Print(a.out, markOpen, markClose)
+			}
 			return nil
 		},
 	}
@@ -90,8 +90,10 @@ without it the rows of shards are shown as token ids.`,
 	return c
 }
 
-// What is learnt stands between these where there is no colour.
+// What is learnt stands between these, on a terminal and elsewhere.
 const (
+	green     = "\x1b[32m"
+	plain     = "\x1b[0m"
 	markOpen  = "⟦"
 	markClose = "⟧"
 )
@@ -118,35 +120,7 @@ func (o *inspection) check() error {
 	return o.talk.check()
 }
 
-// samples is what inspect data prints.
-type samples struct {
-	Kind    string         `json:"kind"` // "samples"
-	Path    string         `json:"path"`
-	Samples []sampleShown  `json:"samples"`
-	Dropped map[string]int `json:"dropped,omitempty"` // among what was read for them
-}
-
-// A sampleShown is one sequence.
-type sampleShown struct {
-	Place  string  `json:"place"`
-	ID     string  `json:"id,omitempty"`
-	Turns  int     `json:"turns,omitempty"`
-	Cut    int     `json:"cut_turns,omitempty"`
-	Tokens int     `json:"tokens"`
-	Loss   int     `json:"loss_tokens"`
-	Runs   []runOf `json:"runs"`
-	tokens []int32 // of Runs
-	loss   []bool  // likewise
-	drop   string  // why there is nothing to show
-}
-
-// A runOf is text whose tokens all are in the loss, or all are not.
-type runOf struct {
-	Text string `json:"text"`
-	Loss bool   `json:"loss"`
-}
-
-func (o *inspection) inspect(ctx context.Context, a *app, path string) (*samples, error) {
+func (o *inspection) inspect(ctx context.Context, a *app, path string) (*samples.Set, error) {
 	var tok *tokenizer.Tokenizer
 	dir := o.dir
 	if dir != "" {
@@ -158,226 +132,34 @@ func (o *inspection) inspect(ctx context.Context, a *app, path string) (*samples
 			return nil, err
 		}
 	}
-	s := &samples{Kind: "samples", Path: path, Samples: []sampleShown{}}
 	_, err := os.Stat(filepath.Join(path, data.ManifestName))
-	var all iter.Seq2[sampleShown, error]
+	var all iter.Seq2[samples.Sample, error]
 	switch {
 	case err == nil || strings.HasSuffix(path, ".parquet"):
-		all = shardSamples(path, tok)
+		all = samples.Shards(path, tok)
 	case tok == nil:
 		return nil, usagef("missing --model: how %s is cut depends on a tokenizer", path)
 	default:
-		if all, err = o.sourceSamples(ctx, a, path, dir, tok); err != nil {
+		r, err := sampleReader(dir, tok, o.talk)
+		if err != nil {
 			return nil, err
 		}
+		c, bad := o.conf, 0
+		c.Files = []string{path}
+		all = samples.Texts(ctx, c, r, func(b corpus.BadLine) { a.badLine(&bad, b) })
 	}
-	rng := rand.New(rand.NewPCG(o.seed, 0))
-	seen := 0
-	for x, err := range all {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return nil, templateHint(err)
-		}
-		if x.drop != "" {
-			if s.Dropped == nil {
-				s.Dropped = map[string]int{}
-			}
-			s.Dropped[x.drop]++
-			continue
-		}
-		// A reservoir: every sequence has the same chance, whatever their number.
-		switch seen++; {
-		case len(s.Samples) < o.n:
-			s.Samples = append(s.Samples, x)
-		default:
-			if i := rng.IntN(seen); i < o.n {
-				s.Samples[i] = x
-			}
-		}
-		if o.seed == 0 && len(s.Samples) == o.n {
-			break
-		}
-	}
-	for i := range s.Samples {
-		x := &s.Samples[i]
-		x.Runs = runs(tok, x.tokens, x.loss)
-		x.Tokens = len(x.tokens)
-		for _, l := range x.loss {
-			if l {
-				x.Loss++
-			}
-		}
+	s, err := samples.Pick(ctx, path, all, tok, o.n, o.seed)
+	if err != nil {
+		return nil, templateHint(err)
 	}
 	return s, nil
 }
 
-// sourceSamples yields what preprocess would make of a file.
-func (o *inspection) sourceSamples(ctx context.Context, a *app, path, dir string, tok *tokenizer.Tokenizer) (iter.Seq2[sampleShown, error], error) {
-	r, err := sampleReader(dir, tok, o.talk)
-	if err != nil {
-		return nil, err
-	}
-	c := o.conf
-	c.Files = []string{path}
-	bad := 0
-	return func(yield func(sampleShown, error) bool) {
-		for x, err := range preprocess.Samples(ctx, c, r, func(b corpus.BadLine) { a.badLine(&bad, b) }) {
-			place := fmt.Sprintf("%s:%d", x.File, x.Line)
-			if x.Item > 0 {
-				place += fmt.Sprintf(": item %d", x.Item)
-			}
-			if !yield(sampleShown{Place: place, ID: x.ID, Turns: x.Turns, Cut: x.Cut, tokens: x.Tokens, loss: x.Loss, drop: x.Drop}, err) {
-				return
-			}
-		}
-	}, nil
-}
-
-// sampleReader is what cutting text needs to know of the model in dir, of which
-// the tokenizer's files are enough.
+// sampleReader is what cutting text needs to know of the model in dir.
 func sampleReader(dir string, tok *tokenizer.Tokenizer, talk chatOptions) (preprocess.Reader, error) {
 	template, _, err := talk.load(dir)
 	if err != nil {
 		return preprocess.Reader{}, err
 	}
-	r := preprocess.Reader{Tokenizer: tok, Chat: template, Vocab: tok.VocabSize(), EOS: -1}
-	if id, ok := tok.EOS(); ok {
-		r.EOS = id
-	}
-	if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
-		spec, err := arch.Load(dir)
-		if err != nil {
-			return r, err
-		}
-		r.Vocab, r.Positions = spec.Vocab, spec.MaxPos
-		if len(spec.EOS) > 0 {
-			r.EOS = spec.EOS[0]
-		}
-	}
-	return r, nil
-}
-
-// shardSamples yields the rows of Parquet shards.
-func shardSamples(path string, tok *tokenizer.Tokenizer) iter.Seq2[sampleShown, error] {
-	return func(yield func(sampleShown, error) bool) {
-		set, err := data.Open(path)
-		if err != nil {
-			yield(sampleShown{}, err)
-			return
-		}
-		defer set.Close()
-		if m := set.Meta(); tok != nil && m.Tokenizer != tok.Hash() {
-			yield(sampleShown{}, fmt.Errorf("%s was made with the tokenizer %s, not with that of --model, %s", path, short(m.Tokenizer), short(tok.Hash())))
-			return
-		}
-		r, err := set.Sequential(data.Everything())
-		if err != nil {
-			yield(sampleShown{}, err)
-			return
-		}
-		for i := 0; ; i++ {
-			row, err := r.Next()
-			if err == io.EOF {
-				return
-			}
-			if err != nil {
-				yield(sampleShown{}, err)
-				return
-			}
-			if !yield(sampleShown{Place: fmt.Sprintf("%s: row %d", path, i), tokens: slices.Clone(row.Tokens), loss: slices.Clone(row.LossMask)}, nil) {
-				return
-			}
-		}
-	}
-}
-
-// runs cuts a sequence where the loss begins and ends. Without a tokenizer its text
-// is the token ids.
-func runs(tok *tokenizer.Tokenizer, tokens []int32, loss []bool) []runOf {
-	var out []runOf
-	add := func(text string, loss bool) {
-		if n := len(out); n > 0 && out[n-1].Loss == loss {
-			out[n-1].Text += text
-		} else {
-			out = append(out, runOf{text, loss})
-		}
-	}
-	var st *tokenizer.Stream
-	if tok != nil {
-		st = tok.NewStream(false)
-	}
-	for i, id := range tokens {
-		switch {
-		case st != nil:
-			add(st.Push(id), loss[i])
-		case i > 0:
-			add(" "+strconv.Itoa(int(id)), loss[i])
-		default:
-			add(strconv.Itoa(int(id)), loss[i])
-		}
-	}
-	if st != nil && len(out) > 0 {
-		out[len(out)-1].Text += st.Flush()
-	}
-	return out
-}
-
-const (
-	green = "\x1b[32m"
-	plain = "\x1b[0m"
-)
-
-func (s *samples) print(a *app, color bool) {
-	begin, end := markOpen, markClose
-	if color {
-		begin, end = green, plain
-	}
-	for i := range s.Samples {
-		x := &s.Samples[i]
-		a.printf("%s: %d tokens, %d to learn", x.Place, x.Tokens, x.Loss)
-		if x.Turns > 0 {
-			a.printf(", %d turns", x.Turns)
-		}
-		if x.Cut > 0 {
-			a.printf(", %d more cut off", x.Cut)
-		}
-		if x.ID != "" {
-			a.printf(", id %s", visible(x.ID))
-		}
-		a.printf("\n")
-		for _, r := range x.Runs {
-			if r.Loss {
-				a.printf("%s%s%s", begin, visible(r.Text), end)
-			} else {
-				a.printf("%s", visible(r.Text))
-			}
-		}
-		a.printf("\n\n")
-	}
-	if len(s.Samples) == 0 {
-		a.printf("%s: no sequences\n", s.Path)
-	}
-	for _, why := range sortedKeys(s.Dropped) {
-		a.printf("left out: %d: %s\n", s.Dropped[why], why)
-	}
-}
-
-// visible shows control characters, which would steer a terminal, as their
-// pictures. Line breaks and tabs stay.
-func visible(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return r
-		case r < ' ':
-			return '␀' + r
-		case r == 0x7f:
-			return '␡'
-		case r >= 0x80 && r < 0xa0: // C1 controls
-			return '�'
-		}
-		return r
-	}, s)
+	return samples.Reader(dir, tok, template)
 }

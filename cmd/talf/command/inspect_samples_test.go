@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"talf/preprocess/samples"
 )
 
 func TestInspectDataShowsTheLoss(t *testing.T) {
@@ -62,7 +64,7 @@ func TestInspectDataShowsTheLoss(t *testing.T) {
 		Kind    string
 		Samples []struct {
 			Place, ID string
-			Runs      []runOf
+			Runs      []samples.Run
 		}
 		Dropped map[string]int
 	}
@@ -72,7 +74,7 @@ func TestInspectDataShowsTheLoss(t *testing.T) {
 	if s.Kind != "samples" || len(s.Samples) != 1 || s.Samples[0].ID != "one" {
 		t.Fatalf("%+v", s)
 	}
-	if d := cmp.Diff([]runOf{{"Q: Hi\nA: ", false}, {"Good day.<|end|>", true}, {"\n", false}}, s.Samples[0].Runs); d != "" {
+	if d := cmp.Diff([]samples.Run{{Text: "Q: Hi\nA: "}, {Text: "Good day.<|end|>", Loss: true}, {Text: "\n"}}, s.Samples[0].Runs); d != "" {
 		t.Error(d)
 	}
 

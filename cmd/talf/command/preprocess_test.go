@@ -14,6 +14,8 @@ import (
 	"talf/internal/golden"
 	"talf/model/tokenizer"
 	"talf/preprocess"
+
+	"talf/preprocess/samples"
 )
 
 // A template of ours: turns are lines that begin with who speaks.
@@ -289,7 +291,7 @@ func TestRegeneratedDialoguesGoThroughTheTemplate(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"turns":["Two and two?","And three?"]}`+"\n"+`{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"No."}]}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	type sample struct{ Runs []runOf }
+	type sample struct{ Runs []samples.Run }
 	show := func(more ...string) []sample {
 		t.Helper()
 		out := t.TempDir()
