@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"talf/infer"
+	"talf/infer/draft/cost"
 	"talf/infer/draft/search"
 	"talf/internal/spec"
 )
@@ -82,16 +83,12 @@ type tuned struct {
 // known is what the drafters of one maker have measured.
 type known struct {
 	sync.Mutex
-	pass, step affine // seconds by rows
-	spent      ratio  // seconds per token
-	calibrated ratio  // accepted nodes per path probability
-	harvested  ratio  // gains per sum
+	pass, step cost.Affine // seconds by rows
+	spent      cost.Ratio  // seconds per token
+	calibrated cost.Ratio  // accepted nodes per path probability
+	harvested  cost.Ratio  // gains per sum
 	rounds     int
 }
-
-// warm is how many rounds are drafted as the paper does, with trees of different
-// sizes, before costs decide.
-const warm = 8
 
 func (d *tuned) Start([]int32) error { return nil }
 
@@ -109,7 +106,7 @@ func (d *tuned) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]int
 // size lets trees differ, so that a row's cost shows.
 func (d *known) size(n int) int {
 	switch {
-	case d.rounds < warm:
+	case d.rounds < cost.Warm:
 		n >>= d.rounds % 4
 	case d.rounds%16 == 0:
 		n /= 2
@@ -119,13 +116,13 @@ func (d *known) size(n int) int {
 
 // tuning returns what the costs say, or th as long as they say nothing.
 func (d *known) tuning(th float64) search.Tuning {
-	if d.rounds < warm {
+	if d.rounds < cost.Warm {
 		return search.Tuning{Th: th}
 	}
-	_, row, _ := d.pass.fit()
-	draft, node, _ := d.step.fit()
-	worth := d.calibrated.value(1, 2) * d.spent.value(0, 0)
-	c := d.harvested.value(0.5, 1)
+	_, row, _ := d.pass.Fit()
+	draft, node, _ := d.step.Fit()
+	worth := d.calibrated.Value(1, 2) * d.spent.Value(0, 0)
+	c := d.harvested.Value(0.5, 1)
 	t := search.Tuning{Th: draft / (worth * c), PerNode: node / (worth * c), Least: row / worth}
 	if !(t.Th < 1e9 && t.PerNode < 1e9 && t.Least < 1) {
 		// A clock that stands still, or nothing that is worth its row.
@@ -149,11 +146,11 @@ func (d *tuned) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error
 	k := d.known
 	k.Lock()
 	defer k.Unlock()
-	k.calibrated.add(float64(len(v.Path)-1), predicted)
+	k.calibrated.Add(float64(len(v.Path)-1), predicted)
 	sums := d.s.Sums()
 	for i, g := range d.s.Gains() {
 		if i > 0 {
-			k.harvested.add(g, sums[i])
+			k.harvested.Add(g, sums[i])
 		}
 	}
 	return nil
@@ -167,10 +164,10 @@ func (d *tuned) took(t infer.Timing) {
 	k.Lock()
 	defer k.Unlock()
 	k.rounds++
-	k.pass.add(float64(t.Rows), t.Verify.Seconds())
+	k.pass.Add(float64(t.Rows), t.Verify.Seconds())
 	if t.Steps > 0 {
 		n := float64(t.Steps)
-		k.step.add(float64(t.Asked)/n, t.Draft.Seconds()/n)
+		k.step.Add(float64(t.Asked)/n, t.Draft.Seconds()/n)
 	}
-	k.spent.add((t.Verify + t.Draft + t.Overhead).Seconds(), float64(d.tokens))
+	k.spent.Add((t.Verify + t.Draft + t.Overhead).Seconds(), float64(d.tokens))
 }

@@ -1,10 +1,11 @@
-package draft
+package chooser
 
 import (
 	"errors"
 	"slices"
 
 	"talf/infer"
+	"talf/infer/draft/cost"
 	"talf/tree"
 )
 
@@ -13,27 +14,27 @@ type record struct {
 	asks  bool
 	cells cells // of all requests
 
-	asked trials // of all requests
-	draft ratio  // plain rounds in the draft model, per round
-	tried int    // rounds
-	since int    // rounds of others since
-	burst int    // rounds that are still to be tried
+	asked trials     // of all requests
+	draft cost.Ratio // plain rounds in the draft model, per round
+	tried int        // rounds
+	since int        // rounds of others since
+	burst int        // rounds that are still to be tried
 }
 
 // Trials are rounds with a draft model. What they add and what they cost go together:
 // where it is sure of itself its trees are larger.
 type trials struct {
-	tokens, extra ratio // per round; plain rounds that one takes longer
+	tokens, extra cost.Ratio // per round; plain rounds that one takes longer
 }
 
 func (r *trials) add(tokens, extra, keep float64) {
-	r.tokens.fade(tokens, 1, keep)
-	r.extra.fade(extra, 1, keep)
+	r.tokens.Fade(tokens, 1, keep)
+	r.extra.Fade(extra, 1, keep)
 }
 
 // cells[d][r]: of the times that a node of depth d was reached, how often the next
 // token was its r-th child's. The last ones stand for all beyond.
-type cells [8][4]ratio
+type cells [8][4]cost.Ratio
 
 // An arm is a candidate of one sequence: its record and its drafter, with trees.
 type arm struct {
@@ -102,7 +103,7 @@ func (c *arm) draw(p *infer.Proposal, t *tree.Tree, n, depth int, ch infer.Chanc
 	c.prop = infer.Proposal{Tree: t, Pos: p.Pos, MaxNodes: n, MaxDepth: depth}
 	ask, err := c.d.Grow(&c.prop, nil, ch)
 	if err == nil && len(ask) > 0 {
-		return errors.New("auto: a candidate without a draft model asks one")
+		return errors.New("chooser: a candidate without a draft model asks one")
 	}
 	return err
 }
@@ -119,7 +120,7 @@ func copyTree(dst, src *tree.Tree) {
 // more.
 func (c *arm) trial() int {
 	if c.traits.Took != nil {
-		return warm + newcomer
+		return cost.Warm + newcomer
 	}
 	return newcomer
 }
@@ -128,8 +129,8 @@ func (c *arm) trial() int {
 // how much longer it takes than a plain one: by those of this request, and of others
 // where it has few.
 func (c *arm) expects() (tokens, extra float64) {
-	return c.mine.tokens.value(c.asked.tokens.value(1, 1), priorRounds),
-		c.mine.extra.value(c.asked.extra.value(firstLoss, 1), priorRounds)
+	return c.mine.tokens.Value(c.asked.tokens.Value(1, 1), priorRounds),
+		c.mine.extra.Value(c.asked.extra.Value(firstLoss, 1), priorRounds)
 }
 
 // chance is how likely node n is right where its parent is.
@@ -149,12 +150,12 @@ func (c *arm) rate(depth, rank int) float64 {
 	all := [4]float64{0.3, 0.05, 0.02, 0.01}[rank]
 	here := 0.0
 	for d := range depth + 1 {
-		all = c.cells[d][rank].value(all, 2)
+		all = c.cells[d][rank].Value(all, 2)
 		if d == 0 {
 			here = all
 		}
 		// Half from the depth above in this request, half from this one in others.
-		here = c.here[d][rank].value((here+all)/2, priorChildren)
+		here = c.here[d][rank].Value((here+all)/2, priorChildren)
 	}
 	return here
 }
@@ -171,8 +172,8 @@ func (c *arm) follow(t *tree.Tree, live, n int, tokens []int32) int {
 			if t.Token(m) == token {
 				next, right = m, 1
 			}
-			c.here[d][r].add(right, 1)
-			c.cells[d][r].fade(right, 1, remembered)
+			c.here[d][r].Add(right, 1)
+			c.cells[d][r].Fade(right, 1, remembered)
 			rank++
 		}
 		if next < 0 {

@@ -1,4 +1,4 @@
-package draft
+package chooser
 
 import (
 	"math"
@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"talf/infer"
+	"talf/infer/draft/cost"
 	"talf/tree"
 )
 
@@ -18,9 +19,9 @@ func close1(a, b float64) bool { return math.Abs(a-b) <= 1e-6 }
 // tenth is a chooser for which a pass costs a tenth of a plain round more with every
 // row more.
 func tenth(arms ...*arm) *chooser {
-	a := &chooser{shared: &autoShared{}, all: arms, chosen: -1}
+	a := &chooser{shared: &shared{}, all: arms, chosen: -1}
 	for _, rows := range []int{1, 2, 4, 5, 9, 17, 33, 65, 129, 257, 513} {
-		a.shared.pass.add(rows, 1+0.1*float64(rows-1), 1)
+		a.shared.pass.Add(rows, 1+0.1*float64(rows-1), 1)
 	}
 	return a
 }
@@ -30,7 +31,7 @@ func armOf(chances ...[4]float64) *arm {
 	c := &arm{record: new(record), laterNode: -1}
 	for d := range c.here {
 		for r := range c.here[d] {
-			c.here[d][r] = ratio{chances[min(d, len(chances)-1)][r] * 1e9, 1e9}
+			c.here[d][r] = cost.Ratio{Have: chances[min(d, len(chances)-1)][r] * 1e9, Of: 1e9}
 		}
 	}
 	return c
@@ -102,8 +103,8 @@ func tally(c *cells) map[[2]int][2]float64 {
 	out := map[[2]int][2]float64{}
 	for d := range c {
 		for r, x := range c[d] {
-			if x.of > 0 {
-				out[[2]int{d, r}] = [2]float64{math.Round(x.of), math.Round(x.have)}
+			if x.Of > 0 {
+				out[[2]int{d, r}] = [2]float64{math.Round(x.Of), math.Round(x.Have)}
 			}
 		}
 	}
@@ -175,19 +176,19 @@ func TestWhatARequestMayLose(t *testing.T) {
 		account float64
 		emitted int
 		left    int
-		length  ratio
+		length  cost.Ratio
 		gained  float64
 		want    float64
 	}{
-		{"a long request at its start", 0, 0, 1000, ratio{}, 0, credit},
-		{"a short one", 0, 0, 20, ratio{}, 0, lenShare * 20},
-		{"after some tokens", 0, 100, 1000, ratio{}, 0, credit + share*100},
-		{"with a gain", 3, 100, 1000, ratio{}, 0, 3 + credit + share*100},
-		{"with a loss", -1, 100, 1000, ratio{}, 0, credit + share*100 - 1},
-		{"with a loss that is all", -4, 100, 1000, ratio{}, 0, 0},
-		{"where requests have been short", 0, 100, 1000, ratio{130, 3}, 0, lenShare*15 + share*100},
-		{"where requests lose", 0, 100, 1000, ratio{130, 3}, -deep, lenShare*15/2 + share*100},
-		{"where requests gain", 0, 100, 1000, ratio{130, 3}, deep, lenShare*15 + share*100},
+		{"a long request at its start", 0, 0, 1000, cost.Ratio{}, 0, credit},
+		{"a short one", 0, 0, 20, cost.Ratio{}, 0, lenShare * 20},
+		{"after some tokens", 0, 100, 1000, cost.Ratio{}, 0, credit + share*100},
+		{"with a gain", 3, 100, 1000, cost.Ratio{}, 0, 3 + credit + share*100},
+		{"with a loss", -1, 100, 1000, cost.Ratio{}, 0, credit + share*100 - 1},
+		{"with a loss that is all", -4, 100, 1000, cost.Ratio{}, 0, 0},
+		{"where requests have been short", 0, 100, 1000, cost.Ratio{Have: 130, Of: 3}, 0, lenShare*15 + share*100},
+		{"where requests lose", 0, 100, 1000, cost.Ratio{Have: 130, Of: 3}, -deep, lenShare*15/2 + share*100},
+		{"where requests gain", 0, 100, 1000, cost.Ratio{Have: 130, Of: 3}, deep, lenShare*15 + share*100},
 	} {
 		a := tenth()
 		a.account, a.emitted, a.left = x.account, x.emitted, x.left
@@ -218,15 +219,15 @@ func TestRoundsArePutToTheAccount(t *testing.T) {
 		c := armOf([4]float64{0.5})
 		c.asks = x.asks
 		a := tenth(c)
-		a.meter = meter{level: 1e-3, n: 100}
+		a.meter = cost.Meter{Level: 1e-3, N: 100}
 		a.chosen, a.round, a.idle = 0, x.tokens, 7
-		took := time.Duration(a.shared.pass.cost(x.rows) * 1e6)
+		took := time.Duration(a.shared.pass.Cost(x.rows) * 1e6)
 		a.took(infer.Timing{Rows: x.rows, Nodes: x.nodes, Verify: took, Draft: x.draft})
 		if !close1(a.account, x.want) || !close1(a.shared.gained, x.want) {
 			t.Errorf("%s: %.4f on the account and %.4f for all, want %.4f", x.name, a.account, a.shared.gained, x.want)
 		}
-		if want := float64(x.tokens) - x.want; !close1(a.spent.value(0, 0), want/float64(x.tokens)) {
-			t.Errorf("%s: a token is taken to cost %.4f plain rounds, want %.4f", x.name, a.spent.value(0, 0), want/float64(x.tokens))
+		if want := float64(x.tokens) - x.want; !close1(a.spent.Value(0, 0), want/float64(x.tokens)) {
+			t.Errorf("%s: a token is taken to cost %.4f plain rounds, want %.4f", x.name, a.spent.Value(0, 0), want/float64(x.tokens))
 		}
 		if a.chosen != -1 || a.idle != 0 || a.shared.drafts != 1 || a.others != x.rows-x.nodes {
 			t.Errorf("%s: chosen %d, idle for %d rounds, %d since a plain one, %d other rows", x.name, a.chosen, a.idle, a.shared.drafts, a.others)
@@ -242,7 +243,7 @@ func TestRoundsArePutToTheAccount(t *testing.T) {
 func TestWhatNeverPaysIsTriedNowAndThen(t *testing.T) {
 	c := &arm{record: &record{asks: true}, laterNode: -1}
 	a := tenth(c)
-	a.meter = meter{level: 1e-3, n: 100}
+	a.meter = cost.Meter{Level: 1e-3, N: 100}
 	a.left = 10_000
 	var rounds []int // in which it was tried
 	for i := range 4 * patience {
@@ -254,7 +255,7 @@ func TestWhatNeverPaysIsTriedNowAndThen(t *testing.T) {
 		}
 		a.round = 1
 		a.emitted++
-		a.took(infer.Timing{Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.cost(rows) * 1e6)})
+		a.took(infer.Timing{Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.Cost(rows) * 1e6)})
 	}
 	if len(rounds) < 2*newcomer || len(rounds) > 4*newcomer {
 		t.Fatalf("tried in rounds %v, want %d at first and as many once in %d rounds", rounds, newcomer, patience)
@@ -275,7 +276,7 @@ func TestWhatNeverPaysIsTriedNowAndThen(t *testing.T) {
 func TestWhatPaysIsUsed(t *testing.T) {
 	c := &arm{record: &record{asks: true}, laterNode: -1}
 	a := tenth(c)
-	a.meter = meter{level: 1e-3, n: 100}
+	a.meter = cost.Meter{Level: 1e-3, N: 100}
 	a.left = 10_000
 	used, gap := 0, 0
 	for i := range 4 * patience {
@@ -291,7 +292,7 @@ func TestWhatPaysIsUsed(t *testing.T) {
 		}
 		a.emitted += a.round
 		a.took(infer.Timing{
-			Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.cost(rows) * 1e6), Draft: time.Duration(rows-1) * 50 * time.Microsecond,
+			Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.Cost(rows) * 1e6), Draft: time.Duration(rows-1) * 50 * time.Microsecond,
 		})
 	}
 	if plain := 4 * patience / plainAfter; gap > plain || gap < plain-1 {
@@ -342,7 +343,7 @@ func TestAutoHasTheTraitsOfItsCandidates(t *testing.T) {
 			t.Errorf("auto loses the trait %s", reflect.TypeFor[infer.Traits]().Field(i).Name)
 		}
 	}
-	a.meter, a.chosen = meter{level: 1e-3, n: 100}, 0
+	a.meter, a.chosen = cost.Meter{Level: 1e-3, N: 100}, 0
 	if traits.Took(infer.Timing{Rows: 1, Nodes: 1, Verify: time.Millisecond}); d.took != 1 {
 		t.Errorf("the candidate was told of %d rounds, want 1", d.took)
 	}
@@ -376,7 +377,7 @@ func TestAutoKnowsWhereNodesComeFrom(t *testing.T) {
 		x := newArm(c.record, "trader", new(trader))
 		x.here, x.laterNode = c.here, -1
 		a := tenth(other, x)
-		a.meter, a.spent, a.account = meter{level: 1e-3, n: 100}, ratio{worth * 1e9, 1e9}, 100
+		a.meter, a.spent, a.account = cost.Meter{Level: 1e-3, N: 100}, cost.Ratio{Have: worth * 1e9, Of: 1e9}, 100
 		other.tried, other.since = 100, 0
 		traits := a.Traits()
 		if diff := cmp.Diff([]string{"model", "even", "odd"}, traits.Origins); diff != "" {

@@ -1,4 +1,4 @@
-package draft
+package cost
 
 import (
 	"math"
@@ -10,13 +10,13 @@ import (
 // passes take, and leave what they cost beside each other.
 func TestCurveIsThatOfAQuietMachine(t *testing.T) {
 	want := func(rows int) float64 { return 1 + 0.05*float64(rows-1) }
-	var c curve
+	var c Curve
 	rng := rand.New(rand.NewPCG(1, 2))
-	var m meter
+	var m Meter
 	load := 1.0
 	for i := range 4000 {
 		if i%64 == 0 { // another request, whose context is up to twice as dear
-			m = meter{level: m.level}
+			m = Meter{Level: m.Level}
 			load = 1 + rng.Float64()
 		}
 		rows := 1
@@ -27,14 +27,14 @@ func TestCurveIsThatOfAQuietMachine(t *testing.T) {
 		if rng.Float64() < 0.03 {
 			took *= 10
 		}
-		m.add(&c, rows, took)
+		m.Add(&c, rows, took)
 	}
 	for _, rows := range []int{2, 4, 8, 16} {
-		if got := c.cost(rows) / c.cost(1); math.Abs(got/want(rows)-1) > 0.15 {
+		if got := c.Cost(rows) / c.Cost(1); math.Abs(got/want(rows)-1) > 0.15 {
 			t.Errorf("%d rows cost %.3f of one, want about %.3f", rows, got, want(rows))
 		}
 	}
-	if got := m.level / (1e-3 * load); math.Abs(got-1) > 0.2 {
+	if got := m.Level / (1e-3 * load); math.Abs(got-1) > 0.2 {
 		t.Errorf("a pass of one row takes %.2f of what it does", got)
 	}
 }
@@ -42,60 +42,60 @@ func TestCurveIsThatOfAQuietMachine(t *testing.T) {
 // One pass of a new size that is interrupted must not keep that size from being
 // tried for ever.
 func TestAPassThatIsInterruptedIsForgotten(t *testing.T) {
-	var c curve
-	var m meter
+	var c Curve
+	var m Meter
 	for range 20 {
-		m.add(&c, 1, 1e-3)
+		m.Add(&c, 1, 1e-3)
 	}
-	m.add(&c, 8, 50e-3)
-	if got := c.cost(8); got > 2.5 {
+	m.Add(&c, 8, 50e-3)
+	if got := c.Cost(8); got > 2.5 {
 		t.Errorf("8 rows are taken to cost %.1f after one pass, want at most 2.5", got)
 	}
 	for range 40 {
-		m.add(&c, 1, 1e-3)
-		m.add(&c, 8, 1.2e-3)
+		m.Add(&c, 1, 1e-3)
+		m.Add(&c, 8, 1.2e-3)
 	}
-	if got := c.cost(8); math.Abs(got-1.2) > 0.15 {
+	if got := c.Cost(8); math.Abs(got-1.2) > 0.15 {
 		t.Errorf("8 rows are taken to cost %.2f, want about 1.2", got)
 	}
 }
 
 // A request in a much longer context measures itself within a few passes.
 func TestMetersFollowTheRequest(t *testing.T) {
-	var c curve
-	m := meter{}
+	var c Curve
+	m := Meter{}
 	for range 50 {
-		m.add(&c, 1, 1e-3)
-		m.add(&c, 4, 1.5e-3)
+		m.Add(&c, 1, 1e-3)
+		m.Add(&c, 4, 1.5e-3)
 	}
-	next := meter{level: m.level}
+	next := Meter{Level: m.Level}
 	for range 3 {
-		next.add(&c, 1, 2e-3)
+		next.Add(&c, 1, 2e-3)
 	}
-	if got := next.level; got < 1.8e-3 || got > 2.1e-3 {
+	if got := next.Level; got < 1.8e-3 || got > 2.1e-3 {
 		t.Errorf("a pass is taken to take %.4f s after three, want about 0.002", got)
 	}
-	if got := c.cost(4) / c.cost(1); math.Abs(got-1.5) > 0.1 {
+	if got := c.Cost(4) / c.Cost(1); math.Abs(got-1.5) > 0.1 {
 		t.Errorf("4 rows cost %.2f of one, want 1.5: a context is not a size", got)
 	}
 }
 
 // What is known grows with the rows, whatever was measured.
 func TestCurveNeverFalls(t *testing.T) {
-	var c curve
-	if c.cost(7) != 0 {
+	var c Curve
+	if c.Cost(7) != 0 {
 		t.Error("an empty curve knows a cost")
 	}
-	var m meter
+	var m Meter
 	for i, rows := range []int{1, 16, 4, 2, 40, 300, 9, 4096} {
-		m.add(&c, rows, 1e-3/float64(i+1))
+		m.Add(&c, rows, 1e-3/float64(i+1))
 	}
-	m.add(&c, 0, 1)
-	m.add(&c, 3, 0)
-	m.add(&c, 3, math.NaN())
+	m.Add(&c, 0, 1)
+	m.Add(&c, 3, 0)
+	m.Add(&c, 3, math.NaN())
 	last := 0.0
 	for rows := 1; rows <= 5000; rows++ {
-		got := c.cost(rows)
+		got := c.Cost(rows)
 		if !(got >= last) {
 			t.Fatalf("%d rows cost %v, %d cost %v", rows, got, rows-1, last)
 		}

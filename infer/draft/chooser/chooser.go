@@ -1,0 +1,475 @@
+// Package chooser drafts with whichever of several drafters pays most at the moment.
+package chooser
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"talf/infer"
+	"talf/infer/draft/cost"
+	"talf/tree"
+)
+
+// A Candidate is a method to choose from. Its children must be chosen without
+// randomness: no verifier is lossless with drawn ones some of which are left out.
+type Candidate struct {
+	Name string
+	Asks bool // it asks a draft model
+	New  func() infer.Drafter
+}
+
+// New returns what makes choosers among candidates. They share what they learn of
+// them.
+func New(all []Candidate) func() infer.Drafter {
+	s := new(shared)
+	for _, c := range all {
+		s.known = append(s.known, &record{asks: c.Asks})
+	}
+	return func() infer.Drafter {
+		a := &chooser{shared: s, chosen: -1}
+		for i, c := range all {
+			a.all = append(a.all, newArm(s.known[i], c.Name, c.New()))
+		}
+		return a
+	}
+}
+
+// A chooser drafts with the candidate that pays most, round by round.
+//
+// Time is counted in plain rounds: what a pass without a draft would take now. A
+// token is worth λ, the time per token at present, and a plain round at most; a tree
+// is worth λ times the tokens that it is expected to add, and costs what its pass
+// takes longer than a plain one, as measured. A candidate that asks no draft model
+// grows its tree in every round, whether it is used or not, and what the target then
+// emits tells how often its children are right, by depth and rank: nothing has to be
+// risked to know that a candidate got better. The tree is cut where the next node is
+// not worth its row. What a candidate that asks a draft model adds and costs is known
+// from its own rounds, so that it is tried now and then.
+//
+// What a round takes longer than a plain one is paid from an account of the time
+// that the request has gained over plain decoding so far, and a small credit, so
+// that no request gets much slower than plain decoding. The credit shrinks as long as
+// requests together lose.
+type chooser struct {
+	shared *shared
+	all    []*arm
+	chosen int // -1: none
+
+	prompt  int
+	rounds  int
+	emitted int
+	left    int     // tokens that the request may still emit
+	round   int     // tokens of the last round
+	account float64 // plain rounds gained
+	idle    int     // rounds since a candidate was chosen
+	others  int     // rows of other sequences in the last pass
+	meter   cost.Meter
+	spent   cost.Ratio // plain rounds per token
+}
+
+// shared is what choosers among the same candidates know.
+type shared struct {
+	sync.Mutex
+	pass   cost.Curve
+	level  float64    // seconds of a pass that costs 1, lately
+	gained float64    // plain rounds, of late requests together
+	length cost.Ratio // tokens of late requests, this one not counted
+	drafts int        // rounds since the last plain one
+	known  []*record
+}
+
+const (
+	// A request may stand to lose so many plain rounds, and so many more per token that
+	// it has emitted; of the length that requests had lately, the credit is never more
+	// than lenShare.
+	credit   = 0.9
+	lenShare = 0.02
+	share    = 0.01
+	boldness = 0.5  // part of that which a round may risk on average
+	utmost   = 0.75 // and at worst: something is left for better trees
+	proof    = 0.05 // part of what a tree would have gained that it may risk
+	surest   = 0.9  // chance of a tree that is believed when it is asked what it risks
+	// Plain rounds that requests lose together, after which credit is half.
+	deep = 8
+
+	patience   = 96   // rounds after which a candidate that did not pay is tried again
+	newcomer   = 3    // rounds of a first trial
+	firstLoss  = 0.4  // plain rounds that the first round with a draft model is taken to cost
+	quiet      = 32   // rounds without a choice after which candidates are asked less often
+	plainAfter = 64   // rounds with drafts after which one goes without
+	leastGain  = 0.01 // of a plain round, for which a tree is drafted
+	fewest     = 16   // nodes that a tree is grown to at least, to be looked at
+
+	// What of a sample is left after each that follows: of all requests' and of one's.
+	remembered = 0.998
+	recent     = 0.97
+	// How many samples of a request what is known of others counts like: of what a
+	// draft model adds, of time per token, of children.
+	priorRounds   = 6
+	priorTokens   = 16
+	priorChildren = 4
+)
+
+func (a *chooser) Start(prompt []int32) error {
+	a.prompt, a.rounds, a.emitted, a.account, a.idle, a.others = len(prompt), 0, 0, 0, 0, 0
+	a.chosen, a.meter, a.spent, a.left = -1, cost.Meter{}, cost.Ratio{}, 0
+	a.shared.Lock()
+	a.shared.length.Fade(0, 1, 0.95)
+	a.shared.Unlock()
+	for _, c := range a.all {
+		c.reach, c.fresh, c.laterNode, c.here, c.mine = 0, false, -1, cells{}, trials{}
+		if err := c.d.Start(prompt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Traits are those of all candidates. Kept prefixes are used only if every candidate
+// that harvests can do without their rows. A candidate that does not say where its
+// nodes come from is an origin itself.
+func (a *chooser) Traits() infer.Traits {
+	t := infer.Traits{Keeps: true, Took: a.took, Origin: a.origin}
+	for _, c := range a.all {
+		if c.traits.Harvest {
+			t.Harvest, t.Keeps = true, t.Keeps && c.traits.Keeps
+		}
+		c.origins = c.origins[:0]
+		for _, name := range c.named {
+			i := slices.Index(t.Origins, name)
+			if i < 0 {
+				i = len(t.Origins)
+				t.Origins = append(t.Origins, name)
+			}
+			c.origins = append(c.origins, i)
+		}
+	}
+	t.Keeps = t.Keeps && t.Harvest
+	return t
+}
+
+// origin is where the chosen candidate has node n from.
+func (a *chooser) origin(n int) int {
+	c := a.all[a.chosen]
+	switch {
+	case c.traits.Origin == nil:
+		return c.origins[0]
+	case c.asks:
+		return c.origins[c.traits.Origin(n)]
+	}
+	return c.origins[c.from[n]]
+}
+
+func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]int, error) {
+	if rows != nil {
+		return a.all[a.chosen].d.Grow(p, rows, ch)
+	}
+	a.shared.Lock()
+	defer a.shared.Unlock()
+	a.chosen, a.left = -1, p.MaxDepth+1
+	if a.meter.Level == 0 {
+		a.meter.Level = a.shared.level
+	}
+	// Candidates that have not paid for long cost as little as they earn.
+	look := a.idle < quiet || a.rounds%(1+min(a.idle/quiet, 15)) == 0
+	for _, c := range a.all {
+		c.fresh = false
+		if c.asks || !look {
+			continue
+		}
+		n := p.MaxNodes
+		if c.reach > 0 {
+			n = min(n, c.reach)
+		}
+		if err := c.draw(p, &c.full, n, p.MaxDepth, ch); err != nil {
+			return nil, err
+		}
+		c.fresh, c.live = c.prop.Tree.Len() > 1, c.prop.LiveNodes()
+		if c.prop.Tree != &c.full { // the drafter's own, which the next call changes
+			copyTree(&c.full, c.prop.Tree)
+		}
+	}
+	if a.meter.Level > 0 {
+		a.choose()
+	}
+	var ask []int
+	for i, c := range a.all {
+		switch {
+		case i == a.chosen && c.asks:
+			var err error
+			most := utmost * a.funds()
+			if c.tried < c.trial() {
+				most = min(most, firstLoss)
+			}
+			most -= c.draft.Value(0, 1)
+			p.MaxNodes = min(p.MaxNodes, a.within(most))
+			if ask, err = c.d.Grow(p, nil, ch); err != nil {
+				return nil, err
+			}
+		case i == a.chosen && c.size == c.full.Len():
+			c.label()
+			p.Tree, p.Live = c.prop.Tree, c.prop.Live
+		case !c.asks && look:
+			if i == a.chosen {
+				c.label()
+			}
+			// This is not its tree: it begins a round without a draft.
+			if err := c.draw(p, &c.tree, 1, 0, ch); err != nil {
+				return nil, err
+			}
+			if i == a.chosen {
+				c.cut()
+				p.Tree = &c.tree
+			}
+		}
+	}
+	return ask, nil
+}
+
+// extra returns how many plain rounds more a pass takes in which this sequence has n
+// rows than one in which it has one.
+func (a *chooser) extra(n int) float64 {
+	one := a.shared.pass.Cost(a.others + 1)
+	if one == 0 {
+		return 0
+	}
+	return a.shared.pass.Cost(a.others+n)/one - 1
+}
+
+// within returns the largest tree whose pass takes at most so much longer than a
+// plain one.
+func (a *chooser) within(extra float64) int {
+	n := 4 // fewer are no trial
+	for n < tree.MaxNodes && a.extra(2*n) <= extra {
+		n *= 2
+	}
+	return n
+}
+
+// choose picks the round's candidate, or none.
+func (a *chooser) choose() {
+	s := a.shared
+	if s.drafts >= plainAfter {
+		return // what a plain round takes must not be forgotten
+	}
+	worth := a.worth()
+	funds := a.funds()
+	best := leastGain
+	var probe *arm
+	for i, c := range a.all {
+		switch {
+		case c.asks:
+			tokens, extra := c.expects()
+			if c.gain = (tokens-1)*worth - extra; c.tried == 0 {
+				c.gain = 0
+			}
+			// Where the request cannot bear its usual trees it gets smaller ones.
+			extra = max(extra/2, min(extra, utmost*funds))
+			// At best, every round in which it adds anything adds one token.
+			stake := extra * (1 - min(tokens-1, surest))
+			proven := c.tried >= c.trial() && c.gain > 0
+			if !proven || stake > boldness*funds || extra > utmost*funds {
+				continue
+			}
+		case c.fresh:
+			a.size(c, worth, funds)
+			if c.live == c.full.Len() && (probe == nil || c.live > probe.live) {
+				probe = c
+			}
+		default:
+			continue
+		}
+		if c.gain > best {
+			best, a.chosen = c.gain, i
+		}
+	}
+	// What is not known is tried if the request can bear it.
+	for i, c := range a.all {
+		if !c.asks || i == a.chosen {
+			continue
+		}
+		if c.burst == 0 && (c.tried < c.trial() || c.since >= patience) {
+			c.burst = newcomer
+		}
+		loss := max(-c.gain, 0)
+		if c.tried == 0 {
+			loss = firstLoss
+		}
+		if c.burst > 0 && boldness*funds >= loss {
+			a.chosen = i
+			return
+		}
+	}
+	if a.chosen >= 0 || probe == nil {
+		return
+	}
+	for n := 2; n <= 8; n *= 2 {
+		if n <= probe.full.Len() && !s.pass.Knows(a.others+n) && boldness*funds >= a.extra(n) {
+			a.chosen, probe.size = slices.Index(a.all, probe), n
+			return
+		}
+	}
+}
+
+// worth returns λ.
+func (a *chooser) worth() float64 {
+	return min(a.spent.Value(1, priorTokens), 1)
+}
+
+// funds returns how many plain rounds the request can lose, given a credit.
+func (a *chooser) funds() float64 {
+	length := float64(a.emitted + a.left)
+	if l := &a.shared.length; l.Of > 1 {
+		length = min(length, max(l.Have-float64(a.emitted), 0)/(l.Of-1))
+	}
+	lend := min(credit, lenShare*length)
+	if a.shared.gained < 0 {
+		lend /= 1 - a.shared.gained/deep
+	}
+	return max(0, a.account+lend+share*float64(a.emitted))
+}
+
+// size finds the part of c's tree that pays most and risks no more than funds.
+func (a *chooser) size(c *arm, worth, funds float64) {
+	t := &c.full
+	c.path = append(c.path[:0], 1)
+	var sum float64
+	for n := 1; n < t.Len(); n++ {
+		v := c.path[t.Parent(n)] * c.chance(t, n)
+		c.path = append(c.path, v)
+		if n < c.live {
+			sum += v
+		}
+	}
+	// What its likeliest child alone would have gained in this request is proof enough
+	// for a part of it.
+	first := &c.here[0][0]
+	funds += min(credit/3, max(0, proof*(first.Have*worth-first.Of*a.extra(2))))
+	c.gain, c.size, c.reach = 0, 1, 0
+	if c.live < t.Len() { // what is only scored serves later rounds: it is there or not
+		if more := a.extra(t.Len()); more <= utmost*funds {
+			c.gain, c.size = sum*worth-more, t.Len()
+		}
+		return
+	}
+	c.order = c.order[:0]
+	for n := 1; n < t.Len(); n++ {
+		c.order = append(c.order, n)
+	}
+	// A child is never likelier than its parent, and comes behind it.
+	slices.SortFunc(c.order, func(m, n int) int {
+		return cmp.Or(cmp.Compare(c.path[n], c.path[m]), cmp.Compare(m, n))
+	})
+	// The likeliest node is lost with the rest of its branch.
+	risk := 1 - min(c.path[c.order[0]], surest)
+	best, wish := 0.0, 1 // if nothing had to be risked
+	sum = 0
+	for i, n := range c.order {
+		sum += c.path[n]
+		more := a.extra(i + 2)
+		g := sum*worth - more
+		if g > best {
+			best, wish = g, i+2
+		}
+		if g > c.gain && more*risk <= boldness*funds && more <= utmost*funds {
+			c.gain, c.size = g, i+2
+		}
+	}
+	// What would be cut off is not grown; the tree may get twice as large.
+	c.reach = max(fewest, 2*wish)
+}
+
+func (a *chooser) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+	if p.Pos >= a.prompt-1 {
+		a.observe(&p, v)
+	}
+	for _, c := range a.all {
+		if err := c.d.Observe(p, v, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *chooser) observe(p *infer.Proposal, v infer.Verdict) {
+	a.shared.Lock()
+	defer a.shared.Unlock()
+	a.round = len(v.Path)
+	a.emitted += a.round
+	var buf [64]int32
+	tokens := buf[:0]
+	for _, n := range v.Path[1:] {
+		tokens = append(tokens, p.Tree.Token(n))
+	}
+	tokens = append(tokens, v.Next)
+	for _, c := range a.all {
+		if c.laterNode >= 0 {
+			c.laterNode = c.follow(&c.later, c.laterLive, c.laterNode, tokens)
+		}
+		if !c.fresh {
+			continue
+		}
+		c.fresh = false
+		if n := c.follow(&c.full, c.live, 0, tokens); n >= 0 && c.laterNode < 0 {
+			copyTree(&c.later, &c.full)
+			c.laterNode, c.laterLive = n, c.live
+		}
+	}
+}
+
+// took learns what the round cost, and whether it paid.
+func (a *chooser) took(t infer.Timing) {
+	a.shared.Lock()
+	defer a.shared.Unlock()
+	s := a.shared
+	a.rounds++
+	s.length.Have += float64(a.round)
+	a.idle++
+	a.others = t.Rows - t.Nodes
+	a.meter.Add(&s.pass, t.Rows, t.Verify.Seconds())
+	s.level = a.meter.Level
+	s.drafts++
+	if t.Nodes == 1 {
+		s.drafts = 0
+	}
+	// A round is taken to cost what passes of its rows do: this one's own time is
+	// mostly what else the machine did.
+	extra := a.extra(t.Nodes)
+	one := a.meter.Level * s.pass.Cost(a.others+1)
+	if a.chosen >= 0 && a.all[a.chosen].asks && one > 0 {
+		c := a.all[a.chosen]
+		draft := t.Draft.Seconds() / one
+		if c.tried > 2 {
+			draft = min(draft, 3*c.draft.Value(draft, 0))
+		}
+		c.draft.Add(draft, 1)
+		extra += draft
+	}
+	a.spent.Fade(1+extra, float64(a.round), recent)
+	for i, c := range a.all {
+		c.since++
+		if i != a.chosen {
+			continue
+		}
+		a.idle = 0
+		gained := float64(a.round) - 1 - extra
+		a.account += gained
+		s.gained = 0.999*s.gained + gained
+		if c.asks {
+			if c.tried == c.trial()-newcomer {
+				c.asked, c.mine = trials{}, trials{} // it has measured what it wanted
+			}
+			c.asked.add(float64(a.round), extra, remembered)
+			c.mine.add(float64(a.round), extra, recent)
+			c.tried++
+			c.since, c.burst = 0, max(0, c.burst-1)
+		}
+		if c.traits.Took != nil {
+			t.Verify = time.Duration(s.pass.Cost(t.Rows) * a.meter.Level * float64(time.Second))
+			c.traits.Took(t)
+		}
+	}
+	a.chosen = -1
+}

@@ -1,0 +1,44 @@
+package cost
+
+// A Meter is how long a pass takes now, in seconds per cost of a Curve: a moving mean
+// of recent passes with deviations clipped, so that a pass during which the machine did
+// something else moves it little.
+type Meter struct {
+	Level float64 // seconds of a pass that costs 1; 0 if unknown
+	N     int     // passes of this sequence
+}
+
+const (
+	meterStep = 0.15
+	firstStep = 0.6 // largest relative deviation of a sequence's first pass
+)
+
+// Add learns how many seconds a pass of rows took, and tells c.
+func (m *Meter) Add(c *Curve, rows int, seconds float64) {
+	if rows < 1 || !(seconds > 0) {
+		return
+	}
+	if m.Level == 0 {
+		m.Level = seconds
+		if k := c.Cost(rows); k > 0 {
+			m.Level /= k
+		}
+		c.Add(rows, 1, 0)
+		m.N = 1
+		return
+	}
+	cost := seconds / m.Level
+	if !c.Knows(rows) {
+		c.Add(rows, cost, 1)
+		m.N++
+		return
+	}
+	m.N++
+	step, most := max(meterStep, 1/float64(m.N)), furthest
+	if m.N <= 2 {
+		most = firstStep
+	}
+	off := clip(cost/c.Cost(rows)-1, most)
+	c.Add(rows, cost, 1-step)
+	m.Level *= 1 + step*off
+}
