@@ -140,7 +140,7 @@ func Shards(path string, tok *tokenizer.Tokenizer) iter.Seq2[Sample, error] {
 		}
 		defer set.Close()
 		if m := set.Meta(); tok != nil && m.Tokenizer != tok.Hash() {
-			yield(Sample{}, fmt.Errorf("%s was made with the tokenizer %s, not with %s", path, m.Tokenizer, tok.Hash()))
+			yield(Sample{}, fmt.Errorf("%s was made with the tokenizer %.12s, not with that of the model, %.12s", path, m.Tokenizer, tok.Hash()))
 			return
 		}
 		r, err := set.Sequential(data.Everything())

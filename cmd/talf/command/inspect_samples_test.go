@@ -118,5 +118,5 @@ func TestInspectDataShowsShards(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), append(raw, ' '), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	talf(t, "", "inspect", "data", out, "--model", dir).refuses(t, exitFailure, "not with that of --model")
+	talf(t, "", "inspect", "data", out, "--model", dir).refuses(t, exitFailure, "not with that of the model")
 }
