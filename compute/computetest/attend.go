@@ -45,7 +45,7 @@ type world struct {
 	free           []int32   // slots for tree nodes
 }
 
-// A variation is what attention may have beside Llama's.
+// A variation is what attention may have besides Llama's.
 type variation struct {
 	part   bool // only a part of each head is rotated
 	norms  bool // of queries and keys

@@ -16,6 +16,7 @@ import (
 
 	"talf/compute"
 	"talf/compute/cpu/kern"
+	"talf/compute/cpu/topology"
 )
 
 // EnvClass names the environment variable that sets Default's class, by the name
@@ -34,10 +35,10 @@ type Config struct {
 }
 
 // Default returns the fastest class of this machine, or the one that EnvClass
-// names, and as many threads as the machine's Topology suggests, at most those that
+// names, and as many threads as the machine's topology suggests, at most those that
 // the Go scheduler uses.
 func Default() Config {
-	c := Config{Class: kern.Best(), Threads: min(ReadTopology().Threads(), runtime.GOMAXPROCS(0))}
+	c := Config{Class: kern.Best(), Threads: min(topology.Read().Threads(), runtime.GOMAXPROCS(0))}
 	if name := os.Getenv(EnvClass); name != "" {
 		if class, err := kern.ParseClass(name); err == nil {
 			c.Class = class

@@ -17,8 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
+	"talf/compute/cpu/topology"
 )
 
 // asTalf makes the test binary behave as talf: commands run as processes of
@@ -379,7 +379,7 @@ func quietApp(t testing.TB) *app {
 }
 
 func TestDoctorTellsWhatThreadsDependOn(t *testing.T) {
-	for want, m := range map[string]cpu.Topology{
+	for want, m := range map[string]topology.Topology{
 		"2 CPUs of 2 cores": {CPUs: 2, Cores: 2, Nodes: 1, Node: 2},
 		"96 CPUs of 48 cores in 2 NUMA nodes, at most 3.5 at a time": {CPUs: 96, Cores: 48, Nodes: 2, Node: 24, Quota: 3.5},
 	} {

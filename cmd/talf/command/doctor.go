@@ -11,6 +11,7 @@ import (
 
 	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
+	"talf/compute/cpu/topology"
 	"talf/compute/devices"
 )
 
@@ -18,7 +19,7 @@ import (
 type health struct {
 	Version buildVersion `json:"version"`
 	CPU     struct {
-		cpu.Topology
+		topology.Topology
 		Threads  int      `json:"threads"` // of the device
 		Features []string `json:"features"`
 		Device   string   `json:"device"`           // the device and the kernels it chose
@@ -67,7 +68,7 @@ a bug report needs. It fails if something keeps talf from running well.`,
 
 func examine() (*health, error) {
 	h := &health{Version: readVersion(), Problems: []string{}}
-	h.CPU.Topology = cpu.ReadTopology()
+	h.CPU.Topology = topology.Read()
 	h.CPU.Features = cpuFeatures()
 	for _, c := range kern.Available() {
 		h.CPU.Kernels = append(h.CPU.Kernels, c.String())
@@ -168,7 +169,7 @@ func (a *app) printReport(r devices.Report) {
 }
 
 // topologyText returns, for example, "8 CPUs of 4 cores, at most 3.5 at a time".
-func topologyText(t cpu.Topology) string {
+func topologyText(t topology.Topology) string {
 	s := fmt.Sprintf("%d CPUs of %d cores", t.CPUs, t.Cores)
 	if t.Nodes > 1 {
 		s += fmt.Sprintf(" in %d NUMA nodes", t.Nodes)

@@ -1,4 +1,6 @@
-package cpu
+// Package topology reads which processors a process may use: cores, NUMA nodes, and
+// the quota of its control groups.
+package topology
 
 import (
 	"cmp"
@@ -10,20 +12,20 @@ import (
 	"strings"
 )
 
-// A Topology is what a process has of its machine's processors, as far as the
-// system tells: outside Linux, CPUs alone.
+// A Topology is the part of a machine's processors that a process may use, as far as
+// the system tells. Outside Linux only CPUs are known.
 type Topology struct {
-	CPUs  int     `json:"cpus"`       // logical ones that it may run on
-	Cores int     `json:"cores"`      // that they belong to: threads of one core share its units
-	Nodes int     `json:"numa_nodes"` // that these belong to
-	Node  int     `json:"node_cores"` // cores of the node that has most of them
-	Quota float64 `json:"quota"`      // CPUs' worth of time that its control groups grant; 0: no limit
+	CPUs  int     `json:"cpus"`       // logical CPUs that it may run on
+	Cores int     `json:"cores"`      // their cores: the threads of a core share its units
+	Nodes int     `json:"numa_nodes"` // the cores' NUMA nodes
+	Node  int     `json:"node_cores"` // cores of the node with the most of them
+	Quota float64 `json:"quota"`      // CPU time per second that its control groups grant, in CPUs; 0: no limit
 }
 
 // Threads returns how many workers compute fastest: one for each core of one NUMA
-// node, and no more than there is time for. All workers wait for the last one at
-// the end of every operation, so one that shares a core, reads another node's
-// memory or is stopped for the rest of a period of its quota holds up the others.
+// node, but no more than the quota feeds. At the end of every operation all workers
+// wait for the slowest, so a worker that shares a core, reads another node's memory or
+// is stopped for the rest of a quota period delays all of them.
 func (t Topology) Threads() int {
 	n := cmp.Or(t.Node, t.Cores, t.CPUs)
 	if t.Quota > 0 {
@@ -32,10 +34,10 @@ func (t Topology) Threads() int {
 	return max(1, n)
 }
 
-// readTopology reads the topology of a process that may run on CPUs for which
-// allowed holds, from the files of a Linux system. Files that are not there or
-// make no sense leave out what they would tell.
-func readTopology(root fs.FS, cpus int, allowed func(cpu int) bool) Topology {
+// read reads the topology of a process that may run on the CPUs for which allowed is
+// true, from the files of a Linux system. What missing or malformed files would say is
+// left out.
+func read(root fs.FS, cpus int, allowed func(cpu int) bool) Topology {
 	t := Topology{CPUs: cpus, Cores: cpus, Nodes: 1, Node: cpus, Quota: readQuota(root)}
 	const system = "sys/devices/system/"
 	online, ok := readCPUs(root, system+"cpu/online")
@@ -78,7 +80,7 @@ func readTopology(root fs.FS, cpus int, allowed func(cpu int) bool) Topology {
 	return t
 }
 
-// readCPUs reads a list such as 0-3,8, which is not empty.
+// readCPUs reads a list such as 0-3,8. It reports false for an empty one.
 func readCPUs(root fs.FS, name string) ([]int, bool) {
 	b, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -87,7 +89,7 @@ func readCPUs(root fs.FS, name string) ([]int, bool) {
 	return parseCPUs(strings.TrimSpace(string(b)))
 }
 
-// mostCPUs is more than systems have.
+// mostCPUs is more than any system has.
 const mostCPUs = 1 << 16
 
 func parseCPUs(list string) (cpus []int, ok bool) {
@@ -108,9 +110,8 @@ func parseCPUs(list string) (cpus []int, ok bool) {
 	return cpus, true
 }
 
-// readQuota returns the least quota of the process's control groups and of those
-// that they are in, in CPUs; 0 if there is none. The Go runtime rounds it up, and
-// to two at least.
+// readQuota returns the smallest quota of the process's control groups and their
+// parents, in CPUs; 0 if there is none. The Go runtime rounds it up, to at least two.
 func readQuota(root fs.FS) float64 {
 	b, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -131,7 +132,7 @@ func readQuota(root fs.FS) float64 {
 			dirs, read = []string{mount + "/" + f[1], mount + "/cpu"}, quota1
 		}
 		for _, dir := range dirs {
-			// In a container, the group's path may be the host's: then only the root is there.
+			// In a container the path may be the host's. Then only the root exists.
 			for group := path.Clean("/" + f[2]); ; group = path.Dir(group) {
 				if q := read(root, dir+strings.TrimSuffix(group, "/")); q > 0 {
 					least = min(least, q)
@@ -163,8 +164,7 @@ func quota1(root fs.FS, dir string) float64 {
 	return perPeriod(strings.TrimSpace(string(q)), strings.TrimSpace(string(p)))
 }
 
-// perPeriod divides a quota by its period; it is 0 without a quota, which is then
-// "max" or negative.
+// perPeriod divides a quota by its period. No quota ("max" or negative) is 0.
 func perPeriod(quota, period string) float64 {
 	q, err1 := strconv.ParseInt(quota, 10, 64)
 	p, err2 := strconv.ParseInt(period, 10, 64)

@@ -1,4 +1,4 @@
-package cpu
+package topology
 
 import (
 	"os"
@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadTopology reads what this process has of its machine's processors.
-func ReadTopology() Topology {
+// Read returns the topology that this process has.
+func Read() Topology {
 	var set unix.CPUSet
 	allowed := func(int) bool { return true }
 	if unix.SchedGetaffinity(0, &set) == nil {
 		allowed = set.IsSet
 	}
-	return readTopology(os.DirFS("/"), runtime.NumCPU(), allowed)
+	return read(os.DirFS("/"), runtime.NumCPU(), allowed)
 }

@@ -1,11 +1,11 @@
 //go:build !linux
 
-package cpu
+package topology
 
 import "runtime"
 
-// ReadTopology reads what this process has of its machine's processors.
-func ReadTopology() Topology {
+// Read returns the topology that this process has.
+func Read() Topology {
 	n := runtime.NumCPU()
 	return Topology{CPUs: n, Cores: n, Nodes: 1, Node: n}
 }

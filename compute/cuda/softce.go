@@ -1,0 +1,128 @@
+//go:build gpu && linux && cgo
+
+package cuda
+
+import (
+	"fmt"
+	"runtime"
+
+	"talf/compute"
+)
+
+// DType and Shape make a weight a buffer [Out][In] for SoftCE.
+func (w *weight) DType() compute.DType { return w.t }
+func (w *weight) Shape() []int         { return []int{w.out, w.in} }
+
+// ceLogits is how many logits are kept at a time.
+const ceLogits = 1 << 26
+
+// SoftCE computes losses and gradients of soft labels, chunk by chunk: logits, the
+// loss and its gradient in their place, then dh and dw. w is a buffer or a weight
+// of F32.
+func (q *queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLabels, scale []float32, n int) {
+	const op = "SoftCE"
+	hidden := q.dev.bufferOf(op, h, compute.F32, 0).width()
+	check(len(w.Shape()) == 2, op, "dimensions of w", len(w.Shape()), 2)
+	v := w.Shape()[0]
+	check(w.Shape()[1] == hidden, op, "columns of w", w.Shape()[1], hidden)
+	check(len(scale) >= n, op, "len(scale)", len(scale), n)
+	lb, dhb, hb := q.dev.bufferOf(op, loss, compute.F32, n), q.dev.bufferOf(op, dh, compute.F32, n*hidden), q.dev.bufferOf(op, h, compute.F32, n*hidden)
+	checkLabels(labels, v, n)
+	var dwb *buffer
+	if dw != nil {
+		dwb = q.dev.bufferOf(op, dw, compute.F32, v*hidden)
+	}
+	k, packedK := gemmF32, gemmF32Packed
+	if q.dev.cfg.BF16 {
+		k, packedK = gemmBF16, gemmBF16Packed
+	}
+	var wp uint64
+	kw := k
+	if pw, ok := w.(*weight); ok {
+		pw = q.dev.weightOf(op, pw)
+		check(pw.t == compute.F32, op, "type of the weight", int(pw.t), int(compute.F32))
+		wp, kw = pw.mem.ptr, packedK
+	} else {
+		wp = q.dev.bufferOf(op, w, compute.F32, v*hidden).mem.ptr
+	}
+	rows := min(n, max(1, ceLogits/v))
+	if rows == 0 {
+		return
+	}
+	kl := max(1, labels.K)
+	if !q.scratch(&q.train.logits, "logits", 4*int64(rows)*int64(v), false) || !q.scratch(&q.train.labels, "labels", 4*int64(rows*kl), false) {
+		return
+	}
+	z := q.train.logits.ptr
+	for r := 0; r < n; r += rows {
+		m := min(rows, n-r)
+		a := crossArgs{z: z, loss: lb.mem.ptr + 4*uint64(r), labels: q.train.labels.ptr, width: int64(v), k: int64(labels.K)}
+		if !q.putLabels(&a, labels, scale, v, r, m) {
+			return
+		}
+		dim := int64(hidden)
+		hp := hb.mem.ptr + 4*uint64(r*hidden)
+		q.gemm(kw, &gemmArgs{ // z = h·wᵀ
+			c: z, a: hp, b: wp, m: int64(m), n: int64(v), k: dim, ldc: int64(v), aRow: dim, aCol: 1, bRow: 1, bCol: dim,
+			out: int64(v), in: dim, turned: 1,
+		})
+		launch(q, softCE, m, 1, 1, &a)
+		q.gemm(kw, &gemmArgs{ // dh = dz·w
+			c: dhb.mem.ptr + 4*uint64(r*hidden), a: z, b: wp, m: int64(m), n: dim, k: int64(v), ldc: dim, aRow: int64(v), aCol: 1, bRow: dim, bCol: 1,
+			out: int64(v), in: dim,
+		})
+		if dwb != nil { // dw += dzᵀ·h
+			q.gemm(k, &gemmArgs{
+				c: dwb.mem.ptr, a: z, b: hp, m: int64(v), n: dim, k: int64(m), ldc: dim, aRow: 1, aCol: int64(v), bRow: dim, bCol: 1, beta: 1,
+			})
+		}
+	}
+	runtime.KeepAlive([]*buffer{lb, dhb, hb, dwb})
+	runtime.KeepAlive(w)
+}
+
+// putLabels copies the labels and scales of rows [r, r+m) to the device.
+func (q *queue) putLabels(a *crossArgs, l *compute.SoftLabels, scale []float32, v, r, m int) bool {
+	size := 4*m + 64
+	if l.Full != nil {
+		size += 4 * m * v
+	} else {
+		size += 4 * m * (2*l.K + 1)
+	}
+	if !q.reserve(size) {
+		return false
+	}
+	a.scale = q.put(bytesOf(scale[r:][:m]))
+	if l.Full != nil {
+		a.full = q.put(bytesOf(l.Full[r*v:][:m*v]))
+		return true
+	}
+	if l.K > 0 {
+		a.ids, a.prob = q.put(bytesOf(l.IDs[r*l.K:][:m*l.K])), q.put(bytesOf(l.Prob[r*l.K:][:m*l.K]))
+	}
+	if l.Tail != nil {
+		a.tail = q.put(bytesOf(l.Tail[r:][:m]))
+	}
+	return true
+}
+
+func checkLabels(l *compute.SoftLabels, v, n int) {
+	const op = "SoftCE"
+	if l.Full != nil {
+		check(len(l.Full) >= n*v, op, "len(Full)", len(l.Full), n*v)
+		return
+	}
+	check(len(l.IDs) >= n*l.K, op, "len(IDs)", len(l.IDs), n*l.K)
+	check(len(l.Prob) >= n*l.K, op, "len(Prob)", len(l.Prob), n*l.K)
+	if l.Tail != nil {
+		check(len(l.Tail) >= n, op, "len(Tail)", len(l.Tail), n)
+	}
+	for i, id := range l.IDs[:n*l.K] {
+		if int(id) >= v || (id < 0 && l.Prob[i] != 0) {
+			panic(fmt.Sprintf("cuda: %s: row %d: id %d with probability %g, vocabulary of %d", op, i/l.K, id, l.Prob[i], v))
+		}
+	}
+}
+
+// treeTile is the keys that a block of tree_keys has.
+const treeTile = 32

@@ -1,0 +1,161 @@
+//go:build gpu && linux && cgo
+
+package cuda
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"talf/compute"
+)
+
+// A treeCall is a call of tree attention that was checked.
+type treeCall struct {
+	args   treeArgs
+	keys   int // rows of level 0
+	k, v   []uint64
+	kept   []*buffer
+	g      *compute.TrainAttention
+	groups int // query heads of a head of keys
+}
+
+// tree checks what TreeAttend and TreeAttendGrad share.
+func (q *queue) tree(op string, g *compute.TrainAttention, o, lse, qs compute.Buffer, k, v []compute.Buffer) *treeCall {
+	check(g.KVHeads > 0 && g.Heads%g.KVHeads == 0, op, "query heads modulo KV heads", g.Heads%max(1, g.KVHeads), 0)
+	if g.HeadDim < 1 || g.HeadDim > mostDim {
+		panic(fmt.Sprintf("cuda: %s: heads of %d elements, want 1 to %d", op, g.HeadDim, mostDim))
+	}
+	n, ldq, ldk := len(g.First), g.Heads*g.HeadDim, g.KVHeads*g.HeadDim
+	check(len(g.Last) == n, op, "len(Last)", len(g.Last), n)
+	check(len(k) == len(g.Anc)+1, op, "levels of keys", len(k), len(g.Anc)+1)
+	check(len(v) == len(k), op, "levels of values", len(v), len(k))
+	t := &treeCall{g: g, groups: g.Heads / g.KVHeads}
+	use := func(b compute.Buffer, n int) uint64 {
+		c := q.dev.bufferOf(op, b, compute.F32, n)
+		t.kept = append(t.kept, c)
+		return c.mem.ptr
+	}
+	t.args = treeArgs{
+		o: use(o, n*ldq), lse: use(lse, n*g.Heads), q: use(qs, n*ldq),
+		rows: int64(n), heads: int64(g.Heads), kvHeads: int64(g.KVHeads), dim: int64(g.HeadDim), levels: int64(len(k)),
+	}
+	for j := range k {
+		t.k, t.v = append(t.k, use(k[j], 0)), append(t.v, use(v[j], 0))
+		rows := min(t.kept[len(t.kept)-2].n, t.kept[len(t.kept)-1].n) / ldk
+		if j == 0 {
+			t.keys = rows
+			for r := range n {
+				if f, l := g.First[r], g.Last[r]; f < 0 || l < f || int(l) >= rows {
+					panic(fmt.Sprintf("cuda: %s: row %d sees keys [%d,%d] of %d", op, r, f, l, rows))
+				}
+			}
+			continue
+		}
+		check(len(g.Anc[j-1]) == n, op, "rows of ancestors", len(g.Anc[j-1]), n)
+		for r, i := range g.Anc[j-1] {
+			if i < 0 || int(i) >= rows {
+				panic(fmt.Sprintf("cuda: %s: row %d's ancestor %d on level %d of %d rows", op, r, i, j, rows))
+			}
+		}
+	}
+	return t
+}
+
+// size is the bytes of arguments that put copies.
+func (t *treeCall) size() int {
+	return 4*len(t.g.First)*(2+len(t.g.Anc)) + 32*len(t.k) + 16*8
+}
+
+func (t *treeCall) put(q *queue) {
+	a := &t.args
+	a.keys, a.values = q.put(bytesOf(t.k)), q.put(bytesOf(t.v))
+	a.first, a.last = q.put(bytesOf(t.g.First)), q.put(bytesOf(t.g.Last))
+	if len(t.g.Anc) > 0 {
+		anc := make([]int32, 0, len(t.g.Anc)*len(t.g.First))
+		for _, x := range t.g.Anc {
+			anc = append(anc, x...)
+		}
+		a.anc = q.put(bytesOf(anc))
+	}
+}
+
+// TreeAttend computes the attention of one level.
+func (q *queue) TreeAttend(o, lse, qs compute.Buffer, k, v []compute.Buffer, g *compute.TrainAttention) {
+	t := q.tree("TreeAttend", g, o, lse, qs, k, v)
+	if len(g.First) == 0 || !q.reserve(t.size()) {
+		return
+	}
+	t.put(q)
+	const lines = 16
+	launch(q, treeAttend, (len(g.First)*t.groups+lines-1)/lines, g.KVHeads, 1, &t.args)
+	runtime.KeepAlive(t)
+}
+
+// TreeAttendGrad gives dq and adds to dk and dv.
+func (q *queue) TreeAttendGrad(dq compute.Buffer, dk, dv []compute.Buffer, do, o, lse, qs compute.Buffer, k, v []compute.Buffer, g *compute.TrainAttention) {
+	const op = "TreeAttendGrad"
+	t := q.tree(op, g, o, lse, qs, k, v)
+	check(len(dk) == len(k), op, "levels of dk", len(dk), len(k))
+	check(len(dv) == len(k), op, "levels of dv", len(dv), len(k))
+	n := len(g.First)
+	a := &t.args
+	use := func(b compute.Buffer, n int) uint64 {
+		c := q.dev.bufferOf(op, b, compute.F32, n)
+		t.kept = append(t.kept, c)
+		return c.mem.ptr
+	}
+	a.do, a.dq = use(do, n*g.Heads*g.HeadDim), use(dq, n*g.Heads*g.HeadDim)
+	dks, dvs := make([]uint64, len(k)), make([]uint64, len(k))
+	for j := range k {
+		dks[j], dvs[j] = use(dk[j], k[j].(*buffer).n), use(dv[j], v[j].(*buffer).n)
+	}
+	if n == 0 {
+		return
+	}
+	tiles, nodes, list := t.columns()
+	if !q.scratch(&q.train.delta, "sums of attention's gradient", 4*int64(n*g.Heads), false) ||
+		!q.reserve(t.size()+32*len(k)+16*len(tiles)+16*len(nodes)+4*len(list)+16*8) {
+		return
+	}
+	t.put(q)
+	a.dk, a.dv, a.delta = q.put(bytesOf(dks)), q.put(bytesOf(dvs)), q.train.delta.ptr
+	launch(q, treeDelta, (n*g.Heads+7)/8, 1, 1, a)
+	const lines = 8
+	launch(q, treeQueries, (n*t.groups+lines-1)/lines, g.KVHeads, 1, a)
+	a.tiles, a.count = q.put(bytesOf(tiles)), int64(t.keys)
+	launch(q, treeKeys, len(tiles), g.KVHeads, 1, a)
+	if len(nodes) > 0 {
+		a.nodes, a.list, a.count = q.put(bytesOf(nodes)), q.put(bytesOf(list)), int64(len(nodes))
+		launch(q, treeNodes, (len(nodes)+3)/4, g.KVHeads, 1, a)
+	}
+	runtime.KeepAlive(t)
+}
+
+// columns returns which rows see each tile of keys of level 0, and each row of the
+// levels below: list[from:to].
+func (t *treeCall) columns() (tiles []keyTile, nodes []node, list []int32) {
+	at := make([]int32, (t.keys+treeTile-1)/treeTile) // tile's index plus 1
+	for r, f := range t.g.First {
+		for i := f / treeTile; i <= t.g.Last[r]/treeTile; i++ {
+			if at[i] == 0 {
+				tiles = append(tiles, keyTile{key: i * treeTile, from: int32(r)})
+				at[i] = int32(len(tiles))
+			}
+			tiles[at[i]-1].to = int32(r + 1)
+		}
+	}
+	for l, anc := range t.g.Anc {
+		b := bundle(anc)
+		for i, id := range b.ids {
+			nodes = append(nodes, node{
+				level: int32(l + 1), row: id, from: int32(len(list)) + b.starts[i], to: int32(len(list)) + b.starts[i+1],
+			})
+		}
+		list = append(list, b.rows...)
+	}
+	return tiles, nodes, list
+}
+
+// The largest structure fits into a command.
+var _ [maxArgs*8 - unsafe.Sizeof(treeArgs{})]byte
