@@ -28,22 +28,20 @@ const Evaluator = "model/chat/internal/jinja"
 // LargePackages are the packages that may be larger than MaxPackage, and why.
 var LargePackages = map[string]string{
 	Evaluator:         "the Jinja language, with no import from this module: docs/adr/0004-chat-templates.md",
+	"compute/cpu":     "the operations of one device share its buffers, weights, workers and their scratch memory; kernels and topology are packages of their own",
+	"compute/cuda":    "the operations of one queue share its arguments, scratch memory and passes; driver and kernels are packages of their own",
 	"model/tokenizer": "tokenizer.json as a whole: normalizer, splitter, model, post-processor and decoder work on one text and its offsets",
 }
 
 // Ratchet holds files, packages and cmd/talf itself that are above their bound
 // for now, with the size that they may not exceed. Entries only shrink or go.
 var Ratchet = map[string]int{
-	"cmd/talf":                           9250,
-	"cmd/talf/command/train.go":          512,
-	"cmd/talf/command/preprocess.go":     426,
-	"cmd/talf/command/models.go":         328,
-	"cmd/talf/command/decode.go":         318,
-	"compute/computetest/computetest.go": 720,
-	"compute/cpu":                        3800,
-	"compute/cuda":                       3550,
-	"compute/cuda/train.go":              696,
-	"infer/draft":                        4200,
+	"cmd/talf":                       9250,
+	"cmd/talf/command/train.go":      512,
+	"cmd/talf/command/preprocess.go": 426,
+	"cmd/talf/command/models.go":     328,
+	"cmd/talf/command/decode.go":     318,
+	"infer/draft":                    4200,
 
 	"infer/draft/fuse.go": 602,
 	"train":               3950,
