@@ -3,6 +3,7 @@ package infer
 import (
 	"math/rand/v2"
 
+	"talf/internal/splitmix"
 	"talf/model/sample"
 )
 
@@ -12,8 +13,8 @@ const (
 	domainDraft  = 0x165667b19e3779f9
 )
 
-// uniform maps (seed, domain, a, b) to [0,1): the SplitMix64 finaliser over each
-// word in turn (Steele, Lea and Flood 2014), top 53 bits.
+// uniform maps (seed, domain, a, b) to [0,1): a step of SplitMix64 over each
+// word in turn, top 53 bits.
 func uniform(seed, domain, a, b uint64) float64 {
 	h := mix(seed ^ domain)
 	h = mix(h + a)
@@ -21,12 +22,7 @@ func uniform(seed, domain, a, b uint64) float64 {
 	return float64(h>>11) / (1 << 53)
 }
 
-func mix(z uint64) uint64 {
-	z += 0x9e3779b97f4a7c15
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
+func mix(z uint64) uint64 { return splitmix.Mix(z + splitmix.Gamma) }
 
 // invert returns the token at quantile u of d, going up the ids. A token without
 // mass is never returned. It finds the run of tokens first that holds the quantile.

@@ -1,5 +1,7 @@
 package infer
 
+import "talf/internal/slab"
+
 import "time"
 
 // A Rate counts trials and successes.
@@ -68,18 +70,18 @@ func (s *Stats) Add(o *Stats) {
 	s.Passes += o.Passes
 	s.Drafted += o.Drafted
 	for n, c := range o.Emitted {
-		*at(&s.Emitted, n) += c
+		*slab.At(&s.Emitted, n) += c
 	}
 	for d, r := range o.Depth {
-		x := at(&s.Depth, d)
+		x := slab.At(&s.Depth, d)
 		x.Tried, x.Kept = x.Tried+r.Tried, x.Kept+r.Kept
 	}
 	for i, r := range o.Rank {
-		x := at(&s.Rank, i)
+		x := slab.At(&s.Rank, i)
 		x.Tried, x.Kept = x.Tried+r.Tried, x.Kept+r.Kept
 	}
 	for r, c := range o.Ranked {
-		*at(&s.Ranked, r) += c
+		*slab.At(&s.Ranked, r) += c
 	}
 	s.Draft += o.Draft
 	s.Verify += o.Verify
@@ -89,14 +91,6 @@ func (s *Stats) Add(o *Stats) {
 	s.Decode += o.Decode
 }
 
-func at[T any](s *[]T, i int) *T {
-	for len(*s) <= i {
-		var zero T
-		*s = append(*s, zero)
-	}
-	return &(*s)[i]
-}
-
 // round counts one verdict: kept is the number of emitted tokens, path[:kept]
 // what the target keeps.
 func (s *Stats) round(p *Proposal, path []int, kept int) {
@@ -104,12 +98,12 @@ func (s *Stats) round(p *Proposal, path []int, kept int) {
 	s.Passes++
 	s.Tokens += kept
 	s.Drafted += t.Len() - 1
-	*at(&s.Emitted, kept)++
+	*slab.At(&s.Emitted, kept)++
 	for n := range t.Len() {
 		rank := 0
 		for c := t.FirstChild(n); c >= 0; c = t.NextSibling(c) {
 			rank++
-			*at(&s.Ranked, rank)++
+			*slab.At(&s.Ranked, rank)++
 		}
 	}
 	for i, n := range path {
@@ -128,14 +122,14 @@ func (s *Stats) round(p *Proposal, path []int, kept int) {
 			}
 			rank++
 			tried = true
-			r := at(&s.Rank, rank)
+			r := slab.At(&s.Rank, rank)
 			r.Tried++
 			if c == next {
 				r.Kept++
 			}
 		}
 		if tried {
-			d := at(&s.Depth, i+1)
+			d := slab.At(&s.Depth, i+1)
 			d.Tried++
 			if next >= 0 {
 				d.Kept++

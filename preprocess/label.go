@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"talf/data"
+	"talf/internal/slab"
 	"talf/model"
 	"talf/tree"
 	"talf/tree/levels"
@@ -77,20 +78,13 @@ func (l *labeller) run(ctx context.Context, segs []model.Segment) (*model.Output
 		return nil, err
 	}
 	_, rows := out.Rows()
-	l.ids, l.logp = resize(l.ids, rows*l.top), resize(l.logp, rows*l.top)
+	l.ids, l.logp = slab.Resize(l.ids, rows*l.top), slab.Resize(l.logp, rows*l.top)
 	out.TopK(l.ids, l.logp, 0, rows, l.top)
 	if l.meta.Labels == data.Full {
-		l.logits = resize(l.logits, rows*l.meta.Vocab)
+		l.logits = slab.Resize(l.logits, rows*l.meta.Vocab)
 		out.ReadLogits(l.logits, 0)
 	}
 	return out, nil
-}
-
-func resize[T any](x []T, n int) []T {
-	if cap(x) < n {
-		return make([]T, n)
-	}
-	return x[:n]
 }
 
 // prefill runs the texts in passes of at most Rows rows and labels every
@@ -132,9 +126,9 @@ func (l *labeller) prefill(ctx context.Context, batch []*work) error {
 		}
 		if l.meta.Features == data.BF16 {
 			rows, _ := out.Rows()
-			l.bf16 = resize(l.bf16, 2*rows*l.meta.Hidden)
+			l.bf16 = slab.Resize(l.bf16, 2*rows*l.meta.Hidden)
 			if !out.ReadHiddenBF16(l.bf16, 0) {
-				l.hidden = resize(l.hidden, rows*l.meta.Hidden)
+				l.hidden = slab.Resize(l.hidden, rows*l.meta.Hidden)
 				out.ReadHidden(l.hidden, 0)
 				l.bf16 = data.AppendBF16(l.bf16[:0], l.hidden)
 			}

@@ -3,6 +3,8 @@ package preprocess
 import (
 	"context"
 	"fmt"
+
+	"talf/internal/splitmix"
 )
 
 // A worker labels jobs with one copy of the target.
@@ -197,10 +199,5 @@ func (k *worker) follow(ctx context.Context, w *work, answer []int32) (more bool
 	return true, nil
 }
 
-// mix is SplitMix64's finaliser over both words: prompts get unrelated seeds.
-func mix(a, b uint64) uint64 {
-	x := a + (b+1)*0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
+// mix joins two words to a seed: prompts get unrelated ones.
+func mix(a, b uint64) uint64 { return splitmix.Mix(a + (b+1)*splitmix.Gamma) }

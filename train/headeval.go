@@ -9,6 +9,7 @@ import (
 
 	"talf/compute"
 	"talf/data"
+	"talf/internal/slab"
 	"talf/train/internal/gg"
 	"talf/train/loss"
 )
@@ -64,7 +65,7 @@ func (e *headEval) tau() (expect, greedy float64) {
 	b, k := e.batch, e.score.k
 	for l := len(b.head.Levels) - 1; l >= 0; l-- {
 		rows := b.head.Levels[l].Rows.N
-		e.expect[l], e.greedy[l] = resize(e.expect[l], rows), resize(e.greedy[l], rows)
+		e.expect[l], e.greedy[l] = slab.Zeros(e.expect[l], rows), slab.Zeros(e.greedy[l], rows)
 		for r := range rows {
 			if b.mask[l][r] == 0 {
 				continue
@@ -97,13 +98,6 @@ func (e *headEval) tau() (expect, greedy float64) {
 		}
 	}
 	return expect, greedy
-}
-
-// resize returns n zeros, in x's memory if that suffices.
-func resize(x []float64, n int) []float64 {
-	x = slices.Grow(x[:0], n)[:n]
-	clear(x)
-	return x
 }
 
 // held yields the held-out sequences of every set, at most the set's share of EvalSeqs,

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"talf/infer"
+	"talf/internal/slab"
 )
 
 // The origins of nodes that GOOSE models (spine and branch).
@@ -90,25 +91,17 @@ func (p *Paths) add(o *Paths) {
 		p.Kinds[k] += n
 	}
 	for m, n := range o.Length {
-		*grow(&p.Length, m) += n
+		*slab.At(&p.Length, m) += n
 	}
 	for w, n := range o.Bare {
-		*grow(&p.Bare, w) += n
+		*slab.At(&p.Bare, w) += n
 	}
 	for i, fan := range o.Fan {
-		f := grow(&p.Fan, i)
+		f := slab.At(&p.Fan, i)
 		for w, n := range fan {
-			*grow(f, w) += n
+			*slab.At(f, w) += n
 		}
 	}
-}
-
-func grow[T any](s *[]T, i int) *T {
-	for len(*s) <= i {
-		var zero T
-		*s = append(*s, zero)
-	}
-	return &(*s)[i]
 }
 
 // clone returns a copy that shares nothing.
@@ -179,16 +172,16 @@ func (w *watched) shape(p infer.Proposal) {
 		}
 		switch {
 		case next >= 0:
-			*grow(grow(&w.paths.Fan, m), branches)++
+			*slab.At(slab.At(&w.paths.Fan, m), branches)++
 		case n == 0:
-			*grow(&w.paths.Bare, branches)++
+			*slab.At(&w.paths.Bare, branches)++
 		}
 		n = next
 		if next < 0 {
 			break
 		}
 	}
-	*grow(&w.paths.Length, m)++
+	*slab.At(&w.paths.Length, m)++
 }
 
 func (w *watched) emit(d infer.Delta) error {

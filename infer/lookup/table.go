@@ -1,6 +1,10 @@
 package lookup
 
-import "fmt"
+import (
+	"fmt"
+
+	"talf/internal/splitmix"
+)
 
 // A Successor is a token that may come next. Score is the probability that the
 // target gave it when it was last asked.
@@ -82,7 +86,7 @@ func (t *Table) key(row int) Key {
 	return p.keys[i]
 }
 
-func (t *Table) home(k Key) int { return int(mix(uint64(k))) & (len(t.slots) - 1) }
+func (t *Table) home(k Key) int { return int(splitmix.Mix(uint64(k))) & (len(t.slots) - 1) }
 
 // slot returns where key is, or the free slot where it would be.
 func (t *Table) slot(key Key) int {

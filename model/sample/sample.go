@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"talf/internal/splitmix"
 	"talf/model/internal/probs"
 )
 
@@ -294,18 +295,9 @@ func (s *Sampler) sift(w []float64, i int) {
 // alone: the draw at a position is the same however a decoder got there.
 func Uniform(seed uint64, pos int) float64 {
 	var r rand.PCG
-	r.Seed(mix(seed), mix(uint64(pos)+0x9e3779b97f4a7c15))
+	r.Seed(splitmix.Mix(seed), splitmix.Mix(uint64(pos)+splitmix.Gamma))
 	r.Uint64() // the first output is close to the seed
 	return float64(r.Uint64()>>11) * 0x1p-53
-}
-
-// mix is the finaliser of SplitMix64 (Steele et al. 2014).
-func mix(x uint64) uint64 {
-	x ^= x >> 30
-	x *= 0xbf58476d1ce4e5b9
-	x ^= x >> 27
-	x *= 0x94d049bb133111eb
-	return x ^ x>>31
 }
 
 // Draw returns the token at quantile u of dist, in the order of ids. It never

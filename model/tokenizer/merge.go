@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"math/bits"
 	"slices"
+
+	"talf/internal/slab"
 )
 
 // mergeTable maps a pair of token ids to the rank of its merge and the merged
@@ -121,12 +123,6 @@ type merger struct {
 
 type mergeNode struct{ at, next uint32 }
 
-func zeroed[T any](s []T, n int) []T {
-	s = slices.Grow(s[:0], n)[:n]
-	clear(s)
-	return s
-}
-
 // mergeBuckets is mergeScan for long pieces, in nearly linear time.
 func (m *bpe) mergeBuckets(dst, ids []int32, sc *scratch) []int32 {
 	if len(ids) == 0 {
@@ -134,9 +130,9 @@ func (m *bpe) mergeBuckets(dst, ids []int32, sc *scratch) []int32 {
 	}
 	q := &sc.merger
 	q.merges, q.ids = m.merges, ids
-	q.alive = zeroed(q.alive, len(q.ids)/64+1)
-	q.heads = zeroed(q.heads, int(m.ranks))
-	q.filled = zeroed(q.filled, int(m.ranks)/64+1)
+	q.alive = slab.Zeros(q.alive, len(q.ids)/64+1)
+	q.heads = slab.Zeros(q.heads, int(m.ranks))
+	q.filled = slab.Zeros(q.filled, int(m.ranks)/64+1)
 	q.nodes = append(slices.Grow(q.nodes[:0], len(q.ids)+1), mergeNode{})
 	q.free = 0
 	q.rank = 0

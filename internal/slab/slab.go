@@ -1,0 +1,29 @@
+// Package slab holds slices that are used again and again.
+package slab
+
+import "slices"
+
+// Resize returns n elements whose contents are undefined, in s's memory if it
+// suffices.
+func Resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
+// Zeros is Resize with elements that are zero.
+func Zeros[T any](s []T, n int) []T {
+	s = slices.Grow(s[:0], n)[:n]
+	clear(s)
+	return s
+}
+
+// At returns element i of s, after as many zeros as it takes for s to have one.
+func At[T any](s *[]T, i int) *T {
+	for len(*s) <= i {
+		var zero T
+		*s = append(*s, zero)
+	}
+	return &(*s)[i]
+}

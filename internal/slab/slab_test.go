@@ -1,0 +1,32 @@
+package slab_test
+
+import (
+	"slices"
+	"testing"
+
+	"talf/internal/slab"
+)
+
+func TestMemoryIsUsedAgain(t *testing.T) {
+	s := []int{1, 2, 3, 4}
+	for _, n := range []int{0, 2, 4} {
+		if got := slab.Resize(s, n); !slices.Equal(got, s[:n]) || n > 0 && &got[0] != &s[0] {
+			t.Errorf("%d elements: %v, want those that were there", n, got)
+		}
+	}
+	if got := slab.Resize(s, 9); len(got) != 9 || &got[0] == &s[0] {
+		t.Errorf("9 elements: %v", got)
+	}
+	if got := slab.Zeros(s, 3); !slices.Equal(got, make([]int, 3)) || &got[0] != &s[0] || s[3] != 4 {
+		t.Errorf("three zeros: %v of %v", got, s)
+	}
+	if got := slab.Zeros(s, 9); !slices.Equal(got, make([]int, 9)) {
+		t.Errorf("nine zeros: %v", got)
+	}
+	*slab.At(&s, 6) += 5
+	*slab.At(&s, 6)++
+	*slab.At(&s, 3)++
+	if want := []int{0, 0, 0, 5, 0, 0, 6}; !slices.Equal(s, want) {
+		t.Errorf("%v, want %v", s, want)
+	}
+}
