@@ -217,31 +217,6 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
-// The guide to adding a drafter prints the compiled one, and keeps its promise
-// about length.
-func TestTheGuidePrintsTheCompiledDrafter(t *testing.T) {
-	read := func(path string) string {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.ReplaceAll(string(b), "\r\n", "\n")
-	}
-	_, rest, _ := strings.Cut(read("../../docs/adding.md"), "```go\n")
-	code, _, found := strings.Cut(rest, "```")
-	if !found {
-		t.Fatal("docs/adding.md has no Go code")
-	}
-	for _, part := range strings.Split(code, "\n\n") {
-		if !strings.Contains(read("example_test.go"), strings.TrimSpace(part)) {
-			t.Errorf("not in example_test.go:\n%s", part)
-		}
-	}
-	if n := strings.Count(code, "\n"); n > 40 {
-		t.Errorf("the drafter takes %d lines, want at most 40", n)
-	}
-}
-
 // The table in the guide to methods names every parameter with its default.
 func TestTheGuideNamesEveryParameter(t *testing.T) {
 	b, err := os.ReadFile("../../docs/methods.md")

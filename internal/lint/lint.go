@@ -60,6 +60,7 @@ var Rules = []Rule{
 	{"internal/golden", nil},
 	{"internal/jsonl", []string{"internal/durable"}},
 	{"internal/launch", nil},
+	{"internal/guide", nil},
 	{"internal/lint", nil},
 	{"internal/manpages", []string{"cmd/talf/command"}},
 	{"internal/mapped", nil},
