@@ -36,15 +36,11 @@ var LargePackages = map[string]string{
 // Ratchet holds files, packages and cmd/talf itself that are above their bound
 // for now, with the size that they may not exceed. Entries only shrink or go.
 var Ratchet = map[string]int{
-	"cmd/talf":                       9250,
-	"cmd/talf/command/train.go":      512,
-	"cmd/talf/command/preprocess.go": 426,
-	"cmd/talf/command/models.go":     328,
-	"cmd/talf/command/decode.go":     318,
-	"infer/draft":                    4200,
-
-	"infer/draft/fuse.go": 602,
-	"train":               3950,
+	"cmd/talf":                       7250,
+	"cmd/talf/command/train.go":      505,
+	"cmd/talf/command/preprocess.go": 390,
+	"infer/draft":                    3250,
+	"train":                          3560,
 }
 
 // Oversized returns one sentence for each file, package or command directory
