@@ -5,22 +5,22 @@ import (
 	"talf/internal/spec"
 )
 
-func ar() Method {
+func arMethod() Method {
 	return Method{
 		Line: spec.Line{Name: "ar", Doc: "no draft: plain decoding, the baseline of every speed-up"},
 		Open: func(spec.Values, Env) (Maker, error) {
-			return Maker{New: func() infer.Drafter { return plain{} }}, nil
+			return Maker{New: func() infer.Drafter { return ar{} }}, nil
 		},
 	}
 }
 
-// plain leaves the root alone: one token per pass.
-type plain struct{}
+// ar leaves the root alone: one token per pass.
+type ar struct{}
 
-func (plain) Start([]int32) error { return nil }
+func (ar) Start([]int32) error { return nil }
 
-func (plain) Grow(*infer.Proposal, []infer.Row, infer.Chance) ([]int, error) { return nil, nil }
+func (ar) Grow(*infer.Proposal, []infer.Row, infer.Chance) ([]int, error) { return nil, nil }
 
-func (plain) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
+func (ar) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
 
-func (plain) Traits() infer.Traits { return infer.Traits{} }
+func (ar) Traits() infer.Traits { return infer.Traits{} }

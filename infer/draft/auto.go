@@ -9,7 +9,7 @@ import (
 	"talf/internal/spec"
 )
 
-func auto() Method {
+func autoMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "auto", Main: "try",

@@ -2,17 +2,18 @@ package draft
 
 import (
 	"talf/infer/draft/search"
+	"talf/infer/draft/shape"
 	"talf/internal/spec"
 )
 
-func beam() Method {
+func beamMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "beam", Doc: "EAGLE-2: expand the best k of each level, keep the best N of all",
 			Params: []spec.Param{
 				nodesParam(60),
-				spec.Int("k", 10, 1, maxRank+1, "nodes expanded per level, and children of each"),
-				spec.Int("depth", 7, 0, maxDepth, "levels expanded below the root's; nodes reach depth+1 edges"),
+				spec.Int("k", 10, 1, shape.MaxRank+1, "nodes expanded per level, and children of each"),
+				spec.Int("depth", 7, 0, shape.MaxDepth, "levels expanded below the root's; nodes reach depth+1 edges"),
 			},
 		},
 		Source: true,

@@ -1,6 +1,9 @@
 package draft
 
-import "talf/infer"
+import (
+	"talf/infer"
+	"talf/infer/draft/shape"
+)
 
 // An Urn holds tokens by weight, from which children are drawn. A draw is two: of a
 // bin, which is a run of Size tokens, and of a token in it. So it costs as much as
@@ -50,8 +53,8 @@ func (u *Urn[W]) Children(dst []int32, c infer.Chance, pos, k int, d infer.Draw)
 		}
 		return dst
 	}
-	var weight [maxRank + 1]W // of the drawn tokens
-	var bin [maxRank + 1]float64
+	var weight [shape.MaxRank + 1]W // of the drawn tokens
+	var bin [shape.MaxRank + 1]float64
 	n, first := 0, len(dst)
 	for ; n < k && hasMass(u.Bins); n++ {
 		x := u.draw(c, pos)

@@ -54,8 +54,8 @@ func (e FileError) Unwrap() error { return e.Err }
 // Methods lists every drafter.
 func Methods() []Method {
 	return []Method{
-		ar(), linear(), fixed(), dynatree(), static(), sequoia(), beam(), optimal(), salf(),
-		pld(), recycle(), isotropic(), goose(), rest(), lookahead(), fuse(), auto(),
+		arMethod(), linearMethod(), fixedMethod(), dynatreeMethod(), staticMethod(), sequoiaMethod(), beamMethod(), optimalMethod(), salfMethod(),
+		pldMethod(), recycleMethod(), isotropicMethod(), gooseMethod(), restMethod(), lookaheadMethod(), fuseMethod(), autoMethod(),
 	}
 }
 

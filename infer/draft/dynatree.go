@@ -5,20 +5,21 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft/search"
+	"talf/infer/draft/shape"
 	"talf/internal/spec"
 )
 
-func dynatree() Method {
+func dynatreeMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "dynatree", Doc: "DynaTree: breadth by confidence, depth by path probability, both by what was accepted",
 			Params: []spec.Param{
 				nodesParam(256),
-				spec.Float("D0", 5, spec.Closed(1, maxDepth), "base depth"),
-				spec.Int("Dmax", 8, 1, maxDepth, "largest depth"),
-				spec.Int("Bmin", 1, 1, maxRank+1, "children where the draft is confident"),
-				spec.Int("Bmid", 2, 1, maxRank+1, "children between"),
-				spec.Int("Bmax", 3, 1, maxRank+1, "children where it is not"),
+				spec.Float("D0", 5, spec.Closed(1, shape.MaxDepth), "base depth"),
+				spec.Int("Dmax", 8, 1, shape.MaxDepth, "largest depth"),
+				spec.Int("Bmin", 1, 1, shape.MaxRank+1, "children where the draft is confident"),
+				spec.Int("Bmid", 2, 1, shape.MaxRank+1, "children between"),
+				spec.Int("Bmax", 3, 1, shape.MaxRank+1, "children where it is not"),
 				spec.Float("high", 0.9, spec.Closed(0, 1), "probability from which it is confident (τh)"),
 				spec.Float("low", 0.4, spec.Closed(0, 1), "probability below which it is not (τl)"),
 				spec.Float("tau", 0.1, spec.Below(0, 1), "least probability of a path"),
@@ -63,11 +64,11 @@ func dynatree() Method {
 			if !v.On("history") {
 				h.stepD, h.stepHigh = 0, 0
 			}
-			if _, err := (&dyna{cfg: c, gated: deep}).search(); err != nil {
+			if _, err := (&dynatree{cfg: c, gated: deep}).search(); err != nil {
 				return Maker{}, err
 			}
 			return Maker{New: func() infer.Drafter {
-				d := &dyna{cfg: c, gated: deep, history: h}
+				d := &dynatree{cfg: c, gated: deep, history: h}
 				s, err := d.search()
 				if err != nil {
 					panic(fmt.Sprintf("draft: a configuration that was accepted is refused: %v", err))
@@ -79,8 +80,8 @@ func dynatree() Method {
 	}
 }
 
-// dyna drafts DynaTree's trees.
-type dyna struct {
+// dynatree drafts DynaTree's trees.
+type dynatree struct {
 	cfg     search.DynaTreeConfig // as given
 	gated   bool                  // paths may go beyond D0
 	history history
@@ -115,12 +116,12 @@ func (h *history) mean(a float64) float64 {
 }
 
 // search returns a search at d's present depth and threshold.
-func (d *dyna) search() (*search.DynaTree, error) {
+func (d *dynatree) search() (*search.DynaTree, error) {
 	d.d0, d.high = d.cfg.D0, d.cfg.High
 	return search.NewDynaTree(d.now())
 }
 
-func (d *dyna) now() search.DynaTreeConfig {
+func (d *dynatree) now() search.DynaTreeConfig {
 	c := d.cfg
 	c.D0, c.High = d.d0, d.high
 	if !d.gated {
@@ -135,18 +136,18 @@ func (d *dyna) now() search.DynaTreeConfig {
 }
 
 // Start forgets the last sequence's history.
-func (d *dyna) Start([]int32) error {
+func (d *dynatree) Start([]int32) error {
 	d.history.seen, d.history.next = d.history.seen[:0], 0
 	d.d0, d.high = d.cfg.D0, d.cfg.High
 	return d.s.Set(d.now())
 }
 
-func (d *dyna) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
+func (d *dynatree) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
 	return searched{d.s}.Grow(p, rows, c)
 }
 
 // Observe adapts to what became of d's own trees.
-func (d *dyna) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
+func (d *dynatree) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
 	t := p.Tree
 	if t != d.s.Tree() || t.Len() < 2 {
 		return nil
@@ -172,4 +173,4 @@ func (d *dyna) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error 
 // minGap keeps the confidence thresholds apart.
 const minGap = 0.01
 
-func (*dyna) Traits() infer.Traits { return infer.Traits{} }
+func (*dynatree) Traits() infer.Traits { return infer.Traits{} }

@@ -2,16 +2,17 @@ package draft
 
 import (
 	"talf/infer/draft/search"
+	"talf/infer/draft/shape"
 	"talf/internal/spec"
 )
 
-func fixed() Method {
+func fixedMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "fixed", Doc: "DynaTree's baseline: B children a node to depth D, unlikely paths left out",
 			Params: []spec.Param{
-				spec.Int("D", 8, 1, maxDepth, "depth"),
-				spec.Int("B", 3, 1, maxRank+1, "children of each node"),
+				spec.Int("D", 8, 1, shape.MaxDepth, "depth"),
+				spec.Int("B", 3, 1, shape.MaxRank+1, "children of each node"),
 				spec.Float("tau", 0.1, spec.Below(0, 1), "least probability of a path"),
 				nodesParam(256),
 			},

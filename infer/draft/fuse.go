@@ -7,20 +7,22 @@ import (
 	"sync"
 
 	"talf/infer"
+	"talf/infer/draft/memory"
+	"talf/infer/draft/shape"
 	"talf/infer/lookup"
 	"talf/infer/lookup/datastore"
 	"talf/internal/spec"
 	"talf/tree"
 )
 
-func fuse() Method {
+func fuseMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "fuse",
 			Doc:  "one queue fed by a draft model, the context, a table of transitions and a datastore, calibrated online",
 			Params: []spec.Param{
 				nodesParam(60),
-				spec.Int("B", 10, 1, maxRank+1, "nodes that the draft model is asked for per round"),
+				spec.Int("B", 10, 1, shape.MaxRank+1, "nodes that the draft model is asked for per round"),
 				spec.Float("th", 0.3, spec.Below(0, 1), "ask no more where a round's nodes hold less probability that is not drafted yet"),
 				spec.Switch("head", true, "ask the draft model, if there is one"),
 				spec.Switch("context", true, "continue earlier occurrences of the newest tokens"),
@@ -55,12 +57,12 @@ func openFuse(v spec.Values, e Env) (Maker, error) {
 		shared.store, mk.Close = s, s.Close
 	}
 	if use == 1 {
-		shared.table = &table{Transitions: lookup.NewTransitions(fuseWidth, true), keep: true}
+		shared.table = &memory.Table{Transitions: lookup.NewTransitions(fuseWidth, true), Keep: true}
 	}
 	mk.New = func() infer.Drafter {
-		d := &fused{cfg: c, shared: shared, memory: memory{context: lookup.NewContext(1, fuseGrams), table: shared.table}}
+		d := &fuse{cfg: c, shared: shared, Memory: memory.Memory{Context: lookup.NewContext(1, fuseGrams), Table: shared.table}}
 		if use == 0 {
-			d.table = &table{Transitions: lookup.NewTransitions(fuseWidth, true)}
+			d.Table = &memory.Table{Transitions: lookup.NewTransitions(fuseWidth, true)}
 		}
 		return d
 	}
@@ -72,7 +74,7 @@ type fuseShared struct {
 	sync.Mutex
 	*calibration
 	store *datastore.Store // nil: none
-	table *table           // nil: none, or one of each drafter's own
+	table *memory.Table    // nil: none, or one of each drafter's own
 }
 
 const (
@@ -85,7 +87,7 @@ const (
 	fuseFew    = 8  // places in the datastore below which shorter ends are looked up too
 )
 
-// A fused grows one tree from several sources at once: the search of TALF's
+// A fuse grows one tree from several sources at once: the search of TALF's
 // Algorithm 2 (salf) over candidates of the draft model, of earlier places of the
 // sequence, of transitions that the target showed and of a datastore. A spine
 // that copies the context, the branches beside it and the head's nodes compete
@@ -100,8 +102,8 @@ const (
 //
 // A candidate that several sources propose is one candidate, whose probability a
 // calibration makes of what they say.
-type fused struct {
-	memory
+type fuse struct {
+	memory.Memory
 	cfg    fuseConfig
 	shared *fuseShared
 
@@ -138,17 +140,17 @@ type candidate struct {
 	store       datastore.Match
 }
 
-func (d *fused) Start(prompt []int32) error {
+func (d *fuse) Start(prompt []int32) error {
 	d.pos = -1
-	return d.memory.Start(prompt)
+	return d.Memory.Start(prompt)
 }
 
-func (d *fused) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]int, error) {
+func (d *fuse) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]int, error) {
 	d.shared.Lock()
 	defer d.shared.Unlock()
-	if d.table != nil {
-		d.table.Lock()
-		defer d.table.Unlock()
+	if d.Table != nil {
+		d.Table.Lock()
+		defer d.Table.Unlock()
 	}
 	if rows == nil {
 		d.begin(p)
@@ -176,7 +178,7 @@ func (d *fused) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]int
 }
 
 // begin starts a tree below the newest token.
-func (d *fused) begin(p *infer.Proposal) {
+func (d *fuse) begin(p *infer.Proposal) {
 	d.n, d.maxDepth, d.pos = min(d.cfg.n, p.MaxNodes), p.MaxDepth, p.Pos
 	d.finds = 0
 	d.cands = append(d.cands[:0], candidate{parent: -1, token: p.Tree.Token(0), first: -1, next: -1, work: -1})
@@ -185,7 +187,7 @@ func (d *fused) begin(p *infer.Proposal) {
 }
 
 // request puts a candidate, whose parent was asked, at the end of the work tree.
-func (d *fused) request(c int32) {
+func (d *fuse) request(c int32) {
 	x := &d.cands[c]
 	x.work = 0
 	if x.parent >= 0 {
@@ -195,7 +197,7 @@ func (d *fused) request(c int32) {
 }
 
 // next asks for the nodes that promise most, and reports whether there are any.
-func (d *fused) next() bool {
+func (d *fuse) next() bool {
 	d.ask, d.asked = d.ask[:0], d.asked[:0]
 	sum := 0.0
 	for _, c := range d.top {
@@ -226,7 +228,7 @@ func (d *fused) next() bool {
 }
 
 // merge adds what the draft model says of what follows c.
-func (d *fused) merge(c int32, row *infer.Row) {
+func (d *fuse) merge(c int32, row *infer.Row) {
 	d.open(c)
 	d.cands[c].ran = true
 	if len(row.Tokens) > 0 {
@@ -241,7 +243,7 @@ func (d *fused) merge(c int32, row *infer.Row) {
 }
 
 // propose notes that a source proposes token to follow c.
-func (d *fused) propose(c, token int32, o origin, rank int, q float64) int32 {
+func (d *fuse) propose(c, token int32, o origin, rank int, q float64) int32 {
 	k := d.child(c, token)
 	e := &d.cands[k].ev[o]
 	if e.cell < 0 {
@@ -251,7 +253,7 @@ func (d *fused) propose(c, token int32, o origin, rank int, q float64) int32 {
 }
 
 // child returns c's child that carries token.
-func (d *fused) child(c, token int32) int32 {
+func (d *fuse) child(c, token int32) int32 {
 	last := int32(-1)
 	for k := d.cands[c].first; k >= 0; k = d.cands[k].next {
 		if d.cands[k].token == token {
@@ -274,7 +276,7 @@ func (d *fused) child(c, token int32) int32 {
 }
 
 // settle gives c's children their probabilities, which sum to 1 at most.
-func (d *fused) settle(c int32) {
+func (d *fuse) settle(c int32) {
 	know, sum := d.cands[c].know, 0.0
 	for k := d.cands[c].first; k >= 0; k = d.cands[k].next {
 		x := &d.cands[k]
@@ -292,7 +294,7 @@ func (d *fused) settle(c int32) {
 
 // rank scores all candidates, opens those that are among the best and keeps the
 // best n.
-func (d *fused) rank() {
+func (d *fuse) rank() {
 	d.top, d.heap = d.top[:0], d.heap[:0]
 	for i := range d.cands {
 		x := &d.cands[i]
@@ -316,12 +318,12 @@ func (d *fused) rank() {
 }
 
 // good reports whether c may be one of the best n.
-func (d *fused) good(c int32) bool {
+func (d *fuse) good(c int32) bool {
 	return len(d.top) < d.n || !d.before(d.top[len(d.top)-1], c)
 }
 
 // enter puts c among the best and among those to open.
-func (d *fused) enter(c int32) {
+func (d *fuse) enter(c int32) {
 	if !d.good(c) {
 		return
 	}
@@ -341,7 +343,7 @@ func (d *fused) enter(c int32) {
 }
 
 // before orders candidates: higher score, then shallower, then earlier.
-func (d *fused) before(a, b int32) bool {
+func (d *fuse) before(a, b int32) bool {
 	x, y := &d.cands[a], &d.cands[b]
 	if x.score != y.score {
 		return x.score > y.score
@@ -352,7 +354,7 @@ func (d *fused) before(a, b int32) bool {
 	return a < b
 }
 
-func (d *fused) push(c int32) {
+func (d *fuse) push(c int32) {
 	d.heap = append(d.heap, c)
 	for i := len(d.heap) - 1; i > 0; {
 		up := (i - 1) / 2
@@ -364,7 +366,7 @@ func (d *fused) push(c int32) {
 	}
 }
 
-func (d *fused) pop() int32 {
+func (d *fuse) pop() int32 {
 	c, last := d.heap[0], len(d.heap)-1
 	d.heap[0] = d.heap[last]
 	d.heap = d.heap[:last]
@@ -382,7 +384,7 @@ func (d *fused) pop() int32 {
 }
 
 // open asks the training-free sources what follows c.
-func (d *fused) open(c int32) {
+func (d *fuse) open(c int32) {
 	if d.cands[c].opened {
 		return
 	}
@@ -390,9 +392,9 @@ func (d *fused) open(c int32) {
 	if d.cfg.context {
 		d.openContext(c)
 	}
-	if d.table != nil {
+	if d.Table != nil {
 		before := d.tokenBefore(c)
-		pair, token := d.table.Tiers(before, d.cands[c].token)
+		pair, token := d.Table.Tiers(before, d.cands[c].token)
 		d.openTable(c, fromPair, pair)
 		d.openTable(c, fromToken, token)
 	}
@@ -403,17 +405,17 @@ func (d *fused) open(c int32) {
 }
 
 // tokenBefore returns the token before candidate c, -1 if there is none.
-func (d *fused) tokenBefore(c int32) int32 {
+func (d *fuse) tokenBefore(c int32) int32 {
 	if up := d.cands[c].parent; up >= 0 {
 		return d.cands[up].token
 	}
 	if d.pos > 0 {
-		return d.context.Tokens()[d.pos-1]
+		return d.Context.Tokens()[d.pos-1]
 	}
 	return -1
 }
 
-func (d *fused) openTable(c int32, o origin, next []lookup.Successor) {
+func (d *fuse) openTable(c int32, o origin, next []lookup.Successor) {
 	if len(next) == 0 {
 		return
 	}
@@ -428,7 +430,7 @@ func (d *fused) openTable(c int32, o origin, next []lookup.Successor) {
 var contextPrior = [...]float64{0.02, 0.15, 0.3, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8, 0.82, 0.84, 0.86, 0.88, 0.9, 0.91, 0.92, 0.93}
 
 // openContext proposes what followed c's path earlier in the sequence.
-func (d *fused) openContext(c int32) {
+func (d *fuse) openContext(c int32) {
 	x := &d.cands[c]
 	if c > 0 {
 		// The places that its parent follows and that go on with its token.
@@ -473,10 +475,10 @@ func (d *fused) openContext(c int32) {
 
 // token returns what stands at a position, behind the sequence's end on the path
 // to c.
-func (d *fused) token(c, at int32) int32 {
-	n := int32(d.context.Len())
+func (d *fuse) token(c, at int32) int32 {
+	n := int32(d.Context.Len())
 	if at < n {
-		return d.context.Tokens()[at]
+		return d.Context.Tokens()[at]
 	}
 	for want := at - n + 1; d.cands[c].depth > want; {
 		c = d.cands[c].parent
@@ -485,24 +487,24 @@ func (d *fused) token(c, at int32) int32 {
 }
 
 // findPlaces looks up the end of c's path in the index.
-func (d *fused) findPlaces(c int32) {
+func (d *fuse) findPlaces(c int32) {
 	d.tail(c, fuseGrams)
-	seq := d.context.Tokens()
+	seq := d.Context.Tokens()
 	x := &d.cands[c]
 	for n := len(d.key); n >= 1 && x.places < fusePlaces; n-- {
 		at := -1
 		if c == 0 {
-			at = d.context.Earlier(n, len(seq))
+			at = d.Context.Earlier(n, len(seq))
 		} else {
-			at = d.context.Find(d.key[len(d.key)-n:])
+			at = d.Context.Find(d.key[len(d.key)-n:])
 		}
-		for ; at > 0 && x.places < fusePlaces; at = d.context.Earlier(n, at) {
+		for ; at > 0 && x.places < fusePlaces; at = d.Context.Earlier(n, at) {
 			if slices.Contains(x.at[:x.places], int32(at)) {
 				continue
 			}
 			long := n
 			if c == 0 && n == fuseGrams {
-				long = d.context.Length(at, fuseLong)
+				long = d.Context.Length(at, fuseLong)
 			}
 			x.at[x.places], x.long[x.places] = int32(at), int8(long)
 			x.places++
@@ -512,7 +514,7 @@ func (d *fused) findPlaces(c int32) {
 
 // openStore proposes what follows c's path in the datastore: the places that its
 // parent follows, and where these are few, those of shorter ends of the path.
-func (d *fused) openStore(c int32) {
+func (d *fuse) openStore(c int32) {
 	m := d.cands[c].store
 	rank := d.proposeStore(c, m, 0)
 	for most := fuseStore; d.finds < fuseFinds && m.Count() < fuseFew && rank < fuseWidth; d.finds++ {
@@ -527,7 +529,7 @@ func (d *fused) openStore(c int32) {
 	}
 }
 
-func (d *fused) proposeStore(c int32, m datastore.Match, rank int) int {
+func (d *fuse) proposeStore(c int32, m datastore.Match, rank int) int {
 	if m.Count() == 0 {
 		return rank
 	}
@@ -546,12 +548,12 @@ func (d *fused) proposeStore(c int32, m datastore.Match, rank int) int {
 }
 
 // tail makes key the last most tokens of the path to c, the sequence's included.
-func (d *fused) tail(c int32, most int) {
+func (d *fuse) tail(c int32, most int) {
 	d.key = d.key[:0]
 	for k := c; k > 0 && len(d.key) < most; k = d.cands[k].parent {
 		d.key = append(d.key, d.cands[k].token)
 	}
-	seq := d.context.Tokens()
+	seq := d.Context.Tokens()
 	for i := len(seq) - 1; i >= 0 && len(d.key) < most; i-- {
 		d.key = append(d.key, seq[i])
 	}
@@ -559,7 +561,7 @@ func (d *fused) tail(c int32, most int) {
 }
 
 // Observe learns what was kept of the last tree.
-func (d *fused) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+func (d *fuse) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	if p.Pos == d.pos && p.Tree.Len() == len(d.node) {
 		d.shared.Lock()
 		for i, n := range v.Path {
@@ -575,12 +577,12 @@ func (d *fused) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error
 		d.shared.Unlock()
 	}
 	d.pos = -1
-	return d.memory.Observe(p, v, s)
+	return d.Memory.Observe(p, v, s)
 }
 
-func (d *fused) Traits() infer.Traits { return d.traits(d.origin, originNames...) }
+func (d *fuse) Traits() infer.Traits { return d.Memory.Traits(d.origin, originNames...) }
 
-func (d *fused) origin(n int) int {
+func (d *fuse) origin(n int) int {
 	best := 0
 	x := &d.cands[d.node[n]]
 	for o := range x.ev {

@@ -5,19 +5,21 @@ import (
 	"slices"
 
 	"talf/infer"
+	"talf/infer/draft/memory"
+	"talf/infer/draft/shape"
 	"talf/infer/lookup"
 	"talf/internal/spec"
 	"talf/tree"
 )
 
-func goose() Method {
+func gooseMethod() Method {
 	share := spec.Closed(0, 1)
 	return Method{
 		Line: spec.Line{
 			Name: "goose", Doc: "GOOSE: a spine copied from the context, with branches of likely transitions",
 			Params: slices.Concat([]spec.Param{
 				nodesParam(60),
-				spec.Int("D", 6, 1, maxDepth, "most edges of a branch, from where it leaves the spine"),
+				spec.Int("D", 6, 1, shape.MaxDepth, "most edges of a branch, from where it leaves the spine"),
 				spec.Int("K", 10, 1, lookup.MaxWidth, "successors that the table holds of a token, and most children that they make"),
 				spec.Float("rho", 0.5, share, "share of branches that go to the spine and not to the root"),
 				spec.Float("r", 0, share, "share of nodes for the spine; auto: by its running acceptance").Or("auto").With("auto"),
@@ -50,7 +52,7 @@ func goose() Method {
 				c.r = v.Float("r")
 			}
 			remember := remembering(v, lo, hi, c.width, v.On("bigram"), false)
-			return Maker{New: func() infer.Drafter { return &spineTree{memory: remember(), cfg: c} }}, nil
+			return Maker{New: func() infer.Drafter { return &goose{Memory: remember(), cfg: c} }}, nil
 		},
 	}
 }
@@ -70,11 +72,11 @@ const (
 	firstBranch = 0.033
 )
 
-// spineTree is GOOSE. A round drafts one of three trees (Algorithm 2): a chain
+// goose is GOOSE. A round drafts one of three trees (Algorithm 2): a chain
 // where the context match is sure, a spine with branches where there is a match
 // or a transition, nothing otherwise.
-type spineTree struct {
-	memory
+type goose struct {
+	memory.Memory
 	cfg               gooseConfig
 	onSpine, onBranch float64 // running acceptances p̂_s and p̂_t
 
@@ -99,24 +101,24 @@ type offer struct {
 	score      float64
 }
 
-func (d *spineTree) Start(prompt []int32) error {
+func (d *goose) Start(prompt []int32) error {
 	d.onSpine, d.onBranch = firstSpine, firstBranch
-	return d.memory.Start(prompt)
+	return d.Memory.Start(prompt)
 }
 
-func (d *spineTree) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
-	d.table.Lock()
-	defer d.table.Unlock()
+func (d *goose) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+	d.Table.Lock()
+	defer d.Table.Unlock()
 	d.nodes = append(d.nodes[:0], spineNode{spine: true, score: 1})
 	d.chain = d.chain[:0]
 	most := min(d.cfg.n, p.MaxNodes)
 	sure := false
-	if m, ok := d.context.Match(); ok {
-		d.chain = d.context.Continue(d.chain, m.Next, min(d.cfg.spine, p.MaxDepth, most-1))
+	if m, ok := d.Context.Match(); ok {
+		d.chain = d.Context.Continue(d.chain, m.Next, min(d.cfg.spine, p.MaxDepth, most-1))
 		// Algorithm 2 compares |d|, which a copy that goes on through the context
 		// reaches nearly always. What §4.3 means to measure is trust in the match, so
 		// this counts the tokens that it has in common with the end of the sequence.
-		sure = d.context.Length(m.Next, d.cfg.bypass+1) > d.cfg.bypass || m.Agree && d.cfg.consensus
+		sure = d.Context.Length(m.Next, d.cfg.bypass+1) > d.cfg.bypass || m.Agree && d.cfg.consensus
 		if d.cfg.invent {
 			d.inventChain(p)
 		}
@@ -130,10 +132,10 @@ func (d *spineTree) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]in
 }
 
 // inventChain replaces the tokens of the chain by the most likely transitions.
-func (d *spineTree) inventChain(p *infer.Proposal) {
-	before, token := d.before(p, 0), p.Tree.Token(0)
+func (d *goose) inventChain(p *infer.Proposal) {
+	before, token := d.Before(p, 0), p.Tree.Token(0)
 	for i := range d.chain {
-		next := d.table.Next(before, token)
+		next := d.Table.Next(before, token)
 		if len(next) == 0 {
 			d.chain = d.chain[:i]
 			return
@@ -144,20 +146,20 @@ func (d *spineTree) inventChain(p *infer.Proposal) {
 }
 
 // lay adds the first n tokens of the chain below the root.
-func (d *spineTree) lay(p *infer.Proposal, n int) {
+func (d *goose) lay(p *infer.Proposal, n int) {
 	for i, token := range d.chain[:n] {
 		d.add(p, i, token, spineNode{spine: true, score: d.nodes[i].score * d.onSpine})
 	}
 }
 
-func (d *spineTree) add(p *infer.Proposal, parent int, token int32, n spineNode) {
+func (d *goose) add(p *infer.Proposal, parent int, token int32, n spineNode) {
 	p.Tree.Add(parent, token)
 	d.nodes = append(d.nodes, n)
 }
 
 // ratio is the share of nodes for the spine: SPINERATIOTIER of Algorithm 2 with
 // the tiers of table 5.
-func (d *spineTree) ratio() float64 {
+func (d *goose) ratio() float64 {
 	switch {
 	case !d.cfg.adapt:
 		return d.cfg.r
@@ -171,7 +173,7 @@ func (d *spineTree) ratio() float64 {
 
 // build is Algorithm 1 for a budget of b nodes. Without a spine the root is the
 // only leaf, and step 4 has the whole budget.
-func (d *spineTree) build(p *infer.Proposal, b int) {
+func (d *goose) build(p *infer.Proposal, b int) {
 	spine := min(len(d.chain), floor(float64(b)*d.ratio()))
 	d.lay(p, spine) // step 1
 	if spine > 0 {
@@ -194,7 +196,7 @@ func floor(x float64) int { return int(math.Floor(x + 1e-9)) }
 
 // allocate says how many branches the root and each node of a spine get of
 // budget.
-func (d *spineTree) allocate(budget, spine int) {
+func (d *goose) allocate(budget, spine int) {
 	switch {
 	case !d.cfg.branches:
 		d.widths = append(d.widths[:0], floor(float64(budget)*(1-d.cfg.rho)))
@@ -256,12 +258,12 @@ func clamp(p float64) float64 { return min(max(p, 1e-3), 1-1e-3) }
 
 // attach adds up to width of the successors of a node of the spine, as long as
 // the tree is smaller than b.
-func (d *spineTree) attach(p *infer.Proposal, node, width, b int) {
+func (d *goose) attach(p *infer.Proposal, node, width, b int) {
 	if p.Tree.Depth(node) == p.MaxDepth {
 		return
 	}
 	first := p.Tree.Len()
-	for _, x := range d.after(p, node) {
+	for _, x := range d.After(p, node) {
 		if p.Tree.Len() == min(first+width, b) || float64(x.Score) < d.cfg.score {
 			break
 		}
@@ -273,7 +275,7 @@ func (d *spineTree) attach(p *infer.Proposal, node, width, b int) {
 }
 
 // shares makes the shares of siblings, nodes [first,Len), sum to 1.
-func (d *spineTree) shares(first int) {
+func (d *goose) shares(first int) {
 	sum := 0.0
 	for _, n := range d.nodes[first:] {
 		sum += n.share
@@ -284,21 +286,21 @@ func (d *spineTree) shares(first int) {
 }
 
 // extends reports whether branch node n may have children.
-func (d *spineTree) extends(p *infer.Proposal, n int) bool {
+func (d *goose) extends(p *infer.Proposal, n int) bool {
 	return !d.nodes[n].spine && d.nodes[n].edges < d.cfg.depth && p.Tree.Depth(n) < p.MaxDepth
 }
 
 // extendBreadth goes through the branches' nodes in the order in which they were
 // added. Each gets as many children as its score among its siblings allows of K
 // (appendix C.1), at least one.
-func (d *spineTree) extendBreadth(p *infer.Proposal, b int) {
+func (d *goose) extendBreadth(p *infer.Proposal, b int) {
 	for n := 0; n < p.Tree.Len() && p.Tree.Len() < b; n++ {
 		if !d.extends(p, n) {
 			continue
 		}
 		x := d.nodes[n]
 		first, most := p.Tree.Len(), max(1, floor(float64(d.cfg.width)*x.share))
-		for _, s := range d.after(p, n) {
+		for _, s := range d.After(p, n) {
 			if p.Tree.Len() == min(first+most, b) || float64(s.Score) < d.cfg.score {
 				break
 			}
@@ -310,7 +312,7 @@ func (d *spineTree) extendBreadth(p *infer.Proposal, b int) {
 
 // extendBest adds the successor that is most likely to be accepted, whichever
 // branch it extends, until the tree has b nodes.
-func (d *spineTree) extendBest(p *infer.Proposal, b int) {
+func (d *goose) extendBest(p *infer.Proposal, b int) {
 	d.queue = d.queue[:0]
 	for n := range p.Tree.Len() {
 		d.offer(p, n)
@@ -327,14 +329,14 @@ func (d *spineTree) extendBest(p *infer.Proposal, b int) {
 }
 
 // offer queues the first successor of node n.
-func (d *spineTree) offer(p *infer.Proposal, n int) {
+func (d *goose) offer(p *infer.Proposal, n int) {
 	if d.extends(p, n) {
-		d.nodes[n].next = d.after(p, n)
+		d.nodes[n].next = d.After(p, n)
 		d.push(n, 0)
 	}
 }
 
-func (d *spineTree) push(node, rank int) {
+func (d *goose) push(node, rank int) {
 	x := &d.nodes[node]
 	if rank == len(x.next) || float64(x.next[rank].Score) < d.cfg.score {
 		return
@@ -345,7 +347,7 @@ func (d *spineTree) push(node, rank int) {
 	}
 }
 
-func (d *spineTree) pop() offer {
+func (d *goose) pop() offer {
 	q := d.queue
 	top, last := q[0], len(q)-1
 	q[0], q = q[last], q[:last]
@@ -370,8 +372,8 @@ func (a offer) before(b offer) bool {
 }
 
 // Observe learns, and follows how much of spine and branches was accepted.
-func (d *spineTree) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
-	if p.Pos >= d.prompt-1 && p.Tree.Len() == len(d.nodes) {
+func (d *goose) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+	if !d.Prefill(p.Pos) && p.Tree.Len() == len(d.nodes) {
 		var drafted, kept [2]float64
 		for n := 1; n < len(d.nodes); n++ {
 			drafted[d.origin(n)]++
@@ -385,12 +387,12 @@ func (d *spineTree) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) e
 			}
 		}
 	}
-	return d.memory.Observe(p, v, s)
+	return d.Memory.Observe(p, v, s)
 }
 
-func (d *spineTree) Traits() infer.Traits { return d.traits(d.origin, "spine", "branch") }
+func (d *goose) Traits() infer.Traits { return d.Memory.Traits(d.origin, "spine", "branch") }
 
-func (d *spineTree) origin(n int) int {
+func (d *goose) origin(n int) int {
 	if d.nodes[n].spine {
 		return 0
 	}

@@ -4,12 +4,13 @@ import (
 	"slices"
 
 	"talf/infer"
+	"talf/infer/draft/memory"
 	"talf/infer/lookup"
 	"talf/internal/spec"
 	"talf/tree"
 )
 
-func isotropic() Method {
+func isotropicMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "isotropic", Doc: "GOOSE's context matches and transitions on a uniform k-ary tree: its baseline",
@@ -26,36 +27,36 @@ func isotropic() Method {
 			if err != nil {
 				return Maker{}, err
 			}
-			d := karyTree{k: v.Int("k"), n: v.Int("N"), spine: v.Int("spine")}
+			d := isotropic{k: v.Int("k"), n: v.Int("N"), spine: v.Int("spine")}
 			remember := remembering(v, lo, hi, v.Int("K"), v.On("bigram"), true)
 			return Maker{New: func() infer.Drafter {
 				d := d
-				d.memory = remember()
+				d.Memory = remember()
 				return &d
 			}}, nil
 		},
 	}
 }
 
-// karyTree is GOOSE's Isotropic(k), §5.1: breadth first, every node gets k
+// isotropic is GOOSE's Isotropic(k), §5.1: breadth first, every node gets k
 // children. A node on the path of the context match has its next token as first
 // child, and all have the table's successors after that.
-type karyTree struct {
-	memory
+type isotropic struct {
+	memory.Memory
 	k, n, spine int
 	chain       []int32
 	on          []bool // by node: on the path of the match
 }
 
-func (d *karyTree) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+func (d *isotropic) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
 	t, chain := p.Tree, d.chain[:0]
-	if m, ok := d.context.Match(); ok {
-		chain = d.context.Continue(chain, m.Next, d.spine)
+	if m, ok := d.Context.Match(); ok {
+		chain = d.Context.Continue(chain, m.Next, d.spine)
 	}
 	d.chain = chain
 	d.on = append(d.on[:0], true)
-	d.table.Lock()
-	defer d.table.Unlock()
+	d.Table.Lock()
+	defer d.Table.Unlock()
 	most := min(d.n, p.MaxNodes)
 	for n := 0; n < t.Len(); n++ {
 		depth, left := t.Depth(n), d.k
@@ -72,16 +73,16 @@ func (d *karyTree) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int
 		if d.on[n] && depth < len(chain) {
 			add(chain[depth], true)
 		}
-		for _, x := range d.after(p, n) {
+		for _, x := range d.After(p, n) {
 			add(x.Token, false)
 		}
 	}
 	return nil, nil
 }
 
-func (d *karyTree) Traits() infer.Traits { return d.traits(d.origin, "spine", "branch") }
+func (d *isotropic) Traits() infer.Traits { return d.Memory.Traits(d.origin, "spine", "branch") }
 
-func (d *karyTree) origin(n int) int {
+func (d *isotropic) origin(n int) int {
 	if d.on[n] {
 		return 0
 	}

@@ -1,16 +1,19 @@
 package draft
 
-import "talf/internal/spec"
+import (
+	"talf/infer/draft/shape"
+	"talf/internal/spec"
+)
 
-func linear() Method {
+func linearMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "linear", Doc: "a chain of the draft model's own tokens",
-			Params: []spec.Param{spec.Int("K", 8, 1, maxDepth, "drafted tokens"), drawParam()},
+			Params: []spec.Param{spec.Int("K", 8, 1, shape.MaxDepth, "drafted tokens"), drawParam()},
 		},
 		Source: true,
 		Open: func(v spec.Values, e Env) (Maker, error) {
-			s, err := uniform(1, v.Int("K"))
+			s, err := shape.Uniform(1, v.Int("K"))
 			if err != nil {
 				return Maker{}, err
 			}

@@ -9,7 +9,7 @@ import (
 	"talf/tree"
 )
 
-func lookahead() Method {
+func lookaheadMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "lookahead", Doc: "Jacobi trajectories collect n-grams in the pass that verifies them (Lookahead)",
@@ -31,7 +31,7 @@ func lookahead() Method {
 
 type lookaheadConfig struct{ w, n, g int }
 
-// A jacobi drafts as Lookahead Decoding does (Fu et al. 2024, §3): a window of
+// A lookahead drafts as Lookahead Decoding does (Fu et al. 2024, §3): a window of
 // guesses of the W tokens to come, N-1 steps of Jacobi iteration deep, is run
 // beside the draft, and what the target says after each column makes an n-gram
 // of it. N-grams that begin with the newest token are the draft.
@@ -48,7 +48,7 @@ type lookaheadConfig struct{ w, n, g int }
 //
 // The window's nodes lie beyond Proposal.Live: they are scored and never
 // accepted, so the output remains plain decoding's.
-type jacobi struct {
+type lookahead struct {
 	cfg    lookaheadConfig
 	prompt []int32
 	filler int       // tokens of the prompt taken so far
@@ -61,8 +61,8 @@ type jacobi struct {
 	top    [1]int32
 }
 
-func newJacobi(c lookaheadConfig) *jacobi {
-	d := &jacobi{cfg: c, fresh: make([]int32, c.w), gram: make([]int32, c.n)}
+func newJacobi(c lookaheadConfig) *lookahead {
+	d := &lookahead{cfg: c, fresh: make([]int32, c.w), gram: make([]int32, c.n)}
 	for range c.n - 1 {
 		d.window = append(d.window, make([]int32, c.w))
 		d.node = append(d.node, make([]int, c.w))
@@ -71,7 +71,7 @@ func newJacobi(c lookaheadConfig) *jacobi {
 	return d
 }
 
-func (d *jacobi) Start(prompt []int32) error {
+func (d *lookahead) Start(prompt []int32) error {
 	d.prompt, d.filler = append(d.prompt[:0], prompt...), 0
 	d.pos = -1
 	for i := range d.cfg.w {
@@ -84,13 +84,13 @@ func (d *jacobi) Start(prompt []int32) error {
 }
 
 // fill returns a guess where nothing is known: the prompt's tokens in turn.
-func (d *jacobi) fill() int32 {
+func (d *lookahead) fill() int32 {
 	t := d.prompt[d.filler%len(d.prompt)]
 	d.filler++
 	return t
 }
 
-func (d *jacobi) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+func (d *lookahead) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
 	t, levels := p.Tree, len(d.window)
 	d.pos = p.Pos
 	// A budget that is too small for both branches is shared evenly.
@@ -132,7 +132,7 @@ func (d *jacobi) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, 
 	return nil, nil
 }
 
-func (d *jacobi) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+func (d *lookahead) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	if p.Pos != d.pos {
 		return nil // no tree of ours: a chunk of the prompt, or a root alone
 	}
@@ -235,4 +235,4 @@ func (q *pool) put(first int32, rest []int32) {
 	copy(q.grams[at:], rest)
 }
 
-func (*jacobi) Traits() infer.Traits { return infer.Traits{} }
+func (*lookahead) Traits() infer.Traits { return infer.Traits{} }

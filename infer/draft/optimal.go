@@ -2,7 +2,7 @@ package draft
 
 import "talf/internal/spec"
 
-func optimal() Method {
+func optimalMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "optimal", Doc: "salf without the stop: the N most likely nodes (SpecExec)",

@@ -2,12 +2,13 @@ package draft
 
 import (
 	"talf/infer"
+	"talf/infer/draft/memory"
 	"talf/infer/lookup"
 	"talf/internal/spec"
 	"talf/tree"
 )
 
-func pld() Method {
+func pldMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "pld", Doc: "prompt lookup: what followed the newest tokens where they stood before",
@@ -20,27 +21,27 @@ func pld() Method {
 			}
 			k := v.Int("K")
 			return Maker{Chain: true, New: func() infer.Drafter {
-				return &promptLookup{memory: memory{context: lookup.NewContext(lo, hi)}, most: k}
+				return &pld{Memory: memory.Memory{Context: lookup.NewContext(lo, hi)}, most: k}
 			}}, nil
 		},
 	}
 }
 
-// promptLookup is prompt lookup decoding (Saxena 2023): a chain copied from
+// pld is prompt lookup decoding (Saxena 2023): a chain copied from
 // behind the latest earlier occurrence of the longest n-gram at the end of the
 // sequence.
-type promptLookup struct {
-	memory
+type pld struct {
+	memory.Memory
 	most  int
 	chain []int32
 }
 
-func (d *promptLookup) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
-	m, ok := d.context.Match()
+func (d *pld) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+	m, ok := d.Context.Match()
 	if !ok {
 		return nil, nil
 	}
-	d.chain = d.context.Continue(d.chain[:0], m.Next, min(d.most, p.MaxDepth, p.Tree.Room()))
+	d.chain = d.Context.Continue(d.chain[:0], m.Next, min(d.most, p.MaxDepth, p.Tree.Room()))
 	n := 0
 	for _, token := range d.chain {
 		n = p.Tree.Add(n, token)
@@ -48,6 +49,6 @@ func (d *promptLookup) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([
 	return nil, nil
 }
 
-func (d *promptLookup) Traits() infer.Traits { return d.traits(d.origin, "spine") }
+func (d *pld) Traits() infer.Traits { return d.Memory.Traits(d.origin, "spine") }
 
-func (d *promptLookup) origin(int) int { return 0 }
+func (d *pld) origin(int) int { return 0 }

@@ -2,19 +2,21 @@ package draft
 
 import (
 	"talf/infer"
+	"talf/infer/draft/memory"
 	"talf/infer/draft/search"
+	"talf/infer/draft/shape"
 	"talf/infer/lookup"
 	"talf/internal/spec"
 )
 
-func recycle() Method {
+func recycleMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "recycle", Doc: "Token Recycling: what the target found likely after each token before, on a fixed tree",
 			Params: append([]spec.Param{
 				spec.Int("K", 8, 1, lookup.MaxWidth, "successors that the table holds of a token"),
 				nodesParam(80),
-				spec.Int("depth", 10, 1, maxDepth, "most edges of the tree"),
+				spec.Int("depth", 10, 1, shape.MaxDepth, "most edges of the tree"),
 				spec.Floats("accept", recycleAccept, spec.Closed(0, 1), "chance of each rank of successors to be right: the tree is Sequoia's best for these"),
 			}, learning()...),
 		},
@@ -24,12 +26,12 @@ func recycle() Method {
 			if err != nil {
 				return Maker{}, err
 			}
-			s, err := newShape(paths)
+			s, err := shape.New(paths)
 			if err != nil {
 				return Maker{}, err
 			}
 			remember := remembering(v, 1, 1, k, false, true)
-			return Maker{New: func() infer.Drafter { return &recycler{memory: remember(), shape: s} }}, nil
+			return Maker{New: func() infer.Drafter { return &recycle{Memory: remember(), shape: s} }}, nil
 		},
 	}
 }
@@ -38,30 +40,30 @@ func recycle() Method {
 // prompts of six sets with a 10M Llama, on a tree of eight children a node.
 const recycleAccept = "0.48/0.13/0.06/0.033/0.017/0.016/0.013/0.01"
 
-// recycler is Token Recycling (Luo et al. 2025): the tree's shape is fixed, and a
+// recycle is Token Recycling (Luo et al. 2025): the tree's shape is fixed, and a
 // node's r-th child carries the r-th of the successors that its token had when the
 // target last saw it, wherever that was.
-type recycler struct {
-	memory
-	shape shape
+type recycle struct {
+	memory.Memory
+	shape shape.Shape
 	at    []int // by slot: the node there, -1 for none
 }
 
-func (d *recycler) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
-	d.table.Lock()
-	defer d.table.Unlock()
+func (d *recycle) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+	d.Table.Lock()
+	defer d.Table.Unlock()
 	t := p.Tree
 	d.at = append(d.at[:0], 0)
 	for i, x := range d.shape {
 		var next []lookup.Successor
 		if d.at[i] >= 0 && t.Depth(d.at[i]) < p.MaxDepth {
-			next = d.after(p, d.at[i])
+			next = d.After(p, d.at[i])
 		}
 		// The children of slots lie in the order of slots.
-		for _, child := range d.shape[x.first : x.first+x.kids] {
+		for _, child := range d.shape[x.First : x.First+x.Kids] {
 			n := -1
-			if child.rank < len(next) && t.Room() > 0 {
-				n = t.Add(d.at[i], next[child.rank].Token)
+			if child.Rank < len(next) && t.Room() > 0 {
+				n = t.Add(d.at[i], next[child.Rank].Token)
 			}
 			d.at = append(d.at, n)
 		}
@@ -69,6 +71,6 @@ func (d *recycler) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int
 	return nil, nil
 }
 
-func (d *recycler) Traits() infer.Traits { return d.traits(d.origin, "branch") }
+func (d *recycle) Traits() infer.Traits { return d.Memory.Traits(d.origin, "branch") }
 
-func (d *recycler) origin(int) int { return 0 }
+func (d *recycle) origin(int) int { return 0 }

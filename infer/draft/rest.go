@@ -11,7 +11,7 @@ import (
 	"talf/tree"
 )
 
-func rest() Method {
+func restMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "rest", Doc: "retrieval: the most frequent continuations in a datastore of text (REST)", Main: "file",
@@ -37,7 +37,7 @@ func openREST(v spec.Values, e Env) (Maker, error) {
 		return Maker{}, err
 	}
 	return Maker{
-		New:   func() infer.Drafter { return &retrieval{cfg: c, store: store} },
+		New:   func() infer.Drafter { return &rest{cfg: c, store: store} },
 		Files: v.Files(),
 		Close: store.Close,
 	}, nil
@@ -63,13 +63,13 @@ func openStore(path string, e Env) (*datastore.Store, error) {
 
 type restConfig struct{ n, depth, least, most int }
 
-// A retrieval drafts REST's trie (He et al. 2024, §3.2 and §3.3). The longest end of the
+// A rest drafts REST's trie (He et al. 2024, §3.2 and §3.3). The longest end of the
 // sequence that occurs in the datastore is looked for; where the sequence goes
 // on there, the most frequent prefixes of the continuations are the tree. A
 // prefix is as frequent as the interval of the suffix array is long, so counts
 // cover every occurrence, where the published code takes a sample. If the trie
 // is smaller than the budget, shorter ends fill it up.
-type retrieval struct {
+type rest struct {
 	cfg   restConfig
 	store *datastore.Store
 	seen  []int32
@@ -83,12 +83,12 @@ type found struct {
 	datastore.Next
 }
 
-func (d *retrieval) Start(prompt []int32) error {
+func (d *rest) Start(prompt []int32) error {
 	d.seen = append(d.seen[:0], prompt...)
 	return nil
 }
 
-func (d *retrieval) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+func (d *rest) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
 	n, depth := min(d.cfg.n, p.MaxNodes), min(d.cfg.depth, p.MaxDepth)
 	context := d.seen[:p.Pos+1]
 	for most := d.cfg.most; most >= d.cfg.least && p.Tree.Len() < n; {
@@ -116,7 +116,7 @@ func (d *retrieval) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]in
 }
 
 // enqueue puts what follows m, which ends at node, into the queue.
-func (d *retrieval) enqueue(n, node int, m datastore.Match) {
+func (d *rest) enqueue(n, node int, m datastore.Match) {
 	room := n - 1
 	d.next = d.store.Append(d.next[:0], m, min(room, maxNext))
 	for _, x := range d.next {
@@ -136,7 +136,7 @@ func (d *retrieval) enqueue(n, node int, m datastore.Match) {
 // maxNext bounds the children of a node that are looked at.
 const maxNext = 16
 
-func (d *retrieval) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
+func (d *rest) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
 	d.seen = observed(d.seen, p, v)
 	return nil
 }
@@ -154,4 +154,4 @@ func observed(seen []int32, p infer.Proposal, v infer.Verdict) []int32 {
 	return append(seen, v.Next)
 }
 
-func (*retrieval) Traits() infer.Traits { return infer.Traits{} }
+func (*rest) Traits() infer.Traits { return infer.Traits{} }

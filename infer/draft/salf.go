@@ -8,10 +8,11 @@ import (
 	"talf/infer"
 	"talf/infer/draft/cost"
 	"talf/infer/draft/search"
+	"talf/infer/draft/shape"
 	"talf/internal/spec"
 )
 
-func salf() Method {
+func salfMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "salf", Doc: "TALF's Algorithm 2: best-first search that stops at low further gains",
@@ -28,7 +29,7 @@ func salf() Method {
 }
 
 func bestFirstParams() []spec.Param {
-	return []spec.Param{nodesParam(60), spec.Int("B", 10, 1, maxRank+1, "nodes expanded per round")}
+	return []spec.Param{nodesParam(60), spec.Int("B", 10, 1, shape.MaxRank+1, "nodes expanded per round")}
 }
 
 // finishParam lists the words in the order of search.Finish.

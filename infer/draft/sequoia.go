@@ -4,21 +4,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"talf/infer"
 	"talf/infer/draft/search"
+	"talf/infer/draft/shape"
 	"talf/internal/spec"
 )
 
-func sequoia() Method {
+func sequoiaMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "sequoia", Doc: "the best tree of one shape for the chances of each rank of the draft to be right",
 			Params: []spec.Param{
 				nodesParam(60),
-				spec.Int("depth", 10, 1, maxDepth, "most edges of the tree"),
+				spec.Int("depth", 10, 1, shape.MaxDepth, "most edges of the tree"),
 				spec.Floats("accept", sequoiaAccept, spec.Closed(0, 1), "chance of each rank to be right"),
 				spec.File("file", "JSON with these chances, or with a row's by_rank of talf bench --out"),
 				drawParam(),
@@ -43,7 +42,7 @@ func sequoia() Method {
 			if err != nil {
 				return Maker{}, err
 			}
-			s, err := newShape(paths)
+			s, err := shape.New(paths)
 			if err != nil {
 				return Maker{}, err
 			}
@@ -59,14 +58,9 @@ const sequoiaAccept = "0.37/0.08/0.057/0.035/0.02/0.015/0.01/0.01/0.008/0.007"
 
 // readAccept reads a JSON list of chances, or of counts by rank from 0.
 func readAccept(path string) ([]float64, error) {
-	f, err := os.Open(path)
+	b, err := shape.ReadFile(path)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	var list []float64
 	if err := json.Unmarshal(b, &list); err == nil {

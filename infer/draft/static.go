@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"talf/infer"
+	"talf/infer/draft/shape"
 	"talf/internal/spec"
 	"talf/model/sample"
 	"talf/tree"
@@ -23,7 +24,7 @@ func readDraw(v spec.Values, e Env) infer.Draw {
 	return []infer.Draw{infer.Chosen, infer.Distinct, infer.Repeated}[v.Choice("draw")]
 }
 
-func static() Method {
+func staticMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "static", Doc: "a tree of one shape: chain-n, binary-n, kary-k-n, eagle-sparse, medusa or a file's", Main: "shape",
@@ -36,9 +37,9 @@ func static() Method {
 		Source: true,
 		Open: func(v spec.Values, e Env) (Maker, error) {
 			name, path := v.Text("shape"), v.File("file")
-			find := func() (shape, error) { return findShape(name) }
+			find := func() (shape.Shape, error) { return shape.Find(name) }
 			if path != "" {
-				find = func() (shape, error) { return readShape(path, name) }
+				find = func() (shape.Shape, error) { return shape.Read(path, name) }
 			}
 			s, err := find()
 			if err != nil && path != "" {
@@ -53,19 +54,19 @@ func static() Method {
 }
 
 // fixedShape makes drafters of trees of one shape.
-func fixedShape(s shape, v spec.Values, e Env) (Maker, error) {
+func fixedShape(s shape.Shape, v spec.Values, e Env) (Maker, error) {
 	d := readDraw(v, e)
 	return Maker{
 		New:  func() infer.Drafter { return newShaped(s, d, e) },
-		Draw: d, Chain: s.chain(), Files: v.Files(),
+		Draw: d, Chain: s.Chain(), Files: v.Files(),
 	}, nil
 }
 
-// shaped drafts trees of one shape. Chosen children are the tokens at the slots'
+// static drafts trees of one shape. Chosen children are the tokens at the slots'
 // ranks. Drawn ones take the slots in the order of drawing: the first draw gets
 // the first slot and what hangs below it.
-type shaped struct {
-	shape shape
+type static struct {
+	shape shape.Shape
 	draw  infer.Draw
 	vocab int
 	temp  float64
@@ -95,8 +96,8 @@ type drawn struct {
 // A node is a node of the tree, its slot, and its parent's node of the work tree.
 type node struct{ node, slot, above int }
 
-func newShaped(s shape, d infer.Draw, e Env) *shaped {
-	x := &shaped{shape: s, draw: d, vocab: e.Vocab, temp: e.Temperature}
+func newShaped(s shape.Shape, d infer.Draw, e Env) *static {
+	x := &static{shape: s, draw: d, vocab: e.Vocab, temp: e.Temperature}
 	x.prob = func(n int) infer.Dist { return x.rows[x.row[n]].probabilities() }
 	return x
 }
@@ -109,14 +110,14 @@ func (d *drawn) probabilities() infer.Dist {
 	return d.dist
 }
 
-func (s *shaped) Start([]int32) error { return nil }
+func (s *static) Start([]int32) error { return nil }
 
-func (s *shaped) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
+func (s *static) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
 	if rows == nil {
 		s.work.Reset(p.Tree.Token(0), len(s.shape))
 		s.asked, s.row, s.before = append(s.asked[:0], node{}), append(s.row[:0], 0), 0
 		s.logV = append(s.logV[:0], 0)
-		p.Work, p.Width, p.Full = &s.work, s.shape.width(), s.draw != infer.Chosen
+		p.Work, p.Width, p.Full = &s.work, s.shape.Width(), s.draw != infer.Chosen
 		if s.draw != infer.Chosen {
 			p.Q, p.Replace, p.Width = s.prob, s.draw == infer.Repeated, 1
 		}
@@ -138,7 +139,7 @@ func (s *shaped) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 		if room <= 0 {
 			break // no row where there is no place for a child
 		}
-		room -= s.shape[x.slot].kids
+		room -= s.shape[x.slot].Kids
 		w := s.work.Add(x.above, p.Tree.Token(x.node))
 		s.row[x.node] = int32(w)
 		s.asked, s.ask = append(s.asked, x), append(s.ask, w)
@@ -148,19 +149,19 @@ func (s *shaped) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 
 // place gives asked node w its children. Their number is fixed before they are
 // drawn.
-func (s *shaped) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
+func (s *static) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 	at := s.asked[w]
-	slots := s.shape[s.shape[at.slot].first:][:s.shape[at.slot].kids]
+	slots := s.shape[s.shape[at.slot].First:][:s.shape[at.slot].Kids]
 	slots = slots[:min(len(slots), p.MaxNodes-p.Tree.Len())]
 	s.kids = s.kids[:0]
 	above := s.logV[at.node]
 	if s.draw == infer.Chosen {
 		for _, x := range slots {
-			if x.rank >= len(r.Tokens) || !(r.LogProb[x.rank] > float32(math.Inf(-1))) {
+			if x.Rank >= len(r.Tokens) || !(r.LogProb[x.Rank] > float32(math.Inf(-1))) {
 				break // nothing is there, or what has no mass or is no number
 			}
-			s.kids = append(s.kids, r.Tokens[x.rank])
-			s.logV = append(s.logV, above+float64(r.LogProb[x.rank]))
+			s.kids = append(s.kids, r.Tokens[x.Rank])
+			s.logV = append(s.logV, above+float64(r.LogProb[x.Rank]))
 		}
 	} else if len(r.Logits) > 0 {
 		pos := p.Pos + p.Tree.Depth(at.node) + 1
@@ -176,8 +177,8 @@ func (s *shaped) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 		again := p.Tree.Child(at.node, token) >= 0
 		n := p.Tree.Add(at.node, token)
 		s.row = append(s.row, -1)
-		slot := s.shape[at.slot].first + i
-		if again || s.shape[slot].kids == 0 || p.Tree.Depth(n) == p.MaxDepth {
+		slot := s.shape[at.slot].First + i
+		if again || s.shape[slot].Kids == 0 || p.Tree.Depth(n) == p.MaxDepth {
 			continue
 		}
 		s.grown = append(s.grown, node{n, slot, w})
@@ -187,7 +188,7 @@ func (s *shaped) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 // soften fills the urn, and the row of work node w, with the softmax of logits at the
 // temperature, over the target's vocabulary: a draft model may be padded to more
 // tokens or know fewer.
-func (s *shaped) soften(w int, logits []float32) *drawn {
+func (s *static) soften(w int, logits []float32) *drawn {
 	for len(s.rows) <= w {
 		s.rows = append(s.rows, drawn{})
 	}
@@ -210,6 +211,6 @@ func (s *shaped) soften(w int, logits []float32) *drawn {
 	return q
 }
 
-func (*shaped) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
+func (*static) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
 
-func (*shaped) Traits() infer.Traits { return infer.Traits{} }
+func (*static) Traits() infer.Traits { return infer.Traits{} }

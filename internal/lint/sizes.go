@@ -39,7 +39,6 @@ var Ratchet = map[string]int{
 	"cmd/talf":                       7250,
 	"cmd/talf/command/train.go":      505,
 	"cmd/talf/command/preprocess.go": 390,
-	"infer/draft":                    3250,
 	"train":                          3560,
 }
 

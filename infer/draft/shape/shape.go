@@ -1,4 +1,5 @@
-package draft
+// Package shape holds trees without tokens: their paths are lists of child ranks.
+package shape
 
 import (
 	_ "embed"
@@ -21,40 +22,42 @@ import (
 //go:embed shapes.json
 var shapesJSON []byte
 
-// A shape is a tree without tokens. Nodes lie by depth, then by their parent's
+// A Shape is a tree without tokens. Nodes lie by depth, then by their parent's
 // place, then by rank.
-type shape []slot
+type Shape []Slot
 
-// A slot is a node of a shape.
-type slot struct {
-	rank  int // among the parent's next tokens, from 0
-	first int // its children are slots [first, first+kids)
-	kids  int
+// A Slot is a node of a Shape.
+type Slot struct {
+	Rank  int // among the parent's next tokens, from 0
+	First int // its children are slots [First, First+Kids)
+	Kids  int
 }
 
-// chain reports whether no node has two children.
-func (s shape) chain() bool {
-	return !slices.ContainsFunc(s, func(x slot) bool { return x.kids > 1 })
+// Chain reports whether no node has two children.
+func (s Shape) Chain() bool {
+	return !slices.ContainsFunc(s, func(x Slot) bool { return x.Kids > 1 })
 }
 
-// width returns the number of next tokens that a node may need: one more than the
+// Width returns the number of next tokens that a node may need: one more than the
 // largest rank.
-func (s shape) width() int {
+func (s Shape) Width() int {
 	w := 1
 	for _, x := range s[1:] {
-		w = max(w, x.rank+1)
+		w = max(w, x.Rank+1)
 	}
 	return w
 }
 
+// Bounds of a shape.
 const (
-	maxRank  = 255
-	maxDepth = 64
-	maxFile  = 1 << 20 // of a file of shapes
+	MaxRank  = 255 // of a node among its siblings, from 0
+	MaxDepth = 64  // edges of a path
 )
 
-// newShape arranges paths of child ranks, in any order.
-func newShape(paths [][]int) (shape, error) {
+const maxFile = 1 << 20 // bytes
+
+// New arranges paths of child ranks, in any order.
+func New(paths [][]int) (Shape, error) {
 	if len(paths)+1 > tree.MaxNodes {
 		return nil, fmt.Errorf("%d nodes, root counted, want at most %d", len(paths)+1, tree.MaxNodes)
 	}
@@ -65,54 +68,54 @@ func newShape(paths [][]int) (shape, error) {
 		}
 		return slices.Compare(a, b)
 	})
-	s := shape{{rank: -1}}
+	s := Shape{{Rank: -1}}
 	at := map[string]int{"[]": 0}
 	for i, p := range sorted {
 		switch {
 		case len(p) == 0:
 			return nil, errors.New("a path is empty, want the ranks of the nodes from the root's child on")
-		case len(p) > maxDepth:
-			return nil, fmt.Errorf("a path of %d nodes, want at most %d", len(p), maxDepth)
+		case len(p) > MaxDepth:
+			return nil, fmt.Errorf("a path of %d nodes, want at most %d", len(p), MaxDepth)
 		case i > 0 && slices.Equal(p, sorted[i-1]):
 			return nil, fmt.Errorf("path %v is there twice", p)
 		}
 		rank := p[len(p)-1]
-		if rank < 0 || rank > maxRank {
-			return nil, fmt.Errorf("path %v: rank %d, want 0..%d", p, rank, maxRank)
+		if rank < 0 || rank > MaxRank {
+			return nil, fmt.Errorf("path %v: rank %d, want 0..%d", p, rank, MaxRank)
 		}
 		parent, ok := at[fmt.Sprint(p[:len(p)-1])]
 		if !ok {
 			return nil, fmt.Errorf("path %v: the node above it, %v, is missing", p, p[:len(p)-1])
 		}
 		n := len(s)
-		if s[parent].kids == 0 {
-			s[parent].first = n
+		if s[parent].Kids == 0 {
+			s[parent].First = n
 		}
-		s[parent].kids++
-		s = append(s, slot{rank: rank})
+		s[parent].Kids++
+		s = append(s, Slot{Rank: rank})
 		at[fmt.Sprint(p)] = n
 	}
 	return s, nil
 }
 
-// uniform returns the tree in which every node down to depth-1 has k children.
-func uniform(k, depth int) (shape, error) {
-	if k < 1 || k > maxRank+1 {
-		return nil, fmt.Errorf("%d children a node, want 1..%d", k, maxRank+1)
+// Uniform returns the tree in which every node down to depth-1 has k children.
+func Uniform(k, depth int) (Shape, error) {
+	if k < 1 || k > MaxRank+1 {
+		return nil, fmt.Errorf("%d children a node, want 1..%d", k, MaxRank+1)
 	}
-	if depth < 1 || depth > maxDepth {
-		return nil, fmt.Errorf("a depth of %d, want 1..%d", depth, maxDepth)
+	if depth < 1 || depth > MaxDepth {
+		return nil, fmt.Errorf("a depth of %d, want 1..%d", depth, MaxDepth)
 	}
-	s := shape{{rank: -1}}
+	s := Shape{{Rank: -1}}
 	for first, d := 0, 0; d < depth; d++ {
 		last := len(s)
 		if n := last + (last-first)*k; n > tree.MaxNodes {
 			return nil, fmt.Errorf("more than %d nodes, root counted", tree.MaxNodes)
 		}
 		for n := first; n < last; n++ {
-			s[n].first, s[n].kids = len(s), k
+			s[n].First, s[n].Kids = len(s), k
 			for r := range k {
-				s = append(s, slot{rank: r})
+				s = append(s, Slot{Rank: r})
 			}
 		}
 		first = last
@@ -120,9 +123,9 @@ func uniform(k, depth int) (shape, error) {
 	return s, nil
 }
 
-// findShape returns the shape called name: chain-n, binary-n, kary-k-n, or one of
+// Find returns the shape called name: chain-n, binary-n, kary-k-n, or one of
 // the lists in shapes.json.
-func findShape(name string) (shape, error) {
+func Find(name string) (Shape, error) {
 	kind, rest, _ := strings.Cut(name, "-")
 	k := map[string]int{"chain": 1, "binary": 2}[kind]
 	if kind == "kary" {
@@ -133,7 +136,7 @@ func findShape(name string) (shape, error) {
 	if k > 0 {
 		depth, err := strconv.Atoi(rest)
 		if err == nil {
-			s, err := uniform(k, depth)
+			s, err := Uniform(k, depth)
 			if err != nil {
 				return nil, fmt.Errorf("shape %s: %w", name, err)
 			}
@@ -145,7 +148,7 @@ func findShape(name string) (shape, error) {
 		return nil, err
 	}
 	if p, ok := lists[name]; ok {
-		return newShape(p)
+		return New(p)
 	}
 	return nil, fmt.Errorf("shape is %q, want chain-n, binary-n, kary-k-n, %s", name, strings.Join(names(lists), ", "))
 }
@@ -173,8 +176,8 @@ func names(lists map[string][][]int) []string {
 	return out
 }
 
-// readShape reads the shape called name, or the only one, of a file.
-func readShape(path, name string) (shape, error) {
+// ReadFile reads a small file, such as the paths of a shape.
+func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -185,7 +188,16 @@ func readShape(path, name string) (shape, error) {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	if len(b) > maxFile {
-		return nil, fmt.Errorf("%s has more than %d bytes, want the paths of a tree", path, maxFile)
+		return nil, fmt.Errorf("%s has more than %d bytes, want the paths or the chances of a tree", path, maxFile)
+	}
+	return b, nil
+}
+
+// Read reads the shape called name, or the only one, of a file.
+func Read(path, name string) (Shape, error) {
+	b, err := ReadFile(path)
+	if err != nil {
+		return nil, err
 	}
 	lists, err := parseShapes(b)
 	if err != nil {
@@ -200,7 +212,7 @@ func readShape(path, name string) (shape, error) {
 	if len(p) == 0 {
 		return nil, fmt.Errorf("%s: the shape has no paths, want at least one", path)
 	}
-	s, err := newShape(p)
+	s, err := New(p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
