@@ -1,6 +1,7 @@
 package kern
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -100,7 +101,9 @@ func BenchmarkPack(b *testing.B) {
 	r := rand.New(rand.NewPCG(3, 3))
 	src, dst := fill(r, n*n), make([]float32, n*n)
 	half, stored, octets := make([]uint16, BF16Len(n, n)), make([]byte, 2*n*n), make([]byte, Q8Len(n, n))
-	ToBF16(stored, src)
+	for i, x := range src {
+		binary.LittleEndian.PutUint16(stored[2*i:], BF16(x))
+	}
 	for _, c := range []struct {
 		name string
 		fn   func()

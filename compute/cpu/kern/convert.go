@@ -36,17 +36,3 @@ func FromF16(dst []float32, src []byte) {
 		dst[i] = math.Float32frombits(u)
 	}
 }
-
-// ToBF16 narrows src to little-endian bfloat16, to the nearest, ties to even.
-func ToBF16(dst []byte, src []float32) {
-	dst = dst[:2*len(src)]
-	for i, v := range src {
-		u := math.Float32bits(v)
-		if v != v {
-			u |= 1 << 22 // stays a NaN whatever the cut removes
-		} else {
-			u += 0x7fff + u>>16&1
-		}
-		binary.LittleEndian.PutUint16(dst[2*i:], uint16(u>>16))
-	}
-}

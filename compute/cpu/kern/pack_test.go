@@ -70,10 +70,8 @@ func TestEveryHalfIsWidenedExactly(t *testing.T) {
 		if math.Float32bits(got[0]) != uint32(u)<<16 {
 			t.Fatalf("FromBF16(%#04x) = %v", u, got[0])
 		}
-		var back [2]byte
-		ToBF16(back[:], got[:])
-		if b := int(binary.LittleEndian.Uint16(back[:])); b != u && got[0] == got[0] {
-			t.Fatalf("ToBF16(FromBF16(%#04x)) = %#04x", u, b)
+		if b := int(BF16(got[0])); b != u && got[0] == got[0] {
+			t.Fatalf("BF16(FromBF16(%#04x)) = %#04x", u, b)
 		}
 	}
 }
@@ -94,10 +92,8 @@ func TestBF16IsTheNearest(t *testing.T) {
 		{0x00008000, 0x0000},
 		{0x00018000, 0x0002},
 	} {
-		var b [2]byte
-		ToBF16(b[:], []float32{math.Float32frombits(c.x)})
-		if got := binary.LittleEndian.Uint16(b[:]); got != c.want {
-			t.Errorf("ToBF16(%#08x) = %#04x, want %#04x", c.x, got, c.want)
+		if got := BF16(math.Float32frombits(c.x)); got != c.want {
+			t.Errorf("BF16(%#08x) = %#04x, want %#04x", c.x, got, c.want)
 		}
 	}
 }
