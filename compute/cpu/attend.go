@@ -7,6 +7,7 @@ import (
 	"runtime"
 
 	"talf/compute"
+	"talf/internal/slab"
 )
 
 // attendRows is how many query rows (tokens × heads of a group) a part takes at
@@ -353,7 +354,7 @@ func (t *attendTask) own(w *worker, slots []int32, head int) ownRows {
 	// Positions behind the last node are multiplied too, and their scores unused.
 	n := parts(len(slots), block)
 	if half {
-		w.half = grow(w.half, n*kv.unit)
+		w.half = slab.Resize(w.half, n*kv.unit)
 		o.copied.h = w.half
 		clear(o.copied.h[(n-1)*kv.unit:])
 	} else {

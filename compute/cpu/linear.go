@@ -5,6 +5,7 @@ import (
 
 	"talf/compute"
 	"talf/compute/cpu/kern"
+	"talf/internal/slab"
 )
 
 // Linear computes l over the rows of x into dst.
@@ -43,7 +44,7 @@ func (q *Queue) linear(op string, dst, peaks, x compute.Buffer, l *compute.Linea
 		}
 	}
 	if l.Norm != nil {
-		q.normed = grow(q.normed, n*w.in)
+		q.normed = slab.Resize(q.normed, n*w.in)
 		q.normalise(op, q.normed, t.a, l.Norm, n, w.in)
 		t.a = q.normed
 	}
@@ -119,7 +120,7 @@ func (q *Queue) round(f *form, x []float32, n, k int) (acts []uint32, ld, planes
 	}
 	ld = f.size(k, planes)
 	t := &q.rounds
-	*t = roundTask{form: f, dst: grow(t.dst, n*ld), x: x, n: n, k: k, ld: ld, planes: planes, per: rowsPerPart(n, k/4)}
+	*t = roundTask{form: f, dst: slab.Resize(t.dst, n*ld), x: x, n: n, k: k, ld: ld, planes: planes, per: rowsPerPart(n, k/4)}
 	q.pool.run(t, parts(n, t.per))
 	return t.dst, ld, planes
 }

@@ -43,14 +43,6 @@ func (w *worker) buf(i, n int) []float32 {
 	return w.scratch[i][:n]
 }
 
-// grow returns n elements, contents undefined: s if it has room for them.
-func grow[T any](s []T, n int) []T {
-	if cap(s) < n {
-		s = make([]T, n)
-	}
-	return s[:n]
-}
-
 // ones returns n ones.
 func (w *worker) ones(n int) []float32 {
 	for len(w.one) < n {

@@ -7,6 +7,7 @@ import (
 
 	"talf/compute"
 	"talf/compute/cpu/kern"
+	"talf/internal/slab"
 )
 
 // softCE is the state of SoftCE: logits of one chunk of rows at a time.
@@ -44,7 +45,7 @@ func (q *Queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 
 	s := &q.train.ce
 	chunk := ceChunk(v)
-	s.z = grow(s.z, min(chunk, n)*v)
+	s.z = slab.Resize(s.z, min(chunk, n)*v)
 	for r := 0; r < n; r += chunk {
 		m := min(chunk, n-r)
 		q.mul = mulTask{c: s.z, ldc: v, a: hs[r*hidden:], ars: hidden, aks: 1, b: forward, m: m, n: v, k: hidden}
@@ -95,7 +96,7 @@ func (q *Queue) head(w compute.Buffer, v, hidden int) (forward, back packed) {
 	src := f32("SoftCE", w, v*hidden)
 	s := &q.train.ce
 	n := kern.PanelLen(v, hidden)
-	s.dw = grow(s.dw, n+kern.PanelLen(hidden, v))
+	s.dw = slab.Resize(s.dw, n+kern.PanelLen(hidden, v))
 	forward.panels, back.panels = s.dw[:n], s.dw[n:]
 	t := &q.train.pack
 	*t = packBTask{dst: forward.panels, b: src, k: hidden, n: v, stride: hidden, trans: true}

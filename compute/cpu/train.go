@@ -5,6 +5,7 @@ import (
 
 	"talf/compute"
 	"talf/compute/cpu/kern"
+	"talf/internal/slab"
 )
 
 // trainTasks are the operations of training.
@@ -37,8 +38,8 @@ func (q *Queue) Host(data []float32, shape ...int) compute.Buffer {
 	return &buffer{t: compute.F32, shape: append([]int(nil), shape...), f: data}
 }
 
-// slab is the most elements of a product's right side that are packed at once.
-const slab = 1 << 22
+// piece is the most elements of a product's right side that are packed at once.
+const piece = 1 << 22
 
 // packBTask packs op(b) [k][n] into panels, packBlock k of packWide panels a part.
 type packBTask struct {
@@ -113,7 +114,7 @@ func (q *Queue) Gemm(c, a, b compute.Mat, beta float32) {
 		ars, aks = 1, a.Stride
 	}
 	k := a.Cols
-	step := max(panel, slab/max(1, k)/panel*panel)
+	step := max(panel, piece/max(1, k)/panel*panel)
 	for n := 0; n < c.Cols; n += step {
 		w := min(step, c.Cols-n)
 		bn := bs
@@ -267,7 +268,7 @@ func (q *Queue) NormGrad(dx, dw, dy, x, weight compute.Buffer, eps float32, n in
 	const op = "NormGrad"
 	wt := f32(op, weight, 1)
 	h := len(wt)
-	q.train.inv = grow(q.train.inv, n)
+	q.train.inv = slab.Resize(q.train.inv, n)
 	t := &q.train.normdx
 	*t = normGradTask{
 		dx: f32(op, dx, n*h), dy: f32(op, dy, n*h), x: f32(op, x, n*h), wt: wt, inv: q.train.inv,

@@ -34,7 +34,7 @@ type Rule struct {
 var Rules = []Rule{
 	{"tree/...", nil},
 	{"compute", nil},
-	{"compute/cpu/...", []string{"compute"}},
+	{"compute/cpu/...", []string{"compute", "internal/slab"}},
 	{"compute/cuda/...", []string{"compute"}},
 	{"compute/computetest", []string{"compute"}},
 	{"compute/devices", []string{"compute", "compute/cpu", "compute/cuda"}},
