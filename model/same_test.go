@@ -43,7 +43,7 @@ func TestEqualEmbeddingsAreFoundInAnyType(t *testing.T) {
 		}
 		x[at] = old
 	}
-	less, ints := safetensors.F32("less", x[:cols], 1, cols), safetensors.I32("ints", make([]int32, rows*cols), rows, cols)
+	less, ints := safetensors.F32("less", x[:cols], 1, cols), safetensors.Tensor{Name: "ints", DType: "I32", Shape: []int{rows, cols}, Data: make([]byte, 4*rows*cols)}
 	if sameValues(&f32, &less) || sameValues(&f32, &ints) {
 		t.Error("a part, or whole numbers, are the same")
 	}

@@ -148,19 +148,6 @@ func BF16(name string, data []float32, shape ...int) Tensor {
 	return t
 }
 
-// I32 returns an I32 tensor that holds a copy of data. It panics if shape does
-// not fit data.
-func I32(name string, data []int32, shape ...int) Tensor {
-	t := Tensor{Name: name, DType: "I32", Shape: shape, Data: make([]byte, 0, 4*len(data))}
-	if t.Len() != len(data) {
-		panic(fmt.Sprintf("safetensors: %d elements for tensor %q of shape %v", len(data), name, shape))
-	}
-	for _, x := range data {
-		t.Data = binary.LittleEndian.AppendUint32(t.Data, uint32(x))
-	}
-	return t
-}
-
 // A Set is a collection of tensors: one file, several shards, or memory. It is
 // safe for concurrent use until Close.
 type Set struct {

@@ -20,7 +20,12 @@ func Example() {
 
 	const seed = 1
 	for pos := range 8 {
-		fmt.Print(sample.Draw(dist, sample.Uniform(seed, pos)), " ")
+		token, u := 0, sample.Uniform(seed, pos)
+		for u >= float64(dist[token]) {
+			u -= float64(dist[token])
+			token++
+		}
+		fmt.Print(token, " ")
 	}
 	// Output:
 	// [0.731 0.000 0.269 0.000]

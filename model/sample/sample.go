@@ -299,29 +299,3 @@ func Uniform(seed uint64, pos int) float64 {
 	r.Uint64() // the first output is close to the seed
 	return float64(r.Uint64()>>11) * 0x1p-53
 }
-
-// Draw returns the token at quantile u of dist, in the order of ids. It never
-// returns a token of weight 0. dist need not sum to 1. It panics if dist has no
-// weight.
-func Draw(dist []float32, u float64) int32 {
-	var sum float64
-	for _, p := range dist {
-		sum += float64(p)
-	}
-	limit := float64(u * sum)
-	last := int32(-1)
-	var acc float64
-	for i, p := range dist {
-		if p <= 0 {
-			continue
-		}
-		last = int32(i)
-		if acc += float64(p); acc > limit {
-			return last
-		}
-	}
-	if last < 0 {
-		panic("sample: Draw from a distribution without weight")
-	}
-	return last
-}

@@ -36,7 +36,7 @@ func TestWhatIsNoListOfNumbersIsRefused(t *testing.T) {
 	}
 	// A dictionary of tensors is none either.
 	var b bytes.Buffer
-	if err := Write(&b, safetensors.I32("x", []int32{1}, 1)); err != nil {
+	if err := Write(&b, safetensors.Tensor{Name: "x", DType: "I32", Shape: []int{1}, Data: make([]byte, 4)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ParseInts(bytes.NewReader(b.Bytes()), int64(b.Len())); err == nil {
