@@ -1,29 +1,33 @@
 package data
 
-import "io"
+import (
+	"io"
+
+	"talf/internal/durable"
+)
 
 // FailAfter makes every file that w creates fail with err after n bytes in all.
 func (w *Writer) FailAfter(n int, err error) {
-	w.create = func(path string) (sink, error) {
+	w.create = func(path string) (durable.File, error) {
 		f, e := createFile(path)
-		return &failing{sink: f, left: &n, err: err}, e
+		return &failing{File: f, left: &n, err: err}, e
 	}
 }
 
 type failing struct {
-	sink
+	durable.File
 	left *int
 	err  error
 }
 
 func (f *failing) Write(p []byte) (int, error) {
 	if len(p) > *f.left {
-		n, _ := f.sink.Write(p[:*f.left])
+		n, _ := f.File.Write(p[:*f.left])
 		*f.left = 0
 		return n, f.err
 	}
 	*f.left -= len(p)
-	return f.sink.Write(p)
+	return f.File.Write(p)
 }
 
 var _ io.Writer = (*failing)(nil)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -102,51 +103,29 @@ func readManifest(path string) (*Manifest, error) {
 	return m, nil
 }
 
-// A sink is a file being written; tests replace it by one that fails.
-type sink interface {
-	io.WriteCloser
-	Sync() error
-}
-
-func createFile(path string) (sink, error) { return os.Create(path) }
+func createFile(path string) (durable.File, error) { return os.Create(path) }
 
 // replace writes a file under a temporary name and renames it once it is on
 // disk, so that a crash leaves the old file or the new one.
-func replace(create func(string) (sink, error), path string, fill func(io.Writer) error) (err error) {
+func replace(create func(string) (durable.File, error), path string, fill func(io.Writer) error) error {
 	tmp := path + tempSuffix
 	f, err := create(tmp)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(tmp) // what is left of it is of no use
-		}
-	}()
-	if err := fill(f); err != nil {
-		f.Close()
-		return fmt.Errorf("write %s: %w", tmp, err)
-	}
-	return commitFile(f, path)
-}
-
-// commitFile makes the temporary file of path durable and gives it its name.
-func commitFile(f sink, path string) error {
-	tmp := path + tempSuffix
-	err := f.Sync()
-	if e := f.Close(); err == nil {
-		err = e
+	if err = fill(f); err != nil {
+		err = errors.Join(err, f.Close())
+	} else {
+		err = durable.Publish(f, tmp, path)
 	}
 	if err != nil {
+		_ = os.Remove(tmp) // the error above is the one to report
 		return fmt.Errorf("write %s: %w", tmp, err)
 	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	return durable.SyncDir(filepath.Dir(path))
+	return nil
 }
 
-func writeManifest(create func(string) (sink, error), dir string, m *Manifest) error {
+func writeManifest(create func(string) (durable.File, error), dir string, m *Manifest) error {
 	raw, err := json.MarshalIndent(m, "", " ")
 	if err != nil {
 		return err

@@ -153,7 +153,7 @@ func Merge(dir string) error {
 // a moment.
 const mergeWait = 30 * time.Second
 
-func mergeParts(create func(string) (sink, error), dir string) (err error) {
+func mergeParts(create func(string) (durable.File, error), dir string) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("data: merge %s: %w", dir, err)
@@ -174,7 +174,7 @@ func mergeParts(create func(string) (sink, error), dir string) (err error) {
 	}
 }
 
-func mergeLocked(create func(string) (sink, error), dir string) error {
+func mergeLocked(create func(string) (durable.File, error), dir string) error {
 	all, err := findParts(dir)
 	if err != nil {
 		return err

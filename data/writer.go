@@ -40,13 +40,13 @@ type Writer struct {
 	opt    WriterOptions
 	man    Manifest
 	lock   *os.File
-	create func(string) (sink, error)
+	create func(string) (durable.File, error)
 
 	// merged: an index found the whole set complete.
 	merged bool
 
 	cur  *shardWriter // nil between shards
-	file sink
+	file durable.File
 	buf  *bufio.Writer
 	sum  hash.Hash
 	size int64
@@ -284,8 +284,9 @@ func (w *Writer) cut(units int, dropped map[string]int, inputs []Input) error {
 		return err
 	}
 	name := w.name()
-	if err := commitFile(w.file, filepath.Join(w.dir, name)); err != nil {
-		return err
+	path := filepath.Join(w.dir, name)
+	if err := durable.Publish(w.file, path+tempSuffix, path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	w.man.Shards = append(w.man.Shards, w.cur.info.shard(name, w.size, hex.EncodeToString(w.sum.Sum(nil))))
 	w.cur, w.file = nil, nil

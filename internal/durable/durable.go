@@ -3,6 +3,7 @@
 package durable
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,22 +26,29 @@ func Write(path string, fill func(w io.Writer) error) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	err = fill(f)
-	if err == nil {
+	if err = fill(f); err == nil {
 		err = f.Chmod(0o644)
 	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
+	if err != nil {
+		err = errors.Join(err, f.Close())
+	} else {
+		err = Publish(f, f.Name(), path)
 	}
 	if err != nil {
 		_ = os.Remove(f.Name()) // the error above is the one to report
 		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// Publish flushes and closes a file that was written as temp, and gives it the name
+// path in the same directory.
+func Publish(f File, temp, path string) error {
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return err
 	}
 	return SyncDir(filepath.Dir(path))
 }
