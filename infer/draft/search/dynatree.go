@@ -28,7 +28,7 @@ type DynaTreeConfig struct {
 
 // DefaultDynaTree returns the values of the paper, appendix A. It prints none for
 // Prune, Stop and Deep: these are the best of a sweep on held-out prompts, which
-// docs/methods.md tells of.
+// docs/measurements/methods-sweeps.md shows.
 func DefaultDynaTree() DynaTreeConfig {
 	return DynaTreeConfig{
 		N: 256, D0: 5, DMax: 8, BMin: 1, BMid: 2, BMax: 3, High: 0.9, Low: 0.4,
