@@ -15,12 +15,11 @@ package compute
 
 import "context"
 
-// A DType is the type of a buffer's or a stored matrix's elements.
+// A DType is the element type of a buffer or of a stored matrix.
 type DType uint8
 
-// The element types. F32 is what activations are kept in; F16 and BF16 occur
-// as storage, and weights are packed as F32, BF16 or Q8: integers of 8 bits with
-// a scale for every 32 of them.
+// The element types. Activations are F32. F16 and BF16 are storage types. Weights are
+// packed as F32, BF16 or Q8, which is 8-bit integers with a scale for every 32 of them.
 const (
 	F32 DType = iota
 	F16
@@ -29,7 +28,7 @@ const (
 	Q8
 )
 
-// Size returns the bytes of one element, 0 if elements do not stand alone.
+// Size returns the bytes of one element, or 0 if elements share bytes.
 func (t DType) Size() int {
 	switch t {
 	case F16, BF16:
@@ -85,15 +84,15 @@ type Matrix struct {
 	Type       DType
 	Data       []byte // little endian; Q8: an int8 an element
 	Scales     []byte // Q8: [Rows][⌈Cols/Q8Block⌉] float16
-	// Done, unless nil, is told when bytes [lo,hi) of Data have been packed. It
-	// is called from several goroutines at a time.
+	// Done, unless nil, is called when bytes [lo,hi) of Data have been packed. It
+	// is called from several goroutines at once.
 	Done func(lo, hi int)
 }
 
 // KVConfig is the shape of a KV store.
 type KVConfig struct {
 	Layers, KVHeads, HeadDim int
-	Type                     DType // F32 or BF16, to which keys and values are rounded
+	Type                     DType // F32 or BF16: keys and values are rounded to it
 }
 
 // A KV holds keys and values in blocks of BlockLen positions. Slot s is offset
@@ -102,7 +101,7 @@ type KVConfig struct {
 type KV interface {
 	Config() KVConfig
 	Blocks() int           // blocks available
-	Grow(blocks int) error // makes at least blocks available; contents stay
+	Grow(blocks int) error // makes at least so many blocks available; contents stay
 }
 
 // A Device owns memory and runs operations. It is safe for concurrent use; a
@@ -155,25 +154,25 @@ type Norm struct {
 	Weight Buffer // [W]
 	Bias   Buffer // [W] or nil: added at the end
 	Eps    float32
-	Center bool // LayerNorm: x less its mean takes the place of x
+	Center bool // LayerNorm: the mean is subtracted from x first
 }
 
 // An Activation is applied to a product before it is stored.
 type Activation uint8
 
-// The activations: SiLU is x/(1+exp(−x)), GELU is x·Φ(x).
+// The activations. SiLU is x/(1+exp(−x)), GELU is x·Φ(x).
 const (
 	Identity Activation = iota
 	SiLU
 	GELU
 )
 
-// A Linear is a product with what is fused to it:
-// act(norm(x)·wᵀ + bias), and times norm(x)·upᵀ + upBias where Up is set.
+// A Linear is a product with what is fused to it: act(norm(x)·wᵀ + bias), multiplied
+// by norm(x)·upᵀ + upBias if Up is set.
 // Every output is one chain over ascending k whose order and roundings depend
 // on the weight's packing alone.
 type Linear struct {
-	Norm   *Norm // nil: x as it is
+	Norm   *Norm // nil: none
 	W      Weight
 	Bias   Buffer // [Out] or nil
 	Act    Activation
@@ -183,11 +182,11 @@ type Linear struct {
 
 // Attention says how queries and keys are made from a projection.
 type Attention struct {
-	// Rope holds the angles of every position, RotDim of each head's first
-	// elements being rotated by halves.
+	// Rope holds the angles of every position. The first RotDim elements of each head
+	// are rotated, by halves.
 	Rope         Buffer // [positions][RotDim]
 	RotDim       int
-	QNorm, KNorm *Norm // of every head before the rotation, [headDim]; nil: none
+	QNorm, KNorm *Norm // of each head before the rotation, [headDim]; nil: none
 	Window       int   // a row at position p sees positions beyond p−Window; 0: all
 }
 

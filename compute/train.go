@@ -55,18 +55,18 @@ type TrainOps interface {
 	AddBias(x, bias Buffer, n int)
 	// SumRows sets dst [W] to the sum of the first n rows of x [n][W].
 	SumRows(dst, x Buffer, n int)
-	// NormGrad gives dx and, if dw is not nil, dw of Norm.
+	// NormGrad computes dx and, if dw is not nil, dw of Norm.
 	NormGrad(dx, dw, dy, x, weight Buffer, eps float32, n int)
 	// Rope rotates the first heads·headDim columns of x [n][W] from column col
 	// at pos[r], backwards (the gradient) if inverse.
 	Rope(x Buffer, col, heads, headDim int, rope Buffer, pos []int32, inverse bool, n int)
-	// SwiGLUGrad gives dgu [n][2F] of SwiGLU.
+	// SwiGLUGrad computes dgu [n][2F] of SwiGLU.
 	SwiGLUGrad(dgu, dy, gu Buffer, n int)
 	// TreeAttend computes o [n][Heads·HeadDim] and lse [n][Heads] (log Σ exp of
 	// the scaled scores) from q [n][Heads·HeadDim] and the levels' keys and
 	// values k[j], v[j] [rows_j][KVHeads·HeadDim], level 0 first, own level last.
 	TreeAttend(o, lse, q Buffer, k, v []Buffer, g *TrainAttention)
-	// TreeAttendGrad gives dq and adds to dk[j] and dv[j].
+	// TreeAttendGrad computes dq and adds to dk[j] and dv[j].
 	TreeAttendGrad(dq Buffer, dk, dv []Buffer, do, o, lse, q Buffer, k, v []Buffer, g *TrainAttention)
 	// SoftCE computes loss[r] = −Σ p·log softmax(h[r]·wᵀ) and dh[r] =
 	// scale[r]·∂loss[r]/∂h[r], in chunks of rows: logits are never kept. With

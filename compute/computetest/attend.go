@@ -11,13 +11,12 @@ import (
 
 type geometry struct{ heads, kvHeads, headDim int }
 
-// geometries cover grouped queries, head sizes below, at and beyond a panel, and
-// such that are no power of two.
+// geometries cover grouped queries and head sizes below, at and above a panel, some of
+// them not powers of two.
 var geometries = []geometry{{4, 2, 8}, {3, 3, 16}, {6, 2, 20}, {2, 1, 64}, {1, 1, 34}}
 
-// geometries are all of them, or for variations and in a short run one with
-// grouped queries and one beyond a panel, of which a variation takes one in a short
-// run.
+// geometries returns all of them. Variations and short runs get one with grouped queries
+// and one above a panel; variations in a short run get one of these.
 func (b *bench) geometries(v variation) []geometry {
 	if i := slices.Index(variations, v); testing.Short() && i >= 0 {
 		return []geometry{geometries[2+2*((i+i/4)%2)]}
@@ -28,9 +27,8 @@ func (b *bench) geometries(v variation) []geometry {
 	return geometries
 }
 
-// A world is a KV store and random projections for it. Keys and values lie in
-// blocks whose order is random, and every slot holds rubbish before it is
-// written.
+// A world is a KV store and random projections for it. The order of its blocks is random,
+// and every slot holds rubbish before it is written.
 type world struct {
 	*bench
 	variation
@@ -96,7 +94,7 @@ func newWorld(b *bench, g geometry, scattered bool, v variation) *world {
 		b.Fatal(err)
 	}
 	const blocks = (worldPos + worldOwn) / compute.BlockLen
-	// Grown in two steps: what is there must survive the second.
+	// Grown in two steps: the contents must survive the second.
 	for _, n := range []int{3, blocks} {
 		if err := kv.Grow(n); err != nil {
 			b.Fatal(err)
@@ -192,8 +190,7 @@ func (p *plan) path(n int) []int {
 	return append(p.path(p.parents[n]), n)
 }
 
-// preorder returns the nodes, each before what lies below it and nothing else
-// between.
+// preorder returns the nodes in depth-first order, parents first.
 func (p *plan) preorder() []int {
 	below := make([][]int, len(p.parents))
 	for i, parent := range p.parents {
@@ -464,9 +461,9 @@ func moveInvariant(b *bench) {
 		text := w.text(41)
 		want := w.run(w.chain(text, 0, 41))
 		width := w.heads * w.hd
-		// The text's first 40 positions written elsewhere, then moved home, where
-		// rubbish lies meanwhile. The moves are in order: 40 goes through a slot
-		// that is needed later.
+		// The text's first 40 positions are written elsewhere and then moved home, where
+		// there is rubbish. The moves run in order: 40 goes through a slot that is needed
+		// later.
 		p := w.chain(text, 0, 40)
 		p.own = w.free[:40]
 		w.run(p)

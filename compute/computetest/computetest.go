@@ -2,9 +2,8 @@
 // test is one call of Run, and one of Same for every pair that promises equal
 // bits.
 //
-// The reference is plain float64 code of this package's own, and gradients are
-// held against central differences of that reference, so nothing is shared with
-// what is tested.
+// The reference is plain float64 code of this package, and gradients are compared with
+// central differences of that reference, so nothing is shared with what is tested.
 package computetest
 
 import (

@@ -73,8 +73,8 @@ func activationRef(act compute.Activation, x float64) float64 {
 	return x
 }
 
-// activationsAgree holds what follows a product to the reference applied to the
-// product's own bits, and the fused norm to the bits of Norm.
+// activationsAgree compares what follows a product with the reference applied to the
+// product's own bits, and the fused norm with the bits of Norm.
 func activationsAgree(b *bench) {
 	for _, s := range shapes {
 		for _, n := range []int{1, 3, 65, 150} {

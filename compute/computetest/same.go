@@ -11,9 +11,9 @@ import (
 	"talf/compute"
 )
 
-// Same runs one program of operations, large enough to be cut up between
-// threads, on devices that promise equal results with weights packed as formats,
-// and compares raw bits with the reference's.
+// Same runs one program of operations on devices that promise equal results with weights
+// packed as formats, and compares raw bits with the reference's. The program is large
+// enough to be split between threads.
 func Same(t *testing.T, formats []compute.DType, newDevices map[string]func() compute.Device, reference func() compute.Device) {
 	want := program(newBench(t, reference()), formats)
 	for name, newDevice := range newDevices {
@@ -168,7 +168,7 @@ func llamaProgram(b *bench, formats []compute.DType) []result {
 	return out
 }
 
-// otherProgram is what other architectures have in its place.
+// otherProgram is what other architectures do instead.
 func otherProgram(b *bench) []result {
 	var out []result
 	for _, s := range []struct{ n, out, in int }{{1, 500, 300}, {9, 97, 64}, {140, 330, 300}} {

@@ -8,8 +8,8 @@ import (
 	"talf/compute"
 )
 
-// derivative returns ∂f/∂x[i] of a float64 function by central differences. With
-// values of size 1 and a step of 1e-5 its error is ~1e-10.
+// derivative returns ∂f/∂x[i] of a float64 function by central differences. With values
+// of size 1 and a step of 1e-5 its error is about 1e-10.
 func derivative(f func() float64, x []float64, i int) float64 {
 	const h = 1e-5
 	old := x[i]
@@ -79,7 +79,7 @@ func gemmAgrees(b *bench) {
 				}
 			}
 			ops.Gemm(mc, ma, mb, beta)
-			// Also what lies between c's rows must be as it was.
+			// What lies between c's rows must be unchanged, too.
 			b.near(fmt.Sprintf("Gemm %v, transposed %v %v, beta %g", s, at, bt, beta), b.read(mc.Buf, len(xc)), want, 1e-5)
 		}
 	}
@@ -470,7 +470,7 @@ func softCEAgrees(b *bench) {
 					}
 				}
 			}
-			// A weight in place of the buffer, and dw added to itself.
+			// A weight instead of the buffer, and dw added to itself.
 			if pw, ok := b.weight(w, s.v, hidden).(compute.Buffer); ok {
 				loss2, dh2 := run(pw, nil)
 				b.same(what+": loss with a packed weight", loss2, loss)

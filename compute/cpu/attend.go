@@ -10,15 +10,15 @@ import (
 	"talf/internal/slab"
 )
 
-// attendRows is how many query rows (tokens × heads of a group) a part takes at
-// most, and attendScores how many scores, which bounds a worker's scratch. One
-// token's heads of a group always go together.
+// attendRows is the most query rows (tokens × heads of a group) of a part, and
+// attendScores the most scores, which bounds a worker's scratch memory. One token's
+// heads of a group are never split.
 const (
 	attendRows   = 64
 	attendScores = 1 << 19
 )
 
-// attendTask computes one (span, rows of it, kvHead) a part.
+// attendTask computes one (span, some of its rows, kvHead) per part.
 //
 // Every row's reduction runs over logical positions: the prefix, then the row's
 // own ancestors by ascending node, or the last window of these. Nodes that the
@@ -35,8 +35,8 @@ type attendTask struct {
 	per      []int // rows of a part, by span
 	prep     *prepareTask
 
-	// writer is, by block, the span that writes to it in pass number pass: pass in
-	// the upper half, the span in the lower.
+	// writer holds for each block the span that writes to it in this pass: the pass
+	// number in the upper half, the span in the lower.
 	writer []uint64
 	pass   uint32
 }
@@ -77,12 +77,12 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 		bytes += float64(length) * float64(8*c.KVHeads*c.HeadDim)
 	}
 	check(row == s.Rows, op, "rows of all spans", row, s.Rows)
-	// Where a part has all rows of its span, it prepares its own head.
+	// A part that has all rows of its span prepares its own head.
 	if t.prep = prep; !whole || !t.apart() {
 		q.pool.run(prep, prep.parts())
 		t.prep = nil
 	}
-	// A part takes half a microsecond whatever its length.
+	// A part costs at least half a microsecond, however short.
 	if nanos(adds, bytes)+float64(n)*500 < inline {
 		q.pool.alone(t, n)
 	} else {
@@ -91,9 +91,8 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 	runtime.KeepAlive(kv)
 }
 
-// apart reports whether no span writes to a block that another one reads or
-// writes. A product takes a panel of keys whole, so a span reads more of a block
-// than it uses.
+// apart reports whether no span writes to a block that another span reads or writes. A
+// product takes whole panels of keys, so a span reads more of a block than it uses.
 func (t *attendTask) apart() bool {
 	if len(t.s.Spans) < 2 {
 		return true
@@ -151,8 +150,8 @@ func (t *attendTask) validate(p *compute.Span, i, row int) {
 }
 
 func (t *attendTask) run(w *worker, part int) {
-	// The last span that starts at or before part; empty ones share the start of
-	// the span behind them.
+	// The last span that starts at or before part. Empty spans share the start of the
+	// span after them.
 	i, end := 0, len(t.first)
 	for end-i > 1 {
 		if mid := (i + end) / 2; t.first[mid] <= part {
@@ -195,8 +194,9 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 	}
 	w.k.Scale(q, scale)
 
-	// Blocks of a head lie far apart: each product asks for what the next one reads.
-	// Behind the last keys come the first values, behind these the next head's keys.
+	// Blocks of a head lie far apart, so each product prefetches what the next one
+	// reads: after the last keys the first values, after the last values the next
+	// head's keys.
 	count := parts(prefix, block)
 	for b := range count {
 		next := kv.vals(kv.at(int(blocks[0]), t.layer, head))
@@ -206,8 +206,8 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 		kv.scores(w, s[b*block:], ld, q, kv.at(int(blocks[b]), t.layer, head), 0, rows, next)
 	}
 	own := t.own(w, p.Own[:last], head)
-	// A run shorter than a panel scores what lies behind it as well; the next run
-	// overwrites that, and after the last one nothing reads it.
+	// A run shorter than a panel scores what follows it in memory as well. The next run
+	// overwrites these scores, and nothing reads the last run's.
 	for n := 0; n < last; {
 		u, off, e := own.run(n)
 		kv.scores(w, s[prefix+n:], ld, q, u, off, rows, kvUnit{})
@@ -228,7 +228,7 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 			}
 			sum := w.k.ExpSum(seen, seen, w.k.Max(seen))
 			push(row[prefix:], anc, node, n-prefix)
-			// The query is used up: its first element keeps the row's sum.
+			// The query is no longer needed: its first element holds the row's sum.
 			q[r*hd] = sum
 		}
 	}
@@ -260,7 +260,7 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 	}
 }
 
-// unseen returns how many whole blocks of the prefix lie before the windows of
+// unseen returns the number of whole blocks of the prefix that precede the windows of
 // nodes [From+r0, From+r0+m).
 func (t *attendTask) unseen(p *compute.Span, r0, m int) int {
 	if t.window == 0 {
@@ -288,7 +288,7 @@ func ancestors(anc []uint64, node int) int {
 func pull(own []float32, anc []uint64, node int) int {
 	n := ancestors(anc, node)
 	if n == node+1 {
-		return n // a chain: they are there
+		return n // a chain: they are already in front
 	}
 	n = 0
 	for i, b := range anc[:node/64+1] {
@@ -300,7 +300,7 @@ func pull(own []float32, anc []uint64, node int) int {
 	return n
 }
 
-// push undoes pull and puts 0 everywhere else.
+// push undoes pull and sets all other scores to 0.
 func push(own []float32, anc []uint64, node, n int) {
 	end := len(own)
 	if n == node+1 {
@@ -321,8 +321,8 @@ func push(own []float32, anc []uint64, node, n int) {
 	clear(own[:end])
 }
 
-// ownRows are the own nodes' keys and values of one head, as runs of nodes that
-// lie side by side in a block.
+// ownRows are one head's keys and values of the tree's own nodes, as runs of nodes that
+// are adjacent in a block.
 type ownRows struct {
 	kv          *kvStore
 	slots       []int32
@@ -330,10 +330,10 @@ type ownRows struct {
 	copied      kvUnit // blocks in node order, if the slots are scattered
 }
 
-// own prepares the nodes in slots. Slots are normally one run cut at block
-// boundaries; where they are scattered, a copy in node order is cheaper than a
-// panel product for every few nodes. In bfloat16, values lie in pairs of
-// positions: runs that begin inside a pair are copied too.
+// own prepares the nodes in slots. Slots are normally one run cut at block boundaries.
+// If they are scattered, copying them in node order is cheaper than a panel product for
+// every few nodes. In bfloat16, values are stored in pairs of positions, so runs that
+// begin inside a pair are copied too.
 func (t *attendTask) own(w *worker, slots []int32, head int) ownRows {
 	o := ownRows{kv: t.kv, slots: slots, layer: t.layer, head: head}
 	runs, odd := 1, false
@@ -351,7 +351,7 @@ func (t *attendTask) own(w *worker, slots []int32, head int) ownRows {
 	if !(half && odd) && (runs <= 4 || len(slots) >= 8*runs) {
 		return o
 	}
-	// Positions behind the last node are multiplied too, and their scores unused.
+	// Positions after the last node are multiplied too, and their scores ignored.
 	n := parts(len(slots), block)
 	if half {
 		w.half = slab.Resize(w.half, n*kv.unit)
@@ -378,12 +378,12 @@ func (o *ownRows) block(b int) (u kvUnit) {
 	return u
 }
 
-// joined reports whether node i lies right behind node i−1 in the same block.
+// joined reports whether node i directly follows node i−1 in the same block.
 func (o *ownRows) joined(i int) bool {
 	return o.slots[i] == o.slots[i-1]+1 && o.slots[i]%block != 0
 }
 
-// run returns the block and offset of node n's run and the node behind it.
+// run returns the block and offset of node n's run and the node after the run.
 func (o *ownRows) run(n int) (u kvUnit, off, end int) {
 	if o.copied.f != nil || o.copied.h != nil {
 		b := n / block

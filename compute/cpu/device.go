@@ -3,9 +3,10 @@
 //
 // Weights lie in panels of 32 outputs, f32 ones as [⌈out/32⌉][in][32], which one
 // kernel multiplies with any number of rows: an output is one chain of fused
-// multiply-adds over ascending k, or over blocks of k where weights are integers. Keys lie transposed in their KV block, so
-// scores are the same product over a panel; values do too, so the weighted sum
-// is one more chain, over positions in logical order.
+// multiply-adds over ascending k, or over blocks of k where weights are integers. Keys
+// are stored transposed in their KV block, so scores are the same product over a panel.
+// So are values, which makes the weighted sum one more chain, over positions in logical
+// order.
 package cpu
 
 import (
@@ -49,11 +50,10 @@ func Default() Config {
 	return c
 }
 
-// badClass is what an unknown name in the environment becomes: Validate reports
-// it.
+// badClass stands for an unknown name in the environment. Validate reports it.
 const badClass kern.Class = 255
 
-// maxThreads keeps a mistyped number from starting a worker for every digit.
+// maxThreads keeps a mistyped number from starting millions of workers.
 const maxThreads = 1024
 
 // Validate reports what New would refuse.
@@ -166,7 +166,7 @@ type buffer struct {
 func (b *buffer) DType() compute.DType { return b.t }
 func (b *buffer) Shape() []int         { return b.shape }
 
-// width returns the elements of a row: of everything below the first dimension.
+// width returns the elements of a row, the product of all dimensions but the first.
 func (b *buffer) width() int {
 	n := 1
 	for _, s := range b.shape[min(1, len(b.shape)):] {
@@ -175,8 +175,8 @@ func (b *buffer) width() int {
 	return n
 }
 
-// f32 returns the elements of b, at least n of them. op names the operation in
-// the panic that meets a wrong buffer.
+// f32 returns the elements of b, at least n of them. It panics, naming op, if b is not
+// an F32 buffer of this device.
 func f32(op string, b compute.Buffer, n int) []float32 {
 	c, ok := b.(*buffer)
 	if !ok || c.t != compute.F32 {
@@ -201,21 +201,21 @@ func i32(op string, b compute.Buffer, n int) []int32 {
 
 func width(b compute.Buffer) int { return b.(*buffer).width() }
 
-// check panics with a message when a caller broke the contract. Its arguments
-// are evaluated in the caller, so it stands only outside inner loops.
+// check panics with a message if a caller broke the contract. Its arguments are always
+// evaluated, so it must not be called in inner loops.
 func check(ok bool, op, what string, got, want int) {
 	if !ok {
 		panic(fmt.Sprintf("cpu: %s: %s is %d, want %d", op, what, got, want))
 	}
 }
 
-// A Queue runs operations as they are called: Sync has nothing to wait for. It
+// A Queue runs operations as they are called, so Sync has nothing to wait for. It
 // belongs to one goroutine at a time.
 type Queue struct {
 	dev  *Device
 	pool *pool
 
-	// One field per operation, so that handing it to the pool allocates nothing.
+	// One task per operation, so that handing it to the pool allocates nothing.
 	embed  embedTask
 	gather gatherTask
 	mul    mulTask

@@ -24,7 +24,7 @@ type kvStore struct {
 	dev    *Device
 	chunks [][]float32
 	halves [][]uint16 // instead of chunks, if bfloat16
-	mem    []*region  // that they lie in
+	mem    []*region  // that hold them
 }
 
 // NewKV returns an empty store of F32 or BF16.
@@ -37,7 +37,7 @@ func (d *Device) NewKV(c compute.KVConfig) (compute.KV, error) {
 	}
 	kv := &kvStore{c: c, val: c.HeadDim * block, dev: d}
 	kv.unit = kv.val + panels(c.HeadDim)*block*panel
-	// About a million elements, at least one block: memory grows with use and never
+	// About a million elements and at least one block: memory grows with use and never
 	// moves.
 	const chunk = 1 << 20
 	kv.per = max(1, chunk/(kv.unit*c.Layers*c.KVHeads))
@@ -47,7 +47,7 @@ func (d *Device) NewKV(c compute.KVConfig) (compute.KV, error) {
 func (kv *kvStore) Config() compute.KVConfig { return kv.c }
 func (kv *kvStore) Blocks() int              { return kv.blocks }
 
-// Grow makes at least blocks available. What is there stays where it is.
+// Grow makes at least so many blocks available. Existing blocks do not move.
 func (kv *kvStore) Grow(blocks int) error {
 	if blocks < 0 || blocks > maxElements/(kv.unit*kv.c.Layers*kv.c.KVHeads) {
 		return fmt.Errorf("cpu: grow KV to %d blocks", blocks)
@@ -86,13 +86,12 @@ func (kv *kvStore) at(b, layer, head int) kvUnit {
 	return kvUnit{f: kv.chunks[b/kv.per][i:][:kv.unit]}
 }
 
-// keys returns the keys of a block, values its values, as products ask for them
-// ahead.
+// keys returns the keys of a block and values its values, for prefetching.
 func (kv *kvStore) keys(u kvUnit) kvUnit { return u.from(0, kv.val) }
 
 func (kv *kvStore) vals(u kvUnit) kvUnit { return u.from(kv.val, kv.unit) }
 
-// from returns elements [i,j), none of no unit.
+// from returns elements [i,j), or none if there is no unit.
 func (u kvUnit) from(i, j int) kvUnit {
 	if u.h != nil {
 		return kvUnit{h: u.h[i:j]}
@@ -104,8 +103,8 @@ func (u kvUnit) from(i, j int) kvUnit {
 }
 
 // scores multiplies rows of queries q [rows][headDim] by the 32 keys from offset
-// off on: into s, whose rows are ld apart. It asks for next, which is as long as
-// the keys of a block or empty.
+// off on, into s, whose rows are ld apart. It prefetches next, which is as long as the
+// keys of a block or empty.
 func (kv *kvStore) scores(w *worker, s []float32, ld int, q []float32, u kvUnit, off, rows int, next kvUnit) {
 	hd := kv.c.HeadDim
 	if u.h != nil {
@@ -116,8 +115,8 @@ func (kv *kvStore) scores(w *worker, s []float32, ld int, q []float32, u kvUnit,
 }
 
 // values adds the values of n positions from off on, weighted by s, to o
-// [rows][hp]. In bfloat16, off is even. It asks for n positions of next, whose
-// elements are a block's values or none.
+// [rows][hp]. In bfloat16, off is even. It prefetches n positions of next, which is the
+// values of a block or empty.
 func (kv *kvStore) values(w *worker, o []float32, hp int, s []float32, ld int, u kvUnit, off, rows, n int, acc bool, next kvUnit) {
 	for c := 0; c < hp; c += panel {
 		v := c*block + off*panel
@@ -151,7 +150,7 @@ func (kv *kvStore) put(u kvUnit, off, m int, x []float32, ld, gap int) {
 		kv.putHalf(u.h, off, m, x, ld, gap)
 		return
 	}
-	// Row by row, a key's elements would each go to a line of their own.
+	// Row by row, each element of a key would go to a different cache line.
 	for d := range hd {
 		line := u.f[d*block+off:][:m]
 		for i := range line {
@@ -181,7 +180,7 @@ func (kv *kvStore) putHalf(h []uint16, off, m int, x []float32, ld, gap int) {
 	}
 }
 
-// valueAt returns where element d of the value at offset off lies in bfloat16.
+// valueAt returns the place of element d of the value at offset off in bfloat16.
 func (kv *kvStore) valueAt(off, d int) int {
 	return kv.val + d/panel*panel*block + (off/2*panel+d%panel)*2 + off%2
 }
@@ -206,8 +205,8 @@ func (kv *kvStore) move(dst kvUnit, to int, u kvUnit, f int) {
 	}
 }
 
-// A prepareTask makes queries and keys of a projection and stores keys and
-// values, for one KV head and its queries and at most prepareRows rows a part.
+// A prepareTask makes queries and keys from a projection and stores keys and values.
+// A part is one KV head with its queries, and at most prepareRows rows.
 type prepareTask struct {
 	qkv, rope []float32
 	rot       int // rotated elements of a head
@@ -288,7 +287,7 @@ func (q *Queue) prepare(qkv compute.Buffer, kv compute.KV, layer int, a *compute
 	return t
 }
 
-// moveTask copies slots in one (layer, kvHead) a part.
+// moveTask copies slots in one (layer, kvHead) per part.
 type moveTask struct {
 	kv       *kvStore
 	dst, src []int32

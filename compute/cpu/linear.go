@@ -55,8 +55,7 @@ func (q *Queue) linear(op string, dst, peaks, x compute.Buffer, l *compute.Linea
 	runtime.KeepAlive(l)
 }
 
-// A form is what rows of activations are rounded to for the kernels of a format
-// of weights.
+// A form is how rows of activations are rounded for the kernels of a weight format.
 type form struct {
 	size  func(k, planes int) int // elements of a row
 	round func(f *kern.Funcs, dst []uint32, x []float32, planes int)
@@ -64,7 +63,7 @@ type form struct {
 	gemm func(f *kern.Funcs, c []float32, ldc int, a []uint32, lda int, b *packed, p, m, k, planes int)
 }
 
-// integers are what q8 weights are multiplied by.
+// integers is the form for q8 weights.
 var integers = form{
 	size: func(k, _ int) int { return kern.Q8ALen(k) },
 	round: func(f *kern.Funcs, dst []uint32, x []float32, planes int) {
@@ -75,7 +74,7 @@ var integers = form{
 	},
 }
 
-// halves are what tiles multiply bfloat16 weights by.
+// halves is the form for bfloat16 weights on tiles.
 var halves = form{
 	size: kern.BF16ALen,
 	round: func(f *kern.Funcs, dst []uint32, x []float32, planes int) {
@@ -86,7 +85,7 @@ var halves = form{
 	},
 }
 
-// form returns what w takes instead of f32 rows, or nil.
+// form returns the form that w needs, or nil if it takes f32 rows.
 func (w *weight) form(k *kern.Funcs) *form {
 	switch {
 	case w.q8 != nil:

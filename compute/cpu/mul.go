@@ -8,28 +8,28 @@ import (
 const (
 	panel = kern.Panel
 
-	// depth is how many k a panel of a large product is multiplied by in one go:
+	// depth is how many k of a panel a large product multiplies at once:
 	// 256·32 floats stay in L1 from one group of rows to the next.
 	depth = 256
 	// skinny is the most rows of a pass that streams each weight through once.
 	skinny = 64
-	// tall and wide are the rows and panels of a part of a large product: a
+	// tall and wide are the rows and panels of a large product's part: a
 	// [tall][depth] block of the left side stays in L2 while wide panels pass.
 	tall = 128
 	wide = 16
 	// grain is the bytes of weights, times rows, of a part of a skinny product: a
 	// few microseconds.
 	grain = 64 << 10
-	// inline is the nanoseconds up to which an operation of a pass is not worth
-	// handing to other workers: they begin half a microsecond late, and then what
-	// they read and write travels between cores.
+	// inline is the nanoseconds up to which an operation is not worth sharing with other
+	// workers: they start half a microsecond late, and what they read and write travels
+	// between cores.
 	inline = 2000
-	// least is the nanoseconds that a part of a skinny product takes at least.
+	// least is the fewest nanoseconds of a skinny product's part.
 	least = 250
 )
 
-// nanos estimates how long a core takes for multiply-adds on bytes, of weights or of
-// keys and values, that its own caches do not hold.
+// nanos estimates how long a core takes for multiply-adds on so many bytes of weights,
+// keys or values that are not in its own caches.
 func nanos(adds, bytes float64) float64 { return max(adds/64, bytes/20) }
 
 // mulTask computes c (+)= act(a·b + bias) for b in panels, or the gated
@@ -40,17 +40,17 @@ type mulTask struct {
 	a        []float32
 	ars, aks int
 	b        packed    // [n][k] in panels
-	form     *form     // how b takes rows that are rounded first, or nil
+	form     *form     // of the rounded rows that b is multiplied by, or nil
 	acts     []uint32  // rows of a in that form; then chain is not set
 	lda      int       // between rows of acts
 	planes   int       // parts of an element of acts
 	bias     []float32 // [n] or nil
 	m, n, k  int
 	chain    bool // chains start from c instead of zero
-	add      bool // c + act(chain + bias) in place of act(chain + bias)
+	add      bool // c + act(chain + bias) instead of act(chain + bias)
 	act      compute.Activation
 	up       packed // like b, or empty
-	gated    bool   // up is there
+	gated    bool   // up is not empty
 	upBias   []float32
 	peaks    []float32 // [m][panels(n)] largest of each panel of a row, or nil
 
@@ -68,8 +68,8 @@ func (t *mulTask) start(p *pool) {
 	if t.m <= skinny {
 		t.rows, t.group = t.m, np
 		if nanos(work, float64(t.bytes())*float64(np)) > inline {
-			// Enough parts to even out workers that the system holds up, and small ones:
-			// what the last one takes, the others wait.
+			// Enough parts to make up for workers that the system delays, and small ones:
+			// the others wait for the last.
 			t.group = max(1, min(np/(8*threads), grain/(t.bytes()*t.m)))
 			for t.group < np && nanos(float64(t.group*t.m*t.k*panel), float64(t.group*t.bytes())) < least {
 				t.group *= 2
@@ -77,8 +77,8 @@ func (t *mulTask) start(p *pool) {
 		}
 	} else {
 		t.rows, t.group = tall, min(wide, np)
-		// A part copies its rows of a once for all of its panels: narrow parts only
-		// where there would be too few to share out.
+		// A part copies its rows of a once for all of its panels, so parts are narrow only
+		// if there would otherwise be too few.
 		for n := parts(t.m, t.rows); (t.group > wide/2 && n*parts(np, t.group) < 4*threads) ||
 			(t.group > 2 && n*parts(np, t.group) < 2*threads); {
 			t.group /= 2
@@ -104,7 +104,8 @@ func (t *mulTask) run(w *worker, part int) {
 	}
 }
 
-// peak notes the largest of m rows from r0 of panel p, which were just stored.
+// peak stores the largest element of panel p for each of m rows from r0, which were
+// just computed.
 func (t *mulTask) peak(w *worker, r0, m, p int) {
 	if t.peaks == nil {
 		return
@@ -135,10 +136,10 @@ func (t *mulTask) bytes() (n int) {
 	return max(n, 1)
 }
 
-// direct reports whether panel p's outputs can be computed where they belong.
+// direct reports whether panel p's outputs can be computed in place.
 func (t *mulTask) direct(p int) bool { return !t.add && (p+1)*panel <= t.n }
 
-// done reports whether a product in place is the result.
+// done reports whether a product computed in place is already the result.
 func (t *mulTask) done() bool { return t.bias == nil && t.act == compute.Identity && !t.gated }
 
 // skinny computes one panel for m rows from r0.
@@ -227,7 +228,7 @@ func (t *mulTask) block(w *worker, r0, m, p0, g int) {
 // chunks computes the chains of g panels from p0 into c, and into u if the
 // product is gated: depth k of all panels, then the next depth.
 func (t *mulTask) chunks(w *worker, c []float32, ldc int, u []float32, ldu, r0, m, p0, g int) {
-	// An odd number of lines between rows spreads them over the cache's sets.
+	// An odd number of cache lines between rows spreads them over the cache's sets.
 	const pad = 16
 	abuf := w.buf(1, m*(depth+pad))
 	if t.k == 0 && !t.chain {
@@ -304,7 +305,7 @@ func (t *mulTask) finish(w *worker, c []float32, ldc int, u []float32, ldu int, 
 	}
 }
 
-// activate sets x to act(x), times u unless that is nil.
+// activate sets x to act(x), multiplied by u unless that is nil.
 func activate(w *worker, act compute.Activation, x, u []float32) {
 	if act == compute.SiLU && u != nil {
 		w.k.SiLUMul(x, x, u)

@@ -20,12 +20,12 @@ func (t *normTask) run(w *worker, part int) {
 
 // A normRow is a norm ready to be applied to rows.
 type normRow struct {
-	weight, bias []float32 // bias is nil where there is none
+	weight, bias []float32 // bias may be nil
 	eps          float32
 	center       bool
 }
 
-// normOf prepares a norm over rows of h elements.
+// normOf prepares a norm for rows of h elements.
 func normOf(op string, norm *compute.Norm, h int) normRow {
 	w := f32(op, norm.Weight, h)
 	check(len(w) == h, op, "elements of the norm's weight", len(w), h)

@@ -161,15 +161,15 @@ func (t *topkTask) row(w *worker, r int) {
 	}
 }
 
-// topBlock is the number of elements whose largest stands for all of them, where
-// that is not known yet.
+// topBlock is the number of elements whose largest is computed first, if there are no
+// peaks.
 const topBlock = 256
 
 // selectTop writes the len(ids) = k largest of x, best first, ties to the lower
 // id and NaNs last, and returns the largest, given the largest of every block elements.
 //
-// The k-th largest of these bounds what can be chosen from below, so that little
-// more than k blocks are looked at element by element.
+// The k-th largest block maximum is a lower bound of what can be selected, so little
+// more than k blocks are searched element by element.
 func selectTop(w *worker, ids []int32, best, x, most []float32, block int) float32 {
 	k := len(ids)
 	n := 0
@@ -185,7 +185,7 @@ func selectTop(w *worker, ids []int32, best, x, most []float32, block int) float
 	}
 	n = 0
 	for b, m := range most {
-		// An equal element of a higher id never displaces one that is there.
+		// An equal element with a higher id never displaces a selected one.
 		if m < bound || n == k && !(m > best[k-1]) {
 			continue
 		}
@@ -198,7 +198,7 @@ func selectTop(w *worker, ids []int32, best, x, most []float32, block int) float
 			}
 		}
 	}
-	for i := 0; n < k; i++ { // all numbers are there
+	for i := 0; n < k; i++ { // all numbers are selected
 		if v := x[i]; v != v {
 			ids[n], best[n] = int32(i), v
 			n++
@@ -207,8 +207,8 @@ func selectTop(w *worker, ids []int32, best, x, most []float32, block int) float
 	return w.k.Max(most)
 }
 
-// place puts v behind those of best, n of them set and best first, that are not
-// less, and returns where. What was last is lost if all are set.
+// place inserts v into best, of which n are set, after all that are not less, and
+// returns its place. If all are set, the last one drops out.
 func place(best []float32, n int, v float32) int {
 	at := min(n, len(best)-1)
 	for ; at > 0 && v > best[at-1]; at-- {
@@ -249,9 +249,9 @@ func (q *Queue) TopPeaks(ids, logp, logits, peaks compute.Buffer, row, k, n int)
 	q.pool.run(t, parts(n, t.per))
 }
 
-// logOf returns the natural logarithm of a positive normal x, to within about
-// one unit in the last place, with the same bits everywhere: the library's own
-// differs between architectures.
+// logOf returns the natural logarithm of a positive normal x, to within about one unit
+// in the last place, with the same bits everywhere. The standard library's differs
+// between architectures.
 //
 // With x = m·2^e, m in [√½, √2), and s = (m−1)/(m+1): log m = 2·atanh(s).
 func logOf(x float64) float64 {

@@ -16,15 +16,15 @@ type task interface {
 	run(w *worker, part int)
 }
 
-// A worker is one thread of a pool: number 0 is the goroutine that calls run.
+// A worker is one thread of a pool. Number 0 is the goroutine that calls run.
 type worker struct {
 	k       *kern.Funcs
 	scratch [4][]float32
 	one     []float32
 	half    []uint16
 
-	// next counts up to end through this worker's share of the parts. Workers
-	// that are done with their own share take from the others'.
+	// next counts up to end through this worker's share of the parts. Workers that have
+	// finished their own share take from the others'.
 	_    [64]byte
 	next atomic.Int64
 	end  int64
@@ -34,8 +34,8 @@ type worker struct {
 	wake   chan struct{}
 }
 
-// buf returns scratch i with n elements, contents undefined. It stops
-// allocating once it has reached its largest size.
+// buf returns scratch i with n elements, contents undefined. It allocates only when it
+// must grow.
 func (w *worker) buf(i, n int) []float32 {
 	if cap(w.scratch[i]) < n {
 		w.scratch[i] = make([]float32, n+n/4)
@@ -73,28 +73,28 @@ func (w *worker) gemmBF16(c []float32, ldc int, a []float32, ars, aks int, b []u
 	}
 }
 
-// spin is how long a worker without work keeps its core before it parks: longer
-// than the gaps between the passes of a text, since one that is parked takes tens of
-// microseconds to come back, and the caller computes alone meanwhile.
+// spin is how long an idle worker keeps its core before it parks. It exceeds the gaps
+// between the passes of a text: a parked worker takes tens of microseconds to return,
+// during which the caller computes alone.
 const spin = time.Millisecond
 
-// looks is how often a worker looks for a job before it lets others have its
-// core: about 10 µs, since that takes as long as a hundred looks.
+// looks is how often an idle worker polls before it yields its core, about 10 µs.
+// Yielding costs as much as a hundred polls.
 const looks = 8192
 
-// The pool's state is one word: the number of the current job in the upper
-// half, whether it takes helpers, whether the caller sleeps until they are done,
-// and how many are at it. A helper enters by a compare-and-swap, so one that
-// comes late finds the job closed and never touches the next job's parts.
+// The pool's state is one word: the number of the current job in the upper half,
+// whether it accepts helpers, whether the caller sleeps until they are done, and how
+// many are working on it. A helper enters by compare-and-swap, so a late one finds the
+// job closed and never touches the next job's parts.
 const (
 	jobOpen   = 1 << 31
 	jobSleeps = 1 << 30
 	jobInside = jobSleeps - 1
 )
 
-// joinSpins is how often the caller looks whether helpers are done before it
-// sleeps: about 100 µs, after which the system has probably taken a helper's core
-// away, perhaps to let the caller wait on it.
+// joinSpins is how often the caller polls for its helpers before it sleeps, about
+// 100 µs. After that the system has probably taken a helper's core away, perhaps to let
+// the caller wait on it.
 const joinSpins = 50_000
 
 // A pool runs tasks on a fixed set of workers, one task at a time.
@@ -103,7 +103,7 @@ type pool struct {
 	workers []*worker
 	task    task
 	_       [128]byte
-	state   atomic.Uint64 // in a line of its own: the others look at it all the time
+	state   atomic.Uint64 // in a cache line of its own: idle workers poll it
 	_       [128]byte
 	done    chan struct{} // wakes the sleeping caller
 	stopped atomic.Bool
@@ -137,8 +137,8 @@ func (p *pool) run(t task, parts int) {
 	}
 }
 
-// alone runs all parts on the calling goroutine: for work that is smaller than
-// waking others.
+// alone runs all parts on the calling goroutine, for work that costs less than waking
+// other workers.
 func (p *pool) alone(t task, parts int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,8 +164,8 @@ func (p *pool) share(t task, parts, n int) {
 	p.work(0)
 }
 
-// join closes the job and waits for its helpers, also when the caller's own
-// part panicked.
+// join closes the job and waits for its helpers, even if the caller's own part
+// panicked.
 func (p *pool) join() {
 	for i := 1; ; i++ {
 		s := p.state.Load()
@@ -176,7 +176,7 @@ func (p *pool) join() {
 		if s&jobInside == 0 {
 			break
 		}
-		// The word is swapped whole: whoever leaves last has seen the sleeper.
+		// The whole word is swapped, so the last helper to leave has seen the sleeper.
 		if i >= joinSpins && p.state.CompareAndSwap(s, s|jobSleeps) {
 			<-p.done
 			break
@@ -191,7 +191,7 @@ func (p *pool) join() {
 	}
 }
 
-// work runs parts until none is left: worker i's own first.
+// work runs parts until none is left, worker i's own first.
 func (p *pool) work(i int) {
 	me, t, n := p.workers[i], p.task, len(p.workers)
 	for v := range n {
@@ -259,8 +259,8 @@ func (p *pool) enter(w *worker, last uint64) (uint64, bool) {
 		if time.Since(since) < spin {
 			continue
 		}
-		// Whoever opens a job looks at parked afterwards, and this looks at the
-		// state after setting parked: one of the two sees the other.
+		// Whoever opens a job reads parked afterwards, and this reads the state after
+		// setting parked: at least one of them sees the other's write.
 		w.parked.Store(true)
 		if s := p.state.Load(); (s&jobOpen != 0 && s>>32 != last) || p.stopped.Load() {
 			if w.parked.CompareAndSwap(true, false) {
@@ -272,7 +272,7 @@ func (p *pool) enter(w *worker, last uint64) (uint64, bool) {
 	}
 }
 
-// stop ends the workers; run then does all work on the caller's goroutine.
+// stop ends the workers. Afterwards run does all work on the caller's goroutine.
 func (p *pool) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

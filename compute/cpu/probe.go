@@ -8,17 +8,16 @@ import (
 	"talf/compute/cpu/kern"
 )
 
-// A Probe measures what a device's threads can do at most, for comparison with
-// what they do: run it between the measurements that it is compared with, since
-// machines change their speed.
+// A Probe measures the peak speeds of a device's threads. Run it between the
+// measurements that it is compared with, because machines change their speed.
 type Probe struct {
 	dev  *Device
 	read readTask
 	peak peakTask
 }
 
-// NewProbe returns a probe that reads size bytes, at least 1 MiB: as many as
-// the weights it is compared with, so that both lie in the same cache or memory.
+// NewProbe returns a probe that reads size bytes, at least 1 MiB. Give it the size of
+// the weights that it is compared with, so that both are in the same cache or memory.
 func (d *Device) NewProbe(size int) *Probe {
 	p := &Probe{dev: d}
 	x, mem := hugeAlloc[float32](&d.mem, max(size/4, 1<<18))

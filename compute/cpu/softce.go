@@ -13,7 +13,7 @@ import (
 // softCE is the state of SoftCE: logits of one chunk of rows at a time.
 type softCE struct {
 	z    []float32 // [rows][v] logits, then their gradients
-	dw   []float32 // a chunk's h in panels, where dw is wanted
+	dw   []float32 // a chunk's h in panels, if dw is wanted
 	rows ceTask
 }
 
@@ -106,7 +106,7 @@ func (q *Queue) head(w compute.Buffer, v, hidden int) (forward, back packed) {
 	return forward, back
 }
 
-// DType and Shape make a weight a buffer [Out][In] for SoftCE.
+// DType and Shape make a weight usable as SoftCE's buffer [Out][In].
 func (w *weight) DType() compute.DType {
 	switch {
 	case w.half != nil:
@@ -131,7 +131,7 @@ func (w *weight) backward(q *Queue) packed {
 	return w.back
 }
 
-// turnTask writes one panel of w.back a part.
+// turnTask writes one panel of w.back per part.
 type turnTask struct{ w *weight }
 
 func (t *turnTask) run(_ *worker, part int) {
@@ -160,7 +160,7 @@ func (t *turnTask) run(_ *worker, part int) {
 	}
 }
 
-// ceTask turns one row of logits into its loss and gradient a part.
+// ceTask turns one row of logits into its loss and gradient per part.
 type ceTask struct {
 	z, loss, scale []float32
 	l              *compute.SoftLabels
@@ -240,8 +240,8 @@ func (t *ceTask) topK(w *worker, z []float32, r int) {
 		tail = float64(t.l.Tail[r])
 	}
 	if tail != 0 {
-		// Next to nothing left outside the labels: the bucket counts as smallest,
-		// and there is no one to push up.
+		// Almost no mass is left outside the labels: the bucket counts as smallest, and
+		// no token is there to push up.
 		loss += float64(tail * (logOf(sum) - logOf(max(rest, smallest))))
 		if rest >= smallest {
 			coef -= float64(tail * labels / sum / rest)
@@ -257,6 +257,6 @@ func (t *ceTask) topK(w *worker, z []float32, r int) {
 	}
 }
 
-// smallest is the least mass outside the labels, next to the largest logit's 1,
-// that is told from none: its inverse is far from overflowing.
+// smallest is the least mass outside the labels, relative to the largest logit's 1,
+// that is distinguished from none. Its inverse is far from overflowing.
 const smallest = 0x1p-100

@@ -70,8 +70,8 @@ func (t *packBTask) run(_ *worker, part int) {
 		}
 		return
 	}
-	// Row by row over all panels: one panel after the other would read two cache
-	// lines of every row and come back for the next two.
+	// Row by row over all panels: panel by panel would read two cache lines of every
+	// row and return for the next two.
 	for i := k; i < k+s; i++ {
 		src := t.b[i*t.stride:]
 		for p := p0; p < end; p++ {
@@ -263,7 +263,7 @@ func (t *normWeightTask) run(w *worker, part int) {
 	}
 }
 
-// NormGrad gives dx and dw of Norm. dx may be dy.
+// NormGrad computes dx and dw of Norm. dx may be dy.
 func (q *Queue) NormGrad(dx, dw, dy, x, weight compute.Buffer, eps float32, n int) {
 	const op = "NormGrad"
 	wt := f32(op, weight, 1)
@@ -345,7 +345,7 @@ func (t *swigluGradTask) run(w *worker, part int) {
 	}
 }
 
-// SwiGLUGrad gives dgu of SwiGLU. dgu may be gu.
+// SwiGLUGrad computes dgu of SwiGLU. dgu may be gu.
 func (q *Queue) SwiGLUGrad(dgu, dy, gu compute.Buffer, n int) {
 	const op = "SwiGLUGrad"
 	f := width(dy)

@@ -12,8 +12,8 @@ import (
 // see keys [first, first+keys) at most.
 type sequence struct{ from, to, first, keys int }
 
-// treeAttendTask computes one (sequence, KV head) a part: nothing that a part
-// adds to is written by another.
+// treeAttendTask computes one (sequence, KV head) per part, so no two parts add to the
+// same memory.
 type treeAttendTask struct {
 	g              *compute.TrainAttention
 	seqs           []sequence
@@ -79,7 +79,7 @@ func (q *Queue) TreeAttend(o, lse, qs compute.Buffer, k, v []compute.Buffer, g *
 	q.pool.run(t, n)
 }
 
-// TreeAttendGrad gives dq and adds to dk and dv.
+// TreeAttendGrad computes dq and adds to dk and dv.
 func (q *Queue) TreeAttendGrad(dq compute.Buffer, dk, dv []compute.Buffer, do, o, lse, qs compute.Buffer, k, v []compute.Buffer, g *compute.TrainAttention) {
 	const op = "TreeAttendGrad"
 	t := &q.train.attend
@@ -134,7 +134,7 @@ func (t *treeAttendTask) row(x []float32, i int32, head int) []float32 {
 	return x[int(i)*t.ldk+head*t.hd:][:t.hd]
 }
 
-// seen returns the number of keys that the last of rows [r,r+m) sees at most.
+// seen returns the most keys that any of rows [r,r+m) sees, which is the last one's.
 func (t *treeAttendTask) seen(s *sequence, r, m int) int {
 	n := 0
 	for _, l := range t.g.Last[r : r+m] {

@@ -12,16 +12,16 @@ import (
 type weight struct {
 	out, in int
 	packed
-	mem *region // that the panels lie in, or nil
+	mem *region // that holds the panels, or nil
 
-	// back is the transposed packing, panels over inputs, for gradients, made when
-	// first used.
+	// back is the transposed packing for gradients, in panels over inputs. It is made on
+	// first use.
 	once    sync.Once
 	back    packed
 	backMem *region
 }
 
-// packed are the panels of a matrix. One of the slices is there.
+// packed are the panels of a matrix. Exactly one of the slices is set.
 type packed struct {
 	panels []float32 // [⌈out/32⌉][in][32]
 	half   []uint16  // kern's bfloat16 panels
@@ -100,7 +100,7 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 
 func panels(n int) int { return (n + kern.Panel - 1) / kern.Panel }
 
-// packTask packs one panel a part.
+// packTask packs one panel per part.
 type packTask struct {
 	dst     packed
 	parts   []compute.Matrix
@@ -124,7 +124,7 @@ func (t *packTask) run(w *worker, part int) {
 	for k := 0; k < t.in; k += step {
 		s := min(step, t.in-k)
 		t.each(part, n, func(j int, m *compute.Matrix, row int) { decode(buf[j*step:][:s], m, row, k) })
-		// A last panel that is not full is zeroed by what packs it.
+		// The packing kernels zero the rest of a last panel that is not full.
 		switch d := &t.dst; {
 		case d.panels != nil:
 			kern.PackRows(d.panels[(part*t.in+k)*kern.Panel:][:s*kern.Panel], buf, n, s, step)
@@ -137,8 +137,8 @@ func (t *packTask) run(w *worker, part int) {
 	t.done(part*kern.Panel, part*kern.Panel+n)
 }
 
-// each calls f for output j < n of a panel with the part that it is from and its
-// row there.
+// each calls f for each output j < n of a panel, with the matrix that it comes from and
+// its row there.
 func (t *packTask) each(panel, n int, f func(j int, m *compute.Matrix, row int)) {
 	i, first := 0, 0
 	for j := range n {
@@ -151,8 +151,8 @@ func (t *packTask) each(panel, n int, f func(j int, m *compute.Matrix, row int))
 	}
 }
 
-// whole returns the part that n outputs of a panel are all from, and the first
-// one's row there; nil if they are from several.
+// whole returns the matrix that all n outputs of a panel come from and the row of the
+// first, or nil if they come from several.
 func (t *packTask) whole(panel, n int) (*compute.Matrix, int) {
 	row := panel * kern.Panel
 	for i := range t.parts {
@@ -178,7 +178,7 @@ func (t *packTask) stored() bool {
 	return true
 }
 
-// copyQ8 packs n outputs of one panel from integers and scales as they are.
+// copyQ8 packs n outputs of one panel from stored integers and scales, unchanged.
 func (t *packTask) copyQ8(panel, n int) {
 	blocks := kern.Q8Blocks(t.in)
 	dst := t.dst.q8[panel*kern.Q8PanelLen(t.in):]
@@ -191,7 +191,7 @@ func (t *packTask) copyQ8(panel, n int) {
 	})
 }
 
-// done tells the parts that rows [lo,hi) of the stack are packed.
+// done reports rows [lo,hi) of the stack as packed to the matrices that have them.
 func (t *packTask) done(lo, hi int) {
 	for i := range t.parts {
 		m := &t.parts[i]
@@ -203,7 +203,7 @@ func (t *packTask) done(lo, hi int) {
 	}
 }
 
-// decode gives elements from k on of a row.
+// decode returns the elements of a row from k on.
 func decode(dst []float32, m *compute.Matrix, row, k int) {
 	if m.Type == compute.Q8 {
 		kern.DequantQ8(dst, m.Data[row*m.Cols:], m.Scales[row*kern.Q8Blocks(m.Cols)*2:], k)

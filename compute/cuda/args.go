@@ -129,9 +129,9 @@ var kernels = [kernelCount]struct {
 	treeNodes:      {"tree_nodes", 128},
 }
 
-// The structures that kernels take, as kernels.cu declares them: every field is
-// 8 bytes, and pointers are addresses of the device. Live is that of a count of
-// rows, or of attention's items, or 0: all that are launched.
+// The arguments of kernels, as kernels.cu declares them. Every field is 8 bytes, and
+// pointers are device addresses. Live is the address of a count of rows or of attention's
+// items, or 0: all that are launched.
 
 const maxArgs = 24
 
@@ -219,7 +219,7 @@ type roundArgs struct {
 	n        int64
 }
 
-// The largest of them fit into a command.
+// The largest structures fit into a command.
 var (
 	_ [maxArgs*8 - unsafe.Sizeof(prepareArgs{})]byte
 	_ [maxArgs*8 - unsafe.Sizeof(attendArgs{})]byte
@@ -234,7 +234,7 @@ type row struct {
 // An item is kernels.cu's Item.
 type item struct{ row, rows, chunk, _ int32 }
 
-// What they take on the device.
+// Their sizes on the device.
 const (
 	rowBytes  = int(unsafe.Sizeof(row{}))
 	itemBytes = int(unsafe.Sizeof(item{}))

@@ -10,19 +10,19 @@ import (
 	"talf/compute"
 )
 
-// chunk is the positions that one block of the attention kernel sums, and
-// queries how many rows times heads of a group it does so for.
+// chunk is the number of positions that one block of the attention kernel sums, and
+// queries the number of rows times heads of a group that it sums them for.
 const (
 	chunk   = 128
 	queries = 16
 )
 
-// partBytes bounds the memory of the chunks' sums: longer steps run in parts.
+// partBytes bounds the memory of the chunks' sums. Larger steps run in parts.
 const partBytes = 128 << 20
 
-// A step is what attention needs of a compute.Step, on the device until the next
-// time that the queue waits. It holds the step, so that an address means the same
-// step meanwhile.
+// A step is what attention needs of a compute.Step, on the device until the queue next
+// waits. It refers to that Step, so that its address cannot be reused for another one
+// meanwhile.
 type step struct {
 	s       *compute.Step
 	window  int
@@ -89,7 +89,7 @@ func (q *queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 	p.live = live
 	launch(q, prep, rows, (heads+3)/4, 1, &p)
 	for _, part := range t.parts {
-		// Several parts are launched as they are: passes like it are rare.
+		// Several parts are launched exactly as they are: such passes are rare.
 		rows, live := part.n, uint64(0)
 		if len(t.parts) == 1 {
 			rows, live = q.counted(part.n, false)
@@ -147,7 +147,7 @@ func validate(op string, st *store, s *compute.Step, rot int, rope *buffer) {
 	check(row == s.Rows, op, "rows of all spans", row, s.Rows)
 }
 
-// stepOf returns s on the device, where it may be since an earlier layer.
+// stepOf returns s on the device. An earlier layer may have put it there.
 func (q *queue) stepOf(s *compute.Step, window int, c compute.KVConfig) *step {
 	for _, t := range q.steps {
 		if t.s == s && t.window == window && t.kvHeads == c.KVHeads {
@@ -210,10 +210,11 @@ func (b *stepBuilder) reset(group, window int) {
 	}
 }
 
-// A bunch is rows of a span whose heads one block of the kernel has room for.
+// A bunch is rows of a span that one block of the kernel can handle with all their
+// heads.
 type bunch struct {
 	row, n int
-	common int // positions from the first that all its rows have in common
+	common int // leading positions that all its rows share
 }
 
 // span appends the rows of p.
@@ -250,8 +251,8 @@ func (b *stepBuilder) span(p *compute.Span, s *compute.Step) {
 	}
 }
 
-// shared returns how many ancestors, from the root on, row r and one with
-// ancestors anc have in common.
+// shared returns how many ancestors, from the root on, row r shares with a row whose
+// ancestors are anc.
 func (b *stepBuilder) shared(r int, anc []uint64) int {
 	f := &b.rows[r]
 	n := 0
@@ -268,8 +269,8 @@ func (b *stepBuilder) shared(r int, anc []uint64) int {
 	return n
 }
 
-// cut makes parts of bunches so that the sums of a part's chunks, chunkBytes each
-// for every row, keep within partBytes.
+// cut groups bunches into parts so that a part's sums, chunkBytes for each chunk of each
+// row, fit into partBytes.
 func (b *stepBuilder) cut(chunkBytes int) {
 	for i := 0; i < len(b.bunches); {
 		p := stepPart{row: b.bunches[i].row, items: uint64(len(b.items) * itemBytes)}
@@ -291,8 +292,8 @@ func (b *stepBuilder) cut(chunkBytes int) {
 	}
 }
 
-// bunch appends the items of u: one for chunks that its rows have in common, else
-// one a row.
+// bunch appends the items of u: one for each chunk that its rows share, one per row for
+// the other chunks.
 func (b *stepBuilder) bunch(p *stepPart, u *bunch) {
 	rows := b.rows[u.row:][:u.n]
 	first, last := int(rows[0].first), 0

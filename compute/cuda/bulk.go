@@ -10,17 +10,17 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-// Products of many rows may be cuBLAS's where bits need not be those of plain
-// decoding. Packed weights are unpacked first, a slab at a time: what that costs is
-// little beside a product of a thousand rows, and a second copy of all weights would
-// cost twice the memory.
+// Where bits need not be those of plain decoding, cuBLAS may compute products of many
+// rows. Packed weights are unpacked first, a slab at a time. That costs little compared
+// with a product of a thousand rows, and a second copy of all weights would double the
+// memory.
 
-// bulkRows is the fewest rows for which unpacking pays: the product of a weight reads
-// it once, and unpacking moves it twice more.
+// bulkRows is the fewest rows for which unpacking pays: a product reads a weight once,
+// and unpacking moves it twice more.
 const bulkRows = 128
 
 const (
-	workspaceSize = 32 << 20  // what the library's documentation advises for Hopper
+	workspaceSize = 32 << 20  // as the library's documentation advises for Hopper
 	slabSize      = 256 << 20 // bytes of a weight that are unpacked at a time
 )
 
@@ -73,15 +73,15 @@ func (q *queue) startBulk() error {
 	return nil
 }
 
-// bulky reports whether a product of n rows is the library's. Passes that may have
-// some are not collected.
+// bulky reports whether the library computes a product of n rows. Passes that may have
+// such products are not collected.
 func (q *queue) bulky(w *weight, n int) bool {
 	return q.bulk.allowed(n) && w.t != compute.Q8 && !q.pass.on
 }
 
 func (b *bulk) allowed(rows int) bool { return b != nil && b.on && rows >= bulkRows }
 
-// library runs n rows of a product; a has all but the rows' places in order.
+// library runs n rows of a product. In a, everything but the rows' addresses is set.
 func (q *queue) library(w *weight, norm normArgs, a linearArgs, n int) bool {
 	b := q.bulk
 	bf16 := w.t == compute.BF16
@@ -110,7 +110,7 @@ func (q *queue) library(w *weight, norm normArgs, a linearArgs, n int) bool {
 		x = norm.dst
 		launch(q, normRows, n, 1, 1, &norm)
 	}
-	// Sums go where they belong unless something follows.
+	// Sums go to their destination unless something is fused to the product.
 	weights := []uint64{a.w}
 	if a.up != 0 {
 		weights = append(weights, a.up)

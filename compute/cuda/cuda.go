@@ -1,15 +1,15 @@
-// Package cuda runs compute's operations on an NVIDIA GPU through the driver
-// alone: kernels are embedded as PTX, and nothing of NVIDIA's is needed to build.
-// It is part of programs built for Linux with the tag gpu and cgo; in others New
-// and Examine say that it is not.
+// Package cuda runs compute's operations on an NVIDIA GPU through the driver alone.
+// Kernels are embedded as PTX, and nothing of NVIDIA's is needed to build. Programs
+// include it if they are built for Linux with the tag gpu and cgo; in others New and
+// Examine report that they do not.
 //
 // One goroutine owns the device's context and its one stream, and queues hand it
-// their work, so an operation returns long before the device has run it. Weights
-// lie in the order in which tensor cores take them, and are multiplied by
-// activations in two bfloat16 planes, 16 bits; F32 weights are multiplied in f32.
+// their work, so an operation returns long before the device has run it. Weights are
+// stored in the order in which tensor cores read them. They are multiplied by activations
+// in two bfloat16 planes, 16 bits; F32 weights are multiplied in f32.
 //
-// The order of every reduction follows from the weight's shape and the row's
-// length, so rows have the same bits in any company; they differ from the CPU's.
+// The order of every reduction depends only on the weight's shape and the row's length,
+// so a row's bits do not depend on the other rows. They differ from the CPU's.
 package cuda
 
 import (
@@ -21,10 +21,10 @@ import (
 type Config struct {
 	Device   int  // ordinal
 	NoGraphs bool // launch every kernel by itself
-	// Log, unless nil, is told what a driver will not do that costs time.
+	// Log, unless nil, gets a warning if the driver lacks what makes decoding fast.
 	Log *slog.Logger
 	// BF16 rounds what training multiplies to bfloat16, for tensor cores; sums
-	// are in f32. Decoding does as its weights' types say.
+	// are in f32. Decoding follows its weights' types.
 	BF16 bool
 }
 

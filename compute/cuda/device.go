@@ -18,8 +18,8 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-// A device is one GPU. Everything that touches its context runs on the goroutine
-// of own, in the order in which it was sent.
+// A device is one GPU. Everything that touches its context runs on the goroutine of
+// own, in the order in which it was sent.
 type device struct {
 	cfg  Config
 	info Info
@@ -36,12 +36,12 @@ type device struct {
 	mod     cu.Module
 	stream  cu.Stream
 	kernels [kernelCount]cu.Function
-	graphs  bool // passes that come again are replayed
+	graphs  bool // repeated passes are replayed
 	seed    maphash.Seed
 	memory  map[cu.DevicePtr]int64
 	used    int64
 	pinned  map[*byte][]byte
-	// Of queues, to be closed with the device.
+	// The queues' libraries, closed with the device.
 	libraries []*driver.BLAS
 }
 
@@ -67,7 +67,7 @@ func New(c Config) (compute.Device, error) {
 	}
 	d := &device{
 		cfg: c, info: r.Devices[c.Device],
-		// Deep enough that a queue never waits for a launch within a layer.
+		// Deep enough that a queue never waits for launches of the same layer.
 		work: make(chan command, 256), done: make(chan struct{}),
 		memory: map[cu.DevicePtr]int64{}, pinned: map[*byte][]byte{},
 		graphs: !c.NoGraphs, seed: maphash.MakeSeed(),
@@ -100,8 +100,8 @@ func (d *device) own(started chan<- error) {
 	d.stop()
 }
 
-// launch launches a kernel, unless the device has failed. It reports false if it
-// has. It runs on the owner.
+// launch launches a kernel. It reports false, and does nothing, if the device has
+// failed. It runs on the owner.
 func (d *device) launch(l *launched) bool {
 	if d.lost.Load() != nil {
 		return false
@@ -113,7 +113,7 @@ func (d *device) launch(l *launched) bool {
 	return true
 }
 
-// withoutGraphs goes on without graphs, because of err.
+// withoutGraphs turns graphs off because of err and logs that.
 func (d *device) withoutGraphs(err error) {
 	d.graphs = false
 	if d.cfg.Log == nil {
@@ -156,8 +156,8 @@ func (d *device) start() error {
 	return nil
 }
 
-// stop gives everything back. What fails is of no use to anybody: a lost device
-// refuses all of it.
+// stop releases everything. It ignores failures, since a lost device refuses every
+// call.
 func (d *device) stop() {
 	for _, b := range d.libraries {
 		b.Close()
@@ -237,8 +237,8 @@ func (d *device) Close() error {
 	return nil
 }
 
-// A block is a piece of device memory. It is freed after the last reference has
-// gone and what was queued before has run.
+// A block is a piece of device memory. It is freed once nothing refers to it and what
+// was queued before has run.
 type block struct {
 	ptr  uint64
 	size int64
@@ -259,7 +259,7 @@ func (d *device) alloc(what string, size int64, cleared bool) (*block, error) {
 		if !errors.Is(err, driver.OutOfMemory) {
 			break
 		}
-		// What nobody refers to is freed when the collector finds it.
+		// Unreferenced blocks are freed when the collector finds them.
 		runtime.GC()
 		runtime.Gosched()
 		err = try()
@@ -309,7 +309,7 @@ func (d *device) free(ptr uint64) {
 	}
 }
 
-// host replaces page-locked memory by size bytes of it, until the device is
+// host replaces old by size bytes of page-locked memory, which last until the device is
 // closed. It runs on the owner.
 func (d *device) host(old []byte, size int) ([]byte, error) {
 	if old != nil {
@@ -326,7 +326,7 @@ func (d *device) host(old []byte, size int) ([]byte, error) {
 	return p, nil
 }
 
-// upload copies host memory that may be paged to the device and waits.
+// upload copies pageable host memory to the device and waits.
 func (d *device) upload(dst uint64, src []byte) error {
 	if len(src) == 0 {
 		return nil
@@ -343,7 +343,7 @@ func (d *device) upload(dst uint64, src []byte) error {
 	})
 }
 
-// bytesText returns n in a unit that suits it.
+// bytesText formats n in a suitable unit.
 func bytesText(n int64) string {
 	switch {
 	case n >= 1<<30:
@@ -396,7 +396,7 @@ type buffer struct {
 func (b *buffer) DType() compute.DType { return b.t }
 func (b *buffer) Shape() []int         { return b.shape }
 
-// width returns the elements of a row: of everything below the first dimension.
+// width returns the elements of a row, the product of all dimensions but the first.
 func (b *buffer) width() int {
 	n := 1
 	for _, s := range b.shape[min(1, len(b.shape)):] {

@@ -38,7 +38,7 @@ func blocksOf(n int) int { return (n + compute.Q8Block - 1) / compute.Q8Block }
 func bfloat(x float32) uint16 {
 	u := math.Float32bits(x)
 	if x != x {
-		return uint16(u>>16) | 1<<6 // stays a NaN whatever the cut removes
+		return uint16(u>>16) | 1<<6 // stays a NaN whatever bits are cut off
 	}
 	return uint16((u + 0x7fff + u>>16&1) >> 16)
 }
@@ -65,9 +65,9 @@ func toHalf(x float32) uint16 {
 }
 
 // quantise sets q to the integers of a block of weights and returns its scale, as
-// docs/formats.md has it: the scale is the float16 nearest to the largest
-// weight's 127th part, or the next one above it if that is nearer than half an
-// integer short.
+// docs/formats.md specifies: the scale is the float16 nearest to 1/127 of the largest
+// weight, or the next larger one if that would cut the largest weight by more than
+// half an integer.
 func quantise(q []int8, w []float32) uint16 {
 	const most = 65504
 	var top uint32

@@ -13,11 +13,11 @@ import (
 // positions is the number of positions in a KV block.
 const positions = compute.BlockLen
 
-// mostDim is the largest head that the attention kernels have room for.
+// mostDim is the largest head dimension that the attention kernels have room for.
 const mostDim = 128
 
-// A store keeps keys and values in chunks that never move, found through a table
-// on the device: kernels.cu's Store says how a chunk is laid out.
+// A store keeps keys and values in chunks that never move, found through a table on the
+// device. Store in kernels.cu describes the layout of a chunk.
 type store struct {
 	dev   *device
 	c     compute.KVConfig
@@ -70,7 +70,7 @@ func (s *store) Blocks() int {
 	return len(s.chunks) * s.per
 }
 
-// Grow makes at least blocks available. What is there stays where it is.
+// Grow makes at least so many blocks available. Existing blocks do not move.
 func (s *store) Grow(blocks int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

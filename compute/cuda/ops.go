@@ -76,8 +76,8 @@ func (q *queue) Gather(dst compute.Buffer, row, col int, src compute.Buffer, row
 	runtime.KeepAlive(s)
 }
 
-// normArgsOf returns a kernel's arguments for n over rows of width elements, or
-// for rows as they are if n is nil.
+// normArgsOf returns a kernel's arguments for norm n over rows of width elements. A nil
+// n leaves rows unchanged.
 func (q *queue) normArgsOf(op string, dst, x uint64, n *compute.Norm, width int) normArgs {
 	a := normArgs{dst: dst, x: x, width: int64(width)}
 	if n != nil {
@@ -152,8 +152,8 @@ func (q *queue) topK(ids, logp uint64, x *buffer, k, n int, live uint64) {
 	runtime.KeepAlive(x)
 }
 
-// linearRows is how many rows one launch of a product has at most, which bounds
-// the sums that its blocks share.
+// linearRows is the most rows of one launch of a product, which bounds the sums that its
+// blocks share.
 const linearRows = 256
 
 // Linear computes l over the rows of x into dst.

@@ -14,17 +14,17 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-// A pass is what a queue was asked for since Pass, which the owner runs when
-// somebody waits for it: one copy of all arguments, then the kernels, as a graph
-// if the very same launches came before.
+// A pass is what was queued since Pass. The owner runs it when somebody waits for it:
+// one copy of all arguments, then the kernels, as a graph if exactly the same launches
+// came before.
 //
-// Rows are launched in buckets, and attention's items and chunks in powers of two;
-// how many there are, and everything else that changes from pass to pass, is
-// behind addresses that do not. So passes of one bucket are the same launches
-// whatever their rows, tokens, lengths and masks are, until lengths double.
+// Rows are launched in buckets, and attention's items and chunks in powers of two.
+// Their actual numbers, and everything else that changes from pass to pass, are stored
+// at addresses that do not change. So passes of one bucket are the same launches,
+// whatever their rows, tokens, lengths and masks, until lengths double.
 type pass struct {
 	on     bool // launches are collected
-	sent   bool // the arguments of a pass may be on their way
+	sent   bool // the arguments of a pass may still be in transit
 	pinned []byte
 	twin   *block
 	at     int
@@ -36,11 +36,11 @@ type pass struct {
 	keep   []*block // replaced since the launches that use them were collected
 
 	graphs map[uint64]*graph // by the hash of their launches
-	seen   map[uint64]bool   // hashes of launches that came once
+	seen   map[uint64]bool   // hashes of launches that were seen once
 	tick   uint64
 }
 
-// A launched is a launch of a kernel. Equal ones do the same to the same memory.
+// A launched is a launch of a kernel. Equal launches do the same to the same memory.
 type launched struct {
 	kernel  kernel
 	grid    [3]uint32
@@ -48,13 +48,13 @@ type launched struct {
 	args    [maxArgs]uint64
 }
 
-// A count is a number that only the device is told, of rows or of items.
+// A count is a number of rows or items that is in the arguments only, not in a launch.
 type count struct {
 	items bool
 	n     int
 }
 
-// A topRead is a result of ReadTopK on its way.
+// A topRead is a result of ReadTopK that has not arrived yet.
 type topRead struct {
 	ids  []int32
 	logp []float32
@@ -70,16 +70,16 @@ type graph struct {
 }
 
 const (
-	// passRows is the most rows of a pass that is collected. What has more is worth
-	// starting before all of it is known.
+	// passRows is the most rows of a pass that is collected. A larger one is worth
+	// starting before it is complete.
 	passRows = 512
 	// countSlots is how many different counts a pass has, each in countBytes: what is
 	// left of it at every launch of a product.
 	countSlots = 16
 	countBytes = 8 * (passRows / linearRows)
-	// mostGraphs bounds the graphs of a queue; the one not used for longest goes.
+	// mostGraphs bounds the graphs of a queue; the least recently used one is dropped.
 	mostGraphs = 64
-	// mostSeen bounds what is remembered of passes that came once.
+	// mostSeen bounds the hashes of passes that were seen once.
 	mostSeen = 1024
 )
 
@@ -138,8 +138,8 @@ func (q *queue) passMemory(size int) bool {
 	return err == nil
 }
 
-// counted returns how many rows to launch for n, or items, and where the device
-// finds n, 0 if that is what is launched.
+// counted returns how many rows or items to launch for n, and the device address of n,
+// or 0 if exactly n are launched.
 func (q *queue) counted(n int, items bool) (launch int, live uint64) {
 	p := &q.pass
 	if !p.on || !items && n > passRows {
@@ -163,8 +163,8 @@ func (q *queue) counted(n int, items bool) (launch int, live uint64) {
 	return launch, p.twin.ptr + uint64(i*countBytes)
 }
 
-// padded returns the bytes that n elements of a size take among a pass's
-// arguments, where their number changes from pass to pass.
+// padded returns the bytes that n elements of a size take in a pass's arguments, if
+// their number changes from pass to pass.
 func (q *queue) padded(n, size int) int {
 	if q.pass.on {
 		n = power(n, 256)
@@ -202,7 +202,7 @@ func (q *queue) play() {
 	}
 }
 
-// launchAll launches a pass's kernels, together if they came before.
+// launchAll launches a pass's kernels, as a graph if they were launched before.
 func (q *queue) launchAll() {
 	p, d := &q.pass, q.dev
 	if d.graphs {
@@ -234,7 +234,7 @@ func (q *queue) launchAll() {
 	}
 }
 
-// capture makes a graph of a pass's launches, nil if the driver will not.
+// capture makes a graph of a pass's launches, or returns nil if the driver refuses.
 func (q *queue) capture(h uint64) *graph {
 	p, d := &q.pass, q.dev
 	exec, err := driver.Capture(d.stream, func() error {
@@ -250,7 +250,7 @@ func (q *queue) capture(h uint64) *graph {
 		d.withoutGraphs(err)
 		return nil
 	}
-	if old := p.graphs[h]; old != nil { // another list of this hash
+	if old := p.graphs[h]; old != nil { // another list with this hash
 		_ = old.exec.Destroy()
 		delete(p.graphs, h)
 	}
@@ -283,8 +283,8 @@ func (p *pass) arrived() {
 	p.reads = p.reads[:0]
 }
 
-// ReadTopK writes the k largest of each row to the host. They are there after
-// Sync, which leaves ids and logp as they were if it fails.
+// ReadTopK writes the k largest of each row to the host. They are valid after Sync. If
+// that fails, ids and logp are unchanged.
 func (q *queue) ReadTopK(ids []int32, logp []float32, logits compute.Buffer, k, n int) {
 	const op = "ReadTopK"
 	v := q.dev.bufferOf(op, logits, compute.F32, 0).width()
@@ -310,7 +310,7 @@ func (q *queue) ReadTopK(ids []int32, logp []float32, logits compute.Buffer, k, 
 		q.pass.reads = append(q.pass.reads, topRead{ids, logp, int(at - q.pass.twin.ptr), rows * k})
 		return
 	}
-	// Of too many rows, or too much of them, for a pass.
+	// Too many rows, or results, for a pass.
 	out := make([]byte, 8*rows*k)
 	q.readAt(at, out)
 	if q.dev.failure() == nil {

@@ -25,9 +25,8 @@ func (d *device) KVBytes(c compute.KVConfig, blocks int) int64 {
 	return int64((blocks+per-1)/per)*int64(per)*unit + 8*maxChunks
 }
 
-// WorkBytes returns the memory of a queue's arguments and of what products and
-// attention share. Scratch memory doubles when it grows, and the half before it may
-// not have gone yet.
+// WorkBytes returns the memory of a queue's arguments and of what products and attention
+// share. Scratch memory doubles when it grows, and the old half may not be freed yet.
 func (d *device) WorkBytes(c compute.KVConfig, heads, width, rows, positions int) int64 {
 	chunks := power((positions+chunk-1)/chunk, 8)
 	attend := min(4*int64(rows*heads*chunks)*int64(c.HeadDim+2), 2*partBytes)
@@ -38,7 +37,7 @@ func (d *device) WorkBytes(c compute.KVConfig, heads, width, rows, positions int
 	return 2*pinnedSize + 2*max(attend, product) + 2*planes
 }
 
-// Free returns the bytes of the device that nobody has.
+// Free returns the unallocated bytes of the device.
 func (d *device) Free() (int64, error) {
 	var free int64
 	err := d.do(func() (err error) {

@@ -20,8 +20,8 @@ import (
 type queue struct {
 	dev *device
 
-	// Arguments travel through page-locked memory to the same offset of a twin on
-	// the device. They start anew when the stream has run dry.
+	// Arguments travel through page-locked memory to the same offset of a twin on the
+	// device. Both are reused from the start once the stream is idle.
 	pinned []byte
 	twin   *block
 	at     int
@@ -31,7 +31,7 @@ type queue struct {
 	part    *block // sums that blocks share, and chunks of attention
 	bulk    *bulk  // products of many rows; nil before Bulk
 	rounded *block // of ReadBF16
-	tickets *block // one a product's block of outputs and rows, zero between products
+	tickets *block // one for each product's block of outputs and rows, zero between products
 
 	pass  pass
 	build stepBuilder
@@ -48,11 +48,11 @@ func (q *queue) Abilities() compute.Abilities {
 	return compute.Abilities{Replay: q, Bulk: q, BF16: q, Train: q, Remote: q}
 }
 
-// pinnedSize is the bytes of arguments that wait without a pause.
+// pinnedSize is the bytes of arguments that can be queued without waiting.
 const pinnedSize = 1 << 20
 
-// reserve makes room for n bytes of arguments that one operation needs together.
-// It reports false if the device has failed, and then nothing need be queued.
+// reserve makes room for n bytes of arguments of one operation. It reports false if the
+// device has failed: then nothing need be queued.
 func (q *queue) reserve(n int) bool {
 	if q.dev.failure() != nil {
 		return false
@@ -89,14 +89,13 @@ func (q *queue) reserve(n int) bool {
 	return err == nil
 }
 
-// bytesOf returns the memory of s. Devices and the hosts that they are built for
-// are little endian.
+// bytesOf returns the memory of s. Devices and their hosts are little endian.
 func bytesOf[T any](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(*new(T))))
 }
 
-// put copies x, for which reserve made room, to the device and returns where it
-// will be.
+// put copies x, for which reserve made room, to the device and returns its address
+// there.
 func (q *queue) put(x []byte) uint64 { return q.putIn(x, len(x)) }
 
 // putIn is put with room for size bytes.
@@ -120,7 +119,7 @@ func (q *queue) putIn(x []byte, size int) uint64 {
 	return dst
 }
 
-// room returns where n bytes, for which reserve made room, are on the device.
+// room returns the device address of n bytes, for which reserve made room.
 func (q *queue) room(n int) uint64 {
 	if p := &q.pass; p.on {
 		at := p.twin.ptr + uint64(p.at)
@@ -143,8 +142,8 @@ func launch[T any](q *queue, k kernel, x, y, z int, args *T) {
 	q.dev.send(c)
 }
 
-// scratch returns memory of at least size bytes in *b, which it replaces if that
-// is less.
+// scratch makes *b at least size bytes long, replacing it if it is shorter. It reports
+// false if there is no memory.
 func (q *queue) scratch(b **block, what string, size int64, cleared bool) bool {
 	if *b != nil && (*b).size >= size {
 		return true
@@ -164,7 +163,7 @@ func (q *queue) scratch(b **block, what string, size int64, cleared bool) bool {
 	return true
 }
 
-// wait waits for all that was queued and starts arguments anew.
+// wait waits for everything queued and reuses the arguments' memory.
 func (q *queue) wait() error {
 	d := q.dev
 	p := &q.pass
@@ -257,8 +256,8 @@ func (q *queue) Read(dst any, src compute.Buffer, off int) {
 	}
 }
 
-// read copies to page-locked memory, a piece at a time, and from there to dst. A
-// failure is left for Sync.
+// read copies to page-locked memory, a piece at a time, and from there to dst. Sync
+// reports a failure.
 func (q *queue) read(b *buffer, off int, dst []byte) {
 	q.readAt(b.mem.ptr+uint64(4*off), dst)
 	runtime.KeepAlive(b)

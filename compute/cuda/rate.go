@@ -15,8 +15,8 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-// Sizes and times of CopyRate: a piece is larger than any cache unless the device is
-// slow or full, and a sample has so many copies that waiting for them counts little.
+// Sizes and times of CopyRate. A piece is larger than any cache unless the device is
+// slow or full, and a sample has enough copies that waiting for them matters little.
 const (
 	leastPiece  = 1 << 20
 	mostPiece   = 256 << 20
@@ -26,9 +26,9 @@ const (
 	shareOfFree = 4 // that two pieces take at most
 )
 
-// CopyRate returns the bytes that the driver's copy within the memory of a device of
-// this package reads and writes a second, the best of a few samples: what products
-// that read weights are held against. It takes memory for that and gives it back.
+// CopyRate returns the bytes per second that the driver reads and writes in a copy within
+// the memory of a device of this package, the best of a few samples. It is the bound that
+// products which read weights are compared with. It takes memory and gives it back.
 func CopyRate(dev compute.Device) (float64, error) {
 	d, ok := dev.(*device)
 	if !ok {
@@ -93,8 +93,8 @@ func (d *device) copySeconds(size int64) (least float64, err error) {
 	return least, nil
 }
 
-// Roomiest returns the ordinal of the device with most free memory of those that can
-// be used, the first of equals, or −1 if none can be used. A single one is not asked.
+// Roomiest returns the ordinal of the usable device with the most free memory, the first
+// of equals, or −1 if none can be used. A single device is not asked for its memory.
 func Roomiest() int {
 	r := Examine()
 	if r.Reason != "" {
@@ -112,7 +112,7 @@ func Roomiest() int {
 	case 1:
 		return usable[0]
 	}
-	// What is free is known in a device's context, which takes a while to make.
+	// Free memory is known only in a device's context, which takes a while to make.
 	free := make([]int64, len(usable))
 	var asked sync.WaitGroup
 	for i, n := range usable {
@@ -128,8 +128,8 @@ func Roomiest() int {
 	return usable[best]
 }
 
-// freeOf returns the free memory of device n, −1 if it does not say: it may be
-// another process's alone.
+// freeOf returns the free memory of device n, or −1 if it cannot be asked: another
+// process may own it exclusively.
 func freeOf(n int) int64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

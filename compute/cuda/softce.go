@@ -9,7 +9,7 @@ import (
 	"talf/compute"
 )
 
-// DType and Shape make a weight a buffer [Out][In] for SoftCE.
+// DType and Shape make a weight usable as SoftCE's buffer [Out][In].
 func (w *weight) DType() compute.DType { return w.t }
 func (w *weight) Shape() []int         { return []int{w.out, w.in} }
 
@@ -124,5 +124,5 @@ func checkLabels(l *compute.SoftLabels, v, n int) {
 	}
 }
 
-// treeTile is the keys that a block of tree_keys has.
+// treeTile is the number of keys of a block of tree_keys.
 const treeTile = 32

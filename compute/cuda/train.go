@@ -116,8 +116,7 @@ func (q *queue) View(b compute.Buffer, shape ...int) compute.Buffer {
 	return &buffer{dev: c.dev, t: c.t, shape: append([]int(nil), shape...), n: n, mem: c.mem}
 }
 
-// Host copies data to the device. If there is no room for it, the device has
-// failed.
+// Host copies data to the device. If there is no room, the device fails.
 func (q *queue) Host(data []float32, shape ...int) compute.Buffer {
 	n, err := elements(shape)
 	if err != nil || n != len(data) {
@@ -141,7 +140,7 @@ func (q *queue) Clear(b compute.Buffer, n int) {
 	runtime.KeepAlive(d)
 }
 
-// flatBlocks is the grid of a kernel that goes over n elements one by one.
+// flatBlocks is the grid of an element-wise kernel over n elements.
 func flatBlocks(n int) int { return min((n+255)/256, 1056) }
 
 // Gemm computes c = op(a)·op(b) + beta·c: an element is one chain over ascending
@@ -169,7 +168,7 @@ func (q *queue) Gemm(c, a, b compute.Mat, beta float32) {
 // gemmSide is the rows and columns of a product that a block has.
 const gemmSide = 128
 
-// gemm launches k, a few rows of blocks at a time: their number is limited.
+// gemm launches k, a few rows of blocks at a time, because a grid's height is limited.
 func (q *queue) gemm(k kernel, g *gemmArgs) {
 	if g.m == 0 || g.n == 0 {
 		return
@@ -238,7 +237,7 @@ func (q *queue) SumRows(dst, x compute.Buffer, n int) {
 	runtime.KeepAlive(s)
 }
 
-// NormGrad gives dx and dw of Norm. dx may be dy.
+// NormGrad computes dx and dw of Norm. dx may be dy.
 func (q *queue) NormGrad(dx, dw, dy, x, weight compute.Buffer, eps float32, n int) {
 	const op = "NormGrad"
 	w := q.dev.bufferOf(op, weight, compute.F32, 1)
@@ -296,7 +295,7 @@ func (q *queue) Rope(x compute.Buffer, col, heads, headDim int, rope compute.Buf
 	runtime.KeepAlive(table)
 }
 
-// SwiGLUGrad gives dgu of SwiGLU. dgu may be gu.
+// SwiGLUGrad computes dgu of SwiGLU. dgu may be gu.
 func (q *queue) SwiGLUGrad(dgu, dy, gu compute.Buffer, n int) {
 	const op = "SwiGLUGrad"
 	f := q.dev.bufferOf(op, dy, compute.F32, 0).width()
@@ -376,8 +375,8 @@ func bundle(of []int32) bundles {
 // squaresBlock is the elements that a block of squares sums.
 const squaresBlock = 8192
 
-// SumSquares returns the sum of squares: f32 within blocks of fixed size, float64
-// over them. It waits; only the sum is copied back.
+// SumSquares returns the sum of squares, in f32 within blocks of fixed size and in
+// float64 over the blocks. It waits, and copies back only the sum.
 func (q *queue) SumSquares(gs ...compute.Buffer) float64 {
 	const op = "SumSquares"
 	parts := 0
@@ -397,7 +396,7 @@ func (q *queue) SumSquares(gs ...compute.Buffer) float64 {
 	}
 	launch(q, total, 1, 1, 1, &squaresArgs{part: q.train.parts.ptr + 16, sum: q.train.parts.ptr, n: int64(parts)})
 	raw := make([]byte, 8)
-	binary.LittleEndian.PutUint64(raw, math.Float64bits(math.NaN())) // what a device that failed leaves
+	binary.LittleEndian.PutUint64(raw, math.Float64bits(math.NaN())) // stays if the device fails
 	q.read(&buffer{dev: q.dev, t: compute.I32, n: 2, mem: q.train.parts}, 0, raw)
 	runtime.KeepAlive(gs)
 	return math.Float64frombits(binary.LittleEndian.Uint64(raw))

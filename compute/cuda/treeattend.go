@@ -10,7 +10,7 @@ import (
 	"talf/compute"
 )
 
-// A treeCall is a call of tree attention that was checked.
+// A treeCall is a checked call of tree attention.
 type treeCall struct {
 	args   treeArgs
 	keys   int // rows of level 0
@@ -92,7 +92,7 @@ func (q *queue) TreeAttend(o, lse, qs compute.Buffer, k, v []compute.Buffer, g *
 	runtime.KeepAlive(t)
 }
 
-// TreeAttendGrad gives dq and adds to dk and dv.
+// TreeAttendGrad computes dq and adds to dk and dv.
 func (q *queue) TreeAttendGrad(dq compute.Buffer, dk, dv []compute.Buffer, do, o, lse, qs compute.Buffer, k, v []compute.Buffer, g *compute.TrainAttention) {
 	const op = "TreeAttendGrad"
 	t := q.tree(op, g, o, lse, qs, k, v)
@@ -132,8 +132,8 @@ func (q *queue) TreeAttendGrad(dq compute.Buffer, dk, dv []compute.Buffer, do, o
 	runtime.KeepAlive(t)
 }
 
-// columns returns which rows see each tile of keys of level 0, and each row of the
-// levels below: list[from:to].
+// columns returns which rows see each tile of level-0 keys, and each row of the deeper
+// levels, as list[from:to].
 func (t *treeCall) columns() (tiles []keyTile, nodes []node, list []int32) {
 	at := make([]int32, (t.keys+treeTile-1)/treeTile) // tile's index plus 1
 	for r, f := range t.g.First {

@@ -13,8 +13,8 @@ import (
 	"talf/compute"
 )
 
-// Weights lie in groups of 32 outputs and units of 32 inputs: kernels.cu says
-// how.
+// Weights are stored in groups of 32 outputs and units of 32 inputs. kernels.cu
+// describes the layout.
 const (
 	group = 32
 	unit  = 32
@@ -50,9 +50,9 @@ func (w *weight) groupBytes() (data, scales int) {
 	}
 }
 
-// splitsOf returns how many blocks share the inputs of an output: enough to keep
-// 132 multiprocessors busy twice, while each of a block's 8 warps keeps 4 units.
-// It depends on the weight's shape alone, because the order of sums does.
+// splitsOf returns how many blocks share the inputs of an output: enough to occupy 132
+// multiprocessors twice, while each of a block's 8 warps keeps 4 units. It depends on the
+// weight's shape alone, because the order of sums must.
 func splitsOf(groups, units int) int {
 	s := 1
 	for groups*s < 264 && 2*s*8*4 <= units {
@@ -176,7 +176,7 @@ func (p *packing) group(g int, data, scales []byte, row []float32) {
 				if m != nil && m.Type == compute.Q8 {
 					h = stored(q[:], m, r, u)
 				} else {
-					// What is behind the row's end is zero and takes no part in its scale.
+					// The padding after the row's end is zero and does not affect its scale.
 					h = quantise(q[:], row[u*unit:][:unit])
 				}
 				p.q8(data, scales, j, u, &q, h)
@@ -196,7 +196,7 @@ func (p *packing) q8(data, scales []byte, j, u int, q *[unit]int8, h uint16) {
 	binary.LittleEndian.PutUint16(scales[(at*16+j%8*2+j%16/8)*2:], h)
 }
 
-// stored copies unit u of a row of Q8 as it is and returns its scale.
+// stored copies unit u of a row of Q8 unchanged and returns its scale.
 func stored(q []int8, m *compute.Matrix, row, u int) uint16 {
 	src := m.Data[row*m.Cols:][:m.Cols][u*unit:]
 	for k := range min(unit, len(src)) {
@@ -205,14 +205,14 @@ func stored(q []int8, m *compute.Matrix, row, u int) uint16 {
 	return binary.LittleEndian.Uint16(m.Scales[(row*blocksOf(m.Cols)+u)*2:])
 }
 
-// fragment returns where element (o,k) of a tile of 16 outputs and 16 inputs lies
-// in its fragments, 8 elements a lane.
+// fragment returns the index of element (o,k) of a tile of 16 outputs and 16 inputs in
+// its fragments, 8 elements per lane.
 func fragment(o, k int) int {
 	return (o%8*4+k%8/2)*8 + (k%16/8*2+o%16/8)*2 + k%2
 }
 
-// part returns the part that output o is from and its row there, nil behind the
-// last.
+// part returns the matrix that output o comes from and its row there, or nil past the
+// last output.
 func (p *packing) part(o int) (*compute.Matrix, int) {
 	for i := range p.parts {
 		if m := &p.parts[i]; o < m.Rows {
@@ -223,7 +223,7 @@ func (p *packing) part(o int) (*compute.Matrix, int) {
 	return nil, 0
 }
 
-// done tells the parts that rows [lo,hi) of the stack are packed.
+// done reports rows [lo,hi) of the stack as packed to the matrices that have them.
 func (p *packing) done(lo, hi int) {
 	for i := range p.parts {
 		m := &p.parts[i]

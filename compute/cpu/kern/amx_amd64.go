@@ -9,10 +9,10 @@ import (
 	"unsafe"
 )
 
-// noAMX says why class AMX is not available; no tile instruction is executed
-// unless it is nil. It is set before main starts, while the process has few
-// threads: the kernel refuses tiles once a thread has a signal stack that is too
-// small for them, as threads of C libraries do.
+// noAMX says why class AMX is not available. Unless it is nil, no tile instruction is
+// executed. It is set before main starts, while the process has few threads: the kernel
+// refuses tiles once a thread has a signal stack that is too small for them, as threads
+// of C libraries do.
 var noAMX = amxHost{cpuid, xgetbv, permitTiles}.detect()
 
 // NoAMX returns nil if class AMX is available, and otherwise the reason, for
@@ -24,15 +24,15 @@ func NoAMX() error {
 	return noAMX
 }
 
-// An amxHost is what detection asks: the processor, and the operating system for
-// its permission.
+// An amxHost answers what detection asks: the processor's features and the operating
+// system's permission.
 type amxHost struct {
 	cpuid  func(leaf, sub uint32) (eax, ebx, ecx, edx uint32)
 	xgetbv func() uint32
 	permit func() error
 }
 
-// detect asks for permission only where everything else is there.
+// detect asks for permission only if everything else is available.
 func (h amxHost) detect() error {
 	var missing []string
 	maxLeaf, _, _, _ := h.cpuid(0, 0)
@@ -66,7 +66,7 @@ func (h amxHost) detect() error {
 const (
 	amxRowsSplit = 32 // rows of the largest kernels
 	amxRowsQ8    = 16
-	// For so many rows of q8, or fewer, vector instructions are faster than tiles.
+	// Up to so many rows of q8, vector instructions are faster than tiles.
 	amxFew = 4
 	// amxChunk is the part of a panel that groups of rows take turns on: a call costs
 	// a configuration and a turn of the accumulators through memory, so it stays in

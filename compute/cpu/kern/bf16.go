@@ -9,7 +9,7 @@ import (
 func BF16(x float32) uint16 {
 	u := math.Float32bits(x)
 	if x != x {
-		return uint16(u>>16) | 1<<6 // stays a NaN whatever the cut removes
+		return uint16(u>>16) | 1<<6 // stays a NaN whatever bits are cut off
 	}
 	return uint16((u + 0x7fff + u>>16&1) >> 16)
 }
