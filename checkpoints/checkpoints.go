@@ -300,6 +300,18 @@ func (s *Store) Latest() (string, error) {
 	return latest(s.dir)
 }
 
+// Any reports whether dir holds checkpoints, finished or not.
+func Any(dir string) (bool, error) {
+	whole, ruins, err := steps(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("checkpoints: %w", err)
+	}
+	return len(whole)+len(ruins) > 0, nil
+}
+
 func latest(dir string) (string, error) {
 	whole, _, err := steps(dir)
 	if err != nil {

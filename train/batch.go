@@ -8,6 +8,7 @@ import (
 	"talf/data"
 	"talf/train/internal/gg"
 	"talf/train/loss"
+	"talf/train/mix"
 	"talf/train/net"
 )
 
@@ -96,32 +97,10 @@ func (b *headBatch) reset() {
 	}
 }
 
-// span returns the number of head positions that a record needs, up to the last one
-// that counts. Positions from limit on are cut off.
-func span(r *data.Record, limit int) int {
-	for i := len(r.Tokens) - 3; i >= 0; i-- {
-		if i < limit && r.LossMask[i+2] {
-			return i + 1
-		}
-	}
-	return 0
-}
-
-// counted returns the number of head positions of a record that count.
-func counted(r *data.Record, limit int) int {
-	n := 0
-	for i := range span(r, limit) {
-		if r.LossMask[i+2] {
-			n++
-		}
-	}
-	return n
-}
-
 // add appends a record, whose span must fit. feat is f [T][H]; in is what the head is
 // fed in its place, perhaps with noise.
 func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
-	n := span(r, limit)
+	n := mix.Span(r, limit)
 	l0 := b.head.Levels[0]
 	first := int32(l0.Rows.N)
 	if l0.Rows.N+n > l0.Rows.Max {

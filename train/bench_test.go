@@ -91,7 +91,7 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 	if err := g.Compile(total, bt.head.Nodes...); err != nil {
 		b.Fatal(err)
 	}
-	opt, err := newOptimiser(Default(), q, p.Tensors())
+	opt, err := newOptimiser(Default(), q, p.Tensors(), true)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 		if err := g.Run(ctx); err != nil {
 			b.Fatal(err)
 		}
-		if _, ok := opt.update(bt.head.Nodes, 3e-4); !ok {
+		if _, ok := opt.Update(bt.head.Nodes, 3e-4); !ok {
 			b.Fatal("gradients are not finite")
 		}
 	}

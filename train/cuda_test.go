@@ -18,6 +18,7 @@ import (
 	"talf/model"
 	"talf/model/modeltest"
 	"talf/train/dist"
+	"talf/train/mix"
 )
 
 // onEmulatedDevice runs this test in a process that finds the emulated device's
@@ -63,7 +64,7 @@ func cudaTarget(t *testing.T, c cuda.Config) *model.Model {
 // curve trains and returns the log.
 func curve(t *testing.T, target *model.Model, set *data.Set, cfg Config, out string) []metric {
 	t.Helper()
-	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out}); err != nil {
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	return logOf(t, out)
@@ -145,7 +146,7 @@ func TestCUDAGoesOnWithTheSameBits(t *testing.T) {
 	curve(t, cudaTarget(t, cuda.Default()), set, cfg, whole)
 
 	ctx, stop := context.WithCancel(context.Background())
-	_, err := Head(ctx, cfg, HeadJob{Target: cudaTarget(t, cuda.Default()), Data: Only(set), Out: parts, Report: func(p Progress) {
+	_, err := Head(ctx, cfg, HeadJob{Target: cudaTarget(t, cuda.Default()), Data: mix.Only(set), Out: parts, Report: func(p Progress) {
 		if p.Step == 2 {
 			stop()
 		}
@@ -171,19 +172,19 @@ func TestCUDANamesWhatIsNotFinite(t *testing.T) {
 	cfg.LR, cfg.Clip, cfg.Warmup, cfg.Decay, cfg.Accum = 10, 0, 0, 10, 1
 	cfg.Steps, cfg.EvalEvery, cfg.SaveEvery = 40, 0, 0
 	out := filepath.Join(t.TempDir(), "out")
-	_, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+	_, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
 	if err == nil || !strings.Contains(err.Error(), "the run has diverged; try a smaller lr") || !strings.Contains(err.Error(), "first in the operation") {
 		t.Errorf("a run that diverges: %v", err)
 	}
 	if _, err := Head(context.Background(), tinyConfig(), HeadJob{
-		Target: target, Data: Only(set), Out: filepath.Join(t.TempDir(), "out"), Profile: t.TempDir(),
+		Target: target, Data: mix.Only(set), Out: filepath.Join(t.TempDir(), "out"), Profile: t.TempDir(),
 	}); err == nil || !strings.Contains(err.Error(), "cannot be timed one by one") {
 		t.Errorf("a profile of a CUDA device: %v", err)
 	}
 	cfg = tinyConfig()
 	cfg.DType = BF16
 	if _, err := Head(context.Background(), cfg, HeadJob{
-		Target: target, Data: Only(set), Out: filepath.Join(t.TempDir(), "out"),
+		Target: target, Data: mix.Only(set), Out: filepath.Join(t.TempDir(), "out"),
 	}); err == nil || !strings.Contains(err.Error(), "dtype is bf16, want f32 on a CUDA device") {
 		t.Errorf("bfloat16 activations on a CUDA device: %v", err)
 	}
@@ -200,7 +201,7 @@ func TestCUDAIsRefusedToSeveralRanks(t *testing.T) {
 	spec := modeltest.Default().Spec()
 	for name, run := range map[string]func(Config, dist.Group) error{
 		"a head": func(cfg Config, g dist.Group) error {
-			_, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: Only(set), Out: filepath.Join(t.TempDir(), "out"), Group: g})
+			_, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: filepath.Join(t.TempDir(), "out"), Group: g})
 			return err
 		},
 		"a language model": func(cfg Config, g dist.Group) error {

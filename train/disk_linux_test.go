@@ -11,6 +11,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/data"
+	"talf/train/mix"
 )
 
 // smallDisk is a directory on a file system of that size.
@@ -43,7 +44,7 @@ func TestAModelIsExportedWholeOrNotAtAll(t *testing.T) {
 	if _, err := LM(context.Background(), cfg, job); err != nil {
 		t.Fatal(err)
 	}
-	err := ExportLM(out, to, false)
+	err := checkpoints.ExportLM(out, to, false)
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(to, checkpoints.WeightsFile)) {
 		t.Fatalf("%v, want ENOSPC and the file's name", err)
 	}
@@ -53,7 +54,7 @@ func TestAModelIsExportedWholeOrNotAtAll(t *testing.T) {
 	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, "size=4m"); err != nil {
 		t.Fatal(err)
 	}
-	if err := ExportLM(out, to, false); err != nil {
+	if err := checkpoints.ExportLM(out, to, false); err != nil {
 		t.Error(err)
 	}
 }
@@ -67,12 +68,12 @@ func TestAFullDiskLosesNoCheckpoint(t *testing.T) {
 	set := tinyData(t, target, 40, data.BF16)
 	cfg := tinyConfig()
 	cfg.Steps, cfg.SaveEvery, cfg.EvalEvery = 8, 1, 0
-	want, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+	want, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := filepath.Join(disk, "run")
-	job := HeadJob{Target: target, Data: Only(set), Out: out}
+	job := HeadJob{Target: target, Data: mix.Only(set), Out: out}
 	res, err := Head(context.Background(), cfg, job)
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), out) || strings.Contains(err.Error(), "\n") {
 		t.Fatalf("step %d: %v, want one line with ENOSPC and the file's name", res.Step, err)

@@ -52,7 +52,7 @@ type finding struct {
 
 func (t *trainer) findNonFinite(ctx context.Context, micro int) (f finding, err error) {
 	for i := range micro {
-		if err := t.task.fill(ctx, i, t.opt.step+1); err != nil {
+		if err := t.task.fill(ctx, i, t.opt.Step()+1); err != nil {
 			return f, err
 		}
 		op, err := t.graph.FirstNonFinite(ctx)

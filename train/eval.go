@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-
-	"talf/compute"
 )
 
 // An Eval is the result of an evaluation on the held-out sequences.
@@ -125,53 +123,6 @@ func mergeEval(shares []json.RawMessage) (*Eval, error) {
 		res.Tau, res.TauGreedy = 1+res.Tau/n, 1+res.TauGreedy/n
 	}
 	return res, nil
-}
-
-// A scorer finds the most likely next tokens of hidden states.
-type scorer struct {
-	q            compute.Queue
-	ops          compute.TrainOps
-	w            compute.Linear
-	logits, logp compute.Buffer
-	ids          compute.Buffer
-	hidden, k    int // width of a row; tokens to find
-	vocab        *vocabulary
-}
-
-// scoreRows is how many rows of logits are kept at a time.
-const scoreRows = 64
-
-// newScorer returns a scorer for k tokens per row. v is the vocabulary of w's rows.
-func newScorer(dev compute.Device, q compute.Queue, w compute.Weight, k int, v *vocabulary) (*scorer, error) {
-	s := &scorer{q: q, ops: q.Abilities().Train, w: compute.Linear{W: w}, hidden: w.In(), k: k, vocab: v}
-	var err error
-	for _, b := range []struct {
-		to    *compute.Buffer
-		t     compute.DType
-		width int
-	}{{&s.logits, compute.F32, w.Out()}, {&s.ids, compute.I32, k}, {&s.logp, compute.F32, k}} {
-		if *b.to, err = dev.Alloc(b.t, scoreRows, b.width); err != nil {
-			return nil, fmt.Errorf("make room for logits: %w", err)
-		}
-	}
-	return s, nil
-}
-
-// top appends the most likely next tokens of rows h [rows][H] to dst: [rows][k],
-// best first, as the target's ids.
-func (s *scorer) top(dst []int32, h []float32) []int32 {
-	rows := len(h) / s.hidden
-	for at := 0; at < rows; at += scoreRows {
-		n := min(scoreRows, rows-at)
-		x := s.ops.Host(h[at*s.hidden:(at+n)*s.hidden], n, s.hidden)
-		s.q.Linear(s.logits, x, &s.w, compute.Store, n)
-		s.q.TopK(s.ids, s.logp, s.logits, s.k, n)
-		from := len(dst)
-		dst = slices.Grow(dst, n*s.k)[:from+n*s.k]
-		s.q.Read(dst[from:], s.ids, 0)
-		s.vocab.target(dst[from:])
-	}
-	return dst
 }
 
 // hits counts the unmasked rows whose first of k tokens is the wanted one.

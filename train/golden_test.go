@@ -17,6 +17,7 @@ import (
 	"talf/model/safetensors"
 	"talf/train/internal/gg"
 	"talf/train/loss"
+	"talf/train/mix"
 	"talf/train/net"
 )
 
@@ -315,7 +316,7 @@ func TestHASSAgreesPassByPass(t *testing.T) {
 		for i := range terms {
 			next := 0
 			for _, rec := range r.records {
-				n := span(rec, 64)
+				n := mix.Span(rec, 64)
 				for p := range n {
 					if p < i || !b.needs(rec, n, i, p) {
 						continue
@@ -399,7 +400,7 @@ func TestTALFOnOneBranchIsHASSAlongGreedyText(t *testing.T) {
 	for l := range hass {
 		h, k := 0, 0 // of the sequence's first row in hass and in talf
 		for s, rec := range r.records {
-			n := span(rec, 64)
+			n := mix.Span(rec, 64)
 			for i := range n {
 				if got, want := talf[l][k+i], hass[l][min(h+i, len(hass[l])-1)]; i+l < n && got != want {
 					t.Errorf("sequence %d, level %d below position %d: TALF %v, HASS at position %d %v", s, l, i, got, i+l, want)
@@ -427,7 +428,7 @@ func (r *reference) checkForward(t *testing.T, fwd *safetensors.Set, name string
 		want := f64s(t, fwd, "eagle.f_hat")
 		got := b.head.Levels[0].Out.Data()
 		for s, rec := range r.records {
-			n := span(rec, 64)
+			n := mix.Span(rec, 64)
 			if e := relative(got[at*hid:(at+n)*hid], want[s*r.pad*hid:(s*r.pad+n)*hid]); e > 1e-5 {
 				t.Errorf("f̂ of sequence %d is off by %g", s, e)
 			}
@@ -438,7 +439,7 @@ func (r *reference) checkForward(t *testing.T, fwd *safetensors.Set, name string
 	want := f64s(t, fwd, name+".node_loss")
 	next := make([]int, len(terms))
 	for s, rec := range r.records {
-		for i := range span(rec, 64) {
+		for i := range mix.Span(rec, 64) {
 			for l, n := 0, 0; l < len(terms); l++ {
 				count := 4
 				if l == 0 {
@@ -489,7 +490,7 @@ func TestAdamWStepsAgreeWithTheReference(t *testing.T) {
 		q := queue(t, 2)
 		p := params(t, q, r.spec, r.head)
 		g, b, _, total := r.build(t, q, p, l)
-		opt, err := newOptimiser(cfg, q, p.Tensors())
+		opt, err := newOptimiser(cfg, q, p.Tensors(), true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -521,7 +522,7 @@ func TestAdamWStepsAgreeWithTheReference(t *testing.T) {
 					copy(n.Grad(), given.Tensors()[j].Data)
 				}
 			}
-			norm, ok := opt.update(b.head.Nodes, s.LR)
+			norm, ok := opt.Update(b.head.Nodes, s.LR)
 			if !ok {
 				t.Fatal("gradients are not finite")
 			}

@@ -18,6 +18,7 @@ import (
 	"talf/checkpoints"
 	"talf/data"
 	"talf/train/dist"
+	"talf/train/mix"
 )
 
 // A ranked run is one of n ranks, each with a device, a target and data of its own, as
@@ -46,7 +47,7 @@ func (r ranked) run(n int) ([]Result, []error) {
 			r.t.Fatal(err)
 		}
 		r.t.Cleanup(func() { set.Close() })
-		job := HeadJob{Target: target, Data: Only(set), Out: r.out, Group: m}
+		job := HeadJob{Target: target, Data: mix.Only(set), Out: r.out, Group: m}
 		if n == 0 {
 			job.Group = nil
 		}
@@ -281,7 +282,7 @@ func TestALostRankEndsTheRunWithACheckpoint(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer set.Close()
-			job := HeadJob{Target: tinyTarget(t, device(t, 1)), Data: Only(set), Out: r.out, Group: m}
+			job := HeadJob{Target: tinyTarget(t, device(t, 1)), Data: mix.Only(set), Out: r.out, Group: m}
 			if rank == dies {
 				job.Report = func(p Progress) {
 					if p.Step == 5 {
@@ -365,7 +366,7 @@ func TestARankLostBeforeACheckpointCostsNoStep(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer set.Close()
-		job := HeadJob{Target: tinyTarget(t, device(t, 1)), Data: Only(set), Out: r.out, Group: m}
+		job := HeadJob{Target: tinyTarget(t, device(t, 1)), Data: mix.Only(set), Out: r.out, Group: m}
 		var g dist.Group = m
 		if rank == 1 {
 			// Configurations, the weights to begin with, those of step 2, and those of step 4.
@@ -465,7 +466,7 @@ func TestAnErrorOfOneRankIsEveryones(t *testing.T) {
 	}{
 		"data": {func(rank int, j *HeadJob) {
 			if rank == 1 {
-				j.Data = Only(other)
+				j.Data = mix.Only(other)
 			}
 		}, "rank 1 has other target, data or sizes than rank 0"},
 		"initial head": {func(rank int, j *HeadJob) {
@@ -493,7 +494,7 @@ func TestAnErrorOfOneRankIsEveryones(t *testing.T) {
 	}
 	// Bad numbers that all ranks have are named once, wherever they are met.
 	bad := r
-	bad.job = func(_ int, j *HeadJob) { j.Data = Only(poisoned) }
+	bad.job = func(_ int, j *HeadJob) { j.Data = mix.Only(poisoned) }
 	bad.out = filepath.Join(t.TempDir(), "run")
 	_, errs := bad.run(2)
 	for rank, err := range errs {
@@ -533,7 +534,7 @@ func TestWeightsThatComeApartAreNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer set.Close()
-		job := HeadJob{Target: tinyTarget(t, device(t, 1)), Data: Only(set), Out: r.out, Group: m}
+		job := HeadJob{Target: tinyTarget(t, device(t, 1)), Data: mix.Only(set), Out: r.out, Group: m}
 		h, tr, err := newHeadTask(r.cfg, job)
 		if err != nil {
 			t.Fatal(err)

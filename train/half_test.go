@@ -12,6 +12,7 @@ import (
 	"talf/data"
 	"talf/model"
 	"talf/model/safetensors"
+	"talf/train/mix"
 )
 
 // The gradients of a bf16 step are those of an f32 step to within 1% of every
@@ -27,7 +28,7 @@ func TestHalfActivationsGiveNearlyTheSameGradients(t *testing.T) {
 		for i, dtype := range []string{F32, BF16} {
 			cfg := tinyConfig()
 			cfg.Loss, cfg.DType = name, dtype
-			h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+			h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,16 +88,16 @@ func TestAHalfRunIsExactToo(t *testing.T) {
 		out := t.TempDir()
 		if threads == 2 { // stopped on the way
 			ctx, report := stopAfter(cfg.Steps / 2)
-			if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: Only(set), Out: out, Report: report}); !errors.Is(err, context.Canceled) {
+			if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out, Report: report}); !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}
 			other := cfg
 			other.DType = F32
-			if _, err := Head(context.Background(), other, HeadJob{Target: target, Data: Only(set), Out: out}); err == nil || !strings.Contains(err.Error(), "dtype was bf16, is not given") {
+			if _, err := Head(context.Background(), other, HeadJob{Target: target, Data: mix.Only(set), Out: out}); err == nil || !strings.Contains(err.Error(), "dtype was bf16, is not given") {
 				t.Errorf("continued in f32: %v", err)
 			}
 		}
-		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +145,7 @@ func TestTheForwardPassOfAHalfRunRoundsNothing(t *testing.T) {
 	var losses [2]float64
 	for i, dtype := range []string{F32, BF16} {
 		cfg.DType = dtype
-		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,49 +17,59 @@ import (
 	"talf/train/dist"
 	"talf/train/internal/gg"
 	"talf/train/loss"
+	"talf/train/mix"
 	"talf/train/net"
 )
 
-// A HeadJob is a draft head to be trained.
+// A HeadJob is a draft head to train.
 type HeadJob struct {
-	Target *model.Model // frozen: its embedding and LM head are the head's
-	Data   []Share      // what preprocessing made of text with this target
-	Out    string       // directory of checkpoints; a run that was stopped there goes on
-	Init   string       // head to begin with: an EAGLE directory or a directory of checkpoints; "": random weights
-	// FromTarget begins with the target's last layers and a random fc; Init is "".
+	Target *model.Model // does not change; its embedding and LM head are the head's, too
+	Data   mix.Shares   // labels that preprocessing made with this target
+	Out    string       // directory of checkpoints, where a stopped run continues
+	Init   string       // head to start from: an EAGLE directory or a directory of checkpoints; "": random weights
+	// FromTarget starts from the target's last layers and a random fc. Init is "" then.
 	FromTarget bool
 	// Losses are losses besides those of train/loss, by the names that Config.Loss and
 	// Stage.Loss call them. A run continues only with a loss of the same name.
 	Losses map[string]loss.Loss
 	// Vocab are the target's tokens that the head predicts, ascending; nil: all.
 	Vocab []int32
-	Force bool // train although data or Init belong to other weights
-	// Recompute runs the target for its features where the data hold them, too.
-	Recompute bool
-	Report    func(Progress)
-	// Profile, unless "", is a directory for a profile of the run: see profile.Report.
+	Force bool // train even if the data or Init belong to another target
+	// Features says where the target's hidden states come from; "" is FeaturesAuto.
+	Features Features
+	Report   func(Progress)
+	// Profile is a directory for a profile of the run (see profile.Report); "": none.
 	Profile string
-	// Arithmetic names what computes where its last bits are not the CPU's, else "". A
-	// run goes on with no other.
+	// Arithmetic names what computes if its last bits differ from the CPU's; "" is the
+	// CPU. A run continues only with the same one.
 	Arithmetic string
 	// Group is the ranks that train together; nil is this process alone. Only rank 0
 	// uses Out. Target, Data and Init must be the same on all ranks.
 	Group dist.Group
 }
 
-// A Share is a set of data and how much of it is learnt from.
-type Share struct {
-	Set *data.Set
-	// Weight is in proportion to the positions that are taken of the set; with
-	// one set it means nothing. A set that ends begins again, by itself.
-	Weight float64
+// Features says where a head's input features, the target's hidden states, come from.
+// Either way they are rounded to bfloat16, and the head gets the same bits.
+type Features string
+
+// The sources of features.
+const (
+	FeaturesAuto      Features = "auto"      // the data, or the target if the data have none
+	FeaturesStored    Features = "stored"    // the data; sets without features are refused
+	FeaturesRecompute Features = "recompute" // the target, run over the text again
+)
+
+// Validate refuses unknown sources.
+func (f Features) Validate() error {
+	switch f {
+	case "", FeaturesAuto, FeaturesStored, FeaturesRecompute:
+		return nil
+	}
+	return fmt.Errorf("features is %q, want %s, %s or %s", string(f), FeaturesAuto, FeaturesStored, FeaturesRecompute)
 }
 
-// Only is one set.
-func Only(s *data.Set) []Share { return []Share{{Set: s, Weight: 1}} }
-
-// Head trains a draft head. When ctx ends it saves a checkpoint and returns
-// ctx's error. In a group all ranks call it; they end with the same error.
+// Head trains a draft head. When ctx ends, it saves a checkpoint and returns ctx's error.
+// All ranks of a group call it, and end with the same error.
 func Head(ctx context.Context, cfg Config, job HeadJob) (Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return Result{}, err
@@ -93,11 +103,11 @@ type headTask struct {
 	batch  *headBatch
 	terms  []loss.Term
 	total  *gg.Node
-	source mixture
+	source *mix.Reader
 
-	micro  [][]sample // this rank's
-	before int        // sequences of the step that come before those, on other ranks
-	count  int        // positions of the step that count, on all ranks
+	micro  [][]mix.Sample // this rank's
+	before int            // sequences of the step that come before those, on other ranks
+	count  int            // positions of the step that count, on all ranks
 	feat   []float32
 	noisy  []float32
 }
@@ -146,7 +156,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if h.eval, err = newHeadEval(dev, q, h, h.table, h.lm, w, h.rope); err != nil {
 		return nil, nil, err
 	}
-	whose := map[string]any{"kind": checkpoints.KindHead, "target": target.Hash(), "data": mixID(job.Data)}
+	whose := map[string]any{"kind": checkpoints.KindHead, "target": target.Hash(), "data": job.Data.ID()}
 	if h.vocab != nil {
 		whose["draft_vocab"] = h.vocab.String()
 	}
@@ -162,10 +172,13 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	return h, t, nil
 }
 
-// check refuses data and losses that do not go together, before anything is done.
+// check refuses data and losses that do not fit together, before any work is done.
 func (h *headTask) check() error {
 	if len(h.job.Data) == 0 {
 		return errors.New("train: no data")
+	}
+	if err := h.job.Features.Validate(); err != nil {
+		return fmt.Errorf("train: %w", err)
 	}
 	hash := h.job.Target.Hash()
 	h.meta = h.job.Data[0].Set.Meta()
@@ -184,6 +197,9 @@ func (h *headTask) check() error {
 		if a := h.meta; m.Branch != a.Branch || m.Depth != a.Depth || m.Labels != a.Labels || m.K != a.K {
 			return fmt.Errorf("%s have trees of %d nodes on %d levels with labels %s %d, the first set %d on %d with %s %d: only equal ones mix",
 				of, m.Branch, m.Depth, m.Labels, m.K, a.Branch, a.Depth, a.Labels, a.K)
+		}
+		if h.job.Features == FeaturesStored && m.Features == data.None {
+			return fmt.Errorf("%s hold no features: recompute them with the target", of)
 		}
 		if s.Set.Len() == 0 {
 			return fmt.Errorf("%s hold no sequence", of)
@@ -215,7 +231,7 @@ func (h *headTask) lossOf(s Stage) (loss.Loss, error) {
 	return loss.Parse(s.Loss)
 }
 
-// initFromTarget copies the target's last layers, which must be what a head's are.
+// initFromTarget copies the target's last layers, whose form must be that of a head's.
 func (h *headTask) initFromTarget() error {
 	s := h.job.Target.Spec()
 	if s.Arch != "llama" && s.Arch != "mistral" || s.QKVBias || s.OBias || s.MLPBias {
@@ -261,14 +277,13 @@ func (h *headTask) build(i int) (program, error) {
 	if err := g.Compile(h.total, h.batch.head.Nodes...); err != nil {
 		return program{}, err
 	}
-	if h.source, err = newMixture(h.job.Data, h.cfg.Seed, h.split(data.Train), h.limit); err != nil {
+	if h.source, err = mix.NewReader(h.job.Data, h.cfg.Seed, h.split(data.Train), h.limit); err != nil {
 		return program{}, err
 	}
 	return program{graph: g, nodes: h.batch.head.Nodes, total: h.total}, nil
 }
 
-// tempered returns the LM head over temp, whose logits are the target's at a
-// temperature.
+// tempered returns the LM head divided by temp: its logits are those at temperature temp.
 func (h *headTask) tempered(q compute.Queue, temp float32) (*gg.Tensor, error) {
 	if temp == 1 {
 		return h.lm, nil
@@ -295,8 +310,8 @@ func (h *headTask) tempered(q compute.Queue, temp float32) (*gg.Tensor, error) {
 	return frozen(q, "lm_head", w, host)
 }
 
-// frozen is what w holds, without a second copy where the device's operations take
-// a weight for a buffer.
+// frozen returns what w holds, without a second copy if the device's operations accept a
+// weight as a buffer.
 func frozen(q compute.Queue, name string, w compute.Weight, host func() ([]float32, error)) (*gg.Tensor, error) {
 	if t := gg.Packed(name, w, host); t != nil {
 		return t, nil
@@ -369,21 +384,21 @@ func (h *headTask) readStep() (micro, count int, err error) {
 	h.micro, h.before, h.count = h.micro[:0], 0, 0
 	first, own := h.peers.Share(h.cfg.Accum)
 	for i := range h.cfg.Accum {
-		var recs []sample
+		var recs []mix.Sample
 		used := 0
 		for {
-			r, err := h.source.next()
+			r, err := h.source.Next()
 			if err != nil {
 				return 0, 0, err
 			}
-			n := span(r.Record, h.limit)
+			n := mix.Span(r.Record, h.limit)
 			if used+n > h.cfg.Rows {
-				h.source.back(r)
+				h.source.Back(r)
 				break
 			}
 			used += n
 			recs = append(recs, r)
-			h.count += counted(r.Record, h.limit)
+			h.count += mix.Counted(r.Record, h.limit)
 		}
 		if i >= first && i < first+own {
 			h.micro = append(h.micro, recs)
@@ -403,7 +418,7 @@ func (h *headTask) fill(ctx context.Context, i, step int) error {
 }
 
 // pack puts samples into the graph; the first is number seq of the step.
-func (h *headTask) pack(ctx context.Context, samples []sample, step, seq int) error {
+func (h *headTask) pack(ctx context.Context, samples []mix.Sample, step, seq int) error {
 	h.batch.reset()
 	for j, r := range samples {
 		feat, err := h.features(ctx, r.Record)
@@ -417,7 +432,7 @@ func (h *headTask) pack(ctx context.Context, samples []sample, step, seq int) er
 			in = h.noisy
 		}
 		if err := h.batch.add(r.Record, in, feat, h.limit); err != nil {
-			return fmt.Errorf("%s: %w", r.place, err)
+			return fmt.Errorf("%s: %w", r.Place, err)
 		}
 	}
 	for k := range h.terms {
@@ -429,27 +444,27 @@ func (h *headTask) pack(ctx context.Context, samples []sample, step, seq int) er
 // nonFinite packs the sequences of a micro-batch one by one.
 func (h *headTask) nonFinite(ctx context.Context, i int) string {
 	for _, s := range h.micro[i] {
-		if h.pack(ctx, []sample{s}, 0, 0) != nil {
+		if h.pack(ctx, []mix.Sample{s}, 0, 0) != nil {
 			return ""
 		}
 		if op, err := h.graph.FirstNonFinite(ctx); err != nil {
 			return ""
 		} else if op != "" {
-			return s.place.String()
+			return s.Place.String()
 		}
 	}
 	return ""
 }
 
-// features returns f [T][H] as the data hold it, or runs the target. The values
-// are rounded to bfloat16 either way, so both give the same head.
+// features returns f [T][H], as the data hold it or from a run of the target. See
+// Features.
 func (h *headTask) features(ctx context.Context, r *data.Record) ([]float32, error) {
 	n := len(r.Tokens) * h.meta.Hidden
 	if cap(h.feat) < n {
 		h.feat = make([]float32, n)
 	}
 	h.feat = h.feat[:n]
-	if len(r.Features) > 0 && !h.job.Recompute {
+	if len(r.Features) > 0 && h.job.Features != FeaturesRecompute {
 		data.DecodeBF16(h.feat, r.Features)
 		return h.feat, nil
 	}
@@ -468,9 +483,9 @@ func (h *headTask) features(ctx context.Context, r *data.Record) ([]float32, err
 	return h.feat, nil
 }
 
-func (h *headTask) place() (json.RawMessage, error) { return h.source.place() }
+func (h *headTask) place() (json.RawMessage, error) { return h.source.Place() }
 
-func (h *headTask) seek(raw json.RawMessage) error { return h.source.seek(raw) }
+func (h *headTask) seek(raw json.RawMessage) error { return h.source.Seek(raw) }
 
 func (h *headTask) describe(c *checkpoints.Checkpoint) error {
 	conf, err := head.Config(h.spec)
@@ -478,7 +493,7 @@ func (h *headTask) describe(c *checkpoints.Checkpoint) error {
 		return err
 	}
 	c.Kind, c.Config = checkpoints.KindHead, conf
-	c.Target, c.Tokenizer, c.Loss, c.Data = h.job.Target.Hash(), h.meta.Tokenizer, h.stages[h.stage].Loss, mixID(h.job.Data)
+	c.Target, c.Tokenizer, c.Loss, c.Data = h.job.Target.Hash(), h.meta.Tokenizer, h.stages[h.stage].Loss, h.job.Data.ID()
 	c.Weights = append(c.Weights, h.embed)
 	if h.vocab != nil {
 		c.DraftVocab = len(h.vocab.ids)

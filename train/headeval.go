@@ -11,7 +11,9 @@ import (
 	"talf/data"
 	"talf/internal/slab"
 	"talf/train/internal/gg"
+	"talf/train/internal/topk"
 	"talf/train/loss"
+	"talf/train/mix"
 )
 
 // A headEval runs the head over the whole trees of held-out sequences, whatever the
@@ -21,7 +23,7 @@ type headEval struct {
 	graph *gg.Graph
 	batch *headBatch
 	terms []loss.Term
-	score *scorer
+	score *topk.Scorer
 
 	top            [][]int32   // [level]: [rows][k], the head's choices
 	expect, greedy [][]float64 // [level]: [rows], tokens accepted below a node
@@ -48,7 +50,7 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, table, lm *gg
 		return nil, err
 	}
 	e.top, e.expect, e.greedy = make([][]int32, plan.Levels), make([][]float64, plan.Levels), make([][]float64, plan.Levels)
-	e.score, err = newScorer(dev, q, w, h.meta.Branch, h.vocab)
+	e.score, err = topk.New(dev, q, w, h.meta.Branch)
 	return e, err
 }
 
@@ -62,7 +64,7 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, table, lm *gg
 // Only tokens among a node's labels and children in the stored tree are counted. So
 // both are lower bounds, and at most the number of levels of the trees.
 func (e *headEval) tau() (expect, greedy float64) {
-	b, k := e.batch, e.score.k
+	b, k := e.batch, e.score.K
 	for l := len(b.head.Levels) - 1; l >= 0; l-- {
 		rows := b.head.Levels[l].Rows.N
 		e.expect[l], e.greedy[l] = slab.Zeros(e.expect[l], rows), slab.Zeros(e.greedy[l], rows)
@@ -102,8 +104,8 @@ func (e *headEval) tau() (expect, greedy float64) {
 
 // held yields the held-out sequences of every set, at most the set's share of EvalSeqs,
 // rounded up.
-func (h *headTask) held() iter.Seq2[sample, error] {
-	return func(yield func(sample, error) bool) {
+func (h *headTask) held() iter.Seq2[mix.Sample, error] {
+	return func(yield func(mix.Sample, error) bool) {
 		all := 0.0
 		for _, s := range h.job.Data {
 			all += s.Weight
@@ -116,7 +118,7 @@ func (h *headTask) held() iter.Seq2[sample, error] {
 				reader, err = s.Set.Sequential(sp)
 			}
 			if err != nil {
-				yield(sample{}, err)
+				yield(mix.Sample{}, err)
 				return
 			}
 			if limit := h.cfg.EvalSeqs; limit > 0 && len(h.job.Data) == 1 {
@@ -126,7 +128,7 @@ func (h *headTask) held() iter.Seq2[sample, error] {
 			}
 			for range n {
 				r, err := reader.Next()
-				if !yield(sample{Record: r, place: reader.Last()}, err) || err != nil {
+				if !yield(mix.Sample{Record: r, Place: reader.Last()}, err) || err != nil {
 					return
 				}
 			}
@@ -144,7 +146,7 @@ func (h *headTask) evaluate(ctx context.Context) (s evalShare, err error) {
 		}
 		r, at := x.Record, s.Held
 		s.Held++
-		if at%h.peers.Size() != h.peers.Rank() || span(r, h.limit) == 0 {
+		if at%h.peers.Size() != h.peers.Rank() || mix.Span(r, h.limit) == 0 {
 			continue
 		}
 		feat, err := h.features(ctx, r)
@@ -174,13 +176,14 @@ func (h *headTask) evaluate(ctx context.Context) (s evalShare, err error) {
 					if err != nil {
 						return s, err
 					}
-					return s, fmt.Errorf("%s: the loss on level %d is %v, first in %s", x.place, i, l, op)
+					return s, fmt.Errorf("%s: the loss on level %d is %v, first in %s", x.Place, i, l, op)
 				}
 				p.Loss[i] += l
 				p.Rows[i]++
 			}
-			e.top[i] = e.score.top(e.top[i][:0], e.batch.head.Levels[i].Out.Data())
-			p.Hits[i] = hits(e.top[i], e.score.k, e.batch.top[i], e.batch.mask[i])
+			e.top[i] = e.score.Append(e.top[i][:0], e.batch.head.Levels[i].Out.Data())
+			h.vocab.target(e.top[i])
+			p.Hits[i] = hits(e.top[i], e.score.K, e.batch.top[i], e.batch.mask[i])
 		}
 		if h.vocab != nil {
 			p.Mass, p.Lost = slices.Clone(e.batch.mass), slices.Clone(e.batch.lost)

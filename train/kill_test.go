@@ -17,6 +17,7 @@ import (
 	"talf/data"
 	"talf/model"
 	"talf/model/safetensors"
+	"talf/train/mix"
 )
 
 const (
@@ -51,7 +52,7 @@ func child(dir string) error {
 		return err
 	}
 	_, err = Head(context.Background(), childConfig(os.Getenv(childEnv+"_SHORT") != ""), HeadJob{
-		Target: target, Data: Only(set), Out: os.Getenv(childEnv + "_OUT"),
+		Target: target, Data: mix.Only(set), Out: os.Getenv(childEnv + "_OUT"),
 		Report: func(p Progress) { fmt.Println("step", p.Step) },
 	})
 	return err
@@ -81,7 +82,7 @@ func TestKilledRunsEndWithTheSameBits(t *testing.T) {
 	if err := os.Mkdir(target, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	conf, err := LMConfig(tinySpec(), "float32")
+	conf, err := tinySpec().LlamaConfig("float32")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,46 +8,40 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"math"
 	"math/bits"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"slices"
 
 	"talf/checkpoints"
 	"talf/compute"
-	"talf/internal/durable"
 	"talf/model/arch"
-	"talf/model/safetensors"
 	"talf/train/dist"
 	"talf/train/internal/gg"
+	"talf/train/internal/topk"
 	"talf/train/net"
 )
 
-// An LMJob is a small language model to be trained from scratch: a target for
-// demonstrations, or a draft model.
+// An LMJob is a small language model to train from scratch: a target for demonstrations,
+// or a draft model.
 type LMJob struct {
 	Device compute.Device
 	Spec   *arch.Spec // from arch.Llama, sizes filled in; no biases
-	Docs   [][]int32  // tokenised documents, BOS and EOS included where wanted
-	Window int        // most tokens that a prediction sees; longer documents are cut
-	Out    string     // directory of checkpoints; a run that was stopped there goes on
-	// Extra are files to put beside the weights by name: the tokenizer's.
+	Docs   [][]int32  // tokenised documents, with BOS and EOS where they are wanted
+	Window int        // how many tokens a prediction sees at most; longer documents are cut
+	Out    string     // directory of checkpoints, where a stopped run continues
+	// Extra are files to put beside the weights, by name: the tokenizer's.
 	Extra  map[string][]byte
 	Report func(Progress)
-	// Profile, unless "", is a directory for a profile of the run: see profile.Report.
+	// Profile is a directory for a profile of the run (see profile.Report); "": none.
 	Profile string
 	// Arithmetic is as HeadJob's.
 	Arithmetic string
 	Group      dist.Group // as HeadJob's; Spec and Docs must be the same on all ranks
 }
 
-// LM trains a language model on next-token cross-entropy. When ctx ends it saves
-// a checkpoint and returns ctx's error. ExportLM makes a model directory of the
-// last checkpoint.
+// LM trains a language model on next-token cross-entropy. When ctx ends, it saves a
+// checkpoint and returns ctx's error. checkpoints.ExportLM makes a model directory from
+// the last checkpoint.
 func LM(ctx context.Context, cfg Config, job LMJob) (Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return Result{}, err
@@ -58,8 +52,8 @@ func LM(ctx context.Context, cfg Config, job LMJob) (Result, error) {
 	})
 }
 
-// A window is the tokens [from, to) of a document as inputs; the token at to is
-// the last one predicted.
+// A window is the tokens [from, to) of a document, as inputs. The token at to is the last
+// one to predict.
 type window struct{ doc, from, to int }
 
 func (w window) String() string {
@@ -94,10 +88,10 @@ type lmTask struct {
 // lmPlace is where the next step begins.
 type lmPlace struct {
 	Epoch uint64 `json:"epoch"`
-	Next  int    `json:"next"` // windows of the epoch that were used
+	Next  int    `json:"next"` // windows of the epoch used so far
 }
 
-// lmBatch is the rows of a batch: inputs, and the tokens to predict.
+// An lmBatch is the rows of a batch: inputs, and the tokens to predict.
 type lmBatch struct {
 	level  *net.Level
 	labels compute.SoftLabels
@@ -164,7 +158,7 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if l.evalGraph, err = gg.New(q); err != nil {
 		return nil, nil, err
 	}
-	// Weights are not differentiated in the evaluation's graph.
+	// The evaluation's graph has no gradients.
 	l.evalLM = net.NewLM(l.evalGraph, l.params, rope, cfg.Rows)
 	l.evalIn = newLMBatch(l.evalLM.Level)
 	l.evalLoss = l.evalGraph.SoftCE(l.evalLM.Level.Out, l.evalLM.Head, &l.evalIn.labels, &l.evalIn.scale)
@@ -268,8 +262,7 @@ func docsHash(docs [][]int32) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// draw makes the order of the epoch: Fisher and Yates' shuffle with a fixed use
-// of the generator.
+// draw shuffles the windows of the epoch (Fisher-Yates), drawing one number for each.
 func (l *lmTask) draw() {
 	l.order = l.order[:0]
 	for i := range l.train {
@@ -343,7 +336,7 @@ func (l *lmTask) evaluate(ctx context.Context) (s evalShare, err error) {
 	if len(l.held) == 0 {
 		return s, nil
 	}
-	// The head is trained: it is packed anew.
+	// The LM head has changed since the last evaluation: pack it again.
 	var w *gg.Tensor
 	for _, t := range l.params.Tensors() {
 		if t.Name == "lm_head" || t.Name == "embed" {
@@ -355,7 +348,7 @@ func (l *lmTask) evaluate(ctx context.Context) (s evalShare, err error) {
 	if err != nil {
 		return s, err
 	}
-	score, err := newScorer(l.job.Device, l.job.Device.Queue(), packed, 1, nil)
+	score, err := topk.New(l.job.Device, l.job.Device.Queue(), packed, 1)
 	if err != nil {
 		return s, err
 	}
@@ -394,7 +387,7 @@ func (l *lmTask) evaluate(ctx context.Context) (s evalShare, err error) {
 			p.Rows[0]++
 		}
 		p.Positions = p.Rows[0]
-		p.Hits[0] = hits(score.top(nil, l.evalLM.Level.Out.Data()), 1, l.evalIn.labels.IDs, l.evalIn.mask)
+		p.Hits[0] = hits(score.Append(nil, l.evalLM.Level.Out.Data()), 1, l.evalIn.labels.IDs, l.evalIn.mask)
 		s.Parts = append(s.Parts, p)
 	}
 	return s, nil
@@ -416,116 +409,10 @@ func (l *lmTask) seek(raw json.RawMessage) error {
 }
 
 func (l *lmTask) describe(c *checkpoints.Checkpoint) error {
-	conf, err := LMConfig(l.job.Spec, "float32")
+	conf, err := l.job.Spec.LlamaConfig("float32")
 	if err != nil {
 		return err
 	}
 	c.Kind, c.Config, c.Extra, c.Data, c.Loss = checkpoints.KindLM, conf, l.job.Extra, docsHash(l.job.Docs), "lm"
-	return nil
-}
-
-// LMConfig returns the config.json of a Llama of spec's sizes, as Hugging Face's
-// loaders read it. dtype is float32 or bfloat16.
-func LMConfig(spec *arch.Spec, dtype string) ([]byte, error) {
-	c := map[string]any{
-		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "hidden_act": "silu",
-		"vocab_size": spec.Vocab, "hidden_size": spec.Hidden, "num_hidden_layers": spec.Layers,
-		"num_attention_heads": spec.Heads, "num_key_value_heads": spec.KVHeads, "head_dim": spec.HeadDim,
-		"intermediate_size": spec.FFN, "max_position_embeddings": spec.MaxPos,
-		"rms_norm_eps": spec.NormEps, "rope_theta": spec.Rope.Theta, "rope_scaling": nil,
-		"attention_bias": false, "mlp_bias": false, "tie_word_embeddings": spec.Tied,
-		"torch_dtype": dtype, "use_cache": true,
-	}
-	if spec.Rope.Type != "default" {
-		return nil, fmt.Errorf("model configuration: rope_type is %q, want \"default\" for a model trained here", spec.Rope.Type)
-	}
-	spec.SetSpecial(c)
-	b, err := json.MarshalIndent(c, "", "  ")
-	return append(b, '\n'), err
-}
-
-// ExportLM writes the model of a checkpoint (or of the newest one of a store) to
-// the new directory to: config.json, model.safetensors as float32 or bfloat16, and
-// the files that lay beside them. Equal checkpoints give equal bytes.
-func ExportLM(from, to string, bf16 bool) (err error) {
-	dir, err := checkpoints.Find(from)
-	if err != nil {
-		return err
-	}
-	m, err := checkpoints.ReadManifest(dir)
-	if err != nil {
-		return err
-	}
-	if m == nil || m.Kind != checkpoints.KindLM {
-		return fmt.Errorf("%s: not the checkpoint of a language model", dir)
-	}
-	if err := m.Verify(dir); err != nil {
-		return err
-	}
-	spec, err := arch.Load(dir)
-	if err != nil {
-		return err
-	}
-	set, err := safetensors.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = set.Close() }() // only read
-	dtype := "float32"
-	if bf16 {
-		dtype = "bfloat16"
-	}
-	conf, err := LMConfig(spec, dtype)
-	if err != nil {
-		return err
-	}
-	var ts []safetensors.Tensor
-	for _, name := range set.Names() {
-		t, err := set.Get(name)
-		if err != nil {
-			return err
-		}
-		if bf16 {
-			f, err := t.Float32s()
-			if err != nil {
-				return err
-			}
-			t = safetensors.BF16(t.Name, f, t.Shape...)
-		}
-		ts = append(ts, t)
-	}
-	files, err := durable.NewDir(to)
-	if err != nil {
-		return fmt.Errorf("export model: %w", err)
-	}
-	write := func(name string, fill func(io.Writer) error) {
-		if err == nil {
-			err = files.Write(name, fill)
-		}
-	}
-	raw := func(name string, b []byte) {
-		write(name, func(w io.Writer) error { _, err := w.Write(b); return err })
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
-		switch name {
-		case checkpoints.ConfigFile, checkpoints.WeightsFile, checkpoints.OptimizerFile, checkpoints.StateFile:
-			continue
-		}
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return fmt.Errorf("export model: %w", errors.Join(err, files.Discard()))
-		}
-		raw(name, b)
-	}
-	write(checkpoints.WeightsFile, func(w io.Writer) error {
-		return safetensors.Write(w, map[string]string{"format": "pt"}, ts...)
-	})
-	raw(checkpoints.ConfigFile, conf) // without it the directory is no model
-	if err == nil {
-		err = files.Commit()
-	}
-	if err != nil {
-		return fmt.Errorf("export model: %w", err)
-	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"talf/model/head"
 	"talf/model/safetensors"
 	"talf/train/loss"
+	"talf/train/mix"
 )
 
 // Heads with several layers and with a bias are trained, go on, load and decode.
@@ -29,7 +30,7 @@ func TestLargerHeadsTrainAndLoad(t *testing.T) {
 		cfg.Loss, cfg.Layers, cfg.FCBias = name, 2, true
 		cfg.Steps, cfg.LR, cfg.EvalEvery, cfg.SaveEvery = 40, 5e-3, 0, 0
 		out := t.TempDir()
-		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +46,7 @@ func TestLargerHeadsTrainAndLoad(t *testing.T) {
 		}
 		// Another head begins with it; one of another shape does not.
 		cfg.Steps = 1
-		job := HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Init: res.Dir}
+		job := HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Init: res.Dir}
 		if _, err := Head(context.Background(), cfg, job); err != nil {
 			t.Error(err)
 		}
@@ -103,7 +104,7 @@ func TestAHeadBeginsWithTheTargetsLayers(t *testing.T) {
 	for layers := 1; layers <= 2; layers++ {
 		cfg := tinyConfig()
 		cfg.Layers, cfg.Steps, cfg.LR, cfg.Decay = layers, 1, 0, 0
-		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), FromTarget: true})
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), FromTarget: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,7 @@ func TestAHeadBeginsWithTheTargetsLayers(t *testing.T) {
 	}
 	cfg := tinyConfig()
 	cfg.Layers = 3
-	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), FromTarget: true}); err == nil || !strings.Contains(err.Error(), "2 layers, want at least 3") {
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), FromTarget: true}); err == nil || !strings.Contains(err.Error(), "2 layers, want at least 3") {
 		t.Errorf("%v", err)
 	}
 }
@@ -185,7 +186,7 @@ func TestALossOfAnotherModuleTrains(t *testing.T) {
 	run := func(name string, losses map[string]loss.Loss) string {
 		cfg, out := tinyConfig(), t.TempDir()
 		cfg.Loss = name
-		if _, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: Only(set), Out: out, Losses: losses}); err != nil {
+		if _, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out, Losses: losses}); err != nil {
 			t.Fatal(err)
 		}
 		return out
@@ -203,7 +204,7 @@ func TestALossOfAnotherModuleTrains(t *testing.T) {
 	}
 	cfg := tinyConfig()
 	cfg.Loss = "mine"
-	if _, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()}); err == nil || !strings.Contains(err.Error(), `unknown loss "mine"`) {
+	if _, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()}); err == nil || !strings.Contains(err.Error(), `unknown loss "mine"`) {
 		t.Errorf("without the loss: %v", err)
 	}
 }

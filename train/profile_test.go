@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"talf/data"
+	"talf/train/mix"
 	"talf/train/profile"
 )
 
@@ -26,10 +27,10 @@ func TestAProfileSaysWhatAStepCosts(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.Steps, cfg.Loss = 5, "talf"
 	plain, out, prof := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "new", "profile")
-	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: plain}); err != nil {
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: plain}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out, Profile: prof}); err != nil {
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out, Profile: prof}); err != nil {
 		t.Fatal(err)
 	}
 	sameFiles(t, "a profiled run", files(t, out), files(t, plain))
@@ -104,7 +105,7 @@ func TestAProfileThatCannotBeWrittenIsRefused(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Head(context.Background(), tinyConfig(), HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Profile: file})
+	_, err := Head(context.Background(), tinyConfig(), HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Profile: file})
 	if err == nil || !strings.Contains(err.Error(), "profile: ") || !strings.Contains(err.Error(), file) {
 		t.Error(err)
 	}
@@ -166,13 +167,13 @@ func TestAnInterruptedRunIsProfiled(t *testing.T) {
 		return s.Steps
 	}
 	ctx, report := stopAfter(3)
-	if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: Only(set), Out: out, Profile: prof, Report: report}); !errors.Is(err, context.Canceled) {
+	if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out, Profile: prof, Report: report}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	if n := steps(); n != 2 && n != 3 { // the first does not count; the one in progress may
 		t.Errorf("%d steps were measured before the interruption", n)
 	}
-	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out, Profile: prof}); err != nil {
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out, Profile: prof}); err != nil {
 		t.Fatal(err)
 	}
 	if n, want := steps(), cfg.Steps-3-1; n != want {
@@ -182,7 +183,7 @@ func TestAnInterruptedRunIsProfiled(t *testing.T) {
 		return
 	}
 	plain := t.TempDir()
-	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: plain}); err != nil {
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: plain}); err != nil {
 		t.Fatal(err)
 	}
 	got, want := files(t, out), files(t, plain)

@@ -49,7 +49,7 @@ func (t *trainer) resume(ctx context.Context) error {
 	if err := t.peers.Agree(ctx, t.restore(st, from)); err != nil {
 		return err
 	}
-	if err := t.broadcast(ctx, t.opt.m, t.opt.v); err != nil {
+	if err := t.broadcast(ctx, t.opt.Moments()); err != nil {
 		return err
 	}
 	t.place, t.savedStep = st.Place, st.Step
@@ -110,11 +110,11 @@ func (t *trainer) restore(st *trainerState, from *checkpoints.State) error {
 	if err := t.beginStage(st.Stage); err != nil {
 		return err
 	}
-	t.opt.step = st.Step - st.Begun
+	t.opt.SetStep(st.Step - st.Begun)
 	if from == nil {
 		return t.task.seek(st.Place)
 	}
-	if err := t.opt.restore(from.Optimizer, st.Step-st.Begun); err != nil {
+	if err := t.opt.Restore(from.Optimizer, st.Step-st.Begun); err != nil {
 		return err
 	}
 	if err := t.task.seek(st.Place); err != nil {

@@ -15,6 +15,7 @@ import (
 	"talf/data"
 	"talf/model"
 	"talf/model/safetensors"
+	"talf/train/mix"
 )
 
 // rewrite copies a set with every record changed by edit.
@@ -83,7 +84,7 @@ func TestNotANumberStopsTheRun(t *testing.T) {
 		for _, lossName := range []string{"talf", "hass:top=2", "eagle"} {
 			cfg.Loss = lossName
 			out := t.TempDir()
-			res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(c.set), Out: out})
+			res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(c.set), Out: out})
 			if err == nil && c.lr > 1 {
 				continue // this loss bears it
 			}
@@ -139,7 +140,7 @@ func TestNotANumberStopsAnEvaluation(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.Steps, cfg.SaveEvery, cfg.EvalEvery, cfg.EvalSeqs = 4, 1, 3, 0
 	out := t.TempDir()
-	_, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(poisoned), Out: out})
+	_, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(poisoned), Out: out})
 	for _, want := range []string{"evaluate at step 3:", fmt.Sprintf(".parquet, row %d of the set", bad), "NaN"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
@@ -205,7 +206,7 @@ func TestTheOperationThatOverflowsIsNamed(t *testing.T) {
 		{"layers.0.q", float32(math.NaN()), "weight layers.0.q[0] is NaN since the step before"},
 		{"", 0, "first in the frozen tensor embed, row 3: NaN: the target holds it"},
 	} {
-		job := HeadJob{Target: target, Data: Only(set), Out: t.TempDir()}
+		job := HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()}
 		if c.weight == "" {
 			ts := tinyTensors()
 			row := ts[0].Data[3*64 : 4*64] // of 16 numbers
@@ -237,7 +238,7 @@ func TestTheOperationThatOverflowsIsNamed(t *testing.T) {
 		if _, err := tr.makeStep(context.Background()); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "step 1: ") {
 			t.Errorf("%v, want %q in it", err, c.want)
 		}
-		if tr.opt.step != 0 {
+		if tr.opt.Step() != 0 {
 			t.Error("the step was made all the same")
 		}
 		tr.store.Close()
@@ -252,7 +253,7 @@ func TestForeignCheckpointsAreRefused(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.Steps = 2
 	good := t.TempDir()
-	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: good}); err != nil {
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: good}); err != nil {
 		t.Fatal(err)
 	}
 	ts := tinyTensors()
@@ -316,7 +317,7 @@ func TestForeignCheckpointsAreRefused(t *testing.T) {
 	}
 	// What an older release did not know is by default.
 	old := change(state(func(m map[string]any) { delete(m["config"].(map[string]any), "layers") }))
-	if res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: old}); err != nil || !res.Done {
+	if res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: old}); err != nil || !res.Done {
 		t.Errorf("a checkpoint of before: %+v, %v", res, err)
 	}
 	for _, c := range []struct {
@@ -352,22 +353,22 @@ func TestForeignCheckpointsAreRefused(t *testing.T) {
 		}, target, "no tensor"},
 	} {
 		out := change(c.edit)
-		job := HeadJob{Target: c.target, Data: Only(set), Out: out, Force: true}
+		job := HeadJob{Target: c.target, Data: mix.Only(set), Out: out, Force: true}
 		if _, err := Head(context.Background(), cfg, job); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q in it", c.name, err, c.want)
 		}
 	}
 }
 
-// Recomputed features are the stored ones, to the bit.
+// Features are the same bits wherever they come from, and stored ones must be there.
 func TestStoredFeaturesMayBeRecomputed(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 40, data.BF16)
 	cfg := tinyConfig()
 	var first []byte
-	for _, again := range []bool{false, true} {
-		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Recompute: again})
+	for _, from := range []Features{"", FeaturesStored, FeaturesRecompute} {
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Features: from})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,5 +377,13 @@ func TestStoredFeaturesMayBeRecomputed(t *testing.T) {
 		} else if string(w) != string(first) {
 			t.Error("recomputed features give other weights")
 		}
+	}
+	bare := HeadJob{Target: target, Data: mix.Only(tinyData(t, target, 20, data.None)), Out: t.TempDir(), Features: FeaturesStored}
+	if _, err := Head(t.Context(), cfg, bare); err == nil || !strings.Contains(err.Error(), "the data hold no features") {
+		t.Errorf("stored features that are not there: %v", err)
+	}
+	bare.Features = "fresh"
+	if _, err := Head(t.Context(), cfg, bare); err == nil || !strings.Contains(err.Error(), `features is "fresh", want auto, stored or recompute`) {
+		t.Errorf("an unknown source of features: %v", err)
 	}
 }

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	"talf/checkpoints"
+	"talf/compute"
+	"talf/internal/jsonl"
 	"talf/model/safetensors"
 	"talf/train/dist"
 	"talf/train/internal/gg"
+	"talf/train/internal/optim"
 	"talf/train/net"
 )
 
@@ -77,11 +79,11 @@ type trainer struct {
 	params *net.Params
 	store  *checkpoints.Store // of rank 0; nil on the others
 	report func(Progress)
-	log    *metrics // of rank 0; nil on the others
+	log    *jsonl.Log // of rank 0; nil on the others
 
 	program
-	opt     *optimiser // its steps count from the start of the stage
-	buckets *buckets   // nil if there is one rank
+	opt     *optim.AdamW   // its steps count from the start of the stage
+	buckets *optim.Buckets // nil if there is one rank
 	state   trainerState
 
 	// place is where the step in progress starts in the data.
@@ -121,11 +123,11 @@ type best struct {
 }
 
 // step returns the number of steps made.
-func (t *trainer) step() int { return t.state.Begun + t.opt.step }
+func (t *trainer) step() int { return t.state.Begun + t.opt.Step() }
 
 // stageEnded reports whether no step of the stage is left.
 func (t *trainer) stageEnded() bool {
-	return t.opt.step >= t.stages[t.state.Stage].Steps || t.cfg.Patience > 0 && t.state.Stale >= t.cfg.Patience
+	return t.opt.Step() >= t.stages[t.state.Stage].Steps || t.cfg.Patience > 0 && t.state.Stale >= t.cfg.Patience
 }
 
 // ended reports whether no step of the run is left.
@@ -174,7 +176,9 @@ func (t *trainer) train(ctx context.Context) (Result, error) {
 	if err := t.peers.Agree(ctx, t.openLog()); err != nil {
 		return Result{}, err
 	}
-	defer t.log.close()
+	if t.log != nil {
+		defer func() { _ = t.log.Close() }() // every checkpoint has synced it
+	}
 	res := Result{Step: t.step()}
 	if m := t.state.Pending; m != nil {
 		// The step was made but not evaluated, and its checkpoint says so: write another.
@@ -240,7 +244,7 @@ func (t *trainer) conclude(ctx context.Context, res Result) (_ Result, err error
 func (t *trainer) completeStep(ctx context.Context, p Progress, res *Result) (err error) {
 	res.Step, res.Loss = p.Step, p.Loss
 	improved := false
-	if t.opt.step == t.stages[t.state.Stage].Steps || t.cfg.EvalEvery > 0 && p.Step%t.cfg.EvalEvery == 0 {
+	if t.opt.Step() == t.stages[t.state.Stage].Steps || t.cfg.EvalEvery > 0 && p.Step%t.cfg.EvalEvery == 0 {
 		m := p.metric()
 		t.state.Pending = &m
 		if p.Eval, err = t.evaluate(ctx); err != nil {
@@ -258,7 +262,7 @@ func (t *trainer) completeStep(ctx context.Context, p Progress, res *Result) (er
 		}
 	}
 	if t.log != nil {
-		if err := t.log.write(p.metric()); err != nil {
+		if err := t.log.Append(p.metric()); err != nil {
 			t.failed = err
 		}
 	}
@@ -301,28 +305,30 @@ func (t *trainer) beginStage(i int) (err error) {
 		return err
 	}
 	t.prof.Watch(t.graph)
-	if t.peers.Alone() {
-		t.opt, err = newOptimiser(t.cfg, t.queue, t.params.Tensors())
-		return err
-	}
-	cfg := t.cfg
-	cfg.Accum = 1 // the buckets add up the gradients
-	if t.opt, err = newOptimiser(cfg, t.queue, t.params.Tensors()); err != nil {
+	if t.opt, err = newOptimiser(t.cfg, t.queue, t.params.Tensors(), t.peers.Alone()); err != nil || t.peers.Alone() {
 		return err
 	}
 	var sums []*gg.Tensor
-	if t.buckets, sums, err = newBuckets(t.peers, t.queue, t.params.Tensors(), t.graph.GradOrder()); err != nil {
+	if t.buckets, sums, err = optim.NewBuckets(t.peers, t.queue, t.params.Tensors(), t.graph.GradOrder()); err != nil {
 		return err
 	}
-	t.opt.gatherIn(sums)
+	t.opt.GatherIn(sums)
 	return nil
+}
+
+// newOptimiser returns the optimiser of a run. Ranks that are not alone gather gradients
+// in buckets of their own.
+func newOptimiser(c Config, q compute.Queue, params []*gg.Tensor, alone bool) (*optim.AdamW, error) {
+	return optim.New(optim.Config{
+		Beta1: c.Beta1, Beta2: c.Beta2, Eps: c.Eps, Decay: c.Decay, Clip: c.Clip, Gather: alone && c.Accum > 1,
+	}, q, params)
 }
 
 // nextStage goes on to the next stage. A stage that ended early hands over the best
 // weights of the run so far, any other its last weights.
 func (t *trainer) nextStage(ctx context.Context) error {
 	s := &t.state
-	early := t.opt.step < t.stages[s.Stage].Steps
+	early := t.opt.Step() < t.stages[s.Stage].Steps
 	at := t.step()
 	if early && s.Best != nil && s.Best.Step != at {
 		err := t.peers.Agree(ctx, t.importBest())
@@ -351,8 +357,8 @@ func (t *trainer) importBest() error {
 }
 
 // broadcast gives every rank the values that tensors have on rank 0.
-func (t *trainer) broadcast(ctx context.Context, lists ...[]*gg.Tensor) error {
-	for _, x := range slices.Concat(lists...) {
+func (t *trainer) broadcast(ctx context.Context, tensors []*gg.Tensor) error {
+	for _, x := range tensors {
 		if err := t.peers.Broadcast(ctx, x.Data); err != nil {
 			return err
 		}

@@ -69,7 +69,7 @@ func (t *trainer) save() (string, error) {
 	}
 	fail := func(err error) (string, error) { return "", fmt.Errorf("save step %d: %w", at, err) }
 	for _, p := range t.params.Tensors() {
-		if s := t.opt.ops.SumSquares(p.Buf); !finite(s) {
+		if s := t.ops.SumSquares(p.Buf); !finite(s) {
 			return fail(fmt.Errorf("weight %s is not finite: the run has diverged; try a smaller lr", p.Name))
 		}
 	}
@@ -78,7 +78,7 @@ func (t *trainer) save() (string, error) {
 	if err != nil {
 		return fail(err)
 	}
-	c := &checkpoints.Checkpoint{State: append(state, '\n'), Optimizer: t.opt.tensors()}
+	c := &checkpoints.Checkpoint{State: append(state, '\n'), Optimizer: t.opt.Tensors()}
 	c.Step, c.Hidden, c.Vocab = at, t.params.Spec.Hidden, t.params.Spec.Vocab
 	for _, a := range t.params.Export(nil) {
 		c.Weights = append(c.Weights, safetensors.F32(a.Name, a.Data, a.Shape...))
@@ -92,7 +92,7 @@ func (t *trainer) save() (string, error) {
 		return fail(err)
 	}
 	// The log must have every saved step: it is not made again.
-	if err := t.log.sync(); err != nil {
+	if err := t.log.Sync(); err != nil {
 		return "", err
 	}
 	dir, err := t.store.Save(c)

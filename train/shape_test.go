@@ -10,6 +10,7 @@ import (
 
 	"talf/data"
 	"talf/model"
+	"talf/train/mix"
 )
 
 // shapedData writes random sequences with trees of k nodes on each of so many
@@ -92,7 +93,7 @@ func TestTreesOfAnyShapeAreLearnt(t *testing.T) {
 	}{{1, 1, data.TopK}, {1, 4, data.Full}, {2, 4, data.TopK}, {5, 2, data.Full}, {3, 5, data.TopK}} {
 		t.Run(fmt.Sprintf("k=%d,depth=%d,%s", c.k, c.depth, c.labels), func(t *testing.T) {
 			set := shapedData(t, target, c.k, c.depth, c.labels)
-			h, tr, err := newHeadTask(tinyConfig(), HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+			h, tr, err := newHeadTask(tinyConfig(), HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,12 +102,12 @@ func TestTreesOfAnyShapeAreLearnt(t *testing.T) {
 			if err := tr.beginStage(0); err != nil {
 				t.Fatal(err)
 			}
-			s, err := h.source.next()
+			s, err := h.source.Next()
 			if err != nil {
 				t.Fatal(err)
 			}
 			h.count = 1
-			if err := h.pack(context.Background(), []sample{s}, 1, 0); err != nil {
+			if err := h.pack(context.Background(), []mix.Sample{s}, 1, 0); err != nil {
 				t.Fatal(err)
 			}
 			if err := h.graph.Run(context.Background()); err != nil {
@@ -128,7 +129,7 @@ func TestTreesOfAnyShapeAreLearnt(t *testing.T) {
 			}
 			feat = append([]float32(nil), feat...)
 			nodes, next := h.meta.Nodes(), make([]int, c.depth)
-			for i := range span(s.Record, h.limit) {
+			for i := range mix.Span(s.Record, h.limit) {
 				if !s.LossMask[i+2] {
 					next[0]++
 					continue

@@ -15,6 +15,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/data"
+	"talf/train/mix"
 )
 
 // logOf reads a run's log.
@@ -62,7 +63,7 @@ func TestStagesAreRunsOneAfterTheOther(t *testing.T) {
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 40, data.BF16)
 	cfg := stagedConfig()
-	res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+	res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
 	if err != nil || res.Step != 10 || !res.Done {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -70,7 +71,7 @@ func TestStagesAreRunsOneAfterTheOther(t *testing.T) {
 	for _, s := range cfg.Stages {
 		one := cfg
 		one.Stages, one.Loss, one.Steps, one.LR, one.MinLR, one.Warmup = nil, s.Loss, s.Steps, s.LR, s.MinLR, s.Warmup
-		r, err := Head(context.Background(), one, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Init: init})
+		r, err := Head(context.Background(), one, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Init: init})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,17 +88,17 @@ func TestAStagedRunGoesOnWithTheSameBits(t *testing.T) {
 	set := tinyData(t, target, 40, data.BF16)
 	cfg := stagedConfig()
 	whole := t.TempDir()
-	want, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: whole})
+	want, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: whole})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for stop := 1; stop < 10; stop++ {
 		out := t.TempDir()
 		ctx, report := stopAfter(stop)
-		if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: Only(set), Out: out, Report: report}); !errors.Is(err, context.Canceled) {
+		if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out, Report: report}); !errors.Is(err, context.Canceled) {
 			t.Fatalf("stopped at %d: %v", stop, err)
 		}
-		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +131,7 @@ func TestAnInterruptedEvaluationLeavesNoGap(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		c := &countdown{Context: ctx, cancel: cancel, n: n}
-		_, err = Head(c, cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+		_, err = Head(c, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
 		return n - c.n, err
 	}
 	whole := t.TempDir()
@@ -183,7 +184,7 @@ func TestTheBestCheckpointIsKept(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.Steps, cfg.EvalEvery, cfg.SaveEvery, cfg.Keep, cfg.LR = 12, 1, 1, 1, 0.05
 	out := t.TempDir()
-	res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+	res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func TestAStageEndsEarly(t *testing.T) {
 	cfg.EvalEvery, cfg.SaveEvery, cfg.Patience = 1, 0, 3
 	cfg.Stages = []Stage{{Loss: "eagle", Steps: 100, LR: 0.05}, {Loss: "talf", Steps: 2, LR: 1e-9}}
 	out := t.TempDir()
-	res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+	res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
 	if err != nil || !res.Done {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -247,10 +248,10 @@ func TestAStageEndsEarly(t *testing.T) {
 	for _, stop := range []int{1, peak + 1, n - 1, n} {
 		again := t.TempDir()
 		ctx, report := stopAfter(stop)
-		if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: Only(set), Out: again, Report: report}); !errors.Is(err, context.Canceled) {
+		if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: again, Report: report}); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		r, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: again})
+		r, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: again})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +262,7 @@ func TestAStageEndsEarly(t *testing.T) {
 func TestOtherStagesAreAnotherRun(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
-	job := HeadJob{Target: target, Data: Only(tinyData(t, target, 20, data.BF16)), Out: t.TempDir()}
+	job := HeadJob{Target: target, Data: mix.Only(tinyData(t, target, 20, data.BF16)), Out: t.TempDir()}
 	cfg := stagedConfig()
 	if _, err := Head(context.Background(), cfg, job); err != nil {
 		t.Fatal(err)
@@ -284,7 +285,7 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 40, data.BF16)
 	cfg := tinyConfig()
-	h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+	h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +350,7 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 			}
 		}
 		right, rightGreedy := e.tau()
-		for i := range span(r, h.limit) {
+		for i := range mix.Span(r, h.limit) {
 			if !r.LossMask[i+2] {
 				continue
 			}
@@ -403,7 +404,7 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 			right, rightGreedy = right-walk(0, 0, i, false), rightGreedy-walk(0, 0, i, true)
 		}
 		if math.Abs(right) > 1e-9 || math.Abs(rightGreedy) > 1e-9 {
-			t.Errorf("%s: the estimate of a head that chooses as the target would is %v and %v too high", s.place, right, rightGreedy)
+			t.Errorf("%s: the estimate of a head that chooses as the target would is %v and %v too high", s.Place, right, rightGreedy)
 		}
 	}
 	tau, greedy = 1+tau/float64(positions), 1+greedy/float64(positions)

@@ -27,13 +27,13 @@ func (t *trainer) makeStep(ctx context.Context) (p Progress, err error) {
 		return p, t.diverged(ctx, at, micro, fmt.Sprintf("the loss is %v", p.Loss))
 	}
 	var ok bool
-	if p.Norm, ok = t.opt.update(t.nodes, stage.Rate(t.opt.step+1)); !ok {
+	if p.Norm, ok = t.opt.Update(t.nodes, stage.Rate(t.opt.Step()+1)); !ok {
 		return p, t.diverged(ctx, at, micro, fmt.Sprintf("the gradients' norm is %v", p.Norm))
 	}
 	if t.place, err = t.task.place(); err != nil {
 		return p, err
 	}
-	p.Step, p.Steps, p.Stage, p.LR = t.step(), t.planned(), t.state.Stage, stage.Rate(t.opt.step)
+	p.Step, p.Steps, p.Stage, p.LR = t.step(), t.planned(), t.state.Stage, stage.Rate(t.opt.Step())
 	p.Seconds = time.Since(start).Seconds()
 	return p, nil
 }
@@ -42,7 +42,7 @@ func (t *trainer) makeStep(ctx context.Context) (p Progress, err error) {
 // are, and their losses. Sums over the ranks start as gradients become complete.
 func (t *trainer) gradients(ctx context.Context, p *Progress) (micro int, losses []float64, err error) {
 	if t.buckets != nil {
-		t.buckets.reset()
+		t.buckets.Reset()
 		defer t.graph.OnGrad(nil)
 	}
 	if err := t.failed; err != nil {
@@ -63,14 +63,14 @@ func (t *trainer) gradients(ctx context.Context, p *Progress) (micro int, losses
 		return 0, nil, fmt.Errorf("read step %d: %w", at, err)
 	}
 	for i := range micro {
-		if err := t.prof.Span("pack", func() error { return t.task.fill(ctx, i, t.opt.step+1) }); err != nil {
+		if err := t.prof.Span("pack", func() error { return t.task.fill(ctx, i, t.opt.Step()+1) }); err != nil {
 			return micro, losses, fmt.Errorf("step %d: %w", at, err)
 		}
 		last := t.buckets != nil && i+1 == micro
 		if last {
 			t.graph.OnGrad(func(j int) {
-				t.opt.gatherOne(i, j, t.nodes)
-				t.buckets.complete(j)
+				t.opt.GatherOne(i, j, t.nodes)
+				t.buckets.Complete(j)
 			})
 		}
 		if err := t.graph.Run(ctx); err != nil {
@@ -78,7 +78,7 @@ func (t *trainer) gradients(ctx context.Context, p *Progress) (micro int, losses
 		}
 		losses = append(losses, float64(t.total.Scalar()))
 		if !last {
-			t.opt.gather(i, t.nodes)
+			t.opt.Gather(i, t.nodes)
 		}
 	}
 	return micro, losses, nil
@@ -95,7 +95,7 @@ func (t *trainer) combine(ctx context.Context, losses []float64, err error) (sum
 		}
 		return sum, err
 	}
-	t.buckets.reduceRest()
+	t.buckets.ReduceRest()
 	if err != nil && ctx.Err() != nil {
 		// Saving needs no other rank, and there may be little time for it.
 		_, _ = t.saveInEmergency() // the error is remembered and returned by the next call

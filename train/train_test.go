@@ -21,6 +21,7 @@ import (
 	"talf/model/arch"
 	"talf/model/head"
 	"talf/model/safetensors"
+	"talf/train/mix"
 )
 
 // device returns a CPU device with so many threads.
@@ -200,7 +201,7 @@ func TestThreadsAndStoredFeaturesDoNotChangeABit(t *testing.T) {
 			cfg.Noise = 0.01
 			out := t.TempDir()
 			set := tinyData(t, target, 40, data.BF16)
-			res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+			res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -221,7 +222,7 @@ func TestThreadsAndStoredFeaturesDoNotChangeABit(t *testing.T) {
 		cfg.Loss = lossName
 		cfg.Noise = 0.01
 		out := t.TempDir()
-		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(tinyData(t, target, 40, data.None)), Out: out})
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(tinyData(t, target, 40, data.None)), Out: out})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,18 +253,18 @@ func TestAnInterruptedRunGoesOnWithTheSameBits(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.SaveEvery = 0
 	whole := t.TempDir()
-	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: whole}); err != nil {
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: whole}); err != nil {
 		t.Fatal(err)
 	}
 	want := files(t, whole)
 	for stop := 1; stop < cfg.Steps; stop++ {
 		out := t.TempDir()
 		ctx, report := stopAfter(stop)
-		res, err := Head(ctx, cfg, HeadJob{Target: target, Data: Only(set), Out: out, Report: report})
+		res, err := Head(ctx, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out, Report: report})
 		if !errors.Is(err, context.Canceled) || res.Step != stop || res.Done {
 			t.Fatalf("stopped at %d: %+v, %v", stop, res, err)
 		}
-		res, err = Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+		res, err = Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +282,7 @@ func TestATrainedHeadLoadsAndRefusesAnotherTarget(t *testing.T) {
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 20, data.BF16)
 	out := t.TempDir()
-	if _, err := Head(context.Background(), tinyConfig(), HeadJob{Target: target, Data: Only(set), Out: out}); err != nil {
+	if _, err := Head(context.Background(), tinyConfig(), HeadJob{Target: target, Data: mix.Only(set), Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	h, err := checkpoints.LoadHead(out, target, head.Default())
@@ -308,11 +309,11 @@ func TestATrainedHeadLoadsAndRefusesAnotherTarget(t *testing.T) {
 		t.Errorf("forced: %v", err)
 	}
 	// Neither is it trained on, nor with another target's data.
-	job := HeadJob{Target: other, Data: Only(set), Out: t.TempDir(), Init: out}
+	job := HeadJob{Target: other, Data: mix.Only(set), Out: t.TempDir(), Init: out}
 	if _, err := Head(context.Background(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "weight hash") {
 		t.Errorf("another target's data: %v", err)
 	}
-	job.Data = Only(tinyData(t, other, 20, data.BF16))
+	job.Data = mix.Only(tinyData(t, other, 20, data.BF16))
 	if _, err := Head(context.Background(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "initial head") {
 		t.Errorf("another target's head to begin with: %v", err)
 	}
@@ -323,7 +324,7 @@ func TestARunIsNotContinuedUnderOtherTerms(t *testing.T) {
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 20, data.BF16)
 	out := t.TempDir()
-	job := HeadJob{Target: target, Data: Only(set), Out: out}
+	job := HeadJob{Target: target, Data: mix.Only(set), Out: out}
 	if _, err := Head(context.Background(), tinyConfig(), job); err != nil {
 		t.Fatal(err)
 	}
@@ -332,13 +333,13 @@ func TestARunIsNotContinuedUnderOtherTerms(t *testing.T) {
 	if _, err := Head(context.Background(), cfg, job); err == nil || !strings.Contains(err.Error(), "lr was") {
 		t.Errorf("another learning rate: %v", err)
 	}
-	job.Data = Only(tinyData(t, target, 21, data.BF16))
+	job.Data = mix.Only(tinyData(t, target, 21, data.BF16))
 	if _, err := Head(context.Background(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "other data") {
 		t.Errorf("other data: %v", err)
 	}
 	// All steps made: running it again changes nothing.
 	before := files(t, out)
-	job.Data = Only(set)
+	job.Data = mix.Only(set)
 	res, err := Head(context.Background(), tinyConfig(), job)
 	if err != nil || !res.Done {
 		t.Fatalf("%+v, %v", res, err)
@@ -377,20 +378,20 @@ func TestAccumulatedBatchesAreOneBatch(t *testing.T) {
 	for i := range steps {
 		cfg := tinyConfig()
 		cfg.Accum, cfg.Rows = 2-i, 1000
-		h, tr := entered(t, cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+		h, tr := entered(t, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
 		// The same sequences either way: readStep packs by length.
-		var recs []sample
+		var recs []mix.Sample
 		for range 4 {
-			r, err := h.source.next()
+			r, err := h.source.Next()
 			if err != nil {
 				t.Fatal(err)
 			}
 			recs = append(recs, r)
-			h.count += counted(r.Record, h.limit)
+			h.count += mix.Counted(r.Record, h.limit)
 		}
-		h.micro = [][]sample{recs}
+		h.micro = [][]mix.Sample{recs}
 		if i == 0 {
-			h.micro = [][]sample{recs[:2], recs[2:]}
+			h.micro = [][]mix.Sample{recs[:2], recs[2:]}
 		}
 		tr.task = filled{h}
 		p, err := tr.makeStep(context.Background())
@@ -435,7 +436,7 @@ func TestALanguageModelLearns(t *testing.T) {
 	}
 	for _, bf16 := range []bool{false, true} {
 		dir := filepath.Join(t.TempDir(), "model")
-		if err := ExportLM(out, dir, bf16); err != nil {
+		if err := checkpoints.ExportLM(out, dir, bf16); err != nil {
 			t.Fatal(err)
 		}
 		m, err := model.Load(dir, dev, model.Default())
@@ -480,7 +481,7 @@ func TestTheLastEvaluationIsNotLost(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.Steps, cfg.Warmup, cfg.EvalEvery = 2, 1, 1
 	head := func(ctx context.Context, out string) (Result, error) {
-		return Head(ctx, cfg, HeadJob{Target: target, Data: Only(set), Out: out})
+		return Head(ctx, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
 	}
 	run := func(n int, out string) (Result, int, error) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -523,7 +524,7 @@ func TestTheLogHoldsEveryStepOnce(t *testing.T) {
 	cfg := tinyConfig()
 	out := t.TempDir()
 	ctx, report := stopAfter(3)
-	if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: Only(set), Out: out, Report: report}); !errors.Is(err, context.Canceled) {
+	if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out, Report: report}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	// A process that died had logged steps that it did not save, the last in part.
@@ -538,7 +539,7 @@ func TestTheLogHoldsEveryStepOnce(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: out}); err != nil {
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path)

@@ -1,100 +1,14 @@
 package train
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"math"
-	"slices"
-
-	"talf/data"
 )
 
-// CountVocab returns the size tokens that are to be learnt most often in the part
-// of the data that sp names, ascending, and what share of the tokens to be learnt
-// they are. Of equal ones the lower come first: vocabularies list their tokens by
-// falling frequency. Sets count as much as they weigh.
-func CountVocab(shares []Share, sp data.Split, size int) (ids []int32, share float64, err error) {
-	if len(shares) == 0 {
-		return nil, 0, fmt.Errorf("draft vocabulary: no data")
-	}
-	vocab := shares[0].Set.Meta().Vocab
-	if size < 1 || size > vocab {
-		return nil, 0, fmt.Errorf("draft vocabulary of %d tokens, want 1 to the target's %d", size, vocab)
-	}
-	often, err := frequencies(shares, sp, vocab)
-	if err != nil {
-		return nil, 0, err
-	}
-	for id := range int32(vocab) {
-		ids = append(ids, id)
-	}
-	slices.SortStableFunc(ids, func(a, b int32) int { return cmp.Compare(often[b], often[a]) })
-	ids = ids[:size:size]
-	slices.Sort(ids)
-	for _, id := range ids {
-		share += often[id]
-	}
-	return ids, share, nil
-}
-
-// VocabShare returns what share of the tokens to be learnt ids are.
-func VocabShare(shares []Share, sp data.Split, ids []int32) (share float64, err error) {
-	if len(shares) == 0 {
-		return 0, fmt.Errorf("draft vocabulary: no data")
-	}
-	often, err := frequencies(shares, sp, shares[0].Set.Meta().Vocab)
-	if err != nil {
-		return 0, err
-	}
-	for _, id := range ids {
-		if id < 0 || int(id) >= len(often) {
-			return 0, fmt.Errorf("draft vocabulary: token %d, want 0 to %d as the target has", id, len(often)-1)
-		}
-		share += often[id]
-	}
-	return share, nil
-}
-
-// frequencies returns what share of the tokens to be learnt each token of a
-// vocabulary is, sets counting as much as they weigh.
-func frequencies(shares []Share, sp data.Split, vocab int) ([]float64, error) {
-	often := make([]float64, vocab)
-	all := 0.0
-	for _, s := range shares {
-		if v := s.Set.Meta().Vocab; v != vocab {
-			return nil, fmt.Errorf("draft vocabulary: the data are of vocabularies of %d and %d tokens", vocab, v)
-		}
-		counts, err := s.Set.Counts(sp)
-		if err != nil {
-			return nil, fmt.Errorf("draft vocabulary: %w", err)
-		}
-		var n int64
-		for _, c := range counts {
-			n += c
-		}
-		weight := s.Weight
-		if len(shares) == 1 {
-			weight = 1
-		}
-		if n == 0 {
-			continue
-		}
-		all += weight
-		for id, c := range counts {
-			often[id] += float64(weight * (float64(c) / float64(n)))
-		}
-	}
-	for id := range often {
-		often[id] /= max(all, math.SmallestNonzeroFloat64)
-	}
-	return often, nil
-}
-
-// A vocabulary maps between the target's tokens and those of a draft vocabulary.
-// nil is the target's own.
+// A vocabulary maps between the target's tokens and those of a draft vocabulary. A nil
+// vocabulary is the target's own.
 type vocabulary struct {
 	ids []int32 // the target's, ascending
 	of  []int32 // [V] draft ids, −1 outside
@@ -131,7 +45,7 @@ func (v *vocabulary) draft(id int32) int32 {
 	return v.of[id]
 }
 
-// target makes draft ids the target's.
+// target replaces draft ids by the target's, in place.
 func (v *vocabulary) target(ids []int32) {
 	if v == nil {
 		return

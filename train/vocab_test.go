@@ -18,6 +18,7 @@ import (
 	"talf/model/head"
 	"talf/model/safetensors"
 	"talf/train/loss"
+	"talf/train/mix"
 )
 
 // everySecond is a draft vocabulary of half of the tiny target's tokens.
@@ -57,11 +58,11 @@ func TestTheVocabularyOfAllTokensIsNone(t *testing.T) {
 	for _, l := range []string{"eagle", "hass:top=3", "talf", "talf:outside=renorm", "eagle:outside=mask,labels=ignore"} {
 		cfg := tinyConfig()
 		cfg.Loss, cfg.Steps = l, 3
-		none, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+		none, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: every})
+		all, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Vocab: every})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +95,7 @@ func TestGradientsOverADraftVocabulary(t *testing.T) {
 	for _, l := range []string{"eagle:w_reg=0", "hass:top=2,feed=flow,w_reg=0,outside=renorm", "talf", "talf:outside=renorm,labels=ignore", "talf:outside=mask"} {
 		cfg := tinyConfig()
 		cfg.Loss, cfg.Accum = l, 1
-		h, tr := entered(t, cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()})
+		h, tr := entered(t, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Vocab: everySecond()})
 		if _, _, err := h.readStep(); err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +207,7 @@ func TestRowsAreFedTokensOfTheDraftVocabulary(t *testing.T) {
 	for _, l := range []string{"hass:top=2", "talf"} {
 		cfg := tinyConfig()
 		cfg.Loss, cfg.Accum = l, 1
-		h, _ := entered(t, cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()})
+		h, _ := entered(t, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Vocab: everySecond()})
 		if _, _, err := h.readStep(); err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +220,7 @@ func TestRowsAreFedTokensOfTheDraftVocabulary(t *testing.T) {
 		left := 0
 		for _, rec := range h.micro[0] {
 			r := rec.Record
-			n := span(r, h.limit)
+			n := mix.Span(r, h.limit)
 			if l == "talf" {
 				for i := range n {
 					want[0] = append(want[0], r.Tokens[i+1])
@@ -276,7 +277,7 @@ func TestARunWithADraftVocabularyGoesOn(t *testing.T) {
 	set := tinyData(t, target, 30, data.None)
 	cfg := tinyConfig()
 	cfg.SaveEvery = 0
-	job := HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()}
+	job := HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Vocab: everySecond()}
 	whole, err := Head(context.Background(), cfg, job)
 	if err != nil {
 		t.Fatal(err)
@@ -342,7 +343,7 @@ func TestDraftVocabulariesThatNoHeadCanHaveAreRefused(t *testing.T) {
 	} {
 		cfg := tinyConfig()
 		cfg.Loss = c.loss
-		if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: c.ids}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Vocab: c.ids}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q in it", name, err, c.want)
 		}
 	}
@@ -360,7 +361,7 @@ func TestAnEvaluationSpeaksOfTheTargetsTokens(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 20, data.None)
-	h, tr, err := newHeadTask(tinyConfig(), HeadJob{Target: target, Data: Only(set), Out: t.TempDir(), Vocab: everySecond()})
+	h, tr, err := newHeadTask(tinyConfig(), HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Vocab: everySecond()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,8 +376,9 @@ func TestAnEvaluationSpeaksOfTheTargetsTokens(t *testing.T) {
 	for i := range x {
 		x[i] = float32(r.NormFloat64())
 	}
-	k := h.eval.score.k
-	top := h.eval.score.top(nil, x)
+	k := h.eval.score.K
+	top := h.eval.score.Append(nil, x)
+	h.vocab.target(top)
 	for i := range rows {
 		z := func(id int32) (sum float64) {
 			for j := range hid {
@@ -395,70 +397,6 @@ func TestAnEvaluationSpeaksOfTheTargetsTokens(t *testing.T) {
 	for id, want := range map[int32]float64{7: 0.5, 3: 0, 8: 0} {
 		if got := b.prob(0, 0, id); got != want {
 			t.Errorf("token %d has probability %v, want %v", id, got, want)
-		}
-	}
-}
-
-// The vocabulary is counted in the training part alone, by weight, lower ids first
-// among equals.
-func TestAVocabularyIsCounted(t *testing.T) {
-	dev := device(t, 1)
-	target := tinyTarget(t, dev)
-	a, b := tinyData(t, target, 20, data.None), tinyDataIn(t, filepath.Join(t.TempDir(), "b"), target, 7, data.None)
-	sp := data.Split{Part: data.Train, Fraction: 0.1}
-	shares := []Share{{Set: a, Weight: 1}, {Set: b, Weight: 3}}
-	score := make([]float64, 40)
-	for _, s := range shares {
-		n, counts := 0, make([]int, 40)
-		rows, err := s.Set.Count(sp)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := s.Set.Sequential(sp)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range rows {
-			rec, err := r.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, x := range rec.Tokens {
-				if rec.LossMask[i] {
-					counts[x]++
-					n++
-				}
-			}
-		}
-		for id, c := range counts {
-			score[id] += s.Weight * float64(c) / float64(n) / 4
-		}
-	}
-	for _, size := range []int{1, 7, 39, 40} {
-		ids, share, err := CountVocab(shares, sp, size)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(ids) != size || !slices.IsSorted(ids) {
-			t.Fatalf("%v, want %d ascending", ids, size)
-		}
-		least, sum := math.Inf(1), 0.0
-		for _, id := range ids {
-			least, sum = min(least, score[id]), sum+score[id]
-		}
-		for id, s := range score {
-			if s > least+1e-12 && !slices.Contains(ids, int32(id)) {
-				t.Errorf("%d tokens without %d, which is more frequent than another", size, id)
-			}
-		}
-		again, err := VocabShare(shares, sp, ids)
-		if err != nil || math.Abs(share-sum) > 1e-9 || math.Abs(again-sum) > 1e-9 {
-			t.Errorf("%d tokens are %v and %v of the text, want %v (%v)", size, share, again, sum, err)
-		}
-	}
-	for _, size := range []int{0, 41} {
-		if _, _, err := CountVocab(shares, sp, size); err == nil || !strings.Contains(err.Error(), "want 1 to") {
-			t.Errorf("%d tokens: %v", size, err)
 		}
 	}
 }

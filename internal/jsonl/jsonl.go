@@ -33,6 +33,9 @@ type Config struct {
 	// without the header. It must not keep the slice. An error refuses the log; ErrDrop
 	// cuts it off before this line.
 	Line func(line []byte) error
+	// Enough, if not nil, is asked before every line after the header. Once it reports
+	// true, the lines from there on are cut off, whatever they hold.
+	Enough func() bool
 	// Sync makes every line outlast a crash of the machine. Without it, lines outlast a
 	// crash of the process, and Log.Sync does the rest.
 	Sync bool
@@ -52,6 +55,9 @@ var (
 func (c *Config) Read(r io.Reader) (whole int64, err error) {
 	in := bufio.NewReader(r)
 	for n := 1; ; n++ {
+		if c.Enough != nil && (n > 1 || c.Header.Format == "") && c.Enough() {
+			return whole, nil
+		}
 		line, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
 			if !c.torn(n, line) {

@@ -84,6 +84,31 @@ func TestADroppedLineTakesTheRestWithIt(t *testing.T) {
 	}
 }
 
+func TestWhatFollowsEnoughLinesIsCutOff(t *testing.T) {
+	for _, rest := range []string{"", "{\"index\":2}\n", "\x00\x00\n{\"index\":3}\n", "not a line"} {
+		file := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(file, []byte("{\"index\":0}\n{\"index\":1}\n"+rest), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		l, err := Open(file, Config{
+			Start:  `{"index":`,
+			Line:   func([]byte) error { n++; return nil },
+			Enough: func() bool { return n == 2 },
+		})
+		if err != nil {
+			t.Errorf("followed by %q: %v", rest, err)
+			continue
+		}
+		if err := errors.Join(l.Append(7), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(file); err != nil || string(b) != "{\"index\":0}\n{\"index\":1}\n7\n" {
+			t.Errorf("followed by %q: %q, %v", rest, b, err)
+		}
+	}
+}
+
 func TestOtherFilesAreRefusedAndLeftAlone(t *testing.T) {
 	for _, c := range []struct {
 		h        Header

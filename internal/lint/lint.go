@@ -46,7 +46,7 @@ var Rules = []Rule{
 	{"model/quantize", []string{"compute", "compute/cpu/kern", "internal/durable", "model/..."}},
 	{"checkpoints/...", []string{"internal/durable", "internal/spec", "model/..."}},
 	{"preprocess/...", []string{"compute", "data/...", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
-	{"train/...", []string{"checkpoints", "compute", "data", "internal/durable", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "model/...", "tree"}},
+	{"train/...", []string{"checkpoints", "compute", "data/...", "internal/durable", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "model/...", "tree"}},
 	{"infer/...", []string{"compute", "internal/mapped", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
 	{"infer/decode", []string{"checkpoints", "infer/...", "internal/jsonl", "model/..."}},
 	{"infer/bench", []string{"infer", "infer/bench/rounds", "infer/decode", "infer/draft/...", "infer/verify", "internal/jsonl", "internal/plot", "internal/slab", "internal/table", "model/sample"}},

@@ -37,9 +37,7 @@ var LargePackages = map[string]string{
 // for now, with the size that they may not exceed. Entries only shrink or go.
 var Ratchet = map[string]int{
 	"cmd/talf":                       7250,
-	"cmd/talf/command/train.go":      505,
 	"cmd/talf/command/preprocess.go": 390,
-	"train":                          3560,
 }
 
 // Oversized returns one sentence for each file, package or command directory

@@ -88,5 +88,5 @@ func TestInspectTellsWhatIsSpecialInAnArchitecture(t *testing.T) {
 func TestOnlyLlamasAreTrainedFromScratch(t *testing.T) {
 	dir := golden.File(t, "hf/qwen2")
 	r := talf(t, "", "train", "--kind", "lm", "--model", dir, "--data", textFile(t, 2), "--out", t.TempDir(), "--steps", "1")
-	r.refuses(t, exitFailure, filepath.Join(dir, "config.json"), `model_type is "qwen2"`, `want "llama" for --kind lm`)
+	r.refuses(t, exitFailure, filepath.Join(dir, "config.json"), `model_type is "qwen2"`, `want "llama" for a language model`)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"talf/internal/demo"
+	"talf/train/mix"
 )
 
 // From text to text: a draft vocabulary is looked at, trained on, used, handed to
@@ -19,7 +20,7 @@ func TestADraftVocabularyEndToEnd(t *testing.T) {
 	ok(t, "", "preprocess", "--model", m, "--data", textFile(t, 12), "--out", labels, "--max-len", "40", "--threads", "1")
 
 	var seen struct {
-		DraftVocab vocabFinding `json:"draft_vocab"`
+		DraftVocab mix.Coverage `json:"draft_vocab"`
 	}
 	if err := json.Unmarshal([]byte(ok(t, "", "inspect", "data", labels, "--stats", "--draft-vocab", "24", "--json")), &seen); err != nil {
 		t.Fatal(err)

@@ -33,6 +33,7 @@ import (
 	"talf/model/synth"
 	"talf/preprocess"
 	"talf/train"
+	"talf/train/mix"
 	"talf/tree"
 )
 
@@ -548,7 +549,7 @@ func (s *gpuShape) training(t *testing.T, spec *arch.Spec, set *safetensors.Set,
 	cfg := train.Default()
 	cfg.Loss, cfg.Steps, cfg.Rows, cfg.Accum, cfg.Warmup, cfg.Held, cfg.EvalEvery, cfg.SaveEvery = "eagle", p.steps, p.batch, 1, 1, 0, 0, 0
 	best := 0.0
-	_, err = train.Head(t.Context(), cfg, train.HeadJob{Target: m, Data: train.Only(rows), Out: filepath.Join(t.TempDir(), "head"), Report: func(x train.Progress) {
+	_, err = train.Head(t.Context(), cfg, train.HeadJob{Target: m, Data: mix.Only(rows), Out: filepath.Join(t.TempDir(), "head"), Report: func(x train.Progress) {
 		if x.Step > 1 { // the first takes memory
 			best = max(best, float64(x.Positions)/x.Seconds)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/data"
+	"talf/train/mix"
 )
 
 // inspect finds out what path holds.
@@ -50,7 +51,7 @@ type dataFinding struct {
 	Stats    data.Stats   `json:"stats"`
 	Shards   []data.Shard `json:"shards"`
 	// DraftVocab is what one covers, if that was asked for.
-	DraftVocab *vocabFinding `json:"draft_vocab,omitempty"`
+	DraftVocab *mix.Coverage `json:"draft_vocab,omitempty"`
 }
 
 func inspectData(path string) (*dataFinding, error) {
@@ -95,7 +96,7 @@ func (f *dataFinding) print(a *app) {
 		a.printf("\n")
 	}
 	if f.DraftVocab != nil {
-		f.DraftVocab.print(a)
+		printCoverage(a, f.DraftVocab)
 	}
 	a.printf("features      %s\n", m.Features)
 	a.printf("target        %s, hidden %d, vocabulary %d\n", short(m.Target), m.Hidden, m.Vocab)

@@ -16,6 +16,7 @@ import (
 	"talf/model/tokenizer"
 	"talf/preprocess"
 	"talf/preprocess/samples"
+	"talf/train/mix"
 )
 
 func newInspectSamples(a *app) *cobra.Command {
@@ -47,7 +48,7 @@ without it the rows of shards are shown as token ids.`,
 					return err
 				}
 				if vocab != "" {
-					if v.DraftVocab, err = waitFor(cmd.Context(), func() (*vocabFinding, error) { return inspectVocab(args[0], vocab) }); err != nil {
+					if v.DraftVocab, err = waitFor(cmd.Context(), func() (*mix.Coverage, error) { return inspectVocab(args[0], vocab) }); err != nil {
 						return err
 					}
 				}

@@ -14,12 +14,12 @@ import (
 	"talf/checkpoints"
 )
 
-// noConfig are flags that no configuration file holds: they say what to do with
-// one, or where to print.
+// noConfig are the flags that a configuration file does not hold: they say what to do
+// with one, or how to print.
 var noConfig = []string{"config", "print-config", "json", "help", "verbose", "quiet"}
 
-// clashes are flags of which one on the command line sets aside the others in a
-// configuration file.
+// clashes are pairs of flags that exclude each other: one on the command line replaces the
+// other in a configuration file.
 var clashes = [][2]string{{"stage", "loss"}, {"stage", "steps"}, {"stage", "epochs"}, {"steps", "epochs"}}
 
 // readConfig sets the flags that the YAML file at path gives and the command line
@@ -101,15 +101,15 @@ func printConfig(w io.Writer, f *pflag.FlagSet) error {
 		if slices.Contains(noConfig, x.Name) || x.Hidden {
 			return
 		}
-		// What was not given is left out where giving it would mean something: beside a
-		// flag that excludes it, and where it is not for what is trained.
+		// A default is left out if a flag that was given excludes it, or if it does not apply
+		// to what is trained: the file would be refused otherwise.
 		if !x.Changed {
 			for _, c := range clashes {
 				if x.Name == c[0] && f.Changed(c[1]) || x.Name == c[1] && f.Changed(c[0]) {
 					return
 				}
 			}
-			if lm := f.Lookup("kind").Value.String() == checkpoints.KindLM; lm && slices.Contains(headOnly, x.Name) || !lm && lmOnly(x) {
+			if lm := f.Lookup("kind").Value.String() == checkpoints.KindLM; lm && slices.Contains(headOnly, x.Name) || !lm && slices.Contains(lmOnly, x.Name) {
 				return
 			}
 		}
@@ -140,14 +140,7 @@ func printConfig(w io.Writer, f *pflag.FlagSet) error {
 	return enc.Close()
 }
 
-// headOnly are the flags that are refused with --kind lm.
-var headOnly = []string{"loss", "stage", "features", "layers", "fc-bias", "draft-vocab", "init"}
-
-// lmOnly reports whether a flag is for language models alone, by its own words.
-func lmOnly(x *pflag.Flag) bool { return strings.HasPrefix(x.Usage, "with --kind lm") }
-
-// scalar is a value of a flag's type in YAML: a text stays one, whatever it looks
-// like.
+// scalar returns the YAML of a flag's value. A string stays one, whatever it looks like.
 func scalar(s, kind string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: s}
 	switch kind {

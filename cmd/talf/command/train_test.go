@@ -12,63 +12,6 @@ import (
 	"talf/train"
 )
 
-func TestStagesAreRead(t *testing.T) {
-	base := train.Default()
-	base.LR, base.MinLR, base.Warmup = 1e-3, 0.1, 7
-	for s, want := range map[string]stageFlag{
-		"eagle:400":                    {Stage: train.Stage{Loss: "eagle", Steps: 400, LR: 1e-3, MinLR: 0.1, Warmup: 7}},
-		"talf:3e":                      {Stage: train.Stage{Loss: "talf", LR: 1e-3, MinLR: 0.1, Warmup: 7}, epochs: 3},
-		"talf:0.5e":                    {Stage: train.Stage{Loss: "talf", LR: 1e-3, MinLR: 0.1, Warmup: 7}, epochs: 0.5},
-		"hass:top=4,feed=flow:10:lr=2": {Stage: train.Stage{Loss: "hass:top=4,feed=flow", Steps: 10, LR: 2, MinLR: 0.1, Warmup: 7}},
-		"talf:2e:lr=1e-4,min-lr=0,warmup=0": {
-			Stage: train.Stage{Loss: "talf", LR: 1e-4}, epochs: 2,
-		},
-	} {
-		if got, err := parseStage(s, base); err != nil || got != want {
-			t.Errorf("%s: %+v, %v, want %+v", s, got, err, want)
-		}
-	}
-	for s, want := range map[string]string{
-		"": "LOSS:STEPS", "talf": "LOSS:STEPS", "talf:": "LOSS:STEPS", "talf:0": "1 or more", "talf:1.5": "1.5e", "talf:0e": "more than 0",
-		"hinge:3": "unknown loss", "talf:3:lr": "want a number", "talf:3:x=1": "known: lr", "talf:3:lr=1:warmup=2": "LOSS:STEPS", "talf:labels=no:3": "tail or ignore",
-	} {
-		if _, err := parseStage(s, base); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q in it", s, err, want)
-		}
-	}
-}
-
-func FuzzParseStage(f *testing.F) {
-	for _, s := range []string{"eagle:10e", "talf:labels=ignore:400:lr=1e-4", "hass:1e2e", ":", "talf:1e9e"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		st, err := parseStage(s, train.Default())
-		if err == nil && (st.Steps < 1) == (st.epochs <= 0) {
-			t.Errorf("%q: %d steps and %v epochs", s, st.Steps, st.epochs)
-		}
-	})
-}
-
-func TestSharesOfData(t *testing.T) {
-	dir := t.TempDir()
-	odd := filepath.Join(dir, "set=2")
-	if err := os.Mkdir(odd, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	for s, want := range map[string]float64{filepath.Join(dir, "a"): 1, filepath.Join(dir, "a") + "=0.7": 0.7, odd: 1, odd + "=3": 3} {
-		got, w, err := parseShare(s)
-		if err != nil || w != want || got != strings.TrimSuffix(strings.TrimSuffix(s, "=0.7"), "=3") {
-			t.Errorf("%s: %s with %v, %v", s, got, w, err)
-		}
-	}
-	for _, s := range []string{"a=x", "a=0", "a=-1", "a=NaN", "a=1e9"} {
-		if _, _, err := parseShare(s); err == nil || !strings.Contains(err.Error(), "DIR=WEIGHT") {
-			t.Errorf("%s: %v", s, err)
-		}
-	}
-}
-
 // A configuration file is what the flags are: the printed one of a command line
 // prints itself, and a flag wins over it.
 func TestAConfigurationFileEqualsItsFlags(t *testing.T) {
@@ -213,9 +156,9 @@ func TestTrainingOnDevicesIsRefusedToSeveralRanks(t *testing.T) {
 		{"auto", mathBF16, 2, "auto", "--device auto --math bf16: 2 ranks train on CPUs"},
 	} {
 		o := trainOptions{device: c.device, math: c.math}
-		err := o.onRanks(c.ranks)
-		if o.device != c.then || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%+v: device %s, %v", c, &o.device, err)
+		device, err := o.deviceFor(c.ranks)
+		if device != c.then || o.device != c.device || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%+v: device %s, %v", c, &device, err)
 		}
 	}
 }

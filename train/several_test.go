@@ -3,97 +3,19 @@ package train
 import (
 	"context"
 	"errors"
-	"math"
 	"reflect"
 	"strings"
 	"testing"
 
 	"talf/data"
+	"talf/train/mix"
 )
-
-// A mixture keeps its shares to within a sequence at any time, goes on from any
-// place, and is the reader itself when there is one set.
-func TestAMixtureKeepsItsShares(t *testing.T) {
-	dev := device(t, 1)
-	target := tinyTarget(t, dev)
-	a, b := tinyData(t, target, 40, data.BF16), tinyData(t, target, 23, data.BF16)
-	shares := []Share{{a, 0.7}, {b, 0.2}, {a, 0.1}}
-	const limit = 64
-	open := func(s []Share) *mixture {
-		m, err := newMixture(s, 5, data.Split{Part: data.Train, Fraction: 0.1}, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &m
-	}
-	m := open(shares)
-	var spent [3]float64
-	total := 0.0
-	for n := range 300 {
-		raw, err := m.place()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := m.next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n%7 == 0 { // what is put back comes again
-			m.back(s)
-			if raw, err = m.place(); err != nil {
-				t.Fatal(err)
-			}
-			if s, err = m.next(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if n%7 < 2 {
-			other := open(shares)
-			if err := other.seek(raw); err != nil {
-				t.Fatal(err)
-			}
-			if o, err := other.next(); err != nil || o.set != s.set || o.place != s.place {
-				t.Fatalf("sequence %d after seeking: %v of set %d, want %v of set %d, %v", n, o.place, o.set, s.place, s.set, err)
-			}
-		}
-		got := float64(span(s.Record, limit))
-		spent[s.set], total = spent[s.set]+got, total+got
-		for i, w := range []float64{0.7, 0.2, 0.1} {
-			if off := math.Abs(spent[i] - w*total); off > 3*26 {
-				t.Fatalf("after %d sequences set %d gave %v of %v positions", n+1, i, spent[i], total)
-			}
-		}
-	}
-	one := open(Only(b))
-	r, err := b.Shuffled(5, data.Split{Part: data.Train, Fraction: 0.1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 100 {
-		s, err := one.next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for {
-			rec, err := r.Next()
-			if err != nil {
-				continue // the end of an epoch
-			}
-			if span(rec, limit) > 0 {
-				if r.Last() != s.place {
-					t.Fatalf("%v, want %v", s.place, r.Last())
-				}
-				break
-			}
-		}
-	}
-}
 
 func TestARunOnSeveralSetsGoesOnWithTheSameBits(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
 	// One of the sets holds no features: they are made of the target.
-	shares := []Share{{tinyData(t, target, 40, data.BF16), 3}, {tinyData(t, target, 15, data.None), 1}}
+	shares := mix.Shares{{Set: tinyData(t, target, 40, data.BF16), Weight: 3}, {Set: tinyData(t, target, 15, data.None), Weight: 1}}
 	cfg := tinyConfig()
 	job := HeadJob{Target: target, Data: shares, Out: t.TempDir()}
 	want, err := Head(context.Background(), cfg, job)
@@ -115,11 +37,11 @@ func TestARunOnSeveralSetsGoesOnWithTheSameBits(t *testing.T) {
 	if !reflect.DeepEqual(res.Eval, want.Eval) {
 		t.Errorf("evaluation %+v, want %+v", res.Eval, want.Eval)
 	}
-	job.Data = []Share{shares[0], {shares[1].Set, 2}}
+	job.Data = mix.Shares{shares[0], {Set: shares[1].Set, Weight: 2}}
 	if _, err := Head(context.Background(), cfg, job); err == nil || !strings.Contains(err.Error(), "other data") {
 		t.Errorf("another weight: %v", err)
 	}
-	job.Data = []Share{shares[0], {shares[1].Set, 0}}
+	job.Data = mix.Shares{shares[0], {Set: shares[1].Set, Weight: 0}}
 	if _, err := Head(context.Background(), cfg, job); err == nil || !strings.Contains(err.Error(), "weight 0") {
 		t.Errorf("no weight: %v", err)
 	}
@@ -134,7 +56,7 @@ func TestPackedSequencesDoNotSeeEachOther(t *testing.T) {
 	for _, lossName := range []string{"eagle", "hass:top=3,feed=flow", "talf"} {
 		cfg := tinyConfig()
 		cfg.Rows, cfg.Loss = 300, lossName
-		h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: Only(set), Out: t.TempDir()})
+		h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,16 +64,16 @@ func TestPackedSequencesDoNotSeeEachOther(t *testing.T) {
 		if err := tr.beginStage(0); err != nil {
 			t.Fatal(err)
 		}
-		var all []sample
+		var all []mix.Sample
 		for range 8 {
-			s, err := h.source.next()
+			s, err := h.source.Next()
 			if err != nil {
 				t.Fatal(err)
 			}
 			all = append(all, s)
 		}
 		h.count = 1
-		run := func(s []sample) (rows [][]float32) {
+		run := func(s []mix.Sample) (rows [][]float32) {
 			if err := h.pack(context.Background(), s, 1, 0); err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +88,7 @@ func TestPackedSequencesDoNotSeeEachOther(t *testing.T) {
 		packed := run(all)
 		at := make([]int, len(packed))
 		for i, s := range all {
-			for l, rows := range run([]sample{s}) {
+			for l, rows := range run([]mix.Sample{s}) {
 				for j, x := range rows {
 					if got := packed[l][at[l]+j]; got != x {
 						t.Fatalf("%s: sequence %d, term %d, row %d: loss %v among others, %v alone", lossName, i, l, j, got, x)

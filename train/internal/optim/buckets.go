@@ -1,4 +1,4 @@
-package train
+package optim
 
 import (
 	"talf/compute"
@@ -10,14 +10,14 @@ import (
 // sums start early.
 const bucketSize = 1 << 20
 
-// A reducer starts to sum a slice over all ranks (see dist.Group).
-type reducer interface{ Reduce([]float32) }
+// A Reducer starts to sum a slice over all ranks (see dist.Group).
+type Reducer interface{ Reduce([]float32) }
 
-// buckets sum gradients over the ranks in the order in which the backward pass
+// Buckets sum gradients over the ranks in the order in which the backward pass
 // completes them, while it is still running. The gradients of all micro-batches of a
 // step are added up in the buckets' memory.
-type buckets struct {
-	group reducer
+type Buckets struct {
+	group Reducer
 	mem   [][]float32
 	of    []int // bucket of each parameter
 	size  []int // parameters in each bucket
@@ -25,11 +25,11 @@ type buckets struct {
 	next  int   // first bucket whose sum has not started
 }
 
-// newBuckets lays out the gradients of params. order is that in which the backward
+// NewBuckets lays out the gradients of params. order is that in which the backward
 // pass completes them. It also returns, by parameter, the tensors in which gradients
 // are to be gathered.
-func newBuckets(g reducer, q compute.Queue, params []*gg.Tensor, order []int) (*buckets, []*gg.Tensor, error) {
-	b := &buckets{group: g, of: make([]int, len(params))}
+func NewBuckets(g Reducer, q compute.Queue, params []*gg.Tensor, order []int) (*Buckets, []*gg.Tensor, error) {
+	b := &Buckets{group: g, of: make([]int, len(params))}
 	var sizes []int
 	for _, p := range order {
 		n := len(params[p].Data)
@@ -58,29 +58,29 @@ func newBuckets(g reducer, q compute.Queue, params []*gg.Tensor, order []int) (*
 	return b, sums, nil
 }
 
-// reset prepares for a step.
-func (b *buckets) reset() {
+// Reset prepares for a step.
+func (b *Buckets) Reset() {
 	copy(b.left, b.size)
 	b.next = 0
 }
 
-// complete says that this rank's gradient of parameter p is complete. Buckets start
+// Complete says that this rank's gradient of parameter p is complete. Buckets start
 // their sums in order, each as soon as it is full.
-func (b *buckets) complete(p int) {
+func (b *Buckets) Complete(p int) {
 	b.left[b.of[p]]--
 	for b.next < len(b.mem) && b.left[b.next] == 0 {
 		b.reduceNext()
 	}
 }
 
-func (b *buckets) reduceNext() {
+func (b *Buckets) reduceNext() {
 	b.group.Reduce(b.mem[b.next])
 	b.next++
 }
 
-// reduceRest starts the sums that a failed step did not reach: the other ranks wait
+// ReduceRest starts the sums that a failed step did not reach: the other ranks wait
 // for them.
-func (b *buckets) reduceRest() {
+func (b *Buckets) ReduceRest() {
 	for b.next < len(b.mem) {
 		b.reduceNext()
 	}

@@ -1,33 +1,46 @@
-package train
+// Package optim updates weights: AdamW over the gradients of a step, which may be gathered
+// from several micro-batches, and summed over several ranks while the backward pass runs.
+package optim
 
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"talf/compute"
 	"talf/model/safetensors"
 	"talf/train/internal/gg"
 )
 
-// An optimiser is AdamW (Loshchilov and Hutter 2019) with global-norm clipping:
+// A Config sets the optimiser up.
+type Config struct {
+	Beta1, Beta2, Eps float64
+	Decay             float64 // decoupled weight decay
+	Clip              float64 // largest global gradient norm; 0: no clipping
+	// Gather says that the gradients of a step are gathered before it is made.
+	Gather bool
+}
+
+// An AdamW is AdamW (Loshchilov and Hutter 2019) with global-norm clipping:
 //
 //	c = min(1, clip/(‖g‖ + 1e-6)),  θ ← θ·(1 − lr·decay)
 //	m ← β₁m + (1−β₁)cg,  v ← β₂v + (1−β₂)(cg)²,  θ ← θ − lr·m̂/(√v̂ + eps)
 //
 // Decay applies to all weights, norms and biases included, as in data/reference.
-type optimiser struct {
+type AdamW struct {
 	cfg    Config
 	ops    compute.TrainOps
 	q      compute.Queue
 	params []*gg.Tensor
 	m, v   []*gg.Tensor
-	sum    []*gg.Tensor // gradients of several micro-batches or ranks; nil if there is one
+	sum    []*gg.Tensor // gathered gradients; nil if they are not gathered
 	zeros  []float32
 	step   int
 }
 
-func newOptimiser(cfg Config, q compute.Queue, params []*gg.Tensor) (*optimiser, error) {
-	o := &optimiser{cfg: cfg, ops: q.Abilities().Train, q: q, params: params}
+// New returns an optimiser of params, whose operations run on q.
+func New(cfg Config, q compute.Queue, params []*gg.Tensor) (*AdamW, error) {
+	o := &AdamW{cfg: cfg, ops: q.Abilities().Train, q: q, params: params}
 	like := func(prefix string) (out []*gg.Tensor, err error) {
 		for _, p := range params {
 			t, err := gg.NewTensor(q, prefix+p.Name, make([]float32, len(p.Data)), p.Shape...)
@@ -45,18 +58,24 @@ func newOptimiser(cfg Config, q compute.Queue, params []*gg.Tensor) (*optimiser,
 	if o.v, err = like("v."); err != nil {
 		return nil, err
 	}
-	if cfg.Accum > 1 {
+	if cfg.Gather {
 		sum, err := like("sum.")
 		if err != nil {
 			return nil, err
 		}
-		o.gatherIn(sum)
+		o.GatherIn(sum)
 	}
 	return o, nil
 }
 
-// gatherIn makes sum the memory in which gradients are gathered.
-func (o *optimiser) gatherIn(sum []*gg.Tensor) {
+// Step returns how many updates were made.
+func (o *AdamW) Step() int { return o.step }
+
+// Moments returns the first and the second moments of all parameters.
+func (o *AdamW) Moments() []*gg.Tensor { return slices.Concat(o.m, o.v) }
+
+// GatherIn makes sum the memory in which gradients are gathered.
+func (o *AdamW) GatherIn(sum []*gg.Tensor) {
 	o.sum = sum
 	for _, s := range sum {
 		if len(o.zeros) < len(s.Data) {
@@ -65,15 +84,15 @@ func (o *optimiser) gatherIn(sum []*gg.Tensor) {
 	}
 }
 
-// gather takes the gradients of micro-batch i of the step.
-func (o *optimiser) gather(i int, nodes []*gg.Node) {
+// Gather takes the gradients of micro-batch i of the step.
+func (o *AdamW) Gather(i int, nodes []*gg.Node) {
 	for j := range o.sum {
-		o.gatherOne(i, j, nodes)
+		o.GatherOne(i, j, nodes)
 	}
 }
 
-// gatherOne is gather of parameter j alone.
-func (o *optimiser) gatherOne(i, j int, nodes []*gg.Node) {
+// GatherOne is Gather for parameter j alone.
+func (o *AdamW) GatherOne(i, j int, nodes []*gg.Node) {
 	s := o.sum[j]
 	n := len(s.Data)
 	switch far := o.q.Abilities().Remote; {
@@ -86,10 +105,10 @@ func (o *optimiser) gatherOne(i, j int, nodes []*gg.Node) {
 	o.ops.Add(s.Buf, s.Buf, nodes[j].GradBuffer(), n)
 }
 
-// update makes one step at learning rate lr with the gathered gradients and
-// returns their norm before clipping. If that is not finite it changes nothing
+// Update makes one step at learning rate lr with the gradients of nodes, or the gathered
+// ones, and returns their norm before clipping. If that is not finite, it changes nothing
 // and is not ok.
-func (o *optimiser) update(nodes []*gg.Node, lr float64) (norm float64, ok bool) {
+func (o *AdamW) Update(nodes []*gg.Node, lr float64) (norm float64, ok bool) {
 	grad := func(i int) compute.Buffer {
 		if o.sum != nil {
 			return o.sum[i].Buf
@@ -100,7 +119,7 @@ func (o *optimiser) update(nodes []*gg.Node, lr float64) (norm float64, ok bool)
 	for i := range all {
 		all[i] = grad(i)
 	}
-	if norm = math.Sqrt(o.ops.SumSquares(all...)); !finite(norm) {
+	if norm = math.Sqrt(o.ops.SumSquares(all...)); math.IsNaN(norm) || math.IsInf(norm, 0) {
 		return norm, false
 	}
 	scale := 1.0
@@ -118,8 +137,8 @@ func (o *optimiser) update(nodes []*gg.Node, lr float64) (norm float64, ok bool)
 	return norm, true
 }
 
-// tensors returns the moments for a checkpoint.
-func (o *optimiser) tensors() []safetensors.Tensor {
+// Tensors returns the moments for a checkpoint.
+func (o *AdamW) Tensors() []safetensors.Tensor {
 	var out []safetensors.Tensor
 	for i := range o.params {
 		for _, t := range []*gg.Tensor{o.m[i], o.v[i]} {
@@ -130,8 +149,11 @@ func (o *optimiser) tensors() []safetensors.Tensor {
 	return out
 }
 
-// restore reads the moments of a checkpoint.
-func (o *optimiser) restore(set *safetensors.Set, step int) error {
+// SetStep continues after step updates.
+func (o *AdamW) SetStep(step int) { o.step = step }
+
+// Restore reads the moments of a checkpoint, made after step updates.
+func (o *AdamW) Restore(set *safetensors.Set, step int) error {
 	for i := range o.params {
 		for _, t := range []*gg.Tensor{o.m[i], o.v[i]} {
 			s, err := set.Get(t.Name)

@@ -1,0 +1,101 @@
+package checkpoints
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"talf/internal/durable"
+	"talf/model/arch"
+	"talf/model/safetensors"
+)
+
+// ExportLM writes the model of a checkpoint, or of the newest one in a store, to the new
+// directory to: config.json, model.safetensors in float32 or bfloat16, and the
+// checkpoint's other files. Equal checkpoints give equal bytes.
+func ExportLM(from, to string, bf16 bool) (err error) {
+	dir, err := Find(from)
+	if err != nil {
+		return err
+	}
+	m, err := ReadManifest(dir)
+	if err != nil {
+		return err
+	}
+	if m == nil || m.Kind != KindLM {
+		return fmt.Errorf("%s: not the checkpoint of a language model", dir)
+	}
+	if err := m.Verify(dir); err != nil {
+		return err
+	}
+	spec, err := arch.Load(dir)
+	if err != nil {
+		return err
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = set.Close() }() // only read
+	dtype := "float32"
+	if bf16 {
+		dtype = "bfloat16"
+	}
+	conf, err := spec.LlamaConfig(dtype)
+	if err != nil {
+		return err
+	}
+	var ts []safetensors.Tensor
+	for _, name := range set.Names() {
+		t, err := set.Get(name)
+		if err != nil {
+			return err
+		}
+		if bf16 {
+			f, err := t.Float32s()
+			if err != nil {
+				return err
+			}
+			t = safetensors.BF16(t.Name, f, t.Shape...)
+		}
+		ts = append(ts, t)
+	}
+	files, err := durable.NewDir(to)
+	if err != nil {
+		return fmt.Errorf("export model: %w", err)
+	}
+	write := func(name string, fill func(io.Writer) error) {
+		if err == nil {
+			err = files.Write(name, fill)
+		}
+	}
+	raw := func(name string, b []byte) {
+		write(name, func(w io.Writer) error { _, err := w.Write(b); return err })
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
+		switch name {
+		case ConfigFile, WeightsFile, OptimizerFile, StateFile:
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return fmt.Errorf("export model: %w", errors.Join(err, files.Discard()))
+		}
+		raw(name, b)
+	}
+	write(WeightsFile, func(w io.Writer) error {
+		return safetensors.Write(w, map[string]string{"format": "pt"}, ts...)
+	})
+	raw(ConfigFile, conf) // last: without it the directory is not a model
+	if err == nil {
+		err = files.Commit()
+	}
+	if err != nil {
+		return fmt.Errorf("export model: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+// Package topk finds the most likely tokens of a head's or a model's outputs.
+package topk
+
+import (
+	"fmt"
+	"slices"
+
+	"talf/compute"
+)
+
+// A Scorer finds the most likely next tokens of hidden states.
+type Scorer struct {
+	q            compute.Queue
+	ops          compute.TrainOps
+	w            compute.Linear
+	logits, logp compute.Buffer
+	ids          compute.Buffer
+	hidden       int // width of a row
+	K            int // tokens to find in a row
+}
+
+// scoreRows is how many rows of logits are kept at a time.
+const scoreRows = 64
+
+// New returns a scorer of k tokens per row with the LM head w.
+func New(dev compute.Device, q compute.Queue, w compute.Weight, k int) (*Scorer, error) {
+	s := &Scorer{q: q, ops: q.Abilities().Train, w: compute.Linear{W: w}, hidden: w.In(), K: k}
+	var err error
+	for _, b := range []struct {
+		to    *compute.Buffer
+		t     compute.DType
+		width int
+	}{{&s.logits, compute.F32, w.Out()}, {&s.ids, compute.I32, k}, {&s.logp, compute.F32, k}} {
+		if *b.to, err = dev.Alloc(b.t, scoreRows, b.width); err != nil {
+			return nil, fmt.Errorf("make room for logits: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Append appends the most likely next tokens of rows h [rows][H] to dst: [rows][k], best
+// first.
+func (s *Scorer) Append(dst []int32, h []float32) []int32 {
+	rows := len(h) / s.hidden
+	for at := 0; at < rows; at += scoreRows {
+		n := min(scoreRows, rows-at)
+		x := s.ops.Host(h[at*s.hidden:(at+n)*s.hidden], n, s.hidden)
+		s.q.Linear(s.logits, x, &s.w, compute.Store, n)
+		s.q.TopK(s.ids, s.logp, s.logits, s.K, n)
+		from := len(dst)
+		dst = slices.Grow(dst, n*s.K)[:from+n*s.K]
+		s.q.Read(dst[from:], s.ids, 0)
+	}
+	return dst
+}
