@@ -21,7 +21,7 @@ cuda: ## the CUDA device on an emulated GPU
 gpu-bundle: ## one archive that measures talf on a machine with a GPU: docs/gpu.md
 	rm -rf .cache/gpu-bundle && mkdir -p .cache/gpu-bundle
 	CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/compute/cuda/internal/driver/include" \
-		go test -tags gpu -c -trimpath -ldflags '-s -w' -o .cache/gpu-bundle/talf-gpu.test ./cmd/talf/command
+		go test -tags gpu -c -trimpath -ldflags '-s -w' -o .cache/gpu-bundle/talf-gpu.test ./internal/e2e
 	go run ./compute/cuda/cudatest/mkdriver .cache/gpu-bundle/emulated
 	cp tools/gpubundle/run.sh tools/gpubundle/*.py .cache/gpu-bundle/
 	tar -C .cache -czf .cache/gpu-bundle.tar.gz gpu-bundle

@@ -67,6 +67,13 @@ func Default() Config {
 	}
 }
 
+// Rows and Tokens for a device with memory of its own, where passes should be long
+// enough for products to be bound by arithmetic, and batches large enough to fill them.
+const (
+	DeviceRows   = 2048
+	DeviceTokens = 8192
+)
+
 // Validate reports the first option that is wrong.
 func (c *Config) Validate() error {
 	if len(c.Files) == 0 {

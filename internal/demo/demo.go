@@ -15,6 +15,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"talf/internal/durable"
 )
@@ -100,7 +101,14 @@ var target embed.FS
 
 // Unpack writes the embedded target model to the folder dir, which it creates:
 // a Hugging Face model directory.
-func Unpack(dir string) error {
+func Unpack(dir string) error { return unpack(dir, func(string) bool { return true }) }
+
+// UnpackTokenizer writes only the files of the target's tokenizer.
+func UnpackTokenizer(dir string) error {
+	return unpack(dir, func(name string) bool { return strings.HasPrefix(name, "tokenizer") })
+}
+
+func unpack(dir string, want func(name string) bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("unpack the demo target: %w", err)
 	}
@@ -109,6 +117,9 @@ func Unpack(dir string) error {
 		return fmt.Errorf("unpack the demo target: %w", err)
 	}
 	for _, f := range files {
+		if !want(f.Name()) {
+			continue
+		}
 		b, err := target.ReadFile("target/" + f.Name())
 		if err != nil {
 			return fmt.Errorf("unpack the demo target: %w", err)

@@ -57,6 +57,7 @@ var Rules = []Rule{
 	{"infer/bench/rounds", []string{"infer", "model", "tree"}},
 	{"internal/demo/...", []string{"internal/durable", "model/tokenizer"}},
 	{"internal/durable", nil},
+	{"internal/e2e/...", []string{"cmd/talf/command", "compute/...", "data/...", "infer/...", "internal/...", "model/...", "preprocess", "train/...", "tree"}},
 	{"internal/golden", nil},
 	{"internal/jsonl", []string{"internal/durable"}},
 	{"internal/launch", nil},
@@ -68,9 +69,10 @@ var Rules = []Rule{
 	{"internal/splitmix", nil},
 	{"internal/tally", nil},
 	{"internal/plot", nil},
-	{"cmd/talf/...", []string{"checkpoints", "compute/...", "data/...", "infer/...", "internal/demo", "internal/durable", "internal/jsonl", "internal/launch", "internal/plot", "internal/spec", "internal/table", "model/...", "preprocess/...", "train/...", "tree/..."}},
+	{"cmd/talf/...", []string{"checkpoints", "compute/...", "data/...", "infer/...", "internal/demo", "internal/durable", "internal/jsonl", "internal/launch", "internal/plot", "internal/spec", "internal/table", "internal/version", "model/...", "preprocess/...", "train/...", "tree/..."}},
 	{"internal/spec", nil},
 	{"internal/table", nil},
+	{"internal/version", nil},
 }
 
 // Owners says which packages alone import a module from elsewhere, tests

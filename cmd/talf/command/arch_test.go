@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"talf/internal/e2e/talftest"
 	"talf/internal/golden"
 	"talf/model/safetensors"
 )
@@ -24,10 +25,10 @@ func TestPipelineOfEveryArchitecture(t *testing.T) {
 				t.Skip("two stand for all")
 			}
 			dir, tmp := golden.File(t, "hf/"+name), t.TempDir()
-			in := write(t, filepath.Join(tmp, "text.txt"), text.String())
+			in := talftest.Write(t, filepath.Join(tmp, "text.txt"), text.String())
 			labels, heads := filepath.Join(tmp, "labels"), filepath.Join(tmp, "head")
-			ok(t, "", "preprocess", "--model", dir, "--data", in, "--out", labels, "--max-len", "40", "--threads", "2")
-			ok(t, "", "train", "--model", dir, "--data", labels, "--out", heads, "--steps", "6", "--rows", "64", "--warmup", "1", "--eval-every", "0", "--threads", "2")
+			talftest.OK(t, "", "preprocess", "--model", dir, "--data", in, "--out", labels, "--max-len", "40", "--threads", "2")
+			talftest.OK(t, "", "train", "--model", dir, "--data", labels, "--out", heads, "--steps", "6", "--rows", "64", "--warmup", "1", "--eval-every", "0", "--threads", "2")
 
 			// The head is Llama's layer with the target's sizes.
 			var conf struct {
@@ -60,12 +61,12 @@ func TestPipelineOfEveryArchitecture(t *testing.T) {
 			}
 
 			args := []string{"generate", "--model", dir, "--prompt", "The cat", "--max-tokens", "24", "--ignore-eos"}
-			want := ok(t, "", args...)
+			want := talftest.OK(t, "", args...)
 			if want == "" {
 				t.Fatal("plain decoding wrote nothing")
 			}
 			for _, method := range []string{"salf", "beam"} {
-				if got := ok(t, "", append(args, "--head", heads, "--method", method)...); got != want {
+				if got := talftest.OK(t, "", append(args, "--head", heads, "--method", method)...); got != want {
 					t.Errorf("%s: %q, want %q", method, got, want)
 				}
 			}
@@ -79,7 +80,7 @@ func TestInspectTellsWhatIsSpecialInAnArchitecture(t *testing.T) {
 		"gpt-neox-parallel": "positions     64, rope default of 4 elements a head, theta 10000\n",
 		"qwen2":             "positions     512, rope default, theta 1e+06\n",
 	} {
-		if got := ok(t, "", "inspect", golden.File(t, "hf/"+name)); !strings.Contains(got, want) {
+		if got := talftest.OK(t, "", "inspect", golden.File(t, "hf/"+name)); !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q in it", name, got, want)
 		}
 	}
@@ -87,6 +88,6 @@ func TestInspectTellsWhatIsSpecialInAnArchitecture(t *testing.T) {
 
 func TestOnlyLlamasAreTrainedFromScratch(t *testing.T) {
 	dir := golden.File(t, "hf/qwen2")
-	r := talf(t, "", "train", "--kind", "lm", "--model", dir, "--data", textFile(t, 2), "--out", t.TempDir(), "--steps", "1")
-	r.refuses(t, exitFailure, filepath.Join(dir, "config.json"), `model_type is "qwen2"`, `want "llama" for a language model`)
+	r := talftest.Run(t, "", "train", "--kind", "lm", "--model", dir, "--data", talftest.TextFile(t, 2), "--out", t.TempDir(), "--steps", "1")
+	r.Refuses(t, ExitFailure, filepath.Join(dir, "config.json"), `model_type is "qwen2"`, `want "llama" for a language model`)
 }

@@ -11,6 +11,8 @@ import (
 
 	"talf/compute"
 	"talf/infer/bench/micro"
+	"talf/internal/durable"
+	"talf/internal/version"
 )
 
 // A machineReport is the result of bench decode or bench kernels.
@@ -18,7 +20,7 @@ type machineReport struct {
 	Machine string            `json:"machine"`
 	Device  string            `json:"device,omitempty"`
 	Date    string            `json:"date"`
-	Version buildVersion      `json:"version"`
+	Version version.Info      `json:"version"`
 	Passes  []micro.PassRow   `json:"passes,omitempty"`
 	Kernels []micro.KernelRow `json:"kernels,omitempty"`
 
@@ -26,7 +28,7 @@ type machineReport struct {
 }
 
 func newMachineReport() machineReport {
-	return machineReport{Machine: cpuName(), Date: time.Now().UTC().Format(time.DateOnly), Version: readVersion()}
+	return machineReport{Machine: cpuName(), Date: time.Now().UTC().Format(time.DateOnly), Version: version.Read()}
 }
 
 // printing are the flags that say what becomes of a report.
@@ -52,7 +54,7 @@ func (p *printing) check() error {
 func (p *printing) print(a *app, r any, table func(markdown bool) error) error {
 	var err error
 	if p.out != "" {
-		err = writeJSON(p.out, r)
+		err = durable.WriteJSON(p.out, r)
 	}
 	// What was measured for hours is printed although it could not be written.
 	if p.json {

@@ -226,7 +226,7 @@ func (a *app) replay(cmd *cobra.Command, path, cost string, o *benchOptions) (*b
 // model's, of the longest context.
 func readCosts(path string, c *replay.Channel) error {
 	var r machineReport
-	found, err := readJSON(path, &r)
+	found, err := durable.ReadJSON(path, &r)
 	if err != nil {
 		return err
 	}

@@ -6,15 +6,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"talf/internal/e2e/talftest"
 )
 
 func TestBenchComparesHeadsAndMethods(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	h := tinyHead(t, dir, 2)
-	prompts := promptFile(t, 3)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	h := talftest.TinyHead(t, dir, 2)
+	prompts := talftest.PromptFile(t, 3)
 	file := filepath.Join(t.TempDir(), "bench.json")
 	one := filepath.Base(h) // a head without a name
-	out := ok(t, "", "bench", "--model", dir, "--head", h, "--head", "two="+h, "--prompts", prompts,
+	out := talftest.OK(t, "", "bench", "--model", dir, "--head", h, "--head", "two="+h, "--prompts", prompts,
 		"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2", "--max-tokens", "6", "--prompt-tokens", "5",
 		"--temperature", "0,1", "--ranks", "2", "--out", file)
 	for _, want := range []string{"speed-up", "salf:N=8 " + one, "beam:N=6,k=2,depth=2 two", one + ", given its own n-th ranked token:  n=1 accuracy"} {
@@ -41,12 +43,12 @@ func TestBenchComparesHeadsAndMethods(t *testing.T) {
 }
 
 func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	h := tinyHead(t, dir, 2)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	h := talftest.TinyHead(t, dir, 2)
 	tmp := t.TempDir()
 	log, plot, file := filepath.Join(tmp, "bench.log"), filepath.Join(tmp, "bench.svg"), filepath.Join(tmp, "bench.json")
 	args := []string{
-		"bench", "--model", dir, "--head", "tiny=" + h, "--prompts", "a=" + promptFile(t, 3), "--prompts", "b=" + promptFile(t, 2),
+		"bench", "--model", dir, "--head", "tiny=" + h, "--prompts", "a=" + talftest.PromptFile(t, 3), "--prompts", "b=" + talftest.PromptFile(t, 2),
 		"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2@target", "--budget", "0,4", "--max-tokens", "6", "--prompt-tokens", "5",
 		"--temperature", "0,1", "--log", log, "--plot", plot, "--out", file, "--parts",
 	}
@@ -60,7 +62,7 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 		}
 		return r
 	}
-	out := ok(t, "", args...)
+	out := talftest.OK(t, "", args...)
 	for _, want := range []string{"All sets", "a: 2 prompts", "b: 1 prompts", "salf:N=8 tiny, 4 nodes", "beam:N=6,k=2,depth=2 @target tiny", "By parts"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
@@ -78,7 +80,7 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ok(t, "", args...)
+	talftest.OK(t, "", args...)
 	second := read()
 	if after, err := os.Stat(log); err != nil || after.Size() != info.Size() {
 		t.Errorf("the log grew: %v", err)
@@ -88,31 +90,31 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 			t.Errorf("%s: measured again", a.Method)
 		}
 	}
-	talf(t, "", append(args, "--warmup", "0")...).refuses(t, exitFailure, log, "other options", "another --log")
-	talf(t, "", append(args, "--parts=false")...).refuses(t, exitFailure, log, "other options", "another --log")
+	talftest.Run(t, "", append(args, "--warmup", "0")...).Refuses(t, ExitFailure, log, "other options", "another --log")
+	talftest.Run(t, "", append(args, "--parts=false")...).Refuses(t, ExitFailure, log, "other options", "another --log")
 
 	// A head that was trained again in its place is another one.
-	if err := os.CopyFS(filepath.Join(tmp, "new"), os.DirFS(tinyHead(t, dir, 4))); err != nil {
+	if err := os.CopyFS(filepath.Join(tmp, "new"), os.DirFS(talftest.TinyHead(t, dir, 4))); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(filepath.Join(tmp, "new", "model.safetensors"), filepath.Join(h, "model.safetensors")); err != nil {
 		t.Fatal(err)
 	}
-	talf(t, "", args...).refuses(t, exitFailure, log, "other options", "another --log")
+	talftest.Run(t, "", args...).Refuses(t, ExitFailure, log, "other options", "another --log")
 }
 
 func TestBenchRunsPapersTables(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	h := tinyHead(t, dir, 2)
-	small := tinyModel(t, tinyConfig(), 3)
-	out := ok(t, "", "bench", "--paper", "list")
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	h := talftest.TinyHead(t, dir, 2)
+	small := talftest.TinyModel(t, talftest.TinyConfig(), 3)
+	out := talftest.OK(t, "", "bench", "--paper", "list")
 	for _, want := range []string{"salf:t1", "goose:e4", "dynatree:fig9", "traversal:t4"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the list lacks %q:\n%s", want, out)
 		}
 	}
-	prompts := promptFile(t, 2)
-	out = ok(t, "", "bench", "--model", dir, "--head", "talf="+h, "--draft", "small="+small, "--prompts", "x="+prompts,
+	prompts := talftest.PromptFile(t, 2)
+	out = talftest.OK(t, "", "bench", "--model", dir, "--head", "talf="+h, "--draft", "small="+small, "--prompts", "x="+prompts,
 		"--paper", "salf:t2", "--paper", "traversal:t2", "--max-tokens", "4", "--prompt-tokens", "4", "--markdown")
 	for _, want := range []string{
 		"salf:t2, tree construction by head; temperature 0", "| SALF (talf) |", "temperature 1; ±", "| Chain Tok.V | Chain Tra.V | Δ |", "| Avg. Token/s |",
@@ -124,28 +126,28 @@ func TestBenchRunsPapersTables(t *testing.T) {
 	if strings.Contains(out, "beam talf") {
 		t.Errorf("the table of methods stands beside the papers':\n%s", out)
 	}
-	talf(t, "", "bench", "--model", dir, "--prompts", prompts, "--paper", "goose:t9").refuses(t, exitUsage, "goose:t9", "goose:t1")
-	talf(t, "", "bench", "--model", dir, "--prompts", prompts, "--head", "x="+h, "--draft", "x="+small).refuses(t, exitUsage, "called \"x\" too")
+	talftest.Run(t, "", "bench", "--model", dir, "--prompts", prompts, "--paper", "goose:t9").Refuses(t, ExitUsage, "goose:t9", "goose:t1")
+	talftest.Run(t, "", "bench", "--model", dir, "--prompts", prompts, "--head", "x="+h, "--draft", "x="+small).Refuses(t, ExitUsage, "called \"x\" too")
 }
 
 func TestBenchReplaysWhatItRecorded(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	h := tinyHead(t, dir, 2)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	h := talftest.TinyHead(t, dir, 2)
 	tmp := t.TempDir()
 	rec, live, file := filepath.Join(tmp, "a.rec"), filepath.Join(tmp, "live.json"), filepath.Join(tmp, "replayed.json")
 	args := func(more ...string) []string {
 		return append([]string{
-			"--model", dir, "--head", "tiny=" + h, "--draft", "small=" + tinyModel(t, tinyConfig(), 3),
-			"--prompts", "a=" + promptFile(t, 3), "--prompt-tokens", "5", "--max-tokens", "10",
+			"--model", dir, "--head", "tiny=" + h, "--draft", "small=" + talftest.TinyModel(t, talftest.TinyConfig(), 3),
+			"--prompts", "a=" + talftest.PromptFile(t, 3), "--prompt-tokens", "5", "--max-tokens", "10",
 		}, more...)
 	}
-	out := ok(t, "", append([]string{"bench", "record"}, args("--out", rec, "--temperature", "0,1")...)...)
+	out := talftest.OK(t, "", append([]string{"bench", "record"}, args("--out", rec, "--temperature", "0,1")...)...)
 	if !strings.Contains(out, "6 answers") || !strings.Contains(out, "small") || !strings.Contains(out, " 1: ") {
 		t.Errorf("the output lacks the answers, a draft model or its costs:\n%s", out)
 	}
 	methods := []string{"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2", "--temperature", "0,1"}
-	ok(t, "", append([]string{"bench"}, args(append(methods, "--out", live)...)...)...)
-	out = ok(t, "", append(append([]string{"bench", "replay", rec}, methods...), "--out", file)...)
+	talftest.OK(t, "", append([]string{"bench"}, args(append(methods, "--out", live)...)...)...)
+	out = talftest.OK(t, "", append(append([]string{"bench", "replay", rec}, methods...), "--out", file)...)
 	if !strings.Contains(out, "missed") || !strings.Contains(out, "replayed") {
 		t.Errorf("the output does not say that it is a replay:\n%s", out)
 	}
@@ -168,27 +170,27 @@ func TestBenchReplaysWhatItRecorded(t *testing.T) {
 			t.Errorf("%s: %d tokens, %d passes, %d drafted; replayed %d, %d, %d", x.Method, x.Tokens, x.Passes, x.Drafted, y.Tokens, y.Passes, y.Drafted)
 		}
 	}
-	out = ok(t, "", "bench", "replay", rec, "--paper", "salf:t4", "--temperature", "0")
+	out = talftest.OK(t, "", "bench", "replay", rec, "--paper", "salf:t4", "--temperature", "0")
 	if !strings.Contains(out, "thresholds of SALF") {
 		t.Errorf("no table of thresholds:\n%s", out)
 	}
-	passes := write(t, filepath.Join(tmp, "passes.json"), `{"passes":[{"model":"f32","rows":1,"context":64,"median_ms":1000},{"model":"f32","rows":8,"context":64,"median_ms":2000}]}`)
-	out = ok(t, "", "bench", "replay", rec, "--method", "ar", "--temperature", "0", "--cost", passes)
+	passes := talftest.Write(t, filepath.Join(tmp, "passes.json"), `{"passes":[{"model":"f32","rows":1,"context":64,"median_ms":1000},{"model":"f32","rows":8,"context":64,"median_ms":2000}]}`)
+	out = talftest.OK(t, "", "bench", "replay", rec, "--method", "ar", "--temperature", "0", "--cost", passes)
 	if !strings.Contains(out, "1.0 ± 0.0") {
 		t.Errorf("plain decoding does not take a second a token:\n%s", out)
 	}
-	talf(t, "", "bench", "replay", passes).refuses(t, exitFailure, passes, "not a recording")
-	talf(t, "", "bench", "replay", rec, "--cost", live).refuses(t, exitFailure, live, "no passes")
-	talf(t, "", "bench", "replay", rec, "--cost", tmp+"/none").refuses(t, exitFailure, "no such file")
-	talf(t, "", "bench", "replay", rec, "--max-tokens", "11").refuses(t, exitFailure, "answers of 11 tokens")
-	talf(t, "", "bench", "replay", rec, "--paper", "traversal:t2", "--temperature", "0").refuses(t, exitFailure, "can be replayed")
-	talf(t, "", append([]string{"bench", "record"}, args()...)...).refuses(t, exitUsage, "--out")
-	talf(t, "", append([]string{"bench", "record"}, args("--out", rec, "--nodes", "0")...)...).refuses(t, exitUsage, "0 nodes")
+	talftest.Run(t, "", "bench", "replay", passes).Refuses(t, ExitFailure, passes, "not a recording")
+	talftest.Run(t, "", "bench", "replay", rec, "--cost", live).Refuses(t, ExitFailure, live, "no passes")
+	talftest.Run(t, "", "bench", "replay", rec, "--cost", tmp+"/none").Refuses(t, ExitFailure, "no such file")
+	talftest.Run(t, "", "bench", "replay", rec, "--max-tokens", "11").Refuses(t, ExitFailure, "answers of 11 tokens")
+	talftest.Run(t, "", "bench", "replay", rec, "--paper", "traversal:t2", "--temperature", "0").Refuses(t, ExitFailure, "can be replayed")
+	talftest.Run(t, "", append([]string{"bench", "record"}, args()...)...).Refuses(t, ExitUsage, "--out")
+	talftest.Run(t, "", append([]string{"bench", "record"}, args("--out", rec, "--nodes", "0")...)...).Refuses(t, ExitUsage, "0 nodes")
 }
 
 func TestBenchRefusesWhatItCannotRun(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	prompts := promptFile(t, 2)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	prompts := talftest.PromptFile(t, 2)
 	for _, c := range []struct {
 		args []string
 		want string
@@ -201,20 +203,20 @@ func TestBenchRefusesWhatItCannotRun(t *testing.T) {
 		{[]string{"--prompts", prompts, "--ranks", "-1"}, "--ranks"},
 		{[]string{"--prompts", prompts, "--method", "salve"}, "unknown method"},
 	} {
-		talf(t, "", append([]string{"bench", "--model", dir}, c.args...)...).refuses(t, exitUsage, c.want)
+		talftest.Run(t, "", append([]string{"bench", "--model", dir}, c.args...)...).Refuses(t, ExitUsage, c.want)
 	}
-	talf(t, "", "bench", "--model", dir, "--prompts", prompts, "--method", "ar", "--out", dir).refuses(t, exitFailure, dir, "is a directory")
+	talftest.Run(t, "", "bench", "--model", dir, "--prompts", prompts, "--method", "ar", "--out", dir).Refuses(t, ExitFailure, dir, "is a directory")
 }
 
 // Texts longer than the model's positions are measured as far as these go: the
 // ranks come last, and would cost a whole run its report.
 func TestRanksOfTextsLongerThanTheModel(t *testing.T) {
-	c := tinyConfig()
-	dir := tinyModel(t, c, 1)
-	h := tinyHead(t, dir, 2)
-	prompts := write(t, filepath.Join(t.TempDir(), "long.txt"), strings.Repeat("one two three ", 300)+"\n")
+	c := talftest.TinyConfig()
+	dir := talftest.TinyModel(t, c, 1)
+	h := talftest.TinyHead(t, dir, 2)
+	prompts := talftest.Write(t, filepath.Join(t.TempDir(), "long.txt"), strings.Repeat("one two three ", 300)+"\n")
 	var r benchReport
-	out := ok(t, "", "bench", "--model", dir, "--head", h, "--prompts", prompts, "--method", "salf:N=4", "--warmup", "0",
+	out := talftest.OK(t, "", "bench", "--model", dir, "--head", h, "--prompts", prompts, "--method", "salf:N=4", "--warmup", "0",
 		"--prompt-tokens", "5", "--max-tokens", "4", "--ranks", "1", "--json")
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
@@ -238,19 +240,19 @@ func TestPlainDecodingHasNoBudgets(t *testing.T) {
 
 // A table that nothing given can fill is refused before anything is decoded.
 func TestTablesWithoutMethodsAreRefused(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	talf(t, "", "bench", "--model", dir, "--prompts", promptFile(t, 3), "--paper", "salf:t2").refuses(t, exitUsage, "salf:t2", "--head CKPT")
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	talftest.Run(t, "", "bench", "--model", dir, "--prompts", talftest.PromptFile(t, 3), "--paper", "salf:t2").Refuses(t, ExitUsage, "salf:t2", "--head CKPT")
 }
 
 // A log knows the files of a method by what is in them.
 func TestBenchMeasuresAgainWhatAFileHoldsNow(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	tmp := t.TempDir()
 	log, shape := filepath.Join(tmp, "bench.log"), filepath.Join(tmp, "shape.json")
-	head, prompts := tinyHead(t, dir, 2), promptFile(t, 2)
+	head, prompts := talftest.TinyHead(t, dir, 2), talftest.PromptFile(t, 2)
 	size := func(text, method string) int64 {
-		write(t, shape, text)
-		ok(t, "", "bench", "--model", dir, "--head", head, "--prompts", prompts, "--method", method,
+		talftest.Write(t, shape, text)
+		talftest.OK(t, "", "bench", "--model", dir, "--head", head, "--prompts", prompts, "--method", method,
 			"--max-tokens", "4", "--prompt-tokens", "5", "--log", log)
 		info, err := os.Stat(log)
 		if err != nil {

@@ -8,9 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -19,127 +17,10 @@ import (
 
 	"talf/compute/cpu/kern"
 	"talf/compute/cpu/topology"
+	"talf/internal/e2e/talftest"
 )
 
-// asTalf makes the test binary behave as talf: commands run as processes of
-// their own, with real signals, limits and exit codes.
-const asTalf = "TALF_TEST_AS_COMMAND"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asTalf) != "" {
-		os.Exit(Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-	}
-	os.Exit(m.Run())
-}
-
-// A result is what a command left behind.
-type result struct {
-	code     int
-	out, err string
-}
-
-// command prepares talf with args as a child process.
-func command(t testing.TB, args ...string) *exec.Cmd {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	t.Cleanup(cancel)
-	c := exec.CommandContext(ctx, self, args...)
-	c.Env = append(os.Environ(), asTalf+"=1")
-	return c
-}
-
-// talf runs a command to its end.
-func talf(t testing.TB, stdin string, args ...string) result {
-	t.Helper()
-	c := command(t, args...)
-	c.Stdin = strings.NewReader(stdin)
-	return finish(t, c)
-}
-
-func finish(t testing.TB, c *exec.Cmd) result {
-	t.Helper()
-	var out, errb bytes.Buffer
-	c.Stdout, c.Stderr = &out, &errb
-	err := c.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return result{c.ProcessState.ExitCode(), out.String(), errb.String()}
-}
-
-// ok runs a command that must succeed and returns what it printed.
-func ok(t testing.TB, stdin string, args ...string) string {
-	t.Helper()
-	r := talf(t, stdin, args...)
-	if r.code != exitOK {
-		t.Fatalf("talf %s: exit %d\n%s", strings.Join(args, " "), r.code, r.err)
-	}
-	return r.out
-}
-
-// refuses holds a failed command to the rules: the exit code, one clear line
-// that holds every word of want, no panic.
-func (r result) refuses(t testing.TB, code int, want ...string) {
-	t.Helper()
-	if r.code != code {
-		t.Errorf("exit %d, want %d; stderr:\n%s", r.code, code, r.err)
-	}
-	if strings.Contains(r.err, "goroutine ") || strings.Contains(r.err, "panic") {
-		t.Errorf("a panic reached the user:\n%s", r.err)
-	}
-	var lines []string
-	for line := range strings.Lines(r.err) {
-		if strings.HasPrefix(line, "talf: ") && !strings.HasPrefix(line, "talf: see '") {
-			lines = append(lines, strings.TrimSpace(line))
-		}
-	}
-	if len(lines) != 1 {
-		t.Errorf("%d error lines, want one; stderr:\n%s", len(lines), r.err)
-	}
-	for _, w := range want {
-		if !strings.Contains(strings.Join(lines, "\n"), w) {
-			t.Errorf("the error does not name %q:\n%s", w, r.err)
-		}
-	}
-}
-
-// interrupts skips where a process cannot be sent an interrupt.
-func interrupts(t testing.TB) {
-	t.Helper()
-	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no signal to send to a single process")
-	}
-}
-
-// interrupt starts cmd, waits until ready, sends one interrupt and waits for the
-// end.
-func interrupt(t testing.TB, cmd *exec.Cmd, ready func() bool) result {
-	t.Helper()
-	var out, errb bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errb
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	for !ready() {
-		select {
-		case err := <-ended:
-			t.Fatalf("it ended before it could be interrupted: %v\n%s", err, errb.String())
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	<-ended
-	return result{cmd.ProcessState.ExitCode(), out.String(), errb.String()}
-}
+func TestMain(m *testing.M) { talftest.Main(m, Run) }
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	a := &app{}
@@ -150,7 +31,7 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 		if c.Short == "" || !strings.Contains(c.Example, "talf "+c.Name()) {
 			t.Errorf("%s: help has no example", c.Name())
 		}
-		out := ok(t, "", c.Name(), "--help")
+		out := talftest.OK(t, "", c.Name(), "--help")
 		if !strings.Contains(out, "Examples:") {
 			t.Errorf("%s --help prints no example:\n%s", c.Name(), out)
 		}
@@ -167,16 +48,16 @@ func TestShellsComplete(t *testing.T) {
 		"hass\n":       {"train", "--loss", ""},
 		":16\n":        {"inspect", "data", "x", "--model", ""}, // directories alone
 	} {
-		if out := ok(t, "", append([]string{"__complete"}, args...)...); !strings.Contains(out, want) {
+		if out := talftest.OK(t, "", append([]string{"__complete"}, args...)...); !strings.Contains(out, want) {
 			t.Errorf("%v: %q, want %q in it", args, out, want)
 		}
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if out := ok(t, "", "completion", shell); !strings.Contains(out, "talf") {
+		if out := talftest.OK(t, "", "completion", shell); !strings.Contains(out, "talf") {
 			t.Errorf("%s: %q", shell, out)
 		}
 	}
-	if out := ok(t, "", "help"); !strings.Contains(out, "\n  completion ") {
+	if out := talftest.OK(t, "", "help"); !strings.Contains(out, "\n  completion ") {
 		t.Errorf("help does not tell of completion:\n%s", out)
 	}
 }
@@ -218,7 +99,7 @@ func TestWrongUsageExitsTwo(t *testing.T) {
 		"file without labels": {[]string{"preprocess", "--model", ".", "--out", "o"}, "--data"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talf(t, "", c.args...).refuses(t, exitUsage, c.want)
+			talftest.Run(t, "", c.args...).Refuses(t, ExitUsage, c.want)
 		})
 	}
 }
@@ -263,7 +144,7 @@ func TestEveryPrintedCommandIsAccepted(t *testing.T) {
 			if !found {
 				continue
 			}
-			args := words(line)
+			args := talftest.Words(line)
 			if args[0] == "quickstart" { // it needs no files
 				continue
 			}
@@ -277,7 +158,7 @@ func TestEveryPrintedCommandIsAccepted(t *testing.T) {
 			n++
 			var errb bytes.Buffer
 			code := Run(args, strings.NewReader(`{"ids":[1]}`), io.Discard, &errb)
-			if code == exitUsage || strings.Contains(errb.String(), "bug") {
+			if code == ExitUsage || strings.Contains(errb.String(), "bug") {
 				t.Errorf("talf %s: exit %d\n%s", strings.TrimSpace(line), code, errb.String())
 			}
 		}
@@ -287,39 +168,14 @@ func TestEveryPrintedCommandIsAccepted(t *testing.T) {
 	}
 }
 
-// words splits a command line like a shell, up to a comment, pipe or redirection.
-func words(line string) []string {
-	var all []string
-	quoted := false
-	word, open := "", false
-	for _, r := range line + " " {
-		switch {
-		case r == '\'':
-			quoted, open = !quoted, true
-		case quoted:
-			word += string(r)
-		case r == ' ' || r == '\n':
-			if open {
-				all = append(all, word)
-			}
-			word, open = "", false
-		case !open && strings.ContainsRune("#|<>", r):
-			return all
-		default:
-			word, open = word+string(r), true
-		}
-	}
-	return all
-}
-
 func TestVersionAndDoctorPrintJSON(t *testing.T) {
 	for _, cmd := range []string{"version", "doctor"} {
 		var v map[string]any
-		if err := json.Unmarshal([]byte(ok(t, "", cmd, "--json")), &v); err != nil {
+		if err := json.Unmarshal([]byte(talftest.OK(t, "", cmd, "--json")), &v); err != nil {
 			t.Errorf("%s: %v", cmd, err)
 		}
 	}
-	if out := ok(t, "", "doctor"); !strings.Contains(out, "gpu") || !strings.Contains(out, " cores") || !strings.Contains(out, "device") ||
+	if out := talftest.OK(t, "", "doctor"); !strings.Contains(out, "gpu") || !strings.Contains(out, " cores") || !strings.Contains(out, "device") ||
 		!strings.Contains(out, "kernels   portable") || (kern.NoAMX() != nil) != strings.Contains(out, "no AMX: ") {
 		t.Errorf("doctor says too little:\n%s", out)
 	}
@@ -330,8 +186,8 @@ func TestAPanicBecomesARequestToReport(t *testing.T) {
 	defer func() { commands = saved }()
 	commands = append(commands[:len(commands):len(commands)], newPanicking)
 	var errb bytes.Buffer
-	if code := Run([]string{"explode"}, nil, &bytes.Buffer{}, &errb); code != exitFailure {
-		t.Errorf("exit %d, want %d", code, exitFailure)
+	if code := Run([]string{"explode"}, nil, &bytes.Buffer{}, &errb); code != ExitFailure {
+		t.Errorf("exit %d, want %d", code, ExitFailure)
 	}
 	if !strings.Contains(errb.String(), "please report it") {
 		t.Errorf("stderr: %s", errb.String())

@@ -7,17 +7,19 @@ import (
 	"strings"
 	"testing"
 
+	"talf/internal/e2e/talftest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
 // A datastore of a model's own answers drafts them again: the output stays, in
 // fewer passes.
 func TestADatastoreIsBuiltInspectedAndDraftedFrom(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	prompts := promptFile(t, 3)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	prompts := talftest.PromptFile(t, 3)
 	answers := func(args ...string) string {
 		out := filepath.Join(t.TempDir(), "out.jsonl")
-		ok(t, "", append([]string{"generate", "--model", dir, "--prompts", prompts, "--max-tokens", "30", "--out", out}, args...)...)
+		talftest.OK(t, "", append([]string{"generate", "--model", dir, "--prompts", prompts, "--max-tokens", "30", "--out", out}, args...)...)
 		b, err := os.ReadFile(out)
 		if err != nil {
 			t.Fatal(err)
@@ -26,20 +28,20 @@ func TestADatastoreIsBuiltInspectedAndDraftedFrom(t *testing.T) {
 	}
 	plain := answers()
 	file := filepath.Join(t.TempDir(), "answers.idx")
-	data := write(t, filepath.Join(t.TempDir(), "answers.jsonl"), plain)
-	out := ok(t, "", "datastore", "build", "--model", dir, "--data", data, "--template", "{prompt}", "--answer-field", "text", "--out", file, "--json")
+	data := talftest.Write(t, filepath.Join(t.TempDir(), "answers.jsonl"), plain)
+	out := talftest.OK(t, "", "datastore", "build", "--model", dir, "--data", data, "--template", "{prompt}", "--answer-field", "text", "--out", file, "--json")
 	var built, inspected storeFinding
 	if err := json.Unmarshal([]byte(out), &built); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(ok(t, "", "datastore", "inspect", file, "--json")), &inspected); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", "datastore", "inspect", file, "--json")), &inspected); err != nil {
 		t.Fatal(err)
 	}
 	built.Seconds = 0
 	if d := cmp.Diff(built, inspected); d != "" || built.Documents != 3 || built.Tokens < 60 {
 		t.Errorf("built %+v, inspected %+v", built, inspected)
 	}
-	if out := ok(t, "", "datastore", "inspect", file); !strings.Contains(out, "in 3 documents") {
+	if out := talftest.OK(t, "", "datastore", "inspect", file); !strings.Contains(out, "in 3 documents") {
 		t.Errorf("inspect prints\n%s", out)
 	}
 	if d := cmp.Diff(plain, answers("--method", "rest:"+file)); d != "" {
@@ -48,28 +50,28 @@ func TestADatastoreIsBuiltInspectedAndDraftedFrom(t *testing.T) {
 }
 
 func TestDatastoresThatDoNotFitAreRefused(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	file := filepath.Join(t.TempDir(), "text.idx")
-	ok(t, "", "datastore", "build", "--model", dir, "--data", textFile(t, 20), "--out", file)
+	talftest.OK(t, "", "datastore", "build", "--model", dir, "--data", talftest.TextFile(t, 20), "--out", file)
 	generate := []string{"generate", "--model", dir, "--prompt", "x", "--method", "rest:" + file}
 
-	other := tinyModel(t, tinyConfig(), 1)
-	editJSON(t, filepath.Join(other, "tokenizer.json"), "version", "1.0 ")
-	talf(t, "", "generate", "--model", other, "--prompt", "x", "--method", "rest:"+file).refuses(t, exitFailure, "it was built with the tokenizer")
-	talf(t, "", "generate", "--model", dir, "--prompt", "x", "--method", "rest").refuses(t, exitUsage, "talf datastore build")
+	other := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	talftest.EditJSON(t, filepath.Join(other, "tokenizer.json"), "version", "1.0 ")
+	talftest.Run(t, "", "generate", "--model", other, "--prompt", "x", "--method", "rest:"+file).Refuses(t, ExitFailure, "it was built with the tokenizer")
+	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--method", "rest").Refuses(t, ExitUsage, "talf datastore build")
 
 	info, err := os.Stat(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	truncate(t, file, info.Size()-4)
-	talf(t, "", generate...).refuses(t, exitFailure, "it is truncated")
-	talf(t, "", "datastore", "inspect", file).refuses(t, exitFailure, "it is truncated")
-	truncate(t, file, 0)
-	talf(t, "", "datastore", "inspect", file).refuses(t, exitFailure, "it is not a datastore")
+	talftest.Truncate(t, file, info.Size()-4)
+	talftest.Run(t, "", generate...).Refuses(t, ExitFailure, "it is truncated")
+	talftest.Run(t, "", "datastore", "inspect", file).Refuses(t, ExitFailure, "it is truncated")
+	talftest.Truncate(t, file, 0)
+	talftest.Run(t, "", "datastore", "inspect", file).Refuses(t, ExitFailure, "it is not a datastore")
 
-	empty := write(t, filepath.Join(t.TempDir(), "empty.txt"), "\n")
-	talf(t, "", "datastore", "build", "--model", dir, "--data", empty, "--out", file).refuses(t, exitFailure, "no document has a token")
-	talf(t, "", "datastore", "build", "--model", dir, "--data", empty, "--out", t.TempDir()).refuses(t, exitFailure, "is a directory")
-	talf(t, "", "datastore", "build", "--data", empty, "--out", file).refuses(t, exitUsage, "--model")
+	empty := talftest.Write(t, filepath.Join(t.TempDir(), "empty.txt"), "\n")
+	talftest.Run(t, "", "datastore", "build", "--model", dir, "--data", empty, "--out", file).Refuses(t, ExitFailure, "no document has a token")
+	talftest.Run(t, "", "datastore", "build", "--model", dir, "--data", empty, "--out", t.TempDir()).Refuses(t, ExitFailure, "is a directory")
+	talftest.Run(t, "", "datastore", "build", "--data", empty, "--out", file).Refuses(t, ExitUsage, "--model")
 }

@@ -13,11 +13,12 @@ import (
 	"talf/compute/cpu/kern"
 	"talf/compute/cpu/topology"
 	"talf/compute/devices"
+	"talf/internal/version"
 )
 
 // A health is what doctor finds.
 type health struct {
-	Version buildVersion `json:"version"`
+	Version version.Info `json:"version"`
 	CPU     struct {
 		topology.Topology
 		Threads  int      `json:"threads"` // of the device
@@ -67,7 +68,7 @@ a bug report needs. It fails if something keeps talf from running well.`,
 }
 
 func examine() (*health, error) {
-	h := &health{Version: readVersion(), Problems: []string{}}
+	h := &health{Version: version.Read(), Problems: []string{}}
 	h.CPU.Topology = topology.Read()
 	h.CPU.Features = cpuFeatures()
 	for _, c := range kern.Available() {

@@ -7,56 +7,57 @@ import (
 	"strings"
 	"testing"
 
+	"talf/internal/e2e/talftest"
 	"talf/internal/golden"
 	"talf/model/safetensors"
 )
 
 // A small language model drafts as a head does: the text stays as it is.
 func TestALanguageModelMayDraft(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	c := tinyConfig()
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	c := talftest.TinyConfig()
 	c.Hidden, c.Layers, c.FFN, c.MaxPos = 24, 1, 40, 64 // and forgets the beginning of long texts
 	c.HeadDim = 6
-	lm := tinyModel(t, c, 5)
+	lm := talftest.TinyModel(t, c, 5)
 	for _, sampling := range [][]string{nil, {"--temperature", "0.9", "--seed", "5"}} {
 		args := append([]string{"generate", "--model", dir, "--prompt", "Once upon a time", "--max-tokens", "90", "--ignore-eos"}, sampling...)
-		want := ok(t, "", args...)
+		want := talftest.OK(t, "", args...)
 		for _, method := range []string{"salf:th=auto", "dynatree", "sequoia:N=20", "auto", "fuse"} {
-			if got := ok(t, "", append(args, "--draft", lm, "--method", method, "--threads", "1")...); got != want {
+			if got := talftest.OK(t, "", append(args, "--draft", lm, "--method", method, "--threads", "1")...); got != want {
 				t.Errorf("%v, %s:\n%q, want\n%q", sampling, method, got, want)
 			}
 		}
 	}
 	// A model that drafts for itself is always right.
-	r := talf(t, "", "generate", "--model", dir, "--draft", dir, "--prompt", "Once", "--max-tokens", "50", "--ignore-eos", "--stats", "--method", "beam:N=5,k=1,depth=3")
-	if r.code != exitOK || !strings.Contains(r.err, "τ 5.00: 50 tokens in 10 passes") {
-		t.Errorf("exit %d, stderr:\n%s", r.code, r.err)
+	r := talftest.Run(t, "", "generate", "--model", dir, "--draft", dir, "--prompt", "Once", "--max-tokens", "50", "--ignore-eos", "--stats", "--method", "beam:N=5,k=1,depth=3")
+	if r.Code != ExitOK || !strings.Contains(r.Err, "τ 5.00: 50 tokens in 10 passes") {
+		t.Errorf("exit %d, stderr:\n%s", r.Code, r.Err)
 	}
 }
 
 // What cannot draft is refused before anything is decoded, with the reason and
 // what would work.
 func TestDraftsThatMakeNoSenseAreRefused(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	ckpt := tinyHead(t, dir, 1)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	ckpt := talftest.TinyHead(t, dir, 1)
 	empty := t.TempDir()
 	for _, c := range []struct {
 		code int
 		want string
 		args []string
 	}{
-		{exitUsage, "--head and --draft exclude each other", []string{"--head", ckpt, "--draft", dir}},
-		{exitUsage, "--method salf asks a draft model: give --head CKPT or --draft DIR, or a method without one: ar", []string{"--method", "salf"}},
-		{exitUsage, "--method pld asks no draft model: leave --head and --draft out, or choose a method that asks one: linear", []string{"--method", "pld", "--head", ckpt}},
-		{exitUsage, "salf asks a draft model, and there is none", []string{"--method", "auto:pld+salf"}},
-		{exitFailure, "give it as --head", []string{"--draft", ckpt}},
-		{exitFailure, "give it as --draft", []string{"--head", dir}},
-		{exitFailure, "draft: " + empty + " has no config.json", []string{"--draft", empty}},
-		{exitFailure, "draft: model directory", []string{"--draft", filepath.Join(empty, "none")}},
+		{ExitUsage, "--head and --draft exclude each other", []string{"--head", ckpt, "--draft", dir}},
+		{ExitUsage, "--method salf asks a draft model: give --head CKPT or --draft DIR, or a method without one: ar", []string{"--method", "salf"}},
+		{ExitUsage, "--method pld asks no draft model: leave --head and --draft out, or choose a method that asks one: linear", []string{"--method", "pld", "--head", ckpt}},
+		{ExitUsage, "salf asks a draft model, and there is none", []string{"--method", "auto:pld+salf"}},
+		{ExitFailure, "give it as --head", []string{"--draft", ckpt}},
+		{ExitFailure, "give it as --draft", []string{"--head", dir}},
+		{ExitFailure, "draft: " + empty + " has no config.json", []string{"--draft", empty}},
+		{ExitFailure, "draft: model directory", []string{"--draft", filepath.Join(empty, "none")}},
 	} {
-		r := talf(t, "", append([]string{"generate", "--model", dir, "--prompt", "Once"}, c.args...)...)
-		if r.code != c.code || !strings.Contains(r.err, c.want) || r.out != "" {
-			t.Errorf("%v: exit %d, stderr %q, want %d and %q", c.args, r.code, r.err, c.code, c.want)
+		r := talftest.Run(t, "", append([]string{"generate", "--model", dir, "--prompt", "Once"}, c.args...)...)
+		if r.Code != c.code || !strings.Contains(r.Err, c.want) || r.Out != "" {
+			t.Errorf("%v: exit %d, stderr %q, want %d and %q", c.args, r.Code, r.Err, c.code, c.want)
 		}
 	}
 }
@@ -67,11 +68,11 @@ func TestADraftModelOfAnotherVocabulary(t *testing.T) {
 	demo := filepath.Join("..", "..", "..", "internal", "demo", "target")
 	t.Run("renumbered", func(t *testing.T) {
 		args := []string{"generate", "--model", demo, "--prompt", "Once upon a time", "--max-tokens", "50", "--ignore-eos"}
-		want := ok(t, "", args...)
-		r := talf(t, "", append(args, "--draft", renumbered(t, demo), "--method", "beam:N=5,k=1,depth=3", "--stats")...)
+		want := talftest.OK(t, "", args...)
+		r := talftest.Run(t, "", append(args, "--draft", renumbered(t, demo), "--method", "beam:N=5,k=1,depth=3", "--stats")...)
 		// The same network with its tokens in another order is always right.
-		if r.code != exitOK || r.out != want || !strings.Contains(r.err, "τ 5.00: 50 tokens in 10 passes") {
-			t.Errorf("exit %d, %q, want %q; stderr %q", r.code, r.out, want, r.err)
+		if r.Code != ExitOK || r.Out != want || !strings.Contains(r.Err, "τ 5.00: 50 tokens in 10 passes") {
+			t.Errorf("exit %d, %q, want %q; stderr %q", r.Code, r.Out, want, r.Err)
 		}
 	})
 	t.Run("gsm10m", func(t *testing.T) {
@@ -79,10 +80,10 @@ func TestADraftModelOfAnotherVocabulary(t *testing.T) {
 			"generate", "--model", golden.Shared(t, "data/models/gsm10m"),
 			"--prompt", "Question: Tom has 3 apples and buys 4 more. How many apples does Tom have?\nAnswer:", "--max-tokens", "30",
 		}
-		want := ok(t, "", args...)
-		r := talf(t, "", append(args, "--draft", demo, "--stats")...)
-		if r.code != exitOK || r.out != want || strings.Contains(r.err, "τ 1.00") {
-			t.Errorf("exit %d, %q, want %q; stderr %q", r.code, r.out, want, r.err)
+		want := talftest.OK(t, "", args...)
+		r := talftest.Run(t, "", append(args, "--draft", demo, "--stats")...)
+		if r.Code != ExitOK || r.Out != want || strings.Contains(r.Err, "τ 1.00") {
+			t.Errorf("exit %d, %q, want %q; stderr %q", r.Code, r.Out, want, r.Err)
 		}
 	})
 }

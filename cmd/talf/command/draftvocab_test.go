@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"talf/internal/demo"
+	"talf/internal/e2e/talftest"
 	"talf/train/mix"
 )
 
@@ -15,57 +16,57 @@ import (
 // another head, exported and imported.
 func TestADraftVocabularyEndToEnd(t *testing.T) {
 	dir := t.TempDir()
-	m := tinyModel(t, tinyConfig(), 1)
+	m := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	labels := filepath.Join(dir, "labels")
-	ok(t, "", "preprocess", "--model", m, "--data", textFile(t, 12), "--out", labels, "--max-len", "40", "--threads", "1")
+	talftest.OK(t, "", "preprocess", "--model", m, "--data", talftest.TextFile(t, 12), "--out", labels, "--max-len", "40", "--threads", "1")
 
 	var seen struct {
 		DraftVocab mix.Coverage `json:"draft_vocab"`
 	}
-	if err := json.Unmarshal([]byte(ok(t, "", "inspect", "data", labels, "--stats", "--draft-vocab", "24", "--json")), &seen); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", "inspect", "data", labels, "--stats", "--draft-vocab", "24", "--json")), &seen); err != nil {
 		t.Fatal(err)
 	}
 	v := seen.DraftVocab
 	if v.Size != 24 || v.Train.Tokens == 0 || v.Held.Tokens == 0 || v.Train.Share() <= 0.2 || v.Train.Share() >= 1 || len(v.Train.Levels) != 3 || v.Train.Levels[0] <= 0 || v.Train.Levels[0] >= 1 {
 		t.Errorf("coverage %+v", v)
 	}
-	if text := ok(t, "", "inspect", "data", labels, "--stats", "--draft-vocab", "24"); !strings.Contains(text, "24 tokens are ") || !strings.Contains(text, "labels of level 2:") {
+	if text := talftest.OK(t, "", "inspect", "data", labels, "--stats", "--draft-vocab", "24"); !strings.Contains(text, "24 tokens are ") || !strings.Contains(text, "labels of level 2:") {
 		t.Errorf("inspect says %q", text)
 	}
 
 	head := filepath.Join(dir, "head")
 	args := []string{"train", "--model", m, "--data", labels, "--steps", "3", "--rows", "128", "--threads", "1"}
-	said := ok(t, "", append(args, "--draft-vocab", "24", "--out", head)...)
+	said := talftest.OK(t, "", append(args, "--draft-vocab", "24", "--out", head)...)
 	if !strings.Contains(said, "% of the labels in the draft vocabulary") {
 		t.Errorf("train says %q", said)
 	}
-	if text := ok(t, "", "inspect", head); !strings.Contains(text, "24 of these tokens") {
+	if text := talftest.OK(t, "", "inspect", head); !strings.Contains(text, "24 of these tokens") {
 		t.Errorf("inspect says %q", text)
 	}
-	plain := ok(t, "", "generate", "--model", m, "--method", "ar", "--max-tokens", "24", "--prompt", "Once upon")
-	if got := ok(t, "", "generate", "--model", m, "--head", head, "--method", "beam", "--max-tokens", "24", "--prompt", "Once upon"); got != plain {
+	plain := talftest.OK(t, "", "generate", "--model", m, "--method", "ar", "--max-tokens", "24", "--prompt", "Once upon")
+	if got := talftest.OK(t, "", "generate", "--model", m, "--head", head, "--method", "beam", "--max-tokens", "24", "--prompt", "Once upon"); got != plain {
 		t.Errorf("text %q, plain %q", got, plain)
 	}
 	// Another head may have the same vocabulary; the run goes on with no other.
 	second := filepath.Join(dir, "second")
-	ok(t, "", append(args, "--draft-vocab", head, "--out", second)...)
+	talftest.OK(t, "", append(args, "--draft-vocab", head, "--out", second)...)
 	a, b := weightsOf(t, head), weightsOf(t, second)
 	if a != b {
 		t.Error("the vocabulary of a head gives other weights than its number")
 	}
-	talf(t, "", append(args, "--draft-vocab", "23", "--out", head, "--resume")...).refuses(t, exitFailure, "draft_vocab")
+	talftest.Run(t, "", append(args, "--draft-vocab", "23", "--out", head, "--resume")...).Refuses(t, ExitFailure, "draft_vocab")
 
 	out, back := filepath.Join(dir, "sglang"), filepath.Join(dir, "back")
-	if text := ok(t, "", "export", "--head", head, "--format", "sglang", "--model", m, "--out", out); !strings.Contains(text, "--speculative-token-map") || !strings.Contains(text, "token_map.pt") {
+	if text := talftest.OK(t, "", "export", "--head", head, "--format", "sglang", "--model", m, "--out", out); !strings.Contains(text, "--speculative-token-map") || !strings.Contains(text, "token_map.pt") {
 		t.Errorf("export says %q", text)
 	}
-	if text := ok(t, "", "inspect", out); !strings.Contains(text, "24 of these tokens") {
+	if text := talftest.OK(t, "", "inspect", out); !strings.Contains(text, "24 of these tokens") {
 		t.Errorf("inspect says %q", text)
 	}
-	ok(t, "", "import", "--head", out, "--model", m, "--out", back)
+	talftest.OK(t, "", "import", "--head", out, "--model", m, "--out", back)
 	score := func(head string) string {
 		f := filepath.Join(t.TempDir(), "s.safetensors")
-		ok(t, `{"ids":[1,5,9,33,2,7,40,11]}`, "score", "--model", m, "--head", head, "--out", f)
+		talftest.OK(t, `{"ids":[1,5,9,33,2,7,40,11]}`, "score", "--model", m, "--head", head, "--out", f)
 		x, err := openTensors(t, f).Get("0.head_logits")
 		if err != nil {
 			t.Fatal(err)
@@ -79,14 +80,14 @@ func TestADraftVocabularyEndToEnd(t *testing.T) {
 		t.Error("other logits than before the export")
 	}
 
-	talf(t, "", append(args, "--draft-vocab", "0", "--out", filepath.Join(dir, "x"))...).refuses(t, exitFailure, "want 1 to")
-	talf(t, "", append(args, "--draft-vocab", "nowhere", "--out", filepath.Join(dir, "x"))...).refuses(t, exitFailure, "no such file")
-	talf(t, "", "train", "--kind", "lm", "--model", m, "--data", labels, "--out", filepath.Join(dir, "x"), "--draft-vocab", "9").refuses(t, exitUsage, "for heads")
-	talf(t, "", "inspect", "data", labels, "--draft-vocab", "9").refuses(t, exitUsage, "--stats")
+	talftest.Run(t, "", append(args, "--draft-vocab", "0", "--out", filepath.Join(dir, "x"))...).Refuses(t, ExitFailure, "want 1 to")
+	talftest.Run(t, "", append(args, "--draft-vocab", "nowhere", "--out", filepath.Join(dir, "x"))...).Refuses(t, ExitFailure, "no such file")
+	talftest.Run(t, "", "train", "--kind", "lm", "--model", m, "--data", labels, "--out", filepath.Join(dir, "x"), "--draft-vocab", "9").Refuses(t, ExitUsage, "for heads")
+	talftest.Run(t, "", "inspect", "data", labels, "--draft-vocab", "9").Refuses(t, ExitUsage, "--stats")
 	// Of another tokenizer.
 	step := filepath.Join(head, "step-00000003")
-	editJSON(t, filepath.Join(step, "manifest.json"), "tokenizer", strings.Repeat("ab", 32))
-	talf(t, "", append(args, "--draft-vocab", head, "--out", filepath.Join(dir, "x"))...).refuses(t, exitFailure, "its ids mean other tokens")
+	talftest.EditJSON(t, filepath.Join(step, "manifest.json"), "tokenizer", strings.Repeat("ab", 32))
+	talftest.Run(t, "", append(args, "--draft-vocab", head, "--out", filepath.Join(dir, "x"))...).Refuses(t, ExitFailure, "its ids mean other tokens")
 }
 
 func weightsOf(t testing.TB, head string) string {

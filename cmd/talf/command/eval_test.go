@@ -9,19 +9,21 @@ import (
 
 	"talf/infer/bench"
 	"talf/infer/bench/paper"
+	"talf/internal/durable"
+	"talf/internal/e2e/talftest"
 )
 
 // Each figure and table comes of one command, as a table, a plot and JSON. The
 // values are bench's; the intervals hold them.
 func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
-	model := tinyModel(t, tinyConfig(), 1)
-	heads := []string{"--head", "k1=" + tinyHead(t, model, 2), "--head", "k4=" + tinyHead(t, model, 3)}
-	prompts := promptFile(t, 4)
+	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	heads := []string{"--head", "k1=" + talftest.TinyHead(t, model, 2), "--head", "k4=" + talftest.TinyHead(t, model, 3)}
+	prompts := talftest.PromptFile(t, 4)
 	common := append([]string{"--model", model, "--prompts", "a=" + prompts, "--max-tokens", "12", "--threads", "1"}, heads...)
 	var benched struct {
 		Rows []bench.Row `json:"rows"`
 	}
-	if err := json.Unmarshal([]byte(ok(t, "", append([]string{"bench", "--paper", "salf:t3", "--json"}, common...)...)), &benched); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"bench", "--paper", "salf:t3", "--json"}, common...)...)), &benched); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
@@ -33,7 +35,7 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 		if name == "fig2b" { // nothing is generated
 			args = append(args, "--prompt-tokens", "0")
 		}
-		said := ok(t, "", args...)
+		said := talftest.OK(t, "", args...)
 		if !strings.Contains(said, want) || !strings.Contains(said, "95% confidence") {
 			t.Errorf("%s prints\n%s", name, said)
 		}
@@ -41,7 +43,7 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 			t.Errorf("%s: plot: %v", name, err)
 		}
 		var r evalReport
-		if _, err := readJSON(file, &r); err != nil {
+		if _, err := durable.ReadJSON(file, &r); err != nil {
 			t.Fatal(err)
 		}
 		holds := func(what string, i paper.Interval) {
@@ -87,10 +89,10 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 	// At another temperature, the same as bench.
 	var warm evalReport
 	sampled := append([]string{"--temperature", "1", "--seed", "3", "--json"}, common...)
-	if err := json.Unmarshal([]byte(ok(t, "", append([]string{"bench", "--method", "optimal"}, sampled...)...)), &benched); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"bench", "--method", "optimal"}, sampled...)...)), &benched); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(ok(t, "", append([]string{"eval", "table3", "--resamples", "100"}, sampled...)...)), &warm); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"eval", "table3", "--resamples", "100"}, sampled...)...)), &warm); err != nil {
 		t.Fatal(err)
 	}
 	same := 0
@@ -104,9 +106,9 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 	if same != 2 || warm.Temperature != 1 {
 		t.Errorf("temperature %v: τ of %d of 2 heads is what bench says", warm.Temperature, same)
 	}
-	talf(t, "", append([]string{"eval", "table3", "--temperature", "0,1"}, common...)...).refuses(t, exitUsage, "--temperature")
-	talf(t, "", append([]string{"eval", "fig2b", "--seed", "1"}, common...)...).refuses(t, exitUsage, "--seed")
-	talf(t, "", "eval", "table3", "--model", model, "--prompts", prompts).refuses(t, exitUsage, "--head")
-	talf(t, "", append([]string{"eval", "fig2a", "--resamples", "3"}, common...)...).refuses(t, exitUsage, "100..1000000")
-	talf(t, "", "eval", "fig9").refuses(t, exitUsage, "fig9")
+	talftest.Run(t, "", append([]string{"eval", "table3", "--temperature", "0,1"}, common...)...).Refuses(t, ExitUsage, "--temperature")
+	talftest.Run(t, "", append([]string{"eval", "fig2b", "--seed", "1"}, common...)...).Refuses(t, ExitUsage, "--seed")
+	talftest.Run(t, "", "eval", "table3", "--model", model, "--prompts", prompts).Refuses(t, ExitUsage, "--head")
+	talftest.Run(t, "", append([]string{"eval", "fig2a", "--resamples", "3"}, common...)...).Refuses(t, ExitUsage, "100..1000000")
+	talftest.Run(t, "", "eval", "fig9").Refuses(t, ExitUsage, "fig9")
 }

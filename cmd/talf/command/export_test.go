@@ -7,20 +7,21 @@ import (
 	"strings"
 	"testing"
 
+	"talf/internal/e2e/talftest"
 	"talf/model/safetensors"
 )
 
 // A head that went out and came back decodes as before: the same logits bit for
 // bit, and so the same τ.
 func TestAnExportedHeadDecodesAsBefore(t *testing.T) {
-	model := tinyModel(t, tinyConfig(), 1)
-	head := tinyHead(t, model, 2)
-	prompts := promptFile(t, 3)
+	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	head := talftest.TinyHead(t, model, 2)
+	prompts := talftest.PromptFile(t, 3)
 	line := `{"ids":[1,5,9,33,2,7,40,11]}`
 	dir := t.TempDir()
 	bits := func(head string) string {
 		out := filepath.Join(t.TempDir(), "s.safetensors")
-		ok(t, line, "score", "--model", model, "--head", head, "--out", out)
+		talftest.OK(t, line, "score", "--model", model, "--head", head, "--out", out)
 		x, err := openTensors(t, out).Get("0.head_logits")
 		if err != nil {
 			t.Fatal(err)
@@ -39,7 +40,7 @@ func TestAnExportedHeadDecodesAsBefore(t *testing.T) {
 				} `json:"tau"`
 			} `json:"rows"`
 		}
-		if err := json.Unmarshal([]byte(ok(t, "", "bench", "--model", model, "--head", "h="+head, "--prompts", prompts, "--method", "beam", "--max-tokens", "24", "--warmup", "0", "--json")), &r); err != nil {
+		if err := json.Unmarshal([]byte(talftest.OK(t, "", "bench", "--model", model, "--head", "h="+head, "--prompts", prompts, "--method", "beam", "--max-tokens", "24", "--warmup", "0", "--json")), &r); err != nil {
 			t.Fatal(err)
 		}
 		last := r.Rows[len(r.Rows)-1]
@@ -51,15 +52,15 @@ func TestAnExportedHeadDecodesAsBefore(t *testing.T) {
 	want, wantTau := bits(head), tau(head)
 	for _, format := range []string{"eagle", "sglang", "vllm", "speculators"} {
 		out, back, bin := filepath.Join(dir, format), filepath.Join(dir, format+"-back"), filepath.Join(dir, format+"-bin")
-		said := ok(t, "", "export", "--head", head, "--format", format, "--bin", "--model", model, "--out", out)
+		said := talftest.OK(t, "", "export", "--head", head, "--format", format, "--bin", "--model", model, "--out", out)
 		if !strings.Contains(said, "as "+format+": model.safetensors, pytorch_model.bin, config.json") {
 			t.Errorf("export says %q", said)
 		}
-		ok(t, "", "import", "--head", out, "--model", model, "--out", back)
+		talftest.OK(t, "", "import", "--head", out, "--model", model, "--out", back)
 		if err := os.Remove(filepath.Join(out, "model.safetensors")); err != nil {
 			t.Fatal(err)
 		}
-		ok(t, "", "import", "--head", out, "--model", model, "--out", bin)
+		talftest.OK(t, "", "import", "--head", out, "--model", model, "--out", bin)
 		for _, h := range []string{back, bin} {
 			if bits(h) != want {
 				t.Errorf("%s: other logits than before the export", filepath.Base(h))
@@ -70,8 +71,8 @@ func TestAnExportedHeadDecodesAsBefore(t *testing.T) {
 				t.Errorf("τ %v, before the export %v", got, wantTau)
 			}
 			// Without an import the file alone is no head of talf's.
-			talf(t, "", "generate", "--model", model, "--head", out, "--prompt", "x").refuses(t, exitFailure, "import it first")
-			if said := ok(t, "", "inspect", out); !strings.Contains(said, "talf import takes it over") || !strings.Contains(said, "pytorch_model.bin") {
+			talftest.Run(t, "", "generate", "--model", model, "--head", out, "--prompt", "x").Refuses(t, ExitFailure, "import it first")
+			if said := talftest.OK(t, "", "inspect", out); !strings.Contains(said, "talf import takes it over") || !strings.Contains(said, "pytorch_model.bin") {
 				t.Errorf("inspect says %q", said)
 			}
 		}
@@ -79,29 +80,29 @@ func TestAnExportedHeadDecodesAsBefore(t *testing.T) {
 }
 
 func TestExportAndImportRefuseWhatCannotBe(t *testing.T) {
-	model := tinyModel(t, tinyConfig(), 1)
-	head := tinyHead(t, model, 2)
-	other := tinyConfig()
+	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	head := talftest.TinyHead(t, model, 2)
+	other := talftest.TinyConfig()
 	other.Hidden = 44
-	wide := tinyModel(t, other, 1)
-	another := tinyModel(t, tinyConfig(), 7)
+	wide := talftest.TinyModel(t, other, 1)
+	another := talftest.TinyModel(t, talftest.TinyConfig(), 7)
 	out := filepath.Join(t.TempDir(), "out")
-	talf(t, "", "export", "--head", head, "--format", "gguf", "--out", out).refuses(t, exitUsage, "gguf", "sglang")
-	talf(t, "", "export", "--head", head, "--format", "eagle").refuses(t, exitUsage, "--out")
-	talf(t, "", "export", "--head", head, "--format", "eagle", "--dtype", "q8", "--out", out).refuses(t, exitUsage, "q8", "bf16")
-	talf(t, "", "export", "--head", head, "--format", "eagle", "--out", out).refuses(t, exitFailure, "EAGLE's loader would refuse it", "embed_tokens.weight")
-	talf(t, "", "export", "--head", head, "--format", "sglang", "--out", model).refuses(t, exitFailure, "not empty")
-	talf(t, "", "export", "--head", model, "--format", "sglang", "--out", out).refuses(t, exitFailure, "not a draft head")
-	talf(t, "", "export", "--head", head, "--format", "vllm", "--model", wide, "--out", out).refuses(t, exitFailure, "44")
-	talf(t, "", "import", "--head", head, "--model", another, "--out", out).refuses(t, exitFailure, "--force")
-	talf(t, "", "import", "--head", filepath.Join(head, "none"), "--out", out).refuses(t, exitFailure, "none")
-	if said := ok(t, "", "export", "--head", head, "--format", "eagle", "--check"); !strings.Contains(said, "problem: EAGLE's loader would refuse it") {
+	talftest.Run(t, "", "export", "--head", head, "--format", "gguf", "--out", out).Refuses(t, ExitUsage, "gguf", "sglang")
+	talftest.Run(t, "", "export", "--head", head, "--format", "eagle").Refuses(t, ExitUsage, "--out")
+	talftest.Run(t, "", "export", "--head", head, "--format", "eagle", "--dtype", "q8", "--out", out).Refuses(t, ExitUsage, "q8", "bf16")
+	talftest.Run(t, "", "export", "--head", head, "--format", "eagle", "--out", out).Refuses(t, ExitFailure, "EAGLE's loader would refuse it", "embed_tokens.weight")
+	talftest.Run(t, "", "export", "--head", head, "--format", "sglang", "--out", model).Refuses(t, ExitFailure, "not empty")
+	talftest.Run(t, "", "export", "--head", model, "--format", "sglang", "--out", out).Refuses(t, ExitFailure, "not a draft head")
+	talftest.Run(t, "", "export", "--head", head, "--format", "vllm", "--model", wide, "--out", out).Refuses(t, ExitFailure, "44")
+	talftest.Run(t, "", "import", "--head", head, "--model", another, "--out", out).Refuses(t, ExitFailure, "--force")
+	talftest.Run(t, "", "import", "--head", filepath.Join(head, "none"), "--out", out).Refuses(t, ExitFailure, "none")
+	if said := talftest.OK(t, "", "export", "--head", head, "--format", "eagle", "--check"); !strings.Contains(said, "problem: EAGLE's loader would refuse it") {
 		t.Errorf("--check says %q", said)
 	}
 	if _, err := os.Stat(out); err == nil {
 		t.Error("something was written")
 	}
-	ok(t, "", "import", "--head", head, "--model", another, "--out", out, "--force")
+	talftest.OK(t, "", "import", "--head", head, "--model", another, "--out", out, "--force")
 }
 
 func TestAnEagle3HeadIsInspectedAndConverted(t *testing.T) {
@@ -130,19 +131,19 @@ func TestAnEagle3HeadIsInspectedAndConverted(t *testing.T) {
 	if err := safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), nil, ts...); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "config.json"), `{"architectures":["LlamaForCausalLMEagle3"],"model_type":"llama","vocab_size":12,"draft_vocab_size":12,
+	talftest.Write(t, filepath.Join(dir, "config.json"), `{"architectures":["LlamaForCausalLMEagle3"],"model_type":"llama","vocab_size":12,"draft_vocab_size":12,
 		"hidden_size":8,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":2,"max_position_embeddings":64,"rms_norm_eps":1e-5}`)
-	if said := ok(t, "", "inspect", dir); !strings.Contains(said, "EAGLE-3, in the layout of SpecForge: not decoded yet") || !strings.Contains(said, "12 of the target's 12 tokens") {
+	if said := talftest.OK(t, "", "inspect", dir); !strings.Contains(said, "EAGLE-3, in the layout of SpecForge: not decoded yet") || !strings.Contains(said, "12 of the target's 12 tokens") {
 		t.Errorf("inspect says\n%s", said)
 	}
 	base := t.TempDir()
 	out := filepath.Join(base, "s")
-	ok(t, "", "export", "--head", dir, "--format", "speculators", "--verifier", "org/model", "--out", out)
-	if said := ok(t, "", "inspect", out); !strings.Contains(said, "EAGLE-3, in the layout of speculators") {
+	talftest.OK(t, "", "export", "--head", dir, "--format", "speculators", "--verifier", "org/model", "--out", out)
+	if said := talftest.OK(t, "", "inspect", out); !strings.Contains(said, "EAGLE-3, in the layout of speculators") {
 		t.Errorf("inspect says\n%s", said)
 	}
-	talf(t, "", "import", "--head", out, "--out", filepath.Join(base, "i")).refuses(t, exitFailure, "not decoded yet")
-	model := tinyModel(t, tinyConfig(), 1)
-	talf(t, "", "generate", "--model", model, "--head", dir, "--prompt", "x").refuses(t, exitFailure, "not decoded yet")
-	talf(t, "", "export", "--head", dir, "--format", "eagle", "--out", filepath.Join(base, "e")).refuses(t, exitFailure, "EAGLE's loader would refuse it")
+	talftest.Run(t, "", "import", "--head", out, "--out", filepath.Join(base, "i")).Refuses(t, ExitFailure, "not decoded yet")
+	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	talftest.Run(t, "", "generate", "--model", model, "--head", dir, "--prompt", "x").Refuses(t, ExitFailure, "not decoded yet")
+	talftest.Run(t, "", "export", "--head", dir, "--format", "eagle", "--out", filepath.Join(base, "e")).Refuses(t, ExitFailure, "EAGLE's loader would refuse it")
 }

@@ -1,14 +1,9 @@
 package command
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-
-	"talf/internal/durable"
 )
 
 // canWrite refuses the name of a file that cannot be written, before the work of hours
@@ -28,28 +23,4 @@ func canWrite(path string) error {
 		return fmt.Errorf("%s cannot be written: %s is a file, want a directory", path, dir)
 	}
 	return nil
-}
-
-// writeJSON replaces path by v as JSON, whole or not at all.
-func writeJSON(path string, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return durable.WriteFile(path, append(b, '\n'))
-}
-
-// readJSON reads v from path; found is false if there is no such file.
-func readJSON(path string, v any) (found bool, err error) {
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return false, fmt.Errorf("%s: %w", path, err)
-	}
-	return true, nil
 }

@@ -9,42 +9,26 @@ import (
 	"testing"
 
 	"talf/infer/decode"
+	"talf/internal/e2e/talftest"
 )
-
-func readAnswers(t *testing.T, path string) []decode.Answer {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []decode.Answer
-	for line := range strings.Lines(string(b)) {
-		var a decode.Answer
-		if err := json.Unmarshal([]byte(line), &a); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, a)
-	}
-	return all
-}
 
 // The promise of the README, through the command line: whatever the method, the
 // same text, greedy and sampled.
 func TestMethodsGiveTheSameText(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	ckpt := tinyHead(t, dir, 1)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	ckpt := talftest.TinyHead(t, dir, 1)
 	for _, sampling := range [][]string{
 		{},
 		{"--temperature", "0.9", "--seed", "5", "--top-k", "50", "--top-p", "0.95"},
 		{"--temperature", "1.2", "--min-p", "0.02", "--repetition-penalty", "1.3"},
 	} {
 		args := append([]string{"generate", "--model", dir, "--prompt", "Once upon a time", "--max-tokens", "40", "--ignore-eos"}, sampling...)
-		want := ok(t, "", args...)
+		want := talftest.OK(t, "", args...)
 		if len(want) < 20 {
 			t.Fatalf("plain decoding wrote %q", want)
 		}
 		for _, method := range []string{"ar", "beam", "optimal:N=20,B=4", "salf", "salf:th=0.1,finish=fill"} {
-			got := ok(t, "", append(args, "--head", ckpt, "--method", method, "--threads", "1")...)
+			got := talftest.OK(t, "", append(args, "--head", ckpt, "--method", method, "--threads", "1")...)
 			if got != want {
 				t.Errorf("%v, %s:\n%q, want\n%q", sampling, method, got, want)
 			}
@@ -53,29 +37,29 @@ func TestMethodsGiveTheSameText(t *testing.T) {
 }
 
 func TestGenerateReadsStandardInputAndPrintsStats(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	ckpt := tinyHead(t, dir, 1)
-	r := talf(t, "Tom had 3 apples\n", "generate", "--model", dir, "--head", ckpt, "--max-tokens", "12", "--ignore-eos", "--stats")
-	if r.code != exitOK || !strings.Contains(r.err, "τ ") || !strings.Contains(r.err, "draft") {
-		t.Errorf("exit %d, stderr:\n%s", r.code, r.err)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	ckpt := talftest.TinyHead(t, dir, 1)
+	r := talftest.Run(t, "Tom had 3 apples\n", "generate", "--model", dir, "--head", ckpt, "--max-tokens", "12", "--ignore-eos", "--stats")
+	if r.Code != ExitOK || !strings.Contains(r.Err, "τ ") || !strings.Contains(r.Err, "draft") {
+		t.Errorf("exit %d, stderr:\n%s", r.Code, r.Err)
 	}
 	var a decode.Answer
-	out := ok(t, "", "generate", "--model", dir, "--prompt", "Tom had 3 apples", "--max-tokens", "12", "--ignore-eos", "--json")
+	out := talftest.OK(t, "", "generate", "--model", dir, "--prompt", "Tom had 3 apples", "--max-tokens", "12", "--ignore-eos", "--json")
 	if err := json.Unmarshal([]byte(out), &a); err != nil {
 		t.Fatal(err)
 	}
-	if a.Text+"\n" != r.out || a.Tokens != 12 || a.Stop != "length" || a.Stats.Tau != 1 {
-		t.Errorf("got %+v, want the text %q of 12 tokens", a, r.out)
+	if a.Text+"\n" != r.Out || a.Tokens != 12 || a.Stop != "length" || a.Stats.Tau != 1 {
+		t.Errorf("got %+v, want the text %q of 12 tokens", a, r.Out)
 	}
 }
 
 func TestGenerateStopsBeforeAStopText(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	args := []string{"generate", "--model", dir, "--prompt", "Once", "--max-tokens", "30", "--ignore-eos"}
-	whole := strings.TrimSuffix(ok(t, "", args...), "\n")
+	whole := strings.TrimSuffix(talftest.OK(t, "", args...), "\n")
 	stop := whole[len(whole)/2 : len(whole)/2+3]
 	want, _, _ := strings.Cut(whole, stop)
-	if got := strings.TrimSuffix(ok(t, "", append(args, "--stop", stop)...), "\n"); got != want {
+	if got := strings.TrimSuffix(talftest.OK(t, "", append(args, "--stop", stop)...), "\n"); got != want {
 		t.Errorf("stopping at %q gives %q, want %q", stop, got, want)
 	}
 }
@@ -83,26 +67,26 @@ func TestGenerateStopsBeforeAStopText(t *testing.T) {
 // Killed at any point, a file of answers is completed by the same command, and
 // is what it would have been.
 func TestPromptFilesAreResumable(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	ckpt := tinyHead(t, dir, 1)
-	in := promptFile(t, 6)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	ckpt := talftest.TinyHead(t, dir, 1)
+	in := talftest.PromptFile(t, 6)
 	tmp := t.TempDir()
 	args := func(out string) []string {
 		return []string{"generate", "--model", dir, "--head", ckpt, "--prompts", in, "--out", out, "--max-tokens", "10"}
 	}
 	whole := filepath.Join(tmp, "whole.jsonl")
-	ok(t, "", args(whole)...)
+	talftest.OK(t, "", args(whole)...)
 	want, err := os.ReadFile(whole)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(readAnswers(t, whole)); n != 6 {
+	if n := len(talftest.ReadAnswers(t, whole)); n != 6 {
 		t.Fatalf("%d answers, want 6", n)
 	}
 	torn := filepath.Join(tmp, "torn.jsonl")
 	for _, cut := range []int{0, 1, len(want) / 3, len(want) / 2, len(want) - 1, len(want)} {
-		write(t, torn, string(want[:cut]))
-		ok(t, "", args(torn)...)
+		talftest.Write(t, torn, string(want[:cut]))
+		talftest.OK(t, "", args(torn)...)
 		got, err := os.ReadFile(torn)
 		if err != nil {
 			t.Fatal(err)
@@ -111,11 +95,11 @@ func TestPromptFilesAreResumable(t *testing.T) {
 			t.Errorf("cut at %d: the completed file differs:\n%s\nwant\n%s", cut, got, want)
 		}
 	}
-	talf(t, "", append(args(torn), "--temperature", "1")...).refuses(t, exitFailure, "torn.jsonl", "choose another --out")
+	talftest.Run(t, "", append(args(torn), "--temperature", "1")...).Refuses(t, ExitFailure, "torn.jsonl", "choose another --out")
 }
 
 func TestPromptFilesOfEveryKind(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	tmp := t.TempDir()
 	for name, c := range map[string]struct {
 		file, text string
@@ -130,12 +114,12 @@ func TestPromptFilesOfEveryKind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := filepath.Join(tmp, name+".out.jsonl")
-			ok(t, "", append([]string{
+			talftest.OK(t, "", append([]string{
 				"generate", "--model", dir, "--max-tokens", "4",
-				"--prompts", write(t, filepath.Join(tmp, c.file), c.text), "--out", out,
+				"--prompts", talftest.Write(t, filepath.Join(tmp, c.file), c.text), "--out", out,
 			}, c.args...)...)
 			var got []string
-			for _, a := range readAnswers(t, out) {
+			for _, a := range talftest.ReadAnswers(t, out) {
 				got = append(got, a.Prompt)
 				if name == "turns" && len(a.Turns) != 2 {
 					t.Errorf("%d answers to 2 turns", len(a.Turns))
@@ -152,57 +136,57 @@ func TestAnInterruptedFileOfPromptsSaysHowToGoOn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("decodes for some seconds")
 	}
-	interrupts(t)
-	c := tinyConfig()
+	talftest.Interrupts(t)
+	c := talftest.TinyConfig()
 	c.Layers, c.Hidden, c.FFN, c.Heads, c.KVHeads, c.HeadDim = 8, 256, 688, 8, 4, 32
-	dir := tinyModel(t, c, 1)
+	dir := talftest.TinyModel(t, c, 1)
 	out := filepath.Join(t.TempDir(), "out.jsonl")
-	cmd := command(t, "generate", "--model", dir, "--prompts", promptFile(t, 400), "--out", out, "--max-tokens", "100", "--ignore-eos")
-	r := interrupt(t, cmd, func() bool {
+	cmd := talftest.Command(t, "generate", "--model", dir, "--prompts", talftest.PromptFile(t, 400), "--out", out, "--max-tokens", "100", "--ignore-eos")
+	r := talftest.Interrupt(t, cmd, func() bool {
 		info, err := os.Stat(out)
 		return err == nil && info.Size() > 0
 	})
-	if r.code != exitInterrupted || !strings.Contains(r.err, "run the same command again") {
-		t.Fatalf("exit %d, stderr:\n%s", r.code, r.err)
+	if r.Code != ExitInterrupted || !strings.Contains(r.Err, "run the same command again") {
+		t.Fatalf("exit %d, stderr:\n%s", r.Code, r.Err)
 	}
-	if n := len(readAnswers(t, out)); n < 1 || n >= 400 {
+	if n := len(talftest.ReadAnswers(t, out)); n < 1 || n >= 400 {
 		t.Errorf("%d answers are in the file", n)
 	}
 }
 
 func TestChatKeepsTheDialogue(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	ckpt := tinyHead(t, dir, 1)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	ckpt := talftest.TinyHead(t, dir, 1)
 	args := []string{"chat", "--model", dir, "--head", ckpt, "--max-tokens", "8", "--ignore-eos", "--stats"}
-	r := talf(t, "Hello\nHow are you?\n/reset\nHello\n/quit\nnever read\n", args...)
-	if r.code != exitOK {
-		t.Fatalf("exit %d\n%s", r.code, r.err)
+	r := talftest.Run(t, "Hello\nHow are you?\n/reset\nHello\n/quit\nnever read\n", args...)
+	if r.Code != ExitOK {
+		t.Fatalf("exit %d\n%s", r.Code, r.Err)
 	}
-	answers := strings.Split(strings.TrimSuffix(r.out, "\n"), "\n")
-	if strings.Count(r.err, "τ ") != 3 {
-		t.Errorf("want three answers; stderr:\n%s\nstdout:\n%s", r.err, r.out)
+	answers := strings.Split(strings.TrimSuffix(r.Out, "\n"), "\n")
+	if strings.Count(r.Err, "τ ") != 3 {
+		t.Errorf("want three answers; stderr:\n%s\nstdout:\n%s", r.Err, r.Out)
 	}
-	if first := answers[0]; !strings.HasSuffix(r.out, first+"\n") {
-		t.Errorf("after /reset the same question has another answer: %q", r.out)
+	if first := answers[0]; !strings.HasSuffix(r.Out, first+"\n") {
+		t.Errorf("after /reset the same question has another answer: %q", r.Out)
 	}
 	// The second turn's prompt begins with the first turn, whose keys are kept.
-	if !strings.Contains(r.err, "prompt tokens") || strings.Count(r.err, ", 0 of them cached") == 3 {
-		t.Errorf("nothing of the dialogue was re-used:\n%s", r.err)
+	if !strings.Contains(r.Err, "prompt tokens") || strings.Count(r.Err, ", 0 of them cached") == 3 {
+		t.Errorf("nothing of the dialogue was re-used:\n%s", r.Err)
 	}
 }
 
 // One prompt that does not fit leaves the others their answers, and is tried
 // again by the next run.
 func TestAPromptThatIsTooLongIsNamed(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	tmp := t.TempDir()
 	long := strings.Repeat("never ending ", 2000)
-	in := write(t, filepath.Join(tmp, "in.jsonl"), `{"prompt":"a"}`+"\n"+`{"prompt":"`+long+`"}`+"\n"+`{"prompt":"b"}`+"\n")
+	in := talftest.Write(t, filepath.Join(tmp, "in.jsonl"), `{"prompt":"a"}`+"\n"+`{"prompt":"`+long+`"}`+"\n"+`{"prompt":"b"}`+"\n")
 	out := filepath.Join(tmp, "out.jsonl")
 	for range 2 {
-		talf(t, "", "generate", "--model", dir, "--max-tokens", "4", "--prompts", in, "--out", out).
-			refuses(t, exitFailure, in+":2 was not answered", "too long", "want fewer than")
-		if a := readAnswers(t, out); len(a) != 2 || a[0].Index != 0 || a[1].Index != 2 {
+		talftest.Run(t, "", "generate", "--model", dir, "--max-tokens", "4", "--prompts", in, "--out", out).
+			Refuses(t, ExitFailure, in+":2 was not answered", "too long", "want fewer than")
+		if a := talftest.ReadAnswers(t, out); len(a) != 2 || a[0].Index != 0 || a[1].Index != 2 {
 			t.Errorf("answers %+v, want those of prompts 0 and 2", a)
 		}
 	}
@@ -210,41 +194,41 @@ func TestAPromptThatIsTooLongIsNamed(t *testing.T) {
 
 // A turn for which the model has no room costs the turn, not the dialogue.
 func TestChatGoesOnAfterATurnThatIsTooLong(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	args := []string{"chat", "--model", dir, "--max-tokens", "8", "--ignore-eos"}
-	want := ok(t, "Hello\n", args...)
-	r := talf(t, strings.Repeat("never ending ", 2000)+"\nHello\n", args...)
-	if r.out != want {
-		t.Errorf("answers %q, want %q", r.out, want)
+	want := talftest.OK(t, "Hello\n", args...)
+	r := talftest.Run(t, strings.Repeat("never ending ", 2000)+"\nHello\n", args...)
+	if r.Out != want {
+		t.Errorf("answers %q, want %q", r.Out, want)
 	}
-	if !strings.Contains(r.err, "/reset") {
-		t.Errorf("nothing says what to do:\n%s", r.err)
+	if !strings.Contains(r.Err, "/reset") {
+		t.Errorf("nothing says what to do:\n%s", r.Err)
 	}
-	r.refuses(t, exitFailure, "turns that were not answered: 1")
+	r.Refuses(t, ExitFailure, "turns that were not answered: 1")
 }
 
 // Whoever waits at a terminal can leave.
 func TestAnInterruptEndsReadingStandardInput(t *testing.T) {
-	interrupts(t)
-	dir := tinyModel(t, tinyConfig(), 1)
+	talftest.Interrupts(t)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	for name, args := range map[string][]string{
 		"generate": {"generate", "--model", dir},
 		"score":    {"score", "--model", dir, "--out", filepath.Join(t.TempDir(), "scores")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := command(t, args...)
+			cmd := talftest.Command(t, args...)
 			in, err := cmd.StdinPipe()
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer in.Close()
-			r := interrupt(t, cmd, func() bool {
+			r := talftest.Interrupt(t, cmd, func() bool {
 				// More than a pipe holds: the command reads.
 				_, err := in.Write(bytes.Repeat([]byte("{\"ids\":[1]}\n"), 100_000))
 				return err == nil
 			})
-			if r.code != exitInterrupted {
-				t.Errorf("exit %d, stderr:\n%s", r.code, r.err)
+			if r.Code != ExitInterrupted {
+				t.Errorf("exit %d, stderr:\n%s", r.Code, r.Err)
 			}
 		})
 	}

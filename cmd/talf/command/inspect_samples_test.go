@@ -9,11 +9,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"talf/internal/e2e/talftest"
 	"talf/preprocess/samples"
 )
 
 func TestInspectDataShowsTheLoss(t *testing.T) {
-	dir := chatModel(t)
+	dir := talftest.ChatModel(t)
 	file := filepath.Join(t.TempDir(), "in.jsonl")
 	const text = `{"id":"one","messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Good day."},{"role":"user","content":"And \u001b[31m?"}]}
 {"messages":[{"role":"user","content":"x"}]}
@@ -40,11 +41,11 @@ func TestInspectDataShowsTheLoss(t *testing.T) {
 		"FILE:3: N tokens, N to learn\n" +
 		"⟦<|begin|>A ␛[31mstory.⟧\n\n" +
 		"left out: 1: no assistant turn\n"
-	if d := cmp.Diff(want, tokens(ok(t, "", "inspect", "data", file, "--model", dir))); d != "" {
+	if d := cmp.Diff(want, tokens(talftest.OK(t, "", "inspect", "data", file, "--model", dir))); d != "" {
 		t.Error(d)
 	}
 	want = strings.NewReplacer("⟦", "\x1b[32m", "⟧", "\x1b[0m").Replace(want)
-	if d := cmp.Diff(want, tokens(ok(t, "", "inspect", "data", file, "--model", dir, "--color", "always"))); d != "" {
+	if d := cmp.Diff(want, tokens(talftest.OK(t, "", "inspect", "data", file, "--model", dir, "--color", "always"))); d != "" {
 		t.Error(d)
 	}
 
@@ -59,7 +60,7 @@ func TestInspectDataShowsTheLoss(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	talf(t, "", "inspect", "data", file, "--model", bare).refuses(t, exitFailure, "in.jsonl:1", "--chat-template FILE")
+	talftest.Run(t, "", "inspect", "data", file, "--model", bare).Refuses(t, ExitFailure, "in.jsonl:1", "--chat-template FILE")
 	var s struct {
 		Kind    string
 		Samples []struct {
@@ -68,7 +69,7 @@ func TestInspectDataShowsTheLoss(t *testing.T) {
 		}
 		Dropped map[string]int
 	}
-	if err := json.Unmarshal([]byte(ok(t, "", "inspect", "data", file, "--model", bare, "--chat-template", filepath.Join(dir, "chat_template.jinja"), "--n", "1", "--json")), &s); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", "inspect", "data", file, "--model", bare, "--chat-template", filepath.Join(dir, "chat_template.jinja"), "--n", "1", "--json")), &s); err != nil {
 		t.Fatal(err)
 	}
 	if s.Kind != "samples" || len(s.Samples) != 1 || s.Samples[0].ID != "one" {
@@ -78,16 +79,16 @@ func TestInspectDataShowsTheLoss(t *testing.T) {
 		t.Error(d)
 	}
 
-	talf(t, "", "inspect", "data", file).refuses(t, exitUsage, "--model")
-	talf(t, "", "inspect", "data", file, "--model", dir, "--color", "red").refuses(t, exitUsage, "--color")
-	talf(t, "", "inspect", "data", "--n", "1").refuses(t, exitUsage, "missing FILE")
-	talf(t, "", "inspect", "data", filepath.Join(dir, "none.json"), "--model", dir).refuses(t, exitFailure, "none.json")
+	talftest.Run(t, "", "inspect", "data", file).Refuses(t, ExitUsage, "--model")
+	talftest.Run(t, "", "inspect", "data", file, "--model", dir, "--color", "red").Refuses(t, ExitUsage, "--color")
+	talftest.Run(t, "", "inspect", "data", "--n", "1").Refuses(t, ExitUsage, "missing FILE")
+	talftest.Run(t, "", "inspect", "data", filepath.Join(dir, "none.json"), "--model", dir).Refuses(t, ExitFailure, "none.json")
 }
 
 // Rows of shards are shown as text, as ids without a tokenizer, and never with
 // another tokenizer; samples taken at random depend on the seed alone.
 func TestInspectDataShowsShards(t *testing.T) {
-	dir, out := chatModel(t), t.TempDir()
+	dir, out := talftest.ChatModel(t), t.TempDir()
 	file := filepath.Join(t.TempDir(), "in.txt")
 	var text strings.Builder
 	for range 40 {
@@ -96,10 +97,10 @@ func TestInspectDataShowsShards(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ok(t, "", "preprocess", "--model", dir, "--data", file, "--out", out, "--depth", "1", "--label-k", "1")
+	talftest.OK(t, "", "preprocess", "--model", dir, "--data", file, "--out", out, "--depth", "1", "--label-k", "1")
 	show := func(more ...string) string {
 		t.Helper()
-		return ok(t, "", append([]string{"inspect", "data", out}, more...)...)
+		return talftest.OK(t, "", append([]string{"inspect", "data", out}, more...)...)
 	}
 	if s := show("--model", dir, "--n", "2"); strings.Count(s, "row") != 2 || !strings.Contains(s, ": row 1:") || !strings.Contains(s, "⟦<|begin|>A cat sat on a mat.") {
 		t.Error(s)
@@ -118,5 +119,5 @@ func TestInspectDataShowsShards(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), append(raw, ' '), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	talf(t, "", "inspect", "data", out, "--model", dir).refuses(t, exitFailure, "not with that of the model")
+	talftest.Run(t, "", "inspect", "data", out, "--model", dir).Refuses(t, ExitFailure, "not with that of the model")
 }

@@ -5,14 +5,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"talf/internal/e2e/talftest"
 )
 
 // Every verifier decodes what its drafter draws, the same text for the same seed.
 func TestVerifiersThroughTheCommandLine(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	ckpt := tinyHead(t, dir, 1)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	ckpt := talftest.TinyHead(t, dir, 1)
 	args := []string{"generate", "--model", dir, "--head", ckpt, "--prompt", "Once upon a time", "--max-tokens", "24", "--ignore-eos", "--temperature", "0.9", "--seed", "3"}
-	plain := ok(t, "", append(args, "--method", "ar")...)
+	plain := talftest.OK(t, "", append(args, "--method", "ar")...)
 	for _, c := range []struct {
 		method, verify string
 		same           bool // as plain decoding
@@ -25,8 +27,8 @@ func TestVerifiersThroughTheCommandLine(t *testing.T) {
 		{"linear:draw=repeated", "traversal", false},
 	} {
 		run := append(args, "--method", c.method, "--verify", c.verify)
-		got := ok(t, "", run...)
-		if again := ok(t, "", append(run, "--threads", "1")...); again != got {
+		got := talftest.OK(t, "", run...)
+		if again := talftest.OK(t, "", append(run, "--threads", "1")...); again != got {
 			t.Errorf("%s, %s: two texts of one seed:\n%q\n%q", c.method, c.verify, got, again)
 		}
 		if c.same && got != plain {
@@ -52,16 +54,16 @@ func TestUnfitVerifiersAreWrongUsage(t *testing.T) {
 		{[]string{"--verify", "block", "--temperature", "1", "--method", "static:draw=distinct", "--head", "x"}, "block is for chains"},
 		{[]string{"--trace", "t", "--prompts", "p", "--out", "o"}, "--trace"},
 	} {
-		talf(t, "", append([]string{"generate", "--model", "none"}, c.args...)...).refuses(t, exitUsage, c.want)
+		talftest.Run(t, "", append([]string{"generate", "--model", "none"}, c.args...)...).Refuses(t, ExitUsage, c.want)
 	}
 	// A shape's file is not the command line's fault.
-	talf(t, "", "generate", "--model", "none", "--head", "x", "--prompt", "x", "--method", "static:file=none.json").refuses(t, exitFailure, "none.json")
+	talftest.Run(t, "", "generate", "--model", "none", "--head", "x", "--prompt", "x", "--method", "static:file=none.json").Refuses(t, ExitFailure, "none.json")
 }
 
 // What generate records, inspect draws.
 func TestTracesAreRecordedAndDrawn(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
-	ckpt := tinyHead(t, dir, 1)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	ckpt := talftest.TinyHead(t, dir, 1)
 	tmp := t.TempDir()
 	file, svg := filepath.Join(tmp, "trace.jsonl"), filepath.Join(tmp, "trace.svg")
 	args := []string{"generate", "--model", dir, "--head", ckpt, "--prompt", "Once upon a time", "--max-tokens", "16", "--ignore-eos"}
@@ -70,11 +72,11 @@ func TestTracesAreRecordedAndDrawn(t *testing.T) {
 		{"--method", "static:draw=distinct", "--verify", "traversal", "--temperature", "1"},
 	} {
 		run := append(args[:len(args):len(args)], more...)
-		want := ok(t, "", run...)
-		if got := ok(t, "", append(run, "--trace", file)...); got != want {
+		want := talftest.OK(t, "", run...)
+		if got := talftest.OK(t, "", append(run, "--trace", file)...); got != want {
 			t.Errorf("%v: traced %q, otherwise %q", more, got, want)
 		}
-		out := ok(t, "", "inspect", "trace", file)
+		out := talftest.OK(t, "", "inspect", "trace", file)
 		verifier := "greedy"
 		if more != nil {
 			verifier = "traversal"
@@ -84,10 +86,10 @@ func TestTracesAreRecordedAndDrawn(t *testing.T) {
 				t.Errorf("%v: no %q in\n%s", more, part, out)
 			}
 		}
-		if out := ok(t, "", "inspect", "trace", file, "--from", "2", "--n", "1"); !strings.HasPrefix(out, "round 2 at") || strings.Contains(out, "round 3 at") || !strings.Contains(out, "1 shown") {
+		if out := talftest.OK(t, "", "inspect", "trace", file, "--from", "2", "--n", "1"); !strings.HasPrefix(out, "round 2 at") || strings.Contains(out, "round 3 at") || !strings.Contains(out, "1 shown") {
 			t.Errorf("the second round alone:\n%s", out)
 		}
-		out = ok(t, "", "inspect", "trace", file, "--svg", svg)
+		out = talftest.OK(t, "", "inspect", "trace", file, "--svg", svg)
 		b, err := os.ReadFile(svg)
 		if err != nil {
 			t.Fatal(err)
@@ -96,15 +98,15 @@ func TestTracesAreRecordedAndDrawn(t *testing.T) {
 			t.Errorf("%v: printed\n%s\ndrew\n%.300s", more, out, b)
 		}
 	}
-	talf(t, "", "inspect", "trace", svg).refuses(t, exitFailure, "trace.svg", "no trace header")
-	talf(t, "", "inspect", "trace", filepath.Join(tmp, "none")).refuses(t, exitFailure, "none")
-	talf(t, "", "inspect", "trace", file, "--from", "0").refuses(t, exitUsage, "--from")
+	talftest.Run(t, "", "inspect", "trace", svg).Refuses(t, ExitFailure, "trace.svg", "no trace header")
+	talftest.Run(t, "", "inspect", "trace", filepath.Join(tmp, "none")).Refuses(t, ExitFailure, "none")
+	talftest.Run(t, "", "inspect", "trace", file, "--from", "0").Refuses(t, ExitUsage, "--from")
 	past := filepath.Join(tmp, "past.svg")
-	talf(t, "", "inspect", "trace", file, "--from", "1000", "--svg", past).refuses(t, exitFailure, "trace.jsonl", "rounds, --from is 1000")
+	talftest.Run(t, "", "inspect", "trace", file, "--from", "1000", "--svg", past).Refuses(t, ExitFailure, "trace.jsonl", "rounds, --from is 1000")
 	if _, err := os.Stat(past); err == nil {
 		t.Error("a picture of no rounds was drawn")
 	}
-	talf(t, "", "inspect", "trace").refuses(t, exitUsage, "FILE")
+	talftest.Run(t, "", "inspect", "trace").Refuses(t, ExitUsage, "FILE")
 	// Before a model is loaded, which may take minutes.
-	talf(t, "", "generate", "--model", "none", "--prompt", "x", "--trace", filepath.Join(tmp, "no", "dir")).refuses(t, exitFailure, filepath.Join("no", "dir"))
+	talftest.Run(t, "", "generate", "--model", "none", "--prompt", "x", "--trace", filepath.Join(tmp, "no", "dir")).Refuses(t, ExitFailure, filepath.Join("no", "dir"))
 }

@@ -122,8 +122,8 @@ that was lost is simply run again. docs/deploy has examples.`,
 	f.BoolVar(&c.LossOnly, "loss-only", c.LossOnly, "no trees in prompts, where nothing is learnt")
 	f.IntVar(&c.Shard, "shard", c.Shard, "sequences of a shard")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of --regenerate")
-	f.IntVar(&c.Rows, "rows", c.Rows, fmt.Sprintf("most rows of a pass (memory against speed; on a CUDA device %d unless given)", cudaRows))
-	f.IntVar(&c.Tokens, "tokens", c.Tokens, fmt.Sprintf("tokens whose keys and values are held at once (memory against speed; on a CUDA device %d unless given)", cudaTokens))
+	f.IntVar(&c.Rows, "rows", c.Rows, fmt.Sprintf("most rows of a pass (memory against speed; on a CUDA device %d unless given)", preprocess.DeviceRows))
+	f.IntVar(&c.Tokens, "tokens", c.Tokens, fmt.Sprintf("tokens whose keys and values are held at once (memory against speed; on a CUDA device %d unless given)", preprocess.DeviceTokens))
 	on.flags(f)
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	re.flags(f)
@@ -180,13 +180,6 @@ type placement struct {
 	rowsGiven, tokensGiven bool // by the user: not to be chosen
 }
 
-// On a device with its own memory passes are long enough for products to be bound by arithmetic,
-// and a batch has enough of them.
-const (
-	cudaRows   = 2048
-	cudaTokens = 8192
-)
-
 func (o *placement) flags(f *pflag.FlagSet) {
 	threadsVar(f, &o.threads)
 	f.Var(&o.devices, "device", devices.HelpAll())
@@ -205,10 +198,10 @@ func (o *placement) open(log *slog.Logger, c *preprocess.Config, dir string) (al
 	machine.threads, machine.dtype = o.threads, o.dtype
 	if on[0].Remote() {
 		if !o.rowsGiven {
-			c.Rows = cudaRows
+			c.Rows = preprocess.DeviceRows
 		}
 		if !o.tokensGiven {
-			c.Tokens = cudaTokens
+			c.Tokens = preprocess.DeviceTokens
 		}
 		machine.rows = c.Rows
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"talf/data"
+	"talf/internal/e2e/talftest"
 	"talf/internal/golden"
 	"talf/model/tokenizer"
 	"talf/preprocess"
@@ -18,27 +19,11 @@ import (
 	"talf/preprocess/samples"
 )
 
-// A template of ours: turns are lines that begin with who speaks.
-const turnTemplate = `{%- for m in messages -%}
-{%- if m.role not in ['user', 'assistant'] %}{{ raise_exception('no ' + m.role) }}{% endif -%}
-{%- if m.role == 'assistant' -%}{{ 'A: ' }}{% generation %}{{ m.content + eos_token }}{% endgeneration %}{%- else -%}{{ 'Q: ' + m.content }}{%- endif -%}{{ '\n' }}
-{%- endfor -%}{%- if add_generation_prompt -%}{{ 'A:' }}{%- endif -%}`
-
-// chatModel is a tiny model whose directory has turnTemplate.
-func chatModel(t testing.TB) string {
-	t.Helper()
-	dir := tinyModel(t, tinyConfig(), 3)
-	if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(turnTemplate), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 // The published file of 500 conversations goes through preprocess; what became of
 // it is what a plain rendering and counting gives.
 func TestShareGPTGoesThroughPreprocess(t *testing.T) {
 	file := golden.Shared(t, "data/prompts/sharegpt_style_dummy_conversation.json")
-	dir := chatModel(t)
+	dir := talftest.ChatModel(t)
 	tok, err := tokenizer.Load(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +75,7 @@ func TestShareGPTGoesThroughPreprocess(t *testing.T) {
 	out := t.TempDir()
 	args := []string{"preprocess", "--model", dir, "--data", file, "--out", out, "--depth", "1", "--label-k", "1", "--features", "none", "--max-len", fmt.Sprint(maxLen), "--limit", fmt.Sprint(limit)}
 	var st preprocess.Stats
-	if err := json.Unmarshal([]byte(ok(t, "", append(args, "--json")...)), &st); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", append(args, "--json")...)), &st); err != nil {
 		t.Fatal(err)
 	}
 	got := st.Inputs[0].Input
@@ -102,7 +87,7 @@ func TestShareGPTGoesThroughPreprocess(t *testing.T) {
 		t.Errorf("the limit cuts nothing: %+v", got)
 	}
 	// A second run finds everything done and says the same.
-	text := ok(t, "", args...)
+	text := talftest.OK(t, "", args...)
 	for _, s := range []string{
 		fmt.Sprintf("%d conversations, %d turns (%d cut off), %d sequences of %d tokens, %d to learn\n", limit, want.Turns, want.Cut, want.Rows, want.Tokens, want.Loss),
 		fmt.Sprintf("left out: %d: too long", want.Dropped["too long: no assistant turn ends within the length limit"]),
@@ -111,7 +96,7 @@ func TestShareGPTGoesThroughPreprocess(t *testing.T) {
 			t.Errorf("%q is not in:\n%s", s, text)
 		}
 	}
-	if text := ok(t, "", "inspect", out); !strings.Contains(text, fmt.Sprintf("input 0       %d conversations, %d turns (%d cut off), %d rows", limit, want.Turns, want.Cut, want.Rows)) {
+	if text := talftest.OK(t, "", "inspect", out); !strings.Contains(text, fmt.Sprintf("input 0       %d conversations, %d turns (%d cut off), %d rows", limit, want.Turns, want.Cut, want.Rows)) {
 		t.Errorf("inspect says:\n%s", text)
 	}
 }
@@ -119,7 +104,7 @@ func TestShareGPTGoesThroughPreprocess(t *testing.T) {
 // A directory of files of all kinds, some of it of no use: what was left out is
 // told file by file.
 func TestMixedFilesGoThroughPreprocess(t *testing.T) {
-	dir, in := chatModel(t), t.TempDir()
+	dir, in := talftest.ChatModel(t), t.TempDir()
 	for name, text := range map[string]string{
 		"a.jsonl": `{"messages":[{"role":"user","content":"Two and two?"},{"role":"assistant","content":"Four."},{"role":"user","content":"Sure?"}]}
 {"messages":[{"role":"system","content":"Be brief."},{"role":"assistant","content":"No."}]}
@@ -139,7 +124,7 @@ not JSON
 	out := filepath.Join(t.TempDir(), "set")
 	args := []string{"preprocess", "--model", dir, "--data", in, "--out", out, "--depth", "1", "--label-k", "1"}
 	var st preprocess.Stats
-	if err := json.Unmarshal([]byte(ok(t, "", append(args, "--json")...)), &st); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", append(args, "--json")...)), &st); err != nil {
 		t.Fatal(err)
 	}
 	type counts struct {
@@ -158,21 +143,21 @@ not JSON
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	r := talf(t, "", append(args[:len(args):len(args)], "--out", out+"2")...)
+	r := talftest.Run(t, "", append(args[:len(args):len(args)], "--out", out+"2")...)
 	for _, s := range []string{"a.jsonl:2: template: no system", "a.jsonl:4: field", "a.jsonl:6: not a JSON object", "b.json:1: item 2: field"} {
-		if !strings.Contains(r.err, s) {
-			t.Errorf("%q is not in:\n%s", s, r.err)
+		if !strings.Contains(r.Err, s) {
+			t.Errorf("%q is not in:\n%s", s, r.Err)
 		}
 	}
 	for _, s := range []string{"a.jsonl: 3 conversations, 2 turns (1 cut off), 2 sequences", "b.json: 1 conversations, 2 turns (0 cut off), 1 sequences", "c.txt: 2 sequences", "left out: 1: template: no system\n", "left out: 1: no assistant turn\n"} {
-		if !strings.Contains(r.out, s) {
-			t.Errorf("%q is not in:\n%s", s, r.out)
+		if !strings.Contains(r.Out, s) {
+			t.Errorf("%q is not in:\n%s", s, r.Out)
 		}
 	}
 }
 
 func TestPreprocessRefusesConversationsThatItCannotRender(t *testing.T) {
-	plain := tinyModel(t, tinyConfig(), 3)
+	plain := talftest.TinyModel(t, talftest.TinyConfig(), 3)
 	in, out := t.TempDir(), t.TempDir()
 	file := func(name, text string) string {
 		p := filepath.Join(in, name)
@@ -183,23 +168,23 @@ func TestPreprocessRefusesConversationsThatItCannotRender(t *testing.T) {
 	}
 	talk := file("a.jsonl", `{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello."}]}`)
 	broken := file("broken.jinja", "{% for m in messages %}")
-	good := file("good.jinja", turnTemplate)
+	good := file("good.jinja", talftest.TurnTemplate)
 	cut := file("cut.json", `[{"text":"x"}`)
 	args := func(data string, more ...string) []string {
 		return append([]string{"preprocess", "--model", plain, "--data", data, "--out", out, "--depth", "1"}, more...)
 	}
-	talf(t, "", args(talk)...).refuses(t, exitFailure, "a.jsonl:1", "no chat template", "--chat-template FILE")
-	talf(t, "", args(talk, "--chat-template", "none")...).refuses(t, exitFailure, "a.jsonl:1", "--chat-template FILE")
-	talf(t, "", args(talk, "--chat-template", broken)...).refuses(t, exitFailure, "broken.jinja")
-	talf(t, "", args(talk, "--chat-template", filepath.Join(in, "none.jinja"))...).refuses(t, exitFailure, "none.jinja")
-	talf(t, "", args(talk, "--chat-template", good, "--date", "today")...).refuses(t, exitUsage, "--date", "today")
-	talf(t, "", args(cut)...).refuses(t, exitFailure, "cut.json", "the file ends at byte 13")
-	ok(t, "", args(talk, "--chat-template", good)...)
+	talftest.Run(t, "", args(talk)...).Refuses(t, ExitFailure, "a.jsonl:1", "no chat template", "--chat-template FILE")
+	talftest.Run(t, "", args(talk, "--chat-template", "none")...).Refuses(t, ExitFailure, "a.jsonl:1", "--chat-template FILE")
+	talftest.Run(t, "", args(talk, "--chat-template", broken)...).Refuses(t, ExitFailure, "broken.jinja")
+	talftest.Run(t, "", args(talk, "--chat-template", filepath.Join(in, "none.jinja"))...).Refuses(t, ExitFailure, "none.jinja")
+	talftest.Run(t, "", args(talk, "--chat-template", good, "--date", "today")...).Refuses(t, ExitUsage, "--date", "today")
+	talftest.Run(t, "", args(cut)...).Refuses(t, ExitFailure, "cut.json", "the file ends at byte 13")
+	talftest.OK(t, "", args(talk, "--chat-template", good)...)
 	alone := file("b.jsonl", `{"messages":[{"role":"user","content":"Hi"}]}`)
-	r := talf(t, "", args(alone, "--chat-template", good, "--out", out+"2")...)
-	r.refuses(t, exitFailure, "everything was left out")
-	if !strings.Contains(r.out, "left out: 1: no assistant turn") {
-		t.Errorf("the report is missing:\n%s", r.out)
+	r := talftest.Run(t, "", args(alone, "--chat-template", good, "--out", out+"2")...)
+	r.Refuses(t, ExitFailure, "everything was left out")
+	if !strings.Contains(r.Out, "left out: 1: no assistant turn") {
+		t.Errorf("the report is missing:\n%s", r.Out)
 	}
 }
 
@@ -232,13 +217,13 @@ func TestMessagesGetTheLossOfTheReference(t *testing.T) {
 		}
 		cases = append(cases, c)
 	}
-	dir, in, out := tinyModel(t, tinyConfig(), 3), filepath.Join(t.TempDir(), "in.jsonl"), t.TempDir()
+	dir, in, out := talftest.TinyModel(t, talftest.TinyConfig(), 3), filepath.Join(t.TempDir(), "in.jsonl"), t.TempDir()
 	if err := os.WriteFile(in, []byte(file.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	var st preprocess.Stats
 	args := []string{"preprocess", "--model", dir, "--data", in, "--out", out, "--depth", "1", "--label-k", "1", "--features", "none", "--json"}
-	if err := json.Unmarshal([]byte(ok(t, "", append(args, "--chat-template", golden.File(t, "chat/chatml.jinja"))...)), &st); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", append(args, "--chat-template", golden.File(t, "chat/chatml.jinja"))...)), &st); err != nil {
 		t.Fatal(err)
 	}
 	if st.Sequences != len(cases) || st.Inputs[0].Conversations != len(cases)+silent || st.Dropped["no assistant turn"] != silent || len(cases) < 4 || silent < 1 {
@@ -286,7 +271,7 @@ func TestMessagesGetTheLossOfTheReference(t *testing.T) {
 // With a template the model answers as it would answer people; without one, as
 // before, it goes on with the text.
 func TestRegeneratedDialoguesGoThroughTheTemplate(t *testing.T) {
-	dir := chatModel(t)
+	dir := talftest.ChatModel(t)
 	file := filepath.Join(t.TempDir(), "in.jsonl")
 	if err := os.WriteFile(file, []byte(`{"turns":["Two and two?","And three?"]}`+"\n"+`{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"No."}]}`), 0o644); err != nil {
 		t.Fatal(err)
@@ -295,9 +280,9 @@ func TestRegeneratedDialoguesGoThroughTheTemplate(t *testing.T) {
 	show := func(more ...string) []sample {
 		t.Helper()
 		out := t.TempDir()
-		ok(t, "", append([]string{"preprocess", "--model", dir, "--data", file, "--out", out, "--depth", "1", "--max-len", "60", "--regenerate"}, more...)...)
+		talftest.OK(t, "", append([]string{"preprocess", "--model", dir, "--data", file, "--out", out, "--depth", "1", "--max-len", "60", "--regenerate"}, more...)...)
 		var s struct{ Samples []sample }
-		if err := json.Unmarshal([]byte(ok(t, "", "inspect", "data", out, "--model", dir, "--json")), &s); err != nil {
+		if err := json.Unmarshal([]byte(talftest.OK(t, "", "inspect", "data", out, "--model", dir, "--json")), &s); err != nil {
 			t.Fatal(err)
 		}
 		return s.Samples

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"talf/internal/e2e/talftest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -38,8 +40,8 @@ func allTurns(t *testing.T, model string, src promptSource) (texts [][]string) {
 // What a user asks is written by the model's chat template, as preprocess writes it;
 // what is text goes on as it stands.
 func TestPromptsGoThroughTheChatTemplate(t *testing.T) {
-	dir := chatModel(t)
-	file := write(t, filepath.Join(t.TempDir(), "in.jsonl"), `{"prompt":"a"}
+	dir := talftest.ChatModel(t)
+	file := talftest.Write(t, filepath.Join(t.TempDir(), "in.jsonl"), `{"prompt":"a"}
 {"turns":["b","c"]}
 {"messages":[{"role":"user","content":"d"},{"role":"assistant","content":"no"},{"role":"user","content":"e"}]}
 {"conversations":[{"from":"human","value":"f"},{"from":"gpt","value":"no"}]}
@@ -68,7 +70,7 @@ func TestPromptsGoThroughTheChatTemplate(t *testing.T) {
 	if d := cmp.Diff(want, allTurns(t, dir, src)); d != "" {
 		t.Errorf("without: %s", d)
 	}
-	src = promptSource{path: write(t, filepath.Join(t.TempDir(), "q.jsonl"), `{"q":"h"}`), template: "{q}?"}
+	src = promptSource{path: talftest.Write(t, filepath.Join(t.TempDir(), "q.jsonl"), `{"q":"h"}`), template: "{q}?"}
 	if d := cmp.Diff([][]string{{"h?"}}, allTurns(t, dir, src)); d != "" {
 		t.Errorf("text of --template: %s", d)
 	}
@@ -76,44 +78,44 @@ func TestPromptsGoThroughTheChatTemplate(t *testing.T) {
 
 // generate, chat and bench ask a model in the same words.
 func TestChatTemplatesOfPromptFiles(t *testing.T) {
-	dir := chatModel(t)
+	dir := talftest.ChatModel(t)
 	tmp := t.TempDir()
-	file := write(t, filepath.Join(tmp, "in.jsonl"), `{"turns":["Hello","You?"]}
+	file := talftest.Write(t, filepath.Join(tmp, "in.jsonl"), `{"turns":["Hello","You?"]}
 {"prompt":"Hello"}
 {"messages":[{"role":"system","content":"x"},{"role":"user","content":"y"}]}
 `)
 	out := filepath.Join(tmp, "out.jsonl")
 	args := []string{"generate", "--model", dir, "--max-tokens", "6", "--ignore-eos", "--prompts", file, "--out", out}
 	// The template refuses one, which the others do not suffer from.
-	talf(t, "", args...).refuses(t, exitFailure, "in.jsonl:3 was not answered", "the chat template refuses it", "no system")
-	got := readAnswers(t, out)
+	talftest.Run(t, "", args...).Refuses(t, ExitFailure, "in.jsonl:3 was not answered", "the chat template refuses it", "no system")
+	got := talftest.ReadAnswers(t, out)
 	if len(got) != 2 || len(got[0].Turns) != 2 || got[1].Turns != nil || got[0].Turns[0].Text != got[1].Text {
 		t.Fatalf("%+v", got)
 	}
-	said := ok(t, "Hello\n", "chat", "--model", dir, "--max-tokens", "6", "--ignore-eos")
+	said := talftest.OK(t, "Hello\n", "chat", "--model", dir, "--max-tokens", "6", "--ignore-eos")
 	if said != got[1].Text+"\n" {
 		t.Errorf("chat answers %q, generate %q", said, got[1].Text)
 	}
-	talf(t, "", append(args, "--chat-template", "none")...).refuses(t, exitFailure, out, "other options")
+	talftest.Run(t, "", append(args, "--chat-template", "none")...).Refuses(t, ExitFailure, out, "other options")
 	bare := filepath.Join(tmp, "bare.jsonl")
-	ok(t, "", append(args, "--chat-template", "none", "--out", bare)...)
-	if x := readAnswers(t, bare); len(x) != 3 || x[1].Text == got[1].Text {
+	talftest.OK(t, "", append(args, "--chat-template", "none", "--out", bare)...)
+	if x := talftest.ReadAnswers(t, bare); len(x) != 3 || x[1].Text == got[1].Text {
 		t.Errorf("without a template: %+v", x)
 	}
-	talf(t, "", "generate", "--model", dir, "--prompt", "x", "--chat-template", "none").refuses(t, exitUsage, "--chat-template", "--prompts")
-	talf(t, "", append(args, "--date", "today")...).refuses(t, exitUsage, "--date")
+	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--chat-template", "none").Refuses(t, ExitUsage, "--chat-template", "--prompts")
+	talftest.Run(t, "", append(args, "--date", "today")...).Refuses(t, ExitUsage, "--date")
 
-	two := write(t, filepath.Join(tmp, "two.jsonl"), `{"prompt":"Hello"}`+"\n"+`{"turns":["Hello","You?"]}`)
+	two := talftest.Write(t, filepath.Join(tmp, "two.jsonl"), `{"prompt":"Hello"}`+"\n"+`{"turns":["Hello","You?"]}`)
 	bench := []string{"bench", "--model", dir, "--prompts", two, "--method", "pld", "--max-tokens", "6", "--ignore-eos"}
-	if s := ok(t, "", bench...); !strings.Contains(s, "asked by the chat template") {
+	if s := talftest.OK(t, "", bench...); !strings.Contains(s, "asked by the chat template") {
 		t.Errorf("bench does not say that a template is used:\n%s", s)
 	}
-	if s := ok(t, "", append(bench, "--chat-template", "none")...); strings.Contains(s, "template") {
+	if s := talftest.OK(t, "", append(bench, "--chat-template", "none")...); strings.Contains(s, "template") {
 		t.Errorf("bench says that a template is used:\n%s", s)
 	}
-	talf(t, "", append(bench, "--prompts", "x="+file)...).refuses(t, exitFailure, "in.jsonl:3", "the chat template refuses it")
+	talftest.Run(t, "", append(bench, "--prompts", "x="+file)...).Refuses(t, ExitFailure, "in.jsonl:3", "the chat template refuses it")
 	rec := filepath.Join(tmp, "rec")
-	ok(t, "", "bench", "record", "--model", dir, "--prompts", two, "--max-tokens", "6", "--ignore-eos", "--out", rec)
+	talftest.OK(t, "", "bench", "record", "--model", dir, "--prompts", two, "--max-tokens", "6", "--ignore-eos", "--out", rec)
 	if _, err := os.Stat(rec); err != nil {
 		t.Error(err)
 	}
@@ -121,14 +123,14 @@ func TestChatTemplatesOfPromptFiles(t *testing.T) {
 
 // A text that a chat template made brings its first token, which is not added again.
 func TestTheFirstTokenIsNotAddedTwice(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 1)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	tokens := func(prompt string) int {
 		var a struct {
 			Stats struct {
 				Prompt int `json:"prompt_tokens"`
 			}
 		}
-		out := ok(t, "", "generate", "--model", dir, "--prompt", prompt, "--max-tokens", "1", "--json")
+		out := talftest.OK(t, "", "generate", "--model", dir, "--prompt", prompt, "--max-tokens", "1", "--json")
 		if err := json.Unmarshal([]byte(out), &a); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"talf/compute"
 	"talf/compute/cpu"
+	"talf/internal/e2e/talftest"
 	"talf/model"
 	"talf/model/quantize"
 	"talf/model/safetensors"
@@ -18,14 +19,14 @@ import (
 
 func TestQuantizedModelsDecodeAsIfQuantizedWhenLoaded(t *testing.T) {
 	for _, bf16 := range []bool{false, true} {
-		c := tinyConfig()
+		c := talftest.TinyConfig()
 		c.BF16, c.AttnBias = bf16, true
-		dir := tinyModel(t, c, 4)
-		headDir := tinyHead(t, dir, 1)
+		dir := talftest.TinyModel(t, c, 4)
+		headDir := talftest.TinyHead(t, dir, 1)
 		for _, dt := range []string{"q8", "bf16"} {
 			out := filepath.Join(t.TempDir(), "out")
 			var q quantize.Result
-			if err := json.Unmarshal([]byte(ok(t, "", "quantize", "--model", dir, "--out", out, "--dtype", dt, "--json")), &q); err != nil {
+			if err := json.Unmarshal([]byte(talftest.OK(t, "", "quantize", "--model", dir, "--out", out, "--dtype", dt, "--json")), &q); err != nil {
 				t.Fatal(err)
 			}
 			if converted := !bf16 || dt == "q8"; converted != (q.Matrices > 0) || q.Kept == 0 || converted && q.To >= q.From {
@@ -43,8 +44,8 @@ func TestQuantizedModelsDecodeAsIfQuantizedWhenLoaded(t *testing.T) {
 			}
 			// A head of the original is one of the new model, which is found to be q8.
 			args := []string{"generate", "--head", headDir, "--max-tokens", "12", "--prompt", "Once upon a time", "--json"}
-			a := ok(t, "", append(args, "--model", out)...)
-			b := ok(t, "", append(args, "--model", dir, "--dtype", map[string]string{"q8": "q8", "bf16": "f32"}[dt])...)
+			a := talftest.OK(t, "", append(args, "--model", out)...)
+			b := talftest.OK(t, "", append(args, "--model", dir, "--dtype", map[string]string{"q8": "q8", "bf16": "f32"}[dt])...)
 			if textOf(t, a) != textOf(t, b) && (dt == "q8" || bf16) {
 				t.Errorf("%s: answers %q, quantised when loaded %q", dt, textOf(t, a), textOf(t, b))
 			}
@@ -88,15 +89,15 @@ func lastLogits(t *testing.T, dir string, as compute.DType) []float32 {
 }
 
 func TestQuantizeRefusals(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 4)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 4)
 	out := filepath.Join(t.TempDir(), "out")
-	ok(t, "", "quantize", "--model", dir, "--out", out)
-	talf(t, "", "quantize", "--model", dir, "--out", out).refuses(t, 1, "not empty")
-	talf(t, "", "quantize", "--model", out, "--out", filepath.Join(t.TempDir(), "x")).refuses(t, 1, "q8 already")
-	talf(t, "", "quantize", "--model", dir, "--out", filepath.Join(t.TempDir(), "x"), "--dtype", "f32").refuses(t, 2, "q8 or bf16")
-	talf(t, "", "generate", "--model", dir, "--prompt", "x", "--dtype", "q4").refuses(t, 2, "f32, bf16, q8")
-	talf(t, "", "generate", "--model", dir, "--prompt", "x", "--act-bits", "4").refuses(t, 2, "8 or 16")
-	talf(t, "", "train", "--model", out, "--data", dir, "--out", filepath.Join(t.TempDir(), "x")).refuses(t, 1)
+	talftest.OK(t, "", "quantize", "--model", dir, "--out", out)
+	talftest.Run(t, "", "quantize", "--model", dir, "--out", out).Refuses(t, 1, "not empty")
+	talftest.Run(t, "", "quantize", "--model", out, "--out", filepath.Join(t.TempDir(), "x")).Refuses(t, 1, "q8 already")
+	talftest.Run(t, "", "quantize", "--model", dir, "--out", filepath.Join(t.TempDir(), "x"), "--dtype", "f32").Refuses(t, 2, "q8 or bf16")
+	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--dtype", "q4").Refuses(t, 2, "f32, bf16, q8")
+	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--act-bits", "4").Refuses(t, 2, "8 or 16")
+	talftest.Run(t, "", "train", "--model", out, "--data", dir, "--out", filepath.Join(t.TempDir(), "x")).Refuses(t, 1)
 
 	// Damaged: scales missing, or of another shape.
 	path := filepath.Join(out, "model.safetensors")
@@ -125,14 +126,14 @@ func TestQuantizeRefusals(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, filepath.Join(bad, f), string(b))
+			talftest.Write(t, filepath.Join(bad, f), string(b))
 		}
 		if err := safetensors.WriteFile(filepath.Join(bad, "model.safetensors"), set.Metadata(), all...); err != nil {
 			t.Fatal(err)
 		}
 		set.Close()
 		t.Run(name, func(t *testing.T) {
-			talf(t, "", "generate", "--model", bad, "--prompt", "x").refuses(t, 1, "model.safetensors", c.want)
+			talftest.Run(t, "", "generate", "--model", bad, "--prompt", "x").Refuses(t, 1, "model.safetensors", c.want)
 		})
 	}
 }
@@ -151,9 +152,9 @@ func toI8(x *safetensors.Tensor) {
 }
 
 func TestBenchOfTheMachine(t *testing.T) {
-	dir := tinyModel(t, tinyConfig(), 4)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 4)
 	var r machineReport
-	if err := json.Unmarshal([]byte(ok(t, "", "bench", "decode", "--model", dir, "--rows", "1,3", "--context", "5,9", "--reps", "2", "--json")), &r); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", "bench", "decode", "--model", dir, "--rows", "1,3", "--context", "5,9", "--reps", "2", "--json")), &r); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Passes) != 3*2*2 || r.Passes[0].Model != "F32" || r.Passes[0].Context != 5 || r.Device == "" || r.Date == "" {
@@ -161,32 +162,32 @@ func TestBenchOfTheMachine(t *testing.T) {
 	}
 	for _, name := range []string{"p.svg", "p.png"} {
 		path := filepath.Join(t.TempDir(), name)
-		ok(t, "", "bench", "decode", "--model", dir, "--rows", "1,3", "--context", "5,9", "--reps", "1", "--prompt", "7", "--plot", path)
+		talftest.OK(t, "", "bench", "decode", "--model", dir, "--rows", "1,3", "--context", "5,9", "--reps", "1", "--prompt", "7", "--plot", path)
 		if b, err := os.ReadFile(path); err != nil || len(b) < 1000 {
 			t.Errorf("%s has %d bytes: %v", name, len(b), err)
 		}
 	}
-	talf(t, "", "bench", "decode", "--model", dir, "--plot", "p.gif").refuses(t, 2, ".png or .svg")
-	talf(t, "", "bench", "decode", "--model", dir, "--plot", "p").refuses(t, 2, ".png or .svg")
+	talftest.Run(t, "", "bench", "decode", "--model", dir, "--plot", "p.gif").Refuses(t, 2, ".png or .svg")
+	talftest.Run(t, "", "bench", "decode", "--model", dir, "--plot", "p").Refuses(t, 2, ".png or .svg")
 	r = machineReport{}
-	text := write(t, filepath.Join(t.TempDir(), "t.txt"), strings.Repeat("Once upon a time there was a cat. ", 20))
-	if err := json.Unmarshal([]byte(ok(t, "", "bench", "perplexity", "--model", dir, "--text", text, "--json")), &r); err != nil {
+	text := talftest.Write(t, filepath.Join(t.TempDir(), "t.txt"), strings.Repeat("Once upon a time there was a cat. ", 20))
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", "bench", "perplexity", "--model", dir, "--text", text, "--json")), &r); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Perplexity) != 3 || r.Perplexity[0].Above != 0 || r.Perplexity[2].Model != "q8" || math.Abs(r.Perplexity[2].Above) > 0.05 {
 		t.Errorf("%+v", r.Perplexity)
 	}
-	if s := ok(t, "", "bench", "kernels", "--rows", "1", "--reps", "1", "--class", "portable", "--dtype", "q8", "--sizes", "64x96", "--markdown"); !strings.Contains(s, "| portable | Q8 | 64×96 | 1 |") {
+	if s := talftest.OK(t, "", "bench", "kernels", "--rows", "1", "--reps", "1", "--class", "portable", "--dtype", "q8", "--sizes", "64x96", "--markdown"); !strings.Contains(s, "| portable | Q8 | 64×96 | 1 |") {
 		t.Error(s)
 	}
-	talf(t, "", "bench", "decode", "--model", dir, "--shape", "110m").refuses(t, 2, "exclude each other")
-	talf(t, "", "bench", "decode", "--shape", "7m").refuses(t, 2, "10m, 110m, 1b")
-	talf(t, "", "bench", "decode", "--dtype", "auto").refuses(t, 2, "f32, bf16, q8")
-	talf(t, "", "bench", "decode", "--rows", "0").refuses(t, 2, "a tree of 0 nodes")
-	talf(t, "", "bench", "decode", "extra").refuses(t, 2, "extra")
-	talf(t, "", "bench", "kernels", "--class", "sse9").refuses(t, 2, "portable")
-	talf(t, "", "bench", "kernels", "--sizes", "64").refuses(t, 2, "64")
-	talf(t, "", "bench", "perplexity", "--model", dir).refuses(t, 2, "text")
+	talftest.Run(t, "", "bench", "decode", "--model", dir, "--shape", "110m").Refuses(t, 2, "exclude each other")
+	talftest.Run(t, "", "bench", "decode", "--shape", "7m").Refuses(t, 2, "10m, 110m, 1b")
+	talftest.Run(t, "", "bench", "decode", "--dtype", "auto").Refuses(t, 2, "f32, bf16, q8")
+	talftest.Run(t, "", "bench", "decode", "--rows", "0").Refuses(t, 2, "a tree of 0 nodes")
+	talftest.Run(t, "", "bench", "decode", "extra").Refuses(t, 2, "extra")
+	talftest.Run(t, "", "bench", "kernels", "--class", "sse9").Refuses(t, 2, "portable")
+	talftest.Run(t, "", "bench", "kernels", "--sizes", "64").Refuses(t, 2, "64")
+	talftest.Run(t, "", "bench", "perplexity", "--model", dir).Refuses(t, 2, "text")
 	if _, err := synth.FindShape("110m"); err != nil {
 		t.Error(err)
 	}

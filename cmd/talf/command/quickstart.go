@@ -14,6 +14,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/internal/demo"
+	"talf/internal/durable"
 	"talf/preprocess"
 	"talf/train"
 	"talf/train/dist"
@@ -137,7 +138,7 @@ func (q *quick) run(ctx context.Context) error {
 		return err
 	}
 	file := q.path("state.json")
-	found, err := readJSON(file, &q.state)
+	found, err := durable.ReadJSON(file, &q.state)
 	if err != nil {
 		return fmt.Errorf("%w: remove %s to begin anew", err, q.dir)
 	}
@@ -145,7 +146,7 @@ func (q *quick) run(ctx context.Context) error {
 		return fmt.Errorf("%s: plan differs from this version's: remove %s or choose another --dir", file, q.dir)
 	}
 	q.state.Plan = q.plan
-	if err := writeJSON(file, &q.state); err != nil {
+	if err := durable.WriteJSON(file, &q.state); err != nil {
 		return err
 	}
 	q.a.resume = "run talf quickstart --dir " + q.dir + " again: it goes on where it stopped"
@@ -162,7 +163,7 @@ func (q *quick) run(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", s.doc, err)
 		}
 		q.state.Done = append(q.state.Done, s.name)
-		if err := writeJSON(file, &q.state); err != nil {
+		if err := durable.WriteJSON(file, &q.state); err != nil {
 			return err
 		}
 		if !q.a.quiet {

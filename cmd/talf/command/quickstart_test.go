@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"talf/internal/e2e/talftest"
 )
 
 var quickstartResult = flag.String("quickstart", "", "JSON that talf quickstart printed: hold it to the README's claims")
@@ -58,7 +60,7 @@ func TestQuickstartGoesOnWhereItStopped(t *testing.T) {
 		Format: 1, Seed: 3, Documents: 24, Prompts: 2, MaxTokens: 8, EagleSteps: 4, TalfSteps: 3, Rows: 128, Shard: 8,
 		LearnRate: 1e-3, Methods: []string{"beam:N=8,k=3,depth=2", "salf:N=8,B=3,th=0"},
 	}
-	source := tinyModel(t, tinyConfig(), 1)
+	source := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	newQuick := func(dir string) *quick {
 		return &quick{a: quietApp(t), dir: dir, plan: plan, model: func(to string) error {
 			return os.CopyFS(to, os.DirFS(source))

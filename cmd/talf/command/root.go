@@ -22,11 +22,11 @@ import (
 
 // Exit codes.
 const (
-	exitOK          = 0
-	exitFailure     = 1
-	exitUsage       = 2
-	exitInterrupted = 130
-	exitUnread      = 141 // what a shell makes of SIGPIPE
+	ExitOK          = 0
+	ExitFailure     = 1
+	ExitUsage       = 2
+	ExitInterrupted = 130
+	ExitUnread      = 141 // what a shell makes of SIGPIPE
 )
 
 // errInterrupted is the cause of a context that a signal cancelled, errUnread that of
@@ -73,7 +73,7 @@ func Run(args []string, in io.Reader, stdout, stderr io.Writer) (code int) {
 	defer func() {
 		if r := recover(); r != nil {
 			_, _ = fmt.Fprintf(errw, "talf: internal error: %v\ntalf: this is a bug: please report it with the command line and the lines below\n%s", r, debug.Stack())
-			code = exitFailure
+			code = ExitFailure
 		}
 	}()
 
@@ -95,25 +95,25 @@ func Run(args []string, in io.Reader, stdout, stderr io.Writer) (code int) {
 // report prints the outcome of a command as at most a few clear lines.
 func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	if err == nil {
-		return exitOK
+		return ExitOK
 	}
 	var usage usageError
 	switch {
 	case errors.As(err, &usage):
 		_, _ = fmt.Fprintf(a.err, "talf: %s\ntalf: see '%s --help'\n", oneLine(err), cmd.CommandPath())
-		return exitUsage
+		return ExitUsage
 	case errors.Is(err, dist.ErrLost): // it says more than what stopped the others
 	case errors.Is(context.Cause(ctx), errUnread):
-		return exitUnread
+		return ExitUnread
 	case errors.Is(context.Cause(ctx), errInterrupted) || errors.Is(err, errInterrupted):
 		_, _ = fmt.Fprintln(a.err, "talf: interrupted")
 		if a.resume != "" {
 			_, _ = fmt.Fprintln(a.err, "talf: "+a.resume)
 		}
-		return exitInterrupted
+		return ExitInterrupted
 	}
 	_, _ = fmt.Fprintln(a.err, "talf: "+oneLine(err))
-	return exitFailure
+	return ExitFailure
 }
 
 // oneLine keeps an error readable where wrapped ones hold line breaks.
@@ -142,7 +142,7 @@ func (a *app) watch(cancel context.CancelCauseFunc) (stop func()) {
 			case s := <-sig:
 				// A terminal that is closed sends two: one of its own and its shell's.
 				if s != syscall.SIGHUP {
-					os.Exit(exitInterrupted)
+					os.Exit(ExitInterrupted)
 				}
 			case <-done:
 				return

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"talf/internal/e2e/talftest"
 	"talf/internal/golden"
 	"talf/model/modeltest"
 	"talf/model/safetensors"
@@ -78,7 +79,7 @@ func TestScoreAgreesWithTransformers(t *testing.T) {
 		in.Write(append(b, '\n'))
 	}
 	out := filepath.Join(t.TempDir(), "scores.safetensors")
-	ok(t, in.String(), "score", "--model", dir, "--out", out)
+	talftest.OK(t, in.String(), "score", "--model", dir, "--out", out)
 	got := openTensors(t, out)
 	const tolerance = 2e-4
 	compare := func(name string, got, want []float32) {
@@ -133,7 +134,7 @@ func TestScoreOfLongInputDoesNotDependOnChunks(t *testing.T) {
 		in.Write(append(b, '\n'))
 	}
 	out := filepath.Join(t.TempDir(), "scores.safetensors")
-	ok(t, in.String(), "score", "--model", dir, "--out", out)
+	talftest.OK(t, in.String(), "score", "--model", dir, "--out", out)
 	got := openTensors(t, out)
 	plain, withTree, longer := floats(t, got, "0.logits"), floats(t, got, "1.logits"), floats(t, got, "2.logits")
 	for i := range plain {
@@ -171,10 +172,10 @@ func TestScoreRefusesBadInput(t *testing.T) {
 		"more than positions": {`{"ids":[` + strings.Repeat("1,", 512) + `1]}`, []string{"513", "512"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talf(t, c.in, "score", "--model", dir, "--out", out).refuses(t, exitFailure, c.want...)
+			talftest.Run(t, c.in, "score", "--model", dir, "--out", out).Refuses(t, ExitFailure, c.want...)
 		})
 	}
-	talf(t, `{"ids":[1]}`, "score", "--model", dir, "--out", dir).refuses(t, exitFailure, dir, "is a directory")
+	talftest.Run(t, `{"ids":[1]}`, "score", "--model", dir, "--out", dir).Refuses(t, ExitFailure, dir, "is a directory")
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(out), "*")); len(left) != 0 {
 		t.Errorf("files were left behind: %v", left)
 	}

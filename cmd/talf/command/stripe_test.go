@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"talf/data"
+	"talf/internal/e2e/talftest"
 )
 
 func TestTheEnvironmentNumbersRuns(t *testing.T) {
@@ -66,8 +67,8 @@ func TestTheEnvironmentNumbersRuns(t *testing.T) {
 // Two processes that write to one directory at the same time, and two that write to
 // two, make the set of one.
 func TestTwoProcessesMakeTheSetOfOne(t *testing.T) {
-	model := tinyModel(t, tinyConfig(), 1)
-	text := textFile(t, 9)
+	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	text := talftest.TextFile(t, 9)
 	args := func(out string, more ...string) []string {
 		return append([]string{"preprocess", "--model", model, "--data", text, "--out", out, "--shard", "2", "--max-len", "24", "--threads", "1"}, more...)
 	}
@@ -88,36 +89,36 @@ func TestTwoProcessesMakeTheSetOfOne(t *testing.T) {
 	}
 	base := t.TempDir()
 	one := filepath.Join(base, "one")
-	ok(t, "", args(one)...)
+	talftest.OK(t, "", args(one)...)
 
 	both := filepath.Join(base, "both")
-	first := command(t, args(both)...)
+	first := talftest.Command(t, args(both)...)
 	first.Env = append(first.Env, "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2")
 	if err := first.Start(); err != nil {
 		t.Fatal(err)
 	}
-	second := finish(t, command(t, args(both, "--shard-index", "0", "--shard-count", "2")...))
-	if err := first.Wait(); err != nil || second.code != exitOK {
-		t.Fatalf("%v, %s", err, second.err)
+	second := talftest.Finish(t, talftest.Command(t, args(both, "--shard-index", "0", "--shard-count", "2")...))
+	if err := first.Wait(); err != nil || second.Code != ExitOK {
+		t.Fatalf("%v, %s", err, second.Err)
 	}
 	if d := cmp.Diff(files(one), files(both)); d != "" {
 		t.Error("two processes made another set")
 	}
 
 	apart := filepath.Join(base, "0")
-	if said := ok(t, "", args(apart, "--shard-index", "0", "--shard-count", "2")...); !strings.Contains(said, "index 0 of 2") {
+	if said := talftest.OK(t, "", args(apart, "--shard-index", "0", "--shard-count", "2")...); !strings.Contains(said, "index 0 of 2") {
 		t.Errorf("index 0 says %q", said)
 	}
-	talf(t, "", "inspect", apart).refuses(t, exitFailure, "2 indices make this set, of which 1")
-	talf(t, "", "preprocess", "merge", apart).refuses(t, exitFailure, "of which 1")
-	ok(t, "", args(filepath.Join(base, "1"), "--shard-index", "1", "--shard-count", "2")...)
+	talftest.Run(t, "", "inspect", apart).Refuses(t, ExitFailure, "2 indices make this set, of which 1")
+	talftest.Run(t, "", "preprocess", "merge", apart).Refuses(t, ExitFailure, "of which 1")
+	talftest.OK(t, "", args(filepath.Join(base, "1"), "--shard-index", "1", "--shard-count", "2")...)
 	for name, text := range files(filepath.Join(base, "1")) {
-		write(t, filepath.Join(apart, name), text)
+		talftest.Write(t, filepath.Join(apart, name), text)
 	}
-	ok(t, "", "preprocess", "merge", apart)
+	talftest.OK(t, "", "preprocess", "merge", apart)
 	if d := cmp.Diff(files(one), files(apart)); d != "" {
 		t.Error("two directories merged are another set")
 	}
-	talf(t, "", "preprocess", "merge", filepath.Join(base, "none")).refuses(t, exitFailure, "none")
-	talf(t, "", "preprocess", "merge", text).refuses(t, exitFailure, "is a file")
+	talftest.Run(t, "", "preprocess", "merge", filepath.Join(base, "none")).Refuses(t, ExitFailure, "none")
+	talftest.Run(t, "", "preprocess", "merge", text).Refuses(t, ExitFailure, "is a file")
 }

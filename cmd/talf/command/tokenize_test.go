@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"talf/internal/e2e/talftest"
 	"talf/internal/golden"
 )
 
@@ -49,7 +50,7 @@ func toLines[T, V any](t testing.TB, all []T, f func(T) V) string {
 func inProcess(t testing.TB, stdin string, args ...string) string {
 	t.Helper()
 	var out, errb bytes.Buffer
-	if code := Run(args, strings.NewReader(stdin), &out, &errb); code != exitOK {
+	if code := Run(args, strings.NewReader(stdin), &out, &errb); code != ExitOK {
 		t.Fatalf("talf %s: exit %d\n%s", strings.Join(args, " "), code, &errb)
 	}
 	return out.String()
@@ -228,45 +229,45 @@ func TestTokenizeWrongInput(t *testing.T) {
 		code     int
 		want     string
 	}{
-		{"not JSON", "{\"text\":\"a\"}\n{", []string{"--model", dir}, exitFailure, "line 2"},
-		{"text twice on a line", `{"text":"a"} {"text":"b"}`, []string{"--model", dir}, exitFailure, "line 1"},
-		{"a list", "\n\n[]", []string{"--model", dir}, exitFailure, "line 3: array, want an object"},
-		{"null", "null", []string{"--model", dir}, exitFailure, "want an object"},
-		{"no text", `{"ids":[1]}`, []string{"--model", dir}, exitFailure, "no text"},
-		{"a number", `{"text":1}`, []string{"--model", dir}, exitFailure, "text is a number, want a text"},
-		{"not UTF-8", "{\"text\":\"\xff\"}", []string{"--model", dir}, exitFailure, "not UTF-8"},
-		{"half a pair", `{"text":"\ud83d"}`, []string{"--model", dir}, exitFailure, "surrogate"},
-		{"the other half", `{"text":"\\\ude00"}`, []string{"--model", dir}, exitFailure, "surrogate"},
-		{"a pair and a half", `{"text":"\ud83d\ude00\ud83d\u0041"}`, []string{"--model", dir}, exitFailure, "surrogate"},
-		{"no ids", `{"text":"a"}`, []string{"--model", dir, "--decode"}, exitFailure, "no ids"},
-		{"negative id", `{"ids":[1,-1]}`, []string{"--model", dir, "--decode"}, exitFailure, "ids[1] is -1"},
-		{"half an id", `{"ids":[1.5]}`, []string{"--model", dir, "--decode"}, exitFailure, "1.5"},
-		{"large id", `{"ids":[4294967296]}`, []string{"--model", dir, "--decode"}, exitFailure, "4294967296"},
-		{"no directory", "", []string{"--model", filepath.Join(empty, "none")}, exitFailure, "none"},
-		{"no tokenizer", "", []string{"--model", empty}, exitFailure, "neither tokenizer.json nor tokenizer.model"},
-		{"no template", "", []string{"--model", dir, "--messages"}, exitFailure, "chat_template"},
-		{"no such template", "", []string{"--messages", "--text-only", "--chat-template", "none.jinja"}, exitFailure, "none.jinja"},
-		{"no model", "", nil, exitUsage, "--model"},
-		{"no model for ids", "", []string{"--messages", "--template", template}, exitUsage, "--model"},
-		{"nothing to render by", "", []string{"--messages", "--text-only"}, exitUsage, "--chat-template"},
-		{"two ways", "", []string{"--model", dir, "--messages", "--decode"}, exitUsage, "--decode"},
-		{"skip of nothing", "", []string{"--model", dir, "--skip-special"}, exitUsage, "--decode"},
-		{"template of nothing", "", []string{"--model", dir, "--template", template}, exitUsage, "--messages"},
-		{"no special messages", "", []string{"--model", dir, "--messages", "--no-special"}, exitUsage, "--no-special"},
-		{"no day", "", []string{"--messages", "--text-only", "--template", template, "--date", "soon"}, exitUsage, "soon"},
+		{"not JSON", "{\"text\":\"a\"}\n{", []string{"--model", dir}, ExitFailure, "line 2"},
+		{"text twice on a line", `{"text":"a"} {"text":"b"}`, []string{"--model", dir}, ExitFailure, "line 1"},
+		{"a list", "\n\n[]", []string{"--model", dir}, ExitFailure, "line 3: array, want an object"},
+		{"null", "null", []string{"--model", dir}, ExitFailure, "want an object"},
+		{"no text", `{"ids":[1]}`, []string{"--model", dir}, ExitFailure, "no text"},
+		{"a number", `{"text":1}`, []string{"--model", dir}, ExitFailure, "text is a number, want a text"},
+		{"not UTF-8", "{\"text\":\"\xff\"}", []string{"--model", dir}, ExitFailure, "not UTF-8"},
+		{"half a pair", `{"text":"\ud83d"}`, []string{"--model", dir}, ExitFailure, "surrogate"},
+		{"the other half", `{"text":"\\\ude00"}`, []string{"--model", dir}, ExitFailure, "surrogate"},
+		{"a pair and a half", `{"text":"\ud83d\ude00\ud83d\u0041"}`, []string{"--model", dir}, ExitFailure, "surrogate"},
+		{"no ids", `{"text":"a"}`, []string{"--model", dir, "--decode"}, ExitFailure, "no ids"},
+		{"negative id", `{"ids":[1,-1]}`, []string{"--model", dir, "--decode"}, ExitFailure, "ids[1] is -1"},
+		{"half an id", `{"ids":[1.5]}`, []string{"--model", dir, "--decode"}, ExitFailure, "1.5"},
+		{"large id", `{"ids":[4294967296]}`, []string{"--model", dir, "--decode"}, ExitFailure, "4294967296"},
+		{"no directory", "", []string{"--model", filepath.Join(empty, "none")}, ExitFailure, "none"},
+		{"no tokenizer", "", []string{"--model", empty}, ExitFailure, "neither tokenizer.json nor tokenizer.model"},
+		{"no template", "", []string{"--model", dir, "--messages"}, ExitFailure, "chat_template"},
+		{"no such template", "", []string{"--messages", "--text-only", "--chat-template", "none.jinja"}, ExitFailure, "none.jinja"},
+		{"no model", "", nil, ExitUsage, "--model"},
+		{"no model for ids", "", []string{"--messages", "--template", template}, ExitUsage, "--model"},
+		{"nothing to render by", "", []string{"--messages", "--text-only"}, ExitUsage, "--chat-template"},
+		{"two ways", "", []string{"--model", dir, "--messages", "--decode"}, ExitUsage, "--decode"},
+		{"skip of nothing", "", []string{"--model", dir, "--skip-special"}, ExitUsage, "--decode"},
+		{"template of nothing", "", []string{"--model", dir, "--template", template}, ExitUsage, "--messages"},
+		{"no special messages", "", []string{"--model", dir, "--messages", "--no-special"}, ExitUsage, "--no-special"},
+		{"no day", "", []string{"--messages", "--text-only", "--template", template, "--date", "soon"}, ExitUsage, "soon"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			talf(t, c.in, append([]string{"tokenize"}, c.args...)...).refuses(t, c.code, c.want)
+			talftest.Run(t, c.in, append([]string{"tokenize"}, c.args...)...).Refuses(t, c.code, c.want)
 		})
 	}
 }
 
 // Lines before a wrong one are answered.
 func TestTokenizeKeepsWhatItWrote(t *testing.T) {
-	r := talf(t, "{\"text\":\"ab\"}\n\n{\"text\":\"ba\"}\n{}\n{\"text\":\"a\"}\n", "tokenize", "--model", tinyTokenizer(t))
-	r.refuses(t, exitFailure, "standard input, line 4: no text")
-	if want := "{\"ids\":[4,3]}\n{\"ids\":[4,2,1]}\n"; r.out != want {
-		t.Errorf("output %q, want %q", r.out, want)
+	r := talftest.Run(t, "{\"text\":\"ab\"}\n\n{\"text\":\"ba\"}\n{}\n{\"text\":\"a\"}\n", "tokenize", "--model", tinyTokenizer(t))
+	r.Refuses(t, ExitFailure, "standard input, line 4: no text")
+	if want := "{\"ids\":[4,3]}\n{\"ids\":[4,2,1]}\n"; r.Out != want {
+		t.Errorf("output %q, want %q", r.Out, want)
 	}
 }
 
@@ -277,7 +278,7 @@ func TestTokenizeNumbersLines(t *testing.T) {
 		in := strings.Repeat("{\"text\":\"ab\"}\n", n) + "{}\n" + strings.Repeat("{\"text\":\"\"}\n", 1000)
 		var out, errb bytes.Buffer
 		code := Run([]string{"tokenize", "--model", dir, "--threads", "3"}, strings.NewReader(in), &out, &errb)
-		if want := fmt.Sprintf("line %d: no text", n+1); code != exitFailure || !strings.Contains(errb.String(), want) {
+		if want := fmt.Sprintf("line %d: no text", n+1); code != ExitFailure || !strings.Contains(errb.String(), want) {
 			t.Errorf("exit %d, %s, want %q", code, &errb, want)
 		}
 		if want := strings.Repeat("{\"ids\":[4,3]}\n", n); out.String() != want {
@@ -347,7 +348,7 @@ func TestTokenizeKeepsOrder(t *testing.T) {
 
 // A line is answered before the next one is there.
 func TestTokenizeIsInteractive(t *testing.T) {
-	cmd := command(t, "tokenize", "--model", tinyTokenizer(t))
+	cmd := talftest.Command(t, "tokenize", "--model", tinyTokenizer(t))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -382,8 +383,8 @@ func TestTokenizeIsInteractive(t *testing.T) {
 
 // What waits for input can be interrupted.
 func TestTokenizeInterrupted(t *testing.T) {
-	interrupts(t)
-	cmd := command(t, "tokenize", "--model", tinyTokenizer(t))
+	talftest.Interrupts(t)
+	cmd := talftest.Command(t, "tokenize", "--model", tinyTokenizer(t))
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -415,7 +416,7 @@ func TestTokenizeInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the exit code is looked at
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
-		t.Errorf("exit %d, want %d\n%s", code, exitInterrupted, &errb)
+	if code := cmd.ProcessState.ExitCode(); code != ExitInterrupted {
+		t.Errorf("exit %d, want %d\n%s", code, ExitInterrupted, &errb)
 	}
 }

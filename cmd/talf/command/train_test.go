@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"talf/compute/devices"
+	"talf/internal/e2e/talftest"
 	"talf/train"
 )
 
@@ -23,17 +24,17 @@ func TestAConfigurationFileEqualsItsFlags(t *testing.T) {
 		{"--model", "m", "--data", "d", "--out", "007", "--epochs", "2.5", "--loss", "hass:top=4", "--seed", "18446744073709551615", "--patience", "3"},
 		{"--kind", "lm", "--model", "m", "--data", "a.jsonl", "--data", "b.jsonl", "--out", "o", "--export", "e", "--window", "64", "--steps", "3"},
 	} {
-		printed := ok(t, "", append(append([]string{"train"}, args...), "--print-config")...)
-		write(t, file, printed)
-		if again := ok(t, "", "train", "--config", file, "--print-config"); again != printed {
+		printed := talftest.OK(t, "", append(append([]string{"train"}, args...), "--print-config")...)
+		talftest.Write(t, file, printed)
+		if again := talftest.OK(t, "", "train", "--config", file, "--print-config"); again != printed {
 			t.Errorf("%v:\n%s\nread again:\n%s", args, printed, again)
 		}
 		if !strings.Contains(printed, "accum: 1\n") {
 			t.Errorf("a default is missing:\n%s", printed)
 		}
 	}
-	write(t, file, "model: m\ndata: [a, b]\nout: o\nlr: 0.5\nsteps: 7\nloss: eagle\n")
-	got := ok(t, "", "train", "--config", file, "--lr", "0.25", "--data", "c", "--stage", "talf:3e", "--print-config")
+	talftest.Write(t, file, "model: m\ndata: [a, b]\nout: o\nlr: 0.5\nsteps: 7\nloss: eagle\n")
+	got := talftest.OK(t, "", "train", "--config", file, "--lr", "0.25", "--data", "c", "--stage", "talf:3e", "--print-config")
 	for want, there := range map[string]bool{"lr: 0.25": true, "- c\n": true, "- talf:3e\n": true, "- a\n": false, "steps: 7": false, "loss: eagle": false} {
 		if strings.Contains(got, want) != there {
 			t.Errorf("%q in it: %v, want %v:\n%s", want, !there, there, got)
@@ -56,13 +57,13 @@ func TestBadConfigurationFilesAreRefusedByLine(t *testing.T) {
 		"model: m\n---\nmodel: n":     "one YAML document",
 		"stage: [eagle:1, {talf: 2}]": "want a plain value",
 	} {
-		write(t, file, text)
-		talf(t, "", "train", "--config", file, "--print-config").refuses(t, exitFailure, want)
+		talftest.Write(t, file, text)
+		talftest.Run(t, "", "train", "--config", file, "--print-config").Refuses(t, ExitFailure, want)
 	}
-	write(t, file, "model: m\ndata: d\nout: o\nlr: -1")
-	talf(t, "", "train", "--config", file).refuses(t, exitUsage, "lr is -1")
-	talf(t, "", "train", "--model", "m", "--data", "d", "--out", "o", "--dtype", "f16").refuses(t, exitUsage, "--dtype is \"f16\"")
-	talf(t, "", "train", "--config", filepath.Join(t.TempDir(), "none.yaml")).refuses(t, exitFailure, "none.yaml")
+	talftest.Write(t, file, "model: m\ndata: d\nout: o\nlr: -1")
+	talftest.Run(t, "", "train", "--config", file).Refuses(t, ExitUsage, "lr is -1")
+	talftest.Run(t, "", "train", "--model", "m", "--data", "d", "--out", "o", "--dtype", "f16").Refuses(t, ExitUsage, "--dtype is \"f16\"")
+	talftest.Run(t, "", "train", "--config", filepath.Join(t.TempDir(), "none.yaml")).Refuses(t, ExitFailure, "none.yaml")
 }
 
 func FuzzReadConfig(f *testing.F) {
@@ -84,10 +85,10 @@ func FuzzReadConfig(f *testing.F) {
 // A run in stages on two sets, from a configuration file: what is printed, kept,
 // logged and drawn.
 func TestTrainingInStagesThroughTheCommandLine(t *testing.T) {
-	w := newWorld(t)
+	w := talftest.NewWorld(t)
 	dir := t.TempDir()
 	out, file, picture := filepath.Join(dir, "run[1]"), filepath.Join(dir, "run.yaml"), filepath.Join(dir, "run.svg")
-	write(t, file, fmt.Sprintf(`model: %q
+	talftest.Write(t, file, fmt.Sprintf(`model: %q
 data:
   - %s=2
   - %s
@@ -103,39 +104,39 @@ eval-seqs: 4
 save-every: 1
 keep: 1
 held-out: 0.2
-`, w.model, w.labels, w.labels, out))
-	printed := ok(t, "", "train", "--config", file, "--plot", picture, "--features", "recompute")
+`, w.Model, w.Labels, w.Labels, out))
+	printed := talftest.OK(t, "", "train", "--config", file, "--plot", picture, "--features", "recompute")
 	if !strings.Contains(printed, "step 7") || !strings.Contains(printed, "τ̂ ") {
 		t.Errorf("printed:\n%s", printed)
 	}
 	var runs []metricsRun
-	if err := json.Unmarshal([]byte(ok(t, "", "inspect", "metrics", out, "--json")), &runs); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", "inspect", "metrics", out, "--json")), &runs); err != nil {
 		t.Fatal(err)
 	}
 	if len(runs) != 1 || len(runs[0].Rows) != 7 || runs[0].Rows[6].Stage != 3 || runs[0].Rows[6].Eval == nil || runs[0].Rows[6].Eval.Tau <= 1 {
 		t.Errorf("metrics: %+v", runs)
 	}
-	if text := ok(t, "", "inspect", "metrics", out, filepath.Join(out, train.MetricsFile)); strings.Count(text, "held out") != 2 {
+	if text := talftest.OK(t, "", "inspect", "metrics", out, filepath.Join(out, train.MetricsFile)); strings.Count(text, "held out") != 2 {
 		t.Errorf("metrics:\n%s", text)
 	}
 	if b, err := os.ReadFile(picture); err != nil || !strings.Contains(string(b), "<svg") {
 		t.Errorf("picture: %.40s, %v", b, err)
 	}
-	ok(t, "", "generate", "--model", w.model, "--head", filepath.Join(out, "best"), "--prompt", "Once", "--max-tokens", "4")
-	talf(t, "", "train", "--config", file, "--resume", "--patience", "2").refuses(t, exitFailure, "patience")
-	talf(t, "", "train", "--config", file).refuses(t, exitFailure, "--resume")
-	talf(t, "", "inspect", "metrics", t.TempDir()).refuses(t, exitFailure, "metrics.jsonl")
-	talf(t, "", "train", "--config", file, "--steps", "2", "--stage", "talf:1").refuses(t, exitUsage, "exclude each other")
+	talftest.OK(t, "", "generate", "--model", w.Model, "--head", filepath.Join(out, "best"), "--prompt", "Once", "--max-tokens", "4")
+	talftest.Run(t, "", "train", "--config", file, "--resume", "--patience", "2").Refuses(t, ExitFailure, "patience")
+	talftest.Run(t, "", "train", "--config", file).Refuses(t, ExitFailure, "--resume")
+	talftest.Run(t, "", "inspect", "metrics", t.TempDir()).Refuses(t, ExitFailure, "metrics.jsonl")
+	talftest.Run(t, "", "train", "--config", file, "--steps", "2", "--stage", "talf:1").Refuses(t, ExitUsage, "exclude each other")
 }
 
 func TestWhatADeviceMultipliesIsAskedOfDevices(t *testing.T) {
 	args := []string{"train", "--model", "m", "--data", "d", "--out", filepath.Join(t.TempDir(), "o")}
-	talf(t, "", append(args, "--math", "bf16")...).refuses(t, exitUsage, "--math bf16 is for CUDA devices")
+	talftest.Run(t, "", append(args, "--math", "bf16")...).Refuses(t, ExitUsage, "--math bf16 is for CUDA devices")
 	t.Setenv("CUDA_VISIBLE_DEVICES", "-1")
-	talf(t, "", append(args, "--math", "bf16", "--device", "auto")...).refuses(t, exitUsage,
+	talftest.Run(t, "", append(args, "--math", "bf16", "--device", "auto")...).Refuses(t, ExitUsage,
 		"--math bf16 is for CUDA devices, and --device auto found none")
-	talf(t, "", append(args, "--math", "f16")...).refuses(t, exitUsage, `--math is "f16", want f32 or bf16`)
-	talf(t, "", append(args, "--device", "gpu")...).refuses(t, exitUsage, "want cpu, auto or cuda:N")
+	talftest.Run(t, "", append(args, "--math", "f16")...).Refuses(t, ExitUsage, `--math is "f16", want f32 or bf16`)
+	talftest.Run(t, "", append(args, "--device", "gpu")...).Refuses(t, ExitUsage, "want cpu, auto or cuda:N")
 }
 
 // Several ranks train on CPUs, whatever auto means to one process.

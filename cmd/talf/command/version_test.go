@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+
+	"talf/internal/version"
 )
 
 func TestVersionSaysCommitAndDate(t *testing.T) {
@@ -24,7 +26,7 @@ func TestVersionSaysCommitAndDate(t *testing.T) {
 	} {
 		info := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}, Settings: c.settings}
 		want := "talf v1.2.3" + c.want + " " + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH
-		if got := versionOf(info).String(); got != want {
+		if got := version.Of(info).String(); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}

@@ -1,21 +1,25 @@
 //go:build gpu && linux && cgo
 
-package command
+package e2e
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"talf/internal/durable"
+	"talf/internal/version"
 )
 
 // A gpuReport is what a machine with a GPU says of talf. Seconds are the best of
 // several runs. A figure that was not measured is absent, never guessed.
 type gpuReport struct {
-	Version   buildVersion       `json:"version"`
+	Version   version.Info       `json:"version"`
 	Device    string             `json:"device"`
 	Driver    string             `json:"driver"`
 	Missing   []string           `json:"missing_entry_points"`
@@ -177,7 +181,7 @@ func (r *gpuReport) judge() {
 		rate = max(rate, l.Positions)
 	}
 	goal("8B: 2400 positions labelled a second (45% of the H200's bf16 peak)", rate, 2400, have && rate > 0, "%.0f")
-	goal("8B: head training as fast as PyTorch with torch.compile", s.Training[mathBF16]/peer.Training[mathBF16], 1, s.Training[mathBF16] > 0 && peer.Training[mathBF16] > 0, "%.2f times")
+	goal("8B: head training as fast as PyTorch with torch.compile", s.Training["bf16"]/peer.Training["bf16"], 1, s.Training["bf16"] > 0 && peer.Training["bf16"] > 0, "%.2f times")
 }
 
 // Parts of the measuring, beside partShape of every shape.
@@ -198,17 +202,17 @@ func (r *gpuReport) save(out, part string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return writeJSON(filepath.Join(dir, part+".json"), r)
+	return durable.WriteJSON(filepath.Join(dir, part+".json"), r)
 }
 
 // bundleReport puts together what parts left in out and returns the checks that
 // failed. Files that cannot be read keep nothing else out of the report.
 func bundleReport(out string, parts []string, dry bool) (failed []string, err error) {
 	var errs []error
-	all := &gpuReport{Version: readVersion(), Checks: []gpuCheck{}, Shapes: []*gpuShape{}, Emulated: dry}
+	all := &gpuReport{Version: version.Read(), Checks: []gpuCheck{}, Shapes: []*gpuShape{}, Emulated: dry}
 	for _, name := range parts {
 		var r gpuReport
-		if _, err := readJSON(filepath.Join(out, "parts", name+".json"), &r); err != nil {
+		if _, err := durable.ReadJSON(filepath.Join(out, "parts", name+".json"), &r); err != nil {
 			errs = append(errs, err)
 		}
 		all.Device, all.Driver = cmp.Or(all.Device, r.Device), cmp.Or(all.Driver, r.Driver)
@@ -229,7 +233,7 @@ func bundleReport(out string, parts []string, dry bool) (failed []string, err er
 	}
 	for _, name := range filepath.SplitList(os.Getenv(envPeers)) {
 		var peers map[string]gpuPeer
-		if _, err := readJSON(name, &peers); err != nil {
+		if _, err := durable.ReadJSON(name, &peers); err != nil {
 			errs = append(errs, err)
 		}
 		for shape, x := range peers {
@@ -260,7 +264,7 @@ func (r *gpuReport) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(dir, "report.json"), r); err != nil {
+	if err := durable.WriteJSON(filepath.Join(dir, "report.json"), r); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "report.md"), []byte(r.markdown()), 0o644)
@@ -314,7 +318,7 @@ func (r *gpuReport) markdown() string {
 		if s.DraftStep > 0 {
 			p("A draft step of a head: %.3f ms for %.2f GB of weights.\n\n", s.DraftStep*1e3, float64(s.DraftBytes)/1e9)
 		}
-		for _, math := range sortedKeys(s.Training) {
+		for _, math := range slices.Sorted(maps.Keys(s.Training)) {
 			p("Training a head with --math %s: %.0f positions/s", math, s.Training[math])
 			if y := x.Training[math]; y > 0 {
 				p("; PyTorch with torch.compile: %.0f", y)

@@ -1,6 +1,6 @@
 //go:build gpu && linux && cgo
 
-package command
+package e2e
 
 import (
 	"errors"
@@ -17,6 +17,7 @@ import (
 	"talf/infer/draft"
 	"talf/infer/source"
 	"talf/infer/verify"
+	"talf/internal/e2e/talftest"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/modeltest"
@@ -203,8 +204,8 @@ func TestLargeDraftsOnACUDADevice(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
 	}
-	dir := tinyModel(t, tinyConfig(), 1)
-	headDir := tinyHead(t, dir, 2)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	headDir := talftest.TinyHead(t, dir, 2)
 	dev, err := cuda.New(cuda.Default())
 	if err != nil {
 		t.Fatal(err)

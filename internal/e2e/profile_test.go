@@ -1,4 +1,4 @@
-package command
+package e2e
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"talf/cmd/talf/command"
+	"talf/internal/e2e/talftest"
 	"talf/train/profile"
 )
 
@@ -28,25 +30,25 @@ func readProfile(t testing.TB, dir string) (p profile.Report) {
 // A profile is of the steps that a command made, and changes nothing else: not the
 // checkpoints, nor how a run is interrupted and goes on.
 func TestTrainProfilesThroughTheCommandLine(t *testing.T) {
-	w := newWorld(t)
+	w := talftest.NewWorld(t)
 	dir := t.TempDir()
 	plain, out, prof := filepath.Join(dir, "plain"), filepath.Join(dir, "out"), filepath.Join(dir, "new", "profile")
-	ok(t, "", w.train(plain)...)
-	ok(t, "", append(w.train(out), "--profile", prof)...)
-	sameTree(t, out, plain)
+	talftest.OK(t, "", w.Train(plain)...)
+	talftest.OK(t, "", append(w.Train(out), "--profile", prof)...)
+	talftest.SameTree(t, out, plain)
 	if p := readProfile(t, prof); p.Steps != 3 || len(p.Ops) < 10 || p.SGEMM <= 0 {
 		t.Errorf("profile of 3 steps after the first: %d steps, %d operations, %v GFLOP/s", p.Steps, len(p.Ops), p.SGEMM)
 	}
-	ok(t, "", append(w.train(out), "--profile", prof, "--resume")...)
+	talftest.OK(t, "", append(w.Train(out), "--profile", prof, "--resume")...)
 	if p := readProfile(t, prof); p.Steps != 0 {
 		t.Errorf("no step was left to make, but %d were measured", p.Steps)
 	}
 	file := filepath.Join(dir, "file")
-	write(t, file, "")
-	talf(t, "", append(w.train(filepath.Join(dir, "x")), "--profile", file)...).refuses(t, exitFailure, "profile: ", file)
+	talftest.Write(t, file, "")
+	talftest.Run(t, "", append(w.Train(filepath.Join(dir, "x")), "--profile", file)...).Refuses(t, command.ExitFailure, "profile: ", file)
 
 	lm := filepath.Join(dir, "lm")
-	ok(t, "", "train", "--kind", "lm", "--model", w.model, "--data", w.text, "--out", lm, "--steps", "3", "--rows", "128", "--window", "32", "--profile", prof, "--dtype", "bf16")
+	talftest.OK(t, "", "train", "--kind", "lm", "--model", w.Model, "--data", w.Text, "--out", lm, "--steps", "3", "--rows", "128", "--window", "32", "--profile", prof, "--dtype", "bf16")
 	if p := readProfile(t, prof); p.Steps != 2 {
 		t.Errorf("a language model's: %d steps, want 2", p.Steps)
 	}
@@ -54,11 +56,11 @@ func TestTrainProfilesThroughTheCommandLine(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	interrupts(t)
+	talftest.Interrupts(t)
 	stopped := filepath.Join(dir, "stopped")
-	long := append(w.train(stopped), "--steps", "300", "--profile", prof)
-	if r := interruptedTrain(t, command(t, long...), stopped); r.code != exitInterrupted || !strings.Contains(r.err, "--resume") {
-		t.Errorf("exit %d, stderr:\n%s", r.code, r.err)
+	long := append(w.Train(stopped), "--steps", "300", "--profile", prof)
+	if r := talftest.InterruptedTrain(t, talftest.Command(t, long...), stopped); r.Code != command.ExitInterrupted || !strings.Contains(r.Err, "--resume") {
+		t.Errorf("exit %d, stderr:\n%s", r.Code, r.Err)
 	}
 	if p := readProfile(t, prof); p.Steps >= 299 {
 		t.Errorf("an interrupted run has a profile of %d steps", p.Steps)
@@ -71,21 +73,21 @@ func TestTrainInHalfThroughTheCommandLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains several heads")
 	}
-	w := newWorld(t)
+	w := talftest.NewWorld(t)
 	dir := t.TempDir()
 	out := func(name string) string { return filepath.Join(dir, name) }
 	args := func(to string, more ...string) []string {
 		return append([]string{
-			"train", "--model", w.model, "--data", w.labels, "--stage", "eagle:2", "--stage", "hass:top=4:2", "--stage", "talf:2", "--rows", "128",
+			"train", "--model", w.Model, "--data", w.Labels, "--stage", "eagle:2", "--stage", "hass:top=4:2", "--stage", "talf:2", "--rows", "128",
 			"--layers", "2", "--draft-vocab", "24", "--held-out", "0.2", "--eval-every", "0", "--save-every", "1", "--warmup", "1", "--out", to,
 		}, more...)
 	}
 	half := []string{"--dtype", "bf16"}
-	ok(t, "", args(out("half"), half...)...)
-	ok(t, "", args(out("again"), append(half, "--features", "recompute", "--threads", "1")...)...)
-	sameTree(t, out("again"), out("half"))
-	ok(t, "", args(out("f32"), "--dtype", "f32")...)
-	a, b := contents(t, out("half")), contents(t, out("f32"))
+	talftest.OK(t, "", args(out("half"), half...)...)
+	talftest.OK(t, "", args(out("again"), append(half, "--features", "recompute", "--threads", "1")...)...)
+	talftest.SameTree(t, out("again"), out("half"))
+	talftest.OK(t, "", args(out("f32"), "--dtype", "f32")...)
+	a, b := talftest.Contents(t, out("half")), talftest.Contents(t, out("f32"))
 	step := "step-00000006"
 	if name := filepath.Join(step, "model.safetensors"); len(a[name]) != len(b[name]) || a[name] == b[name] || a[name] == "" {
 		t.Errorf("weights of %d bytes, in f32 %d; the same: %v", len(a[name]), len(b[name]), a[name] == b[name])
@@ -93,8 +95,8 @@ func TestTrainInHalfThroughTheCommandLine(t *testing.T) {
 	if name := filepath.Join(step, "config.json"); a[name] != b[name] || a[name] == "" {
 		t.Errorf("%s differs by the type that activations were kept as", name)
 	}
-	talf(t, "", args(out("half"), "--resume")...).refuses(t, exitFailure, "trainer.json", "dtype was bf16, is not given")
-	talf(t, "", args(out("f32"), "--resume", "--dtype", "bf16")...).refuses(t, exitFailure, "trainer.json", "dtype was not given, is bf16")
+	talftest.Run(t, "", args(out("half"), "--resume")...).Refuses(t, command.ExitFailure, "trainer.json", "dtype was bf16, is not given")
+	talftest.Run(t, "", args(out("f32"), "--resume", "--dtype", "bf16")...).Refuses(t, command.ExitFailure, "trainer.json", "dtype was not given, is bf16")
 
 	// The last stage, if it was lost, is made again with the same bits.
 	for _, s := range []string{"step-00000005", step, "best.json"} {
@@ -102,13 +104,13 @@ func TestTrainInHalfThroughTheCommandLine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ok(t, "", args(out("again"), append(half, "--resume")...)...)
-	if got := contents(t, out("again")); got[filepath.Join(step, "model.safetensors")] != a[filepath.Join(step, "model.safetensors")] {
+	talftest.OK(t, "", args(out("again"), append(half, "--resume")...)...)
+	if got := talftest.Contents(t, out("again")); got[filepath.Join(step, "model.safetensors")] != a[filepath.Join(step, "model.safetensors")] {
 		t.Error("other weights than the uninterrupted run's")
 	}
 	// Heads of the one type begin with those of the other.
-	one := []string{"train", "--model", w.model, "--data", w.labels, "--rows", "128", "--steps", "1", "--layers", "2"}
-	ok(t, "", append(one, "--init", out("half"), "--out", out("from half"))...)
-	ok(t, "", append(one, "--init", out("f32"), "--out", out("to half"), "--dtype", "bf16", "--draft-vocab", out("half"))...)
-	ok(t, "", "generate", "--model", w.model, "--head", out("half"), "--prompt", "Once", "--max-tokens", "4")
+	one := []string{"train", "--model", w.Model, "--data", w.Labels, "--rows", "128", "--steps", "1", "--layers", "2"}
+	talftest.OK(t, "", append(one, "--init", out("half"), "--out", out("from half"))...)
+	talftest.OK(t, "", append(one, "--init", out("f32"), "--out", out("to half"), "--dtype", "bf16", "--draft-vocab", out("half"))...)
+	talftest.OK(t, "", "generate", "--model", w.Model, "--head", out("half"), "--prompt", "Once", "--max-tokens", "4")
 }

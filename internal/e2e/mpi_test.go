@@ -1,6 +1,6 @@
 //go:build mpi && cgo && linux
 
-package command
+package e2e
 
 import (
 	"bytes"
@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"talf/checkpoints"
+	"talf/cmd/talf/command"
+	"talf/internal/e2e/talftest"
 	"talf/train"
 )
 
@@ -28,7 +30,7 @@ func mpirun(t *testing.T, n int, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Skip("needs mpirun of Open MPI")
 	}
-	c := command(t, args...)
+	c := talftest.Command(t, args...)
 	c.Args = append([]string{
 		path, "-n", strconv.Itoa(n), "--oversubscribe", "--allow-run-as-root", "--bind-to", "none",
 		"--mca", "odls_base_sigkill_timeout", "5", c.Path,
@@ -53,13 +55,13 @@ func (r *mpiRun) args(out string, more ...string) []string {
 
 func (r *mpiRun) alone(t *testing.T, out string, more ...string) {
 	t.Helper()
-	ok(t, "", r.args(out, append(more, "--accum", "2")...)...)
+	talftest.OK(t, "", r.args(out, append(more, "--accum", "2")...)...)
 }
 
 func (r *mpiRun) ranks(t *testing.T, out string, more ...string) {
 	t.Helper()
-	if res := finish(t, mpirun(t, 2, r.args(out, more...)...)); res.code != exitOK {
-		t.Fatalf("exit %d\n%s", res.code, res.err)
+	if res := talftest.Finish(t, mpirun(t, 2, r.args(out, more...)...)); res.Code != command.ExitOK {
+		t.Fatalf("exit %d\n%s", res.Code, res.Err)
 	}
 }
 
@@ -206,7 +208,7 @@ func steps(t *testing.T, out string) []string {
 
 // Two ranks under mpirun make the steps of one process with twice the batch.
 func TestMPIRanksMakeTheStepsOfOneProcess(t *testing.T) {
-	r := mpiRun{newWorld(t), 50, 0}
+	r := mpiRun{talftest.NewWorld(t), 50, 0}
 	tmp := t.TempDir()
 	one, two := filepath.Join(tmp, "one"), filepath.Join(tmp, "two")
 	r.alone(t, one)
@@ -217,14 +219,14 @@ func TestMPIRanksMakeTheStepsOfOneProcess(t *testing.T) {
 // A rank that is killed ends the job with one message and a checkpoint of the last
 // step, from which any number of ranks goes on.
 func TestMPIAKilledRankEndsTheJob(t *testing.T) {
-	r := mpiRun{newWorld(t), 60, 2}
+	r := mpiRun{talftest.NewWorld(t), 60, 2}
 	tmp := t.TempDir()
 	whole := filepath.Join(tmp, "whole")
 	r.alone(t, whole)
 	for victim, want := range []string{"rank 0 has ended", "rank 1 has ended"} {
 		out := filepath.Join(tmp, "killed-"+strconv.Itoa(victim))
 		code, said := r.disturb(t, out, victim, syscall.SIGKILL, func() bool { return len(steps(t, out)) > 0 })
-		if code == exitOK || len(said) != 1 || !strings.Contains(said[0], want) || !strings.Contains(said[0], "--resume") {
+		if code == command.ExitOK || len(said) != 1 || !strings.Contains(said[0], want) || !strings.Contains(said[0], "--resume") {
 			t.Errorf("rank %d was killed: exit %d, %q, want %q in one line", victim, code, said, want)
 		}
 		log, err := train.ReadMetrics(out)
@@ -251,13 +253,13 @@ func TestMPIAKilledRankEndsTheJob(t *testing.T) {
 
 // What interrupts mpirun interrupts all ranks: one checkpoint of the last step is left.
 func TestMPIASignalSavesOnce(t *testing.T) {
-	r := mpiRun{newWorld(t), 10000, 0}
+	r := mpiRun{talftest.NewWorld(t), 10000, 0}
 	out := filepath.Join(t.TempDir(), "run")
 	code, said := r.disturb(t, out, -1, syscall.SIGTERM, func() bool {
 		log, err := train.ReadMetrics(out)
 		return err == nil && len(log) >= 3
 	})
-	if all := steps(t, out); code == exitOK || len(all) != 1 {
+	if all := steps(t, out); code == command.ExitOK || len(all) != 1 {
 		t.Errorf("exit %d, %q, checkpoints %v", code, said, all)
 	}
 	log, err := train.ReadMetrics(out)

@@ -1,4 +1,4 @@
-package command
+package e2e
 
 import (
 	"bytes"
@@ -8,12 +8,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"talf/cmd/talf/command"
+	"talf/internal/e2e/talftest"
 )
 
 // The commands in docs/deploy are accepted as they stand there: all that is missing
 // are the files. tools/deploycheck holds the manifest of the Job against Kubernetes.
 func TestEveryCommandOfDocsDeployIsAccepted(t *testing.T) {
-	files, err := filepath.Glob("../../../docs/deploy/*")
+	files, err := filepath.Glob("../../docs/deploy/*")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +62,8 @@ func TestEveryCommandOfDocsDeployIsAccepted(t *testing.T) {
 			t.Fatal(err)
 		}
 		var errb bytes.Buffer
-		code := Run(words(vars.ReplaceAllString(line, "1")), strings.NewReader(""), io.Discard, &errb)
-		if code != exitFailure || !strings.Contains(errb.String(), "does not exist") {
+		code := command.Run(talftest.Words(vars.ReplaceAllString(line, "1")), strings.NewReader(""), io.Discard, &errb)
+		if code != command.ExitFailure || !strings.Contains(errb.String(), "does not exist") {
 			t.Errorf("%s: talf %s: exit %d\n%s", name, line, code, errb.String())
 		}
 	}

@@ -1,4 +1,4 @@
-package command
+package e2e
 
 import (
 	"fmt"
@@ -28,7 +28,7 @@ func headParams(s *arch.Spec) int { return s.DraftFor(false).Params() }
 // The sizes in docs/sizing.md are those of the code: parameters, bytes and
 // operations are counted here, row by row.
 func TestSizesInTheGuideAreCounted(t *testing.T) {
-	b, err := os.ReadFile("../../../docs/sizing.md")
+	b, err := os.ReadFile("../../docs/sizing.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 //go:build gpu && linux && cgo
 
-package command
+package e2e
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"talf/infer/draft"
 	"talf/infer/source"
 	"talf/infer/verify"
+	"talf/internal/e2e/talftest"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/sample"
@@ -100,8 +101,8 @@ func TestCallsOfTheCUDADriver(t *testing.T) {
 		return
 	}
 	ctx := context.Background()
-	dir := tinyModel(t, tinyConfig(), 1)
-	headDir := tinyHead(t, dir, 2)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	headDir := talftest.TinyHead(t, dir, 2)
 	meter := newMeter(t)
 	decode := func(c cuda.Config, method string) ([]int32, *metered) {
 		dev, err := cuda.New(c)
@@ -205,10 +206,10 @@ func TestMemoryOfACUDADeviceIsPlanned(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
 	}
-	dir := tinyModel(t, tinyConfig(), 1)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	args := []string{"generate", "--model", dir, "--prompt", "x", "--max-tokens", "2", "--device", "cuda:0"}
-	if got, want := ok(t, "", append(args, "--kv-positions", "1000")...), ok(t, "", append(args, "--kv-positions", "0")...); got != want {
+	if got, want := talftest.OK(t, "", append(args, "--kv-positions", "1000")...), talftest.OK(t, "", append(args, "--kv-positions", "0")...); got != want {
 		t.Errorf("%q with memory set aside, %q without", got, want)
 	}
-	talf(t, "", append(args, "--kv-positions", "100000000")...).refuses(t, 1, "does not fit", "of keys and values as F32 of 100000000 positions", "are free; ")
+	talftest.Run(t, "", append(args, "--kv-positions", "100000000")...).Refuses(t, 1, "does not fit", "of keys and values as F32 of 100000000 positions", "are free; ")
 }

@@ -1,6 +1,6 @@
 //go:build gpu && linux && cgo
 
-package command
+package e2e
 
 import (
 	"cmp"
@@ -12,7 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"talf/cmd/talf/command"
 	"talf/data"
+	"talf/internal/e2e/talftest"
 )
 
 // TestPipelineOnACUDADevice labels, trains and decodes on the device: labels are the
@@ -23,10 +25,10 @@ func TestPipelineOnACUDADevice(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
 	}
-	dir, text := tinyModel(t, tinyConfig(), 1), fewTexts(t)
+	dir, text := talftest.TinyModel(t, talftest.TinyConfig(), 1), fewTexts(t)
 	label := func(device string, more ...string) string {
 		out := filepath.Join(t.TempDir(), "set")
-		ok(t, "", append([]string{"preprocess", "--model", dir, "--data", text, "--out", out, "--k", "2", "--max-len", "10", "--shard", "2", "--tokens", "20", "--device", device}, more...)...)
+		talftest.OK(t, "", append([]string{"preprocess", "--model", dir, "--data", text, "--out", out, "--k", "2", "--max-len", "10", "--shard", "2", "--tokens", "20", "--device", device}, more...)...)
 		return out
 	}
 	cpu, one := label("cpu"), label("cuda:0")
@@ -36,19 +38,19 @@ func TestPipelineOnACUDADevice(t *testing.T) {
 	sameFiles(t, one, label("cuda:all", "--tokens", "30"))
 
 	// A set is made with one arithmetic.
-	on := func(device, out string) result {
-		return talf(t, "", "preprocess", "--model", dir, "--data", text, "--out", out, "--k", "2", "--max-len", "10", "--shard", "2", "--device", device)
+	on := func(device, out string) talftest.Result {
+		return talftest.Run(t, "", "preprocess", "--model", dir, "--data", text, "--out", out, "--k", "2", "--max-len", "10", "--shard", "2", "--device", device)
 	}
-	on("cuda:0", cpu).refuses(t, exitFailure, "arithmetic: of the CPU, want of cuda sm_90 f32", "choose another or delete it")
-	on("cpu", one).refuses(t, exitFailure, "arithmetic: of cuda sm_90 f32", "want of the CPU")
-	on("cuda:7", filepath.Join(t.TempDir(), "none")).refuses(t, exitFailure, "no device 7: the driver finds 3")
-	on("cuda:0,cuda:0", one).refuses(t, exitUsage, "cuda:0 is there twice")
-	on("cpu,cuda:0", one).refuses(t, exitUsage, "want cpu, auto, cuda:all")
+	on("cuda:0", cpu).Refuses(t, command.ExitFailure, "arithmetic: of the CPU, want of cuda sm_90 f32", "choose another or delete it")
+	on("cpu", one).Refuses(t, command.ExitFailure, "arithmetic: of cuda sm_90 f32", "want of the CPU")
+	on("cuda:7", filepath.Join(t.TempDir(), "none")).Refuses(t, command.ExitFailure, "no device 7: the driver finds 3")
+	on("cuda:0,cuda:0", one).Refuses(t, command.ExitUsage, "cuda:0 is there twice")
+	on("cpu,cuda:0", one).Refuses(t, command.ExitUsage, "want cpu, auto, cuda:all")
 
 	head := filepath.Join(t.TempDir(), "head")
-	ok(t, "", "train", "--model", dir, "--data", one, "--out", head, "--steps", "2", "--rows", "32", "--held-out", "0.2", "--device", "cuda:0")
+	talftest.OK(t, "", "train", "--model", dir, "--data", one, "--out", head, "--steps", "2", "--rows", "32", "--held-out", "0.2", "--device", "cuda:0")
 	decode := func(args ...string) string {
-		return ok(t, "", append([]string{"generate", "--model", dir, "--prompt", "Tom has 3 apples.", "--max-tokens", "12", "--device", "cuda:0"}, args...)...)
+		return talftest.OK(t, "", append([]string{"generate", "--model", dir, "--prompt", "Tom has 3 apples.", "--max-tokens", "12", "--device", "cuda:0"}, args...)...)
 	}
 	if plain, got := decode("--method", "ar"), decode("--method", "salf", "--head", head); got != plain {
 		t.Errorf("decoded with salf:\n%s\nplainly:\n%s", got, plain)
@@ -62,19 +64,19 @@ func TestStoppedLabellingOnACUDADeviceGoesOn(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
 	}
-	dir, text := tinyModel(t, tinyConfig(), 1), fewTexts(t)
+	dir, text := talftest.TinyModel(t, talftest.TinyConfig(), 1), fewTexts(t)
 	args := func(out string) []string {
 		return []string{"preprocess", "--model", dir, "--data", text, "--out", out, "--k", "2", "--depth", "2", "--max-len", "6", "--shard", "1", "--device", "cuda:0", "--json"}
 	}
 	whole, out := filepath.Join(t.TempDir(), "set"), filepath.Join(t.TempDir(), "set")
-	ok(t, "", args(whole)...)
+	talftest.OK(t, "", args(whole)...)
 	t.Setenv("TALF_FAKE_LOST", "120")
-	talf(t, "", args(out)...).refuses(t, exitFailure, "preprocess:", "the device is lost until the program ends")
+	talftest.Run(t, "", args(out)...).Refuses(t, command.ExitFailure, "preprocess:", "the device is lost until the program ends")
 	if left, err := filepath.Glob(filepath.Join(out, "*.tmp")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	t.Setenv("TALF_FAKE_LOST", "0")
-	if got := ok(t, "", args(out)...); strings.Contains(got, `"resumed_shards": 0,`) {
+	if got := talftest.OK(t, "", args(out)...); strings.Contains(got, `"resumed_shards": 0,`) {
 		t.Errorf("the device was lost before a shard was finished: %s", got)
 	}
 	sameFiles(t, whole, out)
@@ -83,7 +85,7 @@ func TestStoppedLabellingOnACUDADeviceGoesOn(t *testing.T) {
 // fewTexts writes texts of a few tokens: the emulated device takes its time.
 func fewTexts(t *testing.T) string {
 	t.Helper()
-	return write(t, filepath.Join(t.TempDir(), "few.txt"), "Tom has 3 apples.\n\nA cat ran home.\n\nWho is she?\n\n2 and 5 is 7.\n\nIt was dark.\n\nNo more rain.\n")
+	return talftest.Write(t, filepath.Join(t.TempDir(), "few.txt"), "Tom has 3 apples.\n\nA cat ran home.\n\nWho is she?\n\n2 and 5 is 7.\n\nIt was dark.\n\nNo more rain.\n")
 }
 
 // sameFiles compares the files of two sets.

@@ -1,6 +1,6 @@
 //go:build gpu && linux && cgo
 
-package command
+package e2e
 
 import (
 	"encoding/json"
@@ -25,6 +25,9 @@ import (
 	"talf/data/corpus"
 	"talf/infer/bench"
 	"talf/internal/demo"
+	"talf/internal/durable"
+	"talf/internal/e2e/talftest"
+	"talf/internal/version"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/head"
@@ -105,23 +108,23 @@ func TestGPUBundleOnACUDADevice(t *testing.T) {
 		return
 	}
 	dir := unpackedBundle(t)
-	run := func(env []string, args ...string) (r gpuReport, text string, res result) {
+	run := func(env []string, args ...string) (r gpuReport, text string, res talftest.Result) {
 		out := t.TempDir()
 		c := exec.Command("bash", append([]string{filepath.Join(dir, "run.sh"), "--dry-run", out}, args...)...)
 		c.Dir, c.Env = t.TempDir(), append(env, "PATH="+os.Getenv("PATH"), "HOME="+t.TempDir(), "TMPDIR="+t.TempDir())
-		res = finish(t, c)
+		res = talftest.Finish(t, c)
 		b, err := os.ReadFile(filepath.Join(out, "report.md"))
 		if err != nil {
-			t.Fatalf("%v\n%s", err, res.err)
+			t.Fatalf("%v\n%s", err, res.Err)
 		}
-		if found, err := readJSON(filepath.Join(out, "report.json"), &r); err != nil || !found {
+		if found, err := durable.ReadJSON(filepath.Join(out, "report.json"), &r); err != nil || !found {
 			t.Fatalf("report.json: %v, %v", found, err)
 		}
 		return r, string(b), res
 	}
 	r, text, res := run(nil)
-	if res.code != 0 {
-		t.Errorf("exit %d\n%s\n%s", res.code, res.err, text)
+	if res.Code != 0 {
+		t.Errorf("exit %d\n%s\n%s", res.Code, res.Err, text)
 	}
 	for _, want := range []string{"A dry run on the emulated device", "emulated device, compute capability 9.0", "| products | ok |", "## tiny", "## A head trained here", "| waiting |"} {
 		if !strings.Contains(text, want) {
@@ -149,8 +152,8 @@ func TestGPUBundleOnACUDADevice(t *testing.T) {
 
 	// What fails is in a report all the same, and in the status.
 	r, text, res = run([]string{"TALF_FAKE_LOST=300"}, "checks", "shape-tiny")
-	if res.code == 0 || !strings.Contains(text, "| products | ok |") || !strings.Contains(text, "| FAILED |") || len(r.Checks) < 4 {
-		t.Errorf("a device that is lost: exit %d\n%s", res.code, text)
+	if res.Code == 0 || !strings.Contains(text, "| products | ok |") || !strings.Contains(text, "| FAILED |") || len(r.Checks) < 4 {
+		t.Errorf("a device that is lost: exit %d\n%s", res.Code, text)
 	}
 	// So is a part that did not come to its end, or left nothing.
 	out := t.TempDir()
@@ -214,7 +217,7 @@ func bundlePart(t *testing.T, out, part string, dry bool) {
 		}
 		return
 	}
-	r := &gpuReport{Version: readVersion(), Checks: []gpuCheck{}, Shapes: []*gpuShape{}, Emulated: dry}
+	r := &gpuReport{Version: version.Read(), Checks: []gpuCheck{}, Shapes: []*gpuShape{}, Emulated: dry}
 	save := func() {
 		if err := r.save(out, part); err != nil {
 			t.Error(err)
@@ -480,7 +483,7 @@ func (r *gpuReport) shape(t *testing.T, dev compute.Device, s *gpuShape, p gpuPl
 			s.Contexts = append(s.Contexts, gpuContext{n, one.Seconds, most.Seconds})
 		}
 	})
-	for _, math := range []string{mathF32, mathBF16} {
+	for _, math := range []string{"f32", "bf16"} {
 		check("training a head of "+s.Name+" in "+math, func(t *testing.T) { s.training(t, deep, set, math, filepath.Join(dir, "own"), p) })
 	}
 }
@@ -530,7 +533,7 @@ func (s *gpuShape) draftStep(t *testing.T, m *model.Model, p gpuPlan) {
 // training measures steps of a head's loss eagle, as torch_speed.py does: positions
 // a second, of the best step.
 func (s *gpuShape) training(t *testing.T, spec *arch.Spec, set *safetensors.Set, math, labels string, p gpuPlan) {
-	dev, err := cuda.New(cuda.Config{BF16: math == mathBF16})
+	dev, err := cuda.New(cuda.Config{BF16: math == "bf16"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -593,8 +596,8 @@ func labelRate(t *testing.T, m *model.Model, p gpuPlan, library bool, out string
 		text.WriteString("\n\n")
 	}
 	c := preprocess.Default()
-	c.Files, c.Out = []string{write(t, filepath.Join(t.TempDir(), "in.txt"), text.String())}, out
-	c.Load.Format, c.EOS, c.Rows, c.Tokens = corpus.Paragraphs, preprocess.EOSNever, cudaRows, cudaTokens
+	c.Files, c.Out = []string{talftest.Write(t, filepath.Join(t.TempDir(), "in.txt"), text.String())}, out
+	c.Load.Format, c.EOS, c.Rows, c.Tokens = corpus.Paragraphs, preprocess.EOSNever, preprocess.DeviceRows, preprocess.DeviceTokens
 	since := time.Now()
 	st, err := preprocess.Run(t.Context(), c, preprocess.Inputs{Target: m, Tokenizer: numbered{}, TokenizerHash: "ids", Bulk: library, Arithmetic: "bundle"})
 	if err != nil {
@@ -614,13 +617,13 @@ func (r *gpuReport) endToEnd(t *testing.T, p gpuPlan) {
 		t.Fatal(err)
 	}
 	if r.Emulated {
-		if err := modeltest.Write(target, tinyConfig(), 1); err != nil {
+		if err := modeltest.Write(target, talftest.TinyConfig(), 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ok(t, "", append([]string{"preprocess", "--model", target, "--data", text, "--out", set, "--eos", "always", "--device", "cuda:0", "--quiet"}, p.label...)...)
+	talftest.OK(t, "", append([]string{"preprocess", "--model", target, "--data", text, "--out", set, "--eos", "always", "--device", "cuda:0", "--quiet"}, p.label...)...)
 	r.TrainedOn = "cuda:0"
-	ok(t, "", append([]string{"train", "--model", target, "--data", set, "--out", head, "--eval-every", "0", "--quiet", "--device", "cuda:0"}, p.train...)...)
+	talftest.OK(t, "", append([]string{"train", "--model", target, "--data", set, "--out", head, "--eval-every", "0", "--quiet", "--device", "cuda:0"}, p.train...)...)
 	log, err := train.ReadMetrics(head)
 	if err != nil || len(log) == 0 {
 		t.Fatalf("%d steps, %v", len(log), err)
@@ -628,9 +631,9 @@ func (r *gpuReport) endToEnd(t *testing.T, p gpuPlan) {
 	for _, x := range log {
 		r.Training = max(r.Training, float64(x.Positions)/x.Seconds)
 	}
-	prompts := promptFile(t, 20)
+	prompts := talftest.PromptFile(t, 20)
 	var report bench.Report
-	out := ok(t, "", append([]string{
+	out := talftest.OK(t, "", append([]string{
 		"bench", "--model", target, "--head", head, "--prompts", prompts, "--device", "cuda:0", "--method", "salf", "--method", "beam", "--json",
 	}, p.bench...)...)
 	if err := json.Unmarshal([]byte(out), &report); err != nil {

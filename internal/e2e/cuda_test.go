@@ -1,6 +1,6 @@
 //go:build gpu && linux && cgo
 
-package command
+package e2e
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"talf/compute/cuda"
 	"talf/compute/cuda/cudatest"
 	"talf/compute/devices"
+	"talf/internal/e2e/talftest"
 	"talf/model"
 	"talf/model/modeltest"
 	"talf/tree"
@@ -176,14 +177,14 @@ func TestGenerateOnACUDADevice(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
 	}
-	dir := tinyModel(t, tinyConfig(), 1)
-	head := tinyHead(t, dir, 2)
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	head := talftest.TinyHead(t, dir, 2)
 	run := func(args ...string) string {
-		return ok(t, "", append([]string{"generate", "--model", dir, "--prompt", "Tom has 3 apples.", "--max-tokens", "12"}, args...)...)
+		return talftest.OK(t, "", append([]string{"generate", "--model", dir, "--prompt", "Tom has 3 apples.", "--max-tokens", "12"}, args...)...)
 	}
 	plain := run("--device", "cuda:0", "--method", "ar")
 	if got := run("--device", "auto", "--head", head, "--method", "beam"); got != plain {
 		t.Errorf("decoded with trees:\n%s\nplainly:\n%s", got, plain)
 	}
-	talf(t, "", "generate", "--model", dir, "--prompt", "x", "--device", "cuda:3").refuses(t, 1, "no device 3")
+	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--device", "cuda:3").Refuses(t, 1, "no device 3")
 }

@@ -1,6 +1,6 @@
 //go:build gpu && linux && cgo
 
-package command
+package e2e
 
 import (
 	"encoding/json"
@@ -10,8 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"talf/cmd/talf/command"
 	"talf/compute/cuda/cudatest"
 	"talf/compute/devices"
+	"talf/internal/e2e/talftest"
 	"talf/train"
 )
 
@@ -24,14 +26,18 @@ func TestDoctorExaminesCUDADevices(t *testing.T) {
 	t.Setenv("TALF_FAKE_DEVICES", "2")
 	t.Setenv("TALF_FAKE_BUSY", "0,500000000")
 	examined := func() (found []devices.Info, text string) {
-		var h health
-		if err := json.Unmarshal([]byte(ok(t, "", "doctor", "--json")), &h); err != nil {
+		var h struct {
+			GPU struct {
+				Devices []devices.Info `json:"devices"`
+			} `json:"gpu"`
+		}
+		if err := json.Unmarshal([]byte(talftest.OK(t, "", "doctor", "--json")), &h); err != nil {
 			t.Fatal(err)
 		}
 		if len(h.GPU.Devices) != 2 {
 			t.Fatalf("%d devices", len(h.GPU.Devices))
 		}
-		return h.GPU.Devices, ok(t, "", "doctor")
+		return h.GPU.Devices, talftest.OK(t, "", "doctor")
 	}
 	found, text := examined()
 	for i, d := range found {
@@ -64,10 +70,10 @@ func TestAutoTakesTheRoomiestCUDADevice(t *testing.T) {
 	}
 	t.Setenv("TALF_FAKE_DEVICES", "3")
 	t.Setenv("TALF_FAKE_BUSY", "300000000,200000000,100000000")
-	r := talf(t, "", "preprocess", "--model", tinyModel(t, tinyConfig(), 1), "--data", fewTexts(t), "--out", filepath.Join(t.TempDir(), "set"),
+	r := talftest.Run(t, "", "preprocess", "--model", talftest.TinyModel(t, talftest.TinyConfig(), 1), "--data", fewTexts(t), "--out", filepath.Join(t.TempDir(), "set"),
 		"--k", "1", "--depth", "1", "--max-len", "4", "--device", "auto")
-	if r.code != exitOK || !strings.Contains(r.err, "cuda:2 emulated device") {
-		t.Errorf("exit %d\n%s", r.code, r.err)
+	if r.Code != command.ExitOK || !strings.Contains(r.Err, "cuda:2 emulated device") {
+		t.Errorf("exit %d\n%s", r.Code, r.Err)
 	}
 }
 
@@ -82,21 +88,21 @@ func TestCublasOnACUDADevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("LD_LIBRARY_PATH", blas+string(os.PathListSeparator)+os.Getenv("LD_LIBRARY_PATH"))
-	dir, text := tinyModel(t, tinyConfig(), 1), fewTexts(t)
-	label := func(out string, more ...string) result {
-		return talf(t, "", append([]string{
+	dir, text := talftest.TinyModel(t, talftest.TinyConfig(), 1), fewTexts(t)
+	label := func(out string, more ...string) talftest.Result {
+		return talftest.Run(t, "", append([]string{
 			"preprocess", "--model", dir, "--data", text, "--out", out, "--k", "4", "--depth", "2", "--max-len", "10", "--device", "cuda:0",
 		}, more...)...)
 	}
 	with, without := filepath.Join(t.TempDir(), "set"), filepath.Join(t.TempDir(), "set")
-	if r := label(with); r.code != exitOK || !strings.Contains(r.err, "cuBLAS 12.8.4") {
-		t.Fatalf("exit %d\n%s", r.code, r.err)
+	if r := label(with); r.Code != command.ExitOK || !strings.Contains(r.Err, "cuBLAS 12.8.4") {
+		t.Fatalf("exit %d\n%s", r.Code, r.Err)
 	}
-	if r := label(without, "--cublas=false"); r.code != exitOK || !strings.Contains(r.err, "the device's own: --cublas=false") {
-		t.Fatalf("exit %d\n%s", r.code, r.err)
+	if r := label(without, "--cublas=false"); r.Code != command.ExitOK || !strings.Contains(r.Err, "the device's own: --cublas=false") {
+		t.Fatalf("exit %d\n%s", r.Code, r.Err)
 	}
 	compareSets(t, without, with)
-	a, b := contents(t, with), contents(t, without)
+	a, b := talftest.Contents(t, with), talftest.Contents(t, without)
 	differ := false
 	for name := range a {
 		differ = differ || strings.HasSuffix(name, ".parquet") && a[name] != b[name]
@@ -105,9 +111,9 @@ func TestCublasOnACUDADevice(t *testing.T) {
 		t.Error("the library took no part: both sets have the same bytes")
 	}
 	const library = "cuda sm_90 f32, cuBLAS 12.8.4, --rows 2048 --tokens 8192"
-	label(with, "--cublas=false").refuses(t, exitFailure, "arithmetic: of "+library+", want of cuda sm_90 f32")
-	label(without).refuses(t, exitFailure, "arithmetic: of cuda sm_90 f32, want of "+library)
-	label(with, "--rows", "1024").refuses(t, exitFailure, "--rows 2048", "--rows 1024")
+	label(with, "--cublas=false").Refuses(t, command.ExitFailure, "arithmetic: of "+library+", want of cuda sm_90 f32")
+	label(without).Refuses(t, command.ExitFailure, "arithmetic: of cuda sm_90 f32, want of "+library)
+	label(with, "--rows", "1024").Refuses(t, command.ExitFailure, "--rows 2048", "--rows 1024")
 }
 
 // TestLanguageModelsTrainOnACUDADevice holds a language model's curve on the device to
@@ -116,7 +122,7 @@ func TestLanguageModelsTrainOnACUDADevice(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
 	}
-	dir, text := tinyModel(t, tinyConfig(), 1), fewTexts(t)
+	dir, text := talftest.TinyModel(t, talftest.TinyConfig(), 1), fewTexts(t)
 	args := func(out string, more ...string) []string {
 		return append([]string{
 			"train", "--kind", "lm", "--model", dir, "--data", text, "--out", out, "--steps", "3", "--rows", "32", "--window", "16", "--warmup", "1", "--lr", "1e-3",
@@ -125,9 +131,9 @@ func TestLanguageModelsTrainOnACUDADevice(t *testing.T) {
 	}
 	tmp := t.TempDir()
 	cpu, device, half, model := filepath.Join(tmp, "cpu"), filepath.Join(tmp, "cuda"), filepath.Join(tmp, "half"), filepath.Join(tmp, "model")
-	ok(t, "", args(cpu)...)
-	ok(t, "", args(device, "--device", "cuda:0", "--export", model)...)
-	ok(t, "", args(half, "--device", "cuda:0", "--math", "bf16")...)
+	talftest.OK(t, "", args(cpu)...)
+	talftest.OK(t, "", args(device, "--device", "cuda:0", "--export", model)...)
+	talftest.OK(t, "", args(half, "--device", "cuda:0", "--math", "bf16")...)
 	for out, bound := range map[string][2]float64{device: {0, 1e-5}, half: {1e-5, 5e-2}} {
 		if apart := curvesApart(t, out, cpu); !(apart > bound[0] || bound[0] == 0) || !(apart <= bound[1]) {
 			t.Errorf("%s: apart by %.2g of the CPU's, want %v", filepath.Base(out), apart, bound)
@@ -135,21 +141,21 @@ func TestLanguageModelsTrainOnACUDADevice(t *testing.T) {
 			t.Logf("%s: apart by %.2g of the CPU's", filepath.Base(out), apart)
 		}
 	}
-	ok(t, "", "generate", "--model", model, "--prompt", "A cat", "--max-tokens", "3", "--device", "cuda:0")
+	talftest.OK(t, "", "generate", "--model", model, "--prompt", "A cat", "--max-tokens", "3", "--device", "cuda:0")
 
 	// A run goes on with what began it, with the bits of one that did not stop.
-	whole := contents(t, filepath.Join(device, "step-00000003"))
+	whole := talftest.Contents(t, filepath.Join(device, "step-00000003"))
 	for _, name := range []string{filepath.Join(device, "step-00000003"), filepath.Join(device, "best.json")} {
 		if err := os.RemoveAll(name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	const began = "the run began with the arithmetic of "
-	talf(t, "", args(device, "--resume")...).refuses(t, exitFailure, "trainer.json", began+"cuda sm_90 f32, now of the CPU")
-	talf(t, "", args(device, "--resume", "--device", "cuda:0", "--math", "bf16")...).refuses(t, exitFailure, began+"cuda sm_90 f32, now of cuda sm_90 bf16")
-	talf(t, "", args(cpu, "--resume", "--device", "auto")...).refuses(t, exitFailure, began+"the CPU, now of cuda sm_90 f32")
-	ok(t, "", args(device, "--resume", "--device", "auto")...)
-	if got := contents(t, filepath.Join(device, "step-00000003"))["model.safetensors"]; got == "" || got != whole["model.safetensors"] {
+	talftest.Run(t, "", args(device, "--resume")...).Refuses(t, command.ExitFailure, "trainer.json", began+"cuda sm_90 f32, now of the CPU")
+	talftest.Run(t, "", args(device, "--resume", "--device", "cuda:0", "--math", "bf16")...).Refuses(t, command.ExitFailure, began+"cuda sm_90 f32, now of cuda sm_90 bf16")
+	talftest.Run(t, "", args(cpu, "--resume", "--device", "auto")...).Refuses(t, command.ExitFailure, began+"the CPU, now of cuda sm_90 f32")
+	talftest.OK(t, "", args(device, "--resume", "--device", "auto")...)
+	if got := talftest.Contents(t, filepath.Join(device, "step-00000003"))["model.safetensors"]; got == "" || got != whole["model.safetensors"] {
 		t.Error("a run that stopped and went on has other weights than one that did not")
 	}
 }
@@ -193,8 +199,8 @@ func TestWhatTrainingOnACUDADeviceRefuses(t *testing.T) {
 		return append([]string{"train", "--model", "none", "--data", "none", "--out", filepath.Join(t.TempDir(), "out")}, more...)
 	}
 	for _, device := range []string{"cuda:0", "auto"} {
-		talf(t, "", args("--device", device, "--profile", t.TempDir())...).refuses(t, exitUsage, "--profile times the CPU's operations", "those of cuda:0")
-		talf(t, "", args("--device", device, "--dtype", "bf16")...).refuses(t, exitUsage, "--dtype bf16 is for the CPU", "--math bf16")
+		talftest.Run(t, "", args("--device", device, "--profile", t.TempDir())...).Refuses(t, command.ExitUsage, "--profile times the CPU's operations", "those of cuda:0")
+		talftest.Run(t, "", args("--device", device, "--dtype", "bf16")...).Refuses(t, command.ExitUsage, "--dtype bf16 is for the CPU", "--math bf16")
 	}
-	talf(t, "", args("--device", "cuda:0", "--kind", "lm", "--profile", t.TempDir())...).refuses(t, exitUsage, "--profile times the CPU's operations")
+	talftest.Run(t, "", args("--device", "cuda:0", "--kind", "lm", "--profile", t.TempDir())...).Refuses(t, command.ExitUsage, "--profile times the CPU's operations")
 }

@@ -1,0 +1,41 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"talf/internal/e2e/talftest"
+)
+
+// A terminal that is closed sends two signals, its own and its shell's: the second is
+// no wish to quit at once. If it were, this process would end here.
+func TestAClosedTerminalSendsTwoSignals(t *testing.T) {
+	talftest.Interrupts(t)
+	talftest.HangsUp(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := quietApp(t).watch(cancel)
+	defer stop()
+	came := make(chan os.Signal, 2)
+	signal.Notify(came, syscall.SIGHUP)
+	defer signal.Stop(came)
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := self.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		<-came
+		<-ctx.Done()
+	}
+	time.Sleep(50 * time.Millisecond) // for the second to be acted upon
+	if err := context.Cause(ctx); !errors.Is(err, errInterrupted) {
+		t.Errorf("cancelled by %v, want an interruption", err)
+	}
+}

@@ -1,0 +1,415 @@
+// Package talftest is what the end-to-end tests and the tests of commands share: running
+// talf as a process, and small models, heads and texts to run it on.
+package talftest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"talf/compute/cpu"
+	"talf/infer/decode"
+	"talf/internal/demo"
+	"talf/internal/durable"
+	"talf/model"
+	"talf/model/head"
+	"talf/model/modeltest"
+)
+
+// asTalf makes the test binary behave as talf: commands run as processes of
+// their own, with real signals, limits and exit codes.
+const asTalf = "TALF_TEST_AS_COMMAND"
+
+// Main is the body of TestMain. run is command.Run.
+func Main(m *testing.M, run func(args []string, in io.Reader, stdout, stderr io.Writer) int) {
+	if os.Getenv(asTalf) != "" {
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// A Result is what a command left behind.
+type Result struct {
+	Code     int
+	Out, Err string
+}
+
+// Command prepares talf with args as a child process.
+func Command(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	t.Cleanup(cancel)
+	c := exec.CommandContext(ctx, self, args...)
+	c.Env = append(os.Environ(), asTalf+"=1")
+	return c
+}
+
+// Run runs a command to its end.
+func Run(t testing.TB, stdin string, args ...string) Result {
+	t.Helper()
+	c := Command(t, args...)
+	c.Stdin = strings.NewReader(stdin)
+	return Finish(t, c)
+}
+
+func Finish(t testing.TB, c *exec.Cmd) Result {
+	t.Helper()
+	var out, errb bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errb
+	err := c.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return Result{c.ProcessState.ExitCode(), out.String(), errb.String()}
+}
+
+// OK runs a command that must succeed and returns what it printed.
+func OK(t testing.TB, stdin string, args ...string) string {
+	t.Helper()
+	r := Run(t, stdin, args...)
+	if r.Code != 0 {
+		t.Fatalf("talf %s: exit %d\n%s", strings.Join(args, " "), r.Code, r.Err)
+	}
+	return r.Out
+}
+
+// Refuses holds a failed command to the rules: the exit code, one clear line
+// that holds every word of want, no panic.
+func (r Result) Refuses(t testing.TB, code int, want ...string) {
+	t.Helper()
+	if r.Code != code {
+		t.Errorf("exit %d, want %d; stderr:\n%s", r.Code, code, r.Err)
+	}
+	if strings.Contains(r.Err, "goroutine ") || strings.Contains(r.Err, "panic") {
+		t.Errorf("a panic reached the user:\n%s", r.Err)
+	}
+	var lines []string
+	for line := range strings.Lines(r.Err) {
+		if strings.HasPrefix(line, "talf: ") && !strings.HasPrefix(line, "talf: see '") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	if len(lines) != 1 {
+		t.Errorf("%d error lines, want one; stderr:\n%s", len(lines), r.Err)
+	}
+	for _, w := range want {
+		if !strings.Contains(strings.Join(lines, "\n"), w) {
+			t.Errorf("the error does not name %q:\n%s", w, r.Err)
+		}
+	}
+}
+
+// Interrupts skips where a process cannot be sent an interrupt.
+func Interrupts(t testing.TB) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no signal to send to a single process")
+	}
+}
+
+// Interrupt starts cmd, waits until ready, sends one interrupt and waits for the
+// end.
+func Interrupt(t testing.TB, cmd *exec.Cmd, ready func() bool) Result {
+	t.Helper()
+	var out, errb bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errb
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for !ready() {
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended before it could be interrupted: %v\n%s", err, errb.String())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	return Result{cmd.ProcessState.ExitCode(), out.String(), errb.String()}
+}
+
+// TinyConfig is a model that has the demo's vocabulary and little else: commands
+// on it take milliseconds.
+func TinyConfig() modeltest.Config {
+	c := modeltest.Default()
+	c.Vocab, c.MaxPos, c.EOS = demo.VocabSize, 256, 1
+	return c
+}
+
+// TinyModel writes a random model directory with the demo's tokenizer.
+func TinyModel(t testing.TB, c modeltest.Config, seed uint64) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := demo.UnpackTokenizer(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := modeltest.Write(dir, c, seed); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TinyHead writes an untrained head of the model in dir.
+func TinyHead(t testing.TB, dir string, seed uint64) string {
+	t.Helper()
+	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dev.Close() }()
+	m, err := model.Load(dir, dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.Close() }()
+	spec := m.Spec().DraftFor(false)
+	out := t.TempDir()
+	if err := head.Write(out, spec, map[string]string{head.MetaTarget: m.Hash()}, head.Random(spec, seed)...); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Write writes a file of a test.
+func Write(t testing.TB, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Truncate cuts a file to n bytes.
+func Truncate(t testing.TB, path string, n int64) {
+	t.Helper()
+	if err := os.Truncate(path, n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// EditJSON changes one field of a JSON file.
+func EditJSON(t testing.TB, path, field string, value any) {
+	t.Helper()
+	var v map[string]any
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		t.Fatal(err)
+	}
+	v[field] = value
+	if err := durable.WriteJSON(path, v); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TextFile writes n documents of the demo's text.
+func TextFile(t testing.TB, n int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "text.jsonl")
+	if err := demo.WriteJSONL(path, demo.Corpus(9, n)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// PromptFile writes n prompts of the demo.
+func PromptFile(t testing.TB, n int) string {
+	t.Helper()
+	text := ""
+	for i, p := range demo.Prompts(9, n) {
+		b, err := json.Marshal(map[string]any{"id": fmt.Sprint(i), "prompt": p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(b) + "\n"
+	}
+	return Write(t, filepath.Join(t.TempDir(), "prompts.jsonl"), text)
+}
+
+// A World is a small pipeline's worth of files, made once for all fault tests.
+type World struct {
+	Model, Head, Text, Labels string
+}
+
+func NewWorld(t *testing.T) World {
+	t.Helper()
+	w := World{Model: TinyModel(t, TinyConfig(), 1), Text: TextFile(t, 24), Labels: filepath.Join(t.TempDir(), "labels")}
+	w.Head = TinyHead(t, w.Model, 1)
+	OK(t, "", w.Preprocess(w.Labels)...)
+	return w
+}
+
+func (w *World) Preprocess(out string) []string {
+	return []string{"preprocess", "--model", w.Model, "--data", w.Text, "--out", out, "--shard", "6", "--max-len", "96"}
+}
+
+func (w *World) Train(out string) []string {
+	return []string{
+		"train", "--model", w.Model, "--data", w.Labels, "--loss", "eagle", "--steps", "4", "--rows", "128",
+		"--save-every", "1", "--eval-every", "0", "--warmup", "1", "--out", out,
+	}
+}
+
+func (w *World) Generate() []string {
+	return []string{"generate", "--model", w.Model, "--head", w.Head, "--prompt", "Once", "--max-tokens", "4"}
+}
+
+// Contents returns the contents of a directory, but for the lock files of writers.
+func Contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err != nil || info.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		name, _ := filepath.Rel(dir, path)
+		// Metrics hold the seconds that a step took.
+		if info.Size() > 0 && filepath.Base(name) != "metrics.jsonl" {
+			out[name] = string(b)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func SameTree(t *testing.T, got, want string) {
+	t.Helper()
+	g, w := Contents(t, got), Contents(t, want)
+	for name := range w {
+		if g[name] != w[name] {
+			t.Errorf("%s differs from the uninterrupted run's", name)
+		}
+	}
+	for name := range g {
+		if _, ok := w[name]; !ok {
+			t.Errorf("%s was left behind", name)
+		}
+	}
+}
+
+// CopyDir returns a copy of dir that a test may damage.
+func CopyDir(t *testing.T, dir string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// InterruptedTrain stops a run that trains into dir after its first checkpoint.
+func InterruptedTrain(t *testing.T, c *exec.Cmd, dir string) Result {
+	t.Helper()
+	return Interrupt(t, c, func() bool {
+		m, err := filepath.Glob(filepath.Join(dir, "step-*"))
+		return err == nil && len(m) > 0
+	})
+}
+
+// FirstLoss is the loss of a run's first step.
+func FirstLoss(t *testing.T, dir string) float64 {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	var m struct{ Loss float64 }
+	if err := json.Unmarshal(line, &m); err != nil || m.Loss == 0 {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return m.Loss
+}
+
+func ReadAnswers(t *testing.T, path string) []decode.Answer {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []decode.Answer
+	for line := range strings.Lines(string(b)) {
+		var a decode.Answer
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// TurnTemplate is a chat template: every turn is a line that begins with who speaks.
+const TurnTemplate = `{%- for m in messages -%}
+{%- if m.role not in ['user', 'assistant'] %}{{ raise_exception('no ' + m.role) }}{% endif -%}
+{%- if m.role == 'assistant' -%}{{ 'A: ' }}{% generation %}{{ m.content + eos_token }}{% endgeneration %}{%- else -%}{{ 'Q: ' + m.content }}{%- endif -%}{{ '\n' }}
+{%- endfor -%}{%- if add_generation_prompt -%}{{ 'A:' }}{%- endif -%}`
+
+// ChatModel is a tiny model whose directory has TurnTemplate.
+func ChatModel(t testing.TB) string {
+	t.Helper()
+	dir := TinyModel(t, TinyConfig(), 3)
+	if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(TurnTemplate), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// HangsUp skips under nohup, where a closed terminal stops nothing.
+func HangsUp(t testing.TB) {
+	t.Helper()
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("SIGHUP is ignored here, as nohup wants")
+	}
+}
+
+// Words splits a command line like a shell, up to a comment, pipe or redirection.
+func Words(line string) []string {
+	var all []string
+	quoted := false
+	word, open := "", false
+	for _, r := range line + " " {
+		switch {
+		case r == '\'':
+			quoted, open = !quoted, true
+		case quoted:
+			word += string(r)
+		case r == ' ' || r == '\n':
+			if open {
+				all = append(all, word)
+			}
+			word, open = "", false
+		case !open && strings.ContainsRune("#|<>", r):
+			return all
+		default:
+			word, open = word+string(r), true
+		}
+	}
+	return all
+}
