@@ -133,9 +133,6 @@ func (t *Tree) Mask() []uint64 { return t.anc }
 // Stride returns the number of words in a row of Ancestors.
 func (t *Tree) Stride() int { return t.stride }
 
-// Sees reports whether n attends to a: a is n or an ancestor of n.
-func (t *Tree) Sees(n, a int) bool { return t.anc[n*t.stride+a/64]>>(a%64)&1 == 1 }
-
 // AppendPath appends the nodes from the root to n, root first, to dst.
 func (t *Tree) AppendPath(dst []int, n int) []int {
 	for i, w := range t.Ancestors(n) {

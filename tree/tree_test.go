@@ -14,8 +14,8 @@ func Example() {
 	a := t.Add(0, 11)
 	t.Add(0, 12)
 	b := t.Add(a, 13)
-	fmt.Println(t.AppendPath(nil, b), t.Depth(b), t.Sees(b, 2), t.Child(0, 12))
-	// Output: [0 1 3] 2 false 2
+	fmt.Println(t.AppendPath(nil, b), t.Depth(b), t.Child(0, 12))
+	// Output: [0 1 3] 2 2
 }
 
 // The bit table and the child links must agree with the definition: walking
@@ -42,7 +42,7 @@ func TestAncestryAndChildrenMatchParentWalk(t *testing.T) {
 				t.Fatalf("seed %d: depth of %d = %d, want %d", seed, n, tr.Depth(n), len(walk)-1)
 			}
 			for a := range size {
-				if got, want := tr.Sees(n, a), slices.Contains(walk, a); got != want {
+				if got, want := tr.Ancestors(n)[a/64]>>(a%64)&1 == 1, slices.Contains(walk, a); got != want {
 					t.Fatalf("seed %d: %d sees %d is %v, want %v", seed, n, a, got, want)
 				}
 			}

@@ -7,13 +7,14 @@ import (
 )
 
 func beamMethod() Method {
+	c := search.DefaultBeam()
 	return Method{
 		Line: spec.Line{
 			Name: "beam", Doc: "EAGLE-2: expand the best k of each level, keep the best N of all",
 			Params: []spec.Param{
-				nodesParam(60),
-				spec.Int("k", 10, 1, shape.MaxRank+1, "nodes expanded per level, and children of each"),
-				spec.Int("depth", 7, 0, shape.MaxDepth, "levels expanded below the root's; nodes reach depth+1 edges"),
+				nodesParam(c.N),
+				spec.Int("k", c.K, 1, shape.MaxRank+1, "nodes expanded per level, and children of each"),
+				spec.Int("depth", c.Depth, 0, shape.MaxDepth, "levels expanded below the root's; nodes reach depth+1 edges"),
 			},
 		},
 		Source: true,

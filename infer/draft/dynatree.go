@@ -10,21 +10,22 @@ import (
 )
 
 func dynatreeMethod() Method {
+	c := search.DefaultDynaTree()
 	return Method{
 		Line: spec.Line{
 			Name: "dynatree", Doc: "DynaTree: breadth by confidence, depth by path probability, both by what was accepted",
 			Params: []spec.Param{
-				nodesParam(256),
-				spec.Float("D0", 5, spec.Closed(1, shape.MaxDepth), "base depth"),
-				spec.Int("Dmax", 8, 1, shape.MaxDepth, "largest depth"),
-				spec.Int("Bmin", 1, 1, shape.MaxRank+1, "children where the draft is confident"),
-				spec.Int("Bmid", 2, 1, shape.MaxRank+1, "children between"),
-				spec.Int("Bmax", 3, 1, shape.MaxRank+1, "children where it is not"),
-				spec.Float("high", 0.9, spec.Closed(0, 1), "probability from which it is confident (τh)"),
-				spec.Float("low", 0.4, spec.Closed(0, 1), "probability below which it is not (τl)"),
-				spec.Float("tau", 0.1, spec.Below(0, 1), "least probability of a path"),
-				spec.Float("stop", 0.1, spec.Below(0, 1), "least probability of a path that goes on (ρstop)"),
-				spec.Float("deep", 0.12, spec.Below(0, 1), "probability above which a path goes on beyond D0 (ρdeep)"),
+				nodesParam(c.N),
+				spec.Float("D0", c.D0, spec.Closed(1, shape.MaxDepth), "base depth"),
+				spec.Int("Dmax", c.DMax, 1, shape.MaxDepth, "largest depth"),
+				spec.Int("Bmin", c.BMin, 1, shape.MaxRank+1, "children where the draft is confident"),
+				spec.Int("Bmid", c.BMid, 1, shape.MaxRank+1, "children between"),
+				spec.Int("Bmax", c.BMax, 1, shape.MaxRank+1, "children where it is not"),
+				spec.Float("high", c.High, spec.Closed(0, 1), "probability from which it is confident (τh)"),
+				spec.Float("low", c.Low, spec.Closed(0, 1), "probability below which it is not (τl)"),
+				spec.Float("tau", c.Prune, spec.Below(0, 1), "least probability of a path"),
+				spec.Float("stop", c.Stop, spec.Below(0, 1), "least probability of a path that goes on (ρstop)"),
+				spec.Float("deep", c.Deep, spec.Below(0, 1), "probability above which a path goes on beyond D0 (ρdeep)"),
 				spec.Int("W", 8, 1, 1024, "rounds of history"),
 				spec.Float("a", 0.6, spec.Between(0, 1), "acceptance that history steers to (a*)"),
 				spec.Float("etaD", 0.5, spec.Closed(0, 100), "its step of D0"),

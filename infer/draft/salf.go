@@ -13,10 +13,11 @@ import (
 )
 
 func salfMethod() Method {
+	th := search.DefaultSALF().Th
 	return Method{
 		Line: spec.Line{
 			Name: "salf", Doc: "TALF's Algorithm 2: best-first search that stops at low further gains",
-			Params: append(bestFirstParams(), spec.Float("th", 0.6, spec.Below(0, 1), "stop when a round's probabilities sum to less; auto follows what passes cost").Or("auto"), finishParam()),
+			Params: append(bestFirstParams(), spec.Float("th", th, spec.Below(0, 1), "stop when a round's probabilities sum to less; auto follows what passes cost").Or("auto"), finishParam()),
 		},
 		Source: true,
 		Open: func(v spec.Values, _ Env) (Maker, error) {
@@ -29,7 +30,8 @@ func salfMethod() Method {
 }
 
 func bestFirstParams() []spec.Param {
-	return []spec.Param{nodesParam(60), spec.Int("B", 10, 1, shape.MaxRank+1, "nodes expanded per round")}
+	c := search.DefaultSALF()
+	return []spec.Param{nodesParam(c.N), spec.Int("B", c.B, 1, shape.MaxRank+1, "nodes expanded per round")}
 }
 
 // finishParam lists the words in the order of search.Finish.
