@@ -7,7 +7,7 @@ import (
 	"talf/model/sample"
 )
 
-// Domains keep streams of one seed apart.
+// Domains separate the streams of one seed.
 const (
 	domainAccept = 0xc2b2ae3d27d4eb4f
 	domainDraft  = 0x165667b19e3779f9

@@ -2,7 +2,7 @@
 // model scores all of it in one pass, a verifier keeps a path, and the output is
 // what the target alone would have written.
 //
-// The parts meet in small contracts. A Drafter is one sequence's policy and
+// The parts meet in small contracts. A Drafter is the policy of one sequence and
 // never runs a model; a Source is a draft model that answers for all sequences
 // in one pass; a Target scores trees; a Verifier is a pure function of a
 // proposal, the target's rows and a Chance, which is the only randomness. The
@@ -21,11 +21,11 @@ import (
 	"talf/tree"
 )
 
-// A SeqID names a sequence to targets and sources. The engine gives it out.
+// A SeqID names a sequence to targets and sources. The engine assigns it.
 type SeqID uint64
 
 // A Dist is a probability distribution over the vocabulary: [vocab], sums to 1
-// within rounding, temperature and truncation applied. It belongs to its maker.
+// within rounding, after temperature and truncation. It belongs to whoever made it.
 type Dist []float64
 
 // A Candidate is a token with its log-softmax value at temperature 1.
@@ -34,7 +34,7 @@ type Candidate struct {
 	LogProb float32
 }
 
-// A Row is what a source says of one node.
+// A Row is a source's prediction for one node.
 type Row = tree.Row
 
 // Rows are a target's raw results for one tree, read when asked. They are valid
@@ -50,8 +50,8 @@ type Rows interface {
 	// Rank appends the tokens of TopK to dst, without their probabilities, which
 	// are most of TopK's cost.
 	Rank(dst []int32, n, k int) []int32
-	// Hidden is a handle to node n's last hidden state, with what the target's model
-	// taps of earlier layers; zero where the target has none.
+	// Hidden is a handle to node n's last hidden state, with those of earlier layers
+	// that the target's model taps; zero if the target has none.
 	Hidden(n int) model.Feature
 }
 
@@ -73,9 +73,9 @@ type Scores interface {
 	// Dist is what the token after n is drawn from: penalties, temperature and
 	// truncation applied, with the path to n as context.
 	Dist(n int) Dist
-	// TopK are raw candidates, for drafters that learn from the target's rows:
-	// none where a target that replays a recording lacks the row. The slice is
-	// valid until the next call.
+	// TopK returns raw candidates, for drafters that learn from the target's rows:
+	// none if a target that replays a recording lacks the row. The slice is valid
+	// until the next call.
 	TopK(n, k int) []Candidate
 	// Rank appends the tokens of TopK to dst, at less cost.
 	Rank(dst []int32, n, k int) []int32
@@ -83,10 +83,10 @@ type Scores interface {
 	Hidden(n int) model.Feature
 }
 
-// A Shape is what the engine must know of a target.
+// A Shape is what the engine must know about a target.
 type Shape struct {
 	Vocab  int
-	MaxLen int     // positions; a sequence never grows beyond
+	MaxLen int     // positions; no sequence grows longer
 	EOS    []int32 // tokens that end a sequence
 }
 
@@ -117,8 +117,8 @@ type Target interface {
 // A Proposal is one round's draft tree and how its children were drawn: a
 // verifier can be lossless only if it knows that.
 //
-// The engine sets Pos, MaxNodes and MaxDepth and gives Tree with the root alone,
-// with room for MaxNodes; the drafter adds nodes or puts a tree of its own there.
+// The engine sets Pos, MaxNodes and MaxDepth, and Tree to the root alone with room
+// for MaxNodes; the drafter adds nodes or substitutes a tree of its own.
 type Proposal struct {
 	Tree     *tree.Tree
 	Pos      int // sequence position of the root
@@ -133,7 +133,7 @@ type Proposal struct {
 	Replace bool
 
 	// LogV is the draft's natural log probability of the path to each node, 0 for
-	// the root; nil where it does not say. Traces show it.
+	// the root; nil if the drafter does not say. Traces show it.
 	LogV []float64
 
 	// Work is the tree whose nodes a source is asked for; nil means Tree. Asked
@@ -145,8 +145,8 @@ type Proposal struct {
 	Full  bool
 }
 
-// A Draw is a way to choose the children of a node. Which of them a verifier is
-// lossless with depends on it.
+// A Draw is a way to choose the children of a node. A verifier is lossless with
+// some of them.
 type Draw uint8
 
 // The ways.
@@ -193,8 +193,8 @@ func (p *Proposal) LiveNodes() int {
 // the engine batches what all sequences ask. Implementations live in infer/draft
 // and must pass drafttest.Run.
 type Drafter interface {
-	// Start begins a sequence; what was learnt from earlier ones may be kept as
-	// long as the output of the target does not depend on it.
+	// Start begins a sequence. What was learned from earlier ones may be kept: the
+	// output does not depend on it.
 	Start(prompt []int32) error
 	// Grow is first called with nil rows, which begins a round even if the last
 	// one was cut short, and then with the rows of the nodes it asked for, until
@@ -252,15 +252,15 @@ type Ask struct {
 }
 
 // A Source is a draft model with its own KV store: an EAGLE-style head or a
-// small language model. Accepted entries are re-used, the others rolled back.
+// small language model. Accepted entries are reused, the others rolled back.
 type Source interface {
-	// Match and Open are as in Target. A source may hold less than the target,
-	// which then computes the difference again.
+	// Match and Open are as in Target. If a source holds less than the target, the
+	// target computes the difference again.
 	Match(prompt []int32) int
 	Open(id SeqID, prompt []int32, keep int) error
 	// Rows answers all asks in one pass, in order: the rows of asks[0]'s nodes,
-	// then those of asks[1]'s. Committed tokens that were not run yet join the
-	// pass, so no asks at all may still be work.
+	// then those of asks[1]'s. Committed tokens that have not run yet join the
+	// pass, so there may be work even without asks.
 	Rows(ctx context.Context, asks []Ask) ([]Row, error)
 	// Commit takes what was kept of a scored tree, with the target's hidden
 	// states, before the target's next pass.
@@ -274,13 +274,13 @@ type Verdict struct {
 	Next int32 // the target's own token after Path
 }
 
-// A Round is a scored proposal and what became of it, for those who look on. It is
-// valid during the call.
+// A Round is a scored proposal and its verdict, for observers. It is valid during
+// the call.
 type Round struct {
 	Proposal *Proposal
 	Scores   Scores
 	Verdict  Verdict // of the whole proposal
-	Kept     int     // tokens emitted: all of the verdict's, unless the output ends before
+	Kept     int     // tokens emitted: all of the verdict's, unless the output ends earlier
 }
 
 // A Verifier chooses a path. It is a pure function of its arguments; the
@@ -294,18 +294,18 @@ type Verifier interface {
 	Fits(d Draw, chain bool) error
 }
 
-// A Chance is the only randomness of drafters and verifiers. Tests enumerate the
-// production code by an implementation that takes every branch.
+// A Chance is the only source of randomness for drafters and verifiers. Tests
+// enumerate the production code with an implementation that takes every branch.
 type Chance interface {
 	// Accept is true with probability p.
 	Accept(p float64) bool
-	// Draw returns a token of d, which need not be normalised but has mass; pos is
-	// the sequence position it is drawn for.
+	// Draw returns a token drawn from d, which has mass but need not be normalised;
+	// pos is the sequence position that the token is drawn for.
 	Draw(pos int, d Dist) int32
 }
 
-// A Processor turns raw logits into what a request decodes from. Context is all
-// tokens before the one to come: the prompt, the output and the node's path.
+// A Processor turns raw logits into the distribution that a request decodes from.
+// Context is all tokens before the next one: prompt, output and the node's path.
 type Processor interface {
 	// Argmax may overwrite logits.
 	Argmax(logits []float32, context []int32) int32

@@ -18,7 +18,7 @@ type scores struct {
 	path   []int
 	cands  []Candidate
 	nodes  []int  // nodes whose distribution is in dists
-	dists  []Dist // [len(nodes)], more behind for re-use
+	dists  []Dist // [len(nodes)]; more beyond for reuse
 }
 
 func (s *scores) begin(rows Rows, t *tree.Tree, tokens []int32) {
@@ -30,7 +30,7 @@ func (s *scores) begin(rows Rows, t *tree.Tree, tokens []int32) {
 func (s *scores) context(n int) []int32 {
 	s.path = s.tree.AppendPath(s.path[:0], n)
 	for _, m := range s.path[1:] {
-		// Writes behind the end of the sequence's tokens, where the next ones
+		// Writes past the end of the sequence's tokens, where the next ones
 		// will come: nothing is copied.
 		s.tokens = append(s.tokens, s.tree.Token(m))
 	}

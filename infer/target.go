@@ -9,8 +9,8 @@ import (
 	"talf/model"
 )
 
-// A ModelTarget is a Target over a model. Closed sequences stay as prefixes that
-// later prompts may start from.
+// A ModelTarget is a Target over a model. Closed sequences are kept as prefixes for
+// later prompts.
 type ModelTarget struct {
 	m    *model.Model
 	open map[SeqID]*targetSeq
@@ -24,8 +24,8 @@ type ModelTarget struct {
 }
 
 // A passTop holds the k most likely tokens of every row of a pass. A drafter that
-// reads one node's reads most of them, and together the device's threads share
-// them.
+// reads one row usually reads most of them, and the device finds those of all rows
+// together in parallel.
 type passTop struct {
 	k     int
 	done  bool      // ids are of this pass

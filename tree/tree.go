@@ -143,12 +143,12 @@ func (t *Tree) AppendPath(dst []int, n int) []int {
 	return dst
 }
 
-// A Row is a node's most likely next tokens, best first, with their natural log
-// probabilities. An empty row is a model that has nothing to say of the node.
+// A Row holds a node's most likely next tokens, best first, with their natural log
+// probabilities. An empty row means that the model has no prediction for the node.
 type Row struct {
 	Tokens  []int32
 	LogProb []float32
-	// Logits are the whole row [vocab] where a caller asked for it, to draw
-	// children at random. Searches do not read them.
+	// Logits is the whole row [vocab] if the caller asked for it, to draw children at
+	// random. Searches do not read it.
 	Logits []float32
 }

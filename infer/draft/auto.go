@@ -13,9 +13,9 @@ func autoMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "auto", Main: "try",
-			Doc: "of several methods the one, and of its tree the size, that pays most at the moment; none where none pays",
+			Doc: "the method and tree size that currently pay most, or no draft if none pays",
 			Params: []spec.Param{
-				spec.Specs("try", "", "methods to choose from, joined by +, their parameters by ;, as in pld+salf:th=auto;N=40 (empty: what the request can use)"),
+				spec.Specs("try", "", "methods to choose from, joined by +, with parameters separated by ;, as in pld+salf:th=auto;N=40 (empty: what the request can use)"),
 			},
 		},
 		May:  true,
@@ -54,11 +54,11 @@ func openAuto(v spec.Values, e Env) (Maker, error) {
 		case m.Name == "auto":
 			err = errors.New("auto does not choose itself")
 		case m.Name == "ar":
-			err = errors.New("auto drafts nothing where nothing pays: leave ar out")
+			err = errors.New("auto drafts nothing if nothing pays: leave ar out")
 		case m.Source && !e.Source:
 			err = fmt.Errorf("%s asks a draft model, and there is none", s)
 		case mk.Draw != infer.Chosen:
-			err = fmt.Errorf("%s draws children at random, and auto leaves some out afterwards: no verifier is lossless with that", s)
+			err = fmt.Errorf("%s draws children at random; auto would drop some of them, and no verifier is lossless with that", s)
 		}
 		if mk != nil {
 			mks, files = append(mks, mk), append(files, mk.Files...)

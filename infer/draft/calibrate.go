@@ -2,7 +2,7 @@ package draft
 
 import "math"
 
-// An origin is what a candidate of fuse comes from.
+// An origin is the source of one of fuse's candidates.
 type origin uint8
 
 const (
@@ -16,8 +16,8 @@ const (
 
 var originNames = []string{"head", "context", "pair", "token", "store"}
 
-// A cell is what is known of candidates that one source proposed at one depth
-// and rank with about the same estimate.
+// A cell counts candidates that one source proposed at one depth and rank with about
+// the same estimate.
 type cell struct{ tried, kept float32 }
 
 const (
@@ -26,25 +26,25 @@ const (
 	bins         = 12
 )
 
-// An evidence is what one source says of a candidate.
+// An evidence is one source's estimate of a candidate.
 type evidence struct {
 	odds float32 // log odds of the calibrated estimate
 	cell int16   // -1: it does not propose the candidate
 }
 
-// A calibration turns what sources say of a token into the probability that the
-// target goes on with it, and learns from verdicts. It does so in two steps.
+// A calibration turns the sources' estimates of a token into the probability that the
+// target continues with it, and learns from verdicts. It has two steps.
 //
-// The first is for each source alone. Cells by source, depth, rank and estimate
-// count how many of their candidates were kept. The calibrated estimate is
+// The first treats each source alone. Cells by source, depth, rank and estimate count
+// how many of their candidates were kept. The calibrated estimate is
 // (kept + κ·q)/(tried + κ): the source's own q until there is evidence.
 //
 // The second is for candidates that several sources propose, or that some propose
-// and others, which know the place, do not. The log odds are summed up with weights
-// that are learnt by gradient descent on the coding loss, apart for every set
-// of sources that agree: logistic mixing, as compressors do (Mahoney 2005). With
-// the maximum of the calibrated estimates in its place, or their noisy-or, fewer
-// tokens were accepted on six sets of prompts.
+// while others know the place but do not. Their log odds are added up with weights
+// learned by gradient descent on the coding loss, separately for every set of sources
+// that agree: logistic mixing, as in compressors (Mahoney 2005). On six sets of
+// prompts, the maximum of the calibrated estimates and their noisy-or both accepted
+// fewer tokens.
 type calibration struct {
 	cells [int(origins) * depthClasses * rankClasses * bins]cell
 	mix   [patterns]mixer
@@ -93,8 +93,8 @@ func (c *calibration) evidence(o origin, depth, rank int, q float64) evidence {
 	return evidence{odds: float32(odds), cell: i}
 }
 
-// probability merges what the sources say of a candidate. Of know, bit o says that source o knows the
-// place.
+// probability merges the sources' estimates of a candidate. Bit o of know says that
+// source o knows the place.
 func (c *calibration) probability(ev *[origins]evidence, know uint8) float64 {
 	m, z := c.mixer(ev, know)
 	for o := range ev {
@@ -128,9 +128,9 @@ func (c *calibration) mixer(ev *[origins]evidence, know uint8) (*mixer, float64)
 	return m, float64(m.bias)
 }
 
-// Where so many sources agree on a candidate, its weights and its bias are these
-// before anything is learnt; every source that knows the place and dissents costs
-// as much as 0.4 of log odds. One source alone is taken at its word.
+// Initial weights and bias by the number of sources that agree on a candidate. Every
+// source that knows the place and dissents costs 0.4 of log odds. A source that is
+// alone is taken at its word.
 var (
 	firstWeights = [origins + 1]float32{0, 1, 0.5, 0.35, 0.27, 0.22}
 	firstBias    = [origins + 1]float32{0, 0, 0.4, 0.4, 0.4, 0.4}

@@ -5,10 +5,10 @@ import (
 	"talf/infer/draft/shape"
 )
 
-// An Urn holds tokens by weight, from which children are drawn. A draw is two: of a
-// bin, which is a run of Size tokens, and of a token in it. So it costs as much as
-// there are bins and as one holds, not as the vocabulary. The Chance must not be keyed
-// by position, as no drafter's is.
+// An Urn holds weighted tokens from which children are drawn. Each draw picks a bin, a
+// run of Size tokens, and then a token in it: the cost is that of the bins and of one
+// bin's tokens, not of the vocabulary. The Chance must not be keyed by position; no
+// drafter's is.
 type Urn[W float32 | float64] struct {
 	Weights []W        // [vocab], which need not sum to 1
 	Bins    infer.Dist // [⌈vocab/Size⌉], the sums of the bins' weights
@@ -40,12 +40,12 @@ func (u *Urn[W]) bin(b int) []W { return u.Weights[b*u.Size : min((b+1)*u.Size, 
 // pos is their sequence position. Without replacement (infer.Distinct) a token that
 // was drawn has no weight for the next draw: the children have the law and the order
 // of Gumbel-top-k, the k largest of log q(x) plus Gumbel noise (Kool et al. 2019,
-// §2.3), without noise for every token of the vocabulary; fewer than k come where
-// fewer tokens have weight. With replacement (infer.Repeated) draws are independent.
-// The urn is afterwards as it was.
+// §2.3), without noise for every token of the vocabulary; there are fewer
+// than k if fewer tokens have weight. With replacement (infer.Repeated) draws are
+// independent. Children leaves the urn as it was.
 //
-// A verifier divides by q, the weights over their sum: nothing may be dropped or put
-// in another order afterwards, and k must not depend on what is drawn.
+// A verifier divides by q, the weights over their sum: the caller must not drop or
+// reorder children afterwards, and k must not depend on what is drawn.
 func (u *Urn[W]) Children(dst []int32, c infer.Chance, pos, k int, d infer.Draw) []int32 {
 	if d == infer.Repeated {
 		for range k {

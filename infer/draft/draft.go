@@ -1,5 +1,5 @@
-// Package draft holds the ways to propose a tree, one file each. An
-// implementation must pass drafttest.Run.
+// Package draft holds the ways to propose a tree, one per file. An implementation
+// must pass drafttest.Run.
 package draft
 
 import (
@@ -14,7 +14,7 @@ import (
 type Method struct {
 	spec.Line
 	Source bool // needs a draft model to ask
-	May    bool // asks a draft model where Env says that there is one
+	May    bool // asks a draft model if Env says that there is one
 	// Open returns what makes drafters with parameters v. It checks all of them
 	// before it opens anything.
 	Open func(v spec.Values, e Env) (Maker, error)
@@ -37,15 +37,15 @@ type Maker struct {
 	// with that. Chain: none of their nodes has two children.
 	Draw  infer.Draw
 	Chain bool
-	// Files are those that were read: with other contents the drafts are others.
+	// Files lists the files that were read: other contents mean other drafts.
 	Files []string
-	// Close gives back what drafters share, once none is in use; nil where there
-	// is nothing.
+	// Close releases what the drafters share, once none is in use; nil if there is
+	// nothing.
 	Close func() error
 }
 
-// A FileError is a file that a specification names and that cannot be used.
-// Open's other errors are mistakes in the specification itself.
+// A FileError says that a file named in a specification cannot be used. Open's other
+// errors are mistakes in the specification itself.
 type FileError struct{ Err error }
 
 func (e FileError) Error() string { return e.Err.Error() }

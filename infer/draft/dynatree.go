@@ -13,24 +13,24 @@ func dynatreeMethod() Method {
 	c := search.DefaultDynaTree()
 	return Method{
 		Line: spec.Line{
-			Name: "dynatree", Doc: "DynaTree: breadth by confidence, depth by path probability, both by what was accepted",
+			Name: "dynatree", Doc: "DynaTree: breadth by confidence, depth by path probability, both adjusted by acceptance",
 			Params: []spec.Param{
 				nodesParam(c.N),
 				spec.Float("D0", c.D0, spec.Closed(1, shape.MaxDepth), "base depth"),
 				spec.Int("Dmax", c.DMax, 1, shape.MaxDepth, "largest depth"),
-				spec.Int("Bmin", c.BMin, 1, shape.MaxRank+1, "children where the draft is confident"),
-				spec.Int("Bmid", c.BMid, 1, shape.MaxRank+1, "children between"),
-				spec.Int("Bmax", c.BMax, 1, shape.MaxRank+1, "children where it is not"),
+				spec.Int("Bmin", c.BMin, 1, shape.MaxRank+1, "children if the draft is confident"),
+				spec.Int("Bmid", c.BMid, 1, shape.MaxRank+1, "children in between"),
+				spec.Int("Bmax", c.BMax, 1, shape.MaxRank+1, "children if it is not"),
 				spec.Float("high", c.High, spec.Closed(0, 1), "probability from which it is confident (τh)"),
 				spec.Float("low", c.Low, spec.Closed(0, 1), "probability below which it is not (τl)"),
 				spec.Float("tau", c.Prune, spec.Below(0, 1), "least probability of a path"),
-				spec.Float("stop", c.Stop, spec.Below(0, 1), "least probability of a path that goes on (ρstop)"),
-				spec.Float("deep", c.Deep, spec.Below(0, 1), "probability above which a path goes on beyond D0 (ρdeep)"),
+				spec.Float("stop", c.Stop, spec.Below(0, 1), "least probability of a path that continues (ρstop)"),
+				spec.Float("deep", c.Deep, spec.Below(0, 1), "probability above which a path continues beyond D0 (ρdeep)"),
 				spec.Int("W", 8, 1, 1024, "rounds of history"),
-				spec.Float("a", 0.6, spec.Between(0, 1), "acceptance that history steers to (a*)"),
-				spec.Float("etaD", 0.5, spec.Closed(0, 100), "its step of D0"),
-				spec.Float("etah", 0.05, spec.Closed(0, 100), "its step of high"),
-				spec.Choice("accept", "what acceptance is: depth, accepted of the deepest path; nodes, accepted of all drafted", "depth", "nodes"),
+				spec.Float("a", 0.6, spec.Between(0, 1), "acceptance that history aims at (a*)"),
+				spec.Float("etaD", 0.5, spec.Closed(0, 100), "step by which it changes D0"),
+				spec.Float("etah", 0.05, spec.Closed(0, 100), "step by which it changes high"),
+				spec.Choice("accept", "how acceptance is measured: depth, the accepted share of the deepest path; nodes, of all drafted nodes", "depth", "nodes"),
 				spec.Switch("breadth", true, "off: Bmid children everywhere"),
 				spec.Switch("depth", true, "off: every path ends at D0"),
 				spec.Switch("prune", true, "off: unlikely leaves stay"),
@@ -81,7 +81,7 @@ func dynatreeMethod() Method {
 	}
 }
 
-// dynatree drafts DynaTree's trees.
+// A dynatree drafts DynaTree's trees.
 type dynatree struct {
 	cfg     search.DynaTreeConfig // as given
 	gated   bool                  // paths may go beyond D0
@@ -91,7 +91,7 @@ type dynatree struct {
 	d0, high float64
 }
 
-// A history steers by what was accepted lately: the paper's proportional control.
+// A history adjusts the search by recent acceptance: the paper's proportional control.
 type history struct {
 	window          int
 	want            float64
@@ -116,7 +116,7 @@ func (h *history) mean(a float64) float64 {
 	return sum / float64(len(h.seen))
 }
 
-// search returns a search at d's present depth and threshold.
+// search returns a search with d's current depth and threshold.
 func (d *dynatree) search() (*search.DynaTree, error) {
 	d.d0, d.high = d.cfg.D0, d.cfg.High
 	return search.NewDynaTree(d.now())
@@ -147,7 +147,7 @@ func (d *dynatree) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]
 	return searched{d.s}.Grow(p, rows, c)
 }
 
-// Observe adapts to what became of d's own trees.
+// Observe adapts to the verdicts on d's own trees.
 func (d *dynatree) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
 	t := p.Tree
 	if t != d.s.Tree() || t.Len() < 2 {
@@ -162,7 +162,7 @@ func (d *dynatree) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) er
 	}
 	off := d.history.mean(float64(len(v.Path)-1)/float64(all)) - d.history.want
 	if d.history.stepD > 0 {
-		// The paper clips to 1..Dmax-1, which must hold D0 as given too.
+		// The paper clips to 1..Dmax-1; here the given D0 must be in the range too.
 		d.d0 = min(max(d.d0+d.history.stepD*off, 1), max(float64(d.cfg.DMax-1), d.cfg.D0))
 	}
 	if d.history.stepHigh > 0 {
@@ -171,7 +171,7 @@ func (d *dynatree) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) er
 	return d.s.Set(d.now())
 }
 
-// minGap keeps the confidence thresholds apart.
+// minGap is the least distance between the confidence thresholds.
 const minGap = 0.01
 
 func (*dynatree) Traits() infer.Traits { return infer.Traits{} }

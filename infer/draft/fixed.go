@@ -9,7 +9,7 @@ import (
 func fixedMethod() Method {
 	return Method{
 		Line: spec.Line{
-			Name: "fixed", Doc: "DynaTree's baseline: B children a node to depth D, unlikely paths left out",
+			Name: "fixed", Doc: "DynaTree's baseline: B children per node down to depth D, without unlikely paths",
 			Params: []spec.Param{
 				spec.Int("D", 8, 1, shape.MaxDepth, "depth"),
 				spec.Int("B", 3, 1, shape.MaxRank+1, "children of each node"),

@@ -19,15 +19,15 @@ func fuseMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "fuse",
-			Doc:  "one queue fed by a draft model, the context, a table of transitions and a datastore, calibrated online",
+			Doc:  "one tree from a draft model, the context, a table of transitions and a datastore, calibrated online",
 			Params: []spec.Param{
 				nodesParam(60),
 				spec.Int("B", 10, 1, shape.MaxRank+1, "nodes that the draft model is asked for per round"),
-				spec.Float("th", 0.3, spec.Below(0, 1), "ask no more where a round's nodes hold less probability that is not drafted yet"),
+				spec.Float("th", 0.3, spec.Below(0, 1), "stop asking when the probability not covered by drafted children sums to less"),
 				spec.Switch("head", true, "ask the draft model, if there is one"),
 				spec.Switch("context", true, "continue earlier occurrences of the newest tokens"),
-				spec.Choice("table", "on: transitions that the target showed in this request; keep: in those before too; off", "on", "keep", "off"),
-				spec.File("file", "datastore, made by talf datastore build; empty: none"),
+				spec.Choice("table", "transitions that the target showed: on, in this request; keep, in earlier ones too; off", "on", "keep", "off"),
+				spec.File("file", "datastore, made by talf datastore build (empty: none)"),
 			},
 		},
 		May:  true,
@@ -69,7 +69,7 @@ func openFuse(v spec.Values, e Env) (Maker, error) {
 	return mk, nil
 }
 
-// fuseShared is what drafters of one specification have in common.
+// fuseShared is what the drafters of one specification share.
 type fuseShared struct {
 	sync.Mutex
 	*calibration
@@ -81,27 +81,27 @@ const (
 	fuseWidth  = 10 // successors of a row, of the table and of the draft model
 	fuseGrams  = 5  // longest n-gram of the index
 	fusePlaces = 6  // occurrences that a candidate follows
-	fuseLong   = 32 // longest match that is told from longer ones
+	fuseLong   = 32 // longest match that is distinguished from longer ones
 	fuseStore  = 16 // longest look-up in the datastore
 	fuseFinds  = 12 // look-ups in the datastore per round
-	fuseFew    = 8  // places in the datastore below which shorter ends are looked up too
+	fuseFew    = 8  // places in the datastore below which shorter suffixes are looked up too
 )
 
 // A fuse grows one tree from several sources at once: the search of TALF's
 // Algorithm 2 (salf) over candidates of the draft model, of earlier places of the
 // sequence, of transitions that the target showed and of a datastore. A spine
-// that copies the context, the branches beside it and the head's nodes compete
-// for the same budget, by the probability that their path is accepted.
+// copied from the context, the branches off it and the head's nodes compete for
+// the same budget by the probability that their path is accepted.
 //
 // Training-free sources cost no pass, so they extend every node that is among the
 // best N at once. The draft model is asked, as in salf, for the B best nodes it
 // can reach, round by round; a node counts with the probability that its
-// children in the tree do not cover yet, and the search stops where these sum to
+// children in the tree do not cover yet, and the search stops once these sum to
 // less than th. So a long copy asks the draft model once. With the draft model
 // alone, and before verdicts have taught anything, the tree is salf's node for node.
 //
-// A candidate that several sources propose is one candidate, whose probability a
-// calibration makes of what they say.
+// A token that several sources propose is one candidate; a calibration merges their
+// estimates into one probability.
 type fuse struct {
 	memory.Memory
 	cfg    fuseConfig
@@ -196,7 +196,7 @@ func (d *fuse) request(c int32) {
 	d.ask, d.asked = append(d.ask, int(x.work)), append(d.asked, c)
 }
 
-// next asks for the nodes that promise most, and reports whether there are any.
+// next asks for the most promising nodes, and reports whether there are any.
 func (d *fuse) next() bool {
 	d.ask, d.asked = d.ask[:0], d.asked[:0]
 	sum := 0.0
@@ -227,7 +227,7 @@ func (d *fuse) next() bool {
 	return true
 }
 
-// merge adds what the draft model says of what follows c.
+// merge adds the draft model's row for c.
 func (d *fuse) merge(c int32, row *infer.Row) {
 	d.open(c)
 	d.cands[c].ran = true
@@ -425,8 +425,8 @@ func (d *fuse) openTable(c int32, o origin, next []lookup.Successor) {
 	}
 }
 
-// contextPrior is the chance that what followed the newest occurrence of a match of so many
-// tokens follows again.
+// contextPrior is the probability, by the number of matching tokens, that what followed
+// the latest occurrence of a match follows again.
 var contextPrior = [...]float64{0.02, 0.15, 0.3, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8, 0.82, 0.84, 0.86, 0.88, 0.9, 0.91, 0.92, 0.93}
 
 // openContext proposes what followed c's path earlier in the sequence.
@@ -466,15 +466,15 @@ func (d *fuse) openContext(c int32) {
 			continue
 		}
 		q := contextPrior[min(int(long[i]), len(contextPrior)-1)]
-		// Other places dissent or agree.
+		// The other places agree or dissent.
 		q = q * (float64(agree) + 0.5) / (float64(places) + 0.5)
 		d.propose(c, t, fromContext, rank, q)
 		rank++
 	}
 }
 
-// token returns what stands at a position, behind the sequence's end on the path
-// to c.
+// token returns the token at a position, which may be beyond the end of the sequence on
+// the path to c.
 func (d *fuse) token(c, at int32) int32 {
 	n := int32(d.Context.Len())
 	if at < n {
@@ -512,8 +512,8 @@ func (d *fuse) findPlaces(c int32) {
 	}
 }
 
-// openStore proposes what follows c's path in the datastore: the places that its
-// parent follows, and where these are few, those of shorter ends of the path.
+// openStore proposes what follows c's path in the datastore: at the places that its
+// parent follows and, if these are few, at those of shorter suffixes of the path.
 func (d *fuse) openStore(c int32) {
 	m := d.cands[c].store
 	rank := d.proposeStore(c, m, 0)
@@ -547,7 +547,7 @@ func (d *fuse) proposeStore(c int32, m datastore.Match, rank int) int {
 	return rank
 }
 
-// tail makes key the last most tokens of the path to c, the sequence's included.
+// tail sets key to the last tokens, at most most, of the sequence and the path to c.
 func (d *fuse) tail(c int32, most int) {
 	d.key = d.key[:0]
 	for k := c; k > 0 && len(d.key) < most; k = d.cands[k].parent {

@@ -20,15 +20,15 @@ func gooseMethod() Method {
 			Params: slices.Concat([]spec.Param{
 				nodesParam(60),
 				spec.Int("D", 6, 1, shape.MaxDepth, "most edges of a branch, from where it leaves the spine"),
-				spec.Int("K", 10, 1, lookup.MaxWidth, "successors that the table holds of a token, and most children that they make"),
-				spec.Float("rho", 0.5, share, "share of branches that go to the spine and not to the root"),
+				spec.Int("K", 10, 1, lookup.MaxWidth, "successors that the table keeps per token, and most children made of them"),
+				spec.Float("rho", 0.5, share, "share of branches that go to the spine instead of the root"),
 				spec.Float("r", 0, share, "share of nodes for the spine; auto: by its running acceptance").Or("auto").With("auto"),
 				spec.Float("ema", 0.3, share, "weight of the newest round in running acceptance"),
 				spec.Int("spine", 20, 0, tree.MaxNodes-1, "most tokens of the spine; 0 drafts transitions alone"),
-				spec.Choice("from", "where the spine's tokens come from: context, or table to keep its shape alone", "context", "table"),
+				spec.Choice("from", "where the spine's tokens come from: context; table keeps only its shape", "context", "table"),
 			}, ngramParams(), []spec.Param{
-				spec.Int("bypass", 8, 0, tree.MaxNodes, "a longer match is drafted as a chain alone"),
-				spec.Switch("consensus", true, "and so is one that two lengths of n-grams agree on: on or off"),
+				spec.Int("bypass", 8, 0, tree.MaxNodes, "a longer match is drafted as a chain without branches"),
+				spec.Switch("consensus", true, "so is a match that two lengths of n-grams agree on: on or off"),
 				spec.Switch("branches", true, "branches below the spine: on or off"),
 				spec.Choice("alloc", "their allocation: harmonic or linear (Proposition 2)", "harmonic", "linear"),
 				spec.Choice("extend", "what extends branches: the best successors of all, or breadth first", "best", "breadth"),
@@ -65,16 +65,16 @@ type gooseConfig struct {
 	consensus, branches, linear, breadth bool
 }
 
-// Where the running acceptances begin: Algorithm 2 says so of the spine's, and the
-// other is the median that the paper measures (§3).
+// Initial running acceptances: the spine's is Algorithm 2's, the other one is the
+// median that the paper measures (§3).
 const (
 	firstSpine  = 0.3
 	firstBranch = 0.033
 )
 
-// goose is GOOSE. A round drafts one of three trees (Algorithm 2): a chain
-// where the context match is sure, a spine with branches where there is a match
-// or a transition, nothing otherwise.
+// A goose drafts GOOSE's trees. A round drafts one of three (Algorithm 2): a chain if
+// the context match is sure, a spine with branches if there is a match or a
+// transition, nothing otherwise.
 type goose struct {
 	memory.Memory
 	cfg               gooseConfig
@@ -86,7 +86,7 @@ type goose struct {
 	queue  []offer
 }
 
-// A spineNode is what building remembers of a node.
+// A spineNode is what the construction of a tree keeps about a node.
 type spineNode struct {
 	spine bool
 	edges int     // from the spine; 0 on it
@@ -115,9 +115,9 @@ func (d *goose) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, e
 	sure := false
 	if m, ok := d.Context.Match(); ok {
 		d.chain = d.Context.Continue(d.chain, m.Next, min(d.cfg.spine, p.MaxDepth, most-1))
-		// Algorithm 2 compares |d|, which a copy that goes on through the context
-		// reaches nearly always. What §4.3 means to measure is trust in the match, so
-		// this counts the tokens that it has in common with the end of the sequence.
+		// Algorithm 2 compares |d|, which a copy that continues through the context
+		// nearly always reaches. §4.3 means to measure trust in the match, so this counts
+		// the tokens that the match has in common with the end of the sequence.
 		sure = d.Context.Length(m.Next, d.cfg.bypass+1) > d.cfg.bypass || m.Agree && d.cfg.consensus
 		if d.cfg.invent {
 			d.inventChain(p)
@@ -191,11 +191,10 @@ func (d *goose) build(p *infer.Proposal, b int) {
 	}
 }
 
-// floor is ⌊x⌋, where an error of rounding below a whole number does not count.
+// floor is ⌊x⌋, tolerating a rounding error just below a whole number.
 func floor(x float64) int { return int(math.Floor(x + 1e-9)) }
 
-// allocate says how many branches the root and each node of a spine get of
-// budget.
+// allocate returns how many branches of budget the root and each node of a spine get.
 func (d *goose) allocate(budget, spine int) {
 	switch {
 	case !d.cfg.branches:
@@ -252,12 +251,12 @@ func linearWidths(dst []int, budget, spine, k int, ps, pt float64) []int {
 	return dst
 }
 
-// clamp keeps a measured probability away from 0 and 1, whose logarithms no
-// allocation follows.
+// clamp keeps a measured probability away from 0 and 1, whose logarithms are useless for
+// an allocation.
 func clamp(p float64) float64 { return min(max(p, 1e-3), 1-1e-3) }
 
-// attach adds up to width of the successors of a node of the spine, as long as
-// the tree is smaller than b.
+// attach adds up to width successors of a node of the spine while the tree is smaller
+// than b.
 func (d *goose) attach(p *infer.Proposal, node, width, b int) {
 	if p.Tree.Depth(node) == p.MaxDepth {
 		return
@@ -366,12 +365,12 @@ func (d *goose) pop() offer {
 	return top
 }
 
-// before orders offers: the likelier first, then the earlier node's.
+// before orders offers: the likelier first, then that of the earlier node.
 func (a offer) before(b offer) bool {
 	return a.score > b.score || a.score == b.score && a.node < b.node
 }
 
-// Observe learns, and follows how much of spine and branches was accepted.
+// Observe learns, and tracks how much of spine and branches is accepted.
 func (d *goose) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	if !d.Prefill(p.Pos) && p.Tree.Len() == len(d.nodes) {
 		var drafted, kept [2]float64

@@ -17,7 +17,7 @@ func isotropicMethod() Method {
 			Params: slices.Concat([]spec.Param{
 				spec.Int("k", 3, 1, lookup.MaxWidth, "children of every node"),
 				nodesParam(60),
-				spec.Int("K", 10, 1, lookup.MaxWidth, "successors that the table holds of a token"),
+				spec.Int("K", 10, 1, lookup.MaxWidth, "successors that the table keeps per token"),
 				spec.Switch("bigram", true, "condition transitions on two tokens: on or off"),
 				spec.Int("spine", 20, 0, tree.MaxNodes-1, "most tokens of a context match"),
 			}, ngramParams(), learning()),
@@ -38,9 +38,9 @@ func isotropicMethod() Method {
 	}
 }
 
-// isotropic is GOOSE's Isotropic(k), §5.1: breadth first, every node gets k
-// children. A node on the path of the context match has its next token as first
-// child, and all have the table's successors after that.
+// An isotropic drafts GOOSE's Isotropic(k), §5.1: breadth first, every node gets k
+// children. The first child of a node on the path of the context match is the match's
+// next token; all other children are the table's successors.
 type isotropic struct {
 	memory.Memory
 	k, n, spine int

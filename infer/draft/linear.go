@@ -8,7 +8,7 @@ import (
 func linearMethod() Method {
 	return Method{
 		Line: spec.Line{
-			Name: "linear", Doc: "a chain of the draft model's own tokens",
+			Name: "linear", Doc: "a chain of the draft model's likeliest tokens",
 			Params: []spec.Param{spec.Int("K", 8, 1, shape.MaxDepth, "drafted tokens"), drawParam()},
 		},
 		Source: true,

@@ -12,11 +12,11 @@ import (
 func lookaheadMethod() Method {
 	return Method{
 		Line: spec.Line{
-			Name: "lookahead", Doc: "Jacobi trajectories collect n-grams in the pass that verifies them (Lookahead)",
+			Name: "lookahead", Doc: "Lookahead: collects n-grams by Jacobi iteration in the same pass that verifies them",
 			Params: []spec.Param{
 				spec.Int("W", 15, 1, tree.MaxNodes, "columns of the window"),
 				spec.Int("N", 5, 2, tree.MaxNodes, "tokens of an n-gram; the window has N-1 levels"),
-				spec.Int("G", 15, 1, tree.MaxNodes, "most n-grams verified in a pass, and kept of each first token"),
+				spec.Int("G", 15, 1, tree.MaxNodes, "most n-grams verified in a pass, and kept per first token"),
 			},
 		},
 		Open: func(v spec.Values, _ Env) (Maker, error) {
@@ -32,19 +32,18 @@ func lookaheadMethod() Method {
 type lookaheadConfig struct{ w, n, g int }
 
 // A lookahead drafts as Lookahead Decoding does (Fu et al. 2024, §3): a window of
-// guesses of the W tokens to come, N-1 steps of Jacobi iteration deep, is run
-// beside the draft, and what the target says after each column makes an n-gram
-// of it. N-grams that begin with the newest token are the draft.
+// guesses of the W tokens to come, N-1 steps of Jacobi iteration deep, runs in the
+// same pass as the draft, and the target's token after each column completes an
+// n-gram. The draft is the n-grams that begin with the newest token.
 //
-// Level 0 of the window is the oldest. Its guess of column i (from 1) stands i
-// positions behind the root; level l's stands l positions further, and saw the
-// guesses before it: columns 1..i of level 0, then levels 1..l-1 of its own
-// column. That mask is a tree: level 0 is a chain below the root, and the further
-// levels of a column are a chain below its node. So tree attention needs no
-// second mask. The original is the same but for its start, where levels fill up
-// one by one (here all begin with tokens of the prompt), and for steps that
-// accept several tokens, where it leaves the window in place (here the columns
-// move along, as their positions do).
+// Level 0 of the window is the oldest. Its guess in column i (from 1) stands i
+// positions after the root; level l's stands l positions further, and attends to the
+// guesses before it: columns 1..i of level 0, then levels 1..l-1 of its own column.
+// This mask is a tree: level 0 is a chain below the root, and the further levels of a
+// column are a chain below its node. So tree attention needs no second mask. The
+// original differs in two places: at the start its levels fill up one by one (here all
+// begin with tokens of the prompt), and after steps that accept several tokens it
+// leaves the window in place (here the columns move along with their positions).
 //
 // The window's nodes lie beyond Proposal.Live: they are scored and never
 // accepted, so the output remains plain decoding's.
@@ -181,7 +180,7 @@ const poolSlots = 1 << 10
 // A pool holds the newest n-grams of some first tokens: one slot for those of
 // equal hash, where the newest takes the place of the others.
 type pool struct {
-	most, size int     // n-grams of a first token; tokens behind it
+	most, size int     // n-grams of a first token; tokens after it
 	key        []int32 // [poolSlots]
 	n          []int32 // [poolSlots] n-grams there
 	grams      []int32 // [poolSlots][most][size], newest first

@@ -11,7 +11,7 @@ import (
 func pldMethod() Method {
 	return Method{
 		Line: spec.Line{
-			Name: "pld", Doc: "prompt lookup: what followed the newest tokens where they stood before",
+			Name: "pld", Doc: "prompt lookup: what followed the newest tokens when they last occurred",
 			Params: append([]spec.Param{spec.Int("K", 20, 1, tree.MaxNodes-1, "most tokens to draft")}, ngramParams()...),
 		},
 		Open: func(v spec.Values, _ Env) (Maker, error) {
@@ -28,7 +28,7 @@ func pldMethod() Method {
 }
 
 // pld is prompt lookup decoding (Saxena 2023): a chain copied from
-// behind the latest earlier occurrence of the longest n-gram at the end of the
+// after the latest earlier occurrence of the longest n-gram at the end of the
 // sequence.
 type pld struct {
 	memory.Memory

@@ -12,12 +12,12 @@ import (
 func recycleMethod() Method {
 	return Method{
 		Line: spec.Line{
-			Name: "recycle", Doc: "Token Recycling: what the target found likely after each token before, on a fixed tree",
+			Name: "recycle", Doc: "Token Recycling: what the target last found likely after each token, on a fixed tree",
 			Params: append([]spec.Param{
-				spec.Int("K", 8, 1, lookup.MaxWidth, "successors that the table holds of a token"),
+				spec.Int("K", 8, 1, lookup.MaxWidth, "successors that the table keeps per token"),
 				nodesParam(80),
 				spec.Int("depth", 10, 1, shape.MaxDepth, "most edges of the tree"),
-				spec.Floats("accept", recycleAccept, spec.Closed(0, 1), "chance of each rank of successors to be right: the tree is Sequoia's best for these"),
+				spec.Floats("accept", recycleAccept, spec.Closed(0, 1), "probability that each rank of successors is right; the tree is Sequoia's best for these"),
 			}, learning()...),
 		},
 		Open: func(v spec.Values, _ Env) (Maker, error) {
@@ -40,9 +40,9 @@ func recycleMethod() Method {
 // prompts of six sets with a 10M Llama, on a tree of eight children a node.
 const recycleAccept = "0.48/0.13/0.06/0.033/0.017/0.016/0.013/0.01"
 
-// recycle is Token Recycling (Luo et al. 2025): the tree's shape is fixed, and a
-// node's r-th child carries the r-th of the successors that its token had when the
-// target last saw it, wherever that was.
+// A recycle drafts as Token Recycling does (Luo et al. 2025): the tree's shape is fixed,
+// and a node's r-th child carries the r-th likeliest successor of the node's token when
+// the target last saw that token.
 type recycle struct {
 	memory.Memory
 	shape shape.Shape

@@ -9,16 +9,16 @@ import (
 	"talf/internal/spec"
 )
 
-// learning are the parameters of methods with a table.
+// learning returns the parameters of methods with a table.
 func learning() []spec.Param {
 	return []spec.Param{
 		spec.Choice("harvest", "rows that the table learns from: all, verified (without rejected branches) or rounds (without the prompt)", "all", "verified", "rounds"),
-		spec.Choice("table", "fresh begins every request with an empty table, keep goes on with that of the requests before", "fresh", "keep"),
+		spec.Choice("table", "fresh starts every request with an empty table, keep carries over that of earlier requests", "fresh", "keep"),
 	}
 }
 
-// remembering returns what makes memories for values of learning, with tables of
-// k successors; ranked ones that know no scores.
+// remembering returns a maker of memories for the values of learning, with tables of k
+// successors; ranked tables know no scores.
 func remembering(v spec.Values, lo, hi, k int, bigrams, ranked bool) func() memory.Memory {
 	h := memory.Harvest(v.Choice("harvest"))
 	keep := v.Choice("table") == 1

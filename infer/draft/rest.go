@@ -19,8 +19,8 @@ func restMethod() Method {
 				spec.File("file", "the datastore, made by talf datastore build"),
 				nodesParam(64),
 				spec.Int("depth", 10, 1, tree.MaxNodes, "most tokens of a continuation"),
-				spec.Int("min", 1, 1, maxMatch, "fewest newest tokens that must occur in the datastore"),
-				spec.Int("max", 16, 1, maxMatch, "most newest tokens that are looked for"),
+				spec.Int("min", 1, 1, maxMatch, "least number of newest tokens that must occur in the datastore"),
+				spec.Int("max", 16, 1, maxMatch, "largest number of newest tokens to look up"),
 			},
 		},
 		Open: openREST,
@@ -43,7 +43,7 @@ func openREST(v spec.Values, e Env) (Maker, error) {
 	}, nil
 }
 
-// maxMatch bounds look-ups: longer matches tell nothing more.
+// maxMatch bounds look-ups: longer matches say nothing more.
 const maxMatch = 1 << 16
 
 // openStore opens a datastore for a target.
@@ -63,12 +63,12 @@ func openStore(path string, e Env) (*datastore.Store, error) {
 
 type restConfig struct{ n, depth, least, most int }
 
-// A rest drafts REST's trie (He et al. 2024, §3.2 and §3.3). The longest end of the
-// sequence that occurs in the datastore is looked for; where the sequence goes
-// on there, the most frequent prefixes of the continuations are the tree. A
-// prefix is as frequent as the interval of the suffix array is long, so counts
-// cover every occurrence, where the published code takes a sample. If the trie
-// is smaller than the budget, shorter ends fill it up.
+// A rest drafts REST's trie (He et al. 2024, §3.2 and §3.3). It looks up the
+// longest suffix of the sequence that occurs in the datastore; the most frequent
+// prefixes of what follows there are the tree. The frequency of a prefix is the
+// length of its interval in the suffix array, so counts cover every occurrence; the
+// published code takes a sample. If the trie is smaller than the budget, shorter
+// suffixes fill it up.
 type rest struct {
 	cfg   restConfig
 	store *datastore.Store
@@ -101,7 +101,7 @@ func (d *rest) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, er
 		for len(d.queue) > 0 && p.Tree.Len() < n {
 			f := d.queue[0]
 			d.queue = slices.Delete(d.queue, 0, 1)
-			// A shorter end finds again what a longer one found, and more.
+			// A shorter suffix finds what a longer one found, and more.
 			c := p.Tree.Child(f.parent, f.Token)
 			if c < 0 {
 				c = p.Tree.Add(f.parent, f.Token)
@@ -133,7 +133,7 @@ func (d *rest) enqueue(n, node int, m datastore.Match) {
 	}
 }
 
-// maxNext bounds the children of a node that are looked at.
+// maxNext bounds how many children of a node are considered.
 const maxNext = 16
 
 func (d *rest) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {

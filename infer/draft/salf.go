@@ -16,8 +16,8 @@ func salfMethod() Method {
 	th := search.DefaultSALF().Th
 	return Method{
 		Line: spec.Line{
-			Name: "salf", Doc: "TALF's Algorithm 2: best-first search that stops at low further gains",
-			Params: append(bestFirstParams(), spec.Float("th", th, spec.Below(0, 1), "stop when a round's probabilities sum to less; auto follows what passes cost").Or("auto"), finishParam()),
+			Name: "salf", Doc: "TALF's Algorithm 2: best-first search that stops when further gains are low",
+			Params: append(bestFirstParams(), spec.Float("th", th, spec.Below(0, 1), "stop when the probabilities of the nodes to expand next sum to less; auto follows the cost of passes").Or("auto"), finishParam()),
 		},
 		Source: true,
 		Open: func(v spec.Values, _ Env) (Maker, error) {
@@ -36,7 +36,7 @@ func bestFirstParams() []spec.Param {
 
 // finishParam lists the words in the order of search.Finish.
 func finishParam() spec.Param {
-	return spec.Choice("finish", "nodes kept at the stop: topn, fill or literal", "topn", "fill", "literal")
+	return spec.Choice("finish", "which drafted nodes are kept at the stop: topn, fill or literal", "topn", "fill", "literal")
 }
 
 func openSALF(v spec.Values, th float64) (Maker, error) {
@@ -60,22 +60,22 @@ func openTuned(v spec.Values) (Maker, error) {
 	}}, nil
 }
 
-// tuned is SALF with a threshold that follows costs.
+// A tuned drafter is SALF with a threshold that follows costs.
 //
-// A round of decoding is a renewal: the rate of tokens is greatest where whatever
-// is done earns its time at that rate, a token being worth λ, the present time
-// per token. Let κ be accepted tokens per unit of path probability, as measured:
-// drafts are over-confident. Then
+// A round of decoding is a renewal: tokens come fastest if everything that is done
+// earns its time at the current rate, that is if a token is worth λ, the current time
+// per token. Let κ be the measured number of accepted tokens per unit of path
+// probability: drafts are overconfident. Then
 //
 //   - a node of path probability V is worth κλV, and costs a row of the target's
 //     pass: it is drafted if V ≥ b/κλ, where a pass of n rows takes a + bn;
-//   - a round whose nodes sum to S is worth κλcS, c being the share of such sums
-//     that past rounds after the first have turned into nodes of the tree, above
-//     what their places were worth: it is run if that is at least the a' + b'n of a
-//     draft pass over its n nodes, those that are not worth b' left out.
+//   - a round whose nodes sum to S is worth κλcS, where c is the share of such sums
+//     that past rounds after the first turned into nodes of the tree, beyond what
+//     their places were worth: it is run if that is at least a' + b'n, the cost of a
+//     draft pass over its n nodes without those that are not worth b'.
 //
-// S never rises (Theorem 1), so the first round that does not pay is the last
-// that could: to look one round ahead is enough. The first round is always run.
+// S never rises (Theorem 1), so no round after one that does not pay can pay: looking
+// one round ahead is enough. The first round is always run.
 type tuned struct {
 	s      *search.SALF
 	cfg    search.SALFConfig
@@ -106,7 +106,7 @@ func (d *tuned) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]int
 	return searched{d.s}.grow(p, rows)
 }
 
-// size lets trees differ, so that a row's cost shows.
+// size varies the size of trees, to measure the cost of a row.
 func (d *known) size(n int) int {
 	switch {
 	case d.rounds < cost.Warm:
@@ -117,7 +117,7 @@ func (d *known) size(n int) int {
 	return max(n, 2)
 }
 
-// tuning returns what the costs say, or th as long as they say nothing.
+// tuning follows the costs, or is th while they are unknown.
 func (d *known) tuning(th float64) search.Tuning {
 	if d.rounds < cost.Warm {
 		return search.Tuning{Th: th}
@@ -128,7 +128,7 @@ func (d *known) tuning(th float64) search.Tuning {
 	c := d.harvested.Value(0.5, 1)
 	t := search.Tuning{Th: draft / (worth * c), PerNode: node / (worth * c), Least: row / worth}
 	if !(t.Th < 1e9 && t.PerNode < 1e9 && t.Least < 1) {
-		// A clock that stands still, or nothing that is worth its row.
+		// The clock stands still, or nothing is worth its row.
 		t = search.Tuning{Th: min(t.Th, 1e9), PerNode: min(t.PerNode, 1e9), Least: 0.9}
 	}
 	if math.IsNaN(t.Th + t.PerNode) {

@@ -14,8 +14,8 @@ type limited interface {
 	LogV() []float64
 }
 
-// searching makes drafters of one search each. Make fails on a bad configuration
-// at once or never.
+// searching makes drafters of one search each. Make fails on a bad configuration the
+// first time or never.
 func searching(make func() (limited, error)) (Maker, error) {
 	if _, err := make(); err != nil {
 		return Maker{}, err

@@ -14,12 +14,12 @@ import (
 func sequoiaMethod() Method {
 	return Method{
 		Line: spec.Line{
-			Name: "sequoia", Doc: "the best tree of one shape for the chances of each rank of the draft to be right",
+			Name: "sequoia", Doc: "the best tree of fixed shape for the probability that each rank of the draft is right",
 			Params: []spec.Param{
 				nodesParam(60),
 				spec.Int("depth", 10, 1, shape.MaxDepth, "most edges of the tree"),
-				spec.Floats("accept", sequoiaAccept, spec.Closed(0, 1), "chance of each rank to be right"),
-				spec.File("file", "JSON with these chances, or with a row's by_rank of talf bench --out"),
+				spec.Floats("accept", sequoiaAccept, spec.Closed(0, 1), "probability that each rank is right"),
+				spec.File("file", "JSON with these probabilities, or with by_rank of a row of talf bench --out"),
 				drawParam(),
 			},
 		},
@@ -51,12 +51,12 @@ func sequoiaMethod() Method {
 	}
 }
 
-// sequoiaAccept is how often the model's next token was the r-th of the draft's:
-// a 10M Llama and its head, 600 rounds on GSM8K, MT-bench and HumanEval, on a tree
-// of ten children a node.
+// sequoiaAccept is how often the target's next token was the draft's r-th: measured with
+// a 10M Llama and its head in 600 rounds on GSM8K, MT-bench and HumanEval, on a tree
+// with ten children per node.
 const sequoiaAccept = "0.37/0.08/0.057/0.035/0.02/0.015/0.01/0.01/0.008/0.007"
 
-// readAccept reads a JSON list of chances, or of counts by rank from 0.
+// readAccept reads a JSON list of probabilities, or of counts by rank from 0.
 func readAccept(path string) ([]float64, error) {
 	b, err := shape.ReadFile(path)
 	if err != nil {

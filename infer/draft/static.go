@@ -27,10 +27,10 @@ func readDraw(v spec.Values, e Env) infer.Draw {
 func staticMethod() Method {
 	return Method{
 		Line: spec.Line{
-			Name: "static", Doc: "a tree of one shape: chain-n, binary-n, kary-k-n, eagle-sparse, medusa or a file's", Main: "shape",
+			Name: "static", Doc: "a tree of fixed shape: chain-n, binary-n, kary-k-n, eagle-sparse, medusa or a file's", Main: "shape",
 			Params: []spec.Param{
-				spec.Text("shape", "eagle-sparse", "its shape, or which of the file's"),
-				spec.File("file", "JSON with the paths of a shape, in ranks from 0: [[0],[1],[0,0]]"),
+				spec.Text("shape", "eagle-sparse", "name of the shape, also among those of a file"),
+				spec.File("file", "JSON file of shapes, whose paths are lists of ranks from 0: [[0],[1],[0,0]]"),
 				drawParam(),
 			},
 		},
@@ -62,7 +62,7 @@ func fixedShape(s shape.Shape, v spec.Values, e Env) (Maker, error) {
 	}, nil
 }
 
-// static drafts trees of one shape. Chosen children are the tokens at the slots'
+// A static drafts trees of one shape. Chosen children are the tokens at the slots'
 // ranks. Drawn ones take the slots in the order of drawing: the first draw gets
 // the first slot and what hangs below it.
 type static struct {
@@ -84,8 +84,8 @@ type static struct {
 	before int // nodes of the work tree whose rows came
 }
 
-// A drawn row is what the children of a node are drawn from. As probabilities it is
-// written only where a verifier asks: for few nodes of a tree.
+// A drawn row is what the children of a node are drawn from. It is converted to
+// probabilities only when a verifier asks: for few nodes of a tree.
 type drawn struct {
 	weights []float32 // [vocab]
 	sum     float64
@@ -172,8 +172,8 @@ func (s *static) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 		}
 	}
 	for i, token := range s.kids {
-		// With replacement, a token that is there already will not be accepted
-		// here: it stands for its draw, and nothing hangs below it.
+		// With replacement, a token may be drawn twice. The second node only records the
+		// draw: it cannot be accepted, and nothing hangs below it.
 		again := p.Tree.Child(at.node, token) >= 0
 		n := p.Tree.Add(at.node, token)
 		s.row = append(s.row, -1)
@@ -187,7 +187,7 @@ func (s *static) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 
 // soften fills the urn, and the row of work node w, with the softmax of logits at the
 // temperature, over the target's vocabulary: a draft model may be padded to more
-// tokens or know fewer.
+// tokens, or know fewer.
 func (s *static) soften(w int, logits []float32) *drawn {
 	for len(s.rows) <= w {
 		s.rows = append(s.rows, drawn{})

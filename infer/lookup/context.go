@@ -15,7 +15,7 @@ type Context struct {
 }
 
 // A gram indexes the n-grams of one length. Slots are an open-addressing hash of
-// the position behind the latest occurrence of each n-gram; 0 is free. A slot is
+// the position after the latest occurrence of each n-gram; 0 is free. A slot is
 // taken in the order of positions and freed in the opposite one, so a freed slot is
 // never in the middle of a probe that still matters, and no marks of deletion are
 // needed.
@@ -125,7 +125,7 @@ func (g *gram) pop(tokens []int32) {
 	g.before = g.before[:end-1]
 }
 
-// Find returns the position behind the latest occurrence of key, which is Len if
+// Find returns the position after the latest occurrence of key, which is Len if
 // the sequence ends with it, and -1 if there is none. It panics unless the length
 // of key is in [lo, hi].
 func (c *Context) Find(key []int32) int {
@@ -136,7 +136,7 @@ func (c *Context) Find(key []int32) int {
 	return -1
 }
 
-// Earlier returns the position behind the latest earlier occurrence of the n
+// Earlier returns the position after the latest earlier occurrence of the n
 // tokens before position end, or -1. It panics unless n is in [lo, hi] and end
 // in [1, Len].
 func (c *Context) Earlier(n, end int) int {
@@ -156,7 +156,7 @@ func (c *Context) gram(n int) *gram {
 // A Match is an earlier occurrence of the newest tokens.
 type Match struct {
 	N    int // tokens that the index compared: the longest n-gram that occurred before
-	Next int // position behind the occurrence: what followed it
+	Next int // position after the occurrence: of what followed it
 	// Agree says that the latest occurrence of a shorter n-gram was followed by the
 	// same token: the consensus of GOOSE, §4.3. Lengths that agree with each other
 	// and not with the longest do not count, because they speak against its copy.
@@ -192,7 +192,7 @@ func (c *Context) Length(next, most int) int {
 	return n
 }
 
-// Continue appends to dst the most tokens from position next on. What lies behind
+// Continue appends to dst the most tokens from position next on. What lies after
 // the end of the sequence is taken from the copy itself, as Lempel and Ziv (1977)
 // do, so that a loop goes on. It panics unless next is in [0, Len).
 func (c *Context) Continue(dst []int32, next, most int) []int32 {

@@ -157,7 +157,7 @@ func (t *Table) evict() int {
 	}
 }
 
-// free empties slot s and moves up what was put behind it because of it (Knuth,
+// free empties slot s and moves up what was put after it because of it (Knuth,
 // volume 3, algorithm 6.4R).
 func (t *Table) free(s int) {
 	mask := len(t.slots) - 1

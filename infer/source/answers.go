@@ -7,8 +7,7 @@ import (
 	"talf/model"
 )
 
-// answers turn the logits of a pass into rows. Their memory is used again by the
-// next pass.
+// answers turn the logits of a pass into rows. The next pass reuses their memory.
 type answers struct {
 	rows  []infer.Row
 	vocab *Vocab // nil: the draft's ids are the target's
@@ -23,8 +22,8 @@ type answers struct {
 	full   []float32
 }
 
-// spare is how many tokens more than asked are read where some may have no
-// counterpart: as many again, and a few.
+// spare is how many more tokens than asked are read if some may have no counterpart: as
+// many again, and a few.
 func spare(width int) int { return 2*width + 8 }
 
 // read takes what any of asks needs of a pass: one top-k over all logits rows, of

@@ -1,4 +1,4 @@
-// Package source holds the models that drafters ask.
+// Package source holds draft models: EAGLE-style heads and small language models.
 package source
 
 import (
@@ -16,15 +16,15 @@ import (
 // A Head is an EAGLE-style draft head as a source.
 //
 // Its position i takes the target's hidden state at i and the token at i+1, so
-// it holds one position less than there are tokens. Verified tokens run with
+// it holds one position fewer than there are tokens. Verified tokens run with
 // their true features, batched with whatever else is asked, and stay; drafted
 // nodes hang off the last of them, take the head's own f̂ of their parents, and
 // are dropped at the next commit. The sequence's first token has no feature
-// before it: where it is the root, there is nothing to draft from, and the row
-// is empty.
+// before it: if it is the root, there is nothing to draft from, and the row is
+// empty.
 //
-// Of a head with a draft vocabulary, rows are by the target's ids: tokens outside
-// are not among the likeliest, and their logits are −∞.
+// The rows of a head with a draft vocabulary are indexed by the target's ids: tokens
+// outside are never among the likeliest, and their logits are −∞.
 type Head struct {
 	m    *head.Head
 	open map[infer.SeqID]*headSeq
@@ -184,9 +184,9 @@ func (h *Head) fit(st **model.Store, used, n int) error {
 	return nil
 }
 
-// lag is how many verified tokens of a sequence that asks nothing may wait: a
-// drafter that goes without the head for some rounds costs no pass of it, and the
-// chunks of a prompt still run as they come.
+// lag is how many verified tokens of a sequence that asks nothing may wait. So a drafter
+// that does not ask the head for some rounds costs no pass of it, and the chunks of a
+// prompt still run as they come.
 const lag = 64
 
 // Rows runs what is asked and what is pending in one pass; more than one only
@@ -303,8 +303,7 @@ func (h *Head) beyond(s *headSeq, t *tree.Tree) bool {
 	return len(s.tokens)-2+depth >= h.m.Spec().MaxPos // the root's own is len(tokens)-2
 }
 
-// trueSegment runs the first n pending positions as a chain behind the committed
-// ones.
+// trueSegment runs the first n pending positions as a chain after the committed ones.
 func (s *headSeq) trueSegment(n int, want model.Want) model.Segment {
 	at, first := s.seq.Len(), s.feats-s.pending()
 	s.chain.Reset(s.tokens[at+1], n)

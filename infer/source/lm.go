@@ -17,10 +17,10 @@ import (
 // It holds the tokens of a sequence as it spells them, the root included.
 // Drafted nodes hang off the root; the rows of accepted ones stay, the others are
 // dropped at the next commit. Tokens that wait run in one pass with whatever else
-// is asked. It needs nothing of the target but tokens, so that it holds any
-// prefix: what it does not keep, it runs.
+// is asked. It needs only tokens from the target, so it matches any prefix: what it
+// does not keep, it runs.
 //
-// A sequence longer than the model's positions goes on with its newest half: the
+// A sequence that outgrows the model's positions continues with its newest half; the
 // text before is forgotten.
 type LM struct {
 	m     *model.Model
@@ -133,8 +133,8 @@ func (l *LM) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, _ infer.S
 	return nil
 }
 
-// room is how deep a tree may be where the model's positions end: a sequence
-// whose root is nearer to them forgets its older half.
+// room is the depth kept free for trees: a sequence whose root is nearer to the model's
+// last position forgets its older half.
 func (l *LM) room() int { return min(64, l.m.Spec().MaxPos/4) }
 
 // fit forgets old tokens so that the root and a tree below it have positions. The
@@ -282,7 +282,7 @@ func (l *LM) clear() { l.segs, l.seqs, l.segOf = l.segs[:0], l.seqs[:0], l.segOf
 
 func (l *LM) add(s *lmSeq, g model.Segment) { l.segs, l.seqs = append(l.segs, g), append(l.seqs, s) }
 
-// trueSegment runs the first n pending tokens as a chain behind those that ran.
+// trueSegment runs the first n pending tokens as a chain after those that ran.
 func (s *lmSeq) trueSegment(n int, want model.Want) model.Segment {
 	at := s.seq.Len()
 	next := s.tokens[s.base+at:][:n]

@@ -14,9 +14,9 @@ const minCover = 0.5
 
 // A Vocab translates between the tokens of a target and those of a draft model.
 //
-// A draft token is drafted as the target's token of the same bytes, and not at
-// all where there is none. A target token without a counterpart is read by the
-// draft model as the longest of its tokens that spell it.
+// A draft token is drafted as the target's token with the same bytes, or not at all if
+// there is none. A target token without a counterpart is fed to the draft model as the
+// longest of its tokens that spell it.
 type Vocab struct {
 	same            bool    // a token has one id in both
 	target          int     // ids of the target

@@ -9,11 +9,11 @@ import (
 	"talf/tree"
 )
 
-// A rest is what the target's and the draft's rows of one node become as its
-// children are rejected: p the residual, q the draft without the tokens that
-// cannot be drawn again. A rejection costs one pass over the vocabulary: rows are
-// not normalised, scale and mass say what they lack. Rows are read when they are
-// needed first: of a leaf that is not accepted, never.
+// A rest holds the target's and the draft's rows of one node while its children are
+// rejected: p is the residual, q the draft without the tokens that cannot be drawn
+// again. A rejection costs one pass over the vocabulary: rows are not normalised, and
+// scale and mass say what is missing. Rows are read on first use: those of a leaf that
+// is not accepted, never.
 type rest struct {
 	node   int
 	scores infer.Scores

@@ -15,7 +15,7 @@ import "talf/infer"
 // Children have to be drawn without replacement. On a chain it equals Block.
 type Traversal struct {
 	path  []int
-	chain []link // the first chain, root first; more behind for their memory
+	chain []link // the first chain, root first; more beyond, for their memory
 }
 
 // A link is a node of the first chain.

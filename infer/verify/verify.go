@@ -1,5 +1,5 @@
-// Package verify holds the rules that choose which drafted path to keep, one
-// file each. An implementation must pass verifytest.Lossless.
+// Package verify holds the rules that choose which drafted path to keep, one per
+// file. An implementation must pass verifytest.Lossless.
 package verify
 
 import (
@@ -84,10 +84,9 @@ func (m *Method) Fits(d infer.Draw, chain bool) bool {
 		chain && d != infer.Chosen && (slices.Contains(m.Draws, infer.Distinct) || slices.Contains(m.Draws, infer.Repeated))
 }
 
-// Check returns an error unless the verifier name suits children chosen by d, and
-// above all is lossless with them: what is wrong, and what would work. Chain says
-// that no node has two children. The name "" stands for a verifier that suits every
-// tree.
+// Check returns an error unless the verifier called name is lossless with children
+// chosen by d: what is wrong, and what would work. Chain says that no node has two
+// children. The name "" stands for a verifier that suits every tree.
 func Check(name string, d infer.Draw, chain bool) error {
 	if name == "" {
 		return nil

@@ -22,8 +22,8 @@ func newDatastore(a *app) *cobra.Command {
 		Use:   "datastore",
 		Short: "Make files of text that drafts are looked up in",
 		Long: `A datastore holds text as token ids with their suffix array. The draft methods rest
-and fuse look up in it what followed the newest tokens; the more the text is like
-what the model will write, the better: its own answers are best.`,
+and fuse look up in it what followed the newest tokens. The closer the text is to
+what the model will write, the better; the model's own answers are best.`,
 		Example: "  talf datastore build --model DIR --data answers.jsonl --out answers.idx\n  talf generate --model DIR --method rest:answers.idx --prompt 'Once upon a time'",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -70,10 +70,10 @@ func newDatastoreBuild(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build --model DIR --data FILE --out FILE",
 		Short: "Index text as tokens of a model",
-		Long: `Build reads what preprocess reads: plain text (paragraphs), or JSON with
-conversations, "text", "prompt" or "turns", or anything with --template; also packed
-by gzip or zstd, or directories of such files. Of the model, only the tokenizer's
-files are needed. The file takes 8 bytes a token, building about 25.`,
+		Long: `Build reads the same input as preprocess: plain text (paragraphs), JSON with
+conversations, "text", "prompt" or "turns", or anything else with --template;
+compressed by gzip or zstd too, and directories of such files. Of the model it needs
+only the tokenizer's files. The file takes 8 bytes per token, building it about 25.`,
 		Example: `  talf datastore build --model DIR --data stories.txt --out stories.idx
   talf datastore build --model DIR --data gsm8k.jsonl --template 'Question: {question}\nAnswer:' --answer-field answer --out gsm8k.idx`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

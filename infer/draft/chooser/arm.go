@@ -9,7 +9,7 @@ import (
 	"talf/tree"
 )
 
-// A record is what is known of a candidate.
+// A record is what is known about a candidate across requests.
 type record struct {
 	asks  bool
 	cells cells // of all requests
@@ -21,8 +21,8 @@ type record struct {
 	burst int        // rounds that are still to be tried
 }
 
-// Trials are rounds with a draft model. What they add and what they cost go together:
-// where it is sure of itself its trees are larger.
+// Trials are rounds with a draft model. Their tokens and costs belong together: when the
+// model is sure, its trees are larger.
 type trials struct {
 	tokens, extra cost.Ratio // per round; plain rounds that one takes longer
 }
@@ -32,8 +32,8 @@ func (r *trials) add(tokens, extra, keep float64) {
 	r.extra.Fade(extra, 1, keep)
 }
 
-// cells[d][r]: of the times that a node of depth d was reached, how often the next
-// token was its r-th child's. The last ones stand for all beyond.
+// cells[d][r] is how often, when a node of depth d was reached, the next token was that
+// of its r-th child. The last row and column stand for all beyond.
 type cells [8][4]cost.Ratio
 
 // An arm is a candidate of one sequence: its record and its drafter, with trees.
@@ -97,7 +97,7 @@ func (c *arm) cut() {
 	}
 }
 
-// draw lets a candidate that asks nothing grow a tree of at most n nodes in t.
+// draw has a candidate without a draft model grow a tree of at most n nodes in t.
 func (c *arm) draw(p *infer.Proposal, t *tree.Tree, n, depth int, ch infer.Chance) error {
 	t.Reset(p.Tree.Token(0), n)
 	c.prop = infer.Proposal{Tree: t, Pos: p.Pos, MaxNodes: n, MaxDepth: depth}
@@ -142,9 +142,9 @@ func (c *arm) chance(t *tree.Tree, n int) float64 {
 	return c.rate(t.Depth(n)-1, rank)
 }
 
-// rate is the chance of a child of that rank below a node of that depth. Where
-// little is known of a depth, it is like the one above; where little is known of a
-// request, it is like the others.
+// rate is the probability that a child of that rank below a node of that depth is right.
+// A depth with few samples follows the depth above, and a request with few samples
+// follows the other requests.
 func (c *arm) rate(depth, rank int) float64 {
 	depth = min(depth, len(c.cells)-1)
 	all := [4]float64{0.3, 0.05, 0.02, 0.01}[rank]
@@ -160,9 +160,9 @@ func (c *arm) rate(depth, rank int) float64 {
 	return here
 }
 
-// follow counts what became of the children of node n and those below where the
-// output goes on with tokens. It returns the node that the output has reached, -1
-// where it has left the tree.
+// follow counts whether the children of node n, and of nodes below, were right when the
+// output continued with tokens. It returns the node that the output has reached, -1 if
+// it has left the tree.
 func (c *arm) follow(t *tree.Tree, live, n int, tokens []int32) int {
 	for _, token := range tokens {
 		next, rank := -1, 0

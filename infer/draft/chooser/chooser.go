@@ -38,20 +38,19 @@ func New(all []Candidate) func() infer.Drafter {
 
 // A chooser drafts with the candidate that pays most, round by round.
 //
-// Time is counted in plain rounds: what a pass without a draft would take now. A
-// token is worth λ, the time per token at present, and a plain round at most; a tree
-// is worth λ times the tokens that it is expected to add, and costs what its pass
-// takes longer than a plain one, as measured. A candidate that asks no draft model
-// grows its tree in every round, whether it is used or not, and what the target then
-// emits tells how often its children are right, by depth and rank: nothing has to be
-// risked to know that a candidate got better. The tree is cut where the next node is
-// not worth its row. What a candidate that asks a draft model adds and costs is known
-// from its own rounds, so that it is tried now and then.
+// Time is counted in plain rounds: how long a pass without a draft would take now. A
+// token is worth λ, the current time per token, at most a plain round. A tree is worth
+// λ times the number of tokens that it is expected to add, and costs the measured
+// extra time of its pass over a plain one. A candidate that asks no draft model grows
+// its tree in every round, used or not, and what the target then emits shows how often
+// its children are right, by depth and rank: nothing is risked to learn that a
+// candidate has become better. The tree is cut where the next node is not worth its
+// row. What a candidate with a draft model adds and costs is known only from its own
+// rounds, so it is tried now and then.
 //
-// What a round takes longer than a plain one is paid from an account of the time
-// that the request has gained over plain decoding so far, and a small credit, so
-// that no request gets much slower than plain decoding. The credit shrinks as long as
-// requests together lose.
+// The extra time of a round is paid from an account of the time that the request has
+// gained over plain decoding, plus a small credit, so that no request gets much slower
+// than plain decoding. The credit shrinks while requests as a whole lose.
 type chooser struct {
 	shared *shared
 	all    []*arm
@@ -81,32 +80,31 @@ type shared struct {
 }
 
 const (
-	// A request may stand to lose so many plain rounds, and so many more per token that
-	// it has emitted; of the length that requests had lately, the credit is never more
-	// than lenShare.
+	// A request may lose credit plain rounds, and share more per token that it has
+	// emitted; the credit is at most lenShare of the length that requests had lately.
 	credit   = 0.9
 	lenShare = 0.02
 	share    = 0.01
-	boldness = 0.5  // part of that which a round may risk on average
-	utmost   = 0.75 // and at worst: something is left for better trees
-	proof    = 0.05 // part of what a tree would have gained that it may risk
-	surest   = 0.9  // chance of a tree that is believed when it is asked what it risks
+	boldness = 0.5  // share of the funds that a round may risk on average
+	utmost   = 0.75 // and at worst: the rest is left for better trees
+	proof    = 0.05 // share of what a tree would have gained that it may risk
+	surest   = 0.9  // largest probability of a tree that counts against its risk
 	// Plain rounds that requests lose together, after which credit is half.
 	deep = 8
 
-	patience   = 96   // rounds after which a candidate that did not pay is tried again
+	patience   = 96   // rounds after which an unprofitable candidate is tried again
 	newcomer   = 3    // rounds of a first trial
-	firstLoss  = 0.4  // plain rounds that the first round with a draft model is taken to cost
-	quiet      = 32   // rounds without a choice after which candidates are asked less often
+	firstLoss  = 0.4  // assumed cost of the first round with a draft model, in plain rounds
+	quiet      = 32   // idle rounds after which candidates are asked less often
 	plainAfter = 64   // rounds with drafts after which one goes without
 	leastGain  = 0.01 // of a plain round, for which a tree is drafted
-	fewest     = 16   // nodes that a tree is grown to at least, to be looked at
+	fewest     = 16   // least size that trees are grown to for evaluation
 
-	// What of a sample is left after each that follows: of all requests' and of one's.
+	// Weight that a sample keeps with each that follows: of all requests, of one.
 	remembered = 0.998
 	recent     = 0.97
-	// How many samples of a request what is known of others counts like: of what a
-	// draft model adds, of time per token, of children.
+	// Weight of other requests' samples, in samples of this one: of what a draft model
+	// adds, of the time per token, of children.
 	priorRounds   = 6
 	priorTokens   = 16
 	priorChildren = 4
@@ -150,7 +148,7 @@ func (a *chooser) Traits() infer.Traits {
 	return t
 }
 
-// origin is where the chosen candidate has node n from.
+// origin returns where the chosen candidate's node n comes from.
 func (a *chooser) origin(n int) int {
 	c := a.all[a.chosen]
 	switch {
@@ -228,8 +226,8 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	return ask, nil
 }
 
-// extra returns how many plain rounds more a pass takes in which this sequence has n
-// rows than one in which it has one.
+// extra returns the extra time, in plain rounds, of a pass in which this sequence has n
+// rows instead of one.
 func (a *chooser) extra(n int) float64 {
 	one := a.shared.pass.Cost(a.others + 1)
 	if one == 0 {
@@ -238,8 +236,8 @@ func (a *chooser) extra(n int) float64 {
 	return a.shared.pass.Cost(a.others+n)/one - 1
 }
 
-// within returns the largest tree whose pass takes at most so much longer than a
-// plain one.
+// within returns the largest tree whose pass takes at most extra more plain rounds than
+// a plain one.
 func (a *chooser) within(extra float64) int {
 	n := 4 // fewer are no trial
 	for n < tree.MaxNodes && a.extra(2*n) <= extra {
@@ -252,7 +250,7 @@ func (a *chooser) within(extra float64) int {
 func (a *chooser) choose() {
 	s := a.shared
 	if s.drafts >= plainAfter {
-		return // what a plain round takes must not be forgotten
+		return // the cost of a plain round must stay known
 	}
 	worth := a.worth()
 	funds := a.funds()
@@ -358,7 +356,7 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 	for n := 1; n < t.Len(); n++ {
 		c.order = append(c.order, n)
 	}
-	// A child is never likelier than its parent, and comes behind it.
+	// A child is never likelier than its parent, and comes after it.
 	slices.SortFunc(c.order, func(m, n int) int {
 		return cmp.Or(cmp.Compare(c.path[n], c.path[m]), cmp.Compare(m, n))
 	})
@@ -434,8 +432,8 @@ func (a *chooser) took(t infer.Timing) {
 	if t.Nodes == 1 {
 		s.drafts = 0
 	}
-	// A round is taken to cost what passes of its rows do: this one's own time is
-	// mostly what else the machine did.
+	// A round is charged the usual cost of its rows: the deviation of this one is mostly
+	// other work on the machine.
 	extra := a.extra(t.Nodes)
 	one := a.meter.Level * s.pass.Cost(a.others+1)
 	if a.chosen >= 0 && a.all[a.chosen].asks && one > 0 {

@@ -15,7 +15,7 @@ type Oracle struct {
 	Truth []int32 // prompt and output of plain decoding
 	Vocab int
 	Depth int
-	Nodes int // most nodes, the engine's limit beside
+	Nodes int // most nodes, besides the engine's limit
 	Rand  *rand.Rand
 }
 
@@ -42,7 +42,7 @@ func (o *Oracle) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, 
 			break
 		}
 		tok := o.Truth[i]
-		// Wrong siblings before and behind the true one, and below any node.
+		// Wrong siblings before and after the true one, and below any node.
 		for o.Rand.IntN(3) == 0 && room > 1 {
 			if x := o.Rand.Int32N(int32(o.Vocab)); x != tok {
 				grow(at, x)

@@ -7,10 +7,10 @@
 //	  0  8 bytes  magic "talfsa\r\n"
 //	  8  uint32   version, 1
 //	 12  uint32   bytes of the header, 128
-//	 16  uint64   entries n: tokens, and one end behind each document
+//	 16  uint64   entries n: tokens, and one end after each document
 //	 24  uint64   documents
 //	 32  uint32   vocabulary: token ids are below
-//	 36  uint32   CRC-32C of all behind the header
+//	 36  uint32   CRC-32C of everything after the header
 //	 40  32 bytes SHA-256 that identifies the tokenizer
 //	 72  52 bytes zero
 //	124  uint32   CRC-32C of the header before
@@ -39,7 +39,7 @@ const (
 	headerSize = 128
 )
 
-// end is the entry behind a document's last token. A continuation stops there.
+// end is the entry after a document's last token. A continuation stops there.
 const end = -1
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -318,7 +318,7 @@ func (m Match) Count() int { return int(m.hi - m.lo) }
 // Len returns its number of tokens.
 func (m Match) Len() int { return int(m.n) }
 
-// at returns entry k behind the start of suffix i.
+// at returns entry k of suffix i, from 0.
 func (s *Store) at(i, k int) int32 {
 	if j := int(s.sa[i]) + k; j < len(s.ids) {
 		return s.ids[j]
@@ -399,7 +399,7 @@ const samples = 48
 func (s *Store) Append(dst []Next, m Match, most int) []Next {
 	first, k, last := len(dst), int(m.n), int(m.hi)
 	step := max(1, m.Count()/samples)
-	from := int(m.lo) // behind the last run
+	from := int(m.lo) // after the last run
 	for i := from; i < last; {
 		t := s.at(i, k)
 		lo := i

@@ -14,7 +14,7 @@ func suffixArray(s []int32, upper int32) []int32 {
 	case 1:
 		return sa
 	}
-	// A suffix is S-type where it is less than the one behind it, else L-type.
+	// A suffix is S-type if it is less than the next one, else L-type.
 	isS := make([]bool, n)
 	for i := n - 2; i >= 0; i-- {
 		isS[i] = s[i] < s[i+1] || s[i] == s[i+1] && isS[i+1]
