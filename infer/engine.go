@@ -11,13 +11,13 @@ import (
 	"talf/tree"
 )
 
-// An Engine decodes sequences with one target. It is not safe for concurrent
-// use; batching is passing several sequences to Step.
+// An Engine decodes sequences with one target. Several sequences that are passed to one
+// Step share its passes. An Engine is not safe for concurrent use.
 type Engine struct {
 	Target Target
 	Config Config
-	// Clock is what durations are measured with; nil is time.Now. A target whose
-	// passes are recorded ones has a clock of their costs.
+	// Clock measures durations; nil is time.Now. A target that replays recorded passes
+	// brings a clock of their costs.
 	Clock func() time.Time
 
 	next    SeqID
@@ -32,7 +32,7 @@ type Config struct {
 	MaxNodes     int // largest draft tree, root counted
 }
 
-// Default returns the engine's defaults. Trees may be as large as a method asks.
+// Default returns the engine's defaults. They do not limit the trees of methods.
 func Default() Config { return Config{PrefillChunk: 256, MaxNodes: tree.MaxNodes} }
 
 // Validate checks the ranges.
@@ -97,7 +97,7 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 		s.want = model.WantAll
 	}
 
-	// The last prompt token is the first root: it is never taken from a prefix.
+	// The last prompt token is the first root, so it is never taken from a prefix.
 	keep := min(e.Target.Match(req.Prompt), len(req.Prompt)-1)
 	if req.Source != nil {
 		keep = min(keep, req.Source.Match(req.Prompt))
@@ -166,10 +166,10 @@ func (e *Engine) asksOf(src Source) *sourceAsks {
 	return &e.sources[len(e.sources)-1]
 }
 
-// Step runs one round of every sequence that is not done: a chunk of its prompt,
-// or a draft, one target pass and a verdict. An error is a pass that failed or
-// was cancelled; the sequences are then as before the call and Step may be
-// called again, with any of them. What goes wrong in a single sequence ends that one,
+// Step runs one round of every sequence that is not done: a chunk of its prompt, or a
+// draft, one target pass and a verdict. An error means that a pass failed or was
+// cancelled. Then the sequences are as before the call, and Step may be called again
+// with any of them. What goes wrong in a single sequence ends that one,
 // with its Err. The set of sequences may change from call to call: none depends on
 // which others are in it.
 func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
@@ -228,8 +228,9 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	return nil
 }
 
-// draftAll grows the proposals of all sequences, level by level, one pass of each
-// source for all that ask it. It returns the time spent in these passes.
+// draftAll grows the proposals of all sequences, level by level. Each level is one pass
+// of each source for all sequences that ask it. It returns the time spent in these
+// passes.
 func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence) (time.Duration, error) {
 	for i := range e.sources {
 		e.sources[i].used = false
@@ -268,7 +269,7 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence) (time.Duration,
 				continue
 			}
 			q.used = true
-			// Without asks this runs the chunks of prompts that came last.
+			// Without asks this runs the prompt chunks that were committed last.
 			rows, err := q.source.Rows(ctx, q.asks)
 			if err != nil {
 				return 0, err
@@ -293,16 +294,16 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence) (time.Duration,
 			break
 		}
 	}
-	// A source is forgotten with the last sequence that used it.
+	// A source is forgotten once no sequence uses it.
 	e.sources = slices.DeleteFunc(e.sources, func(q sourceAsks) bool {
 		return !slices.ContainsFunc(seqs, func(s *Sequence) bool { return s.req.Source == q.source })
 	})
 	return spent, nil
 }
 
-// Generate decodes one request to its end. After an error, the sequence holds
-// what was decoded until then; Emit may not have seen the tokens of a round that
-// failed behind its verdict.
+// Generate decodes one request to its end. After an error the sequence holds what was
+// decoded until then. Emit may not have seen the tokens of a round that failed after its
+// verdict.
 func (e *Engine) Generate(ctx context.Context, req Request) (*Sequence, error) {
 	s, err := e.Open(req)
 	if err != nil {

@@ -1,6 +1,6 @@
 package infer
 
-// A Request is what to decode and how.
+// A Request says what to decode and how.
 type Request struct {
 	Prompt    []int32
 	MaxTokens int     // most tokens to emit
@@ -9,26 +9,26 @@ type Request struct {
 	Seed      uint64
 
 	// Drafter, Verifier and Processor belong to the sequence until it is closed.
-	// A nil Drafter is plain decoding. Source may serve any number of sequences
-	// and is nil where the drafter asks none.
+	// A nil Drafter is plain decoding. A Source may serve any number of sequences. It is
+	// nil if the drafter asks none.
 	Drafter   Drafter
 	Source    Source
 	Verifier  Verifier
 	Processor Processor
 
-	// Detok makes what turns this sequence's tokens into text; it is needed for
-	// Stop and for Delta.Text.
+	// Detok returns a new converter of this sequence's tokens into text. Stop and
+	// Delta.Text need it.
 	Detok func() Detokenizer
 	Stop  []string // the output ends before the first of these
-	// Emit is called after each round with what is new; an error ends the sequence.
+	// Emit is called after each round with what is new. An error ends the sequence.
 	Emit func(Delta) error
-	// Trace is called in each round once its verdict is known; an error ends the
+	// Trace is called in each round once its verdict is known. An error ends the
 	// sequence.
 	Trace func(Round) error
 }
 
-// A Delta is what one round adds to the output. Text lags behind Tokens where a
-// character is incomplete or a stop string may have begun.
+// A Delta is what one round adds to the output. Text lags behind Tokens while a character
+// is incomplete or a stop string may have begun.
 type Delta struct {
 	Tokens []int32
 	Text   string

@@ -14,7 +14,7 @@ func NewSampling(p sample.Params) (*Sampling, error) {
 	return &Sampling{sample.New(p)}, nil
 }
 
-// Argmax is the most likely token after penalties.
+// Argmax returns the most likely token after penalties.
 func (s *Sampling) Argmax(logits []float32, context []int32) int32 {
 	return s.s.Argmax(logits, context)
 }
@@ -22,7 +22,7 @@ func (s *Sampling) Argmax(logits []float32, context []int32) int32 {
 // Plain reports whether there is no penalty.
 func (s *Sampling) Plain() bool { return s.s.Params().RepetitionPenalty == 1 }
 
-// Dist is what the token after context is drawn from.
+// Dist sets dst to the distribution that the token after context is drawn from.
 func (s *Sampling) Dist(dst Dist, logits []float32, context []int32) {
 	s.s.Dist64(dst, logits, context)
 }

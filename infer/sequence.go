@@ -28,29 +28,30 @@ type Sequence struct {
 	chance  keyed
 	scores  scores
 	prop    Proposal
-	root    tree.Tree // the tree that the engine hands out
+	root    tree.Tree // the tree that drafters are given
 	chain   tree.Tree // a chunk of the prompt
 	path    []int
-	ran     int // nodes of the work tree that a source ran
+	ran     int // nodes of the work tree that the source has run
 	growing bool
 	closed  bool
-	fits    kind   // of the last tree that the verifier was asked about
+	fits    kind   // of the last tree that the verifier accepted
 	traits  Traits // of the drafter
 	want    model.Want
-	timing  Timing // of the round that is under way
+	timing  Timing // of the round in progress
 }
 
-// A kind is what decides whether a verifier fits a tree.
+// A kind is the property of a tree that decides whether a verifier fits it.
 type kind struct {
 	draw  Draw
 	chain bool
-	known bool // the zero kind is none
+	known bool // false in the zero value, which is no kind
 }
 
-// Tokens returns the output so far; it is the sequence's own slice.
+// Tokens returns the output so far. The slice belongs to the sequence.
 func (s *Sequence) Tokens() []int32 { return s.tokens[s.prompt:] }
 
-// Text returns the output's text, stop string excluded; empty without Detok.
+// Text returns the text of the output without the stop string. It is empty without
+// Detok.
 func (s *Sequence) Text() string { return s.text.text }
 
 // Done reports whether the sequence has ended, and why.
@@ -85,21 +86,21 @@ func (p *Proposal) work() *tree.Tree {
 
 func (s *Sequence) prefilling() bool { return s.done < s.prompt-1 }
 
-// fail ends the sequence with err. What ended it before remains its reason, other than
-// the end of its output.
+// fail ends the sequence with err. A sequence that failed or was cancelled before keeps
+// its reason; one whose output ended does not.
 func (s *Sequence) fail(err error) {
 	if s.growing = false; s.reason != Failed && s.reason != Cancelled {
 		s.reason, s.err = Failed, err
 	}
 }
 
-// beginRound makes an empty proposal and the drafter's first call.
+// beginRound makes an empty proposal and calls the drafter for the first time.
 func (s *Sequence) beginRound(maxNodes int) {
 	left := min(s.req.MaxTokens-(len(s.tokens)-s.prompt), s.maxLen-len(s.tokens))
 	s.root.Reset(s.tokens[len(s.tokens)-1], maxNodes)
 	s.prop = Proposal{Tree: &s.root, Pos: len(s.tokens) - 1, MaxNodes: maxNodes}
 	s.ran, s.growing = 0, false
-	// A round emits its accepted nodes and one token more.
+	// A round emits its accepted nodes and one more token.
 	if s.req.Drafter == nil || left < 2 || maxNodes < 2 {
 		return
 	}
@@ -107,7 +108,7 @@ func (s *Sequence) beginRound(maxNodes int) {
 	s.grow(nil)
 }
 
-// grow hands rows to the drafter and notes what it asks next.
+// grow gives rows to the drafter and checks what it asks for next.
 func (s *Sequence) grow(rows []Row) {
 	ask, err := s.req.Drafter.Grow(&s.prop, rows, s.draft)
 	if err != nil {
@@ -131,8 +132,8 @@ func (s *Sequence) grow(rows []Row) {
 	}
 }
 
-// checkTree holds a finished tree to the contract, because a pass that it breaks
-// would fail for all sequences, and to what the verifier is lossless with.
+// checkTree checks a finished tree against the contract, because a pass that it breaks
+// would fail for all sequences, and against what the verifier is lossless with.
 func (s *Sequence) checkTree() error {
 	t := s.prop.Tree
 	if n := t.Len(); n > s.prop.MaxNodes {
@@ -181,8 +182,8 @@ func (s *Sequence) keepChunk(e *Engine, rows Rows) {
 // target pass: it reads the target's hidden states.
 func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []int32) {
 	if s.req.Drafter != nil {
-		// The drafter may ask for rows off the path, whose context must not be
-		// written over the tokens that follow.
+		// The drafter may ask for rows off the path. Their context must not overwrite the
+		// tokens that follow.
 		s.scores.begin(rows, p.Tree, tokens[:len(tokens):len(tokens)])
 		if err := s.req.Drafter.Observe(p, v, &s.scores); err != nil {
 			s.fail(fmt.Errorf("observe: %w", err))
@@ -229,7 +230,7 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	s.stats.round(&s.prop, v.Path, kept)
 	var untraced error
 	if s.req.Trace != nil {
-		// As in keep, what is read must not write over the tokens that follow.
+		// As in keep, reading must not overwrite the tokens that follow.
 		s.scores.begin(rows, s.prop.Tree, s.tokens[:first:first])
 		begin := e.now()
 		untraced = s.req.Trace(Round{Proposal: &s.prop, Scores: &s.scores, Verdict: v, Kept: kept})

@@ -17,36 +17,37 @@ func (r Rate) Value() float64 {
 	return float64(r.Kept) / float64(r.Tried)
 }
 
-// Stats are what one sequence did. Tokens past EOS or a limit are in none of them.
+// Stats count what one sequence did. They leave out tokens past EOS or a limit.
 type Stats struct {
 	Prompt  int // prompt tokens
-	Cached  int // of these, taken from a kept prefix
+	Cached  int // prompt tokens taken from a kept prefix
 	Tokens  int // tokens emitted
 	Passes  int // target passes that emitted them
-	Drafted int // drafted nodes scored, roots excluded
+	Drafted int // drafted nodes that were scored, without roots
 
 	// Emitted[n] counts the passes that emitted n tokens.
 	Emitted []int
-	// Depth[d] are the passes whose path reached depth d-1 with children there,
-	// and those that kept one of them.
+	// Depth[d] counts the passes whose path reached depth d-1 with children there, and
+	// those that kept one of these children.
 	Depth []Rate
-	// Rank[r] are the r-th siblings that were compared, and those kept; r from 1.
+	// Rank[r] counts the r-th siblings that were compared and those that were kept; r
+	// starts at 1.
 	Rank []Rate
 
-	// Ranked[r] are the drafted nodes that were r-th among their siblings.
+	// Ranked[r] counts the drafted nodes that were r-th among their siblings.
 	Ranked []int
 
-	// Draft and Verify are the time spent in the source's and in the target's
-	// passes, Overhead the rest of decoding: trees, verdicts, bookkeeping. A pass
-	// that serves several sequences counts whole for each.
+	// Draft and Verify are the time spent in the source's and the target's passes.
+	// Overhead is the rest of decoding: trees, verdicts, bookkeeping. A pass that serves
+	// several sequences counts fully for each.
 	Draft, Verify, Overhead time.Duration
 	Prefill                 time.Duration
 	TTFT                    time.Duration // from Open to the first token
 	Decode                  time.Duration // rounds after prefill
 }
 
-// Tau is τ: tokens emitted per target pass, the target's own token counted.
-// Plain decoding has τ = 1.
+// Tau returns the acceptance length τ: tokens emitted per target pass, including the
+// target's own token. Plain decoding has τ = 1.
 func (s *Stats) Tau() float64 {
 	if s.Passes == 0 {
 		return 0
@@ -54,7 +55,7 @@ func (s *Stats) Tau() float64 {
 	return float64(s.Tokens) / float64(s.Passes)
 }
 
-// TPOT is the mean time per token after the prompt.
+// TPOT returns the mean time per token after the prompt.
 func (s *Stats) TPOT() time.Duration {
 	if s.Tokens == 0 {
 		return 0
@@ -91,8 +92,8 @@ func (s *Stats) Add(o *Stats) {
 	s.Decode += o.Decode
 }
 
-// round counts one verdict: kept is the number of emitted tokens, path[:kept]
-// what the target keeps.
+// round counts one verdict. kept is the number of emitted tokens, and path[:kept] is what
+// the target keeps.
 func (s *Stats) round(p *Proposal, path []int, kept int) {
 	t := p.Tree
 	s.Passes++

@@ -93,9 +93,8 @@ top. Without --model it takes random weights of a given shape: ` + shapeNames() 
 	countVar(f, &c.Prompt, "prompt", 0, "also measure a prompt of so many tokens, with logits of the last one (0: none)")
 	f.IntVar(&c.Reps, "reps", c.Reps, "rounds over types and sizes")
 	threadsVar(f, &o.threads)
-	f.Var(&o.kv, "kv-dtype", "type that keys and values are kept as: f32 or bf16")
 	countVar(f, &o.layers, "layers", 0, "deepen --model to so many layers (0: as it is)")
-	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
+	o.precision(f)
 	p.flags(f)
 	return cmd
 }

@@ -69,8 +69,7 @@ of weights with the first one.`,
 	countVar(f, &window, "context", 0, "tokens of a window (0: the model's most, at most 1024)")
 	countVar(f, &limit, "limit", 0, "most tokens of the text (0: all)")
 	threadsVar(f, &o.threads)
-	f.Var(&o.kv, "kv-dtype", "type that keys and values are kept as: f32 or bf16")
-	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
+	o.precision(f)
 	p.flags(f)
 	return cmd
 }

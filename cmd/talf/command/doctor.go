@@ -21,10 +21,10 @@ type health struct {
 	Version version.Info `json:"version"`
 	CPU     struct {
 		topology.Topology
-		Threads  int      `json:"threads"` // of the device
+		Threads  int      `json:"threads"` // that the device uses
 		Features []string `json:"features"`
 		Device   string   `json:"device"`           // the device and the kernels it chose
-		Kernels  []string `json:"kernels"`          // what TALF_CPU may name here, slowest first
+		Kernels  []string `json:"kernels"`          // values of TALF_CPU that work here, slowest first
 		NoAMX    string   `json:"no_amx,omitempty"` // why class amx is not among them
 	} `json:"cpu"`
 	Memory struct {
@@ -40,10 +40,10 @@ func newDoctor(a *app) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Show what this machine offers and what talf chose to use",
-		Long: `Doctor prints CPU features and the kernels that were chosen, memory, whether a
-GPU is used and why not, what a copy in a GPU's memory moves, and the versions that
-a bug report needs. It fails if something keeps talf from running well.`,
+		Short: "Show what this machine offers and what talf uses of it",
+		Long: `Doctor prints CPU features and the kernels that talf chose, memory, which GPUs can be
+used or why not, the speed of a copy within a GPU's memory, and the versions that a
+bug report needs. It fails if something keeps talf from running well.`,
 		Example: "  talf doctor\n  talf doctor --json > report.json",
 		RunE: func(*cobra.Command, []string) error {
 			h, err := examine()
@@ -96,8 +96,8 @@ func examine() (*health, error) {
 	return h, nil
 }
 
-// cpuFeatures lists the instruction sets that kernels here, or that a reader of
-// a bug report, cares about.
+// cpuFeatures lists the instruction sets that matter to the kernels or to the reader of a
+// bug report.
 func cpuFeatures() []string {
 	var has []string
 	add := func(name string, ok bool) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// memory returns total and available bytes, 0 where the kernel does not say.
+// memory returns total and available bytes, or 0 if the kernel does not say.
 func memory() (total, available uint64) {
 	readProc("/proc/meminfo", func(name, value string) {
 		kib, err := strconv.ParseUint(strings.TrimSuffix(value, " kB"), 10, 64)
@@ -24,8 +24,7 @@ func memory() (total, available uint64) {
 	return total, available
 }
 
-// processor returns what the processor calls itself, "" where the kernel does
-// not say.
+// processor returns the processor's name, or "" if the kernel does not say.
 func processor() (name string) {
 	readProc("/proc/cpuinfo", func(key, value string) {
 		if key == "model name" {

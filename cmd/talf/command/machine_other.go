@@ -2,8 +2,8 @@
 
 package command
 
-// memory is not asked for on this system.
+// memory is not known on this system.
 func memory() (total, available uint64) { return 0, 0 }
 
-// processor is not asked for on this system.
+// processor is not known on this system.
 func processor() string { return "" }

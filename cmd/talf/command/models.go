@@ -28,15 +28,15 @@ type machineOptions struct {
 	dtype   dtypeFlag
 	kv      kvFlag
 	actBits actBitsFlag
-	layers  int  // bench: deepen the model to so many; 0: as it is
+	layers  int  // bench: deepen the model to this many; 0: unchanged
 	rows    int  // most rows of an internal pass; 0: the model's default
 	keep    int  // positions of keys and values that a device with its own memory sets aside
-	lazy    bool // pack the weights when the model first runs
+	lazy    bool // pack the weights only when the model first runs
 
 	trainBF16 bool // training multiplies in bfloat16, which the CPU does not
 }
 
-// defaultMachine returns the options of commands whose flags say nothing else.
+// defaultMachine returns the options that apply unless a command's flags change them.
 func defaultMachine() machineOptions {
 	return machineOptions{dtype: dtypeAuto, actBits: 16}
 }
@@ -46,19 +46,24 @@ func (o *machineOptions) flags(f *pflag.FlagSet) {
 	threadsVar(f, &o.threads)
 	f.Var(&o.device, "device", devices.Help())
 	f.Var(&o.dtype, "dtype", dtypeHelp())
-	countVar(f, &o.keep, "kv-positions", 2048, "positions of keys and values, of all sequences together, that a CUDA device sets aside when the model is loaded: what does not fit is refused then (0: none)")
-	f.Var(&o.kv, "kv-dtype", "type that keys and values are kept as: f32 or bf16")
-	f.Var(&o.actBits, "act-bits", "bits of an activation in products with q8 weights: 8 or 16")
+	countVar(f, &o.keep, "kv-positions", 2048, "KV cache positions, for all sequences together, that a CUDA device reserves when it loads the model, which fails if they do not fit (0: none)")
+	o.precision(f)
+}
+
+// precision adds the flags that say how keys, values and activations are rounded.
+func (o *machineOptions) precision(f *pflag.FlagSet) {
+	f.Var(&o.kv, "kv-dtype", "type of the KV cache: f32 or bf16")
+	f.Var(&o.actBits, "act-bits", "bits of the activations that q8 weights are multiplied by: 8 or 16")
 }
 
 // threadsVar adds --threads.
 func threadsVar(f *pflag.FlagSet, threads *int) {
-	countVar(f, threads, "threads", 0, "CPU threads (0: one for each core that talf doctor finds)")
+	countVar(f, threads, "threads", 0, "CPU threads (0: one for each core that talf doctor reports)")
 }
 
-// dtypeHelp says what --dtype takes where the weights of a model are packed.
+// dtypeHelp is the help of --dtype in commands that load a model.
 func dtypeHelp() string {
-	return "type that weights are kept as: " + dtypeNames() + ", or auto: q8 if they are stored so, else f32; on a CUDA device bf16 if all are stored so"
+	return "type of the weights in memory: " + dtypeNames() + ", or auto: q8 if they are stored as q8, else f32; on a CUDA device bf16 if all are stored as bf16"
 }
 
 // modelOptions returns the options to load a set of weights with on dev.
@@ -74,7 +79,8 @@ func (o *machineOptions) modelOptions(set *safetensors.Set, dev compute.Device) 
 	}
 	if opt.DType = compute.DType(o.dtype); o.dtype == dtypeAuto {
 		opt.DType = model.Stored(set)
-		// Such a device reads weights, and nothing is lost by keeping these as they are.
+		// On such a device reading weights takes most of the time, and bf16 loses nothing
+		// here.
 		if opt.DType == compute.F32 && limited && allBF16(set) {
 			opt.DType = compute.BF16
 		}
@@ -93,7 +99,7 @@ func allBF16(set *safetensors.Set) bool {
 	return len(names) > 0
 }
 
-// dtypes are the types that weights are kept as, by what --dtype calls them.
+// dtypes are the types of packed weights by their names in --dtype.
 var dtypes = []struct {
 	name string
 	t    compute.DType
@@ -110,7 +116,7 @@ func dtypeNames() string {
 // A dtypeFlag is the value of --dtype.
 type dtypeFlag compute.DType
 
-// dtypeAuto follows what is stored.
+// dtypeAuto means the type that is stored.
 const dtypeAuto dtypeFlag = 255
 
 func (d *dtypeFlag) Type() string { return "dtype" }
@@ -174,7 +180,7 @@ func (b *actBitsFlag) Set(s string) error {
 	return nil
 }
 
-// openModelAs loads a model directory onto the device and with weights as o says. The
+// openModelAs opens the device that o names and loads a model directory onto it. The
 // returned function frees the model and the device.
 func openModelAs(log *slog.Logger, dir string, o *machineOptions) (*model.Model, func(), error) {
 	dir, err := findModel(dir)
@@ -210,11 +216,11 @@ func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, err
 	}
 	opt := o.modelOptions(set, dev)
 	if o.layers == spec.Layers {
-		o.layers = 0 // as it is
+		o.layers = 0 // unchanged
 	}
 	if o.layers > 0 {
-		// The deepened set shares the mappings of this one, which last as long as the
-		// process: a bench loads one model.
+		// The deepened set shares this one's mappings, which last as long as the process:
+		// a bench loads one model.
 		if spec, set, err = synth.Deepen(spec, set, o.layers); err != nil {
 			return nil, usageError{err}
 		}
@@ -226,7 +232,7 @@ func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, err
 	return m, nil
 }
 
-// openDevice opens the device that o names. Log is told what costs time on it.
+// openDevice opens the device that o names. Its warnings go to log.
 func (o *machineOptions) openDevice(log *slog.Logger) (compute.Device, error) {
 	o.device = o.device.Resolve()
 	if o.device.Remote() && o.actBits == 8 {
@@ -243,8 +249,8 @@ func (o *machineOptions) config(log *slog.Logger) devices.Config {
 }
 
 // findModel returns the model directory that path means: itself, or the newest
-// checkpoint of a language model that was trained there. It tells early and
-// plainly what is neither.
+// checkpoint of a language model that was trained there. A path that is neither gets a
+// clear error early.
 func findModel(path string) (string, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -257,7 +263,7 @@ func findModel(path string) (string, error) {
 	}
 	dir, err := checkpoints.Find(path)
 	if err != nil {
-		// It may be there, but not to be read.
+		// It may exist but be unreadable.
 		if _, err := os.Stat(filepath.Join(path, checkpoints.ConfigFile)); err != nil && !os.IsNotExist(err) {
 			return "", err
 		}
