@@ -152,7 +152,7 @@ target, need the model.`,
 	f.StringVar(&o.datastore, "datastore", "", "datastore for rest in the tables of publications")
 	f.IntSliceVar(&o.budgets, "budget", nil, "largest trees to compare with, root counted (0: as the method says)")
 	numbersVar(f, &o.temperatures, "temperature", nil, "temperatures of the recording to compare at (default: all)")
-	f.IntVar(&o.decode.MaxTokens, "max-tokens", 0, "most tokens of an answer (default: the recording's)")
+	f.IntVar(&o.decode.MaxTokens, "max-tokens", 0, "maximum number of tokens in an answer (default: the recording's)")
 	f.StringVar(&cost, "cost", "", "what passes of the model cost: a file of bench decode --out")
 	f.StringVar(&o.picture, "plot", "", "draw the figures: a file that ends in .png or .svg")
 	p.flags(f)

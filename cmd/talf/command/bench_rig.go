@@ -44,7 +44,7 @@ func (o *rigOptions) flags(c *cobra.Command) {
 	o.chat.flags(f)
 	countVar(f, &o.limit, "limit", 0, "most prompts of a set, warm-up included (0: all)")
 	countVar(f, &o.promptTokens, "prompt-tokens", 0, "keep this many tokens of every prompt (0: all)")
-	f.IntVar(&o.decode.MaxTokens, "max-tokens", d.MaxTokens, "most tokens of an answer")
+	f.IntVar(&o.decode.MaxTokens, "max-tokens", d.MaxTokens, "maximum number of tokens in an answer")
 	numbersVar(f, &o.temperatures, "temperature", d.Temperatures, "temperatures to compare at (default 0)")
 	f.UintSliceVar(&o.seeds, "seed", []uint{0}, "seeds to decode with")
 	f.BoolVar(&o.force, "force", false, "use heads that were trained for other weights")

@@ -49,13 +49,13 @@ func newChat(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "chat --model DIR [--head CKPT]",
 		Short: "Talk with a model",
-		Long: `Chat reads a line, answers it, and keeps the dialogue, whose keys and values are
-computed only once (but for methods that learn from the rows of prompts, such as
-goose unless harvest=rounds). The model's chat template writes the dialogue; for a model
-without one it is plain text, "User: …" and "Assistant: …". --raw adds nothing to
-what you write, for models that only continue text.
+		Long: `Chat reads a line, answers it and remembers the dialogue. The KV cache of earlier turns
+is reused, except by methods that learn from the rows of prompts (such as goose,
+unless harvest=rounds). The model's chat template writes the dialogue; without a
+template it is plain text, "User: …" and "Assistant: …". --raw adds nothing to what you
+write, for models that only continue text.
 
-/reset begins a new dialogue, /quit or Ctrl-D ends.`,
+/reset starts a new dialogue; /quit or Ctrl-D ends the program.`,
 		Example: "  talf chat --model DIR --head CKPT --temperature 0.7",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd); err != nil {
@@ -89,8 +89,8 @@ what you write, for models that only continue text.
 	f := c.Flags()
 	o.flags(f)
 	talk.chatOptions.flags(f)
-	f.StringVar(&talk.system, "system", "", "the system's message, before the dialogue")
-	f.BoolVar(&talk.raw, "raw", false, "continue the text as it is")
+	f.StringVar(&talk.system, "system", "", "system message at the start of the dialogue")
+	f.BoolVar(&talk.raw, "raw", false, "continue the text as it stands")
 	f.BoolVar(&talk.stats, "stats", false, "print τ and speed after each answer")
 	return c
 }

@@ -30,8 +30,8 @@ type chatOptions struct {
 }
 
 func (o *chatOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.file, "chat-template", "", "Jinja template of conversations (default: the model's own; "+noTemplate+": prompts are plain text)")
-	f.StringVar(&o.date, "date", templateDate, "the day that chat templates take for today")
+	f.StringVar(&o.file, "chat-template", "", "Jinja chat template (default: the model's own; "+noTemplate+": prompts are plain text)")
+	f.StringVar(&o.date, "date", templateDate, "date that chat templates write as today's")
 }
 
 // check reports an option that is wrong.

@@ -21,8 +21,8 @@ type draftOptions struct {
 
 func (o *draftOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.head, "head", "", "checkpoint of a draft head")
-	f.StringVar(&o.draft, "draft", "", "directory of a small language model that drafts in a head's place")
-	f.BoolVar(&o.force, "force", false, "use a head that was trained for other weights")
+	f.StringVar(&o.draft, "draft", "", "directory of a small language model that drafts instead of a head")
+	f.BoolVar(&o.force, "force", false, "accept a head that was trained for other weights")
 }
 
 func (o *draftOptions) given() bool { return o.head != "" || o.draft != "" }

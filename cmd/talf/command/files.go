@@ -24,3 +24,6 @@ func canWrite(path string) error {
 	}
 	return nil
 }
+
+// files is a flag that may be repeated, and is "" while empty.
+type files []string

@@ -29,23 +29,24 @@ func newGenerate(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "generate --model DIR [--head CKPT]",
 		Short: "Continue a prompt, or every prompt of a file",
-		Long: `Generate continues one prompt, from --prompt or standard input, and prints the
-text as it comes. With --prompts and --out it answers every prompt of a file; run
-again after an interruption, it goes on with the prompts that have no answer yet.
+		Long: `Generate continues one prompt, from --prompt or standard input, and prints the text
+as it comes. With --prompts and --out it answers every prompt of a file. Run the same
+command again after an interruption, and it answers the prompts that are left.
 
-Prompt files are what preprocess reads: JSONL with "prompt", "turns" or "messages",
-"text", plain text with one prompt a paragraph, or any JSONL with --template
-'Question: {question}\nAnswer:'. What a user asks in a prompt, turns or messages is
-written by the model's chat template, if it has one, and answered turn by turn; all
-else, --prompt too, is text that goes on as it stands. talf chat asks one question.
+Prompt files are of the kinds that preprocess reads: JSONL with "prompt", "turns",
+"messages" or "text", plain text with one prompt per paragraph, or any JSONL with
+--template 'Question: {question}\nAnswer:'. The model's chat template, if it has one,
+writes out "prompt", "turns" and "messages", which are answered turn by turn. Any
+other text, and --prompt, is continued as it stands. To ask a single question, use
+talf chat.
 
-Without a temperature the output is that of plain decoding bit for bit, whatever
-the method. With one, output depends on the seed but not on the method, unless
---verify names a rule that divides by the draft's probabilities: the output then has
-the same distribution, and another text for every method.
+At temperature 0 the output is that of plain decoding, bit for bit, whatever the
+method. Above it, the output depends on the seed but not on the method, unless
+--verify names a rule that divides by the draft's probabilities: each method then
+writes a text of its own, from the same distribution.
 
---trace FILE records each round: the tree, what draft and model give to its nodes,
-and what was kept. talf inspect trace FILE draws it.`,
+--trace FILE records every round: the tree, the probabilities that draft and target
+give to its nodes, and what was kept. talf inspect trace FILE draws it.`,
 		Example: `  talf generate --model DIR --head CKPT --prompt 'Once upon a time' --stats
   talf generate --model DIR --head CKPT --method salf:th=0.4,N=40 --temperature 0.8 --seed 7 --prompt 'Hello'
   talf generate --model DIR --head CKPT --method static:binary-4,draw=distinct --verify traversal --temperature 1 --prompt 'Hello' --trace trace.jsonl
@@ -74,8 +75,8 @@ and what was kept. talf inspect trace FILE draws it.`,
 	f.StringVar(&o.out, "out", "", "JSONL file for the answers to --prompts")
 	f.StringVar(&o.prompts.template, "template", "", "how the fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
 	o.prompts.chat.flags(f)
-	f.StringVar(&o.trace, "trace", "", "JSONL file to record each round's tree and verdict in")
-	f.BoolVar(&o.stats, "stats", false, "print τ, accepted lengths and where the time went")
+	f.StringVar(&o.trace, "trace", "", "JSONL file that records the tree and the verdict of each round")
+	f.BoolVar(&o.stats, "stats", false, "print τ, acceptance lengths and where the time went")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	return c
 }

@@ -26,16 +26,16 @@ func newInspectSamples(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "data FILE",
 		Short: "Show samples of training data with the tokens in the loss",
-		Long: `Inspect data shows sequences as a head is trained on them: those that preprocess
-would make of a file of conversations or texts, or the rows of Parquet shards. What
-is learnt is green on a terminal, and between ` + markOpen + ` and ` + markClose + ` elsewhere.
+		Long: `Inspect data shows the sequences that a head is trained on: those that preprocess
+would make of a file of conversations or texts, or the rows of Parquet shards. What is
+learnt is green on a terminal, and elsewhere between ` + markOpen + ` and ` + markClose + `.
 
-With --stats it shows what a set of shards holds instead: tokens, the mass that the
-labels hold on every level of the trees, and what was dropped; with --draft-vocab N
-also how much of it is in the N tokens that train would choose.
+With --stats it summarises a set of shards instead: tokens, the probability mass that
+the labels hold on each level of the trees, and what was dropped. --draft-vocab N adds
+how much of that the N tokens cover that train would choose.
 
-Source files need --model, a directory in which the tokenizer's files are enough;
-without it the rows of shards are shown as token ids.`,
+Source files need --model; a directory with only a tokenizer's files is enough. Without
+it, rows of shards are shown as token ids.`,
 		Example: "  talf inspect data sharegpt.json --model DIR\n  talf inspect data labels --model DIR --n 5 --seed 1\n  talf inspect data labels --stats",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -77,16 +77,16 @@ without it the rows of shards are shown as token ids.`,
 		},
 	}
 	f := c.Flags()
-	f.BoolVar(&stats, "stats", false, "show statistics of shards in place of samples")
-	f.StringVar(&vocab, "draft-vocab", "", "with --stats: what of the text and of the labels a draft vocabulary covers, as for train")
+	f.BoolVar(&stats, "stats", false, "show statistics of shards instead of samples")
+	f.StringVar(&vocab, "draft-vocab", "", "with --stats: how much of text and labels a draft vocabulary covers, as for train")
 	f.StringVar(&o.dir, "model", "", "directory of the tokenizer, the chat template and config.json")
-	countVar(f, &o.n, "n", o.n, "samples to show")
-	f.Uint64Var(&o.seed, "seed", 0, "seed for taking samples at random (0: the first)")
+	countVar(f, &o.n, "n", o.n, "number of samples to show")
+	f.Uint64Var(&o.seed, "seed", 0, "seed for choosing samples at random (0: the first ones)")
 	f.StringVar(&o.color, "color", o.color, "auto, always or never")
 	loadFlags(f, &o.conf.Load)
 	o.talk.flags(f)
 	f.StringVar((*string)(&o.conf.EOS), "eos", string(o.conf.EOS), "as for preprocess: answers, always or never")
-	f.IntVar(&o.conf.MaxLen, "max-len", o.conf.MaxLen, "as for preprocess: tokens of a sequence")
+	f.IntVar(&o.conf.MaxLen, "max-len", o.conf.MaxLen, "as for preprocess: maximum tokens per sequence")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

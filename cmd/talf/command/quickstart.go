@@ -101,13 +101,13 @@ func newQuickstart(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "quickstart",
 		Short: "Label, train, decode and measure, all on a small model that talf carries",
-		Long: `Quickstart goes the whole way in a few minutes: it unpacks a small language model
+		Long: `Quickstart runs the whole pipeline in a few minutes. It unpacks a small language model
 and writes fresh text, labels the text with the model's token trees, trains a draft
-head with the losses eagle and talf, decodes prompts that the head has not seen, and
-prints what it measured beside an untrained head and plain decoding.
+head with the losses eagle and talf, and decodes prompts that the head has not seen.
+Then it prints how the head compares with an untrained one and with plain decoding.
 
-Interrupt it at any point and run it again: it goes on where it stopped. Everything
-is kept in --dir; remove that to begin anew.`,
+You can interrupt it at any point: run it again and it continues. Everything is kept in
+--dir; remove that directory to start over.`,
 		Example: "  talf quickstart\n  talf quickstart --dir try --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q := &quick{a: a, dir: dir, plan: defaultPlan(), model: demo.Unpack}
@@ -123,7 +123,7 @@ is kept in --dir; remove that to begin anew.`,
 			return nil
 		},
 	}
-	c.Flags().StringVar(&dir, "dir", "talf-quickstart", "where to keep files")
+	c.Flags().StringVar(&dir, "dir", "talf-quickstart", "directory to keep files in")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the table as JSON")
 	return c
 }
@@ -149,7 +149,7 @@ func (q *quick) run(ctx context.Context) error {
 	if err := durable.WriteJSON(file, &q.state); err != nil {
 		return err
 	}
-	q.a.resume = "run talf quickstart --dir " + q.dir + " again: it goes on where it stopped"
+	q.a.resume = "run talf quickstart --dir " + q.dir + " again to continue"
 	all := q.stages()
 	for i, s := range all {
 		if slices.Contains(q.state.Done, s.name) {

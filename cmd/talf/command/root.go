@@ -193,12 +193,12 @@ func newRoot(a *app) *cobra.Command {
 		Short: "Train draft heads with a tree-aware loss and decode with them",
 		Long: `talf makes a language model decode faster without changing its output.
 
-It labels text with the model's own token trees (preprocess), trains a small
-draft head on them (train), and decodes with the head proposing token trees that
-the model checks in one pass (generate, chat). Start with: talf quickstart
+It labels text with the model's own token trees (preprocess), trains a small draft head
+on them (train), and decodes: the head proposes token trees, and the model checks each
+in one pass (generate, chat). Start with: talf quickstart
 
-Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (Ctrl-C, SIGTERM
-or a closed terminal: what is done is saved), 141 nobody reads the output.`,
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (Ctrl-C, SIGTERM or a
+closed terminal; finished work is saved), 141 nobody reads the output.`,
 		Example:       "  talf quickstart\n  talf generate --model DIR --head CKPT --method salf --prompt 'Once upon a time'",
 		Args:          cobra.ArbitraryArgs,
 		SilenceUsage:  true,

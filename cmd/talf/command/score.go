@@ -30,19 +30,19 @@ func newScore(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "score --model DIR --out FILE",
 		Short: "Write logits and hidden states of given tokens, to compare with other systems",
-		Long: `Score reads one JSON object a line from standard input:
+		Long: `Score reads one JSON object per line from standard input:
 
   {"ids": [1, 5, 9], "tree": {"parents": [-1, 0, 0], "tokens": [3, 4, 7]}}
 
-"tree" is optional: node i hangs below node parents[i], which comes before it;
--1 is the last id. For input line N (from 0, blank ones not counted) the
-safetensors file gets, in float32,
+"tree" is optional. The parent of node i is parents[i], an earlier node, or -1 for the
+last id. For input N (counted from 0, without blank lines) the safetensors file gets,
+in float32,
 
   N.logits       [ids, vocabulary]
   N.hidden       [ids, hidden size], after the final norm
   N.tree_logits  [nodes, vocabulary], only where the line has a tree
-  N.head_logits  [ids − 1, vocabulary], only with --head: what the draft head makes
-                 of every id but the first and the model's hidden state before it`,
+  N.head_logits  [ids − 1, vocabulary], only with --head: the draft head's, for every
+                 id but the first and the model's hidden state before it`,
 		Example: `  echo '{"ids":[1,5,9]}' | talf score --model DIR --out scores.safetensors`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := need(cmd, "model", "out"); err != nil {
@@ -56,8 +56,8 @@ safetensors file gets, in float32,
 	}
 	f := c.Flags()
 	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
-	f.StringVar(&o.head, "head", "", "checkpoint of a draft head, to write its logits too")
-	f.BoolVar(&o.force, "force", false, "use a head that was trained for other weights")
+	f.StringVar(&o.head, "head", "", "checkpoint of a draft head whose logits to write, too")
+	f.BoolVar(&o.force, "force", false, "accept a head that was trained for other weights")
 	f.StringVar(&o.out, "out", "", "safetensors file to write")
 	o.machine.flags(f)
 	return c

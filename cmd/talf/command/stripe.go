@@ -20,8 +20,8 @@ type stripeFlags struct {
 
 func (s *stripeFlags) add(f *pflag.FlagSet) {
 	s.flags = f
-	countVar(f, &s.index, "shard-index", 0, "which of --shard-count runs this is, from 0 (default: that of a Slurm array, a Kubernetes indexed Job or Open MPI)")
-	countVar(f, &s.count, "shard-count", 0, "runs that make the set together (0: what Slurm or Open MPI say, or 1)")
+	countVar(f, &s.index, "shard-index", 0, "number of this run among --shard-count, from 0 (default: as numbered by a Slurm array, a Kubernetes indexed Job or Open MPI)")
+	countVar(f, &s.count, "shard-count", 0, "number of runs that make the set together (0: as Slurm or Open MPI say, else 1)")
 }
 
 // get returns the run's part of the set, and who numbered it.
@@ -71,10 +71,10 @@ func newMerge(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "merge DIR",
 		Short: "Make one set of what several runs of preprocess wrote",
-		Long: `Merge joins the parts that runs with --shard-index wrote, by their manifests: the
-shards stay as they are. The last run to end does it by itself where all write to one
-directory; where they do not, copy the files into one and merge them there. The set
-is the one that a single run would have made, byte for byte.`,
+		Long: `Merge joins the parts written by runs with --shard-index. Only manifests change; the
+shards stay as they are. If all runs write to one directory, the last to finish merges
+by itself. Otherwise copy the files into one directory and merge them there. The set is
+the same, byte for byte, as that of a single run.`,
 		Example: "  talf preprocess merge labels",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

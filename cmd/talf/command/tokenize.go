@@ -28,26 +28,24 @@ func newTokenize(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tokenize --model DIR",
 		Short: "Turn text into token ids, ids into text, or conversations into both",
-		Long: `Tokenize reads one JSON object a line from standard input and writes one a line,
-in the same order: what Hugging Face tokenizers and transformers make of it. A
-directory with only the files of a tokenizer will do.
+		Long: `Tokenize reads one JSON object per line from standard input and writes one per line, in
+the same order. Its results are those of Hugging Face tokenizers and transformers. A
+directory with only a tokenizer's files is enough.
 
   {"text": "Hello"}   becomes  {"ids": [1, 15043]}
   {"ids": [1, 15043]} becomes  {"text": "<s> Hello"}  with --decode
 
-With --messages a line is what a chat template renders: "messages", and where
-wanted "tools", "add_generation_prompt" and any other variable of the template.
-It becomes {"text": …, "ids": […], "spans": [[start, end], …]}: ids without the
-special tokens that surround a plain text, since templates write them
-themselves, and the bytes of text that the assistant says: the template's
-{% generation %} blocks, or what rendering the messages step by step shows, null
-where that shows nothing. A line that the template refuses, or that is wrong,
-becomes {"error": …}. Without --messages a wrong line ends the command; what
-stands before it is written.
+With --messages a line holds what a chat template renders: "messages" and, as needed,
+"tools", "add_generation_prompt" and any other variable of the template. It becomes
+{"text": …, "ids": […], "spans": [[start, end], …]}. The ids lack the special tokens that
+surround plain text, because templates write their own. The spans are the bytes of
+the text that the assistant says: the template's {% generation %} blocks or, without
+them, what rendering the messages step by step shows; null if that shows nothing. A
+line that is wrong, or that the template refuses, becomes {"error": …}. Without
+--messages a wrong line ends the command, after the answers to the lines before it.
 
-Other fields of a line, and blank lines, are passed over. Text must be UTF-8: half
-of a surrogate pair ("\ud800") is wrong too. Ids that the tokenizer does not know
-have no text.`,
+Other fields and blank lines are ignored. Text must be UTF-8; half of a surrogate pair
+("\ud800") is refused, too. Ids that the tokenizer does not know have no text.`,
 		Example: `  echo '{"text":"Hello"}' | talf tokenize --model DIR
   echo '{"ids":[1,2]}' | talf tokenize --model DIR --decode --skip-special
   talf tokenize --model DIR --messages < conversations.jsonl > tokens.jsonl
@@ -73,12 +71,12 @@ have no text.`,
 	f.BoolVar(&o.decode, "decode", false, "turn ids into text")
 	f.BoolVar(&o.skipSpecial, "skip-special", false, "with --decode: leave out special tokens")
 	f.BoolVar(&o.messages, "messages", false, "render conversations by the model's chat template")
-	f.StringVar(&o.template, "chat-template", "", "with --messages: Jinja template of conversations (default: the model's own)")
+	f.StringVar(&o.template, "chat-template", "", "with --messages: Jinja chat template (default: the model's own)")
 	// Elsewhere --template says how fields make a text.
 	f.StringVar(&o.template, "template", "", "the same as --chat-template")
 	f.Lookup("template").Hidden = true
-	f.BoolVar(&o.textOnly, "text-only", false, "with --messages: no ids, which takes no tokenizer")
-	f.StringVar(&o.date, "date", "", "with --messages: the day that templates take for today, such as 2024-07-26 (default: today)")
+	f.BoolVar(&o.textOnly, "text-only", false, "with --messages: write no ids, which needs no tokenizer")
+	f.StringVar(&o.date, "date", "", "with --messages: date that templates write as today's, such as 2024-07-26 (default: today)")
 	threadsVar(f, &o.threads)
 	return c
 }

@@ -1,0 +1,186 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"talf/compute/devices"
+	"talf/data/corpus"
+	"talf/infer"
+	"talf/infer/decode"
+	"talf/model"
+	"talf/preprocess"
+
+	"github.com/spf13/pflag"
+)
+
+// A placement says where the target labels.
+type placement struct {
+	threads                int
+	devices                devices.Names
+	dtype                  dtypeFlag
+	cublas                 bool // may be used
+	rowsGiven, tokensGiven bool // by the user: not to be chosen
+}
+
+func (o *placement) flags(f *pflag.FlagSet) {
+	threadsVar(f, &o.threads)
+	f.Var(&o.devices, "device", devices.HelpAll())
+	f.BoolVar(&o.cublas, "cublas", true, "on a CUDA device, let cuBLAS compute large products where it is found")
+	f.Var(&o.dtype, "dtype", dtypeHelp())
+}
+
+// open loads a copy of the model in dir onto every device and says what computes it.
+// The returned function frees them.
+func (o *placement) open(log *slog.Logger, c *preprocess.Config, dir string) (all []*model.Model, arithmetic string, closeAll func(), err error) {
+	on, err := o.devices.Resolve()
+	if err != nil {
+		return nil, "", nil, fmt.Errorf("--device: %w", err)
+	}
+	machine := defaultMachine()
+	machine.threads, machine.dtype = o.threads, o.dtype
+	if on[0].Remote() {
+		if !o.rowsGiven {
+			c.Rows = preprocess.DeviceRows
+		}
+		if !o.tokensGiven {
+			c.Tokens = preprocess.DeviceTokens
+		}
+		machine.rows = c.Rows
+	}
+	var undo []func()
+	closeAll = func() {
+		for _, f := range undo {
+			f()
+		}
+	}
+	for _, d := range on {
+		machine.device = d
+		m, closeModel, err := openModelAs(log, dir, &machine)
+		if err != nil {
+			closeAll()
+			return nil, "", nil, err
+		}
+		all, undo = append(all, m), append(undo, closeModel)
+	}
+	return all, arithmeticOf(all[0], o.dtype), closeAll, nil
+}
+
+// preprocess labels c's files with the model in dir.
+func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, on placement, re *regeneration, talk chatOptions) (preprocess.Stats, error) {
+	dir, err := findModel(dir)
+	if err != nil {
+		return preprocess.Stats{}, err
+	}
+	models, arithmetic, closeModels, err := on.open(a.log, &c, dir)
+	if err != nil {
+		return preprocess.Stats{}, err
+	}
+	defer closeModels()
+	m := models[0]
+	bulk := false
+	if m.Device().Arithmetic() != "" {
+		by, err := a.products(models, on.cublas)
+		if err != nil {
+			return preprocess.Stats{}, err
+		}
+		if bulk = by != ""; bulk {
+			arithmetic += fmt.Sprintf(", %s, --rows %d --tokens %d", by, c.Rows, c.Tokens)
+		}
+	}
+	tok, err := decode.LoadTokenizer(dir, m)
+	if err != nil {
+		return preprocess.Stats{}, err
+	}
+	template, templateHash, err := talk.load(dir)
+	if err != nil {
+		return preprocess.Stats{}, err
+	}
+	bar := a.progress("preprocess", "tokens")
+	defer bar.end()
+	bad := 0
+	in := preprocess.Inputs{
+		Target: m, Tokenizer: tok, TokenizerHash: tok.Hash(),
+		Chat: template, ChatHash: templateHash, Arithmetic: arithmetic, Bulk: bulk,
+		Progress: func(p preprocess.Progress) {
+			bar.set(p.Tokens, p.AllTokens, fmt.Sprintf("%d shards", p.Shards))
+		},
+		Bad: func(b corpus.BadLine) {
+			a.badLine(&bad, b)
+		},
+	}
+	for _, m := range models[1:] {
+		in.Beside = append(in.Beside, preprocess.Worker{Target: m})
+	}
+	if re != nil && re.on {
+		answers := func(m *model.Model) preprocess.Generator {
+			return &generator{engine: &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}, sample: re.sample}
+		}
+		in.Generator, in.Sampling = answers(m), re.String()
+		for i := range in.Beside {
+			in.Beside[i].Generator = answers(in.Beside[i].Target)
+		}
+	}
+	if a.resume == "" {
+		a.resume = "run the same command again to go on: finished shards are kept"
+	}
+	st, err := preprocess.Run(ctx, c, in)
+	if err != nil {
+		return st, templateHint(err)
+	}
+	if bad > 0 {
+		a.log.Warn("lines that could not be used", "count", bad)
+	}
+	return st, nil
+}
+
+// products says in the log what computes large products of copies of a target, and
+// returns the library's name, "" if the devices do it themselves.
+func (a *app) products(copies []*model.Model, library bool) (string, error) {
+	var first string
+	for i, m := range copies {
+		by, err := m.Bulk(false)
+		products := by
+		switch {
+		case !library:
+			by, products = "", "the device's own: --cublas=false"
+		case err != nil:
+			by, products = "", "the device's own: "+err.Error()
+		}
+		a.log.Info("labelling", "device", m.Device().Name(), "weights", strings.ToLower(m.Options().DType.String()), "products", products)
+		if i == 0 {
+			first = by
+		}
+		if by != first {
+			return "", fmt.Errorf("large products on %s are by %s, on %s by %s, whose bits differ: turn the library off with --cublas=false",
+				copies[0].Device().Name(), cmp.Or(first, "the device"), m.Device().Name(), cmp.Or(by, "the device"))
+		}
+	}
+	return first, nil
+}
+
+// templateHint says what to do without a chat template.
+func templateHint(err error) error {
+	if errors.Is(err, preprocess.ErrNoTemplate) {
+		return fmt.Errorf("%w: give one with --chat-template FILE", err)
+	}
+	return err
+}
+
+// maxBad is how many lines that cannot be used are named; the rest is counted.
+const maxBad = 20
+
+// badLine names one of *n lines that cannot be used.
+func (a *app) badLine(n *int, b corpus.BadLine) {
+	*n++
+	switch {
+	case *n <= maxBad:
+		a.log.Warn("left out", "line", b.Error())
+	case *n == maxBad+1:
+		a.log.Warn("further lines that are left out are only counted")
+	}
+}
