@@ -1,10 +1,10 @@
-// Package train fits draft heads to a target's trees and labels, and small
-// language models to text. Gorgonia builds the gradients over fused operations
-// (train/internal/gg); data, optimiser, schedule and checkpoints are here.
+// Package train fits draft heads to a target's trees and labels, and small language models
+// to text. Gorgonia builds the gradients over fused operations (train/internal/gg). Losses
+// are in train/loss, the choice of data in train/mix, the ranks of one run in train/dist.
 //
-// A run is a function of its configuration and data: the number of threads does
-// not change a bit of the result, and neither does stopping it anywhere and
-// running it again, which goes on from the last checkpoint.
+// A run is a function of its configuration and data. No bit of the result depends on the
+// number of threads, or on where the run was stopped: run again, it continues from its
+// last checkpoint.
 package train
 
 import (
@@ -15,26 +15,26 @@ import (
 	"talf/compute"
 )
 
-// A Config is how a run learns. It is stored with every checkpoint, and a run
-// continues only under the configuration that it began with.
+// A Config says how a run learns. It is stored with every checkpoint, and a run continues
+// only with the configuration that it was started with.
 type Config struct {
 	Steps int `json:"steps"` // optimiser steps
-	Rows  int `json:"rows"`  // positions of a micro-batch: sequences are packed into them; longer ones are cut
+	Rows  int `json:"rows"`  // positions of a micro-batch, into which whole sequences are packed; longer ones are cut
 	Accum int `json:"accum"` // micro-batches of a step
 
 	Loss string `json:"loss"` // of a head: see train/loss
-	// Layers of a head, and whether its fc has a bias: EAGLE's has one layer, and
-	// systems differ on the bias (docs/formats.md).
+	// Layers of a head, and whether its fc has a bias. EAGLE's head has one layer; systems
+	// differ on the bias (docs/formats.md).
 	Layers int  `json:"layers"`
 	FCBias bool `json:"fc_bias,omitempty"`
-	// DType is F32, or BF16: what the forward pass leaves for the backward pass, and
-	// the target's LM head, are kept in bfloat16. Weights, moments, gradients and all
-	// sums are float32 either way, and checkpoints are the same.
+	// DType is F32 or BF16. With BF16, activations that wait for the backward pass and the
+	// target's LM head are kept in bfloat16. Weights, moments, gradients and all sums are
+	// float32 either way, and so are checkpoints.
 	DType string `json:"dtype,omitempty"`
-	// Stages, if there are any, are made one after the other, and Loss, Steps, LR,
-	// MinLR and Warmup above and below are not used.
+	// Stages, if there are any, run one after another, in place of Loss, Steps, LR, MinLR
+	// and Warmup.
 	Stages []Stage `json:"stages,omitempty"`
-	// Patience ends a stage after so many evaluations without a better one, 0: never.
+	// Patience ends a stage after so many evaluations without a better one; 0: never.
 	Patience int `json:"patience,omitempty"`
 
 	Noise float64 `json:"noise"` // width of uniform noise on a head's input features, divided by length/512; EAGLE's script: 0.2
@@ -48,8 +48,8 @@ type Config struct {
 	Decay  float64 `json:"decay"` // decoupled weight decay, on all weights
 	Clip   float64 `json:"clip"`  // largest global gradient norm; 0: no clipping
 
-	Held     float64 `json:"held"`      // fraction of the sequences that is kept for evaluation
-	EvalSeqs int     `json:"eval_seqs"` // most sequences of an evaluation; 0: all that are held out
+	Held     float64 `json:"held"`      // fraction of the sequences held out for evaluation
+	EvalSeqs int     `json:"eval_seqs"` // most sequences of an evaluation; 0: all held-out ones
 	Seed     uint64  `json:"seed"`      // of weights, order and noise
 
 	EvalEvery int `json:"-"` // steps between evaluations; 0: at the end only
@@ -57,13 +57,13 @@ type Config struct {
 	Keep      int `json:"-"` // checkpoints to keep; 0: all
 }
 
-// What Config.DType can be.
+// The values of Config.DType.
 const (
 	F32  = "" // the default
 	BF16 = "bf16"
 )
 
-// lmHead is how the target's LM head is kept.
+// lmHead returns the type that the target's LM head is kept in.
 func (c Config) lmHead() compute.DType {
 	if c.DType == BF16 {
 		return compute.BF16
@@ -71,9 +71,8 @@ func (c Config) lmHead() compute.DType {
 	return compute.F32
 }
 
-// A Stage is a part of a run with a loss and a schedule of its own. It begins with
-// the weights of the one before, and otherwise as a run that is given them does:
-// fresh moments, the data from their beginning.
+// A Stage is a part of a run with its own loss and schedule. It starts from the weights of
+// the stage before as a new run would: with new moments, at the start of the data.
 type Stage struct {
 	Loss   string  `json:"loss"`
 	Steps  int     `json:"steps"`
@@ -82,7 +81,7 @@ type Stage struct {
 	Warmup int     `json:"warmup"`
 }
 
-// Plan returns the stages that c describes.
+// Plan returns the stages of a run.
 func (c Config) Plan() []Stage {
 	if len(c.Stages) > 0 {
 		return c.Stages
@@ -101,7 +100,7 @@ func Default() Config {
 	}
 }
 
-// Validate reports the first field that no run can have.
+// Validate reports the first field whose value is not allowed.
 func (c Config) Validate() error {
 	for _, f := range []struct {
 		name     string
@@ -159,8 +158,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Rate returns the learning rate of a step of the stage, counted from 1: linear
-// warm-up, then a cosine down to MinLR·LR at the last step.
+// Rate returns the learning rate of a step of the stage, counted from 1: linear warm-up,
+// then a cosine down to MinLR·LR at the last step.
 func (s Stage) Rate(step int) float64 {
 	if step <= s.Warmup {
 		return s.LR * float64(step) / float64(s.Warmup)

@@ -12,11 +12,11 @@ import (
 // append to the slices between Reset and Run.
 type Level struct {
 	Rows *gg.Rows
-	IDs  []int32 // [rows] token that a row takes
+	IDs  []int32 // [rows] the row's input token
 	Pos  []int32 // [rows] rotary position
 	From []int32 // [rows] the parent's row on the level above; unused on level 0
-	// Attn is what each row sees: First and Last are level-0 rows, Anc[j] the
-	// row's ancestor on level j+1, its own row last.
+	// Attn says what each row attends to: level-0 rows First to Last, and Anc[j], the row's
+	// ancestor on level j+1, with the row itself last.
 	Attn compute.TrainAttention
 
 	Out *gg.Node // [rows][Hidden]: f̂ of a head; final hidden state of a language model
@@ -46,8 +46,8 @@ func (l *Level) Reset() {
 	}
 }
 
-// Add appends a row of level 0 at rotary position pos, which sees the level's
-// rows from first to itself, and returns its index.
+// Add appends a row of level 0 at rotary position pos, which attends to the level's rows
+// from first to itself, and returns its index.
 func (l *Level) Add(id, pos, first int32) int32 {
 	r := int32(len(l.IDs))
 	if int(r) == l.Rows.Max {
@@ -59,8 +59,8 @@ func (l *Level) Add(id, pos, first int32) int32 {
 	return r
 }
 
-// AddBelow appends a row that takes token id below row parent of level up, and
-// returns its index.
+// AddBelow appends a row with input token id below row parent of level up, and returns its
+// index.
 func (l *Level) AddBelow(up *Level, parent int32, id int32) int32 {
 	r := int32(len(l.IDs))
 	if int(r) == l.Rows.Max {
@@ -77,13 +77,13 @@ func (l *Level) AddBelow(up *Level, parent int32, id int32) int32 {
 	return r
 }
 
-// A Head is a draft head's graph over sequences packed into one batch: the
-// positions and, below them, the nodes of their label trees (algorithms §3).
-// Head position i takes (f_i, x_{i+1}); a node takes its parent's f̂ and its
-// token, one rotary position further.
+// A Head is the graph of a draft head over sequences packed into one batch: the positions
+// and, below them, the nodes of their label trees. The input of position i is (f_i,
+// x_{i+1}); that of a node is its parent's f̂ and its own token, one rotary position
+// further.
 type Head struct {
 	Params  *Params
-	Feature *gg.Node // [level-0 rows][Hidden], the caller fills it
+	Feature *gg.Node // [level-0 rows][Hidden]; the caller fills it
 	Levels  []*Level
 	Nodes   []*gg.Node // of Params.Tensors, for Compile
 }
@@ -98,11 +98,11 @@ func (p *Params) nodes(g *gg.Graph) (all []*gg.Node, of map[*gg.Tensor]*gg.Node)
 	return all, of
 }
 
-// A Shape is what a head's graph has room for, and how gradients flow through it.
+// A Shape says how much a head's graph has room for, and how gradients flow through it.
 type Shape struct {
 	Rows   int  // positions of a batch
 	Branch int  // nodes per position on each level below the first
-	Levels int  // of the trees, the positions' own included
+	Levels int  // of the trees, including the positions themselves
 	Detach bool // f̂ is fed back without its gradient
 }
 
@@ -187,7 +187,7 @@ func NewLM(g *gg.Graph, p *Params, rope compute.Buffer, rows int) *LM {
 	return m
 }
 
-// A builder adds decoder layers; it remembers one layer's keys and values of the
+// A builder adds one decoder layer level by level, and keeps the keys and values of the
 // levels so far.
 type builder struct {
 	g    *gg.Graph

@@ -35,8 +35,8 @@ type layer struct {
 	inNorm, q, k, v, o, postNorm, gu, down *gg.Tensor
 }
 
-// New allocates the weights of spec, all zero. It refuses what training cannot
-// do: biases other than fc's, and architectures other than Llama's.
+// New allocates the weights of spec, all zero. It refuses specs that cannot be trained:
+// those with biases other than fc's, and architectures other than Llama's.
 func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("network: %w", err)
@@ -107,11 +107,11 @@ func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 	return p, err
 }
 
-// Tensors returns the weights in the order of their making: the order of the
+// Tensors returns the weights in the order in which they were made, which is that of the
 // optimiser's state.
 func (p *Params) Tensors() []*gg.Tensor { return p.list }
 
-// pull makes the tensors' data what the device holds, and push the reverse.
+// pull copies the tensors' values from the device, and push copies them to it.
 func (p *Params) pull() {
 	for _, t := range p.list {
 		t.Pull()
@@ -166,7 +166,7 @@ func (p *Params) Init(seed uint64) {
 	}
 }
 
-// A weight is one tensor of a checkpoint as rows of the network's own tensors.
+// A weight is a tensor of a checkpoint in terms of the network's tensors.
 type weight struct {
 	name  string
 	shape []int
@@ -250,9 +250,9 @@ func (w *weight) each(of func(*gg.Tensor) []float32, f func(at int, mem []float3
 	}
 }
 
-// Export returns copies of the checkpoint's tensors by name, of the weights or,
-// if of is not nil, of another array of each tensor's size: a gradient, a moment.
-// What fails in copying the weights from a device shows at its queue's next Sync.
+// Export returns copies of the checkpoint's tensors by name: of the weights or, if of is
+// not nil, of another array of each tensor's size, such as its gradient. If copying the
+// weights from a device fails, the queue's next Sync returns the error.
 func (p *Params) Export(of func(*gg.Tensor) []float32) []Array {
 	if of == nil {
 		p.pull()
@@ -278,9 +278,9 @@ type Array struct {
 	Data  []float32
 }
 
-// ImportLayers sets the layers of a draft head to the last layers of a target of
-// the same sizes. The head's first layer has no norm before it: the norm's weights
-// are multiplied into what follows it, W·(x∘g) = (W·diag g)·x.
+// ImportLayers sets the layers of a draft head to the last layers of a target of the same
+// sizes. The head's first layer has no input norm, so the norm's weights are folded into
+// the projections after it: W·(x∘g) = (W·diag g)·x.
 func (p *Params) ImportLayers(set *safetensors.Set, target *arch.Spec) error {
 	p.pull()
 	defer p.push()

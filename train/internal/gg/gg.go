@@ -41,17 +41,16 @@ type Rows struct{ Max, N int }
 type Tensor struct {
 	Name  string
 	Shape []int
-	// Data are the values, or nil: only Buf holds them, which is a device's packing.
-	// Where the device has memory of its own, they are what Pull last copied from
-	// there, and Push copies them back.
+	// Data are the values, or nil if only Buf, a weight packed by a device, holds them.
+	// If the device has its own memory, Pull copies them from there, and Push back.
 	Data []float32
 	Buf  compute.Buffer
-	far  compute.Queue             // or nil: Buf is Data
-	host func() ([]float32, error) // reads what Buf holds, where Data is nil
+	far  compute.Queue             // of a device with its own memory; nil: Buf is Data
+	host func() ([]float32, error) // reads the values if Data is nil
 }
 
-// Packed is a frozen tensor [rows][cols] that a device holds as w, or nil if its
-// operations take no weights for buffers. Host reads the values, for messages.
+// Packed returns a frozen tensor [rows][cols] that a device holds as w, or nil if the
+// device's operations do not take weights as buffers. host reads the values, for messages.
 func Packed(name string, w compute.Weight, host func() ([]float32, error)) *Tensor {
 	b, ok := w.(compute.Buffer)
 	if !ok {
@@ -60,7 +59,7 @@ func Packed(name string, w compute.Weight, host func() ([]float32, error)) *Tens
 	return &Tensor{Name: name, Shape: []int{w.Out(), w.In()}, Buf: b, host: host}
 }
 
-// NewTensor makes data, row-major, usable by operations on q. It keeps data.
+// NewTensor makes data, row-major, available to operations on q. It keeps data.
 func NewTensor(q compute.Queue, name string, data []float32, shape ...int) (*Tensor, error) {
 	ops := q.Abilities().Train
 	if ops == nil {
@@ -88,22 +87,22 @@ func NewTensor(q compute.Queue, name string, data []float32, shape ...int) (*Ten
 	return t, nil
 }
 
-// Pull makes Data what the device holds. A device that fails says so at its
-// queue's next Sync.
+// Pull copies the device's values to Data. If that fails, the queue's next Sync returns
+// the error.
 func (t *Tensor) Pull() {
 	if t.far != nil {
 		t.far.Read(t.Data, t.Buf, 0)
 	}
 }
 
-// Push makes the device hold Data.
+// Push copies Data to the device.
 func (t *Tensor) Push() {
 	if t.far != nil {
 		t.far.Write(t.Buf, t.Data)
 	}
 }
 
-// Matrix returns a copy of a matrix's data as a device packs it.
+// Matrix returns a copy of a matrix's data in the form that devices pack.
 func (t *Tensor) Matrix() compute.Matrix {
 	raw := make([]byte, 0, 4*len(t.Data))
 	for _, x := range t.Data {
@@ -118,17 +117,17 @@ type value struct {
 	rows  *Rows // nil: all of shape is live
 	shape []int
 	store *store
-	t     G.Value // what the tape hands on: a tensor, or a handle of a device's memory
+	t     G.Value // what the tape passes on: a tensor, or a handle to a device's memory
 	buf   compute.Buffer
-	input bool                      // store is the host's memory, of which Run makes a copy for a device far away
-	fixed bool                      // no operation writes it: store is what a device holds
-	copy  []float32                 // of what such a device holds
+	input bool                      // store is the host's memory, which Run copies to a device with its own memory
+	fixed bool                      // no operation writes it: store is a device's memory
+	copy  []float32                 // host's copy of such memory
 	num   *G.F32                    // scalars only; shape is empty
 	host  func() ([]float32, error) // of a packed tensor, which has no memory here
 }
 
-// known is the shape that Gorgonia knows: of a packed tensor one row, for it wants
-// memory of that shape.
+// known is the shape that Gorgonia is told: one row of a packed tensor, since it
+// allocates memory of that shape.
 func (v *value) known() []int {
 	if v.host != nil {
 		return []int{1, v.width()}
@@ -167,7 +166,7 @@ type Node struct {
 	needs bool   // depends on a parameter
 
 	uses    int     // consumers that contribute to the gradient of the loss
-	given   int     // of them, those whose backward operation exists
+	given   int     // of those, how many have their backward operation
 	pending *G.Node // the last link of the chain so far
 }
 
@@ -177,9 +176,9 @@ func (n *Node) Width() int { return n.val.width() }
 // Rows returns the row dimension, or nil for parameters.
 func (n *Node) Rows() *Rows { return n.val.rows }
 
-// Data returns the live rows, [N][width]. Of an operation's output it is valid
-// after Run, and only if the node was given to Keep before compiling. From a device
-// with memory of its own it copies them.
+// Data returns the live rows, [N][width]. The output of an operation is valid after Run,
+// and only if the node was passed to Keep before compiling. If the device has its own
+// memory, Data copies from there.
 func (n *Node) Data() []float32 { return n.g.host(n.val) }
 
 // Buffer returns the memory as the device sees it, under the terms of Data.
@@ -188,8 +187,8 @@ func (n *Node) Buffer() compute.Buffer { return n.val.buf }
 // Scalar returns the value of a scalar after Run.
 func (n *Node) Scalar() float32 { return float32(*n.val.num) }
 
-// Grad returns the gradient of a parameter after Run, a copy if the device has memory
-// of its own.
+// Grad returns the gradient of a parameter after Run: a copy, if the device has its own
+// memory.
 func (n *Node) Grad() []float32 { return n.g.host(n.grad) }
 
 // GradBuffer returns the gradient of a parameter as the device sees it.
@@ -200,19 +199,19 @@ type Graph struct {
 	eg  *G.ExprGraph
 	q   compute.Queue
 	ops compute.TrainOps
-	far compute.Remote // or nil: values are the host's memory
+	far compute.Remote // nil: values are in the host's memory
 	vm  G.VM
 	ctx context.Context // of the Run in progress
 
 	leaves    []*Node
 	forwards  []*forward
 	values    []*value
-	late      []func()        // of the Run in progress: losses that come when the device is done
-	meter     Meter           // told of every operation, or nil
-	watch     *string         // where the first operation goes whose output is not finite
+	late      []func()        // of the Run in progress: reads losses once the device is done
+	meter     Meter           // is told of every operation; or nil
+	watch     *string         // receives the first operation whose output is not finite
 	onGrad    func(int)       // see OnGrad
-	stasher   compute.Stasher // or nil: activations stay as they are
-	stashed   int             // bytes of them
+	stasher   compute.Stasher // nil: activations are not rounded
+	stashed   int             // bytes of activations that are rounded
 	gradOrder []int
 	zeros     []float32 // source of Write where a kernel adds to what it should set
 	iota      []int32   // 0,1,2,… for copies
@@ -229,7 +228,7 @@ func New(q compute.Queue) (*Graph, error) {
 	return &Graph{eg: G.NewGraph(), q: q, ops: ops, far: q.Abilities().Remote}, nil
 }
 
-// host returns the live elements of v, a copy where they are not the host's.
+// host returns the live elements of v: a copy, if they are in a device's memory.
 func (g *Graph) host(v *value) []float32 {
 	n := v.live()
 	if g.far == nil || v.input || v.fixed {
@@ -243,10 +242,10 @@ func (g *Graph) host(v *value) []float32 {
 	return v.copy
 }
 
-// Stash makes the graph, which is not yet compiled, keep what the forward pass leaves
-// for the backward pass in bfloat16: gradients are of activations rounded to 8 bits,
-// values are not changed. What Keep is given, queries and keys, and what losses keep of
-// each row stay as they are.
+// Stash makes a graph that is not compiled yet keep activations in bfloat16 from the
+// forward pass to the backward pass: gradients are computed from rounded activations,
+// outputs do not change. Nodes passed to Keep, queries, keys and what losses store of each
+// row are not rounded.
 func (g *Graph) Stash() error {
 	s := g.q.Abilities().Stash
 	if s == nil {
@@ -256,15 +255,15 @@ func (g *Graph) Stash() error {
 	return nil
 }
 
-// A Meter is told of every operation that runs: its kind and the parameters that it
-// is on, as "linear layers.0.q". The gradients that .d0 gives are of an operation's
-// first input, .d1 of its second, and so on.
+// A Meter is told of every operation that runs, by its kind and parameters, such as
+// "linear layers.0.q". A suffix .d0 marks the gradient of the operation's first input, .d1
+// of its second, and so on.
 type Meter interface {
 	Begin(name string)
 	End()
 }
 
-// Watch makes m know of all operations of the runs to come.
+// Watch tells m of all operations of later runs.
 func (g *Graph) Watch(m Meter) { g.meter = m }
 
 func (g *Graph) node(v *value, needs bool) *Node {
@@ -275,8 +274,8 @@ func (g *Graph) node(v *value, needs bool) *Node {
 	return &Node{g: g, val: v, needs: needs}
 }
 
-// leaf makes an input node under a unique name: two leaves of one name, type and
-// shape would be one node.
+// leaf makes an input node with a unique name: Gorgonia would merge two leaves of the same
+// name, type and shape.
 func (g *Graph) leaf(name string, v *value, needs bool) *Node {
 	n := g.node(v, needs)
 	n.node = G.NewTensor(g.eg, tensor.Float32, len(v.shape), G.WithShape(v.known()...),
@@ -290,7 +289,7 @@ func (g *Graph) Param(t *Tensor) *Node {
 	return g.leaf(t.Name, &value{shape: t.Shape, store: &store{f: t.Data, fixed: true}, buf: t.Buf}, true)
 }
 
-// Frozen adds a tensor that no gradient is computed for.
+// Frozen adds a tensor that gets no gradient.
 func (g *Graph) Frozen(t *Tensor) *Node {
 	return g.leaf(t.Name, &value{shape: t.Shape, store: &store{f: t.Data, fixed: true}, buf: t.Buf, fixed: true, host: t.host}, false)
 }
@@ -345,16 +344,16 @@ func (g *Graph) Compile(loss *Node, params ...*Node) (err error) {
 	return g.compile()
 }
 
-// OnGrad sets what Run calls as soon as the gradient of the i-th of Compile's
-// parameters is complete, while the backward pass goes on; nil: nothing. The order of
-// the calls is GradOrder's.
+// OnGrad sets a function that Run calls as soon as the gradient of Compile's i-th parameter
+// is complete, while the backward pass is still running; nil: none. The order of the calls
+// is GradOrder's.
 func (g *Graph) OnGrad(f func(i int)) { g.onGrad = f }
 
-// GradOrder returns Compile's parameters by the time at which their gradients are
-// complete: the same in every process that builds the same graph.
+// GradOrder returns Compile's parameters in the order in which their gradients become
+// complete. It is the same in every process that builds the same graph.
 func (g *Graph) GradOrder() []int { return g.gradOrder }
 
-// CompileForward compiles a graph that only evaluates.
+// CompileForward compiles a graph without gradients.
 func (g *Graph) CompileForward() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -393,8 +392,8 @@ func (g *Graph) count(loss *Node) {
 	}
 }
 
-// unique refuses graphs in which two nodes have the same 32-bit hash: the tape
-// would run one of them only.
+// unique refuses graphs in which two nodes have the same 32-bit hash: the tape would run
+// only one of them.
 func (g *Graph) unique() error {
 	seen := make(map[uint32]*G.Node)
 	for _, n := range g.eg.AllNodes() {
@@ -407,9 +406,9 @@ func (g *Graph) unique() error {
 	return nil
 }
 
-// Run evaluates the graph, gradients included, for the batch that its inputs
-// hold. When ctx ends it stops before the next operation and returns ctx's error;
-// nothing but values and gradients has changed then.
+// Run evaluates the graph, including gradients, for the batch in its inputs. When ctx ends,
+// it stops before the next operation and returns ctx's error; only values and gradients
+// have changed then.
 func (g *Graph) Run(ctx context.Context) error {
 	if g.vm == nil {
 		return errors.New("gg: the graph is not compiled")
@@ -443,14 +442,14 @@ func (g *Graph) Run(ctx context.Context) error {
 	return nil
 }
 
-// What FirstNonFinite begins with where it is not an operation that is not finite.
+// Prefixes of FirstNonFinite's result if an input, not an operation, is not finite.
 const (
 	InputPrefix  = "the input "
 	FrozenPrefix = "the frozen tensor "
 )
 
-// FirstNonFinite runs the graph again on what its inputs hold, and names the first
-// operation whose result is infinite or no number, or returns "".
+// FirstNonFinite runs the graph again on the batch in its inputs and names the first
+// operation whose result holds an infinity or a NaN; "" if there is none.
 func (g *Graph) FirstNonFinite(ctx context.Context) (string, error) {
 	var first string
 	for _, n := range g.leaves {
@@ -471,8 +470,8 @@ func (g *Graph) FirstNonFinite(ctx context.Context) (string, error) {
 	return first, err
 }
 
-// nonFinite returns the first row of v that holds an infinity or no number, and
-// what it holds; −1 if there is none.
+// nonFinite returns the first row of v that holds an infinity or a NaN, and that value; −1
+// if there is none.
 func (g *Graph) nonFinite(v *value) (row int, x float32) {
 	if v.num != nil {
 		if x := float32(*v.num); x-x != 0 {
@@ -484,7 +483,7 @@ func (g *Graph) nonFinite(v *value) (row int, x float32) {
 	if v.host != nil {
 		var err error
 		if f, err = v.host(); err != nil {
-			return -1, 0 // it was read before: what is wrong with it is said elsewhere
+			return -1, 0 // reading it failed: Sync returns that error
 		}
 	} else {
 		f = g.host(v)
@@ -497,13 +496,13 @@ func (g *Graph) nonFinite(v *value) (row int, x float32) {
 	return -1, 0
 }
 
-// bare is a node's name without the number that makes it unique.
+// bare returns a node's name without the number that makes it unique.
 func bare(name string) string {
 	name, _, _ = strings.Cut(name, "#")
 	return name
 }
 
-// look keeps the first operation whose output is not finite.
+// look records the first operation whose output is not finite.
 func (g *Graph) look(b *base) {
 	if *g.watch != "" {
 		return
@@ -523,8 +522,8 @@ func (g *Graph) look(b *base) {
 	*g.watch += fmt.Sprintf(", row %d: %v", row, x)
 }
 
-// Stock names the operations of the tape that are not this package's, other than
-// the constant 1 that the loss's own gradient is.
+// Stock names the operations of the tape that are not of this package, except for the
+// constant 1, the gradient of the loss by itself.
 func (g *Graph) Stock() []string {
 	var names []string
 	ones := 0
@@ -542,8 +541,8 @@ func (g *Graph) Stock() []string {
 	return names
 }
 
-// when runs f, which waits for the device, at once or, if the device is far away,
-// when all of the tape has been handed to it.
+// when runs f, which waits for the device: at once or, if the device has its own memory,
+// after the whole tape has been queued.
 func (g *Graph) when(f func()) {
 	if g.far == nil || g.watch != nil {
 		f()

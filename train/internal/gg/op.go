@@ -12,8 +12,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// base is what every operation of this package tells Gorgonia: it owns its
-// output, never works in place as far as the tape knows, and is unlike any other.
+// base is the common part of this package's operations. It tells Gorgonia that an operation
+// owns its output, does not work in place, and equals no other operation.
 type base struct {
 	g    *Graph
 	name string
@@ -22,7 +22,7 @@ type base struct {
 	out  *value
 	run  func()
 
-	before, after []func() // around run: values are brought back or stashed
+	before, after []func() // around run: restore stashed values, or stash them
 	label         string   // its title, once asked for
 	grads         []int    // parameters whose gradients it completes
 }
@@ -40,7 +40,7 @@ func typeOf(v *value) hm.Type {
 
 func (b *base) Arity() int { return len(b.in) }
 
-// Type makes a new type each time because Gorgonia puts it into a pool.
+// Type makes a new type each time, because Gorgonia returns it to a pool.
 func (b *base) Type() hm.Type {
 	ts := make([]hm.Type, 0, len(b.in)+1)
 	for _, v := range b.in {
@@ -64,8 +64,8 @@ func (b *base) Hashcode() uint32 {
 	return h.Sum32()
 }
 
-// title is the operation's name and those of the parameters that it reads or
-// whose gradient it gives.
+// title is the operation's name, with the parameters that it reads or whose gradient it
+// computes.
 func (b *base) title() string {
 	if b.label != "" {
 		return b.label
@@ -82,8 +82,8 @@ func (b *base) title() string {
 	return b.label
 }
 
-// Do runs the operation. The tape calls it on a goroutine of its own, where a
-// panic would end the process: it becomes an error.
+// Do runs the operation. The tape calls it on another goroutine, where a panic would end
+// the process, so Do turns it into an error.
 func (b *base) Do(in ...G.Value) (out G.Value, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -142,9 +142,9 @@ func (b *base) Do(in ...G.Value) (out G.Value, err error) {
 	return b.out.t, nil
 }
 
-// A piece is one backward operation: the gradients that one kernel gives.
+// A piece is one backward operation: the gradients that one kernel computes.
 type piece struct {
-	of    []int // inputs whose gradients it gives
+	of    []int // inputs whose gradients it computes
 	reads []int // inputs it reads; -1 is the output
 	// run writes the gradients dx, or adds to those whose acc is set. dx and
 	// acc are parallel to of; dx[i] is nil where no gradient is wanted.
@@ -152,9 +152,8 @@ type piece struct {
 	// writes says that run can only write: acc is never set then, and
 	// contributions that must be added go through temporary memory.
 	writes bool
-	// give, if it returns a value, is memory in which the forward pass left
-	// the gradient of input of[0]: it becomes the gradient itself where this
-	// is the first contribution.
+	// give may return a value in which the forward pass has left the gradient of input
+	// of[0]. If that is the first contribution to the gradient, it becomes the gradient.
 	give func() *value
 }
 
@@ -163,7 +162,7 @@ type forward struct {
 	base
 	x      []*Node
 	y      *Node
-	extra  []*value // what the forward pass leaves for the backward pass
+	extra  []*value // by-products for the backward pass
 	pieces []piece
 	held   []bool // inputs whose gradient a later link of the chain carries
 }
@@ -174,7 +173,7 @@ type backward struct {
 	touch []*value
 }
 
-// part hands out a further gradient of a backward operation with several.
+// A part is one more gradient of a backward operation that has several.
 type part struct{ base }
 
 func (f *forward) touches() []*value {
@@ -220,8 +219,8 @@ func matrix(rows *Rows, width int) *value {
 	return &value{rows: rows, shape: []int{rows.Max, width}, store: new(store)}
 }
 
-// DiffWRT says which inputs get a gradient from this operation. During Grad,
-// an input whose gradient a later link of its chain carries is left out.
+// DiffWRT says which inputs get a gradient from this operation. During Grad it leaves out
+// inputs whose gradient a later link of the chain carries.
 func (f *forward) DiffWRT(int) []bool {
 	d := make([]bool, len(f.x))
 	for _, p := range f.pieces {
@@ -239,8 +238,8 @@ func (f *forward) DiffWRT(int) []bool {
 
 // SymDiff adds the backward operations. An input that several operations use
 // has one gradient buffer; each operation's contribution is a link of a chain
-// that starts with a write and goes on with additions. Only the last link is
-// handed to Gorgonia, which therefore never has two gradients to add: it asks
+// that starts with a write and continues with additions. Only the last link is
+// given to Gorgonia, which therefore never has two gradients to add: it asks
 // DiffWRT after SymDiff and does not count inputs that are left out there.
 func (f *forward) SymDiff(in G.Nodes, y, dy *G.Node) (G.Nodes, error) {
 	ret := make(G.Nodes, len(f.x))
@@ -264,7 +263,7 @@ func (f *forward) SymDiff(in G.Nodes, y, dy *G.Node) (G.Nodes, error) {
 			}
 			children, vals = append(children, n), append(vals, v)
 		}
-		grad := f.y.grad // nil where the output is a loss
+		grad := f.y.grad // nil if the output is a loss
 		add(dy, grad)
 		if grad != nil {
 			touch = append(touch, grad)

@@ -8,7 +8,7 @@ import (
 	"talf/compute"
 )
 
-// out returns an operation's output node.
+// out returns the output node of an operation.
 func (g *Graph) out(rows *Rows, width int) *Node { return g.node(matrix(rows, width), false) }
 
 // mat is all live rows of v, or their transpose's storage with T.
@@ -147,7 +147,7 @@ func (g *Graph) Rope(x *Node, headDim int, table compute.Buffer, pos *[]int32) *
 	})
 	f.pieces = []piece{{of: []int{0}, give: func() *value { return y.grad }, run: func(dx []*value, acc []bool, dy *value) {
 		if acc[0] {
-			panic("rotated in place although used elsewhere")
+			panic("gg: rope rotates in place, but its input has another use")
 		}
 		g.ops.Rope(dy.buf, 0, heads, headDim, table, *pos, true, dy.n())
 	}}}
@@ -161,8 +161,8 @@ func (g *Graph) Attend(q *Node, k, v []*Node, geo *compute.TrainAttention) *Node
 	y := g.out(q.val.rows, q.Width())
 	lse := matrix(q.val.rows, geo.Heads)
 	levels := len(k)
-	// The backward pass makes the scores anew, and takes their exponentials: what an
-	// error in them does grows with them.
+	// The backward pass recomputes the scores and takes their exponentials, in which
+	// rounding errors grow: so queries and keys are never rounded.
 	for _, n := range append([]*Node{q}, k...) {
 		n.val.store.exact = true
 	}
@@ -194,7 +194,7 @@ func (g *Graph) Attend(q *Node, k, v []*Node, geo *compute.TrainAttention) *Node
 			dk[j], dv[j] = dx[1+j].buf, dx[1+levels+j].buf
 		}
 		if acc[0] {
-			panic("queries used elsewhere")
+			panic("gg: the queries of attention have another use")
 		}
 		g.ops.TreeAttendGrad(dx[0].buf, dk, dv, dy.buf, y.val.buf, lse.buf, q.val.buf, kb, vb, geo)
 	}}}
@@ -236,19 +236,19 @@ func (g *Graph) loss(f *forward, rows *value, scale *[]float32, name string, ker
 			}
 			var sum float64
 			for r, s := range (*scale)[:len(h)] {
-				if s != 0 { // rows without a label may have any loss
+				if s != 0 { // the losses of rows without labels are arbitrary
 					sum += float64(s) * float64(h[r])
 				}
 			}
 			*y.val.num = G.F32(sum)
 		})
 	})
-	rows.store.keep = g.far != nil // is read when the tape is through
+	rows.store.keep = g.far != nil // read after the tape has run
 	g.apply(f)
 	return l
 }
 
-// left is a piece for a gradient of input of, which the forward pass left in v.
+// left is the piece for the gradient of input of, which the forward pass has left in v.
 func (g *Graph) left(of int, v *value) piece {
 	return piece{of: []int{of}, give: func() *value { return v }, run: func(dx []*value, acc []bool, _ *value) {
 		if acc[0] {

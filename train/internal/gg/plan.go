@@ -23,18 +23,18 @@ type store struct {
 	f           []float32 // unless the device has memory of its own
 	m           *memory   // f's, or the device's
 
-	// Of the forward pass's values: the last use in it and the first one behind it
-	// (0: none), and what fills the store.
+	// Of a value of the forward pass: its last use there, its first use after that (0:
+	// none), and the operation that fills it.
 	out, in int
 	val     *value
 }
 
-// A memory is what stores share, one after the other.
+// A memory is shared by stores, one after another.
 type memory struct {
 	size  int
 	lives [][2]int // first and last operation of each use
 	f     []float32
-	buf   compute.Buffer // a device's of its own
+	buf   compute.Buffer // of a device with its own memory
 }
 
 func (g *Graph) memory(size int) (*memory, error) {
@@ -56,7 +56,7 @@ func (s *store) take(m *memory) {
 	}
 }
 
-// A handle is what the tape hands on in place of memory that is a device's.
+// A handle stands for a device's own memory on the tape.
 type handle struct{ v *value }
 
 func (h *handle) Shape() tensor.Shape        { return tensor.Shape(h.v.known()) }
@@ -68,7 +68,7 @@ func (h *handle) MemSize() uintptr           { return uintptr(4 * h.Size()) }
 func (h *handle) Pointer() unsafe.Pointer    { return nil }
 func (h *handle) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "%v on a device", h.v.shape) }
 
-// touch notes a use, by the forward pass or not.
+// touch records a use, by the forward pass or by the backward pass.
 func (s *store) touch(at int, forwards bool) {
 	if !s.used {
 		s.first, s.used = at, true
@@ -82,16 +82,15 @@ func (s *store) touch(at int, forwards bool) {
 	}
 }
 
-// stashable reports whether the store holds rows of activations that nothing reads
-// for so many operations: memory that is soon needed again is of no use to others.
-// Narrow rows are not worth the loss.
+// stashable reports whether the store holds rows of activations that no operation reads for
+// long enough that others can use the memory. Rounding narrow rows would save too little.
 func (s *store) stashable(least int) bool {
 	const narrow = 4 // columns
 	return !s.keep && !s.exact && s.val != nil && s.val.rows != nil && s.val.width() >= narrow && s.out > s.first && s.in-s.out > least
 }
 
-// stash makes the operation at s.out round s to bfloat16 and the one at s.in bring
-// it back: in between, the memory is others'.
+// stash makes the operation at s.out round s to bfloat16 and the one at s.in restore it. In
+// between, others use the memory.
 func (g *Graph) stash(s *store, order []*G.Node) {
 	v, h := s.val, g.stasher.Stash(s.size)
 	g.stashed += 2 * s.size
@@ -120,8 +119,8 @@ func (b *base) common() *base { return b }
 // toucher is implemented by the operations: the values they read or write.
 type toucher interface{ touches() []*value }
 
-// plan gives every store memory, reusing that of stores which are dead on the
-// tape's order, which is Gorgonia's own.
+// plan gives every store memory. It reuses memory of stores that are dead by then, in the
+// order of the tape, which is Gorgonia's.
 func (g *Graph) plan() error {
 	order, err := G.Sort(g.eg) // roots first
 	if err != nil {
@@ -172,7 +171,7 @@ func (g *Graph) plan() error {
 		}
 		var best *memory
 		for _, m := range blocks {
-			// A much larger block is kept for a store of its own size.
+			// Keep a much larger block for a store of its size.
 			if m.size >= s.size && m.size <= 2*s.size && (best == nil || m.size < best.size) && m.free(lives) {
 				best = m
 			}
@@ -194,7 +193,7 @@ func (g *Graph) plan() error {
 		for _, d := range v.known() {
 			size *= d
 		}
-		// What nothing on the tape needs, and one row for a packed tensor.
+		// Values that nothing on the tape uses, and one row for a packed tensor.
 		if s := v.store; s.m == nil && s.f == nil && (!s.fixed || g.far == nil) {
 			s.size = size
 			m, err := g.memory(size)

@@ -14,11 +14,11 @@ import (
 type Cost struct {
 	Calls int
 	Time  time.Duration
-	// FLOP counts additions and multiplications, and every other function as one.
-	// Of a masked product only what is not masked counts.
+	// FLOP counts additions, multiplications and any other function as one each. Masked
+	// elements of a product do not count.
 	FLOP float64
-	// Bytes is every operand once, read or written: what a cache of any size
-	// cannot save if nothing of it is there before.
+	// Bytes counts every operand once, whether it is read or written: the traffic that
+	// remains with a cache of any size that starts empty.
 	Bytes float64
 }
 
@@ -38,10 +38,10 @@ func New() *Meter { return &Meter{costs: make(map[string]*Cost)} }
 // Switch turns counting on or off.
 func (m *Meter) Switch(on bool) { m.on, m.span = on, "" }
 
-// Names returns the names of what was counted, in the order of their first calls.
+// Names returns the operations counted, in the order of their first calls.
 func (m *Meter) Names() []string { return slices.Clone(m.order) }
 
-// Cost returns what was counted under name.
+// Cost returns the cost counted under name.
 func (m *Meter) Cost(name string) Cost {
 	if c := m.costs[name]; c != nil {
 		return *c
@@ -49,8 +49,8 @@ func (m *Meter) Cost(name string) Cost {
 	return Cost{}
 }
 
-// Begin begins a span: until End, the device's operations count under name, and
-// its time is the span's.
+// Begin starts a span: until End, the device's operations count under name, and the time
+// is that of the whole span.
 func (m *Meter) Begin(name string) {
 	if m.on {
 		m.span, m.since = name, time.Now()
@@ -94,8 +94,8 @@ func (m *Meter) count(kernel string, since time.Time, flop, bytes float64) {
 	c.Bytes += bytes
 }
 
-// A Queue is a queue whose operations a meter counts. Each is waited for, so
-// that its time is its own.
+// A Queue is a queue whose operations a meter counts. It waits for each, so that times do
+// not mix.
 type Queue struct {
 	compute.Queue
 	compute.TrainOps
