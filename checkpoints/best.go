@@ -13,14 +13,14 @@ import (
 // BestFile names the best checkpoint of a store: {"step": n}.
 const BestFile = "best.json"
 
-// bestName is what Find takes for the best checkpoint of the store it is in.
+// bestName is the name by which Find knows the best checkpoint of a store.
 const bestName = "best"
 
 type bestStep struct {
 	Step int `json:"step"`
 }
 
-// Path returns the directory of a step's checkpoint, there or not.
+// Path returns the directory of a step's checkpoint, whether it exists or not.
 func (s *Store) Path(step int) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%s%08d", stepPrefix, step))
 }
@@ -42,7 +42,7 @@ func (s *Store) SetBest(step int) error {
 	if err := durable.WriteFile(path, append(b, '\n')); err != nil {
 		return fmt.Errorf("checkpoints: best: %w", err)
 	}
-	if err := s.prune(); err != nil { // the one before may go
+	if err := s.prune(); err != nil { // the previous best may be removed now
 		return fmt.Errorf("remove older checkpoints: %w", err)
 	}
 	return nil

@@ -1,12 +1,12 @@
-// Package checkpoints keeps what training has learnt on disk: for every saved
-// step one directory with the weights in the format that other systems read
-// (a head: EAGLE's config.json and model.safetensors), the trainer's state beside
-// them, and a manifest.
+// Package checkpoints stores the results of training on disk and exchanges draft
+// heads with other systems. Every saved step is a directory with the weights in the
+// format that other systems read (for a head, EAGLE's config.json and
+// model.safetensors), the trainer's state and a manifest.
 //
-// A checkpoint is written under a temporary name, flushed, and renamed, so a
-// directory that bears a checkpoint's name is whole; the manifest holds the size
-// and hash of every file, so later damage is found. One process at a time holds
-// a store; reading checkpoints needs no store.
+// A checkpoint is written under a temporary name, flushed and renamed, so a
+// directory with a checkpoint's name is complete. The manifest holds the size and
+// hash of every file, so later damage is found. One process at a time holds a store;
+// reading checkpoints needs no store.
 package checkpoints
 
 import (
@@ -53,7 +53,7 @@ const (
 // The kinds of checkpoints.
 const (
 	KindHead = "head" // a draft head of one target
-	KindLM   = "lm"   // a language model of its own
+	KindLM   = "lm"   // a complete language model
 )
 
 // A Manifest says what a checkpoint is, and which files it consists of.
@@ -87,7 +87,7 @@ type Checkpoint struct {
 	Weights   []safetensors.Tensor // model.safetensors
 	Optimizer []safetensors.Tensor // none: no trainer state
 	State     []byte               // trainer.json; nil: no trainer state
-	Extra     map[string][]byte    // further files by name: a tokenizer's
+	Extra     map[string][]byte    // further files by name, such as a tokenizer's
 }
 
 // A Store is a directory of checkpoints.
@@ -98,8 +98,8 @@ type Store struct {
 	disk durable.Disk
 }
 
-// NewStore opens the store in dir, which is made if missing, for this process
-// alone. Save removes all but the keep newest checkpoints and the best; 0 keeps all.
+// NewStore opens the store in dir for this process alone and makes dir if needed.
+// Save keeps the newest keep checkpoints and the best one, or all if keep is 0.
 func NewStore(dir string, keep int) (*Store, error) {
 	if keep < 0 {
 		return nil, fmt.Errorf("checkpoints: keep %d, want 0 (all) or more", keep)
@@ -123,8 +123,8 @@ func (s *Store) Close() error { return s.lock.Close() }
 // Dir returns the store's directory.
 func (s *Store) Dir() string { return s.dir }
 
-// Save writes c and returns its directory. If that fails, the checkpoints that
-// were there before are as they were.
+// Save writes c and returns its directory. If it fails, earlier checkpoints are as
+// they were.
 func (s *Store) Save(c *Checkpoint) (dir string, err error) {
 	dir = s.Path(c.Step)
 	if err := s.save(c, dir); err != nil {
@@ -174,7 +174,7 @@ func (s *Store) save(c *Checkpoint, dir string) (err error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Extra)) {
 		if name != filepath.Base(name) || name == ManifestFile {
-			return fmt.Errorf("file name %q", name)
+			return fmt.Errorf("file %q, want the name of a file other than %s", name, ManifestFile)
 		}
 		if err := put(name, raw(c.Extra[name])); err != nil {
 			return err
@@ -204,7 +204,7 @@ func (s *Store) save(c *Checkpoint, dir string) (err error) {
 	if err := files.Commit(); err != nil {
 		return err
 	}
-	// A checkpoint of this step may be there from before a resume.
+	// A run that was resumed may have saved this step before.
 	return s.disk.Replace(temp, dir)
 }
 
@@ -216,8 +216,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// sweep removes what an interrupted Save left, and puts back a checkpoint that
-// one had moved aside without putting another in its place.
+// sweep removes what an interrupted Save left behind, and puts back a checkpoint
+// that it had moved aside but not yet replaced.
 func (s *Store) sweep() error {
 	es, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -238,7 +238,7 @@ func (s *Store) Steps() ([]string, error) {
 	return whole, err
 }
 
-// steps lists the checkpoints in dir, oldest first, and what is left of those
+// steps lists the checkpoints in dir, oldest first, and the remains of checkpoints
 // whose removal was interrupted: directories without a manifest.
 func steps(dir string) (whole, ruins []string, err error) {
 	es, err := os.ReadDir(dir)
@@ -266,8 +266,8 @@ func steps(dir string) (whole, ruins []string, err error) {
 	return whole, ruins, nil
 }
 
-// prune removes all but the newest checkpoints and the best. A directory loses its manifest
-// first, so that one which is half removed is not taken for a checkpoint.
+// prune removes all but the newest checkpoints and the best. The manifest is
+// removed first, so that a half-removed directory is not taken for a checkpoint.
 func (s *Store) prune() error {
 	whole, ruins, err := steps(s.dir)
 	if err != nil {
@@ -292,7 +292,7 @@ func (s *Store) prune() error {
 }
 
 // Latest returns the newest checkpoint's directory, or "" if there is none.
-// Directories without a manifest are no checkpoints.
+// Directories without a manifest do not count.
 func (s *Store) Latest() (string, error) {
 	if err := s.sweep(); err != nil {
 		return "", fmt.Errorf("checkpoints: %w", err)
@@ -324,8 +324,8 @@ func latest(dir string) (string, error) {
 }
 
 // Find returns the directory that a user means by path: path itself if it holds
-// weights, the newest checkpoint of the store there, or of the name "best" in a
-// store the best.
+// weights, the newest checkpoint if it is a store, or the store's best checkpoint if
+// path is the name "best" in a store.
 func Find(path string) (string, error) {
 	if _, err := os.Stat(filepath.Join(path, ConfigFile)); err == nil {
 		return path, nil
@@ -346,7 +346,7 @@ func Find(path string) (string, error) {
 }
 
 // ReadManifest reads a checkpoint's manifest without checking its files. It
-// returns nil and no error where there is none: another system's directory.
+// returns nil and no error if there is none, as in another system's directory.
 func ReadManifest(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestFile)
 	b, err := os.ReadFile(path)
@@ -362,7 +362,7 @@ func ReadManifest(dir string) (*Manifest, error) {
 	return m, nil
 }
 
-// ParseManifest decodes a manifest and reports the first field that is wrong.
+// ParseManifest decodes a manifest and reports the first invalid field.
 func ParseManifest(b []byte) (*Manifest, error) {
 	var m Manifest
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -397,8 +397,8 @@ func ParseManifest(b []byte) (*Manifest, error) {
 	return &m, nil
 }
 
-// Verify reads the files of a checkpoint, all or only the named ones, and reports
-// the first that is missing or not what was written.
+// Verify reads all files of a checkpoint, or only the named ones, and reports the
+// first that is missing or differs from what was written.
 func (m *Manifest) Verify(dir string, only ...string) error {
 	if len(only) == 0 {
 		only = slices.Sorted(maps.Keys(m.Files))
@@ -419,16 +419,16 @@ func (m *Manifest) Verify(dir string, only ...string) error {
 			return fmt.Errorf("checkpoint %s: %w", path, err)
 		}
 		if n != want.Bytes {
-			return fmt.Errorf("checkpoint %s: %d bytes, want %d as the manifest says: truncated?", path, n, want.Bytes)
+			return fmt.Errorf("checkpoint %s: %d bytes, want %d according to the manifest: truncated?", path, n, want.Bytes)
 		}
 		if got := hex.EncodeToString(h.Sum(nil)); got != want.SHA256 {
-			return fmt.Errorf("checkpoint %s: SHA-256 is %s, want %s as the manifest says: corrupt", path, got, want.SHA256)
+			return fmt.Errorf("checkpoint %s: SHA-256 is %s, want %s according to the manifest: corrupt", path, got, want.SHA256)
 		}
 	}
 	return nil
 }
 
-// A State is what a run continues from.
+// A State is the state that a training run continues from.
 type State struct {
 	Manifest  *Manifest
 	Weights   *safetensors.Set
@@ -467,9 +467,9 @@ func Open(dir string) (*State, error) {
 	return s, nil
 }
 
-// CheckTarget refuses a head that was trained for another target: other weights,
-// hidden size or vocabulary. Force lets other weights pass, not other sizes. A nil
-// manifest, of another system's head, says nothing about weights.
+// CheckTarget refuses a head that was trained for another target: one with other
+// weights, another hidden size or another vocabulary. Force accepts other weights, but
+// not other sizes. A nil manifest, for another system's head, is always accepted.
 func (m *Manifest) CheckTarget(dir, hash string, hidden, vocab int, force bool) error {
 	switch {
 	case m == nil:
@@ -484,7 +484,7 @@ func (m *Manifest) CheckTarget(dir, hash string, hidden, vocab int, force bool) 
 	return nil
 }
 
-// LoadHead finds the head that path means, checks it against its manifest and
+// LoadHead finds the head that path refers to, checks it against its manifest and
 // the target, and loads it.
 func LoadHead(path string, target *model.Model, opt head.Options) (*head.Head, error) {
 	dir, err := Find(path)
@@ -500,7 +500,7 @@ func LoadHead(path string, target *model.Model, opt head.Options) (*head.Head, e
 		if err := m.CheckTarget(dir, target.Hash(), s.Hidden, s.Vocab, opt.Force); err != nil {
 			return nil, err
 		}
-		// The trainer's own files may be gone: a head is used without them.
+		// The trainer's own files may have been deleted: using a head does not need them.
 		if err := m.Verify(dir, ConfigFile, WeightsFile); err != nil {
 			return nil, err
 		}

@@ -27,30 +27,31 @@ const (
 	LayoutSpeculators = "speculators" // the speculators library's
 )
 
-// A Draft is a draft head as other systems keep it. Its tensors go by EAGLE's
-// names whatever the layout is, those of an EAGLE-3 head by SpecForge's.
+// A Draft is a draft head as another system stores it. Whatever the layout, its
+// tensors have EAGLE's names, or SpecForge's for an EAGLE-3 head.
 type Draft struct {
 	Dir     string
 	Layout  string
-	File    string     // that the weights are from
+	File    string     // from which the weights were read
 	Spec    *arch.Spec // nil: Eagle3 says what it is
 	Eagle3  *Eagle3    // an EAGLE-3 head, which is described and converted, not decoded
 	Tensors []safetensors.Tensor
 	Vocab   []int32  // the target's ids of its draft vocabulary, ascending; nil: all, or an EAGLE-3 head
 	Target  string   // weight hash of its target, if the file says so
-	Notes   []string // what was left out or added, and why that changes nothing
+	Notes   []string // what was left out or added, and why that makes no difference
 
 	config object
 	set    *safetensors.Set // nil: the tensors are in memory
 }
 
-// An object is a JSON object whose values are kept as they are written.
+// An object is a JSON object whose values are kept as written.
 type object map[string]json.RawMessage
 
 // OpenDraft reads the draft head in dir: an EAGLE-1 or EAGLE-2 head in EAGLE's
 // layout or the speculators library's, from safetensors or pytorch_model.bin, or
-// an EAGLE-3 head. Nothing of a pickle is executed. What the layout does not know
-// is refused rather than passed over: a head is nothing without one of its tensors.
+// an EAGLE-3 head. No part of a pickle is executed. Tensors that the layout
+// does not have are refused rather than ignored: a head that lacks one of its tensors
+// is useless.
 func OpenDraft(dir string) (_ *Draft, err error) {
 	path := filepath.Join(dir, ConfigFile)
 	raw, err := os.ReadFile(path)
@@ -92,15 +93,15 @@ func OpenDraft(dir string) (_ *Draft, err error) {
 	return d, nil
 }
 
-// ErrForeign is why a head that OpenDraft reads is not loaded as it lies there.
+// ErrForeign is why a head that OpenDraft reads cannot be loaded directly.
 var ErrForeign = errors.New("a draft head in another system's layout: import it first (talf import)")
 
-// foreign returns ErrForeign or ErrEagle3 for heads that must be, or cannot be,
-// imported before they are loaded.
+// foreign returns ErrForeign for a head that must be imported before it is loaded,
+// and ErrEagle3 for one that cannot be.
 func foreign(dir string) error {
 	raw, err := os.ReadFile(filepath.Join(dir, ConfigFile))
 	if err != nil {
-		return nil // loading says it better
+		return nil // loading reports it better
 	}
 	var d Draft
 	if json.Unmarshal(raw, &d.config) != nil {
@@ -160,7 +161,7 @@ func (d *Draft) note(format string, args ...any) {
 	d.Notes = append(d.Notes, fmt.Sprintf(format, args...))
 }
 
-// open reads the weights: safetensors where there are any, for they need no trust.
+// open reads the weights. It prefers safetensors, which need no trust.
 func (d *Draft) open() error {
 	has := func(name string) bool {
 		_, err := os.Stat(filepath.Join(d.Dir, name))
@@ -179,7 +180,7 @@ func (d *Draft) open() error {
 			d.Tensors = append(d.Tensors, t)
 		}
 		if has(TorchFile) {
-			d.note("%s is read, not %s, which lies beside it and which EAGLE's own loader prefers", WeightsFile, TorchFile)
+			d.note("%s is read, although EAGLE's own loader prefers the %s next to it", WeightsFile, TorchFile)
 		}
 		return nil
 	case has(TorchFile):
@@ -190,7 +191,7 @@ func (d *Draft) open() error {
 		d.File, d.Tensors = TorchFile, ts
 		return nil
 	case has(TorchFile + ".index.json"):
-		return fmt.Errorf("%s: in several files, want one %s or safetensors", bin, TorchFile)
+		return fmt.Errorf("%s is split into several files, want a single %s or safetensors", bin, TorchFile)
 	}
 	return fmt.Errorf("%s: neither %s nor %s", d.Dir, WeightsFile, TorchFile)
 }
@@ -205,7 +206,7 @@ func (d *Draft) rename(name func(string) string) error {
 			continue
 		}
 		if first, ok := seen[to]; ok {
-			return fmt.Errorf("%s: tensors %q and %q are both %q of the EAGLE format", d.Dir, first, t.Name, to)
+			return fmt.Errorf("%s: tensors %q and %q are both %q in the EAGLE format", d.Dir, first, t.Name, to)
 		}
 		seen[to], t.Name = t.Name, to
 		out = append(out, t)
@@ -261,9 +262,9 @@ func (d *Draft) flat(path string) (object, error) {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		if d.config.string("layernorms") == "true" {
-			return nil, fmt.Errorf("%s: layernorms is true: a head with norms around fc, which is another network than EAGLE's", path)
+			return nil, fmt.Errorf("%s: layernorms is true: a head with norms around fc, which is a different network from EAGLE's", path)
 		}
-		// The library leaves out what equals LlamaConfig's defaults.
+		// The library leaves out values that equal LlamaConfig's defaults.
 		for key, v := range map[string]string{
 			"model_type": `"llama"`, "vocab_size": "32000", "hidden_size": "4096", "intermediate_size": "11008",
 			"num_attention_heads": "32", "max_position_embeddings": "2048",
@@ -290,7 +291,7 @@ func (d *Draft) flat(path string) (object, error) {
 	return conf, nil
 }
 
-// check holds the tensors against the configuration, and makes both say the same.
+// check compares the tensors with the configuration and makes them agree.
 func (d *Draft) check() error {
 	s := d.Spec
 	if err := d.readVocab(); err != nil {
@@ -301,11 +302,11 @@ func (d *Draft) check() error {
 		return fmt.Errorf("%s: no tensor %q: not a draft head in EAGLE's format", d.Dir, fc)
 	}
 	d.Tensors = slices.DeleteFunc(d.Tensors, func(t safetensors.Tensor) bool {
-		return strings.HasSuffix(t.Name, "rotary_emb.inv_freq") // a buffer of old versions: the configuration says it
+		return strings.HasSuffix(t.Name, "rotary_emb.inv_freq") // a buffer of old versions, which follows from the configuration
 	})
 	if has("lm_head.weight") {
 		d.drop("lm_head.weight")
-		d.note("lm_head.weight is left out: such a head uses its target's")
+		d.note("lm_head.weight is left out: a head of this kind uses its target's")
 	}
 	bias, hasBias := d.Tensor(s.Bias(arch.FC, 0))
 	if hasBias && zero(&bias) {
@@ -313,15 +314,15 @@ func (d *Draft) check() error {
 		hasBias = false
 		d.note("fc.bias is left out: it is zero")
 	}
-	// Other keys than Llama's say which biases there are; the file decides.
+	// Keys other than Llama's say which biases exist, so the file decides.
 	s.FCBias, s.QKVBias, s.OBias = hasBias, has(s.Bias(arch.Q, 0)), has(s.Bias(arch.O, 0))
 	s.MLPBias = has(s.Bias(arch.Gate, 0))
-	if s.QKVBias && !s.OBias { // one key of the configuration says both
+	if s.QKVBias && !s.OBias { // one key of the configuration stands for both
 		for l := range s.Layers {
 			d.Tensors = append(d.Tensors, safetensors.F32(s.Bias(arch.O, l), make([]float32, s.Hidden), s.Hidden))
 		}
 		s.OBias = true
-		d.note("o_proj.bias is added, all zero: attention_bias means it too")
+		d.note("o_proj.bias is added, all zero: attention_bias implies it")
 	}
 	want := make(map[string][]int)
 	for _, t := range s.Tensors() {
@@ -334,7 +335,7 @@ func (d *Draft) check() error {
 		shape, ok := want[t.Name]
 		switch {
 		case !ok:
-			return fmt.Errorf("%s: tensor %q belongs to no EAGLE-1 or EAGLE-2 head of %d layers", d.Dir, t.Name, s.Layers)
+			return fmt.Errorf("%s: tensor %q is not part of an EAGLE-1 or EAGLE-2 head with %d layers", d.Dir, t.Name, s.Layers)
 		case !slices.Equal(t.Shape, shape):
 			return fmt.Errorf("%s: tensor %q has shape %v, want %v from the configuration", d.Dir, t.Name, t.Shape, shape)
 		}
@@ -364,8 +365,8 @@ func zero(t *safetensors.Tensor) bool {
 	return err == nil && !slices.ContainsFunc(x, func(v float32) bool { return v != 0 })
 }
 
-// SaveHead writes d to the new or empty directory dir as talf's own heads are
-// kept. Target ties it to the weight hash of its target; "" leaves it as it was.
+// SaveHead writes d to the new or empty directory dir in the format of talf's own
+// heads. Target, a weight hash, ties it to its target; with "" the tie stays as it is.
 func (d *Draft) SaveHead(dir, target string) error {
 	if d.Eagle3 != nil {
 		return fmt.Errorf("%s: %w", d.Dir, ErrEagle3)
@@ -387,8 +388,8 @@ func (d *Draft) SaveHead(dir, target string) error {
 	return head.Write(dir, d.Spec, meta, ts...)
 }
 
-// asType returns tensors of floating-point numbers as dtype, "F32" or "BF16"; ""
-// leaves them, but for F64, which becomes F32. Others stay.
+// asType converts floating-point tensors to dtype, "F32" or "BF16". With "" it
+// converts only F64, to F32. Other tensors stay as they are.
 func asType(ts []safetensors.Tensor, dtype string) ([]safetensors.Tensor, error) {
 	out := slices.Clone(ts)
 	for i, t := range ts {
@@ -409,7 +410,7 @@ func asType(ts []safetensors.Tensor, dtype string) ([]safetensors.Tensor, error)
 	return out, nil
 }
 
-// string returns the value of key if it is a string or a truth value, else "".
+// string returns the value of key if it is a string, "true" if it is true, else "".
 func (o object) string(key string) string {
 	var s string
 	if json.Unmarshal(o[key], &s) == nil {
@@ -429,7 +430,7 @@ func (o object) object(key string, dst *object) error {
 		return fmt.Errorf("%s is missing, want an object", key)
 	}
 	if err := json.Unmarshal(raw, dst); err != nil || *dst == nil {
-		return fmt.Errorf("%s is no object", key)
+		return fmt.Errorf("%s is not an object", key)
 	}
 	return nil
 }

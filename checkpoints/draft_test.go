@@ -265,21 +265,21 @@ func TestARefusalIsPredictedAndExplained(t *testing.T) {
 		grade  Grade
 		want   string
 	}{
-		"llama3 scaling in EAGLE":          {"eagle", llama3, true, Refuses, "EAGLE's loader would refuse it: rope_scaling is of type llama3"},
+		"llama3 scaling in EAGLE":          {"eagle", llama3, true, Refuses, "EAGLE's loader would refuse it: rope_scaling has type llama3"},
 		"llama3 scaling in SGLang":         {"sglang", llama3, true, "", ""},
 		"llama3 scaling in vLLM":           {"vllm", llama3, true, "", ""},
-		"the verifier's rope":              {"speculators", llama3, true, Misreads, "theta 10000 unscaled, and this head was trained with theta 500000 scaled by llama3 8"},
-		"linear scaling and another theta": {"eagle", func(s *arch.Spec) { s.Rope = arch.Rope{Theta: 5e5, Type: "linear", Factor: 2} }, true, Misreads, "does not read rope_theta"},
+		"the verifier's rope":              {"speculators", llama3, true, Misreads, "theta 10000 unscaled, but this head was trained with theta 500000 scaled by llama3 8"},
+		"linear scaling and another theta": {"eagle", func(s *arch.Spec) { s.Rope = arch.Rope{Theta: 5e5, Type: "linear", Factor: 2} }, true, Misreads, "ignores rope_theta"},
 		"linear scaling":                   {"eagle", func(s *arch.Spec) { s.Rope = arch.Rope{Theta: 1e4, Type: "linear", Factor: 2} }, true, "", ""},
 		"heads of another size":            {"eagle", func(s *arch.Spec) { s.HeadDim = 6 }, true, Refuses, "4 heads of 6 are not hidden_size = 40"},
-		"no embedding":                     {"eagle", nil, false, Refuses, "no embed_tokens.weight"},
+		"no embedding":                     {"eagle", nil, false, Refuses, "embed_tokens.weight is missing"},
 		"no embedding in vLLM":             {"vllm", nil, false, "", ""},
 		"a bias of fc in EAGLE":            {"eagle", func(s *arch.Spec) { s.FCBias = true }, true, "", ""},
 		"a bias of fc in SGLang":           {"sglang", func(s *arch.Spec) { s.FCBias = true }, true, "", ""},
 		"a bias of fc in vLLM":             {"vllm", func(s *arch.Spec) { s.FCBias = true }, true, Misreads, "its fc has no bias"},
 		"a bias of fc in speculators":      {"speculators", func(s *arch.Spec) { s.FCBias = true }, true, "", ""},
 		"biases of the feed-forward":       {"sglang", func(s *arch.Spec) { s.MLPBias = true }, true, Refuses, "no biases in the feed-forward network"},
-		"two layers":                       {"speculators", func(s *arch.Spec) { s.Layers = 2 }, true, Refuses, "builds one layer, and this head has 2"},
+		"two layers":                       {"speculators", func(s *arch.Spec) { s.Layers = 2 }, true, Refuses, "builds a single layer, and this head has 2"},
 		"two layers in EAGLE":              {"eagle", func(s *arch.Spec) { s.Layers = 2 }, true, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -370,7 +370,7 @@ func TestWhatTalfDoesNotReadIsNamed(t *testing.T) {
 		"another family":      {func(d string) { edit(d, func(v map[string]any) { v["model_type"] = "gpt2" }) }, `"gpt2"`},
 		"another algorithm":   {func(d string) { edit(d, func(v map[string]any) { v["speculators_model_type"] = "mlp" }) }, `"mlp"`},
 		"nested nothing":      {func(d string) { edit(d, func(v map[string]any) { v["speculators_model_type"] = "eagle" }) }, "transformer_layer_config is missing"},
-		"vLLM's nested list":  {func(d string) { edit(d, func(v map[string]any) { v["model_type"], v["model"] = "eagle", []int{1} }) }, "model is no object"},
+		"vLLM's nested list":  {func(d string) { edit(d, func(v map[string]any) { v["model_type"], v["model"] = "eagle", []int{1} }) }, "model is not an object"},
 		"another hidden size": {func(d string) { edit(d, func(v map[string]any) { v["hidden_size"] = 44 }) }, "from the configuration"},
 		"a tensor missing": {func(d string) {
 			weights(d, func(all map[string]safetensors.Tensor) { delete(all, "layers.0.mlp.up_proj.weight") })
@@ -382,7 +382,7 @@ func TestWhatTalfDoesNotReadIsNamed(t *testing.T) {
 			weights(d, func(all map[string]safetensors.Tensor) {
 				all["head.weight"] = safetensors.F32("head.weight", []float32{1}, 1)
 			})
-		}, `"head.weight" belongs to no`},
+		}, `"head.weight" is not part of an`},
 		"whole numbers": {func(d string) {
 			weights(d, func(all map[string]safetensors.Tensor) {
 				x := all["fc.weight"]
@@ -567,7 +567,7 @@ func TestAnEagle3HeadThatDoesNotFitItselfIsRefused(t *testing.T) {
 		"a vocabulary of text":  {func(conf map[string]any, _ tensors) { conf["draft_vocab_size"] = "many" }, "want a positive integer"},
 		"negative taps": {func(conf map[string]any, _ tensors) {
 			conf["eagle_config"] = map[string]any{"eagle_aux_hidden_state_layer_ids": []int{-1}}
-		}, "want layers of the target"},
+		}, "want a list of the target's layers"},
 		"whole numbers for weights": {func(_ map[string]any, all tensors) {
 			x := all["fc.weight"]
 			x.DType = "I32"

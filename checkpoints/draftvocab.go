@@ -17,15 +17,15 @@ import (
 	"talf/model/safetensors"
 )
 
-// TokenMapFile is where a head exported for SGLang keeps its draft vocabulary: the
-// target's ids as torch.save writes a list, for --speculative-token-map.
+// TokenMapFile is the file with the draft vocabulary of a head exported for SGLang:
+// the target's ids as torch.save writes a list, for --speculative-token-map.
 const TokenMapFile = "token_map.pt"
 
 // ReadDraftVocab reads a draft vocabulary for a target of vocab tokens: its ids,
 // ascending. Path is a head's directory or a directory of checkpoints, a
-// safetensors file with d2t, a token map of SGLang (.pt), or a text of ids, one
-// behind the other or as a JSON array. Tokenizer is the hash of the one that the
-// ids are of, where that is known.
+// safetensors file with d2t, a token map of SGLang (.pt), or a text file with
+// ids, separated by white space or as a JSON array. Tokenizer is the hash of the
+// tokenizer that the ids belong to, if known.
 func ReadDraftVocab(path string, vocab int) (ids []int32, tokenizer string, err error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -90,7 +90,7 @@ func vocabOf(set *safetensors.Set, vocab int) ([]int32, error) {
 	return ids, nil
 }
 
-// parseIDs reads whole numbers: a JSON array, or apart by white space.
+// parseIDs reads integers: a JSON array, or separated by white space.
 func parseIDs(raw []byte) (ids []int64, err error) {
 	if t := bytes.TrimSpace(raw); len(t) > 0 && t[0] == '[' {
 		if err := json.Unmarshal(t, &ids); err != nil {
@@ -108,7 +108,7 @@ func parseIDs(raw []byte) (ids []int64, err error) {
 	return ids, nil
 }
 
-// sorted returns ids in ascending order, each of which must be a token of its own.
+// sorted returns ids in ascending order. They must be different tokens.
 func sorted(list []int64, vocab int) ([]int32, error) {
 	if len(list) == 0 {
 		return nil, errors.New("no token ids")
@@ -116,7 +116,7 @@ func sorted(list []int64, vocab int) ([]int32, error) {
 	ids := make([]int32, 0, len(list))
 	for i, id := range list {
 		if id < 0 || id >= int64(vocab) {
-			return nil, fmt.Errorf("id %d is %d, want 0 to %d as the target has", i+1, id, vocab-1)
+			return nil, fmt.Errorf("id %d is %d, want 0 to %d, the target's vocabulary", i+1, id, vocab-1)
 		}
 		ids = append(ids, int32(id))
 	}
@@ -143,8 +143,8 @@ func readTokenMap(path string, vocab int) ([]int32, error) {
 	return ids, nil
 }
 
-// readVocab takes the draft vocabulary out of the tensors, or from the token map
-// beside them.
+// readVocab takes the draft vocabulary out of the tensors, or reads the token map
+// next to them.
 func (d *Draft) readVocab() error {
 	var of []safetensors.Tensor
 	for _, name := range []string{model.DraftToTarget, model.TargetToDraft} {
@@ -157,7 +157,7 @@ func (d *Draft) readVocab() error {
 	path := filepath.Join(d.Dir, TokenMapFile)
 	if _, e := os.Stat(path); e == nil && len(of) == 0 {
 		ids, err = readTokenMap(path, d.Spec.Vocab)
-		d.note("the draft vocabulary is %s's", TokenMapFile)
+		d.note("the draft vocabulary is that of %s", TokenMapFile)
 	} else if e != nil && !errors.Is(e, fs.ErrNotExist) {
 		return fmt.Errorf("draft vocabulary: %w", e)
 	}
@@ -165,16 +165,16 @@ func (d *Draft) readVocab() error {
 		return err
 	}
 	if _, own := d.Tensor("lm_head.weight"); own && ids != nil {
-		return fmt.Errorf("%s: lm_head.weight and a draft vocabulary: an LM head of its own, where EAGLE-1 and EAGLE-2 use rows of the target's", d.Dir)
+		return fmt.Errorf("%s: both lm_head.weight and a draft vocabulary: the head has an LM head of its own, but EAGLE-1 and EAGLE-2 use rows of the target's", d.Dir)
 	}
 	d.Vocab, d.Spec.DraftVocab = ids, len(ids)
 	return nil
 }
 
-// noVocab are the problems of readers that have no draft vocabulary.
+// noVocab returns the problem of readers without draft vocabularies.
 func (d *Draft) noVocab() (out []Problem) {
 	if d.Vocab != nil {
-		out = append(out, misread("it has no draft vocabulary for such heads, and would draft from all %d tokens, of which this head knows %d; SGLang has one", d.Spec.Vocab, len(d.Vocab)))
+		out = append(out, misread("it has no draft vocabularies for heads of this kind, and would draft from all %d tokens, of which this head knows %d; SGLang has them", d.Spec.Vocab, len(d.Vocab)))
 	}
 	return out
 }

@@ -86,7 +86,7 @@ func TestADraftVocabularyIsExported(t *testing.T) {
 	for _, f := range []string{"eagle", "vllm", "speculators"} {
 		c := DefaultExport()
 		c.Format, c.TargetName, c.Target = f, "x/y", m.Spec()
-		if _, err := d.Export(filepath.Join(t.TempDir(), "o"), c); err == nil || !strings.Contains(err.Error(), "no draft vocabulary") || !strings.Contains(err.Error(), "all 97 tokens, of which this head knows 6") {
+		if _, err := d.Export(filepath.Join(t.TempDir(), "o"), c); err == nil || !strings.Contains(err.Error(), "no draft vocabularies") || !strings.Contains(err.Error(), "all 97 tokens, of which this head knows 6") {
 			t.Errorf("%s: %v", f, err)
 		}
 		c.Force = true

@@ -12,24 +12,23 @@ import (
 )
 
 // ErrEagle3 is why an EAGLE-3 head cannot be run.
-var ErrEagle3 = errors.New("an EAGLE-3 head, which is not decoded yet: it can be inspected, and converted by export")
+var ErrEagle3 = errors.New("an EAGLE-3 head, which is not decoded yet: inspect describes it, and export converts it")
 
-// An Eagle3 describes an EAGLE-3 head (Li et al. 2025): it reads three layers of
-// the target, fused by fc, beside the embedding, and has an LM head of its own over
-// the draft vocabulary.
+// An Eagle3 describes an EAGLE-3 head (Li et al. 2025). It reads the embedding and
+// three layers of the target, joined by fc, and has its own LM head over the draft
+// vocabulary.
 type Eagle3 struct {
 	Spec         *arch.Spec `json:"-"` // sizes of the layer; Vocab is the target's
 	TargetHidden int        `json:"target_hidden_size"`
 	DraftVocab   int        `json:"draft_vocab_size"`
 	// Taps are the target's layers whose inputs fc reads; nil: 2, n/2 and n−3 of
-	// its n layers, as EAGLE-3 does where nothing else is said.
+	// its n layers, EAGLE-3's default.
 	Taps []int `json:"taps,omitempty"`
-	// Options of the speculators library that other readers do not know.
+	// Options lists those of the speculators library that other readers do not have.
 	Options []string `json:"options,omitempty"`
 }
 
-// eagle3Options are the truth values of the speculators library that change the
-// network.
+// eagle3Options are the speculators library's booleans that change the network.
 var eagle3Options = []string{"norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"}
 
 func (d *Draft) looksLikeEagle3() bool {
@@ -63,8 +62,7 @@ func (d *Draft) readEagle3(path string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	// The model_type of a head may be that of its target's family; sizes have the
-	// same keys.
+	// The model_type of a head may be its target's; the keys of sizes are the same.
 	if e.Spec, err = arch.Parse(path, raw, nil); err != nil {
 		return err
 	}
@@ -100,8 +98,8 @@ func (d *Draft) readEagle3(path string) error {
 	return d.checkEagle3()
 }
 
-// taps reads the layers that fc reads, from where SpecForge or the speculators
-// library keeps them.
+// taps returns the target's layers that fc reads, from either SpecForge's or the
+// speculators library's place for them.
 func taps(conf object) (ids []int, err error) {
 	raw, ok := conf["eagle_aux_hidden_state_layer_ids"]
 	if !ok {
@@ -115,7 +113,7 @@ func taps(conf object) (ids []int, err error) {
 		return nil, nil
 	}
 	if err := json.Unmarshal(raw, &ids); err != nil || len(ids) == 0 || slices.Min(ids) < 0 {
-		return nil, fmt.Errorf("eagle_aux_hidden_state_layer_ids is %s, want layers of the target", clip(raw))
+		return nil, fmt.Errorf("eagle_aux_hidden_state_layer_ids is %s, want a list of the target's layers", clip(raw))
 	}
 	return ids, nil
 }
@@ -127,7 +125,7 @@ func clip(raw []byte) string {
 	return string(raw)
 }
 
-// checkEagle3 holds the tensors against the configuration.
+// checkEagle3 compares the tensors with the configuration.
 func (d *Draft) checkEagle3() error {
 	e, s := d.Eagle3, d.Eagle3.Spec
 	n := 3
@@ -176,7 +174,7 @@ func (d *Draft) checkMap() error {
 	for i, o := range offsets {
 		id := int64(i) + int64(o)
 		if id < 0 || id >= int64(len(used)) || used[id] != 0 {
-			return fmt.Errorf("%s: tensor \"d2t\": draft token %d is token %d, want each a token of its own below %d", d.Dir, i, id, len(used))
+			return fmt.Errorf("%s: tensor \"d2t\": draft token %d is token %d, want different tokens below %d", d.Dir, i, id, len(used))
 		}
 		used[id] = 1
 	}

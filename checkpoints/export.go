@@ -16,13 +16,13 @@ import (
 	"talf/model/safetensors"
 )
 
-// A Format is what a draft head is exported as: one reader's idea of it. What the
-// readers do is known from their sources, which the formats' functions name. Readers
-// change: those of SGLang, vLLM and EAGLE are as they were on their main branches in
-// 2025, the speculators library's versions are 0.1, 0.3, 0.4 and 0.9.
+// A Format is a form that a draft head is exported in, for one reader. The comments
+// of the formats' functions name the readers' source files. Readers change: SGLang,
+// vLLM and EAGLE are as on their main branches in 2025, and the speculators library
+// in versions 0.1, 0.3, 0.4 and 0.9.
 type Format struct {
 	spec.Line        // without parameters
-	Reader    string // what loads it, as messages call it
+	Reader    string // the program that loads it, as messages call it
 
 	tokenMap bool // it reads a draft vocabulary from TokenMapFile
 	problems func(d *Draft, c *ExportConfig) []Problem
@@ -32,8 +32,8 @@ type Format struct {
 	eagle3 func(d *Draft, c *ExportConfig, conf object, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor)
 }
 
-// Formats returns the formats of export, in the order of help. A format is a
-// function in a file of its own and its line here.
+// Formats returns the export formats, in the order of help. A new one is a function
+// in a file of its own and a line here.
 func Formats() []Format {
 	return []Format{eagle(), sglang(), vllm(), speculators()}
 }
@@ -48,23 +48,23 @@ type ExportConfig struct {
 	Format string
 	DType  string // of the weights: "F32" or "BF16"; "": as they are
 	Torch  bool   // write pytorch_model.bin too
-	Force  bool   // write what the reader would refuse or take for something else
+	Force  bool   // write even what the reader would refuse or misread
 
-	// Of the target, where it is known. Embed, its embedding [Vocab][Hidden], is
-	// written where the head has none and the reader wants one.
+	// The target, if it is known. Embed is its embedding [Vocab][Hidden], which is
+	// written if the head has none and the reader wants one.
 	Target        *arch.Spec
 	Embed         *safetensors.Tensor
-	TargetName    string   // as the reader is to find it: a path or a Hugging Face id
+	TargetName    string   // by which the reader finds it: a path or a Hugging Face id
 	TargetClasses []string // "architectures" of its config.json
 
-	DraftTokens int // speculators: tokens to draft at a time
+	DraftTokens int // speculators: tokens to draft per round
 }
 
 // DefaultExport returns the export for EAGLE's own code. Three drafted tokens are
-// what the speculators library writes into the heads that it converts.
+// also what the speculators library writes into heads that it converts.
 func DefaultExport() ExportConfig { return ExportConfig{Format: "eagle", DraftTokens: 3} }
 
-// Validate reports the first option that cannot be used.
+// Validate reports the first invalid option.
 func (c *ExportConfig) Validate() error {
 	if _, err := findFormat(c.Format); err != nil {
 		return fmt.Errorf("export: %w", err)
@@ -156,7 +156,7 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 			return nil, fmt.Errorf("export %s: %w", d.Dir, err)
 		}
 		conf["torch_dtype"] = dtypeOf(ts)
-		delete(conf, "draft_vocab_size") // of EAGLE-3 heads to all readers
+		delete(conf, "draft_vocab_size") // every reader takes it for an EAGLE-3 head's
 		conf, ts = f.eagle(d, &c, conf, ts)
 	}
 	r := &Exported{Format: f.Name, Out: out, Tensors: len(ts), Notes: d.Notes, Problems: problems}
@@ -208,8 +208,8 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	return r, nil
 }
 
-// withEmbed adds the target's embedding, which has the file's type by now, to a
-// head that has none.
+// withEmbed adds the target's embedding, already in the file's type, to a head that
+// has none.
 func (d *Draft) withEmbed(c *ExportConfig, ts []safetensors.Tensor) []safetensors.Tensor {
 	name := d.Spec.Weight(arch.Embed, 0)
 	if _, ok := d.Tensor(name); ok || c.Embed == nil {
@@ -220,8 +220,8 @@ func (d *Draft) withEmbed(c *ExportConfig, ts []safetensors.Tensor) []safetensor
 	return append(ts, e)
 }
 
-// dtypeOf is torch's name for the type of what was trained: an embedding may have
-// its target's.
+// dtypeOf returns torch's name for the type of the trained weights. An embedding may
+// have its target's type.
 func dtypeOf(ts []safetensors.Tensor) string {
 	i := slices.IndexFunc(ts, func(t safetensors.Tensor) bool { return strings.HasSuffix(t.Name, "fc.weight") })
 	return floats[ts[i].DType]

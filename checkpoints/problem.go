@@ -6,17 +6,17 @@ import (
 	"talf/model/arch"
 )
 
-// A Grade says what comes of a problem.
+// A Grade is the consequence of a problem.
 type Grade string
 
 // The grades. A head with one of the first two is not written unless forced.
 const (
 	Refuses  Grade = "refuses"  // the reader stops with an error
-	Misreads Grade = "misreads" // it loads, and drafts other tokens than talf does
-	Note     Grade = "note"     // it works; a user should know
+	Misreads Grade = "misreads" // it loads the head, but drafts other tokens than talf does
+	Note     Grade = "note"     // it works, but users should know
 )
 
-// A Problem is what a reader is expected to make of a head.
+// A Problem is something that a reader is expected to do with a head.
 type Problem struct {
 	Grade  Grade  `json:"grade"`
 	Reader string `json:"reader"`
@@ -46,7 +46,7 @@ func note(format string, args ...any) Problem {
 	return Problem{Grade: Note, What: fmt.Sprintf(format, args...)}
 }
 
-// hasEmbed reports whether an embedding will be written.
+// hasEmbed reports whether the exported head will have an embedding.
 func (d *Draft) hasEmbed(c *ExportConfig) bool {
 	_, ok := d.Tensor(d.Spec.Weight(arch.Embed, 0))
 	return ok || c.Embed != nil

@@ -7,13 +7,13 @@ import (
 	"talf/model/safetensors"
 )
 
-// eagle3Problems are those of readers of SpecForge's layout.
+// eagle3Problems returns the problems of readers of SpecForge's layout.
 func eagle3Problems(d *Draft) (out []Problem) {
 	if opts := d.Eagle3.Options; len(opts) > 0 {
-		out = append(out, misread("%s of the speculators library is another network than EAGLE-3's", strings.Join(opts, ", ")))
+		out = append(out, misread("%s of the speculators library makes a different network from EAGLE-3's", strings.Join(opts, ", ")))
 	}
 	if _, ok := d.Tensor("embed_tokens.weight"); !ok {
-		out = append(out, note("there is no embed_tokens.weight: the target's is used"))
+		out = append(out, note("embed_tokens.weight is missing: the target's is used"))
 	}
 	return out
 }

@@ -27,16 +27,16 @@ func eagleProblems(d *Draft, c *ExportConfig) (out []Problem) {
 	case "default":
 	case "linear":
 		if s.Rope.Theta != 10000 {
-			out = append(out, misread("with rope_scaling it does not read rope_theta, which is %g here, and takes 10000 (LlamaAttention._init_rope)", s.Rope.Theta))
+			out = append(out, misread("with rope_scaling it ignores rope_theta, which is %g here, and uses 10000 (LlamaAttention._init_rope)", s.Rope.Theta))
 		}
 	default:
-		out = append(out, refuse("rope_scaling is of type %s, and EConfig takes linear and dynamic only", s.Rope.Type))
+		out = append(out, refuse("rope_scaling has type %s, and EConfig accepts only linear and dynamic", s.Rope.Type))
 	}
 	if s.Heads*s.HeadDim != s.Hidden {
-		out = append(out, refuse("%d heads of %d are not hidden_size = %d, and it does not read head_dim (LlamaAttention.__init__)", s.Heads, s.HeadDim, s.Hidden))
+		out = append(out, refuse("%d heads of %d are not hidden_size = %d, and it ignores head_dim (LlamaAttention.__init__)", s.Heads, s.HeadDim, s.Hidden))
 	}
 	if !d.hasEmbed(c) {
-		out = append(out, refuse("there is no embed_tokens.weight, which it does not take from the target: give the target's directory"))
+		out = append(out, refuse("embed_tokens.weight is missing, and it does not use the target's: give the target's directory"))
 	}
 	if o, ok := d.Tensor(s.Bias(arch.O, 0)); ok && !zero(&o) {
 		out = append(out, refuse("it has no o_proj.bias"))
@@ -45,7 +45,7 @@ func eagleProblems(d *Draft, c *ExportConfig) (out []Problem) {
 		out = append(out, refuse("it has no biases in the feed-forward network"))
 	}
 	if !c.Torch {
-		out = append(out, note("versions of EAGLE before 2025 read pytorch_model.bin only: write it too"))
+		out = append(out, note("versions of EAGLE before 2025 read only pytorch_model.bin: write it, too"))
 	}
 	return out
 }
@@ -53,17 +53,17 @@ func eagleProblems(d *Draft, c *ExportConfig) (out []Problem) {
 // asEagle is what EAGLE's own code reads.
 func asEagle(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
 	if d.Spec.QKVBias {
-		conf["qkv_bias"] = true // its name for it; it has no o_proj.bias
+		conf["qkv_bias"] = true // EAGLE's name for it; it has no o_proj.bias
 		ts = slices.DeleteFunc(slices.Clone(ts), func(t safetensors.Tensor) bool { return strings.HasSuffix(t.Name, "o_proj.bias") && zero(&t) })
 	}
 	if d.Spec.Rope.Type == "linear" {
-		// It wants these two fields, and a number with a point.
+		// It wants these two fields, and a number with a decimal point.
 		conf["rope_scaling"] = map[string]any{"type": "linear", "factor": json.RawMessage(decimal(d.Spec.Rope.Factor))}
 	}
 	return conf, d.withEmbed(c, ts)
 }
 
-// decimal writes a number so that Python reads a float.
+// decimal formats a number so that Python reads a float.
 func decimal(x float64) string {
 	s := fmt.Sprint(x)
 	if !strings.ContainsAny(s, ".e") {

@@ -24,17 +24,17 @@ func sglangProblems(d *Draft, _ *ExportConfig) (out []Problem) {
 		out = append(out, refuse("it has no biases in the feed-forward network (LlamaMLP)"))
 	}
 	if d.Vocab != nil {
-		out = append(out, note("SGLang has to be started with --speculative-token-map and the path of %s, or drafts from all %d tokens, of which this head knows %d", TokenMapFile, d.Spec.Vocab, len(d.Vocab)))
+		out = append(out, note("SGLang must be started with --speculative-token-map and the path of %s; otherwise it drafts from all %d tokens, of which this head knows %d", TokenMapFile, d.Spec.Vocab, len(d.Vocab)))
 	}
 	if !d.Spec.FCBias {
-		out = append(out, note("fc.bias is written, all zero: SGLang always has one, and would draft with a random one without it"))
+		out = append(out, note("an all-zero fc.bias is written: SGLang always has one, and without it would draft with random values"))
 	}
 	return out
 }
 
-// asSGLang is what LlamaForCausalLMEagle reads. It always has fc.bias, and
-// leaves it as random as it was made if the file has none; "bias" means the biases
-// of attention to it.
+// asSGLang is what LlamaForCausalLMEagle reads. It always has an
+// fc.bias, whose random initial values stay if the file has none. It takes "bias" for
+// attention biases.
 func asSGLang(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
 	conf["architectures"], conf["bias"] = []string{"LlamaForCausalLMEagle"}, false
 	ts = d.withEmbed(c, ts)

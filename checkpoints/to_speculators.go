@@ -23,25 +23,25 @@ func speculators() Format {
 func speculatorsProblems(d *Draft, c *ExportConfig) (out []Problem) {
 	switch {
 	case c.TargetName == "":
-		out = append(out, note("the verifier's name is left open: vLLM wants speculators_config.verifier.name_or_path"))
+		out = append(out, note("the verifier's name is left empty: vLLM wants speculators_config.verifier.name_or_path"))
 	case len(c.TargetClasses) == 0:
-		out = append(out, note("the verifier's architectures are not known"))
+		out = append(out, note("the verifier's architectures are unknown"))
 	}
 	if d.Eagle3 != nil {
 		return out
 	}
 	s := d.Spec
 	out = append(out, d.noVocab()...)
-	out = append(out, note("the library has EagleSpeculator up to version 0.4, and vLLM read it for a while only: for vLLM itself use the format vllm"))
+	out = append(out, note("the library has EagleSpeculator only up to version 0.4, and vLLM read it only for a while: for vLLM itself use the format vllm"))
 	if s.Layers != 1 {
-		out = append(out, refuse("it builds one layer, and this head has %d", s.Layers))
+		out = append(out, refuse("it builds a single layer, and this head has %d", s.Layers))
 	}
 	// EagleSpeculator.attach_verifier takes the verifier's rotary_emb.
 	switch {
 	case c.Target == nil:
-		out = append(out, note("the library rotates by the verifier's rope, not the head's, and the target is not known here: give its directory to have them compared"))
+		out = append(out, note("the library uses the verifier's rope, not the head's: give the target's directory to compare them"))
 	case !sameRope(s, c.Target):
-		out = append(out, misread("it rotates by the verifier's rope, %s, and this head was trained with %s", ropeText(&c.Target.Rope), ropeText(&s.Rope)))
+		out = append(out, misread("it uses the verifier's rope, %s, but this head was trained with %s", ropeText(&c.Target.Rope), ropeText(&s.Rope)))
 	}
 	return out
 }
@@ -78,7 +78,7 @@ func asSpeculators(d *Draft, c *ExportConfig, conf map[string]any, ts []safetens
 	return out, renamed
 }
 
-// speculators adds what the library keeps of how a head is used.
+// speculators adds the library's record of how the head is used.
 func (c *ExportConfig) speculators(out map[string]any, algorithm string) {
 	classes := c.TargetClasses
 	if classes == nil {

@@ -22,13 +22,13 @@ func vllmProblems(d *Draft, _ *ExportConfig) (out []Problem) {
 	}
 	out = d.noVocab()
 	if d.Spec.FCBias {
-		out = append(out, misread("its fc has no bias (LlamaModel.__init__), and this head has one that is not zero: train heads for vLLM without"))
+		out = append(out, misread("its fc has no bias (LlamaModel.__init__), and this head's is not zero: train heads for vLLM without one"))
 	}
 	return out
 }
 
-// asVLLM is what EagleLlamaForCausalLM reads. It never has fc.bias; "bias" means
-// the biases of attention to it.
+// asVLLM is what EagleLlamaForCausalLM reads. It never has an fc.bias, and takes
+// "bias" for attention biases.
 func asVLLM(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
 	conf["bias"] = false
 	ts = slices.DeleteFunc(slices.Clone(ts), func(t safetensors.Tensor) bool { return t.Name == d.Spec.Bias(arch.FC, 0) })

@@ -2,9 +2,9 @@ package model
 
 import "errors"
 
-// Bulk allows passes, or not, products that are faster for many rows but whose bits
-// depend on what else is in a pass: for labelling, not for decoding. It returns what
-// computes them, or why nothing does.
+// Bulk sets whether passes may use products that are faster for many rows but whose
+// bits depend on the other rows of the pass: good for labelling, not for decoding. It
+// returns what computes them, or an error if the device has no such products.
 func (m *Model) Bulk(on bool) (by string, err error) {
 	if m.can.Bulk == nil {
 		return "", errors.New("the device has one kind of products")

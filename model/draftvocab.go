@@ -10,15 +10,15 @@ import (
 	"talf/model/safetensors"
 )
 
-// The tensors of a draft vocabulary, as heads of EAGLE-3 keep them too.
+// The tensors of a draft vocabulary; EAGLE-3 heads use the same ones.
 const (
-	DraftToTarget = "d2t" // I64 [draft tokens]: the target's id less the draft id
-	TargetToDraft = "t2d" // BOOL [Vocab]: the target's tokens that are in it
+	DraftToTarget = "d2t" // I64 [draft tokens]: the target's id minus the draft id
+	TargetToDraft = "t2d" // BOOL [Vocab]: whether the target's token is in it
 )
 
-// ReadDraftVocab returns the target's id of every draft token, ascending, from a
-// head's tensors, or nil if it predicts all of the target's vocab tokens. size is
-// draft_vocab_size of its configuration, 0 if that does not say it.
+// ReadDraftVocab reads a draft vocabulary from a head's tensors. It returns the
+// target's id of every draft token, ascending, or nil if the head predicts all of the
+// target's vocab tokens. size is the configuration's draft_vocab_size, 0 if missing.
 func ReadDraftVocab(set *safetensors.Set, size, vocab int) ([]int32, error) {
 	fail := func(format string, args ...any) ([]int32, error) {
 		return nil, fmt.Errorf("%s: %w", set.Name, fmt.Errorf(format, args...))
@@ -67,8 +67,8 @@ func ReadDraftVocab(set *safetensors.Set, size, vocab int) ([]int32, error) {
 	return ids, nil
 }
 
-// DraftVocabTensors returns the tensors of a draft vocabulary: the target's ids of
-// its tokens, ascending.
+// DraftVocabTensors returns the tensors of the draft vocabulary with the given
+// target ids, which are ascending.
 func DraftVocabTensors(ids []int32, vocab int) []safetensors.Tensor {
 	d2t := safetensors.Tensor{Name: DraftToTarget, DType: "I64", Shape: []int{len(ids)}}
 	t2d := safetensors.Tensor{Name: TargetToDraft, DType: "BOOL", Shape: []int{vocab}, Data: make([]byte, vocab)}
@@ -79,7 +79,7 @@ func DraftVocabTensors(ids []int32, vocab int) []safetensors.Tensor {
 	return []safetensors.Tensor{d2t, t2d}
 }
 
-// some returns rows ids of a matrix, or all rows for nil.
+// some returns the given rows of a matrix, or all of them for nil.
 func (l *loader) some(want arch.Tensor, ids []int32) compute.Matrix {
 	rows, cols := want.Rows, want.Cols
 	t, dt := l.get(want)
@@ -111,12 +111,12 @@ func (l *loader) some(want arch.Tensor, ids []int32) compute.Matrix {
 // ascending; nil if it predicts all of them. The slice is the model's own.
 func (m *Model) DraftVocab() []int32 { return m.ids }
 
-// Outputs returns how many tokens a row of logits is about: the size of the draft
-// vocabulary of a head that has one.
+// Outputs returns the number of tokens in a row of logits: the size of the draft
+// vocabulary for a head that has one.
 func (m *Model) Outputs() int { return m.lmHead.W.Out() }
 
-// spread writes logits of the draft vocabulary [n][Outputs] as those of the
-// target's [n][Vocab]: a head gives the others no chance.
+// spread maps logits over the draft vocabulary [n][Outputs] to the target's
+// vocabulary [n][Vocab]. The tokens that the head does not know get −Inf.
 func (m *Model) spread(dst, src []float32) {
 	v, w := m.spec.Vocab, len(m.ids)
 	for i := range dst {

@@ -9,17 +9,17 @@ import (
 	"talf/tree"
 )
 
-// Want says which run nodes get logits.
+// Want says which nodes of a pass get logits.
 type Want uint8
 
-// Logits of no run node, of the last one, or of all.
+// Logits of no node, of the last one, or of all.
 const (
 	WantNone Want = iota
 	WantLast
 	WantAll
 )
 
-// A Feature is one row of a device buffer: a hidden state, by handle.
+// A Feature is a reference to one row of a device buffer: a hidden state.
 type Feature struct {
 	Buf  compute.Buffer // [rows][Hidden]
 	Row  int32          // also of Taps
@@ -31,7 +31,7 @@ type Feature struct {
 type Segment struct {
 	Rows *Branch
 	Tree *tree.Tree
-	From int       // run nodes [From,Len); earlier ones ran before and keep their rows
+	From int       // run nodes [From,Len); earlier nodes have run and keep their rows
 	Want Want      // logits of none, the last, or all run nodes
 	Feat []Feature // draft head only: input feature of each run node
 }
@@ -41,19 +41,19 @@ type activations struct {
 	rows   int            // of the buffers below, at most MaxRows
 	in     compute.Buffer // draft head: [rows][2·Hidden]
 	x      compute.Buffer // residual stream [rows][Hidden]
-	norm   compute.Buffer // [rows][Hidden], where the final norm runs in steps
+	norm   compute.Buffer // [rows][Hidden], used if the final norm runs in steps
 	qkv    compute.Buffer // [rows][(Heads+2·KVHeads)·HeadDim]
 	att    compute.Buffer // [rows][Heads·HeadDim]
 	ffn    compute.Buffer // [rows][FFN]
 	iota   []int32        // 0, 1, … rows−1
 	sel    compute.Buffer // hidden states of wanted rows
 	selCap int
-	out    [2]Output // the pass's and the one's before, whose hidden states may be inputs
+	out    [2]Output // of this pass and the one before, whose hidden states may be inputs
 	logits compute.Buffer
-	peaks  compute.Buffer // of the logits, where the device notes them
+	peaks  compute.Buffer // of the logits, if the device records them
 	logCap int
 	tops   []topBuf
-	ahead  int            // likely tokens that passes are asked for, where reading them apart costs time
+	ahead  int            // how many likely tokens passes read ahead, if reading them separately is slow
 	topRow compute.Buffer // [topCap][Outputs]
 	topCap int
 
@@ -69,11 +69,11 @@ type activations struct {
 }
 
 // Forward runs the segments in one pass. The output is valid until the next
-// Forward of this model, but the next pass may still take its hidden states as
-// input features. If it fails, no node of the batch counts as run.
+// Forward of this model, which may still take its hidden states as input features.
+// If Forward fails, no node of the batch counts as run.
 //
-// A token's bits depend on its own sequence and path alone: not on the other
-// segments, on how the rows are cut into passes and blocks, or on the slots.
+// The bits of a token's results depend only on its own sequence and path: not on the
+// other segments, on how rows are cut into passes and blocks, or on slots.
 func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 	if err := m.load(); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 	if err := m.grow(rows, wanted); err != nil {
 		return nil, fmt.Errorf("run %d rows: %w", rows, err)
 	}
-	// The hidden states of the pass before stay readable during this one.
+	// The hidden states of the previous pass stay readable during this one.
 	a.out[0], a.out[1] = a.out[1], a.out[0]
 	o := &a.out[0]
 	if err := errors.Join(m.growHidden(o, rows), m.growTaps(o, rows)); err != nil {
@@ -148,7 +148,7 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 	}
 	if err := m.q.Sync(ctx); err != nil {
 		o.best.k = 0
-		// Run again, this pass takes the same hidden states as features once more.
+		// If this pass is run again, it takes the same hidden states as features.
 		a.out[0], a.out[1] = a.out[1], a.out[0]
 		return nil, fmt.Errorf("run %d rows: %w", rows, err)
 	}
@@ -159,7 +159,7 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 	return o, nil
 }
 
-// plan checks the batch, gives its nodes their slots and counts.
+// plan checks the batch, assigns slots to its nodes and counts rows.
 func (m *Model) plan(batch []Segment) (rows, wanted int, err error) {
 	m.pass++
 	last := 0
@@ -206,13 +206,13 @@ func (m *Model) plan(batch []Segment) (rows, wanted int, err error) {
 	return rows, wanted, m.growRope(last + 1)
 }
 
-// cut makes a step of every MaxRows rows. A segment that a cut goes through
+// cut divides the batch into steps of at most MaxRows rows. A segment that is cut
 // continues as if its first nodes had run in an earlier pass.
 func (m *Model) cut(batch []Segment, rows int) {
 	a := &m.act
 	a.steps, a.spans = a.steps[:0], a.spans[:0]
 	nsteps := (rows + m.opt.MaxRows - 1) / m.opt.MaxRows
-	// Steps refer to spans: the array must not move.
+	// Steps point into spans, so the array must not move.
 	if need := len(batch) + nsteps; cap(a.spans) < need {
 		a.spans = make([]compute.Span, 0, 2*need)
 	}
@@ -333,7 +333,7 @@ func (m *Model) grow(rows, wanted int) error {
 	return errs
 }
 
-// roundUp leaves room for passes a little larger.
+// roundUp leaves room for slightly larger passes.
 func roundUp(rows int) int { return (rows + 15) / 16 * 16 }
 
 func (m *Model) growHidden(o *Output, rows int) error {
@@ -369,10 +369,10 @@ func (m *Model) growRope(n int) error {
 }
 
 // Append runs tokens as a chain after the committed positions and commits them:
-// prefill. Long input runs in passes of tree.MaxNodes. Feat is a draft head's
-// input features, one a token, else nil. The output is the last pass's; its node
-// numbers count within that pass, whose last node is LastNode. Where a pass
-// fails, what the passes before it did stays committed.
+// prefill. Long input runs in passes of tree.MaxNodes. Feat holds a draft
+// head's input features, one per token; it is nil for other models. The output is the
+// last pass's and numbers the nodes of that pass, whose last one is LastNode. If a
+// pass fails, the tokens of earlier passes stay committed.
 func (s *Seq) Append(ctx context.Context, tokens []int32, feat []Feature, want Want) (*Output, error) {
 	s.check()
 	if len(tokens) == 0 {

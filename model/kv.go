@@ -10,13 +10,13 @@ import (
 
 const blockLen = compute.BlockLen
 
-// blocks hands out the blocks of a KV store. A block is held by the sequences
-// that contain it, or by the scratch slots in use in it; refs counts either.
+// blocks allocates the blocks of a KV store. A block is held by the sequences that
+// contain it or by its scratch slots in use; refs counts the holders.
 type blocks struct {
 	kv      compute.KV
 	refs    []int32
 	free    []int32
-	scratch int32 // block that scratch slots are taken from, −1 if none
+	scratch int32 // block from which scratch slots are taken; −1: none
 	fill    int   // slots taken from it
 }
 
@@ -58,8 +58,8 @@ func (b *blocks) put(id int32) {
 	}
 }
 
-// slot returns a scratch slot. The block under it goes back when all its slots
-// have been given back.
+// slot returns a scratch slot. Its block is freed when all slots in it have been
+// given back.
 func (b *blocks) slot() (int32, error) {
 	if b.scratch < 0 || b.fill == blockLen {
 		id, err := b.get()
@@ -87,12 +87,12 @@ func (b *blocks) putSlot(s int32) {
 }
 
 // KVBlocks returns how many blocks of compute.BlockLen positions are in use and
-// how many the device has set aside.
+// how many the device has reserved.
 func (m *Model) KVBlocks() (used, total int) {
 	return len(m.blocks.refs) - len(m.blocks.free), len(m.blocks.refs)
 }
 
-// PositionBytes returns what a position takes of the KV cache, in all layers.
+// PositionBytes returns the bytes of KV cache per position, in all layers together.
 func (m *Model) PositionBytes() int64 {
 	c := kvConfig(m.spec, m.opt)
 	return int64(2*c.Layers*c.KVHeads*c.HeadDim) * int64(c.Type.Size())
@@ -106,7 +106,7 @@ type Seq struct {
 	tip    Branch  // the branch at the end
 	open   int     // branches open, the tip included
 	closed bool
-	dst    []int32 // of a commit's moves, until the next Sync
+	dst    []int32 // destinations of a commit's moves, until the next Sync
 	src    []int32
 	chain  *tree.Tree // Append's
 	path   []int
@@ -169,22 +169,22 @@ func (s *Seq) check() {
 	}
 }
 
-// A Branch is the KV rows of one tree's nodes. At most one branch with prefix ==
-// Len may be open on a sequence. A branch must not be used after Commit or Drop:
-// its memory serves the next one.
+// A Branch holds the KV rows of one tree's nodes. At most one branch with prefix ==
+// Len may be open on a sequence. A branch must not be used after Commit or Drop: its
+// memory is reused for the next one.
 type Branch struct {
 	seq  *Seq    // nil when closed
 	base int     // position of node 0
-	keep int     // first nodes whose rows were committed before: 0 or 1
-	ran  int     // nodes [0,ran) have their rows
+	keep int     // number of leading nodes whose rows were already committed: 0 or 1
+	ran  int     // nodes [0,ran) have run
 	own  []int32 // slot of every node that ran
 	tip  bool
 	tree *tree.Tree // of the last pass
 	pass int
 }
 
-// Branch returns rows for one tree whose root stands at position prefix;
-// prefix < Len labels a past position: it sees positions [0,prefix) and its own
+// Branch returns rows for one tree whose root is at position prefix. With prefix <
+// Len it is for labelling a past position: it sees positions [0,prefix) and its own
 // nodes, and can only be dropped.
 func (s *Seq) Branch(prefix int) *Branch {
 	s.check()
@@ -197,9 +197,9 @@ func (s *Seq) Branch(prefix int) *Branch {
 	return s.label(prefix)
 }
 
-// BranchPast is Branch(pos) where position pos holds the root's token: its row is
-// used as it is, and the first Segment has From 1. Labelling the trees of a text
-// costs a ninth less with it.
+// BranchPast is Branch(pos) for a root that is the token at position pos: its row
+// is reused, and the first Segment has From 1. With nine nodes a tree, labelling a
+// text costs a ninth less this way.
 func (s *Seq) BranchPast(pos int) *Branch {
 	s.check()
 	if pos < 0 || pos >= s.n {
@@ -226,11 +226,11 @@ func (s *Seq) label(prefix int) *Branch {
 }
 
 // BranchLast returns rows for one tree whose root is the last committed
-// position: its row is used as it is, and the first Segment has From 1. Commit
-// takes the path with the root, which it leaves where it is.
+// position: its row is reused, and the first Segment has From 1. The path that
+// Commit takes begins with the root, which stays where it is.
 //
-// A draft head drafts with it: the last verified token was run with its true
-// feature and committed, and is the root that drafted nodes follow.
+// A draft head drafts this way: the last verified token has been run with its true
+// feature and committed, and is the root of the drafted nodes.
 func (s *Seq) BranchLast() *Branch {
 	s.check()
 	if s.n == 0 {
@@ -252,7 +252,7 @@ func (s *Seq) atEnd(base, keep int) *Branch {
 func (b *Branch) reserve(n int) error {
 	s := b.seq
 	if !b.tip {
-		if b.keep == 1 { // the sequence may have left a block that it shared
+		if b.keep == 1 { // the sequence may have replaced a block that it shared
 			b.own[0] = s.slot(b.base)
 		}
 		for len(b.own) < n {
@@ -297,15 +297,15 @@ func (b *Branch) reserve(n int) error {
 	return nil
 }
 
-// slot returns where position p lies.
+// slot returns the slot of position p.
 func (s *Seq) slot(p int) int32 { return s.blocks[p/blockLen]*blockLen + int32(p%blockLen) }
 
 // Len returns the number of nodes that have run.
 func (b *Branch) Len() int { return b.ran }
 
 // Commit appends path (nodes, root first, each the parent of the next) to the
-// sequence and drops the rest. Only where prefix == Len. After an error the
-// branch is open as before.
+// sequence and drops the rest. The branch must have prefix == Len. After an error
+// it is still open.
 func (b *Branch) Commit(path []int) error {
 	b.check()
 	if !b.tip {
@@ -324,8 +324,8 @@ func (b *Branch) Commit(path []int) error {
 		}
 	}
 	s := b.seq
-	// Parents come first, so path[i] ≥ i: a row moves down or stays, and nothing
-	// that is still to be moved is overwritten.
+	// Parents come first, so path[i] ≥ i: a row moves down or stays, and no row is
+	// overwritten before it has moved.
 	s.dst, s.src = s.dst[:0], s.src[:0]
 	for i, n := range path {
 		if n != i {
@@ -360,7 +360,7 @@ func (b *Branch) close() {
 		s.trim()
 		return
 	}
-	for _, slot := range b.own[b.keep:] { // a kept row is the sequence's
+	for _, slot := range b.own[b.keep:] { // a kept row belongs to the sequence
 		s.m.blocks.putSlot(slot)
 	}
 	b.own = b.own[:0]

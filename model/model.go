@@ -18,8 +18,8 @@ import (
 	"talf/model/safetensors"
 )
 
-// ErrContext is in the chain of Forward's error when a node stands beyond the
-// last position that the model has.
+// ErrContext is wrapped by Forward's error when a node lies beyond the model's
+// last position.
 var ErrContext = errors.New("beyond the model's last position")
 
 // Options say how a model is loaded.
@@ -27,12 +27,13 @@ type Options struct {
 	DType   compute.DType // of packed weights: F32, BF16 or Q8
 	KV      compute.DType // of keys and values: F32 or BF16
 	MaxRows int           // most rows of one internal pass; larger batches run in row blocks
-	// Lazy packs the weights when the model first runs, or a draft head is made for
-	// it: what only needs its tensors spares their memory.
+	// Lazy packs the weights when the model first runs or a draft head is made for
+	// it, which saves memory for callers that need only its tensors.
 	Lazy bool
-	// Positions of keys and values that are set aside when a model is loaded onto a
-	// device of limited memory (compute.DeviceAbilities.Plan), for all sequences together: what
-	// does not fit is refused before anything is loaded. 0 takes memory as it is needed.
+	// Positions is how many positions of keys and values, for all sequences together,
+	// are reserved when a model is loaded onto a device of limited memory
+	// (compute.DeviceAbilities.Plan). A model that does not fit is refused before
+	// anything is loaded. 0 takes memory as it is needed.
 	Positions int
 }
 
@@ -42,7 +43,7 @@ func Default() Options { return Options{DType: compute.F32, MaxRows: 512} }
 // maxRows keeps buffer sizes within reason.
 const maxRows = 1 << 16
 
-// Validate reports the first option that cannot be used.
+// Validate reports the first invalid option.
 func (o Options) Validate() error {
 	if o.DType != compute.F32 && o.DType != compute.BF16 && o.DType != compute.Q8 {
 		return fmt.Errorf("weights as %v are not supported, want F32, BF16 or Q8", o.DType)
@@ -72,18 +73,18 @@ type Model struct {
 
 	embed  compute.Weight // [Vocab][Hidden]
 	lmHead compute.Linear // [Vocab][Hidden]; embed itself if tied
-	ids    []int32        // draft head: the target's id of every row of lmHead, nil: its own
+	ids    []int32        // draft head: the target's id for each row of lmHead; nil: the row's own
 	fc     compute.Linear // draft head: [Hidden][2·Hidden]
 	norm   *compute.Norm  // final; nil in a draft head
-	taps   []int          // boundaries whose residual stream passes keep
+	taps   []int          // boundaries at which passes keep the residual stream
 	layers []layer
 
-	ropeRows int // positions in the layers' rotary table, which they share
+	ropeRows int // positions in the rotary table that the layers share
 	kv       compute.KV
 	blocks   blocks
-	spare    []*Branch // labelling branches to be used again
+	spare    []*Branch // labelling branches, for reuse
 	act      activations
-	pass     int  // number of the pass, to catch a branch that occurs twice
+	pass     int  // number of the pass, to catch a branch that is given twice
 	lazy     bool // the weights are not packed yet
 }
 
@@ -115,11 +116,11 @@ func Load(dir string, dev compute.Device, opt Options) (*Model, error) {
 	return m, nil
 }
 
-// New builds a model from its tensors, which it takes over: Close closes set.
-// Tensors that spec does not name are ignored. If New fails, set stays open.
+// New builds a model from its tensors and takes ownership of set, which Close
+// closes. Tensors that spec does not list are ignored. If New fails, set stays open.
 func New(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options) (*Model, error) {
 	if spec.Draft {
-		return nil, errors.New("a draft head needs its target: want NewDraft")
+		return nil, errors.New("a draft head needs its target: use NewDraft")
 	}
 	m, err := newModel(spec, set, dev, opt)
 	if err != nil {
@@ -129,18 +130,18 @@ func New(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options)
 	return m, newLoader(m, opt.Lazy).all()
 }
 
-// load packs the weights if that waited for the model to run.
+// load packs the weights if that was postponed until the model runs.
 func (m *Model) load() error {
 	if !m.lazy {
 		return nil
 	}
-	m.layers = nil // of the check
+	m.layers = nil // left by the check
 	err := newLoader(m, false).all()
 	m.lazy = err != nil
 	return err
 }
 
-// all loads a model that is no draft head.
+// all loads a model other than a draft head.
 func (l *loader) all() error {
 	m := l.m
 	m.embed = l.linear(noLayer, arch.Embed).W
@@ -153,10 +154,10 @@ func (l *loader) all() error {
 	return l.done()
 }
 
-// NewDraft builds a draft head for target, whose embedding and LM head it
-// shares: a head that brings an embedding with other values uses its own, and one
-// with a draft vocabulary has the LM head's rows of that. It
-// runs on target's device and must not outlive target. Otherwise like New.
+// NewDraft builds a draft head for target and shares target's embedding and LM
+// head. A head whose own embedding has other values uses that, and a head with a
+// draft vocabulary has only the LM head's rows for it. The head runs on target's
+// device and must not outlive target. Otherwise NewDraft is like New.
 func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options) (*Model, error) {
 	t := target.spec
 	switch {
@@ -229,8 +230,8 @@ func (m *Model) Options() Options { return m.opt }
 // Device returns the device that the model runs on.
 func (m *Model) Device() compute.Device { return m.dev }
 
-// WeightBytes returns the memory of the weights that a pass reads: all that are
-// packed but an embedding that is not the LM head, of which it reads a few rows.
+// WeightBytes returns the memory of the weights that a pass reads: all packed
+// weights except an untied embedding, of which it reads only a few rows.
 func (m *Model) WeightBytes() int {
 	n := m.lmHead.W.Bytes()
 	if m.fc.W != nil {
@@ -248,11 +249,11 @@ func (m *Model) WeightBytes() int {
 	return n
 }
 
-// Tensors returns the weights as stored. They end with the model.
+// Tensors returns the weights as stored. They are valid until Close.
 func (m *Model) Tensors() *safetensors.Set { return m.set }
 
-// HostEmbed returns a copy of the embedding table [Vocab][Hidden]: what trains
-// a head needs it on the host.
+// HostEmbed returns a copy of the embedding table [Vocab][Hidden] on the host,
+// where training a head needs it.
 func (m *Model) HostEmbed() ([]float32, error) { return m.host(arch.Embed) }
 
 // HostLMHead returns a copy of the LM head [Vocab][Hidden].
@@ -260,8 +261,8 @@ func (m *Model) HostLMHead() ([]float32, error) {
 	return m.host(m.headRole())
 }
 
-// PackEmbed packs the embedding [Vocab][Hidden] for itself, as bfloat16 if it is
-// stored so and as float32 if not: the values are those of HostEmbed.
+// PackEmbed packs the embedding [Vocab][Hidden] by itself, as bfloat16 if it is
+// stored that way and as float32 otherwise, so its values are those of HostEmbed.
 func (m *Model) PackEmbed() (compute.Weight, error) {
 	l := newLoader(m, false)
 	want, _ := l.take(arch.Embed, noLayer, false)
@@ -280,7 +281,7 @@ func (m *Model) PackEmbed() (compute.Weight, error) {
 	return w, l.err
 }
 
-// PackLMHead packs rows ids of the LM head, or all for nil.
+// PackLMHead packs the given rows of the LM head, or all of them for nil.
 func (m *Model) PackLMHead(as compute.DType, ids []int32) (compute.Weight, error) {
 	l := newLoader(m, false)
 	t, _ := l.take(m.headRole(), noLayer, false)
@@ -292,7 +293,7 @@ func (m *Model) PackLMHead(as compute.DType, ids []int32) (compute.Weight, error
 	return w, l.err
 }
 
-// headRole returns the role of the tensor that the LM head is.
+// headRole returns the role of the tensor that serves as the LM head.
 func (m *Model) headRole() arch.Role {
 	if m.spec.Tied {
 		return arch.Embed
@@ -313,9 +314,9 @@ func (m *Model) host(role arch.Role) ([]float32, error) {
 	return x, nil
 }
 
-// Hash identifies the weights: hex SHA-256 over every tensor's name, dtype,
-// shape and bytes in name order. The first call reads all weights. Quantised
-// weights have the hash of those that they were made from.
+// Hash identifies the weights. It is the hexadecimal SHA-256 of every tensor's
+// name, dtype, shape and bytes in name order; the first call reads all weights.
+// Quantised weights have the hash of the weights that they were made from.
 func (m *Model) Hash() string {
 	if m.hash == "" {
 		m.hash = HashOf(m.set)
@@ -323,7 +324,7 @@ func (m *Model) Hash() string {
 	return m.hash
 }
 
-// HashOf is the Hash of a model of set.
+// HashOf returns the Hash of a model with the tensors of set.
 func HashOf(set *safetensors.Set) string {
 	if h := set.Metadata()[MetaSource]; h != "" {
 		return h
@@ -347,7 +348,7 @@ func HashOf(set *safetensors.Set) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Close frees what the model holds, its tensors included. The device stays.
+// Close frees what the model holds, including its tensors. The device stays open.
 func (m *Model) Close() error { return m.set.Close() }
 
 var _ io.Closer = (*Model)(nil)

@@ -8,10 +8,10 @@ import (
 	"talf/compute"
 )
 
-// An Output is a pass's results, on the device.
+// An Output holds the results of a pass, on the device.
 type Output struct {
 	Hidden compute.Buffer // [rows][Hidden]: after the final norm; a head's f̂
-	Logits compute.Buffer // [wanted rows][Outputs]: by draft ids where there is a draft vocabulary
+	Logits compute.Buffer // [wanted rows][Outputs]: by draft ids if there is a draft vocabulary
 	Taps   compute.Buffer // [rows][taps·Hidden], nil unless the model is tapped: see Tap
 
 	m    *Model
@@ -22,7 +22,7 @@ type Output struct {
 	best best
 }
 
-// An outSeg is where a segment's results lie.
+// An outSeg says where a segment's results are.
 type outSeg struct {
 	row, from, n int
 	logit        int // first logits row
@@ -40,18 +40,19 @@ func (o *Output) at(seg, n int) *outSeg {
 // LastNode returns the last node of segment seg.
 func (o *Output) LastNode(seg int) int { return o.seg[seg].from + o.seg[seg].n - 1 }
 
-// HiddenRow of node n of segment seg.
+// HiddenRow returns the hidden row of node n of segment seg.
 func (o *Output) HiddenRow(seg, n int) int {
 	g := o.at(seg, n)
 	return g.row + n - g.from
 }
 
-// Feature returns node n of segment seg's hidden state, by handle.
+// Feature returns a reference to the hidden state of node n of segment seg.
 func (o *Output) Feature(seg, n int) Feature {
 	return Feature{Buf: o.Hidden, Row: int32(o.HiddenRow(seg, n)), Taps: o.Taps}
 }
 
-// LogitsRow of node n of segment seg; it panics if the row was not wanted.
+// LogitsRow returns the logits row of node n of segment seg. It panics if the row
+// was not wanted.
 func (o *Output) LogitsRow(seg, n int) int {
 	g := o.at(seg, n)
 	switch {
@@ -63,7 +64,7 @@ func (o *Output) LogitsRow(seg, n int) int {
 	panic(fmt.Sprintf("model: no logits of node %d of segment %d were wanted", n, seg))
 }
 
-// Rows returns how many rows of hidden states and of logits there are.
+// Rows returns the numbers of rows of hidden states and of logits.
 func (o *Output) Rows() (hidden, logits int) { return o.rows, len(o.want) }
 
 func (o *Output) check(what string, row, n, have int) {
@@ -111,11 +112,11 @@ type best struct {
 	logp []float32 // [rows][k]
 }
 
-// What is read ahead is bounded: a pass of more is long enough to ask again.
+// Reading ahead is bounded: a larger pass takes so long that asking again is cheap.
 const mostAhead, mostAheadRows = 64, 512
 
-// readAhead lets a pass bring as many likely tokens of every row as were asked for of
-// passes before it, unless the last one's were not.
+// readAhead makes a pass read as many likely tokens of every row as callers asked
+// for in earlier passes, unless nobody asked for the last pass's.
 func (o *Output) readAhead(q compute.Replayer) {
 	a := &o.m.act
 	last := &a.out[1].best
@@ -136,8 +137,8 @@ func (o *Output) readBest(q compute.Replayer, k int) {
 	q.ReadTopK(b.ids, b.logp, o.Logits, k, len(o.want))
 }
 
-// topBest is TopK from what was read ahead, which it reads where that has less. It
-// reports false if that is not to be had.
+// topBest is TopK from the tokens that were read ahead; it reads them if they are
+// too few. It reports false if they cannot be had.
 func (o *Output) topBest(ids []int32, logp []float32, row, n, k int) bool {
 	m := o.m
 	q := m.can.Replay
@@ -149,7 +150,7 @@ func (o *Output) topBest(ids []int32, logp []float32, row, n, k int) bool {
 		o.readBest(q, k)
 		if m.q.Sync(context.Background()) != nil {
 			b.k = 0
-			return false // whoever asks next meets the failure
+			return false // the next caller gets the failure
 		}
 		m.act.ahead = k
 	}
@@ -181,11 +182,10 @@ type topBuf struct {
 }
 
 // TopK writes the k most likely tokens of logits rows [row,row+n), best first,
-// ties to the lower id, with log-softmax values at temperature 1: [n][k] each. Ids
-// are the target's; k is at most Outputs. A nil logp asks for the tokens alone, which
-// costs a part of it.
-// It panics where the device has no memory left for n rows: one that has run
-// them has it.
+// ties by lower id, with log-softmax values at temperature 1: [n][k] each. Ids are
+// the target's; k is at most Outputs. With a nil logp it finds the tokens alone,
+// which is cheaper. It panics if the device has no memory for n rows, which cannot
+// happen if it has run them.
 func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 	m, a := o.m, &o.m.act
 	o.check("logits", row, n, len(o.want))
@@ -224,7 +224,7 @@ func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 	}
 }
 
-// topRows returns logits rows [row,row+n) as a buffer of their own.
+// topRows returns logits rows [row,row+n) as a buffer of its own.
 func (o *Output) topRows(must func(compute.Buffer, error) compute.Buffer, row, n int) compute.Buffer {
 	m, a := o.m, &o.m.act
 	if row == 0 {
@@ -251,11 +251,11 @@ func (a *activations) top(k int) *topBuf {
 }
 
 // A Store keeps hidden states beyond the pass that made them: a draft head's f̂
-// of nodes whose children run later, or features that come from the host.
+// for nodes whose children run later, or features from the host.
 type Store struct {
 	m    *Model
 	buf  compute.Buffer // [rows][Hidden]
-	tmp  compute.Buffer // of Load
+	tmp  compute.Buffer // Load's
 	tmpN int
 	rows int
 	src  []int32
@@ -273,7 +273,7 @@ func (m *Model) NewStore(rows int) (*Store, error) {
 // Rows returns the store's size.
 func (s *Store) Rows() int { return s.rows }
 
-// At returns row r by handle.
+// At returns a reference to row r.
 func (s *Store) At(r int) Feature {
 	if r < 0 || r >= s.rows {
 		panic(fmt.Sprintf("model: row %d of a store of %d", r, s.rows))
@@ -299,7 +299,7 @@ func (s *Store) Put(r int, f ...Feature) error {
 		i = j
 	}
 	if s.m.can.Replay != nil {
-		return nil // it has copied src, and the next pass tells a failure
+		return nil // src is copied; the next pass reports a failure
 	}
 	return s.m.q.Sync(context.Background())
 }

@@ -8,23 +8,23 @@ import (
 	"talf/model/arch"
 )
 
-// A Footprint is the memory that a model takes of a device, in bytes.
+// A Footprint is the device memory that a model takes, in bytes.
 type Footprint struct {
 	Weights   int64
-	KV        int64 // of Positions
-	Work      int64 // activations, logits and what products and attention share
+	KV        int64 // for Positions
+	Work      int64 // activations, logits and the buffers that products and attention share
 	Positions int
 }
 
 // Total returns the sum.
 func (f Footprint) Total() int64 { return f.Weights + f.KV + f.Work }
 
-// planRows is how many rows have logits at a time in decoding: those of a tree.
+// planRows is how many rows have logits at a time in decoding: a tree's nodes.
 const planRows = 64
 
-// Plan returns what a model takes of a device of limited memory if it is loaded
-// with opt: the same sums that loading does, before anything is loaded. A draft
-// head's embedding and LM head are its target's.
+// Plan returns the memory that a model will take of a device of limited memory if
+// it is loaded with opt. It does the same sums as loading, before anything is
+// loaded. A draft head's embedding and LM head are not counted: they are its target's.
 func Plan(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	f := Footprint{Positions: opt.Positions}
 	stacked := 0 // rows of queries and keys, which are packed with the values
@@ -58,8 +58,8 @@ func kvConfig(spec *arch.Spec, opt Options) compute.KVConfig {
 	return compute.KVConfig{Layers: spec.Layers, KVHeads: spec.KVHeads, HeadDim: spec.HeadDim, Type: opt.KV}
 }
 
-// fits reports, before a device is filled, that it is too small, and what would
-// fit.
+// fits refuses, before a device is filled, a model that is too large for it, and
+// says what would fit.
 func fits(name string, spec *arch.Spec, dev compute.Device, opt Options) error {
 	p := dev.Abilities().Plan
 	if p == nil || opt.Positions == 0 {
@@ -120,7 +120,7 @@ func mib(n int64) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// setAside takes the memory of decoding at once, so that none is asked for later.
+// setAside reserves all memory that decoding needs, so that none is asked for later.
 func (m *Model) setAside() error {
 	if m.dev.Abilities().Plan == nil || m.opt.Positions == 0 {
 		return nil

@@ -5,17 +5,17 @@ import (
 	"talf/model/safetensors"
 )
 
-// A quantised matrix X is kept as two tensors: X.weight, I8 [rows][cols], and
+// A quantised matrix X is stored as two tensors: X.weight, I8 [rows][cols], and
 // X.weight_scale, F16 [rows][⌈cols/compute.Q8Block⌉].
 const ScaleSuffix = "_scale"
 
-// MetaSource is the key of a file's metadata under which quantised weights keep
-// the hash of those that they were made from. What was trained for these runs
-// with the quantised ones as well.
+// MetaSource is the metadata key for the hash of the weights that quantised weights
+// were made from. A head trained for the original weights also runs with the
+// quantised ones.
 const MetaSource = "talf.source_sha256"
 
-// Stored returns the type to load a set's weights as: Q8 where that is how they
-// are stored, else F32.
+// Stored returns the type to load a set's weights as: Q8 if they are stored that
+// way, else F32.
 func Stored(set *safetensors.Set) compute.DType {
 	for _, name := range set.Names() {
 		if t, _ := set.Tensor(name); t.DType == "I8" {

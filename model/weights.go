@@ -16,7 +16,7 @@ type loader struct {
 	m    *Model
 	err  error
 	dry  bool                  // only check what is there
-	list map[place]arch.Tensor // of the inventory, without what has been taken
+	list map[place]arch.Tensor // the inventory's tensors that are not taken yet
 }
 
 // A place is where the network uses a tensor.
@@ -37,7 +37,7 @@ func newLoader(m *Model, dry bool) *loader {
 	return l
 }
 
-// take returns the tensor of a place, if the model has one, for this use alone.
+// take returns the tensor of a place, if the model has one, and marks it as used.
 func (l *loader) take(role arch.Role, layer int, bias bool) (arch.Tensor, bool) {
 	p := place{role, layer, bias}
 	t, ok := l.list[p]
@@ -51,8 +51,8 @@ func (l *loader) fail(format string, args ...any) {
 	}
 }
 
-// done ends loading. A tensor that nothing took belongs to a network that this
-// package does not compute.
+// done ends loading. A tensor that was never taken belongs to a network that this
+// package cannot compute.
 func (l *loader) done() error {
 	for _, t := range l.m.spec.Tensors() {
 		if _, left := l.list[place{t.Role, t.Layer, t.Bias}]; left && !t.Optional {
@@ -132,7 +132,7 @@ func (l *loader) rows(t *safetensors.Tensor, dt compute.DType, from, n int) comp
 	return m
 }
 
-// release releases the pages that pieces of a tensor shared.
+// release releases the pages at the borders between the pieces of a tensor.
 func (l *loader) release(name string) {
 	if t, ok := l.m.set.Tensor(name); ok {
 		l.m.set.Release(name, 0, len(t.Data))
@@ -235,8 +235,8 @@ func (l *loader) fused(layer int) (y compute.Linear) {
 	return y
 }
 
-// norm loads a norm, nil where the model has none there. Center makes it
-// subtract the mean.
+// norm loads a norm, or returns nil if the model has none in this place. With
+// center it subtracts the mean.
 func (l *loader) norm(role arch.Role, layer int, center bool) *compute.Norm {
 	w, ok := l.take(role, layer, false)
 	if !ok {
@@ -249,8 +249,8 @@ func (l *loader) norm(role arch.Role, layer int, center bool) *compute.Norm {
 	return n
 }
 
-// linear loads a product with the stacked matrices of the given roles, and their
-// biases.
+// linear loads the stacked matrices of the given roles, and their biases, as one
+// product.
 func (l *loader) linear(layer int, roles ...arch.Role) (y compute.Linear) {
 	var weights, biases []arch.Tensor
 	for _, r := range roles {
@@ -297,17 +297,17 @@ func (l *loader) layers() {
 		y.down = l.linear(i, arch.Down)
 		l.m.layers = append(l.m.layers, y)
 	}
-	// Tensors that no architecture names are ignored, as the published files of
-	// some need it; a whole layer too many is another model's weights.
+	// Tensors that no architecture names are ignored, because some published files
+	// contain them. A whole extra layer means the weights of another model.
 	if name := s.Weight(arch.PostNorm, s.Layers); l.err == nil {
 		if _, ok := l.m.set.Tensor(name); ok {
-			l.fail("tensor %q belongs to a layer too many, want num_hidden_layers = %d", name, s.Layers)
+			l.fail("tensor %q belongs to an extra layer, want num_hidden_layers = %d", name, s.Layers)
 		}
 	}
 }
 
 // sameValues reports whether two floating-point tensors of any storage type
-// hold equal values. It compares in pieces: embeddings are large.
+// hold equal values. It compares piece by piece because embeddings are large.
 func sameValues(a, b *safetensors.Tensor) bool {
 	if a.Len() != b.Len() {
 		return false

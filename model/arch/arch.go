@@ -1,5 +1,5 @@
-// Package arch maps the configurations and tensor names of published
-// architectures to one Spec.
+// Package arch maps the configurations and tensor names of published model
+// families to one Spec.
 package arch
 
 import (
@@ -12,7 +12,7 @@ import (
 	"talf/compute"
 )
 
-// A Spec is what a forward pass needs to know of a model. A layer is
+// A Spec is all that a forward pass needs to know about a model. A layer computes
 //
 //	x += o(attention(norm(x)))
 //	x += down(act(gate(norm(x))) · up(norm(x)))
@@ -29,16 +29,16 @@ type Spec struct {
 	KVHeads int
 	HeadDim int
 	FFN     int
-	MaxPos  int // positions that the model was made for
+	MaxPos  int // positions that the model was trained for
 
 	NormEps   float32
 	LayerNorm bool // norms subtract the mean and have biases (LayerNorm); else RMSNorm
 	Rope      Rope
-	RotDim    int   // rotated elements of each head, its first; 0: all HeadDim
-	Windows   []int // [Layers]: latest positions that a token sees, its own included; 0: all; nil: all everywhere
+	RotDim    int   // how many elements of each head are rotated, from the first; 0: all
+	Windows   []int // [Layers]: how many recent positions a token sees, including its own; 0: all; nil: all in every layer
 
 	Act      compute.Activation // of the feed-forward network
-	Parallel bool               // the network reads what attention reads, not attention's result
+	Parallel bool               // the feed-forward network reads attention's input, not its output
 
 	Tied    bool // LM head is the embedding
 	QKVBias bool
@@ -52,7 +52,7 @@ type Spec struct {
 	// DraftVocab is how many of the Vocab tokens a draft head predicts, 0: all.
 	DraftVocab int
 	Taps       int // EAGLE-3: elements of the target's hidden states that fc reads for a token
-	// Terms is the inventory of the family's tensors, which specs share.
+	// Terms lists the family's tensors. Specs share the slice: do not change it.
 	Terms []Term
 }
 
@@ -64,8 +64,8 @@ func (s *Spec) Rotated() int {
 	return s.RotDim
 }
 
-// Window returns how many latest positions a token sees in a layer, its own
-// included; 0: all.
+// Window returns how many recent positions a token sees in a layer, including its
+// own; 0: all.
 func (s *Spec) Window(layer int) int {
 	if s.Windows == nil {
 		return 0
@@ -73,11 +73,11 @@ func (s *Spec) Window(layer int) int {
 	return s.Windows[layer]
 }
 
-// An architecture is a line of the table: a model_type and what is special in
-// its configuration.
+// An architecture is a line of the table: a model_type and how its configuration
+// is read.
 type architecture struct {
 	Name  string // model_type
-	Class string // architectures[0], where model_type is missing
+	Class string // architectures[0], used if model_type is missing
 	Doc   string
 	Parse func(c *config, s *Spec)
 }
@@ -111,7 +111,7 @@ func load(dir string, parse func(string, []byte, []byte) (*Spec, error)) (*Spec,
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		if isGGUF(dir) {
-			return nil, fmt.Errorf("%s: GGUF is not read, want a directory with config.json and *.safetensors", dir)
+			return nil, fmt.Errorf("%s: GGUF is not supported, want a directory with config.json and *.safetensors", dir)
 		}
 		return nil, fmt.Errorf("read model configuration: %w", err)
 	}
@@ -122,8 +122,8 @@ func load(dir string, parse func(string, []byte, []byte) (*Spec, error)) (*Spec,
 	return parse(path, raw, gen)
 }
 
-// isGGUF reports whether path is a file of llama.cpp, or a directory that has
-// one: what people have at hand, and wonder why it is not taken.
+// isGGUF reports whether path is a llama.cpp file or a directory with one. People
+// often have only that at hand, so the error names it.
 func isGGUF(path string) bool {
 	names := []string{path}
 	if entries, err := os.ReadDir(path); err == nil {
@@ -168,8 +168,8 @@ func Parse(name string, raw, gen []byte) (*Spec, error) {
 }
 
 // ParseDraft reads the config.json of an EAGLE-1/2 draft head: Llama's keys and
-// an optional "bias", which is true if missing, and "draft_vocab_size". What the weight file holds
-// decides about fc.bias in the end.
+// the optional ones "bias", true if missing, and "draft_vocab_size". Whether there
+// is an fc.bias is decided by the weight file in the end.
 func ParseDraft(name string, raw, gen []byte) (*Spec, error) {
 	s, err := Parse(name, raw, gen)
 	if err != nil {
@@ -218,7 +218,7 @@ const (
 	maxLayers = 1 << 16
 )
 
-// Validate reports sizes that no model can have.
+// Validate reports the first size that no model can have.
 func (s *Spec) Validate() error {
 	for _, f := range []struct {
 		name string
@@ -281,8 +281,8 @@ func (s *Spec) Validate() error {
 	return s.Rope.validate()
 }
 
-// SetSpecial writes the ids of s's begin and end tokens to the fields of a
-// config.json: one end token as a number, several as a list, none not at all.
+// SetSpecial sets the begin and end tokens of s in a config.json: one end token is
+// a number, several are a list, and none leaves the field out.
 func (s *Spec) SetSpecial(config map[string]any) {
 	if s.BOS >= 0 {
 		config["bos_token_id"] = s.BOS

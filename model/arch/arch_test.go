@@ -184,7 +184,7 @@ func TestErrorsNameFileFieldAndExpectation(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{dir, file} {
-		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), path+": GGUF is not read") {
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), path+": GGUF is not supported") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

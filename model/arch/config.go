@@ -9,7 +9,7 @@ import (
 )
 
 // A config is a JSON object whose fields are read by name. It keeps the first
-// error, which names the file, the field and what was wanted.
+// error, which names the file, the field and what was expected.
 type config struct {
 	name string
 	path string // of a nested object: "rope_scaling."
@@ -37,7 +37,7 @@ func (c *config) fail(format string, args ...any) {
 	}
 }
 
-// value decodes key into dst, or reports that it wants what.
+// value decodes key into dst, or reports what was expected.
 func (c *config) value(key string, dst any, what string) bool {
 	if err := json.Unmarshal(c.m[key], dst); err != nil {
 		c.fail("%s is %s, want %s", key, clip(c.m[key]), what)
@@ -133,20 +133,20 @@ func (c *config) object(key string) *config {
 }
 
 // tokens adds the special tokens of c: a configuration's own and those of
-// generation_config.json, which often lists more ends than config.json.
+// generation_config.json, which often lists more end tokens than config.json.
 func (s *Spec) tokens(c *config) {
 	if b := c.tokens("bos_token_id"); len(b) > 0 {
 		s.BOS = b[0]
 	}
 	for _, e := range c.tokens("eos_token_id") {
-		// −1 is what some configurations write for none.
+		// Some configurations write −1 for none.
 		if e != -1 && !slices.Contains(s.EOS, e) {
 			s.EOS = append(s.EOS, e)
 		}
 	}
 }
 
-// take keeps a nested object's error.
+// take adopts a nested object's error.
 func (c *config) take(o *config) {
 	if c.err == nil {
 		c.err = o.err
@@ -163,8 +163,8 @@ func (c *config) count(key string, def int) int {
 	return int(v)
 }
 
-// oneOf reads a number that goes by several names. Where more than one occurs
-// they must agree.
+// oneOf reads a number that has several names. If more than one is given, they
+// must agree.
 func (c *config) oneOf(keys []string, def float64) float64 {
 	first := ""
 	for _, key := range keys {
@@ -173,14 +173,14 @@ func (c *config) oneOf(keys []string, def float64) float64 {
 		}
 		v := c.float(key, def)
 		if first != "" && v != def {
-			c.fail("%s is %v and %s is %v, want one of them or equal ones", first, def, key, v)
+			c.fail("%s is %v and %s is %v, want only one of them, or equal values", first, def, key, v)
 		}
 		first, def = key, v
 	}
 	return def
 }
 
-// mustBe refuses a flag with another value than the architecture's own.
+// mustBe refuses a flag whose value is not the architecture's own.
 func (c *config) mustBe(key string, want bool) {
 	if got := c.bool(key, want); got != want {
 		c.fail("%s is %v, want %v for %s", key, got, want, c.string("model_type", "this architecture"))

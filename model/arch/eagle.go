@@ -2,7 +2,7 @@ package arch
 
 import "strings"
 
-// eagleTerms are the tensors of an EAGLE-1/2 draft head: Llama's layers behind
+// eagleTerms are the tensors of an EAGLE-1/2 draft head: Llama's layers after
 // fc, the first without its input norm, and neither final norm nor LM head.
 var eagleTerms = func() []Term {
 	terms := []Term{
@@ -23,9 +23,9 @@ var eagleTerms = func() []Term {
 }()
 
 // DraftFor returns the spec of a one-layer EAGLE head for a target of any
-// architecture: Llama's layer, as other systems' loaders of heads want it, with
-// the target's sizes and rope_theta. Rope scaling, windows and norms of queries
-// are left out, as are biases but fc's if asked.
+// architecture: Llama's layer, as other systems' loaders of heads expect it, with
+// the target's sizes and rope_theta. It has no rope scaling, no windows, no norms of
+// queries and keys, and no biases except fc's on request.
 func (s *Spec) DraftFor(fcBias bool) *Spec {
 	d := Llama()
 	d.Vocab, d.Hidden, d.Layers, d.Heads, d.KVHeads, d.HeadDim = s.Vocab, s.Hidden, 1, s.Heads, s.KVHeads, s.HeadDim

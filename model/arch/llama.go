@@ -34,7 +34,7 @@ func parseLlama(c *config, s *Spec) {
 	s.MLPBias = c.bool("mlp_bias", false)
 }
 
-// missing is what transformers takes for keys that a configuration leaves out.
+// missing holds transformers' defaults for keys that a configuration leaves out.
 type missing struct {
 	kvHeads int // 0: as many as query heads
 	headDim int // 0: hidden_size / num_attention_heads
@@ -72,7 +72,7 @@ func (c *config) llamaLike(s *Spec, def missing) {
 	s.Rope, part = c.rope([]string{"rope_theta"}, []string{"partial_rotary_factor"}, 1)
 	if s.Rope.Type == "yarn" && c.err == nil {
 		// Published configurations leave max_position_embeddings as it was before
-		// stretching, or have this product in it.
+		// stretching, or already contain this product.
 		s.MaxPos = max(s.MaxPos, int(min(s.Rope.Factor*float64(s.Rope.Original), maxDim)))
 	}
 	if part != 1 {
@@ -92,10 +92,10 @@ func (c *config) sizes(s *Spec) {
 	}
 }
 
-// headDim divides the hidden size between the heads.
+// headDim divides the hidden size among the heads.
 func (c *config) headDim(s *Spec) int {
 	if s.Hidden%s.Heads != 0 {
-		c.fail("hidden_size is %d, want a multiple of num_attention_heads, %d, where head_dim is not given", s.Hidden, s.Heads)
+		c.fail("hidden_size is %d, want a multiple of num_attention_heads, %d, because head_dim is missing", s.Hidden, s.Heads)
 	}
 	return max(1, s.Hidden/s.Heads)
 }

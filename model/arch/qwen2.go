@@ -1,7 +1,7 @@
 package arch
 
-// parseQwen2 reads Llama's shape with biases of queries, keys and values and,
-// seldom, windows in some layers.
+// parseQwen2 reads Llama's shape with biases of queries, keys and values and, in
+// rare cases, windows in some layers.
 func parseQwen2(c *config, s *Spec) {
 	c.llamaLike(s, missing{kvHeads: 32, maxPos: 32768})
 	c.mustBe("attention_bias", true)

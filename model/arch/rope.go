@@ -12,7 +12,7 @@ import (
 type Rope struct {
 	Theta  float64
 	Type   string  // "default", "linear", "llama3" or "yarn"
-	Factor float64 // linear, llama3, yarn: by which long waves are stretched
+	Factor float64 // linear, llama3, yarn: how much long waves are stretched
 	// llama3: wavelengths longer than Original/LowFreq are stretched by Factor,
 	// those shorter than Original/HighFreq are kept.
 	LowFreq, HighFreq float64
@@ -59,9 +59,9 @@ func (r *Rope) validate() error {
 
 // Frequencies returns the dim/2 angles of one position step, dim being the
 // rotated elements of a head. The exponent, the power and its inverse are rounded
-// to float32, as they were when the published models were trained: a last place
-// here is multiplied by the position, and thousands of tokens into a text it would
-// be seen in the logits.
+// to float32, as they were when the published models were trained: an error in
+// the last place is multiplied by the position, and thousands of tokens into a text
+// it would show in the logits.
 func (r *Rope) Frequencies(dim int) []float32 {
 	out := make([]float32, dim/2)
 	low, high := r.yarnRange(dim)
@@ -90,7 +90,7 @@ func (r *Rope) Frequencies(dim int) []float32 {
 }
 
 // yarn returns angle i by YaRN (Peng et al. 2023), §3.2: stretched and kept waves
-// mixed linearly in the element's index, each step rounded to float32 too.
+// mixed linearly in the element's index, with each step rounded to float32, too.
 func (r *Rope) yarn(i, dim int, low, high float64) float64 {
 	wave := float32(detmath.Pow(r.Theta, float64(float32(2*i)/float32(dim))))
 	stretch := min(1, max(0, (float32(i)-float32(low))/float32(high-low)))
@@ -123,7 +123,7 @@ const pi = 3.14159265358979323846264338327950288
 // Table returns rows [from, to) of a rotary table, [to−from][dim]: row p is
 // dim/2 cosines, then dim/2 sines. The angle is position·frequency in
 // float32, as the published models were trained; its cosine and sine are
-// correctly rounded but for rare ties. All platforms give the same bits.
+// correctly rounded except for rare ties. All platforms give the same bits.
 func (r *Rope) Table(dim, from, to int) []float32 {
 	freq := r.Frequencies(dim)
 	h := dim / 2
@@ -144,9 +144,9 @@ func (r *Rope) Table(dim, from, to int) []float32 {
 }
 
 // rope reads either spelling: rope_theta and rope_scaling, as published
-// checkpoints have it, or rope_parameters, as transformers 5 writes it. Where
-// both occur they must agree. Theta and part are the published names of the
-// base and of the rotated part of a head, which is def where it is not given.
+// checkpoints have it, or rope_parameters, as transformers 5 writes it. If both
+// are given they must agree. Theta and part list the published names of the base
+// and of the rotated part of a head; the latter is def if missing.
 func (c *config) rope(theta, part []string, def float64) (Rope, float64) {
 	r := Rope{Theta: c.oneOf(theta, 10000), Type: "default"}
 	p := c.oneOf(part, def)
@@ -162,7 +162,7 @@ func (c *config) rope(theta, part []string, def float64) (Rope, float64) {
 		f := o.float("partial_rotary_factor", p)
 		c.take(o)
 		if c.err == nil && (seen && (q != r || f != p) || given(theta) && q.Theta != r.Theta || given(part) && f != p) {
-			c.fail("%s %+v, partial_rotary_factor %v, contradicts %+v, partial_rotary_factor %v, elsewhere: want one of them or equal ones", key, q, f, r, p)
+			c.fail("%s %+v, partial_rotary_factor %v, contradicts %+v, partial_rotary_factor %v, elsewhere: want only one of them, or equal values", key, q, f, r, p)
 		}
 		r, p, seen = q, f, true
 	}
@@ -190,7 +190,7 @@ func (o *config) ropeScaling(r *Rope) {
 		r.Original = o.int("original_max_position_embeddings", -1)
 		r.BetaFast, r.BetaSlow = o.float("beta_fast", 32), o.float("beta_slow", 1)
 		r.Truncate = o.bool("truncate", true)
-		// What programs make of attn_factor differs.
+		// Programs disagree about the meaning of attn_factor.
 		if o.has("attn_factor") {
 			o.fail("attn_factor is set, want attention_factor or neither")
 		}
@@ -198,7 +198,7 @@ func (o *config) ropeScaling(r *Rope) {
 	}
 }
 
-// yarnScale is attention_factor where it is not given.
+// yarnScale is the default of attention_factor.
 func (r *Rope) yarnScale(mscale, allDim float64) float64 {
 	if !(r.Factor > 1) {
 		return 1
