@@ -348,8 +348,8 @@ func TestBadParametersAreRefused(t *testing.T) {
 	}
 }
 
-// What the TALF paper uses, §4.1: N 60, width 10, seven levels expanded below the
-// root's, a threshold of 0.6, and label trees of three levels of 1, 4 and 4 nodes.
+// The TALF paper, §4.1, uses N = 60, a width of 10, seven levels expanded below the
+// root's and a threshold of 0.6.
 func TestDefaultsAreThePapers(t *testing.T) {
 	if c, want := search.DefaultBeam(), (search.BeamConfig{N: 60, K: 10, Depth: 7}); c != want {
 		t.Errorf("beam: %+v, want %+v", c, want)
