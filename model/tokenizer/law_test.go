@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/text/unicode/norm"
+
 	"github.com/dlclark/regexp2"
 	"pgregory.net/rapid"
 
@@ -289,11 +291,25 @@ func TestNormalizationOfManyMarks(t *testing.T) {
 			if longMarks(s) && strings.Count(s, "\u0344") > 0 {
 				continue
 			}
-			if got, want := normalizeLong(s, f.form), f.form.String(s); got != want {
+			if got, want := normalizeByDefinition(s, f.form), f.form.String(s); got != want {
 				rt.Fatalf("%+q, form %d: by definition %+q, package norm %+q", s, f.form, got, want)
 			}
 		}
 	})
+}
+
+// Package norm takes a character above U+FFFF for that with the same low 16 bits.
+func TestNormalizationAboveTheBasicPlane(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"\U000e0041\u0301", "\U000e0041\u0301"},               // not U+00C1
+		{"x\U000e0041\u0323\u0301", "x\U000e0041\u0323\u0301"}, // nor with a mark between
+		{"\U00011099\U000110ba", "\U0001109a"},                 // a composite there
+		{"\U0001f600e\u0301", "\U0001f600\u00e9"},
+	} {
+		if got, err := (formNorm{norm.NFC}).normalize(c.in); err != nil || got != c.want {
+			t.Errorf("%+q: %+q, %v, want %+q", c.in, got, err, c.want)
+		}
+	}
 }
 
 func TestConcurrentUse(t *testing.T) {

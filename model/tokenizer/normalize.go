@@ -136,10 +136,36 @@ func (n stripNorm) normalize(s string) (string, error) {
 type formNorm struct{ form norm.Form }
 
 func (n formNorm) normalize(s string) (string, error) {
-	if longMarks(s) {
-		return normalizeLong(s, n.form), nil
+	if longMarks(s) || wideMarks(s) {
+		return normalizeByDefinition(s, n.form), nil
 	}
 	return n.form.String(s), nil
+}
+
+// wideMarks reports whether a character above U+FFFF meets one that may combine with
+// what precedes it. Package norm finds composites by the low 16 bits of both
+// characters: it makes U+00C1, Á, of the tag U+E0041 and U+0301.
+func wideMarks(s string) bool {
+	if !strings.ContainsFunc(s, func(r rune) bool { return r > 0xFFFF }) {
+		return false
+	}
+	wide := false
+	for i := 0; i < len(s); {
+		if s[i] < utf8.RuneSelf {
+			wide = false
+			i++
+			continue
+		}
+		p := norm.NFKC.PropertiesString(s[i:])
+		w := max(p.Size(), 1)
+		is := w == 4
+		if (wide || is) && !p.BoundaryBefore() {
+			return true
+		}
+		wide = is
+		i += w
+	}
+	return false
 }
 
 // maxMarks is how many combining marks in a row package norm keeps together:
@@ -190,7 +216,8 @@ func (c formChar) write(b *strings.Builder) {
 	}
 }
 
-func normalizeLong(s string, form norm.Form) string {
+// normalizeByDefinition is formNorm.normalize for texts on which package norm errs.
+func normalizeByDefinition(s string, form norm.Form) string {
 	var b strings.Builder
 	b.Grow(len(s))
 	for _, c := range formChars(s, form) {
