@@ -179,7 +179,7 @@ func unpackedBundle(t *testing.T) string {
 	dir := t.TempDir()
 	files := map[string]string{"talf-gpu.test": self}
 	for _, name := range []string{"run.sh", "torch_speed.py", "vllm_speed.py"} {
-		files[name] = filepath.Join("..", "..", "..", "tools", "gpubundle", name)
+		files[name] = filepath.Join("..", "..", "tools", "gpubundle", name)
 	}
 	for name, driver := range drivers {
 		from, err := driver()

@@ -1,13 +1,6 @@
 package command
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -52,38 +45,12 @@ func (o *chatOptions) day() (time.Time, error) {
 	return d, nil
 }
 
-// load returns the template of the model in dir and a hash of all that decides
-// what it writes; no template if there is none.
+// load returns the template of the model in dir and a hash of all that decides what it
+// writes; no template if there is none.
 func (o *chatOptions) load(dir string) (*chat.Template, string, error) {
 	day, err := o.day()
 	if err != nil || o.file == noTemplate {
 		return nil, "", err
 	}
-	sources := []string{filepath.Join(dir, "tokenizer_config.json"), filepath.Join(dir, "special_tokens_map.json")}
-	var t *chat.Template
-	if o.file != "" {
-		sources = append(sources, o.file)
-		if t, err = chat.LoadFile(o.file); err == nil {
-			t, err = t.WithTokens(dir)
-		}
-	} else {
-		sources = append(sources, filepath.Join(dir, "chat_template.jinja"))
-		if t, err = chat.Load(dir); errors.Is(err, fs.ErrNotExist) {
-			return nil, "", nil
-		}
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	h := sha256.New()
-	for _, name := range sources {
-		b, err := os.ReadFile(name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, "", err
-		}
-		sum := sha256.Sum256(b)
-		_, _ = h.Write(sum[:])
-	}
-	_, _ = fmt.Fprint(h, day.Format(time.DateOnly))
-	return t.WithClock(func() time.Time { return day }), hex.EncodeToString(h.Sum(nil)), nil
+	return chat.Open(dir, o.file, day)
 }

@@ -1,0 +1,186 @@
+package decode_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/compute/cpu"
+	"talf/infer"
+	"talf/infer/decode"
+	"talf/infer/draft"
+	"talf/internal/e2e/talftest"
+	"talf/model"
+	"talf/model/chat"
+)
+
+// tiny returns a decoder of a random model.
+func tiny(t *testing.T, o decode.Options) *decode.Decoder {
+	t.Helper()
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dev.Close() })
+	m, err := model.Load(dir, dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	tok, err := decode.LoadTokenizer(dir, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := decode.New(decode.Config{Target: m, Tokenizer: tok, Options: o, Keep: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func sampled() decode.Options {
+	o := decode.Default()
+	o.Sample.Temperature, o.MaxTokens, o.IgnoreEOS = 1, 6, true
+	return o
+}
+
+// A run that is cancelled after any answer and gone on with writes the file of one that
+// is not.
+func TestAFileOfAnswersIsGoneOnWith(t *testing.T) {
+	d := tiny(t, sampled())
+	var tasks []decode.Task
+	for i, text := range []string{"Once upon", "a time", "Once upon", strings.Repeat("long ", 300)} {
+		tasks = append(tasks, decode.Task{Place: fmt.Sprintf("line %d", i+1), Key: text, Begin: func() *chat.Dialogue { return chat.NewText(text) }})
+	}
+	tasks[1].Begin = func() *chat.Dialogue { return chat.NewPlainDialogue("a time", "and then") }
+	answer := func(ctx context.Context, path string, stop func(done int)) (decode.Report, error) {
+		to, err := decode.OpenAnswers(path, tasks, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = to.Close() }()
+		return d.AnswerAll(ctx, tasks, to, decode.Batch{Seed: 3, Progress: func(done, _ int) { stop(done) }, Skipped: func(error) {}})
+	}
+	read := func(path string) string {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	dir := t.TempDir()
+	whole := filepath.Join(dir, "whole")
+	r, err := answer(t.Context(), whole, func(int) {})
+	if err != nil || r.Answered != 3 || r.Skipped != 1 || !errors.Is(r.First, decode.ErrLongPrompt) || !strings.HasPrefix(r.First.Error(), "line 4 ") {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	text := read(whole)
+	if lines := strings.Split(strings.TrimSpace(text), "\n"); len(lines) != 3 || strings.Count(text, `"turns":`) != 1 {
+		t.Fatalf("answers:\n%s", text)
+	}
+	for after := range 3 {
+		path := filepath.Join(dir, fmt.Sprint(after))
+		ctx, cancel := context.WithCancel(t.Context())
+		if _, err := answer(ctx, path, func(done int) {
+			if done == after {
+				cancel()
+			}
+		}); !errors.Is(err, context.Canceled) {
+			t.Fatalf("cancelled after %d: %v", after, err)
+		}
+		if n := strings.Count(read(path), "\n"); n != after {
+			t.Errorf("cancelled after %d answers, kept %d", after, n)
+		}
+		if _, err := answer(t.Context(), path, func(int) {}); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(path); got != text {
+			t.Errorf("cancelled after %d, and gone on with:\n%swant:\n%s", after, got, text)
+		}
+	}
+}
+
+// Requests that are decoded side by side have the answers that they have alone.
+func TestTogetherIsOneByOne(t *testing.T) {
+	o := sampled()
+	d := tiny(t, o)
+	var reqs []infer.Request
+	var want [][]int32
+	for i, text := range []string{"Once", "Once", "The cat sat"} {
+		ids, err := d.Encode(chat.Prompt{Text: text, Special: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := d.Answer(t.Context(), chat.Prompt{Text: text, Special: true}, uint64(i), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, slices.Clone(s.Tokens()))
+		r, err := o.Request(nil, nil, ids, uint64(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reqs = append(reqs, r)
+	}
+	got, err := decode.Together(t.Context(), d.Engine(), reqs)
+	if err != nil || !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := decode.Together(ctx, d.Engine(), reqs); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestOptionsThatContradictAreRefused(t *testing.T) {
+	for want, change := range map[string]func(o *decode.Options){
+		"max-tokens is 0": func(o *decode.Options) { o.MaxTokens = 0 },
+		"stop is empty":   func(o *decode.Options) { o.Stop = []string{"a", ""} },
+		"magic":           func(o *decode.Options) { o.Verify = "magic" },
+		"temperature":     func(o *decode.Options) { o.Sample.Temperature = -1 },
+	} {
+		o := decode.Default()
+		change(&o)
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one that says %q", err, want)
+		}
+	}
+	for _, c := range []struct {
+		method string
+		given  bool
+		want   string // in Others; "": it fits
+	}{
+		{"ar", false, ""},
+		{"ar", true, ""},
+		{"salf", true, ""},
+		{"salf", false, "pld"},
+		{"pld", false, ""},
+		{"pld", true, "salf"},
+	} {
+		o := decode.Default()
+		o.Method = c.method
+		mk, _, err := o.Open(draft.Env{Source: c.given})
+		var fits *decode.SourceError
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%+v: %v", c, err)
+		case c.want != "" && (!errors.As(err, &fits) || fits.Given != c.given || !slices.Contains(fits.Others, c.want)):
+			t.Errorf("%+v: %v", c, err)
+		}
+		if mk != nil {
+			_ = mk.Close()
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package chat
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Open returns the chat template of the model in dir, or the one in file with the
+// special tokens of that model. today is the date that the template writes. The hash
+// identifies everything that decides what the template writes. A model without a
+// template gives none, and no error.
+func Open(dir, file string, today time.Time) (t *Template, hash string, err error) {
+	sources := []string{filepath.Join(dir, "tokenizer_config.json"), filepath.Join(dir, "special_tokens_map.json")}
+	if file != "" {
+		sources = append(sources, file)
+		if t, err = LoadFile(file); err == nil {
+			t, err = t.WithTokens(dir)
+		}
+	} else {
+		sources = append(sources, filepath.Join(dir, "chat_template.jinja"))
+		if t, err = Load(dir); errors.Is(err, fs.ErrNotExist) {
+			return nil, "", nil
+		}
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	h := sha256.New()
+	for _, name := range sources {
+		b, err := os.ReadFile(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, "", err
+		}
+		sum := sha256.Sum256(b)
+		_, _ = h.Write(sum[:])
+	}
+	_, _ = fmt.Fprint(h, today.Format(time.DateOnly))
+	return t.WithClock(func() time.Time { return today }), hex.EncodeToString(h.Sum(nil)), nil
+}
