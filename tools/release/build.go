@@ -38,9 +38,9 @@ type release struct {
 	cache   string    // GOCACHE; "" is the usual one
 }
 
-// build clones root's commit into work and writes a release of it to out.
-func build(ctx context.Context, root, work, out, cache string, platforms []platform) error {
-	r := release{src: filepath.Join(work, "src"), cache: cache}
+// build clones a commit of root into work and writes a release of it to out.
+func build(ctx context.Context, root, commit, work, out, cache string, platforms []platform) error {
+	r := release{src: filepath.Join(work, "src"), commit: commit, cache: cache}
 	if err := r.clone(ctx, root); err != nil {
 		return err
 	}
@@ -95,27 +95,26 @@ func build(ctx context.Context, root, work, out, cache string, platforms []platf
 	return sums(out)
 }
 
-// clone makes a copy of the commit that is checked out in root, so that nothing
-// uncommitted can get into a release.
+// clone makes a copy of the commit, so that nothing uncommitted can get into a
+// release.
 func (r *release) clone(ctx context.Context, root string) error {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return err
 	}
-	head, err := output(ctx, root, nil, "git", "log", "-1", "--format=%H %ct")
+	stamp, err := output(ctx, root, nil, "git", "show", "-s", "--format=%ct", r.commit)
 	if err != nil {
 		return err
 	}
-	commit, stamp, _ := strings.Cut(strings.TrimSpace(head), " ")
-	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	seconds, err := strconv.ParseInt(strings.TrimSpace(stamp), 10, 64)
 	if err != nil {
 		return fmt.Errorf("read the commit's time: %w", err)
 	}
-	r.commit, r.time = commit, time.Unix(seconds, 0).UTC()
+	r.time = time.Unix(seconds, 0).UTC()
 	if _, err := output(ctx, root, nil, "git", "clone", "--quiet", "--shared", "--no-checkout", root, r.src); err != nil {
 		return err
 	}
-	_, err = output(ctx, r.src, nil, "git", "checkout", "--quiet", "--detach", commit)
+	_, err = output(ctx, r.src, nil, "git", "checkout", "--quiet", "--detach", r.commit)
 	return err
 }
 

@@ -48,14 +48,20 @@ func run(ctx context.Context, root, out string, names []string, verify bool) err
 		return err
 	}
 	defer removeAll(tmp)
-	if err := build(ctx, root, filepath.Join(tmp, "first"), out, "", platforms); err != nil {
+	// Both builds are of this commit, even if another is checked out meanwhile.
+	head, err := output(ctx, root, nil, "git", "rev-parse", "HEAD")
+	if err != nil {
+		return err
+	}
+	commit := strings.TrimSpace(head)
+	if err := build(ctx, root, commit, filepath.Join(tmp, "first"), out, "", platforms); err != nil {
 		return err
 	}
 	if !verify {
 		return list(out)
 	}
 	again := filepath.Join(tmp, "again")
-	if err := build(ctx, root, filepath.Join(tmp, "another", "directory"), again, filepath.Join(tmp, "cache"), platforms); err != nil {
+	if err := build(ctx, root, commit, filepath.Join(tmp, "another", "directory"), again, filepath.Join(tmp, "cache"), platforms); err != nil {
 		return fmt.Errorf("second build: %w", err)
 	}
 	n, err := same(out, again)
