@@ -52,7 +52,7 @@ func TestCandidatesThatMakeNoSenseAreRefused(t *testing.T) {
 
 // A scene is a target, what its passes cost, and a draft model or none.
 type scene struct {
-	// What a pass takes beside what it costs; nil takes that.
+	// Time that a pass takes instead of what it costs; nil means the cost.
 	noise  func() float64
 	name   string
 	prices prices

@@ -677,7 +677,7 @@ func TestTrainingFreeStepsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkTrainingFree is what a step takes beside the target: the tree of a
+// BenchmarkTrainingFree is what a step takes besides the target: the tree of a
 // context of two thousand tokens, and what is learnt of its rows once they are
 // known.
 func BenchmarkTrainingFree(b *testing.B) {

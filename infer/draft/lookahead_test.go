@@ -88,7 +88,7 @@ func TestLookaheadOfASmallWindow(t *testing.T) {
 		t.Fatalf("the second tree is %v with %d live nodes, want %v and 3", got, p.Live, want)
 	}
 	// The n-grams were 2 6 11 and 1 8 14. Both drafted tokens are kept: columns
-	// move along by two, and the prompt goes on behind them.
+	// move along by two, and the prompt continues after them.
 	observe(p, infer.Verdict{Path: []int{0, 1, 2}, Next: 1})
 	p = grow(1, 6)
 	if got, want := paths(p.Tree), [][]int32{{8, 14}, {2, 6}, {2, 3}, {2, 1, 2}}; !slices.EqualFunc(got, want, slices.Equal) || p.Live != 5 {

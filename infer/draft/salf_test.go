@@ -14,7 +14,7 @@ import (
 // A price list says what passes take, in units of a plain one.
 type prices struct {
 	name              string
-	row               float64 // of the target's pass, beside the 1 that a pass takes
+	row               float64 // of the target's pass, on top of the 1 that a pass takes
 	step, node, agree float64 // of a draft pass
 }
 

@@ -10,7 +10,7 @@ import (
 	"talf/infer/lookup"
 )
 
-// behind returns the position behind the latest occurrence of key that ends
+// behind returns the position after the latest occurrence of key that ends
 // before or at most, or -1: the definition, by looking everywhere.
 func behind(tokens, key []int32, most int) int {
 	for end := most; end >= len(key); end-- {

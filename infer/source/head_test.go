@@ -121,7 +121,7 @@ func (m *mirror) replay(id infer.SeqID) *source.Head {
 }
 
 // follow drafts with an oracle every other round, so that the head's own rounds
-// begin behind paths of every length; the rounds between ask nothing.
+// begin after paths of every length; the rounds between ask nothing.
 type follow struct {
 	searched infer.Drafter
 	oracle   *drafttest.Oracle

@@ -32,7 +32,7 @@ func maker(t testing.TB, name string) func() infer.Verifier {
 }
 
 // What the table refuses would not be lossless: the enumeration finds a wrong
-// probability. Rules for chains are apart, which see a tree as a chain.
+// probability. Rules for chains are left out: they see a tree as a chain.
 func TestRefusedPairsAreNotLossless(t *testing.T) {
 	pairs := 0
 	for _, m := range verify.Methods() {

@@ -49,7 +49,7 @@ var Rules = []Rule{
 	{"train/...", []string{"checkpoints", "compute", "data/...", "internal/durable", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "model/...", "tree"}},
 	{"infer/...", []string{"compute", "internal/mapped", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
 	{"infer/draft/cost", nil},
-	{"infer/draft/search", []string{"internal/slab", "tree"}},
+	{"infer/draft/search", []string{"tree"}},
 	{"infer/draft/shape", []string{"tree"}},
 	{"infer/prefix", []string{"model"}},
 	{"infer/decode", []string{"checkpoints", "infer/...", "internal/jsonl", "model/..."}},

@@ -7,7 +7,7 @@ import (
 )
 
 // A busy machine, a longer context and passes that are interrupted change what
-// passes take, and leave what they cost beside each other.
+// passes take, but not what they cost relative to each other.
 func TestCurveIsThatOfAQuietMachine(t *testing.T) {
 	want := func(rows int) float64 { return 1 + 0.05*float64(rows-1) }
 	var c Curve
@@ -15,7 +15,7 @@ func TestCurveIsThatOfAQuietMachine(t *testing.T) {
 	var m Meter
 	load := 1.0
 	for i := range 4000 {
-		if i%64 == 0 { // another request, whose context is up to twice as dear
+		if i%64 == 0 { // another request, whose context is up to twice as expensive
 			m = Meter{Level: m.Level}
 			load = 1 + rng.Float64()
 		}

@@ -456,7 +456,7 @@ func TestTuningStopsCutsAndTellsGains(t *testing.T) {
 	})
 }
 
-// However dear the draft is, the root is expanded; a price per node stops a round
+// However expensive the draft is, the root is expanded; a price per node stops a round
 // of many before one of few.
 func TestATunedThresholdMayReachOne(t *testing.T) {
 	m := table{seed: 3, vocab: 9}

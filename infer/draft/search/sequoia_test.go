@@ -38,7 +38,7 @@ func TestSequoiaEqualsBruteForce(t *testing.T) {
 			accept[i] /= sum / r.Float64()
 		}
 		if seed%4 == 0 {
-			accept[0] = 0 // worth a node only for the rank behind it
+			accept[0] = 0 // worth a node only for the rank after it
 		}
 		for n := 1; n <= 7; n++ {
 			for depth := 1; depth <= 4; depth++ {

@@ -213,7 +213,7 @@ func Drawn(name string, d infer.Draw, chain bool) Scheme {
 	}}
 }
 
-// scored is s with the nodes behind the first few beyond Proposal.Live. How many that
+// scored is s with the nodes after the first few beyond Proposal.Live. How many that
 // leaves does not depend on what is drawn.
 func scored(s Scheme) Scheme {
 	grow := s.Grow
@@ -475,7 +475,7 @@ func CheckPath(t *tree.Tree, v infer.Verdict) error {
 	return nil
 }
 
-// checkDrawn reports draws that are not for the token behind the path, or before for
+// checkDrawn reports draws that are not for the token after the path, or before for
 // one on it: the engine's depend on the position alone, and tokens that are drawn for
 // the position of another depend on it.
 func checkDrawn(drawn []int, root, path int) error {
