@@ -236,3 +236,38 @@ func TestLabelledNodesAreCounted(t *testing.T) {
 		t.Errorf("a share of %v, want 7/8", s)
 	}
 }
+
+func TestMethodsAreCombinedWithWhatSuitsThem(t *testing.T) {
+	sources := []bench.Source{{Name: "a"}, {Name: "b"}}
+	for _, c := range []struct {
+		axes bench.Axes
+		want string
+	}{
+		// Plain decoding has no tree for a budget to limit.
+		{bench.Axes{Methods: []string{"ar", "pld"}, Budgets: []int{4, 8}}, "ar; pld, 4 nodes; pld, 8 nodes"},
+		{bench.Axes{Methods: []string{"salf:N=8", "pld"}, Sources: sources}, "salf:N=8 a; salf:N=8 b; pld"},
+		{bench.Axes{Methods: []string{"pld@target", "pld"}, Verifiers: []string{"greedy"}, Temperatures: []float64{0, 1}}, "pld @target; pld @greedy"},
+	} {
+		got, err := bench.Cross(c.axes)
+		var names []string
+		for _, m := range got {
+			names = append(names, m.Name())
+		}
+		if s := strings.Join(names, "; "); err != nil || s != c.want {
+			t.Errorf("%q, %v, want %q", s, err, c.want)
+		}
+	}
+	got, err := bench.Cross(bench.Axes{Methods: []string{"pld@target"}, Temperatures: []float64{0, 1}})
+	if err != nil || len(got) != 1 || !reflect.DeepEqual(got[0].Temperatures, []float64{1}) {
+		t.Errorf("%+v, %v, want a method for temperature 1", got, err)
+	}
+	for want, x := range map[string]bench.Axes{
+		"asks a draft model":   {Methods: []string{"salf"}},
+		"at temperature 0":     {Methods: []string{"pld@target"}, Temperatures: []float64{0}},
+		"unknown method \"pdl": {Methods: []string{"pdl"}},
+	} {
+		if _, err := bench.Cross(x); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one that says %q", err, want)
+		}
+	}
+}

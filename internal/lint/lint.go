@@ -57,7 +57,7 @@ var Rules = []Rule{
 	{"infer/bench/benchtest", []string{"compute/cpu", "infer", "infer/bench", "infer/draft/drafttest"}},
 	{"infer/bench/micro", []string{"compute", "internal/plot", "internal/table", "model/...", "tree"}},
 	{"infer/bench/paper", []string{"infer", "infer/bench", "infer/draft", "internal/plot", "internal/spec", "internal/table", "model/...", "tree"}},
-	{"infer/bench/replay", []string{"infer", "infer/bench", "infer/draft/...", "model", "tree/..."}},
+	{"infer/bench/replay", []string{"infer", "infer/bench", "infer/bench/micro", "infer/draft/...", "internal/table", "model", "tree"}},
 	{"infer/bench/rounds", []string{"infer", "model", "tree"}},
 	{"internal/demo/...", []string{"internal/durable", "model/tokenizer"}},
 	{"internal/durable", nil},

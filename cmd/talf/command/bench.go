@@ -3,137 +3,142 @@ package command
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"talf/infer/bench"
 	"talf/infer/bench/paper"
-	"talf/internal/table"
 )
 
-// A benchOptions holds bench's flags.
+// A benchOptions holds bench's flags. record and replay use some of them.
 type benchOptions struct {
 	rigOptions
+	methods   []string
 	verifiers []string
-	papers    []string
+	exhibits  []string
 	datastore string
 	budgets   []int
 	warmup    int
 	repeat    int
 	ranks     int
-	check     bool
+	compare   bool // with plain decoding's output
 	parts     bool
 	log       string
 	picture   string
+	printing
 }
 
 func newBench(a *app) *cobra.Command {
 	var o benchOptions
-	var p printing
 	c := &cobra.Command{
 		Use:   "bench --model DIR --head CKPT --prompts FILE",
 		Short: "Compare draft methods, heads and verifiers with plain decoding",
 		Long: `Bench decodes every prompt with every method, draft model, verifier and budget at
-every temperature, in turn, in one process, and prints accepted lengths, speeds and
-acceptance by depth: τ is the mean number of tokens per pass of the model, its own
-token counted, nothing past the end of an answer. Means and deviations are over
-prompts, per set and over all. Without --check=false it fails where an output that
-should be plain decoding's is not; sampled outputs of verifiers other than target
-have only its distribution and are not compared.
+every temperature. They take turns in one process. It prints acceptance lengths, speeds
+and acceptance by depth: τ is the mean number of tokens per pass of the model, its own
+token included, up to the end of an answer. Means and standard deviations are over
+prompts, for each set and for all together. Bench fails if an output that should equal
+plain decoding's does not, unless --check=false is given. Sampled outputs of verifiers
+other than target share only its distribution and are not compared.
 
-Prompt files are those of generate, chat template included; each is a set with
-figures of its own, and of several turns the first is answered. Prompts too long for
-the model lose their beginning, and are counted. --prompt-tokens keeps only the
-beginning of every text, so that the model writes the rest.
+Prompt files are the same as for generate, chat templates included. Each file is a set
+with figures of its own, and only the first turn of a conversation is answered. Prompts
+too long for the model lose their beginning; a warning says how many. --prompt-tokens
+keeps only the beginning of every text, so that the model writes the rest.
 
-METHOD@VERIFIER gives a method a verifier of its own, --verify one to all others. A
-budget bounds the nodes of a tree, root counted, whatever the method's parameters
-say.
+METHOD@VERIFIER gives a method its own verifier; --verify gives one to all the others. A
+budget limits the nodes of a tree, root included, whatever the method's parameters say.
 
-The column loops is the share of outputs with a stretch of at least 24 tokens in
-which a block of at most 32 comes three times or more: every method drafts these
-well, and weak models write them.
+The column loops is the share of outputs in which, over at least 24 tokens, a block of at
+most 32 tokens repeats three times or more. Every method drafts such loops well, and weak
+models write them.
 
---paper runs the methods of a publication's table on the model and prompts at hand,
-at its temperatures, and prints the figures in its layout; several tables share one
-run, in which every method runs once. Heads are told apart by their names: eagle,
-hass and talf stand for the losses of those names.
+--paper runs the methods of a publication's table on the model and prompts at hand, at the
+publication's temperatures, and prints the figures in its layout. Several tables share one
+run, in which every method runs once. Heads are told apart by their names: eagle, hass and
+talf stand for the losses of those names.
 
-With --log, every measurement is kept as it is made, and the same command goes on
-where an interrupted one stopped.
+--log keeps every measurement as it is made, so that the same command can continue after
+an interruption.
 
---parts runs every pass again, the model's and the draft model's each among its own
-alone, and tells where the time of a round goes: what is lost outside the two
-models' passes is what the speed-up lacks of the one that these allow. With --repeat,
-every pass counts with the shortest time that it took, which leaves out most of what
-other programs did to the machine; of methods whose trees follow the clock, means
-are compared with means.
+--parts runs every pass again, those of the model and those of the draft model each on
+their own, and shows where the time of a round goes. The time outside the passes of the
+two models is what separates the speed-up from the one that the passes would allow. With
+--repeat, every pass counts with its shortest time, which leaves out most of what other
+programs do to the machine. Methods whose trees depend on the clock are compared by means.
 
---ranks N also gives each head its own n-th ranked token, n = 1..N, at every
-position of the texts, and compares its next guess with the model's: accuracy, and
-the expected calibration error over 10 bins of equal width.`,
+--ranks N also gives each head its own n-th ranked token, n = 1..N, at every position of
+the texts, and compares its next guess with the model's: accuracy, and the expected
+calibration error over 10 bins of equal width.`,
 		Example: `  talf bench --model DIR --head heads/talf --prompts prompts.jsonl
   talf bench --model DIR --head eagle=heads/eagle --head talf=heads/talf --method beam --method salf:th=0.4 --temperature 0,1 --prompts stories.txt --prompt-tokens 16 --ranks 5 --out bench.json
   talf bench --model DIR --head heads/talf --prompts maths=gsm8k.jsonl --prompts code=humaneval.jsonl --limit 20 --log bench.jsonl --plot bench.svg
   talf bench --paper list
   talf bench --model DIR --head heads/talf --draft lm=DIR --prompts maths=gsm8k.jsonl --paper salf:t4 --paper traversal --markdown`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if slices.Contains(o.papers, "list") {
-				return a.printPapers()
+			if slices.Contains(o.exhibits, "list") {
+				return a.printExhibits()
 			}
-			if len(o.papers) > 0 && !cmd.Flags().Changed("method") {
-				o.methods = nil
-			}
-			if err := o.checkGiven(cmd); err != nil {
-				return err
-			}
-			if err := p.check(); err != nil {
-				return err
-			}
-			if err := errors.Join(checkPlot(o.picture), canWrite(o.log)); err != nil {
+			if err := o.check(cmd); err != nil {
 				return err
 			}
 			r, err := a.bench(cmd.Context(), &o)
 			if r == nil {
 				return err
 			}
-			err = errors.Join(err, saveFigures(o.picture, r.figures()...))
-			return errors.Join(err, p.print(a, r, func(markdown bool) error { return a.printBench(r, markdown) }))
+			return errors.Join(err, a.reportBench(r, &o))
 		},
 	}
 	c.AddCommand(newBenchDecode(a), newBenchKernels(a), newBenchPerplexity(a), newBenchRecord(a), newBenchReplay(a))
-	o.flags(c)
-	d := bench.Default()
 	f := c.Flags()
-	f.StringArrayVar(&o.methods, "method", []string{"beam", "optimal", "salf"}, "draft `method` with its parameters, and @ a verifier (may be repeated): "+methodNames())
+	o.rigOptions.flags(f)
+	o.drawFlags(f, "temperatures to compare at (default 0)")
+	o.methodFlags(f, "draft `method` with its parameters, optionally followed by @ and a verifier (may be repeated): ")
 	f.StringArrayVar(&o.verifiers, "verify", nil, "`verifier` for methods that name none (may be repeated): "+verifierNames())
-	f.StringArrayVar(&o.papers, "paper", nil, "run a publication's `table`, ablation or sweep and print it in its layout, such as goose:t2, goose, all; list lists them (may be repeated)")
-	f.StringVar(&o.datastore, "datastore", "", "datastore for rest in the tables of publications, made by talf datastore build")
-	f.IntSliceVar(&o.budgets, "budget", nil, "largest trees to compare with, root counted (0: as the method says)")
-	countVar(f, &o.warmup, "warmup", d.Warmup, "first prompts of each set that are run and not counted")
+	d := bench.Default()
+	o.warmupFlag(f)
 	f.IntVar(&o.repeat, "repeat", d.Repeat, "how often to run everything")
 	countVar(f, &o.ranks, "ranks", 0, "also measure heads on their own ranked tokens up to this rank")
-	f.BoolVar(&o.check, "check", d.Check, "fail where an output that should be plain decoding's is not")
-	f.BoolVar(&o.parts, "parts", false, "run all passes again, each model's alone, and tell where the time of a round goes")
-	f.StringVar(&o.log, "log", "", "file that keeps every measurement as it is made, to go on from")
-	f.StringVar(&o.picture, "plot", "", "draw the figures: a file that ends in .png or .svg")
-	p.flags(f)
+	f.BoolVar(&o.compare, "check", d.Check, "fail if an output that should equal plain decoding's does not")
+	f.BoolVar(&o.parts, "parts", false, "run all passes again, one model at a time, and show where the time of a round goes")
+	f.StringVar(&o.log, "log", "", "file that keeps every measurement as it is made, to continue from")
+	o.printing.flags(f)
 	return c
 }
 
-// printPapers lists what --paper runs.
-func (a *app) printPapers() error {
-	t := table.Table{Header: []string{"table", "what", "methods"}}
-	for _, p := range paper.Exhibits().Lines {
-		t.Cells = append(t.Cells, []string{p.Name, p.Doc, fmt.Sprint(len(p.Variants))})
+// methodFlags are the flags of what runs: methods, exhibits and budgets.
+func (o *benchOptions) methodFlags(f *pflag.FlagSet, method string) {
+	f.StringArrayVar(&o.methods, "method", []string{"beam", "optimal", "salf"}, method+methodNames())
+	f.StringArrayVar(&o.exhibits, "paper", nil, "run a publication's `table`, ablation or sweep and print it in its layout, such as goose:t2, goose or all; list lists them (may be repeated)")
+	f.StringVar(&o.datastore, "datastore", "", "datastore, made by talf datastore build, for rest in the tables of publications")
+	f.IntSliceVar(&o.budgets, "budget", nil, "largest trees to compare with, root included (0: the method's own limit)")
+	f.StringVar(&o.picture, "plot", "", "draw the figures to a file that ends in .png or .svg")
+}
+
+func (o *benchOptions) warmupFlag(f *pflag.FlagSet) {
+	countVar(f, &o.warmup, "warmup", bench.Default().Warmup, "first prompts of each set that are run but not counted")
+}
+
+// check finds mistakes that show without a model.
+func (o *benchOptions) check(cmd *cobra.Command) error {
+	o.exhibitsOnly(cmd)
+	if err := o.checkGiven(cmd); err != nil {
+		return err
 	}
-	return t.Write(a.out, false)
+	return errors.Join(o.printing.check(), checkPlot(o.picture), canWrite(o.log))
+}
+
+// exhibitsOnly drops the default methods if exhibits are given.
+func (o *benchOptions) exhibitsOnly(cmd *cobra.Command) {
+	if len(o.exhibits) > 0 && !cmd.Flags().Changed("method") {
+		o.methods = nil
+	}
 }
 
 func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) {
-	papers, err := paper.Select(o.papers)
+	exhibits, err := paper.Select(o.exhibits)
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -143,28 +148,18 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	}
 	defer func() { r.close() }()
 	c := o.config(r)
-	c.Warmup, c.Check, c.Repeat, c.Parts = o.warmup, o.check, o.repeat, o.parts
-	if c.Methods, err = benchMethods(o, r.sources); err != nil {
-		return nil, usageError{err}
-	}
+	c.Warmup, c.Check, c.Repeat, c.Parts = o.warmup, o.compare, o.repeat, o.parts
 	kit := &paper.Kit{Sources: r.sources, Datastore: o.datastore, MaxTokens: c.MaxTokens, Temperatures: o.temperatures}
-	if len(c.Methods) == 0 && len(papers) > 0 {
-		c.Temperatures = nil // theirs
-	}
-	if err := a.addPapers(&c, papers, kit); err != nil {
+	if err := a.plan(&c, o, exhibits, kit); err != nil {
 		return nil, err
-	}
-	if err := c.Validate(); err != nil {
-		return nil, usageError{err}
 	}
 	log, err := a.openLog(o, r, &c)
 	if err != nil {
 		return nil, err
 	}
-	bar := a.progress("bench", "answers")
-	c.Progress = func(done, total int) { bar.set(int64(done), int64(total), "") }
+	done := a.benchProgress(&c, "bench")
 	report, err := bench.Run(ctx, r.engine, c)
-	bar.end()
+	done()
 	if closed := log.Close(); err == nil {
 		err = closed
 	}
@@ -175,19 +170,13 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 		Report: report, Device: r.model.Device().Name(), DType: r.model.Options().DType.String(),
 		ChatTemplate: r.chats, Layers: o.decode.machine.layers, Interrupted: err != nil,
 	}
-	for i := range papers {
-		out.views = append(out.views, papers[i].View(report, kit))
-	}
+	out.view(exhibits, kit)
 	if o.ranks > 0 && err == nil {
-		texts := a.rankTexts(r)
-		for _, h := range r.heads {
-			items, err := paper.ByRank(ctx, r.model, h.head, texts, o.ranks)
-			if err != nil {
-				out.Interrupted = true
-				return out, err
-			}
-			out.ByRank = append(out.ByRank, paper.RankLines(h.name, items)...)
-		}
+		err = a.byRank(ctx, r, o.ranks, func(head string, items [][]paper.Item, _ [][]int32) error {
+			out.ByRank = append(out.ByRank, paper.RankLines(head, items)...)
+			return nil
+		})
+		out.Interrupted = err != nil
 	}
 	return out, err
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"strings"
 
@@ -12,91 +13,125 @@ import (
 	"talf/model/synth"
 )
 
+// A passOptions holds the flags of bench decode.
+type passOptions struct {
+	dir, shape string
+	dtypes     []string
+	contexts   []int
+	passes     micro.PassConfig
+	machine    machineOptions
+	picture    string
+	printing
+}
+
 func newBenchDecode(a *app) *cobra.Command {
-	var p printing
-	var dir, shape, picture string
-	var dtypes []string
-	var context []int
-	o := defaultMachine()
-	c := micro.DefaultPasses()
-	cmd := &cobra.Command{
+	o := passOptions{passes: micro.DefaultPasses(), machine: defaultMachine()}
+	c := &cobra.Command{
 		Use:   "decode [--model DIR | --shape NAME]",
 		Short: "Measure what a pass costs by number of rows",
-		Long: `Decode measures a pass of a model over trees of several sizes, in turn, and what
-it costs over a pass of one row: a draft tree pays if that is less than the tokens
-that it brings. Between the passes it reads as much memory as the weights take,
-which is the limit for one row; the cost of attention over the context comes on
-top. Without --model it takes random weights of a given shape: ` + shapeNames() + `.`,
+		Long: `Decode measures passes of a model over trees of several sizes, which take turns, and
+compares them with a pass of one row: a draft tree pays off if its pass costs less than the
+tokens it gains. Between passes it reads as much memory as the weights take. That is the
+limit for one row; attention over the context comes on top. Without --model it uses random
+weights of a given shape: ` + shapeNames() + `.`,
 		Example: `  talf bench decode --shape 110m --dtype f32,bf16,q8
   talf bench decode --model DIR --context 64,1024 --rows 1,8,60 --out passes.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.check(); err != nil {
-				return err
-			}
-			if err := checkPlot(picture); err != nil {
-				return err
-			}
-			if dir != "" && cmd.Flags().Changed("shape") {
-				return usagef("--model and --shape exclude each other")
-			}
-			for _, c.Context = range context {
-				if err := c.Validate(); err != nil {
-					return usageError{err}
-				}
-			}
-			types, err := parseDTypes(dtypes)
+			types, err := o.check(cmd)
 			if err != nil {
 				return err
 			}
-			dev, err := o.openCPU()
+			r, err := o.run(cmd.Context(), types)
 			if err != nil {
 				return err
 			}
-			defer func() { _ = dev.Close() }()
-			var models []micro.PassModel
-			for _, dt := range types {
-				timed := micro.NewTimed(dev)
-				o.dtype = dtypeFlag(dt)
-				m, err := openPassModel(dir, shape, timed, &o)
-				if err != nil {
-					return err
-				}
-				defer func() { _ = m.Close() }()
-				probe := dev.NewProbe(m.WeightBytes())
-				models = append(models, micro.PassModel{Name: dt.String(), Model: m, Device: timed, Read: probe.Read})
-			}
-			r := newMachineReport()
-			r.Device = dev.Name()
-			for _, c.Context = range context {
-				rows, err := micro.Passes(cmd.Context(), models, c)
-				if err != nil {
-					return err
-				}
-				r.Passes = append(r.Passes, rows...)
-			}
-			err = saveFigures(picture, micro.PassFigure(r.Passes))
-			return errors.Join(err, p.print(a, r, func(markdown bool) error {
+			err = saveFigures(o.picture, micro.PassFigure(r.Passes))
+			return errors.Join(err, o.print(a, r, func(markdown bool) error {
 				a.printf("%s, %s, %s\n\n", r.Machine, r.Device, r.Date)
 				t := micro.PassTable(r.Passes)
 				return t.Write(a.out, markdown)
 			}))
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&dir, "model", "", "model directory in Hugging Face layout")
-	f.StringVar(&shape, "shape", "110m", "shape of random weights")
-	f.StringVar(&picture, "plot", "", "PNG or SVG file for a picture of the costs")
-	f.StringSliceVar(&dtypes, "dtype", []string{"f32", "bf16", "q8"}, "types that weights are kept as")
-	f.IntSliceVar(&c.Rows, "rows", c.Rows, "sizes of trees; costs are over the first one's")
-	f.IntSliceVar(&context, "context", []int{c.Context}, "positions before the tree")
-	countVar(f, &c.Prompt, "prompt", 0, "also measure a prompt of so many tokens, with logits of the last one (0: none)")
-	f.IntVar(&c.Reps, "reps", c.Reps, "rounds over types and sizes")
-	threadsVar(f, &o.threads)
-	countVar(f, &o.layers, "layers", 0, "deepen --model to so many layers (0: as it is)")
-	o.precision(f)
-	p.flags(f)
-	return cmd
+	f := c.Flags()
+	f.StringVar(&o.dir, "model", "", "model directory in Hugging Face layout")
+	f.StringVar(&o.shape, "shape", "110m", "shape of random weights")
+	f.StringVar(&o.picture, "plot", "", "draw the costs to a file that ends in .png or .svg")
+	dtypesVar(f, &o.dtypes)
+	f.IntSliceVar(&o.passes.Rows, "rows", o.passes.Rows, "sizes of trees; costs are relative to the first")
+	f.IntSliceVar(&o.contexts, "context", []int{o.passes.Context}, "positions before the tree")
+	countVar(f, &o.passes.Prompt, "prompt", 0, "also measure a prompt of this many tokens, with the logits of the last one (0: none)")
+	f.IntVar(&o.passes.Reps, "reps", o.passes.Reps, "how often every type and size is measured")
+	threadsVar(f, &o.machine.threads)
+	countVar(f, &o.machine.layers, "layers", 0, "deepen --model to this many layers (0: as it is)")
+	o.machine.precision(f)
+	o.printing.flags(f)
+	return c
+}
+
+// check finds mistakes that show without a model and returns the types of weights.
+func (o *passOptions) check(cmd *cobra.Command) ([]compute.DType, error) {
+	if err := errors.Join(o.printing.check(), checkPlot(o.picture)); err != nil {
+		return nil, err
+	}
+	if o.dir != "" && cmd.Flags().Changed("shape") {
+		return nil, usagef("--model and --shape exclude each other")
+	}
+	for _, o.passes.Context = range o.contexts {
+		if err := o.passes.Validate(); err != nil {
+			return nil, usageError{err}
+		}
+	}
+	return parseDTypes(o.dtypes)
+}
+
+func (o *passOptions) run(ctx context.Context, types []compute.DType) (*machineReport, error) {
+	dev, err := o.machine.openCPU()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dev.Close() }()
+	var models []micro.PassModel
+	for _, dt := range types {
+		timed := micro.NewTimed(dev)
+		o.machine.dtype = dtypeFlag(dt)
+		m, err := o.open(timed)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = m.Close() }()
+		probe := dev.NewProbe(m.WeightBytes())
+		models = append(models, micro.PassModel{Name: dt.String(), Model: m, Device: timed, Read: probe.Read})
+	}
+	r := newMachineReport()
+	r.Device = dev.Name()
+	for _, o.passes.Context = range o.contexts {
+		rows, err := micro.Passes(ctx, models, o.passes)
+		if err != nil {
+			return nil, err
+		}
+		r.Passes = append(r.Passes, rows...)
+	}
+	return r, nil
+}
+
+// open loads the model, or random weights of the shape.
+func (o *passOptions) open(dev compute.Device) (*model.Model, error) {
+	if o.dir != "" {
+		path, err := findModel(o.dir)
+		if err != nil {
+			return nil, err
+		}
+		return o.machine.load(path, dev)
+	}
+	s, err := synth.FindShape(o.shape)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	spec := s.Spec()
+	set := synth.RandomWeights(spec, 1)
+	return model.New(spec, set, dev, o.machine.modelOptions(set, dev))
 }
 
 func shapeNames() string {
@@ -105,22 +140,4 @@ func shapeNames() string {
 		names = append(names, s.Name+" ("+s.Doc+")")
 	}
 	return strings.Join(names, "; ")
-}
-
-// openPassModel loads the model of dir, or random weights of a shape.
-func openPassModel(dir, shape string, dev compute.Device, o *machineOptions) (*model.Model, error) {
-	if dir != "" {
-		path, err := findModel(dir)
-		if err != nil {
-			return nil, err
-		}
-		return o.load(path, dev)
-	}
-	s, err := synth.FindShape(shape)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	spec := s.Spec()
-	set := synth.RandomWeights(spec, 1)
-	return model.New(spec, set, dev, o.modelOptions(set, dev))
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,83 +13,109 @@ import (
 	"talf/infer/bench/micro"
 )
 
+// A kernelOptions holds the flags of bench kernels.
+type kernelOptions struct {
+	classes, dtypes, sizes []string
+	threads                int
+	kernels                micro.KernelConfig
+	printing
+}
+
 func newBenchKernels(a *app) *cobra.Command {
-	var p printing
-	var dtypes, classes, sizes []string
-	var threads int
-	c := micro.DefaultKernels()
-	cmd := &cobra.Command{
+	o := kernelOptions{kernels: micro.DefaultKernels()}
+	c := &cobra.Command{
 		Use:   "kernels",
-		Short: "Measure the matrix products of every kind of CPU kernel",
-		Long: `Kernels measures products of few rows with weights in a core's own cache and in
-memory, by type of weights and class of kernels, against two limits that are
-measured between them: reading as much memory, and multiplying f32 numbers in the
-first-level cache. 8-bit products may pass the second.`,
+		Short: "Measure the matrix products of every class of CPU kernels",
+		Long: `Kernels measures products of few rows with weights in a core's own cache and in memory,
+by type of weights and class of kernels. In between it measures two limits: reading as much
+memory, and multiplying f32 numbers in the first-level cache. 8-bit products may exceed the
+second.`,
 		Example: "  talf bench kernels\n  talf bench kernels --class avx2,portable --rows 1,16 --out kernels.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.check(); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
-			var err error
-			if c.DTypes, err = parseDTypes(dtypes); err != nil {
+			r, err := o.run(cmd.Context())
+			if err != nil {
 				return err
 			}
-			if c.Sizes, err = parseSizes(sizes); err != nil {
-				return err
-			}
-			if err := c.Validate(); err != nil {
-				return usageError{err}
-			}
-			var devices []micro.KernelDevice
-			for _, name := range classes {
-				class, err := kern.ParseClass(name)
-				if err != nil {
-					return usageError{err}
-				}
-				cfg := cpu.Default()
-				cfg.Class = class
-				if threads > 0 {
-					cfg.Threads = threads
-				}
-				dev, err := cpu.New(cfg)
-				if err != nil {
-					return err
-				}
-				defer func() { _ = dev.Close() }()
-				devices = append(devices, micro.KernelDevice{
-					Name: name, Device: dev, Probe: func(size int) micro.Probe { return dev.NewProbe(size) },
-				})
-			}
-			r := newMachineReport()
-			if r.Kernels, err = micro.Kernels(cmd.Context(), devices, c); err != nil {
-				return err
-			}
-			return p.print(a, r, func(markdown bool) error {
+			return o.print(a, r, func(markdown bool) error {
 				a.printf("%s, %s\n\n", r.Machine, r.Date)
 				t := micro.KernelTable(r.Kernels)
 				return t.Write(a.out, markdown)
 			})
 		},
 	}
-	var have []string
+	f := c.Flags()
+	f.StringSliceVar(&o.classes, "class", fastClasses(), "classes of kernels")
+	dtypesVar(f, &o.dtypes)
+	f.IntSliceVar(&o.kernels.Rows, "rows", o.kernels.Rows, "rows of the products; costs are relative to the first")
+	f.StringSliceVar(&o.sizes, "sizes", sizeNames(o.kernels.Sizes), "outputs and inputs of the weights")
+	f.IntVar(&o.kernels.Reps, "reps", o.kernels.Reps, "how often every number of rows is measured")
+	threadsVar(f, &o.threads)
+	o.printing.flags(f)
+	return c
+}
+
+// check reads the lists and finds mistakes in them.
+func (o *kernelOptions) check() error {
+	if err := o.printing.check(); err != nil {
+		return err
+	}
+	var err error
+	if o.kernels.DTypes, err = parseDTypes(o.dtypes); err != nil {
+		return err
+	}
+	if o.kernels.Sizes, err = parseSizes(o.sizes); err != nil {
+		return err
+	}
+	if err := o.kernels.Validate(); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+func (o *kernelOptions) run(ctx context.Context) (*machineReport, error) {
+	var devices []micro.KernelDevice
+	for _, name := range o.classes {
+		class, err := kern.ParseClass(name)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		c := cpu.Default()
+		c.Class = class
+		if o.threads > 0 {
+			c.Threads = o.threads
+		}
+		dev, err := cpu.New(c)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = dev.Close() }()
+		devices = append(devices, micro.KernelDevice{
+			Name: name, Device: dev, Probe: func(size int) micro.Probe { return dev.NewProbe(size) },
+		})
+	}
+	r := newMachineReport()
+	var err error
+	r.Kernels, err = micro.Kernels(ctx, devices, o.kernels)
+	return r, err
+}
+
+// fastClasses are the classes that this machine has. The portable one takes seconds for a
+// product and is left out if there is another.
+func fastClasses() []string {
+	var names []string
 	for _, k := range kern.Available() {
-		if k != kern.Portable { // seconds a product
-			have = append(have, k.String())
+		if k != kern.Portable {
+			names = append(names, k.String())
 		}
 	}
-	if len(have) == 0 {
-		have = []string{kern.Portable.String()}
+	if len(names) == 0 {
+		return []string{kern.Portable.String()}
 	}
-	f := cmd.Flags()
-	f.StringSliceVar(&classes, "class", have, "classes of kernels")
-	f.StringSliceVar(&dtypes, "dtype", []string{"f32", "bf16", "q8"}, "types that weights are kept as")
-	f.IntSliceVar(&c.Rows, "rows", c.Rows, "rows of the products; costs are over the first one's")
-	f.StringSliceVar(&sizes, "sizes", sizeNames(c.Sizes), "outputs and inputs of the weights")
-	f.IntVar(&c.Reps, "reps", c.Reps, "rounds over numbers of rows")
-	threadsVar(f, &threads)
-	p.flags(f)
-	return cmd
+	return names
 }
 
 func sizeNames(sizes [][2]int) (names []string) {

@@ -15,7 +15,7 @@ import (
 	"talf/internal/version"
 )
 
-// A machineReport is the result of bench decode or bench kernels.
+// A machineReport is the result of bench decode, bench kernels or bench perplexity.
 type machineReport struct {
 	Machine string            `json:"machine"`
 	Device  string            `json:"device,omitempty"`
@@ -27,11 +27,11 @@ type machineReport struct {
 	Perplexity []micro.Perplexity `json:"perplexity,omitempty"`
 }
 
-func newMachineReport() machineReport {
-	return machineReport{Machine: cpuName(), Date: time.Now().UTC().Format(time.DateOnly), Version: version.Read()}
+func newMachineReport() *machineReport {
+	return &machineReport{Machine: cpuName(), Date: time.Now().UTC().Format(time.DateOnly), Version: version.Read()}
 }
 
-// printing are the flags that say what becomes of a report.
+// printing holds the flags that say how a report is written.
 type printing struct {
 	out            string
 	json, markdown bool
@@ -50,17 +50,22 @@ func (p *printing) check() error {
 	return canWrite(p.out)
 }
 
-// print writes r as asked; table prints it for people.
+// print writes r as the flags say. table prints it for people.
 func (p *printing) print(a *app, r any, table func(markdown bool) error) error {
 	var err error
 	if p.out != "" {
 		err = durable.WriteJSON(p.out, r)
 	}
-	// What was measured for hours is printed although it could not be written.
+	// The result of hours is printed even if it could not be written.
 	if p.json {
 		return errors.Join(err, a.printJSON(r))
 	}
 	return errors.Join(err, table(p.markdown))
+}
+
+// dtypesVar adds --dtype for commands that compare types of weights.
+func dtypesVar(f *pflag.FlagSet, dtypes *[]string) {
+	f.StringSliceVar(dtypes, "dtype", []string{"f32", "bf16", "q8"}, "types that weights are kept as")
 }
 
 // parseDTypes reads a list of types of weights.

@@ -1,12 +1,12 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"talf/infer/bench"
 	"talf/infer/bench/paper"
-	"talf/infer/draft"
 	"talf/infer/verify"
 )
 
@@ -18,82 +18,34 @@ func verifierNames() string {
 	return strings.Join(names, ", ")
 }
 
-// addPapers adds what papers run and says what is left out. That nothing is left
-// is a mistake.
-func (a *app) addPapers(c *bench.Config, papers []paper.Exhibit, kit *paper.Kit) error {
-	for _, w := range paper.Add(c, papers, kit) {
-		a.log.Warn("left out", "variant", w)
+// plan adds to c the methods of o and those of the exhibits, and checks the whole.
+func (a *app) plan(c *bench.Config, o *benchOptions, exhibits []paper.Exhibit, kit *paper.Kit) error {
+	var err error
+	if c.Methods, err = bench.Cross(bench.Axes{
+		Methods: o.methods, Verifiers: o.verifiers, Budgets: o.budgets, Sources: kit.Sources, Temperatures: o.temperatures,
+	}); errors.Is(err, bench.ErrNoSource) {
+		return usageError{fmt.Errorf("--method: %w: give --head CKPT or --draft DIR", err)}
+	} else if err != nil {
+		return usageError{err}
 	}
-	if len(papers) > 0 && len(c.Methods) == 0 {
-		return usagef("--paper %s: none of its methods can run: give --head CKPT, --draft DIR or --datastore FILE", papers[0].Name)
+	if len(c.Methods) == 0 && len(exhibits) > 0 {
+		c.Temperatures = nil // the exhibits bring theirs
+	}
+	for _, v := range paper.Add(c, exhibits, kit) {
+		a.log.Warn("left out", "variant", v)
+	}
+	if len(exhibits) > 0 && len(c.Methods) == 0 {
+		return usagef("--paper %s: none of its methods can run: give --head CKPT, --draft DIR or --datastore FILE", exhibits[0].Name)
+	}
+	if err := c.Validate(); err != nil {
+		return usageError{err}
 	}
 	return nil
 }
 
-// benchMethods crosses methods with verifiers, budgets and, where they ask one,
-// draft models.
-func benchMethods(o *benchOptions, sources []bench.Source) ([]bench.Method, error) {
-	budgets := o.budgets
-	if len(budgets) == 0 {
-		budgets = []int{0}
-	}
-	var out []bench.Method
-	for _, arg := range o.methods {
-		spec, verifiers := arg, o.verifiers
-		if i := strings.LastIndex(arg, "@"); i >= 0 {
-			spec, verifiers = arg[:i], []string{arg[i+1:]}
-		}
-		if len(verifiers) == 0 {
-			verifiers = []string{""}
-		}
-		bounds := budgets
-		if spec == bench.Baseline {
-			bounds = []int{0} // it has no tree
-		}
-		line, _, err := draft.Find(spec)
-		if err != nil {
-			return nil, err
-		}
-		asked := []bench.Source{{}}
-		if line.Source {
-			if asked = sources; len(asked) == 0 {
-				return nil, fmt.Errorf("--method %s asks a draft model: give --head CKPT or --draft DIR", spec)
-			}
-		}
-		if line.May && len(sources) > 0 {
-			asked = sources
-		}
-		for _, v := range verifiers {
-			at, err := temperaturesOf(v, o.temperatures)
-			if err != nil {
-				return nil, err
-			}
-			for _, b := range bounds {
-				for _, s := range asked {
-					out = append(out, bench.Method{Spec: spec, Verify: v, Budget: b, Source: s.Source, SourceName: s.Name, Temperatures: at})
-				}
-			}
-		}
-	}
-	return out, nil
-}
-
-// temperaturesOf returns those that a verifier is for; nil for all.
-func temperaturesOf(verifier string, temperatures []float64) ([]float64, error) {
-	if verifier == "" {
-		return nil, nil
-	}
-	at := []float64{}
-	var why error
-	for _, t := range temperatures {
-		if _, err := verify.New(verifier, t); err != nil {
-			why = err
-			continue
-		}
-		at = append(at, t)
-	}
-	if len(at) == 0 {
-		return nil, why
-	}
-	return at, nil
+// benchProgress shows the progress of a run of c. The caller calls done at its end.
+func (a *app) benchProgress(c *bench.Config, name string) (done func()) {
+	bar := a.progress(name, "answers")
+	c.Progress = func(done, total int) { bar.set(int64(done), int64(total), "") }
+	return bar.end
 }

@@ -1,6 +1,8 @@
 package command
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 
 	"talf/infer/bench"
@@ -9,19 +11,42 @@ import (
 	"talf/internal/table"
 )
 
-// A benchReport is a run and, if asked for, what heads do by rank.
+// A benchReport is the result of bench or bench replay.
 type benchReport struct {
 	*bench.Report
 	Device string `json:"device"`
 	DType  string `json:"dtype"`
-	// ChatTemplate says that one wrote prompts.
+	// ChatTemplate says that a chat template wrote some prompts.
 	ChatTemplate bool `json:"chat_template,omitempty"`
-	// Layers is what the model was deepened to: a cost model of a larger one.
+	// Layers is the number of layers that the model was deepened to: a cost model of a larger
+	// one.
 	Layers int              `json:"deepened_to_layers,omitempty"`
 	ByRank []paper.RankLine `json:"heads_by_rank,omitempty"`
-	// Interrupted says that the run ended early: the figures are of a part.
+	// Interrupted says that the run ended early and the figures cover a part of it.
 	Interrupted bool `json:"interrupted,omitempty"`
 	views       []*paper.View
+}
+
+// view lays the exhibits over r.
+func (r *benchReport) view(exhibits []paper.Exhibit, kit *paper.Kit) {
+	for i := range exhibits {
+		r.views = append(r.views, exhibits[i].View(r.Report, kit))
+	}
+}
+
+// reportBench draws, writes and prints r as o says.
+func (a *app) reportBench(r *benchReport, o *benchOptions) error {
+	err := saveFigures(o.picture, r.figures()...)
+	return errors.Join(err, o.print(a, r, func(markdown bool) error { return a.printBench(r, markdown) }))
+}
+
+// printExhibits lists what --paper runs.
+func (a *app) printExhibits() error {
+	t := table.Table{Header: []string{"table", "what", "methods"}}
+	for _, x := range paper.Exhibits().Lines {
+		t.Cells = append(t.Cells, []string{x.Name, x.Doc, fmt.Sprint(len(x.Variants))})
+	}
+	return t.Write(a.out, false)
 }
 
 func (a *app) printBench(r *benchReport, markdown bool) error {
@@ -41,7 +66,7 @@ func (a *app) printBench(r *benchReport, markdown bool) error {
 	}
 	a.printf("\n\n")
 	tables := r.Tables()
-	if len(r.views) > 0 { // that of everything is in --out
+	if len(r.views) > 0 { // the table of everything is in --out
 		tables = nil
 	}
 	for _, v := range r.views {
@@ -54,7 +79,7 @@ func (a *app) printBench(r *benchReport, markdown bool) error {
 	return nil
 }
 
-// figures are the papers', or else those of everything.
+// figures are the exhibits', or else those of everything.
 func (r *benchReport) figures() []plot.Figure {
 	var out []plot.Figure
 	for _, v := range r.views {
@@ -66,7 +91,7 @@ func (r *benchReport) figures() []plot.Figure {
 	return out
 }
 
-// printRanks prints a line for each head: accuracy and calibration error by rank.
+// printRanks prints a line for each head with accuracy and calibration error by rank.
 func (a *app) printRanks(lines []paper.RankLine) {
 	for len(lines) > 0 {
 		name := lines[0].Head

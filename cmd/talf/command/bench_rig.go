@@ -8,21 +8,21 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"talf/infer/bench"
+	"talf/infer/bench/paper"
 	"talf/infer/decode"
 	"talf/infer/source"
 	"talf/model/head"
 )
 
-// A rigOptions holds the flags of what bench and bench record decode, and with
-// what.
+// A rigOptions holds the flags for the models and prompts of bench, bench record and eval.
 type rigOptions struct {
 	decode       decodeOptions
 	force        bool
-	heads        []string // DIR or NAME=DIR
+	heads        []string // CKPT or NAME=CKPT
 	drafts       []string // DIR or NAME=DIR
-	methods      []string
 	prompts      []string // FILE or NAME=FILE
 	template     string
 	chat         chatOptions
@@ -32,28 +32,31 @@ type rigOptions struct {
 	seeds        []uint
 }
 
-func (o *rigOptions) flags(c *cobra.Command) {
+func (o *rigOptions) flags(f *pflag.FlagSet) {
 	d := bench.Default()
-	o.decode.Sample = d.Sampling
-	f := c.Flags()
+	o.decode.Sample, o.temperatures = d.Sampling, d.Temperatures
 	f.StringVar(&o.decode.model, "model", "", "model directory in Hugging Face layout")
-	f.StringArrayVar(&o.heads, "head", nil, "checkpoint of a draft head, or `NAME=CKPT` to say what to call it (may be repeated)")
-	f.StringArrayVar(&o.drafts, "draft", nil, "directory of a small language model that drafts, or `NAME=DIR` (may be repeated)")
-	f.StringArrayVar(&o.prompts, "prompts", nil, "file of prompts, or `NAME=FILE` to say what to call the set (may be repeated)")
+	f.StringArrayVar(&o.heads, "head", nil, "checkpoint of a draft head, or `NAME=CKPT` to name it (may be repeated)")
+	f.StringArrayVar(&o.drafts, "draft", nil, "directory of a small language model that drafts, or `NAME=DIR` to name it (may be repeated)")
+	f.StringArrayVar(&o.prompts, "prompts", nil, "file of prompts, or `NAME=FILE` to name the set (may be repeated)")
 	f.StringVar(&o.template, "template", "", "how fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
 	o.chat.flags(f)
 	countVar(f, &o.limit, "limit", 0, "most prompts of a set, warm-up included (0: all)")
 	countVar(f, &o.promptTokens, "prompt-tokens", 0, "keep this many tokens of every prompt (0: all)")
 	f.IntVar(&o.decode.MaxTokens, "max-tokens", d.MaxTokens, "maximum number of tokens in an answer")
-	numbersVar(f, &o.temperatures, "temperature", d.Temperatures, "temperatures to compare at (default 0)")
-	f.UintSliceVar(&o.seeds, "seed", []uint{0}, "seeds to decode with")
 	f.BoolVar(&o.force, "force", false, "use heads that were trained for other weights")
-	countVar(f, &o.decode.machine.layers, "layers", 0, "deepen the model to so many layers that add nothing: a cost model of a larger one (0: as it is)")
-	f.BoolVar(&o.decode.IgnoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
 	o.decode.machine.flags(f)
+	countVar(f, &o.decode.machine.layers, "layers", 0, "deepen the model to this many layers, of which the new ones add nothing: a cost model of a larger one (0: as it is)")
+	f.BoolVar(&o.decode.IgnoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
 }
 
-// checkGiven finds what is missing. A list that was not given is not empty text.
+// drawFlags are the flags of commands that decode.
+func (o *rigOptions) drawFlags(f *pflag.FlagSet, temperature string) {
+	numbersVar(f, &o.temperatures, "temperature", o.temperatures, temperature)
+	f.UintSliceVar(&o.seeds, "seed", []uint{0}, "seeds to decode with")
+}
+
+// checkGiven finds what is missing.
 func (o *rigOptions) checkGiven(cmd *cobra.Command) error {
 	if err := need(cmd, "model"); err != nil {
 		return err
@@ -64,19 +67,19 @@ func (o *rigOptions) checkGiven(cmd *cobra.Command) error {
 	return o.chat.check()
 }
 
-// A rig is what bench decodes with: the model, draft models and sets of prompts.
+// A rig is what was loaded: the model, draft models and sets of prompts.
 type rig struct {
 	*decoder
 	heads   []namedHead
 	sources []bench.Source
 	sets    []bench.Set
-	texts   [][]int32                // of all sets, before they were cut
-	chats   bool                     // a chat template wrote some of them
+	texts   [][]int32                // of all sets, uncut
+	chats   bool                     // a chat template wrote some prompts
 	hashes  []func() (string, error) // of the draft models' weights
 	closers []func() error
 }
 
-// A namedHead is one that was loaded.
+// A namedHead is a head that was loaded.
 type namedHead struct {
 	name string
 	head *head.Head
@@ -89,7 +92,7 @@ func (r *rig) close() {
 	r.decoder.close()
 }
 
-// openRig loads everything.
+// openRig loads models, heads and prompts.
 func (a *app) openRig(ctx context.Context, o *rigOptions) (*rig, error) {
 	names, err := readNamed("--head", "CKPT", o.heads)
 	if err != nil {
@@ -115,7 +118,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (*rig, error) {
 	}
 	r := &rig{decoder: d}
 	for _, n := range names {
-		// A deepened model has other weights and the same outputs.
+		// A deepened model has other weights but the same outputs.
 		x, err := decode.LoadHead(n.path, d.model, o.force || o.decode.machine.layers > 0)
 		if err != nil {
 			r.close()
@@ -145,7 +148,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (*rig, error) {
 	return r, nil
 }
 
-// addSet reads a file of prompts.
+// addSet adds the prompts of a file.
 func (a *app) addSet(ctx context.Context, r *rig, o *rigOptions, f named) error {
 	in, err := a.readPrompts(&promptSource{f.path, o.template, o.chat}, o.decode.model)
 	if err != nil {
@@ -170,7 +173,7 @@ func (a *app) addSet(ctx context.Context, r *rig, o *rigOptions, f named) error 
 		if o.promptTokens > 0 {
 			ids = ids[:min(len(ids), o.promptTokens)]
 		}
-		if len(ids) > room && room > 0 { // the end of a prompt says what is asked
+		if len(ids) > room && room > 0 { // the question is at the end of a prompt
 			ids, set.Cut = ids[len(ids)-room:], set.Cut+1
 		}
 		set.Prompts = append(set.Prompts, bench.Prompt{Name: fmt.Sprint(i), Tokens: ids})
@@ -204,29 +207,32 @@ func (o *rigOptions) config(r *rig) bench.Config {
 	return c
 }
 
-// rankTexts returns the texts as far as the model and its heads have positions for
-// them and for one token more.
-func (a *app) rankTexts(r *rig) [][]int32 {
-	most := r.model.Spec().MaxPos - 1
+// byRank conditions each head on its own ranked tokens and calls f with its items.
+func (a *app) byRank(ctx context.Context, r *rig, ranks int, f func(head string, items [][]paper.Item, texts [][]int32) error) error {
+	var heads []*head.Head
 	for _, h := range r.heads {
-		most = min(most, h.head.Spec().MaxPos)
+		heads = append(heads, h.head)
 	}
-	texts, cut := slices.Clone(r.texts), 0
-	for i, x := range texts {
-		if len(x) > most {
-			texts[i], cut = x[:most], cut+1
+	texts, cut := paper.Fit(r.texts, r.model, heads)
+	if cut > 0 {
+		a.log.Warn("texts were cut to their beginnings for --ranks", "texts", cut)
+	}
+	for _, h := range r.heads {
+		items, err := paper.ByRank(ctx, r.model, h.head, texts, ranks)
+		if err != nil {
+			return err
+		}
+		if err := f(h.name, items, texts); err != nil {
+			return err
 		}
 	}
-	if cut > 0 {
-		a.log.Warn("texts were cut to their beginnings for --ranks", "texts", cut, "tokens", most)
-	}
-	return texts
+	return nil
 }
 
 // A named path is a flag's NAME=PATH.
 type named struct{ name, path string }
 
-// readNamed reads NAME=PATH; a path alone is called like its last element.
+// readNamed reads NAME=PATH. A path alone is named after its last element.
 func readNamed(flag, what string, values []string) ([]named, error) {
 	var all []named
 	for _, f := range values {

@@ -226,18 +226,6 @@ func TestRanksOfTextsLongerThanTheModel(t *testing.T) {
 	}
 }
 
-// Budgets bound trees; plain decoding, which has none, may be named beside them.
-func TestPlainDecodingHasNoBudgets(t *testing.T) {
-	got, err := benchMethods(&benchOptions{rigOptions: rigOptions{methods: []string{"ar", "pld"}}, budgets: []int{4, 8}}, nil)
-	var names []string
-	for _, m := range got {
-		names = append(names, m.Name())
-	}
-	if want := "ar; pld, 4 nodes; pld, 8 nodes"; err != nil || strings.Join(names, "; ") != want {
-		t.Errorf("%q, %v, want %q", names, err, want)
-	}
-}
-
 // A table that nothing given can fill is refused before anything is decoded.
 func TestTablesWithoutMethodsAreRefused(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)

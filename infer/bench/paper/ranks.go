@@ -3,6 +3,7 @@ package paper
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"talf/model"
 	"talf/model/head"
@@ -18,6 +19,22 @@ type Item struct {
 	Conf    float64 // the head's probability of x̃
 	MaxProb float64 // the head's largest probability
 	Correct bool    // the head's most likely token is x̃
+}
+
+// Fit cuts texts to the positions of a model and its heads, less one for the ranked token, and
+// returns how many were cut.
+func Fit(texts [][]int32, target *model.Model, heads []*head.Head) (out [][]int32, cut int) {
+	most := target.Spec().MaxPos - 1
+	for _, h := range heads {
+		most = min(most, h.Spec().MaxPos)
+	}
+	out = slices.Clone(texts)
+	for i, x := range out {
+		if len(x) > most {
+			out[i], cut = x[:most], cut+1
+		}
+	}
+	return out, cut
 }
 
 // ByRank conditions a head on its own n-th ranked token, n = 1..ranks, at every position of the

@@ -11,6 +11,8 @@ import (
 
 	"talf/infer"
 	"talf/infer/bench"
+	"talf/infer/bench/micro"
+	"talf/internal/table"
 )
 
 // A Recording is what a target wrote and the rows that it and draft models gave on the way, so
@@ -244,6 +246,48 @@ func (c *Channel) SetCosts(costs []Cost) {
 	for i := len(c.Costs) - 2; i >= 0; i-- {
 		c.Costs[i].Seconds = min(c.Costs[i].Seconds, c.Costs[i+1].Seconds)
 	}
+}
+
+// Costs returns what passes cost in the results of micro.Passes: those of the first model with
+// the longest context.
+func Costs(rows []micro.PassRow) ([]Cost, error) {
+	context := 0
+	counts := func(p *micro.PassRow) bool { return p.Model == rows[0].Model && !p.Prompt }
+	for i := range rows {
+		if counts(&rows[i]) {
+			context = max(context, rows[i].Context)
+		}
+	}
+	var costs []Cost
+	for i := range rows {
+		if p := &rows[i]; counts(p) && p.Context == context && p.Rows > 0 && p.Median >= 0 {
+			costs = append(costs, Cost{Rows: p.Rows, Seconds: p.Median / 1e3, Passes: 1})
+		}
+	}
+	if len(costs) == 0 {
+		return nil, errors.New("it has no passes: want a file of bench decode --out")
+	}
+	return costs, nil
+}
+
+// CostTable lays out what passes cost, model by model.
+func (r *Recording) CostTable() table.Table {
+	t := table.Table{Header: []string{"model", "rows recorded", "ms of a pass by its rows"}}
+	for i := range r.Channels {
+		c := &r.Channels[i]
+		rows, costs := 0, ""
+		for _, n := range c.Rows {
+			rows += len(n.Parent)
+		}
+		for k, x := range c.Costs {
+			if k > 0 && x.Rows < 2*c.Costs[k-1].Rows && k < len(c.Costs)-1 && x.Rows&(x.Rows-1) != 0 {
+				continue
+			}
+			costs += fmt.Sprintf(" %d: %.2f", x.Rows, 1e3*x.Seconds)
+		}
+		t.Cells = append(t.Cells, []string{c.Name, fmt.Sprint(rows), costs})
+	}
+	return t
 }
 
 // Sets returns the recorded prompts by set, for a bench.Config.
