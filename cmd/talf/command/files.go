@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// canWrite refuses the name of a file that cannot be written, before the work of hours
-// goes into it: a directory, or one in a directory that does not exist. Without a name
-// nothing will be written.
+// canWrite refuses a file name that cannot be written, before hours of work go into it: a
+// directory, or a file in a directory that does not exist. An empty name passes: nothing
+// will be written.
 func canWrite(path string) error {
 	if path == "" {
 		return nil

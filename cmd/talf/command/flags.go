@@ -13,8 +13,8 @@ import (
 	"talf/train/loss"
 )
 
-// usageArgs makes what c and the commands below it say of arguments usage errors
-// in our words.
+// usageArgs makes c and the commands below it report wrong arguments as usage errors, in
+// our words.
 func usageArgs(c *cobra.Command) {
 	check := c.Args
 	if check == nil {
@@ -31,7 +31,7 @@ func usageArgs(c *cobra.Command) {
 	}
 }
 
-// argsError says what is wrong with the arguments of cmd, whose Use names those that
+// argsError says what is wrong with the arguments of cmd, whose Use names the ones that
 // it takes.
 func argsError(cmd *cobra.Command, args []string) error {
 	var want string // such as PATH
@@ -96,7 +96,7 @@ func valueError(bad *pflag.InvalidValueError) error {
 	return errors.New(want)
 }
 
-// complete makes shells offer what flags take, of c and of the commands below it.
+// complete makes shells complete the values of flags of c and of the commands below it.
 func complete(c *cobra.Command) {
 	var losses []string
 	for _, m := range loss.Methods() {
@@ -165,7 +165,7 @@ func countVar(f *pflag.FlagSet, p *int, name string, value int, doc string) {
 	f.Var((*count)(p), name, doc)
 }
 
-// numbers is a flag of numbers, apart by commas or given several times.
+// numbers is a flag of comma-separated numbers, which may be repeated.
 type numbers struct {
 	p     *[]float64
 	given bool
@@ -189,7 +189,7 @@ func (n *numbers) Set(s string) error {
 	for part := range strings.SplitSeq(s, ",") {
 		x, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
 		if err != nil || math.IsInf(x, 0) {
-			return errors.New("want numbers, with commas between them")
+			return errors.New("want numbers, separated by commas")
 		}
 		all = append(all, x)
 	}

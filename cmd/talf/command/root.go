@@ -29,8 +29,8 @@ const (
 	ExitUnread      = 141 // what a shell makes of SIGPIPE
 )
 
-// errInterrupted is the cause of a context that a signal cancelled, errUnread that of
-// one where nobody reads any more what is printed.
+// errInterrupted is the cause of a context that a signal cancelled. errUnread is the
+// cause where the reader of the output is gone.
 var (
 	errInterrupted = errors.New("interrupted")
 	errUnread      = errors.New("nobody reads what is printed")
@@ -53,11 +53,10 @@ type app struct {
 	log      *slog.Logger
 	verbose  bool
 	quiet    bool
-	// resume tells how to go on after an interruption. A command sets it once
-	// it has something to go on from.
+	// resume says how to continue after an interruption. A command sets it once there
+	// is something to continue from.
 	resume string
-	// misspelt is why help was not printed: it was asked of a command that does not
-	// exist.
+	// misspelt says why no help was printed: the command does not exist.
 	misspelt error
 }
 
@@ -121,9 +120,8 @@ func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
 }
 
-// watch cancels on the first signal and quits at once on the second: a stage
-// that is saving gets the time to do so, and nobody has to wait for it. It cancels
-// too where nobody reads what is printed, but goes on saving.
+// watch cancels on the first signal, so that a stage can save its work, and quits at once
+// on the second, so that nobody has to wait for that.
 func (a *app) watch(cancel context.CancelCauseFunc) (stop func()) {
 	sig := make(chan os.Signal, 2)
 	signal.Notify(sig, interruptSignals()...)
@@ -155,8 +153,8 @@ func (a *app) watch(cancel context.CancelCauseFunc) (stop func()) {
 	}
 }
 
-// waitFor returns what f returns, or ctx's error if that comes first: what f
-// waits for, such as a terminal, does not know of ctx. f is left behind then.
+// waitFor returns what f returns, or ctx's error if that comes first. It is for an f that
+// waits for something that ctx cannot end, such as a terminal; f then keeps waiting.
 func waitFor[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		v   T
