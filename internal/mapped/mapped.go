@@ -1,2 +1,2 @@
-// Package mapped opens files whose bytes are read where they lie.
+// Package mapped opens files as memory-mapped bytes, where the system can map them.
 package mapped

@@ -1,17 +1,17 @@
 // Package head is the draft head: one decoder layer that predicts a target's
 // next hidden state from the embedding of a token and the hidden state before it
 // (EAGLE, Li et al. 2024, §4). Files are in the EAGLE-1/2 format, so heads
-// trained elsewhere load here and the other way round.
+// trained elsewhere load here and vice versa.
 //
 // A head is run by model.Forward, like its target: position i takes the target's
 // hidden state at position i, after its final norm, and the token at i+1. Its own
-// hidden states f̂ stand in for the target's where a node has not been verified.
+// hidden states f̂ replace the target's for nodes that have not been verified.
 //
 // Drafting: commit the verified tokens with their true features (Seq.Append),
 // then open Seq.BranchLast. Node 0 of the draft tree is the last verified token
 // and keeps its row; its f̂ is the last hidden row of that Append. Node n > 0
-// takes the f̂ of its parent and its own token, and stands at the rotary position
-// of node 0 plus its depth. After verification drop the branch: accepted tokens
+// takes the f̂ of its parent and its own token, and has the rotary position of
+// node 0 plus its depth. After verification drop the branch: accepted tokens
 // are run again with true features. A model.Store keeps f̂ between passes.
 package head
 
@@ -51,8 +51,8 @@ type Head struct {
 // Load reads a directory in EAGLE format: config.json and model.safetensors. It
 // refuses a head whose hidden size or vocabulary is not the target's, and one
 // that says that it was trained for other weights, unless forced. The target's
-// embedding is shared where the head's has the same values; its LM head always, or
-// the rows of a draft vocabulary.
+// embedding is shared if the head's has the same values, and its LM head always, or
+// its rows for a draft vocabulary.
 func Load(dir string, target *model.Model, opt Options) (*Head, error) {
 	spec, err := arch.LoadDraft(dir)
 	if err != nil {
@@ -91,13 +91,13 @@ func build(spec *arch.Spec, set *safetensors.Set, target *model.Model, opt Optio
 }
 
 // trained lists a head's trained tensors in the order of the forward pass: all
-// but the embedding, which is the target's.
+// except the embedding, which is the target's.
 func trained(spec *arch.Spec) []arch.Tensor {
 	return slices.DeleteFunc(spec.Tensors(), func(t arch.Tensor) bool { return t.Optional })
 }
 
 // Random returns the weights of an untrained head: matrices uniform in ±1/√in,
-// as PyTorch begins, biases 0, norms 1. Equal seeds give equal bytes.
+// like PyTorch's initial values, biases 0, norms 1. Equal seeds give equal bytes.
 func Random(spec *arch.Spec, seed uint64) []safetensors.Tensor {
 	var out []safetensors.Tensor
 	for i, t := range trained(spec) {

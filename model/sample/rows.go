@@ -7,7 +7,7 @@ import (
 	"talf/model/internal/probs"
 )
 
-// Bin is how many tokens Weigh sums up at a time, and a good number for walking
+// Bin is how many tokens Weigh sums up at a time, and a good step for walking
 // through a row.
 const Bin = probs.Bin
 
@@ -17,8 +17,8 @@ func Bins(n int) int { return probs.Bins(n) }
 // Weigh sets w [Vocab] to the softmax of logits at a temperature before it is divided
 // by its sum: the largest is 1. Bins [⌈Vocab/Bin⌉] are the sums of each Bin tokens, to
 // float64's precision. The weights themselves are within some 1e-6 of the softmax, as
-// float32 logits are: enough to draw from, as long as who draws and who divides by the
-// probability take the same weights. It is less than half the work of Dist64. Infinite
+// float32 logits are: good enough to draw from, as long as the drawing and the division by
+// the probability use the same weights. It takes less than half the work of Dist64. Infinite
 // logits and NaN are as in Dist. It panics unless the temperature is more than 0.
 func Weigh(w []float32, bins []float64, logits []float32, temperature float64) {
 	if !(temperature > 0) {

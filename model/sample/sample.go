@@ -2,7 +2,7 @@
 // for, and draws from it. The processors, their order and their edge cases are
 // those of Hugging Face transformers: repetition penalty, temperature, top-k,
 // top-p, min-p. Sums are in float64 in a fixed order, so equal input gives equal
-// bits on every platform. Decoders that draft find here what they do with whole rows.
+// bits on every platform. It also has the operations on whole rows that drafters and verifiers need.
 package sample
 
 import (
@@ -92,8 +92,8 @@ func New(p Params) *Sampler {
 func (s *Sampler) Params() Params { return s.p }
 
 // Argmax returns the lowest id of the largest logit after the repetition
-// penalty, which is all that greedy decoding uses. The context is what stands
-// before the token: committed tokens, then the path to the node.
+// penalty, which is all that greedy decoding uses. The context is
+// everything before the token: committed tokens, then the path to the node.
 func (s *Sampler) Argmax(logits []float32, context ...[]int32) int32 {
 	return Argmax(s.penalise(logits, context))
 }
@@ -133,8 +133,8 @@ func (s *Sampler) penalise(logits []float32, context [][]int32) []float32 {
 
 // Dist sets dst [Vocab] to the distribution of the next token. It sums to 1 up
 // to rounding; removed tokens are exactly 0. Temperature 0 gives all mass to
-// Argmax. Where several logits are infinite they share the mass, as the limit of
-// large equal logits does. dst may be logits.
+// Argmax. Several infinite logits share the mass, like the limit of large
+// equal logits. dst may be logits.
 func (s *Sampler) Dist(dst, logits []float32, context ...[]int32) {
 	if cap(s.prob) < len(logits) {
 		s.prob = make([]float64, len(logits))
@@ -146,8 +146,8 @@ func (s *Sampler) Dist(dst, logits []float32, context ...[]int32) {
 	}
 }
 
-// Dist64 is Dist without the rounding to float32: verifiers divide by what they
-// get, and it has to sum to 1.
+// Dist64 is Dist without the rounding to float32: verifiers divide by these
+// probabilities, which must sum to 1.
 func (s *Sampler) Dist64(dst []float64, logits []float32, context ...[]int32) {
 	dst = dst[:len(logits)]
 	rows.Scale(dst, 1/s.weigh(dst, logits, context))
@@ -186,8 +186,8 @@ func (s *Sampler) weigh(w []float64, logits []float32, context [][]int32) float6
 	return rows.Sum(w)
 }
 
-// softmax sets w to e^((x−max)/temperature) and returns the sum. Where the largest
-// logit is infinite, or there is none, all mass is with what is as large.
+// softmax sets w to e^((x−max)/temperature) and returns the sum. If the largest
+// logit is infinite, or all are NaN, all mass goes to the tokens tied for the maximum.
 func softmax(w []float64, x []float32, temperature float64) float64 {
 	top := rows.Max(x)
 	if math.IsInf(float64(top), 0) {
@@ -196,8 +196,8 @@ func softmax(w []float64, x []float32, temperature float64) float64 {
 	return rows.SoftExp(w, x, float64(top), min(1/temperature, math.MaxFloat64))
 }
 
-// share sets w to 1 where x is top and to 0 elsewhere, and returns the sum. Of a row
-// of NaNs the first has weight: there is always some.
+// share sets w to 1 where x is top and to 0 elsewhere, and returns the sum. In a row of NaNs
+// the first token has weight, so that there is always some.
 func share[W float32 | float64](w []W, x []float32, top float32) (sum float64) {
 	clear(w)
 	w[Argmax(x)] = 1
@@ -215,8 +215,8 @@ func (s *Sampler) truncates(n int) bool {
 	return s.p.TopK > 0 && s.p.TopK < n || s.p.TopP < 1 || s.p.MinP > 0
 }
 
-// topK zeroes what is less than the k-th largest weight; ties with it stay, as
-// in transformers' TopKLogitsWarper.
+// topK zeroes weights below the k-th largest; ties with it stay, as in
+// transformers' TopKLogitsWarper.
 func (s *Sampler) topK(w []float64, k int) {
 	s.fill(w)
 	var kth float64

@@ -34,15 +34,15 @@ func newExport(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export --head CKPT --format FORMAT --out DIR",
 		Short: "Write a draft head for EAGLE, SGLang, vLLM or speculators",
-		Long: `Export writes a draft head as another system reads it, and says beforehand what
-that system would refuse or take for something else; such a head is written with
---force only. Formats:
+		Long: `Export writes a draft head in the format of another system. It first checks what
+that system would refuse or misread; such a head is written only with --force.
+Formats:
 
 ` + formats.String() + `
-The head is one of talf's, or any that import reads; EAGLE-3 heads are converted
-between SGLang's, vLLM's and speculators' layouts. --model names the head's target:
-its embedding is added where the head has none, and its rope is compared with what
-the reader would use.`,
+The head may be one of talf's or any that import reads. EAGLE-3 heads are converted
+between the layouts of SGLang, vLLM and speculators. --model names the head's
+target: its embedding is added to a head that has none, and its rope is compared
+with the one that the reader would use.`,
 		Example: `  talf export --head heads/talf --format eagle --bin --out DIR-eagle
   talf export --head heads/talf --format sglang --dtype bf16 --out DIR-sglang
   talf export --head heads/talf --format speculators --model DIR --verifier org/model --check`,
@@ -82,20 +82,20 @@ the reader would use.`,
 	}
 	f := c.Flags()
 	f.StringVar(&o.head, "head", "", "checkpoint of a draft head")
-	f.StringVar(&o.c.Format, "format", "", "what it is written as: see above")
+	f.StringVar(&o.c.Format, "format", "", "format to write, one of those above")
 	f.StringVar(&o.out, "out", "", "directory to write, new or empty")
 	f.StringVar(&o.model, "model", "", "directory of the head's target")
-	f.StringVar(&o.verifier, "verifier", "", "speculators: how the target is to be found, a path or a Hugging Face id (default: --model)")
-	f.Var(&o.dtype, "dtype", "type of the weights: f32, bf16, or auto: as they are")
-	f.BoolVar(&o.c.Torch, "bin", false, "write pytorch_model.bin too, which old versions of EAGLE want")
-	f.IntVar(&o.c.DraftTokens, "draft-tokens", o.c.DraftTokens, "speculators: tokens to draft at a time")
-	f.BoolVar(&o.check, "check", false, "only say what the reader would make of it")
-	f.BoolVar(&o.c.Force, "force", false, "write what the reader would refuse or misread")
+	f.StringVar(&o.verifier, "verifier", "", "speculators: where to find the target, a path or a Hugging Face id (default: --model)")
+	f.Var(&o.dtype, "dtype", "type of the weights: f32, bf16, or auto to keep it")
+	f.BoolVar(&o.c.Torch, "bin", false, "also write pytorch_model.bin, which old versions of EAGLE need")
+	f.IntVar(&o.c.DraftTokens, "draft-tokens", o.c.DraftTokens, "speculators: tokens to draft per round")
+	f.BoolVar(&o.check, "check", false, "only report what the reader would refuse or misread")
+	f.BoolVar(&o.c.Force, "force", false, "write the head even if the reader would refuse or misread it")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
 
-// openDraft opens the head that path means. A language model is none.
+// openDraft opens the head that path refers to. A language model is refused.
 func openDraft(path string) (*checkpoints.Draft, error) {
 	dir, err := checkpoints.Find(path)
 	if err != nil {
@@ -163,11 +163,11 @@ func (a *app) printExport(r *checkpoints.Exported) {
 	if r.Out != "" {
 		a.printf("%s: %d tensors, %s, as %s: %s\n", r.Out, r.Tensors, bytesText(uint64(r.Bytes)), r.Format, strings.Join(r.Files, ", "))
 	} else if !bad {
-		a.printf("nothing that speaks against the format %s\n", r.Format)
+		a.printf("no problems with the format %s\n", r.Format)
 	}
 }
 
-// A targetFiles is a head's target as far as files tell.
+// A targetFiles is a head's target as far as its files describe it.
 type targetFiles struct {
 	dir     string
 	spec    *arch.Spec
@@ -199,7 +199,7 @@ func openTarget(path string) (*targetFiles, error) {
 	return t, err
 }
 
-// fits refuses a target of other sizes than the head's.
+// fits refuses a target whose sizes are not the head's.
 func (t *targetFiles) fits(d *checkpoints.Draft) error {
 	s, hidden := d.Spec, 0
 	if d.Eagle3 != nil {

@@ -8,10 +8,10 @@ import (
 	"talf/checkpoints"
 )
 
-// An imported says what import wrote.
+// An imported describes what import wrote.
 type imported struct {
 	Out     string   `json:"out"`
-	Layout  string   `json:"layout"` // that it was found in
+	Layout  string   `json:"layout"` // in which the head was found
 	File    string   `json:"file"`
 	Tensors int      `json:"tensors"`
 	Target  string   `json:"target,omitempty"` // weight hash that it is tied to
@@ -23,15 +23,15 @@ func newImport(a *app) *cobra.Command {
 	var force, asJSON bool
 	c := &cobra.Command{
 		Use:   "import --head DIR --out DIR",
-		Short: "Take over a draft head of EAGLE, SGLang, vLLM or speculators",
-		Long: `Import reads a draft head of EAGLE-1 or EAGLE-2 as EAGLE, SGLang, vLLM and the
-speculators library keep it, from safetensors or pytorch_model.bin, and writes it as
-talf's commands load it. Nothing of a pickle is executed: a file that asks for
-anything but tensors is refused.
+		Short: "Convert a draft head from EAGLE, SGLang, vLLM or speculators",
+		Long: `Import reads an EAGLE-1 or EAGLE-2 draft head as EAGLE, SGLang, vLLM and the
+speculators library store it, from safetensors or pytorch_model.bin, and writes it
+in the form that talf's commands load. No part of a pickle is executed: a file that
+contains anything but tensors is refused.
 
---model names the target: sizes are compared, and the head is tied to its weights.
-EAGLE-3 heads are not decoded yet: inspect describes them, and export converts them
-between other systems' layouts.`,
+--model names the target: its sizes are compared with the head's, and the head is
+tied to its weights. EAGLE-3 heads are not decoded yet: inspect describes them, and
+export converts them between other systems' layouts.`,
 		Example: `  talf import --head DIR-eagle --model DIR --out heads/eagle
   talf generate --model DIR --head heads/eagle --prompt 'Once upon a time'`,
 		Args: cobra.NoArgs,
@@ -61,7 +61,7 @@ between other systems' layouts.`,
 	f.StringVar(&dir, "head", "", "directory of the head")
 	f.StringVar(&out, "out", "", "directory to write, new or empty")
 	f.StringVar(&target, "model", "", "directory of the head's target")
-	f.BoolVar(&force, "force", false, "tie a head to --model that says that it is another target's")
+	f.BoolVar(&force, "force", false, "tie the head to --model even if it was trained for another target")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

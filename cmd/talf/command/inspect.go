@@ -18,15 +18,15 @@ func newInspect(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "inspect PATH",
 		Short: "Describe a model, a checkpoint, Parquet shards or a safetensors file",
-		Long: `Inspect says what a path holds:
+		Long: `Inspect describes what a path contains:
 
   a model or head directory   its architecture, size and tensors
   a checkpoint                the head, and the state of the training run
-  Parquet shards              rows, tokens, label mass and settings; every value is read
-                              and checked
+  Parquet shards              rows, tokens, label mass and settings; every value is
+                              read and checked
   a safetensors file          its tensors
 
-Inspect data shows what a head learns from: samples with the tokens in the loss.
+Inspect data shows training samples with the tokens in the loss marked.
 Inspect trace draws the trees that generate --trace recorded.`,
 		Example: "  talf inspect path/to/model\n  talf inspect labels --json\n  talf inspect labels/shard-00000.parquet",
 		Args:    cobra.ExactArgs(1),
@@ -48,7 +48,7 @@ Inspect trace draws the trees that generate --trace recorded.`,
 	return c
 }
 
-// A finding is what inspect learnt of a path.
+// A finding is what inspect found out about a path.
 type finding interface{ print(a *app) }
 
 // A modelFinding describes a model or head directory.
@@ -67,7 +67,7 @@ type modelFinding struct {
 	Rope       string  `json:"rope"`
 	Theta      float64 `json:"rope_theta"`
 	Rotated    int     `json:"rotated"` // elements of each head
-	Window     int     `json:"window"`  // positions that a token sees in some layers
+	Window     int     `json:"window"`  // how many recent positions a token sees in some layers
 	WindowIn   int     `json:"window_layers"`
 	Tied       bool    `json:"tied_embeddings"`
 	BOS        int32   `json:"bos"` // -1: none
@@ -77,7 +77,7 @@ type modelFinding struct {
 	Parameters int64   `json:"parameters"`
 	Bytes      int64   `json:"bytes"`
 	Types      string  `json:"types"`
-	DraftVocab int     `json:"draft_vocabulary,omitempty"` // of a head: tokens that it predicts, 0: all
+	DraftVocab int     `json:"draft_vocabulary,omitempty"` // tokens that a head predicts; 0: all
 	// Checkpoint is the manifest that training wrote, if there is one.
 	Checkpoint *checkpoints.Manifest `json:"checkpoint,omitempty"`
 }
@@ -119,7 +119,7 @@ func inspectModel(dir string) (*modelFinding, error) {
 	return f, err
 }
 
-// count sums up the tensors of set.
+// count adds up the tensors of set.
 func (f *modelFinding) count(set *safetensors.Set) {
 	types := map[string]int64{}
 	for _, name := range set.Names() {

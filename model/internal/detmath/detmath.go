@@ -4,7 +4,9 @@
 // is an explicit math.FMA, which is correctly rounded everywhere, and every
 // other product is converted before it is added.
 //
-// Results are within 2 ulp of the true value.
+// Results are within 2 ulp of the true value. The exponentials of package probs and
+// of the CPU's kernels are others on purpose: each is the oracle of assembly with its
+// bits, and the bits of this one are part of every rotary table.
 package detmath
 
 import "math"
