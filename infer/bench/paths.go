@@ -20,22 +20,21 @@ const (
 // Nothing is the kind of a path on which no drafted node was accepted.
 const Nothing = "none"
 
-// Paths count where the nodes of labelled trees come from, and what became of
-// them. Tokens past EOS or a limit are not kept.
+// Paths count where the nodes of labelled trees come from and what became of them. Tokens past
+// the end of an answer do not count as kept.
 type Paths struct {
 	Origins []string `json:"origins"`
 	// By origin: nodes drafted, those whose parent was kept, those kept.
 	Drafted []int `json:"drafted"`
 	Reached []int `json:"reached"`
 	Kept    []int `json:"kept"`
-	// Kinds counts rounds by the origins on the accepted path, such as "spine",
-	// "branch" or, where a branch went on from a spine, "spine+branch"; "none" is a
-	// round that accepted nothing.
+	// Kinds counts rounds by the origins on the accepted path, such as "spine", "branch" or, if
+	// a branch continued a spine, "spine+branch". "none" is a round that accepted nothing.
 	Kinds map[string]int `json:"rounds_by_kind"`
-	// The shapes that Proposition 1 needs: Length[m] counts rounds whose tree had a
-	// spine of m nodes, Fan[i][w] those of them that had w branches at the spine's
-	// node i, the root being 0 and the last one left out, and Bare[w] trees
-	// without a spine that had w branches at the root.
+	// The shapes that Proposition 1 of GOOSE needs. Length[m] counts rounds whose tree had a
+	// spine of m nodes; Fan[i][w] counts those with w branches at the spine's node i, where
+	// the root is 0 and the last node is left out; Bare[w] counts trees without a spine that
+	// had w branches at the root.
 	Length []int   `json:"spine_lengths,omitempty"`
 	Fan    [][]int `json:"fan_out,omitempty"`
 	Bare   []int   `json:"bare_fan_out,omitempty"`
@@ -111,8 +110,8 @@ func (p *Paths) clone() *Paths {
 	return c
 }
 
-// A watched verifier notes what becomes of labelled nodes. Of a verdict it learns
-// what was emitted through emit.
+// A watched verifier counts what becomes of labelled nodes. It learns through emit how much of
+// a verdict was emitted.
 type watched struct {
 	infer.Verifier
 	origin func(n int) int // of a node
@@ -156,7 +155,7 @@ func (w *watched) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infe
 	return v, nil
 }
 
-// shape notes the spine and its branches.
+// shape counts the spine and its branches.
 func (w *watched) shape(p infer.Proposal) {
 	t, o := p.Tree, w.paths.Origins
 	m := 0

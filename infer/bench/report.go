@@ -48,12 +48,12 @@ type Row struct {
 	Temperature float64 `json:"temperature"`
 	Tau         Mean    `json:"tau"`               // tokens per target pass, over prompts
 	Pooled      float64 `json:"tau_pooled"`        // all tokens over all passes
-	Runs        Mean    `json:"tau_runs"`          // pooled within a seed and repetition, over these
+	Runs        Mean    `json:"tau_runs"`          // pooled for each seed and repetition, over these
 	Straight    float64 `json:"tau_without_loops"` // pooled over the outputs that do not loop; 0 if all do
 	Speed       Mean    `json:"tokens_per_second"` // after the prompt
-	// Speedup is the ratio of seconds per token to plain decoding's on the same
-	// prompt, temperature and seeds; Slowest the least of them and Low95 the lower
-	// end of the mean's 95% confidence interval, one-sided and normal.
+	// Speedup is plain decoding's seconds per token over this method's, on the same prompt,
+	// temperature and seeds. Slowest is the smallest of these ratios, Low95 the lower end of
+	// the mean's one-sided normal 95% confidence interval.
 	Speedup  Mean    `json:"speedup"`
 	Slowest  float64 `json:"speedup_min"`
 	Low95    float64 `json:"speedup_low95"`
@@ -92,8 +92,8 @@ type Row struct {
 // token not counted.
 func (r *Row) Accepted() float64 { return r.Pooled - 1 }
 
-// Committed returns the tokens emitted per token drafted. Every pass emits one of
-// its own, so that it can exceed 1.
+// Committed returns the tokens emitted per token drafted. It can exceed 1, because every pass
+// also emits a token of its own.
 func (r *Row) Committed() float64 { return float64(r.Tokens) / float64(max(r.Drafted, 1)) }
 
 // A SetInfo says what a set's rows are over.

@@ -7,7 +7,10 @@ import (
 	"talf/compute"
 	"talf/compute/computetest"
 	"talf/compute/cpu"
+	"talf/infer"
 	"talf/infer/bench/micro"
+	"talf/infer/decode"
+	"talf/infer/draft"
 	"talf/model"
 	"talf/model/modeltest"
 )
@@ -20,7 +23,8 @@ func TestATimedQueueKeepsItsAbilities(t *testing.T) {
 	})
 }
 
-// What is timed is the path that decoding takes.
+// What is timed is the path that decoding takes: the same operations reach the device, in the
+// same order.
 func TestATimedModelRunsTheSameOperations(t *testing.T) {
 	dev, err := cpu.New(cpu.Default())
 	if err != nil {
@@ -40,20 +44,34 @@ func TestATimedModelRunsTheSameOperations(t *testing.T) {
 			t.Fatal(err)
 		}
 		out.TopK(make([]int32, 2*3), nil, 0, 3, 2)
+		opt := decode.Default()
+		opt.Method, opt.MaxTokens = "recycle", 6 // which asks for likely tokens after every pass
+		mk, _, err := opt.Open(draft.Env{Vocab: m.Spec().Vocab})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := opt.Request(mk, nil, []int32{3, 1, 4, 1}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}
+		if _, err := e.Generate(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
 		return *ops
 	}
 	var ops []string
 	plain := run(recorder{Device: dev, ops: &ops}, &ops)
 	timed := run(micro.NewTimed(recorder{Device: dev, ops: &ops}), &ops)
-	if !slices.Equal(plain, timed) || !slices.Contains(plain, "LinearPeaks") {
+	if !slices.Equal(plain, timed) || !slices.Contains(plain, "LinearPeaks") || !slices.Contains(plain, "TopPeaks") || !slices.Contains(plain, "Attend") {
 		t.Errorf("timed: %v\nplain: %v", timed, plain)
 	}
 }
 
-// A recorder notes the products of its queues and how the likely tokens are found.
+// A recorder notes the products and the attention of its queues, and how likely tokens are found.
 type recorder struct {
 	compute.Device
-	fixed compute.Queue // or nil: one of Device
+	fixed compute.Queue // the queue, or nil for one of Device
 	ops   *[]string
 }
 
@@ -72,6 +90,11 @@ type recordedQueue struct {
 func (q recordedQueue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epilogue, n int) {
 	*q.ops = append(*q.ops, "Linear")
 	q.Queue.Linear(dst, x, l, epi, n)
+}
+
+func (q recordedQueue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *compute.Attention, s *compute.Step) {
+	*q.ops = append(*q.ops, "Attend")
+	q.Queue.Attend(dst, qkv, kv, layer, a, s)
 }
 
 func (q recordedQueue) TopK(ids, logp, logits compute.Buffer, k, n int) {
