@@ -64,6 +64,30 @@ class Model:
         return torch.tensor(ids[len(prompt):]), torch.stack(margins)
 
 
+def masked(m: Model, prefix, parents, tokens, depths):
+    """Logits of all nodes of a tree in one pass: each sees the prefix, its ancestors and itself."""
+    n, t = len(prefix), len(prefix) + len(tokens)
+    sees = torch.zeros(t, t, dtype=torch.bool)
+    sees[:n, :n] = torch.ones(n, n).tril().bool()
+    for i, p in enumerate(parents.tolist()):
+        sees[n + i] = sees[n + p] if p >= 0 else sees[n - 1]
+        sees[n + i, n + i] = True
+    at = torch.cat([torch.arange(n), n + depths])
+
+    def additive(window):  # a window counts positions, not slots
+        ok = sees if window is None else sees & (at[:, None] - at[None, :] < window)
+        return torch.where(ok, 0.0, torch.finfo(torch.float32).min)[None, None]
+
+    conf = m.net.config
+    kinds = set(getattr(conf, "layer_types", None) or [])
+    window = getattr(conf, "sliding_window", None)
+    if kinds == {"full_attention", "sliding_attention"}:
+        mask = {"full_attention": additive(None), "sliding_attention": additive(window)}
+    else:
+        mask = additive(None if kinds == {"full_attention"} else window)
+    return m.run(torch.cat([prefix, tokens]), mask, at)[n:]
+
+
 def outputs(m: Model, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Everything that follows from the inputs in given, under the same names."""
     ids = given["input_ids"][0]
@@ -91,6 +115,8 @@ def outputs(m: Model, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
             for n in taps:
                 rows[f"taps.{n}"].append(m.layers[n - 1][-1])
         out |= {f"{t}_{k}": given[f"{t}_{k}"] for k in ("prefix", "parents", "tokens", "depths")}
+        if f"{t}_logits_mask" in given:
+            out[f"{t}_logits_mask"] = masked(m, prefix, parents, tokens, depths)
         # The older folder hf has no hidden states of tree nodes.
         out |= {f"{t}_{k}": torch.stack(v) for k, v in rows.items() if f"{t}_{k}" in given or f"{t}_logits" not in given}
     return out

@@ -59,6 +59,10 @@ class Report:
         if self.args.out:
             dest = self.args.out / name
             dest.parent.mkdir(parents=True, exist_ok=True)
+            kept = {k: v for k, v in tensors(name).items() if k not in got}
+            if kept:
+                print(f"{name}: kept as stored: {', '.join(sorted(kept))}")
+            got = got | kept
             save_file({k: v.clone() for k, v in got.items()}, dest)
             return
         want = tensors(name)
