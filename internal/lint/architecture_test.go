@@ -1,0 +1,37 @@
+package lint_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"talf/internal/lint"
+)
+
+// mapRow is a row of the table of packages in docs/architecture.md.
+var mapRow = regexp.MustCompile("(?m)^\\| `([a-z0-9/]+)` \\| (.+) \\|$")
+
+// The map names every package once, in the order of their paths, and says what
+// each is for.
+func TestMapNamesEveryPackage(t *testing.T) {
+	_, table, ok := strings.Cut(read(t, "docs/architecture.md"), "\n## Packages\n")
+	if !ok {
+		t.Fatal("docs/architecture.md has no section Packages")
+	}
+	table, _, _ = strings.Cut(table, "\n## ")
+	var got []string
+	for _, m := range mapRow.FindAllStringSubmatch(table, -1) {
+		got = append(got, m[1])
+	}
+	var want []string
+	for line := range strings.Lines(string(run(t, "go", "list", "-e", "./..."))) {
+		want = append(want, strings.TrimPrefix(strings.TrimSpace(line), lint.Module+"/"))
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("packages in docs/architecture.md (-go list +table):\n%s", diff)
+	}
+}
