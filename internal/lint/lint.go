@@ -73,9 +73,10 @@ var Rules = []Rule{
 	{"internal/splitmix", nil},
 	{"internal/tally", nil},
 	{"internal/plot", nil},
-	{"cmd/talf/...", []string{"checkpoints", "compute/...", "data/...", "infer/...", "internal/demo", "internal/durable", "internal/jsonl", "internal/launch", "internal/plot", "internal/spec", "internal/table", "internal/version", "model/...", "preprocess/...", "train/...", "tree/..."}},
+	{"cmd/talf/...", []string{"checkpoints", "compute/...", "data/...", "infer/...", "internal/demo", "internal/durable", "internal/jsonl", "internal/launch", "internal/plot", "internal/spec", "internal/table", "internal/units", "internal/version", "model/...", "preprocess/...", "train/...", "tree/..."}},
 	{"internal/spec", nil},
 	{"internal/table", nil},
+	{"internal/units", nil},
 	{"internal/version", nil},
 }
 

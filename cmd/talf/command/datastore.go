@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,7 +55,7 @@ func (f *storeFinding) print(a *app) {
 	a.printf("datastore     %s\n", f.Path)
 	a.printf("tokens        %d in %d documents\n", f.Tokens, f.Documents)
 	a.printf("vocabulary    %d, tokenizer %s\n", f.Vocab, short(f.Tokenizer))
-	for _, why := range sortedKeys(f.Dropped) {
+	for _, why := range slices.Sorted(maps.Keys(f.Dropped)) {
 		a.printf("left out      %d: %s\n", f.Dropped[why], why)
 	}
 	if f.Seconds > 0 {

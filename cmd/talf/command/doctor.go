@@ -3,7 +3,9 @@ package command
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,6 +15,7 @@ import (
 	"talf/compute/cpu/kern"
 	"talf/compute/cpu/topology"
 	"talf/compute/devices"
+	"talf/internal/units"
 	"talf/internal/version"
 )
 
@@ -91,7 +94,7 @@ func examine() (*health, error) {
 	const least = 512 << 20
 	if h.Memory.Total > 0 && h.Memory.Available < least {
 		h.Problems = append(h.Problems, fmt.Sprintf("%s of memory are free: %s is the least that quickstart needs",
-			bytesText(h.Memory.Available), bytesText(least)))
+			units.Bytes(h.Memory.Available), units.Bytes(least)))
 	}
 	return h, nil
 }
@@ -141,7 +144,7 @@ func (a *app) printHealth(h *health) {
 	}
 	a.printf("kernels   %s\n", kernels)
 	if h.Memory.Total > 0 {
-		a.printf("memory    %s free of %s\n", bytesText(h.Memory.Available), bytesText(h.Memory.Total))
+		a.printf("memory    %s free of %s\n", units.Bytes(h.Memory.Available), units.Bytes(h.Memory.Total))
 	} else {
 		a.printf("memory    not known on %s\n", runtime.GOOS)
 	}
@@ -149,7 +152,7 @@ func (a *app) printHealth(h *health) {
 	for _, r := range h.Others {
 		a.printReport(r)
 	}
-	for _, name := range sortedKeys(h.Version.Deps) {
+	for _, name := range slices.Sorted(maps.Keys(h.Version.Deps)) {
 		a.printf("module    %s %s\n", name, h.Version.Deps[name])
 	}
 }
@@ -160,12 +163,12 @@ func (a *app) printReport(r devices.Report) {
 		a.printf("gpu       not used: %s\n", r.Reason)
 	}
 	for _, d := range r.Devices {
-		a.printf("gpu       %s, %s of memory, compute capability %s, driver for %s %s; ", d.Name, bytesText(uint64(d.Memory)), d.Capability, r.API, r.Driver)
+		a.printf("gpu       %s, %s of memory, compute capability %s, driver for %s %s; ", d.Name, units.Bytes(uint64(d.Memory)), d.Capability, r.API, r.Driver)
 		if d.Reason != "" {
 			a.printf("cannot be used: %s\n", d.Reason)
 			continue
 		}
-		a.printf("used by --device %s; %s are free, and a copy moves %s a second\n", d.Device, bytesText(uint64(d.Free)), bytesText(uint64(d.CopyRate)))
+		a.printf("used by --device %s; %s are free, and a copy moves %s a second\n", d.Device, units.Bytes(uint64(d.Free)), units.Bytes(uint64(d.CopyRate)))
 	}
 }
 

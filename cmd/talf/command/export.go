@@ -11,6 +11,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/compute"
+	"talf/internal/units"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/safetensors"
@@ -161,7 +162,7 @@ func (a *app) printExport(r *checkpoints.Exported) {
 		a.printf("%s: %s\n", word, p)
 	}
 	if r.Out != "" {
-		a.printf("%s: %d tensors, %s, as %s: %s\n", r.Out, r.Tensors, bytesText(uint64(r.Bytes)), r.Format, strings.Join(r.Files, ", "))
+		a.printf("%s: %d tensors, %s, as %s: %s\n", r.Out, r.Tensors, units.Bytes(uint64(r.Bytes)), r.Format, strings.Join(r.Files, ", "))
 	} else if !bad {
 		a.printf("no problems with the format %s\n", r.Format)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
+	"talf/internal/units"
 )
 
 // An imported describes what import wrote.
@@ -149,7 +150,7 @@ func (f *draftFinding) print(a *app) {
 	} else {
 		a.printf("algorithm     %s, in the layout of %s: not decoded yet; talf export converts it\n", f.Algorithm, f.Layout)
 	}
-	a.printf("parameters    %d in %s, %s\n", f.Parameters, f.File, bytesText(uint64(f.Bytes)))
+	a.printf("parameters    %d in %s, %s\n", f.Parameters, f.File, units.Bytes(uint64(f.Bytes)))
 	a.printf("shape         hidden %d, layers %d, heads %d (%d for keys) of %d, ffn %d\n", f.Hidden, f.Layers, f.Heads, f.KVHeads, f.HeadDim, f.FFN)
 	a.printf("positions     rope %s, theta %g\n", f.Rope, f.Theta)
 	if e := f.Eagle3; e != nil {

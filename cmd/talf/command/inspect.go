@@ -2,13 +2,16 @@ package command
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
+	"talf/internal/units"
 	"talf/model/arch"
 	"talf/model/safetensors"
 )
@@ -129,13 +132,13 @@ func (f *modelFinding) count(set *safetensors.Set) {
 		f.Bytes += int64(len(t.Data))
 		types[t.DType] += int64(t.Len())
 	}
-	f.Types = strings.Join(sortedKeys(types), " ")
+	f.Types = strings.Join(slices.Sorted(maps.Keys(types)), " ")
 }
 
 func (f *modelFinding) print(a *app) {
 	a.printf("%-14s%s\n", f.Kind, f.Path)
 	a.printf("architecture  %s\n", f.Arch)
-	a.printf("parameters    %d in %d tensors, %s (%s)\n", f.Parameters, f.Tensors, bytesText(uint64(f.Bytes)), f.Types)
+	a.printf("parameters    %d in %d tensors, %s (%s)\n", f.Parameters, f.Tensors, units.Bytes(uint64(f.Bytes)), f.Types)
 	a.printf("shape         hidden %d, layers %d, heads %d (%d for keys) of %d, ffn %d\n", f.Hidden, f.Layers, f.Heads, f.KVHeads, f.HeadDim, f.FFN)
 	a.printf("vocabulary    %d, tied embeddings: %s, tokenizer.json: %s\n", f.Vocab, yesNo(f.Tied), yesNo(f.Tokenizer))
 	if f.DraftVocab > 0 {

@@ -2,12 +2,15 @@ package command
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"talf/checkpoints"
 	"talf/data"
+	"talf/internal/units"
 	"talf/train/mix"
 )
 
@@ -75,7 +78,7 @@ func (f *dataFinding) print(a *app) {
 	if f.Complete != nil && !*f.Complete {
 		a.printf("state         unfinished: run preprocess again to go on\n")
 	}
-	a.printf("rows          %d in %d shards, %s\n", s.Rows, len(f.Shards), bytesText(uint64(s.Bytes)))
+	a.printf("rows          %d in %d shards, %s\n", s.Rows, len(f.Shards), units.Bytes(uint64(s.Bytes)))
 	a.printf("tokens        %d, %d of them to learn, %.1f bytes a token\n", s.Tokens, s.LossTokens, s.PerToken)
 	a.printf("trees         %d nodes a position (k=%d, %d levels)\n", m.Nodes(), m.Branch, m.Depth)
 	labels := "whole distributions"
@@ -110,7 +113,7 @@ func (f *dataFinding) print(a *app) {
 	if n, of := s.DroppedShare(); n > 0 {
 		a.printf("dropped       %d of %d texts (%.2g%%)\n", n, of, 100*float64(n)/float64(of))
 	}
-	for _, why := range sortedKeys(s.Dropped) {
+	for _, why := range slices.Sorted(maps.Keys(s.Dropped)) {
 		a.printf("dropped       %d: %s\n", s.Dropped[why], why)
 	}
 }

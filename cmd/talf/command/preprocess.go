@@ -2,7 +2,9 @@ package command
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -137,7 +139,7 @@ func loadFlags(f *pflag.FlagSet, c *corpus.Config) {
 // printInputs says what became of every file, and what was left out.
 func printInputs(a *app, st *preprocess.Stats) {
 	dropped := func(d map[string]int) {
-		for _, why := range sortedKeys(d) {
+		for _, why := range slices.Sorted(maps.Keys(d)) {
 			a.printf("left out: %d: %s\n", d[why], why)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/compute"
+	"talf/internal/units"
 	"talf/model/quantize"
 )
 
@@ -41,7 +42,7 @@ quantised copy saves that time, and disk space.`,
 				return a.printJSON(q)
 			}
 			a.printf("%s: %d matrices as %s, %d other tensors: %s, before %s\n", q.Out, q.Matrices, q.DType, q.Kept,
-				bytesText(uint64(q.To)), bytesText(uint64(q.From)))
+				units.Bytes(uint64(q.To)), units.Bytes(uint64(q.From)))
 			return nil
 		},
 	}
