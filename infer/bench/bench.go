@@ -118,13 +118,12 @@ type Config struct {
 	Tokenizer    string        // hash that files of token ids must carry; empty accepts any
 	// Check fails the run if an output that should be plain decoding's differs from it.
 	Check bool
-	// Parts repeats the passes of every decoding, one model at a time, and keeps their times
-	// within decoding and alone.
+	// Parts runs the passes of every decoding again, one model at a time, and keeps both times: within decoding and alone.
 	Parts    bool
 	Progress func(done, total int)
 
-	// Known are measurements of an earlier run, which are not made again. Keep is called with
-	// each new one. Neither holds warm-up prompts.
+	// Known are measurements of an earlier run, which are not repeated. Keep is called with each new one. Neither includes
+	// warm-up prompts.
 	Known []Measurement
 	Keep  func(*Measurement) error
 	// Around, if not nil, is called in place of each decoding and must call decode, which
@@ -165,12 +164,12 @@ func (c *Config) Validate() error {
 	}
 	for i, s := range c.Seeds {
 		if slices.Contains(c.Seeds[:i], s) {
-			return fmt.Errorf("bench: seed %d is there twice", s)
+			return fmt.Errorf("bench: seed %d is given twice", s)
 		}
 	}
 	for i, t := range c.Temperatures {
 		if slices.Contains(c.Temperatures[:i], t) {
-			return fmt.Errorf("bench: temperature %v is there twice", t)
+			return fmt.Errorf("bench: temperature %v is given twice", t)
 		}
 		p := c.Sampling
 		p.Temperature = t
@@ -226,7 +225,7 @@ func (c *Config) fits(m *Method, t float64) error {
 	return nil
 }
 
-// options are what decodes m's answers at temperature t.
+// options returns the options with which m decodes answers at temperature t.
 func (c *Config) options(m *Method, t float64) decode.Options {
 	opt := decode.Options{Method: m.Spec, Verify: m.Verify, Sample: c.Sampling, MaxTokens: c.MaxTokens, IgnoreEOS: c.NoEOS}
 	opt.Sample.Temperature = t
@@ -255,10 +254,9 @@ func SameOutput(verifier string, temperature float64) bool {
 	return err == nil && m.Exact
 }
 
-// Run runs c on e. Methods take turns within every prompt, in an order that rotates, and sets
-// take turns prompt by prompt, so that a machine that slows down slows them all. If the run
-// fails or is cancelled, Run returns the error and a report of what was measured, nil if
-// that is nothing.
+// Run runs c on e. Methods take turns within every prompt, in an order that rotates, and sets take turns prompt by prompt, so
+// that a slowdown of the machine affects them all. If the run fails or is cancelled, Run returns the error with a report of what
+// was measured so far, nil if nothing was.
 func Run(ctx context.Context, e *infer.Engine, c Config) (*Report, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -281,8 +279,7 @@ func (c *Config) Report(got []Measurement) *Report {
 	return c.report(withBases(c.Methods), got)
 }
 
-// withBases puts in front the plain decodings that methods are compared with and that are
-// not among them.
+// withBases puts the plain decodings that methods are compared with in front, unless they are already among them.
 func withBases(methods []Method) []Method {
 	var bases []Method
 	for i := range methods {
@@ -300,7 +297,7 @@ func withBases(methods []Method) []Method {
 	return append(bases, methods...)
 }
 
-// A runner is a run under way.
+// A runner is a run in progress.
 type runner struct {
 	engine  *infer.Engine
 	c       *Config
@@ -422,7 +419,7 @@ func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) e
 		x.Compared = SameOutput(m.Verify, temperature)
 		x.Equal = x.Compared && slices.Equal(x.Output, plain.Output)
 		if c.Check && x.Compared && !x.Equal {
-			return fmt.Errorf("bench: %s, prompt %d%s (%s), temperature %v, seed %d: the output leaves plain decoding's at token %d",
+			return fmt.Errorf("bench: %s, prompt %d%s (%s), temperature %v, seed %d: the output differs from plain decoding's at token %d",
 				m.Title(), i, of(set.Name), x.Prompt, temperature, seed, infer.CommonPrefix(x.Output, plain.Output))
 		}
 	}
@@ -435,7 +432,7 @@ func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) e
 		}
 		if r.known[x.Key] == nil && c.Keep != nil {
 			if err := c.Keep(x); err != nil {
-				return fmt.Errorf("bench: keep a measurement: %w", err)
+				return fmt.Errorf("bench: save a measurement: %w", err)
 			}
 		}
 	}

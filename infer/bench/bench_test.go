@@ -82,8 +82,8 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 	if err := table.Write(&md, r.Tables(), true); err != nil {
 		t.Fatal(err)
 	}
-	// Three tables: a caption, a blank line, a header and six rows, and a blank line
-	// between; and that of the parts, of 18 rows.
+	// Three tables of a caption, a blank line, a header and six rows, with a blank line between them, and the table of the parts
+	// with 18 rows.
 	if strings.Count(text.String(), "\n") != 3*9+2+22 || strings.Count(md.String(), "\n") != 3*10+2+23 || !strings.Contains(md.String(), "| salf, untrained | 1 |") {
 		t.Errorf("tables:\n%s\n%s", &text, &md)
 	}
@@ -97,7 +97,7 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 	}
 }
 
-// A target that answers trees unlike plain decoding is what --check is for.
+// unstable scores trees differently from plain decoding, which --check must notice.
 type unstable struct{ *drafttest.Target }
 
 func (u unstable) Open(id infer.SeqID, prompt []int32, keep int) error {
@@ -116,7 +116,7 @@ func TestCheckFindsAnOutputThatDiffers(t *testing.T) {
 	}
 	e.Target = unstable{target}
 	_, err := bench.Run(t.Context(), e, c)
-	if err == nil || !strings.Contains(err.Error(), "leaves plain decoding's at token") {
+	if err == nil || !strings.Contains(err.Error(), "differs from plain decoding's at token") {
 		t.Errorf("error %v, want the first token that differs", err)
 	}
 	c.Check = false
@@ -129,7 +129,7 @@ func TestCheckFindsAnOutputThatDiffers(t *testing.T) {
 	}
 }
 
-// later is unstable after its first sequences.
+// A later target is unstable after its first sequences.
 type later struct {
 	*drafttest.Target
 	stable *int
@@ -142,7 +142,7 @@ func (l later) Open(id infer.SeqID, prompt []int32, keep int) error {
 	return l.Target.Open(id, prompt, keep)
 }
 
-// Means of methods are over the same prompts, also where the run ends early.
+// Methods are averaged over the same prompts, even when the run stops early.
 func TestAPromptCountsForAllMethodsOrForNone(t *testing.T) {
 	target := &drafttest.Target{Table: drafttest.Table{Vocab: 20, Order: 2, Sharp: 2}, MaxLen: 100}
 	c := bench.Default()
@@ -165,7 +165,7 @@ func TestAPromptCountsForAllMethodsOrForNone(t *testing.T) {
 	}
 }
 
-// A run may go on with prompts in another place of their file.
+// A continued run may have its prompts elsewhere in their file.
 func TestKnownMeasurementsTakeTheNameOfThePrompt(t *testing.T) {
 	e, target := benchtest.Engine()
 	c := matrix(target)

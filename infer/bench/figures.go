@@ -6,7 +6,7 @@ import (
 	"talf/internal/plot"
 )
 
-// Figures returns bar charts of τ and speed-up by method and set, two for each temperature.
+// Figures returns bar charts of τ and speed-up by method and set, two per temperature.
 func (r *Report) Figures() []plot.Figure {
 	var out []plot.Figure
 	var groups []string

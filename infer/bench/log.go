@@ -21,7 +21,7 @@ type Measurement struct {
 	Stats       infer.Stats `json:"stats"`
 	Output      []int32     `json:"output"`
 	Looped      int         `json:"loop_tokens"` // tokens of Output that lie in loops
-	// Compared says that the output should be plain decoding's, Equal that it is.
+	// Compared says that the output should equal plain decoding's, Equal that it does.
 	Compared bool   `json:"compared"`
 	Equal    bool   `json:"equal"`
 	Peak     int64  `json:"peak_bytes,omitempty"` // largest resident memory of the process during it

@@ -41,8 +41,8 @@ func (o opened) Open(id infer.SeqID, prompt []int32, keep int) error {
 	return o.Source.Open(id, prompt, keep)
 }
 
-// world is a clock in which a pass is dearer after one of the other model, and
-// every pass by some milliseconds that never come again.
+// world is a virtual clock in which a pass takes longer after one of the other model, and, with jitter, every pass takes some
+// extra milliseconds that no other pass takes.
 func world(jitter bool) (*infer.Engine, *drafttest.Target, infer.Source) {
 	last, calls := "", 0
 	extra := func(who string, cold int) time.Duration {
@@ -86,8 +86,8 @@ func partsRun(t *testing.T, repeat int, jitter bool) (*bench.Report, []bench.Mea
 	return r, got
 }
 
-// Every pass is run again as it was, without the other model's between, and what is
-// neither model's counts as the rest.
+// Every pass is repeated as it was, without the other model's passes in between, and time that is neither model's counts as the
+// rest.
 func TestPassesAreRunAgainAlone(t *testing.T) {
 	r, got := partsRun(t, 1, false)
 	const ms = time.Millisecond
@@ -108,7 +108,7 @@ func TestPassesAreRunAgainAlone(t *testing.T) {
 				want += 50 * ms
 			}
 			if x.Target.Loop != want || x.Other != 3*ms {
-				t.Errorf("%s, round %d: %v within decoding and %v beside, want %v and 3ms", m.Method, i, x.Target.Loop, x.Other, want)
+				t.Errorf("%s, round %d: %v within decoding and %v for the rest, want %v and 3ms", m.Method, i, x.Target.Loop, x.Other, want)
 			}
 			for k, d := range x.Draft {
 				want := time.Duration(10+d.Rows) * ms
@@ -124,7 +124,7 @@ func TestPassesAreRunAgainAlone(t *testing.T) {
 				}
 			}
 			if x.Target.At < at {
-				t.Errorf("round %d at position %d behind one at %d", i, x.Target.At, at)
+				t.Errorf("round %d at position %d after one at %d", i, x.Target.At, at)
 			}
 			at = x.Target.At
 			if m.Method == bench.Baseline {
@@ -160,7 +160,7 @@ func TestPassesAreRunAgainAlone(t *testing.T) {
 	}
 }
 
-// Of repeated rounds the shortest time of each part counts.
+// Each part of repeated rounds counts with its shortest time.
 func TestRepeatedRoundsCountWithTheirBest(t *testing.T) {
 	r, got := partsRun(t, 3, true)
 	type place struct {
@@ -200,7 +200,7 @@ func TestRepeatedRoundsCountWithTheirBest(t *testing.T) {
 	}
 }
 
-// Where repetitions ran other passes, what is compared are means of all.
+// If the repetitions ran different passes, means over all of them are compared.
 func TestRoundsThatDifferCountWithTheirMean(t *testing.T) {
 	e, _, src := world(true)
 	c := bench.Default()
@@ -228,7 +228,7 @@ func TestRoundsThatDifferCountWithTheirMean(t *testing.T) {
 	if !plain.Parts.Best || row.Parts.Best {
 		t.Fatalf("the best of plain decoding: %v; of trees that follow the clock: %v", plain.Parts.Best, row.Parts.Best)
 	}
-	// The same tokens.
+	// Both emit the same tokens.
 	speedup := loop[plain.Method].Seconds() / loop[row.Method].Seconds()
 	allowed := alone[plain.Method].Seconds() / alone[row.Method].Seconds()
 	p := row.Parts
@@ -243,7 +243,7 @@ func TestRoundsThatDifferCountWithTheirMean(t *testing.T) {
 func TestPassesThatFailTheSecondTimeAreReported(t *testing.T) {
 	e, target, _ := world(false)
 	passes := 0
-	target.Fail = func() bool { passes++; return passes > 22 } // one of the prompt and 20 are the first time's
+	target.Fail = func() bool { passes++; return passes > 22 } // one over the prompt and 20 of the first decoding
 	c := bench.Default()
 	c.Sets = []bench.Set{{Prompts: benchtest.Prompts(1, 20)}}
 	c.Warmup, c.MaxTokens, c.Parts = 0, 20, true

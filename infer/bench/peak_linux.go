@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// resetPeak makes peakMemory count from now. Where the kernel does not let a
-// process do so, the peak is the process's own since its start.
+// resetPeak makes peakMemory count from now. Where the kernel does not allow this, the peak is that of the whole life of the
+// process.
 func resetPeak() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
-// peakMemory returns the largest resident memory, bytes; 0 where it is not known.
+// peakMemory returns the largest resident memory in bytes, 0 if it is not known.
 func peakMemory() int64 {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -60,7 +60,7 @@ func TestAnInterruptedRunKeepsItsMeasurementsAndGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(benchtest.Counts(full), benchtest.Counts(whole)) {
-		t.Errorf("gone on: %v\nat once: %v", benchtest.Counts(full), benchtest.Counts(whole))
+		t.Errorf("continued: %v\nat once: %v", benchtest.Counts(full), benchtest.Counts(whole))
 	}
 	if want := 2 * 2 * 3; known+kept != want {
 		t.Errorf("%d known and %d new measurements, want %d in all", known, kept, want)
@@ -139,7 +139,7 @@ func TestMethodsMayHaveBudgetsAndLengthsOfTheirOwn(t *testing.T) {
 }
 
 func TestLoopsAreStretchesThatRepeat(t *testing.T) {
-	text := func(n int) (out []int32) { // no token comes twice
+	text := func(n int) (out []int32) { // no token occurs twice
 		for i := range n {
 			out = append(out, int32(i))
 		}
@@ -173,8 +173,7 @@ func TestLoopsAreStretchesThatRepeat(t *testing.T) {
 	}
 }
 
-// A labelled drafter proposes a spine and a branch: at every second depth the
-// spine's token is right and otherwise the branch's.
+// A labelled drafter proposes a spine and a branch. The spine's token is right at every second depth, the branch's at the others.
 type labelled struct {
 	target *drafttest.Target
 	tokens []int32
@@ -222,7 +221,7 @@ func TestLabelledNodesAreCounted(t *testing.T) {
 	target.Fail = nil
 	d := &labelled{target: target}
 	p := bench.CountPaths(t, target, d, benchtest.Prompts(1, 20)[0].Tokens, 3*7+1)
-	// Seven rounds of three tokens, and a last one of a single token without a tree.
+	// Seven rounds of three tokens, then one of a single token without a tree.
 	for name, c := range map[string]struct{ got, want any }{
 		"drafted": {p.Drafted, []int{14, 14}}, "reached": {p.Reached, []int{14, 14}}, "kept": {p.Kept, []int{7, 7}},
 		"kinds": {p.Kinds, map[string]int{"spine+branch": 7, "none": 1}},

@@ -155,7 +155,7 @@ func randomMatrix(rows, cols int, seed uint64) compute.Matrix {
 	return compute.Matrix{Rows: rows, Cols: cols, Type: compute.BF16, Data: data}
 }
 
-// KernelTable lays the rows out.
+// KernelTable lays out the rows.
 func KernelTable(rows []KernelRow) table.Table {
 	t := table.Table{Header: []string{"device", "weights", "size", "rows", "µs", "cost over one", "GB/s", "of read", "GFLOP/s", "of f32 peak"}}
 	for _, r := range rows {

@@ -210,7 +210,7 @@ func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
 
-// PassTable lays the rows out.
+// PassTable lays out the rows.
 func PassTable(rows []PassRow) table.Table {
 	t := table.Table{Header: []string{"weights", "context", "rows", "ms, best", "ms, median", "cost over one", "by medians", "tokens/s", "GB/s", "of read", "attention"}}
 	for i := range rows {
@@ -232,8 +232,8 @@ func PassTable(rows []PassRow) table.Table {
 	return t
 }
 
-// PassFigure draws the cost of a pass over that of the first size, a line for each model and
-// context. Prompts are left out.
+// PassFigure draws the cost of a pass relative to that of the first size, a line for each model and context. Prompts are left
+// out.
 func PassFigure(rows []PassRow) plot.Figure {
 	f := plot.Figure{Title: "Cost of a pass over one of the fewest rows", X: "rows", Y: "cost", LogX: true, FromZero: true}
 	for i := range rows {

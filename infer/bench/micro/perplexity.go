@@ -81,7 +81,7 @@ func windowNLL(ctx context.Context, m *model.Model, in []int32, row []float32) (
 	return sum, nil
 }
 
-// PerplexityTable lays the results out.
+// PerplexityTable lays out the results.
 func PerplexityTable(rows []Perplexity) table.Table {
 	t := table.Table{Header: []string{"weights", "tokens", "windows", "nats a token", "perplexity", "above the first"}}
 	for _, r := range rows {

@@ -23,8 +23,7 @@ func TestATimedQueueKeepsItsAbilities(t *testing.T) {
 	})
 }
 
-// What is timed is the path that decoding takes: the same operations reach the device, in the
-// same order.
+// The timed path is the one that decoding takes: the same operations reach the device in the same order.
 func TestATimedModelRunsTheSameOperations(t *testing.T) {
 	dev, err := cpu.New(cpu.Default())
 	if err != nil {
@@ -68,7 +67,7 @@ func TestATimedModelRunsTheSameOperations(t *testing.T) {
 	}
 }
 
-// A recorder notes the products and the attention of its queues, and how likely tokens are found.
+// A recorder notes the matrix products and attention of its queues, and how likely tokens are found.
 type recorder struct {
 	compute.Device
 	fixed compute.Queue // the queue, or nil for one of Device

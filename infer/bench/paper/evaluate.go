@@ -12,7 +12,7 @@ import (
 	"talf/internal/table"
 )
 
-// maxRank is the rank from which on Figure 2(a) counts ranks together.
+// maxRank is the first of the ranks that Figure 2(a) counts together.
 const maxRank = 5
 
 // A MethodEval is one method of an exhibit on one set, with confidence intervals over prompts.

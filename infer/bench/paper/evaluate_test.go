@@ -13,9 +13,8 @@ import (
 	"talf/internal/table"
 )
 
-// Intervals of 95% hold the truth in about 95 of 100 experiments: of 400 with 40
-// units each, at least 360 and at most 396 (percentile intervals of so few are a
-// little narrow; either bound is four deviations of a binomial from 0.94).
+// 95% intervals contain the truth in about 95 of 100 experiments: here in 360 to 396 of 400 with 40 units each. Percentile
+// intervals of so few units are slightly narrow; either bound is four standard deviations of a binomial from 0.94.
 func TestIntervalsHoldTheTruthAsOftenAsTheySay(t *testing.T) {
 	b := paper.DefaultBootstrap()
 	b.Reps = 400
@@ -36,14 +35,14 @@ func TestIntervalsHoldTheTruthAsOftenAsTheySay(t *testing.T) {
 			return sum / n
 		})
 		if i.Low > i.Value || i.Value > i.High {
-			t.Fatalf("%+v does not hold its own value", i)
+			t.Fatalf("%+v does not contain its own value", i)
 		}
 		if i.Low <= truth && truth <= i.High {
 			held++
 		}
 	}
 	if held < 360 || held > 396 {
-		t.Errorf("%d of %d intervals hold the truth, want about 95%%", held, experiments)
+		t.Errorf("%d of %d intervals contain the truth, want about 95%%", held, experiments)
 	}
 }
 
@@ -68,7 +67,7 @@ func TestIntervalsOfFewUnits(t *testing.T) {
 	}
 }
 
-// items are random decisions of texts of these lengths.
+// items returns random decisions for texts of these lengths.
 func items(r *rand.Rand, seqs [][]int32) []paper.Item {
 	var out []paper.Item
 	for _, x := range seqs {
@@ -80,8 +79,8 @@ func items(r *rand.Rand, seqs [][]int32) []paper.Item {
 	return out
 }
 
-// The values are those of all items together, which the reference pins, whatever texts the
-// items are of. The intervals draw whole texts.
+// The values are those of all items together, which the reference pins, whichever texts the items belong to. The intervals
+// resample whole texts.
 func TestIntervalsOfRanksHoldTheValuesOfAllItems(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	seqs := [][]int32{make([]int32, 30), nil, make([]int32, 1), make([]int32, 2), make([]int32, 80), make([]int32, 41)}
@@ -117,7 +116,7 @@ func TestIntervalsOfRanksHoldTheValuesOfAllItems(t *testing.T) {
 	}
 }
 
-// evaluations returns the evaluation of that name.
+// evaluations returns the evaluation with this name.
 func evaluations(t *testing.T, name string) paper.Evaluation {
 	t.Helper()
 	e, err := paper.Evaluations().Find(name)

@@ -11,9 +11,8 @@ import (
 	"talf/internal/table"
 )
 
-// The tables and figures of GOOSE: 1 spine and isotropic trees, 2 the ablation, 3
-// all methods; Figure 4(a) what the spine tree adds, 4(b) its parameters, Figure 5
-// acceptance by origin, and Appendix E.4, the bound of Proposition 1.
+// The tables and figures of GOOSE. Table 1: spine and isotropic trees; 2: the ablation; 3: all methods. Figure 4(a): what the
+// spine tree adds; 4(b): its parameters; 5: acceptance by origin. Appendix E.4: the bound of Proposition 1.
 func goose() []Exhibit {
 	greedy := []float64{0}
 	goose := Variant{Label: "GOOSE", Spec: "goose"}
@@ -109,7 +108,7 @@ func gooseTable1(v *View, t float64) table.Table {
 	return out
 }
 
-// gooseTable2 ends with the mean relative change over sets.
+// gooseTable2 adds the mean relative change over sets as its last column.
 func gooseTable2(v *View, t float64) table.Table {
 	out := table.Table{Caption: v.caption(t), Header: append(append([]string{"config"}, setNames(v.sets())...), "Δ")}
 	full := v.find("GOOSE", "")
@@ -136,7 +135,7 @@ func gooseTable2(v *View, t float64) table.Table {
 	return out
 }
 
-// setNames names sets, the one without a name included.
+// setNames names sets, including the one without a name.
 func setNames(sets []string) (out []string) {
 	for _, s := range sets {
 		out = append(out, bench.SetName(s))
@@ -183,7 +182,7 @@ func gooseFigure5(v *View, t float64) table.Table {
 	return out
 }
 
-// The shape that the paper's bounds are for.
+// The shape that the paper's bounds are computed for.
 const (
 	gooseDepth  = 6
 	gooseBudget = 60
@@ -211,8 +210,7 @@ func gooseE4(v *View, t float64) table.Table {
 	return out
 }
 
-// Bound returns the lower bound of τ in Proposition 1 of GOOSE (equation 1), averaged over the
-// shapes of the proposed trees:
+// Bound returns the lower bound on τ in Proposition 1 of GOOSE (equation 1), averaged over the shapes of the proposed trees:
 //
 //	Σ_{i=1..m} ps^i + Σ_{i<m} ps^i (1−ps) φ_i (1+ℓ) + 1
 //	φ_i = 1 − (1−pt)^{w_i},  ℓ = Σ_{k=1..depth−1} pt^k

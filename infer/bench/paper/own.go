@@ -10,7 +10,7 @@ import (
 	"talf/internal/table"
 )
 
-// The project's own tables: every method beside every other.
+// own returns the project's own tables, which compare all methods.
 func own() []Exhibit {
 	ask := func(spec string, a Ask) Variant { return Variant{Label: spec, Spec: spec, Ask: a} }
 	shapes := []string{"chain-5", "binary-5", "eagle-sparse"}
@@ -75,8 +75,8 @@ func own() []Exhibit {
 	}
 }
 
-// acceptance gives the histogram of tokens a pass, and acceptance by depth and by
-// rank, all sets together; ranks as sequoia takes them.
+// acceptance lays out the histogram of tokens per pass, and acceptance by depth and by rank over all sets; sequoia takes the
+// latter as its ranks.
 func acceptance(v *View, t float64) table.Table {
 	out := table.Table{
 		Caption: v.caption(t),
@@ -105,7 +105,7 @@ func acceptance(v *View, t float64) table.Table {
 	return out
 }
 
-// overview gives τ and speed-up by set, and what can be said of all of them.
+// overview lays out τ and speed-up by set, and what applies to all sets.
 func overview(v *View, t float64) table.Table {
 	out := table.Table{Caption: v.caption(t), Header: []string{"method", "asks"}}
 	for _, s := range v.sets() {

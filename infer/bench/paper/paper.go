@@ -1,5 +1,5 @@
-// Package paper reproduces tables and figures of publications, and sweeps of this project's
-// own, on the models and prompts at hand: what each of them runs, and how it is laid out.
+// Package paper reproduces tables and figures of publications, and sweeps of this project's own, on the models and prompts at
+// hand: it defines what each of them runs and how it is laid out.
 package paper
 
 import (
@@ -69,13 +69,13 @@ type column struct {
 	source string
 }
 
-// Exhibits lists them all, by publication.
+// Exhibits lists all exhibits, by publication.
 func Exhibits() spec.Table[Exhibit] {
 	return spec.Table[Exhibit]{Kind: "paper table", Lines: slices.Concat(salf(), goose(), dynatree(), traversal(), own())}
 }
 
-// Select returns the exhibits of these names. "all" means every one, and the name of a
-// publication, such as "goose", all of its own.
+// Select returns the exhibits with these names. "all" selects every one, and the name of a publication, such as "goose", all of
+// its own.
 func Select(names []string) ([]Exhibit, error) {
 	all := Exhibits()
 	var out []Exhibit
@@ -98,7 +98,7 @@ func Select(names []string) ([]Exhibit, error) {
 	return out, nil
 }
 
-// A Kit is what a run has to offer to exhibits.
+// A Kit is what a run offers to exhibits.
 type Kit struct {
 	Sources   []bench.Source
 	Datastore string // file of a datastore; empty if there is none
@@ -157,8 +157,7 @@ func (k *Kit) sources(a Ask) []bench.Source {
 	return nil
 }
 
-// resolve turns x's variants into methods. without names those that the kit lacks something
-// for.
+// resolve turns x's variants into methods. without names the variants for which the kit lacks something.
 func (x *Exhibit) resolve(k *Kit) (cols []column, methods []bench.Method, without []string) {
 	for _, v := range x.Variants {
 		got := k.sources(v.Ask)
@@ -198,8 +197,8 @@ func (x *Exhibit) resolve(k *Kit) (cols []column, methods []bench.Method, withou
 	return cols, methods, without
 }
 
-// Add adds to c what the exhibits run, each method and temperature once, and returns the
-// variants that are left out because the kit lacks something for them.
+// Add adds what the exhibits run to c, each method and temperature once, and returns the variants that are left out because the
+// kit lacks something for them.
 func Add(c *bench.Config, exhibits []Exhibit, k *Kit) (without []string) {
 	for i := range exhibits {
 		x := &exhibits[i]
@@ -232,7 +231,7 @@ func Add(c *bench.Config, exhibits []Exhibit, k *Kit) (without []string) {
 	return without
 }
 
-// View returns x over r, a run with what k offers.
+// View returns x over r, the report of a run with kit k.
 func (x *Exhibit) View(r *bench.Report, k *Kit) *View {
 	cols, _, _ := x.resolve(k)
 	return &View{Report: r, exhibit: x, temps: k.At(x), cols: cols}
@@ -303,7 +302,7 @@ func times(x float64) string { return fmt.Sprintf("%.2f×", x) }
 
 func two(x float64) string { return fmt.Sprintf("%.2f", x) }
 
-// relative writes how much larger a is than b.
+// relative writes by how much a exceeds b.
 func relative(a, b float64) string {
 	if b == 0 {
 		return "–"
@@ -346,7 +345,7 @@ func (v *View) bySet(first string, t float64, names []string, f ...func(*bench.R
 	return out
 }
 
-// each makes one table for every temperature.
+// each lays out one table per temperature.
 func each(f func(v *View, t float64) table.Table) func(v *View) []table.Table {
 	return func(v *View) (out []table.Table) {
 		for _, t := range v.at() {

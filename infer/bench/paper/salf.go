@@ -8,9 +8,9 @@ import (
 	"talf/internal/table"
 )
 
-// The tables of SALF and TALF ("Tree-Aware Loss Function", papers of the README):
-// 1 the methods, 2 tree constructions by losses, 3 heads, 4 thresholds; Figure
-// 2(a) nodes by rank. Losses and top-k are what the run's heads were trained with.
+// The tables of SALF and TALF ("Tree-Aware Loss Function"; the README lists the papers). Table 1: the methods; 2: tree
+// constructions by loss; 3: heads; 4: thresholds. Figure 2(a): nodes by rank. Losses and top-k are those that the run's heads
+// were trained with.
 func salf() []Exhibit {
 	heads := func(label, spec string) Variant { return Variant{Label: label, Spec: spec, Ask: AskHeads} }
 	speedAndTau := []string{"speed-up", "τ"}
@@ -67,7 +67,7 @@ func salf() []Exhibit {
 	}
 }
 
-// salfTable1 gives speed-ups with how much the last method is above the others.
+// salfTable1 lays out speed-ups and by how much the last method exceeds the others.
 func salfTable1(v *View, t float64) table.Table {
 	out := v.bySet("method", t, []string{""}, func(r *bench.Row) string { return times(r.Speedup.Mean) })
 	last := v.find("SALF & TALF", "")
@@ -81,7 +81,7 @@ func salfTable1(v *View, t float64) table.Table {
 	return out
 }
 
-// ranksTable gives the share of drafted nodes by rank, all sets together.
+// ranksTable lays out the share of drafted nodes by rank, over all sets.
 func ranksTable(v *View, t float64) table.Table {
 	const most = 5
 	out := table.Table{Caption: v.caption(t), Header: []string{"tree (head)"}}

@@ -9,9 +9,8 @@ import (
 	"talf/internal/table"
 )
 
-// The tables and figure of Traversal Verification: token-level verification
-// (rrsw) and traversal on the same trees, drawn without replacement. 2 with a
-// small language model, 3 with a head, 4 over temperatures, Figure 3 over depths.
+// The tables and figure of Traversal Verification, which compare token-level verification (rrsw) and traversal on the same trees,
+// drawn without replacement. Table 2: with a small language model; 3: with a head; 4: by temperature. Figure 3: by depth.
 func traversal() []Exhibit {
 	pair := func(label, group, shape string, ask Ask) []Variant {
 		spec := "static:" + shape + ",draw=distinct"
@@ -71,7 +70,7 @@ func (v *View) pairHeader(first string) (h []string) {
 	return h
 }
 
-// traversalNote says what stands beside the means.
+// traversalNote explains what follows the means.
 const traversalNote = "; ± is the standard error over prompts"
 
 func traversalBySet(v *View, t float64) table.Table {

@@ -21,7 +21,7 @@ type Config struct {
 	Nodes int // nodes that each draft model is asked about at every position of every text
 }
 
-// Default returns what searches of the usual sizes need.
+// Default returns a configuration that suffices for searches of the usual sizes.
 func Default() Config { return Config{Width: 16, Nodes: 64} }
 
 // Validate checks the ranges.
@@ -35,10 +35,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Record decodes every prompt of c and records the models' rows and what passes cost. At every
-// position each draft model is asked for its best nodes, and now and then the target scores
-// such a tree, so that the costs of larger passes are known. c's methods run too: the rows
-// that they ask for off the target's path are recorded as well.
+// Record decodes every prompt of c and records the models' rows and what passes cost. At every position each draft model is asked
+// for its best nodes. Every few rounds the target scores such a tree, so that the costs of larger passes are known. c's methods
+// run too: the rows that they ask for off the target's path are recorded as well.
 func Record(ctx context.Context, e *infer.Engine, c bench.Config, sources []bench.Source, rc Config) (*Recording, error) {
 	if err := errors.Join(c.Validate(), rc.Validate()); err != nil {
 		return nil, err
@@ -106,7 +105,7 @@ func Record(ctx context.Context, e *infer.Engine, c bench.Config, sources []benc
 	return out, nil
 }
 
-// A recorder is a recording under way.
+// A recorder is a recording in progress.
 type recorder struct {
 	engine  *infer.Engine
 	bench   *bench.Config
@@ -192,8 +191,8 @@ func (r *recorder) record(ctx context.Context, x *Text, p bench.Prompt, t int) e
 	return nil
 }
 
-// A sweeper asks for the best nodes at every position and has the target keep one token a
-// round. It proposes every eighth tree, in sizes that take turns, to learn what passes cost.
+// A sweeper asks for the best nodes at every position and has the target keep one token per round. It proposes a tree in every
+// eighth round, cycling through the sizes, to learn what passes cost.
 type sweeper struct {
 	s     *search.SALF
 	nodes int
@@ -253,7 +252,7 @@ func newTap(ch *Channel, width int) *tap {
 	return &tap{ch: ch, width: width, took: map[int][]float64{}}
 }
 
-// way returns the tokens of the path from tr's root to n, without the root.
+// way returns the tokens on the path from tr's root to n, without the root.
 func (t *tap) way(tr *tree.Tree, n int) []int32 {
 	t.nodes = tr.AppendPath(t.nodes[:0], n)
 	t.path = t.path[:0]
@@ -263,7 +262,7 @@ func (t *tap) way(tr *tree.Tree, n int) []int32 {
 	return t.path
 }
 
-// costs returns the first decile of the times of every size.
+// costs returns the first decile of the times for every size.
 func (t *tap) costs() (out []Cost) {
 	for n, s := range t.took {
 		slices.Sort(s)

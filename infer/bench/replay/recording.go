@@ -15,9 +15,9 @@ import (
 	"talf/internal/table"
 )
 
-// A Recording is what a target wrote and the rows that it and draft models gave on the way, so
-// that trees of any shape can be tried without a model. It holds only the rows that were asked
-// for while it was made. A replay counts the rows it lacks.
+// A Recording is what a target wrote and the rows that it and draft models gave on the way, so that trees of any shape can be
+// tried without a model. It has only the rows that were asked for while it was recorded. A replay counts the rows that are
+// missing.
 type Recording struct {
 	Model     string // hash of the target's weights
 	Device    string
@@ -78,7 +78,7 @@ type Candidates struct {
 // −1−p for its position p and no token.
 type place struct{ parent, token int32 }
 
-// magic is the beginning of a recording's file.
+// magic begins a recording's file.
 const magic = "talf recording 1\n"
 
 // Write writes r.

@@ -47,7 +47,7 @@ func (r *Replay) Sources() []bench.Source { return r.sources }
 // temperatures and seeds are the recording's or some of them.
 func (r *Replay) Run(ctx context.Context, c bench.Config) (*bench.Report, error) {
 	if c.MaxTokens > r.rec.MaxTokens {
-		return nil, fmt.Errorf("replay: answers of %d tokens, the recording's have %d", c.MaxTokens, r.rec.MaxTokens)
+		return nil, fmt.Errorf("replay: answers of %d tokens, want at most the recording's %d", c.MaxTokens, r.rec.MaxTokens)
 	}
 	c.NoEOS, c.Warmup, c.Tokenizer = r.rec.NoEOS, r.rec.Warmup, r.rec.Tokenizer
 	for i := range c.Methods {
@@ -60,7 +60,7 @@ func (r *Replay) Run(ctx context.Context, c bench.Config) (*bench.Report, error)
 				continue
 			}
 			if !bench.SameOutput(m.Verify, t) {
-				return nil, fmt.Errorf("replay: %s: a recording has the text that was drawn and not what it was drawn from: only greedy and target can be replayed", m.Title())
+				return nil, fmt.Errorf("replay: %s: a recording has the sampled text but not the distributions that it was drawn from: only greedy and target can be replayed", m.Title())
 			}
 			mk, err := c.Open(m, t, r.rec.Vocab)
 			if err != nil {
@@ -88,7 +88,7 @@ func (r *Replay) Run(ctx context.Context, c bench.Config) (*bench.Report, error)
 	return bench.Run(ctx, e, c)
 }
 
-// Shape returns the recorded target's.
+// Shape returns the shape of the recorded target.
 func (r *Replay) Shape() infer.Shape {
 	return infer.Shape{Vocab: r.rec.Vocab, MaxLen: r.rec.MaxLen, EOS: r.rec.EOS}
 }

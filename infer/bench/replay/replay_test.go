@@ -19,8 +19,7 @@ import (
 	"talf/model/modeltest"
 )
 
-// recorded is a recording of a table target and two draft models, what it is of,
-// and the engine that it was made with.
+// recorded returns a recording of a table target and two draft models, what was recorded, and the engine that decoded it.
 func recorded(t *testing.T) (*replay.Recording, bench.Config, []bench.Source, *infer.Engine) {
 	t.Helper()
 	e, target := benchtest.Engine()
@@ -48,7 +47,7 @@ func replayMethods(sources []bench.Source) (ms []bench.Method) {
 	return append(ms, bench.Method{Spec: "pld:lo=1,hi=3"}, bench.Method{Spec: "recycle"})
 }
 
-// A replay accepts what decoding accepts, node for node, and says what it lacks.
+// A replay accepts what decoding accepts, node for node, and reports the rows it lacks.
 func TestAReplayAcceptsWhatDecodingAccepts(t *testing.T) {
 	r, c, sources, e := recorded(t)
 	var file bytes.Buffer
@@ -83,7 +82,7 @@ func TestAReplayAcceptsWhatDecodingAccepts(t *testing.T) {
 			t.Errorf("%s: %d of %d rows were missed", x.Method, x.Missed, x.Asked)
 		}
 	}
-	// A larger tree than was recorded is smaller here, and the report says so.
+	// A tree larger than those recorded becomes smaller, and the report says so.
 	c.Methods = []bench.Method{{Spec: "optimal:N=300,B=50", Source: player.Sources()[0].Source}}
 	if got, err = player.Run(t.Context(), c); err != nil {
 		t.Fatal(err)
@@ -93,8 +92,7 @@ func TestAReplayAcceptsWhatDecodingAccepts(t *testing.T) {
 	}
 }
 
-// Methods that read the target's rows off the text find rows that were not
-// recorded: they go without.
+// Methods that read the target's rows off the text do without rows that were not recorded.
 func TestAReplayOfMethodsThatWereNotRecorded(t *testing.T) {
 	r, c, _, _ := recorded(t)
 	player := replay.New(r)
@@ -117,7 +115,7 @@ func TestAReplayOfMethodsThatWereNotRecorded(t *testing.T) {
 	}
 }
 
-// Time in a replay is what the recorded costs make of the passes' sizes.
+// The time of a replay follows from the recorded costs and the passes' sizes.
 func TestAReplaysTimeIsThatOfItsPasses(t *testing.T) {
 	r, c, _, _ := recorded(t)
 	r.Channels[0].SetCosts([]replay.Cost{{Rows: 1, Seconds: 1}, {Rows: 5, Seconds: 2}, {Rows: 9, Seconds: 1.5}})
@@ -133,15 +131,15 @@ func TestAReplaysTimeIsThatOfItsPasses(t *testing.T) {
 	if math.Abs(ar.TPOT.Mean-1) > 1e-9 || ar.Speedup.Mean != 1 || ar.Overhead != 0 {
 		t.Errorf("plain decoding takes %v s a token, want 1; %v of it overhead", ar.TPOT.Mean, ar.Overhead)
 	}
-	// A round of a chain of two takes two draft passes and one of three rows, at
-	// most: the last rounds of an answer are shorter.
+	// A round with a chain of two takes two draft passes and one target pass of at most three rows; the last rounds of an answer
+	// are shorter.
 	if linear.TPOT.Mean*linear.Pooled > 2*0.25+1.25+1e-9 || linear.TPOT.Mean*linear.Pooled < 1.25 {
 		t.Errorf("a round takes %v s", linear.TPOT.Mean*linear.Pooled)
 	}
 }
 
-// A head's rows follow from the target's hidden states of what is committed: a
-// replay is right all the same, since every position was a root.
+// A head's rows depend on the target's hidden states of the committed tokens. A replay is still right, since every position was a
+// root.
 func TestAReplayOfAHeadAcceptsWhatDecodingAccepts(t *testing.T) {
 	conf := modeltest.Default()
 	m, err := model.Load(modeltest.Random(t, conf, 1), benchtest.CPU(t), model.Default())
@@ -158,7 +156,7 @@ func TestAReplayOfAHeadAcceptsWhatDecodingAccepts(t *testing.T) {
 	c := bench.Default()
 	c.Sets, c.MaxTokens = []bench.Set{{Prompts: benchtest.Prompts(3, conf.Vocab)}}, 20
 	e := &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}
-	// A chain goes deeper than the best nodes of a head that knows nothing.
+	// A chain reaches deeper than the best nodes of a head that knows nothing.
 	c.Methods = []bench.Method{{Spec: "linear:K=4", Source: sources[0].Source}}
 	r, err := replay.Record(t.Context(), e, c, sources, replay.Default())
 	if err != nil {

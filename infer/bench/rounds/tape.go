@@ -10,9 +10,8 @@ import (
 	"talf/tree"
 )
 
-// A Tape notes the calls that decoding one text makes to its models and repeats them, one
-// model at a time. It reuses its memory from text to text. The time that noting takes does not
-// count. It serves one sequence at a time.
+// A Tape notes the calls that decoding one text makes to its models and repeats them, one model at a time. It reuses its memory
+// from text to text. The time that noting takes is not counted. It serves one sequence at a time.
 type Tape struct {
 	now    func() time.Time
 	target infer.Target
@@ -25,7 +24,7 @@ type Tape struct {
 	ints   []int32 // of the calls' trees and paths
 	hidden []model.Feature
 	rounds []Round
-	open   Round // the round under way
+	open   Round // the round in progress
 }
 
 // A call is one call of a target or a source. Its arguments are copied, because the caller
@@ -55,8 +54,7 @@ const (
 	callTake // a source's Commit
 )
 
-// A noted is a span of a tape's numbers: a path, or a tree of capacity most, tokens first and
-// then parents.
+// A noted value is a span of a tape's numbers: a path, or a tree of capacity most, tokens first and then parents.
 type noted struct{ first, n, most int }
 
 func (t *Tape) noteTree(x *tree.Tree) noted {
@@ -131,7 +129,7 @@ func (t *Tape) End() {
 	t.mark = t.now()
 }
 
-// number is the round under way, −1 in the prompt.
+// number is the round in progress, −1 in the prompt.
 func (t *Tape) number() int {
 	if t.at < len(t.prompt)-1 {
 		return -1
