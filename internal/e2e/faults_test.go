@@ -589,6 +589,9 @@ func TestAFileIsWrittenByOne(t *testing.T) {
 }
 
 func TestInspectOfEveryKind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains; runs without -short")
+	}
 	w := talftest.NewWorld(t)
 	run := filepath.Join(t.TempDir(), "run")
 	talftest.OK(t, "", w.Train(run)...)

@@ -30,6 +30,9 @@ func readProfile(t testing.TB, dir string) (p profile.Report) {
 // A profile is of the steps that a command made, and changes nothing else: not the
 // checkpoints, nor how a run is interrupted and goes on.
 func TestTrainProfilesThroughTheCommandLine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains; runs without -short")
+	}
 	w := talftest.NewWorld(t)
 	dir := t.TempDir()
 	plain, out, prof := filepath.Join(dir, "plain"), filepath.Join(dir, "out"), filepath.Join(dir, "new", "profile")
