@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"talf/compute"
+	"talf/compute/cpu/topology"
 	"talf/infer/bench/micro"
 	"talf/internal/durable"
 	"talf/internal/version"
@@ -83,5 +84,5 @@ func parseDTypes(names []string) ([]compute.DType, error) {
 
 // cpuName names the machine's processor and cores.
 func cpuName() string {
-	return fmt.Sprintf("%s, %d cores", cmp.Or(processor(), runtime.GOARCH), runtime.NumCPU())
+	return fmt.Sprintf("%s, %d cores", cmp.Or(topology.Processor(), runtime.GOARCH), runtime.NumCPU())
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/compute/cpu/kern"
-	"talf/compute/cpu/topology"
 	"talf/internal/e2e/talftest"
 )
 
@@ -232,15 +231,4 @@ var errStopped = errors.New("stopped by the test")
 func quietApp(t testing.TB) *app {
 	t.Helper()
 	return &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard, log: slog.New(slog.DiscardHandler), quiet: true}
-}
-
-func TestDoctorTellsWhatThreadsDependOn(t *testing.T) {
-	for want, m := range map[string]topology.Topology{
-		"2 CPUs of 2 cores": {CPUs: 2, Cores: 2, Nodes: 1, Node: 2},
-		"96 CPUs of 48 cores in 2 NUMA nodes, at most 3.5 at a time": {CPUs: 96, Cores: 48, Nodes: 2, Node: 24, Quota: 3.5},
-	} {
-		if got := topologyText(m); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
 }

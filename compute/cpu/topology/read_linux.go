@@ -16,3 +16,10 @@ func Read() Topology {
 	}
 	return read(os.DirFS("/"), runtime.NumCPU(), allowed)
 }
+
+// Memory returns the machine's memory and what of it is available, in bytes. They are
+// 0 if the kernel does not say.
+func Memory() (total, available uint64) { return memory(os.DirFS("/")) }
+
+// Processor returns the processor's name, or "" if the kernel does not say.
+func Processor() string { return processor(os.DirFS("/")) }

@@ -1,5 +1,5 @@
-// Package topology reads which processors a process may use: cores, NUMA nodes, and
-// the quota of its control groups.
+// Package topology reads what a machine offers a process: the processors that it may
+// use, with cores, NUMA nodes and the quota of its control groups, and memory.
 package topology
 
 import (
@@ -32,6 +32,18 @@ func (t Topology) Threads() int {
 		n = int(min(float64(n), t.Quota))
 	}
 	return max(1, n)
+}
+
+// String returns, for example, "8 CPUs of 4 cores, at most 3.5 at a time".
+func (t Topology) String() string {
+	s := fmt.Sprintf("%d CPUs of %d cores", t.CPUs, t.Cores)
+	if t.Nodes > 1 {
+		s += fmt.Sprintf(" in %d NUMA nodes", t.Nodes)
+	}
+	if t.Quota > 0 {
+		s += fmt.Sprintf(", at most %g at a time", t.Quota)
+	}
+	return s
 }
 
 // read reads the topology of a process that may run on the CPUs for which allowed is

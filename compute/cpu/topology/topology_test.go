@@ -121,3 +121,31 @@ func FuzzParseCPUs(f *testing.F) {
 		}
 	})
 }
+
+func TestTopologyInWords(t *testing.T) {
+	for want, m := range map[string]Topology{
+		"2 CPUs of 2 cores": {CPUs: 2, Cores: 2, Nodes: 1, Node: 2},
+		"96 CPUs of 48 cores in 2 NUMA nodes, at most 3.5 at a time": {CPUs: 96, Cores: 48, Nodes: 2, Node: 24, Quota: 3.5},
+	} {
+		if got := m.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestMemoryAndProcessor(t *testing.T) {
+	root := fstest.MapFS{
+		"proc/meminfo": &fstest.MapFile{Data: []byte("MemTotal:       16 kB\nMemFree: 1 kB\nMemAvailable:    x kB\nMemAvailable:    3 kB\nHugePages_Total:       0\n")},
+		"proc/cpuinfo": &fstest.MapFile{Data: []byte("processor\t: 0\nmodel name\t: Planned: 9\nflags: a b\n")},
+	}
+	if total, available := memory(root); total != 16<<10 || available != 3<<10 {
+		t.Errorf("%d of %d bytes, want 3 of 16 KiB", available, total)
+	}
+	if got, want := processor(root), "Planned: 9"; got != want {
+		t.Errorf("processor %q, want %q", got, want)
+	}
+	empty := fstest.MapFS{}
+	if total, available := memory(empty); total != 0 || available != 0 || processor(empty) != "" {
+		t.Errorf("without files: %d of %d bytes, processor %q, want nothing", available, total, processor(empty))
+	}
+}
