@@ -1,6 +1,7 @@
 package checkpoints_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,4 +80,35 @@ func TestTheBestIsKeptAndFound(t *testing.T) {
 		t.Error(err)
 	}
 	kept("7", "8")
+}
+
+// A tokenizer is looked for where the user says, before any checkpoint there.
+func TestFindTokenizer(t *testing.T) {
+	dir := t.TempDir()
+	s, err := checkpoints.NewStore(dir, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	want := func(path, want string) {
+		t.Helper()
+		if got, err := checkpoints.FindTokenizer(path); err != nil || got != want {
+			t.Errorf("%q: %q, %v, want %q", path, got, err, want)
+		}
+	}
+	want("", "")
+	want(dir, dir) // loading says what is missing
+	c := &checkpoints.Checkpoint{Config: []byte("{}"), Weights: []safetensors.Tensor{safetensors.F32("x", []float32{1}, 1)}}
+	c.Kind, c.Step, c.Hidden, c.Vocab = checkpoints.KindHead, 3, 1, 1
+	if _, err := s.Save(c); err != nil {
+		t.Fatal(err)
+	}
+	want(dir, s.Path(3))
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer.model"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	want(dir, dir)
+	if _, err := checkpoints.FindTokenizer(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory that is not there: %v", err)
+	}
 }

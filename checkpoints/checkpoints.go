@@ -345,6 +345,27 @@ func Find(path string) (string, error) {
 	return d, nil
 }
 
+// FindTokenizer returns the directory with the tokenizer that a user means by path: path
+// itself if it holds any of a tokenizer's files, otherwise what Find returns. If there is
+// neither it is path, and loading says what is missing; "" stays "".
+func FindTokenizer(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", err
+	}
+	for _, name := range []string{"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja"} {
+		if _, err := os.Stat(filepath.Join(path, name)); err == nil {
+			return path, nil
+		}
+	}
+	if dir, err := Find(path); err == nil {
+		return dir, nil
+	}
+	return path, nil
+}
+
 // ReadManifest reads a checkpoint's manifest without checking its files. It
 // returns nil and no error if there is none, as in another system's directory.
 func ReadManifest(dir string) (*Manifest, error) {

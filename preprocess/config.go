@@ -12,7 +12,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"talf/data"
 	"talf/data/corpus"
@@ -201,6 +204,30 @@ type Stats struct {
 type InputStats struct {
 	File string `json:"file"`
 	data.Input
+}
+
+// Inventory says what became of every file and what was left out, a line each.
+func (s *Stats) Inventory() string {
+	var b strings.Builder
+	dropped := func(d map[string]int) {
+		for _, why := range slices.Sorted(maps.Keys(d)) {
+			fmt.Fprintf(&b, "left out: %d: %s\n", d[why], why)
+		}
+	}
+	if len(s.Inputs) == 0 || len(s.Inputs) == 1 && s.Inputs[0].Conversations == 0 {
+		dropped(s.Dropped)
+		return b.String()
+	}
+	for i := range s.Inputs {
+		in := &s.Inputs[i]
+		fmt.Fprintf(&b, "%s: ", in.File)
+		if in.Conversations > 0 {
+			fmt.Fprintf(&b, "%d conversations, %d turns (%d cut off), ", in.Conversations, in.Turns, in.Cut)
+		}
+		fmt.Fprintf(&b, "%d sequences of %d tokens, %d to learn\n", in.Rows, in.Tokens, in.Loss)
+		dropped(in.Dropped)
+	}
+	return b.String()
 }
 
 // meta returns what the shards say of themselves.

@@ -13,6 +13,7 @@ import (
 	"talf/infer/bench"
 	"talf/infer/bench/paper"
 	"talf/infer/decode"
+	"talf/infer/prompts"
 	"talf/infer/source"
 	"talf/model/head"
 )
@@ -150,22 +151,22 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (*rig, error) {
 
 // addSet adds the prompts of a file.
 func (a *app) addSet(ctx context.Context, r *rig, o *rigOptions, f named) error {
-	in, err := a.readPrompts(&promptSource{f.path, o.template, o.chat}, o.decode.model)
+	in, _, err := a.readPrompts(&promptSource{f.path, o.template, o.chat}, o.decode.model)
 	if err != nil {
 		return err
 	}
-	if o.limit > 0 && len(in.prompts) > o.limit {
-		in.prompts = in.prompts[:o.limit]
+	if o.limit > 0 && len(in.Prompts) > o.limit {
+		in.Prompts = in.Prompts[:o.limit]
 	}
 	set := bench.Set{Name: f.name}
 	room := r.model.Spec().MaxPos - o.decode.MaxTokens
-	for i := range in.prompts {
-		p := &in.prompts[i]
+	for i := range in.Prompts {
+		p := &in.Prompts[i]
 		ids, err := r.firstTurn(ctx, in, p)
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.place, err)
+			return fmt.Errorf("%s: %w", p.Place, err)
 		}
-		r.chats = r.chats || p.chat
+		r.chats = r.chats || p.Chat
 		if len(ids) == 0 {
 			continue
 		}
@@ -186,8 +187,8 @@ func (a *app) addSet(ctx context.Context, r *rig, o *rigOptions, f named) error 
 }
 
 // firstTurn returns the tokens before the answer to the first turn of a prompt.
-func (r *rig) firstTurn(ctx context.Context, in *promptSet, p *prompt) ([]int32, error) {
-	t := in.first(p)
+func (r *rig) firstTurn(ctx context.Context, in *prompts.Set, p *prompts.Prompt) ([]int32, error) {
+	t := in.First(p)
 	t.Ask()
 	prompt, err := t.Prompt(ctx)
 	if err != nil {

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -34,10 +35,11 @@ func (o *chatOptions) check() error {
 }
 
 func (o *chatOptions) day() (time.Time, error) {
-	s := o.date
-	if s == "" {
-		s = templateDate
-	}
+	return parseDay(cmp.Or(o.date, templateDate))
+}
+
+// parseDay reads the value of --date.
+func parseDay(s string) (time.Time, error) {
 	d, err := time.Parse(time.DateOnly, s)
 	if err != nil {
 		return d, usagef("--date %q, want a day like %s", s, templateDate)

@@ -153,7 +153,7 @@ func (a *app) generateOne(ctx context.Context, o *generateOptions) (err error) {
 
 // generateFile answers the prompts of a file that have no answer yet.
 func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
-	set, err := a.readPrompts(&o.prompts, o.model)
+	set, hash, err := a.readPrompts(&o.prompts, o.model)
 	if err != nil {
 		return err
 	}
@@ -162,9 +162,9 @@ func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
 		return err
 	}
 	defer func() { d.close() }()
-	tasks := set.tasks()
+	tasks := set.Tasks()
 	to, err := decode.OpenAnswers(o.out, tasks, d.Settings(decode.Facts{
-		Seed: o.seed, ActBits: int(o.machine.actBits), Head: o.drafting.head, Draft: o.drafting.draft, Template: set.templateHash,
+		Seed: o.seed, ActBits: int(o.machine.actBits), Head: o.drafting.head, Draft: o.drafting.draft, Template: hash,
 	}))
 	if err != nil {
 		return fmt.Errorf("%w: choose another --out", err)

@@ -2,9 +2,8 @@ package command
 
 import (
 	"fmt"
-	"maps"
+	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -92,7 +91,7 @@ run's. If a run is lost, start it again. docs/deploy has examples.`,
 					a.printf("index %d of %d, others have not ended: ", part.Index, part.Count)
 				}
 				a.printf("%s: %d sequences of %d tokens, %d to learn, in %d shards\n", c.Out, st.Sequences, st.Tokens, st.LossTokens, st.Shards)
-				printInputs(a, &st)
+				_, _ = io.WriteString(a.out, st.Inventory())
 			}
 			if err == nil && st.Sequences == 0 && (part == data.Whole() || st.Merged) {
 				err = fmt.Errorf("%s: everything was left out: there is nothing to learn", c.Out)
@@ -136,26 +135,17 @@ func loadFlags(f *pflag.FlagSet, c *corpus.Config) {
 	f.IntVar(&c.Limit, "limit", 0, "maximum number of documents (0: all)")
 }
 
-// printInputs says what became of every file, and what was left out.
-func printInputs(a *app, st *preprocess.Stats) {
-	dropped := func(d map[string]int) {
-		for _, why := range slices.Sorted(maps.Keys(d)) {
-			a.printf("left out: %d: %s\n", d[why], why)
-		}
-	}
-	if len(st.Inputs) == 0 || len(st.Inputs) == 1 && st.Inputs[0].Conversations == 0 {
-		dropped(st.Dropped)
-		return
-	}
-	for i := range st.Inputs {
-		in := &st.Inputs[i]
-		a.printf("%s: ", in.File)
-		if in.Conversations > 0 {
-			a.printf("%d conversations, %d turns (%d cut off), ", in.Conversations, in.Turns, in.Cut)
-		}
-		a.printf("%d sequences of %d tokens, %d to learn\n", in.Rows, in.Tokens, in.Loss)
-		dropped(in.Dropped)
-	}
+// A regeneration says how answers come from the target itself.
+type regeneration struct {
+	on     bool
+	sample sample.Params
+}
+
+func (r *regeneration) flags(f *pflag.FlagSet) {
+	f.BoolVar(&r.on, "regenerate", false, "let the model write the answers itself")
+	f.Float64Var(&r.sample.Temperature, "temperature", 0, "of --regenerate (0: the most likely token)")
+	f.IntVar(&r.sample.TopK, "top-k", 0, "of --regenerate")
+	f.Float64Var(&r.sample.TopP, "top-p", 1, "of --regenerate")
 }
 
 func (f *files) String() string     { return strings.Join(*f, ",") }

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +9,10 @@ import (
 
 	"talf/compute/devices"
 	"talf/data/corpus"
-	"talf/infer"
 	"talf/infer/decode"
 	"talf/model"
 	"talf/preprocess"
+	"talf/preprocess/regenerate"
 
 	"github.com/spf13/pflag"
 )
@@ -117,12 +116,9 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 		in.Beside = append(in.Beside, preprocess.Worker{Target: m})
 	}
 	if re != nil && re.on {
-		answers := func(m *model.Model) preprocess.Generator {
-			return &generator{engine: &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}, sample: re.sample}
-		}
-		in.Generator, in.Sampling = answers(m), re.String()
+		in.Generator, in.Sampling = regenerate.New(m, re.sample), regenerate.Describe(re.sample)
 		for i := range in.Beside {
-			in.Beside[i].Generator = answers(in.Beside[i].Target)
+			in.Beside[i].Generator = regenerate.New(models[i+1], re.sample)
 		}
 	}
 	if a.resume == "" {
@@ -141,26 +137,19 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 // products says in the log what computes large products of copies of a target, and
 // returns the library's name, "" if the devices do it themselves.
 func (a *app) products(copies []*model.Model, library bool) (string, error) {
-	var first string
-	for i, m := range copies {
-		by, err := m.Bulk(false)
-		products := by
+	by, err := preprocess.Products(copies, library, func(m *model.Model, by string, why error) {
 		switch {
 		case !library:
-			by, products = "", "the device's own: --cublas=false"
-		case err != nil:
-			by, products = "", "the device's own: "+err.Error()
+			by = "the device's own: --cublas=false"
+		case why != nil:
+			by = "the device's own: " + why.Error()
 		}
-		a.log.Info("labelling", "device", m.Device().Name(), "weights", strings.ToLower(m.Options().DType.String()), "products", products)
-		if i == 0 {
-			first = by
-		}
-		if by != first {
-			return "", fmt.Errorf("large products on %s are by %s, on %s by %s, whose bits differ: turn the library off with --cublas=false",
-				copies[0].Device().Name(), cmp.Or(first, "the device"), m.Device().Name(), cmp.Or(by, "the device"))
-		}
+		a.log.Info("labelling", "device", m.Device().Name(), "weights", strings.ToLower(m.Options().DType.String()), "products", by)
+	})
+	if err != nil {
+		err = fmt.Errorf("%w: turn the library off with --cublas=false", err)
 	}
-	return first, nil
+	return by, err
 }
 
 // templateHint says what to do without a chat template.

@@ -8,73 +8,7 @@ import (
 	"testing"
 
 	"talf/internal/e2e/talftest"
-
-	"github.com/google/go-cmp/cmp"
 )
-
-// allTurns answers every turn of a file of prompts with "!" and returns the texts
-// before the answers.
-func allTurns(t *testing.T, model string, src promptSource) (texts [][]string) {
-	t.Helper()
-	set, err := quietApp(t).readPrompts(&src, model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range set.prompts {
-		var all []string
-		for c := set.begin(&set.prompts[i]); c.Ask(); c.Answer("!") {
-			p, err := c.Prompt(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if p.Special == set.prompts[i].chat {
-				t.Errorf("%q: special tokens are added: %v", p.Text, p.Special)
-			}
-			all = append(all, p.Text)
-		}
-		texts = append(texts, all)
-	}
-	return texts
-}
-
-// What a user asks is written by the model's chat template, as preprocess writes it;
-// what is text goes on as it stands.
-func TestPromptsGoThroughTheChatTemplate(t *testing.T) {
-	dir := talftest.ChatModel(t)
-	file := talftest.Write(t, filepath.Join(t.TempDir(), "in.jsonl"), `{"prompt":"a"}
-{"turns":["b","c"]}
-{"messages":[{"role":"user","content":"d"},{"role":"assistant","content":"no"},{"role":"user","content":"e"}]}
-{"conversations":[{"from":"human","value":"f"},{"from":"gpt","value":"no"}]}
-{"messages":[{"role":"assistant","content":"nobody asks"}]}
-{"text":"g"}
-`)
-	src := promptSource{path: file}
-	want := [][]string{
-		{"Q: a\nA:"},
-		{"Q: b\nA:", "Q: b\nA: !<|end|>\nQ: c\nA:"},
-		{"Q: d\nA:", "Q: d\nA: !<|end|>\nQ: e\nA:"},
-		{"Q: f\nA:"},
-		{"g"},
-	}
-	if d := cmp.Diff(want, allTurns(t, dir, src)); d != "" {
-		t.Errorf("with the template: %s", d)
-	}
-	src.chat.file = noTemplate
-	want = [][]string{
-		{"a"},
-		{"User: b\nAssistant:", "User: b\nAssistant:!\nUser: c\nAssistant:"},
-		{"User: d\nAssistant:", "User: d\nAssistant:!\nUser: e\nAssistant:"},
-		{"f"},
-		{"g"},
-	}
-	if d := cmp.Diff(want, allTurns(t, dir, src)); d != "" {
-		t.Errorf("without: %s", d)
-	}
-	src = promptSource{path: talftest.Write(t, filepath.Join(t.TempDir(), "q.jsonl"), `{"q":"h"}`), template: "{q}?"}
-	if d := cmp.Diff([][]string{{"h?"}}, allTurns(t, dir, src)); d != "" {
-		t.Errorf("text of --template: %s", d)
-	}
-}
 
 // generate, chat and bench ask a model in the same words.
 func TestChatTemplatesOfPromptFiles(t *testing.T) {

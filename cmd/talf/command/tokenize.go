@@ -3,8 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,9 +100,9 @@ func (o *tokenizeOptions) check(cmd *cobra.Command) error {
 
 // work loads what the options ask for.
 func (o *tokenizeOptions) work(ctx context.Context) (transcode.Func, error) {
-	dir, err := tokenizerDir(o.model)
+	dir, err := checkpoints.FindTokenizer(o.model)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("model: %w", err)
 	}
 	var tok *tokenizer.Tokenizer
 	if !o.textOnly {
@@ -125,26 +123,6 @@ func (o *tokenizeOptions) work(ctx context.Context) (transcode.Func, error) {
 	return transcode.Encode(tok, !o.noSpecial), nil
 }
 
-// tokenizerDir returns the directory with the tokenizer that path means: itself,
-// or else the newest checkpoint of what was trained there.
-func tokenizerDir(path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("model: %w", err)
-	}
-	for _, name := range []string{"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja"} {
-		if _, err := os.Stat(filepath.Join(path, name)); err == nil {
-			return path, nil
-		}
-	}
-	if dir, err := checkpoints.Find(path); err == nil {
-		return dir, nil
-	}
-	return path, nil // loading says what is missing
-}
-
 func (o *tokenizeOptions) chatTemplate(dir string) (*chat.Template, error) {
 	var t *chat.Template
 	var err error
@@ -156,9 +134,6 @@ func (o *tokenizeOptions) chatTemplate(dir string) (*chat.Template, error) {
 	if err != nil || o.date == "" {
 		return t, err
 	}
-	day, err := time.Parse(time.DateOnly, o.date)
-	if err != nil {
-		return nil, usagef("--date %q, want a day like 2024-07-26", o.date)
-	}
-	return t.WithClock(func() time.Time { return day }), nil
+	day, err := parseDay(o.date)
+	return t.WithClock(func() time.Time { return day }), err
 }

@@ -1,0 +1,50 @@
+// Package regenerate lets the target write the answers that preprocess labels.
+package regenerate
+
+import (
+	"context"
+	"encoding/json"
+
+	"talf/infer"
+	"talf/infer/decode"
+	"talf/model"
+	"talf/model/sample"
+	"talf/preprocess"
+)
+
+// A Generator answers prompts by plain decoding, all prompts of a batch together. It
+// implements preprocess.Generator.
+type Generator struct {
+	engine *infer.Engine
+	sample sample.Params
+}
+
+// New returns a generator that samples from m as p says.
+func New(m *model.Model, p sample.Params) *Generator {
+	return &Generator{engine: &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}, sample: p}
+}
+
+// Generate implements preprocess.Generator.
+func (g *Generator) Generate(ctx context.Context, prompts []preprocess.Prompt) ([][]int32, error) {
+	reqs := make([]infer.Request, len(prompts))
+	for i, p := range prompts {
+		o := decode.Options{Sample: g.sample, MaxTokens: p.Max}
+		var err error
+		if reqs[i], err = o.Request(nil, nil, p.Tokens, p.Seed); err != nil {
+			return nil, err
+		}
+	}
+	return decode.Together(ctx, g.engine, reqs)
+}
+
+// Describe is what shards record of the sampling: "greedy", or its parameters as JSON.
+func Describe(p sample.Params) string {
+	if p.Temperature == 0 {
+		return "greedy"
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic("regenerate: " + err.Error()) // plain values marshal
+	}
+	return string(b)
+}
