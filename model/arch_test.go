@@ -16,8 +16,7 @@ import (
 	"talf/model/safetensors"
 )
 
-// Every tensor that a model needs is missed by name, and one of another shape is
-// refused with both shapes.
+// A missing tensor is reported by name, and a tensor of the wrong shape by both shapes.
 func TestEveryTensorIsNeeded(t *testing.T) {
 	dev := device(t, kern.Best(), 1)
 	for _, name := range arch.Supported() {
@@ -47,7 +46,7 @@ func TestEveryTensorIsNeeded(t *testing.T) {
 	}
 }
 
-// Tensors that the published files have beside the weights change nothing.
+// Tensors that published files contain in addition to the weights change nothing.
 func TestOtherTensorsAreIgnored(t *testing.T) {
 	dev := device(t, kern.Best(), 1)
 	spec := modeltest.Of("gpt_neox").Spec()
@@ -70,8 +69,8 @@ func TestOtherTensorsAreIgnored(t *testing.T) {
 	}
 }
 
-// TestSmallWeightsOfEveryArchitecture packs the fixtures as each format: the
-// logits stay near those of F32, and a tree has the bits of plain decoding.
+// TestSmallWeightsOfEveryArchitecture packs the fixtures in each format. The logits
+// must stay near those of F32, and a tree must have the bits of plain decoding.
 func TestSmallWeightsOfEveryArchitecture(t *testing.T) {
 	ctx := context.Background()
 	dev := device(t, kern.Best(), 2)
@@ -87,10 +86,11 @@ func TestSmallWeightsOfEveryArchitecture(t *testing.T) {
 				diff += (float64(got[i]) - float64(w)) * (float64(got[i]) - float64(w))
 				size += float64(w) * float64(w)
 			}
-			// Random weights are rounded to 8 bits: 2⁻⁹ of their size for bfloat16,
-			// 1/127 of a block's largest for q8, which layers add up.
+			// Weights are rounded to 8 bits: to 2⁻⁹ of their size for bfloat16, and to
+			// 1/127 of a block's largest value for q8. The errors add up over the
+			// layers. Random weights show this at its worst.
 			if rel := math.Sqrt(diff / size); rel > map[compute.DType]float64{compute.BF16: 0.02, compute.Q8: 0.06}[dt] {
-				t.Errorf("%s as %v: logits are %.3f of their size off", name, dt, rel)
+				t.Errorf("%s as %v: the logits' relative error is %.3f", name, dt, rel)
 			}
 			tr := randomTree(rand.New(rand.NewPCG(4, 4)), v, 12)
 			s := m.NewSeq()

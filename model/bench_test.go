@@ -11,8 +11,8 @@ import (
 	"talf/model/modeltest"
 )
 
-// BenchmarkPass runs trees of n nodes after 128 tokens of a random Llama of 9.9M
-// parameters (12 layers of 256): n = 1 is one step of plain decoding.
+// BenchmarkPass runs trees of n nodes after 128 tokens on a random Llama of 9.9M
+// parameters (12 layers of 256). n = 1 is one step of plain decoding.
 func BenchmarkPass(b *testing.B) {
 	c := modeltest.Default()
 	c.Vocab, c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN, c.MaxPos, c.Tied = 4096, 256, 12, 4, 2, 64, 704, 1024, true
@@ -27,7 +27,7 @@ func BenchmarkPass(b *testing.B) {
 		}
 		for _, n := range []int{1, 8, 60} {
 			if class == kern.Portable && n > 1 {
-				continue // seconds a pass
+				continue // seconds per pass
 			}
 			tr := randomTree(rand.New(rand.NewPCG(1, 1)), m.Spec().Vocab, n)
 			b.Run(fmt.Sprintf("%v/nodes=%d", class, n), func(b *testing.B) {

@@ -4,10 +4,11 @@ import "errors"
 
 // Bulk sets whether passes may use products that are faster for many rows but whose
 // bits depend on the other rows of the pass: good for labelling, not for decoding. It
-// returns what computes them, or an error if the device has no such products.
+// returns the name of the unit that computes them, or an error if the device has no
+// such products.
 func (m *Model) Bulk(on bool) (by string, err error) {
 	if m.can.Bulk == nil {
-		return "", errors.New("the device has one kind of products")
+		return "", errors.New("the device has no separate products for many rows")
 	}
 	return m.can.Bulk.Bulk(on)
 }

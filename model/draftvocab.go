@@ -12,13 +12,14 @@ import (
 
 // The tensors of a draft vocabulary; EAGLE-3 heads use the same ones.
 const (
-	DraftToTarget = "d2t" // I64 [draft tokens]: the target's id minus the draft id
-	TargetToDraft = "t2d" // BOOL [Vocab]: whether the target's token is in it
+	DraftToTarget = "d2t" // I64 [draft tokens]: target id minus draft id
+	TargetToDraft = "t2d" // BOOL [Vocab]: whether it contains the target's token
 )
 
 // ReadDraftVocab reads a draft vocabulary from a head's tensors. It returns the
-// target's id of every draft token, ascending, or nil if the head predicts all of the
-// target's vocab tokens. size is the configuration's draft_vocab_size, 0 if missing.
+// target's id of every draft token, in ascending order, or nil if the head predicts all
+// vocab tokens of the target. size is the configuration's draft_vocab_size, 0 if
+// missing.
 func ReadDraftVocab(set *safetensors.Set, size, vocab int) ([]int32, error) {
 	fail := func(format string, args ...any) ([]int32, error) {
 		return nil, fmt.Errorf("%s: %w", set.Name, fmt.Errorf(format, args...))
@@ -46,7 +47,7 @@ func ReadDraftVocab(set *safetensors.Set, size, vocab int) ([]int32, error) {
 			return fail("tensor %q: draft token %d is token %d of the target, want 0 to %d", DraftToTarget, i, id, vocab-1)
 		}
 		if ids[i] = int32(id); i > 0 && ids[i] <= ids[i-1] {
-			return fail("tensor %q: draft tokens %d and %d are tokens %d and %d of the target, want ascending ones", DraftToTarget, i-1, i, ids[i-1], id)
+			return fail("tensor %q: draft tokens %d and %d are tokens %d and %d of the target, want ascending order", DraftToTarget, i-1, i, ids[i-1], id)
 		}
 	}
 	if t, ok := set.Tensor(TargetToDraft); ok {
@@ -79,7 +80,7 @@ func DraftVocabTensors(ids []int32, vocab int) []safetensors.Tensor {
 	return []safetensors.Tensor{d2t, t2d}
 }
 
-// some returns the given rows of a matrix, or all of them for nil.
+// some returns the given rows of a matrix, or all rows if the list is nil.
 func (l *loader) some(want arch.Tensor, ids []int32) compute.Matrix {
 	rows, cols := want.Rows, want.Cols
 	t, dt := l.get(want)
@@ -107,16 +108,16 @@ func (l *loader) some(want arch.Tensor, ids []int32) compute.Matrix {
 	return m
 }
 
-// DraftVocab returns the target's id of every token that a draft head predicts,
-// ascending; nil if it predicts all of them. The slice is the model's own.
+// DraftVocab returns the target's id of every token that a draft head predicts, in
+// ascending order, or nil if it predicts all of them. The slice belongs to the model.
 func (m *Model) DraftVocab() []int32 { return m.ids }
 
 // Outputs returns the number of tokens in a row of logits: the size of the draft
 // vocabulary for a head that has one.
 func (m *Model) Outputs() int { return m.lmHead.W.Out() }
 
-// spread maps logits over the draft vocabulary [n][Outputs] to the target's
-// vocabulary [n][Vocab]. The tokens that the head does not know get −Inf.
+// spread maps logits over the draft vocabulary [n][Outputs] to the target's vocabulary
+// [n][Vocab]. Tokens outside the draft vocabulary get −Inf.
 func (m *Model) spread(dst, src []float32) {
 	v, w := m.spec.Vocab, len(m.ids)
 	for i := range dst {

@@ -14,11 +14,11 @@ import (
 	"talf/tree"
 )
 
-// dtypes are the types that weights are kept as.
+// dtypes are the storage types of weights.
 var dtypes = []compute.DType{compute.F32, compute.BF16, compute.Q8}
 
-// oracleClass returns the class whose bits class must have with weights of a
-// type: tiles have bits of their own with bfloat16.
+// oracleClass returns the class whose bits class must have for weights of a type: with
+// bfloat16, tiles have bits of their own.
 func oracleClass(class kern.Class, dt compute.DType) kern.Class {
 	if class == kern.AMX && dt == compute.BF16 {
 		return class
@@ -26,10 +26,10 @@ func oracleClass(class kern.Class, dt compute.DType) kern.Class {
 	return kern.Portable
 }
 
-// TestBatchesOfTreesHaveTheBitsOfPlainDecoding runs batches of 1 to 8 sequences,
-// each with a tree of its own and one with 256 nodes, on every class, number of
-// threads and type of weights, in slots that other sequences left in disorder,
-// and compares nodes with plain decoding, token by token, on another device.
+// TestBatchesOfTreesHaveTheBitsOfPlainDecoding runs batches of 1 to 8 sequences, each
+// with its own tree, one of them of 256 nodes. It does so on every class, with several
+// thread counts and types of weights, in slots that other sequences left in disorder.
+// It compares nodes with plain decoding, token by token, on another device.
 func TestBatchesOfTreesHaveTheBitsOfPlainDecoding(t *testing.T) {
 	c := modeltest.Default()
 	c.MaxPos = 400
@@ -62,7 +62,7 @@ func batchesAgree(t *testing.T, m, plain *model.Model, seed uint64) {
 		}
 		return ids
 	}
-	// Sequences that come and go leave free blocks in any order.
+	// Sequences that come and go leave free blocks in random order.
 	var gone []*model.Seq
 	for range 6 {
 		s := m.NewSeq()
@@ -84,7 +84,7 @@ func batchesAgree(t *testing.T, m, plain *model.Model, seed uint64) {
 		var prefixes [][]int32
 		for i := range size {
 			s, ids := m.NewSeq(), tokens(1+r.IntN(90))
-			if i%2 == 1 { // begins as another one's prefix
+			if i%2 == 1 { // starts from another sequence's prefix
 				n := 1 + r.IntN(len(prefixes[i-1]))
 				s.Close()
 				s = seqs[i-1].Fork()
@@ -109,7 +109,7 @@ func batchesAgree(t *testing.T, m, plain *model.Model, seed uint64) {
 		}
 		o := must[*model.Output](t)(m.Forward(ctx, batch))
 		for i, g := range batch {
-			// The last node, and some others; the path to each one token at a time.
+			// The last node and some others. The path to each one runs token by token.
 			for _, n := range []int{g.Tree.Len() - 1, r.IntN(g.Tree.Len()), r.IntN(g.Tree.Len())} {
 				o.ReadLogits(row, o.LogitsRow(i, n))
 				decode(t, plain, prefixes[i], g.Tree, n, want)
@@ -125,7 +125,7 @@ func batchesAgree(t *testing.T, m, plain *model.Model, seed uint64) {
 	}
 }
 
-// decode puts the logits of node n of tr, after prefix, into row: plain decoding.
+// decode puts the logits of node n of tr, after prefix, into row, by plain decoding.
 func decode(t *testing.T, m *model.Model, prefix []int32, tr *tree.Tree, n int, row []float32) {
 	t.Helper()
 	ctx := context.Background()
@@ -175,8 +175,7 @@ func TestPromptsHaveTheSameBitsForEveryFormat(t *testing.T) {
 	}
 }
 
-// TestOnePlaneHasTheSameBitsEverywhere holds activations of 8 bits to the same
-// promise.
+// TestOnePlaneHasTheSameBitsEverywhere checks the same promise for 8-bit activations.
 func TestOnePlaneHasTheSameBitsEverywhere(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 6)
 	one := func(class kern.Class, threads int) *model.Model {
@@ -200,8 +199,8 @@ func TestOnePlaneHasTheSameBitsEverywhere(t *testing.T) {
 	}
 }
 
-// TestHalfKeysAndValuesKeepThePromise keeps them in bfloat16: other bits than
-// F32's, and the same ones for trees, chunks, batches, classes and threads.
+// TestHalfKeysAndValuesKeepThePromise stores keys and values in bfloat16: the bits
+// differ from F32's, and are the same for trees, chunks, batches, classes and threads.
 func TestHalfKeysAndValuesKeepThePromise(t *testing.T) {
 	c := modeltest.Default()
 	c.MaxPos = 400

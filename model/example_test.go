@@ -13,8 +13,8 @@ import (
 	"talf/tree"
 )
 
-// A prompt is run, then a tree of two guesses for the next token; the one that
-// the model agrees with is committed.
+// A prompt is run, then a tree with two guesses for the next token. The guess that the
+// model agrees with is committed.
 func Example() {
 	dir, err := os.MkdirTemp("", "model")
 	if err != nil {
@@ -41,7 +41,7 @@ func Example() {
 	if _, err := s.Append(ctx, []int32{1, 17, 42}, nil, model.WantNone); err != nil {
 		log.Fatal(err)
 	}
-	t := tree.New(8, 3) // the root: the token that is to be run next
+	t := tree.New(8, 3) // the root: the next token to run
 	t.Add(0, 1)
 	t.Add(0, 58)
 	b := s.Branch(s.Len())

@@ -14,8 +14,8 @@ import (
 )
 
 // scores runs ids, then a forest below the last of them: node i follows node
-// parents[i], or the last id where that is −1. It returns logits and hidden
-// states after each id and logits of the nodes.
+// parents[i], or the last id if parents[i] is −1. It returns the logits and hidden
+// states after each id, and the logits of the nodes.
 func scores(t *testing.T, m *model.Model, ids, parents, tokens []int32) (logits, hidden, forest []float32) {
 	t.Helper()
 	ctx := context.Background()
@@ -49,7 +49,7 @@ func TestForestsBelowTheLastTokenAgreeWithTransformers(t *testing.T) {
 	m := load(t, dir, device(t, kern.Best(), 2), model.Default())
 	ids := ints(t, want, "input_ids")
 	for _, name := range []string{"tree10", "tree30"} {
-		// The fixture's root is a node; here it is the last id.
+		// In the fixture the root is a node; here it is the last id.
 		parents, tokens := ints(t, want, name+"_parents"), ints(t, want, name+"_tokens")
 		for i := range parents {
 			parents[i]--

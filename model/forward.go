@@ -9,10 +9,10 @@ import (
 	"talf/tree"
 )
 
-// Want says which nodes of a pass get logits.
+// Want says which nodes of a segment get logits.
 type Want uint8
 
-// Logits of no node, of the last one, or of all.
+// Logits of no node, of the last node, or of all nodes.
 const (
 	WantNone Want = iota
 	WantLast
@@ -22,16 +22,16 @@ const (
 // A Feature is a reference to one row of a device buffer: a hidden state.
 type Feature struct {
 	Buf  compute.Buffer // [rows][Hidden]
-	Row  int32          // also of Taps
-	Taps compute.Buffer // [rows][taps·Hidden], nil unless the model is tapped: see Tap
+	Row  int32          // row of Buf and of Taps
+	Taps compute.Buffer // [rows][taps·Hidden], nil unless the model is tapped; see Tap
 }
 
-// A Segment is one tree run over one sequence. A pass takes any number of them,
+// A Segment is one tree run over one sequence. A pass takes any number of segments,
 // each with its own branch.
 type Segment struct {
 	Rows *Branch
 	Tree *tree.Tree
-	From int       // run nodes [From,Len); earlier nodes have run and keep their rows
+	From int       // run nodes [From,Len); earlier nodes have already run and keep their rows
 	Want Want      // logits of none, the last, or all run nodes
 	Feat []Feature // draft head only: input feature of each run node
 }
@@ -48,12 +48,12 @@ type activations struct {
 	iota   []int32        // 0, 1, … rows−1
 	sel    compute.Buffer // hidden states of wanted rows
 	selCap int
-	out    [2]Output // of this pass and the one before, whose hidden states may be inputs
+	out    [2]Output // of this pass and the previous one, whose hidden states may be inputs
 	logits compute.Buffer
 	peaks  compute.Buffer // of the logits, if the device records them
 	logCap int
 	tops   []topBuf
-	ahead  int            // how many likely tokens passes read ahead, if reading them separately is slow
+	ahead  int            // how many likely tokens a pass reads ahead where separate reads are slow
 	topRow compute.Buffer // [topCap][Outputs]
 	topCap int
 
@@ -68,12 +68,12 @@ type activations struct {
 	hostIDs        []int32    // go through an interface without allocating
 }
 
-// Forward runs the segments in one pass. The output is valid until the next
-// Forward of this model, which may still take its hidden states as input features.
-// If Forward fails, no node of the batch counts as run.
+// Forward runs the segments in one pass. The output is valid until this model's next
+// Forward, which may still take its hidden states as input features. If Forward fails,
+// no node of the batch counts as run.
 //
 // The bits of a token's results depend only on its own sequence and path: not on the
-// other segments, on how rows are cut into passes and blocks, or on slots.
+// other segments, on how rows are divided into passes and blocks, or on slots.
 func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 	if err := m.load(); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (m *Model) plan(batch []Segment) (rows, wanted int, err error) {
 		n := t.Len() - g.From
 		switch {
 		case !m.spec.Draft && g.Feat != nil:
-			panic(fmt.Sprintf("model: segment %d: features, but this is no draft head", i))
+			panic(fmt.Sprintf("model: segment %d: features, but this is not a draft head", i))
 		case m.spec.Draft && len(g.Feat) != n:
 			panic(fmt.Sprintf("model: segment %d: %d features for %d nodes", i, len(g.Feat), n))
 		}
@@ -241,7 +241,7 @@ func (m *Model) cut(batch []Segment, rows int) {
 	}
 }
 
-// run computes the hidden states of one step, rows r and up of the pass.
+// run computes the hidden states of one step: the rows of the pass from r on.
 func (m *Model) run(s *compute.Step, r int, o *Output, whole bool) {
 	a, q, n := &m.act, m.q, s.Rows
 	if m.spec.Draft {
@@ -369,14 +369,14 @@ func (m *Model) growRope(n int) error {
 }
 
 // Append runs tokens as a chain after the committed positions and commits them:
-// prefill. Long input runs in passes of tree.MaxNodes. Feat holds a draft
-// head's input features, one per token; it is nil for other models. The output is the
-// last pass's and numbers the nodes of that pass, whose last one is LastNode. If a
-// pass fails, the tokens of earlier passes stay committed.
+// prefill. Long inputs run in passes of tree.MaxNodes tokens. Feat holds a draft head's
+// input features, one per token; it is nil for other models. The output is that of the
+// last pass and numbers its nodes; the last one is LastNode. If a pass fails, the
+// tokens of earlier passes stay committed.
 func (s *Seq) Append(ctx context.Context, tokens []int32, feat []Feature, want Want) (*Output, error) {
 	s.check()
 	if len(tokens) == 0 {
-		return nil, errors.New("append no tokens, want at least one")
+		return nil, errors.New("append 0 tokens, want at least one")
 	}
 	if feat != nil && len(feat) != len(tokens) {
 		panic(fmt.Sprintf("model: Append of %d tokens with %d features", len(tokens), len(feat)))

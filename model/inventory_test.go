@@ -12,9 +12,9 @@ import (
 	"talf/model/safetensors"
 )
 
-// A family with one more tensor is one more line of its inventory: here GPT-NeoX
-// with a gate. The line reaches sizes, the memory plan, random weights and the
-// loader, which packs and uses it.
+// A family with one more tensor needs one more line in its inventory: here GPT-NeoX
+// with a gate. Sizes, the memory plan, random weights and the loader, which packs and
+// uses the tensor, all follow the line.
 func TestATensorIsAddedToAFamilyByOneLine(t *testing.T) {
 	plain := modeltest.Of("gpt_neox").Spec()
 	gated := *plain
@@ -50,7 +50,7 @@ func TestATensorIsAddedToAFamilyByOneLine(t *testing.T) {
 	}
 }
 
-// What the network has no use for must not be passed over: the results would be
+// A tensor that the network cannot use must not be ignored: the results would be
 // another network's.
 func TestATensorWithoutUseIsRefused(t *testing.T) {
 	spec := *modeltest.Default().Spec()

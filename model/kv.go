@@ -10,14 +10,14 @@ import (
 
 const blockLen = compute.BlockLen
 
-// blocks allocates the blocks of a KV store. A block is held by the sequences that
-// contain it or by its scratch slots in use; refs counts the holders.
+// blocks allocates the blocks of a KV store. A block is shared by the sequences that
+// contain it and by its scratch slots in use; refs counts them all.
 type blocks struct {
 	kv      compute.KV
 	refs    []int32
 	free    []int32
-	scratch int32 // block from which scratch slots are taken; −1: none
-	fill    int   // slots taken from it
+	scratch int32 // block that scratch slots are taken from; −1: none
+	fill    int   // slots taken from that block
 }
 
 func (b *blocks) get() (int32, error) {
@@ -58,8 +58,8 @@ func (b *blocks) put(id int32) {
 	}
 }
 
-// slot returns a scratch slot. Its block is freed when all slots in it have been
-// given back.
+// slot returns a scratch slot. Its block is freed when all its slots have been given
+// back.
 func (b *blocks) slot() (int32, error) {
 	if b.scratch < 0 || b.fill == blockLen {
 		id, err := b.get()
@@ -67,7 +67,7 @@ func (b *blocks) slot() (int32, error) {
 			return 0, err
 		}
 		if old := b.scratch; old >= 0 {
-			b.put(old) // the hold that kept it open
+			b.put(old) // the reference that kept it open
 		}
 		b.scratch, b.fill = id, 0
 	}
@@ -80,14 +80,14 @@ func (b *blocks) slot() (int32, error) {
 func (b *blocks) putSlot(s int32) {
 	id := s / blockLen
 	b.put(id)
-	if id == b.scratch && b.refs[id] == 1 { // only the hold is left
+	if id == b.scratch && b.refs[id] == 1 { // only that reference is left
 		b.put(id)
 		b.scratch = -1
 	}
 }
 
-// KVBlocks returns how many blocks of compute.BlockLen positions are in use and
-// how many the device has reserved.
+// KVBlocks returns the number of blocks of compute.BlockLen positions in use and the
+// number that the device has reserved.
 func (m *Model) KVBlocks() (used, total int) {
 	return len(m.blocks.refs) - len(m.blocks.free), len(m.blocks.refs)
 }
@@ -98,17 +98,17 @@ func (m *Model) PositionBytes() int64 {
 	return int64(2*c.Layers*c.KVHeads*c.HeadDim) * int64(c.Type.Size())
 }
 
-// A Seq is the committed positions of one sequence and their KV blocks.
+// A Seq is one sequence: its committed positions and their KV blocks.
 type Seq struct {
 	m      *Model
 	n      int
-	blocks []int32 // of [0,n), and of the tip's nodes while it is open
+	blocks []int32 // of [0,n), and of the tip's nodes while the tip is open
 	tip    Branch  // the branch at the end
-	open   int     // branches open, the tip included
+	open   int     // open branches, including the tip
 	closed bool
 	dst    []int32 // destinations of a commit's moves, until the next Sync
 	src    []int32
-	chain  *tree.Tree // Append's
+	chain  *tree.Tree // used by Append
 	path   []int
 }
 
@@ -120,7 +120,7 @@ func (s *Seq) Len() int { return s.n }
 
 func nblocks(positions int) int { return (positions + blockLen - 1) / blockLen }
 
-// trim gives back the blocks beyond the committed positions.
+// trim gives back the blocks after the committed positions.
 func (s *Seq) trim() {
 	keep := nblocks(s.n)
 	for i := keep; i < len(s.blocks); i++ {
@@ -129,8 +129,8 @@ func (s *Seq) trim() {
 	s.blocks = s.blocks[:keep]
 }
 
-// Fork returns a sequence that shares s's full blocks. The tail block is copied
-// by the first of the two that writes to it.
+// Fork returns a sequence that shares s's full blocks. The first of the two that writes
+// to the tail block copies it.
 func (s *Seq) Fork() *Seq {
 	s.check()
 	f := &Seq{m: s.m, n: s.n, blocks: append([]int32(nil), s.blocks[:nblocks(s.n)]...)}
@@ -140,7 +140,7 @@ func (s *Seq) Fork() *Seq {
 	return f
 }
 
-// Truncate drops positions from n on. It panics while a branch is open.
+// Truncate drops the positions from n on. It panics while a branch is open.
 func (s *Seq) Truncate(n int) {
 	s.check()
 	if n < 0 || n > s.n || s.open > 0 {
@@ -150,7 +150,7 @@ func (s *Seq) Truncate(n int) {
 	s.trim()
 }
 
-// Close gives the blocks back. A branch at the end is dropped with them.
+// Close gives the blocks back and drops the branch at the end, if one is open.
 func (s *Seq) Close() {
 	if s.closed {
 		return
@@ -169,13 +169,13 @@ func (s *Seq) check() {
 	}
 }
 
-// A Branch holds the KV rows of one tree's nodes. At most one branch with prefix ==
-// Len may be open on a sequence. A branch must not be used after Commit or Drop: its
-// memory is reused for the next one.
+// A Branch holds the KV rows of one tree's nodes. At most one branch with prefix == Len
+// may be open on a sequence. A branch must not be used after Commit or Drop, because
+// its memory is reused for the next one.
 type Branch struct {
 	seq  *Seq    // nil when closed
 	base int     // position of node 0
-	keep int     // number of leading nodes whose rows were already committed: 0 or 1
+	keep int     // leading nodes whose rows were committed before: 0 or 1
 	ran  int     // nodes [0,ran) have run
 	own  []int32 // slot of every node that ran
 	tip  bool
@@ -183,8 +183,8 @@ type Branch struct {
 	pass int
 }
 
-// Branch returns rows for one tree whose root is at position prefix. With prefix <
-// Len it is for labelling a past position: it sees positions [0,prefix) and its own
+// Branch returns rows for one tree whose root is at position prefix. With prefix < Len
+// the branch is for labelling a past position: it sees positions [0,prefix) and its own
 // nodes, and can only be dropped.
 func (s *Seq) Branch(prefix int) *Branch {
 	s.check()
@@ -197,9 +197,9 @@ func (s *Seq) Branch(prefix int) *Branch {
 	return s.label(prefix)
 }
 
-// BranchPast is Branch(pos) for a root that is the token at position pos: its row
-// is reused, and the first Segment has From 1. With nine nodes a tree, labelling a
-// text costs a ninth less this way.
+// BranchPast is Branch(pos) for a root that is the token at position pos: its row is
+// reused, and the first Segment has From 1. With trees of nine nodes this saves a ninth
+// of the work of labelling a text.
 func (s *Seq) BranchPast(pos int) *Branch {
 	s.check()
 	if pos < 0 || pos >= s.n {
@@ -225,9 +225,9 @@ func (s *Seq) label(prefix int) *Branch {
 	return b
 }
 
-// BranchLast returns rows for one tree whose root is the last committed
-// position: its row is reused, and the first Segment has From 1. The path that
-// Commit takes begins with the root, which stays where it is.
+// BranchLast returns rows for one tree whose root is the last committed position: its
+// row is reused, and the first Segment has From 1. The path given to Commit begins with
+// the root, which stays in place.
 //
 // A draft head drafts this way: the last verified token has been run with its true
 // feature and committed, and is the root of the drafted nodes.
@@ -266,7 +266,7 @@ func (b *Branch) reserve(n int) error {
 	}
 	pool := &s.m.blocks
 	if i := s.n / blockLen; s.n%blockLen != 0 && pool.refs[s.blocks[i]] > 1 {
-		// Shared with another sequence: copy before the first write.
+		// The block is shared with another sequence: copy it before the first write.
 		id, err := pool.get()
 		if err != nil {
 			return err
@@ -303,9 +303,9 @@ func (s *Seq) slot(p int) int32 { return s.blocks[p/blockLen]*blockLen + int32(p
 // Len returns the number of nodes that have run.
 func (b *Branch) Len() int { return b.ran }
 
-// Commit appends path (nodes, root first, each the parent of the next) to the
-// sequence and drops the rest. The branch must have prefix == Len. After an error
-// it is still open.
+// Commit appends path (nodes from the root down, each the parent of the next) to the
+// sequence and drops the other nodes. The branch must have prefix == Len. After an
+// error it is still open.
 func (b *Branch) Commit(path []int) error {
 	b.check()
 	if !b.tip {

@@ -1,8 +1,8 @@
 // Package model runs decoder-only language models and draft heads over trees.
 //
-// A Model and everything made from it (sequences, branches, outputs, stores)
-// belong to one goroutine at a time: nothing here locks. Several models may
-// share a device and run concurrently.
+// A Model and everything made from it (sequences, branches, outputs, stores) belong to
+// one goroutine at a time, because nothing here locks. Several models may share a
+// device and run concurrently.
 package model
 
 import (
@@ -18,22 +18,21 @@ import (
 	"talf/model/safetensors"
 )
 
-// ErrContext is wrapped by Forward's error when a node lies beyond the model's
-// last position.
+// Forward's error wraps ErrContext when a node lies past the model's last position.
 var ErrContext = errors.New("beyond the model's last position")
 
 // Options say how a model is loaded.
 type Options struct {
 	DType   compute.DType // of packed weights: F32, BF16 or Q8
 	KV      compute.DType // of keys and values: F32 or BF16
-	MaxRows int           // most rows of one internal pass; larger batches run in row blocks
-	// Lazy packs the weights when the model first runs or a draft head is made for
-	// it, which saves memory for callers that need only its tensors.
+	MaxRows int           // maximum rows of one internal pass; larger batches run in blocks of rows
+	// Lazy postpones packing the weights until the model first runs or a draft head is
+	// made for it. This saves memory for callers that need only its tensors.
 	Lazy bool
-	// Positions is how many positions of keys and values, for all sequences together,
-	// are reserved when a model is loaded onto a device of limited memory
-	// (compute.DeviceAbilities.Plan). A model that does not fit is refused before
-	// anything is loaded. 0 takes memory as it is needed.
+	// Positions is the number of positions of keys and values, for all sequences
+	// together, that are reserved when a model is loaded onto a device of limited
+	// memory (compute.DeviceAbilities.Plan). A model that does not fit is refused
+	// before anything is loaded. 0 takes memory as needed.
 	Positions int
 }
 
@@ -60,23 +59,23 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// A Model is a loaded network. One goroutine at a time may call Forward;
+// A Model is a loaded network. Only one goroutine at a time may call Forward; its
 // sequences and branches belong to that goroutine too.
 type Model struct {
 	spec *arch.Spec
 	dev  compute.Device
 	q    compute.Queue
-	can  compute.Abilities // q's
+	can  compute.Abilities // of q
 	opt  Options
 	set  *safetensors.Set
-	hash string // empty until asked for
+	hash string // empty until first asked for
 
 	embed  compute.Weight // [Vocab][Hidden]
-	lmHead compute.Linear // [Vocab][Hidden]; embed itself if tied
-	ids    []int32        // draft head: the target's id for each row of lmHead; nil: the row's own
+	lmHead compute.Linear // [Vocab][Hidden]; embed if tied
+	ids    []int32        // draft head: the target's id for each row of lmHead; nil: the row's index
 	fc     compute.Linear // draft head: [Hidden][2·Hidden]
 	norm   *compute.Norm  // final; nil in a draft head
-	taps   []int          // boundaries at which passes keep the residual stream
+	taps   []int          // boundaries at which passes record the residual stream
 	layers []layer
 
 	ropeRows int // positions in the rotary table that the layers share
@@ -84,12 +83,12 @@ type Model struct {
 	blocks   blocks
 	spare    []*Branch // labelling branches, for reuse
 	act      activations
-	pass     int  // number of the pass, to catch a branch that is given twice
+	pass     int  // number of the pass, to catch a branch given twice
 	lazy     bool // the weights are not packed yet
 }
 
-// A layer is attention, the feed-forward network and the products around them.
-// The first norm of a draft head is absent.
+// A layer is attention, the feed-forward network and their products. A draft head has
+// no first norm.
 type layer struct {
 	qkv    compute.Linear // [(Heads+2·KVHeads)·HeadDim][Hidden]
 	attn   compute.Attention
@@ -116,8 +115,8 @@ func Load(dir string, dev compute.Device, opt Options) (*Model, error) {
 	return m, nil
 }
 
-// New builds a model from its tensors and takes ownership of set, which Close
-// closes. Tensors that spec does not list are ignored. If New fails, set stays open.
+// New builds a model from its tensors and takes ownership of set, which Close closes.
+// Tensors that spec does not list are ignored. If New fails, set stays open.
 func New(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options) (*Model, error) {
 	if spec.Draft {
 		return nil, errors.New("a draft head needs its target: use NewDraft")
@@ -135,13 +134,13 @@ func (m *Model) load() error {
 	if !m.lazy {
 		return nil
 	}
-	m.layers = nil // left by the check
+	m.layers = nil // left over from the check
 	err := newLoader(m, false).all()
 	m.lazy = err != nil
 	return err
 }
 
-// all loads a model other than a draft head.
+// all loads a model that is not a draft head.
 func (l *loader) all() error {
 	m := l.m
 	m.embed = l.linear(noLayer, arch.Embed).W
@@ -154,10 +153,10 @@ func (l *loader) all() error {
 	return l.done()
 }
 
-// NewDraft builds a draft head for target and shares target's embedding and LM
-// head. A head whose own embedding has other values uses that, and a head with a
-// draft vocabulary has only the LM head's rows for it. The head runs on target's
-// device and must not outlive target. Otherwise NewDraft is like New.
+// NewDraft builds a draft head for target and shares target's embedding and LM head. A
+// head whose own embedding has different values uses its own, and a head with a draft
+// vocabulary packs only those rows of the LM head. The head runs on target's device and
+// must not outlive target. Otherwise NewDraft is like New.
 func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options) (*Model, error) {
 	t := target.spec
 	switch {
@@ -230,8 +229,8 @@ func (m *Model) Options() Options { return m.opt }
 // Device returns the device that the model runs on.
 func (m *Model) Device() compute.Device { return m.dev }
 
-// WeightBytes returns the memory of the weights that a pass reads: all packed
-// weights except an untied embedding, of which it reads only a few rows.
+// WeightBytes returns the size of the weights that a pass reads: all packed weights
+// except an untied embedding, of which a pass reads only a few rows.
 func (m *Model) WeightBytes() int {
 	n := m.lmHead.W.Bytes()
 	if m.fc.W != nil {
@@ -252,8 +251,8 @@ func (m *Model) WeightBytes() int {
 // Tensors returns the weights as stored. They are valid until Close.
 func (m *Model) Tensors() *safetensors.Set { return m.set }
 
-// HostEmbed returns a copy of the embedding table [Vocab][Hidden] on the host,
-// where training a head needs it.
+// HostEmbed returns a copy of the embedding table [Vocab][Hidden] on the host, for
+// training a head.
 func (m *Model) HostEmbed() ([]float32, error) { return m.host(arch.Embed) }
 
 // HostLMHead returns a copy of the LM head [Vocab][Hidden].
@@ -261,8 +260,8 @@ func (m *Model) HostLMHead() ([]float32, error) {
 	return m.host(m.headRole())
 }
 
-// PackEmbed packs the embedding [Vocab][Hidden] by itself, as bfloat16 if it is
-// stored that way and as float32 otherwise, so its values are those of HostEmbed.
+// PackEmbed packs only the embedding [Vocab][Hidden], as bfloat16 if it is stored that
+// way and otherwise as float32, so its values are those of HostEmbed.
 func (m *Model) PackEmbed() (compute.Weight, error) {
 	l := newLoader(m, false)
 	want, _ := l.take(arch.Embed, noLayer, false)
@@ -281,7 +280,7 @@ func (m *Model) PackEmbed() (compute.Weight, error) {
 	return w, l.err
 }
 
-// PackLMHead packs the given rows of the LM head, or all of them for nil.
+// PackLMHead packs the given rows of the LM head, or all rows if rows is nil.
 func (m *Model) PackLMHead(as compute.DType, ids []int32) (compute.Weight, error) {
 	l := newLoader(m, false)
 	t, _ := l.take(m.headRole(), noLayer, false)
@@ -314,9 +313,9 @@ func (m *Model) host(role arch.Role) ([]float32, error) {
 	return x, nil
 }
 
-// Hash identifies the weights. It is the hexadecimal SHA-256 of every tensor's
-// name, dtype, shape and bytes in name order; the first call reads all weights.
-// Quantised weights have the hash of the weights that they were made from.
+// Hash identifies the weights. It is the hexadecimal SHA-256 of every tensor's name,
+// dtype, shape and bytes in name order. The first call reads all weights. Quantised
+// weights have the hash of the weights that they were made from.
 func (m *Model) Hash() string {
 	if m.hash == "" {
 		m.hash = HashOf(m.set)
@@ -348,7 +347,7 @@ func HashOf(set *safetensors.Set) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Close frees what the model holds, including its tensors. The device stays open.
+// Close frees the model's memory, including its tensors. The device stays open.
 func (m *Model) Close() error { return m.set.Close() }
 
 var _ io.Closer = (*Model)(nil)

@@ -23,7 +23,7 @@ import (
 	"talf/tree"
 )
 
-// device returns a CPU device that ends with the test.
+// device returns a CPU device that is closed when the test finishes.
 func device(t testing.TB, class kern.Class, threads int) *cpu.Device {
 	t.Helper()
 	d, err := cpu.New(cpu.Config{Class: class, Threads: threads})
@@ -44,13 +44,14 @@ func load(t testing.TB, dir string, dev *cpu.Device, opt model.Options) *model.M
 	return m
 }
 
-// fixtures are models with transformers' results, of every architecture.
+// fixtures are models of every architecture with transformers' results.
 var fixtures = []string{
 	"hf/llama-gqa", "hf/llama-llama3rope", "demo", "hf/mistral-swa",
 	"hf/qwen2", "hf/qwen3", "hf/gpt-neox-parallel", "hf/gpt-neox-sequential",
 }
 
-// fixture returns the directory of a model and what transformers computes with it.
+// fixture returns a model's directory and the results that transformers computes with
+// it.
 func fixture(t testing.TB, name string) (dir string, want *safetensors.Set) {
 	t.Helper()
 	switch {
@@ -69,7 +70,7 @@ func small(t testing.TB) *model.Model {
 	return load(t, modeltest.Random(t, modeltest.Default(), 1), device(t, kern.Best(), 2), model.Default())
 }
 
-// classes are the kernels that this machine can run.
+// classes are the classes of kernels that this machine can run.
 func classes() []kern.Class { return kern.Available() }
 
 func open(t testing.TB, path string) *safetensors.Set {
@@ -108,9 +109,9 @@ func ints(t testing.TB, s *safetensors.Set, name string) []int32 {
 	return v
 }
 
-// tolerance is the fixtures' own: at least five times the distance between
-// transformers in float32 and in float64, and a fifth of what the smallest
-// deliberate mistake changes (golden.json beside each).
+// tolerance comes from the fixtures: at least five times the distance between
+// transformers in float32 and in float64, and a fifth of the change that the smallest
+// deliberate mistake causes (golden.json in each fixture's directory).
 const tolerance = 2e-4
 
 func close32(t testing.TB, what string, got, want []float32) {
@@ -161,7 +162,7 @@ func argmax(x []float32) int32 {
 	return int32(best)
 }
 
-// greedy continues prompt by n tokens, one at a time.
+// greedy continues prompt greedily by n tokens, one at a time.
 func greedy(t testing.TB, m *model.Model, prompt []int32, n int) []int32 {
 	t.Helper()
 	s := m.NewSeq()
@@ -185,7 +186,7 @@ func TestAgreesWithTransformers(t *testing.T) {
 	for _, c := range []struct {
 		dir    string
 		trees  bool
-		greedy [][2]string // names of prompts and of their continuations
+		greedy [][2]string // names of the prompts and their continuations
 	}{
 		{"hf/llama-gqa", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
 		{"hf/llama-llama3rope", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
@@ -237,7 +238,7 @@ func TestAgreesWithTransformers(t *testing.T) {
 	}
 }
 
-// numbered are five pairs of tensor names.
+// numbered returns five pairs of tensor names.
 func numbered(prompt, ids string) (out [][2]string) {
 	for i := range 5 {
 		out = append(out, [2]string{fmt.Sprintf(prompt, i), fmt.Sprintf(ids, i)})
@@ -253,7 +254,7 @@ func treeOf(tokens, parents []int32) *tree.Tree {
 	return t
 }
 
-// run returns logits [T][V] and hidden states [T][H] of ids, run in chunks.
+// run returns the logits [T][V] and hidden states [T][H] of ids, computed in chunks.
 func run(t testing.TB, m *model.Model, ids []int32, chunk int) (logits, hidden []float32) {
 	t.Helper()
 	s := m.NewSeq()
@@ -286,8 +287,8 @@ func TestChunksClassesAndThreadsGiveTheSameBits(t *testing.T) {
 		configs = append(configs, modeltest.Of(name))
 	}
 	for i, c := range configs {
-		// One configuration shows that threads and blocks of rows do not matter; the
-		// others, that no architecture's own operations break it.
+		// One configuration shows that threads and blocks of rows do not matter. The
+		// others show that no architecture's own operations break this.
 		brief := i > 1 || i == 1 && testing.Short()
 		dir := modeltest.Random(t, c, 3)
 		var logits, hidden []float32
@@ -317,7 +318,7 @@ func TestChunksClassesAndThreadsGiveTheSameBits(t *testing.T) {
 	}
 }
 
-// randomTree returns a tree of n nodes, some of them grown later.
+// randomTree returns a tree of n nodes, some of them added later.
 func randomTree(r *rand.Rand, vocab, n int) *tree.Tree {
 	t := tree.New(r.Int32N(int32(vocab)), n)
 	for t.Len() < n {
@@ -330,16 +331,16 @@ func randomTree(r *rand.Rand, vocab, n int) *tree.Tree {
 	return t
 }
 
-// TestTreeNodesHaveTheBitsOfPlainDecoding runs random trees in random passes, at
-// the end and at past positions of forked and grown sequences, commits random
-// paths, and compares every node with a plain run over its own path.
+// TestTreeNodesHaveTheBitsOfPlainDecoding runs random trees in random passes, at the
+// end and at past positions of forked and extended sequences. It commits random paths
+// and compares every node with a plain run of its own path.
 func TestTreeNodesHaveTheBitsOfPlainDecoding(t *testing.T) {
 	rounds, others := 100, 12
 	if testing.Short() {
 		rounds, others = 12, 3
 	}
-	// One model is held to plain Go's bits, the others to those of these kernels:
-	// classes have the same bits by other tests.
+	// One model is compared with plain Go's bits, the others with those of the same
+	// kernels: other tests show that classes have the same bits.
 	t.Run("random", func(t *testing.T) {
 		treesHaveThePlainBits(t, modeltest.Random(t, modeltest.Default(), 1), kern.Portable, rounds)
 	})
@@ -356,7 +357,7 @@ func TestTreeNodesHaveTheBitsOfPlainDecoding(t *testing.T) {
 	}
 }
 
-// loadLong loads a model for more positions than it was made for.
+// loadLong loads a model with more positions than its configuration allows.
 func loadLong(t *testing.T, dir string, dev *cpu.Device, opt model.Options) *model.Model {
 	t.Helper()
 	spec := must[*arch.Spec](t)(arch.Load(dir))
@@ -370,7 +371,7 @@ func treesHaveThePlainBits(t *testing.T, dir string, class kern.Class, rounds in
 	ctx := context.Background()
 	m := loadLong(t, dir, device(t, kern.Best(), 2), model.Default())
 	v := m.Spec().Vocab
-	// plain has its own model: other slots, other buffers, one token a pass.
+	// plain has its own model: other slots, other buffers, one token per pass.
 	plain := loadLong(t, dir, device(t, class, 1), model.Options{MaxRows: 1})
 	for seed := range uint64(rounds) {
 		r := rand.New(rand.NewPCG(seed, 9))
@@ -378,7 +379,7 @@ func treesHaveThePlainBits(t *testing.T, dir string, class kern.Class, rounds in
 			t.Helper()
 			t.Fatalf("seed %d: %s", seed, fmt.Sprintf(format, args...))
 		}
-		// check runs the path to node n alone, after the prefix, token by token.
+		// check runs only the path to node n after the prefix, token by token.
 		var done *model.Seq
 		var doneIDs []int32
 		check := func(prefix []int32, tr *tree.Tree, n int, got []float32) {
@@ -414,8 +415,8 @@ func treesHaveThePlainBits(t *testing.T, dir string, class kern.Class, rounds in
 		must[*model.Output](t)(first.s.Append(ctx, ids, nil, model.WantNone))
 		seqs := []*live{first}
 		for range 4 {
-			// Two trees a round: one at the end, one at a past position; sometimes
-			// more sequences by forking, sometimes shorter ones.
+			// Two trees per round, one at the end and one at a past position. Sometimes
+			// a fork adds a sequence, sometimes one is truncated.
 			if r.IntN(2) == 0 {
 				o := seqs[r.IntN(len(seqs))]
 				seqs = append(seqs, &live{o.s.Fork(), slices.Clone(o.ids)})
@@ -433,7 +434,7 @@ func treesHaveThePlainBits(t *testing.T, dir string, class kern.Class, rounds in
 				past = l.s.Branch(at)
 			}
 			full, side := randomTree(r, v, 1+r.IntN(40)), randomTree(r, v, 1+r.IntN(9))
-			// Grow the first tree in two passes.
+			// Build the first tree in two passes.
 			cut := 1 + r.IntN(full.Len())
 			part := tree.New(full.Token(0), full.Len())
 			for i := 1; i < cut; i++ {
@@ -459,7 +460,7 @@ func treesHaveThePlainBits(t *testing.T, dir string, class kern.Class, rounds in
 					check(l.ids[:at], side, n, row)
 				}
 				from = part.Len()
-				if r.IntN(4) == 0 { // while nodes have their rows in the shared block
+				if r.IntN(4) == 0 { // while nodes have rows in the shared block
 					seqs = append(seqs, &live{l.s.Fork(), slices.Clone(l.ids)})
 				}
 			}
@@ -485,7 +486,7 @@ func treesHaveThePlainBits(t *testing.T, dir string, class kern.Class, rounds in
 			l.s.Close()
 		}
 		if used, _ := m.KVBlocks(); used != 0 {
-			fail("%d blocks in use after all is closed", used)
+			fail("%d blocks in use after everything is closed", used)
 		}
 	}
 }
@@ -493,7 +494,7 @@ func treesHaveThePlainBits(t *testing.T, dir string, class kern.Class, rounds in
 func TestBlocksAreSharedAndGivenBack(t *testing.T) {
 	ctx := context.Background()
 	m := small(t)
-	ids := make([]int32, 70) // three blocks, the last one partly
+	ids := make([]int32, 70) // three blocks, the last one partly filled
 	s := m.NewSeq()
 	must[*model.Output](t)(s.Append(ctx, ids, nil, model.WantNone))
 	want := func(n int) {
@@ -527,7 +528,7 @@ func TestBlocksAreSharedAndGivenBack(t *testing.T) {
 	want(4)
 	f.Close()
 	want(2)
-	g.Branch(g.Len()) // an open branch goes with its sequence
+	g.Branch(g.Len()) // closing the sequence drops an open branch
 	g.Close()
 	g.Close()
 	want(0)
@@ -687,7 +688,7 @@ func forwardDoesNotAllocate(t *testing.T, m *model.Model) {
 		round()
 	}
 	if n := testing.AllocsPerRun(20, round); n != 0 {
-		t.Errorf("%v allocations a pass, want none", n)
+		t.Errorf("%v allocations per pass, want none", n)
 	}
 }
 
@@ -734,7 +735,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		t.Errorf("%d blocks in use after errors", used)
 	}
 
-	// Damaged files: each error names the file and what is wrong with it.
+	// Damaged files: each error names the file and the fault.
 	weights := filepath.Join(dir, "model.safetensors")
 	whole, err := os.ReadFile(weights)
 	if err != nil {

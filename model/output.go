@@ -8,11 +8,11 @@ import (
 	"talf/compute"
 )
 
-// An Output holds the results of a pass, on the device.
+// An Output is the result of a pass, on the device.
 type Output struct {
-	Hidden compute.Buffer // [rows][Hidden]: after the final norm; a head's f̂
-	Logits compute.Buffer // [wanted rows][Outputs]: by draft ids if there is a draft vocabulary
-	Taps   compute.Buffer // [rows][taps·Hidden], nil unless the model is tapped: see Tap
+	Hidden compute.Buffer // [rows][Hidden]: after the final norm, or a head's f̂
+	Logits compute.Buffer // [wanted rows][Outputs]: columns are draft ids if there is a draft vocabulary
+	Taps   compute.Buffer // [rows][taps·Hidden], nil unless the model is tapped; see Tap
 
 	m    *Model
 	rows int
@@ -61,10 +61,10 @@ func (o *Output) LogitsRow(seg, n int) int {
 	case g.want == WantLast && n == g.from+g.n-1:
 		return g.logit
 	}
-	panic(fmt.Sprintf("model: no logits of node %d of segment %d were wanted", n, seg))
+	panic(fmt.Sprintf("model: the pass did not ask for the logits of node %d of segment %d", n, seg))
 }
 
-// Rows returns the numbers of rows of hidden states and of logits.
+// Rows returns the number of rows of hidden states and of logits.
 func (o *Output) Rows() (hidden, logits int) { return o.rows, len(o.want) }
 
 func (o *Output) check(what string, row, n, have int) {
@@ -73,8 +73,8 @@ func (o *Output) check(what string, row, n, have int) {
 	}
 }
 
-// ReadLogits copies rows [row, row+len(dst)/Vocab) of the logits to dst. They are
-// by the target's ids; tokens outside a draft vocabulary have −∞.
+// ReadLogits copies rows [row, row+len(dst)/Vocab) of the logits to dst. Columns are
+// target ids; tokens outside a draft vocabulary get −∞.
 func (o *Output) ReadLogits(dst []float32, row int) {
 	v := o.m.spec.Vocab
 	n := (len(dst) + v - 1) / v
@@ -112,11 +112,12 @@ type best struct {
 	logp []float32 // [rows][k]
 }
 
-// Reading ahead is bounded: a larger pass takes so long that asking again is cheap.
+// Reading ahead is bounded: after a larger pass, a separate read costs little by
+// comparison.
 const mostAhead, mostAheadRows = 64, 512
 
-// readAhead makes a pass read as many likely tokens of every row as callers asked
-// for in earlier passes, unless nobody asked for the last pass's.
+// readAhead makes a pass read as many likely tokens per row as callers asked for after
+// earlier passes, unless nobody asked after the last pass.
 func (o *Output) readAhead(q compute.Replayer) {
 	a := &o.m.act
 	last := &a.out[1].best
@@ -128,7 +129,7 @@ func (o *Output) readAhead(q compute.Replayer) {
 	}
 }
 
-// readBest queues the reading of the k most likely tokens of all rows.
+// readBest queues a read of the k most likely tokens of all rows.
 func (o *Output) readBest(q compute.Replayer, k int) {
 	n := len(o.want) * k
 	b := &o.best
@@ -137,8 +138,8 @@ func (o *Output) readBest(q compute.Replayer, k int) {
 	q.ReadTopK(b.ids, b.logp, o.Logits, k, len(o.want))
 }
 
-// topBest is TopK from the tokens that were read ahead; it reads them if they are
-// too few. It reports false if they cannot be had.
+// topBest answers TopK from the tokens that were read ahead, and reads more if they are
+// too few. It returns false if they cannot be read.
 func (o *Output) topBest(ids []int32, logp []float32, row, n, k int) bool {
 	m := o.m
 	q := m.can.Replay
@@ -150,7 +151,7 @@ func (o *Output) topBest(ids []int32, logp []float32, row, n, k int) bool {
 		o.readBest(q, k)
 		if m.q.Sync(context.Background()) != nil {
 			b.k = 0
-			return false // the next caller gets the failure
+			return false // the next call reports the failure
 		}
 		m.act.ahead = k
 	}
@@ -166,7 +167,7 @@ func (o *Output) topBest(ids []int32, logp []float32, row, n, k int) bool {
 	return true
 }
 
-// global turns ids of a draft vocabulary into the target's.
+// global maps ids of a draft vocabulary to the target's ids.
 func (m *Model) global(ids []int32) {
 	if m.ids != nil {
 		for i, d := range ids {
@@ -181,11 +182,11 @@ type topBuf struct {
 	ids, logp compute.Buffer // [cap][k]
 }
 
-// TopK writes the k most likely tokens of logits rows [row,row+n), best first,
-// ties by lower id, with log-softmax values at temperature 1: [n][k] each. Ids are
-// the target's; k is at most Outputs. With a nil logp it finds the tokens alone,
-// which is cheaper. It panics if the device has no memory for n rows, which cannot
-// happen if it has run them.
+// TopK writes the k most likely tokens of logits rows [row,row+n), best first, ties by
+// lower id, with log-softmax values at temperature 1: [n][k] each. Ids are the
+// target's; k is at most Outputs. With a nil logp it finds only the tokens, which is
+// cheaper. It panics if the device has no memory for n rows, which cannot happen if the
+// device has run that many.
 func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 	m, a := o.m, &o.m.act
 	o.check("logits", row, n, len(o.want))
@@ -224,7 +225,7 @@ func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 	}
 }
 
-// topRows returns logits rows [row,row+n) as a buffer of its own.
+// topRows returns logits rows [row,row+n) as a separate buffer.
 func (o *Output) topRows(must func(compute.Buffer, error) compute.Buffer, row, n int) compute.Buffer {
 	m, a := o.m, &o.m.act
 	if row == 0 {
@@ -250,12 +251,12 @@ func (a *activations) top(k int) *topBuf {
 	return &a.tops[len(a.tops)-1]
 }
 
-// A Store keeps hidden states beyond the pass that made them: a draft head's f̂
-// for nodes whose children run later, or features from the host.
+// A Store keeps hidden states for longer than the pass that computed them: a draft
+// head's f̂ for nodes whose children run later, or features from the host.
 type Store struct {
 	m    *Model
 	buf  compute.Buffer // [rows][Hidden]
-	tmp  compute.Buffer // Load's
+	tmp  compute.Buffer // used by Load
 	tmpN int
 	rows int
 	src  []int32
@@ -270,7 +271,7 @@ func (m *Model) NewStore(rows int) (*Store, error) {
 	return &Store{m: m, buf: b, rows: rows}, nil
 }
 
-// Rows returns the store's size.
+// Rows returns the store's size in rows.
 func (s *Store) Rows() int { return s.rows }
 
 // At returns a reference to row r.
@@ -281,7 +282,7 @@ func (s *Store) At(r int) Feature {
 	return Feature{Buf: s.buf, Row: int32(r)}
 }
 
-// Put copies hidden states to rows r and up.
+// Put copies hidden states to the rows from r on.
 func (s *Store) Put(r int, f ...Feature) error {
 	if r < 0 || r+len(f) > s.rows {
 		panic(fmt.Sprintf("model: rows [%d,%d) of a store of %d", r, r+len(f), s.rows))
@@ -299,12 +300,12 @@ func (s *Store) Put(r int, f ...Feature) error {
 		i = j
 	}
 	if s.m.can.Replay != nil {
-		return nil // src is copied; the next pass reports a failure
+		return nil // src has been copied; the next pass reports a failure
 	}
 	return s.m.q.Sync(context.Background())
 }
 
-// Load copies host rows [n][Hidden] to rows r and up.
+// Load copies host rows [n][Hidden] to the rows from r on.
 func (s *Store) Load(r int, x []float32) error {
 	h := s.m.spec.Hidden
 	n := len(x) / h

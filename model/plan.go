@@ -8,26 +8,27 @@ import (
 	"talf/model/arch"
 )
 
-// A Footprint is the device memory that a model takes, in bytes.
+// A Footprint is a model's use of device memory, in bytes.
 type Footprint struct {
 	Weights   int64
 	KV        int64 // for Positions
-	Work      int64 // activations, logits and the buffers that products and attention share
+	Work      int64 // activations, logits, and the buffers that products and attention share
 	Positions int
 }
 
 // Total returns the sum.
 func (f Footprint) Total() int64 { return f.Weights + f.KV + f.Work }
 
-// planRows is how many rows have logits at a time in decoding: a tree's nodes.
+// planRows is the largest number of rows that have logits at one time in decoding: the
+// nodes of a tree.
 const planRows = 64
 
-// Plan returns the memory that a model will take of a device of limited memory if
-// it is loaded with opt. It does the same sums as loading, before anything is
-// loaded. A draft head's embedding and LM head are not counted: they are its target's.
+// Plan returns the memory that a model will take on a device of limited memory if it is
+// loaded with opt. It does the same sums as loading, before anything is loaded. A draft
+// head's embedding and LM head are not counted, because they belong to its target.
 func Plan(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	f := Footprint{Positions: opt.Positions}
-	stacked := 0 // rows of queries and keys, which are packed with the values
+	stacked := 0 // rows of queries, keys and values, which are packed together
 	for _, t := range spec.Tensors() {
 		switch {
 		case t.Cols == 0 || t.Optional:
@@ -58,8 +59,8 @@ func kvConfig(spec *arch.Spec, opt Options) compute.KVConfig {
 	return compute.KVConfig{Layers: spec.Layers, KVHeads: spec.KVHeads, HeadDim: spec.HeadDim, Type: opt.KV}
 }
 
-// fits refuses, before a device is filled, a model that is too large for it, and
-// says what would fit.
+// fits refuses a model that is too large for its device before anything is loaded, and
+// says which settings would fit.
 func fits(name string, spec *arch.Spec, dev compute.Device, opt Options) error {
 	p := dev.Abilities().Plan
 	if p == nil || opt.Positions == 0 {
@@ -74,7 +75,7 @@ func fits(name string, spec *arch.Spec, dev compute.Device, opt Options) error {
 		return nil
 	}
 	var would []string
-	// most returns how many positions fit, in steps of 256.
+	// most returns the number of positions that fit, in steps of 256.
 	most := func(opt Options) int {
 		n := 0
 		for step := 1 << 30; step >= 256; step /= 2 {
@@ -120,7 +121,7 @@ func mib(n int64) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// setAside reserves all memory that decoding needs, so that none is asked for later.
+// setAside reserves all memory that decoding needs, so that nothing is allocated later.
 func (m *Model) setAside() error {
 	if m.dev.Abilities().Plan == nil || m.opt.Positions == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"talf/model/modeltest"
 )
 
-// A limited device is the CPU with as much memory as a test says.
+// A limited device is the CPU with as much memory as a test gives it.
 type limited struct {
 	compute.Device
 	free   int64
@@ -55,9 +55,10 @@ func TestMemoryIsPlannedBeforeAModelIsLoaded(t *testing.T) {
 	}
 	spec := m.Spec()
 	f := model.Plan(spec, dev, opt)
-	// Everything is taken when the model is loaded: decoding asks for no more.
+	// Everything is allocated when the model is loaded: decoding allocates nothing
+	// more.
 	if _, blocks := m.KVBlocks(); blocks*compute.BlockLen < opt.Positions {
-		t.Errorf("%d blocks are set aside for %d positions", blocks, opt.Positions)
+		t.Errorf("%d blocks are reserved for %d positions", blocks, opt.Positions)
 	}
 	taken := dev.allocs
 	seq := m.NewSeq()
@@ -66,9 +67,9 @@ func TestMemoryIsPlannedBeforeAModelIsLoaded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Hidden states of two passes, and rows that alone have logits, grow with a pass.
+	// Only the hidden states of two passes and the rows with logits grow with a pass.
 	if n := dev.allocs - taken; n > 3 {
-		t.Errorf("decoding takes memory %d times", n)
+		t.Errorf("decoding allocates memory %d times", n)
 	}
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func TestMemoryIsPlannedBeforeAModelIsLoaded(t *testing.T) {
 				}
 			}
 			if dev.allocs != taken {
-				t.Error("memory was taken all the same")
+				t.Error("memory was allocated all the same")
 			}
 		})
 	}

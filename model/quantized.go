@@ -9,13 +9,12 @@ import (
 // X.weight_scale, F16 [rows][⌈cols/compute.Q8Block⌉].
 const ScaleSuffix = "_scale"
 
-// MetaSource is the metadata key for the hash of the weights that quantised weights
-// were made from. A head trained for the original weights also runs with the
-// quantised ones.
+// MetaSource is the metadata key for the hash of the original weights of a quantised
+// model. A head trained for the original weights also runs with the quantised ones.
 const MetaSource = "talf.source_sha256"
 
-// Stored returns the type to load a set's weights as: Q8 if they are stored that
-// way, else F32.
+// Stored returns the type to load a set's weights as: Q8 if they are stored that way,
+// otherwise F32.
 func Stored(set *safetensors.Set) compute.DType {
 	for _, name := range set.Names() {
 		if t, _ := set.Tensor(name); t.DType == "I8" {
@@ -34,7 +33,7 @@ func (l *loader) scales(name string, rows, cols int) []byte {
 	blocks := (cols + compute.Q8Block - 1) / compute.Q8Block
 	switch {
 	case !ok:
-		l.fail("no tensor %q, want the scales of an I8 one, F16 of shape [%d %d]", name, rows, blocks)
+		l.fail("no tensor %q, want F16 scales of shape [%d %d] for an I8 matrix", name, rows, blocks)
 	case t.DType != "F16" || len(t.Shape) != 2 || t.Shape[0] != rows || t.Shape[1] != blocks:
 		l.fail("tensor %q is %s of shape %v, want F16 of shape [%d %d]", name, t.DType, t.Shape, rows, blocks)
 	}

@@ -13,7 +13,7 @@ import (
 	"talf/tree"
 )
 
-// late ends after its Err was asked n times: in the middle of a pass.
+// late is cancelled after n calls of Err, which is in the middle of a pass.
 type late struct {
 	context.Context
 	n int
@@ -26,8 +26,8 @@ func (c *late) Err() error {
 	return nil
 }
 
-// A pass that fails at its end must leave the hidden states of the pass before
-// it as they are: run again, it takes them as input features once more.
+// A pass that fails near its end must leave the hidden states of the pass before it
+// untouched: when it is run again, it takes them as input features once more.
 func TestAPassRunAgainFindsItsFeatures(t *testing.T) {
 	target := load(t, modeltest.Random(t, modeltest.Default(), 1), device(t, kern.Best(), 2), model.Default())
 	spec := target.Spec().DraftFor(true)
@@ -59,7 +59,7 @@ func TestAPassRunAgainFindsItsFeatures(t *testing.T) {
 		}
 		o := must[*model.Output](t)(h.Forward(context.Background(), []model.Segment{{Rows: b, Tree: tr, Feat: feat}}))
 		feat = nil
-		for i := range n { // in another order than the rows lie in
+		for i := range n { // not in the order of the rows
 			tr.Add(n-1-i, int32(50+i))
 			feat = append(feat, o.Feature(0, n-1-i))
 		}
@@ -79,8 +79,8 @@ func TestAPassRunAgainFindsItsFeatures(t *testing.T) {
 	}
 }
 
-// BranchPast's root is a row of the sequence. It must stay that row when the
-// sequence moves to a copy of the block that it shared.
+// BranchPast's root is a row of the sequence. It must stay the root's row when the
+// sequence moves to a copy of a block that it shared.
 func TestBranchPastFollowsTheSequencesBlocks(t *testing.T) {
 	ctx := context.Background()
 	m := small(t)
@@ -105,7 +105,7 @@ func TestBranchPastFollowsTheSequencesBlocks(t *testing.T) {
 		f := s.Fork()
 		must[*model.Output](t)(s.Append(ctx, []int32{1}, nil, model.WantNone)) // copies the tail
 		f.Close()
-		other := m.NewSeq() // takes the block that was left
+		other := m.NewSeq() // takes the block that was freed
 		must[*model.Output](t)(other.Append(ctx, []int32{90, 80, 70, 60, 50, 40, 30}, nil, model.WantNone))
 		t.Cleanup(other.Close)
 	})

@@ -16,12 +16,12 @@ import (
 	"talf/model/safetensors"
 )
 
-// rssChild is the environment variable that makes the test binary a process that
-// loads a model: the path of its weights, and a type.
+// rssChild is the environment variable that turns the test binary into a process that
+// loads a model. Its value is the path of the weights and a type.
 const rssChild = "TALF_TEST_LOAD"
 
-// largeSpec is a model of 33 million parameters: large against what a process
-// needs for itself.
+// largeSpec is a model of 33 million parameters, large in comparison with the memory
+// that a process needs for itself.
 func largeSpec() *arch.Spec {
 	s := arch.Llama()
 	s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads, s.HeadDim, s.FFN, s.MaxPos, s.Tied = 16000, 512, 8, 8, 8, 64, 1376, 64, true
@@ -52,8 +52,8 @@ func TestLoadingTakesLittleMoreThanTheWeights(t *testing.T) {
 		if _, err := fmt.Sscan(rest, &weights, &before, &peak); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		t.Logf("%v: weights %d KiB, before %d, peak %d: %.2f of the weights", dt, weights, before, peak, float64(peak-before)/float64(weights))
-		// Buffers of the workers and the rest of the heap are 6 MiB and less.
+		t.Logf("%v: weights %d KiB, before %d KiB, peak %d KiB: growth of %.2f times the weights", dt, weights, before, peak, float64(peak-before)/float64(weights))
+		// The workers' buffers and the rest of the heap take 6 MiB or less.
 		if limit := weights*115/100 + before + 6<<10; peak > limit {
 			t.Errorf("%v: loading %d KiB of weights took %d KiB, want at most %d", dt, weights, peak, limit)
 		}

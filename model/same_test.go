@@ -9,13 +9,12 @@ import (
 )
 
 // A head's embedding is its target's if the values are equal, whatever type either is
-// stored as: over several of the pieces that are compared, a difference counts wherever
-// it is.
+// stored as. Values are compared in pieces, and a difference counts in any of them.
 func TestEqualEmbeddingsAreFoundInAnyType(t *testing.T) {
-	const rows, cols = 70, 1000 // more than a piece of 65,536
+	const rows, cols = 70, 1000 // more than one piece of 65,536
 	x := make([]float32, rows*cols)
 	for i := range x {
-		x[i] = float32(i%251-125) / 8 // in bfloat16 and in float16
+		x[i] = float32(i%251-125) / 8 // exact in bfloat16 and in float16
 	}
 	f16 := safetensors.Tensor{Name: "f16", DType: "F16", Shape: []int{rows, cols}}
 	f64 := safetensors.Tensor{Name: "f64", DType: "F64", Shape: []int{rows, cols}}
@@ -45,11 +44,11 @@ func TestEqualEmbeddingsAreFoundInAnyType(t *testing.T) {
 	}
 	less, ints := safetensors.F32("less", x[:cols], 1, cols), safetensors.Tensor{Name: "ints", DType: "I32", Shape: []int{rows, cols}, Data: make([]byte, 4*rows*cols)}
 	if sameValues(&f32, &less) || sameValues(&f32, &ints) {
-		t.Error("a part, or whole numbers, are the same")
+		t.Error("part of the values, or integers, compare as equal")
 	}
 }
 
-// half is x, which it can hold and which is not subnormal there, as float16.
+// half returns x as float16, which must represent x exactly as a normal number.
 func half(x float32) uint16 {
 	b := math.Float32bits(x)
 	if x == 0 {

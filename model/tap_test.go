@@ -20,15 +20,15 @@ import (
 	"talf/model/safetensors"
 )
 
-// A tap is a device that keeps what a pass leaves in no output: the keys and
-// values of every layer, and the residual stream after each.
+// A tap is a device that records what no output of a pass contains: the keys and values
+// of every layer, and the residual stream after each layer.
 type tap struct {
 	compute.Device
 	width  int // of keys and values together: 2·KVHeads·HeadDim
 	hidden int
 	kv     map[[2]int][]float32 // by layer and position
 	layers [][]float32          // residual stream after each layer, rows in order of passes
-	adds   int                  // of this pass
+	adds   int                  // in this pass
 	nlayer int
 }
 
@@ -63,8 +63,9 @@ func (q *tapQueue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.
 	}
 }
 
-// TestKeysAndValuesDoNotDependOnChunks compares KV itself, not what follows from
-// it, and the residual stream with transformers' layer by layer.
+// TestKeysAndValuesDoNotDependOnChunks compares the keys and values themselves, not
+// just the results computed from them, and compares the residual stream with that of
+// transformers, layer by layer.
 func TestKeysAndValuesDoNotDependOnChunks(t *testing.T) {
 	for _, name := range fixtures {
 		t.Run(filepath.Base(name), func(t *testing.T) {
@@ -112,8 +113,8 @@ func TestKeysAndValuesDoNotDependOnChunks(t *testing.T) {
 	}
 }
 
-// compareLayers holds the residual stream to the fixture where it has it. Rows
-// beyond the fixture's are left out.
+// compareLayers compares the residual stream with the fixture where the fixture has it.
+// Rows that the fixture lacks are skipped.
 func compareLayers(t *testing.T, d *tap, want *safetensors.Set) {
 	t.Helper()
 	for l, x := range d.layers {
@@ -128,9 +129,9 @@ func compareLayers(t *testing.T, d *tap, want *safetensors.Set) {
 	}
 }
 
-// oracle is a decoder in float64, written from the definitions: the transformer
-// of Touvron et al. 2023 with grouped queries and rotary angles by
-// r.Frequencies, and what the other architectures have in its place.
+// oracle is a decoder in float64, written from the definitions: the transformer of
+// Touvron et al. 2023 with grouped queries and rotary angles by r.Frequencies, plus the
+// variations of the other architectures.
 func oracle(m *model.Model, ids []int32) (logits []float64) {
 	s := m.Spec()
 	get := func(name string) []float32 {
@@ -280,7 +281,7 @@ func oracle(m *model.Model, ids []int32) (logits []float64) {
 	return logits
 }
 
-// TestAgreesWithFloat64 covers what no fixture has: biases, scaled positions, one
+// TestAgreesWithFloat64 covers cases without a fixture: biases, scaled positions, one
 // key head, sixteen-bit storage, windows in some layers, tied GPT-NeoX.
 func TestAgreesWithFloat64(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
@@ -304,7 +305,7 @@ func TestAgreesWithFloat64(t *testing.T) {
 		{"one key head of bfloat16", "llama", func(c *modeltest.Config) { c.KVHeads, c.BF16 = 1, true }, plain},
 		{"as many key heads as heads", "llama", func(c *modeltest.Config) { c.KVHeads, c.HeadDim = 4, 34 }, plain},
 		{"mistral", "mistral", none, plain},
-		{"mistral that sees itself alone", "mistral", func(c *modeltest.Config) { c.Window = 1 }, plain},
+		{"mistral that sees only itself", "mistral", func(c *modeltest.Config) { c.Window = 1 }, plain},
 		{"qwen2 with a window in the upper layers", "qwen2", func(c *modeltest.Config) { c.Layers = 3 }, plain},
 		{
 			"qwen2 with YaRN", "qwen2", func(c *modeltest.Config) { c.Window = 0 },
@@ -332,7 +333,8 @@ func TestAgreesWithFloat64(t *testing.T) {
 			for i, v := range oracle(m, ids) {
 				want[i] = float32(v)
 			}
-			// Logits reach 10; float32 rounding through two layers stays near 1e-5.
+			// Logits reach 10; float32 rounding through two layers gives errors near
+			// 1e-5.
 			close32(t, "logits", got, want)
 		})
 	}
@@ -375,7 +377,8 @@ func TestShardsGiveTheSameModel(t *testing.T) {
 	}
 }
 
-// TestBitsArePinned holds every platform and every class to the same logits.
+// TestBitsArePinned checks that every platform and every class computes the same
+// logits.
 func TestBitsArePinned(t *testing.T) {
 	ids := []int32{1, 7, 20, 33, 5, 5, 96, 0, 41, 12, 3, 3, 17, 88, 64, 2, 9, 31, 70, 11, 6, 54, 23, 90}
 	for _, name := range arch.Supported() {

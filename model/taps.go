@@ -7,14 +7,15 @@ import (
 	"talf/compute"
 )
 
-// Tap makes later passes keep the residual stream at the given boundaries, in that
-// order, for every row that runs. No boundaries end it, and then passes cost nothing
-// more. Boundary j is the input of layer j before any norm, which is the output of
-// layer j−1; 0 is the embedding and Spec().Layers what the final norm takes.
+// Tap makes later passes record the residual stream of every row that runs at the given
+// boundaries, in the given order. A call without boundaries stops this, after which
+// passes have no extra cost. Boundary j is the input of layer j before any norm, that
+// is, the output of layer j−1. Boundary 0 is the embedding, and boundary Spec().Layers
+// is the input of the final norm.
 //
-// These are the states that an EAGLE-3 head reads (Li et al. 2025, arXiv 2503.01840,
-// section 3.1), by default at 2, Layers/2 and Layers−3. transformers calls them
-// hidden_states[j]; only its last one is normed.
+// EAGLE-3 heads read these states (Li et al. 2025, arXiv 2503.01840, section 3.1), by
+// default at 2, Layers/2 and Layers−3. transformers calls them hidden_states[j]; only
+// its last one is normed.
 func (m *Model) Tap(boundaries ...int) error {
 	if m.spec.Draft {
 		return fmt.Errorf("model: tap %v: a draft head has no taps, want its target", boundaries)
@@ -31,7 +32,7 @@ func (m *Model) Tap(boundaries ...int) error {
 // Taps returns the boundaries that Tap set.
 func (m *Model) Taps() []int { return slices.Clone(m.taps) }
 
-// keepTaps copies the residual stream at a boundary, rows [r,r+n) of the pass.
+// keepTaps copies rows [r,r+n) of the residual stream at a boundary.
 func (m *Model) keepTaps(o *Output, boundary, r, n int) {
 	for i, b := range m.taps {
 		if b == boundary {
@@ -60,15 +61,15 @@ func (m *Model) growTaps(o *Output, rows int) error {
 	return nil
 }
 
-// Tapped returns what was tapped at f's row, by handle: one row of
+// Tapped returns the tapped states of f's row as a reference to one row of a buffer
 // [rows][taps·Hidden]. Its Buf is nil if the pass had no taps.
 func (f Feature) Tapped() Feature { return Feature{Buf: f.Taps, Row: f.Row} }
 
 // ReadTaps copies rows [row, row+len(dst)/(taps·Hidden)) of the taps to dst. It panics
-// if the pass had none.
+// if the pass had no taps.
 func (o *Output) ReadTaps(dst []float32, row int) {
 	if o.Taps == nil {
-		panic("model: the pass had no taps: want Tap before it")
+		panic("model: the pass had no taps; call Tap before it")
 	}
 	w := o.Taps.Shape()[1]
 	o.check("tap", row, (len(dst)+w-1)/w, o.rows)

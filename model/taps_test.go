@@ -13,7 +13,7 @@ import (
 	"talf/tree"
 )
 
-// all returns the boundaries of a model.
+// all returns every boundary of a model.
 func all(m *model.Model) (b []int) {
 	for i := range m.Spec().Layers + 1 {
 		b = append(b, i)
@@ -36,14 +36,14 @@ func tapped(t *testing.T, m *model.Model, ids []int32, chunk int) (taps []float3
 }
 
 // The goldens are the states that EAGLE-3 heads are trained on: every boundary of two
-// targets, on padded sequences.
+// targets, for padded sequences.
 func TestTapsAreTheBoundariesOfTheReference(t *testing.T) {
 	for _, name := range []string{"llama", "qwen3"} {
 		t.Run(name, func(t *testing.T) {
 			dir := golden.Shared(t, "data/eagle3/targets/"+name)
 			want := open(t, filepath.Join(dir, "batch.safetensors"))
 			lengths, ids, states := ints(t, want, "lengths"), ints(t, want, "token_ids"), floats(t, want, "boundaries")
-			for _, rows := range []int{512, 5} { // whole passes and passes in steps
+			for _, rows := range []int{512, 5} { // whole passes, and passes in steps
 				m := load(t, dir, device(t, kern.Best(), 2), model.Options{MaxRows: rows})
 				if err := m.Tap(all(m)...); err != nil {
 					t.Fatal(err)
@@ -59,8 +59,8 @@ func TestTapsAreTheBoundariesOfTheReference(t *testing.T) {
 	}
 }
 
-// Every architecture taps the residual stream that transformers calls the layer's
-// output.
+// Taps of every architecture equal the residual stream, which transformers calls the
+// layer's output.
 func TestTapsAreTheLayersOutputs(t *testing.T) {
 	for _, name := range fixtures {
 		t.Run(filepath.Base(name), func(t *testing.T) {
@@ -123,8 +123,8 @@ func TestTapsOfTreeNodesHaveTheBitsOfPlainDecoding(t *testing.T) {
 	}
 }
 
-// A pass's taps stay readable during the next pass, as its hidden states do, and a
-// model without taps has the same results.
+// A pass's taps stay readable during the next pass, as its hidden states do, and
+// tapping does not change a model's results.
 func TestTapsChangeNothingElse(t *testing.T) {
 	m := small(t)
 	ids := []int32{1, 2, 3, 4, 5}
@@ -155,7 +155,7 @@ func TestTapsChangeNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := must[*model.Output](t)(seq.Append(t.Context(), ids[:1], nil, model.WantNone)); o.Taps != nil || o.Feature(0, 0).Tapped().Buf != nil {
-		t.Error("a model whose taps ended has some")
+		t.Error("a model has taps after they were turned off")
 	}
 }
 

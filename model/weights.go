@@ -11,22 +11,22 @@ import (
 	"talf/model/safetensors"
 )
 
-// A loader moves tensors to the device and keeps the first error.
+// A loader copies tensors to the device and keeps the first error.
 type loader struct {
 	m    *Model
 	err  error
-	dry  bool                  // only check what is there
-	list map[place]arch.Tensor // the inventory's tensors that are not taken yet
+	dry  bool                  // only check that the tensors exist
+	list map[place]arch.Tensor // tensors of the inventory that have not been taken yet
 }
 
-// A place is where the network uses a tensor.
+// A place is a point where the network uses a tensor.
 type place struct {
 	role  arch.Role
 	layer int
 	bias  bool
 }
 
-// noLayer is the layer of tensors that the model has once.
+// noLayer is the layer of tensors that occur once in a model.
 const noLayer = -1
 
 func newLoader(m *Model, dry bool) *loader {
@@ -37,7 +37,7 @@ func newLoader(m *Model, dry bool) *loader {
 	return l
 }
 
-// take returns the tensor of a place, if the model has one, and marks it as used.
+// take returns the tensor of a place, if the model has one there, and marks it as used.
 func (l *loader) take(role arch.Role, layer int, bias bool) (arch.Tensor, bool) {
 	p := place{role, layer, bias}
 	t, ok := l.list[p]
@@ -51,7 +51,7 @@ func (l *loader) fail(format string, args ...any) {
 	}
 }
 
-// done ends loading. A tensor that was never taken belongs to a network that this
+// done finishes loading. A tensor that was never taken belongs to a network that this
 // package cannot compute.
 func (l *loader) done() error {
 	for _, t := range l.m.spec.Tensors() {
@@ -65,7 +65,7 @@ func (l *loader) done() error {
 	return l.m.setAside()
 }
 
-// get returns a stored tensor, which must have the shape of the inventory and a
+// get returns a stored tensor, which must have the inventory's shape and a
 // floating-point type.
 func (l *loader) get(want arch.Tensor) (t safetensors.Tensor, dt compute.DType) {
 	shape := want.Shape()
@@ -144,7 +144,7 @@ func (l *loader) matrices(name string, ms []compute.Matrix) compute.Weight {
 	return l.as(l.m.opt.DType, name, ms)
 }
 
-// as packs stacked matrices as t.
+// as packs stacked matrices as type t.
 func (l *loader) as(t compute.DType, name string, ms []compute.Matrix) compute.Weight {
 	if l.err != nil || l.dry {
 		return nil
@@ -157,7 +157,7 @@ func (l *loader) as(t compute.DType, name string, ms []compute.Matrix) compute.W
 	return w
 }
 
-// floats returns vectors, one after the other.
+// floats returns the concatenated values of vectors.
 func (l *loader) floats(parts ...arch.Tensor) []float32 {
 	var x []float32
 	for _, p := range parts {
@@ -235,8 +235,8 @@ func (l *loader) fused(layer int) (y compute.Linear) {
 	return y
 }
 
-// norm loads a norm, or returns nil if the model has none in this place. With
-// center it subtracts the mean.
+// norm loads a norm, or returns nil if the model has none in this place. center says
+// whether the norm subtracts the mean.
 func (l *loader) norm(role arch.Role, layer int, center bool) *compute.Norm {
 	w, ok := l.take(role, layer, false)
 	if !ok {
@@ -262,7 +262,7 @@ func (l *loader) linear(layer int, roles ...arch.Role) (y compute.Linear) {
 		}
 	}
 	if len(weights) != len(roles) || len(biases) != 0 && len(biases) != len(roles) {
-		l.fail("layer %d: %d weights and %d biases, want %d weights and as many biases or none for %v", layer, len(weights), len(biases), len(roles), roles)
+		l.fail("layer %d: %d weights and %d biases, want %d weights and the same number of biases or none for %v", layer, len(weights), len(biases), len(roles), roles)
 		return y
 	}
 	y.W = l.pack(weights...)

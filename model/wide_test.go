@@ -10,8 +10,8 @@ import (
 	"talf/tree"
 )
 
-// A tree of several words of ancestors, whose paths cross all of them: nodes have
-// the bits of plain decoding, and a path from its far end is committed whole.
+// The tree's paths span several words of the ancestor bitmap. Nodes have the bits of
+// plain decoding, and a whole path from the far end is committed.
 func TestTreesOfManyWordsOfAncestors(t *testing.T) {
 	ctx := context.Background()
 	m := small(t)
@@ -56,7 +56,7 @@ func TestTreesOfManyWordsOfAncestors(t *testing.T) {
 			}
 			last := c.nodes - 1
 			if tr.Depth(last) < 64 {
-				t.Fatalf("the last node is %d deep: too little is tested", tr.Depth(last))
+				t.Fatalf("the last node has depth %d, too little for this test", tr.Depth(last))
 			}
 			if err := b.Commit(tr.AppendPath(nil, last)); err != nil {
 				t.Fatal(err)

@@ -19,15 +19,15 @@ type addedToken struct {
 	special bool
 }
 
-// matcher finds added tokens: the leftmost, and of those the longest.
+// matcher finds added tokens: the leftmost match, and the longest of several there.
 type matcher struct {
 	nodes  []trieNode
-	roots  [256]int32 // by first byte; 0: no token starts so
+	roots  [256]int32 // by first byte; 0: no token starts with it
 	only   int        // the only first byte, or -1
 	tokens []addedToken
 }
 
-// trieNode lists its children in no order: nodes have few.
+// trieNode lists its children in no particular order, because nodes have few.
 type trieNode struct {
 	token    int32 // index into tokens, or -1
 	children []trieEdge
@@ -38,8 +38,8 @@ type trieEdge struct {
 	to int32
 }
 
-// add registers a token under the text it is found by, which is not empty. Of
-// equal texts the first counts.
+// add registers a token under the text that finds it, which is not empty. If two tokens
+// have the same text, the first one wins.
 func (m *matcher) add(text string, tok addedToken) {
 	if len(m.nodes) == 0 {
 		m.nodes = append(m.nodes, trieNode{token: -1})
@@ -120,9 +120,9 @@ type segment struct {
 	id         int32
 }
 
-// segments cuts s at the added tokens. Segments of plain text are not empty.
-// Where rstrip swallows the start of the next match both are reported, as the
-// reference does, unless nothing is left of the next.
+// segments cuts s at the added tokens. Segments of plain text are not empty. Where
+// rstrip swallows the start of the next match, both are reported, as in the reference,
+// unless nothing is left of the second.
 func (m *matcher) segments(dst []segment, s string) []segment {
 	if len(m.tokens) == 0 {
 		if s == "" {
@@ -178,8 +178,8 @@ func isWord(r rune) bool {
 		letters16, numbers16, marks16)
 }
 
-// parseAdded reads added_tokens. Their ids must be those the reference gives
-// them: a token of the vocabulary keeps its id, others follow in order.
+// parseAdded reads added_tokens. Their ids must be those that the reference assigns: a
+// token of the vocabulary keeps its id, the others follow in order.
 func (t *Tokenizer) parseAdded(root object) error {
 	var list []json.RawMessage
 	if err := root.get("added_tokens", &list); err != nil {
@@ -228,14 +228,14 @@ func (t *Tokenizer) parseAdded(root object) error {
 			t.known = append(t.known, false)
 		}
 		if t.known[id] && t.tokens[id] != tok.Content {
-			return fmt.Errorf("%s: %q has id %d, which %q has too", path, tok.Content, id, t.tokens[id])
+			return fmt.Errorf("%s: %q has id %d, which also belongs to %q", path, tok.Content, id, t.tokens[id])
 		}
 		t.tokens[id], t.known[id] = tok.Content, true
 		t.added[tok.Content] = tok.id
 		t.order = append(t.order, tok)
 	}
 	t.special = make([]bool, len(t.tokens))
-	// The reference looks for special tokens first where two read the same.
+	// If two tokens have the same text, the reference finds the special one.
 	for _, special := range []bool{true, false} {
 		for _, tok := range t.order {
 			if tok.special != special {

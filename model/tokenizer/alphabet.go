@@ -1,7 +1,7 @@
 package tokenizer
 
-// byteRunes spells every byte as the printable character that byte-level
-// vocabularies use for it; runeBytes is the way back (-1: not in the alphabet).
+// byteRunes maps every byte to the printable character that byte-level vocabularies
+// write for it. runeBytes is the inverse (-1: not in the alphabet).
 var byteRunes, runeBytes = byteAlphabet()
 
 func byteAlphabet() (out [256]string, back [512]int16) {
@@ -11,7 +11,7 @@ func byteAlphabet() (out [256]string, back [512]int16) {
 	next := rune(256)
 	for b := range rune(256) {
 		r := b
-		// Printable Latin-1 stands for itself, the rest is moved above 255.
+		// Printable Latin-1 maps to itself; the rest is moved above 255.
 		if !(b >= '!' && b <= '~' || b >= 0xA1 && b <= 0xAC || b >= 0xAE) {
 			r = next
 			next++
@@ -22,8 +22,8 @@ func byteAlphabet() (out [256]string, back [512]int16) {
 	return out, back
 }
 
-// unmapBytes turns a byte-level token into the bytes it stands for; false when
-// a character is not of the alphabet.
+// unmapBytes returns the bytes that a byte-level token stands for, or false if one of
+// its characters is not in the alphabet.
 func unmapBytes(tok string) (string, bool) {
 	raw := make([]byte, 0, len(tok))
 	for _, r := range tok {

@@ -10,8 +10,8 @@ import (
 	"talf/internal/golden"
 )
 
-// WikiText-2's validation text (1.1 MB) as one string and line by line, on one
-// goroutine. MB/s count the bytes of text.
+// WikiText-2's validation text (1.1 MB), as one string and line by line, on one
+// goroutine. MB/s count bytes of text.
 func BenchmarkEncode(b *testing.B) {
 	text, err := os.ReadFile(golden.Shared(b, "data/text/wikitext2_valid.txt"))
 	if err != nil {
@@ -42,8 +42,8 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// A line without spaces is one piece to the model, or nearly: MB/s should hardly
-// depend on its length.
+// A line without spaces is nearly one piece for the model. MB/s should hardly depend on
+// its length.
 func BenchmarkLongLine(b *testing.B) {
 	for _, f := range []string{"gpt2", "llama2"} {
 		tok := load(b, "tokenizers/"+f)
@@ -59,7 +59,7 @@ func BenchmarkLongLine(b *testing.B) {
 	}
 }
 
-// longLine is n random letters.
+// longLine returns n random letters.
 func longLine(n int) string {
 	r := rand.New(rand.NewPCG(1, 2))
 	line := make([]byte, n)

@@ -11,32 +11,32 @@ import (
 
 // bpe is a byte-pair-encoding model. It is read-only after loading.
 type bpe struct {
-	vocab  map[string]int32 // token as written in the file → id
+	vocab  map[string]int32 // token as spelt in the file → id
 	tokens []string         // id → token; ids may have gaps
-	wide   []int32          // id → bytes of a piece that the token stands for, as a rule
+	wide   []int32          // id → bytes of a piece that the token usually stands for
 	known  []bool           // id is in vocab
 	merges *mergeTable
-	ranks  uint32 // above every rank
+	ranks  uint32 // greater than every rank
 
-	byteLevel    bool // pieces are raw bytes; the alphabet of the file is mapped at load
+	byteLevel    bool // pieces are raw bytes; the file's alphabet is mapped on loading
 	ignoreMerges bool
 	byteFallback bool
 	fuseUnk      bool
-	unk          int32 // id of the unknown token, or -1: characters without a token vanish
+	unk          int32 // id of the unknown token, or -1: characters without a token are dropped
 
 	prefix, suffix string // continuing_subword_prefix, end_of_word_suffix
 
-	// First symbols by character: for byte-level models by byte, for the others
-	// by code point of the Basic Multilingual Plane; the rest go through vocab.
-	// -1: see symbols.
+	// The first symbol of each character: indexed by byte in byte-level models, and in
+	// others by code point of the Basic Multilingual Plane; the rest are looked up in
+	// vocab. -1: see symbols.
 	first []int32
 	// The tokens of byte_fallback, or -1.
 	bytes [256]int32
 	// whole maps a piece (raw bytes where byteLevel) to its id, for ignore_merges.
 	whole map[string]int32
-	// cutMark is the rune before which a text may be cut without changing its
-	// encoding when the rune before is another one, or 0: no merge joins
-	// something else to it. SentencePiece-style vocabularies have U+2581 here.
+	// A text may be cut before cutMark wherever the preceding rune is a different one,
+	// without changing the encoding, because no merge joins something else to it.
+	// SentencePiece-style vocabularies have U+2581 here. 0: there is no such rune.
 	cutMark rune
 	seams   seams
 }
@@ -45,10 +45,10 @@ type bpe struct {
 const (
 	symUnk   = iota // the unknown token, or nothing
 	symKnown        // one token
-	symBytes        // byte_fallback: one token a byte
+	symBytes        // byte_fallback: one token per byte
 )
 
-// symbols looks up a character, spelt as in the file.
+// symbols looks up a character as spelt in the file.
 func (m *bpe) symbols(s string) (id int32, kind int) {
 	if id, ok := m.vocab[s]; ok {
 		return id, symKnown
@@ -123,8 +123,9 @@ func fallbackByte(tok string) int16 {
 
 // findCut sets cutMark if mark qualifies. Call it with the merges as strings.
 func (m *bpe) findCut(mark rune, merges [][2]string) {
-	// Where characters can vanish, marks from both sides of one may meet. And
-	// the mark must be a token: an unknown one could fuse with what precedes.
+	// Where characters can be dropped, the marks on both sides of one may meet. And the
+	// mark must be a token, because an unknown character could fuse with what precedes
+	// it.
 	if _, ok := m.vocab[string(mark)]; !ok || m.unk < 0 {
 		return
 	}
@@ -138,8 +139,8 @@ func (m *bpe) findCut(mark rune, merges [][2]string) {
 	m.cutMark = mark
 }
 
-// Pieces up to cacheKey bytes whose encoding has up to cacheIDs tokens are
-// remembered: an entry is one cache line.
+// Encodings of up to cacheIDs tokens are cached for pieces of up to cacheKey bytes. An
+// entry is one cache line.
 const (
 	cacheKey  = 22
 	cacheIDs  = 10
@@ -153,7 +154,7 @@ type cacheEntry struct {
 	key  [cacheKey]byte
 }
 
-// scratch is the working memory of one encoding at a time.
+// scratch is working memory for one encoding at a time.
 type scratch struct {
 	seed   maphash.Seed
 	cache  []cacheEntry // 1<<cacheBits, direct-mapped
@@ -166,7 +167,7 @@ type scratch struct {
 	text       []byte // normalized text
 }
 
-// trim gives back what an unusually long text needed. Memory for a million
+// trim gives back the memory that an unusually long text needed. Memory for a million
 // symbols is kept, because getting it from the system again takes as long as the work.
 func (sc *scratch) trim() {
 	const most, mostPieces = 2 << 20, 1 << 16
@@ -210,7 +211,7 @@ func (m *bpe) encode(dst []int32, piece string, sc *scratch) []int32 {
 	return dst
 }
 
-// encodeCut encodes a long piece, cutting it where no merge can reach across.
+// encodeCut encodes a long piece, cutting it where no merge can reach across the cut.
 func (m *bpe) encodeCut(dst []int32, s string, sc *scratch) []int32 {
 	if m.cutMark == 0 || m.ignoreMerges || m.prefix != "" || m.suffix != "" {
 		return m.encode(dst, s, sc)
@@ -219,7 +220,7 @@ func (m *bpe) encodeCut(dst []int32, s string, sc *scratch) []int32 {
 	mark := string(enc[:utf8.EncodeRune(enc[:], m.cutMark)])
 	start := 0
 	for i := 0; i < len(s); {
-		// The end of a run of marks, then the next mark.
+		// Find the end of a run of marks, then the next mark.
 		for i < len(s) && s[i] == mark[0] && len(s)-i >= len(mark) && s[i:i+len(mark)] == mark {
 			i += len(mark)
 		}
@@ -264,8 +265,8 @@ func (m *bpe) start(dst []int32, piece string) []int32 {
 	return m.startWidths(dst[:from], nil, piece)
 }
 
-// startWidths is start in general; it appends the number of bytes of piece that
-// each symbol stands for to widths, if there is one.
+// startWidths is start in its general form. It appends the number of bytes of piece
+// that each symbol stands for to widths, unless widths is nil.
 func (m *bpe) startWidths(dst []int32, widths *[]int, piece string) []int32 {
 	pending, wide := int32(-1), 0 // an unknown token not yet written, so that the next can fuse with it
 	put := func(id int32, w int) {
@@ -294,7 +295,7 @@ func (m *bpe) startWidths(dst []int32, widths *[]int, piece string) []int32 {
 			}
 			put(id, w)
 		case kind == symBytes:
-			// The reference writes the bytes before a pending unknown token.
+			// The reference writes these bytes before a pending unknown token.
 			for j := range len(s) {
 				put(m.bytes[s[j]], 1)
 			}

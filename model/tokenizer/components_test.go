@@ -78,7 +78,7 @@ func marshal(t testing.TB, v any) []byte {
 	return b
 }
 
-// Every component, alone or with others, does what the reference does
+// Every component, alone or combined with others, does what the reference does
 // (testdata/make.py).
 func TestComponents(t *testing.T) {
 	f := readComponents(t)

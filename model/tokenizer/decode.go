@@ -9,46 +9,44 @@ import (
 	"unicode/utf8"
 )
 
-// decoding turns ids into text. Everything that depends on one token alone is
-// done at load: text and fallback have an entry for every id.
+// decoding turns ids into text. Everything that depends on only one token is computed
+// on loading: text and fallback have an entry for every id.
 type decoding struct {
 	text     []string
 	fallback []int16 // byte that a byte_fallback token stands for, or -1
-	// head, if not nil, is the text of a token that comes first (Metaspace).
+	// head, if not nil, returns the text of a token in first place (Metaspace).
 	head func(id int32) string
-	// raw: the texts are bytes of a stream that is read as UTF-8 at the end;
-	// what is not UTF-8 becomes U+FFFD.
+	// raw means that the texts are bytes of a stream that is read as UTF-8 at the end;
+	// invalid UTF-8 becomes U+FFFD.
 	raw bool
-	// strip is taken off the front of the whole, at most stripN times.
+	// strip is removed from the front of the whole text, at most stripN times.
 	strip  rune
 	stripN int
 	// sep joins the tokens of a tokenizer without a decoder.
 	sep string
 }
 
-// Stream decodes ids as they come. What it returned so far, joined, is at every
-// moment a prefix of what Decode returns for all ids, and it ends between
-// characters; Flush returns the rest. Its maker's tokenizer may be shared, the
-// Stream itself is for one goroutine.
+// Stream decodes ids as they come. The text that it has returned so far is always a
+// prefix of what Decode returns for all ids, and it ends between characters; Flush
+// returns the rest. The tokenizer may be shared; the Stream is for one goroutine.
 //
-// Text waits where the coming ids can still change it: an incomplete UTF-8
-// sequence, and a run of byte-fallback tokens, which is text only if the whole
-// run is.
+// Text is held back as long as later ids can change it: an incomplete UTF-8 sequence,
+// or a run of byte-fallback tokens, which is text only if the whole run is valid.
 type Stream struct {
 	t    *Tokenizer
 	skip bool
-	n    int // tokens that were not skipped
+	n    int // number of tokens not skipped
 	left int // strips still to be done
 	pend []byte
 }
 
-// NewStream returns a streaming decoder. skipSpecial leaves special tokens out.
+// NewStream returns a streaming decoder. skipSpecial omits special tokens.
 func (t *Tokenizer) NewStream(skipSpecial bool) *Stream {
 	return &Stream{t: t, skip: skipSpecial, left: t.dec.stripN}
 }
 
-// Push takes the next id and returns the text that became certain: "" for an
-// id that only starts a character, or that the vocabulary does not know.
+// Push takes the next id and returns the text that is now certain. The text is "" for
+// an id that only starts a character or that is not in the vocabulary.
 func (st *Stream) Push(id int32) string { return string(st.push(nil, id)) }
 
 // Flush ends the text and returns what Push held back. The Stream can then be
@@ -95,8 +93,8 @@ func (st *Stream) push(dst []byte, id int32) []byte {
 	return st.emit(dst, text)
 }
 
-// endRun writes the byte-fallback tokens held back: as text if they all are,
-// else one U+FFFD a byte.
+// endRun writes the byte-fallback tokens held back: as text if they form valid UTF-8,
+// otherwise as one U+FFFD per byte.
 func (st *Stream) endRun(dst []byte) []byte {
 	if len(st.pend) == 0 {
 		return dst
@@ -112,7 +110,7 @@ func (st *Stream) endRun(dst []byte) []byte {
 	return dst
 }
 
-// emit writes text, stripping the front of the whole.
+// emit writes text, stripping the front of the whole text.
 func (st *Stream) emit(dst []byte, text string) []byte {
 	for st.left > 0 && text != "" {
 		r, w := utf8.DecodeRuneInString(text)
@@ -139,10 +137,9 @@ func (st *Stream) flush(dst []byte) []byte {
 	return st.endRun(dst)
 }
 
-// appendValid writes b to dst as UTF-8, with one U+FFFD for every maximal part
-// of a sequence that cannot go on (Unicode Standard, section 3.9, "U+FFFD
-// Substitution of Maximal Subparts"). It returns the incomplete sequence at the
-// end of b, if any.
+// appendValid writes b to dst as UTF-8, with one U+FFFD for every maximal part of a
+// sequence that cannot continue (Unicode Standard, section 3.9, "U+FFFD Substitution of
+// Maximal Subparts"). It returns the incomplete sequence at the end of b, if any.
 func appendValid(dst *[]byte, b []byte) (rest []byte) {
 	for len(b) > 0 {
 		if b[0] < utf8.RuneSelf {
@@ -165,9 +162,9 @@ func appendValid(dst *[]byte, b []byte) (rest []byte) {
 }
 
 const (
-	seqWhole  = iota // b starts with a whole character of n bytes
+	seqWhole  = iota // b starts with a complete character of n bytes
 	seqPart          // b is the beginning of a character
-	seqBroken        // the first n bytes can be no character
+	seqBroken        // the first n bytes cannot be a character
 )
 
 // sequence looks at the UTF-8 sequence at the start of b (Unicode Standard,
@@ -209,9 +206,9 @@ func sequence(b []byte) (n, state int) {
 	return size, seqWhole
 }
 
-// Decode returns the text of ids; skipSpecial leaves special tokens out. Ids
-// that the vocabulary does not know have no text, as in the reference. Bytes of
-// a byte-level vocabulary that are not UTF-8 become U+FFFD; see DecodeBytes.
+// Decode returns the text of ids; skipSpecial omits special tokens. Ids that are not in
+// the vocabulary have no text, as in the reference. Bytes of a byte-level vocabulary
+// that are not UTF-8 become U+FFFD; see DecodeBytes.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	st := Stream{t: t, skip: skipSpecial, left: t.dec.stripN}
 	dst := make([]byte, 0, 4*len(ids)+16)
@@ -221,9 +218,9 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	return string(st.flush(dst))
 }
 
-// DecodeBytes returns the bytes that ids stand for, be they UTF-8 or not: the
-// exact inverse of Encode for a byte-level vocabulary without a normalizer. It
-// is Decode for other vocabularies.
+// DecodeBytes returns the bytes that ids stand for, valid UTF-8 or not. It is the exact
+// inverse of Encode for a byte-level vocabulary without a normalizer. For other
+// vocabularies it equals Decode.
 func (t *Tokenizer) DecodeBytes(ids []int32, skipSpecial bool) []byte {
 	if !t.dec.raw {
 		return []byte(t.Decode(ids, skipSpecial))
@@ -237,9 +234,9 @@ func (t *Tokenizer) DecodeBytes(ids []int32, skipSpecial bool) []byte {
 	return dst
 }
 
-// Bytes returns what id stands for inside a text; at the start of one a decoder
-// may leave a space of it out. It is false where id has no text of its own: it is
-// not known, or special.
+// Bytes returns the bytes that id stands for inside a text; at the start of one, a
+// decoder may drop a space. It returns false if id has no text of its own because it is
+// unknown or special.
 func (t *Tokenizer) Bytes(id int32) ([]byte, bool) {
 	if !t.Known(id) || t.special[id] {
 		return nil, false
@@ -255,7 +252,7 @@ type tokenStep func(s string, i int) string
 
 func replaceStep(find finder, with string) tokenStep {
 	return func(s string, _ int) string {
-		// A pattern that fails on a token was tried on all of them at load.
+		// A pattern that fails on a token was tried on all tokens on loading.
 		out, err := regexNorm{find, with}.normalize(s)
 		if err != nil {
 			return s
@@ -336,14 +333,14 @@ type decoderParser struct {
 	d     *decoding
 	steps []tokenStep
 	first bool // a step treats the first token differently
-	bytes bool // ByteFallback was seen
+	bytes bool // ByteFallback has been seen
 	fused bool
 	done  bool // nothing may follow
 }
 
-// parse takes a decoder's parts in the only order for which a token can be
-// decoded without the others: what rewrites single tokens, ByteFallback, Fuse,
-// Strip of the start of the whole; or ByteLevel alone.
+// parse accepts a decoder's parts only in the order in which each token can be decoded
+// on its own: steps that rewrite single tokens, ByteFallback, Fuse, Strip of the start
+// of the whole text; or ByteLevel alone.
 func (p *decoderParser) parse(raw json.RawMessage, path string) error {
 	o, kind, err := typed(raw, path)
 	if err != nil {
@@ -362,7 +359,7 @@ func (p *decoderParser) parse(raw json.RawMessage, path string) error {
 		return nil
 	}
 	late := func() error {
-		return fmt.Errorf("%s: %s at this place of a decoder is not supported", path, kind)
+		return fmt.Errorf("%s: %s in this place of a decoder is not supported", path, kind)
 	}
 	if p.done {
 		return late()

@@ -6,7 +6,7 @@ import (
 	"talf/model/tokenizer"
 )
 
-// A tokenizer.json with five tokens: the letters and two merges.
+// A tokenizer.json with five tokens: three letters and two merges.
 func Example() {
 	t, err := tokenizer.Parse([]byte(`{
 		"version": "1.0", "added_tokens": [{"id": 5, "content": "<end>", "special": true, "normalized": false}],
@@ -26,7 +26,7 @@ func Example() {
 	fmt.Println(ids)
 	fmt.Println(t.Decode(ids, true))
 
-	// A stream gives text as soon as it is certain.
+	// A stream returns text as soon as it is certain.
 	st := t.NewStream(true)
 	for _, id := range ids {
 		fmt.Printf("%q ", st.Push(id))

@@ -17,7 +17,7 @@ import (
 	"talf/internal/golden"
 )
 
-// alphabet has the characters that split patterns treat differently.
+// alphabet contains the characters that split patterns treat differently.
 var alphabet = []rune("abzAZéßſŉ中日本語가أहि\u0301\u0308 \t\n\r\v\u0085\u00a0\u2028\u3000'’012٣½Ⅳ.,!?-_<>|/#$😀\u200d\ufffdsStTrReEvVmMlLdD   '''\r\n")
 
 func drawText(t *rapid.T) string {
@@ -25,14 +25,15 @@ func drawText(t *rapid.T) string {
 	return rapid.StringOfN(r, 0, 60, -1).Draw(t, "text")
 }
 
-// An own scanner cuts where the regex it stands for does. regexp2's tables are
-// those of package unicode, so letters of later versions are left out.
+// A scanner cuts exactly where the regex it replaces does. regexp2 uses the tables of
+// package unicode, so letters of later versions are left out.
 func TestScannersEqualTheirPatterns(t *testing.T) {
 	for _, c := range []struct{ name, pattern, regex string }{
 		{"gpt2", patternGPT2, patternGPT2},
 		{"llama3", patternLlama3, patternLlama3},
 		{"qwen2", patternQwen2, patternQwen2},
-		// .NET's syntax, regexp2's, has atomic groups for possessive marks.
+		// In .NET's syntax, which regexp2 uses, atomic groups replace possessive
+		// quantifiers.
 		{"cl100k", patternCL100K, `'(?i:[sdmt]|ll|ve|re)|(?>[^\r\n\p{L}\p{N}]?)\p{L}+|\p{N}{1,3}| ?(?>[^\s\p{L}\p{N}]+)[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -40,8 +41,8 @@ func TestScannersEqualTheirPatterns(t *testing.T) {
 			re := regexFinder{regexp2.MustCompile(c.regex, regexp2.Multiline)}
 			rapid.Check(t, func(rt *rapid.T) {
 				text := strings.Map(func(r rune) rune {
-					// regexp2 folds case by unicode.ToLower, which leaves the
-					// long s alone; the reference's engine does not.
+					// regexp2 folds case by unicode.ToLower, which leaves the long s
+					// alone; the reference's engine does not.
 					if r == 'ſ' || isLater(r) {
 						return -1
 					}
@@ -72,19 +73,19 @@ func isLater(r rune) bool {
 	return r >= 0x105C0 && slowClass(r) != classOther
 }
 
-// Encoding loses nothing: byte-level vocabularies without a normalizer give any
-// bytes back, and any text through Decode.
+// Encoding loses nothing: byte-level vocabularies without a normalizer give back any
+// bytes, and any text through Decode.
 func TestRoundTrip(t *testing.T) {
 	withEach(t, []string{"tokenizers/gpt2", "tokenizers/llama3-style", "tokenizers/gsm10m"}, func(t *testing.T, tok *Tokenizer, dir string) {
 		rapid.Check(t, func(rt *rapid.T) {
 			raw := rapid.SliceOfN(rapid.Byte(), 0, 80).Draw(rt, "bytes")
 			if got := tok.DecodeBytes(encode(t, tok, string(raw), false), false); string(got) != string(raw) {
-				rt.Fatalf("%s: %q comes back as %q", dir, raw, got)
+				rt.Fatalf("%s: %q becomes %q", dir, raw, got)
 			}
 			text := drawText(rt)
 			ids := encode(t, tok, text, true)
 			if got := tok.Decode(ids, true); got != text {
-				rt.Fatalf("%s: %q comes back as %q", dir, text, got)
+				rt.Fatalf("%s: %q becomes %q", dir, text, got)
 			}
 			for _, id := range ids {
 				if !tok.Known(id) {
@@ -93,7 +94,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 		})
 	})
-	// A normalizer's text comes back.
+	// A normalizer's text is the result.
 	withEach(t, []string{"tokenizers/gpt-neox"}, func(t *testing.T, neox *Tokenizer, name string) {
 		rapid.Check(t, func(rt *rapid.T) {
 			text := drawText(rt)
@@ -102,23 +103,23 @@ func TestRoundTrip(t *testing.T) {
 				rt.Fatal(err)
 			}
 			if got := neox.Decode(encode(t, neox, text, true), true); got != want {
-				rt.Fatalf("%s: %q comes back as %q, want %q", name, text, got, want)
+				rt.Fatalf("%s: %q becomes %q, want %q", name, text, got, want)
 			}
 		})
 	})
-	// SentencePiece vocabularies write U+2581 for a space, and strip one.
+	// SentencePiece vocabularies write U+2581 for a space and strip one space.
 	withEach(t, []string{"tokenizers/llama2", "hf/stories260K"}, func(t *testing.T, tok *Tokenizer, dir string) {
 		rapid.Check(t, func(rt *rapid.T) {
 			text := strings.ReplaceAll(drawText(rt), "\u2581", "")
 			if got := tok.Decode(encode(t, tok, text, true), true); got != text {
-				rt.Fatalf("%s: %q comes back as %q", dir, text, got)
+				rt.Fatalf("%s: %q becomes %q", dir, text, got)
 			}
 		})
 	})
 }
 
-// Merging by lists of ranks and by scanning give the same, and cutting at marks changes
-// nothing: the plain definition of BPE, one best pair at a time.
+// Merging by lists of ranks, merging by scanning and cutting at marks all agree with
+// the plain definition of BPE, one best pair at a time.
 func TestMergingStrategiesAgree(t *testing.T) {
 	withEach(t, []string{"tokenizers/gsm10m", "tokenizers/gpt2", "tokenizers/llama2", "hf/stories260K"}, func(t *testing.T, tok *Tokenizer, dir string) {
 		m := tok.model
@@ -140,8 +141,8 @@ func TestMergingStrategiesAgree(t *testing.T) {
 	})
 }
 
-// The same of merges in any order: one may make another of a better rank possible,
-// which published vocabularies seldom have, and it comes first then.
+// The same with merges in any order. A merge may then make another one of a better rank
+// possible, which comes first. Published vocabularies seldom have such merges.
 func TestMergesOfAnyOrderAgree(t *testing.T) {
 	sc := newScratch()
 	for seed := range uint64(400) {
@@ -185,7 +186,7 @@ func TestMergesOfAnyOrderAgree(t *testing.T) {
 	}
 }
 
-// A long run is cut where it is safe: the result is that of merging it whole.
+// A long run is cut only where it is safe: the result is that of merging it whole.
 func TestCuttingLongRuns(t *testing.T) {
 	withEach(t, []string{"tokenizers/gsm10m", "tokenizers/gpt2", "tokenizers/llama2"}, func(t *testing.T, tok *Tokenizer, dir string) {
 		m := tok.model
@@ -214,13 +215,13 @@ func TestCuttingLongRuns(t *testing.T) {
 			got := m.encodeLong(nil, text, sc)
 			sc.ids = m.start(sc.ids[:0], text)
 			if want := m.mergeBuckets(nil, sc.ids, sc); !slices.Equal(got, want) {
-				t.Errorf("%s, %s: cut into parts %d tokens, whole %d", dir, name, len(got), len(want))
+				t.Errorf("%s, %s: %d tokens when cut into parts, %d when whole", dir, name, len(got), len(want))
 			}
 			if m.seams.off {
 				t.Errorf("%s: no cuts", dir)
 			}
 		}
-		// And every cut alone, on short runs.
+		// And every single cut, on short runs.
 		rapid.Check(t, func(rt *rapid.T) {
 			text := rapid.StringOfN(rapid.SampledFrom([]rune("aeinorsthdlu.,中")), 2, 60, -1).Draw(rt, "text")
 			sc.ids = m.start(sc.ids[:0], text)
@@ -254,8 +255,8 @@ func bpeByDefinition(m *bpe, ids []int32) []int32 {
 	}
 }
 
-// UTF-8 is put together as strings.ToValidUTF8's stricter relatives do it: one
-// U+FFFD for every maximal part (Unicode Standard, table 3-8).
+// Invalid UTF-8 is replaced by one U+FFFD for every maximal subpart (Unicode Standard,
+// table 3-8).
 func TestBrokenUTF8(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82A", "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDA"},
@@ -271,7 +272,7 @@ func TestBrokenUTF8(t *testing.T) {
 	}
 }
 
-// More combining marks in a row than package norm keeps together.
+// More combining marks in a row than package norm handles.
 func TestNormalizationOfManyMarks(t *testing.T) {
 	marks := strings.Repeat("\u0301\u0323", 40)
 	tok := load(t, "tokenizers/gpt-neox")
@@ -298,11 +299,11 @@ func TestNormalizationOfManyMarks(t *testing.T) {
 	})
 }
 
-// Package norm takes a character above U+FFFF for that with the same low 16 bits.
+// Package norm takes a character above U+FFFF for the one with the same low 16 bits.
 func TestNormalizationAboveTheBasicPlane(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"\U000e0041\u0301", "\U000e0041\u0301"},               // not U+00C1
-		{"x\U000e0041\u0323\u0301", "x\U000e0041\u0323\u0301"}, // nor with a mark between
+		{"x\U000e0041\u0323\u0301", "x\U000e0041\u0323\u0301"}, // not with a mark between either
 		{"\U00011099\U000110ba", "\U0001109a"},                 // a composite there
 		{"\U0001f600e\u0301", "\U0001f600\u00e9"},
 	} {
@@ -331,8 +332,8 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// Nothing is allocated in a call once the working memory is there, and for texts
-// too long for that to be kept, a few blocks.
+// Calls allocate nothing once the working memory exists. For texts too long to keep
+// that memory, they allocate a few blocks.
 func TestAllocationsAreBounded(t *testing.T) {
 	text := "The quick brown fox isn't 12345 times faster.\n<unk> <|endoftext|> 中文, 𓃰!\n"
 	withEach(t, families, func(t *testing.T, tok *Tokenizer, f string) {
@@ -358,14 +359,14 @@ func TestAllocationsAreBounded(t *testing.T) {
 				}
 			})
 			if n > c.most {
-				t.Errorf("%s, %d bytes %.10q: %v allocations a call, at most %v expected", f, len(c.text), c.text, n, c.most)
+				t.Errorf("%s, %d bytes %.10q: %v allocations per call, want at most %v", f, len(c.text), c.text, n, c.most)
 			}
 		}
 	})
 }
 
-// The vectors of another implementation. gpt-2's were made without the 38
-// tokens of white space that the tokenizer here has.
+// Test vectors of another implementation. gpt-2's were made without the 38 white-space
+// tokens of the tokenizer here.
 func TestVectors(t *testing.T) {
 	for _, c := range []struct {
 		file, dir string

@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// maxID bounds token ids, so that a broken file cannot ask for any amount of memory.
+// maxID bounds token ids, so that a broken file cannot make the loader allocate any
+// amount of memory.
 const maxID = 1 << 22
 
-// object is a JSON object of which every member must be accounted for.
+// object is a JSON object whose members must all be accounted for.
 type object struct {
 	path string
 	m    map[string]json.RawMessage
@@ -24,7 +25,7 @@ func newObject(raw json.RawMessage, path string) (object, error) {
 		return o, fmt.Errorf("%s: %w", path, err)
 	}
 	if o.m == nil {
-		return o, fmt.Errorf("%s: an object is expected", path)
+		return o, fmt.Errorf("%s: expected an object", path)
 	}
 	return o, nil
 }
@@ -35,7 +36,7 @@ func (o object) null(key string) bool {
 	return !ok || string(bytes.TrimSpace(raw)) == "null"
 }
 
-// get decodes a member into v, which keeps its value where the member is absent or null.
+// get decodes a member into v, which keeps its value if the member is absent or null.
 func (o object) get(key string, v any) error {
 	if o.null(key) {
 		return nil
@@ -46,7 +47,7 @@ func (o object) get(key string, v any) error {
 	return nil
 }
 
-// need is get for a member that must be there.
+// need is get for a required member.
 func (o object) need(key string, v any) error {
 	if o.null(key) {
 		return fmt.Errorf("%s.%s is missing", o.path, key)
@@ -54,7 +55,7 @@ func (o object) need(key string, v any) error {
 	return o.get(key, v)
 }
 
-// only refuses members that are not null and not listed.
+// only refuses members that are neither null nor listed.
 func (o object) only(keys ...string) error {
 	var names []string
 	for k := range o.m {
@@ -86,7 +87,7 @@ func (o object) refuse(kind string) error {
 	return fmt.Errorf("%s: type %q is not supported", o.path, kind)
 }
 
-// Parse reads the text of a tokenizer.json. It keeps b.
+// Parse reads the text of a tokenizer.json. It retains b.
 func Parse(b []byte) (*Tokenizer, error) {
 	root, err := newObject(b, "tokenizer")
 	if err != nil {
@@ -148,7 +149,7 @@ func (t *Tokenizer) parseModel(raw json.RawMessage) ([][2]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind := "BPE" // older files leave it out
+	kind := "BPE" // older files omit it
 	if err := o.get("type", &kind); err != nil {
 		return nil, err
 	}
@@ -253,7 +254,7 @@ func parseMerges(o object) ([][2]string, error) {
 	return out, nil
 }
 
-// parsePost reads the post-processor into the ids before and after a text.
+// parsePost reads the ids that the post-processor puts before and after a text.
 func (t *Tokenizer) parsePost(raw json.RawMessage, path string) error {
 	o, kind, err := typed(raw, path)
 	if err != nil {

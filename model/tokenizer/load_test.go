@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// small is a tokenizer.json that loads; the tests change a part of it.
+// small is a tokenizer.json that loads. The tests change a part of it.
 const small = `{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,"pre_tokenizer":null,
 "post_processor":null,"decoder":null,"model":{"type":"BPE","dropout":null,"unk_token":"u","continuing_subword_prefix":null,
 "end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,"vocab":{"u":0,"a":1,"b":2,"ab":3},"merges":["a b"]}}`
@@ -64,7 +64,7 @@ func TestUnsupportedPartsAreRefusedByName(t *testing.T) {
 		}
 		_, err := Parse([]byte(text))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v, expected it to name %q", c.new, err, c.want)
+			t.Errorf("%s: error %v, want it to name %q", c.new, err, c.want)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func TestLoadNamesTheFile(t *testing.T) {
 		t.Errorf("eos %d %v", id, ok)
 	}
 	if _, ok := tok.BOS(); ok {
-		t.Error("there is no bos")
+		t.Error("the beginning-of-sequence token is missing")
 	}
 	if _, ok := tok.Pad(); ok {
 		t.Error("the padding token is not in the vocabulary")
@@ -107,7 +107,7 @@ func TestLoadNamesTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if tok.Hash() == other.Hash() {
-		t.Error("two files have one hash")
+		t.Error("two files have the same hash")
 	}
 }
 

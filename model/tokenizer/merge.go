@@ -101,17 +101,17 @@ func (m *bpe) mergeScan(sc *scratch) []int32 {
 	return ids
 }
 
-// merger merges the symbols of a long piece. Symbols stay where they started,
-// and a bitmap tells which are still there. That keeps the memory small: a line
-// of a megabyte must not fall out of the caches.
+// merger merges the symbols of a long piece. Symbols stay where they started, and a
+// bitmap records which are still there. This needs little memory, so a line of a
+// megabyte stays in the caches.
 type merger struct {
 	merges *mergeTable
 	ids    []int32
 	alive  []uint64
-	// Pending merges, by rank, then place. Those of a rank above the
-	// current one are lists in nodes (heads: index of the first by rank, 0 for
-	// none; filled: which are not empty), the others a heap of rank<<32 | place:
-	// there are few, since a merge seldom makes a better one possible.
+	// Pending merges, by rank, then place. Those of a rank above the current one are
+	// linked lists of nodes (heads: index of the first node by rank, 0 for none;
+	// filled: which lists are not empty). The others are in a heap of rank<<32 | place.
+	// They are few, since a merge seldom makes a better one possible.
 	rank   uint32
 	heads  []uint32
 	filled []uint64
@@ -136,7 +136,7 @@ func (m *bpe) mergeBuckets(dst, ids []int32, sc *scratch) []int32 {
 	q.nodes = append(slices.Grow(q.nodes[:0], len(q.ids)+1), mergeNode{})
 	q.free = 0
 	q.rank = 0
-	// From the right, so that the lists begin at the left.
+	// From the right, so that the lists start at the left.
 	for i := len(q.ids) - 1; i >= 0; i-- {
 		q.alive[i/64] |= 1 << (i % 64)
 		if i+1 < len(q.ids) {
@@ -187,7 +187,7 @@ func (q *merger) add(rank uint32, at int) {
 	q.filled[rank/64] |= 1 << (rank % 64)
 }
 
-// found files the merge, if there is one, of the symbols at two places.
+// found files the merge of the symbols at two places, if there is one.
 func (q *merger) found(at, next int) {
 	if at < 0 || next < 0 {
 		return
@@ -202,7 +202,7 @@ func (q *merger) found(at, next int) {
 	}
 }
 
-// hurry does the urgent merges that come before the given one.
+// hurry performs the urgent merges that precede the given one.
 func (q *merger) hurry(before uint64) {
 	for len(q.urgent) > 0 && q.urgent[0] < before {
 		top := q.urgent[0]
@@ -214,9 +214,9 @@ func (q *merger) hurry(before uint64) {
 	}
 }
 
-// merge does a merge that was found earlier, unless it is stale: then the pair
-// at its place has another rank. An equal rank is an equal place in the order,
-// whichever pair it came from.
+// merge performs a merge that was found earlier, unless it is stale, which shows in the
+// rank of the pair now at its place. If the rank is equal, so is its place in the
+// order, whichever pair it came from.
 func (q *merger) merge(rank uint32, at int) {
 	if q.alive[at/64]>>(at%64)&1 == 0 {
 		return

@@ -15,7 +15,7 @@ import (
 // normalizer rewrites a text before it is split.
 type normalizer interface {
 	normalize(s string) (string, error)
-	// align is normalize with what the bytes stand for.
+	// align is normalize with the origin of each byte.
 	align(a aligned) (aligned, error)
 }
 
@@ -37,11 +37,11 @@ func (n literalNorm) normalize(s string) (string, error) {
 	return strings.ReplaceAll(s, n.old, n.new), nil
 }
 
-// markNorm is what SentencePiece-style vocabularies do first: a mark in front,
-// and one in the place of every space.
+// markNorm is the normalizer of SentencePiece-style vocabularies: it puts a mark in
+// front and replaces every space by one.
 type markNorm struct{ front, space string }
 
-// newMarkNorm recognizes it.
+// newMarkNorm recognizes such a normalizer.
 func newMarkNorm(norms []normalizer) *markNorm {
 	var m markNorm
 	if len(norms) == 2 {
@@ -110,7 +110,8 @@ func (lowerNorm) normalize(s string) (string, error) {
 		case r == utf8.RuneError && w == 1:
 			b.WriteByte(s[i])
 		case r == '\u0130':
-			// The one character whose lower case is two (SpecialCasing.txt).
+			// The only character whose lower case is two characters
+			// (SpecialCasing.txt).
 			b.WriteString("i\u0307")
 		default:
 			b.WriteRune(unicode.ToLower(r))
@@ -142,9 +143,9 @@ func (n formNorm) normalize(s string) (string, error) {
 	return n.form.String(s), nil
 }
 
-// wideMarks reports whether a character above U+FFFF meets one that may combine with
-// what precedes it. Package norm finds composites by the low 16 bits of both
-// characters: it makes U+00C1, Á, of the tag U+E0041 and U+0301.
+// wideMarks reports whether s has a character above U+FFFF next to one that may combine
+// with what precedes it. Package norm finds composites by the low 16 bits of both
+// characters: it composes the tag U+E0041 and U+0301 to U+00C1, Á.
 func wideMarks(s string) bool {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r > 0xFFFF }) {
 		return false
@@ -168,14 +169,14 @@ func wideMarks(s string) bool {
 	return false
 }
 
-// maxMarks is how many combining marks in a row package norm keeps together:
-// beyond, it inserts U+034F (the Stream-Safe Text Format of UAX #15), which the
+// maxMarks is the number of combining marks in a row that package norm accepts. After
+// that many it inserts U+034F (the Stream-Safe Text Format of UAX #15), which the
 // normalization forms themselves do not.
 const maxMarks = 30
 
-// longMarks reports whether s may have more combining marks in a row than
-// package norm keeps together. Some characters are several marks when
-// decomposed, so it asks for a third of the limit.
+// longMarks reports whether s may have more combining marks in a row than package norm
+// accepts. Some characters decompose into several marks, so it uses a third of the
+// limit.
 func longMarks(s string) bool {
 	n := 0
 	for i := 0; i < len(s); {
@@ -203,8 +204,8 @@ type formChar struct {
 	r   rune // -1: a byte that is not UTF-8
 	raw byte
 	ccc uint8
-	// change tells what the character replaces, as the reference counts: 0 the
-	// next character of the source, -n that and n more, 1 none.
+	// change says what the character replaces, counted as in the reference. 0: the next
+	// character of the source; -n: that character and n more; 1: none.
 	change int
 }
 
@@ -216,7 +217,7 @@ func (c formChar) write(b *strings.Builder) {
 	}
 }
 
-// normalizeByDefinition is formNorm.normalize for texts on which package norm errs.
+// normalizeByDefinition is formNorm.normalize for texts that package norm gets wrong.
 func normalizeByDefinition(s string, form norm.Form) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -226,8 +227,8 @@ func normalizeByDefinition(s string, form norm.Form) string {
 	return b.String()
 }
 
-// formChars is the definition of the forms (UAX #15, section 1.3) written out:
-// decompose, order the marks, compose.
+// formChars writes out the definition of the forms (UAX #15, section 1.3): decompose,
+// order the marks, compose.
 func formChars(s string, form norm.Form) []formChar {
 	split := norm.NFD
 	if form == norm.NFKC || form == norm.NFKD {
@@ -268,7 +269,7 @@ func formChars(s string, form norm.Form) []formChar {
 	out := cs[:0]
 	lastCCC := uint8(0)
 	for _, c := range cs {
-		// Not blocked: nothing between, or only marks of a lower class.
+		// Not blocked: nothing in between, or only marks of a lower class.
 		if starter >= 0 && c.r >= 0 && (len(out)-1 == starter || lastCCC != 0 && lastCCC < c.ccc) {
 			if r, ok := composePair(out[starter].r, c.r); ok {
 				out[starter].r = r
@@ -290,7 +291,7 @@ func formChars(s string, form norm.Form) []formChar {
 
 // composePair returns the primary composite of two characters, if there is one.
 func composePair(a, b rune) (rune, bool) {
-	// No character below the combining marks is the second of a composite.
+	// No character below the combining marks can be the second of a composite.
 	if a < 0 || b < 0x300 {
 		return 0, false
 	}
@@ -359,8 +360,8 @@ func parseNormalizer(raw json.RawMessage, path string) ([]normalizer, error) {
 	return nil, o.refuse(kind)
 }
 
-// parsePattern reads the member pattern, {"String": …} or {"Regex": …}. The
-// literal is returned too where it is one.
+// parsePattern reads the member pattern, {"String": …} or {"Regex": …}. If the pattern
+// is a literal, it is returned too.
 func parsePattern(o object) (finder, *string, error) {
 	var p map[string]string
 	if err := o.need("pattern", &p); err != nil {

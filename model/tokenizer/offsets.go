@@ -6,15 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// A Span is a range of bytes of a text: text[Start:End].
+// A Span is a range of bytes in a text: text[Start:End].
 type Span struct{ Start, End int }
 
-// EncodeOffsets is Encode with the bytes of text that each id stands for. The spans
-// follow the reference's offsets, which count characters: they cover whole
-// characters, so tokens that share a character overlap; ids that the post-processor
-// adds have both ends 0; white space at the ends is left out where the
-// post-processor has trim_offsets; and a character composed by a normalizer belongs
-// to the first of its parts. It takes several times as long as Encode.
+// EncodeOffsets is Encode with the range of bytes of text that each id stands for. The
+// spans follow the reference's offsets, which count characters. They cover whole
+// characters, so tokens that share a character overlap. Ids that the post-processor
+// adds have both ends 0. White space at the ends is excluded if the post-processor has
+// trim_offsets. A character composed by a normalizer belongs to the first of its parts.
+// EncodeOffsets takes several times as long as Encode.
 func (t *Tokenizer) EncodeOffsets(text string, addSpecial bool) ([]int32, []Span, error) {
 	e := offsetEncoder{t: t, text: text, sc: t.scratch.get()}
 	e.ids, e.spans = make([]int32, 0, len(text)/3+8), make([]Span, 0, len(text)/3+8)
@@ -61,7 +61,7 @@ type offsetEncoder struct {
 	sc    *scratch
 	ids   []int32
 	spans []Span
-	ws    []int // widths of a piece's ids
+	ws    []int // widths in bytes of a piece's ids
 }
 
 func (e *offsetEncoder) add(id int32, s Span) {
@@ -101,7 +101,7 @@ func (e *offsetEncoder) plain(p alignedPiece) error {
 	return nil
 }
 
-// trim takes the white space off the spans from index first, as the ByteLevel
+// trim removes white space from the spans from index first on, as the ByteLevel
 // post-processor does.
 func (e *offsetEncoder) trim(first int) {
 	blank := func(r rune) bool { return r == 'Ġ' || unicode.IsSpace(r) }
@@ -109,7 +109,7 @@ func (e *offsetEncoder) trim(first int) {
 		tok, s := e.t.tokens[e.ids[i]], e.spans[i]
 		left := utf8.RuneCountInString(tok[:len(tok)-len(strings.TrimLeftFunc(tok, blank))])
 		right := utf8.RuneCountInString(tok[len(strings.TrimRightFunc(tok, blank)):])
-		// A space that add_prefix_space put there is not in the text.
+		// A space inserted by add_prefix_space is not in the text.
 		if left > 0 && e.t.trimPrefix && (i == first || s.Start == 0) {
 			left--
 		}
@@ -127,7 +127,7 @@ func (e *offsetEncoder) trim(first int) {
 	}
 }
 
-// widths appends to ws how many bytes of a piece each of its ids stands for.
+// widths appends the number of bytes of a piece that each of its ids stands for to ws.
 func (m *bpe) widths(ws []int, ids []int32, piece string, sc *scratch) []int {
 	if m.ignoreMerges {
 		if _, ok := m.whole[piece]; ok {
@@ -144,8 +144,8 @@ func (m *bpe) widths(ws []int, ids []int32, piece string, sc *scratch) []int {
 	if plain && sum == len(piece) {
 		return ws
 	}
-	// Tokens whose text does not say how long they are: merge once more and
-	// see which first symbols became one.
+	// Some tokens have texts that do not show their widths: merge once more and see
+	// which first symbols became one.
 	var sym []int
 	sc.ids = m.startWidths(sc.ids[:0], &sym, piece)
 	m.mergeBuckets(nil, sc.ids, sc)
@@ -159,10 +159,10 @@ func (m *bpe) widths(ws []int, ids []int32, piece string, sc *scratch) []int {
 	return ws
 }
 
-// aligned is a text on its way to the model, with the origin of each byte.
+// aligned is a text that is being encoded, with the origin of each byte.
 type aligned struct {
 	s  string
-	at []from // one for each byte of s; the bytes of a character share one
+	at []from // one per byte of s; the bytes of a character have the same one
 }
 
 // from is the part of the input that a byte stands for.
@@ -170,10 +170,10 @@ type from struct{ start, end int32 }
 
 type alignedPiece struct {
 	aligned
-	first bool // it starts where the input starts
+	first bool // it begins at the start of the input
 }
 
-// alignedTo is a part of the input that starts at a place.
+// alignedTo returns a part of the input that starts at a given place.
 func alignedTo(s string, start int) aligned {
 	a := aligned{s, make([]from, len(s))}
 	for i := 0; i < len(s); {
@@ -191,12 +191,12 @@ func (a aligned) slice(i, j int) aligned { return aligned{a.s[i:j], a.at[i:j:j]}
 // span is the part of the input that a.s[i:j] stands for.
 func (a aligned) span(i, j int) Span {
 	if i >= j || j > len(a.at) {
-		return Span{i, j} // only of tokens without text
+		return Span{i, j} // only for tokens without text
 	}
 	return Span{int(a.at[i].start), int(a.at[j-1].end)}
 }
 
-// last is the origin of text inserted before byte i: that of the byte before.
+// last returns the origin of text inserted before byte i: that of the preceding byte.
 func (a aligned) last(i int) from {
 	if i == 0 {
 		return from{}
@@ -216,7 +216,7 @@ func (a aligned) prepend(s string) aligned {
 	return aligned{s + a.s, append(at, a.at...)}
 }
 
-// replace puts text in the place of the spans that match.
+// replace puts text in place of the matched spans.
 func (a aligned) replace(spans []span, with string) aligned {
 	var b strings.Builder
 	at := make([]from, 0, len(a.at))
@@ -287,7 +287,7 @@ func (n formNorm) align(a aligned) (aligned, error) {
 	}
 	var b strings.Builder
 	at := make([]from, 0, len(a.at))
-	i := 0 // bytes of a.s that the characters so far replace
+	i := 0 // bytes of a.s replaced so far
 	for _, c := range formChars(a.s, n.form) {
 		f := a.last(i)
 		if c.change <= 0 {
@@ -306,7 +306,7 @@ func (n formNorm) align(a aligned) (aligned, error) {
 	return aligned{b.String(), at}, nil
 }
 
-// cuts makes pieces of spans.
+// cuts turns spans into pieces.
 func (p alignedPiece) cuts(dst []alignedPiece, spans []span) []alignedPiece {
 	for _, sp := range spans {
 		if sp.end > sp.start {

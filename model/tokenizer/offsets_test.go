@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Offsets are those of the reference (testdata/offsets.py) for every component
-// and every conformance case.
+// Offsets equal those of the reference (testdata/offsets.py) for every component and
+// every conformance case.
 func TestOffsets(t *testing.T) {
 	var want struct {
 		Components [][][]int          `json:"components"`
@@ -64,7 +64,7 @@ func TestOffsets(t *testing.T) {
 	})
 }
 
-// Whatever the text, the spans lie in it and the ids are Encode's.
+// For any text, the spans lie within it and the ids are Encode's.
 func TestOffsetsOfAnyText(t *testing.T) {
 	withEach(t, families, func(t *testing.T, tok *Tokenizer, name string) {
 		rapid.Check(t, func(rt *rapid.T) {
@@ -88,7 +88,7 @@ func TestOffsetsOfAnyText(t *testing.T) {
 	})
 }
 
-// A character of several tokens belongs to each of them.
+// A character made of several tokens belongs to each of them.
 func TestOffsetsOfSplitCharacters(t *testing.T) {
 	tok := load(t, "tokenizers/llama2")
 	ids, spans, err := tok.EncodeOffsets("a "+strings.Repeat("𓀀", 2), false)

@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// Classes of characters that the split patterns tell apart. They exclude one
-// another; a byte that is not UTF-8 is classOther, like U+FFFD.
+// Classes of characters that the split patterns distinguish. They are mutually
+// exclusive. A byte that is not UTF-8 is classOther, like U+FFFD.
 const (
 	classOther   uint8 = iota
 	classLetter        // \p{L}
 	classNumber        // \p{N}
-	classSpace         // \s but for the next
+	classSpace         // \s except the next class
 	classNewline       // \r and \n
 )
 
@@ -41,9 +41,9 @@ func slowClass(r rune) uint8 {
 	return classOther
 }
 
-// The reference's regex engine knows Unicode 16. These are the letters,
-// marks and numbers that Unicode 15, the version of package unicode's tables up to Go
-// 1.26, does not have. Later tables hold them too.
+// The reference's regex engine knows Unicode 16. These letters, marks and numbers are
+// missing from Unicode 15, the version of package unicode's tables up to Go 1.26. Later
+// tables contain them too.
 var (
 	letters16 = &unicode.RangeTable{
 		R16: []unicode.Range16{{0x1C89, 0x1C8A, 1}, {0xA7CB, 0xA7CD, 1}, {0xA7DA, 0xA7DC, 1}},
@@ -158,8 +158,8 @@ func spaces(t *[1 << 16]uint8, s string, i int) (end, last, newline int) {
 	return end, last, newline
 }
 
-// blank applies \s+(?!\S)|\s+ to a measured run: its last character is left to
-// the word that follows, unless it is the only one.
+// blank applies \s+(?!\S)|\s+ to a measured run: its last character is left to the
+// following word, unless it is the only one.
 func blank(s string, i, end, last int) int {
 	if end == len(s) || last == i {
 		return end
@@ -268,8 +268,8 @@ func contraction(s string) int {
 	return 0
 }
 
-// patterns names the split regexes with a scanner of their own, as the
-// tokenizer.json files of the model families spell them.
+// patterns maps the split regexes that have scanners, as the tokenizer.json files of
+// the model families spell them.
 func knownScanner(pattern string) scanner {
 	switch pattern {
 	case patternGPT2:
@@ -286,7 +286,7 @@ const (
 	patternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternQwen2  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	// Its possessive marks change nothing here: no alternative could give
-	// back what it took and still match.
+	// Its possessive quantifiers change nothing here: no alternative could give back
+	// what it took and still match.
 	patternCL100K = `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`
 )

@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// seams knows where a long run of symbols can be cut before merging without
-// changing the result: where no merge ever has its seam. The seam of a merge of
-// tokens a and b lies between the last symbol of a and the first of b. Looking at
-// the symbols next to those as well, where the tokens have them, leaves few places
-// where a seam is possible. Pieces short enough for the caches are merged several times faster
-// than a megabyte at once.
+// seams records where a long run of symbols can be cut before merging without changing
+// the result: at places where no merge ever has its seam. The seam of a merge of tokens
+// a and b lies between the last symbol of a and the first of b. The neighbouring
+// symbols are checked as well where the tokens have them, which leaves few places where
+// a seam is possible. Pieces short enough for the caches are merged several times
+// faster than a megabyte at once.
 type seams struct {
 	once sync.Once
 	// set has a bit for the hash of each seam: an accidental match only makes a
@@ -41,7 +41,7 @@ func seamKey(z, a, b, c int32) uint64 {
 
 func (m *bpe) buildSeams() {
 	s := &m.seams
-	// 16 bits or more a merge.
+	// At least 16 bits per merge.
 	s.shift = m.merges.shift - 3
 	s.set = make([]uint64, 1<<(64-s.shift)/64)
 	if m.prefix != "" || m.suffix != "" {
@@ -59,8 +59,8 @@ func (m *bpe) buildSeams() {
 			if m.byteLevel {
 				text, ok = unmapBytes(text)
 			}
-			// A token that stands for something else than its text has other
-			// symbols than its text has.
+			// A token that does not stand for its text has other symbols than the text
+			// has.
 			if !ok || id == m.unk || m.byteFallback && fallbackByte(text) >= 0 {
 				s.off = true
 				return
@@ -108,8 +108,7 @@ func (s *seams) safe(ids []int32, p int) bool {
 	return true
 }
 
-// encodeLong encodes a piece of any length part by part, in memory that does not
-// grow with it.
+// encodeLong encodes a piece of any length part by part, in constant memory.
 func (m *bpe) encodeLong(dst []int32, piece string, sc *scratch) []int32 {
 	m.seams.once.Do(m.buildSeams)
 	if m.seams.off {

@@ -12,16 +12,16 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// piece is a part of the text on its way to the model.
+// piece is a part of a text that is being encoded.
 type piece struct {
 	s     string
-	first bool // it starts where the input starts
+	first bool // it begins at the start of the input
 }
 
 // splitStep is one pre-tokenizer: it appends the pieces of p to dst, none empty.
 type splitStep interface {
 	apply(dst []piece, p piece) ([]piece, error)
-	// align is apply with what the bytes of the pieces stand for.
+	// align is apply with the origin of the pieces' bytes.
 	align(dst []alignedPiece, p alignedPiece) ([]alignedPiece, error)
 }
 
@@ -37,8 +37,8 @@ type finder interface {
 	spans(s string) ([]span, error)
 }
 
-// scanStep cuts with a scanner; a scanner's pieces cover the text, so that
-// every behaviour but Removed would be the same as Isolated.
+// scanStep cuts with a scanner. A scanner's pieces cover the text, so every behaviour
+// except Removed would equal Isolated.
 type scanStep struct{ scanner }
 
 func (st scanStep) apply(dst []piece, p piece) ([]piece, error) {
@@ -50,7 +50,7 @@ func (st scanStep) apply(dst []piece, p piece) ([]piece, error) {
 	return dst, nil
 }
 
-// prefixStep is add_prefix_space.
+// prefixStep implements add_prefix_space.
 type prefixStep struct{}
 
 func (prefixStep) apply(dst []piece, p piece) ([]piece, error) {
@@ -60,7 +60,7 @@ func (prefixStep) apply(dst []piece, p piece) ([]piece, error) {
 	return append(dst, p), nil
 }
 
-// patternStep is Split, Digits and the split of Metaspace.
+// patternStep implements Split, Digits and the split of Metaspace.
 type patternStep struct {
 	find     finder
 	behavior string
@@ -88,7 +88,7 @@ func (st patternStep) apply(dst []piece, p piece) ([]piece, error) {
 	return dst, nil
 }
 
-// cuts returns the pieces of s as spans, of which some may be empty.
+// cuts returns the pieces of s as spans, some of which may be empty.
 func (st patternStep) cuts(s string) ([]span, error) {
 	in, err := st.find.spans(s)
 	if err != nil {
@@ -128,7 +128,7 @@ func (st patternStep) cuts(s string) ([]span, error) {
 			previous = sp.match
 		}
 	case withNext:
-		// From the right: a match joins what follows it unless that is a match too.
+		// From the right: a match joins the text after it unless that is a match too.
 		previous := false
 		for i := len(in) - 1; i >= 0; i-- {
 			sp := in[i]
@@ -198,8 +198,8 @@ func (f runeFinder) spans(s string) ([]span, error) {
 // regexFinder finds a regex of the reference's dialect (Oniguruma, Ruby syntax).
 type regexFinder struct{ re *regexp2.Regexp }
 
-// newRegex compiles a pattern, refusing what regexp2 would read in another
-// sense than Oniguruma does.
+// newRegex compiles a pattern. It refuses patterns that regexp2 reads differently from
+// Oniguruma.
 func newRegex(pattern string) (regexFinder, error) {
 	if what := foreign(pattern); what != "" {
 		return regexFinder{}, fmt.Errorf("regex %q: %s is not supported", pattern, what)
@@ -255,8 +255,8 @@ func (f regexFinder) spans(s string) ([]span, error) {
 	if s == "" {
 		return out, nil
 	}
-	// regexp2 counts runes; offsets are followed along the string. A byte
-	// that is not UTF-8 is one rune to both.
+	// regexp2 counts runes, so byte offsets are tracked along the string. Both count a
+	// byte that is not UTF-8 as one rune.
 	at, pos, runes := 0, 0, 0
 	to := func(n int) int {
 		for runes < n {
@@ -303,7 +303,7 @@ func (st metaspaceStep) apply(dst []piece, p piece) ([]piece, error) {
 	return st.pattern().apply(dst, p)
 }
 
-// marks reports whether a mark goes before s.
+// marks reports whether a mark is put before s.
 func (st metaspaceStep) marks(s string, first bool) bool {
 	return (st.scheme == "always" || st.scheme == "first" && first) && !strings.HasPrefix(s, st.mark)
 }
@@ -312,7 +312,7 @@ func (st metaspaceStep) pattern() patternStep {
 	return patternStep{find: literalFinder(st.mark), behavior: withNext}
 }
 
-// isNumeric is the reference's test of the Digits pre-tokenizer.
+// isNumeric is the reference's test for the Digits pre-tokenizer.
 func isNumeric(r rune) bool { return unicode.IsNumber(r) }
 
 // parsePreTokenizer returns the steps and whether they end in the byte-level alphabet.
@@ -387,7 +387,7 @@ func parsePreTokenizer(raw json.RawMessage, path string) (steps []splitStep, byt
 	return nil, false, o.refuse(kind)
 }
 
-// scanFinder is a scanner as a finder: its pieces are all matches.
+// scanFinder is a finder made from a scanner: its pieces are all matches.
 type scanFinder struct{ scanner }
 
 func (f scanFinder) spans(s string) ([]span, error) {
@@ -400,7 +400,7 @@ func (f scanFinder) spans(s string) ([]span, error) {
 	return out, nil
 }
 
-// parsePatternStep is parsePattern with the scanners for the regexes they stand for.
+// parsePatternStep is parsePattern, but uses a scanner where one exists for the regex.
 func parsePatternStep(o object) (finder, *string, error) {
 	var p map[string]string
 	if err := o.need("pattern", &p); err != nil {
@@ -414,9 +414,9 @@ func parsePatternStep(o object) (finder, *string, error) {
 	return parsePattern(o)
 }
 
-// metaspace reads what the Metaspace pre-tokenizer and decoder share. Files
-// from before prepend_scheme have add_prefix_space, of which only the sense
-// "always" is unambiguous.
+// metaspace reads the members that the Metaspace pre-tokenizer and decoder share. Files
+// older than prepend_scheme have add_prefix_space, which is unambiguous only as
+// "always".
 func metaspace(o object, mark, scheme *string) error {
 	*scheme = "always"
 	prefix := true

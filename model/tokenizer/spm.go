@@ -31,7 +31,7 @@ type spmPiece struct {
 	kind  uint64
 }
 
-// spmModel holds the fields that matter here of sentencepiece_model.proto's ModelProto.
+// spmModel has the fields of sentencepiece_model.proto's ModelProto that are used here.
 type spmModel struct {
 	pieces        []spmPiece
 	model         uint64 // 1 unigram, 2 BPE
@@ -45,10 +45,10 @@ type spmModel struct {
 	denormalizer  bool
 }
 
-// ParseSentencePiece reads the bytes of a SentencePiece tokenizer.model of type
-// BPE without normalization rules, the kind that Llama 2 has. As transformers
-// does with such a file, it puts the beginning-of-sequence token before a text
-// and finds control tokens in it. It keeps b.
+// ParseSentencePiece reads the bytes of a SentencePiece tokenizer.model of type BPE
+// without normalization rules, the kind that Llama 2 has. As transformers does with
+// such a file, it puts the beginning-of-sequence token before a text and finds control
+// tokens inside it. It retains b.
 func ParseSentencePiece(b []byte) (*Tokenizer, error) {
 	sp, err := readSPM(b)
 	if err != nil {
@@ -96,7 +96,7 @@ func message(b []byte, f func(num protowire.Number, typ protowire.Type, v uint64
 }
 
 func readSPM(b []byte) (*spmModel, error) {
-	// The defaults of the proto file.
+	// Defaults of the proto file.
 	m := &spmModel{model: 1, bos: 1, eos: 2, pad: -1, prefix: true, squeeze: true, escape: true}
 	err := message(b, func(num protowire.Number, typ protowire.Type, _ uint64, raw []byte) error {
 		if typ != protowire.BytesType {
@@ -220,7 +220,7 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 			t.added[p.text] = id
 		case pieceByte:
 			if fallbackByte(p.text) < 0 {
-				return nil, fmt.Errorf("piece %d %q is no byte", i, p.text)
+				return nil, fmt.Errorf("piece %d %q is not a byte", i, p.text)
 			}
 		default:
 			return nil, fmt.Errorf("piece %d %q: piece type %d is not supported", i, p.text, p.kind)
@@ -237,8 +237,8 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 		}
 	}
 
-	// Two symbols merge if their text is a piece; the best score first, of
-	// equals the leftmost. So the rank of a merge is that of its score.
+	// Two symbols merge if their joint text is a piece. The best score comes first,
+	// then the leftmost. So the rank of a merge is the rank of its score.
 	slices.SortFunc(scores, func(a, b float32) int { return cmp.Compare(b, a) })
 	scores = slices.Compact(scores)
 	var pairs [][2]string

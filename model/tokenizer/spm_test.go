@@ -9,9 +9,9 @@ import (
 	"talf/internal/golden"
 )
 
-// The SentencePiece file and the tokenizer.json of Llama 2 are the same
-// tokenizer: on a megabyte of text, decoded too, and on the conformance cases
-// that do not hold control tokens.
+// Llama 2's SentencePiece file and its tokenizer.json are the same tokenizer. This is
+// checked on a megabyte of text, including decoding, and on the conformance cases
+// without control tokens.
 func TestSentencePieceFileAgreesWithTokenizerJSON(t *testing.T) {
 	js := load(t, "tokenizers/llama2")
 	b, err := os.ReadFile(golden.Shared(t, "data/tokenizers/llama2/tokenizer.model"))

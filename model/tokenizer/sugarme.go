@@ -11,7 +11,7 @@ import (
 	sugarnorm "github.com/sugarme/tokenizer/normalizer"
 )
 
-// The parts of a Tokenizer are parts of sugarme/tokenizer too.
+// The parts of a Tokenizer implement sugarme/tokenizer's interfaces.
 var (
 	_ sugar.Model          = (*Model)(nil)
 	_ sugar.PreTokenizer   = (*Splitter)(nil)
@@ -20,13 +20,12 @@ var (
 	_ sugarnorm.Normalizer = (*Normalizer)(nil)
 )
 
-// Sugarme returns the tokenizer as sugarme/tokenizer's own type, for code
-// written for that package and for its Encoding with offsets, masks and word
-// numbers: its pipeline, our parts. The ids it encodes are Encode's. It is much
-// slower than Encode, because it keeps alignments for every byte; and it knows
-// no special tokens when decoding (its skipSpecialTokens does nothing): they
-// are found by the Splitter, since its own search of added tokens differs from
-// the reference.
+// Sugarme returns the tokenizer as sugarme/tokenizer's own type, for code written for
+// that package and for its Encoding with offsets, masks and word numbers. The pipeline
+// is sugarme's; the parts are this package's. Its ids are those of Encode. It is much
+// slower than Encode, because it keeps alignments for every byte. In decoding it knows
+// no special tokens (its skipSpecialTokens does nothing), because the Splitter finds
+// them: sugarme's own search for added tokens differs from the reference.
 func (t *Tokenizer) Sugarme() *sugar.Tokenizer {
 	s := sugar.NewTokenizer(&Model{t})
 	s.WithPreTokenizer(&Splitter{t})
@@ -35,8 +34,8 @@ func (t *Tokenizer) Sugarme() *sugar.Tokenizer {
 	return s
 }
 
-// Model is the tokenizer's byte-pair encoding as a sugarme Model. It takes
-// pieces as the Splitter makes them; byte-level vocabularies take raw bytes.
+// Model is the tokenizer's byte-pair encoding as a sugarme Model. It takes the
+// Splitter's pieces; byte-level vocabularies take raw bytes.
 type Model struct{ t *Tokenizer }
 
 // Tokenize encodes one piece.
@@ -53,13 +52,13 @@ func (m *Model) Tokenize(piece string) ([]sugar.Token, error) {
 	return out, nil
 }
 
-// TokenToId returns the id of a token, added tokens included.
+// TokenToId returns the id of a token, including added tokens.
 func (m *Model) TokenToId(token string) (int, bool) {
 	id, ok := m.t.TokenID(token)
 	return int(id), ok
 }
 
-// IdToToken returns the token of an id, added tokens included.
+// IdToToken returns the token of an id, including added tokens.
 func (m *Model) IdToToken(id int) (string, bool) {
 	if id < 0 || id >= len(m.t.tokens) || !m.t.Known(int32(id)) {
 		return "", false
@@ -67,7 +66,7 @@ func (m *Model) IdToToken(id int) (string, bool) {
 	return m.t.tokens[id], true
 }
 
-// GetVocab returns a copy of the vocabulary, added tokens included.
+// GetVocab returns a copy of the vocabulary, including added tokens.
 func (m *Model) GetVocab() map[string]int {
 	v := make(map[string]int, len(m.t.tokens))
 	for id, tok := range m.t.tokens {
@@ -78,7 +77,7 @@ func (m *Model) GetVocab() map[string]int {
 	return v
 }
 
-// GetVocabSize counts the tokens, added tokens included.
+// GetVocabSize counts the tokens, including added tokens.
 func (m *Model) GetVocabSize() int {
 	n := 0
 	for id := range m.t.tokens {
@@ -89,7 +88,7 @@ func (m *Model) GetVocabSize() int {
 	return n
 }
 
-// Save copies the file the tokenizer was loaded from to the folder path.
+// Save copies the file that the tokenizer was loaded from to the folder path.
 func (m *Model) Save(path string, prefix ...string) error {
 	name := m.t.file
 	if len(prefix) > 0 && prefix[0] != "" {
@@ -107,7 +106,7 @@ type Normalizer struct{ t *Tokenizer }
 // Normalizer returns the tokenizer's normalizer.
 func (t *Tokenizer) Normalizer() *Normalizer { return &Normalizer{t} }
 
-// Normalize rewrites the text. Where that changes it, offsets cover all of it.
+// Normalize rewrites the text. If that changes it, offsets cover all of it.
 func (n *Normalizer) Normalize(in *sugarnorm.NormalizedString) (*sugarnorm.NormalizedString, error) {
 	s := in.GetNormalized()
 	out, err := n.t.normalize(s)
@@ -117,7 +116,8 @@ func (n *Normalizer) Normalize(in *sugarnorm.NormalizedString) (*sugarnorm.Norma
 	return covering(in.GetOriginal(), out, in.Shift()), nil
 }
 
-// covering is a normalized string whose every byte stands for the whole original.
+// covering returns a normalized string each of whose bytes stands for the whole
+// original.
 func covering(original, normalized string, shift int) *sugarnorm.NormalizedString {
 	all := func(n, to int) [][]int {
 		a := make([][]int, n)
@@ -130,8 +130,8 @@ func covering(original, normalized string, shift int) *sugarnorm.NormalizedStrin
 		all(len(normalized), len(original)), all(len(original), len(normalized)), shift)
 }
 
-// Splitter is everything before the model as a sugarme PreTokenizer: added
-// tokens, which it encodes, the normalizer and the split of the rest.
+// Splitter is everything before the model, as a sugarme PreTokenizer: it encodes added
+// tokens, then normalizes and splits the rest.
 type Splitter struct{ t *Tokenizer }
 
 // PreTokenize splits the text.
@@ -184,7 +184,7 @@ func (sp *Splitter) PreTokenize(in *sugar.PreTokenizedString) (*sugar.PreTokeniz
 						where = at
 						at += len(p.s)
 					} else {
-						same = false // a step added or took something: offsets are lost
+						same = false // a step added or removed text: offsets are lost
 					}
 					split = append(split, sugar.SplitIdx{Normalized: cut(p.s, where)})
 				}
@@ -198,10 +198,11 @@ func (sp *Splitter) PreTokenize(in *sugar.PreTokenizedString) (*sugar.PreTokeniz
 	return out, nil
 }
 
-// Template is the post-processor: the special tokens around a text.
+// Template is the post-processor, which puts special tokens around a text.
 type Template struct{ t *Tokenizer }
 
-// AddedTokens counts the special tokens of one text. Pairs are not supported.
+// AddedTokens returns the number of special tokens around one text. Pairs are not
+// supported.
 func (p *Template) AddedTokens(bool) int { return len(p.t.pre) + len(p.t.post) }
 
 // Process adds the special tokens to an encoding; a pair is appended as it is.

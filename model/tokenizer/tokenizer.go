@@ -6,8 +6,9 @@
 // (see Tokenizer.Sugarme), and added tokens are its AddedToken. Encode and
 // Decode run the same parts on plain strings, without its alignments.
 //
-// A tokenizer.json with a part that is not understood is refused by name: a file that
-// loads encodes exactly as the reference does. Byte-pair encoding is the only model.
+// A tokenizer.json with an unsupported part is refused, and the error names the part: a
+// file that loads encodes exactly as the reference does. Byte-pair encoding is the only
+// model.
 package tokenizer
 
 import (
@@ -28,23 +29,23 @@ import (
 type Tokenizer struct {
 	model *bpe
 
-	tokens  []string // id → token, added tokens included; ids may have gaps
+	tokens  []string // id → token, including added tokens; ids may have gaps
 	known   []bool
 	special []bool
 	added   map[string]int32
 	order   []addedToken // as the file lists them
 
 	raw        matcher // added tokens looked for in the text as given
-	normalized matcher // and those looked for after normalization
+	normalized matcher // added tokens looked for after normalization
 	norms      []normalizer
-	mark       *markNorm // all of norms, if they are that
+	mark       *markNorm // replaces all of norms where possible
 	steps      []splitStep
-	scan       scanner // the only step, if it is a scanner
+	scan       scanner // the only step, if that is a scanner
 
 	pre, post []int32
 	dec       decoding
 
-	// What the post-processor does to offsets: see offsetEncoder.trim.
+	// How the post-processor changes offsets; see offsetEncoder.trim.
 	trim, trimPrefix bool
 
 	bos, eos, pad int32 // -1: none
@@ -54,9 +55,9 @@ type Tokenizer struct {
 	scratch pool
 }
 
-// Load reads the tokenizer of a model folder: tokenizer.json, or the
-// SentencePiece file tokenizer.model where that is missing; with the names of
-// the special tokens from tokenizer_config.json where there is one.
+// Load reads the tokenizer of a model folder: tokenizer.json, or the SentencePiece file
+// tokenizer.model if that is missing. The names of the special tokens come from
+// tokenizer_config.json, if there is one.
 func Load(dir string) (*Tokenizer, error) {
 	t, err := loadFile(dir, "tokenizer.json", Parse)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,7 +96,7 @@ func loadFile(dir, name string, parse func([]byte) (*Tokenizer, error)) (*Tokeni
 	return t, nil
 }
 
-// name takes the special tokens' names from the text of tokenizer_config.json.
+// name reads the special tokens' names from the text of tokenizer_config.json.
 func (t *Tokenizer) name(config []byte) error {
 	var c map[string]json.RawMessage
 	if err := json.Unmarshal(config, &c); err != nil {
@@ -116,7 +117,7 @@ func (t *Tokenizer) name(config []byte) error {
 		}
 		id, ok := t.TokenID(s)
 		if !ok && key == "pad_token" {
-			continue // files of models trained without padding name one they do not have
+			continue // models trained without padding name a padding token that they do not have
 		}
 		if !ok {
 			return fmt.Errorf("%s %q is not in the vocabulary", key, s)
@@ -129,8 +130,8 @@ func (t *Tokenizer) name(config []byte) error {
 	return nil
 }
 
-// frame reads from tokenizer_config.json which tokens go around a text: a
-// SentencePiece file does not say, a tokenizer.json does.
+// frame reads from tokenizer_config.json which tokens go around a text. A
+// tokenizer.json says this itself, a SentencePiece file does not.
 func (t *Tokenizer) frame(config map[string]json.RawMessage) error {
 	bos, eos := true, false
 	for key, to := range map[string]*bool{"add_bos_token": &bos, "add_eos_token": &eos} {
@@ -151,9 +152,9 @@ func (t *Tokenizer) frame(config map[string]json.RawMessage) error {
 }
 
 // Encode returns the ids of text. addSpecial adds the post-processor's special tokens
-// around it, usually the beginning-of-sequence token. Added tokens inside the
-// text are recognised either way. Text that is not UTF-8 is encoded byte by
-// byte where the vocabulary can.
+// around it, usually the beginning-of-sequence token. Added tokens inside the text are
+// recognised either way. Text that is not UTF-8 is encoded byte by byte if the
+// vocabulary can do so.
 func (t *Tokenizer) Encode(text string, addSpecial bool) ([]int32, error) {
 	return t.AppendEncode(make([]int32, 0, len(text)/3+8), text, addSpecial)
 }
@@ -175,7 +176,7 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string, addSpecial bool) ([]i
 		var err error
 		if t.mark != nil {
 			sc.text = t.mark.appendTo(sc.text[:0], s)
-			// Nothing keeps a part of s beyond this round.
+			// Nothing keeps a reference to s after this iteration.
 			s = unsafe.String(unsafe.SliceData(sc.text), len(sc.text))
 		} else if s, err = t.normalize(s); err != nil {
 			return nil, err
@@ -266,8 +267,8 @@ func (t *Tokenizer) pieces(dst []piece, p piece) ([]piece, error) {
 	return in, nil
 }
 
-// VocabSize is the number of ids: the highest plus one. A model's embedding has
-// at least as many rows.
+// VocabSize is the number of ids: the highest id plus one. A model's embedding has at
+// least as many rows.
 func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
 
 // Known reports whether id has a token.
@@ -311,16 +312,15 @@ func (t *Tokenizer) Added() (before, after []int32) {
 	return append([]int32(nil), t.pre...), append([]int32(nil), t.post...)
 }
 
-// Hash identifies what Encode and Decode do: the SHA-256 of the file that
-// defines the tokenizer, in hexadecimal.
+// Hash identifies the behaviour of Encode and Decode. It is the hexadecimal SHA-256 of
+// the file that defines the tokenizer.
 func (t *Tokenizer) Hash() string {
 	h := sha256.Sum256(t.source)
 	return hex.EncodeToString(h[:])
 }
 
-// pool keeps the working memory of finished encodings. Unlike a sync.Pool it
-// survives garbage collections, so that the caches stay warm; it holds as many
-// as ran at once.
+// pool keeps the working memory of finished encodings. Unlike a sync.Pool it survives
+// garbage collections, so that the caches stay warm; it keeps as many as ran at once.
 type pool struct {
 	mu   sync.Mutex
 	free []*scratch

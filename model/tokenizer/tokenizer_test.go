@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// families are the tokenizers with conformance cases. Only llama3-style, which this
-// project trained, is always here; the others are published.
+// families are the tokenizers with conformance cases. Only llama3-style, which was
+// trained for this project, is always present; the others are published.
 var families = []string{"tokenizers/gpt2", "tokenizers/gpt-neox", "tokenizers/llama2", "tokenizers/llama3-style", "tokenizers/phi3"}
 
 type conformance struct {
@@ -45,7 +45,7 @@ func readCases(t testing.TB, family string) []conformance {
 	return out
 }
 
-// directory returns where a tokenizer lies.
+// directory returns the path of a tokenizer.
 func directory(t testing.TB, name string) string {
 	t.Helper()
 	switch name {
@@ -55,11 +55,11 @@ func directory(t testing.TB, name string) string {
 	return golden.File(t, name)
 }
 
-// loaded keeps tokenizers: some take a quarter of a second to read.
+// loaded caches tokenizers: some take a quarter of a second to load.
 var loaded sync.Map
 
-// withEach runs f as a subtest of each tokenizer, so that one that is absent skips
-// alone.
+// withEach runs f as a subtest for each tokenizer, so that a missing one skips only its
+// own subtest.
 func withEach(t *testing.T, names []string, f func(t *testing.T, tok *Tokenizer, name string)) {
 	t.Helper()
 	for _, name := range names {
@@ -114,7 +114,7 @@ func TestConformanceCases(t *testing.T) {
 	})
 }
 
-// The folders of models, with the special tokens their files name.
+// The folders of models, with the special tokens that their files name.
 func TestModelFolders(t *testing.T) {
 	for _, c := range []struct {
 		dir      string
@@ -141,7 +141,7 @@ func TestModelFolders(t *testing.T) {
 			const text = "Once upon a time, there was a café.\n\n  12345 naïve \u00a0 \U0001F600!"
 			ids := encode(t, tok, text, true)
 			if got := tok.Decode(ids, true); got != text {
-				t.Errorf("%s: %q comes back as %q", c.dir, text, got)
+				t.Errorf("%s: %q becomes %q", c.dir, text, got)
 			}
 			if len(tok.Hash()) != 64 {
 				t.Errorf("%s: hash %q", c.dir, tok.Hash())
@@ -150,8 +150,8 @@ func TestModelFolders(t *testing.T) {
 	}
 }
 
-// Whatever the ids and wherever one stops, what a stream returned is a prefix
-// of the whole text that ends between characters, and with Flush it is all.
+// For any ids, and wherever they stop, the text that a stream has returned is a prefix
+// of the whole text and ends between characters. With Flush it is the whole text.
 func TestStreamEqualsDecode(t *testing.T) {
 	for _, dir := range []string{"tokenizers/gpt2", "tokenizers/gpt-neox", "tokenizers/llama2", "tokenizers/phi3", "tokenizers/llama3-style", "hf/llama-gqa", "hf/stories260K", "tokenizers/gsm10m"} {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestStreamEqualsDecode(t *testing.T) {
 						rt.Fatalf("token %d: half a character: %q", i, part)
 					}
 					got += part
-					// Ending here gives the whole text of the ids so far.
+					// Flushing here gives the whole text of the ids so far.
 					end := *st
 					end.pend = slices.Clone(st.pend)
 					if got+end.Flush() != tok.Decode(ids[:i+1], skip) {
@@ -185,7 +185,7 @@ func TestStreamEqualsDecode(t *testing.T) {
 	}
 }
 
-// sugarme's own pipeline with our parts encodes the same ids.
+// sugarme's own pipeline with the parts of this package gives the same ids.
 func TestSugarmePipeline(t *testing.T) {
 	withEach(t, families, func(t *testing.T, tok *Tokenizer, f string) {
 		s := tok.Sugarme()

@@ -17,7 +17,8 @@ func atoi(t testing.TB, s string) int32 {
 	return int32(n)
 }
 
-// withoutSpaces loads a tokenizer again without its added tokens that are not special.
+// withoutSpaces reloads a tokenizer without those of its added tokens that are not
+// special.
 func withoutSpaces(t testing.TB, tok *Tokenizer) *Tokenizer {
 	t.Helper()
 	var d map[string]json.RawMessage
@@ -41,9 +42,9 @@ func withoutSpaces(t testing.TB, tok *Tokenizer) *Tokenizer {
 	return out
 }
 
-// Llama 2's special tokens are normalized: they are found where the normalizer
-// would have put a mark in front, at the start of a segment or after a space,
-// and not inside a word.
+// Llama 2's special tokens are normalized: they are found where the normalizer would
+// have put a mark in front, that is, at the start of a segment or after a space, but
+// not inside a word.
 func TestNormalizedSpecialTokens(t *testing.T) {
 	tok := load(t, "tokenizers/llama2")
 	for _, c := range []struct {
@@ -52,7 +53,7 @@ func TestNormalizedSpecialTokens(t *testing.T) {
 	}{{"<s>", true}, {"<s>x", true}, {"a <s>", true}, {"a<s>", false}, {"a</s>b", false}} {
 		ids := encode(t, tok, c.text, false)
 		if got := slices.Contains(ids, 1) || slices.Contains(ids, 2); got != c.found {
-			t.Errorf("%q: special token found: %v, expected %v (%v)", c.text, got, c.found, ids)
+			t.Errorf("%q: special token found: %v, want %v (%v)", c.text, got, c.found, ids)
 		}
 	}
 }
@@ -66,15 +67,15 @@ func TestPhi3StripsAfterSpecialTokens(t *testing.T) {
 		t.Errorf("with white space %v, without %v", a, b)
 	}
 	if a, b := encode(t, tok, " <|user|>", false), encode(t, tok, "<|user|>", false); slices.Equal(a, b) {
-		t.Error("white space before the token is lost too")
+		t.Error("white space before the token is also lost")
 	}
 	if a := encode(t, tok, "<|user|><|end|>\n<|assistant|>", false); len(a) != 3 {
 		t.Errorf("%v", a)
 	}
 }
 
-// U+00A0 is a character of its own: a token of Llama 2's vocabulary, white
-// space to the split patterns, and no space to a normalizer.
+// U+00A0 is a character of its own: a token of Llama 2's vocabulary, white space to the
+// split patterns, but not a space to a normalizer.
 func TestNoBreakSpace(t *testing.T) {
 	t.Run("token", func(t *testing.T) {
 		tok := load(t, "tokenizers/llama2")
@@ -89,7 +90,7 @@ func TestNoBreakSpace(t *testing.T) {
 	withEach(t, families, func(t *testing.T, tok *Tokenizer, dir string) {
 		for _, text := range []string{"\u00a0", "a\u00a0b", "\u00a0 \u00a0x", "x \u00a0"} {
 			if got := tok.Decode(encode(t, tok, text, false), false); got != text {
-				t.Errorf("%s: %q comes back as %q", dir, text, got)
+				t.Errorf("%s: %q becomes %q", dir, text, got)
 			}
 		}
 	})
@@ -99,7 +100,8 @@ func TestNoBreakSpace(t *testing.T) {
 	}
 }
 
-// A token of the vocabulary that no merge makes is found whole.
+// A token of the vocabulary that no merge produces is still found if a piece is the
+// whole token.
 func TestIgnoreMerges(t *testing.T) {
 	tok := load(t, "tokenizers/llama3-style")
 	made := map[string]bool{}
@@ -127,11 +129,11 @@ func TestIgnoreMerges(t *testing.T) {
 		}
 	}
 	if n != 12 {
-		t.Errorf("%d tokens without merges, expected 12", n)
+		t.Errorf("%d tokens without merges, want 12", n)
 	}
 }
 
-// Streaming holds a broken run of byte tokens back until it is known.
+// Streaming holds back a broken run of byte tokens until its end.
 func TestStreamOfFallbackBytes(t *testing.T) {
 	tok := load(t, "tokenizers/llama2")
 	id := func(s string) int32 {
@@ -151,12 +153,12 @@ func TestStreamOfFallbackBytes(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if s := st.Push(id("▁again")); strings.HasPrefix(s, " ") {
-		t.Error("Flush does not start anew")
+		t.Error("Flush does not reset the stream")
 	}
 }
 
-// An added token of white space that its neighbour's rstrip took is no token,
-// as in the reference (its components.json: added-byte-6).
+// An added token of white space is not a token if its neighbour's rstrip took it, as in
+// the reference (its components.json: added-byte-6).
 func TestAddedTokenSwallowedWhole(t *testing.T) {
 	f := readComponents(t)
 	for i, c := range f.Configs {
