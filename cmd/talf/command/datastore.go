@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +13,7 @@ import (
 	"talf/data/corpus"
 	"talf/infer/lookup/datastore"
 	"talf/internal/durable"
+	"talf/internal/inspect"
 	"talf/model/tokenizer"
 	"talf/preprocess"
 )
@@ -31,36 +30,6 @@ what the model will write, the better; the model's own answers are best.`,
 	}
 	c.AddCommand(newDatastoreBuild(a), newDatastoreInspect(a))
 	return c
-}
-
-// A storeFinding describes a datastore.
-type storeFinding struct {
-	Kind      string         `json:"kind"` // "datastore"
-	Path      string         `json:"path"`
-	Tokens    int            `json:"tokens"`
-	Documents int            `json:"documents"`
-	Vocab     int            `json:"vocabulary"`
-	Tokenizer string         `json:"tokenizer"`
-	Seconds   float64        `json:"seconds,omitempty"` // that building took
-	Dropped   map[string]int `json:"dropped,omitempty"`
-}
-
-func newStoreFinding(path string, i datastore.Info) *storeFinding {
-	return &storeFinding{
-		Kind: "datastore", Path: path, Tokens: i.Tokens, Documents: i.Documents, Vocab: i.Vocab, Tokenizer: i.Tokenizer,
-	}
-}
-
-func (f *storeFinding) print(a *app) {
-	a.printf("datastore     %s\n", f.Path)
-	a.printf("tokens        %d in %d documents\n", f.Tokens, f.Documents)
-	a.printf("vocabulary    %d, tokenizer %s\n", f.Vocab, short(f.Tokenizer))
-	for _, why := range slices.Sorted(maps.Keys(f.Dropped)) {
-		a.printf("left out      %d: %s\n", f.Dropped[why], why)
-	}
-	if f.Seconds > 0 {
-		a.printf("built in      %.1f s\n", f.Seconds)
-	}
 }
 
 func newDatastoreBuild(a *app) *cobra.Command {
@@ -92,11 +61,7 @@ only the tokenizer's files. The file takes 8 bytes per token, building it about 
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return a.printJSON(f)
-			}
-			f.print(a)
-			return nil
+			return a.show(f, asJSON)
 		},
 	}
 	f := cmd.Flags()
@@ -110,7 +75,7 @@ only the tokenizer's files. The file takes 8 bytes per token, building it about 
 	return cmd
 }
 
-func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir string, talk chatOptions) (*storeFinding, error) {
+func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir string, talk chatOptions) (*inspect.Datastore, error) {
 	began := time.Now()
 	if err := canWrite(c.Out); err != nil {
 		return nil, err
@@ -163,7 +128,7 @@ func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir strin
 	if err != nil {
 		return nil, err
 	}
-	f := newStoreFinding(c.Out, b.Info())
+	f := inspect.NewDatastore(c.Out, b.Info())
 	f.Seconds, f.Dropped = time.Since(began).Seconds(), dropped
 	return f, nil
 }
@@ -176,20 +141,11 @@ func newDatastoreInspect(a *app) *cobra.Command {
 		Example: "  talf datastore inspect answers.idx",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := datastore.Open(args[0], "")
+			f, err := inspect.OpenDatastore(args[0])
 			if err != nil {
 				return err
 			}
-			defer func() { _ = s.Close() }() // nothing was written
-			if err := s.Check(); err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			f := newStoreFinding(args[0], s.Info())
-			if asJSON {
-				return a.printJSON(f)
-			}
-			f.print(a)
-			return nil
+			return a.show(f, asJSON)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"talf/internal/e2e/talftest"
-
 	"github.com/google/go-cmp/cmp"
+
+	"talf/internal/e2e/talftest"
+	"talf/internal/inspect"
 )
 
 // A datastore of a model's own answers drafts them again: the output stays, in
@@ -30,7 +31,7 @@ func TestADatastoreIsBuiltInspectedAndDraftedFrom(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "answers.idx")
 	data := talftest.Write(t, filepath.Join(t.TempDir(), "answers.jsonl"), plain)
 	out := talftest.OK(t, "", "datastore", "build", "--model", dir, "--data", data, "--template", "{prompt}", "--answer-field", "text", "--out", file, "--json")
-	var built, inspected storeFinding
+	var built, inspected inspect.Datastore
 	if err := json.Unmarshal([]byte(out), &built); err != nil {
 		t.Fatal(err)
 	}

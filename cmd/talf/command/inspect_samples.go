@@ -13,10 +13,11 @@ import (
 	"talf/checkpoints"
 	"talf/data"
 	"talf/data/corpus"
+	"talf/internal/inspect"
 	"talf/model/tokenizer"
 	"talf/preprocess"
 	"talf/preprocess/samples"
-	"talf/train/mix"
+	"talf/train"
 )
 
 func newInspectSamples(a *app) *cobra.Command {
@@ -43,20 +44,17 @@ it, rows of shards are shown as token ids.`,
 				return err
 			}
 			if stats {
-				v, err := waitFor(cmd.Context(), func() (*dataFinding, error) { return inspectData(args[0]) })
+				v, err := waitFor(cmd.Context(), func() (*inspect.Data, error) {
+					d, err := inspect.OpenData(args[0])
+					if err == nil && vocab != "" {
+						err = d.Cover(vocab, train.Default().Held)
+					}
+					return d, err
+				})
 				if err != nil {
 					return err
 				}
-				if vocab != "" {
-					if v.DraftVocab, err = waitFor(cmd.Context(), func() (*mix.Coverage, error) { return inspectVocab(args[0], vocab) }); err != nil {
-						return err
-					}
-				}
-				if asJSON {
-					return a.printJSON(v)
-				}
-				v.print(a)
-				return nil
+				return a.show(v, asJSON)
 			}
 			if vocab != "" {
 				return usagef("--draft-vocab is for --stats")

@@ -1,0 +1,62 @@
+// Package inspect describes what a path holds: a model, a draft head, a checkpoint,
+// training data, tensors or a datastore. A description is marshalled as JSON, and its
+// String method is the text for people.
+package inspect
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"talf/checkpoints"
+	"talf/data"
+)
+
+// A Description is a *Model, *Draft, *Data or *Tensors.
+type Description interface{ String() string }
+
+// Path describes what path holds. A directory of checkpoints is described by its newest.
+func Path(path string) (Description, error) {
+	info, err := os.Stat(path)
+	if os.IsNotExist(err) {
+		return nil, fmt.Errorf("%s does not exist", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	has := func(name string) bool {
+		_, err := os.Stat(filepath.Join(path, name))
+		return err == nil
+	}
+	switch {
+	case info.IsDir() && checkpoints.IsForeign(path):
+		return OpenDraft(path)
+	case info.IsDir() && has(checkpoints.ConfigFile):
+		return OpenModel(path)
+	case info.IsDir() && (has(data.ManifestName) || data.HasParts(path)), strings.HasSuffix(path, ".parquet"):
+		return OpenData(path)
+	case strings.HasSuffix(path, ".safetensors"):
+		return OpenTensors(path)
+	case info.IsDir():
+		if dir, err := checkpoints.Find(path); err == nil {
+			return OpenModel(dir)
+		}
+	}
+	return nil, fmt.Errorf("%s: want a directory with %s or %s, or a .parquet or .safetensors file", path, checkpoints.ConfigFile, data.ManifestName)
+}
+
+// A page is a text that grows line by line.
+type page struct{ strings.Builder }
+
+func (p *page) printf(format string, args ...any) { fmt.Fprintf(&p.Builder, format, args...) }
+
+// short abbreviates a hash.
+func short(hash string) string { return fmt.Sprintf("%.12s", hash) }
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

@@ -1,0 +1,125 @@
+package inspect
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"talf/checkpoints"
+	"talf/internal/units"
+	"talf/model/arch"
+	"talf/model/safetensors"
+)
+
+// A Model describes a directory with config.json: a language model or a draft head in
+// talf's own layout.
+type Model struct {
+	Kind       string  `json:"kind"` // "model" or "head"
+	Path       string  `json:"path"`
+	Arch       string  `json:"architecture"`
+	Vocab      int     `json:"vocabulary"`
+	Hidden     int     `json:"hidden_size"`
+	Layers     int     `json:"layers"`
+	Heads      int     `json:"heads"`
+	KVHeads    int     `json:"kv_heads"`
+	HeadDim    int     `json:"head_dim"`
+	FFN        int     `json:"ffn"`
+	Positions  int     `json:"positions"`
+	Rope       string  `json:"rope"`
+	Theta      float64 `json:"rope_theta"`
+	Rotated    int     `json:"rotated"`       // elements of each attention head
+	Window     int     `json:"window"`        // latest positions that a token sees in WindowIn layers; 0: all
+	WindowIn   int     `json:"window_layers"` // layers with such a window
+	Tied       bool    `json:"tied_embeddings"`
+	BOS        int32   `json:"bos"` // -1: none
+	EOS        []int32 `json:"eos"`
+	Tokenizer  bool    `json:"tokenizer"` // whether there is a tokenizer.json
+	Tensors    int     `json:"tensors"`
+	Parameters int64   `json:"parameters"`
+	Bytes      int64   `json:"bytes"`                      // of the weights
+	Types      string  `json:"types"`                      // of the weights, sorted and separated by spaces
+	DraftVocab int     `json:"draft_vocabulary,omitempty"` // tokens that a head predicts; 0: all
+	// Checkpoint is the manifest that training wrote, if there is one.
+	Checkpoint *checkpoints.Manifest `json:"checkpoint,omitempty"`
+}
+
+// OpenModel describes dir, and compares the files of a checkpoint with its manifest.
+func OpenModel(dir string) (*Model, error) {
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer set.Close()
+	m := &Model{Kind: "model", Path: dir}
+	load := arch.Load
+	if _, ok := set.Tensor("fc.weight"); ok {
+		m.Kind, load = "head", arch.LoadDraft
+	}
+	s, err := load(dir)
+	if err != nil {
+		return nil, err
+	}
+	m.Arch, m.Vocab, m.Hidden, m.Layers, m.Heads = s.Arch, s.Vocab, s.Hidden, s.Layers, s.Heads
+	m.DraftVocab = s.DraftVocab
+	m.KVHeads, m.HeadDim, m.FFN, m.Positions, m.Tied = s.KVHeads, s.HeadDim, s.FFN, s.MaxPos, s.Tied
+	m.Rope, m.Theta, m.Rotated, m.BOS, m.EOS = s.Rope.Type, s.Rope.Theta, s.Rotated(), s.BOS, s.EOS
+	for _, w := range s.Windows { // all windows of a model have the same size
+		if w > 0 {
+			m.Window, m.WindowIn = w, m.WindowIn+1
+		}
+	}
+	_, err = os.Stat(filepath.Join(dir, "tokenizer.json"))
+	m.Tokenizer = err == nil
+	m.count(set)
+	if m.Checkpoint, err = checkpoints.ReadManifest(dir); err != nil {
+		return nil, err
+	}
+	if m.Checkpoint != nil {
+		err = m.Checkpoint.Verify(dir)
+	}
+	return m, err
+}
+
+// count adds up the tensors of set.
+func (m *Model) count(set *safetensors.Set) {
+	types := map[string]bool{}
+	for _, name := range set.Names() {
+		t, _ := set.Tensor(name)
+		m.Tensors++
+		m.Parameters += int64(t.Len())
+		m.Bytes += int64(len(t.Data))
+		types[t.DType] = true
+	}
+	m.Types = strings.Join(slices.Sorted(maps.Keys(types)), " ")
+}
+
+func (m *Model) String() string {
+	var p page
+	p.printf("%-14s%s\n", m.Kind, m.Path)
+	p.printf("architecture  %s\n", m.Arch)
+	p.printf("parameters    %d in %d tensors, %s (%s)\n", m.Parameters, m.Tensors, units.Bytes(uint64(m.Bytes)), m.Types)
+	p.printf("shape         hidden %d, layers %d, heads %d (%d for keys) of %d, ffn %d\n", m.Hidden, m.Layers, m.Heads, m.KVHeads, m.HeadDim, m.FFN)
+	p.printf("vocabulary    %d, tied embeddings: %s, tokenizer.json: %s\n", m.Vocab, yesNo(m.Tied), yesNo(m.Tokenizer))
+	if m.DraftVocab > 0 {
+		p.printf("predicts      %d of these tokens\n", m.DraftVocab)
+	}
+	rope := m.Rope
+	if m.Rotated < m.HeadDim {
+		rope += fmt.Sprintf(" of %d elements a head", m.Rotated)
+	}
+	p.printf("positions     %d, rope %s, theta %g\n", m.Positions, rope, m.Theta)
+	if m.Window > 0 {
+		p.printf("window        %d positions in %d of %d layers\n", m.Window, m.WindowIn, m.Layers)
+	}
+	p.printf("tokens        bos %d, eos %v\n", m.BOS, m.EOS)
+	if c := m.Checkpoint; c != nil {
+		p.printf("checkpoint    step %d, loss %s, files whole\n", c.Step, c.Loss)
+		if c.Target != "" {
+			p.printf("target        %s\n", short(c.Target))
+		}
+	}
+	return p.String()
+}
