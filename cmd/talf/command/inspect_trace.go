@@ -53,19 +53,12 @@ func (a *app) inspectTrace(path, svg string, from, n int) error {
 	defer func() { _ = file.Close() }()
 	var picture bytes.Buffer
 	draw := trace.NewSVG(&picture)
-	rounds, shown, tokens := 0, 0, 0
-	h, err := trace.Read(file, func(s *trace.Step) error {
-		rounds++
-		tokens += s.Kept
-		if rounds < from || n > 0 && shown == n {
-			return nil
-		}
-		shown++
+	sum, err := trace.Show(file, from, n, func(s *trace.Step, round int) error {
 		if svg != "" {
-			draw.Add(s, rounds)
+			draw.Add(s, round)
 			return nil
 		}
-		if err := s.Text(a.out, rounds); err != nil {
+		if err := s.Text(a.out, round); err != nil {
 			return err
 		}
 		a.printf("\n")
@@ -74,8 +67,8 @@ func (a *app) inspectTrace(path, svg string, from, n int) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if shown == 0 && rounds > 0 {
-		return fmt.Errorf("%s: it has %d rounds, --from is %d", path, rounds, from)
+	if sum.Shown == 0 && sum.Rounds > 0 {
+		return fmt.Errorf("%s: it has %d rounds, --from is %d", path, sum.Rounds, from)
 	}
 	if svg != "" {
 		if err := draw.Close(); err != nil {
@@ -85,7 +78,6 @@ func (a *app) inspectTrace(path, svg string, from, n int) error {
 			return err
 		}
 	}
-	a.printf("%s, verified by %s, temperature %g: %d tokens in %d rounds, τ %.2f; %d shown\n",
-		h.Method, h.Verify, h.Temperature, tokens, rounds, float64(tokens)/float64(max(rounds, 1)), shown)
+	a.printf("%s\n", sum)
 	return nil
 }
