@@ -10,6 +10,7 @@ import (
 	"talf/data/corpus"
 	"talf/train"
 	"talf/train/dist"
+	"talf/train/history"
 	"talf/train/mix"
 )
 
@@ -177,9 +178,9 @@ func printTrained(a *app, res train.Result) {
 
 // draw plots the run's log.
 func (o *trainOptions) draw() error {
-	r, err := readRun(o.out)
+	r, err := history.Read(o.out)
 	if err != nil {
 		return err
 	}
-	return saveMetrics(o.plot, []metricsRun{r})
+	return saveFigures(o.plot, history.Figures(r)...)
 }

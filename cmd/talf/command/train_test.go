@@ -11,6 +11,7 @@ import (
 	"talf/compute/devices"
 	"talf/internal/e2e/talftest"
 	"talf/train"
+	"talf/train/history"
 )
 
 // A configuration file is what the flags are: the printed one of a command line
@@ -109,7 +110,7 @@ held-out: 0.2
 	if !strings.Contains(printed, "step 7") || !strings.Contains(printed, "τ̂ ") {
 		t.Errorf("printed:\n%s", printed)
 	}
-	var runs []metricsRun
+	var runs []history.Run
 	if err := json.Unmarshal([]byte(talftest.OK(t, "", "inspect", "metrics", out, "--json")), &runs); err != nil {
 		t.Fatal(err)
 	}
