@@ -34,15 +34,15 @@ type Tree struct {
 	max    int
 }
 
-// New returns a tree that holds only root and has room for max nodes in all.
+// New returns a tree that has only its root and room for max nodes in total.
 func New(root int32, max int) *Tree {
 	t := new(Tree)
 	t.Reset(root, max)
 	return t
 }
 
-// Reset empties t, gives it a root and room for max nodes in all.
-// It panics unless 1 <= max <= MaxNodes.
+// Reset empties t and gives it a root and room for max nodes in total. It panics unless 1 <=
+// max <= MaxNodes.
 func (t *Tree) Reset(root int32, max int) {
 	if max < 1 || max > MaxNodes {
 		panic(fmt.Sprintf("tree: room for %d nodes, want 1..%d", max, MaxNodes))
@@ -88,7 +88,7 @@ func (t *Tree) push(token, parent, depth int32) int {
 	return n
 }
 
-// Len returns the number of nodes, root included.
+// Len returns the number of nodes, including the root.
 func (t *Tree) Len() int { return len(t.token) }
 
 // Room returns how many nodes can still be added.
@@ -107,7 +107,7 @@ func (t *Tree) Parent(n int) int { return int(t.parent[n]) }
 // in the sequence plus Depth(n) is n's rotary position.
 func (t *Tree) Depth(n int) int { return int(t.depth[n]) }
 
-// FirstChild returns n's first child in the order of Add, or -1.
+// FirstChild returns the child that was added to n first, or -1.
 func (t *Tree) FirstChild(n int) int { return int(t.first[n]) }
 
 // NextSibling returns the child that was added to n's parent after n, or -1.
@@ -127,7 +127,7 @@ func (t *Tree) Child(n int, token int32) int {
 // attends to a. It has Stride words and is t's own.
 func (t *Tree) Ancestors(n int) []uint64 { return t.anc[n*t.stride : (n+1)*t.stride] }
 
-// Mask returns the rows of Ancestors of all nodes: [Len][Stride] words, t's own.
+// Mask returns the Ancestors rows of all nodes: [Len][Stride] words, t's own.
 func (t *Tree) Mask() []uint64 { return t.anc }
 
 // Stride returns the number of words in a row of Ancestors.

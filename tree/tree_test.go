@@ -71,7 +71,7 @@ func TestAncestryAndChildrenMatchParentWalk(t *testing.T) {
 	}
 }
 
-// What is not there is −1, and a mask's row has no more words than its columns need.
+// Missing links are −1, and a mask's row has no more words than its columns need.
 func TestARootHasNoParentAndNoChild(t *testing.T) {
 	for max, words := range map[int]int{1: 1, 64: 1, 65: 2, 128: 2, tree.MaxNodes: tree.MaxNodes / 64} {
 		tr := tree.New(7, max)

@@ -118,12 +118,13 @@ type Config struct {
 	Tokenizer    string        // hash that files of token ids must carry; empty accepts any
 	// Check fails the run if an output that should be plain decoding's differs from it.
 	Check bool
-	// Parts runs the passes of every decoding again, one model at a time, and keeps both times: within decoding and alone.
+	// Parts runs the passes of every decoding again, one model at a time, and keeps both times:
+	// within decoding and alone.
 	Parts    bool
 	Progress func(done, total int)
 
-	// Known are measurements of an earlier run, which are not repeated. Keep is called with each new one. Neither includes
-	// warm-up prompts.
+	// Known are measurements of an earlier run, which are not repeated. Keep is called with
+	// each new one. Neither includes warm-up prompts.
 	Known []Measurement
 	Keep  func(*Measurement) error
 	// Around, if not nil, is called in place of each decoding and must call decode, which
@@ -254,9 +255,10 @@ func SameOutput(verifier string, temperature float64) bool {
 	return err == nil && m.Exact
 }
 
-// Run runs c on e. Methods take turns within every prompt, in an order that rotates, and sets take turns prompt by prompt, so
-// that a slowdown of the machine affects them all. If the run fails or is cancelled, Run returns the error with a report of what
-// was measured so far, nil if nothing was.
+// Run runs c on e. Methods take turns within every prompt, in an order that rotates, and sets
+// take turns prompt by prompt, so that a slowdown of the machine affects them all. If the run
+// fails or is cancelled, Run returns the error with a report of what was measured so far, nil
+// if nothing was.
 func Run(ctx context.Context, e *infer.Engine, c Config) (*Report, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -279,7 +281,8 @@ func (c *Config) Report(got []Measurement) *Report {
 	return c.report(withBases(c.Methods), got)
 }
 
-// withBases puts the plain decodings that methods are compared with in front, unless they are already among them.
+// withBases puts the plain decodings that methods are compared with in front, unless they are
+// already among them.
 func withBases(methods []Method) []Method {
 	var bases []Method
 	for i := range methods {

@@ -82,8 +82,8 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 	if err := table.Write(&md, r.Tables(), true); err != nil {
 		t.Fatal(err)
 	}
-	// Three tables of a caption, a blank line, a header and six rows, with a blank line between them, and the table of the parts
-	// with 18 rows.
+	// Three tables of a caption, a blank line, a header and six rows, with a blank line between
+	// them, and the table of the parts with 18 rows.
 	if strings.Count(text.String(), "\n") != 3*9+2+22 || strings.Count(md.String(), "\n") != 3*10+2+23 || !strings.Contains(md.String(), "| salf, untrained | 1 |") {
 		t.Errorf("tables:\n%s\n%s", &text, &md)
 	}

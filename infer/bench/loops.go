@@ -7,9 +7,11 @@ const (
 	minLoop    = 24 // tokens
 )
 
-// LoopTokens returns how many tokens lie in loops: stretches of at least 24 tokens in which a block of at most 32 tokens repeats
-// at least three times in a row. An output with any such token is called looping. Weak models fall into loops, most of all in
-// greedy decoding, and every draft method predicts them well: the share of loops says how far a mean τ can be trusted.
+// LoopTokens returns how many tokens lie in loops: stretches of at least 24 tokens in which a
+// block of at most 32 tokens repeats at least three times in a row. An output with any such
+// token is called looping. Weak models fall into loops, most of all in greedy decoding, and
+// every draft method predicts them well: the share of loops says how far a mean τ can be
+// trusted.
 func LoopTokens(tokens []int32) int {
 	in := make([]bool, len(tokens))
 	for p := 1; p <= maxPeriod; p++ {

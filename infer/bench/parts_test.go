@@ -41,8 +41,8 @@ func (o opened) Open(id infer.SeqID, prompt []int32, keep int) error {
 	return o.Source.Open(id, prompt, keep)
 }
 
-// world is a virtual clock in which a pass takes longer after one of the other model, and, with jitter, every pass takes some
-// extra milliseconds that no other pass takes.
+// world is a virtual clock in which a pass takes longer after one of the other model, and, with
+// jitter, every pass takes some extra milliseconds that no other pass takes.
 func world(jitter bool) (*infer.Engine, *drafttest.Target, infer.Source) {
 	last, calls := "", 0
 	extra := func(who string, cold int) time.Duration {
@@ -86,8 +86,8 @@ func partsRun(t *testing.T, repeat int, jitter bool) (*bench.Report, []bench.Mea
 	return r, got
 }
 
-// Every pass is repeated as it was, without the other model's passes in between, and time that is neither model's counts as the
-// rest.
+// Every pass is repeated as it was, without the other model's passes in between, and time that
+// is neither model's counts as the rest.
 func TestPassesAreRunAgainAlone(t *testing.T) {
 	r, got := partsRun(t, 1, false)
 	const ms = time.Millisecond

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// resetPeak makes peakMemory count from now. Where the kernel does not allow this, the peak is that of the whole life of the
-// process.
+// resetPeak makes peakMemory count from now. Where the kernel does not allow this, the peak is
+// that of the whole life of the process.
 func resetPeak() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
 // peakMemory returns the largest resident memory in bytes, 0 if it is not known.

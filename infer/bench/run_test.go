@@ -173,7 +173,8 @@ func TestLoopsAreStretchesThatRepeat(t *testing.T) {
 	}
 }
 
-// A labelled drafter proposes a spine and a branch. The spine's token is right at every second depth, the branch's at the others.
+// A labelled drafter proposes a spine and a branch. The spine's token is right at every second
+// depth, the branch's at the others.
 type labelled struct {
 	target *drafttest.Target
 	tokens []int32

@@ -30,8 +30,8 @@ func (r *Row) missed() string {
 	return fmt.Sprintf("%.1f%%", 100*float64(r.Missed)/float64(max(r.Asked, 1)))
 }
 
-// Tables returns the figures over all sets and, if there are several, of each one; then where the time goes, and the origins of
-// nodes for methods that draft from several.
+// Tables returns the figures over all sets and, if there are several, of each one; then where
+// the time goes, and the origins of nodes for methods that draft from several.
 func (r *Report) Tables() []table.Table {
 	header := []string{"method", "T", "τ", "tok/s", "speed-up", "draft", "verify", "other", "passes", "loops", "kept of reached at depth 1…"}
 	replayed := slices.ContainsFunc(r.Rows, func(x Row) bool { return x.Asked > 0 })

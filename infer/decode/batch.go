@@ -12,7 +12,7 @@ import (
 	"talf/model/chat"
 )
 
-// Together decodes requests side by side, one pass of the target for all of them a
+// Together decodes requests side by side, with one pass of the target for all of them per
 // round, and returns the tokens of each answer.
 func Together(ctx context.Context, e *infer.Engine, reqs []infer.Request) ([][]int32, error) {
 	seqs := make([]*infer.Sequence, 0, len(reqs))
@@ -55,8 +55,8 @@ func allDone(seqs []*infer.Sequence) bool {
 	return true
 }
 
-// Seed returns the seed of prompt i of a file. Equal prompts get answers of their own,
-// and each answer can be had again alone.
+// Seed returns the seed of prompt i of a file. Equal prompts get different answers, and each
+// answer can be reproduced alone.
 func Seed(seed uint64, i int) uint64 {
 	if i == 0 {
 		return seed
@@ -83,7 +83,7 @@ type Reply struct {
 	Text   string `json:"text"`
 }
 
-// NewAnswer describes what a sequence says to a prompt.
+// NewAnswer describes the answer of a sequence to a prompt.
 func NewAnswer(i int, prompt string, seed uint64, s *infer.Sequence) Answer {
 	reason, _ := s.Done()
 	sum := s.Stats().Summary()
@@ -99,7 +99,7 @@ type Task struct {
 	Begin func() *chat.Dialogue
 }
 
-// Answers is a file of answers, open for more.
+// Answers is a file of answers, open for appending.
 type Answers struct {
 	log      *jsonl.Log
 	settings string
@@ -155,24 +155,24 @@ func (a *Answers) Close() error { return a.log.Close() }
 
 // A Batch says how a file of prompts is answered.
 type Batch struct {
-	Seed     uint64 // Seed makes each prompt's of it
-	Stats    bool   // answers tell what they cost
+	Seed     uint64 // Seed derives each prompt's from it
+	Stats    bool   // answers include what they cost
 	Progress func(done, total int)
-	// Skipped is told of every prompt that cannot be answered: it is too long, or the
+	// Skipped is called for every prompt that cannot be answered because it is too long or the
 	// chat template refuses it.
 	Skipped func(error)
 }
 
-// A Report is what answering a file of prompts came to.
+// A Report sums up the answers to a file of prompts.
 type Report struct {
-	Stats    infer.Stats // of the answers made now
-	Answered int         // now
+	Stats    infer.Stats // of the answers made by this call
+	Answered int         // by this call
 	Skipped  int
 	First    error // why the first was skipped
 }
 
-// AnswerAll answers the tasks that have no answer yet. If ctx ends, the answers so far
-// are kept, and a later call goes on.
+// AnswerAll answers the tasks that have no answer yet. If ctx ends, the answers so far are
+// kept, and a later call continues.
 func (d *Decoder) AnswerAll(ctx context.Context, tasks []Task, to *Answers, b Batch) (Report, error) {
 	var r Report
 	for i, t := range tasks {
@@ -225,7 +225,7 @@ func (d *Decoder) answerTurns(ctx context.Context, i int, t Task, seed uint64) (
 		replies = append(replies, Reply{talk.Asked(), s.Text()})
 		talk.Answer(s.Text())
 	}
-	if len(replies) > 1 { // else the answer says it all
+	if len(replies) > 1 { // otherwise the answer has it all
 		ans.Turns = replies
 	}
 	sum := cost.Summary()

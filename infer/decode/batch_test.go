@@ -57,7 +57,7 @@ func TestAnswersSurviveATornLine(t *testing.T) {
 			t.Fatalf("cut at %d: the repaired file differs", cut)
 		}
 	}
-	// Whatever else the name belongs to stays as it is.
+	// A file of another kind stays as it is.
 	for _, text := range []string{"a note of one line", "\x00\x01\x02", "{\"text\":\"x\"}", string(whole) + "a note"} {
 		write(t, path, text)
 		if _, err := decode.OpenAnswers(path, tasks, "s"); err == nil || !strings.Contains(err.Error(), "not a file that generate wrote") {
@@ -90,7 +90,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// Answers of old versions, which are resumed with their seeds.
+// Answers of old versions are resumed with their seeds.
 func TestSeedsOfPromptsStay(t *testing.T) {
 	for i, want := range []uint64{7, 0x1e3779b97f4a7c12, 0x3c6ef372fe94f82d} {
 		if got := decode.Seed(7, i); got != want {

@@ -1,6 +1,6 @@
-// Package decode is what everything that answers prompts shares: options that decide
-// an answer, requests made from them, a decoder of one target and its draft model, and
-// files of answers that an interrupted run goes on with.
+// Package decode has what everything that answers prompts shares: options that decide an
+// answer, requests made from them, a decoder of one target and its draft model, and files of
+// answers that an interrupted run continues.
 package decode
 
 import (
@@ -21,7 +21,7 @@ type Options struct {
 	Sample    sample.Params
 	MaxTokens int      // of an answer
 	Stop      []string // an answer ends before any of these texts
-	IgnoreEOS bool     // go on after an end-of-sequence token
+	IgnoreEOS bool     // continue after an end-of-sequence token
 }
 
 // Default returns plain greedy decoding.
@@ -46,8 +46,8 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// A SourceError is a method that lacks its draft model, or that would leave the given
-// one unused.
+// A SourceError reports a method that lacks its draft model, or that would leave the given one
+// unused.
 type SourceError struct {
 	Method string
 	Given  bool     // there is a draft model, which the method does not ask
@@ -61,8 +61,8 @@ func (e *SourceError) Error() string {
 	return fmt.Sprintf("method %s asks a draft model, and none is given: want one of %v", e.Method, e.Others)
 }
 
-// fits reports a method that does not go with a draft model, or without one. Plain
-// decoding goes with anything: it is what the others are compared with.
+// fits reports a method that needs a draft model and has none, or would ignore the given one.
+// Plain decoding may ignore it: the others are compared with it.
 func fits(m *draft.Method, given bool) error {
 	if given == (m.Source || m.May && given) || given && m.Name == "ar" {
 		return nil
@@ -76,9 +76,9 @@ func fits(m *draft.Method, given bool) error {
 	return e
 }
 
-// Open opens the draft method and checks that the verifier is lossless with it. The
-// temperature of e is taken from o. Errors are mistakes in the options, but for
-// draft.FileError. The caller closes the maker.
+// Open opens the draft method and checks that the verifier is lossless with it. The temperature
+// of e is taken from o. Errors are mistakes in the options, except draft.FileError. The caller
+// closes the maker.
 func (o *Options) Open(e draft.Env) (*draft.Maker, draft.Method, error) {
 	e.Temperature = o.Sample.Temperature
 	mk, m, err := draft.Open(o.Method, e)
@@ -96,8 +96,8 @@ func (o *Options) Open(e draft.Env) (*draft.Maker, draft.Method, error) {
 	return mk, m, nil
 }
 
-// Request makes a request for the tokens of a prompt. Without a maker it is one for
-// plain decoding. The source may be nil where the method asks none.
+// Request returns a request for the tokens of a prompt. Without a maker it is one for plain
+// decoding. The source may be nil if the method asks none.
 func (o *Options) Request(mk *draft.Maker, src infer.Source, prompt []int32, seed uint64) (infer.Request, error) {
 	verifier, err := verify.New(o.Verify, o.Sample.Temperature)
 	if err != nil {

@@ -30,10 +30,9 @@ type Config struct {
 	// Draft loads the draft model, if one is given. It is called only if the method
 	// asks one.
 	Draft func() (infer.Source, io.Closer, error)
-	// Keep is how many closed sequences stay cached, for prompts that begin as one of
-	// them ended.
+	// Keep is how many closed sequences stay cached, for prompts that continue one of them.
 	Keep int
-	// Trace, if not nil, gets the rounds of each answer in the format of package trace.
+	// Trace, if not nil, receives the rounds of each answer in the format of package trace.
 	Trace io.Writer
 }
 
@@ -48,8 +47,8 @@ type Decoder struct {
 	closers []io.Closer
 }
 
-// New opens the draft method and loads the draft model. The target stays the caller's
-// to close, after the decoder.
+// New opens the draft method and loads the draft model. The target stays the caller's, who
+// closes it after the decoder.
 func New(c Config) (*Decoder, error) {
 	d := &Decoder{c: c, engine: &infer.Engine{Target: infer.NewTarget(c.Target, c.Keep), Config: infer.Default()}}
 	var err error
@@ -71,7 +70,7 @@ func New(c Config) (*Decoder, error) {
 	return d, nil
 }
 
-// Close frees the draft method and the draft model.
+// Close releases the draft method and the draft model.
 func (d *Decoder) Close() error {
 	err := d.maker.Close()
 	for _, c := range d.closers {
@@ -81,10 +80,10 @@ func (d *Decoder) Close() error {
 	return err
 }
 
-// Engine is what answers. Its target keeps the last sequences.
+// Engine returns the decoder's engine. Its target keeps the last sequences.
 func (d *Decoder) Engine() *infer.Engine { return d.engine }
 
-// Tokens turns a prompt into tokens, however many.
+// Tokens turns a prompt into tokens, however many there are.
 func (d *Decoder) Tokens(p chat.Prompt) ([]int32, error) {
 	ids, err := d.encoder.Prompt(p)
 	if err != nil {
@@ -93,9 +92,8 @@ func (d *Decoder) Tokens(p chat.Prompt) ([]int32, error) {
 	return ids, nil
 }
 
-// Encode turns a prompt into tokens, and an empty one into the token that every text
-// begins with. One that leaves no room for an answer is an error that wraps
-// ErrLongPrompt.
+// Encode turns a prompt into tokens, and an empty one into the token that begins every text. If
+// no room is left for an answer, the error wraps ErrLongPrompt.
 func (d *Decoder) Encode(p chat.Prompt) ([]int32, error) {
 	ids, err := d.Tokens(p)
 	if err != nil {
@@ -114,7 +112,7 @@ func (d *Decoder) Encode(p chat.Prompt) ([]int32, error) {
 	return ids, nil
 }
 
-// Request makes a request for the tokens of a prompt, whose answer is text, too.
+// Request returns a request for the tokens of a prompt, with the answer as text too.
 func (d *Decoder) Request(prompt []int32, seed uint64) (infer.Request, error) {
 	req, err := d.c.Options.Request(d.maker, d.source, prompt, seed)
 	if err != nil {
@@ -127,7 +125,7 @@ func (d *Decoder) Request(prompt []int32, seed uint64) (infer.Request, error) {
 	return req, err
 }
 
-// trace begins a recording.
+// trace starts a trace.
 func (d *Decoder) trace(prompt int, seed uint64) (func(infer.Round) error, error) {
 	o := &d.c.Options
 	name := o.Verify
@@ -151,8 +149,8 @@ func (d *Decoder) spell(id int32) string {
 	return d.c.Tokenizer.Decode([]int32{id}, false)
 }
 
-// Answer decodes one prompt. emit, if not nil, is given the text as it comes. If the
-// engine fails or ctx ends, the sequence so far comes with the error.
+// Answer decodes one prompt. emit, if not nil, is called with the text as it arrives. If the
+// engine fails or ctx ends, the sequence so far is returned with the error.
 func (d *Decoder) Answer(ctx context.Context, p chat.Prompt, seed uint64, emit func(text string) error) (*infer.Sequence, error) {
 	ids, err := d.Encode(p)
 	if err != nil {
@@ -168,17 +166,17 @@ func (d *Decoder) Answer(ctx context.Context, p chat.Prompt, seed uint64, emit f
 	return d.engine.Generate(ctx, req)
 }
 
-// Facts are what decides answers besides options and models.
+// Facts decide answers besides options and models.
 type Facts struct {
 	Seed        uint64
 	ActBits     int    // of activations in products with quantised weights
-	Head, Draft string // that the draft model is loaded from
+	Head, Draft string // where the draft model is loaded from
 	Template    string // hash of the chat template; "": none
 }
 
-// Settings identifies everything that decides the answers to prompts, so that a file
-// never mixes answers of two kinds. The method counts only where the verifier gives it
-// a say in the text.
+// Settings identifies everything that decides the answers to prompts, so that a file never
+// mixes answers of two kinds. The method counts only if the text depends on it under the
+// verifier.
 func (d *Decoder) Settings(f Facts) string {
 	o, m := &d.c.Options, d.c.Target
 	all := []any{m.Hash(), m.Options().DType, m.Options().KV, f.ActBits, d.c.Tokenizer.Hash(), o.Sample, f.Seed, o.MaxTokens, o.Stop, o.IgnoreEOS}

@@ -55,8 +55,8 @@ func sampled() decode.Options {
 	return o
 }
 
-// A run that is cancelled after any answer and gone on with writes the file of one that
-// is not.
+// A run that is cancelled after any answer and then continued writes the same file as an
+// uninterrupted run.
 func TestAFileOfAnswersIsGoneOnWith(t *testing.T) {
 	d := tiny(t, sampled())
 	var tasks []decode.Task
@@ -106,12 +106,12 @@ func TestAFileOfAnswersIsGoneOnWith(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := read(path); got != text {
-			t.Errorf("cancelled after %d, and gone on with:\n%swant:\n%s", after, got, text)
+			t.Errorf("cancelled after %d, and continued:\n%swant:\n%s", after, got, text)
 		}
 	}
 }
 
-// Requests that are decoded side by side have the answers that they have alone.
+// Requests that are decoded side by side get the same answers as alone.
 func TestTogetherIsOneByOne(t *testing.T) {
 	o := sampled()
 	d := tiny(t, o)
@@ -160,7 +160,7 @@ func TestOptionsThatContradictAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		method string
 		given  bool
-		want   string // in Others; "": it fits
+		want   string // in Others; "": it is accepted
 	}{
 		{"ar", false, ""},
 		{"ar", true, ""},

@@ -30,8 +30,8 @@ func LoadTokenizer(dir string, m *model.Model) (*tokenizer.Tokenizer, error) {
 	return t, nil
 }
 
-// LoadHead loads a draft head for m from a checkpoint, or from any EAGLE directory.
-// With force, the head may have been trained for other weights.
+// LoadHead loads a draft head for m from a checkpoint, or from any EAGLE directory. With force,
+// the head may have been trained for other weights.
 func LoadHead(path string, m *model.Model, force bool) (*head.Head, error) {
 	opt := head.Default()
 	opt.Force, opt.Model = force, m.Options()
@@ -81,7 +81,7 @@ func pairVocab(dir string, m, target *model.Model, tok *tokenizer.Tokenizer) (*s
 	return source.NewVocab(tok, own, target.Spec().Vocab, m.Spec().Vocab)
 }
 
-// A Kind is what the tensors of a directory make up.
+// A Kind says what the tensors of a directory make up.
 type Kind int
 
 // The kinds.
@@ -109,8 +109,8 @@ func KindOf(path string) (Kind, error) {
 	return OtherWeights, nil
 }
 
-// WeightsHash identifies the weights at path, a directory or the newest checkpoint
-// below it, as model.HashOf does.
+// WeightsHash identifies the weights at path, a directory or the newest checkpoint in it, as
+// model.HashOf does.
 func WeightsHash(path string) (string, error) {
 	set, err := openSet(path)
 	if err != nil {
@@ -128,9 +128,8 @@ func openSet(path string) (*safetensors.Set, error) {
 	return safetensors.OpenDir(dir)
 }
 
-// FilesHash identifies the contents of the files that a draft method reads, such as
-// datastores and shapes: another build may lie under the same name. It is empty if
-// there are none.
+// FilesHash identifies the contents of the files that a draft method reads, such as datastores
+// and shapes: another build may have the same name. It is empty if there are none.
 func FilesHash(files []string) (string, error) {
 	if len(files) == 0 {
 		return "", nil

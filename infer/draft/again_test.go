@@ -10,8 +10,8 @@ import (
 	"talf/infer/verify"
 )
 
-// A drafter that has decoded another sequence drafts for the next as a new one does,
-// unless its method says that it goes on with what it has learnt.
+// A drafter that has decoded another sequence drafts for the next one as a new drafter does,
+// unless its method says that it keeps what it has learned.
 func TestADrafterBeginsEverySequenceAsANewOne(t *testing.T) {
 	for _, spec := range []string{
 		"linear:K=3", "fixed:D=4", "dynatree:D0=2,Dmax=4,tau=0.001,stop=0.001,deep=0.5,etaD=3,etah=0.2", "static:binary-3", "static:binary-2,draw=distinct", "sequoia:N=9", "beam:N=9,k=3,depth=2",

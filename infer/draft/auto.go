@@ -23,8 +23,8 @@ func autoMethod() Method {
 	}
 }
 
-// candidates are tried where none are named: methods that need no draft model and
-// no rows of the prompt, and one that asks a draft model, if there is one.
+// candidates are tried if none are named: methods that need no draft model and no rows of the
+// prompt, and one that asks a draft model if there is one.
 func candidates(e Env) []string {
 	all := []string{"pld", "goose:harvest=rounds", "recycle:harvest=rounds"}
 	if e.Source {

@@ -50,9 +50,9 @@ func TestCandidatesThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-// A scene is a target, what its passes cost, and a draft model or none.
+// A scene is a target, the costs of passes, and optionally a draft model.
 type scene struct {
-	// Time that a pass takes instead of what it costs; nil means the cost.
+	// noise returns the time that a pass takes, given its cost; nil means the cost.
 	noise  func() float64
 	name   string
 	prices prices
@@ -61,8 +61,8 @@ type scene struct {
 	source bool
 }
 
-// speeds decodes prompts one after another with one maker and returns units per
-// token of each.
+// speeds decodes prompts one after another with one maker and returns each one's time per token
+// in units.
 func (x scene) speeds(t *testing.T, spec string, prompts int) []float64 {
 	t.Helper()
 	us := func(units float64) time.Duration {
@@ -100,9 +100,8 @@ func (x scene) speeds(t *testing.T, spec string, prompts int) []float64 {
 	return out
 }
 
-// Whatever passes cost and whatever the draft is good for, no prompt is decoded at
-// less than 0.97 of plain decoding's speed, and all together are at 0.95 of the
-// best candidate's or more.
+// Whatever passes cost and however good the draft is, no prompt is decoded at less than 0.97 of
+// plain decoding's speed, and all together reach at least 0.95 of the best candidate's.
 func TestAutoIsNeverMuchSlowerThanPlainDecodingAndNearTheBest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("decodes some ten thousand tokens")
@@ -155,9 +154,8 @@ func TestAutoIsNeverMuchSlowerThanPlainDecodingAndNearTheBest(t *testing.T) {
 	}
 }
 
-// On a machine that is busy with something else, now more, now less, what pays is
-// found all the same: no method is much slower than plain decoding because a pass
-// took long by chance.
+// On a machine whose other load varies, the choice is still right: no method is much slower than
+// plain decoding because a pass took long by chance.
 func TestAutoChoosesOnABusyMachine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("decodes some thousand tokens")
@@ -169,7 +167,7 @@ func TestAutoChoosesOnABusyMachine(t *testing.T) {
 		{nil, "a good draft", prices{row: 0.05, step: 0.05, node: 0.001, agree: 0.9}, 6, 2.5, true},
 		{nil, "a bad draft", prices{row: 0.1, step: 0.2, node: 0.001, agree: 0.1}, 6, 2.5, true},
 	} {
-		// Both decode to the same noise on average; the sum over prompts tells them apart.
+		// Both decode under the same noise on average; the sum over prompts distinguishes them.
 		busy := func() func() float64 {
 			rng, load := rand.New(rand.NewPCG(5, 6)), 1.0
 			return func() float64 {

@@ -26,32 +26,31 @@ const (
 	bins         = 12
 )
 
-// An evidence is one source's estimate of a candidate.
+// An evidence value is one source's estimate of a candidate.
 type evidence struct {
 	odds float32 // log odds of the calibrated estimate
 	cell int16   // -1: it does not propose the candidate
 }
 
-// A calibration turns the sources' estimates of a token into the probability that the
-// target continues with it, and learns from verdicts. It has two steps.
+// A calibration turns the sources' estimates of a token into the probability that the target
+// continues with it, and learns from verdicts. It has two steps.
 //
-// The first treats each source alone. Cells by source, depth, rank and estimate count
-// how many of their candidates were kept. The calibrated estimate is
-// (kept + κ·q)/(tried + κ): the source's own q until there is evidence.
+// The first treats each source alone. Cells by source, depth, rank and estimate count how many
+// of their candidates were kept. The calibrated estimate is (kept + κ·q)/(tried + κ): the
+// source's own q until there is evidence.
 //
-// The second is for candidates that several sources propose, or that some propose
-// while others know the place but do not. Their log odds are added up with weights
-// learned by gradient descent on the coding loss, separately for every set of sources
-// that agree: logistic mixing, as in compressors (Mahoney 2005). On six sets of
-// prompts, the maximum of the calibrated estimates and their noisy-or both accepted
-// fewer tokens.
+// The second is for candidates that several sources propose, or that some propose while others
+// know the place but do not. Their log odds are added up with weights learned by gradient
+// descent on the coding loss, separately for every set of sources that agree: logistic mixing,
+// as in compressors (Mahoney 2005). On six sets of prompts, both the maximum of the calibrated
+// estimates and their noisy-or led to fewer accepted tokens.
 type calibration struct {
 	cells [int(origins) * depthClasses * rankClasses * bins]cell
 	mix   [patterns]mixer
 }
 
-// patterns counts what each source may do about a candidate: not know the place, know
-// it and not propose the candidate, or propose it.
+// patterns counts what each source may do about a candidate: not know the place, know it but not
+// propose the candidate, or propose it.
 const patterns = 3 * 3 * 3 * 3 * 3
 
 var powers = [origins]int{1, 3, 9, 27, 81}
@@ -74,14 +73,13 @@ const (
 
 func logit(p float64) float64 { return math.Log(p / (1 - p)) }
 
-// cellOf returns where candidates with about these log odds are counted. Rank
-// counts from 0.
+// cellOf returns the cell that counts candidates with about these log odds. rank counts from 0.
 func cellOf(o origin, depth, rank int, odds float64) int16 {
 	bin := int((odds + 6) * bins / 12)
 	return int16(((int(o)*depthClasses+min(depth-1, depthClasses-1))*rankClasses+min(rank, rankClasses-1))*bins + min(max(bin, 0), bins-1))
 }
 
-// evidence returns what source o's estimate q of a candidate below depth is worth.
+// evidence evaluates source o's estimate q of a candidate below depth.
 func (c *calibration) evidence(o origin, depth, rank int, q float64) evidence {
 	q = min(max(q, lowest), highest)
 	odds := logit(q)
@@ -93,8 +91,8 @@ func (c *calibration) evidence(o origin, depth, rank int, q float64) evidence {
 	return evidence{odds: float32(odds), cell: i}
 }
 
-// probability merges the sources' estimates of a candidate. Bit o of know says that
-// source o knows the place.
+// probability merges the sources' estimates of a candidate. Bit o of know says that source o
+// knows the place.
 func (c *calibration) probability(ev *[origins]evidence, know uint8) float64 {
 	m, z := c.mixer(ev, know)
 	for o := range ev {
@@ -128,15 +126,14 @@ func (c *calibration) mixer(ev *[origins]evidence, know uint8) (*mixer, float64)
 	return m, float64(m.bias)
 }
 
-// Initial weights and bias by the number of sources that agree on a candidate. Every
-// source that knows the place and dissents costs 0.4 of log odds. A source that is
-// alone is taken at its word.
+// Initial weights and bias by the number of sources that agree on a candidate. Every source that
+// knows the place but dissents costs 0.4 of log odds. A single source is trusted as it is.
 var (
 	firstWeights = [origins + 1]float32{0, 1, 0.5, 0.35, 0.27, 0.22}
 	firstBias    = [origins + 1]float32{0, 0, 0.4, 0.4, 0.4, 0.4}
 )
 
-// learn takes the verdict on a candidate that was given probability p.
+// learn takes the verdict on a candidate to which probability p was given.
 func (c *calibration) learn(ev *[origins]evidence, know uint8, kept bool) {
 	p := c.probability(ev, know)
 	m, _ := c.mixer(ev, know)

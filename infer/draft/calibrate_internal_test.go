@@ -24,8 +24,8 @@ func TestASourceIsBelievedUntilThereIsEvidence(t *testing.T) {
 	}
 }
 
-// A source that is wrong about itself is set right, at the depth and rank where
-// it is wrong; agreement of two sources becomes worth what it proves to be.
+// A source with wrong estimates is corrected at the depth and rank where they are wrong; the
+// agreement of two sources gets the weight that it proves to deserve.
 func TestCalibrationApproachesWhatVerdictsSay(t *testing.T) {
 	c := new(calibration)
 	rng := rand.New(rand.NewPCG(1, 1))

@@ -15,12 +15,12 @@ type Method struct {
 	spec.Line
 	Source bool // needs a draft model to ask
 	May    bool // asks a draft model if Env says that there is one
-	// Open returns what makes drafters with parameters v. It checks all of them
-	// before it opens anything.
+	// Open returns the maker of drafters with parameters v. It checks all of them before it
+	// opens anything.
 	Open func(v spec.Values, e Env) (Maker, error)
 }
 
-// An Env is what a method may need to know besides its parameters.
+// An Env is what a method may need to know beyond its parameters.
 type Env struct {
 	Vocab       int     // of the target; 0 if it is not known
 	Temperature float64 // at which children are drawn, if they are drawn at random
@@ -28,13 +28,13 @@ type Env struct {
 	Source      bool    // there is a draft model to ask
 }
 
-// A Maker makes the drafters of one specification. What they share, such as a
-// file, is opened once.
+// A Maker makes the drafters of one specification. What they share, such as a file, is opened
+// once.
 type Maker struct {
-	// New returns a drafter, for one sequence at a time.
+	// New returns a drafter for one sequence at a time.
 	New func() infer.Drafter
-	// Draw says how its drafters choose children: a verifier must be lossless
-	// with that. Chain: none of their nodes has two children.
+	// Draw says how its drafters choose children, for which a verifier must be lossless. Chain:
+	// none of their nodes has two children.
 	Draw  infer.Draw
 	Chain bool
 	// Files lists the files that were read: other contents mean other drafts.
@@ -59,8 +59,8 @@ func Methods() []Method {
 	}
 }
 
-// Find reads a specification such as "salf:th=0.4,N=60" and returns its method
-// and values. Unknown names and keys are refused with those that are known.
+// Find parses a specification such as "salf:th=0.4,N=60" and returns its method and values.
+// Errors about unknown names and keys list the known ones.
 func Find(text string) (Method, spec.Values, error) {
 	m, v, err := spec.Table[Method]{Kind: "method", Lines: Methods()}.Parse(text)
 	if err != nil {
@@ -69,8 +69,8 @@ func Find(text string) (Method, spec.Values, error) {
 	return m, v, err
 }
 
-// Open returns what makes drafters for a specification, and its line of the
-// table. The caller closes the maker.
+// Open returns the maker of a specification's drafters, and the method's line of the table. The
+// caller closes the maker.
 func Open(text string, e Env) (*Maker, Method, error) {
 	m, v, err := Find(text)
 	if err != nil {
@@ -86,8 +86,8 @@ func Open(text string, e Env) (*Maker, Method, error) {
 	return &mk, m, nil
 }
 
-// New returns one drafter for a specification of a method whose drafters share
-// nothing, and its line of the table.
+// New returns one drafter for a specification of a method whose drafters share nothing, and the
+// method's line of the table.
 func New(text string) (infer.Drafter, Method, error) {
 	mk, m, err := Open(text, Env{})
 	if err != nil {
@@ -96,7 +96,7 @@ func New(text string) (infer.Drafter, Method, error) {
 	return mk.New(), m, nil
 }
 
-// nodesParam bounds the tree.
+// nodesParam is the parameter N, which bounds the tree.
 func nodesParam(preset int) spec.Param {
 	return spec.Int("N", preset, 1, tree.MaxNodes, "nodes of the tree, root counted")
 }

@@ -14,8 +14,8 @@ import (
 	"talf/tree"
 )
 
-// conform holds the drafters of specifications to the suite, each of a maker of
-// its own: makers may learn, and the suite's models have different vocabularies.
+// conform runs the suite on the drafters of specifications, each with its own maker: makers may
+// learn, and the suite's models have different vocabularies.
 func conform(t *testing.T, specs ...string) {
 	t.Helper()
 	for _, spec := range specs {
@@ -25,8 +25,8 @@ func conform(t *testing.T, specs ...string) {
 	}
 }
 
-// Methods of the table conform as they are, whatever they are called: rest alone
-// needs a file.
+// Every method of the table conforms with its defaults; only rest, which needs a file, is tested
+// elsewhere.
 func TestEveryMethodConforms(t *testing.T) {
 	for _, m := range draft.Methods() {
 		text := m.Name
@@ -71,7 +71,7 @@ func TestSpecificationsAreCheckedAgainstTheTable(t *testing.T) {
 	}
 }
 
-// A maker names the files that its drafts depend on, those of nested methods too, and
+// A maker lists the files that its drafts depend on, including those of nested methods, and
 // nothing that only looks like a file.
 func TestMakersNameTheirFiles(t *testing.T) {
 	store := storeFile(t, 2, coins(300))
@@ -217,7 +217,7 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
-// The table in the guide to methods names every parameter with its default.
+// The table in the guide to methods lists every parameter with its default.
 func TestTheGuideNamesEveryParameter(t *testing.T) {
 	b, err := os.ReadFile("../../docs/methods.md")
 	if err != nil {

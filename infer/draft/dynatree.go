@@ -91,7 +91,7 @@ type dynatree struct {
 	d0, high float64
 }
 
-// A history adjusts the search by recent acceptance: the paper's proportional control.
+// A history adjusts the search to recent acceptance: the paper's proportional control.
 type history struct {
 	window          int
 	want            float64
@@ -126,7 +126,7 @@ func (d *dynatree) now() search.DynaTreeConfig {
 	c := d.cfg
 	c.D0, c.High = d.d0, d.high
 	if !d.gated {
-		// Depths are whole: D0 = 4.3 ends paths at depth 5, as the gate would.
+		// Depths are integers: D0 = 4.3 ends paths at depth 5, as the gate would.
 		c.DMax = min(c.DMax, int(c.D0))
 		if float64(c.DMax) < c.D0 && c.DMax < d.cfg.DMax {
 			c.DMax++
@@ -162,7 +162,7 @@ func (d *dynatree) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) er
 	}
 	off := d.history.mean(float64(len(v.Path)-1)/float64(all)) - d.history.want
 	if d.history.stepD > 0 {
-		// The paper clips to 1..Dmax-1; here the given D0 must be in the range too.
+		// The paper clips to 1..Dmax-1; here the range also includes the given D0.
 		d.d0 = min(max(d.d0+d.history.stepD*off, 1), max(float64(d.cfg.DMax-1), d.cfg.D0))
 	}
 	if d.history.stepHigh > 0 {
@@ -171,7 +171,7 @@ func (d *dynatree) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) er
 	return d.s.Set(d.now())
 }
 
-// minGap is the least distance between the confidence thresholds.
+// minGap is the smallest distance between the confidence thresholds.
 const minGap = 0.01
 
 func (*dynatree) Traits() infer.Traits { return infer.Traits{} }

@@ -43,8 +43,8 @@ func TestBadDynaTreesAreRefused(t *testing.T) {
 	}
 }
 
-// grown grows d's tree below root from a draft that always thinks that token 1 has
-// the probability exp(logp).
+// grown grows d's tree below a root from a draft that always gives token 1 the probability
+// exp(logp).
 func grown(t *testing.T, d infer.Drafter, pos int, logp float32) infer.Proposal {
 	t.Helper()
 	p := infer.Proposal{Tree: tree.New(0, 64), Pos: pos, MaxNodes: 64, MaxDepth: 50}
@@ -64,9 +64,9 @@ func grown(t *testing.T, d infer.Drafter, pos int, logp float32) infer.Proposal 
 	}
 }
 
-// Where everything is accepted trees get deeper, where nothing is they get
-// flatter, between 1 and Dmax-1; the next sequence begins with D0 again, and the
-// chunks of a prompt and other drafters' trees teach nothing.
+// If everything is accepted, trees become deeper; if nothing is, they become shallower, between
+// 1 and Dmax-1. The next sequence starts with D0 again, and the chunks of a prompt and other
+// drafters' trees teach nothing.
 func TestHistoryMovesTheDepth(t *testing.T) {
 	d, _, err := draft.New("dynatree:D0=4,Dmax=9,etaD=1,etah=0,W=2,a=0.5,tau=0.05,stop=0.05,deep=0.2")
 	if err != nil {
@@ -96,7 +96,7 @@ func TestHistoryMovesTheDepth(t *testing.T) {
 		if err := d.Start([]int32{1}); err != nil {
 			t.Fatal(err)
 		}
-		// Paths of more than 0.2 go on beyond D0: to depth 6 at once, whatever D0 is.
+		// Paths of more than 0.2 continue beyond D0: to depth 6 at once, whatever D0 is.
 		up := rounds(true)
 		down := rounds(false)
 		if up[0] != 6 || slices.Max(up) != 8 || down[len(down)-1] != 6 {

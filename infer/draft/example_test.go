@@ -9,8 +9,8 @@ import (
 	"talf/tree"
 )
 
-// lookup drafts what followed the newest two tokens where they last stood
-// together, in the prompt or in the output.
+// lookup drafts what followed the two newest tokens when they last occurred together, in the
+// prompt or in the output.
 type lookup struct{ seen []int32 }
 
 func (l *lookup) Start(prompt []int32) error {
@@ -36,7 +36,7 @@ func (l *lookup) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, 
 }
 
 func (l *lookup) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
-	l.seen = l.seen[:p.Pos+1] // the root; chunks of the prompt come again
+	l.seen = l.seen[:p.Pos+1] // the root; chunks of the prompt come a second time
 	for _, n := range v.Path[1:] {
 		l.seen = append(l.seen, p.Tree.Token(n))
 	}
@@ -50,8 +50,7 @@ func TestLookupConforms(t *testing.T) {
 	drafttest.Run(t, func() infer.Drafter { return new(lookup) })
 }
 
-// A whole drafter: what it knows, how it grows a tree, what it learns from the
-// verdict.
+// A complete drafter: what it knows, how it grows a tree, and what it learns from the verdict.
 func Example() {
 	d := new(lookup)
 	if err := d.Start([]int32{5, 1, 2, 3, 4, 1, 2}); err != nil {

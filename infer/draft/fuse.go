@@ -74,7 +74,7 @@ type fuseShared struct {
 	sync.Mutex
 	*calibration
 	store *datastore.Store // nil: none
-	table *memory.Table    // nil: none, or one of each drafter's own
+	table *memory.Table    // nil: none, or each drafter has its own
 }
 
 const (
@@ -87,21 +87,20 @@ const (
 	fuseFew    = 8  // places in the datastore below which shorter suffixes are looked up too
 )
 
-// A fuse grows one tree from several sources at once: the search of TALF's
-// Algorithm 2 (salf) over candidates of the draft model, of earlier places of the
-// sequence, of transitions that the target showed and of a datastore. A spine
-// copied from the context, the branches off it and the head's nodes compete for
-// the same budget by the probability that their path is accepted.
+// A fuse grows one tree from several sources at once: the search of TALF's Algorithm 2 (salf)
+// over candidates of the draft model, of earlier places of the sequence, of transitions that the
+// target showed, and of a datastore. A spine copied from the context, the branches off it and
+// the head's nodes compete for the same budget by the probability that their path is accepted.
 //
-// Training-free sources cost no pass, so they extend every node that is among the
-// best N at once. The draft model is asked, as in salf, for the B best nodes it
-// can reach, round by round; a node counts with the probability that its
-// children in the tree do not cover yet, and the search stops once these sum to
-// less than th. So a long copy asks the draft model once. With the draft model
-// alone, and before verdicts have taught anything, the tree is salf's node for node.
+// Training-free sources cost no pass, so they extend every node that is among the best N at
+// once. The draft model is asked, as in salf, for the B best nodes it can reach, round by round;
+// a node counts with the probability that its children in the tree do not cover yet, and the
+// search stops once these sum to less than th. A long copy thus asks the draft model once. With
+// the draft model alone, and before verdicts have taught anything, the tree is salf's node for
+// node.
 //
-// A token that several sources propose is one candidate; a calibration merges their
-// estimates into one probability.
+// A token that several sources propose is one candidate; a calibration merges their estimates
+// into one probability.
 type fuse struct {
 	memory.Memory
 	cfg    fuseConfig
@@ -186,7 +185,7 @@ func (d *fuse) begin(p *infer.Proposal) {
 	d.ask, d.asked = d.ask[:0], d.asked[:0]
 }
 
-// request puts a candidate, whose parent was asked, at the end of the work tree.
+// request appends a candidate, whose parent was asked, to the work tree.
 func (d *fuse) request(c int32) {
 	x := &d.cands[c]
 	x.work = 0
@@ -196,7 +195,7 @@ func (d *fuse) request(c int32) {
 	d.ask, d.asked = append(d.ask, int(x.work)), append(d.asked, c)
 }
 
-// next asks for the most promising nodes, and reports whether there are any.
+// next asks for the most promising nodes and reports whether there are any.
 func (d *fuse) next() bool {
 	d.ask, d.asked = d.ask[:0], d.asked[:0]
 	sum := 0.0
@@ -208,7 +207,7 @@ func (d *fuse) next() bool {
 		if len(d.asked) == d.cfg.b {
 			break
 		}
-		// What its children in the tree already cover is no gain.
+		// The part that its children in the tree already cover is no gain.
 		left := 1.0
 		for k := x.first; k >= 0; k = d.cands[k].next {
 			left -= math.Exp(d.cands[k].logp)
@@ -242,7 +241,7 @@ func (d *fuse) merge(c int32, row *infer.Row) {
 	d.settle(c)
 }
 
-// propose notes that a source proposes token to follow c.
+// propose records that a source proposes token after c.
 func (d *fuse) propose(c, token int32, o origin, rank int, q float64) int32 {
 	k := d.child(c, token)
 	e := &d.cands[k].ev[o]
@@ -383,7 +382,7 @@ func (d *fuse) pop() int32 {
 	}
 }
 
-// open asks the training-free sources what follows c.
+// open asks the training-free sources for the tokens that follow c.
 func (d *fuse) open(c int32) {
 	if d.cands[c].opened {
 		return
@@ -425,15 +424,15 @@ func (d *fuse) openTable(c int32, o origin, next []lookup.Successor) {
 	}
 }
 
-// contextPrior is the probability, by the number of matching tokens, that what followed
-// the latest occurrence of a match follows again.
+// contextPrior is the probability, by the number of matching tokens, that what followed the
+// latest occurrence of a match follows again.
 var contextPrior = [...]float64{0.02, 0.15, 0.3, 0.45, 0.55, 0.65, 0.7, 0.75, 0.8, 0.82, 0.84, 0.86, 0.88, 0.9, 0.91, 0.92, 0.93}
 
-// openContext proposes what followed c's path earlier in the sequence.
+// openContext proposes tokens that followed c's path earlier in the sequence.
 func (d *fuse) openContext(c int32) {
 	x := &d.cands[c]
 	if c > 0 {
-		// The places that its parent follows and that go on with its token.
+		// The places that its parent follows and that continue with its token.
 		up := &d.cands[x.parent]
 		for i := range up.places {
 			if d.token(x.parent, up.at[i]) == x.token {
@@ -449,7 +448,7 @@ func (d *fuse) openContext(c int32) {
 		return
 	}
 	x.know |= 1 << fromContext
-	// Places come longest match first, then newest first.
+	// Places are sorted: longest match first, then newest first.
 	at, long, places := x.at, x.long, int(x.places)
 	rank := 0
 	for i := range places {
@@ -466,15 +465,15 @@ func (d *fuse) openContext(c int32) {
 			continue
 		}
 		q := contextPrior[min(int(long[i]), len(contextPrior)-1)]
-		// The other places agree or dissent.
+		// The other places confirm or contradict it.
 		q = q * (float64(agree) + 0.5) / (float64(places) + 0.5)
 		d.propose(c, t, fromContext, rank, q)
 		rank++
 	}
 }
 
-// token returns the token at a position, which may be beyond the end of the sequence on
-// the path to c.
+// token returns the token at a position, which may lie beyond the end of the sequence on the
+// path to c.
 func (d *fuse) token(c, at int32) int32 {
 	n := int32(d.Context.Len())
 	if at < n {
@@ -512,8 +511,8 @@ func (d *fuse) findPlaces(c int32) {
 	}
 }
 
-// openStore proposes what follows c's path in the datastore: at the places that its
-// parent follows and, if these are few, at those of shorter suffixes of the path.
+// openStore proposes tokens that follow c's path in the datastore: at the places that its parent
+// follows and, if these are few, at those of shorter suffixes of the path.
 func (d *fuse) openStore(c int32) {
 	m := d.cands[c].store
 	rank := d.proposeStore(c, m, 0)
@@ -536,7 +535,7 @@ func (d *fuse) proposeStore(c int32, m datastore.Match, rank int) int {
 	d.cands[c].know |= 1 << fromStore
 	d.succ = d.shared.store.Append(d.succ[:0], m, fuseWidth-rank)
 	for _, y := range d.succ {
-		// A match of few tokens, or at few places, says less.
+		// A match of few tokens, or with few occurrences, says less.
 		q := float64(y.Count()) / (float64(m.Count()) + 0.5) * (1 - 1/(1+float64(m.Len())))
 		k := d.propose(c, y.Token, fromStore, rank, q)
 		if d.cands[k].store.Count() == 0 {
@@ -547,7 +546,7 @@ func (d *fuse) proposeStore(c int32, m datastore.Match, rank int) int {
 	return rank
 }
 
-// tail sets key to the last tokens, at most most, of the sequence and the path to c.
+// tail sets key to the last tokens, most at most, of the sequence and the path to c.
 func (d *fuse) tail(c int32, most int) {
 	d.key = d.key[:0]
 	for k := c; k > 0 && len(d.key) < most; k = d.cands[k].parent {
@@ -560,7 +559,7 @@ func (d *fuse) tail(c int32, most int) {
 	slices.Reverse(d.key)
 }
 
-// Observe learns what was kept of the last tree.
+// Observe learns from the verdict on the last tree.
 func (d *fuse) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	if p.Pos == d.pos && p.Tree.Len() == len(d.node) {
 		d.shared.Lock()

@@ -50,8 +50,8 @@ func TestFuseRefusesToDraftFromNothing(t *testing.T) {
 	}
 }
 
-// rows is a draft model over a small vocabulary: the row of a path is drawn from
-// a generator seeded by it.
+// rows returns the rows of a draft model over a small vocabulary: the row of a path is drawn
+// from a generator seeded by the path.
 func rows(t *tree.Tree, ask []int, vocab int, seed uint64) (out []infer.Row) {
 	for _, n := range ask {
 		h := seed
@@ -83,7 +83,7 @@ func rows(t *tree.Tree, ask []int, vocab int, seed uint64) (out []infer.Row) {
 	return out
 }
 
-// Before anything is learnt, and with the draft model alone, the tree is SALF's.
+// Before anything is learned, and with the draft model alone, the tree is SALF's.
 func TestFuseOfADraftModelAloneIsSALF(t *testing.T) {
 	const vocab = 6
 	for seed := range uint64(40) {
@@ -114,11 +114,11 @@ func TestFuseOfADraftModelAloneIsSALF(t *testing.T) {
 	}
 }
 
-// Worked by hand: "a b c d a b c e a b", where the longest match is a b c, twice.
+// Worked out by hand: "a b c d a b c e a b", where the longest match is a b c, twice.
 func TestFuseFollowsTheContext(t *testing.T) {
 	d := open(t, "fuse:table=off,N=6", draft.Env{}).New()
 	got := grow(t, d, []int32{1, 2, 3, 4, 1, 2, 3, 5, 1, 2}, 6, 20)
-	// Both places go on with 3, then the newer one with 5 1 and the older with 4 1.
+	// Both places continue with 3, then the newer one with 5 1 and the older one with 4 1.
 	if got.Token(1) != 3 || got.Parent(1) != 0 {
 		t.Fatalf("the first node is %d below %d, want 3 below the root", got.Token(1), got.Parent(1))
 	}
@@ -127,7 +127,7 @@ func TestFuseFollowsTheContext(t *testing.T) {
 			t.Errorf("%d does not follow 3: %v", want, paths(got))
 		}
 	}
-	// A loop goes on beyond the end of the sequence.
+	// A loop continues beyond the end of the sequence.
 	d = open(t, "fuse:table=off,N=9", draft.Env{}).New()
 	loop := grow(t, d, []int32{7, 8, 9, 7, 8, 9, 7, 8, 9}, 9, 20)
 	if got, want := paths(loop)[0], []int32{7, 8, 9, 7, 8, 9, 7, 8}; !slices.Equal(got, want) {
@@ -135,7 +135,7 @@ func TestFuseFollowsTheContext(t *testing.T) {
 	}
 }
 
-// What two sources propose comes before what either proposes alone, and what
+// A token that two sources propose ranks above one that either proposes alone, and one that
 // verdicts refute sinks.
 func TestFuseLearnsFromVerdicts(t *testing.T) {
 	d := open(t, "fuse:table=off,N=2,th=0", draft.Env{Source: true}).New()
@@ -188,7 +188,7 @@ func TestFuseNamesOrigins(t *testing.T) {
 	}
 }
 
-// A zipf target says of every node ten tokens that depend on its own.
+// The zipf target gives every node ten likely tokens that depend on its own token.
 type zipfScores struct {
 	infer.Scores
 	tree  *tree.Tree
@@ -203,7 +203,7 @@ func (z *zipfScores) TopK(n, k int) []infer.Candidate {
 	return z.cands
 }
 
-// What fuse adds to a round: the tree, and what is learnt of it. With a draft
+// The cost that fuse adds to a round: building the tree and learning from it. With a draft
 // model, the time per round that asks it once.
 func BenchmarkFuse(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 1))

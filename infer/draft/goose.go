@@ -65,16 +65,16 @@ type gooseConfig struct {
 	consensus, branches, linear, breadth bool
 }
 
-// Initial running acceptances: the spine's is Algorithm 2's, the other one is the
-// median that the paper measures (§3).
+// Initial running acceptances: the spine's is Algorithm 2's, the branches' is the median that
+// the paper measures (§3).
 const (
 	firstSpine  = 0.3
 	firstBranch = 0.033
 )
 
-// A goose drafts GOOSE's trees. A round drafts one of three (Algorithm 2): a chain if
-// the context match is sure, a spine with branches if there is a match or a
-// transition, nothing otherwise.
+// A goose drafts GOOSE's trees. A round drafts one of three (Algorithm 2): a chain if the
+// context match is confident, a spine with branches if there is a match or a transition, nothing
+// otherwise.
 type goose struct {
 	memory.Memory
 	cfg               gooseConfig
@@ -86,7 +86,7 @@ type goose struct {
 	queue  []offer
 }
 
-// A spineNode is what the construction of a tree keeps about a node.
+// A spineNode is what the construction of a tree records about a node.
 type spineNode struct {
 	spine bool
 	edges int     // from the spine; 0 on it
@@ -115,9 +115,9 @@ func (d *goose) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, e
 	sure := false
 	if m, ok := d.Context.Match(); ok {
 		d.chain = d.Context.Continue(d.chain, m.Next, min(d.cfg.spine, p.MaxDepth, most-1))
-		// Algorithm 2 compares |d|, which a copy that continues through the context
-		// nearly always reaches. §4.3 means to measure trust in the match, so this counts
-		// the tokens that the match has in common with the end of the sequence.
+		// Algorithm 2 compares |d|, which a copy that continues through the context nearly
+		// always reaches. §4.3 means to measure trust in the match, so this counts the tokens
+		// that the match has in common with the end of the sequence.
 		sure = d.Context.Length(m.Next, d.cfg.bypass+1) > d.cfg.bypass || m.Agree && d.cfg.consensus
 		if d.cfg.invent {
 			d.inventChain(p)
@@ -131,7 +131,7 @@ func (d *goose) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, e
 	return nil, nil
 }
 
-// inventChain replaces the tokens of the chain by the most likely transitions.
+// inventChain replaces the tokens of the chain with the most likely transitions.
 func (d *goose) inventChain(p *infer.Proposal) {
 	before, token := d.Before(p, 0), p.Tree.Token(0)
 	for i := range d.chain {
@@ -157,8 +157,8 @@ func (d *goose) add(p *infer.Proposal, parent int, token int32, n spineNode) {
 	d.nodes = append(d.nodes, n)
 }
 
-// ratio is the share of nodes for the spine: SPINERATIOTIER of Algorithm 2 with
-// the tiers of table 5.
+// ratio returns the share of nodes for the spine: SPINERATIOTIER of Algorithm 2 with the tiers
+// of table 5.
 func (d *goose) ratio() float64 {
 	switch {
 	case !d.cfg.adapt:
@@ -171,8 +171,8 @@ func (d *goose) ratio() float64 {
 	return 0.50
 }
 
-// build is Algorithm 1 for a budget of b nodes. Without a spine the root is the
-// only leaf, and step 4 has the whole budget.
+// build is Algorithm 1 for a budget of b nodes. Without a spine the root is the only leaf, and
+// step 4 has the whole budget.
 func (d *goose) build(p *infer.Proposal, b int) {
 	spine := min(len(d.chain), floor(float64(b)*d.ratio()))
 	d.lay(p, spine) // step 1
@@ -191,7 +191,7 @@ func (d *goose) build(p *infer.Proposal, b int) {
 	}
 }
 
-// floor is ⌊x⌋, tolerating a rounding error just below a whole number.
+// floor returns ⌊x⌋, tolerating a rounding error just below an integer.
 func floor(x float64) int { return int(math.Floor(x + 1e-9)) }
 
 // allocate returns how many branches of budget the root and each node of a spine get.
@@ -221,9 +221,9 @@ func harmonicWidths(dst []int, budget, spine int, rho float64) []int {
 	return dst
 }
 
-// linearWidths appends Proposition 2's allocation of budget branches to the root
-// and to the spine's nodes but its last: w_i = w_0 − i·|ln p_s|/|ln(1−p_t)| where
-// that is positive, at most k, and w_0 as large as the budget allows.
+// linearWidths appends Proposition 2's allocation of budget branches to the root and to all of
+// the spine's nodes but the last: w_i = w_0 − i·|ln p_s|/|ln(1−p_t)| if positive, at most k,
+// with the largest w_0 that the budget allows.
 func linearWidths(dst []int, budget, spine, k int, ps, pt float64) []int {
 	n := spine
 	slope := math.Log(clamp(ps)) / math.Log1p(-clamp(pt))
@@ -273,7 +273,7 @@ func (d *goose) attach(p *infer.Proposal, node, width, b int) {
 	d.shares(first)
 }
 
-// shares makes the shares of siblings, nodes [first,Len), sum to 1.
+// shares normalises the shares of siblings, nodes [first,Len), to sum to 1.
 func (d *goose) shares(first int) {
 	sum := 0.0
 	for _, n := range d.nodes[first:] {
@@ -289,9 +289,9 @@ func (d *goose) extends(p *infer.Proposal, n int) bool {
 	return !d.nodes[n].spine && d.nodes[n].edges < d.cfg.depth && p.Tree.Depth(n) < p.MaxDepth
 }
 
-// extendBreadth goes through the branches' nodes in the order in which they were
-// added. Each gets as many children as its score among its siblings allows of K
-// (appendix C.1), at least one.
+// extendBreadth visits the branches' nodes in the order in which they were added. Each gets a
+// number of children between 1 and K, in proportion to its score among its siblings (appendix
+// C.1).
 func (d *goose) extendBreadth(p *infer.Proposal, b int) {
 	for n := 0; n < p.Tree.Len() && p.Tree.Len() < b; n++ {
 		if !d.extends(p, n) {
@@ -365,12 +365,12 @@ func (d *goose) pop() offer {
 	return top
 }
 
-// before orders offers: the likelier first, then that of the earlier node.
+// before orders offers: more likely first, then by earlier node.
 func (a offer) before(b offer) bool {
 	return a.score > b.score || a.score == b.score && a.node < b.node
 }
 
-// Observe learns, and tracks how much of spine and branches is accepted.
+// Observe learns, and tracks how much of the spine and the branches is accepted.
 func (d *goose) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	if !d.Prefill(p.Pos) && p.Tree.Len() == len(d.nodes) {
 		var drafted, kept [2]float64

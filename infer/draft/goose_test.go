@@ -55,16 +55,16 @@ func TestTrainingFreeSpecificationsAreChecked(t *testing.T) {
 	}
 }
 
-// A script says what a target thinks likely after two tokens or, where it says
-// nothing of both, after the last; what is likeliest is what it says next.
+// A script defines which tokens a target considers likely after two tokens or, if there is no
+// entry for both, after the last one; the likeliest is the one it emits.
 type script map[pair][]infer.Candidate
 
-// A pair is two tokens; any stands for any token before.
+// A pair is two tokens; any stands for any first token.
 type pair struct{ before, token int32 }
 
 const any = int32(-1)
 
-// likely makes a row of tokens that are as likely as each other.
+// likely returns a row of equally likely tokens.
 func likely(p float64, tokens ...int32) (row []infer.Candidate) {
 	for _, t := range tokens {
 		row = append(row, infer.Candidate{Token: t, LogProb: float32(math.Log(p))})
@@ -72,7 +72,7 @@ func likely(p float64, tokens ...int32) (row []infer.Candidate) {
 	return row
 }
 
-// scripted are the rows of one tree below the token before.
+// scripted is the rows of one tree, given the token before its root.
 type scripted struct {
 	script script
 	tree   *tree.Tree
@@ -140,7 +140,7 @@ func (r *round) grow(most int) infer.Proposal {
 	return p
 }
 
-// scores are the target's of a proposal.
+// scores returns the target's scores of a proposal.
 func (r *round) scores(p infer.Proposal) scripted {
 	s := scripted{r.script, p.Tree, any}
 	if p.Pos > 0 {
@@ -149,7 +149,7 @@ func (r *round) scores(p infer.Proposal) scripted {
 	return s
 }
 
-// keep reports a path and what follows it.
+// keep reports a path and the token after it.
 func (r *round) keep(p infer.Proposal, v infer.Verdict) {
 	r.t.Helper()
 	if err := r.d.Observe(p, v, r.scores(p)); err != nil {
@@ -183,8 +183,8 @@ func (r *round) origins(p infer.Proposal) map[string]int {
 	return got
 }
 
-// branches returns how many children of each origin "branch" the root and the
-// nodes of the spine have, down to the last that has any.
+// branches returns the number of children of origin "branch" of the root and of each node of the
+// spine, down to the last that has any.
 func (r *round) branches(p infer.Proposal) (spine int, widths []int) {
 	l := r.d.Traits()
 	last := 0
@@ -216,10 +216,9 @@ func newDrafter(t testing.TB, spec string) infer.Drafter {
 	return d
 }
 
-// GOOSE, figure 2: the output goes on with self.calc.eval(data, flag, 2) and the
-// context holds …eval(data, flag, 1). The spine alone yields six tokens; a branch
-// repairs the seventh, and its extension is the eighth. What follows is too unlikely
-// to be drafted.
+// GOOSE, figure 2: the output continues with self.calc.eval(data, flag, 2) and the context
+// contains …eval(data, flag, 1). The spine alone yields six tokens; a branch repairs the
+// seventh, and its extension is the eighth. The next token is too unlikely to be drafted.
 func TestASpineGoesOnInABranch(t *testing.T) {
 	const (
 		self = int32(iota)
@@ -261,8 +260,8 @@ func TestASpineGoesOnInABranch(t *testing.T) {
 	}
 }
 
-// flat is a script in which the width tokens from n on follow everything, each
-// with probability p, and a text of count different tokens below n.
+// flat returns a script in which the width tokens from n on follow everything, each with
+// probability p, and a text of count different tokens below n.
 func flat(p float64, n, count, width int32) (s script, text []int32) {
 	s = script{}
 	var row []infer.Candidate
@@ -278,10 +277,10 @@ func flat(p float64, n, count, width int32) (s script, text []int32) {
 	return s, text
 }
 
-// Algorithm 1 with a budget of 60 and half of the branches below the spine. By
-// hand, for a spine of m tokens at hand: b_s = min(m, ⌊60r⌋), b_r = ⌊(59−b_s)/2⌋,
-// b_p = 59−b_s−b_r, and the i-th node of the spine has ⌊b_p/(i·H)⌋ branches with
-// H = Σ_{j≤b_s} 1/j; the table holds 40 successors here, so none is cut off.
+// Algorithm 1 with a budget of 60 and half of the branches below the spine. By hand, for a spine
+// of m tokens: b_s = min(m, ⌊60r⌋), b_r = ⌊(59−b_s)/2⌋, b_p = 59−b_s−b_r, and the i-th node of
+// the spine has ⌊b_p/(i·H)⌋ branches with H = Σ_{j≤b_s} 1/j; the table has 40 successors here,
+// so none is cut off.
 func TestTheBudgetIsSplitAsByHand(t *testing.T) {
 	for _, c := range []struct {
 		spec   string
@@ -304,11 +303,11 @@ func TestTheBudgetIsSplitAsByHand(t *testing.T) {
 		{"r=0,spine=20", 0, []int{40}},
 		// 9; ⌊50·0.8⌋ = 40; 10 by H: 3.535/i
 		{"r=0.15,spine=20,rho=0.2", 9, []int{40, 3, 1, 1}},
-		// Without branches below the spine the root still has its share alone.
+		// Without branches below the spine the root still gets only its share.
 		{"r=0.3,spine=20,branches=off", 18, []int{20}},
 		// Proposition 2 with p_s = 0.3 and p_t = 0.033: w_i = w_0 − 35.88i, 41 in all.
 		{"r=0.3,spine=20,alloc=linear", 18, []int{38, 3}},
-		// And where no node may have more than ten: 10, 10, 10, 10, 1.
+		// With at most ten branches per node: 10, 10, 10, 10, 1.
 		{"r=0.3,spine=20,alloc=linear,K=10", 18, []int{10, 10, 10, 10, 1}},
 		{"r=0.3,spine=20,K=10", 18, []int{10, 6, 3, 2, 1, 1, 1}},
 	} {
@@ -326,7 +325,7 @@ func TestTheBudgetIsSplitAsByHand(t *testing.T) {
 	}
 }
 
-// A branch never repeats the spine's token, and the next successor takes its place.
+// A branch never repeats the spine's token; the next successor takes its place.
 func TestTheSpineHasPriority(t *testing.T) {
 	text := []int32{1, 2, 3, 4, 5, 6, 1, 2, 3}
 	s := script{}
@@ -350,13 +349,13 @@ func TestTheSpineHasPriority(t *testing.T) {
 	}
 }
 
-// A sure match is drafted as a chain alone: two lengths of n-grams that agree, or
-// more tokens before it that are the same.
+// A confident match is drafted as a chain alone: either two lengths of n-grams agree, or enough
+// tokens before it are the same.
 func TestASureMatchIsDraftedAlone(t *testing.T) {
 	s, text := flat(0.05, 30, 30, 10)
 	for _, c := range []struct {
 		spec    string
-		matches int // tokens that were there before
+		matches int // tokens that occurred before
 		alone   bool
 	}{
 		{"goose", 3, false},
@@ -378,8 +377,8 @@ func TestASureMatchIsDraftedAlone(t *testing.T) {
 	}
 }
 
-// The share of the spine follows its running acceptance: p̂_s begins at 0.3 and
-// goes 0.3 of the way to what the newest round accepted. By hand.
+// The share of the spine follows its running acceptance: p̂_s starts at 0.3 and moves 0.3 of the
+// way to the acceptance of the newest round. By hand.
 func TestTheSpineGrowsWithItsAcceptance(t *testing.T) {
 	s, text := flat(0.05, 40, 40, 10)
 	r := start(t, newDrafter(t, "goose:bypass=1000,consensus=off"), s, append(text, text[:3]...)...)
@@ -404,7 +403,7 @@ func TestTheSpineGrowsWithItsAcceptance(t *testing.T) {
 		for range c.accept {
 			path = append(path, p.Tree.FirstChild(path[len(path)-1]))
 		}
-		// The token that follows keeps the text on its way, so that it matches.
+		// The token that follows keeps the text on course, so that it matches.
 		next := r.tokens[len(r.tokens)-1]
 		if c.accept > 0 {
 			next = p.Tree.Token(path[c.accept])
@@ -416,7 +415,7 @@ func TestTheSpineGrowsWithItsAcceptance(t *testing.T) {
 	}
 }
 
-// letters lists a tree as the tokens from the root down, a node each, in order.
+// letters lists a tree's nodes in order, each as the tokens from the root down.
 func letters(t *tree.Tree) (out []string) {
 	for n := 1; n < t.Len(); n++ {
 		p := ""
@@ -428,8 +427,8 @@ func letters(t *tree.Tree) (out []string) {
 	return out
 }
 
-// What extends branches, by hand: after a come b (0.6), c (0.3) and d (0.02); after
-// b come c (0.5) and a (0.4); after c comes d (0.9); after d, a (0.005).
+// How branches are extended, by hand: after a come b (0.6), c (0.3) and d (0.02); after b come c
+// (0.5) and a (0.4); after c comes d (0.9); after d, a (0.005).
 func TestBranchesAreExtended(t *testing.T) {
 	const a, b, c, d = 0, 1, 2, 3
 	s := script{
@@ -441,13 +440,13 @@ func TestBranchesAreExtended(t *testing.T) {
 		// The likeliest of all: b 0.6, c 0.3, bc 0.3, cd 0.27, bcd 0.27, ba 0.24, bab
 		// 0.144, bac 0.072; ties go to the child of the elder node.
 		{"goose:N=9,D=3", "b c bc cd bcd ba bab bac"},
-		// An edge less; d has 0.02.
+		// One edge less; d has 0.02.
 		{"goose:N=9,D=2", "b c bc cd ba d"},
 		// Breadth first: of K = 3, b gets ⌊3·0.6/0.92⌋ = 1, c and d at least 1.
 		{"goose:N=9,D=3,K=3,extend=breadth", "b c d bc cd bcd"},
 		// Six for b, three for c.
 		{"goose:N=9,D=3,extend=breadth", "b c d bc ba cd bcd bab"},
-		// Less likely ones are left out, or nothing is.
+		// Less likely ones are left out, even if the budget is not used up.
 		{"goose:N=9,D=3,score=0.35", "b bc bcd ba bab"},
 		{"goose:N=60,D=2,score=0.001", "b c bc cd ba d da"},
 	} {
@@ -458,8 +457,7 @@ func TestBranchesAreExtended(t *testing.T) {
 	}
 }
 
-// GOOSE's control: the table's tokens in the place of the context's, on a tree of
-// the same shape.
+// GOOSE's control: the table's tokens instead of the context's, in a tree of the same shape.
 func TestTheControlKeepsTheShape(t *testing.T) {
 	s, text := flat(0.05, 30, 70, 40) // the branches' tokens too, so that the table knows all rows
 	shape := func(spec string) (parents []int, tokens []int32) {
@@ -478,8 +476,8 @@ func TestTheControlKeepsTheShape(t *testing.T) {
 	}
 }
 
-// A table learns from rejected branches and from the prompt, unless it is told not
-// to, and drafts from two tokens before it drafts from one.
+// A table learns from rejected branches and from the prompt, unless it is configured not to, and
+// drafts from two tokens before it drafts from one.
 func TestWhatATableLearnsFrom(t *testing.T) {
 	s := script{
 		{any, 0}: likely(0.5, 1), {any, 1}: likely(0.4, 2, 3), {any, 2}: likely(0.5, 4), {any, 3}: likely(0.5, 5),
@@ -509,12 +507,12 @@ func TestWhatATableLearnsFrom(t *testing.T) {
 	}{{"goose:D=1,N=2", 8}, {"goose:D=1,N=2,bigram=off", 2}, {"isotropic:k=1,N=2", 8}, {"recycle:N=2", 2}} {
 		r := start(t, newDrafter(t, x.spec), s, 9, 1, 0, 1, 9, 1)
 		if p := r.grow(60); p.Tree.Len() != 2 || p.Tree.Token(1) != x.want {
-			t.Errorf("%s: drafted %v behind 9, 1; want %d", x.spec, p.Tree.Tokens(), x.want)
+			t.Errorf("%s: drafted %v after 9, 1; want %d", x.spec, p.Tree.Tokens(), x.want)
 		}
 	}
 }
 
-// Drafters of one maker share a table that is kept, and no other.
+// Drafters of one maker share a table if it is kept, and no other.
 func TestATableIsKeptOnlyWhereToldSo(t *testing.T) {
 	s := script{{any, 0}: likely(0.5, 1), {any, 1}: likely(0.5, 0), {any, 2}: likely(0.5, 0)}
 	for _, method := range []string{"goose", "recycle", "isotropic"} {
@@ -550,8 +548,8 @@ func TestRecycleFillsAFixedTree(t *testing.T) {
 	}
 }
 
-// Isotropic has k children at every node, breadth first; below the match's path
-// the first is the context's.
+// Isotropic has k children at every node, breadth first; on the match's path the first child is
+// the context's.
 func TestIsotropicIsUniform(t *testing.T) {
 	s, text := flat(0.05, 20, 30, 10) // the branches' tokens too, so that the table knows all rows
 	for _, k := range []int{1, 3, 5} {
@@ -581,8 +579,8 @@ func TestIsotropicIsUniform(t *testing.T) {
 	}
 }
 
-// A stream drives a drafter without allocating: a target that says pseudo-random
-// things, and keeps half of each tree's first path.
+// A stream drives a drafter without allocating: a target that emits pseudo-random tokens and
+// keeps half of each tree's first path.
 type stream struct {
 	d      infer.Drafter
 	rows   [][]infer.Candidate
@@ -627,8 +625,8 @@ func (s *stream) Argmax(n int) int32                 { return s.TopK(n, 1)[0].To
 func (*stream) Dist(int) infer.Dist                  { panic("no distributions here") }
 func (*stream) Hidden(int) (f model.Feature)         { return f }
 
-// at is the text: seven tokens of a loop, then seven from elsewhere in it, so that
-// matches are short.
+// at is the text: seven tokens of a loop, then seven from elsewhere in it, so that matches are
+// short.
 func (s *stream) at(i int) int32 {
 	if i/7%2 == 1 {
 		i *= 31
@@ -644,7 +642,7 @@ func (s *stream) grow(t testing.TB, pos int) {
 	}
 }
 
-// keep accepts what the text says, three tokens at most.
+// keep accepts the text's tokens, at most three.
 func (s *stream) keep(t testing.TB, pos int) int {
 	s.path = append(s.path[:0], 0)
 	for n := s.root.Child(0, s.at(pos+1)); n >= 0 && len(s.path) < 4; n = s.root.Child(n, s.at(pos+len(s.path))) {
@@ -677,9 +675,8 @@ func TestTrainingFreeStepsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkTrainingFree is what a step takes besides the target: the tree of a
-// context of two thousand tokens, and what is learnt of its rows once they are
-// known.
+// BenchmarkTrainingFree measures a step without the target: building the tree for a context of
+// two thousand tokens, and learning from its rows.
 func BenchmarkTrainingFree(b *testing.B) {
 	for _, spec := range []string{"pld", "recycle", "isotropic", "goose", "goose:consensus=off,bypass=1000", "goose:spine=0", "goose:extend=breadth,spine=0"} {
 		s := newStream(b, spec, 400, 2000)
@@ -703,8 +700,8 @@ func BenchmarkTrainingFree(b *testing.B) {
 	}
 }
 
-// Whatever the parameters, a tree is within its budgets: of nodes, of the spine, of
-// a branch's edges and of children, and the spine is a chain of first children.
+// Whatever the parameters, a tree stays within its budgets of nodes, of the spine, of a branch's
+// edges and of children, and the spine is a chain of first children.
 func TestSpineTreesAreWithinTheirBudgets(t *testing.T) {
 	for seed := range uint64(150) {
 		r := rand.New(rand.NewPCG(seed, 8))
@@ -774,8 +771,8 @@ func TestDriversMayShareATable(t *testing.T) {
 	all.Wait()
 }
 
-// A replay lacks rows that the recording did not meet: what is known of such a
-// place stays.
+// A replay lacks rows that the recording never met; the table keeps what it knows about such a
+// place.
 func TestARowThatIsMissingTeachesNothing(t *testing.T) {
 	for _, spec := range []string{"recycle:K=2,N=3", "goose:N=3,consensus=off", "isotropic:N=3", "fuse:head=off,context=off,N=3"} {
 		d, _, err := draft.New(spec)
@@ -797,8 +794,8 @@ func TestARowThatIsMissingTeachesNothing(t *testing.T) {
 	}
 }
 
-// A table that outlives requests has learnt the rows of a prefix that is kept; an
-// empty one needs them again.
+// A table that outlives requests has learned the rows of a kept prefix; an empty one needs them
+// again.
 func TestATableThatIsKeptTakesAPrefixThatIsKept(t *testing.T) {
 	for spec, want := range map[string]int{"goose:table=keep": 3, "recycle:table=keep": 3, "goose": 0, "pld": 3, "auto:goose:table=keep": 3, "auto:goose:table=keep+pld+recycle": 0, "auto": 3, "auto:pld": 3} {
 		mk, _, err := draft.Open(spec, draft.Env{})

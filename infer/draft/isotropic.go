@@ -38,9 +38,9 @@ func isotropicMethod() Method {
 	}
 }
 
-// An isotropic drafts GOOSE's Isotropic(k), §5.1: breadth first, every node gets k
-// children. The first child of a node on the path of the context match is the match's
-// next token; all other children are the table's successors.
+// An isotropic drafts GOOSE's Isotropic(k), §5.1: breadth first, every node gets k children. The
+// first child of a node on the path of the context match is the match's next token; all other
+// children are the table's successors.
 type isotropic struct {
 	memory.Memory
 	k, n, spine int

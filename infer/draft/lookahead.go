@@ -31,22 +31,22 @@ func lookaheadMethod() Method {
 
 type lookaheadConfig struct{ w, n, g int }
 
-// A lookahead drafts as Lookahead Decoding does (Fu et al. 2024, §3): a window of
-// guesses of the W tokens to come, N-1 steps of Jacobi iteration deep, runs in the
-// same pass as the draft, and the target's token after each column completes an
-// n-gram. The draft is the n-grams that begin with the newest token.
+// A lookahead drafts as Lookahead Decoding does (Fu et al. 2024, §3): a window of guesses of the
+// next W tokens, N-1 steps of Jacobi iteration deep, runs in the same pass as the draft, and the
+// target's token after each column completes an n-gram. The draft consists of the n-grams that
+// begin with the newest token.
 //
-// Level 0 of the window is the oldest. Its guess in column i (from 1) stands i
-// positions after the root; level l's stands l positions further, and attends to the
-// guesses before it: columns 1..i of level 0, then levels 1..l-1 of its own column.
-// This mask is a tree: level 0 is a chain below the root, and the further levels of a
-// column are a chain below its node. So tree attention needs no second mask. The
-// original differs in two places: at the start its levels fill up one by one (here all
-// begin with tokens of the prompt), and after steps that accept several tokens it
-// leaves the window in place (here the columns move along with their positions).
+// Level 0 of the window is the oldest. Its guess in column i (from 1) stands i positions after
+// the root. Level l's guess stands l positions further, and attends to the guesses before it:
+// columns 1..i of level 0, then levels 1..l-1 of its own column. This mask is a tree: level 0 is
+// a chain below the root, and the further levels of a column are a chain below its node. So tree
+// attention needs no second mask. The original differs in two ways: its levels fill up one by
+// one at the start (here all begin with tokens of the prompt), and after steps that accept
+// several tokens it leaves the window in place (here the columns move along with their
+// positions).
 //
-// The window's nodes lie beyond Proposal.Live: they are scored and never
-// accepted, so the output remains plain decoding's.
+// The window's nodes lie beyond Proposal.Live: they are scored but never accepted, so the output
+// remains plain decoding's.
 type lookahead struct {
 	cfg    lookaheadConfig
 	prompt []int32
@@ -82,7 +82,7 @@ func (d *lookahead) Start(prompt []int32) error {
 	return nil
 }
 
-// fill returns a guess where nothing is known: the prompt's tokens in turn.
+// fill returns a guess when nothing is known: the prompt's tokens in turn.
 func (d *lookahead) fill() int32 {
 	t := d.prompt[d.filler%len(d.prompt)]
 	d.filler++
@@ -92,7 +92,7 @@ func (d *lookahead) fill() int32 {
 func (d *lookahead) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
 	t, levels := p.Tree, len(d.window)
 	d.pos = p.Pos
-	// A budget that is too small for both branches is shared evenly.
+	// A budget that is too small for both branches is split evenly.
 	grams := min(d.cfg.g, max(1, (p.MaxNodes-1)/2/levels))
 	for i := range d.pool.count(t.Token(0)) {
 		if i == grams {
@@ -133,7 +133,7 @@ func (d *lookahead) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]in
 
 func (d *lookahead) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	if p.Pos != d.pos {
-		return nil // no tree of ours: a chunk of the prompt, or a root alone
+		return nil // not one of our trees: a chunk of the prompt, or a root alone
 	}
 	levels := len(d.window)
 	for i := range d.fresh {
@@ -153,8 +153,8 @@ func (d *lookahead) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) e
 		d.gram[levels] = d.fresh[i]
 		d.pool.put(d.gram[0], d.gram[1:])
 	}
-	// Every level becomes the one before, and columns move along with what was
-	// emitted beyond one token.
+	// Every level becomes the previous one, and columns move by the number of emitted tokens
+	// beyond the first.
 	shift := len(v.Path) - 1
 	for i := range d.cfg.w {
 		from := i + shift
@@ -177,8 +177,8 @@ func (d *lookahead) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) e
 // poolSlots is how many first tokens a pool holds.
 const poolSlots = 1 << 10
 
-// A pool holds the newest n-grams of some first tokens: one slot for those of
-// equal hash, where the newest takes the place of the others.
+// A pool holds the newest n-grams of some first tokens: one slot for tokens of equal hash, of
+// which the newest replaces the others.
 type pool struct {
 	most, size int     // n-grams of a first token; tokens after it
 	key        []int32 // [poolSlots]
@@ -223,7 +223,7 @@ func (q *pool) put(first int32, rest []int32) {
 		i++
 	}
 	switch {
-	case i < int(q.n[s]): // known: it moves to the front
+	case i < int(q.n[s]): // known already: move it to the front
 	case i < q.most:
 		q.n[s]++
 	default:

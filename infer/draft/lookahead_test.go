@@ -33,7 +33,7 @@ func TestLookaheadRefusesWhatNoTreeHolds(t *testing.T) {
 	}
 }
 
-// argmaxes are scores of a target whose next token is a function of the path.
+// argmaxes is scores of a target whose next token is a function of the path.
 type argmaxes struct {
 	infer.Scores
 	tree *tree.Tree
@@ -50,7 +50,7 @@ func (a argmaxes) TopK(n, _ int) []infer.Candidate {
 
 func (a argmaxes) Rank(dst []int32, n, k int) []int32 { return infer.Tokens(dst, a.TopK(n, k)) }
 
-// Worked by hand: W=2, N=3, the prompt 1 2 3, a target that adds up the path.
+// Worked out by hand: W=2, N=3, the prompt 1 2 3, a target that adds up the path.
 func TestLookaheadOfASmallWindow(t *testing.T) {
 	d := open(t, "lookahead:W=2,N=3,G=2", draft.Env{}).New()
 	if err := d.Start([]int32{1, 2, 3}); err != nil {
@@ -74,21 +74,21 @@ func TestLookaheadOfASmallWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Columns take the prompt in turn: 1 2, 3 1. Level 0 is the chain 1 3; below
-	// each of it hangs its column's level 1.
+	// Columns take the prompt in turn: 1 2, 3 1. Level 0 is the chain 1 3; each of its nodes has
+	// its column's level 1 below it.
 	p := grow(3, 2)
 	if got, want := paths(p.Tree), [][]int32{{1, 2}, {1, 3, 1}}; !slices.EqualFunc(got, want, slices.Equal) || p.Live != 1 {
 		t.Fatalf("the first tree is %v with %d live nodes, want %v and the root alone", got, p.Live, want)
 	}
-	// Next levels: 3+1+2 = 6 and 3+1+3+1 = 8; the n-grams are 1 2 6 and 3 1 8.
+	// The next level: 3+1+2 = 6 and 3+1+3+1 = 8; the n-grams are 1 2 6 and 3 1 8.
 	observe(p, infer.Verdict{Path: []int{0}, Next: 3})
 	p = grow(3, 3)
 	// The n-gram of the root is live; the window's levels are 2 1, 6 8.
 	if got, want := paths(p.Tree), [][]int32{{1, 8}, {2, 6}, {2, 1, 8}}; !slices.EqualFunc(got, want, slices.Equal) || p.Live != 3 {
 		t.Fatalf("the second tree is %v with %d live nodes, want %v and 3", got, p.Live, want)
 	}
-	// The n-grams were 2 6 11 and 1 8 14. Both drafted tokens are kept: columns
-	// move along by two, and the prompt continues after them.
+	// The n-grams were 2 6 11 and 1 8 14. Both drafted tokens are kept: columns move by two, and
+	// the prompt continues after them.
 	observe(p, infer.Verdict{Path: []int{0, 1, 2}, Next: 1})
 	p = grow(1, 6)
 	if got, want := paths(p.Tree), [][]int32{{8, 14}, {2, 6}, {2, 3}, {2, 1, 2}}; !slices.EqualFunc(got, want, slices.Equal) || p.Live != 5 {
@@ -96,8 +96,7 @@ func TestLookaheadOfASmallWindow(t *testing.T) {
 	}
 }
 
-// A target that repeats itself is caught up with: n-grams of one pass are
-// accepted in a later one.
+// If the target repeats itself, n-grams found in one pass are accepted in a later one.
 func TestLookaheadAcceptsItsNGrams(t *testing.T) {
 	target := &drafttest.Target{Table: drafttest.Table{Seed: 4, Vocab: 30, Order: 1, Sharp: 100}, MaxLen: 400}
 	e := &infer.Engine{Target: target, Config: infer.Default()}
@@ -142,7 +141,7 @@ func TestLookaheadDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// oneToken says the same of every node.
+// oneToken gives every node the same next token.
 type oneToken struct {
 	infer.Scores
 	cands []infer.Candidate

@@ -27,9 +27,8 @@ func pldMethod() Method {
 	}
 }
 
-// pld is prompt lookup decoding (Saxena 2023): a chain copied from
-// after the latest earlier occurrence of the longest n-gram at the end of the
-// sequence.
+// pld is prompt lookup decoding (Saxena 2023): a chain copied from the text after the latest
+// earlier occurrence of the longest n-gram at the end of the sequence.
 type pld struct {
 	memory.Memory
 	most  int

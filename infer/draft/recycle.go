@@ -36,8 +36,8 @@ func recycleMethod() Method {
 	}
 }
 
-// recycleAccept is how often the next token was the r-th of the table's row: 24
-// prompts of six sets with a 10M Llama, on a tree of eight children a node.
+// recycleAccept is how often the next token was the r-th of the table's row, measured on 24
+// prompts of six sets with a 10M Llama and a tree of eight children per node.
 const recycleAccept = "0.48/0.13/0.06/0.033/0.017/0.016/0.013/0.01"
 
 // A recycle drafts as Token Recycling does (Luo et al. 2025): the tree's shape is fixed,
@@ -59,7 +59,7 @@ func (d *recycle) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int,
 		if d.at[i] >= 0 && t.Depth(d.at[i]) < p.MaxDepth {
 			next = d.After(p, d.at[i])
 		}
-		// The children of slots lie in the order of slots.
+		// The children of slots are in the order of slots.
 		for _, child := range d.shape[x.First : x.First+x.Kids] {
 			n := -1
 			if child.Rank < len(next) && t.Room() > 0 {

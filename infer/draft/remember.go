@@ -17,8 +17,8 @@ func learning() []spec.Param {
 	}
 }
 
-// remembering returns a maker of memories for the values of learning, with tables of k
-// successors; ranked tables know no scores.
+// remembering returns a function that makes memories for the values of learning, with tables of
+// k successors; ranked tables store no scores.
 func remembering(v spec.Values, lo, hi, k int, bigrams, ranked bool) func() memory.Memory {
 	h := memory.Harvest(v.Choice("harvest"))
 	keep := v.Choice("table") == 1

@@ -43,7 +43,7 @@ func openREST(v spec.Values, e Env) (Maker, error) {
 	}, nil
 }
 
-// maxMatch bounds look-ups: longer matches say nothing more.
+// maxMatch bounds look-ups: longer matches add nothing.
 const maxMatch = 1 << 16
 
 // openStore opens a datastore for a target.
@@ -63,12 +63,11 @@ func openStore(path string, e Env) (*datastore.Store, error) {
 
 type restConfig struct{ n, depth, least, most int }
 
-// A rest drafts REST's trie (He et al. 2024, §3.2 and §3.3). It looks up the
-// longest suffix of the sequence that occurs in the datastore; the most frequent
-// prefixes of what follows there are the tree. The frequency of a prefix is the
-// length of its interval in the suffix array, so counts cover every occurrence; the
-// published code takes a sample. If the trie is smaller than the budget, shorter
-// suffixes fill it up.
+// A rest drafts REST's trie (He et al. 2024, §3.2 and §3.3). It looks up the longest suffix of
+// the sequence that occurs in the datastore; the most frequent prefixes of its continuations are
+// the tree. The frequency of a prefix is the length of its interval in the suffix array, so
+// counts cover every occurrence; the published code takes a sample. If the trie is smaller than
+// the budget, shorter suffixes fill it up.
 type rest struct {
 	cfg   restConfig
 	store *datastore.Store
@@ -101,7 +100,7 @@ func (d *rest) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, er
 		for len(d.queue) > 0 && p.Tree.Len() < n {
 			f := d.queue[0]
 			d.queue = slices.Delete(d.queue, 0, 1)
-			// A shorter suffix finds what a longer one found, and more.
+			// A shorter suffix finds all that a longer one found, and more.
 			c := p.Tree.Child(f.parent, f.Token)
 			if c < 0 {
 				c = p.Tree.Add(f.parent, f.Token)
@@ -115,7 +114,7 @@ func (d *rest) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, er
 	return nil, nil
 }
 
-// enqueue puts what follows m, which ends at node, into the queue.
+// enqueue queues the tokens that follow m, which ends at node.
 func (d *rest) enqueue(n, node int, m datastore.Match) {
 	room := n - 1
 	d.next = d.store.Append(d.next[:0], m, min(room, maxNext))
@@ -141,8 +140,8 @@ func (d *rest) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error 
 	return nil
 }
 
-// observed brings a drafter's copy of the sequence up to what was kept. Chunks of
-// the prompt, which Start gave, come again.
+// observed appends to a drafter's copy of the sequence what was kept. Chunks of the prompt,
+// which Start gave, come a second time.
 func observed(seen []int32, p infer.Proposal, v infer.Verdict) []int32 {
 	if p.Pos+len(v.Path) < len(seen) {
 		return seen

@@ -40,7 +40,7 @@ func storeFile(tb testing.TB, vocab int, documents ...[]int32) string {
 	return f.Name()
 }
 
-// coins are texts over two tokens, which every model of the suite has.
+// coins returns texts over two tokens, which every model of the suite has.
 func coins(n int) []int32 {
 	rng := rand.New(rand.NewPCG(9, 9))
 	var ids []int32
@@ -50,7 +50,7 @@ func coins(n int) []int32 {
 	return ids
 }
 
-// open returns the maker of a specification, closed at the end of the test.
+// open returns the maker of a specification, and closes it at the end of the test.
 func open(tb testing.TB, spec string, e draft.Env) *draft.Maker {
 	tb.Helper()
 	mk, _, err := draft.Open(spec, e)
@@ -104,8 +104,8 @@ func paths(t *tree.Tree) (out [][]int32) {
 	return out
 }
 
-// The longest end of the sequence that occurs counts, then the most frequent
-// prefixes; shorter ends fill what is left.
+// The longest suffix of the sequence that occurs counts, then the most frequent prefixes;
+// shorter suffixes fill the rest.
 func TestRetrievalDraftsTheMostFrequentContinuations(t *testing.T) {
 	file := storeFile(
 		t, 50,

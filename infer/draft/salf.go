@@ -62,10 +62,10 @@ func openTuned(v spec.Values) (Maker, error) {
 
 // A tuned drafter is SALF with a threshold that follows costs.
 //
-// A round of decoding is a renewal: tokens come fastest if everything that is done
-// earns its time at the current rate, that is if a token is worth λ, the current time
-// per token. Let κ be the measured number of accepted tokens per unit of path
-// probability: drafts are overconfident. Then
+// A round of decoding is a renewal: tokens come fastest if everything that is done earns its
+// time at the current rate, that is, if a token is worth λ, the current time per token. Let κ be
+// the measured number of accepted tokens per unit of path probability (drafts are
+// overconfident). Then
 //
 //   - a node of path probability V is worth κλV, and costs a row of the target's
 //     pass: it is drafted if V ≥ b/κλ, where a pass of n rows takes a + bn;
@@ -74,8 +74,8 @@ func openTuned(v spec.Values) (Maker, error) {
 //     their places were worth: it is run if that is at least a' + b'n, the cost of a
 //     draft pass over its n nodes without those that are not worth b'.
 //
-// S never rises (Theorem 1), so no round after one that does not pay can pay: looking
-// one round ahead is enough. The first round is always run.
+// S never rises (Theorem 1), so once a round does not pay, no later round can: looking one round
+// ahead is enough. The first round is always run.
 type tuned struct {
 	s      *search.SALF
 	cfg    search.SALFConfig
@@ -83,7 +83,7 @@ type tuned struct {
 	tokens int // of the last round
 }
 
-// known is what the drafters of one maker have measured.
+// known holds what the drafters of one maker have measured.
 type known struct {
 	sync.Mutex
 	pass, step cost.Affine // seconds by rows
@@ -117,7 +117,7 @@ func (d *known) size(n int) int {
 	return max(n, 2)
 }
 
-// tuning follows the costs, or is th while they are unknown.
+// tuning follows the costs; it is th while they are unknown.
 func (d *known) tuning(th float64) search.Tuning {
 	if d.rounds < cost.Warm {
 		return search.Tuning{Th: th}
@@ -161,7 +161,7 @@ func (d *tuned) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error
 
 func (d *tuned) Traits() infer.Traits { return infer.Traits{Took: d.took} }
 
-// took learns what the round cost.
+// took learns from the cost of the round.
 func (d *tuned) took(t infer.Timing) {
 	k := d.known
 	k.Lock()

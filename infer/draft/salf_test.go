@@ -11,15 +11,14 @@ import (
 	"talf/infer/verify"
 )
 
-// A price list says what passes take, in units of a plain one.
+// A price list defines what passes cost, in units of a plain one.
 type prices struct {
 	name              string
 	row               float64 // of the target's pass, on top of the 1 that a pass takes
 	step, node, agree float64 // of a draft pass
 }
 
-// decode decodes a few sequences of a world with these prices and returns units
-// per token.
+// decode decodes a few sequences of a world with these prices and returns the units per token.
 func (x prices) decode(t *testing.T, spec string) float64 {
 	t.Helper()
 	us := func(units float64) time.Duration { return time.Duration(units * 1e6) }
@@ -50,8 +49,8 @@ func (x prices) decode(t *testing.T, spec string) float64 {
 	return costs.Now().Sub(begin).Seconds() * 1e3 / float64(tokens)
 }
 
-// With th=auto, decoding is about as fast as with the best fixed threshold and
-// tree size for the prices, whatever they are.
+// With th=auto, decoding is about as fast as with the threshold and tree size that are best for
+// the prices, whatever they are.
 func TestTheTunedThresholdIsNearTheBestFixedOne(t *testing.T) {
 	if testing.Short() {
 		t.Skip("decodes some ten thousand tokens")

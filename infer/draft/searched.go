@@ -14,8 +14,8 @@ type limited interface {
 	LogV() []float64
 }
 
-// searching makes drafters of one search each. Make fails on a bad configuration the
-// first time or never.
+// searching makes drafters with a search each. If make fails on a bad configuration, it fails
+// the first time.
 func searching(make func() (limited, error)) (Maker, error) {
 	if _, err := make(); err != nil {
 		return Maker{}, err
@@ -29,7 +29,7 @@ func searching(make func() (limited, error)) (Maker, error) {
 	}}, nil
 }
 
-// searched drafts what a search over a source's rows finds.
+// searched drafts the tree that a search over a source's rows finds.
 type searched struct{ s limited }
 
 func (d searched) Start([]int32) error { return nil }

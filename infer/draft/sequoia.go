@@ -34,7 +34,7 @@ func sequoiaMethod() Method {
 				if accept, err = readAccept(path); err != nil {
 					return Maker{}, FileError{err}
 				}
-				if _, _, err := search.Sequoia(accept, 1, 1); err != nil { // of the chances alone
+				if _, _, err := search.Sequoia(accept, 1, 1); err != nil { // checks only the probabilities
 					return Maker{}, FileError{fmt.Errorf("%s: %w", path, err)}
 				}
 			}
@@ -51,9 +51,9 @@ func sequoiaMethod() Method {
 	}
 }
 
-// sequoiaAccept is how often the target's next token was the draft's r-th: measured with
-// a 10M Llama and its head in 600 rounds on GSM8K, MT-bench and HumanEval, on a tree
-// with ten children per node.
+// sequoiaAccept is how often the target's next token was the draft's r-th, measured with a 10M
+// Llama and its head in 600 rounds on GSM8K, MT-bench and HumanEval, on a tree with ten children
+// per node.
 const sequoiaAccept = "0.37/0.08/0.057/0.035/0.02/0.015/0.01/0.01/0.008/0.007"
 
 // readAccept reads a JSON list of probabilities, or of counts by rank from 0.

@@ -17,8 +17,8 @@ func TestSequoiaConforms(t *testing.T) {
 	conform(t, "sequoia", "sequoia:N=7,accept=0.5/0.3,depth=3", "sequoia:N=1")
 }
 
-// The shape is the dynamic program's: of 1, 0.6, 0.36, 0.3, 0.216 and 0.18 the
-// best four. It comes from a parameter, a list or bench's counts.
+// The shape is the dynamic program's: the best four of 1, 0.6, 0.36, 0.3, 0.216 and 0.18. The
+// probabilities come from a parameter, a list or bench's counts.
 func TestSequoiaDraftsTheBestShape(t *testing.T) {
 	dir := t.TempDir()
 	list, counts := filepath.Join(dir, "list.json"), filepath.Join(dir, "counts.json")
@@ -75,7 +75,7 @@ func TestBadChancesAreRefused(t *testing.T) {
 	}
 }
 
-// What is wrong with the chances of a file is said with its name.
+// An error in a file's probabilities names the file.
 func TestChancesOfAFileAreRefusedWithItsName(t *testing.T) {
 	for _, text := range []string{"[0.8, 0.5]", "[-1]", "[]"} {
 		path := filepath.Join(t.TempDir(), "chances.json")

@@ -62,9 +62,9 @@ func fixedShape(s shape.Shape, v spec.Values, e Env) (Maker, error) {
 	}, nil
 }
 
-// A static drafts trees of one shape. Chosen children are the tokens at the slots'
-// ranks. Drawn ones take the slots in the order of drawing: the first draw gets
-// the first slot and what hangs below it.
+// A static drafts trees of one shape. Chosen children are the tokens at the slots' ranks. Drawn
+// ones take the slots in the order of drawing: the first draw gets the first slot and everything
+// below it.
 type static struct {
 	shape shape.Shape
 	draw  infer.Draw
@@ -84,8 +84,8 @@ type static struct {
 	before int // nodes of the work tree whose rows came
 }
 
-// A drawn row is what the children of a node are drawn from. It is converted to
-// probabilities only when a verifier asks: for few nodes of a tree.
+// A drawn row is the weights that the children of a node are drawn from. It is converted to
+// probabilities only when a verifier asks, which happens for few nodes of a tree.
 type drawn struct {
 	weights []float32 // [vocab]
 	sum     float64
@@ -137,7 +137,7 @@ func (s *static) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 	room := p.MaxNodes - p.Tree.Len()
 	for _, x := range s.grown {
 		if room <= 0 {
-			break // no row where there is no place for a child
+			break // no row is needed without a place for a child
 		}
 		room -= s.shape[x.slot].Kids
 		w := s.work.Add(x.above, p.Tree.Token(x.node))
@@ -147,8 +147,7 @@ func (s *static) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 	return s.ask, nil
 }
 
-// place gives asked node w its children. Their number is fixed before they are
-// drawn.
+// place gives asked node w its children. Their number is fixed before they are drawn.
 func (s *static) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 	at := s.asked[w]
 	slots := s.shape[s.shape[at.slot].First:][:s.shape[at.slot].Kids]
@@ -158,7 +157,7 @@ func (s *static) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 	if s.draw == infer.Chosen {
 		for _, x := range slots {
 			if x.Rank >= len(r.Tokens) || !(r.LogProb[x.Rank] > float32(math.Inf(-1))) {
-				break // nothing is there, or what has no mass or is no number
+				break // no token, or one without mass or with a NaN
 			}
 			s.kids = append(s.kids, r.Tokens[x.Rank])
 			s.logV = append(s.logV, above+float64(r.LogProb[x.Rank]))
@@ -185,9 +184,8 @@ func (s *static) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
 	}
 }
 
-// soften fills the urn, and the row of work node w, with the softmax of logits at the
-// temperature, over the target's vocabulary: a draft model may be padded to more
-// tokens, or know fewer.
+// soften fills the urn and the row of work node w with the softmax of logits at the temperature,
+// over the target's vocabulary: a draft model may be padded to more tokens, or know fewer.
 func (s *static) soften(w int, logits []float32) *drawn {
 	for len(s.rows) <= w {
 		s.rows = append(s.rows, drawn{})

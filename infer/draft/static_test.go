@@ -29,8 +29,8 @@ func opened(t testing.TB, spec string, e draft.Env) *draft.Maker {
 	return mk
 }
 
-// Trees drawn at random keep the contract too: with whatever they draw, greedy
-// output and that of the verifier "target" are plain decoding's.
+// Trees drawn at random satisfy the contract too: whatever they draw, greedy output and that of
+// the verifier "target" are plain decoding's.
 func TestDrawnTreesConform(t *testing.T) {
 	for _, spec := range []string{
 		"linear:draw=distinct", "linear:K=3,draw=repeated", "static:draw=distinct", "static:draw=repeated",
@@ -43,8 +43,8 @@ func TestDrawnTreesConform(t *testing.T) {
 	}
 }
 
-// draftTree runs a drafter on a model of one row, whatever the path, and returns
-// its tree and the number of nodes it asked for.
+// draftTree runs a drafter on a model with the same row for every path, and returns its tree and
+// the number of nodes it asked for.
 func draftTree(t testing.TB, d infer.Drafter, row infer.Row, nodes, depth int) (p infer.Proposal, asked int) {
 	t.Helper()
 	p = infer.Proposal{Tree: tree.New(0, nodes), MaxNodes: nodes, MaxDepth: depth}
@@ -83,7 +83,7 @@ func (c chance) Draw(_ int, d infer.Dist) int32 {
 	return int32(len(d) - 1)
 }
 
-// rowOf is a row whose k-th most likely token is k.
+// rowOf returns a row whose k-th most likely token is k.
 func rowOf(vocab int) (r infer.Row) {
 	for i := range vocab {
 		r.Tokens = append(r.Tokens, int32(i))
@@ -93,7 +93,7 @@ func rowOf(vocab int) (r infer.Row) {
 	return r
 }
 
-// nodePaths lists a tree's nodes by the tokens on the way to them, sorted.
+// nodePaths lists a tree's nodes by the tokens on their paths, sorted.
 func nodePaths(t *tree.Tree) (out []string) {
 	for n := 1; n < t.Len(); n++ {
 		var p []int32
@@ -174,8 +174,8 @@ func TestShapesBySizeAndAsks(t *testing.T) {
 	}
 }
 
-// What a drafter says of its draws is what it did: rows over the target's
-// vocabulary at the temperature, for every node with children.
+// What a drafter reports about its draws is true: rows over the target's vocabulary at the
+// temperature, for every node with children.
 func TestDrawnTreesSayWhatTheyWereDrawnFrom(t *testing.T) {
 	for _, c := range []struct {
 		spec  string
@@ -230,7 +230,7 @@ func TestDrawnTreesSayWhatTheyWereDrawnFrom(t *testing.T) {
 	}
 }
 
-// A token drawn again stands for its draw, but nothing hangs below it.
+// A token drawn again counts as a draw, but nothing hangs below it.
 func TestNothingHangsBelowADuplicate(t *testing.T) {
 	mk := opened(t, "static:kary-3-2,draw=repeated", draft.Env{Temperature: 1})
 	row := infer.Row{Logits: []float32{0, float32(math.Inf(-1))}}
@@ -240,7 +240,7 @@ func TestNothingHangsBelowADuplicate(t *testing.T) {
 	}
 }
 
-// branches is a Chance that takes one branch after the other.
+// branches is a Chance that takes one branch after another.
 type branches struct {
 	taken, of []int
 	at        int
@@ -277,14 +277,14 @@ func (c *branches) next() bool {
 	return false
 }
 
-// Without replacement, the law is that of Gumbel-top-k: Π q(x_i)/(1 − Σ_{j<i} q(x_j)).
-// With it, draws are independent. The bins have no part in it.
+// Without replacement, the distribution is that of Gumbel-top-k: Π q(x_i)/(1 − Σ_{j<i} q(x_j)).
+// With replacement, draws are independent. The bins do not affect it.
 func TestChildrenHaveTheirLaw(t *testing.T) {
 	few := []float64{0.4, 0, 0.3, 0.2, 0.1}
 	for _, c := range []struct {
 		draw infer.Draw
 		k    int
-		want int // children that come
+		want int // children returned
 	}{{infer.Distinct, 1, 1}, {infer.Distinct, 3, 3}, {infer.Distinct, 9, 4}, {infer.Distinct, 0, 0}, {infer.Repeated, 3, 3}} {
 		for _, size := range []int{1, 2, 3, 128} {
 			u := new(draft.Urn[float64])
@@ -292,8 +292,8 @@ func TestChildrenHaveTheirLaw(t *testing.T) {
 			checkLaw(t, u, c.draw, c.k, c.want)
 		}
 	}
-	// Of weights as production makes them: several bins, the last one short, and
-	// in the second only one token that has weight.
+	// With weights as in production: several bins, the last one short, and only one token with
+	// weight in the second.
 	logits := make([]float32, 2*sample.Bin+9)
 	for i := range logits {
 		if logits[i] = float32(math.Sin(float64(i))); i/sample.Bin == 1 && i != sample.Bin+7 {
@@ -365,7 +365,7 @@ func TestShapesOfAFile(t *testing.T) {
 			t.Errorf("%s: %s, want %s", spec, got, want)
 		}
 	}
-	// Drawn children take the places in order, whatever their ranks.
+	// Drawn children take the places in order, whatever the places' ranks.
 	p, _ := draftTree(t, opened(t, "static:draw=distinct,file="+write("gap.json", "[[3],[3,9]]"), draft.Env{Temperature: 1}).New(), rowOf(2), 200, 20)
 	if p.Tree.Len() != 3 {
 		t.Errorf("a shape with gaps drew %d nodes, want 3", p.Tree.Len())
@@ -447,7 +447,7 @@ func manyNodes(k, n int) string {
 	return listOf(all)
 }
 
-// Any file is a shape or a clear error.
+// Any file is either a shape or a clear error.
 func FuzzShapeFile(f *testing.F) {
 	for _, s := range []string{"[[0],[1],[0,0]]", `{"a":[[0]]}`, "[[]]", "[[0],[0]]", "{", "[[9999999999999]]"} {
 		f.Add([]byte(s))

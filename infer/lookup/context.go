@@ -5,20 +5,19 @@ import (
 	"slices"
 )
 
-// A Context is the tokens of one sequence with an index of its n-grams for every
-// n in [lo, hi]: where the n tokens that end at a position stood before.
-// Appending a token costs O(hi-lo+1) amortised, and so does taking one back.
+// A Context is the tokens of one sequence with an index of its n-grams for every n in [lo, hi]:
+// where the n tokens that end at a position occurred before. Appending or removing a token
+// costs O(hi-lo+1) amortised.
 type Context struct {
 	lo, hi int
 	tokens []int32
 	grams  []gram // of lo, lo+1, …, hi
 }
 
-// A gram indexes the n-grams of one length. Slots are an open-addressing hash of
-// the position after the latest occurrence of each n-gram; 0 is free. A slot is
-// taken in the order of positions and freed in the opposite one, so a freed slot is
-// never in the middle of a probe that still matters, and no marks of deletion are
-// needed.
+// A gram indexes the n-grams of one length. Slots are an open-addressing hash of the position
+// after the latest occurrence of each n-gram; 0 is free. Slots are taken in the order of
+// positions and freed in the opposite order, so a freed slot is never in the middle of a probe
+// sequence still in use, and no tombstones are needed.
 type gram struct {
 	n      int
 	slots  []int32
@@ -65,7 +64,7 @@ func (c *Context) Append(tokens ...int32) {
 	}
 }
 
-// Truncate takes the last tokens back until n are left; fewer stay as they are.
+// Truncate removes tokens from the end until n are left; it does nothing if there are fewer.
 func (c *Context) Truncate(n int) {
 	for len(c.tokens) > n {
 		for i := range c.grams {
@@ -75,7 +74,7 @@ func (c *Context) Truncate(n int) {
 	}
 }
 
-// hash is of the n-gram g.
+// hash returns the hash of the n-gram g.
 func hash(g []int32) uint64 {
 	h := uint64(0x9e3779b97f4a7c15)
 	for _, t := range g {
@@ -103,8 +102,8 @@ func (g *gram) push(tokens []int32) {
 		g.before = append(g.before, 0)
 		return
 	}
-	// Half of the slots are free. Replaying the positions in order leaves the
-	// slots as if they had always been so many.
+	// Half of the slots are free. Inserting the positions again in order leaves the slots as if
+	// there had always been this many.
 	if 2*end > len(g.slots) {
 		g.slots = make([]int32, 2*len(g.slots))
 		for e := g.n; e < end; e++ {
@@ -116,7 +115,7 @@ func (g *gram) push(tokens []int32) {
 	g.slots[s] = int32(end)
 }
 
-// pop forgets the n-gram at the end of tokens.
+// pop removes the n-gram at the end of tokens.
 func (g *gram) pop(tokens []int32) {
 	end := len(tokens)
 	if end >= g.n {
@@ -156,15 +155,15 @@ func (c *Context) gram(n int) *gram {
 // A Match is an earlier occurrence of the newest tokens.
 type Match struct {
 	N    int // tokens that the index compared: the longest n-gram that occurred before
-	Next int // position after the occurrence: of what followed it
-	// Agree says that the latest occurrence of a shorter n-gram was followed by the
-	// same token: the consensus of GOOSE, §4.3. Lengths that agree with each other
-	// and not with the longest do not count, because they speak against its copy.
+	Next int // position after the occurrence, where its continuation begins
+	// Agree says that the latest occurrence of a shorter n-gram was followed by the same token:
+	// the consensus of GOOSE, §4.3. Lengths that agree with each other but not with the longest
+	// do not count, because they contradict its copy.
 	Agree bool
 }
 
-// Match returns the latest earlier occurrence of the longest n-gram at the end of
-// the sequence, and false where none occurred before.
+// Match returns the latest earlier occurrence of the longest n-gram at the end of the sequence,
+// and false if none occurred before.
 func (c *Context) Match() (m Match, ok bool) {
 	for n := c.hi; n >= c.lo && !m.Agree; n-- {
 		if len(c.tokens) < n {
@@ -192,9 +191,9 @@ func (c *Context) Length(next, most int) int {
 	return n
 }
 
-// Continue appends to dst the most tokens from position next on. What lies after
-// the end of the sequence is taken from the copy itself, as Lempel and Ziv (1977)
-// do, so that a loop goes on. It panics unless next is in [0, Len).
+// Continue appends to dst the most tokens from position next on. Past the end of the sequence
+// it reads from the copy itself, as Lempel and Ziv (1977) do, so that a loop continues. It
+// panics unless next is in [0, Len).
 func (c *Context) Continue(dst []int32, next, most int) []int32 {
 	first := len(dst)
 	for i := range most {

@@ -10,9 +10,9 @@ import (
 	"talf/infer/lookup"
 )
 
-// behind returns the position after the latest occurrence of key that ends
-// before or at most, or -1: the definition, by looking everywhere.
-func behind(tokens, key []int32, most int) int {
+// after returns the position after the latest occurrence of key that ends at or before most, or
+// -1, by searching everywhere: the definition.
+func after(tokens, key []int32, most int) int {
 	for end := most; end >= len(key); end-- {
 		if slices.Equal(tokens[end-len(key):end], key) {
 			return end
@@ -50,15 +50,15 @@ func TestAnIndexFindsWhatASearchFinds(t *testing.T) {
 				for end := 1; end <= len(want); end++ {
 					w := -1
 					if end >= n {
-						w = behind(want, want[end-n:end], end-1)
+						w = after(want, want[end-n:end], end-1)
 					}
 					if got := c.Earlier(n, end); got != w {
 						t.Fatalf("%v: before the %d tokens before %d: %d, want %d", want, n, end, got, w)
 					}
 				}
 				key := rapid.SliceOfN(token, n, n).Draw(t, "key")
-				if got, w := c.Find(key), behind(want, key, len(want)); got != w {
-					t.Fatalf("%v: behind %v: %d, want %d", want, key, got, w)
+				if got, w := c.Find(key), after(want, key, len(want)); got != w {
+					t.Fatalf("%v: after %v: %d, want %d", want, key, got, w)
 				}
 			}
 			checkMatch(t, c, want, lo, hi)
@@ -67,10 +67,10 @@ func TestAnIndexFindsWhatASearchFinds(t *testing.T) {
 }
 
 func checkMatch(t *rapid.T, c *lookup.Context, tokens []int32, lo, hi int) {
-	var next []int // of the lengths that occurred, the longest first
+	var next []int // of the lengths that occurred, longest first
 	longest := 0
 	for n := min(hi, len(tokens)); n >= lo; n-- {
-		if at := behind(tokens, tokens[len(tokens)-n:], len(tokens)-1); at >= 0 {
+		if at := after(tokens, tokens[len(tokens)-n:], len(tokens)-1); at >= 0 {
 			longest = max(longest, n)
 			next = append(next, at)
 		}
@@ -104,13 +104,12 @@ func TestAContinuationGoesOnWithItself(t *testing.T) {
 	for _, want := range [][]int32{{}, {8}, {8, 7, 1, 2, 3}, {8, 7, 1, 2, 3, 8, 7, 1, 2, 3, 8, 7}} {
 		m, _ := c.Match()
 		if got := c.Continue([]int32{5}, m.Next, len(want)); !slices.Equal(got, append([]int32{5}, want...)) {
-			t.Errorf("%d tokens behind %d: %v, want 5 and %v", len(want), m.Next, got, want)
+			t.Errorf("%d tokens from %d on: %v, want 5 and %v", len(want), m.Next, got, want)
 		}
 	}
 }
 
-// A long context that is appended to and taken back costs no memory once it has
-// been as long.
+// A long context that grows and shrinks allocates nothing once it has reached its largest length.
 func TestContextsStopAllocating(t *testing.T) {
 	c := lookup.NewContext(3, 5)
 	r := rand.New(rand.NewPCG(1, 2))

@@ -16,19 +16,19 @@ type Successor struct {
 // A Key names a row of a Table.
 type Key uint64
 
-// After is the key of what follows token.
+// After returns the key of the tokens that follow token.
 func After(token int32) Key { return Key(uint32(token)) }
 
-// AfterTwo is the key of what follows before and token, in that order.
+// AfterTwo returns the key of the tokens that follow before and token, in that order.
 func AfterTwo(before, token int32) Key {
 	return Key(uint64(uint32(before)+1)<<32 | uint64(uint32(token)))
 }
 
-// A Table maps keys to their most likely successors, best first, at most k each:
-// with keys After, the adjacency matrix of Token Recycling (Luo et al. 2025). It
-// grows as it learns, up to the bytes it is given, and from then on forgets rows
-// that were not asked for or learnt again for a while (the clock algorithm), so it
-// takes any vocabulary. A table that has reached its size allocates nothing.
+// A Table maps keys to their most likely successors, best first, at most k each: with keys
+// After, the adjacency matrix of Token Recycling (Luo et al. 2025). It grows as it learns, up
+// to the bytes it is given. From then on it forgets rows that have not been read or updated for
+// a while (the clock algorithm), so it works for any vocabulary. A table that has reached its
+// size allocates nothing.
 type Table struct {
 	k, most int
 	n       int     // rows in use
@@ -41,18 +41,18 @@ type Table struct {
 type page struct {
 	keys  [pageRows]Key
 	count [pageRows]int32
-	used  [pageRows]bool // since the hand came by
+	used  [pageRows]bool // since the hand passed
 	next  []Successor    // [pageRows][k]
 }
 
 const pageRows = 1 << 9
 
-// rowBytes is what a row of k successors takes: besides itself, at most four
-// slots, because a table that grew has at least a quarter of them taken.
+// rowBytes is the size of a row of k successors, including up to four slots, because a table
+// that has grown has at least a quarter of them taken.
 func rowBytes(k int) int { return 8*k + 8 + 4 + 1 + 4*4 }
 
-// NewTable returns an empty table of rows of up to k successors that holds as
-// many rows as fit into bytes. It panics unless k >= 1 and they make a page.
+// NewTable returns an empty table for as many rows of up to k successors as fit into bytes. It
+// panics unless k >= 1 and they fill a page.
 func NewTable(k, bytes int) *Table {
 	t := &Table{k: k, slots: make([]int32, minSlots)}
 	if k >= 1 {
@@ -76,7 +76,7 @@ func (t *Table) Len() int { return t.n }
 // Width returns k.
 func (t *Table) Width() int { return t.k }
 
-// Bytes returns the memory that t holds.
+// Bytes returns the memory that t uses.
 func (t *Table) Bytes() int { return 4*len(t.slots) + len(t.pages)*pageRows*(8*t.k+8+4+1) }
 
 func (t *Table) page(row int) (p *page, i int) { return t.pages[row/pageRows], row % pageRows }
@@ -96,8 +96,8 @@ func (t *Table) slot(key Key) int {
 	return s
 }
 
-// Get returns what may follow key, best first; empty if t knows nothing of it.
-// The slice is t's own and valid until its next Put.
+// Get returns the successors of key, best first; empty if t does not know the key. The slice is
+// t's own and valid until its next Put.
 func (t *Table) Get(key Key) []Successor {
 	row := int(t.slots[t.slot(key)]) - 1
 	if row < 0 {
@@ -108,7 +108,7 @@ func (t *Table) Get(key Key) []Successor {
 	return p.next[i*t.k:][:p.count[i]]
 }
 
-// Put replaces what t knows of key by next, best first. It keeps the first k.
+// Put replaces the successors of key by next, best first. It keeps the first k.
 func (t *Table) Put(key Key, next []Successor) {
 	s := t.slot(key)
 	row := int(t.slots[s]) - 1
@@ -123,7 +123,7 @@ func (t *Table) Put(key Key, next []Successor) {
 	p.count[i] = int32(copy(p.next[i*t.k:(i+1)*t.k], next))
 }
 
-// room returns a row that no slot names.
+// room returns a row that no slot refers to.
 func (t *Table) room() int {
 	if t.n == t.most {
 		return t.evict()
@@ -141,8 +141,8 @@ func (t *Table) room() int {
 	return t.n - 1
 }
 
-// evict takes the first row from the hand on that was not used since the hand
-// last came by.
+// evict frees the first row, starting at the hand, that was not used since the hand last
+// passed, and returns it.
 func (t *Table) evict() int {
 	for {
 		row := t.hand
@@ -157,8 +157,8 @@ func (t *Table) evict() int {
 	}
 }
 
-// free empties slot s and moves up what was put after it because of it (Knuth,
-// volume 3, algorithm 6.4R).
+// free empties slot s and moves up the entries that were displaced by it (Knuth, volume 3,
+// algorithm 6.4R).
 func (t *Table) free(s int) {
 	mask := len(t.slots) - 1
 	for j := (s + 1) & mask; t.slots[j] != 0; j = (j + 1) & mask {
@@ -171,21 +171,21 @@ func (t *Table) free(s int) {
 	t.slots[s] = 0
 }
 
-// Transitions are GOOSE's two tiers (appendix C.1): what follows two tokens, and,
-// where that is not known, what follows the last of them.
+// Transitions are GOOSE's two tiers (appendix C.1): the successors of two tokens or, where they
+// are unknown, those of the last token.
 type Transitions struct {
 	one, two *Table // two is nil without bigrams
 }
 
-// The memory of the two tiers. At ten successors the first holds 150,000 rows, so
-// every token of most vocabularies.
+// The memory of the two tiers. At ten successors the first has 150,000 rows, enough for every
+// token of most vocabularies.
 const (
 	oneBytes = 16 << 20
 	twoBytes = 32 << 20
 )
 
-// NewTransitions returns empty tables of k successors; without bigrams, of the
-// last token alone. They take at most 48 MiB. It panics unless k is in 1..256.
+// NewTransitions returns empty tables of k successors; without bigrams, only for the last
+// token. They take at most 48 MiB. It panics unless k is in 1..256.
 func NewTransitions(k int, bigrams bool) *Transitions {
 	if k < 1 || k > MaxWidth {
 		panic(fmt.Sprintf("lookup: transitions to %d tokens, want 1..%d", k, MaxWidth))
@@ -197,7 +197,7 @@ func NewTransitions(k int, bigrams bool) *Transitions {
 	return t
 }
 
-// MaxWidth is the largest number of successors of Transitions.
+// MaxWidth is the largest number of successors in Transitions.
 const MaxWidth = 256
 
 // Reset forgets everything and keeps the memory.
@@ -208,7 +208,7 @@ func (t *Transitions) Reset() {
 	}
 }
 
-// Bytes returns the memory that t holds.
+// Bytes returns the memory that t uses.
 func (t *Transitions) Bytes() int {
 	if t.two == nil {
 		return t.one.Bytes()
@@ -219,8 +219,8 @@ func (t *Transitions) Bytes() int {
 // Width returns k.
 func (t *Transitions) Width() int { return t.one.k }
 
-// Learn takes what follows before and token, best first. A negative before is
-// none: token is the first of its sequence.
+// Learn stores the successors of before and token, best first. A negative before means that
+// token is the first of its sequence.
 func (t *Transitions) Learn(before, token int32, next []Successor) {
 	t.one.Put(After(token), next)
 	if t.two != nil && before >= 0 {
@@ -228,8 +228,8 @@ func (t *Transitions) Learn(before, token int32, next []Successor) {
 	}
 }
 
-// Next returns what may follow before and token, best first; empty if nothing is
-// known. The slice is valid until the next Learn.
+// Next returns the successors of before and token, best first; empty if unknown. The slice is
+// valid until the next Learn.
 func (t *Transitions) Next(before, token int32) []Successor {
 	if t.two != nil && before >= 0 {
 		if next := t.two.Get(AfterTwo(before, token)); len(next) > 0 {
@@ -239,9 +239,8 @@ func (t *Transitions) Next(before, token int32) []Successor {
 	return t.one.Get(After(token))
 }
 
-// Tiers returns what may follow before and token, and what may follow token alone,
-// best first each; empty where nothing is known. The slices are valid until the
-// next Learn.
+// Tiers returns the successors of before and token, and those of token alone, best first each;
+// empty if unknown. The slices are valid until the next Learn.
 func (t *Transitions) Tiers(before, token int32) (two, one []Successor) {
 	if t.two != nil && before >= 0 {
 		two = t.two.Get(AfterTwo(before, token))

@@ -16,7 +16,7 @@ func row(r *rand.Rand, n int) []lookup.Successor {
 	return next
 }
 
-// While there is room, a table is a map.
+// As long as there is room, a table is a map.
 func TestATableRemembersUntilItIsFull(t *testing.T) {
 	const k = 4
 	for seed := range uint64(20) {
@@ -49,8 +49,7 @@ func TestATableRemembersUntilItIsFull(t *testing.T) {
 	}
 }
 
-// A full table stays within its memory, keeps what is used and never answers for
-// another key.
+// A full table stays within its memory, keeps the rows in use and never returns another key's row.
 func TestAFullTableForgetsWhatIsNotUsed(t *testing.T) {
 	const bytes = 1 << 18
 	tab := lookup.NewTable(3, bytes)

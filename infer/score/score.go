@@ -1,4 +1,4 @@
-// Package score writes what a target, and a draft head, make of given tokens, so that
+// Package score writes the outputs of a target, and of a draft head, for given tokens, so that
 // they can be compared with other systems.
 package score
 
@@ -15,7 +15,7 @@ import (
 	"talf/tree"
 )
 
-// An Input is a sequence of tokens, and a tree that may follow it.
+// An Input is a sequence of tokens, optionally followed by a tree.
 type Input struct {
 	IDs  []int32 `json:"ids"`
 	Tree *Tree   `json:"tree"` // nil: none
@@ -50,8 +50,7 @@ func (in *Input) Validate() error {
 	return nil
 }
 
-// Fits reports tokens that a model does not know, and a sequence that is too long for
-// it.
+// Fits reports tokens that a model does not know, and a sequence that is too long for it.
 func (in *Input) Fits(spec *arch.Spec) error {
 	long, tokens := len(in.IDs), in.IDs
 	if t := in.Tree; t != nil {
@@ -79,10 +78,10 @@ func (in *Input) Fits(spec *arch.Spec) error {
 // chunk is how many tokens run in one pass. Results do not depend on it.
 const chunk = 256
 
-// Write runs the inputs and streams their tensors to f as a safetensors file. Input n
-// makes n.logits [ids, vocabulary], n.hidden [ids, hidden size], after the final norm,
-// n.tree_logits [nodes, vocabulary] if it has a tree, and with a head n.head_logits
-// [ids − 1, vocabulary]. done, if not nil, is called after each input.
+// Write runs the inputs and streams their tensors to f as a safetensors file. Input n gives
+// n.logits [ids, vocabulary]; n.hidden [ids, hidden size], after the final norm; n.tree_logits
+// [nodes, vocabulary] if it has a tree; and with a head n.head_logits [ids − 1, vocabulary].
+// done, if not nil, is called after each input.
 func Write(ctx context.Context, f io.Writer, m *model.Model, h *head.Head, inputs []Input, done func(n int)) error {
 	spec := m.Spec()
 	var all []safetensors.Tensor
@@ -114,7 +113,7 @@ func Write(ctx context.Context, f io.Writer, m *model.Model, h *head.Head, input
 	return w.Close()
 }
 
-// one writes the tensors of one input in the order that Write declared.
+// one writes the tensors of one input in the order in which Write declared them.
 func one(ctx context.Context, m *model.Model, h *head.Head, l Input, w *safetensors.Writer) error {
 	spec := m.Spec()
 	seq := m.NewSeq()
@@ -163,7 +162,7 @@ func one(ctx context.Context, m *model.Model, h *head.Head, l Input, w *safetens
 			return err
 		}
 		at += len(ids)
-		if last { // the rest of the logits is the tree's
+		if last { // the rest of the logits are the tree's
 			if err := errors.Join(w.Float32s(hidden), w.Float32s(logits[len(ids)*spec.Vocab:])); err != nil {
 				return err
 			}
@@ -175,8 +174,8 @@ func one(ctx context.Context, m *model.Model, h *head.Head, l Input, w *safetens
 	return byHead(ctx, h, l.IDs, hidden, w)
 }
 
-// byHead writes what h makes of ids[1:], given the hidden states [ids][hidden
-// size] of the tokens before them.
+// byHead writes h's outputs for ids[1:], given the hidden states [ids][hidden size] of the
+// tokens before them.
 func byHead(ctx context.Context, h *head.Head, ids []int32, hidden []float32, w *safetensors.Writer) error {
 	s := h.Spec()
 	store, err := h.NewStore(len(ids))

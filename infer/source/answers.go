@@ -7,7 +7,7 @@ import (
 	"talf/model"
 )
 
-// answers turn the logits of a pass into rows. The next pass reuses their memory.
+// answers turns the logits of a pass into rows. The next pass reuses their memory.
 type answers struct {
 	rows  []infer.Row
 	vocab *Vocab // nil: the draft's ids are the target's
@@ -22,12 +22,12 @@ type answers struct {
 	full   []float32
 }
 
-// spare is how many more tokens than asked are read if some may have no counterpart: as
-// many again, and a few.
+// spare returns how many tokens to read for width if some may have no counterpart: twice as
+// many, and a few more.
 func spare(width int) int { return 2*width + 8 }
 
-// read takes what any of asks needs of a pass: one top-k over all logits rows, of
-// which outputs of size tokens may be likely.
+// read takes what asks need from a pass: one top-k over all logits rows, of which outputs of
+// size tokens may be likely.
 func (x *answers) read(asks []infer.Ask, out *model.Output, size, outputs int, vocab *Vocab) {
 	width, full := 1, false
 	for _, a := range asks {
@@ -59,7 +59,7 @@ func (x *answers) read(asks []infer.Ask, out *model.Output, size, outputs int, v
 	if vocab == nil {
 		return
 	}
-	// Rows are slices of these: they must not move while rows are added.
+	// Rows are slices of these, which must not move while rows are added.
 	n := 0
 	for _, a := range asks {
 		n += a.Tree.Len() - a.From
@@ -71,7 +71,7 @@ func (x *answers) read(asks []infer.Ask, out *model.Output, size, outputs int, v
 	}
 }
 
-// add appends row r of the logits as a asks for it; an empty row where r < 0.
+// append adds row r of the logits for ask a; an empty row if r < 0.
 func (x *answers) add(a *infer.Ask, r int) {
 	if r < 0 {
 		x.rows = append(x.rows, infer.Row{})
@@ -88,8 +88,8 @@ func (x *answers) add(a *infer.Ask, r int) {
 		return
 	}
 	at := len(x.tokens)
-	// No further than this ask alone would have read: a row does not depend on
-	// what else is in the pass.
+	// Read no further than this ask alone would have: a row must not depend on what else is in
+	// the pass.
 	k := min(spare(a.Width), x.wide)
 	x.tokens, x.mapped = x.vocab.translate(x.tokens, x.mapped, ids[:k], logps[:k], at+a.Width)
 	row := infer.Row{Tokens: x.tokens[at:], LogProb: x.mapped[at:]}

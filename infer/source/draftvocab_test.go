@@ -20,7 +20,7 @@ import (
 	"talf/tree"
 )
 
-// narrow returns a random target of vocab tokens and a head that predicts ids alone.
+// narrow returns a random target of vocab tokens and a head that predicts only ids.
 func narrow(t testing.TB, vocab int, ids []int32, seed uint64) (*model.Model, *head.Head) {
 	t.Helper()
 	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
@@ -44,8 +44,8 @@ func narrow(t testing.TB, vocab int, ids []int32, seed uint64) (*model.Model, *h
 	return target, h
 }
 
-// rowsOf runs a head as a source below a text of two tokens, and returns its
-// distributions by path, the root first.
+// rowsOf runs a head as a source on a text of two tokens, and returns its distributions by
+// path, root first.
 func rowsOf(t testing.TB, target *model.Model, h *head.Head, root int32, depth int) verifytest.Rows {
 	t.Helper()
 	ctx, vocab := context.Background(), target.Spec().Vocab
@@ -113,9 +113,9 @@ func rowsOf(t testing.TB, target *model.Model, h *head.Head, root int32, depth i
 	}
 }
 
-// Tokens outside a draft vocabulary have probability 0 in what children are drawn
-// from, and every verifier stays lossless: all outcomes of the production drafters
-// on rows of a production head are enumerated.
+// Tokens outside a draft vocabulary have probability 0 in the distributions that children are
+// drawn from, and every verifier stays lossless: all outcomes of the production drafters on the
+// rows of a production head are enumerated.
 func TestVerifiersAreLosslessUnderADraftVocabulary(t *testing.T) {
 	rows := map[int]verifytest.Rows{}
 	inside := map[int][]int32{2: {1}, 3: {0, 2}, 4: {1, 3}}
@@ -165,7 +165,7 @@ func TestVerifiersAreLosslessUnderADraftVocabulary(t *testing.T) {
 	}
 }
 
-// Greedy text is the target's own, with whatever the head cannot predict.
+// Greedy text is the target's own, whatever the head cannot predict.
 func TestGreedyTextUnderADraftVocabularyIsPlain(t *testing.T) {
 	const vocab = 97
 	var ids []int32

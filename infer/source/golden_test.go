@@ -24,7 +24,7 @@ import (
 	"talf/tree"
 )
 
-// file reads tensors of a golden file, of any type as float64.
+// A file reads tensors of a golden file as float64, whatever their type.
 type file struct {
 	t *testing.T
 	*safetensors.Set
@@ -90,8 +90,8 @@ func (f file) f32(name string) []float32 {
 	return v
 }
 
-// eagleHead loads a reference head. Its target is only an embedding and an LM
-// head: random layers stand between them and are never run.
+// eagleHead loads a reference head. Its target is only an embedding and an LM head; the random
+// layers between them are never run.
 func eagleHead(t *testing.T, dir string) *head.Head {
 	t.Helper()
 	spec, err := arch.LoadDraft(dir)
@@ -128,7 +128,7 @@ func eagleHead(t *testing.T, dir string) *head.Head {
 	return h
 }
 
-// given is a scored chain whose hidden states come from a file.
+// A given chain is scored, with hidden states from a file.
 type given struct {
 	infer.Scores
 	store *model.Store
@@ -136,7 +136,7 @@ type given struct {
 
 func (g given) Hidden(n int) model.Feature { return g.store.At(n) }
 
-// drive runs a search over the head after the given true inputs.
+// drive runs a search with the head after the given true inputs.
 func drive(t *testing.T, h *head.Head, tokens []int32, features []float32, s search.Search) {
 	t.Helper()
 	n := len(tokens) - 1
@@ -171,7 +171,7 @@ func drive(t *testing.T, h *head.Head, tokens []int32, features []float32, s sea
 	}
 }
 
-// nodes is a tree as the golden files list it.
+// nodes are the nodes of a tree as the golden files list them.
 type nodes struct{ Tokens, Parents, Depths, Ranks []int }
 
 func listed(t *tree.Tree, ranks []int) (n nodes) {
@@ -246,7 +246,7 @@ func TestTreesEqualTheReferenceNodeForNode(t *testing.T) {
 			}
 			for finish, prefix := range []string{"topn.", "fill.", "literal."} {
 				if _, ok := f.Tensor(prefix + "tokens"); !ok && prefix == "topn." {
-					prefix = "fill." // where the two agree, the file holds one
+					prefix = "fill." // the file has one copy if the two agree
 				}
 				s, err := search.NewSALF(search.SALFConfig{N: num("N"), B: num("B"), Th: th, Finish: search.Finish(finish)})
 				if err != nil {

@@ -15,16 +15,15 @@ import (
 
 // A Head is an EAGLE-style draft head as a source.
 //
-// Its position i takes the target's hidden state at i and the token at i+1, so
-// it holds one position fewer than there are tokens. Verified tokens run with
-// their true features, batched with whatever else is asked, and stay; drafted
-// nodes hang off the last of them, take the head's own f̂ of their parents, and
-// are dropped at the next commit. The sequence's first token has no feature
-// before it: if it is the root, there is nothing to draft from, and the row is
-// empty.
+// Its position i takes the target's hidden state at i and the token at i+1, so it has one
+// position fewer than there are tokens. Verified tokens run with their true features, batched
+// with the nodes that are asked, and stay. Drafted nodes follow the last of them, take the
+// head's own f̂ of their parents as features, and are dropped at the next commit. The
+// sequence's first token has no feature before it: if it is the root, there is nothing to draft
+// from, and the row is empty.
 //
-// The rows of a head with a draft vocabulary are indexed by the target's ids: tokens
-// outside are never among the likeliest, and their logits are −∞.
+// The rows of a head with a draft vocabulary are indexed by the target's ids: tokens outside
+// the draft vocabulary are never among the likeliest, and their logits are −∞.
 type Head struct {
 	m    *head.Head
 	open map[infer.SeqID]*headSeq
@@ -45,9 +44,9 @@ type headSeq struct {
 	branch *model.Branch // of drafted nodes
 	tokens []int32       // the root last; tokens[i+1] belongs to position i
 
-	// True features: rows [0,feats) of store, the last ones those of the positions
-	// that have not run. Where none is left, row 0 is that of the last one that
-	// has, if last is set: a round that is begun again runs it once more.
+	// True features: rows [0,feats) of store, the last of them for the positions that have not
+	// run. If none is left, row 0 is that of the last position that has, if last is set: a
+	// round that is started again runs it once more.
 	store *model.Store
 	feats int
 	last  bool
@@ -57,24 +56,24 @@ type headSeq struct {
 	// f̂ of the work tree's nodes, by node.
 	fhat *model.Store
 	feat []model.Feature // input features of a segment
-	mute bool            // this round's tree leads beyond the head's positions
+	mute bool            // this round's tree exceeds the head's positions
 	dead bool            // and so do the sequence's own tokens
 }
 
-// NewHead returns a source over h that keeps the KV store of up to prefixes
-// closed sequences. H stays the caller's.
+// NewHead returns a source over h that keeps the KV store of up to prefixes closed sequences. h
+// stays the caller's.
 func NewHead(h *head.Head, prefixes int) *Head {
 	return &Head{m: h, kept: prefix.Of(h.Model, prefixes), open: map[infer.SeqID]*headSeq{}}
 }
 
-// Prefixes returns the closed sequences that are kept, to bound or to evict them.
+// Prefixes returns the kept sequences, for the caller to bound or evict.
 func (h *Head) Prefixes() *prefix.Cache[*model.Seq] { return h.kept }
 
-// Match returns how many positions of prompt a kept sequence holds. A position's
-// feature comes from the target, so the last prompt token's is always run.
+// Match returns how many positions of prompt a kept sequence has. A position's feature comes
+// from the target, so the position of the last prompt token is always run.
 func (h *Head) Match(prompt []int32) int { return positions(h.kept.Match(prompt), prompt) }
 
-// positions returns how many positions of prompt n shared tokens stand for.
+// positions returns how many positions of prompt correspond to n shared tokens.
 func positions(n int, prompt []int32) int { return max(0, min(n-1, len(prompt)-2)) }
 
 // Open starts a sequence.
@@ -122,11 +121,11 @@ func (s *headSeq) drop() {
 	}
 }
 
-// pending returns how many true positions have not run.
+// pending returns the number of true positions that have not run.
 func (s *headSeq) pending() int { return len(s.tokens) - 1 - s.seq.Len() }
 
-// Commit notes what was kept: its tokens and the target's hidden states, which
-// are copied, so that a pass that fails can be run again.
+// Commit takes the kept tokens and the target's hidden states, which it copies so that a pass
+// that fails can be run again.
 func (h *Head) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, sc infer.Scores) error {
 	s := h.open[id]
 	if s == nil {
@@ -184,13 +183,13 @@ func (h *Head) fit(st **model.Store, used, n int) error {
 	return nil
 }
 
-// lag is how many verified tokens of a sequence that asks nothing may wait. So a drafter
-// that does not ask the head for some rounds costs no pass of it, and the chunks of a
-// prompt still run as they come.
+// lag is how many verified tokens of a sequence that asks nothing may wait. A drafter that does
+// not ask the head for some rounds costs none of its passes, while the chunks of a prompt still
+// run as they arrive.
 const lag = 64
 
-// Rows runs what is asked and what is pending in one pass; more than one only
-// where a sequence has more pending than a tree can hold.
+// Rows runs the asked nodes and the pending positions in one pass; in several only if a
+// sequence has more pending than a tree can hold.
 func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	for {
 		h.clear()
@@ -250,8 +249,8 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 	return h.rows(asks, out), nil
 }
 
-// run passes the segments through the head and keeps what later passes need.
-// Where it fails, no position has run of the sequences that it did not get to.
+// run passes the segments through the head and keeps what later passes need. If it fails, no
+// position has run in the sequences that it did not reach.
 func (h *Head) run(ctx context.Context) (*model.Output, error) {
 	out, err := h.m.Forward(ctx, h.segs)
 	if err != nil {
@@ -267,7 +266,7 @@ func (h *Head) run(ctx context.Context) (*model.Output, error) {
 	return out, nil
 }
 
-// dropFrom gives back the rows of segments from i on.
+// dropFrom drops the rows of segments from i on.
 func (h *Head) dropFrom(i int) {
 	for j, s := range h.heads[i:] {
 		if g := &h.segs[i+j]; g.From == 0 {
@@ -285,8 +284,8 @@ func (h *Head) add(s *headSeq, ask int, g model.Segment) {
 	h.segs, h.heads, h.asked = append(h.segs, g), append(h.heads, s), append(h.asked, ask)
 }
 
-// begin makes the root a position that has to run: it is, unless the last round
-// was cut short after it had run.
+// begin makes the root a position that has to run. It already is one, unless the last round was
+// interrupted after it had run.
 func (s *headSeq) begin() {
 	s.drop()
 	if s.pending() == 0 && s.last {
@@ -294,7 +293,7 @@ func (s *headSeq) begin() {
 	}
 }
 
-// beyond reports whether t leads to a position that the head lacks.
+// beyond reports whether t needs a position that the head lacks.
 func (h *Head) beyond(s *headSeq, t *tree.Tree) bool {
 	depth := 0
 	for n := range t.Len() {
@@ -316,9 +315,8 @@ func (s *headSeq) trueSegment(n int, want model.Want) model.Segment {
 	return model.Segment{Rows: s.seq.Branch(at), Tree: &s.chain, Want: want, Feat: s.feat}
 }
 
-// retain keeps what later passes need of segment i: the KV rows and the last
-// true feature of a chain, f̂ of nodes that may get children. After an error the
-// chain's rows are still open.
+// retain keeps what later passes need of segment i: the KV rows and the last true feature of a
+// chain, and f̂ of nodes that may get children. After an error the chain's rows are still open.
 func (h *Head) retain(s *headSeq, out *model.Output, i int) error {
 	g := &h.segs[i]
 	if h.asked[i] >= 0 {
@@ -355,7 +353,7 @@ func (h *Head) retain(s *headSeq, out *model.Output, i int) error {
 	return nil
 }
 
-// rows reads what was asked.
+// rows returns the rows that were asked for.
 func (h *Head) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 	x := &h.answer
 	x.read(asks, out, h.m.Spec().Vocab, h.m.Outputs(), nil)

@@ -20,10 +20,10 @@ import (
 	"talf/tree"
 )
 
-// A mirror passes everything to a source and answers every ask a second time
-// with a source that has seen nothing before: all tokens committed so far, in one
-// chain, with features of a fresh pass of the target. The rows must have the same
-// bits, whatever was accepted, rejected, cached, cancelled or batched on the way.
+// A mirror passes everything to a source and answers every ask a second time with a fresh
+// source that has seen nothing before: all tokens committed so far, in one chain, with features
+// from a fresh pass of the target. The rows must have the same bits, whatever was accepted,
+// rejected, cached, cancelled or batched before.
 type mirror struct {
 	t      *testing.T
 	inner  *source.Head
@@ -120,8 +120,8 @@ func (m *mirror) replay(id infer.SeqID) *source.Head {
 	return h
 }
 
-// follow drafts with an oracle every other round, so that the head's own rounds
-// begin after paths of every length; the rounds between ask nothing.
+// follow drafts with an oracle every other round, so that the head's own rounds follow paths of
+// every length; the rounds in between ask nothing.
 type follow struct {
 	searched infer.Drafter
 	oracle   *drafttest.Oracle
@@ -140,7 +140,7 @@ func (f *follow) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 		if len(ask) > 0 || err != nil {
 			return ask, err
 		}
-		// The search's tree is verified rarely: it is a random head's.
+		// The search's tree is rarely verified: it comes from a random head.
 		if f.rng.IntN(2) == 0 {
 			return nil, nil
 		}
@@ -248,7 +248,7 @@ func TestRowsAreThoseOfAFreshHead(t *testing.T) {
 	}
 }
 
-// Tokens may wait for long; more of them than a tree can hold run in several
+// Tokens may wait for a long time; if there are more than a tree can hold, they run in several
 // passes, with the same bits.
 func TestTokensMayWait(t *testing.T) {
 	dev, err := cpu.New(cpu.Default())

@@ -11,17 +11,16 @@ import (
 	"talf/tree"
 )
 
-// An LM is a language model as a source: usually a much smaller one than the
-// target, of the target's tokenizer or one like it.
+// An LM is a language model as a source: usually a much smaller one than the target, with the
+// target's tokenizer or a similar one.
 //
-// It holds the tokens of a sequence as it spells them, the root included.
-// Drafted nodes hang off the root; the rows of accepted ones stay, the others are
-// dropped at the next commit. Tokens that wait run in one pass with whatever else
-// is asked. It needs only tokens from the target, so it matches any prefix: what it
-// does not keep, it runs.
+// It keeps the tokens of a sequence, root included, in its own spelling. Drafted nodes follow
+// the root; the rows of accepted ones stay, the others are dropped at the next commit. Waiting
+// tokens run in one pass with the nodes that are asked. It needs nothing but tokens from the
+// target, so it matches any prefix and runs what it has not kept.
 //
-// A sequence that outgrows the model's positions continues with its newest half; the
-// text before is forgotten.
+// A sequence that outgrows the model's positions continues with its newest half; the text
+// before is forgotten.
 type LM struct {
 	m     *model.Model
 	vocab *Vocab
@@ -47,19 +46,19 @@ type lmSeq struct {
 	path  []int
 }
 
-// NewLM returns a source over m, which stays the caller's, that keeps the KV
-// store of up to prefixes closed sequences. Vocab translates the target's tokens.
+// NewLM returns a source over m, which stays the caller's. It keeps the KV store of up to
+// prefixes closed sequences. vocab translates the target's tokens.
 func NewLM(m *model.Model, vocab *Vocab, prefixes int) *LM {
 	return &LM{m: m, vocab: vocab, kept: prefix.Of(m, prefixes), open: map[infer.SeqID]*lmSeq{}}
 }
 
-// Prefixes returns the closed sequences that are kept, to bound or to evict them.
+// Prefixes returns the kept sequences, for the caller to bound or evict.
 func (l *LM) Prefixes() *prefix.Cache[*model.Seq] { return l.kept }
 
-// Match returns the length of prompt: no position needs the target's.
+// Match returns the length of prompt: no position needs the target.
 func (l *LM) Match(prompt []int32) int { return len(prompt) }
 
-// Open starts a sequence from the longest prefix that a closed one holds.
+// Open starts a sequence from the longest prefix that a closed one shares with it.
 func (l *LM) Open(id infer.SeqID, prompt []int32, keep int) error {
 	s := new(lmSeq)
 	if first := l.vocab.spell(prompt[0]); !l.vocab.same && (len(first) == 0 || !slices.Contains(l.vocab.before, first[0])) {
@@ -86,7 +85,7 @@ func (l *LM) Close(id infer.SeqID) {
 	}
 	delete(l.open, id)
 	s.drop()
-	if s.base > 0 { // it does not hold how its text began
+	if s.base > 0 { // it lacks the beginning of its text
 		s.seq.Close()
 		return
 	}
@@ -101,10 +100,10 @@ func (s *lmSeq) drop() {
 	s.node = s.node[:0]
 }
 
-// pending returns how many tokens have not run.
+// pending returns the number of tokens that have not run.
 func (s *lmSeq) pending() int { return len(s.tokens) - s.base - s.seq.Len() }
 
-// Commit notes what was kept; the rows of nodes that ran stay.
+// Commit takes the kept tokens; the rows of those that ran stay.
 func (l *LM) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
 	s := l.open[id]
 	if s == nil {
@@ -137,9 +136,9 @@ func (l *LM) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, _ infer.S
 // last position forgets its older half.
 func (l *LM) room() int { return min(64, l.m.Spec().MaxPos/4) }
 
-// fit forgets old tokens so that the root and a tree below it have positions. The
-// first token that is left depends on the number of tokens alone, so that rows do
-// not depend on when this happens.
+// fit forgets old tokens so that the root and a tree below it have positions. The first token
+// that is left depends only on the number of tokens, so that rows do not depend on when this
+// happens.
 func (l *LM) fit(s *lmSeq) {
 	half := max(1, l.m.Spec().MaxPos/2)
 	base := 0
@@ -153,8 +152,8 @@ func (l *LM) fit(s *lmSeq) {
 	}
 }
 
-// Rows runs what is asked and what is pending in one pass; more than one only
-// where a sequence has more pending than a tree can hold.
+// Rows runs the asked nodes and the pending tokens in one pass; in several only if a sequence
+// has more pending than a tree can hold.
 func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	for _, a := range asks {
 		s := l.open[a.ID]
@@ -171,7 +170,7 @@ func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 		}
 	}
 	for _, a := range asks {
-		// A round that is begun again runs its root again.
+		// A round that is started again runs its root again.
 		if s := l.open[a.ID]; a.From == 0 && s.pending() == 0 && s.seq.Len() > 0 {
 			s.seq.Truncate(s.seq.Len() - 1)
 		}
@@ -198,7 +197,7 @@ func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 		var g model.Segment
 		if a.From == 0 {
 			if s.pending() == 0 {
-				continue // no token of the draft's stands for the text
+				continue // no draft token stands for the text
 			}
 			g = s.trueSegment(s.pending(), model.WantLast)
 			s.work.Reset(s.tokens[len(s.tokens)-1], tree.MaxNodes)
@@ -231,8 +230,8 @@ func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	return l.rows(asks, out), nil
 }
 
-// extend spells the nodes that a asks for into s.work. A node that cannot be
-// spelled, or has no position, has no node there, and neither have those below.
+// extend adds the nodes that a asks for to s.work in the draft model's spelling. A node that
+// cannot be spelled or has no position gets no node there, and neither do its descendants.
 func (l *LM) extend(s *lmSeq, a *infer.Ask) {
 	last := l.m.Spec().MaxPos - 1 - (len(s.tokens) - 1 - s.base) // deepest node with a position
 	for n := a.From; n < a.Tree.Len(); n++ {
@@ -255,8 +254,8 @@ func (l *LM) extend(s *lmSeq, a *infer.Ask) {
 	}
 }
 
-// run passes the segments through the model and keeps the rows of true tokens.
-// Where it fails, no token has run.
+// run passes the segments through the model and keeps the rows of true tokens. If it fails, no
+// token has run.
 func (l *LM) run(ctx context.Context) (*model.Output, error) {
 	out, err := l.m.Forward(ctx, l.segs)
 	if err != nil {
@@ -294,7 +293,7 @@ func (s *lmSeq) trueSegment(n int, want model.Want) model.Segment {
 	return model.Segment{Rows: s.seq.Branch(at), Tree: &s.chain, Want: want}
 }
 
-// rows reads what was asked.
+// rows returns the rows that were asked for.
 func (l *LM) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 	x := &l.answer
 	x.read(asks, out, l.m.Spec().Vocab, l.m.Outputs(), l.vocab)

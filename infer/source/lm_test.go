@@ -22,7 +22,7 @@ import (
 	"talf/model/tokenizer"
 )
 
-// spelling returns a tokenizer of the given texts, whose ids are their places.
+// spelling returns a tokenizer of the given texts, whose ids are their indices.
 func spelling(t testing.TB, texts []string) *tokenizer.Tokenizer {
 	t.Helper()
 	vocab := map[string]int{}
@@ -62,8 +62,8 @@ func texts() (all []string) {
 	return all
 }
 
-// A lmMirror answers every ask a second time with a source that has seen nothing
-// before but the tokens committed so far.
+// A lmMirror answers every ask a second time with a fresh source that has seen only the tokens
+// committed so far.
 type lmMirror struct {
 	t      *testing.T
 	inner  *source.LM
@@ -71,7 +71,7 @@ type lmMirror struct {
 	again  map[infer.SeqID]*source.LM
 	tokens map[infer.SeqID][]int32 // committed, the root last
 	rows   int
-	short  int // rows that hold fewer tokens than asked
+	short  int // rows with fewer tokens than asked
 	empty  int
 	fail   func() bool
 }
@@ -142,8 +142,8 @@ func (m *lmMirror) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, err
 	return rows, nil
 }
 
-// Whatever was accepted, rejected, kept, forgotten, cancelled or batched on the
-// way, the rows are those of a model that reads the text for the first time.
+// Whatever was accepted, rejected, kept, forgotten, cancelled or batched before, the rows are
+// those of a model that reads the text for the first time.
 func TestRowsAreThoseOfAFreshModel(t *testing.T) {
 	trials := 30
 	if testing.Short() {
@@ -296,8 +296,8 @@ func TestAModelThatDraftsForItselfIsAlwaysRight(t *testing.T) {
 	}
 }
 
-// A draft token is drafted as the target's of the same bytes; what lacks too
-// much is refused.
+// A draft token is drafted as the target's token with the same bytes; a vocabulary that lacks
+// too many is refused.
 func TestVocabulariesAreMappedByBytes(t *testing.T) {
 	target := spelling(t, []string{"a", "b", "ab", "ba", "abb", "<0x41>"})
 	v, err := source.NewVocab(target, spelling(t, []string{"ab", "b", "a", "x", "ba"}), 8, 6)
@@ -305,7 +305,7 @@ func TestVocabulariesAreMappedByBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	shared, tokens, text := v.Cover()
-	// Of "ab", "ba", "abb" and the byte token, by 1/(rank+2.7): all but the last two.
+	// For "ab", "ba", "abb" and the byte token, by 1/(rank+2.7): all but the last two.
 	if want := (1/3.7 + 1/4.7) / (1/3.7 + 1/4.7 + 1/5.7 + 1/6.7); shared != 4 || tokens != 6 || math.Abs(text-want) > 1e-12 {
 		t.Errorf("covers %d of %d tokens and %v of the text, want 4 of 6 and %v", shared, tokens, text, want)
 	}
@@ -315,7 +315,7 @@ func TestVocabulariesAreMappedByBytes(t *testing.T) {
 	}
 }
 
-// How well real vocabularies go together, by the estimate and on a text.
+// How well real vocabularies match, by the estimate and on a text.
 func TestTheEstimateOfCoverIsNearATextsOwn(t *testing.T) {
 	text, err := os.ReadFile(golden.Shared(t, "data/text/wikitext2_valid.txt"))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"talf/model/tokenizer"
 )
 
-// minCover is the smallest share of a target's text that a draft model of
-// another vocabulary must be able to write.
+// minCover is the smallest share of a target's text that a draft model with another vocabulary
+// must be able to write.
 const minCover = 0.5
 
 // A Vocab translates between the tokens of a target and those of a draft model.
@@ -30,9 +30,9 @@ type Vocab struct {
 	cover           float64
 }
 
-// NewVocab compares the vocabularies of two models, which have targetVocab and
-// draftVocab ids: more than their tokenizers where embeddings are padded. It
-// refuses a pair that covers less than half of the target's text.
+// NewVocab compares the vocabularies of two models with targetVocab and draftVocab ids, more
+// than their tokenizers have if embeddings are padded. It refuses a pair that covers less than
+// half of the target's text.
 func NewVocab(target, draft *tokenizer.Tokenizer, targetVocab, draftVocab int) (*Vocab, error) {
 	v := &Vocab{
 		target: targetVocab, targetTok: target,
@@ -71,9 +71,9 @@ func NewVocab(target, draft *tokenizer.Tokenizer, targetVocab, draftVocab int) (
 	return v, nil
 }
 
-// pairAll notes the pairs of tokens with equal bytes, and of special tokens that
-// are spelled alike or begin and end texts. Where several tokens of the target
-// have the same bytes, the draft's token is drafted as the usual one.
+// pairAll notes the pairs of tokens with equal bytes, and of special tokens that are spelled
+// alike or begin and end texts. If several tokens of the target have the same bytes, the
+// draft's token is drafted as the usual one.
 func (v *Vocab) pairAll(target, draft *tokenizer.Tokenizer) {
 	identical := target.Hash() == draft.Hash()
 	for t := range int32(min(target.VocabSize(), v.target)) {
@@ -107,8 +107,7 @@ func (v *Vocab) pairAll(target, draft *tokenizer.Tokenizer) {
 	}
 }
 
-// specialPair returns the draft's special token for the target's t, -1 if it has
-// none.
+// specialPair returns the draft's special token for the target's t, -1 if it has none.
 func specialPair(target, draft *tokenizer.Tokenizer, t int32) int32 {
 	name, _ := target.Token(t)
 	if d, ok := draft.TokenID(name); ok && draft.Special(d) {
@@ -124,17 +123,17 @@ func specialPair(target, draft *tokenizer.Tokenizer, t int32) int32 {
 	return -1
 }
 
-// isByteToken reports whether id stands for a byte where no other token does:
-// texts hold the other token.
+// isByteToken reports whether id is a byte token such as <0x0A>. If another token has the
+// same byte, texts contain the other one.
 func isByteToken(t *tokenizer.Tokenizer, id int32) bool {
 	name, ok := t.Token(id)
 	return ok && len(name) == len("<0x00>") && strings.HasPrefix(name, "<0x")
 }
 
-// zipf estimates the share of the target's text that has tokens of the draft
-// model: frequencies fall as 1/(rank+2.7) (Mandelbrot's form of Zipf's law), and
-// a vocabulary that was made by merging lists its tokens by falling frequency.
-// Single bytes are left out: they come first whatever their frequency.
+// zipf estimates the share of the target's text that the draft model has tokens for:
+// frequencies fall as 1/(rank+2.7) (Mandelbrot's form of Zipf's law), and a vocabulary built by
+// merging lists its tokens by falling frequency. Single bytes are left out: they come first
+// whatever their frequency.
 func (v *Vocab) zipf(target *tokenizer.Tokenizer) float64 {
 	var have, all float64
 	rank := 0
@@ -155,8 +154,7 @@ func (v *Vocab) zipf(target *tokenizer.Tokenizer) float64 {
 	return have / all
 }
 
-// Same reports whether every token of the target has one id in both
-// vocabularies.
+// Same reports whether every token of the target has the same id in both vocabularies.
 func (v *Vocab) Same() bool { return v.same }
 
 // Cover returns how many of the target's ordinary tokens can be drafted, how
@@ -164,8 +162,8 @@ func (v *Vocab) Same() bool { return v.same }
 // Zipf's law over the order of the ids.
 func (v *Vocab) Cover() (shared, tokens int, text float64) { return v.shared, v.targets, v.cover }
 
-// spell returns the draft tokens that stand for the target's t, none where no
-// token of the draft has a byte of it.
+// spell returns the draft tokens that stand for the target's t, none if no draft token has one
+// of its bytes.
 func (v *Vocab) spell(t int32) []int32 {
 	if s := v.spelled[t]; s != nil {
 		return s
@@ -190,9 +188,9 @@ func (v *Vocab) spell(t int32) []int32 {
 	return s
 }
 
-// translate appends to dst the first width tokens of a draft row that the target
-// has, best first. Probabilities stay what they are: those of tokens that the
-// target lacks are lost to drafting.
+// translate appends to dst the first width tokens of a draft row that the target has, best
+// first. Probabilities are not renormalised: the mass of tokens that the target lacks is lost
+// to drafting.
 func (v *Vocab) translate(tokens []int32, logp []float32, ids []int32, lps []float32, width int) ([]int32, []float32) {
 	for i, d := range ids {
 		if len(tokens) == width {
@@ -205,8 +203,8 @@ func (v *Vocab) translate(tokens []int32, logp []float32, ids []int32, lps []flo
 	return tokens, logp
 }
 
-// logits writes a draft row [draft ids] as one of the target's [target ids];
-// what the draft model cannot write is impossible.
+// logits writes a draft row [draft ids] as one of the target's [target ids]; tokens that the
+// draft model cannot write get −∞.
 func (v *Vocab) logits(dst, row []float32) {
 	for i := range dst {
 		dst[i] = float32(math.Inf(-1))

@@ -27,7 +27,7 @@ func (s *Step) accepted() []bool {
 	return a
 }
 
-// live returns how many nodes could be accepted.
+// live returns the number of nodes that could be accepted.
 func (s *Step) live() int {
 	if s.Live > 0 {
 		return s.Live
@@ -35,7 +35,7 @@ func (s *Step) live() int {
 	return len(s.Nodes)
 }
 
-// title is a line about the step; i counts from 1.
+// title returns a line about the step; i counts from 1.
 func (s *Step) title(i int) string {
 	t := fmt.Sprintf("round %d at %d: %d of %d drafted nodes accepted, %d tokens", i, s.Pos, len(s.Path)-1, s.live()-1, len(s.Path))
 	if n := len(s.Nodes) - s.live(); n > 0 {
@@ -47,7 +47,7 @@ func (s *Step) title(i int) string {
 	return t
 }
 
-// label is a token as a line of text can show it.
+// label returns a token as text that fits on a line.
 func label(t Token) string {
 	const most = 24
 	x := strconv.Quote(t.Text)
@@ -73,8 +73,8 @@ func (n *Node) odds() string {
 	return strings.Join(parts, "  ")
 }
 
-// Text draws step i, from 1, for a terminal: ● is accepted, ○ is not, · is scored
-// only, → is the target's own token.
+// Text draws step i, counted from 1, for a terminal: ● is accepted, ○ is rejected, · is only
+// scored, → is the target's own token.
 func (s *Step) Text(w io.Writer, i int) error {
 	b := new(strings.Builder)
 	fmt.Fprintln(b, s.title(i))
@@ -123,7 +123,7 @@ const (
 	radius = 6
 )
 
-// An SVG draws steps below one another.
+// An SVG draws steps one below the other.
 type SVG struct {
 	w      io.Writer
 	body   strings.Builder
@@ -135,13 +135,13 @@ type SVG struct {
 // NewSVG returns a drawing that Close writes to w.
 func NewSVG(w io.Writer) *SVG { return &SVG{w: w, width: 4 * column} }
 
-// spot is where a node is drawn; parent is -1 for the root.
+// A spot is where a node is drawn; parent is -1 for the root.
 type spot struct {
 	x, y, parent int
 }
 
-// Add draws step i, from 1, below the last. Nodes lie from left to right by depth;
-// what was accepted is green and bold, the target's own token orange.
+// Add draws step i, counted from 1, below the last. Nodes are laid out from left to right by
+// depth; accepted ones are green and bold, the target's own token orange.
 func (v *SVG) Add(s *Step, i int) {
 	kids, accepted := s.kids(), s.accepted()
 	last := s.Path[len(s.Path)-1]
@@ -234,5 +234,5 @@ text.odds{font-size:9px;fill:#777}
 
 var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
 
-// escape makes text of XML. Labels are quoted: no control character is left.
+// escape escapes text for XML. Labels are quoted, so there are no control characters.
 func escape(s string) string { return escaper.Replace(s) }

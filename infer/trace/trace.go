@@ -14,8 +14,8 @@ import (
 	"talf/tree"
 )
 
-// Version is the version of the format that Writer writes. It is raised with
-// every change that old readers would misread.
+// Version is the version of the format that Writer writes. It is raised by every change that
+// old readers would misread.
 const Version = 1
 
 // A Header is the first line of a file.
@@ -33,11 +33,11 @@ type Step struct {
 	Pos   int    `json:"pos"`   // sequence position of the root
 	Nodes []Node `json:"nodes"` // root first, parents before their children, siblings in order
 	Path  []int  `json:"path"`  // accepted nodes, root first
-	// Live nodes from the root on could be accepted; the others were scored only, as
-	// lookahead's window is. 0: all.
+	// The first Live nodes could be accepted; the others were only scored, like lookahead's
+	// window. 0: all.
 	Live int   `json:"live,omitempty"`
 	Next Token `json:"next"` // the target's own token after Path
-	Kept int   `json:"kept"` // tokens emitted: len(Path), or fewer where the output ended
+	Kept int   `json:"kept"` // tokens emitted: len(Path), or fewer if the output ended
 	// Draw says how children were chosen.
 	Draw string `json:"draw"`
 }
@@ -48,9 +48,9 @@ type Token struct {
 	Text string `json:"text"`
 }
 
-// A Node is a node of the draft tree. Q is what the draft gave to its token after
-// its parent, P what the target gives; nil where that is not known. At temperature
-// 0, P is the target's at temperature 1, before penalties.
+// A Node is a node of the draft tree. Q is the draft's probability of its token after its
+// parent, P the target's; nil if unknown. At temperature 0, P is the target's probability at
+// temperature 1, before penalties.
 type Node struct {
 	Parent int `json:"parent"` // -1 for the root
 	Token
@@ -58,14 +58,14 @@ type Node struct {
 	P *float64 `json:"p,omitempty"`
 }
 
-// A Writer writes a file of one sequence.
+// A Writer writes the file of one sequence.
 type Writer struct {
 	out         *json.Encoder
 	text        func(id int32) string
 	temperature float64
 }
 
-// NewWriter writes the header; text says how tokens are spelt.
+// NewWriter writes the header; text returns the text of a token.
 func NewWriter(w io.Writer, h Header, text func(id int32) string) (*Writer, error) {
 	h.Version = Version
 	x := &Writer{out: json.NewEncoder(w), text: text, temperature: h.Temperature}
@@ -78,11 +78,10 @@ func NewWriter(w io.Writer, h Header, text func(id int32) string) (*Writer, erro
 
 func (w *Writer) token(id int32) Token { return Token{id, w.text(id)} }
 
-// widest is how many of the target's most likely tokens are looked at for P at
-// temperature 0.
+// widest is how many of the target's most likely tokens are searched for P at temperature 0.
 const widest = 64
 
-// Round writes one round; it is for infer.Request.Trace.
+// Round writes one round; it can serve as infer.Request.Trace.
 func (w *Writer) Round(r infer.Round) error {
 	p, t := r.Proposal, r.Proposal.Tree
 	s := Step{Pos: p.Pos, Next: w.token(r.Verdict.Next), Path: r.Verdict.Path, Kept: r.Kept, Draw: p.Draw().String()}
@@ -124,7 +123,7 @@ func (w *Writer) targetOf(s infer.Scores, n int, token int32) *float64 {
 	return nil
 }
 
-// finite keeps what JSON can say.
+// finite returns nil for numbers that JSON cannot represent.
 func finite(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil
@@ -172,7 +171,7 @@ func Read(r io.Reader, f func(s *Step) error) (Header, error) {
 	return h, nil
 }
 
-// check makes sure that the nodes are a tree and the path is one of its own.
+// check makes sure that the nodes form a tree and the path is a path in it.
 func (s *Step) check() error {
 	if n := len(s.Nodes); n < 1 || n > tree.MaxNodes {
 		return fmt.Errorf("nodes has %d entries, want 1..%d, the root first", n, tree.MaxNodes)

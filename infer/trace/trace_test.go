@@ -47,13 +47,13 @@ func record(t *testing.T, method, verifier string, temperature float64, w io.Wri
 	return s
 }
 
-// The steps of a file, read back, are the sequence: what was kept of each path and
-// the target's own tokens make the output. Probabilities are those of the models.
+// The steps of a file, read back, give the sequence: the kept part of each path and the
+// target's own tokens make up the output. Probabilities are those of the models.
 func TestATraceHoldsTheSequence(t *testing.T) {
 	for _, c := range []struct {
 		method, verifier string
 		temperature      float64
-		q                bool // the draft says what it gave
+		q                bool // the draft gives probabilities
 	}{
 		{"ar", "", 0, true},
 		{"salf:N=12", "", 0, true},
@@ -69,7 +69,7 @@ func TestATraceHoldsTheSequence(t *testing.T) {
 			passes++
 			drafted += len(s.Nodes) - 1
 			if s.Pos != 2+len(tokens)-1 {
-				t.Errorf("%s: a round at %d behind %d tokens", c.method, s.Pos, len(tokens))
+				t.Errorf("%s: a round at %d after %d tokens", c.method, s.Pos, len(tokens))
 			}
 			for _, n := range s.Path[1:] {
 				tokens = append(tokens, s.Nodes[n].ID)
@@ -100,7 +100,7 @@ func TestATraceHoldsTheSequence(t *testing.T) {
 	}
 }
 
-// Tracing changes no output, and one that fails ends its sequence.
+// Tracing does not change the output, and a trace that fails ends its sequence.
 func TestTracingLooksOnOnly(t *testing.T) {
 	traced := record(t, "static:binary-3,draw=distinct", "traversal", 0.7, io.Discard)
 	target := &drafttest.Target{Table: drafttest.Table{Seed: 3, Vocab: 8, Order: 2, Sharp: 2}, MaxLen: 60}
@@ -163,8 +163,8 @@ func TestTreesInATerminal(t *testing.T) {
 	}
 }
 
-// The drawing is XML, with a circle for each node and for the target's own token,
-// and no two of them in one place.
+// The drawing is valid XML, with a circle for each node and for the target's own token, no two
+// of them in the same place.
 func TestTreesAsSVG(t *testing.T) {
 	var b bytes.Buffer
 	v := trace.NewSVG(&b)
@@ -228,7 +228,7 @@ func TestBadFilesAreRefused(t *testing.T) {
 	}
 }
 
-// Any file is read, or refused; what is read can be drawn.
+// Any file is either read or refused; a file that is read can be drawn.
 func FuzzRead(f *testing.F) {
 	head := `{"talf_trace":1,"temperature":0}` + "\n"
 	f.Add([]byte(head + `{"nodes":[{"parent":-1},{"parent":0,"text":"\u0000<","q":0.5}],"path":[0,1],"kept":1,"next":{"text":"x"}}` + "\n"))
@@ -280,7 +280,7 @@ func TestProbabilitiesThatJSONCannotSay(t *testing.T) {
 	}
 }
 
-// What lookahead's window holds is scored for later rounds: it was not rejected.
+// The nodes of lookahead's window are scored for later rounds, which is not a rejection.
 func TestNodesThatAreScoredOnlyAreNotRejected(t *testing.T) {
 	var file bytes.Buffer
 	record(t, "lookahead:W=3,N=3,G=2", "", 0, &file)

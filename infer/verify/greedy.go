@@ -2,14 +2,14 @@ package verify
 
 import "talf/infer"
 
-// Greedy keeps the longest path along the target's argmax. The output is that of
-// plain decoding at temperature 0, whatever the tree.
+// Greedy keeps the longest path that follows the target's argmax. The output is that of plain
+// decoding at temperature 0, whatever the tree.
 type Greedy struct{ path []int }
 
 // Fits allows every tree.
 func (*Greedy) Fits(infer.Draw, bool) error { return nil }
 
-// Verify uses no chance.
+// Verify draws nothing.
 func (g *Greedy) Verify(p infer.Proposal, s infer.Scores, _ infer.Chance) (infer.Verdict, error) {
 	g.path = append(g.path[:0], 0)
 	for n := 0; ; {

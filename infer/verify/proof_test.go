@@ -31,8 +31,8 @@ func maker(t testing.TB, name string) func() infer.Verifier {
 	return m.New
 }
 
-// What the table refuses would not be lossless: the enumeration finds a wrong
-// probability. Rules for chains are left out: they see a tree as a chain.
+// Pairs that the table refuses would not be lossless: the enumeration finds a wrong
+// probability. Rules for chains are left out: they treat a tree as a chain.
 func TestRefusedPairsAreNotLossless(t *testing.T) {
 	pairs := 0
 	for _, m := range verify.Methods() {
@@ -82,7 +82,7 @@ func TestCheckSaysWhatWouldWork(t *testing.T) {
 	}
 }
 
-// before returns the sibling that was added before n, which is not the first.
+// before returns the sibling added before n, which must not be the first.
 func before(t *tree.Tree, n int) int {
 	m := t.FirstChild(t.Parent(n))
 	for t.NextSibling(m) != n {
@@ -91,8 +91,8 @@ func before(t *tree.Tree, n int) int {
 	return m
 }
 
-// regular is the scheme of random shapes in which no child has more below it than
-// the one drawn before it.
+// regular is the scheme of random shapes in which no child has more nodes below it than the one
+// drawn before it.
 func regular() verifytest.Scheme {
 	grow := func(p *infer.Proposal, q verifytest.Rows, c infer.Chance, rng *rand.Rand) {
 		var kids [3][9]int // by depth and place among the siblings
@@ -114,10 +114,10 @@ func regular() verifytest.Scheme {
 	return verifytest.Scheme{Name: "regular trees drawn without replacement", Draw: infer.Distinct, Grow: grow}
 }
 
-// Averaged over everything that a drafter can draw, traversal keeps at least as
-// much as rrsw where every token has mass, and on chains exactly what block does.
-// A single tree may be the other way round; and so may a shape in which a later
-// sibling reaches deeper than an earlier one, which no published tree does.
+// Averaged over everything that a drafter can draw, traversal keeps at least as much as rrsw if
+// every token has mass, and on chains exactly as much as block. For a single tree it may be the
+// other way round, and also for a shape in which a later sibling reaches deeper than an earlier
+// one, which no published tree does.
 func TestTraversalKeepsMoreOnAverage(t *testing.T) {
 	cases := 60
 	if testing.Short() {
@@ -157,12 +157,12 @@ func TestTraversalKeepsMoreOnAverage(t *testing.T) {
 	}
 }
 
-// irregular is a scheme whose shapes are of any kind.
+// irregular is a scheme of arbitrary shapes.
 var irregular = verifytest.Drawn("trees drawn without replacement", infer.Distinct, false)
 
-// The order of TestTraversalKeepsMoreOnAverage needs its condition: here the root
-// has one child, that one has both tokens of the vocabulary as children, and the
-// second of them alone has children of its own.
+// The order in TestTraversalKeepsMoreOnAverage needs its condition: here the root has one
+// child, which has both tokens of the vocabulary as children, and only the second of them has
+// children of its own.
 func TestTraversalMayKeepLessWhereALaterSiblingReachesDeeper(t *testing.T) {
 	c := verifytest.NewCase(103, true)
 	s := verifytest.Scheme{Draw: infer.Distinct, Grow: func(p *infer.Proposal, q verifytest.Rows, ch infer.Chance, _ *rand.Rand) {
@@ -182,8 +182,8 @@ func TestTraversalMayKeepLessWhereALaterSiblingReachesDeeper(t *testing.T) {
 	}
 }
 
-// The reference's averages were computed with fractions. Here the samplers of
-// infer/draft draw the trees.
+// The reference computed the averages with fractions. Here the samplers of infer/draft draw the
+// trees.
 func TestAveragesEqualTheReferenceFractions(t *testing.T) {
 	var file struct {
 		Cases []struct {
@@ -240,14 +240,14 @@ func TestAveragesEqualTheReferenceFractions(t *testing.T) {
 	}
 }
 
-// A naive verifier is the text of algorithms for trees drawn at random, made to
-// be broken in one place. It allocates what it likes.
+// A naive verifier follows the text of the algorithms for trees drawn at random, and can be
+// broken in one place. It allocates freely.
 type naive struct {
 	sequence bool // traversal; else recursive rejection from the root
 	replace  bool
 
 	noUpdate     bool // rrs: a rejected duplicate leaves the residual as it is
-	noScale      bool // what is left of q is not normalised
+	noScale      bool // the rest of q is not normalised
 	noGuard      bool // an all-zero residual is divided by its sum
 	keepA        bool // a(u) stays as it is when a child is rejected
 	hotBonus     bool // the token after full acceptance without the temperature
@@ -373,8 +373,8 @@ func (v *naive) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.
 	}
 }
 
-// blind hides the path to a node from the target's processors: their context
-// ends with the committed tokens, and the node's own one.
+// blind hides the path to a node from the target's processors: their context is the committed
+// tokens and the node's own.
 type blind struct {
 	infer.Scores
 	tree *tree.Tree
@@ -387,7 +387,7 @@ func (b blind) Dist(n int) infer.Dist {
 	return b.Scores.Dist(b.tree.Parent(n))
 }
 
-// Every trap of the design, planted once. The naive verifiers themselves pass.
+// Each trap that the design names is planted once. The unbroken naive verifiers pass.
 func TestPlantedTrapsAreCaught(t *testing.T) {
 	drawn := func(d infer.Draw) verifytest.Scheme {
 		return verifytest.Drawn("drawn trees", d, false)
@@ -400,7 +400,7 @@ func TestPlantedTrapsAreCaught(t *testing.T) {
 		}
 		return s
 	}
-	// rebuild copies p's tree with the children that order keeps, in its order.
+	// rebuild copies p's tree with only the children that order returns, in that order.
 	rebuild := func(p *infer.Proposal, order func(q infer.Dist, kids []int) []int) {
 		old, q := p.Tree, p.Q
 		t := tree.New(old.Token(0), old.Len())
@@ -501,7 +501,7 @@ func (v contextless) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (i
 	return v.Verifier.Verify(p, blind{Scores: s, tree: p.Tree}, c)
 }
 
-// A child that its row could not have drawn is the drafter's mistake.
+// A child that its row could not have drawn is an error of the drafter.
 func TestATokenThatCouldNotBeDrawnIsAnError(t *testing.T) {
 	tr := tree.New(0, 4)
 	tr.Add(0, 1)
@@ -518,8 +518,8 @@ func TestATokenThatCouldNotBeDrawnIsAnError(t *testing.T) {
 	}
 }
 
-// rounding is a Chance that rejects whatever it may, p = q included, as rounding
-// can: verdicts must stay tokens of the target's.
+// rounding is a Chance that rejects whenever it may, even if p = q, as rounding errors can:
+// verdicts must still consist of the target's tokens.
 type rounding struct{ rng *rand.Rand }
 
 func (rounding) Accept(p float64) bool { return p > 1 }
@@ -571,7 +571,7 @@ func TestRejectionsByRoundingAloneLeaveTheTarget(t *testing.T) {
 	}
 }
 
-// wide is a tree of drawn children over a vocabulary, with its rows.
+// wide returns a tree of drawn children over a vocabulary, with its rows.
 func wide(t testing.TB, vocab int, replace, chain bool) (infer.Proposal, infer.Scores) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	row := func() infer.Dist {
@@ -641,9 +641,9 @@ func BenchmarkVerdict(b *testing.B) {
 	}
 }
 
-// Through the real engine, with its drafts and its draws: the joint distribution
-// of the first three tokens over many seeds, by χ². Over all pairs together, a
-// right engine fails with probability 1e-5 at most; seeds are fixed.
+// The joint distribution of the first three tokens over many seeds, through the real engine
+// with its drafts and its draws, by a χ² test. Over all pairs together, a correct engine fails
+// with probability 1e-5 at most; seeds are fixed.
 func TestSampledTokensFollowTheTargetThroughTheEngine(t *testing.T) {
 	const vocab, falseAlarm = 5, 1e-5
 	seeds := 5000
@@ -682,9 +682,9 @@ func TestSampledTokensFollowTheTargetThroughTheEngine(t *testing.T) {
 	}
 }
 
-// Whatever the truncation, the penalty, the limits, the place of EOS and the passes
-// that fail between a draft and its verdict: every token is one that the target may
-// write there, and every sequence ends well.
+// Whatever the truncation, the penalty, the limits, the position of EOS and the passes that
+// fail between a draft and its verdict: every token is one that the target may write there, and
+// every sequence finishes properly.
 func TestEveryTokenIsOneOfTheTargets(t *testing.T) {
 	seeds := 300
 	if testing.Short() {
@@ -753,9 +753,8 @@ func TestEveryTokenIsOneOfTheTargets(t *testing.T) {
 	}
 }
 
-// chiSquared decodes three tokens for each seed and compares their counts with
-// the target's joint distribution. Outcomes expected less than five times share a
-// cell.
+// chiSquared decodes three tokens for each seed and compares their counts with the target's
+// joint distribution. Outcomes expected fewer than five times share a cell.
 func chiSquared(t *testing.T, newVerifier func() infer.Verifier, method string, vocab, seeds int) (stat float64, cells int, st infer.Stats) {
 	t.Helper()
 	const temperature = 0.8
@@ -771,7 +770,7 @@ func chiSquared(t *testing.T, newVerifier func() infer.Verifier, method string, 
 	count := make([]float64, vocab*vocab*vocab)
 	d, v := mk.New(), newVerifier()
 	for seed := range seeds {
-		// One token more than is counted, so that trees are as deep as the method's.
+		// One token more than is counted, so that trees reach the method's full depth.
 		s, err := e.Generate(t.Context(), infer.Request{
 			Prompt: prompt, MaxTokens: 4, Seed: uint64(seed), Drafter: d, Source: src, Verifier: v, Processor: proc,
 		})
@@ -810,8 +809,7 @@ func chiSquared(t *testing.T, newVerifier func() infer.Verifier, method string, 
 	return stat, cells, st
 }
 
-// The engine refuses trees that the verifier is not lossless with, before they
-// cost a pass.
+// The engine refuses trees for which the verifier is not lossless before they cost a pass.
 func TestTheEngineRefusesUnfitTrees(t *testing.T) {
 	target := &drafttest.Target{Table: drafttest.Table{Seed: 9, Vocab: 8, Order: 2, Sharp: 1}, MaxLen: 40}
 	for _, c := range []struct{ verify, method, want string }{

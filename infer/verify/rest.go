@@ -9,11 +9,10 @@ import (
 	"talf/tree"
 )
 
-// A rest holds the target's and the draft's rows of one node while its children are
-// rejected: p is the residual, q the draft without the tokens that cannot be drawn
-// again. A rejection costs one pass over the vocabulary: rows are not normalised, and
-// scale and mass say what is missing. Rows are read on first use: those of a leaf that
-// is not accepted, never.
+// A rest holds the target's and the draft's rows of one node while its children are rejected: p
+// is the residual, q the draft without the tokens that cannot be drawn again. A rejection costs
+// one pass over the vocabulary: rows are not normalised; scale and mass are the missing
+// factors. Rows are read on first use, so those of a rejected leaf are never read.
 type rest struct {
 	node   int
 	scores infer.Scores
@@ -24,18 +23,18 @@ type rest struct {
 	mass   float64    // Σ q over the tokens that can still be drawn
 	again  bool       // rejected tokens can be drawn again: the rule's, not the node's
 
-	own  infer.Dist // memory of the residual
+	own  infer.Dist // memory for the residual
 	gone []int32
 }
 
-// begin is node n before any of its children is looked at.
+// begin sets r to node n, before any of its children is decided.
 func (r *rest) begin(p *infer.Proposal, s infer.Scores, n int) {
 	r.node, r.scores, r.draft = n, s, p.Q
 	r.p, r.scale = nil, 1
 	r.q, r.mass = nil, 1
 }
 
-// row is p, up to scale.
+// row returns p, up to scale.
 func (r *rest) row() infer.Dist {
 	if r.p == nil {
 		r.p = r.scores.Dist(r.node)
@@ -43,7 +42,7 @@ func (r *rest) row() infer.Dist {
 	return r.p
 }
 
-// drawn is q, up to mass, of a node that has children.
+// drawn returns q, up to mass, for a node that has children.
 func (r *rest) drawn() infer.Dist {
 	if r.q == nil {
 		r.q = r.draft(r.node)
@@ -51,7 +50,7 @@ func (r *rest) drawn() infer.Dist {
 	return r.q
 }
 
-// ratio is p(x)/q(x) as they are now, x the token of a child.
+// ratio returns the current p(x)/q(x) for the token x of a child.
 func (r *rest) ratio(x int32) (float64, error) {
 	q := r.drawn()
 	if !(q[x] > 0) {
@@ -60,10 +59,10 @@ func (r *rest) ratio(x int32) (float64, error) {
 	return float64(r.row()[x]*r.scale) / float64(q[x]/r.mass), nil
 }
 
-// reject removes child k of t, whose path was accepted so far with probability a:
-// p becomes max(a·p−q, 0), and q loses k's token unless it can be drawn again.
-// It returns the sum of the new p, 0 where rounding alone made the rejection; p is
-// then the target's row, as good as any.
+// reject rejects child k of t, whose path was accepted so far with probability a: p becomes
+// max(a·p−q, 0), and q loses k's token unless it can be drawn again. It returns the sum of the
+// new p, or 0 if only rounding caused the rejection; p is then the target's row, which is as
+// good as any.
 func (r *rest) reject(t *tree.Tree, k int, a float64) (sum float64) {
 	p := r.row()
 	r.own = slices.Grow(r.own[:0], len(p))[:len(p)]
@@ -79,10 +78,9 @@ func (r *rest) reject(t *tree.Tree, k int, a float64) (sum float64) {
 	return sum
 }
 
-// remove takes child k's token out of q. Nothing is written: a rejected token has
-// p = 0, so that whatever q says of it stays without effect, and only the mass of
-// the others is needed. A difference from 1 loses digits where most of the mass
-// is gone; it is then summed.
+// remove takes child k's token out of q without writing to it: a rejected token has p = 0, so
+// its value in q has no effect, and only the mass of the others is needed. Subtracting from 1
+// loses digits once most of the mass is gone; then the mass is summed.
 func (r *rest) remove(t *tree.Tree, k int) {
 	if r.mass -= r.q[t.Token(k)]; r.mass > 1.0/16 {
 		return

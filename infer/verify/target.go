@@ -2,11 +2,11 @@ package verify
 
 import "talf/infer"
 
-// Target samples from the target and follows the child that carries the sample;
-// where there is none, the sample is the residual token. Every emitted token is
-// a draw from the target's own distribution, made without looking at the tree:
-// the output is exact for any tree that does not depend on these draws, and with
-// draws keyed by position it is the bytes of plain sampling.
+// Target samples from the target and follows the child that carries the sample; if there is
+// none, the sample is the residual token. Every emitted token is a draw from the target's own
+// distribution, made without looking at the tree: the output is exact for any tree that does
+// not depend on these draws, and with draws keyed by position it is identical to plain
+// sampling.
 type Target struct{ path []int }
 
 // Fits allows every tree.

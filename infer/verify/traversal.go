@@ -2,20 +2,20 @@ package verify
 
 import "talf/infer"
 
-// Traversal is Traversal Verification (Weng et al. 2025, Algorithm 3): from the
-// leaves up, each step accepts or rejects the whole path to a leaf. A node u keeps
-// its rows p, q and the probability a(u) with which the path to it is accepted:
-// a(root) = 1, and a(v) = min(1, a(u)·p(v)/q(v)) when a child v of u is first
-// reached. The leaf v of the first chain is accepted with probability a(v), with
-// all above it; otherwise it is deleted, and its parent, the root excepted, takes
+// Traversal is Traversal Verification (Weng et al. 2025, Algorithm 3): from the leaves up, each
+// step accepts or rejects the whole path to a leaf. A node u has rows p, q and the probability
+// a(u) with which the path to it is accepted: a(root) = 1, and a(v) = min(1, a(u)·p(v)/q(v))
+// when a child v of u is first reached. The leaf v of the first chain is accepted with
+// probability a(v), together with everything above it. Otherwise it is deleted, and its parent
+// u, unless it is the root, gets
 //
 //	r = Σ_x max(a(u)·p(x) − q(x), 0),  a(u) ← r / (r + 1 − a(u)),
 //	p ← norm(max(a_before(u)·p − q, 0)),  q(v) ← 0, q ← norm(q).
 //
-// Children have to be drawn without replacement. On a chain it equals Block.
+// Children must be drawn without replacement. On a chain it equals Block.
 type Traversal struct {
 	path  []int
-	chain []link // the first chain, root first; more beyond, for their memory
+	chain []link // the first chain, root first; entries beyond it are kept for their memory
 }
 
 // A link is a node of the first chain.
@@ -25,10 +25,10 @@ type link struct {
 	next int // first child that was not deleted, -1 if none
 }
 
-// Fits says why the rule would not be lossless.
+// Fits reports why the rule would not be lossless.
 func (*Traversal) Fits(d infer.Draw, chain bool) error { return Check("traversal", d, chain) }
 
-// Verify decides once per leaf of the first chain and draws one token.
+// Verify makes one decision per leaf of the first chain and draws one token.
 func (v *Traversal) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.Verdict, error) {
 	v.path = v.path[:0]
 	v.push(&p, s, 0, 1)
@@ -59,7 +59,7 @@ func (v *Traversal) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (in
 	}
 }
 
-// push makes n the end of the first chain.
+// push appends n to the first chain.
 func (v *Traversal) push(p *infer.Proposal, s infer.Scores, n int, a float64) {
 	if len(v.path) == len(v.chain) {
 		v.chain = append(v.chain, link{})

@@ -1,5 +1,5 @@
-// Package verify holds the rules that choose which drafted path to keep, one per
-// file. An implementation must pass verifytest.Lossless.
+// Package verify holds the rules that choose which drafted path to keep, one per file. An
+// implementation must pass verifytest.Lossless.
 package verify
 
 import (
@@ -16,14 +16,13 @@ type Method struct {
 	spec.Line
 	// Greedy rules reproduce decoding at temperature 0, the others sampling.
 	Greedy bool
-	// Draws are the ways to choose children that the rule is lossless with. In a
-	// chain, where a node has one child, drawing with and without replacement are
-	// the same.
+	// Draws are the ways to choose children for which the rule is lossless. In a chain, where a
+	// node has one child, drawing with and without replacement are the same.
 	Draws []infer.Draw
-	// Chain rules look at chains alone: of a tree, at the first child of each node.
+	// Chain rules look only at chains: in a tree, at the first child of each node.
 	Chain bool
-	// Exact rules reproduce plain decoding of the same seed token for token; the
-	// others have its distribution.
+	// Exact rules reproduce plain decoding with the same seed token for token; the others have
+	// its distribution.
 	Exact bool
 	New   func() infer.Verifier
 }
@@ -65,7 +64,7 @@ func Methods() []Method {
 	}
 }
 
-// Find returns the line of a verifier's name.
+// Find returns the line of the verifier called name.
 func Find(name string) (Method, error) {
 	m, _, err := spec.Table[Method]{Kind: "verifier", Lines: Methods()}.Parse(name)
 	if err != nil {
@@ -74,8 +73,7 @@ func Find(name string) (Method, error) {
 	return m, err
 }
 
-// Fits reports whether m suits children chosen by d; chain says that
-// no node has two.
+// Fits reports whether m is lossless with children chosen by d; chain says that no node has two.
 func (m *Method) Fits(d infer.Draw, chain bool) bool {
 	if m.Chain && !chain {
 		return false
@@ -84,9 +82,9 @@ func (m *Method) Fits(d infer.Draw, chain bool) bool {
 		chain && d != infer.Chosen && (slices.Contains(m.Draws, infer.Distinct) || slices.Contains(m.Draws, infer.Repeated))
 }
 
-// Check returns an error unless the verifier called name is lossless with children
-// chosen by d: what is wrong, and what would work. Chain says that no node has two
-// children. The name "" stands for a verifier that suits every tree.
+// Check returns an error unless the verifier called name is lossless with children chosen by d;
+// the error says what would work. chain says that no node has two children. The name "" stands
+// for a verifier that suits every tree.
 func Check(name string, d infer.Draw, chain bool) error {
 	if name == "" {
 		return nil
@@ -122,7 +120,7 @@ func Default(temperature float64) string {
 	return "target"
 }
 
-// New returns the verifier name for decoding at a temperature; "" is Default.
+// New returns the verifier called name for decoding at a temperature; "" is Default.
 func New(name string, temperature float64) (infer.Verifier, error) {
 	if name == "" {
 		name = Default(temperature)

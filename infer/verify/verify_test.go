@@ -17,8 +17,7 @@ import (
 	"talf/tree"
 )
 
-// Every verifier is lossless with every way to choose children that its line of
-// the table says.
+// Every verifier is lossless with every way to choose children that its line of the table lists.
 func TestLossless(t *testing.T) {
 	for _, m := range verify.Methods() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -166,7 +165,7 @@ func renumber(path []int, ours map[int]int) (out []int) {
 	return out
 }
 
-// The reference lists every outcome of fixed trees as exact fractions.
+// The reference lists every outcome for fixed trees as exact fractions.
 func TestOutcomesEqualTheReferenceFractions(t *testing.T) {
 	type outcome struct {
 		Path  []int
@@ -196,7 +195,7 @@ func TestOutcomesEqualTheReferenceFractions(t *testing.T) {
 	seen := map[string]int{}
 	for _, c := range file.Cases {
 		tr := tree.New(-1, tree.MaxNodes)
-		ours, theirs := map[int]int{0: 0}, []int{0} // the reference's nodes, and its node of each of ours
+		ours, theirs := map[int]int{0: 0}, []int{0} // the reference's nodes, and its node for each of ours
 		for n := 0; n < len(theirs); n++ {
 			for _, k := range c.Nodes[theirs[n]].Children {
 				ours[k] = tr.Add(n, c.Nodes[k].Token)

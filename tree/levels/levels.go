@@ -1,5 +1,5 @@
-// Package levels grows the trees whose nodes are labelled for training: a beam search
-// that keeps the selected nodes alone, K per level, best first (TALF, §3.2).
+// Package levels grows the trees whose nodes are labelled for training: a beam search that
+// keeps only the selected nodes, K per level, best first (TALF, §3.2).
 //
 // The search never runs a model. A caller drives it, so that one pass of a model
 // serves any number of searches:
@@ -9,8 +9,8 @@
 //		rows = run nodes ask of s.Tree()
 //	}
 //
-// It owns what it returns, valid until its next Start, and stops allocating once it
-// has seen its largest tree.
+// A Search owns what it returns, valid until its next Start, and stops allocating once it has
+// seen its largest tree.
 package levels
 
 import (
@@ -50,7 +50,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// A Search grows one tree after the other.
+// A Search grows one tree after another.
 type Search struct {
 	cfg      Config
 	maxDepth int
@@ -123,8 +123,8 @@ func (s *Search) Grow(rows []tree.Row) []int {
 	return s.ask
 }
 
-// consider adds what may follow node n, except tokens without mass, as in the tail of
-// a certain row, or whose log probability is no number.
+// consider adds the tokens that may follow node n, except those without mass, as in the tail of
+// a certain row, or whose log probability is NaN.
 func (s *Search) consider(n int, row *tree.Row) {
 	for r := range min(len(row.Tokens), s.cfg.K) {
 		if logp := row.LogProb[r]; logp > float32(math.Inf(-1)) {

@@ -11,8 +11,7 @@ import (
 	"talf/tree/levels"
 )
 
-// A node of the trees in these tests carries the tokens of its path as its own, so
-// that a row can be drawn for it.
+// In these tests a node carries its path as its token, so that a row can be drawn for it.
 func rows(t *rapid.T, n, width int) []tree.Row {
 	out := make([]tree.Row, n)
 	for i := range out {
@@ -36,7 +35,7 @@ func TestLevelsKeepTheBestOfEachLevel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // nothing may be left of the first tree
+		for range 2 { // nothing of the first tree may remain
 			s.Start(7, limit)
 			score, level := []float64{0}, []int{0}
 			ask := s.Grow(nil)

@@ -232,8 +232,8 @@ func PassTable(rows []PassRow) table.Table {
 	return t
 }
 
-// PassFigure draws the cost of a pass relative to that of the first size, a line for each model and context. Prompts are left
-// out.
+// PassFigure draws the cost of a pass relative to that of the first size, a line for each model
+// and context. Prompts are left out.
 func PassFigure(rows []PassRow) plot.Figure {
 	f := plot.Figure{Title: "Cost of a pass over one of the fewest rows", X: "rows", Y: "cost", LogX: true, FromZero: true}
 	for i := range rows {

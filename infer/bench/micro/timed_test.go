@@ -23,7 +23,8 @@ func TestATimedQueueKeepsItsAbilities(t *testing.T) {
 	})
 }
 
-// The timed path is the one that decoding takes: the same operations reach the device in the same order.
+// The timed path is the one that decoding takes: the same operations reach the device in the
+// same order.
 func TestATimedModelRunsTheSameOperations(t *testing.T) {
 	dev, err := cpu.New(cpu.Default())
 	if err != nil {

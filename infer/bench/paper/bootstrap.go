@@ -21,9 +21,10 @@ func (i Interval) text(decimals int, scale float64) string {
 	return fmt.Sprintf("%.*f [%.*f, %.*f]", decimals, scale*i.Value, decimals, scale*i.Low, decimals, scale*i.High)
 }
 
-// A Bootstrap says how confidence intervals are computed: as percentiles over Reps samples, each of as many units as were
-// measured, drawn with replacement (Efron 1979). A unit is a prompt or a text, never a token: the tokens of a text depend on each
-// other, and resampling single tokens would give intervals far too narrow.
+// A Bootstrap says how confidence intervals are computed: as percentiles over Reps samples,
+// each of as many units as were measured, drawn with replacement (Efron 1979). A unit is a
+// prompt or a text, never a token: the tokens of a text depend on each other, and resampling
+// single tokens would give intervals far too narrow.
 type Bootstrap struct {
 	Reps  int     `json:"resamples"`
 	Level float64 `json:"level"` // of confidence

@@ -9,9 +9,10 @@ import (
 	"talf/internal/table"
 )
 
-// The tables and figures of DynaTree. Table 1: throughput; 2: latency; 3: verification; 4 and Figure 5: the ablation; 5: memory.
-// Figure 6: lengths of answers; 7: parameters of the fixed tree; 8: of DynaTree; 9: lengths of prompts. The paper's answers are
-// 1500 tokens long; here lengths are fractions of the run's.
+// The tables and figures of DynaTree. Table 1: throughput; 2: latency; 3: verification; 4 and
+// Figure 5: the ablation; 5: memory. Figure 6: lengths of answers; 7: parameters of the fixed
+// tree; 8: of DynaTree; 9: lengths of prompts. The paper's answers are 1500 tokens long; here
+// lengths are fractions of the run's.
 func dynatree() []Exhibit {
 	greedy := []float64{0}
 	lm := func(label, spec string) Variant { return Variant{Label: label, Spec: spec, Ask: AskLM} }
@@ -121,7 +122,8 @@ func dynatree() []Exhibit {
 	}
 }
 
-// perSet is a table with a row for each column of the view and the figures of each set, without a mean over sets.
+// perSet is a table with a row for each column of the view and the figures of each set, without
+// a mean over sets.
 func (v *View) perSet(first string, t float64, names []string, f ...func(*bench.Row) string) table.Table {
 	out := table.Table{Caption: v.caption(t), Header: []string{first}}
 	for _, s := range v.sets() {

@@ -13,8 +13,9 @@ import (
 	"talf/internal/table"
 )
 
-// 95% intervals contain the truth in about 95 of 100 experiments: here in 360 to 396 of 400 with 40 units each. Percentile
-// intervals of so few units are slightly narrow; either bound is four standard deviations of a binomial from 0.94.
+// 95% intervals contain the truth in about 95 of 100 experiments: here in 360 to 396 of 400
+// with 40 units each. Percentile intervals of so few units are slightly narrow; either bound is
+// four standard deviations of a binomial from 0.94.
 func TestIntervalsHoldTheTruthAsOftenAsTheySay(t *testing.T) {
 	b := paper.DefaultBootstrap()
 	b.Reps = 400
@@ -79,8 +80,8 @@ func items(r *rand.Rand, seqs [][]int32) []paper.Item {
 	return out
 }
 
-// The values are those of all items together, which the reference pins, whichever texts the items belong to. The intervals
-// resample whole texts.
+// The values are those of all items together, which the reference pins, whichever texts the
+// items belong to. The intervals resample whole texts.
 func TestIntervalsOfRanksHoldTheValuesOfAllItems(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	seqs := [][]int32{make([]int32, 30), nil, make([]int32, 1), make([]int32, 2), make([]int32, 80), make([]int32, 41)}

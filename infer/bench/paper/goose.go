@@ -11,8 +11,9 @@ import (
 	"talf/internal/table"
 )
 
-// The tables and figures of GOOSE. Table 1: spine and isotropic trees; 2: the ablation; 3: all methods. Figure 4(a): what the
-// spine tree adds; 4(b): its parameters; 5: acceptance by origin. Appendix E.4: the bound of Proposition 1.
+// The tables and figures of GOOSE. Table 1: spine and isotropic trees; 2: the ablation; 3: all
+// methods. Figure 4(a): what the spine tree adds; 4(b): its parameters; 5: acceptance by
+// origin. Appendix E.4: the bound of Proposition 1.
 func goose() []Exhibit {
 	greedy := []float64{0}
 	goose := Variant{Label: "GOOSE", Spec: "goose"}
@@ -210,7 +211,8 @@ func gooseE4(v *View, t float64) table.Table {
 	return out
 }
 
-// Bound returns the lower bound on τ in Proposition 1 of GOOSE (equation 1), averaged over the shapes of the proposed trees:
+// Bound returns the lower bound on τ in Proposition 1 of GOOSE (equation 1), averaged over the
+// shapes of the proposed trees:
 //
 //	Σ_{i=1..m} ps^i + Σ_{i<m} ps^i (1−ps) φ_i (1+ℓ) + 1
 //	φ_i = 1 − (1−pt)^{w_i},  ℓ = Σ_{k=1..depth−1} pt^k

@@ -75,8 +75,8 @@ func own() []Exhibit {
 	}
 }
 
-// acceptance lays out the histogram of tokens per pass, and acceptance by depth and by rank over all sets; sequoia takes the
-// latter as its ranks.
+// acceptance lays out the histogram of tokens per pass, and acceptance by depth and by rank
+// over all sets; sequoia takes the latter as its ranks.
 func acceptance(v *View, t float64) table.Table {
 	out := table.Table{
 		Caption: v.caption(t),

@@ -1,5 +1,6 @@
-// Package paper reproduces tables and figures of publications, and sweeps of this project's own, on the models and prompts at
-// hand: it defines what each of them runs and how it is laid out.
+// Package paper reproduces tables and figures of publications, and sweeps of this project's
+// own, on the models and prompts at hand: it defines what each of them runs and how it is laid
+// out.
 package paper
 
 import (
@@ -74,8 +75,8 @@ func Exhibits() spec.Table[Exhibit] {
 	return spec.Table[Exhibit]{Kind: "paper table", Lines: slices.Concat(salf(), goose(), dynatree(), traversal(), own())}
 }
 
-// Select returns the exhibits with these names. "all" selects every one, and the name of a publication, such as "goose", all of
-// its own.
+// Select returns the exhibits with these names. "all" selects every one, and the name of a
+// publication, such as "goose", all of its own.
 func Select(names []string) ([]Exhibit, error) {
 	all := Exhibits()
 	var out []Exhibit
@@ -157,7 +158,8 @@ func (k *Kit) sources(a Ask) []bench.Source {
 	return nil
 }
 
-// resolve turns x's variants into methods. without names the variants for which the kit lacks something.
+// resolve turns x's variants into methods. without names the variants for which the kit lacks
+// something.
 func (x *Exhibit) resolve(k *Kit) (cols []column, methods []bench.Method, without []string) {
 	for _, v := range x.Variants {
 		got := k.sources(v.Ask)
@@ -197,8 +199,8 @@ func (x *Exhibit) resolve(k *Kit) (cols []column, methods []bench.Method, withou
 	return cols, methods, without
 }
 
-// Add adds what the exhibits run to c, each method and temperature once, and returns the variants that are left out because the
-// kit lacks something for them.
+// Add adds what the exhibits run to c, each method and temperature once, and returns the
+// variants that are left out because the kit lacks something for them.
 func Add(c *bench.Config, exhibits []Exhibit, k *Kit) (without []string) {
 	for i := range exhibits {
 		x := &exhibits[i]

@@ -53,7 +53,8 @@ func TestPapersNameMethodsThatExist(t *testing.T) {
 	}
 }
 
-// All papers share one run: tables are complete, and every variant that was not left out has figures.
+// All papers share one run: tables are complete, and every variant that was not left out has
+// figures.
 func TestPapersShareOneRun(t *testing.T) {
 	e, target := benchtest.Engine()
 	src := func(agree float64) *drafttest.Source { return &drafttest.Source{Target: target, Agree: agree} }

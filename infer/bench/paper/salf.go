@@ -8,9 +8,9 @@ import (
 	"talf/internal/table"
 )
 
-// The tables of SALF and TALF ("Tree-Aware Loss Function"; the README lists the papers). Table 1: the methods; 2: tree
-// constructions by loss; 3: heads; 4: thresholds. Figure 2(a): nodes by rank. Losses and top-k are those that the run's heads
-// were trained with.
+// The tables of SALF and TALF ("Tree-Aware Loss Function"; the README lists the papers). Table
+// 1: the methods; 2: tree constructions by loss; 3: heads; 4: thresholds. Figure 2(a): nodes by
+// rank. Losses and top-k are those that the run's heads were trained with.
 func salf() []Exhibit {
 	heads := func(label, spec string) Variant { return Variant{Label: label, Spec: spec, Ask: AskHeads} }
 	speedAndTau := []string{"speed-up", "τ"}

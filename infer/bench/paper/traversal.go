@@ -9,8 +9,9 @@ import (
 	"talf/internal/table"
 )
 
-// The tables and figure of Traversal Verification, which compare token-level verification (rrsw) and traversal on the same trees,
-// drawn without replacement. Table 2: with a small language model; 3: with a head; 4: by temperature. Figure 3: by depth.
+// The tables and figure of Traversal Verification, which compare token-level verification
+// (rrsw) and traversal on the same trees, drawn without replacement. Table 2: with a small
+// language model; 3: with a head; 4: by temperature. Figure 3: by depth.
 func traversal() []Exhibit {
 	pair := func(label, group, shape string, ask Ask) []Variant {
 		spec := "static:" + shape + ",draw=distinct"

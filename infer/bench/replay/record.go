@@ -35,9 +35,10 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Record decodes every prompt of c and records the models' rows and what passes cost. At every position each draft model is asked
-// for its best nodes. Every few rounds the target scores such a tree, so that the costs of larger passes are known. c's methods
-// run too: the rows that they ask for off the target's path are recorded as well.
+// Record decodes every prompt of c and records the models' rows and what passes cost. At every
+// position each draft model is asked for its best nodes. Every few rounds the target scores
+// such a tree, so that the costs of larger passes are known. c's methods run too: the rows that
+// they ask for off the target's path are recorded as well.
 func Record(ctx context.Context, e *infer.Engine, c bench.Config, sources []bench.Source, rc Config) (*Recording, error) {
 	if err := errors.Join(c.Validate(), rc.Validate()); err != nil {
 		return nil, err
@@ -191,8 +192,9 @@ func (r *recorder) record(ctx context.Context, x *Text, p bench.Prompt, t int) e
 	return nil
 }
 
-// A sweeper asks for the best nodes at every position and has the target keep one token per round. It proposes a tree in every
-// eighth round, cycling through the sizes, to learn what passes cost.
+// A sweeper asks for the best nodes at every position and has the target keep one token per
+// round. It proposes a tree in every eighth round, cycling through the sizes, to learn what
+// passes cost.
 type sweeper struct {
 	s     *search.SALF
 	nodes int

@@ -15,9 +15,9 @@ import (
 	"talf/internal/table"
 )
 
-// A Recording is what a target wrote and the rows that it and draft models gave on the way, so that trees of any shape can be
-// tried without a model. It has only the rows that were asked for while it was recorded. A replay counts the rows that are
-// missing.
+// A Recording is what a target wrote and the rows that it and draft models gave on the way, so
+// that trees of any shape can be tried without a model. It has only the rows that were asked
+// for while it was recorded. A replay counts the rows that are missing.
 type Recording struct {
 	Model     string // hash of the target's weights
 	Device    string

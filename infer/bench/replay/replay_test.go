@@ -19,7 +19,8 @@ import (
 	"talf/model/modeltest"
 )
 
-// recorded returns a recording of a table target and two draft models, what was recorded, and the engine that decoded it.
+// recorded returns a recording of a table target and two draft models, what was recorded, and
+// the engine that decoded it.
 func recorded(t *testing.T) (*replay.Recording, bench.Config, []bench.Source, *infer.Engine) {
 	t.Helper()
 	e, target := benchtest.Engine()
@@ -131,15 +132,15 @@ func TestAReplaysTimeIsThatOfItsPasses(t *testing.T) {
 	if math.Abs(ar.TPOT.Mean-1) > 1e-9 || ar.Speedup.Mean != 1 || ar.Overhead != 0 {
 		t.Errorf("plain decoding takes %v s a token, want 1; %v of it overhead", ar.TPOT.Mean, ar.Overhead)
 	}
-	// A round with a chain of two takes two draft passes and one target pass of at most three rows; the last rounds of an answer
-	// are shorter.
+	// A round with a chain of two takes two draft passes and one target pass of at most three
+	// rows; the last rounds of an answer are shorter.
 	if linear.TPOT.Mean*linear.Pooled > 2*0.25+1.25+1e-9 || linear.TPOT.Mean*linear.Pooled < 1.25 {
 		t.Errorf("a round takes %v s", linear.TPOT.Mean*linear.Pooled)
 	}
 }
 
-// A head's rows depend on the target's hidden states of the committed tokens. A replay is still right, since every position was a
-// root.
+// A head's rows depend on the target's hidden states of the committed tokens. A replay is still
+// right, since every position was a root.
 func TestAReplayOfAHeadAcceptsWhatDecodingAccepts(t *testing.T) {
 	conf := modeltest.Default()
 	m, err := model.Load(modeltest.Random(t, conf, 1), benchtest.CPU(t), model.Default())

@@ -10,8 +10,9 @@ import (
 	"talf/tree"
 )
 
-// A Tape notes the calls that decoding one text makes to its models and repeats them, one model at a time. It reuses its memory
-// from text to text. The time that noting takes is not counted. It serves one sequence at a time.
+// A Tape notes the calls that decoding one text makes to its models and repeats them, one model
+// at a time. It reuses its memory from text to text. The time that noting takes is not counted.
+// It serves one sequence at a time.
 type Tape struct {
 	now    func() time.Time
 	target infer.Target
@@ -54,7 +55,8 @@ const (
 	callTake // a source's Commit
 )
 
-// A noted value is a span of a tape's numbers: a path, or a tree of capacity most, tokens first and then parents.
+// A noted value is a span of a tape's numbers: a path, or a tree of capacity most, tokens first
+// and then parents.
 type noted struct{ first, n, most int }
 
 func (t *Tape) noteTree(x *tree.Tree) noted {

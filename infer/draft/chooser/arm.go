@@ -21,8 +21,8 @@ type record struct {
 	burst int        // rounds that are still to be tried
 }
 
-// Trials are rounds with a draft model. Their tokens and costs belong together: when the
-// model is sure, its trees are larger.
+// Trials are rounds with a draft model. Their tokens and costs belong together: when the model
+// is confident, its trees are larger.
 type trials struct {
 	tokens, extra cost.Ratio // per round; plain rounds that one takes longer
 }
@@ -32,8 +32,8 @@ func (r *trials) add(tokens, extra, keep float64) {
 	r.extra.Fade(extra, 1, keep)
 }
 
-// cells[d][r] is how often, when a node of depth d was reached, the next token was that
-// of its r-th child. The last row and column stand for all beyond.
+// cells[d][r] is how often, when a node of depth d was reached, the next token was that of its
+// r-th child. The last row and column stand for all further ones.
 type cells [8][4]cost.Ratio
 
 // An arm is a candidate of one sequence: its record and its drafter, with trees.
@@ -44,10 +44,10 @@ type arm struct {
 	named  []string // origins of its nodes: its own name if it knows none
 	prop   infer.Proposal
 	full   tree.Tree // as large as it may be
-	tree   tree.Tree // as large as it pays
+	tree   tree.Tree // as large as pays
 	here   cells     // of this request
 	mine   trials    // of this request
-	fresh  bool      // full is of this round
+	fresh  bool      // full belongs to this round
 	live   int       // of full
 	reach  int       // nodes that full is grown to; 0: as many as it may have
 
@@ -57,7 +57,7 @@ type arm struct {
 
 	gain  float64
 	size  int       // nodes of the best tree, root counted
-	path  []float64 // chance of each node of full that the output gets there
+	path  []float64 // probability that the output reaches each node of full
 	order []int     // its nodes but the root, best first
 	at    []int     // where they are in tree
 
@@ -73,8 +73,7 @@ func newArm(r *record, name string, d infer.Drafter) *arm {
 	return c
 }
 
-// label notes where the nodes of full come from, which its drafter forgets with the
-// next tree.
+// label records where the nodes of full come from, which its drafter forgets with the next tree.
 func (c *arm) label() {
 	c.from = append(c.from[:0], 0)
 	for n := 1; n < c.full.Len() && c.traits.Origin != nil; n++ {
@@ -82,7 +81,7 @@ func (c *arm) label() {
 	}
 }
 
-// cut makes tree the best size nodes of full, in their order, and has from follow.
+// cut sets tree to the best size nodes of full, in their order, and from accordingly.
 func (c *arm) cut() {
 	best := c.order[:c.size-1]
 	slices.Sort(best)
@@ -97,7 +96,7 @@ func (c *arm) cut() {
 	}
 }
 
-// draw has a candidate without a draft model grow a tree of at most n nodes in t.
+// draw makes a candidate without a draft model grow a tree of at most n nodes in t.
 func (c *arm) draw(p *infer.Proposal, t *tree.Tree, n, depth int, ch infer.Chance) error {
 	t.Reset(p.Tree.Token(0), n)
 	c.prop = infer.Proposal{Tree: t, Pos: p.Pos, MaxNodes: n, MaxDepth: depth}
@@ -115,9 +114,8 @@ func copyTree(dst, src *tree.Tree) {
 	}
 }
 
-// trial is how many rounds a candidate with a draft model is tried at first, with
-// trees that cost little more than none; one that measures costs itself needs
-// more.
+// trial returns how many rounds a candidate with a draft model is tried for at first, with trees
+// that cost little more than none; one that measures costs itself needs more.
 func (c *arm) trial() int {
 	if c.traits.Took != nil {
 		return cost.Warm + newcomer
@@ -125,15 +123,15 @@ func (c *arm) trial() int {
 	return newcomer
 }
 
-// expects returns how many tokens a round with a draft model is expected to emit and
-// how much longer it takes than a plain one: by those of this request, and of others
-// where it has few.
+// expects returns how many tokens a round with a draft model is expected to emit and how much
+// longer it takes than a plain one, from the rounds of this request, and from others' while it
+// has few.
 func (c *arm) expects() (tokens, extra float64) {
 	return c.mine.tokens.Value(c.asked.tokens.Value(1, 1), priorRounds),
 		c.mine.extra.Value(c.asked.extra.Value(firstLoss, 1), priorRounds)
 }
 
-// chance is how likely node n is right where its parent is.
+// chance returns the probability that node n is right if its parent is.
 func (c *arm) chance(t *tree.Tree, n int) float64 {
 	rank := 0
 	for s := t.FirstChild(t.Parent(n)); s != n && rank < len(c.cells[0])-1; s = t.NextSibling(s) {
@@ -154,15 +152,15 @@ func (c *arm) rate(depth, rank int) float64 {
 		if d == 0 {
 			here = all
 		}
-		// Half from the depth above in this request, half from this one in others.
+		// Half from the depth above in this request, half from this depth in others.
 		here = c.here[d][rank].Value((here+all)/2, priorChildren)
 	}
 	return here
 }
 
-// follow counts whether the children of node n, and of nodes below, were right when the
-// output continued with tokens. It returns the node that the output has reached, -1 if
-// it has left the tree.
+// follow counts whether the children of node n, and of nodes below it, were right when the
+// output continued with tokens. It returns the node that the output has reached, -1 if it has
+// left the tree.
 func (c *arm) follow(t *tree.Tree, live, n int, tokens []int32) int {
 	for _, token := range tokens {
 		next, rank := -1, 0

@@ -1,4 +1,4 @@
-// Package chooser drafts with whichever of several drafters pays most at the moment.
+// Package chooser drafts with whichever of several drafters currently pays most.
 package chooser
 
 import (
@@ -12,15 +12,15 @@ import (
 	"talf/tree"
 )
 
-// A Candidate is a method to choose from. Its children must be chosen without
-// randomness: no verifier is lossless with drawn ones some of which are left out.
+// A Candidate is a method to choose from. Its children must be chosen without randomness: no
+// verifier is lossless if some of the drawn children are left out.
 type Candidate struct {
 	Name string
 	Asks bool // it asks a draft model
 	New  func() infer.Drafter
 }
 
-// New returns what makes choosers among candidates. They share what they learn of
+// New returns a function that makes choosers among candidates. They share what they learn about
 // them.
 func New(all []Candidate) func() infer.Drafter {
 	s := new(shared)
@@ -38,19 +38,18 @@ func New(all []Candidate) func() infer.Drafter {
 
 // A chooser drafts with the candidate that pays most, round by round.
 //
-// Time is counted in plain rounds: how long a pass without a draft would take now. A
-// token is worth λ, the current time per token, at most a plain round. A tree is worth
-// λ times the number of tokens that it is expected to add, and costs the measured
-// extra time of its pass over a plain one. A candidate that asks no draft model grows
-// its tree in every round, used or not, and what the target then emits shows how often
-// its children are right, by depth and rank: nothing is risked to learn that a
-// candidate has become better. The tree is cut where the next node is not worth its
-// row. What a candidate with a draft model adds and costs is known only from its own
-// rounds, so it is tried now and then.
+// Time is counted in plain rounds: how long a pass without a draft would take now. A token is
+// worth λ, the current time per token, at most a plain round. A tree is worth λ times the number
+// of tokens that it is expected to add, and costs the measured extra time of its pass over a
+// plain one. A candidate that asks no draft model grows its tree in every round, used or not,
+// and the target's output then shows how often its children are right, by depth and rank: it
+// costs nothing to learn that a candidate has become better. The tree is cut where the next node
+// is not worth its row. What a candidate with a draft model adds and costs is known only from
+// its own rounds, so it is tried now and then.
 //
-// The extra time of a round is paid from an account of the time that the request has
-// gained over plain decoding, plus a small credit, so that no request gets much slower
-// than plain decoding. The credit shrinks while requests as a whole lose.
+// The extra time of a round is paid from an account of the time that the request has gained over
+// plain decoding, plus a small credit, so that no request becomes much slower than plain
+// decoding. The credit shrinks while requests as a whole lose.
 type chooser struct {
 	shared *shared
 	all    []*arm
@@ -72,16 +71,16 @@ type chooser struct {
 type shared struct {
 	sync.Mutex
 	pass   cost.Curve
-	level  float64    // seconds of a pass that costs 1, lately
-	gained float64    // plain rounds, of late requests together
-	length cost.Ratio // tokens of late requests, this one not counted
+	level  float64    // recent seconds of a pass that costs 1
+	gained float64    // plain rounds, recent requests together
+	length cost.Ratio // tokens of recent requests, not counting this one
 	drafts int        // rounds since the last plain one
 	known  []*record
 }
 
 const (
-	// A request may lose credit plain rounds, and share more per token that it has
-	// emitted; the credit is at most lenShare of the length that requests had lately.
+	// A request may lose credit plain rounds, and share more per token that it has emitted; the
+	// credit is at most lenShare of the recent length of requests.
 	credit   = 0.9
 	lenShare = 0.02
 	share    = 0.01
@@ -89,7 +88,7 @@ const (
 	utmost   = 0.75 // and at worst: the rest is left for better trees
 	proof    = 0.05 // share of what a tree would have gained that it may risk
 	surest   = 0.9  // largest probability of a tree that counts against its risk
-	// Plain rounds that requests lose together, after which credit is half.
+	// Plain rounds that requests have lost together when the credit is halved.
 	deep = 8
 
 	patience   = 96   // rounds after which an unprofitable candidate is tried again
@@ -97,14 +96,14 @@ const (
 	firstLoss  = 0.4  // assumed cost of the first round with a draft model, in plain rounds
 	quiet      = 32   // idle rounds after which candidates are asked less often
 	plainAfter = 64   // rounds with drafts after which one goes without
-	leastGain  = 0.01 // of a plain round, for which a tree is drafted
-	fewest     = 16   // least size that trees are grown to for evaluation
+	leastGain  = 0.01 // smallest gain, in plain rounds, for which a tree is drafted
+	fewest     = 16   // smallest size to which trees are grown for evaluation
 
-	// Weight that a sample keeps with each that follows: of all requests, of one.
+	// Weight that a sample keeps with each later one: over all requests, in one request.
 	remembered = 0.998
 	recent     = 0.97
-	// Weight of other requests' samples, in samples of this one: of what a draft model
-	// adds, of the time per token, of children.
+	// Weight of other requests' samples, in samples of this one: of what a draft model adds, of
+	// the time per token, of children.
 	priorRounds   = 6
 	priorTokens   = 16
 	priorChildren = 4
@@ -125,9 +124,9 @@ func (a *chooser) Start(prompt []int32) error {
 	return nil
 }
 
-// Traits are those of all candidates. Kept prefixes are used only if every candidate
-// that harvests can do without their rows. A candidate that does not say where its
-// nodes come from is an origin itself.
+// Traits combines those of all candidates. Kept prefixes are used only if every candidate that
+// harvests can do without their rows. A candidate that does not say where its nodes come from is
+// an origin itself.
 func (a *chooser) Traits() infer.Traits {
 	t := infer.Traits{Keeps: true, Took: a.took, Origin: a.origin}
 	for _, c := range a.all {
@@ -170,7 +169,7 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	if a.meter.Level == 0 {
 		a.meter.Level = a.shared.level
 	}
-	// Candidates that have not paid for long cost as little as they earn.
+	// Candidates that have not paid for a long time cost as little as they earn.
 	look := a.idle < quiet || a.rounds%(1+min(a.idle/quiet, 15)) == 0
 	for _, c := range a.all {
 		c.fresh = false
@@ -239,7 +238,7 @@ func (a *chooser) extra(n int) float64 {
 // within returns the largest tree whose pass takes at most extra more plain rounds than
 // a plain one.
 func (a *chooser) within(extra float64) int {
-	n := 4 // fewer are no trial
+	n := 4 // fewer are not worth a trial
 	for n < tree.MaxNodes && a.extra(2*n) <= extra {
 		n *= 2
 	}
@@ -250,7 +249,7 @@ func (a *chooser) within(extra float64) int {
 func (a *chooser) choose() {
 	s := a.shared
 	if s.drafts >= plainAfter {
-		return // the cost of a plain round must stay known
+		return // the cost of a plain round must be kept up to date
 	}
 	worth := a.worth()
 	funds := a.funds()
@@ -263,9 +262,9 @@ func (a *chooser) choose() {
 			if c.gain = (tokens-1)*worth - extra; c.tried == 0 {
 				c.gain = 0
 			}
-			// Where the request cannot bear its usual trees it gets smaller ones.
+			// A request that cannot afford its usual trees gets smaller ones.
 			extra = max(extra/2, min(extra, utmost*funds))
-			// At best, every round in which it adds anything adds one token.
+			// At best, it adds one token in every round in which it adds any.
 			stake := extra * (1 - min(tokens-1, surest))
 			proven := c.tried >= c.trial() && c.gain > 0
 			if !proven || stake > boldness*funds || extra > utmost*funds {
@@ -283,7 +282,7 @@ func (a *chooser) choose() {
 			best, a.chosen = c.gain, i
 		}
 	}
-	// What is not known is tried if the request can bear it.
+	// An unknown candidate is tried if the request can afford it.
 	for i, c := range a.all {
 		if !c.asks || i == a.chosen {
 			continue
@@ -329,7 +328,7 @@ func (a *chooser) funds() float64 {
 	return max(0, a.account+lend+share*float64(a.emitted))
 }
 
-// size finds the part of c's tree that pays most and risks no more than funds.
+// size finds the part of c's tree that pays most and risks at most funds.
 func (a *chooser) size(c *arm, worth, funds float64) {
 	t := &c.full
 	c.path = append(c.path[:0], 1)
@@ -341,12 +340,12 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 			sum += v
 		}
 	}
-	// What its likeliest child alone would have gained in this request is proof enough
-	// for a part of it.
+	// What its likeliest child alone would have gained in this request justifies part of the
+	// risk.
 	first := &c.here[0][0]
 	funds += min(credit/3, max(0, proof*(first.Have*worth-first.Of*a.extra(2))))
 	c.gain, c.size, c.reach = 0, 1, 0
-	if c.live < t.Len() { // what is only scored serves later rounds: it is there or not
+	if c.live < t.Len() { // nodes that are only scored serve later rounds: all of them or none
 		if more := a.extra(t.Len()); more <= utmost*funds {
 			c.gain, c.size = sum*worth-more, t.Len()
 		}
@@ -356,13 +355,13 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 	for n := 1; n < t.Len(); n++ {
 		c.order = append(c.order, n)
 	}
-	// A child is never likelier than its parent, and comes after it.
+	// A child is never more likely than its parent, and sorts after it.
 	slices.SortFunc(c.order, func(m, n int) int {
 		return cmp.Or(cmp.Compare(c.path[n], c.path[m]), cmp.Compare(m, n))
 	})
 	// The likeliest node is lost with the rest of its branch.
 	risk := 1 - min(c.path[c.order[0]], surest)
-	best, wish := 0.0, 1 // if nothing had to be risked
+	best, wish := 0.0, 1 // if there were no risk
 	sum = 0
 	for i, n := range c.order {
 		sum += c.path[n]
@@ -375,7 +374,7 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 			c.gain, c.size = g, i+2
 		}
 	}
-	// What would be cut off is not grown; the tree may get twice as large.
+	// A part that would be cut off is not grown; the tree may double in size.
 	c.reach = max(fewest, 2*wish)
 }
 
@@ -417,7 +416,7 @@ func (a *chooser) observe(p *infer.Proposal, v infer.Verdict) {
 	}
 }
 
-// took learns what the round cost, and whether it paid.
+// took learns from the cost of the round, and whether it paid.
 func (a *chooser) took(t infer.Timing) {
 	a.shared.Lock()
 	defer a.shared.Unlock()
@@ -432,8 +431,8 @@ func (a *chooser) took(t infer.Timing) {
 	if t.Nodes == 1 {
 		s.drafts = 0
 	}
-	// A round is charged the usual cost of its rows: the deviation of this one is mostly
-	// other work on the machine.
+	// A round is charged the usual cost of its rows: this round's deviation is mostly other work
+	// on the machine.
 	extra := a.extra(t.Nodes)
 	one := a.meter.Level * s.pass.Cost(a.others+1)
 	if a.chosen >= 0 && a.all[a.chosen].asks && one > 0 {
@@ -457,7 +456,7 @@ func (a *chooser) took(t infer.Timing) {
 		s.gained = 0.999*s.gained + gained
 		if c.asks {
 			if c.tried == c.trial()-newcomer {
-				c.asked, c.mine = trials{}, trials{} // it has measured what it wanted
+				c.asked, c.mine = trials{}, trials{} // it has finished measuring
 			}
 			c.asked.add(float64(a.round), extra, remembered)
 			c.mine.add(float64(a.round), extra, recent)

@@ -16,8 +16,8 @@ import (
 
 func close1(a, b float64) bool { return math.Abs(a-b) <= 1e-6 }
 
-// tenth is a chooser for which a pass costs a tenth of a plain round more with every
-// row more.
+// tenth returns a chooser for which every additional row makes a pass a tenth of a plain round
+// more expensive.
 func tenth(arms ...*arm) *chooser {
 	a := &chooser{shared: &shared{}, all: arms, chosen: -1}
 	for _, rows := range []int{1, 2, 4, 5, 9, 17, 33, 65, 129, 257, 513} {
@@ -26,7 +26,8 @@ func tenth(arms ...*arm) *chooser {
 	return a
 }
 
-// An arm whose children at depth d are right with these chances by rank, as sure as can be.
+// armOf returns an arm whose children at depth d are right with these probabilities by rank, as
+// certain as can be.
 func armOf(chances ...[4]float64) *arm {
 	c := &arm{record: new(record), laterNode: -1}
 	for d := range c.here {
@@ -37,8 +38,8 @@ func armOf(chances ...[4]float64) *arm {
 	return c
 }
 
-// five is a tree of five nodes below the root, and how likely each is for armOf(0.8 and
-// 0.15 below the root, 0.5 below others): the best order of them is 1, 3, 4, 2, 5.
+// five builds a tree of five nodes below the root and returns how likely each is for armOf(0.8
+// and 0.15 below the root, 0.5 below others): their best order is 1, 3, 4, 2, 5.
 func five(t *tree.Tree) (chances []float64) {
 	t.Reset(10, 6)
 	one, two := t.Add(0, 11), t.Add(0, 12)
@@ -58,8 +59,8 @@ func TestATreeIsCutToWhatPays(t *testing.T) {
 		{"every token is worth a plain round", 1, 10, 6, 5, 0.8 + 0.4 + 0.2 + 0.15 - 0.4},
 		{"tokens are worth less", 0.4, 10, 6, 3, 0.4*1.2 - 0.2},
 		{"tokens are worth nothing", 0, 10, 6, 1, 0},
-		// What the likeliest child has proven is worth 0.3 at most, of which a round may
-		// take three quarters.
+		// The proof by the likeliest child is worth at most 0.3, of which a round may risk three
+		// quarters.
 		{"there is nothing to lose", 1, 0, 6, 3, 0.8 + 0.4 - 0.2},
 		{"there is a little to lose", 1, 0.11, 6, 4, 0.8 + 0.4 + 0.2 - 0.3},
 		{"a tree that is scored in part stays whole", 1, 10, 3, 6, 0.95 - 0.5},
@@ -98,7 +99,7 @@ func TestATreeIsCutToWhatPays(t *testing.T) {
 	}
 }
 
-// tally is what was counted of children, by depth and rank: tried, right.
+// tally returns the counts of children by depth and rank: tried, right.
 func tally(c *cells) map[[2]int][2]float64 {
 	out := map[[2]int][2]float64{}
 	for d := range c {
@@ -145,7 +146,7 @@ func TestTheOutputTellsWhichChildrenAreRight(t *testing.T) {
 	}
 }
 
-// A tree that was not used is looked at for as long as the output follows it.
+// A tree that was not used is watched for as long as the output follows it.
 func TestTreesThatWereNotUsedAreFollowed(t *testing.T) {
 	c := &arm{record: new(record), laterNode: -1}
 	a := tenth(c)
@@ -202,7 +203,7 @@ func TestWhatARequestMayLose(t *testing.T) {
 	}
 }
 
-// A round is put to the account at what its rows cost among those of the others.
+// The account is charged what a round's rows cost among those of the others.
 func TestRoundsArePutToTheAccount(t *testing.T) {
 	for _, x := range []struct {
 		name                string
@@ -238,8 +239,8 @@ func TestRoundsArePutToTheAccount(t *testing.T) {
 	}
 }
 
-// A candidate that asks a draft model, and adds nothing, is tried for a few rounds, is
-// left alone then, and is tried again much later.
+// A candidate that asks a draft model and adds nothing is tried for a few rounds, then left
+// alone, and tried again much later.
 func TestWhatNeverPaysIsTriedNowAndThen(t *testing.T) {
 	c := &arm{record: &record{asks: true}, laterNode: -1}
 	a := tenth(c)
@@ -271,8 +272,8 @@ func TestWhatNeverPaysIsTriedNowAndThen(t *testing.T) {
 	}
 }
 
-// One that pays is drafted with in every round but the plain ones, which keep what a
-// round without a draft takes known.
+// A candidate that pays drafts in every round except the plain ones, which keep the cost of a
+// round without a draft up to date.
 func TestWhatPaysIsUsed(t *testing.T) {
 	c := &arm{record: &record{asks: true}, laterNode: -1}
 	a := tenth(c)
@@ -303,8 +304,8 @@ func TestWhatPaysIsUsed(t *testing.T) {
 	}
 }
 
-// A trader has every trait. It drafts five, whose tokens tell where its nodes come
-// from, and remembers the last tree alone.
+// A trader has every trait. It drafts five, whose tokens identify the origins of its nodes, and
+// remembers only the last tree.
 type trader struct {
 	took int
 	seen []int
@@ -332,8 +333,7 @@ func (d *trader) Traits() infer.Traits {
 	}
 }
 
-// What a candidate does besides drafting, auto does: a field of Traits that is added
-// must be forwarded too.
+// auto has every trait of its candidates: a field that is added to Traits must be forwarded too.
 func TestAutoHasTheTraitsOfItsCandidates(t *testing.T) {
 	d := new(trader)
 	a := tenth(newArm(new(record), "trader", d))
@@ -368,8 +368,8 @@ func TestAutoKeepsPrefixesIfAllCandidatesDo(t *testing.T) {
 	}
 }
 
-// Nodes keep their origins when auto cuts the tree and when it takes it whole, though
-// the drafter has begun another by then.
+// Nodes keep their origins both when auto cuts the tree and when it takes all of it, even if the
+// drafter has begun another by then.
 func TestAutoKnowsWhereNodesComeFrom(t *testing.T) {
 	for want, worth := range map[int]float64{3: 0.4, 5: 1} {
 		other := &arm{record: &record{asks: true}, named: []string{"model"}, laterNode: -1}

@@ -1,16 +1,15 @@
-// Package cost learns what rounds of decoding cost while they are paid: seconds of
-// passes by their rows, and ratios of which older terms count less.
+// Package cost learns what rounds of decoding cost while they run: seconds of passes by their
+// rows, and ratios in which older terms count less.
 package cost
 
-// Warm is how many rounds a drafter that follows costs only measures them, with trees of
-// different sizes, before it does.
+// Warm is the number of rounds in which a drafter that follows costs only measures them, with
+// trees of different sizes.
 const Warm = 8
 
-// An Affine is a cost y = a + b·x, learnt by least squares in which older samples count
-// less.
+// An Affine is a cost y = a + b·x, learned by least squares in which older samples count less.
 type Affine struct{ w, x, y, xx, xy float64 }
 
-// forget is what a sample keeps of its weight with each that follows.
+// forget is the factor by which each sample reduces the weight of earlier ones.
 const forget = 29.0 / 30
 
 // Add takes a sample.

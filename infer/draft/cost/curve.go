@@ -2,10 +2,9 @@ package cost
 
 import "math/bits"
 
-// A Curve is what a pass of n rows costs relative to one of the fewest rows: a point
-// for each power of two of rows, and straight lines between them. Seconds are a
-// Meter's, so that a longer context, or a machine that is busy with something else,
-// leaves the curve as it is.
+// A Curve is the cost of a pass of n rows relative to one of the fewest rows: a point for each
+// power of two of rows, and straight lines between them. Seconds are a Meter's, so that a longer
+// context, or a machine busy with other work, leaves the curve unchanged.
 type Curve struct {
 	at   [12]point // by the length of n-1 in bits: 1, 2, 3..4, 5..8, …
 	seen int       // passes
@@ -64,8 +63,7 @@ func (c *Curve) Knows(rows int) bool {
 	return b.w > 0 && c.seen-b.last < stale
 }
 
-// Cost returns what a pass of rows costs, 0 if nothing is known. It never falls as
-// rows grow.
+// Cost returns the cost of a pass of rows, 0 if nothing is known. It never falls as rows grow.
 func (c *Curve) Cost(rows int) float64 {
 	x := float64(rows)
 	var lo, before point // the last point at or below x, and the one before

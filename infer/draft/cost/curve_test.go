@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A busy machine, a longer context and passes that are interrupted change what
-// passes take, but not what they cost relative to each other.
+// A busy machine, a longer context and interrupted passes change how long passes take, but not
+// their costs relative to each other.
 func TestCurveIsThatOfAQuietMachine(t *testing.T) {
 	want := func(rows int) float64 { return 1 + 0.05*float64(rows-1) }
 	var c Curve
@@ -39,8 +39,7 @@ func TestCurveIsThatOfAQuietMachine(t *testing.T) {
 	}
 }
 
-// One pass of a new size that is interrupted must not keep that size from being
-// tried for ever.
+// One interrupted pass of a new size must not keep that size from being tried for ever.
 func TestAPassThatIsInterruptedIsForgotten(t *testing.T) {
 	var c Curve
 	var m Meter
@@ -60,7 +59,7 @@ func TestAPassThatIsInterruptedIsForgotten(t *testing.T) {
 	}
 }
 
-// A request in a much longer context measures itself within a few passes.
+// A request with a much longer context measures itself within a few passes.
 func TestMetersFollowTheRequest(t *testing.T) {
 	var c Curve
 	m := Meter{}
@@ -80,7 +79,7 @@ func TestMetersFollowTheRequest(t *testing.T) {
 	}
 }
 
-// What is known grows with the rows, whatever was measured.
+// Known costs grow with the rows, whatever was measured.
 func TestCurveNeverFalls(t *testing.T) {
 	var c Curve
 	if c.Cost(7) != 0 {

@@ -1,8 +1,8 @@
 package cost
 
-// A Meter is how long a pass takes now, in seconds per cost of a Curve: a moving mean
-// of recent passes with deviations clipped, so that a pass during which the machine did
-// something else moves it little.
+// A Meter is how long a pass takes now, in seconds per unit of a Curve's cost: a moving mean of
+// recent passes with deviations clipped, so that a pass during which the machine did other work
+// moves it little.
 type Meter struct {
 	Level float64 // seconds of a pass that costs 1; 0 if unknown
 	N     int     // passes of this sequence
@@ -13,7 +13,7 @@ const (
 	firstStep = 0.6 // largest relative deviation of a sequence's first pass
 )
 
-// Add learns how many seconds a pass of rows took, and tells c.
+// Add takes the seconds that a pass of rows took, and updates c.
 func (m *Meter) Add(c *Curve, rows int, seconds float64) {
 	if rows < 1 || !(seconds > 0) {
 		return

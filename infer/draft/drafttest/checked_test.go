@@ -18,8 +18,8 @@ func (*braggart) Traits() infer.Traits {
 	}
 }
 
-// The suite sees a drafter as the engine does: it wraps without losing a trait, those
-// that are added later included.
+// The suite sees a drafter as the engine does: its wrapper loses no trait, including those that
+// are added later.
 func TestTheSuiteLosesNoTrait(t *testing.T) {
 	c := &checked{d: new(braggart), costs: rand.New(rand.NewPCG(1, 2))}
 	bare, wrapped := reflect.ValueOf(c.d.Traits()), reflect.ValueOf(c.Traits())

@@ -7,15 +7,15 @@ import (
 	"talf/infer"
 )
 
-// Costs are what passes take in a world of tables: a clock that passes advance,
-// for Engine.Clock. Tests of drafters that adapt to costs are then exact.
+// Costs are the costs of passes in a world of tables, with a clock for Engine.Clock that passes
+// advance. They make tests of drafters that adapt to costs exact.
 type Costs struct {
 	Pass func(rows int) time.Duration // of the target
 	Step func(rows int) time.Duration // of the source
 	now  time.Time
 }
 
-// Now is the clock.
+// Now returns the clock's time.
 func (c *Costs) Now() time.Time { return c.now }
 
 // Advance lets time pass.

@@ -1,5 +1,5 @@
-// Package drafttest holds drafters to their contract: a test of a drafter is one
-// call of Run.
+// Package drafttest checks drafters against their contract: a test of a drafter is one call of
+// Run.
 package drafttest
 
 import (
@@ -19,22 +19,22 @@ import (
 	"talf/tree"
 )
 
-// Run decodes with fresh drafters on random models, budgets, depths, batches and
-// places of EOS, and fails t unless
+// Run decodes with fresh drafters on random models, budgets, depths, batches and positions of
+// EOS, and fails t unless
 //
 //   - every tree has the root it was given, is within the budget and the depth,
 //     has tokens of the vocabulary and no two equal siblings, unless children are
 //     drawn with replacement; rows that children are drawn from are distributions
-//     over the vocabulary that can draw them;
+//     over the vocabulary that can yield them;
 //   - the output is plain decoding's, token for token: greedy, and sampled under
 //     the verifier "target";
 //   - target, source and drafter agree on what is committed after a rejection, an
 //     acceptance, a full acceptance, and a pass that failed or was cancelled;
-//   - a second sequence with the same drafter is decoded as right as the first.
+//   - a second sequence with the same drafter is decoded as correctly as the first.
 //
-// Some models are broken: they have logits that are infinite or no numbers.
+// Some models are broken: they have logits that are infinite or NaN.
 //
-// A Timer is told random costs: no output may depend on them.
+// A Timer gets random costs: no output may depend on them.
 func Run(t *testing.T, newDrafter func() infer.Drafter) {
 	t.Helper()
 	seeds := 300
@@ -51,14 +51,14 @@ func Run(t *testing.T, newDrafter func() infer.Drafter) {
 		float64(seen.tokens)/float64(max(seen.rounds, 1)), seen.empty, seen.none, seen.some, seen.full, seen.cancelled)
 }
 
-// Check is one trial of Run: everything in it is drawn from seed.
+// Check is one trial of Run, with everything in it drawn from seed.
 func Check(seed uint64, newDrafter func() infer.Drafter) error {
 	return check(seed, newDrafter, new(outcome))
 }
 
 func check(seed uint64, newDrafter func() infer.Drafter, seen *outcome) (err error) {
 	defer func() {
-		// The worlds panic where a drafter leads the engine to break a contract.
+		// The worlds panic when a drafter makes the engine break a contract.
 		if r := recover(); r != nil {
 			s, ok := r.(string)
 			if !ok || !strings.HasPrefix(s, "drafttest:") && !strings.HasPrefix(s, "tree:") {
@@ -147,7 +147,7 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 			d.tokens = slices.Clone(prompt[:s.Stats().Cached+1])
 			seqs = append(seqs, s)
 		}
-		// In half of the trials every other step is cut short at one of its passes.
+		// In half of the trials every other step is interrupted at one of its passes.
 		cut, failing := -1, rng.IntN(2) == 0
 		fail := func() bool { cut--; return cut == 0 }
 		setFail(target, sources, fail)
@@ -196,7 +196,7 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 	return nil
 }
 
-// setFail makes the passes of all models fail where fail says so.
+// setFail makes the passes of all models fail when fail says so.
 func setFail(target *Target, sources []*Source, fail func() bool) {
 	target.Fail = fail
 	for _, s := range sources {
@@ -225,7 +225,7 @@ func checkPlain(target *Target, req infer.Request, temperature float64, got []in
 	return nil
 }
 
-// checkState compares what the parties have committed at the end of a sequence.
+// checkState compares what target, source and drafter have committed at the end of a sequence.
 func checkState(target *Target, source *Source, d *checked, s *infer.Sequence) error {
 	all := append(slices.Clone(d.prompt), s.Tokens()...)
 	if !slices.Equal(d.tokens, all) {
@@ -240,7 +240,7 @@ func checkState(target *Target, source *Source, d *checked, s *infer.Sequence) e
 	return nil
 }
 
-// A checked drafter passes everything through and looks at it.
+// A checked drafter passes everything through and checks it.
 type checked struct {
 	d      infer.Drafter
 	vocab  int
@@ -250,7 +250,7 @@ type checked struct {
 	costs  *rand.Rand
 }
 
-// Traits are the drafter's, told random costs.
+// Traits returns the drafter's traits, with random costs for its Timer.
 func (c *checked) Traits() infer.Traits {
 	t := c.d.Traits()
 	if told := t.Took; told != nil {
@@ -309,8 +309,8 @@ func checkTree(p *infer.Proposal, root int32, vocab int) error {
 	return checkSaid(p, vocab)
 }
 
-// checkSaid holds what a proposal says of its draws and its probabilities to what
-// verifiers and traces make of it.
+// checkSaid compares what a proposal says about its draws and its probabilities with what
+// verifiers and traces need.
 func checkSaid(p *infer.Proposal, vocab int) error {
 	tr := p.Tree
 	if p.LogV != nil {

@@ -6,11 +6,10 @@ import (
 	"talf/infer"
 )
 
-// An Oracle drafts the target's true continuation, which it is told, with
-// planted errors: of each round's true path, which is Depth deep at most, a
-// random number of nodes are right and the next one is wrong, and wrong branches
-// hang everywhere. So every depth is accepted in some rounds and rejected in
-// others, whatever the model.
+// An Oracle drafts the target's true continuation, which it is given, with planted errors: of
+// each round's true path, at most Depth deep, a random number of nodes are right and the next
+// one is wrong, and wrong branches hang everywhere. So every depth is accepted in some rounds
+// and rejected in others, whatever the model.
 type Oracle struct {
 	Truth []int32 // prompt and output of plain decoding
 	Vocab int
@@ -19,7 +18,7 @@ type Oracle struct {
 	Rand  *rand.Rand
 }
 
-// Start does nothing: the truth is already there.
+// Start does nothing: the truth is already known.
 func (o *Oracle) Start([]int32) error { return nil }
 
 // Grow plants one round's tree.
@@ -70,5 +69,5 @@ func (o *Oracle) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, 
 // Observe does nothing.
 func (o *Oracle) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
 
-// Traits are none.
+// Traits returns none.
 func (o *Oracle) Traits() infer.Traits { return infer.Traits{} }

@@ -13,9 +13,9 @@ import (
 	"talf/tree"
 )
 
-// A Table is a random model over a small vocabulary: the logits after a context
-// are a function of its last Order tokens. It costs nothing to run, so a test
-// can look at thousands of sequences.
+// A Table is a random model over a small vocabulary: the logits after a context are a function
+// of its last Order tokens. It costs almost nothing to run, so a test can cover thousands of
+// sequences.
 type Table struct {
 	Seed  uint64
 	Vocab int
@@ -23,8 +23,7 @@ type Table struct {
 	// Sharp scales the logits: 0 makes every token tie, large values make the
 	// model certain.
 	Sharp float64
-	// Odd is the share of rows in which some logits are infinite or no numbers, as a
-	// broken model's are.
+	// Odd is the share of rows in which some logits are infinite or NaN, as in a broken model.
 	Odd float64
 }
 
@@ -51,8 +50,8 @@ func (m Table) Logits(dst []float32, ctx []int32) {
 	}
 }
 
-// A Target is a table as an infer.Target. It panics where the engine breaks the
-// contract, and its Score fails where Fail says so.
+// A Target is a table as an infer.Target. It panics if the engine breaks the contract, and its
+// Score fails when Fail says so.
 type Target struct {
 	Table  Table
 	MaxLen int
@@ -70,7 +69,7 @@ type targetSeq struct {
 	open   bool
 }
 
-// ErrPass is what a failing pass returns.
+// ErrPass is the error of a failing pass.
 var ErrPass = errors.New("drafttest: this pass fails")
 
 // Shape describes the table.
@@ -98,7 +97,7 @@ func (t *Target) Open(id infer.SeqID, prompt []int32, keep int) error {
 	return nil
 }
 
-// Score notes the jobs; rows are computed when read.
+// Score records the jobs; rows are computed when read.
 func (t *Target) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -142,7 +141,7 @@ func (t *Target) Commit(id infer.SeqID, path []int) error {
 	return nil
 }
 
-// Close keeps the sequence as a prefix, the last four of them.
+// Close keeps the sequence as a prefix; the last four are kept.
 func (t *Target) Close(id infer.SeqID) {
 	if len(t.kept) == 4 {
 		t.kept = t.kept[:copy(t.kept, t.kept[1:])]
@@ -151,7 +150,7 @@ func (t *Target) Close(id infer.SeqID) {
 	delete(t.seqs, id)
 }
 
-// Forget drops what is kept of closed sequences.
+// Forget drops the kept sequences.
 func (t *Target) Forget() { t.kept = nil }
 
 // Tokens returns the committed tokens of an open sequence.
@@ -221,9 +220,9 @@ func best(row []float32, k int) (ids []int32, logp []float32) {
 	return ids, logp
 }
 
-// A Source answers for a draft model that agrees with the target on a share of
-// all contexts and is another random table on the others. It panics where the
-// engine or a drafter breaks the contract, and its Rows fails where Fail says so.
+// A Source answers for a draft model that agrees with the target on a share of all contexts and
+// is another random table on the others. It panics if the engine or a drafter breaks the
+// contract, and its Rows fails when Fail says so.
 type Source struct {
 	Target *Target
 	Agree  float64
@@ -238,7 +237,7 @@ type sourceSeq struct {
 	ran    int
 }
 
-// Match has no kept prefixes of its own: it re-uses the target's.
+// Match has no kept prefixes of its own: it uses the target's.
 func (s *Source) Match(prompt []int32) int { return max(0, s.Target.Match(prompt)-1) }
 
 // Open starts a sequence.
@@ -313,8 +312,8 @@ func (s *Source) Close(id infer.SeqID) { delete(s.seqs, id) }
 // Tokens returns the committed tokens of an open sequence.
 func (s *Source) Tokens(id infer.SeqID) []int32 { return s.seqs[id].tokens }
 
-// Plain is the simplest processor: argmax, or a softmax at a temperature, of logits
-// that are numbers.
+// Plain is the simplest processor: argmax, or a softmax at a temperature, of logits that are
+// numbers.
 type Plain struct{ Temperature float64 }
 
 // Argmax returns the first of the largest logits.
@@ -328,10 +327,10 @@ func (Plain) Argmax(logits []float32, _ []int32) int32 {
 	return int32(best)
 }
 
-// Plain is true: there are no penalties.
+// Plain returns true: there are no penalties.
 func (Plain) Plain() bool { return true }
 
-// Dist is softmax(logits/Temperature).
+// Dist computes softmax(logits/Temperature).
 func (p Plain) Dist(dst infer.Dist, logits []float32, _ []int32) {
 	top := float64(slices.Max(logits))
 	var sum float64

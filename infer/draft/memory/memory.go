@@ -1,4 +1,4 @@
-// Package memory holds what drafters without a draft model draft from.
+// Package memory has the state of drafters without a draft model.
 package memory
 
 import (
@@ -9,9 +9,9 @@ import (
 	"talf/infer/lookup"
 )
 
-// A Memory holds the tokens of the sequence and, if there is a table, what the target
-// thought likely at the nodes that it scored. Embedded, it is most of a drafter: Grow
-// and Traits are missing.
+// A Memory holds the tokens of the sequence and, if there is a table, the tokens that the target
+// considered likely at the nodes it scored. Embedded, it is most of a drafter: only Grow and
+// Traits are missing.
 type Memory struct {
 	Context *lookup.Context
 	Table   *Table // nil learns nothing
@@ -21,11 +21,11 @@ type Memory struct {
 	ids     []int32
 }
 
-// A Table is transitions that several drafters may share.
+// A Table is a set of transitions that several drafters may share.
 type Table struct {
 	sync.Mutex
 	*lookup.Transitions
-	Keep   bool // what was learnt from one request serves the next
+	Keep   bool // what was learned from one request serves the next
 	Ranked bool // successors have no scores: their order is enough
 }
 
@@ -50,8 +50,8 @@ func (m *Memory) Start(prompt []int32) error {
 	return nil
 }
 
-// Traits ask for the rows of the prompt if the table learns from them, and for those
-// of a kept prefix too unless the table outlives the sequence.
+// Traits asks for the rows of the prompt if the table learns from them, and for those of a kept
+// prefix too unless the table outlives the sequence.
 func (m *Memory) Traits(origin func(n int) int, origins ...string) infer.Traits {
 	return infer.Traits{
 		Harvest: m.Table != nil && m.Harvest != Rounds, Keeps: m.Table != nil && m.Table.Keep,
@@ -59,7 +59,7 @@ func (m *Memory) Traits(origin func(n int) int, origins ...string) infer.Traits 
 	}
 }
 
-// Prefill reports whether a root at sequence position pos is of the prompt and not its
+// Prefill reports whether a root at sequence position pos belongs to the prompt and is not its
 // last token.
 func (m *Memory) Prefill(pos int) bool { return pos < m.prompt-1 }
 
@@ -104,13 +104,13 @@ func (m *Memory) learnRow(p *infer.Proposal, n int, s infer.Scores) {
 	} else {
 		for _, c := range s.TopK(n, m.Table.Width()) {
 			if !(c.LogProb > float32(math.Inf(-1))) {
-				break // no mass, or no number: so have all that follow
+				break // no mass or NaN, like all that follow
 			}
 			m.next = append(m.next, lookup.Successor{Token: c.Token, Score: float32(math.Exp(float64(c.LogProb)))})
 		}
 	}
 	if len(m.next) == 0 {
-		return // a replay lacks the row, or it says nothing: what is known of the place stays
+		return // a replay lacks the row, or the row is empty: keep what is known
 	}
 	m.Table.Learn(m.Before(p, n), p.Tree.Token(n), m.next)
 }
@@ -126,7 +126,7 @@ func (m *Memory) Before(p *infer.Proposal, n int) int32 {
 	return -1
 }
 
-// After returns what may follow node n, best first. The table is locked.
+// After returns the successors of node n, best first. The table is locked.
 func (m *Memory) After(p *infer.Proposal, n int) []lookup.Successor {
 	return m.Table.Next(m.Before(p, n), p.Tree.Token(n))
 }

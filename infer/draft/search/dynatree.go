@@ -14,10 +14,10 @@ import (
 type DynaTreeConfig struct {
 	N    int     // nodes of the tree, root counted
 	D0   float64 // base depth: nodes from there on need more than Deep
-	DMax int     // no node is deeper
+	DMax int     // largest depth of a node
 
-	// Children of a node whose most likely next token has at least High of
-	// probability, at least Low, or less.
+	// Children of a node whose most likely next token has at least High of probability, at least
+	// Low, or less.
 	BMin, BMid, BMax int
 	High, Low        float64 // τh and τl
 
@@ -36,8 +36,8 @@ func DefaultDynaTree() DynaTreeConfig {
 	}
 }
 
-// FixedTree returns the paper's baseline: every node has b children down to
-// depth d, but for paths less likely than prune.
+// FixedTree returns the paper's baseline: every node has b children down to depth d, except
+// paths less likely than prune.
 func FixedTree(n, d, b int, prune float64) DynaTreeConfig {
 	return DynaTreeConfig{N: n, D0: float64(d), DMax: d, BMin: b, BMid: b, BMax: b, High: 1, Prune: prune}
 }
@@ -73,11 +73,10 @@ func (c DynaTreeConfig) Validate() error {
 	return nil
 }
 
-// A DynaTree builds DynaTree's trees, breadth first, a level a pass: the paper
-// runs a node a pass, in the same order, which gives the same tree. Nodes come in
-// the order of the listing.
+// A DynaTree builds DynaTree's trees, breadth first, one level per pass: the paper runs one node
+// per pass, in the same order, which gives the same tree. Nodes are in the order of the listing.
 //
-// Nodes that would be pruned are not added, so that they take no room of others.
+// Nodes that would be pruned are not added, so that they take no room from others.
 type DynaTree struct {
 	state
 	cfg   DynaTreeConfig

@@ -11,8 +11,8 @@ import (
 	"talf/tree"
 )
 
-// listing is DraftTree of DynaTree's Algorithm 1, a node a step, with the root at
-// the last emitted token; leaves below the threshold are removed at the end.
+// listing is DraftTree of DynaTree's Algorithm 1, one node per step, with the root at the last
+// emitted token; leaves below the threshold are removed at the end.
 func listing(m table, c search.DynaTreeConfig) (tokens, parents []int) {
 	type node struct {
 		path   []int32
@@ -88,7 +88,7 @@ func TestDynaTreeIsTheListing(t *testing.T) {
 	})
 }
 
-// A certain draft makes a chain: one child where the draft is sure, and no end at
+// A certain draft makes a chain: one child where the draft is certain, which continues beyond
 // the base depth.
 func TestACertainDraftGoesDeep(t *testing.T) {
 	d, err := search.NewDynaTree(search.DefaultDynaTree())
@@ -101,7 +101,7 @@ func TestACertainDraftGoesDeep(t *testing.T) {
 	}
 }
 
-// The paper's baseline: full breadth to the full depth, where no path is unlikely.
+// The paper's baseline: full breadth to the full depth, if no path is unlikely.
 func TestFixedTreesAreFullWithoutPruning(t *testing.T) {
 	d, err := search.NewDynaTree(search.FixedTree(256, 4, 3, 0))
 	if err != nil {

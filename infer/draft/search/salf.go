@@ -9,7 +9,7 @@ import (
 	"talf/tree"
 )
 
-// A Finish says which nodes make the tree when SALF's loop stops.
+// A Finish says which nodes form the tree when SALF's loop stops.
 type Finish uint8
 
 // The readings of Algorithm 2's last step. G holds the best N popped nodes, Q
@@ -20,7 +20,7 @@ const (
 	Literal               // G, as the listing leaves it
 )
 
-// SALFConfig are the parameters of TALF's Algorithm 2.
+// SALFConfig holds the parameters of TALF's Algorithm 2.
 type SALFConfig struct {
 	N      int     // nodes of the tree, root counted
 	B      int     // nodes expanded per round
@@ -48,12 +48,12 @@ func (c SALFConfig) Validate() error {
 	return nil
 }
 
-// A SALF runs TALF's Algorithm 2: a priority queue over all depths, B nodes
-// expanded per round, until a round's nodes hold less than Th of probability.
-// With Th = 0 it stops only when nothing outside the best N is left to expand,
-// which makes the tree optimal (SpecExec; appendix B, Theorem 3).
+// A SALF runs TALF's Algorithm 2: a priority queue over all depths, B nodes expanded per round,
+// until the probabilities of a round's nodes sum to less than Th. With Th = 0 it stops only when
+// nothing outside the best N is left to expand, which makes the tree optimal (SpecExec; appendix
+// B, Theorem 3).
 //
-// The root counts as one of the N nodes. Nodes come best first.
+// The root counts as one of the N nodes. Nodes are in order, best first.
 type SALF struct {
 	state
 	cfg   SALFConfig
@@ -70,8 +70,8 @@ type SALF struct {
 
 // A Tuning is a threshold that depends on what the draft and the target cost.
 type Tuning struct {
-	Th      float64 // stop where the round's nodes, each less PerNode, sum to less
-	PerNode float64 // nodes of less probability are not expanded
+	Th      float64 // stop when the round's nodes, each less PerNode, sum to less
+	PerNode float64 // less likely nodes are not expanded
 	Least   float64 // nor kept
 }
 
@@ -85,29 +85,29 @@ func NewSALF(c SALFConfig) (*SALF, error) {
 	return s, nil
 }
 
-// Width returns N-1: a node's N-th child ranks below N-1 siblings and the root,
-// so it can neither be chosen nor be expanded.
+// Width returns N-1: a node's N-th child ranks below N-1 siblings and the root, so it can be
+// neither chosen nor expanded.
 func (s *SALF) Width() int { return max(s.cfg.N-1, 1) }
 
 // Limit lowers N to at most n, from the next Start on.
 func (s *SALF) Limit(n int) { s.limit(n, s.cfg.N) }
 
-// Tune sets another threshold, from the next Start on. It may reach 1 and more:
-// the root is expanded all the same.
+// Tune sets another threshold, from the next Start on. It may be 1 or more: the root is expanded
+// anyway.
 func (s *SALF) Tune(t Tuning) { s.tune = t }
 
 // Start begins a tree below root.
 func (s *SALF) Start(root int32, maxDepth int) {
-	// The nodes expanded in all are few more than N: those that entered G and
-	// were pushed out of it again. A search that meets the bound stops there.
+	// Slightly more than N nodes are expanded in total: some enter G and are pushed out of it
+	// again. A search that reaches the bound stops there.
 	s.start(root, maxDepth, min(8*s.n+s.cfg.B, maxWork))
 	s.g, s.q, s.sums, s.ends = s.g[:0], append(s.q[:0], 0), s.sums[:0], s.ends[:0]
 	s.least, s.worth = math.Log(s.tune.Least), math.Log(max(s.tune.Least, s.tune.PerNode))
 	s.open = true
 }
 
-// Sums returns S of line 13 for each round, the round that stopped included.
-// From the second round on it never rises (Theorem 1).
+// Sums returns S of line 13 for each round, including the round that stopped. From the second
+// round on it never rises (Theorem 1).
 func (s *SALF) Sums() []float64 { return s.sums }
 
 // Grow queues the children of the asked nodes and runs one round of the loop.
@@ -178,10 +178,9 @@ func (s *SALF) done() {
 	s.open = false
 }
 
-// Gains returns what each round but the last, which stopped, added to the tree:
-// the path probabilities of the kept children of its nodes, less what the same
-// room was worth without them, which is the least that a kept node had. It is
-// valid until the next call.
+// Gains returns what each round but the last, which stopped, added to the tree: the path
+// probabilities of the kept children of its nodes, less the worth of the same room without them,
+// estimated as the smallest probability of a kept node. It is valid until the next call.
 func (s *SALF) Gains() []float64 {
 	s.gains = slices.Grow(s.gains[:0], len(s.ends))[:len(s.ends)]
 	clear(s.gains)

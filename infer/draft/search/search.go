@@ -107,8 +107,8 @@ func (s *state) order(a, b int32) int {
 	return 1
 }
 
-// request puts candidate c at the end of the work tree and asks for it.
-// It reports false if the work tree is full.
+// request appends candidate c to the work tree and asks for it. It reports false if the work
+// tree is full.
 func (s *state) request(c int32) bool {
 	x := &s.cands[c]
 	if x.parent < 0 {
@@ -123,8 +123,8 @@ func (s *state) request(c int32) bool {
 	return true
 }
 
-// child creates token as a candidate below p. It reports false where the row
-// has no mass there, as in the tail of a certain draft, or where logp is no number.
+// child creates token as a candidate below p. It reports false if the row gives it no mass, as
+// in the tail of a certain draft, or if logp is NaN.
 func (s *state) child(p int32, rank int, token int32, logp float32) (int32, bool) {
 	if !(logp > float32(math.Inf(-1))) {
 		return 0, false
@@ -139,7 +139,7 @@ func (s *state) child(p int32, rank int, token int32, logp float32) (int32, bool
 	return int32(len(s.cands) - 1), true
 }
 
-// insert puts c into list, which is sorted, and drops the last beyond the n best.
+// insert puts c into the sorted list, and drops everything after the n best.
 func (s *state) insert(list []int32, c int32) []int32 {
 	i := sort.Search(len(list), func(i int) bool { return s.before(c, list[i]) })
 	if i == s.n {
@@ -151,8 +151,8 @@ func (s *state) insert(list []int32, c int32) []int32 {
 	return slices.Insert(list, i, c)
 }
 
-// finish builds the tree of pick, which holds every chosen candidate's parent
-// before it and starts with the root.
+// finish builds the tree of pick, which starts with the root and has every chosen candidate's
+// parent before it.
 func (s *state) finish(pick []int32) {
 	s.out.Reset(s.cands[0].token, max(len(pick), 1))
 	s.node = slices.Grow(s.node[:0], len(s.cands))[:len(s.cands)]

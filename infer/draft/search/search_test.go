@@ -80,7 +80,7 @@ func pathTokens(t *tree.Tree, n int) []int32 {
 	return path
 }
 
-// run drives s to its end and returns the number of rounds.
+// run runs s until it is done and returns the number of rounds.
 func run(s search.Search, m table, maxDepth int) (rounds int) {
 	s.Start(0, maxDepth)
 	for ask := s.Grow(nil); len(ask) > 0; rounds++ {
@@ -97,7 +97,7 @@ func run(s search.Search, m table, maxDepth int) (rounds int) {
 	return rounds
 }
 
-// valid holds every tree to what all of them promise.
+// valid checks what all searches promise about a tree.
 func valid(tb rapid.TB, t *tree.Tree, m table, max, maxDepth int, logV []float64, ranks []int) {
 	tb.Helper()
 	if t.Len() > max {
@@ -148,7 +148,7 @@ func TestTreesAreClosedAndWithinBudgetAndDepth(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The second run is on the same state: nothing may be left of the first.
+		// The second run reuses the state: nothing of the first may remain.
 		for range 2 {
 			run(b, m, depth)
 			valid(t, b.Tree(), m, n, depth, b.LogV(), b.Ranks())
@@ -173,9 +173,9 @@ func TestTreesAreClosedAndWithinBudgetAndDepth(t *testing.T) {
 	})
 }
 
-// bruteBest is the largest Σ V of all trees of n nodes that contain the root:
-// every way to extend a tree by a node that comes after its newest one in some
-// fixed order of the frontier.
+// bruteBest is the largest Σ V over all trees of n nodes that contain the root, trying every way
+// to extend a tree by a node that comes after its newest one in some fixed order of the
+// frontier.
 func bruteBest(m table, n int) float64 {
 	var best float64
 	type node struct {
@@ -280,7 +280,7 @@ func TestACertainDraftKeepsItsParents(t *testing.T) {
 	}
 }
 
-// Of equal scores the shallower node is kept, though it was created later.
+// Among equal scores the shallower node is kept, even if it was created later.
 func TestTiesGoToTheShallowerNode(t *testing.T) {
 	rows := map[int32]tree.Row{ // by token; the scores of 14 and 21 are both -4
 		0:  {Tokens: []int32{1, 2}, LogProb: []float32{-1, -2}},
@@ -348,8 +348,8 @@ func TestBadParametersAreRefused(t *testing.T) {
 	}
 }
 
-// The TALF paper, §4.1, uses N = 60, a width of 10, seven levels expanded below the
-// root's and a threshold of 0.6.
+// The TALF paper, §4.1, uses N = 60, a width of 10, seven levels expanded below the root's and a
+// threshold of 0.6.
 func TestDefaultsAreThePapers(t *testing.T) {
 	if c, want := search.DefaultBeam(), (search.BeamConfig{N: 60, K: 10, Depth: 7}); c != want {
 		t.Errorf("beam: %+v, want %+v", c, want)
@@ -359,8 +359,8 @@ func TestDefaultsAreThePapers(t *testing.T) {
 	}
 }
 
-// A limit lowers N, never raises it, and leaves the root at least; the next one
-// counts from the configuration again.
+// A limit lowers N, never raises it, and leaves at least the root; the next limit starts from
+// the configuration again.
 func TestALimitLowersTheNodes(t *testing.T) {
 	m := table{seed: 5, vocab: 9}
 	beam, _ := search.NewBeam(search.BeamConfig{N: 20, K: 4, Depth: 3})
@@ -398,9 +398,8 @@ func ExampleBeam() {
 	// Output: [7 1 2 3]
 }
 
-// A tuned threshold is the configured one; the least probability cuts the tree
-// and saves the draft what it would have expanded below; gains say what each round
-// was good for.
+// A tuned threshold equal to the configured one gives the same tree; the least probability cuts
+// the tree and saves the draft the expansions below; gains tell what each round contributed.
 func TestTuningStopsCutsAndTellsGains(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawTable(t)
@@ -456,8 +455,8 @@ func TestTuningStopsCutsAndTellsGains(t *testing.T) {
 	})
 }
 
-// However expensive the draft is, the root is expanded; a price per node stops a round
-// of many before one of few.
+// However expensive the draft is, the root is expanded; a price per node stops a round of many
+// nodes sooner than one of few.
 func TestATunedThresholdMayReachOne(t *testing.T) {
 	m := table{seed: 3, vocab: 9}
 	s := newSALF(20, 4, 0, search.TopN)

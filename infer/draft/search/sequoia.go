@@ -39,7 +39,7 @@ func Sequoia(accept []float64, n, depth int) (paths [][]int, tau float64, err er
 		}
 	}
 	p := sequoia{accept: accept}
-	// Values for m nodes are kept for every depth until one more changes nothing.
+	// Values for m nodes are kept for each depth until another level changes nothing.
 	flat := make([]float64, n)
 	for m := range flat {
 		flat[m] = 1
@@ -67,7 +67,7 @@ func (p *sequoia) level(n int) bool {
 		first[r] = make([]int, n)
 		for m := 1; m < n; m++ {
 			for s := 1; s <= m; s++ {
-				// Equal values go to fewer nodes here, so to flatter trees.
+				// Here equal values prefer fewer nodes, so flatter trees.
 				if v := p.accept[r]*below[s-1] + rest[m-s]; v > row[m]+1e-12*math.Abs(v) {
 					row[m], first[r][m] = v, s
 				}

@@ -8,9 +8,9 @@ import (
 	"talf/infer/draft/search"
 )
 
-// shapes calls f with the number of nodes and the value of every tree of at most
-// n nodes, root counted, within depth edges: by all ways to give the root's
-// children subtrees.
+// shapes calls f with the number of nodes and the value of every tree of at most n nodes,
+// including the root, within depth edges, by trying all ways to give the root's children
+// subtrees.
 func shapes(accept []float64, n, depth int, f func(nodes int, value float64)) {
 	var children func(r, left int, nodes int, value float64)
 	children = func(r, left, nodes int, value float64) {
@@ -94,8 +94,8 @@ func valueOf(t *testing.T, accept []float64, paths [][]int, n, depth int) float6
 	return sum
 }
 
-// With equal chances the best tree is as wide as it may be; with one rank that is
-// always right it is a chain.
+// With equal probabilities the best tree is as wide as allowed; with one rank that is always
+// right it is a chain.
 func TestSequoiaKnowsTheLimits(t *testing.T) {
 	for _, c := range []struct {
 		accept []float64
@@ -107,7 +107,7 @@ func TestSequoiaKnowsTheLimits(t *testing.T) {
 		{[]float64{1}, 6, 64, 6, 5},
 		{[]float64{0.5, 0.5}, 7, 64, 3, 6},           // the binary tree of depth 2: 1 + 2/2 + 4/4
 		{[]float64{0.5, 0.25}, 4, 64, 2, 3},          // 0, 1 and 00: 1 + 1/2 + 1/4 + 1/4
-		{[]float64{0.9, 0.1, 0}, 5, 1, 2, 2},         // nothing is gained by a rank that is never accepted
+		{[]float64{0.9, 0.1, 0}, 5, 1, 2, 2},         // a rank that is never accepted gains nothing
 		{[]float64{0, 0}, 5, 3, 1, 0},                // nor by any
 		{[]float64{0.6, 0.4}, 1024, 2, 1 + 1 + 1, 6}, // depth binds, not the nodes
 	} {

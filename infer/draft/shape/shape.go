@@ -22,8 +22,8 @@ import (
 //go:embed shapes.json
 var shapesJSON []byte
 
-// A Shape is a tree without tokens. Nodes lie by depth, then by their parent's
-// place, then by rank.
+// A Shape is a tree without tokens. Nodes are sorted by depth, then by their parent's place,
+// then by rank.
 type Shape []Slot
 
 // A Slot is a node of a Shape.

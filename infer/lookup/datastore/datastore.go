@@ -39,21 +39,21 @@ const (
 	headerSize = 128
 )
 
-// end is the entry after a document's last token. A continuation stops there.
+// end is the entry after a document's last token. Continuations stop there.
 const end = -1
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// An Info is what the header of a file says.
+// An Info describes a file by its header.
 type Info struct {
-	Tokens    int    // ends of documents not counted
+	Tokens    int    // not counting ends of documents
 	Documents int    //
 	Vocab     int    // token ids are below
 	Tokenizer string // SHA-256 in hexadecimal
 }
 
-// A Builder collects documents. It holds them in memory, four bytes a token, and
-// about twenty more while it sorts.
+// A Builder collects documents. It needs four bytes of memory per token, and about twenty more
+// while it sorts.
 type Builder struct {
 	vocab     int
 	tokenizer [32]byte
@@ -61,8 +61,8 @@ type Builder struct {
 	ids       []int32
 }
 
-// NewBuilder begins a datastore of token ids below vocab, which the tokenizer
-// with this hash made: a SHA-256 in hexadecimal.
+// NewBuilder begins a datastore of token ids below vocab, produced by the tokenizer with this
+// hash: a SHA-256 in hexadecimal.
 func NewBuilder(vocab int, tokenizer string) (*Builder, error) {
 	b := &Builder{vocab: vocab}
 	if vocab < 1 || vocab > math.MaxInt32-1 {
@@ -94,7 +94,7 @@ func (b *Builder) Add(ids []int32) error {
 	return nil
 }
 
-// Info describes what was added so far.
+// Info describes the documents added so far.
 func (b *Builder) Info() Info {
 	return Info{
 		Tokens: len(b.ids) - b.documents, Documents: b.documents, Vocab: b.vocab,
@@ -137,11 +137,10 @@ func (b *Builder) WriteTo(w io.Writer) (int64, error) {
 	return n, nil
 }
 
-// little says that numbers lie in memory as they lie in the file.
+// little says that numbers have the file's byte order in memory.
 var little = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// raw returns v as the file has it: the same memory where that has the same
-// order of bytes.
+// raw returns v in the file's encoding: the same memory if the byte order is the same.
 func raw(v []int32) []byte {
 	if little && len(v) > 0 {
 		return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), 4*len(v))
@@ -174,10 +173,9 @@ type Store struct {
 	close func() error
 }
 
-// Open maps a file where the system can and reads it otherwise. It is checked
-// against its checksums before anything is handed out, which reads it once. The
-// file must not be written or cut short while the store is open. Tokenizer is
-// the hash that the file must carry; empty accepts any.
+// Open maps a file if the system can, and reads it otherwise. It verifies the checksums before
+// it returns, which reads the file once. The file must not be written or truncated while the
+// store is open. tokenizer is the hash that the file must have; empty accepts any.
 func Open(path, tokenizer string) (*Store, error) {
 	data, unmap, err := mapped.Open(path)
 	if err != nil {
@@ -194,7 +192,7 @@ func Open(path, tokenizer string) (*Store, error) {
 	return s, nil
 }
 
-// Parse reads the bytes of a file, which the store keeps. Name is for errors.
+// Parse reads the bytes of a file, which the store keeps. name is used in errors.
 func Parse(name string, data []byte) (*Store, error) {
 	fail := func(format string, args ...any) (*Store, error) {
 		return nil, fmt.Errorf("datastore %s: %s", name, fmt.Sprintf(format, args...))
@@ -224,7 +222,7 @@ func Parse(name string, data []byte) (*Store, error) {
 	case vocab < 1 || vocab > math.MaxInt32-1:
 		return fail("a vocabulary of %d, want 1..%d", vocab, math.MaxInt32-1)
 	case uint64(vocab) > 64*n+(1<<20):
-		// The index of first tokens is made in memory.
+		// The index of first tokens is built in memory.
 		return fail("a vocabulary of %d for %d entries, which no tokenizer has", vocab, n)
 	}
 	if want := headerSize + 8*n; uint64(len(data)) != want {
@@ -277,15 +275,15 @@ func Parse(name string, data []byte) (*Store, error) {
 // Info describes the file.
 func (s *Store) Info() Info { return s.info }
 
-// Close ends the use of the file.
+// Close releases the file.
 func (s *Store) Close() error {
 	f := s.close
 	s.ids, s.sa, s.block, s.close = nil, nil, nil, func() error { return nil }
 	return f()
 }
 
-// Check reports whether the suffixes are in order, each once, which no checksum
-// says: 16 bytes of memory a token, and a walk over all.
+// Check verifies that the suffixes are in order and each occurs once, which no checksum proves.
+// It takes 16 bytes of memory per token and a pass over all of them.
 func (s *Store) Check() error {
 	rank := make([]int32, len(s.sa)+1)
 	for i := range rank {
@@ -306,19 +304,19 @@ func (s *Store) Check() error {
 	return nil
 }
 
-// A Match is a run of tokens and where it stands in the store.
+// A Match is a run of tokens and its occurrences in the store.
 type Match struct {
 	lo, hi int32 // suffixes [lo,hi) begin with it
 	n      int32 // tokens
 }
 
-// Count returns how often it stands there.
+// Count returns the number of occurrences.
 func (m Match) Count() int { return int(m.hi - m.lo) }
 
-// Len returns its number of tokens.
+// Len returns the number of tokens.
 func (m Match) Len() int { return int(m.n) }
 
-// at returns entry k of suffix i, from 0.
+// at returns entry k of suffix i, counted from 0.
 func (s *Store) at(i, k int) int32 {
 	if j := int(s.sa[i]) + k; j < len(s.ids) {
 		return s.ids[j]
@@ -326,8 +324,8 @@ func (s *Store) at(i, k int) int32 {
 	return end
 }
 
-// Find returns where the whole of context stands; Count is 0 if nowhere. Empty
-// context stands everywhere.
+// Find returns the occurrences of the whole context; Count is 0 if there are none. The empty
+// context occurs everywhere.
 func (s *Store) Find(context []int32) Match {
 	if len(context) == 0 {
 		return Match{0, int32(len(s.sa)), 0}
@@ -347,8 +345,8 @@ func (s *Store) Find(context []int32) Match {
 	return m
 }
 
-// compare orders suffix i, of which context's first token is known, and context:
-// 0 if it begins with it.
+// compare compares suffix i, which begins with context's first token, with context. It returns
+// 0 if the suffix begins with context.
 func (s *Store) compare(i int32, context []int32) int {
 	from := int(s.sa[i])
 	for k := 1; k < len(context); k++ {
@@ -366,10 +364,10 @@ func (s *Store) compare(i int32, context []int32) int {
 	return 0
 }
 
-// Longest returns the longest end of context, between least and most tokens,
-// that stands in the store; its Count is 0 if there is none.
+// Longest returns the longest suffix of context, between least and most tokens, that occurs in
+// the store; its Count is 0 if there is none.
 func (s *Store) Longest(context []int32, least, most int) Match {
-	// Where an end of context stands, all shorter ones do.
+	// If a suffix of context occurs, all shorter ones do.
 	var best Match
 	lo, hi := least, min(most, len(context))
 	for lo <= hi {
@@ -383,19 +381,19 @@ func (s *Store) Longest(context []int32, least, most int) Match {
 	return best
 }
 
-// A Next is a token that follows a match, and the match that they are together.
+// A Next is a token that follows a match, and the longer match that the two form.
 type Next struct {
 	Token int32
 	Match
 }
 
-// samples bounds the suffixes that Append looks at: a run of equal tokens that is
-// at least this part of a match is certainly met.
+// samples bounds the suffixes that Append looks at: a run of equal tokens that makes up at
+// least this fraction of a match is certain to be hit.
 const samples = 48
 
-// Append appends the tokens that follow m most often, best first, ties to the
-// lower id, at most most of them. Counts are exact. Of a match with more than 48
-// places, tokens that follow in less than a 48th of them may be left out.
+// Append appends the tokens that follow m most often, best first, ties to the lower id, at most
+// most of them. Counts are exact. If a match has more than 48 occurrences, tokens that follow
+// in less than a 48th of them may be left out.
 func (s *Store) Append(dst []Next, m Match, most int) []Next {
 	first, k, last := len(dst), int(m.n), int(m.hi)
 	step := max(1, m.Count()/samples)
@@ -430,8 +428,7 @@ func (s *Store) Append(dst []Next, m Match, most int) []Next {
 	return dst
 }
 
-// bound returns the first of suffixes [lo,hi) whose entry k is t or more, hi if
-// there is none.
+// bound returns the first of suffixes [lo,hi) whose entry k is at least t, hi if there is none.
 func (s *Store) bound(lo, hi, k int, t int32) int {
 	for lo < hi {
 		mid := lo + (hi-lo)/2

@@ -18,7 +18,7 @@ import (
 
 var hash = strings.Repeat("0123456789abcdef", 4)
 
-// build returns the file of documents.
+// build returns a file of the documents.
 func build(tb testing.TB, vocab int, documents ...[]int32) []byte {
 	tb.Helper()
 	b, err := NewBuilder(vocab, hash)
@@ -46,7 +46,7 @@ func parse(tb testing.TB, file []byte) *Store {
 	return s
 }
 
-// randomText repeats itself as text does: half of it are copies.
+// randomText repeats itself as text does: half of it is copied.
 func randomText(rng *rand.Rand, n, vocab int) []int32 {
 	var ids []int32
 	for len(ids) < n {
@@ -76,8 +76,8 @@ func TestSuffixesAreInOrder(t *testing.T) {
 	}
 }
 
-// At a size where a slow sort would not end: the standard library's index of the
-// bytes gives every place of a token pair, the array the same.
+// At a size where a slow sort would never finish, the standard library's index of the bytes
+// finds the same occurrences of a token pair as the suffix array.
 func TestSuffixesAgreeWithTheStandardLibrary(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	text := randomText(rng, 100_000, 256)
@@ -176,7 +176,7 @@ func TestLookUpsEqualAWalkOverTheText(t *testing.T) {
 	}
 }
 
-// Of a large match, frequent tokens are certain and counts exact.
+// For a large match, frequent tokens are always found and counts are exact.
 func TestFrequentTokensOfALargeMatchAreFound(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 6))
@@ -205,7 +205,7 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	if s := parse(t, good); s.Info() != (Info{Tokens: 8, Documents: 2, Vocab: 10, Tokenizer: hash}) {
 		t.Fatalf("header says %+v", s.Info())
 	}
-	seal := func(b []byte) []byte { // with checksums that fit
+	seal := func(b []byte) []byte { // with valid checksums
 		if len(b) >= headerSize {
 			binary.LittleEndian.PutUint32(b[36:], crc32.Checksum(b[headerSize:], castagnoli))
 			binary.LittleEndian.PutUint32(b[124:], crc32.Checksum(b[:124], castagnoli))
@@ -293,8 +293,7 @@ func TestBuildersRefuseWhatNoFileCanHold(t *testing.T) {
 	}
 }
 
-// Any bytes are refused or safe to look things up in, also where their checksums
-// fit.
+// Any bytes are refused or safe to search, even if their checksums are valid.
 func FuzzParse(f *testing.F) {
 	good := build(f, 10, []int32{1, 2, 3, 1, 2, 4}, []int32{9, 9})
 	f.Add(good, true)
@@ -341,7 +340,7 @@ func TestLookUpsDoNotAllocate(t *testing.T) {
 
 var large = 10_000_000
 
-// zipf is as skewed as words are, and repeats itself.
+// zipf returns tokens that are as skewed as words and repeat themselves.
 func zipf(n int) []int32 {
 	rng := rand.New(rand.NewPCG(1, 1))
 	z := rand.NewZipf(rng, 1.1, 4, 31_999)

@@ -1,10 +1,9 @@
 package datastore
 
-// suffixArray returns the starts of s's suffixes in lexicographic order, by
-// induced sorting in linear time (SA-IS: Nong, Zhang and Chan 2009). The values
-// of s are 0..upper. The standard library's index/suffixarray sorts bytes only,
-// which would be two to four times as many suffixes, and keeps its array to
-// itself.
+// suffixArray returns the starts of s's suffixes in lexicographic order, by induced sorting in
+// linear time (SA-IS: Nong, Zhang and Chan 2009). The values of s are 0..upper. The standard
+// library's index/suffixarray sorts bytes only, which would be two to four times as many
+// suffixes, and does not export its array.
 func suffixArray(s []int32, upper int32) []int32 {
 	n := len(s)
 	sa := make([]int32, n)
@@ -14,7 +13,7 @@ func suffixArray(s []int32, upper int32) []int32 {
 	case 1:
 		return sa
 	}
-	// A suffix is S-type if it is less than the next one, else L-type.
+	// A suffix is S-type if it is less than the next one, L-type otherwise.
 	isS := make([]bool, n)
 	for i := n - 2; i >= 0; i-- {
 		isS[i] = s[i] < s[i+1] || s[i] == s[i+1] && isS[i+1]
@@ -34,7 +33,7 @@ func suffixArray(s []int32, upper int32) []int32 {
 		startL[v+1] += startS[v]
 	}
 	at := make([]int32, upper+2)
-	// induce sorts all suffixes from the order of the leftmost S-type ones.
+	// induce sorts all suffixes, given the order of the leftmost S-type ones.
 	induce := func(lms []int32) {
 		for i := range sa {
 			sa[i] = -1
@@ -77,7 +76,7 @@ func suffixArray(s []int32, upper int32) []int32 {
 	if m == 0 {
 		return sa
 	}
-	// No two of them touch, so half of a place says which one starts there.
+	// No two of them are adjacent, so half of a position identifies the one that starts there.
 	number := make([]int32, n/2+1)
 	for k, d := range lms {
 		number[d/2] = int32(k)
@@ -88,7 +87,7 @@ func suffixArray(s []int32, upper int32) []int32 {
 			sorted = append(sorted, d)
 		}
 	}
-	// Name the strings between them by rank; equal ones get equal names.
+	// Name the substrings between them by rank; equal ones get equal names.
 	end := func(d int32) int32 {
 		if k := int(number[d/2]) + 1; k < m {
 			return lms[k]

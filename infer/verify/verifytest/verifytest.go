@@ -1,7 +1,7 @@
-// Package verifytest proves verifiers lossless by taking every branch that their
-// randomness can take. What runs is the production code, that of drafters which
-// draw children included: an infer.Chance is its only randomness, and the one here
-// tries all outcomes and multiplies their probabilities.
+// Package verifytest proves verifiers lossless by taking every branch that their randomness can
+// take. It runs the production code, including the drafters that draw children: an infer.Chance
+// is their only randomness, and the one here tries all outcomes and multiplies their
+// probabilities.
 package verifytest
 
 import (
@@ -19,12 +19,11 @@ import (
 	"talf/tree"
 )
 
-// Tolerance is how far a probability may be off: sums of a few thousand float64
-// products.
+// Tolerance is the largest error of a probability: that of sums of a few thousand float64 products.
 const Tolerance = 1e-12
 
-// Enumerate calls f once for every sequence of random outcomes that it can see,
-// with the probability of that sequence once f returns.
+// Enumerate calls f once for every possible sequence of random outcomes, and passes the
+// probability of that sequence to the function that f returns.
 func Enumerate(f func(c infer.Chance) (done func(prob float64))) {
 	c := &every{}
 	for {
@@ -113,8 +112,8 @@ func (c *every) Draw(pos int, d infer.Dist) int32 {
 	panic("verifytest: a draw changed between two runs of the same choices")
 }
 
-// Rows gives a model's next-token distribution after a path of tokens, the root
-// first. The rows are the model's: nobody writes to them.
+// Rows returns a model's next-token distribution after a path of tokens, the root first. The
+// rows belong to the model: nobody writes to them.
 type Rows func(path []int32) infer.Dist
 
 // Scores are the target's rows over a tree.
@@ -130,7 +129,7 @@ func pathTo(t *tree.Tree, n int) (out []int32) {
 	return out
 }
 
-// Argmax is the lowest id of the largest probability.
+// Argmax returns the lowest id of the largest probability.
 func (s Scores) Argmax(n int) int32 {
 	d, best := s.Dist(n), 0
 	for i := range d {
@@ -141,7 +140,7 @@ func (s Scores) Argmax(n int) int32 {
 	return int32(best)
 }
 
-// Dist is the row of n's path.
+// Dist returns the row of n's path.
 func (s Scores) Dist(n int) infer.Dist { return s.P(pathTo(s.Tree, n)) }
 
 // TopK is not for verifiers.
@@ -153,9 +152,8 @@ func (Scores) Rank([]int32, int, int) []int32 { panic("verifytest: a verifier re
 // Hidden is not for verifiers.
 func (Scores) Hidden(int) model.Feature { panic("verifytest: a verifier reads hidden states") }
 
-// A Scheme is a way to grow trees: Grow adds nodes to p.Tree, as far as p's limits
-// let it, and says in p how they were drawn. It draws from c alone; rng is the
-// same for every branch of c.
+// A Scheme is a way to grow trees: Grow adds nodes to p.Tree, within p's limits, and says in p
+// how they were drawn. It draws only from c; rng is the same for every branch of c.
 type Scheme struct {
 	Name  string
 	Draw  infer.Draw
@@ -163,9 +161,9 @@ type Scheme struct {
 	Grow  func(p *infer.Proposal, q Rows, c infer.Chance, rng *rand.Rand)
 }
 
-// Schemes lists random trees chosen without randomness; random trees and chains
-// whose children the samplers of infer/draft draw; the same with nodes that are only
-// scored; and the drafters that draw, as `talf generate` runs them.
+// Schemes lists random trees chosen without randomness; random trees and chains whose children
+// the samplers of infer/draft draw; the same with nodes that are only scored; and the drafters
+// that draw, as `talf generate` runs them.
 func Schemes() []Scheme {
 	all := []Scheme{
 		{Name: "trees chosen without randomness", Grow: growFixed},
@@ -213,8 +211,8 @@ func Drawn(name string, d infer.Draw, chain bool) Scheme {
 	}}
 }
 
-// scored is s with the nodes after the first few beyond Proposal.Live. How many that
-// leaves does not depend on what is drawn.
+// scored is s with all but the first few nodes beyond Proposal.Live. How many nodes remain live
+// does not depend on what is drawn.
 func scored(s Scheme) Scheme {
 	grow := s.Grow
 	s.Name += ", some only scored"
@@ -226,11 +224,11 @@ func scored(s Scheme) Scheme {
 	return s
 }
 
-// binSize is that of GrowDrawn's urns: vocabularies of a few tokens have several bins.
+// binSize is the bin size of GrowDrawn's urns: small enough that vocabularies of a few tokens
+// have several bins.
 const binSize = 2
 
-// GrowDrawn draws a tree breadth first; kids(n, depth) is the number of node n's
-// children, at most.
+// GrowDrawn draws a tree breadth first; kids(n, depth) is the largest number of children of node n.
 func GrowDrawn(p *infer.Proposal, q Rows, c infer.Chance, d infer.Draw, kids func(n, depth int) int) {
 	p.Replace = d == infer.Repeated
 	p.Q = func(n int) infer.Dist { return q(pathTo(p.Tree, n)) }
@@ -321,7 +319,7 @@ func random(rng *rand.Rand, vocab int, zeros bool) infer.Dist {
 	return d
 }
 
-// Row is the table as Rows.
+// Row returns the row of a path; it is a Rows.
 func (t *Table) Row(path []int32) infer.Dist {
 	i, first, level := 0, 0, 1
 	for _, x := range path[1:] {
@@ -331,12 +329,12 @@ func (t *Table) Row(path []int32) infer.Dist {
 	return t.rows[first+i]
 }
 
-// written reports whether a row is not what it was.
+// written reports whether a row has been changed.
 func (t *Table) written() bool {
 	return !slices.EqualFunc(t.rows, t.was, func(a, b infer.Dist) bool { return slices.Equal(a, b) })
 }
 
-// greedy turns a model into its argmax.
+// greedy replaces a model's rows by their argmax.
 func greedy(p Rows) Rows {
 	return func(path []int32) infer.Dist {
 		d := p(path)
@@ -361,8 +359,8 @@ type Case struct {
 	shape        uint64
 }
 
-// NewCase draws a case. In some, the draft is the target; in some, rows have
-// zeros, unless all tokens are to have mass.
+// NewCase draws a case. In some cases the draft is the target; in some, rows have zeros, unless
+// positive asks for mass on all tokens.
 func NewCase(seed uint64, positive bool) Case {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	c := Case{Seed: seed, Vocab: 2 + rng.IntN(3), Depth: 1 + rng.IntN(3)}
@@ -376,8 +374,8 @@ func NewCase(seed uint64, positive bool) Case {
 	return c
 }
 
-// Each calls f with every tree that s draws and every verdict on it, and with
-// their probability.
+// Each calls f with every tree that s draws and every verdict on it, together with their
+// probability.
 func (c *Case) Each(s Scheme, newVerifier func() infer.Verifier, f func(p *infer.Proposal, v infer.Verdict, prob float64)) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -419,8 +417,8 @@ func (c *Case) Each(s Scheme, newVerifier func() infer.Verifier, f func(p *infer
 	return err
 }
 
-// Emitted is the expected number of tokens of a round, over all trees that s draws
-// and all verdicts.
+// Emitted returns the expected number of tokens per round, over all trees that s draws and all
+// verdicts.
 func (c *Case) Emitted(s Scheme, newVerifier func() infer.Verifier) (mean float64, err error) {
 	err = c.Each(s, newVerifier, func(_ *infer.Proposal, v infer.Verdict, prob float64) {
 		mean += prob * float64(len(v.Path))
@@ -428,9 +426,9 @@ func (c *Case) Emitted(s Scheme, newVerifier func() infer.Verifier) (mean float6
 	return mean, err
 }
 
-// Check compares, for random models over two to four tokens, the joint
-// distribution of the tokens that a verifier emits, completed by the target, with
-// the target's own. At temperature 0 the target's own is its argmax.
+// Check compares, for random models over two to four tokens, the joint distribution of the
+// tokens that a verifier emits, completed by the target, with the target's own. At temperature
+// 0 the target's own is its argmax.
 func Check(newVerifier func() infer.Verifier, scheme Scheme, temperature0 bool, cases int) error {
 	for seed := range uint64(cases) {
 		c := NewCase(seed, false)
@@ -458,7 +456,7 @@ func Check(newVerifier func() infer.Verifier, scheme Scheme, temperature0 bool, 
 	return nil
 }
 
-// CheckPath reports a verdict whose path is not one from the root.
+// CheckPath reports a verdict whose path does not start at the root.
 func CheckPath(t *tree.Tree, v infer.Verdict) error {
 	for i, n := range v.Path {
 		parent := -1
@@ -475,9 +473,9 @@ func CheckPath(t *tree.Tree, v infer.Verdict) error {
 	return nil
 }
 
-// checkDrawn reports draws that are not for the token after the path, or before for
-// one on it: the engine's depend on the position alone, and tokens that are drawn for
-// the position of another depend on it.
+// checkDrawn reports draws for positions other than that of the token after the path or, before
+// it, of one on it. The engine's draws depend only on the position, so tokens that are drawn
+// for another token's position would depend on that token.
 func checkDrawn(drawn []int, root, path int) error {
 	for i, pos := range drawn {
 		if pos <= root || pos > root+path || i > 0 && pos < drawn[i-1] {
@@ -485,13 +483,12 @@ func checkDrawn(drawn []int, root, path int) error {
 		}
 	}
 	if n := len(drawn); n > 0 && drawn[n-1] != root+path {
-		return fmt.Errorf("the token behind a path of %d nodes from position %d on is drawn for position %d", path, root, drawn[n-1])
+		return fmt.Errorf("the token after a path of %d nodes from position %d on is drawn for position %d", path, root, drawn[n-1])
 	}
 	return nil
 }
 
-// complete adds prob to every continuation of path to n tokens in all, weighted
-// by the target.
+// complete adds prob to every continuation of path to n tokens in total, weighted by the target.
 func complete(joint []float64, p Rows, path []int32, n int, prob float64) {
 	if prob == 0 {
 		return
