@@ -12,16 +12,17 @@ import (
 	"talf/compute"
 )
 
-// A Spec is all that a forward pass needs to know about a model. A layer computes
+// A Spec is everything that a forward pass needs to know about a model. A layer
+// computes
 //
 //	x += o(attention(norm(x)))
 //	x += down(act(gate(norm(x))) · up(norm(x)))
 //
-// with the variations below and in Terms: without a gate the feed-forward network
-// is down(act(up(x))), and with norms of queries and keys every head's are
+// with the variations below and in Terms. Without a gate the feed-forward network is
+// down(act(up(x))). With query and key norms, each head's queries and keys are
 // normalised before rotation.
 type Spec struct {
-	Arch    string // as in the table: "llama"
+	Arch    string // as in the table, such as "llama"
 	Vocab   int
 	Hidden  int
 	Layers  int
@@ -34,8 +35,8 @@ type Spec struct {
 	NormEps   float32
 	LayerNorm bool // norms subtract the mean and have biases (LayerNorm); else RMSNorm
 	Rope      Rope
-	RotDim    int   // how many elements of each head are rotated, from the first; 0: all
-	Windows   []int // [Layers]: how many recent positions a token sees, including its own; 0: all; nil: all in every layer
+	RotDim    int   // number of elements of each head that are rotated, from the first; 0: all
+	Windows   []int // [Layers]: number of recent positions that a token sees, including its own; 0: all; nil: all in every layer
 
 	Act      compute.Activation // of the feed-forward network
 	Parallel bool               // the feed-forward network reads attention's input, not its output
@@ -46,17 +47,17 @@ type Spec struct {
 	MLPBias bool
 
 	BOS    int32   // -1: none
-	EOS    []int32 // config.json and generation_config.json
+	EOS    []int32 // of config.json and generation_config.json
 	Draft  bool    // a draft head: fc over [embedding; feature], no input norm in layer 0, no final norm
 	FCBias bool
-	// DraftVocab is how many of the Vocab tokens a draft head predicts, 0: all.
+	// DraftVocab is the number of Vocab tokens that a draft head predicts; 0: all.
 	DraftVocab int
-	Taps       int // EAGLE-3: elements of the target's hidden states that fc reads for a token
-	// Terms lists the family's tensors. Specs share the slice: do not change it.
+	Taps       int // EAGLE-3: elements of the target's hidden states that fc reads per token
+	// Terms lists the family's tensors. Specs share the slice, so do not change it.
 	Terms []Term
 }
 
-// Rotated returns how many elements of each head are rotated.
+// Rotated returns the number of elements of each head that are rotated.
 func (s *Spec) Rotated() int {
 	if s.RotDim == 0 {
 		return s.HeadDim
@@ -64,8 +65,8 @@ func (s *Spec) Rotated() int {
 	return s.RotDim
 }
 
-// Window returns how many recent positions a token sees in a layer, including its
-// own; 0: all.
+// Window returns the number of recent positions that a token sees in a layer, including
+// its own; 0: all.
 func (s *Spec) Window(layer int) int {
 	if s.Windows == nil {
 		return 0
@@ -73,8 +74,8 @@ func (s *Spec) Window(layer int) int {
 	return s.Windows[layer]
 }
 
-// An architecture is a line of the table: a model_type and how its configuration
-// is read.
+// An architecture is a line of the table: a model_type and the function that reads its
+// configuration.
 type architecture struct {
 	Name  string // model_type
 	Class string // architectures[0], used if model_type is missing
@@ -82,7 +83,7 @@ type architecture struct {
 	Parse func(c *config, s *Spec)
 }
 
-// table lists what is supported, in the order of errors and help.
+// table lists the supported architectures, in the order of errors and help texts.
 var table = []architecture{
 	{"llama", "LlamaForCausalLM", "Llama 1 to 3 and models of their shape", parseLlama},
 	{"mistral", "MistralForCausalLM", "Mistral 7B and its relatives: Llama with a sliding window", parseMistral},
@@ -122,8 +123,8 @@ func load(dir string, parse func(string, []byte, []byte) (*Spec, error)) (*Spec,
 	return parse(path, raw, gen)
 }
 
-// isGGUF reports whether path is a llama.cpp file or a directory with one. People
-// often have only that at hand, so the error names it.
+// isGGUF reports whether path is a llama.cpp file or a directory with one. People often
+// have only such a file, so the error names it.
 func isGGUF(path string) bool {
 	names := []string{path}
 	if entries, err := os.ReadDir(path); err == nil {
@@ -167,9 +168,9 @@ func Parse(name string, raw, gen []byte) (*Spec, error) {
 	return s, nil
 }
 
-// ParseDraft reads the config.json of an EAGLE-1/2 draft head: Llama's keys and
-// the optional ones "bias", true if missing, and "draft_vocab_size". Whether there
-// is an fc.bias is decided by the weight file in the end.
+// ParseDraft reads the config.json of an EAGLE-1/2 draft head: Llama's keys and the
+// optional "bias", true if missing, and "draft_vocab_size". The weights file finally
+// decides whether there is an fc.bias.
 func ParseDraft(name string, raw, gen []byte) (*Spec, error) {
 	s, err := Parse(name, raw, gen)
 	if err != nil {
@@ -211,14 +212,14 @@ func find(c *config) (*architecture, error) {
 	return nil, fmt.Errorf("%s: model_type %q is not supported; supported: %s", c.name, typ, strings.Join(Supported(), ", "))
 }
 
-// maxDim bounds every size, so that products of two stay far from overflow;
-// maxLayers bounds what is listed by layer.
+// maxDim bounds every size, so that products of two are far from overflow; maxLayers
+// bounds lists with an entry per layer.
 const (
 	maxDim    = 1 << 26
 	maxLayers = 1 << 16
 )
 
-// Validate reports the first size that no model can have.
+// Validate reports the first invalid value.
 func (s *Spec) Validate() error {
 	for _, f := range []struct {
 		name string
@@ -281,8 +282,8 @@ func (s *Spec) Validate() error {
 	return s.Rope.validate()
 }
 
-// SetSpecial sets the begin and end tokens of s in a config.json: one end token is
-// a number, several are a list, and none leaves the field out.
+// SetSpecial sets the beginning and end tokens of s in a config.json: one end token
+// becomes a number, several a list, and none no field.
 func (s *Spec) SetSpecial(config map[string]any) {
 	if s.BOS >= 0 {
 		config["bos_token_id"] = s.BOS

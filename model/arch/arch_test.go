@@ -224,11 +224,11 @@ func TestFixtures(t *testing.T) {
 }
 
 func TestFrequencies(t *testing.T) {
-	// By hand: headDim 4, theta 10000: 1 and 0.01 radians a position.
+	// By hand: headDim 4 and theta 10000 give 1 and 0.01 radians per position.
 	plain := Rope{Theta: 10000, Type: "default"}
 	linear := Rope{Theta: 10000, Type: "linear", Factor: 4}
-	// Wavelengths are 6.28 and 628 positions. With 64 original positions the
-	// first is below 64/4 = 16 and kept; the second is above 64/1 and divided.
+	// Wavelengths are 6.28 and 628 positions. With 64 original positions the first is
+	// below 64/4 = 16 and stays; the second is above 64/1 and is divided.
 	llama3 := Rope{Theta: 10000, Type: "llama3", Factor: 8, LowFreq: 1, HighFreq: 4, Original: 64}
 	// With 1000 original positions the second lies between 250 and 1000: mix =
 	// (1000/628.3185 − 1)/3 = 0.197183, f = 0.01·(0.802817/8 + 0.197183) = 0.00297535.
@@ -257,8 +257,8 @@ func TestFrequencies(t *testing.T) {
 	}
 }
 
-// TestFrequenciesHaveTheReferencesBits: those of PyTorch, from which models are
-// trained, for theta 10000 and 64 elements.
+// TestFrequenciesHaveTheReferencesBits compares with those of PyTorch, which models
+// were trained with, for theta 10000 and 64 elements.
 func TestFrequenciesHaveTheReferencesBits(t *testing.T) {
 	want := []uint32{
 		0x3f800000, 0x3f3ff911, 0x3f0ff59a, 0x3ed7e89b, 0x3ea1e89b, 0x3e72d423, 0x3e361887, 0x3e088d77,
@@ -274,8 +274,8 @@ func TestFrequenciesHaveTheReferencesBits(t *testing.T) {
 	}
 }
 
-// FuzzParse: any configuration gives a spec that passes Validate, or an error
-// that names the file.
+// FuzzParse: any configuration gives a spec that passes Validate or an error that names
+// the file.
 func FuzzParse(f *testing.F) {
 	f.Add(base(nil), []byte(`{"eos_token_id":[1]}`))
 	f.Add(base(m{"rope_scaling": m{"type": "linear", "factor": 2}, "head_dim": 2}), []byte(`{}`))

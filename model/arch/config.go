@@ -25,7 +25,7 @@ func newConfig(name string, raw []byte) (*config, error) {
 	return c, nil
 }
 
-// has reports whether key is there and not null.
+// has reports whether key is present and not null.
 func (c *config) has(key string) bool {
 	raw, ok := c.m[key]
 	return ok && !bytes.Equal(bytes.TrimSpace(raw), []byte("null"))
@@ -37,7 +37,7 @@ func (c *config) fail(format string, args ...any) {
 	}
 }
 
-// value decodes key into dst, or reports what was expected.
+// value decodes key into dst, or records an error that says what was expected.
 func (c *config) value(key string, dst any, what string) bool {
 	if err := json.Unmarshal(c.m[key], dst); err != nil {
 		c.fail("%s is %s, want %s", key, clip(c.m[key]), what)
@@ -120,7 +120,7 @@ func (c *config) tokens(key string) []int32 {
 	return many
 }
 
-// object reads a nested object; nil if it is missing.
+// object reads a nested object. It returns nil if the object is missing.
 func (c *config) object(key string) *config {
 	if !c.has(key) {
 		return nil
@@ -132,28 +132,28 @@ func (c *config) object(key string) *config {
 	return o
 }
 
-// tokens adds the special tokens of c: a configuration's own and those of
+// tokens adds the special tokens of c: the configuration's own and those of
 // generation_config.json, which often lists more end tokens than config.json.
 func (s *Spec) tokens(c *config) {
 	if b := c.tokens("bos_token_id"); len(b) > 0 {
 		s.BOS = b[0]
 	}
 	for _, e := range c.tokens("eos_token_id") {
-		// Some configurations write −1 for none.
+		// Some configurations use −1 for none.
 		if e != -1 && !slices.Contains(s.EOS, e) {
 			s.EOS = append(s.EOS, e)
 		}
 	}
 }
 
-// take adopts a nested object's error.
+// take adopts the error of a nested object.
 func (c *config) take(o *config) {
 	if c.err == nil {
 		c.err = o.err
 	}
 }
 
-// count reads an integer from 0 on.
+// count reads an integer of at least 0.
 func (c *config) count(key string, def int) int {
 	v := c.float(key, float64(def))
 	if v != math.Trunc(v) || v < 0 || v > maxDim {
@@ -163,8 +163,8 @@ func (c *config) count(key string, def int) int {
 	return int(v)
 }
 
-// oneOf reads a number that has several names. If more than one is given, they
-// must agree.
+// oneOf reads a number that goes by several names. If more than one is given, they must
+// agree.
 func (c *config) oneOf(keys []string, def float64) float64 {
 	first := ""
 	for _, key := range keys {
@@ -180,7 +180,7 @@ func (c *config) oneOf(keys []string, def float64) float64 {
 	return def
 }
 
-// mustBe refuses a flag whose value is not the architecture's own.
+// mustBe refuses a flag whose value is not that of the architecture.
 func (c *config) mustBe(key string, want bool) {
 	if got := c.bool(key, want); got != want {
 		c.fail("%s is %v, want %v for %s", key, got, want, c.string("model_type", "this architecture"))

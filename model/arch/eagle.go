@@ -2,8 +2,8 @@ package arch
 
 import "strings"
 
-// eagleTerms are the tensors of an EAGLE-1/2 draft head: Llama's layers after
-// fc, the first without its input norm, and neither final norm nor LM head.
+// eagleTerms are the tensors of an EAGLE-1/2 draft head: Llama's layers after fc,
+// without the first input norm, the final norm and the LM head.
 var eagleTerms = func() []Term {
 	terms := []Term{
 		{Role: Embed, Name: "embed_tokens", Rows: VocabSize, Cols: HiddenSize, Optional: true},
@@ -22,10 +22,10 @@ var eagleTerms = func() []Term {
 	return terms
 }()
 
-// DraftFor returns the spec of a one-layer EAGLE head for a target of any
-// architecture: Llama's layer, as other systems' loaders of heads expect it, with
-// the target's sizes and rope_theta. It has no rope scaling, no windows, no norms of
-// queries and keys, and no biases except fc's on request.
+// DraftFor returns the spec of a one-layer EAGLE head for a target of any architecture:
+// Llama's layer, as other systems' loaders of heads expect it, with the target's sizes
+// and rope_theta. It has no rope scaling, no windows, no norms of queries and keys, and
+// no biases except, on request, that of fc.
 func (s *Spec) DraftFor(fcBias bool) *Spec {
 	d := Llama()
 	d.Vocab, d.Hidden, d.Layers, d.Heads, d.KVHeads, d.HeadDim = s.Vocab, s.Hidden, 1, s.Heads, s.KVHeads, s.HeadDim
@@ -35,9 +35,9 @@ func (s *Spec) DraftFor(fcBias bool) *Spec {
 	return d
 }
 
-// eagle3Terms are the tensors of an EAGLE-3 head in SpecForge's layout: one layer
-// that reads the embedding beside what fc makes of the target's hidden states, and
-// an LM head of its own.
+// eagle3Terms are the tensors of an EAGLE-3 head in SpecForge's layout: one layer that
+// reads the embedding and fc's projection of the target's hidden states side by side,
+// and an LM head of its own.
 var eagle3Terms = []Term{
 	{Role: FC, Name: "fc", Rows: HiddenSize, Cols: TapsSize},
 	{Role: TapNorm, Name: "midlayer.hidden_norm", Rows: HiddenSize},
@@ -54,9 +54,9 @@ var eagle3Terms = []Term{
 	{Role: LMHead, Name: "lm_head", Rows: DraftSize, Cols: HiddenSize},
 }
 
-// Eagle3 returns the spec of an EAGLE-3 head (Li et al. 2025) with the sizes of s,
-// whatever its family is. Its fc reads taps elements of the target's hidden states
-// for a token, and it predicts draftVocab tokens.
+// Eagle3 returns the spec of an EAGLE-3 head (Li et al. 2025) with the sizes of s, of
+// any family. Its fc reads taps elements of the target's hidden states per token, and
+// it predicts draftVocab tokens.
 func (s *Spec) Eagle3(taps, draftVocab int) *Spec {
 	e := *s
 	e.Draft, e.Taps, e.DraftVocab, e.Terms = true, taps, draftVocab, eagle3Terms

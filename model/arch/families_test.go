@@ -11,7 +11,7 @@ import (
 	"talf/compute"
 )
 
-// family returns a small valid configuration of an architecture with edits.
+// family returns a small valid configuration of an architecture, with edits.
 func family(typ string, edits m) []byte {
 	c := m{
 		"model_type": typ, "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8,
@@ -29,8 +29,8 @@ func family(typ string, edits m) []byte {
 
 var null = json.RawMessage("null")
 
-// TestFamiliesReadBothSpellings holds every key of the families to what
-// transformers 5.23 makes of it, the values for missing keys among them.
+// TestFamiliesReadBothSpellings compares every key of the families with how
+// transformers 5.23 reads it, including the defaults of missing keys.
 func TestFamiliesReadBothSpellings(t *testing.T) {
 	common := Spec{
 		Vocab: 100, Hidden: 64, Layers: 4, Heads: 8, KVHeads: 8, HeadDim: 8, FFN: 128, NormEps: 1e-6,
@@ -130,7 +130,7 @@ func TestFamiliesReadBothSpellings(t *testing.T) {
 			t.Errorf("%s, %s: %v", c.typ, c.name, err)
 			continue
 		}
-		// The reference's logarithm and ours may differ in the last place.
+		// The reference's logarithm and Go's may differ in the last place.
 		if math.Abs(got.Rope.Scale-want.Rope.Scale) < 1e-15 {
 			got.Rope.Scale = want.Rope.Scale
 		}
@@ -199,7 +199,7 @@ func TestFamiliesRefuseByName(t *testing.T) {
 	}
 }
 
-// A head is Llama's layer, whatever its target is.
+// A head is Llama's layer, whatever its target's architecture.
 func TestDraftHeadsOfEveryFamily(t *testing.T) {
 	for _, typ := range Supported() {
 		edits := m{"num_key_value_heads": 2, "head_dim": 24, "sliding_window": 16, "rope_theta": 2e4, "eos_token_id": 3}
@@ -228,7 +228,8 @@ func TestDraftHeadsOfEveryFamily(t *testing.T) {
 	}
 }
 
-// TestYaRNAgreesWithTransformers: the angles and factors of transformers 5.23.
+// TestYaRNAgreesWithTransformers compares angles and factors with those of transformers
+// 5.23.
 func TestYaRNAgreesWithTransformers(t *testing.T) {
 	for _, c := range []struct {
 		theta   float64
@@ -275,7 +276,7 @@ func TestYaRNAgreesWithTransformers(t *testing.T) {
 		}
 		got := s.Rope.Frequencies(c.dim)
 		for i, w := range c.want {
-			if math.Abs(float64(got[i])/w-1) > 1.2e-7 { // the last place of a float32: powers differ in it
+			if math.Abs(float64(got[i])/w-1) > 1.2e-7 { // powers differ in the last place of a float32
 				t.Errorf("%v: angle %d is %v, want %v", c.scaling, i, got[i], w)
 			}
 		}

@@ -15,8 +15,8 @@ var gptNeoXTerms = []Term{
 }
 
 // parseGPTNeoX reads GPT-NeoX (Black et al. 2022) and Pythia: LayerNorm, rotary
-// positions over the first quarter of each head, the feed-forward network parallel
-// to attention, and biases everywhere.
+// positions on the first quarter of each head, a feed-forward network parallel to
+// attention, and biases everywhere.
 func parseGPTNeoX(c *config, s *Spec) {
 	s.Terms, s.LayerNorm, s.Act, s.MLPBias = gptNeoXTerms, true, compute.GELU, true
 	c.sizes(s)
@@ -30,7 +30,7 @@ func parseGPTNeoX(c *config, s *Spec) {
 	s.Parallel = c.bool("use_parallel_residual", true)
 	s.QKVBias = c.bool("attention_bias", true)
 	s.OBias = s.QKVBias
-	// gelu_new and gelu_fast are approximations, and so other functions.
+	// gelu_new and gelu_fast are approximations, and so different functions.
 	if a := c.string("hidden_act", "gelu"); a != "gelu" {
 		c.fail("hidden_act is %q, want \"gelu\"", a)
 	}

@@ -30,7 +30,7 @@ const (
 	LMHead    Role = "LM head"
 )
 
-// A Size is a length that follows from a Spec.
+// A Size is a length that is derived from a Spec.
 type Size uint8
 
 // The sizes.
@@ -44,7 +44,7 @@ const (
 	FusedSize // queries, keys and values: (Heads+2·KVHeads)·HeadDim
 	HeadSize  // HeadDim
 	FFNSize   // FFN
-	TapsSize  // Taps: what fc of an EAGLE-3 head reads
+	TapsSize  // Taps: the input of an EAGLE-3 head's fc
 	DraftSize // DraftVocab; Vocab if that is 0
 )
 
@@ -62,38 +62,37 @@ const (
 	IfFCBias
 )
 
-// A Term is one line of a family's inventory: a tensor of the model, or one of
-// each layer.
+// A Term is one line of a family's inventory: a tensor of the model, or one tensor per
+// layer.
 //
-// A family's list of terms is the only place that names its tensors and their
-// shapes. The loader, the memory plan, random weights, the training graphs, the
-// sizes that are reported and the conversion of heads all go through
-// Spec.Tensors, so a tensor of an existing role is added to a family by one line.
-// A new role needs a constant above and the code that computes with it; until
-// that exists, package model refuses to load a model that has such a tensor. A
-// new shape needs a Size, a new condition a Flag. A tensor of each expert would
-// get a second verb in its name and a count beside Rows and Cols.
+// A family's list of terms is the only place that names its tensors and their shapes.
+// The loader, the memory plan, random weights, the training graphs, the reported sizes
+// and the conversion of heads all go through Spec.Tensors, so adding a tensor of an
+// existing role to a family takes one line. A new role needs a constant above and the
+// code that computes with it; until that code exists, package model refuses to load a
+// model with such a tensor. A new shape needs a Size, a new condition a Flag. A tensor
+// per expert would need a second verb in its name and a count next to Rows and Cols.
 type Term struct {
 	Role Role
-	// Name is the tensor's name in files, without ".weight" and ".bias". That of
-	// a tensor of each layer has one %d for the layer's index.
+	// Name is the tensor's name in files, without ".weight" and ".bias". The name of a
+	// per-layer tensor has one %d for the layer's index.
 	Name       string
 	Rows, Cols Size
-	Bias       Flag // whether there is a bias [Rows] too
-	Unless     Flag // the model lacks the tensor where this holds
+	Bias       Flag // whether there is also a bias [Rows]
+	Unless     Flag // the model lacks the tensor if this is true
 	From       int  // first layer that has the tensor
-	Optional   bool // files may leave it out: a head takes its target's
+	Optional   bool // files may omit it: a head takes its target's
 }
 
 // A Tensor is one stored tensor of a model.
 type Tensor struct {
 	Name     string // in files, in full
 	Role     Role
-	Layer    int  // -1: of no layer
-	Bias     bool // a bias; else the weight
+	Layer    int  // -1: not in a layer
+	Bias     bool // a bias, not a weight
 	Rows     int
 	Cols     int  // 0: a vector [Rows]
-	Optional bool // files may leave it out: a head takes its target's
+	Optional bool // files may omit it: a head takes its target's
 }
 
 // Shape returns the tensor's shape.
@@ -107,7 +106,7 @@ func (t Tensor) Shape() []int {
 // Len returns the number of elements.
 func (t Tensor) Len() int { return t.Rows * max(t.Cols, 1) }
 
-// after returns terms with more of them inserted after that of a role.
+// after returns terms with more terms inserted after that of a role.
 func after(terms []Term, role Role, more ...Term) []Term {
 	i := slices.IndexFunc(terms, func(t Term) bool { return t.Role == role })
 	return slices.Concat(terms[:i+1], more, terms[i+1:])
@@ -204,8 +203,8 @@ func (s *Spec) Tensors() []Tensor {
 	return out
 }
 
-// Params returns the number of the model's parameters, without tensors that
-// files may leave out: a draft head's are those that training learns.
+// Params returns the number of the model's parameters, without tensors that files may
+// omit. For a draft head these are the trained parameters.
 func (s *Spec) Params() int {
 	n := 0
 	for _, t := range s.Tensors() {
@@ -228,9 +227,9 @@ func (s *Spec) term(role Role) *Term {
 // Has reports whether the model's family has tensors of a role.
 func (s *Spec) Has(role Role) bool { return s.term(role) != nil }
 
-// Weight returns the name of the weight with the given role in a layer, which
-// counts only for roles that each layer has. It is "" where the family has no
-// such role, and says nothing about whether this model or layer has the tensor.
+// Weight returns the name of the weight with the given role in a layer; the layer
+// matters only for roles that each layer has. It is "" if the family has no such role.
+// It does not say whether this model or layer has the tensor.
 func (s *Spec) Weight(role Role, layer int) string { return s.named(role, layer, ".weight") }
 
 // Bias is Weight for biases.

@@ -2,7 +2,7 @@ package arch
 
 import "talf/compute"
 
-// llamaTerms are the tensors of Llama and of the families made after it.
+// llamaTerms are the tensors of Llama and of the families derived from it.
 var llamaTerms = []Term{
 	{Role: Embed, Name: "model.embed_tokens", Rows: VocabSize, Cols: HiddenSize},
 	{Role: InputNorm, Name: "model.layers.%d.input_layernorm", Rows: HiddenSize},
@@ -34,15 +34,15 @@ func parseLlama(c *config, s *Spec) {
 	s.MLPBias = c.bool("mlp_bias", false)
 }
 
-// missing holds transformers' defaults for keys that a configuration leaves out.
+// missing has transformers' defaults for keys that a configuration omits.
 type missing struct {
 	kvHeads int // 0: as many as query heads
 	headDim int // 0: hidden_size / num_attention_heads
 	maxPos  int
 }
 
-// llamaLike reads what Llama, Mistral and Qwen have in common: RMSNorm, rotary
-// positions over whole heads, a gated feed-forward network.
+// llamaLike reads the parts that Llama, Mistral and Qwen have in common: RMSNorm,
+// rotary positions over whole heads, a gated feed-forward network.
 func (c *config) llamaLike(s *Spec, def missing) {
 	s.Terms, s.Act = llamaTerms, compute.SiLU
 	c.sizes(s)
@@ -71,7 +71,7 @@ func (c *config) llamaLike(s *Spec, def missing) {
 	var part float64
 	s.Rope, part = c.rope([]string{"rope_theta"}, []string{"partial_rotary_factor"}, 1)
 	if s.Rope.Type == "yarn" && c.err == nil {
-		// Published configurations leave max_position_embeddings as it was before
+		// Published configurations leave max_position_embeddings at its value before
 		// stretching, or already contain this product.
 		s.MaxPos = max(s.MaxPos, int(min(s.Rope.Factor*float64(s.Rope.Original), maxDim)))
 	}
@@ -80,7 +80,7 @@ func (c *config) llamaLike(s *Spec, def missing) {
 	}
 }
 
-// sizes reads the sizes that every configuration states.
+// sizes reads the sizes that are in every configuration.
 func (c *config) sizes(s *Spec) {
 	s.Vocab = c.int("vocab_size", -1)
 	s.Hidden = c.int("hidden_size", -1)

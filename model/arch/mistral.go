@@ -1,8 +1,7 @@
 package arch
 
-// parseMistral reads Llama's shape with a sliding window in every layer.
-// Ministral, where windows and full attention alternate, has a model_type of its
-// own.
+// parseMistral reads Llama's shape with a sliding window in every layer. Ministral, in
+// which windows and full attention alternate, has its own model_type.
 func parseMistral(c *config, s *Spec) {
 	c.llamaLike(s, missing{kvHeads: 8, maxPos: 4096 * 32})
 	c.mustBe("attention_bias", false)
@@ -26,8 +25,7 @@ const (
 	slidingAttention = "sliding_attention"
 )
 
-// slidingWindow reads sliding_window: 4096 where it is missing, 0 where it is
-// null.
+// slidingWindow reads sliding_window: 4096 if it is missing, 0 if it is null.
 func (c *config) slidingWindow() int {
 	if _, ok := c.m["sliding_window"]; ok && !c.has("sliding_window") {
 		return 0
@@ -35,8 +33,7 @@ func (c *config) slidingWindow() int {
 	return c.int("sliding_window", 4096)
 }
 
-// layerTypes reads layer_types, one kind of attention for each layer; nil if
-// it is missing.
+// layerTypes reads layer_types, one kind of attention per layer; nil if it is missing.
 func (c *config) layerTypes(s *Spec) []string {
 	types := c.strings("layer_types")
 	if types != nil && len(types) != s.Layers {
@@ -52,8 +49,7 @@ func (c *config) layerTypes(s *Spec) []string {
 	return types
 }
 
-// same returns n windows of one size. A configuration that fails may have no
-// sensible n.
+// same returns n windows of one size. An invalid configuration may give a bad n.
 func same(window, n int) []int {
 	w := make([]int, max(0, min(n, maxLayers)))
 	for i := range w {

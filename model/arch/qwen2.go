@@ -10,8 +10,8 @@ func parseQwen2(c *config, s *Spec) {
 	c.qwenWindows(s)
 }
 
-// qwenWindows reads which layers have a sliding window: those that layer_types
-// names, or else those from max_window_layers on, if use_sliding_window is set.
+// qwenWindows reads which layers have a sliding window: those marked in layer_types, or
+// else those from max_window_layers on, if use_sliding_window is set.
 func (c *config) qwenWindows(s *Spec) {
 	window := 0
 	if c.bool("use_sliding_window", false) {

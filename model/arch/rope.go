@@ -12,15 +12,15 @@ import (
 type Rope struct {
 	Theta  float64
 	Type   string  // "default", "linear", "llama3" or "yarn"
-	Factor float64 // linear, llama3, yarn: how much long waves are stretched
-	// llama3: wavelengths longer than Original/LowFreq are stretched by Factor,
-	// those shorter than Original/HighFreq are kept.
+	Factor float64 // linear, llama3, yarn: factor by which long waves are stretched
+	// llama3: wavelengths longer than Original/LowFreq are stretched by Factor, those
+	// shorter than Original/HighFreq are unchanged.
 	LowFreq, HighFreq float64
-	Original          int // llama3, yarn: positions before stretching
+	Original          int // llama3, yarn: number of positions before stretching
 	// yarn: waves that turn less than BetaSlow times in Original positions are
-	// stretched, those that turn more than BetaFast times are kept. Truncate
-	// widens the range between them to whole elements; Scale multiplies cosines
-	// and sines.
+	// stretched, those that turn more than BetaFast times are unchanged. Truncate
+	// widens the range between them to whole elements; Scale multiplies cosines and
+	// sines.
 	BetaFast, BetaSlow, Scale float64
 	Truncate                  bool
 }
@@ -57,11 +57,11 @@ func (r *Rope) validate() error {
 	return nil
 }
 
-// Frequencies returns the dim/2 angles of one position step, dim being the
-// rotated elements of a head. The exponent, the power and its inverse are rounded
-// to float32, as they were when the published models were trained: an error in
-// the last place is multiplied by the position, and thousands of tokens into a text
-// it would show in the logits.
+// Frequencies returns the dim/2 angles of one position step, dim being the rotated
+// elements of a head. The exponent, the power and its inverse are rounded to float32,
+// as they were when the published models were trained. An error in the last place is
+// multiplied by the position and would show in the logits thousands of tokens into a
+// text.
 func (r *Rope) Frequencies(dim int) []float32 {
 	out := make([]float32, dim/2)
 	low, high := r.yarnRange(dim)
@@ -71,8 +71,9 @@ func (r *Rope) Frequencies(dim int) []float32 {
 		case "linear":
 			f /= r.Factor
 		case "llama3":
-			// Llama 3.1's by-parts interpolation: long waves are stretched by
-			// Factor, short ones kept, those between mixed linearly in 1/wavelength.
+			// Llama 3.1's by-parts interpolation: long waves are stretched by Factor,
+			// short ones are unchanged, and those in between are mixed linearly in
+			// 1/wavelength.
 			wave := 2 * pi / f
 			switch orig := float64(r.Original); {
 			case wave > orig/r.LowFreq:
@@ -89,8 +90,8 @@ func (r *Rope) Frequencies(dim int) []float32 {
 	return out
 }
 
-// yarn returns angle i by YaRN (Peng et al. 2023), §3.2: stretched and kept waves
-// mixed linearly in the element's index, with each step rounded to float32, too.
+// yarn returns angle i by YaRN (Peng et al. 2023), §3.2: stretched and unchanged waves
+// are mixed linearly in the element's index, with each step rounded to float32 as well.
 func (r *Rope) yarn(i, dim int, low, high float64) float64 {
 	wave := float32(detmath.Pow(r.Theta, float64(float32(2*i)/float32(dim))))
 	stretch := min(1, max(0, (float32(i)-float32(low))/float32(high-low)))
@@ -113,7 +114,7 @@ func (r *Rope) yarnRange(dim int) (low, high float64) {
 	}
 	low, high = max(low, 0), min(high, float64(dim-1))
 	if low == high {
-		high += 0.001 // as the reference does
+		high += 0.001 // as in the reference
 	}
 	return low, high
 }
@@ -143,15 +144,15 @@ func (r *Rope) Table(dim, from, to int) []float32 {
 	return out
 }
 
-// rope reads either spelling: rope_theta and rope_scaling, as published
-// checkpoints have it, or rope_parameters, as transformers 5 writes it. If both
-// are given they must agree. Theta and part list the published names of the base
-// and of the rotated part of a head; the latter is def if missing.
+// rope reads either spelling: rope_theta and rope_scaling, as in published checkpoints,
+// or rope_parameters, as written by transformers 5. If both are given, they must agree.
+// Theta and part list the published names of the base and of the rotated part of a
+// head; the latter is def if missing.
 func (c *config) rope(theta, part []string, def float64) (Rope, float64) {
 	r := Rope{Theta: c.oneOf(theta, 10000), Type: "default"}
 	p := c.oneOf(part, def)
 	given := func(names []string) bool { return slices.ContainsFunc(names, c.has) }
-	seen := false // a nested object has stated it all
+	seen := false // a nested object has stated everything
 	for _, key := range []string{"rope_scaling", "rope_parameters"} {
 		o := c.object(key)
 		if o == nil {

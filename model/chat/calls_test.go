@@ -10,8 +10,9 @@ import (
 	"talf/model/chat"
 )
 
-// A message that only calls tools has no words by which to find it; the name of the
-// function shows where it stands when the template writes its last turn otherwise.
+// A message that only calls tools has no text by which to find it. If the template
+// writes its last turn differently, the name of the function shows where the message
+// is.
 func TestSpansOfCallsOfTools(t *testing.T) {
 	const source = `{%- for m in messages -%}<{{ m.role }}>
 {%- if m.role == 'assistant' and loop.last %}(thought){% endif -%}

@@ -15,16 +15,16 @@ import (
 	"talf/model/chat"
 )
 
-// casesFile may name another output of testdata/make_cases.py, for example of
-// random templates.
-var casesFile = flag.String("cases", "testdata/cases.jsonl", "what transformers made of templates")
+// casesFile may name other output of testdata/make_cases.py, for example for random
+// templates.
+var casesFile = flag.String("cases", "testdata/cases.jsonl", "the results of transformers")
 
-// clock is the moment that testdata/make_cases.py fixes.
+// clock is the time that testdata/make_cases.py fixes.
 func clock() time.Time { return time.Date(2024, 7, 4, 15, 6, 9, 123456000, time.UTC) }
 
-// TestCasesAgreeWithTransformers renders our own templates, one or more for
-// each feature, and compares with what transformers made of them. The first
-// line of testdata/cases.jsonl names the versions.
+// TestCasesAgreeWithTransformers renders templates written for this test, at least one
+// per feature, and compares them with transformers' results. The first line of
+// testdata/cases.jsonl names the versions.
 func TestCasesAgreeWithTransformers(t *testing.T) {
 	b, err := os.ReadFile(*casesFile)
 	if err != nil {

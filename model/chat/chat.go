@@ -1,10 +1,9 @@
 // Package chat renders conversations through the chat templates of Hugging
 // Face models, byte for byte as transformers does.
 //
-// A chat template is a Jinja program that turns messages into the text a model
-// was trained on. It comes with the model, from strangers, and runs in a sandbox: it reaches
-// nothing but the conversation, and its output, its memory, its steps and its
-// depth are bounded.
+// A chat template is a Jinja program that turns messages into the text a model was
+// trained on. It comes with the model, from strangers, and runs in a sandbox: it can
+// reach only the conversation, and its output, memory, steps and depth are bounded.
 package chat
 
 import (
@@ -25,45 +24,45 @@ import (
 type Template struct {
 	name  string
 	code  *jinja.Template
-	tools *Template   // whose code is used where tools are given; nil: this one's
+	tools *Template   // replaces this one for conversations with tools; nil: none
 	vars  *jinja.Dict // the special tokens
 	now   func() time.Time
 }
 
-// A Span is a range of bytes of a rendered text.
+// A Span is a range of bytes in a rendered text.
 type Span struct{ Start, End int }
 
-// Rendered is what a template made of a conversation.
+// Rendered is a conversation as a template wrote it.
 type Rendered struct {
 	Text string
-	// Spans are what the assistant says, in order: the {% generation %} blocks
-	// of Render, or what RenderSpans found.
+	// Spans are the parts that the assistant says, in order: the {% generation %}
+	// blocks for Render, or the spans that RenderSpans found.
 	Spans []Span
-	// Marked says that the template has {% generation %} blocks.
+	// Marked is true if the template has {% generation %} blocks.
 	Marked bool
 }
 
-// A RaisedError is a template's refusal of a conversation, by raise_exception.
+// A RaisedError is a template's refusal of a conversation with raise_exception.
 type RaisedError struct {
-	Message string // the template's words
+	Message string // the template's message
 	Line    int    // line of the template
 }
 
-// Error is the exception that transformers reports.
+// Error returns the exception that transformers reports.
 func (e *RaisedError) Error() string { return "TemplateError: " + e.Message }
 
-// An EvalError is a fault in a template or of its use of a conversation: an
-// unknown filter, a missing variable, a limit that was passed.
+// An EvalError is a fault in a template or in how it uses a conversation: an unknown
+// filter, a missing variable, a limit exceeded.
 type EvalError struct {
 	Kind    string // the class of the exception in Python, such as UndefinedError
 	Message string
-	Line    int // line of the template; 0 where it is not known
+	Line    int // line of the template; 0 if unknown
 }
 
-// Error is the exception that transformers reports.
+// Error returns the exception that transformers reports.
 func (e *EvalError) Error() string { return e.Kind + ": " + e.Message }
 
-// Parse compiles a template. The name is what errors call it.
+// Parse compiles a template. Errors refer to it by name.
 func Parse(name, source string) (*Template, error) {
 	code, err := jinja.Parse(source)
 	if err != nil {
@@ -82,12 +81,11 @@ func LoadFile(path string) (*Template, error) {
 }
 
 // Load compiles the chat template of a model directory: chat_template.jinja, with
-// additional_chat_templates/tool_use.jinja where tools are given, or else
-// chat_template of tokenizer_config.json, which is a text or a list of
-// {"name", "template"}: "default", and "tool_use" where tools are given. The
-// special tokens of tokenizer_config.json and special_tokens_map.json become
-// variables. A directory without a template gives an error that wraps
-// fs.ErrNotExist.
+// additional_chat_templates/tool_use.jinja for conversations with tools, or else
+// chat_template of tokenizer_config.json, which is a string or a list of {"name",
+// "template"}: "default", and "tool_use" for conversations with tools. The special
+// tokens of tokenizer_config.json and special_tokens_map.json become variables. For a
+// directory without a template, the error wraps fs.ErrNotExist.
 func Load(dir string) (*Template, error) {
 	config, configPath, err := readConfig(dir, "tokenizer_config.json")
 	if err != nil {
@@ -110,7 +108,8 @@ func Load(dir string) (*Template, error) {
 	return t.WithTokens(dir)
 }
 
-// fromFiles compiles chat_template.jinja and the template for tools beside it.
+// fromFiles compiles chat_template.jinja and the template for tools in the same
+// directory.
 func fromFiles(dir, path, source string) (*Template, error) {
 	t, err := Parse(path, source)
 	if err != nil {
@@ -180,15 +179,14 @@ func readConfig(dir, name string) (map[string]json.RawMessage, string, error) {
 	return m, path, nil
 }
 
-// tokenNames are the special tokens that transformers hands to a template.
+// tokenNames are the special tokens that transformers passes to a template.
 var tokenNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
 // WithTokens returns t with the special tokens that a model directory names in
-// tokenizer_config.json and special_tokens_map.json as variables, in place of
-// those that t has.
+// tokenizer_config.json and special_tokens_map.json as variables. They replace t's own.
 func (t *Template) WithTokens(dir string) (*Template, error) {
 	vars := jinja.NewDict()
-	// What the configuration says wins over the older map.
+	// The configuration overrides the older map.
 	for _, file := range []string{"special_tokens_map.json", "tokenizer_config.json"} {
 		m, path, err := readConfig(dir, file)
 		if err != nil {
@@ -225,14 +223,14 @@ func (t *Template) WithClock(now func() time.Time) *Template {
 	return &c
 }
 
-// Render renders a conversation. Variables of c win over special tokens of the
-// model. A template that refuses c by raise_exception gives a *RaisedError,
-// any other fault an *EvalError, both wrapped with the template's name and line.
+// Render renders a conversation. Variables of c override special tokens of the model.
+// If the template refuses c with raise_exception, the error is a *RaisedError; any
+// other fault is an *EvalError. Both are wrapped with the template's name and line.
 func (t *Template) Render(ctx context.Context, c *Conversation) (*Rendered, error) {
 	return t.render(ctx, c.variables(t.vars, c.messages, c.generate), c.hasTools())
 }
 
-// render runs the template over finished variables.
+// render runs the template with the given variables.
 func (t *Template) render(ctx context.Context, vars *jinja.Dict, tools bool) (*Rendered, error) {
 	name, code := t.name, t.code
 	if tools && t.tools != nil {
@@ -249,7 +247,7 @@ func (t *Template) render(ctx context.Context, vars *jinja.Dict, tools bool) (*R
 	return r, nil
 }
 
-// located turns an error of the engine into this package's, with where it was.
+// located turns an error of the engine into one of this package, with its position.
 func located(name string, err error) error {
 	var e *jinja.Error
 	if !errors.As(err, &e) {

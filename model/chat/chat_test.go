@@ -15,18 +15,17 @@ import (
 	"talf/model/chat"
 )
 
-// A renderCase is a line of data/chat: the variables, and what transformers
-// made of them.
+// A renderCase is a line of data/chat: the variables and transformers' result.
 type renderCase struct {
 	Name  string      `json:"name"`
 	Text  *string     `json:"text"`
 	Error string      `json:"error"`
 	Spans *[][2]int   `json:"assistant_spans"`
-	line  []byte      // the variables alone
+	line  []byte      // only the variables
 	vars  []chat.Span // Spans in this package's type
 }
 
-// Templates that this project wrote after published formats, and published ones.
+// Templates written for this project after published formats, and published ones.
 var (
 	own       = []string{"chatml", "llama-2-chat", "vicuna-v1.1", "zephyr"}
 	published = []string{
@@ -70,7 +69,7 @@ func readCases(t testing.TB, name string) []renderCase {
 	return out
 }
 
-// errorText is the exception within an error of Render.
+// errorText returns the exception within an error of Render.
 func errorText(err error) string {
 	var raised *chat.RaisedError
 	var eval *chat.EvalError

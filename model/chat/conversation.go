@@ -7,18 +7,17 @@ import (
 	"talf/model/chat/internal/jinja"
 )
 
-// A Conversation is what a template renders: messages, tools and any other
-// variables, with the keys of JSON objects in their order and numbers as they
-// were written.
+// A Conversation is the input of a template: messages, tools and any other variables.
+// JSON objects keep the order of their keys, and numbers keep their spelling.
 type Conversation struct {
 	messages []jinja.Value
 	generate bool
-	vars     *jinja.Dict // every other variable; tools among them
+	vars     *jinja.Dict // every other variable, including tools
 }
 
-// ParseConversation reads a JSON object with a list "messages" of objects;
-// "tools" (a list of objects), "add_generation_prompt" and all further fields
-// are variables of the template.
+// ParseConversation reads a JSON object with a list "messages" of objects; "tools" (a
+// list of objects), "add_generation_prompt" and all other fields become variables of
+// the template.
 func ParseConversation(line []byte) (*Conversation, error) {
 	v, err := jinja.ParseJSON(line)
 	if err != nil {
@@ -84,11 +83,11 @@ func objects(name string, v jinja.Value) error {
 	return nil
 }
 
-// reasoningFields are the names that a message's reasoning goes by.
+// reasoningFields are the names under which a message may carry its reasoning.
 var reasoningFields = []string{"reasoning_content", "thinking", "reasoning"}
 
-// aliasReasoning gives a message's reasoning the names that templates know it
-// by, as transformers does.
+// aliasReasoning adds a message's reasoning under all names that templates use, as
+// transformers does.
 func aliasReasoning(m *jinja.Dict) *jinja.Dict {
 	for _, name := range reasoningFields {
 		reasoning, ok := m.GetString(name)
@@ -109,22 +108,22 @@ func aliasReasoning(m *jinja.Dict) *jinja.Dict {
 // Len returns the number of messages.
 func (c *Conversation) Len() int { return len(c.messages) }
 
-// Role returns the role of message i, or "" where that is not a text.
+// Role returns the role of message i, or "" if it is not a string.
 func (c *Conversation) Role(i int) string {
 	role, _ := c.messages[i].(*jinja.Dict).GetString("role")
 	s, _ := role.(string)
 	return s
 }
 
-// Head returns c with its first n messages only. It shares them with c.
+// Head returns c with its first n messages only. They are shared with c.
 func (c *Conversation) Head(n int) *Conversation {
 	h := *c
 	h.messages = slices.Clip(c.messages[:n])
 	return &h
 }
 
-// WithGenerationPrompt returns c with add_generation_prompt set: whether the
-// text ends where the assistant begins to speak. It shares all else with c.
+// WithGenerationPrompt returns c with add_generation_prompt set, which says whether the
+// text ends where the assistant begins to speak. Everything else is shared with c.
 func (c *Conversation) WithGenerationPrompt(on bool) *Conversation {
 	g := *c
 	g.generate = on
@@ -132,11 +131,11 @@ func (c *Conversation) WithGenerationPrompt(on bool) *Conversation {
 }
 
 // WithVariable returns c with a variable of the template set to a JSON value.
-// It shares all else with c. The name is none of messages and
+// Everything else is shared with c. The name must not be messages or
 // add_generation_prompt.
 func (c *Conversation) WithVariable(name string, value []byte) (*Conversation, error) {
 	if name == "messages" || name == "add_generation_prompt" {
-		return nil, fmt.Errorf("conversation: %s is no variable to set", name)
+		return nil, fmt.Errorf("conversation: %s is not a variable that can be set", name)
 	}
 	v, err := jinja.ParseJSON(value)
 	if err != nil {
@@ -158,10 +157,10 @@ func (c *Conversation) hasTools() bool {
 	return v != nil
 }
 
-// variables returns what the template sees.
+// variables returns the variables that the template sees.
 func (c *Conversation) variables(tokens *jinja.Dict, messages []jinja.Value, generate bool) *jinja.Dict {
 	d := tokens.Clone()
-	// transformers always passes these, None where they are not given.
+	// transformers always passes these, as None if they are not given.
 	d.Set("tools", nil)
 	d.Set("documents", nil)
 	for k, v := range c.vars.All() {

@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// A dialogue without a chat template is written with these marks.
+// Without a chat template, a dialogue is written with these marks.
 const (
 	userMark   = "User: "
 	answerMark = "\nAssistant:"
 )
 
-// PlainStop is the text at which an answer in a dialogue of plain text ends: the model
-// goes on to write the user's next turn.
+// PlainStop is the text at which an answer in a plain-text dialogue ends: the model has
+// started to write the user's next turn.
 const PlainStop = "\nUser:"
 
-// ErrRefused is wrapped by the error of a dialogue that the chat template refuses.
+// The error of a dialogue that the chat template refuses wraps ErrRefused.
 var ErrRefused = errors.New("the chat template refuses it")
 
-// ErrCalls is returned where a template leaves out the calls of tools.
+// ErrCalls is returned if a template does not write tool calls.
 var ErrCalls = errors.New("the template does not write the calls of tools")
 
 // A Dialogue goes through a conversation turn by turn, with a model's own answers in
-// place of those that the conversation brings. Messages that call tools stay, because
-// the results that follow belong to them.
+// place of those in the conversation. Messages that call tools stay, because the
+// results that follow belong to them.
 //
 //	for d.Ask() {
 //		p, err := d.Prompt(ctx)
@@ -34,34 +34,34 @@ var ErrCalls = errors.New("the template does not write the calls of tools")
 //		d.Answer(text)
 //	}
 //
-// The zero value is a dialogue of plain text that nobody has begun. It is not safe for
-// concurrent use; a copy of the value goes on independently of the original as long as
-// only one of the two is used.
+// The zero value is an empty dialogue in plain text. It is not safe for concurrent use.
+// A copy continues independently of the original as long as only one of the two is
+// used.
 type Dialogue struct {
 	template *Template   // nil: plain text
-	source   *Transcript // what else the template is given: tools and variables
+	source   *Transcript // the template's other input: tools and variables
 	bare     bool        // plain text without marks
 	said     []Message
 	next     []Message
-	text     string // all that was said, in plain text
+	text     string // everything said so far, in plain text
 }
 
-// A Prompt is a text that a model answers.
+// A Prompt is a text for a model to answer.
 type Prompt struct {
 	Text string
-	// Special says that the tokenizer adds its special tokens to the text. Templates
-	// write their own.
+	// Special is true if the tokenizer must add its special tokens to the text.
+	// Templates write their own.
 	Special bool
 }
 
-// NewDialogue returns a dialogue that is written by a template. Its messages are
-// those of a transcript.
+// NewDialogue returns a dialogue written by a template. Its messages are those of a
+// transcript.
 func NewDialogue(t *Template, c *Transcript) *Dialogue {
 	return &Dialogue{template: t, source: c, next: slices.Clip(c.Messages)}
 }
 
-// NewPlainDialogue returns a dialogue in plain text, of "User: …" and "Assistant: …".
-// The turns are what the user says.
+// NewPlainDialogue returns a dialogue in plain text, as "User: …" and "Assistant: …".
+// The turns are the user's.
 func NewPlainDialogue(turns ...string) *Dialogue {
 	d := &Dialogue{}
 	for _, t := range turns {
@@ -78,10 +78,10 @@ func NewText(turns ...string) *Dialogue {
 	return d
 }
 
-// Say adds a user's turn, for Ask to come to.
+// Say adds a user's turn, which a later Ask reaches.
 func (d *Dialogue) Say(text string) { d.next = append(d.next, NewMessage("user", text)) }
 
-// Ask moves to the next turn that wants an answer and reports whether there is one.
+// Ask moves to the next turn that needs an answer and reports whether there is one.
 func (d *Dialogue) Ask() bool {
 	if d.template == nil {
 		if len(d.next) == 0 {
@@ -127,25 +127,26 @@ func (d *Dialogue) Ask() bool {
 // Asked returns the text of the turn that Ask moved to.
 func (d *Dialogue) Asked() string { return d.said[len(d.said)-1].Text }
 
-// Answer adds the model's answer, as it is: like transformers, a dialogue leaves it to
-// the template whether white space around an answer is trimmed.
+// Answer adds the model's answer unchanged: as in transformers, it is up to the
+// template whether white space around an answer is trimmed.
 func (d *Dialogue) Answer(text string) {
 	d.said = append(d.said, NewMessage(Assistant, text))
 	d.text += text
 }
 
-// Transcript returns what the dialogue was made from, nil for plain text.
+// Transcript returns the transcript that the dialogue was made from, or nil for plain
+// text.
 func (d *Dialogue) Transcript() *Transcript { return d.source }
 
 // Said returns the messages so far.
 func (d *Dialogue) Said() []Message { return d.said }
 
-// Left returns the number of messages that Ask has not come to.
+// Left returns the number of messages that Ask has not reached.
 func (d *Dialogue) Left() int { return len(d.next) }
 
-// Prompt writes what was said, up to where the answer begins. It is an error, which
-// wraps ErrRefused, if the template refuses the conversation or does not write its
-// tool calls in any form.
+// Prompt writes everything said so far, up to where the answer begins. It returns an
+// error that wraps ErrRefused if the template refuses the conversation or does not
+// write its tool calls in any form.
 func (d *Dialogue) Prompt(ctx context.Context) (Prompt, error) {
 	if d.template == nil {
 		return Prompt{Text: d.text, Special: true}, nil
@@ -169,8 +170,8 @@ func (d *Dialogue) Prompt(ctx context.Context) (Prompt, error) {
 	return Prompt{}, fmt.Errorf("%w: %w", ErrRefused, first)
 }
 
-// RenderCalls renders a conversation. It returns ErrCalls if the text lacks a tool that
-// one of its messages calls.
+// RenderCalls renders a conversation. It returns ErrCalls if a tool that one of its
+// messages calls is missing from the text.
 func (t *Template) RenderCalls(ctx context.Context, c *Conversation, messages []Message) (*Rendered, error) {
 	r, err := t.Render(ctx, c)
 	if err != nil {

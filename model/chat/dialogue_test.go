@@ -20,7 +20,7 @@ func transcript(t testing.TB, text string) *chat.Transcript {
 	return c
 }
 
-// turns answers every turn of d with "! ", and returns what is asked and the prompts.
+// turns answers every turn of d with "! ", and returns the questions and the prompts.
 func turns(t *testing.T, d *chat.Dialogue) (asked, prompts []string) {
 	t.Helper()
 	for d.Ask() {
@@ -71,7 +71,7 @@ func TestDialoguesAreAnsweredTurnByTurn(t *testing.T) {
 	}
 }
 
-// Somebody who talks says more when the answer is there, and may take a turn back.
+// A user continues after an answer, and may take a turn back.
 func TestADialogueGoesOn(t *testing.T) {
 	d := *chat.NewDialogue(parse(t, marks), transcript(t, `{"messages":[{"role":"system","content":"s"}]}`))
 	if d.Ask() {
@@ -110,7 +110,8 @@ func TestATemplateThatRefusesADialogue(t *testing.T) {
 	if _, err = ask("{% for m in messages %}{{ m.content }}{% endfor %}", calls); !errors.Is(err, chat.ErrRefused) || !errors.Is(err, chat.ErrCalls) {
 		t.Errorf("error %v, want one that says that calls are missing", err)
 	}
-	// It takes only contents that are texts: the form for such templates is tried.
+	// This template takes only contents that are strings: the form for such templates
+	// is tried.
 	const wantsText = "{% for m in messages %}{{ m.content + '' }}{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}{% endfor %}"
 	if p, err := ask(wantsText, calls); err != nil || p.Text != "afr" {
 		t.Errorf("%+v, %v", p, err)

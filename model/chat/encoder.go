@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// A Tokenizer turns text into ids, such as model/tokenizer's; addSpecial adds the special tokens that belong
-// around a text.
+// A Tokenizer turns text into ids, for example that of model/tokenizer. addSpecial adds
+// the special tokens that belong around a text.
 type Tokenizer interface {
 	Encode(text string, addSpecial bool) ([]int32, error)
 }
 
-// An Encoder turns texts that a model continues into ids: with the special tokens that
-// the tokenizer puts before a text, and without those that it puts after one. It is as
+// An Encoder turns texts that a model continues into ids, with the special tokens that
+// the tokenizer puts before a text and without those that it puts after it. It is as
 // safe for concurrent use as its tokenizer.
 type Encoder struct {
 	tok    Tokenizer
 	before []int32
-	after  int32 // −1: nothing
+	after  int32 // −1: none
 }
 
-// NewEncoder finds out what tok puts around texts.
+// NewEncoder finds out which tokens tok puts around texts.
 func NewEncoder(tok Tokenizer) (*Encoder, error) {
 	empty, err := tok.Encode("", true)
 	if err != nil {
@@ -41,7 +41,7 @@ func NewEncoder(tok Tokenizer) (*Encoder, error) {
 	return e, nil
 }
 
-// Before returns the ids that belong before every text.
+// Before returns the ids that precede every text.
 func (e *Encoder) Before() []int32 { return e.before }
 
 // Prompt returns the ids of a prompt.
@@ -52,8 +52,8 @@ func (e *Encoder) Prompt(p Prompt) ([]int32, error) {
 	return e.tok.Encode(p.Text, false)
 }
 
-// Encode returns the ids of a text. A text that brings the special tokens before it, as
-// one that a chat template wrote, does not get them twice.
+// Encode returns the ids of a text. If the text already begins with the special tokens
+// that precede a text, as a template's output does, they are not added again.
 func (e *Encoder) Encode(text string) ([]int32, error) {
 	ids, err := e.tok.Encode(text, true)
 	if err != nil {

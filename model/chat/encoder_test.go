@@ -7,8 +7,8 @@ import (
 	"talf/model/chat"
 )
 
-// around is a tokenizer of bytes that puts ids before and after a text, and knows
-// "<s>" as the first of them.
+// around is a tokenizer of bytes that puts ids before and after a text. "<s>" stands
+// for the first of the ids before it.
 type around struct{ before, after []int32 }
 
 func (a around) Encode(text string, special bool) (ids []int32, err error) {
@@ -51,7 +51,7 @@ func TestTextsToContinueHaveTheirBeginningOnceAndNoEnd(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", name, got, err, c.want)
 		}
 		if got, err := e.Prompt(chat.Prompt{Text: "<s>a"}); err != nil || !slices.Equal(got, []int32{256, 'a'}) {
-			t.Errorf("%s: what a template wrote became %v, %v", name, got, err)
+			t.Errorf("%s: a template's output became %v, %v", name, got, err)
 		}
 		if !slices.Equal(e.Before(), c.tok.before) {
 			t.Errorf("%s: %v before, want %v", name, e.Before(), c.tok.before)

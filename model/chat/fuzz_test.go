@@ -13,8 +13,8 @@ import (
 	"talf/model/chat"
 )
 
-// FuzzTemplate renders any source: an error or a text, never a fault of the
-// engine, and the same again.
+// FuzzTemplate renders any source. The result is an error or a text, never a fault of
+// the engine, and a second run gives the same.
 func FuzzTemplate(f *testing.F) {
 	b, err := os.ReadFile("testdata/cases.jsonl")
 	if err != nil {
@@ -72,8 +72,8 @@ func FuzzTemplate(f *testing.F) {
 	})
 }
 
-// FuzzConversation reads any line and renders what is one; spans lie within
-// the text, in order.
+// FuzzConversation parses any line and renders it if it is a conversation. Spans must
+// lie within the text, in order.
 func FuzzConversation(f *testing.F) {
 	for _, line := range []string{
 		`{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}], "tools": null, "add_generation_prompt": true}`,
@@ -100,7 +100,7 @@ func FuzzConversation(f *testing.F) {
 		end := 0
 		for _, s := range r.Spans {
 			if s.Start < end || s.End <= s.Start || s.End > len(r.Text) {
-				t.Fatalf("span %v behind %d of %d bytes", s, end, len(r.Text))
+				t.Fatalf("span %v after %d of %d bytes", s, end, len(r.Text))
 			}
 			end = s.End
 		}

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Open returns the chat template of the model in dir, or the one in file with the
-// special tokens of that model. today is the date that the template writes. The hash
-// identifies everything that decides what the template writes. A model without a
-// template gives none, and no error.
+// Open returns the chat template of the model in dir, or the one in file with that
+// model's special tokens. today is the date that the template writes. The hash
+// identifies everything that determines the template's output. For a model without a
+// template, Open returns no template and no error.
 func Open(dir, file string, today time.Time) (t *Template, hash string, err error) {
 	sources := []string{filepath.Join(dir, "tokenizer_config.json"), filepath.Join(dir, "special_tokens_map.json")}
 	if file != "" {

@@ -42,7 +42,7 @@ func hello() *chat.Conversation {
 
 func TestRenderingIsBounded(t *testing.T) {
 	if testing.Short() {
-		t.Skip("uses what a template may use, many times")
+		t.Skip("uses up a template's limits, many times")
 	}
 	cases := map[string]struct{ source, kind string }{
 		"a range too long":          {"{% for i in range(10**9) %}{% endfor %}", "OverflowError"},
@@ -148,7 +148,7 @@ func TestRenderEndsWithItsContext(t *testing.T) {
 	}
 	cancel()
 	if _, err := parse(t, "x").Render(ctx, hello()); err == nil {
-		t.Error("rendered after the end of its context")
+		t.Error("rendered although its context had ended")
 	}
 }
 
@@ -241,7 +241,7 @@ func TestLoad(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 		if got := render(t, tmpl, `{"messages": [], "bos_token": "<own>"}`); got != "<own>|</s>|<unk>|" {
-			t.Errorf("a variable does not win over a token: %q", got)
+			t.Errorf("a variable does not override a token: %q", got)
 		}
 	})
 	t.Run("a list", func(t *testing.T) {
@@ -322,7 +322,7 @@ func TestConcurrentRendering(t *testing.T) {
 	wg.Wait()
 }
 
-// Spans found by rendering prefixes are those that a template marks.
+// The spans found by rendering prefixes equal those that a template marks.
 func TestRenderSpansFindsWhatTemplatesMark(t *testing.T) {
 	for _, name := range own {
 		source, err := os.ReadFile(template(t, name))
@@ -338,7 +338,8 @@ func TestRenderSpansFindsWhatTemplatesMark(t *testing.T) {
 				t.Fatal(err)
 			}
 			if name == "chatml" {
-				// The end of its turns is what the model is trained to end with.
+				// The end of a turn is the token that the model is trained to finish
+				// with.
 				if conv, err = conv.WithVariable("eos_token", []byte(`"<|im_end|>"`)); err != nil {
 					t.Fatal(err)
 				}
@@ -355,7 +356,7 @@ func TestRenderSpansFindsWhatTemplatesMark(t *testing.T) {
 			if got.Marked || got.Text != want.Text {
 				t.Errorf("%s %s: marked %v, text %q, want %q", name, c.Name, got.Marked, got.Text, want.Text)
 			}
-			// A marked span may begin behind the generation prompt's space.
+			// A marked span may begin after the generation prompt's space.
 			if diff := cmp.Diff(words(want), words(got)); diff != "" {
 				t.Errorf("%s %s: (-marked +found):\n%s", name, c.Name, diff)
 			}
@@ -363,7 +364,7 @@ func TestRenderSpansFindsWhatTemplatesMark(t *testing.T) {
 	}
 }
 
-// words are the texts of spans without the space around them.
+// words returns the texts of spans without surrounding white space.
 func words(r *chat.Rendered) []string {
 	var out []string
 	for _, s := range r.Spans {
@@ -375,7 +376,7 @@ func words(r *chat.Rendered) []string {
 }
 
 func TestRenderSpansWhereHistoryIsRewritten(t *testing.T) {
-	// Reasoning is dropped from all but the last turn, which gets a block of it.
+	// Reasoning is dropped from all turns except the last, which gets a block of it.
 	const source = `{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}` +
 		`{% if loop.last %}<think>{{ m.content.split('</think>')[0] if '</think>' in m.content }}</think>{% endif %}{{ m.content.split('</think>')[-1] | trim }}` +
 		`{% else %}{{ m.content }}{% endif %}<end>
@@ -448,7 +449,7 @@ func TestRenderSpansSaysWhatItDoesNotFind(t *testing.T) {
 	}
 }
 
-// llama is a template in the manner of Llama 3.1's.
+// llama is a template like Llama 3.1's.
 const llama = `{{- bos_token }}
 {%- if messages[0]['role'] == 'system' %}
     {%- set system_message = messages[0]['content'] | trim %}
@@ -472,7 +473,7 @@ const llama = `{{- bos_token }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|header|>assistant<|/header|>\n\n' }}{%- endif %}`
 
-// dialogue is a conversation of n questions and answers.
+// dialogue returns a conversation of n questions and answers.
 func dialogue(n int) *chat.Conversation {
 	msgs := []chat.Message{chat.NewMessage("system", "Be terse.")}
 	for i := range n {
@@ -530,7 +531,7 @@ func TestPartsOfAConversation(t *testing.T) {
 	}
 	for name, value := range map[string]string{"messages": "[]", "add_generation_prompt": "true", "x": "{", "tools": "1"} {
 		if _, err := whole.WithVariable(name, []byte(value)); err == nil {
-			t.Errorf("%s = %s is taken", name, value)
+			t.Errorf("%s = %s is accepted", name, value)
 		}
 	}
 }

@@ -10,21 +10,19 @@ import (
 	"talf/model/chat/internal/jinja"
 )
 
-// RenderSpans renders a conversation and finds what the assistant says in it,
-// also where the template marks no generations. Without marks the span of an
-// assistant's message is what the template adds to the messages before it and
-// their generation prompt: usually the answer and the token that ends it. What
-// follows the end-of-text token is not part of a span, for no model generates
-// it.
+// RenderSpans renders a conversation and finds the parts that the assistant says, even
+// if the template marks no generations. Without marks, the span of an assistant's
+// message is the text that the template adds to the messages before it and their
+// generation prompt: usually the answer and the token that ends it. Text after the
+// end-of-text token is not part of a span, because no model generates it.
 //
-// A template that renders an earlier message otherwise once more messages
-// follow (reasoning is dropped from the history by many) is asked with other
-// words in place of that message's (or, where it only calls tools, with the name of
-// another function), which shows where its text stands. An error
-// that names the message is returned where that fails as well: a template with
-// {% generation %} marks is needed then.
+// Some templates render an earlier message differently once more messages follow; many
+// drop reasoning from the history. For these, the message is rendered again with other
+// words in its place (or, if it only calls tools, with another function name), which
+// shows where its text is. If that fails as well, RenderSpans returns an error that
+// names the message: a template with {% generation %} marks is then needed.
 func (t *Template) RenderSpans(ctx context.Context, c *Conversation) (*Rendered, error) {
-	// One moment for all renderings.
+	// All renderings use the same time.
 	at := t.now()
 	fixed := *t
 	fixed.now = func() time.Time { return at }
@@ -45,7 +43,7 @@ func (t *Template) RenderSpans(ctx context.Context, c *Conversation) (*Rendered,
 			return nil, fmt.Errorf("chat template %s: %w", t.name, err)
 		}
 		if s.Start < end {
-			return nil, fmt.Errorf("chat template %s: messages[%d]: its text is not behind the answer before it: want a template with {%% generation %%} marks", t.name, i)
+			return nil, fmt.Errorf("chat template %s: messages[%d]: its text does not follow the previous answer: want a template with {%% generation %%} marks", t.name, i)
 		}
 		if s.End > s.Start {
 			full.Spans = append(full.Spans, s)
@@ -62,13 +60,13 @@ type prober struct {
 	c    *Conversation
 	full string
 	eos  string
-	// epilogue says whether the template ends a text without generation prompt
-	// with the end-of-text token, which belongs to no turn then.
+	// epilogue is true if the template ends a text without a generation prompt with the
+	// end-of-text token, which then belongs to no turn.
 	epilogue, probed bool
 }
 
-// render renders other messages with the conversation's variables. ok is false
-// where the template refuses them.
+// render renders other messages with the conversation's variables. ok is false if the
+// template refuses them.
 func (p *prober) render(messages []jinja.Value, generate bool) (text string, ok bool, err error) {
 	r, err := p.t.render(p.ctx, p.c.variables(p.t.vars, messages, generate), p.c.hasTools())
 	if err == nil {
@@ -89,7 +87,7 @@ func (p *prober) span(i int) (Span, error) {
 	if err != nil {
 		return Span{}, err
 	}
-	// With no message at all there is nothing to answer.
+	// With no messages at all there is nothing to answer.
 	prompted := i > 0 && okBefore && strings.HasPrefix(p.full, before)
 	after, okAfter, err := p.render(messages[:i+1:i+1], false)
 	if err != nil {
@@ -110,7 +108,7 @@ func (p *prober) span(i int) (Span, error) {
 		return p.upToEOS(len(before), len(after)), nil
 	}
 
-	// The turn reads otherwise in the whole text, or its prefix is refused.
+	// The turn is written differently in the whole text, or its prefix is refused.
 	pre, post, ok, err := p.around(messages, i, p.c.generate, withContent)
 	if err != nil {
 		return Span{}, err
@@ -129,9 +127,9 @@ func (p *prober) span(i int) (Span, error) {
 				return p.upToEOS(len(before), end), err
 			}
 		}
-		return Span{}, fmt.Errorf("messages[%d]: the template renders it otherwise within the conversation than at its end, and its text was not found: want a template with {%% generation %%} marks", i)
+		return Span{}, fmt.Errorf("messages[%d]: the template renders it differently within the conversation than at its end, and its text was not found: want a template with {%% generation %%} marks", i)
 	}
-	// What ends the turn follows the words.
+	// The rest of the turn follows the words.
 	_, tail, ok, err := p.around(messages[:i+1:i+1], i, false, withContent)
 	if err != nil {
 		return Span{}, err
@@ -147,8 +145,8 @@ func (p *prober) span(i int) (Span, error) {
 	return p.upToEOS(start, end), nil
 }
 
-// callEnd finds where message i ends, of which only calls of tools are written, by
-// the name of the first function. ok is false where that is not certain.
+// callEnd finds the end of message i, of which only tool calls are written, by the name
+// of the first function. ok is false if the end is not certain.
 func (p *prober) callEnd(i int) (end int, ok bool, err error) {
 	messages := p.c.messages
 	pre, post, ok, err := p.around(messages, i, p.c.generate, withFunction)
@@ -162,7 +160,8 @@ func (p *prober) callEnd(i int) (end int, ok bool, err error) {
 	return len(p.full) - len(post) + len(tail), ok && strings.HasPrefix(post, tail), err
 }
 
-// withContent returns a message of text with other words; nil if it is none.
+// withContent returns a text message with other words, or nil if the message has no
+// text.
 func withContent(m *jinja.Dict, word string) *jinja.Dict {
 	content, _ := m.GetString("content")
 	if _, isText := content.(string); !isText {
@@ -173,7 +172,7 @@ func withContent(m *jinja.Dict, word string) *jinja.Dict {
 	return d
 }
 
-// withFunction returns a message whose first call is of another function; nil if it
+// withFunction returns a message whose first call names another function, or nil if it
 // calls none.
 func withFunction(m *jinja.Dict, word string) *jinja.Dict {
 	v, _ := m.GetString("tool_calls")
@@ -197,11 +196,11 @@ func withFunction(m *jinja.Dict, word string) *jinja.Dict {
 	return d
 }
 
-// around returns what the template writes before and after a part of message i,
-// found by rendering two other words in its place.
+// around returns the text that the template writes before and after a part of message
+// i. It renders two different words in place of the part.
 func (p *prober) around(messages []jinja.Value, i int, generate bool, with func(m *jinja.Dict, word string) *jinja.Dict) (pre, post string, ok bool, err error) {
 	m := messages[i].(*jinja.Dict)
-	// Words that begin and end unlike each other.
+	// Words that begin and end differently from each other.
 	words := [2]string{"One", "two"}
 	var texts [2]string
 	for k, w := range words {
@@ -222,7 +221,7 @@ func (p *prober) around(messages []jinja.Value, i int, generate bool, with func(
 	}
 	rest := strings.TrimPrefix(a[n:], words[0])
 	if len(rest) == len(a[n:]) || b[n:] != words[1]+rest {
-		return "", "", false, nil // not written once, as it is
+		return "", "", false, nil // not written exactly once, unchanged
 	}
 	return a[:n], rest, true, nil
 }

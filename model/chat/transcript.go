@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// A Transcript is a conversation in the form of OpenAI's messages, whatever form its
-// source has.
+// A Transcript is a conversation in the form of OpenAI's messages, regardless of the
+// form of its source.
 type Transcript struct {
 	Messages []Message
-	// extra are the keys that go with the messages, in their order: "tools" and
+	// extra contains the keys that accompany the messages, in their order: "tools" and
 	// those of "chat_template_kwargs".
 	extra []keyValue
 }
@@ -26,7 +26,7 @@ type Message struct {
 	Text  string          // the content; empty if there is none
 	Calls []string        // names of the tools that the message calls
 	Muted bool            // not to be trained on: the message's "weight" is 0
-	JSON  json.RawMessage // the whole message, with its keys in their order
+	JSON  json.RawMessage // the whole message; keys keep their order
 }
 
 // Assistant is the role of the messages that a model writes.
@@ -43,8 +43,8 @@ func (c *Transcript) Questions() []string {
 	return out
 }
 
-// JSON returns an object with the given messages, and with everything else in c that a
-// chat template sees: {"messages":[…],"tools":[…],…}.
+// JSON returns an object with the given messages and everything else in c that a chat
+// template sees: {"messages":[…],"tools":[…],…}.
 func (c *Transcript) JSON(messages []Message) []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"messages":[`)
@@ -79,7 +79,7 @@ func (e keyValue) write(b *bytes.Buffer) {
 	b.Write(e.raw)
 }
 
-// object writes keys in this order.
+// object writes keys in the given order.
 func object(keys ...keyValue) json.RawMessage {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -98,7 +98,7 @@ func quote(s string) json.RawMessage {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(s); err != nil {
-		panic("chat: " + err.Error()) // strings marshal
+		panic("chat: " + err.Error()) // strings always marshal
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
@@ -115,7 +115,7 @@ func keys(raw json.RawMessage) ([]keyValue, error) {
 		if err != nil {
 			return nil, err
 		}
-		e := keyValue{key: t.(string)} // the decoder takes nothing else as a key
+		e := keyValue{key: t.(string)} // the decoder accepts nothing else as a key
 		if err := dec.Decode(&e.raw); err != nil {
 			return nil, err
 		}
@@ -125,7 +125,7 @@ func keys(raw json.RawMessage) ([]keyValue, error) {
 }
 
 func find(list []keyValue, key string) json.RawMessage {
-	for i := len(list) - 1; i >= 0; i-- { // the last counts, as in a map
+	for i := len(list) - 1; i >= 0; i-- { // the last one counts, as in a map
 		if list[i].key == key && string(list[i].raw) != "null" {
 			return list[i].raw
 		}
@@ -153,8 +153,8 @@ func asString(raw json.RawMessage) (string, bool) {
 }
 
 // ParseTranscript reads a JSON object with "messages" in the form of OpenAI's API, or
-// with "conversations" in ShareGPT's form. It returns nil if there are neither. Contents
-// in parts become one text, and the arguments of tool calls become objects.
+// with "conversations" in ShareGPT's form. It returns nil if the object has neither.
+// Contents in parts become one text, and the arguments of tool calls become objects.
 func ParseTranscript(record []byte) (*Transcript, error) {
 	rec, err := keys(record)
 	if err != nil {
@@ -177,7 +177,7 @@ func ParseTranscript(record []byte) (*Transcript, error) {
 	if name == "" {
 		for _, key := range []string{"text", "prompt", "turns"} {
 			if find(rec, key) != nil {
-				wrong = nil // the other field is something else then
+				wrong = nil // then the other field is something else
 			}
 		}
 		return nil, wrong
@@ -195,7 +195,7 @@ func ParseTranscript(record []byte) (*Transcript, error) {
 		c.Messages = slices.Insert(c.Messages, 0, NewMessage("system", s))
 	}
 	tools := find(rec, "tools")
-	if s, ok := asString(tools); ok { // some sets keep JSON in a string
+	if s, ok := asString(tools); ok { // some data sets store JSON in a string
 		if tools = nil; strings.TrimSpace(s) != "" {
 			if tools = json.RawMessage(s); !json.Valid(tools) {
 				return nil, errors.New(`field "tools": text that is not JSON, want a list of tools`)
@@ -256,7 +256,7 @@ func message(raw json.RawMessage, pending *callIDs) (Message, error) {
 	}
 	content := find(list, "content")
 	if parts, ok := elements(content); ok {
-		// Templates of models that read nothing but text take a text.
+		// Templates of text-only models expect a string.
 		if m.Text, err = join(parts); err != nil {
 			return Message{}, err
 		}
@@ -276,16 +276,16 @@ func message(raw json.RawMessage, pending *callIDs) (Message, error) {
 	return m, nil
 }
 
-// A form is a way to write messages that call tools. Templates disagree about it: some
-// want a text where OpenAI's API leaves the content empty, and most want an object where
-// it writes the arguments as a text.
+// A form is a way to write messages that call tools. Templates disagree: some require a
+// string where OpenAI's API leaves the content empty, and most require an object where
+// the API writes the arguments as a string.
 type form struct {
 	emptyContent bool // "content" is "", not null or missing
-	textArgument bool // "arguments" are JSON in a text, not an object
+	textArgument bool // "arguments" is a string of JSON, not an object
 }
 
-// Forms yields the forms in which messages can be given to a template, the usual one
-// first. Messages that call no tools have only one.
+// Forms yields the forms in which messages can be passed to a template, the usual one
+// first. Messages without tool calls have only one.
 func Forms(messages []Message) iter.Seq[[]Message] {
 	return func(yield func([]Message) bool) {
 		calls := slices.ContainsFunc(messages, func(m Message) bool { return len(m.Calls) > 0 })
@@ -297,7 +297,7 @@ func Forms(messages []Message) iter.Seq[[]Message] {
 	}
 }
 
-// recast returns messages, which are in the first form, in another one.
+// recast converts messages from the first form to another one.
 func recast(messages []Message, f form) []Message {
 	if f == (form{}) {
 		return messages
@@ -330,7 +330,7 @@ func rewrite(list []keyValue, key string, raw json.RawMessage) {
 	}
 }
 
-// names returns the names of the functions that are called, "" where a call has none.
+// names returns the names of the called functions, "" for a call without one.
 func names(calls []json.RawMessage) []string {
 	out := make([]string, len(calls))
 	for i, raw := range calls {
@@ -343,8 +343,8 @@ func names(calls []json.RawMessage) []string {
 	return out
 }
 
-// arguments writes the arguments of tool calls as objects, or as texts. Arguments that
-// are neither stay as they are.
+// arguments writes the arguments of tool calls as objects or as strings. Arguments that
+// are neither stay unchanged.
 func arguments(calls []json.RawMessage, asText bool) json.RawMessage {
 	var b bytes.Buffer
 	b.WriteByte('[')
@@ -379,7 +379,7 @@ func arguments(calls []json.RawMessage, asText bool) json.RawMessage {
 	return b.Bytes()
 }
 
-// join makes one text of parts like {"type":"text","text":…}, one per line.
+// join joins parts like {"type":"text","text":…}into one text, one part per line.
 func join(parts []json.RawMessage) (string, error) {
 	var texts []string
 	for i, p := range parts {
@@ -402,7 +402,7 @@ func join(parts []json.RawMessage) (string, error) {
 	return strings.Join(texts, "\n"), nil
 }
 
-// roles of ShareGPT's "from".
+// roles maps ShareGPT's "from" to roles.
 var roles = map[string]string{
 	"human": "user", "user": "user",
 	"gpt": Assistant, "assistant": Assistant, "chatgpt": Assistant, "bing": Assistant, "bard": Assistant, "model": Assistant,
@@ -411,11 +411,11 @@ var roles = map[string]string{
 	"function_call": Assistant,
 }
 
-// callIDs gives ShareGPT's calls of tools the names that OpenAI's have, by which
-// results refer to them. Some templates demand nine letters and digits.
+// callIDs assigns ids to ShareGPT's tool calls, by which results refer to them, as in
+// OpenAI's format. Some templates require nine letters and digits.
 type callIDs struct {
 	n       int
-	waiting []string // for their results
+	waiting []string // ids of calls that wait for their results
 }
 
 func (c *callIDs) next() string {
@@ -424,7 +424,7 @@ func (c *callIDs) next() string {
 	return c.waiting[len(c.waiting)-1]
 }
 
-// shared reads a message of ShareGPT's form.
+// shared reads a message in ShareGPT's form.
 func shared(list []keyValue, pending *callIDs) (Message, error) {
 	from, _ := asString(find(list, "from"))
 	role := roles[from]
@@ -450,7 +450,7 @@ func shared(list []keyValue, pending *callIDs) (Message, error) {
 	return m, nil
 }
 
-// called makes a message of {"name", "arguments"} or of a list of these.
+// called builds a message from {"name", "arguments"} or a list of these.
 func called(raw json.RawMessage, pending *callIDs) (Message, error) {
 	wrong := errors.New(`"value" of a function_call: want JSON: {"name": text, "arguments": object}`)
 	raw = bytes.TrimSpace(raw)

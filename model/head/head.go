@@ -1,18 +1,18 @@
-// Package head is the draft head: one decoder layer that predicts a target's
-// next hidden state from the embedding of a token and the hidden state before it
-// (EAGLE, Li et al. 2024, §4). Files are in the EAGLE-1/2 format, so heads
-// trained elsewhere load here and vice versa.
+// Package head is the draft head: one decoder layer that predicts a target's next
+// hidden state from a token's embedding and the hidden state before it (EAGLE, Li et
+// al. 2024, §4). Files are in the EAGLE-1/2 format, so heads trained elsewhere load
+// here and vice versa.
 //
-// A head is run by model.Forward, like its target: position i takes the target's
-// hidden state at position i, after its final norm, and the token at i+1. Its own
-// hidden states f̂ replace the target's for nodes that have not been verified.
+// model.Forward runs a head just as it runs its target: position i takes the target's
+// hidden state at position i, after its final norm, and the token at i+1. The head's
+// own hidden states f̂ replace the target's for nodes that have not been verified.
 //
-// Drafting: commit the verified tokens with their true features (Seq.Append),
-// then open Seq.BranchLast. Node 0 of the draft tree is the last verified token
-// and keeps its row; its f̂ is the last hidden row of that Append. Node n > 0
-// takes the f̂ of its parent and its own token, and has the rotary position of
-// node 0 plus its depth. After verification drop the branch: accepted tokens
-// are run again with true features. A model.Store keeps f̂ between passes.
+// To draft, commit the verified tokens with their true features (Seq.Append), then open
+// Seq.BranchLast. Node 0 of the draft tree is the last verified token and keeps its
+// row; its f̂ is the last hidden row of that Append. Node n > 0 takes the f̂ of its
+// parent and its own token, and its rotary position is node 0's plus its depth. After
+// verification, drop the branch: accepted tokens are run again with true features. A
+// model.Store keeps f̂ between passes.
 package head
 
 import (
@@ -48,11 +48,11 @@ type Head struct {
 	*model.Model
 }
 
-// Load reads a directory in EAGLE format: config.json and model.safetensors. It
-// refuses a head whose hidden size or vocabulary is not the target's, and one
-// that says that it was trained for other weights, unless forced. The target's
-// embedding is shared if the head's has the same values, and its LM head always, or
-// its rows for a draft vocabulary.
+// Load reads a directory in EAGLE format: config.json and model.safetensors. It refuses
+// a head whose hidden size or vocabulary is not the target's, and one that says that it
+// was trained for other weights, unless forced. The target's embedding is shared if the
+// head's has the same values. Its LM head is always shared, or its rows for a draft
+// vocabulary.
 func Load(dir string, target *model.Model, opt Options) (*Head, error) {
 	spec, err := arch.LoadDraft(dir)
 	if err != nil {
@@ -69,18 +69,18 @@ func Load(dir string, target *model.Model, opt Options) (*Head, error) {
 	return h, nil
 }
 
-// FromTensors builds a head from weights in memory, named as in the EAGLE
-// format; "embed_tokens.weight" may be missing.
+// FromTensors builds a head from weights in memory, named as in the EAGLE format.
+// "embed_tokens.weight" may be missing.
 func FromTensors(spec *arch.Spec, target *model.Model, opt Options, tensors ...safetensors.Tensor) (*Head, error) {
 	s := *spec
 	return build(&s, safetensors.Of("draft head", tensors...), target, opt)
 }
 
 func build(spec *arch.Spec, set *safetensors.Set, target *model.Model, opt Options) (*Head, error) {
-	// Published configurations often leave "bias" out: the file decides.
+	// Published configurations often omit "bias", so the weights file decides.
 	_, spec.FCBias = set.Tensor(spec.Bias(arch.FC, 0))
 	if want := set.Metadata()[MetaTarget]; want != "" && !opt.Force && want != target.Hash() {
-		return nil, fmt.Errorf("%s: trained for a target with weight hash %.12s…, but this one has %.12s… (force to load it all the same)",
+		return nil, fmt.Errorf("%s: trained for a target with weight hash %.12s…, but this one has %.12s… (use force to load it anyway)",
 			set.Name, want, target.Hash())
 	}
 	m, err := model.NewDraft(spec, set, target, opt.Model)
@@ -90,8 +90,8 @@ func build(spec *arch.Spec, set *safetensors.Set, target *model.Model, opt Optio
 	return &Head{m}, nil
 }
 
-// trained lists a head's trained tensors in the order of the forward pass: all
-// except the embedding, which is the target's.
+// trained lists a head's trained tensors in the order of the forward pass: all except
+// the embedding, which belongs to the target.
 func trained(spec *arch.Spec) []arch.Tensor {
 	return slices.DeleteFunc(spec.Tensors(), func(t arch.Tensor) bool { return t.Optional })
 }
@@ -159,10 +159,11 @@ func Config(spec *arch.Spec) ([]byte, error) {
 }
 
 // Write writes config.json and model.safetensors to the new or empty directory dir,
-// whole or not at all; equal input gives equal bytes. Tensors must hold all that is
-// trained; other systems also want "embed_tokens.weight", and spec.DraftVocab goes
-// with the tensors of model.DraftVocabTensors. Meta becomes the file's metadata,
-// with "format": "pt"; set MetaTarget in it to tie the head to its target.
+// whole or not at all; equal input gives equal bytes. Tensors must contain every
+// trained tensor; other systems also require "embed_tokens.weight". A nonzero
+// spec.DraftVocab requires the tensors of model.DraftVocabTensors. Meta becomes the
+// file's metadata, with "format": "pt" added; set MetaTarget in it to tie the head to
+// its target.
 func Write(dir string, spec *arch.Spec, meta map[string]string, tensors ...safetensors.Tensor) error {
 	have := make(map[string][]int)
 	for _, t := range tensors {
@@ -191,7 +192,7 @@ func Write(dir string, spec *arch.Spec, meta map[string]string, tensors ...safet
 		return fmt.Errorf("write draft head: %w", err)
 	}
 	err = files.Write("model.safetensors", func(w io.Writer) error { return safetensors.Write(w, all, tensors...) })
-	if err == nil { // without a configuration the directory is no head
+	if err == nil { // without a configuration the directory is not a head
 		err = files.Write("config.json", func(w io.Writer) error { _, err := w.Write(conf); return err })
 	}
 	if err == nil {

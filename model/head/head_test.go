@@ -62,8 +62,8 @@ func ints(t testing.TB, s *safetensors.Set, name string) []int32 {
 	return v
 }
 
-// target returns a model whose embedding and LM head are the file's and whose
-// single layer is random: a head sees no more of its target.
+// target returns a model with the file's embedding and LM head and a single random
+// layer: a head sees nothing else of its target.
 func target(t testing.TB, dir string) *model.Model {
 	t.Helper()
 	spec, err := arch.LoadDraft(dir)
@@ -106,8 +106,8 @@ func near(t testing.TB, what string, got, want []float32, tol float64) {
 	t.Logf("%s: largest difference %.2g", what, worst)
 }
 
-// The reference's suggestion for float32: more than ten times the distance of
-// its float32 from its float64, of values up to 5 and 18.
+// The reference's recommendation for float32: more than ten times the distance of its
+// float32 from its float64 results, for values up to 5 and 18.
 const (
 	tolHidden = 2e-5
 	tolLogits = 1e-4
@@ -222,7 +222,7 @@ func random(t testing.TB, seed uint64) (*model.Model, *arch.Spec) {
 	return m, m.Spec().DraftFor(false)
 }
 
-// draft returns f̂ and logits of a fixed input, features taken from the target.
+// draft returns f̂ and logits for a fixed input with features from the target.
 func draft(t testing.TB, h *head.Head, m *model.Model) []float32 {
 	t.Helper()
 	ctx := context.Background()
@@ -375,8 +375,8 @@ func TestRandomDependsOnTheSeedAlone(t *testing.T) {
 	}
 }
 
-// TestFeaturesOfThePassBefore: a pass may take its own model's last hidden states
-// as input, however it is cut into row blocks.
+// TestFeaturesOfThePassBefore: a pass may take the hidden states of its model's
+// previous pass as input, however it is divided into row blocks.
 func TestFeaturesOfThePassBefore(t *testing.T) {
 	ctx := context.Background()
 	m, spec := random(t, 1)
@@ -402,8 +402,8 @@ func TestFeaturesOfThePassBefore(t *testing.T) {
 		hs := h.NewSeq()
 		var got []float32
 		for range 3 {
-			// The features are f̂ of the pass before, in reverse order, so that a
-			// row block would read what another has overwritten.
+			// The features are f̂ of the previous pass in reverse order, so that a row
+			// block would read rows that another block has overwritten.
 			p, err := hs.Append(ctx, ids, in, model.WantNone)
 			if err != nil {
 				t.Fatal(err)
@@ -428,7 +428,7 @@ func TestFeaturesOfThePassBefore(t *testing.T) {
 	}
 }
 
-// What Config writes is what LoadDraft reads, whatever the kind of positions.
+// LoadDraft reads what Config writes, for every type of positions.
 func TestConfigKeepsRotaryScaling(t *testing.T) {
 	_, base := random(t, 1)
 	for _, r := range []arch.Rope{

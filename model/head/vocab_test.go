@@ -13,8 +13,8 @@ import (
 	"talf/model/safetensors"
 )
 
-// logitsOf returns logits, likeliest tokens and their log-probabilities of a fixed
-// input.
+// logitsOf returns the logits, the most likely tokens and their log-probabilities for a
+// fixed input.
 func logitsOf(t testing.TB, h *head.Head, m *model.Model, k int) (logits []float32, ids []int32, logp []float32) {
 	t.Helper()
 	ctx := context.Background()
@@ -38,18 +38,18 @@ func logitsOf(t testing.TB, h *head.Head, m *model.Model, k int) (logits []float
 	logits, ids, logp = make([]float32, n*h.Spec().Vocab), make([]int32, n*k), make([]float32, n*k)
 	p.ReadLogits(logits, 0)
 	p.TopK(ids, logp, 0, n, k)
-	// Single rows are read as they are in a block.
+	// A single row reads the same as within a block.
 	one, oneIDs, oneLogp := make([]float32, h.Spec().Vocab), make([]int32, k), make([]float32, k)
 	p.ReadLogits(one, 2)
 	p.TopK(oneIDs, oneLogp, 2, 1, k)
 	if !slices.Equal(one, logits[2*len(one):3*len(one)]) || !slices.Equal(oneIDs, ids[2*k:3*k]) || !slices.Equal(oneLogp, logp[2*k:3*k]) {
-		t.Error("a row read alone is another")
+		t.Error("a row read alone differs")
 	}
 	return logits, ids, logp
 }
 
-// A draft vocabulary leaves the logits of its tokens bit by bit as they are, and
-// gives the others no chance; of all tokens it changes nothing.
+// A draft vocabulary leaves the logits of its tokens unchanged bit by bit and excludes
+// the others. A draft vocabulary of all tokens changes nothing.
 func TestADraftVocabularyRestrictsTheHead(t *testing.T) {
 	for _, tied := range []bool{false, true} {
 		c := modeltest.Default()
@@ -124,7 +124,7 @@ func TestADraftVocabularyRestrictsTheHead(t *testing.T) {
 			if len(ids) == v {
 				_, a, b := logitsOf(t, whole, m, k)
 				if !slices.Equal(a, top) || !slices.Equal(b, logp) {
-					t.Error("the vocabulary of all tokens is not as none")
+					t.Error("the vocabulary of all tokens differs from no vocabulary")
 				}
 			}
 		}
@@ -146,7 +146,7 @@ func TestDraftVocabulariesThatDoNotFitAreRefused(t *testing.T) {
 		return err
 	}
 	if err := with(2, nil, 4, 9); err != nil {
-		t.Fatalf("the sound one: %v", err)
+		t.Fatalf("the valid one: %v", err)
 	}
 	for name, c := range map[string]struct {
 		err  error
@@ -176,8 +176,8 @@ func TestDraftVocabulariesThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
-// A lazily loaded model has the bits of any other, and refuses what does not fit
-// before it runs.
+// A lazily loaded model has the same bits as any other, and refuses bad weights before
+// it runs.
 func TestALazyModelIsAModel(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 1)
 	opt := model.Default()
@@ -208,6 +208,6 @@ func TestALazyModelIsAModel(t *testing.T) {
 	short := *eager.Spec()
 	short.Layers++
 	if _, err := model.New(&short, eager.Tensors(), device(t), opt); err == nil || !strings.Contains(err.Error(), "no tensor") {
-		t.Errorf("a model that lacks a layer: %v", err)
+		t.Errorf("a model without a layer: %v", err)
 	}
 }

@@ -17,16 +17,16 @@ import (
 type Config struct {
 	Arch                                                        string // model_type; "" is llama
 	Vocab, Hidden, Layers, Heads, KVHeads, HeadDim, FFN, MaxPos int
-	Tied, AttnBias, MLPBias                                     bool    // qwen2 has biases of its own, gpt_neox those of its feed-forward network
+	Tied, AttnBias, MLPBias                                     bool    // qwen2 always has its own biases, gpt_neox those of its feed-forward network
 	BF16                                                        bool    // store bfloat16 instead of float32
 	Theta                                                       float64 // of the rotary angles
 	RotaryPct                                                   float64 // gpt_neox: the rotated part of a head
 	Sequential                                                  bool    // gpt_neox: no parallel residual
-	Window, FullLayers                                          int     // mistral, qwen2, qwen3: a sliding window, 0 none; qwen: first layers without
+	Window, FullLayers                                          int     // mistral, qwen2, qwen3: a sliding window, 0 none; qwen: number of first layers without
 	EOS                                                         int32   // −1: none
 }
 
-// Default returns a model of about 30,000 weights: sizes are no multiples of a
+// Default returns a model of about 30,000 weights. Its sizes are not multiples of a
 // panel or a vector, and two query heads share each key head.
 func Default() Config {
 	return Config{
@@ -35,8 +35,7 @@ func Default() Config {
 	}
 }
 
-// Of returns Default as a model of an architecture, with all that is special in
-// it.
+// Of returns Default as a model of an architecture, with all of its special features.
 func Of(name string) Config {
 	c := Default()
 	c.Arch = name
@@ -53,7 +52,7 @@ func Of(name string) Config {
 	return c
 }
 
-// config returns config.json as published models have it.
+// config returns a config.json like those of published models.
 func (c Config) config() map[string]any {
 	conf := map[string]any{
 		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "hidden_act": "silu",
@@ -132,8 +131,8 @@ func Write(dir string, c Config, seed uint64) error {
 
 const sqrt3 = 1.7320508075688772
 
-// Tensors returns random weights for s, draft heads included. Every tensor has
-// its own random stream, so adding one leaves the others as they are.
+// Tensors returns random weights for s, which may be a draft head. Every tensor has its
+// own random stream, so adding one leaves the others as they are.
 func Tensors(s *arch.Spec, bf16 bool, seed uint64) []safetensors.Tensor {
 	var out []safetensors.Tensor
 	add := func(name string, mean, std float64, shape ...int) {
@@ -148,8 +147,8 @@ func Tensors(s *arch.Spec, bf16 bool, seed uint64) []safetensors.Tensor {
 		}
 		x := make([]float32, n)
 		for i := range x {
-			// Nearly normal, and with the same bits everywhere: four uniform
-			// numbers have a variance of 1/3.
+			// Nearly normal, with the same bits everywhere: the sum of four uniform
+			// numbers has a variance of 1/3.
 			z := r.Float64() + r.Float64() + r.Float64() + r.Float64() - 2
 			x[i] = float32(mean + float64(float64(std*sqrt3)*z))
 		}
@@ -169,7 +168,7 @@ func Tensors(s *arch.Spec, bf16 bool, seed uint64) []safetensors.Tensor {
 			add(t.Name, 1, 0.1, t.Shape()...)
 		case t.Role == arch.Embed && !s.Tied:
 			add(t.Name, 0, 1, t.Shape()...)
-		case t.Role == arch.Embed: // it is the LM head too
+		case t.Role == arch.Embed: // it is also the LM head
 			add(t.Name, 0, 2/math.Sqrt(float64(t.Cols)), t.Shape()...)
 		default:
 			g := gain[t.Role]

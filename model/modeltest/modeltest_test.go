@@ -33,7 +33,7 @@ func TestRandomIsAModelDirectory(t *testing.T) {
 	}
 }
 
-// Of names every architecture and has what is special in it.
+// Of knows every architecture and its special features.
 func TestOfCoversTheArchitectures(t *testing.T) {
 	for _, name := range arch.Supported() {
 		s := Of(name).Spec()

@@ -1,4 +1,4 @@
-// Package quantize writes models with smaller weights: q8, integers of 8 bits with
+// Package quantize writes models with smaller weights: q8, which has 8-bit integers and
 // a float16 scale for every 32 of a row (docs/formats.md), or bfloat16.
 package quantize
 
@@ -26,28 +26,27 @@ import (
 type Result struct {
 	Out      string `json:"out"`
 	DType    string `json:"dtype"`
-	Matrices int    `json:"matrices"` // converted ones
-	Kept     int    `json:"kept"`     // tensors that stay as they are
+	Matrices int    `json:"matrices"` // matrices converted
+	Kept     int    `json:"kept"`     // tensors left unchanged
 	From     int64  `json:"bytes_before"`
 	To       int64  `json:"bytes_after"`
 }
 
-// files are those beside config.json and the weights that a model directory may
-// have.
+// files are the files that a model directory may have in addition to config.json and
+// the weights.
 var files = [...]string{
 	"generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
 	"special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
 }
 
-// chunk is how many elements are converted at a time: it bounds memory, and how
-// long a cancelled context goes unnoticed.
+// chunk is the number of elements converted at a time. It bounds memory and how long a
+// cancelled context goes unnoticed.
 const chunk = 4 << 20
 
-// Model writes the model in dir to the new or empty directory out, whole or not at
-// all, with its matrices as Q8 or BF16. Vectors and other files stay as they are.
-// The file keeps the hash of the original weights: heads that were trained for
-// these run with the new ones too. Weights are read twice, and never held in memory
-// together.
+// Model writes the model in dir to the new or empty directory out, whole or not at all,
+// with its matrices as Q8 or BF16. Vectors and other files are unchanged. The file
+// records the hash of the original weights, so heads trained for these also run with
+// the new ones. The weights are read twice and are never all in memory together.
 func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, error) {
 	if as != compute.Q8 && as != compute.BF16 {
 		return nil, fmt.Errorf("quantize to %v, want Q8 or BF16", as)
@@ -59,7 +58,7 @@ func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, err
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = set.Close() }() // only read
+	defer func() { _ = set.Close() }() // read-only
 	if model.Stored(set) == compute.Q8 {
 		return nil, fmt.Errorf("%s: the weights are q8 already", dir)
 	}
@@ -68,7 +67,7 @@ func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, err
 		return nil, err
 	}
 	r, err := convert(ctx, set, to, as, chunk)
-	for _, name := range append(files[:], "config.json") { // last: without it the directory is no model
+	for _, name := range append(files[:], "config.json") { // last: without it the directory is not a model
 		if err == nil {
 			err = copyFile(to, dir, name)
 		}
@@ -94,7 +93,7 @@ func copyFile(to *durable.Dir, dir, name string) error {
 	return to.Write(name, func(w io.Writer) error { _, err := w.Write(b); return err })
 }
 
-// A piece is a tensor of the new file, and the tensor that it is made from.
+// A piece is a tensor of the new file and the tensor that it is made from.
 type piece struct {
 	safetensors.Tensor // without Data
 	from               safetensors.Tensor
@@ -143,8 +142,8 @@ func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as comp
 	})
 }
 
-// planned returns the tensors that t is replaced with, nil if it stays as it is:
-// vectors, and buffers that some files carry.
+// planned returns the tensors that replace t, or nil if t stays unchanged, as vectors
+// do, and the buffers that some files contain.
 func planned(t safetensors.Tensor, as compute.DType) []piece {
 	float := t.DType == "F32" || t.DType == "F16" || t.DType == "BF16"
 	if !float || len(t.Shape) != 2 || !strings.HasSuffix(t.Name, ".weight") || as == compute.BF16 && t.DType == "BF16" {

@@ -76,14 +76,14 @@ func TestAStreamedModelIsTheOneConvertedAtOnce(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got, err := os.ReadFile(filepath.Join(out, "model.safetensors")); err != nil || !bytes.Equal(got, want) {
-					t.Errorf("bf16 %v as %v, %d elements at a time: not the bytes of the model converted at once, %v", bf16, as, chunk, err)
+					t.Errorf("bf16 %v as %v, %d elements at a time: the bytes differ from those of the model converted at once, %v", bf16, as, chunk, err)
 				}
 			}
 		}
 	}
 }
 
-// Whatever fails, and even after the weights are written, the next try finds
+// After any failure, even one after the weights are written, a new attempt finds
 // nothing in its way.
 func TestAFailureIsNotInTheWayOfTheNextTry(t *testing.T) {
 	dir, out := modeltest.Random(t, modeltest.Default(), 1), filepath.Join(t.TempDir(), "out")
@@ -107,7 +107,7 @@ func TestAFailureIsNotInTheWayOfTheNextTry(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if _, err := Model(ended, dir, out, compute.Q8); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want the context's end", err)
+		t.Errorf("%v, want context.Canceled", err)
 	}
 	empty()
 	r, err := Model(t.Context(), dir, out, compute.Q8)

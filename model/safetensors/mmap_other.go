@@ -2,7 +2,7 @@
 
 package safetensors
 
-// canRelease says that tensors lie in mappings of files.
+// canRelease says whether opened files are mapped, so that pages can be released.
 const canRelease = false
 
 func release([]byte) {}

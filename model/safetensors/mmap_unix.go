@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canRelease says that tensors lie in mappings of files.
+// canRelease says whether opened files are mapped, so that pages can be released.
 const canRelease = true
 
-// release drops the whole pages of b, part of a mapping of a file, from memory.
-// The mapping is shared and read-only: the file keeps what they hold.
+// release drops the whole pages within b, a part of a mapped file, from memory. The
+// mapping is shared and read-only, so the file keeps their contents.
 func release(b []byte) {
 	page := uintptr(os.Getpagesize())
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
@@ -22,6 +22,6 @@ func release(b []byte) {
 	if lo >= hi {
 		return
 	}
-	// Advice that is refused costs only memory.
+	// If the advice is refused, the only cost is memory.
 	_ = unix.Madvise(b[lo-at:hi-at], unix.MADV_DONTNEED)
 }

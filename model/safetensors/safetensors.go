@@ -2,9 +2,9 @@
 // header length, a JSON header, then the tensors' bytes, little endian
 // (https://github.com/huggingface/safetensors).
 //
-// Files are memory-mapped where the system can, so opening a large model costs
-// nothing until its tensors are read. Headers are checked in full before any
-// tensor is handed out: a damaged file gives an error, never a wrong slice.
+// Files are memory-mapped where the system supports it, so opening a large model costs
+// nothing until its tensors are read. Headers are checked in full before any tensor is
+// returned: a damaged file gives an error, never a wrong slice.
 package safetensors
 
 import (
@@ -23,11 +23,11 @@ import (
 	"talf/internal/mapped"
 )
 
-// MaxHeader is the largest header that is accepted, as in the reference
+// MaxHeader is the size in bytes of the largest header accepted, as in the reference
 // implementation.
 const MaxHeader = 100_000_000
 
-// sizes are the bytes of one element by dtype.
+// sizes maps a dtype to the bytes of one element.
 var sizes = map[string]int{
 	"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,
 	"U16": 2, "I16": 2, "F16": 2, "BF16": 2,
@@ -35,11 +35,11 @@ var sizes = map[string]int{
 	"U64": 8, "I64": 8, "F64": 8,
 }
 
-// A Tensor is one named array. Data is little endian, row-major; it may be a
-// read-only mapping that ends with its File.
+// A Tensor is one named array. Data is little endian, row-major; it may be a read-only
+// mapping that is valid until its Set is closed.
 type Tensor struct {
 	Name  string
-	DType string // as the format spells it: "F32", "BF16", "I64"
+	DType string // as spelled in the format: "F32", "BF16", "I64"
 	Shape []int
 	Data  []byte
 }
@@ -53,7 +53,7 @@ func (t *Tensor) Len() int {
 	return n
 }
 
-// Size returns the bytes that Data has, or is to have.
+// Size returns the size in bytes of Data, whether or not Data is set.
 func (t *Tensor) Size() int { return t.Len() * sizes[t.DType] }
 
 // Float32s returns the elements of an F32, F16, BF16 or F64 tensor.
@@ -82,7 +82,7 @@ func (t *Tensor) Float32s() ([]float32, error) {
 	return out, nil
 }
 
-// half converts an IEEE 754 binary16.
+// half converts an IEEE 754 binary16 number.
 func half(h uint16) float32 {
 	sign := uint32(h>>15) << 31
 	exp, frac := uint32(h>>10)&31, uint32(h)&1023
@@ -96,8 +96,8 @@ func half(h uint16) float32 {
 	return math.Float32frombits(sign | (exp+112)<<23 | frac<<13)
 }
 
-// Int32s returns the elements of an I32 or I64 tensor; a value beyond 32 bits
-// is an error.
+// Int32s returns the elements of an I32 or I64 tensor; a value that does not fit 32
+// bits is an error.
 func (t *Tensor) Int32s() ([]int32, error) {
 	out := make([]int32, t.Len())
 	for i := range out {
@@ -117,8 +117,8 @@ func (t *Tensor) Int32s() ([]int32, error) {
 	return out, nil
 }
 
-// F32 returns an F32 tensor that holds a copy of data. It panics if shape does
-// not fit data.
+// F32 returns an F32 tensor with a copy of data. It panics if shape does not match the
+// length of data.
 func F32(name string, data []float32, shape ...int) Tensor {
 	t := Tensor{Name: name, DType: "F32", Shape: shape, Data: make([]byte, 0, 4*len(data))}
 	if t.Len() != len(data) {
@@ -151,17 +151,17 @@ func BF16(name string, data []float32, shape ...int) Tensor {
 // A Set is a collection of tensors: one file, several shards, or memory. It is
 // safe for concurrent use until Close.
 type Set struct {
-	// Name says where the tensors are from, for errors.
+	// Name says where the tensors come from, for errors.
 	Name    string
 	meta    map[string]string
 	names   []string // sorted
 	tensors map[string]Tensor
-	mapped  bool // tensors lie in mappings of files
+	mapped  bool // tensors are mapped from files
 	unmap   []func() error
 }
 
-// Of returns a set of the given tensors in memory. It panics if two share a
-// name or a tensor's data does not fit its shape.
+// Of returns a set of the given tensors in memory. It panics if two have the same name
+// or if a tensor's data does not match its shape.
 func Of(name string, tensors ...Tensor) *Set {
 	s := &Set{Name: name, tensors: make(map[string]Tensor, len(tensors))}
 	for _, t := range tensors {
@@ -174,7 +174,7 @@ func Of(name string, tensors ...Tensor) *Set {
 	return s
 }
 
-// Names returns the tensors' names, sorted. The slice is the set's own.
+// Names returns the tensors' names, sorted. The slice belongs to the set.
 func (s *Set) Names() []string { return s.names }
 
 // Metadata returns the header's __metadata__ strings of a single file.
@@ -186,7 +186,7 @@ func (s *Set) Tensor(name string) (Tensor, bool) {
 	return t, ok
 }
 
-// Get is Tensor with an error that names the set and the tensor.
+// Get is Tensor, but returns an error that names the set and the tensor.
 func (s *Set) Get(name string) (Tensor, error) {
 	t, ok := s.tensors[name]
 	if !ok {
@@ -195,16 +195,16 @@ func (s *Set) Get(name string) (Tensor, error) {
 	return t, nil
 }
 
-// Release tells the system that bytes [lo,hi) of a tensor's data are not needed
-// for now, so that a model being loaded is not in memory twice. They stay
-// readable: the next read takes them from the file again.
+// Release tells the system that bytes [lo,hi) of a tensor's data are not needed for
+// now, so that a model is not in memory twice while it is loaded. They stay readable:
+// the next read takes them from the file again.
 func (s *Set) Release(name string, lo, hi int) {
 	if t, ok := s.tensors[name]; ok && s.mapped && lo < hi {
 		release(t.Data[lo:hi])
 	}
 }
 
-// Close ends the mappings. Tensors must not be used afterwards.
+// Close unmaps the files. Tensors must not be used afterwards.
 func (s *Set) Close() error {
 	var errs []error
 	for _, f := range s.unmap {
@@ -214,8 +214,8 @@ func (s *Set) Close() error {
 	return errors.Join(errs...)
 }
 
-// Open maps one file. The file must not shrink while the set is open: reading a
-// page that is gone stops the process.
+// Open maps one file. The file must not shrink while the set is open: reading a page
+// that no longer exists crashes the process.
 func Open(path string) (*Set, error) {
 	data, unmap, err := mapped.Open(path)
 	if err != nil {
@@ -288,9 +288,9 @@ type info struct {
 	Offsets *[2]int64 `json:"data_offsets"`
 }
 
-// Parse reads a whole file from memory; name is used in errors. The tensors
-// share data. It is stricter than it need be only where the reference
-// implementation is too: every byte of data belongs to exactly one tensor.
+// Parse reads a whole file from memory; name is used in errors. The tensors share data.
+// As in the reference implementation, every byte of data must belong to exactly one
+// tensor.
 func Parse(name string, data []byte) (*Set, error) {
 	fail := func(format string, args ...any) (*Set, error) {
 		return nil, fmt.Errorf("%s: %w", name, fmt.Errorf(format, args...))
@@ -382,8 +382,8 @@ func Parse(name string, data []byte) (*Set, error) {
 	return s, nil
 }
 
-// entries calls f for each key of a JSON object in order; encoding/json's maps
-// would hide that a key occurs twice.
+// entries calls f for each key of a JSON object in order; encoding/json's maps would
+// hide duplicate keys.
 func entries(raw []byte, f func(key string, value json.RawMessage) error) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if tok, err := d.Token(); err != nil || tok != json.Delim('{') {

@@ -115,7 +115,7 @@ func TestWrittenFilesReadBack(t *testing.T) {
 			in[i], in[j] = in[j], in[i]
 		}
 		if err := Write(&b, meta, in...); err != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {
-			t.Fatalf("the order of the arguments shows in the file (%v)", err)
+			t.Fatalf("the file depends on the order of the arguments (%v)", err)
 		}
 		s, err := Parse("f", a.Bytes())
 		if err != nil {
@@ -214,7 +214,7 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// FuzzParse holds Parse to its word: no panic, and tensors that share no byte.
+// FuzzParse checks that Parse never panics and that no two tensors share a byte.
 func FuzzParse(f *testing.F) {
 	f.Add(file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[],"data_offsets":[8,10]}}`, 10))
 	f.Add(file(`{"__metadata__":{"format":"pt"},"a":{"dtype":"I64","shape":[0,5],"data_offsets":[0,0]}}   `, 0))
@@ -283,7 +283,7 @@ func TestReleasedTensorsStayReadable(t *testing.T) {
 		}
 		s.Release("a", 3, len(a.Data)-1)
 	}
-	// In memory there is nothing to release.
+	// A set in memory has nothing to release.
 	m := Of("memory", F32("a", x, len(x)))
 	m.Release("a", 0, 4*len(x))
 	if a, _ := m.Tensor("a"); a.Data[4] == 0 && a.Data[6] == 0 {

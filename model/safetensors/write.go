@@ -25,8 +25,8 @@ func Layout(tensors []Tensor) []Tensor {
 	return order
 }
 
-// Write writes tensors and metadata. Equal input gives equal bytes, in whatever
-// order the tensors are given.
+// Write writes tensors and metadata. Equal input gives equal bytes, regardless of the
+// order of the tensors.
 func Write(w io.Writer, meta map[string]string, tensors ...Tensor) error {
 	order := Layout(tensors)
 	for _, t := range order {
@@ -46,17 +46,17 @@ func Write(w io.Writer, meta map[string]string, tensors ...Tensor) error {
 	return out.Close()
 }
 
-// A Writer writes tensors that are announced before their bytes are known, so that
-// they need not be in memory together.
+// A Writer writes tensors that are declared before their bytes are known, so they need
+// not all be in memory together.
 type Writer struct {
 	w    io.Writer
-	left int64  // bytes that were announced and are not written yet
-	buf  []byte // of Float32s
+	left int64  // bytes declared and not yet written
+	buf  []byte // used by Float32s
 }
 
-// NewWriter writes the header of a file of tensors, whose Data is not looked at.
-// Their bytes must follow in the order of tensors; for readers that map files it
-// should be that of Layout.
+// NewWriter writes the header of a file of tensors, ignoring their Data. Their bytes
+// must follow in the order of tensors; for readers that map files, that should be the
+// order of Layout.
 func NewWriter(w io.Writer, meta map[string]string, tensors ...Tensor) (*Writer, error) {
 	ends := make(map[string]int64, len(tensors))
 	var at int64
@@ -117,7 +117,7 @@ func NewWriter(w io.Writer, meta map[string]string, tensors ...Tensor) (*Writer,
 // Write appends bytes of the tensors.
 func (w *Writer) Write(b []byte) (int, error) {
 	if int64(len(b)) > w.left {
-		return 0, fmt.Errorf("write tensors: %d bytes more, want at most the %d that are left", len(b), w.left)
+		return 0, fmt.Errorf("write tensors: %d more bytes, want at most the %d that are left", len(b), w.left)
 	}
 	n, err := w.w.Write(b)
 	w.left -= int64(n)
@@ -138,7 +138,7 @@ func (w *Writer) Float32s(x []float32) error {
 	return nil
 }
 
-// Close reports bytes that are missing. It does not close the writer below.
+// Close reports bytes that are missing. It does not close the underlying writer.
 func (w *Writer) Close() error {
 	if w.left != 0 {
 		return fmt.Errorf("write tensors: %d bytes are missing", w.left)

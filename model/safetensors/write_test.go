@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Tensors that are streamed in the order of Write are the bytes of Write; in
-// another order they are the same tensors.
+// Tensors streamed in the order of Write give the same bytes as Write; in another
+// order, the file has the same tensors.
 func TestAStreamIsTheFile(t *testing.T) {
 	a, b := F32("b", []float32{1, -2, 3, 4}, 2, 2), F32("a", make([]float32, 40000), 40000)
 	c := Tensor{Name: "c", DType: "I8", Shape: []int{3}, Data: []byte{1, 2, 3}}

@@ -6,8 +6,7 @@ import (
 	"talf/model/sample"
 )
 
-// Tokens 0 and 2 are likely; 2 was seen before and is penalised; 1 and 3 fall to
-// top-p.
+// Tokens 0 and 2 are likely. 2 was seen before and is penalised; top-p removes 1 and 3.
 func Example() {
 	p := sample.Default()
 	p.RepetitionPenalty, p.TopP = 1.5, 0.9

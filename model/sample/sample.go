@@ -1,8 +1,8 @@
-// Package sample turns a row of logits into the distribution that a request asks
-// for, and draws from it. The processors, their order and their edge cases are
-// those of Hugging Face transformers: repetition penalty, temperature, top-k,
-// top-p, min-p. Sums are in float64 in a fixed order, so equal input gives equal
-// bits on every platform. It also has the operations on whole rows that drafters and verifiers need.
+// Package sample turns a row of logits into the distribution that a request asks for,
+// and draws from it. The processors, their order and their edge cases are those of
+// Hugging Face transformers: repetition penalty, temperature, top-k, top-p, min-p. Sums
+// are in float64 in a fixed order, so equal input gives equal bits on every platform.
+// It also provides the operations on whole rows that drafters and verifiers need.
 package sample
 
 import (
@@ -15,14 +15,14 @@ import (
 	"talf/model/internal/probs"
 )
 
-// Params are a request's sampling parameters. Zero means zero: the zero value
-// is not usable, Default is.
+// Params are a request's sampling parameters. Zero means zero, so the zero value is not
+// usable; start from Default.
 type Params struct {
 	Temperature       float64 // 0: greedy
 	TopK              int     // keep the k most likely tokens; 0: all
-	TopP              float64 // keep the fewest most likely tokens that reach this mass; 1: all
+	TopP              float64 // keep the smallest set of most likely tokens that reaches this mass; 1: all
 	MinP              float64 // keep tokens at least this likely relative to the best; 0: all
-	RepetitionPenalty float64 // of tokens in the context; 1: none
+	RepetitionPenalty float64 // for tokens in the context; 1: none
 }
 
 // Default samples from the model's own distribution.
@@ -48,8 +48,8 @@ func (p Params) Validate() error {
 	return nil
 }
 
-// Argmax returns the lowest id of the largest logit. NaN is never the largest;
-// it returns 0 for a row of nothing else.
+// Argmax returns the lowest id of the largest logit. NaN is never the largest. For a
+// row of only NaN it returns 0.
 func Argmax(logits []float32) int32 {
 	best, at := float32(math.Inf(-1)), 0
 	for i, x := range logits {
@@ -70,8 +70,8 @@ func Prob(logits []float32, id int32) float64 {
 	return math.Exp(float64(logits[id])-top) / sum
 }
 
-// A Sampler applies parameters to rows. It holds scratch memory: one goroutine
-// at a time may use it.
+// A Sampler applies parameters to rows. It has scratch memory, so only one goroutine at
+// a time may use it.
 type Sampler struct {
 	p    Params
 	row  []float32 // logits after the penalty
@@ -91,16 +91,16 @@ func New(p Params) *Sampler {
 // Params returns the parameters.
 func (s *Sampler) Params() Params { return s.p }
 
-// Argmax returns the lowest id of the largest logit after the repetition
-// penalty, which is all that greedy decoding uses. The context is
-// everything before the token: committed tokens, then the path to the node.
+// Argmax returns the lowest id of the largest logit after the repetition penalty, which
+// is all that greedy decoding needs. The context is everything before the token:
+// committed tokens, then the path to the node.
 func (s *Sampler) Argmax(logits []float32, context ...[]int32) int32 {
 	return Argmax(s.penalise(logits, context))
 }
 
-// penalise returns logits with the repetition penalty applied (CTRL, Keskar et
-// al. 2019, §4.1, as in transformers: negative logits are multiplied), once per
-// token however often it occurs. Without a penalty it returns logits.
+// penalise returns logits with the repetition penalty applied (CTRL, Keskar et al.
+// 2019, §4.1, as in transformers: negative logits are multiplied), once per token,
+// however often it occurs. Without a penalty it returns logits.
 func (s *Sampler) penalise(logits []float32, context [][]int32) []float32 {
 	if s.p.RepetitionPenalty == 1 {
 		return logits
@@ -131,10 +131,10 @@ func (s *Sampler) penalise(logits []float32, context [][]int32) []float32 {
 	return s.row
 }
 
-// Dist sets dst [Vocab] to the distribution of the next token. It sums to 1 up
-// to rounding; removed tokens are exactly 0. Temperature 0 gives all mass to
-// Argmax. Several infinite logits share the mass, like the limit of large
-// equal logits. dst may be logits.
+// Dist sets dst [Vocab] to the distribution of the next token. It sums to 1 up to
+// rounding, and removed tokens are exactly 0. Temperature 0 gives all mass to Argmax.
+// Several infinite logits share the mass, as in the limit of large equal logits. dst
+// may be logits.
 func (s *Sampler) Dist(dst, logits []float32, context ...[]int32) {
 	if cap(s.prob) < len(logits) {
 		s.prob = make([]float64, len(logits))
@@ -153,11 +153,11 @@ func (s *Sampler) Dist64(dst []float64, logits []float32, context ...[]int32) {
 	rows.Scale(dst, 1/s.weigh(dst, logits, context))
 }
 
-// rows computes on whole rows.
+// rows computes with the fastest instructions of this machine.
 var rows = probs.Best()
 
-// weigh sets w [Vocab] to what Dist is before it is divided by the sum, which it
-// returns. The largest weight is 1.
+// weigh sets w [Vocab] to the result of Dist before division by the sum, and returns
+// the sum. The largest weight is 1.
 func (s *Sampler) weigh(w []float64, logits []float32, context [][]int32) float64 {
 	x := s.penalise(logits, context)
 	if s.p.Temperature == 0 {
@@ -177,7 +177,7 @@ func (s *Sampler) weigh(w []float64, logits []float32, context [][]int32) float6
 		s.topP(w)
 	}
 	if s.p.MinP > 0 {
-		for i, v := range w { // the best has weight 1
+		for i, v := range w { // the most likely token has weight 1
 			if v < s.p.MinP {
 				w[i] = 0
 			}
@@ -196,8 +196,8 @@ func softmax(w []float64, x []float32, temperature float64) float64 {
 	return rows.SoftExp(w, x, float64(top), min(1/temperature, math.MaxFloat64))
 }
 
-// share sets w to 1 where x is top and to 0 elsewhere, and returns the sum. In a row of NaNs
-// the first token has weight, so that there is always some.
+// share sets w to 1 where x is top and to 0 elsewhere, and returns the sum. In a row of
+// NaNs the first token has weight 1, so that the sum is never 0.
 func share[W float32 | float64](w []W, x []float32, top float32) (sum float64) {
 	clear(w)
 	w[Argmax(x)] = 1
@@ -215,7 +215,7 @@ func (s *Sampler) truncates(n int) bool {
 	return s.p.TopK > 0 && s.p.TopK < n || s.p.TopP < 1 || s.p.MinP > 0
 }
 
-// topK zeroes weights below the k-th largest; ties with it stay, as in
+// topK zeroes weights below the k-th largest. Tokens tied with it stay, as in
 // transformers' TopKLogitsWarper.
 func (s *Sampler) topK(w []float64, k int) {
 	s.fill(w)
@@ -242,15 +242,15 @@ func (s *Sampler) topP(w []float64) {
 		}
 		mass += w[s.pop(w)]
 	}
-	for _, i := range s.heap { // what was not popped
+	for _, i := range s.heap { // those not popped
 		w[i] = 0
 	}
 }
 
-// before orders the heap: larger weights first, then lower ids.
+// before is the order of the heap: larger weights first, then lower ids.
 func before(w []float64, a, b int32) bool { return w[a] > w[b] || w[a] == w[b] && a < b }
 
-// fill makes a heap of the ids with weight.
+// fill makes a heap of the ids with nonzero weight.
 func (s *Sampler) fill(w []float64) {
 	s.heap = s.heap[:0]
 	for i, v := range w {
@@ -263,7 +263,7 @@ func (s *Sampler) fill(w []float64) {
 	}
 }
 
-// pop removes and returns the first id of a heap that is not empty.
+// pop removes and returns the first id of a non-empty heap.
 func (s *Sampler) pop(w []float64) int32 {
 	h := s.heap
 	id, last := h[0], len(h)-1
@@ -291,8 +291,8 @@ func (s *Sampler) sift(w []float64, i int) {
 	}
 }
 
-// Uniform returns a number in [0,1) that depends on the seed and the position
-// alone: the draw at a position is the same however a decoder got there.
+// Uniform returns a number in [0,1) that depends only on the seed and the position: the
+// draw at a position is the same no matter how a decoder got there.
 func Uniform(seed uint64, pos int) float64 {
 	var r rand.PCG
 	r.Seed(splitmix.Mix(seed), splitmix.Mix(uint64(pos)+splitmix.Gamma))

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// reference is transformers' chain of processors, written down as its warpers
-// work: on scores, removing by −Inf, sorting for top-p in ascending order.
+// reference is transformers' chain of processors, written the way its warpers work: on
+// scores, removing tokens by −Inf, sorting in ascending order for top-p.
 func reference(p Params, logits []float32, context []int32) []float64 {
 	x := make([]float64, len(logits))
 	for i, l := range logits {
@@ -131,7 +131,7 @@ func TestAgreesWithTheReferenceChain(t *testing.T) {
 		got, want := make([]float32, n), reference(p, logits, ctx)
 		New(p).Dist(got, logits, ctx[:cut], ctx[cut:])
 		for i := range want {
-			// float32 of a float64 value: half an ulp of 1, and a little.
+			// Rounding a float64 value to float32: half an ulp of 1, plus a margin.
 			if math.Abs(float64(got[i])-want[i]) > 1e-7 || (got[i] == 0) != (want[i] == 0) {
 				t.Fatalf("round %d, %+v, context %v: token %d has %v, want %v\nlogits %v", round, p, ctx, i, got[i], want[i], logits)
 			}
@@ -145,7 +145,7 @@ func TestAgreesWithTheReferenceChain(t *testing.T) {
 			}
 		}
 		if math.Abs(sum-1) > 1e-13 {
-			t.Fatalf("round %d, %+v: a sum of %v in float64", round, p, sum)
+			t.Fatalf("round %d, %+v: the float64 sum is %v", round, p, sum)
 		}
 	}
 }
@@ -249,7 +249,8 @@ func TestProbIsTheSoftmaxAtOneToken(t *testing.T) {
 	}
 }
 
-// Draws at the quantiles of Uniform follow a distribution, by position and by seed.
+// Draws at the quantiles of Uniform follow a distribution, both over positions and over
+// seeds.
 func TestUniformIsUniform(t *testing.T) {
 	dist := []float64{0.1, 0, 0.4, 0.2, 0.3, 0}
 	const n = 20_000
@@ -272,20 +273,20 @@ func TestUniformIsUniform(t *testing.T) {
 			e := float64(p) * n
 			if e == 0 {
 				if count[i] > 0 {
-					t.Errorf("by %s: token %d of no weight was drawn", by, i)
+					t.Errorf("by %s: token %d, which has no weight, was drawn", by, i)
 				}
 				continue
 			}
 			chi2 += (count[i] - e) * (count[i] - e) / e
 		}
-		// 3 degrees of freedom: 16.3 is exceeded by one fixed seed in a thousand.
+		// 3 degrees of freedom: one fixed seed in a thousand exceeds 16.3.
 		if chi2 > 16.3 {
 			t.Errorf("by %s: χ² is %.1f, counts %v", by, chi2, count)
 		}
 	}
 }
 
-// TestUniformIsPinned keeps seeds meaning the same from release to release.
+// TestUniformIsPinned keeps the meaning of seeds from release to release.
 func TestUniformIsPinned(t *testing.T) {
 	got := fmt.Sprintf("%.17g %.17g %.17g", Uniform(0, 0), Uniform(1, 0), Uniform(1, 1000))
 	if want := "0.88796057373486381 0.22135949631388685 0.026575460408048923"; got != want {
@@ -324,8 +325,8 @@ func TestDistDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestBits pins the bits of distributions: an exponential, a sum or a platform that
-// computes others fails here.
+// TestBits pins the bits of distributions: it fails for an exponential, a sum or a
+// platform that computes others.
 func TestBits(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	inf := float32(math.Inf(1))
@@ -380,8 +381,8 @@ func BenchmarkDist(b *testing.B) {
 	}
 }
 
-// BenchmarkDist64 is what verifiers ask for, of a row that no cache near the core
-// holds.
+// BenchmarkDist64 measures what verifiers ask for, on a row too large for the caches
+// near the core.
 func BenchmarkDist64(b *testing.B) {
 	logits, dst := make([]float32, 32000), make([]float64, 32000)
 	for i := range logits {
@@ -400,8 +401,8 @@ func BenchmarkDist64(b *testing.B) {
 	}
 }
 
-// Mass that reaches top-p exactly is enough, as in transformers, where a token
-// goes if those above it hold at least top-p: of four equal tokens, half is two.
+// Mass that reaches top-p exactly is enough, as in transformers, which removes a token
+// if those above it have at least top-p: of four equal tokens, half is two.
 func TestTopPStopsWhereTheMassIsReached(t *testing.T) {
 	p := Default()
 	for top, want := range map[float64]int{0.25: 1, 0.5: 2, 0.75: 3, 0.7500001: 4} {

@@ -1,4 +1,4 @@
-// Package synth makes models whose cost is of interest rather than their output: random
+// Package synth makes models for measuring cost rather than for their output: random
 // weights of a given shape, and existing models deepened by layers that change nothing.
 package synth
 
@@ -10,15 +10,15 @@ import (
 	"talf/model/safetensors"
 )
 
-// Deepen returns a model with the given number of layers that computes what the model of
-// spec and set computes but costs what a deeper one does. The layers it adds are copies of
-// the model's own whose output projections are zero, so they add nothing to the residual
-// stream. The result is a cost model of a larger target: as with a large target, a draft
-// head takes a smaller share of a pass, while acceptance lengths stay what they were. The
-// new set shares set's data.
+// Deepen returns a model with the given number of layers that computes the same as the
+// model of spec and set but costs as much as a deeper one. The added layers are copies
+// of the model's own whose output projections are zero, so they add nothing to the
+// residual stream. The result is a cost model of a larger target: as with a large
+// target, a draft head takes a smaller share of a pass, while acceptance lengths stay
+// the same. The new set shares set's data.
 func Deepen(spec *arch.Spec, set *safetensors.Set, layers int) (*arch.Spec, *safetensors.Set, error) {
 	if layers < spec.Layers {
-		return nil, nil, fmt.Errorf("deepen to %d layers: the model has %d already", layers, spec.Layers)
+		return nil, nil, fmt.Errorf("deepen to %d layers: the model already has %d", layers, spec.Layers)
 	}
 	deep := *spec
 	deep.Layers = layers
@@ -43,7 +43,7 @@ func Deepen(spec *arch.Spec, set *safetensors.Set, layers int) (*arch.Spec, *saf
 		for _, suffix := range []string{"", model.ScaleSuffix} {
 			x, ok := set.Tensor(names[key] + suffix)
 			if !ok {
-				continue // no scales, or a tensor that loading will miss
+				continue // no scales, or a tensor whose absence loading will report
 			}
 			if t.Role == arch.O || t.Role == arch.Down {
 				if zeros[len(x.Data)] == nil {

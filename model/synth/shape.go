@@ -13,7 +13,7 @@ import (
 	"talf/model/safetensors"
 )
 
-// A Shape is the architecture of a model with random weights: the cost of a pass does
+// A Shape is the architecture of a model with random weights. The cost of a pass does
 // not depend on the values of the weights.
 type Shape struct {
 	Name, Doc string
@@ -37,7 +37,7 @@ func Shapes() []Shape {
 	}
 }
 
-// FindShape returns the shape called name.
+// FindShape returns the shape with the given name.
 func FindShape(name string) (Shape, error) {
 	var names []string
 	for _, s := range Shapes() {
@@ -64,8 +64,8 @@ func RandomWeights(s *arch.Spec, seed uint64) *safetensors.Set {
 		}
 		out = append(out, t)
 	}
-	// The random streams are numbered by this order, which decides the weights'
-	// bits: the tensors of no layer first, and norms first in each layer.
+	// The random streams are numbered in this order, which determines the weights'
+	// bits: tensors outside layers first, and norms first in each layer.
 	ts := s.Tensors()
 	slices.SortStableFunc(ts, func(a, b arch.Tensor) int {
 		if d := cmp.Compare(a.Layer, b.Layer); d != 0 || a.Layer < 0 {

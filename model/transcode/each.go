@@ -10,30 +10,30 @@ import (
 	"runtime"
 )
 
-// A batch is a few lines on their way from input to output.
+// A batch is a few lines that are being processed.
 type batch struct {
 	first int // number of its first line, from 1
 	lines [][]byte
 	done  chan struct{}
 
 	out    []byte
-	failed int // lines whose answer is an error
+	failed int // number of lines whose answer is an error
 	err    error
-	bug    any // what f panicked with
+	bug    any // the value that f panicked with
 }
 
-// A batch ends at this many bytes or lines, or where no further line has arrived yet: a
-// writer that waits for the answer before it writes the next line gets it.
+// A batch ends at this many bytes or lines, or when no further line has arrived yet, so
+// that a writer who waits for an answer before writing the next line gets it.
 const (
 	batchBytes = 256 << 10
 	batchLines = 256
 )
 
-// Each answers the lines of r that are not blank, in their order, on several goroutines;
-// 0 threads are as many as there are processors. It flushes w whenever no further answer
-// is about to follow, so that somebody may write a line and wait for its answer. failed
-// counts the answers that are errors; name is what errors call r. Each may return while a
-// read of r still waits.
+// Each answers the non-blank lines of r in order, on several goroutines; with 0
+// threads, on as many as there are processors. It flushes w whenever no other answer is
+// about to follow, so that a program may write a line and wait for its answer. failed
+// counts the answers that are errors; errors refer to r by name. Each may return while
+// a read of r is still blocked.
 func Each(ctx context.Context, name string, r io.Reader, w io.Writer, threads int, f Func) (failed int, err error) {
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
@@ -95,7 +95,7 @@ func Each(ctx context.Context, name string, r io.Reader, w io.Writer, threads in
 	return failed, <-ended
 }
 
-// receive is a receive that ctx ends.
+// receive is a channel receive that stops when ctx is done.
 func receive[T any](ctx context.Context, c <-chan T) (v T, more bool) {
 	select {
 	case v, more = <-c:
@@ -113,7 +113,7 @@ func (b *batch) ended() bool {
 	}
 }
 
-// run answers the lines up to the first mistake.
+// run answers the lines up to the first invalid one.
 func (b *batch) run(ctx context.Context, name string, f Func) {
 	defer func() { b.bug = recover() }()
 	for i, line := range b.lines {
@@ -141,7 +141,7 @@ func (b *batch) run(ctx context.Context, name string, f Func) {
 	b.lines = nil
 }
 
-// readBatches cuts r into batches until emit wants no more.
+// readBatches divides r into batches until emit returns false.
 func readBatches(name string, r io.Reader, emit func(*batch) bool) error {
 	in := bufio.NewReaderSize(r, batchBytes)
 	b := &batch{first: 1, done: make(chan struct{})}
@@ -159,7 +159,7 @@ func readBatches(name string, r io.Reader, emit func(*batch) bool) error {
 		}
 		if len(b.lines) > 0 && (err != nil || wait || size >= batchBytes || len(b.lines) == batchLines) {
 			next := &batch{first: b.first + len(b.lines), done: make(chan struct{})}
-			if !emit(b) { // b is not ours any more
+			if !emit(b) { // b now belongs to the receiver
 				return nil
 			}
 			b, size = next, 0

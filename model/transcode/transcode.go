@@ -16,18 +16,18 @@ import (
 	"talf/model/tokenizer"
 )
 
-// A lineError is a mistake in one line of input.
+// A lineError is an error in one line of input.
 type lineError struct{ err error }
 
 func (e lineError) Error() string { return e.err.Error() }
 func (e lineError) Unwrap() error { return e.err }
 
-// A Func appends the answer to one line, number at from 1, to dst, without a line break.
-// It may run in several goroutines. failed says that the answer is an error; an err ends
-// the work.
+// A Func appends the answer to one line, whose number from 1 is at, to dst, without a
+// line break. It may run in several goroutines. failed says that the answer is an
+// error; a non-nil err stops the work.
 type Func func(dst, line []byte, at int) (out []byte, failed bool, err error)
 
-// Encode turns {"text": …} into {"ids": […]}; special adds the special tokens around a
+// Encode turns {"text": …} into {"ids": […]}. special adds the special tokens around a
 // text.
 func Encode(t *tokenizer.Tokenizer, special bool) Func {
 	return func(dst, line []byte, _ int) ([]byte, bool, error) {
@@ -48,7 +48,7 @@ func Encode(t *tokenizer.Tokenizer, special bool) Func {
 	}
 }
 
-// Decode turns {"ids": […]} into {"text": …}; skip leaves special tokens out.
+// Decode turns {"ids": […]} into {"text": …}. skip omits special tokens.
 func Decode(t *tokenizer.Tokenizer, skip bool) Func {
 	return func(dst, line []byte, _ int) ([]byte, bool, error) {
 		var in struct {
@@ -70,9 +70,9 @@ func Decode(t *tokenizer.Tokenizer, skip bool) Func {
 	}
 }
 
-// Render turns a conversation into {"text": …, "ids": […], "spans": …} by a chat
-// template, without ids if tok is nil. Whatever is wrong with a conversation is its
-// answer: {"error": …}.
+// Render turns a conversation into {"text": …, "ids": […], "spans": …} with a chat
+// template, without ids if tok is nil. A fault in a conversation is its answer:
+// {"error": …}.
 func Render(ctx context.Context, t *chat.Template, tok *tokenizer.Tokenizer) Func {
 	return func(dst, line []byte, at int) ([]byte, bool, error) {
 		r, err := renderLine(ctx, t, line)
@@ -80,7 +80,7 @@ func Render(ctx context.Context, t *chat.Template, tok *tokenizer.Tokenizer) Fun
 			return dst, false, ctx.Err()
 		}
 		if err != nil {
-			// What transformers would say, where the template refuses.
+			// If the template refuses, the error that transformers would report.
 			why := fmt.Sprintf("line %d: %v", at, err)
 			var raised *chat.RaisedError
 			var fault *chat.EvalError
@@ -120,8 +120,8 @@ func Render(ctx context.Context, t *chat.Template, tok *tokenizer.Tokenizer) Fun
 	}
 }
 
-// renderLine renders a conversation with its spans. They are nil if the template does
-// not show them, which is not the conversation's fault.
+// renderLine renders a conversation with its spans. They are nil if they cannot be
+// found with this template, which is not the conversation's fault.
 func renderLine(ctx context.Context, t *chat.Template, line []byte) (*chat.Rendered, error) {
 	c, err := chat.ParseConversation(line)
 	if err != nil {
@@ -136,7 +136,7 @@ func renderLine(ctx context.Context, t *chat.Template, line []byte) (*chat.Rende
 	return r, err
 }
 
-// readLine decodes a JSON object into v, a struct.
+// readLine decodes a JSON object into the struct v.
 func readLine(line []byte, v any) error {
 	if err := json.Unmarshal(line, v); err != nil {
 		return lineError{jsonl.Plain(err)}
@@ -144,7 +144,7 @@ func readLine(line []byte, v any) error {
 	if line = bytes.TrimSpace(line); line[0] != '{' {
 		return lineError{errors.New("null, want an object")}
 	}
-	// Decoding would replace both by U+FFFD.
+	// Decoding would replace invalid UTF-8 and half surrogate pairs by U+FFFD.
 	if !utf8.Valid(line) {
 		return lineError{errors.New("not UTF-8")}
 	}
@@ -154,7 +154,7 @@ func readLine(line []byte, v any) error {
 	return nil
 }
 
-// halfSurrogate reports whether a JSON text, which is valid, escapes half of a
+// halfSurrogate reports whether a valid JSON text contains an escaped half of a
 // surrogate pair.
 func halfSurrogate(b []byte) bool {
 	unit := func() (uint64, bool) {

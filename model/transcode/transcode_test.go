@@ -31,14 +31,14 @@ func TestEachLineReportsFaults(t *testing.T) {
 			t.Error("a panic was lost")
 		}
 	}()
-	_, _ = Each(t.Context(), "input", strings.NewReader("a\nbug\n"), &out, 2, echo) // it does not return
+	_, _ = Each(t.Context(), "input", strings.NewReader("a\nbug\n"), &out, 2, echo) // does not return
 }
 
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("full") }
 
-// What a line becomes is JSON that says all of it, or an error.
+// The answer to a line is JSON with all of its content, or an error.
 func FuzzTokenizeLine(f *testing.F) {
 	t, err := tokenizer.Load("../../internal/demo/target")
 	if err != nil {
@@ -59,7 +59,7 @@ func FuzzTokenizeLine(f *testing.F) {
 		}
 		var in struct{ Text string }
 		if readLine(line, &in) == nil {
-			// Nothing was put in the place of what is no character.
+			// No invalid character was replaced.
 			had := bytes.Count(line, []byte("\uFFFD")) + bytes.Count(bytes.ToLower(line), []byte(`\ufffd`))
 			if got := strings.Count(in.Text, "\uFFFD"); got > had {
 				t2.Fatalf("%q: %d replacement characters from %d", line, got, had)

@@ -1,12 +1,12 @@
-// Package detmath has the few float64 functions of the forward path with the
-// same bits on every platform. Package math does not promise that: some ports
-// use assembly, and Go fuses x*y+z where the machine can. Here every fused step
-// is an explicit math.FMA, which is correctly rounded everywhere, and every
-// other product is converted before it is added.
+// Package detmath implements the few float64 functions of the forward path with the
+// same bits on every platform. Package math does not promise that: some ports use
+// assembly, and Go fuses x*y+z where the machine can. Here every fused step is an
+// explicit math.FMA, which is correctly rounded everywhere, and every other product is
+// converted before it is added.
 //
-// Results are within 2 ulp of the true value. The exponentials of package probs and
-// of the CPU's kernels are others on purpose: each is the oracle of assembly with its
-// bits, and the bits of this one are part of every rotary table.
+// Results are within 2 ulp of the true value. The exponentials of package probs and of
+// the CPU's kernels are different on purpose: each is the oracle of assembly with the
+// same bits, while the bits of the one here are part of every rotary table.
 package detmath
 
 import "math"

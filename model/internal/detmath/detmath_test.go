@@ -84,7 +84,7 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// TestBits pins the bits: a platform that computes others fails here.
+// TestBits pins the bits: it fails on a platform that computes others.
 func TestBits(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	h := fnv.New64a()

@@ -4,7 +4,7 @@ package probs
 
 func machine() []Rows { return nil }
 
-// There is no set but the portable one, which calls none of these.
+// Only the portable set exists, and it calls none of these.
 
 func (Rows) maxOf(*float32, int) float32 { panic("probs: no assembly") }
 

@@ -1,10 +1,11 @@
-// Package probs computes on rows of the vocabulary: what a softmax and those who draw
-// from one need. Each function has the same bits on every platform. The portable
-// one, in plain Go, is the oracle of the rest.
+// Package probs computes on rows over the vocabulary, for softmax and sampling. Each
+// function has the same bits on every platform. The portable version, in plain Go, is
+// the oracle of the others.
 //
 // A lane sum adds element i to lane i%8 in ascending order and then folds the lanes
 // 8→4→2→1 by adding lane i+half to lane i. Functions run on the caller's goroutine,
-// allocate nothing and keep no state. Destinations may be sources only where said.
+// allocate nothing and keep no state. A destination may be a source only where
+// documented.
 package probs
 
 import (
@@ -15,13 +16,13 @@ import (
 //go:generate go -C ../../../tools run ./avogen -package probs -class avx2 -dir ../model/internal/probs
 //go:generate go -C ../../../tools run ./avogen -package probs -class avx512 -dir ../model/internal/probs
 
-// Bin is how many elements of a row SoftBins sums up at a time.
+// Bin is the number of elements of a row that SoftBins sums at a time.
 const Bin = 128
 
-// Rows are the functions of one set of instructions. Their methods run assembly on
-// whole steps of 8 elements, of 16 in maxOf and of a bin in softBins, and leave the
-// rest to plain Go. The calls are direct ones: memory of the caller's would escape
-// through a function value.
+// Rows are the functions of one instruction set. Their methods run assembly on whole
+// steps of 8 elements, of 16 in maxOf and of a bin in softBins, and leave the rest to
+// plain Go. The calls are direct, because the caller's memory would escape through a
+// function value.
 type Rows uint8
 
 const (
@@ -31,7 +32,7 @@ const (
 )
 
 // Available returns the sets that this machine and this build can run, slowest first.
-// The portable one is always there.
+// The portable one is always included.
 func Available() []Rows { return append([]Rows{portable}, machine()...) }
 
 // Best returns the fastest set.
@@ -57,9 +58,9 @@ func (r Rows) Max(x []float32) float32 {
 	return most
 }
 
-// SoftExp sets dst[i] = e^((x[i]−top)·by) where the exponent is at most 0, as it is
-// if top is the largest, and returns the lane sum. It is within 2 ulp of the exponent
-// as rounded; results below 2⁻¹⁰²⁰ and those of NaN are 0.
+// SoftExp sets dst[i] = e^((x[i]−top)·by) and returns the lane sum. Exponents must be
+// at most 0, as they are if top is the largest element. Results are within 2 ulp for
+// the rounded exponent; those below 2⁻¹⁰²⁰ and those of NaN are 0.
 func (r Rows) SoftExp(dst []float64, x []float32, top, by float64) float64 {
 	dst = dst[:len(x)]
 	var l lanes
@@ -77,8 +78,8 @@ func (r Rows) SoftExp(dst []float64, x []float32, top, by float64) float64 {
 }
 
 // SoftBins sets dst[i] = e^((x[i]−top)·by) as float32 and bins [⌈len(x)/Bin⌉] to the
-// lane sums of each Bin of them. As in SoftExp, exponents are at most 0; results are
-// within 3 ulp of the exponent as rounded, and below 2⁻¹²⁶ they are 0.
+// lane sums of Bin elements each. As in SoftExp, exponents must be at most 0. Results
+// are within 3 ulp for the rounded exponent; those below 2⁻¹²⁶ are 0.
 func (r Rows) SoftBins(dst []float32, bins []float64, x []float32, top, by float32) {
 	dst, bins = dst[:len(x)], bins[:Bins(len(x))]
 	n := 0
@@ -115,8 +116,8 @@ func (r Rows) Sum(x []float64) float64 {
 	return l.fold()
 }
 
-// Residual sets dst = max(a·p−b·q, 0), 0 for NaN, and returns the lane sum. Dst may
-// be p or q.
+// Residual sets dst = max(a·p−b·q, 0), with 0 for NaN, and returns the lane sum. Dst
+// may be p or q.
 func (r Rows) Residual(dst, p, q []float64, a, b float64) float64 {
 	p, q = p[:len(dst)], q[:len(dst)]
 	var l lanes

@@ -11,7 +11,8 @@ import (
 
 func same(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
 
-// row is n logits of a kind: usual ones, far ones, and what no model should give.
+// row returns n logits of a kind: usual values, distant values, or values that no model
+// should produce.
 func row(r *rand.Rand, n, kind int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -33,7 +34,8 @@ func doubles(r *rand.Rand, n int) []float64 {
 	return x
 }
 
-// guarded is a slice with room behind it that a check finds untouched.
+// guarded returns a slice with space after it, and a check that the space was not
+// written to.
 func guarded[T float32 | float64](n int) (x []T, check func() bool) {
 	all := make([]T, n+40)
 	for i := range all {
@@ -49,12 +51,12 @@ func guarded[T float32 | float64](n int) (x []T, check func() bool) {
 	}
 }
 
-// Every set of instructions gives the bits of plain Go, for rows of any length, and
-// writes nowhere else.
+// Every instruction set gives the bits of plain Go for rows of any length, and writes
+// nothing outside them.
 func TestSetsGiveTheBitsOfPlainGo(t *testing.T) {
 	sets := Available()[1:]
 	if len(sets) == 0 {
-		t.Skip("there is only plain Go here")
+		t.Skip("only plain Go is available")
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for round := range 600 {
@@ -85,7 +87,7 @@ func TestSetsGiveTheBitsOfPlainGo(t *testing.T) {
 					}
 				}
 				if !check() {
-					t.Fatalf("%s: %s wrote behind the end", what, name)
+					t.Fatalf("%s: %s wrote past the end", what, name)
 				}
 			}
 			pair("SoftExp", func(s Rows, dst []float64) float64 { return s.SoftExp(dst, x, float64(top), by) })
@@ -115,7 +117,7 @@ func TestSetsGiveTheBitsOfPlainGo(t *testing.T) {
 				}
 			}
 			if !check() || !checkBins() {
-				t.Fatalf("%s: SoftBins wrote behind the end", what)
+				t.Fatalf("%s: SoftBins wrote past the end", what)
 			}
 		}
 	}
@@ -151,8 +153,8 @@ func TestExponentialsAreWithinTheirBounds(t *testing.T) {
 	}
 }
 
-// The bits are pinned: a compiler that fuses what must not be, or a platform that
-// computes others, fails here.
+// The bits are pinned: the test fails for a compiler that fuses operations that must
+// not be fused, and for a platform that computes others.
 func TestBitsArePinned(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	h := fnv.New64a()
@@ -200,7 +202,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// BenchmarkRows is over the vocabulary of a Llama.
+// BenchmarkRows uses the vocabulary of a Llama.
 func BenchmarkRows(b *testing.B) {
 	const n = 32000
 	x := row(rand.New(rand.NewPCG(1, 1)), n, 0)

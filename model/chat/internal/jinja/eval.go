@@ -10,13 +10,13 @@ type stmt interface {
 	exec(r *run, f *frame) signal
 }
 
-// A target is what an assignment assigns to.
+// A target is the left side of an assignment.
 type target interface {
-	check(r *run, f *frame) // that it can be assigned to, before there is a value
+	check(r *run, f *frame) // that it can be assigned to, before the value is computed
 	assign(r *run, f *frame, v Value)
 }
 
-// A signal leaves the body of a loop.
+// A signal is a jump out of a loop's body.
 type signal uint8
 
 const (
@@ -311,11 +311,11 @@ func (a *args) take(name string) (Value, bool) {
 	return nil, false
 }
 
-// missing stands for an argument that was not given.
+// missing represents an argument that was not given.
 var missing Value = &Undefined{message: "missing"}
 
-// bind matches arguments with parameters of a function; the first required ones
-// must be given, the others are missing where they are not.
+// bind matches arguments with a function's parameters. The first required ones must be
+// given; others that are not given are missing.
 func (a *args) bind(fn string, required int, params ...string) []Value {
 	out := make([]Value, len(params))
 	if len(a.pos) > len(params) {
@@ -466,7 +466,7 @@ type (
 		body []stmt
 	}
 
-	loaderNode int // {% include %} and its like, on a line
+	loaderNode int // {% include %} and similar tags, by line
 
 	nameTarget  string
 	attrTarget  struct{ object, name string }
@@ -558,7 +558,8 @@ func (n *withNode) exec(r *run, f *frame) signal {
 }
 
 func (n *blockNode) exec(r *run, f *frame) signal {
-	// A block sees what the template set, not what surrounds it.
+	// A block sees the variables that the template set, not those of the surrounding
+	// scopes.
 	parent := r.root
 	if n.scoped {
 		parent = f
@@ -614,7 +615,7 @@ func (t tupleTarget) assign(r *run, f *frame, v Value) {
 
 // Loops.
 
-// A Loop is the variable loop of a for.
+// A Loop is the loop variable of a for.
 type Loop struct {
 	r       *run
 	src     Value
@@ -775,7 +776,8 @@ func (n *forNode) loop(r *run, f *frame, v Value, recurse func(Value) Value, dep
 		}}
 		l.src = l.it
 	}
-	// As jinja2 compiles it, else runs unless the body reached its end once.
+	// As in jinja2's compiled code, else runs unless the body reached its end at least
+	// once.
 	finished := false
 	for l.advance() {
 		g := &frame{parent: f}

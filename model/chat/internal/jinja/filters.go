@@ -15,7 +15,8 @@ type filterFunc = func(r *run, x Value, a *args) Value
 
 var filters map[string]filterFunc
 
-// unsupported are jinja2's filters that write HTML, lay out text or draw lots.
+// unsupported lists the filters of jinja2 that write HTML, lay out text or choose at
+// random.
 var unsupported = []string{"pprint", "random", "striptags", "urlize", "wordwrap", "xmlattr"}
 
 func init() {
@@ -93,7 +94,7 @@ func init() {
 	}
 }
 
-// soft is jinja2's soft_str: x itself where it is a text.
+// soft is jinja2's soft_str: x itself if it is a str.
 func (r *run) soft(x Value) Value {
 	if _, ok := text(x); ok {
 		return x
@@ -165,7 +166,7 @@ func batchFilter(r *run, x Value, a *args) Value {
 			r.step()
 			if len(row) == n {
 				if len(row) == 0 && n == 0 {
-					// Python yields an empty row first, then fills one for good.
+					// Python yields an empty row first, then fills a single one.
 					n = -1
 					ahead, have = y, true
 					return &List{}, true
@@ -219,7 +220,7 @@ func defaultFilter(_ *run, x Value, a *args) Value {
 	return x
 }
 
-// ignoreCase lowers texts where case does not count.
+// ignoreCase lowers texts for comparisons that ignore case.
 func ignoreCase(caseSensitive Value) func(Value) Value {
 	if caseSensitive != missing && truth(caseSensitive) {
 		return func(v Value) Value { return v }
@@ -416,7 +417,7 @@ func floatOf(s string) (float64, bool) {
 	return f, true
 }
 
-// parseInt is Python's int() of a text.
+// parseInt is Python's int() of a str.
 func parseInt(s string, base int) (Value, bool) {
 	s = strings.TrimFunc(s, isSpace)
 	sign := ""
@@ -458,7 +459,7 @@ func parseInt(s string, base int) (Value, bool) {
 	return normInt(b), true
 }
 
-// digitValue is what a decimal digit of any script counts: they come in runs of
+// digitValue returns the value of a decimal digit of any script: they come in runs of
 // ten that begin with zero.
 func digitValue(c rune) rune {
 	n := rune(0)
@@ -586,7 +587,7 @@ func itemsFilter(_ *run, x Value, a *args) Value {
 		it.kind = "generator"
 		return it
 	}
-	// Python's is a generator: it complains when it is asked.
+	// Python's version is a generator: it raises the error when first read.
 	return &Iter{"generator", func() (Value, bool) {
 		throw("TypeError", "Can only get item pairs from a mapping.")
 		return nil, false
@@ -634,8 +635,8 @@ func (r *run) applyNamed(name, x Value, a *args) Value {
 	return f(r, x, a)
 }
 
-// each is a generator over an iterable that is not empty, as jinja2's filters
-// make it: nothing happens before it is asked.
+// each returns a generator over an iterable, or over nothing if x is false, as jinja2's
+// filters do: nothing happens until it is read.
 func (r *run) each(x Value, prepare func() func(Value) (Value, bool)) *Iter {
 	var it *Iter
 	var f func(Value) (Value, bool)
@@ -648,7 +649,7 @@ func (r *run) each(x Value, prepare func() func(Value) (Value, bool)) *Iter {
 				it = r.iterate(x)
 			}
 		}
-		// Generators over generators are as deep as Python allows calls.
+		// Generators may be nested as deeply as Python's calls.
 		r.nest()
 		defer func() { r.depth-- }()
 		for {
@@ -831,7 +832,7 @@ func roundNumber(x Value, digits int) Value {
 		g, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', digits, 64), 64)
 		return g
 	}
-	// Tens and more: an integer decides, with a fraction breaking the tie.
+	// Tens and more: an integer decides, and a fraction breaks ties.
 	unit := new(big.Float).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(-digits)), nil))
 	q, _ := new(big.Float).SetPrec(2000).Quo(new(big.Float).SetPrec(2000).SetFloat64(f), unit).Float64()
 	g, _ := new(big.Float).SetPrec(2000).Mul(new(big.Float).SetFloat64(math.RoundToEven(q)), unit).Float64()
@@ -913,7 +914,8 @@ func sumFilter(r *run, x Value, a *args) Value {
 	}
 }
 
-// titleWords is jinja2's title: what begins a word is capital, the rest small.
+// titleWords is jinja2's title: the first letter of a word is upper case, the rest
+// lower case.
 func titleWords(s string) string {
 	var b strings.Builder
 	start := true

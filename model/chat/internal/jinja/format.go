@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// A spec is how one value is written, by % or by format.
+// A spec says how % or format writes one value.
 type spec struct {
 	fill        string
-	align       byte // < > ^ =, 0: the type decides
+	align       byte // < > ^ =, 0: decided by the type
 	sign        byte // + - or space
 	alt, zero   bool
 	width, prec int // prec < 0: not given
@@ -22,14 +22,14 @@ type spec struct {
 	left        bool
 }
 
-// checkWidth bounds what a width or precision makes.
+// checkWidth bounds the size that a width or precision asks for.
 func (r *run) checkWidth(n int) {
 	if n > 1<<20 {
 		throw("LimitError", "a width of %d in a format", n)
 	}
 }
 
-// printf is Python's % of a text.
+// printf is Python's % on a str.
 func (r *run) printf(format string, with Value) string {
 	var b strings.Builder
 	list := []Value{with}
@@ -37,7 +37,7 @@ func (r *run) printf(format string, with Value) string {
 		list = t.Items
 	}
 	mapping, isMap := with.(*Dict)
-	// What has items counts as a mapping, of which nothing need be used.
+	// Anything with items counts as a mapping, and its items need not all be used.
 	indexed := isMap
 	switch with.(type) {
 	case *List, *Range, *Undefined:
@@ -306,7 +306,7 @@ func floatText(f float64, verb byte, prec int, alt bool) string {
 	return out
 }
 
-// generalFloat is C's %g; Go's 'g' puts the border to exponents elsewhere.
+// generalFloat is C's %g; Go's 'g' switches to exponents at other values.
 func generalFloat(f float64, prec int, alt bool) string {
 	e := strconv.FormatFloat(f, 'e', prec-1, 64)
 	i := strings.IndexByte(e, 'e')
@@ -408,7 +408,7 @@ func (r *run) formatFields(format string, a *args, auto *int, depth int) string 
 	return b.String()
 }
 
-// outsideBrackets blanks what stands in [], where ! and : mean themselves.
+// outsideBrackets blanks the text inside [], where ! and : are ordinary characters.
 func outsideBrackets(s string) string {
 	b := []byte(s)
 	in := false
@@ -651,7 +651,7 @@ func (r *run) formatFloat(s *spec, f float64) string {
 			t = floatRepr(f)
 			break
 		}
-		// Like g, with a digit behind the point where there is no exponent.
+		// Like g, with a digit after the point if there is no exponent.
 		t = generalFloat(f, max(prec, 1), s.alt)
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			t = floatRepr(f)
@@ -685,7 +685,7 @@ func (r *run) formatFloat(s *spec, f float64) string {
 	return r.number(s, sign, "", t[:whole], t[whole:]+tail, 3)
 }
 
-// exponent is the decimal exponent of f rounded to some digits.
+// exponent returns the decimal exponent of f rounded to a number of digits.
 func exponent(f float64, digits int) int {
 	e := strconv.FormatFloat(f, 'e', digits-1, 64)
 	n, _ := strconv.Atoi(e[strings.IndexByte(e, 'e')+1:])
@@ -699,7 +699,7 @@ func (r *run) number(s *spec, sign, prefix, digits, rest string, group int) stri
 	}
 	if s.group != 0 {
 		if s.fill == "0" && s.align == '=' {
-			// Zeros are grouped too.
+			// Leading zeros are grouped too.
 			for {
 				more := "0" + digits
 				if len(sign)+len(prefix)+len(grouped(more, s.group, group))+len(rest) > s.width {
@@ -731,7 +731,7 @@ func grouped(digits string, sep byte, size int) string {
 	return string(b)
 }
 
-// place fills to the width.
+// place pads to the width.
 func (r *run) place(s *spec, head, body string) string {
 	if s.align == '=' {
 		return head + r.pad(body, s.width-len(head), s.fill, true, false)

@@ -2,10 +2,10 @@ package jinja
 
 import "strings"
 
-// maxRange is how long a range of the sandbox may be.
+// maxRange is the maximum length of a range in the sandbox.
 const maxRange = 100000
 
-// globals are the functions that every template knows.
+// globals are the functions available to every template.
 var globals = map[string]*Func{
 	"range":           {"range", rangeGlobal},
 	"dict":            {"dict", dictGlobal},

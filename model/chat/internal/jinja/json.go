@@ -11,13 +11,14 @@ import (
 	"unicode/utf8"
 )
 
-// maxDigits is how many digits of an int Python converts from and to text.
+// maxDigits is the number of digits up to which Python converts an int from and to
+// text.
 const maxDigits = 4300
 
-// ParseJSON decodes a JSON text as Python's json.loads does: objects keep the
-// order of their keys (of keys given twice the last value counts), and a number
-// without fraction and exponent is an int of any size. A text that is not
-// UTF-8, or escapes half of a surrogate pair, is an error.
+// ParseJSON decodes a JSON text as Python's json.loads does: objects keep the order of
+// their keys (if a key occurs twice, the last value counts), and a number without
+// fraction and exponent is an int of any size. A text that is not UTF-8, or escapes
+// half of a surrogate pair, is an error.
 func ParseJSON(b []byte) (v Value, err error) {
 	p := &jsonParser{s: string(b)}
 	if !utf8.ValidString(p.s) {
@@ -204,12 +205,12 @@ func (p *jsonParser) number() (Value, error) {
 		b, _ := new(big.Int).SetString(word, 10)
 		return b, nil
 	}
-	// Out of range is infinite, as in Python.
+	// Out-of-range numbers become infinite, as in Python.
 	f, _ := strconv.ParseFloat(word, 64)
 	return f, nil
 }
 
-// str reads a string, whose quote is next.
+// str reads a string that starts at the next byte, a quote.
 func (p *jsonParser) str() (string, error) {
 	p.i++
 	from := p.i
@@ -271,7 +272,7 @@ func (p *jsonParser) hex4(i int) (rune, bool) {
 	return rune(n), err == nil
 }
 
-// A jsonStyle is how toJSON writes.
+// A jsonStyle is the style in which toJSON writes.
 type jsonStyle struct {
 	ascii      bool
 	indent     string
@@ -343,7 +344,7 @@ func (r *run) jsonList(b []byte, items []Value, s *jsonStyle, depth int) []byte 
 	return append(s.line(b, depth), ']')
 }
 
-// next begins element i.
+// next starts element i.
 func (s *jsonStyle) next(b []byte, i, depth int) []byte {
 	if i > 0 {
 		b = append(b, s.comma...)
@@ -351,7 +352,7 @@ func (s *jsonStyle) next(b []byte, i, depth int) []byte {
 	return s.line(b, depth)
 }
 
-// line begins a line where there are lines.
+// line starts a new line if the style has lines.
 func (s *jsonStyle) line(b []byte, depth int) []byte {
 	if s.multiline {
 		b = append(b, '\n')
@@ -377,7 +378,7 @@ func jsonFloat(f float64) string {
 	return floatRepr(f)
 }
 
-// jsonKey is how json.dumps writes a key of a dict.
+// jsonKey returns a dict's key as json.dumps writes it.
 func jsonKey(v Value) string {
 	switch x := v.(type) {
 	case string:

@@ -33,7 +33,7 @@ type token struct {
 	line int
 }
 
-// String is how errors of the parser call a token.
+// String names a token as the parser's errors do.
 func (t token) String() string {
 	switch t.kind {
 	case tEOF:
@@ -58,8 +58,8 @@ func (t token) String() string {
 	return t.text
 }
 
-// lexer splits a template as jinja2 does with trim_blocks and lstrip_blocks on
-// and a single last newline dropped.
+// lexer splits a template as jinja2 does with trim_blocks and lstrip_blocks, dropping a
+// single final newline.
 type lexer struct {
 	s    string
 	i    int
@@ -173,8 +173,8 @@ func (l *lexer) run() (err error) {
 	return nil
 }
 
-// lstrip drops white space before a tag: all of it for -, and before anything
-// but {{ what begins the tag's line.
+// lstrip drops white space before a tag: all of it before -, and the white space that
+// begins the tag's line before anything except {{.
 func lstrip(data string, sign byte, variable, lineStart bool) string {
 	if sign == '-' {
 		return strings.TrimRightFunc(data, isSpace)
@@ -206,7 +206,7 @@ func (l *lexer) comment() {
 	l.afterBlock(sign)
 }
 
-// afterBlock drops what follows a block's or comment's end.
+// afterBlock drops the newline after a block or comment, or all white space after -.
 func (l *lexer) afterBlock(sign byte) {
 	switch {
 	case sign == '-':
@@ -216,7 +216,7 @@ func (l *lexer) afterBlock(sign byte) {
 	}
 }
 
-// rawBegin returns the length of `raw %}` where that follows.
+// rawBegin returns the length of `raw %}` if that follows.
 func (l *lexer) rawBegin() int {
 	s := l.s[l.i:]
 	n := spaceLen(s)
@@ -343,7 +343,7 @@ func (l *lexer) inside(block bool) {
 	}
 }
 
-// end consumes the end of a tag where it is next.
+// end consumes the end of a tag if that is next.
 func (l *lexer) end(block bool) bool {
 	s := l.s[l.i:]
 	closing, k := "}}", tVarEnd
@@ -496,7 +496,7 @@ func (l *lexer) unescape(s string) string {
 				n, err = strconv.ParseUint(s[i:i+hex], 16, 32)
 			}
 			if err != nil || !utf8.ValidRune(rune(n)) || n > unicode.MaxRune {
-				l.fail("a bad escape in a string: \\%c and %d hexadecimal digits of a character are wanted", c, hex)
+				l.fail("a bad escape in a string: want \\%c and %d hexadecimal digits of a character", c, hex)
 			}
 			b.WriteRune(rune(n))
 			i += hex

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/text/language"
 )
 
-// attribute returns an attribute that Python's getattr would find: a method of
-// a built-in type, or a field of what jinja2 makes. What the sandbox forbids is
-// an undefined value that throws a SecurityError where it is used.
+// attribute returns an attribute that Python's getattr would find: a method of a
+// built-in type, or a field of one of jinja2's objects. An attribute that the sandbox
+// forbids is an undefined value that throws a SecurityError when used.
 func attribute(obj Value, name string) (Value, bool) {
 	switch x := obj.(type) {
 	case *Namespace:
@@ -127,7 +127,7 @@ var dunder = func() map[string]bool {
 
 type method = func(r *run, self Value, a *args) Value
 
-// like gives a text the type of self: methods of Markup return Markup.
+// like converts a text to the type of self: methods of Markup return Markup.
 func like(r *run, self Value, s string) Value {
 	r.charge(len(s))
 	if _, ok := self.(Markup); ok {
@@ -141,7 +141,7 @@ func str(v Value) string {
 	return s
 }
 
-// wantStr returns an argument that must be a text.
+// wantStr returns an argument that must be a str.
 func wantStr(fn string, v Value) string {
 	s, ok := text(v)
 	if !ok {
@@ -153,7 +153,7 @@ func wantStr(fn string, v Value) string {
 	return s
 }
 
-// wantInt returns an argument that must be an int; one beyond 64 bits is cut.
+// wantInt returns an argument that must be an int; values outside 64 bits are clamped.
 func wantInt(v Value) int {
 	if n, ok := small(v); ok {
 		return int(max(-1<<62, min(1<<62, n)))
@@ -212,9 +212,8 @@ func is(name string, f func(rune) bool) method {
 	}
 }
 
-// upper and lower are full Unicode mappings, as Python's (ß becomes SS). A
-// Caser is not safe for concurrent use, so each call makes its own where ASCII
-// does not do.
+// upper and lower are full Unicode mappings, as in Python (ß becomes SS). A Caser is
+// not safe for concurrent use, so each call makes its own unless ASCII is enough.
 func upper(s string) string {
 	if isASCII(s) {
 		return strings.ToUpper(s)
@@ -242,7 +241,7 @@ func isCased(c rune) bool {
 	return unicode.IsUpper(c) || unicode.IsLower(c) || unicode.IsTitle(c) || unicode.Is(unicode.Other_Lowercase, c) || unicode.Is(unicode.Other_Uppercase, c)
 }
 
-// titleRune is the title case of a letter.
+// titleRune returns the title case of a letter.
 func titleRune(c rune) string {
 	if c < utf8.RuneSelf {
 		return string(unicode.ToUpper(c))
@@ -258,7 +257,7 @@ func capitalize(s string) string {
 	return titleRune(c) + lower(s[n:])
 }
 
-// pyTitle is str.title: letters after letters become small.
+// pyTitle is str.title: letters that follow letters become lower case.
 func pyTitle(s string) string {
 	var b strings.Builder
 	in := false
@@ -309,7 +308,8 @@ func swapCase(s string) string {
 	return b.String()
 }
 
-// isCase tells whether a text has cased characters and all are of one case.
+// isCase reports whether a text has cased characters and all of them have the given
+// case.
 func isCase(s string, upper bool) bool {
 	any := false
 	for _, c := range s {
@@ -323,7 +323,7 @@ func isCase(s string, upper bool) bool {
 	return any
 }
 
-// lineBreaks are what str.splitlines splits at, beside \r\n.
+// lineBreaks are the characters that str.splitlines splits at, in addition to \r\n.
 const lineBreaks = "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029"
 
 func splitLines(s string, keep bool) []string {
@@ -432,7 +432,7 @@ func split(name string, right bool) method {
 	}
 }
 
-// strList returns a list of texts of self's type.
+// strList returns a list of strings of self's type.
 func (r *run) strList(self Value, parts []string) Value {
 	r.chargeItems(2 * len(parts))
 	items := make([]Value, len(parts))
@@ -442,8 +442,8 @@ func (r *run) strList(self Value, parts []string) Value {
 	return &List{items}
 }
 
-// window returns s[start:end] as find and startswith see it, and how many
-// characters precede it; ok is false where start is behind the end.
+// window returns s[start:end] as find and startswith see it, and the number of
+// characters before it. ok is false if start is past the end.
 func window(s string, start, end Value) (sub string, before int, ok bool) {
 	if start == missing && end == missing {
 		return s, 0, true
@@ -570,7 +570,7 @@ func (r *run) replace(s, old, to string, n int) string {
 	if n >= 0 {
 		count = min(count, n)
 	}
-	// The result may be far longer than what it is made of.
+	// The result may be far longer than its parts.
 	if grow := len(to) - len(old); grow > 0 && count > maxOutput/grow {
 		r.checkSize(maxOutput + 1)
 	}

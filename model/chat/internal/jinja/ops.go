@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// use throws: an undefined value does nothing but print and test.
+// use throws: an undefined value can only be printed and tested.
 func (u *Undefined) use() {
 	kind := u.kind
 	if kind == "" {
@@ -18,7 +18,7 @@ func (u *Undefined) use() {
 	throw(kind, "%s", u.message)
 }
 
-// undefined is what an attribute or item that is not there gives.
+// undefined is the value of an attribute or item that does not exist.
 func undefined(obj, name Value) *Undefined {
 	if s, ok := text(name); ok {
 		return &Undefined{name: s, message: quote(describe(obj)) + " has no attribute " + quote(s)}
@@ -122,7 +122,7 @@ func (r *run) iterate(v Value) *Iter {
 	return it
 }
 
-// drain returns what an iterator has left.
+// drain returns the remaining items of an iterator.
 func (r *run) drain(it *Iter) []Value {
 	var out []Value
 	for {
@@ -139,7 +139,7 @@ func (r *run) drain(it *Iter) []Value {
 	}
 }
 
-// collect returns the items of an iterable in a slice that is not to be changed.
+// collect returns the items of an iterable in a slice that must not be changed.
 func (r *run) collect(v Value) []Value {
 	switch x := v.(type) {
 	case *List:
@@ -150,7 +150,7 @@ func (r *run) collect(v Value) []Value {
 	return r.drain(r.iterate(v))
 }
 
-// collectAs is collect with another complaint.
+// collectAs is collect with a different error.
 func (r *run) collectAs(v Value, complain func()) []Value {
 	if maybeIter(v) == nil {
 		complain()
@@ -185,7 +185,7 @@ func length(v Value) (int64, bool) {
 
 // Numbers.
 
-// normInt returns an int in its one form.
+// normInt returns an int in its normal form.
 func normInt(b *big.Int) Value {
 	if b.IsInt64() {
 		return b.Int64()
@@ -196,7 +196,7 @@ func normInt(b *big.Int) Value {
 	return b
 }
 
-// toBig returns an int (or bool) as a big.Int, which is not to be changed.
+// toBig returns an int (or bool) as a big.Int, which must not be changed.
 func toBig(v Value) (*big.Int, bool) {
 	switch x := v.(type) {
 	case bool:
@@ -261,7 +261,7 @@ func isNumber(v Value) bool {
 	return false
 }
 
-// compareNumbers returns -1, 0 or 1, or 2 where a NaN is involved.
+// compareNumbers returns -1, 0 or 1, or 2 if a NaN is involved.
 func compareNumbers(a, b Value) int {
 	x, ok1 := small(a)
 	y, ok2 := small(b)
@@ -534,7 +534,7 @@ func floatArithmetic(op string, x, y float64) Value {
 			}
 			throw("ZeroDivisionError", "float floor division by zero")
 		}
-		// As CPython's float_divmod.
+		// As in CPython's float_divmod.
 		mod := math.Mod(x, y)
 		div := (x - mod) / y
 		if mod != 0 {
@@ -633,8 +633,8 @@ func (r *run) equalItems(a, b []Value, depth int) bool {
 	return true
 }
 
-// compare returns -1, 0, 1, or 2 where no order holds (NaN). It throws for op
-// where the types have no order.
+// compare returns -1, 0, 1, or 2 if the values have no order (NaN). It throws an error
+// for op if the types have no order.
 func (r *run) compare(op string, a, b Value, depth int) int {
 	checkDepth(depth)
 	r.step()
@@ -696,8 +696,8 @@ func (r *run) order(op string, a, b Value) bool {
 
 func (r *run) less(a, b Value) bool { return r.order("<", a, b) }
 
-// sortStable sorts n things by less over their places and hands the order to
-// apply.
+// sortStable sorts n items by less, which compares their indices, and passes the order
+// to apply.
 func (r *run) sortStable(n int, less func(i, j int) bool, apply func(order []int)) {
 	order := make([]int, n)
 	for i := range order {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// maxNesting bounds how deep a template's source nests.
+// maxNesting bounds the nesting depth of a template's source.
 const maxNesting = 300
 
 // A Template is a compiled template, safe for concurrent use.
@@ -30,8 +30,7 @@ func Parse(source string) (t *Template, err error) {
 	return t, nil
 }
 
-// parser is jinja2's recursive descent: the comments of its grammar are in
-// jinja2/parser.py.
+// parser is jinja2's recursive descent parser; jinja2/parser.py documents the grammar.
 type parser struct {
 	toks   []token
 	i      int
@@ -40,9 +39,9 @@ type parser struct {
 	loops  int // enclosing loops of this function
 	macros []*macroNode
 	marked bool
-	ends   [][]string // the tags that each enclosing block ends or goes on with
+	ends   [][]string // the tags that end or continue each enclosing block
 	tags   []string   // the enclosing blocks
-	soft   bool       // within {% if %}: an unknown filter or test fails only where it is used
+	soft   bool       // within {% if %}: an unknown filter or test fails only when used
 	absent []absence  // unknown filters and tests
 }
 
@@ -52,7 +51,7 @@ type absence struct {
 	message string
 }
 
-// missingName notes an unknown filter or test.
+// missingName records an unknown filter or test.
 func (p *parser) missingName(what, name string) {
 	if !p.soft {
 		p.absent = append(p.absent, absence{p.tok.line, "No " + what + " named " + quote(name) + "."})
@@ -91,7 +90,7 @@ func (p *parser) look() token {
 	return p.tok
 }
 
-// check throws the fault that a token stands for.
+// check throws the error that a token carries.
 func (t token) check() {
 	if t.kind == tError {
 		panic(thrown{t.err})
@@ -144,8 +143,8 @@ func (p *parser) expect(k kind) {
 	p.next()
 }
 
-// body parses text, prints and blocks up to the end or a tag of ends, whose
-// name is then the current token.
+// body parses text, prints and blocks up to the end of the template or a tag in ends,
+// whose name is then the current token.
 func (p *parser) body(ends ...string) []stmt {
 	p.enter()
 	defer p.leave()
@@ -195,8 +194,8 @@ func quoteAll(names []string) string {
 	return strings.Join(q, " or ")
 }
 
-// block parses the rest of a tag and the body up to one of ends; the name that
-// ended it is consumed.
+// block parses the rest of a tag and the body up to one of ends. It consumes the name
+// of that tag.
 func (p *parser) block(ends ...string) ([]stmt, string) {
 	p.skipOp(":")
 	p.expect(tBlockEnd)
@@ -204,7 +203,7 @@ func (p *parser) block(ends ...string) ([]stmt, string) {
 	return body, p.next().text
 }
 
-// wrongTag complains about an unknown tag, or about the end of the template.
+// wrongTag reports an unknown tag or an unexpected end of the template.
 func (p *parser) wrongTag(name string) {
 	msg := "Unexpected end of template."
 	if name != "" {
@@ -304,7 +303,7 @@ func (p *parser) statement(out []stmt) []stmt {
 		}
 		return append(out, jumpNode(sigContinue))
 	case "include", "import", "from", "extends":
-		// There are no other templates: it fails where it is reached.
+		// There are no other templates: the tag fails when it is executed.
 		for p.tok.kind != tBlockEnd && p.tok.kind != tEOF {
 			p.next()
 		}
@@ -315,8 +314,8 @@ func (p *parser) statement(out []stmt) []stmt {
 	return nil
 }
 
-// scoped parses the body of a block that Python compiles to a function: no
-// loop outside of it can be left from within.
+// scoped parses the body of a block that Python compiles to a function. It cannot leave
+// a loop outside of it.
 func (p *parser) scoped(end string) []stmt {
 	loops := p.loops
 	p.loops = 0
@@ -325,7 +324,7 @@ func (p *parser) scoped(end string) []stmt {
 	return body
 }
 
-// hard parses the body of a block that is no branch of an {% if %}.
+// hard parses the body of a block that is not a branch of an {% if %}.
 func (p *parser) hard(ends ...string) ([]stmt, string) {
 	soft := p.soft
 	p.soft = false
@@ -423,7 +422,7 @@ func (p *parser) set(line int) stmt {
 	return b
 }
 
-// target parses what an assignment assigns to.
+// target parses the left side of an assignment.
 func (p *parser) target(namespace bool, ends []string) target {
 	var items []target
 	isTuple := false
@@ -484,7 +483,7 @@ func (p *parser) tupleEnd(ends []string) bool {
 	return false
 }
 
-// tuple parses expressions with commas between.
+// tuple parses expressions separated by commas.
 func (p *parser) tuple(cond bool, ends []string) expr { return p.tupleOr(cond, ends, false) }
 
 func (p *parser) tupleOr(cond bool, ends []string, parens bool) expr {
@@ -515,7 +514,7 @@ func (p *parser) tupleOr(cond bool, ends []string, parens bool) expr {
 	return &seqNode{line: line, items: items, tuple: true}
 }
 
-// expression parses one expression, conditional ones where cond is set.
+// expression parses one expression, including conditional ones if cond is set.
 func (p *parser) expression(cond bool) expr {
 	p.enter()
 	defer p.leave()
@@ -638,7 +637,7 @@ func (p *parser) unary(filters bool) expr {
 	return e
 }
 
-// use notes that a name is read, for the special variables of macros.
+// use records that a name is read, for the special variables of macros.
 func (p *parser) use(name string) {
 	for _, m := range p.macros {
 		switch name {

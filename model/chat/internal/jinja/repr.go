@@ -111,8 +111,8 @@ func intString(v Value) string {
 	return s
 }
 
-// floatRepr is Python's repr() of a float: the shortest digits that read back
-// the same.
+// floatRepr is Python's repr() of a float: the shortest digits that parse to the same
+// value.
 func floatRepr(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -123,7 +123,7 @@ func floatRepr(f float64) string {
 		return "-inf"
 	}
 	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
-		// Go writes at least two digits of the exponent, as Python.
+		// Go writes at least two digits of the exponent, as Python does.
 		return strconv.FormatFloat(f, 'e', -1, 64)
 	}
 	s := strconv.FormatFloat(f, 'f', -1, 64)
@@ -166,5 +166,5 @@ func quote(s string) string {
 
 var escaper = strings.NewReplacer("&", "&amp;", ">", "&gt;", "<", "&lt;", "'", "&#39;", `"`, "&#34;")
 
-// escape is markupsafe's.
+// escape is markupsafe's escape.
 func escape(s string) string { return escaper.Replace(s) }

@@ -1,11 +1,11 @@
-// Package jinja is the part of Jinja2 that chat templates are written in, with
-// Python's values: what transformers renders templates with is
-// ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True), loop
-// controls, {% generation %}, and its own tojson, raise_exception and
-// strftime_now. Names, messages and quirks follow jinja2 3.1.6 and Python 3.11.
+// Package jinja implements the part of Jinja2 that chat templates are written in, with
+// Python's values. It corresponds to the environment that transformers uses:
+// ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True) with loop
+// controls, {% generation %}, and its own tojson, raise_exception and strftime_now.
+// Names, messages and quirks follow jinja2 3.1.6 and Python 3.11.
 //
-// Errors travel as panics inside the package, as in text/template, and leave it
-// as *Error.
+// Inside the package errors travel as panics, as in text/template; outside it they are
+// of type *Error.
 package jinja
 
 import (
@@ -18,15 +18,15 @@ import (
 
 // An Error is an exception of a template.
 type Error struct {
-	Kind    string // the class in Python
+	Kind    string // its class in Python
 	Message string
-	Line    int  // of the template; 0: not known
+	Line    int  // of the template; 0: unknown
 	Raised  bool // by raise_exception
 }
 
 func (e *Error) Error() string { return e.Kind + ": " + e.Message }
 
-// thrown is what travels up the stack.
+// thrown is the panic value of an exception.
 type thrown struct{ err error }
 
 // throw raises an exception.
@@ -38,8 +38,8 @@ func throwAt(line int, kind, format string, a ...any) {
 	panic(thrown{&Error{Kind: kind, Message: fmt.Sprintf(format, a...), Line: line}})
 }
 
-// catch turns what was thrown into an error. A fault of this package becomes an
-// error too: a template must not end the program.
+// catch turns a thrown value into an error. A fault of this package becomes an error
+// too, because a template must not crash the program.
 func catch(err *error) {
 	switch p := recover().(type) {
 	case nil:
@@ -52,12 +52,12 @@ func catch(err *error) {
 	}
 }
 
-// Bounds of one rendering. What a template makes is charged as it is made and
-// never given back, so that they hold whatever it keeps.
+// Bounds of one rendering. Values are charged when they are made and never credited
+// back, so the bounds hold no matter what a template keeps.
 const (
-	maxOutput     = 16 << 20  // bytes of the rendered text, and of any text on the way
+	maxOutput     = 16 << 20  // bytes of the rendered text, and of any intermediate text
 	maxItems      = 1 << 20   // items of one list or dict
-	maxBytes      = 512 << 20 // bytes made in all
+	maxBytes      = 512 << 20 // bytes made in total
 	maxSteps      = 8 << 20   // nodes evaluated, items visited and KiB of text read
 	maxDepth      = 1500      // of nested evaluation
 	maxCalls      = 250       // of nested macros, callers and recursive loops
@@ -72,7 +72,7 @@ func checkDepth(depth int) {
 	}
 }
 
-// Options are what a rendering takes beside variables.
+// Options are the inputs of a rendering other than its variables.
 type Options struct {
 	Now func() time.Time // the clock of strftime_now; nil is time.Now
 }
@@ -92,7 +92,7 @@ type run struct {
 	vars  *Dict
 	now   func() time.Time
 	root  *frame
-	out   []byte // of the innermost block that is captured
+	out   []byte // of the innermost captured block
 	top   *[]byte
 	spans []Span
 	steps int64
@@ -169,7 +169,7 @@ func (r *run) checkSize(n int) {
 	}
 }
 
-// list charges a list and returns it.
+// list charges for a list and returns it.
 func (r *run) list(items []Value) *List {
 	r.chargeItems(len(items))
 	return &List{items}
@@ -182,7 +182,7 @@ func (r *run) chargeItems(n int) {
 	r.charge(16 * n)
 }
 
-// str charges a text and returns it.
+// str charges for a text and returns it.
 func (r *run) str(s string) string {
 	r.charge(len(s))
 	return s
@@ -199,7 +199,7 @@ func (r *run) write(s string) {
 func (r *run) capture(f func()) string {
 	outer, top := r.out, r.top
 	if top == &r.out {
-		// What has been written at the top stays visible to generation blocks.
+		// Output written at the top level stays visible to generation blocks.
 		r.top = &outer
 	}
 	r.out = nil
@@ -230,7 +230,7 @@ func (r *run) call() {
 type frame struct {
 	parent *frame
 	vars   []binding
-	few    [3]binding // where vars begins: most scopes have no more
+	few    [3]binding // vars starts here: most scopes have no more
 }
 
 type binding struct {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// A Value is what an expression can be. The Go types stand for Python's:
+// A Value is the value of an expression. The Go types represent Python's types:
 //
 //	nil None, bool, int64 and *big.Int int (the latter only outside int64),
 //	float64, string, Markup, *List, *Tuple, *Dict, *Undefined, *Range, *Iter,
@@ -21,10 +21,10 @@ type Markup string
 // A List is a Python list.
 type List struct{ Items []Value }
 
-// NewList returns a list of items, which it keeps.
+// NewList returns a list of items. It retains the slice.
 func NewList(items ...Value) *List { return &List{Items: items} }
 
-// A Tuple is a Python tuple. Names are its fields' where it has some.
+// A Tuple is a Python tuple. Names are the names of its fields, if it has any.
 type Tuple struct {
 	Items []Value
 	Names []string
@@ -33,7 +33,7 @@ type Tuple struct {
 // A Range is Python's range.
 type Range struct{ start, stop, step, n int64 }
 
-// A Namespace is what a template may assign attributes of.
+// A Namespace is an object whose attributes a template may assign.
 type Namespace struct{ attrs *Dict }
 
 // A View is dict.keys(), values() or items().
@@ -48,11 +48,11 @@ type Iter struct {
 	next func() (Value, bool)
 }
 
-// Undefined is the value of what does not exist.
+// Undefined is the value of a name, attribute or item that does not exist.
 type Undefined struct {
 	name    string
 	message string
-	kind    string // the exception where it is used; "" is UndefinedError
+	kind    string // the exception on use; "" is UndefinedError
 }
 
 // A Func is a function or a bound method.
@@ -61,7 +61,7 @@ type Func struct {
 	call func(r *run, a *args) Value
 }
 
-// A Cycler is what the global cycler makes.
+// A Cycler is the result of the global function cycler.
 type Cycler struct {
 	items []Value
 	pos   int
@@ -78,7 +78,7 @@ type entry struct {
 	key, val Value
 }
 
-// smallDict is how many entries are looked up one by one.
+// smallDict is the number of entries up to which look-up is linear.
 const smallDict = 8
 
 // NewDict returns an empty dict.
@@ -154,8 +154,7 @@ func (d *Dict) GetString(key string) (Value, bool) {
 	return nil, false
 }
 
-// Set gives a key, which must be hashable, a value. A key that is there keeps
-// its place.
+// Set sets the value of a key, which must be hashable. An existing key keeps its place.
 func (d *Dict) Set(key, val Value) {
 	h := hash(key)
 	if i := d.find(h); i >= 0 {
@@ -174,8 +173,8 @@ func (d *Dict) Set(key, val Value) {
 // SetString is Set for texts.
 func (d *Dict) SetString(key, val string) { d.Set(key, val) }
 
-// Hashes of values that are no comparable Go values themselves, or that equal
-// values of another type.
+// Hash keys of values that are not comparable in Go, or that equal values of another
+// type.
 type (
 	bigHash   string
 	floatHash uint64
@@ -184,8 +183,8 @@ type (
 	noneHash  struct{}
 )
 
-// hash returns a comparable value that is equal for values that Python's ==
-// calls equal. It throws a TypeError for what is unhashable.
+// hash returns a comparable value that is equal for values that Python's == calls
+// equal. It throws a TypeError for unhashable values.
 func hash(v Value) any {
 	switch x := v.(type) {
 	case string:
@@ -261,7 +260,7 @@ func hashTuple(b []byte, t *Tuple, depth int) []byte {
 			case undefHash:
 				tag = 'u'
 			default:
-				throw("TypeError", "a tuple with a %s is no key here", typeName(v))
+				throw("TypeError", "a tuple with a %s cannot be a key here", typeName(v))
 			}
 		}
 		b = append(b, tag)
@@ -334,7 +333,7 @@ func describe(v Value) string {
 	return typeName(v) + " object"
 }
 
-// text returns the text of a str, marked safe or not.
+// text returns the text of a str, whether marked safe or not.
 func text(v Value) (string, bool) {
 	switch x := v.(type) {
 	case string:
