@@ -137,7 +137,7 @@ func (o *benchOptions) exhibitsOnly(cmd *cobra.Command) {
 	}
 }
 
-func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) {
+func (a *app) bench(ctx context.Context, o *benchOptions) (*paper.Report, error) {
 	exhibits, err := paper.Select(o.exhibits)
 	if err != nil {
 		return nil, usageError{err}
@@ -146,19 +146,19 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer func() { r.close() }()
+	defer r.close()
 	c := o.config(r)
 	c.Warmup, c.Check, c.Repeat, c.Parts = o.warmup, o.compare, o.repeat, o.parts
-	kit := &paper.Kit{Sources: r.sources, Datastore: o.datastore, MaxTokens: c.MaxTokens, Temperatures: o.temperatures}
+	kit := &paper.Kit{Sources: r.Sources, Datastore: o.datastore, MaxTokens: c.MaxTokens, Temperatures: o.temperatures}
 	if err := a.plan(&c, o, exhibits, kit); err != nil {
 		return nil, err
 	}
-	log, err := a.openLog(o, r, &c)
+	log, err := a.openLog(o, r.Rig, &c)
 	if err != nil {
 		return nil, err
 	}
 	done := a.benchProgress(&c, "bench")
-	report, err := bench.Run(ctx, r.engine, c)
+	report, err := bench.Run(ctx, r.Engine, c)
 	done()
 	if closed := log.Close(); err == nil {
 		err = closed
@@ -166,13 +166,13 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*benchReport, error) 
 	if report == nil {
 		return nil, err
 	}
-	out := &benchReport{
-		Report: report, Device: r.model.Device().Name(), DType: r.model.Options().DType.String(),
-		ChatTemplate: r.chats, Layers: o.decode.machine.layers, Interrupted: err != nil,
+	out := &paper.Report{
+		Report: report, Device: r.Model.Device().Name(), DType: r.Model.Options().DType.String(),
+		ChatTemplate: r.Chats, Layers: o.decode.machine.layers, Interrupted: err != nil,
 	}
-	out.view(exhibits, kit)
+	out.Lay(exhibits, kit)
 	if o.ranks > 0 && err == nil {
-		err = a.byRank(ctx, r, o.ranks, func(head string, items [][]paper.Item, _ [][]int32) error {
+		err = r.ByRank(ctx, o.ranks, a.ranksCut, func(head string, items [][]paper.Item, _ [][]int32) error {
 			out.ByRank = append(out.ByRank, paper.RankLines(head, items)...)
 			return nil
 		})

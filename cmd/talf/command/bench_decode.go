@@ -86,38 +86,21 @@ func (o *passOptions) check(cmd *cobra.Command) ([]compute.DType, error) {
 	return parseDTypes(o.dtypes)
 }
 
-func (o *passOptions) run(ctx context.Context, types []compute.DType) (*machineReport, error) {
+func (o *passOptions) run(ctx context.Context, types []compute.DType) (*micro.Report, error) {
 	dev, err := o.machine.openCPU()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = dev.Close() }()
-	var models []micro.PassModel
-	for _, dt := range types {
-		timed := micro.NewTimed(dev)
-		o.machine.dtype = dtypeFlag(dt)
-		m, err := o.open(timed)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = m.Close() }()
-		probe := dev.NewProbe(m.WeightBytes())
-		models = append(models, micro.PassModel{Name: dt.String(), Model: m, Device: timed, Read: probe.Read})
-	}
-	r := newMachineReport()
+	r := micro.NewReport()
 	r.Device = dev.Name()
-	for _, o.passes.Context = range o.contexts {
-		rows, err := micro.Passes(ctx, models, o.passes)
-		if err != nil {
-			return nil, err
-		}
-		r.Passes = append(r.Passes, rows...)
-	}
-	return r, nil
+	r.Passes, err = micro.CPUPasses(ctx, dev, types, o.contexts, o.passes, o.open)
+	return r, err
 }
 
 // open loads the model, or random weights of the shape.
-func (o *passOptions) open(dev compute.Device) (*model.Model, error) {
+func (o *passOptions) open(dev compute.Device, dt compute.DType) (*model.Model, error) {
+	o.machine.dtype = dtypeFlag(dt)
 	if o.dir != "" {
 		path, err := findModel(o.dir)
 		if err != nil {

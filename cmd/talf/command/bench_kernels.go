@@ -1,14 +1,8 @@
 package command
 
 import (
-	"context"
-	"fmt"
-	"strconv"
-	"strings"
-
 	"github.com/spf13/cobra"
 
-	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
 	"talf/infer/bench/micro"
 )
@@ -33,11 +27,12 @@ second.`,
 		Example: "  talf bench kernels\n  talf bench kernels --class avx2,portable --rows 1,16 --out kernels.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
+			classes, err := o.check()
+			if err != nil {
 				return err
 			}
-			r, err := o.run(cmd.Context())
-			if err != nil {
+			r := micro.NewReport()
+			if r.Kernels, err = micro.CPUKernels(cmd.Context(), classes, o.threads, o.kernels); err != nil {
 				return err
 			}
 			return o.print(a, r, func(markdown bool) error {
@@ -48,10 +43,10 @@ second.`,
 		},
 	}
 	f := c.Flags()
-	f.StringSliceVar(&o.classes, "class", fastClasses(), "classes of kernels")
+	f.StringSliceVar(&o.classes, "class", micro.FastClasses(), "classes of kernels")
 	dtypesVar(f, &o.dtypes)
 	f.IntSliceVar(&o.kernels.Rows, "rows", o.kernels.Rows, "rows of the products; costs are relative to the first")
-	f.StringSliceVar(&o.sizes, "sizes", sizeNames(o.kernels.Sizes), "outputs and inputs of the weights")
+	f.StringSliceVar(&o.sizes, "sizes", micro.SizeNames(o.kernels.Sizes), "outputs and inputs of the weights")
 	f.IntVar(&o.kernels.Reps, "reps", o.kernels.Reps, "how often every number of rows is measured")
 	threadsVar(f, &o.threads)
 	o.printing.flags(f)
@@ -59,81 +54,25 @@ second.`,
 }
 
 // check reads the lists and finds mistakes in them.
-func (o *kernelOptions) check() error {
+func (o *kernelOptions) check() (classes []kern.Class, err error) {
 	if err := o.printing.check(); err != nil {
-		return err
+		return nil, err
 	}
-	var err error
 	if o.kernels.DTypes, err = parseDTypes(o.dtypes); err != nil {
-		return err
+		return nil, err
 	}
-	if o.kernels.Sizes, err = parseSizes(o.sizes); err != nil {
-		return err
+	if o.kernels.Sizes, err = micro.ParseSizes(o.sizes); err != nil {
+		return nil, usagef("--sizes %w", err)
 	}
 	if err := o.kernels.Validate(); err != nil {
-		return usageError{err}
+		return nil, usageError{err}
 	}
-	return nil
-}
-
-func (o *kernelOptions) run(ctx context.Context) (*machineReport, error) {
-	var devices []micro.KernelDevice
 	for _, name := range o.classes {
 		class, err := kern.ParseClass(name)
 		if err != nil {
 			return nil, usageError{err}
 		}
-		c := cpu.Default()
-		c.Class = class
-		if o.threads > 0 {
-			c.Threads = o.threads
-		}
-		dev, err := cpu.New(c)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = dev.Close() }()
-		devices = append(devices, micro.KernelDevice{
-			Name: name, Device: dev, Probe: func(size int) micro.Probe { return dev.NewProbe(size) },
-		})
+		classes = append(classes, class)
 	}
-	r := newMachineReport()
-	var err error
-	r.Kernels, err = micro.Kernels(ctx, devices, o.kernels)
-	return r, err
-}
-
-// fastClasses are the classes that this machine has. The portable one takes seconds for a
-// product and is left out if there is another.
-func fastClasses() []string {
-	var names []string
-	for _, k := range kern.Available() {
-		if k != kern.Portable {
-			names = append(names, k.String())
-		}
-	}
-	if len(names) == 0 {
-		return []string{kern.Portable.String()}
-	}
-	return names
-}
-
-func sizeNames(sizes [][2]int) (names []string) {
-	for _, s := range sizes {
-		names = append(names, fmt.Sprintf("%dx%d", s[0], s[1]))
-	}
-	return names
-}
-
-func parseSizes(names []string) (sizes [][2]int, err error) {
-	for _, n := range names {
-		out, in, ok := strings.Cut(n, "x")
-		a, err1 := strconv.Atoi(out)
-		b, err2 := strconv.Atoi(in)
-		if !ok || err1 != nil || err2 != nil {
-			return nil, usagef("--sizes %q: want outputs and inputs, such as 512x768", n)
-		}
-		sizes = append(sizes, [2]int{a, b})
-	}
-	return sizes, nil
+	return classes, nil
 }

@@ -1,38 +1,25 @@
 package command
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 
 	"talf/infer/bench"
+	"talf/infer/bench/rig"
 )
 
-// settings identifies what all measurements of a log share. Weights are identified by their
-// hashes: a directory may hold others after more training.
-func (o *benchOptions) settings(r *rig) (string, error) {
-	hashes := []string{r.model.Hash()}
-	for _, hash := range r.hashes {
-		h, err := hash()
-		if err != nil {
-			return "", err
-		}
-		hashes = append(hashes, h)
-	}
-	all := []any{
-		hashes, r.model.Device().Name(), r.model.Options().DType, r.model.Options().KV, o.decode.machine.actBits, o.decode.machine.layers,
-		o.heads, o.drafts, o.decode.IgnoreEOS, o.warmup,
-	}
+// settings identifies what all measurements of a log share.
+func (o *benchOptions) settings(r *rig.Rig) (string, error) {
+	rest := []any{o.decode.machine.actBits, o.decode.machine.layers, o.heads, o.drafts, o.decode.IgnoreEOS, o.warmup}
 	if o.parts { // measurements without them do not serve this run
-		all = append(all, "parts")
+		rest = append(rest, "parts")
 	}
-	b, err := json.Marshal(all)
-	return string(b), err
+	return r.Settings(rest...)
 }
 
 // openLog makes c go on from the log of o, if there is one, and append to it. The caller closes
 // the log.
-func (a *app) openLog(o *benchOptions, r *rig, c *bench.Config) (io.Closer, error) {
+func (a *app) openLog(o *benchOptions, r *rig.Rig, c *bench.Config) (io.Closer, error) {
 	if o.log == "" {
 		return io.NopCloser(nil), nil
 	}

@@ -1,36 +1,13 @@
 package command
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
-	"runtime"
-	"time"
 
 	"github.com/spf13/pflag"
 
 	"talf/compute"
-	"talf/compute/cpu/topology"
-	"talf/infer/bench/micro"
 	"talf/internal/durable"
-	"talf/internal/version"
 )
-
-// A machineReport is the result of bench decode, bench kernels or bench perplexity.
-type machineReport struct {
-	Machine string            `json:"machine"`
-	Device  string            `json:"device,omitempty"`
-	Date    string            `json:"date"`
-	Version version.Info      `json:"version"`
-	Passes  []micro.PassRow   `json:"passes,omitempty"`
-	Kernels []micro.KernelRow `json:"kernels,omitempty"`
-
-	Perplexity []micro.Perplexity `json:"perplexity,omitempty"`
-}
-
-func newMachineReport() *machineReport {
-	return &machineReport{Machine: cpuName(), Date: time.Now().UTC().Format(time.DateOnly), Version: version.Read()}
-}
 
 // printing holds the flags that say how a report is written.
 type printing struct {
@@ -80,9 +57,4 @@ func parseDTypes(names []string) ([]compute.DType, error) {
 		out = append(out, compute.DType(d))
 	}
 	return out, nil
-}
-
-// cpuName names the machine's processor and cores.
-func cpuName() string {
-	return fmt.Sprintf("%s, %d cores", cmp.Or(topology.Processor(), runtime.GOARCH), runtime.NumCPU())
 }

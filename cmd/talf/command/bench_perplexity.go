@@ -64,7 +64,7 @@ beginning-of-sequence token, every window begins with it.`,
 	return c
 }
 
-func (a *app) perplexity(ctx context.Context, types []compute.DType, o *perplexityOptions) (*machineReport, error) {
+func (a *app) perplexity(ctx context.Context, types []compute.DType, o *perplexityOptions) (*micro.Report, error) {
 	text, err := os.ReadFile(o.text)
 	if err != nil {
 		return nil, err
@@ -73,17 +73,14 @@ func (a *app) perplexity(ctx context.Context, types []compute.DType, o *perplexi
 	if err != nil {
 		return nil, err
 	}
-	r := newMachineReport()
+	r := micro.NewReport()
 	for _, dt := range types {
 		o.machine.dtype = dtypeFlag(dt)
 		x, err := a.perplexityOf(ctx, dir, string(text), o)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.text, err)
 		}
-		if len(r.Perplexity) > 0 {
-			x.Above = x.Perplexity/r.Perplexity[0].Perplexity - 1
-		}
-		r.Perplexity = append(r.Perplexity, x)
+		r.AddPerplexity(x)
 	}
 	return r, nil
 }
@@ -98,16 +95,5 @@ func (a *app) perplexityOf(ctx context.Context, dir, text string, o *perplexityO
 	if err != nil {
 		return micro.Perplexity{}, err
 	}
-	ids, err := tok.Encode(text, false)
-	if err != nil {
-		return micro.Perplexity{}, err
-	}
-	if o.limit > 0 {
-		ids = ids[:min(o.limit, len(ids))]
-	}
-	window := o.window
-	if window == 0 {
-		window = min(1024, m.Spec().MaxPos)
-	}
-	return micro.MeasurePerplexity(ctx, o.machine.dtype.String(), m, ids, window, m.Spec().BOS)
+	return micro.TextPerplexity(ctx, o.machine.dtype.String(), m, tok, text, o.window, o.limit)
 }

@@ -60,19 +60,19 @@ func (a *app) record(ctx context.Context, o *benchOptions, rc replay.Config, out
 	if err != nil {
 		return err
 	}
-	defer func() { r.close() }()
+	defer r.close()
 	c := o.config(r)
 	c.Warmup = o.warmup
-	if err := a.plan(&c, o, nil, &paper.Kit{Sources: r.sources}); err != nil {
+	if err := a.plan(&c, o, nil, &paper.Kit{Sources: r.Sources}); err != nil {
 		return err
 	}
 	done := a.benchProgress(&c, "record")
-	rec, err := replay.Record(ctx, r.engine, c, r.sources, rc)
+	rec, err := replay.Record(ctx, r.Engine, c, r.Sources, rc)
 	done()
 	if err != nil {
 		return err
 	}
-	rec.Model, rec.Device, rec.Layers = r.model.Hash(), r.model.Device().Name(), o.decode.machine.layers
+	rec.Model, rec.Device, rec.Layers = r.Model.Hash(), r.Model.Device().Name(), o.decode.machine.layers
 	if err := durable.Write(out, rec.Write); err != nil {
 		return fmt.Errorf("%s: %w", out, err)
 	}

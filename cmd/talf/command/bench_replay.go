@@ -2,16 +2,12 @@ package command
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
 
-	"talf/infer/bench"
 	"talf/infer/bench/paper"
 	"talf/infer/bench/replay"
-	"talf/internal/durable"
 )
 
 func newBenchReplay(a *app) *cobra.Command {
@@ -56,29 +52,24 @@ model.`,
 	return c
 }
 
-func (a *app) replay(ctx context.Context, path, cost string, o *benchOptions) (*benchReport, error) {
+func (a *app) replay(ctx context.Context, path, cost string, o *benchOptions) (*paper.Report, error) {
 	exhibits, err := paper.Select(o.exhibits)
 	if err != nil {
 		return nil, usageError{err}
 	}
-	rec, err := readRecording(path)
+	rec, err := replay.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	if cost != "" {
-		if err := readCosts(cost, &rec.Channels[0]); err != nil {
+		if err := rec.ReadCosts(cost); err != nil {
 			return nil, err
 		}
 	}
-	c := bench.Default()
-	c.Sets, c.Seeds, c.Warmup, c.Tokenizer = rec.Sets(), rec.Seeds(), rec.Warmup, rec.Tokenizer
 	if o.temperatures == nil {
 		o.temperatures = rec.Temperatures()
 	}
-	c.Temperatures = o.temperatures
-	if c.MaxTokens = o.decode.MaxTokens; c.MaxTokens == 0 {
-		c.MaxTokens = rec.MaxTokens
-	}
+	c := rec.Config(o.temperatures, o.decode.MaxTokens)
 	player := replay.New(rec)
 	kit := &paper.Kit{Sources: player.Sources(), Datastore: o.datastore, MaxTokens: c.MaxTokens, Temperatures: o.temperatures}
 	for i := range exhibits {
@@ -97,38 +88,7 @@ func (a *app) replay(ctx context.Context, path, cost string, o *benchOptions) (*
 	if err != nil {
 		return nil, err
 	}
-	out := &benchReport{Report: report, Device: rec.Device + ", replayed", DType: "as recorded", Layers: rec.Layers}
-	out.view(exhibits, kit)
+	out := &paper.Report{Report: report, Device: rec.Device + ", replayed", DType: "as recorded", Layers: rec.Layers}
+	out.Lay(exhibits, kit)
 	return out, nil
-}
-
-func readRecording(path string) (*replay.Recording, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // only read
-	rec, err := replay.Read(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return rec, nil
-}
-
-// readCosts takes what passes cost from a report of bench decode.
-func readCosts(path string, c *replay.Channel) error {
-	var r machineReport
-	found, err := durable.ReadJSON(path, &r)
-	if err != nil {
-		return err
-	}
-	if !found {
-		return fmt.Errorf("%s: there is no such file", path)
-	}
-	costs, err := replay.Costs(r.Passes)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	c.SetCosts(costs)
-	return nil
 }

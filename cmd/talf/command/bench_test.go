@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"talf/infer/bench/paper"
 	"talf/internal/e2e/talftest"
 )
 
@@ -28,7 +29,7 @@ func TestBenchComparesHeadsAndMethods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r benchReport
+	var r paper.Report
 	if err := json.Unmarshal(b, &r); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,7 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 		"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2@target", "--budget", "0,4", "--max-tokens", "6", "--prompt-tokens", "5",
 		"--temperature", "0,1", "--log", log, "--plot", plot, "--out", file, "--parts",
 	}
-	read := func() (r benchReport) {
+	read := func() (r paper.Report) {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -151,7 +152,7 @@ func TestBenchReplaysWhatItRecorded(t *testing.T) {
 	if !strings.Contains(out, "missed") || !strings.Contains(out, "replayed") {
 		t.Errorf("the output does not say that it is a replay:\n%s", out)
 	}
-	read := func(path string) (r benchReport) {
+	read := func(path string) (r paper.Report) {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -215,7 +216,7 @@ func TestRanksOfTextsLongerThanTheModel(t *testing.T) {
 	dir := talftest.TinyModel(t, c, 1)
 	h := talftest.TinyHead(t, dir, 2)
 	prompts := talftest.Write(t, filepath.Join(t.TempDir(), "long.txt"), strings.Repeat("one two three ", 300)+"\n")
-	var r benchReport
+	var r paper.Report
 	out := talftest.OK(t, "", "bench", "--model", dir, "--head", h, "--prompts", prompts, "--method", "salf:N=4", "--warmup", "0",
 		"--prompt-tokens", "5", "--max-tokens", "4", "--ranks", "1", "--json")
 	if err := json.Unmarshal([]byte(out), &r); err != nil {

@@ -8,8 +8,6 @@ import (
 
 	"talf/infer/bench"
 	"talf/infer/bench/paper"
-	"talf/internal/plot"
-	"talf/internal/table"
 )
 
 // An evalOptions holds the flags of one evaluation.
@@ -20,21 +18,6 @@ type evalOptions struct {
 	warmup  int
 	picture string
 	printing
-}
-
-// An evalReport is a figure or table of the publications, with confidence intervals.
-type evalReport struct {
-	Name   string `json:"name"`
-	Doc    string `json:"doc"`
-	Device string `json:"device"`
-	// Temperature is the one that methods were measured at.
-	Temperature float64            `json:"temperature"`
-	Bootstrap   paper.Bootstrap    `json:"bootstrap"`
-	Methods     []paper.MethodEval `json:"methods,omitempty"`
-	Ranks       []paper.RankEval   `json:"ranks,omitempty"`
-
-	tables  []table.Table
-	figures []plot.Figure
 }
 
 func newEval(a *app) *cobra.Command {
@@ -78,15 +61,8 @@ probability that the head gives to the model's choice is calibrated.`
 			if err != nil {
 				return err
 			}
-			err = saveFigures(o.picture, r.figures...)
-			return errors.Join(err, o.print(a, r, func(markdown bool) error {
-				a.printf("%s; ", r.Device)
-				if e.Exhibit != "" {
-					a.printf("temperature %g; ", r.Temperature)
-				}
-				a.printf("[ ] are %g%% confidence intervals\n\n", 100*r.Bootstrap.Level)
-				return table.Write(a.out, r.tables, markdown)
-			}))
+			err = saveFigures(o.picture, r.Figures()...)
+			return errors.Join(err, o.print(a, r, func(markdown bool) error { return r.Write(a.out, markdown) }))
 		},
 	}
 	f := c.Flags()
@@ -124,60 +100,35 @@ func (o *evalOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
-func (a *app) eval(ctx context.Context, e paper.Evaluation, o *evalOptions) (*evalReport, error) {
+func (a *app) eval(ctx context.Context, e paper.Evaluation, o *evalOptions) (*paper.EvalReport, error) {
 	r, err := a.openRig(ctx, &o.rigOptions)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { r.close() }()
-	out := &evalReport{Name: e.Name, Doc: e.Doc, Device: r.model.Device().Name(), Bootstrap: o.boot}
+	defer r.close()
+	out := e.NewReport(r.Model.Device().Name(), o.boot)
 	if e.Exhibit == "" {
-		return out, a.evalRanks(ctx, r, o, out)
+		bar := a.progress("eval", "heads")
+		defer bar.end()
+		heads := 0
+		return out, r.ByRank(ctx, o.ranks, a.ranksCut, func(head string, items [][]paper.Item, texts [][]int32) error {
+			err := out.AddRanks(head, items, texts)
+			heads++
+			bar.set(int64(heads), int64(len(o.heads)), "")
+			return err
+		})
 	}
-	return out, a.evalExhibit(ctx, r, e, o, out)
-}
-
-// evalRanks conditions heads on their own ranked tokens.
-func (a *app) evalRanks(ctx context.Context, r *rig, o *evalOptions, out *evalReport) error {
-	bar := a.progress("eval", "heads")
-	defer bar.end()
-	heads := 0
-	err := a.byRank(ctx, r, o.ranks, func(head string, items [][]paper.Item, texts [][]int32) error {
-		ranks, err := paper.EvalRanks(head, items, texts, o.boot)
-		out.Ranks = append(out.Ranks, ranks...)
-		heads++
-		bar.set(int64(heads), int64(len(r.heads)), "")
-		return err
-	})
-	out.tables, out.figures = paper.RankTables(out.Ranks), paper.RankFigures(out.Ranks)
-	return err
-}
-
-// evalExhibit runs the methods of e's exhibit.
-func (a *app) evalExhibit(ctx context.Context, r *rig, e paper.Evaluation, o *evalOptions, out *evalReport) error {
 	exhibits, err := paper.Select([]string{e.Exhibit})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := o.config(r)
 	c.Warmup = o.warmup
-	exhibits[0].Temperatures, out.Temperature = o.temperatures, o.temperatures[0]
-	kit := &paper.Kit{Sources: r.sources, MaxTokens: c.MaxTokens}
+	exhibits[0].Temperatures = o.temperatures
+	kit := &paper.Kit{Sources: r.Sources, MaxTokens: c.MaxTokens}
 	if err := a.plan(&c, &benchOptions{rigOptions: o.rigOptions}, exhibits, kit); err != nil {
-		return err
+		return nil, err
 	}
-	var got []bench.Measurement
-	c.Keep = func(m *bench.Measurement) error {
-		got = append(got, *m)
-		return nil
-	}
-	done := a.benchProgress(&c, "eval")
-	report, err := bench.Run(ctx, r.engine, c)
-	done()
-	if err != nil {
-		return err
-	}
-	out.Methods, err = exhibits[0].View(report, kit).Evaluate(&c, got, o.boot)
-	out.tables, out.figures = e.Tables(out.Methods), e.Figures(out.Methods)
-	return err
+	defer a.benchProgress(&c, "eval")()
+	return out, out.Run(ctx, r.Engine, c, &exhibits[0], kit)
 }

@@ -42,7 +42,7 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 		if st, err := os.Stat(plot); err != nil || st.Size() < 1000 {
 			t.Errorf("%s: plot: %v", name, err)
 		}
-		var r evalReport
+		var r paper.EvalReport
 		if _, err := durable.ReadJSON(file, &r); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 		}
 	}
 	// At another temperature, the same as bench.
-	var warm evalReport
+	var warm paper.EvalReport
 	sampled := append([]string{"--temperature", "1", "--seed", "3", "--json"}, common...)
 	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"bench", "--method", "optimal"}, sampled...)...)), &benched); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"talf/compute"
 	"talf/compute/cpu"
+	"talf/infer/bench/micro"
 	"talf/internal/e2e/talftest"
 	"talf/model"
 	"talf/model/quantize"
@@ -153,7 +154,7 @@ func toI8(x *safetensors.Tensor) {
 
 func TestBenchOfTheMachine(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 4)
-	var r machineReport
+	var r micro.Report
 	if err := json.Unmarshal([]byte(talftest.OK(t, "", "bench", "decode", "--model", dir, "--rows", "1,3", "--context", "5,9", "--reps", "2", "--json")), &r); err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +170,7 @@ func TestBenchOfTheMachine(t *testing.T) {
 	}
 	talftest.Run(t, "", "bench", "decode", "--model", dir, "--plot", "p.gif").Refuses(t, 2, ".png or .svg")
 	talftest.Run(t, "", "bench", "decode", "--model", dir, "--plot", "p").Refuses(t, 2, ".png or .svg")
-	r = machineReport{}
+	r = micro.Report{}
 	text := talftest.Write(t, filepath.Join(t.TempDir(), "t.txt"), strings.Repeat("Once upon a time there was a cat. ", 20))
 	if err := json.Unmarshal([]byte(talftest.OK(t, "", "bench", "perplexity", "--model", dir, "--text", text, "--json")), &r); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"talf/internal/table"
 	"talf/model"
 	"talf/model/sample"
+	"talf/model/tokenizer"
 )
 
 // A Perplexity is how well a model predicts a text.
@@ -19,6 +20,23 @@ type Perplexity struct {
 	Perplexity float64 `json:"perplexity"`
 	// Above is the relative increase over the perplexity of the run's first model.
 	Above float64 `json:"above_first"`
+}
+
+// TextPerplexity measures how well m, whose tokenizer is tok, predicts the first limit
+// tokens of a text (0: all) in windows of the given length (0: as long as m can, at most
+// 1024 tokens).
+func TextPerplexity(ctx context.Context, name string, m *model.Model, tok *tokenizer.Tokenizer, text string, window, limit int) (Perplexity, error) {
+	ids, err := tok.Encode(text, false)
+	if err != nil {
+		return Perplexity{}, err
+	}
+	if limit > 0 {
+		ids = ids[:min(limit, len(ids))]
+	}
+	if window == 0 {
+		window = min(1024, m.Spec().MaxPos)
+	}
+	return MeasurePerplexity(ctx, name, m, ids, window, m.Spec().BOS)
 }
 
 // MeasurePerplexity splits ids into windows of the given length, of which the last may be

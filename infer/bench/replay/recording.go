@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 
 	"talf/infer"
 	"talf/infer/bench"
 	"talf/infer/bench/micro"
+	"talf/internal/durable"
 	"talf/internal/table"
 )
 
@@ -94,6 +96,20 @@ func (r *Recording) Write(w io.Writer) error {
 		return err
 	}
 	return z.Close()
+}
+
+// Open reads the recording in a file.
+func Open(path string) (*Recording, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	rec, err := Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return rec, nil
 }
 
 // Read reads what Write wrote. It refuses files that are truncated, damaged or something else.
@@ -246,6 +262,37 @@ func (c *Channel) SetCosts(costs []Cost) {
 	for i := len(c.Costs) - 2; i >= 0; i-- {
 		c.Costs[i].Seconds = min(c.Costs[i].Seconds, c.Costs[i+1].Seconds)
 	}
+}
+
+// ReadCosts replaces what passes of the target cost by what bench decode measured and wrote
+// to a file.
+func (r *Recording) ReadCosts(path string) error {
+	var m micro.Report
+	found, err := durable.ReadJSON(path, &m)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return fmt.Errorf("%s: there is no such file", path)
+	}
+	costs, err := Costs(m.Passes)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	r.Channels[0].SetCosts(costs)
+	return nil
+}
+
+// Config returns a run of what was recorded at some of its temperatures, without methods.
+// maxTokens of 0 is the recording's.
+func (r *Recording) Config(temperatures []float64, maxTokens int) bench.Config {
+	c := bench.Default()
+	c.Sets, c.Seeds, c.Warmup, c.Tokenizer = r.Sets(), r.Seeds(), r.Warmup, r.Tokenizer
+	c.Temperatures = temperatures
+	if c.MaxTokens = maxTokens; c.MaxTokens == 0 {
+		c.MaxTokens = r.MaxTokens
+	}
+	return c
 }
 
 // Costs returns what passes cost in the results of micro.Passes: those of the first model with

@@ -1,0 +1,39 @@
+package micro
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"time"
+
+	"talf/compute/cpu/topology"
+	"talf/internal/version"
+)
+
+// A Report is what was measured of a machine.
+type Report struct {
+	Machine string       `json:"machine"`
+	Device  string       `json:"device,omitempty"`
+	Date    string       `json:"date"`
+	Version version.Info `json:"version"`
+	Passes  []PassRow    `json:"passes,omitempty"`
+	Kernels []KernelRow  `json:"kernels,omitempty"`
+
+	Perplexity []Perplexity `json:"perplexity,omitempty"`
+}
+
+// NewReport returns an empty report of today about this machine.
+func NewReport() *Report {
+	return &Report{
+		Machine: fmt.Sprintf("%s, %d cores", cmp.Or(topology.Processor(), runtime.GOARCH), runtime.NumCPU()),
+		Date:    time.Now().UTC().Format(time.DateOnly), Version: version.Read(),
+	}
+}
+
+// AddPerplexity adds a measurement and compares it with the report's first.
+func (r *Report) AddPerplexity(x Perplexity) {
+	if len(r.Perplexity) > 0 {
+		x.Above = x.Perplexity/r.Perplexity[0].Perplexity - 1
+	}
+	r.Perplexity = append(r.Perplexity, x)
+}

@@ -1,0 +1,163 @@
+package paper
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"talf/infer"
+	"talf/infer/bench"
+	"talf/internal/plot"
+	"talf/internal/table"
+)
+
+// A Report is the result of a comparison, in the layout of the exhibits that it ran for.
+type Report struct {
+	*bench.Report
+	Device string `json:"device"`
+	DType  string `json:"dtype"`
+	// ChatTemplate says that a chat template wrote some prompts.
+	ChatTemplate bool `json:"chat_template,omitempty"`
+	// Layers is the number of layers that the model was deepened to: a cost model of a larger
+	// one.
+	Layers int        `json:"deepened_to_layers,omitempty"`
+	ByRank []RankLine `json:"heads_by_rank,omitempty"`
+	// Interrupted says that the run ended early and the figures cover a part of it.
+	Interrupted bool `json:"interrupted,omitempty"`
+	views       []*View
+}
+
+// Lay lays the exhibits over r, whose Report must be set.
+func (r *Report) Lay(exhibits []Exhibit, kit *Kit) {
+	for i := range exhibits {
+		r.views = append(r.views, exhibits[i].View(r.Report, kit))
+	}
+}
+
+// Write writes r for people: the conditions, the tables and a line for each head by rank.
+func (r *Report) Write(w io.Writer, markdown bool) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, weights %s", r.Device, r.DType)
+	if r.Layers > 0 {
+		fmt.Fprintf(&b, ", deepened to %d layers that add nothing: a cost model of a larger target", r.Layers)
+	}
+	fmt.Fprintf(&b, "; %d prompts of %d sets, %d of each for warm-up, up to %d tokens, seeds %v", r.Prompts, len(r.Sets), r.Warmup, r.MaxTokens, r.Seeds)
+	if r.Repeat > 1 {
+		fmt.Fprintf(&b, ", %d times", r.Repeat)
+	}
+	if r.ChatTemplate {
+		b.WriteString(", asked by the chat template")
+	}
+	if r.Interrupted {
+		b.WriteString("; INTERRUPTED: figures of a part")
+	}
+	b.WriteString("\n\n")
+	tables := r.Tables()
+	if len(r.views) > 0 { // the table of everything is in the JSON
+		tables = nil
+	}
+	for _, v := range r.views {
+		tables = append(tables, v.Layout()...)
+	}
+	if err := table.Write(&b, tables, markdown); err != nil {
+		return err
+	}
+	writeRanks(&b, r.ByRank)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Figures are the exhibits', or else those of everything.
+func (r *Report) Figures() []plot.Figure {
+	var out []plot.Figure
+	for _, v := range r.views {
+		out = append(out, v.Draw()...)
+	}
+	if len(out) == 0 {
+		out = r.Report.Figures()
+	}
+	return out
+}
+
+// writeRanks writes a line for each head with accuracy and calibration error by rank.
+func writeRanks(b *strings.Builder, lines []RankLine) {
+	for len(lines) > 0 {
+		name := lines[0].Head
+		n := slices.IndexFunc(lines, func(l RankLine) bool { return l.Head != name })
+		if n < 0 {
+			n = len(lines)
+		}
+		fmt.Fprintf(b, "%s, given its own n-th ranked token:", name)
+		for _, l := range lines[:n] {
+			fmt.Fprintf(b, "  n=%d accuracy %.3f, ECE %.3f", l.Rank, l.Accuracy, l.ECE)
+		}
+		b.WriteString("\n")
+		lines = lines[n:]
+	}
+}
+
+// An EvalReport is a figure or table of the publications, with confidence intervals.
+type EvalReport struct {
+	Name   string `json:"name"`
+	Doc    string `json:"doc"`
+	Device string `json:"device"`
+	// Temperature is the one that methods were measured at.
+	Temperature float64      `json:"temperature"`
+	Bootstrap   Bootstrap    `json:"bootstrap"`
+	Methods     []MethodEval `json:"methods,omitempty"`
+	Ranks       []RankEval   `json:"ranks,omitempty"`
+
+	evaluation Evaluation
+}
+
+// NewReport returns the report of e before anything was measured, on a device.
+func (e Evaluation) NewReport(device string, b Bootstrap) *EvalReport {
+	return &EvalReport{Name: e.Name, Doc: e.Doc, Device: device, Bootstrap: b, evaluation: e}
+}
+
+// Run runs c, which has the methods of exhibit x at its first temperature, and evaluates
+// them.
+func (r *EvalReport) Run(ctx context.Context, engine *infer.Engine, c bench.Config, x *Exhibit, kit *Kit) error {
+	var got []bench.Measurement
+	c.Keep = func(m *bench.Measurement) error {
+		got = append(got, *m)
+		return nil
+	}
+	report, err := bench.Run(ctx, engine, c)
+	if err != nil {
+		return err
+	}
+	r.Temperature = x.Temperatures[0]
+	r.Methods, err = x.View(report, kit).Evaluate(&c, got, r.Bootstrap)
+	return err
+}
+
+// AddRanks evaluates what a head, conditioned on its own ranked tokens, predicted.
+func (r *EvalReport) AddRanks(head string, items [][]Item, texts [][]int32) error {
+	ranks, err := EvalRanks(head, items, texts, r.Bootstrap)
+	r.Ranks = append(r.Ranks, ranks...)
+	return err
+}
+
+// Figures draws r.
+func (r *EvalReport) Figures() []plot.Figure {
+	if r.evaluation.Exhibit == "" {
+		return RankFigures(r.Ranks)
+	}
+	return r.evaluation.Figures(r.Methods)
+}
+
+// Write writes r for people.
+func (r *EvalReport) Write(w io.Writer, markdown bool) error {
+	head, tables := fmt.Sprintf("%s; ", r.Device), RankTables(r.Ranks)
+	if r.evaluation.Exhibit != "" {
+		head += fmt.Sprintf("temperature %g; ", r.Temperature)
+		tables = r.evaluation.Tables(r.Methods)
+	}
+	if _, err := fmt.Fprintf(w, "%s[ ] are %g%% confidence intervals\n\n", head, 100*r.Bootstrap.Level); err != nil {
+		return err
+	}
+	return table.Write(w, tables, markdown)
+}

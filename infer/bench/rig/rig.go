@@ -1,0 +1,190 @@
+// Package rig holds what a comparison runs on: the target, draft models by name, and
+// sets of prompts.
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"talf/infer"
+	"talf/infer/bench"
+	"talf/infer/bench/paper"
+	"talf/infer/decode"
+	"talf/infer/prompts"
+	"talf/infer/source"
+	"talf/model"
+	"talf/model/head"
+	"talf/model/tokenizer"
+)
+
+// A Rig is what was loaded.
+type Rig struct {
+	Model     *model.Model
+	Tokenizer *tokenizer.Tokenizer
+	Engine    *infer.Engine
+	Sources   []bench.Source // the draft models
+	Sets      []bench.Set
+	Chats     bool // a chat template wrote some prompts
+
+	decoder *decode.Decoder
+	names   []string     // of the heads
+	heads   []*head.Head // among the draft models
+	texts   [][]int32    // of all sets, uncut
+	hashes  []func() (string, error)
+	closers []func() error
+}
+
+// New returns a rig of a target, its tokenizer and a decoder of them, which stay the
+// caller's to close, after the rig.
+func New(m *model.Model, tok *tokenizer.Tokenizer, d *decode.Decoder) *Rig {
+	return &Rig{Model: m, Tokenizer: tok, Engine: d.Engine(), decoder: d}
+}
+
+// Close frees the draft models.
+func (r *Rig) Close() {
+	for _, c := range slices.Backward(r.closers) {
+		_ = c() // read only
+	}
+	r.closers = nil
+}
+
+// AddHead loads a draft head. With force it may have been trained for other weights.
+func (r *Rig) AddHead(n Named, force bool) error {
+	h, err := decode.LoadHead(n.Path, r.Model, force)
+	if err != nil {
+		return err
+	}
+	r.closers = append(r.closers, h.Close)
+	r.names, r.heads = append(r.names, n.Name), append(r.heads, h)
+	r.hashes = append(r.hashes, func() (string, error) { return decode.WeightsHash(n.Path) })
+	r.Sources = append(r.Sources, bench.Source{Name: n.Name, Source: source.NewHead(h, 0)})
+	return nil
+}
+
+// AddDraft adds a language model that drafts, and takes it over.
+func (r *Rig) AddDraft(name string, m *model.Model, v *source.Vocab) {
+	r.closers = append(r.closers, m.Close)
+	r.hashes = append(r.hashes, func() (string, error) { return m.Hash(), nil })
+	r.Sources = append(r.Sources, bench.Source{Name: name, LM: true, Source: source.NewLM(m, v, 0)})
+}
+
+// Hashes identify the weights of the target and of the draft models, in their order.
+func (r *Rig) Hashes() ([]string, error) {
+	all := []string{r.Model.Hash()}
+	for _, hash := range r.hashes {
+		h, err := hash()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, h)
+	}
+	return all, nil
+}
+
+// Settings identifies what all measurements of a log share: the weights, which a
+// directory may replace after more training, how they run, and the rest.
+func (r *Rig) Settings(rest ...any) (string, error) {
+	hashes, err := r.Hashes()
+	if err != nil {
+		return "", err
+	}
+	o := r.Model.Options()
+	b, err := json.Marshal(append([]any{hashes, r.Model.Device().Name(), o.DType, o.KV}, rest...))
+	return string(b), err
+}
+
+// Limits bound the prompts of a set. 0 is no limit, but for Answer.
+type Limits struct {
+	Prompts int // of a set
+	Tokens  int // of a prompt, counted from its beginning
+	Answer  int // tokens that the model needs room for
+}
+
+// AddSet adds a set of prompts, of which only the first turn is answered. Prompts that
+// leave the model no room for an answer lose their beginnings, because the question is
+// at the end. It returns how many did, and the tokens left.
+func (r *Rig) AddSet(ctx context.Context, name string, in *prompts.Set, l Limits) (cut, room int, err error) {
+	set := bench.Set{Name: name}
+	room = r.Model.Spec().MaxPos - l.Answer
+	for i := range in.Prompts {
+		if l.Prompts > 0 && i == l.Prompts {
+			break
+		}
+		p := &in.Prompts[i]
+		ids, err := r.firstTurn(ctx, in, p)
+		if err != nil {
+			return 0, room, fmt.Errorf("%s: %w", p.Place, err)
+		}
+		r.Chats = r.Chats || p.Chat
+		if len(ids) == 0 {
+			continue
+		}
+		r.texts = append(r.texts, ids)
+		if l.Tokens > 0 {
+			ids = ids[:min(len(ids), l.Tokens)]
+		}
+		if len(ids) > room && room > 0 {
+			ids, set.Cut = ids[len(ids)-room:], set.Cut+1
+		}
+		set.Prompts = append(set.Prompts, bench.Prompt{Name: fmt.Sprint(i), Tokens: ids})
+	}
+	r.Sets = append(r.Sets, set)
+	return set.Cut, room, nil
+}
+
+// firstTurn returns the tokens before the answer to the first turn of a prompt.
+func (r *Rig) firstTurn(ctx context.Context, in *prompts.Set, p *prompts.Prompt) ([]int32, error) {
+	t := in.First(p)
+	t.Ask()
+	prompt, err := t.Prompt(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.decoder.Tokens(prompt)
+}
+
+// ByRank conditions each head on its own ranked tokens, up to ranks, and calls f with its
+// items. told hears how many texts were cut to the positions that all models have.
+func (r *Rig) ByRank(ctx context.Context, ranks int, told func(cut int), f func(head string, items [][]paper.Item, texts [][]int32) error) error {
+	texts, cut := paper.Fit(r.texts, r.Model, r.heads)
+	if cut > 0 {
+		told(cut)
+	}
+	for i, h := range r.heads {
+		items, err := paper.ByRank(ctx, r.Model, h, texts, ranks)
+		if err != nil {
+			return err
+		}
+		if err := f(r.names[i], items, texts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A Named path is NAME=PATH on a command line.
+type Named struct{ Name, Path string }
+
+// ParseNames reads the values of a flag, PATH or NAME=PATH, whose names must differ. A
+// path alone is named after its last element. what is PATH's word in errors.
+func ParseNames(flag, what string, values []string) ([]Named, error) {
+	var all []Named
+	for _, f := range values {
+		name, path, ok := strings.Cut(f, "=")
+		if !ok {
+			name, path = filepath.Base(f), f
+		}
+		if name == "" || path == "" {
+			return nil, fmt.Errorf("%s is %q, want %s or NAME=%s", flag, f, what, what)
+		}
+		if slices.ContainsFunc(all, func(n Named) bool { return n.Name == name }) {
+			return nil, fmt.Errorf("%s: two are called %q: say NAME=%s", flag, name, what)
+		}
+		all = append(all, Named{name, path})
+	}
+	return all, nil
+}
