@@ -79,6 +79,7 @@ var Rules = []Rule{
 	{"internal/splitmix", nil},
 	{"internal/tally", nil},
 	{"internal/plot", nil},
+	{"internal/quickstart", []string{"infer/...", "internal/demo", "internal/durable", "internal/plot", "model/...", "preprocess", "train"}},
 	{"cmd/talf/...", []string{
 		"checkpoints",
 		"compute/...",
@@ -91,6 +92,7 @@ var Rules = []Rule{
 		"internal/jsonl",
 		"internal/launch",
 		"internal/plot",
+		"internal/quickstart",
 		"internal/spec",
 		"internal/table",
 		"internal/units",

@@ -17,6 +17,7 @@ import (
 
 	"talf/compute/cpu/kern"
 	"talf/internal/e2e/talftest"
+	"talf/internal/quickstart"
 )
 
 func TestMain(m *testing.M) { talftest.Main(m, Run) }
@@ -129,9 +130,7 @@ func TestEveryPrintedCommandIsAccepted(t *testing.T) {
 			texts = append(texts, sub.Example)
 		}
 	}
-	var next bytes.Buffer
-	(&quick{a: &app{out: &next}, dir: "d"}).print()
-	texts = append(texts, next.String())
+	texts = append(texts, (&quickstart.Result{}).String())
 	t.Chdir(t.TempDir())
 	n := 0
 	for _, text := range texts {

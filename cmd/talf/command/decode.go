@@ -51,12 +51,6 @@ func methodNames() string {
 	return strings.Join(names, ", ")
 }
 
-// methodName is the name in a method's specification.
-func methodName(spec string) string {
-	name, _, _ := strings.Cut(spec, ":")
-	return name
-}
-
 // check finds mistakes that show without a model.
 func (o *decodeOptions) check(cmd *cobra.Command) error {
 	if err := need(cmd, "model"); err != nil {

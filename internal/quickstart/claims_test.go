@@ -1,0 +1,48 @@
+package quickstart
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"testing"
+)
+
+var result = flag.String("quickstart", "", "JSON that talf quickstart printed: hold it to the README's claims")
+
+// The README's claims about the model that talf carries.
+func TestQuickstartClaims(t *testing.T) {
+	if *result == "" {
+		t.Skip("no result of a quickstart to look at: -quickstart names none")
+	}
+	b, err := os.ReadFile(*result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Result
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Rows) != 7 {
+		t.Fatalf("%d rows, want plain decoding and two methods with three heads", len(got.Rows))
+	}
+	for _, r := range got.Rows {
+		t.Logf("%-16s τ %.2f, %.0f tokens/s, speed-up %.2f", r.Label(), r.Tau, r.TokensPerSecond, r.SpeedUp)
+		if r.Equal != r.Outputs || r.Outputs == 0 {
+			t.Errorf("%s: %d of %d outputs are plain decoding's", r.Label(), r.Equal, r.Outputs)
+		}
+		switch r.Head {
+		case "":
+			if r.Tau != 1 {
+				t.Errorf("%s: τ %.3f, want exactly 1", r.Label(), r.Tau)
+			}
+		case "untrained":
+			if r.Tau > 1.3 {
+				t.Errorf("%s: τ %.3f, want at most 1.3: the control is no control", r.Label(), r.Tau)
+			}
+		case "talf":
+			if r.Tau < 2 {
+				t.Errorf("%s: τ %.3f, want at least 2.0", r.Label(), r.Tau)
+			}
+		}
+	}
+}
