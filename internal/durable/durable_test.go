@@ -3,6 +3,7 @@ package durable
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -57,5 +58,26 @@ func TestALockIsHeldByOne(t *testing.T) {
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestWhatCannotBeWrittenIsRefusedEarly(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"":                              "",
+		file:                            "",
+		filepath.Join(dir, "new"):       "",
+		dir:                             dir + " is a directory: want a file to write",
+		filepath.Join(file, "x"):        filepath.Join(file, "x") + " cannot be written: " + file + " is a file, want a directory",
+		filepath.Join(dir, "none", "x"): filepath.Join(dir, "none", "x") + " cannot be written: ",
+	} {
+		err := Writable(path)
+		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", path, err, want)
+		}
 	}
 }

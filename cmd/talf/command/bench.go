@@ -10,6 +10,8 @@ import (
 
 	"talf/infer/bench"
 	"talf/infer/bench/paper"
+	"talf/internal/cli"
+	"talf/internal/durable"
 )
 
 // A benchOptions holds bench's flags. record and replay use some of them.
@@ -100,7 +102,7 @@ calibration error over 10 bins of equal width.`,
 	d := bench.Default()
 	o.warmupFlag(f)
 	f.IntVar(&o.repeat, "repeat", d.Repeat, "how often to run everything")
-	countVar(f, &o.ranks, "ranks", 0, "also measure heads on their own ranked tokens up to this rank")
+	cli.CountVar(f, &o.ranks, "ranks", 0, "also measure heads on their own ranked tokens up to this rank")
 	f.BoolVar(&o.compare, "check", d.Check, "fail if an output that should equal plain decoding's does not")
 	f.BoolVar(&o.parts, "parts", false, "run all passes again, one model at a time, and show where the time of a round goes")
 	f.StringVar(&o.log, "log", "", "file that keeps every measurement as it is made, to continue from")
@@ -118,7 +120,7 @@ func (o *benchOptions) methodFlags(f *pflag.FlagSet, method string) {
 }
 
 func (o *benchOptions) warmupFlag(f *pflag.FlagSet) {
-	countVar(f, &o.warmup, "warmup", bench.Default().Warmup, "first prompts of each set that are run but not counted")
+	cli.CountVar(f, &o.warmup, "warmup", bench.Default().Warmup, "first prompts of each set that are run but not counted")
 }
 
 // check finds mistakes that show without a model.
@@ -127,7 +129,7 @@ func (o *benchOptions) check(cmd *cobra.Command) error {
 	if err := o.checkGiven(cmd); err != nil {
 		return err
 	}
-	return errors.Join(o.printing.check(), checkPlot(o.picture), canWrite(o.log))
+	return errors.Join(o.printing.check(), checkPlot(o.picture), durable.Writable(o.log))
 }
 
 // exhibitsOnly drops the default methods if exhibits are given.
@@ -140,7 +142,7 @@ func (o *benchOptions) exhibitsOnly(cmd *cobra.Command) {
 func (a *app) bench(ctx context.Context, o *benchOptions) (*paper.Report, error) {
 	exhibits, err := paper.Select(o.exhibits)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usageError(err)
 	}
 	r, err := a.openRig(ctx, &o.rigOptions)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"talf/compute"
 	"talf/infer/bench/micro"
+	"talf/internal/cli"
 	"talf/model"
 	"talf/model/synth"
 )
@@ -61,10 +62,10 @@ weights of a given shape: ` + shapeNames() + `.`,
 	dtypesVar(f, &o.dtypes)
 	f.IntSliceVar(&o.passes.Rows, "rows", o.passes.Rows, "sizes of trees; costs are relative to the first")
 	f.IntSliceVar(&o.contexts, "context", []int{o.passes.Context}, "positions before the tree")
-	countVar(f, &o.passes.Prompt, "prompt", 0, "also measure a prompt of this many tokens, with the logits of the last one (0: none)")
+	cli.CountVar(f, &o.passes.Prompt, "prompt", 0, "also measure a prompt of this many tokens, with the logits of the last one (0: none)")
 	f.IntVar(&o.passes.Reps, "reps", o.passes.Reps, "how often every type and size is measured")
 	threadsVar(f, &o.machine.threads)
-	countVar(f, &o.machine.layers, "layers", 0, "deepen --model to this many layers (0: as it is)")
+	cli.CountVar(f, &o.machine.layers, "layers", 0, "deepen --model to this many layers (0: as it is)")
 	o.machine.precision(f)
 	o.printing.flags(f)
 	return c
@@ -80,7 +81,7 @@ func (o *passOptions) check(cmd *cobra.Command) ([]compute.DType, error) {
 	}
 	for _, o.passes.Context = range o.contexts {
 		if err := o.passes.Validate(); err != nil {
-			return nil, usageError{err}
+			return nil, usageError(err)
 		}
 	}
 	return parseDTypes(o.dtypes)
@@ -110,7 +111,7 @@ func (o *passOptions) open(dev compute.Device, dt compute.DType) (*model.Model, 
 	}
 	s, err := synth.FindShape(o.shape)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usageError(err)
 	}
 	spec := s.Spec()
 	set := synth.RandomWeights(spec, 1)

@@ -65,12 +65,12 @@ func (o *kernelOptions) check() (classes []kern.Class, err error) {
 		return nil, usagef("--sizes %w", err)
 	}
 	if err := o.kernels.Validate(); err != nil {
-		return nil, usageError{err}
+		return nil, usageError(err)
 	}
 	for _, name := range o.classes {
 		class, err := kern.ParseClass(name)
 		if err != nil {
-			return nil, usageError{err}
+			return nil, usageError(err)
 		}
 		classes = append(classes, class)
 	}

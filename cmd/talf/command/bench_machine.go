@@ -25,7 +25,7 @@ func (p *printing) check() error {
 	if p.json && p.markdown {
 		return usagef("--json and --markdown exclude each other")
 	}
-	return canWrite(p.out)
+	return durable.Writable(p.out)
 }
 
 // print writes r as the flags say. table prints it for people.

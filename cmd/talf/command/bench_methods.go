@@ -24,9 +24,9 @@ func (a *app) plan(c *bench.Config, o *benchOptions, exhibits []paper.Exhibit, k
 	if c.Methods, err = bench.Cross(bench.Axes{
 		Methods: o.methods, Verifiers: o.verifiers, Budgets: o.budgets, Sources: kit.Sources, Temperatures: o.temperatures,
 	}); errors.Is(err, bench.ErrNoSource) {
-		return usageError{fmt.Errorf("--method: %w: give --head CKPT or --draft DIR", err)}
+		return usageError(fmt.Errorf("--method: %w: give --head CKPT or --draft DIR", err))
 	} else if err != nil {
-		return usageError{err}
+		return usageError(err)
 	}
 	if len(c.Methods) == 0 && len(exhibits) > 0 {
 		c.Temperatures = nil // the exhibits bring theirs
@@ -38,7 +38,7 @@ func (a *app) plan(c *bench.Config, o *benchOptions, exhibits []paper.Exhibit, k
 		return usagef("--paper %s: none of its methods can run: give --head CKPT, --draft DIR or --datastore FILE", exhibits[0].Name)
 	}
 	if err := c.Validate(); err != nil {
-		return usageError{err}
+		return usageError(err)
 	}
 	return nil
 }
@@ -46,6 +46,6 @@ func (a *app) plan(c *bench.Config, o *benchOptions, exhibits []paper.Exhibit, k
 // benchProgress shows the progress of a run of c. The caller calls done at its end.
 func (a *app) benchProgress(c *bench.Config, name string) (done func()) {
 	bar := a.progress(name, "answers")
-	c.Progress = func(done, total int) { bar.set(int64(done), int64(total), "") }
-	return bar.end
+	c.Progress = func(done, total int) { bar.Set(int64(done), int64(total), "") }
+	return bar.End
 }

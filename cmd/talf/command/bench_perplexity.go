@@ -10,6 +10,7 @@ import (
 	"talf/compute"
 	"talf/infer/bench/micro"
 	"talf/infer/decode"
+	"talf/internal/cli"
 )
 
 // A perplexityOptions holds the flags of bench perplexity.
@@ -32,7 +33,7 @@ beginning-of-sequence token, every window begins with it.`,
 		Example: "  talf bench perplexity --model DIR --text FILE --dtype f32,bf16,q8",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := need(cmd, "model", "text"); err != nil {
+			if err := cli.Need(cmd, "model", "text"); err != nil {
 				return err
 			}
 			if err := o.check(); err != nil {
@@ -56,8 +57,8 @@ beginning-of-sequence token, every window begins with it.`,
 	f.StringVar(&o.dir, "model", "", "model directory in Hugging Face layout")
 	f.StringVar(&o.text, "text", "", "text file")
 	dtypesVar(f, &o.dtypes)
-	countVar(f, &o.window, "context", 0, "tokens of a window (0: as many as the model can, at most 1024)")
-	countVar(f, &o.limit, "limit", 0, "most tokens of the text (0: all)")
+	cli.CountVar(f, &o.window, "context", 0, "tokens of a window (0: as many as the model can, at most 1024)")
+	cli.CountVar(f, &o.limit, "limit", 0, "most tokens of the text (0: all)")
 	threadsVar(f, &o.machine.threads)
 	o.machine.precision(f)
 	o.printing.flags(f)

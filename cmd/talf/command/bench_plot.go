@@ -21,7 +21,7 @@ func checkPlot(path string, made ...string) error {
 	if slices.ContainsFunc(made, func(dir string) bool { return filepath.Dir(path) == filepath.Clean(dir) }) {
 		return nil
 	}
-	return canWrite(path)
+	return durable.Writable(path)
 }
 
 // saveFigures draws figures to a file, whole or not at all. An empty path is no file.

@@ -9,6 +9,7 @@ import (
 	"talf/infer/bench"
 	"talf/infer/bench/paper"
 	"talf/infer/bench/replay"
+	"talf/internal/cli"
 	"talf/internal/durable"
 )
 
@@ -29,17 +30,17 @@ methods that learn from the model's rows of rejected nodes or of the prompt.`,
   talf bench record --model DIR --head heads/talf --draft lm=DIR --prompts maths=gsm8k.jsonl --method linear --method goose --temperature 0,1 --out answers.rec`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := need(cmd, "out"); err != nil {
+			if err := cli.Need(cmd, "out"); err != nil {
 				return err
 			}
 			if err := o.checkGiven(cmd); err != nil {
 				return err
 			}
-			if err := canWrite(out); err != nil {
+			if err := durable.Writable(out); err != nil {
 				return err
 			}
 			if err := rc.Validate(); err != nil {
-				return usageError{err}
+				return usageError(err)
 			}
 			return a.record(cmd.Context(), &o, rc, out)
 		},
@@ -50,7 +51,7 @@ methods that learn from the model's rows of rejected nodes or of the prompt.`,
 	f.StringArrayVar(&o.methods, "method", nil, "`method` whose rows are recorded too (may be repeated): "+methodNames())
 	f.IntVar(&rc.Width, "width", rc.Width, "candidates of a row")
 	f.IntVar(&rc.Nodes, "nodes", rc.Nodes, "nodes of each draft model at every position")
-	countVar(f, &o.warmup, "warmup", bench.Default().Warmup, "first prompts of each set that do not count")
+	cli.CountVar(f, &o.warmup, "warmup", bench.Default().Warmup, "first prompts of each set that do not count")
 	f.StringVar(&out, "out", "", "file for the recording")
 	return c
 }

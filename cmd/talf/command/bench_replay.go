@@ -8,6 +8,7 @@ import (
 
 	"talf/infer/bench/paper"
 	"talf/infer/bench/replay"
+	"talf/internal/cli"
 )
 
 func newBenchReplay(a *app) *cobra.Command {
@@ -45,7 +46,7 @@ model.`,
 	}
 	f := c.Flags()
 	o.methodFlags(f, "draft `method` with its parameters (may be repeated): ")
-	numbersVar(f, &o.temperatures, "temperature", nil, "temperatures of the recording to compare at (default: all)")
+	cli.NumbersVar(f, &o.temperatures, "temperature", nil, "temperatures of the recording to compare at (default: all)")
 	f.IntVar(&o.decode.MaxTokens, "max-tokens", 0, "maximum number of tokens in an answer (default: the recording's)")
 	f.StringVar(&cost, "cost", "", "file of bench decode --out that says what passes of the model cost")
 	o.printing.flags(f)
@@ -55,7 +56,7 @@ model.`,
 func (a *app) replay(ctx context.Context, path, cost string, o *benchOptions) (*paper.Report, error) {
 	exhibits, err := paper.Select(o.exhibits)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usageError(err)
 	}
 	rec, err := replay.Open(path)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"talf/infer/bench"
 	"talf/infer/bench/rig"
+	"talf/internal/cli"
 )
 
 // A rigOptions holds the flags for the models and prompts of bench, bench record and eval.
@@ -35,24 +36,24 @@ func (o *rigOptions) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.prompts, "prompts", nil, "file of prompts, or `NAME=FILE` to name the set (may be repeated)")
 	f.StringVar(&o.template, "template", "", "how fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
 	o.chat.flags(f)
-	countVar(f, &o.limit, "limit", 0, "most prompts of a set, warm-up included (0: all)")
-	countVar(f, &o.promptTokens, "prompt-tokens", 0, "keep this many tokens of every prompt (0: all)")
+	cli.CountVar(f, &o.limit, "limit", 0, "most prompts of a set, warm-up included (0: all)")
+	cli.CountVar(f, &o.promptTokens, "prompt-tokens", 0, "keep this many tokens of every prompt (0: all)")
 	f.IntVar(&o.decode.MaxTokens, "max-tokens", d.MaxTokens, "maximum number of tokens in an answer")
 	f.BoolVar(&o.force, "force", false, "use heads that were trained for other weights")
 	o.decode.machine.flags(f)
-	countVar(f, &o.decode.machine.layers, "layers", 0, "deepen the model to this many layers, of which the new ones add nothing: a cost model of a larger one (0: as it is)")
+	cli.CountVar(f, &o.decode.machine.layers, "layers", 0, "deepen the model to this many layers, of which the new ones add nothing: a cost model of a larger one (0: as it is)")
 	f.BoolVar(&o.decode.IgnoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
 }
 
 // drawFlags are the flags of commands that decode.
 func (o *rigOptions) drawFlags(f *pflag.FlagSet, temperature string) {
-	numbersVar(f, &o.temperatures, "temperature", o.temperatures, temperature)
+	cli.NumbersVar(f, &o.temperatures, "temperature", o.temperatures, temperature)
 	f.UintSliceVar(&o.seeds, "seed", []uint{0}, "seeds to decode with")
 }
 
 // checkGiven finds what is missing.
 func (o *rigOptions) checkGiven(cmd *cobra.Command) error {
-	if err := need(cmd, "model"); err != nil {
+	if err := cli.Need(cmd, "model"); err != nil {
 		return err
 	}
 	if len(o.prompts) == 0 {
@@ -71,11 +72,11 @@ type loadedRig struct {
 func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err error) {
 	heads, err := rig.ParseNames("--head", "CKPT", o.heads)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usageError(err)
 	}
 	drafts, err := rig.ParseNames("--draft", "DIR", o.drafts)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usageError(err)
 	}
 	for _, n := range drafts {
 		if slices.ContainsFunc(heads, func(h rig.Named) bool { return h.Name == n.Name }) {
@@ -84,7 +85,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err err
 	}
 	files, err := rig.ParseNames("--prompts", "FILE", o.prompts)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usageError(err)
 	}
 	o.decode.Method = bench.Baseline
 	d, err := o.decode.open(a.log, 0, nil)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/infer/decode"
+	"talf/internal/cli"
 	"talf/model/chat"
 )
 
@@ -105,10 +106,10 @@ func (a *app) chat(ctx context.Context, d *decode.Decoder, empty chat.Dialogue, 
 	talk := empty
 	unanswered := 0
 	for {
-		if isTerminal(a.in) {
+		if cli.IsTerminal(a.in) {
 			_, _ = fmt.Fprint(a.err, "> ")
 		}
-		more, err := waitFor(ctx, func() (bool, error) { return lines.Scan(), lines.Err() })
+		more, err := cli.Wait(ctx, func() (bool, error) { return lines.Scan(), lines.Err() })
 		if errors.Is(err, bufio.ErrTooLong) {
 			return fmt.Errorf("standard input: a line of more than %d bytes", maxTurn)
 		}

@@ -2,7 +2,6 @@ package command
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -11,9 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/spf13/cobra"
 
 	"talf/compute/cpu/kern"
 	"talf/internal/e2e/talftest"
@@ -177,50 +173,6 @@ func TestVersionAndDoctorPrintJSON(t *testing.T) {
 		!strings.Contains(out, "kernels   portable") || (kern.NoAMX() != nil) != strings.Contains(out, "no AMX: ") {
 		t.Errorf("doctor says too little:\n%s", out)
 	}
-}
-
-func TestAPanicBecomesARequestToReport(t *testing.T) {
-	saved := commands
-	defer func() { commands = saved }()
-	commands = append(commands[:len(commands):len(commands)], newPanicking)
-	var errb bytes.Buffer
-	if code := Run([]string{"explode"}, nil, &bytes.Buffer{}, &errb); code != ExitFailure {
-		t.Errorf("exit %d, want %d", code, ExitFailure)
-	}
-	if !strings.Contains(errb.String(), "please report it") {
-		t.Errorf("stderr: %s", errb.String())
-	}
-}
-
-func TestWaitingEndsWithItsContext(t *testing.T) {
-	if v, err := waitFor(t.Context(), func() (int, error) { return 3, errStopped }); v != 3 || !errors.Is(err, errStopped) {
-		t.Errorf("got %d, %v, want what the function returns", v, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	block := make(chan int)
-	defer close(block)
-	if _, err := waitFor(ctx, func() (int, error) { return <-block, nil }); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want the context's error", err)
-	}
-	defer func() {
-		if r := recover(); r != "planted" {
-			t.Errorf("recovered %v, want the function's panic", r)
-		}
-	}()
-	_, _ = waitFor(t.Context(), func() (int, error) { panic("planted") })
-}
-
-func TestPlainProgressNamesRateAndRemainingTime(t *testing.T) {
-	p := &progress{what: "train", unit: "steps", base: 10, begun: time.Unix(0, 0)}
-	got := p.line(30, 50, "loss 2.5", time.Unix(10, 0))
-	if want := "train: 30/50 steps, 2 steps/s, 10s left, loss 2.5"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func newPanicking(*app) *cobra.Command {
-	return &cobra.Command{Use: "explode", RunE: func(*cobra.Command, []string) error { panic("planted") }}
 }
 
 // errStopped is a planted failure.

@@ -12,6 +12,7 @@ import (
 	"talf/checkpoints"
 	"talf/data/corpus"
 	"talf/infer/lookup/datastore"
+	"talf/internal/cli"
 	"talf/internal/durable"
 	"talf/internal/inspect"
 	"talf/model/tokenizer"
@@ -48,11 +49,11 @@ only the tokenizer's files. The file takes 8 bytes per token, building it about 
 		Example: `  talf datastore build --model DIR --data stories.txt --out stories.idx
   talf datastore build --model DIR --data gsm8k.jsonl --template 'Question: {question}\nAnswer:' --answer-field answer --out gsm8k.idx`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := need(cmd, "model", "data", "out"); err != nil {
+			if err := cli.Need(cmd, "model", "data", "out"); err != nil {
 				return err
 			}
 			if err := c.Validate(); err != nil {
-				return usageError{err}
+				return usageError(err)
 			}
 			if err := talk.check(); err != nil {
 				return err
@@ -66,7 +67,7 @@ only the tokenizer's files. The file takes 8 bytes per token, building it about 
 	}
 	f := cmd.Flags()
 	f.StringVar(&dir, "model", "", "directory of the tokenizer and the chat template")
-	f.Var((*files)(&c.Files), "data", "input file, or a directory of them (may be repeated)")
+	f.Var((*cli.Files)(&c.Files), "data", "input file, or a directory of them (may be repeated)")
 	f.StringVar(&c.Out, "out", "", "file to write")
 	loadFlags(f, &c.Load)
 	talk.flags(f)
@@ -77,7 +78,7 @@ only the tokenizer's files. The file takes 8 bytes per token, building it about 
 
 func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir string, talk chatOptions) (*inspect.Datastore, error) {
 	began := time.Now()
-	if err := canWrite(c.Out); err != nil {
+	if err := durable.Writable(c.Out); err != nil {
 		return nil, err
 	}
 	if found, err := checkpoints.Find(dir); err == nil {
@@ -97,7 +98,7 @@ func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir strin
 		return nil, err
 	}
 	bar := a.progress("datastore", "tokens")
-	defer bar.end()
+	defer bar.End()
 	bad, documents := 0, 0
 	dropped := map[string]int{}
 	for s, err := range preprocess.Samples(ctx, c, r, func(l corpus.BadLine) { a.badLine(&bad, l) }) {
@@ -115,7 +116,7 @@ func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir strin
 			return nil, fmt.Errorf("%s:%d: %w", s.File, s.Line, err)
 		}
 		if documents++; documents%256 == 0 {
-			bar.set(int64(b.Info().Tokens), 0, fmt.Sprintf("%d documents", documents))
+			bar.Set(int64(b.Info().Tokens), 0, fmt.Sprintf("%d documents", documents))
 		}
 	}
 	if bad > 0 {

@@ -12,6 +12,7 @@ import (
 	"talf/infer"
 	"talf/infer/decode"
 	"talf/infer/draft"
+	"talf/internal/cli"
 	"talf/model"
 	"talf/model/tokenizer"
 )
@@ -53,7 +54,7 @@ func methodNames() string {
 
 // check finds mistakes that show without a model.
 func (o *decodeOptions) check(cmd *cobra.Command) error {
-	if err := need(cmd, "model"); err != nil {
+	if err := cli.Need(cmd, "model"); err != nil {
 		return err
 	}
 	if err := o.drafting.check(); err != nil {
@@ -66,7 +67,7 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 		}
 	}
 	if err := o.Validate(); err != nil {
-		return usageError{err}
+		return usageError(err)
 	}
 	mk, _, err := o.Open(draft.Env{Source: o.drafting.given()})
 	var file draft.FileError
@@ -79,7 +80,7 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 	case errors.As(err, &fits):
 		return usagef("--method %s asks a draft model: give --head CKPT or --draft DIR, or a method without one: %s", fits.Method, strings.Join(fits.Others, ", "))
 	case err != nil:
-		return usageError{err}
+		return usageError(err)
 	}
 	return mk.Close()
 }

@@ -8,6 +8,7 @@ import (
 
 	"talf/infer/bench"
 	"talf/infer/bench/paper"
+	"talf/internal/cli"
 )
 
 // An evalOptions holds the flags of one evaluation.
@@ -71,7 +72,7 @@ probability that the head gives to the model's choice is calibrated.`
 		f.IntVar(&o.ranks, "ranks", 5, "ranks to condition on, from 1")
 	} else {
 		o.drawFlags(f, "temperature to decode at")
-		countVar(f, &o.warmup, "warmup", bench.Default().Warmup, "first prompts of a set that are run but not counted")
+		cli.CountVar(f, &o.warmup, "warmup", bench.Default().Warmup, "first prompts of a set that are run but not counted")
 	}
 	f.IntVar(&o.boot.Reps, "resamples", o.boot.Reps, "samples of the bootstrap")
 	f.Float64Var(&o.boot.Level, "confidence", o.boot.Level, "level of confidence of the intervals")
@@ -95,7 +96,7 @@ func (o *evalOptions) check(cmd *cobra.Command) error {
 		return err
 	}
 	if err := o.boot.Validate(); err != nil {
-		return usageError{err}
+		return usageError(err)
 	}
 	return nil
 }
@@ -109,12 +110,12 @@ func (a *app) eval(ctx context.Context, e paper.Evaluation, o *evalOptions) (*pa
 	out := e.NewReport(r.Model.Device().Name(), o.boot)
 	if e.Exhibit == "" {
 		bar := a.progress("eval", "heads")
-		defer bar.end()
+		defer bar.End()
 		heads := 0
 		return out, r.ByRank(ctx, o.ranks, a.ranksCut, func(head string, items [][]paper.Item, texts [][]int32) error {
 			err := out.AddRanks(head, items, texts)
 			heads++
-			bar.set(int64(heads), int64(len(o.heads)), "")
+			bar.Set(int64(heads), int64(len(o.heads)), "")
 			return err
 		})
 	}

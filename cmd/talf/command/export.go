@@ -11,6 +11,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/compute"
+	"talf/internal/cli"
 	"talf/internal/units"
 	"talf/model"
 	"talf/model/arch"
@@ -49,11 +50,11 @@ with the one that the reader would use.`,
   talf export --head heads/talf --format speculators --model DIR --verifier org/model --check`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := need(cmd, "head", "format"); err != nil {
+			if err := cli.Need(cmd, "head", "format"); err != nil {
 				return err
 			}
 			if !o.check {
-				if err := need(cmd, "out"); err != nil {
+				if err := cli.Need(cmd, "out"); err != nil {
 					return err
 				}
 			}
@@ -68,7 +69,7 @@ with the one that the reader would use.`,
 				}
 			}
 			if err := o.c.Validate(); err != nil {
-				return usageError{err}
+				return usageError(err)
 			}
 			r, err := o.run()
 			if err != nil {

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/infer/decode"
+	"talf/internal/cli"
+	"talf/internal/durable"
 	"talf/model/chat"
 )
 
@@ -59,7 +61,7 @@ give to its nodes, and what was kept. talf inspect trace FILE draws it.`,
 				return a.generateFile(cmd.Context(), &o)
 			}
 			if !cmd.Flags().Changed("prompt") {
-				b, err := waitFor(cmd.Context(), func() ([]byte, error) { return io.ReadAll(a.in) })
+				b, err := cli.Wait(cmd.Context(), func() ([]byte, error) { return io.ReadAll(a.in) })
 				if err != nil {
 					return fmt.Errorf("read the prompt: %w", err)
 				}
@@ -99,7 +101,7 @@ func (o *generateOptions) check(cmd *cobra.Command) error {
 	case o.trace != "" && file:
 		return usagef("--trace records one prompt, not --prompts")
 	}
-	if err := canWrite(o.out); err != nil {
+	if err := durable.Writable(o.out); err != nil {
 		return err
 	}
 	return o.prompts.chat.check()
@@ -173,18 +175,18 @@ func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
 	a.resume = fmt.Sprintf("run the same command again to go on: %s keeps the answers so far", o.out)
 
 	bar := a.progress("generate", "prompts")
-	defer bar.end()
+	defer bar.End()
 	skipped := 0
 	r, err := d.AnswerAll(ctx, tasks, to, decode.Batch{
 		Seed: o.seed, Stats: o.stats,
-		Progress: func(done, total int) { bar.set(int64(done), int64(total), "") },
+		Progress: func(done, total int) { bar.Set(int64(done), int64(total), "") },
 		Skipped: func(err error) {
 			if skipped++; skipped <= maxBad {
 				a.log.Warn("left out", "why", err.Error())
 			}
 		},
 	})
-	bar.end()
+	bar.End()
 	switch {
 	case err != nil:
 		return err

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"talf/internal/cli"
 )
 
 // An imported describes what import wrote.
@@ -34,7 +36,7 @@ export converts them between other systems' layouts.`,
   talf generate --model DIR --head heads/eagle --prompt 'Once upon a time'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := need(cmd, "head", "out"); err != nil {
+			if err := cli.Need(cmd, "head", "out"); err != nil {
 				return err
 			}
 			r, err := importHead(dir, out, target, force)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"talf/internal/cli"
 	"talf/internal/inspect"
 )
 
@@ -26,7 +27,7 @@ Inspect trace draws the trees that generate --trace recorded.`,
 		Example: "  talf inspect path/to/model\n  talf inspect labels --json\n  talf inspect labels/shard-00000.parquet",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			v, err := waitFor(cmd.Context(), func() (inspect.Description, error) { return inspect.Path(args[0]) })
+			v, err := cli.Wait(cmd.Context(), func() (inspect.Description, error) { return inspect.Path(args[0]) })
 			if err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 	"talf/checkpoints"
 	"talf/data"
 	"talf/data/corpus"
+	"talf/internal/cli"
 	"talf/internal/inspect"
 	"talf/model/tokenizer"
 	"talf/preprocess"
@@ -44,7 +45,7 @@ it, rows of shards are shown as token ids.`,
 				return err
 			}
 			if stats {
-				v, err := waitFor(cmd.Context(), func() (*inspect.Data, error) {
+				v, err := cli.Wait(cmd.Context(), func() (*inspect.Data, error) {
 					d, err := inspect.OpenData(args[0])
 					if err == nil && vocab != "" {
 						err = d.Cover(vocab, train.Default().Held)
@@ -66,7 +67,7 @@ it, rows of shards are shown as token ids.`,
 			if asJSON {
 				return a.printJSON(v)
 			}
-			if o.color == "always" || o.color == "auto" && isTerminal(a.out) && os.Getenv("NO_COLOR") == "" {
+			if o.color == "always" || o.color == "auto" && cli.IsTerminal(a.out) && os.Getenv("NO_COLOR") == "" {
 				v.Print(a.out, green, plain)
 			} else {
 				v.Print(a.out, markOpen, markClose)
@@ -78,7 +79,7 @@ it, rows of shards are shown as token ids.`,
 	f.BoolVar(&stats, "stats", false, "show statistics of shards instead of samples")
 	f.StringVar(&vocab, "draft-vocab", "", "with --stats: how much of text and labels a draft vocabulary covers, as for train")
 	f.StringVar(&o.dir, "model", "", "directory of the tokenizer, the chat template and config.json")
-	countVar(f, &o.n, "n", o.n, "number of samples to show")
+	cli.CountVar(f, &o.n, "n", o.n, "number of samples to show")
 	f.Uint64Var(&o.seed, "seed", 0, "seed for choosing samples at random (0: the first ones)")
 	f.StringVar(&o.color, "color", o.color, "auto, always or never")
 	loadFlags(f, &o.conf.Load)
@@ -111,7 +112,7 @@ func (o *inspection) check() error {
 	c := o.conf
 	c.Files, c.Out = []string{"-"}, "-" // not used
 	if err := c.Validate(); err != nil {
-		return usageError{err}
+		return usageError(err)
 	}
 	if !slices.Contains([]string{"auto", "always", "never"}, o.color) {
 		return usagef("--color %q, want auto, always or never", o.color)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/infer/trace"
+	"talf/internal/cli"
 	"talf/internal/durable"
 )
 
@@ -30,7 +31,7 @@ probability at temperature 1, where the token is among its 64 most likely).
 				return usagef("--from is %d, want at least 1", from)
 			}
 			if svg != "" {
-				if err := canWrite(svg); err != nil {
+				if err := durable.Writable(svg); err != nil {
 					return err
 				}
 			}
@@ -38,8 +39,8 @@ probability at temperature 1, where the token is among its 64 most likely).
 		},
 	}
 	f := c.Flags()
-	countVar(f, &from, "from", from, "first round to show")
-	countVar(f, &n, "n", n, "most rounds to show (0: all)")
+	cli.CountVar(f, &from, "from", from, "first round to show")
+	cli.CountVar(f, &n, "n", n, "most rounds to show (0: all)")
 	f.StringVar(&svg, "svg", "", "file to draw the rounds in, instead of printing them")
 	return c
 }

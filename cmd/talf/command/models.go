@@ -15,6 +15,7 @@ import (
 	"talf/compute/cpu"
 	"talf/compute/devices"
 	"talf/infer/decode"
+	"talf/internal/cli"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/safetensors"
@@ -46,7 +47,7 @@ func (o *machineOptions) flags(f *pflag.FlagSet) {
 	threadsVar(f, &o.threads)
 	f.Var(&o.device, "device", devices.Help())
 	f.Var(&o.dtype, "dtype", dtypeHelp())
-	countVar(f, &o.keep, "kv-positions", 2048, "KV cache positions, for all sequences together, that a CUDA device reserves when it loads the model, which fails if they do not fit (0: none)")
+	cli.CountVar(f, &o.keep, "kv-positions", 2048, "KV cache positions, for all sequences together, that a CUDA device reserves when it loads the model, which fails if they do not fit (0: none)")
 	o.precision(f)
 }
 
@@ -58,7 +59,7 @@ func (o *machineOptions) precision(f *pflag.FlagSet) {
 
 // threadsVar adds --threads.
 func threadsVar(f *pflag.FlagSet, threads *int) {
-	countVar(f, threads, "threads", 0, "CPU threads (0: one for each core that talf doctor reports)")
+	cli.CountVar(f, threads, "threads", 0, "CPU threads (0: one for each core that talf doctor reports)")
 }
 
 // dtypeHelp is the help of --dtype in commands that load a model.
@@ -222,7 +223,7 @@ func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, err
 		// The deepened set shares this one's mappings, which last as long as the process:
 		// a bench loads one model.
 		if spec, set, err = synth.Deepen(spec, set, o.layers); err != nil {
-			return nil, usageError{err}
+			return nil, usageError(err)
 		}
 	}
 	m, err := model.New(spec, set, dev, opt)
@@ -236,7 +237,7 @@ func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, err
 func (o *machineOptions) openDevice(log *slog.Logger) (compute.Device, error) {
 	o.device = o.device.Resolve()
 	if o.device.Remote() && o.actBits == 8 {
-		return nil, usageError{fmt.Errorf("--act-bits 8 is for the CPU: on %s activations have 16 bits", o.device)}
+		return nil, usageError(fmt.Errorf("--act-bits 8 is for the CPU: on %s activations have 16 bits", o.device))
 	}
 	return devices.Open(o.device, o.config(log))
 }

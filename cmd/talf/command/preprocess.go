@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"talf/data"
 	"talf/data/corpus"
+	"talf/internal/cli"
 	"talf/model/sample"
 	"talf/preprocess"
 )
@@ -53,14 +53,14 @@ run's. If a run is lost, start it again. docs/deploy has examples.`,
   talf preprocess --model DIR --data stories.txt --out labels --device auto
   talf preprocess --model DIR --data stories.txt --out labels --shard-index 1 --shard-count 4`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := need(cmd, "model", "data", "out"); err != nil {
+			if err := cli.Need(cmd, "model", "data", "out"); err != nil {
 				return err
 			}
 			if err := c.Validate(); err != nil {
-				return usageError{err}
+				return usageError(err)
 			}
 			if err := re.sample.Validate(); err != nil {
-				return usageError{err}
+				return usageError(err)
 			}
 			if err := talk.check(); err != nil {
 				return err
@@ -101,7 +101,7 @@ run's. If a run is lost, start it again. docs/deploy has examples.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&dir, "model", "", "model directory in Hugging Face layout")
-	f.Var((*files)(&c.Files), "data", "input file or directory (may be repeated)")
+	f.Var((*cli.Files)(&c.Files), "data", "input file or directory (may be repeated)")
 	f.StringVar(&c.Out, "out", "", "directory to write the shards to")
 	loadFlags(f, &c.Load)
 	talk.flags(f)
@@ -147,7 +147,3 @@ func (r *regeneration) flags(f *pflag.FlagSet) {
 	f.IntVar(&r.sample.TopK, "top-k", 0, "of --regenerate")
 	f.Float64Var(&r.sample.TopP, "top-p", 1, "of --regenerate")
 }
-
-func (f *files) String() string     { return strings.Join(*f, ",") }
-func (f *files) Set(s string) error { *f = append(*f, s); return nil }
-func (f *files) Type() string       { return "file" }

@@ -100,13 +100,13 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 		return preprocess.Stats{}, err
 	}
 	bar := a.progress("preprocess", "tokens")
-	defer bar.end()
+	defer bar.End()
 	bad := 0
 	in := preprocess.Inputs{
 		Target: m, Tokenizer: tok, TokenizerHash: tok.Hash(),
 		Chat: template, ChatHash: templateHash, Arithmetic: arithmetic, Bulk: bulk,
 		Progress: func(p preprocess.Progress) {
-			bar.set(p.Tokens, p.AllTokens, fmt.Sprintf("%d shards", p.Shards))
+			bar.Set(p.Tokens, p.AllTokens, fmt.Sprintf("%d shards", p.Shards))
 		},
 		Bad: func(b corpus.BadLine) {
 			a.badLine(&bad, b)

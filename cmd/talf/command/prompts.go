@@ -17,7 +17,7 @@ func (a *app) readPrompts(f *promptSource, dir string) (*prompts.Set, string, er
 	c := corpus.Default()
 	c.Template = f.template
 	if err := c.Validate(); err != nil {
-		return nil, "", usageError{err}
+		return nil, "", usageError(err)
 	}
 	dir, err := findModel(dir)
 	if err != nil {

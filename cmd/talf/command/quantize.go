@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/compute"
+	"talf/internal/cli"
 	"talf/internal/units"
 	"talf/model/quantize"
 )
@@ -24,7 +25,7 @@ quantised copy saves that time, and disk space.`,
 		Example: "  talf quantize --model DIR --out DIR-q8\n  talf generate --model DIR-q8 --prompt 'Once upon a time'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := need(cmd, "model", "out"); err != nil {
+			if err := cli.Need(cmd, "model", "out"); err != nil {
 				return err
 			}
 			if t := compute.DType(dt); t != compute.Q8 && t != compute.BF16 {

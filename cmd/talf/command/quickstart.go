@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
+	"talf/internal/cli"
 	"talf/internal/demo"
 	"talf/internal/quickstart"
 	"talf/model"
@@ -53,7 +54,7 @@ func (q *quickTools) Label(ctx context.Context, c preprocess.Config, dir string)
 }
 
 func (q *quickTools) Train(ctx context.Context, c train.Config, f quickstart.TrainFiles) error {
-	o := trainOptions{cfg: c, kind: checkpoints.KindHead, model: f.Model, out: f.Out, data: files{f.Labels}, init: f.Init, resume: true}
+	o := trainOptions{cfg: c, kind: checkpoints.KindHead, model: f.Model, out: f.Out, data: cli.Files{f.Labels}, init: f.Init, resume: true}
 	_, err := q.a.train(ctx, &o, &dist.World{})
 	return err
 }
@@ -78,5 +79,5 @@ func (q *quickTools) End(took time.Duration) error {
 
 func (q *quickTools) Answers() (set func(done, total int), end func()) {
 	bar := q.a.progress("decode", "answers")
-	return func(done, total int) { bar.set(int64(done), int64(total), "") }, bar.end
+	return func(done, total int) { bar.Set(int64(done), int64(total), "") }, bar.End
 }

@@ -13,6 +13,7 @@ import (
 
 	"talf/infer/decode"
 	"talf/infer/score"
+	"talf/internal/cli"
 	"talf/internal/durable"
 	"talf/internal/jsonl"
 	"talf/model/head"
@@ -45,10 +46,10 @@ in float32,
                  id but the first and the model's hidden state before it`,
 		Example: `  echo '{"ids":[1,5,9]}' | talf score --model DIR --out scores.safetensors`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := need(cmd, "model", "out"); err != nil {
+			if err := cli.Need(cmd, "model", "out"); err != nil {
 				return err
 			}
-			if err := canWrite(o.out); err != nil {
+			if err := durable.Writable(o.out); err != nil {
 				return err
 			}
 			return a.score(cmd.Context(), &o)
@@ -69,7 +70,7 @@ func (a *app) score(ctx context.Context, o *scoreOptions) error {
 		all   []score.Input
 		lines []int // their numbers in standard input, from 1
 	}
-	in, err := waitFor(ctx, func() (in input, err error) {
+	in, err := cli.Wait(ctx, func() (in input, err error) {
 		in.all, in.lines, err = readScoreLines(a.in)
 		return in, err
 	})
@@ -94,9 +95,9 @@ func (a *app) score(ctx context.Context, o *scoreOptions) error {
 		defer func() { _ = h.Close() }()
 	}
 	bar := a.progress("score", "lines")
-	defer bar.end()
+	defer bar.End()
 	return durable.Write(o.out, func(w io.Writer) error {
-		return score.Write(ctx, w, m, h, in.all, func(n int) { bar.set(int64(n+1), int64(len(in.all)), "") })
+		return score.Write(ctx, w, m, h, in.all, func(n int) { bar.Set(int64(n+1), int64(len(in.all)), "") })
 	})
 }
 

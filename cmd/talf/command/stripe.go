@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"talf/data"
+	"talf/internal/cli"
 	"talf/internal/launch"
 )
 
@@ -20,8 +21,8 @@ type stripeFlags struct {
 
 func (s *stripeFlags) add(f *pflag.FlagSet) {
 	s.flags = f
-	countVar(f, &s.index, "shard-index", 0, "number of this run among --shard-count, from 0 (default: as numbered by a Slurm array, a Kubernetes indexed Job or Open MPI)")
-	countVar(f, &s.count, "shard-count", 0, "number of runs that make the set together (0: as Slurm or Open MPI say, else 1)")
+	cli.CountVar(f, &s.index, "shard-index", 0, "number of this run among --shard-count, from 0 (default: as numbered by a Slurm array, a Kubernetes indexed Job or Open MPI)")
+	cli.CountVar(f, &s.count, "shard-count", 0, "number of runs that make the set together (0: as Slurm or Open MPI say, else 1)")
 }
 
 // get returns the run's part of the set, and who numbered it.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
+	"talf/internal/cli"
 	"talf/model/chat"
 	"talf/model/tokenizer"
 	"talf/model/transcode"
@@ -93,7 +94,7 @@ func (o *tokenizeOptions) check(cmd *cobra.Command) error {
 	case o.textOnly && o.model == "" && o.template == "":
 		return usagef("missing --model or --chat-template")
 	case !o.textOnly:
-		return need(cmd, "model")
+		return cli.Need(cmd, "model")
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"talf/checkpoints"
 	"talf/compute/devices"
 	"talf/data/corpus"
+	"talf/internal/cli"
 	"talf/train"
 	"talf/train/dist"
 	"talf/train/loss"
@@ -24,11 +24,11 @@ import (
 type trainOptions struct {
 	cfg              train.Config
 	kind, model, out string
-	data             files
+	data             cli.Files
 	init             string
 	resume, force    bool
 	epochs           float64
-	stages           files
+	stages           cli.Files
 	features         string
 	vocab            string // --draft-vocab
 	plot             string
@@ -184,16 +184,17 @@ func (a *app) trainOnRanks(ctx context.Context, o *trainOptions) (res train.Resu
 		return res, true, err
 	}
 	first = group.Rank() == 0
-	errw := a.err
 	if !first {
-		a.quiet, a.out, a.err = true, io.Discard, io.Discard
+		a.quiet = true
+		cli.Mute(a.out, true)
+		cli.Mute(a.err, true)
 		a.log = slog.New(slog.DiscardHandler)
 	}
 	res, err = a.train(ctx, o, group)
 	switch {
 	case errors.Is(err, dist.ErrLost): // closing the group would wait for the lost ranks
 		if slices.Contains(group.Lost(), 0) {
-			a.err = errw // nobody else is left to speak
+			cli.Mute(a.err, false) // nobody else is left to speak
 		}
 		return res, first, fmt.Errorf("%w: the run ends here; %s", err, a.resume)
 	case err == nil:
@@ -202,7 +203,7 @@ func (a *app) trainOnRanks(ctx context.Context, o *trainOptions) (res train.Resu
 		_ = group.Close() // the earlier error counts
 	}
 	if errors.Is(err, context.Canceled) {
-		err = errors.Join(errInterrupted, err)
+		err = errors.Join(cli.ErrInterrupted, err)
 	}
 	return res, first, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/compute/devices"
+	"talf/internal/cli"
 	"talf/train"
 	"talf/train/loss"
 	"talf/train/mix"
@@ -21,7 +22,7 @@ var (
 
 // check refuses flags that make no run, before anything is read.
 func (o *trainOptions) check(cmd *cobra.Command) error {
-	if err := need(cmd, "model", "data", "out"); err != nil {
+	if err := cli.Need(cmd, "model", "data", "out"); err != nil {
 		return err
 	}
 	for _, err := range []error{o.checkKind(cmd.Flags()), o.checkLength(cmd.Flags()), o.checkDevice()} {
@@ -33,15 +34,15 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 		return usagef("--%w", err)
 	}
 	if _, err := loss.Parse(o.cfg.Loss); err != nil {
-		return usageError{err}
+		return usageError(err)
 	}
 	cfg := o.trainConfig(1)
 	if err := cfg.Validate(); err != nil {
-		return usageError{err}
+		return usageError(err)
 	}
 	for _, s := range o.stages {
 		if _, err := train.ParseStage(s, cfg); err != nil {
-			return usageError{err}
+			return usageError(err)
 		}
 	}
 	if o.kind == checkpoints.KindHead {

@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"talf/checkpoints"
+	"talf/internal/cli"
 )
 
 // noConfig are the flags that a configuration file does not hold: they say what to do
@@ -69,7 +70,7 @@ func readConfig(f *pflag.FlagSet, path string) error {
 		}
 		seen[key.Value] = true
 		vals := []*yaml.Node{val}
-		if _, list := flag.Value.(*files); list && val.Kind == yaml.SequenceNode {
+		if _, list := flag.Value.(*cli.Files); list && val.Kind == yaml.SequenceNode {
 			vals = val.Content
 		}
 		skip := aside(key.Value)
@@ -85,7 +86,7 @@ func readConfig(f *pflag.FlagSet, path string) error {
 			}
 			if err := f.Set(key.Value, v.Value); err != nil {
 				if bad := (*pflag.InvalidValueError)(nil); errors.As(err, &bad) {
-					err = valueError(bad)
+					err = cli.ValueError(bad)
 				}
 				return fail("%q, %w", v.Value, err)
 			}
@@ -115,7 +116,7 @@ func printConfig(w io.Writer, f *pflag.FlagSet) error {
 		}
 		var val *yaml.Node
 		switch v := x.Value.(type) {
-		case *files:
+		case *cli.Files:
 			if len(*v) == 0 {
 				return
 			}

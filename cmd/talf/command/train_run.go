@@ -23,9 +23,9 @@ type trainRun struct {
 // train trains on the ranks of group, of which this process is one.
 func (a *app) train(ctx context.Context, o *trainOptions, group *dist.World) (train.Result, error) {
 	bar := a.progress("train", "steps")
-	defer bar.end()
+	defer bar.End()
 	report := func(p train.Progress) {
-		bar.set(int64(p.Step), int64(p.Steps), fmt.Sprintf("loss %.3f", p.Loss))
+		bar.Set(int64(p.Step), int64(p.Steps), fmt.Sprintf("loss %.3f", p.Loss))
 		if p.Eval != nil {
 			a.log.Debug("evaluated", "step", p.Step, "held_out_loss", p.Eval.Loss)
 		}

@@ -1,8 +1,9 @@
-package command
+package cli
 
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -18,7 +19,7 @@ func TestAClosedTerminalSendsTwoSignals(t *testing.T) {
 	talftest.Interrupts(t)
 	talftest.HangsUp(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	stop := quietApp(t).watch(cancel)
+	stop := watch(io.Discard, cancel)
 	defer stop()
 	came := make(chan os.Signal, 2)
 	signal.Notify(came, syscall.SIGHUP)
@@ -35,7 +36,7 @@ func TestAClosedTerminalSendsTwoSignals(t *testing.T) {
 		<-ctx.Done()
 	}
 	time.Sleep(50 * time.Millisecond) // for the second to be acted upon
-	if err := context.Cause(ctx); !errors.Is(err, errInterrupted) {
+	if err := context.Cause(ctx); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("cancelled by %v, want an interruption", err)
 	}
 }

@@ -1,8 +1,9 @@
-package command
+package cli
 
 import (
 	"io"
 	"sync"
+	"sync/atomic"
 )
 
 // A stream is standard output or standard error. It remembers why writing to it
@@ -11,11 +12,24 @@ type stream struct {
 	w    io.Writer
 	gone func() // called when nobody reads any more
 
+	muted atomic.Bool
+
 	mu  sync.Mutex
 	err error // of the first write that failed
 }
 
+// Mute makes output that Run passed on pass over what is written to it, or write again.
+// It is for a process that leaves it to another to speak. Other writers stay as they are.
+func Mute(w io.Writer, on bool) {
+	if s, ok := w.(*stream); ok {
+		s.muted.Store(on)
+	}
+}
+
 func (s *stream) Write(p []byte) (int, error) {
+	if s.muted.Load() {
+		return len(p), nil
+	}
 	n, err := s.w.Write(p)
 	if err != nil {
 		s.mu.Lock()

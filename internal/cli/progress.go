@@ -1,4 +1,4 @@
-package command
+package cli
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 // plainEvery is how often progress is printed where there is no terminal.
 const plainEvery = 10 * time.Second
 
-// A progress shows how far a stage is: a bar with rate and remaining time on a
+// A Progress shows how far a stage is: a bar with rate and remaining time on a
 // terminal, a line now and then otherwise. It is not safe for concurrent use.
-type progress struct {
+type Progress struct {
 	w     io.Writer
 	what  string
 	unit  string
@@ -27,8 +27,8 @@ type progress struct {
 	off   bool
 }
 
-// isTerminal reports whether w is one.
-func isTerminal(w any) bool {
+// IsTerminal reports whether w is one.
+func IsTerminal(w any) bool {
 	if s, ok := w.(*stream); ok {
 		w = s.w
 	}
@@ -36,13 +36,14 @@ func isTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// progress begins a stage that is called what and counts in unit ("rows").
-func (a *app) progress(what, unit string) *progress {
+// NewProgress begins a stage that is called what and counts in unit ("rows"). It shows
+// nothing if off.
+func NewProgress(w io.Writer, what, unit string, off bool) *Progress {
 	now := time.Now()
-	p := &progress{w: a.err, what: what, unit: unit, begun: now, last: now, first: true, off: a.quiet}
-	if !p.off && isTerminal(a.err) {
+	p := &Progress{w: w, what: what, unit: unit, begun: now, last: now, first: true, off: off}
+	if !p.off && IsTerminal(w) {
 		p.bar = progressbar.NewOptions64(-1,
-			progressbar.OptionSetWriter(a.err),
+			progressbar.OptionSetWriter(w),
 			progressbar.OptionSetDescription(what),
 			progressbar.OptionSetItsString(unit),
 			progressbar.OptionShowIts(),
@@ -56,9 +57,9 @@ func (a *app) progress(what, unit string) *progress {
 	return p
 }
 
-// set shows that done of total units are done; a total of 0 is unknown. note is
+// Set shows that done of total units are done; a total of 0 is unknown. note is
 // added to the line ("loss 2.31").
-func (p *progress) set(done, total int64, note string) {
+func (p *Progress) Set(done, total int64, note string) {
 	if p.off {
 		return
 	}
@@ -83,8 +84,8 @@ func (p *progress) set(done, total int64, note string) {
 	_, _ = fmt.Fprintln(p.w, p.line(done, total, note, now))
 }
 
-// line is what set prints where there is no terminal.
-func (p *progress) line(done, total int64, note string, now time.Time) string {
+// line is what Set prints where there is no terminal.
+func (p *Progress) line(done, total int64, note string, now time.Time) string {
 	s := fmt.Sprintf("%s: %d", p.what, done)
 	if total > 0 {
 		s += fmt.Sprintf("/%d", total)
@@ -104,8 +105,8 @@ func (p *progress) line(done, total int64, note string, now time.Time) string {
 	return s
 }
 
-// end takes the bar away.
-func (p *progress) end() {
+// End takes the bar away.
+func (p *Progress) End() {
 	if p.bar != nil {
 		_ = p.bar.Finish()
 		_ = p.bar.Clear()

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Complete makes shells complete the values of flags: those named in words with these,
+// and those in dirs with directories. It covers c and the commands below it.
+func Complete(c *cobra.Command, words map[string][]string, dirs ...string) {
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		var offer cobra.CompletionFunc
+		switch v, known := words[f.Name]; {
+		case known:
+			offer = cobra.FixedCompletions(v, cobra.ShellCompDirectiveNoFileComp)
+		case slices.Contains(dirs, f.Name):
+			offer = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+				return nil, cobra.ShellCompDirectiveFilterDirs
+			}
+		default:
+			return
+		}
+		if err := c.RegisterFlagCompletionFunc(f.Name, offer); err != nil {
+			panic("cli: " + err.Error()) // the flag is this command's
+		}
+	})
+	for _, sub := range c.Commands() {
+		Complete(sub, words, dirs...)
+	}
+}
+
+// A count is a flag that is not negative.
+type count int
+
+func (c *count) String() string { return strconv.Itoa(int(*c)) }
+func (c *count) Type() string   { return "int" }
+
+func (c *count) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return errors.New("want a whole number, 0 or more")
+	}
+	*c = count(n)
+	return nil
+}
+
+// CountVar adds a flag for *p that is not negative.
+func CountVar(f *pflag.FlagSet, p *int, name string, value int, doc string) {
+	*p = value
+	f.Var((*count)(p), name, doc)
+}
+
+// numbers is a flag of comma-separated numbers, which may be repeated.
+type numbers struct {
+	p     *[]float64
+	given bool
+}
+
+func (n *numbers) Type() string { return "numbers" }
+
+func (n *numbers) String() string {
+	if n.p == nil {
+		return ""
+	}
+	var all []string
+	for _, x := range *n.p {
+		all = append(all, strconv.FormatFloat(x, 'g', -1, 64))
+	}
+	return strings.Join(all, ",")
+}
+
+func (n *numbers) Set(s string) error {
+	var all []float64
+	for part := range strings.SplitSeq(s, ",") {
+		x, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
+		if err != nil || math.IsInf(x, 0) {
+			return errors.New("want numbers, separated by commas")
+		}
+		all = append(all, x)
+	}
+	if n.given { // the first value takes the default's place
+		all = append(*n.p, all...)
+	}
+	*n.p, n.given = all, true
+	return nil
+}
+
+// NumbersVar adds a flag for the numbers in *p.
+func NumbersVar(f *pflag.FlagSet, p *[]float64, name string, value []float64, doc string) {
+	*p = value
+	f.Var(&numbers{p: p}, name, doc)
+}
+
+// Files is a flag that may be repeated, and is "" while empty.
+type Files []string
+
+func (f *Files) String() string     { return strings.Join(*f, ",") }
+func (f *Files) Set(s string) error { *f = append(*f, s); return nil }
+func (f *Files) Type() string       { return "file" }
