@@ -107,25 +107,49 @@ func print(r io.Reader, w io.Writer) (count, error) {
 				if e.Action == "skip" {
 					c.skipped[reason(out)]++
 				}
-			}
-			switch {
-			case e.Test == "" && e.Action != "fail":
-				out = out[max(0, len(out)-1):]
-			case e.Test == "":
-			case e.Action != "fail":
-				continue
-			}
-			for _, s := range out {
-				if !noise.MatchString(s) {
-					fmt.Fprint(w, s)
+				if e.Action != "fail" {
+					continue
 				}
+			} else if e.Action == "fail" {
+				// A panic, a time-out or an exit ends the package before its tests: no event
+				// says that they failed, and theirs is the output that tells why.
+				for _, k := range unfinished(output, e.Package) {
+					c.tests++
+					show(w, output[k])
+					delete(output, k)
+				}
+			} else {
+				out = out[max(0, len(out)-1):]
 			}
+			show(w, out)
 		}
 	}
 	if err := lines.Err(); err != nil {
 		return c, fmt.Errorf("read go test's events: %w", err)
 	}
 	return c, nil
+}
+
+// unfinished returns the tests of a package that have not ended, in the order of
+// their names.
+func unfinished(output map[[2]string][]string, pkg string) [][2]string {
+	var keys [][2]string
+	for k := range output {
+		if k[0] == pkg && k[1] != "" {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b [2]string) int { return strings.Compare(a[1], b[1]) })
+	return keys
+}
+
+// show prints the output of a test or a package.
+func show(w io.Writer, out []string) {
+	for _, s := range out {
+		if !noise.MatchString(s) {
+			fmt.Fprint(w, s)
+		}
+	}
 }
 
 var (

@@ -60,6 +60,26 @@ go: warning
 	}
 }
 
+// A test that is running when its process ends has no event of its own.
+func TestOutputOfTestsThatNeverEndIsShown(t *testing.T) {
+	const events = `{"Action":"run","Package":"talf/a","Test":"TestX"}
+{"Action":"output","Package":"talf/a","Test":"TestX","Output":"=== RUN   TestX\n"}
+{"Action":"output","Package":"talf/a","Test":"TestX","Output":"panic: test timed out after 2s\n"}
+{"Action":"output","Package":"talf/b","Test":"TestY","Output":"still running\n"}
+{"Action":"output","Package":"talf/a","Output":"FAIL\ttalf/a\t2.010s\n"}
+{"Action":"fail","Package":"talf/a","Elapsed":2.01}
+{"Action":"pass","Package":"talf/b","Test":"TestY"}
+{"Action":"output","Package":"talf/b","Output":"ok  \ttalf/b\t2.010s\n"}
+{"Action":"pass","Package":"talf/b","Elapsed":2.01}
+`
+	const want = "panic: test timed out after 2s\nFAIL\ttalf/a\t2.010s\nok  \ttalf/b\t2.010s\n"
+	var got strings.Builder
+	c, err := print(strings.NewReader(events), &got)
+	if err != nil || got.String() != want || c.tests != 2 {
+		t.Errorf("%d tests, %v, output %q, want 2 tests and %q", c.tests, err, got.String(), want)
+	}
+}
+
 func TestNothingRanIsSaid(t *testing.T) {
 	c, err := print(strings.NewReader(""), &strings.Builder{})
 	if err != nil || c.String() != "no test ran" {
