@@ -73,10 +73,31 @@ func (k Disk) NewDir(path string) (*Dir, error) {
 		return nil, errors.Join(fmt.Errorf("%s: another run is writing here: %w", path, err), f.Close())
 	}
 	d := &Dir{disk: k, path: path, journal: f}
-	if err := d.clear(); err != nil {
-		return nil, errors.Join(fmt.Errorf("clear the interrupted directory %s: %w", path, err), f.Close())
+	if err := d.take(); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	return d, nil
+}
+
+// take empties the directory once its journal is locked.
+func (d *Dir) take() error {
+	// Another run may have completed the directory since the journal was opened. What
+	// that journal lists is not to be removed then.
+	own, err := d.journal.Stat()
+	if err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	named, err := os.Stat(filepath.Join(d.path, journalName))
+	if err != nil || !os.SameFile(own, named) {
+		return fmt.Errorf("%s: another run has just been writing here: want a new directory", d.path)
+	}
+	if err := d.clear(); err != nil {
+		return fmt.Errorf("clear the interrupted directory %s: %w", d.path, err)
+	}
+	if err := SyncDir(d.path); err != nil { // the journal must be there before its files
+		return fmt.Errorf("make directory: %w", err)
+	}
+	return nil
 }
 
 // vacant refuses a directory with files unless an interrupted run left them.
@@ -118,7 +139,11 @@ func (d *Dir) clear() error {
 		return err
 	}
 	if len(es) > 1 {
-		return fmt.Errorf("it is not empty: want a new directory")
+		err := errors.New("it is not empty: want a new directory")
+		if len(text) == 0 { // the journal is new: another run has just completed the directory
+			err = errors.Join(err, os.Remove(filepath.Join(d.path, journalName)))
+		}
+		return err
 	}
 	return d.journal.Truncate(0)
 }
@@ -165,19 +190,25 @@ func (d *Dir) Commit() error {
 		err = SyncDir(d.path)
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", d.path, errors.Join(err, d.Discard()))
+		return fmt.Errorf("write %s: %w", d.path, errors.Join(err, d.undo()))
 	}
 	return nil
 }
 
-// end removes the journal. It is closed before: Windows removes no open file.
+// end removes the journal, and only then gives up its lock: a run that was waiting for
+// it finds the name gone, and does not take the complete files for an interrupted run's.
 func (d *Dir) end() error {
 	if d.journal == nil {
 		return nil
 	}
-	err := d.journal.Close()
+	name := d.journal.Name()
+	err := os.Remove(name)
+	closed := d.journal.Close()
 	d.journal = nil
-	return errors.Join(err, os.Remove(filepath.Join(d.path, journalName)))
+	if err != nil { // Windows removes no open file
+		err = os.Remove(name)
+	}
+	return errors.Join(err, closed)
 }
 
 // Discard removes what was written unless d was committed.
@@ -185,6 +216,10 @@ func (d *Dir) Discard() error {
 	if d.journal == nil {
 		return nil
 	}
+	return d.undo()
+}
+
+func (d *Dir) undo() error {
 	var errs []error
 	for _, name := range d.names {
 		if err := os.Remove(filepath.Join(d.path, name)); !errors.Is(err, os.ErrNotExist) {
@@ -193,8 +228,10 @@ func (d *Dir) Discard() error {
 	}
 	d.names = nil
 	if err := errors.Join(errs...); err != nil { // the next NewDir tries again
-		err = errors.Join(err, d.journal.Close())
-		d.journal = nil
+		if d.journal != nil {
+			err = errors.Join(err, d.journal.Close())
+			d.journal = nil
+		}
 		return err
 	}
 	return d.end()

@@ -126,6 +126,49 @@ func TestWhatACrashLeftIsNotInTheWay(t *testing.T) {
 	refused(t, err, "names of files")
 }
 
+// A second run opens the journal just before the first run commits, or finds the
+// directory still empty and makes a journal just after. Neither costs the first run
+// its files.
+func TestARunThatComesAsAnotherCommitsTakesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		early bool
+		want  string
+	}{
+		"a moment before": {true, "another run"},
+		"a moment after":  {false, "not empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			d := newDir(t, dir)
+			late := &Dir{path: dir}
+			open := func() {
+				var err error
+				if late.journal, err = os.OpenFile(filepath.Join(dir, journalName), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := d.Write("one", text("1")); err != nil {
+				t.Fatal(err)
+			}
+			if c.early {
+				open()
+			}
+			if err := d.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			if !c.early {
+				open()
+			}
+			if err := Lock(late.journal); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, late.take(), dir, c.want)
+			holds(t, dir, "one")
+			_ = late.journal.Close()
+		})
+	}
+}
+
 func TestADirectoryIsReplacedWholeOrNotAtAll(t *testing.T) {
 	parent := t.TempDir()
 	path, temp := filepath.Join(parent, "step"), filepath.Join(parent, ".new")
