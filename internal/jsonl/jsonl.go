@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"talf/internal/durable"
@@ -155,7 +156,14 @@ func (l *Log) open(path string, c *Config) error {
 	if _, err := l.f.Seek(whole, io.SeekStart); err != nil {
 		return err
 	}
-	if whole == 0 && c.Header.Format != "" {
+	if whole > 0 {
+		return nil
+	}
+	// The file may be new: its name must last as long as its lines.
+	if err := durable.SyncDir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	if c.Header.Format != "" {
 		return l.Append(c.Header)
 	}
 	return nil
