@@ -17,6 +17,9 @@ func TestWriteFileReplacesOrLeavesAlone(t *testing.T) {
 		if got, err := os.ReadFile(path); err != nil || string(got) != text {
 			t.Errorf("the file holds %q, %v, want %q", got, err, text)
 		}
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm()&0o444 != 0o444 {
+			t.Errorf("%v, %v, want a file that all may read", st, err)
+		}
 	}
 	if err := WriteFile(filepath.Join(dir, "none", "file"), nil); err == nil {
 		t.Error("a file was written to a directory that does not exist")

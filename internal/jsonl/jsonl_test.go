@@ -136,6 +136,36 @@ func TestOtherFilesAreRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
+// The header is read even where no line is wanted.
+func TestEnoughDoesNotSkipTheHeader(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	const text = "{\"format\":\"numbers-1\",\"settings\":\"those\"}\n"
+	write(t, path, text)
+	c, _ := collect(headed)
+	c.Enough = func() bool { return true }
+	if _, err := Open(path, c); !errors.Is(err, ErrSettings) {
+		t.Errorf("error %v", err)
+	}
+	if b, _ := os.ReadFile(path); string(b) != text {
+		t.Errorf("it became %q", b)
+	}
+}
+
+// A pipe cannot be flushed to disk, so whoever tries gets an error.
+func TestSyncFlushesEveryLine(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &Log{f: w, w: w, sync: sync}
+		if err := l.Append(line{1}); (err != nil) != sync {
+			t.Errorf("sync %v: error %v", sync, err)
+		}
+		_, _ = r.Close(), w.Close()
+	}
+}
+
 func TestALogIsWrittenByOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l, err := Open(path, Config{})
