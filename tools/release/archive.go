@@ -85,6 +85,9 @@ func writeZip(w io.Writer, at time.Time, files []entry) error {
 	return z.Close()
 }
 
+// sumsName is the list of digests of a release.
+const sumsName = "SHA256SUMS"
+
 // sums writes SHA256SUMS of the files in dir, as sha256sum -c reads it.
 func sums(dir string) error {
 	entries, err := os.ReadDir(dir)
@@ -99,7 +102,7 @@ func sums(dir string) error {
 		}
 		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(data), e.Name())
 	}
-	return os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(b.String()), 0o644)
+	return os.WriteFile(filepath.Join(dir, sumsName), []byte(b.String()), 0o644)
 }
 
 // same compares the files of two directories, and returns how many there are.

@@ -7,6 +7,7 @@ import (
 	"debug/buildinfo"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,10 +45,7 @@ func build(ctx context.Context, root, commit, work, out, cache string, platforms
 	if err := r.clone(ctx, root); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(out); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
+	if err := vacate(out); err != nil {
 		return err
 	}
 	bins := map[platform]string{}
@@ -93,6 +91,26 @@ func build(ctx context.Context, root, commit, work, out, cache string, platforms
 		}
 	}
 	return sums(out)
+}
+
+// vacate makes the directory out, or removes what an earlier release left there. One
+// that holds anything else is refused, and left as it is.
+func vacate(out string) error {
+	entries, err := os.ReadDir(out)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() || e.Name() != sumsName && !strings.HasPrefix(e.Name(), "talf_") {
+			return fmt.Errorf("%s holds %s, which is no file of a release: want a new directory", out, e.Name())
+		}
+	}
+	for _, e := range entries {
+		if err := os.Remove(filepath.Join(out, e.Name())); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll(out, 0o755)
 }
 
 // clone makes a copy of the commit, so that nothing uncommitted can get into a

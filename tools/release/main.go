@@ -21,7 +21,7 @@ import (
 
 func main() {
 	root := flag.String("root", "..", "the repository's root")
-	out := flag.String("out", "../dist", "where to write; what an earlier release left there is removed")
+	out := flag.String("out", "../dist", "where to write; an earlier release there is removed, anything else is refused")
 	platforms := flag.String("platforms", "linux/amd64,linux/arm64,darwin/arm64,windows/amd64", "comma-separated GOOS/GOARCH")
 	verify := flag.Bool("verify", false, "build twice, compare, and run the image")
 	flag.Parse()

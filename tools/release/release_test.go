@@ -218,3 +218,27 @@ func TestDifferencesAreFound(t *testing.T) {
 		t.Errorf("sums: %s", got)
 	}
 }
+
+func TestOnlyAnEarlierReleaseIsRemoved(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "a", "dist")
+	for _, name := range []string{"talf_1_linux_amd64.tar.gz", sumsName, "thesis.txt"} {
+		if err := vacate(out); err != nil {
+			t.Fatal(err)
+		}
+		if entries, err := os.ReadDir(out); err != nil || len(entries) > 0 {
+			t.Errorf("left behind: %v, %v", entries, err)
+		}
+		if err := os.WriteFile(filepath.Join(out, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(out, "talf_1.zip"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := vacate(out); err == nil || !strings.Contains(err.Error(), "thesis.txt") {
+		t.Errorf("error %v", err)
+	}
+	if entries, err := os.ReadDir(out); err != nil || len(entries) != 2 {
+		t.Errorf("%v, %v, want both files as they were", entries, err)
+	}
+}
