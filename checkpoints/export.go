@@ -11,6 +11,7 @@ import (
 	"talf/checkpoints/internal/torchfile"
 	"talf/internal/durable"
 	"talf/internal/spec"
+	"talf/internal/units"
 	"talf/model/arch"
 	"talf/model/head"
 	"talf/model/safetensors"
@@ -87,6 +88,35 @@ type Exported struct {
 	Bytes    int64     `json:"bytes"` // of one copy of the weights
 	Notes    []string  `json:"notes,omitempty"`
 	Problems []Problem `json:"problems,omitempty"`
+}
+
+// String returns the lines that tell a user what was written or, if nothing was, what
+// the format's reader would make of the head.
+func (r *Exported) String() string {
+	var b strings.Builder
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	bad := false
+	for _, p := range r.Problems {
+		word := "note"
+		if p.Grade != Note {
+			word, bad = "problem", true
+		}
+		fmt.Fprintf(&b, "%s: %s\n", word, p)
+	}
+	if r.Out != "" {
+		fmt.Fprintf(&b, "%s: %d tensors, %s, as %s: %s\n", r.Out, r.Tensors, units.Bytes(uint64(r.Bytes)), r.Format, strings.Join(r.Files, ", "))
+	} else if !bad {
+		fmt.Fprintf(&b, "no problems with the format %s\n", r.Format)
+	}
+	return b.String()
+}
+
+// Predict says what the format's reader makes of d, and writes nothing.
+func (d *Draft) Predict(c ExportConfig) (*Exported, error) {
+	p, err := d.Problems(c)
+	return &Exported{Format: c.Format, Notes: d.Notes, Problems: p}, err
 }
 
 // Problems predicts what the format's reader makes of d.

@@ -1,10 +1,8 @@
 package command
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,10 +10,6 @@ import (
 	"talf/checkpoints"
 	"talf/compute"
 	"talf/internal/cli"
-	"talf/internal/units"
-	"talf/model"
-	"talf/model/arch"
-	"talf/model/safetensors"
 )
 
 // An exportOptions holds the flags of export.
@@ -75,11 +69,7 @@ with the one that the reader would use.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return a.printJSON(r)
-			}
-			a.printExport(r)
-			return nil
+			return a.show(r, asJSON)
 		},
 	}
 	f := c.Flags()
@@ -97,124 +87,33 @@ with the one that the reader would use.`,
 	return c
 }
 
-// openDraft opens the head that path refers to. A language model is refused.
-func openDraft(path string) (*checkpoints.Draft, error) {
-	dir, err := checkpoints.Find(path)
-	if err != nil {
-		return nil, err
-	}
-	m, err := checkpoints.ReadManifest(dir)
-	if err != nil {
-		return nil, err
-	}
-	if m != nil {
-		if m.Kind != checkpoints.KindHead {
-			return nil, fmt.Errorf("%s: a language model, want a draft head", dir)
-		}
-		if err := m.Verify(dir, checkpoints.ConfigFile, checkpoints.WeightsFile); err != nil {
-			return nil, err
-		}
-	}
-	return checkpoints.OpenDraft(dir)
-}
-
-func (o *exportOptions) run() (_ *checkpoints.Exported, err error) {
-	d, err := openDraft(o.head)
+func (o *exportOptions) run() (*checkpoints.Exported, error) {
+	d, err := checkpoints.FindDraft(o.head)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = d.Close() }() // only read
-	o.c.TargetName = o.verifier
+	o.c.TargetName = cmp.Or(o.verifier, o.model)
 	if o.model != "" {
 		t, err := openTarget(o.model)
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = t.set.Close() }() // only read
-		if err := t.fits(d); err != nil {
+		defer func() { _ = t.Close() }() // only read
+		if err := o.c.For(d, t); err != nil {
 			return nil, err
 		}
-		e, err := t.set.Get(t.spec.Weight(arch.Embed, 0))
-		if err != nil {
-			return nil, err
-		}
-		o.c.Target, o.c.Embed, o.c.TargetClasses = t.spec, &e, t.classes
-		if o.verifier == "" {
-			o.c.TargetName = o.model
-		}
 	}
-	if !o.check {
-		return d.Export(o.out, o.c)
+	if o.check {
+		return d.Predict(o.c)
 	}
-	p, err := d.Problems(o.c)
-	return &checkpoints.Exported{Format: o.c.Format, Notes: d.Notes, Problems: p}, err
+	return d.Export(o.out, o.c)
 }
 
-func (a *app) printExport(r *checkpoints.Exported) {
-	for _, n := range r.Notes {
-		a.printf("note: %s\n", n)
-	}
-	bad := false
-	for _, p := range r.Problems {
-		word := "note"
-		if p.Grade != checkpoints.Note {
-			word, bad = "problem", true
-		}
-		a.printf("%s: %s\n", word, p)
-	}
-	if r.Out != "" {
-		a.printf("%s: %d tensors, %s, as %s: %s\n", r.Out, r.Tensors, units.Bytes(uint64(r.Bytes)), r.Format, strings.Join(r.Files, ", "))
-	} else if !bad {
-		a.printf("no problems with the format %s\n", r.Format)
-	}
-}
-
-// A targetFiles is a head's target as far as its files describe it.
-type targetFiles struct {
-	dir     string
-	spec    *arch.Spec
-	set     *safetensors.Set
-	classes []string // "architectures"
-}
-
-func openTarget(path string) (*targetFiles, error) {
+func openTarget(path string) (*checkpoints.Target, error) {
 	dir, err := findModel(path)
 	if err != nil {
 		return nil, err
 	}
-	t := &targetFiles{dir: dir}
-	if t.spec, err = arch.Load(dir); err != nil {
-		return nil, err
-	}
-	raw, err := os.ReadFile(filepath.Join(dir, checkpoints.ConfigFile))
-	if err != nil {
-		return nil, err
-	}
-	var conf struct {
-		Architectures []string `json:"architectures"`
-	}
-	if err := json.Unmarshal(raw, &conf); err != nil {
-		return nil, fmt.Errorf("%s: architectures: %w", dir, err)
-	}
-	t.classes = conf.Architectures
-	t.set, err = safetensors.OpenDir(dir)
-	return t, err
+	return checkpoints.OpenTarget(dir)
 }
-
-// fits refuses a target whose sizes are not the head's.
-func (t *targetFiles) fits(d *checkpoints.Draft) error {
-	s, hidden := d.Spec, 0
-	if d.Eagle3 != nil {
-		s, hidden = d.Eagle3.Spec, d.Eagle3.TargetHidden
-	} else {
-		hidden = s.Hidden
-	}
-	if hidden != t.spec.Hidden || s.Vocab != t.spec.Vocab {
-		return fmt.Errorf("%s: a head for hidden size %d and vocabulary %d, but the target %s has %d and %d",
-			d.Dir, hidden, s.Vocab, t.dir, t.spec.Hidden, t.spec.Vocab)
-	}
-	return nil
-}
-
-// hash is the target's weight hash.
-func (t *targetFiles) hash() string { return model.HashOf(t.set) }

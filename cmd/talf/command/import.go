@@ -1,22 +1,14 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"talf/checkpoints"
 	"talf/internal/cli"
 )
-
-// An imported describes what import wrote.
-type imported struct {
-	Out     string   `json:"out"`
-	Layout  string   `json:"layout"` // in which the head was found
-	File    string   `json:"file"`
-	Tensors int      `json:"tensors"`
-	Target  string   `json:"target,omitempty"` // weight hash that it is tied to
-	Notes   []string `json:"notes,omitempty"`
-}
 
 func newImport(a *app) *cobra.Command {
 	var dir, out, target string
@@ -43,18 +35,7 @@ export converts them between other systems' layouts.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return a.printJSON(r)
-			}
-			for _, n := range r.Notes {
-				a.printf("note: %s\n", n)
-			}
-			a.printf("%s: %d tensors from %s in the layout of %s", r.Out, r.Tensors, r.File, r.Layout)
-			if r.Target != "" {
-				a.printf(", for target %.12s", r.Target)
-			}
-			a.printf("\n")
-			return nil
+			return a.show(r, asJSON)
 		},
 	}
 	f := c.Flags()
@@ -66,30 +47,24 @@ export converts them between other systems' layouts.`,
 	return c
 }
 
-func importHead(dir, out, target string, force bool) (*imported, error) {
-	d, err := openDraft(dir)
+func importHead(dir, out, target string, force bool) (*checkpoints.Imported, error) {
+	d, err := checkpoints.FindDraft(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = d.Close() }() // only read
-	hash := d.Target
+	var t *checkpoints.Target
 	if target != "" {
-		t, err := openTarget(target)
-		if err != nil {
+		if t, err = openTarget(target); err != nil {
 			return nil, err
 		}
-		defer func() { _ = t.set.Close() }() // only read
-		if err := t.fits(d); err != nil {
-			return nil, err
-		}
-		hash = t.hash()
-		if d.Target != "" && d.Target != hash && !force {
-			return nil, fmt.Errorf("%s: trained for a target with weight hash %.12s, but %s has %.12s (--force to tie it to that all the same)",
-				dir, d.Target, target, hash)
-		}
+		defer func() { _ = t.Close() }() // only read
 	}
-	if err := d.SaveHead(out, hash); err != nil {
-		return nil, err
+	r, err := d.Import(out, t, force)
+	var tied *checkpoints.TiedError
+	if errors.As(err, &tied) {
+		return nil, fmt.Errorf("%s: trained for a target with weight hash %.12s, but %s has %.12s (--force to tie it to that all the same)",
+			dir, tied.Trained, target, tied.Given)
 	}
-	return &imported{Out: out, Layout: d.Layout, File: d.File, Tensors: len(d.Tensors), Target: hash, Notes: d.Notes}, nil
+	return r, err
 }

@@ -1,0 +1,163 @@
+package checkpoints
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"talf/model"
+	"talf/model/arch"
+	"talf/model/safetensors"
+)
+
+// A Target is a draft head's target, as far as its files describe it: nothing is loaded
+// onto a device.
+type Target struct {
+	Dir     string
+	Spec    *arch.Spec
+	Classes []string // "architectures" of its config.json
+
+	set *safetensors.Set
+}
+
+// OpenTarget opens the model in dir.
+func OpenTarget(dir string) (*Target, error) {
+	t := &Target{Dir: dir}
+	var err error
+	if t.Spec, err = arch.Load(dir); err != nil {
+		return nil, err
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, ConfigFile))
+	if err != nil {
+		return nil, err
+	}
+	var conf struct {
+		Architectures []string `json:"architectures"`
+	}
+	if err := json.Unmarshal(raw, &conf); err != nil {
+		return nil, fmt.Errorf("%s: architectures: %w", dir, err)
+	}
+	t.Classes = conf.Architectures
+	if t.set, err = safetensors.OpenDir(dir); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Close ends the mappings of the weights.
+func (t *Target) Close() error { return t.set.Close() }
+
+// Hash returns the hash of the weights, which ties heads to their target.
+func (t *Target) Hash() string { return model.HashOf(t.set) }
+
+// Embed returns the embedding, of shape [vocabulary][hidden]. It is valid until Close.
+func (t *Target) Embed() (safetensors.Tensor, error) {
+	return t.set.Get(t.Spec.Weight(arch.Embed, 0))
+}
+
+// Fits refuses a head for a target of other sizes.
+func (t *Target) Fits(d *Draft) error {
+	s, hidden := d.Spec, 0
+	if d.Eagle3 != nil {
+		s, hidden = d.Eagle3.Spec, d.Eagle3.TargetHidden
+	} else {
+		hidden = s.Hidden
+	}
+	if hidden != t.Spec.Hidden || s.Vocab != t.Spec.Vocab {
+		return fmt.Errorf("%s: a head for hidden size %d and vocabulary %d, but the target %s has %d and %d",
+			d.Dir, hidden, s.Vocab, t.Dir, t.Spec.Hidden, t.Spec.Vocab)
+	}
+	return nil
+}
+
+// For makes c an export of d for the target t: its rope is compared with the one that
+// the reader would use, and its embedding is added to a head that has none. The embedding
+// is valid until t is closed.
+func (c *ExportConfig) For(d *Draft, t *Target) error {
+	if err := t.Fits(d); err != nil {
+		return err
+	}
+	e, err := t.Embed()
+	if err != nil {
+		return err
+	}
+	c.Target, c.Embed, c.TargetClasses = t.Spec, &e, t.Classes
+	return nil
+}
+
+// FindDraft opens the draft head that a user means by path: a directory that OpenDraft
+// reads, or a checkpoint of talf's as Find finds it, whose files are compared with its
+// manifest.
+func FindDraft(path string) (*Draft, error) {
+	dir, err := Find(path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := ReadManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	if m != nil {
+		if m.Kind != KindHead {
+			return nil, fmt.Errorf("%s: a language model, want a draft head", dir)
+		}
+		if err := m.Verify(dir, ConfigFile, WeightsFile); err != nil {
+			return nil, err
+		}
+	}
+	return OpenDraft(dir)
+}
+
+// Imported says what Import wrote.
+type Imported struct {
+	Out     string   `json:"out"`
+	Layout  string   `json:"layout"` // in which the head was found
+	File    string   `json:"file"`   // from which its weights were read
+	Tensors int      `json:"tensors"`
+	Target  string   `json:"target,omitempty"` // hash of the weights that it is tied to
+	Notes   []string `json:"notes,omitempty"`
+}
+
+// A TiedError refuses to tie a head to another target than the one it was trained for.
+// It holds the hashes of both targets' weights.
+type TiedError struct{ Trained, Given string }
+
+func (e *TiedError) Error() string {
+	return fmt.Sprintf("trained for a target with weight hash %.12s, not for one with %.12s", e.Trained, e.Given)
+}
+
+// Import writes d to the new or empty directory out in the format of talf's own heads.
+// A target, if not nil, must have the head's sizes, and the head is tied to its weights. A
+// head that is tied to others is refused with a *TiedError unless forced.
+func (d *Draft) Import(out string, t *Target, force bool) (*Imported, error) {
+	hash := d.Target
+	if t != nil {
+		if err := t.Fits(d); err != nil {
+			return nil, err
+		}
+		hash = t.Hash()
+		if d.Target != "" && d.Target != hash && !force {
+			return nil, fmt.Errorf("%s: %w", d.Dir, &TiedError{d.Target, hash})
+		}
+	}
+	if err := d.SaveHead(out, hash); err != nil {
+		return nil, err
+	}
+	return &Imported{Out: out, Layout: d.Layout, File: d.File, Tensors: len(d.Tensors), Target: hash, Notes: d.Notes}, nil
+}
+
+// String returns the lines that tell a user what was written.
+func (r *Imported) String() string {
+	var b strings.Builder
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	fmt.Fprintf(&b, "%s: %d tensors from %s in the layout of %s", r.Out, r.Tensors, r.File, r.Layout)
+	if r.Target != "" {
+		fmt.Fprintf(&b, ", for target %.12s", r.Target)
+	}
+	b.WriteString("\n")
+	return b.String()
+}
