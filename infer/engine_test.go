@@ -561,7 +561,7 @@ func TestAStopStringBeforeAnUnfinishedCharacterEndsTheText(t *testing.T) {
 }
 
 // What was held back counts when the output ends, stop strings included.
-func TestTextHeldBackComesAtTheEnd(t *testing.T) {
+func TestTextHeldBackIsEmittedAtTheEnd(t *testing.T) {
 	e := tableEngine(3)
 	for stop, want := range map[string]string{"": "\ufffd", "\ufffd": ""} {
 		req := plainRequest(t, 1)

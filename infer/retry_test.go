@@ -115,7 +115,7 @@ func TestRoundsCutShortAreBegunAgain(t *testing.T) {
 
 // What lies behind the end of the output counts nowhere, though a path through it
 // was accepted: not in τ, not in the histogram, not by depth or rank.
-func TestNothingBehindTheEndIsCounted(t *testing.T) {
+func TestNothingAfterTheEndIsCounted(t *testing.T) {
 	for seed := uint64(0); ; seed++ {
 		e := tableEngine(9)
 		e.Target.(*drafttest.Target).Table.Seed = seed

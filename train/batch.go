@@ -40,7 +40,7 @@ type headBatch struct {
 	above, here []int32 // row of each position of one sequence in two consecutive passes of HASS
 }
 
-// labelling returns what a loss must know of the data and of the draft vocabulary.
+// labelling returns what a loss needs to know about the data and the draft vocabulary.
 func labelling(m data.Meta, v *vocabulary) loss.Labelling {
 	l := loss.Labelling{Depth: m.Depth, K: m.K}
 	if v != nil {
@@ -49,8 +49,8 @@ func labelling(m data.Meta, v *vocabulary) loss.Labelling {
 	return l
 }
 
-// newHeadBatch adds a head to g with room for rows positions of labelled text. plan
-// says how the head is run.
+// newHeadBatch adds a head to g with room for rows positions of labelled text. plan says how the
+// head is run.
 func newHeadBatch(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta data.Meta, plan loss.Plan, vocab *vocabulary, rows int) *headBatch {
 	b := &headBatch{hidden: meta.Hidden, meta: meta, plan: plan, vocab: vocab}
 	sh := net.Shape{Rows: rows, Branch: meta.Branch, Levels: plan.Levels, Detach: plan.Detach}
@@ -97,8 +97,8 @@ func (b *headBatch) reset() {
 	}
 }
 
-// add appends a record, whose span must fit. feat is f [T][H]; in is what the head is
-// fed in its place, perhaps with noise.
+// add appends a record, whose span must fit. feat is f [T][H]; in is the features that the head
+// is fed instead, perhaps with noise.
 func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 	n := mix.Span(r, limit)
 	l0 := b.head.Levels[0]
@@ -158,8 +158,8 @@ func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 	return nil
 }
 
-// prob returns the probability of the target's token x by the labels of a row, 0 if
-// they do not have it.
+// prob returns the probability of the target's token x by the labels of a row, 0 if they do not
+// include it.
 func (b *headBatch) prob(level, row int, x int32) float64 {
 	s, d := b.labels[level], b.vocab.draft(x)
 	if d < 0 {
@@ -176,8 +176,8 @@ func (b *headBatch) prob(level, row int, x int32) float64 {
 	return 0
 }
 
-// label appends the labels of node n of r (an index into the nodes of all its trees),
-// which count times times.
+// label appends the labels of node n of r (an index into the nodes of all its trees), which
+// count the given number of times.
 func (b *headBatch) label(level int, r *data.Record, n int, times float32) {
 	s := b.labels[level]
 	var top int32
@@ -211,10 +211,9 @@ func (b *headBatch) label(level int, r *data.Record, n int, times float32) {
 	b.mask[level], b.top[level] = append(b.mask[level], times), append(b.top[level], top)
 }
 
-// inside maps labels over the target's tokens to the draft vocabulary, appends them,
-// and returns how many times they count then. ids is nil if p is the full distribution;
-// tail has one value or none. Nothing is known of the tail's tokens: all of it counts
-// as inside.
+// inside maps labels over the target's tokens to the draft vocabulary, appends them, and returns
+// how many times they now count. ids is nil if p is the full distribution; tail has at most one
+// value. The tail's tokens are unknown, so all of it counts as inside.
 func (b *headBatch) inside(level int, ids []int32, p, tail []float32, top int32, times float32) float32 {
 	s := b.labels[level]
 	from, probs := len(s.Prob), &s.Prob

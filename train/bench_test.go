@@ -148,8 +148,8 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 	for _, lv := range bt.head.Levels {
 		rows += lv.Rows.N
 	}
-	// Products with weights, forward and both gradients, and the LM head forward
-	// and back; the feature half of fc once per parent.
+	// Products with weights, forward and both gradients, and the LM head forward and back; the
+	// feature half of fc once per parent.
 	weights := 4*spec.Hidden*spec.Hidden + 3*spec.Hidden*spec.FFN + spec.Hidden*spec.Hidden
 	flop := 6*float64(rows)*float64(weights) + 4*float64(rows)*float64(spec.Hidden*spec.Vocab) + 6*float64(min(rows, 5*seqs*length))*float64(spec.Hidden*spec.Hidden)
 	b.ReportMetric(flop*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")

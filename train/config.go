@@ -1,10 +1,10 @@
-// Package train fits draft heads to a target's trees and labels, and small language models
-// to text. Gorgonia builds the gradients over fused operations (train/internal/gg). Losses
-// are in train/loss, the choice of data in train/mix, the ranks of one run in train/dist.
+// Package train fits draft heads to a target's trees and labels, and small language models to
+// text. Gorgonia builds the gradients over fused operations (train/internal/gg). Losses are in
+// train/loss, the choice of data in train/mix, the ranks of one run in train/dist.
 //
-// A run is a function of its configuration and data. No bit of the result depends on the
-// number of threads, or on where the run was stopped: run again, it continues from its
-// last checkpoint.
+// A run is a function of its configuration and data. No bit of the result depends on the number
+// of threads, or on where the run was stopped: started again, it continues from its last
+// checkpoint.
 package train
 
 import (
@@ -34,7 +34,7 @@ type Config struct {
 	// Stages, if there are any, run one after another, in place of Loss, Steps, LR, MinLR
 	// and Warmup.
 	Stages []Stage `json:"stages,omitempty"`
-	// Patience ends a stage after so many evaluations without a better one; 0: never.
+	// Patience ends a stage after this many evaluations without a better one; 0: never.
 	Patience int `json:"patience,omitempty"`
 
 	Noise float64 `json:"noise"` // width of uniform noise on a head's input features, divided by length/512; EAGLE's script: 0.2
@@ -63,7 +63,7 @@ const (
 	BF16 = "bf16"
 )
 
-// lmHead returns the type that the target's LM head is kept in.
+// lmHead returns the type in which the target's LM head is kept.
 func (c Config) lmHead() compute.DType {
 	if c.DType == BF16 {
 		return compute.BF16

@@ -50,7 +50,7 @@ func onEmulatedDevice(t *testing.T) bool {
 	return false
 }
 
-// cudaTarget is tinyTarget on a CUDA device.
+// cudaTarget returns tinyTarget on a CUDA device.
 func cudaTarget(t *testing.T, c cuda.Config) *model.Model {
 	t.Helper()
 	dev, err := cuda.New(c)
@@ -70,8 +70,7 @@ func curve(t *testing.T, target *model.Model, set *data.Set, cfg Config, out str
 	return logOf(t, out)
 }
 
-// far returns how far the curves are apart: losses and norms relative to want's,
-// evaluations likewise.
+// far returns the distance of the curves: losses, norms and evaluations relative to want's.
 func far(t *testing.T, got, want []metric) (apart float64) {
 	t.Helper()
 	if len(got) != len(want) || len(got) == 0 {
@@ -91,9 +90,9 @@ func far(t *testing.T, got, want []metric) (apart float64) {
 	return apart
 }
 
-// TestCUDATrainsAsTheCPUDoes holds a device's curves of loss, gradient norm and
-// evaluation to the CPU's. Both multiply in f32 and differ by the order of sums; in
-// bfloat16 a device has 8 bits of every factor.
+// TestCUDATrainsAsTheCPUDoes compares a device's curves of loss, gradient norm and evaluation
+// with the CPU's. Both multiply in f32 and differ in the order of sums; in bfloat16 a device has
+// 8 bits of every factor.
 func TestCUDATrainsAsTheCPUDoes(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
@@ -130,8 +129,8 @@ func TestCUDATrainsAsTheCPUDoes(t *testing.T) {
 	}
 }
 
-// TestCUDAGoesOnWithTheSameBits interrupts a run on a device by its steps.
-func TestCUDAGoesOnWithTheSameBits(t *testing.T) {
+// TestCUDAContinuesWithTheSameBits interrupts a run on a device at its steps.
+func TestCUDAContinuesWithTheSameBits(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
 	}
@@ -161,7 +160,7 @@ func TestCUDAGoesOnWithTheSameBits(t *testing.T) {
 	sameFiles(t, "a run that was interrupted", files(t, parts), files(t, whole))
 }
 
-// TestCUDANamesWhatIsNotFinite lets a run on a device diverge.
+// TestCUDANamesWhatIsNotFinite makes a run on a device diverge.
 func TestCUDANamesWhatIsNotFinite(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
@@ -190,8 +189,8 @@ func TestCUDANamesWhatIsNotFinite(t *testing.T) {
 	}
 }
 
-// TestCUDAIsRefusedToSeveralRanks is told to all of them, for heads and for language
-// models.
+// TestCUDAIsRefusedToSeveralRanks checks that all of them get the error, for heads and for
+// language models.
 func TestCUDAIsRefusedToSeveralRanks(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return

@@ -14,7 +14,7 @@ import (
 	"talf/train/mix"
 )
 
-// smallDisk is a directory on a file system of that size.
+// smallDisk returns a directory on a file system of this size.
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	disk := t.TempDir()
@@ -29,7 +29,7 @@ func smallDisk(t *testing.T, size string) string {
 	return disk
 }
 
-// A model that does not fit its disk leaves nothing: with room it is written to the
+// A model that does not fit on its disk leaves nothing; once there is room, it is written to the
 // same directory.
 func TestAModelIsExportedWholeOrNotAtAll(t *testing.T) {
 	disk := smallDisk(t, "12k")
@@ -59,8 +59,8 @@ func TestAModelIsExportedWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// A disk that is really full: the run ends with one error that names the file, the
-// checkpoint before is whole, and with room again the run ends with the same bits.
+// A disk that is really full: the run stops with one error that names the file, the previous
+// checkpoint is intact, and once there is room the run finishes with the same bits.
 func TestAFullDiskLosesNoCheckpoint(t *testing.T) {
 	disk := smallDisk(t, "128k")
 	dev := device(t, 1)

@@ -13,9 +13,9 @@ import (
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// diverged explains why the loss or the gradients of a step are infinite or NaN (what
-// says which): it names the first operation with such an output, and the data. The
-// weights are still those of the step before, and no checkpoint is touched.
+// diverged explains why the loss or the gradients of a step (what says which) are infinite or
+// NaN: it names the first operation with such an output, and the data. The weights are still
+// those of the step before, and no checkpoint is touched.
 func (t *trainer) diverged(ctx context.Context, step, micro int, what string) error {
 	fail := func(what, advice string) error { return fmt.Errorf("step %d: %s: %s", step, what, advice) }
 	const advice = "the run has diverged; try a smaller lr"

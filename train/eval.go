@@ -12,15 +12,15 @@ type Eval struct {
 	Loss      float64     `json:"loss"` // sum of the levels' losses per position; of a language model: per token
 	Positions int         `json:"positions"`
 	Levels    []LevelEval `json:"levels"`
-	// Tau and TauGreedy are of a head only: the expected number of tokens per target
-	// pass, the target's own token included, if the head drafts as many tokens below
-	// every node as the stored trees have on a level. Tau is for sampling at temperature
-	// 1, TauGreedy for temperature 0. Both are lower bounds (see headEval.tau).
+	// Tau and TauGreedy are set only for heads: the expected number of tokens per target pass,
+	// including the target's own token, if the head drafts as many tokens below every node as
+	// the stored trees have on a level. Tau is for sampling at temperature 1, TauGreedy for
+	// temperature 0. Both are lower bounds (see headEval.tau).
 	Tau       float64 `json:"tau,omitempty"`
 	TauGreedy float64 `json:"tau_greedy,omitempty"`
 }
 
-// score is what the best checkpoint has most of.
+// score is what the best checkpoint maximises.
 func (e *Eval) score() float64 {
 	if e.Tau > 0 {
 		return e.Tau
@@ -60,8 +60,7 @@ type evalShare struct {
 	Parts  []evalPart `json:"parts"`
 }
 
-// An evalPart is the contribution of one held-out sequence, or of one packed batch of
-// them.
+// An evalPart is the contribution of one held-out sequence, or of one packed batch of them.
 type evalPart struct {
 	At        int       `json:"at"` // number of the sequence or batch
 	Positions int       `json:"positions"`

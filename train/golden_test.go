@@ -134,7 +134,7 @@ func loadReference(t testing.TB, full bool) *reference {
 	return r
 }
 
-// build makes the graph of a loss over the reference batch, ready to run.
+// build builds the graph of a loss over the reference batch, ready to run.
 func (r *reference) build(t testing.TB, q compute.Queue, p *net.Params, l loss.Loss) (*gg.Graph, *headBatch, []loss.Term, *gg.Node) {
 	t.Helper()
 	g, err := gg.New(q)
@@ -191,7 +191,7 @@ func params(t testing.TB, q compute.Queue, spec *arch.Spec, set *safetensors.Set
 	return p
 }
 
-// relative is |a−b|∞ / |b|∞.
+// relative returns |a−b|∞ / |b|∞.
 func relative(a []float32, b []float64) float64 {
 	diff, top := 0.0, 0.0
 	for i := range b {
@@ -278,8 +278,8 @@ func (r *reference) numbers(t testing.TB, key string) map[string]float64 {
 	return out
 }
 
-// Every pass of HASS gives the reference's regression, cross-entropy and top-K
-// distillation, the last also where the data hold the 16 most likely tokens only.
+// Every pass of HASS gives the reference's regression, cross-entropy and top-K distillation, the
+// last also if the data have only the 16 most likely tokens.
 func TestHASSAgreesPassByPass(t *testing.T) {
 	for _, c := range []struct {
 		column int
@@ -344,8 +344,8 @@ func TestHASSAgreesPassByPass(t *testing.T) {
 	}
 }
 
-// alongText makes the reference's labels those of trees with one branch that
-// follow the text: what the target would have written had it answered greedily.
+// alongText makes the reference's labels those of trees with one branch that follow the text:
+// what the target would have written if it had answered greedily.
 func (r *reference) alongText() {
 	v := r.meta.Vocab
 	r.meta.Branch = 1
@@ -391,7 +391,7 @@ func TestTALFOnOneBranchIsHASSAlongGreedyText(t *testing.T) {
 	r.alongText()
 	hass, talf := rows(r, "hass:w_reg=0,w_cls=1,w_topk=0"), rows(r, "talf")
 
-	// One tree takes another token than the text does.
+	// One tree takes a token other than the text's.
 	const where = 4
 	first := r.records[0]
 	first.TreeTokens[3*(where+1)+1] = (first.TreeTokens[3*(where+1)+1] + 1) % int32(r.meta.Vocab)
@@ -550,8 +550,8 @@ func TestAdamWStepsAgreeWithTheReference(t *testing.T) {
 	}
 }
 
-// Data made with trees in answers only hold nothing elsewhere: not a bit of the
-// gradients may depend on it.
+// Data whose trees are limited to answers have nothing elsewhere: not a bit of the gradients may
+// depend on it.
 func TestLabelsThatNobodyTrainsOnDoNotCount(t *testing.T) {
 	for _, name := range []string{"eagle:w_reg=1,w_cls=0.1", "talf"} {
 		var grads [2][]net.Array

@@ -28,13 +28,13 @@ type ranked struct {
 	cfg  Config // Accum is of all ranks together
 	data string // directory
 	out  string
-	// job, unless it is nil, changes a rank's job.
+	// job, if not nil, changes a rank's job.
 	job func(rank int, j *HeadJob)
-	// ctx, unless it is nil, is a rank's context.
+	// ctx, if not nil, returns a rank's context.
 	ctx func(rank int) context.Context
 }
 
-// run trains on n ranks and returns what each says; n = 0 is a run without a group.
+// run trains on n ranks and returns each one's result; n = 0 is a run without a group.
 func (r ranked) run(n int) ([]Result, []error) {
 	r.t.Helper()
 	group := dist.Local(max(n, 1), nil)
@@ -65,7 +65,7 @@ func (r ranked) run(n int) ([]Result, []error) {
 	return res, errs
 }
 
-// ready makes launch run a trainer that is made already.
+// ready makes launch run an existing trainer.
 func ready(t *trainer) func() (*trainer, error) {
 	return func() (*trainer, error) { return t, nil }
 }
@@ -80,7 +80,7 @@ func (r ranked) trains(n int) []Result {
 	return res
 }
 
-// newRanked makes data for ranks that train on a few batches a step.
+// newRanked returns data for ranks that train on a few batches per step.
 func newRanked(t testing.TB, accum int) ranked {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -115,8 +115,8 @@ func weightsOf(t testing.TB, out string) map[string][]float32 {
 	return all
 }
 
-// apart is the largest difference of two runs' weights, over the largest weight of the
-// tensor.
+// apart returns the largest difference between two runs' weights, relative to the largest weight
+// of the tensor.
 func apart(t testing.TB, a, b map[string][]float32) (worst float64) {
 	t.Helper()
 	if len(a) != len(b) || len(a) == 0 {
@@ -133,9 +133,9 @@ func apart(t testing.TB, a, b map[string][]float32) (worst float64) {
 	return worst
 }
 
-// Ranks make the steps of one process that makes their batches one after the other. With
-// one batch each, added in the order of the ranks, they have its very bits; with more the
-// sums are rounded otherwise.
+// Ranks make the same steps as one process that runs their batches one after another. With one
+// batch each, added in the order of the ranks, they have the same bits; with more, the sums are
+// rounded differently.
 func TestRanksMakeTheStepsOfOneProcess(t *testing.T) {
 	for _, c := range []struct {
 		loss         string
@@ -173,7 +173,7 @@ func TestRanksMakeTheStepsOfOneProcess(t *testing.T) {
 		if c.tolerance > 0 {
 			continue
 		}
-		// Checkpoints, too, are those of one process, and so is the log.
+		// Checkpoints are also those of one process, and so is the log.
 		sameFiles(t, what, files(t, many.out), files(t, one.out))
 		a, b := logOf(t, many.out), logOf(t, one.out)
 		for i := range a {
@@ -185,9 +185,9 @@ func TestRanksMakeTheStepsOfOneProcess(t *testing.T) {
 	}
 }
 
-// A run goes on with any number of ranks that keeps its steps, and is refused with what
-// must be kept otherwise.
-func TestARunGoesOnWithOtherRanks(t *testing.T) {
+// A run continues with any number of ranks that keeps its steps; otherwise it is refused with an
+// error that says what must stay the same.
+func TestARunContinuesWithOtherRanks(t *testing.T) {
 	r := newRanked(t, 4)
 	whole, parts := r, r
 	whole.cfg.Steps, whole.out = 8, r.out+"-whole"
@@ -265,8 +265,8 @@ func TestOneInterruptedRankStopsAll(t *testing.T) {
 	}
 }
 
-// A rank that dies leaves the others waiting, until they are told to stop: the first
-// saves what was learnt, and the error says who is missing.
+// If a rank dies, the others wait until they are told to stop: the first saves what was learned,
+// and the error names the missing rank.
 func TestALostRankEndsTheRunWithACheckpoint(t *testing.T) {
 	for _, dies := range []int{1, 0} {
 		r := newRanked(t, 2)
@@ -312,7 +312,7 @@ func TestALostRankEndsTheRunWithACheckpoint(t *testing.T) {
 		if !errors.Is(err, dist.ErrLost) || !strings.Contains(err.Error(), fmt.Sprintf("rank %d has ended", dies)) {
 			t.Errorf("rank %d died: %v", dies, err)
 		}
-		want := map[int]int{1: 5, 0: 4}[dies] // rank 0 saves; where it is what died, its last stays
+		want := map[int]int{1: 5, 0: 4}[dies] // rank 0 saves; if it died, its last checkpoint stays
 		if dies == 1 && res.Dir == "" {
 			t.Error("no checkpoint is named")
 		}
@@ -331,8 +331,8 @@ func TestALostRankEndsTheRunWithACheckpoint(t *testing.T) {
 	}
 }
 
-// A quitter dies as the ranks compare their weights before a checkpoint, at the number
-// of such comparisons that it has left.
+// A quitter dies when the ranks compare their weights before a checkpoint, after the given
+// number of such comparisons.
 type quitter struct {
 	*dist.Member
 	left int
@@ -348,7 +348,7 @@ func (q *quitter) Gather(ctx context.Context, msg []byte) ([][]byte, error) {
 	return q.Member.Gather(ctx, msg)
 }
 
-// A rank that dies between a step and its checkpoint does not take the step with it.
+// A rank that dies between a step and its checkpoint does not lose the step.
 func TestARankLostBeforeACheckpointCostsNoStep(t *testing.T) {
 	r := newRanked(t, 2)
 	r.cfg.Steps, r.cfg.SaveEvery, r.cfg.EvalEvery = 1000, 2, 0
@@ -369,7 +369,7 @@ func TestARankLostBeforeACheckpointCostsNoStep(t *testing.T) {
 		job := HeadJob{Target: tinyTarget(t, device(t, 1)), Data: mix.Only(set), Out: r.out, Group: m}
 		var g dist.Group = m
 		if rank == 1 {
-			// Configurations, the weights to begin with, those of step 2, and those of step 4.
+			// Configurations, the initial weights, those of step 2, and those of step 4.
 			g = &quitter{m, 4, func() {
 				m.Leave()
 				cancel()
@@ -418,8 +418,8 @@ func (h hooked) Gather(ctx context.Context, msg []byte) ([][]byte, error) {
 	return got, err
 }
 
-// What rank 0 could not note behind the very last step is told by all.
-func TestABestThatCannotBeMarkedIsToldAtTheEnd(t *testing.T) {
+// If rank 0 cannot record something after the very last step, all ranks report it.
+func TestABestThatCannotBeMarkedIsReportedAtTheEnd(t *testing.T) {
 	r := newRanked(t, 2)
 	r.cfg.Steps, r.cfg.SaveEvery, r.cfg.EvalEvery = 2, 0, 0 // evaluated and saved once, at the end
 	r.job = func(rank int, j *HeadJob) {
@@ -446,7 +446,7 @@ func TestABestThatCannotBeMarkedIsToldAtTheEnd(t *testing.T) {
 	}
 }
 
-// What goes wrong on one rank ends all with its words.
+// An error on one rank stops all of them with the same message.
 func TestAnErrorOfOneRankIsEveryones(t *testing.T) {
 	r := newRanked(t, 2)
 	r.cfg.Steps = 4
@@ -492,7 +492,7 @@ func TestAnErrorOfOneRankIsEveryones(t *testing.T) {
 			}
 		}
 	}
-	// Bad numbers that all ranks have are named once, wherever they are met.
+	// Non-finite values that all ranks have are named once, wherever they occur.
 	bad := r
 	bad.job = func(_ int, j *HeadJob) { j.Data = mix.Only(poisoned) }
 	bad.out = filepath.Join(t.TempDir(), "run")
@@ -507,8 +507,8 @@ func TestAnErrorOfOneRankIsEveryones(t *testing.T) {
 	}
 }
 
-// Early stops and best checkpoints are decided alike on all ranks: a run with patience
-// through two stages has the files of one process.
+// Early stops and best checkpoints are decided alike on all ranks: a run with patience and two
+// stages has the files of one process.
 func TestRanksStopEarlyTogether(t *testing.T) {
 	r := newRanked(t, 2)
 	r.cfg.EvalEvery, r.cfg.Patience, r.cfg.LR = 1, 2, 0.1
@@ -522,8 +522,8 @@ func TestRanksStopEarlyTogether(t *testing.T) {
 	sameFiles(t, "with patience", files(t, many.out), files(t, one.out))
 }
 
-// Ranks whose weights have come apart are stopped before they are saved.
-func TestWeightsThatComeApartAreNoticed(t *testing.T) {
+// Ranks whose weights have diverged are stopped before they save.
+func TestWeightsThatDivergeAreNoticed(t *testing.T) {
 	r := newRanked(t, 2)
 	group := dist.Local(2, nil)
 	errs := make([]error, 2)
@@ -559,7 +559,7 @@ func TestWeightsThatComeApartAreNoticed(t *testing.T) {
 	}
 }
 
-// A language model's ranks, too, are one process.
+// The ranks of a language model are also equal to one process.
 func TestRanksTrainALanguageModel(t *testing.T) {
 	docs := make([][]int32, 40)
 	for i := range docs {

@@ -122,8 +122,8 @@ func TestUnknownTypesAreRefused(t *testing.T) {
 	}
 }
 
-// Where the target's weights are bfloat16, its LM head is what it was, and the loss of
-// the first step has the bits of float32's: the forward pass rounds nothing.
+// If the target's weights are bfloat16, its LM head is unchanged, and the loss of the first step
+// has the bits of float32's: the forward pass rounds nothing.
 func TestTheForwardPassOfAHalfRunRoundsNothing(t *testing.T) {
 	dev := device(t, 1)
 	ts := tinyTensors()

@@ -2,10 +2,10 @@ package train
 
 import "talf/data"
 
-// addPasses appends the aligned passes of HASS after the first. Level l at position i is
-// pass l+1, which is fed the f̂ of level l−1 at position i−1. A row that no position that
-// counts depends on is left out. So is a row that would be fed a token outside the draft
-// vocabulary, and every row below it: the head never drafts them.
+// addPasses appends the aligned passes of HASS after the first. Level l at position i is pass
+// l+1, which is fed the f̂ of level l−1 at position i−1. Rows on which no position that counts
+// depends are left out. So is a row that would be fed a token outside the draft vocabulary, and
+// every row below it: the head never drafts them.
 func (b *headBatch) addPasses(r *data.Record, feat []float32, first int32, n int) {
 	b.above, b.here = b.above[:0], b.here[:0]
 	for i := range n {

@@ -13,9 +13,9 @@ import (
 	"talf/train/loss"
 )
 
-// hassGolden is what testdata/hass/make.py makes: three short sequences in which the
-// first, the second and both of the first two positions count, and HASS's loss and
-// gradients on them by automatic differentiation of all passes in float64.
+// hassGolden returns the output of testdata/hass/make.py: three short sequences in which the
+// first, the second and both of the first two positions count, with HASS's loss and gradients by
+// automatic differentiation of all passes in float64.
 func hassGolden(t testing.TB) (r *reference, golden *safetensors.Set) {
 	t.Helper()
 	open := func(name string) *safetensors.Set {
@@ -47,8 +47,8 @@ func hassGolden(t testing.TB) (r *reference, golden *safetensors.Set) {
 	return r, open("golden.safetensors")
 }
 
-// Where the first positions of a text count, one row stands for several passes of HASS:
-// it must count for each of them.
+// At the start of a text one row stands for several passes of HASS: it must count for each of
+// them.
 func TestHASSCountsRepeatedPassesAtTheStartOfAText(t *testing.T) {
 	for name, spec := range map[string]string{
 		"detach": "hass:w_reg=1,w_cls=0.1,w_topk=1,top=3",

@@ -68,8 +68,8 @@ func (f Features) Validate() error {
 	return fmt.Errorf("features is %q, want %s, %s or %s", string(f), FeaturesAuto, FeaturesStored, FeaturesRecompute)
 }
 
-// Head trains a draft head. When ctx ends, it saves a checkpoint and returns ctx's error.
-// All ranks of a group call it, and end with the same error.
+// Head trains a draft head. When ctx ends, it saves a checkpoint and returns ctx's error. All
+// ranks of a group call it, and return the same error.
 func Head(ctx context.Context, cfg Config, job HeadJob) (Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return Result{}, err
@@ -231,7 +231,7 @@ func (h *headTask) lossOf(s Stage) (loss.Loss, error) {
 	return loss.Parse(s.Loss)
 }
 
-// initFromTarget copies the target's last layers, whose form must be that of a head's.
+// initFromTarget copies the target's last layers, which must have the form of a head's.
 func (h *headTask) initFromTarget() error {
 	s := h.job.Target.Spec()
 	if s.Arch != "llama" && s.Arch != "mistral" || s.QKVBias || s.OBias || s.MLPBias {
@@ -310,7 +310,7 @@ func (h *headTask) tempered(q compute.Queue, temp float32) (*gg.Tensor, error) {
 	return frozen(q, "lm_head", w, host)
 }
 
-// frozen returns what w holds, without a second copy if the device's operations accept a
+// frozen returns the contents of w, without a second copy if the device's operations accept a
 // weight as a buffer.
 func frozen(q compute.Queue, name string, w compute.Weight, host func() ([]float32, error)) (*gg.Tensor, error) {
 	if t := gg.Packed(name, w, host); t != nil {
@@ -368,7 +368,7 @@ func (h *headTask) initWeights() error {
 		return fmt.Errorf("initial head: %w", err)
 	}
 	defer func() { _ = set.Close() }() // only read
-	// A head that did not come from a checkpoint may still say whose it is.
+	// A head that did not come from a checkpoint may still name its target.
 	if of := set.Metadata()[head.MetaTarget]; of != "" && of != h.job.Target.Hash() && !h.job.Force {
 		return fmt.Errorf("initial head: %s: trained for a target with weight hash %.12s…, but this one has %.12s… (force to begin with it all the same)", dir, of, h.job.Target.Hash())
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// An evaluation as good as the best is none better: the earlier checkpoint stays the
-// best, and patience runs out.
+// An evaluation that equals the best one is no better: the earlier checkpoint stays the best,
+// and patience runs out.
 func TestAnEqualScoreIsNoBetter(t *testing.T) {
 	tr := &trainer{}
 	for i, c := range []struct {
@@ -27,8 +27,8 @@ func TestAnEqualScoreIsNoBetter(t *testing.T) {
 	}
 }
 
-// Sums over two sequences on two levels, by hand: a level's loss is by node, their sum
-// by position.
+// Sums over two sequences on two levels, by hand: a level's loss is per node, their sum per
+// position.
 func TestSharesOfAnEvaluationAddUp(t *testing.T) {
 	share := func(p evalPart) json.RawMessage {
 		b, err := json.Marshal(evalShare{Held: 2, Levels: 2, Trees: true, Parts: []evalPart{p}})
@@ -63,7 +63,7 @@ func TestSharesOfAnEvaluationAddUp(t *testing.T) {
 	}
 }
 
-// The last document is trained on whatever fraction is held out.
+// The last document is used for training whatever fraction is held out.
 func TestOneDocumentIsTrainedOn(t *testing.T) {
 	cfg := tinyConfig()
 	cfg.Rows, cfg.Accum, cfg.Held = 16, 1, 0.9

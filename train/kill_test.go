@@ -36,8 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child trains in dir/run with the target and data beside it, and says so after
-// every step.
+// child trains in dir/run with the target and data in dir, and reports every step.
 func child(dir string) error {
 	dev, err := cpu.New(cpu.Default())
 	if err != nil {
@@ -94,8 +93,8 @@ func TestKilledRunsEndWithTheSameBits(t *testing.T) {
 	}
 	tinyDataIn(t, filepath.Join(dir, "data"), tinyTarget(t, dev), 30, data.BF16)
 
-	// start runs a child and kills it the given time after it made so many steps;
-	// it reports whether the child ended by itself.
+	// start runs a child and kills it the given time after it has made this many steps; it
+	// reports whether the child finished by itself.
 	start := func(out string, steps int, after time.Duration) (done bool) {
 		t.Helper()
 		c := exec.Command(os.Args[0], "-test.run=^$")
@@ -152,7 +151,7 @@ func TestKilledRunsEndWithTheSameBits(t *testing.T) {
 		t.Fatal(last, err)
 	}
 	sameFiles(t, fmt.Sprintf("seed %d", seed), files(t, filepath.Join(whole, filepath.Base(last))), files(t, last))
-	// The log, too, is that of a run that was never stopped, but for the time taken.
+	// The log is also that of a run that was never stopped, except for the times.
 	a, b := logOf(t, whole), logOf(t, out)
 	for i := range a {
 		a[i].Seconds, b[i].Seconds = 0, 0

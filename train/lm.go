@@ -29,12 +29,12 @@ type LMJob struct {
 	Docs   [][]int32  // tokenised documents, with BOS and EOS where they are wanted
 	Window int        // how many tokens a prediction sees at most; longer documents are cut
 	Out    string     // directory of checkpoints, where a stopped run continues
-	// Extra are files to put beside the weights, by name: the tokenizer's.
+	// Extra are files to put next to the weights, by name: the tokenizer's.
 	Extra  map[string][]byte
 	Report func(Progress)
 	// Profile is a directory for a profile of the run (see profile.Report); "": none.
 	Profile string
-	// Arithmetic is as HeadJob's.
+	// Arithmetic is the same as HeadJob's.
 	Arithmetic string
 	Group      dist.Group // as HeadJob's; Spec and Docs must be the same on all ranks
 }
@@ -201,9 +201,9 @@ func (l *lmTask) build(int) (program, error) {
 	return program{graph: g, nodes: l.lm.Nodes, total: total.Node}, g.Compile(total.Node, l.lm.Nodes...)
 }
 
-// lmIdentity is what a run must have in common with a checkpoint to continue from it.
-// Its text never changes for the same job, whatever arch.Spec looks like: a run that an
-// older version began goes on. So it has fields that only other families give a value.
+// lmIdentity is what a run must have in common with a checkpoint to continue from it. Its text
+// never changes for the same job, whatever arch.Spec looks like, so that runs started by older
+// versions continue. Therefore it has fields to which only other families give a value.
 func lmIdentity(job LMJob) ([]byte, error) {
 	s := job.Spec
 	type rope struct {

@@ -10,7 +10,7 @@ import (
 	"talf/train/profile"
 )
 
-// A machine is what a run computes with.
+// A machine is what a run computes on.
 type machine struct {
 	queue compute.Queue
 	ops   compute.TrainOps // the queue's

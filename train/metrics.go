@@ -9,7 +9,7 @@ import (
 	"talf/internal/jsonl"
 )
 
-// MetricsFile is the log beside the checkpoints: one JSON object per step.
+// MetricsFile is the log next to the checkpoints: one JSON object per step.
 const MetricsFile = "metrics.jsonl"
 
 // A metric is one line of the log.
@@ -24,17 +24,17 @@ type metric struct {
 	Eval      *Eval   `json:"eval,omitempty"`
 }
 
-// metric returns the log's line of p.
+// metric returns p as a line of the log.
 func (p Progress) metric() metric {
 	return metric{p.Step, p.Stage, p.Loss, p.LR, p.Norm, p.Positions, p.Seconds, p.Eval}
 }
 
-// progress returns what the line says.
+// progress returns the line as a Progress.
 func (m metric) progress() Progress {
 	return Progress{Step: m.Step, Stage: m.Stage, Loss: m.Loss, LR: m.LR, Norm: m.Norm, Positions: m.Positions, Seconds: m.Seconds, Eval: m.Eval}
 }
 
-// metricsLog describes the log. Each of its lines is given to line.
+// metricsLog describes the log. line is called for each of its lines.
 func metricsLog(line func(metric) error) jsonl.Config {
 	return jsonl.Config{
 		Kind: "a log of training steps", Start: `{"step":`,
@@ -70,8 +70,8 @@ func ReadMetrics(path string) ([]Progress, error) {
 	return all, nil
 }
 
-// openLog opens the log on rank 0. It drops the lines of steps that will be made again,
-// whatever a crash has left there.
+// openLog opens the log on rank 0. It drops the lines of steps that will be made again, which a
+// crash may have left.
 func (t *trainer) openLog() error {
 	if t.store == nil {
 		return nil

@@ -20,7 +20,8 @@ import (
 	"talf/train/mix"
 )
 
-// Heads with several layers and with a bias are trained, go on, load and decode.
+// Heads with several layers and with a bias can be trained, continued, loaded and used to
+// decode.
 func TestLargerHeadsTrainAndLoad(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -44,7 +45,7 @@ func TestLargerHeadsTrainAndLoad(t *testing.T) {
 		if s := h.Spec(); s.Layers != 2 || !s.FCBias {
 			t.Errorf("%s: loaded with %d layers and bias %v", name, s.Layers, s.FCBias)
 		}
-		// Another head begins with it; one of another shape does not.
+		// Another head starts from it; one of another shape does not.
 		cfg.Steps = 1
 		job := HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Init: res.Dir}
 		if _, err := Head(context.Background(), cfg, job); err != nil {
@@ -65,8 +66,8 @@ func TestLargerHeadsTrainAndLoad(t *testing.T) {
 	}
 }
 
-// A head may begin with the target's last layers: the norm before the first is
-// folded into its projections, later layers keep theirs.
+// A head may start from the target's last layers: the norm before the first is folded into its
+// projections; later layers keep theirs.
 func TestAHeadBeginsWithTheTargetsLayers(t *testing.T) {
 	dev := device(t, 1)
 	ts := tinyTensors()
@@ -146,8 +147,8 @@ func TestAHeadBeginsWithTheTargetsLayers(t *testing.T) {
 	}
 }
 
-// The noise on features is EAGLE's: uniform, (U − ½)·width·512/T of T tokens, other for
-// every sequence of every step, and the same for the same.
+// The noise on features is EAGLE's: uniform, (U − ½)·width·512/T for T tokens, different for
+// every sequence of every step, and equal for equal keys.
 func TestNoiseIsAsWideAsEAGLEs(t *testing.T) {
 	draw := func(tokens int, key ...uint64) (x []float32) {
 		x = make([]float32, 4000)
@@ -160,7 +161,7 @@ func TestNoiseIsAsWideAsEAGLEs(t *testing.T) {
 		for _, v := range draw(tokens, 1, 2, 3) {
 			sum, most = sum+float64(v), max(most, math.Abs(float64(v)))
 		}
-		// The deviation of the mean of 4000 is half/√12000.
+		// The standard deviation of the mean of 4000 is half/√12000.
 		if mean := sum / 4000; math.Abs(mean) > 5*half/math.Sqrt(12000) || most > half || most < 0.99*half {
 			t.Errorf("%d tokens: mean %v, at most %v, want 0 and %v", tokens, mean, most, half)
 		}
@@ -175,7 +176,7 @@ func TestNoiseIsAsWideAsEAGLEs(t *testing.T) {
 	}
 }
 
-// A loss of another module is trained with by its name, and so is continued and recorded.
+// A loss of another module is used, continued and recorded by its name.
 func TestALossOfAnotherModuleTrains(t *testing.T) {
 	target := tinyTarget(t, device(t, 1))
 	set := tinyData(t, target, 20, data.BF16)
@@ -209,8 +210,8 @@ func TestALossOfAnotherModuleTrains(t *testing.T) {
 	}
 }
 
-// What identifies a language model's run is that of the first version that trained one:
-// an unfinished run goes on whatever fields arch.Spec has gained since.
+// The identity of a language model's run is that of the first version that trained one: an
+// unfinished run continues whatever fields arch.Spec has gained since.
 func TestTheIdentityOfALanguageModelsRunIsPinned(t *testing.T) {
 	got, err := lmIdentity(LMJob{Spec: tinySpec(), Docs: [][]int32{{1, 2, 3}}, Window: 4})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"talf/train/profile"
 )
 
-// A profiled run has the bits of any other, and its files say what its steps did.
+// A profiled run has the bits of any other, and its files tell what its steps did.
 func TestAProfileSaysWhatAStepCosts(t *testing.T) {
 	dev := device(t, 2)
 	target := tinyTarget(t, dev)
@@ -69,8 +69,8 @@ func TestAProfileSaysWhatAStepCosts(t *testing.T) {
 	if !slices.IsSortedFunc(s.Ops, func(a, b profile.Op) int { return cmp.Compare(b.Seconds, a.Seconds) }) {
 		t.Error("the longest are not the first")
 	}
-	// Of a product, rows, inputs and outputs say all: gradients cost what the
-	// operation does, on as many rows.
+	// For a product, rows, inputs and outputs determine everything: a gradient costs as much as
+	// the operation, on as many rows.
 	spec := target.Spec()
 	lm, gu := by["soft_ce lm_head"], by["linear layers.0.gate_up"]
 	if lm.Calls < 2 || gu.Calls != lm.Calls {
@@ -96,7 +96,7 @@ func TestAProfileSaysWhatAStepCosts(t *testing.T) {
 	}
 }
 
-// A directory that cannot be made stops a run before its first step.
+// A directory that cannot be created stops a run before its first step.
 func TestAProfileThatCannotBeWrittenIsRefused(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -145,8 +145,8 @@ func TestAProfileThatCannotBeWrittenStopsAllRanks(t *testing.T) {
 	sameFiles(t, "a profiled run of two ranks", profiled, files(t, r.out))
 }
 
-// What was measured before a run was interrupted is written, and so is a profile of
-// the run that goes on.
+// The measurements of an interrupted run are written, and so is a profile of the run that
+// continues it.
 func TestAnInterruptedRunIsProfiled(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)

@@ -101,11 +101,11 @@ func (t *trainer) load() (*trainerState, *checkpoints.State, error) {
 	return &st, s, t.params.Import(s.Weights)
 }
 
-// theCPU names the arithmetic that is written as "".
+// theCPU names the arithmetic that is stored as "".
 const theCPU = "the CPU"
 
-// restore begins the stage of a checkpoint and goes to the step it is of. from is nil
-// on ranks that get the moments from rank 0.
+// restore begins the stage of a checkpoint and moves to its step. from is nil on ranks that get
+// the moments from rank 0.
 func (t *trainer) restore(st *trainerState, from *checkpoints.State) error {
 	if err := t.beginStage(st.Stage); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (c Config) sameRun(d Config) bool {
 	return reflect.DeepEqual(c, d)
 }
 
-// diff names the first field, by alphabet, in which d differs from c.
+// diff names the alphabetically first field in which d differs from c.
 func (c Config) diff(d Config) string {
 	a, b := c.fields(), d.fields()
 	keys := slices.Collect(maps.Keys(a))
@@ -174,7 +174,7 @@ func (c Config) diff(d Config) string {
 	return "equal"
 }
 
-// fields returns what a checkpoint keeps of c, by its JSON names.
+// fields returns the fields of c that a checkpoint stores, by their JSON names.
 func (c Config) fields() (fields map[string]any) {
 	raw, err := json.Marshal(c)
 	if err == nil {
@@ -186,7 +186,7 @@ func (c Config) fields() (fields map[string]any) {
 	return fields
 }
 
-// orNotGiven is the value of a field for a message.
+// orNotGiven returns the value of a field for a message.
 func orNotGiven(v any) any {
 	if v == nil {
 		return "not given"

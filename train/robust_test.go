@@ -54,8 +54,8 @@ func rewrite(t testing.TB, set *data.Set, edit func(i int, r *data.Record)) *dat
 	return out
 }
 
-// A run that meets numbers which are none says where they come from and leaves the
-// checkpoints of before alone.
+// A run that meets infinities or NaNs says where they come from and leaves the earlier
+// checkpoints alone.
 func TestNotANumberStopsTheRun(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -86,7 +86,7 @@ func TestNotANumberStopsTheRun(t *testing.T) {
 			out := t.TempDir()
 			res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(c.set), Out: out})
 			if err == nil && c.lr > 1 {
-				continue // this loss bears it
+				continue // this loss tolerates it
 			}
 			for _, want := range append(c.want, fmt.Sprintf("step %d:", res.Step+1)) {
 				if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -126,8 +126,8 @@ func TestNotANumberStopsTheRun(t *testing.T) {
 	}
 }
 
-// What is held out is data, too: numbers that are none are named, and no figure of
-// the log is made of them.
+// Held-out sequences are data too: infinities and NaNs in them are named, and no figure of the
+// log is computed from them.
 func TestNotANumberStopsAnEvaluation(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -154,8 +154,8 @@ func TestNotANumberStopsAnEvaluation(t *testing.T) {
 	}
 }
 
-// A language model whose weights spoil what is held out alone ends its run with
-// an error that names the document, not with a figure that is none.
+// A language model whose weights spoil only the held-out documents stops with an error that
+// names the document, not with a figure that is NaN.
 func TestNotANumberStopsALanguageModelsEvaluation(t *testing.T) {
 	dev := device(t, 1)
 	docs := make([][]int32, 12)
@@ -191,8 +191,8 @@ func TestNotANumberStopsALanguageModelsEvaluation(t *testing.T) {
 	}
 }
 
-// Weights that are too large, not the data, are named by the first operation that
-// overflows, and weights that are none themselves.
+// If the weights are too large, and not the data, the first operation that overflows is named;
+// NaN weights are named themselves.
 func TestTheOperationThatOverflowsIsNamed(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -263,7 +263,7 @@ func TestForeignCheckpointsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	// change saves the run's last step again, altered.
+	// change saves the run's last step again with changes.
 	change := func(edit func(c *checkpoints.Checkpoint)) string {
 		t.Helper()
 		dir, err := checkpoints.Find(good)
@@ -315,7 +315,7 @@ func TestForeignCheckpointsAreRefused(t *testing.T) {
 			}
 		}
 	}
-	// What an older release did not know is by default.
+	// Fields that an older release did not know have their defaults.
 	old := change(state(func(m map[string]any) { delete(m["config"].(map[string]any), "layers") }))
 	if res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: old}); err != nil || !res.Done {
 		t.Errorf("a checkpoint of before: %+v, %v", res, err)
@@ -360,7 +360,7 @@ func TestForeignCheckpointsAreRefused(t *testing.T) {
 	}
 }
 
-// Features are the same bits wherever they come from, and stored ones must be there.
+// Features are the same bits wherever they come from, and stored ones must exist if asked for.
 func TestStoredFeaturesMayBeRecomputed(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)

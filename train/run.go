@@ -29,7 +29,7 @@ type Progress struct {
 	Eval        *Eval   // of steps after which the run was evaluated
 }
 
-// A Result says where a run ended.
+// A Result says where a run stopped.
 type Result struct {
 	Step int     `json:"step"`
 	Dir  string  `json:"dir"`            // the last checkpoint; "" on all ranks but the first, which writes it
@@ -41,7 +41,7 @@ type Result struct {
 
 // A task is what differs between training heads and language models.
 type task interface {
-	// build builds the graph of a stage and goes to the start of the data.
+	// build builds the graph of a stage and moves to the start of the data.
 	build(stage int) (program, error)
 	// initWeights sets the weights of a new run.
 	initWeights() error
@@ -53,10 +53,10 @@ type task interface {
 	fill(ctx context.Context, i, step int) error
 	// evaluate evaluates this rank's share of the held-out sequences.
 	evaluate(ctx context.Context) (evalShare, error)
-	// place is where the next readStep starts in the data, and seek goes there.
+	// place returns where the next readStep starts in the data, and seek moves there.
 	place() (json.RawMessage, error)
 	seek(json.RawMessage) error
-	// describe fills in what a checkpoint holds besides weights and moments.
+	// describe fills in what a checkpoint stores besides weights and moments.
 	describe(*checkpoints.Checkpoint) error
 	// nonFinite names the sequence of micro-batch i that makes the graph's loss or
 	// gradients infinite or NaN; "" if no single one does.
@@ -200,7 +200,7 @@ func (t *trainer) train(ctx context.Context) (Result, error) {
 			if !dist.Interrupted(ctx, err) {
 				return res, err
 			}
-			// Save what was learnt before the step in progress.
+			// Save what was learned before the step in progress.
 			dir, serr := t.saveInEmergency()
 			res.Step, res.Dir = t.step(), dir
 			return res, errors.Join(err, serr)
@@ -283,7 +283,7 @@ func (t *trainer) completeStep(ctx context.Context, p Progress, res *Result) (er
 	return nil
 }
 
-// recordScore takes the score of an evaluation and reports whether it is the best so far.
+// recordScore records the score of an evaluation and reports whether it is the best so far.
 func (t *trainer) recordScore(step int, score float64) bool {
 	s := &t.state
 	if s.Peak == nil || score > *s.Peak {
@@ -298,8 +298,8 @@ func (t *trainer) recordScore(step int, score float64) bool {
 	return true
 }
 
-// beginStage prepares stage i, which starts from the weights as they are, with new
-// moments, from the start of the data and of its schedule, as a run of its own would.
+// beginStage prepares stage i, which starts from the current weights, with new moments, at the
+// start of the data and of its schedule, like a separate run.
 func (t *trainer) beginStage(i int) (err error) {
 	if t.program, err = t.task.build(i); err != nil {
 		return err
@@ -324,8 +324,8 @@ func newOptimiser(c Config, q compute.Queue, params []*gg.Tensor, alone bool) (*
 	}, q, params)
 }
 
-// nextStage goes on to the next stage. A stage that ended early hands over the best
-// weights of the run so far, any other its last weights.
+// nextStage moves to the next stage. A stage that stopped early hands over the best weights of
+// the run so far, any other its last weights.
 func (t *trainer) nextStage(ctx context.Context) error {
 	s := &t.state
 	early := t.opt.Step() < t.stages[s.Stage].Steps
@@ -356,7 +356,7 @@ func (t *trainer) importBest() error {
 	return errors.Join(err, set.Close())
 }
 
-// broadcast gives every rank the values that tensors have on rank 0.
+// broadcast gives every rank rank 0's values of tensors.
 func (t *trainer) broadcast(ctx context.Context, tensors []*gg.Tensor) error {
 	for _, x := range tensors {
 		if err := t.peers.Broadcast(ctx, x.Data); err != nil {

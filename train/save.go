@@ -21,9 +21,9 @@ type emergency struct {
 	err     error
 }
 
-// checkpoint saves the last finished step on rank 0. No rank goes on if rank 0 could
-// not write, or if the ranks no longer have the same weights. If a rank does not
-// answer, rank 0 saves without it.
+// checkpoint saves the last finished step on rank 0. No rank continues if rank 0 could not
+// write, or if the ranks no longer have the same weights. If a rank does not answer, rank 0
+// saves without it.
 func (t *trainer) checkpoint(ctx context.Context) (dir string, err error) {
 	if !t.peers.Alone() {
 		if err := t.peers.Same(ctx, []string{"weights"}, []string{hashWeights(t.params)}); err != nil {
@@ -91,7 +91,7 @@ func (t *trainer) save() (string, error) {
 	if err := t.task.describe(c); err != nil {
 		return fail(err)
 	}
-	// The log must have every saved step: it is not made again.
+	// The log must contain every saved step, because that step is not made again.
 	if err := t.log.Sync(); err != nil {
 		return "", err
 	}

@@ -11,10 +11,10 @@ import (
 	"talf/train/mix"
 )
 
-func TestARunOnSeveralSetsGoesOnWithTheSameBits(t *testing.T) {
+func TestARunOnSeveralSetsContinuesWithTheSameBits(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
-	// One of the sets holds no features: they are made of the target.
+	// One of the sets has no features: they are computed from the target.
 	shares := mix.Shares{{Set: tinyData(t, target, 40, data.BF16), Weight: 3}, {Set: tinyData(t, target, 15, data.None), Weight: 1}}
 	cfg := tinyConfig()
 	job := HeadJob{Target: target, Data: shares, Out: t.TempDir()}
@@ -47,8 +47,8 @@ func TestARunOnSeveralSetsGoesOnWithTheSameBits(t *testing.T) {
 	}
 }
 
-// Sequences that are packed into one batch do not see each other: what is trained
-// on one is the same, to the bit, whatever lies beside it.
+// Sequences that are packed into one batch do not see each other: the training on one of them is
+// the same, to the bit, whatever else is in the batch.
 func TestPackedSequencesDoNotSeeEachOther(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)

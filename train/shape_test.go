@@ -13,8 +13,8 @@ import (
 	"talf/train/mix"
 )
 
-// shapedData writes random sequences with trees of k nodes on each of so many
-// levels, every node below a random one of the level above, and their labels.
+// shapedData writes random sequences with trees of k nodes on each of depth levels, every node
+// below a random one of the level above, and their labels.
 func shapedData(t testing.TB, target *model.Model, k, depth int, labels data.LabelMode) *data.Set {
 	t.Helper()
 	spec := target.Spec()
@@ -78,9 +78,9 @@ func shapedData(t testing.TB, target *model.Model, k, depth int, labels data.Lab
 	return set
 }
 
-// Trees of any k and depth: the loss of every node is the cross-entropy of its own
-// label and of what the head, run along the node's path alone, predicts.
-func TestTreesOfAnyShapeAreLearnt(t *testing.T) {
+// For trees of any k and depth, the loss of every node is the cross-entropy of its own label and
+// the head's prediction along only the node's path.
+func TestTreesOfAnyShapeAreLearned(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
 	lm, err := target.HostLMHead()
@@ -120,8 +120,8 @@ func TestTreesOfAnyShapeAreLearnt(t *testing.T) {
 			if len(got) != c.depth {
 				t.Fatalf("%d terms", len(got))
 			}
-			// The path alone: a chain of the node's tokens below its position, in the
-			// graph of the evaluation, whose outputs are kept.
+			// Only the path: a chain of the node's tokens below its position, in the graph of
+			// the evaluation, whose outputs are kept.
 			eval := h.eval
 			feat, err := h.features(context.Background(), s.Record)
 			if err != nil {

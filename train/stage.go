@@ -11,19 +11,19 @@ import (
 	"talf/train/loss"
 )
 
-// A Planned is a stage as it was written. Its length may be in epochs, which are steps
-// only once the data are known.
+// A Planned is a stage as it was specified. Its length may be in epochs, which become steps only
+// once the data are known.
 type Planned struct {
 	Stage
 	Epochs float64 // 0: Steps is the length
 }
 
-// stageLength is a number of steps, or of epochs with an e after it.
+// stageLength matches a number of steps, or of epochs with an e after it.
 var stageLength = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?(e-?[0-9]+)?e?$`)
 
-// ParseStage reads LOSS:LENGTH or LOSS:LENGTH:SCHEDULE, such as eagle:400,
-// talf:labels=ignore:3e or hass:2e:lr=1e-4,warmup=20. What the schedule leaves out is as
-// in base.
+// ParseStage parses LOSS:LENGTH or LOSS:LENGTH:SCHEDULE, such as eagle:400,
+// talf:labels=ignore:3e or hass:2e:lr=1e-4,warmup=20. Values that the schedule leaves out are
+// base's.
 func ParseStage(text string, base Config) (Planned, error) {
 	fail := func(format string, args ...any) (Planned, error) {
 		return Planned{}, fmt.Errorf("stage %q: %w", text, fmt.Errorf(format, args...))
@@ -67,7 +67,7 @@ func ParseStage(text string, base Config) (Planned, error) {
 	return p, nil
 }
 
-// In returns the stage, its epochs being those of data with so many tokens.
+// In returns the stage for data with the given number of tokens in an epoch.
 func (p Planned) In(c Config, tokens int64) Stage {
 	s := p.Stage
 	if p.Epochs > 0 {
@@ -76,8 +76,8 @@ func (p Planned) In(c Config, tokens int64) Stage {
 	return s
 }
 
-// EpochSteps returns how many steps of c see the training share of data with so many
-// tokens epochs times.
+// EpochSteps returns how many steps of c go through the training share of data with the given
+// number of tokens epochs times.
 func (c Config) EpochSteps(epochs float64, tokens int64) int {
 	return max(1, int(math.Ceil(epochs*float64(tokens)*(1-c.Held)/float64(c.Rows*c.Accum))))
 }

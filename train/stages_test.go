@@ -56,8 +56,8 @@ func weights(t testing.TB, dir string) []byte {
 	return b
 }
 
-// A run in stages ends with the bits of runs of their own, each begun with what
-// the one before left.
+// A run in stages produces the bits of separate runs, each started from the result of the one
+// before.
 func TestStagesAreRunsOneAfterTheOther(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -82,7 +82,7 @@ func TestStagesAreRunsOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestAStagedRunGoesOnWithTheSameBits(t *testing.T) {
+func TestAStagedRunContinuesWithTheSameBits(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 40, data.BF16)
@@ -119,8 +119,8 @@ func TestAStagedRunGoesOnWithTheSameBits(t *testing.T) {
 	}
 }
 
-// Wherever an evaluation in the middle of a run is interrupted, its step's figures
-// are in the log in the end, once.
+// Wherever an evaluation in the middle of a run is interrupted, its step's figures end up in the
+// log exactly once.
 func TestAnInterruptedEvaluationLeavesNoGap(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -215,8 +215,8 @@ func TestTheBestCheckpointIsKept(t *testing.T) {
 	}
 }
 
-// A stage ends when so many evaluations were no better, and the next goes on from
-// the best weights.
+// A stage stops after the given number of evaluations without a better one, and the next
+// continues from the best weights.
 func TestAStageEndsEarly(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -240,11 +240,11 @@ func TestAStageEndsEarly(t *testing.T) {
 	if n == 100 || n-1-peak != 3 || log[n].Stage != 1 {
 		t.Errorf("the first stage had %d steps, its best was %d", n, peak+1)
 	}
-	// The second hardly learns: what it ends with is what it began with.
+	// The second stage hardly learns: it ends with what it started from.
 	if got, want := log[n].Eval.Tau, log[peak].Eval.Tau; math.Abs(got-want) > 1e-6 {
 		t.Errorf("the second stage began with τ̂ %v, the best of the first was %v", got, want)
 	}
-	// Killed anywhere, it ends the same.
+	// Killed at any step, it ends the same.
 	for _, stop := range []int{1, peak + 1, n - 1, n} {
 		again := t.TempDir()
 		ctx, report := stopAfter(stop)
@@ -279,7 +279,7 @@ func TestOtherStagesAreAnotherRun(t *testing.T) {
 	}
 }
 
-// The estimate of accepted tokens is what a walk over each stored tree gives.
+// The estimate of accepted tokens equals a walk over each stored tree.
 func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -300,7 +300,7 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 		t.Fatal(err)
 	}
 	hid, k := h.meta.Hidden, h.meta.Branch
-	// choices are the head's k most likely tokens of a row.
+	// choices returns the head's k most likely tokens of a row.
 	choices := func(level, row int) []int32 {
 		f := h.eval.batch.head.Levels[level].Out.Data()[row*hid:][:hid]
 		z := make([]float64, h.meta.Vocab)
@@ -340,8 +340,8 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 		if err := h.eval.graph.Run(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		// A head that chooses as the target would, whose greedy paths are longer than a
-		// token, is made of the labels.
+		// A head that chooses as the target would, with greedy paths longer than one token, is
+		// constructed from the labels.
 		e := h.eval
 		for l, s := range b.labels {
 			e.top[l] = e.top[l][:0]

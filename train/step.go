@@ -84,10 +84,9 @@ func (t *trainer) gradients(ctx context.Context, p *Progress) (micro int, losses
 	return micro, losses, nil
 }
 
-// combine completes the sums of a step over the ranks and returns the sum of all
-// losses, in the order of the micro-batches. err is why this rank could not run its
-// share: it still takes part in the sums, whose results are dropped, and then tells
-// the others.
+// combine completes the sums of a step over the ranks and returns the sum of all losses, in the
+// order of the micro-batches. err is why this rank could not run its share: it still takes part
+// in the sums, whose results are dropped, and then tells the others.
 func (t *trainer) combine(ctx context.Context, losses []float64, err error) (sum float64, _ error) {
 	if t.peers.Alone() {
 		for _, x := range losses {

@@ -24,7 +24,7 @@ import (
 	"talf/train/mix"
 )
 
-// device returns a CPU device with so many threads.
+// device returns a CPU device with this many threads.
 func device(t testing.TB, threads int) *cpu.Device {
 	t.Helper()
 	c := cpu.Default()
@@ -44,7 +44,7 @@ func tinySpec() *arch.Spec {
 	return s
 }
 
-// tinyTarget makes a random model.
+// tinyTarget returns a random model.
 func tinyTarget(t testing.TB, dev compute.Device) *model.Model {
 	t.Helper()
 	m, err := model.New(tinySpec(), safetensors.Of("tiny target", tinyTensors()...), dev, model.Default())
@@ -157,7 +157,7 @@ func tinyConfig() Config {
 	return c
 }
 
-// files returns the contents of a directory's files, times excepted.
+// files returns the contents of a directory's files, except for times.
 func files(t testing.TB, dir string) map[string][]byte {
 	t.Helper()
 	out := make(map[string][]byte)
@@ -215,7 +215,7 @@ func TestThreadsAndStoredFeaturesDoNotChangeABit(t *testing.T) {
 				sameFiles(t, lossName, first, got)
 			}
 		}
-		// Without stored features the data differ, the weights do not.
+		// Without stored features the data differ, but the weights do not.
 		dev := device(t, 1)
 		target := tinyTarget(t, dev)
 		cfg := tinyConfig()
@@ -246,7 +246,7 @@ func stopAfter(n int) (context.Context, func(Progress)) {
 	}
 }
 
-func TestAnInterruptedRunGoesOnWithTheSameBits(t *testing.T) {
+func TestAnInterruptedRunContinuesWithTheSameBits(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 40, data.BF16)
@@ -308,7 +308,7 @@ func TestATrainedHeadLoadsAndRefusesAnotherTarget(t *testing.T) {
 	if _, err := checkpoints.LoadHead(out, other, opt); err != nil {
 		t.Errorf("forced: %v", err)
 	}
-	// Neither is it trained on, nor with another target's data.
+	// Nor is it trained further for another target, or with another target's data.
 	job := HeadJob{Target: other, Data: mix.Only(set), Out: t.TempDir(), Init: out}
 	if _, err := Head(context.Background(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "weight hash") {
 		t.Errorf("another target's data: %v", err)
@@ -337,7 +337,7 @@ func TestARunIsNotContinuedUnderOtherTerms(t *testing.T) {
 	if _, err := Head(context.Background(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "other data") {
 		t.Errorf("other data: %v", err)
 	}
-	// All steps made: running it again changes nothing.
+	// All steps are made: running it again changes nothing.
 	before := files(t, out)
 	job.Data = mix.Only(set)
 	res, err := Head(context.Background(), tinyConfig(), job)
@@ -347,7 +347,7 @@ func TestARunIsNotContinuedUnderOtherTerms(t *testing.T) {
 	sameFiles(t, "run again", before, files(t, out))
 }
 
-// entered returns a new head's training, before its first step.
+// entered returns the training of a new head, before its first step.
 func entered(t *testing.T, cfg Config, job HeadJob) (*headTask, *trainer) {
 	t.Helper()
 	h, tr, err := newHeadTask(cfg, job)
@@ -379,7 +379,7 @@ func TestAccumulatedBatchesAreOneBatch(t *testing.T) {
 		cfg := tinyConfig()
 		cfg.Accum, cfg.Rows = 2-i, 1000
 		h, tr := entered(t, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
-		// The same sequences either way: readStep packs by length.
+		// The sequences are the same either way: readStep packs by length.
 		var recs []mix.Sample
 		for range 4 {
 			r, err := h.source.Next()
@@ -406,7 +406,7 @@ func TestAccumulatedBatchesAreOneBatch(t *testing.T) {
 	}
 }
 
-// filled is a task whose micro-batches are there already.
+// A filled task has its micro-batches already.
 type filled struct{ *headTask }
 
 func (f filled) readStep() (int, int, error) { return len(f.micro), f.count, nil }
@@ -472,8 +472,8 @@ func (c *countdown) Err() error {
 	return c.Context.Err()
 }
 
-// Wherever the end of a run is interrupted, the last evaluation included, either
-// the result is whole or the run says so and makes it whole when it is run again.
+// Wherever the end of a run is interrupted, including the last evaluation, either the result is
+// complete, or the run says that it is not and completes it when it is run again.
 func TestTheLastEvaluationIsNotLost(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -527,7 +527,7 @@ func TestTheLogHoldsEveryStepOnce(t *testing.T) {
 	if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out, Report: report}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	// A process that died had logged steps that it did not save, the last in part.
+	// A process that died had logged steps that it did not save, the last of them partly.
 	path := filepath.Join(out, MetricsFile)
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {

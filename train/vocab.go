@@ -55,7 +55,7 @@ func (v *vocabulary) target(ids []int32) {
 	}
 }
 
-// rows returns the rows of a matrix [V][width] that are the vocabulary's.
+// rows returns the vocabulary's rows of a matrix [V][width].
 func (v *vocabulary) rows(x []float32) []float32 {
 	if v == nil {
 		return x

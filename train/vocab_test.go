@@ -45,8 +45,8 @@ func trained(t testing.TB, dir string) map[string][]byte {
 	return out
 }
 
-// The vocabulary of all tokens gives the bits of none, whatever the loss and the
-// labels, and the same evaluation.
+// The vocabulary of all tokens gives the same bits as none, whatever the loss and the labels,
+// and the same evaluation.
 func TestTheVocabularyOfAllTokensIsNone(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -87,7 +87,7 @@ func TestTheVocabularyOfAllTokensIsNone(t *testing.T) {
 	}
 }
 
-// Gradients through the draft vocabulary are central differences of the loss.
+// Gradients through the draft vocabulary equal central differences of the loss.
 func TestGradientsOverADraftVocabulary(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -147,7 +147,7 @@ func TestGradientsOverADraftVocabulary(t *testing.T) {
 	}
 }
 
-// What becomes of labels outside is counted by hand: tokens 1, 3 and 5 of 8 are
+// The treatment of labels outside the vocabulary, counted by hand: tokens 1, 3 and 5 of 8 are
 // the vocabulary.
 func TestLabelsOutsideADraftVocabulary(t *testing.T) {
 	v, err := newVocabulary([]int32{1, 3, 5}, 8)
@@ -197,9 +197,9 @@ func TestLabelsOutsideADraftVocabulary(t *testing.T) {
 	}
 }
 
-// The head is fed the tokens that it can draft: a pass of HASS takes x_{i+1} at
-// position i, a node its own token, and neither has a row where that token, or one
-// before it on the way, is outside the draft vocabulary.
+// The head is fed only tokens that it can draft: a pass of HASS takes x_{i+1} at position i, a
+// node its own token, and neither has a row if that token, or an earlier one on the path, is
+// outside the draft vocabulary.
 func TestRowsAreFedTokensOfTheDraftVocabulary(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -269,9 +269,9 @@ func TestRowsAreFedTokensOfTheDraftVocabulary(t *testing.T) {
 	}
 }
 
-// A run with a draft vocabulary stops and goes on with the same bits, loads for its
-// target, and is continued with no other vocabulary.
-func TestARunWithADraftVocabularyGoesOn(t *testing.T) {
+// A run with a draft vocabulary stops and continues with the same bits, loads for its target,
+// and cannot be continued with another vocabulary.
+func TestARunWithADraftVocabularyContinues(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 30, data.None)
@@ -318,7 +318,7 @@ func TestARunWithADraftVocabularyGoesOn(t *testing.T) {
 			t.Errorf("continued with another vocabulary: %v", err)
 		}
 	}
-	// Its weights begin a head that predicts other tokens.
+	// A head that predicts other tokens can start from its weights.
 	from := job
 	from.Out, from.Init, from.Vocab = t.TempDir(), job.Out, nil
 	if _, err := Head(context.Background(), cfg, from); err != nil {
@@ -356,7 +356,7 @@ func TestDraftVocabulariesThatNoHeadCanHaveAreRefused(t *testing.T) {
 	}
 }
 
-// Evaluations find the likeliest of the vocabulary's tokens, by the target's ids.
+// Evaluations find the likeliest of the vocabulary's tokens, as the target's ids.
 func TestAnEvaluationSpeaksOfTheTargetsTokens(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
@@ -392,7 +392,7 @@ func TestAnEvaluationSpeaksOfTheTargetsTokens(t *testing.T) {
 			t.Errorf("row %d: %v, want %v", i, got, want[:k])
 		}
 	}
-	// And what the labels say of them is the target's.
+	// The labels' figures also use the target's ids.
 	b := &headBatch{vocab: h.vocab, meta: h.meta, labels: []*compute.SoftLabels{{K: 2, IDs: []int32{3, -1}, Prob: []float32{0.5, 0}}}}
 	for id, want := range map[int32]float64{7: 0.5, 3: 0, 8: 0} {
 		if got := b.prob(0, 0, id); got != want {

@@ -79,7 +79,7 @@ func TestPoolTakesTasksFromManyGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-func TestPoolHandsAPanicToTheCallerAndGoesOn(t *testing.T) {
+func TestPoolHandsAPanicToTheCallerAndContinues(t *testing.T) {
 	p := testPool(t, 3)
 	for part := range 12 {
 		task := &countTask{runs: make([]atomic.Int32, 12), panic: part, nap: time.Microsecond}

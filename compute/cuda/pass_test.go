@@ -220,7 +220,7 @@ func TestAReplayedPassIsFourCalls(t *testing.T) {
 }
 
 // Graphs are given up where the driver will not make them, which is told once.
-func TestAPassGoesOnWithoutGraphs(t *testing.T) {
+func TestAPassRunsWithoutGraphs(t *testing.T) {
 	needsEmulated(t)
 	t.Setenv("TALF_FAKE_CAPTURE", "900")
 	var log bytes.Buffer
@@ -238,10 +238,10 @@ func TestAPassGoesOnWithoutGraphs(t *testing.T) {
 }
 
 // A graph that fails is a failure like any other.
-func TestAReplayThatFailsIsTold(t *testing.T) {
+func TestAReplayThatFailsIsReported(t *testing.T) {
 	needsEmulated(t)
 	if os.Getenv(envVictim) == "" {
-		out, err := again(t, "TestAReplayThatFailsIsTold", "", envVictim+"=1")
+		out, err := again(t, "TestAReplayThatFailsIsReported", "", envVictim+"=1")
 		if err != nil || !strings.Contains(out, "launch a graph of") || !strings.Contains(out, "the device is lost until the program ends") {
 			t.Fatalf("%v\n%s", err, out)
 		}

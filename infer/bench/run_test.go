@@ -23,7 +23,7 @@ func matrix(target *drafttest.Target) bench.Config {
 	return c
 }
 
-func TestAnInterruptedRunKeepsItsMeasurementsAndGoesOn(t *testing.T) {
+func TestAnInterruptedRunKeepsItsMeasurementsAndContinues(t *testing.T) {
 	e, target := benchtest.Engine()
 	c := matrix(target)
 	whole, err := bench.Run(t.Context(), e, c)

@@ -57,7 +57,7 @@ func sampled() decode.Options {
 
 // A run that is cancelled after any answer and then continued writes the same file as an
 // uninterrupted run.
-func TestAFileOfAnswersIsGoneOnWith(t *testing.T) {
+func TestAFileOfAnswersIsContinued(t *testing.T) {
 	d := tiny(t, sampled())
 	var tasks []decode.Task
 	for i, text := range []string{"Once upon", "a time", "Once upon", strings.Repeat("long ", 300)} {

@@ -219,7 +219,7 @@ func newDrafter(t testing.TB, spec string) infer.Drafter {
 // GOOSE, figure 2: the output continues with self.calc.eval(data, flag, 2) and the context
 // contains …eval(data, flag, 1). The spine alone yields six tokens; a branch repairs the
 // seventh, and its extension is the eighth. The next token is too unlikely to be drafted.
-func TestASpineGoesOnInABranch(t *testing.T) {
+func TestASpineContinuesInABranch(t *testing.T) {
 	const (
 		self = int32(iota)
 		dot
@@ -513,7 +513,7 @@ func TestWhatATableLearnsFrom(t *testing.T) {
 }
 
 // Drafters of one maker share a table if it is kept, and no other.
-func TestATableIsKeptOnlyWhereToldSo(t *testing.T) {
+func TestATableIsKeptOnlyIfConfigured(t *testing.T) {
 	s := script{{any, 0}: likely(0.5, 1), {any, 1}: likely(0.5, 0), {any, 2}: likely(0.5, 0)}
 	for _, method := range []string{"goose", "recycle", "isotropic"} {
 		for table, want := range map[string]bool{"fresh": false, "keep": true} {

@@ -98,7 +98,7 @@ func checkMatch(t *rapid.T, c *lookup.Context, tokens []int32, lo, hi int) {
 	}
 }
 
-func TestAContinuationGoesOnWithItself(t *testing.T) {
+func TestAContinuationRepeatsItself(t *testing.T) {
 	c := lookup.NewContext(3, 5)
 	c.Append(9, 1, 2, 3, 8, 7, 1, 2, 3)
 	for _, want := range [][]int32{{}, {8}, {8, 7, 1, 2, 3}, {8, 7, 1, 2, 3, 8, 7, 1, 2, 3, 8, 7}} {

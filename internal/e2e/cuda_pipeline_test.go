@@ -57,10 +57,10 @@ func TestPipelineOnACUDADevice(t *testing.T) {
 	}
 }
 
-// TestStoppedLabellingOnACUDADeviceGoesOn loses the device in the middle: one
+// TestStoppedLabellingOnACUDADeviceContinues loses the device in the middle: one
 // sentence says so, finished shards stay, and the next run makes the bytes of one
 // that nothing stopped.
-func TestStoppedLabellingOnACUDADeviceGoesOn(t *testing.T) {
+func TestStoppedLabellingOnACUDADeviceContinues(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
 	}

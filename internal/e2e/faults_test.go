@@ -304,7 +304,7 @@ func TestBadLinesAreReportedAndCounted(t *testing.T) {
 
 // Ctrl-C at any point: exit 130, what to do next, and after doing it the bytes
 // of a run that was left alone.
-func TestInterruptedStagesGoOn(t *testing.T) {
+func TestInterruptedStagesContinue(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the pipeline several times")
 	}

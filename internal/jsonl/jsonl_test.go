@@ -34,7 +34,7 @@ func collect(h Header) (Config, *[]int) {
 
 var headed = Header{Format: "numbers-1", Settings: "these"}
 
-func TestALogGoesOnWhereItStopped(t *testing.T) {
+func TestALogContinuesWhereItStopped(t *testing.T) {
 	for name, h := range map[string]Header{"with header": headed, "without": {}} {
 		for _, tail := range []string{"", `{"n":`, `{"n":4`, "\x00\x00\x00", "{\"n\":\x00\x00", "\n\n"} {
 			t.Run(name+"/"+tail, func(t *testing.T) {

@@ -1,7 +1,6 @@
-// Package dist holds the groups of processes that train one run together, and the way in
-// which they agree (Peers). A Group is the ranks that mpirun or srun started (Open, with
-// the build tag mpi), members within one process for tests (Local), or a single process
-// (Alone).
+// Package dist holds the groups of processes that train one run together, and how they agree
+// (Peers). A Group is the ranks that mpirun or srun started (Open, with the build tag mpi),
+// members within one process for tests (Local), or a single process (Alone).
 package dist
 
 import (
@@ -32,10 +31,9 @@ func (Alone) Gather(_ context.Context, msg []byte) ([][]byte, error) { return []
 // Broadcast leaves x as it is.
 func (Alone) Broadcast(context.Context, []float32) error { return nil }
 
-// Open joins the ranks that a launcher started together with this process. A process that
-// was started alone gets a group of one. A program that was built without MPI refuses to
-// be one of several, which would all write the same run into the same directory. Open is
-// called once.
+// Open joins the ranks that a launcher started together with this process. A process that was
+// started alone gets a group of one. A program built without MPI refuses to be one of several,
+// which would all write the same run into the same directory. Open is called once.
 func Open() (*World, error) {
 	l, err := launch.Ranks(os.LookupEnv)
 	if err != nil {

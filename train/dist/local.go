@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// A Link returns how long a message of so many bytes takes. Messages are sent one after
+// A Link returns how long a message of the given size takes. Messages are sent one after
 // another.
 type Link func(bytes int) time.Duration
 
-// Local returns the members of a group within this process, by rank. Each is for one
-// goroutine. Sums are made in the order of the ranks. link may be nil.
+// Local returns the members of a group within this process, by rank. Each is for one goroutine.
+// Sums are computed in the order of the ranks. link may be nil.
 func Local(n int, link Link) []*Member {
 	h := &hub{n: n, link: link, rounds: map[int]*round{}, gone: make([]bool, n), sent: make(chan struct{})}
 	close(h.sent)
@@ -59,12 +59,12 @@ func (m *Member) Rank() int { return m.rank }
 // Size returns the number of members.
 func (m *Member) Size() int { return m.hub.n }
 
-// Reduce is Group's.
+// Reduce implements Group.
 func (m *Member) Reduce(x []float32) {
 	m.pending = append(m.pending, m.join("reduces", len(x), x, nil))
 }
 
-// Wait is Group's.
+// Wait implements Group.
 func (m *Member) Wait(ctx context.Context) error {
 	for len(m.pending) > 0 {
 		if err := m.pending[0].wait(ctx); err != nil {
@@ -75,18 +75,18 @@ func (m *Member) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Gather is Group's.
+// Gather implements Group.
 func (m *Member) Gather(ctx context.Context, msg []byte) ([][]byte, error) {
 	r := m.join("gathers", -1, nil, slices.Clone(msg))
 	return r.bytes, r.wait(ctx)
 }
 
-// Broadcast is Group's.
+// Broadcast implements Group.
 func (m *Member) Broadcast(ctx context.Context, x []float32) error {
 	return m.join("broadcasts", len(x), x, nil).wait(ctx)
 }
 
-// Leave ends the member as if its process were killed.
+// Leave removes the member as if its process had been killed.
 func (m *Member) Leave() {
 	m.hub.mu.Lock()
 	defer m.hub.mu.Unlock()

@@ -40,8 +40,8 @@ type peer struct {
 	PID  int    `json:"pid"`
 }
 
-// frame is the size of the message that every rank sends first: the length of its
-// message, and the beginning.
+// frame is the size of the message that every rank sends first: the length of its message and
+// the beginning.
 const frame = 512
 
 func join(l launch.Place) (*World, error) {
@@ -75,7 +75,7 @@ func join(l launch.Place) (*World, error) {
 	return w, nil
 }
 
-// mpiError is nil if code says success.
+// mpiError returns nil if code means success.
 func mpiError(what string, code C.int) error {
 	if code == 0 {
 		return nil
@@ -91,7 +91,7 @@ func (w *World) Rank() int { return w.rank }
 // Size returns the number of ranks.
 func (w *World) Size() int { return max(1, w.size) }
 
-// Close leaves the group, when all ranks do.
+// Close leaves the group once all ranks do.
 func (w *World) Close() error {
 	if w.size == 0 {
 		return nil
@@ -99,7 +99,7 @@ func (w *World) Close() error {
 	return mpiError("end MPI", C.talf_mpi_close())
 }
 
-// Lost returns the ranks on this machine that have ended. Nothing is known of others.
+// Lost returns the ranks on this machine that have ended. Others are unknown.
 func (w *World) Lost() (ranks []int) {
 	for i, p := range w.peers {
 		if p.Host != "" && p.Host == w.peers[w.rank].Host && errors.Is(syscall.Kill(p.PID, 0), syscall.ESRCH) {
@@ -109,7 +109,7 @@ func (w *World) Lost() (ranks []int) {
 	return ranks
 }
 
-// Reduce is Group's. The order of a sum is MPI's, and the same on all ranks.
+// Reduce implements Group. The order of a sum is MPI's, and the same on all ranks.
 func (w *World) Reduce(x []float32) {
 	if w.size > 0 && len(x) > 0 {
 		w.begin("all-reduce", x, func(p *C.float, n C.int) C.int { return C.talf_mpi_reduce(p, n) })
@@ -130,7 +130,7 @@ func (w *World) begin(what string, x []float32, start func(*C.float, C.int) C.in
 	w.pending = true
 }
 
-// Wait is Group's.
+// Wait implements Group.
 func (w *World) Wait(ctx context.Context) error {
 	if w.err != nil {
 		return w.err
@@ -152,7 +152,7 @@ func (w *World) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Gather is Group's.
+// Gather implements Group.
 func (w *World) Gather(ctx context.Context, msg []byte) ([][]byte, error) {
 	if w.size == 0 {
 		return w.alone.Gather(ctx, msg)
@@ -197,7 +197,7 @@ func (w *World) gather(ctx context.Context, msg []byte, n int) ([]byte, error) {
 	return to, w.Wait(ctx)
 }
 
-// Broadcast is Group's.
+// Broadcast implements Group.
 func (w *World) Broadcast(ctx context.Context, x []float32) error {
 	if w.size > 0 && len(x) > 0 {
 		w.begin("broadcast", x, func(p *C.float, n C.int) C.int { return C.talf_mpi_broadcast(p, n) })

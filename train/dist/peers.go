@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// A Group is a set of processes, called ranks, that train one run together: each runs
-// its share of every step's micro-batches, and the gradients are summed. All ranks
-// make the same calls in the same order, each from one goroutine. After an error a
-// group cannot be used any more.
+// A Group is a set of processes, called ranks, that train one run together: each runs its share
+// of every step's micro-batches, and the gradients are summed. All ranks make the same calls in
+// the same order, each from one goroutine. After an error a group can no longer be used.
 type Group interface {
 	Rank() int // from 0
 	Size() int
@@ -35,9 +34,9 @@ var ErrLost = errors.New("not all ranks answer")
 // errStopped is the error of a rank that stops because another was interrupted.
 var errStopped = fmt.Errorf("another rank was interrupted: %w", context.Canceled)
 
-// Peers is a group as one run uses it: ranks tell each other how they fared, so that
-// they fail, stop and continue together, and a rank that was interrupted waits for the
-// others only for a while. One goroutine uses it.
+// Peers is a group as one run uses it: ranks tell each other how they fared, so that they fail,
+// stop and continue together, and a rank that was interrupted waits for the others only for a
+// limited time. One goroutine uses it.
 type Peers struct {
 	group Group
 	// Grace is how long an interrupted rank waits for the others to stop, too.
@@ -48,7 +47,7 @@ type Peers struct {
 	deadline    time.Time // a grace after the first interruption was noticed
 }
 
-// NewPeers returns the group as a run uses it, with a grace of ten seconds; nil is this
+// NewPeers returns the group as a run uses it, with a grace of ten seconds; nil stands for this
 // process alone.
 func NewPeers(g Group) *Peers {
 	if g == nil {
@@ -63,29 +62,28 @@ func (p *Peers) Rank() int { return p.group.Rank() }
 // Size returns the number of ranks.
 func (p *Peers) Size() int { return p.group.Size() }
 
-// Alone reports whether there is one rank only.
+// Alone reports whether there is only one rank.
 func (p *Peers) Alone() bool { return p.Size() == 1 }
 
-// Lost returns the error of the operation in which a rank did not answer, nil if all
-// did so far. All later operations return it, too.
+// Lost returns the error of the operation in which a rank did not answer, nil if all have
+// answered so far. All later operations return it, too.
 func (p *Peers) Lost() error { return p.lost }
 
-// Reduce is Group's.
+// Reduce implements Group.
 func (p *Peers) Reduce(x []float32) { p.group.Reduce(x) }
 
-// Wait waits for the sums that were started, beyond the end of ctx by the grace.
+// Wait waits for the sums that were started, for the grace beyond the end of ctx.
 func (p *Peers) Wait(ctx context.Context) error {
 	return p.patiently(ctx, p.group.Wait)
 }
 
-// Broadcast is Group's, and goes on beyond the end of ctx by the grace.
+// Broadcast implements Group, and continues for the grace beyond the end of ctx.
 func (p *Peers) Broadcast(ctx context.Context, x []float32) error {
 	return p.patiently(ctx, func(ctx context.Context) error { return p.group.Broadcast(ctx, x) })
 }
 
-// patiently runs an operation of the group that outlives ctx by what is left of the
-// grace: ranks are interrupted at slightly different times, and must agree on the step
-// after which they stop.
+// patiently runs an operation of the group that outlives ctx by the rest of the grace: ranks are
+// interrupted at slightly different times, and must agree on the step after which they stop.
 func (p *Peers) patiently(ctx context.Context, operation func(context.Context) error) error {
 	if p.lost != nil {
 		return p.lost
@@ -122,7 +120,7 @@ func (p *Peers) expire(operation context.Context, cancel context.CancelCauseFunc
 	}
 }
 
-// missing records which ranks an error is due to, as far as the group knows.
+// missing records the ranks that caused an error, as far as the group knows.
 func (p *Peers) missing(err error) error {
 	p.lost = fmt.Errorf("%w: %w", ErrLost, err)
 	if errors.Is(err, ErrLost) {
@@ -142,21 +140,21 @@ func (p *Peers) ended() []int {
 	return nil
 }
 
-// A report is what a rank tells the others where all must agree.
+// A report is what a rank tells the others when all must agree.
 type report struct {
 	Err  string          `json:"err,omitempty"`
 	Stop bool            `json:"stop,omitempty"` // the rank was interrupted
 	Body json.RawMessage `json:"body,omitempty"`
 }
 
-// Agree tells the other ranks how this one fared. If any failed, all get the error of
-// the first that did; otherwise, if any was interrupted, all get a context.Canceled.
+// Agree tells the other ranks how this one fared. If any failed, all get the error of the first
+// that did; otherwise, if any was interrupted, all get a context.Canceled.
 func (p *Peers) Agree(ctx context.Context, err error) error {
 	_, err = p.Exchange(ctx, nil, err)
 	return err
 }
 
-// Exchange is Agree that also gives every rank the bodies of all, as JSON, by rank.
+// Exchange is like Agree, and also gives every rank the bodies of all, as JSON, by rank.
 func (p *Peers) Exchange(ctx context.Context, body any, err error) ([]json.RawMessage, error) {
 	if p.lost != nil {
 		return nil, p.lost
@@ -226,21 +224,21 @@ func settle(ctx context.Context, rank int, all []report, err error) ([]json.RawM
 	return bodies, nil
 }
 
-// Agree is for a rank that may fail before a run begins: all ranks of g get the error
-// of the first that has one.
+// Agree is for a rank that may fail before a run begins: all ranks of g get the error of the
+// first that has one.
 func Agree(ctx context.Context, g Group, err error) error {
 	return NewPeers(g).Agree(ctx, err)
 }
 
-// Interrupted reports whether err, which an operation of a run gave, stands for an
-// interruption, of this rank (whose context is ctx) or of another, or for the loss of
-// one. What the run has learnt so far should be saved then.
+// Interrupted reports whether err, returned by an operation of a run, means an interruption of
+// this rank (whose context is ctx) or of another, or the loss of one. The run should then save
+// what it has learned so far.
 func Interrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || errors.Is(err, errStopped) || errors.Is(err, ErrLost)
 }
 
-// Share divides n micro-batches equally among the ranks, in their order: the first
-// that this rank runs, and how many.
+// Share divides n micro-batches equally among the ranks, in order, and returns the first that
+// this rank runs, and how many.
 func (p *Peers) Share(n int) (first, count int) {
 	count = n / p.Size()
 	return p.Rank() * count, count

@@ -23,8 +23,7 @@ func together(n int, f func(*Peers) error) []error {
 	return errs
 }
 
-// All ranks get the error of the first that failed, or are stopped by one that was
-// interrupted.
+// All ranks get the error of the first that failed, or are stopped by one that was interrupted.
 func TestRanksAgree(t *testing.T) {
 	planted := errors.New("planted")
 	over, cancel := context.WithCancel(t.Context())
@@ -89,8 +88,8 @@ func TestRanksExchangeAndCompare(t *testing.T) {
 	}
 }
 
-// A rank that was interrupted waits for the others no longer than the grace, in all its
-// operations together; without an interruption it waits.
+// A rank that was interrupted waits for the others no longer than the grace, over all its
+// operations; without an interruption it waits.
 func TestAnInterruptedRankWaitsForAGrace(t *testing.T) {
 	p := NewPeers(Local(2, nil)[0]) // rank 1 never comes
 	p.Grace = 50 * time.Millisecond

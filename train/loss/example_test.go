@@ -8,8 +8,8 @@ import (
 	"talf/train/loss/losstest"
 )
 
-// shallow is a loss of another module: TALF's cross-entropy, in which a level weighs the
-// less the deeper it is, since decoding reaches it less often.
+// shallow is a loss of another module: TALF's cross-entropy, in which deeper levels weigh less,
+// since decoding reaches them less often.
 type shallow struct{}
 
 func (shallow) Plan(d loss.Labelling) (loss.Plan, error) {
@@ -29,8 +29,8 @@ func (shallow) Build(in loss.Inputs) []loss.Term {
 
 func TestShallowIsALoss(t *testing.T) { losstest.Run(t, shallow{}, queue) }
 
-// A loss of one's own says how the head is run, and which terms are added up. It is
-// trained with by naming it in train.HeadJob.Losses.
+// A custom loss says how the head is run, and which terms are added up. To train with it, name
+// it in train.HeadJob.Losses.
 func Example() {
 	plan, err := shallow{}.Plan(loss.Labelling{Depth: 3, K: 16})
 	fmt.Println(plan.Levels, err)

@@ -6,19 +6,18 @@ import (
 	"talf/internal/spec"
 )
 
-// hass is eagle's loss and a top-K distillation, summed over several aligned passes
-// (HASS, Zhang et al. 2025, §3). Pass 1 is fed the target's features. Pass j at position
-// i is fed the head's f̂ of pass j−1 at position i−1, and attends to the keys of pass 1 up
-// to position i−j+1 and to those of passes 2 to j after it: what a node at depth j−1
-// attends to in decoding, on the path that the text itself took. So a pass is a level of
-// a tree with one branch.
+// hass is eagle's loss and a top-K distillation, summed over several aligned passes (HASS, Zhang
+// et al. 2025, §3). Pass 1 is fed the target's features. Pass j at position i is fed the head's
+// f̂ of pass j−1 at position i−1, and attends to the keys of pass 1 up to position i−j+1 and to
+// those of passes 2 to j after it: the same keys as a node at depth j−1 in decoding, on the path
+// of the text itself. So a pass is a level of a tree with one branch.
 //
-// The public implementation multiplies scores by masks of 0 and 1 before the softmax, so
-// that masked keys keep some weight. Here they are not seen at all, as in decoding.
+// The public implementation multiplies scores by masks of 0 and 1 before the softmax, so that
+// masked keys keep some weight. Here they are not seen at all, as in decoding.
 //
-// Top-K distillation is −Σ_{x∈topK(p)} p(x)·log q(x), p not normalised again. It and the
-// cross-entropy are both linear in log q, so one term holds both: the most likely labels
-// with weight w_cls + w_topk, the others with w_cls.
+// Top-K distillation is −Σ_{x∈topK(p)} p(x)·log q(x), without renormalising p. It and the
+// cross-entropy are both linear in log q, so one term covers both: the most likely labels with
+// weight w_cls + w_topk, the others with w_cls.
 type hass struct {
 	soft
 	wReg, wDist float32 // wDist is w_cls + w_topk

@@ -1,6 +1,6 @@
-// Package loss holds the training losses of draft heads, one per file. To add one to the
-// table, write its file, add its line and let its test call losstest.Run. A loss of
-// another module needs no line: see Loss.
+// Package loss holds the training losses of draft heads, one per file. To add one to the table,
+// write its file, add its line, and call losstest.Run in its test. A loss of another module
+// needs no line: see Loss.
 package loss
 
 import (
@@ -20,7 +20,7 @@ type Method struct {
 // Methods returns the table, in the order of help and errors.
 func Methods() []Method { return []Method{eagleMethod(), hassMethod(), talfMethod()} }
 
-// Parse reads "talf", "eagle:w_cls=0.1,reg=l1" and the like.
+// Parse parses specifications such as "talf" and "eagle:w_cls=0.1,reg=l1".
 func Parse(text string) (Loss, error) {
 	m, v, err := spec.Table[Method]{Kind: "loss", Lines: Methods()}.Parse(text)
 	if err != nil {
@@ -43,7 +43,7 @@ func regParam() spec.Param {
 	return spec.Choice("reg", "regression: smooth (SmoothL1) or l1", "smooth", "l1")
 }
 
-// A Labelling is what a loss must know of the data.
+// A Labelling is what a loss needs to know about the data.
 type Labelling struct {
 	Depth int // levels of the trees, including the level of the positions themselves
 	K     int // labels of a node; 0: all tokens
@@ -52,14 +52,14 @@ type Labelling struct {
 	DraftVocab int
 }
 
-// Outside says what becomes of the labels of tokens that the head cannot predict. All
-// three ways have the same optimum, the target's distribution given that its token is in
-// the draft vocabulary. They differ in a node's weight, which is the mass of its labels.
+// Outside says what happens to the labels of tokens that the head cannot predict. All three ways
+// have the same optimum: the target's distribution given that its token is in the draft
+// vocabulary. They differ in a node's weight, which is the mass of its labels.
 type Outside string
 
 // The ways.
 const (
-	Drop   Outside = "drop"   // a node's mass is that inside: the cross-entropy without the terms that do not exist
+	Drop   Outside = "drop"   // a node's mass is that of the labels inside: the cross-entropy without the missing terms
 	Renorm Outside = "renorm" // the labels inside get all the mass, as in the speculators library
 	Mask   Outside = "mask"   // the same, but nodes whose most likely token is outside do not count, as in EAGLE-3 and SpecForge
 )
@@ -74,11 +74,11 @@ type Plan struct {
 	Text    bool
 	Detach  bool    // f̂ is fed back without its gradient
 	Regress int     // how many levels need Inputs.Target, the features to predict
-	Outside Outside // what becomes of labels outside a draft vocabulary
+	Outside Outside // what happens to labels outside a draft vocabulary
 	Tail    bool    // top-K labels come with their tail bucket
-	Temp    float32 // temperature of p and q; Inputs.LMHead is divided by it. 1 as a rule
-	// Cut says that some of the labels' mass is left out, so that the loss is not least
-	// at the target's own distribution.
+	Temp    float32 // temperature of p and q; Inputs.LMHead is divided by it. usually 1
+	// Cut says that some of the labels' mass is left out, so that the loss is not minimal at the
+	// target's own distribution.
 	Cut bool
 }
 
@@ -120,10 +120,10 @@ func (in Inputs) Regression(level int, weight float32, l1 bool) Term {
 	return Term{Name: "reg", Level: level, Weight: weight, Loss: l, scale: &scale}
 }
 
-// CrossEntropy returns a term that compares the token distributions on a level with
-// their labels: CE(p, q), with q = softmax(LMHead·f̂). If relabel is not nil, it is called
-// before every run to derive the term's own labels from the level's: it sets dst, whose
-// memory it may use again, and leaves src as it is.
+// CrossEntropy returns a term that compares the token distributions on a level with their
+// labels: CE(p, q), with q = softmax(LMHead·f̂). If relabel is not nil, it is called before
+// every run to derive the term's own labels from the level's: it sets dst, whose memory it may
+// reuse, and leaves src unchanged.
 func (in Inputs) CrossEntropy(level int, weight float32, relabel func(dst, src *compute.SoftLabels)) Term {
 	labels := in.Labels[level]
 	t := Term{Name: "cls", Level: level, Weight: weight}
@@ -138,8 +138,8 @@ func (in Inputs) CrossEntropy(level int, weight float32, relabel func(dst, src *
 	return t
 }
 
-// Set prepares the next run: it takes the labels and weights row r by mask[r]·Weight/n,
-// n being the number of positions that count in the whole step.
+// Set prepares the next run: it takes the labels and weights row r by mask[r]·Weight/n, where n
+// is the number of positions that count in the whole step.
 func (t *Term) Set(mask []float32, n float64) {
 	if t.relabel != nil {
 		t.relabel()

@@ -13,13 +13,13 @@ type soft struct {
 	tail    bool
 	outside Outside
 	temp    float32
-	// The top most likely labels have weight 1 in the cross-entropy, all others rest.
-	// If top is 0, all have weight 1.
+	// The top most likely labels have weight 1 in the cross-entropy, all others weight rest. If
+	// top is 0, all have weight 1.
 	top  int
 	rest float32
 }
 
-// softParams are the parameters that newSoft reads.
+// softParams returns the parameters that newSoft reads.
 func softParams() []spec.Param {
 	return []spec.Param{
 		spec.Choice("labels", "mass outside the top-K labels: tail (one bucket) or ignore; sets with full labels use them whole", "tail", "ignore"),
@@ -33,7 +33,7 @@ func newSoft(v spec.Values) soft {
 	return soft{tail: v.Text("labels") == "tail", outside: Outside(v.Text("outside")), temp: v.Float32("temp")}
 }
 
-// check refuses data without what the labels are derived from.
+// check refuses data that lack what the labels are derived from.
 func (s soft) check(d Labelling) error {
 	if s.temp != 1 && d.K != 0 {
 		return fmt.Errorf("temp=%v needs full labels, the data hold %d of a node: the shape of the rest is not known", s.temp, d.K)
@@ -57,7 +57,7 @@ func (s soft) cls(in Inputs, level int, weight float32) Term {
 	return in.CrossEntropy(level, weight*s.temp*s.temp, relabel)
 }
 
-// relabel sets dst to the labels that src become. best is room for top+1 values.
+// relabel sets dst to the labels derived from src. best is room for top+1 values.
 func (s soft) relabel(dst, src *compute.SoftLabels, vocab int, best []float32) {
 	*dst = compute.SoftLabels{
 		K: src.K, IDs: src.IDs, Prob: append(dst.Prob[:0], src.Prob...),
@@ -97,8 +97,8 @@ func temper(p []float32, temp float32) {
 	}
 }
 
-// cut multiplies all but the top largest of p by rest. Of equal ones the earlier count
-// as larger.
+// cut multiplies all but the top largest of p by rest. Among equal ones the earlier counts as
+// larger.
 func (s soft) cut(p, best []float32) {
 	if s.top >= len(p) {
 		return

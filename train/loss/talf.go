@@ -7,9 +7,9 @@ import (
 	"talf/internal/spec"
 )
 
-// talf is Σ_n CE(p(n), q(n)) over all labelled nodes of a position's tree, the head being
-// fed its own f̂ down every path, with gradients through it (TALF, Algorithm 1). The nodes
-// of a tree count if its position does. The paper has no regression.
+// talf is Σ_n CE(p(n), q(n)) over all labelled nodes of a position's tree, where the head is fed
+// its own f̂ down every path, with gradients through it (TALF, Algorithm 1). The nodes of a tree
+// count if its position does. The paper has no regression.
 type talf struct {
 	soft
 	wCls, wReg float32

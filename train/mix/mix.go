@@ -1,5 +1,5 @@
-// Package mix chooses what a draft head learns from: labelled sets with their weights,
-// the sequences that are drawn from them, and a draft vocabulary counted in them.
+// Package mix chooses what a draft head learns from: labelled sets with their weights, the
+// sequences that are drawn from them, and a draft vocabulary counted in them.
 package mix
 
 import (
@@ -12,12 +12,12 @@ import (
 	"talf/data"
 )
 
-// A Share is a set of data and how much is learnt from it.
+// A Share is a set of data and how much is learned from it.
 type Share struct {
 	Set *data.Set
-	Dir string // that Open opened
-	// Weight is in proportion to the positions that are taken from the set. It means
-	// nothing if there is only one set. A set that ends starts again by itself.
+	Dir string // as given to Open
+	// Weight is proportional to the positions that are taken from the set. It has no effect if
+	// there is only one set. A set that is exhausted starts again on its own.
 	Weight float64
 }
 
@@ -27,8 +27,8 @@ type Shares []Share
 // Only returns a single set.
 func Only(s *data.Set) Shares { return Shares{{Set: s, Weight: 1}} }
 
-// ParseShare reads DIR, whose weight is 1, or DIR=WEIGHT. An existing directory whose
-// name looks like the latter is taken as it is.
+// ParseShare parses DIR, with weight 1, or DIR=WEIGHT. An existing directory whose name looks
+// like the latter is taken literally.
 func ParseShare(text string) (dir string, weight float64, err error) {
 	if _, err := os.Stat(text); err == nil {
 		return text, 1, nil
@@ -44,7 +44,7 @@ func ParseShare(text string) (dir string, weight float64, err error) {
 	return text[:i], weight, nil
 }
 
-// Open opens the sets that texts name, as ParseShare reads them. The caller closes them.
+// Open opens the sets named by texts in ParseShare's syntax. The caller closes them.
 func Open(texts []string) (Shares, error) {
 	var all Shares
 	for _, text := range texts {

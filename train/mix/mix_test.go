@@ -48,8 +48,8 @@ func draw(t testing.TB, seqs int, seed uint64) *data.Set {
 	return set
 }
 
-// A reader of several sets keeps their shares to within a sequence at any time, goes on from any
-// place, and is the set's own reader if there is one.
+// A reader of several sets keeps their shares to within a sequence at any time, continues from
+// any place, and is the set's own reader if there is only one.
 func TestAReaderKeepsItsShares(t *testing.T) {
 	a, b := draw(t, 40, 1), draw(t, 23, 1)
 	shares := mix.Shares{{Set: a, Weight: 0.7}, {Set: b, Weight: 0.2}, {Set: a, Weight: 0.1}}
@@ -73,7 +73,7 @@ func TestAReaderKeepsItsShares(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n%7 == 0 { // what is put back comes again
+		if n%7 == 0 { // a sequence that is put back is returned again
 			m.Back(s)
 			if raw, err = m.Place(); err != nil {
 				t.Fatal(err)
@@ -124,8 +124,8 @@ func TestAReaderKeepsItsShares(t *testing.T) {
 	}
 }
 
-// The vocabulary is counted in the training part only, by weight, lower ids first among
-// equally frequent tokens.
+// The vocabulary is counted only in the training part, by weight; among equally frequent tokens,
+// lower ids come first.
 func TestAVocabularyIsCounted(t *testing.T) {
 	a, b := draw(t, 20, 1), draw(t, 7, 2)
 	sp := data.Split{Part: data.Train, Fraction: 0.1}

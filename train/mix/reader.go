@@ -9,7 +9,7 @@ import (
 	"talf/data"
 )
 
-// A Sample is a sequence and where it comes from.
+// A Sample is a sequence and its origin.
 type Sample struct {
 	*data.Record
 	Place  data.Place
@@ -23,7 +23,7 @@ type Sample struct {
 type Reader struct {
 	sets  []source
 	limit int     // positions of a sequence that are used
-	ahead *Sample // was put back
+	ahead *Sample // put back by Back
 }
 
 type source struct {
@@ -33,7 +33,7 @@ type source struct {
 	spent  int64 // positions
 }
 
-// place is where a set of several goes on.
+// A place is where one of several sets continues.
 type place struct {
 	State data.State `json:"state"`
 	Spent int64      `json:"spent"`
@@ -93,7 +93,7 @@ func (m *Reader) Back(s Sample) {
 	m.sets[s.Set].spent -= int64(Span(s.Record, m.limit))
 }
 
-// Place returns where Next goes on. For a single set it is the state of the set's reader.
+// Place returns where Next continues. For a single set it is the state of the set's reader.
 func (m *Reader) Place() (json.RawMessage, error) {
 	ps := make([]place, len(m.sets))
 	for i, x := range m.sets {
@@ -108,7 +108,7 @@ func (m *Reader) Place() (json.RawMessage, error) {
 	return json.Marshal(ps)
 }
 
-// Seek goes to a place.
+// Seek moves to a place.
 func (m *Reader) Seek(raw json.RawMessage) error {
 	ps := make([]place, 1)
 	to := any(&ps)

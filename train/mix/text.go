@@ -20,8 +20,8 @@ type Text struct {
 	Extra  map[string][]byte // files of the tokenizer, by name
 }
 
-// ReadText reads a model's sizes and tokenizer from the directory dir, and documents from
-// files. bad is told of lines that are left out.
+// ReadText reads a model's sizes and tokenizer from the directory dir, and documents from files.
+// bad is called for lines that are left out.
 func ReadText(dir string, files []string, c corpus.Config, bad func(corpus.BadLine)) (*Text, error) {
 	var err error
 	t := Text{Extra: map[string][]byte{}}

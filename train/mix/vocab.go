@@ -11,10 +11,10 @@ import (
 	"talf/data"
 )
 
-// Vocab returns the draft vocabulary that text means, ascending, and what share of the
-// tokens to be learnt it is. Text is a number, to count so many tokens in the part of
-// the data that is not held out, or names a file or a head as for
-// checkpoints.ReadDraftVocab. Without a text there is none: ids is nil.
+// Vocab returns the draft vocabulary that text describes, ascending, and its share of the tokens
+// to be learned. text is the number of tokens to choose by counting the part of the data that is
+// not held out, or names a file or a head as for checkpoints.ReadDraftVocab. If text is empty
+// there is none: ids is nil.
 func Vocab(text string, shares Shares, held float64) (ids []int32, share float64, err error) {
 	if text == "" {
 		return nil, 0, nil
@@ -35,7 +35,7 @@ func Vocab(text string, shares Shares, held float64) (ids []int32, share float64
 	return ids, share, err
 }
 
-// A Coverage says what a draft vocabulary covers of a set.
+// A Coverage tells what a draft vocabulary covers of a set.
 type Coverage struct {
 	Size  int           `json:"size"`
 	Train data.Coverage `json:"train"`
@@ -43,7 +43,7 @@ type Coverage struct {
 	Share float64       `json:"held_out"` // of the sequences
 }
 
-// Cover measures the vocabulary that Vocab returns for a set of which a share is held
+// Cover measures the vocabulary that Vocab returns for a set of which the share held is held
 // out.
 func Cover(set *data.Set, text string, held float64) (*Coverage, error) {
 	ids, _, err := Vocab(text, Only(set), held)
@@ -58,10 +58,10 @@ func Cover(set *data.Set, text string, held float64) (*Coverage, error) {
 	return c, err
 }
 
-// CountVocab returns the size tokens that are to be learnt most often in the part of the
-// data that sp names, ascending, and what share of the tokens to be learnt they are. Of
-// equally frequent tokens the lower ids are taken, since tokenizers number tokens by
-// falling frequency. Sets count by their weights.
+// CountVocab returns the size tokens that are to be learned most often in the part of the data
+// that sp names, ascending, and their share of the tokens to be learned. Among equally frequent
+// tokens the lower ids are chosen, since tokenizers number tokens by falling frequency. Sets
+// count by their weights.
 func CountVocab(shares Shares, sp data.Split, size int) (ids []int32, share float64, err error) {
 	if len(shares) == 0 {
 		return nil, 0, fmt.Errorf("draft vocabulary: no data")
@@ -86,7 +86,7 @@ func CountVocab(shares Shares, sp data.Split, size int) (ids []int32, share floa
 	return ids, share, nil
 }
 
-// VocabShare returns what share of the tokens to be learnt ids are.
+// VocabShare returns ids' share of the tokens to be learned.
 func VocabShare(shares Shares, sp data.Split, ids []int32) (share float64, err error) {
 	if len(shares) == 0 {
 		return 0, fmt.Errorf("draft vocabulary: no data")
@@ -104,8 +104,8 @@ func VocabShare(shares Shares, sp data.Split, ids []int32) (share float64, err e
 	return share, nil
 }
 
-// frequencies returns, for each token of a vocabulary, its share of the tokens to be
-// learnt. Sets count by their weights.
+// frequencies returns, for each token of a vocabulary, its share of the tokens to be learned.
+// Sets count by their weights.
 func frequencies(shares Shares, sp data.Split, vocab int) ([]float64, error) {
 	often := make([]float64, vocab)
 	all := 0.0

@@ -16,7 +16,7 @@ type Level struct {
 	Pos  []int32 // [rows] rotary position
 	From []int32 // [rows] the parent's row on the level above; unused on level 0
 	// Attn says what each row attends to: level-0 rows First to Last, and Anc[j], the row's
-	// ancestor on level j+1, with the row itself last.
+	// ancestor on level j+1, the last of which is the row itself.
 	Attn compute.TrainAttention
 
 	Out *gg.Node // [rows][Hidden]: f̂ of a head; final hidden state of a language model
@@ -98,7 +98,7 @@ func (p *Params) nodes(g *gg.Graph) (all []*gg.Node, of map[*gg.Tensor]*gg.Node)
 	return all, of
 }
 
-// A Shape says how much a head's graph has room for, and how gradients flow through it.
+// A Shape says for how much a head's graph has room, and how gradients flow through it.
 type Shape struct {
 	Rows   int  // positions of a batch
 	Branch int  // nodes per position on each level below the first

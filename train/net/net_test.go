@@ -128,7 +128,7 @@ func TestForeignWeightsAreRefusedByName(t *testing.T) {
 	}
 }
 
-// The language model's training graph and the decoder are one network.
+// The language model's training graph and the decoder are the same network.
 func TestTrainingAndDecodingAgreeOnALanguageModel(t *testing.T) {
 	dir := filepath.Join("..", "..", "internal", "demo", "target")
 	dev := device(t)

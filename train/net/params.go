@@ -1,8 +1,8 @@
-// Package net builds the training graphs of draft heads and of small language
-// models, and holds their weights under the names that checkpoints use.
+// Package net builds the training graphs of draft heads and of small language models, and holds
+// their weights under the names that checkpoints use.
 //
-// model/head and model run the same networks for decoding; a test pins the two
-// forward passes to each other.
+// model/head and model run the same networks for decoding; a test ties the two forward passes
+// together.
 package net
 
 import (
@@ -107,7 +107,7 @@ func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 	return p, err
 }
 
-// Tensors returns the weights in the order in which they were made, which is that of the
+// Tensors returns the weights in the order in which they were allocated, which is that of the
 // optimiser's state.
 func (p *Params) Tensors() []*gg.Tensor { return p.list }
 
@@ -186,9 +186,8 @@ func (p *Params) weights() []weight {
 	return ws
 }
 
-// of returns where a checkpoint's tensor lies: the network's tensors that hold its
-// columns side by side, and its first element in a single one. A head's embedding
-// is nowhere.
+// of returns where a checkpoint's tensor is: the network's tensors that hold its columns side by
+// side, and its first element in a single one. A head's embedding is not in the network.
 func (p *Params) of(t *arch.Tensor) (parts []*gg.Tensor, off int) {
 	one := func(t *gg.Tensor) ([]*gg.Tensor, int) { return []*gg.Tensor{t}, 0 }
 	switch {

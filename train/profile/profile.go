@@ -1,6 +1,6 @@
-// Package profile measures what the steps of a training run spend their time on:
-// which operations, how far they are from what the machine can do, and where the
-// processors were.
+// Package profile measures what the steps of a training run spend their time on: which
+// operations, how far they are from what the machine can do, and where the processors spent
+// their time.
 package profile
 
 import (
@@ -81,9 +81,8 @@ type Recorder struct {
 	sgemm, memory  float64
 }
 
-// New returns a recorder that writes to dir, and the queue that the run must use in
-// place of q, a queue of dev that can train. Without a dir both are as they were: no
-// recorder, and q.
+// New returns a recorder that writes to dir, and the queue that the run must use instead of q, a
+// queue of dev that can train. If dir is empty, there is no recorder, and the queue is q.
 func New(dir string, dev compute.Device, q compute.Queue) (*Recorder, compute.Queue, error) {
 	if dir == "" {
 		return nil, q, nil
@@ -95,7 +94,7 @@ func New(dir string, dev compute.Device, q compute.Queue) (*Recorder, compute.Qu
 	return p, meter.Watch(q, p.meter), nil
 }
 
-// Start begins to measure.
+// Start starts measuring.
 func (p *Recorder) Start() error {
 	if p == nil {
 		return nil
@@ -122,7 +121,7 @@ func (p *Recorder) Watch(g *gg.Graph) {
 	}
 }
 
-// BeginStep begins a step; last says that it is the last of the run.
+// BeginStep begins a step; last says that it is the run's last.
 func (p *Recorder) BeginStep(last bool) {
 	if p == nil {
 		return
@@ -192,13 +191,13 @@ func (p *Recorder) best(runs int, units float64, f func()) (best float64) {
 	return best
 }
 
-// Abandon stops measuring a run that could not begin.
+// Abandon stops measuring a run that could not start.
 func (p *Recorder) Abandon() {
 	if p == nil || p.cpu == nil {
 		return
 	}
 	pprof.StopCPUProfile()
-	_ = p.cpu.Close() // of no use
+	_ = p.cpu.Close() // not needed
 }
 
 // Stop stops measuring and writes the files.
@@ -211,7 +210,7 @@ func (p *Recorder) Stop() error {
 		return fmt.Errorf("profile: %w", err)
 	}
 	heap := new(bytes.Buffer)
-	runtime.GC() // the heap profile is as of the last collection
+	runtime.GC() // the heap profile is that of the last collection
 	if err := pprof.Lookup("heap").WriteTo(heap, 0); err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}

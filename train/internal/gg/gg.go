@@ -1,16 +1,13 @@
-// Package gg lets Gorgonia order and differentiate fused operations that a
-// compute device runs. Gorgonia supplies the graph, the gradients (Grad) and
-// the tape; every node of a step is one of the operations of this package, so
-// a step allocates no tensor and runs no stock kernel.
+// Package gg has Gorgonia order and differentiate fused operations that a compute device runs.
+// Gorgonia supplies the graph, the gradients (Grad) and the tape; every node of a step is one of
+// the operations of this package, so a step allocates no tensor and runs no stock kernel.
 //
-// Gradients of a value that is used several times are not summed by Gorgonia
-// (ReduceAdd would insert stock additions): the backward operations form a chain
-// in which the first writes the value's gradient and the others add to it in
-// place. See (*forward).SymDiff.
+// Gradients of a value that is used several times are not summed by Gorgonia (ReduceAdd would
+// insert stock additions): the backward operations form a chain in which the first writes the
+// value's gradient and the others add to it in place. See (*forward).SymDiff.
 //
-// A matrix has a fixed largest number of rows and, per batch, a number of live
-// rows: a graph is built once and no operation touches rows beyond the live
-// ones.
+// A matrix has a fixed maximum number of rows and, per batch, a number of live rows: a graph is
+// built once and no operation touches rows beyond the live ones.
 //
 // A Graph belongs to one goroutine.
 package gg
@@ -41,8 +38,8 @@ type Rows struct{ Max, N int }
 type Tensor struct {
 	Name  string
 	Shape []int
-	// Data are the values, or nil if only Buf, a weight packed by a device, holds them.
-	// If the device has its own memory, Pull copies them from there, and Push back.
+	// Data are the values, or nil if only Buf, a weight packed by a device, has them. If the
+	// device has its own memory, Pull copies them from there, and Push back.
 	Data []float32
 	Buf  compute.Buffer
 	far  compute.Queue             // of a device with its own memory; nil: Buf is Data
@@ -126,8 +123,8 @@ type value struct {
 	host  func() ([]float32, error) // of a packed tensor, which has no memory here
 }
 
-// known is the shape that Gorgonia is told: one row of a packed tensor, since it
-// allocates memory of that shape.
+// known returns the shape that Gorgonia is given: one row of a packed tensor, since it allocates
+// memory of that shape.
 func (v *value) known() []int {
 	if v.host != nil {
 		return []int{1, v.width()}
@@ -207,7 +204,7 @@ type Graph struct {
 	forwards  []*forward
 	values    []*value
 	late      []func()        // of the Run in progress: reads losses once the device is done
-	meter     Meter           // is told of every operation; or nil
+	meter     Meter           // called for every operation; may be nil
 	watch     *string         // receives the first operation whose output is not finite
 	onGrad    func(int)       // see OnGrad
 	stasher   compute.Stasher // nil: activations are not rounded
@@ -255,15 +252,15 @@ func (g *Graph) Stash() error {
 	return nil
 }
 
-// A Meter is told of every operation that runs, by its kind and parameters, such as
-// "linear layers.0.q". A suffix .d0 marks the gradient of the operation's first input, .d1
-// of its second, and so on.
+// A Meter is called for every operation that runs, with its kind and parameters, such as "linear
+// layers.0.q". A suffix .d0 marks the gradient of the operation's first input, .d1 of its
+// second, and so on.
 type Meter interface {
 	Begin(name string)
 	End()
 }
 
-// Watch tells m of all operations of later runs.
+// Watch makes later runs report all operations to m.
 func (g *Graph) Watch(m Meter) { g.meter = m }
 
 func (g *Graph) node(v *value, needs bool) *Node {
@@ -274,7 +271,7 @@ func (g *Graph) node(v *value, needs bool) *Node {
 	return &Node{g: g, val: v, needs: needs}
 }
 
-// leaf makes an input node with a unique name: Gorgonia would merge two leaves of the same
+// leaf returns an input node with a unique name: Gorgonia would merge two leaves with the same
 // name, type and shape.
 func (g *Graph) leaf(name string, v *value, needs bool) *Node {
 	n := g.node(v, needs)
@@ -448,8 +445,8 @@ const (
 	FrozenPrefix = "the frozen tensor "
 )
 
-// FirstNonFinite runs the graph again on the batch in its inputs and names the first
-// operation whose result holds an infinity or a NaN; "" if there is none.
+// FirstNonFinite runs the graph again on the batch in its inputs and names the first operation
+// whose result contains an infinity or a NaN; "" if there is none.
 func (g *Graph) FirstNonFinite(ctx context.Context) (string, error) {
 	var first string
 	for _, n := range g.leaves {
@@ -470,8 +467,8 @@ func (g *Graph) FirstNonFinite(ctx context.Context) (string, error) {
 	return first, err
 }
 
-// nonFinite returns the first row of v that holds an infinity or a NaN, and that value; −1
-// if there is none.
+// nonFinite returns the first row of v that contains an infinity or a NaN, and that value; −1 if
+// there is none.
 func (g *Graph) nonFinite(v *value) (row int, x float32) {
 	if v.num != nil {
 		if x := float32(*v.num); x-x != 0 {
@@ -522,8 +519,8 @@ func (g *Graph) look(b *base) {
 	*g.watch += fmt.Sprintf(", row %d: %v", row, x)
 }
 
-// Stock names the operations of the tape that are not of this package, except for the
-// constant 1, the gradient of the loss by itself.
+// Stock names the operations of the tape that are not from this package, except for the constant
+// 1, the gradient of the loss with respect to itself.
 func (g *Graph) Stock() []string {
 	var names []string
 	ones := 0

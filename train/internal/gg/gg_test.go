@@ -66,8 +66,7 @@ func (m *maker) tensor(name string, std float64, shape ...int) *Tensor {
 	return x
 }
 
-// param adds a trainable tensor, by default of one name for all: names must not
-// matter.
+// param adds a trainable tensor. By default all have the same name: names must not matter.
 func (m *maker) param(std float64, shape ...int) *Node {
 	x := m.tensor("p", std, shape...)
 	n := m.g.Param(x)
@@ -94,8 +93,8 @@ func fill(rows *Rows, n int) []int32 {
 	return make([]int32, n)
 }
 
-// layer is a small network that uses every operation: two levels of a tree under
-// n positions, weights shared by the levels, values used several times.
+// layer builds a small network that uses every operation: two levels of a tree below n
+// positions, weights shared by the levels, values used several times.
 func (m *maker) layer(n int) (loss *Node, scale *[]float32) {
 	const h, heads, hd, ff, v = 8, 2, 4, 6, 10
 	top, low := &Rows{Max: n + 3}, &Rows{Max: 2*n + 3}
@@ -185,9 +184,9 @@ func TestGradientsOfEveryOperationAreCentralDifferences(t *testing.T) {
 	for i, p := range m.p {
 		grads[i] = append([]float32(nil), p.Grad()...)
 	}
-	// Along a direction d per parameter, the gradient's own and a random one mixed:
-	// (L(θ+hd) − L(θ−hd))/2h = g·d. The losses add up to about 10, float32 holds
-	// them to 1e-6, and a difference of two over 2h = 0.02 to some 1e-4.
+	// Along a direction d per parameter, the gradient's own and a random one mixed: (L(θ+hd) −
+	// L(θ−hd))/2h = g·d. The losses sum to about 10, which float32 represents to 1e-6, and so a
+	// difference of two over 2h = 0.02 to some 1e-4.
 	const h = 1e-2
 	for i, x := range m.v {
 		d := m.floats(len(x.Data), 1/math.Sqrt(float64(len(x.Data))))
@@ -226,8 +225,8 @@ func TestGradientsOfEveryOperationAreCentralDifferences(t *testing.T) {
 	}
 }
 
-// The same little network out of stock operations is the oracle of whole
-// gradient vectors: SmoothL1-free, one level, causal attention through a mask.
+// The same small network built from stock operations is the oracle for whole gradient vectors:
+// without SmoothL1, one level, causal attention through a mask.
 func TestFusedGradientsAgreeWithStockOperations(t *testing.T) {
 	const n, h, heads, hd, ff, v = 6, 8, 2, 4, 10, 12
 	m := newMaker(t)
@@ -344,8 +343,8 @@ func TestAStepAllocatesAlmostNothing(t *testing.T) {
 		m.run()
 	}
 	runtime.ReadMemStats(&after)
-	// The tape makes a few words per operation: inputs, a goroutine, channels.
-	// One matrix of this net alone is 40·8·4 bytes, and there are hundreds.
+	// The tape allocates a few words per operation: inputs, a goroutine, channels. One matrix of
+	// this net alone is 40·8·4 bytes, and there are hundreds.
 	if per := (after.TotalAlloc - before.TotalAlloc) / runs; per > 48<<10 {
 		t.Errorf("%d bytes allocated per run", per)
 	}
@@ -454,8 +453,8 @@ func TestWhatDoesNotTrainIsRefused(t *testing.T) {
 	}
 }
 
-// Memory of dead values is used again: a chain of n layers needs less than n
-// times that of one in evaluation.
+// Memory of dead values is reused: evaluation of a chain of n layers needs less than n times the
+// memory of one.
 func TestEvaluationReusesMemory(t *testing.T) {
 	bytes := func(layers int) int {
 		m := newMaker(t)
@@ -477,8 +476,8 @@ func TestEvaluationReusesMemory(t *testing.T) {
 	}
 }
 
-// A gradient that is handed out is the one that the run ends with, each is handed out
-// once, and equal graphs hand them out in one order.
+// A gradient that is handed out is final, each is handed out once, and equal graphs hand them
+// out in the same order.
 func TestGradientsAreHandedOutWhenTheyAreComplete(t *testing.T) {
 	var orders [][]int
 	for range 2 {
@@ -515,7 +514,7 @@ func TestGradientsAreHandedOutWhenTheyAreComplete(t *testing.T) {
 	}
 }
 
-// A keeper stashes values as they are.
+// A keeper stashes values without rounding them.
 type keeper struct{ ops compute.TrainOps }
 
 func (k keeper) Stash(n int) compute.Buffer { return k.ops.Host(make([]float32, n), n) }
@@ -527,9 +526,9 @@ func (k keeper) Widen(dst, src compute.Buffer, n int) {
 	k.ops.Add(dst, src, z, n)
 }
 
-// Activations in bfloat16 change no value of the forward pass and gradients by
-// little; nothing reads memory that is others' meanwhile, or gradients would not be
-// equal where nothing is rounded.
+// Activations in bfloat16 change no value of the forward pass, and gradients only slightly. No
+// memory is read that others use in between; otherwise gradients would not be equal when nothing
+// is rounded.
 func TestStashedActivationsChangeGradientsByLittle(t *testing.T) {
 	type result struct {
 		loss  float32

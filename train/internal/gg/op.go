@@ -64,7 +64,7 @@ func (b *base) Hashcode() uint32 {
 	return h.Sum32()
 }
 
-// title is the operation's name, with the parameters that it reads or whose gradient it
+// title returns the operation's name, with the parameters that it reads or whose gradient it
 // computes.
 func (b *base) title() string {
 	if b.label != "" {
@@ -146,8 +146,8 @@ func (b *base) Do(in ...G.Value) (out G.Value, err error) {
 type piece struct {
 	of    []int // inputs whose gradients it computes
 	reads []int // inputs it reads; -1 is the output
-	// run writes the gradients dx, or adds to those whose acc is set. dx and
-	// acc are parallel to of; dx[i] is nil where no gradient is wanted.
+	// run writes the gradients dx, or adds to those whose acc is set. dx and acc are parallel to
+	// of; dx[i] is nil if no gradient is wanted.
 	run func(dx []*value, acc []bool, dy *value)
 	// writes says that run can only write: acc is never set then, and
 	// contributions that must be added go through temporary memory.
@@ -236,11 +236,11 @@ func (f *forward) DiffWRT(int) []bool {
 	return d
 }
 
-// SymDiff adds the backward operations. An input that several operations use
-// has one gradient buffer; each operation's contribution is a link of a chain
-// that starts with a write and continues with additions. Only the last link is
-// given to Gorgonia, which therefore never has two gradients to add: it asks
-// DiffWRT after SymDiff and does not count inputs that are left out there.
+// SymDiff adds the backward operations. An input that several operations use has one gradient
+// buffer; each operation's contribution is a link of a chain that starts with a write and
+// continues with additions. Only the last link is given to Gorgonia, which therefore never has
+// two gradients to add: it calls DiffWRT after SymDiff and does not count inputs that are left
+// out there.
 func (f *forward) SymDiff(in G.Nodes, y, dy *G.Node) (G.Nodes, error) {
 	ret := make(G.Nodes, len(f.x))
 	if f.pieces == nil {

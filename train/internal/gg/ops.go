@@ -11,7 +11,7 @@ import (
 // out returns the output node of an operation.
 func (g *Graph) out(rows *Rows, width int) *Node { return g.node(matrix(rows, width), false) }
 
-// mat is all live rows of v, or their transpose's storage with T.
+// mat returns all live rows of v, or with t the storage of their transpose.
 func mat(v *value, t bool) compute.Mat {
 	rows, cols := v.n(), v.width()
 	m := compute.Mat{Buf: v.buf, Rows: rows, Cols: cols, Stride: cols, T: t}
@@ -75,7 +75,7 @@ func (g *Graph) Linear(x, w, bias *Node) *Node {
 	return g.apply(f)
 }
 
-// linearPieces are dx = dy·w and dw = dyᵀ·x for inputs 0 and 1.
+// linearPieces returns dx = dy·w and dw = dyᵀ·x for inputs 0 and 1.
 func (g *Graph) linearPieces(x, w *Node) []piece {
 	return []piece{
 		{of: []int{0}, reads: []int{1}, run: func(dx []*value, acc []bool, dy *value) {
@@ -222,7 +222,7 @@ type Loss struct {
 // RowLoss returns the unscaled loss of every live row of the last Run.
 func (l *Loss) RowLoss() []float32 { return l.host[:l.rows.n()] }
 
-// loss makes the scalar Σ scale[r]·rows[r] of an operation that leaves row losses.
+// loss returns the scalar Σ scale[r]·rows[r] of an operation that leaves row losses.
 func (g *Graph) loss(f *forward, rows *value, scale *[]float32, name string, kernel func()) *Loss {
 	y := g.node(&value{shape: []int{}, store: new(store), num: new(G.F32)}, false)
 	l := &Loss{Node: y, rows: rows, host: make([]float32, rows.rows.Max)}
@@ -248,7 +248,7 @@ func (g *Graph) loss(f *forward, rows *value, scale *[]float32, name string, ker
 	return l
 }
 
-// left is the piece for the gradient of input of, which the forward pass has left in v.
+// left returns the piece for the gradient of input of, which the forward pass has left in v.
 func (g *Graph) left(of int, v *value) piece {
 	return piece{of: []int{of}, give: func() *value { return v }, run: func(dx []*value, acc []bool, _ *value) {
 		if acc[0] {
@@ -257,9 +257,9 @@ func (g *Graph) left(of int, v *value) piece {
 	}}
 }
 
-// SoftCE is the cross-entropy between labels and softmax(h·wᵀ), h [n][H], w
-// [V][H], each row weighted by scale. labels and scale are read at every Run.
-// Gradients are made in the forward pass, so logits are never kept.
+// SoftCE is the cross-entropy between labels and softmax(h·wᵀ), h [n][H], w [V][H], each row
+// weighted by scale. labels and scale are read at every Run. Gradients are computed in the
+// forward pass, so logits are never kept.
 func (g *Graph) SoftCE(h, w *Node, labels *compute.SoftLabels, scale *[]float32) *Loss {
 	rows, dh := matrix(h.val.rows, 1), matrix(h.val.rows, h.Width())
 	f := &forward{x: []*Node{h, w}, extra: []*value{dh}}
@@ -279,8 +279,8 @@ func (g *Graph) SoftCE(h, w *Node, labels *compute.SoftLabels, scale *[]float32)
 	})
 }
 
-// SmoothL1 is the mean over columns of SmoothL1(y − t), or of |y − t| if l1,
-// each row weighted by scale. No gradient is given to t.
+// SmoothL1 is the mean over columns of SmoothL1(y − t), or of |y − t| if l1, each row weighted
+// by scale. t gets no gradient.
 func (g *Graph) SmoothL1(y, t *Node, scale *[]float32, l1 bool) *Loss {
 	rows, dy := matrix(y.val.rows, 1), matrix(y.val.rows, y.Width())
 	f := &forward{x: []*Node{y, t}, extra: []*value{dy}}

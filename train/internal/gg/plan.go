@@ -11,8 +11,7 @@ import (
 	"talf/compute"
 )
 
-// A store is memory that values are laid out in. Stores whose lives do not
-// overlap on the tape share memory.
+// A store is memory for values. Stores whose lifetimes do not overlap on the tape share memory.
 type store struct {
 	size        int
 	fixed       bool // the caller's memory
@@ -119,7 +118,7 @@ func (b *base) common() *base { return b }
 // toucher is implemented by the operations: the values they read or write.
 type toucher interface{ touches() []*value }
 
-// plan gives every store memory. It reuses memory of stores that are dead by then, in the
+// plan gives every store memory. It reuses the memory of stores that are dead by then, in the
 // order of the tape, which is Gorgonia's.
 func (g *Graph) plan() error {
 	order, err := G.Sort(g.eg) // roots first

@@ -14,8 +14,8 @@ import (
 type Cost struct {
 	Calls int
 	Time  time.Duration
-	// FLOP counts additions, multiplications and any other function as one each. Masked
-	// elements of a product do not count.
+	// FLOP counts additions, multiplications and any other function as one each. Masked elements
+	// of a product do not count.
 	FLOP float64
 	// Bytes counts every operand once, whether it is read or written: the traffic that
 	// remains with a cache of any size that starts empty.
@@ -138,8 +138,8 @@ func (s *stasher) Widen(dst, src compute.Buffer, n int) {
 	s.q.done("widen", t, 0, 6*float64(n))
 }
 
-// done counts an operation that began at t. An error stays in the queue for
-// whoever syncs next: only a device that is asynchronous has one here.
+// done counts an operation that began at t. An error stays in the queue for the next caller that
+// syncs: only an asynchronous device has one here.
 func (q *Queue) done(kernel string, t time.Time, flop, bytes float64) {
 	if q.m.on {
 		_ = q.Sync(context.Background())
@@ -252,7 +252,7 @@ func (q *Queue) SwiGLUGrad(dgu, dy, gu compute.Buffer, n int) {
 	q.done("swiglu_grad", t, 12*e, 20*e)
 }
 
-// seen is the number of keys that all rows of g see.
+// seen returns the number of keys that all rows of g see.
 func seen(g *compute.TrainAttention) float64 {
 	n := 0.0
 	for r := range g.First {
@@ -261,7 +261,7 @@ func seen(g *compute.TrainAttention) float64 {
 	return n
 }
 
-// touched is the elements of the first n values of each of bs.
+// touched returns the number of elements in the first n values of each of bs.
 func touched(bs []compute.Buffer) (n float64) {
 	for _, b := range bs {
 		n += elements(b)
@@ -277,7 +277,7 @@ func (q *Queue) TreeAttend(o, lse, qs compute.Buffer, k, v []compute.Buffer, g *
 	q.done("attend", t, seen(g)*float64(g.Heads)*(4*float64(g.HeadDim)+3), 4*(rows+touched(k)+touched(v)))
 }
 
-// TreeAttendGrad counts as compute.TrainOps: the scores anew, and four products.
+// TreeAttendGrad counts as compute.TrainOps: the scores again, and four products.
 func (q *Queue) TreeAttendGrad(dq compute.Buffer, dk, dv []compute.Buffer, do, o, lse, qs compute.Buffer, k, v []compute.Buffer, g *compute.TrainAttention) {
 	t := time.Now()
 	q.TrainOps.TreeAttendGrad(dq, dk, dv, do, o, lse, qs, k, v, g)

@@ -1,5 +1,5 @@
-// Package optim updates weights: AdamW over the gradients of a step, which may be gathered
-// from several micro-batches, and summed over several ranks while the backward pass runs.
+// Package optim updates weights: AdamW over the gradients of a step, which may be accumulated
+// over several micro-batches, and summed over several ranks while the backward pass runs.
 package optim
 
 import (
@@ -12,12 +12,12 @@ import (
 	"talf/train/internal/gg"
 )
 
-// A Config sets the optimiser up.
+// A Config configures the optimiser.
 type Config struct {
 	Beta1, Beta2, Eps float64
 	Decay             float64 // decoupled weight decay
 	Clip              float64 // largest global gradient norm; 0: no clipping
-	// Gather says that the gradients of a step are gathered before it is made.
+	// Gather says that the gradients of a step are accumulated before the update.
 	Gather bool
 }
 
@@ -33,7 +33,7 @@ type AdamW struct {
 	q      compute.Queue
 	params []*gg.Tensor
 	m, v   []*gg.Tensor
-	sum    []*gg.Tensor // gathered gradients; nil if they are not gathered
+	sum    []*gg.Tensor // accumulated gradients; nil if they are not accumulated
 	zeros  []float32
 	step   int
 }
@@ -74,7 +74,7 @@ func (o *AdamW) Step() int { return o.step }
 // Moments returns the first and the second moments of all parameters.
 func (o *AdamW) Moments() []*gg.Tensor { return slices.Concat(o.m, o.v) }
 
-// GatherIn makes sum the memory in which gradients are gathered.
+// GatherIn makes sum the memory in which gradients are accumulated.
 func (o *AdamW) GatherIn(sum []*gg.Tensor) {
 	o.sum = sum
 	for _, s := range sum {
@@ -84,7 +84,7 @@ func (o *AdamW) GatherIn(sum []*gg.Tensor) {
 	}
 }
 
-// Gather takes the gradients of micro-batch i of the step.
+// Gather adds the gradients of micro-batch i of the step.
 func (o *AdamW) Gather(i int, nodes []*gg.Node) {
 	for j := range o.sum {
 		o.GatherOne(i, j, nodes)
@@ -105,9 +105,9 @@ func (o *AdamW) GatherOne(i, j int, nodes []*gg.Node) {
 	o.ops.Add(s.Buf, s.Buf, nodes[j].GradBuffer(), n)
 }
 
-// Update makes one step at learning rate lr with the gradients of nodes, or the gathered
-// ones, and returns their norm before clipping. If that is not finite, it changes nothing
-// and is not ok.
+// Update makes one step at learning rate lr with the gradients of nodes, or the accumulated
+// ones, and returns their norm before clipping. If that is not finite, Update changes nothing
+// and ok is false.
 func (o *AdamW) Update(nodes []*gg.Node, lr float64) (norm float64, ok bool) {
 	grad := func(i int) compute.Buffer {
 		if o.sum != nil {
@@ -152,7 +152,7 @@ func (o *AdamW) Tensors() []safetensors.Tensor {
 // SetStep continues after step updates.
 func (o *AdamW) SetStep(step int) { o.step = step }
 
-// Restore reads the moments of a checkpoint, made after step updates.
+// Restore reads the moments of a checkpoint that was written after step updates.
 func (o *AdamW) Restore(set *safetensors.Set, step int) error {
 	for i := range o.params {
 		for _, t := range []*gg.Tensor{o.m[i], o.v[i]} {

@@ -5,9 +5,8 @@ import (
 	"talf/train/internal/gg"
 )
 
-// bucketSize is how many gradients a bucket holds, unless a single tensor is larger:
-// enough that a message's latency counts for little, and few enough that the first
-// sums start early.
+// bucketSize is how many gradients a bucket has, unless a single tensor is larger: enough that a
+// message's latency matters little, and few enough that the first sums start early.
 const bucketSize = 1 << 20
 
 // A Reducer starts to sum a slice over all ranks (see dist.Group).
@@ -25,9 +24,9 @@ type Buckets struct {
 	next  int   // first bucket whose sum has not started
 }
 
-// NewBuckets lays out the gradients of params. order is that in which the backward
-// pass completes them. It also returns, by parameter, the tensors in which gradients
-// are to be gathered.
+// NewBuckets lays out the gradients of params. order is that in which the backward pass
+// completes them. It also returns, by parameter, the tensors in which gradients are to be
+// accumulated.
 func NewBuckets(g Reducer, q compute.Queue, params []*gg.Tensor, order []int) (*Buckets, []*gg.Tensor, error) {
 	b := &Buckets{group: g, of: make([]int, len(params))}
 	var sizes []int

@@ -38,8 +38,7 @@ func New(dev compute.Device, q compute.Queue, w compute.Weight, k int) (*Scorer,
 	return s, nil
 }
 
-// Append appends the most likely next tokens of rows h [rows][H] to dst: [rows][k], best
-// first.
+// Append appends the most likely next tokens of rows h [rows][H] to dst: [rows][k], best first.
 func (s *Scorer) Append(dst []int32, h []float32) []int32 {
 	rows := len(h) / s.hidden
 	for at := 0; at < rows; at += scoreRows {

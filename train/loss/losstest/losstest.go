@@ -1,5 +1,5 @@
-// Package losstest holds a training loss to what every loss must do. A loss's
-// test is one call of Run.
+// Package losstest checks a training loss against the contract of all losses. A loss's test is
+// one call of Run.
 package losstest
 
 import (
@@ -14,8 +14,7 @@ import (
 	"talf/train/loss"
 )
 
-// Sizes of the little problems: rows of level 0, their children, hidden size,
-// vocabulary, labels.
+// Sizes of the small problems: rows of level 0, their children, hidden size, vocabulary, labels.
 const (
 	rows0, branch = 5, 2
 	hidden, vocab = 6, 9
@@ -23,7 +22,7 @@ const (
 	depth         = 3
 )
 
-// A problem is a loss over outputs that are parameters themselves.
+// A problem is a loss over outputs that are themselves parameters.
 type problem struct {
 	t      testing.TB
 	g      *gg.Graph
@@ -157,7 +156,7 @@ func (p *problem) run() (float64, [][]float32) {
 	return sum, grads
 }
 
-// distribution draws one over the vocabulary.
+// distribution draws a distribution over the vocabulary.
 func distribution(r *rand.Rand) []float32 {
 	row, sum := make([]float32, vocab), float32(0)
 	for v := range row {
@@ -191,8 +190,8 @@ func Run(t *testing.T, l loss.Loss, queue func(testing.TB) compute.Queue) {
 	fresh := func(t testing.TB, seed uint64) *problem { return newProblem(t, queue(t), l, seed) }
 
 	t.Run("gradients are central differences", func(t *testing.T) {
-		// Rows are float32 and about 10: their sum is good to some 1e-6, and a
-		// difference over 2h = 0.02 to 1e-4.
+		// Rows are float32 and about 10: their sum is accurate to some 1e-6, and a difference
+		// over 2h = 0.02 to 1e-4.
 		const h = 1e-2
 		for seed := range uint64(5) {
 			p := fresh(t, seed)
@@ -287,7 +286,7 @@ func Run(t *testing.T, l loss.Loss, queue func(testing.TB) compute.Queue) {
 				f[r] = p.fhat[l][r%hidden*p.rows[l]+r/hidden]
 			}
 		}
-		// SmoothL1's gradient is exact at 0, |y−t|'s is any value from −1 to 1: 0.
+		// SmoothL1's gradient is exactly 0 at 0; for |y−t| any value from −1 to 1 would do: 0.
 		_, grads := p.run()
 		for l, g := range grads {
 			for i, x := range g {
