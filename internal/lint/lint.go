@@ -48,6 +48,7 @@ var Rules = []Rule{
 	{"preprocess/...", []string{"compute", "data/...", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
 	{"preprocess/regenerate", []string{"infer", "infer/decode", "model", "model/sample", "preprocess"}},
 	{"train/...", []string{"checkpoints", "compute", "data/...", "internal/durable", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "model/...", "tree"}},
+	{"train/plan", []string{"train", "train/mix"}},
 	{"train/history", []string{"internal/plot", "train"}},
 	{"infer/...", []string{"compute", "internal/mapped", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
 	{"infer/draft/cost", nil},

@@ -70,6 +70,19 @@ func NewPlainDialogue(turns ...string) *Dialogue {
 	return d
 }
 
+// Begin returns an empty dialogue that t writes, after a system message unless it is
+// empty, and the texts at which answers stop. Without a template it is plain text.
+func Begin(t *Template, system string) (d Dialogue, stop []string) {
+	if t == nil {
+		return Dialogue{}, []string{PlainStop}
+	}
+	c := &Transcript{}
+	if system != "" {
+		c.Messages = append(c.Messages, NewMessage("system", system))
+	}
+	return *NewDialogue(t, c), nil
+}
+
 // NewText returns a dialogue whose turns are parts of one text, which the answers
 // continue.
 func NewText(turns ...string) *Dialogue {

@@ -117,3 +117,15 @@ func TestATemplateThatRefusesADialogue(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
+
+func TestADialogueBeginsWithItsSystemMessage(t *testing.T) {
+	template := parse(t, marks)
+	for _, system := range []string{"", "be short"} {
+		d, stop := chat.Begin(template, system)
+		d.Say("hello")
+		_, prompts := turns(t, &d)
+		if len(stop) != 0 || len(prompts) != 1 || system != "" != strings.Contains(prompts[0], "be short") {
+			t.Errorf("system message %q: %q, stops %q", system, prompts, stop)
+		}
+	}
+}

@@ -102,3 +102,30 @@ func Figures(runs ...Run) []plot.Figure {
 	}
 	return []plot.Figure{loss, tau}
 }
+
+// Ended says where a run ended, in a line or several.
+func Ended(r train.Result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: step %d", r.Dir, r.Step)
+	if r.Loss != 0 { // there was a step left to make
+		fmt.Fprintf(&b, ", loss %.4f", r.Loss)
+	}
+	b.WriteByte('\n')
+	if e := r.Eval; e != nil {
+		fmt.Fprintf(&b, "held out: loss %.4f over %d positions", e.Loss, e.Positions)
+		for i, l := range e.Levels {
+			fmt.Fprintf(&b, "; level %d: loss %.4f, top-1 %.1f%%", i, l.Loss, 100*l.Top1)
+			if l.Covered > 0 {
+				fmt.Fprintf(&b, ", %.2f%% of the labels in the draft vocabulary", 100*l.Covered)
+			}
+		}
+		if e.Tau > 0 {
+			fmt.Fprintf(&b, "; τ̂ %.3f, greedy %.3f", e.Tau, e.TauGreedy)
+		}
+		b.WriteByte('\n')
+	}
+	if r.Best != "" && r.Best != r.Dir {
+		fmt.Fprintf(&b, "best: %s\n", r.Best)
+	}
+	return b.String()
+}

@@ -66,3 +66,17 @@ func TestALogWithoutStepsIsNoHistory(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+func TestARunSaysWhereItEnded(t *testing.T) {
+	for want, r := range map[string]train.Result{
+		"o/step-1: step 1\n": {Dir: "o/step-1", Step: 1, Best: "o/step-1"},
+		"o: step 3, loss 2.5000\nheld out: loss 2.0000 over 9 positions; level 0: loss 1.5000, top-1 50.0%; level 1: loss 0.5000, top-1 25.0%, 75.00% of the labels in the draft vocabulary; τ̂ 1.500, greedy 1.250\nbest: b\n": {
+			Dir: "o", Step: 3, Loss: 2.5, Best: "b",
+			Eval: &train.Eval{Loss: 2, Positions: 9, Levels: []train.LevelEval{{Loss: 1.5, Top1: 0.5}, {Loss: 0.5, Top1: 0.25, Covered: 0.75}}, Tau: 1.5, TauGreedy: 1.25},
+		},
+	} {
+		if got := Ended(r); got != want {
+			t.Errorf("%s\nwant\n%s", strings.TrimSpace(got), want)
+		}
+	}
+}

@@ -34,14 +34,9 @@ func (o *talkOptions) dialogue(dir string) (d chat.Dialogue, stop []string, err 
 		return d, nil, err
 	case template == nil && o.system != "":
 		return d, nil, usagef("--system needs a chat template, and the model has none: give --chat-template")
-	case template == nil:
-		return d, []string{chat.PlainStop}, nil
 	}
-	c := &chat.Transcript{}
-	if o.system != "" {
-		c.Messages = append(c.Messages, chat.NewMessage("system", o.system))
-	}
-	return *chat.NewDialogue(template, c), nil, nil
+	d, stop = chat.Begin(template, o.system)
+	return d, stop, nil
 }
 
 func newChat(a *app) *cobra.Command {
@@ -103,7 +98,7 @@ const maxTurn = 1 << 20
 func (a *app) chat(ctx context.Context, d *decode.Decoder, empty chat.Dialogue, seed uint64, stats bool) error {
 	lines := bufio.NewScanner(a.in)
 	lines.Buffer(nil, maxTurn)
-	talk := empty
+	talk := decode.NewTalk(d, empty, seed)
 	unanswered := 0
 	for {
 		if cli.IsTerminal(a.in) {
@@ -119,23 +114,17 @@ func (a *app) chat(ctx context.Context, d *decode.Decoder, empty chat.Dialogue, 
 		if err != nil || !more {
 			return err
 		}
-		before, line := talk, lines.Text()
+		line := lines.Text()
 		switch line {
 		case "":
 			continue
 		case "/quit":
 			return nil
 		case "/reset":
-			talk = empty
+			talk.Reset()
 			continue
 		}
-		talk.Say(line)
-		talk.Ask()
-		prompt, err := talk.Prompt(ctx)
-		if err != nil {
-			return fmt.Errorf("write the dialogue: %w", err)
-		}
-		seq, err := d.Answer(ctx, prompt, seed, func(text string) error {
+		seq, err := talk.Say(ctx, line, func(text string) error {
 			_, err := io.WriteString(a.out, text)
 			return err
 		})
@@ -144,14 +133,12 @@ func (a *app) chat(ctx context.Context, d *decode.Decoder, empty chat.Dialogue, 
 		}
 		if errors.Is(err, decode.ErrLongPrompt) {
 			a.log.Warn("not answered: /reset begins a new dialogue", "why", err.Error())
-			talk, unanswered = before, unanswered+1
+			unanswered++
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("answer: %w", err)
+			return err
 		}
-		seed++
-		talk.Answer(seq.Text())
 		if stats {
 			sum := seq.Stats().Summary()
 			_ = sum.Print(a.err) // the stream remembers

@@ -17,6 +17,7 @@ import (
 	"talf/internal/cli"
 	"talf/train"
 	"talf/train/dist"
+	"talf/train/history"
 	"talf/train/loss"
 )
 
@@ -114,7 +115,7 @@ Losses: ` + lossNames() + `.`,
 			if o.printJSON {
 				return a.printJSON(res)
 			}
-			printTrained(a, res)
+			a.printf("%s", history.Ended(res))
 			return nil
 		},
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 
 	"talf/checkpoints"
 	"talf/data/corpus"
@@ -12,6 +11,7 @@ import (
 	"talf/train/dist"
 	"talf/train/history"
 	"talf/train/mix"
+	"talf/train/plan"
 )
 
 // A trainRun is a run that is ready to start.
@@ -70,55 +70,32 @@ func (o *trainOptions) profileOf(group *dist.World) string {
 	return o.profile
 }
 
-func (a *app) prepareHead(o *trainOptions, m *machineOptions, group *dist.World, report func(train.Progress)) (_ *trainRun, err error) {
+func (a *app) prepareHead(o *trainOptions, m *machineOptions, group *dist.World, report func(train.Progress)) (*trainRun, error) {
 	target, closeTarget, err := openModelAs(a.log, o.model, m)
 	if err != nil {
 		return nil, err
 	}
-	shares, err := mix.Open(o.data)
-	r := &trainRun{close: func() error {
-		defer closeTarget()
-		return shares.Close()
-	}}
-	defer func() {
-		if err != nil {
-			_ = r.close() // only read
-		}
-	}()
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range shares {
-		if !s.Set.Complete() && !strings.HasSuffix(s.Dir, ".parquet") {
-			a.log.Warn("preprocess has not finished: training on what is there", "data", s.Dir)
-		}
-	}
 	cfg := o.trainConfig(group.Size())
-	if o.epochs > 0 {
-		cfg.Steps = cfg.EpochSteps(o.epochs, shares.Tokens())
-	}
-	for _, text := range o.stages {
-		s, err := train.ParseStage(text, cfg)
-		if err != nil {
-			return nil, err
-		}
-		cfg.Stages = append(cfg.Stages, s.In(cfg, shares.Tokens()))
-	}
-	vocab, share, err := mix.Vocab(o.vocab, shares, cfg.Held)
-	if err != nil {
-		return nil, err
-	}
-	if vocab != nil {
-		a.log.Info("draft vocabulary", "tokens", len(vocab), "share_of_text", fmt.Sprintf("%.2f%%", 100*share))
-	}
 	job := train.HeadJob{
-		Target: target, Data: shares, Vocab: vocab, Out: o.out, Init: o.init, Force: o.force, Features: train.Features(o.features),
+		Target: target, Out: o.out, Init: o.init, Force: o.force, Features: train.Features(o.features),
 		Report: report, Profile: o.profileOf(group), Group: group, Arithmetic: o.arithmetic(target.Device()),
 	}
 	if o.init == initTarget {
 		job.Init, job.FromTarget = "", true
 	}
-	r.start = func(ctx context.Context) (train.Result, error) { return train.Head(ctx, cfg, job) }
+	p := plan.Head{Data: o.data, Vocab: o.vocab, Epochs: o.epochs, Stages: o.stages}
+	err = p.Open(&cfg, &job, a.log)
+	r := &trainRun{
+		start: func(ctx context.Context) (train.Result, error) { return train.Head(ctx, cfg, job) },
+		close: func() error {
+			defer closeTarget()
+			return job.Data.Close()
+		},
+	}
+	if err != nil {
+		_ = r.close() // only read
+		return nil, err
+	}
 	return r, nil
 }
 
@@ -149,31 +126,6 @@ func (a *app) prepareLM(o *trainOptions, m *machineOptions, group *dist.World, r
 		}
 		return res, checkpoints.ExportLM(o.out, o.export, true)
 	}}, nil
-}
-
-// printTrained says where a run ended.
-func printTrained(a *app, res train.Result) {
-	a.printf("%s: step %d", res.Dir, res.Step)
-	if res.Loss != 0 { // there was a step left to make
-		a.printf(", loss %.4f", res.Loss)
-	}
-	a.printf("\n")
-	if e := res.Eval; e != nil {
-		a.printf("held out: loss %.4f over %d positions", e.Loss, e.Positions)
-		for i, l := range e.Levels {
-			a.printf("; level %d: loss %.4f, top-1 %.1f%%", i, l.Loss, 100*l.Top1)
-			if l.Covered > 0 {
-				a.printf(", %.2f%% of the labels in the draft vocabulary", 100*l.Covered)
-			}
-		}
-		if e.Tau > 0 {
-			a.printf("; τ̂ %.3f, greedy %.3f", e.Tau, e.TauGreedy)
-		}
-		a.printf("\n")
-	}
-	if res.Best != "" && res.Best != res.Dir {
-		a.printf("best: %s\n", res.Best)
-	}
 }
 
 // draw plots the run's log.
