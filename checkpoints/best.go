@@ -13,7 +13,7 @@ import (
 // BestFile names the best checkpoint of a store: {"step": n}.
 const BestFile = "best.json"
 
-// bestName is the name by which Find knows the best checkpoint of a store.
+// bestName is the name under which Find finds a store's best checkpoint.
 const bestName = "best"
 
 type bestStep struct {
@@ -25,8 +25,8 @@ func (s *Store) Path(step int) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%s%08d", stepPrefix, step))
 }
 
-// SetBest marks the checkpoint of a step as the best: Save does not remove it, and
-// Find finds it under the name "best" in the store's directory.
+// SetBest marks a step's checkpoint as the best: Save does not remove it, and Find
+// finds it under the name "best" in the store's directory.
 func (s *Store) SetBest(step int) error {
 	if _, err := os.Stat(filepath.Join(s.Path(step), ManifestFile)); err != nil {
 		return fmt.Errorf("checkpoints: best: %w", err)

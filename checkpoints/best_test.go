@@ -11,8 +11,8 @@ import (
 	"talf/model/safetensors"
 )
 
-// The best checkpoint outlives newer ones, is found by its name, and gives its place
-// up to a better one.
+// The best checkpoint outlives newer ones, is found by name, and gives way to a better
+// one.
 func TestTheBestIsKeptAndFound(t *testing.T) {
 	dir := t.TempDir()
 	s, err := checkpoints.NewStore(dir, 2)
@@ -44,7 +44,7 @@ func TestTheBestIsKeptAndFound(t *testing.T) {
 	}
 	name := filepath.Join(dir, "best")
 	if _, err := checkpoints.Find(name); err == nil {
-		t.Error("found a best checkpoint before there was one")
+		t.Error("found a best checkpoint before one was set")
 	}
 	if err := s.SetBest(1); err == nil || !strings.Contains(err.Error(), "step-00000001") {
 		t.Errorf("the best of nothing: %v", err)
@@ -60,7 +60,7 @@ func TestTheBestIsKeptAndFound(t *testing.T) {
 	if got, err := checkpoints.Find(name); err != nil || got != s.Path(1) {
 		t.Errorf("%s, %v", got, err)
 	}
-	if err := s.SetBest(5); err != nil { // one of the newest: the old best goes
+	if err := s.SetBest(5); err != nil { // one of the newest: the old best is removed
 		t.Fatal(err)
 	}
 	kept("4", "5")
@@ -76,13 +76,14 @@ func TestTheBestIsKeptAndFound(t *testing.T) {
 	if _, err := checkpoints.Find(name); err == nil || !strings.Contains(err.Error(), checkpoints.BestFile) {
 		t.Errorf("a broken %s: %v", checkpoints.BestFile, err)
 	}
-	if err := s.SetBest(8); err != nil { // writes it anew
+	if err := s.SetBest(8); err != nil { // writes it again
 		t.Error(err)
 	}
 	kept("7", "8")
 }
 
-// A tokenizer is looked for where the user says, before any checkpoint there.
+// A tokenizer is looked for at the path that the user gives, before any checkpoint
+// there.
 func TestFindTokenizer(t *testing.T) {
 	dir := t.TempDir()
 	s, err := checkpoints.NewStore(dir, 2)
@@ -97,7 +98,7 @@ func TestFindTokenizer(t *testing.T) {
 		}
 	}
 	want("", "")
-	want(dir, dir) // loading says what is missing
+	want(dir, dir) // loading reports what is missing
 	c := &checkpoints.Checkpoint{Config: []byte("{}"), Weights: []safetensors.Tensor{safetensors.F32("x", []float32{1}, 1)}}
 	c.Kind, c.Step, c.Hidden, c.Vocab = checkpoints.KindHead, 3, 1, 1
 	if _, err := s.Save(c); err != nil {
@@ -109,6 +110,6 @@ func TestFindTokenizer(t *testing.T) {
 	}
 	want(dir, dir)
 	if _, err := checkpoints.FindTokenizer(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a directory that is not there: %v", err)
+		t.Errorf("a missing directory: %v", err)
 	}
 }

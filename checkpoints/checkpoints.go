@@ -3,9 +3,9 @@
 // format that other systems read (for a head, EAGLE's config.json and
 // model.safetensors), the trainer's state and a manifest.
 //
-// A checkpoint is written under a temporary name, flushed and renamed, so a
-// directory with a checkpoint's name is complete. The manifest holds the size and
-// hash of every file, so later damage is found. One process at a time holds a store;
+// A checkpoint is written under a temporary name, flushed and renamed, so a directory
+// with a checkpoint's name is complete. The manifest has the size and hash of every
+// file, so later damage is detected. Only one process at a time may open a store;
 // reading checkpoints needs no store.
 package checkpoints
 
@@ -56,17 +56,17 @@ const (
 	KindLM   = "lm"   // a complete language model
 )
 
-// A Manifest says what a checkpoint is, and which files it consists of.
+// A Manifest describes a checkpoint and lists its files.
 type Manifest struct {
 	Format    string `json:"format"`
 	Schema    int    `json:"schema"`
 	Kind      string `json:"kind"`
 	Step      int    `json:"step"`
-	Target    string `json:"target,omitempty"`    // weight hash of the target of a head
+	Target    string `json:"target,omitempty"`    // weight hash of a head's target
 	Tokenizer string `json:"tokenizer,omitempty"` // hash of the target's tokenizer
 	Hidden    int    `json:"hidden"`
 	Vocab     int    `json:"vocab"`
-	// DraftVocab is how many of the Vocab tokens a head predicts; 0: all.
+	// DraftVocab is the number of Vocab tokens that a head predicts; 0: all.
 	DraftVocab int             `json:"draft_vocab,omitempty"`
 	Loss       string          `json:"loss,omitempty"`
 	Data       string          `json:"data,omitempty"` // hash of the training data's manifest
@@ -79,13 +79,13 @@ type File struct {
 	SHA256 string `json:"sha256"`
 }
 
-// A Checkpoint is everything that is saved at one step. Format, Schema and Files
-// of its manifest are filled in by Save.
+// A Checkpoint is everything saved at one step. Save fills in Format, Schema and Files
+// of its manifest.
 type Checkpoint struct {
 	Manifest
 	Config    []byte               // config.json
 	Weights   []safetensors.Tensor // model.safetensors
-	Optimizer []safetensors.Tensor // none: no trainer state
+	Optimizer []safetensors.Tensor // empty: no trainer state
 	State     []byte               // trainer.json; nil: no trainer state
 	Extra     map[string][]byte    // further files by name, such as a tokenizer's
 }
@@ -98,8 +98,8 @@ type Store struct {
 	disk durable.Disk
 }
 
-// NewStore opens the store in dir for this process alone and makes dir if needed.
-// Save keeps the newest keep checkpoints and the best one, or all if keep is 0.
+// NewStore opens the store in dir for exclusive use by this process. It creates dir if
+// needed. Save keeps the newest keep checkpoints and the best one, or all if keep is 0.
 func NewStore(dir string, keep int) (*Store, error) {
 	if keep < 0 {
 		return nil, fmt.Errorf("checkpoints: keep %d, want 0 (all) or more", keep)
@@ -117,14 +117,14 @@ func NewStore(dir string, keep int) (*Store, error) {
 	return &Store{dir: dir, keep: keep, lock: l}, nil
 }
 
-// Close lets other processes save here. The lock ends with the process, too.
+// Close releases the store to other processes. The lock also ends with the process.
 func (s *Store) Close() error { return s.lock.Close() }
 
 // Dir returns the store's directory.
 func (s *Store) Dir() string { return s.dir }
 
-// Save writes c and returns its directory. If it fails, earlier checkpoints are as
-// they were.
+// Save writes c and returns its directory. If it fails, earlier checkpoints are
+// unchanged.
 func (s *Store) Save(c *Checkpoint) (dir string, err error) {
 	dir = s.Path(c.Step)
 	if err := s.save(c, dir); err != nil {
@@ -162,7 +162,7 @@ func (s *Store) save(c *Checkpoint, dir string) (err error) {
 	}
 	meta := map[string]string{"format": "pt"}
 	if c.Kind == KindHead && c.Target != "" {
-		meta[head.MetaTarget] = c.Target // head.Load refuses another target by it
+		meta[head.MetaTarget] = c.Target // by it head.Load refuses another target
 	}
 	raw := func(b []byte) func(io.Writer) error {
 		return func(w io.Writer) error { _, err := w.Write(b); return err }
@@ -204,7 +204,7 @@ func (s *Store) save(c *Checkpoint, dir string) (err error) {
 	if err := files.Commit(); err != nil {
 		return err
 	}
-	// A run that was resumed may have saved this step before.
+	// A resumed run may have saved this step before.
 	return s.disk.Replace(temp, dir)
 }
 
@@ -216,8 +216,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// sweep removes what an interrupted Save left behind, and puts back a checkpoint
-// that it had moved aside but not yet replaced.
+// sweep removes what an interrupted Save left behind, and restores a checkpoint that it
+// had moved aside but not yet replaced.
 func (s *Store) sweep() error {
 	es, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -266,8 +266,8 @@ func steps(dir string) (whole, ruins []string, err error) {
 	return whole, ruins, nil
 }
 
-// prune removes all but the newest checkpoints and the best. The manifest is
-// removed first, so that a half-removed directory is not taken for a checkpoint.
+// prune removes all but the newest checkpoints and the best. The manifest is removed
+// first, so that a half-removed directory is not mistaken for a checkpoint.
 func (s *Store) prune() error {
 	whole, ruins, err := steps(s.dir)
 	if err != nil {
@@ -300,7 +300,7 @@ func (s *Store) Latest() (string, error) {
 	return latest(s.dir)
 }
 
-// Any reports whether dir holds checkpoints, finished or not.
+// Any reports whether dir contains checkpoints, finished or not.
 func Any(dir string) (bool, error) {
 	whole, ruins, err := steps(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -323,7 +323,7 @@ func latest(dir string) (string, error) {
 	return whole[len(whole)-1], nil
 }
 
-// Find returns the directory that a user means by path: path itself if it holds
+// Find returns the directory that a user means by path: path itself if it contains
 // weights, the newest checkpoint if it is a store, or the store's best checkpoint if
 // path is the name "best" in a store.
 func Find(path string) (string, error) {
@@ -345,9 +345,10 @@ func Find(path string) (string, error) {
 	return d, nil
 }
 
-// FindTokenizer returns the directory with the tokenizer that a user means by path: path
-// itself if it holds any of a tokenizer's files, otherwise what Find returns. If there is
-// neither it is path, and loading says what is missing; "" stays "".
+// FindTokenizer returns the directory with the tokenizer that a user means by path:
+// path itself if it holds any of a tokenizer's files, otherwise what Find returns. If
+// there is neither, it returns path, so that loading reports what is missing. "" stays
+// "".
 func FindTokenizer(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -457,7 +458,7 @@ type State struct {
 	Trainer   []byte // trainer.json
 }
 
-// Close ends the mappings of the tensors.
+// Close unmaps the tensors.
 func (s *State) Close() error { return errors.Join(s.Weights.Close(), s.Optimizer.Close()) }
 
 // Open opens a checkpoint to continue training from, and checks every byte.
@@ -500,7 +501,7 @@ func (m *Manifest) CheckTarget(dir, hash string, hidden, vocab int, force bool) 
 	case m.Hidden != hidden || m.Vocab != vocab:
 		return fmt.Errorf("%s: a head for hidden size %d and vocabulary %d, but the target has %d and %d", dir, m.Hidden, m.Vocab, hidden, vocab)
 	case m.Target != hash && !force:
-		return fmt.Errorf("%s: trained for a target with weight hash %.12s…, but this one has %.12s… (force to use it all the same)", dir, m.Target, hash)
+		return fmt.Errorf("%s: trained for a target with weight hash %.12s…, but this one has %.12s… (use force to load it anyway)", dir, m.Target, hash)
 	}
 	return nil
 }

@@ -106,7 +106,7 @@ func TestOneRunAtATimeHoldsAStore(t *testing.T) {
 func TestOnlyTheNewestAreKept(t *testing.T) {
 	s := store(t, 2)
 	var last string
-	for _, step := range []int{9, 10, 11, 100000000} { // more digits than the names are padded to
+	for _, step := range []int{9, 10, 11, 100000000} { // more digits than the names' padding
 		last = save(t, s, sample(step))
 	}
 	all, err := s.Steps()
@@ -133,12 +133,12 @@ func TestHalfWrittenCheckpointsAreIgnoredAndRemoved(t *testing.T) {
 	if _, err := os.Stat(temp); !errors.Is(err, os.ErrNotExist) {
 		t.Error("the temporary directory is still there")
 	}
-	// A Save that died between its two renames.
+	// A Save that was interrupted between its two renames.
 	if err := os.Rename(good, filepath.Join(s.Dir(), ".old-step-00000001")); err != nil {
 		t.Fatal(err)
 	}
 	latestIs(t, s, good)
-	// The same step again replaces the checkpoint.
+	// Saving the same step again replaces the checkpoint.
 	c := sample(1)
 	c.State = []byte(`{"step":2}`)
 	save(t, s, c)
@@ -152,7 +152,7 @@ func TestHalfWrittenCheckpointsAreIgnoredAndRemoved(t *testing.T) {
 	}
 }
 
-// faulty is a file on a disk that has room for so many bytes.
+// faulty is a file on a disk that has space for only so many bytes.
 type faulty struct {
 	*os.File
 	room *int
@@ -186,7 +186,7 @@ func TestAFullDiskLeavesThePreviousCheckpoint(t *testing.T) {
 			_, err := s.Save(sample(2))
 			if err == nil {
 				if room < 500 {
-					t.Fatalf("a checkpoint fits %d bytes", room)
+					t.Fatalf("a checkpoint fits in %d bytes", room)
 				}
 				break
 			}
@@ -208,8 +208,8 @@ func TestAFullDiskLeavesThePreviousCheckpoint(t *testing.T) {
 	}
 }
 
-// Where a checkpoint cannot take the place of one of the same step, that one is found
-// again without a sweep: readers of a store make none.
+// If a checkpoint cannot replace an older one of the same step, the older one is found
+// again without a sweep, because readers of a store do not sweep.
 func TestACheckpointThatCannotBeReplacedIsPutBack(t *testing.T) {
 	s := store(t, 0)
 	good := save(t, s, sample(1))
@@ -221,7 +221,7 @@ func TestACheckpointThatCannotBeReplacedIsPutBack(t *testing.T) {
 		t.Errorf("found %s, %v, want %s", dir, err, good)
 	}
 	if _, err := s.Save(sample(2)); !errors.Is(err, syscall.EIO) || strings.Contains(err.Error(), ".old-") {
-		t.Errorf("a new step: %v, want EIO alone", err)
+		t.Errorf("a new step: %v, want only EIO", err)
 	}
 	if es, err := os.ReadDir(s.Dir()); err != nil || len(es) != 2 { // and the lock
 		t.Errorf("left behind: %v, %v", es, err)

@@ -10,8 +10,8 @@ import (
 	"talf/model/modeltest"
 )
 
-// An imported head that does not fit its disk leaves nothing that would be in the
-// way of the next try.
+// If an imported head does not fit on the disk, nothing is left that would obstruct the
+// next attempt.
 func TestAHeadIsImportedWholeOrNotAtAll(t *testing.T) {
 	disk := t.TempDir()
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=8k"); err != nil {

@@ -21,24 +21,24 @@ import (
 // TorchFile is the weights file that EAGLE's own loader looks for first.
 const TorchFile = "pytorch_model.bin"
 
-// Layouts that draft heads are found in.
+// The layouts of draft heads.
 const (
-	LayoutEAGLE       = "eagle"       // EAGLE's names: those of talf, EAGLE, SGLang and vLLM
+	LayoutEAGLE       = "eagle"       // EAGLE's names, also used by talf, SGLang and vLLM
 	LayoutSpeculators = "speculators" // the speculators library's
 )
 
-// A Draft is a draft head as another system stores it. Whatever the layout, its
-// tensors have EAGLE's names, or SpecForge's for an EAGLE-3 head.
+// A Draft is a draft head as another system stores it. In any layout, its tensors have
+// EAGLE's names, or SpecForge's for an EAGLE-3 head.
 type Draft struct {
 	Dir     string
 	Layout  string
-	File    string     // from which the weights were read
-	Spec    *arch.Spec // nil: Eagle3 says what it is
-	Eagle3  *Eagle3    // an EAGLE-3 head, which is described and converted, not decoded
+	File    string     // file that the weights were read from
+	Spec    *arch.Spec // nil for an EAGLE-3 head; see Eagle3
+	Eagle3  *Eagle3    // an EAGLE-3 head, which is described and converted but not run
 	Tensors []safetensors.Tensor
-	Vocab   []int32  // the target's ids of its draft vocabulary, ascending; nil: all, or an EAGLE-3 head
+	Vocab   []int32  // target ids of its draft vocabulary, ascending; nil: all, or an EAGLE-3 head
 	Target  string   // weight hash of its target, if the file says so
-	Notes   []string // what was left out or added, and why that makes no difference
+	Notes   []string // what was omitted or added, and why that makes no difference
 
 	config object
 	set    *safetensors.Set // nil: the tensors are in memory
@@ -47,11 +47,10 @@ type Draft struct {
 // An object is a JSON object whose values are kept as written.
 type object map[string]json.RawMessage
 
-// OpenDraft reads the draft head in dir: an EAGLE-1 or EAGLE-2 head in EAGLE's
-// layout or the speculators library's, from safetensors or pytorch_model.bin, or
-// an EAGLE-3 head. No part of a pickle is executed. Tensors that the layout
-// does not have are refused rather than ignored: a head that lacks one of its tensors
-// is useless.
+// OpenDraft reads the draft head in dir: an EAGLE-1 or EAGLE-2 head in the layout of
+// EAGLE or the speculators library, from safetensors or pytorch_model.bin, or an
+// EAGLE-3 head. No part of a pickle is executed. Unknown tensors are refused rather
+// than ignored, because a head without one of its tensors is useless.
 func OpenDraft(dir string) (_ *Draft, err error) {
 	path := filepath.Join(dir, ConfigFile)
 	raw, err := os.ReadFile(path)
@@ -93,15 +92,15 @@ func OpenDraft(dir string) (_ *Draft, err error) {
 	return d, nil
 }
 
-// ErrForeign is why a head that OpenDraft reads cannot be loaded directly.
+// ErrForeign says that a head must be imported with OpenDraft before it can be loaded.
 var ErrForeign = errors.New("a draft head in another system's layout: import it first (talf import)")
 
-// foreign returns ErrForeign for a head that must be imported before it is loaded,
-// and ErrEagle3 for one that cannot be.
+// foreign returns ErrForeign for a head that must be imported before it is loaded, and
+// ErrEagle3 for one that cannot be loaded.
 func foreign(dir string) error {
 	raw, err := os.ReadFile(filepath.Join(dir, ConfigFile))
 	if err != nil {
-		return nil // loading reports it better
+		return nil // loading gives a better error
 	}
 	var d Draft
 	if json.Unmarshal(raw, &d.config) != nil {
@@ -134,13 +133,13 @@ func foreign(dir string) error {
 	return nil
 }
 
-// IsForeign reports whether dir holds a draft head that only OpenDraft reads.
+// IsForeign reports whether dir has a draft head that only OpenDraft can read.
 func IsForeign(dir string) bool {
 	err := foreign(dir)
 	return errors.Is(err, ErrForeign) || errors.Is(err, ErrEagle3)
 }
 
-// Close ends the mappings of the tensors.
+// Close unmaps the tensors.
 func (d *Draft) Close() error {
 	if d.set == nil {
 		return nil
@@ -180,7 +179,7 @@ func (d *Draft) open() error {
 			d.Tensors = append(d.Tensors, t)
 		}
 		if has(TorchFile) {
-			d.note("%s is read, although EAGLE's own loader prefers the %s next to it", WeightsFile, TorchFile)
+			d.note("%s was read, although EAGLE's own loader prefers the %s next to it", WeightsFile, TorchFile)
 		}
 		return nil
 	case has(TorchFile):
@@ -196,7 +195,7 @@ func (d *Draft) open() error {
 	return fmt.Errorf("%s: neither %s nor %s", d.Dir, WeightsFile, TorchFile)
 }
 
-// rename gives every tensor another name; "" drops it.
+// rename gives every tensor a new name; a tensor with the new name "" is dropped.
 func (d *Draft) rename(name func(string) string) error {
 	seen := make(map[string]string)
 	var out []safetensors.Tensor
@@ -252,7 +251,7 @@ func (d *Draft) readEagle(path string) error {
 	return d.check()
 }
 
-// flat returns the configuration as one object of Llama's keys.
+// flat returns the configuration as one object with Llama's keys.
 func (d *Draft) flat(path string) (object, error) {
 	conf := maps.Clone(d.config)
 	switch {
@@ -273,7 +272,7 @@ func (d *Draft) flat(path string) (object, error) {
 				conf[key] = json.RawMessage(v)
 			}
 		}
-		conf["num_hidden_layers"] = json.RawMessage("1") // it builds one, whatever this says
+		conf["num_hidden_layers"] = json.RawMessage("1") // it builds one, regardless of this value
 	case d.config.string("model_type") == "eagle": // vLLM's wrapping
 		conf = object{}
 		if err := d.config.object("model", &conf); err != nil {
@@ -302,22 +301,22 @@ func (d *Draft) check() error {
 		return fmt.Errorf("%s: no tensor %q: not a draft head in EAGLE's format", d.Dir, fc)
 	}
 	d.Tensors = slices.DeleteFunc(d.Tensors, func(t safetensors.Tensor) bool {
-		return strings.HasSuffix(t.Name, "rotary_emb.inv_freq") // a buffer of old versions, which follows from the configuration
+		return strings.HasSuffix(t.Name, "rotary_emb.inv_freq") // a buffer of old versions, which is derived from the configuration
 	})
 	if has("lm_head.weight") {
 		d.drop("lm_head.weight")
-		d.note("lm_head.weight is left out: a head of this kind uses its target's")
+		d.note("lm_head.weight is omitted: a head of this kind uses its target's")
 	}
 	bias, hasBias := d.Tensor(s.Bias(arch.FC, 0))
 	if hasBias && zero(&bias) {
 		d.drop(bias.Name)
 		hasBias = false
-		d.note("fc.bias is left out: it is zero")
+		d.note("fc.bias is omitted: it is zero")
 	}
-	// Keys other than Llama's say which biases exist, so the file decides.
+	// Not only Llama's keys say which biases exist, so the weights file decides.
 	s.FCBias, s.QKVBias, s.OBias = hasBias, has(s.Bias(arch.Q, 0)), has(s.Bias(arch.O, 0))
 	s.MLPBias = has(s.Bias(arch.Gate, 0))
-	if s.QKVBias && !s.OBias { // one key of the configuration stands for both
+	if s.QKVBias && !s.OBias { // one key of the configuration covers both
 		for l := range s.Layers {
 			d.Tensors = append(d.Tensors, safetensors.F32(s.Bias(arch.O, l), make([]float32, s.Hidden), s.Hidden))
 		}
@@ -349,7 +348,7 @@ func (d *Draft) check() error {
 	return nil
 }
 
-// floats are the types that weights may have, as torch calls them.
+// floats maps the types that weights may have to torch's names for them.
 var floats = map[string]string{"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 
 func (d *Draft) checkFloats(t *safetensors.Tensor) error {
@@ -366,7 +365,8 @@ func zero(t *safetensors.Tensor) bool {
 }
 
 // SaveHead writes d to the new or empty directory dir in the format of talf's own
-// heads. Target, a weight hash, ties it to its target; with "" the tie stays as it is.
+// heads. target, a weight hash, ties it to its target; if it is "", the existing tie is
+// kept.
 func (d *Draft) SaveHead(dir, target string) error {
 	if d.Eagle3 != nil {
 		return fmt.Errorf("%s: %w", d.Dir, ErrEagle3)
@@ -388,8 +388,8 @@ func (d *Draft) SaveHead(dir, target string) error {
 	return head.Write(dir, d.Spec, meta, ts...)
 }
 
-// asType converts floating-point tensors to dtype, "F32" or "BF16". With "" it
-// converts only F64, to F32. Other tensors stay as they are.
+// asType converts floating-point tensors to dtype, "F32" or "BF16". With "" it converts
+// only F64, to F32. Other tensors are unchanged.
 func asType(ts []safetensors.Tensor, dtype string) ([]safetensors.Tensor, error) {
 	out := slices.Clone(ts)
 	for i, t := range ts {

@@ -127,8 +127,8 @@ func names(ts []safetensors.Tensor) []string {
 	return out
 }
 
-// Every format, from both kinds of files, comes back as the head that it was: the
-// same tensors byte for byte, the same network, the same target.
+// Every format, in both kinds of files, is imported again as the same head: the same
+// tensors byte for byte, the same network, the same target.
 func TestEveryFormatComesBackAsItWas(t *testing.T) {
 	dir, m := target(t, modeltest.Default())
 	d := openDraft(t, writeHead(t, m, nil, embedOf(t, m)))
@@ -181,7 +181,7 @@ func TestTheTableOfFormatsIsSound(t *testing.T) {
 	c := DefaultExport()
 	c.Format = "vlm"
 	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), `"vlm"`) || !strings.Contains(err.Error(), "eagle, sglang, vllm, speculators") {
-		t.Errorf("%v, want the formats there are", err)
+		t.Errorf("%v, want the list of formats", err)
 	}
 }
 
@@ -309,7 +309,7 @@ func TestARefusalIsPredictedAndExplained(t *testing.T) {
 				return
 			}
 			if _, err := os.Stat(out); err == nil {
-				t.Error("something was written all the same")
+				t.Error("something was written anyway")
 			}
 			conf.Force = true
 			if _, err := d.Export(out, conf); err != nil {
@@ -319,7 +319,7 @@ func TestARefusalIsPredictedAndExplained(t *testing.T) {
 	}
 }
 
-// EAGLE's EConfig wants two fields and a number with a point.
+// EAGLE's EConfig requires two fields and a number with a decimal point.
 func TestLinearScalingIsWrittenAsEAGLEWantsIt(t *testing.T) {
 	_, m := target(t, modeltest.Default())
 	e := embedOf(t, m)
@@ -399,7 +399,7 @@ func TestWhatTalfDoesNotReadIsNamed(t *testing.T) {
 			}
 		})
 	}
-	// What changes nothing is passed over, and said.
+	// Tensors that change nothing are skipped, with a note.
 	dir := writeHead(t, m, nil)
 	weights(dir, func(all map[string]safetensors.Tensor) {
 		for _, n := range []string{"layers.0.self_attn.rotary_emb.inv_freq", "lm_head.weight"} {
@@ -423,7 +423,7 @@ func TestWhatTalfDoesNotReadIsNamed(t *testing.T) {
 	}
 }
 
-// A file that asks Python to run something is refused by talf, too.
+// A file that makes Python run something is refused by talf.
 func TestAHostilePickleIsRefused(t *testing.T) {
 	_, m := target(t, modeltest.Default())
 	dir := writeHead(t, m, nil)
@@ -441,7 +441,7 @@ func TestAHostilePickleIsRefused(t *testing.T) {
 		t.Errorf("loaded without an import: %v", err)
 	}
 	if !IsForeign(dir) || IsForeign(writeHead(t, m, nil)) {
-		t.Error("a foreign head is not told from talf's own")
+		t.Error("a foreign head is not distinguished from talf's own")
 	}
 }
 
@@ -542,7 +542,7 @@ func TestAnEagle3HeadIsDescribedAndConvertedAndNotDecoded(t *testing.T) {
 			t.Errorf("%s: %v", f, config(t, out))
 		}
 	}
-	// An option that only the speculators library knows.
+	// An option that only the speculators library has.
 	conf["norm_output"] = true
 	putConfig(t, spec, conf)
 	s = openDraft(t, spec)
@@ -591,8 +591,8 @@ func fill(b []byte, v byte) {
 	}
 }
 
-// Whatever config.json says, opening a head gives an error or a head, and what was
-// opened can be asked for every format.
+// For any config.json, opening a head gives an error or a head, and an opened head can
+// be checked for every format.
 func FuzzOpenDraft(f *testing.F) {
 	_, m := target(f, modeltest.Default())
 	base := writeHead(f, m, nil)
@@ -635,7 +635,7 @@ func FuzzOpenDraft(f *testing.F) {
 	})
 }
 
-// The torch files of this test are talf's own; testdata/make.py made PyTorch's.
+// talf wrote the torch files of this test; testdata/make.py wrote PyTorch's.
 func TestTorchFilesHoldTheSameTensors(t *testing.T) {
 	_, m := target(t, modeltest.Default())
 	d := openDraft(t, writeHead(t, m, func(s *arch.Spec) { s.FCBias = true }, embedOf(t, m)))
@@ -660,8 +660,8 @@ func TestTorchFilesHoldTheSameTensors(t *testing.T) {
 	}
 }
 
-// An embedding that cannot be had in the file's type is refused: readers would take
-// its bytes for numbers, or lack it.
+// An embedding that cannot be converted to the file's type is refused: readers would
+// misread its bytes, or lack it.
 func TestAnEmbeddingOfIntegersIsRefused(t *testing.T) {
 	_, m := target(t, modeltest.Default())
 	e := embedOf(t, m)
@@ -669,6 +669,6 @@ func TestAnEmbeddingOfIntegersIsRefused(t *testing.T) {
 	c := DefaultExport()
 	c.DType, c.Embed, c.Target, c.TargetName, c.TargetClasses = "BF16", &e, m.Spec(), "org/model", []string{"LlamaForCausalLM"}
 	if _, err := openDraft(t, writeHead(t, m, nil)).Export(filepath.Join(t.TempDir(), "out"), c); err == nil || !strings.Contains(err.Error(), "embedding") {
-		t.Errorf("error %v, want one of the embedding", err)
+		t.Errorf("error %v, want one about the embedding", err)
 	}
 }

@@ -17,15 +17,15 @@ import (
 	"talf/model/safetensors"
 )
 
-// TokenMapFile is the file with the draft vocabulary of a head exported for SGLang:
-// the target's ids as torch.save writes a list, for --speculative-token-map.
+// TokenMapFile is the file with the draft vocabulary of a head exported for SGLang: the
+// target's ids as a list written by torch.save, for --speculative-token-map.
 const TokenMapFile = "token_map.pt"
 
-// ReadDraftVocab reads a draft vocabulary for a target of vocab tokens: its ids,
-// ascending. Path is a head's directory or a directory of checkpoints, a
-// safetensors file with d2t, a token map of SGLang (.pt), or a text file with
-// ids, separated by white space or as a JSON array. Tokenizer is the hash of the
-// tokenizer that the ids belong to, if known.
+// ReadDraftVocab reads a draft vocabulary for a target of vocab tokens and returns its
+// ids in ascending order. Path is a head's directory or a directory of checkpoints, a
+// safetensors file with d2t, a token map of SGLang (.pt), or a text file with ids,
+// separated by white space or as a JSON array. Tokenizer is the hash of the tokenizer
+// that the ids belong to, if known.
 func ReadDraftVocab(path string, vocab int) (ids []int32, tokenizer string, err error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -90,7 +90,7 @@ func vocabOf(set *safetensors.Set, vocab int) ([]int32, error) {
 	return ids, nil
 }
 
-// parseIDs reads integers: a JSON array, or separated by white space.
+// parseIDs reads integers, either from a JSON array or separated by white space.
 func parseIDs(raw []byte) (ids []int64, err error) {
 	if t := bytes.TrimSpace(raw); len(t) > 0 && t[0] == '[' {
 		if err := json.Unmarshal(t, &ids); err != nil {
@@ -108,7 +108,7 @@ func parseIDs(raw []byte) (ids []int64, err error) {
 	return ids, nil
 }
 
-// sorted returns ids in ascending order. They must be different tokens.
+// sorted returns ids in ascending order. They must be distinct tokens.
 func sorted(list []int64, vocab int) ([]int32, error) {
 	if len(list) == 0 {
 		return nil, errors.New("no token ids")
@@ -143,8 +143,8 @@ func readTokenMap(path string, vocab int) ([]int32, error) {
 	return ids, nil
 }
 
-// readVocab takes the draft vocabulary out of the tensors, or reads the token map
-// next to them.
+// readVocab removes the draft vocabulary from the tensors, or reads it from the token
+// map in the same directory.
 func (d *Draft) readVocab() error {
 	var of []safetensors.Tensor
 	for _, name := range []string{model.DraftToTarget, model.TargetToDraft} {
@@ -171,7 +171,7 @@ func (d *Draft) readVocab() error {
 	return nil
 }
 
-// noVocab returns the problem of readers without draft vocabularies.
+// noVocab returns the problem that readers without draft vocabularies have with d.
 func (d *Draft) noVocab() (out []Problem) {
 	if d.Vocab != nil {
 		out = append(out, misread("it has no draft vocabularies for heads of this kind, and would draft from all %d tokens, of which this head knows %d; SGLang has them", d.Spec.Vocab, len(d.Vocab)))

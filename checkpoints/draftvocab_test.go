@@ -26,8 +26,9 @@ func narrowHead(t testing.TB, m *model.Model) string {
 		append(model.DraftVocabTensors(someTokens, m.Spec().Vocab), embedOf(t, m))...)
 }
 
-// A draft vocabulary goes to SGLang as a token map and comes back, as the head that
-// it was; readers without one are told, and get the head without it if forced.
+// A draft vocabulary is exported to SGLang as a token map and imported again as the
+// same head. For readers without draft vocabularies there is an error; if forced, they
+// get the head without it.
 func TestADraftVocabularyIsExported(t *testing.T) {
 	_, m := target(t, modeltest.Default())
 	dir := narrowHead(t, m)
@@ -51,7 +52,7 @@ func TestADraftVocabularyIsExported(t *testing.T) {
 		conf := config(t, out)
 		for _, key := range []string{"draft_vocab_size", "hot_vocab_size"} {
 			if _, ok := conf[key]; ok {
-				t.Errorf("config.json has %s, which SGLang takes from the token map", key)
+				t.Errorf("config.json has %s, which SGLang reads from the token map", key)
 			}
 		}
 		back := openDraft(t, out)
@@ -61,9 +62,9 @@ func TestADraftVocabularyIsExported(t *testing.T) {
 			}
 		}
 		if !slices.Equal(back.Vocab, someTokens) {
-			t.Errorf("it comes back with %v, want %v", back.Vocab, someTokens)
+			t.Errorf("imported with %v, want %v", back.Vocab, someTokens)
 		}
-		// As it lies there it would draft from all tokens.
+		// Loaded without import, it would draft from all tokens.
 		if _, err := LoadHead(out, m, head.Default()); !errors.Is(err, ErrForeign) {
 			t.Errorf("loaded without import: %v", err)
 		}
@@ -132,7 +133,7 @@ func TestDraftVocabulariesAreReadFromFiles(t *testing.T) {
 			t.Errorf("%s: %v, want %q in it", filepath.Base(path), err, want)
 		}
 	}
-	// The vocabulary of a larger target is not this one's.
+	// The vocabulary of a larger target is refused for this one.
 	if _, _, err := ReadDraftVocab(dir, 50); err == nil || !strings.Contains(err.Error(), "want 0 to 49") {
 		t.Errorf("of a larger target: %v", err)
 	}

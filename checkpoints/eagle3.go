@@ -11,12 +11,12 @@ import (
 	"talf/model/safetensors"
 )
 
-// ErrEagle3 is why an EAGLE-3 head cannot be run.
+// ErrEagle3 says that an EAGLE-3 head cannot be run.
 var ErrEagle3 = errors.New("an EAGLE-3 head, which is not decoded yet: inspect describes it, and export converts it")
 
-// An Eagle3 describes an EAGLE-3 head (Li et al. 2025). It reads the embedding and
-// three layers of the target, joined by fc, and has its own LM head over the draft
-// vocabulary.
+// An Eagle3 describes an EAGLE-3 head (Li et al. 2025). It reads the token's embedding
+// and hidden states of three layers of the target, which fc joins, and has its own LM
+// head over the draft vocabulary.
 type Eagle3 struct {
 	Spec         *arch.Spec `json:"-"` // sizes of the layer; Vocab is the target's
 	TargetHidden int        `json:"target_hidden_size"`
@@ -24,7 +24,7 @@ type Eagle3 struct {
 	// Taps are the target's layers whose inputs fc reads; nil: 2, n/2 and n−3 of
 	// its n layers, EAGLE-3's default.
 	Taps []int `json:"taps,omitempty"`
-	// Options lists those of the speculators library that other readers do not have.
+	// Options lists options of the speculators library that other readers lack.
 	Options []string `json:"options,omitempty"`
 }
 
@@ -62,7 +62,7 @@ func (d *Draft) readEagle3(path string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	// The model_type of a head may be its target's; the keys of sizes are the same.
+	// The model_type of a head may be its target's; the keys of the sizes are the same.
 	if e.Spec, err = arch.Parse(path, raw, nil); err != nil {
 		return err
 	}
@@ -98,8 +98,8 @@ func (d *Draft) readEagle3(path string) error {
 	return d.checkEagle3()
 }
 
-// taps returns the target's layers that fc reads, from either SpecForge's or the
-// speculators library's place for them.
+// taps returns the target's layers that fc reads, from the place where SpecForge or the
+// speculators library stores them.
 func taps(conf object) (ids []int, err error) {
 	raw, ok := conf["eagle_aux_hidden_state_layer_ids"]
 	if !ok {
@@ -152,8 +152,8 @@ func (d *Draft) checkEagle3() error {
 	return d.checkMap()
 }
 
-// checkMap checks the two maps between draft and target vocabulary: target id =
-// draft id + d2t[draft id], and t2d marks exactly these.
+// checkMap checks the two maps between the draft and target vocabularies: target id =
+// draft id + d2t[draft id], and t2d marks exactly these target ids.
 func (d *Draft) checkMap() error {
 	e := d.Eagle3
 	t, ok := d.Tensor("d2t")

@@ -17,29 +17,29 @@ import (
 	"talf/model/safetensors"
 )
 
-// A Format is a form that a draft head is exported in, for one reader. The comments
-// of the formats' functions name the readers' source files. Readers change: SGLang,
-// vLLM and EAGLE are as on their main branches in 2025, and the speculators library
-// in versions 0.1, 0.3, 0.4 and 0.9.
+// A Format is an export format for draft heads, for one reader. The comments of the
+// formats name the readers' source files. Readers change: SGLang, vLLM and EAGLE are
+// described as of their main branches in 2025, the speculators library as of versions
+// 0.1, 0.3, 0.4 and 0.9.
 type Format struct {
 	spec.Line        // without parameters
-	Reader    string // the program that loads it, as messages call it
+	Reader    string // the program that loads it, for messages
 
 	tokenMap bool // it reads a draft vocabulary from TokenMapFile
 	problems func(d *Draft, c *ExportConfig) []Problem
-	// eagle and eagle3 return config.json and the tensors; nil: the reader has no
-	// such heads.
+	// eagle and eagle3 return config.json and the tensors. nil: the reader does not
+	// support such heads.
 	eagle  func(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor)
 	eagle3 func(d *Draft, c *ExportConfig, conf object, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor)
 }
 
-// Formats returns the export formats, in the order of help. A new one is a function
-// in a file of its own and a line here.
+// Formats returns the export formats, in the order of the help text. A new one takes a
+// function in its own file and a line here.
 func Formats() []Format {
 	return []Format{eagle(), sglang(), vllm(), speculators()}
 }
 
-// findFormat returns the format of that name.
+// findFormat returns the format with the given name.
 func findFormat(name string) (Format, error) {
 	return spec.Table[Format]{Kind: "format", Lines: Formats()}.Find(name)
 }
@@ -47,22 +47,22 @@ func findFormat(name string) (Format, error) {
 // An ExportConfig says how a head is exported.
 type ExportConfig struct {
 	Format string
-	DType  string // of the weights: "F32" or "BF16"; "": as they are
-	Torch  bool   // write pytorch_model.bin too
+	DType  string // of the weights: "F32" or "BF16"; "": unchanged
+	Torch  bool   // also write pytorch_model.bin
 	Force  bool   // write even what the reader would refuse or misread
 
-	// The target, if it is known. Embed is its embedding [Vocab][Hidden], which is
-	// written if the head has none and the reader wants one.
+	// The target, if known. Embed is its embedding [Vocab][Hidden], which is written if
+	// the head has none and the reader needs one.
 	Target        *arch.Spec
 	Embed         *safetensors.Tensor
-	TargetName    string   // by which the reader finds it: a path or a Hugging Face id
+	TargetName    string   // path or Hugging Face id under which the reader finds it
 	TargetClasses []string // "architectures" of its config.json
 
 	DraftTokens int // speculators: tokens to draft per round
 }
 
-// DefaultExport returns the export for EAGLE's own code. Three drafted tokens are
-// also what the speculators library writes into heads that it converts.
+// DefaultExport returns the export for EAGLE's own code. The speculators library also
+// writes three draft tokens into heads that it converts.
 func DefaultExport() ExportConfig { return ExportConfig{Format: "eagle", DraftTokens: 3} }
 
 // Validate reports the first invalid option.
@@ -79,7 +79,7 @@ func (c *ExportConfig) Validate() error {
 	return nil
 }
 
-// Exported says what Export wrote.
+// Exported describes what Export wrote.
 type Exported struct {
 	Format   string    `json:"format"`
 	Out      string    `json:"out"`
@@ -90,8 +90,8 @@ type Exported struct {
 	Problems []Problem `json:"problems,omitempty"`
 }
 
-// String returns the lines that tell a user what was written or, if nothing was, what
-// the format's reader would make of the head.
+// String returns the lines that tell a user what was written or, if nothing was, which
+// problems the format's reader would have with the head.
 func (r *Exported) String() string {
 	var b strings.Builder
 	for _, n := range r.Notes {
@@ -113,13 +113,14 @@ func (r *Exported) String() string {
 	return b.String()
 }
 
-// Predict says what the format's reader makes of d, and writes nothing.
+// Predict returns the problems that the format's reader will have with d. It writes
+// nothing.
 func (d *Draft) Predict(c ExportConfig) (*Exported, error) {
 	p, err := d.Problems(c)
 	return &Exported{Format: c.Format, Notes: d.Notes, Problems: p}, err
 }
 
-// Problems predicts what the format's reader makes of d.
+// Problems predicts the problems that the format's reader will have with d.
 func (d *Draft) Problems(c ExportConfig) ([]Problem, error) {
 	f, err := findFormat(c.Format)
 	if err != nil {
@@ -127,7 +128,7 @@ func (d *Draft) Problems(c ExportConfig) ([]Problem, error) {
 	}
 	var out []Problem
 	if d.Eagle3 != nil && f.eagle3 == nil {
-		out = append(out, Problem{Grade: Refuses, What: "an EAGLE-3 head has other tensors than EAGLE-1 and EAGLE-2"})
+		out = append(out, Problem{Grade: Refuses, What: "an EAGLE-3 head has different tensors from EAGLE-1 and EAGLE-2"})
 	} else {
 		out = f.problems(d, &c)
 	}
@@ -137,8 +138,8 @@ func (d *Draft) Problems(c ExportConfig) ([]Problem, error) {
 	return out, nil
 }
 
-// Export writes d to the new or empty directory out as c says. It refuses to write
-// what the format's reader would refuse or misread, unless forced.
+// Export writes d to the new or empty directory out as specified by c. Unless forced,
+// it refuses to write a head that the format's reader would refuse or misread.
 func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -186,7 +187,7 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 			return nil, fmt.Errorf("export %s: %w", d.Dir, err)
 		}
 		conf["torch_dtype"] = dtypeOf(ts)
-		delete(conf, "draft_vocab_size") // every reader takes it for an EAGLE-3 head's
+		delete(conf, "draft_vocab_size") // every reader would take the head for an EAGLE-3 head
 		conf, ts = f.eagle(d, &c, conf, ts)
 	}
 	r := &Exported{Format: f.Name, Out: out, Tensors: len(ts), Notes: d.Notes, Problems: problems}
@@ -220,7 +221,7 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 			return nil, err
 		}
 	}
-	// The configuration comes last: without it the directory is no head.
+	// The configuration is written last: without it the directory is not a head.
 	err = write(ConfigFile, func(w io.Writer) error {
 		b, err := json.MarshalIndent(conf, "", "  ")
 		if err == nil {
@@ -238,8 +239,8 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	return r, nil
 }
 
-// withEmbed adds the target's embedding, already in the file's type, to a head that
-// has none.
+// withEmbed adds the target's embedding, already converted to the file's type, to a
+// head that has none.
 func (d *Draft) withEmbed(c *ExportConfig, ts []safetensors.Tensor) []safetensors.Tensor {
 	name := d.Spec.Weight(arch.Embed, 0)
 	if _, ok := d.Tensor(name); ok || c.Embed == nil {

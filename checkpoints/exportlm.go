@@ -40,7 +40,7 @@ func ExportLM(from, to string, bf16 bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = set.Close() }() // only read
+	defer func() { _ = set.Close() }() // read-only
 	dtype := "float32"
 	if bf16 {
 		dtype = "bfloat16"

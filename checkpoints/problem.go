@@ -9,21 +9,22 @@ import (
 // A Grade is the consequence of a problem.
 type Grade string
 
-// The grades. A head with one of the first two is not written unless forced.
+// The grades. A head with a problem of the first two grades is not written unless
+// forced.
 const (
 	Refuses  Grade = "refuses"  // the reader stops with an error
-	Misreads Grade = "misreads" // it loads the head, but drafts other tokens than talf does
+	Misreads Grade = "misreads" // it loads the head but drafts different tokens from talf
 	Note     Grade = "note"     // it works, but users should know
 )
 
-// A Problem is something that a reader is expected to do with a head.
+// A Problem is something that is expected to go wrong when a reader loads a head.
 type Problem struct {
 	Grade  Grade  `json:"grade"`
 	Reader string `json:"reader"`
 	What   string `json:"what"`
 }
 
-// String returns a sentence.
+// String describes the problem in a sentence.
 func (p Problem) String() string {
 	switch p.Grade {
 	case Refuses:

@@ -7,7 +7,7 @@ import (
 	"talf/model/safetensors"
 )
 
-// eagle3Problems returns the problems of readers of SpecForge's layout.
+// eagle3Problems returns the problems that readers of SpecForge's layout have with d.
 func eagle3Problems(d *Draft) (out []Problem) {
 	if opts := d.Eagle3.Options; len(opts) > 0 {
 		out = append(out, misread("%s of the speculators library makes a different network from EAGLE-3's", strings.Join(opts, ", ")))
@@ -42,13 +42,13 @@ func anyOf(conf object) map[string]any {
 	return out
 }
 
-// asSpecForge is the layout of SpecForge, which SGLang and vLLM both read.
+// asSpecForge converts a head to SpecForge's layout, which both SGLang and vLLM read.
 func asSpecForge(d *Draft, _ *ExportConfig, conf object, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
 	e := d.Eagle3
 	out := anyOf(conf)
 	out["architectures"], out["draft_vocab_size"] = []string{"LlamaForCausalLMEagle3"}, e.DraftVocab
 	out["torch_dtype"] = dtypeOf(ts)
-	delete(out, "bias") // it would give SGLang's attention biases
+	delete(out, "bias") // SGLang would add attention biases
 	if e.TargetHidden != e.Spec.Hidden {
 		out["target_hidden_size"] = e.TargetHidden
 	}

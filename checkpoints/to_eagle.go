@@ -12,7 +12,7 @@ import (
 )
 
 // eagle is EAGLE's own code: cnets1.py and configs.py. It loads checkpoints with
-// strict=True: every tensor must be there, and no other.
+// strict=True: every tensor must be present, and no other.
 func eagle() Format {
 	return Format{
 		Line:   spec.Line{Name: "eagle", Doc: "EAGLE's own code (EAGLE-1 and EAGLE-2)"},
@@ -45,25 +45,25 @@ func eagleProblems(d *Draft, c *ExportConfig) (out []Problem) {
 		out = append(out, refuse("it has no biases in the feed-forward network"))
 	}
 	if !c.Torch {
-		out = append(out, note("versions of EAGLE before 2025 read only pytorch_model.bin: write it, too"))
+		out = append(out, note("versions of EAGLE before 2025 read only pytorch_model.bin: write it as well"))
 	}
 	return out
 }
 
-// asEagle is what EAGLE's own code reads.
+// asEagle converts a head to the form that EAGLE's own code reads.
 func asEagle(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
 	if d.Spec.QKVBias {
 		conf["qkv_bias"] = true // EAGLE's name for it; it has no o_proj.bias
 		ts = slices.DeleteFunc(slices.Clone(ts), func(t safetensors.Tensor) bool { return strings.HasSuffix(t.Name, "o_proj.bias") && zero(&t) })
 	}
 	if d.Spec.Rope.Type == "linear" {
-		// It wants these two fields, and a number with a decimal point.
+		// EAGLE's code requires these two fields, and a number with a decimal point.
 		conf["rope_scaling"] = map[string]any{"type": "linear", "factor": json.RawMessage(decimal(d.Spec.Rope.Factor))}
 	}
 	return conf, d.withEmbed(c, ts)
 }
 
-// decimal formats a number so that Python reads a float.
+// decimal formats a number so that Python parses it as a float.
 func decimal(x float64) string {
 	s := fmt.Sprint(x)
 	if !strings.ContainsAny(s, ".e") {

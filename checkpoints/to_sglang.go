@@ -32,9 +32,9 @@ func sglangProblems(d *Draft, _ *ExportConfig) (out []Problem) {
 	return out
 }
 
-// asSGLang is what LlamaForCausalLMEagle reads. It always has an
-// fc.bias, whose random initial values stay if the file has none. It takes "bias" for
-// attention biases.
+// asSGLang converts a head to the form that LlamaForCausalLMEagle reads. That class
+// always has an fc.bias, which keeps its random initial values if the file has none. It
+// reads "bias" as attention biases.
 func asSGLang(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
 	conf["architectures"], conf["bias"] = []string{"LlamaForCausalLMEagle"}, false
 	ts = d.withEmbed(c, ts)

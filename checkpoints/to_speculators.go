@@ -36,7 +36,7 @@ func speculatorsProblems(d *Draft, c *ExportConfig) (out []Problem) {
 	if s.Layers != 1 {
 		out = append(out, refuse("it builds a single layer, and this head has %d", s.Layers))
 	}
-	// EagleSpeculator.attach_verifier takes the verifier's rotary_emb.
+	// EagleSpeculator.attach_verifier uses the verifier's rotary_emb.
 	switch {
 	case c.Target == nil:
 		out = append(out, note("the library uses the verifier's rope, not the head's: give the target's directory to compare them"))
@@ -57,7 +57,8 @@ func ropeText(r *arch.Rope) string {
 	return fmt.Sprintf("theta %g scaled by %s %g", r.Theta, r.Type, r.Factor)
 }
 
-// asSpeculators is what EagleSpeculator reads. The embedding is its verifier's.
+// asSpeculators converts a head to the form that EagleSpeculator reads. The embedding
+// is its verifier's.
 func asSpeculators(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
 	layer := maps.Clone(conf)
 	delete(layer, "bias")
@@ -98,7 +99,7 @@ func (c *ExportConfig) speculators(out map[string]any, algorithm string) {
 	}
 }
 
-// asSpeculators3 is what Eagle3Speculator reads.
+// asSpeculators3 converts a head to the form that Eagle3Speculator reads.
 func asSpeculators3(d *Draft, c *ExportConfig, conf object, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
 	e := d.Eagle3
 	layer := anyOf(conf)
@@ -109,7 +110,7 @@ func asSpeculators3(d *Draft, c *ExportConfig, conf object, ts []safetensors.Ten
 		"architectures": []string{"Eagle3Speculator"}, "speculators_model_type": "eagle3", "draft_vocab_size": e.DraftVocab,
 		"transformer_layer_config": layer, "torch_dtype": dtypeOf(ts),
 	}
-	// Where norm_before_residual is missing, vLLM takes it for true.
+	// If norm_before_residual is missing, vLLM assumes true.
 	for _, key := range eagle3Options {
 		out[key] = slices.Contains(e.Options, key)
 	}

@@ -27,8 +27,8 @@ func vllmProblems(d *Draft, _ *ExportConfig) (out []Problem) {
 	return out
 }
 
-// asVLLM is what EagleLlamaForCausalLM reads. It never has an fc.bias, and takes
-// "bias" for attention biases.
+// asVLLM converts a head to the form that EagleLlamaForCausalLM reads. That class never
+// has an fc.bias, and reads "bias" as attention biases.
 func asVLLM(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
 	conf["bias"] = false
 	ts = slices.DeleteFunc(slices.Clone(ts), func(t safetensors.Tensor) bool { return t.Name == d.Spec.Bias(arch.FC, 0) })

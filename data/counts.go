@@ -2,8 +2,8 @@ package data
 
 import "fmt"
 
-// Counts returns how often each token of the vocabulary is to be learnt in a part
-// of the set: [Vocab]. It reads the text alone, not trees, labels or features.
+// Counts returns how often each token of the vocabulary is trained on in a part of the
+// set: [Vocab]. It reads only the text, not trees, labels or features.
 func (s *Set) Counts(sp Split) ([]int64, error) {
 	from, to, err := sp.rows(s.rows)
 	if err != nil {
@@ -31,19 +31,20 @@ func (s *Set) Counts(sp Split) ([]int64, error) {
 	return counts, nil
 }
 
-// A Coverage is how much of what is to be learnt a part of the vocabulary covers.
+// A Coverage says how much of the trained tokens and labels a part of the vocabulary
+// covers.
 type Coverage struct {
-	Tokens int64     `json:"tokens"`     // to be learnt
-	Inside int64     `json:"inside"`     // of them in the part
-	Levels []float64 `json:"label_mass"` // by level of the trees: the share of the labels' mass
+	Tokens int64     `json:"tokens"`     // trained on
+	Inside int64     `json:"inside"`     // of these, in the part
+	Levels []float64 `json:"label_mass"` // share of the labels' mass, by tree level
 }
 
-// Share returns the share of the tokens.
+// Share returns the covered share of the tokens.
 func (c *Coverage) Share() float64 { return float64(c.Inside) / float64(max(c.Tokens, 1)) }
 
-// Cover measures what tokens ids cover of a part of the set: of the tokens to be
-// learnt, and of the labels of the trees at the positions before them. Tails are
-// left out: of their tokens nothing is known.
+// Cover measures how much of a part of the set the tokens ids cover: of the tokens
+// trained on, and of the labels of the trees at the positions before them. Tails are
+// not counted, because their tokens are unknown.
 func (s *Set) Cover(sp Split, ids []int32) (Coverage, error) {
 	m := &s.meta
 	c := Coverage{Levels: make([]float64, m.Depth)}
@@ -82,7 +83,7 @@ func (s *Set) Cover(sp Split, ids []int32) (Coverage, error) {
 				}
 				for j := range n {
 					if p == 0 {
-						break // nothing stands before the first token
+						break // nothing precedes the first token
 					}
 					at := (p-1)*n + j
 					depth[j] = 0

@@ -7,7 +7,7 @@ import (
 	"talf/data"
 )
 
-// Two sequences with trees of one branch, counted by hand; the second is held out.
+// Two sequences with trees of one branch, counted by hand. The second is held out.
 func TestCoverageIsCounted(t *testing.T) {
 	m := data.Meta{
 		Schema: data.SchemaVersion, Target: "t", Tokenizer: "k", Hidden: 2, Vocab: 9, Branch: 1, Depth: 2,
@@ -41,20 +41,20 @@ func TestCoverageIsCounted(t *testing.T) {
 		}
 		for id, n := range counts {
 			if want := map[int]int64{1: 2, 3: 1}[id]; n != want {
-				t.Errorf("%s: token %d is learnt %d times, want %d", part, id, n, want)
+				t.Errorf("%s: token %d is trained on %d times, want %d", part, id, n, want)
 			}
 		}
 		c, err := set.Cover(sp, []int32{1, 8})
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Positions 0 to 2 have a learnt token behind them.
+		// The token after each of positions 0 to 2 is trained on.
 		want := []float64{(0.5 + 0 + 0.75) / (0.75 + 1 + 0.75), (0.5 + 1 + 0) / (1 + 1 + 0.75)}
 		if c.Tokens != 3 || c.Inside != 2 || math.Abs(c.Share()-2./3) > 1e-12 || math.Abs(c.Levels[0]-want[0]) > 1e-12 || math.Abs(c.Levels[1]-want[1]) > 1e-12 {
 			t.Errorf("%s: %+v, want label mass %v", part, c, want)
 		}
 	}
 	if _, err := set.Cover(data.Everything(), []int32{9}); err == nil {
-		t.Error("a token beyond the vocabulary was taken")
+		t.Error("a token outside the vocabulary was accepted")
 	}
 }

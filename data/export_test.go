@@ -6,7 +6,7 @@ import (
 	"talf/internal/durable"
 )
 
-// FailAfter makes every file that w creates fail with err after n bytes in all.
+// FailAfter makes the files that w creates fail with err after a total of n bytes.
 func (w *Writer) FailAfter(n int, err error) {
 	w.create = func(path string) (durable.File, error) {
 		f, e := createFile(path)
@@ -32,7 +32,7 @@ func (f *failing) Write(p []byte) (int, error) {
 
 var _ io.Writer = (*failing)(nil)
 
-// Abandon leaves everything as a killed process does, the lock excepted.
+// Abandon leaves everything as a killed process does, except the lock.
 func (w *Writer) Abandon() {
 	if w.file != nil {
 		w.buf.Flush()
@@ -41,6 +41,6 @@ func (w *Writer) Abandon() {
 	w.unlock()
 }
 
-// SetWindow makes readers decode n bytes at once, to have several windows in a
-// small set.
+// SetWindow makes readers decode n bytes at once, so that a small set has several
+// windows.
 func (s *Set) SetWindow(n int64) { s.window = n }

@@ -19,8 +19,8 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// A shard with any bytes damaged, its hash notwithstanding, must give an error
-// or rows that keep the schema's rules; never a panic.
+// A shard with any damaged bytes, even if its hash matches, must give an error or rows
+// that follow the schema's rules, never a panic.
 func FuzzShard(f *testing.F) {
 	dir := f.TempDir()
 	build(f, dir, meta(data.TopK, data.BF16), 3, 3, data.WriterOptions{RowGroup: 2000})

@@ -1,32 +1,32 @@
 package data
 
-// A Level says what a level of the label trees holds, over the positions that have
-// trees.
+// A Level describes one level of the label trees, over the positions that have trees.
 type Level struct {
 	Level int   `json:"level"`
 	Nodes int64 `json:"nodes"` // labelled
-	// Mass is the mean probability that the stored labels of a node hold, Top those
-	// of the K most likely of them, for K in Stats.TopK.
+	// Mass is the mean total probability of a node's stored labels. Top is that of the
+	// K most likely labels, for K in Stats.TopK.
 	Mass float64   `json:"mass"`
 	Top  []float64 `json:"mass_of_top,omitempty"`
-	// Reach is the mean probability, by position, that what the target says next is
-	// in the tree down to this level: Σ over the level's nodes of the product of the
-	// probabilities along the path. 1 for level 0.
+	// Reach is the mean probability, by position, that the target's continuation is in
+	// the tree down to this level: Σ over the level's nodes of the product of the
+	// probabilities along the path. It is 1 for level 0.
 	Reach float64 `json:"reach"`
 }
 
-// levels sums up trees for Stats.
+// levels accumulates trees for Stats.
 type levels struct {
 	roots int64 // positions with a tree
 	all   []Level
 	mass  []kahan
 	reach []kahan
 	top   [][]kahan
-	value []float64 // of the nodes of one tree: the product along the path
+	value []float64 // product along the path, by node of one tree
 	depth []int
 }
 
-// topCounts are the K of Stats.TopK: powers of two up to the number of labels.
+// topCounts returns the K of Stats.TopK: powers of two up to the number of labels, and
+// that number.
 func topCounts(m *Meta) (ks []int) {
 	for k := 1; m.Labels == TopK && k < m.K; k *= 2 {
 		ks = append(ks, k)
@@ -48,7 +48,7 @@ func newLevels(m *Meta) *levels {
 	return l
 }
 
-// add counts the trees of a row. Parents come before their children.
+// add adds the trees of a row. Parents come before their children.
 func (l *levels) add(r *Record, m *Meta, ks []int) {
 	n := m.Nodes()
 	for p := range r.Tokens {
@@ -98,7 +98,7 @@ func (r *Record) hasTree(m *Meta, node int) bool {
 	return false
 }
 
-// labelOf returns the probability of a token after a node, 0 if it is no label.
+// labelOf returns the probability of a token after a node, or 0 if it is not a label.
 func (r *Record) labelOf(m *Meta, node int, token int32) float64 {
 	if m.Labels != TopK {
 		return float64(r.LabelFull[node*m.Vocab+int(token)])
@@ -124,8 +124,8 @@ func (l *levels) done() []Level {
 	return l.all
 }
 
-// DroppedShare returns how many of the pieces of input gave no row, and of how
-// many: bad lines are pieces too, though no sequence was made of them.
+// DroppedShare returns how many pieces of input gave no row, and the number of all
+// pieces. Bad lines are pieces too, although no sequence was made from them.
 func (st *Stats) DroppedShare() (dropped, of int) {
 	for _, n := range st.Dropped {
 		dropped += n

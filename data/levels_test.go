@@ -7,8 +7,8 @@ import (
 	"talf/data"
 )
 
-// Two positions with trees of two levels of two nodes, one without: the sums are
-// counted by hand.
+// Two positions with trees of two levels of two nodes, and one without a tree. The sums
+// are counted by hand.
 func TestLevelsSayWhatTheTreesHold(t *testing.T) {
 	m := data.Meta{
 		Schema: data.SchemaVersion, Target: "t", Tokenizer: "k", Hidden: 2, Vocab: 9, Branch: 2, Depth: 2,
@@ -71,8 +71,8 @@ func TestLevelsSayWhatTheTreesHold(t *testing.T) {
 	}
 }
 
-// Whole distributions have a mass of 1 and no first labels; the tree is reached with
-// their probabilities all the same.
+// Full distributions have a mass of 1 and no top labels. Reach is still computed from
+// their probabilities.
 func TestLevelsOfWholeDistributions(t *testing.T) {
 	m := meta(data.Full, data.None)
 	dir := t.TempDir()

@@ -27,7 +27,7 @@ type Manifest struct {
 	Meta     Meta    `json:"meta"`
 	Part     *Stripe `json:"part,omitempty"` // nil: of the whole set
 	Shards   []Shard `json:"shards"`
-	Complete bool    `json:"complete"` // nothing is to follow
+	Complete bool    `json:"complete"` // no more shards follow
 }
 
 // A Shard is one finished file of a set.
@@ -36,9 +36,9 @@ type Shard struct {
 	Rows    int            `json:"rows"`
 	Tokens  int64          `json:"tokens"`
 	Loss    int64          `json:"loss_tokens"` // tokens with the loss mask set
-	Units   int            `json:"units"`       // pieces of input that went into it, dropped ones included
+	Units   int            `json:"units"`       // pieces of input in it, including dropped ones
 	Dropped map[string]int `json:"dropped,omitempty"`
-	Inputs  []Input        `json:"inputs,omitempty"` // nothing of a single file without conversations: it would say the same again
+	Inputs  []Input        `json:"inputs,omitempty"` // empty for a single file without conversations, where it would repeat the other counts
 	Bytes   int64          `json:"bytes"`
 	SHA256  string         `json:"sha256"`
 }
@@ -105,8 +105,8 @@ func readManifest(path string) (*Manifest, error) {
 
 func createFile(path string) (durable.File, error) { return os.Create(path) }
 
-// replace writes a file under a temporary name and renames it once it is on
-// disk, so that a crash leaves the old file or the new one.
+// replace writes a file under a temporary name and renames it once it is on disk, so
+// that a crash leaves either the old file or the new one.
 func replace(create func(string) (durable.File, error), path string, fill func(io.Writer) error) error {
 	tmp := path + tempSuffix
 	f, err := create(tmp)

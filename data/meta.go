@@ -1,5 +1,5 @@
 // Package data stores training data: Parquet shards of sequences with label trees,
-// written by preprocessing and read by training. docs/formats.md describes the files.
+// which preprocessing writes and training reads. docs/formats.md describes the files.
 package data
 
 import (
@@ -29,7 +29,7 @@ const (
 	None FeatureMode = "none" // training recomputes them
 )
 
-// Meta is what all rows of a set share. Every shard carries it. It holds
+// Meta is the information that all rows of a set share. Every shard contains it. It has
 // nothing that differs between equal runs: no time, host or path.
 type Meta struct {
 	Schema    int         `json:"schema"`    // SchemaVersion
@@ -38,24 +38,25 @@ type Meta struct {
 	Hidden    int         `json:"hidden"`    // H
 	Vocab     int         `json:"vocab"`     // V
 	Branch    int         `json:"k"`         // nodes of each level below the root
-	Depth     int         `json:"depth"`     // labelled levels, the root's included
+	Depth     int         `json:"depth"`     // labelled levels, including the root's
 	Labels    LabelMode   `json:"labels"`
 	K         int         `json:"top_k"` // labels of a node; 0 with full labels
 	Features  FeatureMode `json:"features"`
 	LossOnly  bool        `json:"loss_only"` // trees only where the token after the root is trained on; see docs/formats.md
 	Seed      uint64      `json:"seed"`
-	Sampling  string      `json:"sampling"` // how answers were regenerated; "" if they are the text's own
-	Source    string      `json:"source"`   // fingerprint of the input and of how it was cut
-	// Arithmetic names what computed the target where that is not the CPU: it decides
-	// the last bits of labels, and so which of nearly equal tokens a tree has.
+	Sampling  string      `json:"sampling"` // how answers were regenerated; "" if they are those of the text
+	Source    string      `json:"source"`   // fingerprint of the input and of how it was divided
+	// Arithmetic names the device that computed the target if that is not the CPU. It
+	// determines the last bits of labels, and so which of nearly equal tokens a tree
+	// has.
 	Arithmetic string `json:"arithmetic,omitempty"`
 }
 
-// Nodes returns the labelled nodes of a position: the root, and Branch nodes on
-// every further level.
+// Nodes returns the labelled nodes of a position: the root, and Branch nodes on every
+// deeper level.
 func (m *Meta) Nodes() int { return 1 + m.Branch*(m.Depth-1) }
 
-// Validate reports the first field that no set can have.
+// Validate reports the first invalid field.
 func (m *Meta) Validate() error {
 	switch {
 	case m.Schema != SchemaVersion:
@@ -90,11 +91,11 @@ func (m *Meta) diff(o *Meta) string {
 		raw, err := json.Marshal(p.m)
 		if err == nil {
 			d := json.NewDecoder(bytes.NewReader(raw))
-			d.UseNumber() // seeds do not fit a float64
+			d.UseNumber() // a float64 cannot represent every seed
 			err = d.Decode(p.to)
 		}
 		if err != nil {
-			panic("data: " + err.Error()) // plain fields marshal
+			panic("data: " + err.Error()) // plain fields always marshal
 		}
 	}
 	for _, key := range []string{"schema", "target", "tokenizer", "hidden", "vocab", "k", "depth", "labels", "top_k", "features", "loss_only", "seed", "sampling", "source", "arithmetic"} {
@@ -116,8 +117,8 @@ func (m *Meta) diff(o *Meta) string {
 	return ""
 }
 
-// parseStrict decodes one JSON value and refuses unknown fields and anything
-// after it, so that a foreign or newer file is noticed.
+// parseStrict decodes one JSON value and refuses unknown fields and anything after it,
+// so that a foreign or newer file is detected.
 func parseStrict(raw []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()

@@ -10,8 +10,8 @@ import (
 	"talf/data"
 )
 
-// plainRow is a row as testdata/check_shards.py compares it: floats as the
-// integers that have their bits.
+// plainRow is a row as testdata/check_shards.py compares it: floats are given as
+// integers with the same bits.
 type plainRow struct {
 	Tokens     []int32  `json:"tokens"`
 	LossMask   []bool   `json:"loss_mask"`
@@ -31,13 +31,13 @@ func bits(x []float32) (out []uint32) {
 	return out
 }
 
-// TestExportForOtherReaders writes sets of every kind, and their rows as Go has
-// them, to the directory that TALF_EXPORT names. testdata/check_shards.py reads
-// them with pyarrow and DuckDB.
+// TestExportForOtherReaders writes sets of every kind, and their rows as Go reads them,
+// to the directory named by TALF_EXPORT. testdata/check_shards.py reads them with
+// pyarrow and DuckDB.
 func TestExportForOtherReaders(t *testing.T) {
 	dir := os.Getenv("TALF_EXPORT")
 	if dir == "" {
-		t.Skip("TALF_EXPORT names no directory; testdata/check_shards.py sets it")
+		t.Skip("TALF_EXPORT is not set; testdata/check_shards.py sets it")
 	}
 	for _, m := range []data.Meta{meta(data.TopK, data.BF16), meta(data.TopK, data.None), meta(data.Full, data.BF16), meta(data.Full, data.None)} {
 		name := filepath.Join(dir, string(m.Labels)+"-"+string(m.Features))

@@ -11,11 +11,11 @@ import (
 	"slices"
 )
 
-// A Part names rows of a set.
+// A Part selects rows of a set.
 type Part string
 
-// The parts. Held-out rows are the set's last ones: the same for every seed,
-// and read without touching the rest.
+// The parts. Held-out rows are the last rows of the set: they are the same for every
+// seed and are read without touching the rest.
 const (
 	All   Part = "all"
 	Train Part = "train"
@@ -25,13 +25,13 @@ const (
 // A Split says which rows are read.
 type Split struct {
 	Part     Part    `json:"part"`
-	Fraction float64 `json:"fraction"` // of the rows that is held out, rounded up; at least one row is left to train on
+	Fraction float64 `json:"fraction"` // fraction of the rows held out, rounded up; at least one row remains for training
 }
 
 // Everything reads all rows.
 func Everything() Split { return Split{Part: All} }
 
-// rows returns the rows [from, to) of a set of n.
+// rows returns the range [from, to) of rows in a set of n.
 func (sp Split) rows(n int) (from, to int, err error) {
 	if !(sp.Fraction >= 0 && sp.Fraction < 1) {
 		return 0, 0, fmt.Errorf("data: held-out fraction %v, want 0 ≤ fraction < 1", sp.Fraction)
@@ -48,50 +48,50 @@ func (sp Split) rows(n int) (from, to int, err error) {
 	return 0, 0, fmt.Errorf("data: part %q, want %q, %q or %q", sp.Part, All, Train, Held)
 }
 
-// Count returns the rows of a part.
+// Count returns the number of rows in a part.
 func (s *Set) Count(sp Split) (int, error) {
 	from, to, err := sp.rows(s.rows)
 	return to - from, err
 }
 
-// windowBytes bounds the decoded values that a reader holds, unless one row
-// group is larger.
+// windowBytes bounds the size of the decoded values in a reader, unless one row group
+// is larger.
 const windowBytes = 64 << 20
 
-// A State is a place in a reader's order. Resume goes on at exactly the row
-// that Next would have returned.
+// A State is a place in a reader's order. Resume continues at exactly the row that Next
+// would have returned.
 type State struct {
 	Set      string `json:"set"` // ID of the set
 	Split    Split  `json:"split"`
 	Shuffled bool   `json:"shuffled"`
 	Seed     uint64 `json:"seed"`
 	Epoch    uint64 `json:"epoch"`
-	Row      int    `json:"row"` // rows of the epoch that were read
+	Row      int    `json:"row"` // rows of the epoch read so far
 }
 
-// A Reader yields the rows of a part, epoch after epoch. Row groups come in an
-// order drawn from (seed, epoch); as many as fit the window are decoded at once
-// and their rows shuffled together. It is not safe for concurrent use.
+// A Reader yields the rows of a part, epoch after epoch. Row groups come in an order
+// drawn from (seed, epoch). As many as fit the window are decoded at once, and their
+// rows are shuffled together. It is not safe for concurrent use.
 type Reader struct {
 	set   *Set
 	st    State
 	order []piece
-	next  int      // first piece that is not in the window
-	win   []Record // the rest of the window
-	from  []Place  // of the rest of the window's rows
+	next  int      // first piece after the window
+	win   []Record // rest of the window
+	from  []Place  // places of the rows in win
 	last  Place
 	rng   *rand.Rand
 }
 
 // A Place names a row of a set.
 type Place struct {
-	Shard string // file
-	Row   int    // in the set
+	Shard string // file name
+	Row   int    // index in the set
 }
 
 func (p Place) String() string { return fmt.Sprintf("%s, row %d of the set", p.Shard, p.Row) }
 
-// A piece is the part's rows [from, to) of a row group.
+// A piece is the rows [from, to) of a row group that belong to the part.
 type piece struct {
 	*group
 	from, to int
@@ -107,8 +107,7 @@ func (s *Set) Sequential(sp Split) (*Reader, error) {
 	return s.Resume(State{Set: s.id, Split: sp})
 }
 
-// Resume returns a reader that goes on at st. It refuses the state of another
-// set.
+// Resume returns a reader that continues at st. It refuses the state of another set.
 func (s *Set) Resume(st State) (*Reader, error) {
 	if st.Set != s.id {
 		return nil, fmt.Errorf("data: resume at set %.12s…, want %.12s…: the data is not what the run started with", st.Set, s.id)
@@ -135,7 +134,8 @@ func (s *Set) Resume(st State) (*Reader, error) {
 // begin draws the order of the epoch.
 func (r *Reader) begin() {
 	r.next, r.win, r.from = 0, nil, nil
-	// The order starts from the files' so that it depends on (seed, epoch) only.
+	// Start from the order of the files, so that the result depends only on (seed,
+	// epoch).
 	slices.SortFunc(r.order, func(a, b piece) int { return cmp.Compare(a.first, b.first) })
 	r.rng = rand.New(rand.NewPCG(r.st.Seed, r.st.Epoch))
 	if r.st.Shuffled {
@@ -143,8 +143,8 @@ func (r *Reader) begin() {
 	}
 }
 
-// shuffle is Fisher and Yates' with a fixed use of the generator: the order of
-// a seed must not change with the standard library.
+// shuffle is a Fisher–Yates shuffle with a fixed use of the generator: the order for a
+// seed must not change with the standard library.
 func shuffle[T any](rng *rand.Rand, x []T) {
 	for i := len(x) - 1; i > 0; i-- {
 		j, _ := bits.Mul64(rng.Uint64(), uint64(i)+1)
@@ -167,7 +167,8 @@ func (r *Reader) window() (pieces []piece, rows int) {
 	return r.order[r.next:i], rows
 }
 
-// perm draws the order of a window's rows; a window that is skipped draws too.
+// perm draws the order of a window's rows. This is also done for windows that are
+// skipped.
 func (r *Reader) perm(n int) []int32 {
 	p := make([]int32, n)
 	for i := range p {
@@ -219,9 +220,8 @@ func (r *Reader) fill() error {
 	return nil
 }
 
-// Next returns the next row, which is the caller's to read but not to change.
-// At the end of an epoch it returns io.EOF once; the call after that begins the
-// next epoch.
+// Next returns the next row, which the caller must not change. At the end of an epoch
+// it returns io.EOF once; the call after that starts the next epoch.
 func (r *Reader) Next() (*Record, error) {
 	if len(r.win) == 0 {
 		if r.next == len(r.order) {
@@ -241,8 +241,8 @@ func (r *Reader) Next() (*Record, error) {
 	return rec, nil
 }
 
-// Last returns where the row that Next returned last lies.
+// Last returns the place of the row that Next returned last.
 func (r *Reader) Last() Place { return r.last }
 
-// State returns the place of the row that Next returns next.
+// State returns the place of the row that Next will return.
 func (r *Reader) State() State { return r.st }

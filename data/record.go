@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// A Record is one sequence of T tokens with everything that training needs of
-// the target. It is one row of a shard.
+// A Record is one sequence of T tokens with everything that training needs from the
+// target. It is one row of a shard.
 //
 // Position p roots a tree of N = Meta.Nodes() labelled nodes: node 0 is x_p, the
 // rest are the target's own continuations, level by level, best first. A head
@@ -16,22 +16,22 @@ type Record struct {
 	LossMask []bool  // [T]: the token is an answer token
 
 	TreeTokens  []int32 // [T·N]
-	TreeParents []int32 // [T·N]: index in the position's own tree, −1 for node 0
+	TreeParents []int32 // [T·N]: index within the position's tree, −1 for node 0
 
-	// Soft labels: the target's next-token distribution at temperature 1 after
-	// x_0..x_p and the path to the node. Either the K most likely tokens, best
-	// first, and the rest of the mass, or the whole distribution.
+	// Soft labels: the target's next-token distribution at temperature 1 after x_0..x_p
+	// and the path to the node. They are either the K most likely tokens, best first,
+	// and the rest of the mass, or the whole distribution.
 	LabelIDs   []int32   // [T·N·K]
 	LabelProbs []float32 // [T·N·K]
 	Tail       []float32 // [T·N]
 	LabelFull  []float32 // [T·N·V]; nil with top-K labels
 
-	// Features are the target's hidden states after its final norm, as
-	// little-endian bfloat16: [T·H·2]. Nil if the set keeps none.
+	// Features are the target's hidden states after its final norm, as little-endian
+	// bfloat16: [T·H·2]. Nil if the set has none.
 	Features []byte
 }
 
-// Check reports the first field of r that a set with meta m cannot hold.
+// Check reports the first field of r that is invalid in a set with meta m.
 func (r *Record) Check(m *Meta) error {
 	t, n := len(r.Tokens), len(r.Tokens)*m.Nodes()
 	if t == 0 {
@@ -106,14 +106,14 @@ func (r *Record) levels(dst []int32, nodes int) []int32 {
 	return dst
 }
 
-// bytes is the size of r's values, the measure of a row group.
+// bytes returns the size of r's values, which is how row groups are measured.
 func (r *Record) bytes(nodes int) int {
 	return 4*(len(r.Tokens)+2*len(r.TreeTokens)+len(r.LabelIDs)+len(r.LabelProbs)+len(r.Tail)+len(r.LabelFull)) +
 		4*len(r.Tokens)*nodes + len(r.LossMask) + len(r.Features)
 }
 
-// AppendBF16 appends x as little-endian bfloat16, rounded to nearest even.
-// NaN stays NaN.
+// AppendBF16 appends x as little-endian bfloat16, rounded to nearest, ties to even. NaN
+// stays NaN.
 func AppendBF16(dst []byte, x []float32) []byte {
 	for _, v := range x {
 		b := math.Float32bits(v)

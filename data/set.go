@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// A Set is the finished shards of a directory, or one shard. It is safe for
+// A Set is the finished shards in a directory, or a single shard. It is safe for
 // concurrent use.
 type Set struct {
 	dir      string
@@ -26,7 +26,7 @@ type Set struct {
 
 	mu   sync.Mutex
 	open []*openFile // most recently used last
-	seen []bool      // shards whose hash was checked
+	seen []bool      // shards whose hashes have been checked
 }
 
 // A group is a row group and the place of its rows in the set.
@@ -42,12 +42,12 @@ type openFile struct {
 	s     *shardFile
 }
 
-// maxOpen bounds the file handles of a set.
+// maxOpen bounds the number of open files of a set.
 const maxOpen = 16
 
-// Open reads the manifest of a directory, or the one shard at path, and checks
-// that every file's size, metadata and columns agree. Contents are checked when
-// they are read: against the manifest's hash, then field by field.
+// Open reads the manifest of a directory, or the one shard at path, and checks that
+// every file's size, metadata and columns agree. Contents are checked when they are
+// read, first by the manifest's hash, then field by field.
 func Open(path string) (*Set, error) {
 	s, err := openSet(path)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *Set) index(i int, listed bool) error {
 	return nil
 }
 
-// handle returns an open shard; the caller holds mu or is alone.
+// handle returns an open shard; the caller must hold mu or have sole access.
 func (s *Set) handle(i int) (*openFile, error) {
 	for j, o := range s.open {
 		if o.shard == i {
@@ -192,17 +192,17 @@ func (s *Set) readWith(g *group, read func(*shardFile, int) ([]Record, error)) (
 	return out, nil
 }
 
-// Meta returns what all rows share.
+// Meta returns the information that all rows share.
 func (s *Set) Meta() Meta { return s.meta }
 
 // Len returns the number of rows.
 func (s *Set) Len() int { return s.rows }
 
-// Complete reports whether the set's writer finished. A single shard is not
-// known to be.
+// Complete reports whether the set's writer finished. For a single shard this is
+// unknown and false.
 func (s *Set) Complete() bool { return s.complete }
 
-// Shards returns the list of files. The slice is s's own.
+// Shards returns the list of files. The slice belongs to s.
 func (s *Set) Shards() []Shard { return s.shards }
 
 // ID identifies the contents: a hash of the shards' hashes.
@@ -220,8 +220,8 @@ func (s *Set) Close() error {
 	return errors.Join(errs...)
 }
 
-// Stats are sums over all rows of a set, which other readers of the Parquet
-// files can compare theirs with.
+// Stats are sums over all rows of a set. Other readers of the Parquet files can compare
+// their sums with them.
 type Stats struct {
 	Rows       int              `json:"rows"`
 	Tokens     int64            `json:"tokens"`
@@ -229,7 +229,7 @@ type Stats struct {
 	TokenSum   int64            `json:"token_sum"`  // Σ token ids
 	TreeSum    int64            `json:"tree_sum"`   // Σ tree token ids
 	Labels     int64            `json:"labels"`     // labelled nodes
-	LabelMass  float64          `json:"label_mass"` // Σ stored probabilities, in float64, tails not included
+	LabelMass  float64          `json:"label_mass"` // Σ stored probabilities, in float64, without tails
 	TailMass   float64          `json:"tail_mass"`  // Σ tails
 	Features   int64            `json:"features"`   // positions with a hidden state
 	Bytes      int64            `json:"bytes"`      // of the files
@@ -244,8 +244,8 @@ type Stats struct {
 	mass, tail kahan
 }
 
-// A kahan is a compensated sum: of millions of labels a plain one loses digits
-// that other readers' sums have.
+// A kahan is a compensated sum. Over millions of labels, a plain sum loses digits that
+// other readers' sums have.
 type kahan struct{ sum, lost float64 }
 
 func (k *kahan) add(x []float32) {
@@ -295,13 +295,13 @@ func (s *Set) Stats() (Stats, error) {
 	return st, nil
 }
 
-// columns adds the compressed sizes of a group just read.
+// columns adds the compressed sizes of a group that has just been read.
 func (s *Set) columns(g *group, to map[string]int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, err := s.handle(g.shard)
 	if err != nil {
-		return // read has just succeeded: sizes are a courtesy
+		return // the read has just succeeded; sizes are optional
 	}
 	for _, c := range o.s.f.Metadata().RowGroups[g.index].Columns {
 		to[c.MetaData.PathInSchema[0]] += c.MetaData.TotalCompressedSize

@@ -34,8 +34,8 @@ func meta(labels data.LabelMode, features data.FeatureMode) data.Meta {
 	return m
 }
 
-// record makes a row of t random tokens. Parents are random too: the schema
-// does not know that trees are searched.
+// record makes a row of t random tokens. Parents are random too: the schema does not
+// know how trees are searched.
 func record(rng *rand.Rand, m *data.Meta, t int) *data.Record {
 	n := t * m.Nodes()
 	r := &data.Record{}
@@ -159,9 +159,9 @@ func TestEqualRowsGiveEqualBytes(t *testing.T) {
 	sameFiles(t, a, b)
 }
 
-// The bytes do not depend on the processor, its class, or the purego tag either:
-// this hash was recorded once. A release of the Parquet or zstd library that
-// writes other bytes changes it; that belongs into the change log.
+// The bytes do not depend on the processor, its class, or the purego tag either: this
+// hash was recorded once. A release of the Parquet or zstd library that writes other
+// bytes changes it, which belongs in the changelog.
 func TestBytesAreTheSameEverywhere(t *testing.T) {
 	const want = "11ed6bcae2d26a1387e31d0fb432d582a8087878b7c043a0ac6bb8fe9f17e914"
 	h := sha256.New()
@@ -231,8 +231,8 @@ func TestStatsAreTheSumsOfTheRows(t *testing.T) {
 	}
 }
 
-// A reader that is resumed anywhere, twice in an epoch and across its end,
-// must yield what an uninterrupted one does.
+// A reader that is resumed anywhere, twice in an epoch and across its end, must yield
+// the same rows as an uninterrupted one.
 func TestResumeContinuesTheOrder(t *testing.T) {
 	dir := t.TempDir()
 	build(t, dir, meta(data.TopK, data.None), 61, 20, data.WriterOptions{RowGroup: 8_000})
@@ -304,12 +304,12 @@ func TestShuffleVisitsEveryRowOnceInAnotherOrderEachEpoch(t *testing.T) {
 		slices.Sort(sorted)
 		for i, id := range sorted {
 			if id != int32(i) {
-				t.Fatalf("row %d comes up as %d", i, id)
+				t.Fatalf("row %d is read as %d", i, id)
 			}
 		}
 	}
 	if slices.Equal(a[0], a[1]) || slices.Equal(a[0], b[0]) {
-		t.Fatal("two epochs or two seeds share an order")
+		t.Fatal("two epochs or two seeds have the same order")
 	}
 	if d := cmp.Diff(a, order(1, 2)); d != "" {
 		t.Fatal(d)
@@ -345,9 +345,8 @@ func TestSplitsPartitionTheRows(t *testing.T) {
 	}
 }
 
-// A run that stops after any number of rows, and one that stops between a
-// shard's rename and its manifest, must leave what a new run completes to the
-// same bytes without redoing a finished shard.
+// After a run that stops at any row, or between a shard's rename and its manifest, a
+// new run must produce the same bytes without redoing a finished shard.
 func TestUnfinishedSetIsContinued(t *testing.T) {
 	want := t.TempDir()
 	m := meta(data.TopK, data.BF16)
@@ -466,7 +465,7 @@ func TestTwoWritersOfOneDirectoryAreRefused(t *testing.T) {
 	w.Abort()
 }
 
-// Every way to damage a set gives one error that names the file and what was
+// Every kind of damage to a set gives one error that names the file and what was
 // expected.
 func TestDamageIsReported(t *testing.T) {
 	m := meta(data.TopK, data.BF16)
@@ -526,7 +525,7 @@ func TestDamageIsReported(t *testing.T) {
 	}
 }
 
-// A single file has no manifest: what it says of itself must be enough.
+// A single file has no manifest, so its own metadata must be enough.
 func TestForeignFilesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	m := meta(data.TopK, data.BF16)
@@ -557,7 +556,7 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		{"a field that this release does not know", edit(`"seed":`, `"sead":`), `talf.meta: json: unknown field "sead"`},
 		{"an impossible field", edit(`"top_k":5`, `"top_k":0`), "talf.meta: top_k: 0, want 1..40"},
 		{"other columns", edit(`"hidden":6`, `"hidden":7`), "columns"},
-		// LZ4_RAW for ZSTD: its decoder took memory without end.
+		// LZ4_RAW in place of ZSTD: its decoder took unbounded memory.
 		{"another codec", edit("label_tail\x04list\x07element\x15\x0c", "label_tail\x04list\x07element\x15\x0e"), "row group 0: codec LZ4_RAW, want ZSTD"},
 		{"other rows", edit(`{"rows":4`, `{"rows":5`), "rows: 4 in the row groups, want 5"},
 	} {
@@ -648,7 +647,7 @@ func TestBF16RoundsToNearestEven(t *testing.T) {
 	}
 }
 
-// What became of each input is in the shards, and so survives a lost manifest.
+// The shards record what became of each input, so the record survives a lost manifest.
 func TestCountsOfInputsAddUp(t *testing.T) {
 	dir, m := t.TempDir(), meta(data.TopK, data.None)
 	inputs := []data.Input{{Input: 1, Rows: 1, Conversations: 7, Turns: 12, Cut: 1, Tokens: 30, Loss: 8, Dropped: map[string]int{"short": 1}}}

@@ -34,10 +34,12 @@ const (
 	keyShard  = "talf.shard"
 )
 
-// MaxRowGroup is the most bytes of values in a row group, and so in a row.
+// MaxRowGroup is the maximum size in bytes of the values in a row group, and so of a
+// row.
 const MaxRowGroup = 64 << 20
 
-// shardInfo is what a shard says of itself, so that a manifest can be rebuilt.
+// shardInfo describes a shard within the shard itself, so that a manifest can be
+// rebuilt.
 type shardInfo struct {
 	Rows    int            `json:"rows"`
 	Tokens  int64          `json:"tokens"`
@@ -47,20 +49,19 @@ type shardInfo struct {
 	Inputs  []Input        `json:"inputs,omitempty"`
 }
 
-// An Input says what became of one input file, in one shard or in all of them.
+// An Input says what became of one input file, in one shard or in all shards.
 type Input struct {
-	Input         int            `json:"input"` // its number among the files, from 0: the sets of equal texts are equal whatever their files are called
+	Input         int            `json:"input"` // its index among the files, so that equal texts give equal sets regardless of file names
 	Rows          int            `json:"rows"`
-	Conversations int            `json:"conversations"` // those dropped included
+	Conversations int            `json:"conversations"` // including dropped ones
 	Turns         int            `json:"turns"`         // messages in the rows
-	Cut           int            `json:"cut_turns"`     // messages left out behind the last answer that fits
+	Cut           int            `json:"cut_turns"`     // messages omitted after the last answer that fits
 	Tokens        int64          `json:"tokens"`
 	Loss          int64          `json:"loss_tokens"`
 	Dropped       map[string]int `json:"dropped,omitempty"`
 }
 
-// AddInputs adds counts to sums of the same files, which are in their order, and
-// returns these.
+// AddInputs adds counts to sums and returns sums. Both are in the order of the files.
 func AddInputs(sums, counts []Input) []Input {
 	for _, c := range counts {
 		i, found := slices.BinarySearchFunc(sums, c.Input, func(s Input, n int) int { return s.Input - n })
@@ -84,7 +85,7 @@ func AddInputs(sums, counts []Input) []Input {
 	return sums
 }
 
-// checkInputs reports the first count that no shard has.
+// checkInputs reports the first impossible count.
 func checkInputs(inputs []Input) error {
 	for i, c := range inputs {
 		if c.Input < 0 || i > 0 && c.Input <= inputs[i-1].Input {
@@ -101,10 +102,11 @@ func schemaOf(m *Meta) *parquet.Schema {
 	leaf := func(t parquet.Type) parquet.Node {
 		return parquet.List(parquet.Encoded(parquet.Leaf(t), &parquet.Plain))
 	}
-	// A float's four bytes compress better apart: the exponents repeat.
+	// The four bytes of floats compress better as separate streams, because the
+	// exponents repeat.
 	float := parquet.List(parquet.Encoded(parquet.Leaf(parquet.FloatType), &parquet.ByteStreamSplit))
-	// No dictionaries: the library numbers their entries otherwise with and
-	// without its assembly, and equal rows must give equal bytes everywhere.
+	// No dictionaries: the library numbers their entries differently with and without
+	// its assembly, and equal rows must give equal bytes everywhere.
 	g := parquet.Group{
 		colTokens:     leaf(parquet.Int32Type),
 		colMask:       leaf(parquet.BooleanType),
@@ -235,7 +237,7 @@ func (s *shardWriter) close() error {
 	return s.w.Close()
 }
 
-// A shardFile is an open shard.
+// A shardFile is a shard open for reading.
 type shardFile struct {
 	name string
 	f    *parquet.File
@@ -277,8 +279,8 @@ func parseMeta(lookup func(key string) (string, bool)) (m Meta, info shardInfo, 
 	return m, info, nil
 }
 
-// guard turns a panic of the Parquet library, which corrupt bytes can cause,
-// into an error.
+// guard turns a panic of the Parquet library, which corrupt data can cause, into an
+// error.
 func guard(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("corrupt: %v", p)
@@ -305,7 +307,8 @@ func openShard(name string, r io.ReaderAt, size int64) (s *shardFile, err error)
 	rows := int64(0)
 	for i, g := range f.RowGroups() {
 		rows += g.NumRows()
-		// The library's decoders of other codecs take any amount of memory for corrupt bytes.
+		// The library's decoders for other codecs can take unbounded memory on corrupt
+		// data.
 		for _, c := range f.Metadata().RowGroups[i].Columns {
 			if c.MetaData.Codec != format.Zstd {
 				return nil, fmt.Errorf("row group %d: codec %v, want %v", i, c.MetaData.Codec, format.Zstd)
@@ -333,8 +336,8 @@ func columns(s *parquet.Schema) string {
 	return b.String()
 }
 
-// list appends the values of one column of a row group to dst and the end of
-// every row's list to ends.
+// list appends the values of one column of a row group to dst, and the end of each
+// row's list to ends.
 func list[T any](g parquet.RowGroup, col int, dst []T, ends []int, plain func(parquet.Page, []T) []T, one func(parquet.Value) T) ([]T, []int, error) {
 	pages := g.ColumnChunks()[col].Pages()
 	defer pages.Close()
@@ -428,7 +431,7 @@ func (s *shardFile) read(i int) (out []Record, err error) {
 	return out, nil
 }
 
-// text decodes the tokens and loss masks of row group i alone.
+// text decodes only the tokens and loss masks of row group i.
 func (s *shardFile) text(i int) (out []Record, err error) {
 	defer guard(&err)
 	g := s.f.RowGroups()[i]
@@ -439,7 +442,7 @@ func (s *shardFile) text(i int) (out []Record, err error) {
 	for j := range out {
 		r := &out[j]
 		if len(r.LossMask) != len(r.Tokens) {
-			return nil, fmt.Errorf("row group %d, row %d: %d values in the loss mask, want %d as there are tokens", i, j, len(r.LossMask), len(r.Tokens))
+			return nil, fmt.Errorf("row group %d, row %d: %d values in the loss mask, want %d, one per token", i, j, len(r.LossMask), len(r.Tokens))
 		}
 		for _, x := range r.Tokens {
 			if x < 0 || int(x) >= s.meta.Vocab {
@@ -455,7 +458,7 @@ func plainInts(p parquet.Page, dst []int32) []int32 {
 	return append(dst, d.Int32()...)
 }
 
-// readText reads the columns of text.
+// readText reads the columns of the text.
 func (s *shardFile) readText(g parquet.RowGroup, err *error, out []Record) {
 	readColumn(s, g, colTokens, err, out, func(r *Record, v []int32) { r.Tokens = v }, plainInts, parquet.Value.Int32)
 	readColumn(s, g, colMask, err, out, func(r *Record, v []bool) { r.LossMask = v }, func(p parquet.Page, dst []bool) []bool {
@@ -473,7 +476,7 @@ func readColumn[T any](s *shardFile, g parquet.RowGroup, name string, err *error
 		return
 	}
 	n := int(g.ColumnChunks()[s.cols[name]].NumValues())
-	if n < 0 || n > MaxRowGroup { // every value takes at least a byte of the row group
+	if n < 0 || n > MaxRowGroup { // every value takes at least one byte of the row group
 		*err = fmt.Errorf("%s: %d values in a row group", name, n)
 		return
 	}
@@ -489,8 +492,8 @@ func readColumn[T any](s *shardFile, g parquet.RowGroup, name string, err *error
 	}
 }
 
-// readFeatures copies the fixed-length values of a row group: one of 2·H bytes
-// a token, so the token lists give the rows' ends.
+// readFeatures copies the fixed-length values of a row group: 2·H bytes per token, so
+// the token lists give the rows' ends.
 func (s *shardFile) readFeatures(g parquet.RowGroup, out []Record, err *error) {
 	w := 2 * s.meta.Hidden
 	total := 0

@@ -16,17 +16,17 @@ import (
 )
 
 // A Stripe is the part of a set that one of Count writers makes: the shards whose
-// number is Index modulo Count, under the names that one writer would give them.
-// Its manifest has a name of its own until all parts are merged.
+// number is Index modulo Count, with the same names as from a single writer. Its
+// manifest has its own name until all parts are merged.
 type Stripe struct {
 	Index int `json:"index"`
 	Count int `json:"count"`
 }
 
-// Whole returns the part of a writer that works alone: all of the set.
+// Whole returns the part of a single writer: the whole set.
 func Whole() Stripe { return Stripe{Index: 0, Count: 1} }
 
-// Validate reports an index or a count that cannot be.
+// Validate reports an invalid index or count.
 func (p Stripe) Validate() error {
 	if p.Count < 1 || p.Count > 1e6 || p.Index < 0 || p.Index >= p.Count {
 		return fmt.Errorf("index %d of %d, want 0 to count − 1", p.Index, p.Count)
@@ -37,10 +37,10 @@ func (p Stripe) Validate() error {
 // Shard returns the number of the part's i-th shard, from 0, in the set.
 func (p Stripe) Shard(i int) int { return p.Index + i*p.Count }
 
-// Owns reports whether the part writes shard number i of the set.
+// Owns reports whether the part includes shard number i of the set.
 func (p Stripe) Owns(i int) bool { return i%p.Count == p.Index }
 
-// String returns the index and the count as they stand in file names.
+// String returns the index and the count in the form used in file names.
 func (p Stripe) String() string { return fmt.Sprintf("%05d-of-%05d", p.Index, p.Count) }
 
 func (p Stripe) manifest() string { return partPrefix + p.String() + ".json" }
@@ -54,7 +54,7 @@ func (p Stripe) lock() string {
 
 const partPrefix = "part-"
 
-// parts are the manifests of a set that several writers make.
+// parts are the manifests of a set made by several writers.
 type parts map[Stripe]*Manifest
 
 // findParts reads the manifests of the parts in dir.
@@ -67,7 +67,7 @@ func findParts(dir string) (parts, error) {
 	for _, name := range names {
 		m, err := readManifest(name)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // merged in this moment
+			continue // just merged by another writer
 		}
 		if err != nil {
 			return nil, err
@@ -80,7 +80,7 @@ func findParts(dir string) (parts, error) {
 	return all, nil
 }
 
-// HasParts reports whether dir holds parts of a set that is not whole yet.
+// HasParts reports whether dir has parts of a set that have not been merged yet.
 func HasParts(dir string) bool {
 	names, err := filesIn(dir, isPart)
 	return err == nil && len(names) > 0
@@ -90,8 +90,8 @@ func isPart(name string) bool {
 	return strings.HasPrefix(name, partPrefix) && strings.Contains(name, "-of-") && strings.HasSuffix(name, ".json")
 }
 
-// filesIn returns the paths of the files in dir whose names are wanted; none if there
-// is no dir. (Glob would take a name with brackets for a pattern.)
+// filesIn returns the paths of the files in dir with wanted names, or none if dir does
+// not exist. (Glob would treat a directory name with brackets as a pattern.)
 func filesIn(dir string, want func(name string) bool) (paths []string, err error) {
 	es, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -108,10 +108,10 @@ func filesIn(dir string, want func(name string) bool) (paths []string, err error
 // A MissingError says which parts of a set are not finished.
 type MissingError struct {
 	Count   int
-	Indices []int // that have not begun or not ended
+	Indices []int // parts that have not started or not finished
 }
 
-// Error names the first of them.
+// Error names the first missing parts.
 func (e *MissingError) Error() string {
 	if len(e.Indices) == 0 {
 		return fmt.Sprintf("%d indices have finished, and are to be merged", e.Count)
@@ -141,16 +141,16 @@ func (all parts) missing() *MissingError {
 	return e
 }
 
-// Merge makes one set of the parts in dir, as if one writer had made it: byte for
-// byte the same manifest. It changes nothing where the set is whole already, and
-// returns a MissingError where a part is not finished. Shards must lie there under
-// their names; their contents are checked when they are read.
+// Merge merges the parts in dir into one set, with byte for byte the same manifest as
+// from a single writer. It changes nothing if the set is already whole, and returns a
+// MissingError if a part is not finished. The shards must exist under their names;
+// their contents are checked when they are read.
 func Merge(dir string) error {
 	return mergeParts(createFile, dir)
 }
 
-// mergeWait is how long an index waits for another one that is merging: that takes
-// a moment.
+// mergeWait is how long a writer waits for another one that is merging, which takes a
+// moment.
 const mergeWait = 30 * time.Second
 
 func mergeParts(create func(string) (durable.File, error), dir string) (err error) {
@@ -209,7 +209,7 @@ func mergeLocked(create func(string) (durable.File, error), dir string) error {
 		p := Stripe{n % count, count}
 		x := all[p]
 		if n/count >= len(x.Shards) {
-			return fmt.Errorf("%s: %d shards, want %s too, for other parts have later ones", p.manifest(), len(x.Shards), shardName(n))
+			return fmt.Errorf("%s: %d shards, want %s as well, because other parts have later ones", p.manifest(), len(x.Shards), shardName(n))
 		}
 		s := x.Shards[n/count]
 		st, err := os.Stat(filepath.Join(dir, s.File))
@@ -227,8 +227,8 @@ func mergeLocked(create func(string) (durable.File, error), dir string) error {
 	return removeParts(dir, all)
 }
 
-// removeParts deletes what only the parts needed. A lock that another index still
-// holds on its way out stays where the system wants that.
+// removeParts deletes the files that only the parts needed. On some systems a lock that
+// another writer still holds while it exits remains.
 func removeParts(dir string, all parts) error {
 	var errs []error
 	for p := range all {
@@ -240,7 +240,7 @@ func removeParts(dir string, all parts) error {
 	return errors.Join(errs...)
 }
 
-// removeTemps deletes half-written files of a run of this part that was killed.
+// removeTemps deletes half-written files that a killed run of this part left behind.
 func (w *Writer) removeTemps() error {
 	names, err := filesIn(w.dir, func(name string) bool { return strings.HasSuffix(name, tempSuffix) })
 	if err != nil {

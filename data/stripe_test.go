@@ -14,8 +14,8 @@ import (
 	"talf/data"
 )
 
-// stripe writes the shards of one of count writers, those of a set of so many in
-// all, one row each. Every row is determined by its shard's number.
+// stripe writes the shards of one of count writers, for a set with the given number of
+// shards of one row each. The shard's number determines its row.
 func stripe(t testing.TB, dir string, p data.Stripe, shards int) *data.Writer {
 	t.Helper()
 	m := meta(data.TopK, data.BF16)
@@ -70,7 +70,7 @@ func missing(err error) []int {
 func TestStripesMergeIntoTheSetOfOneWriter(t *testing.T) {
 	for _, c := range []struct {
 		shards int
-		order  []int // in which the writers end
+		order  []int // in which the writers finish
 	}{
 		{5, []int{0, 1}},
 		{4, []int{1, 0}},
@@ -94,7 +94,7 @@ func TestStripesMergeIntoTheSetOfOneWriter(t *testing.T) {
 			}
 		}
 		sameFiles(t, one, many)
-		// Any of them may run again.
+		// Any writer may run again.
 		for index := range c.order {
 			w := stripe(t, many, data.Stripe{Index: index, Count: len(c.order)}, c.shards)
 			closeWriter(t, w)
@@ -109,8 +109,8 @@ func TestStripesMergeIntoTheSetOfOneWriter(t *testing.T) {
 	}
 }
 
-// An index that was lost at any point is run again, also where its newest shard or
-// its manifest did not get onto the disk, or a half-written file is left.
+// A writer that was lost at any point is run again, even if its newest shard or its
+// manifest did not reach the disk, or a half-written file is left.
 func TestALostIndexIsRunAgain(t *testing.T) {
 	one := t.TempDir()
 	closeWriter(t, stripe(t, one, data.Whole(), 7))
@@ -218,7 +218,7 @@ func TestStripesThatDoNotFitAreRefused(t *testing.T) {
 	refuses(data.Merge(alone), "not finished")
 	refuses(data.Merge(t.TempDir()), "manifests of parts")
 
-	// Parts of different sets, of different splits, or with a shard that is gone.
+	// Parts of different sets, of different splits, or with a missing shard.
 	parts := func() string {
 		dir := t.TempDir()
 		for i := range 2 {
@@ -261,10 +261,10 @@ func TestStripesThatDoNotFitAreRefused(t *testing.T) {
 	odd := t.TempDir() // index 0 saw fewer shards than index 1
 	closeWriter(t, stripe(t, odd, data.Stripe{Index: 0, Count: 2}, 1))
 	w = stripe(t, odd, data.Stripe{Index: 1, Count: 2}, 4)
-	refuses(w.Close(), "want shard-00002.parquet too")
+	refuses(w.Close(), "want shard-00002.parquet as well")
 }
 
-// What a directory is called means nothing: brackets are no pattern.
+// A directory's name does not matter: brackets are not a pattern.
 func TestPartsAreFoundWhateverTheDirectoryIsCalled(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "set[1]")
 	closeWriter(t, stripe(t, dir, data.Stripe{Index: 0, Count: 2}, 4))
@@ -280,7 +280,7 @@ func TestPartsAreFoundWhateverTheDirectoryIsCalled(t *testing.T) {
 	}
 	w := stripe(t, dir, data.Stripe{Index: 1, Count: 2}, 0)
 	if _, err := os.Stat(half); err == nil {
-		t.Error("what a lost run had half written is still there")
+		t.Error("a half-written file of a lost run is still there")
 	}
 	w.Abort()
 	w = stripe(t, dir, data.Stripe{Index: 1, Count: 2}, 4)

@@ -16,24 +16,24 @@ import (
 	"talf/internal/durable"
 )
 
-// lockName is an empty file whose lock a writer holds: two runs into one
-// directory would overwrite each other's shards.
+// lockName is an empty file that a writer locks: two runs into one directory would
+// overwrite each other's shards.
 const lockName = ".lock"
 
-// WriterOptions say how shards are laid out. They change the bytes of a set but
-// not its rows.
+// WriterOptions say how shards are laid out. They affect the bytes of a set but not its
+// rows.
 type WriterOptions struct {
 	RowGroup int // bytes of values after which a row group ends, at most MaxRowGroup
 }
 
-// DefaultWriter returns the options that preprocessing uses. Row groups are
-// what the shuffled reader holds in memory: small ones mix better.
+// DefaultWriter returns the options that preprocessing uses. The shuffled reader holds
+// whole row groups in memory, so small ones mix better.
 func DefaultWriter() WriterOptions { return WriterOptions{RowGroup: 8 << 20} }
 
-// A Writer makes a set, shard by shard. It is not safe for concurrent use.
+// A Writer writes a set, shard by shard. It is not safe for concurrent use.
 //
-// A shard appears under its name when it is whole and on disk. After a crash
-// Create finds the finished shards, and the caller continues after them.
+// A shard appears under its name once it is complete and on disk. After a crash, Create
+// finds the finished shards, and the caller continues after them.
 type Writer struct {
 	dir    string
 	part   Stripe
@@ -42,7 +42,7 @@ type Writer struct {
 	lock   *os.File
 	create func(string) (durable.File, error)
 
-	// merged: an index found the whole set complete.
+	// merged is true if all parts were complete and have been merged.
 	merged bool
 
 	cur  *shardWriter // nil between shards
@@ -53,10 +53,9 @@ type Writer struct {
 	err  error // the first failure: the open shard is lost
 }
 
-// Create starts or continues part p of the set in dir, which it makes if needed. It
-// refuses a directory whose set has another meta. Several writers of one set may run
-// at the same time, on one machine or on several that share dir; each has its own
-// lock.
+// Create starts or continues part p of the set in dir, which it creates if needed. It
+// refuses a directory whose set has another meta. Several writers of one set may run at
+// the same time, on one machine or on several that share dir; each has its own lock.
 func Create(dir string, m Meta, p Stripe, opt WriterOptions) (*Writer, error) {
 	if err := p.Validate(); err != nil {
 		return nil, fmt.Errorf("data: %w", err)
@@ -95,7 +94,7 @@ func (w *Writer) open() error {
 	}
 	if old != nil {
 		if d := w.man.Meta.diff(&old.Meta); d != "" {
-			return fmt.Errorf("%s: %s: the directory holds a set made otherwise; choose another or delete it", filepath.Join(w.dir, ManifestName), d)
+			return fmt.Errorf("%s: %s: the directory holds a set made with other settings; choose another or delete it", filepath.Join(w.dir, ManifestName), d)
 		}
 		w.man = *old
 	}
@@ -114,7 +113,7 @@ func (w *Writer) open() error {
 	return w.adopt()
 }
 
-// old returns the manifest that an earlier run left, nil if there is none.
+// old returns the manifest that an earlier run left, or nil if there is none.
 func (w *Writer) old() (*Manifest, error) {
 	whole, err := readManifest(filepath.Join(w.dir, ManifestName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -132,10 +131,10 @@ func (w *Writer) old() (*Manifest, error) {
 	}
 	if whole != nil {
 		if !whole.Complete {
-			return nil, fmt.Errorf("%s: a run without an index has begun this set: finish it without one, or choose another directory", w.dir)
+			return nil, fmt.Errorf("%s: a run without an index started this set: finish it without one, or choose another directory", w.dir)
 		}
 		w.merged = true
-		return whole, nil // all parts are in it
+		return whole, nil // it contains all parts
 	}
 	for p := range parts {
 		if p.Count != w.part.Count {
@@ -145,8 +144,8 @@ func (w *Writer) old() (*Manifest, error) {
 	return parts[w.part], nil
 }
 
-// adopt takes shards that were renamed just before a crash and so are not in
-// the manifest.
+// adopt adds shards that were renamed just before a crash and so are missing from the
+// manifest.
 func (w *Writer) adopt() error {
 	for !w.man.Complete {
 		name := w.name()
@@ -180,21 +179,21 @@ func (w *Writer) adopt() error {
 	return nil
 }
 
-// name is the file of the next shard.
+// name returns the file name of the next shard.
 func (w *Writer) name() string { return shardName(w.part.Shard(len(w.man.Shards))) }
 
 func (i *shardInfo) shard(name string, size int64, sum string) Shard {
 	return Shard{File: name, Rows: i.Rows, Tokens: i.Tokens, Loss: i.Loss, Units: i.Units, Dropped: i.Dropped, Inputs: i.Inputs, Bytes: size, SHA256: sum}
 }
 
-// Shards returns the finished shards of this writer, of the whole set if it is
-// complete. The slice is w's own.
+// Shards returns the finished shards of this writer, or those of the whole set if it is
+// complete. The slice belongs to w.
 func (w *Writer) Shards() []Shard { return w.man.Shards }
 
-// Complete reports whether Close has ended this set, in this run or before.
+// Complete reports whether Close has completed this set, in this run or an earlier one.
 func (w *Writer) Complete() bool { return w.man.Complete }
 
-// Append adds a row to the open shard, and opens one if there is none.
+// Append adds a row to the open shard. It opens one if there is none.
 func (w *Writer) Append(r *Record) error {
 	if w.err != nil {
 		return w.err
@@ -224,12 +223,12 @@ func (w *Writer) append(r *Record) error {
 	return w.cur.append(r)
 }
 
-// fail keeps the first error and removes the file that it broke.
+// fail keeps the first error and removes the broken file.
 func (w *Writer) fail(err error) error {
 	if err == nil {
 		return nil
 	}
-	w.err = fmt.Errorf("data: write %s: %w (finished shards are kept: run again to go on)", filepath.Join(w.dir, w.name()), err)
+	w.err = fmt.Errorf("data: write %s: %w (finished shards are kept: run again to continue)", filepath.Join(w.dir, w.name()), err)
 	w.discard()
 	return w.err
 }
@@ -253,9 +252,9 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Cut ends the open shard. units is how many pieces of input went into it,
-// dropped says why some of them gave no row, inputs what became of each file (nil:
-// not told); all are kept with the shard, which may be empty.
+// Cut closes the open shard. units is the number of pieces of input in it, dropped says
+// why some of them gave no row, and inputs what became of each file (nil: unknown). All
+// are stored with the shard, which may be empty.
 func (w *Writer) Cut(units int, dropped map[string]int, inputs []Input) error {
 	if w.err != nil {
 		return w.err
@@ -293,8 +292,8 @@ func (w *Writer) cut(units int, dropped map[string]int, inputs []Input) error {
 	return writeManifest(w.create, w.dir, &w.man)
 }
 
-// Close cuts an open shard, if it has rows, and marks the set complete. The last
-// index to be closed merges the parts.
+// Close cuts an open shard, if it has rows, and marks the set complete. The last writer
+// to be closed merges the parts.
 func (w *Writer) Close() error {
 	defer w.unlock()
 	if w.err != nil {
@@ -315,7 +314,7 @@ func (w *Writer) Close() error {
 	return w.merge()
 }
 
-// merge makes one set of all parts once each is complete.
+// merge merges all parts into one set once each is complete.
 func (w *Writer) merge() error {
 	if w.part == Whole() || w.merged {
 		return nil
@@ -323,16 +322,16 @@ func (w *Writer) merge() error {
 	err := mergeParts(w.create, w.dir)
 	var missing *MissingError
 	if errors.As(err, &missing) {
-		return nil // another index will
+		return nil // another writer will
 	}
 	w.merged = err == nil
 	return err
 }
 
-// Merged reports whether the set of an index is whole.
+// Merged reports whether all parts of the set have been merged.
 func (w *Writer) Merged() bool { return w.merged }
 
-// Abort drops the open shard and leaves the finished ones to a later Create.
+// Abort drops the open shard and leaves the finished ones for a later Create.
 func (w *Writer) Abort() {
 	w.discard()
 	w.unlock()
@@ -353,7 +352,7 @@ func (w *Writer) unlock() {
 	if w.lock != nil {
 		w.lock.Close() // closing releases the lock
 		if w.merged {
-			os.Remove(w.lock.Name()) // nobody needs it any more
+			os.Remove(w.lock.Name()) // no longer needed
 		}
 		w.lock = nil
 	}

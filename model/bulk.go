@@ -4,7 +4,7 @@ import "errors"
 
 // Bulk sets whether passes may use products that are faster for many rows but whose
 // bits depend on the other rows of the pass: good for labelling, not for decoding. It
-// returns the name of the unit that computes them, or an error if the device has no
+// returns the name of the library that computes them, or an error if the device has no
 // such products.
 func (m *Model) Bulk(on bool) (by string, err error) {
 	if m.can.Bulk == nil {

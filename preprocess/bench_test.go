@@ -12,8 +12,8 @@ import (
 	"talf/preprocess"
 )
 
-// Whole runs, shards included, on two trained models: 40 story paragraphs and
-// 12 problems with answers.
+// Whole runs, including shards, on two trained models: 40 story paragraphs and 12
+// problems with answers.
 func BenchmarkRun(b *testing.B) {
 	for _, x := range []struct {
 		model, file string
@@ -45,7 +45,7 @@ func BenchmarkRun(b *testing.B) {
 				tokens += st.Tokens
 			}
 			b.ReportMetric(float64(tokens)/b.Elapsed().Seconds(), "tokens/s")
-			// Nine nodes a token, two operations a weight.
+			// Nine nodes per token, two operations per weight.
 			weights := 0
 			for _, n := range m.Tensors().Names() {
 				x, _ := m.Tensors().Tensor(n)

@@ -16,7 +16,7 @@ import (
 	"talf/preprocess"
 )
 
-// slow is a parrot that takes its time before every answer but the first.
+// slow is a parrot that waits before every answer except the first.
 type slow struct{ calls *atomic.Int64 }
 
 func (g slow) Generate(ctx context.Context, prompts []preprocess.Prompt) ([][]int32, error) {
@@ -26,8 +26,8 @@ func (g slow) Generate(ctx context.Context, prompts []preprocess.Prompt) ([][]in
 	return parrot{}.Generate(ctx, prompts)
 }
 
-// However many copies of the target label, and however slow one of them is, the set
-// is that of one: rows, what was left out, and what became of every file.
+// However many copies of the target label, and however slow one of them is, the set is
+// the same as with one copy: rows, dropped input, and the counts of every file.
 func TestCopiesOfTheTargetMakeTheSetOfOne(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 5)
 	var copies []*model.Model
@@ -76,8 +76,8 @@ func TestCopiesOfTheTargetMakeTheSetOfOne(t *testing.T) {
 	}
 }
 
-// A copy that fails ends the run with one error that names its device; what was
-// finished is kept, and without that device the run goes on to the same bytes.
+// A copy that fails stops the run with one error that names its device. Finished shards
+// are kept, and without that device the run continues to the same bytes.
 func TestACopyThatFailsEndsTheRun(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 5)
 	a, b := target(t, dir, cpu.Default(), model.Default()), target(t, dir, cpu.Default(), model.Default())
@@ -112,8 +112,8 @@ func TestACopyThatFailsEndsTheRun(t *testing.T) {
 	sameSet(t, whole.Out, c.Out)
 }
 
-// A set is made with one arithmetic: to go on with another is refused, and so is a
-// part of it.
+// A set is made with one arithmetic. Continuing it with another is refused, for the
+// whole set and for a part of it.
 func TestASetIsMadeWithOneArithmetic(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	c := config(t, write(t, "in.jsonl", problems(20, 97)))
@@ -138,13 +138,13 @@ func TestASetIsMadeWithOneArithmetic(t *testing.T) {
 	}
 }
 
-// broken panics when it is asked.
+// broken panics when it is called.
 type broken struct{}
 
 func (broken) Generate(context.Context, []preprocess.Prompt) ([][]int32, error) { panic("planted") }
 
-// What panics while others run panics where Run was called, when all of them have
-// ended.
+// A panic in one goroutine is raised again where Run was called, after all others have
+// stopped.
 func TestAPanicIsTheCallers(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 5)
 	a, b := target(t, dir, cpu.Default(), model.Default()), target(t, dir, cpu.Default(), model.Default())
@@ -166,7 +166,7 @@ func TestAPanicIsTheCallers(t *testing.T) {
 	if bug := fmt.Sprint(run(numbers{1}, broken{})); !strings.HasPrefix(bug, "planted") || !strings.Contains(bug, "broken.Generate") {
 		t.Errorf("a worker: %s", bug)
 	}
-	late := &brokenTokens{numbers: numbers{1}, after: 60} // beyond the reading that counts
+	late := &brokenTokens{numbers: numbers{1}, after: 60} // after the pass that only counts
 	if bug := fmt.Sprint(run(late, slow{&calls})); !strings.HasPrefix(bug, "planted") || !strings.Contains(bug, "(*jobs).read") {
 		t.Errorf("the reader: %s", bug)
 	}

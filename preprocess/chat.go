@@ -14,12 +14,12 @@ import (
 	"talf/model/tokenizer"
 )
 
-// ErrNoTemplate says that the input has conversations and that nothing renders
-// them.
+// ErrNoTemplate says that the input has conversations but there is no template to
+// render them.
 var ErrNoTemplate = errors.New("a conversation, but the model has no chat template")
 
-// An Aligner is a Tokenizer that knows which bytes of the text each of its tokens
-// stands for, as tokenizer.Tokenizer does. Conversations need one.
+// An Aligner is a Tokenizer that can also return the bytes of the text that each token
+// stands for, as tokenizer.Tokenizer can. Conversations need one.
 type Aligner interface {
 	EncodeOffsets(text string, addSpecial bool) ([]int32, []tokenizer.Span, error)
 }
@@ -30,11 +30,11 @@ type Decoder interface {
 	Decode(ids []int32, skipSpecial bool) string
 }
 
-// LossMask tells which tokens of a rendered conversation are trained on: those that
-// begin within what the assistant says, the white space before them not counted, so
-// that a token that took the space before an answer is the answer's first. Of a
-// token of white space alone the last byte decides: where offsets are trimmed, its
-// end is all that is left of it.
+// LossMask says which tokens of a rendered conversation are trained on: those that
+// begin within the assistant's words. Leading white space of a token is ignored, so a
+// token that includes the space before an answer is the first of the answer. For a
+// token of only white space the last byte decides, because only its end is left when
+// offsets are trimmed.
 func LossMask(text string, tokens []tokenizer.Span, answers []chat.Span) []bool {
 	mask := make([]bool, len(tokens))
 	for i, t := range tokens {
@@ -47,18 +47,18 @@ func LossMask(text string, tokens []tokenizer.Span, answers []chat.Span) []bool 
 	return mask
 }
 
-// A rendering is a conversation's tokens and which of them the assistant says.
+// A rendering is a conversation's tokens and a mask of those that the assistant says.
 type rendering struct {
 	ids  []int32
 	loss []bool // nil if it is too long
-	drop string // the reason, if there is no such rendering
-	why  string // the same in more words
+	drop string // reason for dropping, if there is no rendering
+	why  string // the reason in more detail
 }
 
-// render writes messages of a conversation, with the prompt for an answer if that is
-// asked for. Templates write the special tokens themselves, so that nothing is added.
+// render renders messages of a conversation, with the generation prompt if requested.
+// Templates write the special tokens themselves, so none are added.
 func (u *cutter) render(ctx context.Context, c *chat.Transcript, messages []chat.Message, prompt bool) (*rendering, error) {
-	var first *rendering // why there is none
+	var first *rendering // the first refusal
 	for form := range chat.Forms(messages) {
 		talk, err := chat.ParseConversation(c.JSON(form))
 		if err != nil {
@@ -68,8 +68,8 @@ func (u *cutter) render(ctx context.Context, c *chat.Transcript, messages []chat
 		if err != nil || r.drop == "" {
 			return r, err
 		}
-		// What the template says of the usual form counts, unless it takes another
-		// one that is of no use.
+		// The reason from the usual form counts, unless another form is accepted but
+		// useless.
 		if first == nil || r.drop == dropCalls || r.drop == dropHidden {
 			first = r
 		}
@@ -77,7 +77,7 @@ func (u *cutter) render(ctx context.Context, c *chat.Transcript, messages []chat
 	return first, nil
 }
 
-// form is render of a parsed conversation.
+// form is render for one form of a conversation.
 func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []chat.Message) (*rendering, error) {
 	tok, ok := u.tok.(Aligner)
 	if !ok {
@@ -101,7 +101,7 @@ func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []chat
 	if err != nil || len(ids) > u.max {
 		return &rendering{ids: ids}, err
 	}
-	if !r.Marked { // the search for the answers renders them one by one
+	if !r.Marked { // finding the answers renders them one by one
 		if r, err = u.chat.RenderSpans(ctx, c); err != nil {
 			return refused(err)
 		}
@@ -113,8 +113,8 @@ func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []chat
 	return &rendering{ids: ids, loss: LossMask(r.Text, at, spans)}, nil
 }
 
-// heard leaves out the spans of messages that are not to be trained on; ok is false
-// if it is not known which these are.
+// heard removes the spans of messages that are not to be trained on. ok is false if it
+// is unknown which spans these are.
 func heard(spans []chat.Span, messages []chat.Message) (out []chat.Span, ok bool) {
 	var muted []bool
 	for i := range messages {
@@ -136,8 +136,8 @@ func heard(spans []chat.Span, messages []chat.Message) (out []chat.Span, ok bool
 	return out, true
 }
 
-// dropTemplate begins the reasons that a template gives. They are texts of its
-// maker's: long ones are cut, and a shard keeps few (maxRefusals).
+// dropTemplate is the prefix of reasons given by a template. Their texts come from the
+// template: long ones are cut, and a shard keeps only a few (maxRefusals).
 const (
 	dropTemplate = "template: "
 	dropRefusals = dropTemplate + "other messages"
@@ -147,7 +147,7 @@ const (
 	maxRefusal   = 160
 )
 
-// refusal is the reason for dropping a conversation that a template refused.
+// refusal returns the reason for dropping a conversation that a template refused.
 func refusal(err error) string {
 	var why string
 	var raised *chat.RaisedError
@@ -171,12 +171,12 @@ func refusal(err error) string {
 	return dropTemplate + why
 }
 
-// place copies to s where its document is.
+// place copies the place of d to s.
 func (s *sequence) place(d *corpus.Doc) {
 	s.file, s.line, s.item, s.id, s.input = d.File, d.Line, d.Item, d.ID, d.Input
 }
 
-// reject tells of a conversation that was left out.
+// reject reports a conversation that was dropped.
 func (u *cutter) reject(d *corpus.Doc, s *sequence, r *rendering) {
 	s.drop = r.drop
 	if u.bad != nil {
@@ -184,12 +184,12 @@ func (u *cutter) reject(d *corpus.Doc, s *sequence, r *rendering) {
 	}
 }
 
-// talk makes one sequence of a conversation: all of it up to its last answer, or,
-// where that is too long, up to the last answer that ends within the limit.
+// talk makes one sequence from a conversation: all of it up to its last answer or, if
+// that is too long, up to the last answer that ends within the limit.
 func (u *cutter) talk(ctx context.Context, d *corpus.Doc) (*sequence, error) {
 	s := &sequence{chat: true}
 	msgs := d.Chat.Messages
-	var ends []int // how many messages each answer ends
+	var ends []int // number of messages up to and including each answer
 	for i := range msgs {
 		if msgs[i].Role == chat.Assistant {
 			ends = append(ends, i+1)
@@ -200,8 +200,8 @@ func (u *cutter) talk(ctx context.Context, d *corpus.Doc) (*sequence, error) {
 		return s, nil
 	}
 	// fits renders the first n messages. Whether they fit does not depend on what
-	// follows them, except in templates that treat the last turn otherwise: then
-	// the search ends at an answer that fits, if not always at the last one.
+	// follows them, except in templates that treat the last turn differently. For
+	// these, the search finds an answer that fits, but not always the last one.
 	fits := func(n int) (bool, error) {
 		r, err := u.render(ctx, d.Chat, msgs[:n], false)
 		switch {
@@ -221,7 +221,7 @@ func (u *cutter) talk(ctx context.Context, d *corpus.Doc) (*sequence, error) {
 		return s, err
 	}
 	for lo, hi := 0, len(ends)-1; !ok && lo < hi; {
-		// The answers before lo fit, hi and those behind it do not.
+		// The answers before lo fit; hi and those after it do not.
 		mid := (lo + hi) / 2
 		good, err := fits(ends[mid])
 		if err != nil {
@@ -244,7 +244,7 @@ func (u *cutter) talk(ctx context.Context, d *corpus.Doc) (*sequence, error) {
 	return s, nil
 }
 
-// open makes a sequence of a conversation's first turns, to be answered.
+// open makes a sequence from a conversation's first turns, up to the first question.
 func (u *cutter) open(ctx context.Context, d *corpus.Doc) (*sequence, error) {
 	t := chat.NewDialogue(u.chat, d.Transcript())
 	s := &sequence{chat: true, talk: t}
@@ -266,8 +266,8 @@ func (u *cutter) open(ctx context.Context, d *corpus.Doc) (*sequence, error) {
 	return s, nil
 }
 
-// reply takes the target's answer into s and reports whether another is wanted.
-// What was said is rendered and tokenised anew, as it is when people talk.
+// reply adds the target's answer to s and reports whether another one is needed. The
+// whole dialogue is rendered and tokenised again, as it is in a chat.
 func (u *cutter) reply(ctx context.Context, s *sequence, answer []int32) (more bool, err error) {
 	tok, ok := u.tok.(Decoder)
 	if !ok {
@@ -281,7 +281,7 @@ func (u *cutter) reply(ctx context.Context, s *sequence, answer []int32) (more b
 	}
 	r, err := u.render(ctx, t.Transcript(), t.Said(), true)
 	if err != nil || r.drop != "" || len(r.ids) >= u.max {
-		return false, err // the turns so far are a conversation of their own
+		return false, err // the turns so far are a complete conversation
 	}
 	s.tokens, s.answer = r.ids, r.loss
 	s.messages, s.cut = len(t.Said()), t.Left()

@@ -28,7 +28,7 @@ import (
 	"talf/preprocess"
 )
 
-// speaking is numbers with what conversations need.
+// speaking is numbers with the methods that conversations need.
 type speaking struct{ numbers }
 
 func (speaking) EncodeOffsets(text string, _ bool) (ids []int32, at []tokenizer.Span, err error) {
@@ -58,7 +58,7 @@ func (speaking) Decode(ids []int32, skipSpecial bool) string {
 	return strings.Join(words, " ")
 }
 
-// A template over numbers: 3 begins a user's turn, 4 an answer, which 2 ends.
+// A template over numbers: 3 begins a user's turn, 4 begins an answer, and 2 ends it.
 const numberTemplate = `{%- for m in messages -%}
 {%- if m.role == 'system' %}{{ raise_exception('no ' + m.content + ' here') }}{% endif -%}
 {%- if m.role == 'assistant' -%}{{ ' 4 ' }}{% generation %}{{ m.content + ' 2' }}{% endgeneration %}{%- else -%}{{ ' 3 ' + m.content }}{%- endif -%}
@@ -73,7 +73,7 @@ func parse(t testing.TB, source string) *chat.Template {
 	return c
 }
 
-// talk is a messages record of alternating turns.
+// talk returns a messages record of alternating turns.
 func talk(first string, turns ...string) string {
 	var b strings.Builder
 	role := first
@@ -108,7 +108,7 @@ func TestConversationsBecomeSequences(t *testing.T) {
 	long := strings.Repeat("9 ", 30)
 	file := write(t, "in.jsonl", strings.Join([]string{
 		talk("user", "10 11", "12", "13", "14 15"),
-		talk("user", "10", "11", "12"),                        // nobody answers the last turn
+		talk("user", "10", "11", "12"),                        // the last turn has no answer
 		talk("user", "10", "11", "12", "13", "14", long, "5"), // the second answer is the last that fits
 		talk("user", "10", "11", long, "12", "13", "14"),
 		talk("user", long, "12"), // nothing fits
@@ -180,7 +180,7 @@ func TestReportOfConversations(t *testing.T) {
 			fmt.Fprintln(&a, `{"messages":3}`)
 		}
 	}
-	for i := range 20 { // every one gives another message
+	for i := range 20 { // each one gives a different message
 		fmt.Fprintf(&b, `{"messages":[{"role":"system","content":"rule %d"},{"role":"assistant","content":"6"}]}`+"\n", i)
 	}
 	fmt.Fprintln(&b, `{"text":"1 2 3 4 5"}`)
@@ -230,7 +230,7 @@ func TestReportOfConversations(t *testing.T) {
 		t.Error(d)
 	}
 
-	// Stopped after every few batches, the run still says and writes the same.
+	// A run that is stopped after every few batches still reports and writes the same.
 	again := c
 	again.Out = t.TempDir()
 	for stop := 1; ; stop += 2 {
@@ -257,14 +257,14 @@ func TestReportOfConversations(t *testing.T) {
 	}
 	sameSet(t, c.Out, again.Out)
 
-	// Another template makes another set.
+	// Another template gives another set.
 	in.ChatHash, in.Progress = "u", nil
 	if _, err := preprocess.Run(context.Background(), again, in); err == nil || !strings.Contains(err.Error(), "source") {
 		t.Errorf("%v, want a refusal", err)
 	}
 }
 
-// A refusal with as many wordings as conversations does not fill the shards.
+// Refusals with a different message for every conversation do not fill the shards.
 func TestOneShardKeepsFewRefusals(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	var b strings.Builder
@@ -285,14 +285,14 @@ func TestOneShardKeepsFewRefusals(t *testing.T) {
 			t.Errorf("%d bytes: %s", len(why), why)
 		}
 	}
-	// All long ones begin alike; ten short ones differ.
+	// All long messages begin alike; ten short ones differ.
 	if total != 40 || st.Dropped["template: no 00 here"] != 2 || len(st.Dropped) != 11 {
 		t.Errorf("%d: %v", total, st.Dropped)
 	}
 }
 
-// Templates want messages that call tools in forms of their own. One that leaves the
-// calls out is of no use.
+// Templates require messages that call tools in different forms. A template that omits
+// the calls is of no use.
 func TestCallsOfToolsAreWrittenInTheFormThatTheTemplateTakes(t *testing.T) {
 	const calls = `{"messages":[{"role":"user","content":"10"},{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"77","arguments":"{\"a\": 5}"}}]},{"role":"tool","content":"6"},{"role":"assistant","content":"7"}]}`
 	turn := func(written string) string {
@@ -322,7 +322,7 @@ func TestCallsOfToolsAreWrittenInTheFormThatTheTemplateTakes(t *testing.T) {
 	}
 }
 
-// A text that begins with the beginning token does not get a second one.
+// A text that starts with the beginning token does not get a second one.
 func TestTemplatedTextGetsOneBeginningToken(t *testing.T) {
 	c := preprocess.Default()
 	c.Files = []string{write(t, "in.jsonl", `{"text":"1 5 6"}`+"\n"+`{"text":"5 6"}`+"\n"+`{"text":"5 1 6"}`)}
@@ -375,10 +375,10 @@ func TestConversationsAreAnsweredThroughTheTemplate(t *testing.T) {
 		talk("user", "10 11", "12", "13", "14"),
 		`{"turns":["10","11"]}`,
 		`{"prompt":"12"}`,
-		`{"text":"5 6"}`,                                       // goes on as it is
+		`{"text":"5 6"}`,                                       // continued as it is
 		talk("user", "10", "1", strings.Repeat("9 ", 40), "1"), // the second prompt is too long
 		talk("user", strings.Repeat("9 ", 40), "1"),
-		talk("assistant", "7", "10", "8", "9"), // begins with what is given, ends with a question
+		talk("assistant", "7", "10", "8", "9"), // begins with a given answer, ends with a question
 		talk("assistant", "7"),
 		`{"messages":[{"role":"system","content":"rule"},{"role":"user","content":"5"}]}`,
 		`{"messages":[{"role":"user","content":"10"},{"role":"assistant","content":"77","tool_calls":[{}]},{"role":"tool","content":"11"},{"role":"assistant","content":"1"},{"role":"assistant","content":"2"},{"role":"user","content":"12"}]}`,
@@ -448,10 +448,10 @@ func chatCases(t *testing.T, name string) []chatCase {
 	return out
 }
 
-// The loss is on what transformers marks: a messages file of the cases that have
-// assistant_spans goes through real tokenizers. A token is in the loss if and only
-// if its first byte that is no white space is in a span of the reference, and all
-// bytes of the spans but white space are in such tokens.
+// The loss covers what transformers marks: a messages file of the cases with
+// assistant_spans goes through real tokenizers. A token is in the loss if and only if
+// its first byte that is not white space is in a span of the reference, and all bytes
+// of the spans except white space are in such tokens.
 func TestLossIsOnTheSpansOfTheReference(t *testing.T) {
 	for _, family := range []string{"llama3-style", "gpt2", "gpt-neox", "llama2", "phi3"} {
 		t.Run(family, func(t *testing.T) {
@@ -503,7 +503,7 @@ func lossIsOnTheSpansOfTheReference(t *testing.T, tok *tokenizer.Tokenizer) {
 			c := cases[i]
 			i++
 			end := c.Spans[len(c.Spans)-1][1]
-			for ; end < len(c.Text) && c.Text[end] == '\n'; end++ { // what these templates write after an answer
+			for ; end < len(c.Text) && c.Text[end] == '\n'; end++ { // these templates write line breaks after an answer
 			}
 			ids, at, err := tok.EncodeOffsets(c.Text[:end], false)
 			if err != nil {
@@ -521,7 +521,7 @@ func lossIsOnTheSpansOfTheReference(t *testing.T, tok *tokenizer.Tokenizer) {
 			learnt := make([]bool, len(c.Text))
 			for j, tok := range at {
 				word := strings.TrimLeft(c.Text[tok.Start:tok.End], " \n")
-				first := tok.End - max(1, len(word)) // of white space alone, the last byte
+				first := tok.End - max(1, len(word)) // of only white space: the last byte
 				if want := first >= 0 && in[first]; s.Loss[j] != want {
 					t.Errorf("%s: %s: token %d %q: loss %v, want %v", name, c.Name, j, c.Text[tok.Start:tok.End], s.Loss[j], want)
 				}
@@ -531,7 +531,7 @@ func lossIsOnTheSpansOfTheReference(t *testing.T, tok *tokenizer.Tokenizer) {
 			}
 			for b := range c.Text {
 				if in[b] && !learnt[b] && strings.TrimSpace(c.Text[b:b+1]) != "" {
-					t.Errorf("%s: %s: byte %d of an answer, %q, is not learnt", name, c.Name, b, c.Text[b])
+					t.Errorf("%s: %s: byte %d of an answer, %q, is not in the loss", name, c.Name, b, c.Text[b])
 				}
 			}
 			checked++
@@ -558,8 +558,8 @@ func (letters) EncodeOffsets(text string, _ bool) (ids []int32, at []tokenizer.S
 	return ids, at, nil
 }
 
-// Templates without marks: what is learnt of every answer begins and ends where the
-// assistant's words do, but for white space and the token at the end.
+// Templates without marks: the loss begins and ends where the assistant's words do,
+// except for white space and the token at the end.
 func TestLossOfTemplatesWithoutMarks(t *testing.T) {
 	turns := []string{"Hi", "Hello there.", "And then?", "Nothing more, I fear."}
 	for _, c := range []struct{ name, end string }{
@@ -599,7 +599,7 @@ func TestLossOfTemplatesWithoutMarks(t *testing.T) {
 					}
 				}
 				want := []string{turns[1], turns[3]}
-				if c.name == "Qwen-Qwen3-0.6B" { // this template puts an empty thought before the last answer
+				if c.name == "Qwen-Qwen3-0.6B" { // this template puts empty reasoning before the last answer
 					want[1] = "<think>\n\n</think>\n\n" + want[1]
 				}
 				if d := cmp.Diff(want, answers); d != "" {
@@ -610,8 +610,8 @@ func TestLossOfTemplatesWithoutMarks(t *testing.T) {
 	}
 }
 
-// Whatever the records are: no panic, sequences within the limit with a loss for
-// each token, and something to learn in every one that is kept.
+// For any records: no panic, sequences within the limit with a loss value per token,
+// and a token to train on in every sequence that is kept.
 func FuzzConversations(f *testing.F) {
 	f.Add(talk("user", "Hi", "Hello.", "And?", "No.")+"\n"+talk("system", "x", "y"), 30)
 	f.Add(`{"conversations":[{"from":"human","value":"a"},{"from":"function_call","value":"{\"name\":\"f\"}"},{"from":"gpt","value":""}]}`+"\n"+`{"turns":["a","b"]}`, 3)

@@ -1,7 +1,6 @@
-// Package preprocess makes what a draft head is trained on: for every position of
-// a text, the tree of the target's own best continuations and the target's
-// distribution after each node (TALF, §3.2 and Algorithm 1), and the target's
-// hidden states.
+// Package preprocess makes the training data of a draft head: for every position of a
+// text, the tree of the target's own best continuations, the target's distribution
+// after each node (TALF, §3.2 and Algorithm 1), and the target's hidden states.
 package preprocess
 
 import (
@@ -28,40 +27,40 @@ import (
 // An EOSMode says where the end-of-sequence token follows a text.
 type EOSMode string
 
-// The modes. A paragraph or a window is not the end of a text, an answer is.
+// The modes. An answer is the end of a text; a paragraph or a window is not.
 const (
 	EOSAnswers EOSMode = "answers"
 	EOSAlways  EOSMode = "always"
 	EOSNever   EOSMode = "never"
 )
 
-// A Config says what is made of which text. Prompts, Rows and Tokens trade
-// memory for speed and leave no trace in the output, nor do the CPU's kernels and threads.
+// A Config says which text to process and how. Prompts, Rows and Tokens trade memory
+// for speed without affecting the output, as do the CPU's kernels and threads.
 type Config struct {
-	Files []string // and directories, see corpus.Expand
+	Files []string // files and directories; see corpus.Expand
 	Load  corpus.Config
 
 	Out      string      // directory of the set
-	Stripe   data.Stripe // the shards to make, where several runs make the set together
+	Stripe   data.Stripe // the shards to make, if several runs make the set together
 	K, Depth int         // nodes of a level, labelled levels
 	Labels   data.LabelMode
 	TopK     int // labels of a node with data.TopK; unused with data.Full
 	Features data.FeatureMode
-	LossOnly bool    // no trees where the loss mask hides them: prompts cost their prefill alone
-	MaxLen   int     // tokens of a sequence; cut to what the target has positions for
-	EOS      EOSMode // where the end token is added; in conversations the template does it
+	LossOnly bool    // no trees at positions outside the loss mask: prompts cost only their prefill
+	MaxLen   int     // tokens of a sequence; limited by the target's positions
+	EOS      EOSMode // where the end token is added; in conversations the template adds it
 	Shard    int     // sequences of a shard
 	Seed     uint64  // of regenerated answers
 
 	Prompts int // prompts answered at once, with a Generator
-	Rows    int // most rows of one pass
-	Tokens  int // tokens whose keys and values are held at once, unless one sequence has more
+	Rows    int // maximum rows of one pass
+	Tokens  int // maximum tokens whose keys and values are held at once, unless one sequence has more
 	Writer  data.WriterOptions
 }
 
-// Default returns the values of the TALF paper, §4.1, for its trees and length.
-// Sixteen labels held 96% of a story model's mass and 82% of a weak arithmetic
-// model's (docs/formats.md); the tail keeps the rest.
+// Default returns the values of the TALF paper, §4.1, for its trees and length. Sixteen
+// labels covered 96% of a story model's mass and 82% of a weak arithmetic model's
+// (docs/formats.md); the tail has the rest.
 func Default() Config {
 	return Config{
 		Load: corpus.Default(), K: 4, Depth: 3, Labels: data.TopK, TopK: 16, Features: data.BF16,
@@ -70,14 +69,14 @@ func Default() Config {
 	}
 }
 
-// Rows and Tokens for a device with memory of its own, where passes should be long
-// enough for products to be bound by arithmetic, and batches large enough to fill them.
+// Rows and Tokens for a device with memory of its own, where passes should be large
+// enough for products to be compute-bound, and batches large enough to fill the passes.
 const (
 	DeviceRows   = 2048
 	DeviceTokens = 8192
 )
 
-// Validate reports the first option that is wrong.
+// Validate reports the first invalid option.
 func (c *Config) Validate() error {
 	if len(c.Files) == 0 {
 		return fmt.Errorf("preprocess: no input files")
@@ -116,97 +115,99 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// minLen is the shortest sequence: the head's first prediction is its third
-// token.
+// minLen is the length of the shortest sequence: the head's first prediction is the
+// third token.
 const minLen = 3
 
-// A Tokenizer turns text into ids; addSpecial adds what belongs around a text. It is
-// used concurrently where answers are the target's own.
+// A Tokenizer turns text into ids; addSpecial adds the special tokens around a text. It
+// must be safe for concurrent use if answers are regenerated.
 type Tokenizer interface {
 	Encode(text string, addSpecial bool) ([]int32, error)
 }
 
-// A Prompt is what the target is asked to continue.
+// A Prompt is a text for the target to continue.
 type Prompt struct {
 	Tokens []int32
-	Max    int    // new tokens
-	Seed   uint64 // all that the answer's randomness may depend on
+	Max    int    // maximum number of new tokens
+	Seed   uint64 // the only source of the answer's randomness
 }
 
-// A Generator answers prompts with the target itself.
+// A Generator answers prompts with the target.
 type Generator interface {
-	// Generate returns the new tokens of each prompt, an end token included. An
-	// answer depends on its own Prompt only.
+	// Generate returns the new tokens of each prompt, including an end token. An answer
+	// depends only on its own Prompt.
 	Generate(ctx context.Context, prompts []Prompt) ([][]int32, error)
 }
 
-// Inputs are what the pipeline runs on.
+// Inputs are the model and the helpers that the pipeline runs with.
 type Inputs struct {
 	Target    *model.Model
 	Tokenizer Tokenizer
 	// TokenizerHash identifies Tokenizer in the shards.
 	TokenizerHash string
-	// Chat renders conversations; nil if there is no template. With a Generator it
-	// also renders what is asked in prompts of one or more turns. What it writes must
-	// not change with the time. ChatHash identifies it in the shards.
+	// Chat renders conversations; nil if there is no template. With a Generator it also
+	// renders prompts of one or more turns. Its output must not depend on the time.
+	// ChatHash identifies it in the shards.
 	Chat     *chat.Template
 	ChatHash string
-	// Generator, if not nil, replaces the answers of the text by the target's
-	// own. Sampling describes how, for the shards.
+	// Generator, if not nil, replaces the answers of the text by the target's own.
+	// Sampling describes the method, for the shards.
 	Generator Generator
 	Sampling  string
-	// Beside are further copies of the target, each on a device of its own, that
-	// label beside it. Rows are written in the order of the input, so a set does not
-	// depend on them where all devices compute the same bits.
+	// Beside are additional copies of the target, each on its own device, that label
+	// alongside it. Rows are written in the order of the input, so a set does not
+	// depend on the copies if all devices compute the same bits.
 	Beside []Worker
-	// Arithmetic names what computes the target where that decides the last bits of
-	// labels: it is part of the set, which is made with one alone. "" is the CPU.
+	// Arithmetic names the device that computes the target if that affects the last
+	// bits of labels. It is part of the set, which is made with only one arithmetic. ""
+	// is the CPU.
 	Arithmetic string
-	// Bulk lets passes take what model.Model.Bulk offers. Rows and Tokens then decide
-	// bits as well, so Arithmetic should name them and what computes.
+	// Bulk allows passes to use model.Model.Bulk. Rows and Tokens then affect bits as
+	// well, so Arithmetic should name them along with the device.
 	Bulk bool
 
 	// Progress, if not nil, is called after every batch, from Run's goroutine.
 	Progress func(Progress)
-	// Bad, if not nil, is told of input that was left out.
+	// Bad, if not nil, is called with input that was skipped.
 	Bad func(corpus.BadLine)
 }
 
-// A Worker is a copy of the target, and what answers with it: nil, unless Inputs has
-// a Generator.
+// A Worker is a copy of the target with its Generator, which is nil unless Inputs has
+// one.
 type Worker struct {
 	Target    *model.Model
 	Generator Generator
 }
 
-// Progress is how far a run is, of a stripe's own shards. Everything counts what earlier runs did, too.
+// Progress says how far a run has come, within a stripe's own shards. All counts
+// include the work of earlier runs.
 type Progress struct {
-	Sequences, AllSequences int   // those dropped included
+	Sequences, AllSequences int   // including dropped ones
 	Tokens                  int64 // written
-	AllTokens               int64 // an upper bound: some may be dropped; prompts only where answers are regenerated
+	AllTokens               int64 // an upper bound, since some may be dropped; only prompts if answers are regenerated
 	Shards                  int   // finished
 }
 
-// Stats say what became of the input.
+// Stats describe what became of the input.
 type Stats struct {
 	Sequences  int   `json:"sequences"` // written
 	Tokens     int64 `json:"tokens"`
 	LossTokens int64 `json:"loss_tokens"`
 	Shards     int   `json:"shards"`
-	Resumed    int   `json:"resumed_shards"` // of these, found finished
-	// Of a stripe: whether all runs have ended and the set is whole.
+	Resumed    int   `json:"resumed_shards"` // of these, finished by earlier runs
+	// Merged, for a stripe, says that all runs have finished and the set is whole.
 	Merged  bool           `json:"merged,omitempty"`
 	Dropped map[string]int `json:"dropped,omitempty"`
 	Inputs  []InputStats   `json:"inputs,omitempty"` // of each file, in order
 }
 
-// InputStats say what became of one file.
+// InputStats describe what became of one file.
 type InputStats struct {
 	File string `json:"file"`
 	data.Input
 }
 
-// Inventory says what became of every file and what was left out, a line each.
+// Inventory describes what became of every file and what was dropped, one line each.
 func (s *Stats) Inventory() string {
 	var b strings.Builder
 	dropped := func(d map[string]int) {
@@ -230,7 +231,7 @@ func (s *Stats) Inventory() string {
 	return b.String()
 }
 
-// meta returns what the shards say of themselves.
+// meta returns the metadata of the shards.
 func (c *Config) meta(in *Inputs, maxLen int) (data.Meta, error) {
 	src, err := c.source(in, maxLen)
 	if err != nil {
@@ -254,10 +255,10 @@ func (c *Config) meta(in *Inputs, maxLen int) (data.Meta, error) {
 	return m, nil
 }
 
-// options is the canonical form of every option that decides which sequences the text
-// becomes. Unfinished sets are continued only under the same form, so that its fields
-// stay as they are. A new option is a new field with omitempty, whose zero value stands
-// for what the program did before.
+// options is the canonical form of every option that decides which sequences are made
+// from the text. Unfinished sets are continued only if the form is the same, so its
+// fields must not change. A new option is a new field with omitempty, whose zero value
+// stands for the former behaviour.
 func (c *Config) options(in *Inputs, maxLen int) ([]byte, error) {
 	type load struct {
 		Format                              corpus.Format
@@ -278,8 +279,8 @@ func (c *Config) options(in *Inputs, maxLen int) ([]byte, error) {
 	})
 }
 
-// source is a fingerprint of the files' bytes, not of their names, and of the options
-// that decide which sequences they become.
+// source returns a fingerprint of the files' bytes, not of their names, and of the
+// options that decide which sequences are made from them.
 func (c *Config) source(in *Inputs, maxLen int) (string, error) {
 	h := sha256.New()
 	opts, err := c.options(in, maxLen)
@@ -288,7 +289,7 @@ func (c *Config) source(in *Inputs, maxLen int) (string, error) {
 	}
 	h.Write(opts)
 	for _, name := range c.Files {
-		// What passes only once would be hashed, and gone when it is cut into sequences.
+		// A pipe can be read only once, and hashing would consume it.
 		if st, err := os.Stat(name); err == nil && st.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
 			return "", fmt.Errorf("preprocess: %s is a pipe: its text is read more than once, want a file", name)
 		}
@@ -307,8 +308,8 @@ func (c *Config) source(in *Inputs, maxLen int) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// length returns the longest sequence that the target can label: tree nodes
-// stand up to Depth−1 positions beyond it, and a prompt chunk is one tree.
+// length returns the length of the longest sequence that the target can label: tree
+// nodes are up to Depth−1 positions past its end, and a prompt chunk is one tree.
 func (c *Config) length(positions int) (int, error) {
 	n := min(c.MaxLen, positions-(c.Depth-1))
 	if n < minLen {
@@ -317,5 +318,5 @@ func (c *Config) length(positions int) (int, error) {
 	return n, nil
 }
 
-// chunk is the most positions of one sequence in one pass.
+// chunk returns the maximum number of positions of one sequence in one pass.
 func (c *Config) chunk() int { return min(c.Rows, tree.MaxNodes) }

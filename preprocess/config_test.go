@@ -7,8 +7,8 @@ import (
 	"talf/data/corpus"
 )
 
-// Sets that earlier versions left unfinished are continued: the fingerprint of their
-// options may never change.
+// Unfinished sets of earlier versions can be continued, so the fingerprint of their
+// options must never change.
 func TestTheFingerprintOfOptionsStays(t *testing.T) {
 	c := Default()
 	c.Load.Template, c.Load.AnswerField, c.Load.Limit = "Q: {q}", "a", 40
@@ -21,6 +21,6 @@ func TestTheFingerprintOfOptionsStays(t *testing.T) {
 		}
 	}
 	if n := reflect.TypeFor[corpus.Config]().NumField(); n != 7 {
-		t.Errorf("corpus.Config has %d fields, want 7: does the new one decide sequences? Then it is part of options, with omitempty", n)
+		t.Errorf("corpus.Config has %d fields, want 7: if the new one affects sequences, add it to options, with omitempty", n)
 	}
 }

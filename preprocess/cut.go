@@ -11,18 +11,18 @@ import (
 	"talf/model/chat"
 )
 
-// A sequence is one piece of text on its way to a row.
+// A sequence is one piece of text that is to become a row.
 type sequence struct {
 	tokens []int32
-	answer []bool   // the token is trained on
-	turns  []string // what is asked after tokens, turn by turn (regeneration)
-	drop   string   // why it becomes no row; "" if it does
+	answer []bool   // whether the token is trained on
+	turns  []string // questions after tokens, turn by turn (regeneration)
+	drop   string   // why it does not become a row; "" if it does
 
 	chat          bool           // it is a conversation
-	talk          *chat.Dialogue // whose answers are regenerated
-	messages, cut int            // that are in it, and behind it
+	talk          *chat.Dialogue // dialogue whose answers are regenerated
+	messages, cut int            // number of messages in it and after it
 
-	file       string // where its document is
+	file       string // place of its document
 	input      int
 	line, item int
 	id         string
@@ -41,7 +41,7 @@ const (
 	dropMuted    = "which answers have weight 0 is not known: the template does not write all of them"
 )
 
-// A cutter tokenises documents and cuts them to length.
+// A cutter tokenises documents and divides them into sequences.
 type cutter struct {
 	tok        Tokenizer
 	enc        *chat.Encoder
@@ -75,7 +75,7 @@ func common(a, b []int32) int {
 	return n
 }
 
-// encode is the Encoder's, for tokens that the target knows.
+// encode is the Encoder's Encode, for tokens that the target has.
 func (u *cutter) encode(text string) ([]int32, error) {
 	ids, err := u.enc.Encode(text)
 	if err != nil {
@@ -94,7 +94,7 @@ func (u *cutter) known(ids []int32) error {
 	return nil
 }
 
-// sequences yields what the documents become, dropped ones included.
+// sequences yields the sequences of the documents, including dropped ones.
 func (u *cutter) sequences(ctx context.Context, docs iter.Seq2[corpus.Doc, error]) iter.Seq2[*sequence, error] {
 	return func(yield func(*sequence, error) bool) {
 		for d, err := range docs {
@@ -122,8 +122,8 @@ func (u *cutter) sequences(ctx context.Context, docs iter.Seq2[corpus.Doc, error
 	}
 }
 
-// pieces returns what a document becomes: windows of a text, one sequence
-// otherwise.
+// pieces returns the sequences of a document: windows of a text, otherwise a single
+// sequence.
 func (u *cutter) pieces(ctx context.Context, d *corpus.Doc) ([]*sequence, error) {
 	var s *sequence
 	var err error
@@ -144,7 +144,7 @@ func (u *cutter) pieces(ctx context.Context, d *corpus.Doc) ([]*sequence, error)
 	return []*sequence{s}, err
 }
 
-// prompt keeps what was asked. Answers that the text brings are left out.
+// prompt keeps only the questions. Answers in the text are dropped.
 func (u *cutter) prompt(d *corpus.Doc) (*sequence, error) {
 	s := &sequence{}
 	for _, p := range d.Spans {
@@ -164,7 +164,7 @@ func (u *cutter) prompt(d *corpus.Doc) (*sequence, error) {
 	return s, nil
 }
 
-// windows cuts a text that is trained on as a whole.
+// windows divides a text that is trained on as a whole.
 func (u *cutter) windows(d *corpus.Doc) ([]*sequence, error) {
 	ids, err := u.encode(text(d.Spans, "\n"))
 	if err != nil {
@@ -203,9 +203,9 @@ func text(spans []corpus.Span, sep string) string {
 	return b.String()
 }
 
-// answered marks the tokens of answers. The text is tokenised as a whole, as a
-// reader would; where the tokens of a span's prefix part from the whole's is
-// where the next span begins.
+// answered marks the tokens of answers. The text is tokenised as a whole, as it is for
+// decoding. A span begins where the tokens of the text before it diverge from those of
+// the whole.
 func (u *cutter) answered(d *corpus.Doc) (*sequence, error) {
 	ids, err := u.encode(text(d.Spans, ""))
 	if err != nil {
@@ -237,7 +237,7 @@ func (u *cutter) answered(d *corpus.Doc) (*sequence, error) {
 	return s, nil
 }
 
-// check drops a sequence without a token to learn.
+// check drops a sequence without a token to train on.
 func (s *sequence) check() {
 	switch {
 	case len(s.tokens) < minLen:

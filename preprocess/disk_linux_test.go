@@ -15,8 +15,8 @@ import (
 	"talf/preprocess"
 )
 
-// A disk that is really full: a file system of 96 KiB. The run ends with one
-// error that names the file; with room again it goes on to the same bytes.
+// A real full disk: a file system of 96 KiB. The run stops with one error that names
+// the file. Once there is space, it continues to the same bytes.
 func TestFullDisk(t *testing.T) {
 	disk := t.TempDir()
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=96k"); err != nil {
@@ -56,7 +56,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	st, err := preprocess.Run(context.Background(), c, in)
 	if err != nil || st.Resumed == 0 {
-		t.Fatalf("with room again: %+v, %v", st, err)
+		t.Fatalf("with space again: %+v, %v", st, err)
 	}
 	sameSet(t, whole.Out, c.Out)
 	if err := os.RemoveAll(c.Out); err != nil {

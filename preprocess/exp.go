@@ -2,8 +2,8 @@ package preprocess
 
 import "math"
 
-// exp is e^x for x ≤ 0, to about 1e-15 relative. The standard library's has
-// other bits on other processors, and labels must not. The conversions keep
+// exp is e^x for x ≤ 0, to about 1e-15 relative. The bits of the standard library's
+// version differ between processors; those of labels must not. The conversions keep
 // products from being fused with sums.
 func exp(x float64) float64 {
 	if x < -700 {

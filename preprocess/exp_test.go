@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Labels are float32: 1e-14 is far below half a step. The standard library's
+// Labels are float32, for which 1e-14 is far below half a step. The standard library's
 // own error is below 1e-15.
 func TestExpAgreesWithTheStandardLibrary(t *testing.T) {
 	worst := 0.0

@@ -1,4 +1,4 @@
 package preprocess
 
-// Exp is how a log-probability becomes a label.
+// Exp converts a log-probability to a label.
 func Exp(logp float32) float32 { return float32(min(1, exp(float64(logp)))) }

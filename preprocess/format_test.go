@@ -16,9 +16,9 @@ import (
 	"talf/preprocess"
 )
 
-// Problems in the format that their model was trained on: the beginning token,
-// "Question: …\nAnswer: …" without calculator annotations, the end token; loss on
-// the answer and the end token. The prompt's tokens are those that decoding
+// Problems are written in the format that their model was trained on: the beginning
+// token, "Question: …\nAnswer: …" without calculator annotations, the end token; with
+// loss on the answer and the end token. The prompt's tokens are those that decoding
 // starts with.
 func TestProblemsAreWrittenAsTheirModelReadsThem(t *testing.T) {
 	t.Run("own", func(t *testing.T) {

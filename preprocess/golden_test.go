@@ -21,7 +21,7 @@ import (
 	"talf/preprocess"
 )
 
-// numbers is a tokenizer whose texts are ids in decimal, apart by spaces.
+// numbers is a tokenizer whose texts are decimal ids separated by spaces.
 type numbers struct{ bos int32 }
 
 func (n numbers) Encode(text string, addSpecial bool) ([]int32, error) {
@@ -89,10 +89,10 @@ func rows(t testing.TB, dir string) (data.Meta, []data.Record) {
 	}
 }
 
-// The reference's sequences through the whole pipeline: same trees, and labels
+// The reference's sequences through the whole pipeline give the same trees, and labels
 // and features within the noise that the reference states for f32 (2e-6 in a
-// probability, 5e-6 in a feature, against f64), doubled because both sides have
-// some. A feature is stored in bfloat16, so it may also round the other way.
+// probability, 5e-6 in a feature, compared with f64), doubled because both sides have
+// such noise. A feature is stored in bfloat16, so it may also round the other way.
 func TestTargetTreesMatchTheReference(t *testing.T) {
 	dir := golden.File(t, "reference/target_trees")
 	var text strings.Builder
@@ -138,7 +138,8 @@ func TestTargetTreesMatchTheReference(t *testing.T) {
 			if mode == data.Full {
 				worst.full = max(worst.full, distance(r.LabelFull, labels))
 			} else {
-				// Equal probabilities have no order: an id must carry its own.
+				// Equal probabilities have no order, but each id must have its own
+				// probability.
 				for j, id := range r.LabelIDs {
 					worst.prob = max(worst.prob, math.Abs(float64(r.LabelProbs[j])-float64(labels[j/c.TopK*v+int(id)])))
 				}
@@ -160,7 +161,7 @@ func TestTargetTreesMatchTheReference(t *testing.T) {
 		t.Logf("%s: largest difference: probability %.2g, tail %.2g, full %.2g; feature %.3f of half a bfloat16 step", mode, worst.prob, worst.tail, worst.full, worst.feature)
 		// A tail is one minus a sum of TopK probabilities.
 		if worst.prob > 4e-6 || worst.full > 4e-6 || worst.tail > 8e-6 || worst.feature > 1 {
-			t.Errorf("beyond the reference's noise")
+			t.Errorf("the differences exceed the reference's noise")
 		}
 	}
 }

@@ -8,28 +8,28 @@ import (
 	"talf/data/corpus"
 )
 
-// A job is some input on its way from the reader to the shards.
+// A job is a piece of input that passes from the reader to the shards.
 type job struct {
-	met  []event       // before its sequences
+	met  []event       // events before its sequences
 	part []*work       // to be labelled
-	done chan struct{} // closed when they are, or have failed
+	done chan struct{} // closed when they have been labelled or have failed
 	err  error
 
-	ends  bool // the shard ends behind it
-	units int  // sequences of that shard, those dropped included
+	ends  bool // the shard ends after it
+	units int  // sequences of that shard, including dropped ones
 }
 
-// An event is what the reader met and the shards count.
+// An event is something that the reader met and that the shards count.
 type event struct {
 	input    int
-	bad      *corpus.BadLine // to be told
+	bad      *corpus.BadLine // to be reported
 	chat     bool            // a conversation
-	drop     string          // why something becomes no row
+	drop     string          // why something does not become a row
 	sequence bool            // a sequence
 }
 
-// jobs is the reader: it cuts the input into jobs of at most as much as the first
-// stage takes.
+// jobs is the reader. It divides the input into jobs that are small enough for the
+// first stage.
 type jobs struct {
 	p    *pipeline
 	made int // finished shards
@@ -37,7 +37,7 @@ type jobs struct {
 	most int
 
 	open *job
-	sum  int // of sizes in the open job
+	sum  int // total size of the open job
 }
 
 func newJobs(p *pipeline, made int) *jobs {
@@ -45,8 +45,7 @@ func newJobs(p *pipeline, made int) *jobs {
 	return &jobs{p: p, made: made, size: st.size, most: st.most, open: new(job)}
 }
 
-// read gives all jobs, in order, until give reports false. A failure is the last
-// job's.
+// read passes all jobs to give, in order. A failure is in the last job.
 func (r *jobs) read(ctx context.Context, give func(*job) bool) {
 	if err := r.shards(ctx, give); err != nil {
 		give(&job{met: r.open.met, err: err})
@@ -55,7 +54,7 @@ func (r *jobs) read(ctx context.Context, give func(*job) bool) {
 	give(&job{met: r.open.told()})
 }
 
-// errStopped says that nobody takes jobs any more.
+// errStopped says that no more jobs are wanted.
 var errStopped = errors.New("preprocess: stopped")
 
 func (r *jobs) shards(ctx context.Context, give func(*job) bool) error {
@@ -67,8 +66,8 @@ func (r *jobs) shards(ctx context.Context, give func(*job) bool) error {
 	docs := corpus.Load(p.c.Files, p.c.Load, func(b corpus.BadLine) { tell(b, dropBad) })
 	next, stop := iter.Pull2(p.cut.sequences(ctx, docs))
 	defer stop()
-	// Every run reads the same sequences and cuts them into the same shards; those
-	// that are finished or another run's are passed over.
+	// Every run reads the same sequences and divides them into the same shards. It
+	// skips shards that are finished or belong to another run.
 	for shard := 0; ; shard++ {
 		if p.c.Stripe.Owns(shard) && shard >= p.c.Stripe.Shard(r.made) {
 			if more, err := r.shard(next, give, shard*p.c.Shard); err != nil || !more {
@@ -92,7 +91,7 @@ func (r *jobs) shards(ctx context.Context, give func(*job) bool) error {
 	}
 }
 
-// told returns the events of a job, to be told but not counted.
+// told returns those events of a job that are only reported, not counted.
 func (j *job) told() []event {
 	var all []event
 	for _, e := range j.met {
@@ -104,7 +103,7 @@ func (j *job) told() []event {
 }
 
 // shard gives the jobs of the next Shard sequences and reports whether there may be
-// more.
+// more input.
 func (r *jobs) shard(next func() (*sequence, error, bool), give func(*job) bool, first int) (more bool, err error) {
 	for units := 0; ; units++ {
 		var s *sequence
@@ -137,7 +136,7 @@ func (r *jobs) shard(next func() (*sequence, error, bool), give func(*job) bool,
 	}
 }
 
-// counts reports whether the open job has something that a shard counts.
+// counts reports whether the open job contains anything that a shard counts.
 func (r *jobs) counts() bool {
 	for _, e := range r.open.met {
 		if e.drop != "" {
@@ -147,7 +146,7 @@ func (r *jobs) counts() bool {
 	return false
 }
 
-// give gives the open job and opens the next.
+// give passes on the open job and opens the next.
 func (r *jobs) give(give func(*job) bool) error {
 	r.open.done = make(chan struct{})
 	if !give(r.open) {

@@ -18,7 +18,7 @@ import (
 	"talf/preprocess"
 )
 
-// Variables that make the test binary run a preprocessing instead of tests.
+// Environment variables that make the test binary run preprocessing instead of tests.
 const (
 	childModel  = "TALF_TEST_MODEL"
 	childFile   = "TALF_TEST_FILE"
@@ -66,8 +66,8 @@ func child() error {
 	return err
 }
 
-// A process that is killed at random moments and started again makes the bytes
-// of one that was left alone. Finished shards are not touched again.
+// A process that is killed at random times and restarted writes the same bytes as one
+// that is not. Finished shards are not touched again.
 func TestKilledRunsResumeToTheSameBytes(t *testing.T) {
 	kills := 20
 	if testing.Short() {
@@ -101,8 +101,8 @@ func TestKilledRunsResumeToTheSameBytes(t *testing.T) {
 	finished, killed, sets := 0, 0, 0
 	for killed < kills {
 		cmd := start(out, 1+killed%3)
-		// A run that goes on needs less time the more is finished; half of a
-		// whole run's leaves most runs something to lose.
+		// A continued run needs less time the more is finished. Half the time of a
+		// whole run leaves most runs something to lose.
 		time.Sleep(time.Duration(rng.Int64N(int64(took)/2 + 1)))
 		if cmd.Process.Kill() == nil && cmd.Wait() != nil {
 			killed++

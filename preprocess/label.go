@@ -11,31 +11,31 @@ import (
 	"talf/tree/levels"
 )
 
-// A labeller runs the target over texts and their trees. A pass takes rows of
-// many positions and sequences; what a row gives does not depend on the others.
+// A labeller runs the target over texts and their trees. A pass takes rows of many
+// positions and sequences. The result of a row does not depend on the others.
 type labeller struct {
 	c      *Config
 	meta   *data.Meta
 	target *model.Model
-	top    int // tokens taken from every row: labels, or the next level's candidates
+	top    int // tokens read from every row: labels, or the next level's candidates
 
-	open   []*work // their keys and values are held
+	open   []*work // works that hold keys and values
 	segs   []model.Segment
 	chains []*tree.Tree
 	path   []int            // 0, 1, …
 	group  []position       // positions whose trees run together
-	search []*levels.Search // one a position of the group
+	search []*levels.Search // one per position of the group
 
 	// Results of the last pass, by row.
 	ids    []int32   // [rows][top]
 	logp   []float32 // [rows][top]
 	logits []float32 // [rows][V], full labels only
-	hidden []float32 // [rows][H], where the device does not round
-	bf16   []byte    // [rows][H] as bfloat16, where it does
+	hidden []float32 // [rows][H], if the device does not round
+	bf16   []byte    // [rows][H] as bfloat16, if it does
 	dist   []float64 // [V]
 }
 
-// labels is what a sequence needs until its row is written.
+// labels is the data that a sequence needs until its row is written.
 type labels struct {
 	seq *model.Seq
 	// Level 0, kept from prefill for the trees: [T][K] each.
@@ -43,7 +43,7 @@ type labels struct {
 	logp []float32
 }
 
-// A position is one root of a group that runs together.
+// A position is one root in a group of trees that run together.
 type position struct {
 	w    *work
 	p    int
@@ -109,7 +109,8 @@ func (l *labeller) prefill(ctx context.Context, batch []*work) error {
 			w.row.Features = make([]byte, 0, t*l.meta.Hidden*2)
 		}
 	}
-	// Texts follow each other in a pass; one that does not fit goes on in the next.
+	// Texts are packed into passes one after the other; one that does not fit continues
+	// in the next pass.
 	for len(batch) > 0 {
 		l.segs = l.segs[:0]
 		room := l.c.chunk()
@@ -149,8 +150,8 @@ func (l *labeller) prefill(ctx context.Context, batch []*work) error {
 	return nil
 }
 
-// chain returns tokens as a tree without branches; i tells the chains of a pass
-// apart.
+// chain returns tokens as a tree without branches; i is the index of the chain in its
+// pass.
 func (l *labeller) chain(i int, tokens []int32) *tree.Tree {
 	for len(l.chains) <= i {
 		l.chains = append(l.chains, new(tree.Tree))
@@ -168,8 +169,8 @@ func (l *labeller) chain(i int, tokens []int32) *tree.Tree {
 	return t
 }
 
-// text keeps the rows of w's next n positions: logits rows from row on, hidden
-// rows from hid on.
+// text stores the results of w's next n positions, from logits row row and hidden row
+// hid on.
 func (l *labeller) text(w *work, n, row, hid int) {
 	k := l.c.K
 	for i := range n {
@@ -204,8 +205,8 @@ func (l *labeller) label(r *data.Record, node, row int) {
 	r.Tail[node] = float32(max(0, tail))
 }
 
-// softmax sets dst to the distribution of logits, in float64 and in order of the
-// tokens. tmp is as long.
+// softmax sets dst to the distribution of logits, in float64 and in the order of the
+// tokens. tmp has the same length.
 func softmax(dst, logits []float32, tmp []float64) {
 	top := logits[0]
 	for _, x := range logits {
@@ -221,9 +222,9 @@ func softmax(dst, logits []float32, tmp []float64) {
 	}
 }
 
-// trees grows the trees of all positions of the batch, a group at a time: one
-// pass a level for the group, so that a pass has about Rows rows and only a
-// group's nodes hold keys and values.
+// trees grows the trees of all positions of the batch, one group at a time. A group
+// takes one pass per level, so that a pass has about Rows rows and only one group's
+// nodes hold keys and values.
 func (l *labeller) trees(ctx context.Context, batch []*work) error {
 	if len(l.search) == 0 {
 		return nil // one level: prefill labelled it
@@ -244,9 +245,8 @@ func (l *labeller) trees(ctx context.Context, batch []*work) error {
 	return l.grow(ctx)
 }
 
-// blank fills the deeper nodes of a position whose tree nobody trains on: copies
-// of the root that follow each other, with its labels but no probability except the
-// tail's.
+// blank fills the deeper nodes of a position whose tree is not trained on: a chain of
+// copies of the root, with its labels but with all probability in the tail.
 func (l *labeller) blank(w *work, p int) {
 	r, n, k := w.row, l.meta.Nodes(), l.meta.K
 	root := p * n
@@ -300,7 +300,7 @@ func (l *labeller) grow(ctx context.Context) error {
 	return nil
 }
 
-// drop ends the group and gives its keys and values back.
+// drop ends the group and frees its keys and values.
 func (l *labeller) drop() {
 	for i := range l.group {
 		if b := l.group[i].br; b != nil {
@@ -310,13 +310,13 @@ func (l *labeller) drop() {
 	l.group = l.group[:0]
 }
 
-// finish gives back the texts' keys and values.
+// finish frees the texts' keys and values.
 func (l *labeller) finish(context.Context, []*work) error {
 	l.close()
 	return nil
 }
 
-// close gives back what is open.
+// close frees what is still open.
 func (l *labeller) close() {
 	for _, w := range l.open {
 		w.seq.Close()

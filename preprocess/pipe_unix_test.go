@@ -16,7 +16,7 @@ import (
 	"talf/preprocess"
 )
 
-// A pipe, as <(command) makes it, is refused before it is waited for.
+// A pipe, such as <(command), is refused before anything waits for it.
 func TestAPipeIsRefused(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "in.jsonl")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {

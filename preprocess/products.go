@@ -8,9 +8,9 @@ import (
 )
 
 // Products returns the name of the library that computes large products of all copies
-// of a target, "" if the devices compute them or the library may not be used. told
-// hears of every copy what computes them, or why it is not a library. Copies whose products would
-// have different bits are an error.
+// of a target, or "" if the devices compute them themselves or the library may not be
+// used. It calls told for every copy with the name of the library, or with the reason
+// for not using one. Copies whose products would have different bits are an error.
 func Products(copies []*model.Model, library bool, told func(m *model.Model, by string, why error)) (string, error) {
 	var first string
 	for i, m := range copies {

@@ -10,7 +10,8 @@ import (
 	"talf/preprocess"
 )
 
-// CPUs have one kind of products; every copy is told of, with the reason.
+// A CPU has no separate products for many rows. told is called for every copy with the
+// reason.
 func TestCPUsComputeTheirProductsThemselves(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	told := 0

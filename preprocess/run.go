@@ -11,17 +11,17 @@ import (
 	"talf/data/corpus"
 )
 
-// Run makes the set in c.Out, or goes on with one that an earlier run left
-// unfinished: finished shards stay as they are. Equal configurations, inputs and
-// weights give equal bytes on the CPU, whatever its kernels and threads, Rows and
-// Tokens are, and on other devices for one in.Arithmetic; always wherever a run was
-// interrupted and however many copies of the target label.
+// Run makes the set in c.Out, or continues one that an earlier run left unfinished:
+// finished shards are not touched. Equal configurations, inputs and weights give equal
+// bytes on the CPU, for any kernels, threads, Rows and Tokens, and on other devices for
+// the same in.Arithmetic. This holds wherever a run was interrupted and however many
+// copies of the target label.
 //
-// With a stripe it makes every Count-th shard only, though it reads all of the
-// input; the last of the runs to end merges the set, which then is, byte for byte,
-// that of a run alone.
+// With a stripe it makes only every Count-th shard, although it reads all of the input.
+// The last run to finish merges the set, which is then byte for byte the same as that
+// of a single run.
 //
-// If ctx ends, Run returns its error; what was finished before is kept.
+// If ctx is cancelled, Run returns its error. Shards finished before are kept.
 func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	if err := c.Validate(); err != nil {
 		return Stats{}, err
@@ -61,7 +61,7 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	return p.stats, err
 }
 
-// reader is what in says of its model's texts.
+// reader returns the Reader for the model of in.
 func reader(in *Inputs) Reader {
 	s := in.Target.Spec()
 	r := Reader{Tokenizer: in.Tokenizer, Chat: in.Chat, Vocab: s.Vocab, Positions: s.MaxPos, EOS: -1}
@@ -71,7 +71,7 @@ func reader(in *Inputs) Reader {
 	return r
 }
 
-// split says what became of each file.
+// split returns what became of each file.
 func (st *Stats) split(shards []data.Shard, files []string) {
 	var sums []data.Input
 	for _, s := range shards {
@@ -100,8 +100,8 @@ func (st *Stats) add(s data.Shard) {
 	}
 }
 
-// A pipeline is one run: a reader cuts the input into jobs, workers label them, one
-// for each copy of the target, and Run's goroutine writes them in order.
+// A pipeline is one run: a reader divides the input into jobs, one worker per copy of
+// the target labels them, and Run's goroutine writes them in order.
 type pipeline struct {
 	c      *Config
 	in     *Inputs
@@ -110,7 +110,7 @@ type pipeline struct {
 	meta   data.Meta
 	maxLen int
 
-	detail  bool           // shards say what became of each file
+	detail  bool           // shards record what became of each file
 	dropped map[string]int // since the last shard
 	inputs  []data.Input   // likewise
 	done    Progress
@@ -136,7 +136,7 @@ func (p *pipeline) run(ctx context.Context) error {
 	}
 	p.done.Shards = made
 	if made > 0 && p.w.Shards()[made-1].Units < p.c.Shard {
-		return nil // the input had ended: only the closing of the set was lost
+		return nil // the input had been read completely; only closing the set was missing
 	}
 	if err := p.count(ctx); err != nil {
 		return err
@@ -146,9 +146,10 @@ func (p *pipeline) run(ctx context.Context) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	// As many jobs wait to be written as are labelled: one is always ready.
+	// As many jobs may wait to be written as are being labelled, so that one is always
+	// ready.
 	order, todo := make(chan *job, len(workers)), make(chan *job)
-	all := crew{stop: stop}
+	all := group{stop: stop}
 	defer all.end()
 	all.do(func() {
 		defer close(order)
@@ -175,15 +176,15 @@ func (p *pipeline) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// A crew is goroutines that one of them can stop by panicking.
-type crew struct {
+// A group is a set of goroutines, any of which stops all of them if it panics.
+type group struct {
 	stop context.CancelFunc
 	all  sync.WaitGroup
 	once sync.Once
-	bug  any // what the first panic was about, and where
+	bug  any // value and stack of the first panic
 }
 
-func (c *crew) do(f func()) {
+func (c *group) do(f func()) {
 	c.all.Go(func() {
 		defer func() {
 			if r := recover(); r != nil {
@@ -195,8 +196,8 @@ func (c *crew) do(f func()) {
 	})
 }
 
-// end stops and waits for all, and panics here if one did there.
-func (c *crew) end() {
+// end stops all goroutines and waits for them. It panics if one of them did.
+func (c *group) end() {
 	c.stop()
 	c.all.Wait()
 	if c.bug != nil {
@@ -204,7 +205,7 @@ func (c *crew) end() {
 	}
 }
 
-// give sends x unless ctx ends first.
+// give sends x unless ctx is cancelled first.
 func give[T any](ctx context.Context, to chan<- T, x T) bool {
 	select {
 	case to <- x:
@@ -214,7 +215,7 @@ func give[T any](ctx context.Context, to chan<- T, x T) bool {
 	}
 }
 
-// count reads the input once to know how much there is to do.
+// count reads the input once to find out how much there is to do.
 func (p *pipeline) count(ctx context.Context) error {
 	bad := 0
 	var first corpus.BadLine
@@ -248,7 +249,7 @@ func (p *pipeline) count(ctx context.Context) error {
 	return nil
 }
 
-// drop counts a piece of input that became no row.
+// drop counts a piece of input that did not become a row.
 func (p *pipeline) drop(input int, why string) {
 	if strings.HasPrefix(why, dropTemplate) && p.dropped[why] == 0 {
 		n := 0

@@ -24,8 +24,8 @@ import (
 	"talf/preprocess"
 )
 
-// problems is JSONL of random ids with answers; a few lines are bad, some texts
-// are too short, one is longer than a pass.
+// problems returns JSONL of random ids with answers. A few lines are bad, some texts
+// are too short, and one is longer than a pass.
 func problems(n int, vocab int32) string {
 	rng := rand.New(rand.NewPCG(11, 2))
 	ids := func(n int) string {
@@ -68,7 +68,7 @@ func sameSet(t *testing.T, a, b string) {
 	}
 }
 
-// hashes returns the files of a set and their contents, in a short form.
+// hashes returns the files of a set with hashes of their contents.
 func hashes(t testing.TB, dir string) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*.*"))
@@ -145,8 +145,8 @@ func TestEveryWayToRunGivesTheSameBytes(t *testing.T) {
 	}
 }
 
-// Rows say what they must: the text's tokens, loss on answers and their end
-// token alone, nothing longer than the limit, top labels that continue the tree.
+// Rows have the right contents: the text's tokens, loss only on answers and their end
+// token, nothing longer than the limit, and top labels that continue the tree.
 func TestRowsHoldTheText(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	file := write(t, "in.jsonl", `{"q":"5 6 7","a":"8 9"}`+"\n"+`{"q":"`+strings.Repeat("4 ", 118)+`","a":"10 11 12"}`)
@@ -210,8 +210,8 @@ func TestPlainTextIsCutIntoWindows(t *testing.T) {
 	}
 }
 
-// A plain tree search that runs every path as a text of its own must find the
-// same trees, with the same bits: the labels owe nothing to tree attention.
+// A plain tree search that runs every path as a separate text must find the same trees
+// with the same bits: the labels do not depend on tree attention.
 func TestTreesEqualPlainDecoding(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 8), cpu.Default(), model.Default())
 	c := config(t, write(t, "in.jsonl", `{"q":"5 6 7 8 9 10","a":"11 12 13 14"}`))
@@ -296,9 +296,9 @@ func TestRegeneratedAnswersReplaceTheText(t *testing.T) {
 		t.Error(s)
 	}
 	if got[0].Tokens[4] == got[1].Tokens[3] && got[0].Tokens[4] == got[0].Tokens[9] {
-		t.Error("all prompts share a seed")
+		t.Error("all prompts have the same seed")
 	}
-	// The batch and a second run must not change what a prompt gets.
+	// Neither the batch nor a second run may change the answer to a prompt.
 	again := c
 	again.Out, again.Tokens, again.Prompts = t.TempDir(), 1, 2
 	if _, err := preprocess.Run(context.Background(), again, in); err != nil {
@@ -313,20 +313,20 @@ func TestRegeneratedAnswersReplaceTheText(t *testing.T) {
 	}
 }
 
-// ended reports goroutines beyond so many that do not end.
+// ended reports goroutines, beyond the number before, that do not stop.
 func ended(t *testing.T, before int) {
 	t.Helper()
 	for i := 0; runtime.NumGoroutine() > before; i++ {
 		if i == 1000 {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 		}
-		time.Sleep(time.Millisecond) // one that is done is there for a moment still
+		time.Sleep(time.Millisecond) // a goroutine that is done still exists for a moment
 	}
 }
 
-// Cancelling after any number of batches and running again, each time with other
-// copies of the target beside it, gives the bytes of a run that nothing stopped,
-// redoes no finished shard and leaves nothing running.
+// Cancelling after any number of batches and running again, each time with different
+// additional copies of the target, gives the bytes of an uninterrupted run, redoes no
+// finished shard and leaves nothing running.
 func TestCancelledRunGoesOn(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 5)
 	m := target(t, dir, cpu.Default(), model.Default())
@@ -353,7 +353,7 @@ func TestCancelledRunGoesOn(t *testing.T) {
 				cancel()
 			}
 			if p.Sequences < last.Sequences || p.Sequences > p.AllSequences || p.Shards < last.Shards {
-				t.Errorf("progress runs backwards: %+v after %+v", p, last)
+				t.Errorf("progress goes backwards: %+v after %+v", p, last)
 			}
 			last = p
 		}
@@ -445,8 +445,8 @@ func (w wordy) Encode(text string, addSpecial bool) ([]int32, error) {
 	return ids, err
 }
 
-// Where what stands before every text leaves no room for the text, a text could be cut
-// into windows without end.
+// If the tokens before every text leave no room for the text itself, a text could be
+// divided into endless windows.
 func TestSequencesHaveRoomForMoreThanTheirBeginning(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	for n, want := range map[int]string{3: "want more than the 4 that", 4: "want more than the 4 that", 5: ""} {
@@ -459,8 +459,8 @@ func TestSequencesHaveRoomForMoreThanTheirBeginning(t *testing.T) {
 	}
 }
 
-// With LossOnly, positions that are trained on keep every value and the others
-// are blank.
+// With LossOnly, positions that are trained on keep all values and the others are
+// blank.
 func TestLossOnlyLeavesOutTreesThatNobodyTrainsOn(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	for _, mode := range []data.LabelMode{data.TopK, data.Full} {
@@ -476,7 +476,7 @@ func TestLossOnlyLeavesOutTreesThatNobodyTrainsOn(t *testing.T) {
 		_, want := rows(t, all.Out)
 		meta, got := rows(t, some.Out)
 		if !meta.LossOnly {
-			t.Error("the shards do not say so")
+			t.Error("the shards do not record it")
 		}
 		blank := 0
 		for i := range want {
@@ -504,7 +504,7 @@ func TestLossOnlyLeavesOutTreesThatNobodyTrainsOn(t *testing.T) {
 			}
 		}
 		if blank == 0 {
-			t.Error("nothing was left out")
+			t.Error("nothing was blanked")
 		}
 	}
 }

@@ -8,33 +8,33 @@ import (
 	"talf/model/chat"
 )
 
-// A Sample is a sequence of the input as it will be trained on, before the target
-// has seen it.
+// A Sample is a sequence of the input as it will be trained on, before it is run
+// through the target.
 type Sample struct {
 	File   string
 	Line   int
 	Item   int // as in corpus.Doc
 	ID     string
 	Chat   bool
-	Turns  int // messages of a conversation that are in it
-	Cut    int // messages behind them
+	Turns  int // messages of the conversation in it
+	Cut    int // messages after these
 	Tokens []int32
-	Loss   []bool // of each token
-	Drop   string // why it becomes no row; "" if it does
+	Loss   []bool // by token
+	Drop   string // why it does not become a row; "" if it does
 }
 
-// A Reader is what cutting text into sequences needs to know of a model.
+// A Reader is the part of a model that is needed to divide text into sequences.
 type Reader struct {
 	Tokenizer Tokenizer
 	Chat      *chat.Template // nil: conversations are an error, ErrNoTemplate
-	Vocab     int            // ids are below it
-	Positions int            // that it has; 0: not known
+	Vocab     int            // ids are less than this
+	Positions int            // number of positions; 0: unknown
 	EOS       int32          // end token of texts; −1: none
 }
 
-// Samples yields the sequences that Run would make of c's files, with the answers
-// of the text. Of c only Files, Load, MaxLen, Depth and EOS count. What could not be used
-// is passed to bad, if it is not nil.
+// Samples yields the sequences that Run would make from c's files, with the answers of
+// the text. Only Files, Load, MaxLen, Depth and EOS of c matter. Unusable input is
+// passed to bad, if bad is not nil.
 func Samples(ctx context.Context, c Config, r Reader, bad func(corpus.BadLine)) iter.Seq2[Sample, error] {
 	return func(yield func(Sample, error) bool) {
 		maxLen, err := c.MaxLen, error(nil)

@@ -13,9 +13,9 @@ import (
 	"talf/preprocess"
 )
 
-// Two, three or more runs than there are shards, in any order, some of them lost
-// and started again: the set is that of a run alone, bad lines and dropped texts
-// counted once, seeds of regenerated answers included.
+// Two runs, three, or more than there are shards, in any order, some of them lost and
+// restarted, give the same set as a single run. Bad lines and dropped texts are counted
+// once, and regenerated answers have the same seeds.
 func TestSeveralRunsMakeTheSetOfOne(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	answered := write(t, "in.jsonl", problems(40, 97))
@@ -28,7 +28,8 @@ func TestSeveralRunsMakeTheSetOfOne(t *testing.T) {
 		orders [][]int
 	}{
 		{"answers of the text", answered, preprocess.Inputs{Target: m, Tokenizer: numbers{1}}, func(c *preprocess.Config) { c.Tokens = 60 }, [][]int{{0, 1}, {2, 0, 1}}},
-		// The last shard is full, and the lines behind it are bad: a shard without rows.
+		// The last shard is full, and the lines after it are bad, which gives a shard
+		// without rows.
 		{"nothing but bad lines at the end", write(t, "end.jsonl", "{\"q\":\"5 6\",\"a\":\"7\"}\n{\"q\":\"5 6\",\"a\":\"8\"}\n{\"q\": }\n"), preprocess.Inputs{Target: m, Tokenizer: numbers{1}}, func(c *preprocess.Config) { c.Shard = 2 }, [][]int{{1, 0}, {3, 2, 1, 0}}},
 		{"regenerated answers", asked, preprocess.Inputs{Target: m, Tokenizer: numbers{1}, Generator: parrot{}, Sampling: "parrot"}, func(c *preprocess.Config) {
 			c.Load, c.Shard, c.MaxLen, c.Seed = corpus.Default(), 1, 30, 3

@@ -10,9 +10,9 @@ import (
 // A worker labels jobs with one copy of the target.
 type worker struct {
 	p         *pipeline
-	generator Generator // nil: answers are the text's
+	generator Generator // nil: answers are those of the text
 	lab       *labeller
-	name      string // of the device, "" if it is the only one
+	name      string // of the device; "" if it is the only one
 }
 
 // workers returns a worker for every copy of the target.
@@ -36,7 +36,8 @@ func (p *pipeline) workers() ([]*worker, error) {
 	return all, nil
 }
 
-// run labels what comes and gives back the keys and values that a failure left.
+// run labels the jobs that it receives and frees the keys and values that a failure
+// left.
 func (k *worker) run(ctx context.Context, todo <-chan *job) {
 	defer k.lab.close()
 	k.bulk(true)
@@ -51,25 +52,25 @@ func (k *worker) run(ctx context.Context, todo <-chan *job) {
 	}
 }
 
-// bulk allows the labeller's passes, or not, products whose bits depend on what is
-// in a pass, where that is what in.Arithmetic says.
+// bulk says whether the labeller's passes may use products whose bits depend on the
+// contents of a pass. It has an effect only if the set's arithmetic allows them.
 func (k *worker) bulk(on bool) {
 	if k.p.in.Bulk {
-		_, _ = k.lab.target.Bulk(on) // without any, there is nothing to allow
+		_, _ = k.lab.target.Bulk(on) // if there are none, there is nothing to allow
 	}
 }
 
 // A stage does one thing to all sequences of a batch.
 type stage struct {
 	name string
-	size func(*sequence) int // what a sequence adds to a batch
-	most int                 // of the sizes in a batch, unless one sequence has more
+	size func(*sequence) int // size that a sequence adds to a batch
+	most int                 // maximum total size of a batch, unless one sequence is larger
 	run  func(ctx context.Context, batch []*work) error
 }
 
-// stages are what happens to sequences, in order; a stage with a smaller limit
-// cuts the batch that it is given. Before them come loading, templates and
-// tokenising, which make the sequences; behind them, shards.
+// stages lists the steps that sequences go through, in order. A stage with a smaller
+// limit divides the batch that it is given. Before the stages come loading, templates
+// and tokenising, which make the sequences; after them come the shards.
 func (k *worker) stages() []stage {
 	tokens := func(s *sequence) int { return len(s.tokens) }
 	one := func(*sequence) int { return 1 }
@@ -77,7 +78,7 @@ func (k *worker) stages() []stage {
 	all := []stage{
 		{"regenerate", one, c.Prompts, k.regenerate},  // answers from the target itself
 		{"prefill", tokens, c.Tokens, k.lab.prefill},  // keys, values and features of the text; labels of level 0
-		{"grow trees", tokens, c.Tokens, k.lab.trees}, // labels of the deeper levels, one pass a level
+		{"grow trees", tokens, c.Tokens, k.lab.trees}, // labels of the deeper levels, one pass per level
 		{"let go", tokens, c.Tokens, k.lab.finish},    // keys and values
 	}
 	if k.generator == nil {
@@ -91,8 +92,8 @@ func (p *pipeline) first() stage {
 	return (&worker{p: p, generator: p.in.Generator, lab: new(labeller)}).stages()[0]
 }
 
-// through takes sequences through stages, in order: a part that is small enough
-// for the first stage goes through all of them before the next part begins.
+// through runs sequences through stages, in order. A part that is small enough for the
+// first stage goes through all stages before the next part starts.
 func (k *worker) through(ctx context.Context, stages []stage, all []*work) error {
 	if len(stages) == 0 {
 		return nil
@@ -129,7 +130,7 @@ func (k *worker) through(ctx context.Context, stages []stage, all []*work) error
 	return run()
 }
 
-// regenerate asks the target to answer, turn by turn, all sequences at once.
+// regenerate has the target answer all sequences at once, turn by turn.
 func (k *worker) regenerate(ctx context.Context, batch []*work) error {
 	k.bulk(false) // answers are decoded
 	defer k.bulk(true)
@@ -182,7 +183,7 @@ func (k *worker) follow(ctx context.Context, w *work, answer []int32) (more bool
 	if len(w.turns) == 0 {
 		return false, nil
 	}
-	// Turns are lines of one text; an end token inside it would end it.
+	// Turns are lines of one text, which an end token inside would end.
 	if n := len(w.tokens); k.p.cut.eos >= 0 && n > 0 && w.tokens[n-1] == k.p.cut.eos {
 		w.tokens, w.answer = w.tokens[:n-1], w.answer[:n-1]
 	}
@@ -192,12 +193,12 @@ func (k *worker) follow(ctx context.Context, w *work, answer []int32) (more bool
 	}
 	w.turns = w.turns[1:]
 	if len(w.tokens)+len(ids) >= k.p.maxLen {
-		return false, nil // the turns so far are a text of their own
+		return false, nil // the turns so far are a complete text
 	}
 	w.tokens = append(w.tokens, ids...)
 	w.answer = append(w.answer, make([]bool, len(ids))...)
 	return true, nil
 }
 
-// mix joins two words to a seed: prompts get unrelated ones.
+// mix combines two words into a seed, so that prompts get unrelated seeds.
 func mix(a, b uint64) uint64 { return splitmix.Mix(a + (b+1)*splitmix.Gamma) }

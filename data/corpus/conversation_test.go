@@ -20,7 +20,7 @@ import (
 	"talf/model/chat"
 )
 
-// showChats writes one document a line: where it is, and what a template is given.
+// showChats writes one document per line: its place and the input of a template.
 func showChats(docs []corpus.Doc) string {
 	var b strings.Builder
 	for _, d := range docs {
@@ -218,7 +218,7 @@ func pack(t testing.TB, kind, text string) []byte {
 	return b.Bytes()
 }
 
-// Compression is told by the first bytes: names say what the text is.
+// Compression is recognised by the first bytes; names say what the text is.
 func TestPackedFiles(t *testing.T) {
 	const text = `[{"text":"x"},{"text":"y"}]`
 	for _, kind := range []string{"plain", "gzip", "zstd"} {
@@ -238,7 +238,7 @@ func TestPackedFiles(t *testing.T) {
 	}
 }
 
-// failure returns the error that loading ends with.
+// failure returns the error that loading stops with.
 func failure(t testing.TB, name string, raw []byte) (n int, err error) {
 	t.Helper()
 	p := filepath.Join(t.TempDir(), name)
@@ -313,7 +313,7 @@ func TestDirectoriesAreTheirTextFiles(t *testing.T) {
 		}
 	}
 	want := []string{"0 no", "1 1", "2 2", "3 3"}
-	if err := os.Symlink(filepath.Join(dir, "a", "z.txt"), filepath.Join(dir, "z.jsonl.txt")); err == nil { // not everywhere allowed
+	if err := os.Symlink(filepath.Join(dir, "a", "z.txt"), filepath.Join(dir, "z.jsonl.txt")); err == nil { // not allowed everywhere
 		want = append(want, "4 1")
 	}
 	docs, bad := load(t, []string{filepath.Join(dir, "README.md"), dir}, corpus.Default())
@@ -326,8 +326,7 @@ func TestDirectoriesAreTheirTextFiles(t *testing.T) {
 	}
 }
 
-// An array is never in memory as a whole, and an element that is too long is
-// passed over.
+// An array is never in memory as a whole, and an element that is too long is skipped.
 func TestALongArrayIsReadPieceByPiece(t *testing.T) {
 	const n = 8 << 10
 	text := "[" + strings.Repeat(`{"text":"`+strings.Repeat("x", 1000)+`"},`, n) + `{"text":"` + strings.Repeat("y", 4<<20) + `"}]`
@@ -378,8 +377,8 @@ func TestTheShareGPTFileLoads(t *testing.T) {
 	t.Log(turns)
 }
 
-// loaded checks what no input may break: texts are UTF-8 and not blank,
-// conversations are JSON with at least one message, places never run backwards.
+// loaded checks invariants that no input may break: texts are UTF-8 and not blank,
+// conversations are JSON with at least one message, and places never go backwards.
 func loaded(t *testing.T, name string, raw []byte) {
 	p := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(p, raw, 0o666); err != nil {
@@ -442,7 +441,7 @@ func FuzzMessages(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) { loaded(t, "f.jsonl", []byte(text)) })
 }
 
-// Whatever the compressed bytes are: no panic, and an error or whole documents.
+// For any compressed bytes: no panic, and either an error or whole documents.
 func FuzzCompressed(f *testing.F) {
 	for _, kind := range []string{"gzip", "zstd"} {
 		f.Add(pack(f, kind, `{"text":"abc"}`+"\n"+`{"prompt":"d"}`), 0, byte(0))

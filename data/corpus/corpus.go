@@ -1,5 +1,5 @@
-// Package corpus reads what training data is made from: plain text, JSON in any
-// layout that data sets are published in, and conversations, packed or not.
+// Package corpus reads the sources of training data: plain text, JSON in any layout
+// that data sets are published in, and conversations, compressed or not.
 package corpus
 
 import (
@@ -21,14 +21,14 @@ import (
 // A Doc is one document or conversation of an input file.
 type Doc struct {
 	File  string
-	Input int    // the file's number among those loaded, from 0
+	Input int    // index of the file among those loaded
 	Line  int    // where it starts, from 1
-	Item  int    // its number in a JSON array, from 1; 0 where lines tell documents apart
+	Item  int    // its number in a JSON array, from 1; 0 if each line is a document
 	ID    string // its "id" or "question_id", if it has one
-	// Spans are its texts, Chat its messages: a document has one or the other.
+	// Spans are its texts and Chat its messages. A document has one or the other.
 	Spans []Span
 	Chat  *chat.Transcript
-	// Asked says that Spans are a user's questions, turn by turn ("prompt" or
+	// Asked is true if Spans are a user's questions, turn by turn ("prompt" or
 	// "turns"), rather than running text.
 	Asked bool
 }
@@ -61,10 +61,10 @@ type Span struct {
 	Answer bool
 }
 
-// A BadLine is an input that cannot be used and is left out.
+// A BadLine is a piece of input that cannot be used and is skipped.
 type BadLine struct {
 	File  string
-	Input int // the file's number among those loaded, from 0
+	Input int // index of the file among those loaded
 	Line  int
 	Item  int // as in Doc
 	Why   string
@@ -72,40 +72,40 @@ type BadLine struct {
 
 func (b BadLine) Error() string { return place(b.File, b.Line, b.Item) + ": " + b.Why }
 
-// A Format says how a file is cut into documents.
+// A Format says how a file is divided into documents.
 type Format string
 
 // The formats. Auto takes .jsonl, .ndjson and .json as JSONL and anything else as
 // Paragraphs, ignoring a final .gz or .zst.
 const (
 	Auto       Format = "auto"
-	JSONL      Format = "jsonl"      // an object a line, or an array of objects
+	JSONL      Format = "jsonl"      // one object per line, or an array of objects
 	Paragraphs Format = "paragraphs" // separated by blank lines
 	Document   Format = "document"   // the whole file is one text
 )
 
-// Config says how files become documents.
+// Config says how files are divided into documents.
 type Config struct {
 	Format Format
-	// Template builds the text of a JSON object. Empty: its "messages" or
-	// "conversations" are a conversation, else its "text", "prompt" or "turns" are
-	// taken; with AnswerField, only these three.
+	// Template builds the text of a JSON object. If it is empty, the object's
+	// "messages" or "conversations" are a conversation, or else its "text", "prompt" or
+	// "turns" are used; with AnswerField, only these three.
 	Template string
-	// AnswerField is the field whose text answers; only its tokens are trained
-	// on. It follows the template's text after a space, unless one of the two
-	// has white space there. Empty: the whole text is trained on.
+	// AnswerField is the field with the answer; only its tokens are trained on. The
+	// answer follows the template's text after a space, unless either has white space
+	// there. If AnswerField is empty, the whole text is trained on.
 	AnswerField string
-	// AnswerRemove is a regular expression (RE2) whose matches are cut out of
-	// answers: <<[^>]*>> drops GSM8K's calculator annotations.
+	// AnswerRemove is a regular expression (RE2) whose matches are removed from
+	// answers: <<[^>]*>> removes GSM8K's calculator annotations.
 	AnswerRemove string
 	Skip, Limit  int // documents to skip at the front, and to yield after them (0: all)
-	MaxLine      int // most bytes of a JSON object or a paragraph; longer ones are bad
+	MaxLine      int // maximum bytes of a JSON object or a paragraph; longer ones are bad
 }
 
 // Default returns the options for plain input.
 func Default() Config { return Config{Format: Auto, MaxLine: 16 << 20} }
 
-// Validate reports the first option that is wrong.
+// Validate reports the first invalid option.
 func (c *Config) Validate() error {
 	switch c.Format {
 	case Auto, JSONL, Paragraphs, Document:
@@ -130,15 +130,15 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Load yields the documents of files, in order, and of the files in directories
-// (see Expand). Files packed by gzip or zstd are recognised by their first bytes.
-// Each object is a text, a prompt or a conversation by its own fields. No file is
-// held in memory as a whole, unless the format is Document.
+// Load yields the documents of files, in order, and of the files in directories (see
+// Expand). Files compressed by gzip or zstd are recognised by their first bytes. The
+// fields of each object decide whether it is a text, a prompt or a conversation. No
+// file is held in memory as a whole unless the format is Document.
 //
-// Input that cannot be used is passed to bad, if bad is not nil, and left out. A file
-// that cannot be read to its end, because it is truncated or an array in it is
-// broken, ends the sequence with an error. Skip and Limit count usable documents over
-// all files.
+// Input that cannot be used is skipped and passed to bad, if bad is not nil. A file
+// that cannot be read to its end, because it is truncated or an array in it is broken,
+// ends the sequence with an error. Skip and Limit count usable documents over all
+// files.
 func Load(files []string, c Config, bad func(BadLine)) iter.Seq2[Doc, error] {
 	return func(yield func(Doc, error) bool) {
 		if err := c.Validate(); err != nil {
@@ -147,7 +147,7 @@ func Load(files []string, c Config, bad func(BadLine)) iter.Seq2[Doc, error] {
 		}
 		l := loader{c: c, bad: bad, yield: yield}
 		if c.Template != "" {
-			l.template, _ = ParseTemplate(c.Template) // Validate parsed it
+			l.template, _ = ParseTemplate(c.Template) // Validate has parsed it
 		}
 		if c.AnswerRemove != "" {
 			l.remove = regexp.MustCompile(c.AnswerRemove)
@@ -169,7 +169,7 @@ func Load(files []string, c Config, bad func(BadLine)) iter.Seq2[Doc, error] {
 	}
 }
 
-// errStop ends the walk when the consumer has enough.
+// errStop stops reading when the consumer wants no more.
 var errStop = errors.New("stop")
 
 type loader struct {
@@ -179,7 +179,7 @@ type loader struct {
 	bad      func(BadLine)
 	yield    func(Doc, error) bool
 	seen     int
-	input    int // number of the open file
+	input    int // index of the open file
 }
 
 func (l *loader) file(name string) error {
@@ -219,8 +219,8 @@ func (l *loader) file(name string) error {
 	return l.paragraphs(name, br)
 }
 
-// objects reads JSON objects: the elements of an array, one a line, or, in a file
-// that says that it is JSON and not JSON lines, written over several.
+// objects reads JSON objects: the elements of an array, one object per line, or, in a
+// file whose name says JSON rather than JSON lines, objects that span several lines.
 func (l *loader) objects(name string, br *bufio.Reader, spread bool) error {
 	v := valueReader{r: br, max: l.c.MaxLine, line: 1}
 	each := func(item, line int, raw []byte, n int64) error {
@@ -235,7 +235,7 @@ func (l *loader) objects(name string, br *bufio.Reader, spread bool) error {
 	first, rest, _ := bytes.Cut(text, []byte("\n"))
 	switch {
 	case len(text) == 0 || text[0] != '[' && text[0] != '{':
-	case text[0] == '[' && !(json.Valid(first) && len(bytes.TrimSpace(rest)) > 0): // else it is a line of its own
+	case text[0] == '[' && !(json.Valid(first) && len(bytes.TrimSpace(rest)) > 0): // otherwise the line is an object
 		return v.elements(each)
 	case text[0] == '{' && spread && len(first) < len(text) && unfinished(first):
 		return v.all(each)
@@ -243,7 +243,8 @@ func (l *loader) objects(name string, br *bufio.Reader, spread bool) error {
 	return l.lines(name, br)
 }
 
-// unfinished reports whether a JSON value may continue after a line: a string may not.
+// unfinished reports whether a JSON value may continue on the next line. A string may
+// not.
 func unfinished(line []byte) bool {
 	var v json.RawMessage
 	err := json.NewDecoder(io.MultiReader(bytes.NewReader(line), strings.NewReader("\n"))).Decode(&v)
@@ -279,8 +280,8 @@ func (l *loader) text(name string, line int, s string) error {
 	return l.emit(Doc{File: name, Line: line, Spans: []Span{{Text: s}}})
 }
 
-// readLine reads one line without its end. Of a line longer than max it keeps the
-// first max+1 bytes, which tells the caller; n is the whole length.
+// readLine reads one line without its end. Of a line longer than max it keeps only the
+// first max+1 bytes, which shows the caller that it was too long; n is the full length.
 func readLine(br *bufio.Reader, buf []byte, max int) (line []byte, n int, err error) {
 	line = buf[:0]
 	for {
@@ -445,7 +446,7 @@ func (l *loader) object(line []byte) (d Doc, err error) {
 func endsInSpace(s string) bool     { return strings.TrimRight(s, " \t\r\n") != s }
 func startsWithSpace(s string) bool { return strings.TrimLeft(s, " \t\r\n") != s }
 
-// prompt returns the spans before the answer: never none, never empty.
+// prompt returns the spans before the answer. There is at least one, and none is empty.
 func (l *loader) prompt(o map[string]any) ([]Span, error) {
 	if l.template != nil {
 		s, err := l.template.Render(o)

@@ -19,10 +19,10 @@ import (
 // after a compression's own extension is removed.
 var textNames = []string{".json", ".jsonl", ".ndjson", ".txt"}
 
-// Expand replaces directories by the text files in them and below: .txt, .json,
-// .jsonl and .ndjson, also followed by .gz or .zst, in the order of their
-// paths. Links to files are followed; hidden files and directories are left out. A
-// directory without any is an error.
+// Expand replaces directories by the text files in their trees: .txt, .json, .jsonl and
+// .ndjson, optionally followed by .gz or .zst, in the order of their paths. Links to
+// files are followed; hidden files and directories are skipped. A directory without any
+// text file is an error.
 func Expand(paths []string) ([]string, error) {
 	var out []string
 	for _, p := range paths {
@@ -44,7 +44,7 @@ func Expand(paths []string) ([]string, error) {
 					return filepath.SkipDir
 				}
 			case !d.IsDir() && slices.Contains(textNames, extension(path)):
-				info, err := os.Stat(path) // follows links: caches of downloads are full of them
+				info, err := os.Stat(path) // follows links, of which download caches are full
 				if err != nil {
 					return err
 				}
@@ -64,7 +64,7 @@ func Expand(paths []string) ([]string, error) {
 	return out, nil
 }
 
-// extension returns what a file's name says of its text, in lower case.
+// extension returns the extension that describes a file's text, in lower case.
 func extension(name string) string {
 	name = strings.ToLower(name)
 	for _, packed := range []string{".gz", ".zst", ".zstd"} {
@@ -75,7 +75,7 @@ func extension(name string) string {
 	return filepath.Ext(name)
 }
 
-// magics are the first bytes of files that are not text.
+// magics lists the first bytes of files that are not text.
 var magics = []struct{ magic, name string }{
 	{"\x1f\x8b", "gzip"},
 	{"\x28\xb5\x2f\xfd", "zstd"},
@@ -85,12 +85,12 @@ var magics = []struct{ magic, name string }{
 	{"PAR1", "Parquet"},
 }
 
-// maxWindow bounds the memory of a zstd stream: what zstd itself writes unless it
-// is told otherwise.
+// maxWindow bounds the memory of a zstd stream. It is the largest window that zstd uses
+// by default.
 const maxWindow = 128 << 20
 
-// unpack returns the text of a file's bytes, decompressed if its first bytes say
-// that it is compressed, whatever its name is.
+// unpack returns the text of a file, decompressed if its first bytes say that it is
+// compressed, whatever its name.
 func unpack(r io.Reader) (io.Reader, func(), error) {
 	br := bufio.NewReaderSize(r, 1<<16)
 	head, err := br.Peek(6)
@@ -116,21 +116,22 @@ func unpack(r io.Reader) (io.Reader, func(), error) {
 			return &packed{r: z, kind: m.name}, z.Close, nil
 		}
 		if m.name == "bzip2" && !isBzip2(br) {
-			break // a text that begins like it
+			break // a text that begins with the same bytes
 		}
 		return nil, nil, fmt.Errorf("a %s file: want text, as it is or packed by gzip or zstd", m.name)
 	}
 	return br, func() {}, nil
 }
 
-// isBzip2 tells a bzip2 stream from a text that begins with BZh: the block size
-// and the magic of a block follow.
+// isBzip2 distinguishes a bzip2 stream from a text that begins with BZh by the block
+// size and the magic number of a block.
 func isBzip2(br *bufio.Reader) bool {
 	head, _ := br.Peek(10)
 	return len(head) == 10 && head[3] >= '1' && head[3] <= '9' && string(head[4:]) == "1AY&SY"
 }
 
-// A packed says where in the text decompression failed.
+// A packed is a compressed stream whose errors say where in the text decompression
+// failed.
 type packed struct {
 	r    io.Reader
 	kind string
@@ -146,7 +147,7 @@ func (p *packed) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// whole names the commonest way of being damaged in words.
+// whole rewords the most common kind of damage.
 func whole(err error) error {
 	if err == io.ErrUnexpectedEOF || err == io.EOF {
 		return fmt.Errorf("the file is truncated: %w", io.ErrUnexpectedEOF)

@@ -172,7 +172,7 @@ func TestUnreadableInputIsAnError(t *testing.T) {
 	}
 }
 
-// The files that people bring must load without a bad line.
+// Published data files must load without a bad line.
 func TestPublishedFilesLoad(t *testing.T) {
 	qa := corpus.Default()
 	qa.Template, qa.AnswerField, qa.AnswerRemove = `Question: {question}\nAnswer:`, "answer", `<<[^>]*>>`
@@ -202,8 +202,8 @@ func TestPublishedFilesLoad(t *testing.T) {
 	}
 }
 
-// Whatever the bytes are: no panic, every document is UTF-8 with text, and
-// lines never run backwards.
+// For any bytes: no panic, every document is non-empty UTF-8, and lines never go
+// backwards.
 func FuzzLoad(f *testing.F) {
 	f.Add("{\"text\":\"a\"}\n{\"turns\":[\"a\"]}\nx", "{a.b}{{", true)
 	f.Add("a\n\nb\xff", "", false)

@@ -11,9 +11,9 @@ import (
 //
 //	Question: {question}\nAnswer:
 //
-// {a.b.0} goes into objects and lists; {prompt} of an object without that field
-// is the first of its turns. \n, \t and \\ stand for a line break, a tab and a
-// backslash, {{ and }} for braces.
+// {a.b.0} reaches into objects and lists. {prompt} of an object without that field is
+// the first of its turns. \n, \t and \\ stand for a line break, a tab and a backslash,
+// {{ and }} for braces.
 type Template struct {
 	parts []part
 }

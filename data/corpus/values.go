@@ -7,18 +7,18 @@ import (
 	"io"
 )
 
-// A valueReader cuts a stream into JSON values without holding more than one of
-// them: the elements of an array, or values that follow each other. It only finds
-// where a value ends; what is wrong inside concerns that value alone.
+// A valueReader splits a stream into JSON values and holds only one of them at a time:
+// the elements of an array, or consecutive values. It only finds where a value ends; an
+// error inside concerns only that value.
 type valueReader struct {
 	r    *bufio.Reader
-	max  int // bytes of a value that are kept
+	max  int // maximum bytes kept of a value
 	line int
 	off  int64 // bytes read
 	open []byte
 }
 
-// maxNesting is how deep a value may be; encoding/json stops there too.
+// maxNesting is the maximum nesting depth of a value, as in encoding/json.
 const maxNesting = 10_000
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
@@ -43,7 +43,7 @@ func (v *valueReader) unread(c byte) {
 	}
 }
 
-// skip returns the next byte that is no white space.
+// skip returns the next byte that is not white space.
 func (v *valueReader) skip() (byte, error) {
 	for {
 		c, err := v.byte()
@@ -57,8 +57,8 @@ func (v *valueReader) wrong(format string, args ...any) error {
 	return fmt.Errorf("line %d, byte %d: %s", v.line, v.off, fmt.Sprintf(format, args...))
 }
 
-// value reads the value that begins with c into buf: at most max+1 bytes of it,
-// which is how the caller knows of a longer one; n is its whole length.
+// value reads the value that begins with c into buf, at most max+1 bytes of it, so that
+// the caller can detect a longer one. n is the full length.
 func (v *valueReader) value(buf []byte, c byte) (raw []byte, n int64, err error) {
 	raw, start := buf[:0], v.off-1
 	line := v.line
@@ -82,7 +82,7 @@ func (v *valueReader) value(buf []byte, c byte) (raw []byte, n int64, err error)
 			if len(v.open) == maxNesting {
 				return raw, 0, v.wrong("a value nested more than %d times", maxNesting)
 			}
-			v.open = append(v.open, c+2) // what closes it, in ASCII
+			v.open = append(v.open, c+2) // the closing bracket, in ASCII
 		case c == '}' || c == ']':
 			if n := len(v.open); n == 0 || v.open[n-1] != c {
 				return raw, 0, v.wrong("%q closes nothing", c)
@@ -96,7 +96,7 @@ func (v *valueReader) value(buf []byte, c byte) (raw []byte, n int64, err error)
 			c, err = v.byte()
 		}
 		if err == nil && !inString && len(v.open) == 0 && (isSpace(c) || c == ',' || c == ']' || c == '}') {
-			v.unread(c) // a number or a name ends where something else begins
+			v.unread(c) // a number or name ends where something else begins
 			return raw, v.off - start, nil
 		}
 		if errors.Is(err, io.EOF) {
@@ -111,8 +111,8 @@ func (v *valueReader) value(buf []byte, c byte) (raw []byte, n int64, err error)
 	}
 }
 
-// elements calls each for every element of the array that begins with the next
-// byte: its number from 1, the line that it begins on, and what value returns.
+// elements calls each for every element of the array that begins with the next byte,
+// with its number from 1, the line on which it starts, and the results of value.
 func (v *valueReader) elements(each func(i, line int, raw []byte, n int64) error) error {
 	if c, err := v.skip(); err != nil || c != '[' {
 		return errors.Join(err, v.wrong("no array begins here"))
@@ -164,8 +164,7 @@ func (v *valueReader) elements(each func(i, line int, raw []byte, n int64) error
 	return nil
 }
 
-// all calls each for values that follow each other with nothing or white space
-// between them.
+// all calls each for consecutive values with nothing or white space between them.
 func (v *valueReader) all(each func(i, line int, raw []byte, n int64) error) error {
 	var buf []byte
 	for i := 1; ; i++ {

@@ -1,4 +1,4 @@
-// Package regenerate lets the target write the answers that preprocess labels.
+// Package regenerate has the target write the answers that preprocess labels.
 package regenerate
 
 import (
@@ -19,7 +19,7 @@ type Generator struct {
 	sample sample.Params
 }
 
-// New returns a generator that samples from m as p says.
+// New returns a generator that samples from m with parameters p.
 func New(m *model.Model, p sample.Params) *Generator {
 	return &Generator{engine: &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}, sample: p}
 }
@@ -37,14 +37,15 @@ func (g *Generator) Generate(ctx context.Context, prompts []preprocess.Prompt) (
 	return decode.Together(ctx, g.engine, reqs)
 }
 
-// Describe is what shards record of the sampling: "greedy", or its parameters as JSON.
+// Describe returns the description of sampling that shards record: "greedy", or the
+// parameters as JSON.
 func Describe(p sample.Params) string {
 	if p.Temperature == 0 {
 		return "greedy"
 	}
 	b, err := json.Marshal(p)
 	if err != nil {
-		panic("regenerate: " + err.Error()) // plain values marshal
+		panic("regenerate: " + err.Error()) // plain values always marshal
 	}
 	return string(b)
 }

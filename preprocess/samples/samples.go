@@ -1,4 +1,4 @@
-// Package samples shows people what a head is trained on: sequences of a file, with the
+// Package samples shows the sequences of a file that a head is trained on, with the
 // tokens that are in the loss.
 package samples
 
@@ -23,12 +23,13 @@ import (
 	"talf/preprocess"
 )
 
-// A Set is some sequences of a file, and what became of the others that were read.
+// A Set is a selection of sequences of a file, with the counts of others that were
+// dropped.
 type Set struct {
 	Kind    string         `json:"kind"` // "samples"
 	Path    string         `json:"path"`
 	Samples []Sample       `json:"samples"`
-	Dropped map[string]int `json:"dropped,omitempty"` // among what was read for them
+	Dropped map[string]int `json:"dropped,omitempty"` // among the sequences read
 }
 
 // A Sample is one sequence.
@@ -40,19 +41,19 @@ type Sample struct {
 	Tokens int     `json:"tokens"`
 	Loss   int     `json:"loss_tokens"`
 	Runs   []Run   `json:"runs"`
-	tokens []int32 // of Runs
+	tokens []int32 // tokens of Runs
 	loss   []bool  // likewise
-	drop   string  // why it is no row; "" if it is
+	drop   string  // why it is not a row; "" if it is
 }
 
-// A Run is text whose tokens are all in the loss, or all outside it.
+// A Run is text whose tokens are either all in the loss or all outside it.
 type Run struct {
 	Text string `json:"text"`
 	Loss bool   `json:"loss"`
 }
 
-// Pick takes n of the sequences of path: the first ones, or, with a seed that is not 0,
-// ones at random. tok, if not nil, is what they are shown with.
+// Pick takes n of the sequences of path: the first n or, if seed is not 0, n at random.
+// tok, if not nil, is used to show them as text.
 func Pick(ctx context.Context, path string, all iter.Seq2[Sample, error], tok *tokenizer.Tokenizer, n int, seed uint64) (*Set, error) {
 	s := &Set{Kind: "samples", Path: path, Samples: []Sample{}}
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -71,7 +72,8 @@ func Pick(ctx context.Context, path string, all iter.Seq2[Sample, error], tok *t
 			s.Dropped[x.drop]++
 			continue
 		}
-		// A reservoir: every sequence has the same chance, however many there are.
+		// Reservoir sampling: every sequence has the same chance, however many there
+		// are.
 		if seen++; len(s.Samples) < n {
 			s.Samples = append(s.Samples, x)
 		} else if i := rng.IntN(seen); i < n {
@@ -94,8 +96,8 @@ func Pick(ctx context.Context, path string, all iter.Seq2[Sample, error], tok *t
 	return s, nil
 }
 
-// Texts yields what preprocess would make of c's files. bad is told of what it leaves
-// out.
+// Texts yields the sequences that preprocess would make from c's files. bad is called
+// with input that is skipped.
 func Texts(ctx context.Context, c preprocess.Config, r preprocess.Reader, bad func(corpus.BadLine)) iter.Seq2[Sample, error] {
 	return func(yield func(Sample, error) bool) {
 		for x, err := range preprocess.Samples(ctx, c, r, bad) {
@@ -110,8 +112,8 @@ func Texts(ctx context.Context, c preprocess.Config, r preprocess.Reader, bad fu
 	}
 }
 
-// Reader returns what cutting text needs to know of the model in dir, of which the
-// tokenizer's files are enough. The template may be nil.
+// Reader returns the Reader for the model in dir, for which the tokenizer's files are
+// enough. The template may be nil.
 func Reader(dir string, tok *tokenizer.Tokenizer, template *chat.Template) (preprocess.Reader, error) {
 	r := preprocess.Reader{Tokenizer: tok, Chat: template, Vocab: tok.VocabSize(), EOS: -1}
 	if id, ok := tok.EOS(); ok {
@@ -164,7 +166,7 @@ func Shards(path string, tok *tokenizer.Tokenizer) iter.Seq2[Sample, error] {
 	}
 }
 
-// runs cuts a sequence where the loss begins and ends. Without a tokenizer its text
+// runs splits a sequence where the loss begins and ends. Without a tokenizer its text
 // is the token ids.
 func runs(tok *tokenizer.Tokenizer, tokens []int32, loss []bool) []Run {
 	var out []Run
@@ -195,9 +197,9 @@ func runs(tok *tokenizer.Tokenizer, tokens []int32, loss []bool) []Run {
 	return out
 }
 
-// Print writes the samples, with marks around what is in the loss.
+// Print writes the samples, with marks around the text that is in the loss.
 func (s *Set) Print(w io.Writer, begin, end string) {
-	printf := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) } // the caller's writer remembers
+	printf := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) } // the caller's writer keeps the error
 	for i := range s.Samples {
 		x := &s.Samples[i]
 		printf("%s: %d tokens, %d to learn", x.Place, x.Tokens, x.Loss)
@@ -228,8 +230,8 @@ func (s *Set) Print(w io.Writer, begin, end string) {
 	}
 }
 
-// visible replaces control characters, which would steer a terminal, by their pictures.
-// Line breaks and tabs stay.
+// visible replaces control characters, which would control a terminal, by Unicode's
+// control pictures. Line breaks and tabs stay.
 func visible(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

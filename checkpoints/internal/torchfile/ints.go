@@ -12,8 +12,8 @@ import (
 	"talf/model/safetensors"
 )
 
-// ReadInts returns the whole numbers that torch.save made the file at path of: a
-// list of them, or a tensor with one dimension.
+// ReadInts returns the integers in the file at path, written by torch.save from a list
+// of integers or a tensor with one dimension.
 func ReadInts(path string) (ids []int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -77,7 +77,7 @@ func ParseInts(r io.ReaderAt, size int64) ([]int64, error) {
 	return nil, errors.New("data.pkl: want a list of whole numbers or a tensor of them")
 }
 
-// WriteInts writes ids as torch.save would a list of them: torch.load reads it,
+// WriteInts writes ids as torch.save writes a list of integers. torch.load reads it,
 // also with weights_only.
 func WriteInts(w io.Writer, ids []int32) error {
 	p := []byte("\x80\x02](")

@@ -17,7 +17,7 @@ func TestNumbersComeBackAsTheyWere(t *testing.T) {
 		}
 		got, err := ParseInts(bytes.NewReader(b.Bytes()), int64(b.Len()))
 		if err != nil || !slices.EqualFunc(got, ids, func(a int64, b int32) bool { return a == int64(b) }) {
-			t.Errorf("%v came back as %v, %v", ids, got, err)
+			t.Errorf("%v was read as %v, %v", ids, got, err)
 		}
 	}
 }
@@ -34,13 +34,13 @@ func TestWhatIsNoListOfNumbersIsRefused(t *testing.T) {
 			t.Errorf("%q: %v, want %q in it", pickle, err, want)
 		}
 	}
-	// A dictionary of tensors is none either.
+	// A dictionary of tensors is not a list of integers.
 	var b bytes.Buffer
 	if err := Write(&b, safetensors.Tensor{Name: "x", DType: "I32", Shape: []int{1}, Data: make([]byte, 4)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ParseInts(bytes.NewReader(b.Bytes()), int64(b.Len())); err == nil {
-		t.Error("a dictionary was taken for a list")
+		t.Error("a dictionary was accepted as a list")
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// An operand is what follows an opcode.
+// An operand is the kind of data that follows an opcode.
 type operand byte
 
 const (
@@ -18,12 +18,12 @@ const (
 	len1           // a byte n, then n bytes
 	len4           // 4 bytes n, then n bytes
 	lines          // two lines: a module and a name in it
-	frame          // 8 bytes: how much follows, which is not skipped
-	number         // as len1, a whole number
+	frame          // 8 bytes: the length of what follows, which is not skipped
+	number         // an integer, as len1
 )
 
-// opcodes are those of the pickle protocols 2 to 5 that a dictionary of tensors is
-// made of (Python's pickletools lists them all).
+// opcodes are the opcodes of pickle protocols 2 to 5 that make up a dictionary of
+// tensors (Python's pickletools lists all opcodes).
 var opcodes = map[byte]operand{
 	'\x80': one, '.': none, '(': none, // PROTO, STOP, MARK
 	'c': lines, '\x93': none, 'R': none, 'b': none, 'Q': none, // GLOBAL, STACK_GLOBAL, REDUCE, BUILD, BINPERSID
@@ -36,9 +36,9 @@ var opcodes = map[byte]operand{
 	'\x95': frame,
 }
 
-// scan reads a pickle from end to end without doing what it says. Pickles have no
-// jumps: what is not in it is not done. After it no length in the pickle is larger
-// than the pickle.
+// scan reads a pickle from end to end without executing it. Pickles have no jumps, so
+// opcodes that are not in it cannot be executed. After a scan, no length in the pickle
+// is larger than the pickle.
 func scan(p []byte) error {
 	for at := 0; at < len(p); {
 		op, here := p[at], at
@@ -100,7 +100,7 @@ func scan(p []byte) error {
 	return fmt.Errorf("%d bytes without an end: truncated?", len(p))
 }
 
-// allowed refuses names other than those of tensors and dictionaries.
+// allowed refuses all names except those of tensors and dictionaries.
 func allowed(module, name string) error {
 	switch module {
 	case "collections":
@@ -119,7 +119,7 @@ func allowed(module, name string) error {
 	return fmt.Errorf("it asks for %q of module %q: refused, nothing but tensors is taken out of a pickle", clip(name), clip(module))
 }
 
-// clip keeps what a file says out of long error messages.
+// clip shortens text from a file for error messages.
 func clip(s string) string {
 	if len(s) > 80 {
 		return s[:80] + "…"

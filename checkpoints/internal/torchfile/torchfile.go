@@ -1,12 +1,12 @@
-// Package torchfile reads and writes what torch.save makes of a dictionary of
-// tensors, pytorch_model.bin: a zip archive with a pickle that names the tensors,
-// and their bytes beside it.
+// Package torchfile reads and writes dictionaries of tensors as torch.save does
+// (pytorch_model.bin): a zip archive with a pickle that names the tensors, and with
+// their bytes.
 //
-// A pickle is a program: loaded by Python it may do anything. Nothing of it is run
-// here. Its opcodes are first held against the few that a dictionary of tensors
-// needs, with every length in them checked (scan.go); then gopickle's machine, which
-// knows no Python, builds the dictionary from the four names that are let through
-// (unpickle.go). Whatever else a file asks for is refused by name.
+// A pickle is a program: loaded by Python, it may do anything. None of it is executed
+// here. First its opcodes are compared with the few that a dictionary of tensors needs,
+// and every length in them is checked (scan.go). Then gopickle's machine, which knows
+// no Python, builds the dictionary from the four names that are allowed (unpickle.go).
+// Anything else that a file asks for is refused by name.
 package torchfile
 
 import (
@@ -21,29 +21,27 @@ import (
 	"talf/model/safetensors"
 )
 
-// Limits keep a hostile file from taking more memory than its own size gives
-// reason for.
+// The limits keep a hostile file from taking memory out of proportion to its size.
 const (
-	maxPickle  = 1 << 20 // bytes of data.pkl: a tensor takes about 150
+	maxPickle  = 1 << 20 // bytes of data.pkl; a tensor takes about 150
 	maxEntries = 1 << 16
 	maxDims    = 8
 )
 
-// storages are the element types of torch's storage classes.
+// storages maps torch's storage classes to their element types.
 var storages = map[string]element{
 	"FloatStorage": {"F32", 4}, "HalfStorage": {"F16", 2}, "BFloat16Storage": {"BF16", 2}, "DoubleStorage": {"F64", 8},
 	"LongStorage": {"I64", 8}, "IntStorage": {"I32", 4}, "ShortStorage": {"I16", 2}, "CharStorage": {"I8", 1},
 	"ByteStorage": {"U8", 1}, "BoolStorage": {"BOOL", 1},
 }
 
-// An element is a type of numbers, and how many bytes one takes.
+// An element is a number type and its size in bytes.
 type element struct {
-	dtype string // as safetensors spells it
+	dtype string // as spelled in safetensors
 	size  int
 }
 
-// Read returns the tensors of the file at path, in the order of the file. They
-// are in memory.
+// Read returns the tensors of the file at path, in memory, in the order of the file.
 func Read(path string) (ts []safetensors.Tensor, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -76,8 +74,8 @@ type archive struct {
 	size    int64
 	prefix  string               // of all entries: "archive/"
 	entries map[string]*zip.File // by name without the prefix
-	loaded  map[string][]byte    // storages by their keys
-	held    int64                // bytes of these
+	loaded  map[string][]byte    // storages by key
+	held    int64                // bytes of the loaded storages
 }
 
 func open(r io.ReaderAt, size int64) (*archive, error) {
@@ -129,7 +127,7 @@ func open(r io.ReaderAt, size int64) (*archive, error) {
 	return a, nil
 }
 
-// bytes reads an entry, which torch never compresses, of at most so many bytes.
+// bytes reads an entry of at most the given size. torch never compresses entries.
 func (a *archive) bytes(name string, most int64) ([]byte, error) {
 	f := a.entries[name]
 	if f == nil {
@@ -147,7 +145,7 @@ func (a *archive) bytes(name string, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("entry %q has %d bytes, want at most %d", f.Name, n, most)
 	}
 	if at < 0 || uint64(a.size-min(at, a.size)) < n {
-		return nil, fmt.Errorf("entry %q ends behind the file: truncated?", f.Name)
+		return nil, fmt.Errorf("entry %q ends past the end of the file: truncated?", f.Name)
 	}
 	b := make([]byte, n)
 	if _, err := a.r.ReadAt(b, at); err != nil && !(errors.Is(err, io.EOF) && at+int64(n) == a.size) {
@@ -161,7 +159,7 @@ func (a *archive) storage(s *storage) ([]byte, error) {
 	b, ok := a.loaded[s.key]
 	if !ok {
 		var err error
-		// Entries of a sound archive do not share bytes.
+		// Entries of a valid archive do not share bytes.
 		if b, err = a.bytes("data/"+s.key, a.size-a.held); err != nil {
 			return nil, err
 		}
@@ -173,7 +171,7 @@ func (a *archive) storage(s *storage) ([]byte, error) {
 	return b, nil
 }
 
-// tensors reads the dictionary and what it refers to.
+// tensors reads the dictionary and the storages that it refers to.
 func (a *archive) tensors(size int64) ([]safetensors.Tensor, error) {
 	p, err := a.bytes("data.pkl", maxPickle)
 	if err != nil {
@@ -183,8 +181,8 @@ func (a *archive) tensors(size int64) ([]safetensors.Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data.pkl: %w", err)
 	}
-	// Tensors may share a storage, as tied matrices do, but not make more of a file
-	// than twice what it holds.
+	// Tensors may share a storage, as tied matrices do, but together they may not be
+	// larger than twice the file.
 	var total int64
 	for _, t := range all {
 		total += int64(t.len() * t.from.el.size)

@@ -49,7 +49,7 @@ func TestReadsWhatPyTorchSaved(t *testing.T) {
 	}
 }
 
-// The command of hostile.bin is harmless, and would not be run if it were not.
+// The command in hostile.bin is harmless, and would not be run in any case.
 func TestWhatIsNoDictionaryOfTensorsIsRefusedByName(t *testing.T) {
 	for file, want := range map[string]string{
 		"hostile.bin": `"system" of module "posix"`,
@@ -71,7 +71,7 @@ func TestATruncatedFileIsRefusedWhereverItEnds(t *testing.T) {
 	}
 	for n := range whole {
 		if _, err := Parse("x", bytes.NewReader(whole[:n]), int64(n)); err == nil {
-			t.Fatalf("%d of %d bytes were taken for a whole file", n, len(whole))
+			t.Fatalf("%d of %d bytes were accepted as a whole file", n, len(whole))
 		}
 	}
 }
@@ -118,7 +118,7 @@ func TestWhatIsWrittenIsReadAndAligned(t *testing.T) {
 	}
 }
 
-// file makes an archive around a pickle.
+// file returns an archive with a pickle.
 func file(t testing.TB, pickle string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -138,7 +138,7 @@ func file(t testing.TB, pickle string) []byte {
 	return b.Bytes()
 }
 
-// tensorOf is the pickle of one tensor over a storage of 16 floats.
+// tensorOf returns the pickle of one tensor over a storage of 16 floats.
 func tensorOf(offset byte, shape, stride string) string {
 	return "\x80\x02}X\x01\x00\x00\x00wctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x10tQK" +
 		string([]byte{offset}) + shape + stride + "\x89}tRs."
@@ -147,7 +147,7 @@ func tensorOf(offset byte, shape, stride string) string {
 func TestHostilePicklesAreRefused(t *testing.T) {
 	ok := tensorOf(0, "K\x04K\x04\x86", "K\x04K\x01\x86")
 	if ts, err := Parse("x", bytes.NewReader(file(t, ok)), int64(len(file(t, ok)))); err != nil || len(ts) != 1 {
-		t.Fatalf("the sound pickle: %v, %v", ts, err)
+		t.Fatalf("the valid pickle: %v, %v", ts, err)
 	}
 	for name, c := range map[string]struct{ pickle, want string }{
 		"a command":                 {"cos\nsystem\n(X\x02\x00\x00\x00lstR.", `"system" of module "os"`},
@@ -196,8 +196,8 @@ func TestManyViewsOfOneStorageAreNotMultiplied(t *testing.T) {
 		p.WriteString(strings.Replace(x, "X\x01\x00\x00\x00w", "X\x04\x00\x00\x00"+string([]byte{'a' + byte(i/676%26), 'a' + byte(i/26%26), 'a' + byte(i%26), 'w'}), 1))
 	}
 	p.WriteString("u.")
-	// The pickle is as large as the views; a small storage read so often is not the
-	// danger, a large one is: shrink what the file may hold to see the limit.
+	// The pickle grows with the number of views, so only views of a large storage are
+	// dangerous. To test the limit, shrink the size that the file claims.
 	b := file(t, p.String())
 	a, err := open(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
@@ -208,8 +208,8 @@ func TestManyViewsOfOneStorageAreNotMultiplied(t *testing.T) {
 	}
 }
 
-// Entries of a zip archive may name the same bytes: a thousand storages that are one
-// and the same must not become a thousand times the file in memory.
+// Entries of a zip archive may refer to the same bytes. A thousand storages with the
+// same bytes must not take a thousand times the file's size in memory.
 func TestStoragesThatShareTheirBytesAreRefused(t *testing.T) {
 	one := safetensors.F32("0", make([]float32, 1000), 1000)
 	var all, stored []safetensors.Tensor
@@ -226,15 +226,16 @@ func TestStoragesThatShareTheirBytesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of every tensor the first element: together they are no more than the file.
+	// Only the first element of every tensor: together they are no larger than the
+	// file.
 	p = bytes.ReplaceAll(p, []byte("(J\xe8\x03\x00\x00t(J"), []byte("(J\x01\x00\x00\x00t(J"))
 	var b bytes.Buffer
 	if err := archiveOf(&b, p, stored...); err != nil {
 		t.Fatal(err)
 	}
 	raw := b.Bytes()
-	// Storages 1 to 8 get the size and the place of storage 0. The directory at the
-	// end has 46 bytes before a name: sizes at 20 and 24, the place at 42.
+	// Storages 1 to 8 get the size and the offset of storage 0. In the directory at the
+	// end, a name follows 46 bytes, with sizes at 20 and 24 and the offset at 42.
 	entry := func(i int) []byte {
 		at := bytes.LastIndex(raw, []byte("archive/data/"+string(rune('0'+i))))
 		return raw[at-46 : at]
@@ -274,8 +275,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// The machine behind the scan is fed what the scan lets through: nothing of it may
-// panic, or take more memory than the pickle gives reason for.
+// The machine after the scan gets everything that the scan accepts. It must not panic
+// or take memory out of proportion to the pickle.
 func FuzzUnpickle(f *testing.F) {
 	p, err := pickled(sample())
 	if err != nil {

@@ -34,7 +34,7 @@ func (t *tensor) len() int {
 	return n
 }
 
-// gather returns the elements of t, whose storage's bytes are b, row by row.
+// gather returns the elements of t row by row; b is the bytes of t's storage.
 func (t *tensor) gather(b []byte) []byte {
 	size, n := t.from.el.size, t.len()
 	want, contiguous := 1, true
@@ -66,14 +66,14 @@ func (t *tensor) gather(b []byte) []byte {
 	return out
 }
 
-// load returns what a pickle describes, once it is known to ask for nothing but
+// load returns the value that a pickle describes, after checking that it contains only
 // tensors, dictionaries, lists and numbers.
 func load(p []byte) (v any, err error) {
 	if err := scan(p); err != nil {
 		return nil, err
 	}
-	// gopickle trusts its input: a dictionary of odd length or a key that cannot
-	// be one makes it panic.
+	// gopickle trusts its input: it panics on a dictionary of odd length or an invalid
+	// key.
 	defer func() {
 		if r := recover(); r != nil {
 			v, err = nil, errors.New(clip(fmt.Sprintf("not a pickle: %v", r)))
@@ -133,7 +133,7 @@ func unpickle(p []byte) (ts []*tensor, err error) {
 	return ts, nil
 }
 
-// findClass gives the names that allowed lets through a meaning.
+// findClass returns the meaning of the names that allowed accepts.
 func findClass(module, name string) (any, error) {
 	if err := allowed(module, name); err != nil {
 		return nil, err
@@ -147,8 +147,8 @@ func findClass(module, name string) (any, error) {
 	return storages[name], nil
 }
 
-// persistent returns the storage that an id names: ("storage", class, key, device,
-// elements).
+// persistent returns the storage that a persistent id refers to: ("storage", class,
+// key, device, elements).
 func persistent(id any) (any, error) {
 	t, ok := id.(*types.Tuple)
 	if !ok || t.Len() != 5 || t.Get(0) != "storage" {
@@ -163,7 +163,7 @@ func persistent(id any) (any, error) {
 	return &storage{key: key, el: el, n: n}, nil
 }
 
-// rebuild is torch._utils._rebuild_tensor_v2.
+// rebuild implements torch._utils._rebuild_tensor_v2.
 type rebuild struct{}
 
 // Call makes a tensor of (storage, offset, shape, strides, requires_grad, hooks).
@@ -205,7 +205,8 @@ func (rebuild) Call(args ...any) (any, error) {
 	return t, nil
 }
 
-// parameter is torch._utils._rebuild_parameter: a tensor is its first argument.
+// parameter implements torch._utils._rebuild_parameter, whose first argument is a
+// tensor.
 type parameter struct{}
 
 func (parameter) Call(args ...any) (any, error) {
@@ -217,7 +218,7 @@ func (parameter) Call(args ...any) (any, error) {
 	return nil, errors.New("a parameter that is no tensor")
 }
 
-// ints returns the whole numbers of a tuple, none negative and few.
+// ints returns the integers of a tuple, which must be few and not negative.
 func ints(v any) ([]int, bool) {
 	t, ok := v.(*types.Tuple)
 	if !ok || t.Len() > maxDims {

@@ -10,7 +10,7 @@ import (
 	"talf/model/safetensors"
 )
 
-// Write writes tensors as torch.save would a state_dict: torch.load reads it, also
+// Write writes tensors as torch.save writes a state_dict. torch.load reads it, also
 // with weights_only. Equal input gives equal bytes.
 func Write(w io.Writer, tensors ...safetensors.Tensor) error {
 	p, err := pickled(tensors)
@@ -25,12 +25,12 @@ func archiveOf(w io.Writer, pickle []byte, tensors ...safetensors.Tensor) error 
 	c := &counter{w: w}
 	z := zip.NewWriter(c)
 	put := func(name string, data []byte) error {
-		// torch begins every entry at a multiple of 64 bytes, so that it can be mapped.
+		// torch starts every entry at a multiple of 64 bytes, so that it can be mapped.
 		name = "archive/" + name
 		if err := z.Flush(); err != nil {
 			return err
 		}
-		const fixed = 30 + 4 // of a local header, and of the extra field that fills it up
+		const fixed = 30 + 4 // sizes of a local header and of the extra field that pads it
 		fill := (64 - (int(c.n)+fixed+len(name))%64) % 64
 		extra := binary.LittleEndian.AppendUint16([]byte("FB"), uint16(fill))
 		h := &zip.FileHeader{
@@ -76,7 +76,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// pickled is data.pkl: an OrderedDict of tensors, in protocol 2.
+// pickled returns data.pkl: an OrderedDict of tensors, in protocol 2.
 func pickled(tensors []safetensors.Tensor) ([]byte, error) {
 	p := []byte("\x80\x02ccollections\nOrderedDict\n)R(")
 	str := func(s string) { p = append(binary.LittleEndian.AppendUint32(append(p, 'X'), uint32(len(s))), s...) }
