@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
 
+	"talf/model/chat"
 	"talf/model/tokenizer"
 )
 
@@ -32,6 +34,59 @@ func TestEachLineReportsFaults(t *testing.T) {
 		}
 	}()
 	_, _ = Each(t.Context(), "input", strings.NewReader("a\nbug\n"), &out, 2, echo) // does not return
+}
+
+func TestLines(t *testing.T) {
+	tok, err := tokenizer.Load("../../internal/demo/target")
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := func(source string) *chat.Template {
+		c, err := chat.Parse("test", source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	marked := template("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+	ids, err := tok.Encode("a <b>", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := strings.ReplaceAll(fmt.Sprint(ids), " ", ",")
+	for _, c := range []struct {
+		f        Func
+		in, want string
+		failed   bool
+		err      string
+	}{
+		{Encode(tok, false), `{"text":"a <b>"}`, `{"ids":` + list + `}`, false, ""},
+		{Encode(tok, false), `{"text":""}`, `{"ids":[]}`, false, ""},
+		{Encode(tok, false), `{"texts":""}`, "", false, "no text"},
+		{Encode(tok, false), `{"text":3}`, "", false, "text is a number, want a text"},
+		{Encode(tok, false), `null`, "", false, "want an object"},
+		{Encode(tok, false), `{"text":"\ud83d"}`, "", false, "surrogate"},
+		{Decode(tok, false), `{"ids":` + list + `}`, `{"text":"a <b>"}`, false, ""},
+		{Decode(tok, false), `{"ids":[1,-1]}`, "", false, "ids[1] is -1"},
+		{Decode(tok, false), `{}`, "", false, "no ids"},
+		{Render(t.Context(), marked, nil), `{"messages":[{"role":"user","content":"<q>"},{"role":"assistant","content":"yes"}]}`, `{"text":"user: <q>\nassistant: yes\n","spans":[[10,25]]}`, false, ""},
+		{Render(t.Context(), marked, nil), `{"messages":[{"role":"user","content":"q"}]}`, `{"text":"user: q\n","spans":[]}`, false, ""},
+		{Render(t.Context(), template("a <b>"), tok), `{"messages":[{"role":"user","content":"q"}]}`, `{"text":"a <b>","ids":` + list + `,"spans":[]}`, false, ""},
+		{Render(t.Context(), template("{{ raise_exception('not me') }}"), nil), `{"messages":[{"role":"user","content":"q"}]}`, `{"error":"TemplateError: not me"}`, true, ""},
+		{Render(t.Context(), marked, nil), `[]`, `{"error":"line 7: `, true, ""},
+	} {
+		got, failed, err := c.f([]byte("before "), []byte(c.in), 7)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: error %v, want %q", c.in, err, c.err)
+			}
+			continue
+		}
+		text, ok := strings.CutPrefix(string(got), "before ")
+		if err != nil || failed != c.failed || !ok || !strings.HasPrefix(text, c.want) || !failed && text != c.want {
+			t.Errorf("%s: %s, failed %v, %v, want %s", c.in, got, failed, err, c.want)
+		}
+	}
 }
 
 type brokenWriter struct{}
