@@ -57,10 +57,16 @@ func TestDialoguesAreAnsweredTurnByTurn(t *testing.T) {
 			[]string{"r"},
 			[]string{"[ua][a(f)][tr]>"},
 		},
-		"nobody asks": {chat.NewDialogue(template, transcript(t, `{"messages":[{"role":"system","content":"s"}]}`)), nil, nil},
-		"plain text":  {chat.NewPlainDialogue("a", "b"), []string{"a", "b"}, []string{"User: a\nAssistant:", "User: a\nAssistant:! \nUser: b\nAssistant:"}},
-		"bare text":   {chat.NewText("a", "b"), []string{"a", "b"}, []string{"a", "a! b"}},
-		"nothing":     {chat.NewText(), nil, nil},
+		"all of an answer is replaced": {
+			chat.NewDialogue(template, transcript(t, `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"old"},{"role":"assistant","content":"older"},{"role":"user","content":"b"}]}`)),
+			[]string{"a", "b"},
+			[]string{"[ua]>", "[ua][a! ][ub]>"},
+		},
+		"a developer asks nothing": {chat.NewDialogue(template, transcript(t, `{"messages":[{"role":"developer","content":"s"}]}`)), nil, nil},
+		"nobody asks":              {chat.NewDialogue(template, transcript(t, `{"messages":[{"role":"system","content":"s"}]}`)), nil, nil},
+		"plain text":               {chat.NewPlainDialogue("a", "b"), []string{"a", "b"}, []string{"User: a\nAssistant:", "User: a\nAssistant:! \nUser: b\nAssistant:"}},
+		"bare text":                {chat.NewText("a", "b"), []string{"a", "b"}, []string{"a", "a! b"}},
+		"nothing":                  {chat.NewText(), nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked, prompts := turns(t, c.d)

@@ -40,6 +40,7 @@ func TestTextsToContinueHaveTheirBeginningOnceAndNoEnd(t *testing.T) {
 		"an end":                      {around{after: []int32{257}}, "a", []int32{'a'}},
 		"the text has its beginning":  {around{before: []int32{256}, after: []int32{257}}, "<s>a", []int32{256, 'a'}},
 		"the text has it twice":       {around{before: []int32{256}}, "<s><s>a", []int32{256, 256, 'a'}},
+		"the text is its beginning":   {around{before: []int32{256}}, "<s>", []int32{256}},
 		"an empty text":               {around{before: []int32{256}, after: []int32{257}}, "", []int32{256}},
 		"a beginning that is not one": {around{}, "<s>a", []int32{256, 'a'}},
 	} {
