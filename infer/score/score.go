@@ -19,6 +19,8 @@ import (
 type Input struct {
 	IDs  []int32 `json:"ids"`
 	Tree *Tree   `json:"tree"` // nil: none
+	// Place says where Read found it: "standard input, line 3".
+	Place string `json:"-"`
 }
 
 // A Tree lists the nodes that follow a sequence, parents before their children.

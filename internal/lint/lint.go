@@ -55,6 +55,7 @@ var Rules = []Rule{
 	{"infer/draft/search", []string{"tree"}},
 	{"infer/draft/shape", []string{"tree"}},
 	{"infer/prefix", []string{"model"}},
+	{"infer/score", []string{"internal/jsonl", "model/...", "tree"}},
 	{"infer/decode", []string{"checkpoints", "infer/...", "internal/jsonl", "model/..."}},
 	{"infer/prompts", []string{"data/corpus", "infer/decode", "model/chat"}},
 	{"infer/bench", []string{"infer", "infer/bench/rounds", "infer/decode", "infer/draft/...", "infer/verify", "internal/jsonl", "internal/plot", "internal/slab", "internal/table", "model/sample"}},

@@ -1,11 +1,7 @@
 package command
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
@@ -15,7 +11,6 @@ import (
 	"talf/infer/score"
 	"talf/internal/cli"
 	"talf/internal/durable"
-	"talf/internal/jsonl"
 	"talf/model/head"
 )
 
@@ -66,25 +61,21 @@ in float32,
 
 // score reads its input and writes the tensors, whole or not at all.
 func (a *app) score(ctx context.Context, o *scoreOptions) error {
-	type input struct {
-		all   []score.Input
-		lines []int // their numbers in standard input, from 1
-	}
-	in, err := cli.Wait(ctx, func() (in input, err error) {
-		in.all, in.lines, err = readScoreLines(a.in)
-		return in, err
-	})
+	in, err := cli.Wait(ctx, func() ([]score.Input, error) { return score.Read("standard input", a.in) })
 	if err != nil {
 		return err
+	}
+	if len(in) == 0 {
+		return usagef("standard input is empty: want one JSON object a line")
 	}
 	m, closeModel, err := openModelAs(a.log, o.model, &o.machine)
 	if err != nil {
 		return err
 	}
 	defer closeModel()
-	for i := range in.all {
-		if err := in.all[i].Fits(m.Spec()); err != nil {
-			return fmt.Errorf("standard input, line %d: %w", in.lines[i], err)
+	for i := range in {
+		if err := in[i].Fits(m.Spec()); err != nil {
+			return fmt.Errorf("%s: %w", in[i].Place, err)
 		}
 	}
 	var h *head.Head
@@ -97,38 +88,6 @@ func (a *app) score(ctx context.Context, o *scoreOptions) error {
 	bar := a.progress("score", "lines")
 	defer bar.End()
 	return durable.Write(o.out, func(w io.Writer) error {
-		return score.Write(ctx, w, m, h, in.all, func(n int) { bar.Set(int64(n+1), int64(len(in.all)), "") })
+		return score.Write(ctx, w, m, h, in, func(n int) { bar.Set(int64(n+1), int64(len(in)), "") })
 	})
-}
-
-// readScoreLines reads the inputs and the numbers of their lines.
-func readScoreLines(r io.Reader) (all []score.Input, lines []int, err error) {
-	s := bufio.NewScanner(r)
-	s.Buffer(nil, 64<<20)
-	for n := 1; s.Scan(); n++ {
-		if len(bytes.TrimSpace(s.Bytes())) == 0 {
-			continue
-		}
-		var in score.Input
-		d := json.NewDecoder(bytes.NewReader(s.Bytes()))
-		d.DisallowUnknownFields()
-		if err = d.Decode(&in); err != nil {
-			err = jsonl.Plain(err)
-		} else if _, more := d.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("text after the JSON object")
-		} else {
-			err = in.Validate()
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("standard input, line %d: %w", n, err)
-		}
-		all, lines = append(all, in), append(lines, n)
-	}
-	if err := s.Err(); err != nil {
-		return nil, nil, fmt.Errorf("standard input: %w", err)
-	}
-	if len(all) == 0 {
-		return nil, nil, usagef("standard input is empty: want one JSON object a line")
-	}
-	return all, lines, nil
 }

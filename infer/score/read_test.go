@@ -1,0 +1,48 @@
+package score
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestInputsAreReadWithTheirPlaces(t *testing.T) {
+	got, err := Read("f", strings.NewReader("{\"ids\":[1,2]}\n\n  \n{\"ids\":[3],\"tree\":{\"parents\":[-1,0],\"tokens\":[4,5]}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Input{
+		{IDs: []int32{1, 2}, Place: "f, line 1"},
+		{IDs: []int32{3}, Tree: &Tree{Parents: []int{-1, 0}, Tokens: []int32{4, 5}}, Place: "f, line 4"},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if none, err := Read("f", strings.NewReader("\n\n")); err != nil || none != nil {
+		t.Errorf("blank lines: %v, %v", none, err)
+	}
+}
+
+func TestBadLinesAreNamed(t *testing.T) {
+	for name, c := range map[string]struct{ in, want string }{
+		"not JSON":           {"{\"ids\":[1]}\nhello\n", "f, line 2: "},
+		"an unknown field":   {`{"idz":[1]}`, `f, line 1: json: unknown field "idz"`},
+		"a field of ours":    {`{"ids":[1],"Place":"x"}`, `f, line 1: json: unknown field "Place"`},
+		"no ids":             {"\n" + `{"ids":[]}`, "f, line 2: ids is empty"},
+		"parent after child": {`{"ids":[1],"tree":{"parents":[0],"tokens":[1]}}`, "f, line 1: tree.parents[0]"},
+		"text after it":      {`{"ids":[1]} and more`, "f, line 1: text after the JSON object"},
+		"two on a line":      {`{"ids":[1]}{"ids":[2]}`, "f, line 1: text after the JSON object"},
+		"a fraction":         {`{"ids":[1.5]}`, "f, line 1: ids is a number 1.5, want a whole number"},
+	} {
+		if _, err := Read("f", strings.NewReader(c.in)); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	broken := errors.New("broken")
+	if _, err := Read("f", iotest.ErrReader(broken)); !errors.Is(err, broken) || err.Error() != "f: broken" {
+		t.Errorf("a reader that fails: %v", err)
+	}
+}
