@@ -132,6 +132,12 @@ func Reader(dir string, tok *tokenizer.Tokenizer, template *chat.Template) (prep
 	return r, nil
 }
 
+// AreShards reports whether path holds Parquet shards: a set or one of its files.
+func AreShards(path string) bool {
+	_, err := os.Stat(filepath.Join(path, data.ManifestName))
+	return err == nil || strings.HasSuffix(path, ".parquet")
+}
+
 // Shards yields the rows of Parquet shards. Without a tokenizer they are shown as ids.
 func Shards(path string, tok *tokenizer.Tokenizer) iter.Seq2[Sample, error] {
 	return func(yield func(Sample, error) bool) {

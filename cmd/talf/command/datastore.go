@@ -17,6 +17,7 @@ import (
 	"talf/internal/inspect"
 	"talf/model/tokenizer"
 	"talf/preprocess"
+	"talf/preprocess/samples"
 )
 
 func newDatastore(a *app) *cobra.Command {
@@ -99,25 +100,14 @@ func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir strin
 	}
 	bar := a.progress("datastore", "tokens")
 	defer bar.End()
-	bad, documents := 0, 0
-	dropped := map[string]int{}
-	for s, err := range preprocess.Samples(ctx, c, r, func(l corpus.BadLine) { a.badLine(&bad, l) }) {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return nil, templateHint(err)
-		}
-		if s.Drop != "" {
-			dropped[s.Drop]++
-			continue
-		}
-		if err := b.Add(s.Tokens); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", s.File, s.Line, err)
-		}
-		if documents++; documents%256 == 0 {
+	bad := 0
+	dropped, err := samples.Fill(ctx, c, r, b, func(l corpus.BadLine) { a.badLine(&bad, l) }, func(documents int) {
+		if documents%256 == 0 {
 			bar.Set(int64(b.Info().Tokens), 0, fmt.Sprintf("%d documents", documents))
 		}
+	})
+	if err != nil {
+		return nil, templateHint(err)
 	}
 	if bad > 0 {
 		a.log.Warn("lines that could not be used", "count", bad)

@@ -4,14 +4,11 @@ import (
 	"context"
 	"iter"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
-	"talf/data"
 	"talf/data/corpus"
 	"talf/internal/cli"
 	"talf/internal/inspect"
@@ -132,10 +129,9 @@ func (o *inspection) inspect(ctx context.Context, a *app, path string) (*samples
 			return nil, err
 		}
 	}
-	_, err := os.Stat(filepath.Join(path, data.ManifestName))
 	var all iter.Seq2[samples.Sample, error]
 	switch {
-	case err == nil || strings.HasSuffix(path, ".parquet"):
+	case samples.AreShards(path):
 		all = samples.Shards(path, tok)
 	case tok == nil:
 		return nil, usagef("missing --model: how %s is cut depends on a tokenizer", path)

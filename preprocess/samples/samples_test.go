@@ -1,0 +1,90 @@
+package samples
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/data/corpus"
+	"talf/internal/demo"
+	"talf/model/tokenizer"
+	"talf/preprocess"
+)
+
+// texts writes lines to a file and returns what reading it takes.
+func texts(t *testing.T, lines ...string) (preprocess.Config, preprocess.Reader) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := demo.UnpackTokenizer(dir); err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Reader(dir, tok, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := preprocess.Default()
+	c.Files = []string{filepath.Join(dir, "in.jsonl")}
+	if err := os.WriteFile(c.Files[0], []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return c, r
+}
+
+// An index keeps documents; full is its error for one more than room.
+type index struct {
+	documents [][]int32
+	room      int
+}
+
+var errFull = errors.New("full")
+
+func (x *index) Add(tokens []int32) error {
+	if len(x.documents) == x.room {
+		return errFull
+	}
+	x.documents = append(x.documents, slices.Clone(tokens))
+	return nil
+}
+
+func TestAnIndexIsFilledWithWhatPreprocessMakes(t *testing.T) {
+	c, r := texts(t, `{"text":"Once upon a time"}`, `{"neither":1}`, `{"text":""}`, `{"text":"there was a cat."}`)
+	bad := 0
+	var done []int
+	x := &index{room: 2}
+	dropped, err := Fill(t.Context(), c, r, x, func(corpus.BadLine) { bad++ }, func(n int) { done = append(done, n) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(x.documents) != 2 || !slices.Equal(done, []int{1, 2}) {
+		t.Fatalf("%d documents, told of %v", len(x.documents), done)
+	}
+	for i, want := range []string{"Once upon a time", "there was a cat."} {
+		if got := r.Tokenizer.(*tokenizer.Tokenizer).Decode(x.documents[i], true); got != want {
+			t.Errorf("document %d is %q, want %q", i, got, want)
+		}
+	}
+	n := bad
+	for _, k := range dropped {
+		n += k
+	}
+	if n != 2 {
+		t.Errorf("%v dropped and %d bad lines, want 2 in all", dropped, bad)
+	}
+
+	if _, err := Fill(t.Context(), c, r, &index{room: 1}, func(corpus.BadLine) {}, func(int) {}); !errors.Is(err, errFull) || !strings.Contains(err.Error(), "in.jsonl:4: ") {
+		t.Errorf("a full index: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	x = &index{room: 2}
+	if _, err := Fill(ctx, c, r, x, func(corpus.BadLine) {}, func(int) { cancel() }); !errors.Is(err, context.Canceled) || len(x.documents) != 1 {
+		t.Errorf("cancelled after a document: %d documents, %v", len(x.documents), err)
+	}
+}
