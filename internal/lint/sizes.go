@@ -36,7 +36,7 @@ var LargePackages = map[string]string{
 // Ratchet holds files, packages and cmd/talf itself that are above their bound
 // for now, with the size that they may not exceed. Entries only shrink or go.
 var Ratchet = map[string]int{
-	"cmd/talf": 4447,
+	"cmd/talf": 4323,
 }
 
 // Oversized returns one sentence for each file, package or command directory

@@ -93,7 +93,7 @@ Losses: ` + lossNames() + `.`,
   talf train --kind lm --model config-dir --data text.jsonl --steps 5000 --out small --export small/model`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.config != "" {
-				if err := readConfig(cmd.Flags(), o.config); err != nil {
+				if err := trainFile().Read(cmd.Flags(), o.config); err != nil {
 					return err
 				}
 			}
@@ -101,7 +101,7 @@ Losses: ` + lossNames() + `.`,
 				return err
 			}
 			if o.print {
-				return printConfig(a.out, cmd.Flags())
+				return o.printConfig(a.out, cmd.Flags())
 			}
 			res, first, err := a.trainOnRanks(cmd.Context(), &o)
 			if err != nil || !first {

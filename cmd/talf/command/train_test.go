@@ -67,22 +67,6 @@ func TestBadConfigurationFilesAreRefusedByLine(t *testing.T) {
 	talftest.Run(t, "", "train", "--config", filepath.Join(t.TempDir(), "none.yaml")).Refuses(t, ExitFailure, "none.yaml")
 }
 
-func FuzzReadConfig(f *testing.F) {
-	for _, s := range []string{"", "steps: 1", "data: [a, b]", "x: &a [*a]", "lr: !!float .nan", "? [a]\n: b", "&a lr: 1\n*a : 2"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		file := filepath.Join(t.TempDir(), "run.yaml")
-		if err := os.WriteFile(file, []byte(s), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		err := readConfig(newTrain(&app{}).Flags(), file)
-		if err != nil && !strings.Contains(err.Error(), "run.yaml") {
-			t.Errorf("%q: %v does not name the file", s, err)
-		}
-	})
-}
-
 // A run in stages on two sets, from a configuration file: what is printed, kept,
 // logged and drawn.
 func TestTrainingInStagesThroughTheCommandLine(t *testing.T) {
