@@ -50,11 +50,10 @@ func TestSizeBoundsBite(t *testing.T) {
 	if d := cmp.Diff(want, lint.Oversized(files)); d != "" {
 		t.Errorf("oversized (-want +got):\n%s", d)
 	}
-	limit := max(lint.MaxCommand, lint.Ratchet["cmd/talf"])
-	for i := range 1 + limit/lint.MaxCommandFile {
+	for i := range 1 + lint.MaxCommand/lint.MaxCommandFile {
 		files = append(files, lint.Source{Path: "cmd/talf/command/" + strings.Repeat("x", i+1) + ".go", Lines: lint.MaxCommandFile})
 	}
 	if got := lint.Oversized(files); len(got) != len(want)+1 || !strings.HasPrefix(got[0], "cmd/talf has ") {
-		t.Errorf("%d command files are not too many: %q", limit/lint.MaxCommandFile, got)
+		t.Errorf("%d command files are not too many: %q", lint.MaxCommand/lint.MaxCommandFile, got)
 	}
 }
