@@ -105,3 +105,12 @@ func TestExamine(t *testing.T) {
 		}
 	}
 }
+
+func TestActivationsHaveEightOrSixteenBits(t *testing.T) {
+	for in, ok := range map[string]bool{"8": true, "16": true, "": false, "32": false, "08": false} {
+		var b ActBits
+		if err := b.Set(in); (err == nil) != ok || ok && b.String() != in {
+			t.Errorf("%q: %v, %v", in, &b, err)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -214,6 +215,27 @@ func (n Name) info() *Info {
 	}
 	if r := k.report(); ordinal < len(r.Devices) {
 		return &r.Devices[ordinal]
+	}
+	return nil
+}
+
+// ActBits is the number of bits of the activations that q8 weights are multiplied by: 8
+// or 16. It is the value of a command's flag.
+type ActBits int
+
+// Type names the kind of value for the help of a flag.
+func (b *ActBits) Type() string   { return "bits" }
+func (b *ActBits) String() string { return strconv.Itoa(int(*b)) }
+
+// Set reads a number of bits.
+func (b *ActBits) Set(s string) error {
+	switch s {
+	case "8":
+		*b = 8
+	case "16":
+		*b = 16
+	default:
+		return errors.New("want 8 or 16")
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ var Rules = []Rule{
 	{"data/corpus", []string{"model/chat"}},
 	{"model/head", []string{"compute", "internal/durable", "model/..."}},
 	{"model/quantize", []string{"compute", "compute/cpu/kern", "internal/durable", "model/..."}},
-	{"checkpoints/...", []string{"internal/durable", "internal/spec", "internal/units", "model/..."}},
+	{"checkpoints/...", []string{"compute", "internal/durable", "internal/spec", "internal/units", "model/..."}},
 	{"preprocess/...", []string{"compute", "data/...", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
 	{"preprocess/regenerate", []string{"infer", "infer/decode", "model", "model/sample", "preprocess"}},
 	{"train/...", []string{"checkpoints", "compute", "data/...", "internal/durable", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "model/...", "tree"}},

@@ -170,7 +170,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*paper.Report, error)
 	}
 	out := &paper.Report{
 		Report: report, Device: r.Model.Device().Name(), DType: r.Model.Options().DType.String(),
-		ChatTemplate: r.Chats, Layers: o.decode.machine.layers, Interrupted: err != nil,
+		ChatTemplate: r.Chats, Layers: o.decode.machine.Layers, Interrupted: err != nil,
 	}
 	out.Lay(exhibits, kit)
 	if o.ranks > 0 && err == nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"talf/checkpoints"
 	"talf/compute"
 	"talf/infer/bench/micro"
 	"talf/internal/cli"
@@ -65,7 +66,7 @@ weights of a given shape: ` + shapeNames() + `.`,
 	cli.CountVar(f, &o.passes.Prompt, "prompt", 0, "also measure a prompt of this many tokens, with the logits of the last one (0: none)")
 	f.IntVar(&o.passes.Reps, "reps", o.passes.Reps, "how often every type and size is measured")
 	threadsVar(f, &o.machine.threads)
-	cli.CountVar(f, &o.machine.layers, "layers", 0, "deepen --model to this many layers (0: as it is)")
+	cli.CountVar(f, &o.machine.Layers, "layers", 0, "deepen --model to this many layers (0: as it is)")
 	o.machine.precision(f)
 	o.printing.flags(f)
 	return c
@@ -101,9 +102,9 @@ func (o *passOptions) run(ctx context.Context, types []compute.DType) (*micro.Re
 
 // open loads the model, or random weights of the shape.
 func (o *passOptions) open(dev compute.Device, dt compute.DType) (*model.Model, error) {
-	o.machine.dtype = dtypeFlag(dt)
+	o.machine.DType = checkpoints.DType(dt)
 	if o.dir != "" {
-		path, err := findModel(o.dir)
+		path, err := checkpoints.FindModel(o.dir)
 		if err != nil {
 			return nil, err
 		}
@@ -115,7 +116,7 @@ func (o *passOptions) open(dev compute.Device, dt compute.DType) (*model.Model, 
 	}
 	spec := s.Spec()
 	set := synth.RandomWeights(spec, 1)
-	return model.New(spec, set, dev, o.machine.modelOptions(set, dev))
+	return model.New(spec, set, dev, o.machine.Options(set, dev))
 }
 
 func shapeNames() string {

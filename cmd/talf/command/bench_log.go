@@ -10,7 +10,7 @@ import (
 
 // settings identifies what all measurements of a log share.
 func (o *benchOptions) settings(r *rig.Rig) (string, error) {
-	rest := []any{o.decode.machine.actBits, o.decode.machine.layers, o.heads, o.drafts, o.decode.IgnoreEOS, o.warmup}
+	rest := []any{o.decode.machine.actBits, o.decode.machine.Layers, o.heads, o.drafts, o.decode.IgnoreEOS, o.warmup}
 	if o.parts { // measurements without them do not serve this run
 		rest = append(rest, "parts")
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"talf/checkpoints"
 	"talf/compute"
 	"talf/internal/durable"
 )
@@ -50,9 +51,9 @@ func dtypesVar(f *pflag.FlagSet, dtypes *[]string) {
 func parseDTypes(names []string) ([]compute.DType, error) {
 	var out []compute.DType
 	for _, n := range names {
-		var d dtypeFlag
-		if err := d.Set(n); err != nil || d == dtypeAuto {
-			return nil, usagef("--dtype %q: want some of %s", n, dtypeNames())
+		var d checkpoints.DType
+		if err := d.Set(n); err != nil || d == checkpoints.Auto {
+			return nil, usagef("--dtype %q: want some of %s", n, checkpoints.DTypeNames())
 		}
 		out = append(out, compute.DType(d))
 	}

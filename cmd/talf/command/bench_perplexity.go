@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"talf/checkpoints"
 	"talf/compute"
 	"talf/infer/bench/micro"
 	"talf/infer/decode"
@@ -70,13 +71,13 @@ func (a *app) perplexity(ctx context.Context, types []compute.DType, o *perplexi
 	if err != nil {
 		return nil, err
 	}
-	dir, err := findModel(o.dir)
+	dir, err := checkpoints.FindModel(o.dir)
 	if err != nil {
 		return nil, err
 	}
 	r := micro.NewReport()
 	for _, dt := range types {
-		o.machine.dtype = dtypeFlag(dt)
+		o.machine.DType = checkpoints.DType(dt)
 		x, err := a.perplexityOf(ctx, dir, string(text), o)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.text, err)
@@ -96,5 +97,5 @@ func (a *app) perplexityOf(ctx context.Context, dir, text string, o *perplexityO
 	if err != nil {
 		return micro.Perplexity{}, err
 	}
-	return micro.TextPerplexity(ctx, o.machine.dtype.String(), m, tok, text, o.window, o.limit)
+	return micro.TextPerplexity(ctx, o.machine.DType.String(), m, tok, text, o.window, o.limit)
 }

@@ -73,7 +73,7 @@ func (a *app) record(ctx context.Context, o *benchOptions, rc replay.Config, out
 	if err != nil {
 		return err
 	}
-	rec.Model, rec.Device, rec.Layers = r.Model.Hash(), r.Model.Device().Name(), o.decode.machine.layers
+	rec.Model, rec.Device, rec.Layers = r.Model.Hash(), r.Model.Device().Name(), o.decode.machine.Layers
 	if err := durable.Write(out, rec.Write); err != nil {
 		return fmt.Errorf("%s: %w", out, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"talf/checkpoints"
 	"talf/infer/decode"
 	"talf/internal/cli"
 	"talf/model/chat"
@@ -65,7 +66,7 @@ write, for models that only continue text.
 					return usagef("--raw and --%s exclude each other: raw text has no template", name)
 				}
 			}
-			dir, err := findModel(o.model)
+			dir, err := checkpoints.FindModel(o.model)
 			if err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"talf/checkpoints"
 	"talf/infer"
 	"talf/infer/decode"
 	"talf/infer/draft"
@@ -97,7 +98,7 @@ type decoder struct {
 // open loads model, tokenizer and draft model. The last keep sequences stay cached
 // after they are closed. Rounds are recorded in trace, unless it is nil.
 func (o *decodeOptions) open(log *slog.Logger, keep int, trace io.Writer) (*decoder, error) {
-	dir, err := findModel(o.model)
+	dir, err := checkpoints.FindModel(o.model)
 	if err != nil {
 		return nil, err
 	}

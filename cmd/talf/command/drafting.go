@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"talf/checkpoints"
 	"talf/infer"
 	"talf/infer/decode"
 	"talf/infer/source"
@@ -49,12 +50,12 @@ func (o *draftOptions) open(target *model.Model, tok *tokenizer.Tokenizer, mach 
 
 // loadDraft loads a language model that drafts for target, on its device.
 func loadDraft(path string, target *model.Model, tok *tokenizer.Tokenizer, mach *machineOptions) (*model.Model, *source.Vocab, error) {
-	dir, err := findModel(path)
+	dir, err := checkpoints.FindModel(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("draft: %w", err)
 	}
 	alone := *mach
-	alone.layers = 0 // of the target
+	alone.Layers = 0 // of the target
 	return decode.LoadDraft(dir, target, tok, func(dir string) (*model.Model, error) {
 		return alone.load(dir, target.Device())
 	})

@@ -15,13 +15,13 @@ import (
 // An exportOptions holds the flags of export.
 type exportOptions struct {
 	head, out, model, verifier string
-	dtype                      dtypeFlag
+	dtype                      checkpoints.DType
 	check                      bool
 	c                          checkpoints.ExportConfig
 }
 
 func newExport(a *app) *cobra.Command {
-	o := exportOptions{c: checkpoints.DefaultExport(), dtype: dtypeAuto}
+	o := exportOptions{c: checkpoints.DefaultExport(), dtype: checkpoints.Auto}
 	var asJSON bool
 	var formats strings.Builder
 	for _, f := range checkpoints.Formats() {
@@ -58,7 +58,7 @@ with the one that the reader would use.`,
 			case compute.BF16:
 				o.c.DType = "BF16"
 			default:
-				if o.dtype != dtypeAuto {
+				if o.dtype != checkpoints.Auto {
 					return usagef("--dtype is %s, want f32, bf16 or auto", &o.dtype)
 				}
 			}
@@ -111,7 +111,7 @@ func (o *exportOptions) run() (*checkpoints.Exported, error) {
 }
 
 func openTarget(path string) (*checkpoints.Target, error) {
-	dir, err := findModel(path)
+	dir, err := checkpoints.FindModel(path)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"talf/checkpoints"
 	"talf/data"
 	"talf/data/corpus"
 	"talf/internal/cli"
@@ -18,7 +19,7 @@ import (
 func newPreprocess(a *app) *cobra.Command {
 	c := preprocess.Default()
 	var dir string
-	on := placement{dtype: dtypeAuto}
+	on := placement{dtype: checkpoints.Auto}
 	var asJSON bool
 	re := regeneration{sample: sample.Greedy()}
 	var talk chatOptions

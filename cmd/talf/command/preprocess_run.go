@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"talf/checkpoints"
 	"talf/compute/devices"
 	"talf/data/corpus"
 	"talf/infer/decode"
@@ -21,7 +22,7 @@ import (
 type placement struct {
 	threads                int
 	devices                devices.Names
-	dtype                  dtypeFlag
+	dtype                  checkpoints.DType
 	cublas                 bool // may be used
 	rowsGiven, tokensGiven bool // by the user: not to be chosen
 }
@@ -41,7 +42,7 @@ func (o *placement) open(log *slog.Logger, c *preprocess.Config, dir string) (al
 		return nil, "", nil, fmt.Errorf("--device: %w", err)
 	}
 	machine := defaultMachine()
-	machine.threads, machine.dtype = o.threads, o.dtype
+	machine.threads, machine.DType = o.threads, o.dtype
 	if on[0].Remote() {
 		if !o.rowsGiven {
 			c.Rows = preprocess.DeviceRows
@@ -49,7 +50,7 @@ func (o *placement) open(log *slog.Logger, c *preprocess.Config, dir string) (al
 		if !o.tokensGiven {
 			c.Tokens = preprocess.DeviceTokens
 		}
-		machine.rows = c.Rows
+		machine.Rows = c.Rows
 	}
 	var undo []func()
 	closeAll = func() {
@@ -66,12 +67,12 @@ func (o *placement) open(log *slog.Logger, c *preprocess.Config, dir string) (al
 		}
 		all, undo = append(all, m), append(undo, closeModel)
 	}
-	return all, arithmeticOf(all[0], o.dtype), closeAll, nil
+	return all, preprocess.Arithmetic(all[0], o.dtype != checkpoints.Auto), closeAll, nil
 }
 
 // preprocess labels c's files with the model in dir.
 func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, on placement, re *regeneration, talk chatOptions) (preprocess.Stats, error) {
-	dir, err := findModel(dir)
+	dir, err := checkpoints.FindModel(dir)
 	if err != nil {
 		return preprocess.Stats{}, err
 	}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"talf/checkpoints"
 	"talf/data/corpus"
 	"talf/infer/prompts"
 )
@@ -19,7 +20,7 @@ func (a *app) readPrompts(f *promptSource, dir string) (*prompts.Set, string, er
 	if err := c.Validate(); err != nil {
 		return nil, "", usageError(err)
 	}
-	dir, err := findModel(dir)
+	dir, err := checkpoints.FindModel(dir)
 	if err != nil {
 		return nil, "", err
 	}

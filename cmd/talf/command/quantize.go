@@ -3,6 +3,7 @@ package command
 import (
 	"github.com/spf13/cobra"
 
+	"talf/checkpoints"
 	"talf/compute"
 	"talf/internal/cli"
 	"talf/internal/units"
@@ -12,7 +13,7 @@ import (
 func newQuantize(a *app) *cobra.Command {
 	var dir, out string
 	var asJSON bool
-	dt := dtypeFlag(compute.Q8)
+	dt := checkpoints.DType(compute.Q8)
 	c := &cobra.Command{
 		Use:   "quantize --model DIR --out DIR",
 		Short: "Write a model with smaller weights",
@@ -31,7 +32,7 @@ quantised copy saves that time, and disk space.`,
 			if t := compute.DType(dt); t != compute.Q8 && t != compute.BF16 {
 				return usagef("--dtype is %s, want q8 or bf16", &dt)
 			}
-			path, err := findModel(dir)
+			path, err := checkpoints.FindModel(dir)
 			if err != nil {
 				return err
 			}

@@ -55,7 +55,7 @@ func (a *app) prepareTraining(o *trainOptions, group *dist.World, report func(tr
 		a.resume = "run the same command with --resume to go on: the last checkpoint is in " + o.out
 	}
 	m := defaultMachine()
-	m.threads, m.device, m.lazy, m.trainBF16 = o.threads, device.Resolve(), true, o.math == mathBF16
+	m.threads, m.device, m.Lazy, m.trainBF16 = o.threads, device.Resolve(), true, o.math == mathBF16
 	if o.kind == checkpoints.KindLM {
 		return a.prepareLM(o, &m, group, report)
 	}
@@ -78,7 +78,7 @@ func (a *app) prepareHead(o *trainOptions, m *machineOptions, group *dist.World,
 	cfg := o.trainConfig(group.Size())
 	job := train.HeadJob{
 		Target: target, Out: o.out, Init: o.init, Force: o.force, Features: train.Features(o.features),
-		Report: report, Profile: o.profileOf(group), Group: group, Arithmetic: o.arithmetic(target.Device()),
+		Report: report, Profile: o.profileOf(group), Group: group, Arithmetic: train.Arithmetic(target.Device(), o.math),
 	}
 	if o.init == initTarget {
 		job.Init, job.FromTarget = "", true
@@ -117,7 +117,7 @@ func (a *app) prepareLM(o *trainOptions, m *machineOptions, group *dist.World, r
 	}
 	job := train.LMJob{
 		Device: dev, Spec: text.Spec, Docs: text.Docs, Window: min(o.window, text.Spec.MaxPos, cfg.Rows), Out: o.out, Extra: text.Extra,
-		Report: report, Profile: o.profileOf(group), Group: group, Arithmetic: o.arithmetic(dev),
+		Report: report, Profile: o.profileOf(group), Group: group, Arithmetic: train.Arithmetic(dev, o.math),
 	}
 	return &trainRun{close: dev.Close, start: func(ctx context.Context) (train.Result, error) {
 		res, err := train.LM(ctx, cfg, job)

@@ -1,0 +1,182 @@
+package checkpoints
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"talf/compute"
+	"talf/model"
+	"talf/model/arch"
+	"talf/model/safetensors"
+	"talf/model/synth"
+)
+
+// A DType is a type that weights are kept as, or Auto. It is the value of a command's
+// flag.
+type DType compute.DType
+
+// Auto is the type that weights are stored as, or one that loses nothing and is faster:
+// see Loading.Options.
+const Auto DType = 255
+
+var dtypes = [...]compute.DType{compute.F32, compute.BF16, compute.Q8}
+
+// DTypeNames lists the names of all types but Auto.
+func DTypeNames() string {
+	var names []string
+	for _, t := range dtypes {
+		names = append(names, strings.ToLower(t.String()))
+	}
+	return strings.Join(names, ", ")
+}
+
+// Type names the kind of value for the help of a flag.
+func (d *DType) Type() string { return "dtype" }
+
+func (d *DType) String() string {
+	if *d == Auto {
+		return "auto"
+	}
+	return strings.ToLower(compute.DType(*d).String())
+}
+
+// Set reads a name.
+func (d *DType) Set(s string) error {
+	if s == "auto" {
+		*d = Auto
+		return nil
+	}
+	for _, t := range dtypes {
+		if strings.EqualFold(t.String(), s) {
+			*d = DType(t)
+			return nil
+		}
+	}
+	return fmt.Errorf("want one of %s", DTypeNames())
+}
+
+// A KVType is a type that keys and values are kept as. It is the value of a command's
+// flag.
+type KVType compute.DType
+
+// Type names the kind of value for the help of a flag.
+func (k *KVType) Type() string   { return "dtype" }
+func (k *KVType) String() string { return strings.ToLower(compute.DType(*k).String()) }
+
+// Set reads a name.
+func (k *KVType) Set(s string) error {
+	switch s {
+	case "f32":
+		*k = KVType(compute.F32)
+	case "bf16":
+		*k = KVType(compute.BF16)
+	default:
+		return errors.New("want f32 or bf16")
+	}
+	return nil
+}
+
+// A Loading says how a language model is loaded. The zero Loading keeps weights, keys and
+// values as float32.
+type Loading struct {
+	DType     DType
+	KV        KVType
+	Layers    int  // deepen the model to this many; 0: as it is
+	Rows      int  // most rows of an internal pass; 0: the model's default
+	Positions int  // of keys and values that a device of limited memory reserves
+	Lazy      bool // pack the weights only when the model first runs
+}
+
+// A LayersError says why a model cannot have the layers that a Loading asks for.
+type LayersError struct{ Err error }
+
+func (e LayersError) Error() string { return e.Err.Error() }
+func (e LayersError) Unwrap() error { return e.Err }
+
+// Options returns the options to load a set of weights onto dev.
+func (l Loading) Options(set *safetensors.Set, dev compute.Device) model.Options {
+	opt := model.Default()
+	if l.Rows > 0 {
+		opt.MaxRows = l.Rows
+	}
+	opt.KV, opt.Lazy = compute.DType(l.KV), l.Lazy
+	limited := dev.Abilities().Plan != nil
+	if limited {
+		opt.Positions = l.Positions
+	}
+	if opt.DType = compute.DType(l.DType); l.DType == Auto {
+		opt.DType = model.Stored(set)
+		// On such a device reading weights takes most of the time, and bf16 loses nothing
+		// here.
+		if opt.DType == compute.F32 && limited && allBF16(set) {
+			opt.DType = compute.BF16
+		}
+	}
+	return opt
+}
+
+// allBF16 reports whether all weights of a set are stored as bfloat16.
+func allBF16(set *safetensors.Set) bool {
+	names := set.Names()
+	for _, name := range names {
+		if t, _ := set.Tensor(name); t.DType != "BF16" {
+			return false
+		}
+	}
+	return len(names) > 0
+}
+
+// Load loads the model in dir onto dev. Layers becomes 0 if the model has that many. If it
+// is deepened, the mappings of its files last as long as the process.
+func (l *Loading) Load(dir string, dev compute.Device) (*model.Model, error) {
+	spec, err := arch.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	opt := l.Options(set, dev)
+	if l.Layers == spec.Layers {
+		l.Layers = 0
+	}
+	if l.Layers > 0 {
+		// The deepened set shares this one's mappings.
+		if spec, set, err = synth.Deepen(spec, set, l.Layers); err != nil {
+			return nil, LayersError{err}
+		}
+	}
+	m, err := model.New(spec, set, dev, opt)
+	if err != nil {
+		return nil, errors.Join(err, set.Close())
+	}
+	return m, nil
+}
+
+// FindModel returns the directory of the language model that a user means by path: path
+// itself or what Find returns. The error of a path that is neither says what is wrong
+// with it.
+func FindModel(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case os.IsNotExist(err):
+		return "", fmt.Errorf("model directory %s does not exist", path)
+	case err != nil:
+		return "", err
+	case !info.IsDir():
+		return "", fmt.Errorf("%s is a file: want a model directory with config.json and safetensors", path)
+	}
+	dir, err := Find(path)
+	if err != nil {
+		// It may exist but be unreadable.
+		if _, err := os.Stat(filepath.Join(path, ConfigFile)); err != nil && !os.IsNotExist(err) {
+			return "", err
+		}
+		return "", fmt.Errorf("%s has no config.json: want a model directory in Hugging Face layout", path)
+	}
+	return dir, nil
+}
