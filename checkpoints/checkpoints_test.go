@@ -88,7 +88,7 @@ func TestASavedCheckpointOpensWithItsContents(t *testing.T) {
 	}
 }
 
-func TestOneRunAtATimeHoldsAStore(t *testing.T) {
+func TestOnlyOneRunAtATimeOpensAStore(t *testing.T) {
 	s := store(t, 0)
 	if _, err := NewStore(s.Dir(), 0); err == nil || !strings.Contains(err.Error(), "another run") {
 		t.Errorf("a second run: %v", err)

@@ -129,7 +129,7 @@ func names(ts []safetensors.Tensor) []string {
 
 // Every format, in both kinds of files, is imported again as the same head: the same
 // tensors byte for byte, the same network, the same target.
-func TestEveryFormatComesBackAsItWas(t *testing.T) {
+func TestEveryFormatRoundTrips(t *testing.T) {
 	dir, m := target(t, modeltest.Default())
 	d := openDraft(t, writeHead(t, m, nil, embedOf(t, m)))
 	for _, f := range Formats() {
@@ -174,7 +174,7 @@ func TestEveryFormatComesBackAsItWas(t *testing.T) {
 	}
 }
 
-func TestTheTableOfFormatsIsSound(t *testing.T) {
+func TestTheTableOfFormatsIsValid(t *testing.T) {
 	if err := (spec.Table[Format]{Kind: "format", Lines: Formats()}).Check(); err != nil {
 		t.Error(err)
 	}
@@ -185,7 +185,7 @@ func TestTheTableOfFormatsIsSound(t *testing.T) {
 	}
 }
 
-func TestFormatsHaveWhatTheirReadersWant(t *testing.T) {
+func TestFormatsMeetTheirReadersRequirements(t *testing.T) {
 	_, m := target(t, modeltest.Default())
 	e := embedOf(t, m)
 	d := openDraft(t, writeHead(t, m, nil)) // without an embedding
@@ -320,7 +320,7 @@ func TestARefusalIsPredictedAndExplained(t *testing.T) {
 }
 
 // EAGLE's EConfig requires two fields and a number with a decimal point.
-func TestLinearScalingIsWrittenAsEAGLEWantsIt(t *testing.T) {
+func TestLinearScalingIsWrittenAsEAGLERequires(t *testing.T) {
 	_, m := target(t, modeltest.Default())
 	e := embedOf(t, m)
 	d := openDraft(t, writeHead(t, m, func(s *arch.Spec) { s.Rope = arch.Rope{Theta: 1e4, Type: "linear", Factor: 2} }, e))
@@ -334,7 +334,7 @@ func TestLinearScalingIsWrittenAsEAGLEWantsIt(t *testing.T) {
 	}
 }
 
-func TestWhatTalfDoesNotReadIsNamed(t *testing.T) {
+func TestUnreadableHeadsAreNamed(t *testing.T) {
 	_, m := target(t, modeltest.Default())
 	weights := func(dir string, change func(map[string]safetensors.Tensor)) {
 		s, err := safetensors.Open(filepath.Join(dir, WeightsFile))
@@ -552,7 +552,7 @@ func TestAnEagle3HeadIsDescribedAndConvertedAndNotDecoded(t *testing.T) {
 	}
 }
 
-func TestAnEagle3HeadThatDoesNotFitItselfIsRefused(t *testing.T) {
+func TestAnInconsistentEagle3HeadIsRefused(t *testing.T) {
 	type tensors = map[string]safetensors.Tensor
 	for name, c := range map[string]struct {
 		change func(conf map[string]any, all tensors)
@@ -568,7 +568,7 @@ func TestAnEagle3HeadThatDoesNotFitItselfIsRefused(t *testing.T) {
 		"negative taps": {func(conf map[string]any, _ tensors) {
 			conf["eagle_config"] = map[string]any{"eagle_aux_hidden_state_layer_ids": []int{-1}}
 		}, "want a list of the target's layers"},
-		"whole numbers for weights": {func(_ map[string]any, all tensors) {
+		"integers for weights": {func(_ map[string]any, all tensors) {
 			x := all["fc.weight"]
 			x.DType = "I32"
 			all["fc.weight"] = x
@@ -636,7 +636,7 @@ func FuzzOpenDraft(f *testing.F) {
 }
 
 // talf wrote the torch files of this test; testdata/make.py wrote PyTorch's.
-func TestTorchFilesHoldTheSameTensors(t *testing.T) {
+func TestTorchFilesHaveTheSameTensors(t *testing.T) {
 	_, m := target(t, modeltest.Default())
 	d := openDraft(t, writeHead(t, m, func(s *arch.Spec) { s.FCBias = true }, embedOf(t, m)))
 	c := DefaultExport()

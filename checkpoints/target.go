@@ -12,8 +12,8 @@ import (
 	"talf/model/safetensors"
 )
 
-// A Target is a draft head's target, as far as its files describe it: nothing is loaded
-// onto a device.
+// A Target is a draft head's target, described by its files: nothing is loaded onto a
+// device.
 type Target struct {
 	Dir     string
 	Spec    *arch.Spec
@@ -46,7 +46,7 @@ func OpenTarget(dir string) (*Target, error) {
 	return t, nil
 }
 
-// Close ends the mappings of the weights.
+// Close unmaps the weights.
 func (t *Target) Close() error { return t.set.Close() }
 
 // Hash returns the hash of the weights, which ties heads to their target.
@@ -57,7 +57,7 @@ func (t *Target) Embed() (safetensors.Tensor, error) {
 	return t.set.Get(t.Spec.Weight(arch.Embed, 0))
 }
 
-// Fits refuses a head for a target of other sizes.
+// Fits refuses a head for a target of different sizes.
 func (t *Target) Fits(d *Draft) error {
 	s, hidden := d.Spec, 0
 	if d.Eagle3 != nil {
@@ -72,8 +72,8 @@ func (t *Target) Fits(d *Draft) error {
 	return nil
 }
 
-// For makes c an export of d for the target t: its rope is compared with the one that
-// the reader would use, and its embedding is added to a head that has none. The embedding
+// For sets c to export d for the target t: t's rope is compared with the one that the
+// reader would use, and t's embedding is added to a head that has none. The embedding
 // is valid until t is closed.
 func (c *ExportConfig) For(d *Draft, t *Target) error {
 	if err := t.Fits(d); err != nil {
@@ -88,7 +88,7 @@ func (c *ExportConfig) For(d *Draft, t *Target) error {
 }
 
 // FindDraft opens the draft head that a user means by path: a directory that OpenDraft
-// reads, or a checkpoint of talf's as Find finds it, whose files are compared with its
+// reads, or a talf checkpoint that Find finds, whose files are compared with its
 // manifest.
 func FindDraft(path string) (*Draft, error) {
 	dir, err := Find(path)
@@ -110,18 +110,18 @@ func FindDraft(path string) (*Draft, error) {
 	return OpenDraft(dir)
 }
 
-// Imported says what Import wrote.
+// Imported describes what Import wrote.
 type Imported struct {
 	Out     string   `json:"out"`
-	Layout  string   `json:"layout"` // in which the head was found
-	File    string   `json:"file"`   // from which its weights were read
+	Layout  string   `json:"layout"` // layout in which the head was found
+	File    string   `json:"file"`   // file from which its weights were read
 	Tensors int      `json:"tensors"`
 	Target  string   `json:"target,omitempty"` // hash of the weights that it is tied to
 	Notes   []string `json:"notes,omitempty"`
 }
 
-// A TiedError refuses to tie a head to another target than the one it was trained for.
-// It holds the hashes of both targets' weights.
+// A TiedError is a refusal to tie a head to a target other than the one it was trained
+// for. It has the hashes of both targets' weights.
 type TiedError struct{ Trained, Given string }
 
 func (e *TiedError) Error() string {
@@ -148,7 +148,7 @@ func (d *Draft) Import(out string, t *Target, force bool) (*Imported, error) {
 	return &Imported{Out: out, Layout: d.Layout, File: d.File, Tensors: len(d.Tensors), Target: hash, Notes: d.Notes}, nil
 }
 
-// String returns the lines that tell a user what was written.
+// String returns lines that tell a user what was written.
 func (r *Imported) String() string {
 	var b strings.Builder
 	for _, n := range r.Notes {

@@ -86,7 +86,7 @@ func TestATargetOfOtherSizesIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnExportTakesTheEmbeddingOfItsTarget(t *testing.T) {
+func TestAnExportUsesTheEmbeddingOfItsTarget(t *testing.T) {
 	dir, m := target(t, modeltest.Default())
 	d := openDraft(t, writeHead(t, m, nil))
 	c := DefaultExport()

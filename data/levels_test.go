@@ -9,7 +9,7 @@ import (
 
 // Two positions with trees of two levels of two nodes, and one without a tree. The sums
 // are counted by hand.
-func TestLevelsSayWhatTheTreesHold(t *testing.T) {
+func TestLevelsDescribeTheTrees(t *testing.T) {
 	m := data.Meta{
 		Schema: data.SchemaVersion, Target: "t", Tokenizer: "k", Hidden: 2, Vocab: 9, Branch: 2, Depth: 2,
 		Labels: data.TopK, K: 3, Features: data.None, LossOnly: true, Source: "s",
@@ -73,7 +73,7 @@ func TestLevelsSayWhatTheTreesHold(t *testing.T) {
 
 // Full distributions have a mass of 1 and no top labels. Reach is still computed from
 // their probabilities.
-func TestLevelsOfWholeDistributions(t *testing.T) {
+func TestLevelsOfFullDistributions(t *testing.T) {
 	m := meta(data.Full, data.None)
 	dir := t.TempDir()
 	build(t, dir, m, 3, 3, data.DefaultWriter())

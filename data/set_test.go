@@ -127,7 +127,7 @@ func open(t testing.TB, path string) *data.Set {
 	return s
 }
 
-func TestRowsComeBackAsWritten(t *testing.T) {
+func TestRowsReadBackAsWritten(t *testing.T) {
 	for _, m := range []data.Meta{meta(data.TopK, data.BF16), meta(data.TopK, data.None), meta(data.Full, data.BF16), meta(data.Full, data.None)} {
 		t.Run(fmt.Sprint(m.Labels, m.Features), func(t *testing.T) {
 			dir := t.TempDir()
@@ -276,7 +276,7 @@ func TestResumeContinuesTheOrder(t *testing.T) {
 	}
 }
 
-func TestShuffleVisitsEveryRowOnceInAnotherOrderEachEpoch(t *testing.T) {
+func TestShuffleVisitsEveryRowOnceInADifferentOrderEachEpoch(t *testing.T) {
 	dir := t.TempDir()
 	m := meta(data.TopK, data.None)
 	m.Vocab = 1000
@@ -549,7 +549,7 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		raw  []byte
 		want string
 	}{
-		{"no Parquet", []byte("PAR1, or so it says"), "no whole Parquet file"},
+		{"not Parquet", []byte("PAR1, or so it says"), "no whole Parquet file"},
 		{"empty", nil, "no whole Parquet file"},
 		{"another program's Parquet", plain.Bytes(), "talf.schema: missing"},
 		{"a newer schema", edit("talf.schema\x18\x011", "talf.schema\x18\x012"), `talf.schema: version "2", want 1`},
@@ -571,7 +571,7 @@ func TestForeignFilesAreRefused(t *testing.T) {
 	}
 }
 
-func TestMetaNamesTheFieldThatIsWrong(t *testing.T) {
+func TestMetaNamesTheInvalidField(t *testing.T) {
 	for _, c := range []struct {
 		want   string
 		change func(m *data.Meta)

@@ -111,7 +111,7 @@ func TestStripesMergeIntoTheSetOfOneWriter(t *testing.T) {
 
 // A writer that was lost at any point is run again, even if its newest shard or its
 // manifest did not reach the disk, or a half-written file is left.
-func TestALostIndexIsRunAgain(t *testing.T) {
+func TestALostWriterIsRunAgain(t *testing.T) {
 	one := t.TempDir()
 	closeWriter(t, stripe(t, one, data.Whole(), 7))
 	p := data.Stripe{Index: 1, Count: 3}
@@ -164,7 +164,7 @@ func TestStripesWrittenElsewhereAreMergedByHand(t *testing.T) {
 	sameFiles(t, one, all)
 }
 
-func TestWritersThatEndTogetherMergeOnce(t *testing.T) {
+func TestWritersThatFinishTogetherMergeOnce(t *testing.T) {
 	one, many := t.TempDir(), t.TempDir()
 	closeWriter(t, stripe(t, one, data.Whole(), 16))
 	const count = 8
@@ -184,7 +184,7 @@ func TestWritersThatEndTogetherMergeOnce(t *testing.T) {
 	sameFiles(t, one, many)
 }
 
-func TestStripesThatDoNotFitAreRefused(t *testing.T) {
+func TestMismatchedStripesAreRefused(t *testing.T) {
 	m := meta(data.TopK, data.BF16)
 	create := func(dir string, index, count int) error {
 		w, err := data.Create(dir, m, data.Stripe{Index: index, Count: count}, data.DefaultWriter())
@@ -265,7 +265,7 @@ func TestStripesThatDoNotFitAreRefused(t *testing.T) {
 }
 
 // A directory's name does not matter: brackets are not a pattern.
-func TestPartsAreFoundWhateverTheDirectoryIsCalled(t *testing.T) {
+func TestPartsAreFoundInDirectoriesOfAnyName(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "set[1]")
 	closeWriter(t, stripe(t, dir, data.Stripe{Index: 0, Count: 2}, 4))
 	if !data.HasParts(dir) {

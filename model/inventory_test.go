@@ -52,7 +52,7 @@ func TestATensorIsAddedToAFamilyByOneLine(t *testing.T) {
 
 // A tensor that the network cannot use must not be ignored: the results would be
 // another network's.
-func TestATensorWithoutUseIsRefused(t *testing.T) {
+func TestAnUnusedTensorIsRefused(t *testing.T) {
 	spec := *modeltest.Default().Spec()
 	spec.Terms = append(slices.Clone(spec.Terms), arch.Term{Role: "router", Name: "model.layers.%d.mlp.router", Rows: arch.HeadSize, Cols: arch.HiddenSize})
 	weights := modeltest.Tensors(&spec, false, 1)

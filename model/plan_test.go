@@ -100,7 +100,7 @@ func TestMemoryIsPlannedBeforeAModelIsLoaded(t *testing.T) {
 				}
 			}
 			if dev.allocs != taken {
-				t.Error("memory was allocated all the same")
+				t.Error("memory was allocated anyway")
 			}
 		})
 	}

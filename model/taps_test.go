@@ -37,7 +37,7 @@ func tapped(t *testing.T, m *model.Model, ids []int32, chunk int) (taps []float3
 
 // The goldens are the states that EAGLE-3 heads are trained on: every boundary of two
 // targets, for padded sequences.
-func TestTapsAreTheBoundariesOfTheReference(t *testing.T) {
+func TestTapsMatchTheReference(t *testing.T) {
 	for _, name := range []string{"llama", "qwen3"} {
 		t.Run(name, func(t *testing.T) {
 			dir := golden.Shared(t, "data/eagle3/targets/"+name)
@@ -61,7 +61,7 @@ func TestTapsAreTheBoundariesOfTheReference(t *testing.T) {
 
 // Taps of every architecture equal the residual stream, which transformers calls the
 // layer's output.
-func TestTapsAreTheLayersOutputs(t *testing.T) {
+func TestTapsEqualTheLayersOutputs(t *testing.T) {
 	for _, name := range fixtures {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			dir, want := fixture(t, name)

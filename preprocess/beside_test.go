@@ -28,7 +28,7 @@ func (g slow) Generate(ctx context.Context, prompts []preprocess.Prompt) ([][]in
 
 // However many copies of the target label, and however slow one of them is, the set is
 // the same as with one copy: rows, dropped input, and the counts of every file.
-func TestCopiesOfTheTargetMakeTheSetOfOne(t *testing.T) {
+func TestCopiesOfTheTargetMakeTheSameSetAsOne(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 5)
 	var copies []*model.Model
 	for range 3 {
@@ -145,7 +145,7 @@ func (broken) Generate(context.Context, []preprocess.Prompt) ([][]int32, error) 
 
 // A panic in one goroutine is raised again where Run was called, after all others have
 // stopped.
-func TestAPanicIsTheCallers(t *testing.T) {
+func TestAPanicReachesTheCaller(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 5)
 	a, b := target(t, dir, cpu.Default(), model.Default()), target(t, dir, cpu.Default(), model.Default())
 	c := config(t, write(t, "asked.jsonl", strings.Repeat(`{"prompt":"10 11"}`+"\n", 40)))

@@ -293,7 +293,7 @@ func TestOneShardKeepsFewRefusals(t *testing.T) {
 
 // Templates require messages that call tools in different forms. A template that omits
 // the calls is of no use.
-func TestCallsOfToolsAreWrittenInTheFormThatTheTemplateTakes(t *testing.T) {
+func TestToolCallsAreWrittenInTheFormThatTheTemplateTakes(t *testing.T) {
 	const calls = `{"messages":[{"role":"user","content":"10"},{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"77","arguments":"{\"a\": 5}"}}]},{"role":"tool","content":"6"},{"role":"assistant","content":"7"}]}`
 	turn := func(written string) string {
 		return `{% if m.role == 'assistant' %} 4 {% generation %}{{ m.content or '' }}` + written + ` 2{% endgeneration %}{% else %} 3 {{ m.content }}{% endif %}`

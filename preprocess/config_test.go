@@ -9,7 +9,7 @@ import (
 
 // Unfinished sets of earlier versions can be continued, so the fingerprint of their
 // options must never change.
-func TestTheFingerprintOfOptionsStays(t *testing.T) {
+func TestTheFingerprintOfOptionsIsStable(t *testing.T) {
 	c := Default()
 	c.Load.Template, c.Load.AnswerField, c.Load.Limit = "Q: {q}", "a", 40
 	for want, in := range map[string]Inputs{

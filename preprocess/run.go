@@ -112,7 +112,7 @@ type pipeline struct {
 
 	detail  bool           // shards record what became of each file
 	dropped map[string]int // since the last shard
-	inputs  []data.Input   // likewise
+	inputs  []data.Input   // since the last shard
 	done    Progress
 	stats   Stats
 }

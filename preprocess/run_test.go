@@ -147,7 +147,7 @@ func TestEveryWayToRunGivesTheSameBytes(t *testing.T) {
 
 // Rows have the right contents: the text's tokens, loss only on answers and their end
 // token, nothing longer than the limit, and top labels that continue the tree.
-func TestRowsHoldTheText(t *testing.T) {
+func TestRowsContainTheText(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	file := write(t, "in.jsonl", `{"q":"5 6 7","a":"8 9"}`+"\n"+`{"q":"`+strings.Repeat("4 ", 118)+`","a":"10 11 12"}`)
 	c := config(t, file)
@@ -327,7 +327,7 @@ func ended(t *testing.T, before int) {
 // Cancelling after any number of batches and running again, each time with different
 // additional copies of the target, gives the bytes of an uninterrupted run, redoes no
 // finished shard and leaves nothing running.
-func TestCancelledRunGoesOn(t *testing.T) {
+func TestACancelledRunContinues(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 5)
 	m := target(t, dir, cpu.Default(), model.Default())
 	var beside []preprocess.Worker
@@ -391,7 +391,7 @@ func TestCancelledRunGoesOn(t *testing.T) {
 	}
 }
 
-func TestRunRefusesWhatCannotBe(t *testing.T) {
+func TestRunRefusesInvalidOptions(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	file := write(t, "in.jsonl", problems(5, 97))
 	done := config(t, file)
@@ -447,7 +447,7 @@ func (w wordy) Encode(text string, addSpecial bool) ([]int32, error) {
 
 // If the tokens before every text leave no room for the text itself, a text could be
 // divided into endless windows.
-func TestSequencesHaveRoomForMoreThanTheirBeginning(t *testing.T) {
+func TestSequencesHaveRoomForText(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	for n, want := range map[int]string{3: "want more than the 4 that", 4: "want more than the 4 that", 5: ""} {
 		c := config(t, write(t, "in.txt", "5 6 7 8"))
@@ -461,7 +461,7 @@ func TestSequencesHaveRoomForMoreThanTheirBeginning(t *testing.T) {
 
 // With LossOnly, positions that are trained on keep all values and the others are
 // blank.
-func TestLossOnlyLeavesOutTreesThatNobodyTrainsOn(t *testing.T) {
+func TestLossOnlyOmitsTreesThatAreNotTrainedOn(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	for _, mode := range []data.LabelMode{data.TopK, data.Full} {
 		all := config(t, write(t, "in.jsonl", problems(12, 97)))

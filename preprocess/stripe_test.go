@@ -16,7 +16,7 @@ import (
 // Two runs, three, or more than there are shards, in any order, some of them lost and
 // restarted, give the same set as a single run. Bad lines and dropped texts are counted
 // once, and regenerated answers have the same seeds.
-func TestSeveralRunsMakeTheSetOfOne(t *testing.T) {
+func TestSeveralRunsMakeTheSameSetAsOne(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	answered := write(t, "in.jsonl", problems(40, 97))
 	asked := write(t, "asked.jsonl", "{\"prompt\":\"5 6\"}\n{\"turns\":[\"7\",\"8 9\"]}\nno object\n{\"prompt\":\"10 11 12\"}\n{\"prompt\":\"4\"}\n")

@@ -54,11 +54,11 @@ func TestConversations(t *testing.T) {
 		{"objects over many lines", "a.json", "{\n\"text\":\n\"x\"}\n{\"a\":\n1}{\"text\":\"y\"}", "1.1# \"x\"\n5.3# \"y\"\n", "4.2: no field \"messages\", \"conversations\", \"text\", \"prompt\" or \"turns\", and no template that says what to take\n"},
 		{"a torn line first", "a.json", "{\"text\": \"a\n{\"text\":\"b\"}\n", "2.0# \"b\"\n", "1.0: not a JSON object: unexpected EOF\n"},
 		{
-			"a system text of its own gives way to a message", "a.jsonl", `{"system":"s","messages":[{"role":"system","content":"m"}]}`,
+			"a message overrides a separate system text", "a.jsonl", `{"system":"s","messages":[{"role":"system","content":"m"}]}`,
 			`1.0# {"messages":[{"role":"system","content":"m"}]}` + "\n", "",
 		},
 		{
-			"kinds are told record by record", "a.jsonl",
+			"each record decides its own kind", "a.jsonl",
 			`{"text":"t"}` + "\n" + `{"messages":[{"role":"user","content":"Hi"}],"prompt":"Hi"}` + "\n" + `{"prompt":"p","messages":null}` + "\n" +
 				`{"conversations":[{"role":"system","content":"s"}]}` + "\n" + `{"conversation":"no list","text":"u"}`,
 			"1.0# \"t\"\n2.0# {\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}\n3.0# \"p\"\n4.0# {\"messages\":[{\"role\":\"system\",\"content\":\"s\"}]}\n5.0# \"u\"\n", "",
@@ -74,7 +74,7 @@ func TestConversations(t *testing.T) {
 			`1.0# {"messages":[{"role":"assistant","tool_calls":[{"id":"1","function":{"arguments":{"y":1.50,"x":2},"name":"f"},"type":"function"},{"function":{"name":"g","arguments":"no JSON"}},{"function":{"name":"h","arguments":"3"}},{"x":1},7]}]}` + "\n", "",
 		},
 		{
-			"parts of text are one text", "a.jsonl",
+			"parts of text are joined", "a.jsonl",
 			`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"<b>"}],"name":"n"}]}`,
 			`1.0# {"messages":[{"role":"user","content":"a\n<b>","name":"n"}]}` + "\n", "",
 		},
@@ -84,7 +84,7 @@ func TestConversations(t *testing.T) {
 			`1.0# {"messages":[{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[{"id":"call00001","type":"function","function":{"name":"f","arguments":{"b":1,"a":2}}}]},{"role":"tool","tool_call_id":"call00001","content":"r"},{"role":"assistant","content":"<a>"}],"tools":[{"name":"f"}]}` + "\n", "",
 		},
 		{
-			"what is no conversation", "a.jsonl",
+			"invalid conversations", "a.jsonl",
 			`{"messages":{}}
 {"messages":[1]}
 {"messages":[{"content":"x"}]}
@@ -178,7 +178,7 @@ func TestATemplateOrAnAnswerTakesRecordsAsTexts(t *testing.T) {
 	}
 }
 
-func TestWhatAUserAsksIsKnown(t *testing.T) {
+func TestUserQuestionsAreRecognised(t *testing.T) {
 	docs, _ := loadText(t, "a.jsonl", `{"prompt":"p"}`+"\n"+`{"turns":["a","b"]}`+"\n"+`{"text":"t","prompt":"p"}`+"\n"+
 		`{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"},{"role":"user","content":"z"}]}`, corpus.Default())
 	if !docs[0].Asked || !docs[1].Asked || docs[2].Asked || docs[3].Asked {
@@ -219,7 +219,7 @@ func pack(t testing.TB, kind, text string) []byte {
 }
 
 // Compression is recognised by the first bytes; names say what the text is.
-func TestPackedFiles(t *testing.T) {
+func TestCompressedFiles(t *testing.T) {
 	const text = `[{"text":"x"},{"text":"y"}]`
 	for _, kind := range []string{"plain", "gzip", "zstd"} {
 		for _, name := range []string{"a.json", "a.json.gz", "a.JSONL.zst"} {
@@ -298,7 +298,7 @@ func TestABrokenFileIsAnErrorThatSaysWhere(t *testing.T) {
 	}
 }
 
-func TestDirectoriesAreTheirTextFiles(t *testing.T) {
+func TestDirectoriesExpandToTheirTextFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"b.jsonl": `{"text":"2"}`, "a/z.txt": "1", "c.json.gz": string(pack(t, "gzip", `[{"text":"3"}]`)),

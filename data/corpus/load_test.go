@@ -81,7 +81,7 @@ func TestLoad(t *testing.T) {
 			"1|\"one\\ntwo\"\n5|\"three\"\n8|\"four\"\n", "",
 		},
 		{"a file as one document", "a.txt", "one\n\ntwo\n", whole, "1|\"one\\n\\ntwo\\n\"\n", ""},
-		{"bytes that are no UTF-8", "a.txt", "ok\n\n\xff\xfe\n\nfine", corpus.Default(), "1|\"ok\"\n5|\"fine\"\n", "3: not UTF-8\n"},
+		{"bytes that are not UTF-8", "a.txt", "ok\n\n\xff\xfe\n\nfine", corpus.Default(), "1|\"ok\"\n5|\"fine\"\n", "3: not UTF-8\n"},
 		{"long paragraphs", "a.txt", "123456789012\n\n123456\n123456\nx\n\nok", short, "1|\"123456789012\"\n7|\"ok\"\n", "3: a paragraph of 14 bytes, want at most 12\n"},
 		{"skip and limit", "a.txt", "a\n\nb\n\nc\n\nd", some, "3|\"b\"\n5|\"c\"\n", ""},
 		{

@@ -56,10 +56,10 @@ func TestBothSpellingsAndDefaults(t *testing.T) {
 		gen   string
 		want  func(*Spec)
 	}{
-		{"what is missing has Llama's defaults", nil, "", func(s *Spec) {}},
-		{"the class stands in for model_type", m{"model_type": nil}, "", func(s *Spec) {}},
+		{"missing keys have Llama's defaults", nil, "", func(s *Spec) {}},
+		{"the class replaces a missing model_type", m{"model_type": nil}, "", func(s *Spec) {}},
 		{
-			"null is missing",
+			"null counts as missing",
 			m{"num_key_value_heads": json.RawMessage("null"), "rope_scaling": json.RawMessage("null"), "eos_token_id": json.RawMessage("null")},
 			"",
 			func(s *Spec) {},
@@ -77,7 +77,7 @@ func TestBothSpellingsAndDefaults(t *testing.T) {
 			func(s *Spec) { s.Tied, s.QKVBias, s.OBias, s.MLPBias = true, true, true, true },
 		},
 		{
-			"ends of both files",
+			"end tokens of both files",
 			m{"bos_token_id": 1, "eos_token_id": 2},
 			`{"eos_token_id":[3,2,4]}`,
 			func(s *Spec) { s.BOS, s.EOS = 1, []int32{2, 3, 4} },
@@ -99,7 +99,7 @@ func TestBothSpellingsAndDefaults(t *testing.T) {
 			},
 		},
 		{
-			"linear scaling by its old key",
+			"linear scaling with the old key",
 			m{"rope_scaling": m{"type": "linear", "factor": 4}},
 			"",
 			func(s *Spec) { s.Rope = Rope{Theta: 10000, Type: "linear", Factor: 4} },
@@ -316,7 +316,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestDocumentedArchitecturesAreTheTable(t *testing.T) {
+func TestDocumentedArchitecturesMatchTheTable(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/models.md")
 	if err != nil {
 		t.Fatal(err)

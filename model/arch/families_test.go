@@ -54,7 +54,7 @@ func TestFamiliesReadBothSpellings(t *testing.T) {
 		edits     m
 		want      func(*Spec)
 	}{
-		{"mistral", "what is missing", nil, func(*Spec) {}},
+		{"mistral", "missing keys", nil, func(*Spec) {}},
 		{"mistral", "no window", m{"sliding_window": null, "head_dim": 16}, func(s *Spec) { s.Windows, s.HeadDim = nil, 16 }},
 		{
 			"mistral", "grouped heads, as published",
@@ -85,7 +85,7 @@ func TestFamiliesReadBothSpellings(t *testing.T) {
 			func(s *Spec) { s.Windows = []int{16, 0, 0, 16} },
 		},
 		{
-			"qwen2", "YaRN, as its model card has it",
+			"qwen2", "YaRN, as in the model card",
 			kv(m{"rope_theta": 1e6, "rope_scaling": m{"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}),
 			func(s *Spec) {
 				s.MaxPos = 131072
@@ -95,7 +95,7 @@ func TestFamiliesReadBothSpellings(t *testing.T) {
 				}
 			},
 		},
-		{"qwen3", "what is missing", eight, func(*Spec) {}},
+		{"qwen3", "missing keys", eight, func(*Spec) {}},
 		{
 			"qwen3", "biases and a head size, transformers 5",
 			kv(m{
@@ -104,7 +104,7 @@ func TestFamiliesReadBothSpellings(t *testing.T) {
 			}),
 			func(s *Spec) { s.QKVBias, s.OBias, s.HeadDim, s.Rope.Theta = true, true, 24, 1e6 },
 		},
-		{"gpt_neox", "what is missing", nil, func(*Spec) {}},
+		{"gpt_neox", "missing keys", nil, func(*Spec) {}},
 		{
 			"gpt_neox", "as published",
 			m{"rotary_pct": 0.5, "rotary_emb_base": 20000, "layer_norm_eps": 1e-3, "use_parallel_residual": false, "hidden_act": "gelu"},

@@ -9,7 +9,7 @@ import (
 )
 
 // The lists are written out, names and shapes as the published files have them.
-func TestTensorsAreThoseOfPublishedFiles(t *testing.T) {
+func TestTensorsMatchPublishedFiles(t *testing.T) {
 	small := func(s *Spec) *Spec {
 		s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads, s.HeadDim, s.FFN = 50, 8, 2, 4, 2, 3, 20
 		return s

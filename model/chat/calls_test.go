@@ -13,7 +13,7 @@ import (
 // A message that only calls tools has no text by which to find it. If the template
 // writes its last turn differently, the name of the function shows where the message
 // is.
-func TestSpansOfCallsOfTools(t *testing.T) {
+func TestSpansOfToolCalls(t *testing.T) {
 	const source = `{%- for m in messages -%}<{{ m.role }}>
 {%- if m.role == 'assistant' and loop.last %}(thought){% endif -%}
 {%- if m.tool_calls %}call {{ m.tool_calls[0].function.name }} {{ m.tool_calls[0].function.arguments | tojson }}{% else %}{{ m.content }}{% endif -%};

@@ -52,21 +52,21 @@ func TestDialoguesAreAnsweredTurnByTurn(t *testing.T) {
 			[]string{"a", "b"},
 			[]string{"[ua]>", "[ua][a! ][ub]>"},
 		},
-		"calls of tools stay": {
+		"tool calls stay": {
 			chat.NewDialogue(template, transcript(t, `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":"{}"}}]},{"role":"tool","content":"r"},{"role":"assistant","content":"old"},{"role":"assistant","content":"older"}]}`)),
 			[]string{"r"},
 			[]string{"[ua][a(f)][tr]>"},
 		},
-		"all of an answer is replaced": {
+		"a whole answer is replaced": {
 			chat.NewDialogue(template, transcript(t, `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"old"},{"role":"assistant","content":"older"},{"role":"user","content":"b"}]}`)),
 			[]string{"a", "b"},
 			[]string{"[ua]>", "[ua][a! ][ub]>"},
 		},
-		"a developer asks nothing": {chat.NewDialogue(template, transcript(t, `{"messages":[{"role":"developer","content":"s"}]}`)), nil, nil},
-		"nobody asks":              {chat.NewDialogue(template, transcript(t, `{"messages":[{"role":"system","content":"s"}]}`)), nil, nil},
-		"plain text":               {chat.NewPlainDialogue("a", "b"), []string{"a", "b"}, []string{"User: a\nAssistant:", "User: a\nAssistant:! \nUser: b\nAssistant:"}},
-		"bare text":                {chat.NewText("a", "b"), []string{"a", "b"}, []string{"a", "a! b"}},
-		"nothing":                  {chat.NewText(), nil, nil},
+		"a developer message is not a question": {chat.NewDialogue(template, transcript(t, `{"messages":[{"role":"developer","content":"s"}]}`)), nil, nil},
+		"no questions":                          {chat.NewDialogue(template, transcript(t, `{"messages":[{"role":"system","content":"s"}]}`)), nil, nil},
+		"plain text":                            {chat.NewPlainDialogue("a", "b"), []string{"a", "b"}, []string{"User: a\nAssistant:", "User: a\nAssistant:! \nUser: b\nAssistant:"}},
+		"bare text":                             {chat.NewText("a", "b"), []string{"a", "b"}, []string{"a", "a! b"}},
+		"nothing":                               {chat.NewText(), nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked, prompts := turns(t, c.d)
@@ -78,7 +78,7 @@ func TestDialoguesAreAnsweredTurnByTurn(t *testing.T) {
 }
 
 // A user continues after an answer, and may take a turn back.
-func TestADialogueGoesOn(t *testing.T) {
+func TestADialogueContinues(t *testing.T) {
 	d := *chat.NewDialogue(parse(t, marks), transcript(t, `{"messages":[{"role":"system","content":"s"}]}`))
 	if d.Ask() {
 		t.Fatal("a system message was to be answered")

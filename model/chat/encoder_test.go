@@ -28,21 +28,21 @@ func (a around) Encode(text string, special bool) (ids []int32, err error) {
 	return ids, nil
 }
 
-func TestTextsToContinueHaveTheirBeginningOnceAndNoEnd(t *testing.T) {
+func TestPromptsHaveOneBeginningTokenAndNoEndToken(t *testing.T) {
 	for name, c := range map[string]struct {
 		tok  around
 		text string
 		want []int32
 	}{
-		"nothing":                     {around{}, "ab", []int32{'a', 'b'}},
-		"a beginning":                 {around{before: []int32{256}}, "a", []int32{256, 'a'}},
-		"a beginning and an end":      {around{before: []int32{256}, after: []int32{257}}, "a", []int32{256, 'a'}},
-		"an end":                      {around{after: []int32{257}}, "a", []int32{'a'}},
-		"the text has its beginning":  {around{before: []int32{256}, after: []int32{257}}, "<s>a", []int32{256, 'a'}},
-		"the text has it twice":       {around{before: []int32{256}}, "<s><s>a", []int32{256, 256, 'a'}},
-		"the text is its beginning":   {around{before: []int32{256}}, "<s>", []int32{256}},
-		"an empty text":               {around{before: []int32{256}, after: []int32{257}}, "", []int32{256}},
-		"a beginning that is not one": {around{}, "<s>a", []int32{256, 'a'}},
+		"nothing":                          {around{}, "ab", []int32{'a', 'b'}},
+		"a beginning":                      {around{before: []int32{256}}, "a", []int32{256, 'a'}},
+		"a beginning and an end":           {around{before: []int32{256}, after: []int32{257}}, "a", []int32{256, 'a'}},
+		"an end":                           {around{after: []int32{257}}, "a", []int32{'a'}},
+		"the text has its beginning token": {around{before: []int32{256}, after: []int32{257}}, "<s>a", []int32{256, 'a'}},
+		"the text has it twice":            {around{before: []int32{256}}, "<s><s>a", []int32{256, 256, 'a'}},
+		"the text is its beginning":        {around{before: []int32{256}}, "<s>", []int32{256}},
+		"an empty text":                    {around{before: []int32{256}, after: []int32{257}}, "", []int32{256}},
+		"a beginning that is not one":      {around{}, "<s>a", []int32{256, 'a'}},
 	} {
 		e, err := chat.NewEncoder(c.tok)
 		if err != nil {

@@ -45,42 +45,42 @@ func TestRenderingIsBounded(t *testing.T) {
 		t.Skip("uses up a template's limits, many times")
 	}
 	cases := map[string]struct{ source, kind string }{
-		"a range too long":          {"{% for i in range(10**9) %}{% endfor %}", "OverflowError"},
-		"loops in loops":            {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "LimitError"},
-		"loops that write":          {"{% for a in range(99999) %}{% for b in range(99999) %}xxxxxxxxxxxxxxxx{% endfor %}{% endfor %}", "LimitError"},
-		"a repeated text":           {"{{ 'x' * 10**12 }}", "LimitError"},
-		"a repeated list":           {"{{ [0] * 10**12 }}", "LimitError"},
-		"a text that doubles":       {"{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "LimitError"},
-		"a text that doubles by ~":  {"{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "LimitError"},
-		"a list that doubles":       {"{% set ns = namespace(s=[0]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "LimitError"},
-		"many large texts":          {"{% set ns = namespace(s=[]) %}{% for i in range(9999) %}{% set ns.s = ns.s + ['x' * 10**7] %}{% endfor %}", "LimitError"},
-		"text doubled by replace":   {"{% set ns = namespace(s='xx') %}{% for i in range(99) %}{% set ns.s = ns.s.replace('x', ns.s) %}{% endfor %}", "LimitError"},
-		"text grown by join":        {"{% set s = 'x' * 10**6 %}{{ s.join(['a'] * 10**5) }}", "LimitError"},
-		"text grown by the filter":  {"{% set s = 'x' * 10**6 %}{{ (['a'] * 10**5) | join(s) }}", "LimitError"},
-		"text grown by captures":    {"{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set q %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = q %}{% endfor %}", "LimitError"},
-		"a value that holds itself": {"{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns }}", "RecursionError"},
-		"a deep value":              {"{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}", "RecursionError"},
-		"a deep value as JSON":      {"{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}", "RecursionError"},
-		"deep values compared":      {"{% set ns = namespace(x=[], y=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% set ns.y = [ns.y] %}{% endfor %}{{ ns.x == ns.y }}", "RecursionError"},
-		"a value wide by sharing":   {"{% set ns = namespace(x=[0]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}", "LimitError"},
-		"wide values compared":      {"{% set ns = namespace(x=[0], y=[0]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}", "LimitError"},
-		"a wide value as JSON":      {"{% set ns = namespace(x=[]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson | length }}", "LimitError"},
-		"a macro without end":       {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"},
-		"two macros without end":    {"{% macro f(g) %}{{ g(f) }}{% endmacro %}{% macro h(g) %}{{ g(h) }}{% endmacro %}{{ f(h) }}", "RecursionError"},
-		"a loop without end":        {"{% for x in [1] recursive %}{{ loop([x]) }}{% endfor %}", "RecursionError"},
-		"macros that fan out":       {"{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}", "LimitError"},
-		"a large power":             {"{{ 9 ** (9 ** 9) }}", "LimitError"},
-		"a power of powers":         {"{% set ns = namespace(x=3) %}{% for i in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}", "LimitError"},
-		"a wide format":             {"{{ '%999999999d' % 1 }}", "LimitError"},
-		"a precise format":          {"{{ '{:.999999999f}'.format(1.5) }}", "LimitError"},
-		"a wide format by a star":   {"{{ '%*d' % (10**9, 1) }}", "LimitError"},
-		"a wide field":              {"{{ 'x'.center(10**10) }}", "LimitError"},
-		"wide tabs":                 {"{{ ('\t' * 9999).expandtabs(10**6) }}", "LimitError"},
-		"a large indent":            {"{{ ('x\\n' * 9999) | indent(10**6) }}", "LimitError"},
-		"an indented JSON":          {"{{ range(9999) | list | tojson(indent=10**6) }}", "LimitError"},
-		"many slices":               {"{{ [1] | slice(10**9) | list }}", "LimitError"},
-		"a filled batch":            {"{{ [1] | batch(10**9, 0) | list }}", "LimitError"},
-		"an iterator of itself":     {"{% set ns = namespace(g=[1]) %}{% for i in range(99999) %}{% set ns.g = ns.g | map('string') %}{% endfor %}{{ ns.g | list }}", "RecursionError"},
+		"a range too long":             {"{% for i in range(10**9) %}{% endfor %}", "OverflowError"},
+		"loops in loops":               {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "LimitError"},
+		"loops that write":             {"{% for a in range(99999) %}{% for b in range(99999) %}xxxxxxxxxxxxxxxx{% endfor %}{% endfor %}", "LimitError"},
+		"a repeated text":              {"{{ 'x' * 10**12 }}", "LimitError"},
+		"a repeated list":              {"{{ [0] * 10**12 }}", "LimitError"},
+		"a text that doubles":          {"{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "LimitError"},
+		"a text that doubles by ~":     {"{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "LimitError"},
+		"a list that doubles":          {"{% set ns = namespace(s=[0]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "LimitError"},
+		"many large texts":             {"{% set ns = namespace(s=[]) %}{% for i in range(9999) %}{% set ns.s = ns.s + ['x' * 10**7] %}{% endfor %}", "LimitError"},
+		"text doubled by replace":      {"{% set ns = namespace(s='xx') %}{% for i in range(99) %}{% set ns.s = ns.s.replace('x', ns.s) %}{% endfor %}", "LimitError"},
+		"text grown by join":           {"{% set s = 'x' * 10**6 %}{{ s.join(['a'] * 10**5) }}", "LimitError"},
+		"text grown by the filter":     {"{% set s = 'x' * 10**6 %}{{ (['a'] * 10**5) | join(s) }}", "LimitError"},
+		"text grown by captures":       {"{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set q %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = q %}{% endfor %}", "LimitError"},
+		"a value that contains itself": {"{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns }}", "RecursionError"},
+		"a deep value":                 {"{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}", "RecursionError"},
+		"a deep value as JSON":         {"{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}", "RecursionError"},
+		"deep values compared":         {"{% set ns = namespace(x=[], y=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% set ns.y = [ns.y] %}{% endfor %}{{ ns.x == ns.y }}", "RecursionError"},
+		"a value wide by sharing":      {"{% set ns = namespace(x=[0]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}", "LimitError"},
+		"wide values compared":         {"{% set ns = namespace(x=[0], y=[0]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}", "LimitError"},
+		"a wide value as JSON":         {"{% set ns = namespace(x=[]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson | length }}", "LimitError"},
+		"a macro without end":          {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"},
+		"two macros without end":       {"{% macro f(g) %}{{ g(f) }}{% endmacro %}{% macro h(g) %}{{ g(h) }}{% endmacro %}{{ f(h) }}", "RecursionError"},
+		"a loop without end":           {"{% for x in [1] recursive %}{{ loop([x]) }}{% endfor %}", "RecursionError"},
+		"macros that fan out":          {"{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}", "LimitError"},
+		"a large power":                {"{{ 9 ** (9 ** 9) }}", "LimitError"},
+		"a power of powers":            {"{% set ns = namespace(x=3) %}{% for i in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}", "LimitError"},
+		"a wide format":                {"{{ '%999999999d' % 1 }}", "LimitError"},
+		"a precise format":             {"{{ '{:.999999999f}'.format(1.5) }}", "LimitError"},
+		"a wide format by a star":      {"{{ '%*d' % (10**9, 1) }}", "LimitError"},
+		"a wide field":                 {"{{ 'x'.center(10**10) }}", "LimitError"},
+		"wide tabs":                    {"{{ ('\t' * 9999).expandtabs(10**6) }}", "LimitError"},
+		"a large indent":               {"{{ ('x\\n' * 9999) | indent(10**6) }}", "LimitError"},
+		"an indented JSON":             {"{{ range(9999) | list | tojson(indent=10**6) }}", "LimitError"},
+		"many slices":                  {"{{ [1] | slice(10**9) | list }}", "LimitError"},
+		"a filled batch":               {"{{ [1] | batch(10**9, 0) | list }}", "LimitError"},
+		"an iterator of itself":        {"{% set ns = namespace(g=[1]) %}{% for i in range(99999) %}{% set ns.g = ns.g | map('string') %}{% endfor %}{{ ns.g | list }}", "RecursionError"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestRenderingIsBounded(t *testing.T) {
 	}
 }
 
-func TestASourceThatNestsDeepIsRefused(t *testing.T) {
+func TestDeeplyNestedSourceIsRefused(t *testing.T) {
 	const n = 20000
 	for name, source := range map[string]string{
 		"parentheses": "{{ " + strings.Repeat("(", n) + "1" + strings.Repeat(")", n) + " }}",
@@ -135,7 +135,7 @@ func TestASourceThatNestsDeepIsRefused(t *testing.T) {
 	}
 }
 
-func TestRenderEndsWithItsContext(t *testing.T) {
+func TestRenderStopsWithItsContext(t *testing.T) {
 	tmpl := parse(t, "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
@@ -152,7 +152,7 @@ func TestRenderEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestATemplateReachesNoFilesAndNoGo(t *testing.T) {
+func TestATemplateReachesNeitherFilesNorGo(t *testing.T) {
 	for _, source := range []string{
 		"{% include '/etc/passwd' %}", "{% import 'x' as y %}", "{% from 'x' import y %}", "{% extends 'x' %}",
 		"{{ messages.Items }}", "{{ messages[0].All }}", "{{ range.call }}", "{{ loop.r }}", "{{ ''.__class__.__mro__ }}",
@@ -323,7 +323,7 @@ func TestConcurrentRendering(t *testing.T) {
 }
 
 // The spans found by rendering prefixes equal those that a template marks.
-func TestRenderSpansFindsWhatTemplatesMark(t *testing.T) {
+func TestRenderSpansFindsMarkedSpans(t *testing.T) {
 	for _, name := range own {
 		source, err := os.ReadFile(template(t, name))
 		if err != nil {
@@ -440,7 +440,7 @@ func TestRenderSpansOfPublishedTemplates(t *testing.T) {
 	}
 }
 
-func TestRenderSpansSaysWhatItDoesNotFind(t *testing.T) {
+func TestRenderSpansReportsWhatItCannotFind(t *testing.T) {
 	tmpl := parse(t, "{% for m in messages %}{{ m.content | upper }}{{ loop.length }}{% endfor %}")
 	conv := conversation(chat.NewMessage("user", "a"), chat.NewMessage("assistant", "b"), chat.NewMessage("user", "c"))
 	_, err := tmpl.RenderSpans(context.Background(), conv)

@@ -249,7 +249,7 @@ func draft(t testing.TB, h *head.Head, m *model.Model) []float32 {
 	return append(x, y...)
 }
 
-func TestWrittenHeadsLoadAsTheyWere(t *testing.T) {
+func TestWrittenHeadsLoadUnchanged(t *testing.T) {
 	m, spec := random(t, 1)
 	spec.FCBias = true
 	spec.EOS = []int32{2, 3}
@@ -357,7 +357,7 @@ func TestAnotherTargetsHeadIsRefused(t *testing.T) {
 	}
 }
 
-func TestRandomDependsOnTheSeedAlone(t *testing.T) {
+func TestRandomDependsOnlyOnTheSeed(t *testing.T) {
 	_, spec := random(t, 1)
 	bytesOf := func(seed uint64) string {
 		var b bytes.Buffer
@@ -375,9 +375,9 @@ func TestRandomDependsOnTheSeedAlone(t *testing.T) {
 	}
 }
 
-// TestFeaturesOfThePassBefore: a pass may take the hidden states of its model's
+// TestFeaturesOfThePreviousPass: a pass may take the hidden states of its model's
 // previous pass as input, however it is divided into row blocks.
-func TestFeaturesOfThePassBefore(t *testing.T) {
+func TestFeaturesOfThePreviousPass(t *testing.T) {
 	ctx := context.Background()
 	m, spec := random(t, 1)
 	tensors := head.Random(spec, 3)

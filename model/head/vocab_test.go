@@ -131,7 +131,7 @@ func TestADraftVocabularyRestrictsTheHead(t *testing.T) {
 	}
 }
 
-func TestDraftVocabulariesThatDoNotFitAreRefused(t *testing.T) {
+func TestMismatchedDraftVocabulariesAreRefused(t *testing.T) {
 	m, spec := random(t, 1)
 	tensors := modeltest.Tensors(spec, false, 4)[1:]
 	v := spec.Vocab
@@ -178,7 +178,7 @@ func TestDraftVocabulariesThatDoNotFitAreRefused(t *testing.T) {
 
 // A lazily loaded model has the same bits as any other, and refuses bad weights before
 // it runs.
-func TestALazyModelIsAModel(t *testing.T) {
+func TestALazyModelEqualsAnyOther(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 1)
 	opt := model.Default()
 	opt.Lazy = true

@@ -51,7 +51,7 @@ func whole(t *testing.T, set *safetensors.Set, as compute.DType) []byte {
 	return b.Bytes()
 }
 
-func TestAStreamedModelIsTheOneConvertedAtOnce(t *testing.T) {
+func TestAStreamedModelEqualsTheOneConvertedAtOnce(t *testing.T) {
 	for _, bf16 := range []bool{false, true} {
 		c := modeltest.Default()
 		c.BF16, c.AttnBias = bf16, true
@@ -85,7 +85,7 @@ func TestAStreamedModelIsTheOneConvertedAtOnce(t *testing.T) {
 
 // After any failure, even one after the weights are written, a new attempt finds
 // nothing in its way.
-func TestAFailureIsNotInTheWayOfTheNextTry(t *testing.T) {
+func TestAFailureDoesNotObstructTheNextAttempt(t *testing.T) {
 	dir, out := modeltest.Random(t, modeltest.Default(), 1), filepath.Join(t.TempDir(), "out")
 	empty := func() {
 		t.Helper()

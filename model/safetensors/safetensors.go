@@ -261,7 +261,7 @@ func OpenDir(dir string) (*Set, error) {
 	for _, name := range slices.Sorted(maps.Keys(idx.Map)) {
 		file := idx.Map[name]
 		if !filepath.IsLocal(file) {
-			return fail(fmt.Errorf("%s: weight_map: tensor %q is in %q, want a file beside the index", index, name, file))
+			return fail(fmt.Errorf("%s: weight_map: tensor %q is in %q, want a file in the index's directory", index, name, file))
 		}
 		sh := shards[file]
 		if sh == nil {

@@ -179,10 +179,10 @@ func TestShards(t *testing.T) {
 		t.Error(err)
 	}
 	for want, m := range map[string]map[string]string{
-		"s2":               {"a": "s2"},
-		`no tensor "c"`:    {"c": "s0"},
-		"beside the index": {"a": "../s0"},
-		"weight_map":       {},
+		"s2":                       {"a": "s2"},
+		`no tensor "c"`:            {"c": "s0"},
+		"in the index's directory": {"a": "../s0"},
+		"weight_map":               {},
 	} {
 		write(m)
 		if _, err := OpenDir(dir); err == nil || !strings.Contains(err.Error(), want) {

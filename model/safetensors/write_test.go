@@ -9,7 +9,7 @@ import (
 
 // Tensors streamed in the order of Write give the same bytes as Write; in another
 // order, the file has the same tensors.
-func TestAStreamIsTheFile(t *testing.T) {
+func TestAStreamGivesTheSameFile(t *testing.T) {
 	a, b := F32("b", []float32{1, -2, 3, 4}, 2, 2), F32("a", make([]float32, 40000), 40000)
 	c := Tensor{Name: "c", DType: "I8", Shape: []int{3}, Data: []byte{1, 2, 3}}
 	for i := 0; i < len(b.Data); i += 4 {
@@ -63,7 +63,7 @@ func TestAStreamIsTheFile(t *testing.T) {
 	}
 }
 
-func TestAStreamHoldsWhatWasAnnounced(t *testing.T) {
+func TestAStreamMustMatchItsDeclaration(t *testing.T) {
 	announced := Tensor{Name: "x", DType: "F32", Shape: []int{3}}
 	for want, writes := range map[string][]int{ // numbers of elements
 		"4 bytes are missing":               {2},

@@ -290,7 +290,7 @@ func stripText(c rune, start, stop int) tokenStep {
 	}
 }
 
-// parseDecoder builds t.dec; raw is nil where the file has no decoder.
+// parseDecoder builds t.dec; raw is nil if the file has no decoder.
 func (t *Tokenizer) parseDecoder(raw json.RawMessage) error {
 	d := &t.dec
 	d.text = slices.Clone(t.tokens)

@@ -42,7 +42,7 @@ type Sample struct {
 	Loss   int     `json:"loss_tokens"`
 	Runs   []Run   `json:"runs"`
 	tokens []int32 // tokens of Runs
-	loss   []bool  // likewise
+	loss   []bool  // loss mask of Runs
 	drop   string  // why it is not a row; "" if it is
 }
 

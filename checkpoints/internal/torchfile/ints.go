@@ -50,14 +50,14 @@ func ParseInts(r io.ReaderAt, size int64) ([]int64, error) {
 		for i := range v.Len() {
 			x, ok := v.Get(i).(int)
 			if !ok {
-				return nil, fmt.Errorf("data.pkl: element %d of the list is no whole number", i)
+				return nil, fmt.Errorf("data.pkl: element %d of the list is not an integer", i)
 			}
 			ids = append(ids, int64(x))
 		}
 		return ids, nil
 	case *tensor:
 		if len(v.shape) != 1 || v.from.el.dtype != "I64" && v.from.el.dtype != "I32" {
-			return nil, fmt.Errorf("data.pkl: a tensor of %s %v, want whole numbers [n]", v.from.el.dtype, v.shape)
+			return nil, fmt.Errorf("data.pkl: a tensor of %s %v, want integers [n]", v.from.el.dtype, v.shape)
 		}
 		b, err := a.storage(v.from)
 		if err != nil {
@@ -74,7 +74,7 @@ func ParseInts(r io.ReaderAt, size int64) ([]int64, error) {
 		}
 		return ids, nil
 	}
-	return nil, errors.New("data.pkl: want a list of whole numbers or a tensor of them")
+	return nil, errors.New("data.pkl: want a list of integers or a tensor of integers")
 }
 
 // WriteInts writes ids as torch.save writes a list of integers. torch.load reads it,

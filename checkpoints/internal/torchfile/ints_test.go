@@ -9,7 +9,7 @@ import (
 	"talf/model/safetensors"
 )
 
-func TestNumbersComeBackAsTheyWere(t *testing.T) {
+func TestIntegersRoundTrip(t *testing.T) {
 	for _, ids := range [][]int32{{0, 7, 128255, 3}, {}, {2147483647}} {
 		var b bytes.Buffer
 		if err := WriteInts(&b, ids); err != nil {
@@ -22,9 +22,9 @@ func TestNumbersComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoListOfNumbersIsRefused(t *testing.T) {
+func TestFilesOtherThanListsOfIntegersAreRefused(t *testing.T) {
 	for pickle, want := range map[string]string{
-		"\x80\x02]X\x01\x00\x00\x00aa.":        "no whole number",
+		"\x80\x02]X\x01\x00\x00\x00aa.":        "not an integer",
 		"\x80\x02}.":                           "want a list",
 		"cos\nsystem\n(X\x02\x00\x00\x00lstR.": `"system" of module "os"`,
 		strings.Replace(tensorOf(0, "K\x04K\x04\x86", "K\x04K\x01\x86"), "}X\x01\x00\x00\x00w", "", 1): "",

@@ -85,7 +85,7 @@ func scan(p []byte) error {
 		case kind == frame && binary.LittleEndian.Uint64(arg) > uint64(len(left)-8):
 			return fmt.Errorf("byte %d: a frame of %d bytes, but %d follow: truncated?", here, binary.LittleEndian.Uint64(arg), len(left)-8)
 		case kind == number && (n < 2 || n > 9):
-			return fmt.Errorf("byte %d: a whole number of %d bytes, want 1 to 8", here, n-1)
+			return fmt.Errorf("byte %d: an integer of %d bytes, want 1 to 8", here, n-1)
 		case kind == lines:
 			f := bytes.Split(arg, []byte("\n"))
 			if err := allowed(string(f[0]), string(f[1])); err != nil {

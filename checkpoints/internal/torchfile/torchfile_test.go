@@ -50,7 +50,7 @@ func TestReadsWhatPyTorchSaved(t *testing.T) {
 }
 
 // The command in hostile.bin is harmless, and would not be run in any case.
-func TestWhatIsNoDictionaryOfTensorsIsRefusedByName(t *testing.T) {
+func TestFilesOtherThanDictionariesOfTensorsAreRefusedByName(t *testing.T) {
 	for file, want := range map[string]string{
 		"hostile.bin": `"system" of module "posix"`,
 		"legacy.bin":  "since PyTorch 1.6",
@@ -86,7 +86,7 @@ func sample() []safetensors.Tensor {
 	}
 }
 
-func TestWhatIsWrittenIsReadAndAligned(t *testing.T) {
+func TestWrittenFilesAreReadableAndAligned(t *testing.T) {
 	var a, b bytes.Buffer
 	if err := Write(&a, sample()...); err != nil {
 		t.Fatal(err)
@@ -150,31 +150,31 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 		t.Fatalf("the valid pickle: %v, %v", ts, err)
 	}
 	for name, c := range map[string]struct{ pickle, want string }{
-		"a command":                 {"cos\nsystem\n(X\x02\x00\x00\x00lstR.", `"system" of module "os"`},
-		"a command from the stack":  {"\x8c\x02os\x8c\x06system\x93X\x02\x00\x00\x00ls\x85R.", `"system" of module "os"`},
-		"an object":                 {"c__builtin__\nobject\n)R.", "refused"},
-		"an opcode of no tensor":    {"(i\n\n.", "opcode 0x69"},
-		"the last opcode":           {"\xff.", "opcode 0xff"},
-		"a string of 4 GiB":         {"X\xff\xff\xff\xff", "truncated?"},
-		"a frame of 8 EiB":          {"\x95\xff\xff\xff\xff\xff\xff\xff\x7f", "truncated?"},
-		"a number without bytes":    {"\x8a\x00.", "whole number of 0 bytes"},
-		"a number of 200 bytes":     {"\x8a\xc8" + strings.Repeat("\x7f", 200) + ".", "whole number of 200 bytes"},
-		"no end":                    {"N", "without an end"},
-		"nothing":                   {"", "without an end"},
-		"only an end":               {".", "stack is empty"},
-		"a key that cannot be one":  {"ccollections\nOrderedDict\n)R(X\x01\x00\x00\x00au.", "not a pickle"},
-		"a list in place of it":     {"].", "want a dictionary"},
-		"a list as a key":           {"}]Ns.", "no string"},
-		"a name twice":              {strings.TrimSuffix(ok, ".") + strings.TrimSuffix(ok[3:], ".") + ".", "twice"},
-		"beyond its storage":        {tensorOf(1, "K\x04K\x04\x86", "K\x04K\x01\x86"), "leaves its storage"},
-		"strides beyond it":         {tensorOf(0, "K\x04K\x04\x86", "K\x0fK\x01\x86"), "leaves its storage"},
-		"more than its storage":     {tensorOf(0, "K\xffK\xff\x86", "K\x00K\x00\x86"), "storage of 16 elements"},
-		"a negative offset":         {strings.Replace(ok, "QK\x00", "QJ\xff\xff\xff\xff", 1), "leaves its storage"},
-		"a negative size":           {strings.Replace(ok, "K\x04K\x04\x86", "J\xff\xff\xff\xffK\x04\x86", 1), "without storage"},
-		"an unknown storage":        {strings.Replace(ok, "FloatStorage", "FloatStorages", 1), "FloatStorages"},
-		"a storage that is missing": {strings.Replace(ok, "X\x01\x00\x00\x000", "X\x01\x00\x00\x001", 1), `no entry "a/data/1"`},
-		"another storage size":      {strings.Replace(ok, "K\x10tQ", "K\x11tQ", 1), "want 68"},
-		"a key out of the archive":  {strings.Replace(ok, "X\x01\x00\x00\x000", "X\x05\x00\x00\x00../..", 1), "no entry"},
+		"a command":                       {"cos\nsystem\n(X\x02\x00\x00\x00lstR.", `"system" of module "os"`},
+		"a command from the stack":        {"\x8c\x02os\x8c\x06system\x93X\x02\x00\x00\x00ls\x85R.", `"system" of module "os"`},
+		"an object":                       {"c__builtin__\nobject\n)R.", "refused"},
+		"an opcode that no tensor needs":  {"(i\n\n.", "opcode 0x69"},
+		"the last opcode":                 {"\xff.", "opcode 0xff"},
+		"a string of 4 GiB":               {"X\xff\xff\xff\xff", "truncated?"},
+		"a frame of 8 EiB":                {"\x95\xff\xff\xff\xff\xff\xff\xff\x7f", "truncated?"},
+		"a number without bytes":          {"\x8a\x00.", "integer of 0 bytes"},
+		"a number of 200 bytes":           {"\x8a\xc8" + strings.Repeat("\x7f", 200) + ".", "integer of 200 bytes"},
+		"no end":                          {"N", "without an end"},
+		"nothing":                         {"", "without an end"},
+		"only an end":                     {".", "stack is empty"},
+		"an invalid key":                  {"ccollections\nOrderedDict\n)R(X\x01\x00\x00\x00au.", "not a pickle"},
+		"a list in place of a dictionary": {"].", "want a dictionary"},
+		"a list as a key":                 {"}]Ns.", "not a string"},
+		"a name twice":                    {strings.TrimSuffix(ok, ".") + strings.TrimSuffix(ok[3:], ".") + ".", "twice"},
+		"beyond its storage":              {tensorOf(1, "K\x04K\x04\x86", "K\x04K\x01\x86"), "leaves its storage"},
+		"strides beyond its storage":      {tensorOf(0, "K\x04K\x04\x86", "K\x0fK\x01\x86"), "leaves its storage"},
+		"more than its storage":           {tensorOf(0, "K\xffK\xff\x86", "K\x00K\x00\x86"), "storage of 16 elements"},
+		"a negative offset":               {strings.Replace(ok, "QK\x00", "QJ\xff\xff\xff\xff", 1), "leaves its storage"},
+		"a negative size":                 {strings.Replace(ok, "K\x04K\x04\x86", "J\xff\xff\xff\xffK\x04\x86", 1), "without storage"},
+		"an unknown storage":              {strings.Replace(ok, "FloatStorage", "FloatStorages", 1), "FloatStorages"},
+		"a storage that is missing":       {strings.Replace(ok, "X\x01\x00\x00\x000", "X\x01\x00\x00\x001", 1), `no entry "a/data/1"`},
+		"another storage size":            {strings.Replace(ok, "K\x10tQ", "K\x11tQ", 1), "want 68"},
+		"a key out of the archive":        {strings.Replace(ok, "X\x01\x00\x00\x000", "X\x05\x00\x00\x00../..", 1), "no entry"},
 	} {
 		b := file(t, c.pickle)
 		if _, err := Parse("x", bytes.NewReader(b), int64(len(b))); err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 400 {

@@ -97,11 +97,11 @@ func unpickle(p []byte) (ts []*tensor, err error) {
 	add := func(key, value any) error {
 		name, ok := key.(string)
 		if !ok || len(name) > 1024 {
-			return fmt.Errorf("a key is no string of at most 1024 bytes")
+			return fmt.Errorf("a key is not a string of at most 1024 bytes")
 		}
 		t, ok := value.(*tensor)
 		if !ok {
-			return fmt.Errorf("%q is no tensor: want a dictionary of tensors, as state_dict returns", clip(name))
+			return fmt.Errorf("%q is not a tensor: want a dictionary of tensors, as state_dict returns", clip(name))
 		}
 		one := *t
 		one.name = name
@@ -152,7 +152,7 @@ func findClass(module, name string) (any, error) {
 func persistent(id any) (any, error) {
 	t, ok := id.(*types.Tuple)
 	if !ok || t.Len() != 5 || t.Get(0) != "storage" {
-		return nil, errors.New("a reference to something that is no storage")
+		return nil, errors.New("a reference to something that is not a storage")
 	}
 	el, ok1 := t.Get(1).(element)
 	key, ok2 := t.Get(2).(string)
@@ -215,7 +215,7 @@ func (parameter) Call(args ...any) (any, error) {
 			return t, nil
 		}
 	}
-	return nil, errors.New("a parameter that is no tensor")
+	return nil, errors.New("a parameter that is not a tensor")
 }
 
 // ints returns the integers of a tuple, which must be few and not negative.

@@ -53,7 +53,7 @@ func guarded[T float32 | float64](n int) (x []T, check func() bool) {
 
 // Every instruction set gives the bits of plain Go for rows of any length, and writes
 // nothing outside them.
-func TestSetsGiveTheBitsOfPlainGo(t *testing.T) {
+func TestInstructionSetsGiveTheBitsOfPlainGo(t *testing.T) {
 	sets := Available()[1:]
 	if len(sets) == 0 {
 		t.Skip("only plain Go is available")
