@@ -1,0 +1,142 @@
+package rig_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"talf/compute/cpu"
+	"talf/data/corpus"
+	"talf/infer/bench/paper"
+	"talf/infer/bench/rig"
+	"talf/infer/decode"
+	"talf/infer/prompts"
+	"talf/internal/e2e/talftest"
+	"talf/model"
+)
+
+// open returns a rig of a random model, whose directory it returns too.
+func open(t *testing.T) (*rig.Rig, string) {
+	t.Helper()
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dev.Close() })
+	m, err := model.Load(dir, dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	tok, err := decode.LoadTokenizer(dir, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := decode.New(decode.Config{Target: m, Tokenizer: tok, Options: decode.Default()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	r := rig.New(m, tok, d)
+	t.Cleanup(r.Close)
+	return r, dir
+}
+
+// A prompt that is kept to its beginning has its first tokens; one that leaves no room for
+// an answer has its last ones.
+func TestPromptsAreCutAtEitherEnd(t *testing.T) {
+	r, _ := open(t)
+	file := talftest.Write(t, filepath.Join(t.TempDir(), "in.jsonl"), `{"text":"Once upon a time there was"}`+"\n"+`{"text":"Tom"}`+"\n"+`{"text":"a"}`)
+	set, err := prompts.Read(file, corpus.Default(), nil, func(b corpus.BadLine) { t.Error(b) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := r.Tokenizer.Encode("Once upon a time there was", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	longest := r.Model.Spec().MaxPos
+	if len(ids) < 6 {
+		t.Fatalf("a text of %d tokens is too short for this test", len(ids))
+	}
+	for i, c := range []struct {
+		limits  rig.Limits
+		prompts int
+		cut     int
+		want    []int32
+	}{
+		{rig.Limits{Answer: 1}, 3, 0, ids},
+		{rig.Limits{Answer: 1, Prompts: 2}, 2, 0, ids},
+		{rig.Limits{Answer: 1, Tokens: 4}, 3, 0, ids[:4]},
+		{rig.Limits{Answer: longest - 5, Prompts: 1}, 1, 1, ids[len(ids)-5:]},
+		{rig.Limits{Answer: longest - 3, Tokens: 4, Prompts: 1}, 1, 1, ids[1:4]},
+	} {
+		cut, room, err := r.AddSet(t.Context(), fmt.Sprint(i), set, c.limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := r.Sets[i]
+		if cut != c.cut || got.Cut != c.cut || room != longest-c.limits.Answer || len(got.Prompts) != c.prompts {
+			t.Errorf("%+v: %d prompts, %d cut to %d tokens", c.limits, len(got.Prompts), cut, room)
+		}
+		if d := cmp.Diff(c.want, got.Prompts[0].Tokens); d != "" {
+			t.Errorf("%+v: %s", c.limits, d)
+		}
+	}
+	if r.Chats {
+		t.Error("no chat template wrote these")
+	}
+}
+
+// The settings of a log change with the weights and with what else decides.
+func TestSettingsNameWeightsInOrder(t *testing.T) {
+	r, dir := open(t)
+	bare, err := r.Settings(3, "x")
+	if err != nil || !strings.Contains(bare, r.Model.Hash()) || !strings.HasSuffix(bare, `,3,"x"]`) {
+		t.Errorf("%s, %v", bare, err)
+	}
+	h := talftest.TinyHead(t, dir, 2)
+	if err := r.AddHead(rig.Named{Name: "a", Path: h}, false); err != nil {
+		t.Fatal(err)
+	}
+	hash, err := decode.WeightsHash(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := r.Hashes()
+	if d := cmp.Diff([]string{r.Model.Hash(), hash}, all); d != "" || err != nil {
+		t.Errorf("%v: %s", err, d)
+	}
+	if with, err := r.Settings(3, "x"); err != nil || with == bare {
+		t.Errorf("with a head: %s, %v", with, err)
+	}
+	var heads []string
+	err = r.ByRank(t.Context(), 2, func(int) {}, func(head string, _ [][]paper.Item, _ [][]int32) error {
+		heads = append(heads, head)
+		return nil
+	})
+	if d := cmp.Diff([]string{"a"}, heads); d != "" || err != nil {
+		t.Errorf("heads by rank: %v: %s", err, d)
+	}
+}
+
+func TestNamesOfPaths(t *testing.T) {
+	got, err := rig.ParseNames("--head", "CKPT", []string{"dir/one", "b=dir/one", "c=x=y"})
+	if d := cmp.Diff([]rig.Named{{"one", "dir/one"}, {"b", "dir/one"}, {"c", "x=y"}}, got); d != "" || err != nil {
+		t.Errorf("%v: %s", err, d)
+	}
+	for value, want := range map[string]string{
+		"=x":     `--head is "=x", want CKPT or NAME=CKPT`,
+		"a=":     `--head is "a=", want CKPT or NAME=CKPT`,
+		"z/one":  `--head: two are called "one": say NAME=CKPT`,
+		"one=/x": `--head: two are called "one": say NAME=CKPT`,
+	} {
+		if _, err := rig.ParseNames("--head", "CKPT", []string{"dir/one", value}); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %q", value, err, want)
+		}
+	}
+}
