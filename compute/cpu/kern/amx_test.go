@@ -29,7 +29,7 @@ func amxTable(t testing.TB) *Funcs {
 	t.Helper()
 	f, err := For(AMX)
 	if err != nil {
-		t.Skip(err)
+		t.Skipf("this processor has no AMX tiles: %v", err)
 	}
 	return f
 }
@@ -215,7 +215,7 @@ func TestAMXInManyGoroutines(t *testing.T) {
 func needVNNI(t *testing.T) {
 	t.Helper()
 	if _, err := For(AVX512VNNI); err != nil {
-		t.Skip(err)
+		t.Skipf("this processor has no AVX-512 VNNI: %v", err)
 	}
 }
 
