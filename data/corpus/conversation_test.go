@@ -187,6 +187,12 @@ func TestUserQuestionsAreRecognised(t *testing.T) {
 	if d := cmp.Diff([]string{"x", "z"}, docs[3].Chat.Questions()); d != "" {
 		t.Error(d)
 	}
+	// A template decides itself what the text is.
+	c := corpus.Default()
+	c.Template = "{prompt}"
+	if docs, _ := loadText(t, "a.jsonl", `{"prompt":"p"}`, c); len(docs) != 1 || docs[0].Asked {
+		t.Errorf("%+v", docs)
+	}
 }
 
 func pack(t testing.TB, kind, text string) []byte {
@@ -299,7 +305,7 @@ func TestABrokenFileIsAnErrorThatSaysWhere(t *testing.T) {
 }
 
 func TestDirectoriesExpandToTheirTextFiles(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), ".cache") // who names a hidden directory means it
 	for name, text := range map[string]string{
 		"b.jsonl": `{"text":"2"}`, "a/z.txt": "1", "c.json.gz": string(pack(t, "gzip", `[{"text":"3"}]`)),
 		"README.md": "no", ".hidden.txt": "no", ".git/x.txt": "no", "d.parquet": "PAR1",
@@ -315,6 +321,9 @@ func TestDirectoriesExpandToTheirTextFiles(t *testing.T) {
 	want := []string{"0 no", "1 1", "2 2", "3 3"}
 	if err := os.Symlink(filepath.Join(dir, "a", "z.txt"), filepath.Join(dir, "z.jsonl.txt")); err == nil { // not allowed everywhere
 		want = append(want, "4 1")
+		if err := os.Symlink(filepath.Join(dir, "a"), filepath.Join(dir, "folder.txt")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	docs, bad := load(t, []string{filepath.Join(dir, "README.md"), dir}, corpus.Default())
 	var got []string

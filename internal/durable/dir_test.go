@@ -167,6 +167,30 @@ func TestARunThatComesAsAnotherCommitsTakesNothing(t *testing.T) {
 			_ = late.journal.Close()
 		})
 	}
+	t.Run("after a third has begun", func(t *testing.T) {
+		dir := t.TempDir()
+		first := newDir(t, dir)
+		if err := first.Write("one", text("1")); err != nil {
+			t.Fatal(err)
+		}
+		journal, err := os.OpenFile(filepath.Join(dir, journalName), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Discard(); err != nil {
+			t.Fatal(err)
+		}
+		third := newDir(t, dir)
+		if err := errors.Join(third.Write("one", text("3")), Lock(journal)); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, (&Dir{path: dir, journal: journal}).take(), dir, "another run")
+		holds(t, dir, journalName, "one")
+		if err := errors.Join(journal.Close(), third.Commit()); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, dir, "one")
+	})
 }
 
 func TestADirectoryIsReplacedWholeOrNotAtAll(t *testing.T) {

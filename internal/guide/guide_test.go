@@ -100,6 +100,7 @@ func TestRecipesThatDoNotFitAreFound(t *testing.T) {
 		"lines that are gone":  {"In `a/a.go`:\n\n```diff\n-three\n+two\n```\n", "occur 0 times"},
 		"lines that are twice": {"In `a/a.go`:\n\n```diff\n-one\n+two\n```\n", "occur 2 times"},
 		"a file that is there": {"`a/a.go`:\n\n```go\npackage a\n```\n", "such a file already"},
+		"a file written twice": {"`b/b.go`:\n\n```go\npackage b\n```\n\n```go\npackage b\n```\n", "such a file already"},
 		"a file that is not":   {"In `c/c.go`:\n\n```diff\n-one\n+two\n```\n", "not exist"},
 		"a block of no file":   {"```go\npackage b\n```\n", "belongs to file"},
 		"an open block":        {"`b/b.go`:\n\n```go\npackage b\n", "not closed"},
