@@ -303,7 +303,7 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence) (time.Duration,
 
 // Generate decodes one request to its end. After an error the sequence holds what was
 // decoded until then. Emit may not have seen the tokens of a round that failed after its
-// verdict.
+// verdict. Its reason is Cancelled if ctx ended, else Failed.
 func (e *Engine) Generate(ctx context.Context, req Request) (*Sequence, error) {
 	s, err := e.Open(req)
 	if err != nil {
@@ -316,7 +316,11 @@ func (e *Engine) Generate(ctx context.Context, req Request) (*Sequence, error) {
 			err = e.Step(ctx, seqs)
 		}
 		if err != nil {
-			s.Cancel(err)
+			if ctx.Err() != nil {
+				s.Cancel(err)
+			} else {
+				s.fail(err)
+			}
 			return s, err
 		}
 	}

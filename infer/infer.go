@@ -204,8 +204,8 @@ type Drafter interface {
 	// the prompt as chains. Scores of a prompt chunk can be read only if the
 	// drafter harvests.
 	Observe(p Proposal, v Verdict, s Scores) error
-	// Traits says what else the drafter does. It is asked once for every sequence,
-	// before Start.
+	// Traits says what else the drafter does, the same whenever it is asked. The engine
+	// asks once for every sequence, before Start.
 	Traits() Traits
 }
 

@@ -28,7 +28,7 @@ type Request struct {
 }
 
 // A Delta is what one round adds to the output. Text lags behind Tokens while a character
-// is incomplete or a stop string may have begun.
+// is incomplete or a stop string may have begun. Tokens may be kept but not changed.
 type Delta struct {
 	Tokens []int32
 	Text   string

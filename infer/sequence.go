@@ -47,8 +47,9 @@ type kind struct {
 	known bool // false in the zero value, which is no kind
 }
 
-// Tokens returns the output so far. The slice belongs to the sequence.
-func (s *Sequence) Tokens() []int32 { return s.tokens[s.prompt:] }
+// Tokens returns the output so far. The slice belongs to the sequence; what it holds does
+// not change in later rounds.
+func (s *Sequence) Tokens() []int32 { return slices.Clip(s.tokens[s.prompt:]) }
 
 // Text returns the text of the output without the stop string. It is empty without
 // Detok.
@@ -235,6 +236,9 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 		begin := e.now()
 		untraced = s.req.Trace(Round{Proposal: &s.prop, Scores: &s.scores, Verdict: v, Kept: kept})
 		start = start.Add(e.now().Sub(begin))
+		if s.closed {
+			return // by Trace: the drafter and the source are no longer the sequence's
+		}
 	}
 	v.Path, v.Next = v.Path[:kept], s.tokens[len(s.tokens)-1]
 	s.keep(e, s.prop, v, rows, s.tokens[:first])
@@ -260,7 +264,7 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	if s.req.Emit == nil {
 		return
 	}
-	if err := s.req.Emit(Delta{Tokens: s.tokens[first:], Text: text, Reason: reason}); err != nil {
+	if err := s.req.Emit(Delta{Tokens: slices.Clip(s.tokens[first:]), Text: text, Reason: reason}); err != nil {
 		s.fail(fmt.Errorf("emit: %w", err))
 	}
 }

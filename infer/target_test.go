@@ -1,10 +1,14 @@
 package infer_test
 
 import (
+	"cmp"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"talf/infer"
+	"talf/model"
+	"talf/tree"
 )
 
 // What kept prefixes hold can be bounded in bytes and given back at any time, and their
@@ -42,5 +46,37 @@ func TestKeptPrefixesAreBoundedInBytes(t *testing.T) {
 	}
 	if none, _ := n.target.KVBlocks(); none != 0 || target.Match(prompts[5]) != 0 {
 		t.Errorf("%d blocks are in use after the last eviction, and %d tokens match", none, target.Match(prompts[5]))
+	}
+}
+
+// Likely tokens are those of the pass that was asked last, whoever asked of an earlier one.
+func TestLikelyTokensAreOfTheLastPass(t *testing.T) {
+	n := newNets(t, 1, 3)
+	target := infer.NewTarget(n.target, 0)
+	row := make([]float32, n.target.Spec().Vocab)
+	if err := target.Open(1, []int32{1}, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close(1)
+	for _, id := range []int32{1, 2, 3, 4, 5} {
+		rows, err := target.Score(t.Context(), []infer.Job{{ID: 1, Tree: tree.New(id, 1), Want: model.WantAll}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows[0].Logits(row, 0)
+		want := make([]int32, len(row))
+		for i := range want {
+			want[i] = int32(i)
+		}
+		slices.SortStableFunc(want, func(a, b int32) int { return cmp.Compare(row[b], row[a]) })
+		if got := rows[0].Rank(nil, 0, 3); !slices.Equal(got, want[:3]) {
+			t.Errorf("after token %d: %v, want %v", id, got, want[:3])
+		}
+		if got := infer.Tokens(nil, rows[0].TopK(nil, 0, 3)); !slices.Equal(got, want[:3]) {
+			t.Errorf("after token %d: candidates %v, want %v", id, got, want[:3])
+		}
+		if err := target.Commit(1, []int{0}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
