@@ -92,7 +92,8 @@ func (c *Cache[T]) Find(tokens []int32) (value T, n int) {
 
 // Put hands over a value for tokens, which are copied, and evicts what is then beyond
 // the limit. Sequences that tokens begin with, and tokens themselves if a sequence
-// begins with them, are not needed any more.
+// begins with them, are not needed any more. A sequence that alone is beyond the limit
+// is let go at once, and the others stay.
 func (c *Cache[T]) Put(tokens []int32, value T) {
 	at, off, n := c.walk(tokens)
 	rest := tokens[n:]
@@ -101,6 +102,9 @@ func (c *Cache[T]) Put(tokens []int32, value T) {
 		if len(tokens) > 0 {
 			c.use(at.newest())
 		}
+		c.drop(value)
+		return
+	case c.limit.Entries < 1 || c.limit.Bytes > 0 && int64(len(tokens))*c.limit.PerToken > c.limit.Bytes:
 		c.drop(value)
 		return
 	case at.at != nil && off == len(at.run): // it goes on where a sequence ended
