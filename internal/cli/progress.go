@@ -10,11 +10,11 @@ import (
 	"golang.org/x/term"
 )
 
-// plainEvery is how often progress is printed where there is no terminal.
+// plainEvery is how often progress is printed if there is no terminal.
 const plainEvery = 10 * time.Second
 
-// A Progress shows how far a stage is: a bar with rate and remaining time on a
-// terminal, a line now and then otherwise. It is not safe for concurrent use.
+// A Progress shows how far a stage is: a bar with rate and remaining time on a terminal,
+// otherwise a line every few seconds. It is not safe for concurrent use.
 type Progress struct {
 	w     io.Writer
 	what  string
@@ -27,7 +27,7 @@ type Progress struct {
 	off   bool
 }
 
-// IsTerminal reports whether w is one.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w any) bool {
 	if s, ok := w.(*stream); ok {
 		w = s.w
@@ -36,8 +36,7 @@ func IsTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// NewProgress begins a stage that is called what and counts in unit ("rows"). It shows
-// nothing if off.
+// NewProgress begins a stage called what that counts in unit ("rows"). If off, it shows nothing.
 func NewProgress(w io.Writer, what, unit string, off bool) *Progress {
 	now := time.Now()
 	p := &Progress{w: w, what: what, unit: unit, begun: now, last: now, first: true, off: off}
@@ -57,8 +56,8 @@ func NewProgress(w io.Writer, what, unit string, off bool) *Progress {
 	return p
 }
 
-// Set shows that done of total units are done; a total of 0 is unknown. note is
-// added to the line ("loss 2.31").
+// Set shows that done of total units are done; a total of 0 means unknown. note is added to the
+// line ("loss 2.31").
 func (p *Progress) Set(done, total int64, note string) {
 	if p.off {
 		return
@@ -84,7 +83,7 @@ func (p *Progress) Set(done, total int64, note string) {
 	_, _ = fmt.Fprintln(p.w, p.line(done, total, note, now))
 }
 
-// line is what Set prints where there is no terminal.
+// line returns what Set prints if there is no terminal.
 func (p *Progress) line(done, total int64, note string, now time.Time) string {
 	s := fmt.Sprintf("%s: %d", p.what, done)
 	if total > 0 {
@@ -105,7 +104,7 @@ func (p *Progress) line(done, total int64, note string, now time.Time) string {
 	return s
 }
 
-// End takes the bar away.
+// End removes the bar.
 func (p *Progress) End() {
 	if p.bar != nil {
 		_ = p.bar.Finish()

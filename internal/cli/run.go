@@ -1,6 +1,6 @@
-// Package cli is what a program of subcommands needs around them: output that notices
-// when nobody reads it, signals, exit codes, mistakes in a command line told in plain
-// words, values of flags, and progress.
+// Package cli provides what a program with subcommands needs around them: output that notices
+// when nobody reads it, signals, exit codes, plain messages about mistakes in a command line,
+// values of flags, and progress.
 package cli
 
 import (
@@ -39,9 +39,8 @@ type Outcome struct {
 	Foremost bool
 }
 
-// Run calls f with guarded output and a context that ends on a signal, or when nobody
-// reads the output any more. It reports f's outcome in a few lines on stderr and returns
-// the exit code.
+// Run calls f with guarded output and a context that ends on a signal, or when nobody reads the
+// output any more. It reports f's outcome in a few lines on stderr and returns the exit code.
 func Run(stdout, stderr io.Writer, f func(ctx context.Context, stdout, stderr io.Writer) Outcome) (code int) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -87,13 +86,13 @@ func (o Outcome) report(ctx context.Context, w io.Writer) int {
 	return ExitFailure
 }
 
-// oneLine keeps an error readable when the errors that it wraps hold line breaks.
+// oneLine keeps an error readable if the errors that it wraps contain line breaks.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
 }
 
-// watch cancels on the first signal, so that a command can save its work, and quits at
-// once on the second, so that nobody has to wait for that.
+// watch cancels on the first signal, so that a command can save its work, and quits at once on
+// the second, so that nobody has to wait for that.
 func watch(w io.Writer, cancel context.CancelCauseFunc) (stop func()) {
 	sig := make(chan os.Signal, 2)
 	signal.Notify(sig, interruptSignals()...)
@@ -110,7 +109,7 @@ func watch(w io.Writer, cancel context.CancelCauseFunc) (stop func()) {
 		for {
 			select {
 			case s := <-sig:
-				// A terminal that is closed sends two: its own and its shell's.
+				// Closing a terminal sends two: its own and its shell's.
 				if s != syscall.SIGHUP {
 					os.Exit(ExitInterrupted)
 				}

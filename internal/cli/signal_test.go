@@ -13,8 +13,8 @@ import (
 	"talf/internal/e2e/talftest"
 )
 
-// A terminal that is closed sends two signals, its own and its shell's: the second is
-// no wish to quit at once. If it were, this process would end here.
+// Closing a terminal sends two signals, its own and its shell's: the second is not a request to
+// quit at once. If it were treated as one, this process would end here.
 func TestAClosedTerminalSendsTwoSignals(t *testing.T) {
 	talftest.Interrupts(t)
 	talftest.HangsUp(t)
@@ -35,7 +35,7 @@ func TestAClosedTerminalSendsTwoSignals(t *testing.T) {
 		<-came
 		<-ctx.Done()
 	}
-	time.Sleep(50 * time.Millisecond) // for the second to be acted upon
+	time.Sleep(50 * time.Millisecond) // for the second to take effect
 	if err := context.Cause(ctx); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("cancelled by %v, want an interruption", err)
 	}

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// interruptSignals ask for an orderly stop. A terminal that is closed does too,
-// unless nohup wants it passed over.
+// interruptSignals ask for an orderly stop. So does closing a terminal, unless nohup makes the
+// process ignore it.
 func interruptSignals() []os.Signal {
 	all := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -19,9 +19,9 @@ func interruptSignals() []os.Signal {
 	return all
 }
 
-// keepOnBrokenPipes makes writing to a pipe that nobody reads an error like others.
-// Without it the process would end there, before anything is saved: the Ctrl-C that
-// stops talf in `talf train 2>&1 | tee log` ends tee first.
+// keepOnBrokenPipes makes writing to a pipe that nobody reads an ordinary error. Without it the
+// process would end there, before anything is saved: the Ctrl-C that stops talf in `talf train
+// 2>&1 | tee log` stops tee first.
 func keepOnBrokenPipes() { signal.Ignore(syscall.SIGPIPE) }
 
 func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

@@ -11,8 +11,8 @@ import (
 // interruptSignals ask for an orderly stop.
 func interruptSignals() []os.Signal { return []os.Signal{os.Interrupt} }
 
-// keepOnBrokenPipes does nothing: on Windows writing to a pipe that nobody reads is
-// an error like others.
+// keepOnBrokenPipes does nothing: on Windows writing to a pipe that nobody reads is an ordinary
+// error.
 func keepOnBrokenPipes() {}
 
 func isBrokenPipe(err error) bool {

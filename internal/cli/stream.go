@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// A stream is standard output or standard error. It remembers why writing to it
-// failed: a command whose output is lost has not succeeded, and few look.
+// A stream is standard output or standard error. It remembers why writing to it failed: a
+// command whose output is lost has not succeeded, and few commands check.
 type stream struct {
 	w    io.Writer
 	gone func() // called when nobody reads any more
@@ -18,8 +18,8 @@ type stream struct {
 	err error // of the first write that failed
 }
 
-// Mute makes output that Run passed on pass over what is written to it, or write again.
-// It is for a process that leaves it to another to speak. Other writers stay as they are.
+// Mute makes output that Run passed on discard what is written to it, or write it again. It is
+// for a process that leaves messages to another. Other writers stay as they are.
 func Mute(w io.Writer, on bool) {
 	if s, ok := w.(*stream); ok {
 		s.muted.Store(on)

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A UsageError is the caller's mistake in writing the command line.
+// A UsageError is the user's mistake in writing the command line.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
@@ -21,10 +21,10 @@ func Usagef(format string, args ...any) error {
 	return UsageError{fmt.Errorf(format, args...)}
 }
 
-// Explain makes root and all commands below it tell mistakes in a command line as usage
-// errors in plain words, with suggestions. It is called once they are all there. The
-// function that it returns, called after root was executed, returns why no help was
-// printed: the command that the help was asked of does not exist.
+// Explain makes root and all commands below it report mistakes in a command line as usage errors
+// in plain words, with suggestions. It is called once all commands are added. The function that
+// it returns, called after root was executed, returns why no help was printed: the command whose
+// help was requested does not exist.
 func Explain(root *cobra.Command) (misspelt func() error) {
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SuggestionsMinimumDistance = 2
@@ -48,7 +48,7 @@ func Explain(root *cobra.Command) (misspelt func() error) {
 	var wrong error
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		// "talf trian --help" is the help of the root, to cobra.
+		// To cobra, "talf trian --help" asks for the help of the root.
 		if rest := cmd.Flags().Args(); len(rest) > 0 && cmd.HasAvailableSubCommands() && cmd.Name() != "help" {
 			if cmd == root || cmd.Args(cmd, rest) != nil {
 				wrong = unknownCommand(cmd, rest[0])
@@ -88,8 +88,8 @@ func usageArgs(c *cobra.Command) {
 	}
 }
 
-// argsError says what is wrong with the arguments of cmd, whose Use names the ones that
-// it takes.
+// argsError says what is wrong with the arguments of cmd, whose Use names the arguments that it
+// takes.
 func argsError(cmd *cobra.Command, args []string) error {
 	var want string // such as PATH
 	if words := strings.Fields(cmd.Use); len(words) > 1 && !strings.HasPrefix(words[1], "-") && !strings.HasPrefix(words[1], "[") {
@@ -98,7 +98,7 @@ func argsError(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("missing %s", want)
 	}
-	// "--model --prompt x": the value of the one is the name of the other.
+	// "--model --prompt x": the value of one flag is the name of the other.
 	var swallowed error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if name, ok := strings.CutPrefix(f.Value.String(), "--"); ok && cmd.Flags().Lookup(name) != nil {
@@ -132,7 +132,7 @@ func flagError(err error) error {
 	return fmt.Errorf("--%s is %q, %w", bad.GetFlag().Name, bad.GetValue(), ValueError(bad))
 }
 
-// ValueError is why a flag does not take a value: "want a number".
+// ValueError says why a flag does not take a value: "want a number".
 func ValueError(bad *pflag.InvalidValueError) error {
 	var num *strconv.NumError
 	if !errors.As(bad, &num) {

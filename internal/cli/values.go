@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Complete makes shells complete the values of flags: those named in words with these,
-// and those in dirs with directories. It covers c and the commands below it.
+// Complete makes shells complete the values of flags: those of the flags in words with these,
+// and those of the flags in dirs with directories. It covers c and the commands below it.
 func Complete(c *cobra.Command, words map[string][]string, dirs ...string) {
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		var offer cobra.CompletionFunc
@@ -35,7 +35,7 @@ func Complete(c *cobra.Command, words map[string][]string, dirs ...string) {
 	}
 }
 
-// A count is a flag that is not negative.
+// A count is a flag with a value that is not negative.
 type count int
 
 func (c *count) String() string { return strconv.Itoa(int(*c)) }
@@ -50,7 +50,7 @@ func (c *count) Set(s string) error {
 	return nil
 }
 
-// CountVar adds a flag for *p that is not negative.
+// CountVar adds a flag for *p with a value that is not negative.
 func CountVar(f *pflag.FlagSet, p *int, name string, value int, doc string) {
 	*p = value
 	f.Var((*count)(p), name, doc)

@@ -1,10 +1,9 @@
-// Package demo writes the text of the embedded example, stories and sums, and
-// holds the small target model that this project trained on such text.
+// Package demo writes the text of the embedded example, stories and sums, and has the small
+// target model that this project trained on such text.
 //
-// The text is drawn from a seed: the same seed gives the same documents on every
-// platform, another seed fresh ones. Documents fall into three streams by a hash
-// of their prompt, so that whatever the seeds, nothing that a model is asked in a
-// test was in its training text.
+// The text is drawn from a seed: the same seed gives the same documents on every platform,
+// another seed fresh ones. Documents are split into three streams by a hash of their prompt, so
+// that whatever the seeds, no prompt of a test was in the model's training text.
 package demo
 
 import (
@@ -40,7 +39,7 @@ const (
 func stream(prompt string) int {
 	h := fnv.New32a()
 	h.Write([]byte(prompt))
-	// FNV's low bits alone are weak for texts that end alike.
+	// FNV's low bits alone are weak for texts with equal endings.
 	s := h.Sum32()
 	switch m := (s ^ s>>16) % 16; {
 	case m < forValidation:
@@ -131,7 +130,7 @@ func unpack(dir string, want func(name string) bool) error {
 	return nil
 }
 
-// writeFile leaves a whole file or none, and nothing to do where it is already there.
+// writeFile writes a whole file or none, and does nothing if it is already there.
 func writeFile(path string, b []byte) error {
 	if old, err := os.ReadFile(path); err == nil && string(old) == string(b) {
 		return nil

@@ -61,14 +61,14 @@ func TestTextDependsOnTheSeedAlone(t *testing.T) {
 			}
 		}
 	}
-	// Short sums may come twice.
+	// Short sums may occur twice.
 	if same > 2 {
 		t.Errorf("%d of 200 documents of another seed are the same", same)
 	}
 }
 
-// The embedded weights were trained on this text: whoever changes the generator
-// trains them again (make demo-target) and writes the new hash here.
+// The embedded weights were trained on this text: whoever changes the generator trains them
+// again (make demo-target) and updates the hash here.
 func TestTextIsTheOneTrainedOn(t *testing.T) {
 	h := sha256.New()
 	for _, d := range Corpus(TrainSeed, 500) {
@@ -113,8 +113,8 @@ func TestSumsAreRight(t *testing.T) {
 	}
 }
 
-// The text is neither trivial nor hopeless: the entropy of its choices, an
-// upper bound of the text's, is about a bit a token.
+// The text is neither trivial nor hopeless: the entropy of its choices, an upper bound on the
+// text's, is about one bit per token.
 func TestEntropyPerToken(t *testing.T) {
 	tok := embedded(t)
 	docs, bits := draw(5, 500, forTraining)
@@ -157,7 +157,7 @@ func embedded(t *testing.T) *tokenizer.Tokenizer {
 	return tok
 }
 
-// The embedded files are the recipe's: with -update they are written anew.
+// The embedded files follow from the recipe; -update writes them again.
 func TestEmbeddedTargetFollowsTheRecipe(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains a vocabulary")

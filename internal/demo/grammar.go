@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// writer expands templates. In a template [a|b|c] is a choice (choices nest) and
-// {x} a bound word. bits adds up the information of the choices made, an upper
-// bound of the text's entropy: two choices may write the same text.
+// writer expands templates. In a template [a|b|c] is a choice (choices nest) and {x} a bound
+// word. bits adds up the information of the choices made, an upper bound on the text's entropy:
+// different choices may write the same text.
 type writer struct {
 	rng  *rand.Rand
 	bind map[string]string
@@ -20,7 +20,7 @@ func (w *writer) intn(n int) int {
 	return w.rng.IntN(n)
 }
 
-// between draws a number of [lo, hi].
+// between draws a number from [lo, hi].
 func (w *writer) between(lo, hi int) int { return lo + w.intn(hi-lo+1) }
 
 func pick[T any](w *writer, list []T) T { return list[w.intn(len(list))] }
@@ -90,8 +90,8 @@ func alternatives(t string) (options []string, end int) {
 	panic("demo: no end of the choice " + t)
 }
 
-// check expands every alternative once, so that a broken template is found
-// without drawing it by luck.
+// check expands every alternative once, so that a broken template is found without drawing it by
+// chance.
 func (w *writer) check(t string) {
 	for {
 		i := strings.IndexAny(t, "[{")

@@ -53,8 +53,8 @@ var asides = []string{
 	"\"What is [that|this|it]?\" {he} [asked|wondered]. It was only a [leaf|snail|feather|piece of string|shadow].",
 }
 
-// inventions are asides of words from the lists: they keep the text from being
-// easy to predict.
+// inventions are asides made of words from the lists: they keep the text from being easy to
+// predict.
 var inventions = []string{
 	"\"I spy a {adj} {noun},\" said {h}. \"And I spy a {noun},\" came the answer.",
 	"In the [basket|box|bag|cupboard|shed] there was a {noun}, a {noun} and a {adj} {noun}.",
@@ -186,7 +186,7 @@ var plots = []plot{
 	},
 }
 
-// schoolPlot is the plot whose new friend is a person, no animal.
+// schoolPlot is the plot in which the new friend is a person, not an animal.
 const schoolPlot = 8
 
 // story writes one story; the prompt is its opening and first beat.
@@ -228,8 +228,8 @@ func (w *writer) story() Document {
 	return Document{Prompt: prompt, Answer: " " + strings.Join(parts, " ")}
 }
 
-// sentence expands a template with other words for common ones, and now and
-// then a word about the time in front.
+// sentence expands a template with other words for common ones, and sometimes a word about the
+// time in front.
 func (w *writer) sentence(t string) string {
 	t = synonyms.Replace(t)
 	for _, start := range [][2]string{{"{He} ", "{he} "}, {"{His} ", "{his} "}, {"The ", "the "}, {"They ", "they "}, {"{h} ", "{h} "}, {"It ", "it "}} {
@@ -243,8 +243,8 @@ func (w *writer) sentence(t string) string {
 
 const times = "[After a while|A little later|Before long|All at once|To be sure|Of course|As always|In the end|Now|Just then|For once|Without a word|With a sigh|Once again|Still]"
 
-// synonyms puts a choice where a template has one of these words outside its
-// own choices.
+// synonyms puts a choice in place of these words wherever a template has them outside its own
+// choices.
 var synonyms = strings.NewReplacer(
 	" said {", " [said|answered|replied|called|whispered|laughed] {",
 	"?\" asked {", "?\" [asked|wondered|cried|whispered] {",

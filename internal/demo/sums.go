@@ -27,7 +27,7 @@ func words(n int) string {
 	return "one hundred " + words(n-100)
 }
 
-// sum writes one worked example; the prompt ends before the answer.
+// sum writes one worked example; the prompt stops before the answer.
 func (w *writer) sum() Document {
 	h, g := two(w, persons)
 	a, b := two(w, goods)

@@ -9,9 +9,9 @@ import (
 	"talf/model/tokenizer"
 )
 
-// The recipe of the embedded target. WriteTarget makes everything but the
-// weights; `talf train --kind lm` makes those from the folder's config.json and
-// the two texts (see the Makefile's demo-target).
+// The recipe of the embedded target. WriteTarget writes everything but the weights; `talf train
+// --kind lm` trains those from the folder's config.json and the two texts (see the Makefile's
+// demo-target).
 const (
 	// VocabSize counts the special tokens, the 256 bytes and the merges.
 	VocabSize = 1024
@@ -66,9 +66,8 @@ func targetConfig() config {
 	}
 }
 
-// WriteTarget writes to dir the files of the target model that follow from this
-// package alone: config.json, generation_config.json, tokenizer.json and
-// tokenizer_config.json.
+// WriteTarget writes to dir the files of the target model that follow from this package alone:
+// config.json, generation_config.json, tokenizer.json and tokenizer_config.json.
 func WriteTarget(dir string) error {
 	docs := Corpus(VocabSeed, VocabDocs)
 	texts := make([]string, len(docs))
@@ -119,7 +118,7 @@ func WriteTexts(dir string) error {
 	return WriteJSONL(filepath.Join(dir, "validation.jsonl"), Validation(ValidationSeed, ValidationDocs))
 }
 
-// WriteJSONL writes documents to a file, a line {"text": …} each.
+// WriteJSONL writes documents to a file, one line {"text": …} each.
 func WriteJSONL(path string, docs []Document) error {
 	var out []byte
 	for _, d := range docs {

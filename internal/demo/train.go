@@ -15,10 +15,10 @@ import (
 // splitPattern is Llama 3's: numbers are cut into groups of at most three digits.
 const splitPattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 
-// trainTokenizer learns byte-pair merges from texts (Sennrich et al. 2016,
-// algorithm 1, over bytes) and returns a tokenizer.json of size tokens: the
-// special tokens, the bytes, the merges. Of equally frequent pairs the one with
-// the lower ids is merged, so that the result depends on the texts alone.
+// trainTokenizer learns byte-pair merges from texts (Sennrich et al. 2016, algorithm 1, over
+// bytes) and returns a tokenizer.json of size tokens: the special tokens, the bytes, the merges.
+// Among equally frequent pairs the one with the lower ids is merged, so that the result depends
+// only on the texts.
 func trainTokenizer(texts []string, size int) ([]byte, error) {
 	alphabet := byteAlphabet()
 	v := vocabulary{specials: []string{beginToken, endToken, padToken}}

@@ -16,8 +16,8 @@ type File interface {
 	Sync() error
 }
 
-// A Disk makes files and gives directories their names. The zero value is the
-// operating system's; tests set functions that fail.
+// A Disk creates files and renames directories. The zero value is the operating system's; tests
+// set functions that fail.
 type Disk struct {
 	Create func(path string) (File, error)
 	Rename func(from, to string) error
@@ -37,13 +37,13 @@ func (d Disk) rename(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// journalName is the file that a directory holds until it is complete: the names
-// of the files that were begun, one a line.
+// journalName is a file that a directory has until it is complete. It lists the names of the
+// files that were begun, one per line.
 const journalName = ".unfinished"
 
-// A Dir is a new directory that is being filled with files. The caller ends it
-// with Commit, or with Discard, which leaves nothing. What a crash leaves is
-// removed by the next NewDir, so a retry finds nothing in its way.
+// A Dir is a new directory that is being filled with files. The caller finishes it with Commit,
+// or with Discard, which leaves nothing. The next NewDir removes what a crash left, so a retry
+// finds nothing in its way.
 type Dir struct {
 	disk    Disk
 	path    string
@@ -54,9 +54,9 @@ type Dir struct {
 // NewDir is Disk.NewDir on the operating system's disk.
 func NewDir(path string) (*Dir, error) { return Disk{}.NewDir(path) }
 
-// NewDir makes the directory path, or takes it over if it is empty or holds only
-// what an interrupted run left there. One that holds anything else is refused, as
-// is one that another process is filling.
+// NewDir creates the directory path, or takes it over if it is empty or contains only what an
+// interrupted run left there. One that contains anything else is refused, as is one that another
+// process is filling.
 func (k Disk) NewDir(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o777); err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
@@ -115,8 +115,8 @@ func vacant(path string) error {
 	return nil
 }
 
-// clear removes the files that the journal of an interrupted run lists, and only
-// these: somebody may have put others beside them.
+// clear removes the files that the journal of an interrupted run lists, and only these: there
+// may be other files.
 func (d *Dir) clear() error {
 	text, err := io.ReadAll(d.journal)
 	if err != nil {
@@ -148,8 +148,8 @@ func (d *Dir) clear() error {
 	return d.journal.Truncate(0)
 }
 
-// Write makes a file from what fill writes, and flushes it to disk. If that fails,
-// d is discarded. The file by which readers recognise a whole directory comes last.
+// Write creates a file with the data that fill writes, and flushes it to disk. If that fails, d
+// is discarded. The file by which readers recognise a complete directory comes last.
 func (d *Dir) Write(name string, fill func(w io.Writer) error) error {
 	path := filepath.Join(d.path, name)
 	err := d.write(path, name, fill)
@@ -180,7 +180,7 @@ func (d *Dir) write(path, name string, fill func(w io.Writer) error) error {
 	return errors.Join(err, f.Close())
 }
 
-// Commit makes the directory complete. If that fails, d is discarded.
+// Commit completes the directory. If that fails, d is discarded.
 func (d *Dir) Commit() error {
 	err := SyncDir(d.path)
 	if err == nil {
@@ -240,13 +240,12 @@ func (d *Dir) undo() error {
 // Names returns the files that Write made, in their order.
 func (d *Dir) Names() []string { return d.names }
 
-// A replacement's old directory waits under this prefix until the new one has its
-// name.
+// During a replacement the old directory has this prefix until the new one has its name.
 const oldPrefix = ".old-"
 
-// Replace gives the complete directory temp the name path, both in one parent
-// directory. A directory that had the name before is removed, or has its name
-// again if Replace fails. Recover repairs what a crash leaves.
+// Replace gives the complete directory temp the name path; both have the same parent directory.
+// A directory that had the name before is removed, or gets its name back if Replace fails.
+// Recover repairs what a crash leaves.
 func (k Disk) Replace(temp, path string) error {
 	parent, name := filepath.Split(path)
 	old := filepath.Join(parent, oldPrefix+name)
@@ -264,9 +263,8 @@ func (k Disk) Replace(temp, path string) error {
 	return errors.Join(SyncDir(filepath.Clean(parent)), os.RemoveAll(old))
 }
 
-// Recover ends the replacements in parent of directories whose names begin with
-// prefix that a crash interrupted: the old directory has its name again unless the
-// new one took it.
+// Recover completes replacements that a crash interrupted, of directories in parent whose names
+// begin with prefix: the old directory gets its name back unless the new one has taken it.
 func Recover(parent, prefix string) error {
 	es, err := os.ReadDir(parent)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestANewDirectoryIsFilledOrLeftEmpty(t *testing.T) {
 	refused(t, err, "not empty")
 }
 
-// A process that dies takes neither its files nor its journal with it.
+// A process that dies leaves its files and its journal.
 func TestWhatACrashLeftIsNotInTheWay(t *testing.T) {
 	dir := t.TempDir()
 	crash := func() {
@@ -98,7 +98,7 @@ func TestWhatACrashLeftIsNotInTheWay(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(dir, "one")); err != nil || string(b) != "1" {
 		t.Errorf("%q, %v", b, err)
 	}
-	// Files that somebody put beside them stay, and are in the way.
+	// Files from elsewhere stay, and are in the way.
 	dir = t.TempDir()
 	crash()
 	if err := os.WriteFile(filepath.Join(dir, "other"), nil, 0o600); err != nil {
@@ -109,7 +109,7 @@ func TestWhatACrashLeftIsNotInTheWay(t *testing.T) {
 		refused(t, err, dir, "not empty")
 		holds(t, dir, journalName, "other")
 	}
-	// A name whose line was not finished is that of no file of ours.
+	// A name whose line is incomplete is not that of one of our files.
 	dir = t.TempDir()
 	for name, s := range map[string]string{journalName: "gone\nkept", "kept": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(s), 0o600); err != nil {

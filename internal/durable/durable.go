@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 )
 
-// WriteFile replaces the file at path with data, readable by all, or leaves it as
-// it was: a crash or a full disk never leaves half a file. Once it returns, the
-// file is on disk under its name.
+// WriteFile replaces the file at path with data, readable by all, or leaves it as it was: a
+// crash or a full disk never leaves half a file. Once it returns, the file is on disk under its
+// name.
 func WriteFile(path string, data []byte) error {
 	return Write(path, func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -41,8 +41,8 @@ func Write(path string, fill func(w io.Writer) error) error {
 	return nil
 }
 
-// Publish flushes and closes a file that was written as temp, and gives it the name
-// path in the same directory.
+// Publish flushes and closes a file that was written as temp, and renames it to path in the same
+// directory.
 func Publish(f File, temp, path string) error {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err

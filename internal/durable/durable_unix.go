@@ -22,6 +22,6 @@ func SyncDir(dir string) error {
 	return nil
 }
 
-// Lock takes the exclusive lock of an open file, or fails at once where another
-// process has it. The lock ends when the file is closed.
+// Lock takes the exclusive lock of an open file, or fails at once if another process has it.
+// Closing the file releases the lock.
 func Lock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }

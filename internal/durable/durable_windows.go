@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// SyncDir does nothing: Windows has no handle of a directory to flush, and NTFS
-// journals renames.
+// SyncDir does nothing: Windows has no handle for flushing a directory, and NTFS journals
+// renames.
 func SyncDir(string) error { return nil }
 
-// Lock takes the exclusive lock of an open file, or fails at once where another
-// process has it. The lock ends when the file is closed.
+// Lock takes the exclusive lock of an open file, or fails at once if another process has it.
+// Closing the file releases the lock.
 func Lock(f *os.File) error {
 	return windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, new(windows.Overlapped))
 }

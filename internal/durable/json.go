@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// WriteJSON replaces path by v as indented JSON, whole or not at all.
+// WriteJSON replaces path by v as indented JSON, completely or not at all.
 func WriteJSON(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

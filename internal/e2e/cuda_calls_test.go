@@ -23,7 +23,7 @@ import (
 	"talf/model/sample"
 )
 
-// A meter reads what the emulated driver was asked for.
+// A meter reads the calls that the emulated driver received.
 type meter struct {
 	t    *testing.T
 	name string
@@ -44,10 +44,10 @@ type tally struct {
 	calls, bytes map[string]int
 }
 
-// take returns what was asked since the last time, of what is queued too.
+// take returns the calls since the last time, including what is queued.
 func (m *meter) take(dev compute.Device) tally {
 	m.t.Helper()
-	if _, err := dev.Abilities().Plan.Free(); err != nil { // asked behind all that is queued
+	if _, err := dev.Abilities().Plan.Free(); err != nil { // asked after all that is queued
 		m.t.Fatal(err)
 	}
 	b, err := os.ReadFile(m.name)
@@ -67,8 +67,8 @@ func (m *meter) take(dev compute.Device) tally {
 	return y
 }
 
-// A metered is a source whose passes are counted, one a level of a draft tree, and
-// what lies between them: verification, verdict and commits.
+// A metered source counts its passes, one per level of a draft tree, and the calls between them:
+// verification, verdict and commits.
 type metered struct {
 	infer.Source
 	m      *meter
@@ -93,9 +93,9 @@ func (s *metered) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, erro
 	return rows, err
 }
 
-// TestCallsOfTheCUDADriver counts what decoding with a head asks of the driver: a level
-// of the draft tree waits once and reads one small piece, its likely tokens, and so
-// does a verification, whose tree and commits cost a handful of calls.
+// TestCallsOfTheCUDADriver counts the driver calls of decoding with a head: a level of the draft
+// tree waits once and reads one small piece, its likely tokens, and so does a verification,
+// whose tree and commits cost a handful of calls.
 func TestCallsOfTheCUDADriver(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
@@ -148,7 +148,7 @@ func TestCallsOfTheCUDADriver(t *testing.T) {
 		if !slices.Equal(single, plain) {
 			t.Errorf("%s without graphs: %v, plain decoding %v", method, single, plain)
 		}
-		// Passes of the first rounds take memory and make graphs.
+		// Passes of the first rounds allocate memory and build graphs.
 		half := len(src.levels) / 2
 		levels, wide, first, rounds := src.levels[half:], src.wide[half:], src.first[half:], src.rounds[len(src.rounds)/2:]
 		if len(levels) < 6 || len(rounds) < 3 {
@@ -157,8 +157,8 @@ func TestCallsOfTheCUDADriver(t *testing.T) {
 		replayed := 0
 		for i, l := range levels {
 			replayed += l.calls["graph"]
-			// Up: the arguments of the pass, and which hidden states it leaves to the next:
-			// f̂ and, if several positions were true, the last of them. Down: ids and
+			// Up: the arguments of the pass, and which hidden states it leaves to the next: f̂
+			// and, if several positions were true, the last of them. Down: ids and
 			// log-probabilities of a bucket of rows.
 			left := 1
 			if first[i] {
@@ -178,8 +178,8 @@ func TestCallsOfTheCUDADriver(t *testing.T) {
 		replayed = 0
 		for _, r := range rounds {
 			replayed += r.calls["graph"]
-			// A commit moves keys and values, and the head is left the hidden states of the
-			// path.
+			// A commit moves keys and values, and leaves the hidden states of the path to the
+			// head.
 			if r.calls["synchronize"] != 1 || r.calls["dtoh"] != 1 || r.bytes["dtoh"] > 8*16 || r.calls["htod"] > 4 || r.bytes["htod"] > 32<<10 {
 				t.Errorf("%s: a verification asks %v, of bytes %v", method, r.calls, r.bytes)
 			}
@@ -191,7 +191,7 @@ func TestCallsOfTheCUDADriver(t *testing.T) {
 	}
 }
 
-// bucketOf is the number of rows that are read for n.
+// bucketOf returns the number of rows that are read for n.
 func bucketOf(n int) int {
 	for _, b := range []int{1, 8, 16} {
 		if n <= b {

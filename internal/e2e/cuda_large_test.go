@@ -25,15 +25,14 @@ import (
 	"talf/tree"
 )
 
-// A forest is trees that run in one pass, each behind a beginning of its own of one
-// prompt.
+// A forest is trees that run in one pass, each after its own prefix of one prompt.
 type forest struct {
 	name  string
 	keep  []int // of the prompt
 	trees []*tree.Tree
 }
 
-// forests are a tree of 256 nodes, and eight of 60.
+// forests returns a tree of 256 nodes, and eight of 60.
 func forests(r *rand.Rand, token func() int32, prompt int) []forest {
 	random := func(n int) *tree.Tree {
 		tr := tree.New(token(), n)
@@ -82,9 +81,9 @@ func (f *forest) score(t *testing.T, m *model.Model, prompt []int32) ([]*model.S
 	return seqs, all
 }
 
-// TestLargeTreesOnACUDADevice holds the logits of a tree of 256 nodes, and of eight of
-// 60 in one pass, to the CPU's, and those of longest paths to the bits of plain
-// decoding on the device.
+// TestLargeTreesOnACUDADevice compares the logits of a tree of 256 nodes, and of eight of 60 in
+// one pass, with the CPU's, and those of the longest paths bit for bit with plain decoding on
+// the device.
 func TestLargeTreesOnACUDADevice(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
@@ -95,7 +94,7 @@ func TestLargeTreesOnACUDADevice(t *testing.T) {
 	}
 	for _, c := range []struct {
 		model.Options
-		// Of the largest logit, as in TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding,
+		// Relative to the largest logit, as in TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding,
 		// but for the tails of 30 times as many logits.
 		tol float64
 	}{
@@ -138,8 +137,8 @@ func TestLargeTreesOnACUDADevice(t *testing.T) {
 	}
 }
 
-// closeToCPU holds logits to the CPU's, within tol of the largest, and the most likely
-// tokens to be the CPU's where no two are that close.
+// closeToCPU checks that logits are the CPU's, within tol of the largest, and that the most
+// likely tokens are the CPU's unless two are that close.
 func closeToCPU(t *testing.T, name string, got, want [][][]float32, tol float64) {
 	t.Helper()
 	big, off := 0.0, 0.0
@@ -198,8 +197,8 @@ func plainPath(t *testing.T, name string, seq *model.Seq, tr *tree.Tree, got [][
 	}
 }
 
-// TestLargeDraftsOnACUDADevice decodes with drafted trees of 256 nodes, and eight
-// sequences in one pass with trees of 60, to what the device decodes plainly.
+// TestLargeDraftsOnACUDADevice decodes with drafted trees of 256 nodes, and eight sequences in
+// one pass with trees of 60, and compares the output with plain decoding on the device.
 func TestLargeDraftsOnACUDADevice(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
@@ -231,8 +230,8 @@ func TestLargeDraftsOnACUDADevice(t *testing.T) {
 		}
 		prompts = append(prompts, p)
 	}
-	// decode returns the outputs of prompts that decode side by side, and the most
-	// nodes that a tree, and a pass, had.
+	// decode returns the outputs of prompts that decode side by side, and the largest number of
+	// nodes of a tree and of a pass.
 	decode := func(method string, prompts [][]int32) (all [][]int32, nodes, rows int) {
 		e := &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}
 		e.Config.MaxNodes = 256

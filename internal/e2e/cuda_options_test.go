@@ -17,8 +17,8 @@ import (
 	"talf/train"
 )
 
-// TestDoctorExaminesCUDADevices measures those that can be used and says why others
-// cannot.
+// TestDoctorExaminesCUDADevices checks that usable devices are measured, and that the report
+// says why others cannot be used.
 func TestDoctorExaminesCUDADevices(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
@@ -63,7 +63,7 @@ func TestDoctorExaminesCUDADevices(t *testing.T) {
 	}
 }
 
-// TestAutoTakesTheRoomiestCUDADevice labels where most memory is free.
+// TestAutoTakesTheRoomiestCUDADevice labels on the device with most free memory.
 func TestAutoTakesTheRoomiestCUDADevice(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
@@ -77,8 +77,8 @@ func TestAutoTakesTheRoomiestCUDADevice(t *testing.T) {
 	}
 }
 
-// TestCublasOnACUDADevice labels with a library and without: the labels are alike, and
-// no set has both.
+// TestCublasOnACUDADevice labels with the library and without: the labels are alike, and no set
+// has both.
 func TestCublasOnACUDADevice(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
@@ -116,8 +116,8 @@ func TestCublasOnACUDADevice(t *testing.T) {
 	label(with, "--rows", "1024").Refuses(t, command.ExitFailure, "--rows 2048", "--rows 1024")
 }
 
-// TestLanguageModelsTrainOnACUDADevice holds a language model's curve on the device to
-// the CPU's, and lets what it exports decode there.
+// TestLanguageModelsTrainOnACUDADevice compares a language model's curve on the device with the
+// CPU's, and decodes there with the exported model.
 func TestLanguageModelsTrainOnACUDADevice(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
@@ -143,7 +143,7 @@ func TestLanguageModelsTrainOnACUDADevice(t *testing.T) {
 	}
 	talftest.OK(t, "", "generate", "--model", model, "--prompt", "A cat", "--max-tokens", "3", "--device", "cuda:0")
 
-	// A run goes on with what began it, with the bits of one that did not stop.
+	// A run continues only with what started it, with the bits of an uninterrupted one.
 	whole := talftest.Contents(t, filepath.Join(device, "step-00000003"))
 	for _, name := range []string{filepath.Join(device, "step-00000003"), filepath.Join(device, "best.json")} {
 		if err := os.RemoveAll(name); err != nil {
@@ -160,8 +160,8 @@ func TestLanguageModelsTrainOnACUDADevice(t *testing.T) {
 	}
 }
 
-// curvesApart returns how far the losses, gradient norms and evaluations of a run are
-// from another's, relative to that.
+// curvesApart returns the distance of a run's losses, gradient norms and evaluations from
+// another's, relative to the latter.
 func curvesApart(t *testing.T, out, as string) (apart float64) {
 	t.Helper()
 	a, err := train.ReadMetrics(out)
@@ -189,7 +189,7 @@ func curvesApart(t *testing.T, out, as string) (apart float64) {
 	return apart
 }
 
-// TestWhatTrainingOnACUDADeviceRefuses is told from the command line, before anything
+// TestWhatTrainingOnACUDADeviceRefuses checks that the command line is refused before anything
 // is loaded.
 func TestWhatTrainingOnACUDADeviceRefuses(t *testing.T) {
 	if !onEmulatedDevice(t) {

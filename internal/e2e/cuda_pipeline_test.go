@@ -17,10 +17,10 @@ import (
 	"talf/internal/e2e/talftest"
 )
 
-// TestPipelineOnACUDADevice labels, trains and decodes on the device: labels are the
-// CPU's to within 1e-5, trees are where no two candidates are that close, several
-// devices write the bytes of one, and trees that a head drafts give the text of plain
-// decoding on the device.
+// TestPipelineOnACUDADevice labels, trains and decodes on the device: labels are the CPU's to
+// within 1e-5, trees are the same unless two candidates are that close, several devices write
+// the same bytes as one, and trees that a head drafts give the text of plain decoding on the
+// device.
 func TestPipelineOnACUDADevice(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
@@ -58,8 +58,8 @@ func TestPipelineOnACUDADevice(t *testing.T) {
 }
 
 // TestStoppedLabellingOnACUDADeviceContinues loses the device in the middle: one
-// sentence says so, finished shards stay, and the next run makes the bytes of one
-// that nothing stopped.
+// sentence says so, finished shards stay, and the next run produces the bytes of an
+// uninterrupted one.
 func TestStoppedLabellingOnACUDADeviceContinues(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
@@ -132,7 +132,7 @@ func records(t *testing.T, dir string) (data.Meta, []data.Record) {
 	}
 }
 
-// compareSets holds the labels of a device to those of the CPU.
+// compareSets compares the labels of a device with those of the CPU.
 func compareSets(t *testing.T, cpu, device string) {
 	t.Helper()
 	const tol = 1e-5
@@ -150,7 +150,7 @@ func compareSets(t *testing.T, cpu, device string) {
 		for j := range a.Features {
 			if j%2 == 0 {
 				x, y := bfloat(a.Features[j:]), bfloat(b.Features[j:])
-				// A value between two bfloat16 may go to either.
+				// A value halfway between two bfloat16 may round to either.
 				if math.Abs(x-y) > 1.0/128*math.Abs(x)+tol {
 					t.Fatalf("row %d: feature %d is %g, the CPU's %g", i, j/2, y, x)
 				}
@@ -181,8 +181,8 @@ func bfloat(b []byte) float64 {
 	return float64(math.Float32frombits(uint32(b[0])<<16 | uint32(b[1])<<24))
 }
 
-// labelsDiffer returns the largest difference between two distributions of node n:
-// a token that only one of them has is as likely as the other's least.
+// labelsDiffer returns the largest difference between two distributions of node n: a token that
+// only one of them has counts as likely as the other's least likely.
 func labelsDiffer(m *data.Meta, a, b *data.Record, n int) float64 {
 	prob := func(r *data.Record, id int32) float64 {
 		if i := slices.Index(r.LabelIDs[n*m.K:(n+1)*m.K], id); i >= 0 {
@@ -199,8 +199,8 @@ func labelsDiffer(m *data.Meta, a, b *data.Record, n int) float64 {
 	return d
 }
 
-// treeGap returns the least relative difference between candidates of position p's
-// tree that decides which become nodes or in what order.
+// treeGap returns the smallest relative difference between candidates of position p's tree that
+// decides which become nodes or in which order.
 func treeGap(m *data.Meta, r *data.Record, p int) float64 {
 	at := p * m.Nodes()
 	path := []float64{1} // probability of a node below the root

@@ -21,11 +21,11 @@ import (
 	"talf/tree"
 )
 
-// envOnFake is set in processes of tests whose device is there.
+// envOnFake is set in test processes that have the device.
 const envOnFake = "TALF_TEST_ON_FAKE"
 
-// onEmulatedDevice makes the children of this test find the emulated device's
-// driver, and reports whether this process has it, which needs one of its own.
+// onEmulatedDevice makes the children of this test find the emulated device's driver, and
+// reports whether this process has it, which needs a process of its own.
 func onEmulatedDevice(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(envOnFake) != "" {
@@ -62,8 +62,8 @@ func TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding(t *testing.T) {
 	}
 	for _, c := range []struct {
 		model.Options
-		// Of the largest logit: both multiply bfloat16 and q8 weights by activations of
-		// 16 bits, and keys that lie between two bfloat16 may go to either.
+		// Relative to the largest logit: both multiply bfloat16 and q8 weights by activations of
+		// 16 bits, and keys halfway between two bfloat16 may round to either.
 		tol float64
 	}{
 		{model.Options{DType: compute.F32, MaxRows: 512}, 1e-5},
@@ -117,8 +117,8 @@ func TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding(t *testing.T) {
 	}
 }
 
-// logitsOf returns a sequence of a prompt and, for each node of a tree after it, the
-// logits and the tapped states of the first and the last boundary.
+// logitsOf returns a sequence of a prompt and, for each node of a tree after it, the logits and
+// the tapped states of the first and the last boundary.
 func logitsOf(t *testing.T, m *model.Model, prompt []int32, tr *tree.Tree) (*model.Seq, [][]float32) {
 	t.Helper()
 	ctx := context.Background()

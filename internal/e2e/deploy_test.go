@@ -13,8 +13,8 @@ import (
 	"talf/internal/e2e/talftest"
 )
 
-// The commands in docs/deploy are accepted as they stand there: all that is missing
-// are the files. tools/deploycheck holds the manifest of the Job against Kubernetes.
+// The commands in docs/deploy are accepted as written: only the files are missing.
+// tools/deploycheck checks the manifest of the Job against Kubernetes.
 func TestEveryCommandOfDocsDeployIsAccepted(t *testing.T) {
 	files, err := filepath.Glob("../../docs/deploy/*")
 	if err != nil {
@@ -52,7 +52,7 @@ func TestEveryCommandOfDocsDeployIsAccepted(t *testing.T) {
 	if len(commands) != 5 {
 		t.Fatalf("found %v, want a command in each of five files", commands)
 	}
-	// Variables of the shell become numbers, which every flag takes.
+	// Variables of the shell become numbers, which every flag accepts.
 	vars := regexp.MustCompile(`"\$\{?\w+\}?"`)
 	t.Chdir(t.TempDir())
 	for name, line := range commands {

@@ -235,8 +235,8 @@ func TestTrainDoesNotMixRuns(t *testing.T) {
 			t.Errorf("%s was changed by a refused run", name)
 		}
 	}
-	// Of a run that has ended no step is left to make, so there is no loss of one to
-	// report; the figures of its evaluation are those that it ended with.
+	// A run that has finished has no step left to make, so there is no loss of one to report;
+	// the figures of its evaluation are the final ones.
 	first, rest, _ := strings.Cut(talftest.OK(t, "", append(w.Train(out), "--resume")...), "\n")
 	if !strings.HasSuffix(first, "step 4") || !strings.HasPrefix(rest, "held out: loss") || rest != figures {
 		t.Errorf("a finished run says %q and %q, want step 4 and %q", first, rest, figures)
@@ -252,7 +252,7 @@ func TestTrainDoesNotMixRuns(t *testing.T) {
 	talftest.Run(t, "", append(w.Train(out), "--resume", "--steps", "5")...).Refuses(t, command.ExitFailure, out, "steps was 4, is 5")
 }
 
-// However many lines of a file of prompts are bad, what is said of them can be read.
+// However many lines of a file of prompts are bad, the report stays readable.
 func TestManyBadPromptsAreCounted(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	tmp := t.TempDir()
@@ -269,7 +269,7 @@ func TestManyBadPromptsAreCounted(t *testing.T) {
 	}
 }
 
-// However long a wrong line is, what is said of it can be read.
+// However long a bad line is, the report stays readable.
 func TestErrorsDoNotRepeatTheirInput(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	file := talftest.Write(t, filepath.Join(t.TempDir(), "long.jsonl"), strings.Repeat("word ", 100_000)+"\n")
@@ -302,8 +302,8 @@ func TestBadLinesAreReportedAndCounted(t *testing.T) {
 	}
 }
 
-// Ctrl-C at any point: exit 130, what to do next, and after doing it the bytes
-// of a run that was left alone.
+// Ctrl-C at any point: exit 130 and a message saying what to do next; doing it gives the bytes
+// of an uninterrupted run.
 func TestInterruptedStagesContinue(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the pipeline several times")
@@ -341,9 +341,8 @@ func TestInterruptedStagesContinue(t *testing.T) {
 	talftest.SameTree(t, parts, whole)
 }
 
-// In "talf train 2>&1 | tee log", Ctrl-C ends tee too, and before talf has written
-// its last words; a terminal that is closed takes both streams along. Either way what
-// was trained is saved.
+// In "talf train 2>&1 | tee log", Ctrl-C also stops tee, before talf has written its last words;
+// closing a terminal closes both streams. Either way, what was trained is saved.
 func TestTrainSavesThoughNobodyReads(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains for some seconds")
@@ -393,7 +392,7 @@ func TestTrainSavesThoughNobodyReads(t *testing.T) {
 				}
 			}
 			select {
-			case <-ended: // the exit code tells
+			case <-ended: // the exit code shows it
 			case <-time.After(time.Minute):
 				_ = c.Process.Kill()
 				t.Fatal("the run goes on after its signals")
@@ -408,7 +407,7 @@ func TestTrainSavesThoughNobodyReads(t *testing.T) {
 	}
 }
 
-// What cannot be printed is a failure, whoever looks at it.
+// Output that cannot be printed is a failure, whether or not anybody reads it.
 func TestLostOutputIsAFailure(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -430,13 +429,13 @@ func TestLostOutputIsAFailure(t *testing.T) {
 			c := talftest.Command(t, args...)
 			var errb bytes.Buffer
 			c.Stdout, c.Stderr = full, &errb
-			_ = c.Run() // the exit code is looked at
+			_ = c.Run() // the exit code is checked
 			talftest.Result{Code: c.ProcessState.ExitCode(), Out: "", Err: errb.String()}.Refuses(t, command.ExitFailure, "stdout", "no space left")
 		})
 	}
 }
 
-// A pipe that is closed, as head does, ends a command quietly.
+// A pipe that is closed, as by head, stops a command quietly.
 func TestOutputThatNobodyReadsEndsQuietly(t *testing.T) {
 	talftest.Interrupts(t)
 	r, pipe, err := os.Pipe()
@@ -451,15 +450,15 @@ func TestOutputThatNobodyReadsEndsQuietly(t *testing.T) {
 		c := talftest.Command(t, args...)
 		var errb bytes.Buffer
 		c.Stdout, c.Stderr = pipe, &errb
-		_ = c.Run() // the exit code is looked at
+		_ = c.Run() // the exit code is checked
 		if got := c.ProcessState.ExitCode(); got != command.ExitUnread || errb.Len() > 0 {
 			t.Errorf("%v: exit code %d, want %d; stderr: %s", args, got, command.ExitUnread, errb.String())
 		}
 	}
 }
 
-// limit prepares talf where no file may grow beyond some KiB: what a full disk is
-// to a writer.
+// limit prepares talf so that no file may grow beyond kib KiB, which looks like a full disk to a
+// writer.
 func limit(t *testing.T, kib int, args ...string) *exec.Cmd {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -509,7 +508,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	talftest.OK(t, "", w.Train(fresh)...)
 	talftest.SameTree(t, fresh, whole)
 
-	// What an export could not finish is not in the way of the next try.
+	// What an export could not finish does not get in the way of the next try.
 	out := filepath.Join(tmp, "export")
 	export := []string{"export", "--head", w.Head, "--model", w.Model, "--format", "eagle", "--out", out}
 	talftest.Finish(t, limit(t, 16, export...)).Refuses(t, command.ExitFailure, out, "too large")
@@ -524,8 +523,8 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	}
 }
 
-// What cannot be written is refused before the work, and what was measured is
-// printed although it could not be written.
+// Output files that cannot be written are refused before the work, and measurements are printed
+// even if they could not be written.
 func TestOutputFilesAreLookedAtFirst(t *testing.T) {
 	w := talftest.NewWorld(t)
 	tmp := t.TempDir()
@@ -568,7 +567,7 @@ func TestOutputFilesAreLookedAtFirst(t *testing.T) {
 	}
 }
 
-// Two processes never write to one file: each would write over the other's lines.
+// Two processes never write to one file: each would overwrite the other's lines.
 func TestAFileIsWrittenByOne(t *testing.T) {
 	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	prompts := talftest.PromptFile(t, 2)
@@ -619,7 +618,7 @@ func TestInspectOfEveryKind(t *testing.T) {
 	}
 }
 
-// A language model trained by one process speaks in another.
+// A language model trained by one process generates text in another.
 func TestALanguageModelFromText(t *testing.T) {
 	c := talftest.TinyConfig()
 	dir := talftest.TinyModel(t, c, 1)
@@ -633,7 +632,7 @@ func TestALanguageModelFromText(t *testing.T) {
 			t.Errorf("%s says nothing", path)
 		}
 	}
-	// Both fields of an answer are learnt: a document is as long as the two together.
+	// Both fields of an answer are learned: a document is as long as the two together.
 	answers := talftest.Write(t, filepath.Join(tmp, "answers.jsonl"), `{"prompt":"Once upon","text":"a time there was a cat"}`+"\n")
 	both := filepath.Join(tmp, "both")
 	talftest.OK(t, "", "train", "--kind", "lm", "--model", dir, "--data", answers, "--template", "{prompt}", "--answer-field", "text",
@@ -647,7 +646,7 @@ func TestALanguageModelFromText(t *testing.T) {
 	talftest.Run(t, "", "train", "--model", dir, "--data", both, "--answer-field", "text", "--out", filepath.Join(tmp, "head")).
 		Refuses(t, command.ExitUsage, "--answer-field", "--kind lm")
 
-	// A place that is taken is seen before the training, not after it.
+	// An existing export directory is noticed before the training, not after it.
 	again := filepath.Join(tmp, "again")
 	talftest.Run(t, "", "train", "--kind", "lm", "--model", dir, "--data", talftest.TextFile(t, 40), "--steps", "5", "--out", again, "--export", export).
 		Refuses(t, command.ExitFailure, export, "not empty")

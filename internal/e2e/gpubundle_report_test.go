@@ -16,14 +16,14 @@ import (
 	"talf/internal/version"
 )
 
-// A gpuReport is what a machine with a GPU says of talf. Seconds are the best of
-// several runs. A figure that was not measured is absent, never guessed.
+// A gpuReport is the measurements of talf on a machine with a GPU. Seconds are the best of
+// several runs. A figure that was not measured is missing, never guessed.
 type gpuReport struct {
 	Version   version.Info       `json:"version"`
 	Device    string             `json:"device"`
 	Driver    string             `json:"driver"`
 	Missing   []string           `json:"missing_entry_points"`
-	Emulated  bool               `json:"emulated"` // no figure means anything
+	Emulated  bool               `json:"emulated"` // the figures mean nothing
 	CopyRate  float64            `json:"copy_bytes_per_second"`
 	Library   string             `json:"library,omitempty"` // of large products
 	NoLibrary string             `json:"no_library,omitempty"`
@@ -34,17 +34,17 @@ type gpuReport struct {
 	EndToEnd  []gpuMethod        `json:"end_to_end,omitempty"`
 	Peers     map[string]gpuPeer `json:"peers,omitempty"` // by shape
 	Goals     []gpuGoal          `json:"goals"`
-	Finished  bool               `json:"finished"` // a part: came to its end
+	Finished  bool               `json:"finished"` // of a part: it finished
 }
 
-// A gpuCheck is right or wrong.
+// A gpuCheck passes or fails.
 type gpuCheck struct {
 	Name    string  `json:"name"`
 	Passed  bool    `json:"passed"`
 	Seconds float64 `json:"seconds"`
 }
 
-// A gpuShape is what a model of random weights costs.
+// A gpuShape is the costs of a model of random weights.
 type gpuShape struct {
 	Name         string    `json:"name"`
 	WeightBytes  int       `json:"weight_bytes"`
@@ -55,19 +55,19 @@ type gpuShape struct {
 	DraftStep  float64      `json:"draft_step_seconds,omitempty"`
 	DraftBytes int          `json:"draft_step_weight_bytes,omitempty"`
 	Contexts   []gpuContext `json:"contexts"`
-	// Operations a second of a prompt: the device's own products, counted once, and
+	// Operations per second for a prompt: with the device's own products, counted once, and with
 	// the library's, counted as it computes them, in two planes.
 	Prefill        float64 `json:"prefill_flops,omitempty"`
 	LibraryPrefill float64 `json:"library_prefill_flops,omitempty"`
-	// What a pass with the library costs whatever its rows, and the bytes that
-	// unpacking weights for it moves.
+	// The cost of a pass with the library whatever its rows, and the bytes that unpacking
+	// weights for it moves.
 	LibraryFixed float64            `json:"library_fixed_seconds,omitempty"`
 	UnpackBytes  float64            `json:"unpack_bytes,omitempty"`
 	Labelling    []gpuLabel         `json:"labelling"`
 	Training     map[string]float64 `json:"training_positions_per_second,omitempty"` // of a head, by --math
 }
 
-// gpuContext is passes behind so many positions.
+// gpuContext is passes after this many positions.
 type gpuContext struct {
 	Positions int     `json:"positions"`
 	One       float64 `json:"seconds_of_one_row"`
@@ -85,7 +85,7 @@ type gpuRows struct {
 type gpuLabel struct {
 	Products  string  `json:"products"`
 	Positions float64 `json:"positions_per_second"`
-	Flops     float64 `json:"flops"` // of nine rows a position, counted once
+	Flops     float64 `json:"flops"` // of nine rows per position, counted once
 }
 
 // A gpuMethod is a row of talf bench.
@@ -98,8 +98,8 @@ type gpuMethod struct {
 	Outputs      int     `json:"outputs"`
 }
 
-// A gpuPeer is what torch_speed.py and vllm_speed.py of the bundle measure of a shape;
-// 0 is what they did not.
+// A gpuPeer is what torch_speed.py and vllm_speed.py of the bundle measure for a shape; 0 means
+// not measured.
 type gpuPeer struct {
 	TokensPerSec float64            `json:"tokens_per_second"` // of transformers
 	Prefill      float64            `json:"prefill_flops"`
@@ -108,14 +108,14 @@ type gpuPeer struct {
 	VLLM         float64            `json:"vllm_tokens_per_second"`
 }
 
-// A gpuGoal is a speed or a property that the backend is held to.
+// A gpuGoal is a speed or a property that the backend should reach.
 type gpuGoal struct {
 	Want  string `json:"want"`
 	Got   string `json:"got,omitempty"`
 	State string `json:"state"` // met, missed or waiting
 }
 
-// judge holds figures to the goals.
+// judge compares figures with the goals.
 func (r *gpuReport) judge() {
 	r.Goals = nil
 	goal := func(want string, got, least float64, known bool, format string) {
@@ -134,7 +134,7 @@ func (r *gpuReport) judge() {
 		s = r.Shapes[i]
 	}
 	peer := r.Peers["8B"]
-	// unsigned shows a figure that is to be small.
+	// unsigned shows a figure that should be small.
 	unsigned := func() {
 		g := &r.Goals[len(r.Goals)-1]
 		g.Got = strings.TrimPrefix(g.Got, "-")
@@ -184,7 +184,7 @@ func (r *gpuReport) judge() {
 	goal("8B: head training as fast as PyTorch with torch.compile", s.Training["bf16"]/peer.Training["bf16"], 1, s.Training["bf16"] > 0 && peer.Training["bf16"] > 0, "%.2f times")
 }
 
-// Parts of the measuring, beside partShape of every shape.
+// Parts of the measurements, besides partShape for every shape.
 const (
 	partChecks      = "checks"
 	partConformance = "conformance"
@@ -205,8 +205,8 @@ func (r *gpuReport) save(out, part string) error {
 	return durable.WriteJSON(filepath.Join(dir, part+".json"), r)
 }
 
-// bundleReport puts together what parts left in out and returns the checks that
-// failed. Files that cannot be read keep nothing else out of the report.
+// bundleReport combines the parts' results in out and returns the checks that failed. Files that
+// cannot be read do not keep others out of the report.
 func bundleReport(out string, parts []string, dry bool) (failed []string, err error) {
 	var errs []error
 	all := &gpuReport{Version: version.Read(), Checks: []gpuCheck{}, Shapes: []*gpuShape{}, Emulated: dry}
@@ -226,7 +226,7 @@ func bundleReport(out string, parts []string, dry bool) (failed []string, err er
 			all.Checks = append(all.Checks, gpuCheck{Name: "the end of part " + name})
 		}
 	}
-	for _, s := range all.Shapes { // held to the best that was seen of the memory
+	for _, s := range all.Shapes { // compared with the best memory speed seen
 		if all.CopyRate > 0 {
 			s.OfCopy = s.TokensPerSec * float64(s.WeightBytes) / all.CopyRate
 		}

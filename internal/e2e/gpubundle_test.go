@@ -40,21 +40,21 @@ import (
 	"talf/tree"
 )
 
-// What tools/gpubundle/run.sh sets. Every part of the measuring is a process of its
-// own: what one breaks, or does not finish in time, is not lost of the others.
+// Variables that tools/gpubundle/run.sh sets. Every part of the measurements is a separate
+// process: if one breaks or does not finish in time, the others are not lost.
 const (
 	envBundle = "TALF_GPU_BUNDLE" // directory of the report
-	envPart   = "TALF_GPU_PART"   // the part to run; "report" puts the others together
-	envParts  = "TALF_GPU_PARTS"  // those that ran
+	envPart   = "TALF_GPU_PART"   // the part to run; "report" combines the others
+	envParts  = "TALF_GPU_PARTS"  // the parts that ran
 	envDry    = "TALF_GPU_DRY"    // tiny shapes on the emulated device
 	envPeers  = "TALF_GPU_PEERS"  // what PyTorch measured on the same machine
 )
 
-// A gpuPlan is what is measured of which shapes.
+// A gpuPlan is what is measured for which shapes.
 type gpuPlan struct {
 	shapes    map[string]gpuModel
 	rows      []int
-	contexts  []int // positions behind which rows are timed, the first for all of rows
+	contexts  []int // positions after which rows are timed, the first for all of rows
 	prompt    int
 	tokens    int // decoded
 	reps      int
@@ -68,8 +68,8 @@ type gpuPlan struct {
 	documents int
 }
 
-// A gpuModel is one stored layer that is repeated: what a pass costs does not depend
-// on what the weights are.
+// A gpuModel is one stored layer that is repeated: the cost of a pass does not depend on the
+// weights.
 type gpuModel struct {
 	vocab, hidden, layers, heads, kvHeads, ffn int
 	tied                                       bool
@@ -96,9 +96,9 @@ func bundlePlan(dry bool) gpuPlan {
 	}
 }
 
-// TestGPUBundleOnACUDADevice is a part of the measuring where run.sh asks for it.
-// Otherwise it is a dry run on the emulated device of a bundle as make gpu-bundle
-// packs it: of all parts, and of some whose device is lost.
+// TestGPUBundleOnACUDADevice runs a part of the measurements if run.sh asks for it. Otherwise it
+// is a dry run, on the emulated device, of a bundle as make gpu-bundle packs it: of all parts,
+// and of some whose device is lost.
 func TestGPUBundleOnACUDADevice(t *testing.T) {
 	if out := os.Getenv(envBundle); out != "" {
 		bundlePart(t, out, os.Getenv(envPart), os.Getenv(envDry) != "")
@@ -150,12 +150,12 @@ func TestGPUBundleOnACUDADevice(t *testing.T) {
 		}
 	}
 
-	// What fails is in a report all the same, and in the status.
+	// Failures are reported all the same, and in the status.
 	r, text, res = run([]string{"TALF_FAKE_LOST=300"}, "checks", "shape-tiny")
 	if res.Code == 0 || !strings.Contains(text, "| products | ok |") || !strings.Contains(text, "| FAILED |") || len(r.Checks) < 4 {
 		t.Errorf("a device that is lost: exit %d\n%s", res.Code, text)
 	}
-	// So is a part that did not come to its end, or left nothing.
+	// So is a part that did not finish or left nothing.
 	out := t.TempDir()
 	if err := (&gpuReport{Checks: []gpuCheck{{Name: "a", Passed: true}, {Name: "b"}}}).save(out, "half"); err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestGPUBundleOnACUDADevice(t *testing.T) {
 	}
 }
 
-// unpackedBundle returns a directory of what make gpu-bundle packs.
+// unpackedBundle returns a directory with what make gpu-bundle packs.
 func unpackedBundle(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -262,7 +262,7 @@ func bundlePart(t *testing.T, out, part string, dry bool) {
 		return
 	}
 	if part == partConformance {
-		// CI runs it on the emulated device by its own name, and a dry run only some.
+		// CI runs it on the emulated device under its own name, and a dry run only some of it.
 		check("conformance with float64", func(t *testing.T) { computetest.Run(t, func() compute.Device { return open(t, cuda.Default()) }) })
 		return
 	}
@@ -291,7 +291,7 @@ func bundlePart(t *testing.T, out, part string, dry bool) {
 	})
 }
 
-// measureCopy measures the bandwidth that reading weights is held against.
+// measureCopy measures the bandwidth that reading weights is compared with.
 func (r *gpuReport) measureCopy(t *testing.T, dev compute.Device) {
 	rate, err := cuda.CopyRate(dev)
 	if err != nil {
@@ -300,7 +300,7 @@ func (r *gpuReport) measureCopy(t *testing.T, dev compute.Device) {
 	r.CopyRate = max(r.CopyRate, rate)
 }
 
-// bestOf returns the least seconds of reps runs after one that warms up.
+// bestOf returns the shortest time in seconds of reps runs after a warm-up run.
 func bestOf(reps int, f func()) float64 {
 	f()
 	least := math.Inf(1)
@@ -362,8 +362,8 @@ func sameProducts(t *testing.T, dev compute.Device) {
 	}
 }
 
-// shape measures a model of random weights. What is measured after decoding is a check
-// of its own: it may not fit where the model does.
+// shape measures a model of random weights. Measurements after decoding are a separate check:
+// they may not fit where the model does.
 func (r *gpuReport) shape(t *testing.T, dev compute.Device, s *gpuShape, p gpuPlan, check func(string, func(*testing.T))) {
 	ctx, g := t.Context(), p.shapes[s.Name]
 	spec := arch.Llama()
@@ -398,7 +398,7 @@ func (r *gpuReport) shape(t *testing.T, dev compute.Device, s *gpuShape, p gpuPl
 	}
 	grow(t, p.contexts[0])
 	id, logp := make([]int32, 64), make([]float32, 64)
-	// Plain decoding: the token that a pass gives goes into the next.
+	// Plain decoding: the token of one pass is the input of the next.
 	next := []int32{1}
 	sec := bestOf(p.reps, func() {
 		c := seq.Fork()
@@ -437,7 +437,7 @@ func (r *gpuReport) shape(t *testing.T, dev compute.Device, s *gpuShape, p gpuPl
 	}
 	r.Shapes = append(r.Shapes, s) // what follows may fail
 	check("draft step of "+s.Name, func(t *testing.T) { s.draftStep(t, m, p) })
-	// Two operations a weight and row; one row alone needs the LM head.
+	// Two operations per weight and row; only one row needs the LM head.
 	flops := 2 * (float64(s.WeightBytes)/2 - float64(g.vocab)*float64(g.hidden))
 	prefill := func(t *testing.T, n int) float64 {
 		prompt := random(n)
@@ -461,7 +461,8 @@ func (r *gpuReport) shape(t *testing.T, dev compute.Device, s *gpuShape, p gpuPl
 			r.Library = by
 			long := prefill(t, p.prompt)
 			s.LibraryPrefill = 2 * long // two planes
-			// Unpacking does not depend on the rows: what half of them cost besides their half.
+			// Unpacking does not depend on the rows: it is what half of them cost besides their
+			// half.
 			half := prefill(t, p.prompt/2)
 			s.LibraryFixed = flops * float64(p.prompt) * (1/half - 1/long)
 			s.UnpackBytes = 2 * float64(s.WeightBytes)
@@ -530,8 +531,8 @@ func (s *gpuShape) draftStep(t *testing.T, m *model.Model, p gpuPlan) {
 	s.DraftBytes, s.DraftStep = h.WeightBytes(), sec/float64(p.tokens)
 }
 
-// training measures steps of a head's loss eagle, as torch_speed.py does: positions
-// a second, of the best step.
+// training measures steps of a head with the loss eagle, as torch_speed.py does: positions per
+// second, in the best step.
 func (s *gpuShape) training(t *testing.T, spec *arch.Spec, set *safetensors.Set, math, labels string, p gpuPlan) {
 	dev, err := cuda.New(cuda.Config{BF16: math == "bf16"})
 	if err != nil {
@@ -539,7 +540,7 @@ func (s *gpuShape) training(t *testing.T, spec *arch.Spec, set *safetensors.Set,
 	}
 	defer dev.Close()
 	opt := model.Default()
-	opt.Lazy = true // its LM head and embedding serve alone
+	opt.Lazy = true // only its LM head and embedding are needed
 	m, err := model.New(spec, set, dev, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -553,7 +554,7 @@ func (s *gpuShape) training(t *testing.T, spec *arch.Spec, set *safetensors.Set,
 	cfg.Loss, cfg.Steps, cfg.Rows, cfg.Accum, cfg.Warmup, cfg.Held, cfg.EvalEvery, cfg.SaveEvery = "eagle", p.steps, p.batch, 1, 1, 0, 0, 0
 	best := 0.0
 	_, err = train.Head(t.Context(), cfg, train.HeadJob{Target: m, Data: mix.Only(rows), Out: filepath.Join(t.TempDir(), "head"), Report: func(x train.Progress) {
-		if x.Step > 1 { // the first takes memory
+		if x.Step > 1 { // the first allocates memory
 			best = max(best, float64(x.Positions)/x.Seconds)
 		}
 	}})
@@ -566,7 +567,7 @@ func (s *gpuShape) training(t *testing.T, spec *arch.Spec, set *safetensors.Set,
 	s.Training[math] = best
 }
 
-// numbered is a tokenizer of texts that are numbers.
+// numbered is a tokenizer of texts made of numbers.
 type numbered struct{}
 
 func (numbered) Encode(text string, _ bool) ([]int32, error) {
@@ -581,8 +582,8 @@ func (numbered) Encode(text string, _ bool) ([]int32, error) {
 	return all, nil
 }
 
-// labelRate returns the positions that preprocess labels a second, of trees of nine
-// nodes, for a set in the directory out.
+// labelRate returns the positions per second that preprocess labels with trees of nine nodes,
+// for a set in the directory out.
 func labelRate(t *testing.T, m *model.Model, p gpuPlan, library bool, out string) float64 {
 	if _, err := m.Bulk(false); err != nil && library {
 		t.Fatal(err)
@@ -606,7 +607,7 @@ func labelRate(t *testing.T, m *model.Model, p gpuPlan, library bool, out string
 	return float64(st.Tokens) / time.Since(since).Seconds()
 }
 
-// endToEnd labels, trains and decodes with the model that talf carries.
+// endToEnd labels, trains and decodes with the embedded model.
 func (r *gpuReport) endToEnd(t *testing.T, p gpuPlan) {
 	dir := t.TempDir()
 	target, text, set, head := filepath.Join(dir, "target"), filepath.Join(dir, "text.jsonl"), filepath.Join(dir, "set"), filepath.Join(dir, "head")

@@ -40,7 +40,7 @@ func mpirun(t *testing.T, n int, args ...string) *exec.Cmd {
 	return c
 }
 
-// An mpiRun trains steps of two batches, whoever makes them.
+// An mpiRun trains steps of two batches, whichever ranks run them.
 type mpiRun struct {
 	world
 	steps, save int
@@ -65,7 +65,7 @@ func (r *mpiRun) ranks(t *testing.T, out string, more ...string) {
 	}
 }
 
-// same holds the weights and the logged losses of two runs to one millionth.
+// same compares the weights and the logged losses of two runs to within one millionth.
 func (r *mpiRun) same(t *testing.T, what, got, want string) {
 	t.Helper()
 	const tolerance = 1e-6
@@ -100,7 +100,7 @@ func (r *mpiRun) same(t *testing.T, what, got, want string) {
 	}
 }
 
-// checkpointOf reads the weights of a run's last checkpoint, which is of the step.
+// checkpointOf reads the weights of a run's last checkpoint, which must be of the given step.
 func checkpointOf(t *testing.T, out string, step int) map[string][]float32 {
 	t.Helper()
 	dir, err := checkpoints.Find(out)
@@ -155,9 +155,8 @@ func rankOf(t *testing.T, launcher, rank int) int {
 	return 0
 }
 
-// disturb starts a run of two ranks and, when it is ready, sends a signal to a rank, or
-// to mpirun itself (−1). It returns mpirun's exit code and what talf said, but for its
-// progress.
+// disturb starts a run of two ranks and, when it is ready, sends a signal to a rank, or to
+// mpirun itself (−1). It returns mpirun's exit code and talf's output without its progress.
 func (r *mpiRun) disturb(t *testing.T, out string, rank int, sig syscall.Signal, ready func() bool) (code int, said []string) {
 	t.Helper()
 	c := mpirun(t, 2, r.args(out, "--quiet")...)
@@ -206,7 +205,7 @@ func steps(t *testing.T, out string) []string {
 	return all
 }
 
-// Two ranks under mpirun make the steps of one process with twice the batch.
+// Two ranks under mpirun make the same steps as one process with twice the batch.
 func TestMPIRanksMakeTheStepsOfOneProcess(t *testing.T) {
 	r := mpiRun{talftest.NewWorld(t), 50, 0}
 	tmp := t.TempDir()
@@ -216,8 +215,8 @@ func TestMPIRanksMakeTheStepsOfOneProcess(t *testing.T) {
 	r.same(t, "two ranks", two, one)
 }
 
-// A rank that is killed ends the job with one message and a checkpoint of the last
-// step, from which any number of ranks goes on.
+// If a rank is killed, the job stops with one message and a checkpoint of the last step, from
+// which any number of ranks continues.
 func TestMPIAKilledRankEndsTheJob(t *testing.T) {
 	r := mpiRun{talftest.NewWorld(t), 60, 2}
 	tmp := t.TempDir()
@@ -251,7 +250,7 @@ func TestMPIAKilledRankEndsTheJob(t *testing.T) {
 	}
 }
 
-// What interrupts mpirun interrupts all ranks: one checkpoint of the last step is left.
+// A signal to mpirun interrupts all ranks: one checkpoint of the last step is left.
 func TestMPIASignalSavesOnce(t *testing.T) {
 	r := mpiRun{talftest.NewWorld(t), 10000, 0}
 	out := filepath.Join(t.TempDir(), "run")

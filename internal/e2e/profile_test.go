@@ -12,7 +12,7 @@ import (
 	"talf/train/profile"
 )
 
-// readProfile reads what train --profile wrote, all of it.
+// readProfile reads everything that train --profile wrote.
 func readProfile(t testing.TB, dir string) (p profile.Report) {
 	t.Helper()
 	for _, name := range []string{profile.CPUFile, profile.HeapFile, profile.TextFile, profile.JSONFile} {
@@ -27,8 +27,8 @@ func readProfile(t testing.TB, dir string) (p profile.Report) {
 	return p
 }
 
-// A profile is of the steps that a command made, and changes nothing else: not the
-// checkpoints, nor how a run is interrupted and goes on.
+// A profile covers the steps that a command made, and changes nothing else: neither the
+// checkpoints nor how a run is interrupted and continued.
 func TestTrainProfilesThroughTheCommandLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains; runs without -short")
@@ -70,8 +70,8 @@ func TestTrainProfilesThroughTheCommandLine(t *testing.T) {
 	}
 }
 
-// A run in bfloat16 has stages, a draft vocabulary and recomputed features like any
-// other, goes on in bfloat16 alone, and its head is one of any other run.
+// A run in bfloat16 has stages, a draft vocabulary and recomputed features like any other,
+// continues only in bfloat16, and its head is like that of any other run.
 func TestTrainInHalfThroughTheCommandLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains several heads")
@@ -101,7 +101,7 @@ func TestTrainInHalfThroughTheCommandLine(t *testing.T) {
 	talftest.Run(t, "", args(out("half"), "--resume")...).Refuses(t, command.ExitFailure, "trainer.json", "dtype was bf16, is not given")
 	talftest.Run(t, "", args(out("f32"), "--resume", "--dtype", "bf16")...).Refuses(t, command.ExitFailure, "trainer.json", "dtype was not given, is bf16")
 
-	// The last stage, if it was lost, is made again with the same bits.
+	// If the last stage was lost, it is trained again with the same bits.
 	for _, s := range []string{"step-00000005", step, "best.json"} {
 		if err := os.RemoveAll(filepath.Join(out("again"), s)); err != nil {
 			t.Fatal(err)
@@ -111,7 +111,7 @@ func TestTrainInHalfThroughTheCommandLine(t *testing.T) {
 	if got := talftest.Contents(t, out("again")); got[filepath.Join(step, "model.safetensors")] != a[filepath.Join(step, "model.safetensors")] {
 		t.Error("other weights than the uninterrupted run's")
 	}
-	// Heads of the one type begin with those of the other.
+	// Heads of one type can start from those of the other.
 	one := []string{"train", "--model", w.Model, "--data", w.Labels, "--rows", "128", "--steps", "1", "--layers", "2"}
 	talftest.OK(t, "", append(one, "--init", out("half"), "--out", out("from half"))...)
 	talftest.OK(t, "", append(one, "--init", out("f32"), "--out", out("to half"), "--dtype", "bf16", "--draft-vocab", out("half"))...)

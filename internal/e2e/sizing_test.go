@@ -11,8 +11,7 @@ import (
 	"talf/preprocess"
 )
 
-// sized are the targets of docs/sizing.md: the shapes of Llama 3.2 1B, Llama 3.1 8B
-// and 70B.
+// sized returns the targets of docs/sizing.md: the shapes of Llama 3.2 1B, Llama 3.1 8B and 70B.
 func sized() []*arch.Spec {
 	shape := func(hidden, layers, heads, dim, ffn int, tied bool) *arch.Spec {
 		s := arch.Llama()
@@ -22,7 +21,7 @@ func sized() []*arch.Spec {
 	return []*arch.Spec{shape(2048, 16, 32, 64, 8192, true), shape(4096, 32, 32, 128, 14336, false), shape(8192, 80, 64, 128, 28672, false)}
 }
 
-// headParams are the trained parameters of a head.
+// headParams returns the number of trained parameters of a head.
 func headParams(s *arch.Spec) int { return s.DraftFor(false).Params() }
 
 // The sizes in docs/sizing.md are those of the code: parameters, bytes and
@@ -38,7 +37,7 @@ func TestSizesInTheGuideAreCounted(t *testing.T) {
 	nodes := meta.Nodes()
 	const (
 		draftVocab = 32000
-		cpuRate    = 1e11 // operations a second, what the guide's times are for
+		cpuRate    = 1e11 // operations per second that the guide's times assume
 		gpuRate    = 2e14
 	)
 	bits := 8 * (4 + nodes*(3*4+8*meta.K+4)) // columns of docs/formats.md without features
@@ -47,8 +46,7 @@ func TestSizesInTheGuideAreCounted(t *testing.T) {
 		t.Errorf("docs/sizing.md: no %q for the labels of a token", want)
 	}
 	type count func(s *arch.Spec) float64
-	// The final norm and, if it is a table of its own, the embedding take no
-	// operations to speak of.
+	// The final norm and a separate embedding take a negligible number of operations.
 	total := func(s *arch.Spec) float64 { return float64(s.Params()) }
 	matmul := func(s *arch.Spec) float64 {
 		n := total(s) - float64(s.Hidden)
@@ -57,8 +55,8 @@ func TestSizesInTheGuideAreCounted(t *testing.T) {
 		}
 		return n
 	}
-	// A node of training: forward and backward through the layer; through the frozen
-	// LM head forward, and backward to its input alone.
+	// A node in training: forward and backward through the layer; through the frozen LM head
+	// forward, and backward only to its input.
 	perNode := func(vocab int) count {
 		return func(s *arch.Spec) float64 { return 6*float64(headParams(s)) + 4*float64(vocab*s.Hidden) }
 	}

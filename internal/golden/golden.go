@@ -1,9 +1,8 @@
 // Package golden finds the reference inputs and outputs that tests compare with.
 //
-// [File] and [Read] give what this project made: it lies in testdata, and a file
-// that is missing fails the test. [Shared] gives published files of others, which
-// this repository does not distribute: a test that needs one skips without it.
-// testdata/README.md describes both.
+// [File] and [Read] return what this project generated: it is in testdata, and a missing file
+// fails the test. [Shared] returns files published by others, which this repository does not
+// distribute: a test that needs one skips without it. testdata/README.md describes both.
 package golden
 
 import (
@@ -18,7 +17,7 @@ import (
 	"testing"
 )
 
-// packed ends the name of a file that is stored compressed.
+// packed is the suffix of the name of a compressed file.
 const packed = ".gz"
 
 // File returns the path of a golden, a file or a whole directory below testdata,
@@ -37,7 +36,7 @@ func File(t testing.TB, name string) string {
 	return path
 }
 
-// Read returns the contents of a golden, which a missing file fails.
+// Read returns the contents of a golden. A missing file fails the test.
 func Read(t testing.TB, name string) []byte {
 	t.Helper()
 	root, err := home()
@@ -51,9 +50,9 @@ func Read(t testing.TB, name string) []byte {
 	return b
 }
 
-// Shared returns the path of a published file that others made, below the folder
-// $TALF_SHARED or ../shared beside the repository. Without it the test skips; where
-// it must be there, because TALF_SHARED or CI is set, the test fails.
+// Shared returns the path of a file published by others, below the directory $TALF_SHARED or
+// ../shared beside the repository. If it is missing the test skips, or fails if it must exist
+// because TALF_SHARED or CI is set.
 func Shared(t testing.TB, name string) string {
 	t.Helper()
 	root := os.Getenv("TALF_SHARED")
@@ -76,15 +75,15 @@ func Shared(t testing.TB, name string) string {
 	return p
 }
 
-// home is the directory of the goldens.
+// home returns the directory of the goldens.
 func home() (string, error) {
 	root, err := repository()
 	return filepath.Join(root, "internal", "golden", "testdata"), err
 }
 
-// repository is the nearest directory above the working directory with this
-// module's go.mod. Tests run in their package's directory, also with -trimpath,
-// where the binary does not know its sources.
+// repository returns the nearest directory above the working directory with this module's
+// go.mod. Tests run in their package's directory, also with -trimpath, with which the binary
+// does not know its sources.
 func repository() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -101,7 +100,7 @@ func repository() (string, error) {
 	}
 }
 
-// unpacked returns path where nothing in it is compressed, else a copy below temp().
+// unpacked returns path if nothing in it is compressed, otherwise a copy below temp().
 func unpacked(path string, temp func() string) (string, error) {
 	info, err := os.Stat(path)
 	switch {

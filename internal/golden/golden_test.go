@@ -29,7 +29,7 @@ func (o *outcome) Fatalf(format string, args ...any) { o.Fatal(fmt.Sprintf(forma
 
 func (o *outcome) Skip(args ...any) { o.skipped = fmt.Sprint(args...); runtime.Goexit() }
 
-// ends runs f as a test of its own, so that it may end early.
+// ends runs f as a separate test, so that it may stop early.
 func ends(t *testing.T, f func(t testing.TB)) *outcome {
 	o := &outcome{TB: t}
 	done := make(chan struct{})
@@ -113,7 +113,7 @@ func TestPublishedFilesAreDemandedWhereTheyMustBe(t *testing.T) {
 	}
 }
 
-// A directory is handed out with every file under its plain name.
+// A directory is returned with every file under its plain name.
 func TestADirectoryIsUnpacked(t *testing.T) {
 	dir := golden.File(t, "methods")
 	var one struct {
@@ -131,8 +131,8 @@ func TestADirectoryIsUnpacked(t *testing.T) {
 	}
 }
 
-// Every golden is here and is what its generator wrote: the list is committed
-// beside them. It also bounds what a clone downloads.
+// Every golden is present and is what its generator wrote: the list is committed with them. It
+// also bounds what a clone downloads.
 func TestGoldensAreComplete(t *testing.T) {
 	want := map[string]string{}
 	for line := range strings.Lines(string(golden.Read(t, "SHA256SUMS"))) {

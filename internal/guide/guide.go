@@ -1,6 +1,5 @@
-// Package guide reads recipes from a Markdown page: which files to write, which
-// to change, and the test that shows that they work. Its own test follows
-// docs/adding.md word for word.
+// Package guide reads recipes from a Markdown page: which files to write, which to change, and
+// the test that shows that they work. Its own test follows docs/adding.md word for word.
 package guide
 
 import (
@@ -20,8 +19,8 @@ type Step struct {
 type Test struct{ Package, Pattern string }
 
 var (
-	// A block belongs to the file that is named last before it, in a line like
-	// "`a/b.go`:" or "In `a/b.go`:".
+	// A block belongs to the last file named before it, in a line such as "`a/b.go`:" or "In
+	// `a/b.go`:".
 	named   = regexp.MustCompile("^(?:In )?`([^`]+\\.go)`:$")
 	command = regexp.MustCompile(`^    go test (\./\S+) -run '?([^'\s]+)'?$`)
 )
@@ -62,8 +61,8 @@ func Parse(page string) ([]Step, []Test, error) {
 	return steps, tests, nil
 }
 
-// step makes a step of a block: a whole file, or lines to keep (" "), to remove
-// ("-") and to add ("+").
+// step turns a block into a step: a whole file, or lines to keep (" "), to remove ("-") and to
+// add ("+").
 func step(file, kind string, block []string) (Step, error) {
 	if kind == "go" {
 		return Step{File: file, New: strings.Join(block, "\n") + "\n"}, nil
@@ -91,7 +90,7 @@ func step(file, kind string, block []string) (Step, error) {
 	return s, nil
 }
 
-// Apply returns the files that steps write and change, given those there are.
+// Apply returns the files that steps write and change, given the existing ones.
 func Apply(steps []Step, read func(file string) (string, error)) (map[string]string, error) {
 	files := map[string]string{}
 	for _, s := range steps {

@@ -14,8 +14,8 @@ import (
 
 const root = "../.."
 
-// Everything that docs/adding.md tells to write and change compiles, and its tests
-// pass. The files are laid over the tree when it is built: nothing is written to it.
+// Everything that docs/adding.md says to write and change compiles, and its tests pass. The
+// files are laid over the tree for the build: nothing is written to it.
 func TestAddingIsTrue(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "adding.md"))
 	if err != nil {
@@ -66,7 +66,7 @@ func TestAddingIsTrue(t *testing.T) {
 	if err := os.WriteFile(list, raw, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// Vet looks for the directory of a package that is in the overlay alone.
+	// Vet looks for the directory of a package that exists only in the overlay.
 	args := []string{"test", "-short", "-v", "-vet=off", "-overlay", list, "-run"}
 	var patterns, packages []string
 	for _, r := range tests {

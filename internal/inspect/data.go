@@ -40,8 +40,8 @@ func OpenData(path string) (*Data, error) {
 	return d, err
 }
 
-// Cover measures the draft vocabulary that mix.Vocab makes of text where the share held
-// of the sequences is held out.
+// Cover measures the draft vocabulary that mix.Vocab makes of text if the share held of the
+// sequences is held out.
 func (d *Data) Cover(text string, held float64) error {
 	set, err := data.Open(d.Path)
 	if err != nil {

@@ -33,7 +33,7 @@ func OpenDatastore(path string) (*Datastore, error) {
 	return NewDatastore(path, s.Info()), nil
 }
 
-// NewDatastore describes a datastore by what it says of itself.
+// NewDatastore describes a datastore by its own information.
 func NewDatastore(path string, i datastore.Info) *Datastore {
 	return &Datastore{
 		Kind: "datastore", Path: path, Tokens: i.Tokens, Documents: i.Documents, Vocab: i.Vocab, Tokenizer: i.Tokenizer,

@@ -1,6 +1,6 @@
-// Package inspect describes what a path holds: a model, a draft head, a checkpoint,
-// training data, tensors or a datastore. A description is marshalled as JSON, and its
-// String method is the text for people.
+// Package inspect describes the contents of a path: a model, a draft head, a checkpoint,
+// training data, tensors or a datastore. A description is marshalled as JSON, and its String
+// method is the text for people.
 package inspect
 
 import (
@@ -16,7 +16,7 @@ import (
 // A Description is a *Model, *Draft, *Data or *Tensors.
 type Description interface{ String() string }
 
-// Path describes what path holds. A directory of checkpoints is described by its newest.
+// Path describes the contents of path. A directory of checkpoints is described by its newest.
 func Path(path string) (Description, error) {
 	info, err := os.Stat(path)
 	if os.IsNotExist(err) {

@@ -19,7 +19,7 @@ import (
 	"talf/model/safetensors"
 )
 
-// describe returns the text and the JSON of what path holds.
+// describe returns the text and the JSON that describe path.
 func describe(t *testing.T, path string) (text string, fields map[string]any) {
 	t.Helper()
 	d, err := inspect.Path(path)

@@ -1,5 +1,5 @@
-// Package jsonl keeps append-only logs of JSON lines that survive a crash: a run that
-// was interrupted opens its log again, reads what is there and goes on.
+// Package jsonl keeps append-only logs of JSON lines that survive a crash: a run that was
+// interrupted opens its log again, reads what is there and continues.
 package jsonl
 
 import (
@@ -25,17 +25,17 @@ type Header struct {
 // A Config describes a log. The zero value describes one without a header whose lines
 // may be anything.
 type Config struct {
-	Kind   string // what the log holds, for errors: "a log of measurements"
+	Kind   string // what the log is, for errors: "a log of measurements"
 	Header Header // an empty Format means that there is no header line
-	// Start is what every line of a log without a header begins with, such as
-	// `{"index":`. It tells a torn line from somebody else's text, which is not cut off.
+	// Start begins every line of a log without a header, such as `{"index":`. It distinguishes a
+	// torn line from other text, which is not cut off.
 	Start string
-	// Line, if not nil, is given every whole line in order, without its line break and
-	// without the header. It must not keep the slice. An error refuses the log; ErrDrop
-	// cuts it off before this line.
+	// Line, if not nil, is called with every whole line in order, without its line break and
+	// without the header. It must not keep the slice. An error refuses the log; ErrDrop cuts it
+	// off before this line.
 	Line func(line []byte) error
-	// Enough, if not nil, is asked before every line after the header. Once it reports
-	// true, the lines from there on are cut off, whatever they hold.
+	// Enough, if not nil, is called before every line after the header. Once it returns true,
+	// the lines from there on are cut off, whatever they contain.
 	Enough func() bool
 	// Sync makes every line outlast a crash of the machine. Without it, lines outlast a
 	// crash of the process, and Log.Sync does the rest.
@@ -51,8 +51,8 @@ var (
 	ErrSettings = errors.New("made by another model or with other options")
 )
 
-// Read reads a log and returns the length of its whole lines in bytes. What follows
-// them was torn by a crash.
+// Read reads a log and returns the length of its whole lines in bytes. The rest was torn by a
+// crash.
 func (c *Config) Read(r io.Reader) (whole int64, err error) {
 	in := bufio.NewReader(r)
 	for n := 1; ; n++ {
@@ -94,8 +94,8 @@ func (c *Config) Read(r io.Reader) (whole int64, err error) {
 	}
 }
 
-// torn reports whether a last line without its line break may be the beginning of
-// line n. Some file systems fill up with zeros what a crash left unwritten.
+// torn reports whether a last line without its line break may be the beginning of line n. Some
+// file systems fill what a crash left unwritten with zeros.
 func (c *Config) torn(n int, line []byte) bool {
 	got, want := string(bytes.TrimRight(line, "\x00")), c.Start
 	if c.Header.Format != "" {
@@ -118,7 +118,7 @@ func (c *Config) foreign(n int, why error) error {
 	return fmt.Errorf("line %d: %w %s", n, ErrForeign, kind)
 }
 
-// A Log is a log open for appending. No other process can open it meanwhile. It is not
+// A Log is a log open for appending. No other process can open it at the same time. It is not
 // safe for concurrent use.
 type Log struct {
 	f      *os.File
@@ -127,8 +127,8 @@ type Log struct {
 	failed error // of the first write that failed
 }
 
-// Open opens or creates the log at path, reads it and cuts off a last line that a
-// crash tore. A file that is not such a log is refused and left as it is.
+// Open opens or creates the log at path, reads it and cuts off a last line torn by a crash. A
+// file that is not such a log is refused and left unchanged.
 func Open(path string, c Config) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -169,8 +169,8 @@ func (l *Log) open(path string, c *Config) error {
 	return nil
 }
 
-// Append writes v as one line. After a write that failed nothing more is written: the
-// torn line stays the last one, which the next Open cuts off.
+// Append writes v as one line. After a failed write nothing more is written: the torn line stays
+// the last one, which the next Open cuts off.
 func (l *Log) Append(v any) error {
 	if l.failed != nil {
 		return l.failed

@@ -16,7 +16,7 @@ type line struct {
 	N int `json:"n"`
 }
 
-// collect returns a config of lines {"n":…} and the numbers that it reads.
+// collect returns a config for lines {"n":…} and the numbers that it reads.
 func collect(h Header) (Config, *[]int) {
 	var got []int
 	return Config{Kind: "a list of numbers", Header: h, Start: `{"n":`, Line: func(b []byte) error {
@@ -184,7 +184,7 @@ func TestALogIsWrittenByOne(t *testing.T) {
 	_ = l.Close()
 }
 
-// A disk is full and has room again: nothing may follow the torn line.
+// If a disk is full and then has room again, nothing may follow the torn line.
 func TestNothingIsWrittenAfterATornLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	c, _ := collect(headed)
@@ -237,7 +237,7 @@ func FuzzRead(f *testing.F) {
 			if whole > int64(len(b)) || len(*got) > bytes.Count(b[:whole], []byte("\n")) {
 				t.Fatalf("%d lines in %d bytes of %d", len(*got), whole, len(b))
 			}
-			// What is whole reads the same again, with nothing to repair.
+			// Whole lines read the same again, with nothing to repair.
 			c, again := collect(h)
 			if n, err := c.Read(bytes.NewReader(b[:whole])); err != nil || n != whole || !slices.Equal(*again, *got) {
 				t.Fatalf("read again: %d of %d bytes, %v, %v", n, whole, *again, err)

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Plain says what is wrong with a JSON value in words that do not name Go's types.
+// Plain describes what is wrong with a JSON value without naming Go's types.
 func Plain(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) {

@@ -1,5 +1,5 @@
-// Package launch reads from the environment which launcher started this process, as
-// one of how many: Open MPI, MPICH, Slurm or Kubernetes.
+// Package launch finds out from the environment which launcher started this process, and as
+// which of how many: Open MPI, MPICH, Slurm or Kubernetes.
 package launch
 
 import (
@@ -13,15 +13,14 @@ type Env func(name string) (value string, found bool)
 // A Place is this process's number among those that a launcher started together.
 type Place struct {
 	By       string // the launcher
-	Variable string // of the environment, that tells so
+	Variable string // of the environment, which says so
 	Index    int    // from 0; 0 in what Ranks returns, since MPI itself numbers ranks
-	Count    int    // 0 if the launcher does not tell
+	Count    int    // 0 if the launcher does not say
 }
 
-// Tasks returns the place that each launcher gives this process among tasks that are
-// independent of each other. It is empty for a process that was started alone. A
-// process may be both one rank of several and one task of an array: there are two
-// places then.
+// Tasks returns the place that each launcher gives this process among independent tasks. It is
+// empty for a process that was started alone. A process may be both one rank of several and one
+// task of an array: then there are two places.
 func Tasks(env Env) ([]Place, error) {
 	var all []Place
 	for _, l := range []struct {
@@ -58,7 +57,7 @@ func Tasks(env Env) ([]Place, error) {
 	return all, nil
 }
 
-// number returns a variable that holds a whole number, or def if it is not set.
+// number returns a variable that is an integer, or def if it is not set.
 func number(env Env, name string, def int) (int, error) {
 	text, ok := env(name)
 	if name == "" || !ok {
@@ -71,10 +70,9 @@ func number(env Env, name string, def int) (int, error) {
 	return v, nil
 }
 
-// Ranks returns the launcher that started the ranks of one MPI program, of which this
-// process is one. Count is 1, and By empty, for a process that was started alone. The
-// variables that it reads are those that only ranks have: a batch script of Slurm,
-// which is no rank, has none of them.
+// Ranks returns the launcher that started the ranks of one MPI program, of which this process is
+// one. Count is 1, and By empty, for a process that was started alone. It reads only variables
+// that ranks alone have: a batch script of Slurm, which is not a rank, has none of them.
 func Ranks(env Env) (Place, error) {
 	for _, l := range []struct{ by, count string }{
 		{"Open MPI", "OMPI_COMM_WORLD_SIZE"},

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// of makes an environment of "NAME=value NAME=value".
+// of returns an environment from "NAME=value NAME=value".
 func of(text string) Env {
 	vars := map[string]string{}
 	for _, e := range strings.Fields(text) {
@@ -51,7 +51,7 @@ func TestLaunchersAreKnownByTheirRanks(t *testing.T) {
 		// mpirun within a job step of Slurm.
 		{"OMPI_COMM_WORLD_SIZE=3 SLURM_STEP_NUM_TASKS=2", Place{"Open MPI", "OMPI_COMM_WORLD_SIZE", 0, 3}, ""},
 		{"SLURM_STEP_NUM_TASKS=1", Place{Count: 1}, ""},
-		// A batch script is no rank.
+		// A batch script is not a rank.
 		{"SLURM_NTASKS=8", Place{Count: 1}, ""},
 		{"OMPI_COMM_WORLD_SIZE=", Place{}, "OMPI_COMM_WORLD_SIZE is \"\""},
 		{"PMI_SIZE=-1", Place{}, "PMI_SIZE is \"-1\""},

@@ -14,8 +14,7 @@ import (
 // mapRow is a row of the table of packages in docs/architecture.md.
 var mapRow = regexp.MustCompile("(?m)^\\| `([a-z0-9/]+)` \\| (.+) \\|$")
 
-// The map names every package once, in the order of their paths, and says what
-// each is for.
+// The map names every package once, in the order of their paths, and says what each one is for.
 func TestMapNamesEveryPackage(t *testing.T) {
 	_, table, ok := strings.Cut(read(t, "docs/architecture.md"), "\n## Packages\n")
 	if !ok {

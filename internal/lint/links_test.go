@@ -15,8 +15,8 @@ var (
 	unspoken = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// deadLinks returns the relative links of a Markdown file that lead to no file, or
-// to no heading of one.
+// deadLinks returns the relative links of a Markdown file that lead to no file, or to no heading
+// in one.
 func deadLinks(name, text string, read func(string) (string, bool)) []string {
 	var dead []string
 	for _, m := range link.FindAllStringSubmatch(text, -1) {

@@ -1,7 +1,6 @@
-// Package lint holds the repository to rules that no compiler checks: which
-// package may import which, that generated files match their generator, that
-// every dependency has a stated reason, and that no file names a path of the
-// machine it was written on.
+// Package lint checks the repository against rules that no compiler checks: which package may
+// import which, that generated files match their generator, that every dependency has a stated
+// reason, and that no file names a path of the machine it was written on.
 package lint
 
 import (
@@ -21,9 +20,8 @@ type Package struct {
 	XTestImports []string
 }
 
-// A Rule lists what the packages under From may import of this module, beside
-// packages under From itself. A name that ends in "/..." covers the packages
-// below it too.
+// A Rule lists what the packages under From may import from this module, in addition to packages
+// under From itself. A name that ends in "/..." covers the packages below it too.
 type Rule struct {
 	From string
 	May  []string
@@ -112,8 +110,8 @@ var Rules = []Rule{
 	{"internal/version", nil},
 }
 
-// Owners says which packages alone import a module from elsewhere, tests
-// included, so that it can be replaced in one place.
+// Owners lists the only packages that may import a module from elsewhere, tests included, so
+// that it can be replaced in one place.
 var Owners = map[string][]string{
 	"github.com/nlpodyssey/gopickle":    {"checkpoints/internal/torchfile"},
 	"gorgonia.org/gorgonia":             {"train/internal/gg/..."},
@@ -126,8 +124,8 @@ var Owners = map[string][]string{
 	"gonum.org/v1/plot":                 {"internal/plot"},
 }
 
-// Strangers never import each other, not even in tests: what one learns reaches
-// the other through a checkpoint only.
+// Strangers never import each other, not even in tests: what one learns reaches the other only
+// through a checkpoint.
 var Strangers = [][2]string{{"train/...", "infer/..."}}
 
 // Violations returns one sentence for each import that breaks a rule.

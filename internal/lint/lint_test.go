@@ -35,7 +35,7 @@ func run(t *testing.T, name string, args ...string) []byte {
 	return out
 }
 
-// tracked lists the files under version control, or skips where there is none.
+// tracked lists the files under version control, or skips the test if there is none.
 func tracked(t *testing.T) []string {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(root, ".git")); err != nil {

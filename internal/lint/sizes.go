@@ -15,7 +15,7 @@ const (
 	MaxPackage     = 3000
 )
 
-// A Source is a Go file that people write and that is not a test.
+// A Source is a Go file written by hand that is not a test.
 type Source struct {
 	Path  string // slash-separated, from the repository's root
 	Lines int
@@ -25,7 +25,7 @@ type Source struct {
 // follow the chapters of jinja2 and of Python.
 const Evaluator = "model/chat/internal/jinja"
 
-// LargePackages are the packages that may be larger than MaxPackage, and why.
+// LargePackages are the packages that may be larger than MaxPackage, with the reason.
 var LargePackages = map[string]string{
 	Evaluator:         "the Jinja language, with no import from this module: docs/adr/0004-chat-templates.md",
 	"compute/cpu":     "the operations of one device share its buffers, weights, workers and their scratch memory; kernels and topology are packages of their own",

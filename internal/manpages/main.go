@@ -35,6 +35,6 @@ func write(dir, day string) error {
 		return err
 	}
 	root := command.Tree()
-	root.DisableAutoGenTag = true // it holds the date of the build
+	root.DisableAutoGenTag = true // it contains the date of the build
 	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "talf", Manual: "talf", Date: &date}, dir)
 }

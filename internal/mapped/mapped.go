@@ -1,2 +1,2 @@
-// Package mapped opens files as memory-mapped bytes, where the system can map them.
+// Package mapped opens files as memory-mapped bytes, if the system can map them.
 package mapped

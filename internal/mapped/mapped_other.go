@@ -4,8 +4,8 @@ package mapped
 
 import "os"
 
-// Open returns the bytes of a file, which must not be written to, and a function
-// that ends their use.
+// Open returns the bytes of a file, which must not be written to, and a function that releases
+// them.
 func Open(path string) ([]byte, func() error, error) {
 	b, err := os.ReadFile(path)
 	return b, func() error { return nil }, err

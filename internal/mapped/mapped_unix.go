@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open returns the bytes of a regular file, which must not be written to, and
-// a function that ends their use. The file must not be truncated meanwhile.
+// Open returns the bytes of a regular file, which must not be written to, and a function that
+// releases them. The file must not be truncated before that.
 func Open(path string) ([]byte, func() error, error) {
 	f, err := os.Open(path)
 	if err != nil {

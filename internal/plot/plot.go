@@ -40,7 +40,7 @@ type Figure struct {
 	MaxY     float64 // end of the Y axis; 0 fits it to the values
 }
 
-// Add appends a point to the line of that name, which is a new one if there is none yet.
+// Add appends a point to the line with this name, creating the line if necessary.
 func (f *Figure) Add(name string, x, y float64) { f.line(name).add(x, y) }
 
 // AddError appends a point with an error bar that reaches from y−half to y+half.
@@ -90,7 +90,7 @@ const (
 	soloWidth    = 18            // points, of a bar named below the axis
 )
 
-// CheckName refuses the name of a file whose format cannot be drawn.
+// CheckName refuses a file name whose format cannot be drawn.
 func CheckName(name string) error {
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".png", ".svg":
@@ -99,7 +99,7 @@ func CheckName(name string) error {
 	return fmt.Errorf("draw %s: want a name that ends in .png or .svg", name)
 }
 
-// Write draws figures one below the other, in the format that the extension of name says.
+// Write draws figures one below the other, in the format given by the extension of name.
 func Write(w io.Writer, name string, figures []Figure) error {
 	rows := make([][]*plot.Plot, len(figures))
 	width := figureWidth
@@ -233,7 +233,7 @@ func (f *Figure) ticks() (t plot.ConstantTicks) {
 	return t
 }
 
-// points draws series i as points that a line joins.
+// points draws series i as points joined by a line.
 func (f *Figure) points(p *plot.Plot, i int) error {
 	s := &f.Series[i]
 	if len(s.X) != len(s.Y) || s.Err != nil && len(s.Err) != len(s.Y) {

@@ -9,7 +9,7 @@ import (
 
 var result = flag.String("quickstart", "", "JSON that talf quickstart printed: hold it to the README's claims")
 
-// The README's claims about the model that talf carries.
+// The README's claims about the embedded model.
 func TestQuickstartClaims(t *testing.T) {
 	if *result == "" {
 		t.Skip("no result of a quickstart to look at: -quickstart names none")

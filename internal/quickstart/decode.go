@@ -55,8 +55,8 @@ func (p *Plan) ways() []Row {
 	return all
 }
 
-// decode answers every prompt in every way. It is a measurement, so that it starts over
-// after an interruption.
+// decode answers every prompt in every way. Because it is a measurement, it starts over after an
+// interruption.
 func (r *run) decode(ctx context.Context) error {
 	m, closeModel, err := r.Tools.Open(r.path("model"))
 	if err != nil {

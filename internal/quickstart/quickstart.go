@@ -1,5 +1,5 @@
-// Package quickstart runs the whole pipeline on the model that talf carries: it labels
-// text, trains a head with two losses, decodes with it and measures.
+// Package quickstart runs the whole pipeline on the embedded model: it labels text, trains a
+// head with two losses, decodes with it and measures.
 package quickstart
 
 import (
@@ -43,7 +43,7 @@ func Default() Plan {
 	}
 }
 
-// Tools do the work on this machine's devices, and show how far it is.
+// Tools do the work on this machine's devices, and show progress.
 type Tools interface {
 	// Label runs preprocess with the model in a directory.
 	Label(ctx context.Context, c preprocess.Config, model string) error
@@ -51,12 +51,12 @@ type Tools interface {
 	Train(ctx context.Context, c train.Config, f TrainFiles) error
 	// Open loads the model in dir. The returned function frees it.
 	Open(dir string) (*model.Model, func(), error)
-	// Begin is told that stage i of n begins, counted from 1; End is told that it is
-	// done. If End returns an error, the run stops there.
+	// Begin is called when stage i of n begins, counted from 1; End is called when it is done.
+	// If End returns an error, the run stops there.
 	Begin(i, n int, doc string)
 	End(took time.Duration) error
-	// Answers begins to show how many answers are decoded. The returned functions
-	// show a number, and take the display away.
+	// Answers starts showing how many answers are decoded. The returned functions update the
+	// number and remove the display.
 	Answers() (set func(done, total int), end func())
 }
 
@@ -83,7 +83,7 @@ type Result struct {
 	dir   string
 }
 
-// A state is what state.json holds.
+// A state is the contents of state.json.
 type state struct {
 	Plan  Plan     `json:"plan"`
 	Done  []string `json:"done"` // names of finished stages
@@ -97,8 +97,8 @@ type run struct {
 	state state
 }
 
-// A stage is a step of quickstart. One that was interrupted continues where it stopped
-// when it is run again, or starts over.
+// A stage is a step of quickstart. If it was interrupted, it continues where it stopped when it
+// is run again, or starts over.
 type stage struct {
 	name, doc string
 	run       func(context.Context) error
@@ -161,8 +161,8 @@ func same(a, b Plan) bool {
 	return errA == nil && errB == nil && string(x) == string(y)
 }
 
-// unpack writes the model and the text. None of the text's prompts is among those that
-// are decoded later: demo draws them from another stream.
+// unpack writes the model and the text. None of the text's prompts is among those that are
+// decoded later: demo draws them from another stream.
 func (r *run) unpack(context.Context) error {
 	if err := r.Unpack(r.path("model")); err != nil {
 		return err

@@ -17,8 +17,8 @@ import (
 	"talf/train"
 )
 
-// A script is a machine that writes down what it is told to do. The step called fail
-// fails, as every step does if the model cannot be opened.
+// A script is a machine that records the steps it is asked to do. The step called fail fails; if
+// the model cannot be opened, every step does.
 type script struct {
 	dir, fail string
 	did       []string

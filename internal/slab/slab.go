@@ -1,10 +1,9 @@
-// Package slab holds slices that are used again and again.
+// Package slab reuses the memory of slices.
 package slab
 
 import "slices"
 
-// Resize returns n elements whose contents are undefined, in s's memory if it
-// suffices.
+// Resize returns n elements whose contents are undefined, in s's memory if that suffices.
 func Resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)
@@ -12,14 +11,14 @@ func Resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// Zeros is Resize with elements that are zero.
+// Zeros is Resize with all elements zero.
 func Zeros[T any](s []T, n int) []T {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)
 	return s
 }
 
-// At returns element i of s, after as many zeros as it takes for s to have one.
+// At returns element i of s, appending as many zeros as needed for s to have one.
 func At[T any](s *[]T, i int) *T {
 	for len(*s) <= i {
 		var zero T

@@ -5,11 +5,10 @@
 //	item          = key "=" value | value
 //	key           = letter { letter | digit | "_" }
 //
-// A value without its key is allowed in the first place only, for the parameter that
-// the line of the table calls Main. An item is a value without a key if what stands
-// before its first "=" is not a key: "a.b=c" is one, "ab=c" is not. Values hold no
-// comma. A parameter made by Specs holds whole specifications, joined by "+", in which
-// ";" stands for the comma.
+// A value without its key is allowed only in the first place, for the parameter that the line of
+// the table calls Main. An item is a value without a key if the text before its first "=" is not
+// a key: "a.b=c" is one, "ab=c" is not. Values contain no comma. A parameter made by Specs holds
+// whole specifications, joined by "+", in which ";" stands for the comma.
 //
 // Every value is checked against its parameter's type before a maker sees any.
 package spec
@@ -20,12 +19,12 @@ import (
 	"strings"
 )
 
-// A Line is what a table says of one name. Embed it in the type of the table's lines.
+// A Line is what a table says about one name. Embed it in the type of the table's lines.
 type Line struct {
 	Name, Doc string
 	Params    []Param
-	// Main names the parameter that may be given first and without its key, such
-	// as the shape in "static:chain-5"; empty where there is none.
+	// Main names the parameter that may be given first and without its key, such as the shape in
+	// "static:chain-5"; empty if there is none.
 	Main string
 }
 
@@ -62,8 +61,8 @@ func (t Table[T]) Find(name string) (T, error) {
 	return none, fmt.Errorf("unknown %s %q%s, want one of %s", t.Kind, name, nearest(name, names), strings.Join(names, ", "))
 }
 
-// Parse reads a specification: its line of the table and the values of all of the
-// line's parameters.
+// Parse parses a specification into its line of the table and the values of all of the line's
+// parameters.
 func (t Table[T]) Parse(text string) (T, Values, error) {
 	name, rest, _ := strings.Cut(text, ":")
 	x, err := t.Find(name)
@@ -78,7 +77,7 @@ func (t Table[T]) Parse(text string) (T, Values, error) {
 	return x, v, nil
 }
 
-// Check reports what is wrong with the table itself: a test calls it.
+// Check reports errors in the table itself; a test calls it.
 func (t Table[T]) Check() error {
 	var names []string
 	for _, x := range t.Lines {
@@ -119,7 +118,7 @@ func (l Line) check() error {
 	return nil
 }
 
-// Read reads the parameters of a specification: what follows the name and its colon.
+// Read parses the parameters of a specification: the text after the name and its colon.
 func (l Line) Read(rest string) (Values, error) {
 	v := Values{all: make(map[string]value, len(l.Params))}
 	keys := make([]string, len(l.Params))

@@ -12,7 +12,7 @@ import (
 	"talf/internal/spec"
 )
 
-// A dish is a line of a table as packages make them.
+// A dish is a line of a table as packages define them.
 type dish struct {
 	spec.Line
 	Hot bool
@@ -153,8 +153,8 @@ func TestBrokenTablesAreCaught(t *testing.T) {
 	}
 }
 
-// Any text is either values or an error, and what is read says the same when it is
-// written out in full.
+// Any text is either values or an error, and values mean the same when they are written out in
+// full.
 func TestAnySpecificationReadsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var items []string

@@ -12,14 +12,14 @@ import (
 // make one of each type.
 type Param struct {
 	Name    string
-	Default string // as it would be given
+	Default string // as a user would give it
 	Doc     string
 
 	// read returns the value of a text; its error continues "key is …".
 	read func(text string) (any, error)
 }
 
-// Or lets words stand in a number's place, such as "auto".
+// Or allows words instead of a number, such as "auto".
 func (p Param) Or(words ...string) Param {
 	number := p.read
 	p.read = func(text string) (any, error) {
@@ -38,7 +38,7 @@ func (p Param) Or(words ...string) Param {
 
 type word string
 
-// noNumber is the error of a text that is no number at all.
+// noNumber is the error of a text that is not a number.
 type noNumber struct{ text, want string }
 
 func (e noNumber) Error() string { return fmt.Sprintf("%q, want %s", e.text, e.want) }
@@ -49,7 +49,7 @@ func (p Param) With(text string) Param {
 	return p
 }
 
-// An Int is a whole number from least to most.
+// Int returns an integer parameter between least and most.
 func Int(name string, preset, least, most int, doc string) Param {
 	return Param{name, strconv.Itoa(preset), doc, func(text string) (any, error) {
 		n, err := strconv.Atoi(text)
@@ -63,14 +63,14 @@ func Int(name string, preset, least, most int, doc string) Param {
 	}}
 }
 
-// A Float is a number of an interval. NaN is in none.
+// Float returns a number within an interval. NaN is in none.
 func Float(name string, preset float64, in Interval, doc string) Param {
 	return Param{name, strconv.FormatFloat(preset, 'g', -1, 64), doc, func(text string) (any, error) {
 		return in.read(name, text)
 	}}
 }
 
-// A Choice is one of some words, the first being the default.
+// Choice returns a choice between words, the first of which is the default.
 func Choice(name, doc string, words ...string) Param {
 	return Param{name, words[0], doc, func(text string) (any, error) {
 		i := slices.Index(words, text)
@@ -81,7 +81,7 @@ func Choice(name, doc string, words ...string) Param {
 	}}
 }
 
-// A Switch is on or off.
+// Switch returns a parameter that is on or off.
 func Switch(name string, preset bool, doc string) Param {
 	p := Choice(name, doc, "on", "off")
 	if !preset {
@@ -90,19 +90,19 @@ func Switch(name string, preset bool, doc string) Param {
 	return p
 }
 
-// A Text is any text without a comma.
+// Text returns a parameter of any text without a comma.
 func Text(name, preset, doc string) Param {
 	return Param{name, preset, doc, func(text string) (any, error) { return text, nil }}
 }
 
-// A File is the name of a file, "" where there is none. Values.Files reports it.
+// File returns the name of a file, "" for none. Values.Files reports it.
 func File(name, doc string) Param {
 	return Param{name, "", doc, func(text string) (any, error) { return path(text), nil }}
 }
 
 type path string
 
-// Floats are numbers of an interval, joined by "/".
+// Floats returns numbers within an interval, joined by "/".
 func Floats(name, preset string, in Interval, doc string) Param {
 	return Param{name, preset, doc, func(text string) (any, error) {
 		var all []float64
@@ -120,7 +120,7 @@ func Floats(name, preset string, in Interval, doc string) Param {
 	}}
 }
 
-// Specs are specifications joined by "+"; within them ";" stands for a comma.
+// Specs returns specifications joined by "+"; within them ";" stands for a comma.
 func Specs(name, preset, doc string) Param {
 	return Param{name, preset, doc, func(text string) (any, error) {
 		if text == "" {
@@ -138,13 +138,13 @@ type Interval struct {
 	notLeast, notMost bool
 }
 
-// Closed is the interval with both of its ends.
+// Closed returns the interval with both of its ends.
 func Closed(least, most float64) Interval { return Interval{least: least, most: most} }
 
-// Below is the interval without its upper end.
+// Below returns the interval without its upper end.
 func Below(least, most float64) Interval { return Interval{least: least, most: most, notMost: true} }
 
-// Between is the interval without its ends.
+// Between returns the interval without its ends.
 func Between(least, most float64) Interval {
 	return Interval{least: least, most: most, notLeast: true, notMost: true}
 }
@@ -169,9 +169,8 @@ func (in Interval) want(name string) string {
 	return fmt.Sprintf("%v %s %s %s %v", in.least, sign[in.notLeast], name, sign[in.notMost], in.most)
 }
 
-// Values are the values of one specification, defaults filled in. Its methods panic
-// for a key that the table lacks or that has another type: the maker and the table
-// disagree.
+// Values are the values of one specification, with defaults filled in. Its methods panic for a
+// key that the table lacks or that has another type: then the maker and the table disagree.
 type Values struct {
 	keys []string
 	all  map[string]value
@@ -207,7 +206,7 @@ func (v Values) Text(key string) string {
 	return x.text
 }
 
-// Int returns a whole number.
+// Int returns an integer.
 func (v Values) Int(key string) int { return get[int](v, key) }
 
 // Float returns a number.
@@ -216,11 +215,11 @@ func (v Values) Float(key string) float64 { return get[float64](v, key) }
 // Float32 returns a number rounded once, from its text.
 func (v Values) Float32(key string) float32 {
 	_ = get[float64](v, key)
-	x, _ := strconv.ParseFloat(v.all[key].text, 32) // out of its range it is ±Inf, as it should be
+	x, _ := strconv.ParseFloat(v.all[key].text, 32) // out of range it is ±Inf, as it should be
 	return float32(x)
 }
 
-// Is reports whether key's value is a word that stands in a number's place.
+// Is reports whether key's value is a word that was allowed instead of a number.
 func (v Values) Is(key, text string) bool {
 	w, ok := v.all[key].is.(word)
 	return ok && string(w) == text
@@ -232,7 +231,7 @@ func (v Values) Choice(key string) int { return get[int](v, key) }
 // On reports whether a Switch is on.
 func (v Values) On(key string) bool { return v.Choice(key) == 0 }
 
-// File returns the name of a file, "" where none was given.
+// File returns the name of a file, "" if none was given.
 func (v Values) File(key string) string { return string(get[path](v, key)) }
 
 // Files returns the names of all files given, in the table's order. It does not look

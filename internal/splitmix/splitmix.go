@@ -1,6 +1,5 @@
-// Package splitmix holds the hash of SplitMix64 (Steele, Lea and Flood 2014), from
-// which seeds, draws and hash tables are made. Its bits are part of what the same
-// seed gives: they never change.
+// Package splitmix has the hash of SplitMix64 (Steele, Lea and Flood 2014), from which seeds,
+// draws and hash tables are derived. Its bits determine what a seed gives: they never change.
 package splitmix
 
 // Gamma is the generator's increment: 2⁶⁴ over the golden ratio, made odd.

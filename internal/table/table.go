@@ -11,7 +11,7 @@ import (
 
 // A Table is rows of cells below a header.
 type Table struct {
-	Caption string // stands above the table; empty for none
+	Caption string // above the table; empty for none
 	Header  []string
 	Cells   [][]string // by row
 }

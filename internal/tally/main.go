@@ -1,6 +1,6 @@
-// Command tally runs go test with the arguments it is given, prints what go test
-// prints, and ends with one line that says how many tests were skipped and why:
-// go test itself is silent about skipped tests of packages that pass.
+// Command tally runs go test with its arguments, prints what go test prints, and adds one line
+// that says how many tests were skipped and why: go test itself is silent about skipped tests in
+// packages that pass.
 package main
 
 import (
@@ -45,18 +45,18 @@ func main() {
 	}
 }
 
-// An event is a line of go test -json: cmd/test2json describes it.
+// An event is a line of go test -json, which cmd/test2json describes.
 type event struct {
 	Action, Package, ImportPath, Test, Output string
 }
 
-// A count holds how many tests ended, subtests included, and why some were skipped.
+// A count is how many tests finished, including subtests, and why some were skipped.
 type count struct {
 	tests   int
 	skipped map[string]int // by reason
 }
 
-// String is one line: the most frequent reason comes first.
+// String returns one line, with the most frequent reason first.
 func (c count) String() string {
 	if c.tests == 0 {
 		return "no test ran"
@@ -78,8 +78,8 @@ func (c count) String() string {
 	return fmt.Sprintf("tests: %d, of which %d skipped: %s", c.tests, total, strings.Join(reasons, "; "))
 }
 
-// print writes the events of r as go test prints them: of a package that passes its
-// last line, of one that fails also the output of the tests that failed.
+// print writes the events of r as go test prints them: for a package that passes, its last line;
+// for one that fails, also the output of the tests that failed.
 func print(r io.Reader, w io.Writer) (count, error) {
 	c := count{skipped: map[string]int{}}
 	output := map[[2]string][]string{} // by package and test, while it runs
@@ -88,7 +88,7 @@ func print(r io.Reader, w io.Writer) (count, error) {
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			fmt.Fprintln(w, lines.Text()) // what the go command says itself
+			fmt.Fprintln(w, lines.Text()) // output of the go command itself
 			continue
 		}
 		key := [2]string{e.Package, e.Test}
@@ -153,13 +153,13 @@ func show(w io.Writer, out []string) {
 }
 
 var (
-	// noise is what -json adds to the output of a test that fails.
+	// noise matches what -json adds to the output of a test that fails.
 	noise = regexp.MustCompile(`^=== (RUN|PAUSE|CONT|NAME) `)
 	at    = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)\n`)
 )
 
-// reason returns why a test was skipped: the text of its last message, up to
-// ": ", after which details follow that differ from test to test.
+// reason returns why a test was skipped: the text of its last message, up to ": ", which is
+// followed by details that differ from test to test.
 func reason(out []string) string {
 	why := "no reason given"
 	for _, s := range out {

@@ -1,4 +1,4 @@
-// Package version tells what the running program was built from.
+// Package version reports what the running program was built from.
 package version
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// An Info says what this program was made of.
+// An Info describes what this program was built from.
 type Info struct {
 	Version  string            `json:"version"`
 	Revision string            `json:"revision,omitempty"` // the commit
@@ -21,8 +21,7 @@ type Info struct {
 	Deps     map[string]string `json:"dependencies,omitempty"`
 }
 
-// shownDeps are the dependencies whose version decides what a file holds or how
-// a result came to be.
+// shownDeps are the dependencies whose version affects the contents of files or results.
 var shownDeps = map[string]bool{
 	"gorgonia.org/gorgonia":            true,
 	"gorgonia.org/tensor":              true,
@@ -40,7 +39,7 @@ func Read() Info {
 	return Of(info)
 }
 
-// Of returns the version that build info tells.
+// Of returns the version recorded in build info.
 func Of(info *debug.BuildInfo) Info {
 	v := Info{Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Deps: map[string]string{}}
 	v.Version = info.Main.Version
@@ -66,7 +65,7 @@ func Of(info *debug.BuildInfo) Info {
 	return v
 }
 
-// String is what talf version prints: version, commit, date, Go and platform.
+// String returns what talf version prints: version, commit, date, Go and platform.
 func (v Info) String() string {
 	var of []string
 	if v.Revision != "" {

@@ -27,23 +27,23 @@ var names = [opcodes]string{
 
 func (o opcode) String() string { return names[o] }
 
-// none stands for a register that an address does not have, rip for the address
-// of the next instruction.
+// none stands for a register that an address does not have, rip for the address of the next
+// instruction.
 const (
 	none = -1
 	rip  = -2
 )
 
-// An operand in memory: base + index·2^shift + disp. Of a tile's rows, row r is
-// at base + disp + r·(index·2^shift).
+// An operand in memory: base + index·2^shift + disp. For tile rows, row r is at base + disp +
+// r·(index·2^shift).
 type operand struct {
 	base, index int
 	shift       uint
 	disp        int32
 }
 
-// An inst is one decoded instruction. Of a product, t is the accumulator, a the
-// first source and b the second.
+// An inst is one decoded instruction. For a product, t is the accumulator, a the first source
+// and b the second.
 type inst struct {
 	op      opcode
 	size    int
@@ -54,7 +54,7 @@ type inst struct {
 // maxSize is the longest of these instructions: VEX, opcode, ModRM, SIB, disp32.
 const maxSize = 10
 
-// The pp field of a VEX prefix: the prefix that it stands for.
+// The pp field of a VEX prefix: the legacy prefix that it stands for.
 const (
 	ppNone = iota
 	pp66
@@ -113,8 +113,8 @@ func decode(code []byte) (inst, bool) {
 	return i, ok
 }
 
-// decodeMem reads what follows a ModRM byte that names memory, and returns how
-// many bytes that were. x and b are the high bits of the index and the base.
+// decodeMem reads the bytes after a ModRM byte that names memory, and returns their number. x
+// and b are the high bits of the index and the base.
 func decodeMem(code []byte, mod byte, rm, x, b int) (operand, int, bool) {
 	m := operand{base: rm | b<<3, index: none}
 	n, wide := 0, mod == 2

@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// What the GNU assembler makes of each instruction, in forms that use every part
-// of an encoding.
+// The GNU assembler's encoding of each instruction, in forms that use every part of an encoding.
 var encodings = []struct {
 	code, text string
 	want       inst
@@ -87,7 +86,7 @@ func TestDecodeLeavesOtherInstructionsAlone(t *testing.T) {
 	}
 }
 
-// The table is the disassembler's opinion too, wherever there is one.
+// If a disassembler is installed, it agrees with the table.
 func TestEncodingsByObjdump(t *testing.T) {
 	objdump, err := exec.LookPath("objdump")
 	if err != nil {
@@ -119,7 +118,7 @@ func TestEncodingsByObjdump(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, an instruction is within them and names what there is.
+// Whatever the bytes, a decoded instruction lies within them and names only what exists.
 func TestDecodeOfAnyBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	found := 0

@@ -18,9 +18,9 @@ func needFlag(t *testing.T, flag string) {
 	}
 }
 
-// operands returns 16 lanes of factors, bfloat16 in the high half of a word, and of
-// terms: products around the least normal number, and terms that cancel them, that
-// leave a subnormal number, or any bits.
+// operands returns 16 lanes of factors, bfloat16 in the high half of a word, and of terms:
+// products around the smallest normal number, with terms that cancel them, that leave a
+// subnormal number, or that are arbitrary bits.
 func operands(r *rand.Rand) (a, b [16]uint32, c [16]float32) {
 	for i := range c {
 		a[i], b[i] = r.Uint32()&0x807f0000|uint32(127-63-r.IntN(14))<<23, r.Uint32()&0x807f0000|uint32(127-63-r.IntN(14))<<23
@@ -47,8 +47,8 @@ func sameFloat(a, b float32) bool {
 	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
 }
 
-// The emulator's sums and fused multiply-adds are those of this processor with DAZ
-// and FTZ on, which is what Intel's text asks of TDPBF16PS.
+// The emulator's sums and fused multiply-adds are those of this processor with DAZ and FTZ on,
+// as Intel's text requires of TDPBF16PS.
 func TestArithmeticIsTheProcessorsWithFlushing(t *testing.T) {
 	needFlag(t, "avx512f")
 	r := rand.New(rand.NewPCG(21, 22))
@@ -73,8 +73,8 @@ func TestArithmeticIsTheProcessorsWithFlushing(t *testing.T) {
 	}
 }
 
-// AVX-512's dot product of bfloat16 has the rules of TDPBF16PS, and another order:
-// the odd product is added to the term, then the even one.
+// AVX-512's dot product of bfloat16 follows the rules of TDPBF16PS in another order: the odd
+// product is added to the term, then the even one.
 func TestArithmeticIsThatOfTheProcessorsBF16(t *testing.T) {
 	needFlag(t, "avx512_bf16")
 	r := rand.New(rand.NewPCG(23, 24))

@@ -38,8 +38,8 @@ func main() {
 	os.Exit(status)
 }
 
-// hasAMX reports whether the processor executes some of the instructions itself:
-// LDTILECFG needs no permission, and then nothing would be emulated consistently.
+// hasAMX reports whether the processor executes some of the instructions itself: LDTILECFG needs
+// no permission, so emulation would be inconsistent.
 func hasAMX() bool {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	return err == nil && bytes.Contains(b, []byte(" amx_tile"))

@@ -12,15 +12,14 @@ const (
 	rowBytes  = 64
 )
 
-// memory is what tile loads and stores touch. Both move rows of len(row) bytes
-// at addr + i·stride and return the first row that could not be moved, len(rows)
-// if all were.
+// memory is what tile loads and stores access. Both move rows of len(row) bytes at addr +
+// i·stride and return the first row that could not be moved, len(rows) if all were.
 type memory interface {
 	read(addr, stride uint64, rows [][]byte) int
 	write(addr, stride uint64, rows [][]byte) int
 }
 
-// A fault is why an instruction was not executed.
+// A fault is the reason why an instruction was not executed.
 type fault struct {
 	kind   faultKind
 	addr   uint64 // of a pageFault
@@ -41,7 +40,7 @@ func ud(format string, args ...any) error {
 	return &fault{kind: undefined, reason: fmt.Sprintf(format, args...)}
 }
 
-// A tile's rows, and the bytes of each, beyond its shape are zero.
+// A tile's rows and the bytes of each row are zero beyond its shape.
 type tile [tileRows][rowBytes]byte
 
 type shape struct{ rows, cols int } // cols in bytes
@@ -89,8 +88,8 @@ func (s *tiles) execute(i inst, addr, stride uint64, m memory) error {
 	}
 }
 
-// configure is LDTILECFG. The row at which an interrupted load would go on is
-// refused, because nothing here interrupts one.
+// configure is LDTILECFG. A start row other than 0, where an interrupted load would continue, is
+// refused, because nothing interrupts a load here.
 func (s *tiles) configure(c *[64]byte) error {
 	bad := func(format string, args ...any) error {
 		return &fault{kind: protection, reason: "ldtilecfg: " + fmt.Sprintf(format, args...)}
@@ -146,7 +145,7 @@ func (s *tiles) move(i inst, addr, stride uint64, m memory) error {
 	return nil
 }
 
-// product is every TDP instruction: exception class AMX-E4, then the sums.
+// product implements every TDP instruction: exception class AMX-E4, then the sums.
 func (s *tiles) product(i inst) error {
 	c, a, b := s.shape[i.t], s.shape[i.a], s.shape[i.b]
 	switch {
@@ -226,7 +225,7 @@ func bf16Product(c, a []uint32, b *[tileRows][rowBytes / 4]uint32) {
 
 const minNormal = 0x1p-126
 
-// daz is the float32 of bits u, subnormals taken as zeros of their sign.
+// daz returns the float32 with bits u; subnormals become zeros of their sign.
 func daz(u uint32) float32 {
 	if u&0x7f800000 == 0 {
 		u &= 1 << 31
@@ -234,11 +233,11 @@ func daz(u uint32) float32 {
 	return math.Float32frombits(u)
 }
 
-// fma is a·b+c rounded once to nearest even. A result that is tiny once rounded
-// with an unbounded exponent, as x86 defines tininess, is a zero of its sign.
+// fma returns a·b+c rounded once to nearest even. A result that is tiny after rounding with an
+// unbounded exponent, as x86 defines tininess, becomes a zero of its sign.
 func fma(a, b, c float32) float32 {
-	// The product of two bfloat16 is exact. The float64 sum s is corrected to odd
-	// where it is not exact, so that rounding it again is rounding the exact sum.
+	// The product of two bfloat16 is exact. If the float64 sum s is not exact, it is corrected
+	// to odd, so that rounding it again is the same as rounding the exact sum.
 	p, z := float64(a)*float64(b), float64(c)
 	s := p + z
 	d := s - p
@@ -254,12 +253,12 @@ func fma(a, b, c float32) float32 {
 	return flush(s)
 }
 
-// add is a+b with the same treatment of tiny results. A float64 sum of two
-// float32, rounded again, is correctly rounded.
+// add returns a+b with the same treatment of tiny results. A float64 sum of two float32, rounded
+// again, is correctly rounded.
 func add(a, b float32) float32 { return flush(float64(a) + float64(b)) }
 
-// flush rounds s to float32 with 24 bits whatever its exponent, and makes zero of
-// what then lies below the normal numbers.
+// flush rounds s to float32 with 24 bits whatever its exponent, and makes results below the
+// normal numbers zero.
 func flush(s float64) float32 {
 	const half = minNormal * (1 - 0x1p-25) // rounds to minNormal, the even neighbour
 	switch t := math.Abs(s); {

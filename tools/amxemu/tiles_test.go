@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// flat is memory of len bytes from address 0x1000 on.
+// flat is memory of len bytes starting at address 0x1000.
 type flat []byte
 
 const flatBase = 0x1000
@@ -34,7 +34,7 @@ func (f flat) read(addr, stride uint64, rows [][]byte) int { return f.move(addr,
 
 func (f flat) write(addr, stride uint64, rows [][]byte) int { return f.move(addr, stride, rows, true) }
 
-// config is palette 1 with tile i of shapes[i].
+// config returns palette 1 with tile i of shapes[i].
 func config(shapes ...shape) *[64]byte {
 	c := [64]byte{0: 1}
 	for i, s := range shapes {
@@ -51,8 +51,8 @@ func mustDo(t *testing.T, s *tiles, i inst, addr, stride uint64, m memory) {
 	}
 }
 
-// Every product, over all shapes, is the sum that its name promises, and adds to
-// what was there.
+// Every product, over all shapes, is the sum that its name promises, and adds to the previous
+// contents.
 func TestIntegerProducts(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, c := range []struct {
@@ -99,8 +99,8 @@ func TestIntegerProducts(t *testing.T) {
 	}
 }
 
-// round is x rounded to nearest even with 24 bits and any exponent, then to a
-// zero of its sign if that is below the normal numbers.
+// round returns x rounded to nearest even with 24 bits and any exponent, and then, if that is
+// below the normal numbers, a zero of its sign.
 func round(x *big.Float, zero float32) float32 {
 	if x.Sign() == 0 {
 		return zero
@@ -115,8 +115,8 @@ func round(x *big.Float, zero float32) float32 {
 
 func exact(x float32) *big.Float { return new(big.Float).SetPrec(2000).SetFloat64(float64(x)) }
 
-// The arithmetic is that of correctly rounded operations, which math/big has,
-// with tiny results flushed after rounding.
+// The arithmetic is that of correctly rounded operations, as in math/big, with tiny results
+// flushed after rounding.
 func TestFMAIsRoundedOnceAndFlushed(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	bf16 := func(e int) float32 {
@@ -130,7 +130,7 @@ func TestFMAIsRoundedOnceAndFlushed(t *testing.T) {
 		}
 		a, b := bf16(ea), bf16(eb)
 		c := daz(r.Uint32()&0x807fffff | uint32(min(max(127+ea+eb+r.IntN(60)-30, 0), 254))<<23)
-		if r.IntN(4) == 0 { // halfway, and a little beside it
+		if r.IntN(4) == 0 { // halfway, and slightly off
 			c = float32(float64(a) * float64(b) * math.Ldexp(1, r.IntN(26)))
 			c = daz(math.Float32bits(c) + uint32(r.IntN(3)))
 		}
@@ -155,7 +155,7 @@ func TestFMAIsRoundedOnceAndFlushed(t *testing.T) {
 	if hits < 1000 {
 		t.Errorf("only %d cases at the edge of the normal numbers", hits)
 	}
-	// 1.9999998·2⁻¹²⁷ is the last that is flushed, 2⁻¹²⁶·(1−2⁻²⁵) rounds up.
+	// 1.9999998·2⁻¹²⁷ is the largest that is flushed; 2⁻¹²⁶·(1−2⁻²⁵) rounds up.
 	for s, want := range map[float64]float32{
 		0x1.fffffep-127:    0,
 		0x1.fffffefffp-127: 0,
@@ -189,7 +189,7 @@ func TestBF16Product(t *testing.T) {
 		return math.Float32frombits(binary.LittleEndian.Uint32(s.tile[0][0][:]))
 	}
 	one := [k][2]float32{{1, 1}, {1, 1}, {1, 1}}
-	// The low chain loses its 1 to 2²⁵ and the high one keeps its: order shows.
+	// The low chain loses its 1 to 2²⁵ and the high one keeps it: the order shows.
 	if got := run(one, [k][2]float32{{1, 1}, {1 << 25, 0}, {-(1 << 25), 0}}, 0); got != 1 {
 		t.Errorf("chains in another order: %v", got)
 	}
@@ -258,7 +258,7 @@ func TestMovesAndConfigurations(t *testing.T) {
 	}
 }
 
-// What the processor refuses is refused.
+// Everything that the processor refuses is refused.
 func TestFaults(t *testing.T) {
 	mem := make(flat, 4096)
 	good := config(shape{2, 8}, shape{2, 12}, shape{3, 8}, shape{}, shape{2, 6})
@@ -315,5 +315,5 @@ func TestFaults(t *testing.T) {
 	if err := s.configure(good); err != nil {
 		t.Fatal(err)
 	}
-	mustDo(t, &s, inst{op: tdpBSSD, t: 0, a: 1, b: 2}, 0, 0, nil) // the shapes that fit
+	mustDo(t, &s, inst{op: tdpBSSD, t: 0, a: 1, b: 2}, 0, 0, nil) // the matching shapes
 }

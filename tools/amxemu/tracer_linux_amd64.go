@@ -12,8 +12,8 @@ import (
 	"unsafe"
 )
 
-// A tracer runs one command. Its methods stay on one thread, the only one that
-// the kernel takes ptrace requests from.
+// A tracer runs one command. Its methods stay on one thread, the only one from which the kernel
+// accepts ptrace requests.
 type tracer struct {
 	log     io.Writer
 	stderr  *os.File       // the command's
@@ -87,14 +87,14 @@ func resume(tid int, sig syscall.Signal) error {
 	return nil
 }
 
-// stopped deals with a stop and returns the signal that the thread is to get.
+// stopped handles a stop and returns the signal to deliver to the thread.
 func (t *tracer) stopped(tid int, ws syscall.WaitStatus) (syscall.Signal, error) {
 	sig := ws.StopSignal()
 	s, known := t.threads[tid]
 	if !known {
 		s = &tiles{}
 		t.threads[tid] = s
-		if sig == syscall.SIGSTOP { // with which a new thread's tracing begins
+		if sig == syscall.SIGSTOP { // which starts the tracing of a new thread
 			return 0, nil
 		}
 	}
@@ -110,7 +110,7 @@ func (t *tracer) stopped(tid int, ws syscall.WaitStatus) (syscall.Signal, error)
 	return sig, nil
 }
 
-// illegal executes the tile instructions that a thread stands at.
+// illegal executes the tile instructions at a thread's program counter.
 func (t *tracer) illegal(tid int, s *tiles) (syscall.Signal, error) {
 	var regs syscall.PtraceRegs
 	if err := syscall.PtraceGetRegs(tid, &regs); err != nil {
@@ -123,7 +123,7 @@ func (t *tracer) illegal(tid int, s *tiles) (syscall.Signal, error) {
 			if n == 0 {
 				return syscall.SIGILL, nil
 			}
-			// The next instruction is the processor's.
+			// The next instruction is left to the processor.
 			if err := syscall.PtraceSetRegs(tid, &regs); err != nil {
 				return 0, fmt.Errorf("ptrace registers: %w", err)
 			}
@@ -144,8 +144,7 @@ func (t *tracer) illegal(tid int, s *tiles) (syscall.Signal, error) {
 	}
 }
 
-// raise returns the signal of a fault, after giving it the details that a
-// handler looks at.
+// raise returns the signal of a fault, after setting the details that a handler reads.
 func (t *tracer) raise(tid int, pc uint64, err error) (syscall.Signal, error) {
 	var f *fault
 	if !errors.As(err, &f) {
@@ -174,7 +173,7 @@ func (t *tracer) raise(tid int, pc uint64, err error) (syscall.Signal, error) {
 	return syscall.SIGSEGV, nil
 }
 
-// resolve returns an operand's address without the index, and the index scaled.
+// resolve returns an operand's address without the index, and the scaled index.
 func (o operand) resolve(r *syscall.PtraceRegs, size int) (addr, stride uint64) {
 	reg := [...]uint64{
 		r.Rax, r.Rcx, r.Rdx, r.Rbx, r.Rsp, r.Rbp, r.Rsi, r.Rdi,

@@ -14,7 +14,7 @@ import (
 	"unsafe"
 )
 
-// envProgram makes this test binary the program that is traced.
+// envProgram turns this test binary into the program that is traced.
 const envProgram = "AMXEMU_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -46,8 +46,8 @@ var programs = map[string]func() error{
 	},
 }
 
-// traced runs a program under a tracer of its own and returns its exit status,
-// what the tracer said, and what the program did.
+// traced runs a program under its own tracer and returns its exit status, the tracer's messages,
+// and the program's output.
 func traced(t *testing.T, name string) (status int, log, stderr string) {
 	t.Helper()
 	if hasAMX() {
@@ -122,14 +122,14 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// args is what the code of call finds at RDI.
+// args is the structure that the code of call finds at RDI.
 type args struct {
 	cfg    *[64]byte
 	p      [3]unsafe.Pointer
 	stride uintptr
 }
 
-// The instructions of the programs, by the GNU assembler.
+// The instructions of the programs, as the GNU assembler encodes them.
 var (
 	// mov (%rdi),%rax; ldtilecfg (%rax)
 	ldtilecfg = []byte{0x48, 0x8b, 0x07, 0xc4, 0xe2, 0x78, 0x49, 0x00}
@@ -155,8 +155,8 @@ var (
 	}
 )
 
-// compile makes a function of instructions: its argument's address is put in RDI
-// first. R14, R15, RBP, RSP and X15, which Go keeps, are not touched by them.
+// compile makes a function from instructions: its argument's address is first put in RDI. They
+// do not touch R14, R15, RBP, RSP and X15, which Go keeps.
 func compile(codes ...[]byte) (func(*args), error) {
 	b := []byte{0x48, 0x89, 0xc7} // mov %rax,%rdi
 	for _, c := range codes {
@@ -187,8 +187,8 @@ func call(first []byte, set func(*args), codes ...[]byte) error {
 	return nil
 }
 
-// productsProgram computes with each instruction and compares with the same
-// state computed in this process.
+// productsProgram computes with each instruction and compares with the same state computed in
+// this process.
 func productsProgram() error {
 	runtime.LockOSThread() // tiles are the thread's
 	var mem [3][tileRows][rowBytes]byte

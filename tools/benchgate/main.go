@@ -1,7 +1,7 @@
-// Benchgate compares two builds of talf: it runs `bench decode` of both in turn,
-// so that a machine that changes its speed changes it for both, and fails if the
-// new one is slower, or needs more for several rows over one, by more than a
-// share. Absolute times decide nothing.
+// Benchgate compares two builds of talf: it runs `bench decode` of both in turn, so that a
+// machine that changes its speed changes it for both, and fails if the new one is slower by more
+// than a given share, or needs that much more for several rows relative to one. Absolute times
+// do not matter.
 //
 //	benchgate [-rounds 5] [-worse 0.15] OLD NEW [flags of bench decode]
 package main
@@ -49,7 +49,7 @@ func main() {
 }
 
 func compare(binaries, args []string, rounds int, worse float64) (bad int, err error) {
-	// The best of all rounds: what else runs on a machine only makes it slower.
+	// The best of all rounds: other load on the machine only makes it slower.
 	got := [2]map[key]float64{{}, {}}
 	var order []key
 	for range rounds {
@@ -77,7 +77,7 @@ func compare(binaries, args []string, rounds int, worse float64) (bad int, err e
 		if b == 0 {
 			continue
 		}
-		// The first size of a model and context is what the others cost over.
+		// The others' costs are relative to the first size of a model and context.
 		first := key{k.model, k.context, order[0].rows}
 		ca, cb := a/got[0][first], b/got[1][first]
 		mark := ""

@@ -1,9 +1,9 @@
-// Package deploycheck holds the manifests of docs/deploy against Kubernetes' own
-// types: a field that does not exist, a value of another type or a Job that the API
-// server would refuse for what is missing.
+// Package deploycheck checks the manifests of docs/deploy against Kubernetes' own types: it
+// finds fields that do not exist, values of the wrong type, and Jobs that the API server would
+// refuse because something is missing.
 //
-// kubeconform checks against JSON schemas that it downloads; the types are the same
-// schema, and in the module cache.
+// kubeconform checks against JSON schemas that it downloads; the types are the same schema, and
+// in the module cache.
 package deploycheck
 
 import (
@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Job reads an indexed Job strictly, and reports what its index would need.
+// Job parses an indexed Job strictly, and reports what its index lacks.
 func Job(manifest []byte) (*batch.Job, error) {
 	var j batch.Job
 	if err := yaml.UnmarshalStrict(manifest, &j); err != nil {

@@ -19,7 +19,7 @@ func TestTheJobIsOneForKubernetes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What Kubernetes does not tell the pods must agree with what it knows.
+	// Settings that Kubernetes does not pass to the pods must agree with its own.
 	if want := fmt.Sprintf("--shard-count=%d", *j.Spec.Completions); !slices.Contains(j.Spec.Template.Spec.Containers[0].Args, want) {
 		t.Errorf("arguments %v, want %s", j.Spec.Template.Spec.Containers[0].Args, want)
 	}

@@ -40,7 +40,7 @@ PARTICULAR PURPOSE. See the GNU General Public License for more details.
 func TestReadAcceptsAndRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string
-		want  string // the licences, or "error: " and a part of what is said
+		want  string // the licences, or "error: " and a part of the message
 	}{
 		"accepted":             {map[string]string{"LICENSE": mit}, "MIT"},
 		"beside the package":   {map[string]string{"LICENSE": mit, "pkg/LICENSE.txt": mit, "other/LICENSE": gpl}, "MIT"},

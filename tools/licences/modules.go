@@ -16,16 +16,15 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// accepted are the SPDX identifiers of licences whose terms a binary can meet by
-// carrying their texts.
+// accepted are the SPDX identifiers of licences whose terms a binary can meet by including their
+// texts.
 var accepted = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC-BY-4.0", "FTL", "ISC", "MIT", "OFL-1.1", "Unlicense", "Zlib"}
 
-// choices decide where a text cannot be classified: it points to another text, or
-// offers a choice. The value is the licence that it stands for, or "" where the
-// text is the one not chosen.
+// choices decide where a text cannot be classified because it points to another text or offers a
+// choice. The value is the licence that it stands for, or "" if the text is the one not chosen.
 var choices = map[string]string{
 	"github.com/ajstarks/svgo LICENSE-link.txt":    "CC-BY-4.0",
-	"github.com/apache/arrow/go/arrow LICENSE.txt": "Apache-2.0", // and what its packages for other languages bundle
+	"github.com/apache/arrow/go/arrow LICENSE.txt": "Apache-2.0", // and the licences of what its packages for other languages bundle
 	"github.com/golang/freetype LICENSE":           "FTL",        // or GPL 2
 	"github.com/golang/freetype licenses/gpl.txt":  "",
 }
@@ -101,8 +100,8 @@ func linked(root string) ([]module, error) {
 	return all, nil
 }
 
-// legal matches the names of licences, and notice those that carry other people's
-// notices: they are passed on and not classified.
+// legal matches the names of licences, and notice those of files with other people's notices,
+// which are passed on and not classified.
 var (
 	legal  = regexp.MustCompile(`(?i)^(licen[cs]es?|copying|unlicense|ofl|ftl)\b`)
 	notes  = regexp.MustCompile(`(?i)^(notice|copyright|patents)\b`)
@@ -164,7 +163,7 @@ func (m *module) read() error {
 	return nil
 }
 
-// add keeps a text, and classifies it unless its name says that it is a notice.
+// add keeps a text, and classifies it unless its name shows that it is a notice.
 func (m *module) add(name, text string) error {
 	text = strings.TrimRight(strings.ReplaceAll(text, "\r\n", "\n"), "\n ")
 	choice, chosen := choices[m.Path+" "+name]

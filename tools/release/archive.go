@@ -47,8 +47,8 @@ func (r *release) archive(out, name string, p platform, files []entry) error {
 	return os.WriteFile(filepath.Join(out, name+".tar.gz"), b.Bytes(), 0o644)
 }
 
-// writeTar writes files in the given order, with one time for all and one owner
-// for the directory data and what lies in it, root for the rest.
+// writeTar writes files in the given order, with the same time for all and owner as the owner of
+// the directory data and its contents, root for the rest.
 func writeTar(w io.Writer, at time.Time, owner int, files []entry) error {
 	t := tar.NewWriter(w)
 	for _, f := range files {

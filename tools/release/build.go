@@ -30,7 +30,7 @@ func (p platform) binary() string {
 	return "talf"
 }
 
-// A release is what all of its files share.
+// A release is what all of its files have in common.
 type release struct {
 	src     string // a clone of the commit, with nothing else in it
 	commit  string
@@ -93,8 +93,8 @@ func build(ctx context.Context, root, commit, work, out, cache string, platforms
 	return sums(out)
 }
 
-// vacate makes the directory out, or removes what an earlier release left there. One
-// that holds anything else is refused, and left as it is.
+// vacate creates the directory out, or removes what an earlier release left there. One that
+// contains anything else is refused and left as it is.
 func vacate(out string) error {
 	entries, err := os.ReadDir(out)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -113,8 +113,7 @@ func vacate(out string) error {
 	return os.MkdirAll(out, 0o755)
 }
 
-// clone makes a copy of the commit, so that nothing uncommitted can get into a
-// release.
+// clone makes a copy of the commit, so that nothing uncommitted can get into a release.
 func (r *release) clone(ctx context.Context, root string) error {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -136,8 +135,8 @@ func (r *release) clone(ctx context.Context, root string) error {
 	return err
 }
 
-// env is the environment of a build for p: nothing of the caller's settings that
-// would change the bytes.
+// env returns the environment of a build for p: none of the caller's settings that would change
+// the bytes.
 func (r *release) env(p platform) []string {
 	env := []string{
 		"CGO_ENABLED=0", "GOOS=" + p.os, "GOARCH=" + p.arch, "GOAMD64=v1", "GOARM64=v8.0",
@@ -154,7 +153,7 @@ func (r *release) compile(ctx context.Context, p platform, bin string) error {
 	return err
 }
 
-// matches checks that a binary says of itself what the release says of it.
+// matches checks that a binary describes itself as the release does.
 func (r *release) matches(info *buildinfo.BuildInfo) error {
 	settings := map[string]string{}
 	for _, s := range info.Settings {
@@ -173,7 +172,7 @@ func (r *release) matches(info *buildinfo.BuildInfo) error {
 	return nil
 }
 
-// extras are the files that go into every archive beside the program. host is a
+// extras returns the files that go into every archive in addition to the program. host is a
 // binary that runs here, or "" if none was built.
 func (r *release) extras(ctx context.Context, dir, host string) ([]entry, error) {
 	here := platform{runtime.GOOS, runtime.GOARCH}
@@ -217,7 +216,7 @@ func (r *release) extras(ctx context.Context, dir, host string) ([]entry, error)
 	return all, nil
 }
 
-// output runs a command and returns what it prints; its error holds what it says.
+// output runs a command and returns its output; its error contains the command's messages.
 func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

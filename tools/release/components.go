@@ -11,7 +11,7 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// components writes what a binary is made of, by its own build information, as a
+// components writes what a binary is built from, according to its own build information, as a
 // CycloneDX document. Everything in it follows from the binary and the commit.
 func (r *release) components(name string, info *buildinfo.BuildInfo, sum [32]byte) error {
 	goVersion := strings.TrimPrefix(info.GoVersion, "go")
@@ -39,7 +39,7 @@ func (r *release) components(name string, info *buildinfo.BuildInfo, sum [32]byt
 	main.Properties = &properties
 
 	bom := cyclonedx.NewBOM()
-	// A version 8 UUID (RFC 9562, section 5.8) made of the binary's digest.
+	// A version 8 UUID (RFC 9562, section 5.8) derived from the binary's digest.
 	id := sum
 	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80
 	bom.SerialNumber = fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:16])
@@ -58,7 +58,7 @@ func (r *release) components(name string, info *buildinfo.BuildInfo, sum [32]byt
 	return f.Close()
 }
 
-// library is a Go module as a component.
+// library returns a Go module as a component.
 func library(path, version string) cyclonedx.Component {
 	purl := "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
 	return cyclonedx.Component{BOMRef: purl, Type: cyclonedx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: purl}

@@ -24,9 +24,9 @@ const nonroot = 65532
 // Linux platform: podman load and docker load read it.
 func (r *release) imageName() string { return "talf_" + r.version + "_oci.tar" }
 
-// image writes the container image. It holds the static program, its licences and
-// what a program may expect of any system: users, a home and a directory for
-// temporary files. Mount models and output on the home, /data. talf opens no connections, so there are no certificates.
+// image writes the container image. It contains the static program, its licences and what a
+// program may expect of any system: users, a home and a directory for temporary files. Mount
+// models and output on the home, /data. talf opens no connections, so there are no certificates.
 func (r *release) image(out string, bins map[platform]string, shared []entry) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range []platform{{"linux", "amd64"}, {"linux", "arm64"}} {
@@ -78,7 +78,7 @@ func (r *release) image(out string, bins map[platform]string, shared []entry) er
 	return os.WriteFile(filepath.Join(out, r.imageName()), b.Bytes(), 0o644)
 }
 
-// rootfs are the files of the image.
+// rootfs returns the files of the image.
 func rootfs(program []byte, shared []entry) []entry {
 	files := []entry{
 		{"data/", 0o755, nil},

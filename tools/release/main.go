@@ -1,7 +1,6 @@
-// Command release builds what a release of talf consists of, from the commit that
-// is checked out: an archive for every platform with the program, its licences,
-// shell completions and manual pages; a list of components (CycloneDX) for each;
-// a container image; and SHA256SUMS of them all.
+// Command release builds the files of a release of talf from the commit that is checked out: an
+// archive for every platform with the program, its licences, shell completions and manual pages;
+// a list of components (CycloneDX) for each; a container image; and SHA256SUMS of them all.
 //
 // Equal commits give equal bytes with the same Go release, wherever and whenever
 // they are built. -verify shows that: it builds twice, the second time in another
@@ -72,7 +71,7 @@ func run(ctx context.Context, root, out string, names []string, verify bool) err
 	return smoke(ctx, out, filepath.Join(tmp, "rootfs"))
 }
 
-// removeAll removes a directory that may hold a Go build cache.
+// removeAll removes a directory that may contain a Go build cache.
 func removeAll(dir string) { _ = os.RemoveAll(dir) }
 
 // list prints the files of a release and their sizes.

@@ -84,8 +84,8 @@ func TestArchivesHaveOneTimeAndKeepModes(t *testing.T) {
 	}
 }
 
-// The image runs the program as a user without rights, with a home and a place
-// for temporary files; the Containerfile describes the same.
+// The image runs the program as an unprivileged user, with a home and a place for temporary
+// files; the Containerfile describes the same.
 func TestImage(t *testing.T) {
 	img, err := testRelease().imageFor(platform{"linux", "arm64"}, rootfs([]byte("program"), testFiles))
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// smoke unpacks the image of this machine's kind, and runs its entrypoint with
-// the argument version: as the image's user, with nothing but the image in sight.
+// smoke unpacks the image for this machine's architecture, and runs its entrypoint with the
+// argument version, as the image's user, with nothing but the image visible.
 func smoke(ctx context.Context, out, rootfs string) error {
 	if os.Getuid() != 0 {
 		fmt.Println("SKIP: running the image needs root, for chroot")
@@ -49,7 +49,7 @@ func smoke(ctx context.Context, out, rootfs string) error {
 	return nil
 }
 
-// unpackImage extracts the image of this machine's kind to rootfs.
+// unpackImage extracts the image for this machine's architecture to rootfs.
 func unpackImage(out, rootfs string) (*v1.Config, error) {
 	archives, err := filepath.Glob(filepath.Join(out, "*_oci.tar"))
 	if err != nil || len(archives) != 1 {

@@ -4,11 +4,11 @@
 //
 //	tokbench talf|sugarme FILE
 //
-// It loads the tokenizer.json FILE and answers requests on standard input, one
-// JSON object a line: {"op": "encode", "texts": […]}, {"op": "decode", "ids":
-// [[…], …]} or {"op": "again"}, which repeats the last one. The answer is
-// {"seconds": …} of processor time with what came out: "ids" or "texts" (not of a
-// repetition), or {"error": …}. Reading, writing and loading are not timed.
+// It loads the tokenizer.json FILE and answers requests on standard input, one JSON object per
+// line: {"op": "encode", "texts": […]}, {"op": "decode", "ids": [[…], …]} or {"op": "again"},
+// which repeats the last one. The answer is {"seconds": …} of processor time with the result,
+// "ids" or "texts" (not for a repetition), or {"error": …}. Reading, writing and loading are not
+// timed.
 package main
 
 import (
@@ -92,7 +92,7 @@ func serve(kind, file string, in io.Reader, out io.Writer) error {
 	}
 }
 
-// timed does a request. What an implementation panics on is its answer too.
+// timed executes a request. A panic of an implementation is an answer too.
 func timed(c codec, r request) (a answer) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -116,9 +116,8 @@ func timed(c codec, r request) (a answer) {
 	return a
 }
 
-// cpuTime is the processor time that this process has had: unlike the clock it
-// does not count what other processes had meanwhile. It counts the garbage
-// collector, wherever that ran.
+// cpuTime returns the processor time of this process: unlike the clock, it does not count the
+// time of other processes. It includes the garbage collector, wherever that ran.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

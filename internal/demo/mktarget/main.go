@@ -1,5 +1,5 @@
-// Command mktarget writes what the embedded target model is trained from: its
-// configuration and vocabulary, and the texts.
+// Command mktarget writes the input for training the embedded target model: its configuration
+// and vocabulary, and the texts.
 package main
 
 import (

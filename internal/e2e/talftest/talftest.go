@@ -1,5 +1,5 @@
-// Package talftest is what the end-to-end tests and the tests of commands share: running
-// talf as a process, and small models, heads and texts to run it on.
+// Package talftest is shared by the end-to-end tests and the tests of commands: it runs talf as
+// a process, and has small models, heads and texts to run it on.
 package talftest
 
 import (
@@ -28,8 +28,8 @@ import (
 	"talf/model/modeltest"
 )
 
-// asTalf makes the test binary behave as talf: commands run as processes of
-// their own, with real signals, limits and exit codes.
+// asTalf makes the test binary behave as talf: commands run as separate processes, with real
+// signals, limits and exit codes.
 const asTalf = "TALF_TEST_AS_COMMAND"
 
 // Main is the body of TestMain. run is command.Run.
@@ -60,7 +60,7 @@ func Command(t testing.TB, args ...string) *exec.Cmd {
 	return c
 }
 
-// Run runs a command to its end.
+// Run runs a command until it exits.
 func Run(t testing.TB, stdin string, args ...string) Result {
 	t.Helper()
 	c := Command(t, args...)
@@ -90,8 +90,8 @@ func OK(t testing.TB, stdin string, args ...string) string {
 	return r.Out
 }
 
-// Refuses holds a failed command to the rules: the exit code, one clear line
-// that holds every word of want, no panic.
+// Refuses checks a failed command: the exit code, one clear line that contains every word of
+// want, no panic.
 func (r Result) Refuses(t testing.TB, code int, want ...string) {
 	t.Helper()
 	if r.Code != code {
@@ -116,7 +116,7 @@ func (r Result) Refuses(t testing.TB, code int, want ...string) {
 	}
 }
 
-// Interrupts skips where a process cannot be sent an interrupt.
+// Interrupts skips the test if a process cannot be sent an interrupt.
 func Interrupts(t testing.TB) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -124,8 +124,8 @@ func Interrupts(t testing.TB) {
 	}
 }
 
-// Interrupt starts cmd, waits until ready, sends one interrupt and waits for the
-// end.
+// Interrupt starts cmd, waits until ready, sends one interrupt and waits for the process to
+// exit.
 func Interrupt(t testing.TB, cmd *exec.Cmd, ready func() bool) Result {
 	t.Helper()
 	var out, errb bytes.Buffer
@@ -149,8 +149,8 @@ func Interrupt(t testing.TB, cmd *exec.Cmd, ready func() bool) Result {
 	return Result{cmd.ProcessState.ExitCode(), out.String(), errb.String()}
 }
 
-// TinyConfig is a model that has the demo's vocabulary and little else: commands
-// on it take milliseconds.
+// TinyConfig is a model with the demo's vocabulary and little else: commands take milliseconds
+// on it.
 func TinyConfig() modeltest.Config {
 	c := modeltest.Default()
 	c.Vocab, c.MaxPos, c.EOS = demo.VocabSize, 256, 1
@@ -191,7 +191,7 @@ func TinyHead(t testing.TB, dir string, seed uint64) string {
 	return out
 }
 
-// Write writes a file of a test.
+// Write writes a file for a test.
 func Write(t testing.TB, path, text string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -249,7 +249,7 @@ func PromptFile(t testing.TB, n int) string {
 	return Write(t, filepath.Join(t.TempDir(), "prompts.jsonl"), text)
 }
 
-// A World is a small pipeline's worth of files, made once for all fault tests.
+// A World is the files of a small pipeline, made once for all fault tests.
 type World struct {
 	Model, Head, Text, Labels string
 }
@@ -277,7 +277,7 @@ func (w *World) Generate() []string {
 	return []string{"generate", "--model", w.Model, "--head", w.Head, "--prompt", "Once", "--max-tokens", "4"}
 }
 
-// Contents returns the contents of a directory, but for the lock files of writers.
+// Contents returns the contents of a directory, except for the lock files of writers.
 func Contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -287,7 +287,7 @@ func Contents(t *testing.T, dir string) map[string]string {
 		}
 		b, err := os.ReadFile(path)
 		name, _ := filepath.Rel(dir, path)
-		// Metrics hold the seconds that a step took.
+		// Metrics contain the seconds that a step took.
 		if info.Size() > 0 && filepath.Base(name) != "metrics.jsonl" {
 			out[name] = string(b)
 		}
@@ -333,7 +333,7 @@ func InterruptedTrain(t *testing.T, c *exec.Cmd, dir string) Result {
 	})
 }
 
-// FirstLoss is the loss of a run's first step.
+// FirstLoss returns the loss of a run's first step.
 func FirstLoss(t *testing.T, dir string) float64 {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
@@ -365,13 +365,13 @@ func ReadAnswers(t *testing.T, path string) []decode.Answer {
 	return all
 }
 
-// TurnTemplate is a chat template: every turn is a line that begins with who speaks.
+// TurnTemplate is a chat template in which every turn is a line that begins with the speaker.
 const TurnTemplate = `{%- for m in messages -%}
 {%- if m.role not in ['user', 'assistant'] %}{{ raise_exception('no ' + m.role) }}{% endif -%}
 {%- if m.role == 'assistant' -%}{{ 'A: ' }}{% generation %}{{ m.content + eos_token }}{% endgeneration %}{%- else -%}{{ 'Q: ' + m.content }}{%- endif -%}{{ '\n' }}
 {%- endfor -%}{%- if add_generation_prompt -%}{{ 'A:' }}{%- endif -%}`
 
-// ChatModel is a tiny model whose directory has TurnTemplate.
+// ChatModel writes a tiny model whose directory has TurnTemplate.
 func ChatModel(t testing.TB) string {
 	t.Helper()
 	dir := TinyModel(t, TinyConfig(), 3)
@@ -381,7 +381,7 @@ func ChatModel(t testing.TB) string {
 	return dir
 }
 
-// HangsUp skips under nohup, where a closed terminal stops nothing.
+// HangsUp skips the test under nohup, where closing the terminal stops nothing.
 func HangsUp(t testing.TB) {
 	t.Helper()
 	if signal.Ignored(syscall.SIGHUP) {
