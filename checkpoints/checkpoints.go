@@ -346,9 +346,9 @@ func Find(path string) (string, error) {
 }
 
 // FindTokenizer returns the directory with the tokenizer that a user means by path:
-// path itself if it holds any of a tokenizer's files, otherwise what Find returns. If
-// there is neither, it returns path, so that loading reports what is missing. "" stays
-// "".
+// path itself if it contains any of a tokenizer's files, otherwise what Find returns.
+// If there is neither, it returns path, so that loading reports what is missing. ""
+// stays "".
 func FindTokenizer(path string) (string, error) {
 	if path == "" {
 		return "", nil

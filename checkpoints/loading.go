@@ -14,17 +14,16 @@ import (
 	"talf/model/synth"
 )
 
-// A DType is a type that weights are kept as, or Auto. It is the value of a command's
-// flag.
+// A DType is the type in which weights are kept, or Auto. It is a flag value.
 type DType compute.DType
 
-// Auto is the type that weights are stored as, or one that loses nothing and is faster:
-// see Loading.Options.
+// Auto is the type in which weights are stored, or a faster one that loses nothing; see
+// Loading.Options.
 const Auto DType = 255
 
 var dtypes = [...]compute.DType{compute.F32, compute.BF16, compute.Q8}
 
-// DTypeNames lists the names of all types but Auto.
+// DTypeNames lists the names of all types except Auto.
 func DTypeNames() string {
 	var names []string
 	for _, t := range dtypes {
@@ -33,7 +32,7 @@ func DTypeNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Type names the kind of value for the help of a flag.
+// Type names the kind of value for a flag's help text.
 func (d *DType) Type() string { return "dtype" }
 
 func (d *DType) String() string {
@@ -58,11 +57,10 @@ func (d *DType) Set(s string) error {
 	return fmt.Errorf("want one of %s", DTypeNames())
 }
 
-// A KVType is a type that keys and values are kept as. It is the value of a command's
-// flag.
+// A KVType is the type in which keys and values are kept. It is a flag value.
 type KVType compute.DType
 
-// Type names the kind of value for the help of a flag.
+// Type names the kind of value for a flag's help text.
 func (k *KVType) Type() string   { return "dtype" }
 func (k *KVType) String() string { return strings.ToLower(compute.DType(*k).String()) }
 
@@ -84,13 +82,14 @@ func (k *KVType) Set(s string) error {
 type Loading struct {
 	DType     DType
 	KV        KVType
-	Layers    int  // deepen the model to this many; 0: as it is
-	Rows      int  // most rows of an internal pass; 0: the model's default
-	Positions int  // of keys and values that a device of limited memory reserves
+	Layers    int  // deepen the model to this many layers; 0: unchanged
+	Rows      int  // maximum rows of an internal pass; 0: the model's default
+	Positions int  // positions of keys and values to reserve on a device of limited memory
 	Lazy      bool // pack the weights only when the model first runs
 }
 
-// A LayersError says why a model cannot have the layers that a Loading asks for.
+// A LayersError says why a model cannot have the number of layers that a Loading asks
+// for.
 type LayersError struct{ Err error }
 
 func (e LayersError) Error() string { return e.Err.Error() }
@@ -129,8 +128,8 @@ func allBF16(set *safetensors.Set) bool {
 	return len(names) > 0
 }
 
-// Load loads the model in dir onto dev. Layers becomes 0 if the model has that many. If it
-// is deepened, the mappings of its files last as long as the process.
+// Load loads the model in dir onto dev. It sets Layers to 0 if the model already has
+// that many layers. The files of a deepened model stay mapped until the process exits.
 func (l *Loading) Load(dir string, dev compute.Device) (*model.Model, error) {
 	spec, err := arch.Load(dir)
 	if err != nil {
@@ -145,7 +144,7 @@ func (l *Loading) Load(dir string, dev compute.Device) (*model.Model, error) {
 		l.Layers = 0
 	}
 	if l.Layers > 0 {
-		// The deepened set shares this one's mappings.
+		// The deepened set shares this set's mappings.
 		if spec, set, err = synth.Deepen(spec, set, l.Layers); err != nil {
 			return nil, LayersError{err}
 		}
@@ -158,8 +157,8 @@ func (l *Loading) Load(dir string, dev compute.Device) (*model.Model, error) {
 }
 
 // FindModel returns the directory of the language model that a user means by path: path
-// itself or what Find returns. The error of a path that is neither says what is wrong
-// with it.
+// itself or what Find returns. For any other path, the error says what is wrong with
+// it.
 func FindModel(path string) (string, error) {
 	info, err := os.Stat(path)
 	switch {

@@ -6,9 +6,9 @@ import (
 	"talf/model"
 )
 
-// Arithmetic names what computes m if labels made with it have other last bits than
-// those of the CPU and of the weights as they are stored; else it is "". chosen says
-// that the type of the weights was chosen, not taken from how they are stored.
+// Arithmetic names the device and the type of weights that compute m if the last bits
+// of its labels differ from those of the CPU with the weights as stored; otherwise it
+// is "". chosen says that the type of the weights was chosen by the user.
 func Arithmetic(m *model.Model, chosen bool) string {
 	as := strings.ToLower(m.Options().DType.String())
 	switch on := m.Device().Arithmetic(); {

@@ -21,7 +21,7 @@ func TestOnlyLastBitsOfItsOwnAreNamed(t *testing.T) {
 		{compute.F32, true, ""},
 		{compute.Q8, true, "cpu q8"},
 		{compute.BF16, true, "cpu bf16"},
-		{compute.BF16, false, ""}, // what the device took by itself
+		{compute.BF16, false, ""}, // chosen by the device
 	} {
 		opt := model.Default()
 		opt.DType = c.dtype

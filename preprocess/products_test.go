@@ -22,7 +22,7 @@ func TestCPUsComputeTheirProductsThemselves(t *testing.T) {
 		}
 	})
 	if by != "" || err != nil || told != 2 {
-		t.Errorf("%q, %v, told of %d copies", by, err, told)
+		t.Errorf("%q, %v, told called for %d copies", by, err, told)
 	}
 }
 

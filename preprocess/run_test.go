@@ -313,7 +313,7 @@ func TestRegeneratedAnswersReplaceTheText(t *testing.T) {
 	}
 }
 
-// ended reports goroutines, beyond the number before, that do not stop.
+// ended reports goroutines that were not running before and do not stop.
 func ended(t *testing.T, before int) {
 	t.Helper()
 	for i := 0; runtime.NumGoroutine() > before; i++ {

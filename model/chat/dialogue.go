@@ -70,8 +70,9 @@ func NewPlainDialogue(turns ...string) *Dialogue {
 	return d
 }
 
-// Begin returns an empty dialogue that t writes, after a system message unless it is
-// empty, and the texts at which answers stop. Without a template it is plain text.
+// Begin returns a dialogue written by t that contains only the system message, if that
+// is not empty, and the texts at which answers stop. Without a template the dialogue is
+// in plain text.
 func Begin(t *Template, system string) (d Dialogue, stop []string) {
 	if t == nil {
 		return Dialogue{}, []string{PlainStop}

@@ -10,7 +10,7 @@ import (
 	"talf/model/chat"
 )
 
-// The hash changes with everything that decides what a template writes, and with
+// The hash changes with everything that determines a template's output, and with
 // nothing else.
 func TestOpenIdentifiesWhatItOpens(t *testing.T) {
 	dir := t.TempDir()

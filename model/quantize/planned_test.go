@@ -12,7 +12,7 @@ func TestOnlyMatricesOfWeightsAreConverted(t *testing.T) {
 	for _, c := range []struct {
 		name, dtype string
 		shape       []int
-		q8, bf16    []string // the types of what it becomes; none: it stays
+		q8, bf16    []string // types of the tensors that replace it; none: unchanged
 	}{
 		{"a.weight", "F32", []int{4, 64}, []string{"I8", "F16"}, []string{"BF16"}},
 		{"a.weight", "F16", []int{4, 64}, []string{"I8", "F16"}, []string{"BF16"}},

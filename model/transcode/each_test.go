@@ -36,7 +36,7 @@ func TestEachKeepsOrderAndNumbersLines(t *testing.T) {
 	}
 }
 
-// What was answered before a mistake is written, and nothing of the line with the mistake.
+// Answers before an invalid line are written, and nothing for the invalid line.
 func TestEachEndsAtTheFirstMistake(t *testing.T) {
 	const bad = batchLines + 3
 	var out strings.Builder
@@ -55,7 +55,7 @@ func TestEachEndsAtTheFirstMistake(t *testing.T) {
 	}
 }
 
-// Somebody may write a line and wait for the answer before the next.
+// A client may write a line and wait for its answer before writing the next.
 func TestEachAnswersWhoWaits(t *testing.T) {
 	in, ask := io.Pipe()
 	answer, out := io.Pipe()

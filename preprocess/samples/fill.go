@@ -8,14 +8,14 @@ import (
 	"talf/preprocess"
 )
 
-// An Index takes documents as tokens.
+// An Index collects documents as tokens.
 type Index interface {
 	Add(tokens []int32) error
 }
 
-// Fill adds what preprocess would make of c's files to x. It returns how many sequences
-// preprocess would drop, by reason. bad is told of lines that cannot be used, done of how
-// many documents x has after each.
+// Fill adds the sequences that preprocess would make from c's files to x. It returns
+// the number of sequences that preprocess would drop, by reason. bad is called with
+// lines that cannot be used, and done with the number of documents in x after each one.
 func Fill(ctx context.Context, c preprocess.Config, r preprocess.Reader, x Index, bad func(corpus.BadLine), done func(documents int)) (dropped map[string]int, err error) {
 	dropped = map[string]int{}
 	documents := 0

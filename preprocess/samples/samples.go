@@ -132,7 +132,7 @@ func Reader(dir string, tok *tokenizer.Tokenizer, template *chat.Template) (prep
 	return r, nil
 }
 
-// AreShards reports whether path holds Parquet shards: a set or one of its files.
+// AreShards reports whether path has Parquet shards: a set or one of its files.
 func AreShards(path string) bool {
 	_, err := os.Stat(filepath.Join(path, data.ManifestName))
 	return err == nil || strings.HasSuffix(path, ".parquet")

@@ -17,7 +17,7 @@ import (
 	"talf/preprocess"
 )
 
-// texts writes lines to a file and returns what reading it takes.
+// texts writes lines to a file and returns the configuration and the Reader to read it.
 func texts(t *testing.T, lines ...string) (preprocess.Config, preprocess.Reader) {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +48,8 @@ func texts(t *testing.T, lines ...string) (preprocess.Config, preprocess.Reader)
 	return c, r
 }
 
-// An index keeps documents; full is its error for one more than room.
+// An index keeps documents. full is its error for one document more than it has room
+// for.
 type index struct {
 	documents [][]int32
 	room      int
@@ -74,7 +75,7 @@ func TestAnIndexIsFilledWithWhatPreprocessMakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(x.documents) != 2 || !slices.Equal(done, []int{1, 2}) {
-		t.Fatalf("%d documents, told of %v", len(x.documents), done)
+		t.Fatalf("%d documents, progress %v", len(x.documents), done)
 	}
 	for i, want := range []string{"Once upon a time", "there was a cat."} {
 		if got := r.Tokenizer.(*tokenizer.Tokenizer).Decode(x.documents[i], true); got != want {
