@@ -42,13 +42,13 @@ func mpirun(t *testing.T, n int, args ...string) *exec.Cmd {
 
 // An mpiRun trains steps of two batches, whichever ranks run them.
 type mpiRun struct {
-	world
+	talftest.World
 	steps, save int
 }
 
 func (r *mpiRun) args(out string, more ...string) []string {
 	return append([]string{
-		"train", "--model", r.model, "--data", r.labels, "--loss", "eagle", "--rows", "128", "--warmup", "1", "--lr", "1e-3", "--keep", "0",
+		"train", "--model", r.Model, "--data", r.Labels, "--loss", "eagle", "--rows", "128", "--warmup", "1", "--lr", "1e-3", "--keep", "0",
 		"--eval-every", "0", "--threads", "1", "--steps", strconv.Itoa(r.steps), "--save-every", strconv.Itoa(r.save), "--out", out,
 	}, more...)
 }
