@@ -2,7 +2,7 @@ package cpu
 
 import "sync"
 
-// A memory is where hugeAlloc takes from.
+// A memory is what hugeAlloc allocates from.
 type memory struct {
 	mu   sync.Mutex
 	open *region // that has room, or nil

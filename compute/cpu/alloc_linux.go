@@ -9,16 +9,16 @@ import (
 
 const (
 	hugePage = 2 << 20
-	// regionLen is the length of a mapping that several allocations share, of which
-	// only pages that were touched take memory.
+	// regionLen is the length of a mapping that several allocations share. Only pages that were
+	// touched take memory.
 	regionLen = 16 * hugePage
 	// leastAlloc is the smallest allocation worth a place in a mapping: a pass
 	// misses the TLB once for every small page of a stream.
 	leastAlloc = 64 << 10
 )
 
-// A region is a mapping on huge pages, where the kernel grants them, which is
-// undone when the region is not reachable any more.
+// A region is a mapping on huge pages, if the kernel grants them. It is unmapped when the region
+// is no longer reachable.
 type region struct {
 	mem  []byte // from a huge page's start
 	used int
@@ -37,10 +37,9 @@ func newRegion(size int) *region {
 	return r
 }
 
-// hugeAlloc returns n zeroed elements that live as long as the region, nil if they
-// are the garbage collector's. All but small ones lie outside the Go heap on huge
-// pages: a pass streams through every weight once, and with small pages the TLB
-// would miss on each.
+// hugeAlloc returns n zeroed elements that live as long as the region, which is nil if they
+// belong to the garbage collector. All but small ones lie outside the Go heap on huge pages: a
+// pass streams through every weight once, and with small pages the TLB would miss on each.
 func hugeAlloc[T byte | uint16 | float32](m *memory, n int) ([]T, *region) {
 	const line = 128 // two cache lines, which the hardware fetches together
 	size := (n*int(unsafe.Sizeof(T(0))) + line - 1) &^ (line - 1)

@@ -36,7 +36,7 @@ func TestHugeAllocSharesRegionsAndGivesThemBack(t *testing.T) {
 		t.Errorf("%d elements of a region %v, want 100 of the heap", len(small), mem)
 	}
 
-	// Pieces of a region are apart, aligned and zero, also behind others' writes.
+	// Pieces of a region do not overlap, are aligned, and stay zero after writes to others.
 	type piece struct {
 		b   []byte
 		mem *region
@@ -74,7 +74,7 @@ func TestHugeAllocSharesRegionsAndGivesThemBack(t *testing.T) {
 		t.Errorf("a region lies at %#x", at)
 	}
 
-	// A region goes when the last of its pieces' owners does, and not before.
+	// A region is unmapped when the last owner of its pieces is gone, and not before.
 	first, large := uintptr(unsafe.Pointer(&pieces[0].b[0])), uintptr(unsafe.Pointer(&pieces[5].b[0]))
 	keep := pieces[3].mem
 	pieces, m.open = nil, nil

@@ -10,8 +10,7 @@ import (
 	"talf/compute/cpu"
 )
 
-// A layer is one decoder layer's worth of buffers for n rows, for tests and
-// benchmarks of speed.
+// A layer is the buffers of one decoder layer for n rows, for tests and benchmarks of speed.
 type layer struct {
 	q                                           compute.Queue
 	x, qkv, att, act                            compute.Buffer

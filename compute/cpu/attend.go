@@ -20,11 +20,10 @@ const (
 
 // attendTask computes one (span, some of its rows, kvHead) per part.
 //
-// Every row's reduction runs over logical positions: the prefix, then the row's
-// own ancestors by ascending node, or the last window of these. Nodes that the
-// row does not see sit between these with weight 0, and fma(0, v, acc) is acc:
-// the value is the one that plain decoding gets. The sum of exponentials begins
-// where the row's window does, wherever the part's first block lies.
+// Every row's reduction runs over logical positions: the prefix, then the row's own ancestors by
+// ascending node, or the last window of these. Nodes in between that the row does not see have
+// weight 0, and fma(0, v, acc) is acc: the value is the same as in plain decoding. The sum of
+// exponentials begins where the row's window does, wherever the part's first block lies.
 type attendTask struct {
 	dst, qkv []float32
 	kv       *kvStore
@@ -206,8 +205,8 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 		kv.scores(w, s[b*block:], ld, q, kv.at(int(blocks[b]), t.layer, head), 0, rows, next)
 	}
 	own := t.own(w, p.Own[:last], head)
-	// A run shorter than a panel scores what follows it in memory as well. The next run
-	// overwrites these scores, and nothing reads the last run's.
+	// A run shorter than a panel also scores the memory after it. The next run overwrites these
+	// scores, and nothing reads the last run's.
 	for n := 0; n < last; {
 		u, off, e := own.run(n)
 		kv.scores(w, s[prefix+n:], ld, q, u, off, rows, kvUnit{})
@@ -274,7 +273,7 @@ func (t *attendTask) unseen(p *compute.Span, r0, m int) int {
 	return max(0, first) / block
 }
 
-// ancestors counts the ancestors in anc, which end with node.
+// ancestors counts the ancestors in anc, the last of which is node.
 func ancestors(anc []uint64, node int) int {
 	n := 0
 	for _, b := range anc[:node/64+1] {
@@ -283,8 +282,8 @@ func ancestors(anc []uint64, node int) int {
 	return n
 }
 
-// pull moves the scores of the ancestors in anc, which end with node, to the
-// front and returns their number.
+// pull moves the scores of the ancestors in anc, the last of which is node, to the front and
+// returns their number.
 func pull(own []float32, anc []uint64, node int) int {
 	n := ancestors(anc, node)
 	if n == node+1 {
@@ -351,7 +350,7 @@ func (t *attendTask) own(w *worker, slots []int32, head int) ownRows {
 	if !(half && odd) && (runs <= 4 || len(slots) >= 8*runs) {
 		return o
 	}
-	// Positions after the last node are multiplied too, and their scores ignored.
+	// Positions after the last node are multiplied too, but their scores are ignored.
 	n := parts(len(slots), block)
 	if half {
 		w.half = slab.Resize(w.half, n*kv.unit)

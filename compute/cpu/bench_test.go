@@ -18,7 +18,7 @@ func trainDevice(b *testing.B, threads int) (compute.Device, compute.TrainOps) {
 	return d, d.Queue().Abilities().Train
 }
 
-// flops reports the rate of n floating-point operations an iteration.
+// flops reports the rate of n floating-point operations per iteration.
 func flops(b *testing.B, n float64) {
 	b.ReportMetric(n*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 }
@@ -63,9 +63,9 @@ func BenchmarkLayer(b *testing.B) {
 	}
 }
 
-// BenchmarkAttend is the attention of 12 layers of 12 heads of 64 over trees behind
-// a prefix, each layer behind a product that takes its keys and values out of the
-// nearest caches. Only the attention counts, with the best of its rounds.
+// BenchmarkAttend is the attention of 12 layers of 12 heads of 64 over trees after a prefix,
+// each layer after a product that evicts its keys and values from the nearest caches. Only the
+// attention counts, with the best of its rounds.
 func BenchmarkAttend(b *testing.B) {
 	const layers, heads, hd = 12, 12, 64
 	for _, prefix := range []int{256, 2048} {
@@ -199,8 +199,8 @@ func BenchmarkSoftCE(b *testing.B) {
 	flops(b, 4*n*h*v)
 }
 
-// BenchmarkTreeAttend is TALF's attention, 4 sequences of 256 positions with 8
-// heads of 64, by level: levels below the first have 4 rows a position.
+// BenchmarkTreeAttend is TALF's attention, 4 sequences of 256 positions with 8 heads of 64, by
+// level: levels below the first have 4 rows per position.
 func BenchmarkTreeAttend(b *testing.B) {
 	const seqs, length, heads, hd = 4, 256, 8, 64
 	for level := range 3 {
@@ -243,7 +243,7 @@ func BenchmarkTreeAttend(b *testing.B) {
 	}
 }
 
-// BenchmarkRest is what else a training step does, on 1024 rows of 512.
+// BenchmarkRest is the other operations of a training step, on 1024 rows of 512.
 func BenchmarkRest(b *testing.B) {
 	const n, h, f = 1024, 512, 1376
 	d, ops := trainDevice(b, 2)
@@ -273,7 +273,7 @@ func BenchmarkRest(b *testing.B) {
 	}
 }
 
-// BenchmarkTopK is ten of 32000 logits in 60 rows.
+// BenchmarkTopK is the ten largest of 32000 logits in 60 rows.
 func BenchmarkTopK(b *testing.B) {
 	const n, v = 60, 32000
 	d := device(b, cpu.Default().Class, 2)

@@ -19,9 +19,8 @@ func device(t testing.TB, class kern.Class, threads int) compute.Device {
 	return d
 }
 
-// classes returns the classes to test. Under the race detector, which makes the
-// portable kernels many times slower, the fastest stands for all: what may race
-// is the same for every class.
+// classes returns the classes to test. Under the race detector, which makes the portable kernels
+// many times slower, the fastest stands for all: possible races are the same for every class.
 func classes() []kern.Class {
 	if raceEnabled {
 		return []kern.Class{kern.Best()}
@@ -62,8 +61,8 @@ func TestResultsDependNeitherOnClassNorOnThreads(t *testing.T) {
 	}
 }
 
-// TestBitsArePinned holds every platform and build to the same bits: GOAMD64=v3
-// and arm64 fuse products and sums unless the code says otherwise.
+// TestBitsArePinned checks that every platform and build gives the same bits: GOAMD64=v3 and
+// arm64 fuse products and sums unless the code says otherwise.
 func TestBitsArePinned(t *testing.T) {
 	for _, c := range []struct {
 		formats []compute.DType

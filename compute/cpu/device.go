@@ -20,12 +20,12 @@ import (
 	"talf/compute/cpu/topology"
 )
 
-// EnvClass names the environment variable that sets Default's class, by the name
-// that kern.ParseClass takes.
+// EnvClass names the environment variable that sets Default's class, by a name that
+// kern.ParseClass accepts.
 const EnvClass = "TALF_CPU"
 
-// A Config says how a device computes. Results do not depend on Threads, nor on
-// Class but with BF16 weights, which class amx rounds activations for.
+// A Config says how a device computes. Results do not depend on Threads, nor on Class except
+// with BF16 weights, for which class amx rounds activations.
 type Config struct {
 	Class   kern.Class // kernels to use
 	Threads int        // workers, the calling goroutine included
@@ -35,9 +35,8 @@ type Config struct {
 	OnePlane bool
 }
 
-// Default returns the fastest class of this machine, or the one that EnvClass
-// names, and as many threads as the machine's topology suggests, at most those that
-// the Go scheduler uses.
+// Default returns the fastest class of this machine, or the one that EnvClass names, and as many
+// threads as the machine's topology suggests, but at most as many as the Go scheduler uses.
 func Default() Config {
 	c := Config{Class: kern.Best(), Threads: min(topology.Read().Threads(), runtime.GOMAXPROCS(0))}
 	if name := os.Getenv(EnvClass); name != "" {
@@ -113,7 +112,7 @@ func (d *Device) Arithmetic() string { return "" }
 // Abilities returns none: host memory is not planned.
 func (d *Device) Abilities() compute.DeviceAbilities { return compute.DeviceAbilities{} }
 
-// Close ends the workers. Buffers stay readable.
+// Close stops the workers. Buffers stay readable.
 func (d *Device) Close() error {
 	d.pool.stop()
 	return nil

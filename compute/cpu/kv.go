@@ -47,7 +47,7 @@ func (d *Device) NewKV(c compute.KVConfig) (compute.KV, error) {
 func (kv *kvStore) Config() compute.KVConfig { return kv.c }
 func (kv *kvStore) Blocks() int              { return kv.blocks }
 
-// Grow makes at least so many blocks available. Existing blocks do not move.
+// Grow makes at least this many blocks available. Existing blocks do not move.
 func (kv *kvStore) Grow(blocks int) error {
 	if blocks < 0 || blocks > maxElements/(kv.unit*kv.c.Layers*kv.c.KVHeads) {
 		return fmt.Errorf("cpu: grow KV to %d blocks", blocks)
@@ -142,8 +142,8 @@ func (kv *kvStore) checkSlot(op string, slot int32) {
 	}
 }
 
-// put writes keys and values of m positions from slot off of a block on. Row i's
-// key is at x[i·ld:], its value gap elements behind it.
+// put writes keys and values of m positions from slot off of a block on. Row i's key is at
+// x[i·ld:], its value gap elements after it.
 func (kv *kvStore) put(u kvUnit, off, m int, x []float32, ld, gap int) {
 	hd := kv.c.HeadDim
 	if u.h != nil {
@@ -205,8 +205,8 @@ func (kv *kvStore) move(dst kvUnit, to int, u kvUnit, f int) {
 	}
 }
 
-// A prepareTask makes queries and keys from a projection and stores keys and values.
-// A part is one KV head with its queries, and at most prepareRows rows.
+// A prepareTask prepares queries and keys from a projection and stores keys and values. A part
+// is one KV head with its queries, and at most prepareRows rows.
 type prepareTask struct {
 	qkv, rope []float32
 	rot       int // rotated elements of a head

@@ -11,7 +11,7 @@ const (
 	// depth is how many k of a panel a large product multiplies at once:
 	// 256·32 floats stay in L1 from one group of rows to the next.
 	depth = 256
-	// skinny is the most rows of a pass that streams each weight through once.
+	// skinny is the largest number of rows of a pass that streams each weight through once.
 	skinny = 64
 	// tall and wide are the rows and panels of a large product's part: a
 	// [tall][depth] block of the left side stays in L2 while wide panels pass.
@@ -28,8 +28,8 @@ const (
 	least = 250
 )
 
-// nanos estimates how long a core takes for multiply-adds on so many bytes of weights,
-// keys or values that are not in its own caches.
+// nanos estimates how long a core takes for multiply-adds on bytes of weights, keys or values
+// that are not in its own caches.
 func nanos(adds, bytes float64) float64 { return max(adds/64, bytes/20) }
 
 // mulTask computes c (+)= act(a·b + bias) for b in panels, or the gated
@@ -225,8 +225,8 @@ func (t *mulTask) block(w *worker, r0, m, p0, g int) {
 	}
 }
 
-// chunks computes the chains of g panels from p0 into c, and into u if the
-// product is gated: depth k of all panels, then the next depth.
+// chunks computes the chains of g panels from p0 into c, and into u if the product is gated:
+// depth k of all panels, then the next depth.
 func (t *mulTask) chunks(w *worker, c []float32, ldc int, u []float32, ldu, r0, m, p0, g int) {
 	// An odd number of cache lines between rows spreads them over the cache's sets.
 	const pad = 16

@@ -165,8 +165,8 @@ func (t *topkTask) row(w *worker, r int) {
 // peaks.
 const topBlock = 256
 
-// selectTop writes the len(ids) = k largest of x, best first, ties to the lower
-// id and NaNs last, and returns the largest, given the largest of every block elements.
+// selectTop writes the len(ids) = k largest of x, best first, ties to the lower id and NaNs
+// last, and returns the largest. most has the largest of every block of elements.
 //
 // The k-th largest block maximum is a lower bound of what can be selected, so little
 // more than k blocks are searched element by element.

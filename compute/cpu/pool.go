@@ -206,7 +206,7 @@ func (p *pool) work(i int) {
 	}
 }
 
-// help is the life of a worker other than the caller.
+// help is the main loop of a worker other than the caller.
 func (p *pool) help(w *worker) {
 	me := 0
 	for i := range p.workers {
@@ -272,7 +272,7 @@ func (p *pool) enter(w *worker, last uint64) (uint64, bool) {
 	}
 }
 
-// stop ends the workers. Afterwards run does all work on the caller's goroutine.
+// stop stops the workers. Afterwards run does all work on the caller's goroutine.
 func (p *pool) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"talf/compute/cpu/kern"
 )
 
-// countTask counts how often each part runs, and panics at one if told so.
+// countTask counts how often each part runs, and panics at one if configured to.
 type countTask struct {
 	runs  []atomic.Int32
 	panic int
@@ -48,7 +48,7 @@ func TestPoolRunsEveryPartOnce(t *testing.T) {
 				time.Sleep(3 * spin) // long enough for the helpers to park
 			}
 			if round%60 == 1 {
-				task.nap = spin / 4 // keeps the helpers at it
+				task.nap = spin / 4 // keeps the helpers busy
 			}
 			p.run(task, len(task.runs))
 			for i := range task.runs {
@@ -123,7 +123,7 @@ func TestPoolParksAndStops(t *testing.T) {
 	}
 }
 
-// TestLogOf holds logOf against the library's logarithm: both are within an ulp.
+// TestLogOf compares logOf with the library's logarithm: both are within an ulp.
 func TestLogOf(t *testing.T) {
 	for x := 1e-30; x < 1e30; x *= 1.00731 {
 		got, want := logOf(x), math.Log(x)

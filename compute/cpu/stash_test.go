@@ -12,8 +12,7 @@ import (
 // bf16 returns x rounded to bfloat16.
 func bf16(x float32) float32 { return math.Float32frombits(uint32(kern.BF16(x)) << 16) }
 
-// What is stashed comes back rounded, on any number of threads, and nothing else is
-// touched.
+// Stashed values come back rounded, on any number of threads, and nothing else is touched.
 func TestStashedValuesComeBackRounded(t *testing.T) {
 	const n, more = 3*8192 + 77, 40
 	r := rand.New(rand.NewPCG(1, 1))
@@ -101,7 +100,7 @@ func TestSoftCEOnHalfWeightsHasTheBitsOfTheirValues(t *testing.T) {
 	}
 }
 
-// matrixOf is a matrix of float32.
+// matrixOf returns a matrix of float32.
 type matrixOf struct {
 	rows, cols int
 	f          []float32

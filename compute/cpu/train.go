@@ -70,8 +70,8 @@ func (t *packBTask) run(_ *worker, part int) {
 		}
 		return
 	}
-	// Row by row over all panels: panel by panel would read two cache lines of every
-	// row and return for the next two.
+	// Row by row over all panels: panel by panel would read two cache lines of every row and
+	// come back for the next two.
 	for i := k; i < k+s; i++ {
 		src := t.b[i*t.stride:]
 		for p := p0; p < end; p++ {
@@ -221,7 +221,7 @@ func (q *Queue) SumRows(dst, x compute.Buffer, n int) {
 //
 //	dx = s·g − x·s³/h·Σ(g·x)
 //
-// It is also where inv is filled.
+// It also fills inv.
 type normGradTask struct {
 	dx, dy, x, wt, inv []float32
 	eps                float32

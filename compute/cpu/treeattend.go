@@ -8,8 +8,8 @@ import (
 	"talf/compute/cpu/kern"
 )
 
-// A sequence is consecutive rows that share their level-0 keys: rows [from,to)
-// see keys [first, first+keys) at most.
+// A sequence is consecutive rows that share their level-0 keys: rows [from,to) see at most keys
+// [first, first+keys).
 type sequence struct{ from, to, first, keys int }
 
 // treeAttendTask computes one (sequence, KV head) per part, so no two parts add to the

@@ -14,8 +14,8 @@ type weight struct {
 	packed
 	mem *region // that holds the panels, or nil
 
-	// back is the transposed packing for gradients, in panels over inputs. It is made on
-	// first use.
+	// back is the transposed packing for gradients, in panels over inputs. It is built on first
+	// use.
 	once    sync.Once
 	back    packed
 	backMem *region

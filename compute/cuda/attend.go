@@ -20,9 +20,8 @@ const (
 // partBytes bounds the memory of the chunks' sums. Larger steps run in parts.
 const partBytes = 128 << 20
 
-// A step is what attention needs of a compute.Step, on the device until the queue next
-// waits. It refers to that Step, so that its address cannot be reused for another one
-// meanwhile.
+// A step is what attention needs of a compute.Step, on the device until the queue next waits. It
+// refers to that Step, so that its address cannot be reused for another one in the meantime.
 type step struct {
 	s       *compute.Step
 	window  int

@@ -11,8 +11,8 @@ import (
 	"talf/compute"
 )
 
-// On the emulated device benchmarks take the smaller of two sizes: that they run
-// is all that is to be seen there.
+// On the emulated device benchmarks use the smaller of two sizes: there it only matters that
+// they run.
 func size(real, small int) int {
 	if emulated() {
 		return small
@@ -40,8 +40,8 @@ func alloc(b *testing.B, d compute.Device, t compute.DType, shape ...int) comput
 	return x
 }
 
-// BenchmarkCopy moves memory, reading and writing: what the bytes of weights per
-// second of BenchmarkLinear are held against.
+// BenchmarkCopy moves memory, reading and writing: the weight bytes per second of
+// BenchmarkLinear are compared with it.
 func BenchmarkCopy(b *testing.B) {
 	d := device(b)
 	defer d.Close()
@@ -58,8 +58,8 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
-// BenchmarkLinear multiplies matrices that do not fit into a cache together, one
-// after the other; bytes are those of weights.
+// BenchmarkLinear multiplies matrices that do not fit into a cache together, one after another;
+// bytes are those of weights.
 func BenchmarkLinear(b *testing.B) {
 	for _, s := range []struct{ out, in int }{{4096, 4096}, {14336, 4096}, {4096, 14336}} {
 		for _, as := range []compute.DType{compute.BF16, compute.Q8, compute.F32} {
@@ -102,8 +102,8 @@ func BenchmarkLinear(b *testing.B) {
 	}
 }
 
-// BenchmarkAttend runs a chain of rows behind a prefix, 32 heads of 128 elements
-// over 8 of keys; bytes are those of the prefix's keys and values.
+// BenchmarkAttend runs a chain of rows after a prefix, 32 heads of 128 elements over 8 of keys;
+// bytes are those of the prefix's keys and values.
 func BenchmarkAttend(b *testing.B) {
 	heads, kvHeads, dim := size(32, 4), size(8, 2), size(128, 16)
 	for _, prefix := range []int{256, 4096, 32768} {

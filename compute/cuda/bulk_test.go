@@ -16,8 +16,8 @@ import (
 
 const envBLAS = "TALF_CUDA_TEST_BLAS"
 
-// withBLAS reports whether this process has the emulated cuBLAS, and runs the test
-// in one that has if it has not. A real device takes what the machine has.
+// withBLAS reports whether this process has the emulated cuBLAS; if it has not, it runs the test
+// in a process that has. A real device uses what the machine has.
 func withBLAS(t *testing.T, env ...string) bool {
 	t.Helper()
 	if !emulated() || os.Getenv(envBLAS) != "" {
@@ -35,9 +35,9 @@ func withBLAS(t *testing.T, env ...string) bool {
 	return false
 }
 
-// TestProductsOfManyRows holds the library's products to float64, with all that is
-// fused to them, and sees that few rows and q8 weights keep the bits that they have
-// without it.
+// TestProductsOfManyRows compares the library's products with float64, with everything that is
+// fused to them, and checks that few rows and q8 weights keep the bits that they have without
+// it.
 func TestProductsOfManyRows(t *testing.T) {
 	if !withBLAS(t) {
 		return
@@ -179,7 +179,7 @@ func TestProductsOfManyRows(t *testing.T) {
 			t.Errorf("%+v: off by %g", c, worst)
 		}
 	}
-	// Turned off, it is off.
+	// Turned off, it stays off.
 	if _, err := q.Abilities().Bulk.Bulk(false); err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ type Config struct {
 	NoGraphs bool // launch every kernel by itself
 	// Log, unless nil, gets a warning if the driver lacks what makes decoding fast.
 	Log *slog.Logger
-	// BF16 rounds what training multiplies to bfloat16, for tensor cores; sums
-	// are in f32. Decoding follows its weights' types.
+	// BF16 rounds the factors of training's products to bfloat16, for tensor cores; sums are in
+	// f32. Decoding follows its weights' types.
 	BF16 bool
 }
 
@@ -56,5 +56,5 @@ type Info struct {
 	Reason       string // why the device cannot be used, "" if it can
 }
 
-// Arithmetic is compute.Device's of a device that i describes.
+// Arithmetic returns the Arithmetic of a device that i describes.
 func (i *Info) Arithmetic() string { return fmt.Sprintf("cuda sm_%d%d", i.Major, i.Minor) }

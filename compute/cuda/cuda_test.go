@@ -16,8 +16,8 @@ func TestDeviceConforms(t *testing.T) {
 	computetest.Run(t, func() compute.Device { return device(t) })
 }
 
-// TestProductsWhoseInputsBlocksShare covers depths of which several blocks sum a
-// part each, four here: more than the conformance suite has.
+// TestProductsWhoseInputsBlocksShare covers depths for which several blocks, here four, sum a
+// part each: more than in the conformance suite.
 func TestProductsWhoseInputsBlocksShare(t *testing.T) {
 	const out, in, most = 33, 4200, 70
 	d := device(t)

@@ -40,7 +40,7 @@ func TestVictim(t *testing.T) {
 	if err := q.Sync(context.Background()); err != nil {
 		fmt.Println("sync:", err)
 	}
-	// What comes after a failure fails as well, and does not hang.
+	// Operations after a failure fail as well, and do not hang.
 	host := []float32{42}
 	q.Write(x, host)
 	q.Read(host, x, 0)
@@ -104,7 +104,7 @@ func TestMemoryThatNobodyRefersToIsTakenBack(t *testing.T) {
 	needsEmulated(t) // whose size is known
 	d := device(t)
 	defer d.Close()
-	// 64 MiB a piece, 2 GiB in all, of a device of 1 GiB.
+	// 64 MiB per piece, 2 GiB in total, on a device of 1 GiB.
 	for range 32 {
 		if _, err := d.Alloc(compute.F32, 16<<20); err != nil {
 			t.Fatal(err)

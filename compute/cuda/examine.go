@@ -11,7 +11,7 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-// The least compute capability, which the embedded kernels are made for.
+// The lowest compute capability, for which the embedded kernels are built.
 const leastMajor, leastMinor = 8, 0
 
 // Examine reports the driver and the devices of this machine.

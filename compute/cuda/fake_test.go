@@ -15,13 +15,13 @@ import (
 	"talf/compute/cuda/cudatest"
 )
 
-// envDevice says what device a test process has: "real" is this machine's, which
-// whoever runs the tests may ask for; "emulated" is set by TestMain. Tests of what
-// only the emulated device does skip on a real one.
+// envDevice says which device a test process has: "real" is this machine's, which whoever runs
+// the tests may request; "emulated" is set by TestMain. Tests of features that only the emulated
+// device has skip on a real one.
 const envDevice = "TALF_TEST_CUDA"
 
-// TestMain runs the tests in a process whose driver is the emulated device's: a
-// driver is bound before main.
+// TestMain runs the tests in a process whose driver is the emulated device's: a driver is bound
+// before main.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if os.Getenv(envDevice) != "" {
@@ -61,8 +61,8 @@ func device(t testing.TB) compute.Device {
 	return d
 }
 
-// again runs one test in a process of its own, with the driver in dir, or the
-// usual one if that is empty, and env. It returns what the test prints.
+// again runs one test in a separate process, with the driver in dir, or the usual one if dir is
+// empty, and env. It returns what the test prints.
 func again(t *testing.T, test, dir string, env ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$", "-test.v")

@@ -29,7 +29,7 @@ var clang = []string{
 	"-O3", "-ffp-contract=off", "-std=c++17", "-S",
 }
 
-// header returns what a PTX file of these kernels begins with.
+// header returns the beginning of a PTX file of these kernels.
 func header(t *testing.T, version string) string {
 	t.Helper()
 	h := sha256.New()
@@ -44,7 +44,7 @@ func header(t *testing.T, version string) string {
 		h.Sum(nil), strings.Join(clang, " "), version)
 }
 
-// compiler returns the version of the compiler, "" where there is none.
+// compiler returns the version of the compiler, "" if there is none.
 func compiler() string {
 	out, err := exec.Command(clang[0], "--version").Output()
 	if err != nil {
@@ -66,8 +66,8 @@ func compile(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-// The PTX must come from the kernels as they are: by the hash in its header, and
-// byte for byte where the recorded compiler is here.
+// The PTX must come from the current kernels: by the hash in its header, and byte for byte if
+// the recorded compiler is installed.
 func TestGeneratedPTXIsOfTheKernelsAsTheyAre(t *testing.T) {
 	version := compiler()
 	if *update {
@@ -98,8 +98,8 @@ func TestGeneratedPTXIsOfTheKernelsAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestPTXAssembles holds the kernels to the registers and shared memory that are
-// recorded in docs/gpu.md, and to no spills, where ptxas is here.
+// TestPTXAssembles checks that the kernels use the registers and shared memory recorded in
+// docs/gpu.md, and do not spill, if ptxas is installed.
 func TestPTXAssembles(t *testing.T) {
 	ptxas := os.Getenv("PTXAS")
 	if ptxas == "" {

@@ -70,7 +70,7 @@ func (s *store) Blocks() int {
 	return len(s.chunks) * s.per
 }
 
-// Grow makes at least so many blocks available. Existing blocks do not move.
+// Grow makes at least this many blocks available. Existing blocks do not move.
 func (s *store) Grow(blocks int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"talf/compute"
 )
 
-// check panics with a message when a caller broke the contract.
+// check panics with a message if a caller broke the contract.
 func check(ok bool, op, what string, got, want int) {
 	if !ok {
 		panic(fmt.Sprintf("cuda: %s: %s is %d, want %d", op, what, got, want))

@@ -73,8 +73,8 @@ const (
 	// passRows is the most rows of a pass that is collected. A larger one is worth
 	// starting before it is complete.
 	passRows = 512
-	// countSlots is how many different counts a pass has, each in countBytes: what is
-	// left of it at every launch of a product.
+	// countSlots is how many different counts a pass has, each in countBytes: the count
+	// remaining at every launch of a product.
 	countSlots = 16
 	countBytes = 8 * (passRows / linearRows)
 	// mostGraphs bounds the graphs of a queue; the least recently used one is dropped.
@@ -122,7 +122,7 @@ func (q *queue) Pass(rows int) {
 	p.list, p.reads = p.list[:0], p.reads[:0]
 }
 
-// passMemory makes the memory of a pass's arguments.
+// passMemory allocates the memory of a pass's arguments.
 func (q *queue) passMemory(size int) bool {
 	p := &q.pass
 	err := q.dev.do(func() (err error) {
@@ -234,7 +234,7 @@ func (q *queue) launchAll() {
 	}
 }
 
-// capture makes a graph of a pass's launches, or returns nil if the driver refuses.
+// capture records a graph of a pass's launches, or returns nil if the driver refuses.
 func (q *queue) capture(h uint64) *graph {
 	p, d := &q.pass, q.dev
 	exec, err := driver.Capture(d.stream, func() error {
@@ -272,7 +272,7 @@ func (q *queue) capture(h uint64) *graph {
 	return g
 }
 
-// arrived hands out what a pass read.
+// arrived delivers what a pass read.
 func (p *pass) arrived() {
 	for _, r := range p.reads {
 		n := 4 * len(r.ids)

@@ -18,7 +18,7 @@ import (
 	"talf/compute/cuda"
 )
 
-// A toy is one layer of a decoder: every operation that a pass has.
+// A toy is one layer of a decoder, with every operation that a pass has.
 type toy struct {
 	t        testing.TB
 	dev      compute.Device
@@ -41,7 +41,7 @@ const (
 	toyPos                                = 320
 )
 
-// newToy makes the same weights every time.
+// newToy creates the same weights every time.
 func newToy(t testing.TB, c cuda.Config) *toy {
 	t.Helper()
 	dev, err := cuda.New(c)
@@ -148,13 +148,13 @@ func (y *toy) run(as bool, prefix, n int, seed uint64) ([]int32, []float32) {
 	if err := q.Sync(y.t.Context()); err != nil {
 		y.t.Fatal(err)
 	}
-	// All rows, those beyond n included, which nothing may have touched.
+	// All rows, including those beyond n, which must be untouched.
 	all := make([]float32, toyRows*toyVocab)
 	q.Read(all, y.logits, 0)
 	return best, append(logp, all...)
 }
 
-// calls returns what f asked of the driver, one line a call.
+// calls returns the driver calls that f made, one per line.
 func calls(t testing.TB, f func()) []string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "trace")
@@ -199,7 +199,7 @@ func TestPassesHaveTheSameBitsHoweverTheyAreLaunched(t *testing.T) {
 // One graph serves all rows of a bucket, all tokens and all lengths of a class, and
 // a pass is four calls of the driver.
 func TestAReplayedPassIsFourCalls(t *testing.T) {
-	needsEmulated(t) // which tells its calls
+	needsEmulated(t) // which reports its calls
 	y := newToy(t, cuda.Default())
 	y.run(true, 0, 5, 1)
 	var kernels int
@@ -219,7 +219,7 @@ func TestAReplayedPassIsFourCalls(t *testing.T) {
 	}
 }
 
-// Graphs are given up where the driver will not make them, which is told once.
+// If the driver refuses graphs, passes run without them, and one warning says so.
 func TestAPassRunsWithoutGraphs(t *testing.T) {
 	needsEmulated(t)
 	t.Setenv("TALF_FAKE_CAPTURE", "900")

@@ -18,15 +18,14 @@ func (d *device) WeightBytes(as compute.DType, out, in int) int64 {
 	return int64(w.groups()) * int64(data+scales)
 }
 
-// KVBytes returns the memory of a store of so many blocks, which it takes in
-// chunks.
+// KVBytes returns the memory of a store with this many blocks, which it allocates in chunks.
 func (d *device) KVBytes(c compute.KVConfig, blocks int) int64 {
 	unit, per := kvUnit(c)
 	return int64((blocks+per-1)/per)*int64(per)*unit + 8*maxChunks
 }
 
-// WorkBytes returns the memory of a queue's arguments and of what products and attention
-// share. Scratch memory doubles when it grows, and the old half may not be freed yet.
+// WorkBytes returns the memory of a queue's arguments and of what products and attention share.
+// Scratch memory doubles when it grows, and the old half may not be freed yet.
 func (d *device) WorkBytes(c compute.KVConfig, heads, width, rows, positions int) int64 {
 	chunks := power((positions+chunk-1)/chunk, 8)
 	attend := min(4*int64(rows*heads*chunks)*int64(c.HeadDim+2), 2*partBytes)

@@ -11,8 +11,8 @@ import (
 	"talf/compute/cuda/cudatest"
 )
 
-// The emulated device must show what a device would only do sometimes: a barrier
-// or a wait for a copy that is missing.
+// The emulated device must always show what a real one would show only sometimes: a missing
+// barrier or a missing wait for a copy.
 func TestPlantedBugsAreCaught(t *testing.T) {
 	needsEmulated(t)
 	if testing.Short() {

@@ -14,9 +14,9 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-// A queue belongs to one goroutine at a time. All queues of a device share its
-// stream, so each has scratch memory of its own: between two launches of one
-// operation those of another queue may run.
+// A queue belongs to one goroutine at a time. All queues of a device share its stream, so each
+// has its own scratch memory: between two launches of one operation those of another queue may
+// run.
 type queue struct {
 	dev *device
 

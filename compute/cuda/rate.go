@@ -26,9 +26,9 @@ const (
 	shareOfFree = 4 // that two pieces take at most
 )
 
-// CopyRate returns the bytes per second that the driver reads and writes in a copy within
-// the memory of a device of this package, the best of a few samples. It is the bound that
-// products which read weights are compared with. It takes memory and gives it back.
+// CopyRate returns the bytes per second that the driver reads and writes in a copy within the
+// memory of a device of this package, the best of a few samples. It is the bound with which
+// products that read weights are compared. It allocates memory and frees it again.
 func CopyRate(dev compute.Device) (float64, error) {
 	d, ok := dev.(*device)
 	if !ok {
@@ -65,7 +65,7 @@ func (d *device) copyRate() (float64, error) {
 	}
 }
 
-// copySeconds returns the least seconds of a sample of copies of size bytes.
+// copySeconds returns the shortest time in seconds of a sample of copies of size bytes.
 func (d *device) copySeconds(size int64) (least float64, err error) {
 	var b [2]block
 	for i := range b {
@@ -93,8 +93,8 @@ func (d *device) copySeconds(size int64) (least float64, err error) {
 	return least, nil
 }
 
-// Roomiest returns the ordinal of the usable device with the most free memory, the first
-// of equals, or −1 if none can be used. A single device is not asked for its memory.
+// Roomiest returns the ordinal of the usable device with the most free memory, the first among
+// equals, or −1 if none can be used. A single device is not asked for its memory.
 func Roomiest() int {
 	r := Examine()
 	if r.Reason != "" {
@@ -112,7 +112,7 @@ func Roomiest() int {
 	case 1:
 		return usable[0]
 	}
-	// Free memory is known only in a device's context, which takes a while to make.
+	// Free memory is known only within a device's context, which takes a while to create.
 	free := make([]int64, len(usable))
 	var asked sync.WaitGroup
 	for i, n := range usable {

@@ -66,8 +66,8 @@ func TestTheRoomiestDeviceIsFound(t *testing.T) {
 	}
 }
 
-// One device may be opened several times: what runs on one of them is nothing to the
-// others, nor is its end.
+// One device may be opened several times: neither work on one of them nor closing it affects the
+// others.
 func TestADeviceIsOpenedTwice(t *testing.T) {
 	a, b := device(t), device(t)
 	x := make([]float32, 64*1024)

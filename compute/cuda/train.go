@@ -143,8 +143,8 @@ func (q *queue) Clear(b compute.Buffer, n int) {
 // flatBlocks is the grid of an element-wise kernel over n elements.
 func flatBlocks(n int) int { return min((n+255)/256, 1056) }
 
-// Gemm computes c = op(a)·op(b) + beta·c: an element is one chain over ascending
-// k, to which c is added.
+// Gemm computes c = op(a)·op(b) + beta·c: an element is one chain over ascending k, to which c
+// is added.
 func (q *queue) Gemm(c, a, b compute.Mat, beta float32) {
 	if c.T || a.Rows != c.Rows || b.Cols != c.Cols || a.Cols != b.Rows || (beta != 0 && beta != 1) {
 		panic(fmt.Sprintf("cuda: Gemm: [%d][%d] (transposed: %v) from [%d][%d]·[%d][%d], beta %g",
@@ -165,7 +165,7 @@ func (q *queue) Gemm(c, a, b compute.Mat, beta float32) {
 	runtime.KeepAlive(b.Buf)
 }
 
-// gemmSide is the rows and columns of a product that a block has.
+// gemmSide is the number of rows and columns of a product that a block computes.
 const gemmSide = 128
 
 // gemm launches k, a few rows of blocks at a time, because a grid's height is limited.
@@ -353,8 +353,7 @@ func (q *queue) EmbedGrad(dtable, dy compute.Buffer, col int, ids []int32) {
 	runtime.KeepAlive(s)
 }
 
-// bundles say which rows have each id: rows[starts[i]:starts[i+1]], ascending,
-// have ids[i].
+// bundles say which rows have each id: rows[starts[i]:starts[i+1]], ascending, have ids[i].
 type bundles struct{ ids, starts, rows []int32 }
 
 func bundle(of []int32) bundles {

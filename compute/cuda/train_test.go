@@ -12,9 +12,9 @@ import (
 	"talf/compute/cuda"
 )
 
-// TestProductsInBF16 holds tensor-core products of training to float64 products of
-// the factors rounded to bfloat16, for every transposition and with what is added
-// to, and those of a packed weight to those of a buffer.
+// TestProductsInBF16 compares tensor-core products of training with float64 products of the
+// factors rounded to bfloat16, for every transposition and with addition to the result, and
+// those of a packed weight with those of a buffer.
 func TestProductsInBF16(t *testing.T) {
 	d, err := cuda.New(cuda.Config{BF16: true})
 	if err != nil {
@@ -97,7 +97,8 @@ func TestProductsInBF16(t *testing.T) {
 	}
 }
 
-// TestClearZeroesTheFirstElements leaves those behind as they are, NaN among them.
+// TestClearZeroesTheFirstElements checks that Clear leaves later elements unchanged, including
+// NaN.
 func TestClearZeroesTheFirstElements(t *testing.T) {
 	d := device(t)
 	defer d.Close()

@@ -51,8 +51,8 @@ func (w *weight) groupBytes() (data, scales int) {
 }
 
 // splitsOf returns how many blocks share the inputs of an output: enough to occupy 132
-// multiprocessors twice, while each of a block's 8 warps keeps 4 units. It depends on the
-// weight's shape alone, because the order of sums must.
+// multiprocessors twice, while each of a block's 8 warps keeps 4 units. It depends only on the
+// weight's shape, because the order of sums must.
 func splitsOf(groups, units int) int {
 	s := 1
 	for groups*s < 264 && 2*s*8*4 <= units {

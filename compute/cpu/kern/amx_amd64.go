@@ -66,7 +66,7 @@ func (h amxHost) detect() error {
 const (
 	amxRowsSplit = 32 // rows of the largest kernels
 	amxRowsQ8    = 16
-	// Up to so many rows of q8, vector instructions are faster than tiles.
+	// Up to this many rows of q8, vector instructions are faster than tiles.
 	amxFew = 4
 	// amxChunk is the part of a panel that groups of rows take turns on: a call costs
 	// a configuration and a turn of the accumulators through memory, so it stays in
@@ -113,9 +113,8 @@ var (
 // A tileConfig is the operand of LDTILECFG.
 type tileConfig [64]byte
 
-// tileConfigOf configures palette 1 with tiles of rows[i] rows of cols[i] bytes.
-// A tile is configured for the rows that there are: loads and stores touch no
-// others, and no padding is needed.
+// tileConfigOf configures palette 1 with tiles of rows[i] rows of cols[i] bytes. A tile is
+// configured for the actual rows: loads and stores touch no others, and no padding is needed.
 func tileConfigOf(rows, cols [8]int) (c tileConfig) {
 	c[0] = 1
 	for i := range 8 {
@@ -192,8 +191,8 @@ func gemmSplitAMX(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k
 	}
 }
 
-// newTileWalk is newWalk with groups of most rows but for the last one: tiles that
-// are not full take the time of full ones.
+// newTileWalk is newWalk with groups of most rows except for the last one: tiles that are not
+// full take as long as full ones.
 func newTileWalk(rows, most, steps, chunk, step int) walk {
 	w := newWalk(rows, most, 1, steps, chunk, step, 1)
 	w.most = most

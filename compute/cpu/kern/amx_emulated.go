@@ -4,8 +4,8 @@ package kern
 
 import "os"
 
-// Built with the tag amxemu, tests of other packages take class AMX for available
-// where tools/amxemu runs them:
+// Built with the tag amxemu, tests of other packages consider class AMX available when
+// tools/amxemu runs them:
 //
 //	go -C tools build -o ../bin/ ./amxemu
 //	go test -tags amxemu -exec "$PWD/bin/amxemu" ./compute/cpu

@@ -9,9 +9,9 @@ import (
 	"unsafe"
 )
 
-// Linux gives a process the 8 KiB of tiles a thread only on request (Linux
-// Documentation/arch/x86/xstate.rst). The permission is the whole process's, of
-// threads before and after.
+// Linux gives a process the 8 KiB of tiles per thread only on request (Linux
+// Documentation/arch/x86/xstate.rst). The permission covers the whole process, existing and
+// later threads.
 const (
 	archGetXcompPerm = 0x1022
 	archReqXcompPerm = 0x1023

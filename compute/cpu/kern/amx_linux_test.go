@@ -55,7 +55,7 @@ func TestAnswersToTheRequestForTiles(t *testing.T) {
 	}
 }
 
-// Tile loads and stores must not touch what lies beyond a slice.
+// Tile loads and stores must not touch memory beyond a slice.
 func TestAMXKernelsStayInsideTheirSlices(t *testing.T) {
 	f := amxTable(t)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -73,7 +73,7 @@ func TestAMXKernelsStayInsideTheirSlices(t *testing.T) {
 				return p[:n:n]
 			}
 			rows, planes := 1+n%16, 1+n%2
-			// A page is 1024 words: k is what fits.
+			// A page is 1024 words, which limits k.
 			k := 1 + n%min(40, 31*rows)
 			if steps := (k + BF16Step - 1) / BF16Step; rows*steps*BF16AStepLen(planes) > 1024 {
 				k = min(k, BF16Step)
@@ -91,8 +91,8 @@ func TestAMXKernelsStayInsideTheirSlices(t *testing.T) {
 	}
 }
 
-// TestAMXUnderEmulation runs the tests of class AMX in this binary under
-// tools/amxemu, where the processor or the kernel does not let them run directly.
+// TestAMXUnderEmulation runs the tests of class AMX in this binary under tools/amxemu if the
+// processor or the kernel does not allow them to run directly.
 func TestAMXUnderEmulation(t *testing.T) {
 	switch {
 	case emulated:

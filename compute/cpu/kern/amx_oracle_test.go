@@ -2,16 +2,16 @@ package kern
 
 import "math"
 
-// fmaFlushed is fma32 as tiles compute it: a subnormal factor or term is a zero of
-// its sign, and so is a result that is below 2⁻¹²⁶ after rounding to 24 bits.
+// fmaFlushed is fma32 as tiles compute it: a subnormal factor or term becomes a zero of its
+// sign, and so does a result that is below 2⁻¹²⁶ after rounding to 24 bits.
 func fmaFlushed(a, b, c float32) float32 {
 	a, b, c = flushed(a), flushed(b), flushed(c)
 	s := fma32(a, b, c)
 	if s == 0 || !(math.Abs(float64(s)) <= 0x1p-126) {
 		return s
 	}
-	// With everything 2⁶⁰ times as large the result has its 24 bits. The smaller
-	// factor is scaled, since the result is this small only if there is room.
+	// With everything 2⁶⁰ times as large the result has its 24 bits. The smaller factor is
+	// scaled, since the result is this small only if there is room.
 	if math.Abs(float64(a)) > math.Abs(float64(b)) {
 		a, b = b, a
 	}
@@ -21,7 +21,7 @@ func fmaFlushed(a, b, c float32) float32 {
 	return s
 }
 
-// flushed is x, or a zero of its sign if x is subnormal.
+// flushed returns x, or a zero of its sign if x is subnormal.
 func flushed(x float32) float32 {
 	if math.Abs(float64(x)) < 0x1p-126 {
 		return float32(math.Copysign(0, float64(x)))

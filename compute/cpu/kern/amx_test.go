@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// Under tools/amxemu, which says so, tile instructions are executed whatever the
-// processor: the tests then take class AMX for available.
+// Under tools/amxemu, which sets AMXEMU, tile instructions are executed whatever the processor:
+// then the tests consider class AMX available.
 var emulated = os.Getenv("AMXEMU") == "1" && noAMX != nil
 
 func init() {
@@ -34,12 +34,12 @@ func amxTable(t testing.TB) *Funcs {
 	return f
 }
 
-// planesOf are rows of activations in planes, row r at r·ars.
+// planesOf fills rows of activations in planes, row r at r·ars.
 func planesOf(f func(dst []uint32, x []float32, planes int), r *rand.Rand, a []float32, rows, k, planes int) (x []uint32, ars int) {
 	ars = BF16ALen(k, planes) + r.IntN(3)
 	x = make([]uint32, rows*ars)
 	for i := range x {
-		x[i] = 0xdeadbeef // what is not written must not be used
+		x[i] = 0xdeadbeef // unwritten words must not be used
 	}
 	for i := range rows {
 		f(x[i*ars:][:BF16ALen(k, planes)], a[i*k:][:k], planes)
@@ -111,7 +111,7 @@ func TestAMXGemmSplitHasTheOraclesBits(t *testing.T) {
 	f.GemmSplit(nil, Panel, nil, 1, nil, 0, 5, 2, false) // no rows: nothing is touched
 }
 
-// The rows that vector instructions usually serve, too.
+// Also the rows that vector instructions usually serve.
 func TestAMXTilesHaveThePortableBitsOfQ8(t *testing.T) {
 	f := *amxTable(t)
 	f.GemmQ8 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
@@ -127,7 +127,7 @@ func TestAMXTilesHaveThePortableBitsOfQ8(t *testing.T) {
 	}
 }
 
-// A row's bits depend neither on the number of rows nor on its place.
+// A row's bits depend neither on the number of rows nor on its position.
 func TestAMXRowsAreIndependent(t *testing.T) {
 	f := amxTable(t)
 	r := rand.New(rand.NewPCG(55, 56))
@@ -175,8 +175,8 @@ func TestAMXRowsAreIndependent(t *testing.T) {
 	}
 }
 
-// Goroutines multiply side by side, on threads that come and go, while the
-// collector runs and the scheduler interrupts them.
+// Goroutines multiply side by side, on threads that start and exit, while the collector runs and
+// the scheduler interrupts them.
 func TestAMXInManyGoroutines(t *testing.T) {
 	f := amxTable(t)
 	reps := 150
@@ -245,7 +245,7 @@ func TestPlanesAreTheOracles(t *testing.T) {
 	}
 }
 
-// Two planes hold an ordinary number to 16 bits.
+// Two planes represent an ordinary number to 16 bits.
 func TestTwoPlanesAreCloserThanOne(t *testing.T) {
 	needVNNI(t)
 	r := rand.New(rand.NewPCG(63, 64))
@@ -339,13 +339,13 @@ func TestDetection(t *testing.T) {
 			}
 		})
 	}
-	// The reason reaches whoever asks for the class.
+	// The reason reaches the caller who asks for the class.
 	if _, err := For(AMX); (err == nil) != (NoAMX() == nil) || err != nil && !errors.Is(err, NoAMX()) && !strings.Contains(err.Error(), NoAMX().Error()) {
 		t.Errorf("For gives %v, NoAMX %v", err, NoAMX())
 	}
 }
 
-// What the assembly says about this processor is what the standard library found.
+// The assembly finds the same features of this processor as the standard library.
 func TestProbeAgreesWithTheLibrary(t *testing.T) {
 	_, _, c, _ := cpuid(1, 0)
 	leaves, _, _, _ := cpuid(0, 0)

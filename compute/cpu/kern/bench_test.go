@@ -56,8 +56,8 @@ func BenchmarkGemm(b *testing.B) {
 	}
 }
 
-// BenchmarkVector runs each function over 4096 elements, in the first levels of
-// the cache, and reports nanoseconds an element.
+// BenchmarkVector runs each function over 4096 elements, in the first levels of the cache, and
+// reports nanoseconds per element.
 func BenchmarkVector(b *testing.B) {
 	const n = 4096
 	r := rand.New(rand.NewPCG(2, 2))
@@ -95,7 +95,7 @@ func BenchmarkVector(b *testing.B) {
 	}
 }
 
-// BenchmarkPack packs a matrix of 1024×1024 and reports nanoseconds an element.
+// BenchmarkPack packs a matrix of 1024×1024 and reports nanoseconds per element.
 func BenchmarkPack(b *testing.B) {
 	const n = 1024
 	r := rand.New(rand.NewPCG(3, 3))
@@ -124,8 +124,7 @@ func BenchmarkPack(b *testing.B) {
 	}
 }
 
-// BenchmarkQuantA quantises rows of activations and reports nanoseconds an
-// element.
+// BenchmarkQuantA quantises rows of activations and reports nanoseconds per element.
 func BenchmarkQuantA(b *testing.B) {
 	const n = 4096
 	x := fill(rand.New(rand.NewPCG(4, 4)), n)

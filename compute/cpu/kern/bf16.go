@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// BF16 narrows x to bfloat16, to the nearest, ties to even. A NaN stays one.
+// BF16 narrows x to bfloat16, to the nearest, ties to even. A NaN stays a NaN.
 func BF16(x float32) uint16 {
 	u := math.Float32bits(x)
 	if x != x {
@@ -32,10 +32,10 @@ func BF16Len(outs, k int) int { return (outs + Panel - 1) / Panel * BF16PanelLen
 // BF16PanelLen returns the elements of one panel of depth k.
 func BF16PanelLen(k int) int { return (k + 1) / 2 * bf16Line }
 
-// PackBF16 narrows src [rows][ldsrc], of which the first k columns, and packs it
-// into dst as panels [⌈rows/Panel⌉][⌈k/2⌉][Panel][2]: element (o,i) of src is
-// entry [o/Panel][i/2][o%Panel][i%2]. Outputs beyond rows and the partner of an
-// odd last column are zero. It writes BF16Len(rows, k) elements.
+// PackBF16 narrows the first k columns of src [rows][ldsrc] and packs them into dst as panels
+// [⌈rows/Panel⌉][⌈k/2⌉][Panel][2]: element (o,i) of src is entry [o/Panel][i/2][o%Panel][i%2].
+// Outputs beyond rows and the partner of an odd last column are zero. It writes BF16Len(rows, k)
+// elements.
 func PackBF16(dst []uint16, src []float32, rows, k, ldsrc int) {
 	const step = 256
 	var buf [Panel * step]uint16

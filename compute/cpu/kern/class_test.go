@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// others returns the kernels to compare with the portable ones; without any, the
-// comparison has nothing to say.
+// others returns the kernels to compare with the portable ones; if there are none, it skips the
+// test.
 func others(t testing.TB) []*Funcs {
 	var fs []*Funcs
 	for _, c := range Available()[1:] {
@@ -54,11 +54,10 @@ func TestTablesAreComplete(t *testing.T) {
 	}
 }
 
-// canary stands around destinations: a kernel that writes beyond its slice
-// changes it.
+// canary surrounds destinations: a kernel that writes beyond its slice changes it.
 const canary = 0x1.234568p-3
 
-// guarded returns n elements at an arbitrary alignment, between canaries.
+// guarded is n elements at an arbitrary alignment, between canaries.
 type guarded struct {
 	all []float32
 	x   []float32
@@ -98,8 +97,8 @@ func equal(t *testing.T, what string, got, want []float32) {
 // A source yields the elements of one case.
 type source func() float32
 
-// sources are what the functions are compared on: ordinary values, special ones,
-// and any bits at all.
+// sources are the inputs for comparing the functions: ordinary values, special ones, and
+// arbitrary bits.
 func sources(r *rand.Rand) map[string]source {
 	return map[string]source{
 		"normal":  func() float32 { return float32(r.NormFloat64()) },
@@ -194,8 +193,8 @@ func TestVectorsHaveThePortableBits(t *testing.T) {
 	}
 }
 
-// Lanes whose products vanish downwards hold −0, and those that a tail does not
-// reach must keep it: adding a masked zero would make it +0.
+// Lanes whose products vanish downwards hold −0, and lanes that a tail does not reach must keep
+// it: adding a masked zero would make it +0.
 func TestDotKeepsTheSignOfVanishingSums(t *testing.T) {
 	negZero := float32(math.Copysign(0, -1))
 	for _, c := range Available() {
@@ -237,7 +236,7 @@ func FuzzVectors(f *testing.F) {
 	})
 }
 
-// Each exp kernel is compared with exp32 over all exponents, 64 elements a call.
+// Each exp kernel is compared with exp32 over all exponents, 64 elements per call.
 func TestExpHasThePortableBitsEverywhere(t *testing.T) {
 	step := uint64(4099)
 	if testing.Short() {
@@ -336,7 +335,7 @@ func TestGemmIsOneChainPerOutput(t *testing.T) {
 	}
 }
 
-// Whatever it asks for, a product has its bits: nothing, a panel elsewhere, or its
+// Whatever memory a product prefetches, its bits are the same: none, a panel elsewhere, or its
 // own.
 func TestGemmNextHasTheBitsOfGemm(t *testing.T) {
 	r := rand.New(rand.NewPCG(24, 25))

@@ -2,10 +2,10 @@ package kern
 
 import "math"
 
-// fma32 returns a·b + c, rounded once. The float64 product of two float32 is
-// exact and so is not changed if a compiler fuses it with the addition; the sum
-// is rounded to 53 bits, and rounding that to 24 bits goes wrong only if it lies
-// halfway between two float32 without being exact.
+// fma32 returns a·b + c, rounded once. The float64 product of two float32 is exact, so it does
+// not change if a compiler fuses it with the addition. The sum is rounded to 53 bits, and
+// rounding that to 24 bits goes wrong only if it lies halfway between two float32 without being
+// exact.
 func fma32(a, b, c float32) float32 {
 	s := float64(a)*float64(b) + float64(c)
 	if halfway(math.Float64bits(s)) {

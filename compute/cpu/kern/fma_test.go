@@ -32,12 +32,12 @@ func checkFMA(t *testing.T, a, b, c float32) {
 	}
 }
 
-// sameBits is equality of bits, all NaNs being equal.
+// sameBits reports equality of bits, with all NaNs equal.
 func sameBits(a, b float32) bool {
 	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
 }
 
-// special holds the values at which float32 code goes wrong.
+// special are the values at which float32 code goes wrong.
 var special = []float32{
 	0, float32(math.Copysign(0, -1)), 1, -1, 0.5, 1.5, 2, -3,
 	math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32,

@@ -17,8 +17,8 @@ const (
 	geluMax = 32 // beyond it Φ(−a) is 0: keeps an infinity from meeting that 0
 )
 
-// gelu32 is the GELU of all classes, x·Φ(x) = max(x, 0) − a·Φ(−a): nothing
-// cancels on either side of 0.
+// gelu32 is the GELU of all classes, x·Φ(x) = max(x, 0) − a·Φ(−a): nothing cancels on either
+// side of 0.
 func gelu32(x float32) float32 {
 	a, m := x, x
 	if !(x > 0) {

@@ -17,7 +17,7 @@ func TestGELUIsWithinItsBound(t *testing.T) {
 			v := float64(x)
 			want := v * 0.5 * math.Erfc(-v/math.Sqrt2)
 			_, e := math.Frexp(want)
-			// Half a unit in the last place is the rounding of the result.
+			// Half a unit in the last place is due to rounding the result.
 			if d := math.Abs(float64(gelu32(x))-want) - math.Ldexp(1, max(e, -125)-25); d > worst {
 				worst, at = d, x
 			}
@@ -29,7 +29,7 @@ func TestGELUIsWithinItsBound(t *testing.T) {
 	}
 }
 
-// To the left of 0 the result is small, and the error stays small beside it.
+// To the left of 0 the result is small, and the error stays small relative to it.
 func TestGELUKeepsItsDigitsLeftOfZero(t *testing.T) {
 	for x := float32(-8); x < 0; x += 1.0 / 512 {
 		v := float64(x)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// generated are what the generator writes: the classes with assembly of their own, and
-// those of a package of the models'.
+// generated lists what the generator writes: the classes with their own assembly, and those of a
+// package of the models'.
 var generated = []struct {
 	class, dir string
 	flags      []string
@@ -25,8 +25,8 @@ var generated = []struct {
 	{"avx512", "../../../model/internal/probs", []string{"-package", "probs"}},
 }
 
-// The assembly must come from the generator as it is: its header carries the hash
-// of the generator's source.
+// The assembly must come from the current generator: its header has the hash of the generator's
+// source.
 func TestGeneratedAssemblyIsOfTheGeneratorAsItIs(t *testing.T) {
 	files, err := filepath.Glob("../../../tools/avogen/*.go") // sorted by name
 	if err != nil || len(files) == 0 {
@@ -55,8 +55,7 @@ func TestGeneratedAssemblyIsOfTheGeneratorAsItIs(t *testing.T) {
 	}
 }
 
-// Where the generator can be built without the network, its output is compared
-// byte for byte.
+// If the generator can be built without the network, its output is compared byte for byte.
 func TestGeneratedAssemblyIsWhatTheGeneratorWrites(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the generator")

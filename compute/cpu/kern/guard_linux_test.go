@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// fenced returns a page of float32 between two that cannot be touched.
+// fenced returns a page of float32 between two inaccessible ones.
 func fenced(t *testing.T) []float32 {
 	t.Helper()
 	size := syscall.Getpagesize()
@@ -28,7 +28,7 @@ func fenced(t *testing.T) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(&m[size])), size/4)
 }
 
-// The memory of x as other types.
+// words returns the memory of x as another type.
 func words(x []float32) []uint32 {
 	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
@@ -41,8 +41,8 @@ func octets(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
-// Masked loads and stores must not fault on what lies beyond a slice, and no
-// kernel may read it otherwise: weights are mapped memory.
+// Masked loads and stores must not fault on memory beyond a slice, and no kernel may read it
+// otherwise: weights are mapped memory.
 func TestKernelsStayInsideTheirSlices(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	pages := make([][]float32, 5)

@@ -63,8 +63,8 @@ func ClassNames() string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// For returns the kernels of class c, or an error if this machine or this build
-// cannot run them. The table is shared: treat it as constant.
+// For returns the kernels of class c, or an error if this machine or this build cannot run them.
+// The table is shared: treat it as constant.
 func For(c Class) (*Funcs, error) {
 	if f := table(c); f != nil {
 		return f, nil
@@ -106,12 +106,12 @@ const Panel = 32
 // lanes is the number of partial sums of a lane sum.
 const lanes = 16
 
-// Funcs are the kernels of one class. The first slice argument gives the number
-// of elements; the others are at least as long, which is the caller's duty.
-// Destinations may alias sources only where said, and then must coincide.
+// Funcs are the kernels of one class. The first slice argument gives the number of elements; the
+// caller makes sure that the others are at least as long. Destinations may alias sources only
+// where stated, and then must coincide.
 type Funcs struct {
 	Class Class
-	// MaxRows is the most rows that Gemm computes at once, and its fastest count.
+	// MaxRows is the largest number of rows that Gemm computes at once, and its fastest number.
 	MaxRows int
 	// Gemm computes c[r·ldc+j] (+)= Σ_k a[r·ars+k·aks] · b[k·ldb+j] for j < Panel
 	// and r < rows, any number of them, as one chain over ascending k that starts
@@ -119,42 +119,41 @@ type Funcs struct {
 	// calls, the later ones with acc, does not change the bits. Rows beyond MaxRows
 	// do not make it read b from memory again: one call is better than several.
 	Gemm func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool)
-	// GemmNext is Gemm with ldb = Panel. While it computes, it asks for the k·Panel
-	// elements of next, unless that is empty, so that they are near when a later call
-	// takes them as its b.
+	// GemmNext is Gemm with ldb = Panel. While it computes, it prefetches the k·Panel elements
+	// of next, unless that is empty, so that they are near when a later call takes them as its
+	// b.
 	GemmNext func(c []float32, ldc int, a []float32, ars, aks int, b []float32, rows, k int, acc bool, next []float32)
-	// MaxRowsBF16 is the most rows that GemmBF16 computes at once, and its fastest
-	// count.
+	// MaxRowsBF16 is the largest number of rows that GemmBF16 computes at once, and its fastest
+	// number.
 	MaxRowsBF16 int
 	// GemmBF16 is Gemm with ldb = Panel on b widened, with its bits. b is a panel
-	// [⌈k/2⌉][Panel][2] of pairs of consecutive k, as PackBF16 makes it; the last
-	// partner of an odd k is not used. Calls that split k do so at even k.
+	// [⌈k/2⌉][Panel][2] of pairs of consecutive k, as PackBF16 writes it; the last partner of an
+	// odd k is not used. Calls that split k do so at even k.
 	GemmBF16 func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool)
-	// GemmBF16Next is GemmBF16 that asks for the panel next as GemmNext does.
+	// GemmBF16Next is GemmBF16 that prefetches the panel next as GemmNext does.
 	GemmBF16Next func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool, next []uint16)
-	// SplitA rounds the row x to planes (1 or 2) of bfloat16, the second being what
-	// the rounding of the first leaves, and writes it for GemmSplit. It rounds to
-	// nearest, ties to even; the second plane is zero where the first is not finite.
-	// dst has at least BF16ALen(len(x), planes) elements. Only class AMX has it.
+	// SplitA rounds the row x to planes (1 or 2) of bfloat16, where the second is the remainder
+	// of the first, and writes it for GemmSplit. It rounds to nearest, ties to even; the second
+	// plane is zero where the first is not finite. dst has at least BF16ALen(len(x), planes)
+	// elements. Only class AMX has it.
 	SplitA func(dst []uint32, x []float32, planes int)
-	// MaxRowsSplit is the most rows that GemmSplit computes at once, and its fastest
-	// count.
+	// MaxRowsSplit is the largest number of rows that GemmSplit computes at once, and its
+	// fastest number.
 	MaxRowsSplit int
-	// GemmSplit multiplies rows of activations, row r being SplitA's with planes at
-	// a[r·ars], by b, a panel as GemmBF16 takes it, of which the partner of an odd
-	// k is zero. For each output and step of BF16Step k in ascending order, and in
-	// it for the first plane and then the second, two chains over the even and the
-	// odd k start from zero; they are added, and their sum is added to c[r·ldc+j],
-	// which starts from zero, or from c if acc. All of this takes subnormal numbers
-	// for zeros and makes zeros of them. Calls that split k do so at multiples of
-	// BF16Step. Only class AMX has it.
+	// GemmSplit multiplies rows of activations, row r being SplitA's with planes at a[r·ars], by
+	// b, a panel as GemmBF16 takes it, in which the partner of an odd k is zero. For each output
+	// and each step of BF16Step k in ascending order, and within it for the first plane and then
+	// the second, two chains over the even and the odd k start from zero; they are added, and
+	// their sum is added to c[r·ldc+j], which starts from zero, or from c if acc. All of these
+	// operations treat subnormal inputs and results as zeros. Calls that split k do so at
+	// multiples of BF16Step. Only class AMX has it.
 	GemmSplit func(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k, planes int, acc bool)
 	// QuantA quantises the row x to integers of one plane (±127) or two (±32767)
 	// and writes Q8ALen(len(x)) elements in the order that GemmQ8 of the same
 	// table reads: blocks of Q8ABlockLen elements, in ascending k.
 	QuantA func(dst []uint32, x []float32, planes int)
-	// MaxRowsQ8 is the most rows that GemmQ8 computes at once, and its fastest
-	// count.
+	// MaxRowsQ8 is the largest number of rows that GemmQ8 computes at once, and its fastest
+	// number.
 	MaxRowsQ8 int
 	// GemmQ8 multiplies any number of rows of activations, row r being QuantA's with
 	// planes at a[r·ars], by b, blocks blocks of a panel of the q8 format. For each
@@ -173,8 +172,8 @@ type Funcs struct {
 	Peaks func(dst []float32, ldd int, x []float32, ldx, rows int)
 	// ExpSum sets dst[i] = exp(x[i]−max) and returns the lane sum; dst may be x.
 	ExpSum func(dst, x []float32, max float32) float32
-	// ExpTotal returns what ExpSum does and writes nothing. It is for rows that no
-	// near cache holds.
+	// ExpTotal returns what ExpSum returns and writes nothing. It is for rows that are in no
+	// near cache.
 	ExpTotal func(x []float32, max float32) float32
 	// Scale multiplies x by s.
 	Scale func(x []float32, s float32)
@@ -191,15 +190,15 @@ type Funcs struct {
 	// SiLUMulGrad gives dg and du of SiLUMul for dy: with s = 1/(1+exp(−g)),
 	// du = dy·(g·s) and dg = (dy·u)·(s + g·s·(1−s)). dg may be g and du may be u.
 	SiLUMulGrad func(dg, du, dy, g, u []float32)
-	// GELU sets dst[i] = x[i]·Φ(x[i]), Φ being the normal distribution's; dst may
-	// be x. It is within 7e-8 + ½ ulp.
+	// GELU sets dst[i] = x[i]·Φ(x[i]), where Φ is that of the normal distribution; dst may be x.
+	// It is within 7e-8 + ½ ulp.
 	GELU func(dst, x []float32)
-	// Rope rotates one head x [2h] in place, h the length of cos and of sin:
-	// x[i], x[i+h] = x[i]·cos[i] − x[i+h]·sin[i], x[i+h]·cos[i] + x[i]·sin[i],
-	// the cosine's product being the fused one.
+	// Rope rotates one head x [2h] in place, where h is the length of cos and of sin: x[i],
+	// x[i+h] = x[i]·cos[i] − x[i+h]·sin[i], x[i+h]·cos[i] + x[i]·sin[i], with the cosine's
+	// product fused.
 	Rope func(x, cos, sin []float32)
-	// ArgMax returns the lowest index of the largest element. NaNs are skipped;
-	// it is 0 if there is nothing else.
+	// ArgMax returns the lowest index of the largest element. NaNs are skipped; if there is
+	// nothing else, it returns 0.
 	ArgMax func(x []float32) int
 	// AdamW updates p, m and v by gradient g.
 	AdamW func(p, g, m, v []float32, h *Adam)

@@ -119,8 +119,8 @@ type (
 	quantFunc = func(dst *uint32, x *float32, n int, most float32)
 )
 
-// gemmAsm computes a row count's outputs; strides are in bytes. In each part of b it
-// asks for as many lines, from ahead bytes ahead of b on, which move by pace a part.
+// gemmAsm computes a row count's outputs; strides are in bytes. For each part of b it prefetches
+// as many lines, starting ahead bytes after b and moving by pace per part.
 type gemmAsm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *float32, ldb uintptr, k int, acc bool, ahead, pace uintptr)
 
 // The kernels by number of rows. From halfRows on, those of AVX2 compute half of
@@ -171,7 +171,7 @@ var (
 
 const halfRows = 4
 
-// checkGemm panics where a kernel would read or write beyond a slice.
+// checkGemm panics if a kernel would read or write beyond a slice.
 func checkGemm(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int) {
 	_ = c[(rows-1)*ldc+Panel-1]
 	if k > 0 {
@@ -180,18 +180,17 @@ func checkGemm(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb
 	}
 }
 
-// A walk is the order in which a product's rows are computed that do not fit one
-// kernel: groups of them take turns on a chunk of b, which stays in the first
-// level of the cache, and each asks for its share of the next chunk, so that memory
-// is busy all the time.
+// A walk is the order of computing the rows of a product that do not fit one kernel: groups of
+// them take turns on a chunk of b, which stays in the first level of the cache, and each
+// prefetches its share of the next chunk, so that memory is always busy.
 type walk struct {
 	rows, groups int
 	most         int // rows of a group
 	steps, chunk int // of k, or blocks
 	step, part   int // bytes of one, and how many a part of a kernel has
 	turns        int // kernel calls for a chunk
-	each         int // bytes of a part that one of them asks for
-	next         int // bytes from b to what is read behind it, 0: b goes on
+	each         int // bytes of a part that one of them prefetches
+	next         int // bytes from b to what is read after it, 0: b continues
 }
 
 // A turn is a kernel call for rows r0..r0+rows on steps i..i+n, or several that
@@ -203,8 +202,8 @@ type turn struct {
 
 const line = 64
 
-// newWalk returns the walk of rows in groups of at most most, each of which needs
-// halves calls for all outputs.
+// newWalk returns the walk of rows in groups of at most most, each of which needs halves calls
+// for all outputs.
 func newWalk(rows, most, halves, steps, chunk, step, part int) walk {
 	w := walk{rows: rows, groups: 1, most: rows, steps: steps, chunk: max(1, steps), step: step, part: part, turns: halves}
 	if rows > most {
@@ -220,13 +219,13 @@ func newWalk(rows, most, halves, steps, chunk, step, part int) walk {
 	return w
 }
 
-// start returns the first turn; there is one also where there are no steps.
+// start returns the first turn; there is one even without steps.
 func (w *walk) start() turn {
 	return turn{rows: min(w.most, w.rows), n: min(w.chunk, w.steps)}
 }
 
-// advance makes t the turn behind it: of the next group, the first one on the next
-// chunk behind the last.
+// advance makes t the next turn: that of the next group, or after the last group the first on
+// the next chunk.
 func (w *walk) advance(t *turn) {
 	t.r0 += t.rows
 	t.first += w.turns / w.groups
@@ -240,9 +239,9 @@ func (w *walk) advance(t *turn) {
 	t.rows = min(w.most, w.rows-t.r0)
 }
 
-// ahead returns how many bytes ahead the h-th call of a turn asks in its first part
-// of b, and how many it moves on by from part to part: the calls on a chunk ask for
-// one run of lines each, all of them for the next chunk.
+// ahead returns how many bytes ahead the h-th call of a turn prefetches in its first part of b,
+// and by how many it moves from part to part: each call on a chunk prefetches one run of lines,
+// and together they cover the next chunk.
 func (w *walk) ahead(t turn, h int) (ahead, pace uintptr) {
 	if w.turns == 1 {
 		return aheadOf(w.next), uintptr(w.each)
@@ -251,15 +250,15 @@ func (w *walk) ahead(t turn, h int) (ahead, pace uintptr) {
 	if w.next != 0 && t.i+t.n >= w.steps {
 		chunk = w.next - t.i*w.step
 	}
-	// In every part, what a call has not asked for before comes last.
+	// In every part, the lines that a call has not prefetched before come last.
 	return uintptr(chunk + (t.first+h)*(t.n/w.part)*w.each - (w.part*w.step - w.each)), uintptr(w.each)
 }
 
-// aheadOne is how many bytes ahead to ask where one group of rows reads a panel.
+// aheadOne is how many bytes ahead to prefetch if one group of rows reads a panel.
 const aheadOne = 8 << 10
 
-// aheadOf is how many bytes ahead it asks if next, unless it is 0, is what is read
-// behind the panel.
+// aheadOf is how many bytes ahead it prefetches if next, unless it is 0, is read after the
+// panel.
 func aheadOf(next int) uintptr {
 	if next != 0 {
 		return uintptr(next)
@@ -285,7 +284,7 @@ func gemmOf(kernels []gemmAsm, half int) func(c []float32, ldc int, a []float32,
 	}
 }
 
-// gemmNextOf is gemmOf for panels, of which the next one is asked for.
+// gemmNextOf is gemmOf for panels, and prefetches the next one.
 func gemmNextOf(kernels []gemmAsm, half int) func(c []float32, ldc int, a []float32, ars, aks int, b []float32, rows, k int, acc bool, next []float32) {
 	return func(c []float32, ldc int, a []float32, ars, aks int, b []float32, rows, k int, acc bool, next []float32) {
 		gemmAsmNext(kernels, half, c, ldc, a, ars, aks, b, Panel, rows, k, acc, distance(b, next))
@@ -477,8 +476,8 @@ func newAdamRow(h *Adam) (row adamRow) {
 	return row
 }
 
-// transpose packs the columns of Panel rows that fill whole steps, and returns
-// how many they are. It moves bits only, so every class may share it.
+// transpose packs the columns of Panel rows that fill whole steps, and returns their number. It
+// only moves bits, so every class may share it.
 func transpose(p, src []float32, k, ldsrc int) int {
 	steps := k / packStep
 	if steps == 0 || !cpu.X86.HasAVX2 {
@@ -490,11 +489,11 @@ func transpose(p, src []float32, k, ldsrc int) int {
 	return k
 }
 
-// wordStep is the elements that a function which converts does at once. They
+// wordStep is the number of elements that a converting function handles at once. These functions
 // round as the plain ones do, so every class may share them too.
 const wordStep = 16
 
-// narrowWords narrows whole steps of x and returns how many elements they are.
+// narrowWords narrows whole steps of x and returns the number of their elements.
 func narrowWords(dst []uint16, x []float32) int {
 	n := len(x) &^ (wordStep - 1)
 	if n == 0 || !cpu.X86.HasAVX2 {
@@ -505,8 +504,7 @@ func narrowWords(dst []uint16, x []float32) int {
 	return n
 }
 
-// widenBF16Words widens whole steps of src to dst and returns how many elements
-// they are.
+// widenBF16Words widens whole steps of src to dst and returns the number of their elements.
 func widenBF16Words(dst []float32, src []byte) int {
 	n := len(dst) &^ (wordStep - 1)
 	if n == 0 || !cpu.X86.HasAVX2 {
@@ -528,8 +526,8 @@ func widenF16Words(dst []float32, src []byte) int {
 	return n
 }
 
-// pairs packs the words of Panel rows, ld elements apart, that fill whole steps
-// into a panel, and returns how many of a row they are.
+// pairs packs the words of Panel rows, ld elements apart, that fill whole steps into a panel,
+// and returns how many words of a row they are.
 func pairs[T byte | uint16](p []uint16, src []T, words, ld int) int {
 	steps := words / packStep
 	if steps == 0 || !cpu.X86.HasAVX2 {

@@ -4,9 +4,8 @@ package kern
 
 import "testing"
 
-// Between them, the calls of a walk ask for every line of what is read behind the
-// chunk they are on: the next chunk of b, or behind the last one what the caller
-// names.
+// Together, the calls of a walk prefetch every line that is read after the current chunk: the
+// next chunk of b or, after the last one, what the caller names.
 func TestTurnsAskForAllThatComesNext(t *testing.T) {
 	for _, c := range []struct{ most, halves, chunk, step, part int }{
 		{6, 1, chunkF32, 4 * Panel, partK},
@@ -42,7 +41,7 @@ func TestTurnsAskForAllThatComesNext(t *testing.T) {
 						switch {
 						case seen == w.steps && next != 0:
 							want = next
-						case w.turns == 1: // b goes on for as long as it is
+						case w.turns == 1: // b continues for its whole length
 							want = aheadOne
 						}
 						for o := 0; o < u.n*c.step; o += line {

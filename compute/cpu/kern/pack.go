@@ -7,9 +7,9 @@ func PanelLen(outs, k int) int { return (outs + Panel - 1) / Panel * Panel * k }
 // packStep is a cache line of float32: a source row's line is read once.
 const packStep = 16
 
-// PackRows packs src [rows][ldsrc], of which the first k columns, into dst as
-// panels [⌈rows/Panel⌉][k][Panel]: row o of src becomes output o. Outputs beyond
-// rows are zero. It writes PanelLen(rows, k) elements.
+// PackRows packs the first k columns of src [rows][ldsrc] into dst as panels
+// [⌈rows/Panel⌉][k][Panel]: row o of src becomes output o. Outputs beyond rows are zero. It
+// writes PanelLen(rows, k) elements.
 func PackRows(dst, src []float32, rows, k, ldsrc int) {
 	for o := 0; o < rows; o += Panel {
 		p := dst[o*k:][:Panel*k]
@@ -44,9 +44,9 @@ func packPanel(p, src []float32, n, k, ldsrc int) {
 	}
 }
 
-// PackCols packs src [k][ldsrc], of which the first cols columns, into dst as
-// panels [⌈cols/Panel⌉][k][Panel]: column o of src becomes output o. Outputs
-// beyond cols are zero. It writes PanelLen(cols, k) elements.
+// PackCols packs the first cols columns of src [k][ldsrc] into dst as panels
+// [⌈cols/Panel⌉][k][Panel]: column o of src becomes output o. Outputs beyond cols are zero. It
+// writes PanelLen(cols, k) elements.
 func PackCols(dst, src []float32, k, cols, ldsrc int) {
 	for o := 0; o < cols; o += Panel {
 		p := dst[o*k:][:Panel*k]

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// portableBits is the hash of the portable kernels' results on fixed inputs. It
-// must be the same on every architecture, at every GOAMD64 level and with every
-// compiler: a product that one of them fuses with a sum changes it. A change of
-// the arithmetic itself must change it too; the failing test prints the new one.
+// portableBits is the hash of the portable kernels' results on fixed inputs. It must be the same
+// on every architecture, at every GOAMD64 level and with every compiler: fusing a product with a
+// sum changes it. A change of the arithmetic itself must change it too; the failing test prints
+// the new value.
 const portableBits = "ee30f9adfdf7f1bca5fe2c8ae99f2ed9fa614feb61f6b5d7420ca98508f5c3b6"
 
 func TestPortableBitsAreTheSameEverywhere(t *testing.T) {
@@ -29,7 +29,7 @@ func TestPortableBitsAreTheSameEverywhere(t *testing.T) {
 			}
 		}
 	}
-	// in returns n elements made of bits alone, exponents within ±span of 1.
+	// in returns n elements made from bits alone, with exponents within ±span of 1.
 	in := func(n, span int) []float32 {
 		x := make([]float32, n)
 		for i := range x {

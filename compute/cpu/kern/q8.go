@@ -61,9 +61,8 @@ func Q8Blocks(k int) int { return (k + Q8Block - 1) / Q8Block }
 // Q8ALen returns the elements of a quantised row of k activations.
 func Q8ALen(k int) int { return Q8Blocks(k) * Q8ABlockLen }
 
-// PackQ8 quantises src [rows][ldsrc], of which the first k columns, and packs it
-// into dst as panels of the q8 format. Outputs beyond rows are zero. It writes
-// Q8Len(rows, k) bytes.
+// PackQ8 quantises the first k columns of src [rows][ldsrc] and packs them into dst as panels of
+// the q8 format. Outputs beyond rows are zero. It writes Q8Len(rows, k) bytes.
 func PackQ8(dst []byte, src []float32, rows, k, ldsrc int) {
 	for o := 0; o < rows; o += Panel {
 		n := min(Panel, rows-o)

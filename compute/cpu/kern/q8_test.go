@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Every weight of a packed matrix is within half of its block's scale of the
-// original, whatever the magnitude, and its place is the format's.
+// Every weight of a packed matrix is within half of its block's scale of the original, whatever
+// the magnitude, and is where the format puts it.
 func TestPackedQ8IsNearTheWeights(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 1))
 	for range 200 {

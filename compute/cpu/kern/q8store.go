@@ -5,9 +5,8 @@ import (
 	"math"
 )
 
-// QuantQ8 quantises the row w to the integers and scales of the q8 format, row
-// by row as a file keeps them: q [len(w)] and d [Q8Blocks(len(w))] float16, both
-// little endian.
+// QuantQ8 quantises the row w to the integers and scales of the q8 format, row by row as in a
+// file: q [len(w)] and d [Q8Blocks(len(w))] float16, both little endian.
 func QuantQ8(q, d []byte, w []float32) {
 	for i := 0; i < len(w); i += Q8Block {
 		b := w[i:min(i+Q8Block, len(w))]
@@ -30,8 +29,8 @@ func q8Round(x float32) int8 {
 	return int8(min(max(math.RoundToEven(float64(x)), -127), 127))
 }
 
-// DequantQ8 gives elements [at, at+len(dst)) of a row that QuantQ8 wrote. At is
-// a multiple of Q8Block.
+// DequantQ8 sets dst to elements [at, at+len(dst)) of a row that QuantQ8 wrote. at is a multiple
+// of Q8Block.
 func DequantQ8(dst []float32, q, d []byte, at int) {
 	for i := 0; i < len(dst); {
 		b := (at + i) / Q8Block

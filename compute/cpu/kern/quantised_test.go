@@ -21,7 +21,7 @@ func everyTable(t *testing.T, fn func(t *testing.T, f *Funcs)) {
 	}
 }
 
-// depths are the k that the cases of a row count are tried with.
+// depths returns the k to try for the cases of a row count.
 func depths(r *rand.Rand) []int { return []int{1, 2, 3, 4, 5, 7, 8, 31, 33, 1 + r.IntN(120)} }
 
 // compareBF16 compares a product with bfloat16 weights with Gemm's on the same
@@ -50,7 +50,7 @@ func compareBF16(t *testing.T, r *rand.Rand, f *Funcs, what string, rows, k int,
 		}
 	}
 	if k%2 == 1 {
-		for j := range Panel { // the partner of an odd k is not for use
+		for j := range Panel { // the partner of an odd k must not be used
 			b[len(b)-2*Panel+2*j+1] = 0x7fc0
 		}
 	}
@@ -196,8 +196,8 @@ func FuzzQuantised(f *testing.F) {
 	})
 }
 
-// A row's integers and scale, read back through products with weights that pick
-// one element each.
+// A row's integers and scale, recovered through products with weights that pick one element
+// each.
 func TestActivationsAreRoundedToTheNearestInteger(t *testing.T) {
 	everyTable(t, func(t *testing.T, f *Funcs) {
 		r := rand.New(rand.NewPCG(25, 26))
@@ -369,7 +369,7 @@ func TestPackedBF16HoldsEveryElement(t *testing.T) {
 	}
 }
 
-// What a file keeps row by row is what a panel holds, from any block on.
+// The row-by-row storage of a file gives the same as a panel, from any block on.
 func TestStoredQ8IsPackedQ8(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
 	for _, k := range []int{1, 32, 255, 256, 257, 600} {

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// A product is one kernel over panels of packed weights, each read once a pass.
+// A product is one kernel over panels of packed weights, each read once per pass.
 type product struct {
 	name  string
 	bytes int // of a panel
@@ -71,11 +71,11 @@ func products(rows int) []product {
 	return ps
 }
 
-// BenchmarkSkinny multiplies few rows by weights that are read once, from the
-// second-level cache and from memory: GB/s of weights and time relative to one
-// row's. "raw" reads the same bytes without use. A pass over the weights is timed
-// in parts of about a megabyte; all counts of rows take turns, and each part counts
-// at its shortest: other users of the machine's memory then disturb less.
+// BenchmarkSkinny multiplies few rows by weights that are read once, from the second-level cache
+// and from memory: GB/s of weights and time relative to one row's. "raw" reads the same bytes
+// without using them. A pass over the weights is timed in parts of about a megabyte; all counts
+// of rows take turns, and each part counts with its shortest time, so that other users of the
+// machine's memory disturb less.
 func BenchmarkSkinny(b *testing.B) {
 	counts := []int{0, 1, 2, 4, 8, 16, 32, 64} // 0 is raw
 	for _, m := range []struct {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// memory reads the memory of a machine from the files of a Linux system.
+// memory reads a machine's memory from the files of a Linux system.
 func memory(root fs.FS) (total, available uint64) {
 	readPairs(root, "proc/meminfo", func(name, value string) {
 		kib, err := strconv.ParseUint(strings.TrimSuffix(value, " kB"), 10, 64)

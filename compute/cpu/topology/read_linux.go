@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read returns the topology that this process has.
+// Read returns the topology of this process.
 func Read() Topology {
 	var set unix.CPUSet
 	allowed := func(int) bool { return true }
@@ -17,8 +17,8 @@ func Read() Topology {
 	return read(os.DirFS("/"), runtime.NumCPU(), allowed)
 }
 
-// Memory returns the machine's memory and what of it is available, in bytes. They are
-// 0 if the kernel does not say.
+// Memory returns the machine's total and available memory in bytes, 0 if the kernel does not
+// say.
 func Memory() (total, available uint64) { return memory(os.DirFS("/")) }
 
 // Processor returns the processor's name, or "" if the kernel does not say.

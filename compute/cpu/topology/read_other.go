@@ -4,14 +4,14 @@ package topology
 
 import "runtime"
 
-// Read returns the topology that this process has.
+// Read returns the topology of this process.
 func Read() Topology {
 	n := runtime.NumCPU()
 	return Topology{CPUs: n, Cores: n, Nodes: 1, Node: n}
 }
 
-// Memory returns 0: on this system it is not known.
+// Memory returns 0: it is unknown on this system.
 func Memory() (total, available uint64) { return 0, 0 }
 
-// Processor returns "": on this system it is not known.
+// Processor returns "": it is unknown on this system.
 func Processor() string { return "" }

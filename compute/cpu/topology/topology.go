@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// A Topology is the part of a machine's processors that a process may use, as far as
-// the system tells. Outside Linux only CPUs are known.
+// A Topology is the part of a machine's processors that a process may use, as far as the system
+// tells. Outside Linux only CPUs is known.
 type Topology struct {
 	CPUs  int     `json:"cpus"`       // logical CPUs that it may run on
 	Cores int     `json:"cores"`      // their cores: the threads of a core share its units
@@ -46,9 +46,8 @@ func (t Topology) String() string {
 	return s
 }
 
-// read reads the topology of a process that may run on the CPUs for which allowed is
-// true, from the files of a Linux system. What missing or malformed files would say is
-// left out.
+// read reads the topology of a process that may run on the CPUs for which allowed is true, from
+// the files of a Linux system. Information from missing or malformed files is left out.
 func read(root fs.FS, cpus int, allowed func(cpu int) bool) Topology {
 	t := Topology{CPUs: cpus, Cores: cpus, Nodes: 1, Node: cpus, Quota: readQuota(root)}
 	const system = "sys/devices/system/"

@@ -8,8 +8,8 @@ import (
 	"testing/fstest"
 )
 
-// machineFiles are the files of a machine: cores of each node, each of some
-// threads whose numbers are cores apart, as Linux counts them.
+// machineFiles returns the files of a machine: nodes with cores, each with threads whose numbers
+// are cores apart, as Linux counts them.
 func machineFiles(nodes, cores, threads int) fstest.MapFS {
 	m := fstest.MapFS{}
 	n := nodes * cores

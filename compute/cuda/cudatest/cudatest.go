@@ -1,6 +1,6 @@
-// Package cudatest builds the driver of a device that machines without a GPU can
-// run: the kernels' own source on emulated threads, behind the driver's entry
-// points. Tests run their programs with it.
+// Package cudatest builds the driver of a device that machines without a GPU can run: the
+// kernels' own source on emulated threads, with the driver's entry points. Tests run their
+// programs with it.
 package cudatest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// ErrNoCompiler is returned where the driver cannot be compiled.
+// ErrNoCompiler is returned if the driver cannot be compiled.
 var ErrNoCompiler = errors.New("g++ is not here")
 
 // Kernels returns the directory of the kernels' source.
@@ -28,10 +28,10 @@ func Kernels() string {
 // Sources are the files in Kernels that the emulated device is made of.
 var Sources = []string{"fake/libcuda.cpp", "kernels.cu", "label.cu", "train.cu", "device.h", "emulate.h"}
 
-// Driver returns the directory of a libcuda.so.1 compiled from a directory of
-// kernels with extra flags. It compiles one unless that was done before.
+// Driver returns the directory of a libcuda.so.1 compiled from a directory of kernels with extra
+// flags. It compiles one unless it already exists.
 func Driver(kernels string, flags ...string) (string, error) {
-	if cpu.X86.HasFMA { // or every madd is a call of a function
+	if cpu.X86.HasFMA { // otherwise every madd is a function call
 		flags = append([]string{"-mfma"}, flags...)
 	}
 	return library("libcuda.so.1", kernels, Sources, flags)
@@ -42,8 +42,8 @@ func BLAS() (string, error) {
 	return library("libcublas.so.12", Kernels(), []string{"fake/libcublas.cpp"}, nil)
 }
 
-// library returns the directory of a library compiled from sources, files in a
-// directory of which the first includes the others.
+// library returns the directory of a library compiled from sources in a directory, the first of
+// which includes the others.
 func library(name, kernels string, sources, flags []string) (string, error) {
 	if _, err := exec.LookPath("g++"); err != nil {
 		return "", ErrNoCompiler
@@ -68,7 +68,7 @@ func library(name, kernels string, sources, flags []string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// Several tests may compile at a time: the last one's takes the name.
+	// Several tests may compile at the same time: the last one gets the name.
 	tmp, err := os.MkdirTemp(dir, "")
 	if err != nil {
 		return "", err

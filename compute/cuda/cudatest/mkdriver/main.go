@@ -1,5 +1,5 @@
-// Mkdriver copies the emulated device's libraries to a directory: programs that find
-// them there, as through LD_LIBRARY_PATH, have that device.
+// Mkdriver copies the emulated device's libraries to a directory: programs that find them there,
+// for example through LD_LIBRARY_PATH, have that device.
 //
 //	go run ./compute/cuda/cudatest/mkdriver DIRECTORY
 package main

@@ -22,10 +22,10 @@ import (
 	"gorgonia.org/cu"
 )
 
-// A BLASError is what cuBLAS returned.
+// A BLASError is an error code of cuBLAS.
 type BLASError int
 
-// Error returns the meaning of what may happen, and the number.
+// Error returns the meaning of the expected codes, and the number.
 func (e BLASError) Error() string {
 	m, ok := map[BLASError]string{
 		1: "it could not start", 3: "the device is out of memory", 8: "the device is too old for it",
@@ -44,15 +44,15 @@ func status(r C.int) error {
 	return nil
 }
 
-// loading is held while the library is looked for, which devices may do at a time.
+// loading is held while the library is loaded, which devices may do at the same time.
 var loading sync.Mutex
 
-// A BLAS is cuBLAS on one stream of the current context. All of it runs on the
-// goroutine that owns that.
+// A BLAS is cuBLAS on one stream of the current context. All of it runs on the goroutine that
+// owns that context.
 type BLAS struct{ h unsafe.Pointer }
 
-// NewBLAS binds the library, if that was not done, and starts it on a stream with n
-// bytes of device memory, which must be 256-byte aligned, to work in.
+// NewBLAS binds the library, unless it is bound already, and starts it on a stream with n bytes
+// of device memory, which must be 256-byte aligned, as workspace.
 func NewBLAS(s cu.Stream, workspace uint64, n int) (*BLAS, error) {
 	loading.Lock()
 	why := C.talf_blas_load()
@@ -89,5 +89,5 @@ func (b *BLAS) Product(bf16 bool, m, n, k int, w uint64, ldw int, x uint64, ldx 
 		C.ulonglong(x), C.int(ldx), C.float(beta), C.ulonglong(c), C.int(ldc)))
 }
 
-// Close gives the library's memory back.
+// Close frees the library's resources.
 func (b *BLAS) Close() { C.talf_blas_destroy(b.h) }

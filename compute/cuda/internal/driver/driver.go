@@ -28,16 +28,16 @@ import (
 	"gorgonia.org/cu"
 )
 
-// An Error is what the driver returned.
+// An Error is an error code of the driver.
 type Error int
 
-// The results that callers tell apart.
+// The results that callers distinguish.
 const (
 	OutOfMemory  Error = C.CUDA_ERROR_OUT_OF_MEMORY
 	NotSupported Error = C.CUDA_ERROR_NOT_SUPPORTED
 )
 
-// meanings are what users can do something about, in their words.
+// meanings are the errors that users can do something about, in plain words.
 var meanings = map[Error]string{
 	OutOfMemory:                       "the device is out of memory",
 	C.CUDA_ERROR_NO_DEVICE:            "there is no CUDA device",
@@ -72,7 +72,7 @@ func Wrap(err error) error {
 	return err
 }
 
-// Failure says why there is no driver, or is empty.
+// Failure says why there is no driver, or returns "".
 func Failure() string {
 	if f := C.GoString(C.talf_driver_failure()); f != "" {
 		return f
@@ -83,8 +83,7 @@ func Failure() string {
 	return ""
 }
 
-// Missing returns those of names that the driver lacks; without names, all that
-// it lacks.
+// Missing returns those of names that the driver lacks; without names, everything that it lacks.
 func Missing(names ...string) []string {
 	var m []string
 	for k := 0; ; k++ {
@@ -98,7 +97,7 @@ func Missing(names ...string) []string {
 	}
 }
 
-// Used are the entry points that package cuda cannot do without.
+// Used are the entry points that package cuda requires.
 var Used = []string{
 	"cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute", "cuDeviceTotalMem_v2", "cuDevicePrimaryCtxRetain",
 	"cuDevicePrimaryCtxRelease_v2", "cuCtxSetCurrent", "cuMemGetInfo_v2", "cuMemAlloc_v2", "cuMemFree_v2",
@@ -108,16 +107,16 @@ var Used = []string{
 	"cuEventSynchronize", "cuEventElapsedTime", "cuEventDestroy_v2",
 }
 
-// Graphs are the entry points that graphs need beside Used.
+// Graphs are the entry points that graphs need in addition to Used.
 var Graphs = []string{
 	"cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuGraphDestroy", "cuGraphExecDestroy",
 }
 
-// A Graph is launches that the driver keeps and starts in one call.
+// A Graph is a set of launches that the driver keeps and starts in one call.
 type Graph struct{ exec C.CUgraphExec }
 
-// Capture makes a graph of what f does on s, none of which runs. What other
-// threads do meanwhile is no part of it.
+// Capture records a graph of what f does on s, without running it. Work of other threads in the
+// meantime is not part of it.
 func Capture(s cu.Stream, f func() error) (Graph, error) {
 	stream := *(*C.CUstream)(unsafe.Pointer(&s))
 	if r := C.cuStreamBeginCapture_v2(stream, C.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL); r != 0 {
@@ -169,8 +168,8 @@ func Launch(f cu.Function, grid [3]uint32, threads uint32, s cu.Stream, args []u
 	return nil
 }
 
-// HostAlloc returns n bytes of page-locked memory outside the Go heap, which
-// copies to and from the device need not stage.
+// HostAlloc returns n bytes of page-locked memory outside the Go heap, which copies to and from
+// the device need not stage.
 func HostAlloc(n int) ([]byte, error) {
 	var p unsafe.Pointer
 	if r := C.cuMemHostAlloc(&p, C.size_t(n), 0); r != 0 {
