@@ -92,7 +92,7 @@ func OpenDraft(dir string) (_ *Draft, err error) {
 	return d, nil
 }
 
-// ErrForeign says that a head must be imported with OpenDraft before it can be loaded.
+// ErrForeign says that a head must be imported before it can be loaded.
 var ErrForeign = errors.New("a draft head in another system's layout: import it first (talf import)")
 
 // foreign returns ErrForeign for a head that must be imported before it is loaded, and

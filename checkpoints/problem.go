@@ -17,7 +17,7 @@ const (
 	Note     Grade = "note"     // it works, but users should know
 )
 
-// A Problem is something that is expected to go wrong when a reader loads a head.
+// A Problem is something that users should know about how a reader loads a head.
 type Problem struct {
 	Grade  Grade  `json:"grade"`
 	Reader string `json:"reader"`

@@ -46,9 +46,9 @@ type Meta struct {
 	Seed      uint64      `json:"seed"`
 	Sampling  string      `json:"sampling"` // how answers were regenerated; "" if they are those of the text
 	Source    string      `json:"source"`   // fingerprint of the input and of how it was divided
-	// Arithmetic names the device that computed the target if that is not the CPU. It
-	// determines the last bits of labels, and so which of nearly equal tokens a tree
-	// has.
+	// Arithmetic names the device and the type of weights that computed the target, if
+	// they are not the CPU and the stored type. They determine the last bits of labels,
+	// and so which of nearly equal tokens a tree has.
 	Arithmetic string `json:"arithmetic,omitempty"`
 }
 

@@ -35,7 +35,8 @@ const (
 )
 
 // A Config says which text to process and how. Prompts, Rows and Tokens trade memory
-// for speed without affecting the output, as do the CPU's kernels and threads.
+// for speed without affecting the output. The CPU's kernels and threads do not affect
+// it either.
 type Config struct {
 	Files []string // files and directories; see corpus.Expand
 	Load  corpus.Config
@@ -158,12 +159,12 @@ type Inputs struct {
 	// alongside it. Rows are written in the order of the input, so a set does not
 	// depend on the copies if all devices compute the same bits.
 	Beside []Worker
-	// Arithmetic names the device that computes the target if that affects the last
-	// bits of labels. It is part of the set, which is made with only one arithmetic. ""
-	// is the CPU.
+	// Arithmetic names the device and the type of weights that compute the target if
+	// they affect the last bits of labels. It is part of the set, which is made with
+	// only one arithmetic. "" is the CPU.
 	Arithmetic string
 	// Bulk allows passes to use model.Model.Bulk. Rows and Tokens then affect bits as
-	// well, so Arithmetic should name them along with the device.
+	// well, so Arithmetic should name them as well.
 	Bulk bool
 
 	// Progress, if not nil, is called after every batch, from Run's goroutine.

@@ -53,7 +53,7 @@ func (k *worker) run(ctx context.Context, todo <-chan *job) {
 }
 
 // bulk says whether the labeller's passes may use products whose bits depend on the
-// contents of a pass. It has an effect only if the set's arithmetic allows them.
+// contents of a pass. It has no effect unless Inputs.Bulk is set.
 func (k *worker) bulk(on bool) {
 	if k.p.in.Bulk {
 		_, _ = k.lab.target.Bulk(on) // if there are none, there is nothing to allow
