@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,12 @@ import (
 // tiny returns a decoder of a random model.
 func tiny(t *testing.T, o decode.Options) *decode.Decoder {
 	t.Helper()
+	return tinyWith(t, o, nil)
+}
+
+// tinyWith is tiny with a draft model.
+func tinyWith(t *testing.T, o decode.Options, draft func() (infer.Source, io.Closer, error)) *decode.Decoder {
+	t.Helper()
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
 	if err != nil {
@@ -37,7 +44,7 @@ func tiny(t *testing.T, o decode.Options) *decode.Decoder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := decode.New(decode.Config{Target: m, Tokenizer: tok, Options: o, Keep: 1})
+	d, err := decode.New(decode.Config{Target: m, Tokenizer: tok, Options: o, Keep: 1, Draft: draft})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +93,7 @@ func TestAFileOfAnswersIsContinued(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	text := read(whole)
-	if lines := strings.Split(strings.TrimSpace(text), "\n"); len(lines) != 3 || strings.Count(text, `"turns":`) != 1 {
+	if lines := strings.Split(strings.TrimSpace(text), "\n"); len(lines) != 3 || strings.Count(text, `"turns":`) != 1 || !strings.Contains(lines[1], `"tokens":12,`) {
 		t.Fatalf("answers:\n%s", text)
 	}
 	for after := range 3 {

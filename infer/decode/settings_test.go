@@ -1,0 +1,131 @@
+package decode_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/infer"
+	"talf/infer/decode"
+	"talf/model/chat"
+)
+
+// Answers of two kinds never share a file: whatever can change an answer changes the
+// settings, and what cannot does not.
+func TestSettingsTellKindsOfAnswersApart(t *testing.T) {
+	settings := func(option func(*decode.Options), fact func(*decode.Facts)) string {
+		o := sampled()
+		option(&o)
+		f := decode.Facts{Seed: 1, ActBits: 8, Head: "a", Draft: "b"}
+		fact(&f)
+		return tinyWith(t, o, func() (infer.Source, io.Closer, error) {
+			return nil, io.NopCloser(nil), nil // nothing is decoded
+		}).Settings(f)
+	}
+	same, plain := func(*decode.Facts) {}, func(*decode.Options) {}
+	drawn := func(o *decode.Options) { o.Verify, o.Method = "rrsw", "linear:draw=distinct" } // whose answers depend on the draft
+	base := settings(plain, same)
+	for what, got := range map[string]string{
+		"method": settings(func(o *decode.Options) { o.Method = "salf" }, same),
+		"head":   settings(plain, func(f *decode.Facts) { f.Head = "c" }),
+		"draft":  settings(plain, func(f *decode.Facts) { f.Draft = "c" }),
+	} {
+		if got != base {
+			t.Errorf("another %s changes the settings, but not the answers", what)
+		}
+	}
+	all := map[string]string{
+		"nothing":     base,
+		"temperature": settings(func(o *decode.Options) { o.Sample.Temperature = 0.5 }, same),
+		"max-tokens":  settings(func(o *decode.Options) { o.MaxTokens++ }, same),
+		"stop":        settings(func(o *decode.Options) { o.Stop = []string{"."} }, same),
+		"ignore-eos":  settings(func(o *decode.Options) { o.IgnoreEOS = false }, same),
+		"seed":        settings(plain, func(f *decode.Facts) { f.Seed = 2 }),
+		"bits":        settings(plain, func(f *decode.Facts) { f.ActBits = 0 }),
+		"template":    settings(plain, func(f *decode.Facts) { f.Template = "x" }),
+		"verifier":    settings(drawn, same),
+		"its method":  settings(func(o *decode.Options) { drawn(o); o.Method = "linear:draw=distinct,K=2" }, same),
+		"its head":    settings(drawn, func(f *decode.Facts) { f.Head = "c" }),
+		"its draft":   settings(drawn, func(f *decode.Facts) { f.Draft = "c" }),
+	}
+	seen := map[string]string{}
+	for what, s := range all {
+		if other, ok := seen[s]; ok {
+			t.Errorf("%s and %s have the same settings", what, other)
+		}
+		seen[s] = what
+	}
+}
+
+// An index that no prompt has is refused, not looked up.
+func TestAnswersToNoPromptAreRefused(t *testing.T) {
+	for _, i := range []int{-1, 1} {
+		path := filepath.Join(t.TempDir(), "out.jsonl")
+		write(t, path, fmt.Sprintf(`{"index":%d,"prompt":"a","text":"x","settings":"s"}`+"\n", i))
+		if _, err := decode.OpenAnswers(path, []decode.Task{{Key: "a"}}, "s"); err == nil || !strings.Contains(err.Error(), "line 1: answers a prompt that is not number") {
+			t.Errorf("index %d: error %v", i, err)
+		}
+	}
+}
+
+// The longest prompt leaves room for one token of an answer.
+func TestTheLongestPromptLeavesRoom(t *testing.T) {
+	d := tiny(t, sampled())
+	most := d.Engine().Target.Shape().MaxLen
+	text := strings.Repeat("xy zq ", most)
+	for n := range text {
+		p := chat.Prompt{Text: text[:n+1]}
+		switch len(tokens(t, d, p)) {
+		case most - 1:
+			if ids, err := d.Encode(p); err != nil || len(ids) != most-1 {
+				t.Fatalf("%d tokens, %v", len(ids), err)
+			}
+		case most:
+			if _, err := d.Encode(p); !errors.Is(err, decode.ErrLongPrompt) {
+				t.Fatalf("a prompt of all %d positions: error %v", most, err)
+			}
+			return
+		}
+	}
+	t.Fatalf("no text has %d tokens", most)
+}
+
+func tokens(t *testing.T, d *decode.Decoder, p chat.Prompt) []int32 {
+	t.Helper()
+	ids, err := d.Tokens(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// One request that fails is the error of all, with the number of its prompt.
+func TestTogetherReportsWhichRequestFailed(t *testing.T) {
+	o := sampled()
+	d := tiny(t, o)
+	var reqs []infer.Request
+	for i := range 3 {
+		r, err := o.Request(nil, nil, []int32{1, 2, int32(i)}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reqs = append(reqs, r)
+	}
+	bad := slices.Clone(reqs)
+	bad[1].Emit = func(infer.Delta) error { return fmt.Errorf("planted") }
+	if _, err := decode.Together(t.Context(), d.Engine(), bad); err == nil || err.Error() != "prompt 1: emit: planted" {
+		t.Errorf("error %v", err)
+	}
+	bad = slices.Clone(reqs)
+	bad[2].Prompt = nil
+	if _, err := decode.Together(t.Context(), d.Engine(), bad); err == nil || !strings.HasPrefix(err.Error(), "prompt 2: ") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := decode.Together(t.Context(), d.Engine(), reqs); err != nil {
+		t.Error(err)
+	}
+}
