@@ -159,6 +159,35 @@ func TestTapsChangeNothingElse(t *testing.T) {
 	}
 }
 
+// Taps and passes may grow at any time.
+func TestTapsGrow(t *testing.T) {
+	m := small(t)
+	ids := make([]int32, 200)
+	for i := range ids {
+		ids[i] = int32(i % m.Spec().Vocab)
+	}
+	if err := m.Tap(all(m)...); err != nil {
+		t.Fatal(err)
+	}
+	every := tapped(t, m, ids, 7)
+	width, h := len(m.Taps())*m.Spec().Hidden, m.Spec().Hidden
+	for _, b := range [][]int{{1}, {0, 1}, {1, 0, 1}, {0}, all(m)} {
+		if err := m.Tap(b...); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int{1, 100, 200} {
+			got := tapped(t, m, ids[:n], n)
+			for r := range n {
+				for i, at := range b {
+					if err := sameBits(got[(r*len(b)+i)*h:][:h], every[r*width+at*h:][:h]); err != nil {
+						t.Fatalf("boundaries %v, row %d of %d, the one of %d: %v", b, r, n, at, err)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestTapsAreChecked(t *testing.T) {
 	m := small(t)
 	for _, b := range []int{-1, m.Spec().Layers + 1} {

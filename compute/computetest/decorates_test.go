@@ -41,6 +41,7 @@ var mistakes = map[string]struct {
 	"forgets":  {func(c *compute.Abilities) { c.Peaks = nil }, everything, "ability Peaks is not passed on"},
 	"unheeded": {func(*compute.Abilities) {}, with("Train", Wrapped), "ability Train is not wrapped"},
 	"leaks":    {func(*compute.Abilities) {}, with("Bulk", Withheld), "ability Bulk is not withheld"},
+	"replaces": {func(c *compute.Abilities) { c.Bulk = &struct{ compute.Bulker }{} }, with("Bulk", Withheld), "ability Bulk is not withheld"},
 	"invents":  {func(c *compute.Abilities) { c.Stash = struct{ compute.Stasher }{} }, everything, "ability Stash is claimed, but the inner queue lacks it"},
 	"unknown":  {func(*compute.Abilities) {}, with("Speed", Passed), "there is no ability Speed"},
 	"undecided": {func(*compute.Abilities) {}, func() map[string]Treatment {

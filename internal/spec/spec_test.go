@@ -131,6 +131,16 @@ func TestGivenDiffersFromDefault(t *testing.T) {
 	}
 }
 
+// 1 + 2^-24 and a little: rounded to float64 first it would be half-way, and become 1.
+func TestFloat32IsRoundedOnce(t *testing.T) {
+	_, v, err := spec.Table[dish]{Kind: "dish", Lines: []dish{{Line: spec.Line{
+		Name: "tea", Doc: "x", Params: []spec.Param{spec.Float("x", 0, spec.Closed(0, 2), "a number")},
+	}}}}.Parse("tea:x=1.00000005960464477539062500000001")
+	if err != nil || v.Float32("x") != 1+0x1p-23 {
+		t.Errorf("%v, %v, want %v", v.Float32("x"), err, 1+0x1p-23)
+	}
+}
+
 func TestBrokenTablesAreCaught(t *testing.T) {
 	n := spec.Int("N", 1, 1, 2, "a number")
 	for want, l := range map[string][]spec.Line{

@@ -1,0 +1,52 @@
+package micro
+
+import (
+	"testing"
+	"time"
+
+	"talf/compute"
+)
+
+const nap = 2 * time.Millisecond
+
+// A slow device takes a nap in every product and every attention.
+type slow struct{ compute.Device }
+
+func (slow) Queue() compute.Queue { return slowQueue{} }
+
+type slowQueue struct{ compute.Queue }
+
+func (slowQueue) Abilities() compute.Abilities { return compute.Abilities{Peaks: slowPeaks{}} }
+
+func (slowQueue) Linear(_, _ compute.Buffer, _ *compute.Linear, _ compute.Epilogue, _ int) {
+	time.Sleep(nap)
+}
+
+func (slowQueue) Attend(_, _ compute.Buffer, _ compute.KV, _ int, _ *compute.Attention, _ *compute.Step) {
+	time.Sleep(nap)
+}
+
+type slowPeaks struct{ compute.Peaker }
+
+func (slowPeaks) LinearPeaks(_, _, _ compute.Buffer, _ *compute.Linear, _ int) { time.Sleep(nap) }
+
+func TestEveryProductIsTimed(t *testing.T) {
+	d := NewTimed(slow{})
+	q := d.Queue()
+	for name, x := range map[string]struct {
+		run            func()
+		linear, attend bool
+	}{
+		"Linear":      {func() { q.Linear(nil, nil, nil, compute.Store, 1) }, true, false},
+		"LinearPeaks": {func() { q.Abilities().Peaks.LinearPeaks(nil, nil, nil, nil, 1) }, true, false},
+		"Attend":      {func() { q.Attend(nil, nil, nil, 0, nil, nil) }, false, true},
+	} {
+		x.run()
+		if l, a := d.take(); l >= nap != x.linear || a >= nap != x.attend {
+			t.Errorf("%s: %v of products and %v of attention", name, l, a)
+		}
+	}
+	if l, a := d.take(); l != 0 || a != 0 {
+		t.Errorf("%v and %v are left once they were taken", l, a)
+	}
+}
