@@ -9,15 +9,15 @@ import (
 	"talf/model/chat"
 )
 
-// A Talk is a dialogue that a user has with a decoder, a turn at a time.
+// A Talk is a dialogue of a user with a decoder, turn by turn.
 type Talk struct {
 	d          *Decoder
 	empty, now chat.Dialogue
 	seed       uint64 // of the next answer
 }
 
-// NewTalk begins a talk with an empty dialogue. Each answer has a seed of its own, from
-// seed on.
+// NewTalk begins a talk with an empty dialogue. Each answer has its own seed, counted up from
+// seed.
 func NewTalk(d *Decoder, empty chat.Dialogue, seed uint64) *Talk {
 	return &Talk{d: d, empty: empty, now: empty, seed: seed}
 }
@@ -25,9 +25,9 @@ func NewTalk(d *Decoder, empty chat.Dialogue, seed uint64) *Talk {
 // Reset begins a new dialogue.
 func (t *Talk) Reset() { t.now = t.empty }
 
-// Say answers what the user says, and calls emit with parts of the answer as they come.
-// A turn that leaves no room for an answer is ErrLongPrompt, and the dialogue stays as it
-// was.
+// Say answers the user's text, and calls emit with parts of the answer as they arrive. For a
+// turn that leaves no room for an answer it returns ErrLongPrompt, and the dialogue stays
+// unchanged.
 func (t *Talk) Say(ctx context.Context, text string, emit func(string) error) (*infer.Sequence, error) {
 	before := t.now
 	t.now.Say(text)

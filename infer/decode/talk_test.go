@@ -9,8 +9,8 @@ import (
 	"talf/model/chat"
 )
 
-// A turn that is too long changes nothing: neither the dialogue nor the seeds of what
-// follows. A reset forgets the dialogue, and the next answer has the next seed.
+// A turn that is too long changes nothing: neither the dialogue nor the seeds of later answers.
+// A reset forgets the dialogue, and the next answer has the next seed.
 func TestATalkIsItsTurns(t *testing.T) {
 	d := tiny(t, sampled())
 	empty, stop := chat.Begin(nil, "")

@@ -1,5 +1,5 @@
-// Package prompts reads files of prompts: texts to continue, and conversations in
-// which a user asks.
+// Package prompts reads files of prompts: texts to continue, and conversations in which a user
+// asks.
 package prompts
 
 import (
@@ -14,20 +14,19 @@ import (
 // A Set is a file of prompts.
 type Set struct {
 	Prompts  []Prompt
-	template *chat.Template // that dialogues are written by; nil: none
+	template *chat.Template // renders dialogues; nil: none
 }
 
-// A Prompt is a text to continue, or what a user asks turn by turn.
+// A Prompt is a text to continue, or a user's questions turn by turn.
 type Prompt struct {
 	Place string   // in its file
 	Turns []string // what the user says; a text alone
-	Chat  bool     // it is a dialogue, and there is a template to write it
+	Chat  bool     // it is a dialogue, and there is a template to render it
 	doc   corpus.Doc
 }
 
-// Read reads a file of prompts. template writes dialogues; without one they are plain
-// text. bad is told of every line that cannot be used. A file without any prompt is an
-// error.
+// Read reads a file of prompts. template renders dialogues; without one they are plain text. bad
+// is called for every line that cannot be used. A file without any prompt is an error.
 func Read(path string, c corpus.Config, template *chat.Template, bad func(corpus.BadLine)) (*Set, error) {
 	set := &Set{template: template}
 	unused := 0
@@ -77,7 +76,7 @@ func (s *Set) First(p *Prompt) *chat.Dialogue {
 	return chat.NewText(p.Turns[0])
 }
 
-// Tasks are the prompts to answer, each turn by turn.
+// Tasks returns the prompts to answer, each turn by turn.
 func (s *Set) Tasks() []decode.Task {
 	all := make([]decode.Task, len(s.Prompts))
 	for i := range s.Prompts {

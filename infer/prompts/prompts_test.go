@@ -13,8 +13,8 @@ import (
 	"talf/model/chat"
 )
 
-// allTurns answers every turn of a file of prompts with "!" and returns the texts
-// before the answers, and what was left out.
+// allTurns answers every turn of a file of prompts with "!" and returns the texts before the
+// answers, and the errors of prompts that were left out.
 func allTurns(t *testing.T, file, form string, template *chat.Template) (texts [][]string, bad []string) {
 	t.Helper()
 	c := corpus.Default()
@@ -40,8 +40,8 @@ func allTurns(t *testing.T, file, form string, template *chat.Template) (texts [
 	return texts, bad
 }
 
-// What a user asks is written by the model's chat template, as preprocess writes it;
-// what is text goes on as it stands.
+// A user's questions are rendered by the model's chat template, as preprocess renders them; text
+// is continued as it stands.
 func TestPromptsGoThroughTheChatTemplate(t *testing.T) {
 	template, err := chat.Load(talftest.ChatModel(t))
 	if err != nil {
@@ -85,8 +85,8 @@ func TestPromptsGoThroughTheChatTemplate(t *testing.T) {
 	}
 }
 
-// Only the first turn of a dialogue is asked where one answer is measured, and a task
-// is known by all that its user says.
+// Only the first turn of a dialogue is asked when a single answer is measured, and a task is
+// identified by everything that its user says.
 func TestFirstTurnsAndTasks(t *testing.T) {
 	file := talftest.Write(t, filepath.Join(t.TempDir(), "in.jsonl"), `{"turns":["b","c"]}`)
 	set, err := prompts.Read(file, corpus.Default(), nil, func(b corpus.BadLine) { t.Error(b) })

@@ -11,11 +11,11 @@ import (
 	"talf/internal/jsonl"
 )
 
-// maxLine is how many bytes a line may have.
+// maxLine is the largest number of bytes in a line.
 const maxLine = 64 << 20
 
-// Read reads inputs, one JSON object a line, from r, which errors call name. Blank lines
-// are skipped.
+// Read reads inputs, one JSON object per line, from r, which errors call name. Blank lines are
+// skipped.
 func Read(name string, r io.Reader) ([]Input, error) {
 	var all []Input
 	s := bufio.NewScanner(r)

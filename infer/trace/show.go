@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// A Summary sums up a file, whatever part of it was shown.
+// A Summary sums up a file, whichever part of it was shown.
 type Summary struct {
 	Header
 	Rounds, Tokens int // of the whole file; the tokens are those emitted
@@ -29,7 +29,7 @@ func Show(r io.Reader, from, n int, show func(s *Step, round int) error) (Summar
 	return all, err
 }
 
-// String returns a sentence.
+// String returns the summary as a sentence.
 func (s Summary) String() string {
 	return fmt.Sprintf("%s, verified by %s, temperature %g: %d tokens in %d rounds, τ %.2f; %d shown",
 		s.Method, s.Verify, s.Temperature, s.Tokens, s.Rounds, float64(s.Tokens)/float64(max(s.Rounds, 1)), s.Shown)

@@ -11,14 +11,14 @@ import (
 // settings identifies what all measurements of a log share.
 func (o *benchOptions) settings(r *rig.Rig) (string, error) {
 	rest := []any{o.decode.machine.actBits, o.decode.machine.Layers, o.heads, o.drafts, o.decode.IgnoreEOS, o.warmup}
-	if o.parts { // measurements without them do not serve this run
+	if o.parts { // measurements without them are of no use to this run
 		rest = append(rest, "parts")
 	}
 	return r.Settings(rest...)
 }
 
-// openLog makes c go on from the log of o, if there is one, and append to it. The caller closes
-// the log.
+// openLog makes c continue from the log of o, if there is one, and append to it. The caller
+// closes the log.
 func (a *app) openLog(o *benchOptions, r *rig.Rig, c *bench.Config) (io.Closer, error) {
 	if o.log == "" {
 		return io.NopCloser(nil), nil

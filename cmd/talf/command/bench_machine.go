@@ -29,13 +29,13 @@ func (p *printing) check() error {
 	return durable.Writable(p.out)
 }
 
-// print writes r as the flags say. table prints it for people.
+// print writes r as the flags say. table prints it as text.
 func (p *printing) print(a *app, r any, table func(markdown bool) error) error {
 	var err error
 	if p.out != "" {
 		err = durable.WriteJSON(p.out, r)
 	}
-	// The result of hours is printed even if it could not be written.
+	// The result of hours of work is printed even if it could not be written.
 	if p.json {
 		return errors.Join(err, a.printJSON(r))
 	}
@@ -47,7 +47,7 @@ func dtypesVar(f *pflag.FlagSet, dtypes *[]string) {
 	f.StringSliceVar(dtypes, "dtype", []string{"f32", "bf16", "q8"}, "types that weights are kept as")
 }
 
-// parseDTypes reads a list of types of weights.
+// parseDTypes parses a list of types of weights.
 func parseDTypes(names []string) ([]compute.DType, error) {
 	var out []compute.DType
 	for _, n := range names {

@@ -18,7 +18,7 @@ func verifierNames() string {
 	return strings.Join(names, ", ")
 }
 
-// plan adds to c the methods of o and those of the exhibits, and checks the whole.
+// plan adds the methods of o and those of the exhibits to c, and checks the result.
 func (a *app) plan(c *bench.Config, o *benchOptions, exhibits []paper.Exhibit, kit *paper.Kit) error {
 	var err error
 	if c.Methods, err = bench.Cross(bench.Axes{
@@ -43,7 +43,7 @@ func (a *app) plan(c *bench.Config, o *benchOptions, exhibits []paper.Exhibit, k
 	return nil
 }
 
-// benchProgress shows the progress of a run of c. The caller calls done at its end.
+// benchProgress shows the progress of a run of c. The caller calls done when it has finished.
 func (a *app) benchProgress(c *bench.Config, name string) (done func()) {
 	bar := a.progress(name, "answers")
 	c.Progress = func(done, total int) { bar.Set(int64(done), int64(total), "") }

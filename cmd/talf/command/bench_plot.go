@@ -10,7 +10,7 @@ import (
 )
 
 // checkPlot refuses a picture in a format that cannot be drawn or in a place that cannot be
-// written. The directories in made will exist by the time it is.
+// written. The directories in made will exist by the time it is drawn.
 func checkPlot(path string, made ...string) error {
 	if path == "" {
 		return nil
@@ -24,7 +24,8 @@ func checkPlot(path string, made ...string) error {
 	return durable.Writable(path)
 }
 
-// saveFigures draws figures to a file, whole or not at all. An empty path is no file.
+// saveFigures draws figures to a file, completely or not at all. If path is empty, it does
+// nothing.
 func saveFigures(path string, figures ...plot.Figure) error {
 	if path == "" {
 		return nil

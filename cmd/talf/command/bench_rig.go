@@ -45,7 +45,7 @@ func (o *rigOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.decode.IgnoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
 }
 
-// drawFlags are the flags of commands that decode.
+// drawFlags adds the flags of commands that decode.
 func (o *rigOptions) drawFlags(f *pflag.FlagSet, temperature string) {
 	cli.NumbersVar(f, &o.temperatures, "temperature", o.temperatures, temperature)
 	f.UintSliceVar(&o.seeds, "seed", []uint{0}, "seeds to decode with")
@@ -62,7 +62,7 @@ func (o *rigOptions) checkGiven(cmd *cobra.Command) error {
 	return o.chat.check()
 }
 
-// A loadedRig is a rig with what closes it.
+// A loadedRig is a rig with the function that closes it.
 type loadedRig struct {
 	*rig.Rig
 	close func()
@@ -131,7 +131,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err err
 	return r, nil
 }
 
-// config is a run of what the rig holds, without methods.
+// config returns a run on the rig, without methods.
 func (o *rigOptions) config(r *loadedRig) bench.Config {
 	c := bench.Default()
 	c.Temperatures, c.MaxTokens, c.NoEOS = o.temperatures, o.decode.MaxTokens, o.decode.IgnoreEOS

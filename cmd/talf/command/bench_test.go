@@ -70,7 +70,7 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 		}
 	}
 	first := read()
-	// A tree's method at both temperatures, one with a verifier for sampling at 1 alone.
+	// A tree method at both temperatures, and one with a verifier for sampling only at 1.
 	if want := 3 * (2*(1+2) + 2); len(first.Rows) != want {
 		t.Errorf("%d rows, want %d", len(first.Rows), want)
 	}
@@ -94,7 +94,7 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 	talftest.Run(t, "", append(args, "--warmup", "0")...).Refuses(t, ExitFailure, log, "other options", "another --log")
 	talftest.Run(t, "", append(args, "--parts=false")...).Refuses(t, ExitFailure, log, "other options", "another --log")
 
-	// A head that was trained again in its place is another one.
+	// A head that was trained again in its place is another head.
 	if err := os.CopyFS(filepath.Join(tmp, "new"), os.DirFS(talftest.TinyHead(t, dir, 4))); err != nil {
 		t.Fatal(err)
 	}
@@ -209,8 +209,8 @@ func TestBenchRefusesWhatItCannotRun(t *testing.T) {
 	talftest.Run(t, "", "bench", "--model", dir, "--prompts", prompts, "--method", "ar", "--out", dir).Refuses(t, ExitFailure, dir, "is a directory")
 }
 
-// Texts longer than the model's positions are measured as far as these go: the
-// ranks come last, and would cost a whole run its report.
+// Texts longer than the model's positions are measured up to these: the ranks come last, and an
+// error there would cost a whole run its report.
 func TestRanksOfTextsLongerThanTheModel(t *testing.T) {
 	c := talftest.TinyConfig()
 	dir := talftest.TinyModel(t, c, 1)
@@ -227,13 +227,13 @@ func TestRanksOfTextsLongerThanTheModel(t *testing.T) {
 	}
 }
 
-// A table that nothing given can fill is refused before anything is decoded.
+// A table that cannot be filled from what is given is refused before anything is decoded.
 func TestTablesWithoutMethodsAreRefused(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	talftest.Run(t, "", "bench", "--model", dir, "--prompts", talftest.PromptFile(t, 3), "--paper", "salf:t2").Refuses(t, ExitUsage, "salf:t2", "--head CKPT")
 }
 
-// A log knows the files of a method by what is in them.
+// A log identifies the files of a method by their contents.
 func TestBenchMeasuresAgainWhatAFileHoldsNow(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	tmp := t.TempDir()

@@ -23,8 +23,7 @@ type talkOptions struct {
 	stats  bool
 }
 
-// dialogue returns the empty dialogue that a model begins, with the texts at which its
-// answers stop.
+// dialogue returns the empty dialogue of a model, with the texts at which its answers stop.
 func (o *talkOptions) dialogue(dir string) (d chat.Dialogue, stop []string, err error) {
 	if o.raw {
 		return *chat.NewText(), nil, nil

@@ -9,12 +9,11 @@ import (
 	"talf/model/chat"
 )
 
-// noTemplate is a chat template's name that means none.
+// noTemplate is the name that stands for no chat template.
 const noTemplate = "none"
 
-// templateDate is the date that templates write unless another is given. Sets and
-// runs that are continued must not change with the day; this is the date that
-// Llama 3.1's template falls back on.
+// templateDate is the date that templates write unless another is given. Sets and continued runs
+// must not change from day to day; this is the date that Llama 3.1's template falls back on.
 const templateDate = "2024-07-26"
 
 // A chatOptions says how conversations become text.
@@ -47,7 +46,7 @@ func parseDay(s string) (time.Time, error) {
 	return d, nil
 }
 
-// load returns the template of the model in dir and a hash of all that decides what it
+// load returns the template of the model in dir and a hash of everything that decides what it
 // writes; no template if there is none.
 func (o *chatOptions) load(dir string) (*chat.Template, string, error) {
 	day, err := o.day()

@@ -34,7 +34,7 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	}
 }
 
-// Shells complete subcommands, flags and what is known of their values.
+// Shells complete subcommands, flags and known values of flags.
 func TestShellsComplete(t *testing.T) {
 	for want, args := range map[string][]string{
 		"preprocess\t": {"pre"},
@@ -42,7 +42,7 @@ func TestShellsComplete(t *testing.T) {
 		"salf\n":       {"generate", "--method", "sa"},
 		"traversal\n":  {"bench", "--verify", "tr"},
 		"hass\n":       {"train", "--loss", ""},
-		":16\n":        {"inspect", "data", "x", "--model", ""}, // directories alone
+		":16\n":        {"inspect", "data", "x", "--model", ""}, // only directories
 	} {
 		if out := talftest.OK(t, "", append([]string{"__complete"}, args...)...); !strings.Contains(out, want) {
 			t.Errorf("%v: %q, want %q in it", args, out, want)
@@ -100,8 +100,8 @@ func TestWrongUsageExitsTwo(t *testing.T) {
 	}
 }
 
-// What the README, the guides and the help tell a reader to type is accepted as
-// it stands there: all that may be missing are the files.
+// Commands that the README, the guides and the help tell a reader to type are accepted as
+// written: only files may be missing.
 func TestEveryPrintedCommandIsAccepted(t *testing.T) {
 	var texts []string
 	files, err := filepath.Glob("../../../docs/*.md")
@@ -142,7 +142,7 @@ func TestEveryPrintedCommandIsAccepted(t *testing.T) {
 			if args[0] == "quickstart" { // it needs no files
 				continue
 			}
-			// These need none either; small, they take milliseconds.
+			// These need none either; when small, they take milliseconds.
 			switch line := strings.Join(args, " "); {
 			case strings.HasPrefix(line, "bench decode") && !strings.Contains(line, "--model"):
 				args = append(args, "--shape", "10m", "--reps", "1", "--rows", "1")

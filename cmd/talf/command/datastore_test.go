@@ -13,8 +13,8 @@ import (
 	"talf/internal/inspect"
 )
 
-// A datastore of a model's own answers drafts them again: the output stays, in
-// fewer passes.
+// A datastore of a model's own answers drafts them again: the output stays the same, in fewer
+// passes.
 func TestADatastoreIsBuiltInspectedAndDraftedFrom(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	prompts := talftest.PromptFile(t, 3)

@@ -86,7 +86,7 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 	return mk.Close()
 }
 
-// A decoder is one that was loaded, with its model.
+// A decoder is a loaded decoder with its model.
 type decoder struct {
 	*decode.Decoder
 	model  *model.Model
@@ -95,7 +95,7 @@ type decoder struct {
 	close  func()
 }
 
-// open loads model, tokenizer and draft model. The last keep sequences stay cached
+// open loads the model, the tokenizer and the draft model. The last keep sequences stay cached
 // after they are closed. Rounds are recorded in trace, unless it is nil.
 func (o *decodeOptions) open(log *slog.Logger, keep int, trace io.Writer) (*decoder, error) {
 	dir, err := checkpoints.FindModel(o.model)

@@ -12,7 +12,7 @@ import (
 	"talf/model/safetensors"
 )
 
-// A small language model drafts as a head does: the text stays as it is.
+// A small language model drafts as a head does: the text stays the same.
 func TestALanguageModelMayDraft(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	c := talftest.TinyConfig()
@@ -35,8 +35,8 @@ func TestALanguageModelMayDraft(t *testing.T) {
 	}
 }
 
-// What cannot draft is refused before anything is decoded, with the reason and
-// what would work.
+// Draft models that cannot draft are refused before anything is decoded, with the reason and
+// alternatives.
 func TestDraftsThatMakeNoSenseAreRefused(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	ckpt := talftest.TinyHead(t, dir, 1)
@@ -62,8 +62,8 @@ func TestDraftsThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-// A draft model of another family reads and writes the target's text through the
-// bytes of its tokens.
+// A draft model of another family reads and writes the target's text through the bytes of its
+// tokens.
 func TestADraftModelOfAnotherVocabulary(t *testing.T) {
 	demo := filepath.Join("..", "..", "..", "internal", "demo", "target")
 	t.Run("renumbered", func(t *testing.T) {
@@ -88,8 +88,8 @@ func TestADraftModelOfAnotherVocabulary(t *testing.T) {
 	})
 }
 
-// renumbered copies a model with tied embeddings so that every token but the three
-// special ones has another id.
+// renumbered copies a model with tied embeddings so that every token except the three special
+// ones has another id.
 func renumbered(t *testing.T, dir string) string {
 	t.Helper()
 	out := t.TempDir()

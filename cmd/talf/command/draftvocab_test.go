@@ -12,8 +12,8 @@ import (
 	"talf/train/mix"
 )
 
-// From text to text: a draft vocabulary is looked at, trained on, used, handed to
-// another head, exported and imported.
+// From text to text: a draft vocabulary is inspected, trained on, used, passed to another head,
+// exported and imported.
 func TestADraftVocabularyEndToEnd(t *testing.T) {
 	dir := t.TempDir()
 	m := talftest.TinyModel(t, talftest.TinyConfig(), 1)
@@ -47,7 +47,7 @@ func TestADraftVocabularyEndToEnd(t *testing.T) {
 	if got := talftest.OK(t, "", "generate", "--model", m, "--head", head, "--method", "beam", "--max-tokens", "24", "--prompt", "Once upon"); got != plain {
 		t.Errorf("text %q, plain %q", got, plain)
 	}
-	// Another head may have the same vocabulary; the run goes on with no other.
+	// Another head may have the same vocabulary; the run cannot be continued with another one.
 	second := filepath.Join(dir, "second")
 	talftest.OK(t, "", append(args, "--draft-vocab", head, "--out", second)...)
 	a, b := weightsOf(t, head), weightsOf(t, second)
@@ -84,7 +84,7 @@ func TestADraftVocabularyEndToEnd(t *testing.T) {
 	talftest.Run(t, "", append(args, "--draft-vocab", "nowhere", "--out", filepath.Join(dir, "x"))...).Refuses(t, ExitFailure, "no such file")
 	talftest.Run(t, "", "train", "--kind", "lm", "--model", m, "--data", labels, "--out", filepath.Join(dir, "x"), "--draft-vocab", "9").Refuses(t, ExitUsage, "for heads")
 	talftest.Run(t, "", "inspect", "data", labels, "--draft-vocab", "9").Refuses(t, ExitUsage, "--stats")
-	// Of another tokenizer.
+	// A vocabulary of another tokenizer.
 	step := filepath.Join(head, "step-00000003")
 	talftest.EditJSON(t, filepath.Join(step, "manifest.json"), "tokenizer", strings.Repeat("ab", 32))
 	talftest.Run(t, "", append(args, "--draft-vocab", head, "--out", filepath.Join(dir, "x"))...).Refuses(t, ExitFailure, "its ids mean other tokens")

@@ -13,8 +13,8 @@ import (
 	"talf/internal/e2e/talftest"
 )
 
-// Each figure and table comes of one command, as a table, a plot and JSON. The
-// values are bench's; the intervals hold them.
+// Each figure and table takes one command, as a table, a plot and JSON. The values are bench's;
+// the intervals contain them.
 func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	heads := []string{"--head", "k1=" + talftest.TinyHead(t, model, 2), "--head", "k4=" + talftest.TinyHead(t, model, 3)}
@@ -86,7 +86,7 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 			}
 		}
 	}
-	// At another temperature, the same as bench.
+	// At another temperature, the values are still bench's.
 	var warm paper.EvalReport
 	sampled := append([]string{"--temperature", "1", "--seed", "3", "--json"}, common...)
 	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"bench", "--method", "optimal"}, sampled...)...)), &benched); err != nil {

@@ -11,8 +11,8 @@ import (
 	"talf/model/safetensors"
 )
 
-// A head that went out and came back decodes as before: the same logits bit for
-// bit, and so the same τ.
+// A head that was exported and imported decodes as before: the same logits bit for bit, and so
+// the same τ.
 func TestAnExportedHeadDecodesAsBefore(t *testing.T) {
 	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	head := talftest.TinyHead(t, model, 2)
@@ -70,7 +70,7 @@ func TestAnExportedHeadDecodesAsBefore(t *testing.T) {
 			if got := tau(bin); got != wantTau {
 				t.Errorf("τ %v, before the export %v", got, wantTau)
 			}
-			// Without an import the file alone is no head of talf's.
+			// Without an import, the file alone is not a head in talf's layout.
 			talftest.Run(t, "", "generate", "--model", model, "--head", out, "--prompt", "x").Refuses(t, ExitFailure, "import it first")
 			if said := talftest.OK(t, "", "inspect", out); !strings.Contains(said, "talf import takes it over") || !strings.Contains(said, "pytorch_model.bin") {
 				t.Errorf("inspect says %q", said)

@@ -12,8 +12,8 @@ import (
 	"talf/internal/e2e/talftest"
 )
 
-// The promise of the README, through the command line: whatever the method, the
-// same text, greedy and sampled.
+// The README's promise, through the command line: whatever the method, the text is the same,
+// greedy and sampled.
 func TestMethodsGiveTheSameText(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	ckpt := talftest.TinyHead(t, dir, 1)
@@ -64,8 +64,8 @@ func TestGenerateStopsBeforeAStopText(t *testing.T) {
 	}
 }
 
-// Killed at any point, a file of answers is completed by the same command, and
-// is what it would have been.
+// If the command is killed at any point, the same command completes the file of answers, which
+// then equals that of an uninterrupted run.
 func TestPromptFilesAreResumable(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	ckpt := talftest.TinyHead(t, dir, 1)
@@ -175,8 +175,8 @@ func TestChatKeepsTheDialogue(t *testing.T) {
 	}
 }
 
-// One prompt that does not fit leaves the others their answers, and is tried
-// again by the next run.
+// One prompt that does not fit does not cost the others their answers, and is tried again by the
+// next run.
 func TestAPromptThatIsTooLongIsNamed(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	tmp := t.TempDir()

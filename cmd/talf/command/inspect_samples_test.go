@@ -49,7 +49,7 @@ func TestInspectDataShowsTheLoss(t *testing.T) {
 		t.Error(d)
 	}
 
-	// A directory with only the tokenizer's files will do, and so will another template.
+	// A directory with only the tokenizer's files is enough, and so is another template.
 	bare := t.TempDir()
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
@@ -85,8 +85,8 @@ func TestInspectDataShowsTheLoss(t *testing.T) {
 	talftest.Run(t, "", "inspect", "data", filepath.Join(dir, "none.json"), "--model", dir).Refuses(t, ExitFailure, "none.json")
 }
 
-// Rows of shards are shown as text, as ids without a tokenizer, and never with
-// another tokenizer; samples taken at random depend on the seed alone.
+// Rows of shards are shown as text, without a tokenizer as ids, and never with another
+// tokenizer; samples taken at random depend only on the seed.
 func TestInspectDataShowsShards(t *testing.T) {
 	dir, out := talftest.ChatModel(t), t.TempDir()
 	file := filepath.Join(t.TempDir(), "in.txt")

@@ -9,7 +9,7 @@ import (
 	"talf/internal/e2e/talftest"
 )
 
-// Every verifier decodes what its drafter draws, the same text for the same seed.
+// Every verifier decodes what its drafter draws, with the same text for the same seed.
 func TestVerifiersThroughTheCommandLine(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	ckpt := talftest.TinyHead(t, dir, 1)
@@ -60,7 +60,7 @@ func TestUnfitVerifiersAreWrongUsage(t *testing.T) {
 	talftest.Run(t, "", "generate", "--model", "none", "--head", "x", "--prompt", "x", "--method", "static:file=none.json").Refuses(t, ExitFailure, "none.json")
 }
 
-// What generate records, inspect draws.
+// inspect draws what generate records.
 func TestTracesAreRecordedAndDrawn(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	ckpt := talftest.TinyHead(t, dir, 1)

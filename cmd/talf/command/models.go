@@ -22,7 +22,7 @@ type machineOptions struct {
 	threads   int
 	device    devices.Name
 	actBits   devices.ActBits
-	trainBF16 bool // training multiplies in bfloat16, which the CPU does not
+	trainBF16 bool // training multiplies in bfloat16, which the CPU cannot
 }
 
 // defaultMachine returns the options that apply unless a command's flags change them.

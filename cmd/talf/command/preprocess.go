@@ -136,7 +136,7 @@ func loadFlags(f *pflag.FlagSet, c *corpus.Config) {
 	f.IntVar(&c.Limit, "limit", 0, "maximum number of documents (0: all)")
 }
 
-// A regeneration says how answers come from the target itself.
+// A regeneration says how the target itself writes the answers.
 type regeneration struct {
 	on     bool
 	sample sample.Params

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A placement says where the target labels.
+// A placement says on which devices the target labels.
 type placement struct {
 	threads                int
 	devices                devices.Names
@@ -34,8 +34,8 @@ func (o *placement) flags(f *pflag.FlagSet) {
 	f.Var(&o.dtype, "dtype", dtypeHelp())
 }
 
-// open loads a copy of the model in dir onto every device and says what computes it.
-// The returned function frees them.
+// open loads a copy of the model in dir onto every device and reports what computes it. The
+// returned function frees the copies.
 func (o *placement) open(log *slog.Logger, c *preprocess.Config, dir string) (all []*model.Model, arithmetic string, closeAll func(), err error) {
 	on, err := o.devices.Resolve()
 	if err != nil {
@@ -135,8 +135,8 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	return st, nil
 }
 
-// products says in the log what computes large products of copies of a target, and
-// returns the library's name, "" if the devices do it themselves.
+// products logs what computes large products of copies of a target, and returns the library's
+// name, "" if the devices compute them themselves.
 func (a *app) products(copies []*model.Model, library bool) (string, error) {
 	by, err := preprocess.Products(copies, library, func(m *model.Model, by string, why error) {
 		switch {
@@ -153,7 +153,7 @@ func (a *app) products(copies []*model.Model, library bool) (string, error) {
 	return by, err
 }
 
-// templateHint says what to do without a chat template.
+// templateHint adds advice for a missing chat template.
 func templateHint(err error) error {
 	if errors.Is(err, preprocess.ErrNoTemplate) {
 		return fmt.Errorf("%w: give one with --chat-template FILE", err)
@@ -161,10 +161,10 @@ func templateHint(err error) error {
 	return err
 }
 
-// maxBad is how many lines that cannot be used are named; the rest is counted.
+// maxBad is how many unusable lines are named; the others are counted.
 const maxBad = 20
 
-// badLine names one of *n lines that cannot be used.
+// badLine names one of *n unusable lines.
 func (a *app) badLine(n *int, b corpus.BadLine) {
 	*n++
 	switch {

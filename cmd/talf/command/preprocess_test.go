@@ -19,8 +19,8 @@ import (
 	"talf/preprocess/samples"
 )
 
-// The published file of 500 conversations goes through preprocess; what became of
-// it is what a plain rendering and counting gives.
+// The published file of 500 conversations goes through preprocess; the result equals a plain
+// rendering and counting.
 func TestShareGPTGoesThroughPreprocess(t *testing.T) {
 	file := golden.Shared(t, "data/prompts/sharegpt_style_dummy_conversation.json")
 	dir := talftest.ChatModel(t)
@@ -86,7 +86,7 @@ func TestShareGPTGoesThroughPreprocess(t *testing.T) {
 	if want.Cut == 0 || want.Dropped == nil || got.Loss == 0 || got.Loss >= got.Tokens {
 		t.Errorf("the limit cuts nothing: %+v", got)
 	}
-	// A second run finds everything done and says the same.
+	// A second run finds everything done and prints the same.
 	text := talftest.OK(t, "", args...)
 	for _, s := range []string{
 		fmt.Sprintf("%d conversations, %d turns (%d cut off), %d sequences of %d tokens, %d to learn\n", limit, want.Turns, want.Cut, want.Rows, want.Tokens, want.Loss),
@@ -101,8 +101,8 @@ func TestShareGPTGoesThroughPreprocess(t *testing.T) {
 	}
 }
 
-// A directory of files of all kinds, some of it of no use: what was left out is
-// told file by file.
+// A directory with files of all kinds, some of them useless: what was left out is reported file
+// by file.
 func TestMixedFilesGoThroughPreprocess(t *testing.T) {
 	dir, in := talftest.ChatModel(t), t.TempDir()
 	for name, text := range map[string]string{
@@ -188,9 +188,9 @@ func TestPreprocessRefusesConversationsThatItCannotRender(t *testing.T) {
 	}
 }
 
-// A messages file of the cases that transformers marks: the rows are the tokens of
-// its text up to the last answer, and in the loss are those whose first character
-// that is no white space is in one of its assistant_spans.
+// A messages file with the cases that transformers marks: the rows are the tokens of its text up
+// to the last answer, and the loss covers those whose first character that is not white space is
+// in one of its assistant_spans.
 func TestMessagesGetTheLossOfTheReference(t *testing.T) {
 	b := golden.Read(t, "chat/chatml.jsonl")
 	type reference struct {
@@ -208,7 +208,7 @@ func TestMessagesGetTheLossOfTheReference(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.Prompt || c.Spans == nil || len(c.Spans) == 0 && strings.Contains(string(c.Messages), `"assistant"`) {
-			continue // the reference raises, or says nothing of its answers
+			continue // the reference raises, or does not mark its answers
 		}
 		fmt.Fprintf(&file, `{"messages":%s}`+"\n", c.Messages)
 		if len(c.Spans) == 0 {
@@ -268,8 +268,8 @@ func TestMessagesGetTheLossOfTheReference(t *testing.T) {
 	}
 }
 
-// With a template the model answers as it would answer people; without one, as
-// before, it goes on with the text.
+// With a template the model answers as it would answer people; without one, as before, it
+// continues the text.
 func TestRegeneratedDialoguesGoThroughTheTemplate(t *testing.T) {
 	dir := talftest.ChatModel(t)
 	file := filepath.Join(t.TempDir(), "in.jsonl")

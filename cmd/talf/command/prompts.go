@@ -12,8 +12,8 @@ type promptSource struct {
 	chat           chatOptions
 }
 
-// readPrompts reads a file of prompts for the model in dir, and returns the hash of the
-// chat template too. Lines that cannot be used are named in the log.
+// readPrompts reads a file of prompts for the model in dir, and also returns the hash of the
+// chat template. Unusable lines are named in the log.
 func (a *app) readPrompts(f *promptSource, dir string) (*prompts.Set, string, error) {
 	c := corpus.Default()
 	c.Template = f.template

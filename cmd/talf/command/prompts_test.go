@@ -10,7 +10,7 @@ import (
 	"talf/internal/e2e/talftest"
 )
 
-// generate, chat and bench ask a model in the same words.
+// generate, chat and bench ask a model with the same text.
 func TestChatTemplatesOfPromptFiles(t *testing.T) {
 	dir := talftest.ChatModel(t)
 	tmp := t.TempDir()
@@ -20,7 +20,7 @@ func TestChatTemplatesOfPromptFiles(t *testing.T) {
 `)
 	out := filepath.Join(tmp, "out.jsonl")
 	args := []string{"generate", "--model", dir, "--max-tokens", "6", "--ignore-eos", "--prompts", file, "--out", out}
-	// The template refuses one, which the others do not suffer from.
+	// The template refuses one, which does not affect the others.
 	talftest.Run(t, "", args...).Refuses(t, ExitFailure, "in.jsonl:3 was not answered", "the chat template refuses it", "no system")
 	got := talftest.ReadAnswers(t, out)
 	if len(got) != 2 || len(got[0].Turns) != 2 || got[1].Turns != nil || got[0].Turns[0].Text != got[1].Text {
@@ -55,7 +55,7 @@ func TestChatTemplatesOfPromptFiles(t *testing.T) {
 	}
 }
 
-// A text that a chat template made brings its first token, which is not added again.
+// A text from a chat template includes its first token, which is not added again.
 func TestTheFirstTokenIsNotAddedTwice(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	tokens := func(prompt string) int {

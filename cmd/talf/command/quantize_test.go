@@ -43,7 +43,7 @@ func TestQuantizedModelsDecodeAsIfQuantizedWhenLoaded(t *testing.T) {
 					t.Fatalf("%s: logit %d is %v, quantised when loaded %v", dt, i, got[i], want[i])
 				}
 			}
-			// A head of the original is one of the new model, which is found to be q8.
+			// A head of the original belongs to the new model too, which is recognised as q8.
 			args := []string{"generate", "--head", headDir, "--max-tokens", "12", "--prompt", "Once upon a time", "--json"}
 			a := talftest.OK(t, "", append(args, "--model", out)...)
 			b := talftest.OK(t, "", append(args, "--model", dir, "--dtype", map[string]string{"q8": "q8", "bf16": "f32"}[dt])...)
@@ -100,7 +100,7 @@ func TestQuantizeRefusals(t *testing.T) {
 	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--act-bits", "4").Refuses(t, 2, "8 or 16")
 	talftest.Run(t, "", "train", "--model", out, "--data", dir, "--out", filepath.Join(t.TempDir(), "x")).Refuses(t, 1)
 
-	// Damaged: scales missing, or of another shape.
+	// Damaged: scales that are missing or have another shape.
 	path := filepath.Join(out, "model.safetensors")
 	for name, c := range map[string]struct {
 		change func(*safetensors.Tensor) bool // reports whether the tensor stays

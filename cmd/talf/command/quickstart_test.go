@@ -12,13 +12,13 @@ import (
 	"talf/internal/quickstart"
 )
 
-// stoppingTools end a run after its first stage.
+// stoppingTools stop a run after its first stage.
 type stoppingTools struct{ quickTools }
 
 func (*stoppingTools) End(time.Duration) error { return errStopped }
 
-// A quickstart on a model of a few thousand weights, interrupted after each of its
-// stages and run again, ends like one that was left alone.
+// A quickstart on a model of a few thousand weights that is interrupted after each of its stages
+// and run again gives the result of an uninterrupted one.
 func TestQuickstartGoesOnWhereItStopped(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains for some seconds")

@@ -1,5 +1,5 @@
-// Package command is the command line of talf: one file a command, which parses,
-// checks and prints. The libraries do the work.
+// Package command is the command line of talf, with one file per command, which parses, checks
+// and prints. The libraries do the work.
 package command
 
 import (
@@ -65,7 +65,7 @@ func Run(args []string, in io.Reader, stdout, stderr io.Writer) int {
 	})
 }
 
-// Tree returns all commands for reading: what they are called, do and take.
+// Tree returns all commands for reading: their names, descriptions and flags.
 func Tree() *cobra.Command { return newRoot(&app{out: io.Discard, err: io.Discard}) }
 
 func newRoot(a *app) *cobra.Command {

@@ -59,7 +59,7 @@ in float32,
 	return c
 }
 
-// score reads its input and writes the tensors, whole or not at all.
+// score reads its input and writes the tensors, completely or not at all.
 func (a *app) score(ctx context.Context, o *scoreOptions) error {
 	in, err := cli.Wait(ctx, func() ([]score.Input, error) { return score.Read("standard input", a.in) })
 	if err != nil {

@@ -40,8 +40,8 @@ func openTensors(t *testing.T, path string) *safetensors.Set {
 	return s
 }
 
-// What score writes is what transformers computes: the fixtures' observed float32
-// error is below 2e-5, deliberate mistakes change logits by more than 1e-2.
+// score writes what transformers computes: the fixtures' observed float32 error is below 2e-5,
+// deliberate mistakes change logits by more than 1e-2.
 func TestScoreAgreesWithTransformers(t *testing.T) {
 	dir := golden.File(t, "hf/llama-gqa")
 	want := openTensors(t, filepath.Join(dir, "golden.safetensors"))
@@ -107,7 +107,7 @@ func TestScoreAgreesWithTransformers(t *testing.T) {
 	}
 }
 
-// Chunks, and a tree that fills a pass, change no bit.
+// Neither chunks nor a tree that fills a pass change a bit.
 func TestScoreOfLongInputDoesNotDependOnChunks(t *testing.T) {
 	c := modeltest.Default()
 	c.MaxPos = 2048

@@ -64,8 +64,8 @@ func TestTheEnvironmentNumbersRuns(t *testing.T) {
 	}
 }
 
-// Two processes that write to one directory at the same time, and two that write to
-// two, make the set of one.
+// Two processes that write to the same directory at the same time, and two that write to two
+// directories, produce the set of a single one.
 func TestTwoProcessesMakeTheSetOfOne(t *testing.T) {
 	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	text := talftest.TextFile(t, 9)

@@ -71,7 +71,7 @@ Other fields and blank lines are ignored. Text must be UTF-8; half of a surrogat
 	f.BoolVar(&o.skipSpecial, "skip-special", false, "with --decode: leave out special tokens")
 	f.BoolVar(&o.messages, "messages", false, "render conversations by the model's chat template")
 	f.StringVar(&o.template, "chat-template", "", "with --messages: Jinja chat template (default: the model's own)")
-	// Elsewhere --template says how fields make a text.
+	// In other commands --template says how fields make up a text.
 	f.StringVar(&o.template, "template", "", "the same as --chat-template")
 	f.Lookup("template").Hidden = true
 	f.BoolVar(&o.textOnly, "text-only", false, "with --messages: write no ids, which needs no tokenizer")
@@ -80,7 +80,7 @@ Other fields and blank lines are ignored. Text must be UTF-8; half of a surrogat
 	return c
 }
 
-// check finds contradictions.
+// check finds contradictory flags.
 func (o *tokenizeOptions) check(cmd *cobra.Command) error {
 	switch {
 	case o.messages && o.decode:

@@ -107,8 +107,8 @@ func TestTokenizeConformance(t *testing.T) {
 	}
 }
 
-// What transformers renders from published templates, through the command: text,
-// error, marked generations; with a tokenizer, the ids of the text as well.
+// The command renders published templates as transformers does: text, error, marked generations;
+// with a tokenizer, also the ids of the text.
 func TestTokenizeConversations(t *testing.T) {
 	own := []string{"chatml", "llama-2-chat", "vicuna-v1.1", "zephyr"}
 	published := []string{
@@ -131,7 +131,7 @@ func TestTokenizeConversations(t *testing.T) {
 				template = golden.Shared(t, "data/chat/"+name+".jinja")
 			}
 			cases := jsonLines[map[string]json.RawMessage](t, string(golden.Read(t, "chat/"+name+".jsonl")))
-			// Fields with what is wanted are no variables.
+			// Fields with expected results are not variables.
 			in := toLines(t, cases, func(c map[string]json.RawMessage) any {
 				in := map[string]json.RawMessage{}
 				for k, v := range c {
@@ -203,7 +203,7 @@ func TestTokenizeSentencePieceDirectory(t *testing.T) {
 	}
 }
 
-// tinyTokenizer is a directory with a tokenizer of few tokens.
+// tinyTokenizer returns a directory with a tokenizer of few tokens.
 func tinyTokenizer(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -262,7 +262,7 @@ func TestTokenizeWrongInput(t *testing.T) {
 	}
 }
 
-// Lines before a wrong one are answered.
+// Lines before a bad one are answered.
 func TestTokenizeKeepsWhatItWrote(t *testing.T) {
 	r := talftest.Run(t, "{\"text\":\"ab\"}\n\n{\"text\":\"ba\"}\n{}\n{\"text\":\"a\"}\n", "tokenize", "--model", tinyTokenizer(t))
 	r.Refuses(t, ExitFailure, "standard input, line 4: no text")
@@ -271,7 +271,7 @@ func TestTokenizeKeepsWhatItWrote(t *testing.T) {
 	}
 }
 
-// The line that is named is the wrong one, however many batches precede it.
+// The named line is the bad one, however many batches precede it.
 func TestTokenizeNumbersLines(t *testing.T) {
 	dir := tinyTokenizer(t)
 	for _, n := range []int{0, 1, 255, 256, 257, 3000} {
@@ -287,7 +287,7 @@ func TestTokenizeNumbersLines(t *testing.T) {
 	}
 }
 
-// Wrong conversations are answers.
+// Bad conversations get an answer, too.
 func TestTokenizeMessagesAnswersEveryLine(t *testing.T) {
 	dir := tinyTokenizer(t)
 	template := filepath.Join(t.TempDir(), "t.jinja")
@@ -346,7 +346,7 @@ func TestTokenizeKeepsOrder(t *testing.T) {
 	}
 }
 
-// A line is answered before the next one is there.
+// A line is answered before the next one arrives.
 func TestTokenizeIsInteractive(t *testing.T) {
 	cmd := talftest.Command(t, "tokenize", "--model", tinyTokenizer(t))
 	in, err := cmd.StdinPipe()
@@ -381,7 +381,7 @@ func TestTokenizeIsInteractive(t *testing.T) {
 	}
 }
 
-// What waits for input can be interrupted.
+// A command that waits for input can be interrupted.
 func TestTokenizeInterrupted(t *testing.T) {
 	talftest.Interrupts(t)
 	cmd := talftest.Command(t, "tokenize", "--model", tinyTokenizer(t))
@@ -415,7 +415,7 @@ func TestTokenizeInterrupted(t *testing.T) {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // the exit code is looked at
+	_ = cmd.Wait() // the exit code is checked
 	if code := cmd.ProcessState.ExitCode(); code != ExitInterrupted {
 		t.Errorf("exit %d, want %d\n%s", code, ExitInterrupted, &errb)
 	}

@@ -47,7 +47,7 @@ type trainOptions struct {
 	printJSON bool
 }
 
-// What --math may be.
+// The values of --math.
 const mathF32, mathBF16 = "f32", "bf16"
 
 // initTarget is --init's word for the target's last layers.
@@ -177,8 +177,8 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.printJSON, "json", false, "print JSON")
 }
 
-// trainOnRanks trains with the ranks that were started together. first says that this
-// process is the first of them, which speaks for all.
+// trainOnRanks trains with the ranks that were started together. first says that this process is
+// the first of them, which prints for all.
 func (a *app) trainOnRanks(ctx context.Context, o *trainOptions) (res train.Result, first bool, err error) {
 	group, err := dist.Open()
 	if err != nil {
@@ -195,7 +195,7 @@ func (a *app) trainOnRanks(ctx context.Context, o *trainOptions) (res train.Resu
 	switch {
 	case errors.Is(err, dist.ErrLost): // closing the group would wait for the lost ranks
 		if slices.Contains(group.Lost(), 0) {
-			cli.Mute(a.err, false) // nobody else is left to speak
+			cli.Mute(a.err, false) // no other process is left to print
 		}
 		return res, first, fmt.Errorf("%w: the run ends here; %s", err, a.resume)
 	case err == nil:

@@ -14,13 +14,13 @@ import (
 	"talf/train/mix"
 )
 
-// headOnly and lmOnly are the flags that are for one --kind alone.
+// headOnly and lmOnly are the flags for only one --kind.
 var (
 	headOnly = []string{"loss", "stage", "features", "layers", "fc-bias", "draft-vocab", "init"}
 	lmOnly   = []string{"window", "template", "answer-field", "export"}
 )
 
-// check refuses flags that make no run, before anything is read.
+// check refuses flags that do not make up a run, before anything is read.
 func (o *trainOptions) check(cmd *cobra.Command) error {
 	if err := cli.Need(cmd, "model", "data", "out"); err != nil {
 		return err
@@ -112,8 +112,8 @@ func (o *trainOptions) checkDevice() error {
 	return nil
 }
 
-// trainConfig returns the configuration of a run on so many ranks, whose steps have the
-// batches of all of them.
+// trainConfig returns the configuration of a run on the given number of ranks, whose steps have
+// the batches of all of them.
 func (o *trainOptions) trainConfig(ranks int) train.Config {
 	c := o.cfg
 	c.Accum *= ranks
@@ -123,9 +123,8 @@ func (o *trainOptions) trainConfig(ranks int) train.Config {
 	return c
 }
 
-// deviceFor returns the device that each of the ranks trains on. Several ranks train on
-// CPUs, which is what auto means to them; any other device is refused before each of them
-// fills it.
+// deviceFor returns the device that each of the ranks trains on. Several ranks train on CPUs,
+// which is what auto selects for them; any other device is refused before each of them fills it.
 func (o *trainOptions) deviceFor(ranks int) (devices.Name, error) {
 	d := o.device
 	switch {

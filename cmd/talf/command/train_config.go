@@ -18,8 +18,7 @@ func trainFile() *cli.FlagFile {
 	}
 }
 
-// printConfig writes all flags as a file that trainFile reads, without those of the other
-// --kind.
+// printConfig writes all flags as a file that trainFile reads, except those of the other --kind.
 func (o *trainOptions) printConfig(w io.Writer, f *pflag.FlagSet) error {
 	other := lmOnly
 	if o.kind == checkpoints.KindLM {

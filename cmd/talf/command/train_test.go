@@ -14,8 +14,8 @@ import (
 	"talf/train/history"
 )
 
-// A configuration file is what the flags are: the printed one of a command line
-// prints itself, and a flag wins over it.
+// A configuration file is equivalent to its flags: the printed file of a command line prints
+// itself, and a flag overrides it.
 func TestAConfigurationFileEqualsItsFlags(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "run.yaml")
@@ -67,8 +67,8 @@ func TestBadConfigurationFilesAreRefusedByLine(t *testing.T) {
 	talftest.Run(t, "", "train", "--config", filepath.Join(t.TempDir(), "none.yaml")).Refuses(t, ExitFailure, "none.yaml")
 }
 
-// A run in stages on two sets, from a configuration file: what is printed, kept,
-// logged and drawn.
+// A run in stages on two sets, from a configuration file: what is printed, kept, logged and
+// drawn.
 func TestTrainingInStagesThroughTheCommandLine(t *testing.T) {
 	w := talftest.NewWorld(t)
 	dir := t.TempDir()

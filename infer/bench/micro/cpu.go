@@ -12,8 +12,8 @@ import (
 	"talf/model"
 )
 
-// CPUKernels measures the products of classes of CPU kernels, with so many threads (0: one
-// for each core).
+// CPUKernels measures the products of classes of CPU kernels, with the given number of threads
+// (0: one per core).
 func CPUKernels(ctx context.Context, classes []kern.Class, threads int, c KernelConfig) ([]KernelRow, error) {
 	var devices []KernelDevice
 	for _, class := range classes {
@@ -58,8 +58,8 @@ func CPUPasses(ctx context.Context, dev *cpu.Device, types []compute.DType, cont
 	return all, nil
 }
 
-// FastClasses names the classes of kernels that this machine has. The portable one takes
-// seconds for a product and is left out if there is another.
+// FastClasses names the classes of kernels that this machine has. The portable one takes seconds
+// per product and is left out if there is another.
 func FastClasses() []string {
 	var names []string
 	for _, k := range kern.Available() {
@@ -73,7 +73,7 @@ func FastClasses() []string {
 	return names
 }
 
-// SizeNames writes sizes as ParseSizes reads them.
+// SizeNames formats sizes as ParseSizes parses them.
 func SizeNames(sizes [][2]int) (names []string) {
 	for _, s := range sizes {
 		names = append(names, fmt.Sprintf("%dx%d", s[0], s[1]))
@@ -81,7 +81,7 @@ func SizeNames(sizes [][2]int) (names []string) {
 	return names
 }
 
-// ParseSizes reads outputs and inputs of weights, such as 512x768.
+// ParseSizes parses outputs and inputs of weights, such as 512x768.
 func ParseSizes(names []string) (sizes [][2]int, err error) {
 	for _, n := range names {
 		out, in, ok := strings.Cut(n, "x")

@@ -10,7 +10,7 @@ import (
 	"talf/internal/version"
 )
 
-// A Report is what was measured of a machine.
+// A Report is the measurements of a machine.
 type Report struct {
 	Machine string       `json:"machine"`
 	Device  string       `json:"device,omitempty"`
@@ -22,7 +22,7 @@ type Report struct {
 	Perplexity []Perplexity `json:"perplexity,omitempty"`
 }
 
-// NewReport returns an empty report of today about this machine.
+// NewReport returns an empty report about this machine, dated today.
 func NewReport() *Report {
 	return &Report{
 		Machine: fmt.Sprintf("%s, %d cores", cmp.Or(topology.Processor(), runtime.GOARCH), runtime.NumCPU()),

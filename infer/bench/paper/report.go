@@ -29,7 +29,7 @@ type Report struct {
 	views       []*View
 }
 
-// Lay lays the exhibits over r, whose Report must be set.
+// Lay lays out the exhibits over r, whose Report must be set.
 func (r *Report) Lay(exhibits []Exhibit, kit *Kit) {
 	for i := range exhibits {
 		r.views = append(r.views, exhibits[i].View(r.Report, kit))
@@ -69,7 +69,7 @@ func (r *Report) Write(w io.Writer, markdown bool) error {
 	return err
 }
 
-// Figures are the exhibits', or else those of everything.
+// Figures returns the exhibits' figures or, if there are no exhibits, those of the whole report.
 func (r *Report) Figures() []plot.Figure {
 	var out []plot.Figure
 	for _, v := range r.views {
@@ -103,7 +103,7 @@ type EvalReport struct {
 	Name   string `json:"name"`
 	Doc    string `json:"doc"`
 	Device string `json:"device"`
-	// Temperature is the one that methods were measured at.
+	// Temperature is the temperature of the measurements.
 	Temperature float64      `json:"temperature"`
 	Bootstrap   Bootstrap    `json:"bootstrap"`
 	Methods     []MethodEval `json:"methods,omitempty"`
@@ -112,7 +112,7 @@ type EvalReport struct {
 	evaluation Evaluation
 }
 
-// NewReport returns the report of e before anything was measured, on a device.
+// NewReport returns the report of e before any measurement, on a device.
 func (e Evaluation) NewReport(device string, b Bootstrap) *EvalReport {
 	return &EvalReport{Name: e.Name, Doc: e.Doc, Device: device, Bootstrap: b, evaluation: e}
 }
@@ -134,7 +134,7 @@ func (r *EvalReport) Run(ctx context.Context, engine *infer.Engine, c bench.Conf
 	return err
 }
 
-// AddRanks evaluates what a head, conditioned on its own ranked tokens, predicted.
+// AddRanks evaluates the predictions of a head conditioned on its own ranked tokens.
 func (r *EvalReport) AddRanks(head string, items [][]Item, texts [][]int32) error {
 	ranks, err := EvalRanks(head, items, texts, r.Bootstrap)
 	r.Ranks = append(r.Ranks, ranks...)

@@ -1,5 +1,5 @@
-// Package rig holds what a comparison runs on: the target, draft models by name, and
-// sets of prompts.
+// Package rig loads what a comparison runs on: the target, draft models by name, and sets of
+// prompts.
 package rig
 
 import (
@@ -21,7 +21,7 @@ import (
 	"talf/model/tokenizer"
 )
 
-// A Rig is what was loaded.
+// A Rig is the loaded models and prompts.
 type Rig struct {
 	Model     *model.Model
 	Tokenizer *tokenizer.Tokenizer
@@ -38,13 +38,13 @@ type Rig struct {
 	closers []func() error
 }
 
-// New returns a rig of a target, its tokenizer and a decoder of them, which stay the
-// caller's to close, after the rig.
+// New returns a rig of a target, its tokenizer and a decoder of them, which the caller closes
+// after the rig.
 func New(m *model.Model, tok *tokenizer.Tokenizer, d *decode.Decoder) *Rig {
 	return &Rig{Model: m, Tokenizer: tok, Engine: d.Engine(), decoder: d}
 }
 
-// Close frees the draft models.
+// Close releases the draft models.
 func (r *Rig) Close() {
 	for _, c := range slices.Backward(r.closers) {
 		_ = c() // read only
@@ -65,7 +65,7 @@ func (r *Rig) AddHead(n Named, force bool) error {
 	return nil
 }
 
-// AddDraft adds a language model that drafts, and takes it over.
+// AddDraft adds a language model as a draft model, and takes ownership of it.
 func (r *Rig) AddDraft(name string, m *model.Model, v *source.Vocab) {
 	r.closers = append(r.closers, m.Close)
 	r.hashes = append(r.hashes, func() (string, error) { return m.Hash(), nil })
@@ -85,8 +85,8 @@ func (r *Rig) Hashes() ([]string, error) {
 	return all, nil
 }
 
-// Settings identifies what all measurements of a log share: the weights, which a
-// directory may replace after more training, how they run, and the rest.
+// Settings identifies what all measurements of a log share: the weights, which more training may
+// replace in their directory, how they run, and the rest.
 func (r *Rig) Settings(rest ...any) (string, error) {
 	hashes, err := r.Hashes()
 	if err != nil {
@@ -97,16 +97,16 @@ func (r *Rig) Settings(rest ...any) (string, error) {
 	return string(b), err
 }
 
-// Limits bound the prompts of a set. 0 is no limit, but for Answer.
+// Limits bound the prompts of a set. 0 means no limit, except for Answer.
 type Limits struct {
 	Prompts int // of a set
 	Tokens  int // of a prompt, counted from its beginning
 	Answer  int // tokens that the model needs room for
 }
 
-// AddSet adds a set of prompts, of which only the first turn is answered. Prompts that
-// leave the model no room for an answer lose their beginnings, because the question is
-// at the end. It returns how many did, and the tokens left.
+// AddSet adds a set of prompts, of which only the first turn is answered. Prompts that leave the
+// model no room for an answer lose their beginnings, because the question is at the end. It
+// returns the number of such prompts, and the room for tokens.
 func (r *Rig) AddSet(ctx context.Context, name string, in *prompts.Set, l Limits) (cut, room int, err error) {
 	set := bench.Set{Name: name}
 	room = r.Model.Spec().MaxPos - l.Answer
@@ -147,8 +147,8 @@ func (r *Rig) firstTurn(ctx context.Context, in *prompts.Set, p *prompts.Prompt)
 	return r.decoder.Tokens(prompt)
 }
 
-// ByRank conditions each head on its own ranked tokens, up to ranks, and calls f with its
-// items. told hears how many texts were cut to the positions that all models have.
+// ByRank conditions each head on its own ranked tokens, up to ranks, and calls f with its items.
+// told is called with the number of texts cut to the positions that all models have.
 func (r *Rig) ByRank(ctx context.Context, ranks int, told func(cut int), f func(head string, items [][]paper.Item, texts [][]int32) error) error {
 	texts, cut := paper.Fit(r.texts, r.Model, r.heads)
 	if cut > 0 {
@@ -169,8 +169,8 @@ func (r *Rig) ByRank(ctx context.Context, ranks int, told func(cut int), f func(
 // A Named path is NAME=PATH on a command line.
 type Named struct{ Name, Path string }
 
-// ParseNames reads the values of a flag, PATH or NAME=PATH, whose names must differ. A
-// path alone is named after its last element. what is PATH's word in errors.
+// ParseNames parses the values of a flag, PATH or NAME=PATH, whose names must differ. A path
+// alone is named after its last element. what is the word for PATH in errors.
 func ParseNames(flag, what string, values []string) ([]Named, error) {
 	var all []Named
 	for _, f := range values {

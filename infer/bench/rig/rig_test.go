@@ -18,7 +18,7 @@ import (
 	"talf/model"
 )
 
-// open returns a rig of a random model, whose directory it returns too.
+// open returns a rig of a random model, and the model's directory.
 func open(t *testing.T) (*rig.Rig, string) {
 	t.Helper()
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
@@ -46,8 +46,8 @@ func open(t *testing.T) (*rig.Rig, string) {
 	return r, dir
 }
 
-// A prompt that is kept to its beginning has its first tokens; one that leaves no room for
-// an answer has its last ones.
+// A prompt that is limited at its beginning keeps its first tokens; one that leaves no room for
+// an answer keeps its last ones.
 func TestPromptsAreCutAtEitherEnd(t *testing.T) {
 	r, _ := open(t)
 	file := talftest.Write(t, filepath.Join(t.TempDir(), "in.jsonl"), `{"text":"Once upon a time there was"}`+"\n"+`{"text":"Tom"}`+"\n"+`{"text":"a"}`)
@@ -92,7 +92,7 @@ func TestPromptsAreCutAtEitherEnd(t *testing.T) {
 	}
 }
 
-// The settings of a log change with the weights and with what else decides.
+// The settings of a log change with the weights and everything else that decides results.
 func TestSettingsNameWeightsInOrder(t *testing.T) {
 	r, dir := open(t)
 	bare, err := r.Settings(3, "x")
