@@ -226,6 +226,16 @@ func TestTheBestCheckpointIsKept(t *testing.T) {
 	if err != nil || len(kept) != 2 {
 		t.Errorf("kept %v, %v", kept, err)
 	}
+	// A crash between the checkpoint and the file that names it: resuming names it.
+	if err := os.Remove(filepath.Join(out, checkpoints.BestFile)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := checkpoints.Find(filepath.Join(out, "best")); err != nil || again != dir {
+		t.Errorf("after resuming the best is %q, %v, want %q", again, err, dir)
+	}
 }
 
 // A stage stops after the given number of evaluations without a better one, and the next
