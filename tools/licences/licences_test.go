@@ -81,6 +81,19 @@ func TestReadAcceptsAndRefuses(t *testing.T) {
 	}
 }
 
+// A text that is not the one chosen is neither listed nor passed on.
+func TestAChoiceIsMade(t *testing.T) {
+	m := module{Path: "github.com/golang/freetype"}
+	for _, f := range []file{{"licenses/gpl.txt", gpl}, {"LICENSE", "Use of the software is subject to one of two licences."}} {
+		if err := m.add(f.name, f.text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if strings.Join(m.licences, ",") != "FTL" || len(m.files) != 1 || m.files[0].name != "LICENSE" {
+		t.Errorf("licences %v, files %v", m.licences, m.files)
+	}
+}
+
 func TestNoticeHoldsEveryTextOnce(t *testing.T) {
 	a := module{Path: "example.org/a", Version: "v1", licences: []string{"MIT"}, files: []file{{"LICENSE", "text one"}}}
 	b := module{Path: "example.org/b", Version: "v2", licences: []string{"MIT"}, files: []file{{"LICENSE", "text one"}, {"NOTICE", "text two"}}}

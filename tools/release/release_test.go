@@ -241,4 +241,14 @@ func TestOnlyAnEarlierReleaseIsRemoved(t *testing.T) {
 	if entries, err := os.ReadDir(out); err != nil || len(entries) != 2 {
 		t.Errorf("%v, %v, want both files as they were", entries, err)
 	}
+	source := filepath.Join(t.TempDir(), "home")
+	if err := os.MkdirAll(filepath.Join(source, "talf_source"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := vacate(source); err == nil || !strings.Contains(err.Error(), "talf_source") {
+		t.Errorf("a directory: error %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(source, "talf_source")); err != nil {
+		t.Error(err)
+	}
 }
