@@ -9,8 +9,9 @@ import (
 	"talf/model/sample"
 )
 
-// CountPaths decodes n tokens with d and returns what is counted of its labels.
-func CountPaths(t *testing.T, target infer.Target, d infer.Drafter, prompt []int32, n int) *Paths {
+// CountPaths decodes up to n tokens with d, or up to one of eos, and returns what is counted
+// of its labels.
+func CountPaths(t *testing.T, target infer.Target, d infer.Drafter, prompt []int32, n int, eos ...int32) *Paths {
 	t.Helper()
 	w := watch(new(verify.Greedy), d)
 	proc, err := infer.NewSampling(sample.Greedy())
@@ -19,7 +20,7 @@ func CountPaths(t *testing.T, target infer.Target, d infer.Drafter, prompt []int
 	}
 	e := &infer.Engine{Target: target, Config: infer.Default()}
 	_, err = e.Generate(t.Context(), infer.Request{
-		Prompt: prompt, MaxTokens: n, NoEOS: true, Drafter: d, Verifier: w, Processor: proc, Emit: w.emit,
+		Prompt: prompt, MaxTokens: n, NoEOS: len(eos) == 0, EOS: eos, Drafter: d, Verifier: w, Processor: proc, Emit: w.emit,
 	})
 	if err != nil {
 		t.Fatal(err)

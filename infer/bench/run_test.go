@@ -237,6 +237,20 @@ func TestLabelledNodesAreCounted(t *testing.T) {
 	}
 }
 
+// The children of the token that ends an answer are drafted, but never reached.
+func TestLabelsPastTheEndAreNotReached(t *testing.T) {
+	_, target := benchtest.Engine()
+	target.Fail = nil
+	prompt := benchtest.Prompts(1, 20)[0].Tokens
+	row := make([]float32, target.Table.Vocab)
+	target.Table.Logits(row, prompt)
+	p := bench.CountPaths(t, target, &labelled{target: target}, prompt, 9, drafttest.Plain{}.Argmax(row, nil))
+	got, want := [][]int{p.Drafted, p.Reached, p.Kept}, [][]int{{2, 2}, {1, 1}, {1, 0}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("drafted, reached and kept: %v, want %v", got, want)
+	}
+}
+
 func TestMethodsAreCombinedWithWhatSuitsThem(t *testing.T) {
 	sources := []bench.Source{{Name: "a"}, {Name: "b"}}
 	for _, c := range []struct {
