@@ -15,12 +15,16 @@ func Plain(err error) error {
 		return err
 	}
 	want := "an object"
-	switch wrong.Type.Kind() {
-	case reflect.Int, reflect.Int32:
+	switch k := wrong.Type.Kind(); {
+	case k >= reflect.Int && k <= reflect.Uint64:
 		want = "a whole number of " + strconv.Itoa(wrong.Type.Bits()) + " bits"
-	case reflect.Slice:
+	case k == reflect.Float32 || k == reflect.Float64:
+		want = "a number"
+	case k == reflect.Bool:
+		want = "true or false"
+	case k == reflect.Slice || k == reflect.Array:
 		want = "a list"
-	case reflect.String:
+	case k == reflect.String:
 		want = "a text"
 	}
 	if wrong.Field == "" {
