@@ -16,9 +16,9 @@ import (
 
 var errGone = errors.New("nobody waits for it")
 
-// Requests come and go at any round, any set of them makes a round, and some rounds are
-// cut short: every sequence says what plain decoding of its prompt says, up to where it
-// was cancelled, and nothing is left of those that were closed.
+// Requests come and go at any round, any set of them makes up a round, and some rounds are
+// interrupted: every sequence emits what plain decoding of its prompt emits, up to where it was
+// cancelled, and nothing remains of those that were closed.
 func TestCancelledSequencesLeaveTheOthersAsTheyWere(t *testing.T) {
 	trials := 24
 	if testing.Short() {

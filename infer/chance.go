@@ -13,8 +13,8 @@ const (
 	domainDraft  = 0x165667b19e3779f9
 )
 
-// uniform maps (seed, domain, a, b) to [0,1): a step of SplitMix64 over each
-// word in turn, top 53 bits.
+// uniform maps (seed, domain, a, b) to [0,1): one step of SplitMix64 per word in turn, top 53
+// bits.
 func uniform(seed, domain, a, b uint64) float64 {
 	h := mix(seed ^ domain)
 	h = mix(h + a)
@@ -24,15 +24,15 @@ func uniform(seed, domain, a, b uint64) float64 {
 
 func mix(z uint64) uint64 { return splitmix.Mix(z + splitmix.Gamma) }
 
-// invert returns the token at quantile u of d, going up the ids. A token without
-// mass is never returned. It finds the run of tokens first that holds the quantile.
+// invert returns the token at quantile u of d, by ascending id. A token without mass is never
+// returned. It first finds the run of tokens that contains the quantile.
 func invert(d Dist, u float64) int32 {
 	var sum float64
 	for at := 0; at < len(d); at += sample.Bin {
 		sum += sample.Sum(d[at:min(at+sample.Bin, len(d))])
 	}
 	u *= sum
-	first, left := 0, u // of the run: the last one that has mass, should none hold u
+	first, left := 0, u // of the run: the last one with mass, if none contains u
 	for at := 0; at < len(d); at += sample.Bin {
 		if s := sample.Sum(d[at:min(at+sample.Bin, len(d))]); s > 0 {
 			if first, left = at, u; u < s {
@@ -53,9 +53,8 @@ func invert(d Dist, u float64) int32 {
 	return last
 }
 
-// A keyed chance is a verifier's. Draw depends on (seed, position) alone, so
-// that plain decoding and every draft tree draw the same number for the same
-// position; Accept counts within a round.
+// A keyed chance is a verifier's. Draw depends only on (seed, position), so that plain decoding
+// and every draft tree draw the same number for the same position; Accept counts within a round.
 type keyed struct {
 	seed  uint64
 	pos   int

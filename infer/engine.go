@@ -127,8 +127,8 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 // errClosed is the Err of a sequence that was closed before its end.
 var errClosed = errors.New("infer: the sequence was closed before its end")
 
-// Close gives back what s holds in the target and its source, and cancels s if it has
-// not ended. A second call does nothing. Close may be called when Cancel may.
+// Close releases what s holds in the target and its source, and cancels s if it has not ended. A
+// second call does nothing. Close may be called whenever Cancel may.
 func (e *Engine) Close(s *Sequence) {
 	if s.closed {
 		return
@@ -166,12 +166,11 @@ func (e *Engine) asksOf(src Source) *sourceAsks {
 	return &e.sources[len(e.sources)-1]
 }
 
-// Step runs one round of every sequence that is not done: a chunk of its prompt, or a
-// draft, one target pass and a verdict. An error means that a pass failed or was
-// cancelled. Then the sequences are as before the call, and Step may be called again
-// with any of them. What goes wrong in a single sequence ends that one,
-// with its Err. The set of sequences may change from call to call: none depends on
-// which others are in it.
+// Step runs one round of every sequence that is not done: a chunk of its prompt, or a draft, one
+// target pass and a verdict. An error means that a pass failed or was cancelled. Then the
+// sequences are as before the call, and Step may be called again with any of them. A failure in
+// a single sequence ends only that one, with its Err. The set of sequences may change from call
+// to call: none depends on which others are in it.
 func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	begin := e.now()
 	drafting, err := e.draftAll(ctx, seqs)
@@ -301,9 +300,9 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence) (time.Duration,
 	return spent, nil
 }
 
-// Generate decodes one request to its end. After an error the sequence holds what was
-// decoded until then. Emit may not have seen the tokens of a round that failed after its
-// verdict. Its reason is Cancelled if ctx ended, else Failed.
+// Generate decodes one request until it ends. After an error the sequence has the tokens decoded
+// so far. Emit may not have seen the tokens of a round that failed after its verdict. The
+// sequence's reason is Cancelled if ctx ended, otherwise Failed.
 func (e *Engine) Generate(ctx context.Context, req Request) (*Sequence, error) {
 	s, err := e.Open(req)
 	if err != nil {

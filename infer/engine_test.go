@@ -127,10 +127,9 @@ func (r *recorder) Commit(id infer.SeqID, path []int) error {
 	return r.Target.Commit(id, path)
 }
 
-// Every draft tree must leave the output as it is, to the byte, and the logits of
-// kept nodes as they are, to the bit: over random prompts, budgets, prompt chunks
-// and thread counts, greedy and sampled, with an oracle whose planted errors make
-// every depth accepted and rejected.
+// Every draft tree must leave the output unchanged, to the byte, and the logits of kept nodes,
+// to the bit: over random prompts, budgets, prompt chunks and thread counts, greedy and sampled,
+// with an oracle whose planted errors make every depth both accepted and rejected.
 func TestOutputEqualsPlainDecodingWithAnOracle(t *testing.T) {
 	trials := 1200
 	if testing.Short() {
@@ -222,8 +221,8 @@ func (p *shortsighted) Dist(dst infer.Dist, logits []float32, context []int32) {
 	p.Processor.Dist(dst, logits, context[:min(p.committed, len(context))])
 }
 
-// Penalties see the path to a node as plain decoding would have written it; a
-// context without it is noticed.
+// Penalties see the path to a node as plain decoding would have written it; a context without it
+// is noticed.
 func TestPenaltiesSeeTheNodesOwnPath(t *testing.T) {
 	params := sample.Default()
 	params.RepetitionPenalty = 3
@@ -274,8 +273,8 @@ func TestPenaltiesSeeTheNodesOwnPath(t *testing.T) {
 	}
 }
 
-// The tree searches with a real head, whose f̂ and KV rows go through every kind
-// of rollback; the head is untrained, so most drafts are rejected.
+// The tree searches with a real head, whose f̂ and KV rows go through every kind of rollback;
+// the head is untrained, so most drafts are rejected.
 func TestHeadDraftsLeaveTheOutputAsItIs(t *testing.T) {
 	trials := 60
 	if testing.Short() {
@@ -325,7 +324,7 @@ func TestHeadDraftsLeaveTheOutputAsItIs(t *testing.T) {
 				seqs = append(seqs, s)
 			}
 			for {
-				// A cancelled context must leave everything as it was.
+				// A cancelled context must leave everything unchanged.
 				if rng.IntN(4) == 0 {
 					ctx, cancel := context.WithCancel(t.Context())
 					cancel()
@@ -396,7 +395,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// A limit that no sequence can reach is none.
+// A limit that no sequence can reach has no effect.
 func TestAnOutputMayBeAsLongAsTheContext(t *testing.T) {
 	req := plainRequest(t, 1, 2)
 	req.MaxTokens = math.MaxInt
@@ -409,7 +408,7 @@ func TestAnOutputMayBeAsLongAsTheContext(t *testing.T) {
 	}
 }
 
-// A drafter that breaks its contract ends its own sequence, with what it did.
+// A drafter that breaks its contract ends its own sequence, with an error that says how.
 func TestABadTreeEndsItsSequenceAlone(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -517,7 +516,7 @@ func TestStopStringsEndTheTextBeforeThem(t *testing.T) {
 		if !slices.Equal(tokens, s.Tokens()) {
 			t.Fatalf("seed %d: emitted %v, the output is %v", seed, tokens, s.Tokens())
 		}
-		// A stop string in the middle of an accepted path ends the output as soon.
+		// A stop string in the middle of an accepted path ends the output at once.
 		streamed.Reset()
 		tokens = nil
 		req.Drafter = &drafttest.Oracle{
@@ -542,8 +541,8 @@ func TestStopStringsEndTheTextBeforeThem(t *testing.T) {
 	}
 }
 
-// A stop string counts as soon as it is there, though its last token also begins
-// a character that is not complete, and though no other token follows.
+// A stop string counts as soon as it is complete, even if its last token also begins an
+// incomplete character, and even if no other token follows.
 func TestAStopStringBeforeAnUnfinishedCharacterEndsTheText(t *testing.T) {
 	e := tableEngine(3)
 	for _, most := range []int{1, 5} {
@@ -560,7 +559,7 @@ func TestAStopStringBeforeAnUnfinishedCharacterEndsTheText(t *testing.T) {
 	}
 }
 
-// What was held back counts when the output ends, stop strings included.
+// Text that was held back counts when the output ends, including stop strings.
 func TestTextHeldBackIsEmittedAtTheEnd(t *testing.T) {
 	e := tableEngine(3)
 	for stop, want := range map[string]string{"": "\ufffd", "\ufffd": ""} {
@@ -584,7 +583,7 @@ func TestTextHeldBackIsEmittedAtTheEnd(t *testing.T) {
 	}
 }
 
-// The engine's default bounds no tree that a method accepts.
+// The engine's default limits no tree that a method accepts.
 func TestTheDefaultLeavesLargeTreesWhole(t *testing.T) {
 	target := &drafttest.Target{Table: drafttest.Table{Seed: 4, Vocab: 50, Order: 2, Sharp: 1}, MaxLen: 100}
 	e := &infer.Engine{Target: target, Config: infer.Default()}
@@ -653,9 +652,9 @@ func TestGenerateReturnsWhatItHasWhenCancelled(t *testing.T) {
 	}
 }
 
-// A round with a draft from a real head must not allocate once buffers have
-// their size. Passes cost what the clock says, so that drafters that go by costs do
-// the same in every run.
+// A round with a draft from a real head must not allocate once buffers have reached their size.
+// Passes cost what the clock says, so that drafters that adapt to costs do the same in every
+// run.
 func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 	n := newNets(t, 1, 1)
 	for _, c := range []struct {
@@ -783,8 +782,7 @@ func TestSampledTokensFollowTheTarget(t *testing.T) {
 	}
 }
 
-// One drafted token is worth a pass: where two are left, and where a tree may have two
-// nodes.
+// One drafted token is worth a pass, if two tokens are left and a tree may have two nodes.
 func TestTheLastTwoTokensAreDrafted(t *testing.T) {
 	e := tableEngine(9)
 	free, err := e.Generate(t.Context(), plainRequest(t, 1, 2))

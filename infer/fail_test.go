@@ -10,7 +10,7 @@ import (
 	"talf/infer/draft/drafttest"
 )
 
-// A faulty drafter is one of nothing until its turn comes.
+// A faulty drafter drafts nothing until its turn comes.
 type faulty struct {
 	grow    func(p *infer.Proposal, rows []infer.Row) ([]int, error) // nil: it drafts nothing
 	observe func(p infer.Proposal) error
@@ -34,7 +34,7 @@ func (d faulty) Observe(p infer.Proposal, _ infer.Verdict, _ infer.Scores) error
 	return d.observe(p)
 }
 
-// A deaf source refuses what was kept of one sequence, the first that it opened.
+// A deaf source refuses the commit of one sequence, the first that it opened.
 type deaf struct {
 	drafttest.Source
 	first infer.SeqID
@@ -64,8 +64,8 @@ func (mute) Verify(infer.Proposal, infer.Scores, infer.Chance) (infer.Verdict, e
 
 var errPlanted = errors.New("planted")
 
-// Whatever fails in one sequence, in its prompt or behind it, ends that one, with an
-// error that says what was done, and leaves the others of its batch as they are.
+// A failure in one sequence, in its prompt or after it, ends that one, with an error that names
+// the operation, and leaves the others of its batch unchanged.
 func TestWhatFailsInOneSequenceEndsItAlone(t *testing.T) {
 	at := func(pos int) func(infer.Proposal) error {
 		return func(p infer.Proposal) error {
@@ -75,7 +75,7 @@ func TestWhatFailsInOneSequenceEndsItAlone(t *testing.T) {
 			return nil
 		}
 	}
-	// asking adds two nodes to the root and asks for these.
+	// asking adds two nodes to the root and asks for the given ones.
 	asking := func(ask ...int) faulty {
 		return faulty{grow: func(p *infer.Proposal, rows []infer.Row) ([]int, error) {
 			if p.Width = 1; rows == nil {

@@ -24,8 +24,8 @@ import (
 // A SeqID names a sequence to targets and sources. The engine assigns it.
 type SeqID uint64
 
-// A Dist is a probability distribution over the vocabulary: [vocab], sums to 1
-// within rounding, after temperature and truncation. It belongs to whoever made it.
+// A Dist is a probability distribution over the vocabulary: [vocab], sums to 1 within rounding,
+// after temperature and truncation. It belongs to its creator.
 type Dist []float64
 
 // A Candidate is a token with its log-softmax value at temperature 1.
@@ -47,16 +47,15 @@ type Rows interface {
 	// TopK appends node n's k most likely next tokens, best first, ties to the
 	// lower id.
 	TopK(dst []Candidate, n, k int) []Candidate
-	// Rank appends the tokens of TopK to dst, without their probabilities, which
-	// are most of TopK's cost.
+	// Rank appends the tokens of TopK to dst, without their probabilities, which make up most of
+	// TopK's cost.
 	Rank(dst []int32, n, k int) []int32
 	// Hidden is a handle to node n's last hidden state, with those of earlier layers
 	// that the target's model taps; zero if the target has none.
 	Hidden(n int) model.Feature
 }
 
-// Tokens appends the tokens of candidates to dst: Rank for rows that know no
-// cheaper way.
+// Tokens appends the tokens of candidates to dst: Rank for rows that have no cheaper way.
 func Tokens(dst []int32, candidates []Candidate) []int32 {
 	for _, c := range candidates {
 		dst = append(dst, c.Token)
@@ -64,13 +63,13 @@ func Tokens(dst []int32, candidates []Candidate) []int32 {
 	return dst
 }
 
-// Scores are the rows of one scored tree as a request sees them, computed when
-// asked. They are valid until the round ends.
+// Scores are the rows of one scored tree as a request sees them, computed on demand. They are
+// valid until the round ends.
 type Scores interface {
 	// Argmax is the most likely token after n, the request's penalties applied
 	// with the path to n as context; ties go to the lower id.
 	Argmax(n int) int32
-	// Dist is what the token after n is drawn from: penalties, temperature and
+	// Dist is the distribution that the token after n is drawn from: penalties, temperature and
 	// truncation applied, with the path to n as context.
 	Dist(n int) Dist
 	// TopK returns raw candidates, for drafters that learn from the target's rows:
@@ -83,7 +82,7 @@ type Scores interface {
 	Hidden(n int) model.Feature
 }
 
-// A Shape is what the engine must know about a target.
+// A Shape is what the engine needs to know about a target.
 type Shape struct {
 	Vocab  int
 	MaxLen int     // positions; no sequence grows longer
@@ -193,19 +192,18 @@ func (p *Proposal) LiveNodes() int {
 // the engine batches what all sequences ask. Implementations live in infer/draft
 // and must pass drafttest.Run.
 type Drafter interface {
-	// Start begins a sequence. What was learned from earlier ones may be kept: the
-	// output does not depend on it.
+	// Start begins a sequence. A drafter may keep what it learned from earlier ones: the output
+	// does not depend on it.
 	Start(prompt []int32) error
-	// Grow is first called with nil rows, which begins a round even if the last
-	// one was cut short, and then with the rows of the nodes it asked for, until
-	// it asks for none. It draws only from c.
+	// Grow is first called with nil rows, which begins a round even if the last one was
+	// interrupted, and then with the rows of the nodes it asked for, until it asks for none. It
+	// draws only from c.
 	Grow(p *Proposal, rows []Row, c Chance) (ask []int, err error)
-	// Observe reports what was kept of a scored tree: rounds, and the chunks of
-	// the prompt as chains. Scores of a prompt chunk can be read only if the
-	// drafter harvests.
+	// Observe reports the verdict on a scored tree: of rounds, and of the chunks of the prompt
+	// as chains. Scores of a prompt chunk can be read only if the drafter harvests.
 	Observe(p Proposal, v Verdict, s Scores) error
-	// Traits says what else the drafter does, the same whenever it is asked. The engine
-	// asks once for every sequence, before Start.
+	// Traits says what else the drafter does; it always returns the same. The engine calls it
+	// once for every sequence, before Start.
 	Traits() Traits
 }
 
@@ -214,16 +212,16 @@ type Drafter interface {
 type Traits struct {
 	// Harvest: it reads the target's rows of the prompt.
 	Harvest bool
-	// Keeps: it harvests, and may go on with what earlier sequences taught, so that
-	// the rows of a prefix that the target kept of one of them need not come again.
+	// Keeps: it harvests, and may reuse what earlier sequences taught, so that the rows of a
+	// prefix that the target kept from one of them are not needed again.
 	Keeps bool
-	// Took is told what rounds cost, after the Observe of every round, including
-	// those in which the drafter was not asked; the output must not depend on it.
+	// Took is called with the cost of a round, after the Observe of every round, including those
+	// in which the drafter was not asked; the output must not depend on it.
 	Took func(Timing)
-	// Origins name what nodes are drafted from, for benchmarks that count what each
-	// contributes: a chain from the context is "spine", and what a table of
-	// transitions adds "branch". Origin is the index of the name of node n, which is
-	// not the root, in the tree that was proposed last; it is asked before Observe.
+	// Origins name what nodes are drafted from, for benchmarks that count what each contributes:
+	// a chain from the context is "spine", and the nodes that a table of transitions adds are
+	// "branch". Origin is the index of the name of node n, which is not the root, in the tree
+	// that was proposed last; it is called before Observe.
 	Origins []string
 	Origin  func(n int) int
 }
@@ -254,16 +252,16 @@ type Ask struct {
 // A Source is a draft model with its own KV store: an EAGLE-style head or a
 // small language model. Accepted entries are reused, the others rolled back.
 type Source interface {
-	// Match and Open are as in Target. If a source holds less than the target, the
-	// target computes the difference again.
+	// Match and Open are as in Target. If a source keeps less than the target, the target
+	// computes the difference again.
 	Match(prompt []int32) int
 	Open(id SeqID, prompt []int32, keep int) error
 	// Rows answers all asks in one pass, in order: the rows of asks[0]'s nodes,
 	// then those of asks[1]'s. Committed tokens that have not run yet join the
 	// pass, so there may be work even without asks.
 	Rows(ctx context.Context, asks []Ask) ([]Row, error)
-	// Commit takes what was kept of a scored tree, with the target's hidden
-	// states, before the target's next pass.
+	// Commit takes the verdict on a scored tree, with the target's hidden states, before the
+	// target's next pass.
 	Commit(id SeqID, p Proposal, v Verdict, s Scores) error
 	Close(id SeqID)
 }
@@ -288,9 +286,9 @@ type Round struct {
 // sequence at a time.
 type Verifier interface {
 	Verify(p Proposal, s Scores, c Chance) (Verdict, error)
-	// Fits says why the output would not follow the target if children were chosen
-	// by d; chain: no node has two. Nil means that it would. The engine ends a
-	// sequence whose proposals do not fit.
+	// Fits says why the output would not follow the target if children were chosen by d; chain
+	// says that no node has two. nil means that it would. The engine ends a sequence whose
+	// proposals do not fit.
 	Fits(d Draw, chain bool) error
 }
 
@@ -311,7 +309,7 @@ type Processor interface {
 	Argmax(logits []float32, context []int32) int32
 	// Dist may overwrite logits and fills dst [vocab].
 	Dist(dst Dist, logits []float32, context []int32)
-	// Plain says that Argmax is that of the raw logits whatever the context, so that
-	// they need not be read.
+	// Plain says that Argmax is that of the raw logits whatever the context, so that the logits
+	// need not be read.
 	Plain() bool
 }

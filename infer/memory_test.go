@@ -19,7 +19,7 @@ import (
 
 var errMemory = errors.New("no memory")
 
-// A scarce device refuses memory about every third time that it is asked for some.
+// A scarce device refuses about every third request for memory.
 type scarce struct {
 	compute.Device
 	rng     *rand.Rand // nil: never
@@ -35,8 +35,8 @@ func (d *scarce) refuse() bool {
 }
 
 func (d *scarce) Alloc(t compute.DType, shape ...int) (compute.Buffer, error) {
-	// Not what the likely tokens of a pass are written to: it is as little as a pass
-	// that ran has left, and is asked for without a way to fail.
+	// Not the memory for the likely tokens of a pass: it is no more than a previous pass has
+	// left, and cannot fail to be allocated.
 	if len(shape) > 1 && shape[1] == modeltest.Default().Hidden && d.refuse() {
 		return nil, errMemory
 	}
@@ -72,8 +72,8 @@ func (q scarceQueue) MoveKV(kv compute.KV, dst, src []int32) {
 	q.Queue.MoveKV(kv.(*scarceKV).KV, dst, src)
 }
 
-// A round for which the device has no memory, whichever part asks for it, is begun
-// again when there is some, and nothing of it is lost or stays behind.
+// If the device has no memory for a round, whichever part needs it, the round is started again
+// when there is some, and nothing is lost or left over.
 func TestRoundsWithoutMemoryAreBegunAgain(t *testing.T) {
 	inner, err := cpu.New(cpu.Default())
 	if err != nil {
@@ -144,7 +144,8 @@ func TestRoundsWithoutMemoryAreBegunAgain(t *testing.T) {
 		for i, s := range got {
 			w := want[i]
 			if s.Err() != nil {
-				// The store of its own features found none: that ends it alone.
+				// There was no memory for the store of its own features: only this sequence
+				// ends.
 				if !errors.Is(s.Err(), errMemory) || !slices.Equal(s.Tokens(), w.Tokens()[:len(s.Tokens())]) {
 					t.Errorf("trial %d, sequence %d: %v, error %v; with memory %v", trial, i, s.Tokens(), s.Err(), w.Tokens())
 				}

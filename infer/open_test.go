@@ -32,8 +32,8 @@ func (r *reader) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) erro
 	return nil
 }
 
-// A drafter that reads the rows of the prompt gets all of them, whatever prefix of it is
-// kept, unless it can do without those of the prefix.
+// A drafter that reads the rows of the prompt gets all of them, whichever prefix of it is kept,
+// unless it can do without those of the prefix.
 func TestHarvestersReadThePromptAgain(t *testing.T) {
 	n := newNets(t, 1, 2)
 	for _, keeps := range []bool{false, true} {
@@ -115,7 +115,7 @@ func TestWhatCannotBeOpenedLeavesNothingOpen(t *testing.T) {
 	}
 }
 
-// Why Generate stopped can be told: its caller gave up, or a pass failed.
+// The reason why Generate stopped is known: its caller gave up, or a pass failed.
 func TestGenerateSaysWhyItStopped(t *testing.T) {
 	e := tableEngine(9)
 	passes := 0
@@ -147,8 +147,8 @@ func TestATreeThatDoesNotFitItsVerifierEndsTheSequence(t *testing.T) {
 	}
 }
 
-// A gazer notes what it is told of rounds, and drafts what the target will say next to
-// what it will not.
+// A gazer records what it learns about rounds, and drafts the target's next token next to a
+// wrong one.
 type gazer struct {
 	right []int32
 	kept  int // tokens after the prompt
@@ -178,8 +178,8 @@ func (g *gazer) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error
 	return nil
 }
 
-// Reading any row of a round, and what others do with the tokens that they are handed,
-// leaves the output as it is; nothing past the end of the output is kept anywhere.
+// Reading any row of a round, and changing the tokens that are handed out, leaves the output
+// unchanged; nothing past the end of the output is kept anywhere.
 func TestWhoReadsARoundDoesNotChangeIt(t *testing.T) {
 	want, err := tableEngine(9).Generate(t.Context(), plainRequest(t, 1, 2))
 	if err != nil {
@@ -236,7 +236,7 @@ func TestWhoReadsARoundDoesNotChangeIt(t *testing.T) {
 	}
 }
 
-// A drafter that is no longer the sequence's hears nothing more of it.
+// A drafter that no longer belongs to the sequence is not called any more.
 func TestADrafterIsLeftAloneAfterClose(t *testing.T) {
 	e := tableEngine(9)
 	var seq *infer.Sequence

@@ -116,9 +116,9 @@ func (d *toy) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
 	return nil
 }
 
-// The engine emits the same tokens in the same number of passes as the plain
-// algorithm: on tables, and on small random models, whose logits the plain one
-// computes anew for every node.
+// The engine emits the same tokens in the same number of passes as the plain algorithm: on
+// tables, and on small random models, whose logits the plain one computes from scratch for every
+// node.
 func TestTheEngineDoesWhatThePlainAlgorithmDoes(t *testing.T) {
 	const maxTokens = 48
 	saved := 0

@@ -30,9 +30,8 @@ func (c *late) Err() error {
 	return nil
 }
 
-// Rounds that are cut short anywhere and begun again must be the rounds that
-// nothing disturbed: not only in their output, which the verifier guards, but in
-// what was drafted and accepted.
+// Rounds that are interrupted anywhere and started again must equal undisturbed rounds: not only
+// in their output, which the verifier guards, but in what was drafted and accepted.
 func TestRoundsCutShortAreBegunAgain(t *testing.T) {
 	trials := 30
 	if testing.Short() {
@@ -113,7 +112,7 @@ func TestRoundsCutShortAreBegunAgain(t *testing.T) {
 	}
 }
 
-// What lies behind the end of the output counts nowhere, though a path through it
+// Nothing after the end of the output counts anywhere, though a path through it
 // was accepted: not in τ, not in the histogram, not by depth or rank.
 func TestNothingAfterTheEndIsCounted(t *testing.T) {
 	for seed := uint64(0); ; seed++ {
@@ -148,7 +147,7 @@ func TestNothingAfterTheEndIsCounted(t *testing.T) {
 			t.Errorf("statistics (-want +got):\n%s", d)
 		}
 		if careless != 7 {
-			t.Errorf("%d tokens were accepted, want 4 behind the end", careless)
+			t.Errorf("%d tokens were accepted, want 4 after the end", careless)
 		}
 		return
 	}
@@ -180,7 +179,7 @@ func (jump) Verify(p infer.Proposal, _ infer.Scores, _ infer.Chance) (infer.Verd
 	return infer.Verdict{Path: []int{0, 2}, Next: 1}, nil
 }
 
-// A verdict that is no path ends its sequence, and nothing of it stays behind.
+// A verdict that is not a path ends its sequence, and nothing of it remains.
 func TestAWrongVerdictEndsItsSequenceAndLeavesNothing(t *testing.T) {
 	for _, keep := range []int{0, 2} {
 		n := newNets(t, 1, 1)

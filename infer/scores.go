@@ -5,8 +5,8 @@ import (
 	"talf/tree"
 )
 
-// scores implements Scores for one sequence. Distributions are made once per
-// node and kept until the round ends: a verifier may hold several rows.
+// scores implements Scores for one sequence. Distributions are computed once per node and kept
+// until the round ends: a verifier may hold several rows.
 type scores struct {
 	rows   Rows
 	tree   *tree.Tree

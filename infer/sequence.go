@@ -47,8 +47,8 @@ type kind struct {
 	known bool // false in the zero value, which is no kind
 }
 
-// Tokens returns the output so far. The slice belongs to the sequence; what it holds does
-// not change in later rounds.
+// Tokens returns the output so far. The slice belongs to the sequence; its contents do not
+// change in later rounds.
 func (s *Sequence) Tokens() []int32 { return slices.Clip(s.tokens[s.prompt:]) }
 
 // Text returns the text of the output without the stop string. It is empty without
@@ -61,11 +61,11 @@ func (s *Sequence) Done() (Reason, bool) { return s.reason, s.reason != "" }
 // Err returns what made the sequence fail, or why it was cancelled.
 func (s *Sequence) Err() error { return s.err }
 
-// Cancel ends the sequence for the given reason: it takes no part in later rounds. The
-// other sequences of a batch go on as if it had never been there, and what it holds in
-// the target and its source stays until it is closed. A sequence that has ended stays
-// as it is. Like all of the engine, Cancel is for the goroutine that calls Step: between
-// two calls, or from the Emit or Trace of any sequence.
+// Cancel ends the sequence with the given cause: it takes no part in later rounds. The other
+// sequences of a batch continue as if it had never been there, and what it holds in the target
+// and its source stays until it is closed. A sequence that has ended stays as it is. Like all of
+// the engine, Cancel is for the goroutine that calls Step: between two calls, or from the Emit
+// or Trace of any sequence.
 func (s *Sequence) Cancel(cause error) {
 	if s.reason == "" {
 		s.reason, s.err = Cancelled, cause
@@ -95,7 +95,7 @@ func (s *Sequence) fail(err error) {
 	}
 }
 
-// beginRound makes an empty proposal and calls the drafter for the first time.
+// beginRound creates an empty proposal and calls the drafter for the first time.
 func (s *Sequence) beginRound(maxNodes int) {
 	left := min(s.req.MaxTokens-(len(s.tokens)-s.prompt), s.maxLen-len(s.tokens))
 	s.root.Reset(s.tokens[len(s.tokens)-1], maxNodes)
@@ -133,8 +133,8 @@ func (s *Sequence) grow(rows []Row) {
 	}
 }
 
-// checkTree checks a finished tree against the contract, because a pass that it breaks
-// would fail for all sequences, and against what the verifier is lossless with.
+// checkTree checks a finished tree against the contract, because a broken tree would make the
+// pass fail for all sequences, and against what the verifier is lossless with.
 func (s *Sequence) checkTree() error {
 	t := s.prop.Tree
 	if n := t.Len(); n > s.prop.MaxNodes {

@@ -71,7 +71,7 @@ func TestThousandsOfRequestsLeaveNothing(t *testing.T) {
 	if used, _ := n.target.KVBlocks(); used != 0 {
 		t.Errorf("%d KV blocks are in use at the end", used)
 	}
-	// A byte a request would show; what the runtime itself keeps comes and goes.
+	// A leak of one byte per request would show; what the runtime itself keeps varies.
 	const noise = 256 << 10
 	if g1 > g0 || h1 > h0+noise || b1 != b0 {
 		t.Errorf("what is held has grown: goroutines %d to %d, heap %d to %d, KV blocks %d to %d", g0, g1, h0, h1, b0, b1)
@@ -117,7 +117,7 @@ func TestACancelledPassIsTheLast(t *testing.T) {
 	defer m.Close()
 	products := 4*m.Spec().Layers + 1
 	e := &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Config{PrefillChunk: 8, MaxNodes: 64}}
-	for at := 1; at < 8*products; at += 3 { // in the prompt's three chunks, and behind
+	for at := 1; at < 8*products; at += 3 { // in the prompt's three chunks, and after it
 		ctx, cancel := context.WithCancel(t.Context())
 		b.cancel, b.left, b.after = cancel, at, 0
 		req := plainRequest(t, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)

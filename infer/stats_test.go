@@ -10,7 +10,7 @@ import (
 	"talf/infer"
 )
 
-// fill sets every number below v to another one.
+// fill sets every number below v to a different one.
 func fill(t *testing.T, v reflect.Value, next *int64, length int) {
 	switch v.Kind() {
 	case reflect.Int, reflect.Int64:
@@ -30,8 +30,8 @@ func fill(t *testing.T, v reflect.Value, next *int64, length int) {
 	}
 }
 
-// plus is what a sum of the statistics a and b must be: all numbers add up, those
-// that only one of two histograms has included.
+// plus returns the expected sum of the statistics a and b: all numbers add up, including those
+// that only one of two histograms has.
 func plus(a, b reflect.Value) reflect.Value {
 	out := reflect.New(a.Type()).Elem()
 	switch a.Kind() {
@@ -82,8 +82,8 @@ func TestRatesOfNothingAreZero(t *testing.T) {
 	}
 }
 
-// window drafts one token that is right, and nodes that are only scored: another
-// child of the root, and a child of the right one.
+// window drafts one token that is right, and nodes that are only scored: another child of the
+// root, and a child of the right one.
 type window int32
 
 func (window) Start([]int32) error { return nil }
@@ -100,8 +100,8 @@ func (window) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { retur
 
 func (window) Traits() infer.Traits { return infer.Traits{} }
 
-// Nodes that cannot be accepted were neither tried nor kept, though they are
-// siblings, or the only children, of nodes that were.
+// Nodes that cannot be accepted were neither tried nor kept, even if they are siblings, or the
+// only children, of nodes that were.
 func TestNodesThatAreOnlyScoredAreNoTrials(t *testing.T) {
 	e := tableEngine(9)
 	free, err := e.Generate(t.Context(), plainRequest(t, 1, 2))
@@ -124,7 +124,7 @@ func TestNodesThatAreOnlyScoredAreNoTrials(t *testing.T) {
 	}
 }
 
-// counts are what rounds count.
+// counts returns the counts of rounds.
 func counts(s *infer.Stats) infer.Stats {
 	return infer.Stats{
 		Prompt: s.Prompt, Tokens: s.Tokens, Passes: s.Passes, Drafted: s.Drafted,

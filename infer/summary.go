@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Summary is Stats as people read them and as files of answers keep them.
+// A Summary is Stats in the form that people read and files of answers store.
 type Summary struct {
 	Tau             float64   `json:"tau"` // tokens per target pass
 	Tokens          int       `json:"tokens"`

@@ -9,8 +9,7 @@ import (
 	"talf/model"
 )
 
-// Whoever reads a round, as draft sources do, is handed the tapped states of its
-// nodes.
+// Readers of a round, such as draft sources, get the tapped states of its nodes.
 func TestScoresHandOutTaps(t *testing.T) {
 	m := newNets(t, 1, 4).target
 	if err := m.Tap(1, m.Spec().Layers); err != nil {

@@ -47,7 +47,7 @@ func NewTarget(m *model.Model, prefixes int) *ModelTarget {
 	return &ModelTarget{m: m, kept: prefix.Of(m, prefixes), open: map[SeqID]*targetSeq{}}
 }
 
-// Prefixes returns the closed sequences that are kept, to bound or to evict them.
+// Prefixes returns the kept sequences, for the caller to bound or evict.
 func (t *ModelTarget) Prefixes() *prefix.Cache[*model.Seq] { return t.kept }
 
 // Shape describes m.
@@ -56,7 +56,7 @@ func (t *ModelTarget) Shape() Shape {
 	return Shape{Vocab: s.Vocab, MaxLen: s.MaxPos, EOS: s.EOS}
 }
 
-// Match returns the longest prefix of prompt that a closed sequence holds.
+// Match returns the length of the longest prefix of prompt that a closed sequence has.
 func (t *ModelTarget) Match(prompt []int32) int { return t.kept.Match(prompt) }
 
 // CommonPrefix returns how many leading tokens a and b share.
@@ -177,7 +177,7 @@ func (r *modelRows) TopK(dst []Candidate, n, k int) []Candidate {
 	return dst
 }
 
-// Argmax looks at node n alone.
+// Argmax reads only node n.
 func (r *modelRows) Argmax(n int) int32 {
 	r.out.TopK(r.t.one[:], nil, r.out.LogitsRow(r.seg, n), 1, 1)
 	return r.t.one[0]

@@ -11,8 +11,8 @@ import (
 	"talf/tree"
 )
 
-// What kept prefixes hold can be bounded in bytes and given back at any time, and their
-// KV blocks go with them.
+// Kept prefixes can be bounded in bytes and given back at any time, and their KV blocks are
+// freed with them.
 func TestKeptPrefixesAreBoundedInBytes(t *testing.T) {
 	n := newNets(t, 1, 1)
 	target := infer.NewTarget(n.target, 10)
@@ -49,7 +49,7 @@ func TestKeptPrefixesAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// Likely tokens are those of the pass that was asked last, whoever asked of an earlier one.
+// Likely tokens are those of the last pass, even if an earlier one was read before.
 func TestLikelyTokensAreOfTheLastPass(t *testing.T) {
 	n := newNets(t, 1, 3)
 	target := infer.NewTarget(n.target, 0)

@@ -2,16 +2,16 @@ package infer
 
 import "strings"
 
-// A Detokenizer turns tokens into text as they come, such as model/tokenizer's
-// Stream. What Push returns is final and ends between characters; Flush returns
-// what is left at the end.
+// A Detokenizer turns tokens into text as they arrive, such as model/tokenizer's Stream. The
+// text that Push returns is final and ends between characters; Flush returns the rest at the
+// end.
 type Detokenizer interface {
 	Push(id int32) string
 	Flush() string
 }
 
-// A textStream collects the text of a sequence and holds back what may be the
-// start of a stop string.
+// A textStream collects the text of a sequence and holds back text that may be the start of a
+// stop string.
 type textStream struct {
 	detok Detokenizer // nil: no text
 	stops []string
@@ -50,7 +50,7 @@ func (t *textStream) write(s string) (stopped bool) {
 	return cut >= 0
 }
 
-// take returns the new text that no stop string can claim.
+// take returns the new text that cannot belong to a stop string.
 func (t *textStream) take() string {
 	safe := len(t.text)
 	for _, s := range t.stops {
@@ -64,8 +64,8 @@ func (t *textStream) take() string {
 	return t.upTo(safe)
 }
 
-// end returns the rest of the text; stopped says that it ended at a stop string.
-// One may still be in what a character held back that never was complete.
+// end returns the rest of the text; stopped says that it ended at a stop string. One may still
+// be in a held-back character that was never completed.
 func (t *textStream) end(stopped bool) string {
 	if t.detok != nil && !stopped {
 		t.write(t.detok.Flush())

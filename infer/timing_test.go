@@ -40,8 +40,8 @@ func (d *timed) Traits() infer.Traits {
 	return infer.Traits{Took: func(t infer.Timing) { d.seen = append(d.seen, t) }}
 }
 
-// A drafter that adapts to costs is told those of its own sequence, by the
-// engine's clock: the passes that it shared whole, the rest without Emit and Trace.
+// A drafter that adapts to costs gets those of its own sequence, by the engine's clock: shared
+// passes in full, the rest without Emit and Trace.
 func TestDraftersAreToldWhatRoundsCost(t *testing.T) {
 	costs := &drafttest.Costs{
 		Pass: func(rows int) time.Duration { return time.Duration(100+rows) * time.Millisecond },

@@ -25,7 +25,7 @@ func TestOnlyArithmeticUnlikeTheCPUsIsNamed(t *testing.T) {
 	}
 }
 
-// A run goes on with the arithmetic that it began with, and with no other.
+// A run continues only with the arithmetic that it started with.
 func TestARunKeepsItsArithmetic(t *testing.T) {
 	target := tinyTarget(t, device(t, 1))
 	cfg := tinyConfig()

@@ -120,7 +120,7 @@ func TestCUDATrainsAsTheCPUDoes(t *testing.T) {
 			apart := far(t, got, want)
 			t.Logf("apart by %.2g of the CPU's", apart)
 			if !(apart <= c.bound) {
-				t.Errorf("apart by %g of the CPU's, allowed is %g", apart, c.bound)
+				t.Errorf("off by %g of the CPU's, want at most %g", apart, c.bound)
 			}
 			if c.cuda.BF16 && apart < 1e-5 {
 				t.Error("nothing was rounded to bfloat16")

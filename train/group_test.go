@@ -160,7 +160,7 @@ func TestRanksMakeTheStepsOfOneProcess(t *testing.T) {
 		d := apart(t, weightsOf(t, many.out), weightsOf(t, one.out))
 		t.Logf("%s: weights apart by %.2g after %d steps", what, d, c.steps)
 		if d > c.tolerance {
-			t.Errorf("%s: weights are apart by %g, want %g at most", what, d, c.tolerance)
+			t.Errorf("%s: weights differ by %g, want at most %g", what, d, c.tolerance)
 		}
 		for rank, g := range got {
 			if rank > 0 && (g.Dir != "" || g.Best != "") {
@@ -214,7 +214,7 @@ func TestARunContinuesWithOtherRanks(t *testing.T) {
 		cancel()
 	}
 	if d := apart(t, weightsOf(t, whole.out), weightsOf(t, parts.out)); d > 1e-6 {
-		t.Errorf("weights are apart by %g", d)
+		t.Errorf("weights differ by %g", d)
 	}
 	parts.cfg.Accum, parts.ctx, parts.job = 6, nil, nil
 	for n, want := range map[int]string{

@@ -107,7 +107,7 @@ func newToy(t testing.TB, c cuda.Config) *toy {
 	return y
 }
 
-// run appends n tokens behind prefix positions, as a tree whose nodes have random
+// run appends n tokens after prefix positions, as a tree whose nodes have random
 // parents, and returns the two best of every row and the bits of all logits.
 func (y *toy) run(as bool, prefix, n int, seed uint64) ([]int32, []float32) {
 	y.t.Helper()
@@ -184,11 +184,11 @@ func TestPassesHaveTheSameBitsHoweverTheyAreLaunched(t *testing.T) {
 			for name, y := range map[string]*toy{"replayed": replayed, "one by one": single} {
 				ids, got := y.run(true, s.prefix, s.n, seed)
 				if !slices.Equal(ids, wantIDs) {
-					t.Fatalf("%s, round %d: %d rows behind %d: best %v, want %v", name, round, s.n, s.prefix, ids, wantIDs)
+					t.Fatalf("%s, round %d: %d rows after %d: best %v, want %v", name, round, s.n, s.prefix, ids, wantIDs)
 				}
 				for j := range want {
 					if math.Float32bits(got[j]) != math.Float32bits(want[j]) {
-						t.Fatalf("%s, round %d: %d rows behind %d: value %d is %g, want %g", name, round, s.n, s.prefix, j, got[j], want[j])
+						t.Fatalf("%s, round %d: %d rows after %d: value %d is %g, want %g", name, round, s.n, s.prefix, j, got[j], want[j])
 					}
 				}
 			}
@@ -214,7 +214,7 @@ func TestAReplayedPassIsFourCalls(t *testing.T) {
 		got := calls(t, func() { y.run(true, s.prefix, s.n, 3) })
 		if n := len(got); n < 4 || !strings.HasPrefix(got[0], "htod ") || got[1] != fmt.Sprintf("graph %d", kernels) ||
 			got[2] != fmt.Sprintf("dtoh %d", 8*8*2) || got[3] != "synchronize 0" {
-			t.Errorf("%d rows behind %d: the driver was asked for %q", s.n, s.prefix, got)
+			t.Errorf("%d rows after %d: the driver was asked for %q", s.n, s.prefix, got)
 		}
 	}
 }

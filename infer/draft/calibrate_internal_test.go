@@ -54,7 +54,7 @@ func TestCalibrationApproachesWhatVerdictsSay(t *testing.T) {
 		}
 	}
 	if math.Abs(alone-0.2) > 0.06 || math.Abs(both-0.9) > 0.06 {
-		t.Errorf("learnt %.3f and %.3f, want 0.2 and 0.9", alone, both)
+		t.Errorf("learned %.3f and %.3f, want 0.2 and 0.9", alone, both)
 	}
 	ev := evidences()
 	ev[fromHead] = c.evidence(fromHead, 1, 0, 0.6)

@@ -378,7 +378,7 @@ func TestShapesOfAFile(t *testing.T) {
 		`{"b":[[0]],"eagle-sparse":[]}`: "the shape has no paths",
 		"[]x":                           "want a list of paths",
 		"[[0],[]]":                      "a path is empty",
-		"[[0],[0]]":                     "path [0] is there twice",
+		"[[0],[0]]":                     "path [0] is given twice",
 		"[[0],[1,0]]":                   "the node above it, [1], is missing",
 		"[[-1]]":                        "rank -1, want 0..255",
 		"[[256]]":                       "rank 256",

@@ -1,5 +1,5 @@
-// Package prefix keeps closed sequences by their tokens, so that a later prompt which
-// begins as one of them did need not be computed again.
+// Package prefix keeps closed sequences by their tokens, so that a later prompt with the same
+// beginning need not be computed again.
 package prefix
 
 import (
@@ -11,17 +11,17 @@ import (
 // A Limit bounds a cache.
 type Limit struct {
 	Entries int // most sequences; 0 keeps none
-	// Bytes, if not 0, bounds what the sequences hold. A token that several sequences
-	// begin with counts once, since forks share their KV blocks; what sequences that
-	// were computed side by side hold twice is not seen.
+	// Bytes, if not 0, bounds the size of the sequences. A token in a prefix shared by several
+	// sequences counts once, since forks share their KV blocks; duplicates from sequences that
+	// were computed side by side are not noticed.
 	Bytes    int64
 	PerToken int64 // bytes of a token
 }
 
-// A Cache holds values, such as KV stores, by token sequence in a radix tree: each
-// edge is a run of tokens and each leaf a sequence, so that a look-up costs as many
-// steps as tokens match, however many sequences there are. No sequence that is held
-// begins another: of two such the longer serves for both.
+// A Cache maps token sequences to values, such as KV stores, in a radix tree: each edge is a run
+// of tokens and each leaf a sequence, so that a look-up costs as many steps as tokens match,
+// however many sequences there are. No sequence in the cache is a prefix of another: the longer
+// of two such serves for both.
 //
 // A cache is not safe for concurrent use.
 type Cache[T any] struct {
@@ -43,17 +43,15 @@ type node[T any] struct {
 	last  uint64             // when this leaf, or the last of those below, was used
 }
 
-// New returns an empty cache. Drop is called once with every value that the cache
-// lets go.
+// New returns an empty cache. drop is called once with every value that leaves the cache.
 func New[T any](limit Limit, drop func(T)) *Cache[T] { return &Cache[T]{limit: limit, drop: drop} }
 
-// Of returns a cache of up to entries sequences of m, which it closes when it lets them
-// go.
+// Of returns a cache of up to entries sequences of m, which it closes when it drops them.
 func Of(m *model.Model, entries int) *Cache[*model.Seq] {
 	return New(Limit{Entries: entries, PerToken: m.PositionBytes()}, (*model.Seq).Close)
 }
 
-// Bound replaces the limit and evicts what is beyond it.
+// Bound replaces the limit and evicts what exceeds it.
 func (c *Cache[T]) Bound(limit Limit) {
 	c.limit = limit
 	c.shrink()
@@ -65,21 +63,19 @@ func (c *Cache[T]) Limit() Limit { return c.limit }
 // Len returns the number of sequences.
 func (c *Cache[T]) Len() int { return c.used.Len() }
 
-// Tokens returns the number of tokens, those that several sequences begin with
-// counted once.
+// Tokens returns the number of tokens, counting shared prefixes once.
 func (c *Cache[T]) Tokens() int { return c.tokens }
 
-// Match returns how many leading tokens the sequence that shares most of them shares.
-// It is no use of that sequence.
+// Match returns the largest number of leading tokens that a sequence shares. It does not count
+// as a use of that sequence.
 func (c *Cache[T]) Match(tokens []int32) int {
 	_, _, n := c.walk(tokens)
 	return n
 }
 
-// Find returns the sequence that shares most leading tokens, and how many; of several
-// the most recently used. That makes it the most recently used of all. The value stays
-// the cache's, valid until the next Put, Bound or Evict. Without a shared token n is 0
-// and there is no value.
+// Find returns the sequence that shares most leading tokens, and their number; among equals the
+// most recently used. That makes it the most recently used of all. The value stays the cache's,
+// valid until the next Put, Bound or Evict. Without a shared token n is 0 and there is no value.
 func (c *Cache[T]) Find(tokens []int32) (value T, n int) {
 	at, _, n := c.walk(tokens)
 	if n == 0 {
@@ -90,15 +86,15 @@ func (c *Cache[T]) Find(tokens []int32) (value T, n int) {
 	return leaf.value, n
 }
 
-// Put hands over a value for tokens, which are copied, and evicts what is then beyond
-// the limit. Sequences that tokens begin with, and tokens themselves if a sequence
-// begins with them, are not needed any more. A sequence that alone is beyond the limit
-// is let go at once, and the others stay.
+// Put hands over a value for tokens, which are copied, and evicts what then exceeds the limit.
+// Sequences that are prefixes of tokens, and tokens themselves if they are a prefix of a
+// sequence, are dropped. A sequence that exceeds the limit by itself is dropped at once, and the
+// others stay.
 func (c *Cache[T]) Put(tokens []int32, value T) {
 	at, off, n := c.walk(tokens)
 	rest := tokens[n:]
 	switch {
-	case len(rest) == 0: // nothing to hold, or a sequence begins with it
+	case len(rest) == 0: // nothing to store, or a sequence begins with it
 		if len(tokens) > 0 {
 			c.use(at.newest())
 		}
@@ -107,7 +103,7 @@ func (c *Cache[T]) Put(tokens []int32, value T) {
 	case c.limit.Entries < 1 || c.limit.Bytes > 0 && int64(len(tokens))*c.limit.PerToken > c.limit.Bytes:
 		c.drop(value)
 		return
-	case at.at != nil && off == len(at.run): // it goes on where a sequence ended
+	case at.at != nil && off == len(at.run): // it continues a sequence
 		at.run = append(at.run, rest...)
 		c.drop(at.value)
 		at.value = value
@@ -128,8 +124,8 @@ func (c *Cache[T]) Put(tokens []int32, value T) {
 	c.shrink()
 }
 
-// Evict lets the least recently used sequence go, and reports whether there was one:
-// for a device that is out of memory.
+// Evict drops the least recently used sequence, and reports whether there was one: for a device
+// that is out of memory.
 func (c *Cache[T]) Evict() bool {
 	e := c.used.Back()
 	if e == nil {
@@ -161,8 +157,8 @@ func (c *Cache[T]) shrink() {
 	}
 }
 
-// walk follows tokens as far as they go: to the first off tokens of at's run, n tokens
-// from the root.
+// walk follows tokens as far as they match: to the first off tokens of at's run, n tokens from
+// the root.
 func (c *Cache[T]) walk(tokens []int32) (at *node[T], off, n int) {
 	at = &c.root
 	for {
@@ -202,8 +198,8 @@ func (x *node[T]) newest() *node[T] {
 	return x
 }
 
-// split parts x's run after its first off tokens and returns the node of these, with x
-// below it.
+// split splits x's run after its first off tokens and returns the node of these, with x below
+// it.
 func (x *node[T]) split(off int) *node[T] {
 	above := &node[T]{up: x.up, run: x.run[:off:off], kids: map[int32]*node[T]{x.run[off]: x}}
 	x.up.kids[x.run[0]] = above
@@ -211,7 +207,7 @@ func (x *node[T]) split(off int) *node[T] {
 	return above
 }
 
-// join puts x's run before that of the only node below it, which takes x's place.
+// join prepends x's run to that of the only node below it, which replaces x.
 func (x *node[T]) join() {
 	for _, k := range x.kids {
 		k.run = append(x.run[:len(x.run):len(x.run)], k.run...)

@@ -94,9 +94,9 @@ func (x *naive) put(tokens []int32, id int) {
 	x.shrink()
 }
 
-// Whatever is put, found, bounded and evicted, the tree does as a list would: it
-// matches as many tokens, finds the same sequence, holds as many tokens and lets the
-// same values go, in the same order and once each.
+// Whatever is put, found, bounded and evicted, the tree behaves like a list: it matches as many
+// tokens, finds the same sequence, stores as many tokens and drops the same values, in the same
+// order and once each.
 func TestTheTreeIsAListThatIsFaster(t *testing.T) {
 	for range 60 { // histories are short and cheap, and rapid makes few of them under -short
 		rapid.Check(t, likeAList)
@@ -110,7 +110,7 @@ func likeAList(t *rapid.T) {
 			Bytes: int64(rapid.SampledFrom([]int{0, 0, 1, 9, 30, 40, 90}).Draw(t, "bytes")),
 		}
 	})
-	// Three tokens, and sequences that go on where others are: prefixes meet often.
+	// Three tokens, and sequences that continue others: prefixes are often shared.
 	var known [][]int32
 	sequences := rapid.Custom(func(t *rapid.T) []int32 {
 		tail := rapid.SliceOfN(rapid.Int32Range(0, 2), 0, 6).Draw(t, "tail")
@@ -167,7 +167,7 @@ func likeAList(t *rapid.T) {
 	})
 }
 
-// A sequence that no limit leaves room for does not push out those that fit.
+// A sequence that is larger than the limit does not push out those that fit.
 func TestASequenceThatDoesNotFitLeavesTheOthers(t *testing.T) {
 	var gone []string
 	c := prefix.New(prefix.Limit{Entries: 9, Bytes: 40, PerToken: 10}, func(s string) { gone = append(gone, s) })
@@ -179,7 +179,7 @@ func TestASequenceThatDoesNotFitLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// Of several that share as much, the one used last is found, also after others have gone.
+// Among several that share as much, the one used last is found, even after others are gone.
 func TestTheLastUsedIsFound(t *testing.T) {
 	for first := range 20 { // the tree's maps are in any order
 		c := prefix.New(prefix.Limit{Entries: 9}, func(int32) {})
@@ -206,7 +206,7 @@ func TestAConversationIsOneSequence(t *testing.T) {
 	}
 }
 
-// A look-up costs what matches, not what is held.
+// A look-up costs as much as matches, not as much as is stored.
 func BenchmarkFind(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	system := make([]int32, 2000)

@@ -52,7 +52,7 @@ func TestOutcomesBecomeExitCodesAndLines(t *testing.T) {
 func TestAPanicBecomesARequestToReport(t *testing.T) {
 	var errb bytes.Buffer
 	code := Run(io.Discard, &errb, func(_ context.Context, _, stderr io.Writer) Outcome {
-		Mute(stderr, true) // a bug is told nevertheless
+		Mute(stderr, true) // a bug is reported nevertheless
 		panic("planted")
 	})
 	if code != ExitFailure || !strings.Contains(errb.String(), "internal error: planted\n") || !strings.Contains(errb.String(), "please report it") {

@@ -136,7 +136,7 @@ func TestLanguageModelsTrainOnACUDADevice(t *testing.T) {
 	talftest.OK(t, "", args(half, "--device", "cuda:0", "--math", "bf16")...)
 	for out, bound := range map[string][2]float64{device: {0, 1e-5}, half: {1e-5, 5e-2}} {
 		if apart := curvesApart(t, out, cpu); !(apart > bound[0] || bound[0] == 0) || !(apart <= bound[1]) {
-			t.Errorf("%s: apart by %.2g of the CPU's, want %v", filepath.Base(out), apart, bound)
+			t.Errorf("%s: off by %.2g of the CPU's, want at most %v", filepath.Base(out), apart, bound)
 		} else {
 			t.Logf("%s: apart by %.2g of the CPU's", filepath.Base(out), apart)
 		}

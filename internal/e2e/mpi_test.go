@@ -79,7 +79,7 @@ func (r *mpiRun) same(t *testing.T, what, got, want string) {
 			size, diff = max(size, math.Abs(float64(v))), max(diff, math.Abs(float64(v)-float64(y[name][i])))
 		}
 		if diff > tolerance*size {
-			t.Errorf("%s: %s is apart by %g of %g", what, name, diff, size)
+			t.Errorf("%s: %s differs by %g of %g", what, name, diff, size)
 		}
 	}
 	a, err := train.ReadMetrics(got)

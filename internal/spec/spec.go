@@ -83,7 +83,7 @@ func (t Table[T]) Check() error {
 	for _, x := range t.Lines {
 		l := x.line()
 		if !isKey(strings.ReplaceAll(l.Name, "-", "_")) || slices.Contains(names, l.Name) {
-			return fmt.Errorf("%s %q: the name is there twice, or is not a word", t.Kind, l.Name)
+			return fmt.Errorf("%s %q: the name is used twice, or is not a word", t.Kind, l.Name)
 		}
 		names = append(names, l.Name)
 		if err := l.check(); err != nil {
@@ -101,7 +101,7 @@ func (l Line) check() error {
 	for _, p := range l.Params {
 		switch {
 		case !isKey(p.Name) || slices.Contains(keys, p.Name):
-			return fmt.Errorf("parameter %q is there twice, or is not a key", p.Name)
+			return fmt.Errorf("parameter %q is declared twice, or is not a key", p.Name)
 		case p.Doc == "":
 			return fmt.Errorf("parameter %s has no description", p.Name)
 		case p.read == nil:

@@ -144,14 +144,14 @@ func TestFloat32IsRoundedOnce(t *testing.T) {
 func TestBrokenTablesAreCaught(t *testing.T) {
 	n := spec.Int("N", 1, 1, 2, "a number")
 	for want, l := range map[string][]spec.Line{
-		"there twice":                    {{Name: "a", Doc: "x"}, {Name: "a", Doc: "x"}},
-		"not a word":                     {{Name: "a:b", Doc: "x"}},
-		"no description":                 {{Name: "a"}},
-		"parameter N has no description": {{Name: "a", Doc: "x", Params: []spec.Param{spec.Int("N", 1, 1, 2, "")}}},
-		`parameter "N" is there twice`:   {{Name: "a", Doc: "x", Params: []spec.Param{n, n}}},
-		"has no type":                    {{Name: "a", Doc: "x", Params: []spec.Param{{Name: "N", Doc: "x"}}}},
-		"the default of parameter N":     {{Name: "a", Doc: "x", Params: []spec.Param{n.With("3")}}},
-		"the main parameter":             {{Name: "a", Doc: "x", Main: "M", Params: []spec.Param{n}}},
+		"used twice":                      {{Name: "a", Doc: "x"}, {Name: "a", Doc: "x"}},
+		"not a word":                      {{Name: "a:b", Doc: "x"}},
+		"no description":                  {{Name: "a"}},
+		"parameter N has no description":  {{Name: "a", Doc: "x", Params: []spec.Param{spec.Int("N", 1, 1, 2, "")}}},
+		`parameter "N" is declared twice`: {{Name: "a", Doc: "x", Params: []spec.Param{n, n}}},
+		"has no type":                     {{Name: "a", Doc: "x", Params: []spec.Param{{Name: "N", Doc: "x"}}}},
+		"the default of parameter N":      {{Name: "a", Doc: "x", Params: []spec.Param{n.With("3")}}},
+		"the main parameter":              {{Name: "a", Doc: "x", Main: "M", Params: []spec.Param{n}}},
 	} {
 		var lines []dish
 		for _, x := range l {

@@ -125,7 +125,7 @@ func TestBenchRunsPapersTables(t *testing.T) {
 		}
 	}
 	if strings.Contains(out, "beam talf") {
-		t.Errorf("the table of methods stands beside the papers':\n%s", out)
+		t.Errorf("the table of methods is printed with the papers':\n%s", out)
 	}
 	talftest.Run(t, "", "bench", "--model", dir, "--prompts", prompts, "--paper", "goose:t9").Refuses(t, ExitUsage, "goose:t9", "goose:t1")
 	talftest.Run(t, "", "bench", "--model", dir, "--prompts", prompts, "--head", "x="+h, "--draft", "x="+small).Refuses(t, ExitUsage, "called \"x\" too")

@@ -87,7 +87,7 @@ it, rows of shards are shown as token ids.`,
 	return c
 }
 
-// What is learnt stands between these, on a terminal and elsewhere.
+// Text that the loss covers is printed between these, on a terminal and elsewhere.
 const (
 	green     = "\x1b[32m"
 	plain     = "\x1b[0m"

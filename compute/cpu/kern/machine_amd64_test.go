@@ -46,7 +46,7 @@ func TestTurnsAskForAllThatComesNext(t *testing.T) {
 						}
 						for o := 0; o < u.n*c.step; o += line {
 							if !asked[want+o] {
-								t.Fatalf("%+v, %d rows, %d chunks, next %d: of what lies behind step %d, byte %d is not asked for",
+								t.Fatalf("%+v, %d rows, %d chunks, next %d: after step %d, byte %d is not prefetched",
 									c, rows, chunks, next, seen, o)
 							}
 						}

@@ -224,7 +224,7 @@ func TestActivationsAreRoundedToTheNearestInteger(t *testing.T) {
 						switch {
 						case math.IsNaN(amax) || math.IsInf(amax, 0):
 							if !math.IsNaN(got) {
-								t.Fatalf("%s: %v became %v beside %v", name, v, got, amax)
+								t.Fatalf("%s: %v became %v with a largest of %v", name, v, got, amax)
 							}
 						case amax < q8Tiny:
 							if got != 0 {

@@ -112,7 +112,7 @@ func TestAReplayOfMethodsThatWereNotRecorded(t *testing.T) {
 		}
 	}
 	if x := got.Row("lookahead:W=4,N=3,G=4", "", 0); x.Missed == 0 {
-		t.Errorf("a window beside the text was recorded: %d rows asked", x.Asked)
+		t.Errorf("a window off the text was recorded: %d rows asked", x.Asked)
 	}
 }
 

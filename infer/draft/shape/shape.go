@@ -77,7 +77,7 @@ func New(paths [][]int) (Shape, error) {
 		case len(p) > MaxDepth:
 			return nil, fmt.Errorf("a path of %d nodes, want at most %d", len(p), MaxDepth)
 		case i > 0 && slices.Equal(p, sorted[i-1]):
-			return nil, fmt.Errorf("path %v is there twice", p)
+			return nil, fmt.Errorf("path %v is given twice", p)
 		}
 		rank := p[len(p)-1]
 		if rank < 0 || rank > MaxRank {
