@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"runtime/debug"
 )
 
 // A batch is a few lines that are being processed.
@@ -115,7 +116,11 @@ func (b *batch) ended() bool {
 
 // run answers the lines up to the first invalid one.
 func (b *batch) run(ctx context.Context, name string, f Func) {
-	defer func() { b.bug = recover() }()
+	defer func() {
+		if r := recover(); r != nil {
+			b.bug = fmt.Sprintf("%v\n\n%s", r, debug.Stack()) // the caller's own stack does not show where
+		}
+	}()
 	for i, line := range b.lines {
 		if len(bytes.TrimSpace(line)) == 0 {
 			continue

@@ -29,8 +29,8 @@ func TestEachLineReportsFaults(t *testing.T) {
 		t.Errorf("a broken output: %v", err)
 	}
 	defer func() {
-		if recover() == nil {
-			t.Error("a panic was lost")
+		if bug := fmt.Sprint(recover()); !strings.HasPrefix(bug, "planted\n") || !strings.Contains(bug, "TestEachLineReportsFaults") {
+			t.Errorf("a panic became %q, want what and where", bug)
 		}
 	}()
 	_, _ = Each(t.Context(), "input", strings.NewReader("a\nbug\n"), &out, 2, echo) // does not return
