@@ -20,7 +20,7 @@ type batch struct {
 	out    []byte
 	failed int // number of lines whose answer is an error
 	err    error
-	bug    any // the value that f panicked with
+	bug    any // what f panicked with, and where
 }
 
 // A batch ends at this many bytes or lines, or when no further line has arrived yet, so
