@@ -147,7 +147,7 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.force, "force", false, "train even if the data or --init belong to another model")
 	f.IntVar(&o.cfg.Steps, "steps", o.cfg.Steps, "optimiser steps")
 	f.Float64Var(&o.epochs, "epochs", 0, "passes over the data, counted in tokens, instead of --steps")
-	f.Var(&o.stages, "stage", "LOSS:STEPS or LOSS:EPOCHSe, with an optional schedule :lr=…,min-lr=…,warmup=…, instead of --loss and --steps (may be repeated)")
+	f.Var(&o.stages, "stage", "`LOSS:STEPS` or LOSS:EPOCHSe, with an optional schedule :lr=…,min-lr=…,warmup=…, instead of --loss and --steps (may be repeated)")
 	f.IntVar(&o.cfg.Patience, "patience", o.cfg.Patience, "evaluations without a better τ̂ after which a stage ends (0: never)")
 	f.StringVar(&o.features, "features", o.features, "the model's hidden states: stored (in the data), recompute (with the model) or auto (stored, if the data have them)")
 	f.StringVar(&o.plot, "plot", "", "plot the run's losses and τ̂ to this .png or .svg file at the end")
