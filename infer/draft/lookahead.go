@@ -22,7 +22,7 @@ func lookaheadMethod() Method {
 		Open: func(v spec.Values, _ Env) (Maker, error) {
 			c := lookaheadConfig{w: v.Int("W"), n: v.Int("N"), g: v.Int("G")}
 			if n := 1 + (c.w+c.g)*(c.n-1); n > tree.MaxNodes {
-				return Maker{}, fmt.Errorf("W=%d, N=%d and G=%d make %d nodes, want at most %d", c.w, c.n, c.g, n, tree.MaxNodes)
+				return Maker{}, fmt.Errorf("a window of W=%d, N=%d and G=%d has %d nodes, want at most %d", c.w, c.n, c.g, n, tree.MaxNodes)
 			}
 			return Maker{New: func() infer.Drafter { return newJacobi(c) }}, nil
 		},

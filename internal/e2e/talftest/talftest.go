@@ -145,7 +145,9 @@ func Interrupt(t testing.TB, cmd *exec.Cmd, ready func() bool) Result {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	<-ended
+	if err := <-ended; cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
 	return Result{cmd.ProcessState.ExitCode(), out.String(), errb.String()}
 }
 
