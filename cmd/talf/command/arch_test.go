@@ -15,6 +15,9 @@ import (
 // TestPipelineOfEveryArchitecture trains a head for a model of each architecture
 // and decodes with it: the text is that of plain decoding, whatever the method.
 func TestPipelineOfEveryArchitecture(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs whole pipelines")
+	}
 	var text strings.Builder
 	for range 12 {
 		text.WriteString("The cat sat on the mat. The dog ran to the door.\n\nOne day a bird sang in the tree.\n\n")

@@ -14,6 +14,9 @@ import (
 
 // A small language model drafts as a head does: the text stays the same.
 func TestALanguageModelMayDraft(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs whole pipelines")
+	}
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	c := talftest.TinyConfig()
 	c.Hidden, c.Layers, c.FFN, c.MaxPos = 24, 1, 40, 64 // and forgets the beginning of long texts

@@ -15,6 +15,9 @@ import (
 // From text to text: a draft vocabulary is inspected, trained on, used, passed to another head,
 // exported and imported.
 func TestADraftVocabularyEndToEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs whole pipelines")
+	}
 	dir := t.TempDir()
 	m := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	labels := filepath.Join(dir, "labels")

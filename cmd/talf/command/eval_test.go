@@ -16,6 +16,9 @@ import (
 // Each figure and table takes one command, as a table, a plot and JSON. The values are bench's;
 // the intervals contain them.
 func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs whole pipelines")
+	}
 	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	heads := []string{"--head", "k1=" + talftest.TinyHead(t, model, 2), "--head", "k4=" + talftest.TinyHead(t, model, 3)}
 	prompts := talftest.PromptFile(t, 4)

@@ -14,6 +14,9 @@ import (
 // A head that was exported and imported decodes as before: the same logits bit for bit, and so
 // the same τ.
 func TestAnExportedHeadDecodesAsBefore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs whole pipelines")
+	}
 	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	head := talftest.TinyHead(t, model, 2)
 	prompts := talftest.PromptFile(t, 3)

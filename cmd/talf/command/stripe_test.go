@@ -67,6 +67,9 @@ func TestTheEnvironmentNumbersRuns(t *testing.T) {
 // Two processes that write to the same directory at the same time, and two that write to two
 // directories, produce the set of a single one.
 func TestTwoProcessesMakeTheSetOfOne(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs whole pipelines")
+	}
 	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	text := talftest.TextFile(t, 9)
 	args := func(out string, more ...string) []string {

@@ -58,6 +58,9 @@ func inProcess(t testing.TB, stdin string, args ...string) string {
 
 // The conformance cases of Hugging Face tokenizers, through the command.
 func TestTokenizeConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs whole pipelines")
+	}
 	type conformance struct {
 		Text      string  `json:"text"`
 		IDs       []int32 `json:"ids"`

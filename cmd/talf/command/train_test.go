@@ -70,6 +70,9 @@ func TestBadConfigurationFilesAreRefusedByLine(t *testing.T) {
 // A run in stages on two sets, from a configuration file: what is printed, kept, logged and
 // drawn.
 func TestTrainingInStagesThroughTheCommandLine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs whole pipelines")
+	}
 	w := talftest.NewWorld(t)
 	dir := t.TempDir()
 	out, file, picture := filepath.Join(dir, "run[1]"), filepath.Join(dir, "run.yaml"), filepath.Join(dir, "run.svg")
