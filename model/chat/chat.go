@@ -3,7 +3,8 @@
 //
 // A chat template is a Jinja program that turns messages into the text a model was
 // trained on. It comes with the model, from strangers, and runs in a sandbox: it can
-// reach only the conversation, and its output, memory, steps and depth are bounded.
+// reach only the conversation. Output, values, steps and depth are bounded in most of what
+// it can do; SECURITY.md names what is not.
 package chat
 
 import (

@@ -59,7 +59,7 @@ func inProcess(t testing.TB, stdin string, args ...string) string {
 // The conformance cases of Hugging Face tokenizers, through the command.
 func TestTokenizeConformance(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs whole pipelines")
+		t.Skip("encodes every case of five tokenizers")
 	}
 	type conformance struct {
 		Text      string  `json:"text"`
