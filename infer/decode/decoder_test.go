@@ -11,12 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"talf/compute/cpu"
 	"talf/infer"
 	"talf/infer/decode"
 	"talf/infer/draft"
 	"talf/internal/e2e/talftest"
-	"talf/model"
 	"talf/model/chat"
 )
 
@@ -30,16 +28,7 @@ func tiny(t *testing.T, o decode.Options) *decode.Decoder {
 func tinyWith(t *testing.T, o decode.Options, draft func() (infer.Source, io.Closer, error)) *decode.Decoder {
 	t.Helper()
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
-	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = dev.Close() })
-	m, err := model.Load(dir, dev, model.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = m.Close() })
+	m := talftest.OpenModel(t, dir)
 	tok, err := decode.LoadTokenizer(dir, m)
 	if err != nil {
 		t.Fatal(err)

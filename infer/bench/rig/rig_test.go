@@ -8,30 +8,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"talf/compute/cpu"
 	"talf/data/corpus"
 	"talf/infer/bench/paper"
 	"talf/infer/bench/rig"
 	"talf/infer/decode"
 	"talf/infer/prompts"
 	"talf/internal/e2e/talftest"
-	"talf/model"
 )
 
 // open returns a rig of a random model, and the model's directory.
 func open(t *testing.T) (*rig.Rig, string) {
 	t.Helper()
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
-	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = dev.Close() })
-	m, err := model.Load(dir, dev, model.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = m.Close() })
+	m := talftest.OpenModel(t, dir)
 	tok, err := decode.LoadTokenizer(dir, m)
 	if err != nil {
 		t.Fatal(err)

@@ -172,19 +172,26 @@ func TinyModel(t testing.TB, c modeltest.Config, seed uint64) string {
 	return dir
 }
 
-// TinyHead writes an untrained head of the model in dir.
-func TinyHead(t testing.TB, dir string, seed uint64) string {
+// OpenModel loads the model in dir onto one thread of the CPU, until the test ends.
+func OpenModel(t testing.TB, dir string) *model.Model {
 	t.Helper()
 	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = dev.Close() }()
+	t.Cleanup(func() { _ = dev.Close() })
 	m, err := model.Load(dir, dev, model.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = m.Close() }()
+	t.Cleanup(func() { _ = m.Close() })
+	return m
+}
+
+// TinyHead writes an untrained head of the model in dir.
+func TinyHead(t testing.TB, dir string, seed uint64) string {
+	t.Helper()
+	m := OpenModel(t, dir)
 	spec := m.Spec().DraftFor(false)
 	out := t.TempDir()
 	if err := head.Write(out, spec, map[string]string{head.MetaTarget: m.Hash()}, head.Random(spec, seed)...); err != nil {
