@@ -1,0 +1,161 @@
+// Package costtest checks what reading an input costs: tests and fuzz targets fail if it takes
+// too much processor time or memory, whatever the result.
+package costtest
+
+import (
+	"context"
+	"iter"
+	"math/rand/v2"
+	"runtime/metrics"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// A Bound is what one input may cost.
+type Bound struct {
+	CPU   time.Duration // of the process while f runs
+	Bytes uint64        // of the heap, above what was there before
+}
+
+// Default is the bound for every kind of file of strangers.
+var Default = Bound{CPU: 2 * time.Second, Bytes: 256 << 20}
+
+// Check runs f, which reads an input called name, and fails t if that takes more than b. If f
+// does not return within ten times b.CPU, Check fails without waiting for it. Other work of the
+// process counts, so tests that call Check do not run in parallel. The context that f gets does
+// not end: the bound has to hold without its help.
+func Check(t testing.TB, name string, b Bound, f func(ctx context.Context)) {
+	t.Helper()
+	before, start := heap(), cpu()
+	done, stop := make(chan struct{}), make(chan struct{})
+	peak := make(chan uint64)
+	go func() {
+		var most uint64
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				peak <- max(most, heap())
+				return
+			case <-tick.C:
+				most = max(most, heap())
+			}
+		}
+	}()
+	var panicked any
+	go func() {
+		defer close(done)
+		defer func() { panicked = recover() }()
+		f(context.Background())
+	}()
+	limit := time.NewTimer(10 * b.CPU)
+	defer limit.Stop()
+	select {
+	case <-done:
+	case <-limit.C:
+		close(stop)
+		<-peak
+		t.Fatalf("%s: not back after %v", name, 10*b.CPU)
+	}
+	took := cpu() - start
+	close(stop)
+	most := <-peak
+	if panicked != nil {
+		t.Fatalf("%s: panic: %v", name, panicked)
+	}
+	if took > b.CPU {
+		t.Errorf("%s: %v of processor time, want at most %v", name, took, b.CPU)
+	}
+	if most > before && most-before > b.Bytes {
+		t.Errorf("%s: %d MB of memory, want at most %d", name, (most-before)>>20, b.Bytes>>20)
+	}
+}
+
+// heap returns the bytes that the heap holds, garbage included: what an input makes counts even
+// if the collector is quick.
+func heap() uint64 {
+	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64()
+}
+
+// Mutations yields n variants of the inputs in corpus, the same for the same seed. Besides bytes
+// they change what costs: chunks are repeated many times or nested, and numbers become large.
+func Mutations(seed uint64, corpus [][]byte, n int) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		for range n {
+			in := slices.Clone(corpus[rnd.IntN(len(corpus))])
+			for range 1 + rnd.IntN(4) {
+				in = mutate(rnd, in, corpus)
+			}
+			if !yield(in) {
+				return
+			}
+		}
+	}
+}
+
+// Inputs that grow beyond this are cut: the limits on sizes have tests of their own.
+const most = 1 << 20
+
+func mutate(rnd *rand.Rand, in []byte, corpus [][]byte) []byte {
+	if len(in) == 0 {
+		return []byte{byte(rnd.IntN(256))}
+	}
+	// A range, most often a short one.
+	from := rnd.IntN(len(in))
+	to := min(len(in), from+1+rnd.IntN(1<<rnd.IntN(11)))
+	part := slices.Clone(in[from:to])
+	switch rnd.IntN(9) {
+	case 0: // a bit
+		in[from] ^= 1 << rnd.IntN(8)
+	case 1: // a byte
+		in[from] = byte(rnd.IntN(256))
+	case 2: // less
+		in = slices.Delete(in, from, to)
+	case 3: // the same again, often
+		times := min(1<<rnd.IntN(15), most/len(part))
+		in = slices.Insert(in, from, slices.Repeat(part, max(times, 1))...)
+	case 4: // moved
+		in = slices.Delete(in, from, to)
+		in = slices.Insert(in, rnd.IntN(len(in)+1), part...)
+	case 5: // a piece of another
+		other := corpus[rnd.IntN(len(corpus))]
+		if len(other) > 0 {
+			a := rnd.IntN(len(other))
+			in = slices.Insert(in, from, other[a:min(len(other), a+1+rnd.IntN(1<<rnd.IntN(11)))]...)
+		}
+	case 6: // a large number in place of one
+		if i, j := number(in, from); i < j {
+			values := []int64{0, -1, 1 << 16, 1 << 31, 1 << 40, 1<<63 - 1, rnd.Int64N(1 << 20)}
+			in = slices.Replace(in, i, j, []byte(strconv.FormatInt(values[rnd.IntN(len(values))], 10))...)
+		}
+	case 7: // little-endian sizes, as binary formats have them
+		for i := range min(len(in)-from, []int{1, 2, 4, 8}[rnd.IntN(4)]) {
+			in[from+i] = []byte{0, 0xff, 0x7f, 0x80}[rnd.IntN(4)]
+		}
+	case 8: // brackets around it, many deep
+		pairs := [][2]string{{"[", "]"}, {"{", "}"}, {"(", ")"}, {`{"a":`, "}"}, {"((", ")+)+"}}
+		p := pairs[rnd.IntN(len(pairs))]
+		deep := 1 << rnd.IntN(13)
+		part = slices.Concat(slices.Repeat([]byte(p[0]), deep), part, slices.Repeat([]byte(p[1]), deep))
+		in = slices.Replace(in, from, to, part...)
+	}
+	return in[:min(len(in), most)]
+}
+
+// number returns the first decimal number in in at or after from.
+func number(in []byte, from int) (i, j int) {
+	digit := func(b byte) bool { return b >= '0' && b <= '9' }
+	i = from + slices.IndexFunc(in[from:], digit)
+	if i < from {
+		return 0, 0
+	}
+	for j = i; j < len(in) && digit(in[j]); j++ {
+	}
+	return i, j
+}

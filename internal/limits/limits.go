@@ -1,0 +1,199 @@
+// Package limits bounds what reading a stranger's file or text may cost.
+//
+// The rule: nothing that an input asks for is allocated or computed before it is charged. What a
+// file says about its own sizes is compared with the bytes that it has; what a program in it
+// makes, such as a chat template or a normalizer, is charged to a Meter before it exists; files
+// that are read whole are read through ReadFile. The constants are the limits; Table lists them
+// with the reason for each.
+package limits
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Units of the constants.
+const (
+	KiB = 1 << 10
+	MiB = 1 << 20
+	GiB = 1 << 30
+)
+
+// Files that are read whole.
+const (
+	// ConfigBytes bounds config.json and the other small JSON files of a model. The largest in use
+	// have a list of tokens or labels and stay below 1 MiB.
+	ConfigBytes = 16 * MiB
+	// TokenizerBytes bounds tokenizer.json and SentencePiece models. Vocabularies of 256k tokens
+	// with their merges take up to 35 MB.
+	TokenizerBytes = 128 * MiB
+	// TemplateBytes bounds a chat template. The largest in use are below 100 KB.
+	TemplateBytes = 1 * MiB
+	// LineBytes bounds one line of a file of records that is held whole, such as a conversation.
+	LineBytes = 64 * MiB
+)
+
+// A Limit is one row of Table.
+type Limit struct {
+	Of    string // the input
+	What  string // what of it is bounded
+	Value int64
+	Unit  string // "bytes", "levels", …
+	Why   string
+}
+
+var table = []Limit{
+	{"config.json and other small JSON files", "size", ConfigBytes, "bytes", "the largest in use are below 1 MiB"},
+	{"tokenizer.json, SentencePiece models", "size", TokenizerBytes, "bytes", "256k tokens with merges take 35 MB"},
+	{"chat templates", "size", TemplateBytes, "bytes", "the largest in use are below 100 KB"},
+	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},
+}
+
+// Table returns the limits, for documents and for tests that compare documents with them.
+func Table() []Limit { return table }
+
+// ErrTooLarge is what an input beyond a limit wraps.
+var ErrTooLarge = errors.New("beyond the limit")
+
+// ReadFile reads a regular file of at most most bytes. Links are followed. A device, a pipe or a
+// directory is refused without being read, and a pipe does not block.
+func ReadFile(path string, most int64) ([]byte, error) {
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // nothing was written
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	}
+	if st.Size() > most {
+		return nil, tooLarge(path, st.Size(), most)
+	}
+	// The file may grow, or lie about its size as those in /proc do.
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > most {
+		return nil, tooLarge(path, int64(len(b)), most)
+	}
+	return b, nil
+}
+
+func tooLarge(path string, n, most int64) error {
+	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%d bytes or more, want at most %d: %w", n, most, ErrTooLarge)}
+}
+
+// Reader returns a reader of at most most bytes of r. A read beyond them fails with an error that
+// names what and wraps ErrTooLarge; io.LimitReader would end there as if r did.
+func Reader(r io.Reader, most int64, what string) io.Reader {
+	return &reader{r: r, left: most, most: most, what: what}
+}
+
+type reader struct {
+	r          io.Reader
+	left, most int64
+	what       string
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if int64(len(p)) > r.left+1 {
+		p = p[:r.left+1]
+	}
+	n, err := r.r.Read(p)
+	if int64(n) > r.left {
+		n = int(r.left)
+		err = fmt.Errorf("%s: more than %d bytes: %w", r.what, r.most, ErrTooLarge)
+	}
+	r.left -= int64(n)
+	return n, err
+}
+
+// ReadLine reads a line with its line break from r, or the rest of r with io.EOF. A line of more
+// than most bytes fails with an error that wraps ErrTooLarge, without having been held whole.
+func ReadLine(r *bufio.Reader, most int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(line)+len(part) > most {
+			return nil, fmt.Errorf("a line of more than %d bytes: %w", most, ErrTooLarge)
+		}
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
+// A Meter charges the steps and bytes of one piece of work, and stops it at the end of its
+// context. A nil Meter charges nothing. A Meter is for one goroutine.
+type Meter struct {
+	ctx          context.Context
+	steps, bytes int64 // left
+	most         Budget
+	soon         int64 // steps until the context is looked at
+}
+
+// A Budget is what a Meter allows.
+type Budget struct {
+	Steps int64 // units of work, each of some nanoseconds
+	Bytes int64 // bytes that live at the same time, if what is freed is reported
+}
+
+// NewMeter returns a meter of b that also stops when ctx ends.
+func NewMeter(ctx context.Context, b Budget) *Meter {
+	return &Meter{ctx: ctx, steps: b.Steps, bytes: b.Bytes, most: b}
+}
+
+// lookEvery is how many steps may pass before the context is looked at: well below a
+// millisecond's work.
+const lookEvery = 1 << 14
+
+// Step charges n units of work before they are done. The error wraps ErrTooLarge or is that of
+// the context.
+func (m *Meter) Step(n int) error {
+	if m == nil {
+		return nil
+	}
+	m.steps -= int64(n)
+	if m.soon -= int64(n); m.soon < 0 {
+		m.soon = lookEvery
+		if err := m.ctx.Err(); err != nil {
+			return err
+		}
+	}
+	if m.steps < 0 {
+		return fmt.Errorf("more than %d steps: %w", m.most.Steps, ErrTooLarge)
+	}
+	return nil
+}
+
+// Alloc charges n bytes, and the work of filling them, before they are allocated.
+func (m *Meter) Alloc(n int) error {
+	if m == nil {
+		return nil
+	}
+	if n < 0 || int64(n) > m.bytes {
+		return fmt.Errorf("more than %d bytes: %w", m.most.Bytes, ErrTooLarge)
+	}
+	m.bytes -= int64(n)
+	return m.Step(n/64 + 1)
+}
+
+// Free gives n charged bytes back.
+func (m *Meter) Free(n int) {
+	if m != nil {
+		m.bytes += int64(n)
+	}
+}
+
+func open(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDONLY|nonblock, 0) }
