@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 
 	"talf/infer"
 	"talf/internal/jsonl"
@@ -55,23 +54,14 @@ func allDone(seqs []*infer.Sequence) bool {
 	return true
 }
 
-// Seed returns the seed of prompt i of a file. Equal prompts get different answers, and each
-// answer can be reproduced alone.
-func Seed(seed uint64, i int) uint64 {
-	if i == 0 {
-		return seed
-	}
-	return seed ^ uint64(i)*0x9e3779b97f4a7c15&math.MaxInt64
-}
-
 // An Answer is one line of a file of answers.
 type Answer struct {
 	Index    int            `json:"index"` // of the prompt in the input, from 0
 	Prompt   string         `json:"prompt"`
 	Text     string         `json:"text"`
 	Tokens   int            `json:"tokens"`
-	Stop     string         `json:"stop"` // why it ended
-	Seed     uint64         `json:"seed"`
+	Stop     string         `json:"stop"`               // why it ended
+	Seed     uint64         `json:"seed"`               // of the first turn
 	Settings string         `json:"settings,omitempty"` // Decoder.Settings: equal in one file
 	Stats    *infer.Summary `json:"stats,omitempty"`
 	Turns    []Reply        `json:"turns,omitempty"` // if there are several
@@ -81,6 +71,7 @@ type Answer struct {
 type Reply struct {
 	Prompt string `json:"prompt"`
 	Text   string `json:"text"`
+	Seed   uint64 `json:"seed,omitempty"` // if the answer is sampled
 }
 
 // NewAnswer describes the answer of a sequence to a prompt.
@@ -155,7 +146,7 @@ func (a *Answers) Close() error { return a.log.Close() }
 
 // A Batch says how a file of prompts is answered.
 type Batch struct {
-	Seed     uint64 // Seed derives each prompt's from it
+	Seed     uint64 // of the run: each prompt's is Seed of it, each turn's TurnSeed of that
 	Stats    bool   // answers include what they cost
 	Progress func(done, total int)
 	// Skipped is called for every prompt that cannot be answered because it is too long or the
@@ -206,7 +197,7 @@ func (d *Decoder) AnswerAll(ctx context.Context, tasks []Task, to *Answers, b Ba
 }
 
 // answerTurns answers a dialogue turn by turn; each answer is part of the next turn's
-// prompt.
+// prompt. Turns have seeds of their own, derived from the dialogue's.
 func (d *Decoder) answerTurns(ctx context.Context, i int, t Task, seed uint64) (Answer, *infer.Stats, error) {
 	cost := new(infer.Stats)
 	var ans Answer
@@ -216,13 +207,17 @@ func (d *Decoder) answerTurns(ctx context.Context, i int, t Task, seed uint64) (
 		if err != nil {
 			return ans, cost, err
 		}
-		s, err := d.Answer(ctx, p, seed, nil)
+		own := TurnSeed(seed, len(replies))
+		s, err := d.Answer(ctx, p, own, nil)
 		if err != nil {
 			return ans, cost, err
 		}
 		cost.Add(s.Stats())
 		ans = NewAnswer(i, t.Key, seed, s)
-		replies = append(replies, Reply{talk.Asked(), s.Text()})
+		if d.c.Options.Sample.Temperature == 0 {
+			own = 0 // nothing was drawn
+		}
+		replies = append(replies, Reply{talk.Asked(), s.Text(), own})
 		talk.Answer(s.Text())
 	}
 	if len(replies) > 1 { // otherwise the answer has it all

@@ -89,12 +89,3 @@ func write(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 }
-
-// Answers of old versions are resumed with their seeds.
-func TestSeedsOfPromptsStay(t *testing.T) {
-	for i, want := range []uint64{7, 0x1e3779b97f4a7c12, 0x3c6ef372fe94f82d} {
-		if got := decode.Seed(7, i); got != want {
-			t.Errorf("prompt %d: seed %#x, want %#x", i, got, want)
-		}
-	}
-}

@@ -183,6 +183,9 @@ func (d *Decoder) Settings(f Facts) string {
 	if v, err := verify.Find(o.Verify); err == nil && !v.Exact {
 		all = append(all, o.Verify, o.Method, f.Head, f.Draft)
 	}
+	if o.Sample.Temperature > 0 {
+		all = append(all, "each turn has a seed") // earlier releases gave all turns the prompt's
+	}
 	if f.Template != "" {
 		all = append(all, f.Template)
 	}

@@ -13,11 +13,12 @@ import (
 type Talk struct {
 	d          *Decoder
 	empty, now chat.Dialogue
-	seed       uint64 // of the next answer
+	seed       uint64
+	answers    int // given so far, also before a reset
 }
 
-// NewTalk begins a talk with an empty dialogue. Each answer has its own seed, counted up from
-// seed.
+// NewTalk begins a talk with an empty dialogue. The seed of each answer is TurnSeed of seed and
+// the number of answers before it; a reset does not begin again.
 func NewTalk(d *Decoder, empty chat.Dialogue, seed uint64) *Talk {
 	return &Talk{d: d, empty: empty, now: empty, seed: seed}
 }
@@ -36,7 +37,7 @@ func (t *Talk) Say(ctx context.Context, text string, emit func(string) error) (*
 	if err != nil {
 		return nil, fmt.Errorf("write the dialogue: %w", err)
 	}
-	seq, err := t.d.Answer(ctx, prompt, t.seed, emit)
+	seq, err := t.d.Answer(ctx, prompt, TurnSeed(t.seed, t.answers), emit)
 	if errors.Is(err, ErrLongPrompt) {
 		t.now = before
 		return seq, err
@@ -44,7 +45,7 @@ func (t *Talk) Say(ctx context.Context, text string, emit func(string) error) (*
 	if err != nil {
 		return seq, fmt.Errorf("answer: %w", err)
 	}
-	t.seed++
+	t.answers++
 	t.now.Answer(seq.Text())
 	return seq, nil
 }

@@ -74,6 +74,9 @@ write, for models that only continue text.
 				return err
 			}
 			o.Stop = append(o.Stop, stop...)
+			if err := o.drawSeed(a.log, ""); err != nil {
+				return err
+			}
 			d, err := o.open(a.log, 1, nil)
 			if err != nil {
 				return err

@@ -24,6 +24,7 @@ type decodeOptions struct {
 	model    string
 	drafting draftOptions
 	seed     uint64
+	noSeed   bool // answers are sampled, and no seed is given: one is drawn
 	machine  machineOptions
 }
 
@@ -38,7 +39,7 @@ func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	f.Float64Var(&o.Sample.TopP, "top-p", 1, "sample from the most likely tokens that together have this probability")
 	f.Float64Var(&o.Sample.MinP, "min-p", 0, "drop tokens whose probability is below this fraction of the largest")
 	f.Float64Var(&o.Sample.RepetitionPenalty, "repetition-penalty", 1, "values above 1 make tokens that have occurred less likely")
-	f.Uint64Var(&o.seed, "seed", 0, "seed of sampling")
+	f.Uint64Var(&o.seed, "seed", 0, "seed of sampling (default: drawn at random and named in the log)")
 	f.IntVar(&o.MaxTokens, "max-tokens", o.MaxTokens, "maximum number of tokens in an answer")
 	f.StringArrayVar(&o.Stop, "stop", nil, "end the answer before this `text` (may be repeated)")
 	f.BoolVar(&o.IgnoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
@@ -70,6 +71,7 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 	if err := o.Validate(); err != nil {
 		return usageError(err)
 	}
+	o.noSeed = o.Sample.Temperature > 0 && !cmd.Flags().Changed("seed")
 	mk, _, err := o.Open(draft.Env{Source: o.drafting.given()})
 	var file draft.FileError
 	var fits *decode.SourceError
@@ -84,6 +86,25 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 		return usageError(err)
 	}
 	return mk.Close()
+}
+
+// drawSeed draws a seed if answers need one and none is given. A file of answers, if there is
+// one, is continued with the seed that it was begun with.
+func (o *decodeOptions) drawSeed(log *slog.Logger, answers string) (err error) {
+	if !o.noSeed {
+		return nil
+	}
+	known := false
+	if answers != "" {
+		if o.seed, known, err = decode.RunSeed(answers); err != nil {
+			return err
+		}
+	}
+	if !known {
+		o.seed = decode.DrawSeed()
+	}
+	log.Info("sampling", "seed", o.seed)
+	return nil
 }
 
 // A decoder is a loaded decoder with its model.

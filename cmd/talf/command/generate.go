@@ -45,7 +45,9 @@ talf chat.
 At temperature 0 the output is that of plain decoding, bit for bit, whatever the
 method. Above it, the output depends on the seed but not on the method, unless
 --verify names a rule that divides by the draft's probabilities: each method then
-writes a text of its own, from the same distribution.
+writes a text of its own, from the same distribution. Without --seed one is drawn at
+random; the log and the answers name it. Every prompt of a file, and every turn of a
+prompt, has a seed of its own, derived from --seed.
 
 --trace FILE records every round: the tree, the probabilities that draft and target
 give to its nodes, and what was kept. talf inspect trace FILE draws it.`,
@@ -109,6 +111,9 @@ func (o *generateOptions) check(cmd *cobra.Command) error {
 
 // generateOne streams the answer to one prompt.
 func (a *app) generateOne(ctx context.Context, o *generateOptions) (err error) {
+	if err := o.drawSeed(a.log, ""); err != nil {
+		return err
+	}
 	var trace io.Writer
 	if o.trace != "" { // before the model is loaded, which may take minutes
 		f, openErr := os.Create(o.trace)
@@ -155,6 +160,9 @@ func (a *app) generateOne(ctx context.Context, o *generateOptions) (err error) {
 
 // generateFile answers the prompts of a file that have no answer yet.
 func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
+	if err := o.drawSeed(a.log, o.out); err != nil {
+		return err
+	}
 	set, hash, err := a.readPrompts(&o.prompts, o.model)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -20,7 +21,7 @@ func TestMethodsGiveTheSameText(t *testing.T) {
 	for _, sampling := range [][]string{
 		{},
 		{"--temperature", "0.9", "--seed", "5", "--top-k", "50", "--top-p", "0.95"},
-		{"--temperature", "1.2", "--min-p", "0.02", "--repetition-penalty", "1.3"},
+		{"--temperature", "1.2", "--min-p", "0.02", "--repetition-penalty", "1.3", "--seed", "0"},
 	} {
 		args := append([]string{"generate", "--model", dir, "--prompt", "Once upon a time", "--max-tokens", "40", "--ignore-eos"}, sampling...)
 		want := talftest.OK(t, "", args...)
@@ -61,6 +62,47 @@ func TestGenerateStopsBeforeAStopText(t *testing.T) {
 	want, _, _ := strings.Cut(whole, stop)
 	if got := strings.TrimSuffix(talftest.OK(t, "", append(args, "--stop", stop)...), "\n"); got != want {
 		t.Errorf("stopping at %q gives %q, want %q", stop, got, want)
+	}
+}
+
+// Without --seed, two runs differ, and each names the seed that repeats it.
+func TestADrawnSeedIsNamed(t *testing.T) {
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	args := []string{"generate", "--model", dir, "--max-tokens", "12", "--ignore-eos", "--temperature", "1"}
+	seed := func(r talftest.Result) string {
+		t.Helper()
+		m := regexp.MustCompile(`msg=sampling seed=(\d+)`).FindStringSubmatch(r.Err)
+		if r.Code != ExitOK || m == nil {
+			t.Fatalf("exit %d, and no seed is named:\n%s", r.Code, r.Err)
+		}
+		return m[1]
+	}
+	one := append(args, "--prompt", "Once")
+	a, b := talftest.Run(t, "", one...), talftest.Run(t, "", one...)
+	if seed(a) == seed(b) || a.Out == b.Out {
+		t.Errorf("two runs drew the seeds %s and %s, and wrote %q and %q", seed(a), seed(b), a.Out, b.Out)
+	}
+	if got := talftest.OK(t, "", append(one, "--seed", seed(a))...); got != a.Out {
+		t.Errorf("with its seed the answer is %q, was %q", got, a.Out)
+	}
+	if r := talftest.Run(t, "", "generate", "--model", dir, "--max-tokens", "4", "--prompt", "Once"); strings.Contains(r.Err, "seed") {
+		t.Errorf("greedy decoding drew a seed:\n%s", r.Err)
+	}
+
+	// A file is continued with the seed that it was begun with.
+	in, out := talftest.PromptFile(t, 3), filepath.Join(t.TempDir(), "out.jsonl")
+	file := append(args, "--prompts", in, "--out", out)
+	first := seed(talftest.Run(t, "", file...))
+	whole, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	talftest.Write(t, out, string(whole[:bytes.IndexByte(whole, '\n')+1]))
+	if again := seed(talftest.Run(t, "", file...)); again != first {
+		t.Errorf("continued with seed %s, begun with %s", again, first)
+	}
+	if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, whole) {
+		t.Errorf("continued: %v\n%s\nwant\n%s", err, got, whole)
 	}
 }
 
