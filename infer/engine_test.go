@@ -72,6 +72,12 @@ func sampling(t testing.TB, rng *rand.Rand, temperature float64) infer.Processor
 		p.RepetitionPenalty = 1.3
 	}
 	if rng.IntN(3) == 0 {
+		p.FrequencyPenalty, p.PresencePenalty = 0.3, 0.5
+	}
+	if rng.IntN(3) == 0 {
+		p.LogitBias = []sample.Bias{{Token: 2, By: 1}}
+	}
+	if rng.IntN(3) == 0 {
 		p.TopK = 1 + rng.IntN(20)
 	}
 	if rng.IntN(3) == 0 {
@@ -80,7 +86,7 @@ func sampling(t testing.TB, rng *rand.Rand, temperature float64) infer.Processor
 	if rng.IntN(3) == 0 {
 		p.MinP = 0.1 * rng.Float64()
 	}
-	s, err := infer.NewSampling(p)
+	s, err := infer.NewSampling(p, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +238,7 @@ func TestPenaltiesSeeTheNodesOwnPath(t *testing.T) {
 		for seed := range uint64(30) {
 			e := tableEngine(9)
 			e.Target.(*drafttest.Target).Table.Seed = seed
-			penalised, err := infer.NewSampling(params)
+			penalised, err := infer.NewSampling(params, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -692,7 +698,7 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 		}
 		params := sample.Default()
 		params.Temperature = c.temperature
-		if req.Processor, err = infer.NewSampling(params); err != nil {
+		if req.Processor, err = infer.NewSampling(params, 0); err != nil {
 			t.Fatal(err)
 		}
 		if m.Source || m.May {

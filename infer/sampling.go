@@ -2,25 +2,25 @@ package infer
 
 import "talf/model/sample"
 
-// Sampling is the Processor of a request's sampling parameters: repetition
-// penalty, temperature, top-k, top-p, min-p. It belongs to one sequence at a time.
+// Sampling is the Processor of a request's sampling parameters: bias, penalties, temperature,
+// top-k, top-p, min-p. It belongs to one sequence.
 type Sampling struct{ s *sample.Sampler }
 
-// NewSampling returns a processor for p.
-func NewSampling(p sample.Params) (*Sampling, error) {
+// NewSampling returns a processor of p for the answer to a prompt of the given number of tokens.
+func NewSampling(p sample.Params, prompt int) (*Sampling, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	return &Sampling{sample.New(p)}, nil
+	return &Sampling{sample.New(p, prompt)}, nil
 }
 
-// Argmax returns the most likely token after penalties.
+// Argmax returns the most likely token after bias and penalties.
 func (s *Sampling) Argmax(logits []float32, context []int32) int32 {
 	return s.s.Argmax(logits, context)
 }
 
-// Plain reports whether there is no penalty.
-func (s *Sampling) Plain() bool { return s.s.Params().RepetitionPenalty == 1 }
+// Plain reports whether there is no bias and no penalty.
+func (s *Sampling) Plain() bool { return s.s.Plain() }
 
 // Dist sets dst to the distribution that the token after context is drawn from.
 func (s *Sampling) Dist(dst Dist, logits []float32, context []int32) {

@@ -14,7 +14,7 @@ import (
 func CountPaths(t *testing.T, target infer.Target, d infer.Drafter, prompt []int32, n int, eos ...int32) *Paths {
 	t.Helper()
 	w := watch(new(verify.Greedy), d)
-	proc, err := infer.NewSampling(sample.Greedy())
+	proc, err := infer.NewSampling(sample.Greedy(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func (o *Options) Request(mk *draft.Maker, src infer.Source, prompt []int32, see
 	if err != nil {
 		return infer.Request{}, err
 	}
-	proc, err := infer.NewSampling(o.Sample)
+	proc, err := infer.NewSampling(o.Sample, len(prompt))
 	if err != nil {
 		return infer.Request{}, err
 	}

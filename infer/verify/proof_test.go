@@ -715,7 +715,7 @@ func TestEveryTokenIsOneOfTheTargets(t *testing.T) {
 		src := &drafttest.Source{Target: target, Agree: rng.Float64()}
 		e := &infer.Engine{Target: target, Config: infer.Config{PrefillChunk: 1 + rng.IntN(4), MaxNodes: 1 + rng.IntN(30)}}
 		prompt := []int32{1, 0, 1}[:1+rng.IntN(3)]
-		proc, err := infer.NewSampling(p)
+		proc, err := infer.NewSampling(p, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -116,7 +116,7 @@ func TestCallsOfTheCUDADriver(t *testing.T) {
 		}
 		defer m.Close()
 		req := infer.Request{Prompt: []int32{5, 7, 9, 11}, MaxTokens: 16, NoEOS: true, Verifier: new(verify.Greedy)}
-		if req.Processor, err = infer.NewSampling(sample.Greedy()); err != nil {
+		if req.Processor, err = infer.NewSampling(sample.Greedy(), 0); err != nil {
 			t.Fatal(err)
 		}
 		var src *metered

@@ -245,7 +245,7 @@ func TestLargeDraftsOnACUDADevice(t *testing.T) {
 				nodes = max(nodes, round.Proposal.Tree.Len())
 				return nil
 			}
-			if req.Processor, err = infer.NewSampling(sample.Greedy()); err != nil {
+			if req.Processor, err = infer.NewSampling(sample.Greedy(), 0); err != nil {
 				t.Fatal(err)
 			}
 			if method != "" {

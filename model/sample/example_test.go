@@ -10,7 +10,7 @@ import (
 func Example() {
 	p := sample.Default()
 	p.RepetitionPenalty, p.TopP = 1.5, 0.9
-	s := sample.New(p)
+	s := sample.New(p, 0)
 
 	logits := []float32{4, 0, 4.5, -1}
 	dist := make([]float32, len(logits))

@@ -1,7 +1,9 @@
 // Package sample turns a row of logits into the distribution that a request asks for,
 // and draws from it. The processors, their order and their edge cases are those of
-// Hugging Face transformers: repetition penalty, temperature, top-k, top-p, min-p. Sums
-// are in float64 in a fixed order, so equal input gives equal bits on every platform.
+// Hugging Face transformers: repetition penalty, temperature, top-k, top-p, min-p. Before them
+// come the parameters of OpenAI's API that transformers lacks, with vLLM's semantics: logit bias
+// before the repetition penalty, frequency and presence penalty after it. Sums are in float64 in
+// a fixed order, so equal input gives equal bits on every platform.
 // It also provides the operations on whole rows that drafters and verifiers need.
 package sample
 
@@ -23,6 +25,19 @@ type Params struct {
 	TopP              float64 // keep the smallest set of most likely tokens that reaches this mass; 1: all
 	MinP              float64 // keep tokens at least this likely relative to the best; 0: all
 	RepetitionPenalty float64 // for tokens in the context; 1: none
+
+	// FrequencyPenalty is subtracted from a token's logit for every time that the token occurs in
+	// the answer, PresencePenalty once if it occurs at all. The prompt does not count.
+	FrequencyPenalty float64 `json:",omitzero"`
+	PresencePenalty  float64 `json:",omitzero"`
+	// LogitBias is added to the logits of tokens, each named once.
+	LogitBias []Bias `json:",omitzero"`
+}
+
+// A Bias is added to the logit of a token.
+type Bias struct {
+	Token int32
+	By    float64
 }
 
 // Default samples from the model's own distribution.
@@ -44,9 +59,27 @@ func (p Params) Validate() error {
 		return fmt.Errorf("min-p is %v, want 0 to 1", p.MinP)
 	case !(p.RepetitionPenalty > 0 && p.RepetitionPenalty <= math.MaxFloat32):
 		return fmt.Errorf("repetition penalty is %v, want more than 0", p.RepetitionPenalty)
+	case !finite32(p.FrequencyPenalty):
+		return fmt.Errorf("frequency penalty is %v, want a number", p.FrequencyPenalty)
+	case !finite32(p.PresencePenalty):
+		return fmt.Errorf("presence penalty is %v, want a number", p.PresencePenalty)
+	}
+	named := make(map[int32]bool, len(p.LogitBias))
+	for _, b := range p.LogitBias {
+		switch {
+		case b.Token < 0:
+			return fmt.Errorf("logit bias of token %d, want an id of at least 0", b.Token)
+		case !finite32(b.By):
+			return fmt.Errorf("logit bias of token %d is %v, want a number", b.Token, b.By)
+		case named[b.Token]:
+			return fmt.Errorf("logit bias of token %d is given twice", b.Token)
+		}
+		named[b.Token] = true
 	}
 	return nil
 }
+
+func finite32(x float64) bool { return math.Abs(x) <= math.MaxFloat32 }
 
 // Argmax returns the lowest id of the largest logit. NaN is never the largest. For a
 // row of only NaN it returns 0.
@@ -73,54 +106,92 @@ func Prob(logits []float32, id int32) float64 {
 // A Sampler applies parameters to rows. It has scratch memory, so only one goroutine at
 // a time may use it.
 type Sampler struct {
-	p    Params
-	row  []float32 // logits after the penalty
-	prob []float64
-	heap []int32
-	seen []uint64 // bit set of tokens already penalised
+	p      Params
+	prompt int       // tokens of the context that are not the answer's
+	row    []float32 // logits after bias and penalties
+	prob   []float64
+	heap   []int32
+	seen   []uint64 // bit set of tokens already penalised
 }
 
-// New returns a sampler. It panics if p is not valid: check user input first.
-func New(p Params) *Sampler {
+// New returns a sampler for an answer to a prompt of the given number of tokens, which begin every
+// context. It panics if p is not valid: check user input first.
+func New(p Params, prompt int) *Sampler {
 	if err := p.Validate(); err != nil {
 		panic("sample: " + err.Error())
 	}
-	return &Sampler{p: p}
+	return &Sampler{p: p, prompt: prompt}
 }
 
 // Params returns the parameters.
 func (s *Sampler) Params() Params { return s.p }
 
-// Argmax returns the lowest id of the largest logit after the repetition penalty, which
-// is all that greedy decoding needs. The context is everything before the token:
-// committed tokens, then the path to the node.
-func (s *Sampler) Argmax(logits []float32, context ...[]int32) int32 {
-	return Argmax(s.penalise(logits, context))
+// Plain reports whether there is no bias and no penalty: the most likely token is that of the
+// model's own logits.
+func (s *Sampler) Plain() bool {
+	return s.p.RepetitionPenalty == 1 && s.p.FrequencyPenalty == 0 && s.p.PresencePenalty == 0 && len(s.p.LogitBias) == 0
 }
 
-// penalise returns logits with the repetition penalty applied (CTRL, Keskar et al.
-// 2019, §4.1, as in transformers: negative logits are multiplied), once per token,
-// however often it occurs. Without a penalty it returns logits.
-func (s *Sampler) penalise(logits []float32, context [][]int32) []float32 {
-	if s.p.RepetitionPenalty == 1 {
+// Argmax returns the lowest id of the largest logit after bias and penalties, which is all that
+// greedy decoding needs. The context is everything before the token: committed tokens, then the
+// path to the node.
+func (s *Sampler) Argmax(logits []float32, context ...[]int32) int32 {
+	return Argmax(s.adjust(logits, context))
+}
+
+// adjust returns logits with bias and penalties applied. Without any it returns logits.
+func (s *Sampler) adjust(logits []float32, context [][]int32) []float32 {
+	if s.Plain() {
 		return logits
 	}
 	s.row = append(s.row[:0], logits...)
-	words := (len(logits) + 63) / 64
+	for _, b := range s.p.LogitBias {
+		if int(b.Token) >= len(s.row) {
+			panic(fmt.Sprintf("sample: logit bias of token %d with %d logits", b.Token, len(s.row)))
+		}
+		s.row[b.Token] += float32(b.By)
+	}
+	if s.p.RepetitionPenalty != 1 {
+		s.repetition(context)
+	}
+	if s.p.FrequencyPenalty != 0 || s.p.PresencePenalty != 0 {
+		s.occurrence(context)
+	}
+	return s.row
+}
+
+// mark returns the set of tokens seen, emptied.
+func (s *Sampler) mark() []uint64 {
+	words := (len(s.row) + 63) / 64
 	if len(s.seen) < words {
 		s.seen = make([]uint64, words)
 	}
 	clear(s.seen)
-	pen := float32(s.p.RepetitionPenalty)
+	return s.seen
+}
+
+// first adds id to a set and reports whether it was not in it.
+func (s *Sampler) first(seen []uint64, id int32) bool {
+	if id < 0 || int(id) >= len(s.row) {
+		panic(fmt.Sprintf("sample: context token %d with %d logits", id, len(s.row)))
+	}
+	bit := uint64(1) << (id % 64)
+	if seen[id/64]&bit != 0 {
+		return false
+	}
+	seen[id/64] |= bit
+	return true
+}
+
+// repetition applies the repetition penalty (CTRL, Keskar et al. 2019, §4.1, as in transformers:
+// negative logits are multiplied), once per token, however often it occurs.
+func (s *Sampler) repetition(context [][]int32) {
+	seen, pen := s.mark(), float32(s.p.RepetitionPenalty)
 	for _, ids := range context {
 		for _, id := range ids {
-			if id < 0 || int(id) >= len(logits) {
-				panic(fmt.Sprintf("sample: context token %d with %d logits", id, len(logits)))
-			}
-			if s.seen[id/64]>>(id%64)&1 == 1 {
+			if !s.first(seen, id) {
 				continue
 			}
-			s.seen[id/64] |= 1 << (id % 64)
 			if x := s.row[id]; x < 0 {
 				s.row[id] = x * pen
 			} else {
@@ -128,7 +199,24 @@ func (s *Sampler) penalise(logits []float32, context [][]int32) []float32 {
 			}
 		}
 	}
-	return s.row
+}
+
+// occurrence applies the frequency and presence penalties (OpenAI's API) to the tokens of the
+// answer.
+func (s *Sampler) occurrence(context [][]int32) {
+	seen := s.mark()
+	often, once := float32(s.p.FrequencyPenalty), float32(s.p.PresencePenalty)
+	skip := s.prompt
+	for _, ids := range context {
+		n := min(skip, len(ids))
+		skip -= n
+		for _, id := range ids[n:] {
+			if s.first(seen, id) {
+				s.row[id] -= once
+			}
+			s.row[id] -= often
+		}
+	}
 }
 
 // Dist sets dst [Vocab] to the distribution of the next token. It sums to 1 up to
@@ -159,7 +247,7 @@ var rows = probs.Best()
 // weigh sets w [Vocab] to the result of Dist before division by the sum, and returns
 // the sum. The largest weight is 1.
 func (s *Sampler) weigh(w []float64, logits []float32, context [][]int32) float64 {
-	x := s.penalise(logits, context)
+	x := s.adjust(logits, context)
 	if s.p.Temperature == 0 {
 		clear(w)
 		w[Argmax(x)] = 1

@@ -6,14 +6,20 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
 )
 
 // reference is transformers' chain of processors, written the way its warpers work: on
-// scores, removing tokens by −Inf, sorting in ascending order for top-p.
-func reference(p Params, logits []float32, context []int32) []float64 {
+// scores, removing tokens by −Inf, sorting in ascending order for top-p. vLLM's bias and
+// penalties come first.
+func reference(p Params, logits []float32, prompt int, context []int32) []float64 {
+	logits = slices.Clone(logits)
+	for _, b := range p.LogitBias {
+		logits[b.Token] += float32(b.By)
+	}
 	x := make([]float64, len(logits))
 	for i, l := range logits {
 		x[i] = float64(l)
@@ -30,6 +36,17 @@ func reference(p Params, logits []float32, context []int32) []float64 {
 		} else {
 			x[id] = float64(l / pen)
 		}
+	}
+	counts := map[int32]int{}
+	for _, id := range context[min(prompt, len(context)):] {
+		counts[id]++
+	}
+	for id, n := range counts {
+		l := float32(x[id]) - float32(p.PresencePenalty)
+		for range n {
+			l -= float32(p.FrequencyPenalty)
+		}
+		x[id] = float64(l)
 	}
 	for i := range x {
 		x[i] /= p.Temperature
@@ -124,12 +141,18 @@ func TestAgreesWithTheReferenceChain(t *testing.T) {
 				ctx = append(ctx, r.Int32N(int32(n)))
 			}
 		}
-		cut := 0
+		cut, prompt := 0, 0
 		if len(ctx) > 0 {
-			cut = r.IntN(len(ctx))
+			cut, prompt = r.IntN(len(ctx)), r.IntN(len(ctx)+2)
 		}
-		got, want := make([]float32, n), reference(p, logits, ctx)
-		New(p).Dist(got, logits, ctx[:cut], ctx[cut:])
+		if r.IntN(2) == 0 {
+			p.FrequencyPenalty, p.PresencePenalty = r.NormFloat64(), r.NormFloat64()
+		}
+		for _, id := range r.Perm(n)[:r.IntN(min(n, 4))] {
+			p.LogitBias = append(p.LogitBias, Bias{int32(id), 5 * r.NormFloat64()})
+		}
+		got, want := make([]float32, n), reference(p, logits, prompt, ctx)
+		New(p, prompt).Dist(got, logits, ctx[:cut], ctx[cut:])
 		for i := range want {
 			// Rounding a float64 value to float32: half an ulp of 1, plus a margin.
 			if math.Abs(float64(got[i])-want[i]) > 1e-7 || (got[i] == 0) != (want[i] == 0) {
@@ -138,7 +161,7 @@ func TestAgreesWithTheReferenceChain(t *testing.T) {
 		}
 		var sum float64
 		whole := make([]float64, n)
-		New(p).Dist64(whole, logits, ctx[:cut], ctx[cut:])
+		New(p, prompt).Dist64(whole, logits, ctx[:cut], ctx[cut:])
 		for i, v := range whole {
 			if sum += v; float32(v) != got[i] {
 				t.Fatalf("round %d, %+v: token %d has %v in float64, %v in float32", round, p, i, v, got[i])
@@ -190,9 +213,27 @@ func TestWorkedExample(t *testing.T) {
 			[]int32{0, 0, 0},
 			[]float64{2. / 10, 4. / 10, 2. / 10, 1. / 10, 1. / 10},
 		},
+		{
+			"presence counts once, frequency every time, and the prompt never",
+			Params{Temperature: 1, TopP: 1, RepetitionPenalty: 1, PresencePenalty: 2 * math.Ln2, FrequencyPenalty: math.Ln2},
+			[]int32{2, 0, 1, 0},
+			[]float64{.5 / 5, .5 / 5, 2. / 5, 1. / 5, 1. / 5},
+		},
+		{
+			"a bias moves a token",
+			Params{Temperature: 1, TopP: 1, RepetitionPenalty: 1, LogitBias: []Bias{{4, 3 * math.Ln2}, {0, -100}}},
+			nil,
+			[]float64{0, 4. / 15, 2. / 15, 1. / 15, 8. / 15},
+		},
+		{
+			"a bias comes before the penalty",
+			Params{TopP: 1, RepetitionPenalty: 2, LogitBias: []Bias{{0, 3}}},
+			[]int32{0},
+			[]float64{1, 0, 0, 0, 0},
+		},
 	} {
 		got := make([]float32, len(logits))
-		New(c.p).Dist(got, logits, c.ctx)
+		New(c.p, 1).Dist(got, logits, c.ctx)
 		for i := range c.want {
 			if math.Abs(float64(got[i])-c.want[i]) > 2e-7 {
 				t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -209,7 +250,7 @@ func TestDistAlwaysHasMass(t *testing.T) {
 	} {
 		for _, p := range []Params{Default(), Greedy(), {Temperature: 1e-3, TopK: 2, TopP: .5, MinP: .1, RepetitionPenalty: 1}} {
 			got := make([]float32, len(logits))
-			New(p).Dist(got, logits)
+			New(p, 0).Dist(got, logits)
 			var sum float64
 			for _, v := range got {
 				sum += float64(v)
@@ -232,7 +273,7 @@ func TestArgmaxTakesTheLowestId(t *testing.T) {
 			t.Errorf("Argmax(%v) = %d, want %d", c.x, got, c.want)
 		}
 	}
-	if got := New(Params{TopP: 1, RepetitionPenalty: 2}).Argmax([]float32{3, 2}, []int32{0}); got != 1 {
+	if got := New(Params{TopP: 1, RepetitionPenalty: 2}, 0).Argmax([]float32{3, 2}, []int32{0}); got != 1 {
 		t.Errorf("penalised argmax is %d, want 1", got)
 	}
 }
@@ -302,6 +343,11 @@ func TestValidateNamesTheParameter(t *testing.T) {
 		"top-p":              {TopP: nan, RepetitionPenalty: 1},
 		"min-p":              {TopP: 1, MinP: 2, RepetitionPenalty: 1},
 		"repetition penalty": {TopP: 1},
+		"frequency penalty":  {TopP: 1, RepetitionPenalty: 1, FrequencyPenalty: nan},
+		"presence penalty":   {TopP: 1, RepetitionPenalty: 1, PresencePenalty: math.Inf(1)},
+		"token -1":           {TopP: 1, RepetitionPenalty: 1, LogitBias: []Bias{{Token: -1}}},
+		"token 7 is NaN":     {TopP: 1, RepetitionPenalty: 1, LogitBias: []Bias{{7, nan}}},
+		"given twice":        {TopP: 1, RepetitionPenalty: 1, LogitBias: []Bias{{7, 1}, {7, 1}}},
 	} {
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want an error about %s", p, err, want)
@@ -315,7 +361,7 @@ func TestValidateNamesTheParameter(t *testing.T) {
 }
 
 func TestDistDoesNotAllocate(t *testing.T) {
-	s := New(Params{Temperature: 1, TopK: 50, TopP: .9, MinP: .01, RepetitionPenalty: 1.1})
+	s := New(Params{Temperature: 1, TopK: 50, TopP: .9, MinP: .01, RepetitionPenalty: 1.1, FrequencyPenalty: 1, LogitBias: []Bias{{3, 1}}}, 0)
 	logits, dst, ctx := make([]float32, 1000), make([]float32, 1000), []int32{1, 2, 3}
 	for i := range logits {
 		logits[i] = float32(math.Sin(float64(i)))
@@ -354,7 +400,7 @@ func TestBits(t *testing.T) {
 			p.RepetitionPenalty, p.Temperature = 1.3, 1e-3
 		}
 		dist := make([]float64, len(logits))
-		New(p).Dist64(dist, logits, ctx)
+		New(p, 0).Dist64(dist, logits, ctx)
 		for _, v := range dist {
 			var b [8]byte
 			binary.LittleEndian.PutUint64(b[:], math.Float64bits(v))
@@ -373,7 +419,7 @@ func BenchmarkDist(b *testing.B) {
 	}
 	for _, p := range []Params{Default(), {Temperature: .8, TopK: 50, TopP: .9, RepetitionPenalty: 1}} {
 		b.Run(fmt.Sprintf("k=%d", p.TopK), func(b *testing.B) {
-			s := New(p)
+			s := New(p, 0)
 			for b.Loop() {
 				s.Dist(dst, logits)
 			}
@@ -392,7 +438,7 @@ func BenchmarkDist64(b *testing.B) {
 		b.Run(fmt.Sprintf("T=%v", t), func(b *testing.B) {
 			p := Default()
 			p.Temperature = t
-			s := New(p)
+			s := New(p, 0)
 			for b.Loop() {
 				s.Dist64(dst, logits)
 			}
@@ -408,7 +454,7 @@ func TestTopPStopsWhereTheMassIsReached(t *testing.T) {
 	for top, want := range map[float64]int{0.25: 1, 0.5: 2, 0.75: 3, 0.7500001: 4} {
 		p.TopP = top
 		dist := make([]float32, 4)
-		New(p).Dist(dist, []float32{3, 3, 3, 3})
+		New(p, 0).Dist(dist, []float32{3, 3, 3, 3})
 		kept := 0
 		for i, x := range dist {
 			if x > 0 {

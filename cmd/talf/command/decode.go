@@ -39,6 +39,8 @@ func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	f.Float64Var(&o.Sample.TopP, "top-p", 1, "sample from the most likely tokens that together have this probability")
 	f.Float64Var(&o.Sample.MinP, "min-p", 0, "drop tokens whose probability is below this fraction of the largest")
 	f.Float64Var(&o.Sample.RepetitionPenalty, "repetition-penalty", 1, "values above 1 make tokens that have occurred less likely")
+	f.Float64Var(&o.Sample.FrequencyPenalty, "frequency-penalty", 0, "subtracted from a token's logit for every time that the answer has it")
+	f.Float64Var(&o.Sample.PresencePenalty, "presence-penalty", 0, "subtracted from a token's logit if the answer has it")
 	f.Uint64Var(&o.seed, "seed", 0, "seed of sampling (default: drawn at random and named in the log)")
 	f.IntVar(&o.MaxTokens, "max-tokens", o.MaxTokens, "maximum number of tokens in an answer")
 	f.StringArrayVar(&o.Stop, "stop", nil, "end the answer before this `text` (may be repeated)")

@@ -100,7 +100,7 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 		p := sample.Default()
 		p.Temperature = temperature
 		var err error
-		if proc, err = infer.NewSampling(p); err != nil {
+		if proc, err = infer.NewSampling(p, 0); err != nil {
 			return err
 		}
 	}
