@@ -19,7 +19,17 @@ type Abilities struct {
 // DeviceAbilities are what a device can do beyond Device. A nil field is an ability
 // that it lacks.
 type DeviceAbilities struct {
-	Plan Planner
+	Plan    Planner
+	Release Releaser
+}
+
+// A Releaser gives memory of a KV store back to the system. The store keeps its size.
+type Releaser interface {
+	// Chunk returns the number of consecutive blocks whose memory is given back together.
+	Chunk(kv KV) int
+	// Release gives the memory of blocks [chunk·Chunk, (chunk+1)·Chunk) back and loses what they
+	// hold. They may be used again at once and take memory when they are.
+	Release(kv KV, chunk int)
 }
 
 // A Planner says how much of a device's limited memory things take, before they take

@@ -123,10 +123,10 @@ func TestCancelledSequencesLeaveTheOthersAsTheyWere(t *testing.T) {
 				return true
 			})
 		}
-		if used, _ := n.target.KVBlocks(); prefixes == 0 && used != 0 {
+		if used := n.target.KV().Used; prefixes == 0 && used != 0 {
 			t.Fatalf("trial %d: %d blocks are in use after all is closed", trial, used)
 		}
-		if used, _ := n.head.KVBlocks(); prefixes == 0 && used != 0 {
+		if used := n.head.KV().Used; prefixes == 0 && used != 0 {
 			t.Fatalf("trial %d: %d of the head's blocks are in use after all is closed", trial, used)
 		}
 	}
@@ -204,10 +204,10 @@ func TestSequencesAreCancelledFromWithinARound(t *testing.T) {
 						}
 						e.Close(s)
 					}
-					if used, _ := n.target.KVBlocks(); used != 0 {
+					if used := n.target.KV().Used; used != 0 {
 						t.Errorf("%d blocks are in use after all is closed", used)
 					}
-					if used, _ := n.head.KVBlocks(); used != 0 {
+					if used := n.head.KV().Used; used != 0 {
 						t.Errorf("%d of the head's blocks are in use after all is closed", used)
 					}
 				})

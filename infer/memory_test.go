@@ -48,6 +48,9 @@ func (d *scarce) NewKV(c compute.KVConfig) (compute.KV, error) {
 	return &scarceKV{kv, d}, err
 }
 
+// Abilities are none: the store is not the inner device's.
+func (d *scarce) Abilities() compute.DeviceAbilities { return compute.DeviceAbilities{} }
+
 func (d *scarce) Queue() compute.Queue { return scarceQueue{d.Device.Queue()} }
 
 type scarceKV struct {
@@ -131,10 +134,10 @@ func TestRoundsWithoutMemoryAreBegunAgain(t *testing.T) {
 			for _, s := range seqs {
 				e.Close(s)
 			}
-			if used, _ := m.KVBlocks(); used != 0 {
+			if used := m.KV().Used; used != 0 {
 				t.Errorf("trial %d: %d blocks are in use after all is closed", trial, used)
 			}
-			if used, _ := h.KVBlocks(); used != 0 {
+			if used := h.KV().Used; used != 0 {
 				t.Errorf("trial %d: %d of the head's blocks are in use after all is closed", trial, used)
 			}
 			refused += dev.refused

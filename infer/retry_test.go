@@ -89,7 +89,7 @@ func TestRoundsCutShortAreBegunAgain(t *testing.T) {
 				all, out = append(all, *s.Stats()), append(out, s.Tokens())
 				e.Close(s)
 			}
-			if used, _ := n.head.KVBlocks(); used != 0 {
+			if used := n.head.KV().Used; used != 0 {
 				t.Fatalf("trial %d: %d of the head's blocks are in use after all is closed", trial, used)
 			}
 			return all, out
@@ -184,7 +184,7 @@ func TestAWrongVerdictEndsItsSequenceAndLeavesNothing(t *testing.T) {
 	for _, keep := range []int{0, 2} {
 		n := newNets(t, 1, 1)
 		e := &infer.Engine{Target: infer.NewTarget(n.target, keep), Config: infer.Default()}
-		blocks := func() int { used, _ := n.target.KVBlocks(); return used }
+		blocks := func() int { used := n.target.KV().Used; return used }
 		req := plainRequest(t, make([]int32, 33)...)
 		if _, err := e.Generate(t.Context(), req); err != nil {
 			t.Fatal(err)

@@ -56,7 +56,7 @@ func TestThousandsOfRequestsLeaveNothing(t *testing.T) {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		_, total := n.target.KVBlocks()
+		total := n.target.KV().Held
 		return runtime.NumGoroutine(), m.HeapAlloc, total
 	}
 	for i := range 1000 {
@@ -68,7 +68,7 @@ func TestThousandsOfRequestsLeaveNothing(t *testing.T) {
 	}
 	g1, h1, b1 := state()
 	t.Logf("%d requests: goroutines %d, then %d; heap %d, then %d bytes; KV blocks %d, then %d", requests, g0, g1, h0, h1, b0, b1)
-	if used, _ := n.target.KVBlocks(); used != 0 {
+	if used := n.target.KV().Used; used != 0 {
 		t.Errorf("%d KV blocks are in use at the end", used)
 	}
 	// A leak of one byte per request would show; what the runtime itself keeps varies.

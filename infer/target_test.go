@@ -34,17 +34,17 @@ func TestKeptPrefixesAreBoundedInBytes(t *testing.T) {
 	if want := int64(s.Layers * s.KVHeads * s.HeadDim * 2 * 4); limit.PerToken != want {
 		t.Errorf("a token takes %d bytes, want %d", limit.PerToken, want)
 	}
-	all, _ := n.target.KVBlocks()
+	all := n.target.KV().Used
 	limit.Bytes = 130 * limit.PerToken
 	p.Bound(limit)
-	some, _ := n.target.KVBlocks()
+	some := n.target.KV().Used
 	if p.Len() < 1 || p.Len() > 2 || some >= all || target.Match(prompts[5]) != 50 || target.Match(prompts[0]) == 50 {
 		t.Errorf("%d sequences and %d of %d blocks are left in 130 tokens' room; the last prompt matches %d tokens, the first %d",
 			p.Len(), some, all, target.Match(prompts[5]), target.Match(prompts[0]))
 	}
 	for p.Evict() {
 	}
-	if none, _ := n.target.KVBlocks(); none != 0 || target.Match(prompts[5]) != 0 {
+	if none := n.target.KV().Used; none != 0 || target.Match(prompts[5]) != 0 {
 		t.Errorf("%d blocks are in use after the last eviction, and %d tokens match", none, target.Match(prompts[5]))
 	}
 }

@@ -82,7 +82,7 @@ func TestLongTextsAndForests(t *testing.T) {
 	if err := sameBits(forest[c.Vocab:], want[len(got):]); err != nil {
 		t.Error(err)
 	}
-	if used, _ := m.KVBlocks(); used != 0 {
+	if used := m.KV().Used; used != 0 {
 		t.Errorf("%d blocks in use", used)
 	}
 }

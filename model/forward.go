@@ -70,7 +70,8 @@ type activations struct {
 
 // Forward runs the segments in one pass. The output is valid until this model's next
 // Forward, which may still take its hidden states as input features. If Forward fails,
-// no node of the batch counts as run.
+// no node of the batch counts as run. If the KV pool has too few blocks, it fails with
+// an ErrKVFull before it has done anything.
 //
 // The bits of a token's results depend only on its own sequence and path: not on the
 // other segments, on how rows are divided into passes and blocks, or on slots.
@@ -192,9 +193,6 @@ func (m *Model) plan(batch []Segment) (rows, wanted int, err error) {
 			}
 			last = max(last, p)
 		}
-		if err := b.reserve(t.Len()); err != nil {
-			return 0, 0, err
-		}
 		rows += n
 		switch g.Want {
 		case WantAll:
@@ -203,7 +201,18 @@ func (m *Model) plan(batch []Segment) (rows, wanted int, err error) {
 			wanted++
 		}
 	}
-	return rows, wanted, m.growRope(last + 1)
+	if err := m.growRope(last + 1); err != nil {
+		return 0, 0, err
+	}
+	if err := m.blocks.need(m.needs(batch)); err != nil {
+		return 0, 0, err
+	}
+	for i := range batch {
+		if err := batch[i].Rows.reserve(batch[i].Tree.Len()); err != nil {
+			return 0, 0, err
+		}
+	}
+	return rows, wanted, nil
 }
 
 // cut divides the batch into steps of at most MaxRows rows. A segment that is cut

@@ -3,94 +3,10 @@ package model
 import (
 	"context"
 	"fmt"
+	"slices"
 
-	"talf/compute"
 	"talf/tree"
 )
-
-const blockLen = compute.BlockLen
-
-// blocks allocates the blocks of a KV store. A block is shared by the sequences that
-// contain it and by its scratch slots in use; refs counts them all.
-type blocks struct {
-	kv      compute.KV
-	refs    []int32
-	free    []int32
-	scratch int32 // block that scratch slots are taken from; −1: none
-	fill    int   // slots taken from that block
-}
-
-func (b *blocks) get() (int32, error) {
-	if len(b.free) == 0 {
-		have := len(b.refs)
-		if err := b.grow(have + max(8, have/2)); err != nil {
-			return 0, err
-		}
-	}
-	id := b.free[len(b.free)-1]
-	b.free = b.free[:len(b.free)-1]
-	b.refs[id] = 1
-	return id, nil
-}
-
-// grow makes at least n blocks available.
-func (b *blocks) grow(n int) error {
-	have := len(b.refs)
-	if n <= have {
-		return nil
-	}
-	if err := b.kv.Grow(n); err != nil {
-		return fmt.Errorf("grow KV store of %d blocks: %w", have, err)
-	}
-	n = b.kv.Blocks()
-	for len(b.refs) < n {
-		b.refs = append(b.refs, 0)
-	}
-	for i := n - 1; i >= have; i-- { // lowest first
-		b.free = append(b.free, int32(i))
-	}
-	return nil
-}
-
-func (b *blocks) put(id int32) {
-	if b.refs[id]--; b.refs[id] == 0 {
-		b.free = append(b.free, id)
-	}
-}
-
-// slot returns a scratch slot. Its block is freed when all its slots have been given
-// back.
-func (b *blocks) slot() (int32, error) {
-	if b.scratch < 0 || b.fill == blockLen {
-		id, err := b.get()
-		if err != nil {
-			return 0, err
-		}
-		if old := b.scratch; old >= 0 {
-			b.put(old) // the reference that kept it open
-		}
-		b.scratch, b.fill = id, 0
-	}
-	s := b.scratch*blockLen + int32(b.fill)
-	b.fill++
-	b.refs[b.scratch]++
-	return s, nil
-}
-
-func (b *blocks) putSlot(s int32) {
-	id := s / blockLen
-	b.put(id)
-	if id == b.scratch && b.refs[id] == 1 { // only that reference is left
-		b.put(id)
-		b.scratch = -1
-	}
-}
-
-// KVBlocks returns the number of blocks of compute.BlockLen positions in use and the
-// number that the device has reserved.
-func (m *Model) KVBlocks() (used, total int) {
-	return len(m.blocks.refs) - len(m.blocks.free), len(m.blocks.refs)
-}
 
 // PositionBytes returns the bytes of KV cache per position, in all layers together.
 func (m *Model) PositionBytes() int64 {
@@ -161,6 +77,7 @@ func (s *Seq) Close() {
 	s.n = 0
 	s.trim()
 	s.closed = true
+	s.m.blocks.closed()
 }
 
 func (s *Seq) check() {
@@ -248,47 +165,106 @@ func (s *Seq) atEnd(base, keep int) *Branch {
 	return &s.tip
 }
 
-// reserve gives nodes [0,n) their slots.
+// needs returns the blocks that a pass over nodes [0,n) of the branch takes: whole ones, the
+// tail block if it is shared with another sequence and has to be copied, and scratch slots.
+func (b *Branch) needs(n int) (whole int, tail int32, slots int) {
+	if !b.tip {
+		return 0, -1, max(0, n-len(b.own))
+	}
+	return max(0, nblocks(b.base+n)-len(b.seq.blocks)), b.seq.shared(), 0
+}
+
+// shared returns the block that holds the last positions if the next position goes there too
+// and another sequence has it as well, or −1.
+func (s *Seq) shared() int32 {
+	if i := s.n / blockLen; s.n%blockLen != 0 && s.m.blocks.refs[s.blocks[i]] > 1 {
+		return s.blocks[i]
+	}
+	return -1
+}
+
+// BlocksFor returns the number of blocks that the sequence takes from the pool to run n more
+// positions after its committed ones, whether as a tree of n nodes or as a text. Blocks of an open
+// branch at its end count as taken. A block that it shares with another sequence and has to copy
+// is one of them.
+func (s *Seq) BlocksFor(n int) int {
+	s.check()
+	if n <= 0 {
+		return 0
+	}
+	take := max(0, nblocks(s.n+n)-len(s.blocks))
+	if s.shared() >= 0 {
+		take++
+	}
+	return take
+}
+
+// Blocks returns the number of blocks that the sequence holds, and how many of them it shares with
+// no other: closing it frees these.
+func (s *Seq) Blocks() (held, own int) {
+	for _, b := range s.blocks {
+		if s.m.blocks.refs[b] == 1 {
+			own++
+		}
+	}
+	return len(s.blocks), own
+}
+
+// needs returns the blocks that a pass takes. Of several sequences that share a tail block, and
+// nobody else does, the last one to write keeps it.
+func (m *Model) needs(batch []Segment) int {
+	take, slots := 0, 0
+	tails := m.tails[:0]
+	for i := range batch {
+		whole, tail, n := batch[i].Rows.needs(batch[i].Tree.Len())
+		take += whole
+		slots += n
+		if tail >= 0 {
+			tails = append(tails, tail)
+		}
+	}
+	m.tails = tails
+	slices.Sort(tails)
+	for i := 0; i < len(tails); {
+		n := 1
+		for i+n < len(tails) && tails[i+n] == tails[i] {
+			n++
+		}
+		take += min(n, int(m.blocks.refs[tails[i]])-1)
+		i += n
+	}
+	return take + nblocks(max(0, slots-m.blocks.room()))
+}
+
+// reserve gives nodes [0,n) their slots. The blocks are there.
 func (b *Branch) reserve(n int) error {
 	s := b.seq
+	pool := &s.m.blocks
 	if !b.tip {
 		if b.keep == 1 { // the sequence may have replaced a block that it shared
 			b.own[0] = s.slot(b.base)
 		}
 		for len(b.own) < n {
-			slot, err := s.m.blocks.slot()
-			if err != nil {
-				return err
-			}
-			b.own = append(b.own, slot)
+			b.own = append(b.own, pool.slot())
 		}
 		return nil
 	}
-	pool := &s.m.blocks
-	if i := s.n / blockLen; s.n%blockLen != 0 && pool.refs[s.blocks[i]] > 1 {
-		// The block is shared with another sequence: copy it before the first write.
-		id, err := pool.get()
-		if err != nil {
-			return err
-		}
+	if old := s.shared(); old >= 0 { // copy it before the first write
+		id := pool.get()
 		var dst, src [blockLen]int32
 		for j := range dst {
-			dst[j], src[j] = id*blockLen+int32(j), s.blocks[i]*blockLen+int32(j)
+			dst[j], src[j] = id*blockLen+int32(j), old*blockLen+int32(j)
 		}
 		s.m.q.MoveKV(s.m.kv, dst[:], src[:])
 		if err := s.m.q.Sync(context.Background()); err != nil {
 			pool.put(id)
 			return fmt.Errorf("copy KV block: %w", err)
 		}
-		pool.put(s.blocks[i])
-		s.blocks[i] = id
+		pool.put(old)
+		s.blocks[s.n/blockLen] = id
 	}
 	for len(s.blocks) < nblocks(b.base+n) {
-		id, err := pool.get()
-		if err != nil {
-			return err
-		}
-		s.blocks = append(s.blocks, id)
+		s.blocks = append(s.blocks, pool.get())
 	}
 	b.own = b.own[:0]
 	for p := b.base; p < b.base+n; p++ {

@@ -34,6 +34,9 @@ type Options struct {
 	// memory (compute.DeviceAbilities.Plan). A model that does not fit is refused
 	// before anything is loaded. 0 takes memory as needed.
 	Positions int
+	// KVBlocks is the capacity of the KV pool, which all sequences, branches and kept
+	// prefixes share, in blocks of compute.BlockLen positions. 0 sets no bound.
+	KVBlocks int
 }
 
 // Default returns the options for CPU decoding.
@@ -55,6 +58,12 @@ func (o Options) Validate() error {
 	}
 	if o.Positions < 0 {
 		return fmt.Errorf("%d positions, want 0 or more", o.Positions)
+	}
+	if o.KVBlocks < 0 {
+		return fmt.Errorf("a KV pool of %d blocks, want 0 or more", o.KVBlocks)
+	}
+	if o.KVBlocks > 0 && nblocks(o.Positions) > o.KVBlocks {
+		return fmt.Errorf("%d positions of keys and values do not fit in a KV pool of %d blocks of %d", o.Positions, o.KVBlocks, blockLen)
 	}
 	return nil
 }
@@ -82,6 +91,7 @@ type Model struct {
 	kv       compute.KV
 	blocks   blocks
 	spare    []*Branch // labelling branches, for reuse
+	tails    []int32   // tail blocks that a pass has to copy
 	act      activations
 	pass     int  // number of the pass, to catch a branch given twice
 	lazy     bool // the weights are not packed yet
@@ -216,7 +226,7 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 	}
 	m := &Model{spec: spec, dev: dev, q: dev.Queue(), opt: opt, set: set, kv: kv}
 	m.can = m.q.Abilities()
-	m.blocks = blocks{kv: kv, scratch: -1}
+	m.blocks = newBlocks(dev, kv, opt.KVBlocks)
 	return m, nil
 }
 

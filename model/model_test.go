@@ -485,7 +485,7 @@ func treesHaveThePlainBits(t *testing.T, dir string, class kern.Class, rounds in
 		for _, l := range seqs {
 			l.s.Close()
 		}
-		if used, _ := m.KVBlocks(); used != 0 {
+		if used := m.KV().Used; used != 0 {
 			fail("%d blocks in use after everything is closed", used)
 		}
 	}
@@ -499,7 +499,7 @@ func TestBlocksAreSharedAndGivenBack(t *testing.T) {
 	must[*model.Output](t)(s.Append(ctx, ids, nil, model.WantNone))
 	want := func(n int) {
 		t.Helper()
-		if used, _ := m.KVBlocks(); used != n {
+		if used := m.KV().Used; used != n {
 			t.Fatalf("%d blocks in use, want %d", used, n)
 		}
 	}
@@ -588,7 +588,7 @@ func TestBranchLastReusesTheCommittedRow(t *testing.T) {
 		other.Close()
 		s.Close()
 	}
-	if used, _ := m.KVBlocks(); used != 0 {
+	if used := m.KV().Used; used != 0 {
 		t.Errorf("%d blocks in use", used)
 	}
 }
@@ -731,7 +731,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	s.Close()
-	if used, _ := m.KVBlocks(); used != 0 {
+	if used := m.KV().Used; used != 0 {
 		t.Errorf("%d blocks in use after errors", used)
 	}
 

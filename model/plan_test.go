@@ -57,7 +57,7 @@ func TestMemoryIsPlannedBeforeAModelIsLoaded(t *testing.T) {
 	f := model.Plan(spec, dev, opt)
 	// Everything is allocated when the model is loaded: decoding allocates nothing
 	// more.
-	if _, blocks := m.KVBlocks(); blocks*compute.BlockLen < opt.Positions {
+	if blocks := m.KV().Held; blocks*compute.BlockLen < opt.Positions {
 		t.Errorf("%d blocks are reserved for %d positions", blocks, opt.Positions)
 	}
 	taken := dev.allocs

@@ -63,7 +63,7 @@ func TestCopiesOfTheTargetMakeTheSameSetAsOne(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, m := range copies {
-					if used, _ := m.KVBlocks(); used != 0 {
+					if used := m.KV().Used; used != 0 {
 						t.Fatalf("%d KV blocks are still held", used)
 					}
 				}
@@ -102,7 +102,7 @@ func TestACopyThatFailsEndsTheRun(t *testing.T) {
 		t.Fatalf("%v, want one that names the device", err)
 	}
 	for _, m := range []*model.Model{a, b} {
-		if used, _ := m.KVBlocks(); used != 0 {
+		if used := m.KV().Used; used != 0 {
 			t.Fatalf("%d KV blocks are still held", used)
 		}
 	}
@@ -171,7 +171,7 @@ func TestAPanicReachesTheCaller(t *testing.T) {
 		t.Errorf("the reader: %s", bug)
 	}
 	for _, m := range []*model.Model{a, b} {
-		if used, _ := m.KVBlocks(); used != 0 {
+		if used := m.KV().Used; used != 0 {
 			t.Errorf("%d KV blocks are still held", used)
 		}
 	}

@@ -44,7 +44,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	t.Log(err)
 	for _, m := range []*model.Model{m, beside} {
-		if used, _ := m.KVBlocks(); used != 0 {
+		if used := m.KV().Used; used != 0 {
 			t.Fatalf("%d KV blocks are still held", used)
 		}
 	}

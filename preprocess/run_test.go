@@ -135,7 +135,7 @@ func TestEveryWayToRunGivesTheSameBytes(t *testing.T) {
 		if d := cmp.Diff(want, st.Dropped); d != "" || len(bad) != badLines || bad[0].Line != 6 {
 			t.Fatalf("%s, bad lines %v", d, bad)
 		}
-		if used, _ := m.KVBlocks(); used != 0 {
+		if used := m.KV().Used; used != 0 {
 			t.Fatalf("%d KV blocks are still held", used)
 		}
 		if first == "" || x.newLabelsWant {
@@ -376,7 +376,7 @@ func TestACancelledRunContinues(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, k := range append(beside, preprocess.Worker{Target: m}) {
-			if used, _ := k.Target.KVBlocks(); used != 0 {
+			if used := k.Target.KV().Used; used != 0 {
 				t.Fatalf("%d KV blocks are still held", used)
 			}
 		}

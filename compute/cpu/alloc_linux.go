@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"os"
 	"runtime"
 	"unsafe"
 
@@ -62,4 +63,21 @@ func hugeAlloc[T byte | uint16 | float32](m *memory, n int) ([]T, *region) {
 	p := unsafe.Pointer(unsafe.SliceData(r.mem[r.used:]))
 	r.used += size
 	return unsafe.Slice((*T)(p), n), r
+}
+
+// discard gives the whole pages of x, from hugeAlloc with a region, back to the system. They read
+// as zeros from then on.
+func discard[T uint16 | float32](x []T) {
+	var (
+		page = uintptr(os.Getpagesize())
+		from = uintptr(unsafe.Pointer(unsafe.SliceData(x)))
+		size = uintptr(len(x)) * unsafe.Sizeof(x[0])
+		skip = -from % page
+	)
+	if size < skip+page {
+		return
+	}
+	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), size)
+	// If the kernel refuses, the memory stays.
+	_ = unix.Madvise(b[skip:skip+(size-skip)/page*page], unix.MADV_DONTNEED)
 }

@@ -109,8 +109,8 @@ func (d *Device) Name() string {
 // Arithmetic returns "": other devices are compared with the CPU.
 func (d *Device) Arithmetic() string { return "" }
 
-// Abilities returns none: host memory is not planned.
-func (d *Device) Abilities() compute.DeviceAbilities { return compute.DeviceAbilities{} }
+// Abilities returns what the device can do: it gives memory of keys and values back.
+func (d *Device) Abilities() compute.DeviceAbilities { return compute.DeviceAbilities{Release: d} }
 
 // Close stops the workers. Buffers stay readable.
 func (d *Device) Close() error {

@@ -70,6 +70,22 @@ func (kv *kvStore) Grow(blocks int) error {
 	return nil
 }
 
+// Chunk returns the number of blocks of a chunk.
+func (d *Device) Chunk(kv compute.KV) int { return kvOf("Chunk", kv).per }
+
+// Release gives the memory of a chunk back to the system. Its blocks read as zeros until they are
+// written.
+func (d *Device) Release(kv compute.KV, chunk int) {
+	s := kvOf("Release", kv)
+	switch {
+	case chunk*s.per >= s.blocks || s.mem[chunk] == nil: // small chunks belong to the Go heap
+	case s.c.Type == compute.BF16:
+		discard(s.halves[chunk])
+	default:
+		discard(s.chunks[chunk])
+	}
+}
+
 // A kvUnit is the keys and values of one (block, layer, kvHead), in one of two
 // types.
 type kvUnit struct {

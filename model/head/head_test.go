@@ -204,7 +204,7 @@ func TestAgreesWithEAGLE(t *testing.T) {
 				b.Drop()
 				s.Close()
 			}
-			if used, _ := h.KVBlocks(); used != 0 {
+			if used := h.KV().Used; used != 0 {
 				t.Errorf("%d blocks in use", used)
 			}
 		})
