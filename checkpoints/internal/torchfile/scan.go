@@ -3,6 +3,7 @@ package torchfile
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 )
 
@@ -38,8 +39,10 @@ var opcodes = map[byte]operand{
 
 // scan reads a pickle from end to end without executing it. Pickles have no jumps, so
 // opcodes that are not in it cannot be executed. After a scan, no length in the pickle
-// is larger than the pickle.
+// is larger than the pickle, and every name that it asks for is one that allowed
+// accepts: gopickle resolves a few names itself, without asking findClass.
 func scan(p []byte) error {
+	known := texts{memo: make(map[uint32]*string)}
 	for at := 0; at < len(p); {
 		op, here := p[at], at
 		at++
@@ -92,12 +95,60 @@ func scan(p []byte) error {
 				return fmt.Errorf("byte %d: %w", here, err)
 			}
 		}
+		if err := known.after(op, left[:n]); err != nil {
+			return fmt.Errorf("byte %d: %w", here, err)
+		}
 		at += n
 		if op == '.' {
 			return nil
 		}
 	}
 	return fmt.Errorf("%d bytes without an end: truncated?", len(p))
+}
+
+// texts are what scan knows of the machine's stack and memo. STACK_GLOBAL takes a module
+// and a name from the stack, which a pickler has put there right before it, either as
+// texts or by their numbers in the memo.
+type texts struct {
+	below, top *string // last two entries of the stack; nil: not known to be a text
+	memo       map[uint32]*string
+}
+
+// after follows one opcode, and refuses a STACK_GLOBAL whose names are not known.
+func (k *texts) after(op byte, arg []byte) error {
+	push := func(s *string) { k.below, k.top = k.top, s }
+	index := func() uint32 { // of BINPUT and BINGET, short and long
+		if len(arg) == 1 {
+			return uint32(arg[0])
+		}
+		return binary.LittleEndian.Uint32(arg)
+	}
+	switch op {
+	case 'X': // BINUNICODE
+		s := string(arg[4:])
+		push(&s)
+	case '\x8c': // SHORT_BINUNICODE
+		s := string(arg[1:])
+		push(&s)
+	case 'h', 'j': // BINGET, LONG_BINGET
+		push(k.memo[index()])
+	case 'q', 'r': // BINPUT, LONG_BINPUT
+		k.memo[index()] = k.top
+	case '\x94': // MEMOIZE
+		k.memo[uint32(len(k.memo))] = k.top
+	case '\x95': // FRAME
+	case '\x93': // STACK_GLOBAL
+		if k.below == nil || k.top == nil {
+			return errors.New("STACK_GLOBAL without a module and a name right before it")
+		}
+		if err := allowed(*k.below, *k.top); err != nil {
+			return err
+		}
+		fallthrough
+	default:
+		k.below, k.top = nil, nil
+	}
+	return nil
 }
 
 // allowed refuses all names except those of tensors and dictionaries.

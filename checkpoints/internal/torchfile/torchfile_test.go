@@ -152,6 +152,12 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ pickle, want string }{
 		"a command":                       {"cos\nsystem\n(X\x02\x00\x00\x00lstR.", `"system" of module "os"`},
 		"a command from the stack":        {"\x8c\x02os\x8c\x06system\x93X\x02\x00\x00\x00ls\x85R.", `"system" of module "os"`},
+		"an object from the stack":        {"\x8c\x0b__builtin__\x8c\x06object\x93.", `"object" of module "__builtin__"`},
+		"an object by its reconstructor":  {"\x80\x04\x8c\x08copy_reg\x94\x8c\x0e_reconstructor\x94\x93\x8c\x0b__builtin__\x8c\x06object\x93N\x86R.", `"_reconstructor" of module "copy_reg"`},
+		"a command from the memo":         {"\x8c\x06system\x94\x8c\x02os\x94NNh\x01h\x00\x93.", `"system" of module "os"`},
+		"a memo that is written twice":    {"\x8c\x0bcollections\x94\x8c\x0bOrderedDict\x94\x8c\x02osq\x00h\x00h\x01\x93.", `"OrderedDict" of module "os"`},
+		"a module that is not known":      {"\x8c\x0bcollectionsK\x01\x8c\x0bOrderedDict\x93.", "STACK_GLOBAL without"},
+		"a name that is not known":        {"\x8c\x0bcollections(K\x01t\x93.", "STACK_GLOBAL without"},
 		"an object":                       {"c__builtin__\nobject\n)R.", "refused"},
 		"an opcode that no tensor needs":  {"(i\n\n.", "opcode 0x69"},
 		"the last opcode":                 {"\xff.", "opcode 0xff"},
