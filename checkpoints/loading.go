@@ -167,12 +167,18 @@ func FindModel(path string) (string, error) {
 	case err != nil:
 		return "", err
 	case !info.IsDir():
+		if err := arch.RefuseGGUF(path); err != nil {
+			return "", err
+		}
 		return "", fmt.Errorf("%s is a file: want a model directory with config.json and safetensors", path)
 	}
 	dir, err := Find(path)
 	if err != nil {
 		// It may exist but be unreadable.
 		if _, err := os.Stat(filepath.Join(path, ConfigFile)); err != nil && !os.IsNotExist(err) {
+			return "", err
+		}
+		if err := arch.RefuseGGUF(path); err != nil {
 			return "", err
 		}
 		return "", fmt.Errorf("%s has no config.json: want a model directory in Hugging Face layout", path)

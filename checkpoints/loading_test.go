@@ -120,7 +120,13 @@ func TestFindModelSaysWhatIsWrong(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	gguf := filepath.Join(t.TempDir(), "model.Q4_K_M.gguf")
+	if err := os.WriteFile(gguf, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for path, want := range map[string]string{
+		gguf:                         gguf + ": GGUF is not supported, want a directory with config.json",
+		filepath.Dir(gguf):           filepath.Dir(gguf) + ": GGUF is not supported, want a directory with config.json",
 		filepath.Join(empty, "none"): " does not exist",
 		file:                         "is a file: want a model directory",
 		empty:                        "has no config.json",

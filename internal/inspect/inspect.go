@@ -11,6 +11,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/data"
+	"talf/model/arch"
 )
 
 // A Description is a *Model, *Draft, *Data or *Tensors.
@@ -42,6 +43,9 @@ func Path(path string) (Description, error) {
 		if dir, err := checkpoints.Find(path); err == nil {
 			return OpenModel(dir)
 		}
+	}
+	if err := arch.RefuseGGUF(path); err != nil {
+		return nil, err
 	}
 	return nil, fmt.Errorf("%s: want a directory with %s or %s, or a .parquet or .safetensors file", path, checkpoints.ConfigFile, data.ManifestName)
 }

@@ -199,7 +199,13 @@ built in      1.2 s
 
 func TestOtherPathsAreRefusedWithWhatIsWanted(t *testing.T) {
 	dir := t.TempDir()
+	gguf := filepath.Join(t.TempDir(), "x.gguf")
+	if err := os.WriteFile(gguf, []byte("GGUF"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for path, want := range map[string]string{
+		gguf:                       "GGUF is not supported",
+		filepath.Dir(gguf):         "GGUF is not supported",
 		filepath.Join(dir, "none"): "does not exist",
 		dir:                        "want a directory with config.json or manifest.json",
 	} {

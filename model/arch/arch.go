@@ -111,8 +111,8 @@ func load(dir string, parse func(string, []byte, []byte) (*Spec, error)) (*Spec,
 	path := filepath.Join(dir, "config.json")
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		if isGGUF(dir) {
-			return nil, fmt.Errorf("%s: GGUF is not supported, want a directory with config.json and *.safetensors", dir)
+		if err := RefuseGGUF(dir); err != nil {
+			return nil, err
 		}
 		return nil, fmt.Errorf("read model configuration: %w", err)
 	}
@@ -123,16 +123,20 @@ func load(dir string, parse func(string, []byte, []byte) (*Spec, error)) (*Spec,
 	return parse(path, raw, gen)
 }
 
-// isGGUF reports whether path is a llama.cpp file or a directory with one. People often
-// have only such a file, so the error names it.
-func isGGUF(path string) bool {
+// RefuseGGUF returns an error that says what is wanted instead if path is a llama.cpp file or a
+// directory with one, which people often have instead of a model directory. It returns nil for
+// all other paths.
+func RefuseGGUF(path string) error {
 	names := []string{path}
 	if entries, err := os.ReadDir(path); err == nil {
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}
 	}
-	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(filepath.Ext(n), ".gguf") })
+	if !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(filepath.Ext(n), ".gguf") }) {
+		return nil
+	}
+	return fmt.Errorf("%s: GGUF is not supported, want a directory with config.json and *.safetensors", path)
 }
 
 // Parse reads a config.json, and a generation_config.json if gen is not nil.
