@@ -203,31 +203,22 @@ func text(spans []corpus.Span, sep string) string {
 	return b.String()
 }
 
-// answered marks the tokens of answers. The text is tokenised as a whole, as it is for
-// decoding. A span begins where the tokens of the text before it diverge from those of
-// the whole.
+// answered marks the tokens of the answer, which is the last span. The text is tokenised
+// as a whole, as it is for decoding.
 func (u *cutter) answered(d *corpus.Doc) (*sequence, error) {
 	ids, err := u.encode(text(d.Spans, ""))
 	if err != nil {
 		return nil, err
 	}
-	s := &sequence{tokens: ids, answer: make([]bool, len(ids))}
-	from := 0
-	for i, p := range d.Spans {
-		to := len(ids)
-		if i < len(d.Spans)-1 {
-			head, err := u.encode(text(d.Spans[:i+1], ""))
-			if err != nil {
-				return nil, err
-			}
-			to = max(from, common(head, ids))
-		}
-		for j := from; j < to; j++ {
-			s.answer[j] = p.Answer
-		}
-		from = to
+	from, err := u.begins(d.Spans, ids)
+	if err != nil {
+		return nil, err
 	}
-	if u.mode != EOSNever && u.eos >= 0 && d.Spans[len(d.Spans)-1].Answer {
+	s := &sequence{tokens: ids, answer: make([]bool, len(ids))}
+	for i := from; i < len(ids); i++ {
+		s.answer[i] = true
+	}
+	if u.mode != EOSNever && u.eos >= 0 {
 		s.tokens, s.answer = append(s.tokens, u.eos), append(s.answer, true)
 	}
 	if len(s.tokens) > u.max {
@@ -235,6 +226,30 @@ func (u *cutter) answered(d *corpus.Doc) (*sequence, error) {
 	}
 	s.check()
 	return s, nil
+}
+
+// lookBack is the largest number of texts that begins tokenises, so that a conversation
+// of many turns takes time in proportion to its length.
+const lookBack = 64
+
+// begins returns the first token of the last span: where ids, the tokens of the whole
+// text, diverge from those of the text before the span. Where a token of ids lies across
+// that border, the text before may diverge early, and an earlier span's may agree with
+// more of ids. The most that agree are before the last span.
+func (u *cutter) begins(spans []corpus.Span, ids []int32) (int, error) {
+	from, last := 0, len(spans)-1
+	for i := last; i > max(0, last-lookBack); i-- {
+		before, err := u.encode(text(spans[:i], ""))
+		if err != nil {
+			return 0, err
+		}
+		n := common(before, ids)
+		from = max(from, n)
+		if n == len(before) {
+			break // shorter texts cannot agree with more
+		}
+	}
+	return from, nil
 }
 
 // check drops a sequence without a token to train on.

@@ -25,7 +25,8 @@ type Doc struct {
 	Line  int    // where it starts, from 1
 	Item  int    // its number in a JSON array, from 1; 0 if each line is a document
 	ID    string // its "id" or "question_id", if it has one
-	// Spans are its texts and Chat its messages. A document has one or the other.
+	// Spans are its texts and Chat its messages. A document has one or the other. Only
+	// the last span can be an answer.
 	Spans []Span
 	Chat  *chat.Transcript
 	// Asked is true if Spans are a user's questions, turn by turn ("prompt" or
