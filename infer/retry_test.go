@@ -70,7 +70,7 @@ func TestRoundsCutShortAreBegunAgain(t *testing.T) {
 			}
 			for slices.ContainsFunc(seqs, func(s *infer.Sequence) bool { _, done := s.Done(); return !done }) {
 				if disturb {
-					err := e.Step(&late{t.Context(), rng.IntN(14)}, seqs)
+					err := e.Step(&late{t.Context(), rng.IntN(60)}, seqs)
 					if err != nil && !errors.Is(err, context.Canceled) {
 						t.Fatal(err)
 					}

@@ -73,6 +73,9 @@ type activations struct {
 // no node of the batch counts as run. If the KV pool has too few blocks, it fails with
 // an ErrKVFull before it has done anything.
 //
+// On a device that runs operations as they are queued, Forward looks at ctx between them, so that
+// it returns soon after ctx ends. On others Sync does.
+//
 // The bits of a token's results depend only on its own sequence and path: not on the
 // other segments, on how rows are divided into passes and blocks, or on slots.
 func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
@@ -126,28 +129,16 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 	if far != nil {
 		far.Pass(rows)
 	}
-	r := 0
-	for i := range a.steps {
-		m.run(&a.steps[i], r, o, len(a.steps) == 1)
-		r += a.steps[i].Rows
-	}
-	if n := len(o.want); n > 0 {
-		x := o.Hidden
-		if n < rows {
-			m.q.Gather(a.sel, 0, 0, o.Hidden, o.want)
-			x = a.sel
-		}
-		if p := m.can.Peaks; p != nil {
-			p.LinearPeaks(a.logits, a.peaks, x, &m.lmHead, n)
-		} else {
-			m.q.Linear(a.logits, x, &m.lmHead, compute.Store, n)
-		}
-	}
 	o.best.k = 0
-	if far != nil {
+	done := m.runAll(ctx, o, rows)
+	if done && far != nil {
 		o.readAhead(far)
 	}
-	if err := m.q.Sync(ctx); err != nil {
+	err = m.q.Sync(ctx)
+	if err == nil && !done {
+		err = ctx.Err()
+	}
+	if err != nil {
 		o.best.k = 0
 		// If this pass is run again, it takes the same hidden states as features.
 		a.out[0], a.out[1] = a.out[1], a.out[0]
@@ -250,8 +241,43 @@ func (m *Model) cut(batch []Segment, rows int) {
 	}
 }
 
-// run computes the hidden states of one step: the rows of the pass from r on.
-func (m *Model) run(s *compute.Step, r int, o *Output, whole bool) {
+// runAll computes hidden states and logits. It reports false if ctx ended before that was done.
+func (m *Model) runAll(ctx context.Context, o *Output, rows int) bool {
+	a := &m.act
+	if m.can.Replay != nil {
+		ctx = context.Background() // nothing has run yet: Sync looks
+	}
+	r := 0
+	for i := range a.steps {
+		if !m.run(ctx, &a.steps[i], r, o, len(a.steps) == 1) {
+			return false
+		}
+		r += a.steps[i].Rows
+	}
+	n := len(o.want)
+	if n == 0 {
+		return true
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	x := o.Hidden
+	if n < rows {
+		m.q.Gather(a.sel, 0, 0, o.Hidden, o.want)
+		x = a.sel
+	}
+	if p := m.can.Peaks; p != nil {
+		p.LinearPeaks(a.logits, a.peaks, x, &m.lmHead, n)
+	} else {
+		m.q.Linear(a.logits, x, &m.lmHead, compute.Store, n)
+	}
+	return true
+}
+
+// run computes the hidden states of one step: the rows of the pass from r on. It reports false
+// if ctx ended before that was done. It looks several times in a layer, since a product over many
+// rows of a large model may take a second.
+func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whole bool) bool {
 	a, q, n := &m.act, m.q, s.Rows
 	if m.spec.Draft {
 		q.Embed(a.in, 0, m.embed, a.ids[r:r+n])
@@ -270,14 +296,23 @@ func (m *Model) run(s *compute.Step, r int, o *Output, whole bool) {
 	for i := range m.layers {
 		y := &m.layers[i]
 		m.keepTaps(o, i, r, n)
+		if ctx.Err() != nil {
+			return false
+		}
 		q.Linear(a.qkv, a.x, &y.qkv, compute.Store, n)
 		q.Attend(a.att, a.qkv, m.kv, i, &y.attn, s)
 		if m.spec.Parallel { // before attention changes what it reads
 			q.Linear(a.ffn, a.x, &y.gateUp, compute.Store, n)
 		}
 		q.Linear(a.x, a.att, &y.o, compute.Accumulate, n)
+		if ctx.Err() != nil {
+			return false
+		}
 		if !m.spec.Parallel {
 			q.Linear(a.ffn, a.x, &y.gateUp, compute.Store, n)
+		}
+		if ctx.Err() != nil {
+			return false
 		}
 		q.Linear(a.x, a.ffn, &y.down, compute.Accumulate, n)
 	}
@@ -291,6 +326,7 @@ func (m *Model) run(s *compute.Step, r int, o *Output, whole bool) {
 		q.Norm(a.norm, a.x, m.norm, n)
 		q.Gather(o.Hidden, r, 0, a.norm, a.iota[:n])
 	}
+	return true
 }
 
 // grow makes the buffers large enough for a pass.

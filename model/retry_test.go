@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"talf/compute"
 	"talf/compute/cpu/kern"
 	"talf/model"
 	"talf/model/head"
@@ -26,7 +27,7 @@ func (c *late) Err() error {
 	return nil
 }
 
-// A pass that fails near its end must leave the hidden states of the pass before it
+// A pass that fails, wherever it is, must leave the hidden states of the pass before it
 // untouched: when it is run again, it takes them as input features once more.
 func TestAPassRunAgainFindsItsFeatures(t *testing.T) {
 	target := load(t, modeltest.Random(t, modeltest.Default(), 1), device(t, kern.Best(), 2), model.Default())
@@ -47,8 +48,8 @@ func TestAPassRunAgainFindsItsFeatures(t *testing.T) {
 	if err := st.Load(0, x); err != nil {
 		t.Fatal(err)
 	}
-	var rows [2][]float32
-	for failures := range rows {
+	var rows [][]float32
+	for failures := range 2 {
 		s := h.NewSeq()
 		b := s.Branch(0)
 		tr := tree.New(1, 2*n)
@@ -64,18 +65,96 @@ func TestAPassRunAgainFindsItsFeatures(t *testing.T) {
 			feat = append(feat, o.Feature(0, n-1-i))
 		}
 		again := []model.Segment{{Rows: b, Tree: tr, From: n, Feat: feat}}
-		for range failures {
-			if _, err := h.Forward(&late{context.Background(), 1}, again); !errors.Is(err, context.Canceled) {
+		looks, ctx := 0, context.Background()
+		for err := error(nil); ; looks++ {
+			if failures > 0 {
+				ctx = &late{context.Background(), looks}
+			}
+			if o, err = h.Forward(ctx, again); err == nil {
+				break
+			}
+			if !errors.Is(err, context.Canceled) {
 				t.Fatalf("error %v, want a cancelled pass", err)
 			}
 		}
-		o = must[*model.Output](t)(h.Forward(context.Background(), again))
-		rows[failures] = make([]float32, n*spec.Hidden)
-		o.ReadHidden(rows[failures], 0)
+		if failures > 0 && looks < 3*3 { // three steps look at least three times each
+			t.Errorf("a pass looked only %d times whether it is cancelled", looks)
+		}
+		x := make([]float32, n*spec.Hidden)
+		o.ReadHidden(x, 0)
+		rows = append(rows, x)
 		s.Close()
 	}
 	if err := sameBits(rows[1], rows[0]); err != nil {
-		t.Errorf("after a failed pass: %v", err)
+		t.Errorf("after failed passes: %v", err)
+	}
+}
+
+// A counted device counts the products that begin, and cancels a context in one of them.
+type counted struct {
+	compute.Device
+	products, at int
+	cancel       context.CancelFunc
+}
+
+type countedQueue struct {
+	compute.Queue
+	d *counted
+}
+
+func (d *counted) Queue() compute.Queue { return countedQueue{d.Device.Queue(), d} }
+
+func (q countedQueue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epilogue, n int) {
+	if q.d.products++; q.d.products == q.d.at {
+		q.d.cancel()
+	}
+	q.Queue.Linear(dst, x, l, epi, n)
+}
+
+func (q countedQueue) Abilities() compute.Abilities { return compute.Abilities{} }
+
+// A pass that is cancelled in any of its products stops before the next one that is large, leaves
+// the sequence as it was, and gives the same bits when it is run again.
+func TestAPassStopsBetweenItsProducts(t *testing.T) {
+	dev := &counted{Device: device(t, kern.Best(), 1)}
+	m := must[*model.Model](t)(model.Load(modeltest.Random(t, modeltest.Default(), 1), dev, model.Default()))
+	t.Cleanup(func() { m.Close() })
+	s := m.NewSeq()
+	ids := []int32{4, 8, 15, 16, 23, 42}
+	must[*model.Output](t)(s.Append(context.Background(), ids, nil, model.WantNone))
+	tr := chainOf([]int32{7, 9, 11})
+	score := func(ctx context.Context) ([]float32, error) {
+		b := s.Branch(len(ids))
+		defer b.Drop()
+		dev.products = 0
+		o, err := m.Forward(ctx, []model.Segment{{Rows: b, Tree: tr, Want: model.WantAll}})
+		if err != nil {
+			return nil, err
+		}
+		x := make([]float32, 3*m.Spec().Vocab)
+		o.ReadLogits(x, 0)
+		return x, nil
+	}
+	want := must[[]float32](t)(score(context.Background()))
+	all, used := dev.products, m.KV().Used
+	for at := 1; at <= all; at++ {
+		ctx, cancel := context.WithCancel(context.Background())
+		dev.at, dev.cancel = at, cancel
+		if _, err := score(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatalf("cancelled in product %d of %d: error %v", at, all, err)
+		}
+		// The keys and values of one product go straight to the attention's own.
+		if dev.products > at+1 {
+			t.Errorf("cancelled in product %d: %d began", at, dev.products)
+		}
+		dev.at = 0
+		if m.KV().Used != used || s.Len() != len(ids) {
+			t.Fatalf("cancelled in product %d: %d blocks in use, %d positions, want %d and %d", at, m.KV().Used, s.Len(), used, len(ids))
+		}
+		if err := sameBits(must[[]float32](t)(score(context.Background())), want); err != nil {
+			t.Fatalf("after it was cancelled in product %d: %v", at, err)
+		}
+		cancel()
 	}
 }
 
