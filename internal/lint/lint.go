@@ -54,6 +54,7 @@ var Rules = []Rule{
 	{"infer/draft/shape", []string{"tree"}},
 	{"infer/prefix", []string{"model"}},
 	{"infer/score", []string{"internal/jsonl", "model/...", "tree"}},
+	{"infer/serve/wire", []string{"model/sample"}},
 	{"infer/decode", []string{"checkpoints", "infer/...", "internal/jsonl", "internal/limits", "internal/splitmix", "model/..."}},
 	{"infer/prompts", []string{"data/corpus", "infer/decode", "model/chat"}},
 	{"infer/bench", []string{"infer", "infer/bench/rounds", "infer/decode", "infer/draft/...", "infer/verify", "internal/jsonl", "internal/plot", "internal/slab", "internal/table", "model/sample"}},

@@ -1,0 +1,99 @@
+package wire
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// An Error is a refusal in OpenAI's shape. Clients choose their exception by Status and read the
+// rest.
+type Error struct {
+	Status  int    `json:"-"`
+	Message string `json:"message"`
+	Type    string `json:"type"`
+	Param   string `json:"-"` // the field; null if empty
+	Code    string `json:"-"` // null if empty
+}
+
+func (e *Error) Error() string {
+	if e.Param != "" {
+		return e.Param + ": " + e.Message
+	}
+	return e.Message
+}
+
+// MarshalJSON writes {"error": …}, the body of every response that is no success.
+func (e *Error) MarshalJSON() ([]byte, error) {
+	orNull := func(s string) *string {
+		if s == "" {
+			return nil
+		}
+		return &s
+	}
+	type body struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    *string `json:"code"`
+	}
+	return marshal(struct {
+		Error body `json:"error"`
+	}{body{e.Message, e.Type, orNull(e.Param), orNull(e.Code)}})
+}
+
+// Invalid is the error of a request that is wrong in the given field; "" is the request itself.
+func Invalid(param, format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Type: "invalid_request_error", Param: param}
+}
+
+// Unsupported is the error of a field that asks for what this server does not do.
+func Unsupported(param, format string, args ...any) *Error {
+	e := Invalid(param, format, args...)
+	e.Code = "unsupported_parameter"
+	return e
+}
+
+// TooLong is the error of a prompt that leaves no room for an answer.
+func TooLong(param string, tokens, context int) *Error {
+	e := Invalid(param, "the prompt has %d tokens, want fewer than the model's context of %d", tokens, context)
+	e.Code = "context_length_exceeded"
+	return e
+}
+
+// Unauthorized is the error of a request without a valid key.
+func Unauthorized() *Error {
+	return &Error{
+		Status: http.StatusUnauthorized, Message: "no valid API key: want the header Authorization: Bearer KEY",
+		Type: "authentication_error", Code: "invalid_api_key",
+	}
+}
+
+// NoModel is the error of a model that the server does not have.
+func NoModel(name string) *Error {
+	return &Error{
+		Status: http.StatusNotFound, Message: fmt.Sprintf("the model %q does not exist", name),
+		Type: "invalid_request_error", Param: "model", Code: "model_not_found",
+	}
+}
+
+// NotFound is the error of a path that the server does not have.
+func NotFound(method, path string) *Error {
+	return &Error{
+		Status: http.StatusNotFound, Message: fmt.Sprintf("no route %s %s", method, path), Type: "invalid_request_error", Code: "unknown_url",
+	}
+}
+
+// Busy is the error of a request that finds the queue full. The client may try again later.
+func Busy(format string, args ...any) *Error {
+	return &Error{Status: http.StatusTooManyRequests, Message: fmt.Sprintf(format, args...), Type: "rate_limit_error", Code: "queue_full"}
+}
+
+// Unavailable is the error of a server that is loading or draining.
+func Unavailable(format string, args ...any) *Error {
+	return &Error{Status: http.StatusServiceUnavailable, Message: fmt.Sprintf(format, args...), Type: "service_unavailable_error"}
+}
+
+// Internal is the error of a request that failed through no fault of the client's.
+func Internal(format string, args ...any) *Error {
+	return &Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf(format, args...), Type: "server_error"}
+}

@@ -1,0 +1,311 @@
+package wire
+
+import (
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+)
+
+// A Dialect is the shape that answers are written in.
+type Dialect int
+
+// The dialects.
+const (
+	Chat Dialect = iota
+	Completion
+)
+
+// Finish says why an answer ended.
+type Finish string
+
+// The reasons of OpenAI's API.
+const (
+	Stop   Finish = "stop"   // an end-of-sequence token or a stop text
+	Length Finish = "length" // as many tokens as were asked for, or the end of the context
+)
+
+// A Head is what all parts of one response have in common.
+type Head struct {
+	ID      string
+	Created int64 // seconds since 1970
+	Model   string
+	System  string // what computed the answer: with the seed, it determines the text
+}
+
+// A Token is a token of an answer with its log probability, and the likeliest tokens at its place.
+type Token struct {
+	Bytes   []byte
+	LogProb float64 // of the model, before temperature and truncation
+	Top     []Alternative
+}
+
+// An Alternative is a token that could have been.
+type Alternative struct {
+	Bytes   []byte
+	LogProb float64
+}
+
+// A Choice is one answer, or with streaming a part of one.
+type Choice struct {
+	Index    int
+	Text     string
+	Tokens   []Token // if logprobs were asked for; not nil even if empty
+	Finish   Finish  // "" in all parts but the last
+	First    bool    // the first part of a streamed answer
+	Offset   int     // of Text in the answer, in characters, for completions' logprobs
+	Drafting *Drafting
+}
+
+// A Usage counts tokens.
+type Usage struct {
+	Prompt, Answer int
+	Cached         int // of the prompt, taken from the prefix cache
+	// Of a prediction, those that the answer has and those that it lacks.
+	AcceptedPrediction, RejectedPrediction int
+}
+
+// Drafting says what was done to speed an answer up. It is the "talf" object of a choice.
+type Drafting struct {
+	Method   string  `json:"method"`             // "ar" is plain decoding
+	Rounds   int     `json:"rounds"`             // passes of the model that wrote the answer
+	Drafted  int     `json:"drafted"`            // tokens
+	Accepted int     `json:"accepted"`           // of these
+	Tau      float64 `json:"tau"`                // tokens of the answer per round
+	Fallback string  `json:"fallback,omitempty"` // why a method that was asked for was not used
+}
+
+// list is [] rather than null.
+func list[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+type usage struct {
+	Prompt  int `json:"prompt_tokens"`
+	Answer  int `json:"completion_tokens"`
+	Total   int `json:"total_tokens"`
+	Details struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+	AnswerDetails struct {
+		Accepted int `json:"accepted_prediction_tokens"`
+		Rejected int `json:"rejected_prediction_tokens"`
+	} `json:"completion_tokens_details"`
+}
+
+func (u *Usage) wire() *usage {
+	w := &usage{Prompt: u.Prompt, Answer: u.Answer, Total: u.Prompt + u.Answer}
+	w.Details.Cached = u.Cached
+	w.AnswerDetails.Accepted, w.AnswerDetails.Rejected = u.AcceptedPrediction, u.RejectedPrediction
+	return w
+}
+
+type message struct {
+	Role    string  `json:"role,omitempty"`
+	Content *string `json:"content,omitempty"`
+	Refusal *string `json:"refusal,omitempty"`
+}
+
+// whole is a message of a response that is not streamed: clients expect its refusal, null.
+type whole struct {
+	Role    string  `json:"role"`
+	Content string  `json:"content"`
+	Refusal *string `json:"refusal"`
+}
+
+type choice struct {
+	Index    int       `json:"index"`
+	Message  *whole    `json:"message,omitempty"`
+	Delta    *message  `json:"delta,omitempty"`
+	Text     *string   `json:"text,omitempty"`
+	Logprobs any       `json:"logprobs"`
+	Finish   *Finish   `json:"finish_reason"`
+	Drafting *Drafting `json:"talf,omitempty"`
+}
+
+type reply struct {
+	ID      string   `json:"id"`
+	Object  string   `json:"object"`
+	Created int64    `json:"created"`
+	Model   string   `json:"model"`
+	System  string   `json:"system_fingerprint,omitempty"`
+	Choices []choice `json:"choices"`
+	Usage   *usage   `json:"usage,omitempty"`
+}
+
+// Reply writes a whole response.
+func (h *Head) Reply(d Dialect, cs []Choice, u Usage) []byte {
+	object := "chat.completion"
+	if d == Completion {
+		object = "text_completion"
+	}
+	r := h.reply(object)
+	for i := range cs {
+		w := cs[i].wire(d)
+		if d == Chat {
+			w.Message = &whole{Role: "assistant", Content: cs[i].Text}
+		} else {
+			w.Text = &cs[i].Text
+		}
+		r.Choices = append(r.Choices, w)
+	}
+	r.Usage = u.wire()
+	return must(r)
+}
+
+// Chunk writes a part of a streamed response.
+func (h *Head) Chunk(d Dialect, c Choice) []byte {
+	if d == Completion {
+		r := h.reply("text_completion")
+		w := c.wire(d)
+		w.Text = &c.Text
+		r.Choices = append(r.Choices, w)
+		return must(r)
+	}
+	r := h.reply("chat.completion.chunk")
+	w := c.wire(d)
+	w.Delta = &message{}
+	if c.First {
+		w.Delta.Role = "assistant"
+	}
+	if c.First || c.Text != "" {
+		w.Delta.Content = &c.Text
+	}
+	r.Choices = append(r.Choices, w)
+	return must(r)
+}
+
+// LastChunk writes the part that ends a streamed response whose usage was asked for.
+func (h *Head) LastChunk(d Dialect, u Usage) []byte {
+	object := "chat.completion.chunk"
+	if d == Completion {
+		object = "text_completion"
+	}
+	r := h.reply(object)
+	r.Usage = u.wire()
+	return must(r)
+}
+
+func (h *Head) reply(object string) *reply {
+	return &reply{ID: h.ID, Object: object, Created: h.Created, Model: h.Model, System: h.System, Choices: []choice{}}
+}
+
+func (c *Choice) wire(d Dialect) choice {
+	w := choice{Index: c.Index, Drafting: c.Drafting}
+	if c.Finish != "" {
+		w.Finish = &c.Finish
+	}
+	if c.Tokens != nil {
+		if d == Chat {
+			w.Logprobs = chatLogprobs(c.Tokens)
+		} else {
+			w.Logprobs = textLogprobs(c.Tokens, c.Offset)
+		}
+	}
+	return w
+}
+
+type alternative struct {
+	Token   string  `json:"token"`
+	LogProb float64 `json:"logprob"`
+	Bytes   []int   `json:"bytes"`
+}
+
+// finite keeps a log probability within what JSON can say, with vLLM's value for tokens that
+// cannot occur.
+func finite(logprob float64) float64 { return max(logprob, -9999) }
+
+func spell(b []byte, logprob float64) alternative {
+	a := alternative{Token: strings.ToValidUTF8(string(b), "\uFFFD"), LogProb: finite(logprob), Bytes: make([]int, len(b))}
+	for i, x := range b {
+		a.Bytes[i] = int(x)
+	}
+	return a
+}
+
+func chatLogprobs(ts []Token) any {
+	type token struct {
+		alternative
+		Top []alternative `json:"top_logprobs"`
+	}
+	content := make([]token, len(ts))
+	for i, t := range ts {
+		content[i] = token{alternative: spell(t.Bytes, t.LogProb), Top: []alternative{}}
+		for _, a := range t.Top {
+			content[i].Top = append(content[i].Top, spell(a.Bytes, a.LogProb))
+		}
+	}
+	return struct {
+		Content []token `json:"content"`
+		Refusal *string `json:"refusal"`
+	}{Content: content}
+}
+
+// textLogprobs is the older shape. Alternatives are keyed by their text; of several with the same
+// replacement characters the likeliest is kept.
+func textLogprobs(ts []Token, offset int) any {
+	type logprobs struct {
+		Tokens  []string             `json:"tokens"`
+		Values  []float64            `json:"token_logprobs"`
+		Top     []map[string]float64 `json:"top_logprobs"`
+		Offsets []int                `json:"text_offset"`
+	}
+	l := logprobs{Tokens: []string{}, Values: []float64{}, Top: []map[string]float64{}, Offsets: []int{}}
+	for _, t := range ts {
+		text := spell(t.Bytes, 0).Token
+		l.Tokens, l.Values, l.Offsets = append(l.Tokens, text), append(l.Values, finite(t.LogProb)), append(l.Offsets, offset)
+		offset += utf8.RuneCountInString(text)
+		top := map[string]float64{}
+		for _, a := range t.Top {
+			s := spell(a.Bytes, 0).Token
+			if v, ok := top[s]; !ok || v < a.LogProb {
+				top[s] = finite(a.LogProb)
+			}
+		}
+		l.Top = append(l.Top, top)
+	}
+	return l
+}
+
+// A Model is one entry of GET /v1/models.
+type Model struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"` // "model"
+	Created int64  `json:"created"`
+	Owner   string `json:"owned_by"`
+	Root    string `json:"root,omitempty"`          // of an alias: the model's own name
+	Context int    `json:"max_model_len,omitempty"` // tokens of prompt and answer, as vLLM names it
+}
+
+// Models writes the response to GET /v1/models.
+func Models(ms []Model) []byte {
+	return must(struct {
+		Object string  `json:"object"`
+		Data   []Model `json:"data"`
+	}{"list", list(ms)})
+}
+
+// must marshals what cannot fail: structs of strings and finite numbers.
+func must(v any) []byte {
+	b, err := marshal(v)
+	if err != nil {
+		panic("wire: " + err.Error())
+	}
+	return b
+}
+
+// Done ends every stream of OpenAI's API.
+const Done = "data: [DONE]\n\n"
+
+// Ping is a comment that keeps a silent stream open.
+const Ping = ": ping\n\n"
+
+// Event returns a chunk as a server-sent event. JSON has no raw line breaks.
+func Event(chunk []byte) []byte {
+	return append(append([]byte("data: "), chunk...), '\n', '\n')
+}
+
+// ErrorEvent returns an error as an event, for a response that has begun.
+func ErrorEvent(e *Error) []byte { return Event(must(json.Marshaler(e))) }

@@ -1,0 +1,304 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"talf/model/sample"
+)
+
+// ParseChat reads the body of POST /v1/chat/completions.
+func ParseChat(body []byte) (*Request, *Error) {
+	o := open("", body)
+	r := o.common()
+	r.Prompts = []Prompt{{Conversation: o.conversation()}}
+	if n, ok := o.integer("max_tokens", 1, math.MaxInt32); ok {
+		r.MaxTokens = int(n)
+	}
+	if n, ok := o.integer("max_completion_tokens", 1, math.MaxInt32); ok { // the newer name wins
+		r.MaxTokens = int(n)
+	}
+	r.Logprobs = o.boolean("logprobs")
+	if n, ok := o.integer("top_logprobs", 0, MaxTop); ok {
+		if r.Top = int(n); n > 0 && !r.Logprobs {
+			o.fail("top_logprobs", "is %d without logprobs, want \"logprobs\": true", n)
+		}
+	}
+	r.Prediction = o.prediction()
+	o.refuse("tools", "this server does not call tools")
+	o.refuse("functions", "this server does not call functions")
+	o.refuse("tool_choice", "this server does not call tools", `"none"`, `"auto"`)
+	o.refuse("function_call", "this server does not call functions", `"none"`, `"auto"`)
+	o.refuse("audio", "this server writes text only")
+	o.refuse("modalities", "this server writes text only", `["text"]`)
+	o.refuse("web_search_options", "this server does not search")
+	o.refuse("continue_final_message", "this server starts a new message")
+	return r, o.err
+}
+
+// ParseCompletion reads the body of POST /v1/completions.
+func ParseCompletion(body []byte) (*Request, *Error) {
+	o := open("", body)
+	r := o.common()
+	r.Prompts = o.prompts()
+	r.MaxTokens = 16 // OpenAI's default
+	if n, ok := o.integer("max_tokens", 1, math.MaxInt32); ok {
+		r.MaxTokens = int(n)
+	}
+	if n, ok := o.integer("logprobs", 0, MaxTop); ok {
+		r.Logprobs, r.Top = true, int(n)
+	}
+	r.Echo = o.boolean("echo")
+	o.refuse("suffix", "this server does not insert")
+	if n, ok := o.integer("best_of", 1, MaxChoices); ok && n != int64(r.N) {
+		o.unsupported("best_of", "is %d and n is %d: this server does not choose among answers", n, r.N)
+	}
+	return r, o.err
+}
+
+// common reads the fields of both kinds of request.
+func (o *object) common() *Request {
+	r := &Request{Model: o.text("model"), N: 1, Sample: sample.Default()}
+	if n, ok := o.integer("n", 1, MaxChoices); ok {
+		r.N = int(n)
+	}
+	o.sampling(&r.Sample)
+	if n, ok := o.integer("seed", math.MinInt64, math.MaxInt64); ok {
+		seed := uint64(n)
+		r.Seed = &seed
+	}
+	r.Stop = o.texts("stop", MaxStops)
+	for i, s := range r.Stop {
+		if s == "" || len(s) > MaxStopBytes {
+			o.fail("stop", "text %d has %d bytes, want 1 to %d", i, len(s), MaxStopBytes)
+		}
+	}
+	var err error
+	if r.StopIDs, err = ids(o.list("stop_token_ids", MaxStopIDs)); err != nil {
+		o.fail("stop_token_ids", "%v", err)
+	}
+	r.IgnoreEOS = o.boolean("ignore_eos")
+	r.Stream = o.boolean("stream")
+	if s := o.object("stream_options"); s != nil {
+		if r.Usage = s.boolean("include_usage"); !r.Stream {
+			o.fail("stream_options", "is given without \"stream\": true")
+		}
+		o.take(s)
+	}
+	if n, ok := o.integer("priority", math.MinInt32, math.MaxInt32); ok {
+		r.Priority = int(n)
+	}
+	r.User = o.text("user")
+	if d := o.object("talf"); d != nil {
+		r.Draft = Draft{Method: d.text("method"), Off: d.boolean("off")}
+		if n, ok := d.integer("nodes", 1, math.MaxInt32); ok {
+			r.Draft.Nodes = int(n)
+		}
+		o.take(d)
+	}
+	if f := o.object("response_format"); f != nil {
+		if t := f.text("type"); t != "text" {
+			f.unsupported("type", "is %q: this server cannot enforce a format, want \"text\"", t)
+		}
+		o.take(f)
+	}
+	for _, name := range []string{"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "grammar", "json_schema"} {
+		o.refuse(name, "this server cannot enforce a format")
+	}
+	o.refuse("min_tokens", "this server does not hold back the end of an answer", "0")
+	o.refuse("use_beam_search", "this server does not search with beams")
+	o.refuse("allowed_token_ids", "this server does not restrict tokens")
+	o.refuse("bad_words", "this server does not restrict words")
+	o.refuse("prompt_logprobs", "this server gives logprobs of answers alone")
+	return r
+}
+
+func (o *object) sampling(p *sample.Params) {
+	o.float("temperature", &p.Temperature, 0, 2)
+	o.float("top_p", &p.TopP, 0, 1)
+	if v, ok := o.has("top_p"); ok && p.TopP == 0 {
+		o.fail("top_p", "is %s, want more than 0", v)
+	}
+	if k, ok := o.integer("top_k", -1, math.MaxInt32); ok {
+		p.TopK = int(max(k, 0)) // -1: all
+	}
+	o.float("min_p", &p.MinP, 0, 1)
+	o.float("presence_penalty", &p.PresencePenalty, -2, 2)
+	o.float("frequency_penalty", &p.FrequencyPenalty, -2, 2)
+	o.float("repetition_penalty", &p.RepetitionPenalty, 0.01, 100)
+	bias := o.object("logit_bias")
+	if bias == nil {
+		return
+	}
+	if len(bias.fields) > MaxBiases {
+		o.fail("logit_bias", "has %d tokens, want at most %d", len(bias.fields), MaxBiases)
+	}
+	for key := range bias.fields {
+		id, err := strconv.ParseInt(key, 10, 32)
+		if err != nil || id < 0 || strconv.FormatInt(id, 10) != key { // "01" and "1" would be one token
+			bias.fail(key, "is no token id")
+			break
+		}
+		var by float64
+		if bias.float(key, &by, -100, 100); by != 0 {
+			p.LogitBias = append(p.LogitBias, sample.Bias{Token: int32(id), By: by})
+		}
+	}
+	slices.SortFunc(p.LogitBias, func(a, b sample.Bias) int { return int(a.Token) - int(b.Token) })
+	o.take(bias)
+}
+
+// conversation returns what the chat template is given.
+func (o *object) conversation() json.RawMessage {
+	messages := o.list("messages", MaxMessages)
+	if o.err == nil && len(messages) == 0 {
+		o.fail("messages", "is empty, want at least one message")
+	}
+	for i, m := range messages {
+		at := fmt.Sprintf("messages[%d]", i)
+		in := open(at, m)
+		if in.err == nil && in.text("role") == "" {
+			in.fail("role", "is missing, want system, user or assistant")
+		}
+		changed := in.plain()
+		if o.take(in); o.err != nil {
+			return nil
+		}
+		if changed { // otherwise its keys keep their order
+			messages[i], _ = json.Marshal(in.fields) // it was read from JSON
+		}
+	}
+	c := map[string]json.RawMessage{}
+	if v, ok := o.has("chat_template_kwargs"); ok {
+		if err := json.Unmarshal(v, &c); err != nil {
+			o.fail("chat_template_kwargs", "is %s, want an object", kind(v))
+			return nil
+		}
+	}
+	for _, name := range []string{"messages", "add_generation_prompt", "tools"} {
+		if _, ok := c[name]; ok {
+			o.fail("chat_template_kwargs."+name, "is not for the template's variables")
+			return nil
+		}
+	}
+	c["messages"], _ = json.Marshal(messages)
+	c["add_generation_prompt"] = json.RawMessage("true")
+	if _, ok := o.has("add_generation_prompt"); ok && !o.boolean("add_generation_prompt") {
+		c["add_generation_prompt"] = json.RawMessage("false")
+	}
+	b, _ := json.Marshal(c)
+	return b
+}
+
+// plain turns the content of a message into a string: parts of text are joined by line breaks, as
+// vLLM does for templates that expect a string. It reports whether it changed anything.
+func (o *object) plain() bool {
+	v, ok := o.has("content")
+	if !ok || v[0] == '"' {
+		return false
+	}
+	s, err := o.parts("content")
+	if err != nil {
+		o.err = err
+		return false
+	}
+	o.fields["content"], _ = json.Marshal(s)
+	return true
+}
+
+func (o *object) parts(name string) (string, *Error) {
+	var texts []string
+	for i, p := range o.list(name, MaxMessages) {
+		in := open(fmt.Sprintf("%s%s[%d]", o.at, name, i), p)
+		switch t := in.text("type"); {
+		case in.err != nil:
+		case t == "text" || t == "input_text":
+			texts = append(texts, in.text("text"))
+		case t == "":
+			in.fail("type", "is missing, want \"text\"")
+		default:
+			in.unsupported("type", "is %q: this server reads text only, and fetches nothing", t)
+		}
+		if in.err != nil {
+			return "", in.err
+		}
+	}
+	return strings.Join(texts, "\n"), o.err
+}
+
+// prediction reads OpenAI's predicted output.
+func (o *object) prediction() string {
+	p := o.object("prediction")
+	if p == nil {
+		return ""
+	}
+	defer o.take(p)
+	if t := p.text("type"); t != "content" {
+		p.fail("type", "is %q, want \"content\"", t)
+	}
+	if v, ok := p.has("content"); ok && v[0] == '[' {
+		s, err := p.parts("content")
+		if err != nil {
+			p.err = err
+		}
+		return s
+	}
+	return p.text("content")
+}
+
+// prompts reads a text, a list of texts, a list of token ids or a list of such lists.
+func (o *object) prompts() []Prompt {
+	v, ok := o.has("prompt")
+	switch {
+	case !ok:
+		o.fail("prompt", "is missing")
+		return nil
+	case v[0] == '"':
+		return []Prompt{{Text: o.text("prompt")}}
+	}
+	all := o.list("prompt", MaxPromptList)
+	if o.err != nil {
+		return nil
+	}
+	if len(all) == 0 {
+		o.fail("prompt", "is empty, want a text or token ids")
+		return nil
+	}
+	if c := all[0][0]; c != '"' && c != '[' { // a single list of ids
+		tokens, err := ids(all)
+		if err != nil {
+			o.fail("prompt", "%v", err)
+		}
+		return []Prompt{{Tokens: tokens}}
+	}
+	if len(all) > MaxPrompts {
+		o.fail("prompt", "has %d prompts, want at most %d", len(all), MaxPrompts)
+		return nil
+	}
+	out := make([]Prompt, len(all))
+	for i, e := range all {
+		var err error
+		if out[i], err = prompt(e); err != nil {
+			o.fail(fmt.Sprintf("prompt[%d]", i), "%v", err)
+			return nil
+		}
+	}
+	return out
+}
+
+func prompt(v json.RawMessage) (p Prompt, err error) {
+	if v[0] == '"' {
+		return p, json.Unmarshal(v, &p.Text)
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(v, &list); err != nil || len(list) == 0 {
+		return p, errors.New("is " + kind(v) + ", want a text or token ids")
+	}
+	p.Tokens, err = ids(list)
+	return p, err
+}

@@ -1,0 +1,71 @@
+// Package wire reads the requests of OpenAI's API and writes its answers: what goes over the
+// network, apart from any server.
+//
+// Requests are read field by field. A field out of its documented range, or one that asks for what
+// the server cannot do, is refused with an error that names it; a field that is not known is
+// ignored, as OpenAI's servers and vLLM do. null is the same as no field. Where servers differ,
+// vLLM's additions are understood: top_k, min_p, repetition_penalty, ignore_eos, stop_token_ids,
+// chat_template_kwargs, priority.
+package wire
+
+import (
+	"encoding/json"
+
+	"talf/model/sample"
+)
+
+// A Request is what a client asks for, whatever the dialect.
+type Request struct {
+	Model   string
+	Prompts []Prompt // answered one by one, N answers each
+	N       int
+
+	MaxTokens int // 0: as many as the context has room for
+	Sample    sample.Params
+	Seed      *uint64 // of the first answer; nil: the server draws one
+	Stop      []string
+	StopIDs   []int32 // tokens that end an answer besides the model's own
+	IgnoreEOS bool
+
+	Logprobs bool
+	Top      int  // alternatives with each logprob
+	Echo     bool // the answer begins with the prompt
+
+	Stream bool
+	Usage  bool // a stream ends with the usage
+
+	Prediction string // what the answer will probably be
+	Draft      Draft
+	Priority   int // smaller is served first
+	User       string
+}
+
+// A Prompt is one of three: a conversation, a text or tokens.
+type Prompt struct {
+	// Conversation is an object for the chat template: messages, add_generation_prompt, and the
+	// variables that the request adds.
+	Conversation json.RawMessage
+	Text         string
+	Tokens       []int32 // not nil for tokens
+}
+
+// A Draft is the "talf" object of a request: how this request is to be drafted. The zero value
+// leaves that to the server.
+type Draft struct {
+	Method string // specification, such as "salf:th=0.4"
+	Nodes  int    // largest tree; 0: the server's
+	Off    bool
+}
+
+// Limits bound the parts of a request. They come on top of the limit on its size.
+const (
+	MaxChoices    = 128  // n
+	MaxPrompts    = 128  // of one completion request
+	MaxMessages   = 4096 // of one conversation
+	MaxStops      = 16
+	MaxStopBytes  = 256 // of one stop text
+	MaxStopIDs    = 64
+	MaxBiases     = 1024
+	MaxTop        = 20 // top_logprobs
+	MaxPromptList = 1 << 20
+)

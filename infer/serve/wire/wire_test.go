@@ -1,0 +1,229 @@
+package wire_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"talf/infer/serve/wire"
+	"talf/model/chat"
+	"talf/model/sample"
+)
+
+const hello = `"messages":[{"role":"user","content":"Hi"}]`
+
+func parseChat(t *testing.T, fields string) *wire.Request {
+	t.Helper()
+	r, err := wire.ParseChat([]byte(`{` + hello + fields + `}`))
+	if err != nil {
+		t.Fatalf("%s: %v", fields, err)
+	}
+	return r
+}
+
+func TestChatRequestsHaveOpenAIsDefaults(t *testing.T) {
+	r := parseChat(t, "")
+	want := &wire.Request{N: 1, Sample: sample.Default(), Prompts: r.Prompts}
+	if !reflect.DeepEqual(r, want) {
+		t.Errorf("%+v, want %+v", r, want)
+	}
+	if got := string(r.Prompts[0].Conversation); got != `{"add_generation_prompt":true,"messages":[{"role":"user","content":"Hi"}]}` {
+		t.Errorf("the template gets %s", got)
+	}
+	if _, err := chat.ParseConversation(r.Prompts[0].Conversation); err != nil {
+		t.Error(err)
+	}
+	// null is no value.
+	var nulls strings.Builder
+	for _, name := range []string{
+		"model", "n", "temperature", "top_p", "seed", "stop", "stream", "stream_options", "logit_bias", "max_tokens", "logprobs", "top_logprobs",
+		"prediction", "tools", "tool_choice", "response_format", "talf", "user", "audio", "modalities", "chat_template_kwargs",
+	} {
+		nulls.WriteString(`,"` + name + `":null`)
+	}
+	if got := parseChat(t, nulls.String()); !reflect.DeepEqual(got, want) {
+		t.Errorf("with nulls: %+v, want %+v", got, want)
+	}
+}
+
+func TestFieldsOfRequestsAreRead(t *testing.T) {
+	seed := uint64(7)
+	r := parseChat(t, `,"model":"m","n":3,"temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.05,"presence_penalty":-1,"frequency_penalty":2,
+		"repetition_penalty":1.2,"logit_bias":{"5":-100,"2":1.5,"9":0},"seed":7,"stop":["a","b"],"stop_token_ids":[3],"ignore_eos":true,
+		"logprobs":true,"top_logprobs":2,"stream":true,"stream_options":{"include_usage":true},"max_tokens":5,"max_completion_tokens":9.0,
+		"priority":-4,"user":"u","prediction":{"type":"content","content":[{"type":"text","text":"x"},{"type":"text","text":"y"}]},
+		"talf":{"method":"goose","nodes":8},"chat_template_kwargs":{"enable_thinking":false},"add_generation_prompt":false,
+		"tools":[],"tool_choice":"none","modalities":["text"],"response_format":{"type":"text"},"metadata":{"x":"y"},"store":true`)
+	want := &wire.Request{
+		Model: "m", N: 3, MaxTokens: 9,
+		Sample: sample.Params{
+			Temperature: 0.5, TopP: 0.9, TopK: 40, MinP: 0.05, PresencePenalty: -1, FrequencyPenalty: 2, RepetitionPenalty: 1.2,
+			LogitBias: []sample.Bias{{Token: 2, By: 1.5}, {Token: 5, By: -100}},
+		},
+		Seed: &seed, Stop: []string{"a", "b"}, StopIDs: []int32{3}, IgnoreEOS: true, Logprobs: true, Top: 2, Stream: true, Usage: true,
+		Prediction: "x\ny", Draft: wire.Draft{Method: "goose", Nodes: 8}, Priority: -4, User: "u", Prompts: r.Prompts,
+	}
+	if !reflect.DeepEqual(r, want) {
+		t.Errorf("%+v, want\n%+v", r, want)
+	}
+	if got := string(r.Prompts[0].Conversation); !strings.Contains(got, `"enable_thinking":false`) || !strings.Contains(got, `"add_generation_prompt":false`) {
+		t.Errorf("the template gets %s", got)
+	}
+	r, err := wire.ParseChat([]byte(`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]}`))
+	if err != nil || !strings.Contains(string(r.Prompts[0].Conversation), `"content":"a\nb"`) {
+		t.Errorf("parts of a message: %+v, %v", r, err)
+	}
+	r, err = wire.ParseCompletion([]byte(`{"prompt":"x","logprobs":0,"echo":true,"n":2,"best_of":2,"stop":"\n"}`))
+	if err != nil || !r.Logprobs || r.Top != 0 || !r.Echo || r.MaxTokens != 16 || r.Stop[0] != "\n" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for body, want := range map[string][]wire.Prompt{
+		`"x"`:           {{Text: "x"}},
+		`["x","y"]`:     {{Text: "x"}, {Text: "y"}},
+		`[1,2]`:         {{Tokens: []int32{1, 2}}},
+		`[[1,2],[3.0]]`: {{Tokens: []int32{1, 2}}, {Tokens: []int32{3}}},
+		`["x",[4]]`:     {{Text: "x"}, {Tokens: []int32{4}}},
+	} {
+		r, err := wire.ParseCompletion([]byte(`{"prompt":` + body + `}`))
+		if err != nil || !reflect.DeepEqual(r.Prompts, want) {
+			t.Errorf("%s: %+v, %v, want %+v", body, r, err, want)
+		}
+	}
+}
+
+func TestBadFieldsAreRefusedByName(t *testing.T) {
+	for fields, param := range map[string]string{
+		`"n":0`: "n", `"n":129`: "n", `"n":1.5`: "n", `"n":"1"`: "n", `"n":[1]`: "n",
+		`"temperature":2.1`: "temperature", `"temperature":-0.1`: "temperature", `"temperature":"hot"`: "temperature", `"temperature":1e999`: "temperature",
+		`"top_p":0`: "top_p", `"top_p":1.5`: "top_p", `"top_k":-2`: "top_k", `"min_p":2`: "min_p",
+		`"presence_penalty":3`: "presence_penalty", `"frequency_penalty":-3`: "frequency_penalty", `"repetition_penalty":0`: "repetition_penalty",
+		`"logit_bias":{"foo":0}`: "logit_bias.foo", `"logit_bias":{"1":101}`: "logit_bias.1", `"logit_bias":{"-1":1}`: "logit_bias.-1",
+		`"logit_bias":{"01":1}`: "logit_bias.01", `"logit_bias":[1]`: "logit_bias",
+		`"seed":"x"`: "seed", `"seed":1e30`: "seed", `"stop":""`: "stop", `"stop":[1]`: "stop[0]", `"stop":{}`: "stop",
+		`"stop":["a","a","a","a","a","a","a","a","a","a","a","a","a","a","a","a","a"]`: "stop",
+		`"stop_token_ids":[-1]`: "stop_token_ids", `"stream":1`: "stream", `"stream_options":{"include_usage":true}`: "stream_options",
+		`"max_tokens":0`: "max_tokens", `"max_tokens":-1`: "max_tokens", `"max_completion_tokens":"5"`: "max_completion_tokens",
+		`"top_logprobs":2`: "top_logprobs", `"logprobs":true,"top_logprobs":21`: "top_logprobs", `"logprobs":true,"top_logprobs":-1`: "top_logprobs",
+		`"logprobs":1`: "logprobs", `"model":1`: "model", `"talf":{"nodes":0}`: "talf.nodes", `"talf":1`: "talf",
+		`"tools":[{}]`: "tools", `"tool_choice":"required"`: "tool_choice", `"functions":[{}]`: "functions", `"audio":{"voice":"x"}`: "audio",
+		`"modalities":["text","audio"]`: "modalities", `"response_format":{"type":"json_object"}`: "response_format.type",
+		`"response_format":{}`: "response_format.type", `"guided_regex":"a"`: "guided_regex", `"min_tokens":3`: "min_tokens",
+		`"prediction":{"type":"x"}`: "prediction.type", `"prediction":"x"`: "prediction",
+		`"chat_template_kwargs":{"messages":[]}`: "chat_template_kwargs.messages", `"chat_template_kwargs":3`: "chat_template_kwargs",
+	} {
+		_, err := wire.ParseChat([]byte(`{` + hello + `,` + fields + `}`))
+		if err == nil || err.Param != param || err.Status != 400 || err.Type != "invalid_request_error" {
+			t.Errorf("%s: %+v, want %s refused", fields, err, param)
+		}
+	}
+	for body, param := range map[string]string{
+		`{}`: "messages", `{"messages":[]}`: "messages", `{"messages":"x"}`: "messages", `{"messages":[1]}`: "messages[0]",
+		`{"messages":[{"content":"x"}]}`: "messages[0].role", `{"messages":[{"role":"user","content":7}]}`: "messages[0].content",
+		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://127.0.0.1/x"}}]}]}`: "messages[0].content[0].type",
+		`{"messages":[{"role":"user","content":[{"text":"x"}]}]}`:                                                  "messages[0].content[0].type",
+		`[]`: "", `null`: "", `"x"`: "", `{`: "", ``: "",
+	} {
+		if _, err := wire.ParseChat([]byte(body)); err == nil || err.Param != param || err.Status != 400 {
+			t.Errorf("%s: %+v, want %q refused", body, err, param)
+		}
+	}
+	for fields, param := range map[string]string{
+		``: "prompt", `"prompt":[]`: "prompt", `"prompt":7`: "prompt", `"prompt":[1,"x"]`: "prompt", `"prompt":["x",1]`: "prompt[1]", `"prompt":[[]]`: "prompt[0]",
+		`"prompt":"x","suffix":"y"`: "suffix", `"prompt":"x","best_of":2`: "best_of", `"prompt":"x","logprobs":21`: "logprobs", `"prompt":"x","echo":"y"`: "echo",
+		`"prompt":[4294967296]`: "prompt",
+	} {
+		if _, err := wire.ParseCompletion([]byte(`{` + fields + `}`)); err == nil || err.Param != param {
+			t.Errorf("%s: %+v, want %q refused", fields, err, param)
+		}
+	}
+}
+
+func TestErrorsHaveOpenAIsShape(t *testing.T) {
+	for want, err := range map[string]*wire.Error{
+		`{"error":{"message":"is 0, want 1 to 128","type":"invalid_request_error","param":"n","code":null}}`:                             wire.Invalid("n", "is 0, want 1 to 128"),
+		`{"error":{"message":"the model \"x\" does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}`: wire.NoModel("x"),
+	} {
+		if b, e := json.Marshal(err); e != nil || string(b) != want {
+			t.Errorf("%s, %v, want %s", b, e, want)
+		}
+	}
+	var err error = wire.Invalid("n", "bad")
+	if e := new(wire.Error); !errors.As(err, &e) || err.Error() != "n: bad" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestRepliesHaveOpenAIsShape(t *testing.T) {
+	h := &wire.Head{ID: "id", Created: 1, Model: "m"}
+	u := wire.Usage{Prompt: 2, Answer: 3, Cached: 1, AcceptedPrediction: 1}
+	usage := `"usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":1},` +
+		`"completion_tokens_details":{"accepted_prediction_tokens":1,"rejected_prediction_tokens":0}}`
+	tokens := []wire.Token{{Bytes: []byte("é"), LogProb: -1, Top: []wire.Alternative{{Bytes: []byte{0xff}, LogProb: math.Inf(-1)}}}}
+	for _, c := range []struct{ got, want string }{
+		{
+			string(h.Reply(wire.Chat, []wire.Choice{{Text: "a<b", Finish: wire.Stop}}, u)),
+			`{"id":"id","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a<b","refusal":null},` +
+				`"logprobs":null,"finish_reason":"stop"}],` + usage + `}`,
+		},
+		{
+			string(h.Reply(wire.Completion, []wire.Choice{{Index: 1, Text: "é", Tokens: tokens, Finish: wire.Length, Offset: 4}}, u)),
+			`{"id":"id","object":"text_completion","created":1,"model":"m","choices":[{"index":1,"text":"é","logprobs":{"tokens":["é"],"token_logprobs":[-1],` +
+				`"top_logprobs":[{"�":-9999}],"text_offset":[4]},"finish_reason":"length"}],` + usage + `}`,
+		},
+		{
+			string(h.Chunk(wire.Chat, wire.Choice{First: true})),
+			`{"id":"id","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}`,
+		},
+		{
+			string(h.Chunk(wire.Chat, wire.Choice{Text: "é", Tokens: tokens})),
+			`{"id":"id","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"é"},"logprobs":{"content":[{"token":"é","logprob":-1,` +
+				`"bytes":[195,169],"top_logprobs":[{"token":"�","logprob":-9999,"bytes":[255]}]}],"refusal":null},"finish_reason":null}]}`,
+		},
+		{
+			string(h.Chunk(wire.Chat, wire.Choice{Finish: wire.Stop, Drafting: &wire.Drafting{Method: "ar", Rounds: 3, Tau: 1}})),
+			`{"id":"id","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop",` +
+				`"talf":{"method":"ar","rounds":3,"drafted":0,"accepted":0,"tau":1}}]}`,
+		},
+		{
+			string(h.LastChunk(wire.Chat, u)),
+			`{"id":"id","object":"chat.completion.chunk","created":1,"model":"m","choices":[],` + usage + `}`,
+		},
+		{
+			string(wire.Models([]wire.Model{{ID: "m", Object: "model", Created: 1, Owner: "talf", Context: 512}})),
+			`{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"talf","max_model_len":512}]}`,
+		},
+		{string(wire.Event([]byte("{}"))), "data: {}\n\n"},
+		{string(wire.ErrorEvent(wire.Internal("x"))), `data: {"error":{"message":"x","type":"server_error","param":null,"code":null}}` + "\n\n"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s\nwant\n%s", c.got, c.want)
+		}
+	}
+	// An answer without tokens has an empty list, not null.
+	if b := h.Reply(wire.Chat, []wire.Choice{{Tokens: []wire.Token{}}}, u); !strings.Contains(string(b), `"logprobs":{"content":[],`) {
+		t.Errorf("%s", b)
+	}
+}
+
+// Whatever a body is, it is refused by an error with a name or gives a request within its ranges.
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte(`{` + hello + `,"n":2,"logit_bias":{"1":2},"stop":"x","talf":{"off":true},"prediction":{"type":"content","content":"y"}}`))
+	f.Add([]byte(`{"prompt":[[1,2],"x"],"echo":true,"logprobs":3,"temperature":0.1,"seed":-1,"top_k":-1}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, parse := range []func([]byte) (*wire.Request, *wire.Error){wire.ParseChat, wire.ParseCompletion} {
+			r, err := parse(b)
+			if err != nil {
+				if err.Message == "" || err.Status != 400 {
+					t.Errorf("%+v", err)
+				}
+				continue
+			}
+			if err := r.Sample.Validate(); err != nil || r.N < 1 || r.N > wire.MaxChoices || r.MaxTokens < 0 || len(r.Prompts) == 0 {
+				t.Errorf("%+v: %v", r, err)
+			}
+		}
+	})
+}
