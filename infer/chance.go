@@ -74,11 +74,20 @@ func (c *keyed) Draw(pos int, d Dist) int32 {
 
 // A sequential chance is a drafter's. It is not keyed by position: noise that
 // drew a rejected draft would draw it again.
-type sequential struct{ rng *rand.Rand }
-
-func newSequential(seed uint64) sequential {
-	return sequential{rand.New(rand.NewPCG(seed, domainDraft))}
+type sequential struct {
+	pcg   rand.PCG
+	start rand.PCG // at the mark
+	rng   *rand.Rand
 }
 
-func (c sequential) Accept(p float64) bool    { return c.rng.Float64() < p }
-func (c sequential) Draw(_ int, d Dist) int32 { return invert(d, c.rng.Float64()) }
+func newSequential(seed uint64) *sequential {
+	c := &sequential{pcg: *rand.NewPCG(seed, domainDraft)}
+	c.rng = rand.New(&c.pcg)
+	return c
+}
+
+func (c *sequential) mark()   { c.start = c.pcg }
+func (c *sequential) rewind() { c.pcg = c.start }
+
+func (c *sequential) Accept(p float64) bool    { return c.rng.Float64() < p }
+func (c *sequential) Draw(_ int, d Dist) int32 { return invert(d, c.rng.Float64()) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"talf/model"
@@ -24,6 +23,7 @@ type Engine struct {
 	jobs    []Job
 	owners  []*Sequence
 	sources []sourceAsks
+	broken  []brokenSource
 }
 
 // A Config bounds what the engine does in one pass.
@@ -84,44 +84,66 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 		s.eos = nil
 	}
 	s.text.stops = req.Stop
+	var err error
 	if req.Detok != nil {
-		s.text.detok = req.Detok()
+		if s.text.detok, err = callDetok(req.Detok); err != nil {
+			return nil, err
+		}
 	}
 	s.draft, s.chance = newSequential(req.Seed), keyed{seed: req.Seed}
 	s.scores.proc, s.scores.vocab = req.Processor, shape.Vocab
 	s.want = model.WantNone
 	if req.Drafter != nil {
-		s.traits = req.Drafter.Traits()
+		if s.traits, err = callTraits(req.Drafter); err != nil {
+			return nil, err
+		}
 	}
 	if s.traits.Harvest {
 		s.want = model.WantAll
 	}
 
-	// The last prompt token is the first root, so it is never taken from a prefix.
-	keep := min(e.Target.Match(req.Prompt), len(req.Prompt)-1)
-	if req.Source != nil {
-		keep = min(keep, req.Source.Match(req.Prompt))
+	if err := e.open(s); err != nil {
+		return nil, err
+	}
+	if s.req.Drafter != nil {
+		if err := callStart(s.req.Drafter, req.Prompt); err != nil {
+			e.Close(s)
+			return nil, failed("start the drafter", err)
+		}
+	}
+	s.stats.Prompt, s.stats.Cached = len(req.Prompt), s.done
+	return s, nil
+}
+
+// open gives s its place in the target and its source, after what kept prefixes have of its
+// tokens.
+func (e *Engine) open(s *Sequence) error {
+	if err := e.brokenErr(s.req.Source); err != nil {
+		s.forsake(err)
+	}
+	// The last token is the next root, so it is never taken from a prefix.
+	keep := min(e.Target.Match(s.tokens), len(s.tokens)-1)
+	if s.req.Source != nil {
+		n, err := s.callMatch()
+		if err != nil {
+			return err
+		}
+		keep = min(keep, n)
 	}
 	if s.traits.Harvest && !s.traits.Keeps {
 		keep = 0 // a kept prefix has no logits to harvest
 	}
-	if err := e.Target.Open(s.id, req.Prompt, keep); err != nil {
-		return nil, fmt.Errorf("open sequence: %w", err)
+	if err := e.Target.Open(s.id, s.tokens, keep); err != nil {
+		return fmt.Errorf("open sequence: %w", err)
 	}
-	if req.Source != nil {
-		if err := req.Source.Open(s.id, req.Prompt, keep); err != nil {
+	if s.req.Source != nil {
+		if err := s.callOpen(keep); err != nil {
 			e.Target.Close(s.id)
-			return nil, fmt.Errorf("open the draft source: %w", err)
+			return failed("open the draft source", err)
 		}
 	}
-	if req.Drafter != nil {
-		if err := req.Drafter.Start(req.Prompt); err != nil {
-			e.Close(s)
-			return nil, fmt.Errorf("start the drafter: %w", err)
-		}
-	}
-	s.done, s.stats.Prompt, s.stats.Cached = keep, len(req.Prompt), keep
-	return s, nil
+	s.done = keep
+	return nil
 }
 
 // errClosed is the Err of a sequence that was closed before its end.
@@ -137,7 +159,9 @@ func (e *Engine) Close(s *Sequence) {
 	s.Cancel(errClosed)
 	e.Target.Close(s.id)
 	if s.req.Source != nil {
-		s.req.Source.Close(s.id)
+		if err := s.callClose(); err != nil {
+			e.breakSource(s.req.Source, err)
+		}
 	}
 }
 
@@ -146,158 +170,6 @@ func (e *Engine) now() time.Time {
 		return e.Clock()
 	}
 	return time.Now()
-}
-
-// sourceAsks are the asks of one pass of one source.
-type sourceAsks struct {
-	source Source
-	asks   []Ask
-	owners []*Sequence
-	used   bool // ran in this step
-}
-
-func (e *Engine) asksOf(src Source) *sourceAsks {
-	for i := range e.sources {
-		if e.sources[i].source == src {
-			return &e.sources[i]
-		}
-	}
-	e.sources = append(e.sources, sourceAsks{source: src})
-	return &e.sources[len(e.sources)-1]
-}
-
-// Step runs one round of every sequence that is not done: a chunk of its prompt, or a draft, one
-// target pass and a verdict. An error means that a pass failed or was cancelled. Then the
-// sequences are as before the call, and Step may be called again with any of them. A failure in
-// a single sequence ends only that one, with its Err. The set of sequences may change from call
-// to call: none depends on which others are in it.
-func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
-	begin := e.now()
-	drafting, err := e.draftAll(ctx, seqs)
-	if err != nil {
-		return fmt.Errorf("draft: %w", err)
-	}
-
-	e.jobs, e.owners = e.jobs[:0], e.owners[:0]
-	nodes := 0
-	for _, s := range seqs {
-		switch {
-		case s.reason != "":
-			continue
-		case s.prefilling():
-			e.jobs = append(e.jobs, Job{ID: s.id, Tree: s.chunk(e.Config.PrefillChunk), Want: s.want})
-		default:
-			e.jobs = append(e.jobs, Job{ID: s.id, Tree: s.prop.Tree, Want: model.WantAll})
-		}
-		e.owners = append(e.owners, s)
-		nodes += e.jobs[len(e.jobs)-1].Tree.Len()
-	}
-	if len(e.jobs) == 0 {
-		return nil
-	}
-	start := e.now()
-	rows, err := e.Target.Score(ctx, e.jobs)
-	if err != nil {
-		return fmt.Errorf("score %d nodes: %w", nodes, err)
-	}
-	verifying := e.now().Sub(start)
-
-	for i, s := range e.owners {
-		if s.reason != "" {
-			continue // cancelled by another's Emit or Trace
-		}
-		if s.prefilling() {
-			s.keepChunk(e, rows[i])
-			if s.reason == "" {
-				s.stats.Prefill += e.now().Sub(begin)
-			}
-			continue
-		}
-		s.stats.Draft += drafting
-		s.stats.Verify += verifying
-		s.timing.Rows, s.timing.Nodes, s.timing.Verify = nodes, e.jobs[i].Tree.Len(), verifying
-		s.finishRound(e, rows[i])
-		took := e.now().Sub(begin)
-		s.stats.Decode += took
-		s.stats.Overhead += took - drafting - verifying
-		if s.stats.TTFT == 0 {
-			s.stats.TTFT = e.now().Sub(s.opened)
-		}
-	}
-	return nil
-}
-
-// draftAll grows the proposals of all sequences, level by level. Each level is one pass
-// of each source for all sequences that ask it. It returns the time spent in these
-// passes.
-func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence) (time.Duration, error) {
-	for i := range e.sources {
-		e.sources[i].used = false
-	}
-	for _, s := range seqs {
-		if s.reason == "" && !s.prefilling() {
-			start := e.now()
-			s.beginRound(e.Config.MaxNodes)
-			s.timing = Timing{Overhead: e.now().Sub(start)}
-		}
-		if s.req.Source != nil {
-			e.asksOf(s.req.Source)
-		}
-	}
-	var spent time.Duration
-	for {
-		for i := range e.sources {
-			q := &e.sources[i]
-			q.asks, q.owners = q.asks[:0], q.owners[:0]
-		}
-		asked := false
-		for _, s := range seqs {
-			if s.reason != "" || !s.growing {
-				continue
-			}
-			w := s.prop.work()
-			q := e.asksOf(s.req.Source)
-			q.asks = append(q.asks, Ask{ID: s.id, Tree: w, From: s.ran, Width: s.prop.Width, Full: s.prop.Full})
-			q.owners = append(q.owners, s)
-			asked = true
-		}
-		start := e.now()
-		for i := range e.sources {
-			q := &e.sources[i]
-			if len(q.asks) == 0 && (asked || q.used) {
-				continue
-			}
-			q.used = true
-			// Without asks this runs the prompt chunks that were committed last.
-			rows, err := q.source.Rows(ctx, q.asks)
-			if err != nil {
-				return 0, err
-			}
-			answered := e.now()
-			took := answered.Sub(start)
-			spent += took
-			for _, s := range q.owners {
-				n := s.prop.work().Len() - s.ran
-				s.ran += n
-				s.grow(rows[:n:n])
-				rows = rows[n:]
-				start, answered = answered, e.now()
-				s.timing.Steps++
-				s.timing.Asked += n
-				s.timing.Draft += took
-				s.timing.Overhead += answered.Sub(start)
-			}
-			start = answered
-		}
-		if !asked {
-			break
-		}
-	}
-	// A source is forgotten once no sequence uses it.
-	e.sources = slices.DeleteFunc(e.sources, func(q sourceAsks) bool {
-		return !slices.ContainsFunc(seqs, func(s *Sequence) bool { return s.req.Source == q.source })
-	})
-	return spent, nil
 }
 
 // Generate decodes one request until it ends. After an error the sequence has the tokens decoded

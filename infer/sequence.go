@@ -24,7 +24,7 @@ type Sequence struct {
 	text    textStream
 	stats   Stats
 	opened  time.Time
-	draft   sequential
+	draft   *sequential
 	chance  keyed
 	scores  scores
 	prop    Proposal
@@ -38,6 +38,8 @@ type Sequence struct {
 	traits  Traits // of the drafter
 	want    model.Want
 	timing  Timing // of the round in progress
+	begun   bool   // a round, which has no verdict yet
+	lost    error  // why the last round without drafts had none
 }
 
 // A kind is the property of a tree that decides whether a verifier fits it.
@@ -50,6 +52,9 @@ type kind struct {
 // Tokens returns the output so far. The slice belongs to the sequence; its contents do not
 // change in later rounds.
 func (s *Sequence) Tokens() []int32 { return slices.Clip(s.tokens[s.prompt:]) }
+
+// Prompt returns the prompt, which may not be changed.
+func (s *Sequence) Prompt() []int32 { return slices.Clip(s.tokens[:s.prompt]) }
 
 // Text returns the text of the output without the stop string. It is empty without
 // Detok.
@@ -101,6 +106,13 @@ func (s *Sequence) beginRound(maxNodes int) {
 	s.root.Reset(s.tokens[len(s.tokens)-1], maxNodes)
 	s.prop = Proposal{Tree: &s.root, Pos: len(s.tokens) - 1, MaxNodes: maxNodes}
 	s.ran, s.growing = 0, false
+	// A round that is begun again draws the same numbers again.
+	if s.begun {
+		s.draft.rewind()
+	} else {
+		s.draft.mark()
+		s.begun = true
+	}
 	// A round emits its accepted nodes and one more token.
 	if s.req.Drafter == nil || left < 2 || maxNodes < 2 {
 		return
@@ -109,28 +121,76 @@ func (s *Sequence) beginRound(maxNodes int) {
 	s.grow(nil)
 }
 
+// plain makes this a round without drafts. Only a source that failed is a reason for that: the
+// output does not depend on it.
+func (s *Sequence) plain(err error) {
+	s.growing, s.lost = false, err
+	s.stats.Undrafted++
+	s.root.Reset(s.tokens[len(s.tokens)-1], 1)
+	s.prop = Proposal{Tree: &s.root, Pos: len(s.tokens) - 1, MaxNodes: 1}
+}
+
+// forsake makes all further rounds plain decoding, because the source is broken.
+func (s *Sequence) forsake(err error) {
+	s.req.Drafter, s.req.Source, s.traits, s.lost = nil, nil, Traits{}, err
+}
+
+// Undrafted returns why rounds had no drafts, the last such reason, if a source failed;
+// Stats.Undrafted counts these rounds, but not those after the source was given up.
+func (s *Sequence) Undrafted() error { return s.lost }
+
 // grow gives rows to the drafter and checks what it asks for next.
 func (s *Sequence) grow(rows []Row) {
-	ask, err := s.req.Drafter.Grow(&s.prop, rows, s.draft)
-	if err != nil {
-		s.fail(fmt.Errorf("draft: %w", err))
-		return
+	if err := s.callGrow(rows); err != nil {
+		s.fail(err)
 	}
+}
+
+// grown checks what the drafter asks for, or the tree that it has finished.
+func (s *Sequence) grown(ask []int) error {
 	if s.growing = len(ask) > 0; !s.growing {
-		if err := s.checkTree(); err != nil {
-			s.fail(err)
-		}
-		return
+		return s.checkTree()
 	}
 	w := s.prop.work()
 	switch {
 	case s.req.Source == nil:
-		s.fail(errors.New("draft: the drafter asks a source and the request has none"))
+		return errors.New("draft: the drafter asks a source and the request has none")
 	case s.ran == 0 && w.Len() != 1:
-		s.fail(fmt.Errorf("draft: asked for %d nodes at first, want the root alone", w.Len()))
+		return fmt.Errorf("draft: asked for %d nodes at first, want the root alone", w.Len())
 	case ask[0] != s.ran || len(ask) != w.Len()-s.ran:
-		s.fail(fmt.Errorf("draft: asked for %d nodes from %d, want all of [%d,%d)", len(ask), ask[0], s.ran, w.Len()))
+		return fmt.Errorf("draft: asked for %d nodes from %d, want all of [%d,%d)", len(ask), ask[0], s.ran, w.Len())
+	case s.prop.Width < 0:
+		return fmt.Errorf("draft: asked for %d tokens a node, want at least 0", s.prop.Width)
 	}
+	return s.checkTokens(w, s.ran)
+}
+
+// checkTokens checks the tokens of nodes from on, because a wrong one would make a pass fail for
+// all sequences.
+func (s *Sequence) checkTokens(t *tree.Tree, from int) error {
+	for n, token := range t.Tokens()[from:] {
+		if token < 0 || int(token) >= s.scores.vocab {
+			return fmt.Errorf("draft: node %d has token %d, want 0..%d", from+n, token, s.scores.vocab-1)
+		}
+	}
+	return nil
+}
+
+// checkVerdict checks that a verdict's path is in the tree; that it is a path, the target's
+// commit finds out.
+func (s *Sequence) checkVerdict(v Verdict) error {
+	if len(v.Path) == 0 || v.Path[0] != 0 {
+		return fmt.Errorf("verify: path %v, want one that begins with the root", v.Path)
+	}
+	for _, n := range v.Path {
+		if n < 0 || n >= s.prop.Tree.Len() {
+			return fmt.Errorf("verify: path %v in a tree of %d nodes", v.Path, s.prop.Tree.Len())
+		}
+	}
+	if v.Next < 0 || int(v.Next) >= s.scores.vocab {
+		return fmt.Errorf("verify: token %d after the path, want 0..%d", v.Next, s.scores.vocab-1)
+	}
+	return nil
 }
 
 // checkTree checks a finished tree against the contract, because a broken tree would make the
@@ -140,16 +200,16 @@ func (s *Sequence) checkTree() error {
 	if n := t.Len(); n > s.prop.MaxNodes {
 		return fmt.Errorf("draft: a tree of %d nodes, want at most %d", n, s.prop.MaxNodes)
 	}
-	for n, token := range t.Tokens() {
+	for n := range t.Len() {
 		if d := t.Depth(n); d > s.prop.MaxDepth {
 			return fmt.Errorf("draft: node %d is %d edges deep, want at most %d", n, d, s.prop.MaxDepth)
 		}
-		if token < 0 || int(token) >= s.scores.vocab {
-			return fmt.Errorf("draft: node %d has token %d, want 0..%d", n, token, s.scores.vocab-1)
-		}
+	}
+	if err := s.checkTokens(t, 0); err != nil {
+		return err
 	}
 	if k := (kind{s.prop.Draw(), s.prop.Chain(), true}); s.prop.LiveNodes() > 1 && k != s.fits {
-		if err := s.req.Verifier.Fits(k.draw, k.chain); err != nil {
+		if err := s.callFits(k); err != nil {
 			return err
 		}
 		s.fits = k
@@ -186,17 +246,17 @@ func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []in
 		// The drafter may ask for rows off the path. Their context must not overwrite the
 		// tokens that follow.
 		s.scores.begin(rows, p.Tree, tokens[:len(tokens):len(tokens)])
-		if err := s.req.Drafter.Observe(p, v, &s.scores); err != nil {
-			s.fail(fmt.Errorf("observe: %w", err))
+		if err := s.callObserve(&p, v); err != nil {
+			s.fail(failed("observe", err))
 		}
 		if s.req.Source != nil {
-			if err := s.req.Source.Commit(s.id, p, v, &s.scores); err != nil {
-				s.fail(fmt.Errorf("commit to the draft source: %w", err))
+			if err := s.callTake(&p, v); err != nil {
+				s.fail(failed("commit to the draft source", err))
 			}
 		}
 	}
-	if err := e.Target.Commit(s.id, v.Path); err != nil {
-		s.fail(fmt.Errorf("commit %d nodes: %w", len(v.Path), err))
+	if err := e.commit(s.id, v.Path); err != nil {
+		s.fail(failed(fmt.Sprintf("commit %d nodes", len(v.Path)), err))
 	}
 }
 
@@ -205,9 +265,10 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	start := e.now()
 	s.scores.begin(rows, s.prop.Tree, s.tokens)
 	s.chance.begin(s.prop.Pos)
-	v, err := s.req.Verifier.Verify(s.prop, &s.scores, &s.chance)
+	s.begun = false
+	v, err := s.callVerify()
 	if err != nil {
-		s.fail(fmt.Errorf("verify: %w", err))
+		s.fail(err)
 		return
 	}
 	first := len(s.tokens)
@@ -218,10 +279,17 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 			tok = s.prop.Tree.Token(v.Path[i])
 		}
 		s.tokens = append(s.tokens, tok)
+		stopped := false
+		if !slices.Contains(s.eos, tok) {
+			if stopped, err = s.callAdd(tok); err != nil {
+				s.fail(err)
+				return
+			}
+		}
 		switch {
 		case slices.Contains(s.eos, tok):
 			reason = EOS
-		case s.text.add(tok):
+		case stopped:
 			reason = Stop
 		case len(s.tokens)-s.prompt >= s.req.MaxTokens || len(s.tokens) >= s.maxLen:
 			reason = Length
@@ -234,7 +302,7 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 		// As in keep, reading must not overwrite the tokens that follow.
 		s.scores.begin(rows, s.prop.Tree, s.tokens[:first:first])
 		begin := e.now()
-		untraced = s.req.Trace(Round{Proposal: &s.prop, Scores: &s.scores, Verdict: v, Kept: kept})
+		untraced = s.callTrace(Round{Proposal: &s.prop, Scores: &s.scores, Verdict: v, Kept: kept})
 		start = start.Add(e.now().Sub(begin))
 		if s.closed {
 			return // by Trace: the drafter and the source are no longer the sequence's
@@ -247,19 +315,21 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	}
 	s.done += kept
 	if untraced != nil {
-		s.fail(fmt.Errorf("trace: %w", untraced))
+		s.fail(failed("trace", untraced))
 		return
 	}
 	s.reason = reason
-	text := ""
-	if reason != "" {
-		text = s.text.end(reason == Stop)
-	} else {
-		text = s.text.take()
+	text, err := s.callText(reason != "", reason == Stop)
+	if err != nil {
+		s.reason, s.err = Failed, err
+		return
 	}
 	if s.traits.Took != nil {
 		s.timing.Overhead += e.now().Sub(start)
-		s.traits.Took(s.timing)
+		if err := s.callTook(s.timing); err != nil {
+			s.reason, s.err = Failed, err
+			return
+		}
 	}
 	if s.req.Emit == nil {
 		return

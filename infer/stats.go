@@ -1,8 +1,10 @@
 package infer
 
-import "talf/internal/slab"
+import (
+	"time"
 
-import "time"
+	"talf/internal/slab"
+)
 
 // A Rate counts trials and successes.
 type Rate struct {
@@ -24,6 +26,8 @@ type Stats struct {
 	Tokens  int // tokens emitted
 	Passes  int // target passes that emitted them
 	Drafted int // drafted nodes that were scored, without roots
+	// Undrafted counts rounds without drafts because the source failed.
+	Undrafted int
 
 	// Emitted[n] counts the passes that emitted n tokens.
 	Emitted []int
@@ -70,6 +74,7 @@ func (s *Stats) Add(o *Stats) {
 	s.Tokens += o.Tokens
 	s.Passes += o.Passes
 	s.Drafted += o.Drafted
+	s.Undrafted += o.Undrafted
 	for n, c := range o.Emitted {
 		*slab.At(&s.Emitted, n) += c
 	}

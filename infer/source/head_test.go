@@ -32,7 +32,7 @@ type mirror struct {
 	tokens map[infer.SeqID][]int32 // committed, the root last
 	fresh  map[infer.SeqID]*source.Head
 	rows   int
-	fail   func() bool
+	stumble
 }
 
 func (m *mirror) Match(prompt []int32) int { return m.inner.Match(prompt) }
@@ -53,11 +53,7 @@ func (m *mirror) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, s inf
 }
 
 func (m *mirror) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
-	if m.fail() {
-		c, cancel := context.WithCancel(ctx)
-		cancel()
-		ctx = c
-	}
+	ctx = m.stumble.pass(ctx)
 	rows, err := m.inner.Rows(ctx, asks)
 	if err != nil {
 		return nil, err
@@ -118,6 +114,34 @@ func (m *mirror) replay(id infer.SeqID) *source.Head {
 		m.t.Fatal(err)
 	}
 	return h
+}
+
+// A stumble cancels some passes of a source: as a failure of the source, or together with the
+// step that it is in.
+type stumble struct {
+	rng    *rand.Rand // nil: none
+	cancel context.CancelFunc
+}
+
+func (s *stumble) step(ctx context.Context, e *infer.Engine, seqs []*infer.Sequence) error {
+	ctx, s.cancel = context.WithCancel(ctx)
+	defer s.cancel()
+	return e.Step(ctx, seqs)
+}
+
+func (s *stumble) pass(ctx context.Context) context.Context {
+	if s.rng == nil {
+		return ctx
+	}
+	switch s.rng.IntN(24) {
+	case 0:
+		s.cancel()
+	case 1:
+		c, cancel := context.WithCancel(ctx)
+		cancel()
+		return c
+	}
+	return ctx
 }
 
 // follow drafts with an oracle every other round, so that the head's own rounds follow paths of
@@ -183,7 +207,7 @@ func TestRowsAreThoseOfAFreshHead(t *testing.T) {
 		m := &mirror{
 			t: t, inner: source.NewHead(h, 2), target: target, head: h,
 			tokens: map[infer.SeqID][]int32{}, fresh: map[infer.SeqID]*source.Head{},
-			fail: func() bool { return rng.IntN(12) == 0 },
+			stumble: stumble{rng: rng},
 		}
 		e := &infer.Engine{Target: infer.NewTarget(target, 2), Config: infer.Config{PrefillChunk: 1 + rng.IntN(12), MaxNodes: 32}}
 		base := make([]int32, rng.IntN(40))
@@ -216,7 +240,7 @@ func TestRowsAreThoseOfAFreshHead(t *testing.T) {
 			seqs = append(seqs, s)
 			if rng.IntN(2) == 0 { // the others join later, some from a kept prefix
 				for range 200 {
-					if err := e.Step(t.Context(), seqs); err != nil && !strings.Contains(err.Error(), "canceled") {
+					if err := m.step(t.Context(), e, seqs); err != nil && !strings.Contains(err.Error(), "canceled") {
 						t.Fatal(err)
 					}
 				}
@@ -226,7 +250,7 @@ func TestRowsAreThoseOfAFreshHead(t *testing.T) {
 			}
 		}
 		for range 300 {
-			if err := e.Step(t.Context(), seqs); err != nil && !strings.Contains(err.Error(), "canceled") {
+			if err := m.step(t.Context(), e, seqs); err != nil && !strings.Contains(err.Error(), "canceled") {
 				t.Fatal(err)
 			}
 		}

@@ -73,7 +73,7 @@ type lmMirror struct {
 	rows   int
 	short  int // rows with fewer tokens than asked
 	empty  int
-	fail   func() bool
+	stumble
 }
 
 func (m *lmMirror) Match(prompt []int32) int { return m.inner.Match(prompt) }
@@ -94,11 +94,7 @@ func (m *lmMirror) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, s i
 }
 
 func (m *lmMirror) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
-	if m.fail() {
-		c, cancel := context.WithCancel(ctx)
-		cancel()
-		ctx = c
-	}
+	ctx = m.stumble.pass(ctx)
 	asks = slices.Clone(asks)
 	for i := range asks {
 		asks[i].Full = asks[i].ID%2 == 0
@@ -147,7 +143,7 @@ func (m *lmMirror) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, err
 func TestRowsAreThoseOfAFreshModel(t *testing.T) {
 	trials := 30
 	if testing.Short() {
-		trials = 6
+		trials = 12
 	}
 	rows, short, empty := 0, 0, 0
 	var all infer.Stats
@@ -196,7 +192,7 @@ func TestRowsAreThoseOfAFreshModel(t *testing.T) {
 		m := &lmMirror{
 			t: t, inner: source.NewLM(lm, v, 2), fresh: func() *source.LM { return source.NewLM(lm, v, 0) },
 			tokens: map[infer.SeqID][]int32{}, again: map[infer.SeqID]*source.LM{},
-			fail: func() bool { return rng.IntN(12) == 0 },
+			stumble: stumble{rng: rng},
 		}
 		e := &infer.Engine{Target: infer.NewTarget(target, 2), Config: infer.Config{PrefillChunk: 1 + rng.IntN(12), MaxNodes: 32}}
 		base := make([]int32, rng.IntN(40))
@@ -229,7 +225,7 @@ func TestRowsAreThoseOfAFreshModel(t *testing.T) {
 			seqs = append(seqs, s)
 			if rng.IntN(2) == 0 { // the others join later, some from a kept prefix
 				for range 200 {
-					if err := e.Step(t.Context(), seqs); err != nil && !strings.Contains(err.Error(), "canceled") {
+					if err := m.step(t.Context(), e, seqs); err != nil && !strings.Contains(err.Error(), "canceled") {
 						t.Fatal(err)
 					}
 				}
@@ -239,7 +235,7 @@ func TestRowsAreThoseOfAFreshModel(t *testing.T) {
 			}
 		}
 		for range 300 {
-			if err := e.Step(t.Context(), seqs); err != nil && !strings.Contains(err.Error(), "canceled") {
+			if err := m.step(t.Context(), e, seqs); err != nil && !strings.Contains(err.Error(), "canceled") {
 				t.Fatal(err)
 			}
 		}

@@ -17,8 +17,6 @@ import (
 	"talf/model/modeltest"
 )
 
-func never() bool { return false }
-
 // Whatever a prompt shares with a kept sequence, from nothing to all of it, the draft model
 // answers as a fresh one does, which the mirrors check.
 func TestPromptsBeginWhereverKeptSequencesDo(t *testing.T) {
@@ -69,14 +67,14 @@ func TestPromptsBeginWhereverKeptSequencesDo(t *testing.T) {
 					var lm *lmMirror
 					if name == "head" {
 						hm = &mirror{
-							t: t, inner: source.NewHead(h, 4), target: target, head: h, fail: never,
+							t: t, inner: source.NewHead(h, 4), target: target, head: h,
 							tokens: map[infer.SeqID][]int32{}, fresh: map[infer.SeqID]*source.Head{},
 						}
 						src = hm
 					} else {
 						lm = &lmMirror{
 							t: t, inner: source.NewLM(lms[name], same, 4), fresh: func() *source.LM { return source.NewLM(lms[name], same, 0) },
-							tokens: map[infer.SeqID][]int32{}, again: map[infer.SeqID]*source.LM{}, fail: never,
+							tokens: map[infer.SeqID][]int32{}, again: map[infer.SeqID]*source.LM{},
 						}
 						src = lm
 					}

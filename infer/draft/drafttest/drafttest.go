@@ -47,8 +47,8 @@ func Run(t *testing.T, newDrafter func() infer.Drafter) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 	}
-	t.Logf("τ = %.2f; %d rounds drafted nothing, %d rejected all, %d accepted a part, %d accepted a whole branch; %d passes cancelled",
-		float64(seen.tokens)/float64(max(seen.rounds, 1)), seen.empty, seen.none, seen.some, seen.full, seen.cancelled)
+	t.Logf("τ = %.2f; %d rounds drafted nothing, %d rejected all, %d accepted a part, %d accepted a whole branch; %d passes cancelled, %d rounds without a source",
+		float64(seen.tokens)/float64(max(seen.rounds, 1)), seen.empty, seen.none, seen.some, seen.full, seen.cancelled, seen.undrafted)
 }
 
 // Check is one trial of Run, with everything in it drawn from seed.
@@ -72,7 +72,7 @@ func check(seed uint64, newDrafter func() infer.Drafter, seen *outcome) (err err
 
 // An outcome counts rounds by how they ended.
 type outcome struct {
-	tokens, rounds, empty, none, some, full, cancelled int
+	tokens, rounds, empty, none, some, full, cancelled, undrafted int
 }
 
 func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
@@ -147,9 +147,16 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 			d.tokens = slices.Clone(prompt[:s.Stats().Cached+1])
 			seqs = append(seqs, s)
 		}
-		// In half of the trials every other step is interrupted at one of its passes.
+		// In half of the trials every other step is interrupted at one of its passes, or a
+		// source fails in it.
 		cut, failing := -1, rng.IntN(2) == 0
-		fail := func() bool { cut--; return cut == 0 }
+		var cancel context.CancelFunc
+		fail := func() bool {
+			if cut--; cut == 0 && rng.IntN(2) == 0 {
+				cancel()
+			}
+			return cut == 0
+		}
 		setFail(target, sources, fail)
 		for steps := 0; ; steps++ {
 			if steps > 10000 {
@@ -158,8 +165,10 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 			if cut = -1; failing && rng.IntN(2) == 0 {
 				cut = 1 + rng.IntN(4)
 			}
-			err := engine.Step(context.Background(), seqs)
-			if errors.Is(err, ErrPass) {
+			var ctx context.Context
+			ctx, cancel = context.WithCancel(context.Background())
+			err := engine.Step(ctx, seqs)
+			if cancel(); errors.Is(err, ErrPass) {
 				seen.cancelled++
 				continue
 			}
@@ -179,6 +188,10 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 			if s.Err() != nil {
 				return s.Err()
 			}
+			if err := s.Undrafted(); err != nil && !errors.Is(err, ErrPass) {
+				return err
+			}
+			seen.undrafted += s.Stats().Undrafted
 			if !slices.Equal(s.Tokens(), want[i]) {
 				return fmt.Errorf("sequence %d: %v, plain decoding gives %v", i, s.Tokens(), want[i])
 			}

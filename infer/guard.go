@@ -1,0 +1,135 @@
+package infer
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+// A PanicError is a panic of code that a request brought along, or of a model. It ends what
+// called it and nothing else.
+type PanicError struct {
+	Op    string // what was called, such as "verify"
+	Value any    // what panic was called with
+	Stack []byte // of the goroutine, where it panicked
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("%s: panic: %v", e.Op, e.Value) }
+
+// Unwrap returns the value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// guard turns a panic into an error. It must be deferred itself.
+func guard(op string, err *error) {
+	if v := recover(); v != nil {
+		*err = &PanicError{Op: op, Value: v, Stack: debug.Stack()}
+	}
+}
+
+// failed is err with the operation, which a panic names already.
+func failed(op string, err error) error {
+	if _, ok := err.(*PanicError); ok {
+		return err
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}
+
+// The calls of a request's own parts. A panic in one of them is its error.
+
+func callTraits(d Drafter) (t Traits, err error) {
+	defer guard("traits of the drafter", &err)
+	return d.Traits(), nil
+}
+
+func callStart(d Drafter, prompt []int32) (err error) {
+	defer guard("start the drafter", &err)
+	return d.Start(prompt)
+}
+
+func callDetok(f func() Detokenizer) (d Detokenizer, err error) {
+	defer guard("make the detokenizer", &err)
+	return f(), nil
+}
+
+func (s *Sequence) callGrow(rows []Row) (err error) {
+	defer guard("draft", &err)
+	ask, err := s.req.Drafter.Grow(&s.prop, rows, s.draft)
+	if err != nil {
+		return fmt.Errorf("draft: %w", err)
+	}
+	return s.grown(ask) // which reads the drafter's own trees
+}
+
+func (s *Sequence) callFits(k kind) (err error) {
+	defer guard("verify", &err)
+	return s.req.Verifier.Fits(k.draw, k.chain)
+}
+
+func (s *Sequence) callVerify() (v Verdict, err error) {
+	defer guard("verify", &err)
+	if v, err = s.req.Verifier.Verify(s.prop, &s.scores, &s.chance); err != nil {
+		return v, fmt.Errorf("verify: %w", err)
+	}
+	return v, s.checkVerdict(v)
+}
+
+func (s *Sequence) callObserve(p *Proposal, v Verdict) (err error) {
+	defer guard("observe", &err)
+	return s.req.Drafter.Observe(*p, v, &s.scores)
+}
+
+func (s *Sequence) callTrace(r Round) (err error) {
+	defer guard("trace", &err)
+	return s.req.Trace(r)
+}
+
+func (s *Sequence) callTook(t Timing) (err error) {
+	defer guard("time a round", &err)
+	s.traits.Took(t)
+	return nil
+}
+
+// callAdd detokenizes a token.
+func (s *Sequence) callAdd(token int32) (stopped bool, err error) {
+	defer guard("detokenize", &err)
+	return s.text.add(token), nil
+}
+
+// callText returns the text of a round.
+func (s *Sequence) callText(ended bool, stopped bool) (text string, err error) {
+	defer guard("detokenize", &err)
+	if ended {
+		return s.text.end(stopped), nil
+	}
+	return s.text.take(), nil
+}
+
+// The calls of the target and of a source for one sequence.
+
+func (e *Engine) commit(id SeqID, path []int) (err error) {
+	defer guard("commit", &err)
+	return e.Target.Commit(id, path)
+}
+
+func (s *Sequence) callMatch() (n int, err error) {
+	defer guard("match a prefix in the draft source", &err)
+	return s.req.Source.Match(s.tokens), nil
+}
+
+func (s *Sequence) callOpen(keep int) (err error) {
+	defer guard("open the draft source", &err)
+	return s.req.Source.Open(s.id, s.tokens, keep)
+}
+
+func (s *Sequence) callTake(p *Proposal, v Verdict) (err error) {
+	defer guard("commit to the draft source", &err)
+	return s.req.Source.Commit(s.id, *p, v, &s.scores)
+}
+
+func (s *Sequence) callClose() (err error) {
+	defer guard("close the draft source", &err)
+	s.req.Source.Close(s.id)
+	return nil
+}
