@@ -51,11 +51,11 @@ func TestOutcomesBecomeExitCodesAndLines(t *testing.T) {
 
 func TestAPanicBecomesARequestToReport(t *testing.T) {
 	var errb bytes.Buffer
-	code := Run(io.Discard, &errb, func(_ context.Context, _, stderr io.Writer) Outcome {
+	code := Run(io.Discard, &errb, nil, func(_ context.Context, _, stderr io.Writer) Outcome {
 		Mute(stderr, true) // a bug is reported nevertheless
 		panic("planted")
 	})
-	if code != ExitFailure || !strings.Contains(errb.String(), "internal error: planted\n") || !strings.Contains(errb.String(), "please report it") {
+	if code != ExitCrash || !strings.Contains(errb.String(), "internal error: planted\n") || !strings.Contains(errb.String(), "please report it") {
 		t.Errorf("exit %d, stderr: %s", code, &errb)
 	}
 }
@@ -67,7 +67,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space") }
 
 func TestLostOutputIsAFailure(t *testing.T) {
 	var errb bytes.Buffer
-	code := Run(full{}, &errb, func(ctx context.Context, stdout, _ io.Writer) Outcome {
+	code := Run(full{}, &errb, nil, func(ctx context.Context, stdout, _ io.Writer) Outcome {
 		_, _ = io.WriteString(stdout, "the result")
 		return Outcome{Err: ctx.Err()}
 	})
@@ -86,7 +86,7 @@ func TestNobodyReadsAPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	var errb bytes.Buffer
-	code := Run(w, &errb, func(ctx context.Context, stdout, _ io.Writer) Outcome {
+	code := Run(w, &errb, nil, func(ctx context.Context, stdout, _ io.Writer) Outcome {
 		_, _ = io.WriteString(stdout, "the result")
 		<-ctx.Done()
 		return Outcome{Err: ctx.Err()}
@@ -98,7 +98,7 @@ func TestNobodyReadsAPipe(t *testing.T) {
 
 func TestAMutedStreamSaysNothing(t *testing.T) {
 	var out bytes.Buffer
-	Run(&out, io.Discard, func(_ context.Context, stdout, _ io.Writer) Outcome {
+	Run(&out, io.Discard, nil, func(_ context.Context, stdout, _ io.Writer) Outcome {
 		for _, muted := range []bool{false, true, false} {
 			Mute(stdout, muted)
 			if n, err := io.WriteString(stdout, "ab"); n != 2 || err != nil {

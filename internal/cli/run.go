@@ -15,11 +15,13 @@ import (
 	"syscall"
 )
 
-// Exit codes.
+// Exit codes. ExitCrash is the one that Go's runtime chooses when it ends a program, which
+// cannot be changed; a mistake in the command line therefore has another.
 const (
 	ExitOK          = 0
 	ExitFailure     = 1
-	ExitUsage       = 2
+	ExitCrash       = 2  // a bug, a fault, or no memory
+	ExitUsage       = 64 // EX_USAGE of sysexits.h
 	ExitInterrupted = 130
 	ExitUnread      = 141 // what a shell makes of SIGPIPE
 )
@@ -40,8 +42,9 @@ type Outcome struct {
 }
 
 // Run calls f with guarded output and a context that ends on a signal, or when nobody reads the
-// output any more. It reports f's outcome in a few lines on stderr and returns the exit code.
-func Run(stdout, stderr io.Writer, f func(ctx context.Context, stdout, stderr io.Writer) Outcome) (code int) {
+// output any more. It reports f's outcome in a few lines on stderr and returns the exit code. If
+// f panics, the report, which may be nil, is kept.
+func Run(stdout, stderr io.Writer, report *CrashReport, f func(ctx context.Context, stdout, stderr io.Writer) Outcome) (code int) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	gone := func() { cancel(errUnread) }
@@ -51,8 +54,13 @@ func Run(stdout, stderr io.Writer, f func(ctx context.Context, stdout, stderr io
 	defer func() {
 		if r := recover(); r != nil {
 			Mute(errw, false)
-			_, _ = fmt.Fprintf(errw, "talf: internal error: %v\ntalf: this is a bug: please report it with the command line and the lines below\n%s", r, debug.Stack())
-			code = ExitFailure
+			stack := debug.Stack()
+			with := "the command line and the lines below"
+			if path := report.keep(fmt.Sprintf("panic: %v\n\n%s", r, stack)); path != "" {
+				with = "the file " + path
+			}
+			_, _ = fmt.Fprintf(errw, "talf: internal error: %v\ntalf: this is a bug: please report it with %s\n%s", r, with, stack)
+			code = ExitCrash
 		}
 	}()
 	o := f(ctx, out, errw)

@@ -95,9 +95,9 @@ func TestQuantizeRefusals(t *testing.T) {
 	talftest.OK(t, "", "quantize", "--model", dir, "--out", out)
 	talftest.Run(t, "", "quantize", "--model", dir, "--out", out).Refuses(t, 1, "not empty")
 	talftest.Run(t, "", "quantize", "--model", out, "--out", filepath.Join(t.TempDir(), "x")).Refuses(t, 1, "q8 already")
-	talftest.Run(t, "", "quantize", "--model", dir, "--out", filepath.Join(t.TempDir(), "x"), "--dtype", "f32").Refuses(t, 2, "q8 or bf16")
-	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--dtype", "q4").Refuses(t, 2, "f32, bf16, q8")
-	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--act-bits", "4").Refuses(t, 2, "8 or 16")
+	talftest.Run(t, "", "quantize", "--model", dir, "--out", filepath.Join(t.TempDir(), "x"), "--dtype", "f32").Refuses(t, ExitUsage, "q8 or bf16")
+	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--dtype", "q4").Refuses(t, ExitUsage, "f32, bf16, q8")
+	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--act-bits", "4").Refuses(t, ExitUsage, "8 or 16")
 	talftest.Run(t, "", "train", "--model", out, "--data", dir, "--out", filepath.Join(t.TempDir(), "x")).Refuses(t, 1)
 
 	// Damaged: scales that are missing or have another shape.
@@ -168,8 +168,8 @@ func TestBenchOfTheMachine(t *testing.T) {
 			t.Errorf("%s has %d bytes: %v", name, len(b), err)
 		}
 	}
-	talftest.Run(t, "", "bench", "decode", "--model", dir, "--plot", "p.gif").Refuses(t, 2, ".png or .svg")
-	talftest.Run(t, "", "bench", "decode", "--model", dir, "--plot", "p").Refuses(t, 2, ".png or .svg")
+	talftest.Run(t, "", "bench", "decode", "--model", dir, "--plot", "p.gif").Refuses(t, ExitUsage, ".png or .svg")
+	talftest.Run(t, "", "bench", "decode", "--model", dir, "--plot", "p").Refuses(t, ExitUsage, ".png or .svg")
 	r = micro.Report{}
 	text := talftest.Write(t, filepath.Join(t.TempDir(), "t.txt"), strings.Repeat("Once upon a time there was a cat. ", 20))
 	if err := json.Unmarshal([]byte(talftest.OK(t, "", "bench", "perplexity", "--model", dir, "--text", text, "--json")), &r); err != nil {
@@ -181,14 +181,14 @@ func TestBenchOfTheMachine(t *testing.T) {
 	if s := talftest.OK(t, "", "bench", "kernels", "--rows", "1", "--reps", "1", "--class", "portable", "--dtype", "q8", "--sizes", "64x96", "--markdown"); !strings.Contains(s, "| portable | Q8 | 64×96 | 1 |") {
 		t.Error(s)
 	}
-	talftest.Run(t, "", "bench", "decode", "--model", dir, "--shape", "110m").Refuses(t, 2, "exclude each other")
-	talftest.Run(t, "", "bench", "decode", "--shape", "7m").Refuses(t, 2, "10m, 110m, 1b")
-	talftest.Run(t, "", "bench", "decode", "--dtype", "auto").Refuses(t, 2, "f32, bf16, q8")
-	talftest.Run(t, "", "bench", "decode", "--rows", "0").Refuses(t, 2, "a tree of 0 nodes")
-	talftest.Run(t, "", "bench", "decode", "extra").Refuses(t, 2, "extra")
-	talftest.Run(t, "", "bench", "kernels", "--class", "sse9").Refuses(t, 2, "portable")
-	talftest.Run(t, "", "bench", "kernels", "--sizes", "64").Refuses(t, 2, "64")
-	talftest.Run(t, "", "bench", "perplexity", "--model", dir).Refuses(t, 2, "text")
+	talftest.Run(t, "", "bench", "decode", "--model", dir, "--shape", "110m").Refuses(t, ExitUsage, "exclude each other")
+	talftest.Run(t, "", "bench", "decode", "--shape", "7m").Refuses(t, ExitUsage, "10m, 110m, 1b")
+	talftest.Run(t, "", "bench", "decode", "--dtype", "auto").Refuses(t, ExitUsage, "f32, bf16, q8")
+	talftest.Run(t, "", "bench", "decode", "--rows", "0").Refuses(t, ExitUsage, "a tree of 0 nodes")
+	talftest.Run(t, "", "bench", "decode", "extra").Refuses(t, ExitUsage, "extra")
+	talftest.Run(t, "", "bench", "kernels", "--class", "sse9").Refuses(t, ExitUsage, "portable")
+	talftest.Run(t, "", "bench", "kernels", "--sizes", "64").Refuses(t, ExitUsage, "64")
+	talftest.Run(t, "", "bench", "perplexity", "--model", dir).Refuses(t, ExitUsage, "text")
 	if _, err := synth.FindShape("110m"); err != nil {
 		t.Error(err)
 	}

@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"talf/internal/cli"
+	"talf/internal/version"
 	"talf/train/dist"
 	"talf/train/loss"
 )
@@ -22,6 +24,7 @@ import (
 const (
 	ExitOK          = cli.ExitOK
 	ExitFailure     = cli.ExitFailure
+	ExitCrash       = cli.ExitCrash
 	ExitUsage       = cli.ExitUsage
 	ExitInterrupted = cli.ExitInterrupted
 	ExitUnread      = cli.ExitUnread
@@ -45,9 +48,22 @@ type app struct {
 	misspelt func() error
 }
 
+// Main executes the process's command line and returns its exit code. If talf crashes, a report
+// stays behind.
+func Main() int {
+	report := cli.BeginCrashReport(os.Stderr, cli.CrashDir(), version.Read().String(),
+		cli.CommandLine(os.Args[1:], "prompt", "stop", "system", "template"))
+	defer report.End()
+	return run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, report)
+}
+
 // Run executes one command line and returns its exit code.
 func Run(args []string, in io.Reader, stdout, stderr io.Writer) int {
-	return cli.Run(stdout, stderr, func(ctx context.Context, out, errw io.Writer) cli.Outcome {
+	return run(args, in, stdout, stderr, nil)
+}
+
+func run(args []string, in io.Reader, stdout, stderr io.Writer, report *cli.CrashReport) int {
+	return cli.Run(stdout, stderr, report, func(ctx context.Context, out, errw io.Writer) cli.Outcome {
 		a := &app{in: in, out: out, err: errw}
 		root := newRoot(a)
 		root.SetArgs(args)
@@ -78,8 +94,11 @@ It labels text with the model's own token trees (preprocess), trains a small dra
 on them (train), and decodes: the head proposes token trees, and the model checks each
 in one pass (generate, chat). Start with: talf quickstart
 
-Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (Ctrl-C, SIGTERM or a
-closed terminal; finished work is saved), 141 nobody reads the output.`,
+Exit codes: 0 success, 1 failure, 2 a crash (a bug, a fault or no memory; the next run
+names the report), 64 wrong usage, 130 interrupted (Ctrl-C, SIGTERM or a closed
+terminal; finished work is saved), 141 nobody reads the output. Reports of crashes go to
+the directory in TALF_CRASH_DIR, or to talf/crashes in the user's cache; they hold the
+stack and the command line, without prompts.`,
 		Example: "  talf quickstart\n  talf generate --model DIR --head CKPT --method salf --prompt 'Once upon a time'",
 		PersistentPreRun: func(*cobra.Command, []string) {
 			level := slog.LevelInfo
