@@ -107,13 +107,14 @@ var Rules = []Rule{
 		"tree/...",
 	}},
 	{"internal/spec", nil},
+	{"internal/stats", nil},
 	{"internal/table", nil},
 	{"internal/units", nil},
 	{"internal/version", nil},
 }
 
 // Common are packages that every package may import; they import none of this module.
-var Common = []string{"internal/limits"}
+var Common = []string{"internal/limits", "internal/stats"}
 
 // Owners lists the only packages that may import a module from elsewhere, tests included, so
 // that it can be replaced in one place.

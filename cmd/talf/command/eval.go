@@ -9,12 +9,13 @@ import (
 	"talf/infer/bench"
 	"talf/infer/bench/paper"
 	"talf/internal/cli"
+	"talf/internal/stats"
 )
 
 // An evalOptions holds the flags of one evaluation.
 type evalOptions struct {
 	rigOptions
-	boot    paper.Bootstrap
+	boot    stats.Bootstrap
 	ranks   int
 	warmup  int
 	picture string
@@ -40,7 +41,7 @@ because the tokens of a prompt depend on each other.`,
 }
 
 func newEvaluation(a *app, e paper.Evaluation) *cobra.Command {
-	o := evalOptions{boot: paper.DefaultBootstrap()}
+	o := evalOptions{boot: stats.DefaultBootstrap()}
 	long := "It measures the " + e.Doc + "."
 	if e.Exhibit == "" {
 		long += `

@@ -11,6 +11,7 @@ import (
 	"talf/infer/bench/paper"
 	"talf/internal/durable"
 	"talf/internal/e2e/talftest"
+	"talf/internal/stats"
 )
 
 // Each figure and table takes one command, as a table, a plot and JSON. The values are bench's;
@@ -49,7 +50,7 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 		if _, err := durable.ReadJSON(file, &r); err != nil {
 			t.Fatal(err)
 		}
-		holds := func(what string, i paper.Interval) {
+		holds := func(what string, i stats.Interval) {
 			t.Helper()
 			if !(i.Low <= i.Value && i.Value <= i.High) {
 				t.Errorf("%s: %s %+v", name, what, i)

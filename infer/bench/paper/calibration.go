@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"talf/internal/plot"
+	"talf/internal/stats"
 	"talf/internal/table"
 )
 
@@ -34,22 +35,22 @@ func RankLines(head string, ranks [][]Item) []RankLine {
 
 // A RankEval is a RankLine with confidence intervals (TALF, Figure 2(b) and appendix A).
 type RankEval struct {
-	Head     string   `json:"head"`
-	Rank     int      `json:"rank"`
-	Items    int      `json:"items"`
-	Texts    int      `json:"texts"` // the units of the intervals
-	Accuracy Interval `json:"accuracy"`
+	Head     string         `json:"head"`
+	Rank     int            `json:"rank"`
+	Items    int            `json:"items"`
+	Texts    int            `json:"texts"` // the units of the intervals
+	Accuracy stats.Interval `json:"accuracy"`
 	// ECE takes the probability of the target's choice as the confidence, as the publication
 	// does. ECEMax takes the head's largest probability, as is usual. A sample of few items
 	// has a larger error than all items together, so intervals lie above the value rather
 	// than around it.
-	ECE    Interval `json:"ece"`
-	ECEMax Interval `json:"ece_max"`
+	ECE    stats.Interval `json:"ece"`
+	ECEMax stats.Interval `json:"ece_max"`
 }
 
 // EvalRanks sums up the items that ByRank returned for seqs, rank by rank, with intervals over
 // texts.
-func EvalRanks(head string, ranks [][]Item, seqs [][]int32, b Bootstrap) ([]RankEval, error) {
+func EvalRanks(head string, ranks [][]Item, seqs [][]int32, b stats.Bootstrap) ([]RankEval, error) {
 	if err := b.Validate(); err != nil {
 		return nil, err
 	}
@@ -73,7 +74,7 @@ func EvalRanks(head string, ranks [][]Item, seqs [][]int32, b Bootstrap) ([]Rank
 		if at != len(items) {
 			return nil, fmt.Errorf("%d items of rank %d, want %d for these texts", len(items), rank+1, at)
 		}
-		over := func(stat func(c *itemCounts) float64) Interval {
+		over := func(stat func(c *itemCounts) float64) stats.Interval {
 			return b.Of(len(texts), func(times []int) float64 {
 				sum := newItemCounts(eceBins)
 				for i, k := range times {
@@ -173,8 +174,8 @@ func RankTables(evals []RankEval) []table.Table {
 			k++
 			acc.Cells, cal.Cells = append(acc.Cells, []string{e.Head}), append(cal.Cells, []string{e.Head})
 		}
-		acc.Cells[k] = append(acc.Cells[k], e.Accuracy.text(1, 100))
-		cal.Cells[k] = append(cal.Cells[k], e.ECE.text(3, 1))
+		acc.Cells[k] = append(acc.Cells[k], e.Accuracy.Text(1, 100))
+		cal.Cells[k] = append(cal.Cells[k], e.ECE.Text(3, 1))
 	}
 	return []table.Table{acc, cal}
 }
@@ -191,6 +192,6 @@ func RankFigures(evals []RankEval) []plot.Figure {
 }
 
 // point adds a value with its interval to the line of that name.
-func point(f *plot.Figure, name string, x float64, y Interval) {
-	f.AddError(name, x, y.Value, y.half())
+func point(f *plot.Figure, name string, x float64, y stats.Interval) {
+	f.AddError(name, x, y.Value, y.Half())
 }

@@ -9,6 +9,7 @@ import (
 	"talf/infer/bench"
 	"talf/internal/plot"
 	"talf/internal/spec"
+	"talf/internal/stats"
 	"talf/internal/table"
 )
 
@@ -17,21 +18,21 @@ const maxRank = 5
 
 // A MethodEval is one method of an exhibit on one set, with confidence intervals over prompts.
 type MethodEval struct {
-	Method  string   `json:"method"` // by the publication's name
-	Group   string   `json:"group,omitempty"`
-	Head    string   `json:"head,omitempty"`
-	Set     string   `json:"set,omitempty"` // empty: all sets together
-	Prompts int      `json:"prompts"`
-	Tau     Interval `json:"tau"`     // all tokens over all passes
-	Speedup Interval `json:"speedup"` // mean over prompts of the ratio to plain decoding
+	Method  string         `json:"method"` // by the publication's name
+	Group   string         `json:"group,omitempty"`
+	Head    string         `json:"head,omitempty"`
+	Set     string         `json:"set,omitempty"` // empty: all sets together
+	Prompts int            `json:"prompts"`
+	Tau     stats.Interval `json:"tau"`     // all tokens over all passes
+	Speedup stats.Interval `json:"speedup"` // mean over prompts of the ratio to plain decoding
 	// Ranks are the shares of drafted nodes by rank among their siblings. The last entry
 	// counts that rank and all lower ones.
-	Ranks []Interval `json:"nodes_by_rank"`
+	Ranks []stats.Interval `json:"nodes_by_rank"`
 }
 
 // Evaluate evaluates the exhibit's methods on the measurements of a run of c, at the exhibit's
 // first temperature: over all sets together and, if there are several, over each.
-func (v *View) Evaluate(c *bench.Config, got []bench.Measurement, b Bootstrap) ([]MethodEval, error) {
+func (v *View) Evaluate(c *bench.Config, got []bench.Measurement, b stats.Bootstrap) ([]MethodEval, error) {
 	if err := b.Validate(); err != nil {
 		return nil, err
 	}
@@ -174,7 +175,7 @@ func shareTables(evals []MethodEval) []table.Table {
 		e := &evals[i]
 		cells := []string{e.title(), bench.SetName(e.Set)}
 		for _, r := range e.Ranks {
-			cells = append(cells, r.text(1, 100))
+			cells = append(cells, r.Text(1, 100))
 		}
 		t.Cells = append(t.Cells, cells)
 	}
@@ -195,7 +196,7 @@ func shareFigures(evals []MethodEval) []plot.Figure {
 
 func tauTables(evals []MethodEval) []table.Table {
 	return setColumns("Tokens per target pass (τ), optimal trees", "head", evals, []string{"τ"}, func(e *MethodEval) []string {
-		return []string{e.Tau.text(2, 1)}
+		return []string{e.Tau.Text(2, 1)}
 	})
 }
 
@@ -234,7 +235,7 @@ func thresholdTables(evals []MethodEval) []table.Table {
 		caption += ", head " + evals[0].Head
 	}
 	return setColumns(caption, "th", evals, []string{"speed-up", "τ"}, func(e *MethodEval) []string {
-		return []string{e.Speedup.text(2, 1) + "×", e.Tau.text(2, 1)}
+		return []string{e.Speedup.Text(2, 1) + "×", e.Tau.Text(2, 1)}
 	})
 }
 

@@ -10,63 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"talf/infer/bench/paper"
+	"talf/internal/stats"
 	"talf/internal/table"
 )
-
-// 95% intervals contain the truth in about 95 of 100 experiments: here in 360 to 396 of 400
-// with 40 units each. Percentile intervals of so few units are slightly narrow; either bound is
-// four standard deviations of a binomial from 0.94.
-func TestIntervalsHoldTheTruthAsOftenAsTheySay(t *testing.T) {
-	b := paper.DefaultBootstrap()
-	b.Reps = 400
-	r := rand.New(rand.NewPCG(4, 4))
-	held := 0
-	const experiments, n, truth = 400, 40, 3.0
-	for e := range experiments {
-		xs := make([]float64, n)
-		for i := range xs {
-			xs[i] = truth + r.NormFloat64()
-		}
-		b.Seed = uint64(e)
-		i := b.Of(n, func(times []int) float64 {
-			var sum float64
-			for k, w := range times {
-				sum += float64(w) * xs[k]
-			}
-			return sum / n
-		})
-		if i.Low > i.Value || i.Value > i.High {
-			t.Fatalf("%+v does not contain its own value", i)
-		}
-		if i.Low <= truth && truth <= i.High {
-			held++
-		}
-	}
-	if held < 360 || held > 396 {
-		t.Errorf("%d of %d intervals contain the truth, want about 95%%", held, experiments)
-	}
-}
-
-func TestIntervalsOfFewUnits(t *testing.T) {
-	b := paper.DefaultBootstrap()
-	if got := b.Of(0, func([]int) float64 { panic("asked") }); got != (paper.Interval{}) {
-		t.Errorf("of nothing: %+v", got)
-	}
-	if got := b.Of(1, func(times []int) float64 { return float64(7 * times[0]) }); got != (paper.Interval{Value: 7, Low: 7, High: 7}) {
-		t.Errorf("of one: %+v", got)
-	}
-	draw := func() paper.Interval {
-		return b.Of(5, func(times []int) float64 { return float64(times[0] - times[4]) })
-	}
-	if a, c := draw(), draw(); a != c {
-		t.Errorf("equal seeds give %+v and %+v", a, c)
-	}
-	for _, bad := range []paper.Bootstrap{{Reps: 99, Level: 0.9}, {Reps: 200, Level: 1}, {Reps: 200, Level: math.NaN()}} {
-		if bad.Validate() == nil {
-			t.Errorf("%+v is accepted", bad)
-		}
-	}
-}
 
 // items returns random decisions for texts of these lengths.
 func items(r *rand.Rand, seqs [][]int32) []paper.Item {
@@ -86,7 +32,7 @@ func TestIntervalsOfRanksHoldTheValuesOfAllItems(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	seqs := [][]int32{make([]int32, 30), nil, make([]int32, 1), make([]int32, 2), make([]int32, 80), make([]int32, 41)}
 	ranks := [][]paper.Item{items(r, seqs), items(r, seqs)}
-	b := paper.DefaultBootstrap()
+	b := stats.DefaultBootstrap()
 	b.Reps = 300
 	got, err := paper.EvalRanks("talf", ranks, seqs, b)
 	if err != nil {
@@ -136,12 +82,12 @@ func TestEvaluationsNameWhatThePapersShow(t *testing.T) {
 	if d := cmp.Diff([]string{"fig2a", "fig2b", "table3", "table4"}, paper.Evaluations().Names()); d != "" {
 		t.Error(d)
 	}
-	iv := func(v float64) paper.Interval { return paper.Interval{Value: v, Low: v - 0.1, High: v + 0.1} }
+	iv := func(v float64) stats.Interval { return stats.Interval{Value: v, Low: v - 0.1, High: v + 0.1} }
 	evals := []paper.MethodEval{
-		{Method: "optimal", Head: "k1", Prompts: 6, Tau: iv(2), Speedup: iv(1.5), Ranks: []paper.Interval{iv(0.6), iv(0.2), iv(0.1), iv(0.06), iv(0.04)}},
-		{Method: "optimal", Head: "k1", Set: "maths", Prompts: 4, Tau: iv(3), Speedup: iv(2), Ranks: []paper.Interval{iv(0.5), iv(0.2), iv(0.1), iv(0.1), iv(0.1)}},
-		{Method: "optimal", Head: "k2", Prompts: 6, Tau: iv(2.5), Speedup: iv(1.7), Ranks: []paper.Interval{iv(0.4), iv(0.2), iv(0.1), iv(0.1), iv(0.2)}},
-		{Method: "optimal", Head: "k2", Set: "maths", Prompts: 4, Tau: iv(3.5), Speedup: iv(2.2), Ranks: []paper.Interval{iv(0.4), iv(0.2), iv(0.1), iv(0.1), iv(0.2)}},
+		{Method: "optimal", Head: "k1", Prompts: 6, Tau: iv(2), Speedup: iv(1.5), Ranks: []stats.Interval{iv(0.6), iv(0.2), iv(0.1), iv(0.06), iv(0.04)}},
+		{Method: "optimal", Head: "k1", Set: "maths", Prompts: 4, Tau: iv(3), Speedup: iv(2), Ranks: []stats.Interval{iv(0.5), iv(0.2), iv(0.1), iv(0.1), iv(0.1)}},
+		{Method: "optimal", Head: "k2", Prompts: 6, Tau: iv(2.5), Speedup: iv(1.7), Ranks: []stats.Interval{iv(0.4), iv(0.2), iv(0.1), iv(0.1), iv(0.2)}},
+		{Method: "optimal", Head: "k2", Set: "maths", Prompts: 4, Tau: iv(3.5), Speedup: iv(2.2), Ranks: []stats.Interval{iv(0.4), iv(0.2), iv(0.1), iv(0.1), iv(0.2)}},
 	}
 	e := evaluations(t, "table3")
 	want := []table.Table{{

@@ -10,6 +10,7 @@ import (
 	"talf/infer"
 	"talf/infer/bench"
 	"talf/internal/plot"
+	"talf/internal/stats"
 	"talf/internal/table"
 )
 
@@ -104,16 +105,16 @@ type EvalReport struct {
 	Doc    string `json:"doc"`
 	Device string `json:"device"`
 	// Temperature is the temperature of the measurements.
-	Temperature float64      `json:"temperature"`
-	Bootstrap   Bootstrap    `json:"bootstrap"`
-	Methods     []MethodEval `json:"methods,omitempty"`
-	Ranks       []RankEval   `json:"ranks,omitempty"`
+	Temperature float64         `json:"temperature"`
+	Bootstrap   stats.Bootstrap `json:"bootstrap"`
+	Methods     []MethodEval    `json:"methods,omitempty"`
+	Ranks       []RankEval      `json:"ranks,omitempty"`
 
 	evaluation Evaluation
 }
 
 // NewReport returns the report of e before any measurement, on a device.
-func (e Evaluation) NewReport(device string, b Bootstrap) *EvalReport {
+func (e Evaluation) NewReport(device string, b stats.Bootstrap) *EvalReport {
 	return &EvalReport{Name: e.Name, Doc: e.Doc, Device: device, Bootstrap: b, evaluation: e}
 }
 

@@ -1,4 +1,5 @@
-package paper
+// Package stats summarises measurements: bootstrap confidence intervals and quantiles.
+package stats
 
 import (
 	"fmt"
@@ -13,11 +14,11 @@ type Interval struct {
 	High  float64 `json:"high"`
 }
 
-// half returns half the interval's width, the length of an error bar.
-func (i Interval) half() float64 { return (i.High - i.Low) / 2 }
+// Half returns half the interval's width, the length of an error bar.
+func (i Interval) Half() float64 { return (i.High - i.Low) / 2 }
 
-// text writes the interval times scale with this many decimals.
-func (i Interval) text(decimals int, scale float64) string {
+// Text writes the interval times scale with this many decimals.
+func (i Interval) Text(decimals int, scale float64) string {
 	return fmt.Sprintf("%.*f [%.*f, %.*f]", decimals, scale*i.Value, decimals, scale*i.Low, decimals, scale*i.High)
 }
 
@@ -67,13 +68,20 @@ func (b Bootstrap) Of(n int, stat func(times []int) float64) Interval {
 		xs[k] = stat(times)
 	}
 	slices.Sort(xs)
-	out.Low, out.High = quantile(xs, (1-b.Level)/2), quantile(xs, (1+b.Level)/2)
+	out.Low, out.High = Quantile(xs, (1-b.Level)/2), Quantile(xs, (1+b.Level)/2)
 	return out
 }
 
-// quantile interpolates linearly between sorted values.
-func quantile(xs []float64, p float64) float64 {
-	at := p * float64(len(xs)-1)
-	i := min(int(at), len(xs)-2)
-	return xs[i] + (at-float64(i))*(xs[i+1]-xs[i])
+// Quantile returns the value below which a share p in [0,1] of the sorted values lies, interpolated
+// linearly between them. Of no values it is 0.
+func Quantile(sorted []float64, p float64) float64 {
+	switch len(sorted) {
+	case 0:
+		return 0
+	case 1:
+		return sorted[0]
+	}
+	at := p * float64(len(sorted)-1)
+	i := min(int(at), len(sorted)-2)
+	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
 }
