@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"talf/internal/durable"
+	"talf/internal/vfs"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/safetensors"
@@ -47,7 +48,6 @@ const (
 	format     = "talf-checkpoint"
 	lockFile   = ".lock"
 	stepPrefix = "step-"
-	tempPrefix = ".tmp-"
 )
 
 // The kinds of checkpoints.
@@ -94,8 +94,7 @@ type Checkpoint struct {
 type Store struct {
 	dir  string
 	keep int
-	lock *os.File // held while the store is open
-	disk durable.Disk
+	lock *durable.Guard // held while the store is open
 }
 
 // NewStore opens the store in dir for exclusive use by this process. It creates dir if
@@ -104,21 +103,18 @@ func NewStore(dir string, keep int) (*Store, error) {
 	if keep < 0 {
 		return nil, fmt.Errorf("checkpoints: keep %d, want 0 (all) or more", keep)
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := durable.MakeDirs(dir); err != nil {
 		return nil, fmt.Errorf("checkpoints: %w", err)
 	}
-	l, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o666)
+	lock, err := durable.LockFile(filepath.Join(dir, lockFile))
 	if err != nil {
-		return nil, fmt.Errorf("checkpoints: %w", err)
+		return nil, fmt.Errorf("checkpoints: %s: %w", dir, err)
 	}
-	if err := durable.Lock(l); err != nil {
-		return nil, fmt.Errorf("checkpoints: %s: another run is writing here: %w", dir, errors.Join(err, l.Close()))
-	}
-	return &Store{dir: dir, keep: keep, lock: l}, nil
+	return &Store{dir: dir, keep: keep, lock: lock}, nil
 }
 
 // Close releases the store to other processes. The lock also ends with the process.
-func (s *Store) Close() error { return s.lock.Close() }
+func (s *Store) Close() error { return s.lock.Release() }
 
 // Dir returns the store's directory.
 func (s *Store) Dir() string { return s.dir }
@@ -140,16 +136,11 @@ func (s *Store) save(c *Checkpoint, dir string) (err error) {
 	if err := s.sweep(); err != nil {
 		return err
 	}
-	temp := filepath.Join(s.dir, tempPrefix+filepath.Base(dir))
-	files, err := s.disk.NewDir(temp)
+	files, err := durable.ReplaceDir(dir) // a resumed run may have saved this step before
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, files.Discard(), os.RemoveAll(temp))
-		}
-	}()
+	defer func() { err = errors.Join(err, files.Discard()) }()
 	m := c.Manifest
 	m.Format, m.Schema, m.Files = format, Schema, make(map[string]File)
 	put := func(name string, fill func(io.Writer) error) error {
@@ -201,11 +192,7 @@ func (s *Store) save(c *Checkpoint, dir string) (err error) {
 	if err := files.Write(ManifestFile, raw(append(b, '\n'))); err != nil {
 		return err
 	}
-	if err := files.Commit(); err != nil {
-		return err
-	}
-	// A resumed run may have saved this step before.
-	return s.disk.Replace(temp, dir)
+	return files.Commit()
 }
 
 // A counter counts the bytes written to it.
@@ -216,20 +203,10 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// sweep removes what an interrupted Save left behind, and restores a checkpoint that it
-// had moved aside but not yet replaced.
+// sweep removes what an interrupted Save or SetBest left behind, and restores a checkpoint that
+// Save had moved aside but not yet replaced.
 func (s *Store) sweep() error {
-	es, err := os.ReadDir(s.dir)
-	if err != nil {
-		return err
-	}
-	errs := []error{durable.Recover(s.dir, stepPrefix)}
-	for _, e := range es {
-		if strings.HasPrefix(e.Name(), tempPrefix+stepPrefix) {
-			errs = append(errs, os.RemoveAll(filepath.Join(s.dir, e.Name())))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(durable.Recover(s.dir, stepPrefix), durable.Sweep(filepath.Join(s.dir, BestFile)))
 }
 
 // Steps returns the directories of the checkpoints in the store, oldest first.
@@ -241,7 +218,7 @@ func (s *Store) Steps() ([]string, error) {
 // steps lists the checkpoints in dir, oldest first, and the remains of checkpoints
 // whose removal was interrupted: directories without a manifest.
 func steps(dir string) (whole, ruins []string, err error) {
-	es, err := os.ReadDir(dir)
+	es, err := vfs.List(dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -282,11 +259,11 @@ func (s *Store) prune() error {
 		whole = slices.Delete(whole, i, i+1)
 	}
 	for s.keep > 0 && len(whole) > s.keep {
-		errs = append(errs, os.Remove(filepath.Join(whole[0], ManifestFile)))
+		errs = append(errs, vfs.Delete(filepath.Join(whole[0], ManifestFile)))
 		ruins, whole = append(ruins, whole[0]), whole[1:]
 	}
 	for _, d := range ruins {
-		errs = append(errs, os.RemoveAll(d))
+		errs = append(errs, vfs.DeleteAll(d))
 	}
 	return errors.Join(errs...)
 }
@@ -371,7 +348,7 @@ func FindTokenizer(path string) (string, error) {
 // returns nil and no error if there is none, as in another system's directory.
 func ReadManifest(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestFile)
-	b, err := os.ReadFile(path)
+	b, err := vfs.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
@@ -431,7 +408,7 @@ func (m *Manifest) Verify(dir string, only ...string) error {
 			return fmt.Errorf("checkpoint %s: the manifest does not list %s", dir, name)
 		}
 		path := filepath.Join(dir, name)
-		f, err := os.Open(path)
+		f, err := vfs.OpenRead(path)
 		if err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
@@ -477,7 +454,7 @@ func Open(dir string) (*State, error) {
 		return nil, err
 	}
 	s := &State{Manifest: m}
-	if s.Trainer, err = os.ReadFile(filepath.Join(dir, StateFile)); err != nil {
+	if s.Trainer, err = vfs.ReadFile(filepath.Join(dir, StateFile)); err != nil {
 		return nil, fmt.Errorf("read checkpoint: %w", err)
 	}
 	if s.Weights, err = safetensors.Open(filepath.Join(dir, WeightsFile)); err != nil {

@@ -8,7 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"talf/internal/durable"
+	"talf/internal/vfs"
+	"talf/internal/vfs/vfstest"
 	"talf/model/safetensors"
 )
 
@@ -119,7 +120,7 @@ func TestOnlyTheNewestAreKept(t *testing.T) {
 func TestHalfWrittenCheckpointsAreIgnoredAndRemoved(t *testing.T) {
 	s := store(t, 0)
 	good := save(t, s, sample(1))
-	temp := filepath.Join(s.Dir(), tempPrefix+"step-00000002")
+	temp := filepath.Join(s.Dir(), ".step-00000002.tmp")
 	half := filepath.Join(s.Dir(), "step-00000003") // its removal was interrupted
 	for _, d := range []string{temp, half} {
 		if err := os.Mkdir(d, 0o777); err != nil {
@@ -152,38 +153,14 @@ func TestHalfWrittenCheckpointsAreIgnoredAndRemoved(t *testing.T) {
 	}
 }
 
-// faulty is a file on a disk that has space for only so many bytes.
-type faulty struct {
-	*os.File
-	room *int
-	sync bool // fail at Sync instead, as networked file systems do
-}
-
-func (f faulty) Write(p []byte) (int, error) {
-	if *f.room -= len(p); *f.room < 0 && !f.sync {
-		return 0, syscall.ENOSPC
-	}
-	return f.File.Write(p)
-}
-
-func (f faulty) Sync() error {
-	if *f.room < 0 {
-		return syscall.ENOSPC
-	}
-	return f.File.Sync()
-}
-
 func TestAFullDiskLeavesThePreviousCheckpoint(t *testing.T) {
 	for _, atSync := range []bool{false, true} {
 		for room := 0; ; room += 97 {
 			s := store(t, 1)
 			good := save(t, s, sample(1))
-			left := room
-			s.disk.Create = func(p string) (durable.File, error) {
-				f, err := os.Create(p)
-				return faulty{f, &left, atSync}, err
-			}
+			stop := vfstest.FullDisk(t, room, atSync)
 			_, err := s.Save(sample(2))
+			stop()
 			if err == nil {
 				if room < 500 {
 					t.Fatalf("a checkpoint fits in %d bytes", room)
@@ -193,7 +170,6 @@ func TestAFullDiskLeavesThePreviousCheckpoint(t *testing.T) {
 			if !errors.Is(err, syscall.ENOSPC) {
 				t.Fatalf("%d bytes: %v", room, err)
 			}
-			s.disk = durable.Disk{}
 			latestIs(t, s, good)
 			st, err := Open(good)
 			if err != nil {
@@ -213,7 +189,12 @@ func TestAFullDiskLeavesThePreviousCheckpoint(t *testing.T) {
 func TestACheckpointThatCannotBeReplacedIsPutBack(t *testing.T) {
 	s := store(t, 0)
 	good := save(t, s, sample(1))
-	s.disk.Rename = func(string, string) error { return syscall.EIO }
+	vfstest.Fail(t, func(op *vfs.Op) error {
+		if op.Kind == vfs.Rename && strings.HasSuffix(op.Path, ".tmp") {
+			return syscall.EIO
+		}
+		return nil
+	})
 	if _, err := s.Save(sample(1)); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("%v, want EIO", err)
 	}

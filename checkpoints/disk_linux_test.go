@@ -28,7 +28,7 @@ func TestAHeadIsImportedWholeOrNotAtAll(t *testing.T) {
 	if err := d.SaveHead(to, ""); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("%v, want ENOSPC", err)
 	}
-	if es, err := os.ReadDir(to); err != nil || len(es) > 0 {
+	if es, err := os.ReadDir(disk); err != nil || len(es) > 0 {
 		t.Errorf("left behind: %v, %v", es, err)
 	}
 	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, "size=4m"); err != nil {

@@ -4,22 +4,18 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"talf/internal/durable"
+	"talf/internal/vfs"
 )
 
 // ManifestName is the file that lists the shards of a set.
 const ManifestName = "manifest.json"
 
-const (
-	manifestFormat = "talf-data"
-	tempSuffix     = ".tmp"
-)
+const manifestFormat = "talf-data"
 
 // A Manifest lists the finished shards of a set, in order.
 type Manifest struct {
@@ -92,7 +88,7 @@ func ParseManifest(raw []byte) (*Manifest, error) {
 }
 
 func readManifest(path string) (*Manifest, error) {
-	raw, err := os.ReadFile(path)
+	raw, err := vfs.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -103,46 +99,25 @@ func readManifest(path string) (*Manifest, error) {
 	return m, nil
 }
 
-func createFile(path string) (durable.File, error) { return os.Create(path) }
-
-// replace writes a file under a temporary name and renames it once it is on disk, so
-// that a crash leaves either the old file or the new one.
-func replace(create func(string) (durable.File, error), path string, fill func(io.Writer) error) error {
-	tmp := path + tempSuffix
-	f, err := create(tmp)
-	if err != nil {
-		return err
+// name returns the manifest's file name.
+func (m *Manifest) name() string {
+	if m.Part != nil {
+		return m.Part.manifest()
 	}
-	if err = fill(f); err != nil {
-		err = errors.Join(err, f.Close())
-	} else {
-		err = durable.Publish(f, tmp, path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp) // the error above is the one to report
-		return fmt.Errorf("write %s: %w", tmp, err)
-	}
-	return nil
+	return ManifestName
 }
 
-func writeManifest(create func(string) (durable.File, error), dir string, m *Manifest) error {
+func writeManifest(dir string, m *Manifest) error {
 	raw, err := json.MarshalIndent(m, "", " ")
 	if err != nil {
 		return err
 	}
-	name := ManifestName
-	if m.Part != nil {
-		name = m.Part.manifest()
-	}
-	return replace(create, filepath.Join(dir, name), func(w io.Writer) error {
-		_, err := w.Write(append(raw, '\n'))
-		return err
-	})
+	return durable.WriteFile(filepath.Join(dir, m.name()), append(raw, '\n'))
 }
 
 // hashFile returns the size and the hex SHA-256 of a file.
 func hashFile(path string) (int64, string, error) {
-	f, err := os.Open(path)
+	f, err := vfs.OpenRead(path)
 	if err != nil {
 		return 0, "", err
 	}

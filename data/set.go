@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"talf/internal/vfs"
 )
 
 // A Set is the finished shards in a directory, or a single shard. It is safe for
@@ -38,7 +40,7 @@ type group struct {
 
 type openFile struct {
 	shard int
-	f     *os.File
+	f     *vfs.File
 	s     *shardFile
 }
 
@@ -137,7 +139,7 @@ func (s *Set) handle(i int) (*openFile, error) {
 		}
 	}
 	path := filepath.Join(s.dir, s.shards[i].File)
-	f, err := os.Open(path)
+	f, err := vfs.OpenRead(path)
 	if err != nil {
 		return nil, err
 	}

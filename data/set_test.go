@@ -21,6 +21,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"talf/data"
+	"talf/internal/vfs/vfstest"
 )
 
 func meta(labels data.LabelMode, features data.FeatureMode) data.Meta {
@@ -375,7 +376,7 @@ func TestUnfinishedSetIsContinued(t *testing.T) {
 						t.Fatal(err)
 					}
 				} else {
-					w.Abandon()
+					w.Abandon(t)
 				}
 				return from
 			}
@@ -405,7 +406,7 @@ func TestFullDiskNamesTheFileAndLosesOnlyTheOpenShard(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.FailAfter(room, syscall.ENOSPC)
+		stop := vfstest.FullDisk(t, room, false)
 		var failure error
 		for i := range rows {
 			if failure = w.Append(&rows[i]); failure == nil && (i+1)%6 == 0 {
@@ -425,7 +426,8 @@ func TestFullDiskNamesTheFileAndLosesOnlyTheOpenShard(t *testing.T) {
 			t.Fatalf("after the failure: %v", err)
 		}
 		w.Abort()
-		if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(left) > 0 {
+		stop()
+		if left, _ := filepath.Glob(filepath.Join(dir, ".*.*")); len(left) > 0 {
 			t.Fatalf("left behind: %v", left)
 		}
 		w, err = data.Create(dir, m, data.Whole(), data.DefaultWriter())

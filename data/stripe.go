@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"talf/internal/durable"
+	"talf/internal/vfs"
 )
 
 // A Stripe is the part of a set that one of Count writers makes: the shards whose
@@ -93,7 +94,7 @@ func isPart(name string) bool {
 // filesIn returns the paths of the files in dir with wanted names, or none if dir does
 // not exist. (Glob would treat a directory name with brackets as a pattern.)
 func filesIn(dir string, want func(name string) bool) (paths []string, err error) {
-	es, err := os.ReadDir(dir)
+	es, err := vfs.List(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -146,35 +147,32 @@ func (all parts) missing() *MissingError {
 // MissingError if a part is not finished. The shards must exist under their names;
 // their contents are checked when they are read.
 func Merge(dir string) error {
-	return mergeParts(createFile, dir)
+	return mergeParts(dir)
 }
 
 // mergeWait is how long a writer waits for another one that is merging, which takes a
 // moment.
 const mergeWait = 30 * time.Second
 
-func mergeParts(create func(string) (durable.File, error), dir string) (err error) {
+func mergeParts(dir string) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("data: merge %s: %w", dir, err)
 		}
 	}()
-	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o666)
+	lock, err := durable.LockFile(filepath.Join(dir, lockName))
+	for until := time.Now().Add(mergeWait); errors.Is(err, durable.ErrBusy) && time.Now().Before(until); {
+		time.Sleep(20 * time.Millisecond)
+		lock, err = durable.LockFile(filepath.Join(dir, lockName))
+	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }() // closing releases the lock
-	for until := time.Now().Add(mergeWait); ; time.Sleep(20 * time.Millisecond) {
-		if err = durable.Lock(lock); err == nil {
-			return mergeLocked(create, dir)
-		}
-		if time.Now().After(until) {
-			return fmt.Errorf("another run is writing or merging this set: %w", err)
-		}
-	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	return mergeLocked(dir)
 }
 
-func mergeLocked(create func(string) (durable.File, error), dir string) error {
+func mergeLocked(dir string) error {
 	all, err := findParts(dir)
 	if err != nil {
 		return err
@@ -221,7 +219,7 @@ func mergeLocked(create func(string) (durable.File, error), dir string) error {
 		}
 		m.Shards = append(m.Shards, s)
 	}
-	if err := writeManifest(create, dir, &m); err != nil {
+	if err := writeManifest(dir, &m); err != nil {
 		return err
 	}
 	return removeParts(dir, all)
@@ -232,36 +230,10 @@ func mergeLocked(create func(string) (durable.File, error), dir string) error {
 func removeParts(dir string, all parts) error {
 	var errs []error
 	for p := range all {
-		if err := os.Remove(filepath.Join(dir, p.manifest())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := vfs.Delete(filepath.Join(dir, p.manifest())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
-		_ = os.Remove(filepath.Join(dir, p.lock())) // see above
+		_ = vfs.Delete(filepath.Join(dir, p.lock())) // see above
 	}
 	return errors.Join(errs...)
-}
-
-// removeTemps deletes half-written files that a killed run of this part left behind.
-func (w *Writer) removeTemps() error {
-	names, err := filesIn(w.dir, func(name string) bool { return strings.HasSuffix(name, tempSuffix) })
-	if err != nil {
-		return err
-	}
-	for _, n := range names {
-		base := strings.TrimSuffix(filepath.Base(n), tempSuffix)
-		var shard int
-		_, scan := fmt.Sscanf(base, "shard-%d.parquet", &shard)
-		ours := scan == nil && shard >= 0 && base == shardName(shard) && w.part.Owns(shard)
-		if w.part == Whole() {
-			ours = ours || base == ManifestName
-		} else {
-			ours = ours || base == w.part.manifest()
-		}
-		if !ours {
-			continue
-		}
-		if err := os.Remove(n); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -119,15 +119,15 @@ func TestALostWriterIsRunAgain(t *testing.T) {
 		"after two shards":     func(string) {},
 		"without its manifest": func(dir string) { os.Remove(filepath.Join(dir, "part-00001-of-00003.json")) },
 		"while writing": func(dir string) {
-			os.WriteFile(filepath.Join(dir, "shard-00007.parquet.tmp"), []byte("half"), 0o666)
-			os.WriteFile(filepath.Join(dir, "part-00001-of-00003.json.tmp"), []byte("half"), 0o666)
+			os.WriteFile(filepath.Join(dir, ".shard-00007.parquet.tmp"), []byte("half"), 0o666)
+			os.WriteFile(filepath.Join(dir, ".part-00001-of-00003.json.tmp"), []byte("half"), 0o666)
 		},
 	} {
 		dir := t.TempDir()
 		w := stripe(t, dir, p, 5)
 		w.Abort()
 		lose(dir)
-		other := filepath.Join(dir, "shard-00003.parquet.tmp") // index 0 is writing it
+		other := filepath.Join(dir, ".shard-00003.parquet.tmp") // index 0 is writing it
 		if err := os.WriteFile(other, []byte("x"), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -274,7 +274,7 @@ func TestPartsAreFoundInDirectoriesOfAnyName(t *testing.T) {
 	if _, err := data.Open(dir); len(missing(err)) != 1 {
 		t.Errorf("opened with one part: %v", err)
 	}
-	half := filepath.Join(dir, "shard-00001.parquet.tmp")
+	half := filepath.Join(dir, ".shard-00001.parquet.tmp")
 	if err := os.WriteFile(half, []byte("half"), 0o666); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 
 	"talf/internal/durable"
+	"talf/internal/vfs"
 )
 
 // lockName is an empty file that a writer locks: two runs into one directory would
@@ -35,18 +36,17 @@ func DefaultWriter() WriterOptions { return WriterOptions{RowGroup: 8 << 20} }
 // A shard appears under its name once it is complete and on disk. After a crash, Create
 // finds the finished shards, and the caller continues after them.
 type Writer struct {
-	dir    string
-	part   Stripe
-	opt    WriterOptions
-	man    Manifest
-	lock   *os.File
-	create func(string) (durable.File, error)
+	dir  string
+	part Stripe
+	opt  WriterOptions
+	man  Manifest
+	lock *durable.Guard
 
 	// merged is true if all parts were complete and have been merged.
 	merged bool
 
 	cur  *shardWriter // nil between shards
-	file durable.File
+	file *durable.File
 	buf  *bufio.Writer
 	sum  hash.Hash
 	size int64
@@ -66,7 +66,7 @@ func Create(dir string, m Meta, p Stripe, opt WriterOptions) (*Writer, error) {
 	if opt.RowGroup < 1 || opt.RowGroup > MaxRowGroup {
 		return nil, fmt.Errorf("data: row groups of %d bytes, want 1..%d", opt.RowGroup, MaxRowGroup)
 	}
-	w := &Writer{dir: dir, part: p, opt: opt, create: createFile, man: Manifest{Format: manifestFormat, Meta: m, Shards: []Shard{}}}
+	w := &Writer{dir: dir, part: p, opt: opt, man: Manifest{Format: manifestFormat, Meta: m, Shards: []Shard{}}}
 	if p != Whole() {
 		w.man.Part = &p
 	}
@@ -78,15 +78,12 @@ func Create(dir string, m Meta, p Stripe, opt WriterOptions) (*Writer, error) {
 }
 
 func (w *Writer) open() error {
-	if err := os.MkdirAll(w.dir, 0o777); err != nil {
+	if err := durable.MakeDirs(w.dir); err != nil {
 		return err
 	}
 	var err error
-	if w.lock, err = os.OpenFile(filepath.Join(w.dir, w.part.lock()), os.O_CREATE|os.O_RDWR, 0o666); err != nil {
+	if w.lock, err = durable.LockFile(filepath.Join(w.dir, w.part.lock())); err != nil {
 		return err
-	}
-	if err := durable.Lock(w.lock); err != nil {
-		return fmt.Errorf("%s: another run is writing this set: %w", w.dir, err)
 	}
 	old, err := w.old()
 	if err != nil {
@@ -98,7 +95,7 @@ func (w *Writer) open() error {
 		}
 		w.man = *old
 	}
-	if err := w.removeTemps(); err != nil {
+	if err := durable.Sweep(filepath.Join(w.dir, w.man.name())); err != nil { // a killed run left it
 		return err
 	}
 	for _, s := range w.man.Shards {
@@ -150,6 +147,9 @@ func (w *Writer) adopt() error {
 	for !w.man.Complete {
 		name := w.name()
 		path := filepath.Join(w.dir, name)
+		if err := durable.Sweep(path); err != nil {
+			return err
+		}
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		} else if err != nil {
@@ -159,7 +159,7 @@ func (w *Writer) adopt() error {
 		if err != nil {
 			return err
 		}
-		f, err := os.Open(path)
+		f, err := vfs.OpenRead(path)
 		if err != nil {
 			return err
 		}
@@ -172,7 +172,7 @@ func (w *Writer) adopt() error {
 			return fmt.Errorf("%s: %s: the shard belongs to another set", path, d)
 		}
 		w.man.Shards = append(w.man.Shards, s.info.shard(name, size, sum))
-		if err := writeManifest(w.create, w.dir, &w.man); err != nil {
+		if err := writeManifest(w.dir, &w.man); err != nil {
 			return err
 		}
 	}
@@ -234,7 +234,7 @@ func (w *Writer) fail(err error) error {
 }
 
 func (w *Writer) begin() error {
-	f, err := w.create(filepath.Join(w.dir, w.name()) + tempSuffix)
+	f, err := durable.Create(filepath.Join(w.dir, w.name()))
 	if err != nil {
 		return err
 	}
@@ -283,13 +283,12 @@ func (w *Writer) cut(units int, dropped map[string]int, inputs []Input) error {
 		return err
 	}
 	name := w.name()
-	path := filepath.Join(w.dir, name)
-	if err := durable.Publish(w.file, path+tempSuffix, path); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	if err := w.file.Commit(); err != nil {
+		return err
 	}
 	w.man.Shards = append(w.man.Shards, w.cur.info.shard(name, w.size, hex.EncodeToString(w.sum.Sum(nil))))
 	w.cur, w.file = nil, nil
-	return writeManifest(w.create, w.dir, &w.man)
+	return writeManifest(w.dir, &w.man)
 }
 
 // Close cuts an open shard, if it has rows, and marks the set complete. The last writer
@@ -308,7 +307,7 @@ func (w *Writer) Close() error {
 		}
 	}
 	w.man.Complete = true
-	if err := w.fail(writeManifest(w.create, w.dir, &w.man)); err != nil {
+	if err := w.fail(writeManifest(w.dir, &w.man)); err != nil {
 		return err
 	}
 	return w.merge()
@@ -319,7 +318,7 @@ func (w *Writer) merge() error {
 	if w.part == Whole() || w.merged {
 		return nil
 	}
-	err := mergeParts(w.create, w.dir)
+	err := mergeParts(w.dir)
 	var missing *MissingError
 	if errors.As(err, &missing) {
 		return nil // another writer will
@@ -342,17 +341,16 @@ func (w *Writer) Abort() {
 
 func (w *Writer) discard() {
 	if w.file != nil {
-		w.file.Close()
-		os.Remove(filepath.Join(w.dir, w.name()) + tempSuffix)
+		_ = w.file.Discard() // the set is as it was before the shard
 	}
 	w.cur, w.file = nil, nil
 }
 
 func (w *Writer) unlock() {
 	if w.lock != nil {
-		w.lock.Close() // closing releases the lock
+		_ = w.lock.Release() // nothing is written to it
 		if w.merged {
-			os.Remove(w.lock.Name()) // no longer needed
+			_ = vfs.Delete(filepath.Join(w.dir, w.part.lock())) // no longer needed
 		}
 		w.lock = nil
 	}

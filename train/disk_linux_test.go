@@ -48,7 +48,7 @@ func TestAModelIsExportedWholeOrNotAtAll(t *testing.T) {
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(to, checkpoints.WeightsFile)) {
 		t.Fatalf("%v, want ENOSPC and the file's name", err)
 	}
-	if es, err := os.ReadDir(to); err != nil || len(es) > 0 {
+	if es, err := os.ReadDir(disk); err != nil || len(es) > 0 {
 		t.Errorf("left behind: %v, %v", es, err)
 	}
 	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, "size=4m"); err != nil {
@@ -79,7 +79,7 @@ func TestAFullDiskLosesNoCheckpoint(t *testing.T) {
 		t.Fatalf("step %d: %v, want one line with ENOSPC and the file's name", res.Step, err)
 	}
 	t.Log(err)
-	if left, _ := filepath.Glob(filepath.Join(out, ".tmp*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(out, ".*.tmp")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	dir, err := checkpoints.Find(out)

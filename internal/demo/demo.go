@@ -12,11 +12,11 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"talf/internal/durable"
+	"talf/internal/vfs"
 )
 
 // Document is one story or sum. Answer starts with the white space that
@@ -108,7 +108,7 @@ func UnpackTokenizer(dir string) error {
 }
 
 func unpack(dir string, want func(name string) bool) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := durable.MakeDirs(dir); err != nil {
 		return fmt.Errorf("unpack the demo target: %w", err)
 	}
 	files, err := fs.ReadDir(target, "target")
@@ -132,7 +132,7 @@ func unpack(dir string, want func(name string) bool) error {
 
 // writeFile writes a whole file or none, and does nothing if it is already there.
 func writeFile(path string, b []byte) error {
-	if old, err := os.ReadFile(path); err == nil && string(old) == string(b) {
+	if old, err := vfs.ReadFile(path); err == nil && string(old) == string(b) {
 		return nil
 	}
 	return durable.WriteFile(path, b)

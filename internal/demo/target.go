@@ -3,9 +3,9 @@ package demo
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 
+	"talf/internal/durable"
 	"talf/model/tokenizer"
 )
 
@@ -81,7 +81,7 @@ func WriteTarget(dir string) error {
 	if _, err := tokenizer.Parse(tok); err != nil {
 		return fmt.Errorf("demo target: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := durable.MakeDirs(dir); err != nil {
 		return fmt.Errorf("demo target: %w", err)
 	}
 	c := targetConfig()
@@ -109,7 +109,7 @@ func WriteTarget(dir string) error {
 
 // WriteTexts writes train.jsonl and validation.jsonl to dir.
 func WriteTexts(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := durable.MakeDirs(dir); err != nil {
 		return fmt.Errorf("demo texts: %w", err)
 	}
 	if err := WriteJSONL(filepath.Join(dir, "train.jsonl"), Corpus(TrainSeed, TrainDocs)); err != nil {

@@ -7,7 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	"talf/internal/vfs"
+	"talf/internal/vfs/vfstest"
 )
 
 func text(s string) func(io.Writer) error {
@@ -58,11 +62,11 @@ func TestANewDirectoryIsFilledOrLeftEmpty(t *testing.T) {
 	if refused(t, err, filepath.Join(dir, "two")); !errors.Is(err, full) {
 		t.Errorf("%v, want what failed", err)
 	}
-	holds(t, dir)
+	holds(t, filepath.Dir(dir))
 	if d = newDir(t, dir); d.Write("one", text("1")) != nil || d.Discard() != nil {
-		t.Error("the empty directory cannot be filled again")
+		t.Error("the directory cannot be filled again")
 	}
-	holds(t, dir)
+	holds(t, filepath.Dir(dir))
 	d = newDir(t, dir)
 	if err := errors.Join(d.Write("one", text("1")), d.Write("two", text("2")), d.Commit(), d.Discard()); err != nil {
 		t.Fatal(err)
@@ -74,30 +78,50 @@ func TestANewDirectoryIsFilledOrLeftEmpty(t *testing.T) {
 	refused(t, err, "not empty")
 }
 
-// A process that dies leaves its files and its journal.
+// Abandon leaves what a process leaves that dies.
+func abandon(t *testing.T, d *Dir) {
+	t.Helper()
+	g := d.lock
+	if g == nil {
+		g = d.guard
+	}
+	if err := g.Release(); err != nil { // the lock goes with the process
+		t.Fatal(err)
+	}
+}
+
+// A process that dies leaves its files and its journal, or the hidden directory and its lock.
 func TestWhatACrashLeftIsNotInTheWay(t *testing.T) {
-	dir := t.TempDir()
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "new")
 	crash := func() {
 		d := newDir(t, dir)
 		if err := errors.Join(d.Write("one", text("half")), d.Write("two", text("2"))); err != nil {
 			t.Fatal(err)
 		}
-		_, err := NewDir(dir)
-		refused(t, err, "another run")
-		if err := d.journal.Close(); err != nil { // the lock goes with the process
+		if _, err := NewDir(dir); !errors.Is(err, ErrBusy) {
+			t.Errorf("%v, want %v", err, ErrBusy)
+		}
+		abandon(t, d)
+	}
+	again := func() {
+		d := newDir(t, dir)
+		if err := errors.Join(d.Write("one", text("1")), d.Commit()); err != nil {
 			t.Fatal(err)
+		}
+		holds(t, dir, "one")
+		if b, err := os.ReadFile(filepath.Join(dir, "one")); err != nil || string(b) != "1" {
+			t.Errorf("%q, %v", b, err)
 		}
 	}
 	crash()
+	holds(t, parent, ".new.lock", ".new.tmp")
+	again()
+	holds(t, parent, "new")
+	dir = t.TempDir()
+	crash()
 	holds(t, dir, journalName, "one", "two")
-	d := newDir(t, dir)
-	if err := errors.Join(d.Write("one", text("1")), d.Commit()); err != nil {
-		t.Fatal(err)
-	}
-	holds(t, dir, "one")
-	if b, err := os.ReadFile(filepath.Join(dir, "one")); err != nil || string(b) != "1" {
-		t.Errorf("%q, %v", b, err)
-	}
+	again()
 	// Files from elsewhere stay, and are in the way.
 	dir = t.TempDir()
 	crash()
@@ -126,98 +150,136 @@ func TestWhatACrashLeftIsNotInTheWay(t *testing.T) {
 	refused(t, err, "names of files")
 }
 
-// A second run opens the journal just before the first run commits, or finds the
-// directory still empty and makes a journal just after. Neither costs the first run
-// its files.
+// A second run opens the lock just before the first run commits, or just after. Neither costs the
+// first run its files.
 func TestARunThatComesAsAnotherCommitsTakesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
-		early bool
-		want  string
+		exists bool // the directory, before the run
+		after  bool // the second run comes after the first has committed
+		want   string
 	}{
-		"a moment before": {true, "another run"},
-		"a moment after":  {false, "not empty"},
+		"a moment before, in place": {true, false, "another run"},
+		"a moment after, in place":  {true, true, "not empty"},
+		"a moment before":           {false, false, "another run"},
+		"a moment after":            {false, true, "another run"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			d := newDir(t, dir)
-			late := &Dir{path: dir}
-			open := func() {
-				var err error
-				if late.journal, err = os.OpenFile(filepath.Join(dir, journalName), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666); err != nil {
+			parent := t.TempDir()
+			dir := filepath.Join(parent, "dir")
+			if c.exists {
+				if err := os.Mkdir(dir, 0o777); err != nil {
 					t.Fatal(err)
 				}
 			}
+			d := newDir(t, dir)
 			if err := d.Write("one", text("1")); err != nil {
 				t.Fatal(err)
 			}
-			if c.early {
-				open()
+			// The second run has found no complete directory, and opens the lock.
+			at, committed := vfs.Create, false
+			if !c.after {
+				at = vfs.Lock
 			}
-			if err := d.Commit(); err != nil {
-				t.Fatal(err)
-			}
-			if !c.early {
-				open()
-			}
-			if err := Lock(late.journal); err != nil {
-				t.Fatal(err)
-			}
-			refused(t, late.take(), dir, c.want)
+			stop := vfs.SetTap(func(op *vfs.Op, run func() error) error {
+				if !committed && op.Kind == at && strings.HasPrefix(op.Path, parent) {
+					committed = true
+					if err := d.Commit(); err != nil {
+						t.Error(err)
+					}
+				}
+				return run()
+			})
+			_, err := NewDir(dir)
+			stop()
+			refused(t, err, dir, c.want)
 			holds(t, dir, "one")
-			_ = late.journal.Close()
+			holds(t, parent, "dir")
 		})
 	}
 	t.Run("after a third has begun", func(t *testing.T) {
-		dir := t.TempDir()
+		dir := filepath.Join(t.TempDir(), "dir")
 		first := newDir(t, dir)
 		if err := first.Write("one", text("1")); err != nil {
 			t.Fatal(err)
 		}
-		journal, err := os.OpenFile(filepath.Join(dir, journalName), os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
+		var third *Dir
+		begun := false
+		stop := vfs.SetTap(func(op *vfs.Op, run func() error) error {
+			if begun || op.Kind != vfs.Lock {
+				return run()
+			}
+			begun = true
+			err := first.Discard()
+			third = newDir(t, dir)
+			if err := errors.Join(err, third.Write("one", text("3"))); err != nil {
+				t.Error(err)
+			}
+			return run()
+		})
+		_, err := NewDir(dir)
+		stop()
+		if !errors.Is(err, ErrBusy) {
+			t.Errorf("%v, want %v", err, ErrBusy)
 		}
-		if err := first.Discard(); err != nil {
-			t.Fatal(err)
-		}
-		third := newDir(t, dir)
-		if err := errors.Join(third.Write("one", text("3")), Lock(journal)); err != nil {
-			t.Fatal(err)
-		}
-		refused(t, (&Dir{path: dir, journal: journal}).take(), dir, "another run")
-		holds(t, dir, journalName, "one")
-		if err := errors.Join(journal.Close(), third.Commit()); err != nil {
+		if err := third.Commit(); err != nil {
 			t.Fatal(err)
 		}
 		holds(t, dir, "one")
 	})
 }
 
-func TestADirectoryIsReplacedWholeOrNotAtAll(t *testing.T) {
-	parent := t.TempDir()
-	path, temp := filepath.Join(parent, "step"), filepath.Join(parent, ".new")
-	fill := func(s string) {
-		d := newDir(t, temp)
-		if err := errors.Join(d.Write(s, text(s)), d.Commit()); err != nil {
+// Nobody finds a directory under its name before it is complete.
+func TestADirectoryAppearsWhenItIsComplete(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	d := newDir(t, dir)
+	for _, name := range []string{"one", "two"} {
+		if err := d.Write(name, text(name)); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("after %s: %v, want no directory", name, err)
+		}
 	}
-	fill("1")
-	if err := (Disk{}).Replace(temp, path); err != nil {
+	if err := d.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	fill("2")
-	broken := errors.New("broken")
-	if err := (Disk{Rename: func(string, string) error { return broken }}).Replace(temp, path); !errors.Is(err, broken) {
+	holds(t, dir, "one", "two")
+}
+
+func TestADirectoryIsReplacedWholeOrNotAtAll(t *testing.T) {
+	parent := t.TempDir()
+	path := filepath.Join(parent, "step")
+	fill := func(s string) error {
+		d, err := ReplaceDir(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Write(s, text(s)); err != nil {
+			t.Fatal(err)
+		}
+		return d.Commit()
+	}
+	if err := fill("1"); err != nil {
+		t.Fatal(err)
+	}
+	stop := vfstest.Fail(t, func(op *vfs.Op) error {
+		if op.Kind == vfs.Rename && strings.HasSuffix(op.Path, tempSuffix) {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if err := fill("2"); !errors.Is(err, syscall.EIO) {
 		t.Errorf("%v, want what failed", err)
 	}
+	stop()
 	holds(t, path, "1")
-	if err := (Disk{}).Replace(temp, path); err != nil {
+	holds(t, parent, "step")
+	if err := fill("2"); err != nil {
 		t.Fatal(err)
 	}
 	holds(t, path, "2")
 	holds(t, parent, "step")
-	// A crash between the two renames, and one after them.
+	// A crash between the two renames, one after them, and one before.
 	old := filepath.Join(parent, oldPrefix+"step")
 	if err := os.Rename(path, old); err != nil {
 		t.Fatal(err)
@@ -230,8 +292,10 @@ func TestADirectoryIsReplacedWholeOrNotAtAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	holds(t, path, "2")
-	if err := os.Mkdir(old, 0o700); err != nil {
-		t.Fatal(err)
+	for _, left := range []string{old, filepath.Join(parent, ".step"+tempSuffix)} {
+		if err := os.Mkdir(left, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := Recover(parent, "st"); err != nil {
 		t.Fatal(err)

@@ -1,10 +1,17 @@
 package durable
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"talf/internal/vfs"
+	"talf/internal/vfs/vfstest"
 )
 
 func TestWriteFileReplacesOrLeavesAlone(t *testing.T) {
@@ -16,9 +23,6 @@ func TestWriteFileReplacesOrLeavesAlone(t *testing.T) {
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != text {
 			t.Errorf("the file holds %q, %v, want %q", got, err, text)
-		}
-		if st, err := os.Stat(path); err != nil || st.Mode().Perm()&0o444 != 0o444 {
-			t.Errorf("%v, %v, want a file that all may read", st, err)
 		}
 	}
 	if err := WriteFile(filepath.Join(dir, "none", "file"), nil); err == nil {
@@ -37,30 +41,154 @@ func TestWriteFileReplacesOrLeavesAlone(t *testing.T) {
 	}
 }
 
+// What is written may be read by whom the umask allows.
+func TestTheUmaskIsRespected(t *testing.T) {
+	old := syscall.Umask(0o027)
+	defer syscall.Umask(old)
+	dir := t.TempDir()
+	file, made := filepath.Join(dir, "file"), filepath.Join(dir, "made", "dir")
+	d := newDir(t, made)
+	if err := errors.Join(WriteFile(file, nil), d.Write("one", text("1")), d.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]os.FileMode{file: 0o640, filepath.Join(made, "one"): 0o640, made: 0o750, filepath.Dir(made): 0o750} {
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v, want %v", path, st.Mode(), err, want)
+		}
+	}
+}
+
+// A name that a stranger has put in a file's way is not followed.
+func TestALinkInTheWayIsNotFollowed(t *testing.T) {
+	dir := t.TempDir()
+	victim := filepath.Join(dir, "victim")
+	if err := os.WriteFile(victim, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(victim, filepath.Join(dir, ".file.tmp")); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(filepath.Join(dir, "file"), []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(victim, filepath.Join(dir, ".file.lock")); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(filepath.Join(dir, "file"), []byte("newer")); err == nil {
+		t.Error("a link was taken for the lock")
+	}
+	if b, err := os.ReadFile(victim); err != nil || string(b) != "kept" {
+		t.Errorf("the file that a link names holds %q, %v", b, err)
+	}
+}
+
+func TestTwoRunsDoNotWriteTheSameFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	f, err := Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(path); !errors.Is(err, ErrBusy) {
+		t.Errorf("%v, want %v", err, ErrBusy)
+	}
+	if _, err := io.WriteString(f, "text"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Commit(), f.Discard()); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(path, []byte("more")); err != nil {
+		t.Error(err)
+	}
+	holds(t, filepath.Dir(path), "file")
+}
+
 func TestALockIsHeldByOne(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	open := func() *os.File {
-		f, err := os.Create(path)
-		if err != nil {
+	for name, number := range map[string]error{"with locks": nil, "on a file system without locks": syscall.ENOSYS} {
+		t.Run(name, func(t *testing.T) {
+			vfstest.Fail(t, func(op *vfs.Op) error {
+				if op.Kind == vfs.Lock {
+					return number
+				}
+				return nil
+			})
+			dir := t.TempDir()
+			path := filepath.Join(dir, "lock")
+			a, err := LockFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := LockFile(path); !errors.Is(err, ErrBusy) {
+				t.Errorf("%v, want %v", err, ErrBusy)
+			}
+			if err := a.Release(); err != nil {
+				t.Fatal(err)
+			}
+			b, err := LockFile(path)
+			if err != nil {
+				t.Fatalf("the lock outlives its release: %v", err)
+			}
+			if err := b.Release(); err != nil {
+				t.Fatal(err)
+			}
+			holds(t, dir, "lock")
+		})
+	}
+}
+
+// On a file system without locks, a process that has ended does not keep its locks; one on another
+// machine may be running.
+func TestTheLockOfAProcessThatHasEndedIsTaken(t *testing.T) {
+	vfstest.Fail(t, func(op *vfs.Op) error {
+		if op.Kind == vfs.Lock {
+			return syscall.ENOTSUP
+		}
+		return nil
+	})
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const none = 1 << 30 // above the largest process id
+	for text, want := range map[string]string{
+		fmt.Sprintf(`{"host":%q,"pid":%d}`, host, none):        "",
+		fmt.Sprintf(`{"host":%q,"pid":%d}`, host, os.Getpid()): fmt.Sprintf("process %d on %s", os.Getpid(), host),
+		`{"host":"elsewhere","pid":1}`:                         "process 1 on elsewhere",
+		`{"host":`:                                             "does not say who",
+	} {
+		dir := t.TempDir()
+		owned := filepath.Join(dir, ".lock.owner")
+		if err := os.WriteFile(owned, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return f
+		g, err := LockFile(filepath.Join(dir, "lock"))
+		if want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", text, err)
+			} else if err := g.Release(); err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		if refused(t, err, want, "remove that file", owned); !errors.Is(err, ErrBusy) {
+			t.Errorf("%s: %v, want %v", text, err, ErrBusy)
+		}
 	}
-	a, b := open(), open()
-	if err := Lock(a); err != nil {
-		t.Fatal(err)
-	}
-	if err := Lock(b); err == nil {
-		t.Error("two hold the lock")
-	}
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := Lock(b); err != nil {
-		t.Errorf("the lock outlives its file: %v", err)
-	}
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
+}
+
+// Only a lock that another process has is called one.
+func TestAnErrorOfLockingIsNotAnotherRun(t *testing.T) {
+	vfstest.Fail(t, func(op *vfs.Op) error {
+		if op.Kind == vfs.Lock {
+			return syscall.EIO
+		}
+		return nil
+	})
+	path := filepath.Join(t.TempDir(), "lock")
+	if _, err := LockFile(path); errors.Is(err, ErrBusy) || !errors.Is(err, syscall.EIO) {
+		t.Errorf("%v, want EIO alone", err)
+	} else {
+		refused(t, err, path)
 	}
 }
 
@@ -74,6 +202,7 @@ func TestWhatCannotBeWrittenIsRefusedEarly(t *testing.T) {
 		"":                              "",
 		file:                            "",
 		filepath.Join(dir, "new"):       "",
+		os.DevNull:                      os.DevNull + " is a device",
 		dir:                             dir + " is a directory: want a file to write",
 		filepath.Join(file, "x"):        filepath.Join(file, "x") + " cannot be written: " + file + " is a file, want a directory",
 		filepath.Join(dir, "none", "x"): filepath.Join(dir, "none", "x") + " cannot be written: ",

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+
+	"talf/internal/vfs"
 )
 
 // WriteJSON replaces path by v as indented JSON, completely or not at all.
@@ -19,7 +20,7 @@ func WriteJSON(path string, v any) error {
 
 // ReadJSON reads v from path; found is false if there is no such file.
 func ReadJSON(path string, v any) (found bool, err error) {
-	b, err := os.ReadFile(path)
+	b, err := vfs.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

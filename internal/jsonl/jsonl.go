@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"talf/internal/durable"
+	"talf/internal/vfs"
 )
 
 // A Header is the first line of a log that has one.
@@ -121,8 +122,8 @@ func (c *Config) foreign(n int, why error) error {
 // A Log is a log open for appending. No other process can open it at the same time. It is not
 // safe for concurrent use.
 type Log struct {
-	f      *os.File
-	w      io.Writer // f; tests put one that fails in its place
+	f      *vfs.File
+	guard  *durable.Guard
 	sync   bool
 	failed error // of the first write that failed
 }
@@ -130,22 +131,23 @@ type Log struct {
 // Open opens or creates the log at path, reads it and cuts off a last line torn by a crash. A
 // file that is not such a log is refused and left unchanged.
 func Open(path string, c Config) (*Log, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := vfs.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{f: f, w: f, sync: c.Sync}
+	g, err := durable.Lock(f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	l := &Log{f: f, guard: g, sync: c.Sync}
 	if err := l.open(path, &c); err != nil {
-		_ = f.Close() // nothing was written
+		_ = g.Release() // nothing was written
 		return nil, err
 	}
 	return l, nil
 }
 
 func (l *Log) open(path string, c *Config) error {
-	if err := durable.Lock(l.f); err != nil {
-		return fmt.Errorf("%s: another run is writing this file: %w", path, err)
-	}
 	whole, err := c.Read(l.f)
 	if err != nil {
 		return fmt.Errorf("%s, %w", path, err)
@@ -160,7 +162,7 @@ func (l *Log) open(path string, c *Config) error {
 		return nil
 	}
 	// The file may be new: its name must last as long as its lines.
-	if err := durable.SyncDir(filepath.Dir(path)); err != nil {
+	if err := vfs.SyncDirectory(filepath.Dir(path)); err != nil {
 		return err
 	}
 	if c.Header.Format != "" {
@@ -179,7 +181,7 @@ func (l *Log) Append(v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", l.f.Name(), err)
 	}
-	if _, err = l.w.Write(append(line, '\n')); err != nil {
+	if _, err = l.f.Write(append(line, '\n')); err != nil {
 		l.failed = fmt.Errorf("write %s: %w", l.f.Name(), err)
 		return l.failed
 	}
@@ -199,4 +201,4 @@ func (l *Log) Sync() error {
 }
 
 // Close closes the log, without Sync.
-func (l *Log) Close() error { return l.f.Close() }
+func (l *Log) Close() error { return l.guard.Release() }

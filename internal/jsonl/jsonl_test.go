@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	"talf/internal/vfs"
+	"talf/internal/vfs/vfstest"
 )
 
 type line struct {
@@ -56,7 +59,7 @@ func TestALogContinuesWhereItStopped(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					if _, err := l.f.WriteString(tail); err != nil {
+					if _, err := l.f.Write([]byte(tail)); err != nil {
 						t.Fatal(err)
 					}
 					if err := l.Close(); err != nil {
@@ -151,18 +154,31 @@ func TestEnoughDoesNotSkipTheHeader(t *testing.T) {
 	}
 }
 
-// A pipe cannot be flushed to disk, so whoever tries gets an error.
 func TestSyncFlushesEveryLine(t *testing.T) {
 	for _, sync := range []bool{false, true} {
-		r, w, err := os.Pipe()
+		l, err := Open(filepath.Join(t.TempDir(), "log"), Config{Sync: sync})
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &Log{f: w, w: w, sync: sync}
-		if err := l.Append(line{1}); (err != nil) != sync {
-			t.Errorf("sync %v: error %v", sync, err)
+		flushed := 0
+		stop := vfstest.Fail(t, func(op *vfs.Op) error {
+			if op.Kind == vfs.Sync {
+				flushed++
+			}
+			return nil
+		})
+		for range 2 {
+			if err := l.Append(line{1}); err != nil {
+				t.Error(err)
+			}
 		}
-		_, _ = r.Close(), w.Close()
+		if want := map[bool]int{true: 2}[sync]; flushed != want {
+			t.Errorf("sync %v: flushed %d times, want %d", sync, flushed, want)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		stop()
 	}
 }
 
@@ -172,7 +188,7 @@ func TestALogIsWrittenByOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(path, Config{}); err == nil || !strings.Contains(err.Error(), "another run is writing") {
+	if _, err := Open(path, Config{}); err == nil || !strings.Contains(err.Error(), "another run is writing here") {
 		t.Errorf("error %v", err)
 	}
 	if err := l.Close(); err != nil {
@@ -195,13 +211,13 @@ func TestNothingIsWrittenAfterATornLine(t *testing.T) {
 	if err := l.Append(line{1}); err != nil {
 		t.Fatal(err)
 	}
-	l.w = half{l.f}
+	stop := vfstest.FullDisk(t, 3, false)
 	full := l.Append(line{2})
-	if !errors.Is(full, errFull) {
+	if !errors.Is(full, syscall.ENOSPC) {
 		t.Fatalf("error %v", full)
 	}
-	l.w = l.f
-	if err := l.Append(line{3}); !errors.Is(err, errFull) {
+	stop()
+	if err := l.Append(line{3}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a line follows a torn one: %v", err)
 	}
 	_ = l.Close()
@@ -213,15 +229,6 @@ func TestNothingIsWrittenAfterATornLine(t *testing.T) {
 	if !slices.Equal(*got, []int{1}) {
 		t.Errorf("read %v, want 1 alone", *got)
 	}
-}
-
-var errFull = errors.New("disk full")
-
-type half struct{ w io.Writer }
-
-func (h half) Write(p []byte) (int, error) {
-	n, _ := h.w.Write(p[:len(p)/2])
-	return n, errFull
 }
 
 func FuzzRead(f *testing.F) {

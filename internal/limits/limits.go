@@ -15,6 +15,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"talf/internal/vfs"
 )
 
 // Units of the constants.
@@ -196,4 +198,4 @@ func (m *Meter) Free(n int) {
 	}
 }
 
-func open(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDONLY|nonblock, 0) }
+func open(path string) (*vfs.File, error) { return vfs.OpenFile(path, os.O_RDONLY|nonblock, 0) }

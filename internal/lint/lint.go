@@ -38,14 +38,14 @@ var Rules = []Rule{
 	{"compute/devices", []string{"compute", "compute/cpu", "compute/cuda"}},
 	{"model/...", []string{"compute", "internal/mapped", "internal/slab", "internal/splitmix", "tree"}},
 	{"model/transcode", []string{"internal/jsonl", "model/..."}},
-	{"data", []string{"internal/durable", "tree"}},
+	{"data", []string{"tree"}},
 	{"data/corpus", []string{"model/chat"}},
-	{"model/head", []string{"compute", "internal/durable", "model/..."}},
-	{"model/quantize", []string{"compute", "compute/cpu/kern", "internal/durable", "model/..."}},
-	{"checkpoints/...", []string{"compute", "internal/durable", "internal/spec", "internal/units", "model/..."}},
+	{"model/head", []string{"compute", "model/..."}},
+	{"model/quantize", []string{"compute", "compute/cpu/kern", "model/..."}},
+	{"checkpoints/...", []string{"compute", "internal/spec", "internal/units", "model/..."}},
 	{"preprocess/...", []string{"compute", "data/...", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
 	{"preprocess/regenerate", []string{"infer", "infer/decode", "model", "model/sample", "preprocess"}},
-	{"train/...", []string{"checkpoints", "compute", "data/...", "internal/durable", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "model/...", "tree"}},
+	{"train/...", []string{"checkpoints", "compute", "data/...", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "model/...", "tree"}},
 	{"train/plan", []string{"train", "train/mix"}},
 	{"train/history", []string{"internal/plot", "train"}},
 	{"infer/...", []string{"compute", "internal/mapped", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
@@ -62,16 +62,17 @@ var Rules = []Rule{
 	{"infer/bench/micro", []string{"compute", "compute/cpu", "compute/cpu/kern", "compute/cpu/topology", "internal/plot", "internal/table", "internal/version", "model/...", "tree"}},
 	{"infer/bench/rig", []string{"infer", "infer/bench", "infer/bench/paper", "infer/decode", "infer/prompts", "infer/source", "model/..."}},
 	{"infer/bench/paper", []string{"infer", "infer/bench", "infer/draft", "internal/plot", "internal/spec", "internal/table", "model/...", "tree"}},
-	{"infer/bench/replay", []string{"infer", "infer/bench", "infer/bench/micro", "infer/draft/...", "internal/durable", "internal/table", "model", "tree"}},
+	{"infer/bench/replay", []string{"infer", "infer/bench", "infer/bench/micro", "infer/draft/...", "internal/table", "model", "tree"}},
 	{"infer/bench/rounds", []string{"infer", "model", "tree"}},
 	{"internal/cli", nil},
-	{"internal/demo/...", []string{"internal/durable", "model/tokenizer"}},
+	{"internal/demo/...", []string{"model/tokenizer"}},
 	{"internal/doctor", []string{"compute/cpu/...", "compute/devices", "internal/units", "internal/version"}},
 	{"internal/durable", nil},
+	{"internal/vfs/...", nil},
 	{"internal/e2e/...", []string{"cmd/talf/command", "compute/...", "data/...", "infer/...", "internal/...", "model/...", "preprocess", "train/...", "tree"}},
 	{"internal/golden", nil},
 	{"internal/inspect", []string{"checkpoints", "data", "infer/lookup/datastore", "internal/units", "model/...", "train/mix"}},
-	{"internal/jsonl", []string{"internal/durable"}},
+	{"internal/jsonl", nil},
 	{"internal/launch", nil},
 	{"internal/guide", nil},
 	{"internal/limits/...", nil},
@@ -82,7 +83,7 @@ var Rules = []Rule{
 	{"internal/splitmix", nil},
 	{"internal/tally", nil},
 	{"internal/plot", nil},
-	{"internal/quickstart", []string{"infer/...", "internal/demo", "internal/durable", "internal/plot", "model/...", "preprocess", "train"}},
+	{"internal/quickstart", []string{"infer/...", "internal/demo", "internal/plot", "model/...", "preprocess", "train"}},
 	{"cmd/talf/...", []string{
 		"checkpoints",
 		"compute/...",
@@ -91,7 +92,6 @@ var Rules = []Rule{
 		"internal/cli",
 		"internal/demo",
 		"internal/doctor",
-		"internal/durable",
 		"internal/inspect",
 		"internal/jsonl",
 		"internal/launch",
@@ -113,8 +113,8 @@ var Rules = []Rule{
 	{"internal/version", nil},
 }
 
-// Common are packages that every package may import; they import none of this module.
-var Common = []string{"internal/limits", "internal/stats"}
+// Common are packages that every package may import; they import only each other.
+var Common = []string{"internal/durable", "internal/limits", "internal/stats", "internal/vfs"}
 
 // Owners lists the only packages that may import a module from elsewhere, tests included, so
 // that it can be replaced in one place.

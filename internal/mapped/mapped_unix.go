@@ -5,15 +5,16 @@ package mapped
 import (
 	"fmt"
 	"math"
-	"os"
 
 	"golang.org/x/sys/unix"
+
+	"talf/internal/vfs"
 )
 
 // Open returns the bytes of a regular file, which must not be written to, and a function that
 // releases them. The file must not be truncated before that.
 func Open(path string) ([]byte, func() error, error) {
-	f, err := os.Open(path)
+	f, err := vfs.OpenRead(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -31,7 +32,7 @@ func Open(path string) ([]byte, func() error, error) {
 	case n > math.MaxInt:
 		return nil, nil, fmt.Errorf("%s: %d bytes do not fit the address space", path, n)
 	}
-	b, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	b, err := unix.Mmap(int(f.OS().Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		return nil, nil, fmt.Errorf("map %s: %w", path, err)
 	}

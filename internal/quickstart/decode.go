@@ -3,13 +3,13 @@ package quickstart
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 
 	"talf/infer/bench"
 	"talf/infer/decode"
 	"talf/infer/source"
 	"talf/internal/demo"
+	"talf/internal/vfs"
 	"talf/model"
 	"talf/model/chat"
 	"talf/model/head"
@@ -132,7 +132,7 @@ func (r *Row) measured(b *bench.Row) {
 // writeUntrained writes the control: a head with random weights.
 func (r *run) writeUntrained(m *model.Model) error {
 	dir := r.path("untrained")
-	if err := os.RemoveAll(dir); err != nil { // an earlier run's
+	if err := vfs.DeleteAll(dir); err != nil { // an earlier run's
 		return err
 	}
 	spec := m.Spec().DraftFor(false)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -119,7 +118,7 @@ func (r *run) path(name string) string { return filepath.Join(r.Dir, name) }
 // Run executes the stages that are not done in c.Dir.
 func Run(ctx context.Context, c Config) (*Result, error) {
 	r := &run{Config: c}
-	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
+	if err := durable.MakeDirs(r.Dir); err != nil {
 		return nil, err
 	}
 	file := r.path("state.json")

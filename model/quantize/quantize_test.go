@@ -89,7 +89,7 @@ func TestAFailureDoesNotObstructTheNextAttempt(t *testing.T) {
 	dir, out := modeltest.Random(t, modeltest.Default(), 1), filepath.Join(t.TempDir(), "out")
 	empty := func() {
 		t.Helper()
-		if es, err := os.ReadDir(out); err != nil || len(es) > 0 {
+		if es, err := os.ReadDir(filepath.Dir(out)); err != nil || len(es) > 0 {
 			t.Errorf("left behind: %v, %v", es, err)
 		}
 	}

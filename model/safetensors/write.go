@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
+
+	"talf/internal/durable"
 )
 
 // Layout returns tensors in the order in which Write lays them out: by descending
@@ -146,17 +147,7 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// WriteFile writes path in place. Callers that must survive a crash write through
-// a temporary file.
-func WriteFile(path string, meta map[string]string, tensors ...Tensor) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if e := f.Close(); err == nil {
-			err = e
-		}
-	}()
-	return Write(f, meta, tensors...)
+// WriteFile writes the file at path, whole or not at all.
+func WriteFile(path string, meta map[string]string, tensors ...Tensor) error {
+	return durable.Write(path, func(w io.Writer) error { return Write(w, meta, tensors...) })
 }

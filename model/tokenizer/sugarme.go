@@ -2,13 +2,14 @@ package tokenizer
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
 	sugar "github.com/sugarme/tokenizer"
 	sugardec "github.com/sugarme/tokenizer/decoder"
 	sugarnorm "github.com/sugarme/tokenizer/normalizer"
+
+	"talf/internal/durable"
 )
 
 // The parts of a Tokenizer implement sugarme/tokenizer's interfaces.
@@ -94,7 +95,7 @@ func (m *Model) Save(path string, prefix ...string) error {
 	if len(prefix) > 0 && prefix[0] != "" {
 		name = prefix[0] + "-" + name
 	}
-	if err := os.WriteFile(filepath.Join(path, name), m.t.source, 0o644); err != nil {
+	if err := durable.WriteFile(filepath.Join(path, name), m.t.source); err != nil {
 		return fmt.Errorf("save tokenizer: %w", err)
 	}
 	return nil

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"talf/compute"
+	"talf/internal/durable"
 	"talf/train/internal/gg"
 	"talf/train/internal/meter"
 )
@@ -71,7 +71,7 @@ func (o Op) kind() string {
 type Recorder struct {
 	dir   string
 	name  string // the device's
-	cpu   *os.File
+	cpu   *durable.File
 	queue compute.Queue
 	meter *meter.Meter
 
@@ -99,16 +99,16 @@ func (p *Recorder) Start() error {
 	if p == nil {
 		return nil
 	}
-	if err := os.MkdirAll(p.dir, 0o777); err != nil {
+	if err := durable.MakeDirs(p.dir); err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}
-	f, err := os.Create(filepath.Join(p.dir, CPUFile))
+	f, err := durable.Create(filepath.Join(p.dir, CPUFile))
 	if err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}
 	p.Speeds()
 	if err := pprof.StartCPUProfile(f); err != nil {
-		return fmt.Errorf("profile: %w", errors.Join(err, f.Close()))
+		return fmt.Errorf("profile: %w", errors.Join(err, f.Discard()))
 	}
 	p.cpu = f
 	return nil
@@ -197,7 +197,7 @@ func (p *Recorder) Abandon() {
 		return
 	}
 	pprof.StopCPUProfile()
-	_ = p.cpu.Close() // not needed
+	_ = p.cpu.Discard() // not needed
 }
 
 // Stop stops measuring and writes the files.
@@ -206,7 +206,7 @@ func (p *Recorder) Stop() error {
 		return nil
 	}
 	pprof.StopCPUProfile()
-	if err := p.cpu.Close(); err != nil {
+	if err := p.cpu.Commit(); err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}
 	heap := new(bytes.Buffer)
@@ -224,7 +224,7 @@ func (p *Recorder) Stop() error {
 		name string
 		data []byte
 	}{{HeapFile, heap.Bytes()}, {JSONFile, append(js, '\n')}, {TextFile, []byte(s.String())}} {
-		if err := os.WriteFile(filepath.Join(p.dir, f.name), f.data, 0o666); err != nil {
+		if err := durable.WriteFile(filepath.Join(p.dir, f.name), f.data); err != nil {
 			return fmt.Errorf("profile: %w", err)
 		}
 	}

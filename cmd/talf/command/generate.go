@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -116,15 +115,16 @@ func (a *app) generateOne(ctx context.Context, o *generateOptions) (err error) {
 	}
 	var trace io.Writer
 	if o.trace != "" { // before the model is loaded, which may take minutes
-		f, openErr := os.Create(o.trace)
+		f, openErr := durable.Create(o.trace)
 		if openErr != nil {
 			return openErr
 		}
 		w := bufio.NewWriter(f)
 		trace = w
 		defer func() {
-			// A full disk has been reported to the engine already.
-			if closed := errors.Join(w.Flush(), f.Close()); err == nil {
+			// A full disk has been reported to the engine already. The rounds before any other
+			// error are kept.
+			if closed := errors.Join(w.Flush(), f.Commit()); err == nil {
 				err = closed
 			}
 		}()
