@@ -59,6 +59,7 @@ var Rules = []Rule{
 	{"infer/prompts", []string{"data/corpus", "infer/decode", "model/chat"}},
 	{"infer/bench", []string{"infer", "infer/bench/rounds", "infer/decode", "infer/draft/...", "infer/verify", "internal/jsonl", "internal/plot", "internal/slab", "internal/table", "model/sample"}},
 	{"infer/bench/benchtest", []string{"compute/cpu", "infer", "infer/bench", "infer/draft/drafttest"}},
+	{"infer/bench/load", []string{"internal/plot", "internal/table"}},
 	{"infer/bench/micro", []string{"compute", "compute/cpu", "compute/cpu/kern", "compute/cpu/topology", "internal/plot", "internal/table", "internal/version", "model/...", "tree"}},
 	{"infer/bench/rig", []string{"infer", "infer/bench", "infer/bench/paper", "infer/decode", "infer/prompts", "infer/source", "model/..."}},
 	{"infer/bench/paper", []string{"infer", "infer/bench", "infer/draft", "internal/plot", "internal/spec", "internal/table", "model/...", "tree"}},

@@ -93,7 +93,7 @@ calibration error over 10 bins of equal width.`,
 			return errors.Join(err, a.reportBench(r, &o))
 		},
 	}
-	c.AddCommand(newBenchDecode(a), newBenchKernels(a), newBenchPerplexity(a), newBenchRecord(a), newBenchReplay(a))
+	c.AddCommand(newBenchDecode(a), newBenchKernels(a), newBenchPerplexity(a), newBenchRecord(a), newBenchReplay(a), newBenchServe(a))
 	f := c.Flags()
 	o.rigOptions.flags(f)
 	o.drawFlags(f, "temperatures to compare at (default 0)")

@@ -4,6 +4,7 @@ import (
 	"talf/checkpoints"
 	"talf/data/corpus"
 	"talf/infer/prompts"
+	"talf/model/chat"
 )
 
 // A promptSource names a file of prompts, and says how to read it.
@@ -13,13 +14,8 @@ type promptSource struct {
 }
 
 // readPrompts reads a file of prompts for the model in dir, and also returns the hash of the
-// chat template. Unusable lines are named in the log.
+// chat template.
 func (a *app) readPrompts(f *promptSource, dir string) (*prompts.Set, string, error) {
-	c := corpus.Default()
-	c.Template = f.template
-	if err := c.Validate(); err != nil {
-		return nil, "", usageError(err)
-	}
 	dir, err := checkpoints.FindModel(dir)
 	if err != nil {
 		return nil, "", err
@@ -28,10 +24,21 @@ func (a *app) readPrompts(f *promptSource, dir string) (*prompts.Set, string, er
 	if err != nil {
 		return nil, "", err
 	}
+	set, err := a.parsePrompts(f, template)
+	return set, hash, err
+}
+
+// parsePrompts reads a file of prompts. Unusable lines are named in the log.
+func (a *app) parsePrompts(f *promptSource, template *chat.Template) (*prompts.Set, error) {
+	c := corpus.Default()
+	c.Template = f.template
+	if err := c.Validate(); err != nil {
+		return nil, usageError(err)
+	}
 	bad := 0
 	set, err := prompts.Read(f.path, c, template, func(b corpus.BadLine) { a.badLine(&bad, b) })
 	if err == nil && bad > 0 {
 		a.log.Warn("prompts that could not be used", "count", bad)
 	}
-	return set, hash, err
+	return set, err
 }

@@ -1,0 +1,191 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"talf/infer/bench/load"
+	"talf/infer/bench/micro"
+	"talf/infer/bench/rig"
+	"talf/internal/cli"
+	"talf/internal/limits"
+	"talf/internal/plot"
+	"talf/internal/table"
+)
+
+// A loadOptions holds the flags of bench serve.
+type loadOptions struct {
+	urls           []string
+	model, keyFile string
+	prompts        promptSource
+	chat           bool
+	rates          []float64
+	clients        []int
+	config         load.Config
+	picture        string
+	printing
+}
+
+func newBenchServe(a *app) *cobra.Command {
+	o := loadOptions{config: load.Default()}
+	c := &cobra.Command{
+		Use:   "serve --url URL --prompts FILE",
+		Short: "Measure servers of OpenAI's API under load",
+		Long: `Serve sends requests to running servers, talf's or others', and measures what clients
+see: time to the first token (TTFT), time per token after it (TPOT), the end of the answer
+(E2E), how much all of them get, and how many requests keep to --good-ttft and --good-tpot.
+Several servers take turns with the same requests.
+
+With --clients, each of so many clients sends its next request once it has an answer (a
+closed loop). With --rate, so many requests per second arrive at random times, whether or
+not earlier ones were answered (an open loop). Several values are measured one after the
+other. τ comes from the counters vllm:spec_decode_* of the server's /metrics.`,
+		Example: `  talf bench serve --url http://127.0.0.1:8080/v1 --prompts prompts.jsonl --clients 1,4,16
+  talf bench serve --url talf=http://127.0.0.1:8080/v1 --url llama=http://127.0.0.1:8081/v1 --prompts prompts.jsonl --rate 2,4,8 --markdown`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cli.Need(cmd, "url", "prompts"); err != nil {
+				return err
+			}
+			if err := errors.Join(o.printing.check(), checkPlot(o.picture)); err != nil {
+				return err
+			}
+			rs, err := a.benchServe(cmd.Context(), &o)
+			if err != nil {
+				return err
+			}
+			var figures []plot.Figure
+			for _, r := range rs {
+				figures = append(figures, r.Figures()...)
+			}
+			if o.picture != "" && len(figures) == 0 {
+				a.log.Warn("no request was answered: there is nothing to plot")
+				o.picture = ""
+			}
+			return errors.Join(saveFigures(o.picture, figures...), o.print(a, rs, func(markdown bool) error {
+				a.printf("%s, %s\n\n", rs[0].Machine, rs[0].Date)
+				var ts []table.Table
+				for _, r := range rs {
+					ts = append(ts, r.Table())
+				}
+				return table.Write(a.out, ts, markdown)
+			}))
+		},
+	}
+	f := c.Flags()
+	f.StringArrayVar(&o.urls, "url", nil, "`URL` of an API, such as http://127.0.0.1:8080/v1, or NAME=URL to name it (may be repeated)")
+	f.StringVar(&o.model, "model", "", "name of the model to ask for (default: the first that a server lists)")
+	f.StringVar(&o.keyFile, "api-key-file", "", "`file` with the key of the servers")
+	f.StringVar(&o.prompts.path, "prompts", "", "file of prompts")
+	f.StringVar(&o.prompts.template, "template", "", "how the fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
+	f.BoolVar(&o.chat, "chat", false, "send prompts as messages to /chat/completions, not as texts to /completions")
+	f.IntSliceVar(&o.clients, "clients", []int{1}, "clients of a closed loop")
+	cli.NumbersVar(f, &o.rates, "rate", nil, "requests per second of an open loop, instead of --clients")
+	f.IntVar(&o.config.Requests, "requests", o.config.Requests, "requests of a run")
+	f.IntVar(&o.config.Runs, "runs", o.config.Runs, "runs of every server at every load")
+	f.IntVar(&o.config.Warmup, "warmup", o.config.Warmup, "requests to every server that are sent first and not counted")
+	f.IntVar(&o.config.MaxTokens, "max-tokens", o.config.MaxTokens, "maximum number of tokens in an answer")
+	f.BoolVar(&o.config.IgnoreEOS, "ignore-eos", false, "ask for answers of exactly --max-tokens, which not every server understands")
+	f.Float64Var(&o.config.Temperature, "temperature", 0, "sampling temperature")
+	f.Uint64Var(&o.config.Seed, "seed", 0, "seed of the times of arrival and of sampling")
+	f.DurationVar(&o.config.Timeout, "timeout", o.config.Timeout, "longest time for an answer")
+	f.DurationVar(&o.config.TTFT, "good-ttft", o.config.TTFT, "longest time to the first token of a good answer (0: any)")
+	f.DurationVar(&o.config.TPOT, "good-tpot", o.config.TPOT, "longest time per token of a good answer (0: any)")
+	f.StringVar(&o.picture, "plot", "", "draw the distributions of times to a file that ends in .png or .svg")
+	o.printing.flags(f)
+	return c
+}
+
+// loads returns a configuration for each load.
+func (o *loadOptions) loads() (out []load.Config, err error) {
+	for _, n := range o.clients {
+		if len(o.rates) == 0 {
+			c := o.config
+			c.Clients = n
+			out = append(out, c)
+		}
+	}
+	for _, r := range o.rates {
+		c := o.config
+		c.Clients, c.Rate = 0, r
+		if r == 0 {
+			return nil, usagef("--rate is 0, want more")
+		}
+		out = append(out, c)
+	}
+	for i := range out {
+		if err := out[i].Validate(); err != nil {
+			return nil, usageError(err)
+		}
+	}
+	return out, nil
+}
+
+func (a *app) benchServe(ctx context.Context, o *loadOptions) ([]*load.Report, error) {
+	loads, err := o.loads()
+	if err != nil {
+		return nil, err
+	}
+	names, err := rig.ParseNames("--url", "URL", o.urls)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	var key []byte
+	if o.keyFile != "" {
+		if key, err = limits.ReadFile(o.keyFile, limits.MiB); err != nil {
+			return nil, err
+		}
+	}
+	var servers []load.Server
+	for _, n := range names {
+		servers = append(servers, load.Server{Name: n.Name, URL: n.Path, Model: o.model, Key: string(bytes.TrimSpace(key))})
+	}
+	texts, err := a.loadPrompts(o)
+	if err != nil {
+		return nil, err
+	}
+	var out []*load.Report
+	for _, c := range loads {
+		p := a.progress("load", "runs")
+		var done int64
+		r, err := c.Run(ctx, servers, texts, func(server string, _ int) {
+			p.Set(done, int64(c.Runs*len(servers)), server)
+			done++
+		})
+		p.End()
+		if err != nil {
+			return nil, err
+		}
+		about := micro.NewReport()
+		r.Machine, r.Date = about.Machine, time.Now().UTC().Format(time.DateOnly)
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// loadPrompts reads the first turns of prompts.
+func (a *app) loadPrompts(o *loadOptions) ([]load.Prompt, error) {
+	set, err := a.parsePrompts(&o.prompts, nil)
+	if err != nil {
+		return nil, err
+	}
+	var out []load.Prompt
+	for i := range set.Prompts {
+		p := &set.Prompts[i]
+		if !o.chat {
+			out = append(out, load.Prompt{Text: p.Turns[0]})
+			continue
+		}
+		b, err := json.Marshal([]map[string]string{{"role": "user", "content": p.Turns[0]}})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, load.Prompt{Messages: b})
+	}
+	return out, nil
+}
