@@ -40,6 +40,15 @@ const (
 	LineBytes = 64 * MiB
 )
 
+// What the normalizers and pre-tokenizers of a tokenizer.json may do with a text. The largest
+// normal forms have eleven times the bytes of their text.
+const (
+	EncodeBytes = 64      // bytes made per byte of text
+	EncodeSteps = 1 << 10 // steps of regular expressions per byte of text
+	EncodeFloor = 1 << 20 // bytes and steps more for any text
+	EncodeMost  = 4 * GiB // bytes for any text
+)
+
 // A Limit is one row of Table.
 type Limit struct {
 	Of    string // the input
@@ -52,6 +61,8 @@ type Limit struct {
 var table = []Limit{
 	{"config.json and other small JSON files", "size", ConfigBytes, "bytes", "the largest in use are below 1 MiB"},
 	{"tokenizer.json, SentencePiece models", "size", TokenizerBytes, "bytes", "256k tokens with merges take 35 MB"},
+	{"normalizers and pre-tokenizers", "bytes made per byte of text", EncodeBytes, "bytes", "Unicode's normal forms make up to 11"},
+	{"normalizers and pre-tokenizers", "steps per byte of text", EncodeSteps, "steps", "published patterns take about 30"},
 	{"chat templates", "size", TemplateBytes, "bytes", "the largest in use are below 100 KB"},
 	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},
 }

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	sugar "github.com/sugarme/tokenizer"
+
+	"talf/internal/limits"
 )
 
 // addedToken is a token found in the text before the model sees it.
@@ -25,12 +27,33 @@ type matcher struct {
 	roots  [256]int32 // by first byte; 0: no token starts with it
 	only   int        // the only first byte, or -1
 	tokens []addedToken
+	size   int // bytes of the tokens
 }
 
-// trieNode lists its children in no particular order, because nodes have few.
+// trieNode lists its children by their bytes.
 type trieNode struct {
 	token    int32 // index into tokens, or -1
 	children []trieEdge
+}
+
+// fewEdges is how many children are searched one by one.
+const fewEdges = 8
+
+// child returns the node that b leads to, or 0.
+func (n *trieNode) child(b byte) int32 {
+	if len(n.children) > fewEdges {
+		i, ok := slices.BinarySearchFunc(n.children, b, func(e trieEdge, b byte) int { return int(e.b) - int(b) })
+		if !ok {
+			return 0
+		}
+		return n.children[i].to
+	}
+	for _, e := range n.children {
+		if e.b == b {
+			return e.to
+		}
+	}
+	return 0
 }
 
 type trieEdge struct {
@@ -40,20 +63,26 @@ type trieEdge struct {
 
 // add registers a token under the text that finds it, which is not empty. If two tokens
 // have the same text, the first one wins.
-func (m *matcher) add(text string, tok addedToken) {
+func (m *matcher) add(text string, tok addedToken) error {
+	if len(text) > maxAdded {
+		return fmt.Errorf("added token %.100q: found by a text of %d bytes, expected at most %d", tok.Content, len(text), maxAdded)
+	}
+	if m.size += len(text); m.size > maxTrie {
+		return fmt.Errorf("added tokens of more than %d bytes together", maxTrie)
+	}
 	if len(m.nodes) == 0 {
 		m.nodes = append(m.nodes, trieNode{token: -1})
 		m.only = -1
 	}
 	step := func(at int32, b byte) int32 {
-		for _, e := range m.nodes[at].children {
-			if e.b == b {
-				return e.to
-			}
+		if to := m.nodes[at].child(b); to > 0 {
+			return to
 		}
 		to := int32(len(m.nodes))
 		m.nodes = append(m.nodes, trieNode{token: -1})
-		m.nodes[at].children = append(m.nodes[at].children, trieEdge{b, to})
+		n := &m.nodes[at]
+		i, _ := slices.BinarySearchFunc(n.children, b, func(e trieEdge, b byte) int { return int(e.b) - int(b) })
+		n.children = slices.Insert(n.children, i, trieEdge{b, to})
 		return to
 	}
 	at := int32(0)
@@ -71,6 +100,7 @@ func (m *matcher) add(text string, tok addedToken) {
 	if len(m.nodes[0].children) == 1 {
 		m.only = int(m.nodes[0].children[0].b)
 	}
+	return nil
 }
 
 // find returns the next match at or after i: its start, end and token index, or -1.
@@ -95,13 +125,7 @@ func (m *matcher) find(s string, i int) (start, end int, token int32) {
 			if j == len(s) {
 				break
 			}
-			next := int32(0)
-			for _, e := range m.nodes[at].children {
-				if e.b == s[j] {
-					next = e.to
-					break
-				}
-			}
+			next := m.nodes[at].child(s[j])
 			if next == 0 {
 				break
 			}
@@ -131,6 +155,7 @@ func (m *matcher) segments(dst []segment, s string) []segment {
 		return append(dst, segment{0, len(s), -1})
 	}
 	done := 0
+	blank := segment{} // the white space that was stripped last
 	for at := 0; ; {
 		start, end, t := m.find(s, at)
 		if t < 0 {
@@ -141,11 +166,16 @@ func (m *matcher) segments(dst []segment, s string) []segment {
 		if tok.SingleWord && (endsWithWord(s[:start]) || startsWithWord(s[end:])) {
 			continue
 		}
+		// Each piece of white space is looked at once, however many tokens strip it.
 		if tok.LStrip {
-			start = max(len(strings.TrimRightFunc(s[:start], unicode.IsSpace)), done)
+			start = max(start, done)
+			start = done + len(strings.TrimRightFunc(s[done:start], unicode.IsSpace))
 		}
 		if tok.RStrip {
-			end = len(s) - len(strings.TrimLeftFunc(s[end:], unicode.IsSpace))
+			if end < blank.start || end > blank.end {
+				blank = segment{start: end, end: len(s) - len(strings.TrimLeftFunc(s[end:], unicode.IsSpace))}
+			}
+			end = blank.end
 		}
 		if done < start {
 			dst = append(dst, segment{done, start, -1})
@@ -179,8 +209,9 @@ func isWord(r rune) bool {
 }
 
 // parseAdded reads added_tokens. Their ids must be those that the reference assigns: a
-// token of the vocabulary keeps its id, the others follow in order.
-func (t *Tokenizer) parseAdded(root object) error {
+// token of the vocabulary keeps its id, the others follow in order. What the normalizer makes of
+// them is charged to m.
+func (t *Tokenizer) parseAdded(root object, m *limits.Meter) error {
 	var list []json.RawMessage
 	if err := root.get("added_tokens", &list); err != nil {
 		return err
@@ -243,17 +274,21 @@ func (t *Tokenizer) parseAdded(root object) error {
 			}
 			t.special[tok.id] = tok.special
 			if !tok.Normalized {
-				t.raw.add(tok.Content, tok)
+				if err := t.raw.add(tok.Content, tok); err != nil {
+					return err
+				}
 				continue
 			}
-			text, err := t.normalize(tok.Content)
+			text, err := t.normalize(tok.Content, m)
 			if err != nil {
 				return fmt.Errorf("added token %q: %w", tok.Content, err)
 			}
 			if text == "" {
 				return fmt.Errorf("added token %q: nothing is left of it after normalization, which is not supported", tok.Content)
 			}
-			t.normalized.add(text, tok)
+			if err := t.normalized.add(text, tok); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"talf/internal/limits"
 )
 
 // bpe is a byte-pair-encoding model. It is read-only after loading.
@@ -165,6 +167,8 @@ type scratch struct {
 	segs, subs []segment
 	pieces     []piece
 	text       []byte // normalized text
+	budget     limits.Meter
+	meter      *limits.Meter // &budget, or nil if nothing is charged
 }
 
 // trim gives back the memory that an unusually long text needed. Memory for a million

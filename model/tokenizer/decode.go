@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"talf/internal/limits"
 )
 
 // decoding turns ids into text. Everything that depends on only one token is computed
@@ -247,31 +249,27 @@ func (t *Tokenizer) Bytes(id int32) ([]byte, bool) {
 	return append([]byte(t.dec.sep), t.dec.text[id]...), true
 }
 
-// tokenStep rewrites the text of one token; i is its index among the tokens.
-type tokenStep func(s string, i int) string
+// tokenStep rewrites the text of one token; i is its index among the tokens. What it makes is
+// charged to m.
+type tokenStep func(s string, i int, m *limits.Meter) (string, error)
 
 func replaceStep(find finder, with string) tokenStep {
-	return func(s string, _ int) string {
-		// A pattern that fails on a token was tried on all tokens on loading.
-		out, err := regexNorm{find, with}.normalize(s)
-		if err != nil {
-			return s
-		}
-		return out
+	return func(s string, _ int, m *limits.Meter) (string, error) {
+		return regexNorm{find, with}.normalize(s, m)
 	}
 }
 
 func metaspaceText(mark string, drop bool) tokenStep {
-	return func(s string, i int) string {
+	return func(s string, i int, _ *limits.Meter) (string, error) {
 		if i == 0 && drop {
-			return strings.ReplaceAll(s, mark, "")
+			return strings.ReplaceAll(s, mark, ""), nil
 		}
-		return strings.ReplaceAll(s, mark, " ")
+		return strings.ReplaceAll(s, mark, " "), nil // a mark has at least as many bytes
 	}
 }
 
 func stripText(c rune, start, stop int) tokenStep {
-	return func(s string, _ int) string {
+	return func(s string, _ int, _ *limits.Meter) (string, error) {
 		for range start {
 			r, w := utf8.DecodeRuneInString(s)
 			if s == "" || r != c {
@@ -286,12 +284,13 @@ func stripText(c rune, start, stop int) tokenStep {
 			}
 			s = s[:len(s)-w]
 		}
-		return s
+		return s, nil
 	}
 }
 
-// parseDecoder builds t.dec; raw is nil if the file has no decoder.
-func (t *Tokenizer) parseDecoder(raw json.RawMessage) error {
+// parseDecoder builds t.dec; raw is nil if the file has no decoder. What the decoder makes of all
+// tokens is charged to m.
+func (t *Tokenizer) parseDecoder(raw json.RawMessage, m *limits.Meter) error {
 	d := &t.dec
 	d.text = slices.Clone(t.tokens)
 	if raw == nil {
@@ -302,18 +301,27 @@ func (t *Tokenizer) parseDecoder(raw json.RawMessage) error {
 	if err := p.parse(raw, "decoder"); err != nil {
 		return err
 	}
-	apply := func(s string, i int) string {
+	apply := func(s string, i int, m *limits.Meter) (string, error) {
 		for _, st := range p.steps {
-			s = st(s, i)
+			var err error
+			if s, err = st.part(s, i, m); err != nil {
+				return "", fmt.Errorf("%s: %w", st.path, err)
+			}
 		}
-		return s
+		return s, nil
 	}
 	if p.bytes {
 		d.fallback = make([]int16, len(d.text))
 	}
 	for id, tok := range t.tokens {
 		// Index 1 stands for every token but the first.
-		d.text[id] = apply(tok, 1)
+		var err error
+		if d.text[id], err = apply(tok, 1, m); err != nil {
+			return fmt.Errorf("token %.100q: %w", tok, err)
+		}
+		if n := len(d.text[id]); n > maxToken {
+			return fmt.Errorf("decoder: %d bytes of text for token %.100q, expected at most %d", n, tok, maxToken)
+		}
 		if p.bytes {
 			d.fallback[id] = fallbackByte(d.text[id])
 		}
@@ -324,14 +332,21 @@ func (t *Tokenizer) parseDecoder(raw json.RawMessage) error {
 		}
 	}
 	if p.first {
-		d.head = func(id int32) string { return apply(t.tokens[id], 0) }
+		d.head = func(id int32) string {
+			text, err := apply(t.tokens[id], 0, encodeMeter(len(t.tokens[id])))
+			if err != nil || len(text) > maxToken {
+				return d.text[id] // which is not too long
+			}
+			return text
+		}
 	}
 	return nil
 }
 
 type decoderParser struct {
 	d     *decoding
-	steps []tokenStep
+	steps []placed[tokenStep]
+	left  parts
 	first bool // a step treats the first token differently
 	bytes bool // ByteFallback has been seen
 	fused bool
@@ -343,9 +358,13 @@ type decoderParser struct {
 // of the whole text; or ByteLevel alone.
 func (p *decoderParser) parse(raw json.RawMessage, path string) error {
 	o, kind, err := typed(raw, path)
+	if err == nil {
+		err = p.left.take(path)
+	}
 	if err != nil {
 		return err
 	}
+	step := func(st tokenStep) { p.steps = append(p.steps, placed[tokenStep]{st, path}) }
 	if kind == "Sequence" {
 		var list []json.RawMessage
 		if err := errors.Join(o.need("decoders", &list), o.only("type", "decoders")); err != nil {
@@ -380,7 +399,7 @@ func (p *decoderParser) parse(raw json.RawMessage, path string) error {
 		if err := errors.Join(err, o.need("content", &to), o.only("type", "pattern", "content")); err != nil {
 			return err
 		}
-		p.steps = append(p.steps, replaceStep(find, to))
+		step(replaceStep(find, to))
 		return nil
 	case "Metaspace":
 		if p.bytes || p.fused {
@@ -391,7 +410,7 @@ func (p *decoderParser) parse(raw json.RawMessage, path string) error {
 			o.only("type", "replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep")); err != nil {
 			return err
 		}
-		p.steps = append(p.steps, metaspaceText(mark, scheme != "never"))
+		step(metaspaceText(mark, scheme != "never"))
 		p.first = scheme != "never"
 		return nil
 	case "ByteFallback":
@@ -419,7 +438,7 @@ func (p *decoderParser) parse(raw json.RawMessage, path string) error {
 		r, _ := utf8.DecodeRuneInString(c)
 		switch {
 		case !p.fused && !p.bytes:
-			p.steps = append(p.steps, stripText(r, start, stop))
+			step(stripText(r, start, stop))
 		case p.fused && stop == 0:
 			p.d.strip, p.d.stripN, p.done = r, start, true
 		default:

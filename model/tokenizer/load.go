@@ -2,16 +2,46 @@ package tokenizer
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"talf/internal/limits"
 )
 
 // maxID bounds token ids, so that a broken file cannot make the loader allocate any
 // amount of memory.
 const maxID = 1 << 22
+
+// Bounds of what a file may ask for, besides those of package limits.
+const (
+	maxParts  = 32      // components of a pipeline, sequences included; published files have up to 6
+	maxAffix  = 64      // bytes of continuing_subword_prefix and end_of_word_suffix
+	maxToken  = 8 << 10 // bytes of a token and of its decoded text; GPT-NeoX has one of 1,024
+	maxAdded  = 512     // bytes of an added token: a text is compared with them from every place
+	maxTrie   = 1 << 20 // bytes of all added tokens
+	maxAround = 256     // ids that the post-processor puts around a text
+	// Ids may have gaps, but a small file must not ask for large tables.
+	gapIDs = 1 << 16
+	// What loading makes and does, per byte of the file.
+	loadBytes = 16
+	loadSteps = 256
+	loadFloor = 4 << 20
+)
+
+// parts counts the components of a pipeline. Sequences in sequences count each, which bounds how
+// often their text is read.
+type parts int
+
+func (p *parts) take(path string) error {
+	if *p++; *p > maxParts {
+		return fmt.Errorf("%s: more than %d components", path, maxParts)
+	}
+	return nil
+}
 
 // object is a JSON object whose members must all be accounted for.
 type object struct {
@@ -100,36 +130,41 @@ func Parse(b []byte) (*Tokenizer, error) {
 	if root.null("model") {
 		return nil, errors.New("tokenizer.model is missing")
 	}
+	m := limits.NewMeter(context.Background(), limits.Budget{
+		Steps: loadFloor + loadSteps*int64(len(b)),
+		Bytes: loadFloor + loadBytes*int64(len(b)),
+	})
 	pairs, err := t.parseModel(root.m["model"])
 	if err != nil {
 		return nil, err
 	}
 	if !root.null("normalizer") {
-		if t.norms, err = parseNormalizer(root.m["normalizer"], "normalizer"); err != nil {
+		if t.norms, err = parseNormalizer(root.m["normalizer"], "normalizer", new(parts)); err != nil {
 			return nil, err
 		}
 	}
 	t.mark = newMarkNorm(t.norms)
 	byteLevel := false
 	if !root.null("pre_tokenizer") {
-		if t.steps, byteLevel, err = parsePreTokenizer(root.m["pre_tokenizer"], "pre_tokenizer"); err != nil {
+		if t.steps, byteLevel, err = parsePreTokenizer(root.m["pre_tokenizer"], "pre_tokenizer", new(parts)); err != nil {
 			return nil, err
 		}
 	}
 	if len(t.steps) == 1 {
-		if st, ok := t.steps[0].(scanStep); ok {
+		if st, ok := t.steps[0].part.(scanStep); ok {
 			t.scan = st.scanner
 		}
 	}
+	t.charged = len(t.norms) > 0 && t.mark == nil || len(t.steps) > 0 && t.scan == nil
 	t.model.finish(byteLevel)
 	if !byteLevel {
 		t.model.findCut('\u2581', pairs)
 	}
-	if err := t.parseAdded(root); err != nil {
+	if err := t.parseAdded(root, m); err != nil {
 		return nil, err
 	}
 	if !root.null("post_processor") {
-		if err := t.parsePost(root.m["post_processor"], "post_processor"); err != nil {
+		if err := t.parsePost(root.m["post_processor"], "post_processor", new(parts)); err != nil {
 			return nil, err
 		}
 	}
@@ -137,7 +172,7 @@ func Parse(b []byte) (*Tokenizer, error) {
 	if !root.null("decoder") {
 		dec = root.m["decoder"]
 	}
-	if err := t.parseDecoder(dec); err != nil {
+	if err := t.parseDecoder(dec, m); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -168,6 +203,9 @@ func (t *Tokenizer) parseModel(raw json.RawMessage) ([][2]string, error) {
 		o.need("vocab", &m.vocab)); err != nil {
 		return nil, err
 	}
+	if n := max(len(m.prefix), len(m.suffix)); n > maxAffix {
+		return nil, fmt.Errorf("model: continuing_subword_prefix or end_of_word_suffix of %d bytes, expected at most %d", n, maxAffix)
+	}
 	if dropout != 0 {
 		return nil, fmt.Errorf("model.dropout %v is not supported: it makes encoding random", dropout)
 	}
@@ -184,8 +222,11 @@ func (t *Tokenizer) parseModel(raw json.RawMessage) ([][2]string, error) {
 	}
 	size := int32(0)
 	for tok, id := range m.vocab {
-		if id < 0 || id >= maxID {
-			return nil, fmt.Errorf("model.vocab: token %q has id %d, expected 0 to %d", tok, id, maxID-1)
+		if most := min(maxID, 2*len(m.vocab)+gapIDs); id < 0 || int(id) >= most {
+			return nil, fmt.Errorf("model.vocab: token %.100q has id %d, expected 0 to %d in a vocabulary of %d", tok, id, most-1, len(m.vocab))
+		}
+		if len(tok) > maxToken {
+			return nil, fmt.Errorf("model.vocab: token %.100q has %d bytes, expected at most %d", tok, len(tok), maxToken)
 		}
 		size = max(size, id+1)
 	}
@@ -255,8 +296,11 @@ func parseMerges(o object) ([][2]string, error) {
 }
 
 // parsePost reads the ids that the post-processor puts before and after a text.
-func (t *Tokenizer) parsePost(raw json.RawMessage, path string) error {
+func (t *Tokenizer) parsePost(raw json.RawMessage, path string, left *parts) error {
 	o, kind, err := typed(raw, path)
+	if err == nil {
+		err = left.take(path)
+	}
 	if err != nil {
 		return err
 	}
@@ -271,7 +315,7 @@ func (t *Tokenizer) parsePost(raw json.RawMessage, path string) error {
 			return err
 		}
 		for i, raw := range list {
-			if err := t.parsePost(raw, fmt.Sprintf("%s.processors[%d]", path, i)); err != nil {
+			if err := t.parsePost(raw, fmt.Sprintf("%s.processors[%d]", path, i), left); err != nil {
 				return err
 			}
 		}
@@ -299,6 +343,9 @@ func (t *Tokenizer) parsePost(raw json.RawMessage, path string) error {
 				s, ok := special[tok.ID]
 				if !ok {
 					return fmt.Errorf("%s.single[%d]: special token %q is not in special_tokens", path, i, tok.ID)
+				}
+				if n := len(t.pre) + len(t.post) + len(pre) + len(post) + len(s.IDs); n > maxAround {
+					return fmt.Errorf("%s: more than %d special tokens", path, maxAround)
 				}
 				for _, id := range s.IDs {
 					if !t.Known(id) {

@@ -10,42 +10,64 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"talf/internal/limits"
+	"talf/model/tokenizer/internal/regex"
 )
 
-// normalizer rewrites a text before it is split.
+// normalizer rewrites a text before it is split. What it makes is charged to m.
 type normalizer interface {
-	normalize(s string) (string, error)
+	normalize(s string, m *limits.Meter) (string, error)
 	// align is normalize with the origin of each byte.
-	align(a aligned) (aligned, error)
+	align(a aligned, m *limits.Meter) (aligned, error)
+}
+
+// placed is a component with its place in the file, for errors.
+type placed[T any] struct {
+	part T
+	path string
 }
 
 type prependNorm string
 
-func (n prependNorm) normalize(s string) (string, error) {
+func (n prependNorm) normalize(s string, m *limits.Meter) (string, error) {
 	if s == "" {
 		return s, nil
+	}
+	if err := m.Alloc(len(n) + len(s)); err != nil {
+		return "", err
 	}
 	return string(n) + s, nil
 }
 
 type literalNorm struct{ old, new string }
 
-func (n literalNorm) normalize(s string) (string, error) {
+func (n literalNorm) normalize(s string, m *limits.Meter) (string, error) {
 	if n.old == "" {
 		return s, nil
 	}
-	return strings.ReplaceAll(s, n.old, n.new), nil
+	times := strings.Count(s, n.old)
+	if times == 0 {
+		return s, nil
+	}
+	if err := m.Alloc(len(s) + times*(len(n.new)-len(n.old))); err != nil {
+		return "", err
+	}
+	return strings.Replace(s, n.old, n.new, times), nil
 }
 
 // markNorm is the normalizer of SentencePiece-style vocabularies: it puts a mark in
 // front and replaces every space by one.
 type markNorm struct{ front, space string }
 
+// maxMark is the length of the longest texts that a markNorm puts in, which are not charged.
+const maxMark = 16
+
 // newMarkNorm recognizes such a normalizer.
-func newMarkNorm(norms []normalizer) *markNorm {
+func newMarkNorm(norms []placed[normalizer]) *markNorm {
 	var m markNorm
 	if len(norms) == 2 {
-		front, ok := norms[0].(prependNorm)
+		front, ok := norms[0].part.(prependNorm)
 		if !ok {
 			return nil
 		}
@@ -54,7 +76,8 @@ func newMarkNorm(norms []normalizer) *markNorm {
 	if len(norms) != 1 {
 		return nil
 	}
-	if n, ok := norms[0].(literalNorm); ok && n.old == " " && !strings.Contains(m.front, " ") {
+	if n, ok := norms[0].part.(literalNorm); ok && n.old == " " && !strings.Contains(m.front, " ") &&
+		max(len(m.front), len(n.new)) <= maxMark {
 		m.space = n.new
 		return &m
 	}
@@ -83,12 +106,17 @@ type regexNorm struct {
 	new  string
 }
 
-func (n regexNorm) normalize(s string) (string, error) {
-	spans, err := n.find.spans(s)
+func (n regexNorm) normalize(s string, m *limits.Meter) (string, error) {
+	spans, err := n.find.spans(s, m)
 	if err != nil {
 		return "", err
 	}
+	size := replacedLen(spans, n.new)
+	if err := m.Alloc(size); err != nil {
+		return "", err
+	}
 	var b strings.Builder
+	b.Grow(size)
 	for _, sp := range spans {
 		if sp.match {
 			b.WriteString(n.new)
@@ -99,9 +127,25 @@ func (n regexNorm) normalize(s string) (string, error) {
 	return b.String(), nil
 }
 
+// replacedLen returns the number of bytes of a text with the matched spans replaced.
+func replacedLen(spans []span, with string) int {
+	n := 0
+	for _, sp := range spans {
+		if sp.match {
+			n += len(with)
+		} else {
+			n += sp.end - sp.start
+		}
+	}
+	return n
+}
+
 type lowerNorm struct{}
 
-func (lowerNorm) normalize(s string) (string, error) {
+func (lowerNorm) normalize(s string, m *limits.Meter) (string, error) {
+	if err := m.Alloc(len(s)); err != nil {
+		return "", err
+	}
 	var b strings.Builder
 	b.Grow(len(s))
 	for i := 0; i < len(s); {
@@ -123,7 +167,7 @@ func (lowerNorm) normalize(s string) (string, error) {
 
 type stripNorm struct{ left, right bool }
 
-func (n stripNorm) normalize(s string) (string, error) {
+func (n stripNorm) normalize(s string, _ *limits.Meter) (string, error) {
 	if n.left {
 		s = strings.TrimLeftFunc(s, unicode.IsSpace)
 	}
@@ -136,11 +180,23 @@ func (n stripNorm) normalize(s string) (string, error) {
 // formNorm is one of the Unicode normalization forms.
 type formNorm struct{ form norm.Form }
 
-func (n formNorm) normalize(s string) (string, error) {
+// formCharBytes is the size of a formChar, of which a text has at most one per byte.
+const formCharBytes = 16
+
+// normalize charges what it has made: the forms of a text are at most eleven times as long as
+// the text.
+func (n formNorm) normalize(s string, m *limits.Meter) (string, error) {
+	var out string
 	if longMarks(s) || wideMarks(s) {
-		return normalizeByDefinition(s, n.form), nil
+		if err := m.Alloc(formCharBytes * len(s)); err != nil {
+			return "", err
+		}
+		out = normalizeByDefinition(s, n.form)
+		m.Free(formCharBytes * len(s))
+	} else {
+		out = n.form.String(s)
 	}
-	return n.form.String(s), nil
+	return out, m.Alloc(len(out))
 }
 
 // wideMarks reports whether s has a character above U+FFFF next to one that may combine
@@ -304,16 +360,19 @@ func composePair(a, b rune) (rune, bool) {
 	return r, true
 }
 
-func parseNormalizer(raw json.RawMessage, path string) ([]normalizer, error) {
+func parseNormalizer(raw json.RawMessage, path string, left *parts) ([]placed[normalizer], error) {
 	o, kind, err := typed(raw, path)
+	if err == nil {
+		err = left.take(path)
+	}
 	if err != nil {
 		return nil, err
 	}
-	one := func(n normalizer, err error, keys ...string) ([]normalizer, error) {
+	one := func(n normalizer, err error, keys ...string) ([]placed[normalizer], error) {
 		if err := errors.Join(err, o.only(append(keys, "type")...)); err != nil {
 			return nil, err
 		}
-		return []normalizer{n}, nil
+		return []placed[normalizer]{{n, path}}, nil
 	}
 	switch kind {
 	case "Sequence":
@@ -321,9 +380,9 @@ func parseNormalizer(raw json.RawMessage, path string) ([]normalizer, error) {
 		if err := errors.Join(o.need("normalizers", &list), o.only("type", "normalizers")); err != nil {
 			return nil, err
 		}
-		var out []normalizer
+		var out []placed[normalizer]
 		for i, raw := range list {
-			n, err := parseNormalizer(raw, fmt.Sprintf("%s.normalizers[%d]", path, i))
+			n, err := parseNormalizer(raw, fmt.Sprintf("%s.normalizers[%d]", path, i), left)
 			if err != nil {
 				return nil, err
 			}
@@ -372,11 +431,11 @@ func parsePattern(o object) (finder, *string, error) {
 			return literalFinder(s), &s, nil
 		}
 		if s, ok := p["Regex"]; ok {
-			f, err := newRegex(s)
+			f, err := regex.Compile(s)
 			if err != nil {
 				return nil, nil, fmt.Errorf("%s.pattern: %w", o.path, err)
 			}
-			return f, nil, nil
+			return regexFinder{f}, nil, nil
 		}
 	}
 	return nil, nil, fmt.Errorf(`%s.pattern: expected {"String": …} or {"Regex": …}`, o.path)

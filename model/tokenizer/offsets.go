@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"talf/internal/limits"
 )
 
 // A Span is a range of bytes in a text: text[Start:End].
@@ -16,7 +18,7 @@ type Span struct{ Start, End int }
 // trim_offsets. A character composed by a normalizer belongs to the first of its parts.
 // EncodeOffsets takes several times as long as Encode.
 func (t *Tokenizer) EncodeOffsets(text string, addSpecial bool) ([]int32, []Span, error) {
-	e := offsetEncoder{t: t, text: text, sc: t.scratch.get()}
+	e := offsetEncoder{t: t, text: text, sc: t.scratch.get(), meter: encodeMeter(len(text))}
 	e.ids, e.spans = make([]int32, 0, len(text)/3+8), make([]Span, 0, len(text)/3+8)
 	defer t.scratch.put(e.sc)
 	if addSpecial {
@@ -31,8 +33,8 @@ func (t *Tokenizer) EncodeOffsets(text string, addSpecial bool) ([]int32, []Span
 		a := alignedTo(text[seg.start:seg.end], seg.start)
 		for _, n := range t.norms {
 			var err error
-			if a, err = n.align(a); err != nil {
-				return nil, nil, err
+			if a, err = n.part.align(a, e.meter); err != nil {
+				return nil, nil, t.fault(n.path, err)
 			}
 		}
 		for _, sub := range t.normalized.segments(nil, a.s) {
@@ -59,6 +61,7 @@ type offsetEncoder struct {
 	t     *Tokenizer
 	text  string
 	sc    *scratch
+	meter *limits.Meter
 	ids   []int32
 	spans []Span
 	ws    []int // widths in bytes of a piece's ids
@@ -81,8 +84,8 @@ func (e *offsetEncoder) plain(p alignedPiece) error {
 		var out []alignedPiece
 		for _, q := range in {
 			var err error
-			if out, err = st.align(out, q); err != nil {
-				return err
+			if out, err = st.part.align(out, q, e.meter); err != nil {
+				return e.t.fault(st.path, err)
 			}
 		}
 		in = out
@@ -205,21 +208,29 @@ func (a aligned) last(i int) from {
 }
 
 // prepend puts text in front, which then stands for the first character.
-func (a aligned) prepend(s string) aligned {
+func (a aligned) prepend(s string, m *limits.Meter) (aligned, error) {
 	if a.s == "" {
-		return a
+		return a, nil
+	}
+	if err := m.Alloc(len(s) + len(a.s)); err != nil {
+		return a, err
 	}
 	at := make([]from, 0, len(s)+len(a.at))
 	for range len(s) {
 		at = append(at, a.at[0])
 	}
-	return aligned{s + a.s, append(at, a.at...)}
+	return aligned{s + a.s, append(at, a.at...)}, nil
 }
 
 // replace puts text in place of the matched spans.
-func (a aligned) replace(spans []span, with string) aligned {
+func (a aligned) replace(spans []span, with string, m *limits.Meter) (aligned, error) {
+	size := replacedLen(spans, with)
+	if err := m.Alloc(size); err != nil {
+		return a, err
+	}
 	var b strings.Builder
-	at := make([]from, 0, len(a.at))
+	b.Grow(size)
+	at := make([]from, 0, size)
 	for _, sp := range spans {
 		if !sp.match {
 			b.WriteString(a.s[sp.start:sp.end])
@@ -231,33 +242,31 @@ func (a aligned) replace(spans []span, with string) aligned {
 			at = append(at, a.last(sp.end))
 		}
 	}
-	return aligned{b.String(), at}
+	return aligned{b.String(), at}, nil
 }
 
-func (n prependNorm) align(a aligned) (aligned, error) { return a.prepend(string(n)), nil }
+func (n prependNorm) align(a aligned, m *limits.Meter) (aligned, error) {
+	return a.prepend(string(n), m)
+}
 
-func (n literalNorm) align(a aligned) (aligned, error) {
-	spans, err := literalFinder(n.old).spans(a.s)
+func (n literalNorm) align(a aligned, m *limits.Meter) (aligned, error) {
+	return regexNorm{literalFinder(n.old), n.new}.align(a, m)
+}
+
+func (n regexNorm) align(a aligned, m *limits.Meter) (aligned, error) {
+	spans, err := n.find.spans(a.s, m)
 	if err != nil {
 		return a, err
 	}
-	return a.replace(spans, n.new), nil
+	return a.replace(spans, n.new, m)
 }
 
-func (n regexNorm) align(a aligned) (aligned, error) {
-	spans, err := n.find.spans(a.s)
-	if err != nil {
-		return a, err
-	}
-	return a.replace(spans, n.new), nil
-}
-
-func (n lowerNorm) align(a aligned) (aligned, error) {
+func (n lowerNorm) align(a aligned, m *limits.Meter) (aligned, error) {
 	var b strings.Builder
 	at := make([]from, 0, len(a.at))
 	for i := 0; i < len(a.s); {
 		_, w := utf8.DecodeRuneInString(a.s[i:])
-		low, err := n.normalize(a.s[i : i+w])
+		low, err := n.normalize(a.s[i:i+w], m)
 		if err != nil {
 			return a, err
 		}
@@ -270,7 +279,7 @@ func (n lowerNorm) align(a aligned) (aligned, error) {
 	return aligned{b.String(), at}, nil
 }
 
-func (n stripNorm) align(a aligned) (aligned, error) {
+func (n stripNorm) align(a aligned, _ *limits.Meter) (aligned, error) {
 	i, j := 0, len(a.s)
 	if n.left {
 		i = j - len(strings.TrimLeftFunc(a.s, unicode.IsSpace))
@@ -281,10 +290,14 @@ func (n stripNorm) align(a aligned) (aligned, error) {
 	return a.slice(i, j), nil
 }
 
-func (n formNorm) align(a aligned) (aligned, error) {
+func (n formNorm) align(a aligned, m *limits.Meter) (aligned, error) {
 	if n.form.IsNormalString(a.s) {
 		return a, nil
 	}
+	if err := m.Alloc(formCharBytes * len(a.s)); err != nil {
+		return a, err
+	}
+	defer m.Free(formCharBytes * len(a.s))
 	var b strings.Builder
 	at := make([]from, 0, len(a.at))
 	i := 0 // bytes of a.s replaced so far
@@ -303,7 +316,7 @@ func (n formNorm) align(a aligned) (aligned, error) {
 			at = append(at, f)
 		}
 	}
-	return aligned{b.String(), at}, nil
+	return aligned{b.String(), at}, m.Alloc(b.Len())
 }
 
 // cuts turns spans into pieces.
@@ -316,37 +329,40 @@ func (p alignedPiece) cuts(dst []alignedPiece, spans []span) []alignedPiece {
 	return dst
 }
 
-func (st scanStep) align(dst []alignedPiece, p alignedPiece) ([]alignedPiece, error) {
-	spans, err := scanFinder(st).spans(p.s)
+func (st scanStep) align(dst []alignedPiece, p alignedPiece, m *limits.Meter) ([]alignedPiece, error) {
+	spans, err := scanFinder(st).spans(p.s, m)
 	return p.cuts(dst, spans), err
 }
 
-func (st prefixStep) align(dst []alignedPiece, p alignedPiece) ([]alignedPiece, error) {
+func (st prefixStep) align(dst []alignedPiece, p alignedPiece, m *limits.Meter) ([]alignedPiece, error) {
 	if !strings.HasPrefix(p.s, " ") {
-		p.aligned = p.prepend(" ")
+		var err error
+		if p.aligned, err = p.prepend(" ", m); err != nil {
+			return nil, err
+		}
 	}
 	return append(dst, p), nil
 }
 
-func (st patternStep) align(dst []alignedPiece, p alignedPiece) ([]alignedPiece, error) {
-	spans, err := st.cuts(p.s)
+func (st patternStep) align(dst []alignedPiece, p alignedPiece, m *limits.Meter) ([]alignedPiece, error) {
+	spans, err := st.cuts(p.s, m)
 	if err != nil {
 		return nil, err
 	}
 	return p.cuts(dst, spans), nil
 }
 
-func (st metaspaceStep) align(dst []alignedPiece, p alignedPiece) ([]alignedPiece, error) {
-	spans, err := literalFinder(" ").spans(p.s)
+func (st metaspaceStep) align(dst []alignedPiece, p alignedPiece, m *limits.Meter) ([]alignedPiece, error) {
+	a, err := literalNorm{" ", st.mark}.align(p.aligned, m)
+	if err == nil && st.marks(a.s, p.first) {
+		a, err = a.prepend(st.mark, m)
+	}
 	if err != nil {
 		return nil, err
 	}
-	p.aligned = p.replace(spans, st.mark)
-	if st.marks(p.s, p.first) {
-		p.aligned = p.prepend(st.mark)
-	}
+	p.aligned = a
 	if !st.split {
 		return append(dst, p), nil
 	}
-	return st.pattern().align(dst, p)
+	return st.pattern().align(dst, p, m)
 }

@@ -9,7 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/dlclark/regexp2"
+	"talf/internal/limits"
+	"talf/model/tokenizer/internal/regex"
 )
 
 // piece is a part of a text that is being encoded.
@@ -18,11 +19,12 @@ type piece struct {
 	first bool // it begins at the start of the input
 }
 
-// splitStep is one pre-tokenizer: it appends the pieces of p to dst, none empty.
+// splitStep is one pre-tokenizer: it appends the pieces of p to dst, none empty. The texts that
+// it makes and its work are charged to m.
 type splitStep interface {
-	apply(dst []piece, p piece) ([]piece, error)
+	apply(dst []piece, p piece, m *limits.Meter) ([]piece, error)
 	// align is apply with the origin of the pieces' bytes.
-	align(dst []alignedPiece, p alignedPiece) ([]alignedPiece, error)
+	align(dst []alignedPiece, p alignedPiece, m *limits.Meter) ([]alignedPiece, error)
 }
 
 // span is a part of a text and whether the pattern matched it.
@@ -34,14 +36,14 @@ type span struct {
 // finder lists the matches of a pattern and the gaps between them, in order,
 // covering s.
 type finder interface {
-	spans(s string) ([]span, error)
+	spans(s string, m *limits.Meter) ([]span, error)
 }
 
 // scanStep cuts with a scanner. A scanner's pieces cover the text, so every behaviour
 // except Removed would equal Isolated.
 type scanStep struct{ scanner }
 
-func (st scanStep) apply(dst []piece, p piece) ([]piece, error) {
+func (st scanStep) apply(dst []piece, p piece, _ *limits.Meter) ([]piece, error) {
 	for i := 0; i < len(p.s); {
 		j := st.next(p.s, i)
 		dst = append(dst, piece{p.s[i:j], p.first && i == 0})
@@ -53,8 +55,11 @@ func (st scanStep) apply(dst []piece, p piece) ([]piece, error) {
 // prefixStep implements add_prefix_space.
 type prefixStep struct{}
 
-func (prefixStep) apply(dst []piece, p piece) ([]piece, error) {
+func (prefixStep) apply(dst []piece, p piece, m *limits.Meter) ([]piece, error) {
 	if !strings.HasPrefix(p.s, " ") {
+		if err := m.Alloc(len(p.s) + 1); err != nil {
+			return nil, err
+		}
 		p.s = " " + p.s
 	}
 	return append(dst, p), nil
@@ -75,8 +80,8 @@ const (
 	withNext     = "MergedWithNext"
 )
 
-func (st patternStep) apply(dst []piece, p piece) ([]piece, error) {
-	spans, err := st.cuts(p.s)
+func (st patternStep) apply(dst []piece, p piece, m *limits.Meter) ([]piece, error) {
+	spans, err := st.cuts(p.s, m)
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +94,8 @@ func (st patternStep) apply(dst []piece, p piece) ([]piece, error) {
 }
 
 // cuts returns the pieces of s as spans, some of which may be empty.
-func (st patternStep) cuts(s string) ([]span, error) {
-	in, err := st.find.spans(s)
+func (st patternStep) cuts(s string, m *limits.Meter) ([]span, error) {
+	in, err := st.find.spans(s, m)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +154,7 @@ func (st patternStep) cuts(s string) ([]span, error) {
 // literalFinder finds a string.
 type literalFinder string
 
-func (f literalFinder) spans(s string) ([]span, error) {
+func (f literalFinder) spans(s string, _ *limits.Meter) ([]span, error) {
 	if f == "" {
 		return []span{{0, len(s), false}}, nil
 	}
@@ -175,7 +180,7 @@ func (f literalFinder) spans(s string) ([]span, error) {
 // runeFinder finds single characters.
 type runeFinder func(rune) bool
 
-func (f runeFinder) spans(s string) ([]span, error) {
+func (f runeFinder) spans(s string, _ *limits.Meter) ([]span, error) {
 	var out []span
 	at := 0
 	for i := 0; i < len(s); {
@@ -195,89 +200,24 @@ func (f runeFinder) spans(s string) ([]span, error) {
 	return out, nil
 }
 
-// regexFinder finds a regex of the reference's dialect (Oniguruma, Ruby syntax).
-type regexFinder struct{ re *regexp2.Regexp }
+// regexFinder finds a regex.
+type regexFinder struct{ *regex.Pattern }
 
-// newRegex compiles a pattern. It refuses patterns that regexp2 reads differently from
-// Oniguruma.
-func newRegex(pattern string) (regexFinder, error) {
-	if what := foreign(pattern); what != "" {
-		return regexFinder{}, fmt.Errorf("regex %q: %s is not supported", pattern, what)
-	}
-	// In Ruby's syntax ^ and $ always match at line ends.
-	re, err := regexp2.Compile(pattern, regexp2.Multiline)
-	if err != nil {
-		return regexFinder{}, fmt.Errorf("regex %q: %w", pattern, err)
-	}
-	return regexFinder{re}, nil
-}
-
-// foreign names the first construct that the two regex dialects read differently.
-func foreign(p string) string {
-	inSet := false
-	for i := 0; i < len(p); i++ {
-		switch c := p[i]; {
-		case c == '\\' && i+1 < len(p):
-			i++
-			switch p[i] {
-			case 'h', 'H', 'R', 'X', 'K', 'G', 'g', 'k', 'y', 'Y', 'N', 'O', 'Z', 'z', 'A', 'a', 'e', 'c', 'C', 'M':
-				return `\` + p[i:i+1]
-			}
-		case inSet && c == '[':
-			return "a set within a set"
-		case inSet && c == '&' && strings.HasPrefix(p[i:], "&&"):
-			return "&& in a set"
-		case inSet && c == '-' && strings.HasPrefix(p[i:], "-["):
-			return "-[ in a set"
-		case inSet && c == ']':
-			inSet = false
-		case !inSet && c == '[':
-			inSet = true
-			if strings.HasPrefix(p[i:], "[]") || strings.HasPrefix(p[i:], "[^]") {
-				return "] at the start of a set"
-			}
-		case !inSet && strings.HasPrefix(p[i:], "(?"):
-			switch {
-			case i+2 >= len(p):
-			case strings.IndexByte(":=!>", p[i+2]) >= 0:
-			case strings.HasPrefix(p[i:], "(?<=") || strings.HasPrefix(p[i:], "(?<!"):
-			case strings.HasPrefix(p[i:], "(?i:") || strings.HasPrefix(p[i:], "(?i)"):
-			default:
-				return p[i:min(len(p), i+4)]
-			}
-		}
-	}
-	return ""
-}
-
-func (f regexFinder) spans(s string) ([]span, error) {
-	var out []span
+func (f regexFinder) spans(s string, m *limits.Meter) ([]span, error) {
 	if s == "" {
-		return out, nil
+		return nil, nil
 	}
-	// regexp2 counts runes, so byte offsets are tracked along the string. Both count a
-	// byte that is not UTF-8 as one rune.
-	at, pos, runes := 0, 0, 0
-	to := func(n int) int {
-		for runes < n {
-			_, w := utf8.DecodeRuneInString(s[pos:])
-			pos += w
-			runes++
-		}
-		return pos
-	}
-	m, err := f.re.FindStringMatch(s)
-	for ; m != nil && err == nil; m, err = f.re.FindNextMatch(m) {
-		start := to(m.Index)
-		end := to(m.Index + m.Length)
+	var out []span
+	at := 0
+	err := f.Each(s, m, func(start, end int) {
 		if start > at {
 			out = append(out, span{at, start, false})
 		}
 		out = append(out, span{start, end, true})
 		at = end
-	}
+	})
 	if err != nil {
-		return nil, fmt.Errorf("split by %q: %w", f.re.String(), err)
+		return nil, fmt.Errorf("find %.200q: %w", f, err)
 	}
 	if at < len(s) {
 		out = append(out, span{at, len(s), false})
@@ -292,15 +232,19 @@ type metaspaceStep struct {
 	split  bool
 }
 
-func (st metaspaceStep) apply(dst []piece, p piece) ([]piece, error) {
-	p.s = strings.ReplaceAll(p.s, " ", st.mark)
-	if st.marks(p.s, p.first) {
-		p.s = st.mark + p.s
+func (st metaspaceStep) apply(dst []piece, p piece, m *limits.Meter) ([]piece, error) {
+	s, err := literalNorm{" ", st.mark}.normalize(p.s, m)
+	if err == nil && st.marks(s, p.first) {
+		s, err = prependNorm(st.mark).normalize(s, m)
 	}
+	if err != nil {
+		return nil, err
+	}
+	p.s = s
 	if !st.split {
 		return append(dst, p), nil
 	}
-	return st.pattern().apply(dst, p)
+	return st.pattern().apply(dst, p, m)
 }
 
 // marks reports whether a mark is put before s.
@@ -316,8 +260,11 @@ func (st metaspaceStep) pattern() patternStep {
 func isNumeric(r rune) bool { return unicode.IsNumber(r) }
 
 // parsePreTokenizer returns the steps and whether they end in the byte-level alphabet.
-func parsePreTokenizer(raw json.RawMessage, path string) (steps []splitStep, byteLevel bool, err error) {
+func parsePreTokenizer(raw json.RawMessage, path string, left *parts) (steps []placed[splitStep], byteLevel bool, err error) {
 	o, kind, err := typed(raw, path)
+	if err == nil {
+		err = left.take(path)
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -331,8 +278,8 @@ func parsePreTokenizer(raw json.RawMessage, path string) (steps []splitStep, byt
 			if byteLevel {
 				return nil, false, fmt.Errorf("%s: a pre-tokenizer after ByteLevel is not supported", path)
 			}
-			var more []splitStep
-			if more, byteLevel, err = parsePreTokenizer(raw, fmt.Sprintf("%s.pretokenizers[%d]", path, i)); err != nil {
+			var more []placed[splitStep]
+			if more, byteLevel, err = parsePreTokenizer(raw, fmt.Sprintf("%s.pretokenizers[%d]", path, i), left); err != nil {
 				return nil, false, err
 			}
 			steps = append(steps, more...)
@@ -345,10 +292,10 @@ func parsePreTokenizer(raw json.RawMessage, path string) (steps []splitStep, byt
 			return nil, false, err
 		}
 		if prefix {
-			steps = append(steps, prefixStep{})
+			steps = append(steps, placed[splitStep]{prefixStep{}, path})
 		}
 		if regex {
-			steps = append(steps, scanStep{knownScanner(patternGPT2)})
+			steps = append(steps, placed[splitStep]{scanStep{knownScanner(patternGPT2)}, path})
 		}
 		return steps, true, nil
 	case "Split":
@@ -362,10 +309,10 @@ func parsePreTokenizer(raw json.RawMessage, path string) (steps []splitStep, byt
 			return nil, false, fmt.Errorf("%s.behavior %q is not supported", path, st.behavior)
 		}
 		if sc, ok := find.(scanFinder); ok && st.behavior == isolated {
-			return []splitStep{scanStep(sc)}, false, nil
+			return []placed[splitStep]{{scanStep(sc), path}}, false, nil
 		}
 		st.find = find
-		return []splitStep{st}, false, nil
+		return []placed[splitStep]{{st, path}}, false, nil
 	case "Digits":
 		single := false
 		if err := errors.Join(o.get("individual_digits", &single), o.only("type", "individual_digits")); err != nil {
@@ -375,14 +322,14 @@ func parsePreTokenizer(raw json.RawMessage, path string) (steps []splitStep, byt
 		if single {
 			st.behavior = isolated
 		}
-		return []splitStep{st}, false, nil
+		return []placed[splitStep]{{st, path}}, false, nil
 	case "Metaspace":
 		st := metaspaceStep{split: true}
 		if err := errors.Join(metaspace(o, &st.mark, &st.scheme), o.get("split", &st.split),
 			o.only("type", "replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep")); err != nil {
 			return nil, false, err
 		}
-		return []splitStep{st}, false, nil
+		return []placed[splitStep]{{st, path}}, false, nil
 	}
 	return nil, false, o.refuse(kind)
 }
@@ -390,7 +337,7 @@ func parsePreTokenizer(raw json.RawMessage, path string) (steps []splitStep, byt
 // scanFinder is a finder made from a scanner: its pieces are all matches.
 type scanFinder struct{ scanner }
 
-func (f scanFinder) spans(s string) ([]span, error) {
+func (f scanFinder) spans(s string, _ *limits.Meter) ([]span, error) {
 	var out []span
 	for i := 0; i < len(s); {
 		j := f.next(s, i)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	sugar "github.com/sugarme/tokenizer"
@@ -272,12 +273,14 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 	t.special = make([]bool, n)
 	for _, tok := range t.order {
 		t.special[tok.id] = true
-		t.raw.add(tok.Content, tok)
+		if err := t.raw.add(tok.Content, tok); err != nil {
+			return nil, err
+		}
 	}
 	if sp.prefix {
-		t.norms = append(t.norms, prependNorm(spaceMark))
+		t.norms = append(t.norms, placed[normalizer]{prependNorm(spaceMark), "normalizer_spec"})
 	}
-	t.norms = append(t.norms, literalNorm{" ", spaceMark})
+	t.norms = append(t.norms, placed[normalizer]{literalNorm{" ", spaceMark}, "normalizer_spec"})
 	t.mark = newMarkNorm(t.norms)
 	for _, id := range []struct {
 		from int32
@@ -293,9 +296,8 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 
 	d := &t.dec
 	d.text, d.fallback = make([]string, n), make([]int16, n)
-	mark := replaceStep(literalFinder(spaceMark), " ")
 	for id, tok := range t.tokens {
-		d.text[id], d.fallback[id] = mark(tok, id), -1
+		d.text[id], d.fallback[id] = strings.ReplaceAll(tok, spaceMark, " "), -1
 		if sp.pieces[id].kind == pieceByte {
 			d.fallback[id] = fallbackByte(tok)
 		}

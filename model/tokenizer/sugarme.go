@@ -110,7 +110,7 @@ func (t *Tokenizer) Normalizer() *Normalizer { return &Normalizer{t} }
 // Normalize rewrites the text. If that changes it, offsets cover all of it.
 func (n *Normalizer) Normalize(in *sugarnorm.NormalizedString) (*sugarnorm.NormalizedString, error) {
 	s := in.GetNormalized()
-	out, err := n.t.normalize(s)
+	out, err := n.t.normalize(s, encodeMeter(len(s)))
 	if err != nil || out == s {
 		return in, err
 	}
@@ -140,6 +140,7 @@ func (sp *Splitter) PreTokenize(in *sugar.PreTokenizedString) (*sugar.PreTokeniz
 	var failed error
 	out := in.Split(func(_ int, ns *sugarnorm.NormalizedString) []sugar.SplitIdx {
 		text := ns.GetNormalized()
+		m := encodeMeter(len(text))
 		var split []sugar.SplitIdx
 		token := func(n *sugarnorm.NormalizedString, id int32) {
 			s := n.GetNormalized()
@@ -156,7 +157,7 @@ func (sp *Splitter) PreTokenize(in *sugar.PreTokenizedString) (*sugar.PreTokeniz
 				continue
 			}
 			plain := text[seg.start:seg.end]
-			s, err := sp.t.normalize(plain)
+			s, err := sp.t.normalize(plain, m)
 			if err != nil {
 				failed = err
 				return nil
@@ -173,7 +174,7 @@ func (sp *Splitter) PreTokenize(in *sugar.PreTokenizedString) (*sugar.PreTokeniz
 					token(cut(s[sub.start:sub.end], sub.start), sub.id)
 					continue
 				}
-				pieces, err := sp.t.pieces(nil, piece{s[sub.start:sub.end], seg.start == 0 && sub.start == 0})
+				pieces, err := sp.t.pieces(nil, piece{s[sub.start:sub.end], seg.start == 0 && sub.start == 0}, m)
 				if err != nil {
 					failed = err
 					return nil

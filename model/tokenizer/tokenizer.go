@@ -9,19 +9,25 @@
 // A tokenizer.json with an unsupported part is refused, and the error names the part: a
 // file that loads encodes exactly as the reference does. Byte-pair encoding is the only
 // model.
+//
+// What a file may cost is bounded too: loading is charged by the size of the file, and what
+// normalizers and pre-tokenizers do with a text by the length of the text (see package limits).
+// Regular expressions are matched in linear time.
 package tokenizer
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"unsafe"
+
+	"talf/internal/limits"
 )
 
 // Tokenizer encodes text and decodes ids. It is immutable and safe for
@@ -37,10 +43,11 @@ type Tokenizer struct {
 
 	raw        matcher // added tokens looked for in the text as given
 	normalized matcher // added tokens looked for after normalization
-	norms      []normalizer
+	norms      []placed[normalizer]
 	mark       *markNorm // replaces all of norms where possible
-	steps      []splitStep
+	steps      []placed[splitStep]
 	scan       scanner // the only step, if that is a scanner
+	charged    bool    // parts of unknown cost are among norms and steps
 
 	pre, post []int32
 	dec       decoding
@@ -70,7 +77,7 @@ func Load(dir string) (*Tokenizer, error) {
 		return nil, err
 	}
 	path := filepath.Join(dir, "tokenizer_config.json")
-	b, err := os.ReadFile(path)
+	b, err := limits.ReadFile(path, limits.ConfigBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
 	}
@@ -85,7 +92,7 @@ func Load(dir string) (*Tokenizer, error) {
 
 func loadFile(dir, name string, parse func([]byte) (*Tokenizer, error)) (*Tokenizer, error) {
 	path := filepath.Join(dir, name)
-	b, err := os.ReadFile(path)
+	b, err := limits.ReadFile(path, limits.TokenizerBytes)
 	if err != nil {
 		return nil, fmt.Errorf("load tokenizer: %w", err)
 	}
@@ -166,6 +173,10 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string, addSpecial bool) ([]i
 	}
 	sc := t.scratch.get()
 	defer t.scratch.put(sc)
+	if t.charged {
+		sc.budget = *encodeMeter(len(text))
+		sc.meter = &sc.budget
+	}
 	sc.segs = t.raw.segments(sc.segs[:0], text)
 	for _, seg := range sc.segs {
 		if seg.id >= 0 {
@@ -178,7 +189,7 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string, addSpecial bool) ([]i
 			sc.text = t.mark.appendTo(sc.text[:0], s)
 			// Nothing keeps a reference to s after this iteration.
 			s = unsafe.String(unsafe.SliceData(sc.text), len(sc.text))
-		} else if s, err = t.normalize(s); err != nil {
+		} else if s, err = t.normalize(s, sc.meter); err != nil {
 			return nil, err
 		}
 		if len(t.normalized.tokens) == 0 {
@@ -219,7 +230,7 @@ func (t *Tokenizer) encodePlain(dst []int32, p piece, sc *scratch) ([]int32, err
 		}
 		return dst, nil
 	}
-	pieces, err := t.pieces(sc.pieces[:0], p)
+	pieces, err := t.pieces(sc.pieces[:0], p, sc.meter)
 	if err != nil {
 		return nil, err
 	}
@@ -232,18 +243,32 @@ func (t *Tokenizer) encodePlain(dst []int32, p piece, sc *scratch) ([]int32, err
 	return dst, nil
 }
 
-func (t *Tokenizer) normalize(s string) (string, error) {
+func (t *Tokenizer) normalize(s string, m *limits.Meter) (string, error) {
 	var err error
 	for _, n := range t.norms {
-		if s, err = n.normalize(s); err != nil {
-			return "", err
+		if s, err = n.part.normalize(s, m); err != nil {
+			return "", t.fault(n.path, err)
 		}
 	}
 	return s, nil
 }
 
+// fault says which part of the file could not go on with a text.
+func (t *Tokenizer) fault(path string, err error) error {
+	return fmt.Errorf("%s: %s: %w", t.file, path, err)
+}
+
+// encodeMeter returns what the normalizers and pre-tokenizers may do with a text of n bytes. A
+// stranger's file says what they are, so encoding is bounded by the text.
+func encodeMeter(n int) *limits.Meter {
+	return limits.NewMeter(context.Background(), limits.Budget{
+		Steps: limits.EncodeFloor + limits.EncodeSteps*int64(n),
+		Bytes: min(limits.EncodeFloor+limits.EncodeBytes*int64(n), limits.EncodeMost),
+	})
+}
+
 // pieces splits normalized text for the model.
-func (t *Tokenizer) pieces(dst []piece, p piece) ([]piece, error) {
+func (t *Tokenizer) pieces(dst []piece, p piece, m *limits.Meter) ([]piece, error) {
 	if p.s == "" {
 		return dst, nil
 	}
@@ -258,8 +283,8 @@ func (t *Tokenizer) pieces(dst []piece, p piece) ([]piece, error) {
 		}
 		for _, q := range in {
 			var err error
-			if out, err = st.apply(out, q); err != nil {
-				return nil, err
+			if out, err = st.part.apply(out, q, m); err != nil {
+				return nil, t.fault(st.path, err)
 			}
 		}
 		in = out
