@@ -14,6 +14,15 @@ type Abilities struct {
 	Train  TrainOps
 	Remote Remote // with Train, on a device with memory of its own
 	Stash  Stasher
+	Check  Checker
+}
+
+// A Checker looks at logits where they are.
+type Checker interface {
+	// CheckRows sets ok[r], for rows [0,n) of logits [rows][V], to whether a token can be
+	// chosen from row r: no element is NaN or +Inf, and at least one is finite. ok is valid when
+	// it returns.
+	CheckRows(ok []bool, logits Buffer, n int)
 }
 
 // DeviceAbilities are what a device can do beyond Device. A nil field is an ability

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"talf/compute"
 	"talf/tree"
@@ -100,31 +101,7 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 		a.out[0], a.out[1] = a.out[1], a.out[0]
 		return nil, fmt.Errorf("run %d rows: %w", rows, err)
 	}
-	o.m, o.Logits, o.rows = m, a.logits, rows
-	o.seg = o.seg[:0]
-	o.want = o.want[:0]
-
-	a.ids, a.pos, a.slot = a.ids[:0], a.pos[:0], a.slot[:0]
-	a.feat, a.featRow = a.feat[:0], a.featRow[:0]
-	for i := range batch {
-		g := &batch[i]
-		o.seg = append(o.seg, outSeg{row: len(a.ids), from: g.From, n: g.Tree.Len() - g.From, logit: len(o.want), want: g.Want})
-		for n := g.From; n < g.Tree.Len(); n++ {
-			if g.Want == WantAll || g.Want == WantLast && n == g.Tree.Len()-1 {
-				o.want = append(o.want, int32(len(a.ids)))
-			}
-			a.ids = append(a.ids, g.Tree.Token(n))
-			a.pos = append(a.pos, int32(g.Rows.base+g.Tree.Depth(n)))
-			a.slot = append(a.slot, g.Rows.own[n])
-		}
-		if m.spec.Draft {
-			a.feat = append(a.feat, g.Feat...)
-		}
-	}
-	for _, f := range a.feat {
-		a.featRow = append(a.featRow, f.Row)
-	}
-	m.cut(batch, rows)
+	m.fill(o, batch, rows)
 	far := m.can.Replay
 	if far != nil {
 		far.Pass(rows)
@@ -149,6 +126,35 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 		b.ran, b.tree = max(b.ran, batch[i].Tree.Len()), batch[i].Tree
 	}
 	return o, nil
+}
+
+// fill lays out the rows of a pass and its output. The nodes have their slots.
+func (m *Model) fill(o *Output, batch []Segment, rows int) {
+	a := &m.act
+	o.m, o.Logits, o.rows = m, a.logits, rows
+	o.seg, o.want, o.ok = o.seg[:0], o.want[:0], o.ok[:0]
+
+	a.ids, a.pos, a.slot = a.ids[:0], a.pos[:0], a.slot[:0]
+	a.feat, a.featRow = a.feat[:0], a.featRow[:0]
+	for i := range batch {
+		g := &batch[i]
+		o.seg = append(o.seg, outSeg{row: len(a.ids), from: g.From, n: g.Tree.Len() - g.From, logit: len(o.want), want: g.Want, in: *g})
+		for n := g.From; n < g.Tree.Len(); n++ {
+			if g.Want == WantAll || g.Want == WantLast && n == g.Tree.Len()-1 {
+				o.want = append(o.want, int32(len(a.ids)))
+			}
+			a.ids = append(a.ids, g.Tree.Token(n))
+			a.pos = append(a.pos, int32(g.Rows.base+g.Tree.Depth(n)))
+			a.slot = append(a.slot, g.Rows.own[n])
+		}
+		if m.spec.Draft {
+			a.feat = append(a.feat, g.Feat...)
+		}
+	}
+	for _, f := range a.feat {
+		a.featRow = append(a.featRow, f.Row)
+	}
+	m.cut(batch, rows)
 }
 
 // plan checks the batch, assigns slots to its nodes and counts rows.
@@ -270,6 +276,10 @@ func (m *Model) runAll(ctx context.Context, o *Output, rows int) bool {
 		p.LinearPeaks(a.logits, a.peaks, x, &m.lmHead, n)
 	} else {
 		m.q.Linear(a.logits, x, &m.lmHead, compute.Store, n)
+	}
+	if c := m.can.Check; c != nil {
+		o.ok = slices.Grow(o.ok[:0], n)[:n]
+		c.CheckRows(o.ok, a.logits, n)
 	}
 	return true
 }
@@ -416,7 +426,8 @@ func (m *Model) growRope(n int) error {
 // Append runs tokens as a chain after the committed positions and commits them:
 // prefill. Long inputs run in passes of tree.MaxNodes tokens. Feat holds a draft head's
 // input features, one per token; it is nil for other models. The output is that of the
-// last pass and numbers its nodes; the last one is LastNode. If a pass fails, the
+// last pass and numbers its nodes; the last one is LastNode. If a pass fails, or the
+// logits that it is asked for are not finite, the
 // tokens of earlier passes stay committed.
 func (s *Seq) Append(ctx context.Context, tokens []int32, feat []Feature, want Want) (*Output, error) {
 	s.check()
@@ -444,6 +455,10 @@ func (s *Seq) Append(ctx context.Context, tokens []int32, feat []Feature, want W
 		var err error
 		s.m.act.one[0] = g
 		if out, err = s.m.Forward(ctx, s.m.act.one[:]); err != nil {
+			s.tip.Drop()
+			return nil, err
+		}
+		if err := out.Err(0); err != nil {
 			s.tip.Drop()
 			return nil, err
 		}

@@ -37,6 +37,10 @@ type Options struct {
 	// KVBlocks is the capacity of the KV pool, which all sequences, branches and kept
 	// prefixes share, in blocks of compute.BlockLen positions. 0 sets no bound.
 	KVBlocks int
+	// AllowNonFinite loads weights that are NaN, infinite or too large for DType, which are
+	// otherwise refused with a *safetensors.ValueError. Draft heads are never refused,
+	// because they cannot change what their target says: see Model.Flaw.
+	AllowNonFinite bool
 }
 
 // Default returns the options for CPU decoding.
@@ -95,6 +99,9 @@ type Model struct {
 	act      activations
 	pass     int  // number of the pass, to catch a branch given twice
 	lazy     bool // the weights are not packed yet
+	looked   bool // all weights have been checked
+	flaw     error
+	probe    *probe // looks at a pass that is run again, or nil
 }
 
 // A layer is attention, the feed-forward network and their products. A draft head has
@@ -311,9 +318,11 @@ func (m *Model) headRole() arch.Role {
 }
 
 func (m *Model) host(role arch.Role) ([]float32, error) {
-	t, err := m.set.Get(m.spec.Weight(role, noLayer))
-	if err != nil {
-		return nil, err
+	l := newLoader(m, false)
+	want, _ := l.take(role, noLayer, false)
+	t, _ := l.get(want)
+	if l.err != nil {
+		return nil, l.err
 	}
 	x, err := t.Float32s()
 	m.set.Release(t.Name, 0, len(t.Data))

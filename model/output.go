@@ -19,6 +19,7 @@ type Output struct {
 	cap  int // rows of Hidden
 	seg  []outSeg
 	want []int32 // hidden row of every logits row
+	ok   []bool  // whether a token can be chosen from a logits row, if the device can say
 	best best
 }
 
@@ -27,6 +28,7 @@ type outSeg struct {
 	row, from, n int
 	logit        int // first logits row
 	want         Want
+	in           Segment
 }
 
 func (o *Output) at(seg, n int) *outSeg {

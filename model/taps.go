@@ -34,6 +34,9 @@ func (m *Model) Taps() []int { return slices.Clone(m.taps) }
 
 // keepTaps copies rows [r,r+n) of the residual stream at a boundary.
 func (m *Model) keepTaps(o *Output, boundary, r, n int) {
+	if m.probe != nil {
+		m.probe.look(m, boundary, r, n)
+	}
 	for i, b := range m.taps {
 		if b == boundary {
 			m.q.Gather(o.Taps, r, i*m.spec.Hidden, m.act.x, m.act.iota[:n])

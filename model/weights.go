@@ -62,6 +62,7 @@ func (l *loader) done() error {
 	if l.err != nil || l.dry {
 		return l.err
 	}
+	l.m.looked = true
 	return l.m.setAside()
 }
 
@@ -92,6 +93,7 @@ func (l *loader) get(want arch.Tensor) (t safetensors.Tensor, dt compute.DType) 
 	if !slices.Equal(t.Shape, shape) {
 		l.fail("tensor %q has shape %v, want %v from the configuration", t.Name, t.Shape, shape)
 	}
+	l.look(want, dt)
 	return t, dt
 }
 

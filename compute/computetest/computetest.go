@@ -35,6 +35,7 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		{"activations agree with the reference", activationsAgree},
 		{"TopK agrees with the reference", topKAgrees},
 		{"peaks find what TopK finds", peaksAgree},
+		{"rows from which no token can be chosen are found", choosableAgrees},
 		{"Attend agrees with the reference", func(b *bench) { attendAgrees(b, variation{}) }},
 		{"Attend with norms, windows and partial rotation agrees with the reference", func(b *bench) { b.varied(attendAgrees) }},
 		{"a prompt has the same bits in chunks of any size", func(b *bench) { chunksInvariant(b, variation{}) }},

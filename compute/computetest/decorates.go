@@ -72,5 +72,6 @@ func full() compute.Abilities {
 		Train:  struct{ compute.TrainOps }{},
 		Remote: struct{ compute.Remote }{},
 		Stash:  struct{ compute.Stasher }{},
+		Check:  struct{ compute.Checker }{},
 	}
 }

@@ -223,15 +223,17 @@ type Queue struct {
 	attend attendTask
 	swiglu swigluTask
 	topk   topkTask
+	check  checkTask
 	move   moveTask
 	normed []float32 // Linear's normalised rows
 	rounds roundTask
 	train  trainTasks
 }
 
-// Abilities returns what the queue can do: it trains, stashes and finds peaks.
+// Abilities returns what the queue can do: it trains, stashes, finds peaks and checks
+// logits.
 func (q *Queue) Abilities() compute.Abilities {
-	return compute.Abilities{Peaks: q, Train: q, Stash: q}
+	return compute.Abilities{Peaks: q, Train: q, Stash: q, Check: q}
 }
 
 // Write copies src, []float32 or []int32, to the start of dst.

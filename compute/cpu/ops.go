@@ -249,6 +249,45 @@ func (q *Queue) TopPeaks(ids, logp, logits, peaks compute.Buffer, row, k, n int)
 	q.pool.run(t, parts(n, t.per))
 }
 
+// A checkTask finds the rows from which no token can be chosen.
+type checkTask struct {
+	ok     []bool
+	x      []float32
+	v      int
+	n, per int
+}
+
+func (t *checkTask) run(w *worker, part int) {
+	for r := part * t.per; r < min(t.n, (part+1)*t.per); r++ {
+		t.ok[r] = choosable(w, t.x[r*t.v:][:t.v])
+	}
+}
+
+// choosable reports whether x has no NaN and no +Inf, and a finite element. The sum of squares
+// says so for nearly every row at the speed of a product: it is finite only if all elements are.
+func choosable(w *worker, x []float32) bool {
+	if s := w.k.Dot(x, x); s-s == 0 {
+		return true
+	}
+	finite := false
+	for _, v := range x {
+		if v != v || v > math.MaxFloat32 {
+			return false
+		}
+		finite = finite || v >= -math.MaxFloat32
+	}
+	return finite
+}
+
+// CheckRows checks rows [0,n) of logits.
+func (q *Queue) CheckRows(ok []bool, logits compute.Buffer, n int) {
+	v := width(logits)
+	check(len(ok) >= n, "CheckRows", "len(ok)", len(ok), n)
+	t := &q.check
+	*t = checkTask{ok: ok, x: f32("CheckRows", logits, n*v), v: v, n: n, per: rowsPerPart(n, v/16)}
+	q.pool.run(t, parts(n, t.per))
+}
+
 // logOf returns the natural logarithm of a positive normal x, to within about one unit
 // in the last place, with the same bits everywhere. The standard library's differs
 // between architectures.

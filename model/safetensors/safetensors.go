@@ -156,7 +156,8 @@ type Set struct {
 	meta    map[string]string
 	names   []string // sorted
 	tensors map[string]Tensor
-	mapped  bool // tensors are mapped from files
+	files   map[string]string // of several shards: that of each tensor
+	mapped  bool              // tensors are mapped from files
 	unmap   []func() error
 }
 
@@ -255,7 +256,7 @@ func OpenDir(dir string) (*Set, error) {
 	if len(idx.Map) == 0 {
 		return nil, fmt.Errorf("%s: weight_map is empty, want tensor names and their files", index)
 	}
-	all := &Set{Name: dir, tensors: make(map[string]Tensor), mapped: canRelease}
+	all := &Set{Name: dir, tensors: make(map[string]Tensor), files: make(map[string]string), mapped: canRelease}
 	shards := make(map[string]*Set)
 	fail := func(err error) (*Set, error) { return nil, errors.Join(err, all.Close()) }
 	for _, name := range slices.Sorted(maps.Keys(idx.Map)) {
@@ -275,7 +276,7 @@ func OpenDir(dir string) (*Set, error) {
 		if err != nil {
 			return fail(fmt.Errorf("%w, though %s says so", err, filepath.Base(index)))
 		}
-		all.tensors[name] = t
+		all.tensors[name], all.files[name] = t, sh.Name
 	}
 	all.names = slices.Sorted(maps.Keys(all.tensors))
 	return all, nil

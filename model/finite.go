@@ -1,0 +1,221 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"talf/compute"
+	"talf/model/arch"
+	"talf/model/safetensors"
+)
+
+// A NonFiniteError says that a pass made logits from which no token can be chosen: one is NaN or
+// +Inf, or all are −Inf.
+type NonFiniteError struct {
+	Model   string
+	Segment int     // of the batch
+	Node    int     // node of its tree after which the token would come
+	Token   int32   // column of the logits
+	Logit   float32 // its value
+
+	// Layer is the first layer whose output, the residual stream, is not finite: −1 for the
+	// embedding, the number of layers if all outputs are finite and the final norm or the LM
+	// head is what fails, and Unknown if the pass cannot be run again.
+	Layer int
+	// The row of Layer's output that is not finite is that of this token at this position. It may
+	// be another node of the tree.
+	At, Position int32
+	// Weight is the first weight, in the order of the network, that is not finite, or nil if all
+	// are: then numbers grow beyond float32 where Layer says.
+	Weight *safetensors.ValueError
+
+	layers int
+}
+
+// Unknown is the Layer of a NonFiniteError whose pass cannot be run again.
+const Unknown = -2
+
+func (e *NonFiniteError) Error() string {
+	s := fmt.Sprintf("%s: the logits of node %d are not finite: that of token %d is %v", e.Model, e.Node, e.Token, e.Logit)
+	switch {
+	case e.Layer == Unknown:
+	case e.Layer < 0:
+		s += fmt.Sprintf("; the first such numbers are in the embedding of token %d at position %d", e.At, e.Position)
+	case e.Layer < e.layers:
+		s += fmt.Sprintf("; the first such numbers are in the output of layer %d for token %d at position %d", e.Layer, e.At, e.Position)
+	default:
+		s += fmt.Sprintf("; all %d layers have finite outputs, the final norm or the LM head does not", e.layers)
+	}
+	if e.Weight != nil {
+		return s + ": " + e.Weight.Error()
+	}
+	return s + "; no weight is: they grow too large for float32 there, or at an earlier position"
+}
+
+// Err returns nil if a token can be chosen from every row of logits that segment seg asked for:
+// none has a NaN or +Inf, and each has a finite element. Otherwise it returns a *NonFiniteError,
+// and the other segments are not concerned. Without an error it costs next to nothing. To say
+// where the numbers come from it runs the segment again, layer by layer, as long as its branch is
+// open and this is the model's last pass; the output stays valid.
+func (o *Output) Err(seg int) error {
+	g := &o.seg[seg]
+	n := 0
+	switch g.want {
+	case WantAll:
+		n = g.n
+	case WantLast:
+		n = 1
+	}
+	for r := g.logit; r < g.logit+n; r++ {
+		if !o.choosable(r) {
+			return o.explain(seg, r)
+		}
+	}
+	return nil
+}
+
+// choosable reports whether a token can be chosen from a row of logits.
+func (o *Output) choosable(row int) bool {
+	if o.m.can.Check != nil {
+		return o.ok[row]
+	}
+	// A device without the ability: log-softmax values are NaN if a logit is NaN or +Inf, or all
+	// are −Inf.
+	if k := o.best.k; k > 0 {
+		p := o.best.logp[row*k]
+		return p-p == 0
+	}
+	_, _, ok := o.odd(row)
+	return ok
+}
+
+// odd returns the first element of a row of logits for which no token can be chosen from it.
+func (o *Output) odd(row int) (at int, x float32, ok bool) {
+	a := &o.m.act
+	w := o.m.Outputs()
+	a.narrow = slices.Grow(a.narrow[:0], w)[:w]
+	o.m.read(a.narrow, o.Logits, row*w)
+	finite := false
+	for i, x := range a.narrow {
+		if x != x || x > math.MaxFloat32 {
+			return i, x, false
+		}
+		finite = finite || x >= -math.MaxFloat32
+	}
+	return 0, a.narrow[0], finite
+}
+
+// explain returns the error of a segment because of a row of logits.
+func (o *Output) explain(seg, row int) error {
+	m, g := o.m, &o.seg[seg]
+	e := &NonFiniteError{Model: m.set.Name, Segment: seg, Layer: Unknown, layers: m.spec.Layers}
+	e.Node = g.from + g.n - 1
+	if g.want == WantAll {
+		e.Node = g.from + row - g.logit
+	}
+	at, x, _ := o.odd(row)
+	e.Token, e.Logit = int32(at), x
+	if m.ids != nil {
+		e.Token = m.ids[at]
+	}
+	if g.in.Rows != nil && g.in.Rows.seq != nil && g.in.Rows.pass == m.pass && o == &m.act.out[0] {
+		m.locate(g.in, e)
+	}
+	errors.As(m.flaw, &e.Weight)
+	return e
+}
+
+// A probe looks at the residual stream of a pass that is run again.
+type probe struct {
+	layer int // first layer with an output that is not finite, Unknown so far
+	row   int // of the pass
+	x     []float32
+}
+
+// look reads rows [r,r+n) of the residual stream at a boundary.
+func (p *probe) look(m *Model, boundary, r, n int) {
+	if p.layer != Unknown && boundary-1 >= p.layer {
+		return
+	}
+	h := m.spec.Hidden
+	p.x = slices.Grow(p.x[:0], n*h)[:n*h]
+	m.read(p.x, m.act.x, 0)
+	for i, x := range p.x {
+		if x-x != 0 {
+			p.layer, p.row = boundary-1, r+i/h
+			return
+		}
+	}
+}
+
+// locate runs a segment's nodes again and finds the first output that is not finite. Keys and
+// values get the bits that they have.
+func (m *Model) locate(g Segment, e *NonFiniteError) {
+	var o Output
+	rows := g.Tree.Len() - g.From
+	if m.growHidden(&o, rows) != nil {
+		return // no memory to look with: the error says less
+	}
+	taps, p := m.taps, &probe{layer: Unknown}
+	m.taps, m.probe = nil, p
+	defer func() { m.taps, m.probe = taps, nil }()
+	m.fill(&o, []Segment{g}, rows)
+	a := &m.act
+	r := 0
+	for i := range a.steps {
+		m.run(context.Background(), &a.steps[i], r, &o, len(a.steps) == 1)
+		r += a.steps[i].Rows
+	}
+	if m.q.Sync(context.Background()) != nil {
+		return
+	}
+	if e.Layer = p.layer; e.Layer == Unknown {
+		e.Layer = m.spec.Layers
+	} else {
+		e.At, e.Position = a.ids[p.row], a.pos[p.row]
+	}
+}
+
+// Flaw returns a *safetensors.ValueError for the first weight that is not finite, or that the type
+// of the weights in memory cannot hold, or nil if there is none. Only draft heads and models that
+// were loaded with AllowNonFinite have one. What such a head drafts is useless, but does not
+// change what the target makes of it.
+func (m *Model) Flaw() error { return m.flaw }
+
+// look checks the values of a tensor that is about to be packed.
+func (l *loader) look(t arch.Tensor, as compute.DType) {
+	m := l.m
+	if l.err != nil || l.dry || m.looked {
+		return
+	}
+	err := m.set.Finite(t.Name, m.limit(t))
+	if err == nil && as == compute.Q8 {
+		err = m.set.Finite(t.Name+ScaleSuffix, infinite)
+	}
+	if err == nil {
+		return
+	}
+	if m.flaw == nil {
+		m.flaw = err
+	}
+	if !m.opt.AllowNonFinite && !m.spec.Draft {
+		l.err = err
+	}
+}
+
+var infinite = float32(math.Inf(1))
+
+// limit returns the smallest magnitude that a tensor's elements must not have.
+func (m *Model) limit(t arch.Tensor) float32 {
+	switch {
+	case t.Cols == 0:
+	case m.opt.DType == compute.BF16:
+		return math.Float32frombits(0x7f7f8000) // rounds to infinity
+	case m.opt.DType == compute.Q8:
+		return 127*65504 + 0.5 // beyond 127 of the largest scales, which are float16
+	}
+	return infinite
+}
