@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"talf/internal/durable"
+	"talf/internal/limits"
 	"talf/internal/vfs"
 )
 
@@ -88,7 +89,7 @@ func ParseManifest(raw []byte) (*Manifest, error) {
 }
 
 func readManifest(path string) (*Manifest, error) {
-	raw, err := vfs.ReadFile(path)
+	raw, err := limits.ReadFile(path, limits.ManifestBytes)
 	if err != nil {
 		return nil, err
 	}

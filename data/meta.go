@@ -56,6 +56,21 @@ type Meta struct {
 // deeper level.
 func (m *Meta) Nodes() int { return 1 + m.Branch*(m.Depth-1) }
 
+// tokenBytes returns the bytes of the values that a row has for each token.
+func (m *Meta) tokenBytes() int {
+	n := m.Nodes()
+	size := 4 + 1 + n*3*4 // token and mask; tokens, parents and levels of the tree
+	if m.Labels == TopK {
+		size += n * (8*m.K + 4)
+	} else {
+		size += n * 4 * m.Vocab
+	}
+	if m.Features == BF16 {
+		size += 2 * m.Hidden
+	}
+	return size
+}
+
 // Validate reports the first invalid field.
 func (m *Meta) Validate() error {
 	switch {

@@ -120,10 +120,7 @@ func (s *Set) index(i int, listed bool) error {
 	if o.s.info.Rows != want.Rows || o.s.info.Tokens != want.Tokens {
 		return fmt.Errorf("%s: %d rows with %d tokens, want %d with %d as in the manifest", path, o.s.info.Rows, o.s.info.Tokens, want.Rows, want.Tokens)
 	}
-	for j, g := range o.s.f.Metadata().RowGroups {
-		if g.NumRows < 0 || g.TotalByteSize < 0 {
-			return fmt.Errorf("%s: row group %d: negative size", path, j)
-		}
+	for j, g := range o.s.groups {
 		s.groups = append(s.groups, group{shard: i, index: j, first: s.rows, rows: int(g.NumRows), bytes: g.TotalByteSize})
 		s.rows += int(g.NumRows)
 	}
@@ -149,7 +146,7 @@ func (s *Set) handle(i int) (*openFile, error) {
 	}
 	var p *shardFile
 	if err == nil {
-		if p, err = openShard(s.shards[i].File, f, st.Size()); err != nil {
+		if p, err = openShard(f, st.Size()); err != nil {
 			err = fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -305,7 +302,7 @@ func (s *Set) columns(g *group, to map[string]int64) {
 	if err != nil {
 		return // the read has just succeeded; sizes are optional
 	}
-	for _, c := range o.s.f.Metadata().RowGroups[g.index].Columns {
+	for _, c := range o.s.groups[g.index].Columns {
 		to[c.MetaData.PathInSchema[0]] += c.MetaData.TotalCompressedSize
 	}
 }

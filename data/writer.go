@@ -163,7 +163,7 @@ func (w *Writer) adopt() error {
 		if err != nil {
 			return err
 		}
-		s, err := openShard(name, f, size)
+		s, err := openShard(f, size)
 		f.Close()
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)

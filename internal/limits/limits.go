@@ -36,6 +36,11 @@ const (
 	TokenizerBytes = 128 * MiB
 	// TemplateBytes bounds a chat template. The largest in use are below 100 KB.
 	TemplateBytes = 1 * MiB
+	// FooterBytes bounds the metadata at the end of a Parquet shard: that of about ten thousand row
+	// groups.
+	FooterBytes = 16 * MiB
+	// ManifestBytes bounds the list of a set's shards. A million shards take 250 MB.
+	ManifestBytes = 256 * MiB
 	// LineBytes bounds one line of a file of records that is held whole, such as a conversation.
 	LineBytes = 64 * MiB
 )
@@ -64,6 +69,8 @@ var table = []Limit{
 	{"normalizers and pre-tokenizers", "bytes made per byte of text", EncodeBytes, "bytes", "Unicode's normal forms make up to 11"},
 	{"normalizers and pre-tokenizers", "steps per byte of text", EncodeSteps, "steps", "published patterns take about 30"},
 	{"chat templates", "size", TemplateBytes, "bytes", "the largest in use are below 100 KB"},
+	{"footers of Parquet shards", "size", FooterBytes, "bytes", "that of 10,000 row groups"},
+	{"manifests of label sets", "size", ManifestBytes, "bytes", "a million shards take 250 MB"},
 	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},
 }
 
