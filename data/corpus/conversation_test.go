@@ -52,7 +52,7 @@ func TestConversations(t *testing.T) {
 		{"a line that is an array", "a.jsonl", "[1]\n{\"text\":\"x\"}\n", "2.0# \"x\"\n", "1.0: not a JSON object: array\n"},
 		{"an empty array", "a.json", " [ ] ", "", ""},
 		{"objects over many lines", "a.json", "{\n\"text\":\n\"x\"}\n{\"a\":\n1}{\"text\":\"y\"}", "1.1# \"x\"\n5.3# \"y\"\n", "4.2: no field \"messages\", \"conversations\", \"text\", \"prompt\" or \"turns\", and no template that says what to take\n"},
-		{"a torn line first", "a.json", "{\"text\": \"a\n{\"text\":\"b\"}\n", "2.0# \"b\"\n", "1.0: not a JSON object: unexpected EOF\n"},
+		{"a torn line first", "a.json", "{\"text\": \"a\n{\"text\":\"b\"}\n", "2.0# \"b\"\n", "1.0: not a JSON object: unexpected end of JSON input\n"},
 		{
 			"a message overrides a separate system text", "a.jsonl", `{"system":"s","messages":[{"role":"system","content":"m"}]}`,
 			`1.0# {"messages":[{"role":"system","content":"m"}]}` + "\n", "",
@@ -116,7 +116,7 @@ func TestConversations(t *testing.T) {
 11.0: field "conversations.0": "value" of a function_call: want JSON: {"name": text, "arguments": object}
 12.0: field "conversations.0": "value" of a function_call: want JSON: {"name": text, "arguments": object}
 13.0: field "tools": want a list of tools
-14.0: field "tools": text that is not JSON, want a list of tools
+14.0: field "tools": text that is not JSON, want a list of tools: unexpected end of JSON input
 15.0: field "chat_template_kwargs.messages": this variable is set from the conversation
 16.0: field "chat_template_kwargs": not an object
 17.0: field "messages.0": "weight": 0.5, want 0 or 1

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"talf/internal/ijson"
 	"talf/model/chat"
 )
 
@@ -389,8 +390,12 @@ func (l *loader) record(name string, line, item int, raw []byte) error {
 
 // object turns one JSON object into a document.
 func (l *loader) object(line []byte) (d Doc, err error) {
-	if !utf8.Valid(line) {
-		return d, errors.New("not UTF-8")
+	var syntax *json.SyntaxError
+	switch err := ijson.Check(line); {
+	case errors.As(err, &syntax):
+		return d, fmt.Errorf("not a JSON object: %w", err)
+	case err != nil:
+		return d, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.UseNumber()
@@ -403,9 +408,6 @@ func (l *loader) object(line []byte) (d Doc, err error) {
 	}
 	if o == nil {
 		return d, errors.New("not a JSON object: null")
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return d, errors.New("text after the JSON object")
 	}
 	for _, key := range []string{"id", "question_id"} {
 		if v, ok := o[key]; ok {

@@ -95,11 +95,25 @@ func TestLoad(t *testing.T) {
 				"2: not a JSON object: array\n" +
 				"3: no field \"messages\", \"conversations\", \"text\", \"prompt\" or \"turns\", and no template that says what to take\n" +
 				"4: not a JSON object: null\n" +
-				"5: text after the JSON object\n" +
+				"5: text after the JSON value\n" +
 				"6: field \"text\": an object, want text\n" +
-				"7: not UTF-8\n" +
+				"7: field \"text\": not UTF-8\n" +
 				"8: field \"turns.1\": null, want text\n" +
 				"9: field \"turns\": want a list of texts\n",
+		},
+		{
+			"JSONL that two readers take differently", "a.jsonl",
+			`{"TEXT":"b","text":"a","Text":"c"}` + "\n" + `{"text":"a","text":"b"}` + "\n" + `{"text":"\ud800"}` + "\n" + `{"prompt":"x\udc00"}` + "\n" + `{"text":"a","x":{"y":1,"\u0079":2}}` + "\n" +
+				`{"messages":[{"role":"user","content":"\ud83d"}]}` + "\n" + `{"messages":[{"role":"user","content":"a","content":"b"}]}` + "\n" +
+				`{"messages":[{"role":"user","content":"a"}],"tools":"[{\"a\":1,\"a\":2}]"}` + "\n" + `{"text":"\ud83d\ude00\ufffd"}`, corpus.Default(),
+			"1|\"a\"\n9|\"😀\ufffd\"\n",
+			"2: field \"text\": it occurs twice\n" +
+				"3: field \"text\": half of a surrogate pair, want UTF-8\n" +
+				"4: field \"prompt\": half of a surrogate pair, want UTF-8\n" +
+				"5: field \"x.y\": it occurs twice\n" +
+				"6: field \"messages.0.content\": half of a surrogate pair, want UTF-8\n" +
+				"7: field \"messages.0.content\": it occurs twice\n" +
+				"8: field \"tools\": text that is not JSON, want a list of tools: field \"0.a\": it occurs twice\n",
 		},
 		{"long lines", "a.jsonl", "{\"text\":\"" + strings.Repeat("x", 100_000) + "\"}\n{\"text\":1}\n", short, "2|\"1\"\n", "1: a line of 100012 bytes, want at most 12\n"},
 		{

@@ -3,12 +3,10 @@ package score
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
-	"talf/internal/jsonl"
+	"talf/internal/ijson"
 )
 
 // maxLine is the largest number of bytes in a line.
@@ -37,13 +35,8 @@ func Read(name string, r io.Reader) ([]Input, error) {
 }
 
 func (in *Input) parse(line []byte) error {
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(in); err != nil {
-		return jsonl.Plain(err)
-	}
-	if _, more := d.Token(); !errors.Is(more, io.EOF) {
-		return errors.New("text after the JSON object")
+	if err := ijson.UnmarshalKnown(line, in); err != nil {
+		return err
 	}
 	return in.Validate()
 }

@@ -29,13 +29,15 @@ func TestInputsAreReadWithTheirPlaces(t *testing.T) {
 func TestBadLinesAreNamed(t *testing.T) {
 	for name, c := range map[string]struct{ in, want string }{
 		"not JSON":           {"{\"ids\":[1]}\nhello\n", "f, line 2: "},
-		"an unknown field":   {`{"idz":[1]}`, `f, line 1: json: unknown field "idz"`},
-		"a field of ours":    {`{"ids":[1],"Place":"x"}`, `f, line 1: json: unknown field "Place"`},
+		"an unknown field":   {`{"idz":[1]}`, `f, line 1: field "idz": there is no such field`},
+		"a field of ours":    {`{"ids":[1],"Place":"x"}`, `f, line 1: field "Place": there is no such field`},
+		"other case":         {`{"IDS":[2],"ids":[1]}`, `f, line 1: field "IDS": there is no such field`},
+		"a key twice":        {`{"ids":[1],"ids":[2]}`, `f, line 1: field "ids": it occurs twice`},
 		"no ids":             {"\n" + `{"ids":[]}`, "f, line 2: ids is empty"},
 		"parent after child": {`{"ids":[1],"tree":{"parents":[0],"tokens":[1]}}`, "f, line 1: tree.parents[0]"},
-		"text after it":      {`{"ids":[1]} and more`, "f, line 1: text after the JSON object"},
-		"two on a line":      {`{"ids":[1]}{"ids":[2]}`, "f, line 1: text after the JSON object"},
-		"a fraction":         {`{"ids":[1.5]}`, "f, line 1: ids is a number 1.5, want a whole number"},
+		"text after it":      {`{"ids":[1]} and more`, "f, line 1: text after the JSON value"},
+		"two on a line":      {`{"ids":[1]}{"ids":[2]}`, "f, line 1: text after the JSON value"},
+		"a fraction":         {`{"ids":[1.5]}`, `f, line 1: field "ids": a number 1.5, want a whole number`},
 	} {
 		if _, err := Read("f", strings.NewReader(c.in)); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

@@ -54,6 +54,10 @@ const (
 	EncodeMost  = 4 * GiB // bytes for any text
 )
 
+// JSONDepth bounds how deep the lists and objects of records, requests and headers are nested.
+// Schemas of tools stay below 50, and a template's values have the same bound.
+const JSONDepth = 500
+
 // A Limit is one row of Table.
 type Limit struct {
 	Of    string // the input
@@ -72,6 +76,7 @@ var table = []Limit{
 	{"footers of Parquet shards", "size", FooterBytes, "bytes", "that of 10,000 row groups"},
 	{"manifests of label sets", "size", ManifestBytes, "bytes", "a million shards take 250 MB"},
 	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},
+	{"JSON", "nesting", JSONDepth, "levels", "schemas of tools stay below 50"},
 }
 
 // Table returns the limits, for documents and for tests that compare documents with them.

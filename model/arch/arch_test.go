@@ -190,6 +190,19 @@ func TestErrorsNameFileFieldAndExpectation(t *testing.T) {
 	}
 }
 
+// Of two equal keys, one reader takes the first and another the last.
+func TestAKeyThatOccursTwiceIsRefused(t *testing.T) {
+	for in, field := range map[string]string{
+		`{"model_type":"llama","rope_theta":1e4,"rope_theta":5e5}`:                    "rope_theta",
+		`{"model_type":"llama","rope_scaling":{"factor":2,"factor":4,"type":"yarn"}}`: "rope_scaling.factor",
+	} {
+		_, err := Parse("dir/config.json", []byte(in), nil)
+		if err == nil || !strings.HasPrefix(err.Error(), "dir/config.json: ") || !strings.Contains(err.Error(), fmt.Sprintf("field %q: it occurs twice", field)) {
+			t.Errorf("%s: %v", in, err)
+		}
+	}
+}
+
 func TestDraftHeads(t *testing.T) {
 	for _, c := range []struct {
 		edits m

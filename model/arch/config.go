@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"talf/internal/ijson"
 )
 
 // A config is a JSON object whose fields are read by name. It keeps the first
@@ -19,7 +21,7 @@ type config struct {
 
 func newConfig(name string, raw []byte) (*config, error) {
 	c := &config{name: name}
-	if err := json.Unmarshal(raw, &c.m); err != nil {
+	if err := ijson.Unmarshal(raw, &c.m); err != nil {
 		return nil, fmt.Errorf("%s: want a JSON object: %w", name, err)
 	}
 	return c, nil

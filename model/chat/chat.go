@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"talf/internal/ijson"
 	"talf/model/chat/internal/jinja"
 )
 
@@ -140,7 +141,7 @@ func fromConfig(dir, path string, field json.RawMessage) (*Template, error) {
 		Name     string `json:"name"`
 		Template string `json:"template"`
 	}
-	if err := json.Unmarshal(field, &named); err != nil {
+	if err := ijson.Unmarshal(field, &named); err != nil {
 		return nil, fmt.Errorf(`%s: chat_template: want a text or a list of {"name", "template"}`, path)
 	}
 	var t, tools *Template
@@ -174,7 +175,7 @@ func readConfig(dir, name string) (map[string]json.RawMessage, string, error) {
 		return nil, path, fmt.Errorf("chat template: %w", err)
 	}
 	var m map[string]json.RawMessage
-	if err := json.Unmarshal(b, &m); err != nil {
+	if err := ijson.Unmarshal(b, &m); err != nil {
 		return nil, path, fmt.Errorf("%s: %w", path, err)
 	}
 	return m, path, nil
@@ -203,7 +204,7 @@ func (t *Template) WithTokens(dir string) (*Template, error) {
 				var token struct {
 					Content *string `json:"content"`
 				}
-				if err := json.Unmarshal(raw, &token); err != nil || token.Content == nil {
+				if err := ijson.Unmarshal(raw, &token); err != nil || token.Content == nil {
 					return nil, fmt.Errorf(`%s: %s: want a text or {"content": text}`, path, name)
 				}
 				text = *token.Content

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"talf/internal/ijson"
 	"talf/model/chat/internal/jinja"
 )
 
@@ -19,7 +20,7 @@ type Conversation struct {
 // list of objects), "add_generation_prompt" and all other fields become variables of
 // the template.
 func ParseConversation(line []byte) (*Conversation, error) {
-	v, err := jinja.ParseJSON(line)
+	v, err := parseJSON(line)
 	if err != nil {
 		return nil, fmt.Errorf("conversation: %w", err)
 	}
@@ -64,6 +65,15 @@ func ParseConversation(line []byte) (*Conversation, error) {
 		return nil, fmt.Errorf("conversation: messages: missing")
 	}
 	return c, nil
+}
+
+// parseJSON reads a value for a template.
+func parseJSON(b []byte) (jinja.Value, error) {
+	v, err := jinja.ParseJSON(b)
+	if err == nil {
+		err = ijson.Check(b) // for keys that occur twice
+	}
+	return v, err
 }
 
 // objects checks that a field is null or a list of objects.
@@ -137,7 +147,7 @@ func (c *Conversation) WithVariable(name string, value []byte) (*Conversation, e
 	if name == "messages" || name == "add_generation_prompt" {
 		return nil, fmt.Errorf("conversation: %s is not a variable that can be set", name)
 	}
-	v, err := jinja.ParseJSON(value)
+	v, err := parseJSON(value)
 	if err != nil {
 		return nil, fmt.Errorf("conversation: %s: %w", name, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"talf/internal/ijson"
 )
 
 // A Transcript is a conversation in the form of OpenAI's messages, regardless of the
@@ -156,6 +158,9 @@ func asString(raw json.RawMessage) (string, bool) {
 // with "conversations" in ShareGPT's form. It returns nil if the object has neither.
 // Contents in parts become one text, and the arguments of tool calls become objects.
 func ParseTranscript(record []byte) (*Transcript, error) {
+	if err := ijson.Check(record); err != nil {
+		return nil, err
+	}
 	rec, err := keys(record)
 	if err != nil {
 		return nil, err
@@ -197,8 +202,9 @@ func ParseTranscript(record []byte) (*Transcript, error) {
 	tools := find(rec, "tools")
 	if s, ok := asString(tools); ok { // some data sets store JSON in a string
 		if tools = nil; strings.TrimSpace(s) != "" {
-			if tools = json.RawMessage(s); !json.Valid(tools) {
-				return nil, errors.New(`field "tools": text that is not JSON, want a list of tools`)
+			tools = json.RawMessage(s)
+			if err := ijson.Check(tools); err != nil {
+				return nil, fmt.Errorf(`field "tools": text that is not JSON, want a list of tools: %w`, err)
 			}
 		}
 	}
@@ -366,7 +372,7 @@ func arguments(calls []json.RawMessage, asText bool) json.RawMessage {
 		text, isText := asString(args)
 		switch {
 		case isText && !asText:
-			if _, err := keys(json.RawMessage(text)); err == nil && json.Valid([]byte(text)) {
+			if _, err := ijson.Members([]byte(text)); err == nil {
 				rewrite(f, "arguments", json.RawMessage(text))
 			}
 		case !isText && asText && args != nil:
@@ -454,7 +460,7 @@ func shared(list []keyValue, pending *callIDs) (Message, error) {
 func called(raw json.RawMessage, pending *callIDs) (Message, error) {
 	wrong := errors.New(`"value" of a function_call: want JSON: {"name": text, "arguments": object}`)
 	raw = bytes.TrimSpace(raw)
-	if !json.Valid(raw) {
+	if ijson.Check(raw) != nil {
 		return Message{}, wrong
 	}
 	list, ok := elements(raw)
@@ -474,7 +480,7 @@ func called(raw json.RawMessage, pending *callIDs) (Message, error) {
 		if _, ok := asString(name); !ok {
 			return Message{}, wrong
 		}
-		if s, ok := asString(args); ok && json.Valid([]byte(s)) {
+		if s, ok := asString(args); ok && ijson.Check([]byte(s)) == nil {
 			args = json.RawMessage(s)
 		}
 		if args == nil {

@@ -10,7 +10,6 @@ package safetensors
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,6 +19,7 @@ import (
 	"slices"
 	"sort"
 
+	"talf/internal/ijson"
 	"talf/internal/mapped"
 )
 
@@ -250,7 +250,7 @@ func OpenDir(dir string) (*Set, error) {
 	var idx struct {
 		Map map[string]string `json:"weight_map"`
 	}
-	if err := json.Unmarshal(raw, &idx); err != nil {
+	if err := ijson.Unmarshal(raw, &idx); err != nil {
 		return nil, fmt.Errorf("%s: %w", index, err)
 	}
 	if len(idx.Map) == 0 {
@@ -314,18 +314,15 @@ func Parse(name string, data []byte) (*Set, error) {
 		begin, end int64
 	}
 	var places []place
-	err := entries(header, func(key string, raw json.RawMessage) error {
+	err := entries(header, func(key string, decode func(v any) error) error {
 		if key == "__metadata__" {
-			if err := json.Unmarshal(raw, &s.meta); err != nil {
+			if err := decode(&s.meta); err != nil {
 				return fmt.Errorf("__metadata__: want strings: %w", err)
 			}
 			return nil
 		}
-		if _, dup := s.tensors[key]; dup {
-			return fmt.Errorf("tensor %q occurs twice", key)
-		}
 		var e info
-		if err := json.Unmarshal(raw, &e); err != nil {
+		if err := decode(&e); err != nil {
 			return fmt.Errorf("tensor %q: %w", key, err)
 		}
 		size, ok := sizes[e.DType]
@@ -383,35 +380,16 @@ func Parse(name string, data []byte) (*Set, error) {
 	return s, nil
 }
 
-// entries calls f for each key of a JSON object in order; encoding/json's maps would
-// hide duplicate keys.
-func entries(raw []byte, f func(key string, value json.RawMessage) error) error {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	if tok, err := d.Token(); err != nil || tok != json.Delim('{') {
-		return errors.New("header is not a JSON object")
+// entries calls f for each key of a JSON object in order. White space and zeros may follow it.
+func entries(raw []byte, f func(key string, decode func(v any) error) error) error {
+	list, err := ijson.Members(bytes.TrimRight(raw, " \t\r\n\x00"))
+	if err != nil {
+		return fmt.Errorf("header: want a JSON object: %w", err)
 	}
-	for d.More() {
-		tok, err := d.Token()
-		if err != nil {
-			return fmt.Errorf("header: %w", err)
-		}
-		key, ok := tok.(string)
-		if !ok {
-			return fmt.Errorf("header: key %v, want a string", tok)
-		}
-		var v json.RawMessage
-		if err := d.Decode(&v); err != nil {
-			return fmt.Errorf("header: %q: %w", key, err)
-		}
-		if err := f(key, v); err != nil {
+	for _, m := range list {
+		if err := f(m.Key, m.Decode); err != nil {
 			return err
 		}
-	}
-	if _, err := d.Token(); err != nil {
-		return fmt.Errorf("header: %w", err)
-	}
-	if rest := bytes.TrimRight(raw[d.InputOffset():], " \t\r\n\x00"); len(rest) > 0 {
-		return fmt.Errorf("header: %d bytes after the JSON object", len(rest))
 	}
 	return nil
 }

@@ -9,9 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"unicode/utf8"
 
-	"talf/internal/jsonl"
+	"talf/internal/ijson"
 	"talf/model/chat"
 	"talf/model/tokenizer"
 )
@@ -138,54 +137,10 @@ func renderLine(ctx context.Context, t *chat.Template, line []byte) (*chat.Rende
 
 // readLine decodes a JSON object into the struct v.
 func readLine(line []byte, v any) error {
-	if err := json.Unmarshal(line, v); err != nil {
-		return lineError{jsonl.Plain(err)}
-	}
-	if line = bytes.TrimSpace(line); line[0] != '{' {
-		return lineError{errors.New("null, want an object")}
-	}
-	// Decoding would replace invalid UTF-8 and half surrogate pairs by U+FFFD.
-	if !utf8.Valid(line) {
-		return lineError{errors.New("not UTF-8")}
-	}
-	if halfSurrogate(line) {
-		return lineError{errors.New("half of a surrogate pair, want UTF-8")}
+	if err := ijson.Unmarshal(line, v); err != nil {
+		return lineError{err}
 	}
 	return nil
-}
-
-// halfSurrogate reports whether a valid JSON text contains an escaped half of a
-// surrogate pair.
-func halfSurrogate(b []byte) bool {
-	unit := func() (uint64, bool) {
-		if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
-			return 0, false
-		}
-		u, err := strconv.ParseUint(string(b[2:6]), 16, 16)
-		return u, err == nil
-	}
-	for {
-		i := bytes.IndexByte(b, '\\')
-		if i < 0 {
-			return false
-		}
-		b = b[i:]
-		u, ok := unit()
-		if !ok {
-			b = b[2:]
-			continue
-		}
-		b = b[6:]
-		switch {
-		case u >= 0xDC00 && u < 0xE000:
-			return true
-		case u >= 0xD800 && u < 0xDC00:
-			if low, ok := unit(); !ok || low < 0xDC00 || low >= 0xE000 {
-				return true
-			}
-			b = b[6:]
-		}
-	}
 }
 
 func appendIDs(dst []byte, ids []int32) []byte {

@@ -165,9 +165,9 @@ func TestScoreRefusesBadInput(t *testing.T) {
 		"parent after child":  {`{"ids":[1],"tree":{"parents":[0],"tokens":[1]}}`, []string{"tree.parents[0]"}},
 		"text after it":       {`{"ids":[1]} and more`, []string{"line 1", "text after"}},
 		"two on a line":       {`{"ids":[1]}{"ids":[2]}`, []string{"line 1", "text after"}},
-		"a fraction":          {"\n" + `{"ids":[1.5]}`, []string{"line 2", "ids is a number 1.5, want a whole number"}},
-		"ids as text":         {`{"ids":"1"}`, []string{"ids is a string, want a list"}},
-		"a list":              {`[1,2]`, []string{"line 1: array, want an object"}},
+		"a fraction":          {"\n" + `{"ids":[1.5]}`, []string{"line 2", `field "ids": a number 1.5, want a whole number`}},
+		"ids as text":         {`{"ids":"1"}`, []string{`field "ids": a text, want a list`}},
+		"a list":              {`[1,2]`, []string{"line 1: a list, want an object"}},
 		"lengths differ":      {`{"ids":[1],"tree":{"parents":[-1],"tokens":[1,2]}}`, []string{"1 parents and 2 tokens"}},
 		"more than positions": {`{"ids":[` + strings.Repeat("1,", 512) + `1]}`, []string{"513", "512"}},
 	} {

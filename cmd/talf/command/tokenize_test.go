@@ -234,10 +234,10 @@ func TestTokenizeWrongInput(t *testing.T) {
 	}{
 		{"not JSON", "{\"text\":\"a\"}\n{", []string{"--model", dir}, ExitFailure, "line 2"},
 		{"text twice on a line", `{"text":"a"} {"text":"b"}`, []string{"--model", dir}, ExitFailure, "line 1"},
-		{"a list", "\n\n[]", []string{"--model", dir}, ExitFailure, "line 3: array, want an object"},
+		{"a list", "\n\n[]", []string{"--model", dir}, ExitFailure, "line 3: a list, want an object"},
 		{"null", "null", []string{"--model", dir}, ExitFailure, "want an object"},
 		{"no text", `{"ids":[1]}`, []string{"--model", dir}, ExitFailure, "no text"},
-		{"a number", `{"text":1}`, []string{"--model", dir}, ExitFailure, "text is a number, want a text"},
+		{"a number", `{"text":1}`, []string{"--model", dir}, ExitFailure, `field "text": a number, want a text`},
 		{"not UTF-8", "{\"text\":\"\xff\"}", []string{"--model", dir}, ExitFailure, "not UTF-8"},
 		{"half a pair", `{"text":"\ud83d"}`, []string{"--model", dir}, ExitFailure, "surrogate"},
 		{"the other half", `{"text":"\\\ude00"}`, []string{"--model", dir}, ExitFailure, "surrogate"},
