@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -79,17 +80,42 @@ func (o *Output) Err(seg int) error {
 
 // choosable reports whether a token can be chosen from a row of logits.
 func (o *Output) choosable(row int) bool {
-	if o.m.can.Check != nil {
-		return o.ok[row]
+	if len(o.ok) == 0 {
+		o.readSums()
 	}
-	// A device without the ability: log-softmax values are NaN if a logit is NaN or +Inf, or all
-	// are −Inf.
-	if k := o.best.k; k > 0 {
-		p := o.best.logp[row*k]
-		return p-p == 0
+	return o.ok[row]
+}
+
+// packOnes makes the weight of sums, for a device that cannot check logits where they are. The sum
+// of a row is finite only if all of its elements are, and costs as much as one more token in the
+// vocabulary.
+func (l *loader) packOnes() {
+	m := l.m
+	if m.can.Check != nil || m.spec.Draft {
+		return
 	}
-	_, _, ok := o.odd(row)
-	return ok
+	v := m.Outputs()
+	b := make([]byte, 0, 4*v)
+	for range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(1))
+	}
+	m.ones.W = l.as(compute.F32, "sums of logits", []compute.Matrix{{Rows: 1, Cols: v, Type: compute.F32, Data: b}})
+}
+
+// readSums fills ok from the sums of the pass. Rows whose sum is not finite are read.
+func (o *Output) readSums() {
+	a, n := &o.m.act, len(o.want)
+	o.ok = slices.Grow(o.ok[:0], n)[:n]
+	sums := make([]float32, n)
+	if o.m.ones.W != nil {
+		o.m.read(sums, a.sums, 0)
+	}
+	for r, s := range sums {
+		o.ok[r] = true
+		if o.m.ones.W == nil || s-s != 0 {
+			_, _, o.ok[r] = o.odd(r)
+		}
+	}
 }
 
 // odd returns the first element of a row of logits for which no token can be chosen from it.

@@ -52,6 +52,7 @@ type activations struct {
 	out    [2]Output // of this pass and the previous one, whose hidden states may be inputs
 	logits compute.Buffer
 	peaks  compute.Buffer // of the logits, if the device records them
+	sums   compute.Buffer // of the rows of logits, if the device cannot check them
 	logCap int
 	tops   []topBuf
 	ahead  int            // how many likely tokens a pass reads ahead where separate reads are slow
@@ -280,6 +281,8 @@ func (m *Model) runAll(ctx context.Context, o *Output, rows int) bool {
 	if c := m.can.Check; c != nil {
 		o.ok = slices.Grow(o.ok[:0], n)[:n]
 		c.CheckRows(o.ok, a.logits, n)
+	} else if m.ones.W != nil {
+		m.q.Linear(a.sums, a.logits, &m.ones, compute.Store, n)
 	}
 	return true
 }
@@ -371,6 +374,9 @@ func (m *Model) grow(rows, wanted int) error {
 	if wanted > a.logCap {
 		n := roundUp(wanted)
 		alloc(&a.logits, n, m.Outputs())
+		if m.ones.W != nil {
+			alloc(&a.sums, n, 1)
+		}
 		if m.can.Peaks != nil {
 			alloc(&a.peaks, n, (m.Outputs()+compute.PeakLen-1)/compute.PeakLen)
 		}

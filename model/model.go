@@ -86,6 +86,7 @@ type Model struct {
 	embed  compute.Weight // [Vocab][Hidden]
 	lmHead compute.Linear // [Vocab][Hidden]; embed if tied
 	ids    []int32        // draft head: the target's id for each row of lmHead; nil: the row's index
+	ones   compute.Linear // [1][Vocab]: sums of logits; unset where the device checks them
 	fc     compute.Linear // draft head: [Hidden][2·Hidden]
 	norm   *compute.Norm  // final; nil in a draft head
 	taps   []int          // boundaries at which passes record the residual stream

@@ -19,7 +19,7 @@ type Output struct {
 	cap  int // rows of Hidden
 	seg  []outSeg
 	want []int32 // hidden row of every logits row
-	ok   []bool  // whether a token can be chosen from a logits row, if the device can say
+	ok   []bool  // whether a token can be chosen from a logits row; empty until it is known
 	best best
 }
 

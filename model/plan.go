@@ -51,7 +51,12 @@ func Plan(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 		f.Work += 4 * rows * int64(2*h)
 	}
 	f.Work += 4 * planRows * int64(spec.Vocab)
-	f.Work += dev.WorkBytes(kvConfig(spec, opt), spec.Heads, max(h, spec.FFN, q), planRows, opt.Positions)
+	width := max(h, spec.FFN, q)
+	if !spec.Draft { // sums of logits
+		f.Weights += dev.WeightBytes(compute.F32, 1, spec.Vocab)
+		width = max(width, spec.Vocab)
+	}
+	f.Work += dev.WorkBytes(kvConfig(spec, opt), spec.Heads, width, planRows, opt.Positions)
 	return f
 }
 

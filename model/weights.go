@@ -63,6 +63,9 @@ func (l *loader) done() error {
 		return l.err
 	}
 	l.m.looked = true
+	if l.packOnes(); l.err != nil {
+		return l.err
+	}
 	return l.m.setAside()
 }
 
