@@ -55,6 +55,13 @@ type Rows interface {
 	Hidden(n int) model.Feature
 }
 
+// CheckedRows are Rows that can tell whether tokens can be chosen from them.
+type CheckedRows interface {
+	Rows
+	// Err returns why no token can be chosen from some row: a *model.NonFiniteError.
+	Err() error
+}
+
 // Tokens appends the tokens of candidates to dst: Rank for rows that have no cheaper way.
 func Tokens(dst []int32, candidates []Candidate) []int32 {
 	for _, c := range candidates {

@@ -40,6 +40,7 @@ type Sequence struct {
 	timing  Timing // of the round in progress
 	begun   bool   // a round, which has no verdict yet
 	lost    error  // why the last round without drafts had none
+	alone   bool   // the next round has no drafts
 }
 
 // A kind is the property of a tree that decides whether a verifier fits it.
@@ -114,6 +115,11 @@ func (s *Sequence) beginRound(maxNodes int) {
 		s.begun = true
 	}
 	// A round emits its accepted nodes and one more token.
+	if s.alone {
+		s.alone = false
+		s.stats.Undrafted++
+		return
+	}
 	if s.req.Drafter == nil || left < 2 || maxNodes < 2 {
 		return
 	}
@@ -135,7 +141,8 @@ func (s *Sequence) forsake(err error) {
 	s.req.Drafter, s.req.Source, s.traits, s.lost = nil, nil, Traits{}, err
 }
 
-// Undrafted returns why rounds had no drafts, the last such reason, if a source failed;
+// Undrafted returns why rounds had no drafts, the last such reason, if a source failed or the
+// target made numbers of the drafts that are not finite;
 // Stats.Undrafted counts these rounds, but not those after the source was given up.
 func (s *Sequence) Undrafted() error { return s.lost }
 

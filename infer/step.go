@@ -80,6 +80,9 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 			}
 			continue
 		}
+		if s.unusable(rows[i]) {
+			continue
+		}
 		s.stats.Draft += drafting
 		s.stats.Verify += verifying
 		s.timing.Rows, s.timing.Nodes, s.timing.Verify = nodes, e.jobs[i].Tree.Len(), verifying

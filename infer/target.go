@@ -163,6 +163,9 @@ type modelRows struct {
 
 func (r *modelRows) Logits(dst []float32, n int) { r.out.ReadLogits(dst, r.out.LogitsRow(r.seg, n)) }
 
+// Err says why no token can be chosen from the rows.
+func (r *modelRows) Err() error { return r.out.Err(r.seg) }
+
 func (r *modelRows) Hidden(n int) model.Feature {
 	return r.out.Feature(r.seg, n)
 }

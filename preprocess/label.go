@@ -77,6 +77,11 @@ func (l *labeller) run(ctx context.Context, segs []model.Segment) (*model.Output
 	if err != nil {
 		return nil, err
 	}
+	for i := range segs {
+		if err := out.Err(i); err != nil {
+			return nil, err
+		}
+	}
 	_, rows := out.Rows()
 	l.ids, l.logp = slab.Resize(l.ids, rows*l.top), slab.Resize(l.logp, rows*l.top)
 	out.TopK(l.ids, l.logp, 0, rows, l.top)
