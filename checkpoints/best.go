@@ -43,10 +43,7 @@ func (s *Store) SetBest(step int) error {
 	if err := durable.WriteFile(path, append(b, '\n')); err != nil {
 		return fmt.Errorf("checkpoints: best: %w", err)
 	}
-	if err := s.prune(); err != nil { // the previous best may be removed now
-		return fmt.Errorf("remove older checkpoints: %w", err)
-	}
-	return nil
+	return s.Prune() // the previous best may be removed now
 }
 
 // best returns the directory of a store's best checkpoint, or "" if none is marked.

@@ -126,10 +126,7 @@ func (s *Store) Save(c *Checkpoint) (dir string, err error) {
 	if err := s.save(c, dir); err != nil {
 		return "", fmt.Errorf("save checkpoint %s: %w", dir, err)
 	}
-	if err := s.prune(); err != nil {
-		return "", fmt.Errorf("remove older checkpoints: %w", err)
-	}
-	return dir, nil
+	return dir, s.Prune()
 }
 
 func (s *Store) save(c *Checkpoint, dir string) (err error) {
@@ -203,10 +200,17 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// sweep removes what an interrupted Save or SetBest left behind, and restores a checkpoint that
-// Save had moved aside but not yet replaced.
+// sweep removes what an interrupted Save or SetBest left behind, also checkpoints that were half
+// removed, and restores a checkpoint that Save had moved aside but not yet replaced.
 func (s *Store) sweep() error {
-	return errors.Join(durable.Recover(s.dir, stepPrefix), durable.Sweep(filepath.Join(s.dir, BestFile)))
+	if err := errors.Join(durable.Recover(s.dir, stepPrefix), durable.Sweep(filepath.Join(s.dir, BestFile))); err != nil {
+		return err
+	}
+	_, ruins, err := steps(s.dir)
+	for _, d := range ruins {
+		err = errors.Join(err, vfs.DeleteAll(d))
+	}
+	return err
 }
 
 // Steps returns the directories of the checkpoints in the store, oldest first.
@@ -243,8 +247,17 @@ func steps(dir string) (whole, ruins []string, err error) {
 	return whole, ruins, nil
 }
 
-// prune removes all but the newest checkpoints and the best. The manifest is removed
-// first, so that a half-removed directory is not mistaken for a checkpoint.
+// Prune removes all but the newest checkpoints and the best, as Save does. A run that goes on from
+// the newest checkpoint calls it in case a crash came before.
+func (s *Store) Prune() error {
+	if err := s.prune(); err != nil {
+		return fmt.Errorf("remove older checkpoints: %w", err)
+	}
+	return nil
+}
+
+// prune removes the manifest first, so that a half-removed directory is not mistaken for a
+// checkpoint.
 func (s *Store) prune() error {
 	whole, ruins, err := steps(s.dir)
 	if err != nil {

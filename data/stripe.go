@@ -228,6 +228,9 @@ func mergeLocked(dir string) error {
 // removeParts deletes the files that only the parts needed. On some systems a lock that
 // another writer still holds while it exits remains.
 func removeParts(dir string, all parts) error {
+	if len(all) == 0 {
+		return nil
+	}
 	var errs []error
 	for p := range all {
 		if err := vfs.Delete(filepath.Join(dir, p.manifest())); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -235,5 +238,5 @@ func removeParts(dir string, all parts) error {
 		}
 		_ = vfs.Delete(filepath.Join(dir, p.lock())) // see above
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, vfs.SyncDirectory(dir))...)
 }

@@ -124,14 +124,17 @@ func (w *Writer) old() (*Manifest, error) {
 		if whole == nil && len(parts) > 0 {
 			return nil, fmt.Errorf("%s: %w: name an index, or merge its parts", w.dir, parts.missing())
 		}
-		return whole, nil
+		if whole != nil && whole.Complete {
+			err = removeParts(w.dir, parts) // which an interrupted merge left
+		}
+		return whole, err
 	}
 	if whole != nil {
 		if !whole.Complete {
 			return nil, fmt.Errorf("%s: a run without an index started this set: finish it without one, or choose another directory", w.dir)
 		}
-		w.merged = true
-		return whole, nil // it contains all parts
+		w.merged = len(parts) == 0 // otherwise the merge was interrupted
+		return whole, nil          // it contains all parts
 	}
 	for p := range parts {
 		if p.Count != w.part.Count {

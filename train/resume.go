@@ -121,9 +121,11 @@ func (t *trainer) restore(st *trainerState, from *checkpoints.State) error {
 		return fmt.Errorf("%s: %w", checkpoints.StateFile, err)
 	}
 	if b := st.Best; b != nil {
-		return t.store.SetBest(b.Step)
+		if err := t.store.SetBest(b.Step); err != nil {
+			return err
+		}
 	}
-	return nil
+	return t.store.Prune()
 }
 
 // difference says how the configuration of a checkpoint differs from the run's.

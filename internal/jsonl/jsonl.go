@@ -39,7 +39,7 @@ type Config struct {
 	// the lines from there on are cut off, whatever they contain.
 	Enough func() bool
 	// Sync makes every line outlast a crash of the machine. Without it, lines outlast a
-	// crash of the process, and Log.Sync does the rest.
+	// crash of the process, and Log.Sync and Log.Close do the rest.
 	Sync bool
 }
 
@@ -125,6 +125,7 @@ type Log struct {
 	f      *vfs.File
 	guard  *durable.Guard
 	sync   bool
+	dirty  bool  // there are lines that were not synced
 	failed error // of the first write that failed
 }
 
@@ -185,7 +186,7 @@ func (l *Log) Append(v any) error {
 		l.failed = fmt.Errorf("write %s: %w", l.f.Name(), err)
 		return l.failed
 	}
-	if l.sync {
+	if l.dirty = true; l.sync {
 		return l.Sync()
 	}
 	return nil
@@ -197,8 +198,15 @@ func (l *Log) Sync() error {
 		l.failed = fmt.Errorf("write %s: %w", l.f.Name(), err)
 		return l.failed
 	}
+	l.dirty = false
 	return nil
 }
 
-// Close closes the log, without Sync.
-func (l *Log) Close() error { return l.guard.Release() }
+// Close makes all lines outlast a crash of the machine, and closes the log.
+func (l *Log) Close() error {
+	var err error
+	if l.dirty && l.failed == nil {
+		err = l.Sync()
+	}
+	return errors.Join(err, l.guard.Release())
+}

@@ -178,6 +178,9 @@ func TestSyncFlushesEveryLine(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
+		if want := map[bool]int{true: 2, false: 1}[sync]; flushed != want {
+			t.Errorf("sync %v: flushed %d times once closed, want %d", sync, flushed, want)
+		}
 		stop()
 	}
 }
