@@ -28,12 +28,13 @@ import (
 	"talf/internal/vfs"
 	"talf/model"
 	"talf/model/head"
+	"talf/model/identity"
 	"talf/model/safetensors"
 )
 
-// Schema is the version of checkpoints that this package writes, and the only
-// one that it reads.
-const Schema = 1
+// Schema is the version of checkpoints that this package writes. It also reads those of
+// version 1, whose Target is a hash of weights alone.
+const Schema = 2
 
 // The files of a checkpoint.
 const (
@@ -62,12 +63,13 @@ type Manifest struct {
 	Schema    int    `json:"schema"`
 	Kind      string `json:"kind"`
 	Step      int    `json:"step"`
-	Target    string `json:"target,omitempty"`    // weight hash of a head's target
+	Target    string `json:"target,omitempty"`    // of a head in schema 1: the target's Origin
 	Tokenizer string `json:"tokenizer,omitempty"` // hash of the target's tokenizer
 	Hidden    int    `json:"hidden"`
 	Vocab     int    `json:"vocab"`
 	// DraftVocab is the number of Vocab tokens that a head predicts; 0: all.
 	DraftVocab int             `json:"draft_vocab,omitempty"`
+	Model      *identity.Model `json:"target_model,omitempty"` // a head's target; nil in schema 1
 	Loss       string          `json:"loss,omitempty"`
 	Data       string          `json:"data,omitempty"` // hash of the training data's manifest
 	Files      map[string]File `json:"files"`
@@ -79,8 +81,12 @@ type File struct {
 	SHA256 string `json:"sha256"`
 }
 
+// Tie returns the target that a head belongs to.
+func (m *Manifest) Tie() identity.Tie { return identity.Tie{Model: m.Model, Origin: m.Target} }
+
 // A Checkpoint is everything saved at one step. Save fills in Format, Schema and Files
-// of its manifest.
+// of its manifest. A manifest with Target in place of Model is kept at schema 1: it may
+// be of a run that an earlier release began.
 type Checkpoint struct {
 	Manifest
 	Config    []byte               // config.json
@@ -140,6 +146,9 @@ func (s *Store) save(c *Checkpoint, dir string) (err error) {
 	defer func() { err = errors.Join(err, files.Discard()) }()
 	m := c.Manifest
 	m.Format, m.Schema, m.Files = format, Schema, make(map[string]File)
+	if m.Target != "" {
+		m.Schema = 1
+	}
 	put := func(name string, fill func(io.Writer) error) error {
 		h, n := sha256.New(), &counter{}
 		if err := files.Write(name, func(w io.Writer) error { return fill(io.MultiWriter(w, h, n)) }); err != nil {
@@ -149,8 +158,8 @@ func (s *Store) save(c *Checkpoint, dir string) (err error) {
 		return nil
 	}
 	meta := map[string]string{"format": "pt"}
-	if c.Kind == KindHead && c.Target != "" {
-		meta[head.MetaTarget] = c.Target // by it head.Load refuses another target
+	if c.Kind == KindHead {
+		c.Tie().Metadata(meta) // by it head.Load refuses another target
 	}
 	raw := func(b []byte) func(io.Writer) error {
 		return func(w io.Writer) error { _, err := w.Write(b); return err }
@@ -387,8 +396,12 @@ func ParseManifest(b []byte) (*Manifest, error) {
 	switch {
 	case m.Format != format:
 		return nil, fmt.Errorf("format: %q, want %q", m.Format, format)
-	case m.Schema != Schema:
-		return nil, fmt.Errorf("schema: version %d, want %d", m.Schema, Schema)
+	case m.Schema < 1 || m.Schema > Schema:
+		return nil, fmt.Errorf("schema: version %d, want 1 to %d", m.Schema, Schema)
+	case m.Schema == 1 && m.Model != nil:
+		return nil, fmt.Errorf("target_model: given in schema 1, want target")
+	case m.Schema > 1 && m.Target != "":
+		return nil, fmt.Errorf("target: given in schema %d, want target_model", m.Schema)
 	case m.Kind != KindHead && m.Kind != KindLM:
 		return nil, fmt.Errorf("kind: %q, want %q or %q", m.Kind, KindHead, KindLM)
 	case m.Step < 0:
@@ -479,10 +492,11 @@ func Open(dir string) (*State, error) {
 	return s, nil
 }
 
-// CheckTarget refuses a head that was trained for another target: one with other
-// weights, another hidden size or another vocabulary. Force accepts other weights, but
-// not other sizes. A nil manifest, for another system's head, is always accepted.
-func (m *Manifest) CheckTarget(dir, hash string, hidden, vocab int, force bool) error {
+// CheckTarget refuses a head that was trained for another target, by head.CheckTie, or
+// for another hidden size or vocabulary, which opt cannot force. A nil manifest, for
+// another system's head, is always accepted.
+func (m *Manifest) CheckTarget(dir string, target *model.Model, opt head.Options) error {
+	hidden, vocab := target.Spec().Hidden, target.Spec().Vocab
 	switch {
 	case m == nil:
 		return nil
@@ -490,8 +504,9 @@ func (m *Manifest) CheckTarget(dir, hash string, hidden, vocab int, force bool) 
 		return fmt.Errorf("%s: a checkpoint of kind %q, want %q", dir, m.Kind, KindHead)
 	case m.Hidden != hidden || m.Vocab != vocab:
 		return fmt.Errorf("%s: a head for hidden size %d and vocabulary %d, but the target has %d and %d", dir, m.Hidden, m.Vocab, hidden, vocab)
-	case m.Target != hash && !force:
-		return fmt.Errorf("%s: trained for a target with weight hash %.12s…, but this one has %.12s… (use force to load it anyway)", dir, m.Target, hash)
+	}
+	if err := head.CheckTie(m.Tie(), target, opt); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
 	}
 	return nil
 }
@@ -508,10 +523,10 @@ func LoadHead(path string, target *model.Model, opt head.Options) (*head.Head, e
 		return nil, err
 	}
 	if m != nil {
-		s := target.Spec()
-		if err := m.CheckTarget(dir, target.Hash(), s.Hidden, s.Vocab, opt.Force); err != nil {
+		if err := m.CheckTarget(dir, target, opt); err != nil {
 			return nil, err
 		}
+		opt.Warn = nil // told
 		// The trainer's own files may have been deleted: using a head does not need them.
 		if err := m.Verify(dir, ConfigFile, WeightsFile); err != nil {
 			return nil, err

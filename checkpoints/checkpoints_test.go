@@ -2,6 +2,7 @@ package checkpoints
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,10 @@ import (
 
 	"talf/internal/vfs"
 	"talf/internal/vfs/vfstest"
+	"talf/model"
+	"talf/model/head"
+	"talf/model/identity"
+	"talf/model/modeltest"
 	"talf/model/safetensors"
 )
 
@@ -22,7 +27,8 @@ func sample(step int) *Checkpoint {
 		State:     []byte(`{"step":1}`),
 		Extra:     map[string][]byte{"tokenizer.json": []byte("[]")},
 	}
-	c.Kind, c.Step, c.Target, c.Hidden, c.Vocab = KindHead, step, strings.Repeat("ab", 32), 4, 8
+	c.Kind, c.Step, c.Hidden, c.Vocab = KindHead, step, 4, 8
+	c.Model = &identity.Model{Spec: identity.Spec{"vocab_size": []byte("8")}, Tensors: strings.Repeat("ab", 32)}
 	return c
 }
 
@@ -218,8 +224,8 @@ func TestDamageIsReportedWithFileAndExpectation(t *testing.T) {
 		{"a flipped bit", OptimizerFile, "corrupt", func(b []byte) []byte { b[len(b)-1] ^= 4; return b }},
 		{"an empty manifest", ManifestFile, "want a JSON object", func([]byte) []byte { return nil }},
 		{"half a manifest", ManifestFile, "want a JSON object", func(b []byte) []byte { return b[:len(b)/2] }},
-		{"a newer format", ManifestFile, "schema: version 9, want 1", func(b []byte) []byte {
-			return []byte(strings.Replace(string(b), `"schema": 1`, `"schema": 9`, 1))
+		{"a newer format", ManifestFile, "schema: version 9, want 1 to 2", func(b []byte) []byte {
+			return []byte(strings.Replace(string(b), `"schema": 2`, `"schema": 9`, 1))
 		}},
 		{"a missing file", StateFile, "no such file", nil},
 	} {
@@ -249,28 +255,42 @@ func TestDamageIsReportedWithFileAndExpectation(t *testing.T) {
 }
 
 func TestAHeadOfAnotherTargetIsRefused(t *testing.T) {
-	m := &sample(1).Manifest
-	hash := m.Target
-	for _, c := range []struct {
-		hash          string
-		hidden, vocab int
-		force         bool
-		want          string
-	}{
-		{hash, 4, 8, false, ""},
-		{"cd", 4, 8, false, "weight hash"},
-		{"cd", 4, 8, true, ""},
-		{hash, 5, 8, true, "hidden size 4"},
-		{hash, 4, 9, true, "vocabulary 8"},
-	} {
-		err := m.CheckTarget("dir", c.hash, c.hidden, c.vocab, c.force)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v", c, err)
-		}
+	_, m := target(t, modeltest.Default())
+	wider := modeltest.Default()
+	wider.Hidden *= 2
+	_, wide := target(t, wider)
+	longer := modeltest.Default()
+	longer.MaxPos++
+	_, long := target(t, longer)
+	of := func(x *model.Model) *Manifest {
+		return &Manifest{Kind: KindHead, Hidden: x.Spec().Hidden, Vocab: x.Spec().Vocab, Model: x.Identity()}
 	}
-	var foreign *Manifest
-	if err := foreign.CheckTarget("dir", hash, 4, 8, false); err != nil {
-		t.Error(err)
+	old := func(origin string) *Manifest {
+		return &Manifest{Kind: KindHead, Hidden: m.Spec().Hidden, Vocab: m.Spec().Vocab, Target: origin}
+	}
+	quantised := of(m)
+	quantised.Model = &identity.Model{Spec: m.Identity().Spec, Tensors: "cd", DerivedFrom: m.Identity().Tensors}
+	for _, c := range []struct {
+		of    *Manifest
+		force bool
+		want  string
+		warns bool
+	}{
+		{of(m), false, "", false},
+		{quantised, false, "", false},
+		{of(long), false, "max_position_embeddings is", false},
+		{of(long), true, "", false},
+		{of(wide), true, fmt.Sprintf("hidden size %d", wider.Hidden), false},
+		{old(m.Origin()), false, "", true},
+		{old("cd"), false, "the hash of the weights is", false},
+		{old("cd"), true, "", false},
+		{nil, false, "", false},
+	} {
+		warned := false
+		err := c.of.CheckTarget("dir", m, head.Options{Force: c.force, Warn: func(string) { warned = true }})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || warned != c.warns {
+			t.Errorf("%+v: %v, warned %v", c, err, warned)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/head"
+	"talf/model/identity"
 	"talf/model/safetensors"
 )
 
@@ -36,9 +37,9 @@ type Draft struct {
 	Spec    *arch.Spec // nil for an EAGLE-3 head; see Eagle3
 	Eagle3  *Eagle3    // an EAGLE-3 head, which is described and converted but not run
 	Tensors []safetensors.Tensor
-	Vocab   []int32  // target ids of its draft vocabulary, ascending; nil: all, or an EAGLE-3 head
-	Target  string   // weight hash of its target, if the file says so
-	Notes   []string // what was omitted or added, and why that makes no difference
+	Vocab   []int32      // target ids of its draft vocabulary, ascending; nil: all, or an EAGLE-3 head
+	Target  identity.Tie // its target, if the file says so
+	Notes   []string     // what was omitted or added, and why that makes no difference
 
 	config object
 	set    *safetensors.Set // nil: the tensors are in memory
@@ -173,7 +174,10 @@ func (d *Draft) open() error {
 		if err != nil {
 			return err
 		}
-		d.set, d.File, d.Target = set, WeightsFile, set.Metadata()[head.MetaTarget]
+		d.set, d.File = set, WeightsFile
+		if d.Target, err = identity.TieOf(set.Metadata()); err != nil {
+			return fmt.Errorf("%s: %w", set.Name, err)
+		}
 		for _, name := range set.Names() {
 			t, _ := set.Tensor(name)
 			d.Tensors = append(d.Tensors, t)
@@ -365,18 +369,13 @@ func zero(t *safetensors.Tensor) bool {
 }
 
 // SaveHead writes d to the new or empty directory dir in the format of talf's own
-// heads. target, a weight hash, ties it to its target; if it is "", the existing tie is
-// kept.
-func (d *Draft) SaveHead(dir, target string) error {
+// heads, tied to target. The zero Tie keeps the existing one.
+func (d *Draft) SaveHead(dir string, target identity.Tie) error {
 	if d.Eagle3 != nil {
 		return fmt.Errorf("%s: %w", d.Dir, ErrEagle3)
 	}
-	if target == "" {
+	if !target.Known() {
 		target = d.Target
-	}
-	meta := map[string]string{}
-	if target != "" {
-		meta[head.MetaTarget] = target
 	}
 	ts, err := asType(d.Tensors, "")
 	if err != nil {
@@ -385,7 +384,7 @@ func (d *Draft) SaveHead(dir, target string) error {
 	if d.Vocab != nil {
 		ts = append(ts, model.DraftVocabTensors(d.Vocab, d.Spec.Vocab)...)
 	}
-	return head.Write(dir, d.Spec, meta, ts...)
+	return head.Write(dir, d.Spec, target, ts...)
 }
 
 // asType converts floating-point tensors to dtype, "F32" or "BF16". With "" it converts

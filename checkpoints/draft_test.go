@@ -20,6 +20,7 @@ import (
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/head"
+	"talf/model/identity"
 	"talf/model/modeltest"
 	"talf/model/safetensors"
 )
@@ -69,7 +70,7 @@ func writeHead(t testing.TB, m *model.Model, change func(*arch.Spec), more ...sa
 			binary.LittleEndian.PutUint32(ts[i].Data, math.Float32bits(0.25))
 		}
 	}
-	if err := head.Write(dir, s, map[string]string{head.MetaTarget: m.Hash()}, append(ts, more...)...); err != nil {
+	if err := head.Write(dir, s, identity.To(m.Identity()), append(ts, more...)...); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -158,11 +159,11 @@ func TestEveryFormatRoundTrips(t *testing.T) {
 			if diff := cmp.Diff(d.Spec, back.Spec); diff != "" {
 				t.Errorf("%s: spec: %s", f.Name, diff)
 			}
-			if !torch && back.Target != m.Hash() {
-				t.Errorf("%s: target %q", f.Name, back.Target)
+			if !torch && !cmp.Equal(back.Target, identity.To(m.Identity())) {
+				t.Errorf("%s: target %v", f.Name, back.Target)
 			}
 			again := filepath.Join(t.TempDir(), "again")
-			if err := back.SaveHead(again, m.Hash()); err != nil {
+			if err := back.SaveHead(again, identity.To(m.Identity())); err != nil {
 				t.Fatal(err)
 			}
 			h, err := LoadHead(again, m, head.Default())
@@ -507,7 +508,7 @@ func TestAnEagle3HeadIsDescribedAndConvertedAndNotDecoded(t *testing.T) {
 	if e == nil || e.DraftVocab != 60 || e.Spec.Vocab != 97 || e.TargetHidden != 40 || !slices.Equal(e.Taps, []int{1, 9, 17}) || e.Options != nil {
 		t.Fatalf("described as %+v", e)
 	}
-	if err := d.SaveHead(filepath.Join(t.TempDir(), "x"), ""); !errors.Is(err, ErrEagle3) {
+	if err := d.SaveHead(filepath.Join(t.TempDir(), "x"), identity.Tie{}); !errors.Is(err, ErrEagle3) {
 		t.Errorf("imported: %v", err)
 	}
 	_, m := target(t, modeltest.Default())

@@ -13,6 +13,7 @@ import (
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/head"
+	"talf/model/identity"
 	"talf/model/modeltest"
 	"talf/model/safetensors"
 )
@@ -69,7 +70,7 @@ func TestADraftVocabularyIsExported(t *testing.T) {
 			t.Errorf("loaded without import: %v", err)
 		}
 		again := filepath.Join(t.TempDir(), "again")
-		if err := back.SaveHead(again, ""); err != nil {
+		if err := back.SaveHead(again, identity.Tie{}); err != nil {
 			t.Fatal(err)
 		}
 		h, err := LoadHead(again, m, head.Default())

@@ -199,9 +199,7 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 		return nil, fmt.Errorf("export: %w", err)
 	}
 	meta := map[string]string{"format": "pt"}
-	if d.Target != "" {
-		meta[head.MetaTarget] = d.Target
-	}
+	d.Target.Metadata(meta)
 	write := func(name string, fill func(io.Writer) error) error {
 		if err := files.Write(name, fill); err != nil {
 			return fmt.Errorf("export: %w", err)

@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"talf/model/head"
+	"talf/model/identity"
 	"talf/model/modeltest"
 )
 
@@ -20,7 +23,7 @@ func TestAHeadIsLoadedForItsTargetAndWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &Checkpoint{Config: conf, Weights: d.Tensors}
-	c.Kind, c.Step, c.Target, c.Hidden, c.Vocab = KindHead, 1, m.Hash(), m.Spec().Hidden, m.Spec().Vocab
+	c.Kind, c.Step, c.Model, c.Hidden, c.Vocab = KindHead, 1, m.Identity(), m.Spec().Hidden, m.Spec().Vocab
 	s := store(t, 0)
 	load := func() error {
 		h, err := LoadHead(s.Dir(), m, head.Default())
@@ -33,8 +36,8 @@ func TestAHeadIsLoadedForItsTargetAndWhole(t *testing.T) {
 	if err := load(); err != nil {
 		t.Fatal(err)
 	}
-	if got := openDraft(t, dir).Target; got != m.Hash() {
-		t.Errorf("the weights are tied to %q, want %q", got, m.Hash())
+	if got := openDraft(t, dir).Target; !cmp.Equal(got, identity.To(m.Identity())) {
+		t.Errorf("the weights are tied to %v, want %v", got, m.Identity())
 	}
 	path := filepath.Join(dir, WeightsFile)
 	b, err := os.ReadFile(path)
@@ -48,9 +51,9 @@ func TestAHeadIsLoadedForItsTargetAndWhole(t *testing.T) {
 	if err := load(); err == nil || !strings.Contains(err.Error(), "corrupt") {
 		t.Errorf("damaged weights: %v", err)
 	}
-	c.Step, c.Target = 2, strings.Repeat("0", 64)
+	c.Step, c.Model = 2, &identity.Model{Spec: m.Identity().Spec, Tensors: strings.Repeat("0", 64)}
 	save(t, s, c)
-	if err := load(); err == nil || !strings.Contains(err.Error(), "weight hash") {
+	if err := load(); err == nil || !strings.Contains(err.Error(), "the hash of the weights is") {
 		t.Errorf("a head of another target: %v", err)
 	}
 }

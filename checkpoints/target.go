@@ -9,6 +9,7 @@ import (
 
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/identity"
 	"talf/model/safetensors"
 )
 
@@ -49,8 +50,11 @@ func OpenTarget(dir string) (*Target, error) {
 // Close unmaps the weights.
 func (t *Target) Close() error { return t.set.Close() }
 
-// Hash returns the hash of the weights, which ties heads to their target.
-func (t *Target) Hash() string { return model.HashOf(t.set) }
+// Identity identifies the target's files, all of whose weights it reads.
+func (t *Target) Identity() *identity.Model {
+	m := model.IdentityOf(t.Spec, t.set)
+	return &m
+}
 
 // Embed returns the embedding, of shape [vocabulary][hidden]. It is valid until Close.
 func (t *Target) Embed() (safetensors.Tensor, error) {
@@ -116,36 +120,40 @@ type Imported struct {
 	Layout  string   `json:"layout"` // layout in which the head was found
 	File    string   `json:"file"`   // file from which its weights were read
 	Tensors int      `json:"tensors"`
-	Target  string   `json:"target,omitempty"` // hash of the weights that it is tied to
+	Target  string   `json:"target,omitempty"` // hash of the model that it is tied to; of its weights alone if an earlier release did so
 	Notes   []string `json:"notes,omitempty"`
 }
 
 // A TiedError is a refusal to tie a head to a target other than the one it was trained
-// for. It has the hashes of both targets' weights.
-type TiedError struct{ Trained, Given string }
+// for.
+type TiedError struct{ Differences identity.Differences }
 
 func (e *TiedError) Error() string {
-	return fmt.Sprintf("trained for a target with weight hash %.12s, not for one with %.12s", e.Trained, e.Given)
+	return "trained for another target: " + e.Differences.Since("it was trained")
 }
 
 // Import writes d to the new or empty directory out in the format of talf's own heads.
-// A target, if not nil, must have the head's sizes, and the head is tied to its weights. A
-// head that is tied to others is refused with a *TiedError unless forced.
+// A target, if not nil, must have the head's sizes, and the head is tied to it. A head that
+// is tied to another is refused with a *TiedError unless forced.
 func (d *Draft) Import(out string, t *Target, force bool) (*Imported, error) {
-	hash := d.Target
+	tie := d.Target
 	if t != nil {
 		if err := t.Fits(d); err != nil {
 			return nil, err
 		}
-		hash = t.Hash()
-		if d.Target != "" && d.Target != hash && !force {
-			return nil, fmt.Errorf("%s: %w", d.Dir, &TiedError{d.Target, hash})
+		tie = identity.To(t.Identity())
+		if diff := d.Target.Against(tie.Model.Spec, tie.Base()); diff != nil && !force {
+			return nil, fmt.Errorf("%s: %w", d.Dir, &TiedError{diff})
 		}
 	}
-	if err := d.SaveHead(out, hash); err != nil {
+	if err := d.SaveHead(out, tie); err != nil {
 		return nil, err
 	}
-	return &Imported{Out: out, Layout: d.Layout, File: d.File, Tensors: len(d.Tensors), Target: hash, Notes: d.Notes}, nil
+	r := &Imported{Out: out, Layout: d.Layout, File: d.File, Tensors: len(d.Tensors), Target: tie.Origin, Notes: d.Notes}
+	if tie.Model != nil {
+		r.Target = tie.Model.Hash()
+	}
+	return r, nil
 }
 
 // String returns lines that tell a user what was written.
@@ -156,7 +164,7 @@ func (r *Imported) String() string {
 	}
 	fmt.Fprintf(&b, "%s: %d tensors from %s in the layout of %s", r.Out, r.Tensors, r.File, r.Layout)
 	if r.Target != "" {
-		fmt.Fprintf(&b, ", for target %.12s", r.Target)
+		fmt.Fprintf(&b, ", for target %s", identity.Short(r.Target))
 	}
 	b.WriteString("\n")
 	return b.String()

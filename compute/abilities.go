@@ -30,6 +30,10 @@ type Checker interface {
 type DeviceAbilities struct {
 	Plan    Planner
 	Release Releaser
+	// Rounding names what products with weights of a type round the other operand to,
+	// such as "int16", where that depends on more than Device.Arithmetic: on how the
+	// device was opened, or on the class of processor. It decides bits of results.
+	Rounding func(weights DType) string
 }
 
 // A Releaser gives memory of a KV store back to the system. The store keeps its size.

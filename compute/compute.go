@@ -13,7 +13,10 @@
 // at Queue.Sync.
 package compute
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // A DType is the element type of a buffer or of a stored matrix.
 type DType uint8
@@ -166,6 +169,13 @@ const (
 	SiLU
 	GELU
 )
+
+func (a Activation) String() string {
+	if n := [...]string{"identity", "SiLU", "GELU"}; int(a) < len(n) {
+		return n[a]
+	}
+	return fmt.Sprintf("activation %d", uint8(a))
+}
 
 // A Linear is a product with what is fused to it: act(norm(x)·wᵀ + bias), multiplied
 // by norm(x)·upᵀ + upBias if Up is set.

@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"talf/data"
+	"talf/model/identity"
 )
 
 // Two sequences with trees of one branch, counted by hand. The second is held out.
 func TestCoverageIsCounted(t *testing.T) {
 	m := data.Meta{
-		Schema: data.SchemaVersion, Target: "t", Tokenizer: "k", Hidden: 2, Vocab: 9, Branch: 1, Depth: 2,
+		Schema: data.SchemaVersion, Function: &identity.Function{Arithmetic: "t"}, Tokenizer: "k", Hidden: 2, Vocab: 9, Branch: 1, Depth: 2,
 		Labels: data.TopK, K: 2, Features: data.None, Source: "s",
 	}
 	dir := t.TempDir()

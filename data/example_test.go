@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"talf/data"
+	"talf/model/identity"
 )
 
 func Example() {
@@ -16,7 +17,7 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 	w, err := data.Create(dir, data.Meta{
-		Schema: data.SchemaVersion, Hidden: 2, Vocab: 10, Branch: 1, Depth: 1, Labels: data.TopK, K: 2, Features: data.BF16,
+		Schema: data.SchemaVersion, Function: &identity.Function{}, Hidden: 2, Vocab: 10, Branch: 1, Depth: 1, Labels: data.TopK, K: 2, Features: data.BF16,
 	}, data.Whole(), data.DefaultWriter())
 	if err != nil {
 		log.Fatal(err)

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"talf/data"
+	"talf/model/identity"
 )
 
 // Two positions with trees of two levels of two nodes, and one without a tree. The sums
 // are counted by hand.
 func TestLevelsDescribeTheTrees(t *testing.T) {
 	m := data.Meta{
-		Schema: data.SchemaVersion, Target: "t", Tokenizer: "k", Hidden: 2, Vocab: 9, Branch: 2, Depth: 2,
+		Schema: data.SchemaVersion, Function: &identity.Function{Arithmetic: "t"}, Tokenizer: "k", Hidden: 2, Vocab: 9, Branch: 2, Depth: 2,
 		Labels: data.TopK, K: 3, Features: data.None, LossOnly: true, Source: "s",
 	}
 	r := &data.Record{
@@ -38,7 +39,7 @@ func TestLevelsDescribeTheTrees(t *testing.T) {
 	if err := w.Append(r); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Cut(4, map[string]int{"short": 3}, nil); err != nil {
+	if err := w.Cut(4, map[string]int{"short": 3}, nil, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {

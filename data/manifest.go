@@ -36,8 +36,11 @@ type Shard struct {
 	Units   int            `json:"units"`       // pieces of input in it, including dropped ones
 	Dropped map[string]int `json:"dropped,omitempty"`
 	Inputs  []Input        `json:"inputs,omitempty"` // empty for a single file without conversations, where it would repeat the other counts
-	Bytes   int64          `json:"bytes"`
-	SHA256  string         `json:"sha256"`
+	// Text identifies the pieces of input as they were read for this shard; "" if its
+	// maker does not say, as in schema 1.
+	Text   string `json:"text,omitempty"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
 }
 
 func shardName(i int) string { return fmt.Sprintf("shard-%05d.parquet", i) }
@@ -56,8 +59,8 @@ func ParseManifest(raw []byte) (*Manifest, error) {
 	if head.Format != manifestFormat {
 		return nil, fmt.Errorf("format: %q, want %q", head.Format, manifestFormat)
 	}
-	if head.Meta.Schema != SchemaVersion {
-		return nil, fmt.Errorf("meta.schema: version %d, want %d: preprocess the text again with this release", head.Meta.Schema, SchemaVersion)
+	if v := head.Meta.Schema; v < 1 || v > SchemaVersion {
+		return nil, fmt.Errorf("meta.%w", versionError(v))
 	}
 	var m Manifest
 	if err := parseStrict(raw, &m); err != nil {

@@ -6,13 +6,16 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
+
+	"talf/model/identity"
 )
 
-// SchemaVersion is the version of the shards that this package writes, and the
-// only one that it reads.
-const SchemaVersion = 1
+// SchemaVersion is the version of the shards of new sets. Version 1 is read too, and an
+// unfinished set of it is continued with shards of it.
+const SchemaVersion = 2
 
 // A LabelMode says how soft labels are stored.
 type LabelMode string
@@ -32,20 +35,23 @@ const (
 // Meta is the information that all rows of a set share. Every shard contains it. It has
 // nothing that differs between equal runs: no time, host or path.
 type Meta struct {
-	Schema    int         `json:"schema"`    // SchemaVersion
-	Target    string      `json:"target"`    // weight hash of the target
-	Tokenizer string      `json:"tokenizer"` // hash of its tokenizer
-	Hidden    int         `json:"hidden"`    // H
-	Vocab     int         `json:"vocab"`     // V
-	Branch    int         `json:"k"`         // nodes of each level below the root
-	Depth     int         `json:"depth"`     // labelled levels, including the root's
-	Labels    LabelMode   `json:"labels"`
-	K         int         `json:"top_k"` // labels of a node; 0 with full labels
-	Features  FeatureMode `json:"features"`
-	LossOnly  bool        `json:"loss_only"` // trees only where the token after the root is trained on; see docs/formats.md
-	Seed      uint64      `json:"seed"`
-	Sampling  string      `json:"sampling"` // how answers were regenerated; "" if they are those of the text
-	Source    string      `json:"source"`   // fingerprint of the input and of how it was divided
+	Schema int `json:"schema"` // SchemaVersion, or 1
+	// Function is what the target computes; nil in schema 1, where Target is the
+	// target's Origin in its place.
+	Function  *identity.Function `json:"function,omitempty"`
+	Target    string             `json:"target,omitempty"`
+	Tokenizer string             `json:"tokenizer"` // hash of its tokenizer
+	Hidden    int                `json:"hidden"`    // H
+	Vocab     int                `json:"vocab"`     // V
+	Branch    int                `json:"k"`         // nodes of each level below the root
+	Depth     int                `json:"depth"`     // labelled levels, including the root's
+	Labels    LabelMode          `json:"labels"`
+	K         int                `json:"top_k"` // labels of a node; 0 with full labels
+	Features  FeatureMode        `json:"features"`
+	LossOnly  bool               `json:"loss_only"` // trees only where the token after the root is trained on; see docs/formats.md
+	Seed      uint64             `json:"seed"`
+	Sampling  string             `json:"sampling"` // how answers were regenerated; "" if they are those of the text
+	Source    string             `json:"source"`   // fingerprint of the input and of how it was divided
 	// Arithmetic names the device and the type of weights that computed the target, if
 	// they are not the CPU and the stored type. They determine the last bits of labels,
 	// and so which of nearly equal tokens a tree has.
@@ -74,8 +80,12 @@ func (m *Meta) tokenBytes() int {
 // Validate reports the first invalid field.
 func (m *Meta) Validate() error {
 	switch {
-	case m.Schema != SchemaVersion:
-		return fmt.Errorf("schema: version %d, want %d: preprocess the text again with this release", m.Schema, SchemaVersion)
+	case m.Schema < 1 || m.Schema > SchemaVersion:
+		return versionError(m.Schema)
+	case m.Schema == 1 && m.Function != nil:
+		return errors.New("function: given in schema 1, want target")
+	case m.Schema > 1 && (m.Function == nil || m.Target != ""):
+		return fmt.Errorf("function: want it, and no target, in schema %d", m.Schema)
 	case m.Hidden < 1 || m.Hidden > 1<<20:
 		return fmt.Errorf("hidden: %d, want 1..%d", m.Hidden, 1<<20)
 	case m.Vocab < 1 || m.Vocab > 1<<24:
@@ -96,6 +106,41 @@ func (m *Meta) Validate() error {
 	return nil
 }
 
+// versionError refuses a version of the schema.
+func versionError(v int) error {
+	return fmt.Errorf("schema: version %d, want 1 to %d: preprocess the text again with this release", v, SchemaVersion)
+}
+
+// Made returns the hash of what made the labels: of a function, or in schema 1 of weights.
+func (m *Meta) Made() string {
+	if m.Function != nil {
+		return m.Function.Hash()
+	}
+	return m.Target
+}
+
+// Tie returns the model that made the labels.
+func (m *Meta) Tie() identity.Tie {
+	if m.Function != nil {
+		return identity.To(&m.Function.Model)
+	}
+	return identity.Tie{Origin: m.Target}
+}
+
+// Old returns m as schema 1 has it, whose target is origin: the target's Origin.
+func (m Meta) Old(origin string) Meta {
+	m.Schema, m.Function, m.Target = 1, nil, origin
+	return m
+}
+
+// Uncovered says what a set of schema 1 does not say about its target, "" for other sets.
+func (m *Meta) Uncovered() string {
+	if m.Function != nil {
+		return ""
+	}
+	return "an earlier release began these labels and kept only the hash of the target's weights: whether config.json and the types of weights, keys, values and activations are still the same is not known"
+}
+
 // diff names the first field in which m and o differ, or returns "".
 func (m *Meta) diff(o *Meta) string {
 	var a, b map[string]any
@@ -113,6 +158,13 @@ func (m *Meta) diff(o *Meta) string {
 			panic("data: " + err.Error()) // plain fields always marshal
 		}
 	}
+	if m.Function != nil && o.Function != nil {
+		if d := o.Function.Against(m.Function); d != nil {
+			return fmt.Sprintf("function: %s is %s, want %s", d[0].Part, d[0].Now, d[0].Then)
+		}
+		delete(a, "function")
+		delete(b, "function")
+	}
 	for _, key := range []string{"schema", "target", "tokenizer", "hidden", "vocab", "k", "depth", "labels", "top_k", "features", "loss_only", "seed", "sampling", "source", "arithmetic"} {
 		x, y := a[key], b[key]
 		if x == y {
@@ -122,7 +174,8 @@ func (m *Meta) diff(o *Meta) string {
 			return fmt.Sprintf("arithmetic: of %s, want of %s", cmp.Or(o.Arithmetic, "the CPU"), cmp.Or(m.Arithmetic, "the CPU"))
 		}
 		if s, ok := x.(string); ok {
-			x, y = strconv.Quote(s), strconv.Quote(b[key].(string)) // one may be empty
+			other, _ := b[key].(string) // "" if it is left out
+			x, y = strconv.Quote(s), strconv.Quote(other)
 		}
 		if key == "source" {
 			key = "source (hash of the texts and of the options that cut them)"

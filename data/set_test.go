@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,11 +23,12 @@ import (
 
 	"talf/data"
 	"talf/internal/vfs/vfstest"
+	"talf/model/identity"
 )
 
 func meta(labels data.LabelMode, features data.FeatureMode) data.Meta {
 	m := data.Meta{
-		Schema: data.SchemaVersion, Target: "t", Tokenizer: "k", Hidden: 6, Vocab: 40,
+		Schema: data.SchemaVersion, Function: &identity.Function{Arithmetic: "t"}, Tokenizer: "k", Hidden: 6, Vocab: 40,
 		Branch: 4, Depth: 3, Labels: labels, Features: features, Seed: 1<<63 + 1, Source: "s",
 	}
 	if labels == data.TopK {
@@ -92,7 +94,7 @@ func build(t testing.TB, dir string, m data.Meta, rows, perShard int, opt data.W
 			t.Fatal(err)
 		}
 		if (i+1)%perShard == 0 {
-			if err := w.Cut(perShard+1, map[string]int{"short": 1}, nil); err != nil {
+			if err := w.Cut(perShard+1, map[string]int{"short": 1}, nil, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -134,7 +136,7 @@ func TestRowsReadBackAsWritten(t *testing.T) {
 			dir := t.TempDir()
 			want := build(t, dir, m, 23, 9, data.WriterOptions{RowGroup: 20_000})
 			s := open(t, dir)
-			if s.Len() != 23 || !s.Complete() || s.Meta() != m || len(s.Shards()) != 3 {
+			if s.Len() != 23 || !s.Complete() || !cmp.Equal(s.Meta(), m) || len(s.Shards()) != 3 {
 				t.Fatalf("set of %d rows in %d shards, complete %v, meta %+v", s.Len(), len(s.Shards()), s.Complete(), s.Meta())
 			}
 			r, err := s.Sequential(data.Everything())
@@ -164,19 +166,28 @@ func TestEqualRowsGiveEqualBytes(t *testing.T) {
 // hash was recorded once. A release of the Parquet or zstd library that writes other
 // bytes changes it, which belongs in the changelog.
 func TestBytesAreTheSameEverywhere(t *testing.T) {
-	const want = "11ed6bcae2d26a1387e31d0fb432d582a8087878b7c043a0ac6bb8fe9f17e914"
-	h := sha256.New()
-	for _, m := range []data.Meta{meta(data.TopK, data.BF16), meta(data.Full, data.None)} {
-		dir := t.TempDir()
-		build(t, dir, m, 8, 8, data.WriterOptions{RowGroup: 20_000})
-		raw, err := os.ReadFile(filepath.Join(dir, "shard-00000.parquet"))
-		if err != nil {
-			t.Fatal(err)
+	for _, c := range []struct {
+		schema int
+		of     func(data.Meta) data.Meta
+		want   string
+	}{
+		{2, func(m data.Meta) data.Meta { return m }, "5bc714322fcabcc9484f977ea72780b30fdc5151ff4830b36a5c6334eeab6de1"},
+		// As the releases wrote that had no later schema: unfinished sets go on with it.
+		{1, func(m data.Meta) data.Meta { return m.Old("t") }, "11ed6bcae2d26a1387e31d0fb432d582a8087878b7c043a0ac6bb8fe9f17e914"},
+	} {
+		h := sha256.New()
+		for _, m := range []data.Meta{meta(data.TopK, data.BF16), meta(data.Full, data.None)} {
+			dir := t.TempDir()
+			build(t, dir, c.of(m), 8, 8, data.WriterOptions{RowGroup: 20_000})
+			raw, err := os.ReadFile(filepath.Join(dir, "shard-00000.parquet"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.Write(raw)
 		}
-		h.Write(raw)
-	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != want {
-		t.Errorf("SHA-256 of the shards: %s, want %s", got, want)
+		if got := hex.EncodeToString(h.Sum(nil)); got != c.want {
+			t.Errorf("SHA-256 of the shards of schema %d: %s, want %s", c.schema, got, c.want)
+		}
 	}
 }
 
@@ -366,7 +377,7 @@ func TestUnfinishedSetIsContinued(t *testing.T) {
 						t.Fatal(err)
 					}
 					if (i+1)%6 == 0 {
-						if err := w.Cut(7, map[string]int{"short": 1}, nil); err != nil {
+						if err := w.Cut(7, map[string]int{"short": 1}, nil, ""); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -410,7 +421,7 @@ func TestFullDiskNamesTheFileAndLosesOnlyTheOpenShard(t *testing.T) {
 		var failure error
 		for i := range rows {
 			if failure = w.Append(&rows[i]); failure == nil && (i+1)%6 == 0 {
-				failure = w.Cut(7, map[string]int{"short": 1}, nil)
+				failure = w.Cut(7, map[string]int{"short": 1}, nil, "")
 			}
 			if failure != nil {
 				break
@@ -439,7 +450,7 @@ func TestFullDiskNamesTheFileAndLosesOnlyTheOpenShard(t *testing.T) {
 				t.Fatal(err)
 			}
 			if (i+1)%6 == 0 {
-				if err := w.Cut(7, map[string]int{"short": 1}, nil); err != nil {
+				if err := w.Cut(7, map[string]int{"short": 1}, nil, ""); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -465,6 +476,21 @@ func TestTwoWritersOfOneDirectoryAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Abort()
+}
+
+// otherTarget returns a manifest with the target replaced.
+func otherTarget(t *testing.T, raw []byte) []byte {
+	t.Helper()
+	m, err := data.ParseManifest(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Meta.Function = &identity.Function{Arithmetic: "u"}
+	raw, err = json.MarshalIndent(m, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }
 
 // Every kind of damage to a set gives one error that names the file and what was
@@ -495,12 +521,16 @@ func TestDamageIsReported(t *testing.T) {
 		{"a missing shard", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, shard)) }, []string{shard, "no such file"}},
 		{"a manifest cut short", edit(data.ManifestName, func(b []byte) []byte { return b[:len(b)/2] }), []string{data.ManifestName, "JSON"}},
 		{"a newer manifest", edit(data.ManifestName, func(b []byte) []byte {
-			return []byte(strings.Replace(string(b), `"schema": 1`, `"schema": 2, "more": []`, 1))
-		}), []string{data.ManifestName, "schema: version 2, want 1"}},
+			return []byte(strings.Replace(string(b), `"schema": 2`, `"schema": 3, "more": []`, 1))
+		}), []string{data.ManifestName, "schema: version 3, want 1 to 2"}},
 		{"another format", edit(data.ManifestName, func(b []byte) []byte { return []byte("{}") }), []string{data.ManifestName, "format"}},
-		{"a manifest of another target", edit(data.ManifestName, func(b []byte) []byte {
-			return []byte(strings.Replace(string(b), `"target": "t"`, `"target": "u"`, 1))
-		}), []string{"shard-00000.parquet", `target: "t", want "u"`}},
+		{
+			"a manifest of another target", edit(data.ManifestName, func(b []byte) []byte { return otherTarget(t, b) }),
+			[]string{"shard-00000.parquet", "function: the arithmetic is t, want u as in the manifest"},
+		},
+		{"a manifest whose target is not its hash", edit(data.ManifestName, func(b []byte) []byte {
+			return []byte(strings.Replace(string(b), `"arithmetic": "t"`, `"arithmetic": "u"`, 1))
+		}), []string{data.ManifestName, "id: \"talf-fn-1:"}},
 		{"no manifest", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, data.ManifestName)) }, []string{"no manifest.json"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -554,7 +584,7 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		{"not Parquet", []byte("PAR1, or so it says"), "no whole Parquet file"},
 		{"empty", nil, "no whole Parquet file"},
 		{"another program's Parquet", plain.Bytes(), "talf.schema: missing"},
-		{"a newer schema", edit("talf.schema\x18\x011", "talf.schema\x18\x012"), `talf.schema: version "2", want 1`},
+		{"a newer schema", edit("talf.schema\x18\x012", "talf.schema\x18\x013"), `talf.schema: version "3", want 1`},
 		{"a field that this release does not know", edit(`"seed":`, `"sead":`), `talf.meta: json: unknown field "sead"`},
 		{"an impossible field", edit(`"top_k":5`, `"top_k":0`), "talf.meta: top_k: 0, want 1..40"},
 		{"other columns", edit(`"hidden":6`, `"hidden":7`), "columns"},
@@ -578,7 +608,10 @@ func TestMetaNamesTheInvalidField(t *testing.T) {
 		want   string
 		change func(m *data.Meta)
 	}{
-		{"schema: version 2, want 1", func(m *data.Meta) { m.Schema = 2 }},
+		{"schema: version 3, want 1 to 2", func(m *data.Meta) { m.Schema = 3 }},
+		{"function: want it", func(m *data.Meta) { m.Function = nil }},
+		{"function: want it, and no target", func(m *data.Meta) { m.Target = "t" }},
+		{"function: given in schema 1", func(m *data.Meta) { m.Schema = 1 }},
 		{"hidden: 0", func(m *data.Meta) { m.Hidden = 0 }},
 		{"vocab: -1", func(m *data.Meta) { m.Vocab = -1 }},
 		{"depth: 17", func(m *data.Meta) { m.Depth = 17 }},
@@ -662,7 +695,7 @@ func TestCountsOfInputsAddUp(t *testing.T) {
 		if err := w.Append(record(rng, &m, 30)); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Cut(7, map[string]int{"short": 1}, inputs); err != nil {
+		if err := w.Cut(7, map[string]int{"short": 1}, inputs, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

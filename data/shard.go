@@ -48,6 +48,7 @@ type shardInfo struct {
 	Units   int            `json:"units"`
 	Dropped map[string]int `json:"dropped,omitempty"`
 	Inputs  []Input        `json:"inputs,omitempty"`
+	Text    string         `json:"text,omitempty"`
 }
 
 // An Input says what became of one input file, in one shard or in all shards.
@@ -151,8 +152,8 @@ func newShardWriter(out io.Writer, m *Meta, rowGroup int) (*shardWriter, error) 
 	schema := schemaOf(m)
 	s.w = parquet.NewGenericWriter[any](out, schema,
 		parquet.Compression(&zstd.Codec{Level: zstd.SpeedDefault}),
-		parquet.CreatedBy("talf", fmt.Sprint(SchemaVersion), "parquet-go"), // the library's own string depends on the build
-		parquet.KeyValueMetadata(keySchema, fmt.Sprint(SchemaVersion)),
+		parquet.CreatedBy("talf", fmt.Sprint(m.Schema), "parquet-go"), // the library's own string depends on the build
+		parquet.KeyValueMetadata(keySchema, fmt.Sprint(m.Schema)),
 		parquet.KeyValueMetadata(keyMeta, string(meta)),
 	)
 	for i, path := range schema.Columns() {

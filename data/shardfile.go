@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
@@ -36,8 +37,8 @@ func parseMeta(lookup func(key string) (string, bool)) (m Meta, info shardInfo, 
 	if !ok {
 		return m, info, fmt.Errorf("%s: missing, want a shard written by talf preprocess", keySchema)
 	}
-	if v != fmt.Sprint(SchemaVersion) {
-		return m, info, fmt.Errorf("%s: version %q, want %d: preprocess the text again with this release", keySchema, v, SchemaVersion)
+	if n, err := strconv.Atoi(v); err != nil || n < 1 || n > SchemaVersion {
+		return m, info, fmt.Errorf("%s: version %q, want 1 to %d: preprocess the text again with this release", keySchema, v, SchemaVersion)
 	}
 	for _, x := range []struct {
 		key string
@@ -53,6 +54,9 @@ func parseMeta(lookup func(key string) (string, bool)) (m Meta, info shardInfo, 
 	}
 	if err := m.Validate(); err != nil {
 		return m, info, fmt.Errorf("%s: %w", keyMeta, err)
+	}
+	if v != fmt.Sprint(m.Schema) {
+		return m, info, fmt.Errorf("%s: version %s, want %d as in %s", keySchema, v, m.Schema, keyMeta)
 	}
 	if info.Rows < 0 || info.Tokens < 0 || info.Loss < 0 || info.Units < 0 {
 		return m, info, fmt.Errorf("%s: a negative count", keyShard)

@@ -27,7 +27,7 @@ func stripe(t testing.TB, dir string, p data.Stripe, shards int) *data.Writer {
 		if err := w.Append(record(rand.New(rand.NewPCG(1, uint64(p.Shard(i)))), &m, 3)); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Cut(1, nil, nil); err != nil {
+		if err := w.Cut(1, nil, nil, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -242,7 +242,14 @@ func TestMismatchedStripesAreRefused(t *testing.T) {
 		}
 	}
 	dir = parts()
-	edit(filepath.Join(dir, "part-00001-of-00002.json"), `"target": "t"`, `"target": "u"`)
+	part := filepath.Join(dir, "part-00001-of-00002.json")
+	raw, err := os.ReadFile(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(part, otherTarget(t, raw), 0o666); err != nil {
+		t.Fatal(err)
+	}
 	refuses(data.Merge(dir), "different sets")
 	dir = parts()
 	edit(filepath.Join(dir, "part-00001-of-00002.json"), `"index": 1`, `"index": 0`)

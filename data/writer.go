@@ -54,7 +54,8 @@ type Writer struct {
 }
 
 // Create starts or continues part p of the set in dir, which it creates if needed. It
-// refuses a directory whose set has another meta. Several writers of one set may run at
+// refuses a directory whose set has another meta. An unfinished set of schema 1 is
+// continued in that schema: see Meta. Several writers of one set may run at
 // the same time, on one machine or on several that share dir; each has its own lock.
 func Create(dir string, m Meta, p Stripe, opt WriterOptions) (*Writer, error) {
 	if err := p.Validate(); err != nil {
@@ -90,6 +91,13 @@ func (w *Writer) open() error {
 		return err
 	}
 	if old != nil {
+		w.follow(&old.Meta)
+		if now, then := w.man.Meta.Function, old.Meta.Function; now != nil && then != nil {
+			if d := now.Against(then); d != nil {
+				return fmt.Errorf("%s: %s: the directory holds labels of another function; choose another directory or delete it",
+					filepath.Join(w.dir, ManifestName), d.Since("the labels were made"))
+			}
+		}
 		if d := w.man.Meta.diff(&old.Meta); d != "" {
 			return fmt.Errorf("%s: %s: the directory holds a set made with other settings; choose another or delete it", filepath.Join(w.dir, ManifestName), d)
 		}
@@ -136,13 +144,25 @@ func (w *Writer) old() (*Manifest, error) {
 		w.merged = len(parts) == 0 // otherwise the merge was interrupted
 		return whole, nil          // it contains all parts
 	}
-	for p := range parts {
+	for p, m := range parts {
 		if p.Count != w.part.Count {
 			return nil, fmt.Errorf("%s: the set is split between %d indices, and this is one of %d", w.dir, p.Count, w.part.Count)
 		}
+		w.follow(&m.Meta) // all parts have the schema of the first
 	}
 	return parts[w.part], nil
 }
+
+// follow puts the writer's meta into the schema of a set that an earlier release began.
+func (w *Writer) follow(then *Meta) {
+	if m := &w.man.Meta; then.Schema == 1 && m.Function != nil {
+		*m = m.Old(m.Function.Base())
+	}
+}
+
+// Meta returns the meta of the set: that given to Create, or its form in the schema of a
+// set that an earlier release began.
+func (w *Writer) Meta() Meta { return w.man.Meta }
 
 // adopt adds shards that were renamed just before a crash and so are missing from the
 // manifest.
@@ -171,6 +191,9 @@ func (w *Writer) adopt() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
+		if len(w.man.Shards) == 0 {
+			w.follow(&s.meta)
+		}
 		if d := w.man.Meta.diff(&s.meta); d != "" {
 			return fmt.Errorf("%s: %s: the shard belongs to another set", path, d)
 		}
@@ -186,7 +209,7 @@ func (w *Writer) adopt() error {
 func (w *Writer) name() string { return shardName(w.part.Shard(len(w.man.Shards))) }
 
 func (i *shardInfo) shard(name string, size int64, sum string) Shard {
-	return Shard{File: name, Rows: i.Rows, Tokens: i.Tokens, Loss: i.Loss, Units: i.Units, Dropped: i.Dropped, Inputs: i.Inputs, Bytes: size, SHA256: sum}
+	return Shard{File: name, Rows: i.Rows, Tokens: i.Tokens, Loss: i.Loss, Units: i.Units, Dropped: i.Dropped, Inputs: i.Inputs, Text: i.Text, Bytes: size, SHA256: sum}
 }
 
 // Shards returns the finished shards of this writer, or those of the whole set if it is
@@ -257,24 +280,28 @@ func (c *counter) Write(p []byte) (int, error) {
 
 // Cut closes the open shard. units is the number of pieces of input in it, dropped says
 // why some of them gave no row, and inputs what became of each file (nil: unknown). All
-// are stored with the shard, which may be empty.
-func (w *Writer) Cut(units int, dropped map[string]int, inputs []Input) error {
+// are stored with the shard, which may be empty, and so is text (see Shard), except in
+// schema 1.
+func (w *Writer) Cut(units int, dropped map[string]int, inputs []Input, text string) error {
 	if w.err != nil {
 		return w.err
 	}
 	if w.man.Complete {
 		return fmt.Errorf("data: %s is complete, want an unfinished set", w.dir)
 	}
-	return w.fail(w.cut(units, dropped, inputs))
+	return w.fail(w.cut(units, dropped, inputs, text))
 }
 
-func (w *Writer) cut(units int, dropped map[string]int, inputs []Input) error {
+func (w *Writer) cut(units int, dropped map[string]int, inputs []Input, text string) error {
 	if w.cur == nil {
 		if err := w.begin(); err != nil {
 			return err
 		}
 	}
 	w.cur.info.Units = units
+	if w.man.Meta.Schema > 1 {
+		w.cur.info.Text = text
+	}
 	if len(dropped) > 0 {
 		w.cur.info.Dropped = maps.Clone(dropped)
 	}
@@ -305,7 +332,7 @@ func (w *Writer) Close() error {
 		return w.merge()
 	}
 	if w.cur != nil {
-		if err := w.Cut(w.cur.info.Rows, nil, nil); err != nil {
+		if err := w.Cut(w.cur.info.Rows, nil, nil, ""); err != nil {
 			return err
 		}
 	}

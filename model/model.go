@@ -6,15 +6,13 @@
 package model
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 
 	"talf/compute"
 	"talf/model/arch"
+	"talf/model/identity"
 	"talf/model/safetensors"
 )
 
@@ -75,13 +73,13 @@ func (o Options) Validate() error {
 // A Model is a loaded network. Only one goroutine at a time may call Forward; its
 // sequences and branches belong to that goroutine too.
 type Model struct {
-	spec *arch.Spec
-	dev  compute.Device
-	q    compute.Queue
-	can  compute.Abilities // of q
-	opt  Options
-	set  *safetensors.Set
-	hash string // empty until first asked for
+	spec     *arch.Spec
+	dev      compute.Device
+	q        compute.Queue
+	can      compute.Abilities // of q
+	opt      Options
+	set      *safetensors.Set
+	function *identity.Function // nil until first asked for
 
 	embed  compute.Weight // [Vocab][Hidden]
 	lmHead compute.Linear // [Vocab][Hidden]; embed if tied
@@ -331,40 +329,6 @@ func (m *Model) host(role arch.Role) ([]float32, error) {
 		return nil, fmt.Errorf("%s: %w", m.set.Name, err)
 	}
 	return x, nil
-}
-
-// Hash identifies the weights. It is the hexadecimal SHA-256 of every tensor's name,
-// dtype, shape and bytes in name order. The first call reads all weights. Quantised
-// weights have the hash of the weights that they were made from.
-func (m *Model) Hash() string {
-	if m.hash == "" {
-		m.hash = HashOf(m.set)
-	}
-	return m.hash
-}
-
-// HashOf returns the Hash of a model with the tensors of set.
-func HashOf(set *safetensors.Set) string {
-	if h := set.Metadata()[MetaSource]; h != "" {
-		return h
-	}
-	h := sha256.New()
-	var b []byte
-	for _, name := range set.Names() {
-		t, _ := set.Tensor(name)
-		b = append(b[:0], name...)
-		b = append(b, 0)
-		b = append(b, t.DType...)
-		b = append(b, 0)
-		b = binary.LittleEndian.AppendUint64(b, uint64(len(t.Shape)))
-		for _, d := range t.Shape {
-			b = binary.LittleEndian.AppendUint64(b, uint64(d))
-		}
-		h.Write(b)
-		h.Write(t.Data)
-		set.Release(name, 0, len(t.Data))
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }
 
 // Close frees the model's memory, including its tensors. The device stays open.

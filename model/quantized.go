@@ -9,8 +9,9 @@ import (
 // X.weight_scale, F16 [rows][⌈cols/compute.Q8Block⌉].
 const ScaleSuffix = "_scale"
 
-// MetaSource is the metadata key for the hash of the original weights of a quantised
-// model. A head trained for the original weights also runs with the quantised ones.
+// MetaSource is the metadata key for the hash of the tensors that a quantised model was
+// made from. It is a claim, which says what the model derives from, never what it is: a
+// head trained for the original weights also runs with the quantised ones.
 const MetaSource = "talf.source_sha256"
 
 // Stored returns the type to load a set's weights as: Q8 if they are stored that way,

@@ -247,7 +247,7 @@ func (u *cutter) talk(ctx context.Context, d *corpus.Doc) (*sequence, error) {
 // open makes a sequence from a conversation's first turns, up to the first question.
 func (u *cutter) open(ctx context.Context, d *corpus.Doc) (*sequence, error) {
 	t := chat.NewDialogue(u.chat, d.Transcript())
-	s := &sequence{chat: true, talk: t}
+	s := &sequence{chat: true, talk: t, whole: d.Transcript().JSON(d.Transcript().Messages)}
 	if !t.Ask() {
 		s.drop = dropNoTurn
 		return s, nil

@@ -5,14 +5,9 @@ package preprocess
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -169,6 +164,9 @@ type Inputs struct {
 
 	// Progress, if not nil, is called after every batch, from Run's goroutine.
 	Progress func(Progress)
+	// Warn, if not nil, is told what could not be checked when a set of an earlier release
+	// is continued.
+	Warn func(string)
 	// Bad, if not nil, is called with input that was skipped.
 	Bad func(corpus.BadLine)
 }
@@ -233,16 +231,16 @@ func (s *Stats) Inventory() string {
 }
 
 // meta returns the metadata of the shards.
-func (c *Config) meta(in *Inputs, maxLen int) (data.Meta, error) {
-	src, err := c.source(in, maxLen)
+func (c *Config) meta(in *Inputs, maxLen int, files *inputFiles) (data.Meta, error) {
+	opts, err := c.options(in, maxLen)
 	if err != nil {
-		return data.Meta{}, err
+		return data.Meta{}, fmt.Errorf("preprocess: %w", err)
 	}
 	s := in.Target.Spec()
 	m := data.Meta{
-		Schema: data.SchemaVersion, Target: in.Target.Hash(), Tokenizer: in.TokenizerHash,
+		Schema: data.SchemaVersion, Function: in.Target.Function(), Tokenizer: in.TokenizerHash,
 		Hidden: s.Hidden, Vocab: s.Vocab, Branch: c.K, Depth: c.Depth,
-		Labels: c.Labels, Features: c.Features, LossOnly: c.LossOnly, Seed: c.Seed, Sampling: in.Sampling, Source: src, Arithmetic: in.Arithmetic,
+		Labels: c.Labels, Features: c.Features, LossOnly: c.LossOnly, Seed: c.Seed, Sampling: in.Sampling, Source: files.fingerprint(opts), Arithmetic: in.Arithmetic,
 	}
 	if c.Labels == data.TopK {
 		m.K = c.TopK
@@ -278,35 +276,6 @@ func (c *Config) options(in *Inputs, maxLen int) ([]byte, error) {
 		load{l.Format, l.Template, l.AnswerField, l.AnswerRemove, l.Skip, l.Limit, l.MaxLine},
 		maxLen, c.EOS, c.Shard, in.Generator != nil, in.ChatHash,
 	})
-}
-
-// source returns a fingerprint of the files' bytes, not of their names, and of the
-// options that decide which sequences are made from them.
-func (c *Config) source(in *Inputs, maxLen int) (string, error) {
-	h := sha256.New()
-	opts, err := c.options(in, maxLen)
-	if err != nil {
-		return "", fmt.Errorf("preprocess: %w", err)
-	}
-	h.Write(opts)
-	for _, name := range c.Files {
-		// A pipe can be read only once, and hashing would consume it.
-		if st, err := os.Stat(name); err == nil && st.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
-			return "", fmt.Errorf("preprocess: %s is a pipe: its text is read more than once, want a file", name)
-		}
-		f, err := os.Open(name)
-		if err != nil {
-			return "", fmt.Errorf("preprocess: %w", err)
-		}
-		one := sha256.New()
-		_, err = io.Copy(one, f)
-		f.Close()
-		if err != nil {
-			return "", fmt.Errorf("preprocess: read %s: %w", name, err)
-		}
-		h.Write(one.Sum(nil))
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // length returns the length of the longest sequence that the target can label: tree

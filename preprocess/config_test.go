@@ -20,7 +20,7 @@ func TestTheFingerprintOfOptionsIsStable(t *testing.T) {
 			t.Errorf("%s, %v, want %s", got, err, want)
 		}
 	}
-	if n := reflect.TypeFor[corpus.Config]().NumField(); n != 7 {
-		t.Errorf("corpus.Config has %d fields, want 7: if the new one affects sequences, add it to options, with omitempty", n)
+	if n := reflect.TypeFor[corpus.Config]().NumField(); n != 8 {
+		t.Errorf("corpus.Config has %d fields, want 8: if the new one affects sequences, add it to options, with omitempty", n)
 	}
 }

@@ -20,6 +20,7 @@ type sequence struct {
 
 	chat          bool           // it is a conversation
 	talk          *chat.Dialogue // dialogue whose answers are regenerated
+	whole         []byte         // the conversation that talk began with, as JSON
 	messages, cut int            // number of messages in it and after it
 
 	file       string // place of its document

@@ -3,7 +3,9 @@ package preprocess
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"path/filepath"
 
 	"talf/data/corpus"
 )
@@ -15,8 +17,9 @@ type job struct {
 	done chan struct{} // closed when they have been labelled or have failed
 	err  error
 
-	ends  bool // the shard ends after it
-	units int  // sequences of that shard, including dropped ones
+	ends  bool   // the shard ends after it
+	units int    // sequences of that shard, including dropped ones
+	text  string // identifies them
 }
 
 // An event is something that the reader met and that the shards count.
@@ -37,12 +40,13 @@ type jobs struct {
 	most int
 
 	open *job
-	sum  int // total size of the open job
+	sum  int     // total size of the open job
+	text *digest // of the open shard
 }
 
 func newJobs(p *pipeline, made int) *jobs {
 	st := p.first()
-	return &jobs{p: p, made: made, size: st.size, most: st.most, open: new(job)}
+	return &jobs{p: p, made: made, size: st.size, most: st.most, open: new(job), text: newDigest()}
 }
 
 // read passes all jobs to give, in order. A failure is in the last job.
@@ -63,7 +67,9 @@ func (r *jobs) shards(ctx context.Context, give func(*job) bool) error {
 		r.open.met = append(r.open.met, event{input: b.Input, bad: &b, drop: drop})
 	}
 	p.cut.bad = func(b corpus.BadLine) { tell(b, "") }
-	docs := corpus.Load(p.c.Files, p.c.Load, func(b corpus.BadLine) { tell(b, dropBad) })
+	load := p.c.Load
+	load.Open = p.files.open
+	docs := corpus.Load(p.c.Files, load, func(b corpus.BadLine) { tell(b, dropBad) })
 	next, stop := iter.Pull2(p.cut.sequences(ctx, docs))
 	defer stop()
 	// Every run reads the same sequences and divides them into the same shards. It
@@ -75,20 +81,39 @@ func (r *jobs) shards(ctx context.Context, give func(*job) bool) error {
 			}
 			continue
 		}
-		for range p.c.Shard {
-			_, err, ok := next()
-			if err != nil {
-				return err
-			}
-			if !ok {
-				if r.made > 0 && shard <= p.c.Stripe.Shard(r.made-1) {
-					return errors.New("preprocess: the input has fewer sequences than finished shards hold")
-				}
-				return nil
-			}
+		if more, err := r.skip(next, shard); err != nil || !more {
+			return err
 		}
 		r.open.met = r.open.told() // the run that makes the shard counts them
 	}
+}
+
+// skip reads the sequences of a shard that is finished or belongs to another run, and
+// reports whether there may be more input. A finished shard must have been made of them.
+func (r *jobs) skip(next func() (*sequence, error, bool), shard int) (more bool, err error) {
+	p := r.p
+	units := 0
+	for ; units < p.c.Shard; units++ {
+		s, err, ok := next()
+		if err != nil {
+			return false, err
+		}
+		if !ok {
+			break
+		}
+		r.text.add(s)
+	}
+	text := r.text.text()
+	if p.c.Stripe.Owns(shard) {
+		switch made := &p.w.Shards()[(shard-p.c.Stripe.Index)/p.c.Stripe.Count]; {
+		case units < made.Units:
+			return false, errors.New("preprocess: the input has fewer sequences than finished shards hold")
+		case made.Text != "" && made.Text != text:
+			return false, fmt.Errorf("preprocess: %s was made of other text than the input has now: %w; delete the set and start again",
+				filepath.Join(p.c.Out, made.File), errChanged)
+		}
+	}
+	return units == p.c.Shard, nil
 }
 
 // told returns those events of a job that are only reported, not counted.
@@ -117,11 +142,12 @@ func (r *jobs) shard(next func() (*sequence, error, bool), give func(*job) bool,
 		case !ok && units == 0 && !r.counts():
 			return false, nil
 		case !ok:
-			r.open.ends, r.open.units = true, units
+			r.open.ends, r.open.units, r.open.text = true, units, r.text.text()
 			return units == r.p.c.Shard, r.give(give)
 		case s.chat:
 			r.open.met = append(r.open.met, event{input: s.input, chat: true})
 		}
+		r.text.add(s)
 		if s.drop != "" {
 			r.open.met = append(r.open.met, event{input: s.input, drop: s.drop, sequence: true})
 			continue

@@ -21,7 +21,9 @@ import (
 // The last run to finish merges the set, which is then byte for byte the same as that
 // of a single run.
 //
-// If ctx is cancelled, Run returns its error. Shards finished before are kept.
+// If ctx is cancelled, Run returns its error. Shards finished before are kept. If a file
+// changes while it is read, or has changed since an earlier run made shards of it, the
+// set does not become complete.
 func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	if err := c.Validate(); err != nil {
 		return Stats{}, err
@@ -34,7 +36,11 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	meta, err := c.meta(&in, maxLen)
+	files, err := hashFiles(c.Files)
+	if err != nil {
+		return Stats{}, err
+	}
+	meta, err := c.meta(&in, maxLen, files)
 	if err != nil {
 		return Stats{}, err
 	}
@@ -46,7 +52,11 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	if err != nil {
 		return Stats{}, fmt.Errorf("preprocess: %w", err)
 	}
-	p := &pipeline{c: &c, in: &in, cut: cut, w: w, meta: meta, maxLen: maxLen, dropped: map[string]int{}}
+	meta = w.Meta()
+	if why := meta.Uncovered(); why != "" && in.Warn != nil && !w.Complete() {
+		in.Warn(why)
+	}
+	p := &pipeline{c: &c, in: &in, files: files, cut: cut, w: w, meta: meta, maxLen: maxLen, dropped: map[string]int{}}
 	p.stats.Resumed = len(w.Shards())
 	if err := p.run(ctx); err != nil {
 		w.Abort()
@@ -105,6 +115,7 @@ func (st *Stats) add(s data.Shard) {
 type pipeline struct {
 	c      *Config
 	in     *Inputs
+	files  *inputFiles
 	cut    *cutter
 	w      *data.Writer
 	meta   data.Meta
@@ -135,9 +146,6 @@ func (p *pipeline) run(ctx context.Context) error {
 		p.done.Tokens += s.Tokens
 	}
 	p.done.Shards = made
-	if made > 0 && p.w.Shards()[made-1].Units < p.c.Shard {
-		return nil // the input had been read completely; only closing the set was missing
-	}
 	if err := p.count(ctx); err != nil {
 		return err
 	}
@@ -173,7 +181,10 @@ func (p *pipeline) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return ctx.Err()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return p.files.check()
 }
 
 // A group is a set of goroutines, any of which stops all of them if it panics.
@@ -319,7 +330,7 @@ func (p *pipeline) write(j *job) error {
 	if !p.detail {
 		p.inputs = nil
 	}
-	if err := p.w.Cut(j.units, p.dropped, p.inputs); err != nil {
+	if err := p.w.Cut(j.units, p.dropped, p.inputs, j.text); err != nil {
 		return err
 	}
 	clear(p.dropped)

@@ -13,9 +13,11 @@ import (
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/head"
+	"talf/model/identity"
 	"talf/model/safetensors"
 	"talf/train/dist"
 	"talf/train/internal/gg"
+	"talf/train/internal/origin"
 	"talf/train/loss"
 	"talf/train/mix"
 	"talf/train/net"
@@ -35,6 +37,9 @@ type HeadJob struct {
 	// Vocab are the target's tokens that the head predicts, ascending; nil: all.
 	Vocab []int32
 	Force bool // train even if the data or Init belong to another target
+	// Warn, if not nil, is told what could not be checked because an earlier release wrote
+	// the data, Init, or the checkpoint to continue from.
+	Warn func(string)
 	// Features says where the target's hidden states come from; "" is FeaturesAuto.
 	Features Features
 	Report   func(Progress)
@@ -156,19 +161,15 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if h.eval, err = newHeadEval(dev, q, h, h.table, h.lm, w, h.rope); err != nil {
 		return nil, nil, err
 	}
-	whose := map[string]any{"kind": checkpoints.KindHead, "target": target.Hash(), "data": job.Data.ID()}
+	vocab := ""
 	if h.vocab != nil {
-		whose["draft_vocab"] = h.vocab.String()
-	}
-	identity, err := json.Marshal(whose)
-	if err != nil {
-		return nil, nil, err
+		vocab = h.vocab.String()
 	}
 	t, err := h.trainer(cfg, job.Out)
 	if err != nil {
 		return nil, nil, err
 	}
-	t.task, t.params, t.report, t.identity, t.arithmetic = h, h.params, job.Report, identity, job.Arithmetic
+	t.task, t.params, t.report, t.origin, t.arithmetic, t.warn = h, h.params, job.Report, origin.Head(target.Function(), job.Data.ID(), vocab), job.Arithmetic, job.Warn
 	return h, t, nil
 }
 
@@ -180,7 +181,6 @@ func (h *headTask) check() error {
 	if err := h.job.Features.Validate(); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	hash := h.job.Target.Hash()
 	h.meta = h.job.Data[0].Set.Meta()
 	for i, s := range h.job.Data {
 		m := s.Set.Meta()
@@ -191,8 +191,11 @@ func (h *headTask) check() error {
 		if m.Hidden != h.spec.Hidden || m.Vocab != h.spec.Vocab {
 			return fmt.Errorf("%s are of a target with hidden size %d and vocabulary %d, but this one has %d and %d", of, m.Hidden, m.Vocab, h.spec.Hidden, h.spec.Vocab)
 		}
-		if m.Target != hash && !h.job.Force {
-			return fmt.Errorf("%s were labelled by a target with weight hash %.12s…, but this one has %.12s… (force to train all the same)", of, m.Target, hash)
+		if d := m.Tie().Against(h.job.Target.Spec().Canonical(), h.job.Target.Origin()); d != nil && !h.job.Force {
+			return fmt.Errorf("%s were labelled by another target: %s (force to train all the same)", of, d.Since("the labels were made"))
+		}
+		if why := m.Uncovered(); why != "" && h.job.Warn != nil {
+			h.job.Warn(of + ": " + why)
 		}
 		if a := h.meta; m.Branch != a.Branch || m.Depth != a.Depth || m.Labels != a.Labels || m.K != a.K {
 			return fmt.Errorf("%s have trees of %d nodes on %d levels with labels %s %d, the first set %d on %d with %s %d: only equal ones mix",
@@ -350,7 +353,8 @@ func (h *headTask) initWeights() error {
 	if err != nil {
 		return fmt.Errorf("initial head: %w", err)
 	}
-	if err := m.CheckTarget(dir, h.job.Target.Hash(), h.spec.Hidden, h.spec.Vocab, h.job.Force); err != nil {
+	opt := head.Options{Force: h.job.Force, Warn: h.job.Warn}
+	if err := m.CheckTarget(dir, h.job.Target, opt); err != nil {
 		return fmt.Errorf("initial head: %w", err)
 	}
 	spec, err := arch.LoadDraft(dir)
@@ -369,8 +373,14 @@ func (h *headTask) initWeights() error {
 	}
 	defer func() { _ = set.Close() }() // only read
 	// A head that did not come from a checkpoint may still name its target.
-	if of := set.Metadata()[head.MetaTarget]; of != "" && of != h.job.Target.Hash() && !h.job.Force {
-		return fmt.Errorf("initial head: %s: trained for a target with weight hash %.12s…, but this one has %.12s… (force to begin with it all the same)", dir, of, h.job.Target.Hash())
+	if m == nil {
+		tie, err := identity.TieOf(set.Metadata())
+		if err == nil {
+			err = head.CheckTie(tie, h.job.Target, opt)
+		}
+		if err != nil {
+			return fmt.Errorf("initial head: %s: %w", dir, err)
+		}
 	}
 	if err := h.params.Import(set); err != nil {
 		return fmt.Errorf("initial head: %w", err)
@@ -493,7 +503,7 @@ func (h *headTask) describe(c *checkpoints.Checkpoint) error {
 		return err
 	}
 	c.Kind, c.Config = checkpoints.KindHead, conf
-	c.Target, c.Tokenizer, c.Loss, c.Data = h.job.Target.Hash(), h.meta.Tokenizer, h.stages[h.stage].Loss, h.job.Data.ID()
+	c.Model, c.Tokenizer, c.Loss, c.Data = h.job.Target.Identity(), h.meta.Tokenizer, h.stages[h.stage].Loss, h.job.Data.ID()
 	c.Weights = append(c.Weights, h.embed)
 	if h.vocab != nil {
 		c.DraftVocab = len(h.vocab.ids)

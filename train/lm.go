@@ -2,9 +2,6 @@ package train
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +14,7 @@ import (
 	"talf/model/arch"
 	"talf/train/dist"
 	"talf/train/internal/gg"
+	"talf/train/internal/origin"
 	"talf/train/internal/topk"
 	"talf/train/net"
 )
@@ -32,6 +30,7 @@ type LMJob struct {
 	// Extra are files to put next to the weights, by name: the tokenizer's.
 	Extra  map[string][]byte
 	Report func(Progress)
+	Warn   func(string) // as HeadJob's
 	// Profile is a directory for a profile of the run (see profile.Report); "": none.
 	Profile string
 	// Arithmetic is the same as HeadJob's.
@@ -166,15 +165,11 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if err := l.evalGraph.CompileForward(); err != nil {
 		return nil, nil, err
 	}
-	identity, err := lmIdentity(job)
-	if err != nil {
-		return nil, nil, err
-	}
 	t, err := l.trainer(cfg, job.Out)
 	if err != nil {
 		return nil, nil, err
 	}
-	t.task, t.params, t.report, t.identity, t.arithmetic = l, l.params, job.Report, identity, job.Arithmetic
+	t.task, t.params, t.report, t.origin, t.arithmetic, t.warn = l, l.params, job.Report, origin.LM(job.Spec, job.Docs, job.Window), job.Arithmetic, job.Warn
 	return l, t, nil
 }
 
@@ -199,67 +194,6 @@ func (l *lmTask) build(int) (program, error) {
 	total := g.SoftCE(l.lm.Level.Out, l.lm.Head, &l.in.labels, &l.in.scale)
 	l.draw()
 	return program{graph: g, nodes: l.lm.Nodes, total: total.Node}, g.Compile(total.Node, l.lm.Nodes...)
-}
-
-// lmIdentity is what a run must have in common with a checkpoint to continue from it. Its text
-// never changes for the same job, whatever arch.Spec looks like, so that runs started by older
-// versions continue. Therefore it has fields to which only other families give a value.
-func lmIdentity(job LMJob) ([]byte, error) {
-	s := job.Spec
-	type rope struct {
-		Theta                     float64
-		Type                      string
-		Factor, LowFreq, HighFreq float64
-		Original                  int
-		BetaFast, BetaSlow, Scale float64
-		Truncate                  bool
-	}
-	type spec struct {
-		Arch                                                        string
-		Vocab, Hidden, Layers, Heads, KVHeads, HeadDim, FFN, MaxPos int
-		NormEps                                                     float32
-		LayerNorm                                                   bool
-		Rope                                                        rope
-		RotDim                                                      int
-		QKNorm                                                      bool
-		Windows                                                     []int
-		Act                                                         compute.Activation
-		Gated, Parallel, Tied, QKVBias, OBias, MLPBias              bool
-		BOS                                                         int32
-		EOS                                                         []int32
-		Draft, FCBias                                               bool
-		DraftVocab                                                  int
-		Names                                                       json.RawMessage
-	}
-	return json.Marshal(map[string]any{
-		"kind": checkpoints.KindLM, "docs": docsHash(job.Docs), "window": job.Window,
-		"spec": spec{
-			Arch: s.Arch, Vocab: s.Vocab, Hidden: s.Hidden, Layers: s.Layers, Heads: s.Heads, KVHeads: s.KVHeads,
-			HeadDim: s.HeadDim, FFN: s.FFN, MaxPos: s.MaxPos, NormEps: s.NormEps, LayerNorm: s.LayerNorm, Rope: rope(s.Rope),
-			RotDim: s.RotDim, Windows: s.Windows, Act: s.Act, Gated: true, Parallel: s.Parallel, Tied: s.Tied,
-			QKVBias: s.QKVBias, OBias: s.OBias, MLPBias: s.MLPBias, BOS: s.BOS, EOS: s.EOS,
-			Draft: s.Draft, FCBias: s.FCBias, DraftVocab: s.DraftVocab, Names: json.RawMessage(llamaNames),
-		},
-	})
-}
-
-// llamaNames are the tensors of the family that LM trains.
-const llamaNames = `{"Embed":"model.embed_tokens","FinalNorm":"model.norm","LMHead":"lm_head","FC":"","Layer":"model.layers.%d.",` +
-	`"InputNorm":"input_layernorm","PostNorm":"post_attention_layernorm",` +
-	`"Q":"self_attn.q_proj","K":"self_attn.k_proj","V":"self_attn.v_proj","O":"self_attn.o_proj","QKV":"","QNorm":"","KNorm":"",` +
-	`"Gate":"mlp.gate_proj","Up":"mlp.up_proj","Down":"mlp.down_proj"}`
-
-func docsHash(docs [][]int32) string {
-	h := sha256.New()
-	var b []byte
-	for _, d := range docs {
-		b = binary.LittleEndian.AppendUint32(b[:0], uint32(len(d)))
-		for _, id := range d {
-			b = binary.LittleEndian.AppendUint32(b, uint32(id))
-		}
-		h.Write(b)
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }
 
 // draw shuffles the windows of the epoch (Fisher-Yates), drawing one number for each.
@@ -413,6 +347,6 @@ func (l *lmTask) describe(c *checkpoints.Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	c.Kind, c.Config, c.Extra, c.Data, c.Loss = checkpoints.KindLM, conf, l.job.Extra, docsHash(l.job.Docs), "lm"
+	c.Kind, c.Config, c.Extra, c.Data, c.Loss = checkpoints.KindLM, conf, l.job.Extra, origin.Docs(l.job.Docs), "lm"
 	return nil
 }

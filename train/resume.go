@@ -16,9 +16,9 @@ import (
 
 // resume continues from rank 0's newest checkpoint, or starts a new run.
 func (t *trainer) resume(ctx context.Context) error {
-	t.savedStep = -1
+	t.savedStep, t.identity = -1, t.origin.JSON()
 	if err := t.peers.Same(ctx, []string{"configuration", "target, data or sizes"},
-		[]string{fmt.Sprintf("%+v", t.cfg), string(t.identity)}); err != nil {
+		[]string{fmt.Sprintf("%+v", t.cfg), string(t.origin.JSON())}); err != nil {
 		return err
 	}
 	st, from, err := t.load()
@@ -88,8 +88,12 @@ func (t *trainer) load() (*trainerState, *checkpoints.State, error) {
 	if a, b := st.Config, t.cfg; !a.sameRun(b) {
 		return nil, s, fmt.Errorf("%s: the run began with another configuration (%s): use it, or another directory", path, t.difference(a))
 	}
-	if !equalJSON(st.Identity, t.identity) {
-		return nil, s, fmt.Errorf("%s: the run began with another target, other data or other sizes (%s, now %s): use them, or another directory", path, st.Identity, t.identity)
+	why, err := t.origin.Check(st.Identity)
+	if err != nil {
+		return nil, s, fmt.Errorf("%s: %w: use what it began with, or another directory", path, err)
+	}
+	if t.identity, t.old = st.Identity, why != ""; t.old && t.warn != nil {
+		t.warn(path + ": " + why)
 	}
 	if st.Arithmetic != t.arithmetic {
 		return nil, s, fmt.Errorf("%s: the run began with the arithmetic of %s, now of %s, with which it would not go on with the same bits: use what it began with, or another directory",
@@ -194,9 +198,4 @@ func orNotGiven(v any) any {
 		return "not given"
 	}
 	return v
-}
-
-func equalJSON(a, b json.RawMessage) bool {
-	var x, y any
-	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }

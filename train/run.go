@@ -14,6 +14,7 @@ import (
 	"talf/train/dist"
 	"talf/train/internal/gg"
 	"talf/train/internal/optim"
+	"talf/train/internal/origin"
 	"talf/train/net"
 )
 
@@ -88,10 +89,14 @@ type trainer struct {
 
 	// place is where the step in progress starts in the data.
 	place json.RawMessage
-	// identity (target, data and sizes) and arithmetic (see HeadJob) must be those of a
-	// checkpoint for the run to continue from it.
-	identity   []byte
+	// origin (target, data and sizes) and arithmetic (see HeadJob) must be those of a
+	// checkpoint for the run to continue from it. identity is the form of origin that its
+	// checkpoints have; old says that it is an earlier release's.
+	origin     origin.Origin
+	identity   json.RawMessage
+	old        bool
 	arithmetic string
+	warn       func(string)
 
 	savedStep    int   // of the last checkpoint; −1: none
 	checkpointed bool  // this process has written, or agreed to, a checkpoint

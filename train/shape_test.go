@@ -19,7 +19,7 @@ func shapedData(t testing.TB, target *model.Model, k, depth int, labels data.Lab
 	t.Helper()
 	spec := target.Spec()
 	meta := data.Meta{
-		Schema: data.SchemaVersion, Target: target.Hash(), Tokenizer: "none", Hidden: spec.Hidden, Vocab: spec.Vocab,
+		Schema: data.SchemaVersion, Function: target.Function(), Tokenizer: "none", Hidden: spec.Hidden, Vocab: spec.Vocab,
 		Branch: k, Depth: depth, Labels: labels, Features: data.None, Seed: 1, Source: "test",
 	}
 	if labels == data.TopK {

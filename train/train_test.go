@@ -94,7 +94,7 @@ func tinyDataIn(t testing.TB, dir string, target *model.Model, seqs int, feature
 	t.Helper()
 	spec := target.Spec()
 	meta := data.Meta{
-		Schema: data.SchemaVersion, Target: target.Hash(), Tokenizer: "none", Hidden: spec.Hidden, Vocab: spec.Vocab,
+		Schema: data.SchemaVersion, Function: target.Function(), Tokenizer: "none", Hidden: spec.Hidden, Vocab: spec.Vocab,
 		Branch: 4, Depth: 3, Labels: data.TopK, K: 4, Features: features, Seed: 1, Source: "test",
 	}
 	w, err := data.Create(dir, meta, data.Whole(), data.DefaultWriter())
@@ -301,7 +301,7 @@ func TestATrainedHeadLoadsAndRefusesAnotherTarget(t *testing.T) {
 	}
 	defer other.Close()
 	opt := head.Default()
-	if _, err := checkpoints.LoadHead(out, other, opt); err == nil || !strings.Contains(err.Error(), "weight hash") {
+	if _, err := checkpoints.LoadHead(out, other, opt); err == nil || !strings.Contains(err.Error(), "the hash of the weights is") {
 		t.Errorf("a head of another target: %v", err)
 	}
 	opt.Force = true
@@ -310,7 +310,7 @@ func TestATrainedHeadLoadsAndRefusesAnotherTarget(t *testing.T) {
 	}
 	// Nor is it trained further for another target, or with another target's data.
 	job := HeadJob{Target: other, Data: mix.Only(set), Out: t.TempDir(), Init: out}
-	if _, err := Head(context.Background(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "weight hash") {
+	if _, err := Head(context.Background(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "the hash of the weights is") {
 		t.Errorf("another target's data: %v", err)
 	}
 	job.Data = mix.Only(tinyData(t, other, 20, data.BF16))

@@ -110,7 +110,25 @@ func (d *Device) Name() string {
 func (d *Device) Arithmetic() string { return "" }
 
 // Abilities returns what the device can do: it gives memory of keys and values back.
-func (d *Device) Abilities() compute.DeviceAbilities { return compute.DeviceAbilities{Release: d} }
+func (d *Device) Abilities() compute.DeviceAbilities {
+	return compute.DeviceAbilities{Release: d, Rounding: d.rounding}
+}
+
+// rounding returns "f32" where activations are not rounded, otherwise what to: integers
+// with a scale, or the tiles' one or two bfloat16 for an activation.
+func (d *Device) rounding(weights compute.DType) string {
+	switch {
+	case weights == compute.Q8 && d.cfg.OnePlane:
+		return "int8"
+	case weights == compute.Q8:
+		return "int16"
+	case weights == compute.BF16 && d.k.GemmSplit != nil && d.cfg.OnePlane:
+		return "amx bf16"
+	case weights == compute.BF16 && d.k.GemmSplit != nil:
+		return "amx 2×bf16"
+	}
+	return "f32"
+}
 
 // Close stops the workers. Buffers stay readable.
 func (d *Device) Close() error {

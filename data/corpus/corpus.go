@@ -102,6 +102,8 @@ type Config struct {
 	AnswerRemove string
 	Skip, Limit  int // documents to skip at the front, and to yield after them (0: all)
 	MaxLine      int // maximum bytes of a JSON object or a paragraph; longer ones are bad
+	// Open opens a file to be read; nil is os.Open.
+	Open func(name string) (io.ReadCloser, error)
 }
 
 // Default returns the options for plain input.
@@ -184,8 +186,15 @@ type loader struct {
 	input    int // index of the open file
 }
 
+func (l *loader) open(name string) (io.ReadCloser, error) {
+	if l.c.Open != nil {
+		return l.c.Open(name)
+	}
+	return os.Open(name)
+}
+
 func (l *loader) file(name string) error {
-	f, err := os.Open(name)
+	f, err := l.open(name)
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,12 @@ package bench
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"talf/infer"
 	"talf/infer/bench/rounds"
 	"talf/internal/jsonl"
+	"talf/model/identity"
 )
 
 // A Measurement is one method's decoding of one prompt.
@@ -34,13 +36,88 @@ type Measurement struct {
 	Missed int `json:"missed,omitempty"`
 }
 
-// logFormat is the name and version of a log's format.
-const logFormat = "talf-bench-1"
+// The names and versions of a log's format.
+const (
+	logFormat    = "talf-bench-2"
+	oldLogFormat = "talf-bench-1"
+)
 
-// logConfig describes a log of measurements, which it appends to got as they are read.
-func logConfig(settings string, got *[]Measurement) jsonl.Config {
+// Settings are what all measurements of a log share, besides their keys.
+type Settings struct {
+	Function *identity.Function `json:"function"`
+	Drafts   []DraftModel       `json:"drafts,omitempty"`
+	Rest     identity.Spec      `json:"options"` // by name
+	// Old are the settings in the header of logs of earlier releases, which cover less.
+	Old string `json:"-"`
+}
+
+// A DraftModel identifies a draft model of a run.
+type DraftModel struct {
+	Name      string             `json:"name"`
+	Function  *identity.Function `json:"function"`
+	Tokenizer string             `json:"tokenizer,omitempty"` // its hash, unless it is the target's
+}
+
+// against compares s, as it is now, with the settings of a log.
+func (s *Settings) against(then *Settings) identity.Differences {
+	d := append(s.Function.Against(then.Function), s.Rest.Against(then.Rest)...)
+	for i, now := range s.Drafts {
+		if i >= len(then.Drafts) {
+			break
+		}
+		old := &then.Drafts[i]
+		for _, x := range now.Function.Against(old.Function) {
+			x.Part = fmt.Sprintf("of the draft model %s, %s", now.Name, x.Part)
+			d = append(d, x)
+		}
+		if now.Tokenizer != old.Tokenizer {
+			d = append(d, identity.Difference{Part: "the tokenizer of the draft model " + now.Name, Now: identity.Short(now.Tokenizer), Then: identity.Short(old.Tokenizer)})
+		}
+	}
+	return d
+}
+
+// text is the form of s in a log's header.
+func (s *Settings) text() string {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		panic("bench: " + err.Error()) // texts, and JSON that was parsed before
+	}
+	return string(raw)
+}
+
+// accept judges a header that is not the one that this run writes. old says that an earlier
+// release wrote it.
+func (s *Settings) accept(h jsonl.Header) (old bool, err error) {
+	if h.Format == oldLogFormat {
+		if h.Settings != s.Old {
+			return true, jsonl.ErrSettings
+		}
+		return true, nil
+	}
+	var then Settings
+	if json.Unmarshal([]byte(h.Settings), &then) != nil || then.Function == nil {
+		return false, jsonl.ErrSettings
+	}
+	if d := s.against(&then); d != nil {
+		return false, fmt.Errorf("%w: %s", jsonl.ErrSettings, d.Since("the measurements were made"))
+	}
+	if len(then.Drafts) != len(s.Drafts) {
+		return false, fmt.Errorf("%w: %d draft models, the measurements were made with %d", jsonl.ErrSettings, len(s.Drafts), len(then.Drafts))
+	}
+	return false, nil // they differ in what is not compared, such as what a model derives from
+}
+
+// logConfig describes a log of measurements, which it appends to got as they are read. old is
+// set if an earlier release began the log.
+func logConfig(settings *Settings, got *[]Measurement, old *bool) jsonl.Config {
 	return jsonl.Config{
-		Kind: "a log of measurements", Header: jsonl.Header{Format: logFormat, Settings: settings},
+		Kind: "a log of measurements", Header: jsonl.Header{Format: logFormat, Settings: settings.text()},
+		Formats: []string{oldLogFormat},
+		Accept: func(h jsonl.Header) (err error) {
+			*old, err = settings.accept(h)
+			return err
+		},
 		Line: func(line []byte) error {
 			var m Measurement
 			if err := json.Unmarshal(line, &m); err != nil {
@@ -55,13 +132,16 @@ func logConfig(settings string, got *[]Measurement) jsonl.Config {
 	}
 }
 
-// OpenLog opens or creates a log of measurements and returns those it holds. settings identify
-// what all of them share; a log with other settings is refused.
-func OpenLog(path, settings string) (*jsonl.Log, []Measurement, error) {
-	var got []Measurement
-	log, err := jsonl.Open(path, logConfig(settings, &got))
-	if err != nil {
-		return nil, nil, err
+// OpenLog opens or creates a log of measurements and returns those it holds. A log with other
+// settings is refused. A log of an earlier release is continued as it is; why says what it leaves
+// unknown.
+func OpenLog(path string, settings *Settings) (log *jsonl.Log, got []Measurement, why string, err error) {
+	old := false
+	if log, err = jsonl.Open(path, logConfig(settings, &got, &old)); err != nil {
+		return nil, nil, "", err
 	}
-	return log, got, nil
+	if old {
+		why = "an earlier release began this log and kept only hashes of the models' weights and the options: whether their config.json are still the same is not known"
+	}
+	return log, got, why, nil
 }

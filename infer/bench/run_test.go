@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -13,6 +16,7 @@ import (
 	"talf/infer/bench"
 	"talf/infer/bench/benchtest"
 	"talf/infer/draft/drafttest"
+	"talf/model/identity"
 )
 
 func matrix(target *drafttest.Target) bench.Config {
@@ -31,7 +35,7 @@ func TestAnInterruptedRunKeepsItsMeasurementsAndContinues(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	log.WriteString("{\"format\":\"talf-bench-1\",\"settings\":\"these\"}\n")
+	log.WriteString(header(these()))
 	c.Keep = func(m *bench.Measurement) error { return json.NewEncoder(&log).Encode(m) }
 	ctx, cancel := context.WithCancel(t.Context())
 	c.Progress = func(done, _ int) {
@@ -44,7 +48,7 @@ func TestAnInterruptedRunKeepsItsMeasurementsAndContinues(t *testing.T) {
 		t.Fatalf("error %v, report %+v, want a part of %d outputs", err, part, whole.Rows[0].Outputs)
 	}
 	log.WriteString(`{"key":"torn`)
-	got, n, err := bench.ReadLog(bytes.NewReader(log.Bytes()), "these")
+	got, n, err := bench.ReadLog(bytes.NewReader(log.Bytes()), these())
 	if err != nil || n != int64(bytes.LastIndexByte(log.Bytes(), '\n')+1) {
 		t.Fatalf("the log: %v, %d bytes are whole", err, n)
 	}
@@ -72,27 +76,75 @@ func TestAnInterruptedRunKeepsItsMeasurementsAndContinues(t *testing.T) {
 	}
 }
 
+// these are the settings of the runs of these tests.
+func these() *bench.Settings {
+	of := func(tensors string) *identity.Function {
+		return &identity.Function{Model: identity.Model{Tensors: tensors}, KV: "f32"}
+	}
+	return &bench.Settings{
+		Function: of("m"), Rest: identity.Spec{"--warmup": []byte("1")}, Old: "these",
+		Drafts: []bench.DraftModel{{Name: "near", Function: of("t"), Tokenizer: "y"}},
+	}
+}
+
+func other(change func(*bench.Settings)) *bench.Settings {
+	s := these()
+	change(s)
+	return s
+}
+
+// header is the first line of a log with settings.
+func header(s *bench.Settings) string {
+	return fmt.Sprintf("{\"format\":\"talf-bench-2\",\"settings\":%q}\n", s.Text())
+}
+
+// A log of an earlier release goes on, but it is not said to be checked.
+func TestALogOfAnEarlierReleaseIsContinued(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	const old = `{"format":"talf-bench-1","settings":"these"}` + "\n" + `{"key":"k"}` + "\n"
+	if err := os.WriteFile(path, []byte(old), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	log, got, why, err := bench.OpenLog(path, these())
+	if err != nil || len(got) != 1 || !strings.Contains(why, "config.json") {
+		t.Fatalf("%d measurements, %q, %v", len(got), why, err)
+	}
+	if err := errors.Join(log.Append(bench.Measurement{Key: "l"}), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil || !strings.HasPrefix(string(raw), old+`{"key":"l"`) {
+		t.Errorf("the log became %s, %v", raw, err)
+	}
+}
+
 func TestLogsOfOtherThingsAreRefused(t *testing.T) {
 	for in, want := range map[string]string{
-		"{\"format\":\"talf-bench-1\",\"settings\":\"others\"}\n": "another model or with other options",
-		"{\"a\":1}\n": "this is not a log of measurements",
-		"precious":    "this is not a log of measurements",
-		"{\"format\":\"talf-bench-1\",\"settings\":\"these\"}\n{\"key\":3}\n": "line 2",
-		"{\"format\":\"talf-bench-1\",\"settings\":\"these\"}\n{}\n":          "without a key",
+		"{\"format\":\"talf-bench-1\",\"settings\":\"others\"}\n":                     "another model or with other options",
+		"{\"format\":\"talf-bench-2\",\"settings\":\"others\"}\n":                     "another model or with other options",
+		header(other(func(s *bench.Settings) { s.Function.KV = "bf16" })):             "the type of keys and values is f32, the measurements were made with bf16",
+		header(other(func(s *bench.Settings) { s.Rest["--warmup"] = []byte("3") })):   "--warmup is 1, the measurements were made with 3",
+		header(other(func(s *bench.Settings) { s.Drafts[0].Function.Tensors = "x" })): "of the draft model near, the hash of the tensors is t, the measurements were made with x",
+		header(other(func(s *bench.Settings) { s.Drafts[0].Tokenizer = "x" })):        "the tokenizer of the draft model near is y, the measurements were made with x",
+		header(other(func(s *bench.Settings) { s.Drafts = nil })):                     "1 draft models, the measurements were made with 0",
+		"{\"a\":1}\n":                     "this is not a log of measurements",
+		"precious":                        "this is not a log of measurements",
+		header(these()) + "{\"key\":3}\n": "line 2",
+		header(these()) + "{}\n":          "without a key",
 	} {
-		if _, _, err := bench.ReadLog(strings.NewReader(in), "these"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := bench.ReadLog(strings.NewReader(in), these()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one that says %q", in, err, want)
 		}
 	}
-	if got, n, err := bench.ReadLog(strings.NewReader(`{"format":"talf-be`), "these"); err != nil || n != 0 || len(got) != 0 {
+	if got, n, err := bench.ReadLog(strings.NewReader(`{"format":"talf-be`), these()); err != nil || n != 0 || len(got) != 0 {
 		t.Errorf("a log torn in its first line: %v, %d, %v", got, n, err)
 	}
 }
 
 func FuzzReadLog(f *testing.F) {
-	f.Add([]byte("{\"format\":\"talf-bench-1\",\"settings\":\"these\"}\n{\"key\":\"k\",\"by_origin\":{}}\n"))
+	f.Add([]byte(header(these()) + "{\"key\":\"k\",\"by_origin\":{}}\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		got, n, err := bench.ReadLog(bytes.NewReader(b), "these")
+		got, n, err := bench.ReadLog(bytes.NewReader(b), these())
 		if err == nil && (n > int64(len(b)) || len(got) > bytes.Count(b, []byte("\n"))) {
 			t.Errorf("%d measurements in %d bytes of %d", len(got), n, len(b))
 		}

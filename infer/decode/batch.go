@@ -56,13 +56,15 @@ func allDone(seqs []*infer.Sequence) bool {
 
 // An Answer is one line of a file of answers.
 type Answer struct {
-	Index    int            `json:"index"` // of the prompt in the input, from 0
-	Prompt   string         `json:"prompt"`
-	Text     string         `json:"text"`
-	Tokens   int            `json:"tokens"`
-	Stop     string         `json:"stop"`               // why it ended
-	Seed     uint64         `json:"seed"`               // of the first turn
-	Settings string         `json:"settings,omitempty"` // Decoder.Settings: equal in one file
+	Index    int    `json:"index"` // of the prompt in the input, from 0
+	Prompt   string `json:"prompt"`
+	Text     string `json:"text"`
+	Tokens   int    `json:"tokens"`
+	Stop     string `json:"stop"`               // why it ended
+	Seed     uint64 `json:"seed"`               // of the first turn
+	Settings string `json:"settings,omitempty"` // hash of the file's Settings
+	// MadeWith are the Settings, in a file's first line.
+	MadeWith *Settings      `json:"made_with,omitempty"`
 	Stats    *infer.Summary `json:"stats,omitempty"`
 	Turns    []Reply        `json:"turns,omitempty"` // if there are several
 }
@@ -93,14 +95,16 @@ type Task struct {
 // Answers is a file of answers, open for appending.
 type Answers struct {
 	log      *jsonl.Log
-	settings string
+	with     *Settings
+	settings string // hash in every line
 	done     map[int]bool
 }
 
 // OpenAnswers opens or creates a file of answers to tasks. A file of answers to other
-// prompts or with other settings is refused.
-func OpenAnswers(path string, tasks []Task, settings string) (*Answers, error) {
-	a := &Answers{settings: settings, done: map[int]bool{}}
+// prompts or with other settings is refused. A file of an earlier release is continued as it is:
+// see Uncovered.
+func OpenAnswers(path string, tasks []Task, with *Settings) (*Answers, error) {
+	a := &Answers{with: with, settings: with.Hash(), done: map[int]bool{}}
 	log, err := jsonl.Open(path, jsonl.Config{
 		Kind: "a file that generate wrote", Start: `{"index":`, Sync: true,
 		Line: func(line []byte) error {
@@ -108,8 +112,16 @@ func OpenAnswers(path string, tasks []Task, settings string) (*Answers, error) {
 			if err := json.Unmarshal(line, &got); err != nil {
 				return err
 			}
+			if len(a.done) == 0 && isOld(got.Settings) {
+				a.settings = with.Old
+			}
+			if then := got.MadeWith; then != nil {
+				if d := with.Against(then); d != nil {
+					return fmt.Errorf("%w: %s", jsonl.ErrSettings, d.Since("the answers were made"))
+				}
+			}
 			switch {
-			case got.Settings != settings:
+			case got.Settings != a.settings:
 				return jsonl.ErrSettings
 			case got.Index < 0 || got.Index >= len(tasks) || got.Prompt != tasks[got.Index].Key:
 				return fmt.Errorf("answers a prompt that is not number %d of the input", got.Index)
@@ -125,6 +137,14 @@ func OpenAnswers(path string, tasks []Task, settings string) (*Answers, error) {
 	return a, nil
 }
 
+// Uncovered says what a file of an earlier release leaves unknown, "" for other files.
+func (a *Answers) Uncovered() string {
+	if !isOld(a.settings) {
+		return ""
+	}
+	return "an earlier release began this file and kept only a hash of the target's weights and of the options: whether config.json, the draft model and the method's files are still the same is not known"
+}
+
 // Has reports whether the file has an answer to task i.
 func (a *Answers) Has(i int) bool { return a.done[i] }
 
@@ -134,6 +154,9 @@ func (a *Answers) Len() int { return len(a.done) }
 // Add appends an answer and makes it durable.
 func (a *Answers) Add(x Answer) error {
 	x.Settings = a.settings
+	if len(a.done) == 0 && !isOld(a.settings) {
+		x.MadeWith = a.with
+	}
 	if err := a.log.Append(x); err != nil {
 		return err
 	}

@@ -2,18 +2,20 @@ package decode_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"talf/infer/decode"
+	"talf/internal/jsonl"
 )
 
 func TestAnswersSurviveATornLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.jsonl")
 	tasks := []decode.Task{{Key: "a"}, {Key: "b"}, {Key: "c"}}
-	f, err := decode.OpenAnswers(path, tasks, "s")
+	f, err := decode.OpenAnswers(path, tasks, settings("s"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +36,7 @@ func TestAnswersSurviveATornLine(t *testing.T) {
 		if err := os.WriteFile(path, whole[:cut], 0o644); err != nil {
 			t.Fatal(err)
 		}
-		f, err := decode.OpenAnswers(path, tasks, "s")
+		f, err := decode.OpenAnswers(path, tasks, settings("s"))
 		if err != nil {
 			t.Fatalf("cut at %d: %v", cut, err)
 		}
@@ -60,7 +62,7 @@ func TestAnswersSurviveATornLine(t *testing.T) {
 	// A file of another kind stays as it is.
 	for _, text := range []string{"a note of one line", "\x00\x01\x02", "{\"text\":\"x\"}", string(whole) + "a note"} {
 		write(t, path, text)
-		if _, err := decode.OpenAnswers(path, tasks, "s"); err == nil || !strings.Contains(err.Error(), "not a file that generate wrote") {
+		if _, err := decode.OpenAnswers(path, tasks, settings("s")); err == nil || !strings.Contains(err.Error(), "not a file that generate wrote") {
 			t.Errorf("%q was taken for answers: %v", text, err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != text {
@@ -68,18 +70,66 @@ func TestAnswersSurviveATornLine(t *testing.T) {
 		}
 	}
 	write(t, path, string(whole[:first])+"\x00\x00")
-	if f, err = decode.OpenAnswers(path, tasks, "s"); err != nil || !f.Has(0) || f.Has(1) {
+	if f, err = decode.OpenAnswers(path, tasks, settings("s")); err != nil || !f.Has(0) || f.Has(1) {
 		t.Fatalf("a tail of zeros: %v", err)
 	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
 	write(t, path, string(whole))
-	if _, err := decode.OpenAnswers(path, tasks, "other"); err == nil {
+	if _, err := decode.OpenAnswers(path, tasks, settings("other")); err == nil {
 		t.Error("answers of other settings were taken over")
 	}
-	if _, err := decode.OpenAnswers(path, []decode.Task{{Key: "z"}, {Key: "b"}, {Key: "c"}}, "s"); err == nil {
+	if _, err := decode.OpenAnswers(path, []decode.Task{{Key: "z"}, {Key: "b"}, {Key: "c"}}, settings("s")); err == nil {
 		t.Error("answers to other prompts were taken over")
+	}
+}
+
+// A file of an earlier release goes on as it is; one with other settings does not.
+func TestAnswersOfAnEarlierReleaseAreContinued(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.jsonl")
+	tasks := []decode.Task{{Key: "a"}, {Key: "b"}}
+	const old = `{"index":0,"prompt":"a","text":"x","settings":"0123456789ab"}` + "\n"
+	write(t, path, old)
+	f, err := decode.OpenAnswers(path, tasks, settings("0123456789ab"))
+	if err != nil || !f.Has(0) || !strings.Contains(f.Uncovered(), "config.json") {
+		t.Fatalf("%v", err)
+	}
+	if err := errors.Join(f.Add(decode.Answer{Index: 1, Prompt: "b"}), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil || !strings.HasPrefix(string(raw), old) || strings.Count(string(raw), `"settings":"0123456789ab"`) != 2 || strings.Contains(string(raw), "made_with") {
+		t.Errorf("the file became %s, %v", raw, err)
+	}
+	if _, err := decode.OpenAnswers(path, tasks, settings("ba9876543210")); !errors.Is(err, jsonl.ErrSettings) {
+		t.Errorf("other settings: %v", err)
+	}
+}
+
+// The first line says what made the answers, so that a refusal can say what differs.
+func TestARefusalOfAnswersNamesWhatDiffers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.jsonl")
+	tasks := []decode.Task{{Key: "a"}, {Key: "b"}}
+	f, err := decode.OpenAnswers(path, tasks, settings("cpu"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range tasks {
+		if err := f.Add(decode.Answer{Index: i, Prompt: x.Key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil || strings.Count(string(raw), `"made_with":{"function":{"id":"talf-fn-1:`) != 1 {
+		t.Errorf("the file is %s, %v", raw, err)
+	}
+	_, err = decode.OpenAnswers(path, tasks, settings("cuda sm_90"))
+	if want := "the arithmetic is cuda sm_90, the answers were made with cpu"; !errors.Is(err, jsonl.ErrSettings) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
 	}
 }
 

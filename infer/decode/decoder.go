@@ -2,9 +2,6 @@ package decode
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -132,9 +129,15 @@ func (d *Decoder) trace(prompt int, seed uint64) (func(infer.Round) error, error
 	if name == "" {
 		name = verify.Default(o.Sample.Temperature)
 	}
-	w, err := trace.NewWriter(d.c.Trace, trace.Header{
+	h := trace.Header{
 		Method: o.Method, Verify: name, Temperature: o.Sample.Temperature, Seed: seed, Prompt: prompt,
-	}, d.spell)
+		Target: d.c.Target.Function(),
+	}
+	var err error
+	if h.Draft, err = d.drafting(); err != nil {
+		return nil, err
+	}
+	w, err := trace.NewWriter(d.c.Trace, h, d.spell)
 	if err != nil {
 		return nil, err
 	}
@@ -164,35 +167,4 @@ func (d *Decoder) Answer(ctx context.Context, p chat.Prompt, seed uint64, emit f
 		req.Emit = func(x infer.Delta) error { return emit(x.Text) }
 	}
 	return d.engine.Generate(ctx, req)
-}
-
-// Facts decide answers besides options and models.
-type Facts struct {
-	Seed        uint64
-	ActBits     int    // of activations in products with quantised weights
-	Head, Draft string // where the draft model is loaded from
-	Template    string // hash of the chat template; "": none
-}
-
-// Settings identifies everything that decides the answers to prompts, so that a file never
-// mixes answers of two kinds. The method counts only if the text depends on it under the
-// verifier.
-func (d *Decoder) Settings(f Facts) string {
-	o, m := &d.c.Options, d.c.Target
-	all := []any{m.Hash(), m.Options().DType, m.Options().KV, f.ActBits, d.c.Tokenizer.Hash(), o.Sample, f.Seed, o.MaxTokens, o.Stop, o.IgnoreEOS}
-	if v, err := verify.Find(o.Verify); err == nil && !v.Exact {
-		all = append(all, o.Verify, o.Method, f.Head, f.Draft)
-	}
-	if o.Sample.Temperature > 0 {
-		all = append(all, "each turn has a seed") // earlier releases gave all turns the prompt's
-	}
-	if f.Template != "" {
-		all = append(all, f.Template)
-	}
-	b, err := json.Marshal(all)
-	if err != nil {
-		panic("decode: " + err.Error()) // plain values marshal
-	}
-	h := sha256.Sum256(b)
-	return hex.EncodeToString(h[:6])
 }

@@ -61,7 +61,7 @@ func TestAFileOfAnswersIsContinued(t *testing.T) {
 	}
 	tasks[1].Begin = func() *chat.Dialogue { return chat.NewPlainDialogue("a time", "and then") }
 	answer := func(ctx context.Context, path string, stop func(done int)) (decode.Report, error) {
-		to, err := decode.OpenAnswers(path, tasks, "s")
+		to, err := decode.OpenAnswers(path, tasks, settings("s"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,10 +31,14 @@ func LoadTokenizer(dir string, m *model.Model) (*tokenizer.Tokenizer, error) {
 }
 
 // LoadHead loads a draft head for m from a checkpoint, or from any EAGLE directory. With force,
-// the head may have been trained for other weights.
-func LoadHead(path string, m *model.Model, force bool) (*head.Head, error) {
+// the head may have been trained for another target. warn, if not nil, is told what could not be
+// checked.
+func LoadHead(path string, m *model.Model, force bool, warn func(string)) (*head.Head, error) {
 	opt := head.Default()
 	opt.Force, opt.Model = force, m.Options()
+	if warn != nil {
+		opt.Warn = func(why string) { warn("head " + path + ": " + why) }
+	}
 	h, err := checkpoints.LoadHead(path, m, opt)
 	if err != nil {
 		if kind, _ := KindOf(path); kind == LanguageModel {
@@ -46,8 +50,8 @@ func LoadHead(path string, m *model.Model, force bool) (*head.Head, error) {
 }
 
 // HeadSource loads a draft head as a source that keeps the last keep sequences.
-func HeadSource(path string, m *model.Model, force bool, keep int) (infer.Source, io.Closer, error) {
-	h, err := LoadHead(path, m, force)
+func HeadSource(path string, m *model.Model, force bool, warn func(string), keep int) (infer.Source, io.Closer, error) {
+	h, err := LoadHead(path, m, force, warn)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -107,17 +111,6 @@ func KindOf(path string) (Kind, error) {
 		}
 	}
 	return OtherWeights, nil
-}
-
-// WeightsHash identifies the weights at path, a directory or the newest checkpoint in it, as
-// model.HashOf does.
-func WeightsHash(path string) (string, error) {
-	set, err := openSet(path)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = set.Close() }()
-	return model.HashOf(set), nil
 }
 
 func openSet(path string) (*safetensors.Set, error) {

@@ -55,7 +55,7 @@ func TestTurnsAreDrawnIndependently(t *testing.T) {
 	}
 	tasks := []decode.Task{{Place: "line 1", Key: "Once", Begin: func() *chat.Dialogue { return chat.NewDialogue(template, talk) }}}
 	path := filepath.Join(t.TempDir(), "out.jsonl")
-	to, err := decode.OpenAnswers(path, tasks, "s")
+	to, err := decode.OpenAnswers(path, tasks, settings("s"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestAFileOfAnswersKnowsItsSeed(t *testing.T) {
 	}
 	check("no file", 0, false)
 	tasks := []decode.Task{{Key: "a"}, {Key: "b"}}
-	to, err := decode.OpenAnswers(path, tasks, "s")
+	to, err := decode.OpenAnswers(path, tasks, settings("s"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,52 +12,87 @@ import (
 	"talf/infer"
 	"talf/infer/decode"
 	"talf/model/chat"
+	"talf/model/identity"
 )
+
+// settings returns settings that differ by name, and by old in files of earlier releases.
+func settings(name string) *decode.Settings {
+	return &decode.Settings{Function: &identity.Function{Arithmetic: name}, Old: name}
+}
+
+// A source that says what it is, for the settings.
+type source struct {
+	infer.Source
+	tensors, tokenizer string
+}
+
+func (s source) Identity() (*identity.Function, string) {
+	return &identity.Function{Model: identity.Model{Tensors: s.tensors}}, s.tokenizer
+}
 
 // Answers of two kinds never share a file: whatever can change an answer changes the
 // settings, and what cannot does not.
 func TestSettingsTellKindsOfAnswersApart(t *testing.T) {
-	settings := func(option func(*decode.Options), fact func(*decode.Facts)) string {
+	settings := func(option func(*decode.Options), fact func(*decode.Facts), draft source) *decode.Settings {
 		o := sampled()
 		option(&o)
 		f := decode.Facts{Seed: 1, ActBits: 8, Head: "a", Draft: "b"}
 		fact(&f)
-		return tinyWith(t, o, func() (infer.Source, io.Closer, error) {
-			return nil, io.NopCloser(nil), nil // nothing is decoded
+		s, err := tinyWith(t, o, func() (infer.Source, io.Closer, error) {
+			return draft, io.NopCloser(nil), nil // nothing is decoded
 		}).Settings(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
 	}
 	same, plain := func(*decode.Facts) {}, func(*decode.Options) {}
 	drawn := func(o *decode.Options) { o.Verify, o.Method = "rrsw", "linear:draw=distinct" } // whose answers depend on the draft
-	base := settings(plain, same)
-	for what, got := range map[string]string{
-		"method": settings(func(o *decode.Options) { o.Method = "salf" }, same),
-		"head":   settings(plain, func(f *decode.Facts) { f.Head = "c" }),
-		"draft":  settings(plain, func(f *decode.Facts) { f.Draft = "c" }),
+	file := filepath.Join(t.TempDir(), "shapes.json")
+	shaped := func(paths string) func(*decode.Options) {
+		return func(o *decode.Options) {
+			write(t, file, `{"s":`+paths+`}`)
+			o.Verify, o.Method = "traversal", "static:draw=distinct,shape=s,file="+file
+		}
+	}
+	near := source{tensors: "x", tokenizer: "y"}
+	base := settings(plain, same, near)
+	for what, got := range map[string]*decode.Settings{
+		"method": settings(func(o *decode.Options) { o.Method = "salf" }, same, near),
+		"head":   settings(plain, func(f *decode.Facts) { f.Head = "c" }, source{tensors: "z"}),
+		"draft":  settings(plain, func(f *decode.Facts) { f.Draft = "c" }, source{tensors: "z"}),
 	} {
-		if got != base {
+		if got.Hash() != base.Hash() || got.Old != base.Old || got.Against(base) != nil {
 			t.Errorf("another %s changes the settings, but not the answers", what)
 		}
 	}
-	all := map[string]string{
-		"nothing":     base,
-		"temperature": settings(func(o *decode.Options) { o.Sample.Temperature = 0.5 }, same),
-		"max-tokens":  settings(func(o *decode.Options) { o.MaxTokens++ }, same),
-		"stop":        settings(func(o *decode.Options) { o.Stop = []string{"."} }, same),
-		"ignore-eos":  settings(func(o *decode.Options) { o.IgnoreEOS = false }, same),
-		"seed":        settings(plain, func(f *decode.Facts) { f.Seed = 2 }),
-		"bits":        settings(plain, func(f *decode.Facts) { f.ActBits = 0 }),
-		"template":    settings(plain, func(f *decode.Facts) { f.Template = "x" }),
-		"verifier":    settings(drawn, same),
-		"its method":  settings(func(o *decode.Options) { drawn(o); o.Method = "linear:draw=distinct,K=2" }, same),
-		"its head":    settings(drawn, func(f *decode.Facts) { f.Head = "c" }),
-		"its draft":   settings(drawn, func(f *decode.Facts) { f.Draft = "c" }),
+	all := map[string]*decode.Settings{
+		"nothing":                      base,
+		"temperature":                  settings(func(o *decode.Options) { o.Sample.Temperature = 0.5 }, same, near),
+		"max-tokens":                   settings(func(o *decode.Options) { o.MaxTokens++ }, same, near),
+		"stop":                         settings(func(o *decode.Options) { o.Stop = []string{"."} }, same, near),
+		"ignore-eos":                   settings(func(o *decode.Options) { o.IgnoreEOS = false }, same, near),
+		"seed":                         settings(plain, func(f *decode.Facts) { f.Seed = 2 }, near),
+		"template":                     settings(plain, func(f *decode.Facts) { f.Template = "x" }, near),
+		"verifier":                     settings(drawn, same, near),
+		"its method":                   settings(func(o *decode.Options) { drawn(o); o.Method = "linear:draw=distinct,K=2" }, same, near),
+		"its draft model":              settings(drawn, same, source{tensors: "z", tokenizer: "y"}),
+		"its draft model's tokenizer":  settings(drawn, same, source{tensors: "x", tokenizer: "z"}),
+		"its method's files":           settings(shaped("[[0],[1]]"), same, near),
+		"its method's files' contents": settings(shaped("[[0],[0,0]]"), same, near),
 	}
-	seen := map[string]string{}
-	for what, s := range all {
-		if other, ok := seen[s]; ok {
-			t.Errorf("%s and %s have the same settings", what, other)
+	for a, x := range all {
+		for b, y := range all {
+			switch d := x.Against(y); {
+			case a != b && (x.Hash() == y.Hash() || d == nil):
+				t.Errorf("%s and %s have the same settings", a, b)
+			case a == b && d != nil:
+				t.Errorf("%s differs from itself: %v", a, d)
+			}
 		}
-		seen[s] = what
+	}
+	if d := all["seed"].Against(base); d.Since("the answers were made") != "seed is 2, the answers were made with 1" {
+		t.Errorf("another seed: %v", d)
 	}
 }
 
@@ -65,8 +100,8 @@ func TestSettingsTellKindsOfAnswersApart(t *testing.T) {
 func TestAnswersToNoPromptAreRefused(t *testing.T) {
 	for _, i := range []int{-1, 1} {
 		path := filepath.Join(t.TempDir(), "out.jsonl")
-		write(t, path, fmt.Sprintf(`{"index":%d,"prompt":"a","text":"x","settings":"s"}`+"\n", i))
-		if _, err := decode.OpenAnswers(path, []decode.Task{{Key: "a"}}, "s"); err == nil || !strings.Contains(err.Error(), "line 1: answers a prompt that is not number") {
+		write(t, path, fmt.Sprintf(`{"index":%d,"prompt":"a","text":"x","settings":%q}`+"\n", i, settings("s").Hash()))
+		if _, err := decode.OpenAnswers(path, []decode.Task{{Key: "a"}}, settings("s")); err == nil || !strings.Contains(err.Error(), "line 1: answers a prompt that is not number") {
 			t.Errorf("index %d: error %v", i, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"talf/infer/prefix"
 	"talf/model"
 	"talf/model/head"
+	"talf/model/identity"
 	"talf/tree"
 )
 
@@ -65,6 +66,9 @@ type headSeq struct {
 func NewHead(h *head.Head, prefixes int) *Head {
 	return &Head{m: h, kept: prefix.Of(h.Model, prefixes), open: map[infer.SeqID]*headSeq{}}
 }
+
+// Identity identifies the head.
+func (h *Head) Identity() (f *identity.Function, tokenizer string) { return h.m.Function(), "" }
 
 // Prefixes returns the kept sequences, for the caller to bound or evict.
 func (h *Head) Prefixes() *prefix.Cache[*model.Seq] { return h.kept }

@@ -8,6 +8,7 @@ import (
 	"talf/infer"
 	"talf/infer/prefix"
 	"talf/model"
+	"talf/model/identity"
 	"talf/tree"
 )
 
@@ -50,6 +51,14 @@ type lmSeq struct {
 // prefixes closed sequences. vocab translates the target's tokens.
 func NewLM(m *model.Model, vocab *Vocab, prefixes int) *LM {
 	return &LM{m: m, vocab: vocab, kept: prefix.Of(m, prefixes), open: map[infer.SeqID]*lmSeq{}}
+}
+
+// Identity identifies the model, and its tokenizer by a hash.
+func (l *LM) Identity() (f *identity.Function, tokenizer string) {
+	if l.vocab != nil {
+		tokenizer = l.vocab.draft
+	}
+	return l.m.Function(), tokenizer
 }
 
 // Prefixes returns the kept sequences, for the caller to bound or evict.

@@ -26,6 +26,7 @@ type Vocab struct {
 	known           map[string]int32
 	longest         int // of known, in bytes
 	targetTok       *tokenizer.Tokenizer
+	draft           string // hash of the draft model's tokenizer
 	shared, targets int
 	cover           float64
 }
@@ -35,7 +36,7 @@ type Vocab struct {
 // half of the target's text.
 func NewVocab(target, draft *tokenizer.Tokenizer, targetVocab, draftVocab int) (*Vocab, error) {
 	v := &Vocab{
-		target: targetVocab, targetTok: target,
+		target: targetVocab, targetTok: target, draft: draft.Hash(),
 		toTarget: make([]int32, draftVocab), spelled: make([][]int32, targetVocab),
 		known: map[string]int32{},
 	}

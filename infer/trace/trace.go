@@ -11,6 +11,7 @@ import (
 	"math"
 
 	"talf/infer"
+	"talf/model/identity"
 	"talf/tree"
 )
 
@@ -26,6 +27,17 @@ type Header struct {
 	Temperature float64 `json:"temperature"`
 	Seed        uint64  `json:"seed"`
 	Prompt      int     `json:"prompt_tokens"`
+	// Target is what computed P and the tokens, Draft what computed Q and the trees; nil in
+	// the files of earlier releases, and if nothing but the prompt was asked.
+	Target *identity.Function `json:"target,omitempty"`
+	Draft  *Draft             `json:"draft,omitempty"`
+}
+
+// A Draft identifies what a method drafts from.
+type Draft struct {
+	Function  *identity.Function `json:"function,omitempty"`  // of the draft model
+	Tokenizer string             `json:"tokenizer,omitempty"` // its hash, unless it is the target's
+	Files     string             `json:"files,omitempty"`     // hash of the contents of the method's files
 }
 
 // A Step is one round: a line of the file.

@@ -452,7 +452,7 @@ func (r *gpuReport) shape(t *testing.T, dev compute.Device, s *gpuShape, p gpuPl
 	dir := t.TempDir()
 	check("prefill and labels of "+s.Name, func(t *testing.T) {
 		s.Prefill = prefill(t, p.prompt)
-		m.Hash() // read before a clock runs
+		m.Function() // read before a clock runs
 		s.Labelling = append(s.Labelling, gpuLabel{Products: "the device's own", Positions: labelRate(t, m, p, false, filepath.Join(dir, "own"))})
 		by, why := m.Bulk(true)
 		if why != nil {

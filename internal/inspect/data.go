@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"talf/data"
 	"talf/internal/units"
+	"talf/model/identity"
 	"talf/train/mix"
 )
 
@@ -81,7 +83,10 @@ func (d *Data) String() string {
 	}
 	p.coverage(d.DraftVocab)
 	p.printf("features      %s\n", m.Features)
-	p.printf("target        %s, hidden %d, vocabulary %d\n", short(m.Target), m.Hidden, m.Vocab)
+	p.printf("target        %s, hidden %d, vocabulary %d\n", identity.Short(m.Made()), m.Hidden, m.Vocab)
+	if f := m.Function; f != nil {
+		p.printf("made with     weights %s, keys and values %s, activations %s, arithmetic %s\n", f.Weights, f.KV, cmp.Or(f.Activations, "of the device"), f.Arithmetic)
+	}
 	p.printf("tokenizer     %s\n", short(m.Tokenizer))
 	if m.Sampling != "" {
 		p.printf("answers       %s, seed %d\n", m.Sampling, m.Seed)

@@ -15,6 +15,7 @@ import (
 	"talf/internal/inspect"
 	"talf/model/arch"
 	"talf/model/head"
+	"talf/model/identity"
 	"talf/model/modeltest"
 	"talf/model/safetensors"
 )
@@ -69,7 +70,7 @@ func TestADraftHeadIsDescribedInEveryLayout(t *testing.T) {
 	c := modeltest.Default()
 	spec := c.Spec().DraftFor(true)
 	dir := filepath.Join(t.TempDir(), "head")
-	if err := head.Write(dir, spec, map[string]string{head.MetaTarget: strings.Repeat("ab", 32)}, head.Random(spec, 1)...); err != nil {
+	if err := head.Write(dir, spec, identity.Tie{Origin: strings.Repeat("ab", 32)}, head.Random(spec, 1)...); err != nil {
 		t.Fatal(err)
 	}
 	text, fields := describe(t, dir)
@@ -96,9 +97,10 @@ func TestADraftHeadIsDescribedInEveryLayout(t *testing.T) {
 
 func TestTrainingDataAreDescribed(t *testing.T) {
 	dir := t.TempDir()
+	made := &identity.Function{Weights: "q8", KV: "f32", Activations: "int16", Arithmetic: "cpu"}
 	w, err := data.Create(dir, data.Meta{
-		Schema: data.SchemaVersion, Hidden: 2, Vocab: 10, Branch: 1, Depth: 1, Labels: data.TopK, K: 2, Features: data.BF16,
-		Target: strings.Repeat("12", 32), Tokenizer: strings.Repeat("34", 32),
+		Schema: data.SchemaVersion, Function: made, Hidden: 2, Vocab: 10, Branch: 1, Depth: 1, Labels: data.TopK, K: 2, Features: data.BF16,
+		Tokenizer: strings.Repeat("34", 32),
 	}, data.Whole(), data.DefaultWriter())
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +120,7 @@ func TestTrainingDataAreDescribed(t *testing.T) {
 	text, fields := describe(t, dir)
 	for _, want := range []string{
 		"data          PATH\nrows          40 in 1 shards, ", "tokens        40, 40 of them to learn, ",
-		"labels        the 2 most likely tokens and the rest; mass 30, tails 10\n", "target        121212121212, hidden 2, vocabulary 10\n", "tokenizer     343434343434\n",
+		"labels        the 2 most likely tokens and the rest; mass 30, tails 10\n", "target        " + identity.Short(made.Hash()) + ", hidden 2, vocabulary 10\nmade with     weights q8, keys and values f32, activations int16, arithmetic cpu\n", "tokenizer     343434343434\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)

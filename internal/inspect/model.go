@@ -117,8 +117,8 @@ func (m *Model) String() string {
 	p.printf("tokens        bos %d, eos %v\n", m.BOS, m.EOS)
 	if c := m.Checkpoint; c != nil {
 		p.printf("checkpoint    step %d, loss %s, files whole\n", c.Step, c.Loss)
-		if c.Target != "" {
-			p.printf("target        %s\n", short(c.Target))
+		if t := c.Tie(); t.Known() {
+			p.printf("target        %s\n", t)
 		}
 	}
 	return p.String()

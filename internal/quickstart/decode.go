@@ -13,6 +13,7 @@ import (
 	"talf/model"
 	"talf/model/chat"
 	"talf/model/head"
+	"talf/model/identity"
 )
 
 // A Row is a line of the table: one method with one head.
@@ -95,7 +96,7 @@ func (r *run) decode(ctx context.Context) error {
 		b := bench.Method{Label: w.Label(), Spec: w.Method}
 		if w.Head != "" {
 			if sources[w.Head] == nil {
-				h, err := decode.LoadHead(r.path(w.Head), m, false)
+				h, err := decode.LoadHead(r.path(w.Head), m, false, nil)
 				if err != nil {
 					return err
 				}
@@ -136,5 +137,5 @@ func (r *run) writeUntrained(m *model.Model) error {
 		return err
 	}
 	spec := m.Spec().DraftFor(false)
-	return head.Write(dir, spec, map[string]string{head.MetaTarget: m.Hash()}, head.Random(spec, r.Plan.Seed)...)
+	return head.Write(dir, spec, identity.To(m.Identity()), head.Random(spec, r.Plan.Seed)...)
 }

@@ -21,40 +21,43 @@ import (
 // with the variations below and in Terms. Without a gate the feed-forward network is
 // down(act(up(x))). With query and key norms, each head's queries and keys are
 // normalised before rotation.
+//
+// The tags are the names under which Canonical lists the fields: those of config.json
+// where it has one.
 type Spec struct {
-	Arch    string // as in the table, such as "llama"
-	Vocab   int
-	Hidden  int
-	Layers  int
-	Heads   int
-	KVHeads int
-	HeadDim int
-	FFN     int
-	MaxPos  int // positions that the model was trained for
+	Arch    string `config:"model_type"` // as in the table, such as "llama"
+	Vocab   int    `config:"vocab_size"`
+	Hidden  int    `config:"hidden_size"`
+	Layers  int    `config:"num_hidden_layers"`
+	Heads   int    `config:"num_attention_heads"`
+	KVHeads int    `config:"num_key_value_heads"`
+	HeadDim int    `config:"head_dim"`
+	FFN     int    `config:"intermediate_size"`
+	MaxPos  int    `config:"max_position_embeddings"` // positions that the model was trained for
 
-	NormEps   float32
-	LayerNorm bool // norms subtract the mean and have biases (LayerNorm); else RMSNorm
-	Rope      Rope
-	RotDim    int   // number of elements of each head that are rotated, from the first; 0: all
-	Windows   []int // [Layers]: number of recent positions that a token sees, including its own; 0: all; nil: all in every layer
+	NormEps   float32 `config:"rms_norm_eps"`
+	LayerNorm bool    `config:"layer_norm"` // norms subtract the mean and have biases (LayerNorm); else RMSNorm
+	Rope      Rope    `config:""`
+	RotDim    int     `config:"rotary_dim,omitzero"`     // number of elements of each head that are rotated, from the first; 0: all
+	Windows   []int   `config:"sliding_window,omitzero"` // [Layers]: number of recent positions that a token sees, including its own; 0: all; nil: all in every layer
 
-	Act      compute.Activation // of the feed-forward network
-	Parallel bool               // the feed-forward network reads attention's input, not its output
+	Act      compute.Activation `config:"hidden_act"`            // of the feed-forward network
+	Parallel bool               `config:"use_parallel_residual"` // the feed-forward network reads attention's input, not its output
 
-	Tied    bool // LM head is the embedding
-	QKVBias bool
-	OBias   bool
-	MLPBias bool
+	Tied    bool `config:"tie_word_embeddings"` // LM head is the embedding
+	QKVBias bool `config:"attention_bias"`
+	OBias   bool `config:"attention_output_bias"`
+	MLPBias bool `config:"mlp_bias"`
 
-	BOS    int32   // -1: none
-	EOS    []int32 // of config.json and generation_config.json
-	Draft  bool    // a draft head: fc over [embedding; feature], no input norm in layer 0, no final norm
-	FCBias bool
+	BOS    int32   `config:"bos_token_id"`          // -1: none
+	EOS    []int32 `config:"eos_token_id,omitzero"` // of config.json and generation_config.json
+	Draft  bool    `config:"draft,omitzero"`        // a draft head: fc over [embedding; feature], no input norm in layer 0, no final norm
+	FCBias bool    `config:"bias,omitzero"`
 	// DraftVocab is the number of Vocab tokens that a draft head predicts; 0: all.
-	DraftVocab int
-	Taps       int // EAGLE-3: elements of the target's hidden states that fc reads per token
+	DraftVocab int `config:"draft_vocab_size,omitzero"`
+	Taps       int `config:"taps,omitzero"` // EAGLE-3: elements of the target's hidden states that fc reads per token
 	// Terms lists the family's tensors. Specs share the slice, so do not change it.
-	Terms []Term
+	Terms []Term `config:"-"`
 }
 
 // Rotated returns the number of elements of each head that are rotated.

@@ -10,19 +10,22 @@ import (
 
 // Rope says how positions become angles.
 type Rope struct {
-	Theta  float64
-	Type   string  // "default", "linear", "llama3" or "yarn"
-	Factor float64 // linear, llama3, yarn: factor by which long waves are stretched
+	Theta  float64 `config:"rope_theta"`
+	Type   string  `config:"rope_scaling.rope_type"`       // "default", "linear", "llama3" or "yarn"
+	Factor float64 `config:"rope_scaling.factor,omitzero"` // linear, llama3, yarn: factor by which long waves are stretched
 	// llama3: wavelengths longer than Original/LowFreq are stretched by Factor, those
 	// shorter than Original/HighFreq are unchanged.
-	LowFreq, HighFreq float64
-	Original          int // llama3, yarn: number of positions before stretching
+	LowFreq  float64 `config:"rope_scaling.low_freq_factor,omitzero"`
+	HighFreq float64 `config:"rope_scaling.high_freq_factor,omitzero"`
+	Original int     `config:"rope_scaling.original_max_position_embeddings,omitzero"` // llama3, yarn: number of positions before stretching
 	// yarn: waves that turn less than BetaSlow times in Original positions are
 	// stretched, those that turn more than BetaFast times are unchanged. Truncate
 	// widens the range between them to whole elements; Scale multiplies cosines and
 	// sines.
-	BetaFast, BetaSlow, Scale float64
-	Truncate                  bool
+	BetaFast float64 `config:"rope_scaling.beta_fast,omitzero"`
+	BetaSlow float64 `config:"rope_scaling.beta_slow,omitzero"`
+	Scale    float64 `config:"rope_scaling.attention_factor,omitzero"`
+	Truncate bool    `config:"rope_scaling.truncate,omitzero"`
 }
 
 func (r *Rope) validate() error {

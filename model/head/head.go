@@ -27,17 +27,17 @@ import (
 	"talf/internal/durable"
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/identity"
 	"talf/model/safetensors"
 )
-
-// MetaTarget is the key of model.safetensors's metadata under which Write keeps
-// the weight hash of the target that the head was trained for.
-const MetaTarget = "talf.target_sha256"
 
 // Options say how a head is loaded.
 type Options struct {
 	Model model.Options
-	Force bool // load even if the head was trained for a target with other weights
+	Force bool // load even if the head was trained for another target
+	// Warn, if not nil, is told what could not be checked: files of earlier releases say
+	// less about their target.
+	Warn func(string)
 }
 
 // Default returns the options for CPU decoding.
@@ -50,7 +50,7 @@ type Head struct {
 
 // Load reads a directory in EAGLE format: config.json and model.safetensors. It refuses
 // a head whose hidden size or vocabulary is not the target's, and one that says that it
-// was trained for other weights, unless forced. The target's embedding is shared if the
+// was trained for another target, unless forced. The target's embedding is shared if the
 // head's has the same values. Its LM head is always shared, or its rows for a draft
 // vocabulary.
 func Load(dir string, target *model.Model, opt Options) (*Head, error) {
@@ -79,15 +79,34 @@ func FromTensors(spec *arch.Spec, target *model.Model, opt Options, tensors ...s
 func build(spec *arch.Spec, set *safetensors.Set, target *model.Model, opt Options) (*Head, error) {
 	// Published configurations often omit "bias", so the weights file decides.
 	_, spec.FCBias = set.Tensor(spec.Bias(arch.FC, 0))
-	if want := set.Metadata()[MetaTarget]; want != "" && !opt.Force && want != target.Hash() {
-		return nil, fmt.Errorf("%s: trained for a target with weight hash %.12s…, but this one has %.12s… (use force to load it anyway)",
-			set.Name, want, target.Hash())
+	tie, err := identity.TieOf(set.Metadata())
+	if err == nil {
+		err = CheckTie(tie, target, opt)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", set.Name, err)
 	}
 	m, err := model.NewDraft(spec, set, target, opt.Model)
 	if err != nil {
 		return nil, fmt.Errorf("load draft head: %w", err)
 	}
 	return &Head{m}, nil
+}
+
+// CheckTie refuses a head that belongs to another target than this one, unless forced.
+// The target may keep its weights, keys and values in other types than when the head was
+// trained, and may be quantised.
+func CheckTie(t identity.Tie, target *model.Model, opt Options) error {
+	if opt.Force || !t.Known() {
+		return nil
+	}
+	if d := t.Against(target.Spec().Canonical(), target.Origin()); d != nil {
+		return fmt.Errorf("trained for another target: %s (use force to load it anyway)", d.Since("it was trained"))
+	}
+	if why := t.Uncovered(); why != "" && opt.Warn != nil {
+		opt.Warn(why)
+	}
+	return nil
 }
 
 // trained lists a head's trained tensors in the order of the forward pass: all except
@@ -161,10 +180,9 @@ func Config(spec *arch.Spec) ([]byte, error) {
 // Write writes config.json and model.safetensors to the new or empty directory dir,
 // whole or not at all; equal input gives equal bytes. Tensors must contain every
 // trained tensor; other systems also require "embed_tokens.weight". A nonzero
-// spec.DraftVocab requires the tensors of model.DraftVocabTensors. Meta becomes the
-// file's metadata, with "format": "pt" added; set MetaTarget in it to tie the head to
-// its target.
-func Write(dir string, spec *arch.Spec, meta map[string]string, tensors ...safetensors.Tensor) error {
+// spec.DraftVocab requires the tensors of model.DraftVocabTensors. The file's metadata
+// has the tie to the head's target.
+func Write(dir string, spec *arch.Spec, target identity.Tie, tensors ...safetensors.Tensor) error {
 	have := make(map[string][]int)
 	for _, t := range tensors {
 		have[t.Name] = t.Shape
@@ -183,15 +201,13 @@ func Write(dir string, spec *arch.Spec, meta map[string]string, tensors ...safet
 	if err != nil {
 		return fmt.Errorf("write draft head: %w", err)
 	}
-	all := map[string]string{"format": "pt"}
-	for k, v := range meta {
-		all[k] = v
-	}
+	meta := map[string]string{"format": "pt"}
+	target.Metadata(meta)
 	files, err := durable.NewDir(dir)
 	if err != nil {
 		return fmt.Errorf("write draft head: %w", err)
 	}
-	err = files.Write("model.safetensors", func(w io.Writer) error { return safetensors.Write(w, all, tensors...) })
+	err = files.Write("model.safetensors", func(w io.Writer) error { return safetensors.Write(w, meta, tensors...) })
 	if err == nil { // without a configuration the directory is not a head
 		err = files.Write("config.json", func(w io.Writer) error { _, err := w.Write(conf); return err })
 	}

@@ -16,6 +16,7 @@ import (
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/head"
+	"talf/model/identity"
 	"talf/model/modeltest"
 	"talf/model/safetensors"
 	"talf/tree"
@@ -286,7 +287,7 @@ func TestWrittenHeadsLoadUnchanged(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			all := append(c.extra, tensors...)
-			meta := map[string]string{head.MetaTarget: m.Hash()}
+			meta := identity.To(m.Identity())
 			if err := head.Write(dir, spec, meta, all...); err != nil {
 				t.Fatal(err)
 			}
@@ -319,11 +320,11 @@ func TestWrittenHeadsLoadUnchanged(t *testing.T) {
 func TestAnotherTargetsHeadIsRefused(t *testing.T) {
 	m, spec := random(t, 1)
 	dir := t.TempDir()
-	if err := head.Write(dir, spec, map[string]string{head.MetaTarget: m.Hash()}, head.Random(spec, 1)...); err != nil {
+	if err := head.Write(dir, spec, identity.To(m.Identity()), head.Random(spec, 1)...); err != nil {
 		t.Fatal(err)
 	}
 	twin, _ := random(t, 2)
-	if _, err := head.Load(dir, twin, head.Default()); err == nil || !strings.Contains(err.Error(), "weight hash") {
+	if _, err := head.Load(dir, twin, head.Default()); err == nil || !strings.Contains(err.Error(), "the hash of the weights is") {
 		t.Errorf("a head of other weights: %v", err)
 	}
 	forced := head.Default()
@@ -349,7 +350,7 @@ func TestAnotherTargetsHeadIsRefused(t *testing.T) {
 	}
 
 	bad := head.Random(spec, 1)
-	if err := head.Write(t.TempDir(), spec, nil, bad[1:]...); err == nil || !strings.Contains(err.Error(), "fc.weight") {
+	if err := head.Write(t.TempDir(), spec, identity.Tie{}, bad[1:]...); err == nil || !strings.Contains(err.Error(), "fc.weight") {
 		t.Errorf("written without fc: %v", err)
 	}
 	if _, err := head.FromTensors(spec, m, head.Default(), bad[1:]...); err == nil || !strings.Contains(err.Error(), "fc.weight") {

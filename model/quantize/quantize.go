@@ -124,7 +124,7 @@ func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as comp
 	if meta == nil {
 		meta = map[string]string{}
 	}
-	meta["format"], meta[model.MetaSource] = "pt", model.HashOf(set)
+	meta["format"], meta[model.MetaSource] = "pt", model.OriginOf(set)
 	return r, to.Write("model.safetensors", func(f io.Writer) error {
 		layout := safetensors.Layout(all)
 		w, err := safetensors.NewWriter(f, meta, layout...)

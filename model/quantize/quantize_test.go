@@ -45,7 +45,7 @@ func whole(t *testing.T, set *safetensors.Set, as compute.DType) []byte {
 			safetensors.Tensor{Name: name + "_scale", DType: "F16", Shape: []int{rows, blocks}, Data: scales})
 	}
 	var b bytes.Buffer
-	if err := safetensors.Write(&b, map[string]string{"format": "pt", model.MetaSource: model.HashOf(set)}, out...); err != nil {
+	if err := safetensors.Write(&b, map[string]string{"format": "pt", model.MetaSource: model.OriginOf(set)}, out...); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()

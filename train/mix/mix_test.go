@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"talf/data"
+	"talf/model/identity"
 	"talf/train/mix"
 )
 
@@ -18,7 +19,7 @@ func draw(t testing.TB, seqs int, seed uint64) *data.Set {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
 	w, err := data.Create(dir, data.Meta{
-		Schema: data.SchemaVersion, Target: strings.Repeat("0", 64), Tokenizer: "none", Hidden: 4, Vocab: 40,
+		Schema: data.SchemaVersion, Function: &identity.Function{}, Tokenizer: "none", Hidden: 4, Vocab: 40,
 		Branch: 1, Depth: 1, Labels: data.TopK, K: 1, Features: data.None, Seed: seed, Source: "test",
 	}, data.Whole(), data.DefaultWriter())
 	if err != nil {

@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"talf/data"
+	"talf/model/identity"
 	"talf/train"
 	"talf/train/plan"
 )
@@ -19,7 +19,7 @@ func labels(t *testing.T, n int) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "labels")
 	w, err := data.Create(dir, data.Meta{
-		Schema: data.SchemaVersion, Target: strings.Repeat("0", 64), Tokenizer: "none", Hidden: 4, Vocab: 40,
+		Schema: data.SchemaVersion, Function: &identity.Function{}, Tokenizer: "none", Hidden: 4, Vocab: 40,
 		Branch: 1, Depth: 1, Labels: data.TopK, K: 1, Features: data.None, Source: "test",
 	}, data.Whole(), data.DefaultWriter())
 	if err != nil {

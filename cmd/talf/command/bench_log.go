@@ -9,12 +9,21 @@ import (
 )
 
 // settings identifies what all measurements of a log share.
-func (o *benchOptions) settings(r *rig.Rig) (string, error) {
-	rest := []any{o.decode.machine.actBits, o.decode.machine.Layers, o.heads, o.drafts, o.decode.IgnoreEOS, o.warmup}
-	if o.parts { // measurements without them are of no use to this run
+func (o *benchOptions) settings(r *rig.Rig) (*bench.Settings, error) {
+	m := &o.decode.machine
+	s, err := r.Settings(map[string]any{
+		"--layers": m.Layers, "--ignore-eos": o.decode.IgnoreEOS, "--warmup": o.warmup,
+		"--parts": o.parts, // measurements without them are of no use to a run with them
+	})
+	if err != nil {
+		return nil, err
+	}
+	rest := []any{m.actBits, m.Layers, o.heads, o.drafts, o.decode.IgnoreEOS, o.warmup}
+	if o.parts {
 		rest = append(rest, "parts")
 	}
-	return r.Settings(rest...)
+	s.Old, err = r.OldSettings(rest...)
+	return s, err
 }
 
 // openLog makes c continue from the log of o, if there is one, and append to it. The caller
@@ -27,9 +36,12 @@ func (a *app) openLog(o *benchOptions, r *rig.Rig, c *bench.Config) (io.Closer, 
 	if err != nil {
 		return nil, err
 	}
-	log, known, err := bench.OpenLog(o.log, settings)
+	log, known, why, err := bench.OpenLog(o.log, settings)
 	if err != nil {
 		return nil, fmt.Errorf("%w: choose another --log", err)
+	}
+	if why != "" {
+		a.log.Warn(why, "file", o.log)
 	}
 	c.Known = known
 	c.Keep = func(m *bench.Measurement) error { return log.Append(m) }

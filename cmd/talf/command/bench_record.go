@@ -73,7 +73,14 @@ func (a *app) record(ctx context.Context, o *benchOptions, rc replay.Config, out
 	if err != nil {
 		return err
 	}
-	rec.Model, rec.Device, rec.Layers = r.Model.Hash(), r.Model.Device().Name(), o.decode.machine.Layers
+	rec.Device, rec.Layers = r.Model.Device().Name(), o.decode.machine.Layers
+	settings, err := r.Settings(map[string]any{})
+	if err != nil {
+		return err
+	}
+	if err := rec.Identify(settings); err != nil {
+		return err
+	}
 	if err := durable.Write(out, rec.Write); err != nil {
 		return fmt.Errorf("%s: %w", out, err)
 	}

@@ -39,7 +39,7 @@ func (o *rigOptions) flags(f *pflag.FlagSet) {
 	cli.CountVar(f, &o.limit, "limit", 0, "most prompts of a set, warm-up included (0: all)")
 	cli.CountVar(f, &o.promptTokens, "prompt-tokens", 0, "keep this many tokens of every prompt (0: all)")
 	f.IntVar(&o.decode.MaxTokens, "max-tokens", d.MaxTokens, "maximum number of tokens in an answer")
-	f.BoolVar(&o.force, "force", false, "use heads that were trained for other weights")
+	f.BoolVar(&o.force, "force", false, "use heads that were trained for another target")
 	o.decode.machine.flags(f)
 	cli.CountVar(f, &o.decode.machine.Layers, "layers", 0, "deepen the model to this many layers, of which the new ones add nothing: a cost model of a larger one (0: as it is)")
 	f.BoolVar(&o.decode.IgnoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
@@ -104,7 +104,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err err
 	}()
 	for _, n := range heads {
 		// A deepened model has other weights but the same outputs.
-		if err := r.AddHead(n, o.force || o.decode.machine.Layers > 0); err != nil {
+		if err := r.AddHead(n, o.force || o.decode.machine.Layers > 0, a.warn); err != nil {
 			return nil, err
 		}
 	}

@@ -129,7 +129,7 @@ func (o *decodeOptions) open(log *slog.Logger, keep int, trace io.Writer) (*deco
 	if err != nil {
 		return nil, err
 	}
-	d, err := o.load(dir, m, keep, trace)
+	d, err := o.load(func(why string) { log.Warn(why) }, dir, m, keep, trace)
 	if err != nil {
 		closeModel()
 		return nil, err
@@ -141,14 +141,14 @@ func (o *decodeOptions) open(log *slog.Logger, keep int, trace io.Writer) (*deco
 	return d, nil
 }
 
-func (o *decodeOptions) load(dir string, m *model.Model, keep int, trace io.Writer) (*decoder, error) {
+func (o *decodeOptions) load(warn func(string), dir string, m *model.Model, keep int, trace io.Writer) (*decoder, error) {
 	tok, err := decode.LoadTokenizer(dir, m)
 	if err != nil {
 		return nil, err
 	}
 	c := decode.Config{Target: m, Tokenizer: tok, Options: o.Options, Keep: keep, Trace: trace}
 	if o.drafting.given() {
-		c.Draft = func() (infer.Source, io.Closer, error) { return o.drafting.open(m, tok, &o.machine, keep) }
+		c.Draft = func() (infer.Source, io.Closer, error) { return o.drafting.open(warn, m, tok, &o.machine, keep) }
 	}
 	d, err := decode.New(c)
 	if err != nil {

@@ -23,7 +23,7 @@ type draftOptions struct {
 func (o *draftOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.head, "head", "", "checkpoint of a draft head")
 	f.StringVar(&o.draft, "draft", "", "directory of a small language model that drafts instead of a head")
-	f.BoolVar(&o.force, "force", false, "accept a head that was trained for other weights")
+	f.BoolVar(&o.force, "force", false, "accept a head that was trained for another target")
 }
 
 func (o *draftOptions) given() bool { return o.head != "" || o.draft != "" }
@@ -36,10 +36,10 @@ func (o *draftOptions) check() error {
 }
 
 // open loads the draft model of target, whose tokenizer is tok, as a source that keeps
-// the last keep sequences.
-func (o *draftOptions) open(target *model.Model, tok *tokenizer.Tokenizer, mach *machineOptions, keep int) (infer.Source, io.Closer, error) {
+// the last keep sequences. warn is told what could not be checked.
+func (o *draftOptions) open(warn func(string), target *model.Model, tok *tokenizer.Tokenizer, mach *machineOptions, keep int) (infer.Source, io.Closer, error) {
 	if o.draft == "" {
-		return decode.HeadSource(o.head, target, o.force, keep)
+		return decode.HeadSource(o.head, target, o.force, warn, keep)
 	}
 	m, v, err := loadDraft(o.draft, target, tok, mach)
 	if err != nil {

@@ -63,8 +63,8 @@ func importHead(dir, out, target string, force bool) (*checkpoints.Imported, err
 	r, err := d.Import(out, t, force)
 	var tied *checkpoints.TiedError
 	if errors.As(err, &tied) {
-		return nil, fmt.Errorf("%s: trained for a target with weight hash %.12s, but %s has %.12s (--force to tie it to that all the same)",
-			dir, tied.Trained, target, tied.Given)
+		return nil, fmt.Errorf("%s: not trained for %s: %s (--force to tie it to that all the same)",
+			dir, target, tied.Differences.Since("it was trained"))
 	}
 	return r, err
 }

@@ -109,6 +109,7 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 		Progress: func(p preprocess.Progress) {
 			bar.Set(p.Tokens, p.AllTokens, fmt.Sprintf("%d shards", p.Shards))
 		},
+		Warn: a.warn,
 		Bad: func(b corpus.BadLine) {
 			a.badLine(&bad, b)
 		},

@@ -48,6 +48,9 @@ type app struct {
 	misspelt func() error
 }
 
+// warn tells the user what could not be checked.
+func (a *app) warn(why string) { a.log.Warn(why) }
+
 // Main executes the process's command line and returns its exit code. If talf crashes, a report
 // stays behind.
 func Main() int {

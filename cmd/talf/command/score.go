@@ -53,7 +53,7 @@ in float32,
 	f := c.Flags()
 	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
 	f.StringVar(&o.head, "head", "", "checkpoint of a draft head whose logits to write, too")
-	f.BoolVar(&o.force, "force", false, "accept a head that was trained for other weights")
+	f.BoolVar(&o.force, "force", false, "accept a head that was trained for another target")
 	f.StringVar(&o.out, "out", "", "safetensors file to write")
 	o.machine.flags(f)
 	return c
@@ -80,7 +80,7 @@ func (a *app) score(ctx context.Context, o *scoreOptions) error {
 	}
 	var h *head.Head
 	if o.head != "" {
-		if h, err = decode.LoadHead(o.head, m, o.force); err != nil {
+		if h, err = decode.LoadHead(o.head, m, o.force, a.warn); err != nil {
 			return err
 		}
 		defer func() { _ = h.Close() }()

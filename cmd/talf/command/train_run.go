@@ -78,7 +78,7 @@ func (a *app) prepareHead(o *trainOptions, m *machineOptions, group *dist.World,
 	cfg := o.trainConfig(group.Size())
 	job := train.HeadJob{
 		Target: target, Out: o.out, Init: o.init, Force: o.force, Features: train.Features(o.features),
-		Report: report, Profile: o.profileOf(group), Group: group, Arithmetic: train.Arithmetic(target.Device(), o.math),
+		Report: report, Profile: o.profileOf(group), Group: group, Arithmetic: train.Arithmetic(target.Device(), o.math), Warn: a.warn,
 	}
 	if o.init == initTarget {
 		job.Init, job.FromTarget = "", true
@@ -117,7 +117,7 @@ func (a *app) prepareLM(o *trainOptions, m *machineOptions, group *dist.World, r
 	}
 	job := train.LMJob{
 		Device: dev, Spec: text.Spec, Docs: text.Docs, Window: min(o.window, text.Spec.MaxPos, cfg.Rows), Out: o.out, Extra: text.Extra,
-		Report: report, Profile: o.profileOf(group), Group: group, Arithmetic: train.Arithmetic(dev, o.math),
+		Report: report, Profile: o.profileOf(group), Group: group, Arithmetic: train.Arithmetic(dev, o.math), Warn: a.warn,
 	}
 	return &trainRun{close: dev.Close, start: func(ctx context.Context) (train.Result, error) {
 		res, err := train.LM(ctx, cfg, job)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"compress/gzip"
 	"encoding/gob"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,8 @@ import (
 // that trees of any shape can be tried without a model. It has only the rows that were asked
 // for while it was recorded. A replay counts the rows that are missing.
 type Recording struct {
-	Model     string // hash of the target's weights
+	Model     string // hash of what the target computes; of its weights alone if Settings is nil
+	Settings  []byte // bench.Settings as JSON: what all models compute; nil in earlier releases' recordings
 	Device    string
 	Layers    int    // layers that the target was deepened to, 0 if it was not
 	Tokenizer string // its hash
@@ -79,6 +81,13 @@ type Candidates struct {
 // A place identifies a node among a text's trees: a child by its parent and token, a root by
 // −1−p for its position p and no token.
 type place struct{ parent, token int32 }
+
+// Identify notes what the models compute.
+func (r *Recording) Identify(s *bench.Settings) (err error) {
+	r.Model = s.Function.Hash()
+	r.Settings, err = json.Marshal(s)
+	return err
+}
 
 // magic begins a recording's file.
 const magic = "talf recording 1\n"

@@ -18,6 +18,7 @@ import (
 	"talf/infer/source"
 	"talf/model"
 	"talf/model/head"
+	"talf/model/identity"
 	"talf/model/tokenizer"
 )
 
@@ -31,10 +32,10 @@ type Rig struct {
 	Chats     bool // a chat template wrote some prompts
 
 	decoder *decode.Decoder
-	names   []string     // of the heads
-	heads   []*head.Head // among the draft models
-	texts   [][]int32    // of all sets, uncut
-	hashes  []func() (string, error)
+	names   []string        // of the heads
+	heads   []*head.Head    // among the draft models
+	texts   [][]int32       // of all sets, uncut
+	origins []func() string // of the draft models
 	closers []func() error
 }
 
@@ -52,15 +53,16 @@ func (r *Rig) Close() {
 	r.closers = nil
 }
 
-// AddHead loads a draft head. With force it may have been trained for other weights.
-func (r *Rig) AddHead(n Named, force bool) error {
-	h, err := decode.LoadHead(n.Path, r.Model, force)
+// AddHead loads a draft head. With force it may have been trained for another target. warn, if not
+// nil, is told what could not be checked.
+func (r *Rig) AddHead(n Named, force bool, warn func(string)) error {
+	h, err := decode.LoadHead(n.Path, r.Model, force, warn)
 	if err != nil {
 		return err
 	}
 	r.closers = append(r.closers, h.Close)
 	r.names, r.heads = append(r.names, n.Name), append(r.heads, h)
-	r.hashes = append(r.hashes, func() (string, error) { return decode.WeightsHash(n.Path) })
+	r.origins = append(r.origins, h.Origin)
 	r.Sources = append(r.Sources, bench.Source{Name: n.Name, Source: source.NewHead(h, 0)})
 	return nil
 }
@@ -68,29 +70,38 @@ func (r *Rig) AddHead(n Named, force bool) error {
 // AddDraft adds a language model as a draft model, and takes ownership of it.
 func (r *Rig) AddDraft(name string, m *model.Model, v *source.Vocab) {
 	r.closers = append(r.closers, m.Close)
-	r.hashes = append(r.hashes, func() (string, error) { return m.Hash(), nil })
+	r.origins = append(r.origins, m.Origin)
 	r.Sources = append(r.Sources, bench.Source{Name: name, LM: true, Source: source.NewLM(m, v, 0)})
 }
 
-// Hashes identify the weights of the target and of the draft models, in their order.
-func (r *Rig) Hashes() ([]string, error) {
-	all := []string{r.Model.Hash()}
-	for _, hash := range r.hashes {
-		h, err := hash()
+// Settings identifies what all measurements of a log share: what the models compute, whose files
+// more training may replace, where they run, and the rest, by name.
+func (r *Rig) Settings(rest map[string]any) (*bench.Settings, error) {
+	s := &bench.Settings{Function: r.Model.Function(), Rest: identity.Spec{}}
+	for i := range r.Sources {
+		d := bench.DraftModel{Name: r.Sources[i].Name}
+		var err error
+		if d.Function, d.Tokenizer, err = decode.IdentityOf(r.Sources[i].Source); err != nil {
+			return nil, err
+		}
+		s.Drafts = append(s.Drafts, d)
+	}
+	rest["device"] = r.Model.Device().Name()
+	for name, value := range rest {
+		raw, err := json.Marshal(value)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, h)
+		s.Rest[name] = raw
 	}
-	return all, nil
+	return s, nil
 }
 
-// Settings identifies what all measurements of a log share: the weights, which more training may
-// replace in their directory, how they run, and the rest.
-func (r *Rig) Settings(rest ...any) (string, error) {
-	hashes, err := r.Hashes()
-	if err != nil {
-		return "", err
+// OldSettings is the form of Settings in logs of earlier releases.
+func (r *Rig) OldSettings(rest ...any) (string, error) {
+	hashes := []string{r.Model.Origin()}
+	for _, hash := range r.origins {
+		hashes = append(hashes, hash())
 	}
 	o := r.Model.Options()
 	b, err := json.Marshal(append([]any{hashes, r.Model.Device().Name(), o.DType, o.KV}, rest...))

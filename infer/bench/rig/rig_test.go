@@ -81,27 +81,26 @@ func TestPromptsAreCutAtEitherEnd(t *testing.T) {
 	}
 }
 
-// The settings of a log change with the weights and everything else that decides results.
-func TestSettingsNameWeightsInOrder(t *testing.T) {
+// The settings of a log change with what the models compute and everything else that decides
+// results.
+func TestSettingsNameTheModelsInOrder(t *testing.T) {
 	r, dir := open(t)
-	bare, err := r.Settings(3, "x")
-	if err != nil || !strings.Contains(bare, r.Model.Hash()) || !strings.HasSuffix(bare, `,3,"x"]`) {
-		t.Errorf("%s, %v", bare, err)
+	rest := func() map[string]any { return map[string]any{"x": 3} }
+	bare, err := r.Settings(rest())
+	if err != nil || bare.Function.Hash() != r.Model.Function().Hash() || len(bare.Drafts) != 0 || string(bare.Rest["x"]) != "3" || bare.Rest["device"] == nil {
+		t.Errorf("%+v, %v", bare, err)
 	}
 	h := talftest.TinyHead(t, dir, 2)
-	if err := r.AddHead(rig.Named{Name: "a", Path: h}, false); err != nil {
+	if err := r.AddHead(rig.Named{Name: "a", Path: h}, false, nil); err != nil {
 		t.Fatal(err)
 	}
-	hash, err := decode.WeightsHash(h)
-	if err != nil {
-		t.Fatal(err)
+	with, err := r.Settings(rest())
+	if err != nil || len(with.Drafts) != 1 || with.Drafts[0].Name != "a" || with.Drafts[0].Function.Tensors == bare.Function.Tensors {
+		t.Errorf("with a head: %+v, %v", with, err)
 	}
-	all, err := r.Hashes()
-	if d := cmp.Diff([]string{r.Model.Hash(), hash}, all); d != "" || err != nil {
-		t.Errorf("%v: %s", err, d)
-	}
-	if with, err := r.Settings(3, "x"); err != nil || with == bare {
-		t.Errorf("with a head: %s, %v", with, err)
+	old, err := r.OldSettings(3, "x")
+	if want := fmt.Sprintf(`[["%s","%s"],`, r.Model.Origin(), with.Drafts[0].Function.Tensors); err != nil || !strings.HasPrefix(old, want) || !strings.HasSuffix(old, `,3,"x"]`) {
+		t.Errorf("of earlier releases: %s, %v, want %s", old, err, want)
 	}
 	var heads []string
 	err = r.ByRank(t.Context(), 2, func(int) {}, func(head string, _ [][]paper.Item, _ [][]int32) error {

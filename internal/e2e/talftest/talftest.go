@@ -25,6 +25,7 @@ import (
 	"talf/internal/durable"
 	"talf/model"
 	"talf/model/head"
+	"talf/model/identity"
 	"talf/model/modeltest"
 )
 
@@ -194,7 +195,7 @@ func TinyHead(t testing.TB, dir string, seed uint64) string {
 	m := OpenModel(t, dir)
 	spec := m.Spec().DraftFor(false)
 	out := t.TempDir()
-	if err := head.Write(out, spec, map[string]string{head.MetaTarget: m.Hash()}, head.Random(spec, seed)...); err != nil {
+	if err := head.Write(out, spec, identity.To(m.Identity()), head.Random(spec, seed)...); err != nil {
 		t.Fatal(err)
 	}
 	return out

@@ -1,0 +1,174 @@
+package decode
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"talf/infer"
+	"talf/infer/trace"
+	"talf/infer/verify"
+	"talf/model/identity"
+)
+
+// Facts decide answers besides options and models.
+type Facts struct {
+	Seed     uint64
+	Template string // hash of the chat template; "": none
+	// Files of earlier releases identify the activations and the draft model by these.
+	ActBits     int
+	Head, Draft string
+}
+
+// Settings are everything that decides the answers to prompts, so that a file never mixes answers
+// of two kinds.
+type Settings struct {
+	Function *identity.Function
+	// Rest is the tokenizer, the chat template, sampling and the limits of answers, and, if the
+	// text depends on it under the verifier, the draft method with the contents of its files.
+	Rest identity.Spec
+	// Old is the hash of the settings in files of earlier releases, which covers less.
+	Old string
+}
+
+// settingsPrefix begins the hashes of Settings. Those of earlier releases have no prefix.
+const settingsPrefix = "talf-answers-2:"
+
+// Hash identifies s.
+func (s *Settings) Hash() string {
+	f := *s.Function
+	f.DerivedFrom = "" // it does not count
+	raw := mustMarshal([]any{f, s.Rest})
+	sum := sha256.Sum256(raw)
+	return settingsPrefix + hex.EncodeToString(sum[:12])
+}
+
+func mustMarshal(v any) []byte {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic("decode: " + err.Error()) // plain values, and JSON that was parsed before
+	}
+	return raw
+}
+
+// settingsJSON is what files keep of Settings.
+type settingsJSON struct {
+	Function *identity.Function `json:"function"`
+	Rest     identity.Spec      `json:"options"`
+}
+
+// MarshalJSON writes all but Old.
+func (s Settings) MarshalJSON() ([]byte, error) {
+	return json.Marshal(settingsJSON{s.Function, s.Rest})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (s *Settings) UnmarshalJSON(raw []byte) error {
+	var x settingsJSON
+	if err := json.Unmarshal(raw, &x); err != nil {
+		return err
+	}
+	if x.Function == nil {
+		return fmt.Errorf("function: missing, want what computed the answers")
+	}
+	*s = Settings{Function: x.Function, Rest: x.Rest}
+	return nil
+}
+
+// Against compares s, as it is now, with earlier settings.
+func (s *Settings) Against(then *Settings) identity.Differences {
+	return append(s.Function.Against(then.Function), s.Rest.Against(then.Rest)...)
+}
+
+// Settings returns everything that decides the answers to prompts. It reads the files of the
+// draft method if the text depends on them under the verifier.
+func (d *Decoder) Settings(f Facts) (*Settings, error) {
+	o := &d.c.Options
+	s := &Settings{Function: d.c.Target.Function(), Rest: identity.Spec{}}
+	set := func(name string, value any) { s.Rest[name] = mustMarshal(value) }
+	set("the tokenizer", d.c.Tokenizer.Hash())
+	set("the chat template", f.Template)
+	set("sampling", o.Sample)
+	set("seed", f.Seed)
+	set("max-tokens", o.MaxTokens)
+	set("stop", append([]string{}, o.Stop...))
+	set("ignore-eos", o.IgnoreEOS)
+	if o.Sample.Temperature > 0 {
+		set("seeds", "of every turn") // earlier releases gave all turns the prompt's
+	}
+	if v, err := verify.Find(o.Verify); err == nil && !v.Exact {
+		set("verify", o.Verify)
+		set("method", o.Method)
+		draft, err := d.drafting()
+		if err != nil {
+			return nil, err
+		}
+		if draft != nil {
+			if draft.Function != nil {
+				set("the draft model", draft.Function.Hash())
+				set("the draft model's tokenizer", draft.Tokenizer)
+			}
+			set("the files of the method", draft.Files)
+		}
+	}
+	s.Old = d.oldSettings(f)
+	return s, nil
+}
+
+// An Identified source says which draft model it asks: the function, and the hash of its
+// tokenizer unless that is the target's.
+type Identified interface {
+	Identity() (f *identity.Function, tokenizer string)
+}
+
+// drafting identifies the draft model and the contents of the files that the method reads; nil
+// if there is neither.
+func (d *Decoder) drafting() (*trace.Draft, error) {
+	files, err := FilesHash(d.maker.Files)
+	if err != nil {
+		return nil, err
+	}
+	t := trace.Draft{Files: files}
+	if d.source != nil {
+		if t.Function, t.Tokenizer, err = IdentityOf(d.source); err != nil {
+			return nil, err
+		}
+	}
+	if t == (trace.Draft{}) {
+		return nil, nil
+	}
+	return &t, nil
+}
+
+// IdentityOf returns the Identity of a source, which must have one.
+func IdentityOf(s infer.Source) (*identity.Function, string, error) {
+	i, ok := s.(Identified)
+	if !ok {
+		return nil, "", fmt.Errorf("the draft model (%T) does not say what it is", s)
+	}
+	f, tokenizer := i.Identity()
+	return f, tokenizer, nil
+}
+
+// oldSettings is the hash of schema 1.
+func (d *Decoder) oldSettings(f Facts) string {
+	o, m := &d.c.Options, d.c.Target
+	all := []any{m.Origin(), m.Options().DType, m.Options().KV, cmp.Or(f.ActBits, 16), d.c.Tokenizer.Hash(), o.Sample, f.Seed, o.MaxTokens, o.Stop, o.IgnoreEOS}
+	if v, err := verify.Find(o.Verify); err == nil && !v.Exact {
+		all = append(all, o.Verify, o.Method, f.Head, f.Draft)
+	}
+	if o.Sample.Temperature > 0 {
+		all = append(all, "each turn has a seed")
+	}
+	if f.Template != "" {
+		all = append(all, f.Template)
+	}
+	sum := sha256.Sum256(mustMarshal(all))
+	return hex.EncodeToString(sum[:6])
+}
+
+// isOld reports whether a hash of settings is of schema 1.
+func isOld(hash string) bool { return !strings.Contains(hash, ":") }

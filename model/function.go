@@ -1,0 +1,79 @@
+package model
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"strings"
+
+	"talf/model/arch"
+	"talf/model/identity"
+	"talf/model/safetensors"
+)
+
+// Function identifies what the model computes. The first call reads all weights.
+func (m *Model) Function() *identity.Function {
+	if m.function == nil {
+		f := &identity.Function{
+			Model: IdentityOf(m.spec, m.set), Weights: lower(m.opt.DType), KV: lower(m.opt.KV),
+			Arithmetic: cmp.Or(m.dev.Arithmetic(), "cpu"),
+		}
+		if rounding := m.dev.Abilities().Rounding; rounding != nil {
+			f.Activations = rounding(m.opt.DType)
+		}
+		m.function = f
+	}
+	return m.function
+}
+
+func lower(t interface{ String() string }) string { return strings.ToLower(t.String()) }
+
+// Identity identifies the model's files. The first call of Identity or Function reads
+// all weights.
+func (m *Model) Identity() *identity.Model { return &m.Function().Model }
+
+// Origin identifies the weights that the model's come from, as files of schema 1 do and
+// as Identity's Base does. It is quick for quantised models, which name it.
+func (m *Model) Origin() string {
+	if h := m.set.Metadata()[MetaSource]; h != "" {
+		return h
+	}
+	return m.Identity().Tensors
+}
+
+// IdentityOf identifies the files of a model with the specification spec and the tensors
+// of set, all of which it reads.
+func IdentityOf(spec *arch.Spec, set *safetensors.Set) identity.Model {
+	return identity.Model{Spec: spec.Canonical(), Tensors: hashTensors(set), DerivedFrom: set.Metadata()[MetaSource]}
+}
+
+// hashTensors returns the hexadecimal SHA-256 of every tensor's name, type, shape and
+// bytes, in the order of names.
+func hashTensors(set *safetensors.Set) string {
+	h := sha256.New()
+	var b []byte
+	for _, name := range set.Names() {
+		t, _ := set.Tensor(name)
+		b = append(b[:0], name...)
+		b = append(b, 0)
+		b = append(b, t.DType...)
+		b = append(b, 0)
+		b = binary.LittleEndian.AppendUint64(b, uint64(len(t.Shape)))
+		for _, d := range t.Shape {
+			b = binary.LittleEndian.AppendUint64(b, uint64(d))
+		}
+		h.Write(b)
+		h.Write(t.Data)
+		set.Release(name, 0, len(t.Data))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// OriginOf returns the Origin of a model with the tensors of set.
+func OriginOf(set *safetensors.Set) string {
+	if h := set.Metadata()[MetaSource]; h != "" {
+		return h
+	}
+	return hashTensors(set)
+}
