@@ -4,6 +4,7 @@ package prefix
 
 import (
 	"container/list"
+	"slices"
 
 	"talf/model"
 )
@@ -16,6 +17,8 @@ type Limit struct {
 	// were computed side by side are not noticed.
 	Bytes    int64
 	PerToken int64 // bytes of a token
+	// TenantBytes, if not 0, bounds the sequences of one tenant, whose oldest go first.
+	TenantBytes int64
 }
 
 // A Cache maps token sequences to values, such as KV stores, in a radix tree: each edge is a run
@@ -23,11 +26,15 @@ type Limit struct {
 // however many sequences there are. No sequence in the cache is a prefix of another: the longer
 // of two such serves for both.
 //
+// Sequences belong to tenants, who have a tree each: what one has asked shortens no other's answers,
+// so that their times tell nothing about it. They share the limit.
+//
 // A cache is not safe for concurrent use.
 type Cache[T any] struct {
 	limit  Limit
 	drop   func(T)
-	root   node[T]
+	roots  map[string]*node[T] // by tenant; those without sequences are not there
+	gone   func(tenant string, tokens []int32)
 	used   list.List // of leaves, *node[T], the most recently used first
 	clock  uint64
 	tokens int
@@ -39,16 +46,64 @@ type node[T any] struct {
 	run   []int32            // of the edge from up; empty for the root alone
 	kids  map[int32]*node[T] // by the first token of their runs; empty for a leaf
 	at    *list.Element      // of a leaf, in the order of use
+	who   string             // of a root: its tenant
+	size  int                // of a root: tokens below it
 	value T                  // of a leaf
 	last  uint64             // when this leaf, or the last of those below, was used
 }
 
 // New returns an empty cache. drop is called once with every value that leaves the cache.
-func New[T any](limit Limit, drop func(T)) *Cache[T] { return &Cache[T]{limit: limit, drop: drop} }
+func New[T any](limit Limit, drop func(T)) *Cache[T] {
+	return &Cache[T]{limit: limit, drop: drop, roots: map[string]*node[T]{}}
+}
 
-// Of returns a cache of up to entries sequences of m, which it closes when it drops them.
+// Of returns a cache of up to entries sequences of m, which it closes when it drops them. If m's
+// KV pool is bounded, they take at most half of it.
 func Of(m *model.Model, entries int) *Cache[*model.Seq] {
-	return New(Limit{Entries: entries, PerToken: m.PositionBytes()}, (*model.Seq).Close)
+	l := Limit{Entries: entries, PerToken: m.PositionBytes()}
+	if n := m.Options().KVBlocks; n > 0 {
+		l.Bytes = max(1, int64(n)*int64(m.KV().BlockTokens)/2*l.PerToken)
+	}
+	return New(l, (*model.Seq).Close)
+}
+
+// EvictBlocks drops the least recently used sequences of m until n blocks of its KV pool have been
+// freed, and returns how many were. Blocks that open sequences share stay in use.
+func EvictBlocks(m *model.Model, c *Cache[*model.Seq], n int) int {
+	used := m.KV().Used
+	freed := 0
+	for freed < n && c.Evict() {
+		freed = used - m.KV().Used
+	}
+	return freed
+}
+
+// Pair makes two caches forget together. When one evicts a sequence, the other drops those that
+// share more of its tokens than what is left in the first: a target's keys and values and those of its
+// draft head are of use only as far as both are there.
+func Pair[A, B any](a *Cache[A], b *Cache[B]) {
+	a.gone = follow(a.gone, a, b)
+	b.gone = follow(b.gone, b, a)
+}
+
+func follow[A, B any](before func(string, []int32), a *Cache[A], b *Cache[B]) func(string, []int32) {
+	return func(tenant string, tokens []int32) {
+		if before != nil {
+			before(tenant, tokens)
+		}
+		b.forget(tenant, tokens, a.MatchOf(tenant, tokens))
+	}
+}
+
+// forget drops the sequences of a tenant that share more than n leading tokens.
+func (c *Cache[T]) forget(tenant string, tokens []int32, n int) {
+	for {
+		at, _, m := c.walk(c.roots[tenant], tokens)
+		if m <= n {
+			return
+		}
+		c.remove(at.newest())
+	}
 }
 
 // Bound replaces the limit and evicts what exceeds it.
@@ -66,18 +121,27 @@ func (c *Cache[T]) Len() int { return c.used.Len() }
 // Tokens returns the number of tokens, counting shared prefixes once.
 func (c *Cache[T]) Tokens() int { return c.tokens }
 
-// Match returns the largest number of leading tokens that a sequence shares. It does not count
-// as a use of that sequence.
-func (c *Cache[T]) Match(tokens []int32) int {
-	_, _, n := c.walk(tokens)
+// Match is MatchOf for the tenant "".
+func (c *Cache[T]) Match(tokens []int32) int { return c.MatchOf("", tokens) }
+
+// Find is FindOf for the tenant "".
+func (c *Cache[T]) Find(tokens []int32) (value T, n int) { return c.FindOf("", tokens) }
+
+// Put is PutOf for the tenant "".
+func (c *Cache[T]) Put(tokens []int32, value T) { c.PutOf("", tokens, value) }
+
+// MatchOf returns the largest number of leading tokens that a sequence of a tenant shares. It does
+// not count as a use of that sequence.
+func (c *Cache[T]) MatchOf(tenant string, tokens []int32) int {
+	_, _, n := c.walk(c.roots[tenant], tokens)
 	return n
 }
 
-// Find returns the sequence that shares most leading tokens, and their number; among equals the
+// FindOf returns the sequence of a tenant that shares most leading tokens, and their number; among equals the
 // most recently used. That makes it the most recently used of all. The value stays the cache's,
 // valid until the next Put, Bound or Evict. Without a shared token n is 0 and there is no value.
-func (c *Cache[T]) Find(tokens []int32) (value T, n int) {
-	at, _, n := c.walk(tokens)
+func (c *Cache[T]) FindOf(tenant string, tokens []int32) (value T, n int) {
+	at, _, n := c.walk(c.roots[tenant], tokens)
 	if n == 0 {
 		return value, 0
 	}
@@ -86,13 +150,16 @@ func (c *Cache[T]) Find(tokens []int32) (value T, n int) {
 	return leaf.value, n
 }
 
-// Put hands over a value for tokens, which are copied, and evicts what then exceeds the limit.
+// PutOf hands over a tenant's value for tokens, which are copied, and evicts what then exceeds the
+// limit.
 // Sequences that are prefixes of tokens, and tokens themselves if they are a prefix of a
 // sequence, are dropped. A sequence that exceeds the limit by itself is dropped at once, and the
 // others stay.
-func (c *Cache[T]) Put(tokens []int32, value T) {
-	at, off, n := c.walk(tokens)
+func (c *Cache[T]) PutOf(tenant string, tokens []int32, value T) {
+	root := c.roots[tenant]
+	at, off, n := c.walk(root, tokens)
 	rest := tokens[n:]
+	bytes := int64(len(tokens)) * c.limit.PerToken
 	switch {
 	case len(rest) == 0: // nothing to store, or a sequence begins with it
 		if len(tokens) > 0 {
@@ -100,14 +167,18 @@ func (c *Cache[T]) Put(tokens []int32, value T) {
 		}
 		c.drop(value)
 		return
-	case c.limit.Entries < 1 || c.limit.Bytes > 0 && int64(len(tokens))*c.limit.PerToken > c.limit.Bytes:
+	case c.limit.Entries < 1 || over(bytes, c.limit.Bytes) || over(bytes, c.limit.TenantBytes):
 		c.drop(value)
 		return
-	case at.at != nil && off == len(at.run): // it continues a sequence
+	case at != nil && at.at != nil && off == len(at.run): // it continues a sequence
 		at.run = append(at.run, rest...)
 		c.drop(at.value)
 		at.value = value
 	default:
+		if root == nil {
+			root = &node[T]{who: tenant}
+			at, c.roots[tenant] = root, root
+		}
 		if off < len(at.run) {
 			at = at.split(off)
 		}
@@ -120,8 +191,24 @@ func (c *Cache[T]) Put(tokens []int32, value T) {
 		at = leaf
 	}
 	c.tokens += len(rest)
+	root.size += len(rest)
 	c.use(at)
+	for over(int64(root.size)*c.limit.PerToken, c.limit.TenantBytes) {
+		c.evict(c.oldest(root))
+	}
 	c.shrink()
+}
+
+// over reports whether n exceeds a limit that is set.
+func over(n, limit int64) bool { return limit > 0 && n > limit }
+
+// oldest returns the least recently used sequence of a tenant, who has one.
+func (c *Cache[T]) oldest(root *node[T]) *node[T] {
+	for e := c.used.Back(); ; e = e.Prev() {
+		if leaf := e.Value.(*node[T]); leaf.root() == root {
+			return leaf
+		}
+	}
 }
 
 // Evict drops the least recently used sequence, and reports whether there was one: for a device
@@ -131,9 +218,27 @@ func (c *Cache[T]) Evict() bool {
 	if e == nil {
 		return false
 	}
-	leaf := c.used.Remove(e).(*node[T])
+	c.evict(e.Value.(*node[T]))
+	return true
+}
+
+// evict drops a sequence and tells those who forget together with this cache.
+func (c *Cache[T]) evict(leaf *node[T]) {
+	if c.gone == nil {
+		c.remove(leaf)
+		return
+	}
+	who, tokens := leaf.root().who, leaf.tokens()
+	c.remove(leaf)
+	c.gone(who, tokens)
+}
+
+// remove drops a sequence.
+func (c *Cache[T]) remove(leaf *node[T]) {
+	root, up := leaf.root(), leaf.up
+	c.used.Remove(leaf.at)
 	c.tokens -= len(leaf.run)
-	up := leaf.up
+	root.size -= len(leaf.run)
 	delete(up.kids, leaf.run[0])
 	for at := up; at != nil; at = at.up {
 		at.last = 0
@@ -144,24 +249,43 @@ func (c *Cache[T]) Evict() bool {
 	if up.up != nil && len(up.kids) == 1 {
 		up.join()
 	}
+	if len(root.kids) == 0 {
+		delete(c.roots, root.who)
+	}
 	c.drop(leaf.value)
-	return true
+}
+
+// root returns the root above x.
+func (x *node[T]) root() *node[T] {
+	for x.up != nil {
+		x = x.up
+	}
+	return x
+}
+
+// tokens returns the tokens from the root to x.
+func (x *node[T]) tokens() []int32 {
+	var runs [][]int32
+	for ; x.up != nil; x = x.up {
+		runs = append(runs, x.run)
+	}
+	slices.Reverse(runs)
+	return slices.Concat(runs...)
 }
 
 // shrink evicts down to the limit.
 func (c *Cache[T]) shrink() {
-	for c.Len() > c.limit.Entries || c.limit.Bytes > 0 && int64(c.tokens)*c.limit.PerToken > c.limit.Bytes {
+	for c.Len() > c.limit.Entries || over(int64(c.tokens)*c.limit.PerToken, c.limit.Bytes) {
 		if !c.Evict() {
 			return
 		}
 	}
 }
 
-// walk follows tokens as far as they match: to the first off tokens of at's run, n tokens from
-// the root.
-func (c *Cache[T]) walk(tokens []int32) (at *node[T], off, n int) {
-	at = &c.root
-	for {
+// walk follows tokens from root as far as they match: to the first off tokens of at's run, n tokens
+// from the root. Without a root nothing matches.
+func (c *Cache[T]) walk(root *node[T], tokens []int32) (at *node[T], off, n int) {
+	for at = root; at != nil; {
 		for off = 0; off < len(at.run) && n < len(tokens) && at.run[off] == tokens[n]; off++ {
 			n++
 		}
@@ -174,6 +298,7 @@ func (c *Cache[T]) walk(tokens []int32) (at *node[T], off, n int) {
 		}
 		at = next
 	}
+	return nil, 0, 0
 }
 
 // use makes a leaf the most recently used.
