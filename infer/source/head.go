@@ -35,7 +35,7 @@ type Head struct {
 	asked []int      // ask of each segment, -1 for none
 	segOf []int      // segment of each ask, -1 for none
 	feats []model.Feature
-	spare []*headSeq // for their memory
+	spare []*headSeq // for their memory, which retire bounds
 
 	answer answers
 }
@@ -115,6 +115,29 @@ func (h *Head) Close(id infer.SeqID) {
 	s.drop()
 	h.kept.Put(s.tokens[:min(len(s.tokens), s.seq.Len()+1)], s.seq)
 	s.seq = nil
+	h.retire(s)
+}
+
+// What closed sequences leave to later ones is bounded: a burst of long prompts must not hold its
+// memory for ever. Chunks of a prompt run as they arrive, so that few sequences need more.
+const (
+	mostSpare = 16  // sequences
+	spareRows = 512 // hidden states of each store
+)
+
+// retire keeps the memory of a closed sequence for a later one.
+func (h *Head) retire(s *headSeq) {
+	if len(h.spare) == mostSpare {
+		return
+	}
+	for _, st := range []**model.Store{&s.store, &s.fhat} {
+		if *st != nil && (*st).Rows() > spareRows {
+			*st = nil
+		}
+	}
+	if cap(s.tokens) > 4*spareRows {
+		s.tokens = nil
+	}
 	h.spare = append(h.spare, s)
 }
 
