@@ -21,7 +21,9 @@ type Engine struct {
 
 	next    SeqID
 	jobs    []Job
-	owners  []*Sequence
+	owners  []*Sequence // of jobs
+	prompts []prompt
+	pass    Pass
 	sources []sourceAsks
 	broken  []brokenSource
 }
@@ -30,6 +32,10 @@ type Engine struct {
 type Config struct {
 	PrefillChunk int // prompt tokens of one sequence per pass
 	MaxNodes     int // largest draft tree, root counted
+	// PassRows, if not 0, bounds the rows of a pass: draft trees come first, and prompts share
+	// what they leave, or an eighth of PassRows if that is more. A pass without draft trees
+	// takes at least PrefillChunk rows. The output does not depend on it.
+	PassRows int
 }
 
 // Default returns the engine's defaults. They do not limit the trees of methods.
@@ -43,32 +49,44 @@ func (c Config) Validate() error {
 	if c.MaxNodes < 1 || c.MaxNodes > tree.MaxNodes {
 		return fmt.Errorf("infer: largest tree is %d nodes, want 1..%d", c.MaxNodes, tree.MaxNodes)
 	}
+	if c.PassRows < 0 {
+		return fmt.Errorf("infer: a pass has %d rows, want 0 or more", c.PassRows)
+	}
+	return nil
+}
+
+// Check reports why Open would refuse a request. It may be called from any goroutine.
+func (e *Engine) Check(req *Request) error {
+	if err := e.Config.Validate(); err != nil {
+		return err
+	}
+	shape := e.Target.Shape()
+	switch {
+	case len(req.Prompt) == 0:
+		return errors.New("infer: the prompt has no tokens, want at least one")
+	case len(req.Prompt) >= shape.MaxLen:
+		return fmt.Errorf("infer: the prompt has %d tokens, want fewer than the context of %d", len(req.Prompt), shape.MaxLen)
+	case req.MaxTokens < 1:
+		return fmt.Errorf("infer: max tokens is %d, want at least 1", req.MaxTokens)
+	case req.Verifier == nil || req.Processor == nil:
+		return errors.New("infer: a request needs a verifier and a processor")
+	case len(req.Stop) > 0 && req.Detok == nil:
+		return errors.New("infer: stop strings need a detokenizer")
+	}
+	for i, id := range req.Prompt {
+		if id < 0 || int(id) >= shape.Vocab {
+			return fmt.Errorf("infer: prompt token %d is %d, want 0..%d", i, id, shape.Vocab-1)
+		}
+	}
 	return nil
 }
 
 // Open starts a request. The caller closes the sequence with Close.
 func (e *Engine) Open(req Request) (*Sequence, error) {
-	if err := e.Config.Validate(); err != nil {
+	if err := e.Check(&req); err != nil {
 		return nil, err
 	}
 	shape := e.Target.Shape()
-	switch {
-	case len(req.Prompt) == 0:
-		return nil, errors.New("infer: the prompt has no tokens, want at least one")
-	case len(req.Prompt) >= shape.MaxLen:
-		return nil, fmt.Errorf("infer: the prompt has %d tokens, want fewer than the context of %d", len(req.Prompt), shape.MaxLen)
-	case req.MaxTokens < 1:
-		return nil, fmt.Errorf("infer: max tokens is %d, want at least 1", req.MaxTokens)
-	case req.Verifier == nil || req.Processor == nil:
-		return nil, errors.New("infer: a request needs a verifier and a processor")
-	case len(req.Stop) > 0 && req.Detok == nil:
-		return nil, errors.New("infer: stop strings need a detokenizer")
-	}
-	for i, id := range req.Prompt {
-		if id < 0 || int(id) >= shape.Vocab {
-			return nil, fmt.Errorf("infer: prompt token %d is %d, want 0..%d", i, id, shape.Vocab-1)
-		}
-	}
 	if req.Drafter == nil {
 		req.Source = nil
 	}
@@ -115,6 +133,18 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 	return s, nil
 }
 
+// Preempt gives back what s holds in the target and its source. The next Step that s is part of
+// begins to compute it again; the output, the drafter and the random numbers go on as if nothing
+// had happened. Preempt may be called whenever Cancel may.
+func (e *Engine) Preempt(s *Sequence) {
+	if s.out || s.closed || s.reason != "" {
+		return
+	}
+	s.out, s.growing, s.done = true, false, 0
+	s.stats.Preempted++
+	e.release(s)
+}
+
 // open gives s its place in the target and its source, after what kept prefixes have of its
 // tokens.
 func (e *Engine) open(s *Sequence) error {
@@ -131,7 +161,7 @@ func (e *Engine) open(s *Sequence) error {
 		keep = min(keep, n)
 	}
 	if s.traits.Harvest && !s.traits.Keeps {
-		keep = 0 // a kept prefix has no logits to harvest
+		keep = min(keep, s.seen) // a kept prefix has no logits to harvest
 	}
 	if err := e.Target.Open(s.id, s.tokens, keep); err != nil {
 		return fmt.Errorf("open sequence: %w", err)
@@ -142,7 +172,7 @@ func (e *Engine) open(s *Sequence) error {
 			return failed("open the draft source", err)
 		}
 	}
-	s.done = keep
+	s.done, s.seen, s.out = keep, max(s.seen, keep), false
 	return nil
 }
 
@@ -157,6 +187,13 @@ func (e *Engine) Close(s *Sequence) {
 	}
 	s.closed = true
 	s.Cancel(errClosed)
+	if !s.out {
+		e.release(s)
+	}
+}
+
+// release closes s in the target and its source.
+func (e *Engine) release(s *Sequence) {
 	e.Target.Close(s.id)
 	if s.req.Source != nil {
 		if err := s.callClose(); err != nil {
@@ -173,14 +210,23 @@ func (e *Engine) now() time.Time {
 }
 
 // Generate decodes one request until it ends. After an error the sequence has the tokens decoded
-// so far. Emit may not have seen the tokens of a round that failed after its verdict. The
-// sequence's reason is Cancelled if ctx ended, otherwise Failed.
+// so far. The sequence's reason is Cancelled if ctx ended, otherwise Failed.
+//
+// It is the plainest way to use an engine, for tests and tools. Package infer/loop serves any
+// number of requests.
 func (e *Engine) Generate(ctx context.Context, req Request) (*Sequence, error) {
+	return e.Stream(ctx, req, nil)
+}
+
+// Stream is Generate with a function that is called after each round with what is new, unless it
+// is nil. An error of it ends the sequence.
+func (e *Engine) Stream(ctx context.Context, req Request, emit func(Delta) error) (*Sequence, error) {
 	s, err := e.Open(req)
 	if err != nil {
 		return nil, err
 	}
 	defer e.Close(s)
+	var read Reader
 	for seqs := []*Sequence{s}; s.reason == ""; {
 		err := ctx.Err()
 		if err == nil {
@@ -193,6 +239,12 @@ func (e *Engine) Generate(ctx context.Context, req Request) (*Sequence, error) {
 				s.fail(err)
 			}
 			return s, err
+		}
+		now := s.Snapshot()
+		if d, ok := read.Next(&now); ok && emit != nil {
+			if err := emit(d); err != nil {
+				s.reason, s.err = Failed, fmt.Errorf("emit: %w", err)
+			}
 		}
 	}
 	return s, s.err

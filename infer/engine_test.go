@@ -254,12 +254,11 @@ func TestPenaltiesSeeTheNodesOwnPath(t *testing.T) {
 				req.Drafter = &drafttest.Oracle{
 					Truth: slices.Concat(req.Prompt, plain.Tokens()), Vocab: 9, Depth: 6, Nodes: 30, Rand: rand.New(rand.NewPCG(seed, 1)),
 				}
-				req.Emit = func(d infer.Delta) error {
+				bug.committed = 2
+				s, err := e.Stream(t.Context(), req, func(d infer.Delta) error {
 					bug.committed += len(d.Tokens)
 					return nil
-				}
-				bug.committed = 2
-				s, err := e.Generate(t.Context(), req)
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -501,12 +500,12 @@ func TestStopStringsEndTheTextBeforeThem(t *testing.T) {
 		req.Stop = []string{"stop", "bc", "é"}
 		var streamed strings.Builder
 		var tokens []int32
-		req.Emit = func(d infer.Delta) error {
+		emit := func(d infer.Delta) error {
 			streamed.WriteString(d.Text)
 			tokens = append(tokens, d.Tokens...)
 			return nil
 		}
-		s, err := e.Generate(t.Context(), req)
+		s, err := e.Stream(t.Context(), req, emit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -528,7 +527,7 @@ func TestStopStringsEndTheTextBeforeThem(t *testing.T) {
 		req.Drafter = &drafttest.Oracle{
 			Truth: slices.Concat(req.Prompt, free.Tokens()), Vocab: len(words), Depth: 8, Nodes: 20, Rand: rand.New(rand.NewPCG(seed, 3)),
 		}
-		d, err := e.Generate(t.Context(), req)
+		d, err := e.Stream(t.Context(), req, emit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -575,11 +574,10 @@ func TestTextHeldBackIsEmittedAtTheEnd(t *testing.T) {
 			req.Stop = []string{stop}
 		}
 		emitted := ""
-		req.Emit = func(d infer.Delta) error {
+		s, err := e.Stream(t.Context(), req, func(d infer.Delta) error {
 			emitted += d.Text
 			return nil
-		}
-		s, err := e.Generate(t.Context(), req)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -614,29 +612,12 @@ func TestTheDefaultLeavesLargeTreesWhole(t *testing.T) {
 	}
 }
 
-func TestAnEmitErrorEndsItsSequenceAlone(t *testing.T) {
+func TestAnEmitErrorEndsItsSequence(t *testing.T) {
 	e := tableEngine(9)
 	full := errors.New("the pipe is full")
-	bad, good := plainRequest(t, 1), plainRequest(t, 1)
-	bad.Emit = func(infer.Delta) error { return full }
-	var seqs []*infer.Sequence
-	for _, r := range []infer.Request{bad, good} {
-		s, err := e.Open(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seqs = append(seqs, s)
-	}
-	for range 10 {
-		if err := e.Step(t.Context(), seqs); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if r, _ := seqs[0].Done(); r != infer.Failed || !errors.Is(seqs[0].Err(), full) {
-		t.Errorf("reason %q, error %v", r, seqs[0].Err())
-	}
-	if r, _ := seqs[1].Done(); r != infer.Length || len(seqs[1].Tokens()) != 10 {
-		t.Errorf("the other sequence: reason %q, %d tokens", r, len(seqs[1].Tokens()))
+	s, err := e.Stream(t.Context(), plainRequest(t, 1), func(infer.Delta) error { return full })
+	if r, _ := s.Done(); r != infer.Failed || !errors.Is(err, full) || err.Error() != "emit: the pipe is full" || s.Err() != err || len(s.Tokens()) != 1 {
+		t.Errorf("reason %q, error %v and %v, %d tokens", r, err, s.Err(), len(s.Tokens()))
 	}
 }
 
@@ -646,13 +627,12 @@ func TestGenerateReturnsWhatItHasWhenCancelled(t *testing.T) {
 	req := plainRequest(t, 1, 2, 3)
 	req.MaxTokens = 30
 	rounds := 0
-	req.Emit = func(infer.Delta) error {
+	s, err := e.Stream(ctx, req, func(infer.Delta) error {
 		if rounds++; rounds == 3 {
 			cancel()
 		}
 		return nil
-	}
-	s, err := e.Generate(ctx, req)
+	})
 	if !errors.Is(err, context.Canceled) || len(s.Tokens()) != 3 {
 		t.Errorf("error %v, %d tokens; want context canceled, 3", err, len(s.Tokens()))
 	}

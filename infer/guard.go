@@ -97,13 +97,11 @@ func (s *Sequence) callAdd(token int32) (stopped bool, err error) {
 	return s.text.add(token), nil
 }
 
-// callText returns the text of a round.
-func (s *Sequence) callText(ended bool, stopped bool) (text string, err error) {
+// callEnd adds the rest of the text.
+func (s *Sequence) callEnd(stopped bool) (err error) {
 	defer guard("detokenize", &err)
-	if ended {
-		return s.text.end(stopped), nil
-	}
-	return s.text.take(), nil
+	s.text.end(stopped)
+	return nil
 }
 
 // The calls of the target and of a source for one sequence.

@@ -112,12 +112,16 @@ type Target interface {
 	// prefix; keep is at most what Match returned. It runs nothing.
 	Open(id SeqID, prompt []int32, keep int) error
 	// Score runs every job in one pass. After an error no tree is scored, and
-	// the sequences are as before.
+	// the sequences are as before. If the pool of keys and values is too small, the error wraps
+	// model.ErrKVFull.
 	Score(ctx context.Context, jobs []Job) ([]Rows, error)
 	// Commit appends path (nodes of the tree last scored, root first) to id and
 	// forgets the rest of that tree.
 	Commit(id SeqID, path []int) error
 	Close(id SeqID)
+	// KV describes the pool of keys and values; kept prefixes count as free. Total is 0 if
+	// there is none.
+	KV() model.KVStats
 }
 
 // A Proposal is one round's draft tree and how its children were drawn: a
@@ -243,7 +247,7 @@ type Timing struct {
 
 	Verify   time.Duration // the target's pass
 	Draft    time.Duration // the source's passes
-	Overhead time.Duration // trees, verdict, bookkeeping; not the request's Emit and Trace
+	Overhead time.Duration // trees, verdict, bookkeeping; not the request's Trace
 }
 
 // An Ask is what one sequence wants of a source: rows of nodes [From,Len) of

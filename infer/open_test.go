@@ -126,8 +126,7 @@ func TestGenerateSaysWhyItStopped(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	req := plainRequest(t, 1, 2, 3)
-	req.Emit = func(infer.Delta) error { cancel(); return nil }
-	s, err = e.Generate(ctx, req)
+	s, err = e.Stream(ctx, req, func(infer.Delta) error { cancel(); return nil })
 	if r, _ := s.Done(); r != infer.Cancelled || !errors.Is(err, context.Canceled) || len(s.Tokens()) != 1 {
 		t.Errorf("reason %q, error %v, %d tokens; want cancelled after one", r, err, len(s.Tokens()))
 	}
@@ -198,17 +197,18 @@ func TestWhoReadsARoundDoesNotChangeIt(t *testing.T) {
 				return nil
 			}
 			var seq *infer.Sequence
+			var read infer.Reader
 			var held [][]int32 // with a number of its own at the end
-			req.Emit = func(d infer.Delta) error {
-				held = append(held, append(d.Tokens, -1), append(seq.Tokens(), -1))
-				return nil
-			}
 			if seq, err = e.Open(req); err != nil {
 				t.Fatal(err)
 			}
 			for done := false; !done; _, done = seq.Done() {
 				if err := e.Step(t.Context(), []*infer.Sequence{seq}); err != nil {
 					t.Fatal(err)
+				}
+				now := seq.Snapshot()
+				if d, ok := read.Next(&now); ok {
+					held = append(held, append(d.Tokens, -1), append(seq.Tokens(), -1))
 				}
 			}
 			out := want.Tokens()[:most]

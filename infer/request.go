@@ -20,19 +20,10 @@ type Request struct {
 	// Delta.Text need it.
 	Detok func() Detokenizer
 	Stop  []string // the output ends before the first of these
-	// Emit is called after each round with what is new. An error ends the sequence.
-	Emit func(Delta) error
-	// Trace is called in each round once its verdict is known. An error ends the
-	// sequence.
+	// Trace is called within each round once its verdict is known, because the target's rows
+	// are gone afterwards: all sequences of the pass wait for it. It is for instruments, not
+	// for readers of the output. An error ends the sequence.
 	Trace func(Round) error
-}
-
-// A Delta is what one round adds to the output. Text lags behind Tokens while a character
-// is incomplete or a stop string may have begun. Tokens may be kept but not changed.
-type Delta struct {
-	Tokens []int32
-	Text   string
-	Reason Reason
 }
 
 // A Reason says why a sequence ended.

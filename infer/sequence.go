@@ -18,7 +18,9 @@ type Sequence struct {
 	maxLen  int
 	tokens  []int32 // prompt and output; the last is the next root
 	prompt  int
-	done    int // tokens in the target's KV store
+	done    int  // tokens in the target's KV store
+	seen    int  // tokens that the drafter has observed or will never see
+	out     bool // it holds nothing in the target and its source, and has to begin again
 	reason  Reason
 	err     error
 	text    textStream
@@ -70,8 +72,8 @@ func (s *Sequence) Err() error { return s.err }
 // Cancel ends the sequence with the given cause: it takes no part in later rounds. The other
 // sequences of a batch continue as if it had never been there, and what it holds in the target
 // and its source stays until it is closed. A sequence that has ended stays as it is. Like all of
-// the engine, Cancel is for the goroutine that calls Step: between two calls, or from the Emit
-// or Trace of any sequence.
+// the engine, Cancel is for the goroutine that calls Step: between two calls, or from the Trace
+// of any sequence.
 func (s *Sequence) Cancel(cause error) {
 	if s.reason == "" {
 		s.reason, s.err = Cancelled, cause
@@ -91,7 +93,20 @@ func (p *Proposal) work() *tree.Tree {
 	return p.Tree
 }
 
-func (s *Sequence) prefilling() bool { return s.done < s.prompt-1 }
+// prefilling reports whether tokens before the next root have to run: those of the prompt, and all
+// of them after a preemption.
+func (s *Sequence) prefilling() bool { return s.done < len(s.tokens)-1 }
+
+// Pending returns how many tokens have to run before the next round: those of the prompt that
+// have not, and after a preemption those of the output too.
+func (s *Sequence) Pending() int { return len(s.tokens) - 1 - s.done }
+
+// Tree returns the number of nodes of the last draft tree, root counted.
+func (s *Sequence) Tree() int { return max(1, s.timing.Nodes) }
+
+// Preempted reports whether the sequence holds nothing in the target and its source, so that the
+// next step that it is part of begins to compute all of it again.
+func (s *Sequence) Preempted() bool { return s.out }
 
 // fail ends the sequence with err. A sequence that failed or was cancelled before keeps
 // its reason; one whose output ended does not.
@@ -114,12 +129,12 @@ func (s *Sequence) beginRound(maxNodes int) {
 		s.draft.mark()
 		s.begun = true
 	}
-	// A round emits its accepted nodes and one more token.
 	if s.alone {
 		s.alone = false
 		s.stats.Undrafted++
 		return
 	}
+	// A round emits its accepted nodes and one more token.
 	if s.req.Drafter == nil || left < 2 || maxNodes < 2 {
 		return
 	}
@@ -127,8 +142,7 @@ func (s *Sequence) beginRound(maxNodes int) {
 	s.grow(nil)
 }
 
-// plain makes this a round without drafts. Only a source that failed is a reason for that: the
-// output does not depend on it.
+// plain makes this a round without drafts. The output does not depend on it.
 func (s *Sequence) plain(err error) {
 	s.growing, s.lost = false, err
 	s.stats.Undrafted++
@@ -141,9 +155,9 @@ func (s *Sequence) forsake(err error) {
 	s.req.Drafter, s.req.Source, s.traits, s.lost = nil, nil, Traits{}, err
 }
 
-// Undrafted returns why rounds had no drafts, the last such reason, if a source failed or the
-// target made numbers of the drafts that are not finite;
-// Stats.Undrafted counts these rounds, but not those after the source was given up.
+// Undrafted returns why the last round that was to have drafts had none: the source failed, the KV
+// pool was full, or the target's rows for the drafts were not finite. Stats.Undrafted counts these
+// rounds, but not those after a source was given up because it panicked.
 func (s *Sequence) Undrafted() error { return s.lost }
 
 // grow gives rows to the drafter and checks what it asks for next.
@@ -224,14 +238,19 @@ func (s *Sequence) checkTree() error {
 	return nil
 }
 
-// chunk builds the next part of the prompt as a chain.
-func (s *Sequence) chunk(most int) *tree.Tree {
-	n := min(most, s.prompt-1-s.done)
+// chunk builds the next part of the prompt as a chain. What the drafter has observed already, in
+// a sequence that was preempted, is not in one chunk with what it has not.
+func (s *Sequence) chunk(most int) Job {
+	n := min(most, s.Pending())
+	want := s.want
+	if s.done < s.seen {
+		n, want = min(n, s.seen-s.done), model.WantNone
+	}
 	s.chain.Reset(s.tokens[s.done], n)
 	for i := 1; i < n; i++ {
 		s.chain.Add(i-1, s.tokens[s.done+i])
 	}
-	return &s.chain
+	return Job{ID: s.id, Tree: &s.chain, Want: want}
 }
 
 func (s *Sequence) keepChunk(e *Engine, rows Rows) {
@@ -244,6 +263,7 @@ func (s *Sequence) keepChunk(e *Engine, rows Rows) {
 	v := Verdict{Path: s.path, Next: s.tokens[s.done+n]}
 	s.keep(e, p, v, rows, s.tokens[:s.done+1])
 	s.done += n
+	s.seen = max(s.seen, s.done)
 }
 
 // keep commits a verdict everywhere. The source comes last but before the next
@@ -253,8 +273,10 @@ func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []in
 		// The drafter may ask for rows off the path. Their context must not overwrite the
 		// tokens that follow.
 		s.scores.begin(rows, p.Tree, tokens[:len(tokens):len(tokens)])
-		if err := s.callObserve(&p, v); err != nil {
-			s.fail(failed("observe", err))
+		if s.done >= s.seen {
+			if err := s.callObserve(&p, v); err != nil {
+				s.fail(failed("observe", err))
+			}
 		}
 		if s.req.Source != nil {
 			if err := s.callTake(&p, v); err != nil {
@@ -321,27 +343,22 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 		return
 	}
 	s.done += kept
+	s.seen = s.done
 	if untraced != nil {
 		s.fail(failed("trace", untraced))
 		return
 	}
 	s.reason = reason
-	text, err := s.callText(reason != "", reason == Stop)
-	if err != nil {
-		s.reason, s.err = Failed, err
-		return
+	if reason != "" {
+		if err := s.callEnd(reason == Stop); err != nil {
+			s.reason, s.err = Failed, err
+			return
+		}
 	}
 	if s.traits.Took != nil {
 		s.timing.Overhead += e.now().Sub(start)
 		if err := s.callTook(s.timing); err != nil {
 			s.reason, s.err = Failed, err
-			return
 		}
-	}
-	if s.req.Emit == nil {
-		return
-	}
-	if err := s.req.Emit(Delta{Tokens: slices.Clip(s.tokens[first:]), Text: text, Reason: reason}); err != nil {
-		s.fail(fmt.Errorf("emit: %w", err))
 	}
 }

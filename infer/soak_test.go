@@ -44,10 +44,11 @@ func TestThousandsOfRequestsLeaveNothing(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
+		var emit func(infer.Delta) error
 		if i%5 == 0 {
-			req.Emit = func(infer.Delta) error { cancel(); return nil }
+			emit = func(infer.Delta) error { cancel(); return nil }
 		}
-		if _, err := e.Generate(ctx, req); err != nil && !errors.Is(err, context.Canceled) {
+		if _, err := e.Stream(ctx, req, emit); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 	}

@@ -26,8 +26,9 @@ type Stats struct {
 	Tokens  int // tokens emitted
 	Passes  int // target passes that emitted them
 	Drafted int // drafted nodes that were scored, without roots
-	// Undrafted counts rounds without drafts because the source failed.
+	// Undrafted counts rounds that went without drafts, for a reason that Sequence.Undrafted has.
 	Undrafted int
+	Preempted int // times that all of it was dropped because the KV pool was full
 
 	// Emitted[n] counts the passes that emitted n tokens.
 	Emitted []int
@@ -75,6 +76,7 @@ func (s *Stats) Add(o *Stats) {
 	s.Passes += o.Passes
 	s.Drafted += o.Drafted
 	s.Undrafted += o.Undrafted
+	s.Preempted += o.Preempted
 	for n, c := range o.Emitted {
 		*slab.At(&s.Emitted, n) += c
 	}

@@ -10,23 +10,21 @@ import (
 	"talf/model"
 )
 
-// sourceAsks are the asks of one pass of one source.
-type sourceAsks struct {
-	source Source
-	asks   []Ask
-	owners []*Sequence
-	used   bool // ran in this step
+// A Pass says what a step did.
+type Pass struct {
+	Rows    int // of the target's pass
+	Prompt  int // of these, rows of prompts and of what was preempted
+	Trees   int // draft trees scored
+	Passes  int // of sources, for which all sequences wait
+	Draft   time.Duration
+	Verify  time.Duration
+	Took    time.Duration // all of the step
+	Delayed int           // sequences whose prompts had to wait because the KV pool was full
+	Dropped int           // sequences preempted
 }
 
-func (e *Engine) asksOf(src Source) *sourceAsks {
-	for i := range e.sources {
-		if e.sources[i].source == src {
-			return &e.sources[i]
-		}
-	}
-	e.sources = append(e.sources, sourceAsks{source: src})
-	return &e.sources[len(e.sources)-1]
-}
+// LastPass returns what the last step did. It is zero if the step failed or had nothing to do.
+func (e *Engine) LastPass() Pass { return e.pass }
 
 // Step runs one round of every sequence that is not done: a chunk of its prompt, or a draft, one
 // target pass and a verdict. An error means that a pass failed or was cancelled. Then the
@@ -34,46 +32,51 @@ func (e *Engine) asksOf(src Source) *sourceAsks {
 // a single sequence ends only that one, with its Err. The set of sequences may change from call
 // to call: none depends on which others are in it.
 //
-// A panic of a request's own parts is such a failure, with a *PanicError. If a pass of a source
-// fails, the sequences that asked it go through this round without drafts, which Undrafted
-// reports; after a panic in it they go on without for good. A panic of the target is an error of
-// Step that wraps a *PanicError, after which the engine must not be used.
+// Their order is their rank. If the KV pool is full, the last of them make room: prompts wait,
+// rounds go without drafts, and at last sequences are preempted, which Preempted reports. Step
+// computes them again when it is given them again. The first sequence always makes progress; if
+// the pool is too small for it alone, it fails with an error that wraps model.ErrKVFull.
+//
+// A panic of a request's own parts is a failure of its sequence, with a *PanicError. If a pass
+// of a source fails, the sequences that asked it go through this round without drafts, which
+// Undrafted reports; after a panic in it they go on without for good. A panic of the target is
+// an error of Step that wraps a *PanicError, after which the engine must not be used.
 func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	begin := e.now()
-	drafting, err := e.draftAll(ctx, seqs)
-	if err != nil {
+	e.pass = Pass{}
+	e.reopen(seqs)
+	var pass Pass
+	var err error
+	if pass.Draft, err = e.draftAll(ctx, seqs, &pass); err != nil {
 		return fmt.Errorf("draft: %w", err)
 	}
-
-	e.jobs, e.owners = e.jobs[:0], e.owners[:0]
-	nodes := 0
-	for _, s := range seqs {
-		switch {
-		case s.reason != "":
-			continue
-		case s.prefilling():
-			e.jobs = append(e.jobs, Job{ID: s.id, Tree: s.chunk(e.Config.PrefillChunk), Want: s.want})
-		default:
-			e.jobs = append(e.jobs, Job{ID: s.id, Tree: s.prop.Tree, Want: model.WantAll})
-		}
-		e.owners = append(e.owners, s)
-		nodes += e.jobs[len(e.jobs)-1].Tree.Len()
-	}
+	e.fill(seqs)
 	if len(e.jobs) == 0 {
 		return nil
 	}
-	start := e.now()
-	rows, err := e.score(ctx)
-	if err != nil {
-		return fmt.Errorf("score %d nodes: %w", nodes, err)
+	var rows []Rows
+	var start time.Time
+	for {
+		start = e.now()
+		if rows, err = e.score(ctx); err == nil {
+			break
+		}
+		if !errors.Is(err, model.ErrKVFull) || ctx.Err() != nil {
+			return fmt.Errorf("score %d nodes: %w", e.rows(), err)
+		}
+		if e.makeRoom(seqs, err, &pass); len(e.jobs) == 0 {
+			return nil
+		}
 	}
-	verifying := e.now().Sub(start)
+	pass.Verify = e.now().Sub(start)
+	pass.Rows = e.rows()
 
 	for i, s := range e.owners {
 		if s.reason != "" {
-			continue // cancelled by another's Emit or Trace
+			continue // cancelled by another's Trace
 		}
 		if s.prefilling() {
+			pass.Prompt += e.jobs[i].Tree.Len()
 			s.keepChunk(e, rows[i])
 			if s.reason == "" {
 				s.stats.Prefill += e.now().Sub(begin)
@@ -83,24 +86,131 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 		if s.unusable(rows[i]) {
 			continue
 		}
-		s.stats.Draft += drafting
-		s.stats.Verify += verifying
-		s.timing.Rows, s.timing.Nodes, s.timing.Verify = nodes, e.jobs[i].Tree.Len(), verifying
+		pass.Trees++
+		s.stats.Draft += pass.Draft
+		s.stats.Verify += pass.Verify
+		s.timing.Rows, s.timing.Nodes, s.timing.Verify = pass.Rows, e.jobs[i].Tree.Len(), pass.Verify
 		s.finishRound(e, rows[i])
 		took := e.now().Sub(begin)
 		s.stats.Decode += took
-		s.stats.Overhead += took - drafting - verifying
-		if s.stats.TTFT == 0 {
+		s.stats.Overhead += took - pass.Draft - pass.Verify
+		if s.stats.TTFT == 0 && s.stats.Tokens > 0 {
 			s.stats.TTFT = e.now().Sub(s.opened)
 		}
 	}
+	pass.Took = e.now().Sub(begin)
+	e.pass = pass
 	return nil
+}
+
+// reopen gives preempted sequences their places back.
+func (e *Engine) reopen(seqs []*Sequence) {
+	for _, s := range seqs {
+		if s.out && s.reason == "" {
+			if err := e.open(s); err != nil {
+				s.fail(fmt.Errorf("begin again after a preemption: %w", err))
+			}
+		}
+	}
+}
+
+// fill makes the jobs of a pass: the trees of rounds, and chunks of prompts in what rows are
+// left.
+func (e *Engine) fill(seqs []*Sequence) {
+	e.jobs, e.owners, e.prompts = e.jobs[:0], e.owners[:0], e.prompts[:0]
+	trees := 0
+	for _, s := range seqs {
+		switch {
+		case s.reason != "":
+		case s.prefilling():
+			e.prompts = append(e.prompts, prompt{seq: s, left: min(s.Pending(), e.Config.PrefillChunk)})
+		default:
+			trees += s.prop.Tree.Len()
+		}
+	}
+	share(e.prompts, e.promptRows(trees))
+	next := 0
+	for _, s := range seqs {
+		switch {
+		case s.reason != "":
+			continue
+		case s.prefilling():
+			n := e.prompts[next].rows
+			if next++; n == 0 {
+				continue
+			}
+			e.jobs = append(e.jobs, s.chunk(n))
+		default:
+			e.jobs = append(e.jobs, Job{ID: s.id, Tree: s.prop.Tree, Want: model.WantAll})
+		}
+		e.owners = append(e.owners, s)
+	}
+}
+
+func (e *Engine) rows() (n int) {
+	for i := range e.jobs {
+		n += e.jobs[i].Tree.Len()
+	}
+	return n
+}
+
+// makeRoom takes rows or blocks from the sequence of the lowest rank that has some to give.
+func (e *Engine) makeRoom(seqs []*Sequence, full error, pass *Pass) {
+	drop := func(i int) {
+		e.jobs, e.owners = slices.Delete(e.jobs, i, i+1), slices.Delete(e.owners, i, i+1)
+	}
+	// What has ended and is not closed yet holds blocks for nobody.
+	for _, s := range seqs {
+		if s.reason != "" && !s.out && !s.closed {
+			s.out = true
+			e.release(s)
+			return
+		}
+	}
+	// A prompt waits. What it holds already it keeps.
+	for i := len(e.owners) - 1; i > 0; i-- {
+		if e.owners[i].prefilling() {
+			drop(i)
+			pass.Delayed++
+			return
+		}
+	}
+	// A round goes without drafts. A tree that was drawn at random has a say in the output of a
+	// sampled text, which is to be the same with every pool.
+	for i := len(e.owners) - 1; i >= 0; i-- {
+		if s := e.owners[i]; !s.prefilling() && s.prop.Tree.Len() > 1 && (s.prop.Draw() == Chosen || len(e.owners) == 1) {
+			s.plain(full)
+			e.jobs[i].Tree = s.prop.Tree
+			return
+		}
+	}
+	// A sequence begins again later.
+	first := e.owners[0]
+	for _, s := range slices.Backward(seqs) {
+		if s == first || s.reason != "" || s.out {
+			continue
+		}
+		if i := slices.Index(e.owners, s); i >= 0 {
+			drop(i)
+		}
+		e.Preempt(s)
+		pass.Dropped++
+		return
+	}
+	if n := e.jobs[0].Tree.Len(); n > 1 && first.prefilling() {
+		e.jobs[0] = first.chunk(n / 2)
+		return
+	}
+	first.fail(fmt.Errorf("infer: keys and values of %d tokens: %w", len(first.tokens), full))
+	drop(0)
+	first.out = true
+	e.release(first)
 }
 
 // draftAll grows the proposals of all sequences, level by level. Each level is one pass
 // of each source for all sequences that ask it. It returns the time spent in these
 // passes.
-func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence) (time.Duration, error) {
+func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (time.Duration, error) {
 	for i := range e.sources {
 		e.sources[i].used = false
 	}
@@ -142,20 +252,15 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence) (time.Duration,
 			}
 			q.used = true
 			// Without asks this runs the prompt chunks that were committed last.
-			rows, err := q.rows(ctx)
+			rows, err := e.ask(ctx, q, seqs)
 			if err != nil {
-				if ctx.Err() != nil {
-					return 0, err
-				}
-				e.sourceFailed(q, seqs, err)
+				return 0, err
 			}
 			answered := e.now()
 			took := answered.Sub(start)
 			spent += took
+			pass.Passes++
 			for _, s := range q.owners {
-				if err != nil {
-					break
-				}
 				n := s.prop.work().Len() - s.ran
 				s.ran += n
 				s.grow(rows[:n:n])
@@ -177,63 +282,4 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence) (time.Duration,
 		return !slices.ContainsFunc(seqs, func(s *Sequence) bool { return s.req.Source == q.source })
 	})
 	return spent, nil
-}
-
-// score runs the jobs.
-func (e *Engine) score(ctx context.Context) (rows []Rows, err error) {
-	defer guard("the target's pass", &err)
-	return e.Target.Score(ctx, e.jobs)
-}
-
-// rows runs the asks.
-func (q *sourceAsks) rows(ctx context.Context) (rows []Row, err error) {
-	defer guard("the draft source's pass", &err)
-	if rows, err = q.source.Rows(ctx, q.asks); err != nil {
-		return nil, err
-	}
-	want := 0
-	for _, a := range q.asks {
-		want += a.Tree.Len() - a.From
-	}
-	if len(rows) != want {
-		return nil, fmt.Errorf("the draft source answered %d rows, want %d", len(rows), want)
-	}
-	return rows, nil
-}
-
-// A brokenSource is a source that panicked: its state is unknown, so it is not called again.
-type brokenSource struct {
-	source Source
-	err    error
-}
-
-func (e *Engine) brokenErr(src Source) error {
-	for i := range e.broken {
-		if src != nil && e.broken[i].source == src {
-			return e.broken[i].err
-		}
-	}
-	return nil
-}
-
-func (e *Engine) breakSource(src Source, err error) {
-	if e.brokenErr(src) == nil {
-		e.broken = append(e.broken, brokenSource{src, err})
-	}
-}
-
-// sourceFailed lets the sequences that ask q go on without its answers.
-func (e *Engine) sourceFailed(q *sourceAsks, seqs []*Sequence, err error) {
-	var panicked *PanicError
-	if errors.As(err, &panicked) {
-		e.breakSource(q.source, err)
-		for _, s := range seqs {
-			if s.req.Source == q.source {
-				s.forsake(err)
-			}
-		}
-	}
-	for _, s := range q.owners {
-		s.plain(err)
-	}
 }

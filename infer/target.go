@@ -2,6 +2,7 @@ package infer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -56,6 +57,14 @@ func (t *ModelTarget) Shape() Shape {
 	return Shape{Vocab: s.Vocab, MaxLen: s.MaxPos, EOS: s.EOS}
 }
 
+// KV describes m's pool.
+func (t *ModelTarget) KV() model.KVStats {
+	s := t.m.KV()
+	kept := min(s.Used, t.kept.Tokens()/s.BlockTokens)
+	s.Used, s.Free = s.Used-kept, s.Free+kept
+	return s
+}
+
 // Match returns the length of the longest prefix of prompt that a closed sequence has.
 func (t *ModelTarget) Match(prompt []int32) int { return t.kept.Match(prompt) }
 
@@ -106,6 +115,9 @@ func (t *ModelTarget) Score(ctx context.Context, jobs []Job) ([]Rows, error) {
 		t.tops[i].done, t.tops[i].sure = false, false
 	}
 	out, err := t.m.Forward(ctx, t.segs)
+	for errors.Is(err, model.ErrKVFull) && t.kept.Evict() {
+		out, err = t.m.Forward(ctx, t.segs)
+	}
 	if err != nil {
 		for _, s := range t.seqs {
 			s.drop()

@@ -10,14 +10,12 @@ type Detokenizer interface {
 	Flush() string
 }
 
-// A textStream collects the text of a sequence and holds back text that may be the start of a
-// stop string.
+// A textStream collects the text of a sequence.
 type textStream struct {
 	detok Detokenizer // nil: no text
 	stops []string
 	all   strings.Builder
 	text  string // of all, up to a stop string
-	sent  int    // bytes of text handed out
 }
 
 // add takes one token and reports whether a stop string is complete; the text
@@ -50,34 +48,24 @@ func (t *textStream) write(s string) (stopped bool) {
 	return cut >= 0
 }
 
-// take returns the new text that cannot belong to a stop string.
-func (t *textStream) take() string {
-	safe := len(t.text)
-	for _, s := range t.stops {
-		for n := min(len(s)-1, len(t.text)); n > 0; n-- {
-			if strings.HasSuffix(t.text, s[:n]) {
-				safe = min(safe, len(t.text)-n)
+// end adds the rest of the text; stopped says that it ended at a stop string. One may still be in
+// a held-back character that was never completed.
+func (t *textStream) end(stopped bool) {
+	if t.detok != nil && !stopped {
+		t.write(t.detok.Flush())
+	}
+}
+
+// settled returns how much of text cannot belong to a stop string that is still incomplete.
+func settled(text string, stops []string) int {
+	safe := len(text)
+	for _, s := range stops {
+		for n := min(len(s)-1, len(text)); n > len(text)-safe; n-- {
+			if strings.HasSuffix(text, s[:n]) {
+				safe = len(text) - n
 				break
 			}
 		}
 	}
-	return t.upTo(safe)
-}
-
-// end returns the rest of the text; stopped says that it ended at a stop string. One may still
-// be in a held-back character that was never completed.
-func (t *textStream) end(stopped bool) string {
-	if t.detok != nil && !stopped {
-		t.write(t.detok.Flush())
-	}
-	return t.upTo(len(t.text))
-}
-
-func (t *textStream) upTo(n int) string {
-	if n <= t.sent {
-		return ""
-	}
-	out := t.text[t.sent:n]
-	t.sent = n
-	return out
+	return safe
 }

@@ -41,7 +41,7 @@ func (d *timed) Traits() infer.Traits {
 }
 
 // A drafter that adapts to costs gets those of its own sequence, by the engine's clock: shared
-// passes in full, the rest without Emit and Trace.
+// passes in full, the rest without Trace.
 func TestDraftersAreToldWhatRoundsCost(t *testing.T) {
 	costs := &drafttest.Costs{
 		Pass: func(rows int) time.Duration { return time.Duration(100+rows) * time.Millisecond },
@@ -58,7 +58,6 @@ func TestDraftersAreToldWhatRoundsCost(t *testing.T) {
 	}
 	defer e.Close(plain)
 	req.Drafter, req.Source = d, costs.Source(&drafttest.Source{Target: world, Agree: 1})
-	req.Emit = func(infer.Delta) error { costs.Advance(time.Hour); return nil }
 	req.Trace = func(infer.Round) error { costs.Advance(time.Hour); return nil }
 	s, err := e.Open(req)
 	if err != nil {

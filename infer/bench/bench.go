@@ -493,21 +493,22 @@ func decodePrompt(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk
 		e.Config.MaxNodes = min(config.MaxNodes, m.Budget)
 	}
 	seen := watch(req.Verifier, req.Drafter)
-	req.Verifier, req.Emit = seen, seen.emit
+	req.Verifier = seen
+	emit := seen.emit
 	engine := e
 	if c.Parts {
 		if req.Drafter == nil {
 			req.Source = nil
 		}
 		engine, req.Source = tape.Begin(e, req.Source)
-		req.Emit = func(d infer.Delta) error {
+		emit = func(d infer.Delta) error {
 			err := seen.emit(d)
 			tape.End()
 			return err
 		}
 	}
 	resetPeak()
-	s, err := engine.Generate(ctx, req)
+	s, err := engine.Stream(ctx, req, emit)
 	if err != nil {
 		return err
 	}

@@ -19,9 +19,9 @@ func CountPaths(t *testing.T, target infer.Target, d infer.Drafter, prompt []int
 		t.Fatal(err)
 	}
 	e := &infer.Engine{Target: target, Config: infer.Default()}
-	_, err = e.Generate(t.Context(), infer.Request{
-		Prompt: prompt, MaxTokens: n, NoEOS: len(eos) == 0, EOS: eos, Drafter: d, Verifier: w, Processor: proc, Emit: w.emit,
-	})
+	_, err = e.Stream(t.Context(), infer.Request{
+		Prompt: prompt, MaxTokens: n, NoEOS: len(eos) == 0, EOS: eos, Drafter: d, Verifier: w, Processor: proc,
+	}, w.emit)
 	if err != nil {
 		t.Fatal(err)
 	}

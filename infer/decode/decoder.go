@@ -163,8 +163,8 @@ func (d *Decoder) Answer(ctx context.Context, p chat.Prompt, seed uint64, emit f
 	if err != nil {
 		return nil, err
 	}
-	if emit != nil {
-		req.Emit = func(x infer.Delta) error { return emit(x.Text) }
+	if emit == nil {
+		return d.engine.Generate(ctx, req)
 	}
-	return d.engine.Generate(ctx, req)
+	return d.engine.Stream(ctx, req, func(x infer.Delta) error { return emit(x.Text) })
 }

@@ -151,8 +151,8 @@ func TestTogetherReportsWhichRequestFailed(t *testing.T) {
 		reqs = append(reqs, r)
 	}
 	bad := slices.Clone(reqs)
-	bad[1].Emit = func(infer.Delta) error { return fmt.Errorf("planted") }
-	if _, err := decode.Together(t.Context(), d.Engine(), bad); err == nil || err.Error() != "prompt 1: emit: planted" {
+	bad[1].Trace = func(infer.Round) error { return fmt.Errorf("planted") }
+	if _, err := decode.Together(t.Context(), d.Engine(), bad); err == nil || err.Error() != "prompt 1: trace: planted" {
 		t.Errorf("error %v", err)
 	}
 	bad = slices.Clone(reqs)

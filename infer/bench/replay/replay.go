@@ -93,6 +93,9 @@ func (r *Replay) Shape() infer.Shape {
 	return infer.Shape{Vocab: r.rec.Vocab, MaxLen: r.rec.MaxLen, EOS: r.rec.EOS}
 }
 
+// KV says that there is no pool.
+func (r *Replay) KV() model.KVStats { return model.KVStats{} }
+
 // Match returns 0: no prefix is kept.
 func (r *Replay) Match([]int32) int { return 0 }
 

@@ -77,6 +77,9 @@ func (t *Target) Shape() infer.Shape {
 	return infer.Shape{Vocab: t.Table.Vocab, MaxLen: t.MaxLen, EOS: t.EOS}
 }
 
+// KV says that there is no pool.
+func (t *Target) KV() model.KVStats { return model.KVStats{} }
+
 // Match finds the longest kept prefix.
 func (t *Target) Match(prompt []int32) (n int) {
 	for _, k := range t.kept {

@@ -1,0 +1,111 @@
+package infer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"talf/model"
+)
+
+// sourceAsks are the asks of one pass of one source.
+type sourceAsks struct {
+	source Source
+	asks   []Ask
+	owners []*Sequence
+	used   bool // ran in this step
+}
+
+func (e *Engine) asksOf(src Source) *sourceAsks {
+	for i := range e.sources {
+		if e.sources[i].source == src {
+			return &e.sources[i]
+		}
+	}
+	e.sources = append(e.sources, sourceAsks{source: src})
+	return &e.sources[len(e.sources)-1]
+}
+
+// score runs the jobs.
+func (e *Engine) score(ctx context.Context) (rows []Rows, err error) {
+	defer guard("the target's pass", &err)
+	return e.Target.Score(ctx, e.jobs)
+}
+
+// rows runs the asks.
+func (q *sourceAsks) rows(ctx context.Context) (rows []Row, err error) {
+	defer guard("the draft source's pass", &err)
+	if rows, err = q.source.Rows(ctx, q.asks); err != nil {
+		return nil, err
+	}
+	want := 0
+	for _, a := range q.asks {
+		want += a.Tree.Len() - a.From
+	}
+	if len(rows) != want {
+		return nil, fmt.Errorf("the draft source answered %d rows, want %d", len(rows), want)
+	}
+	return rows, nil
+}
+
+// A brokenSource is a source that panicked: its state is unknown, so it is not called again.
+type brokenSource struct {
+	source Source
+	err    error
+}
+
+func (e *Engine) brokenErr(src Source) error {
+	for i := range e.broken {
+		if src != nil && e.broken[i].source == src {
+			return e.broken[i].err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) breakSource(src Source, err error) {
+	if e.brokenErr(src) == nil {
+		e.broken = append(e.broken, brokenSource{src, err})
+	}
+}
+
+// ask runs a pass of a source. If it fails, the sequences that ask go on without its answers and
+// are no longer q's owners; an error is that ctx ended.
+func (e *Engine) ask(ctx context.Context, q *sourceAsks, seqs []*Sequence) ([]Row, error) {
+	for {
+		rows, err := q.rows(ctx)
+		switch {
+		case err == nil:
+			return rows, nil
+		case ctx.Err() != nil:
+			return nil, err
+		}
+		// Trees that have only begun can be left out one by one until there is room.
+		last := len(q.asks) - 1
+		if errors.Is(err, model.ErrKVFull) && last > 0 && !slices.ContainsFunc(q.asks, func(a Ask) bool { return a.From > 0 }) {
+			q.owners[last].plain(err)
+			q.asks, q.owners = q.asks[:last], q.owners[:last]
+			continue
+		}
+		e.sourceFailed(q, seqs, err)
+		q.asks, q.owners = q.asks[:0], q.owners[:0]
+		return nil, nil
+	}
+}
+
+// sourceFailed lets the sequences that ask q go on without its answers.
+func (e *Engine) sourceFailed(q *sourceAsks, seqs []*Sequence, err error) {
+	var panicked *PanicError
+	if errors.As(err, &panicked) {
+		e.breakSource(q.source, err)
+		for _, s := range seqs {
+			if s.req.Source == q.source {
+				s.forsake(err)
+			}
+		}
+	}
+	for _, s := range q.owners {
+		s.plain(err)
+	}
+}

@@ -1,0 +1,46 @@
+package infer
+
+import "slices"
+
+// A Delta is what some rounds add to the output. Text lags behind Tokens while a character
+// is incomplete or a stop string may have begun. Tokens may be kept but not changed.
+type Delta struct {
+	Tokens []int32
+	Text   string
+	Reason Reason
+}
+
+// A Snapshot is the output of a sequence so far. It stays as it is while the sequence goes on, so
+// that it can be read elsewhere. The zero value is that of a sequence without output.
+type Snapshot struct {
+	Tokens []int32
+	Reason Reason
+	text   string
+	stops  []string
+}
+
+// Snapshot returns the output so far.
+func (s *Sequence) Snapshot() Snapshot {
+	return Snapshot{Tokens: s.Tokens(), Reason: s.reason, text: s.text.text, stops: s.text.stops}
+}
+
+// A Reader hands out the output of one sequence piece by piece. The zero value has read nothing.
+type Reader struct {
+	tokens, bytes int
+	ended         bool
+}
+
+// Next returns what s adds to what was read before; ok is false if that is nothing. The last
+// delta has the reason for the end.
+func (r *Reader) Next(s *Snapshot) (d Delta, ok bool) {
+	if r.ended {
+		return d, false
+	}
+	n := len(s.text)
+	if s.Reason == "" {
+		n = max(r.bytes, settled(s.text, s.stops))
+	}
+	d = Delta{Tokens: slices.Clip(s.Tokens[r.tokens:]), Text: s.text[r.bytes:n], Reason: s.Reason}
+	r.tokens, r.bytes, r.ended = len(s.Tokens), n, s.Reason != ""
+	return d, len(d.Tokens) > 0 || d.Text != "" || d.Reason != ""
+}
