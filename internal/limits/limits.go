@@ -34,8 +34,19 @@ const (
 	// TokenizerBytes bounds tokenizer.json and SentencePiece models. Vocabularies of 256k tokens
 	// with their merges take up to 35 MB.
 	TokenizerBytes = 128 * MiB
-	// TemplateBytes bounds a chat template. The largest in use are below 100 KB.
-	TemplateBytes = 1 * MiB
+	// TemplateBytes bounds a chat template. The largest in use are below 100 KB. Parsing does not
+	// look at a context: at this size it takes less than a tenth of a second, whatever it reads.
+	TemplateBytes = 256 * KiB
+	// TemplateText bounds what a chat template writes, and every text that it makes on the way.
+	TemplateText = 16 * MiB
+	// TemplateMade bounds all values that one rendering makes, whether it keeps them or not.
+	TemplateMade = 192 * MiB
+	// TemplateSteps bounds the work of one rendering in units of a few nanoseconds. A node of the
+	// template costs 32, so that eight million can be evaluated; reading a text costs a unit for
+	// four bytes.
+	TemplateSteps = 256 << 20
+	// TemplateDepth bounds the nesting of what is evaluated.
+	TemplateDepth = 1500
 	// FooterBytes bounds the metadata at the end of a Parquet shard: that of about ten thousand row
 	// groups.
 	FooterBytes = 16 * MiB
@@ -73,6 +84,10 @@ var table = []Limit{
 	{"normalizers and pre-tokenizers", "bytes made per byte of text", EncodeBytes, "bytes", "Unicode's normal forms make up to 11"},
 	{"normalizers and pre-tokenizers", "steps per byte of text", EncodeSteps, "steps", "published patterns take about 30"},
 	{"chat templates", "size", TemplateBytes, "bytes", "the largest in use are below 100 KB"},
+	{"chat templates", "rendered text, and any text made on the way", TemplateText, "bytes", "three times a context of a million tokens"},
+	{"chat templates", "values made by one rendering", TemplateMade, "bytes", "twelve texts of the largest size"},
+	{"chat templates", "work of one rendering", TemplateSteps, "steps", "about a second; eight million nodes"},
+	{"chat templates", "nesting of what is evaluated", TemplateDepth, "levels", "Python stops at about 1,000"},
 	{"footers of Parquet shards", "size", FooterBytes, "bytes", "that of 10,000 row groups"},
 	{"manifests of label sets", "size", ManifestBytes, "bytes", "a million shards take 250 MB"},
 	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},

@@ -27,7 +27,7 @@ const Evaluator = "model/chat/internal/jinja"
 
 // LargePackages are the packages that may be larger than MaxPackage, with the reason.
 var LargePackages = map[string]string{
-	Evaluator:         "the Jinja language, with no import from this module: docs/adr/0004-chat-templates.md",
+	Evaluator:         "the Jinja language: docs/adr/0004-chat-templates.md",
 	"compute/cpu":     "the operations of one device share its buffers, weights, workers and their scratch memory; kernels and topology are packages of their own",
 	"compute/cuda":    "the operations of one queue share its arguments, scratch memory and passes; driver and kernels are packages of their own",
 	"model/tokenizer": "tokenizer.json as a whole: normalizer, splitter, model, post-processor and decoder work on one text and its offsets",

@@ -3,8 +3,9 @@
 //
 // A chat template is a Jinja program that turns messages into the text a model was
 // trained on. It comes with the model, from strangers, and runs in a sandbox: it can
-// reach only the conversation. Output, values, steps and depth are bounded in most of what
-// it can do; SECURITY.md names what is not.
+// reach only the conversation. The length of its source, its work, the values that it makes,
+// its output and its nesting are bounded by the constants of package limits, and a rendering
+// ends soon after its context.
 package chat
 
 import (
@@ -13,11 +14,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
 	"talf/internal/ijson"
+	"talf/internal/limits"
 	"talf/model/chat/internal/jinja"
 )
 
@@ -75,7 +76,7 @@ func Parse(name, source string) (*Template, error) {
 
 // LoadFile compiles a template file, such as chat_template.jinja.
 func LoadFile(path string) (*Template, error) {
-	b, err := os.ReadFile(path)
+	b, err := limits.ReadFile(path, limits.TemplateBytes)
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
@@ -95,7 +96,7 @@ func Load(dir string) (*Template, error) {
 	}
 	var t *Template
 	path := filepath.Join(dir, "chat_template.jinja")
-	source, err := os.ReadFile(path)
+	source, err := limits.ReadFile(path, limits.TemplateBytes)
 	switch {
 	case err == nil:
 		t, err = fromFiles(dir, path, string(source))
@@ -167,7 +168,7 @@ func fromConfig(dir, path string, field json.RawMessage) (*Template, error) {
 // readConfig reads a JSON object; a missing file is an empty one.
 func readConfig(dir, name string) (map[string]json.RawMessage, string, error) {
 	path := filepath.Join(dir, name)
-	b, err := os.ReadFile(path)
+	b, err := limits.ReadFile(path, limits.ConfigBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, path, nil
 	}

@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
+
+	"talf/internal/limits"
 )
 
 // Open returns the chat template of the model in dir, or the one in file with that
@@ -33,7 +34,7 @@ func Open(dir, file string, today time.Time) (t *Template, hash string, err erro
 	}
 	h := sha256.New()
 	for _, name := range sources {
-		b, err := os.ReadFile(name)
+		b, err := limits.ReadFile(name, limits.ConfigBytes)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, "", err
 		}

@@ -1,5 +1,7 @@
 package jinja
 
+import "slices"
+
 // An expr is an expression.
 type expr interface {
 	eval(r *run, f *frame) Value
@@ -130,7 +132,7 @@ func (n *nameNode) eval(r *run, f *frame) Value {
 }
 
 func (r *run) evalAll(es []expr, f *frame) []Value {
-	out := make([]Value, len(es))
+	out := r.slots(len(es))
 	for i, e := range es {
 		out[i] = r.eval(e, f)
 	}
@@ -139,7 +141,6 @@ func (r *run) evalAll(es []expr, f *frame) []Value {
 
 func (n *seqNode) eval(r *run, f *frame) Value {
 	items := r.evalAll(n.items, f)
-	r.chargeItems(len(items))
 	if n.tuple {
 		return &Tuple{Items: items}
 	}
@@ -152,9 +153,8 @@ func (n *dictNode) eval(r *run, f *frame) Value {
 		key := r.eval(k, f)
 		val := r.eval(n.vals[i], f)
 		r.line = n.line
-		d.Set(key, val)
+		r.put(d, key, val)
 	}
-	r.chargeItems(4 * d.Len())
 	return d
 }
 
@@ -165,7 +165,7 @@ func (n *condNode) eval(r *run, f *frame) Value {
 	if n.other != nil {
 		return r.eval(n.other, f)
 	}
-	return &Undefined{message: "the inline if-expression evaluated to false and no else section was defined."}
+	return r.undef(Undefined{message: "the inline if-expression evaluated to false and no else section was defined."})
 }
 
 func (n *logicNode) eval(r *run, f *frame) Value {
@@ -214,18 +214,15 @@ func (n *binaryNode) eval(r *run, f *frame) Value {
 func (n *unaryNode) eval(r *run, f *frame) Value {
 	x := r.eval(n.x, f)
 	r.line = n.line
-	return unary(n.op, x)
+	return r.unary(n.op, x)
 }
 
 func (n *concatNode) eval(r *run, f *frame) Value {
-	var b []byte
+	b := buf{r: r}
 	for _, e := range n.items {
-		s := r.toStr(r.eval(e, f))
-		r.charge(len(s))
-		r.checkSize(len(b) + len(s))
-		b = append(b, s...)
+		b.str(r.toStr(r.eval(e, f)))
 	}
-	return r.str(string(b))
+	return b.text()
 }
 
 func (n *attrNode) eval(r *run, f *frame) Value {
@@ -261,19 +258,20 @@ type args struct {
 }
 
 func (r *run) arguments(l *argList, f *frame) *args {
+	r.charge(argsBytes)
 	a := &args{}
 	if len(l.pos) > 0 {
 		a.pos = r.evalAll(l.pos, f)
 	}
 	if len(l.kw) > 0 {
-		a.names = append(a.names, l.names...)
+		a.names = l.names[:len(l.names):len(l.names)]
 		a.kw = r.evalAll(l.kw, f)
 	}
 	if l.star != nil {
 		v := r.eval(l.star, f)
-		a.pos = append(a.pos, r.collectAs(v, func() {
+		a.pos = r.joined(a.pos, r.collectAs(v, func() {
 			throw("TypeError", "Value after * must be an iterable, not %s", typeName(v))
-		})...)
+		}))
 	}
 	if l.starstar != nil {
 		v := r.eval(l.starstar, f)
@@ -281,30 +279,29 @@ func (r *run) arguments(l *argList, f *frame) *args {
 		if !ok {
 			throw("TypeError", "argument after ** must be a mapping, not %s", typeName(v))
 		}
+		given := r.nameSet(a.names)
 		for k, v := range d.All() {
+			r.step()
 			name, ok := text(k)
 			if !ok {
 				throw("TypeError", "keywords must be strings")
 			}
-			for _, n := range a.names {
-				if n == name {
-					throw("TypeError", "got multiple values for keyword argument %s", quote(name))
-				}
+			if given(name) {
+				throw("TypeError", "got multiple values for keyword argument %s", quote(name))
 			}
-			a.names = append(a.names, name)
-			a.kw = append(a.kw, v)
+			r.addKeyword(a, name, v)
 		}
 	}
 	return a
 }
 
 // take removes and returns a keyword argument.
-func (a *args) take(name string) (Value, bool) {
+func (r *run) take(a *args, name string) (Value, bool) {
 	for i, n := range a.names {
+		r.work(1)
 		if n == name {
 			v := a.kw[i]
-			a.names = append(a.names[:i:i], a.names[i+1:]...)
-			a.kw = append(a.kw[:i:i], a.kw[i+1:]...)
+			r.dropKeyword(a, i)
 			return v, true
 		}
 	}
@@ -317,7 +314,7 @@ var missing Value = &Undefined{message: "missing"}
 // bind matches arguments with a function's parameters. The first required ones must be
 // given; others that are not given are missing.
 func (a *args) bind(fn string, required int, params ...string) []Value {
-	out := make([]Value, len(params))
+	out := bound(len(params))
 	if len(a.pos) > len(params) {
 		throw("TypeError", "%s() takes at most %d arguments (%d given)", fn, len(params), len(a.pos))
 	}
@@ -368,7 +365,7 @@ func (r *run) invoke(fn Value, a *args) Value {
 		}
 		return x.recurse(v[0])
 	case *Undefined:
-		x.use()
+		r.use(x)
 	}
 	throw("TypeError", "%s object is not callable", quote(typeName(fn)))
 	return nil
@@ -385,8 +382,6 @@ func (n *filterNode) apply(r *run, f *frame, x Value) Value {
 	if n.fn == nil {
 		throw("TemplateRuntimeError", "No filter named %s found.", quote(n.name))
 	}
-	s, _ := text(x)
-	r.work(len(s))
 	return n.fn(r, x, a)
 }
 
@@ -523,7 +518,7 @@ func (n *setNode) exec(r *run, f *frame) signal {
 }
 
 func (n *setBlock) exec(r *run, f *frame) signal {
-	var v Value = r.capture(func() { r.exec(n.body, &frame{parent: f}) })
+	var v Value = r.capture(func() { r.exec(n.body, r.scope(f)) })
 	if n.filter != nil {
 		v = n.filter.(*filterNode).applyChain(r, f, v)
 	}
@@ -541,14 +536,14 @@ func (n *filterNode) applyChain(r *run, f *frame, x Value) Value {
 }
 
 func (n *filterBlock) exec(r *run, f *frame) signal {
-	inner := &frame{parent: f}
+	inner := r.scope(f)
 	s := r.capture(func() { r.exec(n.body, inner) })
 	r.write(r.toStr(n.filter.(*filterNode).applyChain(r, inner, s)))
 	return sigNone
 }
 
 func (n *withNode) exec(r *run, f *frame) signal {
-	inner := &frame{parent: f}
+	inner := r.scope(f)
 	vals := r.evalAll(n.values, f)
 	r.line = n.line
 	for i, t := range n.targets {
@@ -564,12 +559,12 @@ func (n *blockNode) exec(r *run, f *frame) signal {
 	if n.scoped {
 		parent = f
 	}
-	return r.exec(n.body, &frame{parent: parent})
+	return r.exec(n.body, r.scope(parent))
 }
 
 func (n *generationNode) exec(r *run, f *frame) signal {
 	start := len(*r.top)
-	s := r.capture(func() { r.exec(n.body, &frame{parent: f}) })
+	s := r.capture(func() { r.exec(n.body, r.scope(f)) })
 	r.spans = append(r.spans, Span{start, start + len(s)})
 	r.write(s)
 	return sigNone
@@ -593,11 +588,10 @@ func (t *attrTarget) namespace(r *run, f *frame) *Namespace {
 	return ns
 }
 
-func (t nameTarget) assign(_ *run, f *frame, v Value) { f.set(string(t), v) }
+func (t nameTarget) assign(r *run, f *frame, v Value) { r.set(f, string(t), v) }
 
 func (t *attrTarget) assign(r *run, f *frame, v Value) {
-	r.charge(64)
-	t.namespace(r, f).set(t.name, v)
+	r.setAttr(t.namespace(r, f), t.name, v)
 }
 
 func (t tupleTarget) assign(r *run, f *frame, v Value) {
@@ -669,11 +663,11 @@ func (l *Loop) peek() (Value, bool) {
 
 func (l *Loop) len() int64 {
 	if l.length < 0 {
-		if n, ok := length(l.src); ok {
+		if n, ok := l.r.length(l.src); ok {
 			l.length = n
 		} else {
 			rest := l.r.drain(l.it)
-			l.it = (&List{rest}).iter()
+			l.it = l.r.each("list_iterator", rest)
 			l.length = int64(len(rest)) + l.index0 + 1
 			if l.haveAfter {
 				l.length++
@@ -707,30 +701,30 @@ func (l *Loop) attr(name string) (Value, bool) {
 		return int64(l.depth0), true
 	case "previtem":
 		if l.index0 == 0 {
-			return &Undefined{message: "there is no previous item"}, true
+			return l.r.undef(Undefined{message: "there is no previous item"}), true
 		}
 		return l.before, true
 	case "nextitem":
 		if v, ok := l.peek(); ok {
 			return v, true
 		}
-		return &Undefined{message: "there is no next item"}, true
+		return l.r.undef(Undefined{message: "there is no next item"}), true
 	case "cycle":
-		return &Func{"cycle", func(_ *run, a *args) Value {
+		return l.r.fn("cycle", func(_ *run, a *args) Value {
 			if len(a.pos) == 0 {
 				throw("TypeError", "no items for cycling given")
 			}
 			return a.pos[l.index0%int64(len(a.pos))]
-		}}, true
+		}), true
 	case "changed":
-		return &Func{"changed", func(r *run, a *args) Value {
+		return l.r.fn("changed", func(r *run, a *args) Value {
 			now := &Tuple{Items: a.pos}
 			if l.lastChanged != nil && r.equal(l.lastChanged, now) {
 				return false
 			}
 			l.lastChanged = now
 			return true
-		}}, true
+		}), true
 	}
 	return nil, false
 }
@@ -757,31 +751,32 @@ func (n *forNode) recurse(r *run, f *frame, v Value, depth int) Value {
 }
 
 func (n *forNode) loop(r *run, f *frame, v Value, recurse func(Value) Value, depth int) {
+	r.charge(loopBytes)
 	l := &Loop{r: r, src: v, it: r.iterate(v), recurse: recurse, depth0: depth, index0: -1, length: -1}
 	if n.cond != nil {
 		inner := l.it
-		l.it = &Iter{"generator", func() (Value, bool) {
+		l.it = r.iter("generator", func() (Value, bool) {
 			for {
 				v, ok := inner.next()
 				if !ok {
 					return nil, false
 				}
 				r.step()
-				g := &frame{parent: f}
+				g := r.scope(f)
 				n.target.assign(r, g, v)
 				if truth(r.eval(n.cond, g)) {
 					return v, true
 				}
 			}
-		}}
+		})
 		l.src = l.it
 	}
 	// As in jinja2's compiled code, else runs unless the body reached its end at least
 	// once.
 	finished := false
 	for l.advance() {
-		g := &frame{parent: f}
-		g.set("loop", l)
+		g := r.scope(f)
+		r.set(g, "loop", l)
 		n.target.assign(r, g, l.current)
 		sig := r.exec(n.body, g)
 		if sig == sigBreak {
@@ -790,7 +785,7 @@ func (n *forNode) loop(r *run, f *frame, v Value, recurse func(Value) Value, dep
 		finished = finished || sig == sigNone
 	}
 	if !finished {
-		r.exec(n.orelse, &frame{parent: f})
+		r.exec(n.orelse, r.scope(f))
 	}
 }
 
@@ -803,29 +798,35 @@ type Macro struct {
 }
 
 func (n *defNode) exec(r *run, f *frame) signal {
-	f.set(n.m.name, &Macro{n.m, f})
+	r.set(f, n.m.name, r.macro(n.m, f))
 	return sigNone
 }
 
 func (n *callBlock) exec(r *run, f *frame) signal {
 	fn := r.eval(n.call.fn, f)
 	a := r.arguments(&n.call.args, f)
-	a.names = append(a.names, "caller")
-	a.kw = append(a.kw, &Macro{n.m, f})
+	r.addKeyword(a, "caller", r.macro(n.m, f))
 	r.line = n.line
 	r.write(r.toStr(r.invoke(fn, a)))
 	return sigNone
 }
 
+// macro returns a macro that is defined in a scope.
+func (r *run) macro(n *macroNode, home *frame) *Macro {
+	r.charge(funcBytes)
+	return &Macro{n, home}
+}
+
 func (r *run) callMacro(m *Macro, a *args) Value {
 	n := m.node
-	f := &frame{parent: m.home}
-	kw := &args{names: a.names, kw: a.kw}
-	foundCaller := len(a.pos) >= len(n.args) && contains(n.args, "caller")
-	given := make([]bool, len(n.args))
+	f := r.scope(m.home)
+	kw := r.keywords(a)
+	foundCaller := len(a.pos) >= len(n.args) && slices.Contains(n.args, "caller")
+	given := r.flags(len(n.args))
 	for i, name := range n.args {
+		r.step()
 		if i < len(a.pos) {
-			f.set(name, a.pos[i])
+			r.set(f, name, a.pos[i])
 			given[i] = true
 			continue
 		}
@@ -833,57 +834,45 @@ func (r *run) callMacro(m *Macro, a *args) Value {
 			foundCaller = true
 		}
 		if v, ok := kw.take(name); ok {
-			f.set(name, v)
+			r.set(f, name, v)
 			given[i] = true
 		}
 	}
 	if n.caller && !foundCaller {
 		v, ok := kw.take("caller")
 		if !ok || v == nil {
-			v = &Undefined{name: "caller", message: "No caller defined"}
+			v = r.undef(Undefined{name: "caller", message: "No caller defined"})
 		}
-		f.set("caller", v)
+		r.set(f, "caller", v)
 	}
 	if n.kwargs {
-		d := NewDict()
-		for i, name := range kw.names {
-			d.Set(name, kw.kw[i])
-		}
-		f.set("kwargs", d)
-	} else if len(kw.names) > 0 {
-		if contains(kw.names, "caller") {
+		r.set(f, "kwargs", kw.rest())
+	} else if name, ok := kw.first(); ok {
+		if kw.has("caller") {
 			throw("TypeError", "macro %s was invoked with two values for the special caller argument. This is most likely a bug.", quote(n.name))
 		}
-		throw("TypeError", "macro %s takes no keyword argument %s", quote(n.name), quote(kw.names[0]))
+		throw("TypeError", "macro %s takes no keyword argument %s", quote(n.name), quote(name))
 	}
 	if n.varargs {
-		f.set("varargs", &Tuple{Items: a.pos[min(len(a.pos), len(n.args)):]})
+		r.set(f, "varargs", r.tuple(a.pos[min(len(a.pos), len(n.args)):]...))
 	} else if len(a.pos) > len(n.args) {
 		throw("TypeError", "macro %s takes not more than %d argument(s)", quote(n.name), len(n.args))
 	}
 	r.call()
 	s := r.capture(func() {
 		for i, name := range n.args {
+			r.step()
 			if given[i] {
 				continue
 			}
 			if n.defaults[i] != nil {
-				f.set(name, r.eval(n.defaults[i], f))
+				r.set(f, name, r.eval(n.defaults[i], f))
 			} else {
-				f.set(name, &Undefined{name: name, message: "parameter " + quote(name) + " was not provided"})
+				r.set(f, name, r.undef(Undefined{name: name, param: true}))
 			}
 		}
 		r.exec(n.body, f)
 	})
 	r.calls--
 	return s
-}
-
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
-		}
-	}
-	return false
 }

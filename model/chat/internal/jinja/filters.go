@@ -1,12 +1,8 @@
 package jinja
 
 import (
-	"fmt"
 	"math"
 	"math/big"
-	"slices"
-	"strconv"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -24,7 +20,7 @@ func init() {
 		"abs":            absFilter,
 		"attr":           attrFilter,
 		"batch":          batchFilter,
-		"capitalize":     textFilter("capitalize", capitalize),
+		"capitalize":     textFilter("capitalize", (*run).capitalize),
 		"center":         centerFilter,
 		"count":          lengthFilter,
 		"d":              defaultFilter,
@@ -37,7 +33,7 @@ func init() {
 		"float":          floatFilter,
 		"forceescape": func(r *run, x Value, a *args) Value {
 			a.bind("forceescape", 0)
-			return Markup(r.str(escape(r.toStr(x))))
+			return Markup(r.escape(r.toStr(x)))
 		},
 		"format":     formatFilter,
 		"groupby":    groupbyFilter,
@@ -48,7 +44,7 @@ func init() {
 		"last":       lastFilter,
 		"length":     lengthFilter,
 		"list":       listFilter,
-		"lower":      textFilter("lower", lower),
+		"lower":      textFilter("lower", (*run).lower),
 		"map":        mapFilter,
 		"max":        extremeFilter(">"),
 		"min":        extremeFilter("<"),
@@ -70,20 +66,27 @@ func init() {
 			if _, ok := text(x); ok {
 				return x
 			}
-			return r.str(r.toStr(x))
+			return r.toStr(x)
 		},
 		"sum":       sumFilter,
-		"title":     textFilter("title", titleWords),
+		"title":     textFilter("title", (*run).titleWords),
 		"tojson":    tojsonFilter,
 		"trim":      trimFilter,
 		"truncate":  truncateFilter,
 		"unique":    uniqueFilter,
-		"upper":     textFilter("upper", upper),
+		"upper":     textFilter("upper", (*run).upper),
 		"urlencode": urlencodeFilter,
 		"wordcount": func(r *run, x Value, a *args) Value {
 			a.bind("wordcount", 0)
-			word := func(c rune) bool { return c != '_' && !unicode.IsLetter(c) && !unicode.IsNumber(c) }
-			return int64(len(strings.FieldsFunc(r.toStr(x), word)))
+			n, in := int64(0), false
+			for _, c := range r.chars(r.toStr(x)) {
+				word := c == '_' || unicode.IsLetter(c) || unicode.IsNumber(c)
+				if word && !in {
+					n++
+				}
+				in = word
+			}
+			return n
 		},
 	}
 	for _, name := range unsupported {
@@ -103,22 +106,24 @@ func (r *run) soft(x Value) Value {
 }
 
 // textFilter is a filter of one text without arguments.
-func textFilter(name string, f func(string) string) filterFunc {
+func textFilter(name string, f func(*run, string) string) filterFunc {
 	return func(r *run, x Value, a *args) Value {
 		a.bind(name, 0)
 		s := r.soft(x)
-		return like(r, s, f(str(s)))
+		return like(s, f(r, str(s)))
 	}
 }
 
-func absFilter(_ *run, x Value, a *args) Value {
+func absFilter(r *run, x Value, a *args) Value {
 	a.bind("abs", 0)
 	switch v := x.(type) {
 	case float64:
 		return math.Abs(v)
 	case bool, int64, *big.Int:
-		b, _ := toBig(v)
-		return normInt(new(big.Int).Abs(b))
+		if r.order("<", v, int64(0)) {
+			return r.unary("-", v)
+		}
+		return r.unary("+", v)
 	case *Undefined:
 		throw("TypeError", "bad operand type for abs(): 'Undefined'")
 	}
@@ -133,12 +138,12 @@ func attrFilter(r *run, x Value, a *args) Value {
 		throw("TypeError", "attribute name must be string, not %s", quote(typeName(v[0])))
 	}
 	if u, ok := x.(*Undefined); ok {
-		u.use()
+		r.use(u)
 	}
-	if y, ok := attribute(x, name); ok {
+	if y, ok := r.attribute(x, name); ok {
 		return y
 	}
-	return undefined(x, name)
+	return r.undefined(x, name)
 }
 
 func batchFilter(r *run, x Value, a *args) Value {
@@ -147,15 +152,16 @@ func batchFilter(r *run, x Value, a *args) Value {
 	it := r.iterate(x)
 	var ahead Value
 	have, done := false, false
-	return &Iter{"generator", func() (Value, bool) {
+	return r.iter("generator", func() (Value, bool) {
 		if done {
 			return nil, false
 		}
 		r.nest()
 		defer func() { r.depth-- }()
-		var row []Value
+		row := vec{r: r}
 		if have {
-			row, have = append(row, ahead), false
+			row.add(ahead)
+			have = false
 		}
 		for {
 			y, ok := it.next()
@@ -164,8 +170,8 @@ func batchFilter(r *run, x Value, a *args) Value {
 				break
 			}
 			r.step()
-			if len(row) == n {
-				if len(row) == 0 && n == 0 {
+			if len(row.items) == n {
+				if len(row.items) == 0 && n == 0 {
 					// Python yields an empty row first, then fills a single one.
 					n = -1
 					ahead, have = y, true
@@ -174,19 +180,20 @@ func batchFilter(r *run, x Value, a *args) Value {
 				ahead, have = y, true
 				break
 			}
-			row = append(row, y)
+			row.add(y)
 		}
-		if len(row) == 0 {
+		if len(row.items) == 0 {
 			return nil, false
 		}
-		if done && v[1] != missing && v[1] != nil && len(row) < n {
-			r.chargeItems(n)
-			for len(row) < n {
-				row = append(row, v[1])
+		if done && v[1] != missing && v[1] != nil && len(row.items) < n {
+			checkItems(n)
+			for len(row.items) < n {
+				r.step()
+				row.add(v[1])
 			}
 		}
-		return r.list(row), true
-	}}
+		return &List{row.items}, true
+	})
 }
 
 func centerFilter(r *run, x Value, a *args) Value {
@@ -196,12 +203,12 @@ func centerFilter(r *run, x Value, a *args) Value {
 		width = wantInt(v[0])
 	}
 	s := r.soft(x)
-	return like(r, s, r.pad(str(s), width, " ", true, true))
+	return like(s, r.pad(str(s), width, " ", true, true))
 }
 
-func lengthFilter(_ *run, x Value, a *args) Value {
+func lengthFilter(r *run, x Value, a *args) Value {
 	a.bind("len", 0)
-	n, ok := length(x)
+	n, ok := r.length(x)
 	if !ok {
 		throw("TypeError", "object of type %s has no len()", quote(typeName(x)))
 	}
@@ -221,13 +228,13 @@ func defaultFilter(_ *run, x Value, a *args) Value {
 }
 
 // ignoreCase lowers texts for comparisons that ignore case.
-func ignoreCase(caseSensitive Value) func(Value) Value {
+func (r *run) ignoreCase(caseSensitive Value) func(Value) Value {
 	if caseSensitive != missing && truth(caseSensitive) {
 		return func(v Value) Value { return v }
 	}
 	return func(v Value) Value {
 		if s, ok := text(v); ok {
-			return lower(s)
+			return r.lower(s)
 		}
 		return v
 	}
@@ -235,26 +242,27 @@ func ignoreCase(caseSensitive Value) func(Value) Value {
 
 // attrGetter follows a path such as "a.b.0".
 func (r *run) attrGetter(attribute, def Value) func(Value) Value {
-	var parts []Value
+	parts := vec{r: r}
 	switch s, ok := text(attribute); {
 	case attribute == nil || attribute == missing:
 	case ok:
-		for _, p := range strings.Split(s, ".") {
-			if p != "" && strings.IndexFunc(p, func(c rune) bool { return !isPyDigit(c) }) < 0 {
-				n, ok := parseInt(p, 10)
+		for p := range r.parts(s, ".") {
+			if p != "" && r.all(p, isPyDigit) {
+				n, ok := r.parseInt(p, 10)
 				if !ok {
 					throw("ValueError", "invalid literal for int() with base 10: %s", quote(p))
 				}
-				parts = append(parts, n)
+				parts.add(n)
 			} else {
-				parts = append(parts, p)
+				parts.add(p)
 			}
 		}
 	default:
-		parts = []Value{attribute}
+		parts.add(attribute)
 	}
 	return func(v Value) Value {
-		for _, p := range parts {
+		for _, p := range parts.items {
+			r.step()
 			v = r.getitem(v, p)
 			if _, undef := v.(*Undefined); undef && def != nil && def != missing {
 				v = def
@@ -266,17 +274,14 @@ func (r *run) attrGetter(attribute, def Value) func(Value) Value {
 
 // sortBy returns items in the order of keys.
 func (r *run) sortBy(items, keys []Value, reverse bool) []Value {
-	out := make([]Value, len(items))
-	r.chargeItems(2 * len(items))
 	less := func(i, j int) bool { return r.less(keys[i], keys[j]) }
 	if reverse {
 		less = func(i, j int) bool { return r.less(keys[j], keys[i]) }
 	}
-	r.sortStable(len(items), less, func(order []int) {
-		for i, o := range order {
-			out[i] = items[o]
-		}
-	})
+	out := r.slots(len(items))
+	for i, o := range r.sortStable(len(items), less) {
+		out[i] = items[o]
+	}
 	return out
 }
 
@@ -295,14 +300,15 @@ func dictsortFilter(r *run, x Value, a *args) Value {
 	d, ok := x.(*Dict)
 	if !ok {
 		if u, ok := x.(*Undefined); ok {
-			u.use()
+			r.use(u)
 		}
 		throw("AttributeError", "%s object has no attribute 'items'", quote(typeName(x)))
 	}
-	fold := ignoreCase(v[0])
-	items := r.drain((&View{d, "dict_items"}).iter())
-	keys := make([]Value, len(items))
+	fold := r.ignoreCase(v[0])
+	items := r.drain(r.view(&View{d, "dict_items"}))
+	keys := r.slots(len(items))
 	for i, it := range items {
+		r.step()
 		keys[i] = fold(it.(*Tuple).Items[pos])
 	}
 	return &List{r.sortBy(items, keys, v[2] != missing && truth(v[2]))}
@@ -313,7 +319,7 @@ func escapeFilter(r *run, x Value, a *args) Value {
 	if m, ok := x.(Markup); ok {
 		return m
 	}
-	return Markup(r.str(escape(r.toStr(x))))
+	return Markup(r.escape(r.toStr(x)))
 }
 
 func fileSizeFilter(r *run, x Value, a *args) Value {
@@ -333,13 +339,16 @@ func fileSizeFilter(r *run, x Value, a *args) Value {
 	case f == 1:
 		return "1 Byte"
 	case f < base:
-		return intString(floatToInt(f)) + " Bytes"
+		if math.IsInf(f, 0) {
+			infinite()
+		}
+		return r.joinTexts(r.intString(floatToInt(f)), " Bytes")
 	}
 	unit := base
 	for i, l := range letters {
 		unit *= base
 		if f < unit || i == len(letters)-1 {
-			return fmt.Sprintf("%.1f %s", base*f/unit, l)
+			return r.joinTexts(r.floatText(base*f/unit, 'f', 1, false), " ", l)
 		}
 	}
 	return nil
@@ -350,22 +359,22 @@ func firstFilter(r *run, x Value, a *args) Value {
 	if v, ok := r.iterate(x).next(); ok {
 		return v
 	}
-	return &Undefined{message: "No first item, sequence was empty."}
+	return r.undef(Undefined{message: "No first item, sequence was empty."})
 }
 
 func lastFilter(r *run, x Value, a *args) Value {
 	a.bind("last", 0)
-	if _, ok := x.(*Iter); ok || maybeIter(x) == nil {
+	if _, ok := x.(*Iter); ok || !iterable(x) {
 		throw("TypeError", "%s object is not reversible", quote(typeName(x)))
 	}
-	if n, ok := length(x); ok && n > 0 {
+	if n, ok := r.length(x); ok && n > 0 {
 		if v, ok := r.item(x, n-1); ok && isIndexed(x) {
 			return v
 		}
 	}
 	items := r.collect(x)
 	if len(items) == 0 {
-		return &Undefined{message: "No last item, sequence was empty."}
+		return r.undef(Undefined{message: "No last item, sequence was empty."})
 	}
 	return items[len(items)-1]
 }
@@ -389,86 +398,6 @@ func floatFilter(r *run, x Value, a *args) Value {
 	return v[0]
 }
 
-// parseFloat is Python's float().
-func (r *run) parseFloat(x Value) (float64, bool) {
-	if u, ok := x.(*Undefined); ok {
-		u.use()
-	}
-	if s, ok := text(x); ok {
-		return floatOf(s)
-	}
-	return toFloat(x)
-}
-
-func floatOf(s string) (float64, bool) {
-	s = strings.TrimFunc(s, isSpace)
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == 'x' || c == 'X' || c == 'p' || c == 'P':
-			return 0, false
-		case c == '_' && (i == 0 || i+1 == len(s) || !isDigit(s[i-1]) || !isDigit(s[i+1])):
-			return 0, false
-		}
-	}
-	f, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
-	if err != nil && !math.IsInf(f, 0) {
-		return 0, false
-	}
-	return f, true
-}
-
-// parseInt is Python's int() of a str.
-func parseInt(s string, base int) (Value, bool) {
-	s = strings.TrimFunc(s, isSpace)
-	sign := ""
-	if strings.HasPrefix(s, "-") || strings.HasPrefix(s, "+") {
-		sign, s = s[:1], s[1:]
-	}
-	if base == 0 || base == 2 || base == 8 || base == 16 {
-		if len(s) > 2 && s[0] == '0' {
-			if b := map[byte]int{'b': 2, 'o': 8, 'x': 16}[s[1]|0x20]; b != 0 && (base == 0 || base == b) {
-				base, s = b, strings.TrimPrefix(s[2:], "_")
-			}
-		}
-		if base == 0 {
-			base = 10
-			if len(s) > 1 && s[0] == '0' && strings.Trim(s, "0_") != "" {
-				return nil, false
-			}
-		}
-	}
-	if s == "" || strings.HasPrefix(s, "_") || strings.HasSuffix(s, "_") || strings.Contains(s, "__") {
-		return nil, false
-	}
-	s = strings.Map(func(c rune) rune {
-		switch {
-		case c == '_':
-			return -1
-		case c >= utf8.RuneSelf && unicode.IsDigit(c):
-			return '0' + digitValue(c)
-		}
-		return c
-	}, s)
-	if len(s) > maxDigits || s == "" || s[0] == '+' || s[0] == '-' {
-		return nil, false
-	}
-	b, ok := new(big.Int).SetString(sign+s, base)
-	if !ok {
-		return nil, false
-	}
-	return normInt(b), true
-}
-
-// digitValue returns the value of a decimal digit of any script: they come in runs of
-// ten that begin with zero.
-func digitValue(c rune) rune {
-	n := rune(0)
-	for n < 9 && unicode.IsDigit(c-n-1) {
-		n++
-	}
-	return n
-}
-
 func intFilter(r *run, x Value, a *args) Value {
 	v := a.bind("int", 0, "default", "base")
 	def := v[0]
@@ -483,17 +412,16 @@ func intFilter(r *run, x Value, a *args) Value {
 	}
 	switch y := x.(type) {
 	case bool, int64, *big.Int:
-		b, _ := toBig(y)
-		return normInt(b)
+		return r.unary("+", y)
 	case float64:
 		if math.IsInf(y, 0) {
-			throw("OverflowError", "cannot convert float infinity to integer")
+			infinite()
 		}
 	case *Undefined:
-		y.use()
+		r.use(y)
 	case string, Markup:
 		if base >= 0 {
-			if n, ok := parseInt(str(y), base); ok {
+			if n, ok := r.parseInt(str(y), base); ok {
 				return n
 			}
 		}
@@ -514,37 +442,45 @@ func formatFilter(r *run, x Value, a *args) Value {
 	if len(a.kw) > 0 {
 		d := NewDict()
 		for i, n := range a.names {
-			d.Set(n, a.kw[i])
+			r.put(d, n, a.kw[i])
 		}
 		with = d
 	}
-	return like(r, s, r.printf(str(s), with))
+	return like(s, r.printf(str(s), with))
 }
 
 func groupbyFilter(r *run, x Value, a *args) Value {
 	v := a.bind("groupby", 1, "attribute", "default", "case_sensitive")
-	get, fold := r.attrGetter(v[0], v[1]), ignoreCase(v[2])
+	get, fold := r.attrGetter(v[0], v[1]), r.ignoreCase(v[2])
 	items := r.collect(x)
-	keys := make([]Value, len(items))
+	keys := r.slots(len(items))
 	for i, it := range items {
+		r.step()
 		keys[i] = fold(get(it))
 	}
 	items = r.sortBy(items, keys, false)
-	out := &List{}
+	out := vec{r: r}
 	var last Value
-	var group *List
+	group := vec{r: r}
+	var list *List
 	for _, it := range items {
+		r.step()
 		key := fold(get(it))
-		if group == nil || !r.equal(last, key) {
-			group = &List{}
-			shown := get(it)
-			out.Items = append(out.Items, &Tuple{Items: []Value{shown, group}, Names: []string{"grouper", "list"}})
+		if list == nil || !r.equal(last, key) {
+			list, group = &List{}, vec{r: r}
+			pair := r.tuple(get(it), list)
+			pair.Names = groupNames
+			out.add(pair)
 			last = key
 		}
-		group.Items = append(group.Items, it)
+		group.add(it)
+		list.Items = group.items
 	}
-	return out
+	return &List{out.items}
 }
+
+// groupNames are the fields of what groupby yields.
+var groupNames = []string{"grouper", "list"}
 
 func indentFilter(r *run, x Value, a *args) Value {
 	v := a.bind("indent", 0, "width", "first", "blank")
@@ -561,37 +497,39 @@ func indentFilter(r *run, x Value, a *args) Value {
 	if _, ok := text(s); !ok {
 		throw("TypeError", "%s has no lines", quote(typeName(x)))
 	}
-	lines := splitLines(str(s), false)
-	r.charge(len(str(s)) + len(lines)*min(len(indention), maxOutput/max(1, len(lines))+1))
-	out := make([]string, 0, len(lines))
-	for i, line := range lines {
-		if flag(v[2]) && i > 0 || i > 0 && line != "" {
-			line = indention + line
-		}
-		out = append(out, line)
-	}
-	rv := r.join("\n", out)
+	b := buf{r: r}
 	if flag(v[1]) {
-		rv = indention + rv
+		b.str(indention)
 	}
-	return like(r, s, rv)
+	first := true
+	for line := range r.lines(str(s), false) {
+		if !first {
+			b.byte('\n')
+			if flag(v[2]) || line != "" {
+				b.str(indention)
+			}
+		}
+		first = false
+		b.str(line)
+	}
+	return like(s, b.text())
 }
 
-func itemsFilter(_ *run, x Value, a *args) Value {
+func itemsFilter(r *run, x Value, a *args) Value {
 	a.bind("items", 0)
 	switch d := x.(type) {
 	case *Undefined:
-		return sliceIter("generator", nil)
+		return r.each("generator", nil)
 	case *Dict:
-		it := (&View{d, "dict_items"}).iter()
+		it := r.view(&View{d, "dict_items"})
 		it.kind = "generator"
 		return it
 	}
 	// Python's version is a generator: it raises the error when first read.
-	return &Iter{"generator", func() (Value, bool) {
+	return r.iter("generator", func() (Value, bool) {
 		throw("TypeError", "Can only get item pairs from a mapping.")
 		return nil, false
-	}}
+	})
 }
 
 func joinFilter(r *run, x Value, a *args) Value {
@@ -604,26 +542,24 @@ func joinFilter(r *run, x Value, a *args) Value {
 	if v[1] != missing && v[1] != nil {
 		get = r.attrGetter(v[1], nil)
 	}
-	var parts []string
+	b := buf{r: r}
 	it := r.iterate(x)
-	size := 0
-	for {
+	for first := true; ; first = false {
 		y, ok := it.next()
 		if !ok {
-			break
+			return b.text()
 		}
 		r.step()
-		s := r.toStr(get(y))
-		size += len(s) + 16
-		r.checkSize(size)
-		parts = append(parts, s)
+		if !first {
+			b.str(sep)
+		}
+		b.str(r.toStr(get(y)))
 	}
-	return r.join(sep, parts)
 }
 
 func listFilter(r *run, x Value, a *args) Value {
 	a.bind("list", 0)
-	return r.list(slices.Clone(r.collect(x)))
+	return &List{r.joined(r.collect(x))}
 }
 
 func (r *run) applyNamed(name, x Value, a *args) Value {
@@ -635,15 +571,15 @@ func (r *run) applyNamed(name, x Value, a *args) Value {
 	return f(r, x, a)
 }
 
-// each returns a generator over an iterable, or over nothing if x is false, as jinja2's
+// generate returns a generator over an iterable, or over nothing if x is false, as jinja2's
 // filters do: nothing happens until it is read.
-func (r *run) each(x Value, prepare func() func(Value) (Value, bool)) *Iter {
+func (r *run) generate(x Value, prepare func() func(Value) (Value, bool)) *Iter {
 	var it *Iter
 	var f func(Value) (Value, bool)
-	return &Iter{"generator", func() (Value, bool) {
+	return r.iter("generator", func() (Value, bool) {
 		if it == nil {
 			if !truth(x) {
-				it = sliceIter("", nil)
+				it = r.each("", nil)
 			} else {
 				f = prepare()
 				it = r.iterate(x)
@@ -662,13 +598,13 @@ func (r *run) each(x Value, prepare func() func(Value) (Value, bool)) *Iter {
 				return y, true
 			}
 		}
-	}}
+	})
 }
 
 func mapFilter(r *run, x Value, a *args) Value {
-	return r.each(x, func() func(Value) (Value, bool) {
-		if attr, ok := a.take("attribute"); ok && len(a.pos) == 0 {
-			def, _ := a.take("default")
+	return r.generate(x, func() func(Value) (Value, bool) {
+		if attr, ok := r.take(a, "attribute"); ok && len(a.pos) == 0 {
+			def, _ := r.take(a, "default")
 			if len(a.names) > 0 {
 				throw("FilterArgumentError", "Unexpected keyword argument %s", quote(a.names[0]))
 			}
@@ -681,6 +617,7 @@ func mapFilter(r *run, x Value, a *args) Value {
 		name, rest := a.pos[0], &args{a.pos[1:], a.names, a.kw}
 		return func(v Value) (Value, bool) {
 			own := *rest
+			r.charge(argsBytes)
 			return r.applyNamed(name, v, &own), true
 		}
 	})
@@ -688,7 +625,7 @@ func mapFilter(r *run, x Value, a *args) Value {
 
 func selectFilter(want, attr bool) filterFunc {
 	return func(r *run, x Value, a *args) Value {
-		return r.each(x, func() func(Value) (Value, bool) {
+		return r.generate(x, func() func(Value) (Value, bool) {
 			pos := a.pos
 			get := func(v Value) Value { return v }
 			if attr {
@@ -707,6 +644,7 @@ func selectFilter(want, attr bool) filterFunc {
 						throw("TemplateRuntimeError", "No test named %s.", r.repr(pos[0], 0))
 					}
 					own := rest
+					r.charge(argsBytes)
 					return test(r, v, &own)
 				}
 			}
@@ -719,17 +657,18 @@ func selectFilter(want, attr bool) filterFunc {
 func extremeFilter(op string) filterFunc {
 	return func(r *run, x Value, a *args) Value {
 		v := a.bind("min", 0, "case_sensitive", "attribute")
-		get, fold := r.attrGetter(v[1], nil), ignoreCase(v[0])
+		get, fold := r.attrGetter(v[1], nil), r.ignoreCase(v[0])
 		var best, bestKey Value
 		first := true
 		for _, it := range r.collect(x) {
+			r.step()
 			key := fold(get(it))
 			if first || r.order(op, key, bestKey) {
 				best, bestKey, first = it, key, false
 			}
 		}
 		if first {
-			return &Undefined{message: "No aggregated item, sequence was empty."}
+			return r.undef(Undefined{message: "No aggregated item, sequence was empty."})
 		}
 		return best
 	}
@@ -747,15 +686,17 @@ func replaceFilter(r *run, x Value, a *args) Value {
 func reverseFilter(r *run, x Value, a *args) Value {
 	a.bind("reverse", 0)
 	if s, ok := text(x); ok {
-		runes := []rune(s)
-		slices.Reverse(runes)
-		return like(r, x, string(runes))
+		n := int64(r.runes(s))
+		return like(x, r.everyNth(s, n, n-1, -1, n))
 	}
-	if maybeIter(x) == nil {
+	if !iterable(x) {
 		throw("FilterArgumentError", "argument must be iterable")
 	}
-	items := slices.Clone(r.collect(x))
-	slices.Reverse(items)
+	from := r.collect(x)
+	items := r.slots(len(from))
+	for i, v := range from {
+		items[len(from)-1-i] = v
+	}
 	kind := ""
 	switch v := x.(type) {
 	case *List:
@@ -767,14 +708,21 @@ func reverseFilter(r *run, x Value, a *args) Value {
 	case *Dict:
 		kind = "dict_reversekeyiterator"
 	case *View:
-		kind = strings.TrimSuffix(strings.Replace(v.kind, "_", "_reverse", 1), "s") + "iterator"
+		kind = reversed[v.kind]
 	default:
-		return r.list(items)
+		return &List{items}
 	}
-	return sliceIter(kind, items)
+	return r.each(kind, items)
 }
 
-func roundFilter(_ *run, x Value, a *args) Value {
+// reversed names the iterators that go over a view from its end.
+var reversed = map[string]string{
+	"dict_keys":   "dict_reversekeyiterator",
+	"dict_values": "dict_reversevalueiterator",
+	"dict_items":  "dict_reverseitemiterator",
+}
+
+func roundFilter(r *run, x Value, a *args) Value {
 	v := a.bind("round", 0, "precision", "method")
 	digits, method := 0, "common"
 	if v[0] != missing {
@@ -792,51 +740,18 @@ func roundFilter(_ *run, x Value, a *args) Value {
 		throw("TypeError", "type %s doesn't define __round__ method", typeName(x))
 	}
 	if method == "common" {
-		return roundNumber(x, digits)
+		return r.roundNumber(x, digits)
 	}
 	scale := floatArithmetic("**", 10, float64(digits)).(float64)
-	f, _ := toFloat(x)
+	f, _ := r.toFloat(x)
 	f *= scale
 	if math.IsInf(f, 0) || math.IsNaN(f) {
-		throw("OverflowError", "cannot convert float infinity to integer")
+		infinite()
 	}
 	if method == "ceil" {
 		return math.Ceil(f) / scale
 	}
 	return math.Floor(f) / scale
-}
-
-// roundNumber is Python's round(): half to even, on the exact value.
-func roundNumber(x Value, digits int) Value {
-	if b, ok := toBig(x); ok {
-		if digits >= 0 {
-			return normInt(b)
-		}
-		if -digits > maxDigits {
-			return int64(0)
-		}
-		unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(-digits)), nil)
-		q, m := new(big.Int).DivMod(b, unit, new(big.Int))
-		if c := new(big.Int).Lsh(m, 1).Cmp(unit); c > 0 || c == 0 && q.Bit(0) == 1 {
-			q.Add(q, big.NewInt(1))
-		}
-		return normInt(q.Mul(q, unit))
-	}
-	f := x.(float64)
-	switch {
-	case math.IsNaN(f), math.IsInf(f, 0), digits > 400:
-		return f
-	case digits < -400:
-		return math.Copysign(0, f)
-	case digits >= 0:
-		g, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', digits, 64), 64)
-		return g
-	}
-	// Tens and more: an integer decides, and a fraction breaks ties.
-	unit := new(big.Float).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(-digits)), nil))
-	q, _ := new(big.Float).SetPrec(2000).Quo(new(big.Float).SetPrec(2000).SetFloat64(f), unit).Float64()
-	g, _ := new(big.Float).SetPrec(2000).Mul(new(big.Float).SetFloat64(math.RoundToEven(q)), unit).Float64()
-	return g
 }
 
 func sliceFilter(r *run, x Value, a *args) Value {
@@ -846,11 +761,9 @@ func sliceFilter(r *run, x Value, a *args) Value {
 	if n == 0 {
 		throw("ZeroDivisionError", "integer division or modulo by zero")
 	}
-	if n > maxItems {
-		r.chargeItems(n)
-	}
+	checkItems(max(n, 0))
 	i, offset := 0, 0
-	return &Iter{"generator", func() (Value, bool) {
+	return r.iter("generator", func() (Value, bool) {
 		if i >= n {
 			return nil, false
 		}
@@ -861,34 +774,36 @@ func sliceFilter(r *run, x Value, a *args) Value {
 			offset++
 		}
 		end := offset + (i+1)*per
-		row := slices.Clone(items[start:end])
+		row := items[start:end]
+		var fill []Value
 		if v[1] != missing && v[1] != nil && i >= extra {
-			row = append(row, v[1])
+			fill = v[1:]
 		}
 		i++
-		return r.list(row), true
-	}}
+		return &List{r.joined(row, fill)}, true
+	})
 }
 
 func sortFilter(r *run, x Value, a *args) Value {
 	v := a.bind("sort", 0, "reverse", "case_sensitive", "attribute")
-	fold := ignoreCase(v[1])
-	var gets []func(Value) Value
+	fold := r.ignoreCase(v[1])
+	var gets getters
 	if s, ok := text(v[2]); ok {
-		for _, p := range strings.Split(s, ",") {
-			gets = append(gets, r.attrGetter(p, nil))
+		for p := range r.parts(s, ",") {
+			r.addGetter(&gets, r.attrGetter(p, nil))
 		}
 	} else {
-		gets = append(gets, r.attrGetter(v[2], nil))
+		r.addGetter(&gets, r.attrGetter(v[2], nil))
 	}
 	items := r.collect(x)
-	keys := make([]Value, len(items))
+	keys := r.slots(len(items))
 	for i, it := range items {
-		key := &List{}
-		for _, get := range gets {
-			key.Items = append(key.Items, fold(get(it)))
+		key := r.slots(len(gets))
+		for k, get := range gets {
+			r.step()
+			key[k] = fold(get(it))
 		}
-		keys[i] = key
+		keys[i] = &List{key}
 	}
 	return &List{r.sortBy(items, keys, v[0] != missing && truth(v[0]))}
 }
@@ -916,23 +831,23 @@ func sumFilter(r *run, x Value, a *args) Value {
 
 // titleWords is jinja2's title: the first letter of a word is upper case, the rest
 // lower case.
-func titleWords(s string) string {
-	var b strings.Builder
+func (r *run) titleWords(s string) string {
+	b := buf{r: r}
 	start := true
-	for _, c := range s {
+	for _, c := range r.chars(s) {
 		switch {
-		case isSpace(c) || strings.ContainsRune("-({[<", c):
-			b.WriteRune(c)
+		case isSpace(c), c == '-', c == '(', c == '{', c == '[', c == '<':
+			b.rune(c)
 			start = true
 			continue
 		case start:
-			b.WriteString(upper(string(c)))
+			b.upperRune(c)
 		default:
-			b.WriteString(lower(string(c)))
+			b.lowerRune(c)
 		}
 		start = false
 	}
-	return b.String()
+	return b.text()
 }
 
 func tojsonFilter(r *run, x Value, a *args) Value {
@@ -955,7 +870,9 @@ func tojsonFilter(r *run, x Value, a *args) Value {
 		}
 		s.comma, s.sep = wantStr("separators", seps[0]), wantStr("separators", seps[1])
 	}
-	return r.str(string(r.toJSON(nil, x, s, 0)))
+	b := buf{r: r}
+	b.json(x, s, 0)
+	return b.text()
 }
 
 func trimFilter(r *run, x Value, a *args) Value {
@@ -975,14 +892,14 @@ func truncateFilter(r *run, x Value, a *args) Value {
 	if v[3] != missing && v[3] != nil {
 		leeway = wantInt(v[3])
 	}
-	endLen := utf8.RuneCountInString(end)
+	endLen := r.runes(end)
 	if size < endLen {
 		throw("AssertionError", "expected length >= %d, got %d", endLen, size)
 	}
 	if leeway < 0 {
 		throw("AssertionError", "expected leeway >= 0, got %d", leeway)
 	}
-	n, ok := length(x)
+	n, ok := r.length(x)
 	if !ok {
 		throw("TypeError", "object of type %s has no len()", quote(typeName(x)))
 	}
@@ -993,21 +910,21 @@ func truncateFilter(r *run, x Value, a *args) Value {
 	if !ok {
 		throw("TypeError", "%s can not be truncated", quote(typeName(x)))
 	}
-	s = runeSlice(s, 0, size-endLen)
+	s = r.runeSlice(s, 0, size-endLen)
 	if v[1] == missing || !truth(v[1]) {
-		if i := strings.LastIndexByte(s, ' '); i >= 0 {
+		if i := r.lastIndex(s, " "); i >= 0 {
 			s = s[:i]
 		}
 	}
-	return like(r, x, s+end)
+	return like(x, r.joinTexts(s, end))
 }
 
 func uniqueFilter(r *run, x Value, a *args) Value {
 	v := a.bind("unique", 0, "case_sensitive", "attribute")
-	get, fold := r.attrGetter(v[1], nil), ignoreCase(v[0])
+	get, fold := r.attrGetter(v[1], nil), r.ignoreCase(v[0])
 	var seen *Dict
 	var it *Iter
-	return &Iter{"generator", func() (Value, bool) {
+	return r.iter("generator", func() (Value, bool) {
 		if it == nil {
 			it, seen = r.iterate(x), NewDict()
 		}
@@ -1020,47 +937,54 @@ func uniqueFilter(r *run, x Value, a *args) Value {
 			}
 			r.step()
 			key := fold(get(y))
-			if _, ok := seen.Get(key); !ok {
-				r.charge(64)
-				seen.Set(key, nil)
+			if _, ok := r.get(seen, key); !ok {
+				r.put(seen, key, nil)
 				return y, true
 			}
 		}
-	}}
+	})
 }
 
-// quoteURL is urllib's quote.
-func quoteURL(s string, query bool) string {
-	var b strings.Builder
-	for i := range len(s) {
-		c := s[i]
+// quoteURL adds a text as urllib's quote writes it.
+func (b *buf) quoteURL(s string, query bool) {
+	for i, c := range b.r.chars(s) {
 		switch {
-		case c < utf8.RuneSelf && (isDigit(c) || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("_.-~", c) >= 0), c == '/' && !query:
-			b.WriteByte(c)
+		case isDigit(byte(c)) && c < utf8.RuneSelf, c|0x20 >= 'a' && c|0x20 <= 'z', c == '_' || c == '.' || c == '-' || c == '~', c == '/' && !query:
+			b.rune(c)
 		case c == ' ' && query:
-			b.WriteByte('+')
+			b.byte('+')
 		default:
-			fmt.Fprintf(&b, "%%%02X", c)
+			for k := range utf8.RuneLen(c) {
+				b.byte('%')
+				b.byte("0123456789ABCDEF"[s[i+k]>>4])
+				b.byte("0123456789ABCDEF"[s[i+k]&15])
+			}
 		}
 	}
-	return b.String()
 }
 
 func urlencodeFilter(r *run, x Value, a *args) Value {
 	a.bind("urlencode", 0)
-	if _, ok := text(x); ok || maybeIter(x) == nil {
-		return r.str(quoteURL(r.toStr(x), false))
+	b := buf{r: r}
+	if _, ok := text(x); ok || !iterable(x) {
+		b.quoteURL(r.toStr(x), false)
+		return b.text()
 	}
 	if d, ok := x.(*Dict); ok {
 		x = &View{d, "dict_items"}
 	}
-	var parts []string
-	for _, it := range r.collect(x) {
+	for i, it := range r.collect(x) {
+		r.step()
 		kv := r.collect(it)
 		if len(kv) != 2 {
 			throw("ValueError", "not enough values to unpack (expected 2, got %d)", len(kv))
 		}
-		parts = append(parts, quoteURL(r.toStr(kv[0]), true)+"="+quoteURL(r.toStr(kv[1]), true))
+		if i > 0 {
+			b.byte('&')
+		}
+		b.quoteURL(r.toStr(kv[0]), true)
+		b.byte('=')
+		b.quoteURL(r.toStr(kv[1]), true)
 	}
-	return r.join("&", parts)
+	return b.text()
 }

@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"fmt"
 	"math"
 	"math/big"
 	"strconv"
@@ -23,7 +22,7 @@ type spec struct {
 }
 
 // checkWidth bounds the size that a width or precision asks for.
-func (r *run) checkWidth(n int) {
+func checkWidth(n int) {
 	if n > 1<<20 {
 		throw("LimitError", "a width of %d in a format", n)
 	}
@@ -31,7 +30,7 @@ func (r *run) checkWidth(n int) {
 
 // printf is Python's % on a str.
 func (r *run) printf(format string, with Value) string {
-	var b strings.Builder
+	b := buf{r: r}
 	list := []Value{with}
 	if t, ok := with.(*Tuple); ok {
 		list = t.Items
@@ -52,12 +51,13 @@ func (r *run) printf(format string, with Value) string {
 		return list[used-1]
 	}
 	for i := 0; i < len(format); {
-		n := strings.IndexByte(format[i:], '%')
+		r.step()
+		n := r.byteIndex(format[i:], '%')
 		if n < 0 {
-			b.WriteString(format[i:])
+			b.str(format[i:])
 			break
 		}
-		b.WriteString(format[i : i+n])
+		b.str(format[i : i+n])
 		i += n + 1
 		incomplete := func() {
 			if i >= len(format) {
@@ -71,6 +71,7 @@ func (r *run) printf(format string, with Value) string {
 		if format[i] == '(' {
 			depth, j := 1, i+1
 			for ; j < len(format) && depth > 0; j++ {
+				r.work(1)
 				switch format[j] {
 				case '(':
 					depth++
@@ -87,7 +88,8 @@ func (r *run) printf(format string, with Value) string {
 			key, haveKey, named = format[i+1:j-1], true, true
 			i = j
 		}
-		for ; i < len(format) && strings.IndexByte("#0- +", format[i]) >= 0; i++ {
+		for ; i < len(format) && isOneOf(format[i], "#0- +"); i++ {
+			r.work(1)
 			switch format[i] {
 			case '#':
 				s.alt = true
@@ -110,13 +112,14 @@ func (r *run) printf(format string, with Value) string {
 				if !ok {
 					throw("TypeError", "* wants int")
 				}
-				r.checkWidth(int(max(-1<<30, min(1<<30, v))))
+				checkWidth(int(max(-1<<30, min(1<<30, v))))
 				return int(max(-1<<20, v))
 			}
 			k := 0
 			for ; i < len(format) && isDigit(format[i]); i++ {
+				r.work(1)
 				k = k*10 + int(format[i]-'0')
-				r.checkWidth(k)
+				checkWidth(k)
 			}
 			return k
 		}
@@ -127,37 +130,40 @@ func (r *run) printf(format string, with Value) string {
 			i++
 			s.prec = max(0, number())
 		}
-		for i < len(format) && strings.IndexByte("hlL", format[i]) >= 0 {
+		for i < len(format) && isOneOf(format[i], "hlL") {
+			r.work(1)
 			i++
 		}
 		incomplete()
 		s.verb = format[i]
 		i++
 		if s.verb == '%' {
-			b.WriteByte('%')
+			b.byte('%')
 			continue
 		}
 		var v Value
 		if haveKey {
 			var ok bool
-			if v, ok = mapping.Get(key); !ok {
+			if v, ok = r.get(mapping, key); !ok {
 				throw("KeyError", "%s", r.repr(key, 0))
 			}
 		} else {
 			v = next()
 		}
-		if strings.IndexByte("sracdiuxXoeEfFgG", s.verb) < 0 {
+		if !isOneOf(s.verb, "sracdiuxXoeEfFgG") {
 			c, _ := utf8.DecodeRuneInString(format[i-1:])
-			throw("ValueError", "unsupported format character '%c' (0x%x) at index %d", c, c, utf8.RuneCountInString(format[:i-1]))
+			throw("ValueError", "unsupported format character '%c' (0x%x) at index %d", c, c, r.runes(format[:i-1]))
 		}
-		b.WriteString(r.printOne(&s, v))
-		r.checkSize(b.Len())
+		b.str(r.printOne(&s, v))
 	}
 	if used < len(list) && !named && !indexed {
 		throw("TypeError", "not all arguments converted during string formatting")
 	}
-	return b.String()
+	return b.text()
 }
+
+// isOneOf reports whether a byte is in a set of few.
+func isOneOf(c byte, set string) bool { return strings.IndexByte(set, c) >= 0 }
 
 func (r *run) printOne(s *spec, v Value) string {
 	out := ""
@@ -169,14 +175,14 @@ func (r *run) printOne(s *spec, v Value) string {
 		case 'r':
 			out = r.repr(v, 0)
 		default:
-			out = asciiOf(r.repr(v, 0))
+			out = r.ascii(r.repr(v, 0))
 		}
 		if s.prec >= 0 {
-			out = runeSlice(out, 0, s.prec)
+			out = r.runeSlice(out, 0, s.prec)
 		}
 		s.zero = false
 	case 'c':
-		if t, ok := text(v); ok && utf8.RuneCountInString(t) == 1 {
+		if t, ok := text(v); ok && r.runes(t) == 1 {
 			out = t
 		} else if n, ok := small(v); ok && n >= 0 && n <= utf8.MaxRune && utf8.ValidRune(rune(n)) {
 			out = string(rune(n))
@@ -202,20 +208,18 @@ func (r *run) printOne(s *spec, v Value) string {
 		if verb == 'i' || verb == 'u' {
 			verb = 'd'
 		}
-		out = digitsOf(n, verb)
+		out = r.digitsOf(n, verb)
 		sign := ""
 		if out[0] == '-' {
 			sign, out = "-", out[1:]
 		}
-		if s.prec > len(out) {
-			out = strings.Repeat("0", s.prec-len(out)) + out
-		}
+		out = r.pad(out, s.prec, "0", true, false)
 		if s.alt && verb != 'd' {
-			out = "0" + string(s.verb) + out
+			out = r.joinTexts("0", charOf(s.verb), out)
 		}
-		out = sign + out
+		out = r.joinTexts(sign, out)
 	case 'e', 'E', 'f', 'F', 'g', 'G':
-		f, ok := toFloat(v)
+		f, ok := r.toFloat(v)
 		if !ok {
 			throw("TypeError", "must be real number, not %s", typeName(v))
 		}
@@ -223,11 +227,11 @@ func (r *run) printOne(s *spec, v Value) string {
 		if prec < 0 {
 			prec = 6
 		}
-		out = floatText(f, s.verb, prec, s.alt)
+		out = r.floatText(f, s.verb, prec, s.alt)
 	}
-	numeric := strings.IndexByte("sra", s.verb) < 0 && s.verb != 'c'
+	numeric := !isOneOf(s.verb, "srac")
 	if numeric && s.sign != 0 && out[0] != '-' {
-		out = string(s.sign) + out
+		out = r.joinTexts(charOf(s.sign), out)
 	}
 	switch {
 	case s.left:
@@ -240,87 +244,22 @@ func (r *run) printOne(s *spec, v Value) string {
 		if s.alt && len(out) > head+1 && (s.verb == 'x' || s.verb == 'X' || s.verb == 'o') {
 			head += 2
 		}
-		return out[:head] + r.pad(out[head:], s.width-head, "0", true, false)
+		return r.joinTexts(out[:head], r.pad(out[head:], s.width-head, "0", true, false))
 	}
 	return r.pad(out, s.width, " ", true, false)
 }
 
-// asciiOf escapes what is not ASCII.
-func asciiOf(s string) string {
-	var b strings.Builder
-	for _, c := range s {
-		switch {
-		case c < utf8.RuneSelf:
-			b.WriteByte(byte(c))
-		case c < 0x100:
-			fmt.Fprintf(&b, `\x%02x`, c)
-		case c < 0x10000:
-			fmt.Fprintf(&b, `\u%04x`, c)
-		default:
-			fmt.Fprintf(&b, `\U%08x`, c)
+// ascii escapes what is not ASCII.
+func (r *run) ascii(s string) string {
+	b := buf{r: r}
+	for _, c := range r.chars(s) {
+		if c < utf8.RuneSelf {
+			b.rune(c)
+		} else {
+			b.escaped(c)
 		}
 	}
-	return b.String()
-}
-
-// digitsOf writes an int in the base of a verb.
-func digitsOf(n *big.Int, verb byte) string {
-	switch verb {
-	case 'x':
-		return n.Text(16)
-	case 'X':
-		return strings.ToUpper(n.Text(16))
-	case 'o':
-		return n.Text(8)
-	case 'b':
-		return n.Text(2)
-	}
-	return intString(normInt(n))
-}
-
-// floatText writes a float as C's printf does.
-func floatText(f float64, verb byte, prec int, alt bool) string {
-	up := verb >= 'A' && verb <= 'Z'
-	low := verb | 0x20
-	var out string
-	switch {
-	case math.IsNaN(f):
-		out = "nan"
-	case math.IsInf(f, 0):
-		out = floatRepr(f)
-	case low == 'g':
-		out = generalFloat(f, max(prec, 1), alt)
-	default:
-		out = strconv.FormatFloat(f, low, prec, 64)
-		if alt && prec == 0 {
-			if i := strings.IndexByte(out, 'e'); i >= 0 {
-				out = out[:i] + "." + out[i:]
-			} else {
-				out += "."
-			}
-		}
-	}
-	if up {
-		return strings.ToUpper(out)
-	}
-	return out
-}
-
-// generalFloat is C's %g; Go's 'g' switches to exponents at other values.
-func generalFloat(f float64, prec int, alt bool) string {
-	e := strconv.FormatFloat(f, 'e', prec-1, 64)
-	i := strings.IndexByte(e, 'e')
-	exp, _ := strconv.Atoi(e[i+1:])
-	cut := func(s string) string {
-		if alt || !strings.Contains(s, ".") {
-			return s
-		}
-		return strings.TrimRight(strings.TrimRight(s, "0"), ".")
-	}
-	if exp < -4 || exp >= prec {
-		return cut(e[:i]) + e[i:]
-	}
-	return cut(strconv.FormatFloat(f, 'f', prec-1-exp, 64))
+	return b.text()
 }
 
 // format is str.format.
@@ -333,33 +272,32 @@ func (r *run) formatFields(format string, a *args, auto *int, depth int) string 
 	if depth < 0 {
 		throw("ValueError", "Max string recursion exceeded")
 	}
-	var b strings.Builder
+	b := buf{r: r}
 	for i := 0; i < len(format); {
+		r.work(2)
 		c := format[i]
 		switch {
 		case c != '{' && c != '}':
-			b.WriteByte(c)
+			b.byte(c)
 			i++
 			continue
 		case i+1 < len(format) && format[i+1] == c:
-			b.WriteByte(c)
+			b.byte(c)
 			i += 2
 			continue
 		case c == '}':
 			throw("ValueError", "Single '}' encountered in format string")
 		}
-		level, j, inBracket := 1, i+1, false
+		level, j := 1, i+1
 		for ; j < len(format) && level > 0; j++ {
+			r.work(1)
 			switch format[j] {
 			case '{':
 				level++
 			case '}':
 				level--
-			case '[':
-				inBracket = true
 			}
 		}
-		_ = inBracket
 		if level > 0 {
 			if i+1 >= len(format) {
 				throw("ValueError", "Single '{' encountered in format string")
@@ -369,7 +307,7 @@ func (r *run) formatFields(format string, a *args, auto *int, depth int) string 
 		field := format[i+1 : j-1]
 		i = j
 		name, specText, conv := field, "", byte(0)
-		if k := strings.IndexAny(outsideBrackets(field), "!:"); k >= 0 {
+		if k := r.nameEnd(field); k >= 0 {
 			name = field[:k]
 			if field[k] == '!' {
 				if k+1 >= len(field) {
@@ -395,49 +333,53 @@ func (r *run) formatFields(format string, a *args, auto *int, depth int) string 
 		case 'r':
 			v = r.repr(v, 0)
 		case 'a':
-			v = asciiOf(r.repr(v, 0))
+			v = r.ascii(r.repr(v, 0))
 		default:
 			throw("ValueError", "Unknown conversion specifier %c", conv)
 		}
-		if strings.ContainsAny(specText, "{}") {
+		if r.byteIndex(specText, '{') >= 0 || r.byteIndex(specText, '}') >= 0 {
 			specText = r.formatFields(specText, a, auto, depth-1)
 		}
-		b.WriteString(r.formatValue(v, specText))
-		r.checkSize(b.Len())
+		b.str(r.formatValue(v, specText))
 	}
-	return b.String()
+	return b.text()
 }
 
-// outsideBrackets blanks the text inside [], where ! and : are ordinary characters.
-func outsideBrackets(s string) string {
-	b := []byte(s)
+// nameEnd returns the place of the first ! or : in a field, or -1. Inside [] they are
+// ordinary characters.
+func (r *run) nameEnd(field string) int {
 	in := false
-	for i, c := range b {
-		if c == '[' {
+	for i := range len(field) {
+		r.work(1)
+		switch c := field[i]; {
+		case c == '[':
 			in = true
-		}
-		if in {
-			b[i] = '_'
-		}
-		if c == ']' {
+		case c == ']':
 			in = false
-		}
-		if !in && (c == ':' || c == '!') {
-			break
+		case !in && (c == ':' || c == '!'):
+			return i
 		}
 	}
-	return string(b)
+	return -1
+}
+
+// partEnd returns the place of the first . or [ in a name, or its length.
+func (r *run) partEnd(name string) int {
+	for i := range len(name) {
+		r.work(1)
+		if name[i] == '.' || name[i] == '[' {
+			return i
+		}
+	}
+	return len(name)
 }
 
 // formatField resolves a name such as 0.a[b].
 func (r *run) formatField(name string, a *args, auto *int) Value {
-	end := strings.IndexAny(name, ".[")
-	if end < 0 {
-		end = len(name)
-	}
+	end := r.partEnd(name)
 	first, rest := name[:end], name[end:]
 	var v Value
-	n, isInt := parseInt(first, 10)
+	n, isInt := r.parseInt(first, 10)
 	switch {
 	case first == "":
 		if *auto < 0 {
@@ -460,7 +402,8 @@ func (r *run) formatField(name string, a *args, auto *int) Value {
 	} else {
 		found := false
 		for i, kw := range a.names {
-			if kw == first {
+			r.work(4)
+			if r.same(kw, first) {
 				v, found = a.kw[i], true
 			}
 		}
@@ -469,11 +412,9 @@ func (r *run) formatField(name string, a *args, auto *int) Value {
 		}
 	}
 	for rest != "" {
+		r.step()
 		if rest[0] == '.' {
-			end := strings.IndexAny(rest[1:], ".[") + 1
-			if end == 0 {
-				end = len(rest)
-			}
+			end := r.partEnd(rest[1:]) + 1
 			if end == 1 {
 				throw("ValueError", "Empty attribute in format string")
 			}
@@ -484,7 +425,7 @@ func (r *run) formatField(name string, a *args, auto *int) Value {
 		if rest[0] != '[' {
 			throw("ValueError", "Only '.' or '[' may follow ']' in format field specifier")
 		}
-		end := strings.IndexByte(rest, ']')
+		end := r.byteIndex(rest, ']')
 		if end < 0 {
 			throw("ValueError", "Missing ']' in format string")
 		}
@@ -492,8 +433,8 @@ func (r *run) formatField(name string, a *args, auto *int) Value {
 			throw("ValueError", "Empty attribute in format string")
 		}
 		var key Value = rest[1:end]
-		if strings.Trim(rest[1:end], "0123456789") == "" {
-			key, _ = parseInt(rest[1:end], 10)
+		if r.all(rest[1:end], func(c rune) bool { return c >= '0' && c <= '9' }) {
+			key, _ = r.parseInt(rest[1:end], 10)
 		}
 		v = r.getitem(v, key)
 		rest = rest[end+1:]
@@ -514,7 +455,7 @@ func (r *run) parseSpec(text string) *spec {
 		}
 	}
 	take := func(set string) byte {
-		if text != "" && strings.IndexByte(set, text[0]) >= 0 {
+		if text != "" && isOneOf(text[0], set) {
 			c := text[0]
 			text = text[1:]
 			return c
@@ -525,7 +466,8 @@ func (r *run) parseSpec(text string) *spec {
 		n := 0
 		for text != "" && isDigit(text[0]) {
 			n = n*10 + int(text[0]-'0')
-			r.checkWidth(n)
+			checkWidth(n)
+			r.work(1)
 			text = text[1:]
 		}
 		return n
@@ -579,7 +521,7 @@ func (r *run) formatValue(v Value, specText string) string {
 		}
 		t := str(x)
 		if s.prec >= 0 {
-			t = runeSlice(t, 0, s.prec)
+			t = r.runeSlice(t, 0, s.prec)
 		}
 		if s.align == 0 || s.align == '=' {
 			s.align = '<'
@@ -607,7 +549,7 @@ func (r *run) formatValue(v Value, specText string) string {
 			if verb == 0 || verb == 'n' {
 				verb = 'd'
 			}
-			t, sign := digitsOf(n, verb), ""
+			t, sign := r.digitsOf(n, verb), ""
 			if t[0] == '-' {
 				sign, t = "-", t[1:]
 			}
@@ -617,7 +559,7 @@ func (r *run) formatValue(v Value, specText string) string {
 			}
 			return r.number(s, sign, prefixOf(s.alt, verb), t, "", size)
 		case 'e', 'E', 'f', 'F', 'g', 'G', '%':
-			f, _ := toFloat(x)
+			f, _ := r.toFloat(x)
 			return r.formatFloat(s, f)
 		}
 		unknown(s)
@@ -637,7 +579,7 @@ func (r *run) formatValue(v Value, specText string) string {
 
 func prefixOf(alt bool, verb byte) string {
 	if alt && verb != 'd' {
-		return "0" + string(verb)
+		return "0" + charOf(verb)
 	}
 	return ""
 }
@@ -652,19 +594,19 @@ func (r *run) formatFloat(s *spec, f float64) string {
 			break
 		}
 		// Like g, with a digit after the point if there is no exponent.
-		t = generalFloat(f, max(prec, 1), s.alt)
+		t = r.generalFloat(f, max(prec, 1), s.alt)
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			t = floatRepr(f)
-		} else if exp := exponent(f, max(prec, 1)); !strings.ContainsAny(t, ".e") {
-			if t += ".0"; exp >= prec-1 {
-				t = strconv.FormatFloat(f, 'e', max(prec, 1)-1, 64)
+		} else if exp := r.exponent(f, max(prec, 1)); r.byteIndex(t, '.') < 0 && r.byteIndex(t, 'e') < 0 {
+			if t = r.joinTexts(t, ".0"); exp >= prec-1 {
+				t = r.floatText(f, 'e', max(prec, 1)-1, false)
 			}
 		}
 	case '%':
 		if prec < 0 {
 			prec = 6
 		}
-		t, tail = floatText(f*100, 'f', prec, s.alt), "%"
+		t, tail = r.floatText(f*100, 'f', prec, s.alt), "%"
 	default:
 		if prec < 0 {
 			prec = 6
@@ -672,87 +614,82 @@ func (r *run) formatFloat(s *spec, f float64) string {
 		if verb == 'n' {
 			verb = 'g'
 		}
-		t = floatText(f, verb, prec, s.alt)
+		t = r.floatText(f, verb, prec, s.alt)
 	}
 	sign := ""
 	if t[0] == '-' {
 		sign, t = "-", t[1:]
 	}
 	whole := len(t)
-	if i := strings.IndexFunc(t, func(c rune) bool { return c < '0' || c > '9' }); i >= 0 {
+	if i := r.find(t, func(c rune) bool { return c < '0' || c > '9' }); i >= 0 {
 		whole = i
 	}
-	return r.number(s, sign, "", t[:whole], t[whole:]+tail, 3)
-}
-
-// exponent returns the decimal exponent of f rounded to a number of digits.
-func exponent(f float64, digits int) int {
-	e := strconv.FormatFloat(f, 'e', digits-1, 64)
-	n, _ := strconv.Atoi(e[strings.IndexByte(e, 'e')+1:])
-	return n
+	return r.number(s, sign, "", t[:whole], r.joinTexts(t[whole:], tail), 3)
 }
 
 // number places the parts of a number: sign, prefix, digits in groups, the rest.
 func (r *run) number(s *spec, sign, prefix, digits, rest string, group int) string {
 	if sign == "" && (s.sign == '+' || s.sign == ' ') {
-		sign = string(s.sign)
+		sign = charOf(s.sign)
 	}
+	head := r.joinTexts(sign, prefix)
 	if s.group != 0 {
+		n := len(digits)
 		if s.fill == "0" && s.align == '=' {
 			// Leading zeros are grouped too.
-			for {
-				more := "0" + digits
-				if len(sign)+len(prefix)+len(grouped(more, s.group, group))+len(rest) > s.width {
-					if len(sign)+len(prefix)+len(grouped(digits, s.group, group))+len(rest) < s.width {
-						digits = more
-					}
-					break
-				}
-				digits = more
-				r.step()
+			for len(head)+n+(n-1)/group+len(rest) < s.width {
+				r.work(1)
+				n++
 			}
 		}
-		digits = grouped(digits, s.group, group)
+		digits = r.grouped(digits, n, s.group, group)
 	}
 	if s.align == 0 {
 		s.align = '>'
 	}
-	return r.place(s, sign+prefix, digits+rest)
+	return r.place(s, head, r.joinTexts(digits, rest))
 }
 
-func grouped(digits string, sep byte, size int) string {
-	var b []byte
-	for i := range len(digits) {
-		if i > 0 && (len(digits)-i)%size == 0 {
-			b = append(b, sep)
+// grouped returns digits with zeros before them, n in all, in groups of a size.
+func (r *run) grouped(digits string, n int, sep byte, size int) string {
+	b := buf{r: r}
+	for i := range n {
+		r.work(2)
+		if i > 0 && (n-i)%size == 0 {
+			b.byte(sep)
 		}
-		b = append(b, digits[i])
+		if k := i - (n - len(digits)); k >= 0 {
+			b.byte(digits[k])
+		} else {
+			b.byte('0')
+		}
 	}
-	return string(b)
+	return b.text()
 }
 
 // place pads to the width.
 func (r *run) place(s *spec, head, body string) string {
 	if s.align == '=' {
-		return head + r.pad(body, s.width-len(head), s.fill, true, false)
+		return r.joinTexts(head, r.pad(body, s.width-len(head), s.fill, true, false))
 	}
-	t := head + body
-	n := s.width - utf8.RuneCountInString(t)
-	if n <= 0 {
+	t := r.joinTexts(head, body)
+	n := s.width - r.runes(t)
+	switch {
+	case n <= 0:
 		return t
+	case s.align == '<':
+		return r.around(t, s.fill, 0, n)
+	case s.align == '^':
+		return r.around(t, s.fill, n/2, n-n/2)
 	}
-	switch s.align {
-	case '<':
-		return t + strings.Repeat(s.fill, n)
-	case '^':
-		return strings.Repeat(s.fill, n/2) + t + strings.Repeat(s.fill, n-n/2)
-	}
-	return strings.Repeat(s.fill, n) + t
+	return r.around(t, s.fill, n, 0)
 }
 
-// strftime is the C library's in the C locale, with glibc's flags.
-func strftime(t time.Time, format string) string {
-	var b strings.Builder
+// charOf returns the text of one ASCII character.
+func charOf(c byte) string { return string(rune(c)) }
+
+// strftime adds what the C library's function writes in the C locale, with glibc's flags.
+func (b *buf) strftime(t time.Time, format string) {
 	num := func(n, width int, fill, flag byte) {
 		switch flag {
 		case '-':
@@ -764,30 +701,33 @@ func strftime(t time.Time, format string) string {
 		}
 		s := strconv.Itoa(n)
 		for k := len(s); k < width; k++ {
-			b.WriteByte(fill)
+			b.byte(fill)
 		}
-		b.WriteString(s)
+		b.str(s)
 	}
 	word := func(s string, flag byte) {
 		if flag == '^' || flag == '#' {
 			s = strings.ToUpper(s)
 		}
-		b.WriteString(s)
+		b.str(s)
 	}
 	for i := 0; i < len(format); i++ {
+		b.r.work(1)
 		if format[i] != '%' {
-			b.WriteByte(format[i])
+			b.byte(format[i])
 			continue
 		}
+		b.r.work(16 * nodeWork)
 		from := i
 		i++
 		flag := byte(0)
-		for i < len(format) && strings.IndexByte("-_0^#", format[i]) >= 0 {
+		for i < len(format) && isOneOf(format[i], "-_0^#") {
+			b.r.work(1)
 			flag = format[i]
 			i++
 		}
 		if i >= len(format) {
-			b.WriteString(format[from:])
+			b.str(format[from:])
 			break
 		}
 		hour12 := (t.Hour()+11)%12 + 1
@@ -803,19 +743,19 @@ func strftime(t time.Time, format string) string {
 		case 'B':
 			word(t.Format("January"), flag)
 		case 'c':
-			b.WriteString(t.Format("Mon Jan _2 15:04:05 2006"))
+			b.str(t.Format("Mon Jan _2 15:04:05 2006"))
 		case 'C':
 			num(t.Year()/100, 2, '0', flag)
 		case 'd':
 			num(t.Day(), 2, '0', flag)
 		case 'D', 'x':
-			b.WriteString(t.Format("01/02/06"))
+			b.str(t.Format("01/02/06"))
 		case 'e':
 			num(t.Day(), 2, ' ', flag)
 		case 'f':
 			num(t.Nanosecond()/1000, 6, '0', 0)
 		case 'F':
-			b.WriteString(t.Format("2006-01-02"))
+			b.str(t.Format("2006-01-02"))
 		case 'g':
 			num(year%100, 2, '0', flag)
 		case 'G':
@@ -835,27 +775,27 @@ func strftime(t time.Time, format string) string {
 		case 'M':
 			num(t.Minute(), 2, '0', flag)
 		case 'n':
-			b.WriteByte('\n')
+			b.byte('\n')
 		case 'p':
 			s := t.Format("PM")
 			if flag == '#' {
 				s = strings.ToLower(s)
 			}
-			b.WriteString(s)
+			b.str(s)
 		case 'P':
-			b.WriteString(t.Format("pm"))
+			b.str(t.Format("pm"))
 		case 'r':
-			b.WriteString(t.Format("03:04:05 PM"))
+			b.str(t.Format("03:04:05 PM"))
 		case 'R':
-			b.WriteString(t.Format("15:04"))
+			b.str(t.Format("15:04"))
 		case 's':
-			b.WriteString(strconv.FormatInt(t.Unix(), 10))
+			b.str(strconv.FormatInt(t.Unix(), 10))
 		case 'S':
 			num(t.Second(), 2, '0', flag)
 		case 't':
-			b.WriteByte('\t')
+			b.byte('\t')
 		case 'T', 'X':
-			b.WriteString(t.Format("15:04:05"))
+			b.str(t.Format("15:04:05"))
 		case 'u':
 			num((wday+6)%7+1, 1, '0', flag)
 		case 'U':
@@ -872,10 +812,12 @@ func strftime(t time.Time, format string) string {
 			num(t.Year(), 0, '0', flag)
 		case 'z', 'Z': // datetime.now() has no zone
 		case '%':
-			b.WriteByte('%')
+			b.byte('%')
 		default:
-			b.WriteString(format[from : i+1])
+			b.str(format[from:i])
+			_, n := utf8.DecodeRuneInString(format[i:])
+			b.str(format[i : i+n])
+			i += n - 1
 		}
 	}
-	return b.String()
 }

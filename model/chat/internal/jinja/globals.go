@@ -1,7 +1,5 @@
 package jinja
 
-import "strings"
-
 // maxRange is the maximum length of a range in the sandbox.
 const maxRange = 100000
 
@@ -61,24 +59,25 @@ func (r *run) newDict(name string, a *args) *Dict {
 	d := NewDict()
 	if len(a.pos) == 1 {
 		if from, ok := a.pos[0].(*Dict); ok {
-			d = from.Clone()
+			d = r.clone(from)
 		} else {
 			for i, it := range r.collect(a.pos[0]) {
-				if maybeIter(it) == nil {
+				r.step()
+				if !iterable(it) {
 					throw("TypeError", "cannot convert dictionary update sequence element #%d to a sequence", i)
 				}
 				kv := r.collect(it)
 				if len(kv) != 2 {
 					throw("ValueError", "dictionary update sequence element #%d has length %d; 2 is required", i, len(kv))
 				}
-				d.Set(kv[0], kv[1])
+				r.put(d, kv[0], kv[1])
 			}
 		}
 	}
 	for i, n := range a.names {
-		d.Set(n, a.kw[i])
+		r.step()
+		r.put(d, n, a.kw[i])
 	}
-	r.chargeItems(4 * d.Len())
 	return d
 }
 
@@ -88,10 +87,11 @@ func namespaceGlobal(r *run, a *args) Value {
 	d := r.newDict("dict", a)
 	ns := &Namespace{NewDict()}
 	for k, v := range d.All() {
+		r.step()
 		if s, ok := text(k); ok {
-			ns.set(s, v)
+			r.setAttr(ns, s, v)
 		} else {
-			ns.attrs.Set(k, v)
+			r.put(ns.attrs, k, v)
 		}
 	}
 	return ns
@@ -104,19 +104,19 @@ func cyclerGlobal(_ *run, a *args) Value {
 	return &Cycler{items: a.pos}
 }
 
-func joinerGlobal(_ *run, a *args) Value {
+func joinerGlobal(r *run, a *args) Value {
 	var sep Value = ", "
 	if v := a.bind("joiner", 0, "sep"); v[0] != missing {
 		sep = v[0]
 	}
 	used := false
-	return &Func{"joiner", func(*run, *args) Value {
+	return r.fn("joiner", func(*run, *args) Value {
 		if !used {
 			used = true
 			return ""
 		}
 		return sep
-	}}
+	})
 }
 
 func raiseGlobal(r *run, a *args) Value {
@@ -130,5 +130,7 @@ func strftimeGlobal(r *run, a *args) Value {
 	if !ok {
 		throw("TypeError", "strftime() argument 1 must be str, not %s", typeName(v[0]))
 	}
-	return r.str(strings.ToValidUTF8(strftime(r.now(), s), "\ufffd"))
+	b := buf{r: r}
+	b.strftime(r.now(), s)
+	return b.text()
 }

@@ -4,16 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
-
-// maxDigits is the number of digits up to which Python converts an int from and to
-// text.
-const maxDigits = 4300
 
 // ParseJSON decodes a JSON text as Python's json.loads does: objects keep the order of
 // their keys (if a key occurs twice, the last value counts), and a number without
@@ -281,89 +276,92 @@ type jsonStyle struct {
 	sortKeys   bool
 }
 
-// toJSON appends what Python's json.dumps returns.
-func (r *run) toJSON(b []byte, v Value, s *jsonStyle, depth int) []byte {
+// json adds what Python's json.dumps returns.
+func (b *buf) json(v Value, s *jsonStyle, depth int) {
 	checkDepth(depth)
+	r := b.r
 	r.step()
-	r.checkSize(len(b))
 	switch x := v.(type) {
 	case nil:
-		return append(b, "null"...)
+		b.str("null")
 	case bool:
-		return strconv.AppendBool(b, x)
+		b.bool(x)
 	case int64:
-		return strconv.AppendInt(b, x, 10)
+		b.int(x)
 	case *big.Int:
-		return append(b, intString(x)...)
+		b.str(r.intString(x))
 	case float64:
-		return append(b, jsonFloat(x)...)
+		b.str(jsonFloat(x))
 	case string:
-		return appendJSONString(b, x, s.ascii)
+		b.jsonString(x, s.ascii)
 	case Markup:
-		return appendJSONString(b, string(x), s.ascii)
+		b.jsonString(string(x), s.ascii)
 	case *List:
-		return r.jsonList(b, x.Items, s, depth)
+		b.jsonList(x.Items, s, depth)
 	case *Tuple:
-		return r.jsonList(b, x.Items, s, depth)
+		b.jsonList(x.Items, s, depth)
 	case *Dict:
 		if x.Len() == 0 {
-			return append(b, "{}"...)
+			b.str("{}")
+			return
 		}
-		entries := x.entries
+		var order []int
 		if s.sortKeys {
-			entries = slices.Clone(entries)
-			r.sortStable(len(entries), func(i, j int) bool { return r.less(entries[i].key, entries[j].key) }, func(order []int) {
-				from := slices.Clone(entries)
-				for i, o := range order {
-					entries[i] = from[o]
-				}
-			})
+			order = r.sortStable(x.Len(), func(i, j int) bool { return r.less(x.entries[i].key, x.entries[j].key) })
 		}
-		b = append(b, '{')
-		for i, e := range entries {
-			b = s.next(b, i, depth+1)
-			b = appendJSONString(b, jsonKey(e.key), s.ascii)
-			b = append(b, s.sep...)
-			b = r.toJSON(b, e.val, s, depth+1)
+		b.byte('{')
+		for i, e := range x.entries {
+			if order != nil {
+				e = x.entries[order[i]]
+			}
+			b.item(s, i, depth+1)
+			b.jsonString(r.jsonKey(e.key), s.ascii)
+			b.str(s.sep)
+			b.json(e.val, s, depth+1)
 		}
-		return append(s.line(b, depth), '}')
+		b.line(s, depth)
+		b.byte('}')
+	default:
+		throw("TypeError", "Object of type %s is not JSON serializable", typeName(v))
 	}
-	throw("TypeError", "Object of type %s is not JSON serializable", typeName(v))
-	return nil
 }
 
-func (r *run) jsonList(b []byte, items []Value, s *jsonStyle, depth int) []byte {
+func (b *buf) jsonList(items []Value, s *jsonStyle, depth int) {
 	if len(items) == 0 {
-		return append(b, "[]"...)
+		b.str("[]")
+		return
 	}
-	b = append(b, '[')
+	b.byte('[')
 	for i, v := range items {
-		b = s.next(b, i, depth+1)
-		b = r.toJSON(b, v, s, depth+1)
+		b.item(s, i, depth+1)
+		b.json(v, s, depth+1)
 	}
-	return append(s.line(b, depth), ']')
+	b.line(s, depth)
+	b.byte(']')
 }
 
-// next starts element i.
-func (s *jsonStyle) next(b []byte, i, depth int) []byte {
+// item starts element i.
+func (b *buf) item(s *jsonStyle, i, depth int) {
 	if i > 0 {
-		b = append(b, s.comma...)
+		b.str(s.comma)
 	}
-	return s.line(b, depth)
+	b.line(s, depth)
 }
 
 // line starts a new line if the style has lines.
-func (s *jsonStyle) line(b []byte, depth int) []byte {
+func (b *buf) line(s *jsonStyle, depth int) {
 	if s.multiline {
-		b = append(b, '\n')
-		if len(s.indent) > maxOutput/max(1, depth) {
-			throw("LimitError", "the template makes a text of more than %d MiB", maxOutput>>20)
-		}
-		for range depth {
-			b = append(b, s.indent...)
-		}
+		b.byte('\n')
+		b.repeat(s.indent, depth)
 	}
-	return b
+}
+
+func (b *buf) bool(v bool) {
+	if v {
+		b.str("true")
+	} else {
+		b.str("false")
+	}
 }
 
 func jsonFloat(f float64) string {
@@ -379,7 +377,7 @@ func jsonFloat(f float64) string {
 }
 
 // jsonKey returns a dict's key as json.dumps writes it.
-func jsonKey(v Value) string {
+func (r *run) jsonKey(v Value) string {
 	switch x := v.(type) {
 	case string:
 		return x
@@ -388,9 +386,12 @@ func jsonKey(v Value) string {
 	case nil:
 		return "null"
 	case bool:
-		return strconv.FormatBool(x)
+		if x {
+			return "true"
+		}
+		return "false"
 	case int64, *big.Int:
-		return intString(x)
+		return r.intString(x)
 	case float64:
 		return jsonFloat(x)
 	}
@@ -398,42 +399,40 @@ func jsonKey(v Value) string {
 	return ""
 }
 
-func appendJSONString(b []byte, s string, ascii bool) []byte {
-	b = append(b, '"')
+// jsonString adds a text between quotes.
+func (b *buf) jsonString(s string, ascii bool) {
+	b.byte('"')
 	from := 0
-	for i := 0; i < len(s); {
-		c := s[i]
+	for i, c := range b.r.chars(s) {
 		if c >= ' ' && c != '"' && c != '\\' && (c < utf8.RuneSelf || !ascii) {
-			i++
 			continue
 		}
-		b = append(b, s[from:i]...)
-		size := 1
+		b.str(s[from:i])
+		from = i + utf8.RuneLen(c)
 		switch c {
 		case '"', '\\':
-			b = append(b, '\\', c)
+			b.byte('\\')
+			b.rune(c)
 		case '\n':
-			b = append(b, `\n`...)
+			b.str(`\n`)
 		case '\r':
-			b = append(b, `\r`...)
+			b.str(`\r`)
 		case '\t':
-			b = append(b, `\t`...)
+			b.str(`\t`)
 		case '\f':
-			b = append(b, `\f`...)
+			b.str(`\f`)
 		case '\b':
-			b = append(b, `\b`...)
+			b.str(`\b`)
 		default:
-			var r rune
-			r, size = utf8.DecodeRuneInString(s[i:])
-			if hi, lo := utf16.EncodeRune(r); hi != utf8.RuneError {
-				b = fmt.Appendf(b, `\u%04x\u%04x`, hi, lo)
-			} else {
-				b = fmt.Appendf(b, `\u%04x`, r)
+			if hi, lo := utf16.EncodeRune(c); hi != utf8.RuneError {
+				b.str(`\u`)
+				b.hex(hi, 4)
+				c = lo
 			}
+			b.str(`\u`)
+			b.hex(c, 4)
 		}
-		i += size
-		from = i
 	}
-	b = append(b, s[from:]...)
-	return append(b, '"')
+	b.str(s[from:])
+	b.byte('"')
 }

@@ -59,34 +59,45 @@ func (t token) String() string {
 }
 
 // lexer splits a template as jinja2 does with trim_blocks and lstrip_blocks, dropping a
-// single final newline.
+// single final newline. It reads on when the parser asks for a token, so that the memory
+// for tokens does not grow with the template.
 type lexer struct {
-	s    string
-	i    int
-	line int
-	toks []token
+	s         string
+	i         int
+	line      int
+	toks      []token // found, but not yet asked for; at most two
+	lineStart bool    // what precedes i ends a line
+	tag       kind    // the tag that i is in: tVarBegin, tBlockBegin or 0
+	open      []byte  // the brackets to be closed before the tag ends
+	ended     bool
 }
 
-// isSpace is Python's str.isspace and \s.
-func isSpace(r rune) bool {
-	return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f
-}
-
-func lex(source string) []token {
+func newLexer(source string) *lexer {
 	if !utf8.ValidString(source) {
 		throw("UnicodeDecodeError", "the template is not UTF-8")
 	}
 	source = strings.ReplaceAll(source, "\r\n", "\n")
 	source = strings.ReplaceAll(source, "\r", "\n")
 	source = strings.TrimSuffix(source, "\n")
-	l := &lexer{s: source, line: 1}
-	err := l.run()
-	if err != nil {
-		// The parser may find another fault before it gets here.
-		l.toks = append(l.toks, token{kind: tError, err: err, line: l.line})
+	return &lexer{s: source, line: 1, lineStart: true}
+}
+
+// next returns the next token. After a fault, which comes as a tError, and at the end it
+// is a tEOF.
+func (l *lexer) next() token {
+	for len(l.toks) == 0 {
+		if l.ended || l.i >= len(l.s) {
+			return token{kind: tEOF, line: l.line}
+		}
+		if err := l.more(); err != nil {
+			// The parser may find another fault before it gets here.
+			l.toks = append(l.toks, token{kind: tError, err: err, line: l.line})
+			l.ended = true
+		}
 	}
-	l.toks = append(l.toks, token{kind: tEOF, line: l.line})
-	return l.toks
+	t := l.toks[0]
+	l.toks = append(l.toks[:0], l.toks[1:]...)
+	return t
 }
 
 func (l *lexer) fail(format string, a ...any) {
@@ -117,59 +128,61 @@ func spaceLen(s string) int {
 	return len(s)
 }
 
-func (l *lexer) run() (err error) {
+// more reads the next part of the template.
+func (l *lexer) more() (err error) {
 	defer catch(&err)
-	lineStart := true
-	for l.i < len(l.s) {
-		// The next tag.
-		at := l.i
-		for {
-			n := strings.IndexByte(l.s[at:], '{')
-			if n < 0 || at+n+1 >= len(l.s) {
-				at = len(l.s)
-				break
-			}
-			at += n
-			if c := l.s[at+1]; c == '{' || c == '%' || c == '#' {
-				break
-			}
-			at++
-		}
-		if at >= len(l.s) {
-			l.emit(tData, l.s[l.i:])
-			l.advance(len(l.s))
-			return nil
-		}
-		tag := l.s[at+1]
-		after := at + 2
-		sign := byte(0)
-		if after < len(l.s) && (l.s[after] == '-' || l.s[after] == '+') {
-			sign = l.s[after]
-			after++
-		}
-		data := lstrip(l.s[l.i:at], sign, tag == '{', lineStart)
-		if data != "" {
-			l.emit(tData, data)
-		}
-		l.advance(after)
-		switch tag {
-		case '#':
-			l.comment()
-		case '{':
-			l.emit(tVarBegin, "")
-			l.inside(false)
-		default:
-			if n := l.rawBegin(); n > 0 {
-				lineStart = l.s[l.i+n-1] == '\n'
-				l.advance(l.i + n)
-				l.raw(lineStart)
-			} else {
-				l.emit(tBlockBegin, "")
-				l.inside(true)
-			}
-		}
-		lineStart = l.i > 0 && l.s[l.i-1] == '\n'
+	if l.tag != 0 {
+		l.inside()
+		return nil
 	}
+	// The next tag.
+	at := l.i
+	for {
+		n := strings.IndexByte(l.s[at:], '{')
+		if n < 0 || at+n+1 >= len(l.s) {
+			at = len(l.s)
+			break
+		}
+		at += n
+		if c := l.s[at+1]; c == '{' || c == '%' || c == '#' {
+			break
+		}
+		at++
+	}
+	if at >= len(l.s) {
+		l.emit(tData, l.s[l.i:])
+		l.advance(len(l.s))
+		return nil
+	}
+	tag := l.s[at+1]
+	after := at + 2
+	sign := byte(0)
+	if after < len(l.s) && (l.s[after] == '-' || l.s[after] == '+') {
+		sign = l.s[after]
+		after++
+	}
+	if data := lstrip(l.s[l.i:at], sign, tag == '{', l.lineStart); data != "" {
+		l.emit(tData, data)
+	}
+	l.advance(after)
+	switch tag {
+	case '#':
+		l.comment()
+	case '{':
+		l.emit(tVarBegin, "")
+		l.tag = tVarBegin
+	default:
+		n := l.rawBegin()
+		if n == 0 {
+			l.emit(tBlockBegin, "")
+			l.tag = tBlockBegin
+			break
+		}
+		lineStart := l.s[l.i+n-1] == '\n'
+		l.advance(l.i + n)
+		l.raw(lineStart)
+	}
+	l.lineStart = l.s[l.i-1] == '\n'
 	return nil
 }
 
@@ -281,71 +294,75 @@ var operators = []string{
 	"+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";",
 }
 
-// inside splits what is between the delimiters of a tag.
-func (l *lexer) inside(block bool) {
-	var open []byte
-	for l.i < len(l.s) {
-		s := l.s[l.i:]
-		if len(open) == 0 && l.end(block) {
-			return
-		}
-		if n := spaceLen(s); n > 0 {
-			l.advance(l.i + n)
-			continue
-		}
-		c := s[0]
-		switch {
-		case c >= '0' && c <= '9':
-			l.number()
-			continue
-		case c == '\'' || c == '"':
-			l.str(c)
-			continue
-		}
-		r, _ := utf8.DecodeRuneInString(s)
-		if r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r) {
-			n := strings.IndexFunc(s, func(r rune) bool {
-				return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.Is(unicode.M, r)
-			})
-			if n < 0 {
-				n = len(s)
-			}
-			if unicode.IsNumber(r) {
-				l.fail("Invalid character in identifier")
-			}
-			l.emit(tName, s[:n])
-			l.advance(l.i + n)
-			continue
-		}
-		op := ""
-		for _, o := range operators {
-			if strings.HasPrefix(s, o) {
-				op = o
-				break
-			}
-		}
-		switch op {
-		case "":
-			l.fail("unexpected char %s at %d", quoteRune(r), utf8.RuneCountInString(l.s[:l.i]))
-		case "(", "[", "{":
-			open = append(open, map[string]byte{"(": ')', "[": ']', "{": '}'}[op])
-		case ")", "]", "}":
-			if len(open) == 0 {
-				l.fail("unexpected '%s'", op)
-			}
-			if want := open[len(open)-1]; want != op[0] {
-				l.fail("unexpected '%s', expected '%c'", op, want)
-			}
-			open = open[:len(open)-1]
-		}
-		l.emit(tOp, op)
-		l.advance(l.i + len(op))
+// inside reads the next token between the delimiters of a tag.
+func (l *lexer) inside() {
+	if len(l.open) == 0 && l.end() {
+		l.tag = 0
+		l.lineStart = l.s[l.i-1] == '\n'
+		return
 	}
+	s := l.s[l.i:]
+	if n := spaceLen(s); n > 0 {
+		l.advance(l.i + n)
+		return
+	}
+	c := s[0]
+	switch {
+	case c >= '0' && c <= '9':
+		l.number()
+		return
+	case c == '\'' || c == '"':
+		l.str(c)
+		return
+	}
+	r, _ := utf8.DecodeRuneInString(s)
+	if r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r) {
+		n := strings.IndexFunc(s, func(r rune) bool {
+			return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.Is(unicode.M, r)
+		})
+		if n < 0 {
+			n = len(s)
+		}
+		if unicode.IsNumber(r) {
+			l.fail("Invalid character in identifier")
+		}
+		l.emit(tName, s[:n])
+		l.advance(l.i + n)
+		return
+	}
+	op := ""
+	for _, o := range operators {
+		if strings.HasPrefix(s, o) {
+			op = o
+			break
+		}
+	}
+	switch op {
+	case "":
+		l.fail("unexpected char %s at %d", quoteRune(r), utf8.RuneCountInString(l.s[:l.i]))
+	case "(":
+		l.open = append(l.open, ')')
+	case "[":
+		l.open = append(l.open, ']')
+	case "{":
+		l.open = append(l.open, '}')
+	case ")", "]", "}":
+		if len(l.open) == 0 {
+			l.fail("unexpected '%s'", op)
+		}
+		if want := l.open[len(l.open)-1]; want != op[0] {
+			l.fail("unexpected '%s', expected '%c'", op, want)
+		}
+		l.open = l.open[:len(l.open)-1]
+	}
+	l.emit(tOp, op)
+	l.advance(l.i + len(op))
 }
 
 // end consumes the end of a tag if that is next.
-func (l *lexer) end(block bool) bool {
+func (l *lexer) end() bool {
 	s := l.s[l.i:]
+	block := l.tag == tBlockBegin
 	closing, k := "}}", tVarEnd
 	if block {
 		closing, k = "%}", tBlockEnd

@@ -2,51 +2,51 @@ package jinja
 
 import (
 	"math/big"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/cases"
-	"golang.org/x/text/language"
 )
 
 // attribute returns an attribute that Python's getattr would find: a method of a
 // built-in type, or a field of one of jinja2's objects. An attribute that the sandbox
 // forbids is an undefined value that throws a SecurityError when used.
-func attribute(obj Value, name string) (Value, bool) {
+func (r *run) attribute(obj Value, name string) (Value, bool) {
+	r.scanKey(name)
 	switch x := obj.(type) {
 	case *Namespace:
-		return x.attrs.GetString(name)
+		return r.getString(x.attrs, name)
 	case *Loop:
 		return x.attr(name)
 	case *Tuple:
-		if i := slices.Index(x.Names, name); i >= 0 {
-			return x.Items[i], true
+		for i, n := range x.Names {
+			if n == name {
+				return x.Items[i], true
+			}
 		}
 	case *Cycler:
 		switch name {
 		case "current":
 			return x.items[x.pos], true
 		case "next":
-			return &Func{"next", func(*run, *args) Value {
+			return r.fn("next", func(*run, *args) Value {
 				v := x.items[x.pos]
 				x.pos = (x.pos + 1) % len(x.items)
 				return v
-			}}, true
+			}), true
 		case "reset":
-			return &Func{"reset", func(*run, *args) Value { x.pos = 0; return nil }}, true
+			return r.fn("reset", func(*run, *args) Value { x.pos = 0; return nil }), true
 		}
 	case *Macro:
 		switch name {
 		case "name":
 			return x.node.name, true
 		case "arguments":
-			l := &Tuple{}
+			l := vec{r: r}
 			for _, a := range x.node.args {
-				l.Items = append(l.Items, a)
+				r.step()
+				l.add(a)
 			}
-			return l, true
+			return &Tuple{Items: l.items}, true
 		case "caller":
 			return x.node.caller, true
 		case "catch_kwargs":
@@ -62,22 +62,19 @@ func attribute(obj Value, name string) (Value, bool) {
 			return 0.0, true
 		}
 	case int64, bool, *big.Int:
-		n, _ := toBig(x)
 		switch name {
 		case "real", "numerator":
-			return normInt(n), true
+			return r.unary("+", x), true
 		case "imag":
 			return int64(0), true
 		case "denominator":
 			return int64(1), true
 		}
 	}
-	if unsafe[typeName(obj)+"."+name] || strings.HasPrefix(name, "__") && dunder[name] {
-		return &Undefined{
-			name:    name,
-			message: "access to attribute " + quote(name) + " of " + quote(typeName(obj)) + " object is unsafe.",
-			kind:    "SecurityError",
-		}, true
+	if forbidden(obj, name) {
+		u := r.undefined(obj, name)
+		u.kind = "SecurityError"
+		return u, true
 	}
 	var m func(r *run, self Value, a *args) Value
 	switch obj.(type) {
@@ -95,24 +92,26 @@ func attribute(obj Value, name string) (Value, bool) {
 	if m == nil {
 		return nil, false
 	}
-	return &Func{name, func(r *run, a *args) Value {
-		s, _ := text(obj)
-		r.work(len(s))
-		return m(r, obj, a)
-	}}, true
+	return r.fn(name, func(r *run, a *args) Value { return m(r, obj, a) }), true
 }
 
-// unsafe are the methods that change a list or dict.
-var unsafe = func() map[string]bool {
-	m := map[string]bool{}
-	for _, n := range strings.Fields("append clear pop reverse insert sort extend remove") {
-		m["list."+n] = true
+// forbidden reports whether the sandbox refuses access to an attribute: the methods that
+// change a list or dict, and what every Python object has.
+func forbidden(obj Value, name string) bool {
+	switch obj.(type) {
+	case *List:
+		switch name {
+		case "append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove":
+			return true
+		}
+	case *Dict:
+		switch name {
+		case "clear", "pop", "popitem", "setdefault", "update":
+			return true
+		}
 	}
-	for _, n := range strings.Fields("clear pop popitem setdefault update") {
-		m["dict."+n] = true
-	}
-	return m
-}()
+	return dunder[name]
+}
 
 // dunder are the attributes that every Python object has.
 var dunder = func() map[string]bool {
@@ -126,20 +125,6 @@ var dunder = func() map[string]bool {
 }()
 
 type method = func(r *run, self Value, a *args) Value
-
-// like converts a text to the type of self: methods of Markup return Markup.
-func like(r *run, self Value, s string) Value {
-	r.charge(len(s))
-	if _, ok := self.(Markup); ok {
-		return Markup(s)
-	}
-	return s
-}
-
-func str(v Value) string {
-	s, _ := text(v)
-	return s
-}
 
 // wantStr returns an argument that must be a str.
 func wantStr(fn string, v Value) string {
@@ -183,98 +168,63 @@ func strip(left, right bool) method {
 			if !ok {
 				throw("TypeError", "%s arg must be None or str", name)
 			}
-			cut = func(c rune) bool { return strings.ContainsRune(chars, c) }
+			cut = r.charSet(chars)
 		}
-		if left {
-			s = strings.TrimLeftFunc(s, cut)
+		cutText := r.trim(s, left, right, cut)
+		if len(cutText) == len(s) {
+			return self
 		}
-		if right {
-			s = strings.TrimRightFunc(s, cut)
-		}
-		return like(r, self, s)
+		return like(self, cutText)
 	}
 }
 
 // simple is a method without arguments.
-func simple(name string, f func(string) string) method {
+func simple(name string, f func(*run, string) string) method {
 	return func(r *run, self Value, a *args) Value {
 		a.bind(name, 0)
-		return like(r, self, f(str(self)))
+		return like(self, f(r, str(self)))
 	}
 }
 
 // is is a method that tests all characters of a text that is not empty.
 func is(name string, f func(rune) bool) method {
-	return func(_ *run, self Value, a *args) Value {
+	return func(r *run, self Value, a *args) Value {
 		a.bind(name, 0)
 		s := str(self)
-		return s != "" && strings.IndexFunc(s, func(c rune) bool { return !f(c) }) < 0
+		return s != "" && r.all(s, f)
 	}
 }
 
-// upper and lower are full Unicode mappings, as in Python (ß becomes SS). A Caser is
-// not safe for concurrent use, so each call makes its own unless ASCII is enough.
-func upper(s string) string {
-	if isASCII(s) {
-		return strings.ToUpper(s)
-	}
-	return cases.Upper(language.Und).String(s)
-}
-
-func lower(s string) string {
-	if isASCII(s) {
-		return strings.ToLower(s)
-	}
-	return cases.Lower(language.Und).String(s)
-}
-
-func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
-}
-
-func isCased(c rune) bool {
-	return unicode.IsUpper(c) || unicode.IsLower(c) || unicode.IsTitle(c) || unicode.Is(unicode.Other_Lowercase, c) || unicode.Is(unicode.Other_Uppercase, c)
-}
-
-// titleRune returns the title case of a letter.
-func titleRune(c rune) string {
-	if c < utf8.RuneSelf {
-		return string(unicode.ToUpper(c))
-	}
-	return cases.Title(language.Und, cases.NoLower).String(string(c))
-}
-
-func capitalize(s string) string {
+// capitalize is str.capitalize.
+func (r *run) capitalize(s string) string {
 	c, n := utf8.DecodeRuneInString(s)
 	if n == 0 {
 		return s
 	}
-	return titleRune(c) + lower(s[n:])
+	b := buf{r: r}
+	b.titleRune(c)
+	b.str(r.lower(s[n:]))
+	return b.text()
 }
 
 // pyTitle is str.title: letters that follow letters become lower case.
-func pyTitle(s string) string {
-	var b strings.Builder
+func (r *run) pyTitle(s string) string {
+	b := buf{r: r}
 	in := false
-	for _, c := range s {
+	for _, c := range r.chars(s) {
 		if in {
-			b.WriteString(lower(string(c)))
+			b.lowerRune(c)
 		} else {
-			b.WriteString(titleRune(c))
+			b.titleRune(c)
 		}
 		in = isCased(c)
 	}
-	return b.String()
+	return b.text()
 }
 
-func isTitle(s string) bool {
+func (r *run) isTitle(s string) bool {
 	prev, any := false, false
-	for _, c := range s {
+	for _, c := range r.chars(s) {
 		switch {
 		case unicode.IsUpper(c) || unicode.IsTitle(c):
 			if prev {
@@ -293,26 +243,26 @@ func isTitle(s string) bool {
 	return any
 }
 
-func swapCase(s string) string {
-	var b strings.Builder
-	for _, c := range s {
+func (r *run) swapCase(s string) string {
+	b := buf{r: r}
+	for _, c := range r.chars(s) {
 		switch {
 		case unicode.IsUpper(c):
-			b.WriteString(lower(string(c)))
+			b.lowerRune(c)
 		case unicode.IsLower(c):
-			b.WriteString(upper(string(c)))
+			b.upperRune(c)
 		default:
-			b.WriteRune(c)
+			b.rune(c)
 		}
 	}
-	return b.String()
+	return b.text()
 }
 
 // isCase reports whether a text has cased characters and all of them have the given
 // case.
-func isCase(s string, upper bool) bool {
+func (r *run) isCase(s string, upper bool) bool {
 	any := false
-	for _, c := range s {
+	for _, c := range r.chars(s) {
 		up := unicode.IsUpper(c) || unicode.Is(unicode.Other_Uppercase, c)
 		low := unicode.IsLower(c) || unicode.Is(unicode.Other_Lowercase, c)
 		if unicode.IsTitle(c) || up && !upper || low && upper {
@@ -323,76 +273,37 @@ func isCase(s string, upper bool) bool {
 	return any
 }
 
-// lineBreaks are the characters that str.splitlines splits at, in addition to \r\n.
-const lineBreaks = "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029"
-
-func splitLines(s string, keep bool) []string {
-	var out []string
-	for s != "" {
-		i := strings.IndexAny(s, lineBreaks)
+// splitSpace yields what white space separates, at most n+1 parts (n < 0: all).
+func (r *run) splitSpace(s string, n int, yield func(string)) {
+	for s = r.trim(s, true, false, isSpace); s != ""; n-- {
+		i := -1
+		if n != 0 {
+			i = r.find(s, isSpace)
+		}
 		if i < 0 {
-			return append(out, s)
+			yield(s)
+			return
 		}
-		_, n := utf8.DecodeRuneInString(s[i:])
-		if strings.HasPrefix(s[i:], "\r\n") {
-			n = 2
-		}
-		if keep {
-			out = append(out, s[:i+n])
-		} else {
-			out = append(out, s[:i])
-		}
-		s = s[i+n:]
+		yield(s[:i])
+		s = r.trim(s[i:], true, false, isSpace)
 	}
-	return out
 }
 
-// splitSpace splits at white space at most n times (n < 0: always).
-func splitSpace(s string, n int) []string {
-	var out []string
-	s = strings.TrimLeftFunc(s, isSpace)
-	for s != "" {
-		i := strings.IndexFunc(s, isSpace)
-		if i < 0 || n >= 0 && len(out) == n {
-			return append(out, s)
+// rsplitSpace is splitSpace from the right; the last part comes first.
+func (r *run) rsplitSpace(s string, n int, yield func(string)) {
+	space := func(c rune) bool { return !isSpace(c) }
+	for s = r.trim(s, false, true, isSpace); s != ""; n-- {
+		word := ""
+		if n != 0 {
+			word = r.trim(s, false, true, space)
 		}
-		out = append(out, s[:i])
-		s = strings.TrimLeftFunc(s[i:], isSpace)
-	}
-	return out
-}
-
-// rsplitSpace is splitSpace from the right.
-func rsplitSpace(s string, n int) []string {
-	var out []string
-	s = strings.TrimRightFunc(s, isSpace)
-	for s != "" {
-		i := strings.LastIndexFunc(s, isSpace)
-		if i < 0 || n >= 0 && len(out) == n {
-			out = append(out, s)
-			break
+		if word == "" {
+			yield(s)
+			return
 		}
-		_, w := utf8.DecodeRuneInString(s[i:])
-		out = append(out, s[i+w:])
-		s = strings.TrimRightFunc(s[:i], isSpace)
+		yield(s[len(word):])
+		s = r.trim(word, false, true, isSpace)
 	}
-	slices.Reverse(out)
-	return out
-}
-
-func rsplit(s, sep string, n int) []string {
-	var out []string
-	for n < 0 || len(out) < n {
-		i := strings.LastIndex(s, sep)
-		if i < 0 {
-			break
-		}
-		out = append(out, s[i+len(sep):])
-		s = s[:i]
-	}
-	out = append(out, s)
-	slices.Reverse(out)
-	return out
 }
 
 func split(name string, right bool) method {
@@ -403,52 +314,59 @@ func split(name string, right bool) method {
 			n = wantInt(v[1])
 		}
 		s := str(self)
-		var parts []string
-		switch {
-		case v[0] == missing || v[0] == nil:
+		out := vec{r: r}
+		add := func(part string) {
+			r.step()
+			out.add(like(self, part))
+		}
+		if v[0] == missing || v[0] == nil {
 			if right {
-				parts = rsplitSpace(s, n)
+				r.rsplitSpace(s, n, add)
+				out.reverse()
 			} else {
-				parts = splitSpace(s, n)
+				r.splitSpace(s, n, add)
 			}
-		default:
-			sep, ok := text(v[0])
-			if !ok {
-				throw("TypeError", "must be str or None, not %s", typeName(v[0]))
-			}
-			if sep == "" {
-				throw("ValueError", "empty separator")
-			}
-			switch {
-			case right:
-				parts = rsplit(s, sep, n)
-			case n < 0:
-				parts = strings.Split(s, sep)
-			default:
-				parts = strings.SplitN(s, sep, min(n, len(s))+1)
+			return &List{out.items}
+		}
+		sep, ok := text(v[0])
+		if !ok {
+			throw("TypeError", "must be str or None, not %s", typeName(v[0]))
+		}
+		if sep == "" {
+			throw("ValueError", "empty separator")
+		}
+		for ; n != 0; n-- {
+			if right {
+				i := r.lastIndex(s, sep)
+				if i < 0 {
+					break
+				}
+				add(s[i+len(sep):])
+				s = s[:i]
+			} else {
+				i := r.index(s, sep)
+				if i < 0 {
+					break
+				}
+				add(s[:i])
+				s = s[i+len(sep):]
 			}
 		}
-		return r.strList(self, parts)
+		add(s)
+		if right {
+			out.reverse()
+		}
+		return &List{out.items}
 	}
-}
-
-// strList returns a list of strings of self's type.
-func (r *run) strList(self Value, parts []string) Value {
-	r.chargeItems(2 * len(parts))
-	items := make([]Value, len(parts))
-	for i, p := range parts {
-		items[i] = like(r, self, p)
-	}
-	return &List{items}
 }
 
 // window returns s[start:end] as find and startswith see it, and the number of
 // characters before it. ok is false if start is past the end.
-func window(s string, start, end Value) (sub string, before int, ok bool) {
+func (r *run) window(s string, start, end Value) (sub string, before int, ok bool) {
 	if start == missing && end == missing {
 		return s, 0, true
 	}
-	n := utf8.RuneCountInString(s)
+	n := r.runes(s)
 	clamp := func(v Value, def int) int {
 		if v == missing || v == nil {
 			return def
@@ -463,20 +381,21 @@ func window(s string, start, end Value) (sub string, before int, ok bool) {
 	if from > n || from > to {
 		return "", 0, false
 	}
-	return runeSlice(s, from, to), from, true
+	return r.runeSlice(s, from, to), from, true
 }
 
 // find is str.find, rfind, index and rindex.
 func find(name string, last, must bool) method {
-	return func(_ *run, self Value, a *args) Value {
+	return func(r *run, self Value, a *args) Value {
 		v := a.bind(name, 1, "sub", "start", "end")
 		sub := wantStr(name, v[0])
-		s, before, ok := window(str(self), v[1], v[2])
+		s, before, ok := r.window(str(self), v[1], v[2])
 		i := -1
-		if ok {
-			if i = strings.Index(s, sub); last {
-				i = strings.LastIndex(s, sub)
-			}
+		switch {
+		case ok && last:
+			i = r.lastIndex(s, sub)
+		case ok:
+			i = r.index(s, sub)
 		}
 		if i < 0 {
 			if must {
@@ -484,25 +403,26 @@ func find(name string, last, must bool) method {
 			}
 			return int64(-1)
 		}
-		return int64(before + utf8.RuneCountInString(s[:i]))
+		return int64(before + r.runes(s[:i]))
 	}
 }
 
 // affix is startswith and endswith.
-func affix(name string, has func(s, affix string) bool) method {
-	return func(_ *run, self Value, a *args) Value {
+func affix(name string, has func(r *run, s, affix string) bool) method {
+	return func(r *run, self Value, a *args) Value {
 		v := a.bind(name, 1, "prefix", "start", "end")
-		s, _, ok := window(str(self), v[1], v[2])
-		try := []Value{v[0]}
+		s, _, ok := r.window(str(self), v[1], v[2])
+		try := v[:1]
 		if t, isTuple := v[0].(*Tuple); isTuple {
 			try = t.Items
 		}
 		for _, x := range try {
+			r.step()
 			p, isText := text(x)
 			if !isText {
 				throw("TypeError", "%s first arg must be str or a tuple of str, not %s", name, typeName(x))
 			}
-			if ok && has(s, p) {
+			if ok && has(r, s, p) {
 				return true
 			}
 		}
@@ -517,16 +437,16 @@ func partition(name string, last bool) method {
 		if sep == "" {
 			throw("ValueError", "empty separator")
 		}
-		i := strings.Index(s, sep)
-		parts := []string{s, "", ""}
+		i, head, tail := 0, s, ""
 		if last {
-			i = strings.LastIndex(s, sep)
-			parts = []string{"", "", s}
+			i, head, tail = r.lastIndex(s, sep), "", s
+		} else {
+			i = r.index(s, sep)
 		}
-		if i >= 0 {
-			parts = []string{s[:i], sep, s[i+len(sep):]}
+		if i < 0 {
+			return r.tuple(like(self, head), like(self, ""), like(self, tail))
 		}
-		return &Tuple{Items: r.strList(self, parts).(*List).Items}
+		return r.tuple(like(self, s[:i]), like(self, sep), like(self, s[i+len(sep):]))
 	}
 }
 
@@ -537,56 +457,12 @@ func just(name string, left, right bool) method {
 		fill := " "
 		if v[1] != missing {
 			fill = wantStr(name, v[1])
-			if utf8.RuneCountInString(fill) != 1 {
+			if r.runes(fill) != 1 {
 				throw("TypeError", "The fill character must be exactly one character long")
 			}
 		}
-		return like(r, self, r.pad(str(self), wantInt(v[0]), fill, left, right))
+		return like(self, r.pad(str(self), wantInt(v[0]), fill, left, right))
 	}
-}
-
-// pad fills s to a width on the left, the right or both sides.
-func (r *run) pad(s string, width int, fill string, left, right bool) string {
-	n := width - utf8.RuneCountInString(s)
-	if n <= 0 {
-		return s
-	}
-	if n > maxOutput {
-		r.checkSize(maxOutput + 1)
-	}
-	r.charge(len(s) + n*len(fill))
-	before := 0
-	switch {
-	case left && right:
-		before = n/2 + n&width&1
-	case left:
-		before = n
-	}
-	return strings.Repeat(fill, before) + s + strings.Repeat(fill, n-before)
-}
-
-func (r *run) replace(s, old, to string, n int) string {
-	count := strings.Count(s, old)
-	if n >= 0 {
-		count = min(count, n)
-	}
-	// The result may be far longer than its parts.
-	if grow := len(to) - len(old); grow > 0 && count > maxOutput/grow {
-		r.checkSize(maxOutput + 1)
-	}
-	r.charge(len(s) + count*max(0, len(to)-len(old)))
-	return strings.Replace(s, old, to, count)
-}
-
-// join is str.join.
-func (r *run) join(sep string, items []string) string {
-	n := 0
-	for _, s := range items {
-		n += len(s) + len(sep)
-		r.checkSize(n - len(sep))
-	}
-	r.charge(max(0, n-len(sep)))
-	return strings.Join(items, sep)
 }
 
 var strMethods map[string]method
@@ -596,20 +472,20 @@ func init() {
 		"strip":      strip(true, true),
 		"lstrip":     strip(true, false),
 		"rstrip":     strip(false, true),
-		"upper":      simple("upper", upper),
-		"lower":      simple("lower", lower),
-		"casefold":   simple("casefold", func(s string) string { return cases.Fold().String(s) }),
-		"capitalize": simple("capitalize", capitalize),
-		"title":      simple("title", pyTitle),
-		"swapcase":   simple("swapcase", swapCase),
+		"upper":      simple("upper", (*run).upper),
+		"lower":      simple("lower", (*run).lower),
+		"casefold":   simple("casefold", (*run).casefold),
+		"capitalize": simple("capitalize", (*run).capitalize),
+		"title":      simple("title", (*run).pyTitle),
+		"swapcase":   simple("swapcase", (*run).swapCase),
 		"split":      split("split", false),
 		"rsplit":     split("rsplit", true),
 		"find":       find("find", false, false),
 		"rfind":      find("rfind", true, false),
 		"index":      find("index", false, true),
 		"rindex":     find("rindex", true, true),
-		"startswith": affix("startswith", strings.HasPrefix),
-		"endswith":   affix("endswith", strings.HasSuffix),
+		"startswith": affix("startswith", (*run).hasPrefix),
+		"endswith":   affix("endswith", (*run).hasSuffix),
 		"partition":  partition("partition", false),
 		"rpartition": partition("rpartition", true),
 		"ljust":      just("ljust", false, true),
@@ -621,33 +497,41 @@ func init() {
 		"isnumeric":  is("isnumeric", unicode.IsNumber),
 		"isalnum":    is("isalnum", func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }),
 		"isspace":    is("isspace", isSpace),
-		"isascii": func(_ *run, self Value, a *args) Value {
+		"isascii": func(r *run, self Value, a *args) Value {
 			a.bind("isascii", 0)
-			return isASCII(str(self))
+			return r.isASCII(str(self))
 		},
-		"isprintable": func(_ *run, self Value, a *args) Value {
+		"isprintable": func(r *run, self Value, a *args) Value {
 			a.bind("isprintable", 0)
-			return strings.IndexFunc(str(self), func(c rune) bool { return !unicode.IsPrint(c) }) < 0
+			return r.all(str(self), unicode.IsPrint)
 		},
-		"isidentifier": func(_ *run, self Value, a *args) Value {
+		"isidentifier": func(r *run, self Value, a *args) Value {
 			a.bind("isidentifier", 0)
-			for i, c := range str(self) {
+			for i, c := range r.chars(str(self)) {
 				if c != '_' && !unicode.IsLetter(c) && (i == 0 || !unicode.IsDigit(c) && !unicode.Is(unicode.Mn, c) && !unicode.Is(unicode.Mc, c)) {
 					return false
 				}
 			}
 			return str(self) != ""
 		},
-		"isupper": func(_ *run, self Value, a *args) Value { a.bind("isupper", 0); return isCase(str(self), true) },
-		"islower": func(_ *run, self Value, a *args) Value { a.bind("islower", 0); return isCase(str(self), false) },
-		"istitle": func(_ *run, self Value, a *args) Value { a.bind("istitle", 0); return isTitle(str(self)) },
-		"count": func(_ *run, self Value, a *args) Value {
+		"isupper": func(r *run, self Value, a *args) Value { a.bind("isupper", 0); return r.isCase(str(self), true) },
+		"islower": func(r *run, self Value, a *args) Value { a.bind("islower", 0); return r.isCase(str(self), false) },
+		"istitle": func(r *run, self Value, a *args) Value { a.bind("istitle", 0); return r.isTitle(str(self)) },
+		"count": func(r *run, self Value, a *args) Value {
 			v := a.bind("count", 1, "sub", "start", "end")
-			s, _, ok := window(str(self), v[1], v[2])
-			if sub := wantStr("count", v[0]); ok {
-				return int64(strings.Count(s, sub))
+			s, _, ok := r.window(str(self), v[1], v[2])
+			sub := wantStr("count", v[0])
+			switch {
+			case !ok:
+				return int64(0)
+			case sub == "":
+				return int64(r.runes(s) + 1)
 			}
-			return int64(0)
+			n := int64(-1) // there is one part more than separators
+			for range r.parts(s, sub) {
+				n++
+			}
+			return n
 		},
 		"replace": func(r *run, self Value, a *args) Value {
 			v := a.bind("replace", 2, "old", "new", "count")
@@ -655,27 +539,39 @@ func init() {
 			if v[2] != missing {
 				n = wantInt(v[2])
 			}
-			return like(r, self, r.replace(str(self), wantStr("replace", v[0]), wantStr("replace", v[1]), n))
+			return like(self, r.replace(str(self), wantStr("replace", v[0]), wantStr("replace", v[1]), n))
 		},
 		"removeprefix": func(r *run, self Value, a *args) Value {
 			v := a.bind("removeprefix", 1, "prefix")
-			return like(r, self, strings.TrimPrefix(str(self), wantStr("removeprefix", v[0])))
+			s, prefix := str(self), wantStr("removeprefix", v[0])
+			if r.hasPrefix(s, prefix) {
+				s = s[len(prefix):]
+			}
+			return like(self, s)
 		},
 		"removesuffix": func(r *run, self Value, a *args) Value {
 			v := a.bind("removesuffix", 1, "suffix")
-			return like(r, self, strings.TrimSuffix(str(self), wantStr("removesuffix", v[0])))
+			s, suffix := str(self), wantStr("removesuffix", v[0])
+			if r.hasSuffix(s, suffix) {
+				s = s[:len(s)-len(suffix)]
+			}
+			return like(self, s)
 		},
 		"splitlines": func(r *run, self Value, a *args) Value {
 			v := a.bind("splitlines", 0, "keepends")
-			return r.strList(self, splitLines(str(self), v[0] != missing && wantInt(v[0]) != 0))
+			out := vec{r: r}
+			for line := range r.lines(str(self), v[0] != missing && wantInt(v[0]) != 0) {
+				out.add(like(self, line))
+			}
+			return &List{out.items}
 		},
 		"zfill": func(r *run, self Value, a *args) Value {
 			v := a.bind("zfill", 1, "width")
 			s, sign := str(self), ""
-			if strings.HasPrefix(s, "+") || strings.HasPrefix(s, "-") {
+			if s != "" && (s[0] == '+' || s[0] == '-') {
 				sign, s = s[:1], s[1:]
 			}
-			return like(r, self, sign+r.pad(s, wantInt(v[0])-len(sign), "0", true, false))
+			return like(self, r.joinTexts(sign, r.pad(s, wantInt(v[0])-len(sign), "0", true, false)))
 		},
 		"expandtabs": func(r *run, self Value, a *args) Value {
 			v := a.bind("expandtabs", 0, "tabsize")
@@ -683,48 +579,49 @@ func init() {
 			if v[0] != missing {
 				size = wantInt(v[0])
 			}
-			var b strings.Builder
+			b := buf{r: r}
 			col := 0
-			for _, c := range str(self) {
+			for _, c := range r.chars(str(self)) {
 				switch c {
 				case '\t':
 					if size > 0 {
 						n := size - col%size
 						col += n
-						if n > maxOutput || b.Len()+n > maxOutput {
-							r.checkSize(maxOutput + 1)
-						}
-						b.WriteString(strings.Repeat(" ", n))
+						b.repeat(" ", n)
 					}
 					continue
 				case '\n', '\r':
 					col = -1
 				}
 				col++
-				b.WriteRune(c)
+				b.rune(c)
 			}
-			return like(r, self, b.String())
+			return like(self, b.text())
 		},
 		"join": func(r *run, self Value, a *args) Value {
 			v := a.bind("join", 1, "iterable")
 			values := r.collectAs(v[0], func() { throw("TypeError", "can only join an iterable") })
-			items := make([]string, len(values))
+			b := buf{r: r}
 			for i, x := range values {
+				r.step()
 				s, ok := text(x)
 				if !ok {
 					throw("TypeError", "sequence item %d: expected str instance, %s found", i, typeName(x))
 				}
 				if _, marked := self.(Markup); marked {
 					if _, marked := x.(Markup); !marked {
-						s = escape(s)
+						s = r.escape(s)
 					}
 				}
-				items[i] = s
+				if i > 0 {
+					b.str(str(self))
+				}
+				b.str(s)
 			}
-			return like(r, self, r.join(str(self), items))
+			return like(self, b.text())
 		},
 		"format": func(r *run, self Value, a *args) Value {
-			return like(r, self, r.format(str(self), a))
+			return like(self, r.format(str(self), a))
 		},
 		"format_map": func(r *run, self Value, a *args) Value {
 			v := a.bind("format_map", 1, "mapping")
@@ -734,12 +631,12 @@ func init() {
 			}
 			b := &args{}
 			for k, x := range d.All() {
+				r.step()
 				if name, ok := text(k); ok {
-					b.names = append(b.names, name)
-					b.kw = append(b.kw, x)
+					r.addKeyword(b, name, x)
 				}
 			}
-			return like(r, self, r.format(str(self), b))
+			return like(self, r.format(str(self), b))
 		},
 	}
 	for _, name := range []string{"encode", "maketrans", "translate"} {
@@ -768,9 +665,9 @@ var dictMethods = map[string]method{
 	"keys":   view("keys"),
 	"values": view("values"),
 	"items":  view("items"),
-	"get": func(_ *run, self Value, a *args) Value {
+	"get": func(r *run, self Value, a *args) Value {
 		v := a.bind("get", 1, "key", "default")
-		if x, ok := self.(*Dict).Get(v[0]); ok {
+		if x, ok := r.get(self.(*Dict), v[0]); ok {
 			return x
 		}
 		if v[1] == missing {
@@ -780,9 +677,7 @@ var dictMethods = map[string]method{
 	},
 	"copy": func(r *run, self Value, a *args) Value {
 		a.bind("copy", 0)
-		d := self.(*Dict)
-		r.chargeItems(4 * d.Len())
-		return d.Clone()
+		return r.clone(self.(*Dict))
 	},
 	"fromkeys": func(r *run, _ Value, a *args) Value {
 		v := a.bind("fromkeys", 1, "iterable", "value")
@@ -791,9 +686,9 @@ var dictMethods = map[string]method{
 			v[1] = nil
 		}
 		for _, k := range r.collect(v[0]) {
-			d.Set(k, v[1])
+			r.step()
+			r.put(d, k, v[1])
 		}
-		r.chargeItems(4 * d.Len())
 		return d
 	},
 }
@@ -810,7 +705,8 @@ var listMethods = map[string]method{
 		v := a.bind("count", 1, "value")
 		n := int64(0)
 		for _, x := range r.collect(self) {
-			if x == v[0] || r.equal(x, v[0]) {
+			r.step()
+			if identical(x, v[0]) || r.equal(x, v[0]) {
 				n++
 			}
 		}
@@ -829,7 +725,8 @@ var listMethods = map[string]method{
 			}
 		}
 		for i := from; i < min(to, len(items)); i++ {
-			if items[i] == v[0] || r.equal(items[i], v[0]) {
+			r.step()
+			if identical(items[i], v[0]) || r.equal(items[i], v[0]) {
 				return int64(i)
 			}
 		}
@@ -838,7 +735,7 @@ var listMethods = map[string]method{
 	},
 	"copy": func(r *run, self Value, a *args) Value {
 		a.bind("copy", 0)
-		return r.list(slices.Clone(r.collect(self)))
+		return &List{r.joined(r.collect(self))}
 	},
 }
 

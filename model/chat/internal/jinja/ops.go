@@ -3,62 +3,82 @@ package jinja
 import (
 	"cmp"
 	"math"
-	"math/big"
+	"math/bits"
 	"slices"
-	"strings"
 	"unicode/utf8"
 )
 
 // use throws: an undefined value can only be printed and tested.
-func (u *Undefined) use() {
+func (r *run) use(u *Undefined) {
 	kind := u.kind
 	if kind == "" {
 		kind = "UndefinedError"
 	}
-	throw(kind, "%s", u.message)
+	switch {
+	case u.message != "":
+		throw(kind, "%s", u.message)
+	case u.param:
+		throw(kind, "parameter %s was not provided", quote(u.name))
+	case u.of == nil:
+		throw(kind, "%s is undefined", quote(u.name))
+	}
+	s, ok := text(u.of.key)
+	if kind == "SecurityError" {
+		throw(kind, "access to attribute %s of %s object is unsafe.", quote(s), quote(typeName(u.of.obj)))
+	}
+	if ok {
+		throw(kind, "%s has no attribute %s", quote(describe(u.of.obj)), quote(s))
+	}
+	throw(kind, "%s has no element %s", describe(u.of.obj), r.repr(u.of.key, 0))
 }
 
 // undefined is the value of an attribute or item that does not exist.
-func undefined(obj, name Value) *Undefined {
-	if s, ok := text(name); ok {
-		return &Undefined{name: s, message: quote(describe(obj)) + " has no attribute " + quote(s)}
-	}
-	return &Undefined{message: describe(obj) + " has no element " + (&run{}).repr(name, 0)}
+func (r *run) undefined(obj, key Value) *Undefined {
+	name, _ := text(key)
+	r.charge(2 * slotBytes)
+	return r.undef(Undefined{name: name, of: &absentItem{obj, key}})
 }
 
-func (n *Namespace) set(name string, v Value) {
-	if strings.HasPrefix(name, "_") {
+func (r *run) setAttr(n *Namespace, name string, v Value) {
+	if name != "" && name[0] == '_' {
 		throw("SecurityError", "Chat templates cannot store underscore-prefixed attributes on a namespace, but got %s. Please rename the attribute.", quote(name))
 	}
-	n.attrs.Set(name, v)
+	r.put(n.attrs, name, v)
 }
 
 // Iteration.
 
-func (l *List) iter() *Iter  { return sliceIter("list_iterator", l.Items) }
-func (t *Tuple) iter() *Iter { return sliceIter("tuple_iterator", t.Items) }
-
-func sliceIter(kind string, items []Value) *Iter {
+// each returns an iterator over items.
+func (r *run) each(kind string, items []Value) *Iter {
 	i := 0
-	return &Iter{kind, func() (Value, bool) {
+	return r.iter(kind, func() (Value, bool) {
 		if i >= len(items) {
 			return nil, false
 		}
 		i++
 		return items[i-1], true
-	}}
+	})
 }
 
-// maybeIter returns an iterator over v, or nil if v is not iterable.
-func maybeIter(v Value) *Iter {
+// iterable reports whether r.iterate can go over v.
+func iterable(v Value) bool {
+	switch v.(type) {
+	case *List, *Tuple, string, Markup, *Dict, *View, *Range, *Iter, *Undefined, *Loop:
+		return true
+	}
+	return false
+}
+
+// iterate is Python's iter().
+func (r *run) iterate(v Value) *Iter {
 	switch x := v.(type) {
 	case *List:
-		return x.iter()
+		return r.each("list_iterator", x.Items)
 	case *Tuple:
-		return x.iter()
+		return r.each("tuple_iterator", x.Items)
 	case string, Markup:
 		s, _ := text(x)
-		return &Iter{"str_iterator", func() (Value, bool) {
+		return r.iter("str_iterator", func() (Value, bool) {
 			if s == "" {
 				return nil, false
 			}
@@ -66,38 +86,40 @@ func maybeIter(v Value) *Iter {
 			c := s[:n]
 			s = s[n:]
 			return c, true
-		}}
+		})
 	case *Dict:
-		return (&View{x, "dict_keys"}).iter()
+		return r.view(&View{x, "dict_keys"})
 	case *View:
-		return x.iter()
+		return r.view(x)
 	case *Range:
 		i := int64(0)
-		return &Iter{"range_iterator", func() (Value, bool) {
+		return r.iter("range_iterator", func() (Value, bool) {
 			if i >= x.n {
 				return nil, false
 			}
 			i++
 			return x.start + (i-1)*x.step, true
-		}}
+		})
 	case *Iter:
 		return x
 	case *Undefined:
-		return sliceIter("generator", nil)
+		return r.each("generator", nil)
 	case *Loop:
-		return &Iter{"LoopContext", func() (Value, bool) {
+		return r.iter("LoopContext", func() (Value, bool) {
 			if !x.advance() {
 				return nil, false
 			}
-			return &Tuple{Items: []Value{x.current, x}}, true
-		}}
+			return r.tuple(x.current, x), true
+		})
 	}
+	throw("TypeError", "%s object is not iterable", quote(typeName(v)))
 	return nil
 }
 
-func (v *View) iter() *Iter {
+// view returns an iterator over a view.
+func (r *run) view(v *View) *Iter {
 	i := 0
-	return &Iter{v.kind + "_iterator", func() (Value, bool) {
+	return r.iter(v.kind+"_iterator", func() (Value, bool) {
 		if i >= len(v.d.entries) {
 			return nil, false
 		}
@@ -107,35 +129,22 @@ func (v *View) iter() *Iter {
 		case "dict_values":
 			return e.val, true
 		case "dict_items":
-			return &Tuple{Items: []Value{e.key, e.val}}, true
+			return r.tuple(e.key, e.val), true
 		}
 		return e.key, true
-	}}
-}
-
-// iterate is Python's iter().
-func (r *run) iterate(v Value) *Iter {
-	it := maybeIter(v)
-	if it == nil {
-		throw("TypeError", "%s object is not iterable", quote(typeName(v)))
-	}
-	return it
+	})
 }
 
 // drain returns the remaining items of an iterator.
 func (r *run) drain(it *Iter) []Value {
-	var out []Value
+	out := vec{r: r}
 	for {
 		v, ok := it.next()
 		if !ok {
-			r.chargeItems(len(out))
-			return out
+			return out.items
 		}
 		r.step()
-		if len(out) >= maxItems {
-			r.chargeItems(len(out) + 1)
-		}
-		out = append(out, v)
+		out.add(v)
 	}
 }
 
@@ -152,19 +161,19 @@ func (r *run) collect(v Value) []Value {
 
 // collectAs is collect with a different error.
 func (r *run) collectAs(v Value, complain func()) []Value {
-	if maybeIter(v) == nil {
+	if !iterable(v) {
 		complain()
 	}
 	return r.collect(v)
 }
 
 // length is Python's len(), if v has one.
-func length(v Value) (int64, bool) {
+func (r *run) length(v Value) (int64, bool) {
 	switch x := v.(type) {
 	case string:
-		return int64(utf8.RuneCountInString(x)), true
+		return int64(r.runes(x)), true
 	case Markup:
-		return int64(utf8.RuneCountInString(string(x))), true
+		return int64(r.runes(string(x))), true
 	case *List:
 		return int64(len(x.Items)), true
 	case *Tuple:
@@ -183,146 +192,19 @@ func length(v Value) (int64, bool) {
 	return 0, false
 }
 
-// Numbers.
-
-// normInt returns an int in its normal form.
-func normInt(b *big.Int) Value {
-	if b.IsInt64() {
-		return b.Int64()
-	}
-	if b.BitLen() > maxBits {
-		throw("LimitError", "the template makes an integer of more than %d bits", maxBits)
-	}
-	return b
-}
-
-// toBig returns an int (or bool) as a big.Int, which must not be changed.
-func toBig(v Value) (*big.Int, bool) {
-	switch x := v.(type) {
-	case bool:
-		if x {
-			return big.NewInt(1), true
-		}
-		return new(big.Int), true
-	case int64:
-		return big.NewInt(x), true
-	case *big.Int:
-		return x, true
-	}
-	return nil, false
-}
-
-// small returns an int (or bool) as an int64 if it fits.
-func small(v Value) (int64, bool) {
-	switch x := v.(type) {
-	case bool:
-		if x {
-			return 1, true
-		}
-		return 0, true
-	case int64:
-		return x, true
-	}
-	return 0, false
-}
-
-// toFloat returns a number as a float.
-func toFloat(v Value) (float64, bool) {
-	switch x := v.(type) {
-	case float64:
-		return x, true
-	case int64:
-		return float64(x), true
-	case bool, *big.Int:
-		b, _ := toBig(x)
-		f, _ := new(big.Float).SetInt(b).Float64()
-		if math.IsInf(f, 0) {
-			throw("OverflowError", "int too large to convert to float")
-		}
-		return f, true
-	}
-	return 0, false
-}
-
-// floatToInt is Python's int() of a finite float.
-func floatToInt(f float64) Value {
-	if math.Abs(f) < 1<<62 {
-		return int64(f)
-	}
-	b, _ := big.NewFloat(f).Int(nil)
-	return normInt(b)
-}
-
-func isNumber(v Value) bool {
-	switch v.(type) {
-	case bool, int64, *big.Int, float64:
-		return true
-	}
-	return false
-}
-
-// compareNumbers returns -1, 0 or 1, or 2 if a NaN is involved.
-func compareNumbers(a, b Value) int {
-	x, ok1 := small(a)
-	y, ok2 := small(b)
-	if ok1 && ok2 {
-		return cmp.Compare(x, y)
-	}
-	exact := func(v Value) (*big.Float, bool) {
-		if f, ok := v.(float64); ok {
-			if math.IsNaN(f) {
-				return nil, false
-			}
-			return big.NewFloat(f), true
-		}
-		i, _ := toBig(v)
-		return new(big.Float).SetPrec(uint(max(64, i.BitLen()))).SetInt(i), true
-	}
-	p, ok1 := exact(a)
-	q, ok2 := exact(b)
-	if !ok1 || !ok2 {
-		return 2
-	}
-	return p.Cmp(q)
-}
-
-func unary(op string, x Value) Value {
-	switch v := x.(type) {
-	case float64:
-		if op == "-" {
-			return -v
-		}
-		return v
-	case bool, int64, *big.Int:
-		b, _ := toBig(v)
-		if op == "-" {
-			b = new(big.Int).Neg(b)
-		}
-		return normInt(b)
-	case *Undefined:
-		v.use()
-	}
-	throw("TypeError", "bad operand type for unary %s: %s", op, quote(typeName(x)))
-	return nil
-}
-
 // binary is an arithmetic operator.
 func (r *run) binary(op string, a, b Value) Value {
 	if isNumber(a) && isNumber(b) {
-		return arithmetic(op, a, b)
+		return r.arithmetic(op, a, b)
 	}
 	if u, ok := a.(*Undefined); ok {
-		u.use()
+		r.use(u)
 	}
 	if s, ok := text(a); ok && op == "%" {
-		out := r.str(r.printf(s, b))
-		if _, marked := a.(Markup); marked {
-			return Markup(out)
-		}
-		return out
+		return like(a, r.printf(s, b))
 	}
 	if u, ok := b.(*Undefined); ok {
-		u.use()
+		r.use(u)
 	}
 	switch op {
 	case "+":
@@ -367,30 +249,25 @@ func (r *run) concat(a, b Value) (Value, bool) {
 		}
 		_, m1 := a.(Markup)
 		_, m2 := b.(Markup)
-		r.charge(len(s) + len(t))
 		switch {
-		case m1 && m2:
-			return Markup(s + t), true
-		case m1:
-			return Markup(s + escape(t)), true
-		case m2:
-			return Markup(escape(s) + t), true
+		case m1 && !m2:
+			return Markup(r.joinTexts(s, r.escape(t))), true
+		case m2 && !m1:
+			return Markup(r.joinTexts(r.escape(s), t)), true
 		}
-		return s + t, true
+		return like(a, r.joinTexts(s, t)), true
 	case *List:
 		y, ok := b.(*List)
 		if !ok {
 			throw("TypeError", `can only concatenate list (not "%s") to list`, typeName(b))
 		}
-		r.chargeItems(len(x.Items) + len(y.Items))
-		return &List{slices.Concat(x.Items, y.Items)}, true
+		return &List{r.joined(x.Items, y.Items)}, true
 	case *Tuple:
 		y, ok := b.(*Tuple)
 		if !ok {
 			throw("TypeError", `can only concatenate tuple (not "%s") to tuple`, typeName(b))
 		}
-		r.chargeItems(len(x.Items) + len(y.Items))
-		return &Tuple{Items: slices.Concat(x.Items, y.Items)}, true
+		return &Tuple{Items: r.joined(x.Items, y.Items)}, true
 	}
 	return nil, false
 }
@@ -402,173 +279,20 @@ func (r *run) repeat(seq, times Value) Value {
 		throw("TypeError", "can't multiply sequence by non-int of type %s", quote(typeName(times)))
 	}
 	n, ok := small(times)
-	if !ok || n > maxOutput {
-		if b.Sign() > 0 {
-			if l, _ := length(seq); l > 0 {
-				r.charge(maxOutput + 1)
-			}
-		}
-		n = 0
+	if !ok && b.Sign() > 0 {
+		n = math.MaxInt64
 	}
 	k := int(max(n, 0))
 	if s, ok := text(seq); ok {
-		if len(s) > 0 && k > maxOutput/len(s) {
-			r.charge(maxOutput + 1)
-		}
-		r.charge(k * len(s))
-		out := strings.Repeat(s, k)
-		if _, marked := seq.(Markup); marked {
-			return Markup(out)
-		}
-		return out
+		out := buf{r: r}
+		out.repeat(s, k)
+		return like(seq, out.text())
 	}
-	items := r.collect(seq)
-	if len(items) > 0 && k > maxItems/len(items) {
-		r.chargeItems(maxItems + 1)
-	}
-	r.chargeItems(k * len(items))
-	out := slices.Repeat(items, k)
+	items := r.copies(r.collect(seq), k)
 	if _, ok := seq.(*Tuple); ok {
-		return &Tuple{Items: out}
+		return &Tuple{Items: items}
 	}
-	return &List{out}
-}
-
-func arithmetic(op string, a, b Value) Value {
-	_, f1 := a.(float64)
-	_, f2 := b.(float64)
-	if f1 || f2 {
-		x, _ := toFloat(a)
-		y, _ := toFloat(b)
-		return floatArithmetic(op, x, y)
-	}
-	if x, ok := small(a); ok {
-		if y, ok := small(b); ok {
-			const half = 1 << 31
-			switch op {
-			case "+":
-				if s := x + y; (s > x) == (y > 0) {
-					return s
-				}
-			case "-":
-				if s := x - y; (s < x) == (y > 0) {
-					return s
-				}
-			case "*":
-				if x > -half && x < half && y > -half && y < half {
-					return x * y
-				}
-			}
-		}
-	}
-	x, _ := toBig(a)
-	y, _ := toBig(b)
-	z := new(big.Int)
-	switch op {
-	case "+":
-		z.Add(x, y)
-	case "-":
-		z.Sub(x, y)
-	case "*":
-		z.Mul(x, y)
-	case "/":
-		if y.Sign() == 0 {
-			throw("ZeroDivisionError", "division by zero")
-		}
-		f, _ := new(big.Rat).SetFrac(x, y).Float64()
-		if math.IsInf(f, 0) {
-			throw("OverflowError", "integer division result too large for a float")
-		}
-		return f
-	case "//", "%":
-		if y.Sign() == 0 {
-			if op == "%" {
-				throw("ZeroDivisionError", "integer modulo by zero")
-			}
-			throw("ZeroDivisionError", "integer division or modulo by zero")
-		}
-		m := new(big.Int)
-		z.QuoRem(x, y, m)
-		if m.Sign() != 0 && m.Sign() != y.Sign() {
-			z.Sub(z, big.NewInt(1))
-			m.Add(m, y)
-		}
-		if op == "%" {
-			z = m
-		}
-	case "**":
-		if y.Sign() < 0 {
-			p, _ := toFloat(a)
-			q, _ := toFloat(b)
-			return floatArithmetic(op, p, q)
-		}
-		if x.BitLen() <= 1 { // -1, 0 or 1: the parity decides
-			if y.Sign() > 0 {
-				y = big.NewInt(2 + int64(y.Bit(0)))
-			}
-		} else if !y.IsInt64() || y.Int64() > maxBits/int64(x.BitLen()-1) {
-			throw("LimitError", "the template makes an integer of more than %d bits", maxBits)
-		}
-		z.Exp(x, y, nil)
-	}
-	return normInt(z)
-}
-
-func floatArithmetic(op string, x, y float64) Value {
-	switch op {
-	case "+":
-		return x + y
-	case "-":
-		return x - y
-	case "*":
-		return x * y
-	case "/":
-		if y == 0 {
-			throw("ZeroDivisionError", "float division by zero")
-		}
-		return x / y
-	case "//", "%":
-		if y == 0 {
-			if op == "%" {
-				throw("ZeroDivisionError", "float modulo")
-			}
-			throw("ZeroDivisionError", "float floor division by zero")
-		}
-		// As in CPython's float_divmod.
-		mod := math.Mod(x, y)
-		div := (x - mod) / y
-		if mod != 0 {
-			if (y < 0) != (mod < 0) {
-				mod += y
-				div--
-			}
-		} else {
-			mod = math.Copysign(0, y)
-		}
-		if op == "%" {
-			return mod
-		}
-		if div == 0 {
-			return math.Copysign(0, x/y)
-		}
-		floor := math.Floor(div)
-		if div-floor > 0.5 {
-			floor++
-		}
-		return floor
-	}
-	// **
-	if x == 0 && y < 0 {
-		throw("ZeroDivisionError", "0.0 cannot be raised to a negative power")
-	}
-	if x < 0 && y != math.Trunc(y) && !math.IsInf(x, 0) {
-		throw("TypeError", "complex numbers are not supported")
-	}
-	z := math.Pow(x, y)
-	if math.IsInf(z, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
-		throw("OverflowError", "(34, 'Numerical result out of range')")
-	}
-	return z
+	return &List{items}
 }
 
 // Comparison.
@@ -581,14 +305,10 @@ func (r *run) equalAt(a, b Value, depth int) bool {
 	r.step()
 	if s, ok := text(a); ok {
 		t, ok := text(b)
-		if !ok || len(s) != len(t) {
-			return false
-		}
-		r.work(len(s))
-		return s == t
+		return ok && r.same(s, t)
 	}
 	if isNumber(a) {
-		return isNumber(b) && compareNumbers(a, b) == 0
+		return isNumber(b) && r.compareNumbers(a, b) == 0
 	}
 	switch x := a.(type) {
 	case nil:
@@ -605,6 +325,10 @@ func (r *run) equalAt(a, b Value, depth int) bool {
 			return false
 		}
 		for _, e := range x.entries {
+			r.step()
+			if s, ok := e.hash.(string); ok {
+				r.scanKey(s)
+			}
 			i := y.find(e.hash)
 			if i < 0 || !r.equalAt(e.val, y.entries[i].val, depth+1) {
 				return false
@@ -639,19 +363,18 @@ func (r *run) compare(op string, a, b Value, depth int) int {
 	checkDepth(depth)
 	r.step()
 	if isNumber(a) && isNumber(b) {
-		return compareNumbers(a, b)
+		return r.compareNumbers(a, b)
 	}
 	if s, ok := text(a); ok {
 		if t, ok := text(b); ok {
-			r.work(min(len(s), len(t)))
-			return strings.Compare(s, t)
+			return r.compareText(s, t)
 		}
 	}
 	if u, ok := a.(*Undefined); ok {
-		u.use()
+		r.use(u)
 	}
 	if u, ok := b.(*Undefined); ok {
-		u.use()
+		r.use(u)
 	}
 	var p, q []Value
 	ok := false
@@ -696,14 +419,15 @@ func (r *run) order(op string, a, b Value) bool {
 
 func (r *run) less(a, b Value) bool { return r.order("<", a, b) }
 
-// sortStable sorts n items by less, which compares their indices, and passes the order
-// to apply.
-func (r *run) sortStable(n int, less func(i, j int) bool, apply func(order []int)) {
+// sortStable returns the numbers below n in the order of the items that less compares.
+func (r *run) sortStable(n int, less func(i, j int) bool) []int {
+	r.charge(2 * 8 * n)
 	order := make([]int, n)
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(i, j int) int {
+		r.step()
 		switch {
 		case less(i, j):
 			return -1
@@ -712,7 +436,16 @@ func (r *run) sortStable(n int, less func(i, j int) bool, apply func(order []int
 		}
 		return 0
 	})
-	apply(order)
+	return order
+}
+
+// identical reports whether a and b are the same object. Texts and numbers are not compared.
+func identical(a, b Value) bool {
+	switch a.(type) {
+	case string, Markup, int64, float64:
+		return false
+	}
+	return a == b
 }
 
 // contains is `item in in`.
@@ -724,14 +457,13 @@ func (r *run) contains(in, item Value) bool {
 		if !ok {
 			throw("TypeError", "'in <string>' requires string as left operand, not %s", typeName(item))
 		}
-		r.work(len(s))
-		return strings.Contains(s, sub)
+		return r.index(s, sub) >= 0
 	case *Dict:
-		_, ok := x.Get(item)
+		_, ok := r.get(x, item)
 		return ok
 	case *View:
 		if x.kind == "dict_keys" {
-			_, ok := x.d.Get(item)
+			_, ok := r.get(x.d, item)
 			return ok
 		}
 	case *Range:
@@ -740,16 +472,17 @@ func (r *run) contains(in, item Value) bool {
 			return x.n > 0 && d%x.step == 0 && d/x.step >= 0 && d/x.step < x.n
 		}
 	}
-	it := maybeIter(in)
-	if it == nil {
+	if !iterable(in) {
 		throw("TypeError", "argument of type %s is not iterable", quote(typeName(in)))
 	}
+	it := r.iterate(in)
 	for {
 		v, ok := it.next()
 		if !ok {
 			return false
 		}
-		if v == item || r.equal(v, item) {
+		r.step()
+		if identical(v, item) || r.equal(v, item) {
 			return true
 		}
 	}
@@ -760,51 +493,48 @@ func (r *run) contains(in, item Value) bool {
 // getattr is obj.name in the sandbox.
 func (r *run) getattr(obj Value, name string) Value {
 	if u, ok := obj.(*Undefined); ok {
-		u.use()
+		r.use(u)
 	}
-	if v, ok := attribute(obj, name); ok {
+	if v, ok := r.attribute(obj, name); ok {
 		return v
 	}
 	if d, ok := obj.(*Dict); ok {
-		if v, ok := d.GetString(name); ok {
+		if v, ok := r.getString(d, name); ok {
 			return v
 		}
 	}
-	return undefined(obj, name)
+	return r.undefined(obj, name)
 }
 
 // getitem is obj[key] in the sandbox.
 func (r *run) getitem(obj, key Value) Value {
 	if u, ok := obj.(*Undefined); ok {
-		u.use()
+		r.use(u)
 	}
 	if v, ok := r.item(obj, key); ok {
 		return v
 	}
 	if name, ok := text(key); ok {
-		if v, ok := attribute(obj, name); ok {
+		if v, ok := r.attribute(obj, name); ok {
 			return v
 		}
 	}
-	return undefined(obj, key)
+	return r.undefined(obj, key)
 }
 
 // item is Python's obj[key], if there is one.
 func (r *run) item(obj, key Value) (Value, bool) {
 	if d, ok := obj.(*Dict); ok {
-		if !hashable(key) {
+		if !r.hashable(key) {
 			return nil, false
 		}
-		return d.Get(key)
+		return r.get(d, key)
 	}
 	i, ok := small(key)
 	if !ok {
 		return nil, false
 	}
-	if s, ok := text(obj); ok {
-		r.work(len(s))
-	}
-	n, ok := length(obj)
+	n, ok := r.length(obj)
 	if !ok {
 		return nil, false
 	}
@@ -822,43 +552,25 @@ func (r *run) item(obj, key Value) (Value, bool) {
 	case *Range:
 		return x.start + i*x.step, true
 	case string:
-		return runeSlice(x, int(i), int(i)+1), true
+		return r.runeSlice(x, int(i), int(i)+1), true
 	case Markup:
-		return Markup(runeSlice(string(x), int(i), int(i)+1)), true
+		return Markup(r.runeSlice(string(x), int(i), int(i)+1)), true
 	}
 	return nil, false
-}
-
-// runeSlice returns characters [from,to) of s.
-func runeSlice(s string, from, to int) string {
-	if from >= to {
-		return ""
-	}
-	start, n := len(s), 0
-	for i := range s {
-		if n == from {
-			start = i
-		}
-		if n == to {
-			return s[start:i]
-		}
-		n++
-	}
-	return s[start:]
 }
 
 // slice is x[start:stop:step].
 func (r *run) slice(x Value, bounds [3]Value) Value {
 	switch u := x.(type) {
 	case *Undefined:
-		u.use()
+		r.use(u)
 	case string, Markup, *List, *Tuple, *Range:
 	case *Dict:
 		throw("TypeError", "unhashable type: 'slice'")
 	default:
 		throw("TypeError", "%s object is not subscriptable", quote(typeName(x)))
 	}
-	n, _ := length(x)
+	n, _ := r.length(x)
 	index := func(v Value) int64 {
 		i, ok := small(v)
 		if !ok {
@@ -898,16 +610,18 @@ func (r *run) slice(x Value, bounds [3]Value) Value {
 	start, stop := clamp(bounds[0], first), clamp(bounds[1], last)
 	count := int64(0)
 	if step > 0 && start < stop {
-		count = (stop - start + step - 1) / step
+		count = (stop-start-1)/step + 1
 	} else if step < 0 && start > stop {
-		count = (start - stop - step - 1) / -step
+		count = (start-stop-1)/-step + 1
 	}
 	pick := func(items []Value) []Value {
-		r.chargeItems(int(count))
-		if step == 1 {
-			return slices.Clone(items[start : start+count])
+		switch {
+		case count == 0:
+			return nil
+		case step == 1:
+			return r.joined(items[start : start+count])
 		}
-		out := make([]Value, count)
+		out := r.slots(int(count))
 		for i := range out {
 			out[i] = items[start+int64(i)*step]
 		}
@@ -919,24 +633,22 @@ func (r *run) slice(x Value, bounds [3]Value) Value {
 	case *Tuple:
 		return &Tuple{Items: pick(v.Items)}
 	case *Range:
+		if hi, _ := bits.Mul64(abs(v.step), abs(step)); hi > 0 || v.step*step == math.MinInt64 || v.step*step == 0 {
+			step = 1 // a product beyond int64, so that there is one item or none
+		}
 		return &Range{v.start + start*v.step, v.start + stop*v.step, v.step * step, count}
 	}
 	s, _ := text(x)
-	r.work(len(s))
-	var out string
 	if step == 1 {
-		out = runeSlice(s, int(start), int(start+count))
-	} else {
-		runes := []rune(s)
-		picked := make([]rune, count)
-		for i := range picked {
-			picked[i] = runes[start+int64(i)*step]
-		}
-		out = string(picked)
+		return like(x, r.runeSlice(s, int(start), int(start+count)))
 	}
-	r.charge(len(out))
-	if _, marked := x.(Markup); marked {
-		return Markup(out)
+	return like(x, r.everyNth(s, n, start, step, count))
+}
+
+// abs returns the absolute value of an int.
+func abs(n int64) uint64 {
+	if n < 0 {
+		return -uint64(n)
 	}
-	return out
+	return uint64(n)
 }

@@ -3,6 +3,8 @@ package jinja
 import (
 	"slices"
 	"strings"
+
+	"talf/internal/limits"
 )
 
 // maxNesting bounds the nesting depth of a template's source.
@@ -17,10 +19,16 @@ type Template struct {
 // Marked reports whether the template has {% generation %} blocks.
 func (t *Template) Marked() bool { return t.marked }
 
-// Parse compiles a template.
+// Parse compiles a template. A source of more than limits.TemplateBytes is refused; what is
+// shorter takes time and memory in proportion to its length, some tens of nanoseconds and
+// at most parseBytes for each byte.
 func Parse(source string) (t *Template, err error) {
 	defer catch(&err)
-	p := &parser{toks: lex(source)}
+	if len(source) > limits.TemplateBytes {
+		throw("LimitError", "the template has %d bytes, want at most %d", len(source), limits.TemplateBytes)
+	}
+	p := &parser{lexer: newLexer(source)}
+	p.next()
 	t = &Template{}
 	t.body = p.body()
 	if len(p.absent) > 0 {
@@ -32,9 +40,9 @@ func Parse(source string) (t *Template, err error) {
 
 // parser is jinja2's recursive descent parser; jinja2/parser.py documents the grammar.
 type parser struct {
-	toks   []token
-	i      int
+	lexer  *lexer
 	tok    token
+	ahead  []token // one, if look was called
 	depth  int
 	loops  int // enclosing loops of this function
 	macros []*macroNode
@@ -73,21 +81,22 @@ func (p *parser) leave() { p.depth-- }
 
 func (p *parser) next() token {
 	t := p.tok
-	if p.i < len(p.toks) {
-		p.tok = p.toks[p.i]
-		p.i++
-		p.tok.check()
+	if len(p.ahead) > 0 {
+		p.tok, p.ahead = p.ahead[0], p.ahead[:0]
+	} else {
+		p.tok = p.lexer.next()
 	}
+	p.tok.check()
 	return t
 }
 
 // look returns the token after the current one.
 func (p *parser) look() token {
-	if p.i < len(p.toks) {
-		p.toks[p.i].check()
-		return p.toks[p.i]
+	if len(p.ahead) == 0 {
+		p.ahead = append(p.ahead, p.lexer.next())
 	}
-	return p.tok
+	p.ahead[0].check()
+	return p.ahead[0]
 }
 
 // check throws the error that a token carries.
@@ -151,9 +160,6 @@ func (p *parser) body(ends ...string) []stmt {
 	if len(ends) > 0 {
 		p.ends = append(p.ends, ends)
 		defer func() { p.ends = p.ends[:len(p.ends)-1] }()
-	}
-	if p.i == 0 {
-		p.next()
 	}
 	var out []stmt
 	for {
@@ -639,6 +645,11 @@ func (p *parser) unary(filters bool) expr {
 
 // use records that a name is read, for the special variables of macros.
 func (p *parser) use(name string) {
+	switch name {
+	case "varargs", "kwargs", "caller":
+	default:
+		return
+	}
 	for _, m := range p.macros {
 		switch name {
 		case "varargs":
@@ -667,11 +678,16 @@ func (p *parser) primary() expr {
 		p.use(t.text)
 		return &nameNode{t.line, t.text}
 	case tString:
-		s := ""
-		for p.tok.kind == tString {
-			s += p.next().text
+		p.next()
+		if p.tok.kind != tString {
+			return &constNode{t.text}
 		}
-		return &constNode{s}
+		var b strings.Builder
+		b.WriteString(t.text)
+		for p.tok.kind == tString {
+			b.WriteString(p.next().text)
+		}
+		return &constNode{b.String()}
 	case tInt, tFloat:
 		p.next()
 		return &constNode{t.num}
@@ -812,6 +828,21 @@ func (p *parser) arguments() (a argList) {
 			throwAt(line, "TemplateSyntaxError", "invalid syntax for function call expression")
 		}
 	}
+	var known map[string]bool // nil while there are few names
+	repeated := func(name string) bool {
+		if len(a.names) < few {
+			return slices.Contains(a.names, name)
+		}
+		if known == nil {
+			known = map[string]bool{}
+			for _, k := range a.names {
+				known[k] = true
+			}
+		}
+		again := known[name]
+		known[name] = true
+		return again
+	}
 	for first := true; !p.isOp(")"); first = false {
 		if !first {
 			p.expectOp(",")
@@ -830,10 +861,8 @@ func (p *parser) arguments() (a argList) {
 			ensure(a.starstar == nil)
 			name := p.next().text
 			p.next()
-			for _, k := range a.names {
-				if k == name {
-					p.fail("keyword argument repeated: %s", name)
-				}
+			if repeated(name) {
+				p.fail("keyword argument repeated: %s", name)
 			}
 			a.names = append(a.names, name)
 			a.kw = append(a.kw, p.expression(true))

@@ -1,13 +1,6 @@
 package jinja
 
-import (
-	"fmt"
-	"math"
-	"math/big"
-	"strconv"
-	"strings"
-	"unicode"
-)
+import "math/big"
 
 // toStr is Python's str().
 func (r *run) toStr(v Value) string {
@@ -24,147 +17,99 @@ func (r *run) toStr(v Value) string {
 
 // repr is Python's repr().
 func (r *run) repr(v Value, depth int) string {
-	return string(r.appendRepr(nil, v, depth))
+	b := buf{r: r}
+	b.repr(v, depth)
+	return b.text()
 }
 
-func (r *run) appendRepr(b []byte, v Value, depth int) []byte {
+// repr adds Python's repr() of a value.
+func (b *buf) repr(v Value, depth int) {
 	checkDepth(depth)
-	if r.ctx != nil {
-		r.step()
-		r.checkSize(len(b))
-	}
-	list := func(open string, items []Value, end string) []byte {
-		b = append(b, open...)
+	r := b.r
+	r.step()
+	list := func(open string, items []Value, end string) {
+		b.str(open)
 		for i, x := range items {
+			r.step()
 			if i > 0 {
-				b = append(b, ", "...)
+				b.str(", ")
 			}
-			b = r.appendRepr(b, x, depth+1)
+			b.repr(x, depth+1)
 		}
-		return append(b, end...)
+		b.str(end)
 	}
 	switch x := v.(type) {
 	case nil:
-		return append(b, "None"...)
+		b.str("None")
 	case bool:
 		if x {
-			return append(b, "True"...)
+			b.str("True")
+		} else {
+			b.str("False")
 		}
-		return append(b, "False"...)
 	case int64:
-		return strconv.AppendInt(b, x, 10)
+		b.int(x)
 	case *big.Int:
-		return append(b, intString(x)...)
+		b.str(r.intString(x))
 	case float64:
-		return append(b, floatRepr(x)...)
+		b.str(floatRepr(x))
 	case string:
-		return append(b, quote(x)...)
+		b.quote(x)
 	case Markup:
-		return append(append(append(b, "Markup("...), quote(string(x))...), ')')
+		b.str("Markup(")
+		b.quote(string(x))
+		b.byte(')')
 	case *List:
-		return list("[", x.Items, "]")
+		list("[", x.Items, "]")
 	case *Tuple:
 		if len(x.Items) == 1 {
-			return list("(", x.Items, ",)")
+			list("(", x.Items, ",)")
+		} else {
+			list("(", x.Items, ")")
 		}
-		return list("(", x.Items, ")")
 	case *Dict:
-		b = append(b, '{')
+		b.byte('{')
 		for i, e := range x.entries {
+			r.step()
 			if i > 0 {
-				b = append(b, ", "...)
+				b.str(", ")
 			}
-			b = r.appendRepr(b, e.key, depth+1)
-			b = append(b, ": "...)
-			b = r.appendRepr(b, e.val, depth+1)
+			b.repr(e.key, depth+1)
+			b.str(": ")
+			b.repr(e.val, depth+1)
 		}
-		return append(b, '}')
+		b.byte('}')
 	case *View:
-		return list(x.kind+"([", r.drain(x.iter()), "])")
+		list(x.kind+"([", r.drain(r.view(x)), "])")
 	case *Range:
-		b = fmt.Appendf(b, "range(%d, %d", x.start, x.stop)
+		b.str("range(")
+		b.int(x.start)
+		b.str(", ")
+		b.int(x.stop)
 		if x.step != 1 {
-			b = fmt.Appendf(b, ", %d", x.step)
+			b.str(", ")
+			b.int(x.step)
 		}
-		return append(b, ')')
+		b.byte(')')
 	case *Namespace:
-		b = append(b, "<Namespace "...)
-		b = r.appendRepr(b, x.attrs, depth+1)
-		return append(b, '>')
+		b.str("<Namespace ")
+		b.repr(x.attrs, depth+1)
+		b.byte('>')
 	case *Undefined:
-		return append(b, "Undefined"...)
+		b.str("Undefined")
 	case *Macro:
-		return fmt.Appendf(b, "<Macro %s>", quote(x.node.name))
+		b.str("<Macro ")
+		b.quote(x.node.name)
+		b.byte('>')
 	case *Loop:
-		return fmt.Appendf(b, "<LoopContext %d/%d>", x.index0+1, x.len())
+		b.str("<LoopContext ")
+		b.int(x.index0 + 1)
+		b.byte('/')
+		b.int(x.len())
+		b.byte('>')
+	default:
+		b.str("<")
+		b.str(typeName(v))
+		b.str(" object>")
 	}
-	return fmt.Appendf(b, "<%s object>", typeName(v))
 }
-
-// intString is Python's str() of an int.
-func intString(v Value) string {
-	b, _ := toBig(v)
-	s := b.String()
-	if len(strings.TrimPrefix(s, "-")) > maxDigits {
-		throw("ValueError", "Exceeds the limit (%d digits) for integer string conversion; use sys.set_int_max_str_digits() to increase the limit", maxDigits)
-	}
-	return s
-}
-
-// floatRepr is Python's repr() of a float: the shortest digits that parse to the same
-// value.
-func floatRepr(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "nan"
-	case math.IsInf(f, 1):
-		return "inf"
-	case math.IsInf(f, -1):
-		return "-inf"
-	}
-	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
-		// Go writes at least two digits of the exponent, as Python does.
-		return strconv.FormatFloat(f, 'e', -1, 64)
-	}
-	s := strconv.FormatFloat(f, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
-}
-
-// quote is Python's repr() of a str.
-func quote(s string) string {
-	q := byte('\'')
-	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
-		q = '"'
-	}
-	b := make([]byte, 0, len(s)+2)
-	b = append(b, q)
-	for _, c := range s {
-		switch {
-		case c == rune(q) || c == '\\':
-			b = append(b, '\\', byte(c))
-		case c == '\n':
-			b = append(b, `\n`...)
-		case c == '\r':
-			b = append(b, `\r`...)
-		case c == '\t':
-			b = append(b, `\t`...)
-		case unicode.IsPrint(c):
-			b = append(b, string(c)...)
-		case c < 0x100:
-			b = fmt.Appendf(b, `\x%02x`, c)
-		case c < 0x10000:
-			b = fmt.Appendf(b, `\u%04x`, c)
-		default:
-			b = fmt.Appendf(b, `\U%08x`, c)
-		}
-	}
-	return string(append(b, q))
-}
-
-var escaper = strings.NewReplacer("&", "&amp;", ">", "&gt;", "<", "&lt;", "'", "&#39;", `"`, "&#34;")
-
-// escape is markupsafe's escape.
-func escape(s string) string { return escaper.Replace(s) }

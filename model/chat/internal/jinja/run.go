@@ -6,14 +6,20 @@
 //
 // Inside the package errors travel as panics, as in text/template; outside it they are
 // of type *Error.
+//
+// A template comes from strangers. Each text, list, dict and number that it makes is made by
+// alloc.go, text.go, number.go or value.go, which charge the run's meter first; the other
+// files are written in terms of what those offer, and of Go's operations that take constant
+// time.
 package jinja
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
+
+	"talf/internal/limits"
 )
 
 // An Error is an exception of a template.
@@ -38,37 +44,15 @@ func throwAt(line int, kind, format string, a ...any) {
 	panic(thrown{&Error{Kind: kind, Message: fmt.Sprintf(format, a...), Line: line}})
 }
 
-// catch turns a thrown value into an error. A fault of this package becomes an error
-// too, because a template must not crash the program.
+// catch turns a panic into an error. A fault of this package becomes an error too,
+// whatever its value is: a template must not crash the program.
 func catch(err *error) {
 	switch p := recover().(type) {
 	case nil:
 	case thrown:
 		*err = p.err
-	case runtime.Error:
-		*err = &Error{Kind: "InternalError", Message: p.Error()}
 	default:
-		panic(p)
-	}
-}
-
-// Bounds of one rendering. Values are charged when they are made and never credited
-// back, so the bounds hold no matter what a template keeps.
-const (
-	maxOutput     = 16 << 20  // bytes of the rendered text, and of any intermediate text
-	maxItems      = 1 << 20   // items of one list or dict
-	maxBytes      = 512 << 20 // bytes made in total
-	maxSteps      = 8 << 20   // nodes evaluated, items visited and KiB of text read
-	maxDepth      = 1500      // of nested evaluation
-	maxCalls      = 250       // of nested macros, callers and recursive loops
-	maxValueDepth = 500       // of nested lists and dicts
-	maxBits       = 1 << 16   // of an int
-)
-
-// checkDepth bounds recursion over nested values.
-func checkDepth(depth int) {
-	if depth > maxValueDepth {
-		throw("RecursionError", "maximum recursion depth exceeded")
+		*err = &Error{Kind: "InternalError", Message: fmt.Sprintf("%T: %v", p, p)}
 	}
 }
 
@@ -88,18 +72,17 @@ type Output struct {
 
 // run is one rendering.
 type run struct {
-	ctx   context.Context
+	meter *limits.Meter // nil: nothing is charged
 	vars  *Dict
 	now   func() time.Time
 	root  *frame
 	out   []byte // of the innermost captured block
 	top   *[]byte
 	spans []Span
-	steps int64
-	bytes int64
 	depth int
 	calls int
 	line  int // of the node being evaluated
+	fold  casers
 }
 
 // Render renders a template. The variables are not changed.
@@ -107,7 +90,8 @@ func (t *Template) Render(ctx context.Context, vars *Dict, o Options) (out Outpu
 	if err := ctx.Err(); err != nil {
 		return Output{}, err
 	}
-	r := &run{ctx: ctx, vars: vars, now: o.Now, root: &frame{}}
+	meter := limits.NewMeter(ctx, limits.Budget{Steps: limits.TemplateSteps, Bytes: limits.TemplateMade})
+	r := &run{meter: meter, vars: vars, now: o.Now, root: &frame{}}
 	if r.now == nil {
 		r.now = time.Now
 	}
@@ -120,79 +104,7 @@ func (t *Template) Render(ctx context.Context, vars *Dict, o Options) (out Outpu
 	}()
 	defer catch(&err)
 	r.exec(t.body, r.root)
-	return Output{string(r.out), r.spans}, nil
-}
-
-// step counts one node or item.
-func (r *run) step() {
-	r.steps++
-	if r.steps&1023 == 0 {
-		if err := r.ctx.Err(); err != nil {
-			panic(thrown{err})
-		}
-		r.checkSteps()
-	}
-}
-
-func (r *run) checkSteps() {
-	if r.steps > maxSteps {
-		throw("LimitError", "the template takes more than %d steps", maxSteps)
-	}
-}
-
-// work counts n bytes that are about to be read.
-func (r *run) work(n int) {
-	if n < 1024 {
-		return
-	}
-	if err := r.ctx.Err(); err != nil {
-		panic(thrown{err})
-	}
-	r.steps += int64(n / 1024)
-	r.checkSteps()
-}
-
-// charge counts n bytes that are about to be made.
-func (r *run) charge(n int) {
-	r.checkSize(n)
-	r.bytes += int64(n)
-	if r.bytes > maxBytes {
-		throw("LimitError", "the template makes more than %d MiB of values", maxBytes>>20)
-	}
-	r.work(n)
-}
-
-// checkSize refuses a text of n bytes if it is too long.
-func (r *run) checkSize(n int) {
-	if n > maxOutput {
-		throw("LimitError", "the template makes a text of more than %d MiB", maxOutput>>20)
-	}
-}
-
-// list charges for a list and returns it.
-func (r *run) list(items []Value) *List {
-	r.chargeItems(len(items))
-	return &List{items}
-}
-
-func (r *run) chargeItems(n int) {
-	if n > maxItems {
-		throw("LimitError", "the template makes a list of more than %d items", maxItems)
-	}
-	r.charge(16 * n)
-}
-
-// str charges for a text and returns it.
-func (r *run) str(s string) string {
-	r.charge(len(s))
-	return s
-}
-
-// write adds to the output.
-func (r *run) write(s string) {
-	r.charge(len(s))
-	r.checkSize(len(r.out) + len(s))
-	r.out = append(r.out, s...)
+	return Output{r.textOf(r.out), r.spans}, nil
 }
 
 // capture runs f and returns what it writes.
@@ -204,8 +116,7 @@ func (r *run) capture(f func()) string {
 	}
 	r.out = nil
 	f()
-	s := string(r.out)
-	r.charge(len(s))
+	s := r.textOf(r.out)
 	r.out, r.top = outer, top
 	return s
 }
@@ -213,7 +124,7 @@ func (r *run) capture(f func()) string {
 // nest guards one level of evaluation.
 func (r *run) nest() {
 	r.depth++
-	if r.depth > maxDepth {
+	if r.depth > limits.TemplateDepth {
 		throw("RecursionError", "maximum recursion depth exceeded")
 	}
 }
@@ -224,47 +135,4 @@ func (r *run) call() {
 	if r.calls > maxCalls {
 		throw("RecursionError", "maximum recursion depth exceeded")
 	}
-}
-
-// A frame is one scope.
-type frame struct {
-	parent *frame
-	vars   []binding
-	few    [3]binding // vars starts here: most scopes have no more
-}
-
-type binding struct {
-	name string
-	val  Value
-}
-
-func (f *frame) set(name string, v Value) {
-	for i := range f.vars {
-		if f.vars[i].name == name {
-			f.vars[i].val = v
-			return
-		}
-	}
-	if f.vars == nil {
-		f.vars = f.few[:0]
-	}
-	f.vars = append(f.vars, binding{name, v})
-}
-
-// lookup resolves a name.
-func (r *run) lookup(f *frame, name string) Value {
-	for ; f != nil; f = f.parent {
-		for i := range f.vars {
-			if f.vars[i].name == name {
-				return f.vars[i].val
-			}
-		}
-	}
-	if v, ok := r.vars.GetString(name); ok {
-		return v
-	}
-	if fn, ok := globals[name]; ok {
-		return fn
-	}
-	return &Undefined{name: name, message: quote(name) + " is undefined"}
 }

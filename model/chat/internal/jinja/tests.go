@@ -14,6 +14,15 @@ func init() {
 			return f(x)
 		}
 	}
+	// known is a test of names.
+	known := func(f func(string) bool) testFunc {
+		return func(r *run, x Value, a *args) bool {
+			a.bind("test", 0)
+			r.hash(x)
+			s, ok := text(x)
+			return ok && f(s)
+		}
+	}
 	// with is a test with one.
 	with := func(f func(r *run, x, y Value) bool) testFunc {
 		return func(r *run, x Value, a *args) bool {
@@ -42,8 +51,8 @@ func init() {
 		"escaped": plain(func(x Value) bool { _, ok := x.(Markup); return ok }),
 		"false":   plain(func(x Value) bool { return x == false }),
 		"true":    plain(func(x Value) bool { return x == true }),
-		"filter":  plain(func(x Value) bool { hash(x); s, ok := text(x); return ok && filters[s] != nil }),
-		"test":    plain(func(x Value) bool { hash(x); s, ok := text(x); return ok && tests[s] != nil }),
+		"filter":  known(func(s string) bool { return filters[s] != nil }),
+		"test":    known(func(s string) bool { return tests[s] != nil }),
 		"float":   plain(func(x Value) bool { _, ok := x.(float64); return ok }),
 		"integer": plain(func(x Value) bool {
 			switch x.(type) {
@@ -53,7 +62,7 @@ func init() {
 			return false
 		}),
 		"number":   plain(isNumber),
-		"iterable": plain(func(x Value) bool { return maybeIter(x) != nil }),
+		"iterable": plain(iterable),
 		"sequence": plain(func(x Value) bool {
 			switch x.(type) {
 			case string, Markup, *List, *Tuple, *Dict, *Range, *Undefined:
@@ -66,14 +75,26 @@ func init() {
 		"string":  plain(func(x Value) bool { _, ok := text(x); return ok }),
 		"lower": func(r *run, x Value, a *args) bool {
 			a.bind("lower", 0)
-			return isCase(r.toStr(x), false)
+			return r.isCase(r.toStr(x), false)
 		},
 		"upper": func(r *run, x Value, a *args) bool {
 			a.bind("upper", 0)
-			return isCase(r.toStr(x), true)
+			return r.isCase(r.toStr(x), true)
 		},
-		"sameas": with(func(_ *run, x, y Value) bool { return x == y }),
-		"in":     with(func(r *run, x, y Value) bool { return r.contains(y, x) }),
+		"sameas": with(func(r *run, x, y Value) bool {
+			s, ok := x.(string)
+			t, both := y.(string)
+			if ok && both {
+				return r.same(s, t)
+			}
+			m, ok := x.(Markup)
+			n, both := y.(Markup)
+			if ok && both {
+				return r.same(string(m), string(n))
+			}
+			return x == y
+		}),
+		"in": with(func(r *run, x, y Value) bool { return r.contains(y, x) }),
 	}
 	for _, n := range []string{"==", "eq", "equalto"} {
 		tests[n] = equal

@@ -1,11 +1,12 @@
 package jinja
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
+	"io"
 	"iter"
 	"math"
 	"math/big"
-	"slices"
 )
 
 // A Value is the value of an expression. The Go types represent Python's types:
@@ -28,6 +29,7 @@ func NewList(items ...Value) *List { return &List{Items: items} }
 type Tuple struct {
 	Items []Value
 	Names []string
+	key   *tupleHash // nil until it is computed
 }
 
 // A Range is Python's range.
@@ -53,7 +55,12 @@ type Undefined struct {
 	name    string
 	message string
 	kind    string // the exception on use; "" is UndefinedError
+	param   bool   // of a macro
+	of      *absentItem
 }
+
+// An absentItem is an item or attribute that an object does not have.
+type absentItem struct{ obj, key Value }
 
 // A Func is a function or a bound method.
 type Func struct {
@@ -130,14 +137,6 @@ func (d *Dict) find(h any) int {
 	return -1
 }
 
-// Get returns the value of a key, which must be hashable.
-func (d *Dict) Get(key Value) (Value, bool) {
-	if i := d.find(hash(key)); i >= 0 {
-		return d.entries[i].val, true
-	}
-	return nil, false
-}
-
 // GetString returns the value of a text key.
 func (d *Dict) GetString(key string) (Value, bool) {
 	if d.index == nil {
@@ -155,12 +154,11 @@ func (d *Dict) GetString(key string) (Value, bool) {
 }
 
 // Set sets the value of a key, which must be hashable. An existing key keeps its place.
-func (d *Dict) Set(key, val Value) {
-	h := hash(key)
-	if i := d.find(h); i >= 0 {
-		d.entries[i].val = val
-		return
-	}
+// It is for values that do not come from a template: nothing is charged.
+func (d *Dict) Set(key, val Value) { (&run{}).put(d, key, val) }
+
+// add adds a key that the dict does not have.
+func (d *Dict) add(h any, key, val Value) {
 	d.entries = append(d.entries, entry{h, key, val})
 	switch {
 	case d.index != nil:
@@ -179,17 +177,19 @@ type (
 	bigHash   string
 	floatHash uint64
 	undefHash struct{}
-	tupleHash string
+	tupleHash [sha256.Size]byte
 	noneHash  struct{}
 )
 
 // hash returns a comparable value that is equal for values that Python's == calls
 // equal. It throws a TypeError for unhashable values.
-func hash(v Value) any {
+func (r *run) hash(v Value) any {
 	switch x := v.(type) {
 	case string:
+		r.scanKey(x)
 		return x
 	case Markup:
+		r.scanKey(string(x))
 		return string(x)
 	case nil:
 		return noneHash{}
@@ -201,16 +201,17 @@ func hash(v Value) any {
 	case int64:
 		return x
 	case *big.Int:
-		return bigHash(x.Text(36))
+		r.bigWork(words(x), words(x))
+		return bigHash(string(append(x.Bytes(), byte(x.Sign()))))
 	case float64:
 		if x == math.Trunc(x) && !math.IsInf(x, 0) {
-			return hash(floatToInt(x))
+			return r.hash(floatToInt(x))
 		}
 		return floatHash(math.Float64bits(x))
 	case *Undefined:
 		return undefHash{}
 	case *Tuple:
-		return tupleHash(hashTuple(nil, x, 0))
+		return *r.hashTuple(x, 0)
 	case *View:
 		if x.kind != "dict_values" {
 			throw("TypeError", "unhashable type: %s", quote(x.kind))
@@ -221,32 +222,64 @@ func hash(v Value) any {
 	return v
 }
 
-// hashable reports whether hash does not throw a TypeError.
-func hashable(v Value) bool { return hashableAt(v, 0) }
+// hashable reports whether hash does not throw a TypeError because of lists and dicts.
+func (r *run) hashable(v Value) (ok bool) {
+	t, isTuple := v.(*Tuple)
+	if !isTuple {
+		return plainHashable(v)
+	}
+	return r.hashableTuple(t, map[*Tuple]bool{}, 0)
+}
 
-func hashableAt(v Value, depth int) bool {
-	checkDepth(depth)
+func plainHashable(v Value) bool {
 	switch x := v.(type) {
 	case *List, *Dict:
 		return false
 	case *View:
 		return x.kind == "dict_values"
-	case *Tuple:
-		return !slices.ContainsFunc(x.Items, func(v Value) bool { return !hashableAt(v, depth+1) })
 	}
 	return true
 }
 
-// hashTuple appends an unambiguous encoding of a tuple's hashes.
-func hashTuple(b []byte, t *Tuple, depth int) []byte {
+// hashableTuple looks at each tuple within t once, however often it occurs.
+func (r *run) hashableTuple(t *Tuple, seen map[*Tuple]bool, depth int) bool {
 	checkDepth(depth)
+	if t.key != nil || seen[t] {
+		return true
+	}
 	for _, v := range t.Items {
+		r.step()
+		if inner, ok := v.(*Tuple); ok {
+			if !r.hashableTuple(inner, seen, depth+1) {
+				return false
+			}
+		} else if !plainHashable(v) {
+			return false
+		}
+	}
+	r.charge(entryBytes)
+	seen[t] = true
+	return true
+}
+
+// hashTuple returns the SHA-256 of an unambiguous encoding of a tuple's items. It is kept
+// with the tuple: a tuple that occurs many times within another is encoded once.
+func (r *run) hashTuple(t *Tuple, depth int) *tupleHash {
+	checkDepth(depth)
+	if t.key != nil {
+		return t.key
+	}
+	r.charge(512)
+	h := sha256.New()
+	var head []byte
+	for _, v := range t.Items {
+		r.work(4 * nodeWork)
 		var tag byte
 		var s string
 		if inner, ok := v.(*Tuple); ok {
-			tag, s = 't', string(hashTuple(nil, inner, depth+1))
+			tag, s = 't', string(r.hashTuple(inner, depth+1)[:])
 		} else {
-			switch h := hash(v).(type) {
+			switch h := r.hash(v).(type) {
 			case string:
 				tag, s = 's', h
 			case int64:
@@ -263,11 +296,18 @@ func hashTuple(b []byte, t *Tuple, depth int) []byte {
 				throw("TypeError", "a tuple with a %s cannot be a key here", typeName(v))
 			}
 		}
-		b = append(b, tag)
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
+		head = binary.AppendUvarint(append(head[:0], tag), uint64(len(s)))
+		_, _ = h.Write(head) // never fails
+		for len(s) > 0 {
+			part := s[:min(len(s), 4096)]
+			r.work(len(part))
+			_, _ = io.WriteString(h, part)
+			s = s[len(part):]
+		}
 	}
-	return b
+	t.key = new(tupleHash)
+	h.Sum(t.key[:0])
+	return t.key
 }
 
 // typeName is the name of a value's type in Python.

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package chat_test
+
+import "time"
+
+// threadTime returns the time of day: there is no portable processor time of a thread.
+func threadTime() time.Duration { return time.Duration(time.Now().UnixNano()) }
