@@ -34,7 +34,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// The errors of JSON that is refused though its syntax is right. ErrDepth wraps
+// The errors of JSON that is refused though its syntax is right. ErrDepth and ErrKeys wrap
 // limits.ErrTooLarge.
 var (
 	ErrAfter     = errors.New("text after the JSON value")
@@ -42,6 +42,7 @@ var (
 	ErrSurrogate = errors.New("half of a surrogate pair, want UTF-8")
 	ErrTwice     = errors.New("it occurs twice")
 	ErrDepth     = fmt.Errorf("nested deeper than %d: %w", limits.JSONDepth, limits.ErrTooLarge)
+	ErrKeys      = fmt.Errorf("an object of more than %d keys: %w", limits.JSONKeys, limits.ErrTooLarge)
 	ErrUnknown   = errors.New("there is no such field")
 )
 
@@ -199,6 +200,9 @@ func (s *scanner) object(depth int, each func(key string, value []byte)) error {
 		} else {
 			twice = many[key]
 			many[key] = true
+			if len(many) > limits.JSONKeys {
+				return ErrKeys
+			}
 		}
 		if twice {
 			s.path = append(s.path, key)

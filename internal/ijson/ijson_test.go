@@ -221,3 +221,14 @@ func BenchmarkCheck(b *testing.B) {
 		}
 	}
 }
+
+func TestObjectsOfTooManyKeysAreRefused(t *testing.T) {
+	b := []byte{'{'}
+	for i := range limits.JSONKeys + 1 {
+		b = fmt.Appendf(b, `"%d":0,`, i)
+	}
+	b[len(b)-1] = '}'
+	if err := ijson.Check(b); !errors.Is(err, ijson.ErrKeys) || !errors.Is(err, limits.ErrTooLarge) {
+		t.Errorf("%v, want ErrKeys", err)
+	}
+}

@@ -34,6 +34,14 @@ const (
 	// TokenizerBytes bounds tokenizer.json and SentencePiece models. Vocabularies of 256k tokens
 	// with their merges take up to 35 MB.
 	TokenizerBytes = 128 * MiB
+	// IndexBytes bounds the index of a model's shards. That of a model of 1.5 trillion parameters
+	// takes 20 MB.
+	IndexBytes = 64 * MiB
+	// Tensors bounds how many tensors a safetensors file has. Mixtures of experts have up to 150k,
+	// in many files.
+	Tensors = 1 << 18
+	// TextBytes bounds a text that is read whole to measure a model with.
+	TextBytes = 1 * GiB
 	// TemplateBytes bounds a chat template. The largest in use are below 100 KB. Parsing does not
 	// look at a context: at this size it takes less than a tenth of a second, whatever it reads.
 	TemplateBytes = 256 * KiB
@@ -69,6 +77,9 @@ const (
 // Schemas of tools stay below 50, and a template's values have the same bound.
 const JSONDepth = 500
 
+// JSONKeys bounds the keys of one object in them. The index of a model has up to 150k.
+const JSONKeys = 1 << 20
+
 // A Limit is one row of Table.
 type Limit struct {
 	Of    string // the input
@@ -83,6 +94,8 @@ var table = []Limit{
 	{"tokenizer.json, SentencePiece models", "size", TokenizerBytes, "bytes", "256k tokens with merges take 35 MB"},
 	{"normalizers and pre-tokenizers", "bytes made per byte of text", EncodeBytes, "bytes", "Unicode's normal forms make up to 11"},
 	{"normalizers and pre-tokenizers", "steps per byte of text", EncodeSteps, "steps", "published patterns take about 30"},
+	{"indexes of a model's shards", "size", IndexBytes, "bytes", "a model of 1.5 trillion parameters has 20 MB"},
+	{"safetensors", "tensors in one file", Tensors, "tensors", "mixtures of experts have up to 150k, in many files"},
 	{"chat templates", "size", TemplateBytes, "bytes", "the largest in use are below 100 KB"},
 	{"chat templates", "rendered text, and any text made on the way", TemplateText, "bytes", "three times a context of a million tokens"},
 	{"chat templates", "values made by one rendering", TemplateMade, "bytes", "twelve texts of the largest size"},
@@ -92,6 +105,7 @@ var table = []Limit{
 	{"manifests of label sets", "size", ManifestBytes, "bytes", "a million shards take 250 MB"},
 	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},
 	{"JSON", "nesting", JSONDepth, "levels", "schemas of tools stay below 50"},
+	{"JSON", "keys of an object", JSONKeys, "keys", "the index of a model has up to 150k"},
 }
 
 // Table returns the limits, for documents and for tests that compare documents with them.
@@ -103,7 +117,7 @@ var ErrTooLarge = errors.New("beyond the limit")
 // ReadFile reads a regular file of at most most bytes. Links are followed. A device, a pipe or a
 // directory is refused without being read, and a pipe does not block.
 func ReadFile(path string, most int64) ([]byte, error) {
-	f, err := open(path)
+	f, err := Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -111,9 +125,6 @@ func ReadFile(path string, most int64) ([]byte, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 	}
 	if st.Size() > most {
 		return nil, tooLarge(path, st.Size(), most)
@@ -236,4 +247,19 @@ func (m *Meter) Free(n int) {
 	}
 }
 
-func open(path string) (*vfs.File, error) { return vfs.OpenFile(path, os.O_RDONLY|nonblock, 0) }
+// Open opens a regular file for reading. Links are followed. A device, a pipe or a directory is
+// refused, and a pipe does not block.
+func Open(path string) (*vfs.File, error) {
+	f, err := vfs.OpenFile(path, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

@@ -2,11 +2,15 @@
 
 package mapped
 
-import "talf/internal/vfs"
+import (
+	"math"
 
-// Open returns the bytes of a file, which must not be written to, and a function that releases
+	"talf/internal/limits"
+)
+
+// Open returns the bytes of a regular file, which must not be written to, and a function that releases
 // them.
 func Open(path string) ([]byte, func() error, error) {
-	b, err := vfs.ReadFile(path)
+	b, err := limits.ReadFile(path, math.MaxInt64-1)
 	return b, func() error { return nil }, err
 }

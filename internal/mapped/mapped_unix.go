@@ -8,13 +8,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"talf/internal/vfs"
+	"talf/internal/limits"
 )
 
 // Open returns the bytes of a regular file, which must not be written to, and a function that
 // releases them. The file must not be truncated before that.
 func Open(path string) ([]byte, func() error, error) {
-	f, err := vfs.OpenRead(path)
+	f, err := limits.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -22,9 +22,6 @@ func Open(path string) ([]byte, func() error, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	switch n := st.Size(); {
 	case n == 0: // nothing can be mapped

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"talf/compute"
+	"talf/internal/limits"
 )
 
 // A Spec is everything that a forward pass needs to know about a model. A layer
@@ -112,14 +113,14 @@ func LoadDraft(dir string) (*Spec, error) { return load(dir, ParseDraft) }
 
 func load(dir string, parse func(string, []byte, []byte) (*Spec, error)) (*Spec, error) {
 	path := filepath.Join(dir, "config.json")
-	raw, err := os.ReadFile(path)
+	raw, err := limits.ReadFile(path, limits.ConfigBytes)
 	if err != nil {
 		if err := RefuseGGUF(dir); err != nil {
 			return nil, err
 		}
 		return nil, fmt.Errorf("read model configuration: %w", err)
 	}
-	gen, err := os.ReadFile(filepath.Join(dir, "generation_config.json"))
+	gen, err := limits.ReadFile(filepath.Join(dir, "generation_config.json"), limits.ConfigBytes)
 	if err != nil && !os.IsNotExist(err) {
 		return nil, fmt.Errorf("read generation configuration: %w", err)
 	}
@@ -184,7 +185,7 @@ func ParseDraft(name string, raw, gen []byte) (*Spec, error) {
 		return nil, err
 	}
 	if s.Arch != "llama" {
-		return nil, fmt.Errorf("%s: model_type is %q, want \"llama\" for a draft head", name, s.Arch)
+		return nil, fmt.Errorf("%s: model_type is %.100q, want \"llama\" for a draft head", name, s.Arch)
 	}
 	c, err := newConfig(name, raw)
 	if err != nil {
@@ -216,7 +217,7 @@ func find(c *config) (*architecture, error) {
 	if typ == "" && len(class) > 0 {
 		typ = class[0]
 	}
-	return nil, fmt.Errorf("%s: model_type %q is not supported; supported: %s", c.name, typ, strings.Join(Supported(), ", "))
+	return nil, fmt.Errorf("%s: model_type %.100q is not supported; supported: %s", c.name, typ, strings.Join(Supported(), ", "))
 }
 
 // maxDim bounds every size, so that products of two are far from overflow; maxLayers

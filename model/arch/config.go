@@ -140,13 +140,22 @@ func (s *Spec) tokens(c *config) {
 	if b := c.tokens("bos_token_id"); len(b) > 0 {
 		s.BOS = b[0]
 	}
-	for _, e := range c.tokens("eos_token_id") {
+	eos := c.tokens("eos_token_id")
+	if len(eos) > maxEOS {
+		c.fail("eos_token_id lists %d tokens, want at most %d", len(eos), maxEOS)
+		return
+	}
+	for _, e := range eos {
 		// Some configurations use −1 for none.
 		if e != -1 && !slices.Contains(s.EOS, e) {
 			s.EOS = append(s.EOS, e)
 		}
 	}
 }
+
+// maxEOS bounds how many tokens end a text: each token that a model writes is compared with them.
+// Published configurations list up to ten.
+const maxEOS = 256
 
 // take adopts the error of a nested object.
 func (c *config) take(o *config) {

@@ -32,7 +32,7 @@ func parseGPTNeoX(c *config, s *Spec) {
 	s.OBias = s.QKVBias
 	// gelu_new and gelu_fast are approximations, and so different functions.
 	if a := c.string("hidden_act", "gelu"); a != "gelu" {
-		c.fail("hidden_act is %q, want \"gelu\"", a)
+		c.fail("hidden_act is %.100q, want \"gelu\"", a)
 	}
 	var part float64
 	s.Rope, part = c.rope([]string{"rotary_emb_base", "rope_theta"}, []string{"rotary_pct", "partial_rotary_factor"}, 0.25)

@@ -66,7 +66,7 @@ func (c *config) llamaLike(s *Spec, def missing) {
 	s.NormEps = float32(c.float("rms_norm_eps", 1e-6))
 	s.Tied = c.bool("tie_word_embeddings", false)
 	if a := c.string("hidden_act", "silu"); a != "silu" && a != "swish" {
-		c.fail("hidden_act is %q, want \"silu\"", a)
+		c.fail("hidden_act is %.100q, want \"silu\"", a)
 	}
 	var part float64
 	s.Rope, part = c.rope([]string{"rope_theta"}, []string{"partial_rotary_factor"}, 1)

@@ -18,7 +18,7 @@ func (s *Spec) LlamaConfig(dtype string) ([]byte, error) {
 		"torch_dtype": dtype, "use_cache": true,
 	}
 	if s.Rope.Type != "default" {
-		return nil, fmt.Errorf("model configuration: rope_type is %q, want \"default\" for a model trained here", s.Rope.Type)
+		return nil, fmt.Errorf("model configuration: rope_type is %.100q, want \"default\" for a model trained here", s.Rope.Type)
 	}
 	s.SetSpecial(c)
 	b, err := json.MarshalIndent(c, "", "  ")

@@ -14,7 +14,7 @@ func parseMistral(c *config, s *Spec) {
 	}
 	for i, t := range c.layerTypes(s) {
 		if t != kind {
-			c.fail("layer_types[%d] is %q, want %q for sliding_window %d", i, t, kind, window)
+			c.fail("layer_types[%d] is %.100q, want %q for sliding_window %d", i, t, kind, window)
 			break
 		}
 	}
@@ -42,7 +42,7 @@ func (c *config) layerTypes(s *Spec) []string {
 	}
 	for i, t := range types {
 		if t != fullAttention && t != slidingAttention {
-			c.fail("layer_types[%d] is %q, want %q or %q", i, t, fullAttention, slidingAttention)
+			c.fail("layer_types[%d] is %.100q, want %q or %q", i, t, fullAttention, slidingAttention)
 			return nil
 		}
 	}

@@ -32,7 +32,7 @@ func (c *config) qwenWindows(s *Spec) {
 			continue
 		}
 		if window == 0 {
-			c.fail("layer_types[%d] is %q, but use_sliding_window and sliding_window set no window", i, slidingAttention)
+			c.fail("layer_types[%d] is %.100q, but use_sliding_window and sliding_window set no window", i, slidingAttention)
 			return
 		}
 		w[i], slides = window, true

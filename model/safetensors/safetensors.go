@@ -20,8 +20,12 @@ import (
 	"sort"
 
 	"talf/internal/ijson"
+	"talf/internal/limits"
 	"talf/internal/mapped"
 )
+
+// maxDims bounds the dimensions of a tensor, as NumPy does.
+const maxDims = 64
 
 // MaxHeader is the size in bytes of the largest header accepted, as in the reference
 // implementation.
@@ -238,7 +242,7 @@ func OpenDir(dir string) (*Set, error) {
 	if _, err := os.Stat(single); err == nil {
 		return Open(single)
 	}
-	raw, err := os.ReadFile(index)
+	raw, err := limits.ReadFile(index, limits.IndexBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		if _, err := os.Stat(filepath.Join(dir, "pytorch_model.bin")); err == nil {
 			return nil, fmt.Errorf("%s: only pytorch_model.bin, want model.safetensors: convert it first", dir)
@@ -264,6 +268,7 @@ func OpenDir(dir string) (*Set, error) {
 		if !filepath.IsLocal(file) {
 			return fail(fmt.Errorf("%s: weight_map: tensor %q is in %q, want a file in the index's directory", index, name, file))
 		}
+		file = filepath.Clean(file) // one spelling, so that no file is opened twice
 		sh := shards[file]
 		if sh == nil {
 			if sh, err = Open(filepath.Join(dir, file)); err != nil {
@@ -284,9 +289,9 @@ func OpenDir(dir string) (*Set, error) {
 
 // info is one entry of the header.
 type info struct {
-	DType   string    `json:"dtype"`
-	Shape   []int64   `json:"shape"`
-	Offsets *[2]int64 `json:"data_offsets"`
+	DType   string  `json:"dtype"`
+	Shape   []int64 `json:"shape"`
+	Offsets []int64 `json:"data_offsets"`
 }
 
 // Parse reads a whole file from memory; name is used in errors. The tensors share data.
@@ -327,10 +332,13 @@ func Parse(name string, data []byte) (*Set, error) {
 		}
 		size, ok := sizes[e.DType]
 		if !ok {
-			return fmt.Errorf("tensor %q: unknown dtype %q", key, e.DType)
+			return fmt.Errorf("tensor %q: unknown dtype %.100q", key, e.DType)
 		}
-		if e.Offsets == nil {
-			return fmt.Errorf("tensor %q: no data_offsets", key)
+		if len(e.Offsets) != 2 {
+			return fmt.Errorf("tensor %q: data_offsets of %d numbers, want 2", key, len(e.Offsets))
+		}
+		if len(e.Shape) > maxDims {
+			return fmt.Errorf("tensor %q: shape of %d dimensions, want at most %d", key, len(e.Shape), maxDims)
 		}
 		shape, want := make([]int, len(e.Shape)), int64(size)
 		for i, d := range e.Shape {
@@ -382,6 +390,10 @@ func Parse(name string, data []byte) (*Set, error) {
 
 // entries calls f for each key of a JSON object in order. White space and zeros may follow it.
 func entries(raw []byte, f func(key string, decode func(v any) error) error) error {
+	// Every tensor has this member. They are counted before they take memory.
+	if n := bytes.Count(raw, []byte(`"data_offsets"`)); n > limits.Tensors {
+		return fmt.Errorf("header: %d tensors, want at most %d: %w", n, limits.Tensors, limits.ErrTooLarge)
+	}
 	list, err := ijson.Members(bytes.TrimRight(raw, " \t\r\n\x00"))
 	if err != nil {
 		return fmt.Errorf("header: want a JSON object: %w", err)

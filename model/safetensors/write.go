@@ -99,7 +99,7 @@ func NewWriter(w io.Writer, meta map[string]string, tensors ...Tensor) (*Writer,
 		}
 		end := ends[t.Name]
 		begin := end - int64(t.Size())
-		if err := field(t.Name, info{t.DType, shape, &[2]int64{begin, end}}); err != nil {
+		if err := field(t.Name, info{t.DType, shape, []int64{begin, end}}); err != nil {
 			return nil, fmt.Errorf("write tensor %q: %w", t.Name, err)
 		}
 	}
