@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"talf/internal/durable"
-	"talf/internal/vfs"
+	"talf/internal/limits"
 )
 
 // BestFile names the best checkpoint of a store: {"step": n}.
@@ -37,7 +37,7 @@ func (s *Store) SetBest(step int) error {
 		return fmt.Errorf("checkpoints: best: %w", err)
 	}
 	path := filepath.Join(s.dir, BestFile)
-	if old, err := vfs.ReadFile(path); err == nil && string(old) == string(b)+"\n" {
+	if old, err := limits.ReadFile(path, limits.ConfigBytes); err == nil && string(old) == string(b)+"\n" {
 		return nil
 	}
 	if err := durable.WriteFile(path, append(b, '\n')); err != nil {
@@ -49,7 +49,7 @@ func (s *Store) SetBest(step int) error {
 // best returns the directory of a store's best checkpoint, or "" if none is marked.
 func best(dir string) (string, error) {
 	path := filepath.Join(dir, BestFile)
-	b, err := vfs.ReadFile(path)
+	b, err := limits.ReadFile(path, limits.ConfigBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}

@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"talf/internal/durable"
+	"talf/internal/limits"
 	"talf/internal/vfs"
 	"talf/model"
 	"talf/model/head"
@@ -370,7 +371,7 @@ func FindTokenizer(path string) (string, error) {
 // returns nil and no error if there is none, as in another system's directory.
 func ReadManifest(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestFile)
-	b, err := vfs.ReadFile(path)
+	b, err := limits.ReadFile(path, limits.ConfigBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
@@ -434,7 +435,7 @@ func (m *Manifest) Verify(dir string, only ...string) error {
 			return fmt.Errorf("checkpoint %s: the manifest does not list %s", dir, name)
 		}
 		path := filepath.Join(dir, name)
-		f, err := vfs.OpenRead(path)
+		f, err := limits.Open(path)
 		if err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
@@ -480,7 +481,7 @@ func Open(dir string) (*State, error) {
 		return nil, err
 	}
 	s := &State{Manifest: m}
-	if s.Trainer, err = vfs.ReadFile(filepath.Join(dir, StateFile)); err != nil {
+	if s.Trainer, err = limits.ReadFile(filepath.Join(dir, StateFile), limits.IndexBytes); err != nil {
 		return nil, fmt.Errorf("read checkpoint: %w", err)
 	}
 	if s.Weights, err = safetensors.Open(filepath.Join(dir, WeightsFile)); err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"talf/checkpoints/internal/torchfile"
+	"talf/internal/limits"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/head"
@@ -54,7 +55,7 @@ type object map[string]json.RawMessage
 // than ignored, because a head without one of its tensors is useless.
 func OpenDraft(dir string) (_ *Draft, err error) {
 	path := filepath.Join(dir, ConfigFile)
-	raw, err := os.ReadFile(path)
+	raw, err := limits.ReadFile(path, limits.ConfigBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read draft head: %w", err)
 	}
@@ -99,7 +100,7 @@ var ErrForeign = errors.New("a draft head in another system's layout: import it 
 // foreign returns ErrForeign for a head that must be imported before it is loaded, and
 // ErrEagle3 for one that cannot be loaded.
 func foreign(dir string) error {
-	raw, err := os.ReadFile(filepath.Join(dir, ConfigFile))
+	raw, err := limits.ReadFile(filepath.Join(dir, ConfigFile), limits.ConfigBytes)
 	if err != nil {
 		return nil // loading gives a better error
 	}
@@ -233,7 +234,7 @@ func (d *Draft) readEagle(path string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	gen, err := os.ReadFile(filepath.Join(d.Dir, "generation_config.json"))
+	gen, err := limits.ReadFile(filepath.Join(d.Dir, "generation_config.json"), limits.ConfigBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read draft head: %w", err)
 	}

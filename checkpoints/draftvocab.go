@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"talf/checkpoints/internal/torchfile"
+	"talf/internal/limits"
 	"talf/model"
 	"talf/model/safetensors"
 )
@@ -65,7 +66,7 @@ func ReadDraftVocab(path string, vocab int) (ids []int32, tokenizer string, err 
 		ids, err = readTokenMap(path, vocab)
 		return ids, "", err
 	}
-	raw, err := os.ReadFile(path)
+	raw, err := limits.ReadFile(path, limits.ConfigBytes)
 	if err != nil {
 		return nil, "", fmt.Errorf("draft vocabulary: %w", err)
 	}

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"talf/internal/durable"
+	"talf/internal/limits"
 	"talf/model/arch"
 	"talf/model/safetensors"
 )
@@ -81,7 +81,7 @@ func ExportLM(from, to string, bf16 bool) (err error) {
 		case ConfigFile, WeightsFile, OptimizerFile, StateFile:
 			continue
 		}
-		b, err := os.ReadFile(filepath.Join(dir, name))
+		b, err := limits.ReadFile(filepath.Join(dir, name), limits.TokenizerBytes)
 		if err != nil {
 			return fmt.Errorf("export model: %w", errors.Join(err, files.Discard()))
 		}

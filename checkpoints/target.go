@@ -3,10 +3,10 @@ package checkpoints
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
+	"talf/internal/limits"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/identity"
@@ -30,7 +30,7 @@ func OpenTarget(dir string) (*Target, error) {
 	if t.Spec, err = arch.Load(dir); err != nil {
 		return nil, err
 	}
-	raw, err := os.ReadFile(filepath.Join(dir, ConfigFile))
+	raw, err := limits.ReadFile(filepath.Join(dir, ConfigFile), limits.ConfigBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"talf/internal/durable"
 	"talf/internal/limits"
-	"talf/internal/vfs"
 )
 
 // ManifestName is the file that lists the shards of a set.
@@ -121,7 +120,7 @@ func writeManifest(dir string, m *Manifest) error {
 
 // hashFile returns the size and the hex SHA-256 of a file.
 func hashFile(path string) (int64, string, error) {
-	f, err := vfs.OpenRead(path)
+	f, err := limits.Open(path)
 	if err != nil {
 		return 0, "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"talf/internal/limits"
 	"talf/internal/vfs"
 )
 
@@ -136,7 +137,7 @@ func (s *Set) handle(i int) (*openFile, error) {
 		}
 	}
 	path := filepath.Join(s.dir, s.shards[i].File)
-	f, err := vfs.OpenRead(path)
+	f, err := limits.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -5,12 +5,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"talf/checkpoints"
 	"talf/infer"
 	"talf/infer/source"
+	"talf/internal/limits"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/safetensors"
@@ -129,7 +129,7 @@ func FilesHash(files []string) (string, error) {
 	}
 	h := sha256.New()
 	for _, name := range files {
-		f, err := os.Open(name)
+		f, err := limits.Open(name)
 		if err != nil {
 			return "", err
 		}

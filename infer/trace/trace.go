@@ -11,6 +11,7 @@ import (
 	"math"
 
 	"talf/infer"
+	"talf/internal/limits"
 	"talf/model/identity"
 	"talf/tree"
 )
@@ -148,7 +149,7 @@ func Read(r io.Reader, f func(s *Step) error) (Header, error) {
 	in := bufio.NewReader(r)
 	var h Header
 	line := 1
-	b, err := in.ReadBytes('\n')
+	b, err := limits.ReadLine(in, limits.LineBytes)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return h, err
 	}
@@ -159,9 +160,9 @@ func Read(r io.Reader, f func(s *Step) error) (Header, error) {
 		return h, fmt.Errorf("talf_trace is %d, want at most %d: a newer version wrote the file", h.Version, Version)
 	}
 	for err == nil {
-		b, err = in.ReadBytes('\n')
+		b, err = limits.ReadLine(in, limits.LineBytes)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return h, err
+			return h, fmt.Errorf("line %d: %w", line+1, err)
 		}
 		if line++; len(b) == 0 {
 			break

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"talf/internal/limits"
 )
 
 // A FlagFile describes YAML files that hold a command's flags.
@@ -25,7 +26,7 @@ type FlagFile struct {
 // Read sets the flags that the YAML file at path gives and the command line does not.
 // Keys are the flags' names; flags that may be repeated take lists.
 func (c *FlagFile) Read(f *pflag.FlagSet, path string) error {
-	raw, err := os.ReadFile(path)
+	raw, err := limits.ReadFile(path, limits.ConfigBytes)
 	if err != nil {
 		return err
 	}

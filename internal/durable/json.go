@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
-	"talf/internal/vfs"
+	"talf/internal/limits"
 )
 
 // WriteJSON replaces path by v as indented JSON, completely or not at all.
@@ -20,7 +20,7 @@ func WriteJSON(path string, v any) error {
 
 // ReadJSON reads v from path; found is false if there is no such file.
 func ReadJSON(path string, v any) (found bool, err error) {
-	b, err := vfs.ReadFile(path)
+	b, err := limits.ReadFile(path, limits.IndexBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"talf/internal/durable"
+	"talf/internal/limits"
 	"talf/internal/vfs"
 )
 
@@ -65,7 +66,7 @@ func (c *Config) Read(r io.Reader) (whole int64, err error) {
 		if c.Enough != nil && (n > 1 || c.Header.Format == "") && c.Enough() {
 			return whole, nil
 		}
-		line, err := in.ReadBytes('\n')
+		line, err := limits.ReadLine(in, limits.LineBytes)
 		if errors.Is(err, io.EOF) {
 			if !c.torn(n, line) {
 				return 0, c.foreign(n, nil)
@@ -73,7 +74,7 @@ func (c *Config) Read(r io.Reader) (whole int64, err error) {
 			return whole, nil
 		}
 		if err != nil {
-			return 0, err
+			return 0, fmt.Errorf("line %d: %w", n, err)
 		}
 		switch {
 		case n == 1 && c.Header.Format != "":

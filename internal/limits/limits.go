@@ -62,6 +62,9 @@ const (
 	ManifestBytes = 256 * MiB
 	// LineBytes bounds one line of a file of records that is held whole, such as a conversation.
 	LineBytes = 64 * MiB
+	// PromptBytes bounds a text from outside that is encoded at once: a prompt, a line of
+	// `talf tokenize`. A million tokens take about 5 MB.
+	PromptBytes = 16 * MiB
 )
 
 // What the normalizers and pre-tokenizers of a tokenizer.json may do with a text. The largest
@@ -103,6 +106,7 @@ var table = []Limit{
 	{"chat templates", "nesting of what is evaluated", TemplateDepth, "levels", "Python stops at about 1,000"},
 	{"footers of Parquet shards", "size", FooterBytes, "bytes", "that of 10,000 row groups"},
 	{"manifests of label sets", "size", ManifestBytes, "bytes", "a million shards take 250 MB"},
+	{"prompts, lines of talf tokenize", "length", PromptBytes, "bytes", "a million tokens take about 5 MB"},
 	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},
 	{"JSON", "nesting", JSONDepth, "levels", "schemas of tools stay below 50"},
 	{"JSON", "keys of an object", JSONKeys, "keys", "the index of a model has up to 150k"},

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"talf/compute"
 	"talf/compute/cpu/kern"
 	"talf/internal/durable"
+	"talf/internal/limits"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/safetensors"
@@ -83,7 +83,7 @@ func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, err
 }
 
 func copyFile(to *durable.Dir, dir, name string) error {
-	b, err := os.ReadFile(filepath.Join(dir, name))
+	b, err := limits.ReadFile(filepath.Join(dir, name), limits.TokenizerBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -9,6 +9,8 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+
+	"talf/internal/limits"
 )
 
 // A batch is a few lines that are being processed.
@@ -152,7 +154,7 @@ func readBatches(name string, r io.Reader, emit func(*batch) bool) error {
 	b := &batch{first: 1, done: make(chan struct{})}
 	size := 0
 	for {
-		line, err := in.ReadBytes('\n')
+		line, err := limits.ReadLine(in, limits.PromptBytes)
 		if len(line) > 0 {
 			b.lines = append(b.lines, line)
 			size += len(line)
@@ -171,6 +173,9 @@ func readBatches(name string, r io.Reader, emit func(*batch) bool) error {
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		if errors.Is(err, limits.ErrTooLarge) {
+			return fmt.Errorf("%s, line %d: %w", name, b.first+len(b.lines), err)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)

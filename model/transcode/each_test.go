@@ -3,11 +3,16 @@ package transcode
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"testing"
+	"time"
+
+	"talf/internal/limits"
+	"talf/internal/limits/costtest"
 )
 
 func TestEachKeepsOrderAndNumbersLines(t *testing.T) {
@@ -79,4 +84,31 @@ func TestEachAnswersWhoWaits(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// A line that is too long is not held whole, and the error names it.
+func TestEachRefusesLongLines(t *testing.T) {
+	in := io.MultiReader(strings.NewReader("x\n\nx\n"), &repeated{left: 200 << 20}, strings.NewReader("\n"))
+	costtest.Check(t, "200 MB line", costtest.Bound{CPU: 2 * time.Second, Bytes: 100 << 20}, func(ctx context.Context) {
+		var out strings.Builder
+		_, err := Each(ctx, "input", in, &out, 2, func(dst, line []byte, _ int) ([]byte, bool, error) { return append(dst, line[0]), false, nil })
+		if !errors.Is(err, limits.ErrTooLarge) || !strings.Contains(err.Error(), "input, line 4: a line of more than 16777216 bytes") || out.String() != "x\nx\n" {
+			t.Errorf("%v after %q", err, out.String())
+		}
+	})
+}
+
+// repeated is a reader of many equal bytes.
+type repeated struct{ left int }
+
+func (r *repeated) Read(p []byte) (int, error) {
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), r.left)
+	for i := range p[:n] {
+		p[i] = 'a'
+	}
+	r.left -= n
+	return n, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"talf/data/corpus"
+	"talf/internal/limits"
 	"talf/model/arch"
 	"talf/model/tokenizer"
 )
@@ -60,7 +61,7 @@ func ReadText(dir string, files []string, c corpus.Config, bad func(corpus.BadLi
 		t.Tokens += int64(len(ids))
 	}
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "generation_config.json"} {
-		b, err := os.ReadFile(filepath.Join(dir, name))
+		b, err := limits.ReadFile(filepath.Join(dir, name), limits.TokenizerBytes)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}

@@ -5,17 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/nlpodyssey/gopickle/types"
 
+	"talf/internal/limits"
 	"talf/model/safetensors"
 )
 
 // ReadInts returns the integers in the file at path, written by torch.save from a list
 // of integers or a tensor with one dimension.
 func ReadInts(path string) (ids []int64, err error) {
-	f, err := os.Open(path)
+	f, err := limits.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read numbers: %w", err)
 	}

@@ -15,9 +15,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
+	"talf/internal/limits"
 	"talf/model/safetensors"
 )
 
@@ -43,7 +43,7 @@ type element struct {
 
 // Read returns the tensors of the file at path, in memory, in the order of the file.
 func Read(path string) (ts []safetensors.Tensor, err error) {
-	f, err := os.Open(path)
+	f, err := limits.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read tensors: %w", err)
 	}

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +11,7 @@ import (
 	"talf/infer/bench/micro"
 	"talf/infer/decode"
 	"talf/internal/cli"
+	"talf/internal/limits"
 )
 
 // A perplexityOptions holds the flags of bench perplexity.
@@ -67,7 +67,7 @@ beginning-of-sequence token, every window begins with it.`,
 }
 
 func (a *app) perplexity(ctx context.Context, types []compute.DType, o *perplexityOptions) (*micro.Report, error) {
-	text, err := os.ReadFile(o.text)
+	text, err := limits.ReadFile(o.text, limits.TextBytes)
 	if err != nil {
 		return nil, err
 	}

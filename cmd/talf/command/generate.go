@@ -13,6 +13,7 @@ import (
 	"talf/infer/decode"
 	"talf/internal/cli"
 	"talf/internal/durable"
+	"talf/internal/limits"
 	"talf/model/chat"
 )
 
@@ -62,9 +63,11 @@ give to its nodes, and what was kept. talf inspect trace FILE draws it.`,
 				return a.generateFile(cmd.Context(), &o)
 			}
 			if !cmd.Flags().Changed("prompt") {
-				b, err := cli.Wait(cmd.Context(), func() ([]byte, error) { return io.ReadAll(a.in) })
+				b, err := cli.Wait(cmd.Context(), func() ([]byte, error) {
+					return io.ReadAll(limits.Reader(a.in, limits.PromptBytes, "the prompt"))
+				})
 				if err != nil {
-					return fmt.Errorf("read the prompt: %w", err)
+					return fmt.Errorf("standard input: %w", err)
 				}
 				o.prompt = strings.TrimSuffix(string(b), "\n")
 			}

@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"talf/infer"
 	"talf/infer/bench"
 	"talf/infer/bench/micro"
 	"talf/internal/durable"
+	"talf/internal/limits"
 	"talf/internal/table"
 )
 
@@ -109,7 +109,7 @@ func (r *Recording) Write(w io.Writer) error {
 
 // Open reads the recording in a file.
 func Open(path string) (*Recording, error) {
-	f, err := os.Open(path)
+	f, err := limits.Open(path)
 	if err != nil {
 		return nil, err
 	}

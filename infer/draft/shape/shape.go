@@ -6,12 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"talf/internal/limits"
 	"talf/tree"
 )
 
@@ -178,17 +177,9 @@ func names(lists map[string][][]int) []string {
 
 // ReadFile reads a small file, such as the paths of a shape.
 func ReadFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	b, err := limits.ReadFile(path, maxFile)
 	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	if len(b) > maxFile {
-		return nil, fmt.Errorf("%s has more than %d bytes, want the paths or the chances of a tree", path, maxFile)
+		return nil, fmt.Errorf("%w: want the paths or the chances of a tree", err)
 	}
 	return b, nil
 }
