@@ -42,10 +42,11 @@ type CPU struct {
 	NoAMX    string   `json:"no_amx,omitempty"` // why class amx is not among them
 }
 
-// A Memory is the machine's.
+// A Memory is what this process may have: the machine's, or what its control groups allow.
 type Memory struct {
 	Total     uint64 `json:"total_bytes"` // 0: not known
 	Available uint64 `json:"available_bytes"`
+	Limit     string `json:"limit,omitempty"` // which control group sets it, if one does
 }
 
 // Examine opens and measures the devices of this machine, one after the other.
@@ -66,7 +67,7 @@ func Examine() (*Report, error) {
 	if err := dev.Close(); err != nil {
 		return nil, fmt.Errorf("close the CPU device: %w", err)
 	}
-	r.Memory.Total, r.Memory.Available = topology.Memory()
+	r.Memory = Memory(topology.ReadMemory())
 	kinds := devices.Examine()
 	r.GPU, r.Others = kinds[0], kinds[1:]
 	r.Problems = append(r.Problems, r.Memory.problems()...)
@@ -104,7 +105,11 @@ func (r *Report) Write(w io.Writer) error {
 	}
 	line("kernels", "%s", kernels)
 	if r.Memory.Total > 0 {
-		line("memory", "%s free of %s", units.Bytes(r.Memory.Available), units.Bytes(r.Memory.Total))
+		limit := ""
+		if r.Memory.Limit != "" {
+			limit = ", by " + r.Memory.Limit
+		}
+		line("memory", "%s free of %s%s", units.Bytes(r.Memory.Available), units.Bytes(r.Memory.Total), limit)
 	} else {
 		line("memory", "not known on %s", runtime.GOOS)
 	}

@@ -17,9 +17,8 @@ func Read() Topology {
 	return read(os.DirFS("/"), runtime.NumCPU(), allowed)
 }
 
-// Memory returns the machine's total and available memory in bytes, 0 if the kernel does not
-// say.
-func Memory() (total, available uint64) { return memory(os.DirFS("/")) }
+// ReadMemory returns the memory that this process may have, by the machine and its control groups.
+func ReadMemory() Memory { return processMemory(os.DirFS("/")) }
 
 // Processor returns the processor's name, or "" if the kernel does not say.
 func Processor() string { return processor(os.DirFS("/")) }

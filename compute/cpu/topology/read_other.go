@@ -10,8 +10,8 @@ func Read() Topology {
 	return Topology{CPUs: n, Cores: n, Nodes: 1, Node: n}
 }
 
-// Memory returns 0: it is unknown on this system.
-func Memory() (total, available uint64) { return 0, 0 }
+// ReadMemory returns nothing: memory is unknown on this system.
+func ReadMemory() Memory { return Memory{} }
 
 // Processor returns "": it is unknown on this system.
 func Processor() string { return "" }

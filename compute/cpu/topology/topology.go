@@ -124,40 +124,52 @@ func parseCPUs(list string) (cpus []int, ok bool) {
 // readQuota returns the smallest quota of the process's control groups and their
 // parents, in CPUs; 0 if there is none. The Go runtime rounds it up, to at least two.
 func readQuota(root fs.FS) float64 {
-	b, err := fs.ReadFile(root, "proc/self/cgroup")
-	if err != nil {
+	least := math.Inf(1)
+	eachGroup(root, "cpu", func(dir string, version int) {
+		read := quota2
+		if version == 1 {
+			read = quota1
+		}
+		if q := read(root, dir); q > 0 {
+			least = min(least, q)
+		}
+	})
+	if math.IsInf(least, 1) {
 		return 0
 	}
-	least := math.Inf(1)
+	return least
+}
+
+// eachGroup calls f with the directories of the process's control groups of a controller and of
+// their parents, in version 2 and version 1 of control groups. Some of them may not exist.
+func eachGroup(root fs.FS, controller string, f func(dir string, version int)) {
+	b, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return
+	}
 	const mount = "sys/fs/cgroup"
 	for line := range strings.Lines(string(b)) {
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(f) != 3 {
+		field := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(field) != 3 {
 			continue
 		}
-		dirs, read := []string{mount, mount + "/unified"}, quota2
-		if f[1] != "" {
-			if !strings.Contains(","+f[1]+",", ",cpu,") {
+		dirs, version := []string{mount, mount + "/unified"}, 2
+		if field[1] != "" {
+			if !strings.Contains(","+field[1]+",", ","+controller+",") {
 				continue
 			}
-			dirs, read = []string{mount + "/" + f[1], mount + "/cpu"}, quota1
+			dirs, version = []string{mount + "/" + field[1], mount + "/" + controller}, 1
 		}
 		for _, dir := range dirs {
 			// In a container the path may be the host's. Then only the root exists.
-			for group := path.Clean("/" + f[2]); ; group = path.Dir(group) {
-				if q := read(root, dir+strings.TrimSuffix(group, "/")); q > 0 {
-					least = min(least, q)
-				}
+			for group := path.Clean("/" + field[2]); ; group = path.Dir(group) {
+				f(dir+strings.TrimSuffix(group, "/"), version)
 				if group == "/" {
 					break
 				}
 			}
 		}
 	}
-	if math.IsInf(least, 1) {
-		return 0
-	}
-	return least
 }
 
 // quota2 reads the quota of a group of version 2, quota1 of version 1.
