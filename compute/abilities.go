@@ -28,7 +28,8 @@ type Checker interface {
 // DeviceAbilities are what a device can do beyond Device. A nil field is an ability
 // that it lacks.
 type DeviceAbilities struct {
-	Plan    Planner
+	Plan    Planner // of memory that is reserved when a model is loaded
+	Account Planner // of memory that is shared with others and taken as needed
 	Release Releaser
 	// Rounding names what products with weights of a type round the other operand to,
 	// such as "int16", where that depends on more than Device.Arithmetic: on how the

@@ -33,7 +33,9 @@ type Options struct {
 	// before anything is loaded. 0 takes memory as needed.
 	Positions int
 	// KVBlocks is the capacity of the KV pool, which all sequences, branches and kept
-	// prefixes share, in blocks of compute.BlockLen positions. 0 sets no bound.
+	// prefixes share, in blocks of compute.BlockLen positions. 0 is half of the memory that
+	// the model leaves, where the device accounts for memory; a draft head then has
+	// as many blocks as its target.
 	KVBlocks int
 	// AllowNonFinite loads weights that are NaN, infinite or too large for DType, which are
 	// otherwise refused with a *safetensors.ValueError. Draft heads are never refused,
@@ -150,6 +152,9 @@ func (m *Model) load() error {
 	if !m.lazy {
 		return nil
 	}
+	if err := fits(m.set.Name, m.spec, m.dev, m.opt); err != nil {
+		return err
+	}
 	m.layers = nil // left over from the check
 	err := newLoader(m, false).all()
 	m.lazy = err != nil
@@ -182,6 +187,9 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 		return nil, fmt.Errorf("%s: hidden_size is %d, but the target's is %d", set.Name, spec.Hidden, t.Hidden)
 	case spec.Vocab != t.Vocab:
 		return nil, fmt.Errorf("%s: vocab_size is %d, but the target's is %d", set.Name, spec.Vocab, t.Vocab)
+	}
+	if opt.KVBlocks == 0 {
+		opt.KVBlocks = target.blocks.most
 	}
 	m, err := newModel(spec, set, target.dev, opt)
 	if err != nil {
@@ -232,7 +240,11 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 	}
 	m := &Model{spec: spec, dev: dev, q: dev.Queue(), opt: opt, set: set, kv: kv}
 	m.can = m.q.Abilities()
-	m.blocks = newBlocks(dev, kv, opt.KVBlocks)
+	most := opt.KVBlocks
+	if most == 0 && !spec.Draft {
+		most = poolOf(spec, dev, opt)
+	}
+	m.blocks = newBlocks(dev, kv, most)
 	return m, nil
 }
 

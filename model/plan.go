@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"talf/compute"
@@ -64,12 +65,41 @@ func kvConfig(spec *arch.Spec, opt Options) compute.KVConfig {
 	return compute.KVConfig{Layers: spec.Layers, KVHeads: spec.KVHeads, HeadDim: spec.HeadDim, Type: opt.KV}
 }
 
+// shortText is the number of positions that a model must have memory for on a device that reserves
+// none.
+const shortText = 256
+
+// poolOf returns the capacity of a model's KV pool in blocks if its options set none: half of the
+// memory that the model leaves, but enough for a short text. Other models and the heap share the
+// other half. It returns 0, no bound, if the device does not know its memory or reserves positions.
+func poolOf(spec *arch.Spec, dev compute.Device, opt Options) int {
+	p := dev.Abilities().Account
+	if p == nil {
+		return 0
+	}
+	free, err := p.Free()
+	if err != nil || free == math.MaxInt64 {
+		return 0
+	}
+	opt.Positions = 0
+	left := (free - Plan(spec, p, opt).Total()) / 2
+	blocks := left / p.KVBytes(kvConfig(spec, opt), 1)
+	return int(min(max(blocks, int64(nblocks(min(shortText, spec.MaxPos)))), unbounded))
+}
+
 // fits refuses a model that is too large for its device before anything is loaded, and
 // says which settings would fit.
 func fits(name string, spec *arch.Spec, dev compute.Device, opt Options) error {
 	p := dev.Abilities().Plan
-	if p == nil || opt.Positions == 0 {
+	if p != nil && opt.Positions == 0 {
 		return nil
+	}
+	if p == nil {
+		if p = dev.Abilities().Account; p == nil {
+			return nil
+		}
+		// Memory is taken as needed, but a model that cannot run a short text is of no use.
+		opt.Positions = max(opt.Positions, min(shortText, spec.MaxPos))
 	}
 	free, err := p.Free()
 	if err != nil {

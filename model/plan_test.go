@@ -109,3 +109,71 @@ func TestMemoryIsPlannedBeforeAModelIsLoaded(t *testing.T) {
 		t.Errorf("-1 positions: %v", err)
 	}
 }
+
+// An accounted device is the CPU on a machine with as much memory as a test gives it.
+type accounted struct {
+	*cpu.Device
+	free int64
+}
+
+func (d *accounted) Free() (int64, error) { return d.free, nil }
+
+func (d *accounted) Abilities() compute.DeviceAbilities {
+	can := d.Device.Abilities()
+	can.Account = d
+	return can
+}
+
+// On a device that reserves nothing, a model that cannot run is refused with the figures of its
+// account before anything is loaded, also if that is postponed, and half of what a model leaves
+// is for keys and values. What the account says of weights and blocks is what they take.
+func TestAModelIsHeldToTheAccountOfMemory(t *testing.T) {
+	inner, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inner.Close()
+	c := modeltest.Default()
+	c.MaxPos = 4096
+	dir := modeltest.Random(t, c, 1)
+	for _, as := range dtypes {
+		for _, kv := range []compute.DType{compute.F32, compute.BF16} {
+			dev := &accounted{inner, 1 << 30}
+			opt := model.Default()
+			opt.DType, opt.KV = as, kv
+			m, err := model.Load(dir, dev, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := model.Plan(m.Spec(), dev, opt)
+			embed := dev.WeightBytes(as, c.Vocab, c.Hidden) // of which a pass reads only rows
+			sums := dev.WeightBytes(compute.F32, 1, c.Vocab)
+			if got := int64(m.WeightBytes()) + embed + sums; got != f.Weights {
+				t.Errorf("%v: weights take %d bytes, the account says %d", as, got, f.Weights)
+			}
+			block := dev.KVBytes(compute.KVConfig{Layers: c.Layers, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Type: kv}, 1)
+			if got, want := int64(m.KV().Total), (dev.free-f.Total())/2/block; got != want {
+				t.Errorf("%v, %v: a pool of %d blocks, want %d", as, kv, got, want)
+			}
+			opt.Positions = 256
+			least := model.Plan(m.Spec(), dev, opt).Total()
+			opt.Positions = 0
+			dev.free = least
+			if m, err = model.Load(dir, dev, opt); err != nil || m.KV().Total < 256/compute.BlockLen {
+				t.Errorf("%v, %v: with %d bytes: %v", as, kv, least, err)
+			}
+			dev.free = least - 1
+			_, err = model.Load(dir, dev, opt)
+			if err == nil || !strings.Contains(err.Error(), "does not fit") || !strings.Contains(err.Error(), "to work with") {
+				t.Errorf("%v, %v: with a byte less: %v", as, kv, err)
+			}
+			opt.Lazy = true
+			if m, err = model.Load(dir, dev, opt); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.NewSeq().Append(t.Context(), []int32{1}, nil, model.WantNone); err == nil || !strings.Contains(err.Error(), "does not fit") {
+				t.Errorf("%v, %v: when it first runs with a byte less: %v", as, kv, err)
+			}
+		}
+	}
+}

@@ -109,9 +109,10 @@ func (d *Device) Name() string {
 // Arithmetic returns "": other devices are compared with the CPU.
 func (d *Device) Arithmetic() string { return "" }
 
-// Abilities returns what the device can do: it gives memory of keys and values back.
+// Abilities returns what the device can do: it gives memory of keys and values back, and says how
+// much things take of the host's memory, which nobody reserves.
 func (d *Device) Abilities() compute.DeviceAbilities {
-	return compute.DeviceAbilities{Release: d, Rounding: d.rounding}
+	return compute.DeviceAbilities{Account: d, Release: d, Rounding: d.rounding}
 }
 
 // rounding returns "f32" where activations are not rounded, otherwise what to: integers

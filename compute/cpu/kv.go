@@ -35,14 +35,16 @@ func (d *Device) NewKV(c compute.KVConfig) (compute.KV, error) {
 	if c.Type != compute.F32 && c.Type != compute.BF16 {
 		return nil, fmt.Errorf("cpu: KV of %v, want F32 or BF16", c.Type)
 	}
-	kv := &kvStore{c: c, val: c.HeadDim * block, dev: d}
-	kv.unit = kv.val + panels(c.HeadDim)*block*panel
+	kv := &kvStore{c: c, val: c.HeadDim * block, unit: unitOf(c), dev: d}
 	// About a million elements and at least one block: memory grows with use and never
 	// moves.
 	const chunk = 1 << 20
 	kv.per = max(1, chunk/(kv.unit*c.Layers*c.KVHeads))
 	return kv, nil
 }
+
+// unitOf returns the elements of one (block, layer, kvHead).
+func unitOf(c compute.KVConfig) int { return c.HeadDim*block + panels(c.HeadDim)*block*panel }
 
 func (kv *kvStore) Config() compute.KVConfig { return kv.c }
 func (kv *kvStore) Blocks() int              { return kv.blocks }

@@ -57,14 +57,12 @@ func New[T any](limit Limit, drop func(T)) *Cache[T] {
 	return &Cache[T]{limit: limit, drop: drop, roots: map[string]*node[T]{}}
 }
 
-// Of returns a cache of up to entries sequences of m, which it closes when it drops them. If m's
-// KV pool is bounded, they take at most half of it.
+// Of returns a cache of up to entries sequences of m, which it closes when it drops them. They take
+// at most half of m's KV pool.
 func Of(m *model.Model, entries int) *Cache[*model.Seq] {
-	l := Limit{Entries: entries, PerToken: m.PositionBytes()}
-	if n := m.Options().KVBlocks; n > 0 {
-		l.Bytes = max(1, int64(n)*int64(m.KV().BlockTokens)/2*l.PerToken)
-	}
-	return New(l, (*model.Seq).Close)
+	per, kv := m.PositionBytes(), m.KV()
+	bytes := max(1, int64(kv.Total)*int64(kv.BlockTokens)/2*per)
+	return New(Limit{Entries: entries, Bytes: bytes, PerToken: per}, (*model.Seq).Close)
 }
 
 // EvictBlocks drops the least recently used sequences of m until n blocks of its KV pool have been
