@@ -30,7 +30,7 @@ func (m *Model) Function() *identity.Function {
 func lower(t interface{ String() string }) string { return strings.ToLower(t.String()) }
 
 // Identity identifies the model's files. The first call of Identity or Function reads
-// all weights.
+// all weights, for which the rule of package mapped holds.
 func (m *Model) Identity() *identity.Model { return &m.Function().Model }
 
 // Origin identifies the weights that the model's come from, as files of schema 1 do and

@@ -11,6 +11,7 @@ import (
 	"io"
 
 	"talf/compute"
+	"talf/internal/mapped"
 	"talf/model/arch"
 	"talf/model/identity"
 	"talf/model/safetensors"
@@ -135,12 +136,12 @@ func Load(dir string, dev compute.Device, opt Options) (*Model, error) {
 
 // New builds a model from its tensors and takes ownership of set, which Close closes.
 // Tensors that spec does not list are ignored. If New fails, set stays open.
-func New(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options) (*Model, error) {
+func New(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options) (m *Model, err error) {
+	defer mapped.Guard(&err)()
 	if spec.Draft {
 		return nil, errors.New("a draft head needs its target: use NewDraft")
 	}
-	m, err := newModel(spec, set, dev, opt)
-	if err != nil {
+	if m, err = newModel(spec, set, dev, opt); err != nil {
 		return nil, err
 	}
 	m.lazy = opt.Lazy
@@ -155,8 +156,13 @@ func (m *Model) load() error {
 	if err := fits(m.set.Name, m.spec, m.dev, m.opt); err != nil {
 		return err
 	}
+	return m.pack()
+}
+
+func (m *Model) pack() (err error) {
+	defer mapped.Guard(&err)()
 	m.layers = nil // left over from the check
-	err := newLoader(m, false).all()
+	err = newLoader(m, false).all()
 	m.lazy = err != nil
 	return err
 }
@@ -178,7 +184,8 @@ func (l *loader) all() error {
 // head whose own embedding has different values uses its own, and a head with a draft
 // vocabulary packs only those rows of the LM head. The head runs on target's device and
 // must not outlive target. Otherwise NewDraft is like New.
-func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options) (*Model, error) {
+func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options) (m *Model, err error) {
+	defer mapped.Guard(&err)()
 	t := target.spec
 	switch {
 	case !spec.Draft:
@@ -191,8 +198,7 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 	if opt.KVBlocks == 0 {
 		opt.KVBlocks = target.blocks.most
 	}
-	m, err := newModel(spec, set, target.dev, opt)
-	if err != nil {
+	if m, err = newModel(spec, set, target.dev, opt); err != nil {
 		return nil, err
 	}
 	if err := target.load(); err != nil {
@@ -290,7 +296,8 @@ func (m *Model) HostLMHead() ([]float32, error) {
 
 // PackEmbed packs only the embedding [Vocab][Hidden], as bfloat16 if it is stored that
 // way and otherwise as float32, so its values are those of HostEmbed.
-func (m *Model) PackEmbed() (compute.Weight, error) {
+func (m *Model) PackEmbed() (w compute.Weight, err error) {
+	defer mapped.Guard(&err)()
 	l := newLoader(m, false)
 	want, _ := l.take(arch.Embed, noLayer, false)
 	t, dt := l.get(want)
@@ -304,19 +311,20 @@ func (m *Model) PackEmbed() (compute.Weight, error) {
 	if dt == compute.BF16 {
 		as = compute.BF16
 	}
-	w := l.as(as, t.Name, []compute.Matrix{l.rows(&t, dt, 0, m.spec.Vocab)})
+	w = l.as(as, t.Name, []compute.Matrix{l.rows(&t, dt, 0, m.spec.Vocab)})
 	return w, l.err
 }
 
 // PackLMHead packs the given rows of the LM head, or all rows if rows is nil.
-func (m *Model) PackLMHead(as compute.DType, ids []int32) (compute.Weight, error) {
+func (m *Model) PackLMHead(as compute.DType, ids []int32) (w compute.Weight, err error) {
+	defer mapped.Guard(&err)()
 	l := newLoader(m, false)
 	t, _ := l.take(m.headRole(), noLayer, false)
 	x := l.some(t, ids)
 	if l.err != nil {
 		return nil, l.err
 	}
-	w := l.as(as, t.Name, []compute.Matrix{x})
+	w = l.as(as, t.Name, []compute.Matrix{x})
 	return w, l.err
 }
 
@@ -328,14 +336,15 @@ func (m *Model) headRole() arch.Role {
 	return arch.LMHead
 }
 
-func (m *Model) host(role arch.Role) ([]float32, error) {
+func (m *Model) host(role arch.Role) (x []float32, err error) {
+	defer mapped.Guard(&err)()
 	l := newLoader(m, false)
 	want, _ := l.take(role, noLayer, false)
 	t, _ := l.get(want)
 	if l.err != nil {
 		return nil, l.err
 	}
-	x, err := t.Float32s()
+	x, err = t.Float32s()
 	m.set.Release(t.Name, 0, len(t.Data))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.set.Name, err)

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -208,6 +209,7 @@ func (p *pool) work(i int) {
 
 // help is the main loop of a worker other than the caller.
 func (p *pool) help(w *worker) {
+	debug.SetPanicOnFault(true) // weights are packed from mapped files: see internal/mapped
 	me := 0
 	for i := range p.workers {
 		if p.workers[i] == w {

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"sync"
 	"sync/atomic"
 
 	"talf/compute"
+	"talf/internal/mapped"
 )
 
 // Weights are stored in groups of 32 outputs and units of 32 inputs. kernels.cu
@@ -135,9 +135,9 @@ type packing struct {
 func (p *packing) run(g, n int) {
 	data, scales := p.w.groupBytes()
 	var next atomic.Int64
-	var wg sync.WaitGroup
+	var all mapped.Group
 	for range min(n, runtime.GOMAXPROCS(0)) {
-		wg.Go(func() {
+		all.Go(func() {
 			row := make([]float32, p.w.units()*unit)
 			for {
 				i := int(next.Add(1)) - 1
@@ -148,7 +148,7 @@ func (p *packing) run(g, n int) {
 			}
 		})
 	}
-	wg.Wait()
+	all.Wait()
 }
 
 // group packs one group. row has room for a row of whole units.

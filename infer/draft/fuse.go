@@ -173,6 +173,9 @@ func (d *fuse) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]int,
 		p.Tree.Add(parent, x.token)
 		d.node = append(d.node, c)
 	}
+	if d.shared.store != nil {
+		return nil, d.shared.store.Err()
+	}
 	return nil, nil
 }
 

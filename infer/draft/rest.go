@@ -111,7 +111,7 @@ func (d *rest) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, er
 		}
 		most = m.Len() - 1
 	}
-	return nil, nil
+	return nil, d.store.Err()
 }
 
 // enqueue queues the tokens that follow m, which ends at node.

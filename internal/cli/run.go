@@ -13,6 +13,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+
+	"talf/internal/mapped"
 )
 
 // Exit codes. ExitCrash is the one that Go's runtime chooses when it ends a program, which
@@ -63,11 +65,17 @@ func Run(stdout, stderr io.Writer, report *CrashReport, f func(ctx context.Conte
 			code = ExitCrash
 		}
 	}()
-	o := f(ctx, out, errw)
+	o := guarded(ctx, out, errw, f)
 	if o.Err == nil {
 		o.Err = out.failed()
 	}
 	return o.report(ctx, errw)
+}
+
+// guarded calls f. A mapped file that is cut short while it is in use is f's error, not a crash.
+func guarded(ctx context.Context, stdout, stderr io.Writer, f func(ctx context.Context, stdout, stderr io.Writer) Outcome) (o Outcome) {
+	defer mapped.Guard(&o.Err)()
+	return f(ctx, stdout, stderr)
 }
 
 // report prints the outcome as a few clear lines.

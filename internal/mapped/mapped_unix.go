@@ -12,7 +12,7 @@ import (
 )
 
 // Open returns the bytes of a regular file, which must not be written to, and a function that
-// releases them. The file must not be truncated before that.
+// releases them. See the package comment for what happens if the file is truncated before that.
 func Open(path string) ([]byte, func() error, error) {
 	f, err := limits.Open(path)
 	if err != nil {
@@ -33,5 +33,10 @@ func Open(path string) ([]byte, func() error, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("map %s: %w", path, err)
 	}
-	return b, func() error { return unix.Munmap(b) }, nil
+	m := mappingOf(path, b)
+	add(m)
+	return b, func() error {
+		remove(m)
+		return unix.Munmap(b)
+	}, nil
 }

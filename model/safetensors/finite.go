@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"sync"
 	"sync/atomic"
+
+	"talf/internal/mapped"
 )
 
 // A ValueError names an element that no network can compute with.
@@ -86,11 +87,11 @@ func (s *Set) Finite(name string, limit float32) error {
 		}
 	}
 	if n := min(runtime.GOMAXPROCS(0), pieces); n > 1 {
-		var wg sync.WaitGroup
+		var all mapped.Group
 		for range n {
-			wg.Go(work)
+			all.Go(work)
 		}
-		wg.Wait()
+		all.Wait()
 	} else {
 		work()
 	}

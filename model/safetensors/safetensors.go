@@ -219,19 +219,25 @@ func (s *Set) Close() error {
 	return errors.Join(errs...)
 }
 
-// Open maps one file. The file must not shrink while the set is open: reading a page
-// that no longer exists crashes the process.
+// Open maps one file. If the file shrinks while the set is open, reading a page that no
+// longer exists faults; the rule of package mapped says what to do about it.
 func Open(path string) (*Set, error) {
 	data, unmap, err := mapped.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open tensors: %w", err)
 	}
-	s, err := Parse(path, data)
+	s, err := parse(path, data)
 	if err != nil {
 		return nil, errors.Join(err, unmap())
 	}
 	s.unmap, s.mapped = append(s.unmap, unmap), canRelease
 	return s, nil
+}
+
+// parse is Parse of mapped bytes.
+func parse(path string, data []byte) (s *Set, err error) {
+	defer mapped.Guard(&err)()
+	return Parse(path, data)
 }
 
 // OpenDir opens the weights of a Hugging Face directory: model.safetensors, or

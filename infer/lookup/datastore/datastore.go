@@ -26,8 +26,10 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+	"runtime/debug"
 	"slices"
 	"sort"
+	"sync/atomic"
 	"unsafe"
 
 	"talf/internal/mapped"
@@ -165,23 +167,28 @@ func numbers(b []byte) []int32 {
 }
 
 // A Store is an open file. It is safe for concurrent use.
+//
+// Its numbers lie in the mapping, and Open has checked them; but another program can still write
+// or truncate the file. So look-ups check again what would take them out of bounds, and after a
+// fault they find nothing and Err says why.
 type Store struct {
 	info  Info
 	ids   []int32
 	sa    []int32 // starts of suffixes, in order
 	block []int32 // [vocab+1]: suffixes [block[t], block[t+1]) begin with token t
 	close func() error
+	fault atomic.Pointer[error]
 }
 
 // Open maps a file if the system can, and reads it otherwise. It verifies the checksums before
-// it returns, which reads the file once. The file must not be written or truncated while the
-// store is open. tokenizer is the hash that the file must have; empty accepts any.
+// it returns, which reads the file once. tokenizer is the hash that the file must have; empty
+// accepts any.
 func Open(path, tokenizer string) (*Store, error) {
 	data, unmap, err := mapped.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("datastore: %w", err)
 	}
-	s, err := Parse(path, data)
+	s, err := parseMapped(path, data)
 	if err == nil && tokenizer != "" && s.info.Tokenizer != tokenizer {
 		err = fmt.Errorf("datastore %s: it was built with the tokenizer %.12s…, this model's is %.12s…: build it again with this model", path, s.info.Tokenizer, tokenizer)
 	}
@@ -190,6 +197,35 @@ func Open(path, tokenizer string) (*Store, error) {
 	}
 	s.close = unmap
 	return s, nil
+}
+
+// parseMapped is Parse of mapped bytes.
+func parseMapped(path string, data []byte) (s *Store, err error) {
+	defer mapped.Guard(&err)()
+	return Parse(path, data)
+}
+
+// guard is deferred by what reads the mapping, with debug.SetPanicOnFault(true) as its argument.
+// It keeps a fault for Err. It costs less than mapped.Guard.
+func (s *Store) guard(before bool) {
+	debug.SetPanicOnFault(before)
+	if v := recover(); v != nil {
+		err := mapped.Fault(v)
+		if err == nil {
+			panic(v)
+		}
+		err = fmt.Errorf("datastore %w", err)
+		s.fault.CompareAndSwap(nil, &err)
+	}
+}
+
+// Err returns why look-ups find nothing any more, or nil: the file was cut short while the store
+// was open, or its disk failed.
+func (s *Store) Err() error {
+	if err := s.fault.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // Parse reads the bytes of a file, which the store keeps. name is used in errors.
@@ -284,7 +320,8 @@ func (s *Store) Close() error {
 
 // Check verifies that the suffixes are in order and each occurs once, which no checksum proves.
 // It takes 16 bytes of memory per token and a pass over all of them.
-func (s *Store) Check() error {
+func (s *Store) Check() (err error) {
+	defer mapped.Guard(&err)()
 	rank := make([]int32, len(s.sa)+1)
 	for i := range rank {
 		rank[i] = -1
@@ -318,7 +355,7 @@ func (m Match) Len() int { return int(m.n) }
 
 // at returns entry k of suffix i, counted from 0.
 func (s *Store) at(i, k int) int32 {
-	if j := int(s.sa[i]) + k; j < len(s.ids) {
+	if j := uint(s.sa[i]) + uint(k); j < uint(len(s.ids)) {
 		return s.ids[j]
 	}
 	return end
@@ -326,7 +363,15 @@ func (s *Store) at(i, k int) int32 {
 
 // Find returns the occurrences of the whole context; Count is 0 if there are none. The empty
 // context occurs everywhere.
-func (s *Store) Find(context []int32) Match {
+func (s *Store) Find(context []int32) (found Match) {
+	defer s.guard(debug.SetPanicOnFault(true))
+	if s.fault.Load() != nil {
+		return Match{}
+	}
+	return s.find(context)
+}
+
+func (s *Store) find(context []int32) Match {
 	if len(context) == 0 {
 		return Match{0, int32(len(s.sa)), 0}
 	}
@@ -348,11 +393,11 @@ func (s *Store) Find(context []int32) Match {
 // compare compares suffix i, which begins with context's first token, with context. It returns
 // 0 if the suffix begins with context.
 func (s *Store) compare(i int32, context []int32) int {
-	from := int(s.sa[i])
+	from := uint(s.sa[i])
 	for k := 1; k < len(context); k++ {
 		x := int32(end)
-		if from+k < len(s.ids) {
-			x = s.ids[from+k]
+		if at := from + uint(k); at < uint(len(s.ids)) {
+			x = s.ids[at]
 		}
 		if x != context[k] {
 			if x < context[k] {
@@ -366,13 +411,17 @@ func (s *Store) compare(i int32, context []int32) int {
 
 // Longest returns the longest suffix of context, between least and most tokens, that occurs in
 // the store; its Count is 0 if there is none.
-func (s *Store) Longest(context []int32, least, most int) Match {
+func (s *Store) Longest(context []int32, least, most int) (found Match) {
+	defer s.guard(debug.SetPanicOnFault(true))
+	if s.fault.Load() != nil {
+		return Match{}
+	}
 	// If a suffix of context occurs, all shorter ones do.
 	var best Match
 	lo, hi := least, min(most, len(context))
 	for lo <= hi {
 		n := (lo + hi + 1) / 2
-		if m := s.Find(context[len(context)-n:]); m.Count() > 0 {
+		if m := s.find(context[len(context)-n:]); m.Count() > 0 {
 			best, lo = m, n+1
 		} else {
 			hi = n - 1
@@ -394,7 +443,12 @@ const samples = 48
 // Append appends the tokens that follow m most often, best first, ties to the lower id, at most
 // most of them. Counts are exact. If a match has more than 48 occurrences, tokens that follow
 // in less than a 48th of them may be left out.
-func (s *Store) Append(dst []Next, m Match, most int) []Next {
+func (s *Store) Append(dst []Next, m Match, most int) (out []Next) {
+	out = dst // after a fault
+	defer s.guard(debug.SetPanicOnFault(true))
+	if s.fault.Load() != nil {
+		return dst
+	}
 	first, k, last := len(dst), int(m.n), int(m.hi)
 	step := max(1, m.Count()/samples)
 	from := int(m.lo) // after the last run
@@ -409,7 +463,7 @@ func (s *Store) Append(dst []Next, m Match, most int) []Next {
 			hi, gap = hi+gap, 2*gap
 		}
 		hi = s.bound(hi, min(hi+gap, last), k, t+1)
-		if t != end {
+		if uint32(t) < uint32(s.info.Vocab) { // the end of a document is no token
 			x := Next{t, Match{int32(lo), int32(hi), m.n + 1}}
 			j := len(dst)
 			for j > first && dst[j-1].Count() < x.Count() {
