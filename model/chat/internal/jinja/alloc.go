@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"strings"
@@ -330,6 +331,35 @@ func (r *run) scanKey(s string) {
 	if len(s) >= 64 {
 		r.scan(2 * len(s))
 	}
+}
+
+// sortStable returns the numbers below n in the order of the items that less compares.
+func (r *run) sortStable(n int, less func(i, j int) bool) []int {
+	r.charge(2 * 8 * n)
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		r.step()
+		switch {
+		case less(i, j):
+			return -1
+		case less(j, i):
+			return 1
+		}
+		return 0
+	})
+	return order
+}
+
+// compareInts returns -1, 0 or 1.
+func compareInts(a, b int) int { return cmp.Compare(a, b) }
+
+// span adds a generation block.
+func (r *run) span(start, end int) {
+	r.charge(4 * slotBytes)
+	r.spans = append(r.spans, Span{start, end})
 }
 
 // Arguments.

@@ -1,7 +1,5 @@
 package jinja
 
-import "slices"
-
 // An expr is an expression.
 type expr interface {
 	eval(r *run, f *frame) Value
@@ -432,7 +430,8 @@ type (
 		args                    []string
 		defaults                []expr
 		body                    []stmt
-		varargs, kwargs, caller bool
+		varargs, kwargs, caller bool // whether the body uses them
+		callerArg               bool // whether a parameter has that name
 	}
 	defNode   struct{ m *macroNode }
 	callBlock struct {
@@ -547,6 +546,7 @@ func (n *withNode) exec(r *run, f *frame) signal {
 	vals := r.evalAll(n.values, f)
 	r.line = n.line
 	for i, t := range n.targets {
+		r.step()
 		t.assign(r, inner, vals[i])
 	}
 	return r.exec(n.body, inner)
@@ -565,7 +565,7 @@ func (n *blockNode) exec(r *run, f *frame) signal {
 func (n *generationNode) exec(r *run, f *frame) signal {
 	start := len(*r.top)
 	s := r.capture(func() { r.exec(n.body, r.scope(f)) })
-	r.spans = append(r.spans, Span{start, start + len(s)})
+	r.span(start, start+len(s))
 	r.write(s)
 	return sigNone
 }
@@ -576,6 +576,7 @@ func (t *attrTarget) check(r *run, f *frame) { t.namespace(r, f) }
 
 func (t tupleTarget) check(r *run, f *frame) {
 	for _, x := range t {
+		r.step()
 		x.check(r, f)
 	}
 }
@@ -603,6 +604,7 @@ func (t tupleTarget) assign(r *run, f *frame, v Value) {
 		throw("ValueError", "too many values to unpack (expected %d)", len(t))
 	}
 	for i, x := range t {
+		r.step()
 		x.assign(r, f, items[i])
 	}
 }
@@ -821,7 +823,7 @@ func (r *run) callMacro(m *Macro, a *args) Value {
 	n := m.node
 	f := r.scope(m.home)
 	kw := r.keywords(a)
-	foundCaller := len(a.pos) >= len(n.args) && slices.Contains(n.args, "caller")
+	foundCaller := len(a.pos) >= len(n.args) && n.callerArg
 	given := r.flags(len(n.args))
 	for i, name := range n.args {
 		r.step()

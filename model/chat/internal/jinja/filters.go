@@ -280,6 +280,7 @@ func (r *run) sortBy(items, keys []Value, reverse bool) []Value {
 	}
 	out := r.slots(len(items))
 	for i, o := range r.sortStable(len(items), less) {
+		r.work(1)
 		out[i] = items[o]
 	}
 	return out
@@ -442,6 +443,7 @@ func formatFilter(r *run, x Value, a *args) Value {
 	if len(a.kw) > 0 {
 		d := NewDict()
 		for i, n := range a.names {
+			r.step()
 			r.put(d, n, a.kw[i])
 		}
 		with = d
@@ -695,6 +697,7 @@ func reverseFilter(r *run, x Value, a *args) Value {
 	from := r.collect(x)
 	items := r.slots(len(from))
 	for i, v := range from {
+		r.work(1)
 		items[len(from)-1-i] = v
 	}
 	kind := ""
@@ -955,6 +958,7 @@ func (b *buf) quoteURL(s string, query bool) {
 			b.byte('+')
 		default:
 			for k := range utf8.RuneLen(c) {
+				b.r.work(1)
 				b.byte('%')
 				b.byte("0123456789ABCDEF"[s[i+k]>>4])
 				b.byte("0123456789ABCDEF"[s[i+k]&15])

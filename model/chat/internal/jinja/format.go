@@ -3,8 +3,6 @@ package jinja
 import (
 	"math"
 	"math/big"
-	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -162,9 +160,6 @@ func (r *run) printf(format string, with Value) string {
 	return b.text()
 }
 
-// isOneOf reports whether a byte is in a set of few.
-func isOneOf(c byte, set string) bool { return strings.IndexByte(set, c) >= 0 }
-
 func (r *run) printOne(s *spec, v Value) string {
 	out := ""
 	switch s.verb {
@@ -185,7 +180,7 @@ func (r *run) printOne(s *spec, v Value) string {
 		if t, ok := text(v); ok && r.runes(t) == 1 {
 			out = t
 		} else if n, ok := small(v); ok && n >= 0 && n <= utf8.MaxRune && utf8.ValidRune(rune(n)) {
-			out = string(rune(n))
+			out = runeText(rune(n))
 		} else {
 			throw("TypeError", "%%c requires int or char")
 		}
@@ -543,7 +538,7 @@ func (r *run) formatValue(v Value, specText string) string {
 				if s.align == 0 {
 					s.align = '<'
 				}
-				return r.place(s, "", string(rune(k)))
+				return r.place(s, "", runeText(rune(k)))
 			}
 			verb := s.verb
 			if verb == 0 || verb == 'n' {
@@ -557,7 +552,7 @@ func (r *run) formatValue(v Value, specText string) string {
 			if verb != 'd' {
 				size = 4
 			}
-			return r.number(s, sign, prefixOf(s.alt, verb), t, "", size)
+			return r.number(s, sign, r.prefixOf(s.alt, verb), t, "", size)
 		case 'e', 'E', 'f', 'F', 'g', 'G', '%':
 			f, _ := r.toFloat(x)
 			return r.formatFloat(s, f)
@@ -577,9 +572,9 @@ func (r *run) formatValue(v Value, specText string) string {
 	return ""
 }
 
-func prefixOf(alt bool, verb byte) string {
+func (r *run) prefixOf(alt bool, verb byte) string {
 	if alt && verb != 'd' {
-		return "0" + charOf(verb)
+		return r.joinTexts("0", charOf(verb))
 	}
 	return ""
 }
@@ -685,9 +680,6 @@ func (r *run) place(s *spec, head, body string) string {
 	return r.around(t, s.fill, n, 0)
 }
 
-// charOf returns the text of one ASCII character.
-func charOf(c byte) string { return string(rune(c)) }
-
 // strftime adds what the C library's function writes in the C locale, with glibc's flags.
 func (b *buf) strftime(t time.Time, format string) {
 	num := func(n, width int, fill, flag byte) {
@@ -699,15 +691,11 @@ func (b *buf) strftime(t time.Time, format string) {
 		case '0':
 			fill = '0'
 		}
-		s := strconv.Itoa(n)
-		for k := len(s); k < width; k++ {
-			b.byte(fill)
-		}
-		b.str(s)
+		b.str(b.r.pad(b.r.intString(int64(n)), width, charOf(fill), true, false))
 	}
 	word := func(s string, flag byte) {
 		if flag == '^' || flag == '#' {
-			s = strings.ToUpper(s)
+			s = b.r.upper(s)
 		}
 		b.str(s)
 	}
@@ -779,7 +767,7 @@ func (b *buf) strftime(t time.Time, format string) {
 		case 'p':
 			s := t.Format("PM")
 			if flag == '#' {
-				s = strings.ToLower(s)
+				s = b.r.lower(s)
 			}
 			b.str(s)
 		case 'P':
@@ -789,7 +777,7 @@ func (b *buf) strftime(t time.Time, format string) {
 		case 'R':
 			b.str(t.Format("15:04"))
 		case 's':
-			b.str(strconv.FormatInt(t.Unix(), 10))
+			b.int(t.Unix())
 		case 'S':
 			num(t.Second(), 2, '0', flag)
 		case 't':

@@ -26,7 +26,7 @@ func rangeGlobal(_ *run, a *args) Value {
 		throw("TypeError", "range expected 1 to 3 arguments, got %d", len(a.pos))
 	}
 	b := [3]int64{0, 0, 1}
-	for i, v := range a.pos {
+	for i, v := range a.pos { // at most three
 		if u, ok := v.(*Undefined); ok && u != missing {
 			throw("TypeError", "'Undefined' object cannot be interpreted as an integer")
 		}

@@ -2,7 +2,6 @@ package jinja
 
 import (
 	"math/big"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -114,15 +113,9 @@ func forbidden(obj Value, name string) bool {
 }
 
 // dunder are the attributes that every Python object has.
-var dunder = func() map[string]bool {
-	m := map[string]bool{}
-	for _, n := range strings.Fields(`__class__ __delattr__ __dir__ __doc__ __eq__ __format__ __ge__ __getattribute__ __gt__
-		__hash__ __init__ __init_subclass__ __le__ __lt__ __ne__ __new__ __reduce__ __reduce_ex__ __repr__ __setattr__
-		__sizeof__ __str__ __subclasshook__`) {
-		m[n] = true
-	}
-	return m
-}()
+var dunder = setOf(`__class__ __delattr__ __dir__ __doc__ __eq__ __format__ __ge__ __getattribute__ __gt__
+	__hash__ __init__ __init_subclass__ __le__ __lt__ __ne__ __new__ __reduce__ __reduce_ex__ __repr__ __setattr__
+	__sizeof__ __str__ __subclasshook__`)
 
 type method = func(r *run, self Value, a *args) Value
 
@@ -276,6 +269,7 @@ func (r *run) isCase(s string, upper bool) bool {
 // splitSpace yields what white space separates, at most n+1 parts (n < 0: all).
 func (r *run) splitSpace(s string, n int, yield func(string)) {
 	for s = r.trim(s, true, false, isSpace); s != ""; n-- {
+		r.step()
 		i := -1
 		if n != 0 {
 			i = r.find(s, isSpace)
@@ -293,6 +287,7 @@ func (r *run) splitSpace(s string, n int, yield func(string)) {
 func (r *run) rsplitSpace(s string, n int, yield func(string)) {
 	space := func(c rune) bool { return !isSpace(c) }
 	for s = r.trim(s, false, true, isSpace); s != ""; n-- {
+		r.step()
 		word := ""
 		if n != 0 {
 			word = r.trim(s, false, true, space)
@@ -316,7 +311,6 @@ func split(name string, right bool) method {
 		s := str(self)
 		out := vec{r: r}
 		add := func(part string) {
-			r.step()
 			out.add(like(self, part))
 		}
 		if v[0] == missing || v[0] == nil {
@@ -336,6 +330,7 @@ func split(name string, right bool) method {
 			throw("ValueError", "empty separator")
 		}
 		for ; n != 0; n-- {
+			r.step()
 			if right {
 				i := r.lastIndex(s, sep)
 				if i < 0 {
@@ -662,9 +657,9 @@ func isPyDigit(c rune) bool {
 }
 
 var dictMethods = map[string]method{
-	"keys":   view("keys"),
-	"values": view("values"),
-	"items":  view("items"),
+	"keys":   view("keys", "dict_keys"),
+	"values": view("values", "dict_values"),
+	"items":  view("items", "dict_items"),
 	"get": func(r *run, self Value, a *args) Value {
 		v := a.bind("get", 1, "key", "default")
 		if x, ok := r.get(self.(*Dict), v[0]); ok {
@@ -693,10 +688,10 @@ var dictMethods = map[string]method{
 	},
 }
 
-func view(name string) method {
+func view(name, kind string) method {
 	return func(_ *run, self Value, a *args) Value {
 		a.bind(name, 0)
-		return &View{self.(*Dict), "dict_" + name}
+		return &View{self.(*Dict), kind}
 	}
 }
 
@@ -751,6 +746,6 @@ var intMethods = map[string]method{
 	"bit_length": func(_ *run, self Value, a *args) Value {
 		a.bind("bit_length", 0)
 		b, _ := toBig(self)
-		return int64(b.BitLen())
+		return bitLen(b)
 	},
 }

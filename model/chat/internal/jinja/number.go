@@ -96,6 +96,9 @@ func floatToInt(f float64) Value {
 	return normInt(b)
 }
 
+// bitLen is int.bit_length.
+func bitLen(b *big.Int) int64 { return int64(b.BitLen()) }
+
 // infinite throws what Python's int() of an infinite float throws.
 func infinite() {
 	throw("OverflowError", "cannot convert float infinity to integer")

@@ -1,10 +1,8 @@
 package jinja
 
 import (
-	"cmp"
 	"math"
 	"math/bits"
-	"slices"
 	"unicode/utf8"
 )
 
@@ -116,10 +114,17 @@ func (r *run) iterate(v Value) *Iter {
 	return nil
 }
 
+// iterators names the iterators that go over a view.
+var iterators = map[string]string{
+	"dict_keys":   "dict_keys_iterator",
+	"dict_values": "dict_values_iterator",
+	"dict_items":  "dict_items_iterator",
+}
+
 // view returns an iterator over a view.
 func (r *run) view(v *View) *Iter {
 	i := 0
-	return r.iter(v.kind+"_iterator", func() (Value, bool) {
+	return r.iter(iterators[v.kind], func() (Value, bool) {
 		if i >= len(v.d.entries) {
 			return nil, false
 		}
@@ -398,7 +403,7 @@ func (r *run) compare(op string, a, b Value, depth int) int {
 			return r.compare(op, p[i], q[i], depth+1)
 		}
 	}
-	return cmp.Compare(len(p), len(q))
+	return compareInts(len(p), len(q))
 }
 
 // order is <, <=, > or >=.
@@ -418,26 +423,6 @@ func (r *run) order(op string, a, b Value) bool {
 }
 
 func (r *run) less(a, b Value) bool { return r.order("<", a, b) }
-
-// sortStable returns the numbers below n in the order of the items that less compares.
-func (r *run) sortStable(n int, less func(i, j int) bool) []int {
-	r.charge(2 * 8 * n)
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(i, j int) int {
-		r.step()
-		switch {
-		case less(i, j):
-			return -1
-		case less(j, i):
-			return 1
-		}
-		return 0
-	})
-	return order
-}
 
 // identical reports whether a and b are the same object. Texts and numbers are not compared.
 func identical(a, b Value) bool {
@@ -623,6 +608,7 @@ func (r *run) slice(x Value, bounds [3]Value) Value {
 		}
 		out := r.slots(int(count))
 		for i := range out {
+			r.work(1)
 			out[i] = items[start+int64(i)*step]
 		}
 		return out

@@ -354,6 +354,7 @@ func (p *parser) signature(m *macroNode) {
 			p.fail("non-default argument follows default argument")
 		}
 		m.args = append(m.args, name)
+		m.callerArg = m.callerArg || name == "caller"
 		m.defaults = append(m.defaults, def)
 	}
 	p.expectOp(")")

@@ -80,7 +80,8 @@ func (b *buf) repr(v Value, depth int) {
 		}
 		b.byte('}')
 	case *View:
-		list(x.kind+"([", r.drain(r.view(x)), "])")
+		b.str(x.kind)
+		list("([", r.drain(r.view(x)), "])")
 	case *Range:
 		b.str("range(")
 		b.int(x.start)

@@ -686,3 +686,21 @@ func (r *run) parts(s, sep string) iter.Seq[string] {
 		}
 	}
 }
+
+// isOneOf reports whether a byte is in a set of few.
+func isOneOf(c byte, set string) bool { return strings.IndexByte(set, c) >= 0 }
+
+// charOf returns the text of one ASCII character.
+func charOf(c byte) string { return string(rune(c)) }
+
+// setOf returns the words of a text.
+func setOf(words string) map[string]bool {
+	m := map[string]bool{}
+	for _, w := range strings.Fields(words) {
+		m[w] = true
+	}
+	return m
+}
+
+// runeText returns the text of a character.
+func runeText(c rune) string { return string(c) }
