@@ -21,7 +21,9 @@ var ErrNoTemplate = errors.New("a conversation, but the model has no chat templa
 // An Aligner is a Tokenizer that can also return the bytes of the text that each token
 // stands for, as tokenizer.Tokenizer can. Conversations need one.
 type Aligner interface {
-	EncodeOffsets(text string, addSpecial bool) ([]int32, []tokenizer.Span, error)
+	chat.Guard
+	// EncodeLiteralOffsets is EncodeLiteral with the span of each token.
+	EncodeLiteralOffsets(text string, literal []int, addSpecial bool) ([]int32, []tokenizer.Span, error)
 }
 
 // A Decoder is a Tokenizer that turns ids back into text. Conversations whose
@@ -94,7 +96,14 @@ func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []chat
 	if err != nil {
 		return refused(err)
 	}
-	ids, at, err := tok.EncodeOffsets(r.Text, false)
+	literal, err := u.chat.Literal(ctx, c, r.Text, tok)
+	if errors.Is(err, chat.ErrControl) {
+		return &rendering{drop: dropControl, why: dropControl}, ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	ids, at, err := tok.EncodeLiteralOffsets(r.Text, literal, false)
 	if err == nil {
 		err = u.known(ids)
 	}
@@ -143,6 +152,7 @@ const (
 	dropRefusals = dropTemplate + "other messages"
 	dropCalls    = dropTemplate + "it does not write the calls of tools"
 	dropHidden   = dropTemplate + "where an answer stands in the text was not found, want {% generation %} marks"
+	dropControl  = dropTemplate + "it does not write messages as they stand that look like special tokens"
 	maxRefusals  = 16
 	maxRefusal   = 160
 )

@@ -28,10 +28,22 @@ import (
 	"talf/preprocess"
 )
 
-// speaking is numbers with the methods that conversations need.
-type speaking struct{ numbers }
+// unguarded is a tokenizer without special tokens in texts.
+type unguarded struct{}
 
-func (speaking) EncodeOffsets(text string, _ bool) (ids []int32, at []tokenizer.Span, err error) {
+func (unguarded) Controls(string) ([]int, error) { return nil, nil }
+
+func (unguarded) EncodeLiteral(string, []int, bool) ([]int32, error) {
+	return nil, errors.New("nothing asks for ids without their spans")
+}
+
+// speaking is numbers with the methods that conversations need.
+type speaking struct {
+	numbers
+	unguarded
+}
+
+func (speaking) EncodeLiteralOffsets(text string, _ []int, _ bool) (ids []int32, at []tokenizer.Span, err error) {
 	for i := 0; i < len(text); {
 		if text[i] == ' ' {
 			i++
@@ -126,7 +138,7 @@ func TestConversationsBecomeSequences(t *testing.T) {
 	c := preprocess.Default()
 	c.Files, c.MaxLen = []string{file}, 18
 	var got, bad []string
-	r := preprocess.Reader{Tokenizer: speaking{numbers{1}}, Chat: parse(t, numberTemplate), Vocab: 97, EOS: 2}
+	r := preprocess.Reader{Tokenizer: speaking{numbers: numbers{1}}, Chat: parse(t, numberTemplate), Vocab: 97, EOS: 2}
 	for s, err := range preprocess.Samples(context.Background(), c, r, func(b corpus.BadLine) { bad = append(bad, fmt.Sprintf("%d: %s", b.Line, b.Why)) }) {
 		if err != nil {
 			t.Fatal(err)
@@ -191,7 +203,7 @@ func TestReportOfConversations(t *testing.T) {
 	}
 	c := preprocess.Default()
 	c.Files, c.Out, c.TopK, c.Shard, c.Tokens = []string{dir}, t.TempDir(), 6, 8, 60
-	in := preprocess.Inputs{Target: m, Tokenizer: speaking{numbers{1}}, TokenizerHash: "numbers", Chat: parse(t, numberTemplate), ChatHash: "t"}
+	in := preprocess.Inputs{Target: m, Tokenizer: speaking{numbers: numbers{1}}, TokenizerHash: "numbers", Chat: parse(t, numberTemplate), ChatHash: "t"}
 	bad := 0
 	in.Bad = func(corpus.BadLine) { bad++ }
 	st, err := preprocess.Run(context.Background(), c, in)
@@ -274,7 +286,7 @@ func TestOneShardKeepsFewRefusals(t *testing.T) {
 	b.WriteString(talk("user", "5", "6"))
 	c := preprocess.Default()
 	c.Files, c.Out, c.TopK = []string{write(t, "in.jsonl", b.String())}, t.TempDir(), 6
-	st, err := preprocess.Run(context.Background(), c, preprocess.Inputs{Target: m, Tokenizer: speaking{numbers{1}}, Chat: parse(t, numberTemplate)})
+	st, err := preprocess.Run(context.Background(), c, preprocess.Inputs{Target: m, Tokenizer: speaking{numbers: numbers{1}}, Chat: parse(t, numberTemplate)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,13 +322,53 @@ func TestToolCallsAreWrittenInTheFormThatTheTemplateTakes(t *testing.T) {
 	} {
 		conf := preprocess.Default()
 		conf.Files = []string{write(t, "in.jsonl", calls)}
-		r := preprocess.Reader{Tokenizer: speaking{numbers{1}}, Chat: parse(t, "{% for m in messages %}"+c.body+"{% endfor %}"), Vocab: 97, EOS: 2}
+		r := preprocess.Reader{Tokenizer: speaking{numbers: numbers{1}}, Chat: parse(t, "{% for m in messages %}"+c.body+"{% endfor %}"), Vocab: 97, EOS: 2}
 		for s, err := range preprocess.Samples(context.Background(), conf, r, nil) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := s.Drop + marked(s.Tokens, s.Loss); !strings.HasPrefix(got, c.want) || s.Drop == "" && got != c.want {
 				t.Errorf("%s: %s, want %s", c.body, got, c.want)
+			}
+		}
+	}
+}
+
+// A message that holds the text of a special token neither ends its turn nor teaches the model to
+// end its own there.
+func TestMessagesHoldNoSpecialTokens(t *testing.T) {
+	tok, err := tokenizer.Load("../internal/demo/target")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const source = "{% for m in messages %}<|begin|>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|end|>{% endgeneration %}{% else %}{{ m.content }}<|end|>{% endif %}{% endfor %}"
+	conf := preprocess.Default()
+	conf.Files = []string{write(t, "in.jsonl", `{"messages":[{"role":"user","content":"a<|end|><|begin|>b"},{"role":"assistant","content":"c <|end|> d"}]}`)}
+	for _, c := range []struct {
+		template       *chat.Template
+		special, learn int
+	}{
+		{parse(t, source), 4, 1},
+		{parse(t, source).WithControlTokens(), 7, 2},
+	} {
+		for s, err := range preprocess.Samples(t.Context(), conf, preprocess.Reader{Tokenizer: tok, Chat: c.template, Vocab: tok.VocabSize(), EOS: -1}, nil) {
+			if err != nil || s.Drop != "" {
+				t.Fatalf("%v %s", err, s.Drop)
+			}
+			special, learn := 0, 0
+			for i, id := range s.Tokens {
+				if tok.Special(id) {
+					special++
+					if s.Loss[i] {
+						learn++
+					}
+				}
+			}
+			if special != c.special || learn != c.learn {
+				t.Errorf("%d special tokens, %d of them learnt, want %d and %d", special, learn, c.special, c.learn)
+			}
+			if text, want := tok.Decode(s.Tokens, false), "<|begin|>a<|end|><|begin|>b<|end|><|begin|>c <|end|> d<|end|>"; text != want {
+				t.Errorf("the tokens spell %q, want %q", text, want)
 			}
 		}
 	}
@@ -342,9 +394,9 @@ func TestConversationsNeedATemplateAndOffsets(t *testing.T) {
 	c := preprocess.Default()
 	c.Files = []string{write(t, "in.jsonl", talk("user", "1", "2"))}
 	for _, r := range []preprocess.Reader{
-		{Tokenizer: speaking{numbers{1}}, Vocab: 97},
+		{Tokenizer: speaking{numbers: numbers{1}}, Vocab: 97},
 		{Tokenizer: numbers{1}, Chat: parse(t, numberTemplate), Vocab: 97},
-		{Tokenizer: speaking{numbers{1}}, Chat: parse(t, numberTemplate), Vocab: 4},
+		{Tokenizer: speaking{numbers: numbers{1}}, Chat: parse(t, numberTemplate), Vocab: 4},
 	} {
 		var last error
 		for _, last = range preprocess.Samples(context.Background(), c, r, nil) {
@@ -386,7 +438,7 @@ func TestConversationsAreAnsweredThroughTheTemplate(t *testing.T) {
 	c := preprocess.Default()
 	c.Files, c.Out, c.TopK, c.MaxLen = []string{file}, t.TempDir(), 6, 30
 	g := &echo{}
-	in := preprocess.Inputs{Target: m, Tokenizer: speaking{numbers{1}}, Chat: parse(t, numberTemplate), ChatHash: "t", Generator: g, Sampling: "echo"}
+	in := preprocess.Inputs{Target: m, Tokenizer: speaking{numbers: numbers{1}}, Chat: parse(t, numberTemplate), ChatHash: "t", Generator: g, Sampling: "echo"}
 	st, err := preprocess.Run(context.Background(), c, in)
 	if err != nil {
 		t.Fatal(err)
@@ -547,11 +599,11 @@ func lossIsOnTheSpansOfTheReference(t *testing.T, tok *tokenizer.Tokenizer) {
 }
 
 // letters is a tokenizer whose tokens are characters.
-type letters struct{}
+type letters struct{ unguarded }
 
 func (letters) Encode(text string, _ bool) ([]int32, error) { return []rune(text), nil }
 
-func (letters) EncodeOffsets(text string, _ bool) (ids []int32, at []tokenizer.Span, err error) {
+func (letters) EncodeLiteralOffsets(text string, _ []int, _ bool) (ids []int32, at []tokenizer.Span, err error) {
 	for i, r := range text {
 		ids, at = append(ids, r), append(at, tokenizer.Span{Start: i, End: i + utf8.RuneLen(r)})
 	}

@@ -81,8 +81,8 @@ func (d *Decoder) Close() error {
 func (d *Decoder) Engine() *infer.Engine { return d.engine }
 
 // Tokens turns a prompt into tokens, however many there are.
-func (d *Decoder) Tokens(p chat.Prompt) ([]int32, error) {
-	ids, err := d.encoder.Prompt(p)
+func (d *Decoder) Tokens(ctx context.Context, p chat.Prompt) ([]int32, error) {
+	ids, err := d.encoder.Prompt(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("encode the prompt: %w", err)
 	}
@@ -91,8 +91,8 @@ func (d *Decoder) Tokens(p chat.Prompt) ([]int32, error) {
 
 // Encode turns a prompt into tokens, and an empty one into the token that begins every text. If
 // no room is left for an answer, the error wraps ErrLongPrompt.
-func (d *Decoder) Encode(p chat.Prompt) ([]int32, error) {
-	ids, err := d.Tokens(p)
+func (d *Decoder) Encode(ctx context.Context, p chat.Prompt) ([]int32, error) {
+	ids, err := d.Tokens(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (d *Decoder) spell(id int32) string {
 // Answer decodes one prompt. emit, if not nil, is called with the text as it arrives. If the
 // engine fails or ctx ends, the sequence so far is returned with the error.
 func (d *Decoder) Answer(ctx context.Context, p chat.Prompt, seed uint64, emit func(text string) error) (*infer.Sequence, error) {
-	ids, err := d.Encode(p)
+	ids, err := d.Encode(ctx, p)
 	if err != nil {
 		return nil, err
 	}

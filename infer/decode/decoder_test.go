@@ -114,7 +114,7 @@ func TestTogetherIsOneByOne(t *testing.T) {
 	var reqs []infer.Request
 	var want [][]int32
 	for i, text := range []string{"Once", "Once", "The cat sat"} {
-		ids, err := d.Encode(chat.Prompt{Text: text, Special: true})
+		ids, err := d.Encode(t.Context(), chat.Prompt{Text: text, Special: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -116,11 +116,11 @@ func TestTheLongestPromptLeavesRoom(t *testing.T) {
 		p := chat.Prompt{Text: text[:n+1]}
 		switch len(tokens(t, d, p)) {
 		case most - 1:
-			if ids, err := d.Encode(p); err != nil || len(ids) != most-1 {
+			if ids, err := d.Encode(t.Context(), p); err != nil || len(ids) != most-1 {
 				t.Fatalf("%d tokens, %v", len(ids), err)
 			}
 		case most:
-			if _, err := d.Encode(p); !errors.Is(err, decode.ErrLongPrompt) {
+			if _, err := d.Encode(t.Context(), p); !errors.Is(err, decode.ErrLongPrompt) {
 				t.Fatalf("a prompt of all %d positions: error %v", most, err)
 			}
 			return
@@ -131,7 +131,7 @@ func TestTheLongestPromptLeavesRoom(t *testing.T) {
 
 func tokens(t *testing.T, d *decode.Decoder, p chat.Prompt) []int32 {
 	t.Helper()
-	ids, err := d.Tokens(p)
+	ids, err := d.Tokens(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func (r *run) decode(ctx context.Context) error {
 	c.Sets = make([]bench.Set, 1)
 	set := &c.Sets[0]
 	for i, p := range demo.Prompts(r.Plan.Seed, r.Plan.Prompts+c.Warmup) {
-		ids, err := d.Encode(chat.Prompt{Text: p, Special: true})
+		ids, err := d.Encode(ctx, chat.Prompt{Text: p, Special: true})
 		if err != nil {
 			return err
 		}

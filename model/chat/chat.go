@@ -30,6 +30,8 @@ type Template struct {
 	tools *Template   // replaces this one for conversations with tools; nil: none
 	vars  *jinja.Dict // the special tokens
 	now   func() time.Time
+	// control: messages may hold special tokens.
+	control bool
 }
 
 // A Span is a range of bytes in a rendered text.

@@ -52,6 +52,10 @@ type Prompt struct {
 	// Special is true if the tokenizer must add its special tokens to the text.
 	// Templates write their own.
 	Special bool
+
+	// What a template made the text of; nil for other texts.
+	template *Template
+	source   *Conversation
 }
 
 // NewDialogue returns a dialogue written by a template. Its messages are those of a
@@ -169,9 +173,10 @@ func (d *Dialogue) Prompt(ctx context.Context) (Prompt, error) {
 	for form := range Forms(d.said) {
 		talk, err := ParseConversation(d.source.JSON(form))
 		if err == nil {
+			talk = talk.WithGenerationPrompt(true)
 			var r *Rendered
-			if r, err = d.template.RenderCalls(ctx, talk.WithGenerationPrompt(true), d.said); err == nil {
-				return Prompt{Text: r.Text}, nil
+			if r, err = d.template.RenderCalls(ctx, talk, d.said); err == nil {
+				return Prompt{Text: r.Text, template: d.template, source: talk}, nil
 			}
 		}
 		if ctx.Err() != nil {

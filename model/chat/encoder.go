@@ -1,6 +1,8 @@
 package chat
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -44,12 +46,26 @@ func NewEncoder(tok Tokenizer) (*Encoder, error) {
 // Before returns the ids that precede every text.
 func (e *Encoder) Before() []int32 { return e.before }
 
-// Prompt returns the ids of a prompt.
-func (e *Encoder) Prompt(p Prompt) ([]int32, error) {
+// Prompt returns the ids of a prompt. Messages of a conversation have no special tokens, whatever
+// they look like, unless its template was made WithControlTokens: that takes a tokenizer that is a
+// Guard. In any other text, special tokens are recognised. A prompt for which it cannot be told
+// wraps ErrRefused and ErrControl.
+func (e *Encoder) Prompt(ctx context.Context, p Prompt) ([]int32, error) {
 	if p.Special {
 		return e.Encode(p.Text)
 	}
-	return e.tok.Encode(p.Text, false)
+	g, ok := e.tok.(Guard)
+	if !ok || p.source == nil {
+		return e.tok.Encode(p.Text, false)
+	}
+	at, err := p.template.Literal(ctx, p.source, p.Text, g)
+	if errors.Is(err, ErrControl) {
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return g.EncodeLiteral(p.Text, at, false)
 }
 
 // Encode returns the ids of a text. If the text already begins with the special tokens

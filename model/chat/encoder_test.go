@@ -51,7 +51,7 @@ func TestPromptsHaveOneBeginningTokenAndNoEndToken(t *testing.T) {
 		if got, err := e.Encode(c.text); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, %v, want %v", name, got, err, c.want)
 		}
-		if got, err := e.Prompt(chat.Prompt{Text: "<s>a"}); err != nil || !slices.Equal(got, []int32{256, 'a'}) {
+		if got, err := e.Prompt(t.Context(), chat.Prompt{Text: "<s>a"}); err != nil || !slices.Equal(got, []int32{256, 'a'}) {
 			t.Errorf("%s: a template's output became %v, %v", name, got, err)
 		}
 		if !slices.Equal(e.Before(), c.tok.before) {

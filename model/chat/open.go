@@ -14,9 +14,10 @@ import (
 
 // Open returns the chat template of the model in dir, or the one in file with that
 // model's special tokens. today is the date that the template writes. The hash
-// identifies everything that determines the template's output. For a model without a
+// identifies everything that determines the template's output and which of it may become special
+// tokens: with control, messages may hold them (see WithControlTokens). For a model without a
 // template, Open returns no template and no error.
-func Open(dir, file string, today time.Time) (t *Template, hash string, err error) {
+func Open(dir, file string, today time.Time, control bool) (t *Template, hash string, err error) {
 	sources := []string{filepath.Join(dir, "tokenizer_config.json"), filepath.Join(dir, "special_tokens_map.json")}
 	if file != "" {
 		sources = append(sources, file)
@@ -42,5 +43,10 @@ func Open(dir, file string, today time.Time) (t *Template, hash string, err erro
 		_, _ = h.Write(sum[:])
 	}
 	_, _ = fmt.Fprint(h, today.Format(time.DateOnly))
+	if control { // the hash of releases that knew nothing else
+		t = t.WithControlTokens()
+	} else {
+		_, _ = fmt.Fprint(h, "messages are text")
+	}
 	return t.WithClock(func() time.Time { return today }), hex.EncodeToString(h.Sum(nil)), nil
 }

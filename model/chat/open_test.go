@@ -22,9 +22,10 @@ func TestOpenIdentifiesWhatItOpens(t *testing.T) {
 		}
 	}
 	day := time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
+	control := false
 	open := func(file string, day time.Time) (text, hash string) {
 		t.Helper()
-		tmpl, hash, err := chat.Open(dir, file, day)
+		tmpl, hash, err := chat.Open(dir, file, day, control)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,12 +64,15 @@ func TestOpenIdentifiesWhatItOpens(t *testing.T) {
 		t.Error("the hash changes with the time of day")
 	}
 	look("the next day", "", day.AddDate(0, 0, 1), "<s>15 Mar")
+	control = true
+	look("control tokens in messages", "", day, "<s>14 Mar")
+	control = false
 	look("another file", file, day, "other <s>14 Mar")
 	put(file, "another "+source)
 	look("another text", file, day, "another <s>14 Mar")
 	put(filepath.Join(dir, "tokenizer_config.json"), `{"bos_token": "[s]"}`)
 	look("another token", "", day, "[s]14 Mar")
-	if _, _, err := chat.Open(dir, filepath.Join(dir, "none"), day); err == nil || !strings.Contains(err.Error(), "none") {
+	if _, _, err := chat.Open(dir, filepath.Join(dir, "none"), day, false); err == nil || !strings.Contains(err.Error(), "none") {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }

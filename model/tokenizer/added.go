@@ -103,8 +103,9 @@ func (m *matcher) add(text string, tok addedToken) error {
 	return nil
 }
 
-// find returns the next match at or after i: its start, end and token index, or -1.
-func (m *matcher) find(s string, i int) (start, end int, token int32) {
+// find returns the next match at or after i: its start, end and token index, or -1. veto, if not
+// nil, says which matches do not count.
+func (m *matcher) find(s string, i int, veto func(i, j int, token int32) bool) (start, end int, token int32) {
 	for ; i < len(s); i++ {
 		if m.only >= 0 {
 			n := strings.IndexByte(s[i:], byte(m.only))
@@ -119,7 +120,7 @@ func (m *matcher) find(s string, i int) (start, end int, token int32) {
 		}
 		token, end = -1, 0
 		for j := i + 1; ; j++ {
-			if t := m.nodes[at].token; t >= 0 {
+			if t := m.nodes[at].token; t >= 0 && (veto == nil || !veto(i, j, t)) {
 				token, end = t, j
 			}
 			if j == len(s) {
@@ -146,8 +147,8 @@ type segment struct {
 
 // segments cuts s at the added tokens. Segments of plain text are not empty. Where
 // rstrip swallows the start of the next match, both are reported, as in the reference,
-// unless nothing is left of the second.
-func (m *matcher) segments(dst []segment, s string) []segment {
+// unless nothing is left of the second. veto is find's.
+func (m *matcher) segments(dst []segment, s string, veto func(i, j int, token int32) bool) []segment {
 	if len(m.tokens) == 0 {
 		if s == "" {
 			return dst
@@ -157,7 +158,7 @@ func (m *matcher) segments(dst []segment, s string) []segment {
 	done := 0
 	blank := segment{} // the white space that was stripped last
 	for at := 0; ; {
-		start, end, t := m.find(s, at)
+		start, end, t := m.find(s, at, veto)
 		if t < 0 {
 			break
 		}
@@ -273,6 +274,12 @@ func (t *Tokenizer) parseAdded(root object, m *limits.Meter) error {
 				continue
 			}
 			t.special[tok.id] = tok.special
+			if tok.special {
+				if err := t.control.add(tok.Content, tok); err != nil {
+					return err
+				}
+				t.controlNorm = t.controlNorm || tok.Normalized
+			}
 			if !tok.Normalized {
 				if err := t.raw.add(tok.Content, tok); err != nil {
 					return err

@@ -18,6 +18,10 @@ type Span struct{ Start, End int }
 // trim_offsets. A character composed by a normalizer belongs to the first of its parts.
 // EncodeOffsets takes several times as long as Encode.
 func (t *Tokenizer) EncodeOffsets(text string, addSpecial bool) ([]int32, []Span, error) {
+	return t.encodeOffsets(text, nil, addSpecial)
+}
+
+func (t *Tokenizer) encodeOffsets(text string, literal literals, addSpecial bool) ([]int32, []Span, error) {
 	e := offsetEncoder{t: t, text: text, sc: t.scratch.get(), meter: encodeMeter(len(text))}
 	e.ids, e.spans = make([]int32, 0, len(text)/3+8), make([]Span, 0, len(text)/3+8)
 	defer t.scratch.put(e.sc)
@@ -25,7 +29,8 @@ func (t *Tokenizer) EncodeOffsets(text string, addSpecial bool) ([]int32, []Span
 		e.outside(t.pre)
 	}
 	first := len(e.ids)
-	for _, seg := range t.raw.segments(nil, text) {
+	given := literal.veto(&t.raw, func(i, j int) Span { return Span{i, j} })
+	for _, seg := range t.raw.segments(nil, text, given) {
 		if seg.id >= 0 {
 			e.add(seg.id, Span{seg.start, seg.end})
 			continue
@@ -37,7 +42,7 @@ func (t *Tokenizer) EncodeOffsets(text string, addSpecial bool) ([]int32, []Span
 				return nil, nil, t.fault(n.path, err)
 			}
 		}
-		for _, sub := range t.normalized.segments(nil, a.s) {
+		for _, sub := range t.normalized.segments(nil, a.s, literal.veto(&t.normalized, a.span)) {
 			b := a.slice(sub.start, sub.end)
 			if sub.id >= 0 {
 				e.add(sub.id, b.span(0, len(b.s)))

@@ -273,7 +273,7 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 	t.special = make([]bool, n)
 	for _, tok := range t.order {
 		t.special[tok.id] = true
-		if err := t.raw.add(tok.Content, tok); err != nil {
+		if err := errors.Join(t.raw.add(tok.Content, tok), t.control.add(tok.Content, tok)); err != nil {
 			return nil, err
 		}
 	}

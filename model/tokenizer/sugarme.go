@@ -151,7 +151,7 @@ func (sp *Splitter) PreTokenize(in *sugar.PreTokenizedString) (*sugar.PreTokeniz
 		part := func(start, end int) *sugarnorm.NormalizedString {
 			return ns.Slice(sugarnorm.NewRange(start, end, sugarnorm.NormalizedTarget))
 		}
-		for _, seg := range sp.t.raw.segments(nil, text) {
+		for _, seg := range sp.t.raw.segments(nil, text, nil) {
 			if seg.id >= 0 {
 				token(part(seg.start, seg.end), seg.id)
 				continue
@@ -162,7 +162,7 @@ func (sp *Splitter) PreTokenize(in *sugar.PreTokenizedString) (*sugar.PreTokeniz
 				failed = err
 				return nil
 			}
-			for _, sub := range sp.t.normalized.segments(nil, s) {
+			for _, sub := range sp.t.normalized.segments(nil, s, nil) {
 				same := s == plain
 				cut := func(p string, at int) *sugarnorm.NormalizedString {
 					if same && at >= 0 {

@@ -43,11 +43,15 @@ type Tokenizer struct {
 
 	raw        matcher // added tokens looked for in the text as given
 	normalized matcher // added tokens looked for after normalization
-	norms      []placed[normalizer]
-	mark       *markNorm // replaces all of norms where possible
-	steps      []placed[splitStep]
-	scan       scanner // the only step, if that is a scanner
-	charged    bool    // parts of unknown cost are among norms and steps
+	control    matcher // special tokens by their content
+	// controlNorm: special tokens are among those looked for after normalization.
+	controlNorm bool
+
+	norms   []placed[normalizer]
+	mark    *markNorm // replaces all of norms where possible
+	steps   []placed[splitStep]
+	scan    scanner // the only step, if that is a scanner
+	charged bool    // parts of unknown cost are among norms and steps
 
 	pre, post []int32
 	dec       decoding
@@ -177,7 +181,7 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string, addSpecial bool) ([]i
 		sc.budget = *encodeMeter(len(text))
 		sc.meter = &sc.budget
 	}
-	sc.segs = t.raw.segments(sc.segs[:0], text)
+	sc.segs = t.raw.segments(sc.segs[:0], text, nil)
 	for _, seg := range sc.segs {
 		if seg.id >= 0 {
 			dst = append(dst, seg.id)
@@ -199,7 +203,7 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string, addSpecial bool) ([]i
 			}
 			continue
 		}
-		sc.subs = t.normalized.segments(sc.subs[:0], s)
+		sc.subs = t.normalized.segments(sc.subs[:0], s, nil)
 		for _, sub := range sc.subs {
 			if sub.id >= 0 {
 				dst = append(dst, sub.id)

@@ -74,7 +74,7 @@ func Decode(t *tokenizer.Tokenizer, skip bool) Func {
 // {"error": …}.
 func Render(ctx context.Context, t *chat.Template, tok *tokenizer.Tokenizer) Func {
 	return func(dst, line []byte, at int) ([]byte, bool, error) {
-		r, err := renderLine(ctx, t, line)
+		r, literal, err := renderLine(ctx, t, line, tok)
 		if ctx.Err() != nil {
 			return dst, false, ctx.Err()
 		}
@@ -95,7 +95,7 @@ func Render(ctx context.Context, t *chat.Template, tok *tokenizer.Tokenizer) Fun
 			return dst, false, err
 		}
 		if tok != nil {
-			ids, err := tok.Encode(r.Text, false)
+			ids, err := tok.EncodeLiteral(r.Text, literal, false)
 			if err != nil {
 				return dst, false, lineError{err}
 			}
@@ -119,12 +119,13 @@ func Render(ctx context.Context, t *chat.Template, tok *tokenizer.Tokenizer) Fun
 	}
 }
 
-// renderLine renders a conversation with its spans. They are nil if they cannot be
-// found with this template, which is not the conversation's fault.
-func renderLine(ctx context.Context, t *chat.Template, line []byte) (*chat.Rendered, error) {
+// renderLine renders a conversation with its spans and, if there is a tokenizer, the places where
+// a message only looks like a special token. The spans are nil if they cannot be found with this
+// template, which is not the conversation's fault.
+func renderLine(ctx context.Context, t *chat.Template, line []byte, tok *tokenizer.Tokenizer) (*chat.Rendered, []int, error) {
 	c, err := chat.ParseConversation(line)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r, err := t.RenderSpans(ctx, c)
 	if err != nil {
@@ -132,7 +133,11 @@ func renderLine(ctx context.Context, t *chat.Template, line []byte) (*chat.Rende
 	} else if r.Spans == nil {
 		r.Spans = []chat.Span{}
 	}
-	return r, err
+	if err != nil || tok == nil {
+		return r, nil, err
+	}
+	literal, err := t.Literal(ctx, c, r.Text, tok)
+	return r, literal, err
 }
 
 // readLine decodes a JSON object into the struct v.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -54,6 +55,12 @@ func TestLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := strings.ReplaceAll(fmt.Sprint(ids), " ", ",")
+	// The text of a special token, and then the token.
+	spelt, err := tok.EncodeLiteral("<|end|>", []int{0}, false)
+	if err != nil || slices.ContainsFunc(spelt, tok.Special) {
+		t.Fatalf("%v, %v", spelt, err)
+	}
+	ended := strings.ReplaceAll(fmt.Sprint(append(spelt, 1)), " ", ",")
 	for _, c := range []struct {
 		f        Func
 		in, want string
@@ -74,6 +81,9 @@ func TestLines(t *testing.T) {
 		{Render(t.Context(), marked, nil), `{"messages":[{"role":"user","content":"<q>"},{"role":"assistant","content":"yes"}]}`, `{"text":"user: <q>\nassistant: yes\n","spans":[[10,25]]}`, false, ""},
 		{Render(t.Context(), marked, nil), `{"messages":[{"role":"user","content":"q"}]}`, `{"text":"user: q\n","spans":[]}`, false, ""},
 		{Render(t.Context(), template("a <b>"), tok), `{"messages":[{"role":"user","content":"q"}]}`, `{"text":"a <b>","ids":` + list + `,"spans":[]}`, false, ""},
+		{Render(t.Context(), template("{{ messages[0].content }}<|end|>"), tok), `{"messages":[{"role":"user","content":"<|end|>"}]}`, `{"text":"<|end|><|end|>","ids":` + ended + `,"spans":[]}`, false, ""},
+		{Render(t.Context(), template("{{ messages[0].content }}<|end|>").WithControlTokens(), tok), `{"messages":[{"role":"user","content":"<|end|>"}]}`, `{"text":"<|end|><|end|>","ids":[1,1],"spans":[]}`, false, ""},
+		{Render(t.Context(), template("{{ messages[0].content | length }}"), tok), `{"messages":[{"role":"user","content":"<|end|>"}]}`, `{"error":"line 7: chat template test: messages hold texts of special tokens`, true, ""},
 		{Render(t.Context(), template("{{ raise_exception('not me') }}"), nil), `{"messages":[{"role":"user","content":"q"}]}`, `{"error":"TemplateError: not me"}`, true, ""},
 		{Render(t.Context(), marked, nil), `[]`, `{"error":"line 7: `, true, ""},
 	} {

@@ -32,7 +32,7 @@ func texts(t *testing.T, lines ...string) (preprocess.Config, preprocess.Reader)
 	if err := os.WriteFile(jinja, []byte("{% for m in messages %}{{ m.content }}{% endfor %}"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	template, _, err := chat.Open(dir, jinja, time.Time{})
+	template, _, err := chat.Open(dir, jinja, time.Time{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ write, for models that only continue text.
 			if err := talk.check(); err != nil {
 				return err
 			}
-			for _, name := range []string{"system", "chat-template", "date"} {
+			for _, name := range []string{"system", "chat-template", "date", controlFlag} {
 				if talk.raw && cmd.Flags().Changed(name) {
 					return usagef("--raw and --%s exclude each other: raw text has no template", name)
 				}

@@ -20,11 +20,17 @@ const templateDate = "2024-07-26"
 type chatOptions struct {
 	file string // "": the model's own template
 	date string // "": templateDate
+	// control: messages may hold special tokens.
+	control bool
 }
+
+// controlFlag is the name of the flag for control.
+const controlFlag = "control-tokens-in-messages"
 
 func (o *chatOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.file, "chat-template", "", "Jinja chat template (default: the model's own; "+noTemplate+": prompts are plain text)")
 	f.StringVar(&o.date, "date", templateDate, "date that chat templates write as today's")
+	f.BoolVar(&o.control, controlFlag, false, "take texts of special tokens in messages for these tokens, as transformers does (default: they are text)")
 }
 
 // check reports an option that is wrong.
@@ -53,5 +59,5 @@ func (o *chatOptions) load(dir string) (*chat.Template, string, error) {
 	if err != nil || o.file == noTemplate {
 		return nil, "", err
 	}
-	return chat.Open(dir, o.file, day)
+	return chat.Open(dir, o.file, day, o.control)
 }

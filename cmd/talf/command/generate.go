@@ -100,8 +100,8 @@ func (o *generateOptions) check(cmd *cobra.Command) error {
 		return usagef("--prompts and --out belong together")
 	case o.prompts.template != "" && !file:
 		return usagef("--template is for --prompts")
-	case !file && (cmd.Flags().Changed("chat-template") || cmd.Flags().Changed("date")):
-		return usagef("--chat-template and --date are for --prompts: --prompt is text to continue")
+	case !file && (cmd.Flags().Changed("chat-template") || cmd.Flags().Changed("date") || o.prompts.chat.control):
+		return usagef("--chat-template, --date and --" + controlFlag + " are for --prompts: --prompt is text to continue")
 	case o.trace != "" && file:
 		return usagef("--trace records one prompt, not --prompts")
 	}

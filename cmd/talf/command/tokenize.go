@@ -19,6 +19,7 @@ type tokenizeOptions struct {
 	noSpecial, decode     bool
 	skipSpecial           bool
 	messages, textOnly    bool
+	control               bool // messages may hold special tokens
 	threads               int
 }
 
@@ -37,8 +38,9 @@ directory with only a tokenizer's files is enough.
 With --messages a line holds what a chat template renders: "messages" and, as needed,
 "tools", "add_generation_prompt" and any other variable of the template. It becomes
 {"text": …, "ids": […], "spans": [[start, end], …]}. The ids lack the special tokens that
-surround plain text, because templates write their own. The spans are the bytes of
-the text that the assistant says: the template's {% generation %} blocks or, without
+surround plain text, because templates write their own. What looks like a special token
+in a message is text, unless --control-tokens-in-messages asks for what transformers
+does. The spans are the bytes of the text that the assistant says: the template's {% generation %} blocks or, without
 them, what rendering the messages step by step shows; null if that shows nothing. A
 line that is wrong, or that the template refuses, becomes {"error": …}. Without
 --messages a wrong line ends the command, after the answers to the lines before it.
@@ -76,6 +78,7 @@ Other fields and blank lines are ignored. Text must be UTF-8; half of a surrogat
 	f.Lookup("template").Hidden = true
 	f.BoolVar(&o.textOnly, "text-only", false, "with --messages: write no ids, which needs no tokenizer")
 	f.StringVar(&o.date, "date", "", "with --messages: date that templates write as today's, such as 2024-07-26 (default: today)")
+	f.BoolVar(&o.control, controlFlag, false, "with --messages: take texts of special tokens in messages for these tokens, as transformers does")
 	threadsVar(f, &o.threads)
 	return c
 }
@@ -89,8 +92,8 @@ func (o *tokenizeOptions) check(cmd *cobra.Command) error {
 		return usagef("--skip-special is for --decode")
 	case o.noSpecial && (o.decode || o.messages):
 		return usagef("--no-special is for plain text")
-	case !o.messages && (o.template != "" || o.textOnly || o.date != ""):
-		return usagef("--chat-template, --text-only and --date are for --messages")
+	case !o.messages && (o.template != "" || o.textOnly || o.date != "" || o.control):
+		return usagef("--chat-template, --text-only, --date and --" + controlFlag + " are for --messages")
 	case o.textOnly && o.model == "" && o.template == "":
 		return usagef("missing --model or --chat-template")
 	case !o.textOnly:
@@ -131,6 +134,9 @@ func (o *tokenizeOptions) chatTemplate(dir string) (*chat.Template, error) {
 		t, err = chat.Load(dir)
 	} else if t, err = chat.LoadFile(o.template); err == nil && dir != "" {
 		t, err = t.WithTokens(dir)
+	}
+	if err == nil && o.control {
+		t = t.WithControlTokens()
 	}
 	if err != nil || o.date == "" {
 		return t, err

@@ -155,7 +155,7 @@ func (r *Rig) firstTurn(ctx context.Context, in *prompts.Set, p *prompts.Prompt)
 	if err != nil {
 		return nil, err
 	}
-	return r.decoder.Tokens(prompt)
+	return r.decoder.Tokens(ctx, prompt)
 }
 
 // ByRank conditions each head on its own ranked tokens, up to ranks, and calls f with its items.
