@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"talf/internal/ijson"
+	"talf/internal/limits"
 	"talf/model/chat"
 )
 
@@ -83,7 +84,7 @@ const (
 	Auto       Format = "auto"
 	JSONL      Format = "jsonl"      // one object per line, or an array of objects
 	Paragraphs Format = "paragraphs" // separated by blank lines
-	Document   Format = "document"   // the whole file is one text
+	Document   Format = "document"   // the whole file is one text, of at most limits.DocumentBytes
 )
 
 // Config says how files are divided into documents.
@@ -149,7 +150,7 @@ func Load(files []string, c Config, bad func(BadLine)) iter.Seq2[Doc, error] {
 			yield(Doc{}, fmt.Errorf("data: %w", err))
 			return
 		}
-		l := loader{c: c, bad: bad, yield: yield}
+		l := loader{c: c, bad: bad, yield: yield, most: limits.DocumentBytes}
 		if c.Template != "" {
 			l.template, _ = ParseTemplate(c.Template) // Validate has parsed it
 		}
@@ -183,7 +184,8 @@ type loader struct {
 	bad      func(BadLine)
 	yield    func(Doc, error) bool
 	seen     int
-	input    int // index of the open file
+	input    int   // index of the open file
+	most     int64 // bytes of a document that is a whole file
 }
 
 func (l *loader) open(name string) (io.ReadCloser, error) {
@@ -221,11 +223,11 @@ func (l *loader) file(name string) error {
 	case JSONL:
 		return l.objects(name, br, ext == ".json")
 	case Document:
-		raw, err := io.ReadAll(br)
-		if err != nil {
+		var text strings.Builder
+		if _, err := io.Copy(&text, limits.Reader(br, l.most, "a document, which is read whole (paragraphs are not)")); err != nil {
 			return err
 		}
-		return l.text(name, 1, string(raw))
+		return l.text(name, 1, text.String())
 	}
 	return l.paragraphs(name, br)
 }

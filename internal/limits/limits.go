@@ -62,6 +62,9 @@ const (
 	ManifestBytes = 256 * MiB
 	// LineBytes bounds one line of a file of records that is held whole, such as a conversation.
 	LineBytes = 64 * MiB
+	// DocumentBytes bounds a file of training text that is one document. It is held whole, and
+	// its tokens take several times as much.
+	DocumentBytes = 1 * GiB
 	// PromptBytes bounds a text from outside that is encoded at once: a prompt, a line of
 	// `talf tokenize`. A million tokens take about 5 MB.
 	PromptBytes = 16 * MiB
@@ -74,6 +77,13 @@ const (
 	EncodeSteps = 1 << 10 // steps of regular expressions per byte of text
 	EncodeFloor = 1 << 20 // bytes and steps more for any text
 	EncodeMost  = 4 * GiB // bytes for any text
+)
+
+// What a compressed file may be unpacked to. Deflate packs at most 1,032 bytes into one, and no
+// text packs as well as that.
+const (
+	UnpackBytes = 2048     // bytes made per byte of the file
+	UnpackFloor = 16 * MiB // bytes more for any file
 )
 
 // JSONDepth bounds how deep the lists and objects of records, requests and headers are nested.
@@ -106,6 +116,8 @@ var table = []Limit{
 	{"chat templates", "nesting of what is evaluated", TemplateDepth, "levels", "Python stops at about 1,000"},
 	{"footers of Parquet shards", "size", FooterBytes, "bytes", "that of 10,000 row groups"},
 	{"manifests of label sets", "size", ManifestBytes, "bytes", "a million shards take 250 MB"},
+	{"training text of one document", "size", DocumentBytes, "bytes", "two hundred million tokens"},
+	{"compressed files", "bytes unpacked per byte", UnpackBytes, "bytes", "deflate makes at most 1,032, and no text comes near"},
 	{"prompts, lines of talf tokenize", "length", PromptBytes, "bytes", "a million tokens take about 5 MB"},
 	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},
 	{"JSON", "nesting", JSONDepth, "levels", "schemas of tools stay below 50"},
