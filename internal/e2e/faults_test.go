@@ -123,7 +123,7 @@ func TestBadInputGivesOneClearError(t *testing.T) {
 			func() []string {
 				return bad(w.Generate(), "--head", talftest.TinyHead(t, talftest.TinyModel(t, talftest.TinyConfig(), 2), 1))
 			},
-			[]string{"model.safetensors", "weight hash", "force"},
+			[]string{"model.safetensors", "the hash of the weights is", "force"},
 		},
 		"a head of another size": {
 			func() []string {
@@ -183,7 +183,7 @@ func TestBadInputGivesOneClearError(t *testing.T) {
 			func() []string {
 				return bad(w.Train(t.TempDir()), "--model", talftest.TinyModel(t, talftest.TinyConfig(), 2))
 			},
-			[]string{"weight hash", "force"},
+			[]string{"the hash of the weights is", "force"},
 		},
 		"labels of another size": {
 			func() []string { return bad(w.Train(t.TempDir()), "--model", talftest.TinyModel(t, wide, 2)) },
@@ -193,7 +193,7 @@ func TestBadInputGivesOneClearError(t *testing.T) {
 			func() []string {
 				return bad(w.Train(t.TempDir()), "--init", talftest.TinyHead(t, talftest.TinyModel(t, talftest.TinyConfig(), 2), 1))
 			},
-			[]string{"initial head", "weight hash", "force"},
+			[]string{"initial head", "the hash of the weights is", "force"},
 		},
 		"no text": {func() []string { return bad(w.Preprocess(none), "--data", none+".jsonl") }, []string{none}},
 		"output that is a file": {
