@@ -86,12 +86,15 @@ type run struct {
 }
 
 // Render renders a template. The variables are not changed.
-func (t *Template) Render(ctx context.Context, vars *Dict, o Options) (out Output, err error) {
+func (t *Template) Render(ctx context.Context, vars *Dict, o Options) (Output, error) {
+	return t.renderWithin(ctx, vars, o, limits.Budget{Steps: limits.TemplateSteps, Bytes: limits.TemplateMade})
+}
+
+func (t *Template) renderWithin(ctx context.Context, vars *Dict, o Options, b limits.Budget) (out Output, err error) {
 	if err := ctx.Err(); err != nil {
 		return Output{}, err
 	}
-	meter := limits.NewMeter(ctx, limits.Budget{Steps: limits.TemplateSteps, Bytes: limits.TemplateMade})
-	r := &run{meter: meter, vars: vars, now: o.Now, root: &frame{}}
+	r := &run{meter: limits.NewMeter(ctx, b), vars: vars, now: o.Now, root: &frame{}}
 	if r.now == nil {
 		r.now = time.Now
 	}

@@ -1,0 +1,181 @@
+package jinja
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/metrics"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"talf/internal/limits"
+	"talf/internal/limits/costtest"
+)
+
+// Parts of the budgets: the costs that they bound are in proportion, so that a template can be
+// tried in milliseconds, and one that is charged too little is found with less effort.
+const parts = 16
+
+var budget = limits.Budget{Steps: limits.TemplateSteps / parts, Bytes: limits.TemplateMade / parts}
+
+// What a template may cost: its source and the budget for rendering it.
+const (
+	sourceBytes = 300 // made for each byte of source
+	fixedBytes  = 256 << 10
+)
+
+// conversation is what the templates render.
+const conversation = `{"messages": [{"role": "system", "content": "Be terse."}, {"role": "user", "content": "Hi, Ünïcödé Σας?"},
+	{"role": "assistant", "content": "<think>\nhm\n</think>\n\nHo", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1.5, "b": [1, null, true]}}}]},
+	{"role": "tool", "content": "12345678901234567890"}, {"role": "user", "content": [{"type": "text", "text": "a\nb\tc"}]}],
+	"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "number"}}}}}],
+	"add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>", "n": 1000000, "big": 1267650600228229401496703205376}`
+
+func variables(t testing.TB) *Dict {
+	v, err := ParseJSON([]byte(conversation))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.(*Dict)
+}
+
+// checkCost fails if a template costs more than a part of what costtest allows.
+func checkCost(t testing.TB, source string, vars *Dict) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const cpu = 2 * time.Second / parts
+	const made = 256<<20/parts + fixedBytes
+	var took time.Duration
+	var bytes uint64
+	for range 4 { // again, if something else disturbed it
+		w := &watch{Context: context.Background(), last: threadTime()}
+		start, before := w.last, allocated()
+		err := renderOnce(w, source, vars)
+		_ = w.Err()
+		took, bytes = w.last-start, allocated()-before
+		var e *Error
+		if errors.As(err, &e) && e.Kind == "InternalError" {
+			t.Fatalf("%v in %.1000q", err, source)
+		}
+		if took <= cpu && w.longest <= cpu && bytes <= made+sourceBytes*uint64(len(source)) {
+			return
+		}
+	}
+	t.Errorf("%v of processor time, want at most %v; %d KiB, want at most %d: %.2000q",
+		took, cpu, bytes>>10, (made+sourceBytes*uint64(len(source)))>>10, source)
+}
+
+func renderOnce(ctx context.Context, source string, vars *Dict) error {
+	t, err := Parse(source)
+	if err != nil {
+		return err
+	}
+	_, err = t.renderWithin(ctx, vars, Options{Now: func() time.Time { return time.Unix(1e9, 0).UTC() }}, budget)
+	return err
+}
+
+// A watch is a context that measures how much processor time of its thread passes between
+// two looks at it.
+type watch struct {
+	context.Context
+	last, longest time.Duration
+}
+
+func (w *watch) Err() error {
+	now := threadTime()
+	w.longest = max(w.longest, now-w.last)
+	w.last = now
+	return nil
+}
+
+// allocated returns the bytes that were ever allocated.
+func allocated() uint64 {
+	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64()
+}
+
+// corpus returns templates to mutate: those that transformers was compared with, and those
+// committed for FuzzTemplateCost, and published ones if they are there.
+func corpus(t testing.TB) (all [][]byte) {
+	t.Helper()
+	b, err := os.ReadFile("../../testdata/cases.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(b) {
+		var c struct{ Template string }
+		if err := json.Unmarshal(line, &c); err != nil {
+			t.Fatal(err)
+		}
+		if c.Template != "" {
+			all = append(all, []byte(c.Template))
+		}
+	}
+	seeds, err := filepath.Glob("testdata/fuzz/FuzzTemplateCost/*")
+	if err != nil || len(seeds) == 0 {
+		t.Fatalf("no seeds: %v", err)
+	}
+	for _, name := range seeds {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, ok := seed(b)
+		if !ok {
+			t.Fatalf("%s: not a seed of one string", name)
+		}
+		all = append(all, source)
+	}
+	if shared := os.Getenv("TALF_SHARED"); shared != "" {
+		published, err := filepath.Glob(filepath.Join(shared, "data/chat/*.jinja"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range published {
+			b, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// seed reads a file of the corpus: a line with its version, then a string as Go writes it.
+func seed(file []byte) ([]byte, bool) {
+	_, text, _ := strings.Cut(string(file), "\n")
+	text, ok := strings.CutPrefix(strings.TrimSpace(text), "string(")
+	text, ok2 := strings.CutSuffix(text, ")")
+	source, err := strconv.Unquote(text)
+	return []byte(source), ok && ok2 && err == nil
+}
+
+// FuzzTemplateCost fails if parsing and rendering a template takes more time or memory than
+// the budgets stand for, or goes on for long without a look at its context.
+func FuzzTemplateCost(f *testing.F) {
+	for _, source := range corpus(f) {
+		f.Add(string(source))
+	}
+	vars := variables(f)
+	f.Fuzz(func(t *testing.T, source string) { checkCost(t, source, vars) })
+}
+
+func TestMutatedTemplatesAreCheap(t *testing.T) {
+	n := 10000
+	if testing.Short() {
+		n = 500
+	}
+	vars := variables(t)
+	for source := range costtest.Mutations(1, corpus(t), n) {
+		checkCost(t, string(source), vars)
+	}
+}
