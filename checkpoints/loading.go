@@ -86,6 +86,8 @@ type Loading struct {
 	Rows      int  // maximum rows of an internal pass; 0: the model's default
 	Positions int  // positions of keys and values to reserve on a device of limited memory
 	Lazy      bool // pack the weights only when the model first runs
+	// AllowNonFinite loads weights that are NaN, infinite or too large for DType.
+	AllowNonFinite bool
 }
 
 // A LayersError says why a model cannot have the number of layers that a Loading asks
@@ -101,7 +103,7 @@ func (l Loading) Options(set *safetensors.Set, dev compute.Device) model.Options
 	if l.Rows > 0 {
 		opt.MaxRows = l.Rows
 	}
-	opt.KV, opt.Lazy = compute.DType(l.KV), l.Lazy
+	opt.KV, opt.Lazy, opt.AllowNonFinite = compute.DType(l.KV), l.Lazy, l.AllowNonFinite
 	limited := dev.Abilities().Plan != nil
 	if limited {
 		opt.Positions = l.Positions

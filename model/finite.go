@@ -53,7 +53,7 @@ func (e *NonFiniteError) Error() string {
 	if e.Weight != nil {
 		return s + ": " + e.Weight.Error()
 	}
-	return s + "; no weight is: they grow too large for float32 there, or at an earlier position"
+	return s + "; all weights are finite: numbers grow too large for float32 there, or at an earlier position"
 }
 
 // Err returns nil if a token can be chosen from every row of logits that segment seg asked for:

@@ -87,7 +87,7 @@ func TestLogitsThatAreNotFiniteAreTracedToTheirSource(t *testing.T) {
 		{"an embedding", map[string]plant{embedding: {bad*h + 2, inf}}, false, -1, []string{"embedding of token 42 at position 1", "element [42 2] is +Inf"}},
 		{"one logit", map[string]plant{lmHead: {13*h + 5, nan}}, true, 2, []string{"that of token 13 is NaN", "final norm or the LM head", lmHead, "element [13 5]"}},
 		{"the final norm", map[string]plant{finalNorm: {-1, nan}}, true, 2, []string{"final norm or the LM head", finalNorm}},
-		{"an overflow", map[string]plant{down0: {-1, 3e38}}, true, 0, []string{"layer 0 ", "no weight is"}},
+		{"an overflow", map[string]plant{down0: {-1, 3e38}}, true, 0, []string{"layer 0 ", "all weights are finite"}},
 	}
 	opt := model.Default()
 	opt.AllowNonFinite = true
@@ -119,7 +119,7 @@ func TestLogitsThatAreNotFiniteAreTracedToTheirSource(t *testing.T) {
 			if !errors.As(err, &e) {
 				t.Fatalf("%s: error %v, want a NonFiniteError", x.name, err)
 			}
-			if e.Segment != 0 || e.Node != 2 || e.Layer != x.layer || (e.Weight == nil) != slices.Contains(x.says, "no weight is") {
+			if e.Segment != 0 || e.Node != 2 || e.Layer != x.layer || (e.Weight == nil) != slices.Contains(x.says, "all weights are finite") {
 				t.Errorf("%s: %+v, want node 2 of segment 0 and layer %d", x.name, e, x.layer)
 			}
 			for _, s := range x.says {

@@ -249,6 +249,31 @@ func TestTreesEqualPlainDecoding(t *testing.T) {
 	}
 }
 
+// Labels of a model whose numbers overflow are refused with the layer where that happens, however
+// deep the trees are.
+func TestNumbersThatAreNotFiniteAreNotLabels(t *testing.T) {
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	conf := modeltest.Default()
+	m, err := model.New(conf.Spec(), modeltest.Overflowing(conf, 8), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for _, depth := range []int{1, 3} {
+		c := config(t, write(t, "in.jsonl", `{"q":"5 6 7 8 9 10","a":"11 12 13 14"}`))
+		c.Depth = depth
+		_, err := preprocess.Run(context.Background(), c, preprocess.Inputs{Target: m, Tokenizer: numbers{1}})
+		var e *model.NonFiniteError
+		if !errors.As(err, &e) || e.Layer != 0 {
+			t.Errorf("depth %d: error %v, want one that names layer 0", depth, err)
+		}
+	}
+}
+
 // parrot answers with the prompt's length and seed.
 type parrot struct{ err error }
 

@@ -46,6 +46,9 @@ func LoadHead(path string, m *model.Model, force bool, warn func(string)) (*head
 		}
 		return nil, fmt.Errorf("head: %w", err)
 	}
+	if err := h.Flaw(); err != nil && warn != nil {
+		warn(fmt.Sprintf("head %s: %v: its drafts are useless, though the output does not depend on them", path, err))
+	}
 	return h, nil
 }
 

@@ -129,6 +129,22 @@ func Write(dir string, c Config, seed uint64) error {
 	return safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), map[string]string{"format": "pt"}, Tensors(c.Spec(), c.BF16, seed)...)
 }
 
+// Overflowing returns the tensors of a random model whose weights are finite, but so large in the
+// first layer's down projection that its output is not.
+func Overflowing(c Config, seed uint64) *safetensors.Set {
+	tensors := Tensors(c.Spec(), false, seed)
+	for i := range tensors {
+		if t := &tensors[i]; t.Name == c.Spec().Weight(arch.Down, 0) {
+			x := make([]float32, t.Len())
+			for j := range x {
+				x[j] = 3e38
+			}
+			*t = safetensors.F32(t.Name, x, t.Shape...)
+		}
+	}
+	return safetensors.Of("overflowing", tensors...)
+}
+
 const sqrt3 = 1.7320508075688772
 
 // Tensors returns random weights for s, which may be a draft head. Every tensor has its

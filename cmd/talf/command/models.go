@@ -14,6 +14,7 @@ import (
 	"talf/infer/decode"
 	"talf/internal/cli"
 	"talf/model"
+	"talf/model/safetensors"
 )
 
 // A machineOptions says how a model runs on this machine.
@@ -36,6 +37,7 @@ func (o *machineOptions) flags(f *pflag.FlagSet) {
 	f.Var(&o.device, "device", devices.Help())
 	f.Var(&o.DType, "dtype", dtypeHelp())
 	cli.CountVar(f, &o.Positions, "kv-positions", 2048, "KV cache positions, for all sequences together, that a CUDA device reserves when it loads the model, which fails if they do not fit (0: none)")
+	f.BoolVar(&o.AllowNonFinite, "allow-nonfinite", false, "load a model although weights are NaN, infinite or too large for --dtype")
 	o.precision(f)
 }
 
@@ -84,6 +86,9 @@ func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, err
 	m, err := o.Load(dir, dev)
 	if wrong := (checkpoints.LayersError{}); errors.As(err, &wrong) {
 		return nil, usageError(err)
+	}
+	if wrong := (*safetensors.ValueError)(nil); errors.As(err, &wrong) {
+		return nil, fmt.Errorf("%w (--allow-nonfinite loads it all the same)", err)
 	}
 	return m, err
 }

@@ -2,6 +2,7 @@ package micro_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"testing"
 
@@ -134,5 +135,25 @@ func TestPerplexityIsTheTextsOwn(t *testing.T) {
 		if _, err := micro.MeasurePerplexity(t.Context(), "f32", m, ids, w, -1); err == nil {
 			t.Errorf("windows of %d tokens are accepted", w)
 		}
+	}
+}
+
+// A model whose numbers overflow has no perplexity: the error names the layer.
+func TestPerplexityOfNumbersThatAreNotFinite(t *testing.T) {
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	conf := modeltest.Default()
+	m, err := model.New(conf.Spec(), modeltest.Overflowing(conf, 3), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	p, err := micro.MeasurePerplexity(t.Context(), "f32", m, []int32{7, 3, 8, 1}, 4, -1)
+	var e *model.NonFiniteError
+	if !errors.As(err, &e) || e.Layer != 0 {
+		t.Errorf("%+v, error %v, want one that names layer 0", p, err)
 	}
 }
