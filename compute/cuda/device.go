@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,19 +86,53 @@ func (d *device) own(started chan<- error) {
 	defer close(d.done)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := d.start()
+	err := caught(d.start)
 	started <- err
 	if err != nil {
 		return
 	}
 	for c := range d.work {
-		if c.f != nil {
-			c.f()
-			continue
-		}
-		d.launch(&c.launched)
+		d.perform(&c)
 	}
-	d.stop()
+	d.fail(caught(func() error { d.stop(); return nil }))
+}
+
+// perform runs what was sent. A panic fails the device, as an error of queued work does: nobody
+// waits for an answer, and nothing may run on what it left behind.
+func (d *device) perform(c *command) {
+	defer func() {
+		if v := recover(); v != nil {
+			d.fail(panicked(v))
+		}
+	}()
+	if c.f != nil {
+		c.f()
+		return
+	}
+	d.launch(&c.launched)
+}
+
+// caught returns what f returns, or its panic as an error.
+func caught(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = panicked(v)
+		}
+	}()
+	return f()
+}
+
+// panicked is a panic of the owner, which must not end the process: the device's users get it as
+// the reason of their failure.
+func panicked(v any) error { return &panicError{v, debug.Stack()} }
+
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string {
+	return fmt.Sprintf("panic on the device's goroutine: %v\n%s", e.value, e.stack)
 }
 
 // launch launches a kernel. It reports false, and does nothing, if the device has
@@ -205,7 +240,14 @@ func (d *device) send(c command) bool {
 // do runs f on the owner, after all that was sent, and returns what it returns.
 func (d *device) do(f func() error) error {
 	done := make(chan error, 1)
-	if !d.send(command{f: func() { done <- f() }}) {
+	if !d.send(command{f: func() {
+		err := caught(f)
+		var bug *panicError
+		if errors.As(err, &bug) {
+			d.fail(err)
+		}
+		done <- err
+	}}) {
 		return errClosed
 	}
 	return <-done

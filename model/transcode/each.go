@@ -46,6 +46,11 @@ func Each(ctx context.Context, name string, r io.Reader, w io.Writer, threads in
 	todo, order := make(chan *batch, threads), make(chan *batch, 2*threads)
 	ended := make(chan error, 1)
 	go func() {
+		defer func() {
+			if v := recover(); v != nil { // of a reader
+				ended <- fmt.Errorf("%s: panic: %v\n%s", name, v, debug.Stack())
+			}
+		}()
 		defer close(order)
 		defer close(todo)
 		ended <- readBatches(name, r, func(b *batch) bool {

@@ -26,6 +26,9 @@ func TestEachLineReportsFaults(t *testing.T) {
 	if _, err := Each(t.Context(), "input", io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(errors.New("torn"))), &out, 2, echo); err == nil || !strings.Contains(err.Error(), "torn") {
 		t.Errorf("a broken input: %v", err)
 	}
+	if _, err := Each(t.Context(), "input", panicReader{}, &out, 2, echo); err == nil || !strings.Contains(err.Error(), "input: panic: planted") {
+		t.Errorf("a reader that panics: %v", err)
+	}
 	if _, err := Each(t.Context(), "input", strings.NewReader("a\nb\n"), brokenWriter{}, 2, echo); err == nil || !strings.Contains(err.Error(), "full") {
 		t.Errorf("a broken output: %v", err)
 	}
@@ -100,6 +103,10 @@ func TestLines(t *testing.T) {
 		}
 	}
 }
+
+type panicReader struct{}
+
+func (panicReader) Read([]byte) (int, error) { panic("planted") }
 
 type brokenWriter struct{}
 

@@ -3,6 +3,7 @@ package dist
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -138,6 +139,13 @@ func (m *Member) join(kind string, size int, x []float32, msg []byte) *round {
 	before, after := h.sent, make(chan struct{})
 	h.sent = after
 	go func() {
+		defer func() {
+			if v := recover(); v != nil { // the members get it, and the next rounds go on
+				r.err = fmt.Errorf("%s: panic: %v\n%s", r.kind, v, debug.Stack())
+			}
+			close(r.done)
+			close(after)
+		}()
 		<-before
 		if h.link != nil {
 			time.Sleep(h.link(r.len()))
@@ -145,8 +153,6 @@ func (m *Member) join(kind string, size int, x []float32, msg []byte) *round {
 		if r.err == nil {
 			r.run()
 		}
-		close(r.done)
-		close(after)
 	}()
 	return r
 }

@@ -1,0 +1,39 @@
+package dist_test
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"talf/train/dist"
+)
+
+// A panic in a round is the error of all its members, and the next round goes on.
+func TestAPanicInARoundIsItsMembersError(t *testing.T) {
+	var rounds atomic.Int32
+	members := dist.Local(2, func(int) time.Duration {
+		if rounds.Add(1) == 1 {
+			panic("planted")
+		}
+		return 0
+	})
+	for i, m := range members {
+		m.Reduce([]float32{float32(i)})
+	}
+	for i, m := range members {
+		if err := m.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "reduces: panic: planted") {
+			t.Errorf("rank %d: %v, want the panic", i, err)
+		}
+	}
+	var all sync.WaitGroup
+	for i, m := range members {
+		all.Go(func() {
+			if got, err := m.Gather(t.Context(), []byte{byte(i)}); err != nil || len(got) != 2 || got[1][0] != 1 {
+				t.Errorf("rank %d, the next round: %v, %v", i, got, err)
+			}
+		})
+	}
+	all.Wait()
+}
