@@ -152,7 +152,11 @@ func (e *Engine) open(s *Sequence) error {
 		s.forsake(err)
 	}
 	// The last token is the next root, so it is never taken from a prefix.
-	keep := min(e.Target.Match(s.tokens), len(s.tokens)-1)
+	keep, err := s.matchIn(e.Target)
+	if err != nil {
+		return err
+	}
+	keep = min(keep, len(s.tokens)-1)
 	if s.req.Source != nil {
 		n, err := s.callMatch()
 		if err != nil {
@@ -163,7 +167,7 @@ func (e *Engine) open(s *Sequence) error {
 	if s.traits.Harvest && !s.traits.Keeps {
 		keep = min(keep, s.seen) // a kept prefix has no logits to harvest
 	}
-	if err := e.Target.Open(s.id, s.tokens, keep); err != nil {
+	if err := s.openIn(e.Target, keep); err != nil {
 		return fmt.Errorf("open sequence: %w", err)
 	}
 	if s.req.Source != nil {

@@ -113,12 +113,12 @@ func (e *Engine) commit(id SeqID, path []int) (err error) {
 
 func (s *Sequence) callMatch() (n int, err error) {
 	defer guard("match a prefix in the draft source", &err)
-	return s.req.Source.Match(s.tokens), nil
+	return s.matchIn(s.req.Source)
 }
 
 func (s *Sequence) callOpen(keep int) (err error) {
 	defer guard("open the draft source", &err)
-	return s.req.Source.Open(s.id, s.tokens, keep)
+	return s.openIn(s.req.Source, keep)
 }
 
 func (s *Sequence) callTake(p *Proposal, v Verdict) (err error) {

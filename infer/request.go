@@ -7,6 +7,7 @@ type Request struct {
 	EOS       []int32 // tokens that end the output; nil means the target's
 	NoEOS     bool    // let no token end the output
 	Seed      uint64
+	Tenant    string // whose kept prefixes it may start from; "" is a tenant too
 
 	// Drafter, Verifier and Processor belong to the sequence until it is closed.
 	// A nil Drafter is plain decoding. A Source may serve any number of sequences. It is

@@ -38,6 +38,7 @@ type passTop struct {
 type targetSeq struct {
 	seq    *model.Seq
 	branch *model.Branch
+	tenant string
 	tokens []int32 // committed, one per position
 	tree   []int32 // tokens of the tree last scored
 }
@@ -66,7 +67,12 @@ func (t *ModelTarget) KV() model.KVStats {
 }
 
 // Match returns the length of the longest prefix of prompt that a closed sequence has.
-func (t *ModelTarget) Match(prompt []int32) int { return t.kept.Match(prompt) }
+func (t *ModelTarget) Match(prompt []int32) int { return t.MatchOf("", prompt) }
+
+// MatchOf is Match for a tenant.
+func (t *ModelTarget) MatchOf(tenant string, prompt []int32) int {
+	return t.kept.MatchOf(tenant, prompt)
+}
 
 // CommonPrefix returns how many leading tokens a and b share.
 func CommonPrefix(a, b []int32) int {
@@ -81,9 +87,14 @@ func CommonPrefix(a, b []int32) int {
 
 // Open starts a sequence.
 func (t *ModelTarget) Open(id SeqID, prompt []int32, keep int) error {
-	s := &targetSeq{}
+	return t.OpenOf(id, "", prompt, keep)
+}
+
+// OpenOf is Open for a tenant.
+func (t *ModelTarget) OpenOf(id SeqID, tenant string, prompt []int32, keep int) error {
+	s := &targetSeq{tenant: tenant}
 	if keep > 0 {
-		k, n := t.kept.Find(prompt)
+		k, n := t.kept.FindOf(tenant, prompt)
 		if keep > n {
 			return fmt.Errorf("infer: open with %d kept tokens, %d are there", keep, n)
 		}
@@ -163,7 +174,7 @@ func (t *ModelTarget) Close(id SeqID) {
 	}
 	delete(t.open, id)
 	s.drop()
-	t.kept.Put(s.tokens, s.seq)
+	t.kept.PutOf(s.tenant, s.tokens, s.seq)
 }
 
 // modelRows are one segment's rows of a pass.
@@ -232,4 +243,7 @@ func (t *ModelTarget) top(out *model.Output, k int, sure bool) *passTop {
 	return p
 }
 
-var _ Target = (*ModelTarget)(nil)
+var (
+	_ Target       = (*ModelTarget)(nil)
+	_ TenantKeeper = (*ModelTarget)(nil)
+)

@@ -8,6 +8,8 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft"
+	"talf/infer/prefix"
+	"talf/infer/source"
 	"talf/infer/trace"
 	"talf/infer/verify"
 	"talf/model"
@@ -47,7 +49,8 @@ type Decoder struct {
 // New opens the draft method and loads the draft model. The target stays the caller's, who
 // closes it after the decoder.
 func New(c Config) (*Decoder, error) {
-	d := &Decoder{c: c, engine: &infer.Engine{Target: infer.NewTarget(c.Target, c.Keep), Config: infer.Default()}}
+	target := infer.NewTarget(c.Target, c.Keep)
+	d := &Decoder{c: c, engine: &infer.Engine{Target: target, Config: infer.Default()}}
 	var err error
 	if d.encoder, err = chat.NewEncoder(c.Tokenizer); err != nil {
 		return nil, err
@@ -63,6 +66,9 @@ func New(c Config) (*Decoder, error) {
 			return nil, errors.Join(err, mk.Close())
 		}
 		d.source, d.closers = src, append(d.closers, closer)
+		if h, ok := src.(*source.Head); ok {
+			prefix.Pair(target.Prefixes(), h.Prefixes())
+		}
 	}
 	return d, nil
 }

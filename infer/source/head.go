@@ -43,7 +43,8 @@ type Head struct {
 type headSeq struct {
 	seq    *model.Seq
 	branch *model.Branch // of drafted nodes
-	tokens []int32       // the root last; tokens[i+1] belongs to position i
+	tenant string
+	tokens []int32 // the root last; tokens[i+1] belongs to position i
 
 	// True features: rows [0,feats) of store, the last of them for the positions that have not
 	// run. If none is left, row 0 is that of the last position that has, if last is set: a
@@ -75,18 +76,29 @@ func (h *Head) Prefixes() *prefix.Cache[*model.Seq] { return h.kept }
 
 // Match returns how many positions of prompt a kept sequence has. A position's feature comes
 // from the target, so the position of the last prompt token is always run.
-func (h *Head) Match(prompt []int32) int { return positions(h.kept.Match(prompt), prompt) }
+func (h *Head) Match(prompt []int32) int { return h.MatchOf("", prompt) }
+
+// MatchOf is Match for a tenant.
+func (h *Head) MatchOf(tenant string, prompt []int32) int {
+	return positions(h.kept.MatchOf(tenant, prompt), prompt)
+}
 
 // positions returns how many positions of prompt correspond to n shared tokens.
 func positions(n int, prompt []int32) int { return max(0, min(n-1, len(prompt)-2)) }
 
 // Open starts a sequence.
 func (h *Head) Open(id infer.SeqID, prompt []int32, keep int) error {
+	return h.OpenOf(id, "", prompt, keep)
+}
+
+// OpenOf is Open for a tenant.
+func (h *Head) OpenOf(id infer.SeqID, tenant string, prompt []int32, keep int) error {
 	s := &headSeq{}
 	if n := len(h.spare); n > 0 {
 		s, h.spare = h.spare[n-1], h.spare[:n-1]
 	}
 	*s = headSeq{
+		tenant: tenant,
 		tokens: append(s.tokens[:0], prompt[:keep+1]...), store: s.store, fhat: s.fhat,
 		chain: s.chain, path: s.path, feat: s.feat,
 	}
@@ -95,7 +107,7 @@ func (h *Head) Open(id infer.SeqID, prompt []int32, keep int) error {
 		h.open[id] = s
 		return nil
 	}
-	k, n := h.kept.Find(prompt)
+	k, n := h.kept.FindOf(tenant, prompt)
 	if n = positions(n, prompt); keep > n {
 		return fmt.Errorf("source: open with %d kept positions, %d are there", keep, n)
 	}
@@ -113,7 +125,7 @@ func (h *Head) Close(id infer.SeqID) {
 	}
 	delete(h.open, id)
 	s.drop()
-	h.kept.Put(s.tokens[:min(len(s.tokens), s.seq.Len()+1)], s.seq)
+	h.kept.PutOf(s.tenant, s.tokens[:min(len(s.tokens), s.seq.Len()+1)], s.seq)
 	s.seq = nil
 	h.retire(s)
 }
@@ -402,4 +414,7 @@ func (h *Head) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 	return x.rows
 }
 
-var _ infer.Source = (*Head)(nil)
+var (
+	_ infer.Source       = (*Head)(nil)
+	_ infer.TenantKeeper = (*Head)(nil)
+)

@@ -37,8 +37,9 @@ type LM struct {
 type lmSeq struct {
 	seq    *model.Seq
 	branch *model.Branch // of drafted nodes
-	tokens []int32       // as the draft model spells them, the root last
-	base   int           // of tokens; stands at position 0 of seq
+	tenant string
+	tokens []int32 // as the draft model spells them, the root last
+	base   int     // of tokens; stands at position 0 of seq
 
 	work tree.Tree // the asked nodes as the draft model spells them
 	node []int     // node of work of each asked node, -1 for none
@@ -67,16 +68,24 @@ func (l *LM) Prefixes() *prefix.Cache[*model.Seq] { return l.kept }
 // Match returns the length of prompt: no position needs the target.
 func (l *LM) Match(prompt []int32) int { return len(prompt) }
 
+// MatchOf is Match for a tenant.
+func (l *LM) MatchOf(_ string, prompt []int32) int { return len(prompt) }
+
 // Open starts a sequence from the longest prefix that a closed one shares with it.
 func (l *LM) Open(id infer.SeqID, prompt []int32, keep int) error {
-	s := new(lmSeq)
+	return l.OpenOf(id, "", prompt, keep)
+}
+
+// OpenOf is Open for a tenant.
+func (l *LM) OpenOf(id infer.SeqID, tenant string, prompt []int32, keep int) error {
+	s := &lmSeq{tenant: tenant}
 	if first := l.vocab.spell(prompt[0]); !l.vocab.same && (len(first) == 0 || !slices.Contains(l.vocab.before, first[0])) {
 		s.tokens = append(s.tokens, l.vocab.before...)
 	}
 	for _, t := range prompt[:keep+1] {
 		s.tokens = append(s.tokens, l.vocab.spell(t)...)
 	}
-	if k, n := l.kept.Find(s.tokens); n > 0 {
+	if k, n := l.kept.FindOf(tenant, s.tokens); n > 0 {
 		s.seq = k.Fork()
 		s.seq.Truncate(n)
 	} else {
@@ -98,7 +107,7 @@ func (l *LM) Close(id infer.SeqID) {
 		s.seq.Close()
 		return
 	}
-	l.kept.Put(s.tokens[:s.seq.Len()], s.seq)
+	l.kept.PutOf(s.tenant, s.tokens[:s.seq.Len()], s.seq)
 }
 
 func (s *lmSeq) drop() {
@@ -324,4 +333,7 @@ func (l *LM) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 	return x.rows
 }
 
-var _ infer.Source = (*LM)(nil)
+var (
+	_ infer.Source       = (*LM)(nil)
+	_ infer.TenantKeeper = (*LM)(nil)
+)
