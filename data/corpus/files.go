@@ -94,7 +94,7 @@ const maxWindow = 128 << 20
 // unpack returns the text of a file, decompressed if its first bytes say that it is
 // compressed, whatever its name.
 func unpack(r io.Reader) (io.Reader, func(), error) {
-	in := &counted{r: r}
+	in := &limits.Counter{R: r}
 	br := bufio.NewReaderSize(in, 1<<16)
 	head, err := br.Peek(6)
 	if err != nil && err != io.EOF {
@@ -110,13 +110,13 @@ func unpack(r io.Reader) (io.Reader, func(), error) {
 			if err != nil {
 				return nil, nil, fmt.Errorf("gzip: %w", whole(err))
 			}
-			return &packed{r: z, in: in, kind: m.name}, func() {}, nil
+			return &packed{r: limits.Unpacked(z, in, limits.UnpackBytes, "text"), kind: m.name}, func() {}, nil
 		case "zstd":
 			z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 			if err != nil {
 				return nil, nil, fmt.Errorf("zstd: %w", err)
 			}
-			return &packed{r: z, in: in, kind: m.name}, z.Close, nil
+			return &packed{r: limits.Unpacked(z, in, limits.UnpackBytes, "text"), kind: m.name}, z.Close, nil
 		}
 		if m.name == "bzip2" && !isBzip2(br) {
 			break // a text that begins with the same bytes
@@ -133,23 +133,10 @@ func isBzip2(br *bufio.Reader) bool {
 	return len(head) == 10 && head[3] >= '1' && head[3] <= '9' && string(head[4:]) == "1AY&SY"
 }
 
-// A counted reader counts the bytes read.
-type counted struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counted) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	return n, err
-}
-
 // A packed is a compressed stream whose errors say where in the text decompression
-// failed. It refuses to make more text than the bytes of a text can be packed to.
+// failed.
 type packed struct {
 	r    io.Reader
-	in   *counted
 	kind string
 	n    int64
 }
@@ -159,9 +146,6 @@ func (p *packed) Read(b []byte) (int, error) {
 	p.n += int64(n)
 	if err != nil && err != io.EOF {
 		err = fmt.Errorf("%s: after %d bytes of text: %w", p.kind, p.n, whole(err))
-	}
-	if most := limits.UnpackFloor + limits.UnpackBytes*p.in.n; p.n > most {
-		return 0, fmt.Errorf("%s: more than %d bytes of text from %d: %w", p.kind, most, p.in.n, limits.ErrTooLarge)
 	}
 	return n, err
 }

@@ -82,8 +82,9 @@ const (
 // What a compressed file may be unpacked to. Deflate packs at most 1,032 bytes into one, and no
 // text packs as well as that.
 const (
-	UnpackBytes = 2048     // bytes made per byte of the file
-	UnpackFloor = 16 * MiB // bytes more for any file
+	UnpackBytes    = 2048     // bytes made per byte of a file of text
+	RecordingBytes = 64       // bytes made per byte of a recording, most of which are numbers
+	UnpackFloor    = 16 * MiB // bytes more for any file
 )
 
 // JSONDepth bounds how deep the lists and objects of records, requests and headers are nested.
@@ -118,6 +119,7 @@ var table = []Limit{
 	{"manifests of label sets", "size", ManifestBytes, "bytes", "a million shards take 250 MB"},
 	{"training text of one document", "size", DocumentBytes, "bytes", "two hundred million tokens"},
 	{"compressed files", "bytes unpacked per byte", UnpackBytes, "bytes", "deflate makes at most 1,032, and no text comes near"},
+	{"recordings", "bytes unpacked per byte", RecordingBytes, "bytes", "most are numbers, which pack to a quarter"},
 	{"prompts, lines of talf tokenize", "length", PromptBytes, "bytes", "a million tokens take about 5 MB"},
 	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},
 	{"JSON", "nesting", JSONDepth, "levels", "schemas of tools stay below 50"},
@@ -182,6 +184,41 @@ func (r *reader) Read(p []byte) (int, error) {
 		err = fmt.Errorf("%s: more than %d bytes: %w", r.what, r.most, ErrTooLarge)
 	}
 	r.left -= int64(n)
+	return n, err
+}
+
+// A Counter counts the bytes that are read from R.
+type Counter struct {
+	R io.Reader
+	N int64
+}
+
+func (c *Counter) Read(p []byte) (int, error) {
+	n, err := c.R.Read(p)
+	c.N += int64(n)
+	return n, err
+}
+
+// Unpacked returns a reader of r, which unpacks what it reads from packed. It fails with an error
+// that names what and wraps ErrTooLarge if r makes more than times bytes of each, and UnpackFloor.
+func Unpacked(r io.Reader, packed *Counter, times int64, what string) io.Reader {
+	return &unpacked{r: r, packed: packed, times: times, what: what}
+}
+
+type unpacked struct {
+	r      io.Reader
+	packed *Counter
+	times  int64
+	what   string
+	n      int64
+}
+
+func (u *unpacked) Read(p []byte) (int, error) {
+	n, err := u.r.Read(p)
+	u.n += int64(n)
+	if most := UnpackFloor + u.times*u.packed.N; u.n > most {
+		return 0, fmt.Errorf("%s: more than %d bytes from %d: %w", u.what, most, u.packed.N, ErrTooLarge)
+	}
 	return n, err
 }
 

@@ -93,3 +93,24 @@ func TestEveryLimitHasAReason(t *testing.T) {
 		}
 	}
 }
+
+func TestUnpackingIsBoundedByWhatIsPacked(t *testing.T) {
+	const packed, times = 1000, 64
+	for n, refused := range map[int64]bool{limits.UnpackFloor + times*packed: false, limits.UnpackFloor + times*packed + 1: true} {
+		in := &limits.Counter{R: io.LimitReader(zeros{}, packed)}
+		if _, err := io.Copy(io.Discard, in); err != nil || in.N != packed {
+			t.Fatalf("%d bytes counted, %v", in.N, err)
+		}
+		got, err := io.Copy(io.Discard, limits.Unpacked(io.LimitReader(zeros{}, n), in, times, "zeros"))
+		if refused != errors.Is(err, limits.ErrTooLarge) || refused && !strings.HasPrefix(err.Error(), "zeros: more than ") || !refused && got != n {
+			t.Errorf("%d bytes of %d: %d read, %v", n, packed, got, err)
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}

@@ -123,7 +123,8 @@ func Open(path string) (*Recording, error) {
 
 // Read reads what Write wrote. It refuses files that are truncated, damaged or something else.
 func Read(in io.Reader) (*Recording, error) {
-	b := bufio.NewReader(in)
+	packed := &limits.Counter{R: in}
+	b := bufio.NewReader(packed)
 	head := make([]byte, len(magic))
 	if _, err := io.ReadFull(b, head); err != nil || string(head) != magic {
 		return nil, errors.New("this is not a recording, or one of another version")
@@ -133,10 +134,11 @@ func Read(in io.Reader) (*Recording, error) {
 		return nil, fmt.Errorf("the recording is damaged: %w", err)
 	}
 	r := new(Recording)
-	if err := gob.NewDecoder(z).Decode(r); err != nil {
+	all := limits.Unpacked(z, packed, limits.RecordingBytes, "rows")
+	if err := gob.NewDecoder(all).Decode(r); err != nil {
 		return nil, fmt.Errorf("the recording is damaged: %w", err)
 	}
-	if _, err := io.Copy(io.Discard, z); err != nil { // its checksum
+	if _, err := io.Copy(io.Discard, all); err != nil { // its checksum
 		return nil, fmt.Errorf("the recording is damaged: %w", err)
 	}
 	if err := r.check(); err != nil {
