@@ -95,13 +95,8 @@ func (r *run) joinTexts(parts ...string) string {
 	n := 0
 	for _, p := range parts {
 		n += len(p)
-		checkSize(n)
 	}
-	for _, p := range parts {
-		if len(p) == n {
-			return p
-		}
-	}
+	checkSize(n)
 	r.charge(n)
 	return strings.Join(parts, "")
 }

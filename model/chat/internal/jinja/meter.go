@@ -41,9 +41,24 @@ func checkDepth(depth int) {
 // step counts one node or item.
 func (r *run) step() { r.work(nodeWork) }
 
-// work charges n units of work that are about to be done.
+// work charges n units of work that are about to be done. Small sums are paid together.
 func (r *run) work(n int) {
-	if err := r.meter.Step(n); err != nil {
+	if r.due += n; r.due > dueWork {
+		r.pay()
+	}
+}
+
+// What a rendering may owe before it pays.
+const (
+	dueWork  = 1 << 11 // some microseconds
+	dueBytes = 1 << 12
+)
+
+// pay charges the meter for what is due.
+func (r *run) pay() {
+	due := r.due
+	r.due = 0
+	if err := r.meter.Step(due); err != nil {
 		r.stop(err)
 	}
 }
@@ -57,7 +72,16 @@ func (r *run) scan(n int) {
 
 // charge charges n bytes that are about to be made.
 func (r *run) charge(n int) {
-	if err := r.meter.Alloc(n); err != nil {
+	if r.owed += n; r.owed > dueBytes {
+		r.payBytes()
+	}
+}
+
+// payBytes charges the meter for the bytes that are owed.
+func (r *run) payBytes() {
+	owed := r.owed
+	r.owed = 0
+	if err := r.meter.Alloc(owed); err != nil {
 		r.stop(err)
 	}
 }

@@ -73,6 +73,8 @@ type Output struct {
 // run is one rendering.
 type run struct {
 	meter *limits.Meter // nil: nothing is charged
+	due   int           // units of work that the meter does not know of
+	owed  int           // bytes that the meter does not know of
 	vars  *Dict
 	now   func() time.Time
 	root  *frame
