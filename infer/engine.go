@@ -57,9 +57,6 @@ func (c Config) Validate() error {
 
 // Check reports why Open would refuse a request. It may be called from any goroutine.
 func (e *Engine) Check(req *Request) error {
-	if err := e.Config.Validate(); err != nil {
-		return err
-	}
 	shape := e.Target.Shape()
 	switch {
 	case len(req.Prompt) == 0:
@@ -83,6 +80,9 @@ func (e *Engine) Check(req *Request) error {
 
 // Open starts a request. The caller closes the sequence with Close.
 func (e *Engine) Open(req Request) (*Sequence, error) {
+	if err := e.Config.Validate(); err != nil {
+		return nil, err
+	}
 	if err := e.Check(&req); err != nil {
 		return nil, err
 	}

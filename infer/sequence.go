@@ -80,6 +80,13 @@ func (s *Sequence) Cancel(cause error) {
 	}
 }
 
+// Fail ends the sequence as Cancel does, but as one that failed with err.
+func (s *Sequence) Fail(err error) {
+	if s.reason == "" {
+		s.fail(err)
+	}
+}
+
 // Stats returns the counts so far.
 func (s *Sequence) Stats() *Stats { return &s.stats }
 

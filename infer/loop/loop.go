@@ -1,0 +1,309 @@
+// Package loop serves any number of requests with one engine: continuous batching.
+//
+// An engine, its target and its sources belong to one goroutine at a time. A Loop is what makes
+// that so: requests are submitted, cancelled and read from any goroutine, and whoever owns the
+// loop admits them, runs the passes that they share, and publishes what they put out. No reader
+// is called from within a pass, and none can hold one up: a Handle keeps the output so far, so
+// that a slow reader loses nothing and costs only the text of its own request.
+//
+// The owner is the goroutine in Run, as in a server. If there is none, a goroutine that waits for
+// its own request owns the loop until that request ends, and then hands it on: a program with one
+// request decodes it in its own goroutine, without a switch to another in any round.
+//
+// What ends one request (its context, its deadline, a panic of its parts, numbers that are not
+// finite, too little memory) ends no other, and the output of a request does not depend on which
+// others there are.
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"talf/infer"
+	"talf/model"
+)
+
+// Errors of requests. They are wrapped.
+var (
+	ErrQueueFull    = errors.New("loop: the queue is full")
+	ErrQueueTimeout = errors.New("loop: the request waited too long in the queue")
+	ErrTooLarge     = errors.New("loop: the request needs more keys and values than the pool has")
+	ErrDraining     = errors.New("loop: no more requests are taken")
+	ErrClosed       = errors.New("loop: it is closed")
+	ErrBroken       = errors.New("loop: the model failed")
+)
+
+// A Config bounds a loop.
+type Config struct {
+	MaxRunning int // sequences that share a pass
+	MaxQueue   int // requests that wait for their first pass
+	// Stretch bounds what prompts cost those who are being answered: a pass that reads prompts
+	// takes at most about so many times as long as one that does not. 0 sets no bound. The costs
+	// are measured as passes run. Output never depends on it.
+	Stretch float64
+	// Delay, if not 0, is the longest that such a pass should take, in place of Stretch.
+	Delay time.Duration
+}
+
+// Default returns the bounds of a server.
+func Default() Config { return Config{MaxRunning: 16, MaxQueue: 256, Stretch: 2.5} }
+
+// Offline returns no bounds: for programs in which nobody waits for the next token.
+func Offline() Config { return Config{MaxRunning: math.MaxInt, MaxQueue: math.MaxInt} }
+
+// Validate checks the ranges.
+func (c Config) Validate() error {
+	switch {
+	case c.MaxRunning < 1:
+		return fmt.Errorf("loop: most running sequences is %d, want at least 1", c.MaxRunning)
+	case c.MaxQueue < 0:
+		return fmt.Errorf("loop: most waiting requests is %d, want 0 or more", c.MaxQueue)
+	case c.Stretch != 0 && !(c.Stretch > 1):
+		return fmt.Errorf("loop: stretch is %v, want more than 1, or 0 for no bound", c.Stretch)
+	case c.Delay < 0:
+		return fmt.Errorf("loop: delay is %v, want 0 or more", c.Delay)
+	}
+	return nil
+}
+
+// A Loop serves requests. Its methods may be called from any goroutine.
+type Loop struct {
+	engine *infer.Engine
+	config Config
+	own    chan struct{} // holds a value while a goroutine owns the loop
+	wake   chan struct{} // something was submitted or cancelled
+	closed chan struct{}
+
+	mu      sync.Mutex
+	waiting []*Handle // in the order of arrival; some have run before and were preempted
+	running []*Handle // in the order of rank
+	next    uint64
+	drain   chan struct{} // not nil: no more requests; closed when the last has ended
+	err     error         // why no requests are taken
+	live    int           // requests of the pass in progress that are not cancelled
+	pass    context.Context
+	cut     context.CancelFunc
+	stats   Stats
+
+	// The owner's.
+	seqs   []*infer.Sequence
+	costs  costs
+	failed int // steps in a row
+}
+
+// New returns a loop over e, which belongs to it from now on.
+func New(e *infer.Engine, c Config) (*Loop, error) {
+	if err := errors.Join(c.Validate(), e.Config.Validate()); err != nil {
+		return nil, err
+	}
+	l := &Loop{
+		engine: e, config: c,
+		own: make(chan struct{}, 1), wake: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
+	l.pass, l.cut = context.WithCancel(context.Background())
+	l.stats.Ended, l.stats.KV = map[infer.Reason]int{}, e.Target.KV()
+	return l, nil
+}
+
+// Options say how a request is scheduled. They never change its output.
+type Options struct {
+	// Priority is the rank among requests: higher ones are admitted first, and take the memory
+	// of lower ones if there is too little. Among equals, those that came first.
+	Priority int
+	// Tenant says whose request it is. Among waiting requests of equal priority, those whose
+	// tenant has the fewest running ones are admitted first.
+	Tenant string
+	// MaxWait, if not 0, is the longest that it waits for its first pass.
+	MaxWait time.Duration
+}
+
+// Submit hands in a request. It ends when ctx does, if not before: ctx carries its deadline.
+// A request that could not be answered is refused at once; ErrQueueFull, ErrTooLarge, ErrDraining
+// and ErrClosed say why it is not the request that is wrong.
+func (l *Loop) Submit(ctx context.Context, req infer.Request, opt Options) (*Handle, error) {
+	if err := l.engine.Check(&req); err != nil {
+		return nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	h := &Handle{
+		loop: l, req: req, opt: opt, submitted: time.Now(),
+		changed: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.refusal(&req); err != nil {
+		l.stats.Refused++
+		return nil, err
+	}
+	l.next++
+	h.id = l.next
+	l.waiting = append(l.waiting, h)
+	l.stats.Submitted++
+	h.stop = context.AfterFunc(ctx, func() { h.Cancel(context.Cause(ctx)) })
+	if opt.MaxWait > 0 {
+		h.timer = time.AfterFunc(opt.MaxWait, h.expire)
+	}
+	l.signal()
+	return h, nil
+}
+
+// refusal returns why no request, or not this one, is taken.
+func (l *Loop) refusal(req *infer.Request) error {
+	fresh := 0
+	for _, h := range l.waiting {
+		if h.seq == nil {
+			fresh++
+		}
+	}
+	switch kv := l.stats.KV; {
+	case l.err != nil:
+		return l.err
+	case l.drain != nil:
+		return ErrDraining
+	case fresh >= l.config.MaxQueue && fresh+len(l.running) >= l.config.MaxRunning:
+		return fmt.Errorf("%w: %d requests wait, %d run", ErrQueueFull, fresh, len(l.running))
+	case kv.Total > 0:
+		// The last token needs no position of its own.
+		most := min(len(req.Prompt)+req.MaxTokens, l.engine.Target.Shape().MaxLen) - 1
+		if need := blocks(most, kv.BlockTokens); need > kv.Total {
+			return fmt.Errorf("%w: %d tokens take %d blocks of %d", ErrTooLarge, most, need, kv.Total)
+		}
+	}
+	return nil
+}
+
+func blocks(positions, of int) int { return (positions + of - 1) / of }
+
+func (l *Loop) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run owns the loop until ctx ends or the loop is closed, and returns why. Requests that have not
+// ended then stay as they are, for another Run.
+func (l *Loop) Run(ctx context.Context) error {
+	select {
+	case l.own <- struct{}{}:
+	case <-l.closed:
+		return l.why()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-l.own }()
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if l.round() {
+			continue
+		}
+		select {
+		case <-l.wake:
+		case <-l.closed:
+			return l.why()
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (l *Loop) why() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Drain takes no more requests and waits until all have ended, or until ctx has. Somebody has to
+// run the loop.
+func (l *Loop) Drain(ctx context.Context) error {
+	l.mu.Lock()
+	if l.drain == nil {
+		l.drain = make(chan struct{})
+		l.drained()
+	}
+	drained := l.drain
+	l.mu.Unlock()
+	select {
+	case <-drained:
+		return nil
+	case <-l.closed:
+		return l.why()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// drained tells Drain if nothing is left.
+func (l *Loop) drained() {
+	if l.drain == nil || len(l.waiting)+len(l.running) > 0 {
+		return
+	}
+	select {
+	case <-l.drain:
+	default:
+		close(l.drain)
+	}
+}
+
+// Close cancels all requests with ErrClosed and gives back what they hold. The engine is the
+// caller's again.
+func (l *Loop) Close() error {
+	l.mu.Lock()
+	if l.err == nil {
+		l.err = ErrClosed
+		close(l.closed)
+	}
+	all := slices.Concat(l.running, l.waiting)
+	l.mu.Unlock()
+	for _, h := range all {
+		h.Cancel(ErrClosed)
+	}
+	l.own <- struct{}{} // which an owner soon gives up: there is nothing left for it
+	l.reap()
+	<-l.own
+	return nil
+}
+
+// Stats describe a loop.
+type Stats struct {
+	Running, Waiting int
+	KV               model.KVStats // of the target; kept prefixes count as free
+
+	// Since the loop was made:
+	Submitted int
+	Refused   int                  // not taken, because the queue was full or the loop closed
+	Expired   int                  // waited too long in the queue
+	Ended     map[infer.Reason]int // of those submitted
+
+	Passes      int // steps of the engine that ran
+	Rows        int // of the target's passes
+	PromptRows  int // of these, rows of prompts and of what was preempted
+	Preemptions int
+	Delayed     int // prompts that a pass had no blocks for
+	Failed      int // steps that failed
+	Budget      int // rows that the last pass was allowed, 0 for no bound
+	Draft       time.Duration
+	Verify      time.Duration
+	Busy        time.Duration // in steps of the engine
+}
+
+// Stats returns the state and the counts so far.
+func (l *Loop) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.stats
+	s.Running, s.Waiting = len(l.running), len(l.waiting)
+	s.Ended = make(map[infer.Reason]int, len(l.stats.Ended))
+	for r, n := range l.stats.Ended {
+		s.Ended[r] = n
+	}
+	return s
+}
