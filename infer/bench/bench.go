@@ -13,6 +13,7 @@ import (
 	"talf/infer/bench/rounds"
 	"talf/infer/decode"
 	"talf/infer/draft"
+	"talf/infer/loop"
 	"talf/infer/verify"
 	"talf/model/sample"
 )
@@ -508,7 +509,14 @@ func decodePrompt(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk
 		}
 	}
 	resetPeak()
-	s, err := engine.Stream(ctx, req, emit)
+	l, err := loop.New(engine, loop.Offline())
+	if err != nil {
+		return err
+	}
+	s, err := l.Answer(ctx, req, emit)
+	if err == nil {
+		err = s.Undrafted() // what was measured is not the method
+	}
 	if err != nil {
 		return err
 	}

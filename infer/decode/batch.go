@@ -5,54 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"sync"
 
 	"talf/infer"
 	"talf/internal/jsonl"
 	"talf/model/chat"
 )
-
-// Together decodes requests side by side, with one pass of the target for all of them per
-// round, and returns the tokens of each answer.
-func Together(ctx context.Context, e *infer.Engine, reqs []infer.Request) ([][]int32, error) {
-	seqs := make([]*infer.Sequence, 0, len(reqs))
-	defer func() {
-		for _, s := range seqs {
-			e.Close(s)
-		}
-	}()
-	for i, r := range reqs {
-		s, err := e.Open(r)
-		if err != nil {
-			return nil, fmt.Errorf("prompt %d: %w", i, err)
-		}
-		seqs = append(seqs, s)
-	}
-	for !allDone(seqs) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if err := e.Step(ctx, seqs); err != nil {
-			return nil, err
-		}
-	}
-	out := make([][]int32, len(seqs))
-	for i, s := range seqs {
-		if err := s.Err(); err != nil {
-			return nil, fmt.Errorf("prompt %d: %w", i, err)
-		}
-		out[i] = append([]int32(nil), s.Tokens()...)
-	}
-	return out, nil
-}
-
-func allDone(seqs []*infer.Sequence) bool {
-	for _, s := range seqs {
-		if _, ended := s.Done(); !ended {
-			return false
-		}
-	}
-	return true
-}
 
 // An Answer is one line of a file of answers.
 type Answer struct {
@@ -170,6 +129,7 @@ func (a *Answers) Close() error { return a.log.Close() }
 // A Batch says how a file of prompts is answered.
 type Batch struct {
 	Seed     uint64 // of the run: each prompt's is Seed of it, each turn's TurnSeed of that
+	Side     int    // dialogues that are answered side by side; 0 is one
 	Stats    bool   // answers include what they cost
 	Progress func(done, total int)
 	// Skipped is called for every prompt that cannot be answered because it is too long or the
@@ -183,46 +143,132 @@ type Report struct {
 	Answered int         // by this call
 	Skipped  int
 	First    error // why the first was skipped
+	// Undrafted is why rounds went without drafts, the last such reason; nil if none did.
+	Undrafted error
 }
 
-// AnswerAll answers the tasks that have no answer yet. If ctx ends, the answers so far are
-// kept, and a later call continues.
+// AnswerAll answers the tasks that have no answer yet, each with the text that it would have
+// alone. If ctx ends, the answers so far are kept, and a later call continues.
 func (d *Decoder) AnswerAll(ctx context.Context, tasks []Task, to *Answers, b Batch) (Report, error) {
-	var r Report
-	for i, t := range tasks {
-		if to.Has(i) {
-			continue
-		}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := run{d: d, tasks: tasks, to: to, b: b, cancel: cancel}
+	var others sync.WaitGroup
+	for range b.Side - 1 {
+		others.Go(func() {
+			defer func() {
+				if v := recover(); v != nil {
+					r.stop(&infer.PanicError{Op: "answer prompts", Value: v, Stack: debug.Stack()})
+				}
+			}()
+			r.answer(ctx)
+		})
+	}
+	r.answer(ctx)
+	others.Wait()
+	if r.err == nil {
 		b.Progress(to.Len(), len(tasks))
-		ans, cost, err := d.answerTurns(ctx, i, t, Seed(b.Seed, i))
-		if errors.Is(err, ErrLongPrompt) || errors.Is(err, chat.ErrRefused) && ctx.Err() == nil { // the others get answers all the same
-			err = fmt.Errorf("%s was not answered: %w", t.Place, err)
-			if r.Skipped++; r.First == nil {
-				r.First = err
-			}
-			b.Skipped(err)
-			continue
+	}
+	return r.report, r.err
+}
+
+// A run is what the goroutines of AnswerAll share.
+type run struct {
+	d      *Decoder
+	tasks  []Task
+	b      Batch
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	to     *Answers
+	next   int // of tasks
+	report Report
+	err    error // why no more tasks are begun
+}
+
+// answer answers one task after the other.
+func (r *run) answer(ctx context.Context) {
+	for {
+		i, ok := r.begin()
+		if !ok {
+			return
 		}
-		if err != nil {
-			return r, fmt.Errorf("prompt %d, %s: %w", i, t.Place, err)
+		ans, cost, err := r.d.answerTurns(ctx, i, r.tasks[i], Seed(r.b.Seed, i))
+		r.end(ctx, i, ans, cost, err)
+	}
+}
+
+// begin returns the next task without an answer.
+func (r *run) begin() (i int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.next < len(r.tasks) && r.to.Has(r.next) {
+		r.next++
+	}
+	if r.err != nil || r.next == len(r.tasks) {
+		return 0, false
+	}
+	r.b.Progress(r.to.Len(), len(r.tasks))
+	r.next++
+	return r.next - 1, true
+}
+
+// end keeps the answer to a task.
+func (r *run) end(ctx context.Context, i int, ans Answer, cost *turns, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	place := r.tasks[i].Place
+	if errors.Is(err, ErrLongPrompt) || errors.Is(err, chat.ErrRefused) && ctx.Err() == nil { // the others get answers all the same
+		err = fmt.Errorf("%s was not answered: %w", place, err)
+		if r.report.Skipped++; r.report.First == nil {
+			r.report.First = err
 		}
-		if !b.Stats {
+		r.b.Skipped(err)
+		return
+	}
+	if err == nil {
+		if !r.b.Stats {
 			ans.Stats = nil
 		}
-		if err := to.Add(ans); err != nil {
-			return r, err
-		}
-		r.Stats.Add(cost)
-		r.Answered++
+		err = r.to.Add(ans)
+	} else {
+		err = fmt.Errorf("prompt %d, %s: %w", i, place, err)
 	}
-	b.Progress(to.Len(), len(tasks))
-	return r, nil
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.report.Stats.Add(&cost.stats)
+	r.report.Answered++
+	if cost.undrafted != nil {
+		r.report.Undrafted = cost.undrafted
+	}
+}
+
+// stop begins no more tasks and cancels those that were begun.
+func (r *run) stop(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail(err)
+}
+
+func (r *run) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+	r.cancel()
+}
+
+// turns are what the turns of a dialogue cost.
+type turns struct {
+	stats     infer.Stats
+	undrafted error
 }
 
 // answerTurns answers a dialogue turn by turn; each answer is part of the next turn's
 // prompt. Turns have seeds of their own, derived from the dialogue's.
-func (d *Decoder) answerTurns(ctx context.Context, i int, t Task, seed uint64) (Answer, *infer.Stats, error) {
-	cost := new(infer.Stats)
+func (d *Decoder) answerTurns(ctx context.Context, i int, t Task, seed uint64) (Answer, *turns, error) {
+	cost := new(turns)
 	var ans Answer
 	var replies []Reply
 	for talk := t.Begin(); talk.Ask(); {
@@ -235,7 +281,10 @@ func (d *Decoder) answerTurns(ctx context.Context, i int, t Task, seed uint64) (
 		if err != nil {
 			return ans, cost, err
 		}
-		cost.Add(s.Stats())
+		cost.stats.Add(s.Stats())
+		if err := s.Undrafted(); err != nil {
+			cost.undrafted = err
+		}
 		ans = NewAnswer(i, t.Key, seed, s)
 		if d.c.Options.Sample.Temperature == 0 {
 			own = 0 // nothing was drawn
@@ -246,7 +295,7 @@ func (d *Decoder) answerTurns(ctx context.Context, i int, t Task, seed uint64) (
 	if len(replies) > 1 { // otherwise the answer has it all
 		ans.Turns = replies
 	}
-	sum := cost.Summary()
-	ans.Tokens, ans.Stats = cost.Tokens, &sum
+	sum := cost.stats.Summary()
+	ans.Tokens, ans.Stats = cost.stats.Tokens, &sum
 	return ans, cost, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft"
+	"talf/infer/loop"
 	"talf/infer/prefix"
 	"talf/infer/source"
 	"talf/infer/trace"
@@ -35,12 +36,13 @@ type Config struct {
 	Trace io.Writer
 }
 
-// A Decoder answers prompts with one target and at most one draft model. It is not safe
-// for concurrent use.
+// A Decoder answers prompts with one target and at most one draft model. Answer may be called from
+// several goroutines, whose answers are then decoded side by side.
 type Decoder struct {
 	c       Config
 	encoder *chat.Encoder
 	engine  *infer.Engine
+	loop    *loop.Loop
 	maker   *draft.Maker
 	source  infer.Source
 	closers []io.Closer
@@ -52,6 +54,9 @@ func New(c Config) (*Decoder, error) {
 	target := infer.NewTarget(c.Target, c.Keep)
 	d := &Decoder{c: c, engine: &infer.Engine{Target: target, Config: infer.Default()}}
 	var err error
+	if d.loop, err = loop.New(d.engine, loop.Offline()); err != nil {
+		return nil, err
+	}
 	if d.encoder, err = chat.NewEncoder(c.Tokenizer); err != nil {
 		return nil, err
 	}
@@ -75,7 +80,7 @@ func New(c Config) (*Decoder, error) {
 
 // Close releases the draft method and the draft model.
 func (d *Decoder) Close() error {
-	err := d.maker.Close()
+	err := errors.Join(d.loop.Close(), d.maker.Close())
 	for _, c := range d.closers {
 		err = errors.Join(err, c.Close())
 	}
@@ -83,7 +88,8 @@ func (d *Decoder) Close() error {
 	return err
 }
 
-// Engine returns the decoder's engine. Its target keeps the last sequences.
+// Engine returns the decoder's engine, whose target keeps the last sequences. It may be used while
+// no answer is in progress.
 func (d *Decoder) Engine() *infer.Engine { return d.engine }
 
 // Tokens turns a prompt into tokens, however many there are.
@@ -170,7 +176,7 @@ func (d *Decoder) Answer(ctx context.Context, p chat.Prompt, seed uint64, emit f
 		return nil, err
 	}
 	if emit == nil {
-		return d.engine.Generate(ctx, req)
+		return d.loop.Answer(ctx, req, nil)
 	}
-	return d.engine.Stream(ctx, req, func(x infer.Delta) error { return emit(x.Text) })
+	return d.loop.Answer(ctx, req, func(x infer.Delta) error { return emit(x.Text) })
 }

@@ -2,6 +2,7 @@ package decode_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,9 +12,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"talf/infer"
 	"talf/infer/decode"
 	"talf/infer/draft"
+	"talf/infer/loop"
 	"talf/internal/e2e/talftest"
 	"talf/model/chat"
 )
@@ -129,15 +133,24 @@ func TestTogetherIsOneByOne(t *testing.T) {
 		}
 		reqs = append(reqs, r)
 	}
-	got, err := decode.Together(t.Context(), d.Engine(), reqs)
+	got, err := all(t, d, reqs)
 	if err != nil || !slices.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := decode.Together(ctx, d.Engine(), reqs); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
+}
+
+// all answers requests side by side with the decoder's engine.
+func all(t *testing.T, d *decode.Decoder, reqs []infer.Request) (out [][]int32, err error) {
+	t.Helper()
+	l, err := loop.New(d.Engine(), loop.Offline())
+	if err != nil {
+		t.Fatal(err)
 	}
+	seqs, err := l.All(t.Context(), reqs)
+	for _, s := range seqs {
+		out = append(out, s.Tokens())
+	}
+	return out, err
 }
 
 func TestOptionsThatContradictAreRefused(t *testing.T) {
@@ -177,6 +190,55 @@ func TestOptionsThatContradictAreRefused(t *testing.T) {
 		}
 		if mk != nil {
 			_ = mk.Close()
+		}
+	}
+}
+
+// Any number of dialogues side by side get the answers that they get one by one, with methods that
+// learn from each other's rounds too.
+func TestDialoguesSideBySideGetTheSameAnswers(t *testing.T) {
+	for _, method := range []string{"ar", "pld", "goose:table=keep,harvest=rounds", "auto"} {
+		o := sampled()
+		o.Method, o.MaxTokens = method, 20
+		d := tiny(t, o)
+		var tasks []decode.Task
+		for i := range 12 {
+			key := fmt.Sprint("Once upon ", i%5)
+			tasks = append(tasks, decode.Task{Key: key, Begin: func() *chat.Dialogue {
+				if i%3 == 0 {
+					return chat.NewPlainDialogue(key, "and then")
+				}
+				return chat.NewText(key)
+			}})
+		}
+		answers := func(side int) []decode.Answer {
+			path := filepath.Join(t.TempDir(), "out.jsonl")
+			to, err := decode.OpenAnswers(path, tasks, settings("s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = to.Close() }()
+			r, err := d.AnswerAll(t.Context(), tasks, to, decode.Batch{Seed: 3, Side: side, Progress: func(int, int) {}, Skipped: func(error) {}})
+			if err != nil || r.Answered != len(tasks) {
+				t.Fatalf("%s, %d side by side: %d answers, %v", method, side, r.Answered, err)
+			}
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := make([]decode.Answer, len(tasks))
+			for line := range strings.Lines(string(b)) { // in the order in which they ended
+				var x decode.Answer
+				if err := json.Unmarshal([]byte(line), &x); err != nil {
+					t.Fatal(err)
+				}
+				x.MadeWith = nil // the first line of a file has it
+				all[x.Index] = x
+			}
+			return all
+		}
+		if d := cmp.Diff(answers(1), answers(5)); d != "" {
+			t.Errorf("%s: one by one and side by side (-one +side):\n%s", method, d)
 		}
 	}
 }

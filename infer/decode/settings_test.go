@@ -139,7 +139,7 @@ func tokens(t *testing.T, d *decode.Decoder, p chat.Prompt) []int32 {
 }
 
 // One request that fails is the error of all, with the number of its prompt.
-func TestTogetherReportsWhichRequestFailed(t *testing.T) {
+func TestSideBySideReportsWhichRequestFailed(t *testing.T) {
 	o := sampled()
 	d := tiny(t, o)
 	var reqs []infer.Request
@@ -152,15 +152,15 @@ func TestTogetherReportsWhichRequestFailed(t *testing.T) {
 	}
 	bad := slices.Clone(reqs)
 	bad[1].Trace = func(infer.Round) error { return fmt.Errorf("planted") }
-	if _, err := decode.Together(t.Context(), d.Engine(), bad); err == nil || err.Error() != "prompt 1: trace: planted" {
+	if _, err := all(t, d, bad); err == nil || err.Error() != "prompt 1: trace: planted" {
 		t.Errorf("error %v", err)
 	}
 	bad = slices.Clone(reqs)
 	bad[2].Prompt = nil
-	if _, err := decode.Together(t.Context(), d.Engine(), bad); err == nil || !strings.HasPrefix(err.Error(), "prompt 2: ") {
+	if _, err := all(t, d, bad); err == nil || !strings.HasPrefix(err.Error(), "prompt 2: ") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := decode.Together(t.Context(), d.Engine(), reqs); err != nil {
+	if _, err := all(t, d, reqs); err != nil {
 		t.Error(err)
 	}
 }

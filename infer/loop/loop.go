@@ -113,11 +113,9 @@ func New(e *infer.Engine, c Config) (*Loop, error) {
 // Options say how a request is scheduled. They never change its output.
 type Options struct {
 	// Priority is the rank among requests: higher ones are admitted first, and take the memory
-	// of lower ones if there is too little. Among equals, those that came first.
+	// of lower ones if there is too little. Among equals, those whose tenant has the fewest
+	// running requests are admitted first, and of these those that came first.
 	Priority int
-	// Tenant says whose request it is. Among waiting requests of equal priority, those whose
-	// tenant has the fewest running ones are admitted first.
-	Tenant string
 	// MaxWait, if not 0, is the longest that it waits for its first pass.
 	MaxWait time.Duration
 }

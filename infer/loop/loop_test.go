@@ -77,6 +77,12 @@ func (w *world) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows, erro
 
 func (w *world) Match([]int32) int { return 0 }
 
+func (w *world) MatchOf(string, []int32) int { return 0 }
+
+func (w *world) OpenOf(id infer.SeqID, _ string, prompt []int32, keep int) error {
+	return w.Open(id, prompt, keep)
+}
+
 func (w *world) Close(id infer.SeqID) {
 	w.Target.Close(id)
 	w.Forget()
@@ -166,7 +172,8 @@ func TestAnswersAreThoseOfPlainDecoding(t *testing.T) {
 			if rng.IntN(2) == 0 {
 				req.Drafter = &drafttest.Oracle{Truth: slices.Concat(req.Prompt, want), Vocab: 9, Depth: 5, Nodes: 12, Rand: rand.New(rand.NewPCG(rng.Uint64(), 1))}
 			}
-			opt := loop.Options{Priority: rng.IntN(3), Tenant: fmt.Sprint(rng.IntN(3))}
+			opt := loop.Options{Priority: rng.IntN(3)}
+			req.Tenant = fmt.Sprint(rng.IntN(3))
 			stop := -1
 			if rng.IntN(4) == 0 {
 				stop = rng.IntN(10)
@@ -356,8 +363,9 @@ func TestWhoGoesFirst(t *testing.T) {
 	var order []string
 	var mu sync.Mutex
 	var all []*loop.Handle
-	submit := func(name string, opt loop.Options) {
+	submit := func(name, tenant string, opt loop.Options) {
 		req := request(t, 1, 1)
+		req.Tenant = tenant
 		req.Trace = func(infer.Round) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -371,10 +379,10 @@ func TestWhoGoesFirst(t *testing.T) {
 		all = append(all, h)
 	}
 	for i := range 3 {
-		submit(fmt.Sprint("a", i), loop.Options{Tenant: "a"})
+		submit(fmt.Sprint("a", i), "a", loop.Options{})
 	}
-	submit("b0", loop.Options{Tenant: "b"})
-	submit("c0", loop.Options{Tenant: "a", Priority: 1})
+	submit("b0", "b", loop.Options{})
+	submit("c0", "a", loop.Options{Priority: 1})
 	running(t, l)
 	go func() {
 		for {

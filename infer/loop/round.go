@@ -138,10 +138,10 @@ func (l *Loop) pick() (best *Handle) {
 		if mine == nil {
 			mine = map[string]int{}
 			for _, r := range l.running {
-				mine[r.opt.Tenant]++
+				mine[r.req.Tenant]++
 			}
 		}
-		return mine[h.opt.Tenant]
+		return mine[h.req.Tenant]
 	}
 	fresh := func(h *Handle) int {
 		if h.seq == nil {
@@ -185,10 +185,21 @@ func (l *Loop) fits(h *Handle) bool {
 	need := blocks(h.length()+1, kv.BlockTokens) + 1
 	if free := kv.Free - taken; need > free {
 		// What a kept prefix has of it is there already.
-		need -= l.engine.Target.Match(h.tokens()) / kv.BlockTokens
+		need -= l.match(h) / kv.BlockTokens
 		return need <= free
 	}
 	return true
+}
+
+// match returns how many tokens of h a kept prefix has.
+func (l *Loop) match(h *Handle) int {
+	if h.req.Tenant == "" {
+		return l.engine.Target.Match(h.tokens())
+	}
+	if k, ok := l.engine.Target.(infer.TenantKeeper); ok {
+		return k.MatchOf(h.req.Tenant, h.tokens())
+	}
+	return 0
 }
 
 // length is the number of tokens so far.

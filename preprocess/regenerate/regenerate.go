@@ -7,6 +7,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/decode"
+	"talf/infer/loop"
 	"talf/model"
 	"talf/model/sample"
 	"talf/preprocess"
@@ -15,13 +16,17 @@ import (
 // A Generator answers prompts by plain decoding, all prompts of a batch together. It
 // implements preprocess.Generator.
 type Generator struct {
-	engine *infer.Engine
+	loop   *loop.Loop
 	sample sample.Params
 }
 
 // New returns a generator that samples from m with parameters p.
 func New(m *model.Model, p sample.Params) *Generator {
-	return &Generator{engine: &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}, sample: p}
+	l, err := loop.New(&infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}, loop.Offline())
+	if err != nil {
+		panic("regenerate: " + err.Error()) // the defaults are valid
+	}
+	return &Generator{loop: l, sample: p}
 }
 
 // Generate implements preprocess.Generator.
@@ -34,7 +39,15 @@ func (g *Generator) Generate(ctx context.Context, prompts []preprocess.Prompt) (
 			return nil, err
 		}
 	}
-	return decode.Together(ctx, g.engine, reqs)
+	seqs, err := g.loop.All(ctx, reqs)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]int32, len(seqs))
+	for i, s := range seqs {
+		out[i] = s.Tokens()
+	}
+	return out, nil
 }
 
 // Describe returns the description of sampling that shards record: "greedy", or the

@@ -142,6 +142,7 @@ func (a *app) chat(ctx context.Context, d *decode.Decoder, empty chat.Dialogue, 
 		if err != nil {
 			return err
 		}
+		a.warnUndrafted(seq.Undrafted())
 		if stats {
 			sum := seq.Stats().Summary()
 			_ = sum.Print(a.err) // the stream remembers

@@ -109,6 +109,13 @@ func (o *decodeOptions) drawSeed(log *slog.Logger, answers string) (err error) {
 	return nil
 }
 
+// warnUndrafted says that rounds went without drafts, which the output does not show.
+func (a *app) warnUndrafted(why error) {
+	if why != nil {
+		a.log.Warn("rounds were decoded without drafts; the output is the same", "why", why.Error())
+	}
+}
+
 // A decoder is a loaded decoder with its model.
 type decoder struct {
 	*decode.Decoder

@@ -23,6 +23,7 @@ type generateOptions struct {
 	prompt      string
 	prompts     promptSource
 	out, trace  string
+	batch       int
 	stats, json bool
 }
 
@@ -79,6 +80,7 @@ give to its nodes, and what was kept. talf inspect trace FILE draws it.`,
 	f.StringVar(&o.prompt, "prompt", "", "text to continue (default: standard input)")
 	f.StringVar(&o.prompts.path, "prompts", "", "file of prompts")
 	f.StringVar(&o.out, "out", "", "JSONL file for the answers to --prompts")
+	f.IntVar(&o.batch, "batch", 1, "prompts of --prompts that are answered side by side, in passes that they share")
 	f.StringVar(&o.prompts.template, "template", "", "how the fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
 	o.prompts.chat.flags(f)
 	f.StringVar(&o.trace, "trace", "", "JSONL file that records the tree and the verdict of each round")
@@ -102,6 +104,10 @@ func (o *generateOptions) check(cmd *cobra.Command) error {
 		return usagef("--template is for --prompts")
 	case !file && (cmd.Flags().Changed("chat-template") || cmd.Flags().Changed("date") || o.prompts.chat.control):
 		return usagef("--chat-template, --date and --" + controlFlag + " are for --prompts: --prompt is text to continue")
+	case o.batch < 1:
+		return usagef("--batch is %d, want at least 1", o.batch)
+	case o.batch > 1 && !file:
+		return usagef("--batch is for --prompts")
 	case o.trace != "" && file:
 		return usagef("--trace records one prompt, not --prompts")
 	}
@@ -151,6 +157,7 @@ func (a *app) generateOne(ctx context.Context, o *generateOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	a.warnUndrafted(seq.Undrafted())
 	ans := decode.NewAnswer(0, o.prompt, o.seed, seq)
 	if o.json {
 		return a.printJSON(ans)
@@ -170,7 +177,7 @@ func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
 	if err != nil {
 		return err
 	}
-	d, err := o.open(a.log, 1, nil)
+	d, err := o.open(a.log, o.batch, nil)
 	if err != nil {
 		return err
 	}
@@ -196,7 +203,7 @@ func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
 	defer bar.End()
 	skipped := 0
 	r, err := d.AnswerAll(ctx, tasks, to, decode.Batch{
-		Seed: o.seed, Stats: o.stats,
+		Seed: o.seed, Side: o.batch, Stats: o.stats,
 		Progress: func(done, total int) { bar.Set(int64(done), int64(total), "") },
 		Skipped: func(err error) {
 			if skipped++; skipped <= maxBad {
@@ -205,6 +212,7 @@ func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
 		},
 	})
 	bar.End()
+	a.warnUndrafted(r.Undrafted)
 	switch {
 	case err != nil:
 		return err
