@@ -172,6 +172,9 @@ func render(ctx context.Context, t testing.TB, source string, c *chat.Conversati
 const lookedAt = 100 * time.Millisecond
 
 func TestCostlyTemplates(t *testing.T) {
+	if raceDetector {
+		t.Skip("the bounds on processor time are those of a build without the race detector")
+	}
 	conv := hello()
 	for i, c := range costlyTemplates {
 		if testing.Short() && i%6 != 0 {
@@ -227,6 +230,9 @@ func counted(begin, part, end string) string {
 
 // Parsing takes time and memory in proportion to the source, whatever is in it.
 func TestParsingIsLinear(t *testing.T) {
+	if raceDetector {
+		t.Skip("the bounds on processor time are those of a build without the race detector")
+	}
 	const perByte = 300 // bytes made for a byte of source; two of 300 MB would be refused by Check
 	for name, source := range map[string]string{
 		"adjacent texts":     filled("{{ ", "'' ", "}}"),

@@ -162,6 +162,9 @@ func seed(file []byte) ([]byte, bool) {
 // FuzzTemplateCost fails if parsing and rendering a template takes more time or memory than
 // the budgets stand for, or goes on for long without a look at its context.
 func FuzzTemplateCost(f *testing.F) {
+	if raceDetector {
+		f.Skip("the bounds on processor time are those of a build without the race detector")
+	}
 	for _, source := range corpus(f) {
 		f.Add(string(source))
 	}
@@ -170,6 +173,9 @@ func FuzzTemplateCost(f *testing.F) {
 }
 
 func TestMutatedTemplatesAreCheap(t *testing.T) {
+	if raceDetector {
+		t.Skip("the bounds on processor time are those of a build without the race detector")
+	}
 	n := 10000
 	if testing.Short() {
 		n = 500

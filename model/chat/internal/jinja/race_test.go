@@ -1,0 +1,6 @@
+//go:build race
+
+package jinja
+
+// raceDetector says that everything takes about ten times as long.
+const raceDetector = true
