@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"talf/internal/durable"
 	"talf/internal/limits"
@@ -229,6 +230,13 @@ func (s *Store) Steps() ([]string, error) {
 	return whole, err
 }
 
+// stepOf returns the step of a checkpoint's directory.
+func stepOf(dir string) (step int, ok bool) {
+	name, ok := strings.CutPrefix(filepath.Base(dir), stepPrefix)
+	n, err := strconv.Atoi(name)
+	return n, ok && err == nil
+}
+
 // steps lists the checkpoints in dir, oldest first, and the remains of checkpoints
 // whose removal was interrupted: directories without a manifest.
 func steps(dir string) (whole, ruins []string, err error) {
@@ -238,9 +246,8 @@ func steps(dir string) (whole, ruins []string, err error) {
 	}
 	number := make(map[string]int)
 	for _, e := range es {
-		name, ok := strings.CutPrefix(e.Name(), stepPrefix)
-		n, err := strconv.Atoi(name)
-		if !ok || err != nil || !e.IsDir() {
+		n, ok := stepOf(e.Name())
+		if !ok || !e.IsDir() {
 			continue
 		}
 		d := filepath.Join(dir, e.Name())
@@ -298,73 +305,6 @@ func (s *Store) Latest() (string, error) {
 		return "", fmt.Errorf("checkpoints: %w", err)
 	}
 	return latest(s.dir)
-}
-
-// Any reports whether dir contains checkpoints, finished or not.
-func Any(dir string) (bool, error) {
-	whole, ruins, err := steps(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("checkpoints: %w", err)
-	}
-	return len(whole)+len(ruins) > 0, nil
-}
-
-func latest(dir string) (string, error) {
-	whole, _, err := steps(dir)
-	if err != nil {
-		return "", fmt.Errorf("checkpoints: %w", err)
-	}
-	if len(whole) == 0 {
-		return "", nil
-	}
-	return whole[len(whole)-1], nil
-}
-
-// Find returns the directory that a user means by path: path itself if it contains
-// weights, the newest checkpoint if it is a store, or the store's best checkpoint if
-// path is the name "best" in a store.
-func Find(path string) (string, error) {
-	if _, err := os.Stat(filepath.Join(path, ConfigFile)); err == nil {
-		return path, nil
-	}
-	if filepath.Base(path) == bestName {
-		if d, err := best(filepath.Dir(path)); err != nil || d != "" {
-			return d, err
-		}
-	}
-	d, err := latest(path)
-	if err != nil {
-		return "", err
-	}
-	if d == "" {
-		return "", fmt.Errorf("%s: neither a %s nor a finished checkpoint", path, ConfigFile)
-	}
-	return d, nil
-}
-
-// FindTokenizer returns the directory with the tokenizer that a user means by path:
-// path itself if it contains any of a tokenizer's files, otherwise what Find returns.
-// If there is neither, it returns path, so that loading reports what is missing. ""
-// stays "".
-func FindTokenizer(path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	if _, err := os.Stat(path); err != nil {
-		return "", err
-	}
-	for _, name := range []string{"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja"} {
-		if _, err := os.Stat(filepath.Join(path, name)); err == nil {
-			return path, nil
-		}
-	}
-	if dir, err := Find(path); err == nil {
-		return dir, nil
-	}
-	return path, nil
 }
 
 // ReadManifest reads a checkpoint's manifest without checking its files. It
@@ -436,6 +376,9 @@ func (m *Manifest) Verify(dir string, only ...string) error {
 		}
 		path := filepath.Join(dir, name)
 		f, err := limits.Open(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
 		if err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
@@ -445,10 +388,10 @@ func (m *Manifest) Verify(dir string, only ...string) error {
 			return fmt.Errorf("checkpoint %s: %w", path, err)
 		}
 		if n != want.Bytes {
-			return fmt.Errorf("checkpoint %s: %d bytes, want %d according to the manifest: truncated?", path, n, want.Bytes)
+			return fmt.Errorf("%w: %s: %d bytes, want %d according to the manifest: truncated?", ErrDamaged, path, n, want.Bytes)
 		}
 		if got := hex.EncodeToString(h.Sum(nil)); got != want.SHA256 {
-			return fmt.Errorf("checkpoint %s: SHA-256 is %s, want %s according to the manifest: corrupt", path, got, want.SHA256)
+			return fmt.Errorf("%w: %s: SHA-256 is %s, want %s according to the manifest: corrupt", ErrDamaged, path, got, want.SHA256)
 		}
 	}
 	return nil
@@ -456,6 +399,7 @@ func (m *Manifest) Verify(dir string, only ...string) error {
 
 // A State is the state that a training run continues from.
 type State struct {
+	Dir       string
 	Manifest  *Manifest
 	Weights   *safetensors.Set
 	Optimizer *safetensors.Set
@@ -465,14 +409,22 @@ type State struct {
 // Close unmaps the tensors.
 func (s *State) Close() error { return errors.Join(s.Weights.Close(), s.Optimizer.Close()) }
 
-// Open opens a checkpoint to continue training from, and checks every byte.
+// ErrDamaged says that a checkpoint is not what was written.
+var ErrDamaged = errors.New("the checkpoint is damaged")
+
+// Open opens a checkpoint to continue training from, and checks every byte. If files are missing or
+// differ from what was written, the error wraps ErrDamaged.
 func Open(dir string) (*State, error) {
 	m, err := ReadManifest(dir)
+	var number syscall.Errno
+	if err != nil && !errors.As(err, &number) { // it was read
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if m == nil {
-		return nil, fmt.Errorf("%s: no %s: nothing to continue training from", dir, ManifestFile)
+		return nil, fmt.Errorf("%s: no %s: nothing to continue training from: %w", dir, ManifestFile, os.ErrNotExist)
 	}
 	if _, ok := m.Files[StateFile]; !ok {
 		return nil, fmt.Errorf("%s: no %s: a checkpoint without trainer state cannot be continued", dir, StateFile)
@@ -480,7 +432,7 @@ func Open(dir string) (*State, error) {
 	if err := m.Verify(dir); err != nil {
 		return nil, err
 	}
-	s := &State{Manifest: m}
+	s := &State{Dir: dir, Manifest: m}
 	if s.Trainer, err = limits.ReadFile(filepath.Join(dir, StateFile), limits.IndexBytes); err != nil {
 		return nil, fmt.Errorf("read checkpoint: %w", err)
 	}
@@ -510,30 +462,4 @@ func (m *Manifest) CheckTarget(dir string, target *model.Model, opt head.Options
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	return nil
-}
-
-// LoadHead finds the head that path refers to, checks it against its manifest and
-// the target, and loads it.
-func LoadHead(path string, target *model.Model, opt head.Options) (*head.Head, error) {
-	dir, err := Find(path)
-	if err != nil {
-		return nil, err
-	}
-	m, err := ReadManifest(dir)
-	if err != nil {
-		return nil, err
-	}
-	if m != nil {
-		if err := m.CheckTarget(dir, target, opt); err != nil {
-			return nil, err
-		}
-		opt.Warn = nil // told
-		// The trainer's own files may have been deleted: using a head does not need them.
-		if err := m.Verify(dir, ConfigFile, WeightsFile); err != nil {
-			return nil, err
-		}
-	} else if err := foreign(dir); err != nil {
-		return nil, err
-	}
-	return head.Load(dir, target, opt)
 }

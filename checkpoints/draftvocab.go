@@ -34,27 +34,11 @@ func ReadDraftVocab(path string, vocab int) (ids []int32, tokenizer string, err 
 	}
 	switch ext := filepath.Ext(path); {
 	case st.IsDir():
-		dir, err := Find(path)
-		if err != nil {
-			return nil, "", fmt.Errorf("draft vocabulary: %w", err)
-		}
-		m, err := ReadManifest(dir)
-		if err != nil {
-			return nil, "", fmt.Errorf("draft vocabulary: %w", err)
-		}
-		if m != nil {
-			tokenizer = m.Tokenizer
-		}
-		if _, err := os.Stat(filepath.Join(dir, TokenMapFile)); err == nil {
-			ids, err = readTokenMap(filepath.Join(dir, TokenMapFile), vocab)
-			return ids, tokenizer, err
-		}
-		set, err := safetensors.OpenDir(dir)
-		if err != nil {
-			return nil, "", fmt.Errorf("draft vocabulary: %w", err)
-		}
-		ids, err = vocabOf(set, vocab)
-		return ids, tokenizer, errors.Join(err, set.Close())
+		err = Read(path, func(dir string) error {
+			ids, tokenizer, err = headVocab(dir, vocab)
+			return err
+		})
+		return ids, tokenizer, err
 	case ext == ".safetensors":
 		set, err := safetensors.Open(path)
 		if err != nil {
@@ -78,6 +62,27 @@ func ReadDraftVocab(path string, vocab int) (ids []int32, tokenizer string, err 
 		return nil, "", fmt.Errorf("draft vocabulary: %s: %w", path, err)
 	}
 	return ids, "", nil
+}
+
+// headVocab reads the draft vocabulary of the head in dir.
+func headVocab(dir string, vocab int) (ids []int32, tokenizer string, err error) {
+	m, err := ReadManifest(dir)
+	if err != nil {
+		return nil, "", fmt.Errorf("draft vocabulary: %w", err)
+	}
+	if m != nil {
+		tokenizer = m.Tokenizer
+	}
+	if _, err := os.Stat(filepath.Join(dir, TokenMapFile)); err == nil {
+		ids, err = readTokenMap(filepath.Join(dir, TokenMapFile), vocab)
+		return ids, tokenizer, err
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return nil, "", fmt.Errorf("draft vocabulary: %w", err)
+	}
+	ids, err = vocabOf(set, vocab)
+	return ids, tokenizer, errors.Join(err, set.Close())
 }
 
 func vocabOf(set *safetensors.Set, vocab int) ([]int32, error) {

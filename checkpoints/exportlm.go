@@ -17,11 +17,11 @@ import (
 // ExportLM writes the model of a checkpoint, or of the newest one in a store, to the new
 // directory to: config.json, model.safetensors in float32 or bfloat16, and the
 // checkpoint's other files. Equal checkpoints give equal bytes.
-func ExportLM(from, to string, bf16 bool) (err error) {
-	dir, err := Find(from)
-	if err != nil {
-		return err
-	}
+func ExportLM(from, to string, bf16 bool) error {
+	return Read(from, func(dir string) error { return exportLM(dir, to, bf16) })
+}
+
+func exportLM(dir, to string, bf16 bool) error {
 	m, err := ReadManifest(dir)
 	if err != nil {
 		return err

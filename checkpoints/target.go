@@ -94,11 +94,15 @@ func (c *ExportConfig) For(d *Draft, t *Target) error {
 // FindDraft opens the draft head that a user means by path: a directory that OpenDraft
 // reads, or a talf checkpoint that Find finds, whose files are compared with its
 // manifest.
-func FindDraft(path string) (*Draft, error) {
-	dir, err := Find(path)
-	if err != nil {
-		return nil, err
-	}
+func FindDraft(path string) (d *Draft, err error) {
+	err = Read(path, func(dir string) error {
+		d, err = findDraft(dir)
+		return err
+	})
+	return d, err
+}
+
+func findDraft(dir string) (*Draft, error) {
 	m, err := ReadManifest(dir)
 	if err != nil {
 		return nil, err

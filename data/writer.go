@@ -254,7 +254,13 @@ func (w *Writer) fail(err error) error {
 	if err == nil {
 		return nil
 	}
-	w.err = fmt.Errorf("data: write %s: %w (finished shards are kept: run again to continue)", filepath.Join(w.dir, w.name()), err)
+	kept := ""
+	if n := len(w.man.Shards); n > 0 {
+		if _, err := os.Stat(filepath.Join(w.dir, w.man.Shards[n-1].File)); err == nil {
+			kept = " (finished shards are kept: run again to continue)"
+		}
+	}
+	w.err = fmt.Errorf("data: write %s: %w%s", filepath.Join(w.dir, w.name()), err, kept)
 	w.discard()
 	return w.err
 }

@@ -38,7 +38,8 @@ type HeadJob struct {
 	Vocab []int32
 	Force bool // train even if the data or Init belong to another target
 	// Warn, if not nil, is told what could not be checked because an earlier release wrote
-	// the data, Init, or the checkpoint to continue from.
+	// the data, Init, or the checkpoint to continue from, and what a resumed run cannot use,
+	// such as a damaged checkpoint.
 	Warn func(string)
 	// Features says where the target's hidden states come from; "" is FeaturesAuto.
 	Features Features
@@ -345,31 +346,35 @@ func (h *headTask) initWeights() error {
 		}
 		return nil
 	}
-	dir, err := checkpoints.Find(h.job.Init)
-	if err != nil {
+	if err := checkpoints.Read(h.job.Init, h.initFrom); err != nil {
 		return fmt.Errorf("initial head: %w", err)
 	}
+	return nil
+}
+
+// initFrom reads the weights of the head in dir.
+func (h *headTask) initFrom(dir string) error {
 	m, err := checkpoints.ReadManifest(dir)
 	if err != nil {
-		return fmt.Errorf("initial head: %w", err)
+		return err
 	}
 	opt := head.Options{Force: h.job.Force, Warn: h.job.Warn}
 	if err := m.CheckTarget(dir, h.job.Target, opt); err != nil {
-		return fmt.Errorf("initial head: %w", err)
+		return err
 	}
 	spec, err := arch.LoadDraft(dir)
 	if err != nil {
-		return fmt.Errorf("initial head: %w", err)
+		return err
 	}
 	if spec.Layers != h.spec.Layers {
-		return fmt.Errorf("initial head: %s: num_hidden_layers is %d, want %d", filepath.Join(dir, checkpoints.ConfigFile), spec.Layers, h.spec.Layers)
+		return fmt.Errorf("%s: num_hidden_layers is %d, want %d", filepath.Join(dir, checkpoints.ConfigFile), spec.Layers, h.spec.Layers)
 	}
 	if spec.Heads != h.spec.Heads || spec.KVHeads != h.spec.KVHeads || spec.HeadDim != h.spec.HeadDim || spec.NormEps != h.spec.NormEps || spec.Rope != h.spec.Rope {
-		return fmt.Errorf("initial head: %s: heads, norm or rotary positions differ from the target's", filepath.Join(dir, checkpoints.ConfigFile))
+		return fmt.Errorf("%s: heads, norm or rotary positions differ from the target's", filepath.Join(dir, checkpoints.ConfigFile))
 	}
 	set, err := safetensors.OpenDir(dir)
 	if err != nil {
-		return fmt.Errorf("initial head: %w", err)
+		return err
 	}
 	defer func() { _ = set.Close() }() // only read
 	// A head that did not come from a checkpoint may still name its target.
@@ -379,11 +384,11 @@ func (h *headTask) initWeights() error {
 			err = head.CheckTie(tie, h.job.Target, opt)
 		}
 		if err != nil {
-			return fmt.Errorf("initial head: %s: %w", dir, err)
+			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}
 	if err := h.params.Import(set); err != nil {
-		return fmt.Errorf("initial head: %w", err)
+		return err
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -76,6 +77,12 @@ func (t *trainer) openLog() error {
 	if t.store == nil {
 		return nil
 	}
+	path := filepath.Join(t.store.Dir(), MetricsFile)
+	if t.step() == 0 {
+		if err := t.claim(path); err != nil {
+			return err
+		}
+	}
 	logged, last := t.step(), 0
 	if t.state.Pending != nil {
 		logged--
@@ -89,8 +96,24 @@ func (t *trainer) openLog() error {
 	})
 	log.Enough = func() bool { return last >= logged }
 	var err error
-	if t.log, err = jsonl.Open(filepath.Join(t.store.Dir(), MetricsFile), log); err != nil {
+	if t.log, err = jsonl.Open(path, log); err != nil {
 		return fmt.Errorf("open metrics: %w", err)
 	}
 	return nil
+}
+
+// claim makes the store that of a new run, and refuses one with the log of another: what that
+// says would be lost.
+func (t *trainer) claim(log string) error {
+	c := t.cfg
+	c.EvalEvery, c.SaveEvery, c.Keep = 0, 0, 0 // see sameRun
+	me := fmt.Sprintf("%x\n", sha256.Sum256(fmt.Appendf(nil, "%v %s %s", c.fields(), t.identity, t.arithmetic)))
+	was, err := t.store.Run()
+	if err != nil || was == me {
+		return err
+	}
+	if st, err := os.Stat(log); err == nil && st.Size() > 0 {
+		return fmt.Errorf("%s: the log of another run, without a checkpoint to go on from: choose another directory, or remove the log", log)
+	}
+	return t.store.SetRun(me)
 }

@@ -63,7 +63,7 @@ func (t *trainer) checkSameStart(ctx context.Context) error {
 		return nil
 	}
 	return t.peers.Same(ctx, []string{"initial weights", "order of gradients"},
-		[]string{hashWeights(t.params), fmt.Sprint(t.graph.GradOrder())})
+		[]string{t.params.Hash(), fmt.Sprint(t.graph.GradOrder())})
 }
 
 // load opens the newest checkpoint of the store and imports its weights. The state is
@@ -72,16 +72,12 @@ func (t *trainer) load() (*trainerState, *checkpoints.State, error) {
 	if t.store == nil {
 		return nil, nil, nil
 	}
-	dir, err := t.store.Latest()
-	if err != nil || dir == "" {
-		return nil, nil, err
-	}
-	s, err := checkpoints.Open(dir)
-	if err != nil {
+	s, err := t.store.OpenNewest(t.warn)
+	if err != nil || s == nil {
 		return nil, nil, err
 	}
 	st := trainerState{Config: Default()} // fields that an older version did not write had these values
-	path := filepath.Join(dir, checkpoints.StateFile)
+	path := filepath.Join(s.Dir, checkpoints.StateFile)
 	if err := json.Unmarshal(s.Trainer, &st); err != nil {
 		return nil, s, fmt.Errorf("%s: %w", path, err)
 	}
@@ -101,6 +97,13 @@ func (t *trainer) load() (*trainerState, *checkpoints.State, error) {
 	}
 	if st.Stage < 0 || st.Stage >= len(t.stages) || st.Begun < 0 || st.Step < st.Begun || st.Step-st.Begun > t.stages[st.Stage].Steps {
 		return nil, s, fmt.Errorf("%s: step %d of stage %d, which began after step %d: no such place in the run", path, st.Step, st.Stage, st.Begun)
+	}
+	if b := st.Best; b != nil && !t.store.Has(b.Step) {
+		t.warn(fmt.Sprintf("the best checkpoint, %s, was deleted: the best from here on counts", t.store.Path(b.Step)))
+		st.Best = nil
+		if err := t.store.ForgetBest(); err != nil {
+			return nil, s, err
+		}
 	}
 	return &st, s, t.params.Import(s.Weights)
 }

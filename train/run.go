@@ -175,14 +175,18 @@ func (t *trainer) run(ctx context.Context) (Result, error) {
 }
 
 func (t *trainer) train(ctx context.Context) (Result, error) {
+	if t.warn == nil {
+		t.warn = func(string) {}
+	}
 	if err := t.resume(ctx); err != nil {
 		return Result{}, err
 	}
-	if err := t.peers.Agree(ctx, t.openLog()); err != nil {
-		return Result{}, err
-	}
+	err := t.openLog()
 	if t.log != nil {
 		defer func() { _ = t.log.Close() }() // every checkpoint has synced it
+	}
+	if err := t.peers.Agree(ctx, err); err != nil {
+		return Result{}, err
 	}
 	res := Result{Step: t.step()}
 	if m := t.state.Pending; m != nil {

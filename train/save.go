@@ -2,16 +2,12 @@ package train
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 
 	"talf/checkpoints"
 	"talf/model/safetensors"
-	"talf/train/net"
 )
 
 // An emergency is the outcome of saveInEmergency.
@@ -26,7 +22,7 @@ type emergency struct {
 // saves without it.
 func (t *trainer) checkpoint(ctx context.Context) (dir string, err error) {
 	if !t.peers.Alone() {
-		if err := t.peers.Same(ctx, []string{"weights"}, []string{hashWeights(t.params)}); err != nil {
+		if err := t.peers.Same(ctx, []string{"weights"}, []string{t.params.Hash()}); err != nil {
 			if t.peers.Lost() != nil {
 				var serr error
 				dir, serr = t.saveInEmergency()
@@ -103,20 +99,4 @@ func (t *trainer) save() (string, error) {
 		t.savedStep = at
 	}
 	return dir, err
-}
-
-// hashWeights returns a digest of all weights' bits.
-func hashWeights(p *net.Params) string {
-	h := sha256.New()
-	var b []byte
-	for _, t := range p.Tensors() {
-		for at := 0; at < len(t.Data); at += 1 << 14 {
-			b = b[:0]
-			for _, x := range t.Data[at:min(at+1<<14, len(t.Data))] {
-				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
-			}
-			h.Write(b)
-		}
-	}
-	return fmt.Sprintf("%.12x", h.Sum(nil))
 }

@@ -117,11 +117,12 @@ func KindOf(path string) (Kind, error) {
 }
 
 func openSet(path string) (*safetensors.Set, error) {
-	dir, err := checkpoints.Find(path)
-	if err != nil {
-		return nil, err
-	}
-	return safetensors.OpenDir(dir)
+	var set *safetensors.Set
+	err := checkpoints.Read(path, func(dir string) (err error) {
+		set, err = safetensors.OpenDir(dir)
+		return err
+	})
+	return set, err
 }
 
 // FilesHash identifies the contents of the files that a draft method reads, such as datastores

@@ -40,8 +40,16 @@ func Path(path string) (Description, error) {
 	case strings.HasSuffix(path, ".safetensors"):
 		return OpenTensors(path)
 	case info.IsDir():
-		if dir, err := checkpoints.Find(path); err == nil {
-			return OpenModel(dir)
+		if _, err := checkpoints.Find(path); err == nil {
+			var m *Model
+			err := checkpoints.Read(path, func(dir string) (err error) {
+				m, err = OpenModel(dir)
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+			return m, nil
 		}
 	}
 	if err := arch.RefuseGGUF(path); err != nil {
