@@ -7,6 +7,8 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"talf/internal/limits"
 )
 
 func TestInputsAreReadWithTheirPlaces(t *testing.T) {
@@ -46,5 +48,13 @@ func TestBadLinesAreNamed(t *testing.T) {
 	broken := errors.New("broken")
 	if _, err := Read("f", iotest.ErrReader(broken)); !errors.Is(err, broken) || err.Error() != "f: broken" {
 		t.Errorf("a reader that fails: %v", err)
+	}
+}
+
+func TestLongLinesAreRefused(t *testing.T) {
+	in := "{\"ids\":[1]}\n\n" + strings.Repeat(" ", limits.LineBytes+1)
+	_, err := Read("f", strings.NewReader(in))
+	if !errors.Is(err, limits.ErrTooLarge) || !strings.HasPrefix(err.Error(), "f, line 3: a line of more than ") {
+		t.Errorf("%v, want the line and ErrTooLarge", err)
 	}
 }

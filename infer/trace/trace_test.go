@@ -16,6 +16,7 @@ import (
 	"talf/infer/draft/drafttest"
 	"talf/infer/trace"
 	"talf/infer/verify"
+	"talf/internal/limits"
 )
 
 // record decodes a sequence of a random model and returns its trace.
@@ -229,6 +230,14 @@ func TestBadFilesAreRefused(t *testing.T) {
 }
 
 // Any file is either read or refused; a file that is read can be drawn.
+func TestLongLinesAreRefused(t *testing.T) {
+	in := fmt.Sprintf("{\"talf_trace\":%d}\n%s", trace.Version, strings.Repeat(" ", limits.LineBytes+1))
+	_, err := trace.Read(strings.NewReader(in), func(*trace.Step) error { return nil })
+	if !errors.Is(err, limits.ErrTooLarge) || !strings.HasPrefix(err.Error(), "line 2: ") {
+		t.Errorf("%v, want the line and ErrTooLarge", err)
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	head := `{"talf_trace":1,"temperature":0}` + "\n"
 	f.Add([]byte(head + `{"nodes":[{"parent":-1},{"parent":0,"text":"\u0000<","q":0.5}],"path":[0,1],"kept":1,"next":{"text":"x"}}` + "\n"))

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"talf/internal/limits"
 	"talf/internal/vfs"
 	"talf/internal/vfs/vfstest"
 )
@@ -260,5 +261,13 @@ func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestLongLinesAreRefused(t *testing.T) {
+	c, _ := collect(Header{})
+	_, err := c.Read(strings.NewReader("{\"n\":1}\n{\"n\":2" + strings.Repeat(" ", limits.LineBytes) + "}\n"))
+	if !errors.Is(err, limits.ErrTooLarge) || !strings.HasPrefix(err.Error(), "line 2: ") {
+		t.Errorf("%v, want the line and ErrTooLarge", err)
 	}
 }

@@ -73,9 +73,9 @@ const (
 // What the normalizers and pre-tokenizers of a tokenizer.json may do with a text. The largest
 // normal forms have eleven times the bytes of their text.
 const (
-	EncodeBytes = 64      // bytes made per byte of text
+	EncodeBytes = 256     // bytes made, or held at the same time, per byte of text
 	EncodeSteps = 1 << 10 // steps of regular expressions per byte of text
-	EncodeFloor = 1 << 20 // bytes and steps more for any text
+	EncodeFloor = 1 << 16 // bytes and steps more for any text
 	EncodeMost  = 4 * GiB // bytes for any text
 )
 
@@ -106,7 +106,7 @@ type Limit struct {
 var table = []Limit{
 	{"config.json and other small JSON files", "size", ConfigBytes, "bytes", "the largest in use are below 1 MiB"},
 	{"tokenizer.json, SentencePiece models", "size", TokenizerBytes, "bytes", "256k tokens with merges take 35 MB"},
-	{"normalizers and pre-tokenizers", "bytes made per byte of text", EncodeBytes, "bytes", "Unicode's normal forms make up to 11"},
+	{"normalizers and pre-tokenizers", "bytes made, or held at the same time, per byte of text", EncodeBytes, "bytes", "normal forms make up to 11, and a split into characters holds 80"},
 	{"normalizers and pre-tokenizers", "steps per byte of text", EncodeSteps, "steps", "published patterns take about 30"},
 	{"indexes of a model's shards", "size", IndexBytes, "bytes", "a model of 1.5 trillion parameters has 20 MB"},
 	{"safetensors", "tensors in one file", Tensors, "tensors", "mixtures of experts have up to 150k, in many files"},
@@ -139,7 +139,7 @@ func ReadFile(path string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // nothing was written
+	defer func() { _ = f.Close() }() // nothing was written
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func Open(path string) ([]byte, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	defer f.Close() // the mapping outlives the descriptor
+	defer func() { _ = f.Close() }() // the mapping outlives the descriptor
 	st, err := f.Stat()
 	if err != nil {
 		return nil, nil, err

@@ -2,8 +2,11 @@ package tokenizer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,6 +58,7 @@ func TestCostlyFilesAreRefused(t *testing.T) {
 	}{
 		{"a decoder that doubles", variant(t, "decoder", inSequence("decoders", doubling, 31)), "decoder.decoders["},
 		{"a decoder with a long text", variant(t, "decoder", `{"type":"Replace","pattern":{"String":"a"},"content":"`+long+`"}`), `token "a`},
+		{"a decoder with a longer text", variant(t, "decoder", `{"type":"Replace","pattern":{"String":"a"},"content":"`+long[:100]+`"}`), "100 bytes of text for token \"a\", expected at most 80"},
 		{"normalizers, nested", variant(t, "normalizer", nested("Sequence", "normalizers", `{"type":"NFC"}`, 4900)), "more than 32 components"},
 		{"normalizers", variant(t, "normalizer", inSequence("normalizers", `{"type":"NFC"}`, 5000)), "more than 32 components"},
 		{"pre-tokenizers, nested", variant(t, "pre_tokenizer", nested("Sequence", "pretokenizers", chars, 4900)), "more than 32 components"},
@@ -189,11 +193,11 @@ var texts = []string{
 	strings.Repeat("\u0301\u0323", 1000), strings.Repeat("\ufdfa", 500), strings.Repeat("1234567", 300), "\xff\xfe" + strings.Repeat("\xe4\xb8", 500),
 }
 
-// exercise reads a file and does with it what talf does.
-func exercise(file []byte) {
+// exercise reads a file and does with it what talf does. It reports whether the file loads.
+func exercise(file []byte) bool {
 	tok, err := Parse(file)
 	if err != nil {
-		return
+		return false
 	}
 	for _, text := range texts {
 		ids, err := tok.Encode(text, true)
@@ -203,6 +207,87 @@ func exercise(file []byte) {
 		tok.Decode(ids, true)
 		_, _, _ = tok.EncodeOffsets(text, false) // only the cost matters
 	}
+	return true
+}
+
+// drawPattern draws a regular expression whose repetitions and lookarounds nest.
+func drawPattern(r *rand.Rand, depth int) string {
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	if depth == 0 {
+		return pick("a", "b", "ab", ".", `\s`, `\S+`, `\p{L}`, "[^ab]", "x", `\b`, "$", "é", `\d`)
+	}
+	part := drawPattern(r, depth-1)
+	switch r.IntN(6) {
+	case 0:
+		return part + drawPattern(r, depth-1)
+	case 1:
+		return "(" + strings.Repeat(part+"|", 1+r.IntN(1<<r.IntN(6))) + drawPattern(r, depth-1) + ")"
+	case 2, 3:
+		return "(" + part + ")" + pick("*", "+", "?", "*?", "+?", "{2,}", "{1,40}")
+	case 4:
+		return pick("(?=", "(?!", "(?<=", "(?<!", "(?i:") + part + ")" + drawPattern(r, depth-1)
+	}
+	return part
+}
+
+// drawTokenizer draws a file whose parts are combined at random: most load, and many cost more
+// than is allowed.
+func drawTokenizer(t testing.TB, r *rand.Rand) []byte {
+	word := func() string {
+		s := []string{"a", "b", " ", "aa", "\u2581", "c", "\ufdfa", "ab "}[r.IntN(8)]
+		return strings.Repeat(s, 1<<r.IntN(1+r.IntN(14)))
+	}
+	type part = map[string]any
+	replace := func() part {
+		if r.IntN(2) == 0 {
+			return part{"type": "Replace", "pattern": part{"String": []string{"a", "b", " ", "", "ab"}[r.IntN(5)]}, "content": word()}
+		}
+		return part{"type": "Replace", "pattern": part{"Regex": drawPattern(r, r.IntN(5))}, "content": word()}
+	}
+	sequence := func(member string, draw func() part) any {
+		list := make([]any, r.IntN(1+r.IntN(12)))
+		for i := range list {
+			if list[i] = draw(); i > 0 && r.IntN(2) == 0 {
+				list[i] = list[0] // the same again
+			}
+		}
+		return part{"type": "Sequence", member: list}
+	}
+	var d part
+	if err := json.Unmarshal([]byte(small), &d); err != nil {
+		t.Fatal(err)
+	}
+	d["normalizer"] = sequence("normalizers", func() part {
+		switch r.IntN(5) {
+		case 0:
+			return part{"type": []string{"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip"}[r.IntN(6)]}
+		case 1:
+			return part{"type": "Prepend", "prepend": word()}
+		}
+		return replace()
+	})
+	d["pre_tokenizer"] = sequence("pretokenizers", func() part {
+		switch r.IntN(4) {
+		case 0:
+			return part{"type": "Digits", "individual_digits": r.IntN(2) == 0}
+		case 1:
+			return part{"type": "Metaspace", "replacement": []string{"\u2581", "_", " "}[r.IntN(3)], "prepend_scheme": []string{"first", "always", "never"}[r.IntN(3)]}
+		}
+		return part{
+			"type": "Split", "pattern": part{"Regex": drawPattern(r, r.IntN(5))}, "invert": r.IntN(2) == 0,
+			"behavior": []string{removed, isolated, contiguous, withPrevious, withNext}[r.IntN(5)],
+		}
+	})
+	d["decoder"] = sequence("decoders", replace)
+	var added []any
+	for i := range r.IntN(4) {
+		added = append(added, part{
+			"id": 4 + i, "content": fmt.Sprint(word(), i), "normalized": r.IntN(2) == 0, "lstrip": r.IntN(2) == 0,
+			"rstrip": r.IntN(2) == 0, "single_word": r.IntN(2) == 0,
+		})
+	}
+	d["added_tokens"] = added
+	return marshal(t, d)
 }
 
 func TestMutatedTokenizersAreCheap(t *testing.T) {
@@ -211,16 +296,30 @@ func TestMutatedTokenizersAreCheap(t *testing.T) {
 		n = 500
 	}
 	slowest, at := time.Duration(0), 0
-	i := 0
-	for file := range costtest.Mutations(1, corpus(t), n) {
+	i, loads := 0, 0
+	next, stop := iter.Pull(costtest.Mutations(1, corpus(t), n))
+	defer stop()
+	r := rand.New(rand.NewPCG(1, 2))
+	for i < n {
+		file, _ := next()
+		if i%2 == 1 {
+			file = drawTokenizer(t, r)
+		}
 		start := time.Now()
-		costtest.Check(t, fmt.Sprint("mutation ", i), costtest.Default, func(context.Context) { exercise(file) })
+		costtest.Check(t, fmt.Sprint("mutation ", i), costtest.Default, func(context.Context) {
+			if exercise(file) {
+				loads++
+			}
+		})
 		if took := time.Since(start); took > slowest {
 			slowest, at = took, i
 		}
 		i++
 	}
-	t.Logf("%d files, the slowest, %d, took %v", i, at, slowest)
+	t.Logf("%d files, of which %d load; the slowest, %d, took %v", i, loads, at, slowest)
+	if loads < n/20 {
+		t.Errorf("%d of %d files load: the mutations say little about encoding", loads, n)
+	}
 }
 
 func FuzzTokenizerCost(f *testing.F) {

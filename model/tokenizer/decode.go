@@ -319,8 +319,8 @@ func (t *Tokenizer) parseDecoder(raw json.RawMessage, m *limits.Meter) error {
 		if d.text[id], err = apply(tok, 1, m); err != nil {
 			return fmt.Errorf("token %.100q: %w", tok, err)
 		}
-		if n := len(d.text[id]); n > maxToken {
-			return fmt.Errorf("decoder: %d bytes of text for token %.100q, expected at most %d", n, tok, maxToken)
+		if n := len(d.text[id]); n > maxText(tok) {
+			return fmt.Errorf("decoder: %d bytes of text for token %.100q, expected at most %d", n, tok, maxText(tok))
 		}
 		if p.bytes {
 			d.fallback[id] = fallbackByte(d.text[id])
@@ -334,7 +334,7 @@ func (t *Tokenizer) parseDecoder(raw json.RawMessage, m *limits.Meter) error {
 	if p.first {
 		d.head = func(id int32) string {
 			text, err := apply(t.tokens[id], 0, encodeMeter(len(t.tokens[id])))
-			if err != nil || len(text) > maxToken {
+			if err != nil || len(text) > maxText(t.tokens[id]) {
 				return d.text[id] // which is not too long
 			}
 			return text
@@ -342,6 +342,10 @@ func (t *Tokenizer) parseDecoder(raw json.RawMessage, m *limits.Meter) error {
 	}
 	return nil
 }
+
+// maxText bounds the decoded text of a token, so that a text is not much longer than its tokens.
+// Published decoders put one character in place of another, or of nothing.
+func maxText(tok string) int { return 64 + 16*len(tok) }
 
 type decoderParser struct {
 	d     *decoding

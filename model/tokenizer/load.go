@@ -20,7 +20,7 @@ const maxID = 1 << 22
 const (
 	maxParts  = 32      // components of a pipeline, sequences included; published files have up to 6
 	maxAffix  = 64      // bytes of continuing_subword_prefix and end_of_word_suffix
-	maxToken  = 8 << 10 // bytes of a token and of its decoded text; GPT-NeoX has one of 1,024
+	maxToken  = 8 << 10 // bytes of a token; GPT-NeoX has one of 1,024
 	maxAdded  = 512     // bytes of an added token: a text is compared with them from every place
 	maxTrie   = 1 << 20 // bytes of all added tokens
 	maxAround = 256     // ids that the post-processor puts around a text
@@ -38,6 +38,9 @@ type parts int
 
 func (p *parts) take(path string) error {
 	if *p++; *p > maxParts {
+		if len(path) > 100 {
+			path = path[:100] + "…"
+		}
 		return fmt.Errorf("%s: more than %d components", path, maxParts)
 	}
 	return nil

@@ -112,9 +112,10 @@ func (n regexNorm) normalize(s string, m *limits.Meter) (string, error) {
 		return "", err
 	}
 	size := replacedLen(spans, n.new)
-	if err := m.Alloc(size); err != nil {
+	if err := m.Alloc(spanBytes*len(spans) + size); err != nil {
 		return "", err
 	}
+	defer m.Free(spanBytes * len(spans))
 	var b strings.Builder
 	b.Grow(size)
 	for _, sp := range spans {

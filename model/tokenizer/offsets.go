@@ -36,11 +36,19 @@ func (t *Tokenizer) encodeOffsets(text string, literal literals, addSpecial bool
 			continue
 		}
 		a := alignedTo(text[seg.start:seg.end], seg.start)
+		if err := e.meter.Alloc(fromBytes * len(a.at)); err != nil {
+			return nil, nil, err
+		}
 		for _, n := range t.norms {
+			was := len(a.at)
 			var err error
-			if a, err = n.part.align(a, e.meter); err != nil {
+			if a, err = n.part.align(a, e.meter); err == nil {
+				err = e.meter.Alloc(fromBytes * len(a.at))
+			}
+			if err != nil {
 				return nil, nil, t.fault(n.path, err)
 			}
+			e.meter.Free(fromBytes * was)
 		}
 		for _, sub := range t.normalized.segments(nil, a.s, literal.veto(&t.normalized, a.span)) {
 			b := a.slice(sub.start, sub.end)
@@ -52,6 +60,7 @@ func (t *Tokenizer) encodeOffsets(text string, literal literals, addSpecial bool
 				return nil, nil, err
 			}
 		}
+		e.meter.Free(fromBytes * len(a.at))
 	}
 	if t.trim {
 		e.trim(first)
@@ -85,16 +94,23 @@ func (e *offsetEncoder) outside(ids []int32) {
 // plain encodes normalized text without added tokens.
 func (e *offsetEncoder) plain(p alignedPiece) error {
 	in := []alignedPiece{p}
+	charged := 0 // pieces
 	for _, st := range e.t.steps {
 		var out []alignedPiece
 		for _, q := range in {
+			n := len(out)
 			var err error
-			if out, err = st.part.align(out, q, e.meter); err != nil {
+			if out, err = st.part.align(out, q, e.meter); err == nil {
+				err = e.meter.Alloc(alignedBytes * (len(out) - n))
+			}
+			if err != nil {
 				return e.t.fault(st.path, err)
 			}
 		}
-		in = out
+		e.meter.Free(alignedBytes * charged)
+		in, charged = out, len(out)
 	}
+	defer func() { e.meter.Free(alignedBytes * charged) }()
 	m := e.t.model
 	for _, q := range in {
 		n := len(e.ids)
@@ -173,6 +189,12 @@ type aligned struct {
 	at []from // one per byte of s; the bytes of a character have the same one
 }
 
+// The sizes of a from and of an alignedPiece.
+const (
+	fromBytes    = 8
+	alignedBytes = 48
+)
+
 // from is the part of the input that a byte stands for.
 type from struct{ start, end int32 }
 
@@ -230,9 +252,10 @@ func (a aligned) prepend(s string, m *limits.Meter) (aligned, error) {
 // replace puts text in place of the matched spans.
 func (a aligned) replace(spans []span, with string, m *limits.Meter) (aligned, error) {
 	size := replacedLen(spans, with)
-	if err := m.Alloc(size); err != nil {
+	if err := m.Alloc(spanBytes*len(spans) + size); err != nil {
 		return a, err
 	}
+	defer m.Free(spanBytes * len(spans))
 	var b strings.Builder
 	b.Grow(size)
 	at := make([]from, 0, size)

@@ -33,6 +33,9 @@ type span struct {
 	match      bool
 }
 
+// spanBytes is the size of a span. A text has at most two a byte, and one more.
+const spanBytes = 24
+
 // finder lists the matches of a pattern and the gaps between them, in order,
 // covering s.
 type finder interface {
@@ -104,6 +107,10 @@ func (st patternStep) cuts(s string, m *limits.Meter) ([]span, error) {
 			in[i].match = !in[i].match
 		}
 	}
+	if err := m.Alloc(spanBytes * len(in)); err != nil {
+		return nil, err
+	}
+	defer m.Free(spanBytes * len(in)) // what is returned is charged as pieces
 	out := in[:0:0]
 	switch st.behavior {
 	case removed:

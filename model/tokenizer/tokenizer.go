@@ -241,6 +241,7 @@ func (t *Tokenizer) encodePlain(dst []int32, p piece, sc *scratch) ([]int32, err
 	for _, q := range pieces {
 		dst = t.model.encodeCut(dst, q.s, sc)
 	}
+	sc.meter.Free(pieceBytes * len(pieces))
 	// Do not keep the text alive.
 	clear(pieces)
 	sc.pieces = pieces
@@ -271,7 +272,11 @@ func encodeMeter(n int) *limits.Meter {
 	})
 }
 
-// pieces splits normalized text for the model.
+// pieceBytes is the size of a piece.
+const pieceBytes = 32
+
+// pieces splits normalized text for the model. It appends to dst, which is empty, and charges what
+// it returns.
 func (t *Tokenizer) pieces(dst []piece, p piece, m *limits.Meter) ([]piece, error) {
 	if p.s == "" {
 		return dst, nil
@@ -286,10 +291,17 @@ func (t *Tokenizer) pieces(dst []piece, p piece, m *limits.Meter) ([]piece, erro
 			out = dst
 		}
 		for _, q := range in {
+			n := len(out)
 			var err error
-			if out, err = st.part.apply(out, q, m); err != nil {
+			if out, err = st.part.apply(out, q, m); err == nil {
+				err = m.Alloc(pieceBytes * (len(out) - n))
+			}
+			if err != nil {
 				return nil, t.fault(st.path, err)
 			}
+		}
+		if i > 0 {
+			m.Free(pieceBytes * len(in))
 		}
 		in = out
 	}
