@@ -82,9 +82,9 @@ const (
 // What a compressed file may be unpacked to. Deflate packs at most 1,032 bytes into one, and no
 // text packs as well as that.
 const (
-	UnpackBytes    = 2048     // bytes made per byte of a file of text
-	RecordingBytes = 64       // bytes made per byte of a recording, most of which are numbers
-	UnpackFloor    = 16 * MiB // bytes more for any file
+	UnpackBytes    = 2048    // bytes made per byte of a file of text
+	RecordingBytes = 16      // bytes made per byte of a recording
+	UnpackFloor    = 1 * MiB // bytes more for any file
 )
 
 // JSONDepth bounds how deep the lists and objects of records, requests and headers are nested.
@@ -119,7 +119,7 @@ var table = []Limit{
 	{"manifests of label sets", "size", ManifestBytes, "bytes", "a million shards take 250 MB"},
 	{"training text of one document", "size", DocumentBytes, "bytes", "two hundred million tokens"},
 	{"compressed files", "bytes unpacked per byte", UnpackBytes, "bytes", "deflate makes at most 1,032, and no text comes near"},
-	{"recordings", "bytes unpacked per byte", RecordingBytes, "bytes", "most are numbers, which pack to a quarter"},
+	{"recordings", "bytes unpacked per byte", RecordingBytes, "bytes", "most are probabilities, which hardly pack: 1.5"},
 	{"prompts, lines of talf tokenize", "length", PromptBytes, "bytes", "a million tokens take about 5 MB"},
 	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},
 	{"JSON", "nesting", JSONDepth, "levels", "schemas of tools stay below 50"},

@@ -75,6 +75,20 @@ func TestARecordingThatUnpacksOutOfProportionIsRefused(t *testing.T) {
 	}
 }
 
+// An empty list of candidates takes a byte in the file before compression and fifty in memory.
+func TestARecordingOfManyEmptyListsIsRefused(t *testing.T) {
+	r := &replay.Recording{Channels: []replay.Channel{{Rows: []replay.Nodes{{Next: make([]replay.Candidates, 3_000_000)}}}}}
+	var b bytes.Buffer
+	if err := r.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	costtest.Check(t, "many empty lists", costtest.Default, func(context.Context) {
+		if _, err := replay.Read(bytes.NewReader(b.Bytes())); !errors.Is(err, limits.ErrTooLarge) {
+			t.Errorf("%v, want it beyond the limit", err)
+		}
+	})
+}
+
 func FuzzCost(f *testing.F) {
 	f.Add(unpackedRecording(f))
 	f.Fuzz(func(t *testing.T, raw []byte) {
