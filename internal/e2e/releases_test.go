@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"talf/compute/cpu"
+	"talf/infer/bench/replay"
 	"talf/internal/demo"
 	"talf/internal/e2e/talftest"
 	"talf/model/modeltest"
@@ -267,11 +268,23 @@ func continueFiles(t *testing.T, old bool) {
 	if r := done(t, "generate", "--model", "q8", "--prompt", "Once", "--max-tokens", "4"); r.Out == "" {
 		t.Error("the quantised model says nothing")
 	}
+	rec, err := replay.Open("answers.rec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if says := strings.Contains(string(rec.Settings), rec.Model) && strings.Count(string(rec.Settings), `"id":"talf-fn-1:`) == 2; says == old {
+		t.Errorf("the recording is of %s: %s", rec.Model, rec.Settings)
+	}
 	// They are in the form of the release.
 	for file, want := range map[string]bool{"labels/manifest.json": old, "run/step-00000004/manifest.json": old} {
 		if got := regexp.MustCompile(`"schema": ?1\b`).MatchString(readFile(t, file)); got != want {
 			t.Errorf("%s: of schema 1: %v, want %v", file, got, want)
 		}
+	}
+	done(t, "generate", "--model", "model", "--head", "run", "--prompt", "Once", "--max-tokens", "4", "--trace", "new.jsonl")
+	head, _, _ := strings.Cut(readFile(t, "new.jsonl"), "\n")
+	if n := strings.Count(head, `{"id":"talf-fn-1:`); n != 2 {
+		t.Errorf("a trace names %d functions, want those of the target and of the head: %s", n, head)
 	}
 	// Another model is refused, as far as the file can tell.
 	if err := modeltest.Write("model", keptShape(), 2); err != nil {
