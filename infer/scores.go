@@ -19,10 +19,21 @@ type scores struct {
 	cands  []Candidate
 	nodes  []int  // nodes whose distribution is in dists
 	dists  []Dist // [len(nodes)]; more beyond for reuse
+	peak   int    // most rows of a round since they were last given back
+	rounds int    // since then
 }
+
+// recentRounds is the number of rounds after which rows that none of them needed are given back.
+const recentRounds = 32
 
 func (s *scores) begin(rows Rows, t *tree.Tree, tokens []int32) {
 	s.rows, s.tree, s.tokens = rows, t, tokens
+	// A row of a large vocabulary is a megabyte: those that no recent round needed are given back.
+	s.peak = max(s.peak, len(s.nodes))
+	if s.rounds++; s.rounds == recentRounds {
+		clear(s.dists[s.peak:])
+		s.dists, s.peak, s.rounds = s.dists[:s.peak], 0, 0
+	}
 	s.nodes = s.nodes[:0]
 }
 

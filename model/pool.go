@@ -57,6 +57,13 @@ func (m *Model) KV() KVStats {
 	return s
 }
 
+// PoolBytes returns the memory that the pool takes when all of its blocks are in use, less what it
+// holds already.
+func (m *Model) PoolBytes() int64 {
+	s := m.KV()
+	return int64(max(0, s.Total-s.Held)) * blockLen * m.PositionBytes()
+}
+
 // ReleaseKV gives the memory of all blocks that are not in use back to the system. The pool does
 // this by itself after a burst, but only as sequences end: a server calls it when it has nothing
 // to do.

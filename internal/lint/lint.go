@@ -35,7 +35,7 @@ var Rules = []Rule{
 	{"compute/cpu/...", []string{"compute", "internal/slab"}},
 	{"compute/cuda/...", []string{"compute", "internal/mapped"}},
 	{"compute/computetest", []string{"compute"}},
-	{"compute/devices", []string{"compute", "compute/cpu", "compute/cuda"}},
+	{"compute/devices", []string{"compute", "compute/cpu", "compute/cpu/topology", "compute/cuda"}},
 	{"model/...", []string{"compute", "internal/ijson", "internal/mapped", "internal/slab", "internal/splitmix", "tree"}},
 	{"model/transcode", []string{"internal/ijson", "model/..."}},
 	{"data", []string{"model/identity", "tree"}},

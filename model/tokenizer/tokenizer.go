@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"unsafe"
 
@@ -382,5 +383,8 @@ func (p *pool) put(sc *scratch) {
 	sc.trim()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free = append(p.free, sc)
+	// More than can run at the same time would be kept for ever after a burst.
+	if len(p.free) < runtime.GOMAXPROCS(0) {
+		p.free = append(p.free, sc)
+	}
 }

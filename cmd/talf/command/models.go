@@ -76,6 +76,11 @@ func openModelAs(log *slog.Logger, dir string, o *machineOptions) (*model.Model,
 		}
 		return nil, nil, err
 	}
+	reserved := int64(0)
+	if dev.Abilities().Account != nil { // keys and values will be in this machine's memory
+		reserved = m.PoolBytes()
+	}
+	devices.LimitHeap(reserved)
 	return m, func() {
 		_ = m.Close()
 		_ = dev.Close()
