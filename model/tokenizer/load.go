@@ -29,7 +29,7 @@ const (
 	// What loading makes and does, per byte of the file.
 	loadBytes = 16
 	loadSteps = 256
-	loadFloor = 4 << 20
+	loadFloor = 256 << 10
 )
 
 // parts counts the components of a pipeline. Sequences in sequences count each, which bounds how
