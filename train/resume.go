@@ -88,7 +88,7 @@ func (t *trainer) load() (*trainerState, *checkpoints.State, error) {
 	if err != nil {
 		return nil, s, fmt.Errorf("%s: %w: use what it began with, or another directory", path, err)
 	}
-	if t.identity, t.old = st.Identity, why != ""; t.old && t.warn != nil {
+	if t.identity, t.old = st.Identity, why != ""; t.old {
 		t.warn(path + ": " + why)
 	}
 	if st.Arithmetic != t.arithmetic {
