@@ -13,6 +13,7 @@ import (
 	"talf/compute/cpu"
 	"talf/data"
 	"talf/data/corpus"
+	"talf/internal/leak"
 	"talf/model"
 	"talf/model/modeltest"
 	"talf/preprocess"
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(leak.Main(m.Run))
 }
 
 func child() error {

@@ -15,6 +15,7 @@ import (
 	"talf/checkpoints"
 	"talf/compute/cpu"
 	"talf/data"
+	"talf/internal/leak"
 	"talf/model"
 	"talf/model/safetensors"
 	"talf/train/mix"
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(leak.Main(m.Run))
 }
 
 // child trains in dir/run with the target and data in dir, and reports every step.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"talf/internal/leak"
 )
 
 // crashEnv makes the test binary a program that crashes in the way that its value names.
@@ -48,7 +50,7 @@ func TestMain(m *testing.M) {
 		Run(os.Stdout, os.Stderr, report, func(context.Context, io.Writer, io.Writer) Outcome { c.f(); return Outcome{} })
 		os.Exit(ExitOK)
 	}
-	os.Exit(m.Run())
+	os.Exit(leak.Main(m.Run))
 }
 
 // crashWith runs a program that crashes.

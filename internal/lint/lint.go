@@ -77,6 +77,7 @@ var Rules = []Rule{
 	{"internal/ijson", nil},
 	{"internal/jsonl", nil},
 	{"internal/launch", nil},
+	{"internal/leak", nil},
 	{"internal/guide", nil},
 	{"internal/limits/...", nil},
 	{"internal/lint", nil},
