@@ -22,7 +22,7 @@ import (
 const (
 	ExitOK          = 0
 	ExitFailure     = 1
-	ExitCrash       = 2  // a bug, a fault, or no memory
+	ExitCrash       = 2  // a bug, or no memory
 	ExitUsage       = 64 // EX_USAGE of sysexits.h
 	ExitInterrupted = 130
 	ExitUnread      = 141 // what a shell makes of SIGPIPE

@@ -97,8 +97,8 @@ It labels text with the model's own token trees (preprocess), trains a small dra
 on them (train), and decodes: the head proposes token trees, and the model checks each
 in one pass (generate, chat). Start with: talf quickstart
 
-Exit codes: 0 success, 1 failure, 2 a crash (a bug, a fault or no memory; the next run
-names the report), 64 wrong usage, 130 interrupted (Ctrl-C, SIGTERM or a closed
+Exit codes: 0 success, 1 failure, 2 a crash (a bug, or no memory; the next run names the
+report), 64 wrong usage, 130 interrupted (Ctrl-C, SIGTERM or a closed
 terminal; finished work is saved), 141 nobody reads the output. Reports of crashes go to
 the directory in TALF_CRASH_DIR, or to talf/crashes in the user's cache; they hold the
 stack and the command line, without prompts.`,

@@ -3,11 +3,14 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"talf/internal/ijson"
 )
 
 // An object reads the fields of a JSON object. After the first error, which it keeps, it reads
@@ -24,7 +27,14 @@ func open(at string, b []byte) *object {
 	if at != "" {
 		o.at = at + "."
 	}
-	if err := json.Unmarshal(b, &o.fields); err != nil {
+	unmarshal := json.Unmarshal
+	if at == "" { // which checks all that is inside
+		unmarshal = ijson.Unmarshal
+	}
+	var wrong *ijson.Error
+	if err := unmarshal(b, &o.fields); errors.As(err, &wrong) && wrong.Field != "" {
+		o.err = Invalid(wrong.Field, "%v", wrong.Err)
+	} else if err != nil {
 		o.err = Invalid(at, "want a JSON object: %v", err)
 	} else if o.fields == nil {
 		o.err = Invalid(at, "want a JSON object, not null")

@@ -125,6 +125,12 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://127.0.0.1/x"}}]}]}`: "messages[0].content[0].type",
 		`{"messages":[{"role":"user","content":[{"text":"x"}]}]}`:                                                  "messages[0].content[0].type",
 		`[]`: "", `null`: "", `"x"`: "", `{`: "", ``: "",
+		// What another reader would take otherwise.
+		`{` + hello + `,"n":1,"n":2}`:                                "n",
+		`{"messages":[{"role":"user","content":"a","content":"b"}]}`: "messages.0.content",
+		`{"messages":[{"role":"user","content":"\ud83d"}]}`:          "messages.0.content",
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}":  "messages.0.content",
+		`{"Messages":[{"role":"user","content":"a"}]}`:               "messages",
 	} {
 		if _, err := wire.ParseChat([]byte(body)); err == nil || err.Param != param || err.Status != 400 {
 			t.Errorf("%s: %+v, want %q refused", body, err, param)
