@@ -12,6 +12,8 @@ import (
 	"os"
 	"slices"
 	"sync"
+
+	"talf/internal/vfs"
 )
 
 // inputFiles are the files of a run. They are read more than once, and a set must not be
@@ -40,7 +42,7 @@ func hashFiles(names []string) (*inputFiles, error) {
 		if st, err := os.Stat(name); err == nil && st.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
 			return nil, fmt.Errorf("preprocess: %s is a pipe: its text is read more than once, want a file", name)
 		}
-		f, err := os.Open(name)
+		f, err := vfs.OpenRead(name)
 		if err != nil {
 			return nil, fmt.Errorf("preprocess: %w", err)
 		}
@@ -68,7 +70,7 @@ func (in *inputFiles) fingerprint(options []byte) string {
 
 // open opens a file whose contents are hashed as they are read.
 func (in *inputFiles) open(name string) (io.ReadCloser, error) {
-	f, err := os.Open(name)
+	f, err := vfs.OpenRead(name)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +79,7 @@ func (in *inputFiles) open(name string) (io.ReadCloser, error) {
 
 // A hashedFile hashes what is read of it.
 type hashedFile struct {
-	*os.File
+	*vfs.File
 	in    *inputFiles
 	name  string
 	sum   hash.Hash
@@ -123,7 +125,7 @@ func (in *inputFiles) check() error {
 
 // rest reads a file again: want must be the hash of all of it, and p its beginning.
 func (in *inputFiles) rest(p passage, want []byte) error {
-	f, err := os.Open(p.name)
+	f, err := vfs.OpenRead(p.name)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"talf/internal/jsonl"
+	"talf/internal/vfs"
 )
 
 // MetricsFile is the log next to the checkpoints: one JSON object per step.
@@ -55,7 +56,7 @@ func ReadMetrics(path string) ([]Progress, error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		path = filepath.Join(path, MetricsFile)
 	}
-	f, err := os.Open(path)
+	f, err := vfs.OpenRead(path)
 	if err != nil {
 		return nil, fmt.Errorf("read metrics: %w", err)
 	}

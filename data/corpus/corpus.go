@@ -10,13 +10,13 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 	"regexp"
 	"strings"
 	"unicode/utf8"
 
 	"talf/internal/ijson"
 	"talf/internal/limits"
+	"talf/internal/vfs"
 	"talf/model/chat"
 )
 
@@ -192,7 +192,7 @@ func (l *loader) open(name string) (io.ReadCloser, error) {
 	if l.c.Open != nil {
 		return l.c.Open(name)
 	}
-	return os.Open(name)
+	return vfs.OpenRead(name)
 }
 
 func (l *loader) file(name string) error {

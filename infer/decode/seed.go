@@ -10,10 +10,10 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"os"
 
 	"talf/internal/limits"
 	"talf/internal/splitmix"
+	"talf/internal/vfs"
 )
 
 // Seed returns the seed of prompt i of a file, both from 0. Equal prompts get different answers,
@@ -47,7 +47,7 @@ func DrawSeed() uint64 {
 // RunSeed returns the seed of the run that wrote a file of answers, for a run that continues it.
 // ok is false if there is no file or no answer in it yet.
 func RunSeed(path string) (seed uint64, ok bool, err error) {
-	f, err := os.Open(path)
+	f, err := vfs.OpenRead(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil
 	}

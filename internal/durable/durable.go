@@ -65,6 +65,14 @@ func (f *File) Write(p []byte) (int, error) {
 	return f.f.Write(p)
 }
 
+// Fill writes what fill writes and commits the file. If that fails, f is discarded.
+func (f *File) Fill(fill func(w io.Writer) error) error {
+	if err := fill(f); err != nil {
+		return fmt.Errorf("write %s: %w", f.path, errors.Join(err, f.Discard()))
+	}
+	return f.Commit()
+}
+
 // Commit flushes the file and gives it its name. Once it returns nil, the file is on disk. If it
 // fails, f is discarded.
 func (f *File) Commit() error {
@@ -108,10 +116,7 @@ func Write(path string, fill func(w io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	if err := fill(f); err != nil {
-		return fmt.Errorf("write %s: %w", path, errors.Join(err, f.Discard()))
-	}
-	return f.Commit()
+	return f.Fill(fill)
 }
 
 // Publish flushes and closes a file that was written as temp, and renames it to path in the same

@@ -78,7 +78,7 @@ func own(path string) error {
 		if !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		raw, err := os.ReadFile(path)
+		raw, err := vfs.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it has just been released
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"talf/cmd/talf/command"
+	"talf/internal/durable"
 	"talf/internal/e2e/talftest"
 	"talf/internal/jsonl"
 )
@@ -585,6 +586,42 @@ func TestAFileIsWrittenByOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	talftest.OK(t, "", generate...)
+
+	// Files and directories that appear whole are locked from the beginning of the work.
+	text := talftest.TextFile(t, 2)
+	head := talftest.TinyHead(t, model, 1)
+	out := filepath.Join(t.TempDir(), "out.svg")
+	file, err := durable.Create(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"score", "--model", model, "--out", out},
+		{"datastore", "build", "--model", model, "--data", text, "--out", out},
+		{"bench", "record", "--model", model, "--prompts", prompts, "--out", out},
+		{"generate", "--model", model, "--prompt", "Once", "--trace", out},
+	} {
+		talftest.Run(t, "", args...).Refuses(t, command.ExitFailure, out, "another run is writing")
+	}
+	talftest.Run(t, "", "bench", "--model", model, "--prompts", prompts, "--method", "pld", "--max-tokens", "2", "--plot", out).
+		Refuses(t, command.ExitFailure, out, "another run is writing")
+	if err := file.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := durable.NewDir(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"quantize", "--model", model, "--dtype", "q8", "--out", out},
+		{"export", "--head", head, "--model", model, "--format", "eagle", "--out", out},
+		{"import", "--head", head, "--model", model, "--out", out},
+	} {
+		talftest.Run(t, "", args...).Refuses(t, command.ExitFailure, out, "another run is writing")
+	}
+	if err := dir.Discard(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestInspectOfEveryKind(t *testing.T) {

@@ -36,13 +36,15 @@ methods that learn from the model's rows of rejected nodes or of the prompt.`,
 			if err := o.checkGiven(cmd); err != nil {
 				return err
 			}
-			if err := durable.Writable(out); err != nil {
-				return err
-			}
 			if err := rc.Validate(); err != nil {
 				return usageError(err)
 			}
-			return a.record(cmd.Context(), &o, rc, out)
+			f, err := durable.Create(out) // before the work, so that no other run does it too
+			if err != nil {
+				return err
+			}
+			defer func() { _ = f.Discard() }() // there was an error
+			return a.record(cmd.Context(), &o, rc, out, f)
 		},
 	}
 	f := c.Flags()
@@ -56,7 +58,7 @@ methods that learn from the model's rows of rejected nodes or of the prompt.`,
 	return c
 }
 
-func (a *app) record(ctx context.Context, o *benchOptions, rc replay.Config, out string) error {
+func (a *app) record(ctx context.Context, o *benchOptions, rc replay.Config, out string, f *durable.File) error {
 	r, err := a.openRig(ctx, &o.rigOptions)
 	if err != nil {
 		return err
@@ -81,7 +83,7 @@ func (a *app) record(ctx context.Context, o *benchOptions, rc replay.Config, out
 	if err := rec.Identify(settings); err != nil {
 		return err
 	}
-	if err := durable.Write(out, rec.Write); err != nil {
+	if err := f.Fill(rec.Write); err != nil {
 		return fmt.Errorf("%s: %w", out, err)
 	}
 	a.printf("%s: %d answers\n\n", out, len(rec.Texts))

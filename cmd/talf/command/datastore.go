@@ -79,9 +79,11 @@ only the tokenizer's files. The file takes 8 bytes per token, building it about 
 
 func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir string, talk chatOptions) (*inspect.Datastore, error) {
 	began := time.Now()
-	if err := durable.Writable(c.Out); err != nil {
+	out, err := durable.Create(c.Out)
+	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = out.Discard() }() // there was an error
 	if found, err := checkpoints.Find(dir); err == nil {
 		dir = found
 	}
@@ -112,7 +114,7 @@ func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir strin
 	if bad > 0 {
 		a.log.Warn("lines that could not be used", "count", bad)
 	}
-	err = durable.Write(c.Out, func(w io.Writer) error {
+	err = out.Fill(func(w io.Writer) error {
 		_, err := b.WriteTo(w)
 		return err
 	})

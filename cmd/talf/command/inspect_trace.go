@@ -3,13 +3,13 @@ package command
 import (
 	"bytes"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"talf/infer/trace"
 	"talf/internal/cli"
 	"talf/internal/durable"
+	"talf/internal/vfs"
 )
 
 func newInspectTrace(a *app) *cobra.Command {
@@ -47,7 +47,7 @@ probability at temperature 1, where the token is among its 64 most likely).
 
 // inspectTrace draws n rounds, or all for 0, beginning with round from.
 func (a *app) inspectTrace(path, svg string, from, n int) error {
-	file, err := os.Open(path)
+	file, err := vfs.OpenRead(path)
 	if err != nil {
 		return err
 	}

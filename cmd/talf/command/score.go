@@ -44,10 +44,12 @@ in float32,
 			if err := cli.Need(cmd, "model", "out"); err != nil {
 				return err
 			}
-			if err := durable.Writable(o.out); err != nil {
+			out, err := durable.Create(o.out)
+			if err != nil {
 				return err
 			}
-			return a.score(cmd.Context(), &o)
+			defer func() { _ = out.Discard() }() // there was an error
+			return a.score(cmd.Context(), &o, out)
 		},
 	}
 	f := c.Flags()
@@ -60,7 +62,7 @@ in float32,
 }
 
 // score reads its input and writes the tensors, completely or not at all.
-func (a *app) score(ctx context.Context, o *scoreOptions) error {
+func (a *app) score(ctx context.Context, o *scoreOptions, out *durable.File) error {
 	in, err := cli.Wait(ctx, func() ([]score.Input, error) { return score.Read("standard input", a.in) })
 	if err != nil {
 		return err
@@ -87,7 +89,7 @@ func (a *app) score(ctx context.Context, o *scoreOptions) error {
 	}
 	bar := a.progress("score", "lines")
 	defer bar.End()
-	return durable.Write(o.out, func(w io.Writer) error {
+	return out.Fill(func(w io.Writer) error {
 		return score.Write(ctx, w, m, h, in, func(n int) { bar.Set(int64(n+1), int64(len(in)), "") })
 	})
 }
