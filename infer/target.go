@@ -41,6 +41,9 @@ type targetSeq struct {
 	tenant string
 	tokens []int32 // committed, one per position
 	tree   []int32 // tokens of the tree last scored
+	rows   *modelRows
+	want   model.Want
+	sound  int // leading tokens after which logits were finite, so that what is kept of them is
 }
 
 // NewTarget returns a target over m that keeps the KV store of up to prefixes
@@ -100,7 +103,7 @@ func (t *ModelTarget) OpenOf(id SeqID, tenant string, prompt []int32, keep int) 
 		}
 		s.seq = k.Fork()
 		s.seq.Truncate(keep)
-		s.tokens = append(s.tokens, prompt[:keep]...)
+		s.tokens, s.sound = append(s.tokens, prompt[:keep]...), keep
 	} else {
 		s.seq = t.m.NewSeq()
 	}
@@ -121,6 +124,7 @@ func (t *ModelTarget) Score(ctx context.Context, jobs []Job) ([]Rows, error) {
 		s.tree = append(s.tree[:0], j.Tree.Tokens()...)
 		t.segs = append(t.segs, model.Segment{Rows: s.branch, Tree: j.Tree, Want: j.Want})
 		t.seqs = append(t.seqs, s)
+		s.want = j.Want
 	}
 	for i := range t.tops {
 		t.tops[i].done, t.tops[i].sure = false, false
@@ -139,6 +143,7 @@ func (t *ModelTarget) Score(ctx context.Context, jobs []Job) ([]Rows, error) {
 	for i := range jobs {
 		t.outs[i] = modelRows{t: t, out: out, seg: i}
 		t.rows = append(t.rows, &t.outs[i])
+		t.seqs[i].rows = &t.outs[i]
 	}
 	return t.rows, nil
 }
@@ -163,10 +168,15 @@ func (t *ModelTarget) Commit(id SeqID, path []int) error {
 	for _, n := range path {
 		s.tokens = append(s.tokens, s.tree[n])
 	}
+	if s.want != model.WantNone && s.rows.Err() == nil {
+		s.sound = len(s.tokens)
+	}
 	return nil
 }
 
-// Close ends a sequence and keeps it as a prefix.
+// Close ends a sequence and keeps it as a prefix, as far as logits were finite: a token whose
+// numbers are not spoils those before it in its chunk of the prompt, and later prompts may share
+// these.
 func (t *ModelTarget) Close(id SeqID) {
 	s := t.open[id]
 	if s == nil {
@@ -174,7 +184,8 @@ func (t *ModelTarget) Close(id SeqID) {
 	}
 	delete(t.open, id)
 	s.drop()
-	t.kept.PutOf(s.tenant, s.tokens, s.seq)
+	s.seq.Truncate(s.sound)
+	t.kept.PutOf(s.tenant, s.tokens[:s.sound], s.seq)
 }
 
 // modelRows are one segment's rows of a pass.
