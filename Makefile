@@ -12,7 +12,7 @@ check: ## formatting, vet, static analysis, import rules, short tests
 test: ## all tests, and what was skipped and why
 	.ci/run test
 
-race: ## short tests of the concurrent packages under the race detector
+race: ## short tests under the race detector: of the concurrent packages, and of the others in turn
 	.ci/run race
 
 cuda: ## the CUDA device on an emulated GPU

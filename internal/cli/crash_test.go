@@ -28,7 +28,7 @@ type crash struct {
 
 var crashes = map[string]crash{
 	"panic in a goroutine": {func() { go panic("planted"); select {} }, "panic: planted", "panic: planted"},
-	"stack":                {func() { debug.SetMaxStack(1 << 16); deep(1) }, "stack overflow", "cli.deep("},
+	"stack":                {func() { debug.SetMaxStack(1 << 16); print(deep(1)) }, "stack overflow", "cli.deep("},
 	"map": {func() {
 		m := map[int]int{}
 		for range 4 {
@@ -42,7 +42,13 @@ var crashes = map[string]crash{
 	}, "concurrent map", "crash_test.go:"},
 }
 
-func deep(n int) int { return deep(n+1) + 1 }
+// deep calls itself until the stack is full.
+func deep(n int) int {
+	if n < 0 {
+		return n
+	}
+	return deep(n+1) + 1
+}
 
 func TestMain(m *testing.M) {
 	if c, ok := crashes[os.Getenv(crashEnv)]; ok {
