@@ -159,3 +159,22 @@ func TestControlsAreFoundWholeAndInParts(t *testing.T) {
 		}
 	}
 }
+
+// Keys of tokenizer_config.json match letter for letter and occur once.
+func TestNamesOfSpecialTokensAreReadStrictly(t *testing.T) {
+	tok, err := Parse([]byte(`{"model":{"type":"BPE","vocab":{"a":0},"merges":[]},"added_tokens":[{"id":1,"content":"<s>","special":true,"normalized":false}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for config, want := range map[string]string{
+		`{"bos_token":{"content":"<s>","Content":"a"}}`:   "",
+		`{"bos_token":{"Content":"<s>"}}`:                 "bos_token is neither",
+		`{"bos_token":"<s>","bos_token":"a"}`:             `field "bos_token": it occurs twice`,
+		`{"bos_token":{"content":"<s>","content":"<s>"}}`: `field "bos_token.content": it occurs twice`,
+	} {
+		err := tok.name([]byte(config))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", config, err, want)
+		}
+	}
+}

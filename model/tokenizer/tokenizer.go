@@ -28,6 +28,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"talf/internal/ijson"
 	"talf/internal/limits"
 )
 
@@ -111,7 +112,7 @@ func loadFile(dir, name string, parse func([]byte) (*Tokenizer, error)) (*Tokeni
 // name reads the special tokens' names from the text of tokenizer_config.json.
 func (t *Tokenizer) name(config []byte) error {
 	var c map[string]json.RawMessage
-	if err := json.Unmarshal(config, &c); err != nil {
+	if err := ijson.Unmarshal(config, &c); err != nil {
 		return err
 	}
 	for key, to := range map[string]*int32{"bos_token": &t.bos, "eos_token": &t.eos, "pad_token": &t.pad} {
@@ -120,9 +121,11 @@ func (t *Tokenizer) name(config []byte) error {
 			continue
 		}
 		var s string
-		var o struct{ Content *string }
+		var o struct {
+			Content *string `json:"content"`
+		}
 		if err := json.Unmarshal(raw, &s); err != nil {
-			if err := json.Unmarshal(raw, &o); err != nil || o.Content == nil {
+			if err := ijson.Unmarshal(raw, &o); err != nil || o.Content == nil {
 				return fmt.Errorf("%s is neither a string nor an added token", key)
 			}
 			s = *o.Content
