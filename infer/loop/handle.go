@@ -23,10 +23,9 @@ type Handle struct {
 	submitted time.Time
 
 	// Guarded by the loop's mutex.
-	seq     *infer.Sequence // the owner's until done
-	cause   error           // why it is cancelled
-	ended   bool
-	waiting bool // in the queue, though it may have run before
+	seq   *infer.Sequence // the owner's until done
+	cause error           // why it is cancelled
+	ended bool
 
 	mu       sync.Mutex
 	snap     infer.Snapshot
