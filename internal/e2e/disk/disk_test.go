@@ -28,8 +28,6 @@ func (s *scenario) stride(n int) int {
 	switch {
 	case *every:
 		most = n
-	case s.large:
-		most = 6
 	case testing.Short():
 		most = 4
 	}
@@ -52,7 +50,7 @@ type scenario struct {
 	read func(dir string) []string
 	// timed are the files that contain measurements: they are compared without numbers.
 	timed []string
-	large bool // runs without -short alone
+	large bool // runs with -every alone
 }
 
 // talf runs a command in this process, where operations can be watched.

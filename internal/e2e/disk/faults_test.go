@@ -80,8 +80,8 @@ func TestEveryCommandSurvivesFailingOperations(t *testing.T) {
 	runs, tolerated := 0, 0
 	for _, s := range scenarios(t) {
 		t.Run(s.name, func(t *testing.T) {
-			if s.large && testing.Short() {
-				t.Skip("takes minutes; runs without -short")
+			if s.large && !*every {
+				t.Skip("takes minutes for each operation; runs with -every")
 			}
 			n, ok := s.fails(t)
 			t.Logf("%d failing operations, %d of them did not matter", n, ok)

@@ -17,8 +17,8 @@ func TestEveryCommandSurvivesAPowerFailure(t *testing.T) {
 	points, operations := 0, 0
 	for _, s := range scenarios(t) {
 		t.Run(s.name, func(t *testing.T) {
-			if s.large && testing.Short() {
-				t.Skip("takes minutes; runs without -short")
+			if s.large && !*every {
+				t.Skip("takes minutes for each operation; runs with -every")
 			}
 			n, ops := s.loses(t)
 			t.Logf("%d states after %d operations", n, ops)
