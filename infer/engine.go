@@ -69,6 +69,8 @@ func (e *Engine) Check(req *Request) error {
 		return errors.New("infer: a request needs a verifier and a processor")
 	case len(req.Stop) > 0 && req.Detok == nil:
 		return errors.New("infer: stop strings need a detokenizer")
+	case req.Top < 0 || req.Top > shape.Vocab:
+		return fmt.Errorf("infer: %d likeliest tokens, want 0..%d", req.Top, shape.Vocab)
 	}
 	for i, id := range req.Prompt {
 		if id < 0 || int(id) >= shape.Vocab {

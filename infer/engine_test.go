@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -294,12 +295,13 @@ func TestHeadDraftsLeaveTheOutputAsItIs(t *testing.T) {
 		temperature := float64(trial % 2)
 		var seqs []*infer.Sequence
 		var want [][]int32
+		var logged [][]infer.Logged
 		shared := make([]int32, rng.IntN(50))
 		for i := range shared {
 			shared[i] = rng.Int32N(int32(n.target.Spec().Vocab))
 		}
 		for range 2 { // the second round finds kept prefixes
-			seqs, want = seqs[:0], want[:0]
+			seqs, want, logged = seqs[:0], want[:0], logged[:0]
 			for _, spec := range []string{"salf:N=20", "beam:N=12,k=4,depth=3", "optimal:N=9,B=3", "salf:th=0.1,N=40", "ar"} {
 				prompt := slices.Clone(shared)
 				for range 1 + rng.IntN(9) {
@@ -308,12 +310,13 @@ func TestHeadDraftsLeaveTheOutputAsItIs(t *testing.T) {
 				req := infer.Request{
 					Prompt: prompt, MaxTokens: 1 + rng.IntN(25), Seed: rng.Uint64(),
 					Verifier: verifier(t, temperature), Processor: drafttest.Plain{Temperature: temperature},
+					LogProbs: trial%3 > 0, Top: trial % 3,
 				}
 				plain, err := e.Generate(t.Context(), req)
 				if err != nil {
 					t.Fatal(err)
 				}
-				want = append(want, slices.Clone(plain.Tokens()))
+				want, logged = append(want, slices.Clone(plain.Tokens())), append(logged, plain.Snapshot().Logged)
 				d, m, err := draft.New(spec)
 				if err != nil {
 					t.Fatal(err)
@@ -350,6 +353,9 @@ func TestHeadDraftsLeaveTheOutputAsItIs(t *testing.T) {
 				}
 				if !slices.Equal(s.Tokens(), want[i]) {
 					t.Fatalf("trial %d, sequence %d: %v, plain decoding gives %v", trial, i, s.Tokens(), want[i])
+				}
+				if got := s.Snapshot().Logged; !reflect.DeepEqual(got, logged[i]) || len(got) != min(trial%3, 1)*len(want[i]) {
+					t.Fatalf("trial %d, sequence %d: log probabilities %v, with plain decoding %v", trial, i, got, logged[i])
 				}
 				all.Add(s.Stats())
 				e.Close(s)

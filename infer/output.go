@@ -6,6 +6,7 @@ import "slices"
 // is incomplete or a stop string may have begun. Tokens may be kept but not changed.
 type Delta struct {
 	Tokens []int32
+	Logged []Logged // of Tokens, if the request asks for log probabilities
 	Text   string
 	Reason Reason
 }
@@ -14,6 +15,7 @@ type Delta struct {
 // that it can be read elsewhere. The zero value is that of a sequence without output.
 type Snapshot struct {
 	Tokens []int32
+	Logged []Logged // of Tokens, if the request asks for log probabilities
 	Reason Reason
 	text   string
 	stops  []string
@@ -21,7 +23,7 @@ type Snapshot struct {
 
 // Snapshot returns the output so far.
 func (s *Sequence) Snapshot() Snapshot {
-	return Snapshot{Tokens: s.Tokens(), Reason: s.reason, text: s.text.text, stops: s.text.stops}
+	return Snapshot{Tokens: s.Tokens(), Logged: slices.Clip(s.logged), Reason: s.reason, text: s.text.text, stops: s.text.stops}
 }
 
 // A Reader hands out the output of one sequence piece by piece. The zero value has read nothing.
@@ -40,7 +42,7 @@ func (r *Reader) Next(s *Snapshot) (d Delta, ok bool) {
 	if s.Reason == "" {
 		n = max(r.bytes, settled(s.text, s.stops))
 	}
-	d = Delta{Tokens: slices.Clip(s.Tokens[r.tokens:]), Text: s.text[r.bytes:n], Reason: s.Reason}
+	d = Delta{Tokens: slices.Clip(s.Tokens[r.tokens:]), Logged: slices.Clip(s.Logged[min(r.tokens, len(s.Logged)):]), Text: s.text[r.bytes:n], Reason: s.Reason}
 	r.tokens, r.bytes, r.ended = len(s.Tokens), n, s.Reason != ""
 	return d, len(d.Tokens) > 0 || d.Text != "" || d.Reason != ""
 }

@@ -21,6 +21,12 @@ type Request struct {
 	// Delta.Text need it.
 	Detok func() Detokenizer
 	Stop  []string // the output ends before the first of these
+
+	// LogProbs asks for the log probability of every token of the output, and of the Top likeliest
+	// at its place.
+	LogProbs bool
+	Top      int
+
 	// Trace is called within each round once its verdict is known, because the target's rows
 	// are gone afterwards: all sequences of the pass wait for it. It is for instruments, not
 	// for readers of the output. An error ends the sequence.

@@ -39,10 +39,12 @@ type Sequence struct {
 	fits    kind   // of the last tree that the verifier accepted
 	traits  Traits // of the drafter
 	want    model.Want
-	timing  Timing // of the round in progress
-	begun   bool   // a round, which has no verdict yet
-	lost    error  // why the last round without drafts had none
-	alone   bool   // the next round has no drafts
+	timing  Timing    // of the round in progress
+	begun   bool      // a round, which has no verdict yet
+	lost    error     // why the last round without drafts had none
+	alone   bool      // the next round has no drafts
+	logged  []Logged  // of the output, if asked for
+	row     []float32 // a row of logits
 }
 
 // A kind is the property of a tree that decides whether a verifier fits it.
@@ -333,6 +335,7 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	}
 	kept := len(s.tokens) - first
 	s.stats.round(&s.prop, v.Path, kept)
+	s.log(rows, v.Path, s.tokens[first:])
 	var untraced error
 	if s.req.Trace != nil {
 		// As in keep, reading must not overwrite the tokens that follow.
