@@ -88,6 +88,27 @@ func Begin(t *Template, system string) (d Dialogue, stop []string) {
 	return *NewDialogue(t, c), nil
 }
 
+// PlainPrompt writes a transcript in plain text, up to where the next answer begins. Messages that
+// are neither the user's nor the assistant's, such as the system's, come before the rest.
+func PlainPrompt(c *Transcript) Prompt {
+	d := &Dialogue{}
+	for _, m := range c.Messages {
+		if m.Role != "user" && m.Role != Assistant {
+			d.text += m.Text + "\n"
+		}
+	}
+	for _, m := range c.Messages {
+		switch m.Role {
+		case "user":
+			d.Say(m.Text)
+			d.Ask()
+		case Assistant:
+			d.Answer(m.Text)
+		}
+	}
+	return Prompt{Text: d.text, Special: true}
+}
+
 // NewText returns a dialogue whose turns are parts of one text, which the answers
 // continue.
 func NewText(turns ...string) *Dialogue {
@@ -187,6 +208,19 @@ func (d *Dialogue) Prompt(ctx context.Context) (Prompt, error) {
 		}
 	}
 	return Prompt{}, fmt.Errorf("%w: %w", ErrRefused, first)
+}
+
+// Prompt writes a conversation as a prompt. It returns an error that wraps ErrRefused if the
+// template refuses it.
+func (t *Template) Prompt(ctx context.Context, c *Conversation) (Prompt, error) {
+	r, err := t.Render(ctx, c)
+	if err != nil {
+		if ctx.Err() != nil {
+			return Prompt{}, ctx.Err()
+		}
+		return Prompt{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return Prompt{Text: r.Text, template: t, source: c}, nil
 }
 
 // RenderCalls renders a conversation. It returns ErrCalls if a tool that one of its
