@@ -17,6 +17,7 @@ var Goroutines = map[string]string{
 	"compute/cuda/weight.go: packing.run":     "mapped.Group hands a panic to Wait",
 	"infer/bench/load/load.go: Config.once":   "a client that keeps nothing: a panic ends it with its stack",
 	"infer/loop/loop.go: Loop.Submit":         "context and timer end a request: it changes lists, and calls nobody",
+	"infer/serve/run.go: Server.Run":          "net/http recovers from panics of handlers",
 	"internal/cli/run.go: watch":              "waits for signals",
 	"internal/mapped/mapped.go: Group.Go":     "sets a flag of the goroutine, and then recovers",
 	"model/safetensors/finite.go: Set.Finite": "mapped.Group hands a panic to Wait",

@@ -11,7 +11,7 @@ import (
 const (
 	MaxFile        = 600
 	MaxCommandFile = 300  // a command parses, checks and prints
-	MaxCommand     = 4500 // all of cmd/talf
+	MaxCommand     = 4700 // all of cmd/talf: 150 for each of its commands
 	MaxPackage     = 3000
 )
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"talf/infer/bench/load"
@@ -16,9 +17,12 @@ import (
 
 func TestBenchServeComparesServers(t *testing.T) {
 	var bodies []string
+	var mu sync.Mutex
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/chat/completions" {
 			b, _ := io.ReadAll(r.Body)
+			mu.Lock()
+			defer mu.Unlock()
 			bodies = append(bodies, r.Header.Get("Authorization")+string(b))
 			_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: [DONE]\n\n")
 			return

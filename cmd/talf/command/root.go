@@ -142,6 +142,7 @@ var commands = []func(*app) *cobra.Command{
 	newGenerate,
 	newChat,
 	newBench,
+	newServe,
 	newScore,
 	newDatastore,
 	newTokenize,

@@ -302,3 +302,32 @@ func prompt(v json.RawMessage) (p Prompt, err error) {
 	p.Tokens, err = ids(list)
 	return p, err
 }
+
+// ParseTokenize reads the body of POST /tokenize: "prompt", or "messages" for the chat template.
+func ParseTokenize(body []byte) (*Prompt, *Error) {
+	o := open("", body)
+	if _, ok := o.has("messages"); ok {
+		return &Prompt{Conversation: o.conversation()}, o.err
+	}
+	ps := o.prompts()
+	if o.err == nil && (len(ps) != 1 || ps[0].Tokens != nil) {
+		o.fail("prompt", "want one text")
+	}
+	if o.err != nil {
+		return nil, o.err
+	}
+	return &ps[0], nil
+}
+
+// ParseDetokenize reads the body of POST /detokenize: "tokens".
+func ParseDetokenize(body []byte) ([]int32, *Error) {
+	o := open("", body)
+	if _, ok := o.has("tokens"); !ok {
+		o.fail("tokens", "is missing")
+	}
+	tokens, err := ids(o.list("tokens", MaxPromptList))
+	if err != nil {
+		o.fail("tokens", "%v", err)
+	}
+	return tokens, o.err
+}

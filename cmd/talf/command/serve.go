@@ -1,0 +1,173 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"talf/checkpoints"
+	"talf/infer/decode"
+	"talf/infer/loop"
+	"talf/infer/serve"
+	"talf/internal/cli"
+)
+
+// A serveOptions holds the flags of serve.
+type serveOptions struct {
+	model    string
+	drafting draftOptions
+	chat     chatOptions
+	machine  machineOptions
+	methods  []string
+	cached   int
+	loop     loop.Config
+	maxWait  time.Duration
+	server   serve.Config
+	listen   serve.Listener
+	keyFile  string
+	exposed  bool
+}
+
+// keyVariable is the environment variable with an API key.
+const keyVariable = "TALF_API_KEY"
+
+func newServe(a *app) *cobra.Command {
+	o := serveOptions{loop: loop.Default(), server: serve.Default()}
+	c := &cobra.Command{
+		Use:   "serve --model DIR [--head CKPT]",
+		Short: "Answer requests of OpenAI's API",
+		Long: `Serve answers /v1/chat/completions and /v1/completions, whole and streamed, with /v1/models,
+/tokenize, /detokenize, /health, /ready and /version beside them. Requests share the model's
+passes, and each drafts its own trees; the text is that of talf generate. The object "talf"
+of a request chooses its method among those of --method ({"method": …}) or turns drafting
+off ({"off": true}); the object "talf" of an answer says what was done.
+
+With --api-key-file, or the environment variable ` + keyVariable + `, requests need a key. The first
+interrupt stops taking requests and lets those that run end.`,
+		Example: `  talf serve --model DIR --head CKPT
+  talf serve --model DIR --head CKPT --method salf:th=auto --method goose --listen 127.0.0.1:8000 --served-model-name mine`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			return a.serve(cmd.Context(), &o)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
+	o.drafting.flags(f)
+	f.StringArrayVar(&o.methods, "method", nil, "draft `method` that requests may choose, the first by default (may be repeated; default: auto)")
+	f.StringVar(&o.listen.Address, "listen", "127.0.0.1:8080", "address and port")
+	f.StringSliceVar(&o.server.Names, "served-model-name", nil, "names of the model in requests (default: that of its directory); any other name is answered, too")
+	f.IntVar(&o.loop.MaxRunning, "max-running", o.loop.MaxRunning, "requests that share the model's passes")
+	f.IntVar(&o.loop.MaxQueue, "max-queue", o.loop.MaxQueue, "requests that wait; further ones are refused with status 429")
+	f.DurationVar(&o.maxWait, "max-wait", 0, "longest time that a request waits (0: any)")
+	f.DurationVar(&o.server.MaxTime, "max-time", o.server.MaxTime, "longest time that a request takes (0: any)")
+	cli.CountVar(f, &o.cached, "cached-prefixes", 64, "finished requests whose keys and values are kept for prompts that begin alike")
+	f.StringVar(&o.keyFile, "api-key-file", "", "`file` of API keys, one a line")
+	f.StringVar(&o.listen.Certificate, "tls-cert", "", "`file` of the certificate for TLS")
+	f.StringVar(&o.listen.Key, "tls-key", "", "`file` of the certificate's key")
+	f.DurationVar(&o.listen.Grace, "grace", 30*time.Second, "time for running requests to end once the server stops")
+	f.StringSliceVar(&o.server.Origins, "allow-origin", nil, "origins of web pages that may ask, such as http://localhost:3000 (default: none)")
+	f.BoolVar(&o.exposed, "without-key", false, "listen beyond this machine although requests need no key")
+	o.chat.flags(f)
+	o.machine.flags(f)
+	return c
+}
+
+// check finds mistakes that show without a model.
+func (o *serveOptions) check(cmd *cobra.Command) error {
+	if err := cli.Need(cmd, "model"); err != nil {
+		return err
+	}
+	if err := errors.Join(o.drafting.check(), o.chat.check()); err != nil {
+		return err
+	}
+	if err := o.loop.Validate(); err != nil {
+		return usageError(err)
+	}
+	if (o.listen.Certificate == "") != (o.listen.Key == "") {
+		return usagef("--tls-cert and --tls-key belong together")
+	}
+	if key := os.Getenv(keyVariable); o.keyFile == "" && key == "" && !o.exposed && !serve.Loopback(o.listen.Address) {
+		return usagef("--listen %s can be reached from other machines: give --api-key-file, or --without-key to let everyone in", o.listen.Address)
+	}
+	if len(o.methods) == 0 {
+		o.methods = []string{"auto"}
+	}
+	return nil
+}
+
+// keys returns who is let in, nil for everyone.
+func (o *serveOptions) keys() (*serve.Keys, error) {
+	if o.keyFile != "" {
+		return serve.LoadKeys(o.keyFile)
+	}
+	if key := os.Getenv(keyVariable); key != "" {
+		return serve.AddKeys(key)
+	}
+	return nil, nil
+}
+
+func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
+	if o.server.Keys, err = o.keys(); err != nil {
+		return err
+	}
+	dir, err := checkpoints.FindModel(o.model)
+	if err != nil {
+		return err
+	}
+	m, closeModel, err := openModelAs(a.log, dir, &o.machine)
+	if err != nil {
+		return err
+	}
+	defer closeModel()
+	tok, err := decode.LoadTokenizer(dir, m)
+	if err != nil {
+		return err
+	}
+	template, _, err := o.chat.load(dir)
+	if err != nil {
+		return err
+	}
+	if len(o.server.Names) == 0 {
+		path, err := filepath.Abs(dir)
+		if err != nil {
+			return err
+		}
+		o.server.Names = []string{filepath.Base(path)}
+	}
+	o.server.Log = a.log
+	return a.serveModel(ctx, o, serve.Parts{
+		Model: m, Cached: o.cached, Loop: o.loop, Server: o.server,
+		EngineConfig: serve.EngineConfig{Tokenizer: tok, Template: template, Methods: o.methods, MaxWait: o.maxWait},
+	})
+}
+
+// serveModel serves a loaded model until ctx ends.
+func (a *app) serveModel(ctx context.Context, o *serveOptions, p serve.Parts) (err error) {
+	if o.drafting.given() {
+		src, closer, err := o.drafting.open(func(why string) { a.log.Warn(why) }, p.Model, p.Tokenizer, &o.machine, o.cached)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, closer.Close()) }()
+		p.Source = src
+	}
+	s, err := serve.Open(p)
+	if err != nil {
+		return usageError(err)
+	}
+	return s.Run(ctx, o.listen, nil, func(address string) {
+		scheme := "http"
+		if o.listen.Certificate != "" {
+			scheme = "https"
+		}
+		a.log.Info("serving", "url", scheme+"://"+address+"/v1", "model", o.server.Names[0], "method", o.methods[0])
+	})
+}

@@ -1,0 +1,186 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"talf/internal/e2e/talftest"
+)
+
+// A lines is where a server's log goes.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// startServer runs talf serve until the test ends, and returns the URL of its API.
+func startServer(t *testing.T, args ...string) (url string, log *lines) {
+	t.Helper()
+	log = &lines{}
+	a := &app{out: io.Discard, err: log}
+	root := newRoot(a)
+	root.SetArgs(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- root.ExecuteContext(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v\n%s", err, log)
+		}
+	})
+	at := regexp.MustCompile(`http://[0-9.:]+/v1`)
+	for range 3000 {
+		if url := at.FindString(log.String()); url != "" {
+			return url, log
+		}
+		select {
+		case err := <-done:
+			done <- nil
+			t.Fatalf("serve: %v\n%s", err, log)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	t.Fatalf("no address: %s", log)
+	return "", nil
+}
+
+func ask(t *testing.T, url, body string) (status int, answer string) {
+	t.Helper()
+	resp, err := http.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Error(err)
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// Answers are those of generate, whatever drafts them and however many there are at once.
+func TestServeAnswersAsGenerate(t *testing.T) {
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	ckpt := talftest.TinyHead(t, dir, 1)
+	type question struct {
+		prompt      string
+		temperature float64
+		seed        int
+		want        string
+	}
+	var qs []question
+	for i, p := range []string{"Once upon a time", "Once upon a", "The cat", "Once upon a time there was"} {
+		q := question{prompt: p, temperature: float64(i%2) * 0.8, seed: 3 + i}
+		q.want = talftest.OK(t, "", "generate", "--model", dir, "--prompt", p, "--max-tokens", "24", "--ignore-eos",
+			"--temperature", fmt.Sprint(q.temperature), "--seed", fmt.Sprint(q.seed))
+		qs = append(qs, q)
+	}
+	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "auto", "--method", "salf:N=12", "--method", "goose:N=8", "--max-running", "5", "--served-model-name", "tiny")
+	methods := []string{`{}`, `{"method":"salf:N=12"}`, `{"method":"goose:N=8"}`, `{"off":true}`}
+	logged := make([]string, len(qs))
+	var mu sync.Mutex // of logged
+	var wg sync.WaitGroup
+	for i := range 48 {
+		q := &qs[i%len(qs)]
+		method := methods[i/len(qs)%len(methods)]
+		wg.Go(func() {
+			status, body := ask(t, url+"/completions", fmt.Sprintf(
+				`{"prompt":%q,"max_tokens":24,"ignore_eos":true,"temperature":%v,"seed":%d,"talf":%s,"logprobs":2}`, q.prompt, q.temperature, q.seed, method))
+			var got struct {
+				Choices []struct {
+					Text     string
+					Logprobs json.RawMessage
+					Finish   string `json:"finish_reason"`
+					Talf     struct {
+						Method string
+						Rounds int
+					}
+				}
+			}
+			if err := json.Unmarshal([]byte(body), &got); err != nil || status != 200 || len(got.Choices) != 1 {
+				t.Errorf("%d, %v: %s", status, err, body)
+				return
+			}
+			c := got.Choices[0]
+			if q.prompt+c.Text+"\n" != q.want && c.Text+"\n" != q.want || c.Finish != "length" || c.Talf.Rounds == 0 || c.Talf.Rounds > 24 {
+				t.Errorf("%s: %q, want %q: %s", method, c.Text, q.want, body)
+			}
+			if method == `{"off":true}` && (c.Talf.Method != "ar" || c.Talf.Rounds != 24) {
+				t.Errorf("plain decoding: %s", body)
+			}
+			// Log probabilities are the same bits, too.
+			mu.Lock()
+			defer mu.Unlock()
+			if l := &logged[i%len(qs)]; *l == "" {
+				*l = string(c.Logprobs)
+			} else if *l != string(c.Logprobs) {
+				t.Errorf("%s: log probabilities %s, otherwise %s", method, c.Logprobs, *l)
+			}
+		})
+	}
+	wg.Wait()
+	if status, body := ask(t, url+"/completions", `{"prompt":"a","talf":{"method":"rest:/etc/passwd"}}`); status != 400 || !strings.Contains(body, "talf.method") {
+		t.Errorf("a method that is not offered: %d %s", status, body)
+	}
+	if status, body := ask(t, url+"/completions", `{"prompt":"a","logit_bias":{"100000":1}}`); status != 400 || !strings.Contains(body, "logit_bias.100000") {
+		t.Errorf("a bias of no token: %d %s", status, body)
+	}
+	status, body := ask(t, url+"/chat/completions", `{"messages":[{"role":"user","content":"Hi"}],"max_tokens":4,"stream":true,"stream_options":{"include_usage":true}}`)
+	if status != 200 || !strings.HasSuffix(body, "data: [DONE]\n\n") || !strings.Contains(body, `"prompt_tokens":`) || strings.Contains(body, "error") {
+		t.Errorf("%d %s", status, body)
+	}
+	_, biased := ask(t, url+"/completions", `{"prompt":"a","max_tokens":3,"temperature":0,"logit_bias":{"65":100},"ignore_eos":true,"logprobs":0}`)
+	if strings.Count(biased, `"tokens":["`) != 1 {
+		t.Errorf("%s", biased)
+	}
+}
+
+func TestServeRefusesWhatItCannotDo(t *testing.T) {
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	empty := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, ExitUsage, "--model"},
+		{[]string{"--model", dir, "--listen", "0.0.0.0:0"}, ExitUsage, "--api-key-file"},
+		{[]string{"--model", dir, "--tls-cert", "x"}, ExitUsage, "belong together"},
+		{[]string{"--model", dir, "--max-running", "0"}, ExitUsage, "want at least 1"},
+		{[]string{"--model", dir, "--method", "nonsense"}, ExitUsage, "nonsense"},
+		{[]string{"--model", dir, "--method", "salf"}, ExitUsage, "draft model"},
+		{[]string{"--model", dir, "--api-key-file", empty}, ExitFailure, "no keys"},
+		{[]string{"--model", dir, "--listen", "127.0.0.1:99999"}, ExitFailure, "listen"},
+		{[]string{"--model", dir, "--listen", "127.0.0.1:0", "--tls-cert", empty, "--tls-key", empty}, ExitFailure, "certificate"},
+	} {
+		talftest.Run(t, "", append([]string{"serve"}, c.args...)...).Refuses(t, c.code, c.want)
+	}
+}

@@ -1,0 +1,46 @@
+package serve
+
+import (
+	"context"
+
+	"talf/infer"
+	"talf/infer/serve/wire"
+)
+
+// A Core decodes. Its methods may be called from any goroutine.
+type Core interface {
+	// Context is the most tokens of a prompt and its answer together.
+	Context() int
+	// Encode returns the tokens of a prompt. A prompt that cannot be encoded is the client's fault,
+	// and the error says why.
+	Encode(ctx context.Context, p *wire.Prompt) ([]int32, *wire.Error)
+	// Submit queues a request. The answer ends with ctx.
+	Submit(ctx context.Context, j Job) (Answer, *wire.Error)
+	// Decode returns the text of tokens.
+	Decode(tokens []int32) (string, *wire.Error)
+	// Spell returns the bytes of a token.
+	Spell(id int32) []byte
+	// Version says what decodes: with the seed, it determines the answers.
+	Version() string
+}
+
+// A Job is one answer to be decoded.
+type Job struct {
+	Prompt  []int32
+	Request *wire.Request
+	Seed    uint64
+	Tenant  string // whose prompts are kept apart from others'
+}
+
+// An Answer is the progress of a Job.
+type Answer interface {
+	// Next waits for more of the answer. The last part has a reason. A part that has an error ends
+	// the answer, too.
+	Next(ctx context.Context) (infer.Delta, error)
+	// Stats are complete once the answer has ended.
+	Stats() *infer.Stats
+	// Drafting says what was done, once the answer has ended.
+	Drafting() *wire.Drafting
+	// Close frees what the answer holds, and ends it if it runs.
+	Close()
+}

@@ -1,0 +1,314 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"talf/infer"
+	"talf/infer/decode"
+	"talf/infer/draft"
+	"talf/infer/loop"
+	"talf/infer/serve/wire"
+	"talf/model/chat"
+	"talf/model/tokenizer"
+)
+
+// plain is the method of plain decoding.
+const plain = "ar"
+
+// An EngineConfig is what an Engine is made of. All of it stays the caller's, who closes it after
+// the engine.
+type EngineConfig struct {
+	Loop      *loop.Loop  // Open makes it,
+	Shape     infer.Shape // and knows this,
+	Tokenizer *tokenizer.Tokenizer
+	Template  *chat.Template // nil: conversations are plain text
+	Source    infer.Source   // of methods that ask a draft model; nil if there is none
+	// Methods are the specifications that requests may choose from. The first is the default;
+	// plain decoding may always be chosen.
+	Methods []string
+	MaxWait time.Duration // of a request in the queue; 0: any
+	Version string        // and this: what determines the answers, with their seeds
+}
+
+// An Engine is the Core of a server that decodes with a loop.
+type Engine struct {
+	c       EngineConfig
+	encoder *chat.Encoder
+	makers  map[string]*method
+}
+
+// A method is one that requests may choose.
+type method struct {
+	*draft.Maker
+	source infer.Source // nil if it asks none
+}
+
+// NewEngine opens the methods.
+func NewEngine(c EngineConfig) (_ *Engine, err error) {
+	e := &Engine{c: c, makers: map[string]*method{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.Close())
+		}
+	}()
+	if e.encoder, err = chat.NewEncoder(c.Tokenizer); err != nil {
+		return nil, err
+	}
+	for _, spec := range append(slices.Clone(c.Methods), plain) {
+		if e.makers[spec] != nil {
+			continue
+		}
+		m, _, err := draft.Find(spec)
+		if err != nil {
+			return nil, err
+		}
+		o := decode.Default()
+		o.Method = spec
+		asks := c.Source != nil && (m.Source || m.May) // others are on offer beside those that ask
+		mk, _, err := o.Open(draft.Env{Vocab: c.Shape.Vocab, Tokenizer: c.Tokenizer.Hash(), Source: asks})
+		if err != nil {
+			return nil, err
+		}
+		x := &method{Maker: mk}
+		e.makers[spec] = x
+		if mk.Draw != infer.Chosen {
+			return nil, fmt.Errorf("method %s draws children at random, which a server's requests cannot choose: want one that chooses them", spec)
+		}
+		if asks {
+			x.source = c.Source
+		}
+	}
+	if len(e.c.Methods) == 0 {
+		e.c.Methods = []string{plain}
+	}
+	return e, nil
+}
+
+// Close releases the methods.
+func (e *Engine) Close() error {
+	var errs []error
+	for _, m := range e.makers {
+		if m.Close != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Context is the most tokens of a prompt and its answer.
+func (e *Engine) Context() int { return e.c.Shape.MaxLen }
+
+// Version says what determines the answers.
+func (e *Engine) Version() string { return e.c.Version }
+
+// Spell returns the bytes of a token.
+func (e *Engine) Spell(id int32) []byte {
+	if b, ok := e.c.Tokenizer.Bytes(id); ok {
+		return b
+	}
+	return []byte(e.c.Tokenizer.Decode([]int32{id}, false))
+}
+
+// Decode returns the text of tokens.
+func (e *Engine) Decode(tokens []int32) (string, *wire.Error) {
+	if bad := e.known("tokens", tokens); bad != nil {
+		return "", bad
+	}
+	return e.c.Tokenizer.Decode(tokens, false), nil
+}
+
+func (e *Engine) known(param string, tokens []int32) *wire.Error {
+	for i, id := range tokens {
+		if int(id) >= e.c.Shape.Vocab { // the rest was checked when it was read
+			return wire.Invalid(param, "token %d is %d, want 0 to %d", i, id, e.c.Shape.Vocab-1)
+		}
+	}
+	return nil
+}
+
+// Encode returns the tokens of a prompt.
+func (e *Engine) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *wire.Error) {
+	if p.Tokens != nil {
+		return p.Tokens, e.known("prompt", p.Tokens)
+	}
+	text, param := chat.Prompt{Text: p.Text, Special: true}, "prompt"
+	if p.Conversation != nil {
+		param = "messages"
+		var err error
+		if text, err = e.conversation(ctx, p.Conversation); err != nil {
+			return nil, refusal(ctx, param, err)
+		}
+	}
+	ids, err := e.encoder.Prompt(ctx, text)
+	if err != nil {
+		return nil, refusal(ctx, param, err)
+	}
+	if len(ids) == 0 {
+		bos, ok := e.c.Tokenizer.BOS()
+		if !ok {
+			return nil, wire.Invalid(param, "is empty, and the model has no token that begins a text")
+		}
+		ids = []int32{bos}
+	}
+	return ids, nil
+}
+
+// refusal is the error of a prompt that cannot be encoded.
+func refusal(ctx context.Context, param string, err error) *wire.Error {
+	if ctx.Err() != nil {
+		return problem(ctx, err)
+	}
+	return wire.Invalid(param, "%v", err)
+}
+
+// conversation writes messages as the model's template does, or as plain text.
+func (e *Engine) conversation(ctx context.Context, b []byte) (chat.Prompt, error) {
+	c, err := chat.ParseConversation(b)
+	if err != nil {
+		return chat.Prompt{}, err
+	}
+	if e.c.Template != nil {
+		return e.c.Template.Prompt(ctx, c)
+	}
+	t, err := chat.ParseTranscript(b)
+	if err != nil {
+		return chat.Prompt{}, err
+	}
+	return chat.PlainPrompt(t), nil
+}
+
+// Submit queues a request.
+func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
+	spec := e.c.Methods[0]
+	if j.Request.Draft.Method != "" {
+		spec = j.Request.Draft.Method
+	}
+	if j.Request.Draft.Off {
+		spec = plain
+	}
+	m := e.makers[spec]
+	if m == nil {
+		return nil, wire.Invalid("talf.method", "is %q, want one of %s", spec, strings.Join(e.offered(), ", "))
+	}
+	for _, b := range j.Request.Sample.LogitBias {
+		if int(b.Token) >= e.c.Shape.Vocab {
+			return nil, wire.Invalid(fmt.Sprintf("logit_bias.%d", b.Token), "the model has tokens 0 to %d", e.c.Shape.Vocab-1)
+		}
+	}
+	o := decode.Options{
+		Method: spec, Sample: j.Request.Sample, MaxTokens: e.c.Shape.MaxLen - len(j.Prompt), Stop: j.Request.Stop, IgnoreEOS: j.Request.IgnoreEOS,
+	}
+	if j.Request.MaxTokens > 0 {
+		o.MaxTokens = min(j.Request.MaxTokens, o.MaxTokens)
+	}
+	if p := j.Request.Prompts[0]; p.Conversation != nil && e.c.Template == nil {
+		o.Stop = append(slices.Clone(o.Stop), chat.PlainStop)
+	}
+	req, err := o.Request(m.Maker, m.source, j.Prompt, j.Seed)
+	if err != nil {
+		return nil, wire.Invalid("", "%v", err)
+	}
+	req.Detok = func() infer.Detokenizer { return e.c.Tokenizer.NewStream(true) }
+	if req.LogProbs = j.Request.Logprobs; req.LogProbs {
+		req.Top = min(j.Request.Top, e.c.Shape.Vocab)
+	}
+	if len(j.Request.StopIDs) > 0 {
+		req.EOS = j.Request.StopIDs
+		if !req.NoEOS {
+			req.EOS = append(slices.Clone(e.c.Shape.EOS), req.EOS...)
+		}
+		req.NoEOS = false
+	}
+	req.Tenant = j.Tenant
+	h, err := e.c.Loop.Submit(ctx, req, loop.Options{Priority: -j.Request.Priority, MaxWait: e.c.MaxWait})
+	if err != nil {
+		return nil, submission(ctx, err)
+	}
+	return &loopAnswer{Handle: h, method: spec}, nil
+}
+
+func (e *Engine) offered() []string {
+	out := slices.Clone(e.c.Methods)
+	if !slices.Contains(out, plain) {
+		out = append(out, plain)
+	}
+	return out
+}
+
+// submission is the error of a request that the loop does not take.
+func submission(ctx context.Context, err error) *wire.Error {
+	switch {
+	case errors.Is(err, loop.ErrQueueFull):
+		return wire.Busy("%v", err)
+	case errors.Is(err, loop.ErrDraining), errors.Is(err, loop.ErrClosed), errors.Is(err, loop.ErrBroken), errors.Is(err, loop.ErrQueueTimeout):
+		return wire.Unavailable("%v", err)
+	case errors.Is(err, loop.ErrTooLarge):
+		e := wire.Invalid("", "%v", err)
+		e.Code = "context_length_exceeded"
+		return e
+	case ctx.Err() != nil:
+		return problem(ctx, err)
+	}
+	return wire.Invalid("", "%v", err)
+}
+
+// A loopAnswer is an Answer of the loop's.
+type loopAnswer struct {
+	*loop.Handle
+	method string
+}
+
+// Next waits for more of the answer.
+func (a *loopAnswer) Next(ctx context.Context) (infer.Delta, error) {
+	d, err := a.Handle.Next(ctx)
+	if err != nil {
+		return d, err
+	}
+	if d.Reason == infer.Failed || d.Reason == infer.Cancelled {
+		_, err := a.Result()
+		switch {
+		case err == nil:
+			err = fmt.Errorf("it was %s", d.Reason)
+		case errors.Is(err, loop.ErrQueueTimeout), errors.Is(err, loop.ErrClosed), errors.Is(err, loop.ErrBroken):
+			err = submission(ctx, err)
+		}
+		return d, err
+	}
+	return d, nil
+}
+
+// Stats are the counts of an answer that has ended.
+func (a *loopAnswer) Stats() *infer.Stats {
+	if s, _ := a.Result(); s != nil {
+		return s.Stats()
+	}
+	return &infer.Stats{}
+}
+
+// Drafting says what was done, once the answer has ended.
+func (a *loopAnswer) Drafting() *wire.Drafting {
+	d := &wire.Drafting{Method: a.method}
+	s, _ := a.Result()
+	if s == nil {
+		return d
+	}
+	st := s.Stats()
+	d.Rounds, d.Drafted, d.Tau = st.Passes, st.Drafted, st.Tau()
+	for n, passes := range st.Emitted {
+		d.Accepted += max(n-1, 0) * passes // the last of a round is the model's own
+	}
+	if err := s.Undrafted(); err != nil {
+		d.Fallback = err.Error()
+	}
+	return d
+}
+
+// Close ends the answer if it runs.
+func (a *loopAnswer) Close() { a.Cancel(nil) }
+
+var _ Core = (*Engine)(nil)

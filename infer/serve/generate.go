@@ -1,0 +1,315 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"talf/infer"
+	"talf/infer/decode"
+	"talf/infer/serve/wire"
+)
+
+// generate is the handler of requests in a dialect.
+func (s *Server) generate(d wire.Dialect, parse func([]byte) (*wire.Request, *wire.Error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if s.draining.Load() {
+			s.fail(w, wire.Unavailable("the server is draining"))
+			return
+		}
+		body, bad := s.body(w, r)
+		if bad != nil {
+			s.fail(w, bad)
+			return
+		}
+		req, bad := parse(body)
+		if bad == nil {
+			bad = s.knows(req.Model)
+		}
+		if bad != nil {
+			s.fail(w, bad)
+			return
+		}
+		g := &generation{s: s, d: d, req: req, head: wire.Head{
+			ID: map[wire.Dialect]string{wire.Chat: "chatcmpl-", wire.Completion: "cmpl-"}[d] + random(), Created: s.c.Now().Unix(),
+			Model: req.Model, System: s.core.Version(),
+		}}
+		if g.head.Model == "" {
+			g.head.Model = s.c.Names[0]
+		}
+		// Whatever happens, what was submitted ends with the handler.
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		if bad := g.submit(ctx); bad != nil {
+			g.close()
+			s.fail(w, bad)
+			return
+		}
+		defer g.close()
+		if req.Stream {
+			g.stream(ctx, w)
+		} else {
+			g.whole(ctx, w)
+		}
+	}
+}
+
+// A generation is a request that is being answered.
+type generation struct {
+	s       *Server
+	d       wire.Dialect
+	req     *wire.Request
+	head    wire.Head
+	answers []*running
+	usage   wire.Usage
+}
+
+// A running answer is one choice.
+type running struct {
+	Answer
+	choice wire.Choice
+	ended  bool
+}
+
+// submit encodes the prompts and queues all answers.
+func (g *generation) submit(ctx context.Context) *wire.Error {
+	seed := drawn()
+	if g.req.Seed != nil {
+		seed = *g.req.Seed
+	}
+	tenant, _ := ctx.Value(tenantKey{}).(string)
+	for i := range g.req.Prompts {
+		p := &g.req.Prompts[i]
+		tokens, bad := g.s.core.Encode(ctx, p)
+		if bad != nil {
+			return bad
+		}
+		if most := g.s.core.Context(); len(tokens) >= most {
+			return wire.TooLong(map[wire.Dialect]string{wire.Chat: "messages", wire.Completion: "prompt"}[g.d], len(tokens), most)
+		}
+		g.usage.Prompt += len(tokens)
+		for range g.req.N {
+			n := len(g.answers)
+			a, bad := g.s.core.Submit(ctx, Job{Prompt: tokens, Request: g.req, Seed: decode.Seed(seed, n), Tenant: tenant})
+			if bad != nil {
+				return bad
+			}
+			run := &running{Answer: a, choice: wire.Choice{Index: n}}
+			if g.req.Echo {
+				run.choice.Text = p.Text
+			}
+			if g.req.Logprobs {
+				run.choice.Tokens = []wire.Token{}
+			}
+			g.answers = append(g.answers, run)
+		}
+	}
+	return nil
+}
+
+func (g *generation) close() {
+	for _, a := range g.answers {
+		a.Close()
+	}
+}
+
+// drawn returns a random seed.
+func drawn() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return binary.LittleEndian.Uint64(b[:]) & math.MaxInt64
+}
+
+// end takes the counts of a finished answer, and its reason.
+func (g *generation) end(a *running, reason infer.Reason) {
+	st := a.Stats()
+	a.ended = true
+	g.usage.Answer += st.Tokens
+	g.usage.Cached += st.Cached
+	a.choice.Drafting = a.Drafting()
+	a.choice.Finish = wire.Stop
+	if reason == infer.Length {
+		a.choice.Finish = wire.Length
+	}
+}
+
+// problem is the error of an answer that failed.
+func problem(ctx context.Context, err error) *wire.Error {
+	var e *wire.Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		e := wire.Internal("the answer took too long")
+		e.Status, e.Code = http.StatusGatewayTimeout, "timeout"
+		return e
+	}
+	return wire.Internal("the answer failed: %v", err)
+}
+
+// tokens returns the log probabilities of a part of an answer, without those of a token that only
+// ends it.
+func (g *generation) tokens(d *infer.Delta) []wire.Token {
+	logged := d.Logged
+	if d.Reason == infer.EOS && len(logged) > 0 {
+		logged = logged[:len(logged)-1]
+	}
+	var out []wire.Token
+	for _, l := range logged {
+		t := wire.Token{Bytes: g.s.core.Spell(l.Token), LogProb: l.LogProb}
+		for _, x := range l.Top {
+			t.Top = append(t.Top, wire.Alternative{Bytes: g.s.core.Spell(x.Token), LogProb: x.LogProb})
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// whole answers with one response.
+func (g *generation) whole(ctx context.Context, w http.ResponseWriter) {
+	var choices []wire.Choice
+	for _, a := range g.answers {
+		var text strings.Builder
+		text.WriteString(a.choice.Text)
+		for !a.ended {
+			delta, err := a.Next(ctx)
+			if err != nil {
+				if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					g.s.fail(w, problem(ctx, err))
+				}
+				return // or the client has gone
+			}
+			text.WriteString(delta.Text)
+			a.choice.Tokens = append(a.choice.Tokens, g.tokens(&delta)...)
+			if delta.Reason != "" {
+				g.end(a, delta.Reason)
+			}
+		}
+		a.choice.Offset = utf8.RuneCountInString(a.choice.Text)
+		a.choice.Text = text.String()
+		choices = append(choices, a.choice)
+	}
+	g.s.send(w, http.StatusOK, g.head.Reply(g.d, choices, g.usage))
+}
+
+// A piece of a streamed answer.
+type piece struct {
+	from  *running
+	delta infer.Delta
+	err   error
+}
+
+// stream answers with events as text arrives.
+func (g *generation) stream(ctx context.Context, w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no") // of proxies that would collect events
+	control := http.NewResponseController(w)
+	write := func(b []byte) bool {
+		if _, err := w.Write(b); err != nil {
+			return false
+		}
+		return control.Flush() == nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the readers below
+	pieces := make(chan piece)
+	for _, a := range g.answers {
+		go func() {
+			defer func() {
+				if p := recover(); p != nil {
+					select {
+					case pieces <- piece{a, infer.Delta{}, fmt.Errorf("panic: %v", p)}:
+					case <-ctx.Done():
+					}
+				}
+			}()
+			for {
+				delta, err := a.Next(ctx)
+				select {
+				case pieces <- piece{a, delta, err}:
+				case <-ctx.Done():
+					return
+				}
+				if err != nil || delta.Reason != "" {
+					return
+				}
+			}
+		}()
+	}
+	for _, a := range g.answers { // the role comes before any text
+		first := a.choice
+		first.First = true
+		if g.d == wire.Completion && first.Text == "" {
+			continue
+		}
+		if !write(wire.Event(g.head.Chunk(g.d, first))) {
+			return
+		}
+		a.choice.Offset = utf8.RuneCountInString(first.Text)
+	}
+	var ping <-chan time.Time
+	if g.s.c.PingTime > 0 {
+		t := time.NewTicker(g.s.c.PingTime)
+		defer t.Stop()
+		ping = t.C
+	}
+	for left := len(g.answers); left > 0; {
+		select {
+		case <-ping:
+			if !write([]byte(wire.Ping)) {
+				return
+			}
+		case p := <-pieces:
+			if p.err != nil {
+				write(wire.ErrorEvent(problem(ctx, p.err)))
+				return // without [DONE]: the answer is not whole
+			}
+			if !g.forward(p, write) {
+				return
+			}
+			if p.delta.Reason != "" {
+				left--
+			}
+		case <-ctx.Done():
+			write(wire.ErrorEvent(problem(ctx, ctx.Err())))
+			return
+		}
+	}
+	if g.req.Usage && !write(wire.Event(g.head.LastChunk(g.d, g.usage))) {
+		return
+	}
+	write([]byte(wire.Done))
+}
+
+// forward writes a piece as one or two events, as OpenAI does: the reason has an event of its own.
+func (g *generation) forward(p piece, write func([]byte) bool) bool {
+	a := p.from
+	if g.req.Logprobs { // those of a character that is not complete wait for it
+		a.choice.Tokens = append(a.choice.Tokens, g.tokens(&p.delta)...)
+	}
+	if p.delta.Text != "" {
+		c := a.choice
+		c.Text, c.Finish, c.Drafting = p.delta.Text, "", nil
+		if !write(wire.Event(g.head.Chunk(g.d, c))) {
+			return false
+		}
+		a.choice.Offset += utf8.RuneCountInString(p.delta.Text)
+		a.choice.Tokens = a.choice.Tokens[:0]
+	}
+	if p.delta.Reason == "" {
+		return true
+	}
+	g.end(a, p.delta.Reason)
+	last := a.choice
+	last.Text = ""
+	return write(wire.Event(g.head.Chunk(g.d, last)))
+}

@@ -1,0 +1,67 @@
+package serve
+
+import (
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestKeysLetInWhoHasOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("# the first\nalpha \n\nbeta\n")
+	k, err := LoadKeys(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	check := func(header, value string, want bool) {
+		t.Helper()
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set(header, value)
+		name, ok := k.tenant(r)
+		if ok != want {
+			t.Errorf("%s: %s: let in: %v", header, value, ok)
+		}
+		if names[name] = true; strings.Contains(name, "a") && strings.Contains("alpha", name) {
+			t.Errorf("the name %q gives the key away", name)
+		}
+	}
+	check("Authorization", "Bearer alpha", true)
+	check("authorization", "bearer  beta", true)
+	check("X-Api-Key", "beta", true)
+	for _, v := range []string{"", "alpha", "Bearer", "Bearer ", "Bearer alph", "Bearer # the first", "Basic alpha"} {
+		check("Authorization", v, false)
+	}
+	if len(names) < 3 {
+		t.Errorf("%d names", len(names))
+	}
+	// New keys take the place of the old ones; a bad file changes nothing.
+	write("gamma\n")
+	if err := k.Load(path); err != nil {
+		t.Fatal(err)
+	}
+	check("Authorization", "Bearer alpha", false)
+	for _, text := range []string{"", "# none\n", strings.Repeat("x\n", maxKeys+1)} {
+		write(text)
+		if err := k.Load(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%.20q: %v", text, err)
+		}
+		check("Authorization", "Bearer gamma", true)
+	}
+	if _, err := AddKeys("x", " "); err == nil {
+		t.Error("an empty key is accepted")
+	}
+	if k, err = AddKeys("delta"); err != nil {
+		t.Fatal(err)
+	}
+	check("Authorization", "Bearer delta", true)
+	k = nil
+	check("Authorization", "", true)
+}

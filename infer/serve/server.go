@@ -1,0 +1,290 @@
+// Package serve answers requests of OpenAI's API over HTTP with one model.
+//
+// A handler turns a request into prompts and hands them to a Core, which decodes; what the Core
+// says of the progress becomes a response, whole or streamed. Every error, on every route, has the
+// shape of OpenAI's API. A request costs what its limits say: of headers, body, prompts, choices
+// and time. A client that goes away takes its request with it.
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"talf/infer/serve/wire"
+	"talf/internal/limits"
+)
+
+// A Config says what is served and to whom. The zero value of a field of time or size is no bound.
+type Config struct {
+	// Names of the model. Requests may use any; the first is its own. A request for another name
+	// is answered too unless Strict.
+	Names  []string
+	Strict bool
+	Keys   *Keys // nil: everyone is let in
+
+	MaxBody  int64         // bytes of a request
+	BodyTime time.Duration // in which the body of a request has to come
+	MaxTime  time.Duration // of a request, waiting included
+	PingTime time.Duration // silence of a stream after which it says that it is alive
+	Origins  []string      // that browsers may ask from; "*" is any
+
+	Log *slog.Logger
+	// Now is the clock of responses; nil is time.Now.
+	Now func() time.Time
+}
+
+// Default returns the bounds that talf serve begins with.
+func Default() Config {
+	return Config{MaxBody: 32 * limits.MiB, BodyTime: time.Minute, MaxTime: 10 * time.Minute, PingTime: 15 * time.Second, Log: slog.New(slog.DiscardHandler)}
+}
+
+// A Server answers requests. It is an http.Handler.
+type Server struct {
+	c       Config
+	core    Core
+	mux     *http.ServeMux
+	started int64
+	// draining is set once the server takes no new requests.
+	draining atomic.Bool
+}
+
+// New returns a server of a core.
+func New(core Core, c Config) (*Server, error) {
+	if len(c.Names) == 0 {
+		return nil, errors.New("serve: the model needs a name")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	s := &Server{c: c, core: core, mux: http.NewServeMux(), started: c.Now().Unix()}
+	for pattern, h := range map[string]http.HandlerFunc{
+		"POST /v1/chat/completions": s.generate(wire.Chat, wire.ParseChat),
+		"POST /v1/completions":      s.generate(wire.Completion, wire.ParseCompletion),
+		"GET /v1/models":            s.models,
+		"GET /v1/models/{name...}":  s.model,
+		"POST /tokenize":            s.tokenize,
+		"POST /detokenize":          s.detokenize,
+		"GET /version":              s.version,
+	} {
+		s.mux.HandleFunc(pattern, s.guarded(h))
+	}
+	// Probes have no key.
+	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { s.send(w, http.StatusOK, []byte("{}")) })
+	s.mux.HandleFunc("GET /ready", s.ready)
+	return s, nil
+}
+
+// Drain makes the server refuse new requests; those that run go on.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := r.Header.Get("X-Request-Id")
+	if len(id) > 128 || strings.ContainsFunc(id, func(c rune) bool { return c < '!' || c > '~' }) || id == "" {
+		id = "req-" + random()
+	}
+	w.Header().Set("X-Request-Id", id)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	out := &recorder{ResponseWriter: w}
+	began := s.c.Now()
+	defer func() {
+		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // a panic's value
+			s.c.Log.Error("a request panicked", "id", id, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+			if out.status == 0 {
+				s.fail(out, wire.Internal("internal error; the server's log has request %s", id))
+			} else {
+				panic(http.ErrAbortHandler) // cut the response off
+			}
+		}
+		s.c.Log.Info("request", "id", id, "method", r.Method, "path", r.URL.Path, "status", out.status, "seconds", s.c.Now().Sub(began).Seconds())
+	}()
+	if s.cors(out, r) {
+		return
+	}
+	if _, pattern := s.mux.Handler(r); pattern == "" {
+		s.fail(out, s.noRoute(out, r))
+		return
+	}
+	s.mux.ServeHTTP(out, r)
+}
+
+// noRoute is the error of a path that the server does not have, or has for another method.
+func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) *wire.Error {
+	e := wire.NotFound(r.Method, r.URL.Path)
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		other := *r
+		other.Method = method
+		if _, pattern := s.mux.Handler(&other); pattern != "" {
+			w.Header().Set("Allow", method)
+			e.Status = http.StatusMethodNotAllowed
+		}
+	}
+	return e
+}
+
+// recorder remembers the status of a response.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController flush.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// cors lets pages of the allowed origins in, and reports whether the request was only about that.
+func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || !slices.Contains(s.c.Origins, origin) && !slices.Contains(s.c.Origins, "*") {
+		return false
+	}
+	h := w.Header()
+	h.Add("Vary", "Origin")
+	h.Set("Access-Control-Allow-Origin", origin) // without credentials: keys come in a header
+	if r.Method != http.MethodOptions {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, POST")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, X-Request-Id")
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+type tenantKey struct{}
+
+// guarded is a handler of requests that need a key, with bounds on body and time.
+func (s *Server) guarded(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		tenant, ok := s.c.Keys.tenant(r)
+		if !ok {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			s.fail(w, wire.Unauthorized())
+			return
+		}
+		ctx := context.WithValue(r.Context(), tenantKey{}, tenant)
+		if s.c.MaxTime > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, s.c.MaxTime)
+			defer cancel()
+		}
+		if s.c.MaxBody > 0 {
+			r.Body = http.MaxBytesReader(w, r.Body, s.c.MaxBody)
+		}
+		h(w, r.WithContext(ctx))
+	}
+}
+
+// body reads the body of a request.
+func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Error) {
+	// Not http.Server.ReadTimeout: that would also end a stream that takes longer to write.
+	if s.c.BodyTime > 0 {
+		control := http.NewResponseController(w)
+		_ = control.SetReadDeadline(time.Now().Add(s.c.BodyTime)) // not every ResponseWriter can
+		defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	}
+	b, err := io.ReadAll(r.Body)
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		e := wire.Invalid("", "the body is larger than %d bytes", large.Limit)
+		e.Status = http.StatusRequestEntityTooLarge
+		return nil, e
+	case err != nil:
+		return nil, wire.Invalid("", "the body ended early: %v", err)
+	}
+	return b, nil
+}
+
+func (s *Server) send(w http.ResponseWriter, status int, b []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(b) // the client may have gone
+}
+
+func (s *Server) fail(w http.ResponseWriter, e *wire.Error) {
+	if e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		b = []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":null}}`)
+	}
+	s.send(w, e.Status, b)
+}
+
+// knows refuses a model that the server does not have.
+func (s *Server) knows(name string) *wire.Error {
+	if name == "" || !s.c.Strict || slices.Contains(s.c.Names, name) {
+		return nil
+	}
+	return wire.NoModel(name)
+}
+
+func (s *Server) list() []wire.Model {
+	var out []wire.Model
+	for i, name := range s.c.Names {
+		m := wire.Model{ID: name, Object: "model", Created: s.started, Owner: "talf", Context: s.core.Context()}
+		if i > 0 {
+			m.Root = s.c.Names[0]
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
+	s.send(w, http.StatusOK, wire.Models(s.list()))
+}
+
+func (s *Server) model(w http.ResponseWriter, r *http.Request) {
+	for _, m := range s.list() {
+		if m.ID == r.PathValue("name") {
+			b, err := json.Marshal(m)
+			if err != nil {
+				panic(err) // strings and numbers
+			}
+			s.send(w, http.StatusOK, b)
+			return
+		}
+	}
+	s.fail(w, wire.NoModel(r.PathValue("name")))
+}
+
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	if s.draining.Load() {
+		s.fail(w, wire.Unavailable("the server is draining"))
+		return
+	}
+	s.send(w, http.StatusOK, []byte(`{"status":"ready"}`))
+}
+
+// random returns 96 random bits.
+func random() string {
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
+}

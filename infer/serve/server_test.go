@@ -1,0 +1,436 @@
+package serve_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"talf/infer"
+	"talf/infer/serve"
+	"talf/infer/serve/wire"
+)
+
+// A core answers every prompt with the words that a test gives it.
+type core struct {
+	words  []string
+	end    infer.Reason
+	fail   error         // after the words
+	hold   chan struct{} // Next waits for it before the last word
+	refuse *wire.Error   // of Submit
+
+	mu     sync.Mutex
+	jobs   []serve.Job
+	opened int
+	closed int
+}
+
+func (c *core) Context() int { return 64 }
+
+func (c *core) Encode(_ context.Context, p *wire.Prompt) ([]int32, *wire.Error) {
+	switch {
+	case p.Tokens != nil:
+		return p.Tokens, nil
+	case p.Conversation != nil:
+		return make([]int32, 3), nil
+	}
+	return make([]int32, len(strings.Fields(p.Text))), nil
+}
+
+func (c *core) Decode(tokens []int32) (string, *wire.Error) { return fmt.Sprint(tokens), nil }
+func (c *core) Spell(id int32) []byte                       { return []byte{byte(id)} }
+func (c *core) Version() string                             { return "v" }
+
+func (c *core) Submit(_ context.Context, j serve.Job) (serve.Answer, *wire.Error) {
+	if c.refuse != nil {
+		return nil, c.refuse
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.jobs = append(c.jobs, j)
+	c.opened++
+	return &answer{c: c, stats: infer.Stats{Prompt: len(j.Prompt), Cached: 1, Tokens: len(c.words), Passes: 2}}, nil
+}
+
+func (c *core) open() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.opened - c.closed
+}
+
+type answer struct {
+	c     *core
+	i     int
+	stats infer.Stats
+}
+
+func (a *answer) Next(ctx context.Context) (infer.Delta, error) {
+	if a.c.hold != nil && a.i == len(a.c.words)-1 {
+		select {
+		case <-a.c.hold:
+		case <-ctx.Done():
+			return infer.Delta{}, ctx.Err()
+		}
+	}
+	if a.i == len(a.c.words) {
+		if a.c.fail != nil {
+			return infer.Delta{}, a.c.fail
+		}
+		return infer.Delta{Reason: a.c.end}, nil
+	}
+	a.i++
+	return infer.Delta{Text: a.c.words[a.i-1]}, nil
+}
+
+func (a *answer) Stats() *infer.Stats { return &a.stats }
+func (a *answer) Drafting() *wire.Drafting {
+	return &wire.Drafting{Method: "goose", Rounds: 2, Tau: 1.5}
+}
+
+func (a *answer) Close() {
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	a.c.closed++
+}
+
+func start(t *testing.T, c *core, change func(*serve.Config)) (*serve.Server, string) {
+	t.Helper()
+	conf := serve.Default()
+	conf.Names, conf.Now = []string{"tiny", "alias"}, func() time.Time { return time.Unix(7, 0) }
+	if change != nil {
+		change(&conf)
+	}
+	s, err := serve.New(c, conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(s)
+	t.Cleanup(h.Close)
+	return s, h.URL
+}
+
+func do(t *testing.T, method, url, body string, headers ...string) (int, http.Header, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, string(b)
+}
+
+const chatBody = `{"messages":[{"role":"user","content":"Hi"}],"model":"alias"`
+
+func TestAnswersAreWhole(t *testing.T) {
+	c := &core{words: []string{"Hello", " there"}, end: infer.EOS}
+	_, url := start(t, c, nil)
+	status, _, body := do(t, "POST", url+"/v1/chat/completions", chatBody+`,"n":2,"seed":5}`)
+	var got struct {
+		ID, Object, Model string
+		Created           int
+		Fingerprint       string `json:"system_fingerprint"`
+		Choices           []struct {
+			Index   int
+			Message struct{ Role, Content string }
+			Finish  string `json:"finish_reason"`
+			Talf    wire.Drafting
+		}
+		Usage struct {
+			Prompt int `json:"prompt_tokens"`
+			Answer int `json:"completion_tokens"`
+			Total  int `json:"total_tokens"`
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &got); err != nil || status != 200 {
+		t.Fatalf("%d %v %s", status, err, body)
+	}
+	if got.Object != "chat.completion" || !strings.HasPrefix(got.ID, "chatcmpl-") || got.Created != 7 || got.Model != "alias" || got.Fingerprint != "v" || len(got.Choices) != 2 {
+		t.Errorf("%s", body)
+	}
+	for i, x := range got.Choices {
+		if x.Index != i || x.Message.Role != "assistant" || x.Message.Content != "Hello there" || x.Finish != "stop" || x.Talf.Tau != 1.5 {
+			t.Errorf("%+v", x)
+		}
+	}
+	if u := got.Usage; u.Prompt != 3 || u.Answer != 4 || u.Total != 7 {
+		t.Errorf("usage %+v: the prompt counts once", u)
+	}
+	if len(c.jobs) != 2 || c.jobs[0].Seed != 5 || c.jobs[1].Seed == 5 || c.open() != 0 {
+		t.Errorf("jobs %+v, %d open", c.jobs, c.open())
+	}
+	c.end = infer.Length
+	_, _, body = do(t, "POST", url+"/v1/completions", `{"prompt":["a b","c"],"echo":true}`)
+	if !strings.Contains(body, `"text":"a bHello there"`) || !strings.Contains(body, `"text":"cHello there"`) || !strings.Contains(body, `"finish_reason":"length"`) {
+		t.Errorf("%s", body)
+	}
+	if c.jobs[2].Seed == c.jobs[3].Seed || c.jobs[2].Seed == 0 {
+		t.Errorf("seeds %d and %d: want random ones", c.jobs[2].Seed, c.jobs[3].Seed)
+	}
+}
+
+func events(body string) (out []string) {
+	for line := range strings.SplitSeq(body, "\n") {
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			out = append(out, data)
+		}
+	}
+	return out
+}
+
+func TestAnswersAreStreamed(t *testing.T) {
+	c := &core{words: []string{"Hello", " there"}, end: infer.EOS}
+	_, url := start(t, c, nil)
+	status, h, body := do(t, "POST", url+"/v1/chat/completions", chatBody+`,"stream":true,"stream_options":{"include_usage":true}}`)
+	es := events(body)
+	if status != 200 || h.Get("Content-Type") != "text/event-stream" || len(es) != 6 || es[5] != "[DONE]" {
+		t.Fatalf("%d\n%s", status, body)
+	}
+	for i, want := range []string{
+		`"delta":{"role":"assistant","content":""}`, `"delta":{"content":"Hello"},"logprobs":null,"finish_reason":null`, `"delta":{"content":" there"}`,
+		`"delta":{},"logprobs":null,"finish_reason":"stop","talf":{`, `"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2`,
+	} {
+		if !strings.Contains(es[i], want) {
+			t.Errorf("event %d is %s, want %s", i, es[i], want)
+		}
+	}
+	// Several choices are all whole, in pieces of any order.
+	_, _, body = do(t, "POST", url+"/v1/completions", `{"prompt":"a","n":3,"stream":true,"echo":true}`)
+	texts := map[int]string{}
+	for _, e := range events(body) {
+		var got struct {
+			Choices []struct {
+				Index int
+				Text  string
+			}
+		}
+		if json.Unmarshal([]byte(e), &got) == nil {
+			texts[got.Choices[0].Index] += got.Choices[0].Text
+		}
+	}
+	if len(texts) != 3 || texts[0] != "aHello there" || texts[1] != texts[0] || texts[2] != texts[0] {
+		t.Errorf("%v", texts)
+	}
+	if c.open() != 0 {
+		t.Errorf("%d answers are open", c.open())
+	}
+}
+
+func TestSilentStreamsPing(t *testing.T) {
+	c := &core{words: []string{"Hello"}, end: infer.EOS, hold: make(chan struct{})}
+	_, url := start(t, c, func(conf *serve.Config) { conf.PingTime = 5 * time.Millisecond })
+	resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"a","stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	for range 4 {
+		if line, err := in.ReadString('\n'); err != nil || line != ": ping\n" && line != "\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+	}
+	close(c.hold)
+	rest, err := io.ReadAll(in)
+	if err != nil || !strings.Contains(string(rest), "Hello") || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
+		t.Errorf("%s, %v", rest, err)
+	}
+}
+
+func TestAnswersThatFailSaySo(t *testing.T) {
+	c := &core{words: []string{"Hello"}, fail: errors.New("layer 3 is not finite")}
+	_, url := start(t, c, nil)
+	if status, _, body := do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`); status != 500 || !strings.Contains(body, "layer 3") {
+		t.Errorf("%d %s", status, body)
+	}
+	_, _, body := do(t, "POST", url+"/v1/completions", `{"prompt":"a","stream":true}`)
+	if es := events(body); len(es) != 2 || !strings.Contains(es[1], `{"error":{"message":"the answer failed: layer 3`) {
+		t.Errorf("%s", body)
+	}
+	c.refuse = wire.Busy("the queue of %d is full", 4)
+	status, h, body := do(t, "POST", url+"/v1/completions", `{"prompt":"a","n":2,"stream":true}`)
+	if status != 429 || h.Get("Retry-After") == "" || !strings.Contains(body, "queue of 4") {
+		t.Errorf("%d %s", status, body)
+	}
+	if c.open() != 0 {
+		t.Errorf("%d answers are open", c.open())
+	}
+}
+
+// A client that goes away, or a request that takes too long, takes its answers with it.
+func TestRequestsEndWithTheirClient(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		c := &core{words: []string{"Hello", "x"}, hold: make(chan struct{})}
+		_, url := start(t, c, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, "POST", url+"/v1/completions", strings.NewReader(fmt.Sprintf(`{"prompt":"a","n":2,"stream":%v}`, stream)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() {
+			resp, err := http.DefaultClient.Do(r)
+			if err == nil {
+				_, err = io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+			}
+			done <- err
+		}()
+		for c.open() < 2 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		if err := <-done; err == nil {
+			t.Error("a cancelled request has an answer")
+		}
+		for i := 0; c.open() > 0; i++ {
+			if time.Sleep(time.Millisecond); i > 5000 {
+				t.Fatal("the answers run on")
+			}
+		}
+		c = &core{words: []string{"x"}, hold: make(chan struct{})}
+		_, url = start(t, c, func(conf *serve.Config) { conf.MaxTime = 20 * time.Millisecond })
+		if _, _, body := do(t, "POST", url+"/v1/completions", fmt.Sprintf(`{"prompt":"a","stream":%v}`, stream)); !strings.Contains(body, "took too long") {
+			t.Errorf("%s", body)
+		}
+	}
+}
+
+func TestBadRequestsGetOneClearError(t *testing.T) {
+	c := &core{words: []string{"x"}, end: infer.EOS}
+	s, url := start(t, c, func(conf *serve.Config) { conf.MaxBody, conf.Strict = 1000, true })
+	for _, x := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"POST", "/v1/completions", `{"prompt":"a","n":0}`, 400, `"param":"n"`},
+		{"POST", "/v1/completions", `nonsense`, 400, "want a JSON object"},
+		{"POST", "/v1/completions", `{"prompt":"` + strings.Repeat("a", 1000) + `"}`, 413, "1000 bytes"},
+		{"POST", "/v1/completions", `{"prompt":"` + strings.Repeat("a ", 100) + `"}`, 400, "context_length_exceeded"},
+		{"POST", "/v1/completions", `{"prompt":"a","model":"other"}`, 404, "model_not_found"},
+		{"GET", "/v1/models/other", "", 404, "model_not_found"},
+		{"GET", "/v1/nothing", "", 404, "unknown_url"},
+		{"GET", "/../etc/passwd", "", 404, "unknown_url"},
+		{"GET", "/v1/completions", "", 405, "no route GET"},
+		{"DELETE", "/v1/models", "", 405, "no route DELETE"},
+		{"POST", "/tokenize", `{}`, 400, `"param":"prompt"`},
+		{"POST", "/detokenize", `{}`, 400, `"param":"tokens"`},
+	} {
+		status, h, body := do(t, x.method, url+x.path, x.body)
+		if status != x.status || !strings.Contains(body, x.want) || !strings.HasPrefix(body, `{"error":{"message":`) || h.Get("Content-Type") != "application/json" {
+			t.Errorf("%s %s: %d %s, want %d with %q", x.method, x.path, status, body, x.status, x.want)
+		}
+	}
+	for path, want := range map[string]string{
+		"/v1/models": `"id":"tiny"`, "/v1/models/alias": `"root":"tiny"`, "/health": "{}", "/ready": "ready", "/version": `"go`,
+	} {
+		if status, _, body := do(t, "GET", url+path, ""); status != 200 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s, want %s", path, status, body, want)
+		}
+	}
+	if _, _, body := do(t, "POST", url+"/tokenize", `{"prompt":"a b"}`); body != `{"count":2,"max_model_len":64,"tokens":[0,0]}` {
+		t.Error(body)
+	}
+	if _, _, body := do(t, "POST", url+"/detokenize", `{"tokens":[1,2]}`); body != `{"prompt":"[1 2]"}` {
+		t.Error(body)
+	}
+	s.Drain()
+	for method, path := range map[string]string{"GET": "/ready", "POST": "/v1/completions"} {
+		if status, h, _ := do(t, method, url+path, `{"prompt":"a"}`); status != 503 || h.Get("Retry-After") == "" {
+			t.Errorf("%s while draining: %d", path, status)
+		}
+	}
+	if status, _, _ := do(t, "GET", url+"/health", ""); status != 200 {
+		t.Errorf("health while draining: %d", status)
+	}
+}
+
+func TestKeysAndOrigins(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(path, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := serve.LoadKeys(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &core{words: []string{"x"}, end: infer.EOS}
+	_, url := start(t, c, func(conf *serve.Config) { conf.Keys, conf.Origins = keys, []string{"http://ok"} })
+	for path, method := range map[string]string{"/v1/models": "GET", "/v1/completions": "POST", "/tokenize": "POST", "/version": "GET", "/v1/models/tiny": "GET"} {
+		if status, h, body := do(t, method, url+path, ""); status != 401 || h.Get("WWW-Authenticate") == "" || strings.Contains(body, "secret") {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	if status, _, _ := do(t, "GET", url+"/health", ""); status != 200 {
+		t.Errorf("health: %d", status)
+	}
+	if status, _, body := do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`, "Authorization", "Bearer secret"); status != 200 {
+		t.Errorf("%d %s", status, body)
+	}
+	if c.jobs[0].Tenant == "" || strings.Contains(c.jobs[0].Tenant, "secret") {
+		t.Errorf("tenant %q", c.jobs[0].Tenant)
+	}
+	if _, h, _ := do(t, "GET", url+"/health", "", "Origin", "http://evil"); h.Get("Access-Control-Allow-Origin") != "" {
+		t.Error("any origin is let in")
+	}
+	status, h, _ := do(t, "OPTIONS", url+"/v1/completions", "", "Origin", "http://ok", "Access-Control-Request-Method", "POST")
+	if status != 204 || h.Get("Access-Control-Allow-Origin") != "http://ok" || h.Get("Access-Control-Allow-Credentials") != "" {
+		t.Errorf("%d %v", status, h)
+	}
+	if _, h, _ := do(t, "GET", url+"/health", "", "X-Request-Id", "mine"); h.Get("X-Request-Id") != "mine" {
+		t.Error("the request's own id is lost")
+	}
+	if _, h, _ := do(t, "GET", url+"/health", "", "X-Request-Id", strings.Repeat("x", 200)); len(h.Get("X-Request-Id")) > 128 {
+		t.Error("an endless id is kept")
+	}
+}
+
+// A bug in one request is one response of 500.
+func TestAPanicIsOneResponse(t *testing.T) {
+	c := &core{}
+	_, url := start(t, c, nil)
+	c.words = nil
+	c.fail = nil
+	c.end = infer.EOS
+	c.refuse = nil
+	bomb := &exploding{core: c}
+	conf := serve.Default()
+	conf.Names = []string{"tiny"}
+	s, err := serve.New(bomb, conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(s)
+	defer h.Close()
+	if status, _, body := do(t, "POST", h.URL+"/v1/completions", `{"prompt":"a"}`); status != 500 || !strings.Contains(body, "req-") || strings.Contains(body, "oh no") {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, _, _ := do(t, "GET", url+"/health", ""); status != 200 {
+		t.Error("the server is gone")
+	}
+}
+
+type exploding struct{ *core }
+
+func (exploding) Encode(context.Context, *wire.Prompt) ([]int32, *wire.Error) { panic("oh no") }

@@ -1,0 +1,66 @@
+package serve
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"talf/infer/serve/wire"
+	"talf/internal/version"
+)
+
+// tokenize answers as vLLM's /tokenize: a prompt or messages become token ids.
+func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
+	body, bad := s.body(w, r)
+	var p *wire.Prompt
+	if bad == nil {
+		p, bad = wire.ParseTokenize(body)
+	}
+	var tokens []int32
+	if bad == nil {
+		tokens, bad = s.core.Encode(r.Context(), p)
+	}
+	if bad != nil {
+		s.fail(w, bad)
+		return
+	}
+	if tokens == nil {
+		tokens = []int32{}
+	}
+	s.sendJSON(w, struct {
+		Count   int     `json:"count"`
+		Context int     `json:"max_model_len"`
+		Tokens  []int32 `json:"tokens"`
+	}{len(tokens), s.core.Context(), tokens})
+}
+
+// detokenize answers as vLLM's /detokenize: token ids become text.
+func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
+	body, bad := s.body(w, r)
+	var tokens []int32
+	if bad == nil {
+		tokens, bad = wire.ParseDetokenize(body)
+	}
+	var text string
+	if bad == nil {
+		text, bad = s.core.Decode(tokens)
+	}
+	if bad != nil {
+		s.fail(w, bad)
+		return
+	}
+	s.sendJSON(w, struct {
+		Prompt string `json:"prompt"`
+	}{text})
+}
+
+func (s *Server) version(w http.ResponseWriter, _ *http.Request) {
+	s.sendJSON(w, version.Read())
+}
+
+func (s *Server) sendJSON(w http.ResponseWriter, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	s.send(w, http.StatusOK, b)
+}
