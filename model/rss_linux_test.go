@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -80,6 +81,9 @@ func loadAndTell(t *testing.T, job string) {
 		t.Fatal(err)
 	}
 	fmt.Printf("LOADED %d %d %d\n", m.WeightBytes()>>10, before, statusKiB(t, "VmHWM:"))
+	if err := errors.Join(m.Close(), dev.Close()); err != nil {
+		t.Error(err)
+	}
 }
 
 // statusKiB returns a field of the process's status.

@@ -619,13 +619,15 @@ func TestCloseEndsEverything(t *testing.T) {
 		for range 6 {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			h, err := l.Submit(ctx, request(t, 400, 1), loop.Options{MaxWait: time.Hour})
+			req := request(t, 400, 1)
+			req.Trace = func(infer.Round) error { time.Sleep(time.Millisecond); return nil } // none ends by itself
+			h, err := l.Submit(ctx, req, loop.Options{MaxWait: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}
 			hs = append(hs, h)
 			if leading {
-				wg.Go(func() { _, _ = h.Wait(func(infer.Delta) error { time.Sleep(time.Millisecond); return nil }) })
+				wg.Go(func() { _, _ = h.Wait(nil) })
 			}
 		}
 		for l.Stats().Passes == 0 {
