@@ -64,7 +64,7 @@ const (
 	LineBytes = 64 * MiB
 	// DocumentBytes bounds a file of training text that is one document. It is held whole, and
 	// its tokens take several times as much.
-	DocumentBytes = 1 * GiB
+	DocumentBytes = 64 * MiB
 	// PromptBytes bounds a text from outside that is encoded at once: a prompt, a line of
 	// `talf tokenize`. A million tokens take about 5 MB.
 	PromptBytes = 16 * MiB
@@ -117,7 +117,7 @@ var table = []Limit{
 	{"chat templates", "nesting of what is evaluated", TemplateDepth, "levels", "Python stops at about 1,000"},
 	{"footers of Parquet shards", "size", FooterBytes, "bytes", "that of 10,000 row groups"},
 	{"manifests of label sets", "size", ManifestBytes, "bytes", "a million shards take 250 MB"},
-	{"training text of one document", "size", DocumentBytes, "bytes", "two hundred million tokens"},
+	{"training text of one document", "size", DocumentBytes, "bytes", "some fifteen million tokens; with them it takes four times as much"},
 	{"compressed files", "bytes unpacked per byte", UnpackBytes, "bytes", "deflate makes at most 1,032, and no text comes near"},
 	{"recordings", "bytes unpacked per byte", RecordingBytes, "bytes", "most are probabilities, which hardly pack: 1.5"},
 	{"prompts, lines of talf tokenize", "length", PromptBytes, "bytes", "a million tokens take about 5 MB"},
