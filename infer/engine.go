@@ -26,6 +26,7 @@ type Engine struct {
 	pass    Pass
 	sources []sourceAsks
 	broken  []brokenSource
+	opened  []Source // since the last ReleaseKV
 }
 
 // A Config bounds what the engine does in one pass.
@@ -177,6 +178,7 @@ func (e *Engine) open(s *Sequence) error {
 			e.Target.Close(s.id)
 			return failed("open the draft source", err)
 		}
+		e.remember(s.req.Source)
 	}
 	s.done, s.seen, s.out = keep, max(s.seen, keep), false
 	return nil

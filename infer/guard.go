@@ -126,6 +126,12 @@ func (s *Sequence) callTake(p *Proposal, v Verdict) (err error) {
 	return s.req.Source.Commit(s.id, *p, v, &s.scores)
 }
 
+func callRelease(src Source) (err error) {
+	defer guard("release the draft source's memory", &err)
+	src.(KVReleaser).ReleaseKV()
+	return nil
+}
+
 func (s *Sequence) callClose() (err error) {
 	defer guard("close the draft source", &err)
 	s.req.Source.Close(s.id)

@@ -69,6 +69,9 @@ func (t *ModelTarget) KV() model.KVStats {
 	return s
 }
 
+// ReleaseKV gives the memory that m's pool does not use back to the system.
+func (t *ModelTarget) ReleaseKV() { t.m.ReleaseKV() }
+
 // Match returns the length of the longest prefix of prompt that a closed sequence has.
 func (t *ModelTarget) Match(prompt []int32) int { return t.MatchOf("", prompt) }
 
@@ -257,4 +260,5 @@ func (t *ModelTarget) top(out *model.Output, k int, sure bool) *passTop {
 var (
 	_ Target       = (*ModelTarget)(nil)
 	_ TenantKeeper = (*ModelTarget)(nil)
+	_ KVReleaser   = (*ModelTarget)(nil)
 )

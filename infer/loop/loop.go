@@ -197,21 +197,33 @@ func (l *Loop) Run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	defer func() { <-l.own }()
+	busy := true // since the idle timer was set
+	var idle <-chan time.Time
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if l.round() {
+			busy = true
 			continue
+		}
+		if busy {
+			busy, idle = false, time.After(rest)
 		}
 		select {
 		case <-l.wake:
+		case <-idle:
+			l.release()
 		case <-l.closed:
 			return l.why()
 		case <-ctx.Done():
 		}
 	}
 }
+
+// rest is how long a loop has nothing to do before it gives the memory of past requests back. A
+// client that sends one request after another should find it mapped.
+const rest = 5 * time.Second
 
 func (l *Loop) why() error {
 	l.mu.Lock()

@@ -15,12 +15,7 @@ import (
 // round admits what there is room for and runs one step of the engine. It reports whether there
 // was anything to do. The caller owns the loop.
 func (l *Loop) round() (busy bool) {
-	defer func() {
-		if v := recover(); v != nil {
-			l.breakDown(&infer.PanicError{Op: "a round", Value: v, Stack: debug.Stack()})
-			busy = true
-		}
-	}()
+	defer l.guard("a round", &busy)
 	l.reap()
 	l.admit()
 	l.mu.Lock()
@@ -42,6 +37,25 @@ func (l *Loop) round() (busy bool) {
 	l.engine.Config.PassRows = l.costs.budget(&l.config, l.engine.Config.PrefillChunk)
 	l.settle(l.engine.Step(ctx, l.seqs))
 	return true
+}
+
+// guard makes a panic the end of the loop, and sets end. It must be deferred itself.
+func (l *Loop) guard(op string, end *bool) {
+	if v := recover(); v != nil {
+		l.breakDown(&infer.PanicError{Op: op, Value: v, Stack: debug.Stack()})
+		*end = true
+	}
+}
+
+// release gives memory that no request uses back to the system.
+func (l *Loop) release() {
+	var broken bool
+	defer l.guard("release memory", &broken)
+	l.engine.ReleaseKV()
+	kv := l.engine.Target.KV()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stats.KV = kv
 }
 
 // reap closes what was cancelled.

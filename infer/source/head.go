@@ -71,6 +71,9 @@ func NewHead(h *head.Head, prefixes int) *Head {
 // Identity identifies the head.
 func (h *Head) Identity() (f *identity.Function, tokenizer string) { return h.m.Function(), "" }
 
+// ReleaseKV gives the memory that the head's pool does not use back to the system.
+func (h *Head) ReleaseKV() { h.m.ReleaseKV() }
+
 // Prefixes returns the kept sequences, for the caller to bound or evict.
 func (h *Head) Prefixes() *prefix.Cache[*model.Seq] { return h.kept }
 
@@ -417,4 +420,5 @@ func (h *Head) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 var (
 	_ infer.Source       = (*Head)(nil)
 	_ infer.TenantKeeper = (*Head)(nil)
+	_ infer.KVReleaser   = (*Head)(nil)
 )

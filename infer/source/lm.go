@@ -62,6 +62,9 @@ func (l *LM) Identity() (f *identity.Function, tokenizer string) {
 	return l.m.Function(), tokenizer
 }
 
+// ReleaseKV gives the memory that the model's pool does not use back to the system.
+func (l *LM) ReleaseKV() { l.m.ReleaseKV() }
+
 // Prefixes returns the kept sequences, for the caller to bound or evict.
 func (l *LM) Prefixes() *prefix.Cache[*model.Seq] { return l.kept }
 
@@ -336,4 +339,5 @@ func (l *LM) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 var (
 	_ infer.Source       = (*LM)(nil)
 	_ infer.TenantKeeper = (*LM)(nil)
+	_ infer.KVReleaser   = (*LM)(nil)
 )
