@@ -70,6 +70,8 @@ func (e *Engine) Check(req *Request) error {
 		return errors.New("infer: a request needs a verifier and a processor")
 	case len(req.Stop) > 0 && req.Detok == nil:
 		return errors.New("infer: stop strings need a detokenizer")
+	case req.MaxNodes < 0:
+		return fmt.Errorf("infer: largest tree is %d nodes, want 1 or more, or 0 for the engine's bound", req.MaxNodes)
 	case req.Top < 0 || req.Top > shape.Vocab:
 		return fmt.Errorf("infer: %d likeliest tokens, want 0..%d", req.Top, shape.Vocab)
 	}

@@ -391,6 +391,8 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		"no verifier":    {func(r *infer.Request) { r.Verifier = nil }, "needs a verifier"},
 		"no detokenizer": {func(r *infer.Request) { r.Stop = []string{"x"} }, "need a detokenizer"},
 		"wrong token":    {func(r *infer.Request) { r.Prompt = []int32{1, 9} }, "prompt token 1 is 9"},
+		"no tree":        {func(r *infer.Request) { r.MaxNodes = -1 }, "largest tree is -1"},
+		"no such tokens": {func(r *infer.Request) { r.Top = 10 }, "10 likeliest tokens"},
 		"below tokens":   {func(r *infer.Request) { r.Prompt = []int32{-1} }, "prompt token 0 is -1"},
 	} {
 		r := ok

@@ -17,6 +17,9 @@ type Request struct {
 	Verifier  Verifier
 	Processor Processor
 
+	// MaxNodes, if not 0, bounds this sequence's trees below the engine's own bound.
+	MaxNodes int
+
 	// Detok returns a new converter of this sequence's tokens into text. Stop and
 	// Delta.Text need it.
 	Detok func() Detokenizer

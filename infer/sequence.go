@@ -125,6 +125,14 @@ func (s *Sequence) fail(err error) {
 	}
 }
 
+// nodes returns the bound on the sequence's trees.
+func (s *Sequence) nodes(most int) int {
+	if n := s.req.MaxNodes; n > 0 {
+		return min(n, most)
+	}
+	return most
+}
+
 // beginRound creates an empty proposal and calls the drafter for the first time.
 func (s *Sequence) beginRound(maxNodes int) {
 	left := min(s.req.MaxTokens-(len(s.tokens)-s.prompt), s.maxLen-len(s.tokens))

@@ -220,7 +220,7 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 		}
 		if s.reason == "" && !s.prefilling() {
 			start := e.now()
-			s.beginRound(e.Config.MaxNodes)
+			s.beginRound(s.nodes(e.Config.MaxNodes))
 			s.timing = Timing{Overhead: e.now().Sub(start)}
 		}
 		if s.req.Source != nil {
