@@ -23,8 +23,8 @@ const plain = "ar"
 // An EngineConfig is what an Engine is made of. All of it stays the caller's, who closes it after
 // the engine.
 type EngineConfig struct {
-	Loop      *loop.Loop  // Open makes it,
-	Shape     infer.Shape // and knows this,
+	Loop      *loop.Loop
+	Shape     infer.Shape
 	Tokenizer *tokenizer.Tokenizer
 	Template  *chat.Template // nil: conversations are plain text
 	Source    infer.Source   // of methods that ask a draft model; nil if there is none
@@ -32,7 +32,7 @@ type EngineConfig struct {
 	// plain decoding may always be chosen.
 	Methods []string
 	MaxWait time.Duration // of a request in the queue; 0: any
-	Version string        // and this: what determines the answers, with their seeds
+	Version string        // what determines the answers, with their seeds
 }
 
 // An Engine is the Core of a server that decodes with a loop.
@@ -214,6 +214,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 		return nil, wire.Invalid("", "%v", err)
 	}
 	req.Detok = func() infer.Detokenizer { return e.c.Tokenizer.NewStream(true) }
+	req.MaxNodes = j.Request.Draft.Nodes
 	if req.LogProbs = j.Request.Logprobs; req.LogProbs {
 		req.Top = min(j.Request.Top, e.c.Shape.Vocab)
 	}

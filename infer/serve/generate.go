@@ -2,11 +2,8 @@ package serve
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -30,9 +27,6 @@ func (s *Server) generate(d wire.Dialect, parse func([]byte) (*wire.Request, *wi
 			return
 		}
 		req, bad := parse(body)
-		if bad == nil {
-			bad = s.knows(req.Model)
-		}
 		if bad != nil {
 			s.fail(w, bad)
 			return
@@ -80,7 +74,7 @@ type running struct {
 
 // submit encodes the prompts and queues all answers.
 func (g *generation) submit(ctx context.Context) *wire.Error {
-	seed := drawn()
+	seed := decode.DrawSeed()
 	if g.req.Seed != nil {
 		seed = *g.req.Seed
 	}
@@ -102,13 +96,17 @@ func (g *generation) submit(ctx context.Context) *wire.Error {
 				return bad
 			}
 			run := &running{Answer: a, choice: wire.Choice{Index: n}}
+			g.answers = append(g.answers, run)
 			if g.req.Echo {
-				run.choice.Text = p.Text
+				if run.choice.Text = p.Text; p.Tokens != nil {
+					if run.choice.Text, bad = g.s.core.Decode(p.Tokens); bad != nil {
+						return bad
+					}
+				}
 			}
 			if g.req.Logprobs {
 				run.choice.Tokens = []wire.Token{}
 			}
-			g.answers = append(g.answers, run)
 		}
 	}
 	return nil
@@ -118,13 +116,6 @@ func (g *generation) close() {
 	for _, a := range g.answers {
 		a.Close()
 	}
-}
-
-// drawn returns a random seed.
-func drawn() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	return binary.LittleEndian.Uint64(b[:]) & math.MaxInt64
 }
 
 // end takes the counts of a finished answer, and its reason.
@@ -140,7 +131,18 @@ func (g *generation) end(a *running, reason infer.Reason) {
 	}
 }
 
-// problem is the error of an answer that failed.
+// failure is the error of an answer that failed, which the log has with the stack of a panic.
+func (g *generation) failure(ctx context.Context, err error) *wire.Error {
+	var p *infer.PanicError
+	if errors.As(err, &p) {
+		g.s.c.Log.Error("an answer panicked", "answer", g.head.ID, "error", err, "stack", string(p.Stack))
+	} else if ctx.Err() == nil {
+		g.s.c.Log.Warn("an answer failed", "answer", g.head.ID, "error", err)
+	}
+	return problem(ctx, err)
+}
+
+// problem is the error of what failed under ctx.
 func problem(ctx context.Context, err error) *wire.Error {
 	var e *wire.Error
 	switch {
@@ -182,7 +184,7 @@ func (g *generation) whole(ctx context.Context, w http.ResponseWriter) {
 			delta, err := a.Next(ctx)
 			if err != nil {
 				if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-					g.s.fail(w, problem(ctx, err))
+					g.s.fail(w, g.failure(ctx, err))
 				}
 				return // or the client has gone
 			}
@@ -270,7 +272,7 @@ func (g *generation) stream(ctx context.Context, w http.ResponseWriter) {
 			}
 		case p := <-pieces:
 			if p.err != nil {
-				write(wire.ErrorEvent(problem(ctx, p.err)))
+				write(wire.ErrorEvent(g.failure(ctx, p.err)))
 				return // without [DONE]: the answer is not whole
 			}
 			if !g.forward(p, write) {

@@ -8,61 +8,48 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 
 	"talf/internal/limits"
 )
 
 // Keys are the API keys of a server: one a line in a file, where empty lines and those that begin
-// with # do not count. They can be replaced while requests are served. A nil *Keys lets everyone
-// in.
-type Keys struct {
-	hashes atomic.Pointer[[][sha256.Size]byte]
-}
+// with # do not count. A nil *Keys lets everyone in.
+type Keys struct{ hashes [][sha256.Size]byte }
 
 // maxKeys bounds a file of keys: each request is compared with all.
 const maxKeys = 10_000
 
 // LoadKeys reads a file of keys.
 func LoadKeys(path string) (*Keys, error) {
-	k := &Keys{}
-	return k, k.Load(path)
-}
-
-// Load replaces the keys by those in a file. After an error they are as before.
-func (k *Keys) Load(path string) error {
 	b, err := limits.ReadFile(path, limits.MiB)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var hashes [][sha256.Size]byte
+	k := &Keys{}
 	for line := range bytes.Lines(b) {
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 && line[0] != '#' {
-			hashes = append(hashes, sha256.Sum256(line))
+			k.hashes = append(k.hashes, sha256.Sum256(line))
 		}
 	}
 	switch {
-	case len(hashes) == 0:
-		return fmt.Errorf("%s has no keys, want one a line", path)
-	case len(hashes) > maxKeys:
-		return fmt.Errorf("%s has %d keys, want at most %d", path, len(hashes), maxKeys)
+	case len(k.hashes) == 0:
+		return nil, fmt.Errorf("%s has no keys, want one a line", path)
+	case len(k.hashes) > maxKeys:
+		return nil, fmt.Errorf("%s has %d keys, want at most %d", path, len(k.hashes), maxKeys)
 	}
-	k.hashes.Store(&hashes)
-	return nil
+	return k, nil
 }
 
-// AddKeys makes keys of texts, such as an environment variable.
-func AddKeys(keys ...string) (*Keys, error) {
-	var hashes [][sha256.Size]byte
+// NewKeys makes keys of texts, such as an environment variable.
+func NewKeys(keys ...string) (*Keys, error) {
+	k := &Keys{}
 	for _, key := range keys {
 		if strings.TrimSpace(key) == "" {
 			return nil, errors.New("an API key is empty")
 		}
-		hashes = append(hashes, sha256.Sum256([]byte(key)))
+		k.hashes = append(k.hashes, sha256.Sum256([]byte(key)))
 	}
-	k := &Keys{}
-	k.hashes.Store(&hashes)
 	return k, nil
 }
 
@@ -78,7 +65,7 @@ func (k *Keys) tenant(r *http.Request) (string, bool) {
 	}
 	h := sha256.Sum256([]byte(given))
 	found := 0
-	for _, want := range *k.hashes.Load() {
+	for _, want := range k.hashes {
 		found |= subtle.ConstantTimeCompare(h[:], want[:])
 	}
 	return fmt.Sprintf("%x", h[:8]), found == 1

@@ -5,22 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"talf/infer"
 	"talf/infer/loop"
 	"talf/infer/prefix"
 	"talf/infer/source"
 	"talf/model"
+	"talf/model/chat"
 	"talf/model/identity"
+	"talf/model/tokenizer"
 )
 
 // Parts are a loaded model and what belongs to it. They stay the caller's.
 type Parts struct {
-	Model  *model.Model
-	Cached int // finished requests whose keys and values are kept
-	EngineConfig
-	Loop   loop.Config
-	Server Config
+	Model     *model.Model
+	Tokenizer *tokenizer.Tokenizer
+	Template  *chat.Template // nil: conversations are plain text
+	Source    infer.Source   // of methods that ask a draft model; nil if there is none
+	Methods   []string       // that requests may choose from, the default first
+	Cached    int            // finished requests whose keys and values are kept
+	MaxWait   time.Duration  // of a request in the queue; 0: any
+	Loop      loop.Config
+	Server    Config
 }
 
 // A Running server has a loop that decodes and an engine between the two.
@@ -40,9 +47,10 @@ func Open(p Parts) (*Running, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := p.EngineConfig
-	c.Loop, c.Shape, c.Version = l, target.Shape(), "talf-"+identity.Short(p.Model.Function().Hash())
-	e, err := NewEngine(c)
+	e, err := NewEngine(EngineConfig{
+		Loop: l, Shape: target.Shape(), Tokenizer: p.Tokenizer, Template: p.Template, Source: p.Source, Methods: p.Methods, MaxWait: p.MaxWait,
+		Version: "talf-" + identity.Short(p.Model.Function().Hash()),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +62,7 @@ func Open(p Parts) (*Running, error) {
 }
 
 // Run serves until ctx ends, as Server.Run does, and closes all but the parts.
-func (r *Running) Run(ctx context.Context, l Listener, reload <-chan struct{}, ready func(address string)) error {
+func (r *Running) Run(ctx context.Context, l Listener, ready func(address string)) error {
 	// The loop outlives ctx: requests end while the server stops. Without the loop there is no
 	// server.
 	decode, stop := context.WithCancel(context.Background())
@@ -71,7 +79,7 @@ func (r *Running) Run(ctx context.Context, l Listener, reload <-chan struct{}, r
 		}()
 		ran <- r.loop.Run(decode)
 	}()
-	err := errors.Join(r.server.Run(ctx, l, reload, ready), r.loop.Close())
+	err := errors.Join(r.server.Run(ctx, l, ready), r.loop.Close())
 	if ended := <-ran; !errors.Is(ended, loop.ErrClosed) {
 		err = errors.Join(err, ended)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"talf/internal/limits"
@@ -32,32 +31,17 @@ func Loopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// A certificate can be replaced while it is in use.
-type certificate struct {
-	cert, key string
-	now       atomic.Pointer[tls.Certificate]
-}
-
-func (c *certificate) load() error {
-	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
-	if err != nil {
-		return fmt.Errorf("certificate %s with key %s: %w", c.cert, c.key, err)
-	}
-	c.now.Store(&pair)
-	return nil
-}
-
 // Run serves until ctx ends. Then it takes no more requests, lets those that run end within the
 // grace period, cuts off the rest and returns. ready is called with the address once requests are
-// taken. A value from reload makes Run read the certificate again; a bad one is reported and the
-// old one stays.
-func (s *Server) Run(ctx context.Context, l Listener, reload <-chan struct{}, ready func(address string)) error {
-	var cert *certificate
+// taken.
+func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)) error {
+	var secure *tls.Config
 	if l.Certificate != "" || l.Key != "" {
-		cert = &certificate{cert: l.Certificate, key: l.Key}
-		if err := cert.load(); err != nil {
-			return err
+		pair, err := tls.LoadX509KeyPair(l.Certificate, l.Key)
+		if err != nil {
+			return fmt.Errorf("certificate %s with key %s: %w", l.Certificate, l.Key, err)
 		}
+		secure = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
 	}
 	var config net.ListenConfig
 	ln, err := config.Listen(ctx, "tcp", l.Address)
@@ -67,29 +51,18 @@ func (s *Server) Run(ctx context.Context, l Listener, reload <-chan struct{}, re
 	h := &http.Server{
 		Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 * limits.KiB,
 	}
-	if cert != nil {
-		ln = tls.NewListener(ln, &tls.Config{
-			MinVersion:     tls.VersionTLS12,
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert.now.Load(), nil },
-		})
+	if secure != nil {
+		ln = tls.NewListener(ln, secure)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- h.Serve(ln) }()
 	ready(ln.Addr().String())
-	for {
-		select {
-		case err := <-ended:
-			return err
-		case <-reload:
-			if cert != nil {
-				if err := cert.load(); err != nil {
-					s.c.Log.Error("the certificate stays as it was", "error", err)
-				}
-			}
-		case <-ctx.Done():
-			s.Drain()
-			return s.stop(h, l.Grace)
-		}
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		s.Drain()
+		return s.stop(h, l.Grace)
 	}
 }
 

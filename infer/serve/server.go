@@ -27,17 +27,16 @@ import (
 
 // A Config says what is served and to whom. The zero value of a field of time or size is no bound.
 type Config struct {
-	// Names of the model. Requests may use any; the first is its own. A request for another name
-	// is answered too unless Strict.
-	Names  []string
-	Strict bool
-	Keys   *Keys // nil: everyone is let in
+	// Names of the model; the first is its own. A request for another name is answered, too.
+	Names []string
+	Keys  *Keys // nil: everyone is let in
 
-	MaxBody  int64         // bytes of a request
-	BodyTime time.Duration // in which the body of a request has to come
-	MaxTime  time.Duration // of a request, waiting included
-	PingTime time.Duration // silence of a stream after which it says that it is alive
-	Origins  []string      // that browsers may ask from; "*" is any
+	MaxBody   int64         // bytes of a request
+	BodyTime  time.Duration // in which the body of a request has to come
+	WriteTime time.Duration // in which a client has to take each piece of a response
+	MaxTime   time.Duration // of a request, waiting included
+	PingTime  time.Duration // silence of a stream after which it says that it is alive
+	Origins   []string      // that browsers may ask from; "*" is any
 
 	Log *slog.Logger
 	// Now is the clock of responses; nil is time.Now.
@@ -46,7 +45,7 @@ type Config struct {
 
 // Default returns the bounds that talf serve begins with.
 func Default() Config {
-	return Config{MaxBody: 32 * limits.MiB, BodyTime: time.Minute, MaxTime: 10 * time.Minute, PingTime: 15 * time.Second, Log: slog.New(slog.DiscardHandler)}
+	return Config{MaxBody: 32 * limits.MiB, BodyTime: time.Minute, WriteTime: time.Minute, MaxTime: 10 * time.Minute, PingTime: 15 * time.Second, Log: slog.New(slog.DiscardHandler)}
 }
 
 // A Server answers requests. It is an http.Handler.
@@ -96,10 +95,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("X-Request-Id", id)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	out := &recorder{ResponseWriter: w}
+	out := &recorder{ResponseWriter: w, patience: s.c.WriteTime}
 	began := s.c.Now()
 	defer func() {
-		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // a panic's value
+		if p := recover(); p != nil {
 			s.c.Log.Error("a request panicked", "id", id, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 			if out.status == 0 {
 				s.fail(out, wire.Internal("internal error; the server's log has request %s", id))
@@ -133,10 +132,11 @@ func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) *wire.Error {
 	return e
 }
 
-// recorder remembers the status of a response.
+// recorder remembers the status of a response, and bounds how long its client may take.
 type recorder struct {
 	http.ResponseWriter
-	status int
+	status   int
+	patience time.Duration // with each piece; 0: any
 }
 
 func (w *recorder) WriteHeader(status int) {
@@ -149,6 +149,9 @@ func (w *recorder) WriteHeader(status int) {
 func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
+	}
+	if w.patience > 0 { // otherwise a client that reads nothing would hold its request for ever
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.patience)) // not every ResponseWriter can
 	}
 	return w.ResponseWriter.Write(b)
 }
@@ -234,14 +237,6 @@ func (s *Server) fail(w http.ResponseWriter, e *wire.Error) {
 		b = []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":null}}`)
 	}
 	s.send(w, e.Status, b)
-}
-
-// knows refuses a model that the server does not have.
-func (s *Server) knows(name string) *wire.Error {
-	if name == "" || !s.c.Strict || slices.Contains(s.c.Names, name) {
-		return nil
-	}
-	return wire.NoModel(name)
 }
 
 func (s *Server) list() []wire.Model {

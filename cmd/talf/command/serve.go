@@ -43,8 +43,9 @@ func newServe(a *app) *cobra.Command {
 		Long: `Serve answers /v1/chat/completions and /v1/completions, whole and streamed, with /v1/models,
 /tokenize, /detokenize, /health, /ready and /version beside them. Requests share the model's
 passes, and each drafts its own trees; the text is that of talf generate. The object "talf"
-of a request chooses its method among those of --method ({"method": …}) or turns drafting
-off ({"off": true}); the object "talf" of an answer says what was done.
+of a request chooses its method among those of --method ({"method": …}), bounds its trees
+({"nodes": …}) or turns drafting off ({"off": true}); the object "talf" of an answer says
+what was done.
 
 With --api-key-file, or the environment variable ` + keyVariable + `, requests need a key. The first
 interrupt stops taking requests and lets those that run end.`,
@@ -109,7 +110,7 @@ func (o *serveOptions) keys() (*serve.Keys, error) {
 		return serve.LoadKeys(o.keyFile)
 	}
 	if key := os.Getenv(keyVariable); key != "" {
-		return serve.AddKeys(key)
+		return serve.NewKeys(key)
 	}
 	return nil, nil
 }
@@ -144,8 +145,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	}
 	o.server.Log = a.log
 	return a.serveModel(ctx, o, serve.Parts{
-		Model: m, Cached: o.cached, Loop: o.loop, Server: o.server,
-		EngineConfig: serve.EngineConfig{Tokenizer: tok, Template: template, Methods: o.methods, MaxWait: o.maxWait},
+		Model: m, Tokenizer: tok, Template: template, Methods: o.methods, Cached: o.cached, MaxWait: o.maxWait, Loop: o.loop, Server: o.server,
 	})
 }
 
@@ -163,7 +163,7 @@ func (a *app) serveModel(ctx context.Context, o *serveOptions, p serve.Parts) (e
 	if err != nil {
 		return usageError(err)
 	}
-	return s.Run(ctx, o.listen, nil, func(address string) {
+	return s.Run(ctx, o.listen, func(address string) {
 		scheme := "http"
 		if o.listen.Certificate != "" {
 			scheme = "https"

@@ -101,11 +101,11 @@ func TestServeAnswersAsGenerate(t *testing.T) {
 		qs = append(qs, q)
 	}
 	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "auto", "--method", "salf:N=12", "--method", "goose:N=8", "--max-running", "5", "--served-model-name", "tiny")
-	methods := []string{`{}`, `{"method":"salf:N=12"}`, `{"method":"goose:N=8"}`, `{"off":true}`}
+	methods := []string{`{}`, `{"method":"salf:N=12"}`, `{"method":"goose:N=8"}`, `{"off":true}`, `{"nodes":2}`}
 	logged := make([]string, len(qs))
 	var mu sync.Mutex // of logged
 	var wg sync.WaitGroup
-	for i := range 48 {
+	for i := range 60 {
 		q := &qs[i%len(qs)]
 		method := methods[i/len(qs)%len(methods)]
 		wg.Go(func() {
@@ -117,8 +117,9 @@ func TestServeAnswersAsGenerate(t *testing.T) {
 					Logprobs json.RawMessage
 					Finish   string `json:"finish_reason"`
 					Talf     struct {
-						Method string
-						Rounds int
+						Method  string
+						Rounds  int
+						Drafted int
 					}
 				}
 			}
@@ -132,6 +133,9 @@ func TestServeAnswersAsGenerate(t *testing.T) {
 			}
 			if method == `{"off":true}` && (c.Talf.Method != "ar" || c.Talf.Rounds != 24) {
 				t.Errorf("plain decoding: %s", body)
+			}
+			if method == `{"nodes":2}` && c.Talf.Drafted > c.Talf.Rounds {
+				t.Errorf("trees of more than two nodes: %s", body)
 			}
 			// Log probabilities are the same bits, too.
 			mu.Lock()

@@ -8,11 +8,11 @@ import (
 // An Error is a refusal in OpenAI's shape. Clients choose their exception by Status and read the
 // rest.
 type Error struct {
-	Status  int    `json:"-"`
-	Message string `json:"message"`
-	Type    string `json:"type"`
-	Param   string `json:"-"` // the field; null if empty
-	Code    string `json:"-"` // null if empty
+	Status  int
+	Message string
+	Type    string
+	Param   string // the field; null if empty
+	Code    string // null if empty
 }
 
 func (e *Error) Error() string {

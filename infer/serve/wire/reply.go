@@ -60,8 +60,6 @@ type Choice struct {
 type Usage struct {
 	Prompt, Answer int
 	Cached         int // of the prompt, taken from the prefix cache
-	// Of a prediction, those that the answer has and those that it lacks.
-	AcceptedPrediction, RejectedPrediction int
 }
 
 // Drafting says what was done to speed an answer up. It is the "talf" object of a choice.
@@ -89,16 +87,11 @@ type usage struct {
 	Details struct {
 		Cached int `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
-	AnswerDetails struct {
-		Accepted int `json:"accepted_prediction_tokens"`
-		Rejected int `json:"rejected_prediction_tokens"`
-	} `json:"completion_tokens_details"`
 }
 
 func (u *Usage) wire() *usage {
 	w := &usage{Prompt: u.Prompt, Answer: u.Answer, Total: u.Prompt + u.Answer}
 	w.Details.Cached = u.Cached
-	w.AnswerDetails.Accepted, w.AnswerDetails.Rejected = u.AcceptedPrediction, u.RejectedPrediction
 	return w
 }
 

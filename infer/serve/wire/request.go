@@ -29,7 +29,6 @@ func ParseChat(body []byte) (*Request, *Error) {
 			o.fail("top_logprobs", "is %d without logprobs, want \"logprobs\": true", n)
 		}
 	}
-	r.Prediction = o.prediction()
 	o.refuse("tools", "this server does not call tools")
 	o.refuse("functions", "this server does not call functions")
 	o.refuse("tool_choice", "this server does not call tools", `"none"`, `"auto"`)
@@ -53,7 +52,9 @@ func ParseCompletion(body []byte) (*Request, *Error) {
 	if n, ok := o.integer("logprobs", 0, MaxTop); ok {
 		r.Logprobs, r.Top = true, int(n)
 	}
-	r.Echo = o.boolean("echo")
+	if r.Echo = o.boolean("echo"); r.Echo && r.Logprobs {
+		o.unsupported("echo", "with logprobs asks for those of the prompt: this server gives logprobs of answers alone")
+	}
 	o.refuse("suffix", "this server does not insert")
 	if n, ok := o.integer("best_of", 1, MaxChoices); ok && n != int64(r.N) {
 		o.unsupported("best_of", "is %d and n is %d: this server does not choose among answers", n, r.N)
@@ -93,7 +94,6 @@ func (o *object) common() *Request {
 	if n, ok := o.integer("priority", math.MinInt32, math.MaxInt32); ok {
 		r.Priority = int(n)
 	}
-	r.User = o.text("user")
 	if d := o.object("talf"); d != nil {
 		r.Draft = Draft{Method: d.text("method"), Off: d.boolean("off")}
 		if n, ok := d.integer("nodes", 1, math.MaxInt32); ok {
@@ -229,26 +229,6 @@ func (o *object) parts(name string) (string, *Error) {
 		}
 	}
 	return strings.Join(texts, "\n"), o.err
-}
-
-// prediction reads OpenAI's predicted output.
-func (o *object) prediction() string {
-	p := o.object("prediction")
-	if p == nil {
-		return ""
-	}
-	defer o.take(p)
-	if t := p.text("type"); t != "content" {
-		p.fail("type", "is %q, want \"content\"", t)
-	}
-	if v, ok := p.has("content"); ok && v[0] == '[' {
-		s, err := p.parts("content")
-		if err != nil {
-			p.err = err
-		}
-		return s
-	}
-	return p.text("content")
 }
 
 // prompts reads a text, a list of texts, a list of token ids or a list of such lists.

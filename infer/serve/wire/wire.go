@@ -34,10 +34,8 @@ type Request struct {
 	Stream bool
 	Usage  bool // a stream ends with the usage
 
-	Prediction string // what the answer will probably be
-	Draft      Draft
-	Priority   int // smaller is served first
-	User       string
+	Draft    Draft
+	Priority int // smaller is served first
 }
 
 // A Prompt is one of three: a conversation, a text or tokens.

@@ -40,7 +40,7 @@ func TestChatRequestsHaveOpenAIsDefaults(t *testing.T) {
 	var nulls strings.Builder
 	for _, name := range []string{
 		"model", "n", "temperature", "top_p", "seed", "stop", "stream", "stream_options", "logit_bias", "max_tokens", "logprobs", "top_logprobs",
-		"prediction", "tools", "tool_choice", "response_format", "talf", "user", "audio", "modalities", "chat_template_kwargs",
+		"tools", "tool_choice", "response_format", "talf", "user", "audio", "modalities", "chat_template_kwargs",
 	} {
 		nulls.WriteString(`,"` + name + `":null`)
 	}
@@ -54,7 +54,7 @@ func TestFieldsOfRequestsAreRead(t *testing.T) {
 	r := parseChat(t, `,"model":"m","n":3,"temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.05,"presence_penalty":-1,"frequency_penalty":2,
 		"repetition_penalty":1.2,"logit_bias":{"5":-100,"2":1.5,"9":0},"seed":7,"stop":["a","b"],"stop_token_ids":[3],"ignore_eos":true,
 		"logprobs":true,"top_logprobs":2,"stream":true,"stream_options":{"include_usage":true},"max_tokens":5,"max_completion_tokens":9.0,
-		"priority":-4,"user":"u","prediction":{"type":"content","content":[{"type":"text","text":"x"},{"type":"text","text":"y"}]},
+		"priority":-4,"user":"u",
 		"talf":{"method":"goose","nodes":8},"chat_template_kwargs":{"enable_thinking":false},"add_generation_prompt":false,
 		"tools":[],"tool_choice":"none","modalities":["text"],"response_format":{"type":"text"},"metadata":{"x":"y"},"store":true`)
 	want := &wire.Request{
@@ -64,7 +64,7 @@ func TestFieldsOfRequestsAreRead(t *testing.T) {
 			LogitBias: []sample.Bias{{Token: 2, By: 1.5}, {Token: 5, By: -100}},
 		},
 		Seed: &seed, Stop: []string{"a", "b"}, StopIDs: []int32{3}, IgnoreEOS: true, Logprobs: true, Top: 2, Stream: true, Usage: true,
-		Prediction: "x\ny", Draft: wire.Draft{Method: "goose", Nodes: 8}, Priority: -4, User: "u", Prompts: r.Prompts,
+		Draft: wire.Draft{Method: "goose", Nodes: 8}, Priority: -4, Prompts: r.Prompts,
 	}
 	if !reflect.DeepEqual(r, want) {
 		t.Errorf("%+v, want\n%+v", r, want)
@@ -76,8 +76,11 @@ func TestFieldsOfRequestsAreRead(t *testing.T) {
 	if err != nil || !strings.Contains(string(r.Prompts[0].Conversation), `"content":"a\nb"`) {
 		t.Errorf("parts of a message: %+v, %v", r, err)
 	}
-	r, err = wire.ParseCompletion([]byte(`{"prompt":"x","logprobs":0,"echo":true,"n":2,"best_of":2,"stop":"\n"}`))
-	if err != nil || !r.Logprobs || r.Top != 0 || !r.Echo || r.MaxTokens != 16 || r.Stop[0] != "\n" {
+	r, err = wire.ParseCompletion([]byte(`{"prompt":"x","echo":true,"n":2,"best_of":2,"stop":"\n"}`))
+	if err != nil || r.Logprobs || !r.Echo || r.MaxTokens != 16 || r.Stop[0] != "\n" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := wire.ParseCompletion([]byte(`{"prompt":"x","logprobs":0}`)); err != nil || !r.Logprobs || r.Top != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for body, want := range map[string][]wire.Prompt{
@@ -111,7 +114,6 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		`"tools":[{}]`: "tools", `"tool_choice":"required"`: "tool_choice", `"functions":[{}]`: "functions", `"audio":{"voice":"x"}`: "audio",
 		`"modalities":["text","audio"]`: "modalities", `"response_format":{"type":"json_object"}`: "response_format.type",
 		`"response_format":{}`: "response_format.type", `"guided_regex":"a"`: "guided_regex", `"min_tokens":3`: "min_tokens",
-		`"prediction":{"type":"x"}`: "prediction.type", `"prediction":"x"`: "prediction",
 		`"chat_template_kwargs":{"messages":[]}`: "chat_template_kwargs.messages", `"chat_template_kwargs":3`: "chat_template_kwargs",
 	} {
 		_, err := wire.ParseChat([]byte(`{` + hello + `,` + fields + `}`))
@@ -138,7 +140,7 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 	}
 	for fields, param := range map[string]string{
 		``: "prompt", `"prompt":[]`: "prompt", `"prompt":7`: "prompt", `"prompt":[1,"x"]`: "prompt", `"prompt":["x",1]`: "prompt[1]", `"prompt":[[]]`: "prompt[0]",
-		`"prompt":"x","suffix":"y"`: "suffix", `"prompt":"x","best_of":2`: "best_of", `"prompt":"x","logprobs":21`: "logprobs", `"prompt":"x","echo":"y"`: "echo",
+		`"prompt":"x","echo":true,"logprobs":1`: "echo", `"prompt":"x","suffix":"y"`: "suffix", `"prompt":"x","best_of":2`: "best_of", `"prompt":"x","logprobs":21`: "logprobs", `"prompt":"x","echo":"y"`: "echo",
 		`"prompt":[4294967296]`: "prompt",
 	} {
 		if _, err := wire.ParseCompletion([]byte(`{` + fields + `}`)); err == nil || err.Param != param {
@@ -164,9 +166,8 @@ func TestErrorsHaveOpenAIsShape(t *testing.T) {
 
 func TestRepliesHaveOpenAIsShape(t *testing.T) {
 	h := &wire.Head{ID: "id", Created: 1, Model: "m"}
-	u := wire.Usage{Prompt: 2, Answer: 3, Cached: 1, AcceptedPrediction: 1}
-	usage := `"usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":1},` +
-		`"completion_tokens_details":{"accepted_prediction_tokens":1,"rejected_prediction_tokens":0}}`
+	u := wire.Usage{Prompt: 2, Answer: 3, Cached: 1}
+	usage := `"usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":1}}`
 	tokens := []wire.Token{{Bytes: []byte("é"), LogProb: -1, Top: []wire.Alternative{{Bytes: []byte{0xff}, LogProb: math.Inf(-1)}}}}
 	for _, c := range []struct{ got, want string }{
 		{
@@ -216,7 +217,7 @@ func TestRepliesHaveOpenAIsShape(t *testing.T) {
 
 // Whatever a body is, it is refused by an error with a name or gives a request within its ranges.
 func FuzzRequest(f *testing.F) {
-	f.Add([]byte(`{` + hello + `,"n":2,"logit_bias":{"1":2},"stop":"x","talf":{"off":true},"prediction":{"type":"content","content":"y"}}`))
+	f.Add([]byte(`{` + hello + `,"n":2,"logit_bias":{"1":2},"stop":"x","talf":{"off":true}}`))
 	f.Add([]byte(`{"prompt":[[1,2],"x"],"echo":true,"logprobs":3,"temperature":0.1,"seed":-1,"top_k":-1}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, parse := range []func([]byte) (*wire.Request, *wire.Error){wire.ParseChat, wire.ParseCompletion} {

@@ -1,0 +1,190 @@
+package serve_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"talf/infer"
+	"talf/infer/serve"
+)
+
+// run serves c until the returned function is called, which waits for the end.
+func run(t *testing.T, c *core, l serve.Listener) (address string, stop func() error) {
+	t.Helper()
+	conf := serve.Default()
+	conf.Names = []string{"tiny"}
+	s, err := serve.New(c, conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	l.Address = "127.0.0.1:0"
+	ended, ready := make(chan error, 1), make(chan string, 1)
+	go func() { ended <- s.Run(ctx, l, func(a string) { ready <- a }) }()
+	select {
+	case address = <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	return address, func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+// Who was let in before the end has a whole answer; who comes later is refused.
+func TestAServerStopsWhenItsRequestsHaveEnded(t *testing.T) {
+	c := &core{words: []string{"Hello", " there"}, end: infer.EOS, hold: make(chan struct{})}
+	address, stop := run(t, c, serve.Listener{Grace: time.Minute})
+	type result struct {
+		body string
+		err  error
+	}
+	got := make(chan result, 1)
+	go func() {
+		resp, err := http.Post("http://"+address+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"a","stream":true}`))
+		if err != nil {
+			got <- result{err: err}
+			return
+		}
+		b, err := io.ReadAll(resp.Body)
+		got <- result{string(b), errors.Join(err, resp.Body.Close())}
+	}()
+	for c.open() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- stop() }()
+	for { // the port is closed at once
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			break
+		}
+		_ = conn.Close()
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case err := <-stopped:
+		t.Fatalf("stopped with a request in progress: %v", err)
+	default:
+	}
+	close(c.hold)
+	if r := <-got; r.err != nil || !strings.Contains(r.body, " there") || !strings.HasSuffix(r.body, "[DONE]\n\n") {
+		t.Errorf("%+v", r)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	// Those that do not end are cut off after the grace period.
+	c = &core{words: []string{"Hello"}, hold: make(chan struct{})}
+	address, stop = run(t, c, serve.Listener{Grace: 10 * time.Millisecond})
+	go func() {
+		resp, err := http.Post("http://"+address+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"a"}`))
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		got <- result{err: err}
+	}()
+	for c.open() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if r := <-got; r.err == nil {
+		t.Error("a request that was cut off has an answer")
+	}
+	for i := 0; c.open() > 0; i++ {
+		if time.Sleep(time.Millisecond); i > 5000 {
+			t.Fatal("its answer runs on")
+		}
+	}
+}
+
+// A client that reads nothing loses its connection, and its request ends.
+func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
+	c := &core{words: make([]string, 1<<14), end: infer.EOS}
+	for i := range c.words {
+		c.words[i] = strings.Repeat("x", 1<<12)
+	}
+	_, url := start(t, c, func(conf *serve.Config) { conf.WriteTime = 50 * time.Millisecond })
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	body := `{"prompt":"a","stream":true}`
+	if _, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 28\r\n\r\n"+body); err != nil {
+		t.Fatal(err)
+	}
+	for c.open() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for i := 0; c.open() > 0; i++ {
+		if time.Sleep(time.Millisecond); i > 20000 {
+			t.Fatal("the request goes on")
+		}
+	}
+}
+
+func TestRequestsOverTLS(t *testing.T) {
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	cert, err := x509.CreateCertificate(rand.Reader, about, about, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := serve.Listener{Certificate: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), Grace: time.Second}
+	for path, block := range map[string]*pem.Block{l.Certificate: {Type: "CERTIFICATE", Bytes: cert}, l.Key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	address, stop := run(t, &core{}, l)
+	pool := x509.NewCertPool()
+	parsed, err := x509.ParseCertificate(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.AddCert(parsed)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Get("https://" + address + "/health")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("%v, %v", resp, err)
+	} else {
+		_ = resp.Body.Close()
+	}
+	transport.CloseIdleConnections()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	for address, want := range map[string]bool{"127.0.0.1:80": true, "localhost:80": true, "[::1]:80": true, "0.0.0.0:80": false, ":80": false, "example.org:80": false, "x": false} {
+		if serve.Loopback(address) != want {
+			t.Errorf("%s: loopback is %v", address, !want)
+		}
+	}
+}
