@@ -104,22 +104,22 @@ func TestConversations(t *testing.T) {
 {"messages":[{"role":"assistant","content":"x","weight":0.5}]}`,
 			"",
 			`1.0: field "messages": want a list of messages
-2.0: field "messages.0": not an object
-3.0: field "messages.0": no "role", want text
-4.0: field "messages.0": no "content", want text
-5.0: field "messages.0": "content": want text or a list of parts
-6.0: field "messages.0": "content.0": a part of type "image_url", want text
-7.0: field "messages.0": "content.0": no "text"
-8.0: field "messages.0": no "content", want text
-9.0: field "conversations.0": "from": "alien", want human, gpt, system, tool, function_call or observation
-10.0: field "conversations.0": no "value", want text
-11.0: field "conversations.0": "value" of a function_call: want JSON: {"name": text, "arguments": object}
-12.0: field "conversations.0": "value" of a function_call: want JSON: {"name": text, "arguments": object}
+2.0: field "messages[0]": not an object
+3.0: field "messages[0]": no "role", want text
+4.0: field "messages[0]": no "content", want text
+5.0: field "messages[0]": "content": want text or a list of parts
+6.0: field "messages[0]": "content[0]": a part of type "image_url", want text
+7.0: field "messages[0]": "content[0]": no "text"
+8.0: field "messages[0]": no "content", want text
+9.0: field "conversations[0]": "from": "alien", want human, gpt, system, tool, function_call or observation
+10.0: field "conversations[0]": no "value", want text
+11.0: field "conversations[0]": "value" of a function_call: want JSON: {"name": text, "arguments": object}
+12.0: field "conversations[0]": "value" of a function_call: want JSON: {"name": text, "arguments": object}
 13.0: field "tools": want a list of tools
 14.0: field "tools": text that is not JSON, want a list of tools: unexpected end of JSON input
 15.0: field "chat_template_kwargs.messages": this variable is set from the conversation
 16.0: field "chat_template_kwargs": not an object
-17.0: field "messages.0": "weight": 0.5, want 0 or 1
+17.0: field "messages[0]": "weight": 0.5, want 0 or 1
 `,
 		},
 	} {

@@ -489,9 +489,9 @@ func (l *loader) prompt(o map[string]any) ([]Span, error) {
 	}
 	var spans []Span
 	for i, t := range turns {
-		s, err := asText(fmt.Sprintf("turns.%d", i), t)
+		s, err := asText(fmt.Sprintf("turns[%d]", i), t)
 		if err == nil && strings.TrimSpace(s) == "" {
-			err = fmt.Errorf("field %q: empty, want text", fmt.Sprintf("turns.%d", i))
+			err = fmt.Errorf("field %q: empty, want text", fmt.Sprintf("turns[%d]", i))
 		}
 		if err != nil {
 			return nil, err

@@ -98,7 +98,7 @@ func TestLoad(t *testing.T) {
 				"5: text after the JSON value\n" +
 				"6: field \"text\": an object, want text\n" +
 				"7: field \"text\": not UTF-8\n" +
-				"8: field \"turns.1\": null, want text\n" +
+				"8: field \"turns[1]\": null, want text\n" +
 				"9: field \"turns\": want a list of texts\n",
 		},
 		{
@@ -111,9 +111,9 @@ func TestLoad(t *testing.T) {
 				"3: field \"text\": half of a surrogate pair, want UTF-8\n" +
 				"4: field \"prompt\": half of a surrogate pair, want UTF-8\n" +
 				"5: field \"x.y\": it occurs twice\n" +
-				"6: field \"messages.0.content\": half of a surrogate pair, want UTF-8\n" +
-				"7: field \"messages.0.content\": it occurs twice\n" +
-				"8: field \"tools\": text that is not JSON, want a list of tools: field \"0.a\": it occurs twice\n",
+				"6: field \"messages[0].content\": half of a surrogate pair, want UTF-8\n" +
+				"7: field \"messages[0].content\": it occurs twice\n" +
+				"8: field \"tools\": text that is not JSON, want a list of tools: field \"[0].a\": it occurs twice\n",
 		},
 		{"long lines", "a.jsonl", "{\"text\":\"" + strings.Repeat("x", 100_000) + "\"}\n{\"text\":1}\n", short, "2|\"1\"\n", "1: a line of 100012 bytes, want at most 12\n"},
 		{

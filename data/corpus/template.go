@@ -95,7 +95,7 @@ func field(object map[string]any, path []string) (string, error) {
 	var v any = object
 	if _, ok := object["prompt"]; name == "prompt" && !ok {
 		if _, ok := object["turns"]; ok {
-			path, name = []string{"turns", "0"}, "turns.0"
+			path, name = []string{"turns", "0"}, "turns[0]"
 		}
 	}
 	for _, key := range path {

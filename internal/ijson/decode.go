@@ -38,7 +38,7 @@ func (d decoder) value(b []byte, v reflect.Value, path string) error {
 		}
 		v.Set(reflect.MakeSlice(v.Type(), len(list), len(list)))
 		for i, raw := range list {
-			if err := d.value(raw, v.Index(i), join(path, strconv.Itoa(i))); err != nil {
+			if err := d.value(raw, v.Index(i), fmt.Sprintf("%s[%d]", path, i)); err != nil {
 				return err
 			}
 		}

@@ -21,7 +21,7 @@ import (
 
 // An Error is what is wrong with a JSON text, and where.
 type Error struct {
-	Field string // such as "messages.0.content"; "": the text itself
+	Field string // such as "messages[0].content"; "": the text itself
 	Err   error
 }
 
@@ -57,9 +57,9 @@ func Check(b []byte) error {
 	}
 	s := scanner{b: b, utf8: utf8.Valid(b)}
 	if err := s.value(0, nil); err != nil {
-		// The names were collected from the inside out.
+		// The steps were collected from the inside out.
 		slices.Reverse(s.path)
-		return &Error{strings.Join(s.path, "."), err}
+		return &Error{strings.TrimPrefix(strings.Join(s.path, ""), "."), err}
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ type scanner struct {
 	b    []byte
 	i    int
 	utf8 bool     // all of b is UTF-8
-	path []string // to an error, innermost first
+	path []string // steps to an error, such as .content and [0], innermost first
 	keys []string // of the objects that are open, outermost first
 }
 
@@ -205,7 +205,7 @@ func (s *scanner) object(depth int, each func(key string, value []byte)) error {
 			}
 		}
 		if twice {
-			s.path = append(s.path, key)
+			s.path = append(s.path, "."+key)
 			return ErrTwice
 		}
 		s.space()
@@ -213,7 +213,7 @@ func (s *scanner) object(depth int, each func(key string, value []byte)) error {
 		s.space()
 		from := s.i
 		if err := s.value(depth+1, nil); err != nil {
-			s.path = append(s.path, key)
+			s.path = append(s.path, "."+key)
 			return err
 		}
 		if each != nil {
@@ -234,7 +234,7 @@ func (s *scanner) list(depth int) error {
 			s.i++
 		}
 		if err := s.value(depth+1, nil); err != nil {
-			s.path = append(s.path, strconv.Itoa(n))
+			s.path = append(s.path, fmt.Sprintf("[%d]", n))
 			return err
 		}
 	}

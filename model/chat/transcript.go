@@ -192,7 +192,7 @@ func ParseTranscript(record []byte) (*Transcript, error) {
 	for i, raw := range list {
 		m, err := message(raw, &pending)
 		if err != nil {
-			return nil, fmt.Errorf("field %q: %w", fmt.Sprintf("%s.%d", name, i), err)
+			return nil, fmt.Errorf("field %q: %w", fmt.Sprintf("%s[%d]", name, i), err)
 		}
 		c.Messages = append(c.Messages, m)
 	}
@@ -393,14 +393,14 @@ func join(parts []json.RawMessage) (string, error) {
 		if !ok {
 			list, err := keys(p)
 			if err != nil {
-				return "", fmt.Errorf(`"content.%d": %w`, i, err)
+				return "", fmt.Errorf(`"content[%d]": %w`, i, err)
 			}
 			kind, _ := asString(find(list, "type"))
 			if kind != "text" && kind != "" {
-				return "", fmt.Errorf(`"content.%d": a part of type %q, want text`, i, kind)
+				return "", fmt.Errorf(`"content[%d]": a part of type %q, want text`, i, kind)
 			}
 			if s, ok = asString(find(list, "text")); !ok {
-				return "", fmt.Errorf(`"content.%d": no "text"`, i)
+				return "", fmt.Errorf(`"content[%d]": no "text"`, i)
 			}
 		}
 		texts = append(texts, s)

@@ -129,9 +129,9 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		`[]`: "", `null`: "", `"x"`: "", `{`: "", ``: "",
 		// What another reader would take otherwise.
 		`{` + hello + `,"n":1,"n":2}`:                                "n",
-		`{"messages":[{"role":"user","content":"a","content":"b"}]}`: "messages.0.content",
-		`{"messages":[{"role":"user","content":"\ud83d"}]}`:          "messages.0.content",
-		"{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}":  "messages.0.content",
+		`{"messages":[{"role":"user","content":"a","content":"b"}]}`: "messages[0].content",
+		`{"messages":[{"role":"user","content":"\ud83d"}]}`:          "messages[0].content",
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}":  "messages[0].content",
 		`{"Messages":[{"role":"user","content":"a"}]}`:               "messages",
 	} {
 		if _, err := wire.ParseChat([]byte(body)); err == nil || err.Param != param || err.Status != 400 {
