@@ -116,24 +116,9 @@ func (s *Set) Finite(name string, limit float32) error {
 
 // scan32 returns the index of the first of the float32 in b whose magnitude, as bits, is at least
 // limit, or −1. Infinities are 0x7f800000, and NaNs are more.
-//
-// Two elements a word: adding 2³¹−limit to the magnitude carries into the sign bit, and no further.
 func scan32(b []byte, limit uint32) int {
 	const sign = 1 << 31
-	add := uint64(sign-limit)<<32 | uint64(sign-limit)
-	const magnitude, signs = 0x7fffffff_7fffffff, 0x80000000_80000000
-	n := len(b) &^ 31
-	for i := 0; i < n; i += 32 {
-		x := b[i:][:32]
-		hit := (binary.LittleEndian.Uint64(x) & magnitude) + add
-		hit |= (binary.LittleEndian.Uint64(x[8:]) & magnitude) + add
-		hit |= (binary.LittleEndian.Uint64(x[16:]) & magnitude) + add
-		hit |= (binary.LittleEndian.Uint64(x[24:]) & magnitude) + add
-		if hit&signs != 0 {
-			n = i
-		}
-	}
-	for i := n; i < len(b); i += 4 {
+	for i := firstBlock(b, sign*0x0000_0001_0000_0001, uint64(sign-limit)*0x0000_0001_0000_0001); i < len(b); i += 4 {
 		if binary.LittleEndian.Uint32(b[i:])&(sign-1) >= limit {
 			return i / 4
 		}
@@ -141,26 +126,31 @@ func scan32(b []byte, limit uint32) int {
 	return -1
 }
 
-// scan16 is scan32 for types of 16 bits, four elements a word.
+// scan16 is scan32 for types of 16 bits.
 func scan16(b []byte, limit uint16) int {
 	const sign = 1 << 15
-	add := uint64(sign-limit) * 0x0001_0001_0001_0001
-	const magnitude, signs = 0x7fff_7fff_7fff_7fff, 0x8000_8000_8000_8000
-	n := len(b) &^ 31
-	for i := 0; i < n; i += 32 {
-		x := b[i:][:32]
-		hit := (binary.LittleEndian.Uint64(x) & magnitude) + add
-		hit |= (binary.LittleEndian.Uint64(x[8:]) & magnitude) + add
-		hit |= (binary.LittleEndian.Uint64(x[16:]) & magnitude) + add
-		hit |= (binary.LittleEndian.Uint64(x[24:]) & magnitude) + add
-		if hit&signs != 0 {
-			n = i
-		}
-	}
-	for i := n; i < len(b); i += 2 {
+	for i := firstBlock(b, sign*0x0001_0001_0001_0001, uint64(sign-limit)*0x0001_0001_0001_0001); i < len(b); i += 2 {
 		if binary.LittleEndian.Uint16(b[i:])&(sign-1) >= limit {
 			return i / 2
 		}
 	}
 	return -1
+}
+
+// firstBlock returns where the first 32 bytes begin in which adding add to the magnitude of an
+// element sets its sign bit, one of signs, or where the rest of less than 32 bytes does. add is
+// 2³¹−limit, or 2¹⁵−limit, for each element of a word: it carries into the sign bit, and no further.
+func firstBlock(b []byte, signs, add uint64) int {
+	n := len(b) &^ 31
+	for i := 0; i < n; i += 32 {
+		x := b[i:][:32]
+		hit := (binary.LittleEndian.Uint64(x) &^ signs) + add
+		hit |= (binary.LittleEndian.Uint64(x[8:]) &^ signs) + add
+		hit |= (binary.LittleEndian.Uint64(x[16:]) &^ signs) + add
+		hit |= (binary.LittleEndian.Uint64(x[24:]) &^ signs) + add
+		if hit&signs != 0 {
+			return i
+		}
+	}
+	return n
 }
