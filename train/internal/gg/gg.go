@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
 	"sync/atomic"
 
@@ -368,6 +369,9 @@ func (g *Graph) compile() error {
 		return err
 	}
 	g.vm = G.NewTapeMachine(g.eg)
+	// Its finalizer does nothing without Gorgonia's own CUDA code. But operations refer to g, and
+	// what refers to itself and has a finalizer is never collected.
+	runtime.SetFinalizer(g.vm, nil)
 	return nil
 }
 
