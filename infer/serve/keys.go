@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -41,16 +40,15 @@ func LoadKeys(path string) (*Keys, error) {
 	return k, nil
 }
 
-// NewKeys makes keys of texts, such as an environment variable.
-func NewKeys(keys ...string) (*Keys, error) {
-	k := &Keys{}
-	for _, key := range keys {
-		if strings.TrimSpace(key) == "" {
-			return nil, errors.New("an API key is empty")
-		}
-		k.hashes = append(k.hashes, sha256.Sum256([]byte(key)))
+// OpenKeys returns the keys in a file, or else the one key given, or nil if there is neither.
+func OpenKeys(path, key string) (*Keys, error) {
+	switch {
+	case path != "":
+		return LoadKeys(path)
+	case key != "":
+		return &Keys{hashes: [][sha256.Size]byte{sha256.Sum256([]byte(key))}}, nil
 	}
-	return k, nil
+	return nil, nil
 }
 
 // tenant returns a name for the key of a request, which says nothing about the key, and whether it

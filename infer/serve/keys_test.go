@@ -48,13 +48,15 @@ func TestKeysLetInWhoHasOne(t *testing.T) {
 			t.Errorf("%.20q: %v", text, err)
 		}
 	}
-	if _, err := NewKeys("x", " "); err == nil {
-		t.Error("an empty key is accepted")
+	if k, err = OpenKeys(path, "delta"); err == nil {
+		t.Error("a file without keys gives way to the one key")
 	}
-	if k, err = NewKeys("delta"); err != nil {
+	if k, err = OpenKeys("", "delta"); err != nil {
 		t.Fatal(err)
 	}
 	check("Authorization", "Bearer delta", true)
-	k = nil
+	if k, err = OpenKeys("", ""); err != nil || k != nil {
+		t.Errorf("%v, %v", k, err)
+	}
 	check("Authorization", "", true)
 }

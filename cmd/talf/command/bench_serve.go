@@ -3,9 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -101,35 +99,10 @@ other. τ comes from the counters vllm:spec_decode_* of the server's /metrics.`,
 	return c
 }
 
-// loads returns a configuration for each load.
-func (o *loadOptions) loads() (out []load.Config, err error) {
-	for _, n := range o.clients {
-		if len(o.rates) == 0 {
-			c := o.config
-			c.Clients = n
-			out = append(out, c)
-		}
-	}
-	for _, r := range o.rates {
-		c := o.config
-		c.Clients, c.Rate = 0, r
-		if r == 0 {
-			return nil, usagef("--rate is 0, want more")
-		}
-		out = append(out, c)
-	}
-	for i := range out {
-		if err := out[i].Validate(); err != nil {
-			return nil, usageError(err)
-		}
-	}
-	return out, nil
-}
-
 func (a *app) benchServe(ctx context.Context, o *loadOptions) ([]*load.Report, error) {
-	loads, err := o.loads()
+	loads, err := o.config.Each(o.clients, o.rates)
 	if err != nil {
-		return nil, err
+		return nil, usageError(err)
 	}
 	names, err := rig.ParseNames("--url", "URL", o.urls)
 	if err != nil {
@@ -145,47 +118,31 @@ func (a *app) benchServe(ctx context.Context, o *loadOptions) ([]*load.Report, e
 	for _, n := range names {
 		servers = append(servers, load.Server{Name: n.Name, URL: n.Path, Model: o.model, Key: string(bytes.TrimSpace(key))})
 	}
-	texts, err := a.loadPrompts(o)
-	if err != nil {
-		return nil, err
-	}
-	var out []*load.Report
-	for _, c := range loads {
-		p := a.progress("load", "runs")
-		var done int64
-		r, err := c.Run(ctx, servers, texts, func(server string, _ int) {
-			p.Set(done, int64(c.Runs*len(servers)), server)
-			done++
-		})
-		p.End()
-		if err != nil {
-			return nil, err
-		}
-		about := micro.NewReport()
-		r.Machine, r.Date = about.Machine, time.Now().UTC().Format(time.DateOnly)
-		out = append(out, r)
-	}
-	return out, nil
-}
-
-// loadPrompts reads the first turns of prompts.
-func (a *app) loadPrompts(o *loadOptions) ([]load.Prompt, error) {
 	set, err := a.parsePrompts(&o.prompts, nil)
 	if err != nil {
 		return nil, err
 	}
-	var out []load.Prompt
-	for i := range set.Prompts {
-		p := &set.Prompts[i]
-		if !o.chat {
-			out = append(out, load.Prompt{Text: p.Turns[0]})
-			continue
+	var texts []load.Prompt
+	for i := range set.Prompts { // the first turn of each
+		p := load.Prompt{Text: set.Prompts[i].Turns[0]}
+		if o.chat {
+			p = load.Message(p.Text)
 		}
-		b, err := json.Marshal([]map[string]string{{"role": "user", "content": p.Turns[0]}})
+		texts = append(texts, p)
+	}
+	bar, done, about := a.progress("load", "runs"), 0, micro.NewReport()
+	defer bar.End()
+	var out []*load.Report
+	for _, c := range loads {
+		r, err := c.Run(ctx, servers, texts, func(server string, _ int) {
+			bar.Set(int64(done), int64(c.Runs*len(servers)*len(loads)), server)
+			done++
+		})
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, load.Prompt{Messages: b})
+		r.Machine, r.Date = about.Machine, about.Date
+		out = append(out, r)
 	}
 	return out, nil
 }

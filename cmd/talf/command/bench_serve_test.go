@@ -57,7 +57,7 @@ func TestBenchServeComparesServers(t *testing.T) {
 		t.Errorf("%v: %s", err, b)
 	}
 	for want, more := range map[string][]string{
-		"--rate":    {"--rate", "0"},
+		"rate":      {"--rate", "0"},
 		"clients":   {"--clients", "0"},
 		"--url":     {"--url", "a=x"},
 		"NAME=URL":  {"--url", "=x"},

@@ -104,19 +104,8 @@ func (o *serveOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// keys returns who is let in, nil for everyone.
-func (o *serveOptions) keys() (*serve.Keys, error) {
-	if o.keyFile != "" {
-		return serve.LoadKeys(o.keyFile)
-	}
-	if key := os.Getenv(keyVariable); key != "" {
-		return serve.NewKeys(key)
-	}
-	return nil, nil
-}
-
 func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
-	if o.server.Keys, err = o.keys(); err != nil {
+	if o.server.Keys, err = serve.OpenKeys(o.keyFile, os.Getenv(keyVariable)); err != nil {
 		return err
 	}
 	dir, err := checkpoints.FindModel(o.model)

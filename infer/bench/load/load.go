@@ -216,3 +216,37 @@ func newHTTP() *http.Client {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
+
+// Each returns a configuration like c for every load: closed loops of so many clients, or if there
+// are rates, open loops of so many requests per second.
+func (c Config) Each(clients []int, rates []float64) ([]Config, error) {
+	var all []Config
+	for _, n := range clients {
+		c.Rate, c.Clients = 0, n
+		all = append(all, c)
+	}
+	if len(rates) > 0 {
+		all = nil
+	}
+	for _, r := range rates {
+		if c.Rate, c.Clients = r, 0; r == 0 {
+			return nil, errors.New("rate is 0 requests per second, want more")
+		}
+		all = append(all, c)
+	}
+	for i := range all {
+		if err := all[i].Validate(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// Message is a prompt of one message of a user's.
+func Message(text string) Prompt {
+	b, err := json.Marshal([]map[string]string{{"role": "user", "content": text}})
+	if err != nil {
+		panic("load: " + err.Error()) // strings marshal
+	}
+	return Prompt{Messages: b}
+}

@@ -227,3 +227,23 @@ func TestServersThatCannotBeMeasuredAreErrors(t *testing.T) {
 		}
 	}
 }
+
+func TestEachLoadHasAConfiguration(t *testing.T) {
+	c := quick()
+	all, err := c.Each([]int{1, 4}, nil)
+	if err != nil || len(all) != 2 || all[1].Clients != 4 || all[1].Open() || all[1].Requests != c.Requests {
+		t.Errorf("%+v, %v", all, err)
+	}
+	all, err = c.Each([]int{1, 4}, []float64{0.5})
+	if err != nil || len(all) != 1 || all[0].Rate != 0.5 || !all[0].Open() {
+		t.Errorf("%+v, %v", all, err)
+	}
+	for _, bad := range [][]float64{{0}, {-1}} {
+		if _, err := c.Each(nil, bad); err == nil {
+			t.Errorf("rates %v are accepted", bad)
+		}
+	}
+	if _, err := c.Each([]int{0}, nil); err == nil {
+		t.Error("no clients are accepted")
+	}
+}
