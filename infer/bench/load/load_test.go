@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -98,7 +99,8 @@ func TestAnswersAreMeasured(t *testing.T) {
 	if a.Answered != 20 || len(a.Failed) != 0 || a.AnswerTokens != 80 || a.PromptTokens != 200 || a.CachedTokens != 60 || r.Servers[0].Model != "tiny" {
 		t.Errorf("%+v", a)
 	}
-	if a.TTFT.P50 < 2 || a.ITL.P50 < 6 || a.TPOT.P50 < 2 || a.E2E.P50 < 8 || a.E2E.P50 < a.TTFT.P50+a.ITL.P50-1 || a.TPOT.P50 > a.ITL.P50 {
+	// Every answer has one gap and four tokens: the means add up, however busy the machine is.
+	if a.TTFT.P50 < 2 || a.ITL.P50 < 6 || math.Abs(a.E2E.Mean-a.TTFT.Mean-a.ITL.Mean) > 1e-3 || math.Abs(a.TPOT.Mean-a.ITL.Mean/3) > 1e-3 {
 		t.Errorf("times %+v", a)
 	}
 	if a.Drafting == nil || a.Drafting.Drafts != 20 || a.Drafting.Tau() != 3 {
