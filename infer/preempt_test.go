@@ -112,7 +112,7 @@ func allDone(seqs []*infer.Sequence) bool {
 }
 
 // outcomes decodes jobs one by one with a pool without bound.
-func outcomes(t testing.TB, free nets, jobs []*job) (out [][]int32) {
+func outcomes(t testing.TB, free nets, jobs []*job) (out []*infer.Sequence) {
 	t.Helper()
 	for _, j := range jobs {
 		e := &infer.Engine{Target: infer.NewTarget(free.target, 0), Config: infer.Config{PrefillChunk: 256, MaxNodes: 64}}
@@ -120,7 +120,7 @@ func outcomes(t testing.TB, free nets, jobs []*job) (out [][]int32) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, s.Tokens())
+		out = append(out, s)
 	}
 	return out
 }
@@ -173,8 +173,13 @@ func TestPreemptedSequencesGoOnAsIfNothingHadHappened(t *testing.T) {
 		}
 		for i, s := range seqs {
 			preempted += s.Stats().Preempted
-			if s.Err() != nil || !slices.Equal(s.Tokens(), want[i]) {
-				r.Fatalf("%s, preempted %d times: %v, error %v; undisturbed %v", jobs[i].method, s.Stats().Preempted, s.Tokens(), s.Err(), want[i])
+			if s.Err() != nil || !slices.Equal(s.Tokens(), want[i].Tokens()) {
+				r.Fatalf("%s, preempted %d times: %v, error %v; undisturbed %v", jobs[i].method, s.Stats().Preempted, s.Tokens(), s.Err(), want[i].Tokens())
+			}
+			// Drafters learn the same.
+			if got, want := s.Stats(), want[i].Stats(); keep == 0 && (got.Drafted != want.Drafted || got.Passes != want.Passes) {
+				r.Fatalf("%s, preempted %d times: %d nodes drafted in %d passes; undisturbed %d in %d",
+					jobs[i].method, got.Preempted, got.Drafted, got.Passes, want.Drafted, want.Passes)
 			}
 			e.Close(s)
 		}
@@ -231,7 +236,7 @@ func TestAPoolForOneServesMany(t *testing.T) {
 					return false
 				}
 				i := slices.IndexFunc(jobs, func(j *job) bool { return &j.prompt[0] == &s.Prompt()[0] || slices.Equal(j.prompt, s.Prompt()) })
-				if reason != infer.Length || jobs[i].exact() && !slices.Equal(s.Tokens(), want[i]) {
+				if reason != infer.Length || jobs[i].exact() && !slices.Equal(s.Tokens(), want[i].Tokens()) {
 					t.Fatalf("trial %d: %s: reason %q, error %v, %v; want %v", trial, jobs[i].method, reason, s.Err(), s.Tokens(), want[i])
 				}
 				sum.Add(s.Stats())
