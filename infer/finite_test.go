@@ -15,6 +15,26 @@ import (
 	"talf/model/safetensors"
 )
 
+// planted returns a random model with x as element i of its embedding.
+func planted(t testing.TB, conf modeltest.Config, i int, x float32) *model.Model {
+	t.Helper()
+	tensors := modeltest.Tensors(conf.Spec(), false, 3)
+	modeltest.Plant(tensors, "model.embed_tokens.weight", i, x)
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	opt := model.Default()
+	opt.AllowNonFinite = true
+	m, err := model.New(conf.Spec(), safetensors.Of("planted", tensors...), dev, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
 // A poisoner drafts a token whose embedding is infinite, beside one that is not.
 type poisoner struct{ faulty }
 
@@ -32,29 +52,7 @@ func (poisoner) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, e
 // the weight, and the others of its batch go on. Drafts that make them so cost only themselves.
 func TestNumbersThatAreNotFiniteEndOneSequence(t *testing.T) {
 	conf := modeltest.Default()
-	tensors := modeltest.Tensors(conf.Spec(), false, 3)
-	for i, x := range tensors {
-		if x.Name == "model.embed_tokens.weight" {
-			v, err := x.Float32s()
-			if err != nil {
-				t.Fatal(err)
-			}
-			v[42*conf.Hidden+1] = float32(math.Inf(1))
-			tensors[i] = safetensors.F32(x.Name, v, x.Shape...)
-		}
-	}
-	dev, err := cpu.New(cpu.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
-	opt := model.Default()
-	opt.AllowNonFinite = true
-	m, err := model.New(conf.Spec(), safetensors.Of("planted", tensors...), dev, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := planted(t, conf, 42*conf.Hidden+1, float32(math.Inf(1)))
 	for _, temperature := range []float64{0, 1} {
 		request := func(i int, d infer.Drafter) infer.Request {
 			prompt := []int32{1, 2, int32(10 + i)}

@@ -6,11 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"talf/compute/cpu"
 	"talf/infer"
 	"talf/model"
 	"talf/model/modeltest"
-	"talf/model/safetensors"
 )
 
 // A prompt whose numbers are not finite leaves no prefix that another could start from, not even
@@ -19,29 +17,7 @@ func TestNumbersThatAreNotFiniteAreNotKept(t *testing.T) {
 	const poison = 77
 	conf := modeltest.Default()
 	conf.EOS, conf.Tied = -1, false
-	tensors := modeltest.Tensors(conf.Spec(), false, 3)
-	for i, x := range tensors {
-		if x.Name == "model.embed_tokens.weight" {
-			v, err := x.Float32s()
-			if err != nil {
-				t.Fatal(err)
-			}
-			v[poison*conf.Hidden] = float32(math.NaN())
-			tensors[i] = safetensors.F32(x.Name, v, x.Shape...)
-		}
-	}
-	dev, err := cpu.New(cpu.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
-	opt := model.Default()
-	opt.AllowNonFinite = true
-	m, err := model.New(conf.Spec(), safetensors.Of("poisoned", tensors...), dev, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := planted(t, conf, poison*conf.Hidden, float32(math.NaN()))
 	good := plainRequest(t, 1, 2, 3, 4, 5, 6, 7, 8)
 	good.NoEOS = true
 	want, err := (&infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}).Generate(t.Context(), good)

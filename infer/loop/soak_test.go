@@ -43,18 +43,8 @@ func nets(t testing.TB, blocks int) (*model.Model, *head.Head) {
 	t.Cleanup(func() { dev.Close() })
 	conf := modeltest.Default()
 	conf.EOS, conf.Tied = 5, false
-	var all []safetensors.Tensor
-	for _, x := range modeltest.Tensors(conf.Spec(), false, 3) {
-		if x.Name == "model.embed_tokens.weight" {
-			v, err := x.Float32s()
-			if err != nil {
-				t.Fatal(err)
-			}
-			v[poison*conf.Hidden] = float32(math.NaN())
-			x = safetensors.F32(x.Name, v, x.Shape...)
-		}
-		all = append(all, x)
-	}
+	all := modeltest.Tensors(conf.Spec(), false, 3)
+	modeltest.Plant(all, "model.embed_tokens.weight", poison*conf.Hidden, float32(math.NaN()))
 	opt := model.Default()
 	opt.AllowNonFinite, opt.KVBlocks = true, blocks
 	m, err := model.New(conf.Spec(), safetensors.Of("soak", all...), dev, opt)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"talf/model/arch"
@@ -143,6 +144,22 @@ func Overflowing(c Config, seed uint64) *safetensors.Set {
 		}
 	}
 	return safetensors.Of("overflowing", tensors...)
+}
+
+// Plant sets element i of the named tensor to x.
+func Plant(tensors []safetensors.Tensor, name string, i int, x float32) {
+	at := slices.IndexFunc(tensors, func(t safetensors.Tensor) bool { return t.Name == name })
+	if at < 0 {
+		panic("modeltest: no tensor " + name)
+	}
+	t := &tensors[at]
+	v, err := t.Float32s()
+	if err != nil {
+		panic("modeltest: " + err.Error())
+	}
+	v = slices.Clone(v)
+	v[i] = x
+	*t = safetensors.F32(t.Name, v, t.Shape...)
 }
 
 const sqrt3 = 1.7320508075688772
