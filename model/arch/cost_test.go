@@ -3,8 +3,6 @@ package arch
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,22 +11,10 @@ import (
 
 func corpus(t testing.TB) [][]byte {
 	t.Helper()
-	names, err := filepath.Glob("testdata/cost/*.json")
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no files in testdata/cost: %v", err)
-	}
-	var out [][]byte
-	for _, name := range names {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Parse(name, b, nil); err != nil {
-			t.Error(err)
-		}
-		out = append(out, b)
-	}
-	return out
+	return costtest.Files(t, "testdata/cost/*.json", func(name string, b []byte) error {
+		_, err := Parse(name, b, nil)
+		return err
+	})
 }
 
 // exercise reads a configuration in every way that talf does.

@@ -175,7 +175,7 @@ func render(ctx context.Context, t testing.TB, source string, c *chat.Conversati
 const lookedAt = 100 * time.Millisecond
 
 func TestCostlyTemplates(t *testing.T) {
-	if raceDetector {
+	if costtest.RaceDetector {
 		t.Skip("the bounds on processor time are those of a build without the race detector")
 	}
 	conv := hello()
@@ -187,33 +187,16 @@ func TestCostlyTemplates(t *testing.T) {
 			costtest.Check(t, c.name, costtest.Default, func(ctx context.Context) {
 				runtime.LockOSThread()
 				defer runtime.UnlockOSThread()
-				w := newWatch(ctx)
+				w := costtest.NewWatch(ctx)
 				if got := render(w, t, c.source, conv); got != c.want {
 					t.Errorf("got %.100q, want %q", got, c.want)
 				}
-				_ = w.Err() // the time since the last look counts too
-				if w.longest > lookedAt {
-					t.Errorf("%v of processor time without a look at the context, want at most %v", w.longest, lookedAt)
+				if _, longest := w.Times(); longest > lookedAt {
+					t.Errorf("%v of processor time without a look at the context, want at most %v", longest, lookedAt)
 				}
 			})
 		})
 	}
-}
-
-// A watch is a context that measures how much processor time of its thread passes between
-// two looks at it.
-type watch struct {
-	context.Context
-	last, longest time.Duration
-}
-
-func newWatch(ctx context.Context) *watch { return &watch{Context: ctx, last: threadTime()} }
-
-func (w *watch) Err() error {
-	now := threadTime()
-	w.longest = max(w.longest, now-w.last)
-	w.last = now
-	return w.Context.Err()
 }
 
 // filled repeats a part as often as the limit on templates allows.
@@ -233,7 +216,7 @@ func counted(begin, part, end string) string {
 
 // Parsing takes time and memory in proportion to the source, whatever is in it.
 func TestParsingIsLinear(t *testing.T) {
-	if raceDetector {
+	if costtest.RaceDetector {
 		t.Skip("the bounds on processor time are those of a build without the race detector")
 	}
 	const perByte = 300 // bytes made for a byte of source; two of 300 MB would be refused by Check

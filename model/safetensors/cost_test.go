@@ -104,22 +104,10 @@ func TestIndexesNameEachFileOnce(t *testing.T) {
 
 func corpus(t testing.TB) [][]byte {
 	t.Helper()
-	names, err := filepath.Glob("testdata/cost/*.safetensors")
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no files in testdata/cost: %v", err)
-	}
-	var out [][]byte
-	for _, name := range names {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Parse(name, b); err != nil {
-			t.Error(err)
-		}
-		out = append(out, b)
-	}
-	return out
+	return costtest.Files(t, "testdata/cost/*.safetensors", func(name string, b []byte) error {
+		_, err := Parse(name, b)
+		return err
+	})
 }
 
 // fitted sets the length in front of a header that was changed, so that the header is read.

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -172,19 +170,10 @@ func TestLongTextsEncode(t *testing.T) {
 
 func corpus(t testing.TB) [][]byte {
 	t.Helper()
-	names, err := filepath.Glob("testdata/cost/*.json")
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no files in testdata/cost: %v", err)
-	}
-	var out [][]byte
-	for _, name := range names {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, b)
-	}
-	return out
+	return costtest.Files(t, "testdata/cost/*.json", func(_ string, b []byte) error {
+		_, err := Parse(b)
+		return err
+	})
 }
 
 // texts are encoded with every file that loads.

@@ -6,6 +6,8 @@ import (
 	"context"
 	"iter"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime/metrics"
 	"slices"
 	"strconv"
@@ -80,6 +82,27 @@ func heap() uint64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s)
 	return s[0].Value.Uint64()
+}
+
+// Files returns the files that match pattern, to mutate: there are some, and parse accepts each.
+func Files(t testing.TB, pattern string, parse func(name string, b []byte) error) [][]byte {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no files %s: %v", pattern, err)
+	}
+	var out [][]byte
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := parse(name, b); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		out = append(out, b)
+	}
+	return out
 }
 
 // Mutations yields n variants of the inputs in corpus, the same for the same seed. Besides bytes

@@ -3,6 +3,7 @@ package costtest_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,13 @@ func (r *recorder) check(b costtest.Bound, f func(context.Context)) string {
 	return ""
 }
 
+// spin works until a clock has gone on by d. It is one of processor time: on a busy machine, time
+// passes without work.
+func spin(clock func() time.Duration, d time.Duration) {
+	for end := clock() + d; clock() < end; {
+	}
+}
+
 func TestCostsBeyondTheBoundFail(t *testing.T) {
 	b := costtest.Bound{CPU: 50 * time.Millisecond, Bytes: 8 << 20}
 	var sink [][]byte
@@ -35,13 +43,13 @@ func TestCostsBeyondTheBoundFail(t *testing.T) {
 	}{
 		"cheap": {"", func(context.Context) {}},
 		"slow": {"processor time", func(context.Context) {
-			for start := time.Now(); time.Since(start) < 200*time.Millisecond; {
-			}
+			spin(costtest.CPU, 60*time.Millisecond) // far from what is taken for a hang, on a busy machine too
 		}},
 		"large":  {"MB of memory", func(context.Context) { sink = append(sink, make([]byte, 32<<20)) }},
 		"panics": {"panic: oh", func(context.Context) { panic("oh") }},
 		"hangs":  {"not back", func(context.Context) { select {} }},
 	} {
+		runtime.GC() // what is freed while the input is read would be taken off
 		r := &recorder{TB: t}
 		r.check(b, c.f)
 		if got := strings.Join(r.failures, "; "); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
@@ -49,6 +57,25 @@ func TestCostsBeyondTheBoundFail(t *testing.T) {
 		}
 	}
 	_ = sink
+}
+
+func TestAWatchMeasuresTheTimeBetweenLooks(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := costtest.NewWatch(ctx)
+	spin(costtest.ThreadTime, 30*time.Millisecond)
+	if err := w.Err(); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	spin(costtest.ThreadTime, 60*time.Millisecond)
+	if all, longest := w.Times(); longest < 60*time.Millisecond || all < longest+30*time.Millisecond {
+		t.Errorf("%v, the longest %v, want at least 90 ms and 60 ms: the end counts", all, longest)
+	}
+	if w.Err() == nil {
+		t.Error("no error after the end of the context")
+	}
 }
 
 func TestMutationsAreReproducible(t *testing.T) {

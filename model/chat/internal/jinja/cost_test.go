@@ -55,16 +55,17 @@ func checkCost(t testing.TB, source string, vars *Dict) {
 	var took time.Duration
 	var bytes uint64
 	for range 4 { // again, if something else disturbed it
-		w := &watch{Context: context.Background(), last: threadTime()}
-		start, before := w.last, allocated()
+		before := allocated()
+		w := costtest.NewWatch(context.Background())
 		err := renderOnce(w, source, vars)
-		_ = w.Err()
-		took, bytes = w.last-start, allocated()-before
+		var longest time.Duration
+		took, longest = w.Times()
+		bytes = allocated() - before
 		var e *Error
 		if errors.As(err, &e) && e.Kind == "InternalError" {
 			t.Fatalf("%v in %.1000q", err, source)
 		}
-		if took <= cpu && w.longest <= cpu && bytes <= made+sourceBytes*uint64(len(source)) {
+		if took <= cpu && longest <= cpu && bytes <= made+sourceBytes*uint64(len(source)) {
 			return
 		}
 	}
@@ -79,20 +80,6 @@ func renderOnce(ctx context.Context, source string, vars *Dict) error {
 	}
 	_, err = t.renderWithin(ctx, vars, Options{Now: func() time.Time { return time.Unix(1e9, 0).UTC() }}, budget)
 	return err
-}
-
-// A watch is a context that measures how much processor time of its thread passes between
-// two looks at it.
-type watch struct {
-	context.Context
-	last, longest time.Duration
-}
-
-func (w *watch) Err() error {
-	now := threadTime()
-	w.longest = max(w.longest, now-w.last)
-	w.last = now
-	return nil
 }
 
 // allocated returns the bytes that were ever allocated.
@@ -162,7 +149,7 @@ func seed(file []byte) ([]byte, bool) {
 // FuzzTemplateCost fails if parsing and rendering a template takes more time or memory than
 // the budgets stand for, or goes on for long without a look at its context.
 func FuzzTemplateCost(f *testing.F) {
-	if raceDetector {
+	if costtest.RaceDetector {
 		f.Skip("the bounds on processor time are those of a build without the race detector")
 	}
 	for _, source := range corpus(f) {
@@ -173,7 +160,7 @@ func FuzzTemplateCost(f *testing.F) {
 }
 
 func TestMutatedTemplatesAreCheap(t *testing.T) {
-	if raceDetector {
+	if costtest.RaceDetector {
 		t.Skip("the bounds on processor time are those of a build without the race detector")
 	}
 	n := 10000

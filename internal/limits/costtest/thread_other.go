@@ -1,6 +1,6 @@
 //go:build !linux
 
-package chat_test
+package costtest
 
 import "time"
 

@@ -1,0 +1,7 @@
+package costtest
+
+// The clocks, for tests.
+var (
+	CPU        = cpu
+	ThreadTime = threadTime
+)

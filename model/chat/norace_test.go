@@ -1,5 +1,0 @@
-//go:build !race
-
-package chat_test
-
-const raceDetector = false
