@@ -15,7 +15,7 @@ func (s *Sequence) unusable(rows Rows) bool {
 	case err == nil:
 		return false
 	case s.prop.Tree.Len() > 1:
-		s.alone, s.lost = true, err
+		s.alone = err
 	default:
 		s.fail(err)
 	}

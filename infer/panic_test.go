@@ -438,3 +438,55 @@ func TestAPanicOfTheTargetIsAnError(t *testing.T) {
 		t.Errorf("reason %q", r)
 	}
 }
+
+// A target whose passes fail as long as fail says so.
+type badTarget struct {
+	infer.Target
+	fail bool
+}
+
+func (b *badTarget) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows, error) {
+	if b.fail {
+		return nil, errPlanted
+	}
+	return b.Target.Score(ctx, jobs)
+}
+
+// A round that lost its drafts in a step that failed has them when the step is called again, and
+// counts as any other.
+func TestARoundBegunAgainHasItsDrafts(t *testing.T) {
+	n := newNets(t, 1, 3)
+	target, bad := &badTarget{Target: infer.NewTarget(n.target, 0)}, false
+	src := &badSource{source.NewHead(n.head, 0), func() error { return map[bool]error{true: errPlanted}[bad] }}
+	e := &infer.Engine{Target: target, Config: infer.Default()}
+	d, _, err := draft.New("beam:N=12,k=4,depth=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := plainRequest(t, 1, 2, 3)
+	req.Drafter, req.Source, req.NoEOS = d, src, true
+	s, err := e.Open(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close(s)
+	step := func(fails bool, drafted, undrafted int) {
+		t.Helper()
+		target.fail = fails
+		if err := e.Step(t.Context(), []*infer.Sequence{s}); errors.Is(err, errPlanted) != fails {
+			t.Fatal(err)
+		}
+		if st := s.Stats(); (st.Drafted > 0) != (drafted > 0) || st.Undrafted != undrafted || (s.Undrafted() != nil) != (undrafted > 0) {
+			t.Errorf("%d nodes drafted, %d rounds without because of %v; want %d rounds", st.Drafted, st.Undrafted, s.Undrafted(), undrafted)
+		}
+	}
+	step(false, 0, 0) // the prompt
+	bad = true
+	step(true, 0, 0)
+	step(true, 0, 0)
+	bad = false
+	step(false, 1, 0)
+	bad = true
+	step(true, 1, 0)
+	step(false, 1, 1)
+}

@@ -42,7 +42,8 @@ type Sequence struct {
 	timing  Timing    // of the round in progress
 	begun   bool      // a round, which has no verdict yet
 	lost    error     // why the last round without drafts had none
-	alone   bool      // the next round has no drafts
+	plainly error     // why the round in progress has no drafts
+	alone   error     // why the next round has none
 	logged  []Logged  // of the output, if asked for
 	row     []float32 // a row of logits
 }
@@ -146,9 +147,7 @@ func (s *Sequence) beginRound(maxNodes int) {
 		s.draft.mark()
 		s.begun = true
 	}
-	if s.alone {
-		s.alone = false
-		s.stats.Undrafted++
+	if s.plainly = s.alone; s.plainly != nil {
 		return
 	}
 	// A round emits its accepted nodes and one more token.
@@ -161,8 +160,7 @@ func (s *Sequence) beginRound(maxNodes int) {
 
 // plain makes this a round without drafts. The output does not depend on it.
 func (s *Sequence) plain(err error) {
-	s.growing, s.lost = false, err
-	s.stats.Undrafted++
+	s.growing, s.plainly = false, err
 	s.root.Reset(s.tokens[len(s.tokens)-1], 1)
 	s.prop = Proposal{Tree: &s.root, Pos: len(s.tokens) - 1, MaxNodes: 1}
 }
@@ -311,7 +309,11 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	start := e.now()
 	s.scores.begin(rows, s.prop.Tree, s.tokens)
 	s.chance.begin(s.prop.Pos)
-	s.begun = false
+	s.begun, s.alone = false, nil
+	if s.plainly != nil {
+		s.lost = s.plainly
+		s.stats.Undrafted++
+	}
 	v, err := s.callVerify()
 	if err != nil {
 		s.fail(err)
