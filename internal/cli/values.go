@@ -11,8 +11,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// Completing reports whether a command line is a shell's question how to complete another one.
+func Completing(args []string) bool {
+	return len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd)
+}
+
 // Complete makes shells complete the values of flags: those of the flags in words with these,
-// and those of the flags in dirs with directories. It covers c and the commands below it.
+// and those of the flags in dirs with directories. It covers c and the commands below it. Cobra keeps
+// them all until the process ends: call it if Completing.
 func Complete(c *cobra.Command, words map[string][]string, dirs ...string) {
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		var offer cobra.CompletionFunc

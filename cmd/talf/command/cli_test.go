@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -182,4 +183,30 @@ var errStopped = errors.New("stopped by the test")
 func quietApp(t testing.TB) *app {
 	t.Helper()
 	return &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard, log: slog.New(slog.DiscardHandler), quiet: true}
+}
+
+// What a command line needed is collected once it has ended: tests run thousands in one process.
+func TestACommandLineLeavesNothingInMemory(t *testing.T) {
+	const runs, most = 50, 4 << 10 // bytes; the commands and their flags take 24 KiB
+	live := func() int64 {
+		for range 2 {
+			runtime.GC() // the second empties pools
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	run := func() {
+		if code := Run([]string{"version"}, strings.NewReader(""), io.Discard, io.Discard); code != ExitOK {
+			t.Fatalf("exit %d", code)
+		}
+	}
+	run()
+	before := live()
+	for range runs {
+		run()
+	}
+	if each := (live() - before) / runs; each > most {
+		t.Errorf("every command line leaves %d bytes, want at most %d", each, most)
+	}
 }

@@ -69,6 +69,9 @@ func run(args []string, in io.Reader, stdout, stderr io.Writer, report *cli.Cras
 	return cli.Run(stdout, stderr, report, func(ctx context.Context, out, errw io.Writer) cli.Outcome {
 		a := &app{in: in, out: out, err: errw}
 		root := newRoot(a)
+		if cli.Completing(args) {
+			complete(root)
+		}
 		root.SetArgs(args)
 		root.SetIn(in)
 		root.SetOut(out)
@@ -120,6 +123,11 @@ stack and the command line, without prompts.`,
 		root.AddCommand(add(a))
 	}
 	a.misspelt = cli.Explain(root)
+	return root
+}
+
+// complete makes shells complete the values of flags.
+func complete(root *cobra.Command) {
 	var losses []string
 	for _, m := range loss.Methods() {
 		losses = append(losses, m.Name)
@@ -131,7 +139,6 @@ stack and the command line, without prompts.`,
 		"method":   strings.Split(methodNames(), ", "),
 		"verify":   strings.Split(verifierNames(), ", "),
 	}, "model", "head", "draft")
-	return root
 }
 
 // commands is the table of subcommands, in the order of the pipeline.
