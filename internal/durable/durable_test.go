@@ -176,6 +176,28 @@ func TestTheLockOfAProcessThatHasEndedIsTaken(t *testing.T) {
 	}
 }
 
+// On a file system without locks, a full disk does not leave a file that keeps every later run away.
+func TestAnOwnerFileThatCannotBeWrittenIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "lock")
+	for _, kind := range []vfs.Kind{vfs.Write, vfs.Close} {
+		stop := vfstest.Fail(t, func(op *vfs.Op) error {
+			switch {
+			case op.Kind == vfs.Lock:
+				return syscall.ENOSYS
+			case op.Kind == kind && filepath.Base(op.Path) == ".lock.owner":
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		if _, err := LockFile(path); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("%s: %v, want what failed", kind, err)
+		}
+		stop()
+		holds(t, dir, "lock")
+	}
+}
+
 // Only a lock that another process has is called one.
 func TestAnErrorOfLockingIsNotAnotherRun(t *testing.T) {
 	vfstest.Fail(t, func(op *vfs.Op) error {

@@ -73,7 +73,10 @@ func own(path string) error {
 		f, err := vfs.CreateNew(path)
 		if err == nil {
 			_, err = f.Write(text)
-			return errors.Join(err, f.Close())
+			if err = errors.Join(err, f.Close()); err != nil { // nobody could tell whose it is
+				err = errors.Join(err, vfs.Delete(path))
+			}
+			return err
 		}
 		if !errors.Is(err, fs.ErrExist) {
 			return err
