@@ -324,8 +324,19 @@ func ReadManifest(dir string) (*Manifest, error) {
 	return m, nil
 }
 
+// errLater says that a manifest has a schema of a later release.
+var errLater = errors.New("a later release wrote it")
+
 // ParseManifest decodes a manifest and reports the first invalid field.
 func ParseManifest(b []byte) (*Manifest, error) {
+	// A later schema may have other fields.
+	var v struct {
+		Format string `json:"format"`
+		Schema int    `json:"schema"`
+	}
+	if err := json.Unmarshal(b, &v); err == nil && v.Format == format && v.Schema > Schema {
+		return nil, fmt.Errorf("schema: version %d, want 1 to %d: %w", v.Schema, Schema, errLater)
+	}
 	var m Manifest
 	d := json.NewDecoder(bytes.NewReader(b))
 	if err := d.Decode(&m); err != nil {
@@ -337,7 +348,7 @@ func ParseManifest(b []byte) (*Manifest, error) {
 	switch {
 	case m.Format != format:
 		return nil, fmt.Errorf("format: %q, want %q", m.Format, format)
-	case m.Schema < 1 || m.Schema > Schema:
+	case m.Schema < 1 || m.Schema > Schema: // the latter followed by other text
 		return nil, fmt.Errorf("schema: version %d, want 1 to %d", m.Schema, Schema)
 	case m.Schema == 1 && m.Model != nil:
 		return nil, fmt.Errorf("target_model: given in schema 1, want target")
@@ -413,11 +424,12 @@ func (s *State) Close() error { return errors.Join(s.Weights.Close(), s.Optimize
 var ErrDamaged = errors.New("the checkpoint is damaged")
 
 // Open opens a checkpoint to continue training from, and checks every byte. If files are missing or
-// differ from what was written, the error wraps ErrDamaged.
+// differ from what was written, the error wraps ErrDamaged. A checkpoint of a later release is not
+// damaged.
 func Open(dir string) (*State, error) {
 	m, err := ReadManifest(dir)
 	var number syscall.Errno
-	if err != nil && !errors.As(err, &number) { // it was read
+	if err != nil && !errors.As(err, &number) && !errors.Is(err, errLater) { // it was read
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if err != nil {

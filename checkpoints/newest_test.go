@@ -182,3 +182,31 @@ func TestReadersAndARunInProgress(t *testing.T) {
 	}
 	t.Logf("%d reads of %d checkpoints", reads, last)
 }
+
+// A later release's checkpoint is whole: it is not taken for damaged and set aside.
+func TestACheckpointOfALaterReleaseIsLeftWhereItIs(t *testing.T) {
+	s := store(t, 1)
+	s.keep = 2
+	save(t, s, sample(10))
+	dir := save(t, s, sample(20))
+	path := filepath.Join(dir, ManifestFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := strings.Replace(string(b), fmt.Sprintf(`"schema": %d`, Schema), fmt.Sprintf(`"schema": %d, "step": "later"`, Schema+1), 1)
+	if later == string(b) {
+		t.Fatalf("no schema %d in %s", Schema, b)
+	}
+	if err := os.WriteFile(path, []byte(later), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	st, err := s.OpenNewest(func(w string) { t.Errorf("warned: %s", w) })
+	if err == nil {
+		t.Errorf("opened %s, want an error", st.Dir)
+		_ = st.Close()
+	} else if errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), fmt.Sprintf("schema: version %d", Schema+1)) {
+		t.Errorf("%v, want the schema alone in the error", err)
+	}
+	latestIs(t, s, dir)
+}
