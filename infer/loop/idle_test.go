@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,12 +19,12 @@ import (
 // releasing counts how often memory was given back.
 type releasing struct {
 	*world
-	times int
+	times atomic.Int32
 	fail  bool
 }
 
 func (r *releasing) ReleaseKV() {
-	if r.times++; r.fail {
+	if r.times.Add(1); r.fail {
 		panic(errPlanted)
 	}
 }
@@ -31,7 +32,7 @@ func (r *releasing) ReleaseKV() {
 // pooled is a source that counts too.
 type pooled struct {
 	*drafttest.Source
-	times int
+	times atomic.Int32
 	fail  bool
 	lost  bool // in its first pass
 }
@@ -44,7 +45,7 @@ func (p *pooled) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error
 }
 
 func (p *pooled) ReleaseKV() {
-	if p.times++; p.fail {
+	if p.times.Add(1); p.fail {
 		panic(errPlanted)
 	}
 }
@@ -72,14 +73,14 @@ func TestAnIdleLoopGivesMemoryBack(t *testing.T) {
 				t.Fatalf("%v, error %v; want %v", s.Tokens(), err, want)
 			}
 		}
-		count := func(target, one, two int) {
+		count := func(target, one, two int32) {
 			t.Helper()
 			synctest.Wait()
-			if third.times > 0 {
+			if third.times.Load() > 0 {
 				t.Error("a source that has panicked was called again")
 			}
-			if w.times != target || first.times != one || second.times != two {
-				t.Errorf("memory was given back %d, %d and %d times, want %d, %d and %d", w.times, first.times, second.times, target, one, two)
+			if a, b, c := w.times.Load(), first.times.Load(), second.times.Load(); a != target || b != one || c != two {
+				t.Errorf("memory was given back %d, %d and %d times, want %d, %d and %d", a, b, c, target, one, two)
 			}
 		}
 		for range 20 { // requests one after another
