@@ -172,26 +172,36 @@ func TestFailuresAreCountedByKind(t *testing.T) {
 	}
 }
 
-// Requests of an open loop do not wait for answers.
-func TestAnOpenLoopKeepsItsRate(t *testing.T) {
-	var now, most atomic.Int64
-	f := &fake{odd: func(http.ResponseWriter, *http.Request, int64) bool {
-		n := now.Add(1)
-		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-		}
-		time.Sleep(100 * time.Millisecond)
-		now.Add(-1)
-		return false
-	}}
+// Requests of an open loop do not wait for answers: here none has one until all have come.
+func TestAnOpenLoopWaitsForNobody(t *testing.T) {
+	const n = 20
 	c := quick()
-	c.Rate, c.Clients, c.Requests, c.Runs, c.Warmup = 200, 0, 20, 1, 0
-	if r := run(t, c, serve(t, f)); r.Servers[0].All.Answered != 20 || most.Load() < 8 {
-		t.Errorf("at most %d at once: %+v", most.Load(), r.Servers[0].All)
+	c.Requests, c.Runs, c.Warmup = n, 1, 0
+	measure := func(c load.Config) int {
+		all := make(chan struct{})
+		f := &fake{odd: func(_ http.ResponseWriter, r *http.Request, seen int64) bool {
+			if seen == n {
+				close(all)
+			}
+			select {
+			case <-all:
+			case <-r.Context().Done():
+			}
+			return false
+		}}
+		return run(t, c, serve(t, f)).Servers[0].All.Answered
 	}
-	c.Arrivals = make([]time.Duration, 20)
-	most.Store(0)
-	if r := run(t, c, serve(t, f)); r.Servers[0].All.Answered != 20 || most.Load() < 15 {
-		t.Errorf("all at once: at most %d were", most.Load())
+	c.Rate, c.Clients = 500, 0
+	if got := measure(c); got != n {
+		t.Errorf("%d of %d are answered", got, n)
+	}
+	c.Rate, c.Arrivals = 0, make([]time.Duration, n)
+	if got := measure(c); got != n {
+		t.Errorf("%d of %d that come at once are answered", got, n)
+	}
+	c.Arrivals, c.Clients, c.Timeout = nil, n-1, 200*time.Millisecond // one too few for a closed loop
+	if got := measure(c); got == n {
+		t.Error("a closed loop did not wait for answers")
 	}
 }
 
