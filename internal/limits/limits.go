@@ -39,7 +39,7 @@ const (
 	IndexBytes = 64 * MiB
 	// Tensors bounds how many tensors a safetensors file has. Mixtures of experts have up to 150k,
 	// in many files.
-	Tensors = 1 << 18
+	Tensors = 1 << 17
 	// TextBytes bounds a text that is read whole to measure a model with.
 	TextBytes = 1 * GiB
 	// TemplateBytes bounds a chat template. The largest in use are below 100 KB. Parsing does not
