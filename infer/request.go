@@ -9,6 +9,8 @@ type Request struct {
 	Seed      uint64
 	Tenant    string // whose kept prefixes it may start from; "" is a tenant too
 
+	Method string // names the drafter, so that what is counted of its rounds is counted apart
+
 	// Drafter, Verifier and Processor belong to the sequence until it is closed.
 	// A nil Drafter is plain decoding. A Source may serve any number of sequences. It is
 	// nil if the drafter asks none.

@@ -12,40 +12,41 @@ import (
 
 // A Sequence is a request being decoded.
 type Sequence struct {
-	id      SeqID
-	req     Request
-	eos     []int32
-	maxLen  int
-	tokens  []int32 // prompt and output; the last is the next root
-	prompt  int
-	done    int  // tokens in the target's KV store
-	seen    int  // tokens that the drafter has observed or will never see
-	out     bool // it holds nothing in the target and its source, and has to begin again
-	reason  Reason
-	err     error
-	text    textStream
-	stats   Stats
-	opened  time.Time
-	draft   *sequential
-	chance  keyed
-	scores  scores
-	prop    Proposal
-	root    tree.Tree // the tree that drafters are given
-	chain   tree.Tree // a chunk of the prompt
-	path    []int
-	ran     int // nodes of the work tree that the source has run
-	growing bool
-	closed  bool
-	fits    kind   // of the last tree that the verifier accepted
-	traits  Traits // of the drafter
-	want    model.Want
-	timing  Timing    // of the round in progress
-	begun   bool      // a round, which has no verdict yet
-	lost    error     // why the last round without drafts had none
-	plainly error     // why the round in progress has no drafts
-	alone   error     // why the next round has none
-	logged  []Logged  // of the output, if asked for
-	row     []float32 // a row of logits
+	id       SeqID
+	req      Request
+	eos      []int32
+	maxLen   int
+	tokens   []int32 // prompt and output; the last is the next root
+	prompt   int
+	done     int  // tokens in the target's KV store
+	seen     int  // tokens that the drafter has observed or will never see
+	out      bool // it holds nothing in the target and its source, and has to begin again
+	reason   Reason
+	err      error
+	text     textStream
+	stats    Stats
+	opened   time.Time
+	draft    *sequential
+	chance   keyed
+	scores   scores
+	prop     Proposal
+	root     tree.Tree // the tree that drafters are given
+	chain    tree.Tree // a chunk of the prompt
+	path     []int
+	ran      int // nodes of the work tree that the source has run
+	growing  bool
+	closed   bool
+	fits     kind   // of the last tree that the verifier accepted
+	traits   Traits // of the drafter
+	want     model.Want
+	timing   Timing    // of the round in progress
+	begun    bool      // a round, which has no verdict yet
+	lost     error     // why the last round without drafts had none
+	plainly  error     // why the round in progress has no drafts
+	alone    error     // why the next round has none
+	forsaken bool      // no round has any more, because the source panicked
+	logged   []Logged  // of the output, if asked for
+	row      []float32 // a row of logits
 }
 
 // A kind is the property of a tree that decides whether a verifier fits it.
@@ -167,6 +168,7 @@ func (s *Sequence) plain(err error) {
 
 // forsake makes all further rounds plain decoding, because the source is broken.
 func (s *Sequence) forsake(err error) {
+	s.forsaken = s.forsaken || s.req.Drafter != nil
 	s.req.Drafter, s.req.Source, s.traits, s.lost = nil, nil, Traits{}, err
 }
 
@@ -313,6 +315,9 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	if s.plainly != nil {
 		s.lost = s.plainly
 		s.stats.Undrafted++
+		s.fellBack(s.lost)
+	} else if s.forsaken {
+		s.fellBack(s.lost)
 	}
 	v, err := s.callVerify()
 	if err != nil {

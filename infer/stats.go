@@ -25,9 +25,14 @@ type Stats struct {
 	Cached  int // prompt tokens taken from a kept prefix
 	Tokens  int // tokens emitted
 	Passes  int // target passes that emitted them
+	Drafts  int // of these, with a draft
 	Drafted int // drafted nodes that were scored, without roots
+	// Accepted counts the tokens emitted that had been drafted.
+	Accepted int
 	// Undrafted counts rounds that went without drafts, for a reason that Sequence.Undrafted has.
 	Undrafted int
+	// Fallbacks counts these rounds, and those after a source was given up, by Fallback.
+	Fallbacks []int
 	Preempted int // times that all of it was dropped because the KV pool was full
 
 	// Emitted[n] counts the passes that emitted n tokens.
@@ -74,9 +79,14 @@ func (s *Stats) Add(o *Stats) {
 	s.Cached += o.Cached
 	s.Tokens += o.Tokens
 	s.Passes += o.Passes
+	s.Drafts += o.Drafts
 	s.Drafted += o.Drafted
+	s.Accepted += o.Accepted
 	s.Undrafted += o.Undrafted
 	s.Preempted += o.Preempted
+	for f, c := range o.Fallbacks {
+		*slab.At(&s.Fallbacks, f) += c
+	}
 	for n, c := range o.Emitted {
 		*slab.At(&s.Emitted, n) += c
 	}
@@ -106,6 +116,10 @@ func (s *Stats) round(p *Proposal, path []int, kept int) {
 	s.Passes++
 	s.Tokens += kept
 	s.Drafted += t.Len() - 1
+	if t.Len() > 1 {
+		s.Drafts++
+	}
+	s.Accepted += min(kept, len(path)-1)
 	*slab.At(&s.Emitted, kept)++
 	for n := range t.Len() {
 		rank := 0

@@ -108,7 +108,7 @@ func (o *Options) Request(mk *draft.Maker, src infer.Source, prompt []int32, see
 		return infer.Request{}, err
 	}
 	req := infer.Request{
-		Prompt: prompt, MaxTokens: o.MaxTokens, NoEOS: o.IgnoreEOS, Seed: seed,
+		Prompt: prompt, MaxTokens: o.MaxTokens, NoEOS: o.IgnoreEOS, Seed: seed, Method: o.Method,
 		Source: src, Verifier: verifier, Processor: proc, Stop: o.Stop,
 	}
 	if mk != nil {

@@ -24,6 +24,7 @@ type Handle struct {
 
 	// Guarded by the loop's mutex.
 	seq   *infer.Sequence // the owner's until done
+	count counted         // of seq, as it is in the loop's statistics
 	cause error           // why it is cancelled
 	ended bool
 

@@ -25,7 +25,6 @@ import (
 	"time"
 
 	"talf/infer"
-	"talf/model"
 )
 
 // Errors of requests. They are wrapped.
@@ -106,7 +105,7 @@ func New(e *infer.Engine, c Config) (*Loop, error) {
 		own: make(chan struct{}, 1), wake: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	l.pass, l.cut = context.WithCancel(context.Background())
-	l.stats.Ended, l.stats.KV = map[infer.Reason]int{}, e.Target.KV()
+	l.stats.Ended, l.stats.Methods, l.stats.KV = map[infer.Reason]int{}, map[string]*Drafting{}, e.Target.KV()
 	return l, nil
 }
 
@@ -280,40 +279,4 @@ func (l *Loop) Close() error {
 	l.reap()
 	<-l.own
 	return nil
-}
-
-// Stats describe a loop.
-type Stats struct {
-	Running, Waiting int
-	KV               model.KVStats // of the target; kept prefixes count as free
-
-	// Since the loop was made:
-	Submitted int
-	Refused   int                  // not taken, because the queue was full or the loop closed
-	Expired   int                  // waited too long in the queue
-	Ended     map[infer.Reason]int // of those submitted
-
-	Passes      int // steps of the engine that ran
-	Rows        int // of the target's passes
-	PromptRows  int // of these, rows of prompts and of what was preempted
-	Preemptions int
-	Delayed     int // prompts that a pass had no blocks for
-	Failed      int // steps that failed
-	Budget      int // rows that the last pass was allowed, 0 for no bound
-	Draft       time.Duration
-	Verify      time.Duration
-	Busy        time.Duration // in steps of the engine
-}
-
-// Stats returns the state and the counts so far.
-func (l *Loop) Stats() Stats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.stats
-	s.Running, s.Waiting = len(l.running), len(l.waiting)
-	s.Ended = make(map[infer.Reason]int, len(l.stats.Ended))
-	for r, n := range l.stats.Ended {
-		s.Ended[r] = n
-	}
-	return s
 }

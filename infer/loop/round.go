@@ -127,6 +127,8 @@ func (l *Loop) admit() {
 			h.mu.Lock()
 			h.admitted = time.Now()
 			h.mu.Unlock()
+			l.stats.PromptTokens += seq.Stats().Prompt
+			l.stats.CachedTokens += seq.Stats().Cached
 		}
 		h.seq = seq
 		at, _ := slices.BinarySearchFunc(l.running, h, byRank)
@@ -274,6 +276,7 @@ func (l *Loop) settle(err error) {
 	stay := l.running[:0]
 	var gone []*Handle
 	for _, h := range l.running {
+		s.count(h)
 		switch _, done := h.seq.Done(); {
 		case done:
 			l.engine.Close(h.seq)

@@ -299,12 +299,17 @@ func (a *loopAnswer) Drafting() *wire.Drafting {
 		return d
 	}
 	st := s.Stats()
-	d.Rounds, d.Drafted, d.Tau = st.Passes, st.Drafted, st.Tau()
-	for n, passes := range st.Emitted {
-		d.Accepted += max(n-1, 0) * passes // the last of a round is the model's own
-	}
+	d.Rounds, d.Drafted, d.Accepted, d.Tau = st.Passes, st.Drafted, st.Accepted, st.Tau()
 	if err := s.Undrafted(); err != nil {
 		d.Fallback = err.Error()
+	}
+	for f, n := range st.Fallbacks {
+		if n > 0 {
+			if d.Fallbacks == nil {
+				d.Fallbacks = map[string]int{}
+			}
+			d.Fallbacks[infer.Fallback(f).String()] = n
+		}
 	}
 	return d
 }

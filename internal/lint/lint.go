@@ -50,7 +50,7 @@ var Rules = []Rule{
 	{"train/history", []string{"internal/plot", "train"}},
 	{"infer/...", []string{"compute", "internal/mapped", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
 	{"infer/draft/cost", nil},
-	{"infer/loop", []string{"infer", "infer/draft/cost", "model"}},
+	{"infer/loop", []string{"infer", "infer/draft/cost", "internal/slab", "model"}},
 	{"infer/draft/search", []string{"tree"}},
 	{"infer/draft/shape", []string{"tree"}},
 	{"infer/prefix", []string{"model"}},

@@ -69,7 +69,9 @@ type Drafting struct {
 	Drafted  int     `json:"drafted"`            // tokens
 	Accepted int     `json:"accepted"`           // of these
 	Tau      float64 `json:"tau"`                // tokens of the answer per round
-	Fallback string  `json:"fallback,omitempty"` // why a method that was asked for was not used
+	Fallback string  `json:"fallback,omitempty"` // why a method that was asked for was not used, the last reason
+	// Fallbacks counts the rounds without a draft by a word for the reason.
+	Fallbacks map[string]int `json:"fallbacks,omitempty"`
 }
 
 // list is [] rather than null.
