@@ -5,6 +5,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/serve/wire"
+	"talf/infer/trace"
 )
 
 // A Core decodes. Its methods may be called from any goroutine.
@@ -43,4 +44,11 @@ type Answer interface {
 	Drafting() *wire.Drafting
 	// Close frees what the answer holds, and ends it if it runs.
 	Close()
+}
+
+// A Traced answer hands out the rounds of a request that asks for them.
+type Traced interface {
+	// Rounds returns the rounds since the last call. Those of a part of the answer are there when
+	// Next returns it, if not before. It may be called while another goroutine waits in Next.
+	Rounds() []trace.Numbered
 }

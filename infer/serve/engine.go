@@ -13,6 +13,7 @@ import (
 	"talf/infer/draft"
 	"talf/infer/loop"
 	"talf/infer/serve/wire"
+	"talf/infer/trace"
 	"talf/model/chat"
 	"talf/model/tokenizer"
 )
@@ -226,11 +227,16 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 		req.NoEOS = false
 	}
 	req.Tenant = j.Tenant
+	var rounds *trace.Buffer
+	if j.Request.Draft.Trace {
+		rounds = trace.NewBuffer(trace.Recorder{Text: func(id int32) string { return string(e.Spell(id)) }, Temperature: o.Sample.Temperature, Path: true})
+		req.Trace = rounds.Round
+	}
 	h, err := e.c.Loop.Submit(ctx, req, loop.Options{Priority: -j.Request.Priority, MaxWait: e.c.MaxWait})
 	if err != nil {
 		return nil, submission(ctx, err)
 	}
-	return &loopAnswer{Handle: h, method: spec}, nil
+	return &loopAnswer{Handle: h, method: spec, rounds: rounds}, nil
 }
 
 func (e *Engine) offered() []string {
@@ -262,6 +268,15 @@ func submission(ctx context.Context, err error) *wire.Error {
 type loopAnswer struct {
 	*loop.Handle
 	method string
+	rounds *trace.Buffer // nil unless the request asks for a trace
+}
+
+// Rounds returns the rounds of a traced answer since the last call.
+func (a *loopAnswer) Rounds() []trace.Numbered {
+	if a.rounds == nil {
+		return nil
+	}
+	return a.rounds.Take()
 }
 
 // Next waits for more of the answer.
@@ -310,6 +325,9 @@ func (a *loopAnswer) Drafting() *wire.Drafting {
 			}
 			d.Fallbacks[infer.Fallback(f).String()] = n
 		}
+	}
+	if a.rounds != nil {
+		d.Dropped = a.rounds.Dropped()
 	}
 	return d
 }

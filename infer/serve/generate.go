@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -295,6 +296,9 @@ func (g *generation) stream(ctx context.Context, w http.ResponseWriter) {
 // forward writes a piece as one or two events, as OpenAI does: the reason has an event of its own.
 func (g *generation) forward(p piece, write func([]byte) bool) bool {
 	a := p.from
+	if g.req.Draft.Trace && !g.rounds(a, write) {
+		return false
+	}
 	if g.req.Logprobs { // those of a character that is not complete wait for it
 		a.choice.Tokens = append(a.choice.Tokens, g.tokens(&p.delta)...)
 	}
@@ -314,4 +318,22 @@ func (g *generation) forward(p piece, write func([]byte) bool) bool {
 	last := a.choice
 	last.Text = ""
 	return write(wire.Event(g.head.Chunk(g.d, last)))
+}
+
+// rounds writes what is new of an answer's trace, an event a round.
+func (g *generation) rounds(a *running, write func([]byte) bool) bool {
+	t, ok := a.Answer.(Traced)
+	if !ok {
+		return true
+	}
+	for _, r := range t.Rounds() {
+		b, err := json.Marshal(r.Step)
+		if err != nil {
+			panic(err) // strings and finite numbers
+		}
+		if !write(wire.Event(g.head.Chunk(g.d, wire.Choice{Index: a.choice.Index, Round: &wire.Round{Number: r.Round, Round: b}}))) {
+			return false
+		}
+	}
+	return true
 }

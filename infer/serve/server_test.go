@@ -19,6 +19,7 @@ import (
 	"talf/infer"
 	"talf/infer/serve"
 	"talf/infer/serve/wire"
+	"talf/infer/trace"
 )
 
 // A core answers every prompt with the words that a test gives it.
@@ -236,6 +237,109 @@ func TestAnswersAreStreamed(t *testing.T) {
 	}
 	if c.open() != 0 {
 		t.Errorf("%d answers are open", c.open())
+	}
+}
+
+// A tracedCore answers as core does, with a round for each word.
+type tracedCore struct{ *core }
+
+func (c tracedCore) Submit(ctx context.Context, j serve.Job) (serve.Answer, *wire.Error) {
+	a, bad := c.core.Submit(ctx, j)
+	if bad != nil {
+		return nil, bad
+	}
+	return &tracedAnswer{Answer: a, asked: j.Request.Draft.Trace}, nil
+}
+
+type tracedAnswer struct {
+	serve.Answer
+	asked bool
+
+	mu     sync.Mutex
+	rounds []trace.Numbered
+	number int
+}
+
+func (a *tracedAnswer) Next(ctx context.Context) (infer.Delta, error) {
+	d, err := a.Answer.Next(ctx)
+	if d.Text != "" {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.number++
+		a.rounds = append(a.rounds, trace.Numbered{Round: a.number, Step: &trace.Step{
+			Nodes: []trace.Node{{Parent: -1}}, Path: []int{0}, Next: trace.Token{ID: 5, Text: d.Text}, Kept: 1, Draw: "chosen",
+		}})
+	}
+	return d, err
+}
+
+func (a *tracedAnswer) Rounds() []trace.Numbered {
+	if !a.asked {
+		panic("rounds of a request that did not ask")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	rounds := a.rounds
+	a.rounds = nil
+	return rounds
+}
+
+// Each round of a traced answer is an event of its own, not later than the text that it adds;
+// other answers have none.
+func TestTracedAnswersHaveTheirRounds(t *testing.T) {
+	c := tracedCore{&core{words: []string{"<b>", " there"}, end: infer.EOS}}
+	conf := serve.Default()
+	conf.Names = []string{"tiny"}
+	s, err := serve.New(c, conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(s)
+	defer h.Close()
+	for path, ask := range map[string]string{"/v1/chat/completions": chatBody, "/v1/completions": `{"prompt":"a"`} {
+		_, _, body := do(t, "POST", h.URL+path, ask+`,"stream":true,"talf":{"trace":true}}`)
+		es := events(body)
+		var spelt, text string
+		for i, e := range es[:len(es)-1] {
+			var got struct {
+				Choices []struct {
+					Text   string
+					Delta  struct{ Role, Content string }
+					Finish string `json:"finish_reason"`
+					Talf   struct {
+						Number int
+						Round  *trace.Step
+						Method string
+					}
+				}
+			}
+			if err := json.Unmarshal([]byte(e), &got); err != nil || len(got.Choices) != 1 {
+				t.Fatalf("%v: %s", err, e)
+			}
+			x := got.Choices[0]
+			text += x.Text + x.Delta.Content
+			if r := x.Talf.Round; r != nil {
+				spelt += r.Next.Text
+				if x.Text+x.Delta.Content+x.Delta.Role != "" || x.Finish != "" || x.Talf.Method != "" || x.Talf.Number != 1+strings.Count(spelt, " ") || len(r.Nodes) != 1 {
+					t.Errorf("%s", e)
+				}
+			}
+			if !strings.HasPrefix(spelt, text) {
+				t.Errorf("%q before its round", text)
+			}
+			if last := i == len(es)-2; last != (x.Talf.Method == "goose") || last != (x.Finish == "stop") {
+				t.Errorf("event %d of %d: %s", i, len(es), e)
+			}
+		}
+		if text != "<b> there" || spelt != text {
+			t.Errorf("%q in rounds that spell %q", text, spelt)
+		}
+		if _, _, body := do(t, "POST", h.URL+path, ask+`,"stream":true}`); strings.Contains(body, `"round":`) {
+			t.Errorf("rounds that nobody asked for: %s", body)
+		}
+		if status, _, body := do(t, "POST", h.URL+path, ask+`,"talf":{"trace":true}}`); status != 400 || !strings.Contains(body, `"param":"talf.trace"`) {
+			t.Errorf("a trace without a stream: %d %s", status, body)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"talf/infer"
 	"talf/internal/limits"
@@ -71,17 +72,28 @@ type Node struct {
 	P *float64 `json:"p,omitempty"`
 }
 
+// A Recorder makes steps of rounds.
+type Recorder struct {
+	// Text returns the text of a token.
+	Text func(id int32) string
+	// Temperature is that of the request.
+	Temperature float64
+	// Path leaves P out of nodes whose parents are not on the path. The verifier has needed the
+	// target's probabilities on the path; those of all other nodes cost as much as so many more
+	// rows of the vocabulary, in time and in memory.
+	Path bool
+}
+
 // A Writer writes the file of one sequence.
 type Writer struct {
-	out         *json.Encoder
-	text        func(id int32) string
-	temperature float64
+	out *json.Encoder
+	rec Recorder
 }
 
 // NewWriter writes the header; text returns the text of a token.
 func NewWriter(w io.Writer, h Header, text func(id int32) string) (*Writer, error) {
 	h.Version = Version
-	x := &Writer{out: json.NewEncoder(w), text: text, temperature: h.Temperature}
+	x := &Writer{out: json.NewEncoder(w), rec: Recorder{Text: text, Temperature: h.Temperature}}
 	x.out.SetEscapeHTML(false)
 	if err := x.out.Encode(h); err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
@@ -89,26 +101,33 @@ func NewWriter(w io.Writer, h Header, text func(id int32) string) (*Writer, erro
 	return x, nil
 }
 
-func (w *Writer) token(id int32) Token { return Token{id, w.text(id)} }
-
-// widest is how many of the target's most likely tokens are searched for P at temperature 0.
-const widest = 64
-
 // Round writes one round; it can serve as infer.Request.Trace.
-func (w *Writer) Round(r infer.Round) error {
+func (w *Writer) Round(r infer.Round) error { return w.out.Encode(w.rec.Step(r)) }
+
+func (x *Recorder) token(id int32) Token { return Token{id, x.Text(id)} }
+
+// Step returns a round as a step that stays as it is once the round is over.
+func (x *Recorder) Step(r infer.Round) *Step {
 	p, t := r.Proposal, r.Proposal.Tree
-	s := Step{Pos: p.Pos, Next: w.token(r.Verdict.Next), Path: r.Verdict.Path, Kept: r.Kept, Draw: p.Draw().String()}
+	s := &Step{
+		Pos: p.Pos, Nodes: make([]Node, t.Len()), Path: slices.Clone(r.Verdict.Path), Next: x.token(r.Verdict.Next), Kept: r.Kept, Draw: p.Draw().String(),
+	}
 	if live := p.LiveNodes(); live < t.Len() {
 		s.Live = live
 	}
-	for n := range t.Len() {
-		x := Node{Parent: t.Parent(n), Token: w.token(t.Token(n))}
+	for n := range s.Nodes {
+		s.Nodes[n].Parent, s.Nodes[n].Token = t.Parent(n), x.token(t.Token(n))
 		if n > 0 {
-			x.Q, x.P = draftOf(p, n), w.targetOf(r.Scores, t.Parent(n), t.Token(n))
+			s.Nodes[n].Q = draftOf(p, n)
 		}
-		s.Nodes = append(s.Nodes, x)
+		if c := t.FirstChild(n); c >= 0 && (!x.Path || slices.Contains(s.Path, n)) {
+			target := x.targetOf(r.Scores, n)
+			for ; c >= 0; c = t.NextSibling(c) {
+				s.Nodes[c].P = target(t.Token(c))
+			}
+		}
 	}
-	return w.out.Encode(s)
+	return s
 }
 
 func draftOf(p *infer.Proposal, n int) *float64 {
@@ -124,16 +143,25 @@ func draftOf(p *infer.Proposal, n int) *float64 {
 	return finite(q)
 }
 
-func (w *Writer) targetOf(s infer.Scores, n int, token int32) *float64 {
-	if w.temperature > 0 {
-		return finite(s.Dist(n)[token])
+// widest is how many of the target's most likely tokens are searched for P at temperature 0.
+const widest = 64
+
+// targetOf returns the target's probabilities of the tokens after node n. It is valid until the
+// next call.
+func (x *Recorder) targetOf(s infer.Scores, n int) func(token int32) *float64 {
+	if x.Temperature > 0 {
+		d := s.Dist(n)
+		return func(token int32) *float64 { return finite(d[token]) }
 	}
-	for _, c := range s.TopK(n, widest) {
-		if c.Token == token {
-			return finite(math.Exp(float64(c.LogProb)))
+	likely := s.TopK(n, widest)
+	return func(token int32) *float64 {
+		for _, c := range likely {
+			if c.Token == token {
+				return finite(math.Exp(float64(c.LogProb)))
+			}
 		}
+		return nil
 	}
-	return nil
 }
 
 // finite returns nil for numbers that JSON cannot represent.

@@ -68,6 +68,9 @@ const (
 	// PromptBytes bounds a text from outside that is encoded at once: a prompt, a line of
 	// `talf tokenize`. A million tokens take about 5 MB.
 	PromptBytes = 16 * MiB
+	// TraceNodes bounds the nodes of a request's traced rounds that its client has not read yet.
+	// They take about a megabyte; common trees have 8 to 64.
+	TraceNodes = 8192
 )
 
 // What the normalizers and pre-tokenizers of a tokenizer.json may do with a text. The largest
@@ -122,6 +125,7 @@ var table = []Limit{
 	{"recordings", "bytes unpacked per byte", RecordingBytes, "bytes", "most are probabilities, which hardly pack: 1.5"},
 	{"prompts, lines of talf tokenize", "length", PromptBytes, "bytes", "a million tokens take about 5 MB"},
 	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},
+	{"traces of requests", "nodes of rounds that wait for their reader; further rounds are left out", TraceNodes, "nodes", "about a megabyte; common trees have 8 to 64"},
 	{"JSON", "nesting", JSONDepth, "levels", "schemas of tools stay below 50"},
 	{"JSON", "keys of an object", JSONKeys, "keys", "the index of a model has up to 150k"},
 }

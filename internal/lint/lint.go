@@ -55,7 +55,7 @@ var Rules = []Rule{
 	{"infer/draft/shape", []string{"tree"}},
 	{"infer/prefix", []string{"model"}},
 	{"infer/score", []string{"model/...", "tree"}},
-	{"infer/serve", []string{"infer", "infer/decode", "infer/draft", "infer/loop", "infer/prefix", "infer/serve/...", "infer/source", "internal/version", "model/..."}},
+	{"infer/serve", []string{"infer", "infer/decode", "infer/draft", "infer/loop", "infer/prefix", "infer/serve/...", "infer/source", "infer/trace", "internal/version", "model/..."}},
 	{"infer/serve/wire", []string{"model/sample"}},
 	{"infer/decode", []string{"checkpoints", "infer/...", "internal/jsonl", "internal/splitmix", "model/..."}},
 	{"infer/prompts", []string{"data/corpus", "infer/decode", "model/chat"}},

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"talf/infer/trace"
 	"talf/internal/e2e/talftest"
 )
 
@@ -161,6 +162,108 @@ func TestServeAnswersAsGenerate(t *testing.T) {
 	_, biased := ask(t, url+"/completions", `{"prompt":"a","max_tokens":3,"temperature":0,"logit_bias":{"65":100},"ignore_eos":true,"logprobs":0}`)
 	if strings.Count(biased, `"tokens":["`) != 1 {
 		t.Errorf("%s", biased)
+	}
+}
+
+// A trace changes nothing of an answer, and its accepted paths spell it.
+func TestServeTracesRounds(t *testing.T) {
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	ckpt := talftest.TinyHead(t, dir, 1)
+	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "salf:N=12", "--method", "goose:N=8")
+	for i, method := range []string{"salf:N=12", "goose:N=8", "ar", "salf:N=12"} {
+		temperature := []float64{0, 0, 0, 0.8}[i]
+		body := fmt.Sprintf(`{"prompt":"Once upon a time","max_tokens":40,"ignore_eos":true,"temperature":%v,"seed":4,"stream":true,"stream_options":{"include_usage":true},"talf":{"method":%q`, temperature, method)
+		type stream struct {
+			text   string
+			tokens int
+			rounds int
+			tau    float64
+			file   bytes.Buffer // as a trace file
+		}
+		read := func(body string) *stream {
+			_, all := ask(t, url+"/completions", body)
+			s := &stream{}
+			s.file.WriteString(`{"talf_trace":1}` + "\n")
+			for line := range strings.SplitSeq(all, "\n") {
+				var event struct {
+					Choices []struct {
+						Text string
+						Talf struct {
+							Number int
+							Round  json.RawMessage
+							Rounds int
+							Tau    float64
+							Drop   int `json:"trace_dropped"`
+						}
+					}
+					Usage struct {
+						Tokens int `json:"completion_tokens"`
+					}
+				}
+				data, ok := strings.CutPrefix(line, "data: {")
+				if !ok {
+					continue
+				}
+				if err := json.Unmarshal([]byte("{"+data), &event); err != nil {
+					t.Fatalf("%v: %s", err, data)
+				}
+				s.tokens += event.Usage.Tokens
+				for _, c := range event.Choices {
+					s.text += c.Text
+					if c.Talf.Round != nil {
+						s.rounds++
+						s.file.Write(append(c.Talf.Round, '\n'))
+						if c.Talf.Number != s.rounds {
+							t.Errorf("%s: round %d after %d", method, c.Talf.Number, s.rounds-1)
+						}
+					}
+					if c.Talf.Rounds > 0 {
+						s.tau = c.Talf.Tau
+						if s.rounds > 0 && (c.Talf.Rounds != s.rounds || c.Talf.Drop != 0) {
+							t.Errorf("%s: %d rounds, want %d: %s", method, s.rounds, c.Talf.Rounds, data)
+						}
+					}
+				}
+			}
+			return s
+		}
+		plain, traced := read(body+`}}`), read(body+`,"trace":true}}`)
+		if plain.text != traced.text || plain.text == "" || plain.tau != traced.tau || plain.rounds != 0 || traced.rounds == 0 {
+			t.Errorf("%s: %q in %d rounds, traced %q in %d", method, plain.text, plain.rounds, traced.text, traced.rounds)
+		}
+		var ids []int32
+		var spelt strings.Builder
+		deepest := 0
+		_, err := trace.Read(&traced.file, func(s *trace.Step) error {
+			for i := 1; i <= s.Kept; i++ {
+				x := s.Next
+				if i < len(s.Path) {
+					x = s.Nodes[s.Path[i]].Token
+				}
+				ids = append(ids, x.ID)
+				spelt.WriteString(x.Text)
+			}
+			deepest = max(deepest, len(s.Nodes))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := json.Marshal(ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, decoded := ask(t, strings.TrimSuffix(url, "/v1")+"/detokenize", fmt.Sprintf(`{"tokens":%s}`, list))
+		var got struct{ Prompt string }
+		if err := json.Unmarshal([]byte(decoded), &got); err != nil || got.Prompt != traced.text || len(ids) != 40 || traced.tokens != 40 {
+			t.Errorf("%s: the rounds have %q of %d tokens, the answer is %q of %d: %v", method, got.Prompt, len(ids), traced.text, traced.tokens, err)
+		}
+		if !strings.ContainsRune(spelt.String(), '\uFFFD') && spelt.String() != traced.text {
+			t.Errorf("%s: the rounds spell %q, the answer is %q", method, spelt.String(), traced.text)
+		}
+		if (method == "ar") != (deepest == 1) {
+			t.Errorf("%s: the largest tree has %d nodes", method, deepest)
+		}
 	}
 }
 

@@ -54,6 +54,7 @@ type Choice struct {
 	First    bool    // the first part of a streamed answer
 	Offset   int     // of Text in the answer, in characters, for completions' logprobs
 	Drafting *Drafting
+	Round    *Round // in place of Drafting
 }
 
 // A Usage counts tokens.
@@ -72,6 +73,15 @@ type Drafting struct {
 	Fallback string  `json:"fallback,omitempty"` // why a method that was asked for was not used, the last reason
 	// Fallbacks counts the rounds without a draft by a word for the reason.
 	Fallbacks map[string]int `json:"fallbacks,omitempty"`
+	// Dropped counts the rounds that a trace left out because the client read too slowly.
+	Dropped int `json:"trace_dropped,omitempty"`
+}
+
+// A Round is one round of a traced answer. It is the "talf" object of a part that has nothing
+// else.
+type Round struct {
+	Number int             `json:"number"` // from 1; those that are missing were left out
+	Round  json.RawMessage `json:"round"`  // as a line of a trace file
 }
 
 // list is [] rather than null.
@@ -111,13 +121,13 @@ type whole struct {
 }
 
 type choice struct {
-	Index    int       `json:"index"`
-	Message  *whole    `json:"message,omitempty"`
-	Delta    *message  `json:"delta,omitempty"`
-	Text     *string   `json:"text,omitempty"`
-	Logprobs any       `json:"logprobs"`
-	Finish   *Finish   `json:"finish_reason"`
-	Drafting *Drafting `json:"talf,omitempty"`
+	Index    int      `json:"index"`
+	Message  *whole   `json:"message,omitempty"`
+	Delta    *message `json:"delta,omitempty"`
+	Text     *string  `json:"text,omitempty"`
+	Logprobs any      `json:"logprobs"`
+	Finish   *Finish  `json:"finish_reason"`
+	Drafting any      `json:"talf,omitempty"`
 }
 
 type reply struct {
@@ -188,7 +198,13 @@ func (h *Head) reply(object string) *reply {
 }
 
 func (c *Choice) wire(d Dialect) choice {
-	w := choice{Index: c.Index, Drafting: c.Drafting}
+	w := choice{Index: c.Index}
+	switch {
+	case c.Round != nil:
+		w.Drafting = c.Round
+	case c.Drafting != nil:
+		w.Drafting = c.Drafting
+	}
 	if c.Finish != "" {
 		w.Finish = &c.Finish
 	}

@@ -95,9 +95,12 @@ func (o *object) common() *Request {
 		r.Priority = int(n)
 	}
 	if d := o.object("talf"); d != nil {
-		r.Draft = Draft{Method: d.text("method"), Off: d.boolean("off")}
+		r.Draft = Draft{Method: d.text("method"), Off: d.boolean("off"), Trace: d.boolean("trace")}
 		if n, ok := d.integer("nodes", 1, math.MaxInt32); ok {
 			r.Draft.Nodes = int(n)
+		}
+		if r.Draft.Trace && !r.Stream {
+			d.fail("trace", "is true without \"stream\": true")
 		}
 		o.take(d)
 	}

@@ -53,6 +53,7 @@ type Draft struct {
 	Method string // specification, such as "salf:th=0.4"
 	Nodes  int    // largest tree; 0: the server's
 	Off    bool
+	Trace  bool // the stream has a Round for each round
 }
 
 // Limits bound the parts of a request. They come on top of the limit on its size.
