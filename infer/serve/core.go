@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"talf/infer"
+	"talf/infer/draft/predict"
 	"talf/infer/serve/wire"
 	"talf/infer/trace"
 )
@@ -15,6 +16,8 @@ type Core interface {
 	// Encode returns the tokens of a prompt. A prompt that cannot be encoded is the client's fault,
 	// and the error says why.
 	Encode(ctx context.Context, p *wire.Prompt) ([]int32, *wire.Error)
+	// Predict reads what a client expects an answer to be.
+	Predict(text string) (*predict.Text, *wire.Error)
 	// Submit queues a request. The answer ends with ctx.
 	Submit(ctx context.Context, j Job) (Answer, *wire.Error)
 	// Decode returns the text of tokens.
@@ -31,6 +34,8 @@ type Job struct {
 	Request *wire.Request
 	Seed    uint64
 	Tenant  string // whose prompts are kept apart from others'
+	// Prediction is drafted from; nil: there is none.
+	Prediction *predict.Text
 }
 
 // An Answer is the progress of a Job.
@@ -40,6 +45,8 @@ type Answer interface {
 	Next(ctx context.Context) (infer.Delta, error)
 	// Stats are complete once the answer has ended.
 	Stats() *infer.Stats
+	// Predicted counts the tokens of the job's prediction once the answer has ended.
+	Predicted() wire.Predicted
 	// Drafting says what was done, once the answer has ended.
 	Drafting() *wire.Drafting
 	// Close frees what the answer holds, and ends it if it runs.

@@ -11,6 +11,7 @@ import (
 	"talf/infer"
 	"talf/infer/decode"
 	"talf/infer/draft"
+	"talf/infer/draft/predict"
 	"talf/infer/loop"
 	"talf/infer/serve/wire"
 	"talf/infer/trace"
@@ -159,6 +160,19 @@ func (e *Engine) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *wire.Err
 	return ids, nil
 }
 
+// Predict reads what a client expects an answer to be.
+func (e *Engine) Predict(text string) (*predict.Text, *wire.Error) {
+	const param = "prediction.content"
+	ids, err := e.c.Tokenizer.Encode(text, false)
+	if err != nil {
+		return nil, wire.Invalid(param, "%v", err)
+	}
+	if most := e.c.Shape.MaxLen; len(ids) > most {
+		return nil, wire.TooLong(param, len(ids), most)
+	}
+	return predict.New(ids), e.known(param, ids)
+}
+
 // refusal is the error of a prompt that cannot be encoded.
 func refusal(ctx context.Context, param string, err error) *wire.Error {
 	if ctx.Err() != nil {
@@ -232,11 +246,16 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 		rounds = trace.NewBuffer(trace.Recorder{Text: func(id int32) string { return string(e.Spell(id)) }, Temperature: o.Sample.Temperature, Path: true})
 		req.Trace = rounds.Round
 	}
+	var predicted *predict.Drafter
+	if j.Prediction != nil && !j.Request.Draft.Off {
+		predicted = predict.Wrap(req.Drafter, j.Prediction)
+		req.Drafter = predicted
+	}
 	h, err := e.c.Loop.Submit(ctx, req, loop.Options{Priority: -j.Request.Priority, MaxWait: e.c.MaxWait})
 	if err != nil {
 		return nil, submission(ctx, err)
 	}
-	return &loopAnswer{Handle: h, method: spec, rounds: rounds}, nil
+	return &loopAnswer{Handle: h, method: spec, rounds: rounds, predicted: predicted}, nil
 }
 
 func (e *Engine) offered() []string {
@@ -267,8 +286,9 @@ func submission(ctx context.Context, err error) *wire.Error {
 // A loopAnswer is an Answer of the loop's.
 type loopAnswer struct {
 	*loop.Handle
-	method string
-	rounds *trace.Buffer // nil unless the request asks for a trace
+	method    string
+	rounds    *trace.Buffer    // nil unless the request asks for a trace
+	predicted *predict.Drafter // nil: no prediction was drafted from
 }
 
 // Rounds returns the rounds of a traced answer since the last call.
@@ -304,6 +324,14 @@ func (a *loopAnswer) Stats() *infer.Stats {
 		return s.Stats()
 	}
 	return &infer.Stats{}
+}
+
+// Predicted counts the tokens of the prediction once the answer has ended.
+func (a *loopAnswer) Predicted() (p wire.Predicted) {
+	if a.predicted != nil {
+		p.Accepted, p.Rejected = a.predicted.Counts()
+	}
+	return p
 }
 
 // Drafting says what was done, once the answer has ended.

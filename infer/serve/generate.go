@@ -12,6 +12,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/decode"
+	"talf/infer/draft/predict"
 	"talf/infer/serve/wire"
 )
 
@@ -80,6 +81,14 @@ func (g *generation) submit(ctx context.Context) *wire.Error {
 		seed = *g.req.Seed
 	}
 	tenant, _ := ctx.Value(tenantKey{}).(string)
+	var prediction *predict.Text
+	if g.req.Prediction != "" {
+		var bad *wire.Error
+		if prediction, bad = g.s.core.Predict(g.req.Prediction); bad != nil {
+			return bad
+		}
+		g.usage.Predicted = new(wire.Predicted)
+	}
 	for i := range g.req.Prompts {
 		p := &g.req.Prompts[i]
 		tokens, bad := g.s.core.Encode(ctx, p)
@@ -92,7 +101,7 @@ func (g *generation) submit(ctx context.Context) *wire.Error {
 		g.usage.Prompt += len(tokens)
 		for range g.req.N {
 			n := len(g.answers)
-			a, bad := g.s.core.Submit(ctx, Job{Prompt: tokens, Request: g.req, Seed: decode.Seed(seed, n), Tenant: tenant})
+			a, bad := g.s.core.Submit(ctx, Job{Prompt: tokens, Request: g.req, Seed: decode.Seed(seed, n), Tenant: tenant, Prediction: prediction})
 			if bad != nil {
 				return bad
 			}
@@ -125,6 +134,10 @@ func (g *generation) end(a *running, reason infer.Reason) {
 	a.ended = true
 	g.usage.Answer += st.Tokens
 	g.usage.Cached += st.Cached
+	if p := g.usage.Predicted; p != nil {
+		own := a.Predicted()
+		p.Accepted, p.Rejected = p.Accepted+own.Accepted, p.Rejected+own.Rejected
+	}
 	a.choice.Drafting = a.Drafting()
 	a.choice.Finish = wire.Stop
 	if reason == infer.Length {

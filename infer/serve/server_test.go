@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"talf/infer"
+	"talf/infer/draft/predict"
 	"talf/infer/serve"
 	"talf/infer/serve/wire"
 	"talf/infer/trace"
@@ -49,8 +50,11 @@ func (c *core) Encode(_ context.Context, p *wire.Prompt) ([]int32, *wire.Error) 
 }
 
 func (c *core) Decode(tokens []int32) (string, *wire.Error) { return fmt.Sprint(tokens), nil }
-func (c *core) Spell(id int32) []byte                       { return []byte{byte(id)} }
-func (c *core) Version() string                             { return "v" }
+func (c *core) Predict(text string) (*predict.Text, *wire.Error) {
+	return predict.New(make([]int32, len(strings.Fields(text)))), nil
+}
+func (c *core) Spell(id int32) []byte { return []byte{byte(id)} }
+func (c *core) Version() string       { return "v" }
 
 func (c *core) Submit(_ context.Context, j serve.Job) (serve.Answer, *wire.Error) {
 	if c.refuse != nil {
@@ -97,6 +101,8 @@ func (a *answer) Stats() *infer.Stats { return &a.stats }
 func (a *answer) Drafting() *wire.Drafting {
 	return &wire.Drafting{Method: "goose", Rounds: 2, Tau: 1.5}
 }
+
+func (a *answer) Predicted() wire.Predicted { return wire.Predicted{Accepted: 2, Rejected: 3} }
 
 func (a *answer) Close() {
 	a.c.mu.Lock()
@@ -180,6 +186,15 @@ func TestAnswersAreWhole(t *testing.T) {
 	if len(c.jobs) != 2 || c.jobs[0].Seed != 5 || c.jobs[1].Seed == 5 || c.open() != 0 {
 		t.Errorf("jobs %+v, %d open", c.jobs, c.open())
 	}
+	// What was predicted in vain counts as part of the answer.
+	if _, _, body = do(t, "POST", url+"/v1/chat/completions", chatBody+`,"n":2,"prediction":{"type":"content","content":"Hello you"}}`); !strings.Contains(body,
+		`"completion_tokens":10,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":2},"completion_tokens_details":{"accepted_prediction_tokens":4,"rejected_prediction_tokens":6}}`) {
+		t.Errorf("%s", body)
+	}
+	if x := c.jobs[len(c.jobs)-2:]; x[0].Prediction.Len() != 2 || x[0].Prediction != x[1].Prediction {
+		t.Errorf("jobs %+v: want one prediction for both", x)
+	}
+	c.jobs = c.jobs[:2]
 	c.end = infer.Length
 	_, _, body = do(t, "POST", url+"/v1/completions", `{"prompt":["a b","c"],"echo":true}`)
 	if !strings.Contains(body, `"text":"a bHello there"`) || !strings.Contains(body, `"text":"cHello there"`) || !strings.Contains(body, `"finish_reason":"length"`) {

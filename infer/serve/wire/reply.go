@@ -61,6 +61,14 @@ type Choice struct {
 type Usage struct {
 	Prompt, Answer int
 	Cached         int // of the prompt, taken from the prefix cache
+	Predicted      *Predicted
+}
+
+// Predicted counts the tokens of a prediction: those that the answer has, and those that were
+// drafted in vain, which count as tokens of the answer too, as OpenAI's API has it.
+type Predicted struct {
+	Accepted int `json:"accepted_prediction_tokens"`
+	Rejected int `json:"rejected_prediction_tokens"`
 }
 
 // Drafting says what was done to speed an answer up. It is the "talf" object of a choice.
@@ -99,10 +107,15 @@ type usage struct {
 	Details struct {
 		Cached int `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
+	Predicted *Predicted `json:"completion_tokens_details,omitempty"`
 }
 
 func (u *Usage) wire() *usage {
-	w := &usage{Prompt: u.Prompt, Answer: u.Answer, Total: u.Prompt + u.Answer}
+	w := &usage{Prompt: u.Prompt, Answer: u.Answer, Predicted: u.Predicted}
+	if u.Predicted != nil {
+		w.Answer += u.Predicted.Rejected
+	}
+	w.Total = w.Prompt + w.Answer
 	w.Details.Cached = u.Cached
 	return w
 }

@@ -104,6 +104,7 @@ func (o *object) common() *Request {
 		}
 		o.take(d)
 	}
+	r.Prediction = o.prediction()
 	if f := o.object("response_format"); f != nil {
 		if t := f.text("type"); t != "text" {
 			f.unsupported("type", "is %q: this server cannot enforce a format, want \"text\"", t)
@@ -154,6 +155,37 @@ func (o *object) sampling(p *sample.Params) {
 	}
 	slices.SortFunc(p.LogitBias, func(a, b sample.Bias) int { return int(a.Token) - int(b.Token) })
 	o.take(bias)
+}
+
+// prediction reads OpenAI's predicted output: a text, or parts of one.
+func (o *object) prediction() string {
+	p := o.object("prediction")
+	if p == nil {
+		return ""
+	}
+	defer o.take(p)
+	if t := p.text("type"); p.err == nil && t != "content" {
+		p.fail("type", "is %q, want \"content\"", t)
+	}
+	v, ok := p.has("content")
+	switch {
+	case p.err == nil && !ok:
+		p.fail("content", "is missing, want a text or a list of parts")
+	case ok && v[0] == '"':
+		return p.text("content")
+	}
+	var b strings.Builder
+	for i, e := range p.list("content", MaxMessages) {
+		part := open(fmt.Sprintf("%scontent[%d]", p.at, i), e)
+		if t := part.text("type"); part.err == nil && t != "text" {
+			part.fail("type", "is %q, want \"text\"", t)
+		}
+		b.WriteString(part.text("text"))
+		if p.take(part); p.err != nil {
+			break
+		}
+	}
+	return b.String()
 }
 
 // conversation returns what the chat template is given.

@@ -31,6 +31,10 @@ type Request struct {
 	Top      int  // alternatives with each logprob
 	Echo     bool // the answer begins with the prompt
 
+	// Prediction is what the client expects the answer to be; "": nothing. It is drafted, and does
+	// not change the answer.
+	Prediction string
+
 	Stream bool
 	Usage  bool // a stream ends with the usage
 

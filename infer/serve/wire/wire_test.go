@@ -83,6 +83,16 @@ func TestFieldsOfRequestsAreRead(t *testing.T) {
 	if r, err := wire.ParseCompletion([]byte(`{"prompt":"x","logprobs":0}`)); err != nil || !r.Logprobs || r.Top != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
+	for prediction, want := range map[string]string{
+		`"x\ny"`: "x\ny", `[{"type":"text","text":"x\n"},{"type":"text","text":"y"}]`: "x\ny", `[]`: "", `""`: "",
+	} {
+		if got := parseChat(t, `,"prediction":{"type":"content","content":`+prediction+`}`).Prediction; got != want {
+			t.Errorf("prediction %s: %q, want %q", prediction, got, want)
+		}
+	}
+	if r, err := wire.ParseCompletion([]byte(`{"prompt":"x","prediction":{"type":"content","content":"y"}}`)); err != nil || r.Prediction != "y" {
+		t.Errorf("%+v, %v", r, err)
+	}
 	for body, want := range map[string][]wire.Prompt{
 		`"x"`:           {{Text: "x"}},
 		`["x","y"]`:     {{Text: "x"}, {Text: "y"}},
@@ -114,7 +124,12 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		`"tools":[{}]`: "tools", `"tool_choice":"required"`: "tool_choice", `"functions":[{}]`: "functions", `"audio":{"voice":"x"}`: "audio",
 		`"modalities":["text","audio"]`: "modalities", `"response_format":{"type":"json_object"}`: "response_format.type",
 		`"response_format":{}`: "response_format.type", `"guided_regex":"a"`: "guided_regex", `"min_tokens":3`: "min_tokens",
-		`"chat_template_kwargs":{"messages":[]}`: "chat_template_kwargs.messages", `"chat_template_kwargs":3`: "chat_template_kwargs",
+		`"prediction":"x"`: "prediction", `"prediction":{"content":"x"}`: "prediction.type", `"prediction":{"type":"tree","content":"x"}`: "prediction.type",
+		`"prediction":{"type":"content"}`: "prediction.content", `"prediction":{"type":"content","content":1}`: "prediction.content",
+		`"prediction":{"type":"content","content":[1]}`:                            "prediction.content[0]",
+		`"prediction":{"type":"content","content":[{"type":"image_url"}]}`:         "prediction.content[0].type",
+		`"prediction":{"type":"content","content":[{"type":"text","text":["x"]}]}`: "prediction.content[0].text",
+		`"chat_template_kwargs":{"messages":[]}`:                                   "chat_template_kwargs.messages", `"chat_template_kwargs":3`: "chat_template_kwargs",
 	} {
 		_, err := wire.ParseChat([]byte(`{` + hello + `,` + fields + `}`))
 		if err == nil || err.Param != param || err.Status != 400 || err.Type != "invalid_request_error" {
