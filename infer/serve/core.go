@@ -5,6 +5,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft/predict"
+	"talf/infer/loop"
 	"talf/infer/serve/wire"
 	"talf/infer/trace"
 )
@@ -59,3 +60,6 @@ type Traced interface {
 	// Next returns it, if not before. It may be called while another goroutine waits in Next.
 	Rounds() []trace.Numbered
 }
+
+// A Timed answer knows when it was queued, admitted, and put out its first token and its last.
+type Timed interface{ Times() loop.Times }

@@ -10,6 +10,7 @@ import (
 	"talf/infer"
 	"talf/infer/loop"
 	"talf/infer/prefix"
+	"talf/infer/serve/metrics"
 	"talf/infer/source"
 	"talf/model"
 	"talf/model/chat"
@@ -39,6 +40,9 @@ type Running struct {
 
 // Open makes a server of a model.
 func Open(p Parts) (*Running, error) {
+	if err := p.Server.check(); err != nil {
+		return nil, err
+	}
 	target := infer.NewTarget(p.Model, p.Cached)
 	if h, ok := p.Source.(*source.Head); ok {
 		prefix.Pair(target.Prefixes(), h.Prefixes())
@@ -54,6 +58,7 @@ func Open(p Parts) (*Running, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Server.Metrics = metrics.New(metrics.Config{Model: p.Server.Names[0], Stats: l.Stats})
 	s, err := New(e, p.Server)
 	if err != nil {
 		return nil, errors.Join(err, e.Close())

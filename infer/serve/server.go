@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"talf/infer/serve/metrics"
 	"talf/infer/serve/wire"
 	"talf/internal/limits"
 )
@@ -39,6 +40,10 @@ type Config struct {
 	Origins   []string      // that browsers may ask from; "*" is any
 
 	Log *slog.Logger
+	// Metrics count what the server does; nil: nothing is counted, and there is no /metrics.
+	Metrics *metrics.Metrics
+	// MetricsOpen lets everyone read the metrics, with and without a key.
+	MetricsOpen bool
 	// Now is the clock of responses; nil is time.Now.
 	Now func() time.Time
 }
@@ -46,6 +51,13 @@ type Config struct {
 // Default returns the bounds that talf serve begins with.
 func Default() Config {
 	return Config{MaxBody: 32 * limits.MiB, BodyTime: time.Minute, WriteTime: time.Minute, MaxTime: 10 * time.Minute, PingTime: 15 * time.Second, Log: slog.New(slog.DiscardHandler)}
+}
+
+func (c *Config) check() error {
+	if len(c.Names) == 0 {
+		return errors.New("serve: the model needs a name")
+	}
+	return nil
 }
 
 // A Server answers requests. It is an http.Handler.
@@ -60,13 +72,13 @@ type Server struct {
 
 // New returns a server of a core.
 func New(core Core, c Config) (*Server, error) {
-	if len(c.Names) == 0 {
-		return nil, errors.New("serve: the model needs a name")
+	if err := c.check(); err != nil {
+		return nil, err
 	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	s := &Server{c: c, core: core, mux: http.NewServeMux(), started: c.Now().Unix()}
+	s := &Server{c: c, core: watched{core, c.Metrics}, mux: http.NewServeMux(), started: c.Now().Unix()}
 	for pattern, h := range map[string]http.HandlerFunc{
 		"POST /v1/chat/completions": s.generate(wire.Chat, wire.ParseChat),
 		"POST /v1/completions":      s.generate(wire.Completion, wire.ParseCompletion),
@@ -77,6 +89,13 @@ func New(core Core, c Config) (*Server, error) {
 		"GET /version":              s.version,
 	} {
 		s.mux.HandleFunc(pattern, s.guarded(h))
+	}
+	if c.Metrics != nil {
+		read := c.Metrics.Handler().ServeHTTP
+		if !c.MetricsOpen {
+			read = s.guarded(read)
+		}
+		s.mux.HandleFunc("GET /metrics", read)
 	}
 	// Probes have no key.
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { s.send(w, http.StatusOK, []byte("{}")) })
@@ -96,7 +115,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Request-Id", id)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	out := &recorder{ResponseWriter: w, patience: s.c.WriteTime}
-	began := s.c.Now()
+	x := &exchange{id: id, arrived: time.Now()}
+	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	defer func() { s.finish(x, r, out.status) }()
 	defer func() {
 		if p := recover(); p != nil {
 			s.c.Log.Error("a request panicked", "id", id, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
@@ -106,7 +127,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				panic(http.ErrAbortHandler) // cut the response off
 			}
 		}
-		s.c.Log.Info("request", "id", id, "method", r.Method, "path", r.URL.Path, "status", out.status, "seconds", s.c.Now().Sub(began).Seconds())
 	}()
 	if s.cors(out, r) {
 		return

@@ -94,7 +94,7 @@ func (a *answer) Next(ctx context.Context) (infer.Delta, error) {
 		return infer.Delta{Reason: a.c.end}, nil
 	}
 	a.i++
-	return infer.Delta{Text: a.c.words[a.i-1]}, nil
+	return infer.Delta{Tokens: []int32{int32(a.i)}, Text: a.c.words[a.i-1]}, nil
 }
 
 func (a *answer) Stats() *infer.Stats { return &a.stats }

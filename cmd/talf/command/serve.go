@@ -41,7 +41,7 @@ func newServe(a *app) *cobra.Command {
 		Use:   "serve --model DIR [--head CKPT]",
 		Short: "Answer requests of OpenAI's API",
 		Long: `Serve answers /v1/chat/completions and /v1/completions, whole and streamed, with /v1/models,
-/tokenize, /detokenize, /health, /ready and /version beside them. Requests share the model's
+/tokenize, /detokenize, /health, /ready, /metrics and /version beside them. Requests share the model's
 passes, and each drafts its own trees; the text is that of talf generate. The object "talf"
 of a request chooses its method among those of --method ({"method": …}), bounds its trees
 ({"nodes": …}) or turns drafting off ({"off": true}); the object "talf" of an answer says
@@ -76,6 +76,7 @@ interrupt stops taking requests and lets those that run end.`,
 	f.DurationVar(&o.listen.Grace, "grace", 30*time.Second, "time for running requests to end once the server stops")
 	f.StringSliceVar(&o.server.Origins, "allow-origin", nil, "origins of web pages that may ask, such as http://localhost:3000 (default: none)")
 	f.BoolVar(&o.exposed, "without-key", false, "listen beyond this machine although requests need no key")
+	f.BoolVar(&o.server.MetricsOpen, "metrics-without-key", false, "let everyone read /metrics")
 	o.chat.flags(f)
 	o.machine.flags(f)
 	return c

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"talf/infer/bench/load"
 	"talf/infer/trace"
 	"talf/internal/e2e/talftest"
 )
@@ -263,6 +264,43 @@ func TestServeTracesRounds(t *testing.T) {
 		}
 		if (method == "ar") != (deepest == 1) {
 			t.Errorf("%s: the largest tree has %d nodes", method, deepest)
+		}
+	}
+}
+
+// Tools that know vLLM's metrics find the acceptance of drafts in ours.
+func TestServeMeasuresAcceptance(t *testing.T) {
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	url, _ := startServer(t, "--model", dir, "--method", "goose:N=8")
+	prompts, out := filepath.Join(t.TempDir(), "p.jsonl"), filepath.Join(t.TempDir(), "out.json")
+	if err := os.WriteFile(prompts, []byte(`{"prompt":"a a a a a a a a a a a a"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	talftest.OK(t, "", "bench", "serve", "--url", url, "--prompts", prompts, "--clients", "2", "--requests", "4", "--runs", "1", "--warmup", "0", "--max-tokens", "24", "--out", out)
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rs []load.Report
+	if err := json.Unmarshal(b, &rs); err != nil || len(rs) != 1 || len(rs[0].Servers) != 1 {
+		t.Fatalf("%v: %s", err, b)
+	}
+	c := rs[0].Servers[0].All.Drafting
+	if c == nil || c.Drafts == 0 || c.Drafted < c.Drafts || c.Accepted == 0 || c.Accepted > c.Drafted {
+		t.Errorf("drafting %+v: %s", c, b)
+	}
+	resp, err := http.Get(strings.TrimSuffix(url, "/v1") + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`vllm:num_requests_running{engine="0",model_name=`, `talf_rounds_total{engine="0",method="goose:N=8",model_name=`, "go_goroutines", `vllm:kv_cache_usage_perc{`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
 }

@@ -1,0 +1,188 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"talf/infer"
+	"talf/infer/serve/metrics"
+	"talf/infer/serve/wire"
+	"talf/infer/trace"
+)
+
+// An exchange is a request over HTTP and what its answers did, for the log and the metrics.
+type exchange struct {
+	id      string
+	arrived time.Time
+
+	mu      sync.Mutex // answers are read side by side
+	answers int
+	first   time.Duration // from the request to the first token of any answer; 0: there is none
+	prompt  int           // tokens, of all answers
+	cached  int
+	tokens  int
+	method  string
+	rounds  int
+	drafted int
+	kept    int
+	reason  infer.Reason // of the last answer that ended
+}
+
+type exchangeKey struct{}
+
+// exchangeOf returns the request that ctx belongs to. A Core that is called without one counts
+// for none.
+func exchangeOf(ctx context.Context) *exchange {
+	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
+		return x
+	}
+	return &exchange{arrived: time.Now()}
+}
+
+// route is the pattern of the server's that a request has, "" for none.
+func (s *Server) route(r *http.Request) string {
+	_, pattern := s.mux.Handler(r)
+	return pattern
+}
+
+// closedRequest is the status of a request whose client went away before any response, as nginx
+// writes it.
+const closedRequest = 499
+
+// mostPath bounds the bytes of a path in the log.
+const mostPath = 128
+
+// finish counts a request that has ended and writes its line of the log. Neither has anything of
+// a prompt or an answer.
+func (s *Server) finish(x *exchange, r *http.Request, status int) {
+	if status == 0 {
+		status = closedRequest
+	}
+	s.c.Metrics.Response(s.route(r), status)
+	path := r.URL.Path
+	if len(path) > mostPath {
+		path = path[:mostPath] + "…"
+	}
+	line := []slog.Attr{
+		slog.String("id", x.id), slog.String("method", r.Method), slog.String("path", path), slog.Int("status", status),
+		slog.Duration("duration", time.Since(x.arrived).Round(time.Microsecond)),
+	}
+	x.mu.Lock()
+	if x.answers > 0 {
+		line = append(line,
+			slog.Int("answers", x.answers), slog.Int("prompt_tokens", x.prompt), slog.Int("cached_tokens", x.cached), slog.Int("completion_tokens", x.tokens),
+			slog.Duration("ttft", x.first.Round(time.Microsecond)), slog.String("draft", x.method), slog.Int("rounds", x.rounds),
+			slog.Int("drafted", x.drafted), slog.Int("accepted", x.kept), slog.String("end", string(x.reason)))
+	}
+	x.mu.Unlock()
+	s.c.Log.LogAttrs(r.Context(), slog.LevelInfo, "request", line...)
+}
+
+// A watched Core counts what is submitted to it.
+type watched struct {
+	Core
+	m *metrics.Metrics
+}
+
+// Submit queues a request.
+func (w watched) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
+	a, bad := w.Core.Submit(ctx, j)
+	if bad != nil {
+		return nil, bad
+	}
+	x := exchangeOf(ctx)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.answers++
+	return &observed{Answer: a, x: x, m: w.m, prompt: len(j.Prompt)}, nil
+}
+
+// An observed Answer tells its exchange and the metrics what it does. One goroutine reads it; Close
+// may come from another one after that.
+type observed struct {
+	Answer
+	x      *exchange
+	m      *metrics.Metrics
+	prompt int
+
+	mu     sync.Mutex
+	last   time.Time // when the reader got the last piece
+	tokens int
+	ended  bool
+}
+
+// Next waits for more of the answer.
+func (a *observed) Next(ctx context.Context) (infer.Delta, error) {
+	d, err := a.Answer.Next(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(d.Tokens) > 0 {
+		now := time.Now()
+		if a.last.IsZero() {
+			a.x.began(now)
+		} else {
+			a.m.Between(now.Sub(a.last))
+		}
+		a.last = now
+		a.tokens += len(d.Tokens)
+	}
+	switch {
+	case d.Reason != "":
+		a.end(d.Reason, true)
+	case err != nil && ctx.Err() == nil:
+		a.end(infer.Failed, false)
+	}
+	return d, err
+}
+
+// Rounds are those of a traced answer.
+func (a *observed) Rounds() []trace.Numbered {
+	if t, ok := a.Answer.(Traced); ok {
+		return t.Rounds()
+	}
+	return nil
+}
+
+// Close frees what the answer holds. One that has not ended is cancelled.
+func (a *observed) Close() {
+	a.Answer.Close()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.end(infer.Cancelled, false)
+}
+
+// end counts the answer, once. whole says that the answer's own counts are complete: those of one
+// that is being cancelled may be the loop's for as long as a pass takes.
+func (a *observed) end(reason infer.Reason, whole bool) {
+	if a.ended {
+		return
+	}
+	a.ended = true
+	e := metrics.Answer{Reason: reason, Arrived: a.x.arrived, Ended: time.Now(), Prompt: a.prompt, Tokens: a.tokens}
+	if t, ok := a.Answer.(Timed); ok {
+		e.Times = t.Times()
+	}
+	a.m.Answered(&e)
+	x := a.x
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.reason = reason
+	x.prompt, x.tokens = x.prompt+a.prompt, x.tokens+a.tokens
+	if whole {
+		d := a.Drafting()
+		x.cached += a.Stats().Cached
+		x.method, x.rounds, x.drafted, x.kept = d.Method, x.rounds+d.Rounds, x.drafted+d.Drafted, x.kept+d.Accepted
+	}
+}
+
+// began records the first token of an answer.
+func (x *exchange) began(now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.first == 0 {
+		x.first = now.Sub(x.arrived)
+	}
+}

@@ -1,0 +1,201 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"talf/infer"
+	"talf/infer/loop"
+	"talf/infer/serve"
+	"talf/infer/serve/metrics"
+	"talf/infer/serve/wire"
+)
+
+// A logged server writes its log as JSON, which tests read.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// requests returns the lines of requests, once there are n: a line is written after its response.
+func (l *logged) requests(t *testing.T, n int) (out []map[string]any, text string) {
+	t.Helper()
+	for range 5000 {
+		l.mu.Lock()
+		text = l.b.String()
+		l.mu.Unlock()
+		if strings.Count(text, `"msg":"request"`) >= n {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for line := range strings.Lines(text) {
+		var m map[string]any
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if m["msg"] == "request" {
+			out = append(out, m)
+		}
+	}
+	if len(out) != n {
+		t.Fatalf("%d lines of requests, want %d:\n%s", len(out), n, text)
+	}
+	return out, text
+}
+
+func startLogged(t *testing.T, c *core, change func(*serve.Config)) (url string, log *logged) {
+	t.Helper()
+	log = &logged{}
+	_, url = start(t, c, func(conf *serve.Config) {
+		conf.Log = slog.New(slog.NewJSONHandler(log, nil))
+		conf.Metrics = metrics.New(metrics.Config{Model: "tiny", Stats: func() loop.Stats { return loop.Stats{} }})
+		if change != nil {
+			change(conf)
+		}
+	})
+	return url, log
+}
+
+func TestARequestIsOneLineOfTheLog(t *testing.T) {
+	c := &core{words: []string{"secret-answer", " there"}, end: infer.EOS}
+	url, log := startLogged(t, c, nil)
+	const body = `{"prompt":["secret-prompt b","c"],"n":2,"user":"secret-user"}`
+	do(t, "POST", url+"/v1/completions", body, "X-Request-Id", "mine")
+	do(t, "POST", url+"/v1/completions", `{"prompt":"secret-prompt","stream":true}`, "X-Request-Id", "two words")
+	do(t, "POST", url+"/v1/completions", `{"prompt":7}`)
+	do(t, "GET", url+"/"+strings.Repeat("x", 500), "", "X-Request-Id", strings.Repeat("y", 129))
+	do(t, "GET", url+"/health", "")
+	lines, text := log.requests(t, 5)
+	if strings.Contains(text, "secret") {
+		t.Errorf("the log has texts:\n%s", text)
+	}
+	first := lines[0]
+	for key, want := range map[string]any{
+		"id": "mine", "method": "POST", "path": "/v1/completions", "status": 200.0, "answers": 4.0,
+		"prompt_tokens": 6.0, "cached_tokens": 4.0, "completion_tokens": 8.0, "draft": "goose", "rounds": 8.0, "end": "eos",
+	} {
+		if first[key] != want {
+			t.Errorf("%s is %v, want %v", key, first[key], want)
+		}
+	}
+	for _, key := range []string{"duration", "ttft"} {
+		if d, ok := first[key].(float64); !ok || d <= 0 {
+			t.Errorf("%s is %v, want a time", key, first[key])
+		}
+	}
+	if id, ok := lines[1]["id"].(string); !ok || !strings.HasPrefix(id, "req-") {
+		t.Errorf("an id with a space became %v", lines[1]["id"])
+	}
+	if lines[2]["status"] != 400.0 || lines[2]["answers"] != nil {
+		t.Errorf("a refused request: %v", lines[2])
+	}
+	if path, ok := lines[3]["path"].(string); !ok || len(path) > 140 {
+		t.Errorf("a long path: %v", lines[3]["path"])
+	}
+	if id, ok := lines[3]["id"].(string); !ok || !strings.HasPrefix(id, "req-") {
+		t.Errorf("an id of 129 bytes became %v", lines[3]["id"])
+	}
+}
+
+func TestMetricsCountRequests(t *testing.T) {
+	c := &core{words: []string{"Hello", " there"}, end: infer.Length}
+	url, _ := startLogged(t, c, nil)
+	do(t, "POST", url+"/v1/completions", `{"prompt":"a","n":3}`)
+	do(t, "POST", url+"/v1/completions", `{"prompt":"a","stream":true}`)
+	do(t, "POST", url+"/v1/completions", `{"prompt":"a","n":0}`)
+	c.refuse = wire.Busy("full")
+	do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`)
+	do(t, "GET", url+"/nowhere", "")
+	metricsHave(t, url,
+		`vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"} 4`,
+		`vllm:e2e_request_latency_seconds_count{engine="0",model_name="tiny"} 4`,
+		`vllm:inter_token_latency_seconds_count{engine="0",model_name="tiny"} 4`,
+		`talf_http_requests_total{code="200",route="POST /v1/completions"} 2`,
+		`talf_http_requests_total{code="400",route="POST /v1/completions"} 1`,
+		`talf_http_requests_total{code="429",route="POST /v1/completions"} 1`,
+		`talf_http_requests_total{code="404",route="none"} 1`,
+	)
+}
+
+// metricsHave waits until /metrics has all lines: a request is counted after its response.
+func metricsHave(t *testing.T, url string, lines ...string) {
+	t.Helper()
+	var missing []string
+	for range 2000 {
+		_, _, text := do(t, "GET", url+"/metrics", "")
+		missing = missing[:0]
+		for _, l := range lines {
+			if !strings.Contains(text, "\n"+l+"\n") {
+				missing = append(missing, l)
+			}
+		}
+		if len(missing) == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Errorf("no lines %q", missing)
+}
+
+// An answer whose client goes away, and one that fails, are counted as such.
+func TestMetricsCountAnswersThatDoNotFinish(t *testing.T) {
+	c := &core{words: []string{"Hello", "x"}, hold: make(chan struct{})}
+	url, log := startLogged(t, c, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "POST", url+"/v1/completions", strings.NewReader(`{"prompt":"a"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if resp, err := http.DefaultClient.Do(r); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	for c.open() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	<-done
+	lines, _ := log.requests(t, 1)
+	if lines[0]["end"] != "cancelled" {
+		t.Errorf("%v", lines[0])
+	}
+	c.fail, c.words, c.hold = context.DeadlineExceeded, nil, nil
+	do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`)
+	metricsHave(t, url,
+		`vllm:request_success_total{engine="0",finished_reason="abort",model_name="tiny"} 1`,
+		`vllm:request_success_total{engine="0",finished_reason="error",model_name="tiny"} 1`,
+	)
+}
+
+func TestMetricsNeedAKeyUnlessTheyAreOpen(t *testing.T) {
+	keys, err := serve.OpenKeys("", "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for open, want := range map[bool]int{false: 401, true: 200} {
+		url, _ := startLogged(t, &core{}, func(conf *serve.Config) { conf.Keys, conf.MetricsOpen = keys, open })
+		if status, _, _ := do(t, "GET", url+"/metrics", ""); status != want {
+			t.Errorf("open %v: %d, want %d", open, status, want)
+		}
+		if status, _, body := do(t, "GET", url+"/metrics", "", "Authorization", "Bearer secret"); status != 200 || !strings.Contains(body, "vllm:num_requests_waiting{") {
+			t.Errorf("with a key: %d", status)
+		}
+	}
+}
