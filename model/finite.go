@@ -102,10 +102,24 @@ func (l *loader) packOnes() {
 	m.ones.W = l.as(compute.F32, "sums of logits", []compute.Matrix{{Rows: 1, Cols: v, Type: compute.F32, Data: b}})
 }
 
-// readSums fills ok from the sums of the pass. Rows whose sum is not finite are read.
+// readSums fills ok without reading all logits: from the likely tokens that the pass has read, or
+// else from its sums. Rows that look odd are read.
 func (o *Output) readSums() {
 	a, n := &o.m.act, len(o.want)
 	o.ok = slices.Grow(o.ok[:0], n)[:n]
+	if b := &o.best; b.k > 0 {
+		// The most likely of V tokens has a probability of 1/V or more, except if a logit is NaN or
+		// +Inf, or all are −Inf: the sum that the probabilities are divided by is NaN then, and its
+		// logarithm is NaN or large.
+		least := -1 - float32(math.Log(float64(o.m.Outputs())))
+		for r := range o.ok {
+			o.ok[r] = true
+			if !(b.logp[r*b.k] >= least) {
+				_, _, o.ok[r] = o.odd(r)
+			}
+		}
+		return
+	}
 	sums := make([]float32, n)
 	if o.m.ones.W != nil {
 		o.m.read(sums, a.sums, 0)

@@ -41,8 +41,8 @@ func TestPipelineOnACUDADevice(t *testing.T) {
 	on := func(device, out string) talftest.Result {
 		return talftest.Run(t, "", "preprocess", "--model", dir, "--data", text, "--out", out, "--k", "2", "--max-len", "10", "--shard", "2", "--device", device)
 	}
-	on("cuda:0", cpu).Refuses(t, command.ExitFailure, "arithmetic: of the CPU, want of cuda sm_90 f32", "choose another or delete it")
-	on("cpu", one).Refuses(t, command.ExitFailure, "arithmetic: of cuda sm_90 f32", "want of the CPU")
+	on("cuda:0", cpu).Refuses(t, command.ExitFailure, "the arithmetic is cuda sm_90, not cpu", "choose another directory or delete it")
+	on("cpu", one).Refuses(t, command.ExitFailure, "the arithmetic is cpu, not cuda sm_90")
 	on("cuda:7", filepath.Join(t.TempDir(), "none")).Refuses(t, command.ExitFailure, "no device 7: the driver finds 3")
 	on("cuda:0,cuda:0", one).Refuses(t, command.ExitUsage, "cuda:0 is there twice")
 	on("cpu,cuda:0", one).Refuses(t, command.ExitUsage, "want cpu, auto, cuda:all")

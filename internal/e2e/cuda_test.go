@@ -9,15 +9,18 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 
 	"talf/compute"
+	"talf/compute/cpu"
 	"talf/compute/cuda"
 	"talf/compute/cuda/cudatest"
 	"talf/compute/devices"
 	"talf/internal/e2e/talftest"
 	"talf/model"
 	"talf/model/modeltest"
+	"talf/model/safetensors"
 	"talf/tree"
 )
 
@@ -187,4 +190,74 @@ func TestGenerateOnACUDADevice(t *testing.T) {
 		t.Errorf("decoded with trees:\n%s\nplainly:\n%s", got, plain)
 	}
 	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--device", "cuda:3").Refuses(t, 1, "no device 3")
+}
+
+// TestLogitsOfACUDADeviceThatAreNotFiniteAreFound plants weights and compares which passes fail
+// with the CPU's. The first pass of a model finds flaws by sums of logits, later ones, which have
+// read the likely tokens ahead, by these.
+func TestLogitsOfACUDADeviceThatAreNotFiniteAreFound(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	ctx := context.Background()
+	c := modeltest.Default()
+	const last = 42 // the token of the third pass
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, p := range []struct {
+		name string
+		at   int
+		x    float32
+		want []bool // which passes fail
+	}{
+		{"lm_head.weight", 13*c.Hidden + 5, nan, []bool{true, true, true}},
+		{"lm_head.weight", 13*c.Hidden + 5, inf, nil},
+		{"lm_head.weight", 13*c.Hidden + 5, -inf, nil},
+		{"model.embed_tokens.weight", last*c.Hidden + 2, nan, []bool{false, false, true}},
+		{"model.embed_tokens.weight", last*c.Hidden + 2, inf, []bool{false, false, true}},
+		{"model.norm.weight", 3, 1e38, nil},
+	} {
+		failed := func(dev compute.Device) (out []bool) {
+			tensors := modeltest.Tensors(c.Spec(), false, 1)
+			modeltest.Plant(tensors, p.name, p.at, p.x)
+			opt := model.Default()
+			opt.AllowNonFinite = true
+			m, err := model.New(c.Spec(), safetensors.Of("planted", tensors...), dev, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range []int32{3, 4, last} {
+				seq := m.NewSeq()
+				var one tree.Tree
+				one.Reset(id, 1)
+				o, err := m.Forward(ctx, []model.Segment{{Rows: seq.Branch(0), Tree: &one, Want: model.WantLast}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var e *model.NonFiniteError
+				if err = o.Err(0); err != nil && !errors.As(err, &e) {
+					t.Fatal(err)
+				}
+				out = append(out, err != nil)
+				var ids [2]int32
+				o.TopK(ids[:], nil, 0, 1, 2)
+				seq.Close()
+			}
+			if err := errors.Join(m.Close(), dev.Close()); err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		dev, err := cuda.New(cuda.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		host, err := cpu.New(cpu.Config{Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := failed(dev), failed(host)
+		if !slices.Equal(got, want) || p.want != nil && !slices.Equal(got, p.want) {
+			t.Errorf("%s[%d] = %v: passes that failed: %v, the CPU's %v, want %v", p.name, p.at, p.x, got, want, p.want)
+		}
+	}
 }
