@@ -121,7 +121,7 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 			return nil, err
 		}
 	}
-	if s.traits.Harvest {
+	if s.traits.Harvest || req.PromptLogProbs {
 		s.want = model.WantAll
 	}
 
@@ -169,7 +169,7 @@ func (e *Engine) open(s *Sequence) error {
 		}
 		keep = min(keep, n)
 	}
-	if s.traits.Harvest && !s.traits.Keeps {
+	if s.traits.Harvest && !s.traits.Keeps || s.req.PromptLogProbs {
 		keep = min(keep, s.seen) // a kept prefix has no logits to harvest
 	}
 	if err := s.openIn(e.Target, keep); err != nil {

@@ -5,6 +5,9 @@ import "slices"
 // A Delta is what some rounds add to the output. Text lags behind Tokens while a character
 // is incomplete or a stop string may have begun. Tokens may be kept but not changed.
 type Delta struct {
+	// Prompt are the log probabilities of the prompt's tokens but the first, if the request asks
+	// for them. They come with the first tokens of the output.
+	Prompt []Logged
 	Tokens []int32
 	Logged []Logged // of Tokens, if the request asks for log probabilities
 	Text   string
@@ -17,13 +20,14 @@ type Snapshot struct {
 	Tokens []int32
 	Logged []Logged // of Tokens, if the request asks for log probabilities
 	Reason Reason
+	prompt []Logged
 	text   string
 	stops  []string
 }
 
 // Snapshot returns the output so far.
 func (s *Sequence) Snapshot() Snapshot {
-	return Snapshot{Tokens: s.Tokens(), Logged: slices.Clip(s.logged), Reason: s.reason, text: s.text.text, stops: s.text.stops}
+	return Snapshot{Tokens: s.Tokens(), Logged: slices.Clip(s.logged), Reason: s.reason, prompt: slices.Clip(s.echoed), text: s.text.text, stops: s.text.stops}
 }
 
 // A Reader hands out the output of one sequence piece by piece. The zero value has read nothing.
@@ -43,6 +47,9 @@ func (r *Reader) Next(s *Snapshot) (d Delta, ok bool) {
 		n = max(r.bytes, settled(s.text, s.stops))
 	}
 	d = Delta{Tokens: slices.Clip(s.Tokens[r.tokens:]), Logged: slices.Clip(s.Logged[min(r.tokens, len(s.Logged)):]), Text: s.text[r.bytes:n], Reason: s.Reason}
+	if r.tokens == 0 && len(s.Tokens) > 0 {
+		d.Prompt = s.prompt
+	}
 	r.tokens, r.bytes, r.ended = len(s.Tokens), n, s.Reason != ""
 	return d, len(d.Tokens) > 0 || d.Text != "" || d.Reason != ""
 }

@@ -31,6 +31,9 @@ type Request struct {
 	// at its place.
 	LogProbs bool
 	Top      int
+	// PromptLogProbs asks for the same of the prompt's tokens but the first, which follows nothing.
+	// The whole prompt then runs, whatever is kept of it.
+	PromptLogProbs bool
 
 	// Trace is called within each round once its verdict is known, because the target's rows
 	// are gone afterwards: all sequences of the pass wait for it. It is for instruments, not

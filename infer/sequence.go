@@ -46,6 +46,7 @@ type Sequence struct {
 	alone    error     // why the next round has none
 	forsaken bool      // no round has any more, because the source panicked
 	logged   []Logged  // of the output, if asked for
+	echoed   []Logged  // of the prompt but its first token, as far as it has run, if asked for
 	row      []float32 // a row of logits
 }
 
@@ -260,8 +261,11 @@ func (s *Sequence) checkTree() error {
 func (s *Sequence) chunk(most int) Job {
 	n := min(most, s.Pending())
 	want := s.want
-	if s.done < s.seen {
+	switch {
+	case s.done < s.seen:
 		n, want = min(n, s.seen-s.done), model.WantNone
+	case s.req.PromptLogProbs:
+		n = min(n, loggedRows)
 	}
 	s.chain.Reset(s.tokens[s.done], n)
 	for i := 1; i < n; i++ {
@@ -275,6 +279,9 @@ func (s *Sequence) keepChunk(e *Engine, rows Rows) {
 	s.path = s.path[:0]
 	for i := range n {
 		s.path = append(s.path, i)
+	}
+	if s.logChunk(rows); s.reason != "" {
+		return
 	}
 	p := Proposal{Tree: &s.chain, Pos: s.done, MaxNodes: n, MaxDepth: n - 1}
 	v := Verdict{Path: s.path, Next: s.tokens[s.done+n]}
