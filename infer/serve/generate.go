@@ -133,7 +133,9 @@ func (g *generation) end(a *running, reason infer.Reason) {
 	st := a.Stats()
 	a.ended = true
 	g.usage.Answer += st.Tokens
-	g.usage.Cached += st.Cached
+	if a.choice.Index%g.req.N == 0 { // the prompt counts once, and its other choices may find what this one left
+		g.usage.Cached += st.Cached
+	}
 	if p := g.usage.Predicted; p != nil {
 		own := a.Predicted()
 		p.Accepted, p.Rejected = p.Accepted+own.Accepted, p.Rejected+own.Rejected

@@ -167,6 +167,9 @@ func TestAnswersAreWhole(t *testing.T) {
 			Prompt int `json:"prompt_tokens"`
 			Answer int `json:"completion_tokens"`
 			Total  int `json:"total_tokens"`
+			Parts  struct {
+				Cached int `json:"cached_tokens"`
+			} `json:"prompt_tokens_details"`
 		}
 	}
 	if err := json.Unmarshal([]byte(body), &got); err != nil || status != 200 {
@@ -180,7 +183,7 @@ func TestAnswersAreWhole(t *testing.T) {
 			t.Errorf("%+v", x)
 		}
 	}
-	if u := got.Usage; u.Prompt != 3 || u.Answer != 4 || u.Total != 7 {
+	if u := got.Usage; u.Prompt != 3 || u.Answer != 4 || u.Total != 7 || u.Parts.Cached != 1 {
 		t.Errorf("usage %+v: the prompt counts once", u)
 	}
 	if len(c.jobs) != 2 || c.jobs[0].Seed != 5 || c.jobs[1].Seed == 5 || c.open() != 0 {
@@ -188,7 +191,7 @@ func TestAnswersAreWhole(t *testing.T) {
 	}
 	// What was predicted in vain counts as part of the answer.
 	if _, _, body = do(t, "POST", url+"/v1/chat/completions", chatBody+`,"n":2,"prediction":{"type":"content","content":"Hello you"}}`); !strings.Contains(body,
-		`"completion_tokens":10,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":2},"completion_tokens_details":{"accepted_prediction_tokens":4,"rejected_prediction_tokens":6}}`) {
+		`"completion_tokens":10,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":1},"completion_tokens_details":{"accepted_prediction_tokens":4,"rejected_prediction_tokens":6}}`) {
 		t.Errorf("%s", body)
 	}
 	if x := c.jobs[len(c.jobs)-2:]; x[0].Prediction.Len() != 2 || x[0].Prediction != x[1].Prediction {
