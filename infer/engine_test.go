@@ -508,7 +508,9 @@ func TestStopStringsEndTheTextBeforeThem(t *testing.T) {
 		req.Stop = []string{"stop", "bc", "é"}
 		var streamed strings.Builder
 		var tokens []int32
+		var by string
 		emit := func(d infer.Delta) error {
+			by = d.Stop
 			streamed.WriteString(d.Text)
 			tokens = append(tokens, d.Tokens...)
 			return nil
@@ -529,6 +531,10 @@ func TestStopStringsEndTheTextBeforeThem(t *testing.T) {
 		if !slices.Equal(tokens, s.Tokens()) {
 			t.Fatalf("seed %d: emitted %v, the output is %v", seed, tokens, s.Tokens())
 		}
+		named := func() bool { return (by != "") == (reason == infer.Stop) && strings.HasPrefix(full[len(want):], by) }
+		if !named() {
+			t.Fatalf("seed %d: %q of %q ended at %q", seed, want, full, by)
+		}
 		// A stop string in the middle of an accepted path ends the output at once.
 		streamed.Reset()
 		tokens = nil
@@ -541,6 +547,9 @@ func TestStopStringsEndTheTextBeforeThem(t *testing.T) {
 		}
 		if got, _ := d.Done(); streamed.String() != want || d.Text() != want || got != reason || !slices.Equal(d.Tokens(), s.Tokens()) || !slices.Equal(tokens, s.Tokens()) {
 			t.Fatalf("seed %d, with drafts: streamed %q, text %q of %v, ended by %q; want %q of %v, %q", seed, &streamed, d.Text(), d.Tokens(), got, want, s.Tokens(), reason)
+		}
+		if !named() {
+			t.Fatalf("seed %d, with drafts: %q of %q ended at %q", seed, want, full, by)
 		}
 		if d.Stats().Tokens != len(s.Tokens()) {
 			t.Fatalf("seed %d: statistics count %d tokens, want %d", seed, d.Stats().Tokens, len(s.Tokens()))

@@ -12,6 +12,7 @@ type Delta struct {
 	Logged []Logged // of Tokens, if the request asks for log probabilities
 	Text   string
 	Reason Reason
+	Stop   string // the stop string that ended the output, if the reason is Stop
 }
 
 // A Snapshot is the output of a sequence so far. It stays as it is while the sequence goes on, so
@@ -23,11 +24,14 @@ type Snapshot struct {
 	prompt []Logged
 	text   string
 	stops  []string
+	stop   string
 }
 
 // Snapshot returns the output so far.
 func (s *Sequence) Snapshot() Snapshot {
-	return Snapshot{Tokens: s.Tokens(), Logged: slices.Clip(s.logged), Reason: s.reason, prompt: slices.Clip(s.echoed), text: s.text.text, stops: s.text.stops}
+	return Snapshot{
+		Tokens: s.Tokens(), Logged: slices.Clip(s.logged), Reason: s.reason, prompt: slices.Clip(s.echoed), text: s.text.text, stops: s.text.stops, stop: s.text.stop,
+	}
 }
 
 // A Reader hands out the output of one sequence piece by piece. The zero value has read nothing.
@@ -49,6 +53,9 @@ func (r *Reader) Next(s *Snapshot) (d Delta, ok bool) {
 	d = Delta{Tokens: slices.Clip(s.Tokens[r.tokens:]), Logged: slices.Clip(s.Logged[min(r.tokens, len(s.Logged)):]), Text: s.text[r.bytes:n], Reason: s.Reason}
 	if r.tokens == 0 && len(s.Tokens) > 0 {
 		d.Prompt = s.prompt
+	}
+	if s.Reason == Stop {
+		d.Stop = s.stop
 	}
 	r.tokens, r.bytes, r.ended = len(s.Tokens), n, s.Reason != ""
 	return d, len(d.Tokens) > 0 || d.Text != "" || d.Reason != ""

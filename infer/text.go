@@ -16,6 +16,7 @@ type textStream struct {
 	stops []string
 	all   strings.Builder
 	text  string // of all, up to a stop string
+	stop  string // that text ends before, "" so far
 }
 
 // add takes one token and reports whether a stop string is complete; the text
@@ -39,7 +40,7 @@ func (t *textStream) write(s string) (stopped bool) {
 		// Only matches that this text completes: earlier ones stopped already.
 		lo := max(0, was-len(s)+1)
 		if i := strings.Index(t.text[lo:], s); i >= 0 && (cut < 0 || lo+i < cut) {
-			cut = lo + i
+			cut, t.stop = lo+i, s
 		}
 	}
 	if cut >= 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -17,7 +18,7 @@ import (
 )
 
 // generate is the handler of requests in a dialect.
-func (s *Server) generate(d wire.Dialect, parse func([]byte) (*wire.Request, *wire.Error)) http.HandlerFunc {
+func (s *Server) generate(d wire.Dialect) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.draining.Load() {
 			s.fail(w, wire.Unavailable("the server is draining"))
@@ -28,18 +29,17 @@ func (s *Server) generate(d wire.Dialect, parse func([]byte) (*wire.Request, *wi
 			s.fail(w, bad)
 			return
 		}
-		req, bad := parse(body)
+		req, bad := d.Parse(body)
 		if bad != nil {
 			s.fail(w, bad)
 			return
 		}
-		g := &generation{s: s, d: d, req: req, head: wire.Head{
-			ID: map[wire.Dialect]string{wire.Chat: "chatcmpl-", wire.Completion: "cmpl-"}[d] + random(), Created: s.c.Now().Unix(),
-			Model: req.Model, System: s.core.Version(),
-		}}
-		if g.head.Model == "" {
-			g.head.Model = s.c.Names[0]
+		now := func() int64 { return s.c.Now().Unix() }
+		head := &wire.Head{ID: d.ID() + random(), Created: now(), Model: req.Model, System: s.core.Version(), Clock: now}
+		if head.Model == "" {
+			head.Model = s.c.Names[0]
 		}
+		g := &generation{s: s, d: d, id: head.ID, req: req, out: d.Writer(head, req)}
 		// Whatever happens, what was submitted ends with the handler.
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
@@ -61,8 +61,9 @@ func (s *Server) generate(d wire.Dialect, parse func([]byte) (*wire.Request, *wi
 type generation struct {
 	s       *Server
 	d       wire.Dialect
+	id      string
 	req     *wire.Request
-	head    wire.Head
+	out     wire.Writer
 	answers []*running
 	usage   wire.Usage
 }
@@ -96,7 +97,7 @@ func (g *generation) submit(ctx context.Context) *wire.Error {
 			return bad
 		}
 		if most := g.s.core.Context(); len(tokens) >= most {
-			return wire.TooLong(map[wire.Dialect]string{wire.Chat: "messages", wire.Completion: "prompt"}[g.d], len(tokens), most)
+			return wire.TooLong(g.d.Prompt(), len(tokens), most)
 		}
 		g.usage.Prompt += len(tokens)
 		for range g.req.N {
@@ -129,9 +130,9 @@ func (g *generation) close() {
 }
 
 // end takes the counts of a finished answer, and its reason.
-func (g *generation) end(a *running, reason infer.Reason) {
-	st := a.Stats()
+func (g *generation) end(a *running, d *infer.Delta) {
 	a.ended = true
+	st := a.Stats()
 	g.usage.Answer += st.Tokens
 	if a.choice.Index%g.req.N == 0 { // the prompt counts once, and its other choices may find what this one left
 		g.usage.Cached += st.Cached
@@ -142,8 +143,11 @@ func (g *generation) end(a *running, reason infer.Reason) {
 	}
 	a.choice.Drafting = a.Drafting()
 	a.choice.Finish = wire.Stop
-	if reason == infer.Length {
+	if d.Reason == infer.Length {
 		a.choice.Finish = wire.Length
+	}
+	if slices.Contains(g.req.Stop, d.Stop) { // and not one that the server added
+		a.choice.Stopped = d.Stop
 	}
 }
 
@@ -151,9 +155,9 @@ func (g *generation) end(a *running, reason infer.Reason) {
 func (g *generation) failure(ctx context.Context, err error) *wire.Error {
 	var p *infer.PanicError
 	if errors.As(err, &p) {
-		g.s.c.Log.Error("an answer panicked", "answer", g.head.ID, "error", err, "stack", string(p.Stack))
+		g.s.c.Log.Error("an answer panicked", "answer", g.id, "error", err, "stack", string(p.Stack))
 	} else if ctx.Err() == nil {
-		g.s.c.Log.Warn("an answer failed", "answer", g.head.ID, "error", err)
+		g.s.c.Log.Warn("an answer failed", "answer", g.id, "error", err)
 	}
 	return problem(ctx, err)
 }
@@ -207,14 +211,14 @@ func (g *generation) whole(ctx context.Context, w http.ResponseWriter) {
 			text.WriteString(delta.Text)
 			a.choice.Tokens = append(a.choice.Tokens, g.tokens(&delta)...)
 			if delta.Reason != "" {
-				g.end(a, delta.Reason)
+				g.end(a, &delta)
 			}
 		}
 		a.choice.Offset = utf8.RuneCountInString(a.choice.Text)
 		a.choice.Text = text.String()
 		choices = append(choices, a.choice)
 	}
-	g.s.send(w, http.StatusOK, g.head.Reply(g.d, choices, g.usage))
+	g.s.send(w, http.StatusOK, g.out.Whole(choices, g.usage))
 }
 
 // A piece of a streamed answer.
@@ -231,10 +235,21 @@ func (g *generation) stream(ctx context.Context, w http.ResponseWriter) {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no") // of proxies that would collect events
 	control := http.NewResponseController(w)
+	var silence <-chan time.Time
+	quiet := func() {}
+	if g.s.c.PingTime > 0 {
+		t := time.NewTimer(g.s.c.PingTime)
+		defer t.Stop()
+		silence, quiet = t.C, func() { t.Reset(g.s.c.PingTime) }
+	}
 	write := func(b []byte) bool {
+		if len(b) == 0 {
+			return true
+		}
 		if _, err := w.Write(b); err != nil {
 			return false
 		}
+		quiet()
 		return control.Flush() == nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -263,33 +278,25 @@ func (g *generation) stream(ctx context.Context, w http.ResponseWriter) {
 			}
 		}()
 	}
-	for _, a := range g.answers { // the role comes before any text
-		first := a.choice
-		first.First = true
-		if g.d == wire.Completion && first.Text == "" {
-			continue
-		}
-		if !write(wire.Event(g.head.Chunk(g.d, first))) {
-			return
-		}
-		a.choice.Offset = utf8.RuneCountInString(first.Text)
+	var first []wire.Choice
+	for _, a := range g.answers {
+		first = append(first, a.choice)
+		a.choice.Offset = utf8.RuneCountInString(a.choice.Text)
 	}
-	var ping <-chan time.Time
-	if g.s.c.PingTime > 0 {
-		t := time.NewTicker(g.s.c.PingTime)
-		defer t.Stop()
-		ping = t.C
+	w.WriteHeader(http.StatusOK)
+	if !write(g.out.Begin(first, g.usage)) || control.Flush() != nil {
+		return
 	}
 	for left := len(g.answers); left > 0; {
 		select {
-		case <-ping:
-			if !write([]byte(wire.Ping)) {
+		case <-silence:
+			if !write(g.out.Ping()) {
 				return
 			}
 		case p := <-pieces:
 			if p.err != nil {
-				write(wire.ErrorEvent(g.failure(ctx, p.err)))
-				return // without [DONE]: the answer is not whole
+				write(g.out.Fail(g.failure(ctx, p.err)))
+				return
 			}
 			if !g.forward(p, write) {
 				return
@@ -298,14 +305,11 @@ func (g *generation) stream(ctx context.Context, w http.ResponseWriter) {
 				left--
 			}
 		case <-ctx.Done():
-			write(wire.ErrorEvent(problem(ctx, ctx.Err())))
+			write(g.out.Fail(problem(ctx, ctx.Err())))
 			return
 		}
 	}
-	if g.req.Usage && !write(wire.Event(g.head.LastChunk(g.d, g.usage))) {
-		return
-	}
-	write([]byte(wire.Done))
+	write(g.out.End(g.usage))
 }
 
 // forward writes a piece as one or two events, as OpenAI does: the reason has an event of its own.
@@ -320,7 +324,7 @@ func (g *generation) forward(p piece, write func([]byte) bool) bool {
 	if p.delta.Text != "" {
 		c := a.choice
 		c.Text, c.Finish, c.Drafting = p.delta.Text, "", nil
-		if !write(wire.Event(g.head.Chunk(g.d, c))) {
+		if !write(g.out.Part(c)) {
 			return false
 		}
 		a.choice.Offset += utf8.RuneCountInString(p.delta.Text)
@@ -329,10 +333,10 @@ func (g *generation) forward(p piece, write func([]byte) bool) bool {
 	if p.delta.Reason == "" {
 		return true
 	}
-	g.end(a, p.delta.Reason)
+	g.end(a, &p.delta)
 	last := a.choice
 	last.Text = ""
-	return write(wire.Event(g.head.Chunk(g.d, last)))
+	return write(g.out.Part(last))
 }
 
 // rounds writes what is new of an answer's trace, an event a round.
@@ -346,7 +350,7 @@ func (g *generation) rounds(a *running, write func([]byte) bool) bool {
 		if err != nil {
 			panic(err) // strings and finite numbers
 		}
-		if !write(wire.Event(g.head.Chunk(g.d, wire.Choice{Index: a.choice.Index, Round: &wire.Round{Number: r.Round, Round: b}}))) {
+		if !write(g.out.Part(wire.Choice{Index: a.choice.Index, Round: &wire.Round{Number: r.Round, Round: b}})) {
 			return false
 		}
 	}

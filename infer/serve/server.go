@@ -80,13 +80,16 @@ func New(core Core, c Config) (*Server, error) {
 	}
 	s := &Server{c: c, core: watched{core, c.Metrics}, mux: http.NewServeMux(), started: c.Now().Unix()}
 	for pattern, h := range map[string]http.HandlerFunc{
-		"POST /v1/chat/completions": s.generate(wire.Chat, wire.ParseChat),
-		"POST /v1/completions":      s.generate(wire.Completion, wire.ParseCompletion),
-		"GET /v1/models":            s.models,
-		"GET /v1/models/{name...}":  s.model,
-		"POST /tokenize":            s.tokenize,
-		"POST /detokenize":          s.detokenize,
-		"GET /version":              s.version,
+		"POST /v1/chat/completions":      s.generate(wire.Chat),
+		"POST /v1/completions":           s.generate(wire.Completion),
+		"POST /v1/responses":             s.generate(wire.Responses),
+		"POST /v1/messages":              s.generate(wire.Messages),
+		"POST /v1/messages/count_tokens": s.countTokens,
+		"GET /v1/models":                 s.models,
+		"GET /v1/models/{name...}":       s.model,
+		"POST /tokenize":                 s.tokenize,
+		"POST /detokenize":               s.detokenize,
+		"GET /version":                   s.version,
 	} {
 		s.mux.HandleFunc(pattern, s.guarded(h))
 	}
@@ -115,6 +118,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Request-Id", id)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	out := &recorder{ResponseWriter: w, patience: s.c.WriteTime}
+	if out.anthropic = strings.HasPrefix(r.URL.Path, "/v1/messages"); out.anthropic {
+		w.Header().Set("Request-Id", id) // where Anthropic's clients look for it
+	}
 	x := &exchange{id: id, arrived: time.Now()}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	defer func() { s.finish(x, r, out.status) }()
@@ -157,6 +163,8 @@ type recorder struct {
 	http.ResponseWriter
 	status   int
 	patience time.Duration // with each piece; 0: any
+	// anthropic errors have the shape of Anthropic's API.
+	anthropic bool
 }
 
 func (w *recorder) WriteHeader(status int) {
@@ -251,6 +259,10 @@ func (s *Server) send(w http.ResponseWriter, status int, b []byte) {
 func (s *Server) fail(w http.ResponseWriter, e *wire.Error) {
 	if e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
+	}
+	if r, ok := w.(*recorder); ok && r.anthropic {
+		s.send(w, e.Status, wire.MessagesError(e, w.Header().Get("X-Request-Id")))
+		return
 	}
 	b, err := json.Marshal(e)
 	if err != nil {

@@ -27,6 +27,7 @@ import (
 type core struct {
 	words  []string
 	end    infer.Reason
+	stop   string        // text at which it ended
 	fail   error         // after the words
 	hold   chan struct{} // Next waits for it before the last word
 	refuse *wire.Error   // of Submit
@@ -91,7 +92,7 @@ func (a *answer) Next(ctx context.Context) (infer.Delta, error) {
 		if a.c.fail != nil {
 			return infer.Delta{}, a.c.fail
 		}
-		return infer.Delta{Reason: a.c.end}, nil
+		return infer.Delta{Reason: a.c.end, Stop: a.c.stop}, nil
 	}
 	a.i++
 	return infer.Delta{Tokens: []int32{int32(a.i)}, Text: a.c.words[a.i-1]}, nil

@@ -53,6 +53,24 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 	}{text})
 }
 
+// countTokens answers as Anthropic's /v1/messages/count_tokens.
+func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
+	body, bad := s.body(w, r)
+	var p *wire.Prompt
+	if bad == nil {
+		p, bad = wire.ParseCount(body)
+	}
+	var tokens []int32
+	if bad == nil {
+		tokens, bad = s.core.Encode(r.Context(), p)
+	}
+	if bad != nil {
+		s.fail(w, bad)
+		return
+	}
+	s.send(w, http.StatusOK, wire.MessageTokens(len(tokens)))
+}
+
 func (s *Server) version(w http.ResponseWriter, _ *http.Request) {
 	s.sendJSON(w, version.Read())
 }

@@ -148,6 +148,14 @@ func (o *object) text(name string) (s string) {
 	return s
 }
 
+// need is text of a field that has to be there.
+func (o *object) need(name string) string {
+	if _, ok := o.has(name); !ok {
+		o.fail(name, "is missing, want a string")
+	}
+	return o.text(name)
+}
+
 // list returns the elements of a list of at most most.
 func (o *object) list(name string, most int) []json.RawMessage {
 	v, ok := o.has(name)

@@ -6,15 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-// A Dialect is the shape that answers are written in.
-type Dialect int
-
-// The dialects.
-const (
-	Chat Dialect = iota
-	Completion
-)
-
 // Finish says why an answer ended.
 type Finish string
 
@@ -30,6 +21,8 @@ type Head struct {
 	Created int64 // seconds since 1970
 	Model   string
 	System  string // what computed the answer: with the seed, it determines the text
+	// Clock is the time in seconds since 1970, for the end of a response that has one.
+	Clock func() int64
 }
 
 // A Token is a token of an answer with its log probability, and the likeliest tokens at its place.
@@ -51,6 +44,7 @@ type Choice struct {
 	Text     string
 	Tokens   []Token // if logprobs were asked for; not nil even if empty
 	Finish   Finish  // "" in all parts but the last
+	Stopped  string  // the stop text of the request that ended the answer
 	First    bool    // the first part of a streamed answer
 	Offset   int     // of Text in the answer, in characters, for completions' logprobs
 	Drafting *Drafting
@@ -249,22 +243,28 @@ func spell(b []byte, logprob float64) alternative {
 	return a
 }
 
-func chatLogprobs(ts []Token) any {
-	type token struct {
-		alternative
-		Top []alternative `json:"top_logprobs"`
-	}
-	content := make([]token, len(ts))
+// A token of an answer as chat and responses write it.
+type token struct {
+	alternative
+	Top []alternative `json:"top_logprobs"`
+}
+
+func spelled(ts []Token) []token {
+	out := make([]token, len(ts))
 	for i, t := range ts {
-		content[i] = token{alternative: spell(t.Bytes, t.LogProb), Top: []alternative{}}
+		out[i] = token{alternative: spell(t.Bytes, t.LogProb), Top: []alternative{}}
 		for _, a := range t.Top {
-			content[i].Top = append(content[i].Top, spell(a.Bytes, a.LogProb))
+			out[i].Top = append(out[i].Top, spell(a.Bytes, a.LogProb))
 		}
 	}
+	return out
+}
+
+func chatLogprobs(ts []Token) any {
 	return struct {
 		Content []token `json:"content"`
 		Refusal *string `json:"refusal"`
-	}{Content: content}
+	}{Content: spelled(ts)}
 }
 
 // textLogprobs is the older shape. Alternatives are keyed by their text; of several with the same
@@ -329,6 +329,11 @@ const Ping = ": ping\n\n"
 // Event returns a chunk as a server-sent event. JSON has no raw line breaks.
 func Event(chunk []byte) []byte {
 	return append(append([]byte("data: "), chunk...), '\n', '\n')
+}
+
+// NamedEvent is Event of a dialect whose events have names.
+func NamedEvent(name string, data []byte) []byte {
+	return append([]byte("event: "+name+"\n"), Event(data)...)
 }
 
 // ErrorEvent returns an error as an event, for a response that has begun.

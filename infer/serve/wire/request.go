@@ -62,22 +62,52 @@ func ParseCompletion(body []byte) (*Request, *Error) {
 	return r, o.err
 }
 
-// common reads the fields of both kinds of request.
+// common reads the fields that chat and completions have in common.
 func (o *object) common() *Request {
-	r := &Request{Model: o.text("model"), N: 1, Sample: sample.Default()}
+	r := o.shared(MaxTemperature)
 	if n, ok := o.integer("n", 1, MaxChoices); ok {
 		r.N = int(n)
 	}
-	o.sampling(&r.Sample)
+	r.Stop = o.stops("stop")
+	if s := o.object("stream_options"); s != nil {
+		if r.Usage = s.boolean("include_usage"); !r.Stream {
+			o.fail("stream_options", "is given without \"stream\": true")
+		}
+		o.take(s)
+	}
+	if f := o.object("response_format"); f != nil {
+		f.format()
+		o.take(f)
+	}
+	return r
+}
+
+// format refuses every format but text.
+func (o *object) format() {
+	if t := o.text("type"); t != "text" {
+		o.unsupported("type", "is %q: this server cannot enforce a format, want \"text\"", t)
+	}
+}
+
+// stops reads texts that end an answer.
+func (o *object) stops(name string) []string {
+	texts := o.texts(name, MaxStops)
+	for i, s := range texts {
+		if s == "" || len(s) > MaxStopBytes {
+			o.fail(name, "text %d has %d bytes, want 1 to %d", i, len(s), MaxStopBytes)
+		}
+	}
+	return texts
+}
+
+// shared reads the fields that are the same in every dialect, vLLM's additions included. hottest
+// is the highest temperature.
+func (o *object) shared(hottest float64) *Request {
+	r := &Request{Model: o.text("model"), N: 1, Sample: sample.Default()}
+	o.sampling(&r.Sample, hottest)
 	if n, ok := o.integer("seed", math.MinInt64, math.MaxInt64); ok {
 		seed := uint64(n)
 		r.Seed = &seed
-	}
-	r.Stop = o.texts("stop", MaxStops)
-	for i, s := range r.Stop {
-		if s == "" || len(s) > MaxStopBytes {
-			o.fail("stop", "text %d has %d bytes, want 1 to %d", i, len(s), MaxStopBytes)
-		}
 	}
 	var err error
 	if r.StopIDs, err = ids(o.list("stop_token_ids", MaxStopIDs)); err != nil {
@@ -85,12 +115,6 @@ func (o *object) common() *Request {
 	}
 	r.IgnoreEOS = o.boolean("ignore_eos")
 	r.Stream = o.boolean("stream")
-	if s := o.object("stream_options"); s != nil {
-		if r.Usage = s.boolean("include_usage"); !r.Stream {
-			o.fail("stream_options", "is given without \"stream\": true")
-		}
-		o.take(s)
-	}
 	if n, ok := o.integer("priority", math.MinInt32, math.MaxInt32); ok {
 		r.Priority = int(n)
 	}
@@ -105,12 +129,6 @@ func (o *object) common() *Request {
 		o.take(d)
 	}
 	r.Prediction = o.prediction()
-	if f := o.object("response_format"); f != nil {
-		if t := f.text("type"); t != "text" {
-			f.unsupported("type", "is %q: this server cannot enforce a format, want \"text\"", t)
-		}
-		o.take(f)
-	}
 	for _, name := range []string{"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "grammar", "json_schema"} {
 		o.refuse(name, "this server cannot enforce a format")
 	}
@@ -122,8 +140,8 @@ func (o *object) common() *Request {
 	return r
 }
 
-func (o *object) sampling(p *sample.Params) {
-	o.float("temperature", &p.Temperature, 0, 2)
+func (o *object) sampling(p *sample.Params, hottest float64) {
+	o.float("temperature", &p.Temperature, 0, hottest)
 	o.float("top_p", &p.TopP, 0, 1)
 	if v, ok := o.has("top_p"); ok && p.TopP == 0 {
 		o.fail("top_p", "is %s, want more than 0", v)
@@ -157,6 +175,13 @@ func (o *object) sampling(p *sample.Params) {
 	o.take(bias)
 }
 
+// untraced refuses traces in a dialect whose streams have no place for them.
+func (o *object) untraced(r *Request) {
+	if r.Draft.Trace {
+		o.unsupported("talf.trace", "is true: only streams of chat and completions have rounds")
+	}
+}
+
 // prediction reads OpenAI's predicted output: a text, or parts of one.
 func (o *object) prediction() string {
 	p := o.object("prediction")
@@ -188,7 +213,7 @@ func (o *object) prediction() string {
 	return b.String()
 }
 
-// conversation returns what the chat template is given.
+// conversation reads the messages of a chat for its template.
 func (o *object) conversation() json.RawMessage {
 	messages := o.list("messages", MaxMessages)
 	if o.err == nil && len(messages) == 0 {
@@ -208,6 +233,12 @@ func (o *object) conversation() json.RawMessage {
 			messages[i], _ = json.Marshal(in.fields) // it was read from JSON
 		}
 	}
+	return o.variables(messages)
+}
+
+// variables returns what the chat template is given: messages, and the variables that the request
+// adds.
+func (o *object) variables(messages any) json.RawMessage {
 	c := map[string]json.RawMessage{}
 	if v, ok := o.has("chat_template_kwargs"); ok {
 		if err := json.Unmarshal(v, &c); err != nil {
@@ -252,8 +283,10 @@ func (o *object) parts(name string) (string, *Error) {
 		in := open(fmt.Sprintf("%s%s[%d]", o.at, name, i), p)
 		switch t := in.text("type"); {
 		case in.err != nil:
-		case t == "text" || t == "input_text":
-			texts = append(texts, in.text("text"))
+		case t == "text" || t == "input_text" || t == "output_text":
+			texts = append(texts, in.need("text"))
+		case t == "refusal": // of an earlier answer
+			texts = append(texts, in.need("refusal"))
 		case t == "":
 			in.fail("type", "is missing, want \"text\"")
 		default:

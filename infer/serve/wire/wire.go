@@ -1,5 +1,5 @@
-// Package wire reads the requests of OpenAI's API and writes its answers: what goes over the
-// network, apart from any server.
+// Package wire reads the requests of OpenAI's API and of Anthropic's, and writes their answers: what
+// goes over the network, apart from any server.
 //
 // Requests are read field by field. A field out of its documented range, or one that asks for what
 // the server cannot do, is refused with an error that names it; a field that is not known is
@@ -40,6 +40,8 @@ type Request struct {
 
 	Draft    Draft
 	Priority int // smaller is served first
+
+	asked *asked // of Responses: what the response repeats
 }
 
 // A Prompt is one of three: a conversation, a text or tokens.
@@ -70,5 +72,9 @@ const (
 	MaxStopIDs    = 64
 	MaxBiases     = 1024
 	MaxTop        = 20 // top_logprobs
+	MaxMetadata   = 16 // pairs that a response repeats
 	MaxPromptList = 1 << 20
 )
+
+// MaxTemperature is the highest temperature of OpenAI's API.
+const MaxTemperature = 2
