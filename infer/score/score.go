@@ -148,6 +148,9 @@ func one(ctx context.Context, m *model.Model, h *head.Head, l Input, w *safetens
 		}
 		b := seq.Branch(seq.Len())
 		o, err := m.Forward(ctx, []model.Segment{{Rows: b, Tree: &chain, Want: model.WantAll}})
+		if err == nil {
+			err = o.Err(0)
+		}
 		if err != nil {
 			b.Drop()
 			return err

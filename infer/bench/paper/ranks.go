@@ -2,6 +2,7 @@ package paper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -130,6 +131,9 @@ func byRank(ctx context.Context, target *model.Model, h *head.Head, x []int32, o
 			return err
 		}
 		for i := range m {
+			if err := errors.Join(p.Err(i), d.Err(i)); err != nil {
+				return err
+			}
 			for r := range ranks {
 				p.ReadLogits(next, p.LogitsRow(i, 1+r))
 				d.ReadLogits(q, d.LogitsRow(i, 1+r))
