@@ -7,37 +7,54 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"talf/internal/limits"
 )
 
 // Keys are the API keys of a server: one a line in a file, where empty lines and those that begin
-// with # do not count. A nil *Keys lets everyone in.
-type Keys struct{ hashes [][sha256.Size]byte }
+// with # do not count. A nil *Keys lets everyone in. The methods may be called from any goroutine.
+type Keys struct {
+	path   string // "": there is no file
+	hashes atomic.Pointer[[][sha256.Size]byte]
+}
 
 // maxKeys bounds a file of keys: each request is compared with all.
 const maxKeys = 10_000
 
 // LoadKeys reads a file of keys.
 func LoadKeys(path string) (*Keys, error) {
-	b, err := limits.ReadFile(path, limits.MiB)
-	if err != nil {
+	k := &Keys{path: path}
+	if err := k.Reload(); err != nil {
 		return nil, err
 	}
-	k := &Keys{}
+	return k, nil
+}
+
+// Reload reads the file again. If it cannot, the keys stay as they are. Requests that were let in go on.
+func (k *Keys) Reload() error {
+	if k == nil || k.path == "" {
+		return nil
+	}
+	b, err := limits.ReadFile(k.path, limits.MiB)
+	if err != nil {
+		return err
+	}
+	var hashes [][sha256.Size]byte
 	for line := range bytes.Lines(b) {
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 && line[0] != '#' {
-			k.hashes = append(k.hashes, sha256.Sum256(line))
+			hashes = append(hashes, sha256.Sum256(line))
 		}
 	}
 	switch {
-	case len(k.hashes) == 0:
-		return nil, fmt.Errorf("%s has no keys, want one a line", path)
-	case len(k.hashes) > maxKeys:
-		return nil, fmt.Errorf("%s has %d keys, want at most %d", path, len(k.hashes), maxKeys)
+	case len(hashes) == 0:
+		return fmt.Errorf("%s has no keys, want one a line", k.path)
+	case len(hashes) > maxKeys:
+		return fmt.Errorf("%s has %d keys, want at most %d", k.path, len(hashes), maxKeys)
 	}
-	return k, nil
+	k.hashes.Store(&hashes)
+	return nil
 }
 
 // OpenKeys returns the keys in a file, or else the one key given, or nil if there is neither.
@@ -46,7 +63,9 @@ func OpenKeys(path, key string) (*Keys, error) {
 	case path != "":
 		return LoadKeys(path)
 	case key != "":
-		return &Keys{hashes: [][sha256.Size]byte{sha256.Sum256([]byte(key))}}, nil
+		k := &Keys{}
+		k.hashes.Store(&[][sha256.Size]byte{sha256.Sum256([]byte(key))})
+		return k, nil
 	}
 	return nil, nil
 }
@@ -63,7 +82,7 @@ func (k *Keys) tenant(r *http.Request) (string, bool) {
 	}
 	h := sha256.Sum256([]byte(given))
 	found := 0
-	for _, want := range k.hashes {
+	for _, want := range *k.hashes.Load() {
 		found |= subtle.ConstantTimeCompare(h[:], want[:])
 	}
 	return fmt.Sprintf("%x", h[:8]), found == 1

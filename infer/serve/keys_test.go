@@ -48,6 +48,18 @@ func TestKeysLetInWhoHasOne(t *testing.T) {
 			t.Errorf("%.20q: %v", text, err)
 		}
 	}
+	// The keys of a file that is read again are the new ones; those of a bad file stay.
+	write("gamma\n")
+	if err := k.Reload(); err != nil {
+		t.Error(err)
+	}
+	check("X-Api-Key", "gamma", true)
+	check("X-Api-Key", "beta", false)
+	write("")
+	if err := k.Reload(); err == nil {
+		t.Error("a file without keys is read")
+	}
+	check("X-Api-Key", "gamma", true)
 	if k, err = OpenKeys(path, "delta"); err == nil {
 		t.Error("a file without keys gives way to the one key")
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"talf/internal/limits"
@@ -19,6 +20,54 @@ type Listener struct {
 	Certificate, Key string
 	// Grace is how long requests may go on once the server is to stop.
 	Grace time.Duration
+	// Reload asks, with every value, to read the files of keys and of the certificate again; nil:
+	// never. What cannot be read stays as it was.
+	Reload <-chan struct{}
+}
+
+// A certificate is the one that a server shows, which can be exchanged while it runs.
+type certificate struct {
+	file, key string
+	pair      atomic.Pointer[tls.Certificate]
+}
+
+// mostPEM bounds a file of PEM: a long chain of certificates takes some 20 KB.
+const mostPEM = limits.MiB
+
+func (c *certificate) load() error {
+	pair, err := func() (tls.Certificate, error) {
+		cert, err := limits.ReadFile(c.file, mostPEM)
+		if err != nil {
+			return tls.Certificate{}, err
+		}
+		key, err := limits.ReadFile(c.key, mostPEM)
+		if err != nil {
+			return tls.Certificate{}, err
+		}
+		return tls.X509KeyPair(cert, key)
+	}()
+	if err != nil {
+		return fmt.Errorf("certificate %s with key %s: %w", c.file, c.key, err)
+	}
+	c.pair.Store(&pair)
+	return nil
+}
+
+// reload reads what may change while the server runs.
+func (s *Server) reload(c *certificate) {
+	say := func(what string, err error) {
+		if err != nil {
+			s.c.Log.Error("cannot reload; the old stays", "what", what, "error", err)
+		} else {
+			s.c.Log.Info("reloaded", "what", what)
+		}
+	}
+	if s.c.Keys != nil && s.c.Keys.path != "" {
+		say("keys", s.c.Keys.Reload())
+	}
+	if c.file != "" {
+		say("certificate", c.load())
+	}
 }
 
 // Loopback reports whether only this machine can reach the address.
@@ -35,13 +84,16 @@ func Loopback(address string) bool {
 // grace period, cuts off the rest and returns. ready is called with the address once requests are
 // taken.
 func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)) error {
+	shown := &certificate{file: l.Certificate, key: l.Key}
 	var secure *tls.Config
 	if l.Certificate != "" || l.Key != "" {
-		pair, err := tls.LoadX509KeyPair(l.Certificate, l.Key)
-		if err != nil {
-			return fmt.Errorf("certificate %s with key %s: %w", l.Certificate, l.Key, err)
+		if err := shown.load(); err != nil {
+			return err
 		}
-		secure = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+		secure = &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return shown.pair.Load(), nil },
+		}
 	}
 	var config net.ListenConfig
 	ln, err := config.Listen(ctx, "tcp", l.Address)
@@ -57,12 +109,16 @@ func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)
 	ended := make(chan error, 1)
 	go func() { ended <- h.Serve(ln) }()
 	ready(ln.Addr().String())
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		s.Drain()
-		return s.stop(h, l.Grace)
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-l.Reload:
+			s.reload(shown)
+		case <-ctx.Done():
+			s.Drain()
+			return s.stop(h, l.Grace)
+		}
 	}
 }
 

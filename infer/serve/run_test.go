@@ -142,8 +142,9 @@ func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
 	}
 }
 
-func TestRequestsOverTLS(t *testing.T) {
-	dir := t.TempDir()
+// writeCertificate writes a certificate of 127.0.0.1 with its key to the files of l.
+func writeCertificate(t *testing.T, l *serve.Listener) *x509.Certificate {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -157,28 +158,67 @@ func TestRequestsOverTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := serve.Listener{Certificate: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), Grace: time.Second}
 	for path, block := range map[string]*pem.Block{l.Certificate: {Type: "CERTIFICATE", Bytes: cert}, l.Key: {Type: "PRIVATE KEY", Bytes: secret}} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	address, stop := run(t, &core{}, l)
-	pool := x509.NewCertPool()
 	parsed, err := x509.ParseCertificate(cert)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool.AddCert(parsed)
+	return parsed
+}
+
+// reaches reports whether a client that trusts a certificate alone reaches a server.
+func reaches(address string, trusted *x509.Certificate) error {
+	pool := x509.NewCertPool()
+	pool.AddCert(trusted)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport}).Get("https://" + address + "/health")
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Errorf("%v, %v", resp, err)
-	} else {
-		_ = resp.Body.Close()
+	if err != nil {
+		return err
 	}
-	transport.CloseIdleConnections()
+	if resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	return errors.Join(err, resp.Body.Close())
+}
+
+// A server shows a new certificate when it is told to, and keeps the old one if the new is none.
+func TestRequestsOverTLS(t *testing.T) {
+	dir := t.TempDir()
+	reload := make(chan struct{})
+	l := serve.Listener{Certificate: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), Grace: time.Second, Reload: reload}
+	first := writeCertificate(t, &l)
+	address, stop := run(t, &core{}, l)
+	if err := reaches(address, first); err != nil {
+		t.Error(err)
+	}
+	// The channel has no buffer: what it hands over second has been read when it takes the third.
+	again := func() {
+		reload <- struct{}{}
+		reload <- struct{}{}
+	}
+	second := writeCertificate(t, &l)
+	if err := reaches(address, second); err == nil {
+		t.Error("the certificate changed by itself")
+	}
+	again()
+	if err := reaches(address, second); err != nil {
+		t.Error(err)
+	}
+	if err := reaches(address, first); err == nil {
+		t.Error("the old certificate is shown")
+	}
+	if err := os.WriteFile(l.Key, []byte("no key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again()
+	if err := reaches(address, second); err != nil {
+		t.Errorf("after a bad key: %v", err)
+	}
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

@@ -70,10 +70,13 @@ func (c *FlagFile) Read(f *pflag.FlagSet, path string) error {
 		}
 		seen[key.Value] = true
 		vals := []*yaml.Node{val}
-		if _, list := flag.Value.(*Files); list && val.Kind == yaml.SequenceNode {
+		_, files := flag.Value.(*Files)
+		list, slice := flag.Value.(pflag.SliceValue)
+		if (files || slice) && val.Kind == yaml.SequenceNode {
 			vals = val.Content
 		}
 		skip := aside(key.Value)
+		var all []string // of a list that is set at once, or commas would divide its values again
 		for _, v := range vals {
 			if v.Kind == yaml.AliasNode {
 				v = v.Alias
@@ -84,12 +87,22 @@ func (c *FlagFile) Read(f *pflag.FlagSet, path string) error {
 			if skip {
 				continue
 			}
+			if slice && val.Kind == yaml.SequenceNode {
+				all = append(all, v.Value)
+				continue
+			}
 			if err := f.Set(key.Value, v.Value); err != nil {
 				if bad := (*pflag.InvalidValueError)(nil); errors.As(err, &bad) {
 					err = ValueError(bad)
 				}
 				return fail("%q, %w", v.Value, err)
 			}
+		}
+		if len(all) > 0 {
+			if err := list.Replace(all); err != nil {
+				return fail("%w", err)
+			}
+			flag.Changed = true
 		}
 	}
 	return nil
@@ -123,6 +136,14 @@ func (c *FlagFile) Write(w io.Writer, f *pflag.FlagSet, idle func(name string) b
 			}
 			val = &yaml.Node{Kind: yaml.SequenceNode}
 			for _, s := range *v {
+				val.Content = append(val.Content, scalar(s, "string"))
+			}
+		case pflag.SliceValue:
+			if len(v.GetSlice()) == 0 {
+				return
+			}
+			val = &yaml.Node{Kind: yaml.SequenceNode}
+			for _, s := range v.GetSlice() {
 				val.Content = append(val.Content, scalar(s, "string"))
 			}
 		default:

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"talf/internal/mapped"
@@ -51,7 +52,9 @@ func Run(stdout, stderr io.Writer, report *CrashReport, f func(ctx context.Conte
 	defer cancel(nil)
 	gone := func() { cancel(errUnread) }
 	out, errw := &stream{w: stdout, gone: gone}, &stream{w: stderr, gone: gone}
-	stop := watch(errw, cancel)
+	h := &hangups{c: make(chan struct{}, 1)}
+	ctx = context.WithValue(ctx, hangupsKey{}, h)
+	stop := watch(errw, cancel, h)
 	defer stop()
 	defer func() {
 		if r := recover(); r != nil {
@@ -109,16 +112,19 @@ func oneLine(err error) string {
 
 // watch cancels on the first signal, so that a command can save its work, and quits at once on
 // the second, so that nobody has to wait for that.
-func watch(w io.Writer, cancel context.CancelCauseFunc) (stop func()) {
+func watch(w io.Writer, cancel context.CancelCauseFunc, h *hangups) (stop func()) {
 	sig := make(chan os.Signal, 2)
 	signal.Notify(sig, interruptSignals()...)
 	keepOnBrokenPipes()
 	done := make(chan struct{})
 	go func() {
-		select {
-		case <-sig:
-		case <-done:
-			return
+		for waiting := true; waiting; {
+			select {
+			case s := <-sig:
+				waiting = s == syscall.SIGHUP && h.take()
+			case <-done:
+				return
+			}
 		}
 		cancel(ErrInterrupted)
 		_, _ = fmt.Fprintln(w, "\ntalf: stopping: what is done is being saved (press Ctrl-C again to quit at once)")
@@ -138,6 +144,39 @@ func watch(w io.Writer, cancel context.CancelCauseFunc) (stop func()) {
 		signal.Stop(sig)
 		close(done)
 	}
+}
+
+// hangups are the SIGHUPs of a process.
+type hangups struct {
+	claimed atomic.Bool
+	c       chan struct{}
+}
+
+type hangupsKey struct{}
+
+// take passes a signal on, and reports whether somebody claimed it. Signals that come while one
+// waits are one.
+func (h *hangups) take() bool {
+	if !h.claimed.Load() {
+		return false
+	}
+	select {
+	case h.c <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// Hangups returns a channel of the SIGHUPs that come from now on. They ask a server to read its files
+// again, and no longer to stop. ctx is the context that Run passes on; of another, or where
+// there is no such signal, nothing comes.
+func Hangups(ctx context.Context) <-chan struct{} {
+	h, ok := ctx.Value(hangupsKey{}).(*hangups)
+	if !ok {
+		return nil
+	}
+	h.claimed.Store(true)
+	return h.c
 }
 
 // Wait returns what f returns, or ctx's error if that comes first. It is for an f that

@@ -19,7 +19,7 @@ func TestAClosedTerminalSendsTwoSignals(t *testing.T) {
 	talftest.Interrupts(t)
 	talftest.HangsUp(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	stop := watch(io.Discard, cancel)
+	stop := watch(io.Discard, cancel, &hangups{})
 	defer stop()
 	came := make(chan os.Signal, 2)
 	signal.Notify(came, syscall.SIGHUP)
@@ -39,4 +39,34 @@ func TestAClosedTerminalSendsTwoSignals(t *testing.T) {
 	if err := context.Cause(ctx); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("cancelled by %v, want an interruption", err)
 	}
+}
+
+// A server that claims SIGHUP is told of it, and goes on.
+func TestAServerReadsItsFilesAgain(t *testing.T) {
+	talftest.Interrupts(t)
+	talftest.HangsUp(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	h := &hangups{c: make(chan struct{}, 1)}
+	defer watch(io.Discard, cancel, h)()
+	if Hangups(ctx) != nil {
+		t.Error("signals without Run")
+	}
+	c := Hangups(context.WithValue(ctx, hangupsKey{}, h))
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := self.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		<-c
+	}
+	if ctx.Err() != nil {
+		t.Error("SIGHUP ends the server")
+	}
+	if err := self.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
 }

@@ -30,6 +30,12 @@ type serveOptions struct {
 	listen   serve.Listener
 	keyFile  string
 	exposed  bool
+	config   string
+}
+
+// serveFile returns the files that --config reads.
+func serveFile() *cli.FlagFile {
+	return &cli.FlagFile{Without: []string{"config", "help", "verbose", "quiet"}, Clashes: [][2]string{{"head", "draft"}}}
 }
 
 // keyVariable is the environment variable with an API key.
@@ -48,11 +54,18 @@ of a request chooses its method among those of --method ({"method": …}), bound
 what was done.
 
 With --api-key-file, or the environment variable ` + keyVariable + `, requests need a key. The first
-interrupt stops taking requests and lets those that run end.`,
+interrupt stops taking requests and lets those that run end. SIGHUP makes the server read the
+files of keys and of the certificate again. --config reads a YAML file whose keys are the
+names of the flags; a flag on the command line wins.`,
 		Example: `  talf serve --model DIR --head CKPT
   talf serve --model DIR --head CKPT --method salf:th=auto --method goose --listen 127.0.0.1:8000 --served-model-name mine`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.config != "" {
+				if err := serveFile().Read(cmd.Flags(), o.config); err != nil {
+					return err
+				}
+			}
 			if err := o.check(cmd); err != nil {
 				return err
 			}
@@ -70,6 +83,7 @@ interrupt stops taking requests and lets those that run end.`,
 	f.DurationVar(&o.maxWait, "max-wait", 0, "longest time that a request waits (0: any)")
 	f.DurationVar(&o.server.MaxTime, "max-time", o.server.MaxTime, "longest time that a request takes (0: any)")
 	cli.CountVar(f, &o.cached, "cached-prefixes", 64, "finished requests whose keys and values are kept for prompts that begin alike")
+	f.StringVar(&o.config, "config", "", "YAML file of flags")
 	f.StringVar(&o.keyFile, "api-key-file", "", "`file` of API keys, one a line")
 	f.StringVar(&o.listen.Certificate, "tls-cert", "", "`file` of the certificate for TLS")
 	f.StringVar(&o.listen.Key, "tls-key", "", "`file` of the certificate's key")
@@ -153,6 +167,7 @@ func (a *app) serveModel(ctx context.Context, o *serveOptions, p serve.Parts) (e
 	if err != nil {
 		return usageError(err)
 	}
+	o.listen.Reload = cli.Hangups(ctx)
 	return s.Run(ctx, o.listen, func(address string) {
 		scheme := "http"
 		if o.listen.Certificate != "" {

@@ -311,12 +311,18 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	unknown, wrong := filepath.Join(t.TempDir(), "a.yaml"), filepath.Join(t.TempDir(), "b.yaml")
+	talftest.Write(t, unknown, "model: x\nmax-runing: 4\n")
+	talftest.Write(t, wrong, "max-running: many\n")
 	for _, c := range []struct {
 		args []string
 		code int
 		want string
 	}{
 		{nil, ExitUsage, "--model"},
+		{[]string{"--config", unknown}, ExitFailure, "a.yaml:2: max-runing: no such option"},
+		{[]string{"--config", wrong}, ExitFailure, "b.yaml:1: max-running"},
+		{[]string{"--config", empty}, ExitUsage, "--model"},
 		{[]string{"--model", dir, "--listen", "0.0.0.0:0"}, ExitUsage, "--api-key-file"},
 		{[]string{"--model", dir, "--tls-cert", "x"}, ExitUsage, "belong together"},
 		{[]string{"--model", dir, "--max-running", "0"}, ExitUsage, "want at least 1"},
