@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime/debug"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 // Parts are a loaded model and what belongs to it. They stay the caller's.
 type Parts struct {
+	Dir       string // of the model; its name is the model's if Server.Names is empty
 	Model     *model.Model
 	Tokenizer *tokenizer.Tokenizer
 	Template  *chat.Template // nil: conversations are plain text
@@ -40,8 +42,12 @@ type Running struct {
 
 // Open makes a server of a model.
 func Open(p Parts) (*Running, error) {
-	if err := p.Server.check(); err != nil {
-		return nil, err
+	if len(p.Server.Names) == 0 {
+		path, err := filepath.Abs(p.Dir)
+		if err != nil {
+			return nil, err
+		}
+		p.Server.Names = []string{filepath.Base(path)}
 	}
 	target := infer.NewTarget(p.Model, p.Cached)
 	if h, ok := p.Source.(*source.Head); ok {
@@ -66,8 +72,19 @@ func Open(p Parts) (*Running, error) {
 	return &Running{server: s, engine: e, loop: l}, nil
 }
 
-// Run serves until ctx ends, as Server.Run does, and closes all but the parts.
-func (r *Running) Run(ctx context.Context, l Listener, ready func(address string)) error {
+// Run serves until ctx ends, as Server.Run does, and closes all but the parts. The log has the
+// address; told, unless it is nil, is called with it, too.
+func (r *Running) Run(ctx context.Context, l Listener, told func(address string)) error {
+	ready := func(address string) {
+		scheme := "http"
+		if l.Certificate != "" {
+			scheme = "https"
+		}
+		r.server.c.Log.Info("serving", "url", scheme+"://"+address+"/v1", "model", r.server.c.Names[0], "method", r.engine.c.Methods[0])
+		if told != nil {
+			told(address)
+		}
+	}
 	// The loop outlives ctx: requests end while the server stops. Without the loop there is no
 	// server.
 	decode, stop := context.WithCancel(context.Background())

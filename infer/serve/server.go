@@ -53,13 +53,6 @@ func Default() Config {
 	return Config{MaxBody: 32 * limits.MiB, BodyTime: time.Minute, WriteTime: time.Minute, MaxTime: 10 * time.Minute, PingTime: 15 * time.Second, Log: slog.New(slog.DiscardHandler)}
 }
 
-func (c *Config) check() error {
-	if len(c.Names) == 0 {
-		return errors.New("serve: the model needs a name")
-	}
-	return nil
-}
-
 // A Server answers requests. It is an http.Handler.
 type Server struct {
 	c       Config
@@ -72,8 +65,8 @@ type Server struct {
 
 // New returns a server of a core.
 func New(core Core, c Config) (*Server, error) {
-	if err := c.check(); err != nil {
-		return nil, err
+	if len(c.Names) == 0 {
+		return nil, errors.New("serve: the model needs a name")
 	}
 	if c.Now == nil {
 		c.Now = time.Now

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -140,16 +139,9 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	if len(o.server.Names) == 0 {
-		path, err := filepath.Abs(dir)
-		if err != nil {
-			return err
-		}
-		o.server.Names = []string{filepath.Base(path)}
-	}
 	o.server.Log = a.log
 	return a.serveModel(ctx, o, serve.Parts{
-		Model: m, Tokenizer: tok, Template: template, Methods: o.methods, Cached: o.cached, MaxWait: o.maxWait, Loop: o.loop, Server: o.server,
+		Dir: dir, Model: m, Tokenizer: tok, Template: template, Methods: o.methods, Cached: o.cached, MaxWait: o.maxWait, Loop: o.loop, Server: o.server,
 	})
 }
 
@@ -168,11 +160,5 @@ func (a *app) serveModel(ctx context.Context, o *serveOptions, p serve.Parts) (e
 		return usageError(err)
 	}
 	o.listen.Reload = cli.Hangups(ctx)
-	return s.Run(ctx, o.listen, func(address string) {
-		scheme := "http"
-		if o.listen.Certificate != "" {
-			scheme = "https"
-		}
-		a.log.Info("serving", "url", scheme+"://"+address+"/v1", "model", o.server.Names[0], "method", o.methods[0])
-	})
+	return s.Run(ctx, o.listen, nil)
 }
