@@ -25,6 +25,8 @@ type Core interface {
 	Decode(tokens []int32) (string, *wire.Error)
 	// Spell returns the bytes of a token.
 	Spell(id int32) []byte
+	// Piece returns a token as the vocabulary has it.
+	Piece(id int32) string
 	// Version says what decodes: with the seed, it determines the answers.
 	Version() string
 }

@@ -116,6 +116,12 @@ func (e *Engine) Spell(id int32) []byte {
 	return []byte(e.c.Tokenizer.Decode([]int32{id}, false))
 }
 
+// Piece returns a token as the vocabulary has it.
+func (e *Engine) Piece(id int32) string {
+	s, _ := e.c.Tokenizer.Token(id)
+	return s
+}
+
 // Decode returns the text of tokens.
 func (e *Engine) Decode(tokens []int32) (string, *wire.Error) {
 	if bad := e.known("tokens", tokens); bad != nil {
@@ -139,6 +145,7 @@ func (e *Engine) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *wire.Err
 		return p.Tokens, e.known("prompt", p.Tokens)
 	}
 	text, param := chat.Prompt{Text: p.Text, Special: true}, "prompt"
+	bare := p.Special != nil && !*p.Special
 	if p.Conversation != nil {
 		param = "messages"
 		var err error
@@ -146,11 +153,16 @@ func (e *Engine) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *wire.Err
 			return nil, refusal(ctx, param, err)
 		}
 	}
+	asked := p.Special != nil && *p.Special && !text.Special
+	text.Special = text.Special && !bare
 	ids, err := e.encoder.Prompt(ctx, text)
 	if err != nil {
 		return nil, refusal(ctx, param, err)
 	}
-	if len(ids) == 0 {
+	if asked { // on top of the template's
+		ids = slices.Concat(e.encoder.Before(), ids)
+	}
+	if len(ids) == 0 && !bare {
 		bos, ok := e.c.Tokenizer.BOS()
 		if !ok {
 			return nil, wire.Invalid(param, "is empty, and the model has no token that begins a text")

@@ -96,6 +96,9 @@ func (g *generation) submit(ctx context.Context) *wire.Error {
 		if bad != nil {
 			return bad
 		}
+		if len(tokens) == 0 {
+			return wire.Invalid(g.d.Prompt(), "has no tokens")
+		}
 		if most := g.s.core.Context(); len(tokens) >= most {
 			return wire.TooLong(g.d.Prompt(), len(tokens), most)
 		}

@@ -55,6 +55,7 @@ func (c *core) Predict(text string) (*predict.Text, *wire.Error) {
 	return predict.New(make([]int32, len(strings.Fields(text)))), nil
 }
 func (c *core) Spell(id int32) []byte { return []byte{byte(id)} }
+func (c *core) Piece(id int32) string { return fmt.Sprintf("t%d", id) }
 func (c *core) Version() string       { return "v" }
 
 func (c *core) Submit(_ context.Context, j serve.Job) (serve.Answer, *wire.Error) {
@@ -474,7 +475,7 @@ func TestBadRequestsGetOneClearError(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", path, status, body, want)
 		}
 	}
-	if _, _, body := do(t, "POST", url+"/tokenize", `{"prompt":"a b"}`); body != `{"count":2,"max_model_len":64,"tokens":[0,0]}` {
+	if _, _, body := do(t, "POST", url+"/tokenize", `{"prompt":"a b"}`); body != `{"count":2,"max_model_len":64,"tokens":[0,0],"token_strs":null}` {
 		t.Error(body)
 	}
 	if _, _, body := do(t, "POST", url+"/detokenize", `{"tokens":[1,2]}`); body != `{"prompt":"[1 2]"}` {

@@ -12,8 +12,9 @@ import (
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 	body, bad := s.body(w, r)
 	var p *wire.Prompt
+	spelled := false
 	if bad == nil {
-		p, bad = wire.ParseTokenize(body)
+		p, spelled, bad = wire.ParseTokenize(body)
 	}
 	var tokens []int32
 	if bad == nil {
@@ -26,11 +27,19 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 	if tokens == nil {
 		tokens = []int32{}
 	}
+	var pieces []string
+	if spelled {
+		pieces = make([]string, len(tokens))
+		for i, id := range tokens {
+			pieces[i] = s.core.Piece(id)
+		}
+	}
 	s.sendJSON(w, struct {
-		Count   int     `json:"count"`
-		Context int     `json:"max_model_len"`
-		Tokens  []int32 `json:"tokens"`
-	}{len(tokens), s.core.Context(), tokens})
+		Count   int      `json:"count"`
+		Context int      `json:"max_model_len"`
+		Tokens  []int32  `json:"tokens"`
+		Pieces  []string `json:"token_strs"`
+	}{len(tokens), s.core.Context(), tokens, pieces})
 }
 
 // detokenize answers as vLLM's /detokenize: token ids become text.

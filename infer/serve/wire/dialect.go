@@ -61,12 +61,14 @@ type Writer interface {
 // chunks writes the streams of OpenAI's older two kinds of request: events without names.
 type chunks struct {
 	*Head
-	d     Dialect
-	usage bool // is asked for
+	d Dialect
 }
 
 func newChunks(d Dialect) func(*Head, *Request) Writer {
-	return func(h *Head, r *Request) Writer { return &chunks{h, d, r.Usage} }
+	return func(h *Head, r *Request) Writer {
+		h.usage = r.Usage
+		return &chunks{h, d}
+	}
 }
 
 func (w *chunks) Whole(cs []Choice, u Usage) []byte { return w.Reply(w.d, cs, u) }
@@ -84,7 +86,7 @@ func (w *chunks) Begin(cs []Choice, _ Usage) (b []byte) {
 func (w *chunks) Part(c Choice) []byte { return Event(w.Chunk(w.d, c)) }
 
 func (w *chunks) End(u Usage) (b []byte) {
-	if w.usage {
+	if w.Head.usage {
 		b = Event(w.LastChunk(w.d, u))
 	}
 	return append(b, Done...)

@@ -139,6 +139,15 @@ func (o *object) boolean(name string) (b bool) {
 	return b
 }
 
+// optionalBoolean is nil if the field is absent.
+func (o *object) optionalBoolean(name string) *bool {
+	if _, ok := o.has(name); !ok {
+		return nil
+	}
+	b := o.boolean(name)
+	return &b
+}
+
 func (o *object) text(name string) (s string) {
 	if v, ok := o.has(name); ok {
 		if err := json.Unmarshal(v, &s); err != nil {

@@ -23,6 +23,8 @@ type Head struct {
 	System  string // what computed the answer: with the seed, it determines the text
 	// Clock is the time in seconds since 1970, for the end of a response that has one.
 	Clock func() int64
+
+	usage bool // every chunk has a usage, null in all but the last
 }
 
 // A Token is a token of an answer with its log probability, and the likeliest tokens at its place.
@@ -120,11 +122,13 @@ type message struct {
 	Refusal *string `json:"refusal,omitempty"`
 }
 
-// whole is a message of a response that is not streamed: clients expect its refusal, null.
+// whole is a message of a response that is not streamed: clients expect its refusal, null, and its
+// annotations, of which there are none.
 type whole struct {
-	Role    string  `json:"role"`
-	Content string  `json:"content"`
-	Refusal *string `json:"refusal"`
+	Role        string     `json:"role"`
+	Content     string     `json:"content"`
+	Refusal     *string    `json:"refusal"`
+	Annotations []struct{} `json:"annotations"`
 }
 
 type choice struct {
@@ -144,7 +148,7 @@ type reply struct {
 	Model   string   `json:"model"`
 	System  string   `json:"system_fingerprint,omitempty"`
 	Choices []choice `json:"choices"`
-	Usage   *usage   `json:"usage,omitempty"`
+	Usage   any      `json:"usage,omitempty"`
 }
 
 // Reply writes a whole response.
@@ -157,7 +161,7 @@ func (h *Head) Reply(d Dialect, cs []Choice, u Usage) []byte {
 	for i := range cs {
 		w := cs[i].wire(d)
 		if d == Chat {
-			w.Message = &whole{Role: "assistant", Content: cs[i].Text}
+			w.Message = &whole{Role: "assistant", Content: cs[i].Text, Annotations: []struct{}{}}
 		} else {
 			w.Text = &cs[i].Text
 		}
@@ -169,14 +173,20 @@ func (h *Head) Reply(d Dialect, cs []Choice, u Usage) []byte {
 
 // Chunk writes a part of a streamed response.
 func (h *Head) Chunk(d Dialect, c Choice) []byte {
+	object := "chat.completion.chunk"
 	if d == Completion {
-		r := h.reply("text_completion")
+		object = "text_completion"
+	}
+	r := h.reply(object)
+	if h.usage {
+		r.Usage = json.RawMessage("null")
+	}
+	if d == Completion {
 		w := c.wire(d)
 		w.Text = &c.Text
 		r.Choices = append(r.Choices, w)
 		return must(r)
 	}
-	r := h.reply("chat.completion.chunk")
 	w := c.wire(d)
 	w.Delta = &message{}
 	if c.First {

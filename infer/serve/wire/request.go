@@ -16,7 +16,7 @@ import (
 func ParseChat(body []byte) (*Request, *Error) {
 	o := open("", body)
 	r := o.common()
-	r.Prompts = []Prompt{{Conversation: o.conversation()}}
+	r.Prompts = []Prompt{{Conversation: o.conversation(), Special: o.optionalBoolean("add_special_tokens")}}
 	if n, ok := o.integer("max_tokens", 1, math.MaxInt32); ok {
 		r.MaxTokens = int(n)
 	}
@@ -29,14 +29,13 @@ func ParseChat(body []byte) (*Request, *Error) {
 			o.fail("top_logprobs", "is %d without logprobs, want \"logprobs\": true", n)
 		}
 	}
-	o.refuse("tools", "this server does not call tools")
 	o.refuse("functions", "this server does not call functions")
 	o.refuse("tool_choice", "this server does not call tools", `"none"`, `"auto"`)
 	o.refuse("function_call", "this server does not call functions", `"none"`, `"auto"`)
 	o.refuse("audio", "this server writes text only")
 	o.refuse("modalities", "this server writes text only", `["text"]`)
 	o.refuse("web_search_options", "this server does not search")
-	o.refuse("continue_final_message", "this server starts a new message")
+	o.rendering()
 	return r, o.err
 }
 
@@ -45,6 +44,10 @@ func ParseCompletion(body []byte) (*Request, *Error) {
 	o := open("", body)
 	r := o.common()
 	r.Prompts = o.prompts()
+	special := o.optionalBoolean("add_special_tokens")
+	for i := range r.Prompts {
+		r.Prompts[i].Special = special
+	}
 	r.MaxTokens = 16 // OpenAI's default
 	if n, ok := o.integer("max_tokens", 1, math.MaxInt32); ok {
 		r.MaxTokens = int(n)
@@ -351,20 +354,28 @@ func prompt(v json.RawMessage) (p Prompt, err error) {
 	return p, err
 }
 
+// rendering refuses what changes how a conversation is written.
+func (o *object) rendering() {
+	o.refuse("tools", "this server does not call tools")
+	o.refuse("chat_template", "this server writes conversations with the model's template")
+	o.refuse("continue_final_message", "this server starts a new message")
+}
+
 // ParseTokenize reads the body of POST /tokenize: "prompt", or "messages" for the chat template.
-func ParseTokenize(body []byte) (*Prompt, *Error) {
+// spelled asks for the tokens as the vocabulary has them.
+func ParseTokenize(body []byte) (p *Prompt, spelled bool, _ *Error) {
 	o := open("", body)
+	p = &Prompt{}
 	if _, ok := o.has("messages"); ok {
-		return &Prompt{Conversation: o.conversation()}, o.err
+		p.Conversation = o.conversation()
+		o.rendering()
+	} else if ps := o.prompts(); o.err == nil {
+		if p = &ps[0]; len(ps) != 1 || p.Tokens != nil {
+			o.fail("prompt", "want one text")
+		}
 	}
-	ps := o.prompts()
-	if o.err == nil && (len(ps) != 1 || ps[0].Tokens != nil) {
-		o.fail("prompt", "want one text")
-	}
-	if o.err != nil {
-		return nil, o.err
-	}
-	return &ps[0], nil
+	p.Special = o.optionalBoolean("add_special_tokens")
+	return p, o.boolean("return_token_strs"), o.err
 }
 
 // ParseDetokenize reads the body of POST /detokenize: "tokens".

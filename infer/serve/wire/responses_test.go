@@ -230,9 +230,10 @@ func TestStreamsOfResponses(t *testing.T) {
 
 func TestChatStreamsOfAWriter(t *testing.T) {
 	r := parseChat(t, `,"stream":true,"stream_options":{"include_usage":true}`)
-	got := play(wire.Chat, r, func(w wire.Writer) []byte {
+	all := play(wire.Chat, r, func(w wire.Writer) []byte {
 		return append(w.Part(wire.Choice{Finish: wire.Length}), w.End(ended)...)
 	})
+	got := all
 	for _, want := range []string{`"delta":{"role":"assistant","content":""}`, `"delta":{"content":"Hé"}`, ": ping\n\n", `"finish_reason":"length"`, `"usage":{"prompt_tokens":3`, "data: [DONE]\n\n"} {
 		_, rest, ok := strings.Cut(got, want)
 		if !ok {
@@ -242,6 +243,10 @@ func TestChatStreamsOfAWriter(t *testing.T) {
 	}
 	if got != "" {
 		t.Errorf("after [DONE]: %q", got)
+	}
+	// Every chunk but the last says that its usage is null, as OpenAI documents.
+	if n := strings.Count(all, `"usage":null`); n != 3 {
+		t.Errorf("%d chunks say that they have no usage, want 3: %s", n, all)
 	}
 }
 

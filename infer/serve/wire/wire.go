@@ -51,6 +51,9 @@ type Prompt struct {
 	Conversation json.RawMessage
 	Text         string
 	Tokens       []int32 // not nil for tokens
+	// Special says whether the tokenizer adds its special tokens. nil: to a text, and not to a
+	// conversation whose template writes them.
+	Special *bool
 }
 
 // A Draft is the "talf" object of a request: how this request is to be drafted. The zero value

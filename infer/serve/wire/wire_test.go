@@ -187,7 +187,7 @@ func TestRepliesHaveOpenAIsShape(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{
 			string(h.Reply(wire.Chat, []wire.Choice{{Text: "a<b", Finish: wire.Stop}}, u)),
-			`{"id":"id","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a<b","refusal":null},` +
+			`{"id":"id","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a<b","refusal":null,"annotations":[]},` +
 				`"logprobs":null,"finish_reason":"stop"}],` + usage + `}`,
 		},
 		{
