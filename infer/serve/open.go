@@ -65,6 +65,7 @@ func Open(p Parts) (*Running, error) {
 		return nil, err
 	}
 	p.Server.Metrics = metrics.New(metrics.Config{Model: p.Server.Names[0], Stats: l.Stats})
+	p.Server.Methods = e.offered()
 	s, err := New(e, p.Server)
 	if err != nil {
 		return nil, errors.Join(err, e.Close())

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"talf/infer/serve/metrics"
+	"talf/infer/serve/playground"
 	"talf/infer/serve/wire"
 	"talf/internal/limits"
 )
@@ -31,6 +32,10 @@ type Config struct {
 	// Names of the model; the first is its own. A request for another name is answered, too.
 	Names []string
 	Keys  *Keys // nil: everyone is let in
+	// Methods are what GET /v1/models says that requests may choose from, the default first.
+	Methods []string
+	// NoPlayground leaves out the page at /.
+	NoPlayground bool
 
 	MaxBody   int64         // bytes of a request
 	BodyTime  time.Duration // in which the body of a request has to come
@@ -96,6 +101,11 @@ func New(core Core, c Config) (*Server, error) {
 	// Probes have no key.
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { s.send(w, http.StatusOK, []byte("{}")) })
 	s.mux.HandleFunc("GET /ready", s.ready)
+	if !c.NoPlayground {
+		for pattern, h := range playground.Routes() { // files alone: what they ask the API for needs a key
+			s.mux.HandleFunc(pattern, h)
+		}
+	}
 	return s, nil
 }
 
@@ -270,6 +280,9 @@ func (s *Server) list() []wire.Model {
 		m := wire.Model{ID: name, Object: "model", Created: s.started, Owner: "talf", Context: s.core.Context()}
 		if i > 0 {
 			m.Root = s.c.Names[0]
+		}
+		if len(s.c.Methods) > 0 {
+			m.Offers = &wire.Offer{Methods: s.c.Methods}
 		}
 		out = append(out, m)
 	}

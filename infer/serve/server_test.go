@@ -532,6 +532,33 @@ func TestKeysAndOrigins(t *testing.T) {
 	}
 }
 
+// The page needs no key, what it asks for does, and it can be left out.
+func TestThePlaygroundIsOpen(t *testing.T) {
+	keys, err := serve.OpenKeys("", "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &core{words: []string{"x"}, end: infer.EOS}
+	_, url := start(t, c, func(conf *serve.Config) { conf.Keys, conf.Methods = keys, []string{"goose", "ar"} })
+	for _, path := range []string{"/", "/playground", "/playground/app.js"} {
+		if status, h, body := do(t, "GET", url+path, ""); status != 200 || h.Get("Content-Security-Policy") == "" || body == "" {
+			t.Errorf("%s: %d %v", path, status, h)
+		}
+	}
+	if status, _, _ := do(t, "GET", url+"/v1/models", ""); status != 401 {
+		t.Errorf("models without a key: %d", status)
+	}
+	if _, _, body := do(t, "GET", url+"/v1/models", "", "Authorization", "Bearer secret"); !strings.Contains(body, `"talf":{"methods":["goose","ar"]}`) {
+		t.Errorf("%s", body)
+	}
+	_, url = start(t, c, func(conf *serve.Config) { conf.NoPlayground = true })
+	for _, path := range []string{"/", "/playground", "/playground/app.js"} {
+		if status, _, body := do(t, "GET", url+path, ""); status != 404 || !strings.Contains(body, "unknown_url") {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+}
+
 // A bug in one request is one response of 500.
 func TestAPanicIsOneResponse(t *testing.T) {
 	c := &core{}

@@ -88,6 +88,7 @@ names of the flags; a flag on the command line wins.`,
 	f.StringVar(&o.listen.Key, "tls-key", "", "`file` of the certificate's key")
 	f.DurationVar(&o.listen.Grace, "grace", 30*time.Second, "time for running requests to end once the server stops")
 	f.StringSliceVar(&o.server.Origins, "allow-origin", nil, "origins of web pages that may ask, such as http://localhost:3000 (default: none)")
+	f.BoolVar(&o.server.NoPlayground, "no-playground", false, "leave out the page at / that shows draft trees as they are accepted")
 	f.BoolVar(&o.exposed, "without-key", false, "listen beyond this machine although requests need no key")
 	f.BoolVar(&o.server.MetricsOpen, "metrics-without-key", false, "let everyone read /metrics")
 	o.chat.flags(f)

@@ -311,6 +311,12 @@ type Model struct {
 	Owner   string `json:"owned_by"`
 	Root    string `json:"root,omitempty"`          // of an alias: the model's own name
 	Context int    `json:"max_model_len,omitempty"` // tokens of prompt and answer, as vLLM names it
+	Offers  *Offer `json:"talf,omitempty"`
+}
+
+// An Offer is what requests may choose in their "talf" object.
+type Offer struct {
+	Methods []string `json:"methods"` // the first is the default
 }
 
 // Models writes the response to GET /v1/models.

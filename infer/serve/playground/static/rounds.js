@@ -1,0 +1,68 @@
+// The rounds of one answer, and what they add up to. Sums are over all rounds; of the rounds
+// themselves only so many are kept, the newest.
+
+export class Rounds {
+  #most;
+  #mostNodes;
+  #nodes = 0;
+
+  constructor(most = 4096, mostNodes = 1 << 18) {
+    this.#most = most;
+    this.#mostNodes = mostNodes;
+    this.list = []; // { number, round }
+    this.count = 0;
+    this.tokens = 0;
+    this.drafted = 0;
+    this.accepted = 0;
+    this.missing = 0; // rounds that the server left out
+    this.forgotten = 0; // rounds that were kept once
+    this.depths = []; // [d-1]: { tried, kept }
+    this.began = 0; // when the first round came, in milliseconds
+    this.ended = 0;
+    this.first = 0; // tokens of the first round
+  }
+
+  // add takes a round that arrived at a time, in milliseconds.
+  add(round, number, at) {
+    const last = this.list.at(-1);
+    this.missing += Math.max(0, number - (last ? last.number : 0) - 1);
+    this.list.push({ number, round });
+    this.#nodes += round.nodes.length;
+    while (this.list.length > 1 && (this.list.length > this.#most || this.#nodes > this.#mostNodes)) {
+      this.#nodes -= this.list.shift().round.nodes.length;
+      this.forgotten++;
+    }
+    if (this.count === 0) {
+      this.began = at;
+      this.first = round.kept;
+    }
+    this.ended = at;
+    this.count++;
+    this.tokens += round.kept;
+    this.drafted += round.nodes.length - 1;
+    this.accepted += round.kept - 1; // the last token of a round counts as the model's own
+    this.#compare(round);
+  }
+
+  // compare counts by depth where the path found children, and where it went on to one.
+  #compare(round) {
+    const parents = new Set();
+    for (const n of round.nodes.slice(1, round.live)) parents.add(n.parent);
+    for (let i = 0; i < round.kept; i++) {
+      if (!parents.has(round.path[i])) continue;
+      const depth = (this.depths[i] ??= { tried: 0, kept: 0 });
+      depth.tried++;
+      if (i + 1 < round.path.length) depth.kept++;
+    }
+  }
+
+  // tau is the mean number of tokens of a round, NaN before the first.
+  get tau() {
+    return this.tokens / this.count;
+  }
+
+  // speed is in tokens a second, from the first round on; NaN while that is unknown.
+  get speed() {
+    return this.ended > this.began ? ((this.tokens - this.first) * 1000) / (this.ended - this.began) : NaN;
+  }
+}
