@@ -229,9 +229,9 @@ func TestTrialParametersWithMethods(t *testing.T) {
 		{"presence_penalty", func(q *servetest.Question) { q.Sample.PresencePenalty = 2 }},
 		{"negative presence_penalty", func(q *servetest.Question) { q.Sample.PresencePenalty = -2 }},
 		{"frequency_penalty", and(sampled, func(q *servetest.Question) { q.Sample.FrequencyPenalty = 2 })},
-		{"repetition_penalty", func(q *servetest.Question) { q.Sample.RepetitionPenalty = 1.5 }},
+		{"repetition_penalty", func(q *servetest.Question) { q.Sample.RepetitionPenalty = 8 }},
 		{"logit_bias", func(q *servetest.Question) {
-			q.Sample.LogitBias = []sample.Bias{{Token: 70, By: 5.5}, {Token: 71, By: -100}, {Token: 300, By: 6}}
+			q.Sample.LogitBias = []sample.Bias{{Token: 70, By: 5.5}, {Token: 71, By: -100}, {Token: 300, By: 60}}
 		}},
 		{"stop", func(q *servetest.Question) { q.Stop = []string{"zzz", "o", "e", "a"} }},
 		{"stop across tokens", func(q *servetest.Question) { q.Stop = []string{q.Prompt} }}, // replaced by a part of the answer below

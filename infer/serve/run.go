@@ -101,7 +101,7 @@ func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)
 		return fmt.Errorf("listen: %w", err)
 	}
 	h := &http.Server{
-		Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 * limits.KiB,
+		Handler: s, ReadHeaderTimeout: s.c.HeaderTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 * limits.KiB,
 	}
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)

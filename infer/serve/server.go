@@ -15,6 +15,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -37,12 +39,13 @@ type Config struct {
 	// NoPlayground leaves out the page at /.
 	NoPlayground bool
 
-	MaxBody   int64         // bytes of a request
-	BodyTime  time.Duration // in which the body of a request has to come
-	WriteTime time.Duration // in which a client has to take each piece of a response
-	MaxTime   time.Duration // of a request, waiting included
-	PingTime  time.Duration // silence of a stream after which it says that it is alive
-	Origins   []string      // that browsers may ask from; "*" is any
+	MaxBody    int64         // bytes of a request
+	HeaderTime time.Duration // in which the headers of a request have to come
+	BodyTime   time.Duration // in which the body of a request has to come
+	WriteTime  time.Duration // in which a client has to take each piece of a response
+	MaxTime    time.Duration // of a request, waiting included
+	PingTime   time.Duration // silence of a stream after which it says that it is alive
+	Origins    []string      // that browsers may ask from; "*" is any
 
 	Log *slog.Logger
 	// Metrics count what the server does; nil: nothing is counted, and there is no /metrics.
@@ -55,7 +58,7 @@ type Config struct {
 
 // Default returns the bounds that talf serve begins with.
 func Default() Config {
-	return Config{MaxBody: 32 * limits.MiB, BodyTime: time.Minute, WriteTime: time.Minute, MaxTime: 10 * time.Minute, PingTime: 15 * time.Second, Log: slog.New(slog.DiscardHandler)}
+	return Config{MaxBody: 32 * limits.MiB, HeaderTime: 10 * time.Second, BodyTime: time.Minute, WriteTime: time.Minute, MaxTime: 10 * time.Minute, PingTime: 15 * time.Second, Log: slog.New(slog.DiscardHandler)}
 }
 
 // A Server answers requests. It is an http.Handler.
@@ -137,10 +140,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}()
+	// Not http.Server.ReadTimeout: that would also end a stream that takes longer to write. The
+	// body has its time whether a handler reads it or net/http does, which skips what is left.
+	if r.ContentLength != 0 && s.c.BodyTime > 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.c.BodyTime)) // not every ResponseWriter can
+	}
 	if s.cors(out, r) {
 		return
 	}
-	if _, pattern := s.mux.Handler(r); pattern == "" {
+	if _, pattern := s.mux.Handler(r); pattern == "" || !canonical(r.URL.Path) {
 		s.fail(out, s.noRoute(out, r))
 		return
 	}
@@ -150,6 +158,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // noRoute is the error of a path that the server does not have, or has for another method.
 func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) *wire.Error {
 	e := wire.NotFound(r.Method, r.URL.Path)
+	if !canonical(r.URL.Path) {
+		return e
+	}
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		other := *r
 		other.Method = method
@@ -159,6 +170,13 @@ func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) *wire.Error {
 		}
 	}
 	return e
+}
+
+// canonical reports whether a path is as routes are written. For another one, http.ServeMux would
+// send the client elsewhere, with a page for people.
+func canonical(p string) bool {
+	clean := path.Clean(p)
+	return p == clean || p == clean+"/"
 }
 
 // recorder remembers the status of a response, and bounds how long its client may take.
@@ -234,23 +252,29 @@ func (s *Server) guarded(h http.HandlerFunc) http.HandlerFunc {
 
 // body reads the body of a request.
 func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Error) {
-	// Not http.Server.ReadTimeout: that would also end a stream that takes longer to write.
-	if s.c.BodyTime > 0 {
-		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(s.c.BodyTime)) // not every ResponseWriter can
-		defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	if s.c.MaxBody > 0 && r.ContentLength > s.c.MaxBody { // without waiting for it
+		return nil, tooLarge(s.c.MaxBody)
 	}
 	b, err := io.ReadAll(r.Body)
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		e := wire.Invalid("", "the body is larger than %d bytes", large.Limit)
-		e.Status = http.StatusRequestEntityTooLarge
+		return nil, tooLarge(large.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		e := wire.Invalid("", "the body did not come within %v", s.c.BodyTime)
+		e.Status, e.Code = http.StatusRequestTimeout, "timeout"
 		return nil, e
 	case err != nil:
 		return nil, wire.Invalid("", "the body ended early: %v", err)
 	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the answer may take longer than the body
 	return b, nil
+}
+
+func tooLarge(most int64) *wire.Error {
+	e := wire.Invalid("", "the body is larger than %d bytes", most)
+	e.Status = http.StatusRequestEntityTooLarge
+	return e
 }
 
 func (s *Server) send(w http.ResponseWriter, status int, b []byte) {

@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // An Error is a refusal in OpenAI's shape. Clients choose their exception by Status and read the
@@ -41,9 +42,16 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	}{body{e.Message, e.Type, orNull(e.Param), orNull(e.Code)}})
 }
 
+// maxMessage bounds the message of a bad request, which may repeat what the client sent, in bytes.
+const maxMessage = 1024
+
 // Invalid is the error of a request that is wrong in the given field; "" is the request itself.
 func Invalid(param, format string, args ...any) *Error {
-	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Type: "invalid_request_error", Param: param}
+	message := fmt.Sprintf(format, args...)
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	}
+	return &Error{Status: http.StatusBadRequest, Message: message, Type: "invalid_request_error", Param: param}
 }
 
 // Unsupported is the error of a field that asks for what this server does not do.
@@ -70,17 +78,16 @@ func Unauthorized() *Error {
 
 // NoModel is the error of a model that the server does not have.
 func NoModel(name string) *Error {
-	return &Error{
-		Status: http.StatusNotFound, Message: fmt.Sprintf("the model %q does not exist", name),
-		Type: "invalid_request_error", Param: "model", Code: "model_not_found",
-	}
+	e := Invalid("model", "the model %q does not exist", name)
+	e.Status, e.Code = http.StatusNotFound, "model_not_found"
+	return e
 }
 
 // NotFound is the error of a path that the server does not have.
 func NotFound(method, path string) *Error {
-	return &Error{
-		Status: http.StatusNotFound, Message: fmt.Sprintf("no route %s %s", method, path), Type: "invalid_request_error", Code: "unknown_url",
-	}
+	e := Invalid("", "no route %s %s", method, path)
+	e.Status, e.Code = http.StatusNotFound, "unknown_url"
+	return e
 }
 
 // Busy is the error of a request that finds the queue full. The client may try again later.
