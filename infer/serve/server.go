@@ -1,8 +1,8 @@
-// Package serve answers requests of OpenAI's API over HTTP with one model.
+// Package serve answers requests of OpenAI's API, and of Anthropic's, over HTTP with one model.
 //
 // A handler turns a request into prompts and hands them to a Core, which decodes; what the Core
-// says of the progress becomes a response, whole or streamed. Every error, on every route, has the
-// shape of OpenAI's API. A request costs what its limits say: of headers, body, prompts, choices
+// says of the progress becomes a response, whole or streamed. Every error has the shape of the API
+// that its route belongs to. A request costs what its limits say: of headers, body, prompts, choices
 // and time. A client that goes away takes its request with it.
 package serve
 
@@ -58,7 +58,10 @@ type Config struct {
 
 // Default returns the bounds that talf serve begins with.
 func Default() Config {
-	return Config{MaxBody: 32 * limits.MiB, HeaderTime: 10 * time.Second, BodyTime: time.Minute, WriteTime: time.Minute, MaxTime: 10 * time.Minute, PingTime: 15 * time.Second, Log: slog.New(slog.DiscardHandler)}
+	return Config{
+		MaxBody: 32 * limits.MiB, HeaderTime: 10 * time.Second, BodyTime: time.Minute, WriteTime: time.Minute, MaxTime: 10 * time.Minute, PingTime: 5 * time.Second,
+		Log: slog.New(slog.DiscardHandler),
+	}
 }
 
 // A Server answers requests. It is an http.Handler.
@@ -222,6 +225,9 @@ func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
 	}
 	h.Set("Access-Control-Allow-Methods", "GET, POST")
 	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, X-Request-Id")
+	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" { // clients add many that say who they are
+		h.Set("Access-Control-Allow-Headers", asked)
+	}
 	w.WriteHeader(http.StatusNoContent)
 	return true
 }

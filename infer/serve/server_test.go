@@ -520,8 +520,8 @@ func TestKeysAndOrigins(t *testing.T) {
 	if _, h, _ := do(t, "GET", url+"/health", "", "Origin", "http://evil"); h.Get("Access-Control-Allow-Origin") != "" {
 		t.Error("any origin is let in")
 	}
-	status, h, _ := do(t, "OPTIONS", url+"/v1/completions", "", "Origin", "http://ok", "Access-Control-Request-Method", "POST")
-	if status != 204 || h.Get("Access-Control-Allow-Origin") != "http://ok" || h.Get("Access-Control-Allow-Credentials") != "" {
+	status, h, _ := do(t, "OPTIONS", url+"/v1/completions", "", "Origin", "http://ok", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "anthropic-version,x-stainless-lang")
+	if status != 204 || h.Get("Access-Control-Allow-Headers") != "anthropic-version,x-stainless-lang" || h.Get("Access-Control-Allow-Origin") != "http://ok" || h.Get("Access-Control-Allow-Credentials") != "" {
 		t.Errorf("%d %v", status, h)
 	}
 	if _, h, _ := do(t, "GET", url+"/health", "", "X-Request-Id", "mine"); h.Get("X-Request-Id") != "mine" {

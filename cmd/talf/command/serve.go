@@ -44,9 +44,9 @@ func newServe(a *app) *cobra.Command {
 	o := serveOptions{loop: loop.Default(), server: serve.Default()}
 	c := &cobra.Command{
 		Use:   "serve --model DIR [--head CKPT]",
-		Short: "Answer requests of OpenAI's API",
-		Long: `Serve answers /v1/chat/completions and /v1/completions, whole and streamed, with /v1/models,
-/tokenize, /detokenize, /health, /ready, /metrics and /version beside them. Requests share the model's
+		Short: "Answer requests of OpenAI's API, and of Anthropic's",
+		Long: `Serve answers /v1/chat/completions, /v1/completions, /v1/responses and Anthropic's
+/v1/messages, whole and streamed, with /v1/models, /tokenize, /detokenize, /health, /ready, /metrics and /version beside them. Requests share the model's
 passes, and each drafts its own trees; the text is that of talf generate. The object "talf"
 of a request chooses its method among those of --method ({"method": …}), bounds its trees
 ({"nodes": …}) or turns drafting off ({"off": true}); the object "talf" of an answer says
@@ -82,6 +82,7 @@ names of the flags; a flag on the command line wins.`,
 	f.DurationVar(&o.maxWait, "max-wait", 0, "longest time that a request waits (0: any)")
 	f.DurationVar(&o.server.MaxTime, "max-time", o.server.MaxTime, "longest time that a request takes (0: any)")
 	cli.CountVar(f, &o.cached, "cached-prefixes", 64, "finished requests whose keys and values are kept for prompts that begin alike")
+	f.DurationVar(&o.server.PingTime, "ping", o.server.PingTime, "silence of a stream after which it says that it is alive (0: never)")
 	f.StringVar(&o.config, "config", "", "YAML file of flags")
 	f.StringVar(&o.keyFile, "api-key-file", "", "`file` of API keys, one a line")
 	f.StringVar(&o.listen.Certificate, "tls-cert", "", "`file` of the certificate for TLS")
