@@ -20,10 +20,11 @@ import (
 // generate is the handler of requests in a dialect.
 func (s *Server) generate(d wire.Dialect) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if s.draining.Load() {
+		if !s.load.enter() {
 			s.fail(w, wire.Unavailable("the server is draining"))
 			return
 		}
+		defer s.load.leave()
 		body, bad := s.body(w, r)
 		if bad != nil {
 			s.fail(w, bad)
@@ -169,7 +170,7 @@ func (g *generation) failure(ctx context.Context, err error) *wire.Error {
 func problem(ctx context.Context, err error) *wire.Error {
 	var e *wire.Error
 	switch {
-	case errors.As(err, &e):
+	case errors.As(err, &e), errors.As(context.Cause(ctx), &e): // the latter of a server that stops
 		return e
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		e := wire.Internal("the answer took too long")
@@ -206,10 +207,10 @@ func (g *generation) whole(ctx context.Context, w http.ResponseWriter) {
 		for !a.ended {
 			delta, err := a.Next(ctx)
 			if err != nil {
-				if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				if context.Cause(ctx) != context.Canceled { // otherwise the client has gone
 					g.s.fail(w, g.failure(ctx, err))
 				}
-				return // or the client has gone
+				return
 			}
 			text.WriteString(delta.Text)
 			a.choice.Tokens = append(a.choice.Tokens, g.tokens(&delta)...)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"talf/infer/serve/wire"
 	"talf/internal/limits"
 )
 
@@ -80,9 +81,10 @@ func Loopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Run serves until ctx ends. Then it takes no more requests, lets those that run end within the
-// grace period, cuts off the rest and returns. ready is called with the address once requests are
-// taken.
+// Run serves until ctx ends. Then it refuses new requests with status 503, lets those that run end
+// within the grace period, and returns. Of those that do not end, streams get an error as their last
+// event and the others status 503, and the error is ErrCut. ready is called with the address once
+// requests are taken.
 func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)) error {
 	shown := &certificate{file: l.Certificate, key: l.Key}
 	var secure *tls.Config
@@ -100,8 +102,11 @@ func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	base, cut := context.WithCancelCause(context.Background())
+	defer cut(nil)
 	h := &http.Server{
-		Handler: s, ReadHeaderTimeout: s.c.HeaderTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 * limits.KiB,
+		BaseContext: func(net.Listener) context.Context { return base },
+		Handler:     s, ReadHeaderTimeout: s.c.HeaderTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 * limits.KiB,
 	}
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)
@@ -116,20 +121,36 @@ func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)
 		case <-l.Reload:
 			s.reload(shown)
 		case <-ctx.Done():
-			s.Drain()
-			return s.stop(h, l.Grace)
+			return s.stop(h, cut, l.Grace)
 		}
 	}
 }
 
-// stop lets requests end within the grace period.
-func (s *Server) stop(h *http.Server, grace time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), grace)
-	defer cancel()
-	err := h.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
+// ErrCut is wrapped by the error of a server that stopped before its requests had ended.
+var ErrCut = errors.New("requests did not end within the grace period")
+
+// farewell is how long a server that stops waits for clients to take their last bytes.
+const farewell = 5 * time.Second
+
+// stop lets requests end within the grace period. The port stays open until they have: a client that
+// comes while a balancer does not know yet is told to try elsewhere.
+func (s *Server) stop(h *http.Server, cut context.CancelCauseFunc, grace time.Duration) (err error) {
+	h.SetKeepAlivesEnabled(false)
+	over := time.NewTimer(grace)
+	defer over.Stop()
+	select {
+	case <-s.Drain():
+	case <-over.C:
+		err = fmt.Errorf("%w of %v", ErrCut, grace)
 		s.c.Log.Warn("requests did not end within the grace period", "grace", grace)
-		return h.Close()
+		cut(wire.Unavailable("the server stops"))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	if last := h.Shutdown(ctx); errors.Is(last, context.DeadlineExceeded) {
+		return errors.Join(err, h.Close())
+	} else if last != nil {
+		return errors.Join(err, last)
 	}
 	return err
 }

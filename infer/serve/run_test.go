@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -70,13 +71,16 @@ func TestAServerStopsWhenItsRequestsHaveEnded(t *testing.T) {
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
-	for { // the port is closed at once
-		conn, err := net.Dial("tcp", address)
+	for status := 0; status != http.StatusServiceUnavailable; { // soon nobody is let in
+		r, err := http.Get("http://" + address + "/ready")
 		if err != nil {
-			break
+			t.Fatal(err)
 		}
-		_ = conn.Close()
-		time.Sleep(time.Millisecond)
+		_ = r.Body.Close()
+		status = r.StatusCode
+	}
+	if status, h, body := do(t, "POST", "http://"+address+"/v1/completions", `{"prompt":"a"}`); status != 503 || h.Get("Retry-After") == "" {
+		t.Errorf("%d %v %s", status, h, body)
 	}
 	select {
 	case err := <-stopped:
@@ -90,28 +94,36 @@ func TestAServerStopsWhenItsRequestsHaveEnded(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
-	// Those that do not end are cut off after the grace period.
-	c = &core{words: []string{"Hello"}, hold: make(chan struct{})}
-	address, stop = run(t, c, serve.Listener{Grace: 10 * time.Millisecond})
-	go func() {
-		resp, err := http.Post("http://"+address+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"a"}`))
-		if err == nil {
-			_ = resp.Body.Close()
+	// Those that do not end are told so after the grace period.
+	for _, stream := range []bool{false, true} {
+		c = &core{words: []string{"Hello", "x"}, hold: make(chan struct{})}
+		address, stop = run(t, c, serve.Listener{Grace: 10 * time.Millisecond})
+		go func() {
+			resp, err := http.Post("http://"+address+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf(`{"prompt":"a","stream":%v}`, stream)))
+			if err != nil {
+				got <- result{err: err}
+				return
+			}
+			b, err := io.ReadAll(resp.Body)
+			got <- result{fmt.Sprint(resp.StatusCode, " ", string(b)), errors.Join(err, resp.Body.Close())}
+		}()
+		for c.open() == 0 {
+			time.Sleep(time.Millisecond)
 		}
-		got <- result{err: err}
-	}()
-	for c.open() == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-	if r := <-got; r.err == nil {
-		t.Error("a request that was cut off has an answer")
-	}
-	for i := 0; c.open() > 0; i++ {
-		if time.Sleep(time.Millisecond); i > 5000 {
-			t.Fatal("its answer runs on")
+		if err := stop(); !errors.Is(err, serve.ErrCut) {
+			t.Errorf("%v, want %v", err, serve.ErrCut)
+		}
+		want := "503 {"
+		if stream {
+			want = "200 data: {"
+		}
+		if r := <-got; r.err != nil || !strings.HasPrefix(r.body, want) || !strings.Contains(r.body, `"the server stops"`) || strings.Contains(r.body, "[DONE]") {
+			t.Errorf("%+v", r)
+		}
+		for i := 0; c.open() > 0; i++ {
+			if time.Sleep(time.Millisecond); i > 5000 {
+				t.Fatal("its answer runs on")
+			}
 		}
 	}
 }

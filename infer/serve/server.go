@@ -20,7 +20,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"talf/infer/serve/metrics"
@@ -70,8 +69,7 @@ type Server struct {
 	core    Core
 	mux     *http.ServeMux
 	started int64
-	// draining is set once the server takes no new requests.
-	draining atomic.Bool
+	load    load
 }
 
 // New returns a server of a core.
@@ -115,8 +113,9 @@ func New(core Core, c Config) (*Server, error) {
 	return s, nil
 }
 
-// Drain makes the server refuse new requests; those that run go on.
-func (s *Server) Drain() { s.draining.Store(true) }
+// Drain makes the server refuse new requests; those that run go on. The channel is closed when they
+// have ended.
+func (s *Server) Drain() (idle <-chan struct{}) { return s.load.drain() }
 
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -338,7 +337,7 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
-	if s.draining.Load() {
+	if s.load.draining() {
 		s.fail(w, wire.Unavailable("the server is draining"))
 		return
 	}
