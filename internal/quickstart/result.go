@@ -48,7 +48,12 @@ Hugging Face layout):
 
 Or talk to this one:
 
-  talf generate --model %s --head %s --prompt 'Once upon a time' --stats
+  talf generate --model %[6]s --head %[7]s --prompt 'Once upon a time' --stats
+
+Or serve it with the head that was just trained, and ask it from another terminal:
+
+  talf serve --model %[6]s --head %[7]s
+  curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0}'
 `, r.Plan.Prompts, r.Plan.MaxTokens, equal, outputs, strings.Join(r.Plots, ", "), filepath.Join(r.dir, "model"), filepath.Join(r.dir, "talf"))
 	return b.String()
 }

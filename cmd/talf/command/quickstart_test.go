@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,5 +71,40 @@ func TestQuickstartGoesOnWhereItStopped(t *testing.T) {
 		if info, err := os.Stat(name); err != nil || info.Size() < 1000 {
 			t.Errorf("plot %s: %v", name, err)
 		}
+	}
+	servesWhatItTrained(t, again.String())
+}
+
+// servesWhatItTrained runs the last two commands that quickstart prints, the server on a free
+// port, and compares the answer with that of the command before.
+func servesWhatItTrained(t *testing.T, printed string) {
+	t.Helper()
+	last := func(program string) []string {
+		t.Helper()
+		at := strings.LastIndex(printed, "\n  "+program+" ")
+		if at < 0 {
+			t.Fatalf("no %s in %s", program, printed)
+		}
+		line, _, _ := strings.Cut(printed[at+1:], "\n")
+		return talftest.Words(line)
+	}
+	url, _ := startServer(t, last("talf serve")[2:]...)
+	curl := last("curl")
+	if len(curl) != 6 || curl[1] != "http://127.0.0.1:8080/v1/completions" || curl[3] != "Content-Type: application/json" {
+		t.Fatalf("%q", curl)
+	}
+	status, body := ask(t, url+"/completions", curl[5])
+	var got struct {
+		Choices []struct {
+			Text string
+			Talf struct{ Drafted int }
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &got); err != nil || status != 200 || len(got.Choices) != 1 || got.Choices[0].Talf.Drafted == 0 {
+		t.Fatalf("%d, %v: %s", status, err, body)
+	}
+	alone := append(last("talf generate")[1:], "--max-tokens", "40")
+	if want := talftest.OK(t, "", alone...); got.Choices[0].Text+"\n" != want {
+		t.Errorf("the server answers %q, generate %q", got.Choices[0].Text, want)
 	}
 }
