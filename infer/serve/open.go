@@ -81,7 +81,8 @@ func (r *Running) Run(ctx context.Context, l Listener, told func(address string)
 		if l.Certificate != "" {
 			scheme = "https"
 		}
-		r.server.c.Log.Info("serving", "url", scheme+"://"+address+"/v1", "model", r.server.c.Names[0], "method", r.engine.c.Methods[0])
+		kv := r.loop.Stats().KV
+		r.server.c.Log.Info("serving", "url", scheme+"://"+address+"/v1", "model", r.server.c.Names[0], "method", r.engine.c.Methods[0], "kv_tokens", kv.Total*kv.BlockTokens)
 		if told != nil {
 			told(address)
 		}

@@ -1,6 +1,6 @@
 // Package deploycheck checks the manifests of docs/deploy against Kubernetes' own types: it
 // finds fields that do not exist, values of the wrong type, and Jobs that the API server would
-// refuse because something is missing.
+// refuse because something is missing. Those that serve a model are also checked against each other.
 //
 // kubeconform checks against JSON schemas that it downloads; the types are the same schema, and
 // in the module cache.
@@ -41,19 +41,27 @@ func Job(manifest []byte) (*batch.Job, error) {
 	case len(pod.Containers) == 0:
 		return nil, errors.New("spec.template.spec.containers: none")
 	}
+	if err := mounts(pod); err != nil {
+		return nil, err
+	}
+	return &j, nil
+}
+
+// mounts checks that what containers mount is there.
+func mounts(pod *core.PodSpec) error {
 	volumes := map[string]bool{}
 	for _, v := range pod.Volumes {
 		volumes[v.Name] = true
 	}
 	for _, c := range pod.Containers {
 		if c.Name == "" || c.Image == "" {
-			return nil, errors.New("a container without name or image")
+			return errors.New("a container without name or image")
 		}
 		for _, m := range c.VolumeMounts {
 			if !volumes[m.Name] {
-				return nil, fmt.Errorf("container %s mounts %s, which is no volume of the pod", c.Name, m.Name)
+				return fmt.Errorf("container %s mounts %s, which is no volume of the pod", c.Name, m.Name)
 			}
 		}
 	}
-	return &j, nil
+	return nil
 }

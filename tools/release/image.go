@@ -26,7 +26,8 @@ func (r *release) imageName() string { return "talf_" + r.version + "_oci.tar" }
 
 // image writes the container image. It contains the static program, its licences and what a
 // program may expect of any system: users, a home and a directory for temporary files. Mount
-// models and output on the home, /data. talf opens no connections, so there are no certificates.
+// models and output on the home, /data; talf serve listens on port 8080. talf opens no connections,
+// so there are no certificates.
 func (r *release) image(out string, bins map[platform]string, shared []entry) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range []platform{{"linux", "amd64"}, {"linux", "arm64"}} {
@@ -121,10 +122,11 @@ func (r *release) imageFor(p platform, files []entry) (v1.Image, error) {
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = p.os, p.arch, created
 	config.Config = v1.Config{
-		User:       "65532:65532",
-		Entrypoint: []string{"/talf"},
-		WorkingDir: "/data",
-		Env:        []string{"PATH=/", "HOME=/data"},
+		User:         "65532:65532",
+		Entrypoint:   []string{"/talf"},
+		ExposedPorts: map[string]struct{}{"8080/tcp": {}},
+		WorkingDir:   "/data",
+		Env:          []string{"PATH=/", "HOME=/data"},
 		Labels: map[string]string{
 			"org.opencontainers.image.title":    "talf",
 			"org.opencontainers.image.version":  r.version,
