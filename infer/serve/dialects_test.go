@@ -162,7 +162,7 @@ func TestCachedTokensAreNoMoreThanThePrompts(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"/v1/chat/completions": `"prompt_tokens":3,"completion_tokens":1,"total_tokens":4,"prompt_tokens_details":{"cached_tokens":1}`,
-		"/v1/responses":        `"input_tokens":3,"input_tokens_details":{"cached_tokens":1},"output_tokens":1`,
+		"/v1/responses":        `"input_tokens":3,"input_tokens_details":{"cache_write_tokens":0,"cached_tokens":1},"output_tokens":1`,
 		"/v1/messages":         `"cache_read_input_tokens":1,"inference_geo":null,"input_tokens":2,"output_tokens":1`,
 	} {
 		if _, _, got := do(t, "POST", url+path, routes[path]+`}`); !strings.Contains(got, want) {

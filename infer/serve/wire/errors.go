@@ -39,7 +39,7 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	}
 	return marshal(struct {
 		Error body `json:"error"`
-	}{body{e.Message, e.Type, orNull(e.Param), orNull(e.Code)}})
+	}{body{e.Error(), e.Type, orNull(e.Param), orNull(e.Code)}}) // clients show the message alone
 }
 
 // maxMessage bounds the message of a bad request, which may repeat what the client sent, in bytes.

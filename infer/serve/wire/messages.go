@@ -38,7 +38,9 @@ func (o *object) messages() *Request {
 	o.untraced(r)
 	var ts []turn
 	if _, ok := o.has("system"); ok {
-		ts = append(ts, turn{"system", o.content("system")})
+		if text := o.content("system"); text != "" {
+			ts = append(ts, turn{"system", text})
+		}
 	}
 	r.Prompts = []Prompt{{Conversation: o.variables(o.turns(ts))}}
 	o.refuse("tools", "this server does not call tools")

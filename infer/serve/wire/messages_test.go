@@ -9,6 +9,7 @@ import (
 
 func TestMessagesAreConversations(t *testing.T) {
 	for fields, want := range map[string]string{
+		`"system":"","messages":[{"role":"user","content":"Hi"}]`:      "user: Hi",
 		`"messages":[{"role":"user","content":"Hi"}]`:                  "user: Hi",
 		`"system":"Rhyme","messages":[{"role":"user","content":"Hi"}]`: "system: Rhyme|user: Hi",
 		`"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":"b"}],

@@ -94,7 +94,8 @@ type textOptions struct {
 type responseUsage struct {
 	Input   int `json:"input_tokens"`
 	Details struct {
-		Cached int `json:"cached_tokens"`
+		Written int `json:"cache_write_tokens"` // that are paid for: none
+		Cached  int `json:"cached_tokens"`
 	} `json:"input_tokens_details"`
 	Output        int `json:"output_tokens"`
 	OutputDetails struct {

@@ -80,7 +80,7 @@ func TestFieldsOfResponsesAreRead(t *testing.T) {
 		`"content":[{"type":"output_text","annotations":[],"logprobs":[{"token":"a","logprob":-1,"bytes":[97],"top_logprobs":[]}],"text":"a"}]}],` +
 		`"parallel_tool_calls":false,"presence_penalty":1,"frequency_penalty":-1,"previous_response_id":null,"prompt_cache_key":"c","reasoning":{"effort":"none","summary":null},` +
 		`"safety_identifier":"s","service_tier":"default","store":false,"temperature":0.5,"text":{"format":{"type":"text"},"verbosity":"medium"},"tool_choice":"none","tools":[],` +
-		`"top_logprobs":2,"top_p":0.9,"truncation":"disabled","usage":{"input_tokens":3,"input_tokens_details":{"cached_tokens":2},"output_tokens":1,` +
+		`"top_logprobs":2,"top_p":0.9,"truncation":"disabled","usage":{"input_tokens":3,"input_tokens_details":{"cache_write_tokens":0,"cached_tokens":2},"output_tokens":1,` +
 		`"output_tokens_details":{"reasoning_tokens":0},"total_tokens":4},"user":"u","metadata":{"k":"v"}}`
 	if body != wantBody {
 		t.Errorf("%s, want\n%s", body, wantBody)
@@ -181,7 +181,7 @@ func TestStreamsOfResponses(t *testing.T) {
 		{"response.output_text.delta", where + `,"delta":"Hé","logprobs":[` + first + `]`},
 		{"", ": ping"},
 	}
-	usage := `"usage":{"input_tokens":3,"input_tokens_details":{"cached_tokens":1},"output_tokens":2,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":5}`
+	usage := `"usage":{"input_tokens":3,"input_tokens_details":{"cache_write_tokens":0,"cached_tokens":1},"output_tokens":2,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":5}`
 	finished := func(status, completed, why string) [][2]string {
 		all := item(status, text(first, "Hé"))
 		return [][2]string{

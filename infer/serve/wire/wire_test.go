@@ -166,8 +166,8 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 
 func TestErrorsHaveOpenAIsShape(t *testing.T) {
 	for want, err := range map[string]*wire.Error{
-		`{"error":{"message":"is 0, want 1 to 128","type":"invalid_request_error","param":"n","code":null}}`:                             wire.Invalid("n", "is 0, want 1 to 128"),
-		`{"error":{"message":"the model \"x\" does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}`: wire.NoModel("x"),
+		`{"error":{"message":"n: is 0, want 1 to 128","type":"invalid_request_error","param":"n","code":null}}`:                                 wire.Invalid("n", "is 0, want 1 to 128"),
+		`{"error":{"message":"model: the model \"x\" does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}`: wire.NoModel("x"),
 	} {
 		if b, e := json.Marshal(err); e != nil || string(b) != want {
 			t.Errorf("%s, %v, want %s", b, e, want)
