@@ -35,6 +35,8 @@ func ParseChat(body []byte) (*Request, *Error) {
 	o.refuse("audio", "this server writes text only")
 	o.refuse("modalities", "this server writes text only", `["text"]`)
 	o.refuse("web_search_options", "this server does not search")
+	o.refuse("reasoning_effort", "this server does not steer how a model reasons", `"none"`)
+	o.refuse("verbosity", "this server does not steer the length of answers", `"medium"`)
 	o.rendering()
 	return r, o.err
 }
@@ -137,6 +139,7 @@ func (o *object) shared(hottest float64) *Request {
 	}
 	o.refuse("min_tokens", "this server does not hold back the end of an answer", "0")
 	o.refuse("use_beam_search", "this server does not search with beams")
+	o.additions()
 	o.refuse("allowed_token_ids", "this server does not restrict tokens")
 	o.refuse("bad_words", "this server does not restrict words")
 	o.refuse("prompt_logprobs", "this server gives logprobs of answers alone")
@@ -354,10 +357,26 @@ func prompt(v json.RawMessage) (p Prompt, err error) {
 	return p, err
 }
 
+// additions refuses those of vLLM's fields that would change the answer.
+func (o *object) additions() {
+	o.refuse("truncate_prompt_tokens", "this server does not shorten prompts")
+	o.refuse("include_stop_str_in_output", "this server ends an answer before the stop text")
+	if skip := o.optionalBoolean("skip_special_tokens"); skip != nil && !*skip {
+		o.unsupported("skip_special_tokens", "is false: this server's answers have no special tokens")
+	}
+	o.refuse("return_token_ids", "this server returns texts, and token ids at /tokenize alone")
+	o.refuse("return_tokens_as_token_ids", "this server returns texts, and token ids at /tokenize alone")
+	o.refuse("logits_processors", "this server runs no code of clients")
+	o.refuse("cache_salt", "this server keeps the cached prompts of API keys apart, and of nothing else")
+	o.refuse("lora_request", "this server has one model")
+}
+
 // rendering refuses what changes how a conversation is written.
 func (o *object) rendering() {
 	o.refuse("tools", "this server does not call tools")
 	o.refuse("chat_template", "this server writes conversations with the model's template")
+	o.refuse("documents", "this server gives a template messages alone")
+	o.refuse("echo", "this server does not repeat messages")
 	o.refuse("continue_final_message", "this server starts a new message")
 }
 

@@ -56,7 +56,7 @@ func TestFieldsOfRequestsAreRead(t *testing.T) {
 		"logprobs":true,"top_logprobs":2,"stream":true,"stream_options":{"include_usage":true},"max_tokens":5,"max_completion_tokens":9.0,
 		"priority":-4,"user":"u",
 		"talf":{"method":"goose","nodes":8},"chat_template_kwargs":{"enable_thinking":false},"add_generation_prompt":false,
-		"tools":[],"tool_choice":"none","modalities":["text"],"response_format":{"type":"text"},"metadata":{"x":"y"},"store":true`)
+		"tools":[],"tool_choice":"none","skip_special_tokens":true,"reasoning_effort":"none","verbosity":"medium","truncate_prompt_tokens":null,"modalities":["text"],"response_format":{"type":"text"},"metadata":{"x":"y"},"store":true`)
 	want := &wire.Request{
 		Model: "m", N: 3, MaxTokens: 9,
 		Sample: sample.Params{
@@ -129,7 +129,11 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		`"prediction":{"type":"content","content":[1]}`:                            "prediction.content[0]",
 		`"prediction":{"type":"content","content":[{"type":"image_url"}]}`:         "prediction.content[0].type",
 		`"prediction":{"type":"content","content":[{"type":"text","text":["x"]}]}`: "prediction.content[0].text",
-		`"chat_template_kwargs":{"messages":[]}`:                                   "chat_template_kwargs.messages", `"chat_template_kwargs":3`: "chat_template_kwargs",
+		`"reasoning_effort":"low"`:                                                 "reasoning_effort", `"verbosity":"high"`: "verbosity", `"truncate_prompt_tokens":9`: "truncate_prompt_tokens",
+		`"include_stop_str_in_output":true`: "include_stop_str_in_output", `"skip_special_tokens":false`: "skip_special_tokens", `"return_token_ids":true`: "return_token_ids",
+		`"logits_processors":["x"]`: "logits_processors", `"cache_salt":"x"`: "cache_salt", `"chat_template":"x"`: "chat_template", `"documents":[{}]`: "documents", `"echo":true`: "echo",
+		`"add_special_tokens":1`:                 "add_special_tokens",
+		`"chat_template_kwargs":{"messages":[]}`: "chat_template_kwargs.messages", `"chat_template_kwargs":3`: "chat_template_kwargs",
 	} {
 		_, err := wire.ParseChat([]byte(`{` + hello + `,` + fields + `}`))
 		if err == nil || err.Param != param || err.Status != 400 || err.Type != "invalid_request_error" {
