@@ -18,6 +18,9 @@ type Engine struct {
 	// Clock measures durations; nil is time.Now. A target that replays recorded passes
 	// brings a clock of their costs.
 	Clock func() time.Time
+	// Budget, if not nil, shares passes among the drafts of sequences. Drafters then grow what
+	// is expected to pay, not what they would alone.
+	Budget Budget
 
 	next    SeqID
 	jobs    []Job
@@ -26,6 +29,7 @@ type Engine struct {
 	pass    Pass
 	sources []sourceAsks
 	broken  []brokenSource
+	bids    []*Bid
 	opened  []Source // since the last ReleaseKV
 }
 

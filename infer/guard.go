@@ -62,6 +62,15 @@ func (s *Sequence) callGrow(rows []Row) (err error) {
 	return s.grown(ask) // which reads the drafter's own trees
 }
 
+// callFinish ends the tree of a drafter that asks for more.
+func (s *Sequence) callFinish() (err error) {
+	defer guard("draft", &err)
+	if err := s.traits.Finish(&s.prop); err != nil {
+		return fmt.Errorf("draft: %w", err)
+	}
+	return s.checkTree()
+}
+
 func (s *Sequence) callFits(k kind) (err error) {
 	defer guard("verify", &err)
 	return s.req.Verifier.Fits(k.draw, k.chain)

@@ -153,6 +153,9 @@ type Proposal struct {
 	// whole rows of logits too.
 	Width int
 	Full  bool
+	// Reach is the sum of the draft's path probabilities of the nodes asked for last, 0 if the
+	// drafter does not say.
+	Reach float64
 }
 
 // A Draw is a way to choose the children of a node. A verifier is lossless with
@@ -235,6 +238,9 @@ type Traits struct {
 	// that was proposed last; it is called before Observe.
 	Origins []string
 	Origin  func(n int) int
+	// Finish, if not nil, may be called in place of the Grow that answers an ask: it ends the
+	// round's tree with what has been drafted so far.
+	Finish func(p *Proposal) error
 }
 
 // A Timing is what a round of one sequence cost. A pass that served several

@@ -40,6 +40,10 @@ type Sequence struct {
 	traits   Traits // of the drafter
 	want     model.Want
 	timing   Timing    // of the round in progress
+	bid      Bid       // the engine's budget's
+	trimmed  tree.Tree // what it leaves of the draft
+	trimmedV []float64
+	at       []int     // by node of the draft: where it is in trimmed
 	begun    bool      // a round, which has no verdict yet
 	lost     error     // why the last round without drafts had none
 	plainly  error     // why the round in progress has no drafts
@@ -139,6 +143,9 @@ func (s *Sequence) nodes(most int) int {
 // beginRound creates an empty proposal and calls the drafter for the first time.
 func (s *Sequence) beginRound(maxNodes int) {
 	left := min(s.req.MaxTokens-(len(s.tokens)-s.prompt), s.maxLen-len(s.tokens))
+	if s.bid.Most > 0 {
+		maxNodes = min(maxNodes, max(s.bid.Most, 2))
+	}
 	s.root.Reset(s.tokens[len(s.tokens)-1], maxNodes)
 	s.prop = Proposal{Tree: &s.root, Pos: len(s.tokens) - 1, MaxNodes: maxNodes}
 	s.ran, s.growing = 0, false
@@ -154,6 +161,10 @@ func (s *Sequence) beginRound(maxNodes int) {
 	}
 	// A round emits its accepted nodes and one more token.
 	if s.req.Drafter == nil || left < 2 || maxNodes < 2 {
+		return
+	}
+	if s.bid.Most == 1 {
+		s.plainly = ErrBudget
 		return
 	}
 	s.prop.MaxDepth = left - 1
@@ -356,6 +367,9 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 		}
 	}
 	kept := len(s.tokens) - first
+	if e.Budget != nil {
+		e.Budget.Learn(&s.bid, s.tokens[first:len(s.tokens):len(s.tokens)])
+	}
 	s.stats.round(&s.prop, v.Path, kept)
 	s.log(rows, v.Path, s.tokens[first:])
 	var untraced error

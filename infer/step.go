@@ -50,6 +50,9 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	if pass.Draft, err = e.draftAll(ctx, seqs, &pass); err != nil {
 		return fmt.Errorf("draft: %w", err)
 	}
+	if e.Budget != nil {
+		e.cut(seqs)
+	}
 	e.fill(seqs)
 	if len(e.jobs) == 0 {
 		return nil
@@ -100,6 +103,9 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	}
 	pass.Took = e.now().Sub(begin)
 	e.pass = pass
+	if e.Budget != nil {
+		e.Budget.End(&e.pass)
+	}
 	return nil
 }
 
@@ -214,6 +220,9 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 	for i := range e.sources {
 		e.sources[i].used = false
 	}
+	if e.Budget != nil {
+		e.bid(seqs)
+	}
 	for _, s := range seqs {
 		if err := e.brokenErr(s.req.Source); err != nil {
 			s.forsake(err)
@@ -244,6 +253,13 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 			q.owners = append(q.owners, s)
 			asked = true
 		}
+		if e.Budget != nil {
+			for i := range e.sources {
+				if q := &e.sources[i]; len(q.asks) > 0 {
+					e.ration(q)
+				}
+			}
+		}
 		start := e.now()
 		for i := range e.sources {
 			q := &e.sources[i]
@@ -260,6 +276,9 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 			took := answered.Sub(start)
 			spent += took
 			pass.Passes++
+			if e.Budget != nil && len(q.owners) > 0 {
+				e.asked(q, took)
+			}
 			for _, s := range q.owners {
 				n := s.prop.work().Len() - s.ran
 				s.ran += n

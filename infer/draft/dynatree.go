@@ -174,4 +174,6 @@ func (d *dynatree) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) er
 // minGap is the smallest distance between the confidence thresholds.
 const minGap = 0.01
 
-func (*dynatree) Traits() infer.Traits { return infer.Traits{} }
+func (d *dynatree) Traits() infer.Traits { return infer.Traits{Finish: d.finish} }
+
+func (d *dynatree) finish(p *infer.Proposal) error { return searched{d.s}.finish(p) }

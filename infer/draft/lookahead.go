@@ -52,6 +52,7 @@ type lookahead struct {
 	prompt []int32
 	filler int       // tokens of the prompt taken so far
 	pos    int       // of the root of the last tree, -1 before the first
+	nodes  int       // of that tree
 	window [][]int32 // [N-1][W] tokens
 	node   [][]int   // [N-1][W] nodes of the last tree, -1 where it had none
 	fresh  []int32   // [W] next level, -1 where none was scored
@@ -128,12 +129,13 @@ func (d *lookahead) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]in
 			d.node[l][i] = n
 		}
 	}
+	d.nodes = t.Len()
 	return nil, nil
 }
 
 func (d *lookahead) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
-	if p.Pos != d.pos {
-		return nil // not one of our trees: a chunk of the prompt, or a root alone
+	if p.Pos != d.pos || p.Tree.Len() != d.nodes {
+		return nil // not one of our trees: a chunk of the prompt, a root alone, or a part of a tree
 	}
 	levels := len(d.window)
 	for i := range d.fresh {

@@ -159,7 +159,9 @@ func (d *tuned) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error
 	return nil
 }
 
-func (d *tuned) Traits() infer.Traits { return infer.Traits{Took: d.took} }
+func (d *tuned) Traits() infer.Traits {
+	return infer.Traits{Took: d.took, Finish: searched{d.s}.finish}
+}
 
 // took learns from the cost of the round.
 func (d *tuned) took(t infer.Timing) {

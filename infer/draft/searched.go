@@ -50,12 +50,19 @@ func (d searched) begin(p *infer.Proposal, n int) {
 
 func (d searched) grow(p *infer.Proposal, rows []infer.Row) ([]int, error) {
 	ask := d.s.Grow(rows)
+	p.Reach = d.s.Reach()
 	if len(ask) == 0 {
 		p.Tree, p.LogV = d.s.Tree(), d.s.LogV()
 	}
 	return ask, nil
 }
 
+func (d searched) finish(p *infer.Proposal) error {
+	d.s.Finish()
+	p.Tree, p.LogV = d.s.Tree(), d.s.LogV()
+	return nil
+}
+
 func (d searched) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
 
-func (searched) Traits() infer.Traits { return infer.Traits{} }
+func (d searched) Traits() infer.Traits { return infer.Traits{Finish: d.finish} }

@@ -134,6 +134,7 @@ func (s *static) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 		s.place(p, first+i, &rows[i], c)
 	}
 	p.LogV = s.logV
+	p.Reach = 0
 	room := p.MaxNodes - p.Tree.Len()
 	for _, x := range s.grown {
 		if room <= 0 {
@@ -142,6 +143,7 @@ func (s *static) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 		room -= s.shape[x.slot].Kids
 		w := s.work.Add(x.above, p.Tree.Token(x.node))
 		s.row[x.node] = int32(w)
+		p.Reach += math.Exp(s.logV[x.node])
 		s.asked, s.ask = append(s.asked, x), append(s.ask, w)
 	}
 	return s.ask, nil
@@ -211,4 +213,7 @@ func (s *static) soften(w int, logits []float32) *drawn {
 
 func (*static) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
 
-func (*static) Traits() infer.Traits { return infer.Traits{} }
+// Traits: the tree grows as rows come, so that it may end at any time.
+func (*static) Traits() infer.Traits {
+	return infer.Traits{Finish: func(*infer.Proposal) error { return nil }}
+}

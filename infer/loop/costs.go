@@ -9,10 +9,9 @@ import (
 
 // costs are what passes were measured to cost.
 type costs struct {
-	verify cost.Affine // seconds of the target's pass by its rows, where there are draft trees
-	other  float64     // seconds of the rest of a step: drafts, verdicts
-	row    float64     // seconds of one more row, as it was last known
-	trees  int         // rows of draft trees in the last pass
+	model cost.Model
+	other float64 // seconds of a step with draft trees beside the target's pass: drafts, verdicts
+	trees int     // rows of draft trees in the last pass
 }
 
 const (
@@ -24,16 +23,17 @@ const (
 	blend     = 0.1 // weight of a new sample
 )
 
-// add takes the measure of a pass. Those without draft trees keep nobody waiting; they are much
-// larger and would pull the line away from where it is used.
+// add takes the measure of a pass. Those without draft trees keep nobody waiting.
 func (c *costs) add(p *infer.Pass) {
 	if p.Trees == 0 || p.Verify <= 0 {
 		return
 	}
 	c.trees = p.Rows - p.Prompt
-	c.verify.Add(float64(p.Rows), p.Verify.Seconds())
-	if _, b, ok := c.verify.Fit(); ok && b > 0 && p.Prompt > 0 {
-		c.row = b
+	if p.Prompt == 0 {
+		c.model.AddTarget(p.Rows, p.Verify.Seconds())
+		c.model.AddRest(p.Trees, max(0, (p.Took-p.Verify-p.Draft).Seconds()))
+	} else {
+		c.model.AddPrompts(c.trees, p.Prompt, p.Verify.Seconds())
 	}
 	if other := (p.Took - p.Verify).Seconds(); c.other == 0 {
 		c.other = other
@@ -49,16 +49,13 @@ func (c *costs) budget(conf *Config, chunk int) int {
 		return 0
 	}
 	prompts := float64(firstRows)
-	if a, b, ok := c.verify.Fit(); ok && c.row > 0 {
-		if b <= 0 {
-			b = c.row
-		}
-		base := c.other + a + b*float64(c.trees)
+	if row := c.model.Prompt(); row > 0 {
+		base := c.other + c.model.Target(max(1, c.trees))
 		limit := conf.Stretch * base
 		if conf.Delay > 0 {
 			limit = conf.Delay.Seconds()
 		}
-		prompts = math.Floor((limit - base) / b)
+		prompts = math.Floor((limit - base) / row)
 	}
 	return max(1, c.trees) + int(min(max(prompts, leastRows), float64(max(chunk, leastRows))))
 }

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"talf/infer"
+	"talf/infer/budget"
 )
 
 // Errors of requests. They are wrapped.
@@ -47,10 +48,14 @@ type Config struct {
 	Stretch float64
 	// Delay, if not 0, is the longest that such a pass should take, in place of Stretch.
 	Delay time.Duration
+	// Global shares the rows of passes among the drafts of all requests by what they are expected
+	// to gain: trees shrink as more requests run, and end where drafts do not pay. Without it each
+	// method decides for its request.
+	Global bool
 }
 
 // Default returns the bounds of a server.
-func Default() Config { return Config{MaxRunning: 16, MaxQueue: 256, Stretch: 2.5} }
+func Default() Config { return Config{MaxRunning: 16, MaxQueue: 256, Stretch: 2.5, Global: true} }
 
 // Offline returns no bounds: for programs in which nobody waits for the next token.
 func Offline() Config { return Config{MaxRunning: math.MaxInt, MaxQueue: math.MaxInt} }
@@ -92,8 +97,12 @@ type Loop struct {
 	// The owner's.
 	seqs   []*infer.Sequence
 	costs  costs
-	failed int // steps in a row
+	budget *budget.Budget // of drafts; nil if each request has its own
+	failed int            // steps in a row
 }
+
+// mostRows bounds the drafted nodes of a pass, each of which has a row of logits.
+const mostRows = 4096
 
 // New returns a loop over e, which belongs to it from now on.
 func New(e *infer.Engine, c Config) (*Loop, error) {
@@ -103,6 +112,10 @@ func New(e *infer.Engine, c Config) (*Loop, error) {
 	l := &Loop{
 		engine: e, config: c,
 		own: make(chan struct{}, 1), wake: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
+	if c.Global {
+		l.budget = budget.New(&l.costs.model, mostRows)
+		e.Budget = l.budget
 	}
 	l.pass, l.cut = context.WithCancel(context.Background())
 	l.stats.Ended, l.stats.Methods, l.stats.KV = map[infer.Reason]int{}, map[string]*Drafting{}, e.Target.KV()

@@ -268,6 +268,9 @@ func (l *Loop) settle(err error) {
 	defer l.mu.Unlock()
 	s := &l.stats
 	s.Budget = l.engine.Config.PassRows
+	if l.budget != nil {
+		s.Rate, s.Plain = l.budget.Rate()
+	}
 	if p.Rows > 0 {
 		s.Passes++
 	}

@@ -34,6 +34,10 @@ type Stats struct {
 	Verify      time.Duration
 	Busy        time.Duration // in steps of the engine
 
+	// Rate is how many tokens a second the requests of the last round are expected to put out
+	// together, and Plain how many without drafts; 0 if that is unknown, or no budget is shared.
+	Rate, Plain float64
+
 	// Methods are the counts of drafting by the method of requests. A round is one of a request: a
 	// pass that serves several is one of each.
 	Methods map[string]*Drafting

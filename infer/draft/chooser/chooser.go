@@ -144,6 +144,9 @@ func (a *chooser) Traits() infer.Traits {
 		}
 	}
 	t.Keeps = t.Keeps && t.Harvest
+	if !slices.ContainsFunc(a.all, func(c *arm) bool { return c.asks && c.traits.Finish == nil }) {
+		t.Finish = func(p *infer.Proposal) error { return a.all[a.chosen].traits.Finish(p) }
+	}
 	return t
 }
 

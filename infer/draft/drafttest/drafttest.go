@@ -32,6 +32,8 @@ import (
 //     acceptance, a full acceptance, and a pass that failed or was cancelled;
 //   - a second sequence with the same drafter is decoded as correctly as the first.
 //
+// In a third of the trials a budget bounds, ends and cuts trees at random.
+//
 // Some models are broken: they have logits that are infinite or NaN.
 //
 // A Timer gets random costs: no output may depend on them.
@@ -107,6 +109,9 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 	engine := &infer.Engine{Target: target, Config: infer.Config{
 		PrefillChunk: pick(1, 2, 7, 256), MaxNodes: pick(1, 2, 3, 5, 16, 60, 200),
 	}}
+	if seed%3 == 1 {
+		engine.Budget = &Budget{Rand: rand.New(rand.NewPCG(seed, 5))}
+	}
 
 	// Several sequences, each with its own drafter; the second round re-uses them.
 	drafters := make([]*checked, pick(1, 1, 2, 3))
@@ -130,10 +135,13 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 				Verifier: v, Processor: proc,
 			}
 			setFail(target, sources, nil)
+			budget := engine.Budget
+			engine.Budget = nil
 			plain, err := engine.Generate(context.Background(), req)
 			if err != nil {
 				return err
 			}
+			engine.Budget = budget
 			want = append(want, slices.Clone(plain.Tokens()))
 			if err := checkPlain(target, req, temperature, plain.Tokens()); err != nil {
 				return err
@@ -188,7 +196,7 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 			if s.Err() != nil {
 				return s.Err()
 			}
-			if err := s.Undrafted(); err != nil && !errors.Is(err, ErrPass) {
+			if err := s.Undrafted(); err != nil && !errors.Is(err, ErrPass) && !errors.Is(err, infer.ErrBudget) {
 				return err
 			}
 			seen.undrafted += s.Stats().Undrafted
@@ -270,6 +278,14 @@ func (c *checked) Traits() infer.Traits {
 		t.Took = func(x infer.Timing) {
 			x.Verify, x.Draft, x.Overhead = 100*c.cost(), 10*c.cost(), c.cost()
 			told(x)
+		}
+	}
+	if finish := t.Finish; finish != nil {
+		t.Finish = func(p *infer.Proposal) error {
+			if err := finish(p); err != nil {
+				return err
+			}
+			return checkTree(p, c.tokens[len(c.tokens)-1], c.vocab)
 		}
 	}
 	return t

@@ -115,6 +115,13 @@ func (b *Beam) Grow(rows []tree.Row) []int {
 	return b.ask
 }
 
+// Finish ends the tree with the levels that were expanded.
+func (b *Beam) Finish() {
+	if b.open {
+		b.done()
+	}
+}
+
 func (b *Beam) done() {
 	slices.Sort(b.top) // candidates are created in generation order
 	b.finish(b.top)

@@ -143,6 +143,15 @@ func (d *DynaTree) Grow(rows []tree.Row) []int {
 	return d.ask
 }
 
+// Finish ends the tree with the levels that were added.
+func (d *DynaTree) Finish() {
+	if d.open {
+		d.ask, d.asked = d.ask[:0], d.asked[:0]
+		d.finish(d.pick)
+		d.open = false
+	}
+}
+
 // add puts the likeliest children of p into the tree.
 func (d *DynaTree) add(p int32, r *tree.Row) {
 	if len(r.Tokens) == 0 {

@@ -159,6 +159,17 @@ func (s *SALF) Grow(rows []tree.Row) []int {
 	return s.ask
 }
 
+// Finish ends the search as its own stop does.
+func (s *SALF) Finish() {
+	if s.open {
+		if len(s.ask) > 0 { // no rows came for them
+			s.ends = s.ends[:len(s.ends)-1]
+		}
+		s.ask, s.asked = s.ask[:0], s.asked[:0]
+		s.done()
+	}
+}
+
 func (s *SALF) done() {
 	s.pick = append(s.pick[:0], s.g...)
 	switch s.cfg.Finish {

@@ -42,6 +42,10 @@ type Search interface {
 	// order, and returns the nodes of Work to run next; none when the tree is
 	// done. The first call after Start takes no rows.
 	Grow(rows []tree.Row) (ask []int)
+	// Finish ends the tree with the rows that came so far, in place of a Grow.
+	Finish()
+	// Reach is the sum of the path probabilities of the nodes asked for last.
+	Reach() float64
 	// Width is the number of next tokens that a row should hold.
 	Width() int
 	Work() *tree.Tree
@@ -83,6 +87,14 @@ func (s *state) start(root int32, maxDepth, work int) {
 	s.maxDepth = maxDepth
 	s.ask, s.asked = s.ask[:0], s.asked[:0]
 	s.score, s.rank = append(s.score[:0], 0), append(s.rank[:0], 0)
+}
+
+// Reach returns the sum of exp(log V) over the nodes asked for last.
+func (s *state) Reach() (sum float64) {
+	for _, c := range s.asked {
+		sum += math.Exp(s.cands[c].score)
+	}
+	return sum
 }
 
 // before orders candidates: higher score, then shallower, then earlier.

@@ -1,0 +1,326 @@
+// Package budget shares the rows of passes among the draft trees of all sequences: a node is scored
+// if it is expected to gain more time than its row costs.
+//
+// Decoding is a renewal process. If a round emits T tokens and takes C seconds, the long-run rate λ
+// is E[T]/E[C], and it is largest if everything that is done earns its time at the rate λ itself
+// (Dinkelbach 1967): a node whose path the text follows with probability P is worth a row that
+// costs v seconds if P ≥ λv. The nodes of all sequences compete for the same rows. So does
+// drafting: a pass of a draft model, shared by all that ask it, is run if what it is expected to
+// add is worth its time, which is SALF's stop with one threshold for all trees, depth 0 included.
+// Under load a row costs more of what others could have had: trees shrink, and at last there are
+// none, which is plain batching.
+//
+// Costs are those of a cost.Model, probabilities those of an outlook: the draft's own, corrected by
+// what the target accepted. A draft model that pays no more is asked again now and then, from a
+// purse that holds a small share of the time.
+package budget
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"time"
+
+	"talf/infer"
+	"talf/infer/draft/cost"
+)
+
+// A Budget is an infer.Budget. It belongs to the goroutine that owns the engine.
+type Budget struct {
+	model *cost.Model
+	rows  int // most of a pass
+
+	outlooks map[string]*outlook
+	speed    [12]cost.Ratio // tokens per plain round's, over costs per plain round's, by the length in bits of the number of sequences
+	purse    float64        // seconds that may be spent on finding out
+
+	// Of the round.
+	round  int
+	n      int     // sequences
+	plain  float64 // seconds of a round without drafts, 0 if unknown
+	spent  float64 // seconds of draft models
+	tokens int
+	nodes  []node
+}
+
+// A node is one that could be scored, or all of a tree that is scored whole or not at all.
+type node struct {
+	p    float64 // gain of a row
+	bid  int
+	node int // 0: the whole tree
+	rows int
+}
+
+const (
+	forget    = 0.95 // weight that a round keeps with each later one
+	certain   = 2    // rounds of plain decoding that the speed is assumed from at first
+	leastP    = 1e-3 // probability below which no node is scored
+	allowance = 0.01 // share of the time that goes to the purse
+	quiet     = 32   // rounds without a kept node after which a sequence is asked less often
+	fewest    = 16   // smallest size that trees are grown to
+	trial     = 0.7  // weight that a yield keeps with a pass that was run to find out
+	guess     = 0.6  // reach of a level in that of the one before, if the draft does not say
+	shorter   = 0.9  // share of that size that the next tree may have at least
+	trust     = 4    // reach that the prior of a yield counts for
+	forgive   = 0.98 // weight that what is known of a sequence keeps with each round it is left out
+	mostPurse = 4    // passes of a draft model that the purse holds at most
+)
+
+// New returns a budget with the costs of m, in which a pass scores at most rows nodes beside the
+// roots.
+func New(m *cost.Model, rows int) *Budget {
+	return &Budget{model: m, rows: rows, outlooks: map[string]*outlook{}}
+}
+
+// Rate returns how many tokens a second the sequences of the last round are expected to put out
+// together, and how many without drafts; 0 if that is unknown.
+func (u *Budget) Rate() (now, plain float64) {
+	if u.plain == 0 {
+		return 0, 0
+	}
+	plain = float64(u.n) / u.plain
+	return u.gain() * plain, plain
+}
+
+func (u *Budget) recent() *cost.Ratio { return &u.speed[min(bits.Len(uint(u.n)), len(u.speed)-1)] }
+
+// gain is how many times faster than plain decoding recent rounds of about as many sequences were.
+func (u *Budget) gain() float64 { return u.recent().Value(1, certain) }
+
+// price is λ: what a second is worth in tokens.
+func (u *Budget) price() float64 {
+	now, _ := u.Rate()
+	return now
+}
+
+func (u *Budget) of(b *infer.Bid) *sequence {
+	s, ok := b.State.(*sequence)
+	if !ok {
+		o := u.outlooks[b.Method]
+		if o == nil {
+			o = newOutlook()
+			u.outlooks[b.Method] = o
+		}
+		s = &sequence{outlook: o}
+		b.State = s
+	}
+	return s
+}
+
+// Begin bounds trees by what recent ones were cut to, and leaves out sequences of whose drafts
+// nothing was kept for a long time.
+func (u *Budget) Begin(bids []*infer.Bid) {
+	u.round++
+	u.n, u.spent, u.tokens, u.plain = len(bids), 0, 0, 0
+	if v := u.model.Target(u.n); u.n > 0 && v > 0 {
+		u.plain = v + u.model.Rest(u.n)
+	}
+	measure := u.n > 0 && !u.model.Knows(u.n) // what drafts cost is known only beside rounds without
+	for _, b := range bids {
+		s := u.of(b)
+		s.round++
+		s.asked, s.kept = [depths]float64{}, 0
+		if b.Most = int(s.most); s.idle >= quiet && !s.asks && s.round%(1+min(s.idle/quiet, 15)) != 0 || measure {
+			b.Most = 1
+		}
+	}
+}
+
+// Ask lets those go on whose part of the pass pays, if together they pay for the pass.
+func (u *Budget) Ask(bids []*infer.Bid) {
+	level, nodes := bids[0].Level, 0
+	for _, b := range bids {
+		s := u.of(b)
+		s.asks = true
+		level, nodes = min(level, b.Level), nodes+b.Nodes
+		if b.Reach == 0 {
+			b.Reach = guess
+			for range b.Level - 1 {
+				b.Reach *= guess
+			}
+		}
+	}
+	pass, row, ok := u.model.Draft(level == 0)
+	if !ok || u.plain == 0 {
+		return // it has to be measured
+	}
+	price := u.price()
+	sum := -price * pass
+	for _, b := range bids {
+		s, l := u.of(b), min(b.Level, depths-1)
+		y := &s.yield[l]
+		y.to(s.clock, faster)
+		v := y.kept/y.tried*b.Reach*s.factor() - price*row*float64(b.Nodes)
+		if b.Go = v > 0; b.Go {
+			sum += v
+		}
+	}
+	pays := sum > 0
+	if cost := pass + row*float64(nodes); !pays && u.purse >= cost {
+		u.purse -= cost
+		for _, b := range bids {
+			b.Go = true
+			y := &u.of(b).yield[min(b.Level, depths-1)]
+			y.kept, y.tried = trial*y.kept, trial*y.tried
+		}
+		return
+	}
+	for _, b := range bids {
+		if b.Go = b.Go && pays; !b.Go && b.Level == 0 {
+			s := u.of(b)
+			s.hits, s.hoped = forgive*s.hits, forgive*s.hoped
+		}
+	}
+}
+
+// Asked learns the cost of a pass.
+func (u *Budget) Asked(bids []*infer.Bid, took time.Duration) {
+	nodes, first := 0, true
+	for _, b := range bids {
+		nodes, first = nodes+b.Nodes, first && b.Level == 0
+		u.of(b).asked[min(b.Level, depths-1)] += b.Reach
+	}
+	u.spent += took.Seconds()
+	u.model.AddDraft(first, nodes, took.Seconds())
+}
+
+// Cut keeps the nodes that together promise the most tokens per second, over this round and recent
+// ones.
+func (u *Budget) Cut(bids []*infer.Bid) {
+	u.nodes = u.nodes[:0]
+	rows := 0
+	for i, b := range bids {
+		if b.Tree == nil {
+			rows += b.Rows
+			continue
+		}
+		rows++
+		s, t := u.of(b), b.Tree
+		s.estimate(b)
+		b.Keep = append(b.Keep, true)
+		sum := 0.0
+		for n := 1; n < t.Len(); n++ {
+			b.Keep = append(b.Keep, u.plain == 0)
+			switch p := s.path[n]; {
+			case b.Live < t.Len():
+				if n < b.Live {
+					sum += p
+				}
+			case p >= leastP:
+				u.nodes = append(u.nodes, node{p, i, n, 1})
+			}
+		}
+		if b.Live < t.Len() {
+			u.nodes = append(u.nodes, node{sum / float64(t.Len()-1), i, 0, t.Len() - 1})
+		}
+	}
+	if u.plain == 0 {
+		return // every tree is a sample
+	}
+	// A child is less likely than its parent, so that the best nodes are trees.
+	slices.SortFunc(u.nodes, func(a, b node) int {
+		return cmp.Or(cmp.Compare(b.p, a.p), cmp.Compare(a.bid, b.bid), cmp.Compare(a.node, b.node))
+	})
+	keep := u.best(rows)
+	for _, x := range u.nodes[:keep] {
+		b := bids[x.bid]
+		u.of(b).kept += x.rows
+		if b.Keep[x.node] = true; x.node == 0 {
+			for n := range b.Keep {
+				b.Keep[n] = true
+			}
+		}
+	}
+	u.settle(bids, rows, keep)
+}
+
+// best returns how many of the nodes to keep, best first, beside so many rows.
+func (u *Budget) best(rows int) (keep int) {
+	h := u.recent()
+	tokens, time := h.Have+certain, h.Of+certain
+	all, sum := rows, 0.0
+	best := 0.0
+	for k := 0; ; k++ {
+		cost := u.spent + u.model.Target(all) + u.model.Rest(u.n)
+		if rate := (tokens + 1 + sum/float64(u.n)) / (time + cost/u.plain); rate > best {
+			best, keep = rate, k
+		}
+		if k == len(u.nodes) || u.rows > 0 && all+u.nodes[k].rows > rows+u.rows {
+			return keep
+		}
+		x := &u.nodes[k]
+		all, sum = all+x.rows, sum+x.p*float64(x.rows)
+	}
+}
+
+// settle learns what passes of draft models have yielded, and how large trees are to be grown.
+func (u *Budget) settle(bids []*infer.Bid, rows, keep int) {
+	more := max(1, keep, rows/8)
+	row := u.price() * (u.model.Target(rows+more) - u.model.Target(rows)) / float64(more)
+	for _, b := range bids {
+		s := u.of(b)
+		if b.Tree == nil {
+			if s.asked[0] > 0 { // the pass gave nothing
+				u.harvest(s, b, row)
+			}
+			continue
+		}
+		if s.idle++; s.kept > 0 {
+			s.idle = 0
+		}
+		s.most = max(fewest, float64(2*(s.kept+1)), shorter*s.most)
+		if b.Live < b.Tree.Len() {
+			s.most = 0 // it is not to be smaller
+		}
+		u.harvest(s, b, row)
+	}
+}
+
+// harvest learns the yield of the passes that made a tree.
+func (u *Budget) harvest(s *sequence, b *infer.Bid, row float64) {
+	var gain [depths]float64
+	if b.Tree != nil {
+		for n := 1; n < b.Tree.Len(); n++ {
+			if b.Keep[n] {
+				gain[min(b.Tree.Depth(n)-1, depths-1)] += s.path[n] - row
+			}
+		}
+	}
+	f := s.factor()
+	for l, reach := range s.asked {
+		if reach > 0 {
+			y := &s.yield[l]
+			y.to(s.clock, faster)
+			y.kept, y.tried = y.kept+max(gain[l], 0)/f, y.tried+reach
+		}
+	}
+}
+
+// Learn counts the tokens, and compares them with the draft.
+func (u *Budget) Learn(b *infer.Bid, tokens []int32) {
+	u.tokens += len(tokens)
+	if b.Tree == nil {
+		return
+	}
+	s := u.of(b)
+	if s.taught != u.round {
+		s.taught = u.round
+		s.clock++
+	}
+	s.follow(b, tokens)
+}
+
+// End learns how fast the round was.
+func (u *Budget) End(p *infer.Pass) {
+	if u.n == 0 || u.plain == 0 || p.Trees != u.n {
+		return
+	}
+	cost := u.spent + u.model.Target(p.Rows-p.Prompt) + u.model.Rest(u.n)
+	u.recent().Fade(float64(u.tokens)/float64(u.n), cost/u.plain, forget)
+	u.purse += allowance * cost
+	if pass, row, ok := u.model.Draft(true); ok {
+		u.purse = min(u.purse, mostPurse*(pass+row*float64(u.n)))
+	}
+}
+
+var _ infer.Budget = (*Budget)(nil)
