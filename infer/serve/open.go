@@ -38,6 +38,8 @@ type Running struct {
 	server *Server
 	engine *Engine
 	loop   *loop.Loop
+	source infer.Source // nil if there is none
+	global bool         // drafts share a budget
 }
 
 // Open makes a server of a model.
@@ -70,8 +72,11 @@ func Open(p Parts) (*Running, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	return &Running{server: s, engine: e, loop: l}, nil
+	return &Running{server: s, engine: e, loop: l, source: p.Source, global: p.Loop.Global}, nil
 }
+
+// calibration is how long a server measures its model before it listens, but for the last pass.
+const calibration = time.Second
 
 // Run serves until ctx ends, as Server.Run does, and closes all but the parts. The log has the
 // address; told, unless it is nil, is called with it, too.
@@ -85,6 +90,11 @@ func (r *Running) Run(ctx context.Context, l Listener, told func(address string)
 		r.server.c.Log.Info("serving", "url", scheme+"://"+address+"/v1", "model", r.server.c.Names[0], "method", r.engine.c.Methods[0], "kv_tokens", kv.Total*kv.BlockTokens)
 		if told != nil {
 			told(address)
+		}
+	}
+	if r.global {
+		if err := r.loop.Calibrate(ctx, r.source, calibration); err != nil {
+			return errors.Join(err, r.loop.Close(), r.engine.Close())
 		}
 	}
 	// The loop outlives ctx: requests end while the server stops. Without the loop there is no

@@ -24,6 +24,7 @@ type serveOptions struct {
 	methods  []string
 	cached   int
 	loop     loop.Config
+	budget   string
 	maxWait  time.Duration
 	server   serve.Config
 	listen   serve.Listener
@@ -79,6 +80,7 @@ names of the flags; a flag on the command line wins.`,
 	f.StringSliceVar(&o.server.Names, "served-model-name", nil, "names of the model in requests (default: that of its directory); any other name is answered, too")
 	f.IntVar(&o.loop.MaxRunning, "max-running", o.loop.MaxRunning, "requests that share the model's passes")
 	f.IntVar(&o.loop.MaxQueue, "max-queue", o.loop.MaxQueue, "requests that wait; further ones are refused with status 429")
+	f.StringVar(&o.budget, "budget", "global", "who has the rows of passes: global (drafts of all requests share them by what they gain, and end where they do not pay) or sequence (each method drafts as if alone)")
 	f.DurationVar(&o.maxWait, "max-wait", 0, "longest time that a request waits (0: any)")
 	f.DurationVar(&o.server.MaxTime, "max-time", o.server.MaxTime, "longest time that a request takes (0: any)")
 	cli.CountVar(f, &o.cached, "cached-prefixes", 64, "finished requests whose keys and values are kept for prompts that begin alike")
@@ -104,6 +106,9 @@ func (o *serveOptions) check(cmd *cobra.Command) error {
 	}
 	if err := errors.Join(o.drafting.check(), o.chat.check()); err != nil {
 		return err
+	}
+	if o.loop.Global = o.budget == "global"; !o.loop.Global && o.budget != "sequence" {
+		return usagef("--budget is %q, want global or sequence", o.budget)
 	}
 	if err := o.loop.Validate(); err != nil {
 		return usageError(err)

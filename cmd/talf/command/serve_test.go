@@ -170,7 +170,7 @@ func TestServeAnswersAsGenerate(t *testing.T) {
 func TestServeTracesRounds(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	ckpt := talftest.TinyHead(t, dir, 1)
-	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "salf:N=12", "--method", "goose:N=8")
+	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "salf:N=12", "--method", "goose:N=8", "--budget", "sequence")
 	for i, method := range []string{"salf:N=12", "goose:N=8", "ar", "salf:N=12"} {
 		temperature := []float64{0, 0, 0, 0.8}[i]
 		body := fmt.Sprintf(`{"prompt":"Once upon a time","max_tokens":40,"ignore_eos":true,"temperature":%v,"seed":4,"stream":true,"stream_options":{"include_usage":true},"talf":{"method":%q`, temperature, method)

@@ -136,6 +136,15 @@ func (d *Drafter) Traits() infer.Traits {
 		}
 		return len(names)
 	}
+	if finish := t.Finish; finish != nil {
+		t.Finish = func(p *infer.Proposal) error {
+			if err := finish(p); err != nil {
+				return err
+			}
+			d.finish(p)
+			return nil
+		}
+	}
 	return t
 }
 
@@ -161,12 +170,17 @@ func (d *Drafter) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]i
 	if err != nil || len(ask) > 0 {
 		return ask, err
 	}
+	d.finish(p)
+	return nil, nil
+}
+
+// finish joins the spine with the other drafter's tree, which is finished.
+func (d *Drafter) finish(p *infer.Proposal) {
 	p.MaxNodes = d.nodes
 	d.known = p.Tree.Len()
 	if len(d.spine) > 0 {
 		d.join(p)
 	}
-	return nil, nil
 }
 
 // lay sets the spine, of most tokens at most, and returns the probability of its first token.

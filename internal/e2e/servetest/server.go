@@ -49,7 +49,7 @@ func Methods(t testing.TB, with bool) (names []string) {
 // Default returns a server's parts with the bounds that talf serve begins with.
 func Default() serve.Parts {
 	p := serve.Parts{Cached: 16, Methods: []string{"auto"}, Server: serve.Default()}
-	p.Loop.MaxRunning, p.Loop.MaxQueue, p.Loop.Stretch = 16, 256, 2.5
+	p.Loop.MaxRunning, p.Loop.MaxQueue, p.Loop.Stretch, p.Loop.Global = 16, 256, 2.5, true
 	p.Server.Names = []string{"tiny"}
 	return p
 }
