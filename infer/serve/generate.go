@@ -354,7 +354,8 @@ func (g *generation) rounds(a *running, write func([]byte) bool) bool {
 		if err != nil {
 			panic(err) // strings and finite numbers
 		}
-		if !write(g.out.Part(wire.Choice{Index: a.choice.Index, Round: &wire.Round{Number: r.Round, Round: b}})) {
+		round := &wire.Round{Number: r.Round, Seconds: r.After.Seconds(), Round: b}
+		if !write(g.out.Part(wire.Choice{Index: a.choice.Index, Round: round})) {
 			return false
 		}
 	}

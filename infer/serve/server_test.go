@@ -286,7 +286,7 @@ func (a *tracedAnswer) Next(ctx context.Context) (infer.Delta, error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.number++
-		a.rounds = append(a.rounds, trace.Numbered{Round: a.number, Step: &trace.Step{
+		a.rounds = append(a.rounds, trace.Numbered{Round: a.number, After: 1500 * time.Millisecond, Step: &trace.Step{
 			Nodes: []trace.Node{{Parent: -1}}, Path: []int{0}, Next: trace.Token{ID: 5, Text: d.Text}, Kept: 1, Draw: "chosen",
 		}})
 	}
@@ -327,9 +327,10 @@ func TestTracedAnswersHaveTheirRounds(t *testing.T) {
 					Delta  struct{ Role, Content string }
 					Finish string `json:"finish_reason"`
 					Talf   struct {
-						Number int
-						Round  *trace.Step
-						Method string
+						Number  int
+						Seconds float64
+						Round   *trace.Step
+						Method  string
 					}
 				}
 			}
@@ -340,7 +341,7 @@ func TestTracedAnswersHaveTheirRounds(t *testing.T) {
 			text += x.Text + x.Delta.Content
 			if r := x.Talf.Round; r != nil {
 				spelt += r.Next.Text
-				if x.Text+x.Delta.Content+x.Delta.Role != "" || x.Finish != "" || x.Talf.Method != "" || x.Talf.Number != 1+strings.Count(spelt, " ") || len(r.Nodes) != 1 {
+				if x.Text+x.Delta.Content+x.Delta.Role != "" || x.Finish != "" || x.Talf.Method != "" || x.Talf.Seconds != 1.5 || x.Talf.Number != 1+strings.Count(spelt, " ") || len(r.Nodes) != 1 {
 					t.Errorf("%s", e)
 				}
 			}

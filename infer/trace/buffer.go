@@ -2,6 +2,7 @@ package trace
 
 import (
 	"sync"
+	"time"
 
 	"talf/infer"
 	"talf/internal/limits"
@@ -11,7 +12,8 @@ import (
 // are left out rather than waited for or kept without bound. Its methods may be called from any
 // goroutine.
 type Buffer struct {
-	rec Recorder
+	rec   Recorder
+	began time.Time
 
 	mu      sync.Mutex
 	rounds  []Numbered
@@ -24,16 +26,17 @@ type Buffer struct {
 // that are missing are those of rounds that were left out.
 type Numbered struct {
 	Round int
+	After time.Duration // since NewBuffer
 	Step  *Step
 }
 
 // NewBuffer returns an empty buffer.
-func NewBuffer(r Recorder) *Buffer { return &Buffer{rec: r} }
+func NewBuffer(r Recorder) *Buffer { return &Buffer{rec: r, began: time.Now()} }
 
 // Round records one round, or leaves it out if limits.TraceNodes wait already; it can serve as
 // infer.Request.Trace. It waits for nobody and never fails.
 func (b *Buffer) Round(r infer.Round) error {
-	n := r.Proposal.Tree.Len()
+	n, after := r.Proposal.Tree.Len(), time.Since(b.began)
 	b.mu.Lock()
 	b.number++
 	number, full := b.number, b.nodes > 0 && b.nodes+n > limits.TraceNodes
@@ -47,7 +50,7 @@ func (b *Buffer) Round(r infer.Round) error {
 	s := b.rec.Step(r)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.rounds, b.nodes = append(b.rounds, Numbered{number, s}), b.nodes+n
+	b.rounds, b.nodes = append(b.rounds, Numbered{number, after, s}), b.nodes+n
 	return nil
 }
 

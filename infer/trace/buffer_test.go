@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -52,8 +53,13 @@ func TestSlowReadersMissRounds(t *testing.T) {
 	add(20)
 	held := 0
 	var numbers []int
+	var last time.Duration
 	take := func() {
 		for _, r := range b.Take() {
+			if r.After < last {
+				t.Errorf("round %d is after %v, the one before after %v", r.Round, r.After, last)
+			}
+			last = r.After
 			held += len(r.Step.Nodes)
 			numbers = append(numbers, r.Round)
 		}

@@ -168,10 +168,13 @@ func TestAnswersAreTheAPIs(t *testing.T) {
 	p.ask("Once upon a time")
 	method := eval[string](p, `document.querySelector("[data-pane=A] select").value`)
 	want := api(t, served, "/v1/completions", fmt.Sprintf(`{"prompt":"Once upon a time","seed":11,"temperature":0,"max_tokens":120,"stream":true,"talf":{"trace":true,"method":%q,"nodes":40}}`, method))
-	p.matches("A", want)
+	if said := p.ui("A", "caption"); !strings.Contains(said, " accepted; the round wrote ") || strings.HasPrefix(said, "0 ") {
+		t.Errorf("of a whole answer this round is shown: %q", said)
+	}
 	p.picture("completion-light")
 	p.do(dark())
 	p.picture("completion-dark")
+	p.matches("A", want)
 	if drafted := eval[string](p, `[...document.querySelectorAll(".text .drafted")].map((e) => e.textContent).join("")`); drafted == "" || len(drafted) >= len(want.text) {
 		t.Errorf("drafted text %q of %q", drafted, want.text)
 	}
@@ -218,8 +221,8 @@ func TestTwoMethodsSideBySide(t *testing.T) {
 			t.Errorf("together %v: %q and %q, want %q", together, a, b, want.text)
 		}
 	}
-	p.matches("A", api(t, served, "/v1/completions", fmt.Sprintf(body, "goose")))
 	p.picture("compare")
+	p.matches("A", api(t, served, "/v1/completions", fmt.Sprintf(body, "goose")))
 }
 
 // A trace file is shown as the answer that it was written of, and what the page saves is one.
@@ -242,6 +245,9 @@ func TestTracesAreReplayedAndSaved(t *testing.T) {
 	}
 	if place := p.ui("A", "place"); place != fmt.Sprintf("Round 1 of %d", rounds) {
 		t.Errorf("the replay begins at %q", place)
+	}
+	if speed := p.ui("A", "speed"); speed != "–" {
+		t.Errorf("a file has no times, and the page says %s tokens a second", speed)
 	}
 	p.picture("replay")
 	p.click("[data-pane=A] [data-ui=play]")
@@ -333,11 +339,16 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	tab("[data-pane=A] select")
 	tab("[data-pane=A] [data-ui=thread]")
 	tab("[data-pane=A] [type=range]")
-	last := p.ui("A", "place")
-	p.press("ArrowLeft", 37)
-	p.until(fmt.Sprintf(`document.querySelector("[data-pane=A] [data-ui=place]").textContent !== %q`, last))
-	p.press("End", 35)
-	p.until(fmt.Sprintf(`document.querySelector("[data-pane=A] [data-ui=place]").textContent === %q`, last))
+	_, of, _ := strings.Cut(p.ui("A", "place"), " of ")
+	last := fmt.Sprintf("Round %s of %[1]s", of)
+	for _, end := range []struct {
+		key   string
+		code  int64
+		place string
+	}{{"Home", 36, "Round 1 of " + of}, {"ArrowRight", 39, "Round 2 of " + of}, {"End", 35, last}} {
+		p.press(end.key, end.code)
+		p.until(fmt.Sprintf(`document.querySelector("[data-pane=A] [data-ui=place]").textContent === %q`, end.place))
+	}
 	tab("[data-pane=A] [data-ui=back]")
 	p.enterForm()
 	p.until(fmt.Sprintf(`document.querySelector("[data-pane=A] [data-ui=place]").textContent !== %q`, last))

@@ -42,8 +42,8 @@ func chunk(text string) string {
 func round(number int, drafted, own string) string {
 	d, _ := json.Marshal(drafted)
 	o, _ := json.Marshal(own)
-	return fmt.Sprintf(`data: {"choices":[{"index":0,"delta":{},"talf":{"number":%d,"round":{"pos":1,"nodes":[{"parent":-1,"token":0,"text":"x"},`+
-		`{"parent":0,"token":1,"text":%s,"q":0.5},{"parent":0,"token":2,"text":"other"}],"path":[0,1],"next":{"token":3,"text":%s},"kept":2,"draw":"chosen"}}}]}`, number, d, o)
+	return fmt.Sprintf(`data: {"choices":[{"index":0,"delta":{},"talf":{"number":%d,"seconds":%[1]d,"round":{"pos":1,"nodes":[{"parent":-1,"token":0,"text":"x"},`+
+		`{"parent":0,"token":1,"text":%[2]s,"q":0.5},{"parent":0,"token":2,"text":"other"}],"path":[0,1],"next":{"token":3,"text":%[3]s},"kept":2,"draw":"chosen"}}}]}`, number, d, o)
 }
 
 const finish = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop","talf":{"method":"goose","rounds":1,"drafted":1,"accepted":1,"tau":2}}]}`
@@ -247,6 +247,9 @@ func TestLongAnswersAreBounded(t *testing.T) {
 	if got := p.ui("A", "tokens"); got != "24,000" {
 		t.Errorf("%s tokens", got)
 	}
+	if speed := p.ui("A", "speed"); speed != "2.0" { // by the server's clock, which counts a second a round
+		t.Errorf("%s tokens a second", speed)
+	}
 	if max := eval[int](p, `Number(document.querySelector("[data-pane=A] [type=range]").max)`); max != 4095 {
 		t.Errorf("%d rounds are kept", max+1)
 	}
@@ -303,7 +306,7 @@ func TestKeysAreAskedFor(t *testing.T) {
 	p.until(`document.querySelector("#key-dialog").open && document.querySelector("#key").value === ""`)
 	p.write("#key", "correct horse")
 	p.enterForm()
-	p.until(`document.querySelector("#model").textContent.startsWith("target")`)
+	p.until(`document.querySelector("#model").textContent.startsWith("tested")`)
 	p.choose("A", "goose")
 	p.ask("Once upon a time")
 	if p.answer("A") == "" {
@@ -314,7 +317,7 @@ func TestKeysAreAskedFor(t *testing.T) {
 		t.Errorf("the key is kept in %s", kept)
 	}
 	p.do(chromedp.Reload())
-	p.until(`document.querySelector("#model").textContent.startsWith("target")`)
+	p.until(`document.querySelector("#model").textContent.startsWith("tested")`)
 	other := open(t, s.origin, 1200, 900) // has none
 	other.allowed = p.allowed
 	other.until(`document.querySelector("#key-dialog").open`)

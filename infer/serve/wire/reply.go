@@ -84,8 +84,9 @@ type Drafting struct {
 // A Round is one round of a traced answer. It is the "talf" object of a part that has nothing
 // else.
 type Round struct {
-	Number int             `json:"number"` // from 1; those that are missing were left out
-	Round  json.RawMessage `json:"round"`  // as a line of a trace file
+	Number  int             `json:"number"`  // from 1; those that are missing were left out
+	Seconds float64         `json:"seconds"` // from the arrival of the request to the round's verdict
+	Round   json.RawMessage `json:"round"`   // as a line of a trace file
 }
 
 // list is [] rather than null.

@@ -96,7 +96,7 @@ async function connect() {
       b.offer(methods, chosen[1] ?? "ar");
     }
   } catch (err) {
-    $("model").textContent = err.message;
+    $("model").textContent = err.status === 401 ? "waiting for an API key" : err.message;
     if (err.status === 401) askKey("The server asks for one. It stays in this tab and goes to this server only.");
   }
 }
@@ -196,12 +196,11 @@ async function send() {
 
 // answer asks for one answer and reports whether it is whole.
 async function answer(pane, request, signal) {
-  const began = performance.now();
   const path = request.messages ? "v1/chat/completions" : "v1/completions";
   const talf = { trace: true, ...(pane.method ? { method: pane.method } : {}) };
   const nodes = parameters.elements.nodes.valueAsNumber;
   if (nodes >= 1) talf.nodes = nodes;
-  let first = 0;
+  let first = NaN; // seconds
   let finish = "";
   let done = null;
   let prompt = 0;
@@ -211,11 +210,11 @@ async function answer(pane, request, signal) {
     const choice = chunk.choices?.[0];
     if (!choice) return;
     if (choice.talf?.round) {
-      if (first === 0) {
-        first = performance.now() - began;
+      if (Number.isNaN(first)) {
+        first = Number(choice.talf.seconds);
         pane.state("writing");
       }
-      pane.round(parseRound(choice.talf.round), choice.talf.number);
+      pane.round(parseRound(choice.talf.round), choice.talf.number, choice.talf.seconds);
     } else if (choice.talf) {
       done = choice.talf;
     }
@@ -242,7 +241,8 @@ async function answer(pane, request, signal) {
   }
   save();
   const why = { stop: "ended by the model", length: "as long as asked for" }[finish] ?? finish;
-  pane.state(`${why}; first token after ${(first / 1000).toFixed(2)} s; seed ${request.seed}`);
+  const wait = Number.isFinite(first) ? `; first token after ${first.toFixed(2)} s` : "";
+  pane.state(`${why}${wait}; seed ${request.seed}`);
   const notes = [];
   if (done?.fallback) notes.push(`Some rounds had no draft: ${done.fallback}.`);
   if (done?.trace_dropped) notes.push(`${done.trace_dropped} rounds are not shown: this page read too slowly.`);

@@ -17,7 +17,8 @@ export class Pane {
   #rounds = new Rounds();
   #transcript = null;
   #at = -1; // index of the round that is shown in #rounds.list
-  #follow = true;
+  #follow = true; // the newest round is shown, and then the whole text
+  #aside = false; // some nodes were only scored
   #dirty = false;
   #drawn = null;
   #timer = 0;
@@ -45,6 +46,10 @@ export class Pane {
     return this.#ui.method.value;
   }
 
+  get #busy() {
+    return this.root.hasAttribute("aria-busy");
+  }
+
   get rounds() {
     return this.#rounds;
   }
@@ -57,13 +62,14 @@ export class Pane {
   offer(methods, chosen) {
     this.#ui.method.replaceChildren(...methods.map((m) => new Option(m === "ar" ? "ar (plain decoding)" : m, m)));
     this.#ui.method.value = methods.includes(chosen) ? chosen : methods[0];
+    this.#ui.method.hidden = !this.#ui.label.hidden;
   }
 
   // label shows what is replayed in place of the methods, or the methods again for "".
   label(text) {
     this.#ui.label.textContent = text;
     this.#ui.label.hidden = text === "";
-    this.#ui.method.hidden = text !== "";
+    this.#ui.method.hidden = text !== "" || this.#ui.method.options.length === 0;
   }
 
   // clear empties the pane.
@@ -80,6 +86,7 @@ export class Pane {
     this.#rounds = new Rounds();
     this.#at = -1;
     this.#follow = true;
+    this.#aside = false;
     this.#drawn = null;
     this.note("");
     this.#ui.save.disabled = true;
@@ -130,10 +137,11 @@ export class Pane {
     this.#later();
   }
 
-  // round takes the next round.
-  round(round, number) {
+  // round takes the next round, at its time in seconds by the server's clock.
+  round(round, number, at = NaN) {
     const forgotten = this.#rounds.forgotten;
-    this.#rounds.add(round, number, performance.now());
+    this.#rounds.add(round, number, at);
+    this.#aside ||= round.live < round.nodes.length;
     this.#transcript.round(number, round);
     if (!this.#follow) this.#at = Math.max(0, this.#at - (this.#rounds.forgotten - forgotten));
     this.#later();
@@ -147,6 +155,7 @@ export class Pane {
   // end says that nothing more comes.
   end() {
     this.root.removeAttribute("aria-busy");
+    if (this.#follow) this.#at = this.#rounds.interesting; // the last round often has no draft
     this.#ui.save.disabled = this.#rounds.count === 0;
     this.#later();
   }
@@ -176,8 +185,8 @@ export class Pane {
     const last = this.#rounds.list.length - 1;
     if (last < 0) return;
     this.#at = Math.max(0, Math.min(index, last));
-    this.#follow = index >= last;
-    if (this.#follow) this.play(false);
+    this.#follow = index >= last && this.#busy;
+    if (index >= last) this.play(false);
     this.#later();
   }
 
@@ -210,9 +219,9 @@ export class Pane {
     const ui = this.#ui;
     const { list } = this.#rounds;
     const thread = ui.thread;
-    if (this.#follow) {
+    if (this.#follow && this.#busy) {
       this.#at = list.length - 1;
-      if (this.root.getAttribute("aria-busy") === "true") thread.scrollTop = thread.scrollHeight;
+      thread.scrollTop = thread.scrollHeight;
     }
     this.#figures();
     ui.rounds.hidden = list.length === 0;
@@ -227,7 +236,8 @@ export class Pane {
     ui.on.disabled = this.#at === list.length - 1;
     ui.play.disabled = list.length < 2;
     this.#timeline();
-    this.#transcript.show(this.#follow && this.root.hasAttribute("aria-busy") ? Infinity : shown.number);
+    this.#transcript.show(this.#busy && this.#follow ? 0 : shown.number, this.#follow);
+    ui.aside.hidden = !this.#aside;
     if (this.#drawn === shown) return;
     this.#drawn = shown;
     draw(ui.tree, shown.round, `Round ${shown.number}`);

@@ -17,12 +17,12 @@ export class Rounds {
     this.missing = 0; // rounds that the server left out
     this.forgotten = 0; // rounds that were kept once
     this.depths = []; // [d-1]: { tried, kept }
-    this.began = 0; // when the first round came, in milliseconds
-    this.ended = 0;
+    this.began = NaN; // seconds of the first round
+    this.ended = NaN; // of the last one
     this.first = 0; // tokens of the first round
   }
 
-  // add takes a round that arrived at a time, in milliseconds.
+  // add takes a round, with its time in seconds by the server's clock; NaN is unknown.
   add(round, number, at) {
     const last = this.list.at(-1);
     this.missing += Math.max(0, number - (last ? last.number : 0) - 1);
@@ -63,6 +63,12 @@ export class Rounds {
 
   // speed is in tokens a second, from the first round on; NaN while that is unknown.
   get speed() {
-    return this.ended > this.began ? ((this.tokens - this.first) * 1000) / (this.ended - this.began) : NaN;
+    return this.ended > this.began ? (this.tokens - this.first) / (this.ended - this.began) : NaN;
+  }
+
+  // interesting is the index of the newest round that accepted a draft, or of the last.
+  get interesting() {
+    const i = this.list.findLastIndex(({ round }) => round.path.length > 1);
+    return i < 0 ? this.list.length - 1 : i;
   }
 }

@@ -103,15 +103,15 @@ export class Transcript {
     }
   }
 
-  // show dims what is later than a round; Infinity is none.
-  show(number) {
+  // show frames the text of a round, 0 is none, and dims what is later unless whole.
+  show(round, whole) {
+    const number = whole ? Infinity : round;
     this.#current = number;
     let i = Math.min(this.#marked, this.#spans.length);
     while (i > 0 && this.#spans[i - 1].round > number) this.#spans[--i].e.classList.add("later");
     while (i < this.#spans.length && this.#spans[i].round <= number) this.#spans[i++].e.classList.remove("later");
     this.#marked = i;
     this.#root.querySelectorAll(".now").forEach((e) => e.classList.remove("now"));
-    if (number === Infinity) return;
-    for (let j = i - 1; j >= 0 && this.#spans[j].round === number; j--) this.#spans[j].e.classList.add("now");
+    if (round > 0) this.#root.querySelectorAll(`[data-round="${round}"]`).forEach((e) => e.classList.add("now"));
   }
 }
