@@ -97,6 +97,7 @@ type Loop struct {
 	// The owner's.
 	seqs   []*infer.Sequence
 	costs  costs
+	pace   pacer
 	budget *budget.Budget // of drafts; nil if each request has its own
 	failed int            // steps in a row
 }

@@ -278,8 +278,9 @@ func (l *Loop) settle(err error) {
 	s.Draft, s.Verify, s.Busy = s.Draft+p.Draft, s.Verify+p.Verify, s.Busy+p.Took
 	stay := l.running[:0]
 	var gone []*Handle
+	var all Counts
 	for _, h := range l.running {
-		s.count(h)
+		all.add(s.count(h))
 		switch _, done := h.seq.Done(); {
 		case done:
 			l.engine.Close(h.seq)
@@ -292,6 +293,8 @@ func (l *Loop) settle(err error) {
 		}
 		h.publish(h.seq.Snapshot(), nil)
 	}
+	l.pace.add(&p, all.Tokens, all.Drafts, &l.costs.model)
+	s.Pace = l.pace.pace()
 	clear(l.running[len(stay):])
 	l.running, s.KV = stay, l.engine.Target.KV()
 	for _, h := range gone {

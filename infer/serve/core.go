@@ -65,3 +65,6 @@ type Traced interface {
 
 // A Timed answer knows when it was queued, admitted, and put out its first token and its last.
 type Timed interface{ Times() loop.Times }
+
+// A Measured core knows the state and the counts of its loop.
+type Measured interface{ Stats() loop.Stats }

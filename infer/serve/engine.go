@@ -105,6 +105,9 @@ func (e *Engine) Close() error {
 // Context is the most tokens of a prompt and its answer.
 func (e *Engine) Context() int { return e.c.Shape.MaxLen }
 
+// Stats are those of the loop.
+func (e *Engine) Stats() loop.Stats { return e.c.Loop.Stats() }
+
 // Version says what determines the answers.
 func (e *Engine) Version() string { return e.c.Version }
 
@@ -375,4 +378,7 @@ func (a *loopAnswer) Drafting() *wire.Drafting {
 // Close ends the answer if it runs.
 func (a *loopAnswer) Close() { a.Cancel(nil) }
 
-var _ Core = (*Engine)(nil)
+var (
+	_ Core     = (*Engine)(nil)
+	_ Measured = (*Engine)(nil)
+)

@@ -79,6 +79,7 @@ func (s *Server) finish(x *exchange, r *http.Request, status int) {
 	}
 	x.mu.Unlock()
 	s.c.Log.LogAttrs(r.Context(), slog.LevelInfo, "request", line...)
+	s.alarm.look(time.Now(), s.c.Log)
 }
 
 // A watched Core counts what is submitted to it.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -68,6 +69,20 @@ func startLogged(t *testing.T, c *core, change func(*serve.Config)) (url string,
 		}
 	})
 	return url, log
+}
+
+// startCore serves a core of another type than start does.
+func startCore(t *testing.T, c serve.Core, log *logged) (url string) {
+	t.Helper()
+	conf := serve.Default()
+	conf.Names, conf.Log = []string{"tiny"}, slog.New(slog.NewJSONHandler(log, nil))
+	s, err := serve.New(c, conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(s)
+	t.Cleanup(h.Close)
+	return h.URL
 }
 
 func TestARequestIsOneLineOfTheLog(t *testing.T) {

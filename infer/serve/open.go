@@ -39,7 +39,6 @@ type Running struct {
 	engine *Engine
 	loop   *loop.Loop
 	source infer.Source // nil if there is none
-	global bool         // drafts share a budget
 }
 
 // Open makes a server of a model.
@@ -72,7 +71,7 @@ func Open(p Parts) (*Running, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	return &Running{server: s, engine: e, loop: l, source: p.Source, global: p.Loop.Global}, nil
+	return &Running{server: s, engine: e, loop: l, source: p.Source}, nil
 }
 
 // calibration is how long a server measures its model before it listens, but for the last pass.
@@ -92,10 +91,8 @@ func (r *Running) Run(ctx context.Context, l Listener, told func(address string)
 			told(address)
 		}
 	}
-	if r.global {
-		if err := r.loop.Calibrate(ctx, r.source, calibration); err != nil {
-			return errors.Join(err, r.loop.Close(), r.engine.Close())
-		}
+	if err := r.loop.Calibrate(ctx, r.source, calibration); err != nil {
+		return errors.Join(err, r.loop.Close(), r.engine.Close())
 	}
 	// The loop outlives ctx: requests end while the server stops. Without the loop there is no
 	// server.

@@ -70,6 +70,7 @@ type Server struct {
 	mux     *http.ServeMux
 	started int64
 	load    load
+	alarm   alarm
 }
 
 // New returns a server of a core.
@@ -81,6 +82,9 @@ func New(core Core, c Config) (*Server, error) {
 		c.Now = time.Now
 	}
 	s := &Server{c: c, core: watched{core, c.Metrics}, mux: http.NewServeMux(), started: c.Now().Unix()}
+	if m, ok := core.(Measured); ok {
+		s.alarm.stats = m.Stats
+	}
 	for pattern, h := range map[string]http.HandlerFunc{
 		"POST /v1/chat/completions":      s.generate(wire.Chat),
 		"POST /v1/completions":           s.generate(wire.Completion),
@@ -334,14 +338,6 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.fail(w, wire.NoModel(r.PathValue("name")))
-}
-
-func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
-	if s.load.draining() {
-		s.fail(w, wire.Unavailable("the server is draining"))
-		return
-	}
-	s.send(w, http.StatusOK, []byte(`{"status":"ready"}`))
 }
 
 // random returns 96 random bits.

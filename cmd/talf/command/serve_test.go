@@ -314,12 +314,14 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 	unknown, wrong := filepath.Join(t.TempDir(), "a.yaml"), filepath.Join(t.TempDir(), "b.yaml")
 	talftest.Write(t, unknown, "model: x\nmax-runing: 4\n")
 	talftest.Write(t, wrong, "max-running: many\n")
+	strange := talftest.TinyHead(t, talftest.TinyModel(t, talftest.TinyConfig(), 2), 1)
 	for _, c := range []struct {
 		args []string
 		code int
 		want string
 	}{
 		{nil, ExitUsage, "--model"},
+		{[]string{"--model", dir, "--head", strange}, ExitFailure, "trained for another target"},
 		{[]string{"--config", unknown}, ExitFailure, "a.yaml:2: max-runing: no such option"},
 		{[]string{"--config", wrong}, ExitFailure, "b.yaml:1: max-running"},
 		{[]string{"--config", empty}, ExitUsage, "--model"},

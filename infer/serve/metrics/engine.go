@@ -47,6 +47,11 @@ var (
 	contextDrafts   = describe("talf_context_drafts_total", "Rounds with a draft, by the tokens before them: fewer than this, no fewer than the next smaller.", "context_below")
 	contextAccepted = describe("talf_context_accepted_tokens_total", "Drafted tokens that were accepted, by the tokens before them.", "context_below")
 
+	tau        = describe("talf_tau", "Tokens of a round, over the last passes that read no prompts; 0 if it is not known.")
+	even       = describe("talf_tau_even", "τ below which drafts cost more time than they save, as measured; 0 if it is not known.")
+	losing     = describe("talf_drafting_losing", "1 while drafting is slower than plain decoding, as measured.")
+	draftShare = describe("talf_drafted_rounds_ratio", "Share of the last rounds that had a draft.")
+
 	passes       = describe("talf_passes_total", "Passes of the model.")
 	rows         = describe("talf_pass_rows_total", "Rows of the model's passes: nodes of draft trees, or tokens of prompts.", "kind")
 	failedPasses = describe("talf_failed_passes_total", "Passes of the model that failed.")
@@ -114,6 +119,14 @@ func (e *engine) Collect(out chan<- prometheus.Metric) {
 		counter(contextDrafts, float64(all.Context[i].Drafts), below)
 		counter(contextAccepted, float64(all.Context[i].Accepted), below)
 	}
+	gauge(tau, s.Pace.Tau)
+	gauge(even, s.Pace.Even)
+	gauge(draftShare, s.Pace.Drafted)
+	alarm := 0.0
+	if s.Pace.Losing {
+		alarm = 1
+	}
+	gauge(losing, alarm)
 	counter(passes, float64(s.Passes))
 	counter(rows, float64(s.PromptRows), "prompt")
 	counter(rows, float64(s.Rows-s.PromptRows), "tree")

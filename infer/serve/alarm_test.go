@@ -1,0 +1,78 @@
+package serve_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"talf/infer"
+	"talf/infer/loop"
+	"talf/infer/serve"
+)
+
+// A paced core has a pace that a test sets.
+type paced struct {
+	*core
+	mu   sync.Mutex
+	pace loop.Pace
+}
+
+func (c *paced) Stats() loop.Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return loop.Stats{Running: 1, Waiting: 2, Pace: c.pace}
+}
+
+func (c *paced) set(p loop.Pace) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pace = p
+}
+
+var _ serve.Measured = (*paced)(nil)
+
+func TestTheAlarmIsALineAChange(t *testing.T) {
+	c := &paced{core: &core{words: []string{"x"}, end: infer.EOS}}
+	log := &logged{}
+	url := startCore(t, c, log)
+	const (
+		on  = `"msg":"drafting is slower than plain decoding`
+		off = `"msg":"drafting is no longer slower`
+	)
+	// until asks, as clients do, until the log has n lines of the alarm.
+	until := func(n int) string {
+		t.Helper()
+		for range 1000 {
+			do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`)
+			log.mu.Lock()
+			text := log.b.String()
+			log.mu.Unlock()
+			if strings.Count(text, on)+strings.Count(text, off) >= n {
+				return text
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatalf("no change:\n%s", log.b.String())
+		return ""
+	}
+	if _, _, body := do(t, "GET", url+"/ready", ""); body != `{"status":"ready","running":1,"waiting":2}` {
+		t.Errorf("nothing is measured: %s", body)
+	}
+	c.set(loop.Pace{Tau: 1.104, Even: 1.5, Drafted: 0.9, Losing: true})
+	text := until(1)
+	if !strings.Contains(text, `"tau":1.1,"even_at":1.5,"drafted":0.9`) {
+		t.Errorf("%s", text)
+	}
+	if status, _, body := do(t, "GET", url+"/ready", ""); status != 200 ||
+		!strings.Contains(body, `"drafting":{"tau":1.1,"even_at":1.5,"drafted":0.9,"speedup":0.74,"alarm":"drafting is slower than plain decoding"}`) {
+		t.Errorf("%d %s", status, body)
+	}
+	c.set(loop.Pace{Tau: 3, Even: 1.5, Drafted: 0.9})
+	if text = until(2); strings.Count(text, on) != 1 || strings.Count(text, off) != 1 {
+		t.Errorf("%s", text)
+	}
+	if _, _, body := do(t, "GET", url+"/ready", ""); !strings.Contains(body, `"speedup":2}`) {
+		t.Errorf("%s", body)
+	}
+}
