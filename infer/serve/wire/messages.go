@@ -57,6 +57,7 @@ func (o *object) messages() *Request {
 		c.refuse("effort", "this server does not steer how a model thinks")
 		o.take(c)
 	}
+	o.elsewhere([][2]string{{"stop", "stop_sequences"}, {"response_format", ""}, {"logprobs", ""}, {"top_logprobs", ""}})
 	o.refuse("output_format", "this server cannot enforce a format")
 	o.refuse("mcp_servers", "this server does not call tools")
 	o.refuse("container", "this server runs no code")

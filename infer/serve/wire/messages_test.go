@@ -55,6 +55,7 @@ func TestWhatMessagesCannotDoIsRefusedByName(t *testing.T) {
 		hi + `"stop_sequences":[""]`: "stop_sequences", hi + `"tools":[{"name":"f"}]`: "tools", hi + `"tool_choice":{"type":"any"}`: "tool_choice.type",
 		hi + `"thinking":{"type":"enabled","budget_tokens":1024}`: "thinking.type", hi + `"output_config":{"format":{"type":"json_schema"}}`: "output_config.format",
 		hi + `"output_config":{"effort":"low"}`: "output_config.effort", hi + `"mcp_servers":[{"url":"x"}]`: "mcp_servers", hi + `"container":"c"`: "container",
+		hi + `"n":2`: "n", hi + `"stop":["x"]`: "stop", hi + `"response_format":{"type":"json_object"}`: "response_format", hi + `"logprobs":true`: "logprobs",
 		hi + `"inference_geo":"us"`: "inference_geo", hi + `"stream":true,"talf":{"trace":true}`: "talf.trace",
 	} {
 		if !strings.Contains(fields, "max_tokens") {

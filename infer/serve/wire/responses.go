@@ -93,8 +93,22 @@ func ParseResponses(body []byte) (*Request, *Error) {
 	o.refuse("background", "this server answers while its client waits")
 	o.refuse("truncation", "this server does not shorten prompts", `"disabled"`)
 	o.refuse("context_management", "this server does not shorten prompts")
+	o.elsewhere([][2]string{{"max_tokens", "max_output_tokens"}, {"max_completion_tokens", "max_output_tokens"}, {"response_format", "text.format"}, {"logprobs", "include"}})
 	r.asked = a
 	return r, o.err
+}
+
+// elsewhere refuses fields of chat that would say something here if they had another name, or that
+// nothing here can say: "" as the name.
+func (o *object) elsewhere(names [][2]string) {
+	for _, n := range names {
+		why := "this API has no such field"
+		if n[1] != "" {
+			why += ", want " + n[1]
+		}
+		o.refuse(n[0], why, "0", `{"type":"text"}`)
+	}
+	o.refuse("n", "this API has one answer", "1")
 }
 
 // responseTools refuses tools.
