@@ -233,7 +233,10 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 	o := decode.Options{
 		Method: spec, Sample: j.Request.Sample, MaxTokens: e.c.Shape.MaxLen - len(j.Prompt), Stop: j.Request.Stop, IgnoreEOS: j.Request.IgnoreEOS,
 	}
-	if j.Request.MaxTokens > 0 {
+	switch {
+	case j.Request.NoAnswer:
+		o.MaxTokens = 1 // the server keeps it to itself
+	case j.Request.MaxTokens > 0:
 		o.MaxTokens = min(j.Request.MaxTokens, o.MaxTokens)
 	}
 	if p := j.Request.Prompts[0]; p.Conversation != nil && e.c.Template == nil {
@@ -245,6 +248,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 	}
 	req.Detok = func() infer.Detokenizer { return e.c.Tokenizer.NewStream(true) }
 	req.MaxNodes = j.Request.Draft.Nodes
+	req.PromptLogProbs = j.Request.Logprobs && j.Request.Echo
 	if req.LogProbs = j.Request.Logprobs; req.LogProbs {
 		req.Top = min(j.Request.Top, e.c.Shape.Vocab)
 	}

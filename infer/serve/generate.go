@@ -73,6 +73,7 @@ type generation struct {
 type running struct {
 	Answer
 	choice wire.Choice
+	echo   *echo // what is still to come before the answer
 	ended  bool
 }
 
@@ -118,6 +119,10 @@ func (g *generation) submit(ctx context.Context) *wire.Error {
 						return bad
 					}
 				}
+				if g.req.Logprobs { // which come with the answer's first
+					run.echo = &echo{run.choice.Text, tokens}
+					run.choice.Text = ""
+				}
 			}
 			if g.req.Logprobs {
 				run.choice.Tokens = []wire.Token{}
@@ -137,7 +142,9 @@ func (g *generation) close() {
 func (g *generation) end(a *running, d *infer.Delta) {
 	a.ended = true
 	st := a.Stats()
-	g.usage.Answer += st.Tokens
+	if !g.req.NoAnswer {
+		g.usage.Answer += st.Tokens
+	}
 	if a.choice.Index%g.req.N == 0 { // the prompt counts once, and its other choices may find what this one left
 		g.usage.Cached += st.Cached
 	}
@@ -147,7 +154,7 @@ func (g *generation) end(a *running, d *infer.Delta) {
 	}
 	a.choice.Drafting = a.Drafting()
 	a.choice.Finish = wire.Stop
-	if d.Reason == infer.Length {
+	if d.Reason == infer.Length || g.req.NoAnswer {
 		a.choice.Finish = wire.Length
 	}
 	if slices.Contains(g.req.Stop, d.Stop) { // and not one that the server added
@@ -180,24 +187,6 @@ func problem(ctx context.Context, err error) *wire.Error {
 	return wire.Internal("the answer failed: %v", err)
 }
 
-// tokens returns the log probabilities of a part of an answer, without those of a token that only
-// ends it.
-func (g *generation) tokens(d *infer.Delta) []wire.Token {
-	logged := d.Logged
-	if d.Reason == infer.EOS && len(logged) > 0 {
-		logged = logged[:len(logged)-1]
-	}
-	var out []wire.Token
-	for _, l := range logged {
-		t := wire.Token{Bytes: g.s.core.Spell(l.Token), LogProb: l.LogProb}
-		for _, x := range l.Top {
-			t.Top = append(t.Top, wire.Alternative{Bytes: g.s.core.Spell(x.Token), LogProb: x.LogProb})
-		}
-		out = append(out, t)
-	}
-	return out
-}
-
 // whole answers with one response.
 func (g *generation) whole(ctx context.Context, w http.ResponseWriter) {
 	var choices []wire.Choice
@@ -212,8 +201,9 @@ func (g *generation) whole(ctx context.Context, w http.ResponseWriter) {
 				}
 				return
 			}
-			text.WriteString(delta.Text)
-			a.choice.Tokens = append(a.choice.Tokens, g.tokens(&delta)...)
+			more, tokens := g.take(a, &delta)
+			text.WriteString(more)
+			a.choice.Tokens = append(a.choice.Tokens, tokens...)
 			if delta.Reason != "" {
 				g.end(a, &delta)
 			}
@@ -322,16 +312,17 @@ func (g *generation) forward(p piece, write func([]byte) bool) bool {
 	if g.req.Draft.Trace && !g.rounds(a, write) {
 		return false
 	}
+	text, tokens := g.take(a, &p.delta)
 	if g.req.Logprobs { // those of a character that is not complete wait for it
-		a.choice.Tokens = append(a.choice.Tokens, g.tokens(&p.delta)...)
+		a.choice.Tokens = append(a.choice.Tokens, tokens...)
 	}
-	if p.delta.Text != "" {
+	if text != "" {
 		c := a.choice
-		c.Text, c.Finish, c.Drafting = p.delta.Text, "", nil
+		c.Text, c.Finish, c.Drafting = text, "", nil
 		if !write(g.out.Part(c)) {
 			return false
 		}
-		a.choice.Offset += utf8.RuneCountInString(p.delta.Text)
+		a.choice.Offset += utf8.RuneCountInString(text)
 		a.choice.Tokens = a.choice.Tokens[:0]
 	}
 	if p.delta.Reason == "" {

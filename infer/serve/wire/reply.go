@@ -32,6 +32,8 @@ type Token struct {
 	Bytes   []byte
 	LogProb float64 // of the model, before temperature and truncation
 	Top     []Alternative
+	First   bool // of a prompt: it follows nothing and has no log probability
+	Skew    int  // characters that the text has less than the token
 }
 
 // An Alternative is a token that could have been.
@@ -283,15 +285,21 @@ func chatLogprobs(ts []Token) any {
 func textLogprobs(ts []Token, offset int) any {
 	type logprobs struct {
 		Tokens  []string             `json:"tokens"`
-		Values  []float64            `json:"token_logprobs"`
+		Values  []*float64           `json:"token_logprobs"` // null for the first token of a prompt
 		Top     []map[string]float64 `json:"top_logprobs"`
 		Offsets []int                `json:"text_offset"`
 	}
-	l := logprobs{Tokens: []string{}, Values: []float64{}, Top: []map[string]float64{}, Offsets: []int{}}
+	l := logprobs{Tokens: []string{}, Values: []*float64{}, Top: []map[string]float64{}, Offsets: []int{}}
 	for _, t := range ts {
 		text := spell(t.Bytes, 0).Token
-		l.Tokens, l.Values, l.Offsets = append(l.Tokens, text), append(l.Values, finite(t.LogProb)), append(l.Offsets, offset)
-		offset += utf8.RuneCountInString(text)
+		l.Tokens, l.Offsets = append(l.Tokens, text), append(l.Offsets, offset)
+		offset += utf8.RuneCountInString(text) - t.Skew
+		if t.First {
+			l.Values, l.Top = append(l.Values, nil), append(l.Top, nil)
+			continue
+		}
+		value := finite(t.LogProb)
+		l.Values = append(l.Values, &value)
 		top := map[string]float64{}
 		for _, a := range t.Top {
 			s := spell(a.Bytes, 0).Token

@@ -51,14 +51,14 @@ func ParseCompletion(body []byte) (*Request, *Error) {
 		r.Prompts[i].Special = special
 	}
 	r.MaxTokens = 16 // OpenAI's default
-	if n, ok := o.integer("max_tokens", 1, math.MaxInt32); ok {
-		r.MaxTokens = int(n)
+	r.Echo = o.boolean("echo")
+	if n, ok := o.integer("max_tokens", 0, math.MaxInt32); ok {
+		if r.MaxTokens, r.NoAnswer = int(n), n == 0; r.NoAnswer && !r.Echo {
+			o.fail("max_tokens", "is 0, want at least 1, or \"echo\": true")
+		}
 	}
 	if n, ok := o.integer("logprobs", 0, MaxTop); ok {
 		r.Logprobs, r.Top = true, int(n)
-	}
-	if r.Echo = o.boolean("echo"); r.Echo && r.Logprobs {
-		o.unsupported("echo", "with logprobs asks for those of the prompt: this server gives logprobs of answers alone")
 	}
 	o.refuse("suffix", "this server does not insert")
 	if n, ok := o.integer("best_of", 1, MaxChoices); ok && n != int64(r.N) {
@@ -142,7 +142,7 @@ func (o *object) shared(hottest float64) *Request {
 	o.additions()
 	o.refuse("allowed_token_ids", "this server does not restrict tokens")
 	o.refuse("bad_words", "this server does not restrict words")
-	o.refuse("prompt_logprobs", "this server gives logprobs of answers alone")
+	o.refuse("prompt_logprobs", "this server gives the logprobs of a prompt to completions with \"echo\" and \"logprobs\"")
 	return r
 }
 

@@ -29,7 +29,8 @@ type Request struct {
 
 	Logprobs bool
 	Top      int  // alternatives with each logprob
-	Echo     bool // the answer begins with the prompt
+	Echo     bool // the answer begins with the prompt, and so do its logprobs
+	NoAnswer bool // the prompt is all that is echoed
 
 	// Prediction is what the client expects the answer to be; "": nothing. It is drafted, and does
 	// not change the answer.

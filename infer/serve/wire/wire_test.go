@@ -80,6 +80,10 @@ func TestFieldsOfRequestsAreRead(t *testing.T) {
 	if err != nil || r.Logprobs || !r.Echo || r.MaxTokens != 16 || r.Stop[0] != "\n" {
 		t.Errorf("%+v, %v", r, err)
 	}
+	r, err = wire.ParseCompletion([]byte(`{"prompt":"x","echo":true,"logprobs":1,"max_tokens":0}`))
+	if err != nil || !r.Logprobs || !r.Echo || !r.NoAnswer {
+		t.Errorf("%+v, %v", r, err)
+	}
 	if r, err := wire.ParseCompletion([]byte(`{"prompt":"x","logprobs":0}`)); err != nil || !r.Logprobs || r.Top != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -159,7 +163,7 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 	}
 	for fields, param := range map[string]string{
 		``: "prompt", `"prompt":[]`: "prompt", `"prompt":7`: "prompt", `"prompt":[1,"x"]`: "prompt", `"prompt":["x",1]`: "prompt[1]", `"prompt":[[]]`: "prompt[0]",
-		`"prompt":"x","echo":true,"logprobs":1`: "echo", `"prompt":"x","suffix":"y"`: "suffix", `"prompt":"x","best_of":2`: "best_of", `"prompt":"x","logprobs":21`: "logprobs", `"prompt":"x","echo":"y"`: "echo",
+		`"prompt":"x","max_tokens":0`: "max_tokens", `"prompt":"x","echo":true,"max_tokens":-1`: "max_tokens", `"prompt":"x","suffix":"y"`: "suffix", `"prompt":"x","best_of":2`: "best_of", `"prompt":"x","logprobs":21`: "logprobs", `"prompt":"x","echo":"y"`: "echo",
 		`"prompt":[4294967296]`: "prompt",
 	} {
 		if _, err := wire.ParseCompletion([]byte(`{` + fields + `}`)); err == nil || err.Param != param {
