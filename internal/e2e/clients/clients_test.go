@@ -221,28 +221,9 @@ func (c *client) run(t *testing.T, p *plan) map[string]string {
 	}
 	file := filepath.Join(t.TempDir(), "plan.json")
 	talftest.Write(t, file, string(raw))
-	here, err := filepath.Abs(".")
+	out, err := c.start(t, file)
 	if err != nil {
-		t.Fatal(err)
-	}
-	there, err := filepath.Abs(*installed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	places := strings.NewReplacer("{}", here, "<>", there)
-	var args []string
-	for _, a := range append(c.command[1:len(c.command):len(c.command)], file) {
-		args = append(args, places.Replace(a))
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, places.Replace(c.command[0]), args...)
-	cmd.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", places.Replace(c.env))
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s%s", c.name, err, out, errs.String())
+		t.Fatalf("%s: %v\n%s", c.name, err, out)
 	}
 	got := map[string]string{}
 	for line := range bytes.Lines(out) {
@@ -267,6 +248,35 @@ func (c *client) run(t *testing.T, p *plan) map[string]string {
 		t.Errorf("%s has %d checks, want %d", c.name, len(got), len(c.checks))
 	}
 	return got
+}
+
+// start runs a client's program to its end and returns what it printed.
+func (c *client) start(t *testing.T, args ...string) ([]byte, error) {
+	t.Helper()
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := filepath.Abs(*installed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := strings.NewReplacer("{}", here, "<>", there)
+	var all []string
+	for _, a := range c.command[1:] {
+		all = append(all, places.Replace(a))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, places.Replace(c.command[0]), append(all, args...)...)
+	cmd.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", places.Replace(c.env))
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		out = append(out, errs.Bytes()...)
+	}
+	return out, err
 }
 
 // present returns the clients that are installed.
@@ -302,4 +312,10 @@ func TestClientsGetTheTextOfGenerate(t *testing.T) {
 			t.Logf("%d checks in %.1f s", len(c.checks), time.Since(began).Seconds())
 		})
 	}
+	t.Run("llm-comply", func(t *testing.T) {
+		c := client{command: []string{"python3", "{}/comply/comply.py"}, env: "PYTHONPATH=<>/comply"}
+		if out, err := c.start(t, w.Base, w.Model, w.Key); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
 }
