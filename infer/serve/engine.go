@@ -269,6 +269,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 	if j.Prediction != nil && !j.Request.Draft.Off {
 		predicted = predict.Wrap(req.Drafter, j.Prediction)
 		req.Drafter = predicted
+		req.Method += "+prediction" // whose acceptance is another
 	}
 	h, err := e.c.Loop.Submit(ctx, req, loop.Options{Priority: -j.Request.Priority, MaxWait: e.c.MaxWait})
 	if err != nil {
