@@ -1,11 +1,9 @@
 package playground
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,64 +16,6 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/chromedp"
 )
-
-// A reply is what the API answers, asked without the page.
-type reply struct {
-	text   string
-	nodes  []int // of the tree of each round
-	rounds int
-	tokens int
-	tau    float64
-}
-
-// api asks for a stream with the rounds.
-func api(t *testing.T, origin, path, body string) reply {
-	t.Helper()
-	resp, err := http.Post(origin+path, "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var r reply
-	in := bufio.NewScanner(resp.Body)
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
-		data, ok := strings.CutPrefix(in.Text(), "data: {")
-		if !ok {
-			continue
-		}
-		var chunk struct {
-			Choices []struct {
-				Text  string
-				Delta struct{ Content string }
-				Talf  struct {
-					Round *struct {
-						Nodes []any
-						Kept  int
-					}
-					Rounds int
-					Tau    float64
-				}
-			}
-		}
-		if err := json.Unmarshal([]byte("{"+data), &chunk); err != nil {
-			t.Fatalf("%v: %s", err, data)
-		}
-		for _, c := range chunk.Choices {
-			r.text += c.Text + c.Delta.Content
-			if x := c.Talf.Round; x != nil {
-				r.nodes, r.tokens = append(r.nodes, len(x.Nodes)), r.tokens+x.Kept
-			}
-			if c.Talf.Rounds > 0 {
-				r.rounds, r.tau = c.Talf.Rounds, c.Talf.Tau
-			}
-		}
-	}
-	if err := in.Err(); err != nil || r.text == "" || len(r.nodes) != r.rounds {
-		t.Fatalf("%+v: %v", r, err)
-	}
-	return r
-}
 
 // settings writes parameters into the page.
 func (p *tab) settings(values map[string]string) {
@@ -107,9 +47,12 @@ func (p *tab) answer(pane string) string {
 // mostTrees bounds how many trees of an answer are looked at.
 const mostTrees = 12
 
-// matches compares a pane with what the API answered.
-func (p *tab) matches(pane string, want reply) {
+// matches compares a pane with what the API answered, whose text is known.
+func (p *tab) matches(pane string, want reply, known string) {
 	p.t.Helper()
+	if want.text != known {
+		p.t.Errorf("the answer is %q, want that of plain decoding, %q", want.text, known)
+	}
 	if got := p.answer(pane); got != want.text {
 		p.t.Errorf("pane %s has %q, want %q", pane, got, want.text)
 	}
@@ -145,36 +88,37 @@ func (p *tab) matches(pane string, want reply) {
 // The page shows what the API answers, in chat and in completions, with every round's tree.
 func TestAnswersAreTheAPIs(t *testing.T) {
 	t.Parallel()
-	p := open(t, served, 1440, 900)
+	w := listen(t)
+	p := open(t, w.origin, 1440, 900)
 	p.choose("A", "goose")
 	p.picture("start")
 	p.settings(map[string]string{"seed": "11", "temperature": "0.7", "max_tokens": "60", "system": "Be brief."})
 	p.ask("Once upon a time")
-	first := api(t, served, "/v1/chat/completions", `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Once upon a time"}],
-		"seed":11,"temperature":0.7,"max_tokens":60,"stream":true,"talf":{"trace":true,"method":"goose"}}`)
-	p.matches("A", first)
+	const plain = `"seed":11,"talf":{"off":true},"temperature":0.7,"max_tokens":60}`
+	first := text(t, "/v1/chat/completions", `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Once upon a time"}],`+plain)
+	p.matches("A", w.answer(t, "goose"), first)
 	// The next message goes with the conversation so far.
 	p.ask("And then?")
-	history, err := json.Marshal(first.text)
+	history, err := json.Marshal(first)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.matches("A", api(t, served, "/v1/chat/completions", `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Once upon a time"},
-		{"role":"assistant","content":`+string(history)+`},{"role":"user","content":"And then?"}],
-		"seed":11,"temperature":0.7,"max_tokens":60,"stream":true,"talf":{"trace":true,"method":"goose"}}`))
+	p.matches("A", w.answer(t, "goose"), text(t, "/v1/chat/completions", `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Once upon a time"},
+		{"role":"assistant","content":`+string(history)+`},{"role":"user","content":"And then?"}],`+plain))
 	p.click("input[value=completion]")
-	p.choose("A", methods()[1+2*min(1, len(*head))])
+	method := methods()[1+2*min(1, len(*head))]
+	p.choose("A", method)
 	p.settings(map[string]string{"temperature": "0", "max_tokens": "120", "nodes": "40"})
 	p.ask("Once upon a time")
-	method := eval[string](p, `document.querySelector("[data-pane=A] select").value`)
-	want := api(t, served, "/v1/completions", fmt.Sprintf(`{"prompt":"Once upon a time","seed":11,"temperature":0,"max_tokens":120,"stream":true,"talf":{"trace":true,"method":%q,"nodes":40}}`, method))
+	known := text(t, "/v1/completions", `{"prompt":"Once upon a time","seed":11,"temperature":0,"max_tokens":120,"talf":{"off":true}}`)
 	if said := p.ui("A", "caption"); !strings.Contains(said, " accepted; the round wrote ") || strings.HasPrefix(said, "0 ") {
 		t.Errorf("of a whole answer this round is shown: %q", said)
 	}
 	p.picture("completion-light")
 	p.do(dark())
 	p.picture("completion-dark")
-	p.matches("A", want)
+	want := w.answer(t, method)
+	p.matches("A", want, known)
 	if drafted := eval[string](p, `[...document.querySelectorAll(".text .drafted")].map((e) => e.textContent).join("")`); drafted == "" || len(drafted) >= len(want.text) {
 		t.Errorf("drafted text %q of %q", drafted, want.text)
 	}
@@ -198,13 +142,14 @@ func TestAnswersAreTheAPIs(t *testing.T) {
 // Two methods write the same text, one after the other and both at once.
 func TestTwoMethodsSideBySide(t *testing.T) {
 	t.Parallel()
-	p := open(t, served, 1440, 900)
+	w := listen(t)
+	p := open(t, w.origin, 1440, 900)
 	p.click("input[value=completion]")
 	p.click("#compare")
 	p.choose("A", "goose")
 	p.choose("B", "ar")
 	p.settings(map[string]string{"seed": "3", "temperature": "0.8", "max_tokens": "80"})
-	const body = `{"prompt":"Once upon a time","seed":3,"temperature":0.8,"max_tokens":80,"stream":true,"talf":{"trace":true,"method":%q}}`
+	known := text(t, "/v1/completions", `{"prompt":"Once upon a time","seed":3,"temperature":0.8,"max_tokens":80,"talf":{"off":true}}`)
 	for _, together := range []bool{false, true} {
 		if together {
 			p.click("#together")
@@ -216,13 +161,13 @@ func TestTwoMethodsSideBySide(t *testing.T) {
 		if !strings.HasPrefix(verdict, "The same text, character for character.") || strings.Contains(verdict, "times as many") == together {
 			t.Errorf("together %v: %q", together, verdict)
 		}
-		a, b := p.answer("A"), p.answer("B")
-		if want := api(t, served, "/v1/completions", fmt.Sprintf(body, "ar")); a != want.text || b != want.text || p.ui("B", "tau") != "1.00" {
-			t.Errorf("together %v: %q and %q, want %q", together, a, b, want.text)
+		p.picture(fmt.Sprintf("compare-%v", together))
+		p.matches("A", w.answer(t, "goose"), known)
+		p.matches("B", w.answer(t, "ar"), known)
+		if tau := p.ui("B", "tau"); tau != "1.00" {
+			t.Errorf("plain decoding has τ %s", tau)
 		}
 	}
-	p.picture("compare")
-	p.matches("A", api(t, served, "/v1/completions", fmt.Sprintf(body, "goose")))
 }
 
 // A trace file is shown as the answer that it was written of, and what the page saves is one.
@@ -230,14 +175,14 @@ func TestTracesAreReplayedAndSaved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "rounds.jsonl")
-	text := strings.TrimSuffix(output(t, "generate", "--model", *model, "--prompt", "Once upon a time", "--max-tokens", "60", "--method", "goose", "--trace", file), "\n")
+	known := strings.TrimSuffix(output(t, "generate", "--model", *model, "--prompt", "Once upon a time", "--max-tokens", "60", "--method", "goose", "--trace", file), "\n")
 	summary := output(t, "inspect", "trace", file)
 	p := open(t, served, 1440, 900)
 	p.click("input[value=replay]")
 	p.do(chromedp.SetUploadFiles(chromedp.CSS("#file"), []string{file}))
 	p.until(`document.querySelector("[data-pane=A] [data-ui=state]").textContent === "rounds.jsonl"`)
-	if got := p.answer("A"); got != text {
-		t.Errorf("%q, want %q", got, text)
+	if got := p.answer("A"); got != known {
+		t.Errorf("%q, want %q", got, known)
 	}
 	rounds := eval[int](p, `Number(document.querySelector("[data-pane=A] [type=range]").max) + 1`)
 	if want := fmt.Sprintf("60 tokens in %d rounds, τ %s", rounds, p.ui("A", "tau")); !strings.Contains(summary, want) {

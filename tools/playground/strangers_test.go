@@ -328,6 +328,56 @@ func TestKeysAreAskedFor(t *testing.T) {
 	}
 }
 
+// The text of an answer is what the API sent, in whatever pieces, whether or not the tokens of the
+// rounds spell it; where they do, drafted tokens are told from the others.
+func TestTextIsWhatWasSent(t *testing.T) {
+	t.Parallel()
+	p := open(t, served, 1200, 900)
+	wrong := eval[[]string](p, `(async () => {
+		const { Transcript } = await import("/playground/transcript.js");
+		const wrong = [];
+		// Tokens: [text, drafted]; the text may differ from what they spell.
+		const cases = {
+			spelt: { tokens: [["Once", false], [" upon", true], [" a", true], [" time", false], [".", true], ["\n", false]], text: "Once upon a time.\n", drafted: " upon a." },
+			"leading space": { tokens: [[" Once", false], [" upon", true], [" a", false]], text: "Once upon a", drafted: " upon" },
+			"split characters": { tokens: [["a", false], ["�", true], ["�", true], ["�", true], [" b", true], ["c", false]], text: "a語 bc", drafted: "語 b" },
+			"special tokens": { tokens: [["a", false], ["<|x|>", true], ["b", true], ["c", false], ["<|end|>", false]], text: "abc", drafted: "b" },
+			"nothing fits": { tokens: [["q", false], ["r", true], ["s", false]], text: "other text", drafted: "" },
+			"no rounds": { tokens: [], text: "text alone", drafted: "" },
+			"text goes on": { tokens: [["a", true], ["b", false]], text: "ab and more", drafted: "a" },
+		};
+		for (const [name, { tokens, text, drafted }] of Object.entries(cases)) {
+			for (let n = 0; n < 300; n++) {
+				const root = document.createElement("p");
+				const t = new Transcript(root, () => {});
+				// Rounds end with a token of the model's own, and come before their text.
+				let number = 0;
+				let nodes = [];
+				const rounds = [];
+				for (const [text, drafted] of tokens) {
+					if (drafted) nodes.push({ parent: nodes.length, token: 1, text });
+					else {
+						rounds.push([{ nodes: [{ parent: -1, token: 0, text: "" }, ...nodes], path: [0, ...nodes.keys().map((i) => i + 1)], kept: nodes.length + 1, next: { token: 2, text } }, ++number]);
+						nodes = [];
+					}
+				}
+				for (const [round, number] of rounds) t.round(number, round);
+				// Pieces end between characters, as the server's do.
+				const characters = Array.from(text);
+				while (characters.length > 0) t.write(characters.splice(0, n === 0 ? text.length : 1 + Math.floor(Math.random() * 4)).join(""));
+				const got = Array.from(root.querySelectorAll(".drafted"), (e) => e.textContent).join("");
+				if (root.textContent !== text || t.text !== text) wrong.push(name + ": " + root.textContent);
+				if (n === 0 && got !== drafted) wrong.push(name + ": drafted " + got);
+				if (name === "spelt" && got !== drafted) wrong.push(name + " in pieces: drafted " + got);
+			}
+		}
+		return wrong;
+	})()`)
+	for _, w := range wrong {
+		t.Error(w)
+	}
+}
+
 // Who wants less motion gets none.
 func TestMotionCanBeReduced(t *testing.T) {
 	t.Parallel()

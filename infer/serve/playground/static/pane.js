@@ -316,7 +316,7 @@ export class Pane {
     rows.replaceChildren(...describe(this.#drawn.round).map((n) => {
       const row = document.createElement("tr");
       row.className = n.fate;
-      const cells = [visible(n), n.depth, n.q === undefined ? "" : percent(n.q), n.p === undefined ? "" : percent(n.p), n.says];
+      const cells = [visible(n), n.depth, n.q === undefined ? "" : percent(n.q), n.rare ? "<2%" : n.p === undefined ? "" : percent(n.p), n.says];
       for (const x of cells) row.insertCell().append(String(x));
       return row;
     }));

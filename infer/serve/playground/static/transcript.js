@@ -42,6 +42,7 @@ export class Transcript {
     else this.whole = false;
     while (text !== "" && this.#queue.length > 0) {
       const t = this.#queue[0];
+      if (this.#spans.length === 0 && /^\S/.test(text)) t.text = t.text.trimStart(); // SentencePiece drops the first space
       if (t.text !== "" && text.startsWith(t.text)) {
         this.#append(t.text, t);
         text = text.slice(t.text.length);
@@ -66,13 +67,16 @@ export class Transcript {
     if (text !== "") this.#append(text, { drafted: false, round: this.#spans.at(-1)?.round ?? 0 });
   }
 
-  // resume looks for the next token that is in the text as it is, and where.
+  // resume looks for the next token that is in the text as it is, and where: at once, if tokens
+  // before it have no text, or further on behind parts of characters.
   #resume(text) {
     const near = text.slice(0, farthest);
+    let parts = true;
     for (let i = 1; i < this.#queue.length && i <= farthest; i++) {
+      parts &&= this.#queue[i - 1].text.includes("\ufffd");
       const t = this.#queue[i].text;
       if (t === "" || t.includes("\ufffd")) continue;
-      const at = near.indexOf(t);
+      const at = parts ? near.indexOf(t) : near.startsWith(t) ? 0 : -1;
       if (at >= 0) return [i, at];
     }
     return [-1, 0];

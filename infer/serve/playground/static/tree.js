@@ -39,10 +39,13 @@ export function percent(p) {
   return `${Math.round(100 * p)}%`;
 }
 
-// probability is what is known of a node: the model's own if it was asked there, otherwise the
-// draft's.
+// probability is what is known of a node, "" if nothing is: the model's own below the path, where
+// it was asked, otherwise the draft's. At temperature 0 the model's is there for its 64 likeliest
+// tokens; what is not among them has less than a 64th.
 function probability(node) {
-  return node.p ?? node.q;
+  if (node.rare) return "<2%";
+  const p = node.p ?? node.q;
+  return p === undefined ? "" : percent(p);
 }
 
 const words = {
@@ -58,13 +61,14 @@ const words = {
 export function describe(round) {
   const at = new Map(round.path.map((n, i) => [n, i]));
   const depth = [];
+  const asked = round.nodes.some((n) => n.p !== undefined);
   const nodes = round.nodes.map((n, i) => {
     depth[i] = i === 0 ? 0 : depth[n.parent] + 1;
     let fate = "rejected";
     if (i === 0) fate = "root";
     else if (at.has(i)) fate = at.get(i) > round.kept ? "past" : "kept";
     else if (i >= round.live) fate = "aside";
-    return { ...n, depth: depth[i], fate, says: words[fate] };
+    return { ...n, depth: depth[i], fate, says: words[fate], rare: asked && at.has(n.parent) && n.p === undefined };
   });
   const last = round.path.at(-1);
   nodes.push({
@@ -95,8 +99,7 @@ function place(nodes) {
   const widths = [];
   for (const n of nodes) {
     n.label = visible(n);
-    const p = n.fate === "root" || n.fate === "own" ? undefined : probability(n);
-    n.odds = p === undefined ? "" : percent(p);
+    n.odds = n.fate === "root" || n.fate === "own" ? "" : probability(n);
     n.width = columns(n.label) * character + (n.odds === "" ? 0 : n.odds.length * small + 6) + 2 * padding;
     widths[n.depth] = Math.max(widths[n.depth] ?? 0, n.width);
   }
@@ -175,6 +178,7 @@ export const example = {
 export function odds(node) {
   let text = "";
   if (node.q !== undefined) text += `; the draft gave it ${percent(node.q)}`;
+  if (node.rare) text += "; the model gives it less than 2%";
   if (node.p !== undefined) text += `; the model gives it ${percent(node.p)}`;
   return text;
 }
