@@ -32,6 +32,7 @@ type Choice struct {
 	Finish string
 	Tokens []Token // with log probabilities; nil if none were asked for
 	Draft  *Draft
+	Rounds []string // of a trace: JSON, with the tree, what was accepted and all probabilities
 }
 
 // A Token is a token with its log probability and the likeliest ones at its place, by text.
@@ -202,7 +203,11 @@ func (a *Answer) take(b []byte, q *Question, object, message string) error {
 				Offsets []int                `json:"text_offset"`
 			}
 			Finish *string `json:"finish_reason"`
-			Talf   *Draft
+			Talf   *struct {
+				Draft
+				Number int
+				Round  json.RawMessage
+			}
 		}
 		Usage *struct {
 			Prompt  int `json:"prompt_tokens"`
@@ -264,6 +269,7 @@ func (a *Answer) take(b []byte, q *Question, object, message string) error {
 			said = x.Delta
 		}
 		switch {
+		case x.Finish == nil && x.Talf != nil: // a round
 		case q.Chat && said == nil, !q.Chat && x.Text == nil:
 			return fmt.Errorf("choice %d has no %s: %s", x.Index, message, b)
 		case q.Chat && said.Content != nil:
@@ -272,7 +278,13 @@ func (a *Answer) take(b []byte, q *Question, object, message string) error {
 			c.Text += *x.Text
 		}
 		if x.Finish != nil {
-			c.Finish, c.Draft = *x.Finish, x.Talf
+			if c.Finish = *x.Finish; x.Talf != nil {
+				c.Draft = &x.Talf.Draft
+			}
+		} else if x.Talf != nil {
+			if c.Rounds = append(c.Rounds, string(x.Talf.Round)); x.Talf.Number != len(c.Rounds) {
+				return fmt.Errorf("round %d comes after %d others: %s", x.Talf.Number, len(c.Rounds)-1, b)
+			}
 		}
 	}
 	return nil

@@ -37,6 +37,7 @@ type Way struct {
 	Nodes  int    // of a tree; 0: any
 	Stream bool
 	Usage  bool // of a stream
+	Trace  bool // of a stream
 	Key    string
 	Low    bool // the lowest priority
 	// Quit, if positive, is when the client goes away without a word: after so many reads of a
@@ -176,6 +177,9 @@ func (q *Question) Body(w *Way) []byte {
 	}
 	if w.Nodes > 0 {
 		draft["nodes"] = w.Nodes
+	}
+	if w.Trace {
+		draft["trace"] = true
 	}
 	set("talf", draft, len(draft) > 0)
 	body, err := json.Marshal(b)
