@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -182,7 +183,12 @@ func (c *client) stream(ctx context.Context, r *request, a *answer) error {
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, limits.MiB)) // so that the connection can be used again
 		return statusError(resp.StatusCode)
 	}
-	in := bufio.NewReader(limits.Reader(resp.Body, maxBody, "the stream"))
+	return a.read(resp.Body, func() time.Duration { return time.Since(sent) })
+}
+
+// read reads a stream up to its [DONE]. since is the time since the request was sent.
+func (a *answer) read(r io.Reader, since func() time.Duration) error {
+	in := bufio.NewReader(limits.Reader(r, maxBody, "the stream"))
 	for {
 		line, err := limits.ReadLine(in, maxLine)
 		if err != nil {
@@ -195,7 +201,7 @@ func (c *client) stream(ctx context.Context, r *request, a *answer) error {
 		if data = bytes.TrimSpace(data); string(data) == "[DONE]" {
 			return nil
 		}
-		if err := a.chunk(data, time.Since(sent)); err != nil {
+		if err := a.chunk(data, since()); err != nil {
 			return err
 		}
 	}
@@ -227,6 +233,9 @@ func (a *answer) chunk(data []byte, at time.Duration) error {
 		return statusError(http.StatusInternalServerError)
 	}
 	if u := c.Usage; u != nil {
+		if min(u.Prompt, u.Answer, u.Details.Cached) < 0 || max(u.Prompt, u.Answer, u.Details.Cached) > math.MaxInt32 {
+			return fmt.Errorf("%w: the usage is %+v, want numbers of tokens", errMalformed, *u)
+		}
 		a.prompt, a.tokens, a.cached = u.Prompt, u.Answer, u.Details.Cached
 	}
 	for _, x := range c.Choices {
