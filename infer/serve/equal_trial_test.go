@@ -143,9 +143,11 @@ func TestTrialAnswersUnderLoadAreThoseOfPlainDecoding(t *testing.T) {
 		draft   string
 		methods []string
 		blocks  int
+		global  bool // a budget for all drafts, which leaves few where they do not pay
 	}{
-		{"head", head, "", servetest.Methods(t, true), 90},
-		{"draft model", "", dir, servetest.Methods(t, true), 0},
+		{"head", head, "", servetest.Methods(t, true), 90, false},
+		{"global budget", head, "", servetest.Methods(t, true), 90, true},
+		{"draft model", "", dir, servetest.Methods(t, true), 0, false},
 	}
 	for k, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
@@ -156,7 +158,7 @@ func TestTrialAnswersUnderLoadAreThoseOfPlainDecoding(t *testing.T) {
 			}
 			all := drawTrials(t, o, rng, n, 32, kind.methods, keys)
 			setup := servetest.Setup{Dir: dir, Head: kind.head, Draft: kind.draft, Blocks: kind.blocks, Parts: servetest.Default()}
-			setup.Parts.Methods, setup.Parts.Server.Keys = kind.methods, loadKeys(t, keys...)
+			setup.Parts.Methods, setup.Parts.Server.Keys, setup.Parts.Loop.Global = kind.methods, loadKeys(t, keys...), kind.global
 			s := servetest.Start(t, setup)
 			client := servetest.NewClient(t, 64)
 			for i, atOnce := range []int{64, 16, 4, 1} {
@@ -280,7 +282,7 @@ func TestTrialParametersWithMethods(t *testing.T) {
 	}
 	for _, with := range []servetest.Setup{{Dir: dir, Head: head}, {Dir: dir, Draft: dir}} {
 		with.Parts = servetest.Default()
-		with.Parts.Methods = servetest.Methods(t, true)
+		with.Parts.Methods, with.Parts.Loop.Global = servetest.Methods(t, true), false
 		s := servetest.Start(t, with)
 		client := servetest.NewClient(t, 16)
 		var asked []*trial
