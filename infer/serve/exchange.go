@@ -9,6 +9,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/serve/metrics"
+	"talf/infer/serve/spans"
 	"talf/infer/serve/wire"
 	"talf/infer/trace"
 )
@@ -29,6 +30,7 @@ type exchange struct {
 	drafted int
 	kept    int
 	reason  infer.Reason // of the last answer that ended
+	spans   []spans.Answer
 }
 
 type exchangeKey struct{}
@@ -71,6 +73,7 @@ func (s *Server) finish(x *exchange, r *http.Request, status int) {
 		slog.Duration("duration", time.Since(x.arrived).Round(time.Microsecond)),
 	}
 	x.mu.Lock()
+	s.tracer.Record(r.Header, &spans.Request{ID: x.id, Route: s.route(r), Status: status, Begin: x.arrived, End: time.Now(), Answers: x.spans})
 	if x.answers > 0 {
 		line = append(line,
 			slog.Int("answers", x.answers), slog.Int("prompt_tokens", x.prompt), slog.Int("cached_tokens", x.cached), slog.Int("completion_tokens", x.tokens),
@@ -170,13 +173,19 @@ func (a *observed) end(reason infer.Reason, whole bool) {
 	x := a.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	span := spans.Answer{
+		Finish: string(reason), Prompt: a.prompt, Tokens: a.tokens,
+		Submitted: e.Times.Submitted, Admitted: e.Times.Admitted, First: e.Times.First, Last: e.Times.Last, Ended: e.Ended,
+	}
 	x.reason = reason
 	x.prompt, x.tokens = x.prompt+a.prompt, x.tokens+a.tokens
 	if whole {
 		d := a.Drafting()
 		x.cached += a.Stats().Cached
 		x.method, x.rounds, x.drafted, x.kept = d.Method, x.rounds+d.Rounds, x.drafted+d.Drafted, x.kept+d.Accepted
+		span.Cached, span.Method, span.Rounds, span.Drafted, span.Accepted = a.Stats().Cached, d.Method, d.Rounds, d.Drafted, d.Accepted
 	}
+	x.spans = append(x.spans, span)
 }
 
 // began records the first token of an answer.

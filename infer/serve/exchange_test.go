@@ -3,7 +3,9 @@ package serve_test
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +13,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 
 	"talf/infer"
 	"talf/infer/loop"
@@ -212,5 +217,51 @@ func TestMetricsNeedAKeyUnlessTheyAreOpen(t *testing.T) {
 		if status, _, body := do(t, "GET", url+"/metrics", "", "Authorization", "Bearer secret"); status != 200 || !strings.Contains(body, "vllm:num_requests_waiting{") {
 			t.Errorf("with a key: %d", status)
 		}
+	}
+}
+
+// A collector gets the trace of a request, in the caller's trace, before the server has stopped.
+func TestACollectorIsToldOfRequests(t *testing.T) {
+	var mu sync.Mutex
+	var got tracepb.TracesData
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil || proto.Unmarshal(b, &got) != nil {
+			t.Error("no spans of OTLP")
+		}
+	}))
+	defer collector.Close()
+	conf := serve.Default()
+	conf.Names, conf.Collector = []string{"tiny"}, collector.URL
+	s, err := serve.New(&core{words: []string{"secret", "x"}, end: infer.EOS}, conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended, ready := make(chan error, 1), make(chan string, 1)
+	go func() {
+		ended <- s.Run(ctx, serve.Listener{Address: "127.0.0.1:0", Grace: time.Minute}, func(a string) { ready <- a })
+	}()
+	url := "http://" + <-ready
+	do(t, "POST", url+"/v1/completions", `{"prompt":"secret","n":2}`, "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	text := got.String()
+	if len(got.GetResourceSpans()) != 1 || strings.Contains(text, "secret") {
+		t.Fatal(text)
+	}
+	spans := got.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()
+	if len(spans) != 1 || hex.EncodeToString(spans[0].GetTraceId()) != "4bf92f3577b34da6a3ce929d0e0e4736" || spans[0].GetName() != "text_completion tiny" {
+		t.Errorf("%s", text)
+	}
+	if _, err := serve.New(&core{}, serve.Config{Names: []string{"tiny"}, Collector: "nonsense"}); err == nil {
+		t.Error("a collector without a URL is accepted")
 	}
 }

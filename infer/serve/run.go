@@ -85,7 +85,12 @@ func Loopback(address string) bool {
 // within the grace period, and returns. Of those that do not end, streams get an error as their last
 // event and the others status 503, and the error is ErrCut. ready is called with the address once
 // requests are taken.
-func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)) error {
+func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)) (err error) {
+	defer func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), spanTime)
+		defer cancel()
+		err = errors.Join(err, s.tracer.Close(last))
+	}()
 	shown := &certificate{file: l.Certificate, key: l.Key}
 	var secure *tls.Config
 	if l.Certificate != "" || l.Key != "" {
@@ -131,6 +136,9 @@ var ErrCut = errors.New("requests did not end within the grace period")
 
 // farewell is how long a server that stops waits for clients to take their last bytes.
 const farewell = 5 * time.Second
+
+// spanTime is how long the last spans may take to be sent.
+const spanTime = 5 * time.Second
 
 // stop lets requests end within the grace period. The port stays open until they have: a client that
 // comes while a balancer does not know yet is told to try elsewhere.

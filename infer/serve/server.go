@@ -24,6 +24,7 @@ import (
 
 	"talf/infer/serve/metrics"
 	"talf/infer/serve/playground"
+	"talf/infer/serve/spans"
 	"talf/infer/serve/wire"
 	"talf/internal/limits"
 )
@@ -51,6 +52,8 @@ type Config struct {
 	Metrics *metrics.Metrics
 	// MetricsOpen lets everyone read the metrics, with and without a key.
 	MetricsOpen bool
+	// Collector is the URL of an OpenTelemetry collector that is told of requests; "": none is.
+	Collector string
 	// Now is the clock of responses; nil is time.Now.
 	Now func() time.Time
 }
@@ -71,9 +74,10 @@ type Server struct {
 	started int64
 	load    load
 	alarm   alarm
+	tracer  *spans.Tracer
 }
 
-// New returns a server of a core.
+// New returns a server of a core. One with a Collector has to Run, which sends the last spans.
 func New(core Core, c Config) (*Server, error) {
 	if len(c.Names) == 0 {
 		return nil, errors.New("serve: the model needs a name")
@@ -114,7 +118,9 @@ func New(core Core, c Config) (*Server, error) {
 			s.mux.HandleFunc(pattern, h)
 		}
 	}
-	return s, nil
+	var err error
+	s.tracer, err = spans.New(spans.Config{Endpoint: c.Collector, Headers: os.Getenv("OTEL_EXPORTER_OTLP_HEADERS"), Model: c.Names[0], Log: c.Log})
+	return s, err
 }
 
 // Drain makes the server refuse new requests; those that run go on. The channel is closed when they

@@ -60,6 +60,7 @@ var Rules = []Rule{
 	{"infer/serve", []string{"infer", "infer/decode", "infer/draft", "infer/draft/predict", "infer/loop", "infer/prefix", "infer/serve/...", "infer/source", "infer/trace", "internal/version", "model/..."}},
 	{"infer/serve/metrics", []string{"infer", "infer/loop", "internal/version"}},
 	{"infer/serve/playground", nil},
+	{"infer/serve/spans", []string{"internal/version"}},
 	{"infer/serve/wire", []string{"model/sample"}},
 	{"infer/decode", []string{"checkpoints", "infer/...", "internal/jsonl", "internal/splitmix", "model/..."}},
 	{"infer/prompts", []string{"data/corpus", "infer/decode", "model/chat"}},

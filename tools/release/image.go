@@ -26,8 +26,8 @@ func (r *release) imageName() string { return "talf_" + r.version + "_oci.tar" }
 
 // image writes the container image. It contains the static program, its licences and what a
 // program may expect of any system: users, a home and a directory for temporary files. Mount
-// models and output on the home, /data; talf serve listens on port 8080. talf opens no connections,
-// so there are no certificates.
+// models and output on the home, /data; talf serve listens on port 8080. talf opens connections
+// only where a flag says so, so there are no certificates.
 func (r *release) image(out string, bins map[platform]string, shared []entry) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range []platform{{"linux", "amd64"}, {"linux", "arm64"}} {

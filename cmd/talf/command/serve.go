@@ -93,6 +93,7 @@ names of the flags; a flag on the command line wins.`,
 	f.StringSliceVar(&o.server.Origins, "allow-origin", nil, "origins of web pages that may ask, such as http://localhost:3000 (default: none)")
 	f.BoolVar(&o.server.NoPlayground, "no-playground", false, "leave out the page at / that shows draft trees as they are accepted")
 	f.BoolVar(&o.exposed, "without-key", false, "listen beyond this machine although requests need no key")
+	f.StringVar(&o.server.Collector, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector that gets a trace of each request, such as http://127.0.0.1:4318")
 	f.BoolVar(&o.server.MetricsOpen, "metrics-without-key", false, "let everyone read /metrics")
 	o.chat.flags(f)
 	o.machine.flags(f)
