@@ -30,7 +30,8 @@ type Budget interface {
 // A Bid is what a sequence wants of a round. It is the same one in all rounds of the sequence.
 type Bid struct {
 	Method string
-	State  any // the budget's own
+	State  any  // the budget's own
+	Adapts bool // the drafter follows costs itself, for its own sequence
 
 	// Most is the largest tree that the sequence may draft, root counted; 0 sets no bound, and with
 	// 1 it is not asked for a draft.
@@ -59,7 +60,7 @@ func (e *Engine) bid(seqs []*Sequence) {
 	for _, s := range seqs {
 		if s.reason == "" && !s.prefilling() {
 			b := &s.bid
-			*b = Bid{Method: s.req.Method, State: b.State, Keep: b.Keep[:0]}
+			*b = Bid{Method: s.req.Method, State: b.State, Adapts: s.traits.Took != nil, Keep: b.Keep[:0]}
 			e.bids = append(e.bids, b)
 		}
 	}

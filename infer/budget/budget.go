@@ -33,6 +33,7 @@ type Budget struct {
 	outlooks map[string]*outlook
 	speed    [12]cost.Ratio // tokens per plain round's, over costs per plain round's, by the length in bits of the number of sequences
 	purse    float64        // seconds that may be spent on finding out
+	tries    int            // rounds in which they were
 
 	// Of the round.
 	round  int
@@ -40,6 +41,8 @@ type Budget struct {
 	plain  float64 // seconds of a round without drafts, 0 if unknown
 	spent  float64 // seconds of draft models
 	tokens int
+	deeper int  // further passes that the purse pays
+	free   bool // everything is kept
 	nodes  []node
 }
 
@@ -111,17 +114,22 @@ func (u *Budget) of(b *infer.Bid) *sequence {
 // nothing was kept for a long time.
 func (u *Budget) Begin(bids []*infer.Bid) {
 	u.round++
-	u.n, u.spent, u.tokens, u.plain = len(bids), 0, 0, 0
+	u.n, u.spent, u.tokens, u.plain, u.deeper = len(bids), 0, 0, 0, 0
 	if v := u.model.Target(u.n); u.n > 0 && v > 0 {
 		u.plain = v + u.model.Rest(u.n)
 	}
 	measure := u.n > 0 && !u.model.Knows(u.n) // what drafts cost is known only beside rounds without
+	// A method that follows costs needs no help with a sequence that is alone.
+	u.free = len(bids) == 1 && bids[0].Adapts
 	for _, b := range bids {
 		s := u.of(b)
 		s.round++
-		s.asked, s.kept = [depths]float64{}, 0
+		s.asked, s.paid, s.kept = [depths]float64{}, [depths]float64{}, 0
 		if b.Most = int(s.most); s.idle >= quiet && !s.asks && s.round%(1+min(s.idle/quiet, 15)) != 0 || measure {
 			b.Most = 1
+		}
+		if u.free {
+			b.Most = 0
 		}
 	}
 }
@@ -141,8 +149,8 @@ func (u *Budget) Ask(bids []*infer.Bid) {
 		}
 	}
 	pass, row, ok := u.model.Draft(level == 0)
-	if !ok || u.plain == 0 {
-		return // it has to be measured
+	if !ok || u.plain == 0 || u.free {
+		return // it has to be measured, or is not ours to judge
 	}
 	price := u.price()
 	sum := -price * pass
@@ -156,7 +164,20 @@ func (u *Budget) Ask(bids []*infer.Bid) {
 		}
 	}
 	pays := sum > 0
-	if cost := pass + row*float64(nodes); !pays && u.purse >= cost {
+	// Of the rounds paid by the purse every second goes one pass deeper, every fourth two.
+	cost := pass + row*float64(nodes)
+	try := u.purse >= cost
+	switch {
+	case pays || !try && u.deeper == 0:
+		try = false
+	case u.deeper > 0:
+		u.deeper--
+		try = true
+	default:
+		u.tries++
+		u.deeper = bits.TrailingZeros(uint(u.tries))
+	}
+	if try {
 		u.purse -= cost
 		for _, b := range bids {
 			b.Go = true
@@ -180,6 +201,9 @@ func (u *Budget) Asked(bids []*infer.Bid, took time.Duration) {
 		nodes, first = nodes+b.Nodes, first && b.Level == 0
 		u.of(b).asked[min(b.Level, depths-1)] += b.Reach
 	}
+	for _, b := range bids {
+		u.of(b).paid[min(b.Level, depths-1)] += took.Seconds() * float64(b.Nodes) / float64(nodes)
+	}
 	u.spent += took.Seconds()
 	u.model.AddDraft(first, nodes, took.Seconds())
 }
@@ -200,7 +224,7 @@ func (u *Budget) Cut(bids []*infer.Bid) {
 		b.Keep = append(b.Keep, true)
 		sum := 0.0
 		for n := 1; n < t.Len(); n++ {
-			b.Keep = append(b.Keep, u.plain == 0)
+			b.Keep = append(b.Keep, u.plain == 0 || u.free)
 			switch p := s.path[n]; {
 			case b.Live < t.Len():
 				if n < b.Live {
@@ -221,7 +245,10 @@ func (u *Budget) Cut(bids []*infer.Bid) {
 	slices.SortFunc(u.nodes, func(a, b node) int {
 		return cmp.Or(cmp.Compare(b.p, a.p), cmp.Compare(a.bid, b.bid), cmp.Compare(a.node, b.node))
 	})
-	keep := u.best(rows)
+	keep := len(u.nodes)
+	if !u.free {
+		keep = u.best(rows)
+	}
 	for _, x := range u.nodes[:keep] {
 		b := bids[x.bid]
 		u.of(b).kept += x.rows
@@ -286,12 +313,14 @@ func (u *Budget) harvest(s *sequence, b *infer.Bid, row float64) {
 			}
 		}
 	}
-	f := s.factor()
-	for l, reach := range s.asked {
-		if reach > 0 {
+	// A pass opens the way for those below it.
+	f, below, price := s.factor(), 0.0, u.price()
+	for l := depths - 1; l >= 0; l-- {
+		if s.asked[l] > 0 {
 			y := &s.yield[l]
 			y.to(s.clock, faster)
-			y.kept, y.tried = y.kept+max(gain[l], 0)/f, y.tried+reach
+			y.kept, y.tried = y.kept+max(gain[l]+below, 0)/f, y.tried+s.asked[l]
+			below = max(0, gain[l]+below-price*s.paid[l])
 		}
 	}
 }

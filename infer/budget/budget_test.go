@@ -123,6 +123,20 @@ func TestTheBudgetIsAboutTheBestChoiceAtEveryLoad(t *testing.T) {
 	}
 }
 
+// A method that follows costs itself decides for a request that is alone as if there were no budget,
+// and only then.
+func TestAMethodThatFollowsCostsIsFreeIfAlone(t *testing.T) {
+	for requests, free := range map[int]bool{1: true, 2: false} {
+		w := &world{machine: machines[1], agree: always(0.5)}
+		_, want := w.run(t, "salf:th=auto", requests, 200)
+		w.global = true
+		_, got := w.run(t, "salf:th=auto", requests, 200)
+		if same := got.Counts == want.Counts && got.Fallbacks == [infer.NumFallbacks]int{}; same != free {
+			t.Errorf("%d requests: %+v and fallbacks %v with a budget, %+v without", requests, got.Counts, got.Fallbacks, want.Counts)
+		}
+	}
+}
+
 // A draft model that is always wrong is given up, which is counted and said; when it becomes good,
 // it is used again.
 func TestABadDraftModelIsGivenUpAndTriedAgain(t *testing.T) {

@@ -20,7 +20,7 @@ type outlook struct {
 	said   [depths][bins]cell
 	placed [depths][places]cell
 	ratio  [depths]cell
-	yield  [depths]cell // kept: tokens that passes of the draft model added, beyond the price of their rows; tried: reach
+	yield  [depths]cell // by level. kept: tokens that a pass of the draft model and those below it added beyond their price; tried: reach
 }
 
 const (
@@ -114,6 +114,7 @@ type sequence struct {
 	// Of the round.
 	path  []float64       // by node of the tree: probability that the text comes there
 	local []float64       // the outlook's, given the parent
+	paid  [depths]float64 // seconds of these passes
 	asked [depths]float64 // reach of the passes that were run, by level
 	kept  int             // nodes
 }

@@ -2,6 +2,7 @@ package chooser
 
 import (
 	"errors"
+	"math"
 	"slices"
 
 	"talf/infer"
@@ -58,6 +59,7 @@ type arm struct {
 	gain  float64
 	size  int       // nodes of the best tree, root counted
 	path  []float64 // probability that the output reaches each node of full
+	logV  []float64 // of the proposed tree
 	order []int     // its nodes but the root, best first
 	at    []int     // where they are in tree
 
@@ -94,6 +96,22 @@ func (c *arm) cut() {
 			c.from[c.at[n]] = c.from[n] // c.at[n] <= n: what is overwritten was read
 		}
 	}
+}
+
+// logs returns the logs of the probabilities that the output reaches the nodes of full, or of
+// those in tree.
+func (c *arm) logs(cut bool) []float64 {
+	c.logV = append(c.logV[:0], 0)
+	if !cut {
+		for _, p := range c.path[1:] {
+			c.logV = append(c.logV, math.Log(p))
+		}
+		return c.logV
+	}
+	for _, n := range c.order[:c.size-1] { // in the order of tree, which cut has sorted
+		c.logV = append(c.logV, math.Log(c.path[n]))
+	}
+	return c.logV
 }
 
 // draw makes a candidate without a draft model grow a tree of at most n nodes in t.

@@ -210,7 +210,7 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 			}
 		case i == a.chosen && c.size == c.full.Len():
 			c.label()
-			p.Tree, p.Live = c.prop.Tree, c.prop.Live
+			p.Tree, p.Live, p.LogV = c.prop.Tree, c.prop.Live, c.logs(false)
 		case !c.asks && look:
 			if i == a.chosen {
 				c.label()
@@ -221,7 +221,7 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 			}
 			if i == a.chosen {
 				c.cut()
-				p.Tree = &c.tree
+				p.Tree, p.LogV = &c.tree, c.logs(true)
 			}
 		}
 	}
