@@ -262,7 +262,7 @@ function judge(together) {
   const ratio = a.rounds.speed / b.rounds.speed;
   if (Number.isFinite(ratio) && ratio > 0 && !together) {
     const [fast, slow] = ratio >= 1 ? ["A", "B"] : ["B", "A"];
-    text += ` ${fast} wrote ${Math.max(ratio, 1 / ratio).toFixed(2)} times as many tokens a second as ${slow}.`;
+    text += ` ${fast} wrote ${Math.max(ratio, 1 / ratio).toFixed(2)} times as many tokens a second as ${slow} in this run.`;
   }
   $("verdict").textContent = text;
   $("verdict").classList.toggle("differs", !same);
