@@ -48,6 +48,7 @@ type Engine struct {
 type method struct {
 	*draft.Maker
 	source infer.Source // nil if it asks none
+	keeps  bool         // its drafts may be what other requests taught
 }
 
 // NewEngine opens the methods.
@@ -76,7 +77,8 @@ func NewEngine(c EngineConfig) (_ *Engine, err error) {
 		if err != nil {
 			return nil, err
 		}
-		x := &method{Maker: mk}
+		// All methods call it so, and those that auto chooses from are in its specification.
+		x := &method{Maker: mk, keeps: strings.Contains(strings.ReplaceAll(spec, " ", ""), "table=keep")}
 		e.makers[spec] = x
 		if mk.Draw != infer.Chosen {
 			return nil, fmt.Errorf("method %s draws children at random, which a server's requests cannot choose: want one that chooses them", spec)
@@ -224,6 +226,9 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 	m := e.makers[spec]
 	if m == nil {
 		return nil, wire.Invalid("talf.method", "is %q, want one of %s", spec, strings.Join(e.offered(), ", "))
+	}
+	if j.Request.Draft.Trace && m.keeps && j.Tenant != "" {
+		return nil, wire.Unsupported("talf.trace", "is true, but %s drafts what the requests of other keys have taught it, which rounds would show", spec)
 	}
 	for _, b := range j.Request.Sample.LogitBias {
 		if int(b.Token) >= e.c.Shape.Vocab {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -301,6 +302,32 @@ func TestServeMeasuresAcceptance(t *testing.T) {
 	for _, want := range []string{`vllm:num_requests_running{engine="0",model_name=`, `talf_rounds_total{engine="0",method="goose:N=8",model_name=`, "go_goroutines", `vllm:kv_cache_usage_perc{`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+}
+
+// Rounds show drafts, which must not be what the requests of another key have taught.
+func TestServeTracesNoOtherKeysTokens(t *testing.T) {
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	t.Setenv(keyVariable, "secret")
+	url, _ := startServer(t, "--model", dir, "--method", "recycle", "--method", "recycle:table=keep", "--method", "auto:pld+goose:table=keep")
+	for method, want := range map[string]int{"recycle": http.StatusOK, "recycle:table=keep": http.StatusBadRequest, "auto:pld+goose:table=keep": http.StatusBadRequest} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/completions", strings.NewReader(fmt.Sprintf(
+			`{"prompt":"a","max_tokens":4,"ignore_eos":true,"stream":true,"talf":{"trace":true,"method":%q}}`, method)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer secret")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		if err := errors.Join(err, resp.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if body := string(b); resp.StatusCode != want || strings.Contains(body, `"round":`) != (want == http.StatusOK) || strings.Contains(body, `"param":"talf.trace"`) == (want == http.StatusOK) {
+			t.Errorf("%s: %d %s", method, resp.StatusCode, body)
 		}
 	}
 }

@@ -270,6 +270,11 @@ function judge(together) {
 }
 
 function busy(on) {
+  // The focus is not lost with the button that had it.
+  const focused = document.activeElement;
+  $("stop").disabled = false;
+  if (on && focused === $("send")) $("stop").focus();
+  if (!on && focused === $("stop")) $("prompt").focus();
   $("send").disabled = on;
   $("stop").disabled = !on;
   $("compare").disabled = on;

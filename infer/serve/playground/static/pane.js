@@ -18,6 +18,7 @@ export class Pane {
   #transcript = null;
   #at = -1; // index of the round that is shown in #rounds.list
   #follow = true; // the newest round is shown, and then the whole text
+  #bottom = true; // the text is scrolled to its end, and stays there
   #aside = false; // some nodes were only scored
   #dirty = false;
   #drawn = null;
@@ -34,6 +35,9 @@ export class Pane {
     root.setAttribute("aria-label", `Answer ${name}`);
     ui.method.setAttribute("aria-label", `Draft method of answer ${name}`);
     ui.range.setAttribute("aria-label", `Round of answer ${name}`);
+    ui.thread.addEventListener("scroll", () => {
+      this.#bottom = ui.thread.scrollHeight - ui.thread.scrollTop - ui.thread.clientHeight < 40;
+    });
     draw(ui.example, example, "An example");
     ui.range.addEventListener("input", () => this.pick(Number(ui.range.value)));
     ui.back.addEventListener("click", () => this.pick(this.#at - 1));
@@ -221,8 +225,8 @@ export class Pane {
     const thread = ui.thread;
     if (this.#follow && this.#busy) {
       this.#at = list.length - 1;
-      thread.scrollTop = thread.scrollHeight;
     }
+    if (this.#bottom && this.#busy) thread.scrollTop = thread.scrollHeight;
     this.#figures();
     ui.rounds.hidden = list.length === 0;
     if (list.length === 0) return;
@@ -230,7 +234,7 @@ export class Pane {
     ui.range.max = list.length - 1;
     ui.range.value = this.#at;
     const of = list.at(-1).number;
-    ui.range.setAttribute("aria-valuetext", `round ${shown.number} of ${of}`);
+    ui.range.setAttribute("aria-valuetext", `round ${shown.number} of ${of}: ${caption(shown.round)}`);
     ui.place.textContent = `Round ${number.format(shown.number)} of ${number.format(of)}`;
     ui.back.disabled = this.#at === 0;
     ui.on.disabled = this.#at === list.length - 1;
