@@ -88,6 +88,9 @@ func drawTrials(t testing.TB, o *servetest.Oracle, rng *rand.Rand, n, most int, 
 		if x.want, err = o.Answer(t.Context(), &x.q); err != nil {
 			t.Fatalf("question %d, %s: %v", i, x.q.Body(&x.w), err)
 		}
+		if said := x.want.Choices[0].Text; rng.IntN(5) == 0 && !x.w.Off && said != "" { // all of it, a part, or another text
+			x.w.Predict = []string{said, said[len(said)/2:], said + " and more", x.q.Prompt}[rng.IntN(4)]
+		}
 		all = append(all, x)
 	}
 	return all

@@ -22,6 +22,7 @@ type Answer struct {
 	Prompt  int  // tokens
 	Cached  int  // of these
 	Tokens  int  // of all choices
+	Refused int  // of a prediction, which Tokens includes
 	Whole   bool // it came to its end
 	ID      string
 }
@@ -216,6 +217,10 @@ func (a *Answer) take(b []byte, q *Question, object, message string) error {
 			Details struct {
 				Cached int `json:"cached_tokens"`
 			} `json:"prompt_tokens_details"`
+			Predicted *struct {
+				Accepted int `json:"accepted_prediction_tokens"`
+				Rejected int `json:"rejected_prediction_tokens"`
+			} `json:"completion_tokens_details"`
 		}
 		Error *struct{ Message string }
 	}
@@ -237,6 +242,11 @@ func (a *Answer) take(b []byte, q *Question, object, message string) error {
 			return fmt.Errorf("the usage does not add up: %s", b)
 		}
 		a.Counted, a.Prompt, a.Tokens, a.Cached = true, u.Prompt, u.Answer, u.Details.Cached
+		if p := u.Predicted; p != nil {
+			if a.Refused = p.Rejected; min(p.Accepted, p.Rejected) < 0 || p.Accepted+p.Rejected > u.Answer {
+				return fmt.Errorf("the prediction's tokens do not add up: %s", b)
+			}
+		}
 	}
 	for _, x := range r.Choices {
 		if x.Index < 0 || x.Index >= len(a.Choices) || a.Choices[x.Index].Finish != "" {
@@ -324,10 +334,12 @@ func Differ(got, want *Answer, w *Way) string {
 		rounds += c.Draft.Rounds + c.Draft.Accepted
 	}
 	switch {
-	case !got.Counted || got.Prompt != want.Prompt || got.Tokens != want.Tokens:
-		return fmt.Sprintf("%d and %d tokens are counted, want %d and %d", got.Prompt, got.Tokens, want.Prompt, want.Tokens)
-	case rounds < got.Tokens || rounds > got.Tokens+len(got.Choices): // the last round may end at a token that was drafted
-		return fmt.Sprintf("rounds and accepted tokens make %d, but the answers have %d tokens", rounds, got.Tokens)
+	case !got.Counted || got.Prompt != want.Prompt || got.Tokens-got.Refused != want.Tokens:
+		return fmt.Sprintf("%d and %d tokens are counted, want %d and %d", got.Prompt, got.Tokens-got.Refused, want.Prompt, want.Tokens)
+	case w.Predict == "" && got.Refused > 0:
+		return fmt.Sprintf("%d tokens of no prediction are counted", got.Refused)
+	case rounds < want.Tokens || rounds > want.Tokens+len(got.Choices): // the last round may end at a token that was drafted
+		return fmt.Sprintf("rounds and accepted tokens make %d, but the answers have %d tokens", rounds, want.Tokens)
 	}
 	return ""
 }

@@ -39,7 +39,9 @@ type Way struct {
 	Usage  bool // of a stream
 	Trace  bool // of a stream
 	Key    string
-	Low    bool // the lowest priority
+	// Predict, if not empty, is what the client says that the answer will be.
+	Predict string
+	Low     bool // the lowest priority
 	// Quit, if positive, is when the client goes away without a word: after so many reads of a
 	// stream, or after so many milliseconds.
 	Quit int
@@ -168,6 +170,7 @@ func (q *Question) Body(w *Way) []byte {
 	set("stream", true, w.Stream)
 	set("stream_options", map[string]bool{"include_usage": true}, w.Usage)
 	set("priority", 1, w.Low)
+	set("prediction", map[string]any{"type": "content", "content": w.Predict}, w.Predict != "")
 	draft := map[string]any{}
 	if w.Method != "" {
 		draft["method"] = w.Method
