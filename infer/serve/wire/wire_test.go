@@ -241,6 +241,8 @@ func TestRepliesHaveOpenAIsShape(t *testing.T) {
 // Whatever a body is, it is refused by an error with a name or gives a request within its ranges.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{` + hello + `,"n":2,"logit_bias":{"1":2},"stop":"x","talf":{"off":true}}`))
+	f.Add([]byte(`{` + hello + `,"prediction":{"type":"content","content":[{"type":"text","text":"x"}]}}`))
+	f.Add([]byte(`{"prompt":"x","prediction":{"type":"content","content":"y"},"max_tokens":0,"echo":true,"logprobs":0}`))
 	f.Add([]byte(`{"prompt":[[1,2],"x"],"echo":true,"logprobs":3,"temperature":0.1,"seed":-1,"top_k":-1}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, parse := range []func([]byte) (*wire.Request, *wire.Error){wire.ParseChat, wire.ParseCompletion} {

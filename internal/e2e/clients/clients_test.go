@@ -45,7 +45,8 @@ type client struct {
 
 var all = []client{
 	{"openai (Python)", "python", []string{"python3", "{}/python/with_openai.py"}, "PYTHONPATH=<>/python", []string{
-		"models", "chat", "stream", "stream helper", "logprobs", "n", "stop", "prediction", "completions", "responses", "bad request", "wrong key",
+		"models", "chat", "stream", "stream helper", "logprobs", "n", "stop", "prediction", "completions", "echo", "responses", "bad request",
+		"wrong key",
 		"not found", "busy",
 	}},
 	{"anthropic (Python)", "python", []string{"python3", "{}/python/with_anthropic.py"}, "PYTHONPATH=<>/python", []string{

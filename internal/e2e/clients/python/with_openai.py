@@ -100,6 +100,20 @@ def _():
     equal(text, plan["text"], "streamed text")
 
 
+@check("echo")
+def _():
+    r = client.completions.create(**{**completion, "max_tokens": 0}, echo=True, logprobs=1)
+    l = r.choices[0].logprobs
+    equal((r.choices[0].text, r.usage.completion_tokens), (plan["prompt"], 0), "text and completion_tokens")
+    equal((l.token_logprobs[0], l.top_logprobs[0]), (None, None), "logprobs of the first token")
+    equal({len(l.tokens), len(l.token_logprobs), len(l.top_logprobs), len(l.text_offset)}, {r.usage.prompt_tokens}, "lengths")
+    # The answer's tokens, scored as a prompt, have the logprobs that they were given.
+    r = client.completions.create(**completion, echo=True, logprobs=1)
+    answer = r.choices[0].logprobs.token_logprobs[r.usage.prompt_tokens:]
+    whole = client.completions.create(**{**completion, "prompt": r.choices[0].text, "max_tokens": 0}, echo=True, logprobs=1)
+    close(whole.choices[0].logprobs.token_logprobs[r.usage.prompt_tokens:], answer, "logprobs")
+
+
 @check("responses")
 def _():
     r = client.responses.create(model=plan["model"], input=plan["prompt"], max_output_tokens=plan["max_tokens"], temperature=0)
