@@ -5,9 +5,10 @@ package cost
 type Model struct {
 	curve          Curve // of the target's passes over draft trees
 	meter          Meter
-	prompts        Ratio  // seconds that rows of prompts add to such a pass, per row
-	first, further Affine // passes of a draft model: the first of a round, which runs what was accepted too, and the others
-	rest           Affine // the rest of a round, by sequences
+	prompt         float64 // what a row of a prompt adds to such a pass, as the curve counts
+	mixed          int     // passes that had some
+	first, further Affine  // passes of a draft model: the first of a round, which runs what was accepted too, and the others
+	rest           Affine  // the rest of a round, by sequences
 }
 
 // AddTarget takes the measure of a pass of the target over draft trees alone.
@@ -22,22 +23,32 @@ func (m *Model) Knows(rows int) bool { return m.curve.Knows(rows) }
 // AddPrompts takes the measure of a pass over rows of draft trees and rows of prompts. Those of
 // prompts cost less: no next token is read from most of them.
 func (m *Model) AddPrompts(rows, prompts int, seconds float64) {
-	if base := m.Target(rows); base > 0 {
-		extra := max(0, seconds-base)
-		if m.prompts.Of > 0 { // an outlier is time that the machine spent on something else
-			extra = min(extra, 4*m.prompts.Value(0, 0)*float64(prompts))
-		}
-		m.prompts.Add(extra, float64(prompts))
+	base := m.curve.Cost(rows)
+	if m.meter.Level == 0 || base == 0 {
+		return
 	}
+	took := seconds / m.meter.Level
+	if m.mixed++; m.mixed <= known {
+		x := max(took-base, leastPrompt*base) / float64(prompts)
+		if m.mixed > 1 { // an outlier is time that the machine spent on something else
+			x = min(x, 2*m.prompt)
+		}
+		m.prompt += (x - m.prompt) / float64(m.mixed)
+		return
+	}
+	// While prompts are read, contexts grow: what a pass takes longer counts for both kinds of rows.
+	off := clip(took/(base+m.prompt*float64(prompts))-1, furthest)
+	m.meter.Level *= 1 + meterStep*off
+	m.prompt *= 1 + ownStep*off
 }
 
+const (
+	known       = 16   // mixed passes after which the price of a prompt's row changes slowly
+	leastPrompt = 0.01 // of a pass: the least that the rows of a prompt are taken to cost
+)
+
 // Prompt returns what a row of a prompt adds to a pass, 0 if that is unknown.
-func (m *Model) Prompt() float64 {
-	if m.prompts.Of == 0 {
-		return 0
-	}
-	return m.prompts.Value(0, 0)
-}
+func (m *Model) Prompt() float64 { return m.meter.Level * m.prompt }
 
 func (m *Model) draft(first bool) *Affine {
 	if first {
