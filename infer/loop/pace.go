@@ -37,27 +37,34 @@ type pacer struct {
 	tokens  float64
 	plain   float64 // tokens of plain decoding in the same time
 	drafted float64 // rounds with a draft
+	draft   float64 // seconds of the draft model in a pass that asked it
 	losing  bool
 }
 
-// add takes a pass that put out so many tokens in rounds of which some had drafts.
+// add takes a pass that put out so many tokens in rounds of which some had drafts. What passes of
+// the target cost is m's, with drafts and without: a pass that the machine interrupted must not look as
+// if its drafts had cost the time.
 func (p *pacer) add(pass *infer.Pass, tokens, drafts int, m *cost.Model) {
-	verify := m.Target(pass.Trees)
-	if pass.Trees == 0 || pass.Prompt > 0 || verify <= 0 || pass.Verify <= 0 {
+	with, without := m.Target(pass.Rows), m.Target(pass.Trees)
+	if pass.Trees == 0 || pass.Prompt > 0 || without <= 0 {
 		return
 	}
 	const keep = 1 - 1.0/paceWindow
-	n, rest := float64(pass.Trees), m.Rest(pass.Trees)
+	n, rest, draft := float64(pass.Trees), m.Rest(pass.Trees), pass.Draft.Seconds()
+	if p.draft > 0 {
+		draft = min(draft, 4*p.draft)
+	}
+	if draft > 0 {
+		if p.draft == 0 {
+			p.draft = draft
+		}
+		p.draft += blend * (draft - p.draft)
+	}
 	p.passes++
 	p.rounds = keep*p.rounds + n
 	p.tokens = keep*p.tokens + float64(tokens)
 	p.drafted = keep*p.drafted + float64(drafts)
-	took := pass.Took.Seconds()
-	if drafts == 0 { // a plain round is even, but for the drafts that it asked for in vain
-		verify, took = pass.Verify.Seconds(), (pass.Verify+pass.Draft).Seconds()+rest
-	}
-	verify = min(verify, pass.Verify.Seconds()) // fewer rows are not dearer
-	p.plain = keep*p.plain + n*took/(verify+rest)
+	p.plain = keep*p.plain + n*(with+draft+rest)/(without+rest)
 	switch s := p.tokens / p.plain; {
 	case p.passes < paceLeast || p.drafted < hardly*p.rounds || s > winning:
 		p.losing = false
