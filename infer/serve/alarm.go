@@ -39,7 +39,7 @@ func (a *alarm) look(now time.Time, log *slog.Logger) {
 		return
 	}
 	if a.on = p.Losing; a.on {
-		log.Warn("drafting is slower than plain decoding: the draft model may not fit what is asked, or the machine is busy", "tau", round2(p.Tau), "even_at", round2(p.Even), "drafted", round2(p.Drafted))
+		log.Warn("drafting is slower than plain decoding: the draft model may not fit what is asked", "tau", round2(p.Tau), "even_at", round2(p.Even), "drafted", round2(p.Drafted))
 	} else {
 		log.Info("drafting is no longer slower than plain decoding", "tau", round2(p.Tau), "even_at", round2(p.Even), "drafted", round2(p.Drafted))
 	}
