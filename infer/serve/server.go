@@ -152,6 +152,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}()
+	// The last response of this connection left its deadline, which "100 Continue" would miss.
+	out.extend()
 	// Not http.Server.ReadTimeout: that would also end a stream that takes longer to write. The
 	// body has its time whether a handler reads it or net/http does, which skips what is left.
 	if r.ContentLength != 0 && s.c.BodyTime > 0 {
@@ -211,10 +213,16 @@ func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	if w.patience > 0 { // otherwise a client that reads nothing would hold its request for ever
+	w.extend()
+	return w.ResponseWriter.Write(b)
+}
+
+// extend gives the client its time for the next piece. Otherwise one that reads nothing would hold
+// its request for ever.
+func (w *recorder) extend() {
+	if w.patience > 0 {
 		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.patience)) // not every ResponseWriter can
 	}
-	return w.ResponseWriter.Write(b)
 }
 
 // Unwrap lets http.ResponseController flush.
