@@ -46,6 +46,9 @@ func exchangeOf(ctx context.Context) *exchange {
 
 // route is the pattern of the server's that a request has, "" for none.
 func (s *Server) route(r *http.Request) string {
+	if !canonical(r.URL.Path) {
+		return ""
+	}
 	_, pattern := s.mux.Handler(r)
 	return pattern
 }
@@ -54,8 +57,16 @@ func (s *Server) route(r *http.Request) string {
 // writes it.
 const closedRequest = 499
 
-// mostPath bounds the bytes of a path in the log.
-const mostPath = 128
+// mostWord bounds the bytes of a method or a path in the log: clients choose both.
+const mostWord = 128
+
+// short is the beginning of a word of a client's.
+func short(s string) string {
+	if len(s) > mostWord {
+		return s[:mostWord] + "…"
+	}
+	return s
+}
 
 // finish counts a request that has ended and writes its line of the log. Neither has anything of
 // a prompt or an answer.
@@ -64,12 +75,8 @@ func (s *Server) finish(x *exchange, r *http.Request, status int) {
 		status = closedRequest
 	}
 	s.c.Metrics.Response(s.route(r), status)
-	path := r.URL.Path
-	if len(path) > mostPath {
-		path = path[:mostPath] + "…"
-	}
 	line := []slog.Attr{
-		slog.String("id", x.id), slog.String("method", r.Method), slog.String("path", path), slog.Int("status", status),
+		slog.String("id", x.id), slog.String("method", short(r.Method)), slog.String("path", short(r.URL.Path)), slog.Int("status", status),
 		slog.Duration("duration", time.Since(x.arrived).Round(time.Microsecond)),
 	}
 	x.mu.Lock()

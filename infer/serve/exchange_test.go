@@ -98,7 +98,7 @@ func TestARequestIsOneLineOfTheLog(t *testing.T) {
 	do(t, "POST", url+"/v1/completions", `{"prompt":"secret-prompt","stream":true}`, "X-Request-Id", "two words")
 	do(t, "POST", url+"/v1/completions", `{"prompt":7}`)
 	do(t, "GET", url+"/"+strings.Repeat("x", 500), "", "X-Request-Id", strings.Repeat("y", 129))
-	do(t, "GET", url+"/health", "")
+	do(t, strings.Repeat("M", 500), url+"/health", "")
 	lines, text := log.requests(t, 5)
 	if strings.Contains(text, "secret") {
 		t.Errorf("the log has texts:\n%s", text)
@@ -126,8 +126,22 @@ func TestARequestIsOneLineOfTheLog(t *testing.T) {
 	if path, ok := lines[3]["path"].(string); !ok || len(path) > 140 {
 		t.Errorf("a long path: %v", lines[3]["path"])
 	}
+	if method, ok := lines[4]["method"].(string); !ok || len(method) > 140 {
+		t.Errorf("a long method: %v", lines[4]["method"])
+	}
 	if id, ok := lines[3]["id"].(string); !ok || !strings.HasPrefix(id, "req-") {
 		t.Errorf("an id of 129 bytes became %v", lines[3]["id"])
+	}
+}
+
+// A path that only looks like one of the server's is none of its routes.
+func TestOtherPathsAreNoRoute(t *testing.T) {
+	url, _ := startLogged(t, &core{}, nil)
+	do(t, "GET", url+"//version", "")
+	do(t, "GET", url+"/v1/../version", "")
+	_, _, body := do(t, "GET", url+"/metrics", "")
+	if !strings.Contains(body, `talf_http_requests_total{code="404",route="none"} 2`) || strings.Contains(body, `route="GET /version"`) {
+		t.Errorf("%s", body)
 	}
 }
 
