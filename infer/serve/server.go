@@ -12,7 +12,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -40,6 +39,7 @@ type Config struct {
 	NoPlayground bool
 
 	MaxBody    int64         // bytes of a request
+	MaxBodies  int64         // bytes of all requests that are being answered
 	HeaderTime time.Duration // in which the headers of a request have to come
 	BodyTime   time.Duration // in which the body of a request has to come
 	WriteTime  time.Duration // in which a client has to take each piece of a response
@@ -61,7 +61,7 @@ type Config struct {
 // Default returns the bounds that talf serve begins with.
 func Default() Config {
 	return Config{
-		MaxBody: 32 * limits.MiB, HeaderTime: 10 * time.Second, BodyTime: time.Minute, WriteTime: time.Minute, MaxTime: 10 * time.Minute, PingTime: 5 * time.Second,
+		MaxBody: limits.RequestBytes, MaxBodies: limits.RequestsBytes, HeaderTime: 10 * time.Second, BodyTime: time.Minute, WriteTime: time.Minute, MaxTime: 10 * time.Minute, PingTime: 5 * time.Second,
 		Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -73,6 +73,7 @@ type Server struct {
 	mux     *http.ServeMux
 	started int64
 	load    load
+	bodies  bodies
 	alarm   alarm
 	tracer  *spans.Tracer
 }
@@ -85,7 +86,7 @@ func New(core Core, c Config) (*Server, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	s := &Server{c: c, core: watched{core, c.Metrics}, mux: http.NewServeMux(), started: c.Now().Unix()}
+	s := &Server{c: c, core: watched{core, c.Metrics}, mux: http.NewServeMux(), started: c.Now().Unix(), bodies: bodies{most: c.MaxBodies}}
 	if m, ok := core.(Measured); ok {
 		s.alarm.stats = m.Stats
 	}
@@ -269,35 +270,11 @@ func (s *Server) guarded(h http.HandlerFunc) http.HandlerFunc {
 		if s.c.MaxBody > 0 {
 			r.Body = http.MaxBytesReader(w, r.Body, s.c.MaxBody)
 		}
+		body := s.bodies.charge(r.Body)
+		defer body.free()
+		r.Body = body
 		h(w, r.WithContext(ctx))
 	}
-}
-
-// body reads the body of a request.
-func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Error) {
-	if s.c.MaxBody > 0 && r.ContentLength > s.c.MaxBody { // without waiting for it
-		return nil, tooLarge(s.c.MaxBody)
-	}
-	b, err := io.ReadAll(r.Body)
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return nil, tooLarge(large.Limit)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		e := wire.Invalid("", "the body did not come within %v", s.c.BodyTime)
-		e.Status, e.Code = http.StatusRequestTimeout, "timeout"
-		return nil, e
-	case err != nil:
-		return nil, wire.Invalid("", "the body ended early: %v", err)
-	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the answer may take longer than the body
-	return b, nil
-}
-
-func tooLarge(most int64) *wire.Error {
-	e := wire.Invalid("", "the body is larger than %d bytes", most)
-	e.Status = http.StatusRequestEntityTooLarge
-	return e
 }
 
 func (s *Server) send(w http.ResponseWriter, status int, b []byte) {

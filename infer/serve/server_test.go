@@ -213,44 +213,6 @@ func TestAnswersAreWhole(t *testing.T) {
 	}
 }
 
-// A patient response knows until when it may be written.
-type patient struct {
-	*httptest.ResponseRecorder
-	until time.Time
-}
-
-func (w *patient) SetWriteDeadline(t time.Time) error {
-	w.until = t
-	return nil
-}
-
-// A question is a body that looks at the response when it is read.
-type question struct {
-	io.Reader
-	read func()
-}
-
-func (q question) Read(b []byte) (int, error) {
-	q.read()
-	return q.Reader.Read(b)
-}
-
-// Reading a body may write "100 Continue" first. The deadline that the connection's last response
-// left would fail that, and the response with it.
-func TestBodiesAreReadUnderANewWriteDeadline(t *testing.T) {
-	s, _ := start(t, &core{words: []string{"x"}, end: infer.EOS}, nil)
-	w := &patient{ResponseRecorder: httptest.NewRecorder(), until: time.Unix(1, 0)}
-	reads := 0
-	r := httptest.NewRequest("POST", "/v1/completions", question{strings.NewReader(`{"prompt":"a"}`), func() {
-		if reads++; !w.until.After(time.Now()) {
-			t.Errorf("the write deadline is %v while the body is read", w.until)
-		}
-	}})
-	if s.ServeHTTP(w, r); w.Code != 200 || reads == 0 {
-		t.Errorf("status %d after %d reads: %s", w.Code, reads, w.Body)
-	}
-}
-
 func events(body string) (out []string) {
 	for line := range strings.SplitSeq(body, "\n") {
 		if data, ok := strings.CutPrefix(line, "data: "); ok {

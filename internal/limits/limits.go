@@ -68,6 +68,11 @@ const (
 	// PromptBytes bounds a text from outside that is encoded at once: a prompt, a line of
 	// `talf tokenize`. A million tokens take about 5 MB.
 	PromptBytes = 16 * MiB
+	// RequestBytes bounds the body of a request over HTTP. A million token ids take 7 MB.
+	RequestBytes = 32 * MiB
+	// RequestsBytes bounds the bodies of all requests that are being read or answered. What is made
+	// of a body takes several times as much.
+	RequestsBytes = 4 * RequestBytes
 	// TraceNodes bounds the nodes of a request's traced rounds that its client has not read yet.
 	// They take about a megabyte; common trees have 8 to 64.
 	TraceNodes = 8192
@@ -125,6 +130,8 @@ var table = []Limit{
 	{"recordings", "bytes unpacked per byte", RecordingBytes, "bytes", "most are probabilities, which hardly pack: 1.5"},
 	{"prompts, lines of talf tokenize", "length", PromptBytes, "bytes", "a million tokens take about 5 MB"},
 	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},
+	{"a request over HTTP", "body; status 413", RequestBytes, "bytes", "a million token ids take 7 MB"},
+	{"all requests over HTTP", "bodies of those that are read or answered; further ones get status 503", RequestsBytes, "bytes", "what is made of a body takes several times as much"},
 	{"traces of requests", "nodes of rounds that wait for their reader; further rounds are left out", TraceNodes, "nodes", "about a megabyte; common trees have 8 to 64"},
 	{"JSON", "nesting", JSONDepth, "levels", "schemas of tools stay below 50"},
 	{"JSON", "keys of an object", JSONKeys, "keys", "the index of a model has up to 150k"},

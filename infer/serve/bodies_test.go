@@ -1,0 +1,89 @@
+package serve_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"talf/infer"
+	"talf/infer/serve"
+)
+
+// A patient response knows until when it may be written.
+type patient struct {
+	*httptest.ResponseRecorder
+	until time.Time
+}
+
+func (w *patient) SetWriteDeadline(t time.Time) error {
+	w.until = t
+	return nil
+}
+
+// A question is a body that looks at the response when it is read.
+type question struct {
+	io.Reader
+	read func()
+}
+
+func (q question) Read(b []byte) (int, error) {
+	q.read()
+	return q.Reader.Read(b)
+}
+
+// Reading a body may write "100 Continue" first. The deadline that the connection's last response
+// left would fail that, and the response with it.
+func TestBodiesAreReadUnderANewWriteDeadline(t *testing.T) {
+	s, _ := start(t, &core{words: []string{"x"}, end: infer.EOS}, nil)
+	w := &patient{ResponseRecorder: httptest.NewRecorder(), until: time.Unix(1, 0)}
+	reads := 0
+	r := httptest.NewRequest("POST", "/v1/completions", question{strings.NewReader(`{"prompt":"a"}`), func() {
+		if reads++; !w.until.After(time.Now()) {
+			t.Errorf("the write deadline is %v while the body is read", w.until)
+		}
+	}})
+	if s.ServeHTTP(w, r); w.Code != 200 || reads == 0 {
+		t.Errorf("status %d after %d reads: %s", w.Code, reads, w.Body)
+	}
+}
+
+// What the bodies of all requests take is bounded, and given back with each answer.
+func TestBodiesOfAllRequestsAreBounded(t *testing.T) {
+	c := &core{words: []string{"a", "b"}, end: infer.EOS, hold: make(chan struct{})}
+	_, url := start(t, c, func(conf *serve.Config) { conf.MaxBodies = 1000 })
+	body := `{"prompt":"a","user":"` + strings.Repeat("x", 600) + `"}`
+	held := make(chan int, 1)
+	go func() {
+		defer close(held)
+		resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Errorf("the first: %v", err)
+			return
+		}
+		_ = resp.Body.Close()
+		held <- resp.StatusCode
+	}()
+	for c.open() == 0 { // the first is being answered
+		runtime.Gosched()
+	}
+	for _, route := range []string{"/v1/completions", "/tokenize"} {
+		status, h, got := do(t, "POST", url+route, body)
+		if status != 503 || h.Get("Retry-After") == "" || !strings.Contains(got, "larger than 1000 bytes together") {
+			t.Errorf("%s: %d %s", route, status, got)
+		}
+	}
+	if status, _, got := do(t, "POST", url+"/tokenize", `{"prompt":"a"}`); status != 200 {
+		t.Errorf("a small one beside it: %d %s", status, got)
+	}
+	close(c.hold)
+	if status := <-held; status != 200 {
+		t.Errorf("the first got %d", status)
+	}
+	if status, _, got := do(t, "POST", url+"/v1/completions", body); status != 200 {
+		t.Errorf("after the first: %d %s", status, got)
+	}
+}
