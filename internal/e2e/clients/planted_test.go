@@ -68,7 +68,7 @@ var defects = []defect{
 	{"text for JSON", func(r *http.Response, body string) string {
 		r.Header.Set("Content-Type", "text/plain")
 		return body
-	}, []string{"openai (Python)", "openai (Node)", "anthropic (Python)"}},
+	}, []string{"openai (Node)", "openai-go"}},
 }
 
 // The checks of clients fail if the server is wrong: planted defects are noticed.
