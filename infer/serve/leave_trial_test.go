@@ -1,0 +1,74 @@
+package serve_test
+
+import (
+	"context"
+	"testing"
+
+	"talf/compute/cpu"
+	"talf/infer"
+	decoding "talf/infer/decode"
+	"talf/infer/loop"
+	"talf/infer/serve"
+	"talf/infer/serve/wire"
+	"talf/internal/e2e/talftest"
+	"talf/model"
+)
+
+// A request whose client goes away, or whose answer is closed, is cancelled in the loop: it does not
+// run to its end for nobody.
+func TestTrialAnswersEndWithTheirClients(t *testing.T) {
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	m, err := model.Load(dir, dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	tok, err := decoding.LoadTokenizer(dir, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := infer.NewTarget(m, 0)
+	l, err := loop.New(&infer.Engine{Target: target, Config: infer.Default()}, loop.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := serve.NewEngine(serve.EngineConfig{Loop: l, Shape: target.Shape(), Tokenizer: tok})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, bad := wire.ParseCompletion([]byte(`{"prompt":[5,6,7],"max_tokens":200,"ignore_eos":true}`))
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	for i, leave := range []func(a serve.Answer, cancel func()){
+		func(_ serve.Answer, cancel func()) { cancel() },
+		func(a serve.Answer, _ func()) { a.Close() },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		a, bad := e.Submit(ctx, serve.Job{Prompt: r.Prompts[0].Tokens, Request: r})
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		leave(a, cancel) // nobody runs the loop yet: the request waits
+		for {            // the context's end is told in another goroutine
+			if _, err := a.Next(t.Context()); err != nil {
+				break
+			}
+		}
+		if n := l.Stats().Ended[infer.Cancelled]; n != i+1 {
+			t.Errorf("%d answers were cancelled, want %d", n, i+1)
+		}
+		cancel()
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
