@@ -87,3 +87,48 @@ func TestBodiesOfAllRequestsAreBounded(t *testing.T) {
 		t.Errorf("after the first: %d %s", status, got)
 	}
 }
+
+// Without keys, a page that somebody visits could have the server work: browsers send its requests,
+// though they do not let it read the answers.
+func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
+	c := &core{words: []string{"x"}, end: infer.EOS}
+	_, url := start(t, c, func(conf *serve.Config) { conf.Origins = []string{"http://ok"} })
+	for _, x := range []struct {
+		status  int
+		headers []string
+	}{
+		{403, []string{"Origin", "http://evil", "Content-Type", "text/plain"}},
+		{403, []string{"Origin", "null"}},
+		{403, []string{"Sec-Fetch-Site", "cross-site"}},
+		{200, []string{"Origin", "http://ok", "Sec-Fetch-Site", "cross-site"}},
+		{200, []string{"Origin", url}}, // the playground
+		{200, nil},
+	} {
+		for _, path := range []string{"/v1/completions", "/tokenize"} {
+			if status, _, body := do(t, "POST", url+path, `{"prompt":"a"}`, x.headers...); status != x.status || status == 403 && !strings.Contains(body, "permission_error") {
+				t.Errorf("%s with %q: %d %s, want %d", path, x.headers, status, body, x.status)
+			}
+		}
+	}
+	if status, _, body := do(t, "POST", url+"/v1/messages", `{}`, "Origin", "http://evil"); status != 403 || !strings.Contains(body, `"type":"permission_error"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	keys, err := serve.OpenKeys("", "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []func(*serve.Config){
+		func(conf *serve.Config) { conf.Keys = keys }, // which no page has
+		func(conf *serve.Config) { conf.Origins = []string{"*"} },
+	} {
+		_, url := start(t, c, change)
+		if status, _, body := do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`, "Origin", "http://evil", "Authorization", "Bearer secret"); status != 200 {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	conf := serve.Default()
+	conf.Names, conf.Origins = []string{"tiny"}, []string{"localhost:3000"}
+	if _, err := serve.New(c, conf); err == nil || !strings.Contains(err.Error(), "http://localhost:3000") {
+		t.Errorf("an origin without a scheme: %v", err)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -75,6 +76,7 @@ type Server struct {
 	load    load
 	bodies  bodies
 	alarm   alarm
+	pages   *http.CrossOriginProtection // nil: keys keep other pages out, or all may ask
 	tracer  *spans.Tracer
 }
 
@@ -87,6 +89,14 @@ func New(core Core, c Config) (*Server, error) {
 		c.Now = time.Now
 	}
 	s := &Server{c: c, core: watched{core, c.Metrics}, mux: http.NewServeMux(), started: c.Now().Unix(), bodies: bodies{most: c.MaxBodies}}
+	if c.Keys == nil && !slices.Contains(c.Origins, "*") {
+		s.pages = http.NewCrossOriginProtection()
+		for _, o := range c.Origins {
+			if err := s.pages.AddTrustedOrigin(o); err != nil {
+				return nil, fmt.Errorf("serve: origin %q, want one such as http://localhost:3000: %w", o, err)
+			}
+		}
+	}
 	if m, ok := core.(Measured); ok {
 		s.alarm.stats = m.Stats
 	}
@@ -259,6 +269,11 @@ func (s *Server) guarded(h http.HandlerFunc) http.HandlerFunc {
 		if !ok {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			s.fail(w, wire.Unauthorized())
+			return
+		}
+		// A browser sends what a page anywhere asks for, even if the page cannot read the answer.
+		if s.pages != nil && s.pages.Check(r) != nil {
+			s.fail(w, wire.Forbidden("a page of another origin asks, which this server was not told to answer"))
 			return
 		}
 		ctx := context.WithValue(r.Context(), tenantKey{}, tenant)

@@ -76,6 +76,11 @@ func Unauthorized() *Error {
 	}
 }
 
+// Forbidden is the error of a request that its client may not make.
+func Forbidden(message string) *Error {
+	return &Error{Status: http.StatusForbidden, Message: message, Type: "permission_error", Code: "origin_not_allowed"}
+}
+
 // NoModel is the error of a model that the server does not have.
 func NoModel(name string) *Error {
 	e := Invalid("model", "the model %q does not exist", name)
