@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -112,6 +113,7 @@ func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)
 	h := &http.Server{
 		BaseContext: func(net.Listener) context.Context { return base },
 		Handler:     s, ReadHeaderTimeout: s.c.HeaderTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 * limits.KiB,
+		ErrorLog: slog.NewLogLogger(s.c.Log.Handler(), slog.LevelWarn),
 	}
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)
