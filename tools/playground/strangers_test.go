@@ -175,7 +175,7 @@ func TestFailuresAreSaid(t *testing.T) {
 		want   string
 	}{
 		{status(429, `{"error":{"message":"the queue is full","param":null}}`), "the queue is full"},
-		{status(400, `{"error":{"message":"is 9, want 0 to 2","param":"temperature"}}`), "temperature: is 9, want 0 to 2"},
+		{status(400, `{"error":{"message":"temperature: is 9, want 0 to 2","param":"temperature"}}`), "temperature: is 9, want 0 to 2"},
 		{status(502, "<html>bad gateway"), "The server answered with status 502."},
 		{func(w http.ResponseWriter, _ *http.Request) {
 			stream(w, "\n", chunk("half"), `data: {"error":{"message":"layer 3 is not finite"}}`)

@@ -104,7 +104,7 @@ func New(c Config) *Metrics {
 
 // Handler answers with the metrics in Prometheus' text format.
 func (m *Metrics) Handler() http.Handler {
-	// Reading takes the loop's lock: a crowd of readers should wait for each other, not for that.
+	// Reading takes the loop's lock: of a crowd of readers, all but four get status 503 at once.
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 

@@ -87,7 +87,7 @@ type Drafting struct {
 // else.
 type Round struct {
 	Number  int             `json:"number"`  // from 1; those that are missing were left out
-	Seconds float64         `json:"seconds"` // from the arrival of the request to the round's verdict
+	Seconds float64         `json:"seconds"` // from when the request was queued to the round's verdict
 	Round   json.RawMessage `json:"round"`   // as a line of a trace file
 }
 

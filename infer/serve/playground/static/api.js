@@ -36,7 +36,7 @@ export class API {
     let message = `The server answered with status ${response.status}.`;
     try {
       const { error } = await response.json();
-      if (typeof error?.message === "string") message = error.param ? `${error.param}: ${error.message}` : error.message;
+      if (typeof error?.message === "string") message = error.message; // it names the field
     } catch {
       // A proxy's answer, perhaps: its status has to do.
     }
