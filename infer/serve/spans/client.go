@@ -94,11 +94,20 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 	}
 	switch {
 	case err != nil && !c.failing.Swap(true):
-		c.log.Warn("cannot send spans; they are lost until the collector takes them", "url", c.url, "error", err)
+		c.log.Warn("cannot send spans; they are lost until the collector takes them", "url", c.shown(), "error", err)
 	case err == nil && c.failing.Swap(false):
-		c.log.Info("spans are sent again", "url", c.url)
+		c.log.Info("spans are sent again", "url", c.shown())
 	}
 	return nil
+}
+
+// shown is the URL without a password, for the log.
+func (c *client) shown() string {
+	u, err := url.Parse(c.url)
+	if err != nil {
+		return ""
+	}
+	return u.Redacted()
 }
 
 // send makes one attempt, and says whether another may succeed.

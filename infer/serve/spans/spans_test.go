@@ -199,3 +199,17 @@ func TestBadCollectors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A password in the collector's URL stays out of the log.
+func TestThePasswordOfACollectorIsNotLogged(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	var log bytes.Buffer
+	to := &client{url: strings.Replace(s.URL, "http://", "http://me:secret@", 1), headers: http.Header{}, http: s.Client(), log: slog.New(slog.NewTextHandler(&log, nil)), wait: time.Millisecond}
+	if err := to.UploadTraces(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "404") || !strings.Contains(log.String(), "me:xxxxx@") || strings.Contains(log.String(), "secret") {
+		t.Errorf("%s", &log)
+	}
+}
