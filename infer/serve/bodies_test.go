@@ -113,7 +113,28 @@ func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
 	if status, _, body := do(t, "POST", url+"/v1/messages", `{}`, "Origin", "http://evil"); status != 403 || !strings.Contains(body, `"type":"permission_error"`) {
 		t.Errorf("%d %s", status, body)
 	}
-	keys, err := serve.OpenKeys("", "secret")
+	// A name of the page's own that was made to mean this machine is its own origin.
+	port := url[strings.LastIndex(url, ":"):]
+	for _, x := range []struct {
+		status       int
+		host, origin string
+	}{
+		{403, "evil.example" + port, "http://evil.example" + port},
+		{403, "localhost.evil.example" + port, "http://localhost.evil.example" + port},
+		{200, "evil.example" + port, ""}, // not from a browser: a proxy, a name of the operator's
+		{200, "localhost" + port, "http://localhost" + port},
+		{200, "[::1]" + port, "http://[::1]" + port},
+		{200, "ok", "http://ok"},
+	} {
+		headers := []string{"Host", x.host}
+		if x.origin != "" {
+			headers = append(headers, "Origin", x.origin, "Sec-Fetch-Site", "same-origin")
+		}
+		if status, _, body := do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`, headers...); status != x.status {
+			t.Errorf("host %s, origin %s: %d %s, want %d", x.host, x.origin, status, body, x.status)
+		}
+	}
+	keys, err := serve.OpenKeys("", "secret\n") // as files of secrets end
 	if err != nil {
 		t.Fatal(err)
 	}

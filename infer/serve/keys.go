@@ -57,8 +57,10 @@ func (k *Keys) Reload() error {
 	return nil
 }
 
-// OpenKeys returns the keys in a file, or else the one key given, or nil if there is neither.
+// OpenKeys returns the keys in a file, or else the one key given, or nil if there is neither. Space
+// around a key does not count.
 func OpenKeys(path, key string) (*Keys, error) {
+	key = strings.TrimSpace(key)
 	switch {
 	case path != "":
 		return LoadKeys(path)

@@ -12,7 +12,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -76,7 +75,7 @@ type Server struct {
 	load    load
 	bodies  bodies
 	alarm   alarm
-	pages   *http.CrossOriginProtection // nil: keys keep other pages out, or all may ask
+	pages   *pages // nil: keys keep other pages out, or all may ask
 	tracer  *spans.Tracer
 }
 
@@ -90,11 +89,9 @@ func New(core Core, c Config) (*Server, error) {
 	}
 	s := &Server{c: c, core: watched{core, c.Metrics}, mux: http.NewServeMux(), started: c.Now().Unix(), bodies: bodies{most: c.MaxBodies}}
 	if c.Keys == nil && !slices.Contains(c.Origins, "*") {
-		s.pages = http.NewCrossOriginProtection()
-		for _, o := range c.Origins {
-			if err := s.pages.AddTrustedOrigin(o); err != nil {
-				return nil, fmt.Errorf("serve: origin %q, want one such as http://localhost:3000: %w", o, err)
-			}
+		var err error
+		if s.pages, err = newPages(c.Origins); err != nil {
+			return nil, err
 		}
 	}
 	if m, ok := core.(Measured); ok {
@@ -271,9 +268,8 @@ func (s *Server) guarded(h http.HandlerFunc) http.HandlerFunc {
 			s.fail(w, wire.Unauthorized())
 			return
 		}
-		// A browser sends what a page anywhere asks for, even if the page cannot read the answer.
-		if s.pages != nil && s.pages.Check(r) != nil {
-			s.fail(w, wire.Forbidden("a page of another origin asks, which this server was not told to answer"))
+		if bad := s.pages.refusal(r); bad != nil {
+			s.fail(w, bad)
 			return
 		}
 		ctx := context.WithValue(r.Context(), tenantKey{}, tenant)

@@ -137,6 +137,9 @@ func do(t *testing.T, method, url, body string, headers ...string) (int, http.He
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
+	if host := r.Header.Get("Host"); host != "" {
+		r.Host = host // the header alone is not sent
+	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)

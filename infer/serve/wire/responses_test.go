@@ -126,7 +126,11 @@ func TestWhatResponsesCannotDoIsRefusedByName(t *testing.T) {
 		`"input":"x","stream_options":{}`:                                                               "stream_options",
 		`"input":"x","metadata":{"k":1}`:                                                                "metadata.k",
 		`"input":"x","metadata":{"k":"` + strings.Repeat("v", 513) + `"}`:                               "metadata",
-		`"input":"x","n":2`: "n", `"input":"x","max_tokens":5`: "max_tokens", `"input":"x","logprobs":true`: "logprobs",
+
+		// What other routes call so.
+		`"input":"x","n":2`:                                    "n",
+		`"input":"x","max_tokens":5`:                           "max_tokens",
+		`"input":"x","logprobs":true`:                          "logprobs",
 		`"input":"x","response_format":{"type":"json_object"}`: "response_format",
 		`"input":"x","instructions":7`:                         "instructions",
 		`"input":"x","store":"yes"`:                            "store",
