@@ -47,11 +47,11 @@ func newServe(a *app) *cobra.Command {
 		Use:   "serve --model DIR [--head CKPT]",
 		Short: "Answer requests of OpenAI's API, and of Anthropic's",
 		Long: `Serve answers /v1/chat/completions, /v1/completions, /v1/responses and Anthropic's
-/v1/messages, whole and streamed, with /v1/models, /tokenize, /detokenize, /health, /ready, /metrics and /version beside them. Requests share the model's
-passes, and each drafts its own trees; the text is that of talf generate. The object "talf"
-of a request chooses its method among those of --method ({"method": …}), bounds its trees
-({"nodes": …}) or turns drafting off ({"off": true}); the object "talf" of an answer says
-what was done.
+/v1/messages, whole and streamed, with /v1/models, /tokenize, /detokenize, /health, /ready,
+/metrics and /version beside them. Requests share the model's passes, and each drafts its own
+trees; the text is that of talf generate. The object "talf" of a request chooses its method
+among those of --method ({"method": …}), bounds its trees ({"nodes": …}) or turns drafting
+off ({"off": true}); the object "talf" of an answer says what was done.
 
 With --api-key-file, or the environment variable ` + keyVariable + `, requests need a key. The first
 interrupt stops taking requests and lets those that run end. SIGHUP makes the server read the
