@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"talf/infer"
 	"talf/infer/bench/rounds"
@@ -96,7 +97,8 @@ func (s *Settings) accept(h jsonl.Header) (old bool, err error) {
 		return true, nil
 	}
 	var then Settings
-	if json.Unmarshal([]byte(h.Settings), &then) != nil || then.Function == nil {
+	missing := func(d DraftModel) bool { return d.Function == nil }
+	if json.Unmarshal([]byte(h.Settings), &then) != nil || then.Function == nil || slices.ContainsFunc(then.Drafts, missing) {
 		return false, jsonl.ErrSettings
 	}
 	if d := s.against(&then); d != nil {
