@@ -13,7 +13,7 @@ import (
 func TestServeDraftsPredictions(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	ckpt := talftest.TinyHead(t, dir, 1)
-	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "ar", "--method", "salf:N=12", "--method", "auto")
+	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "ar", "--method", "salf:N=12", "--method", "auto", "--budget", "sequence") // drafts whatever they cost
 	type response struct {
 		Choices []struct {
 			Text     string

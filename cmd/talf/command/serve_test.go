@@ -272,7 +272,7 @@ func TestServeTracesRounds(t *testing.T) {
 // Tools that know vLLM's metrics find the acceptance of drafts in ours.
 func TestServeMeasuresAcceptance(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
-	url, _ := startServer(t, "--model", dir, "--method", "goose:N=8")
+	url, _ := startServer(t, "--model", dir, "--method", "goose:N=8", "--budget", "sequence") // drafts whatever they cost
 	prompts, out := filepath.Join(t.TempDir(), "p.jsonl"), filepath.Join(t.TempDir(), "out.json")
 	if err := os.WriteFile(prompts, []byte(`{"prompt":"a a a a a a a a a a a a"}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
