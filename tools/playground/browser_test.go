@@ -103,7 +103,7 @@ type server struct {
 // start starts talf serve and waits for its address.
 func start(environment []string, args ...string) (*server, error) {
 	s := &server{read: make(chan struct{})}
-	s.cmd = exec.Command(*program, append([]string{"serve", "--listen", "127.0.0.1:0", "--served-model-name", "tested", "--model", *model}, args...)...)
+	s.cmd = exec.Command(*program, append([]string{"serve", "--budget", "sequence", "--listen", "127.0.0.1:0", "--served-model-name", "tested", "--model", *model}, args...)...)
 	s.cmd.Env = append(os.Environ(), environment...)
 	out, err := s.cmd.StderrPipe()
 	if err != nil {
