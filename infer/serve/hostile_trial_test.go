@@ -32,6 +32,10 @@ type attack struct {
 
 const half = "\x00half\x00"
 
+// either is a status of 200, or of 500: net/http takes a client that closes its sending half for one
+// that has gone, which ends an answer that is not ready by then.
+const either = -1
+
 // post returns a request with a body.
 func post(path, body string, headers ...string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n%s",
@@ -116,7 +120,8 @@ func hostileFrames() []attack {
 		{name: "trailers of a megabyte", send: []string{raw(line, "Transfer-Encoding: chunked\r\nTrailer: X-A\r\n", strings.TrimSuffix(chunk, "\r\n")+"X-A: "+long+"\r\n\r\n")}, want: []int{400}},
 		{name: "headers that break off", send: []string{line + "\r\nHost: x\r\nX-A", half}, want: []int{400}},
 		{name: "a body that breaks off", send: []string{raw(line, length, good[:9]), half}, want: []int{400}, say: "ended early"},
-		{name: "an answer to a half-closed connection", send: []string{post(completions, good), half}, want: []int{200}},
+		{name: "an answer to a half-closed connection", send: []string{post(completions, good), half}, want: []int{either}},
+		{name: "a half-closed connection", send: []string{"GET /version HTTP/1.1\r\nHost: x\r\n\r\n", half}, want: []int{200}},
 		{name: "three requests in one piece", send: []string{health + post(completions, good) + health}, want: []int{200, 200, 200}},
 		{name: "a bad request between good ones", send: []string{health + post(completions, "{") + health}, want: []int{200, 400, 200}},
 		{name: "a hundred requests in one piece", send: []string{strings.Repeat(health, 100)}, want: slices.Repeat([]int{200}, 100)},
@@ -324,7 +329,10 @@ func (a *attack) run(address string) error {
 		if err != nil {
 			return fmt.Errorf("response %d: %w", i, err)
 		}
-		if resp.StatusCode != want {
+		if want == either && resp.StatusCode == http.StatusInternalServerError {
+			continue
+		}
+		if resp.StatusCode != want && (want != either || resp.StatusCode != http.StatusOK) {
 			return fmt.Errorf("response %d: status %d, want %d: %.200s", i, resp.StatusCode, want, b)
 		}
 		if resp.Header.Get("Set-Cookie") != "" {

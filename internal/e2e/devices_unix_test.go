@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -76,7 +75,7 @@ func TestPipesAndDevicesAreRefused(t *testing.T) {
 			if err := put(path); err != nil {
 				t.Fatal(err)
 			}
-			bound := costtest.Bound{CPU: time.Second, Bytes: 64 << 20}
+			bound := costtest.Bound{CPU: costtest.Default.CPU / 2, Bytes: 64 << 20}
 			costtest.Check(t, name, bound, func(context.Context) {
 				err := c.read(dir, path)
 				if err == nil || !strings.Contains(err.Error(), "not a regular file") || !strings.Contains(err.Error(), c.file) {

@@ -21,19 +21,16 @@ type Bound struct {
 	Bytes uint64        // of the heap, above what was there before
 }
 
-// Default is the bound for every kind of file of strangers.
-var Default = Bound{CPU: 2 * time.Second, Bytes: 256 << 20}
+// Default is the bound for every kind of file of strangers. Under the race detector, which slows
+// everything down, the time is ten times as long.
+var Default = Bound{CPU: slower * 2 * time.Second, Bytes: 256 << 20}
 
-// Check runs f, which reads an input called name, and fails t if that takes more than b, or ten
-// times as long under the race detector. If f
+// Check runs f, which reads an input called name, and fails t if that takes more than b. If f
 // does not return within ten times b.CPU, Check fails without waiting for it. Other work of the
 // process counts, so tests that call Check do not run in parallel. The context that f gets does
 // not end: the bound has to hold without its help.
 func Check(t testing.TB, name string, b Bound, f func(ctx context.Context)) {
 	t.Helper()
-	if RaceDetector {
-		b.CPU *= 10
-	}
 	before, start := heap(), cpu()
 	done, stop := make(chan struct{}), make(chan struct{})
 	peak := make(chan uint64)
