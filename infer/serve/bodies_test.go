@@ -13,10 +13,15 @@ import (
 	"talf/infer/serve"
 )
 
-// A patient response knows until when it may be written.
+// A patient response knows until when it may be written, and its request read.
 type patient struct {
 	*httptest.ResponseRecorder
-	until time.Time
+	until, body time.Time
+}
+
+func (w *patient) SetReadDeadline(t time.Time) error {
+	w.body = t
+	return nil
 }
 
 func (w *patient) SetWriteDeadline(t time.Time) error {
@@ -48,6 +53,23 @@ func TestBodiesAreReadUnderANewWriteDeadline(t *testing.T) {
 	}})
 	if s.ServeHTTP(w, r); w.Code != 200 || reads == 0 {
 		t.Errorf("status %d after %d reads: %s", w.Code, reads, w.Body)
+	}
+}
+
+// A body has its time, and the answer is not held to it: net/http goes on reading while a handler
+// writes, and takes a deadline for a client that has gone.
+func TestAnswersMayTakeLongerThanBodies(t *testing.T) {
+	s, _ := start(t, &core{words: []string{"x"}, end: infer.EOS}, nil)
+	for _, route := range []string{"/v1/completions", "/tokenize"} {
+		w := &patient{ResponseRecorder: httptest.NewRecorder()}
+		r := httptest.NewRequest("POST", route, question{strings.NewReader(`{"prompt":"a"}`), func() {
+			if !w.body.After(time.Now()) {
+				t.Errorf("%s: the read deadline is %v while the body is read", route, w.body)
+			}
+		}})
+		if s.ServeHTTP(w, r); w.Code != 200 || !w.body.IsZero() {
+			t.Errorf("%s: status %d, read deadline %v after the body", route, w.Code, w.body)
+		}
 	}
 }
 
