@@ -108,7 +108,7 @@ func (w watched) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.answers++
-	return &observed{Answer: a, x: x, m: w.m, prompt: len(j.Prompt)}, nil
+	return &observed{Answer: a, x: x, m: w.m, prompt: len(j.Prompt), silent: j.Request.NoAnswer}, nil
 }
 
 // An observed Answer tells its exchange and the metrics what it does. One goroutine reads it; Close
@@ -118,6 +118,7 @@ type observed struct {
 	x      *exchange
 	m      *metrics.Metrics
 	prompt int
+	silent bool // the client gets the prompt alone: the token that the loop adds counts nowhere
 
 	mu     sync.Mutex
 	last   time.Time // when the reader got the last piece
@@ -130,7 +131,7 @@ func (a *observed) Next(ctx context.Context) (infer.Delta, error) {
 	d, err := a.Answer.Next(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(d.Tokens) > 0 {
+	if len(d.Tokens) > 0 && !a.silent {
 		now := time.Now()
 		if a.last.IsZero() {
 			a.x.began(now)

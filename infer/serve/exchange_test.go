@@ -165,6 +165,16 @@ func TestMetricsCountRequests(t *testing.T) {
 	)
 }
 
+// Where the prompt is all that a client asks for, the token that the loop needs is no answer.
+func TestAnEchoedPromptHasNoCompletionTokens(t *testing.T) {
+	url, log := startLogged(t, &core{words: []string{"x"}, end: infer.Length}, nil)
+	do(t, "POST", url+"/v1/completions", `{"prompt":"a b","echo":true,"max_tokens":0}`)
+	lines, _ := log.requests(t, 1)
+	if lines[0]["prompt_tokens"] != 2.0 || lines[0]["completion_tokens"] != 0.0 {
+		t.Errorf("%v", lines[0])
+	}
+}
+
 // metricsHave waits until /metrics has all lines: a request is counted after its response.
 func metricsHave(t *testing.T, url string, lines ...string) {
 	t.Helper()
