@@ -238,12 +238,14 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // cors lets pages of the allowed origins in, and reports whether the request was only about that.
 func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
+	h := w.Header()
+	if len(s.c.Origins) > 0 {
+		h.Add("Vary", "Origin") // whoever asks: a cache may keep what another page was told
+	}
 	origin := r.Header.Get("Origin")
 	if origin == "" || !slices.Contains(s.c.Origins, origin) && !slices.Contains(s.c.Origins, "*") {
 		return false
 	}
-	h := w.Header()
-	h.Add("Vary", "Origin")
 	h.Set("Access-Control-Allow-Origin", origin) // without credentials: keys come in a header
 	if r.Method != http.MethodOptions {
 		return false

@@ -521,8 +521,10 @@ func TestKeysAndOrigins(t *testing.T) {
 	if c.jobs[0].Tenant == "" || strings.Contains(c.jobs[0].Tenant, "secret") {
 		t.Errorf("tenant %q", c.jobs[0].Tenant)
 	}
-	if _, h, _ := do(t, "GET", url+"/health", "", "Origin", "http://evil"); h.Get("Access-Control-Allow-Origin") != "" {
-		t.Error("any origin is let in")
+	for origin, want := range map[string]string{"http://evil": "", "": "", "http://ok": "http://ok"} {
+		if _, h, _ := do(t, "GET", url+"/health", "", "Origin", origin); h.Get("Access-Control-Allow-Origin") != want || h.Get("Vary") != "Origin" {
+			t.Errorf("origin %q: %v", origin, h)
+		}
 	}
 	status, h, _ := do(t, "OPTIONS", url+"/v1/completions", "", "Origin", "http://ok", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "anthropic-version,x-stainless-lang")
 	if status != 204 || h.Get("Access-Control-Allow-Headers") != "anthropic-version,x-stainless-lang" || h.Get("Access-Control-Allow-Origin") != "http://ok" || h.Get("Access-Control-Allow-Credentials") != "" {
