@@ -466,6 +466,7 @@ func TestBadRequestsGetOneClearError(t *testing.T) {
 		{"DELETE", "/v1/models", "", 405, "no route DELETE"},
 		{"POST", "/tokenize", `{}`, 400, `"param":"prompt"`},
 		{"POST", "/detokenize", `{}`, 400, `"param":"tokens"`},
+		{"POST", "/detokenize", `{"tokens":[1` + strings.Repeat(",1", 64) + `]}`, 400, "65 tokens, want at most the model's context of 64"},
 	} {
 		status, h, body := do(t, x.method, url+x.path, x.body)
 		if status != x.status || !strings.Contains(body, x.want) || !strings.HasPrefix(body, `{"error":{"message":`) || h.Get("Content-Type") != "application/json" {

@@ -49,6 +49,10 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 	if bad == nil {
 		tokens, bad = wire.ParseDetokenize(body)
 	}
+	// A token may be many times as long as its id, so that the body's size does not bound the text.
+	if most := s.core.Context(); bad == nil && len(tokens) > most {
+		bad = wire.Invalid("tokens", "has %d tokens, want at most the model's context of %d", len(tokens), most)
+	}
 	var text string
 	if bad == nil {
 		text, bad = s.core.Decode(tokens)
