@@ -1,14 +1,20 @@
 package cost
 
+import "slices"
+
 // A Model is what the passes of rounds cost now, in seconds: learned while they run, and the one
 // thing that everything which shares passes looks at. The zero value knows nothing.
 type Model struct {
-	curve          Curve // of the target's passes over draft trees
-	meter          Meter
-	prompt         float64 // what a row of a prompt adds to such a pass, as the curve counts
-	mixed          int     // passes that had some
-	first, further Affine  // passes of a draft model: the first of a round, which runs what was accepted too, and the others
-	rest           Affine  // the rest of a round, by sequences
+	curve  Curve // of the target's passes over draft trees
+	meter  Meter
+	prompt float64 // what a row of a prompt adds to such a pass, as the curve counts
+	mixed  int     // passes that had some, known at most
+	// The first samples of it: their median is the price. The meter is that of a pass without
+	// interruptions, so a mean would charge all of them to the prompts, and the fewer rows these
+	// then get the more each would be charged.
+	sorted         [known]float64
+	first, further Affine // passes of a draft model: the first of a round, which runs what was accepted too, and the others
+	rest           Affine // the rest of a round, by sequences
 }
 
 // AddTarget takes the measure of a pass of the target over draft trees alone.
@@ -28,12 +34,11 @@ func (m *Model) AddPrompts(rows, prompts int, seconds float64) {
 		return
 	}
 	took := seconds / m.meter.Level
-	if m.mixed++; m.mixed <= known {
-		x := max(took-base, leastPrompt*base) / float64(prompts)
-		if m.mixed > 1 { // an outlier is time that the machine spent on something else
-			x = min(x, 2*m.prompt)
-		}
-		m.prompt += (x - m.prompt) / float64(m.mixed)
+	if m.mixed < known {
+		m.sorted[m.mixed] = max(took-base, leastPrompt*base) / float64(prompts)
+		m.mixed++
+		slices.Sort(m.sorted[:m.mixed])
+		m.prompt = m.sorted[(m.mixed-1)/2]
 		return
 	}
 	// While prompts are read, contexts grow: what a pass takes longer counts for both kinds of rows.
