@@ -237,11 +237,14 @@ func (d *Drafter) join(p *infer.Proposal) {
 	}
 	d.extend(p, &d.whole)
 	p.Tree, p.Live = &d.whole, 0
-	if p.LogV == nil {
+	d.paths = append(d.paths[:0], p.LogV...)
+	switch {
+	case src.Len() == 1: // all nodes are the spine's
+		d.paths = append(d.paths[:0], 0)
+	case p.LogV == nil:
 		return
 	}
 	// The rest of the spine is as likely, given its parent, as the prediction says.
-	d.paths = append(d.paths[:0], p.LogV...)
 	for n := len(d.paths); n < d.whole.Len(); n++ {
 		i, up := d.whole.Depth(n)-1, 0.0
 		if i > 0 {

@@ -1,6 +1,7 @@
 package predict_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -169,5 +170,41 @@ func TestOriginsTellThePrediction(t *testing.T) {
 		if seen < 50 {
 			t.Errorf("%s: %d nodes are from the prediction", method, seen)
 		}
+	}
+}
+
+// A tree that is the spine alone says how likely its nodes are, also where the prediction is not yet
+// trusted and a method without a draft was asked.
+func TestASpineAloneSaysHowLikelyItIs(t *testing.T) {
+	plain, _ := answer(t, "ar", 60, nil, 0)
+	v, err := verify.New("", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drafts := 0
+	e := &infer.Engine{Target: world, Config: infer.Default()}
+	if _, err := e.Generate(t.Context(), infer.Request{
+		Prompt: []int32{1, 2, 3}, MaxTokens: 60, Drafter: predict.Wrap(open(t, "ar").New(), predict.New(plain.Tokens())),
+		Verifier: v, Processor: drafttest.Plain{},
+		Trace: func(r infer.Round) error {
+			p := r.Proposal
+			if p.Tree.Len() == 1 {
+				return nil
+			}
+			if drafts++; len(p.LogV) != p.Tree.Len() || p.LogV[0] != 0 {
+				t.Fatalf("draft %d: %v for %d nodes", drafts, p.LogV, p.Tree.Len())
+			}
+			for n := 1; n < p.Tree.Len(); n++ {
+				if q := p.LogV[n] - p.LogV[n-1]; !(q < 0 && q > math.Log(0.2)) {
+					t.Errorf("draft %d: the log probability of node %d after its parent is %v", drafts, n, q)
+				}
+			}
+			return nil
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if drafts < 3 {
+		t.Errorf("%d drafts", drafts)
 	}
 }
