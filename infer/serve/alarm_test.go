@@ -34,8 +34,7 @@ var _ serve.Measured = (*paced)(nil)
 
 func TestTheAlarmIsALineAChange(t *testing.T) {
 	c := &paced{core: &core{words: []string{"x"}, end: infer.EOS}}
-	log := &logged{}
-	url := startCore(t, c, log)
+	url, log := startLogged(t, c, nil)
 	const (
 		on  = `"msg":"drafting is slower than plain decoding`
 		off = `"msg":"drafting is no longer slower`
@@ -45,15 +44,13 @@ func TestTheAlarmIsALineAChange(t *testing.T) {
 		t.Helper()
 		for range 1000 {
 			do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`)
-			log.mu.Lock()
-			text := log.b.String()
-			log.mu.Unlock()
+			text := log.String()
 			if strings.Count(text, on)+strings.Count(text, off) >= n {
 				return text
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		t.Fatalf("no change:\n%s", log.b.String())
+		t.Fatalf("no change:\n%s", log)
 		return ""
 	}
 	if _, _, body := do(t, "GET", url+"/ready", ""); body != `{"status":"ready","running":1,"waiting":2}` {

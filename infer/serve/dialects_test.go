@@ -24,14 +24,7 @@ var routes = map[string]string{
 }
 
 // names returns the names of a stream's events, and of pings.
-func names(body string) (out []string) {
-	for line := range strings.SplitSeq(body, "\n") {
-		if name, ok := strings.CutPrefix(line, "event: "); ok {
-			out = append(out, name)
-		}
-	}
-	return out
-}
+func names(body string) []string { return fields(body, "event") }
 
 // Every route asks the same of the core, and gives all of its answer.
 func TestRoutesAskAlike(t *testing.T) {

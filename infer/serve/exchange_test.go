@@ -1,7 +1,6 @@
 package serve_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -22,28 +21,15 @@ import (
 	"talf/infer/serve"
 	"talf/infer/serve/metrics"
 	"talf/infer/serve/wire"
+	"talf/internal/e2e/talftest"
 )
 
-// A logged server writes its log as JSON, which tests read.
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-// requests returns the lines of requests, once there are n: a line is written after its response.
-func (l *logged) requests(t *testing.T, n int) (out []map[string]any, text string) {
+// requests returns the lines of requests in a server's log, once there are n: a line is written after
+// its response.
+func requests(t *testing.T, log *talftest.Log, n int) (out []map[string]any, text string) {
 	t.Helper()
 	for range 5000 {
-		l.mu.Lock()
-		text = l.b.String()
-		l.mu.Unlock()
-		if strings.Count(text, `"msg":"request"`) >= n {
+		if text = log.String(); strings.Count(text, `"msg":"request"`) >= n {
 			break
 		}
 		time.Sleep(time.Millisecond)
@@ -63,9 +49,10 @@ func (l *logged) requests(t *testing.T, n int) (out []map[string]any, text strin
 	return out, text
 }
 
-func startLogged(t *testing.T, c *core, change func(*serve.Config)) (url string, log *logged) {
+// startLogged serves with metrics and a log in JSON.
+func startLogged(t *testing.T, c serve.Core, change func(*serve.Config)) (url string, log *talftest.Log) {
 	t.Helper()
-	log = &logged{}
+	log = &talftest.Log{}
 	_, url = start(t, c, func(conf *serve.Config) {
 		conf.Log = slog.New(slog.NewJSONHandler(log, nil))
 		conf.Metrics = metrics.New(metrics.Config{Model: "tiny", Stats: func() loop.Stats { return loop.Stats{} }})
@@ -74,20 +61,6 @@ func startLogged(t *testing.T, c *core, change func(*serve.Config)) (url string,
 		}
 	})
 	return url, log
-}
-
-// startCore serves a core of another type than start does.
-func startCore(t *testing.T, c serve.Core, log *logged) (url string) {
-	t.Helper()
-	conf := serve.Default()
-	conf.Names, conf.Log = []string{"tiny"}, slog.New(slog.NewJSONHandler(log, nil))
-	s, err := serve.New(c, conf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := httptest.NewServer(s)
-	t.Cleanup(h.Close)
-	return h.URL
 }
 
 func TestARequestIsOneLineOfTheLog(t *testing.T) {
@@ -99,7 +72,7 @@ func TestARequestIsOneLineOfTheLog(t *testing.T) {
 	do(t, "POST", url+"/v1/completions", `{"prompt":7}`)
 	do(t, "GET", url+"/"+strings.Repeat("x", 500), "", "X-Request-Id", strings.Repeat("y", 129))
 	do(t, strings.Repeat("M", 500), url+"/health", "")
-	lines, text := log.requests(t, 5)
+	lines, text := requests(t, log, 5)
 	if strings.Contains(text, "secret") {
 		t.Errorf("the log has texts:\n%s", text)
 	}
@@ -169,7 +142,7 @@ func TestMetricsCountRequests(t *testing.T) {
 func TestAnEchoedPromptHasNoCompletionTokens(t *testing.T) {
 	url, log := startLogged(t, &core{words: []string{"x"}, end: infer.Length}, nil)
 	do(t, "POST", url+"/v1/completions", `{"prompt":"a b","echo":true,"max_tokens":0}`)
-	lines, _ := log.requests(t, 1)
+	lines, _ := requests(t, log, 1)
 	if lines[0]["prompt_tokens"] != 2.0 || lines[0]["completion_tokens"] != 0.0 {
 		t.Errorf("%v", lines[0])
 	}
@@ -216,7 +189,7 @@ func TestMetricsCountAnswersThatDoNotFinish(t *testing.T) {
 	}
 	cancel()
 	<-done
-	lines, _ := log.requests(t, 1)
+	lines, _ := requests(t, log, 1)
 	if lines[0]["end"] != "cancelled" {
 		t.Errorf("%v", lines[0])
 	}

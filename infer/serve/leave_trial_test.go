@@ -4,30 +4,19 @@ import (
 	"context"
 	"testing"
 
-	"talf/compute/cpu"
 	"talf/infer"
 	decoding "talf/infer/decode"
 	"talf/infer/loop"
 	"talf/infer/serve"
 	"talf/infer/serve/wire"
 	"talf/internal/e2e/talftest"
-	"talf/model"
 )
 
 // A request whose client goes away, or whose answer is closed, is cancelled in the loop: it does not
 // run to its end for nobody.
 func TestTrialAnswersEndWithTheirClients(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
-	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
-	m, err := model.Load(dir, dev, model.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := talftest.OpenModel(t, dir)
 	tok, err := decoding.LoadTokenizer(dir, m)
 	if err != nil {
 		t.Fatal(err)

@@ -112,7 +112,7 @@ func (a *answer) Close() {
 	a.c.closed++
 }
 
-func start(t *testing.T, c *core, change func(*serve.Config)) (*serve.Server, string) {
+func start(t *testing.T, c serve.Core, change func(*serve.Config)) (*serve.Server, string) {
 	t.Helper()
 	conf := serve.Default()
 	conf.Names, conf.Now = []string{"tiny", "alias"}, func() time.Time { return time.Unix(7, 0) }
@@ -216,14 +216,17 @@ func TestAnswersAreWhole(t *testing.T) {
 	}
 }
 
-func events(body string) (out []string) {
+// fields returns the values of a field of a stream's events.
+func fields(body, name string) (out []string) {
 	for line := range strings.SplitSeq(body, "\n") {
-		if data, ok := strings.CutPrefix(line, "data: "); ok {
-			out = append(out, data)
+		if value, ok := strings.CutPrefix(line, name+": "); ok {
+			out = append(out, value)
 		}
 	}
 	return out
 }
+
+func events(body string) []string { return fields(body, "data") }
 
 func TestAnswersAreStreamed(t *testing.T) {
 	c := &core{words: []string{"Hello", " there"}, end: infer.EOS}
@@ -311,16 +314,9 @@ func (a *tracedAnswer) Rounds() []trace.Numbered {
 // other answers have none.
 func TestTracedAnswersHaveTheirRounds(t *testing.T) {
 	c := tracedCore{&core{words: []string{"<b>", " there"}, end: infer.EOS}}
-	conf := serve.Default()
-	conf.Names = []string{"tiny"}
-	s, err := serve.New(c, conf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := httptest.NewServer(s)
-	defer h.Close()
+	_, url := start(t, c, nil)
 	for path, ask := range map[string]string{"/v1/chat/completions": chatBody, "/v1/completions": `{"prompt":"a"`} {
-		_, _, body := do(t, "POST", h.URL+path, ask+`,"stream":true,"talf":{"trace":true}}`)
+		_, _, body := do(t, "POST", url+path, ask+`,"stream":true,"talf":{"trace":true}}`)
 		es := events(body)
 		var spelt, text string
 		for i, e := range es[:len(es)-1] {
@@ -358,10 +354,10 @@ func TestTracedAnswersHaveTheirRounds(t *testing.T) {
 		if text != "<b> there" || spelt != text {
 			t.Errorf("%q in rounds that spell %q", text, spelt)
 		}
-		if _, _, body := do(t, "POST", h.URL+path, ask+`,"stream":true}`); strings.Contains(body, `"round":`) {
+		if _, _, body := do(t, "POST", url+path, ask+`,"stream":true}`); strings.Contains(body, `"round":`) {
 			t.Errorf("rounds that nobody asked for: %s", body)
 		}
-		if status, _, body := do(t, "POST", h.URL+path, ask+`,"talf":{"trace":true}}`); status != 400 || !strings.Contains(body, `"param":"talf.trace"`) {
+		if status, _, body := do(t, "POST", url+path, ask+`,"talf":{"trace":true}}`); status != 400 || !strings.Contains(body, `"param":"talf.trace"`) {
 			t.Errorf("a trace without a stream: %d %s", status, body)
 		}
 	}
@@ -568,22 +564,8 @@ func TestThePlaygroundIsOpen(t *testing.T) {
 
 // A bug in one request is one response of 500.
 func TestAPanicIsOneResponse(t *testing.T) {
-	c := &core{}
-	_, url := start(t, c, nil)
-	c.words = nil
-	c.fail = nil
-	c.end = infer.EOS
-	c.refuse = nil
-	bomb := &exploding{core: c}
-	conf := serve.Default()
-	conf.Names = []string{"tiny"}
-	s, err := serve.New(bomb, conf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := httptest.NewServer(s)
-	defer h.Close()
-	if status, _, body := do(t, "POST", h.URL+"/v1/completions", `{"prompt":"a"}`); status != 500 || !strings.Contains(body, "req-") || strings.Contains(body, "oh no") {
+	_, url := start(t, exploding{&core{}}, nil)
+	if status, _, body := do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`); status != 500 || !strings.Contains(body, "req-") || strings.Contains(body, "oh no") {
 		t.Errorf("%d %s", status, body)
 	}
 	if status, _, _ := do(t, "GET", url+"/health", ""); status != 200 {

@@ -1,13 +1,11 @@
 package e2e
 
 import (
-	"bytes"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -16,32 +14,17 @@ import (
 	"talf/internal/e2e/talftest"
 )
 
-// An output is what a process writes while it runs.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-// find waits for the n-th match of an expression, counted from 1.
-func (o *output) find(t *testing.T, expr string, n int) string {
+// find waits for a match of an expression.
+func find(t *testing.T, log *talftest.Log, expr string) string {
 	t.Helper()
 	re := regexp.MustCompile(expr)
 	for range 3000 {
-		o.mu.Lock()
-		all := re.FindAllString(o.b.String(), -1)
-		o.mu.Unlock()
-		if len(all) >= n {
-			return all[n-1]
+		if s := re.FindString(log.String()); s != "" {
+			return s
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("no %s in\n%s", expr, &o.b)
+	t.Fatalf("no %s in\n%s", expr, log)
 	return ""
 }
 
@@ -66,12 +49,12 @@ api-key-file: `+keys+"\n")
 	}
 	talftest.Write(t, config, strings.Replace(string(edited), `, "salf:N=4,th=0.5"`, "", 1))
 	c := talftest.Command(t, "serve", "--config", config, "--listen", "127.0.0.1:0")
-	var log output
+	var log talftest.Log
 	c.Stderr = &log
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	url := log.find(t, "http://[0-9.:]+/v1", 1)
+	url := find(t, &log, "http://[0-9.:]+/v1")
 	status := func(key string) int {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), "GET", url+"/models/small", nil)
@@ -97,13 +80,13 @@ api-key-file: `+keys+"\n")
 	}
 	talftest.Write(t, keys, "second\n")
 	hangUp()
-	log.find(t, "msg=reloaded what=keys", 1)
+	find(t, &log, "msg=reloaded what=keys")
 	if a, b := status("first"), status("second"); a != 401 || b != 200 {
 		t.Errorf("after new keys %d and %d", a, b)
 	}
 	talftest.Write(t, keys, "")
 	hangUp()
-	log.find(t, "level=ERROR msg=.*what=keys error=.*has no keys", 1)
+	find(t, &log, "level=ERROR msg=.*what=keys error=.*has no keys")
 	if a, b := status("first"), status("second"); a != 401 || b != 200 {
 		t.Errorf("after a bad file %d and %d", a, b)
 	}
@@ -111,6 +94,6 @@ api-key-file: `+keys+"\n")
 		t.Fatal(err)
 	}
 	if err := c.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, &log.b)
+		t.Errorf("%v\n%s", err, &log)
 	}
 }

@@ -24,26 +24,8 @@ import (
 type served struct {
 	url   string
 	cmd   *exec.Cmd
-	log   *safeBuffer
+	log   *talftest.Log
 	ended chan error
-}
-
-// A safeBuffer is a log that may be read while it is written.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 var servedAt = regexp.MustCompile(`http://([0-9.]+:[0-9]+)/v1`)
@@ -51,7 +33,7 @@ var servedAt = regexp.MustCompile(`http://([0-9.]+:[0-9]+)/v1`)
 // serveProcess starts talf serve and waits until it takes requests.
 func serveProcess(t *testing.T, listen string, args ...string) *served {
 	t.Helper()
-	s := &served{log: &safeBuffer{}, ended: make(chan error, 1)}
+	s := &served{log: &talftest.Log{}, ended: make(chan error, 1)}
 	s.cmd = talftest.Command(t, append([]string{"serve", "--listen", listen, "--served-model-name", "tiny", "--threads", "1"}, args...)...)
 	s.cmd.Stderr = s.log
 	if err := s.cmd.Start(); err != nil {

@@ -21,28 +21,10 @@ import (
 	"talf/internal/e2e/talftest"
 )
 
-// A lines is where a server's log goes.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // startServer runs talf serve until the test ends, and returns the URL of its API.
-func startServer(t *testing.T, args ...string) (url string, log *lines) {
+func startServer(t *testing.T, args ...string) (url string, log *talftest.Log) {
 	t.Helper()
-	log = &lines{}
+	log = &talftest.Log{}
 	a := &app{out: io.Discard, err: log}
 	root := newRoot(a)
 	root.SetArgs(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...))

@@ -11,6 +11,7 @@ import (
 	"talf/infer"
 	"talf/infer/decode"
 	"talf/infer/draft"
+	"talf/infer/loop"
 	"talf/infer/serve"
 	"talf/infer/source"
 	"talf/model"
@@ -48,8 +49,7 @@ func Methods(t testing.TB, with bool) (names []string) {
 
 // Default returns a server's parts with the bounds that talf serve begins with.
 func Default() serve.Parts {
-	p := serve.Parts{Cached: 16, Methods: []string{"auto"}, Server: serve.Default()}
-	p.Loop.MaxRunning, p.Loop.MaxQueue, p.Loop.Stretch, p.Loop.Global = 16, 256, 2.5, true
+	p := serve.Parts{Cached: 16, Methods: []string{"auto"}, Loop: loop.Default(), Server: serve.Default()}
 	p.Server.Names = []string{"tiny"}
 	return p
 }
