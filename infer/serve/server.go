@@ -333,11 +333,7 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) model(w http.ResponseWriter, r *http.Request) {
 	for _, m := range s.list() {
 		if m.ID == r.PathValue("name") {
-			b, err := json.Marshal(m)
-			if err != nil {
-				panic(err) // strings and numbers
-			}
-			s.send(w, http.StatusOK, b)
+			s.sendJSON(w, m)
 			return
 		}
 	}

@@ -156,17 +156,11 @@ type reply struct {
 
 // Reply writes a whole response.
 func (h *Head) Reply(d Dialect, cs []Choice, u Usage) []byte {
-	object := "chat.completion"
-	if d == Completion {
-		object = "text_completion"
-	}
-	r := h.reply(object)
+	r := h.reply(d, "chat.completion")
 	for i := range cs {
 		w := cs[i].wire(d)
 		if d == Chat {
 			w.Message = &whole{Role: "assistant", Content: cs[i].Text, Annotations: []struct{}{}}
-		} else {
-			w.Text = &cs[i].Text
 		}
 		r.Choices = append(r.Choices, w)
 	}
@@ -176,27 +170,18 @@ func (h *Head) Reply(d Dialect, cs []Choice, u Usage) []byte {
 
 // Chunk writes a part of a streamed response.
 func (h *Head) Chunk(d Dialect, c Choice) []byte {
-	object := "chat.completion.chunk"
-	if d == Completion {
-		object = "text_completion"
-	}
-	r := h.reply(object)
+	r, w := h.reply(d, chatChunk), c.wire(d)
 	if h.usage {
 		r.Usage = json.RawMessage("null")
 	}
-	if d == Completion {
-		w := c.wire(d)
-		w.Text = &c.Text
-		r.Choices = append(r.Choices, w)
-		return must(r)
-	}
-	w := c.wire(d)
-	w.Delta = &message{}
-	if c.First {
-		w.Delta.Role = "assistant"
-	}
-	if c.First || c.Text != "" {
-		w.Delta.Content = &c.Text
+	if d == Chat {
+		w.Delta = &message{}
+		if c.First {
+			w.Delta.Role = "assistant"
+		}
+		if c.First || c.Text != "" {
+			w.Delta.Content = &c.Text
+		}
 	}
 	r.Choices = append(r.Choices, w)
 	return must(r)
@@ -204,21 +189,26 @@ func (h *Head) Chunk(d Dialect, c Choice) []byte {
 
 // LastChunk writes the part that ends a streamed response whose usage was asked for.
 func (h *Head) LastChunk(d Dialect, u Usage) []byte {
-	object := "chat.completion.chunk"
-	if d == Completion {
-		object = "text_completion"
-	}
-	r := h.reply(object)
+	r := h.reply(d, chatChunk)
 	r.Usage = u.wire()
 	return must(r)
 }
 
-func (h *Head) reply(object string) *reply {
+const chatChunk = "chat.completion.chunk"
+
+// reply begins a response. Completions have one kind of object, whole and streamed.
+func (h *Head) reply(d Dialect, object string) *reply {
+	if d == Completion {
+		object = "text_completion"
+	}
 	return &reply{ID: h.ID, Object: object, Created: h.Created, Model: h.Model, System: h.System, Choices: []choice{}}
 }
 
 func (c *Choice) wire(d Dialect) choice {
 	w := choice{Index: c.Index}
+	if d == Completion {
+		w.Text = &c.Text
+	}
 	switch {
 	case c.Round != nil:
 		w.Drafting = c.Round
