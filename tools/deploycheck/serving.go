@@ -61,30 +61,34 @@ func (s *Serving) add(doc []byte) error {
 	if err := yaml.Unmarshal(doc, &kind); err != nil {
 		return err
 	}
-	var into any
+	var err error
 	switch kind.APIVersion + " " + kind.Kind {
 	case "apps/v1 Deployment":
-		s.Deployment = &apps.Deployment{}
-		into = s.Deployment
+		err = read(doc, &s.Deployment)
 	case "v1 Service":
-		s.Service = &core.Service{}
-		into = s.Service
+		err = read(doc, &s.Service)
 	case "autoscaling/v2 HorizontalPodAutoscaler":
-		s.Autoscaler = &autoscaling.HorizontalPodAutoscaler{}
-		into = s.Autoscaler
+		err = read(doc, &s.Autoscaler)
 	case "policy/v1 PodDisruptionBudget":
-		s.Disruption = &policy.PodDisruptionBudget{}
-		into = s.Disruption
+		err = read(doc, &s.Disruption)
 	case "inference.networking.k8s.io/v1 InferencePool":
-		s.Pool = &pool.InferencePool{}
-		into = s.Pool
+		err = read(doc, &s.Pool)
 	default:
 		return fmt.Errorf("%s %s is none of the kinds that serve", kind.APIVersion, kind.Kind)
 	}
-	if err := yaml.UnmarshalStrict(doc, into); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s: %w", kind.Kind, err)
 	}
 	return nil
+}
+
+// read parses the only document of a kind.
+func read[T any](doc []byte, into **T) error {
+	if *into != nil {
+		return errors.New("a second one, want one object of each kind")
+	}
+	*into = new(T)
+	return yaml.UnmarshalStrict(doc, *into)
 }
 
 func (s *Serving) labels() map[string]string { return s.Deployment.Spec.Template.Labels }

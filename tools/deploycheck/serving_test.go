@@ -28,6 +28,9 @@ func TestTheServersAreForKubernetes(t *testing.T) {
 	if _, err := ReadServing([]byte(serve)); err == nil {
 		t.Error("a pool is not missed")
 	}
+	if _, err := ReadServing([]byte(serve), []byte(pool), []byte(pool)); err == nil || !strings.Contains(err.Error(), "InferencePool: a second one") {
+		t.Errorf("two pools: %v", err)
+	}
 }
 
 func TestMistakesOfServersAreFound(t *testing.T) {
