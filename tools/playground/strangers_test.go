@@ -3,6 +3,7 @@ package playground
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -231,6 +232,41 @@ func TestStopEndsTheRequest(t *testing.T) {
 	}
 }
 
+// Clear ends an answer in progress and leaves nothing of it, neither in the page nor in the next request.
+func TestClearEndsTheAnswer(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 2)
+	p := open(t, fake(t, func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		asked <- string(b)
+		stream(w, "\n", round(1, "more", " "), chunk("more "))
+		if strings.Contains(string(b), "second") {
+			stream(w, "\n", finish, "data: [DONE]")
+			return
+		}
+		<-r.Context().Done()
+	}), 1200, 900)
+	p.choose("A", "goose")
+	p.write("#prompt", "first")
+	p.enter()
+	p.until(`document.querySelector(".text")?.textContent === "more "`)
+	p.click("#fresh")
+	p.until(`!document.querySelector("#send").disabled && document.querySelector("[data-pane=A].empty [data-ui=thread]")?.childElementCount === 0`)
+	if state, note := p.ui("A", "state"), p.ui("A", "note"); state != "" || note != "" {
+		t.Errorf("a cleared pane says %q, %q", state, note)
+	}
+	p.ask("second")
+	if got := p.answer("A"); got != "more " {
+		t.Errorf("%q", got)
+	}
+	if <-asked; strings.Contains(<-asked, "first") {
+		t.Error("the next request has the conversation that was cleared")
+	}
+}
+
 // An answer without end takes a bounded part of the browser's memory.
 func TestLongAnswersAreBounded(t *testing.T) {
 	t.Parallel()
@@ -267,7 +303,7 @@ func TestLongAnswersAreBounded(t *testing.T) {
 	cut := eval[string](p, `(async () => {
 		const { readTrace } = await import("/playground/trace.js");
 		const line = '{"nodes":[{"parent":-1,"token":0,"text":"x"}],"path":[0],"next":{"token":1,"text":"y"},"kept":1}\n';
-		const file = new File(['{"talf_trace":1}\n' + line.repeat(50)], "t");
+		const file = new File(['{"talf_trace":1}\n' + line.repeat(50).trimEnd()], "t");
 		const said = [];
 		for (const most of [{ rounds: 50 }, { rounds: 20 }, { nodes: 10 }, { bytes: 100 }, { line: 40 }]) {
 			let n = 0;
@@ -280,7 +316,7 @@ func TestLongAnswersAreBounded(t *testing.T) {
 		}
 		return said.join("; ");
 	})()`)
-	if want := "50; 20+; 10+; the file has # bytes, want at most #; "; !strings.HasPrefix(cut, want) {
+	if want := "50; 20+; 10+; the file has # bytes, want at most #; line # has more than # characters"; cut != want {
 		t.Errorf("%q, want %q", cut, want)
 	}
 }
@@ -371,6 +407,12 @@ func TestTextIsWhatWasSent(t *testing.T) {
 				if (name === "spelt" && got !== drafted) wrong.push(name + " in pieces: drafted " + got);
 			}
 		}
+		// Text of which no rounds come is bounded, too.
+		const root = document.createElement("p");
+		const t = new Transcript(root, () => {});
+		for (let i = 0; i < 500; i++) t.write("x".repeat(1000));
+		const shown = root.textContent.length;
+		if (shown > 200000 || shown < 190000) wrong.push(shown + " characters are shown");
 		return wrong;
 	})()`)
 	for _, w := range wrong {

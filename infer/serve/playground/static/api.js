@@ -67,14 +67,16 @@ export class API {
     const reader = response.body.getReader();
     try {
       for (;;) {
-        const { value, done } = await reader.read();
+        const { value, done } = await reader.read().catch((err) => {
+          throw err.name === "AbortError" ? err : new APIError(0, "The connection was lost.");
+        });
         if (done) break;
         events.push(value);
       }
       events.end();
     } catch (err) {
       if (err.name === "AbortError" || err instanceof APIError) throw err;
-      throw new APIError(0, err instanceof TypeError ? "The connection was lost." : `The answer cannot be read: ${err.message}.`);
+      throw new APIError(0, `The answer cannot be read: ${err.message}.`);
     } finally {
       reader.cancel().catch(() => {}); // the connection is of no more use
     }

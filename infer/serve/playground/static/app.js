@@ -14,6 +14,7 @@ const settingsKey = "talf-playground";
 const keyKey = "talf-key";
 
 let running = null; // the AbortController of the answers in progress
+let asking = Promise.resolve(); // ends with them
 let messages = []; // of the conversation
 const mostMessages = 200;
 const saved = new Map(); // of panes: the header of the trace that can be saved
@@ -156,7 +157,7 @@ function body(prompt) {
 
 const shown = () => (mode() !== "replay" && $("compare").checked ? panes : [a]);
 
-async function send() {
+function send() {
   const prompt = $("prompt").value;
   const chat = mode() === "chat";
   if (running || (chat && prompt.trim() === "")) return;
@@ -166,6 +167,11 @@ async function send() {
     return;
   }
   remember();
+  asking = ask(prompt, chat);
+}
+
+// ask shows the answers to a prompt in the panes.
+async function ask(prompt, chat) {
   const request = body(prompt);
   const asked = shown();
   const abort = new AbortController();
@@ -298,8 +304,9 @@ $("stop").addEventListener("click", () => running?.abort());
 document.addEventListener("keydown", (e) => {
   if (e.key === "Escape" && !$("key-dialog").open) running?.abort();
 });
-$("fresh").addEventListener("click", () => {
+$("fresh").addEventListener("click", async () => {
   running?.abort();
+  await asking; // until then the panes are its own
   messages = [];
   panes.forEach((p) => p.clear());
   $("verdict").hidden = true;
@@ -406,6 +413,7 @@ function arrange() {
 
 for (const e of document.querySelectorAll("input[name=mode]")) {
   e.addEventListener("change", () => {
+    reading++; // a file that is still being read has no pane any more
     panes.forEach((p) => p.clear());
     messages = [];
     $("verdict").hidden = true;

@@ -14,7 +14,6 @@ export class Rounds {
     this.tokens = 0;
     this.drafted = 0;
     this.accepted = 0;
-    this.missing = 0; // rounds that the server left out
     this.forgotten = 0; // rounds that were kept once
     this.depths = []; // [d-1]: { tried, kept }
     this.began = NaN; // seconds of the first round
@@ -24,8 +23,6 @@ export class Rounds {
 
   // add takes a round, with its time in seconds by the server's clock; NaN is unknown.
   add(round, number, at) {
-    const last = this.list.at(-1);
-    this.missing += Math.max(0, number - (last ? last.number : 0) - 1);
     this.list.push({ number, round });
     this.#nodes += round.nodes.length;
     while (this.list.length > 1 && (this.list.length > this.#most || this.#nodes > this.#mostNodes)) {

@@ -9,6 +9,7 @@ import { emitted } from "./trace.js";
 // mostShown bounds the characters of the page, mostKept those that are kept for comparison.
 const mostShown = 200000;
 const mostKept = 4 << 20;
+const mostPart = 4096; // characters of one element, so that they can be let go
 const farthest = 64; // characters that are skipped to find the next token
 
 export class Transcript {
@@ -87,7 +88,7 @@ export class Transcript {
     const kind = drafted ? "drafted" : "own";
     const last = this.#spans.at(-1);
     this.#shown += text.length;
-    if (last?.round === round && last.kind === kind) {
+    if (last?.round === round && last.kind === kind && last.e.firstChild.length < mostPart) {
       last.e.firstChild.appendData(text);
     } else {
       const e = document.createElement("span");
