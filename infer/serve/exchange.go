@@ -182,7 +182,7 @@ func (a *observed) end(reason infer.Reason, whole bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	span := spans.Answer{
-		Finish: string(reason), Prompt: a.prompt, Tokens: a.tokens,
+		Finish: string(reason), Failed: reason == infer.Failed, Prompt: a.prompt, Tokens: a.tokens,
 		Submitted: e.Times.Submitted, Admitted: e.Times.Admitted, First: e.Times.First, Last: e.Times.Last, Ended: e.Ended,
 	}
 	x.reason = reason

@@ -100,6 +100,7 @@ type Request struct {
 // An Answer is one choice of a request.
 type Answer struct {
 	Finish             string // reason
+	Failed             bool   // an error ended it
 	Prompt, Cached     int    // tokens
 	Tokens             int    // of the answer
 	Method             string // of drafting
@@ -139,10 +140,10 @@ func (t *Tracer) Record(headers http.Header, r *Request) {
 	}
 	var sum Answer
 	var finish []string
-	first := time.Time{}
+	first, failed := time.Time{}, false
 	for i := range r.Answers {
 		a := &r.Answers[i]
-		finish = append(finish, a.Finish)
+		finish, failed = append(finish, a.Finish), failed || a.Failed
 		sum.Prompt, sum.Cached, sum.Tokens = sum.Prompt+a.Prompt, sum.Cached+a.Cached, sum.Tokens+a.Tokens
 		sum.Rounds, sum.Drafted, sum.Accepted = sum.Rounds+a.Rounds, sum.Drafted+a.Drafted, sum.Accepted+a.Accepted
 		if !a.First.IsZero() && (first.IsZero() || a.First.Before(first)) {
@@ -163,9 +164,13 @@ func (t *Tracer) Record(headers http.Header, r *Request) {
 	if !first.IsZero() {
 		span.SetAttributes(attribute.Float64("talf.time_to_first_token", first.Sub(r.Begin).Seconds()))
 	}
-	if r.Status >= 500 {
+	switch {
+	case r.Status >= 500:
 		span.SetStatus(codes.Error, http.StatusText(r.Status))
 		span.SetAttributes(attribute.String("error.type", fmt.Sprint(r.Status)))
+	case failed: // after its stream had begun, with status 200
+		span.SetStatus(codes.Error, "an answer failed")
+		span.SetAttributes(attribute.String("error.type", "_OTHER")) // what the conventions have for it
 	}
 }
 

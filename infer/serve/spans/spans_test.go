@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -144,6 +145,34 @@ func TestARequestIsATrace(t *testing.T) {
 	failed := byName["text_completion tiny"][0]
 	if failed.GetStatus().GetCode() != tracepb.Status_STATUS_CODE_ERROR || len(failed.GetParentSpanId()) != 0 {
 		t.Errorf("%v", failed)
+	}
+}
+
+// An answer that fails after its stream has begun has status 200, and is an error for all that.
+func TestAFailedAnswerIsAnError(t *testing.T) {
+	c := &collector{}
+	s := httptest.NewServer(c)
+	defer s.Close()
+	tr, err := New(Config{Endpoint: s.URL + "/base", Model: "tiny", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, failed := range []bool{false, true} {
+		r := request()
+		r.Answers[1].Failed = failed
+		tr.Record(http.Header{}, r)
+	}
+	if err := tr.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, x := range c.spans {
+		if x.GetName() == "chat tiny" {
+			got = append(got, x.GetStatus().GetCode().String()+attributes(x.GetAttributes())["error.type"])
+		}
+	}
+	if want := []string{"STATUS_CODE_UNSET", "STATUS_CODE_ERROR_OTHER"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 
