@@ -14,14 +14,10 @@ import (
 // largest of these passes, but begins none after long; the costs are refined as requests run. It
 // may be called before anything is submitted.
 func (l *Loop) Calibrate(ctx context.Context, src infer.Source, long time.Duration) error {
-	select {
-	case l.own <- struct{}{}:
-	case <-l.closed:
-		return l.why()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := l.take(ctx); err != nil {
+		return err
 	}
-	defer func() { <-l.own }()
+	defer l.leave()
 	shape := l.engine.Target.Shape()
 	p := &probe{asks: src != nil, vocab: shape.Vocab, now: time.Now}
 	if l.engine.Clock != nil {

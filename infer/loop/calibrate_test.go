@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -47,6 +48,18 @@ func TestCalibrationIsBoundedAndLeavesNothing(t *testing.T) {
 		cancel()
 		if err := l.Calibrate(ended, nil, time.Hour); err == nil {
 			t.Error("calibration went on after its context had ended")
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		before := passes
+		for range 20 {
+			if err := l.Calibrate(t.Context(), nil, time.Hour); !errors.Is(err, loop.ErrClosed) {
+				t.Errorf("calibration of a loop that is closed: error %v, want %v", err, loop.ErrClosed)
+			}
+		}
+		if passes != before {
+			t.Errorf("calibration ran %d passes with an engine that it no longer has", passes-before)
 		}
 	}
 }

@@ -174,7 +174,7 @@ func (h *Handle) Wait(emit func(infer.Delta) error) (*infer.Sequence, error) {
 
 // lead runs the loop until h ends.
 func (l *Loop) lead(h *Handle, emit func(infer.Delta) error) {
-	defer func() { <-l.own }()
+	defer l.leave()
 	for !h.deliver(emit) {
 		l.round()
 	}

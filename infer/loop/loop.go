@@ -202,14 +202,10 @@ func (l *Loop) signal() {
 // Run owns the loop until ctx ends or the loop is closed, and returns why. Requests that have not
 // ended then stay as they are, for another Run.
 func (l *Loop) Run(ctx context.Context) error {
-	select {
-	case l.own <- struct{}{}:
-	case <-l.closed:
-		return l.why()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := l.take(ctx); err != nil {
+		return err
 	}
-	defer func() { <-l.own }()
+	defer l.leave()
 	busy := true // since the idle timer was set
 	var idle <-chan time.Time
 	for {
@@ -233,6 +229,25 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 	}
 }
+
+// take makes the caller the owner of a loop that is not closed, once there is no other.
+func (l *Loop) take(ctx context.Context) error {
+	select {
+	case l.own <- struct{}{}:
+	case <-l.closed:
+		return l.why()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := l.why(); err != nil { // any of the cases that are ready may be chosen
+		l.leave()
+		return err
+	}
+	return nil
+}
+
+// leave makes room for another owner.
+func (l *Loop) leave() { <-l.own }
 
 // rest is how long a loop has nothing to do before it gives the memory of past requests back. A
 // client that sends one request after another should find it mapped.
@@ -291,6 +306,6 @@ func (l *Loop) Close() error {
 	}
 	l.own <- struct{}{} // which an owner soon gives up: there is nothing left for it
 	l.reap()
-	<-l.own
+	l.leave()
 	return nil
 }
