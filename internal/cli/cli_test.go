@@ -177,6 +177,7 @@ func tree(ran *[]string) *cobra.Command {
 	bench.Flags().Int("top", 0, "")
 	bench.Flags().Uint64("seed", 0, "")
 	bench.Flags().Bool("check", false, "")
+	DurationVar(bench.Flags(), new(time.Duration), "wait", time.Minute, "")
 	root.AddCommand(show, bench)
 	return root
 }
@@ -224,6 +225,8 @@ func TestMistakesAreToldInPlainWords(t *testing.T) {
 		"bench --top 1.5":         `--top is "1.5", want a whole number`,
 		"bench --top 1" + strings.Repeat("0", 20): `--top is "1` + strings.Repeat("0", 20) + `", want a whole number, not as large`,
 		"bench --seed -1":                         `--seed is "-1", want a whole number, 0 or more`,
+		"bench --wait 10":                         `--wait is "10", want a duration, 0 or more, such as 30s`,
+		"bench --wait -1s":                        `--wait is "-1s", want a duration, 0 or more, such as 30s`,
 		"bench --check=maybe":                     `--check is "maybe", want true or false`,
 	} {
 		ran, printed, wrong := execute(strings.Fields(line)...)
@@ -255,13 +258,14 @@ func TestNeededFlagsAreNamedTogether(t *testing.T) {
 	var files Files
 	c.Flags().String("model", "", "")
 	c.Flags().Var(&files, "data", "")
-	if err := Need(c, "model", "data"); err == nil || err.Error() != "missing --model, --data" {
-		t.Errorf("%v, want both flags named", err)
+	c.Flags().StringArray("url", nil, "")
+	if err := Need(c, "model", "data", "url"); err == nil || err.Error() != "missing --model, --data, --url" {
+		t.Errorf("%v, want all flags named", err)
 	}
-	if err := c.ParseFlags([]string{"--data", "a", "--data", "b", "--model", "m"}); err != nil {
+	if err := c.ParseFlags([]string{"--data", "a", "--data", "b", "--model", "m", "--url", "u"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := Need(c, "model", "data"); err != nil || !cmp.Equal(files, Files{"a", "b"}) {
+	if err := Need(c, "model", "data", "url"); err != nil || !cmp.Equal(files, Files{"a", "b"}) {
 		t.Errorf("%v, files %q, want both", err, files)
 	}
 }

@@ -157,7 +157,8 @@ func ValueError(bad *pflag.InvalidValueError) error {
 func Need(cmd *cobra.Command, names ...string) error {
 	var missing []string
 	for _, n := range names {
-		if f := cmd.Flags().Lookup(n); f == nil || f.Value.String() == "" {
+		f := cmd.Flags().Lookup(n)
+		if f == nil || f.Value.String() == "" || f.Value.String() == "[]" { // [] is a list without values
 			missing = append(missing, "--"+n)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -60,6 +61,33 @@ func (c *count) Set(s string) error {
 func CountVar(f *pflag.FlagSet, p *int, name string, value int, doc string) {
 	*p = value
 	f.Var((*count)(p), name, doc)
+}
+
+// A duration is a flag with a time that is not negative.
+type duration time.Duration
+
+func (d *duration) Type() string { return "duration" }
+
+func (d *duration) String() string {
+	if *d == 0 {
+		return "0" // which help does not print as a default
+	}
+	return time.Duration(*d).String()
+}
+
+func (d *duration) Set(s string) error {
+	t, err := time.ParseDuration(s)
+	if err != nil || t < 0 {
+		return errors.New("want a duration, 0 or more, such as 30s")
+	}
+	*d = duration(t)
+	return nil
+}
+
+// DurationVar adds a flag for *p with a time that is not negative.
+func DurationVar(f *pflag.FlagSet, p *time.Duration, name string, value time.Duration, doc string) {
+	*p = value
+	f.Var((*duration)(p), name, doc)
 }
 
 // numbers is a flag of comma-separated numbers, which may be repeated.

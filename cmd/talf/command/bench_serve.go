@@ -91,9 +91,9 @@ other. τ comes from the counters vllm:spec_decode_* of the server's /metrics.`,
 	f.BoolVar(&o.config.IgnoreEOS, "ignore-eos", false, "ask for answers of exactly --max-tokens, which not every server understands")
 	f.Float64Var(&o.config.Temperature, "temperature", 0, "sampling temperature")
 	f.Uint64Var(&o.config.Seed, "seed", 0, "seed of the times of arrival and of sampling")
-	f.DurationVar(&o.config.Timeout, "timeout", o.config.Timeout, "longest time for an answer")
-	f.DurationVar(&o.config.TTFT, "good-ttft", o.config.TTFT, "longest time to the first token of a good answer (0: any)")
-	f.DurationVar(&o.config.TPOT, "good-tpot", o.config.TPOT, "longest time per token of a good answer (0: any)")
+	cli.DurationVar(f, &o.config.Timeout, "timeout", o.config.Timeout, "longest time for an answer")
+	cli.DurationVar(f, &o.config.TTFT, "good-ttft", o.config.TTFT, "longest time to the first token of a good answer (0: any)")
+	cli.DurationVar(f, &o.config.TPOT, "good-tpot", o.config.TPOT, "longest time per token of a good answer (0: any)")
 	f.StringVar(&o.picture, "plot", "", "draw the distributions of times to a file that ends in .png or .svg")
 	o.printing.flags(f)
 	return c
