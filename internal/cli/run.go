@@ -127,7 +127,7 @@ func watch(w io.Writer, cancel context.CancelCauseFunc, h *hangups) (stop func()
 			}
 		}
 		cancel(ErrInterrupted)
-		_, _ = fmt.Fprintln(w, "\ntalf: stopping: what is done is being saved (press Ctrl-C again to quit at once)")
+		_, _ = fmt.Fprintln(w, "\ntalf: stopping (press Ctrl-C again to quit at once)")
 		for {
 			select {
 			case s := <-sig:
