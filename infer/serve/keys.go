@@ -38,7 +38,7 @@ func (k *Keys) Reload() error {
 	}
 	b, err := limits.ReadFile(k.path, limits.MiB)
 	if err != nil {
-		return err
+		return fmt.Errorf("API keys: %w", err)
 	}
 	var hashes [][sha256.Size]byte
 	for line := range bytes.Lines(b) {
@@ -49,9 +49,9 @@ func (k *Keys) Reload() error {
 	}
 	switch {
 	case len(hashes) == 0:
-		return fmt.Errorf("%s has no keys, want one a line", k.path)
+		return fmt.Errorf("API keys: %s has no keys, want one a line", k.path)
 	case len(hashes) > maxKeys:
-		return fmt.Errorf("%s has %d keys, want at most %d", k.path, len(hashes), maxKeys)
+		return fmt.Errorf("API keys: %s has %d keys, want at most %d", k.path, len(hashes), maxKeys)
 	}
 	k.hashes.Store(&hashes)
 	return nil

@@ -55,6 +55,14 @@ func (c *certificate) load() error {
 	return nil
 }
 
+// CheckCertificate returns why the certificate, if there is one, cannot be used.
+func (l *Listener) CheckCertificate() error {
+	if l.Certificate == "" && l.Key == "" {
+		return nil
+	}
+	return (&certificate{file: l.Certificate, key: l.Key}).load()
+}
+
 // reload reads what may change while the server runs.
 func (s *Server) reload(c *certificate) {
 	say := func(what string, err error) {
@@ -70,6 +78,19 @@ func (s *Server) reload(c *certificate) {
 	if c.file != "" {
 		say("certificate", c.load())
 	}
+}
+
+// CheckAddress returns why nothing can listen at an address of TCP, whose host may be empty: all of
+// this machine's.
+func CheckAddress(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return fmt.Errorf("%q, want HOST:PORT, such as 127.0.0.1:8080", address)
+	}
+	return nil
 }
 
 // Loopback reports whether only this machine can reach the address.
@@ -106,7 +127,7 @@ func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)
 	var config net.ListenConfig
 	ln, err := config.Listen(ctx, "tcp", l.Address)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return err // names the address
 	}
 	base, cut := context.WithCancelCause(context.Background())
 	defer cut(nil)

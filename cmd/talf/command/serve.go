@@ -79,7 +79,7 @@ names of the flags; a flag on the command line wins.`,
 	f.StringVar(&o.listen.Address, "listen", "127.0.0.1:8080", "address and port")
 	f.StringSliceVar(&o.server.Names, "served-model-name", nil, "names of the model in requests (default: that of its directory); any other name is answered, too")
 	f.IntVar(&o.loop.MaxRunning, "max-running", o.loop.MaxRunning, "requests that share the model's passes")
-	f.IntVar(&o.loop.MaxQueue, "max-queue", o.loop.MaxQueue, "requests that wait; further ones are refused with status 429")
+	cli.CountVar(f, &o.loop.MaxQueue, "max-queue", o.loop.MaxQueue, "requests that wait; further ones are refused with status 429")
 	f.StringVar(&o.budget, "budget", "global", "who has the rows of passes: global (drafts of all requests share them by what they gain, and end where they do not pay) or sequence (each method drafts as if alone)")
 	cli.DurationVar(f, &o.maxWait, "max-wait", 0, "longest time that a request waits (0: any)")
 	cli.DurationVar(f, &o.server.MaxTime, "max-time", o.server.MaxTime, "longest time that a request takes (0: any)")
@@ -111,8 +111,11 @@ func (o *serveOptions) check(cmd *cobra.Command) error {
 	if o.loop.Global = o.budget == "global"; !o.loop.Global && o.budget != "sequence" {
 		return usagef("--budget is %q, want global or sequence", o.budget)
 	}
-	if err := o.loop.Validate(); err != nil {
-		return usageError(err)
+	if o.loop.MaxRunning < 1 {
+		return usagef("--max-running is %d, want at least 1", o.loop.MaxRunning)
+	}
+	if err := serve.CheckAddress(o.listen.Address); err != nil {
+		return usagef("--listen is %w", err)
 	}
 	if (o.listen.Certificate == "") != (o.listen.Key == "") {
 		return usagef("--tls-cert and --tls-key belong together")
@@ -127,7 +130,8 @@ func (o *serveOptions) check(cmd *cobra.Command) error {
 }
 
 func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
-	if o.server.Keys, err = serve.OpenKeys(o.keyFile, os.Getenv(keyVariable)); err != nil {
+	o.server.Keys, err = serve.OpenKeys(o.keyFile, os.Getenv(keyVariable))
+	if err = errors.Join(err, o.listen.CheckCertificate()); err != nil { // before the model, which may take minutes
 		return err
 	}
 	dir, err := checkpoints.FindModel(o.model)

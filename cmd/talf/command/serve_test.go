@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -324,6 +325,11 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 	talftest.Write(t, unknown, "model: x\nmax-runing: 4\n")
 	talftest.Write(t, wrong, "max-running: many\n")
 	strange := talftest.TinyHead(t, talftest.TinyModel(t, talftest.TinyConfig(), 2), 1)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
 	for _, c := range []struct {
 		args []string
 		code int
@@ -336,12 +342,17 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 		{[]string{"--config", empty}, ExitUsage, "--model"},
 		{[]string{"--model", dir, "--listen", "0.0.0.0:0"}, ExitUsage, "--api-key-file"},
 		{[]string{"--model", dir, "--tls-cert", "x"}, ExitUsage, "belong together"},
-		{[]string{"--model", dir, "--max-running", "0"}, ExitUsage, "want at least 1"},
+		{[]string{"--model", dir, "--listen", "nonsense"}, ExitUsage, `--listen is "nonsense", want HOST:PORT`},
+		{[]string{"--model", dir, "--listen", "127.0.0.1:99999"}, ExitUsage, `--listen is "127.0.0.1:99999", want HOST:PORT`},
+		{[]string{"--model", dir, "--listen", taken.Addr().String()}, ExitFailure, taken.Addr().String()},
+		{[]string{"--model", dir, "--max-running", "0"}, ExitUsage, "--max-running is 0, want at least 1"},
+		{[]string{"--model", dir, "--max-queue", "-1"}, ExitUsage, `--max-queue is "-1"`},
+		{[]string{"--model", dir, "--max-time", "-1s"}, ExitUsage, `--max-time is "-1s"`},
 		{[]string{"--model", dir, "--method", "nonsense"}, ExitUsage, "nonsense"},
 		{[]string{"--model", dir, "--method", "salf"}, ExitUsage, "draft model"},
 		{[]string{"--model", dir, "--api-key-file", empty}, ExitFailure, "no keys"},
-		{[]string{"--model", dir, "--listen", "127.0.0.1:99999"}, ExitFailure, "listen"},
-		{[]string{"--model", dir, "--listen", "127.0.0.1:0", "--tls-cert", empty, "--tls-key", empty}, ExitFailure, "certificate"},
+		{[]string{"--model", dir, "--api-key-file", "none"}, ExitFailure, "API keys: open none"},
+		{[]string{"--model", "none", "--tls-cert", empty, "--tls-key", empty}, ExitFailure, "certificate"}, // before the model
 	} {
 		talftest.Run(t, "", append([]string{"serve"}, c.args...)...).Refuses(t, c.code, c.want)
 	}
