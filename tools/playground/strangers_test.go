@@ -109,7 +109,6 @@ func TestStreamsComeInPieces(t *testing.T) {
 			_ = control.Flush()
 		}
 	}), 1200, 900)
-	p.allowed = regexp.MustCompile("^$")
 	p.choose("A", "goose")
 	p.write("#prompt", "x")
 	p.enter()
@@ -288,6 +287,9 @@ func TestLongAnswersAreBounded(t *testing.T) {
 	}
 	if max := eval[int](p, `Number(document.querySelector("[data-pane=A] [type=range]").max)`); max != 4095 {
 		t.Errorf("%d rounds are kept", max+1)
+	}
+	if save := p.ui("A", "save"); save != "Save the last 4,096 rounds" {
+		t.Errorf("what is kept can be saved with %q", save)
 	}
 	if place := p.ui("A", "place"); place != "Round 12,000 of 12,000" {
 		t.Error(place)

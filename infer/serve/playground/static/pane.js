@@ -160,7 +160,9 @@ export class Pane {
   end() {
     this.root.removeAttribute("aria-busy");
     if (this.#follow) this.#at = this.#rounds.interesting; // the last round often has no draft
-    this.#ui.save.disabled = this.#rounds.count === 0;
+    const { count, forgotten, list } = this.#rounds;
+    this.#ui.save.disabled = count === 0;
+    this.#ui.save.textContent = forgotten > 0 ? `Save the last ${number.format(list.length)} rounds` : "Save trace";
     this.#later();
   }
 
