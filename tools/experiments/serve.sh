@@ -16,7 +16,7 @@ fi
 talf=$1 out=$2
 shift 2
 clients=${CLIENTS:-1 2 4 8 16 32 64} runs=${RUNS:-3} least=${LEAST:-24} each=${EACH:-2} tokens=${TOKENS:-96}
-port=${FIRST_PORT:-18080}
+port=${FIRST_PORT:-18080} prompts=${PROMPTS:?want a file for talf bench serve}
 mkdir -p "$out"
 pids=() urls=()
 trap 'kill "${pids[@]}" 2>/dev/null; wait' EXIT
@@ -25,8 +25,9 @@ for s in "$@"; do
   # shellcheck disable=SC2086 # a command line
   ${command//PORT/$port} >"$out/$name.log" 2>&1 &
   pids+=($!)
-  for _ in $(seq 300); do
+  for i in $(seq 300); do
     curl -sf "http://127.0.0.1:$port/health" >/dev/null && break
+    kill -0 $! 2>/dev/null && [ "$i" -lt 300 ] || { echo "$name does not serve; $out/$name.log says why" >&2; exit 1; }
     sleep 0.2
   done
   urls+=(--url "$name=http://127.0.0.1:$port/v1")
@@ -34,6 +35,6 @@ for s in "$@"; do
 done
 for n in $clients; do
   requests=$((n * each > least ? n * each : least))
-  "$talf" bench serve "${urls[@]}" --prompts "$PROMPTS" ${TEMPLATE:+--template "$TEMPLATE"} --clients "$n" --requests "$requests" \
+  "$talf" bench serve "${urls[@]}" --prompts "$prompts" ${TEMPLATE:+--template "$TEMPLATE"} --clients "$n" --requests "$requests" \
     --runs "$runs" --max-tokens "$tokens" ${IGNORE_EOS:+--ignore-eos} --markdown --out "$out/$n.json" --quiet | tee "$out/$n.md"
 done
