@@ -17,7 +17,6 @@ import sys
 
 import gguf
 import numpy as np
-from safetensors import safe_open
 from safetensors.numpy import save_file
 
 SHAPES = {"110m": dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, num_key_value_heads=12,
@@ -31,12 +30,7 @@ def read_json(*path):
 
 def tensors(directory):
     """Yields names and F32 arrays."""
-    with safe_open(os.path.join(directory, "model.safetensors"), "np") as f:
-        if all(f.get_slice(k).get_dtype() in ("F32", "F16") for k in f.keys()):
-            for k in f.keys():
-                yield k, f.get_tensor(k).astype(np.float32)
-            return
-    # NumPy has no bfloat16: its bits are the upper half of a float32's.
+    # Not with safetensors: NumPy has no bfloat16, whose bits are the upper half of a float32's.
     with open(os.path.join(directory, "model.safetensors"), "rb") as f:
         n = int.from_bytes(f.read(8), "little")
         header = json.loads(f.read(n))
