@@ -2,6 +2,7 @@ package infer_test
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -122,16 +123,40 @@ func TestPromptsHaveTheLogProbabilitiesOfDecoding(t *testing.T) {
 	}
 }
 
-// A prompt whose numbers are not finite has no log probabilities; without them it is read on.
+// A prompt whose numbers are not finite has no log probabilities: asked for them, the request ends
+// before its first token. Without them the prompt is read on, and the numbers end the first round.
 func TestPromptsThatAreNotFiniteHaveNoLogProbabilities(t *testing.T) {
 	conf := modeltest.Default()
 	e := &infer.Engine{Target: infer.NewTarget(planted(t, conf, 42*conf.Hidden+1, float32(math.Inf(1))), 0), Config: infer.Default()}
-	for i, prompt := range [][]int32{{1, 2, 3, 4}, {1, 42, 3, 4}} {
-		s, err := e.Generate(t.Context(), infer.Request{
-			Prompt: prompt, MaxTokens: 1, Verifier: verifier(t, 0), Processor: drafttest.Plain{}, PromptLogProbs: true,
+	for _, x := range []struct {
+		prompt       []int32
+		logged, fine bool
+		read         int // tokens of the prompt that the target keeps
+	}{
+		{[]int32{1, 2, 3, 4}, true, true, 3},
+		{[]int32{1, 42, 3, 4}, true, false, 0},
+		{[]int32{1, 42, 3, 4}, false, false, 3},
+	} {
+		s, err := e.Open(infer.Request{
+			Prompt: x.prompt, MaxTokens: 1, Verifier: verifier(t, 0), Processor: drafttest.Plain{}, PromptLogProbs: x.logged,
 		})
-		if (err != nil) != (i == 1) || err == nil && s.Err() != nil {
-			t.Errorf("%v: %v", prompt, err)
+		if err != nil {
+			t.Fatal(err)
 		}
+		step := func() {
+			if err := e.Step(t.Context(), []*infer.Sequence{s}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		step()
+		if got := len(x.prompt) - 1 - s.Pending(); got != x.read {
+			t.Errorf("%v, log probabilities %v: %d tokens were read, want %d; error %v", x.prompt, x.logged, got, x.read, s.Err())
+		}
+		step()
+		var odd *model.NonFiniteError
+		if x.fine != (s.Err() == nil) || !x.fine && !errors.As(s.Err(), &odd) {
+			t.Errorf("%v, log probabilities %v: error %v", x.prompt, x.logged, s.Err())
+		}
+		e.Close(s)
 	}
 }
