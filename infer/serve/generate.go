@@ -45,7 +45,6 @@ func (s *Server) generate(d wire.Dialect) http.HandlerFunc {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		if bad := g.submit(ctx); bad != nil {
-			g.close()
 			s.fail(w, bad)
 			return
 		}
@@ -77,7 +76,7 @@ type running struct {
 	ended  bool
 }
 
-// submit encodes the prompts and queues all answers.
+// submit encodes the prompts and queues all answers, or none.
 func (g *generation) submit(ctx context.Context) *wire.Error {
 	seed := decode.DrawSeed()
 	if g.req.Seed != nil {
@@ -92,6 +91,8 @@ func (g *generation) submit(ctx context.Context) *wire.Error {
 		}
 		g.usage.Predicted = new(wire.Predicted)
 	}
+	prompts := make([][]int32, len(g.req.Prompts))
+	echoes := make([]string, len(g.req.Prompts))
 	for i := range g.req.Prompts {
 		p := &g.req.Prompts[i]
 		tokens, bad := g.s.core.Encode(ctx, p)
@@ -105,24 +106,34 @@ func (g *generation) submit(ctx context.Context) *wire.Error {
 			return wire.TooLong(g.d.Prompt(), len(tokens), most)
 		}
 		g.usage.Prompt += len(tokens)
+		prompts[i] = tokens
+		if echoes[i] = p.Text; g.req.Echo && p.Tokens != nil {
+			if echoes[i], bad = g.s.core.Decode(p.Tokens); bad != nil {
+				return bad
+			}
+		}
+	}
+	if len(prompts)*g.req.N > 1 {
+		// One request after the other: two that each have a part of the queue's last places would
+		// both be refused.
+		g.s.several.Lock()
+		defer g.s.several.Unlock()
+	}
+	for i, tokens := range prompts {
 		for range g.req.N {
 			n := len(g.answers)
 			a, bad := g.s.core.Submit(ctx, Job{Prompt: tokens, Request: g.req, Seed: decode.Seed(seed, n), Tenant: tenant, Prediction: prediction})
 			if bad != nil {
+				g.close() // its places are free for the next
 				return bad
 			}
 			run := &running{Answer: a, choice: wire.Choice{Index: n}}
 			g.answers = append(g.answers, run)
-			if g.req.Echo {
-				if run.choice.Text = p.Text; p.Tokens != nil {
-					if run.choice.Text, bad = g.s.core.Decode(p.Tokens); bad != nil {
-						return bad
-					}
-				}
-				if g.req.Logprobs { // which come with the answer's first
-					run.echo = &echo{run.choice.Text, tokens}
-					run.choice.Text = ""
-				}
+			switch {
+			case g.req.Echo && g.req.Logprobs: // which come with the answer's first
+				run.echo = &echo{echoes[i], tokens}
+			case g.req.Echo:
+				run.choice.Text = echoes[i]
 			}
 			if g.req.Logprobs {
 				run.choice.Tokens = []wire.Token{}

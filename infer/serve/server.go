@@ -19,6 +19,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"talf/infer/serve/metrics"
@@ -73,6 +74,7 @@ type Server struct {
 	mux     *http.ServeMux
 	started int64
 	load    load
+	several sync.Mutex // held while a request queues more than one answer
 	bodies  bodies
 	alarm   alarm
 	pages   *pages // nil: keys keep other pages out, or all may ask
