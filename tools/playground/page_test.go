@@ -238,6 +238,18 @@ func TestTracesAreReplayedAndSaved(t *testing.T) {
 		drop("bad.jsonl", content)
 		p.until(fmt.Sprintf(`document.querySelector("#replay-error").textContent.includes(%q)`, want))
 	}
+	// Who turns to the chat while a file is read sees nothing of it.
+	next := header + `{"nodes":[` + root + `],"path":[0],"kept":1,"next":{"token":1,"text":"a"}}`
+	if said := eval[string](p, fmt.Sprintf(`(async () => {
+		const data = new DataTransfer();
+		data.items.add(new File([%q], "late.jsonl"));
+		document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+		document.querySelector("input[value=chat]").click();
+		for (let i = 0; i < 30; i++) await new Promise(requestAnimationFrame);
+		return document.querySelector("#replay-error").textContent + document.querySelector("[data-pane=A] [data-ui=state]").textContent;
+	})()`, next)); said != "" {
+		t.Errorf("a file that is not wanted any more says %q", said)
+	}
 	drop("empty.jsonl", header)
 	p.until(`document.querySelector("[data-pane=A] [data-ui=note]").textContent === "The file has no rounds."`)
 }
