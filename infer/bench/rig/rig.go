@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -181,13 +182,16 @@ func (r *Rig) ByRank(ctx context.Context, ranks int, told func(cut int), f func(
 type Named struct{ Name, Path string }
 
 // ParseNames parses the values of a flag, PATH or NAME=PATH, whose names must differ. A path
-// alone is named after its last element. what is the word for PATH in errors.
+// alone is named after its last element, a URL after its host. what is the word for PATH in errors.
 func ParseNames(flag, what string, values []string) ([]Named, error) {
 	var all []Named
 	for _, f := range values {
 		name, path, ok := strings.Cut(f, "=")
 		if !ok {
 			name, path = filepath.Base(f), f
+			if u, err := url.Parse(f); err == nil && u.Host != "" {
+				name = u.Host
+			}
 		}
 		if name == "" || path == "" {
 			return nil, fmt.Errorf("%s is %q, want %s or NAME=%s", flag, f, what, what)

@@ -113,8 +113,8 @@ func TestSettingsNameTheModelsInOrder(t *testing.T) {
 }
 
 func TestNamesOfPaths(t *testing.T) {
-	got, err := rig.ParseNames("--head", "CKPT", []string{"dir/one", "b=dir/one", "c=x=y"})
-	if d := cmp.Diff([]rig.Named{{"one", "dir/one"}, {"b", "dir/one"}, {"c", "x=y"}}, got); d != "" || err != nil {
+	got, err := rig.ParseNames("--head", "CKPT", []string{"dir/one", "b=dir/one", "c=x=y", "http://[::1]:80/v1"})
+	if d := cmp.Diff([]rig.Named{{"one", "dir/one"}, {"b", "dir/one"}, {"c", "x=y"}, {"[::1]:80", "http://[::1]:80/v1"}}, got); d != "" || err != nil {
 		t.Errorf("%v: %s", err, d)
 	}
 	for value, want := range map[string]string{
