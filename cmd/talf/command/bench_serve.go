@@ -59,7 +59,7 @@ other. τ comes from the counters vllm:spec_decode_* of the server's /metrics.`,
 			}
 			var figures []plot.Figure
 			for _, r := range rs {
-				figures = append(figures, r.Figures()...)
+				figures, err = append(figures, r.Figures()...), errors.Join(err, r.Unanswered())
 			}
 			if o.picture != "" && len(figures) == 0 {
 				a.log.Warn("no request was answered: there is nothing to plot")
@@ -72,7 +72,7 @@ other. τ comes from the counters vllm:spec_decode_* of the server's /metrics.`,
 					ts = append(ts, r.Table())
 				}
 				return table.Write(a.out, ts, markdown)
-			}))
+			}), err)
 		},
 	}
 	f := c.Flags()

@@ -56,6 +56,9 @@ func TestBenchServeComparesServers(t *testing.T) {
 	if err := json.Unmarshal(b, &rs); err != nil || len(rs) != 2 || rs[1].Config.Clients != 2 || rs[1].Servers[1].Throughput == nil || rs[0].Machine == "" {
 		t.Errorf("%v: %s", err, b)
 	}
+	s.Config.Handler = http.NotFoundHandler()
+	talftest.Run(t, "", args...).Refuses(t, ExitFailure, "a, 1 client: no answer from "+s.URL+"/v1: 404: 8")
+	talftest.Run(t, "", "bench", "serve", "--prompts", prompts).Refuses(t, ExitUsage, "missing --url")
 	for want, more := range map[string][]string{
 		"rate":      {"--rate", "0"},
 		"clients":   {"--clients", "0"},

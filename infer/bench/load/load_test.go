@@ -170,6 +170,25 @@ func TestFailuresAreCountedByKind(t *testing.T) {
 	if a := r.Servers[0].All; a.Answered != 2 || !reflect.DeepEqual(a.Failed, want) {
 		t.Errorf("%d answered, failed %v, want %v", a.Answered, a.Failed, want)
 	}
+	if err := r.Unanswered(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A server that answers nothing has no times, and is an error beside those that answer.
+func TestServersWithoutAnswersAreNamed(t *testing.T) {
+	mute, c := serve(t, &fake{odd: func(w http.ResponseWriter, r *http.Request, _ int64) bool {
+		_, _ = io.WriteString(w, "hello")
+		return true
+	}}), quick()
+	c.Warmup, c.Requests, c.Runs, mute.Name = 0, 3, 1, "mute"
+	r := run(t, c, serve(t, &fake{}), mute)
+	if err := r.Unanswered(); err == nil || err.Error() != fmt.Sprintf("mute, 4 clients: no answer from %s: cut off: 3", mute.URL) {
+		t.Error(err)
+	}
+	if rows := r.Table().Cells; strings.Contains(strings.Join(rows[0][6:14], " "), "–") || strings.Join(rows[1][6:14], "") != strings.Repeat("–", 8) {
+		t.Errorf("%q", rows)
+	}
 }
 
 // Requests of an open loop do not wait for answers: here none has one until all have come.

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -181,13 +182,30 @@ func (r *Report) Table() table.Table {
 		}
 		t.Cells = append(t.Cells, []string{
 			s.Name, fmt.Sprint(a.Answered), failures(a.Failed), fmt.Sprintf("%.0f", a.Tokens), fmt.Sprintf("%.2f", a.Requests), fmt.Sprintf("%.2f", a.Goodput),
-			cell(a.TTFT.P50), cell(a.TTFT.P95), cell(a.TTFT.P99), cell(a.TPOT.P50), cell(a.TPOT.P95), cell(a.TPOT.P99), cell(a.E2E.P50), cell(a.E2E.P99), tau, versus,
+			cell(a.ttft, a.TTFT.P50), cell(a.ttft, a.TTFT.P95), cell(a.ttft, a.TTFT.P99),
+			cell(a.tpot, a.TPOT.P50), cell(a.tpot, a.TPOT.P95), cell(a.tpot, a.TPOT.P99), cell(a.e2e, a.E2E.P50), cell(a.e2e, a.E2E.P99), tau, versus,
 		})
 	}
 	return t
 }
 
-func cell(x float64) string { return fmt.Sprintf("%.4g", x) }
+// cell writes a quantile of times, if there are any.
+func cell(times []float64, x float64) string {
+	if len(times) == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.4g", x)
+}
+
+// Unanswered is an error that names the servers that answered no request of the report.
+func (r *Report) Unanswered() (err error) {
+	for i := range r.Servers {
+		if s := &r.Servers[i]; s.All.Answered == 0 {
+			err = errors.Join(err, fmt.Errorf("%s, %s: no answer from %s: %s", s.Name, r.Config.Load(), s.URL, failures(s.All.Failed)))
+		}
+	}
+	return err
+}
 
 // failures writes counts by kind, such as "429: 12, timeout: 1".
 func failures(n map[string]int) string {
