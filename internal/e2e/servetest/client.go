@@ -3,6 +3,7 @@ package servetest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -261,7 +262,7 @@ func (a *Answer) take(b []byte, q *Question, object, message string) error {
 				return fmt.Errorf("the logprobs have the wrong shape: %s", b)
 			}
 			for _, x := range l.Content {
-				if x.Top == nil || !slices.IsSortedFunc(*x.Top, func(a, b chatToken) int { return int(max(-1, min(1, b.LogProb-a.LogProb))) }) {
+				if x.Top == nil || !slices.IsSortedFunc(*x.Top, func(a, b chatToken) int { return cmp.Compare(b.LogProb, a.LogProb) }) {
 					return fmt.Errorf("no top_logprobs, or not the likeliest first: %s", b)
 				}
 				top := map[string]float64{}
