@@ -68,6 +68,23 @@ func (q muteQueue) Abilities() compute.Abilities {
 	return can
 }
 
+// likeliest returns the log probability of the most likely token of each row, as devices compute it.
+func likeliest(logits []float32, vocab int) (logp []float32) {
+	for row := range slices.Chunk(logits, vocab) {
+		most, sum := math.Inf(-1), 0.0
+		for _, x := range row {
+			if float64(x) > most {
+				most = float64(x)
+			}
+		}
+		for _, x := range row {
+			sum += math.Exp(float64(x) - most)
+		}
+		logp = append(logp, float32(-math.Log(sum)))
+	}
+	return logp
+}
+
 // A pass over numbers that are not finite fails the segment that has them, with the layer and the
 // weight that they come from, and no other segment of the batch.
 func TestLogitsThatAreNotFiniteAreTracedToTheirSource(t *testing.T) {
@@ -134,6 +151,14 @@ func TestLogitsThatAreNotFiniteAreTracedToTheirSource(t *testing.T) {
 			out.ReadLogits(got, 1)
 			if err := sameBits(got, want); err != nil {
 				t.Errorf("%s: the other segment: %v", x.name, err)
+			}
+
+			// A device that has read the likely tokens ahead finds the same.
+			rows := make([]float32, 6*c.Vocab)
+			out.ReadLogits(rows, 0)
+			out.ReadAhead(likeliest(rows, c.Vocab))
+			if (out.Err(0) == nil) || (out.Err(1) != nil) != x.all {
+				t.Errorf("%s: errors %v and %v after likely tokens were read ahead", x.name, out.Err(0), out.Err(1))
 			}
 
 			// What has run stays, and a text fails in the same way.
