@@ -24,12 +24,21 @@ type FlagFile struct {
 }
 
 // Read sets the flags that the YAML file at path gives and the command line does not.
-// Keys are the flags' names; flags that may be repeated take lists.
+// Keys are the flags' names; flags that may be repeated take lists. Mistakes in the file are those of
+// a command line: a UsageError.
 func (c *FlagFile) Read(f *pflag.FlagSet, path string) error {
 	raw, err := limits.ReadFile(path, limits.ConfigBytes)
 	if err != nil {
 		return err
 	}
+	if err := c.set(f, path, raw); err != nil {
+		return UsageError{err}
+	}
+	return nil
+}
+
+// set is Read of a file's content.
+func (c *FlagFile) set(f *pflag.FlagSet, path string, raw []byte) error {
 	var doc yaml.Node
 	dec := yaml.NewDecoder(strings.NewReader(string(raw)))
 	if err := dec.Decode(&doc); err != nil {

@@ -337,9 +337,10 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 	}{
 		{nil, ExitUsage, "--model"},
 		{[]string{"--model", dir, "--head", strange}, ExitFailure, "trained for another target"},
-		{[]string{"--config", unknown}, ExitFailure, "a.yaml:2: max-runing: no such option"},
-		{[]string{"--config", wrong}, ExitFailure, "b.yaml:1: max-running"},
+		{[]string{"--config", unknown}, ExitUsage, "a.yaml:2: max-runing: no such option"},
+		{[]string{"--config", wrong}, ExitUsage, "b.yaml:1: max-running"},
 		{[]string{"--config", empty}, ExitUsage, "--model"},
+		{[]string{"--config", dir}, ExitFailure, "not a regular file"},
 		{[]string{"--model", dir, "--listen", "0.0.0.0:0"}, ExitUsage, "--api-key-file"},
 		{[]string{"--model", dir, "--tls-cert", "x"}, ExitUsage, "belong together"},
 		{[]string{"--model", dir, "--listen", "nonsense"}, ExitUsage, `--listen is "nonsense", want HOST:PORT`},

@@ -59,7 +59,7 @@ func TestBadConfigurationFilesAreRefusedByLine(t *testing.T) {
 		"stage: [eagle:1, {talf: 2}]": "want a plain value",
 	} {
 		talftest.Write(t, file, text)
-		talftest.Run(t, "", "train", "--config", file, "--print-config").Refuses(t, ExitFailure, want)
+		talftest.Run(t, "", "train", "--config", file, "--print-config").Refuses(t, ExitUsage, want)
 	}
 	talftest.Write(t, file, "model: m\ndata: d\nout: o\nlr: -1")
 	talftest.Run(t, "", "train", "--config", file).Refuses(t, ExitUsage, "lr is -1")
