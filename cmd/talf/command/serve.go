@@ -130,6 +130,7 @@ func (o *serveOptions) check(cmd *cobra.Command) error {
 }
 
 func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
+	o.listen.Reload = cli.Hangups(ctx) // one that comes while the model is loaded must not end that
 	o.server.Keys, err = serve.OpenKeys(o.keyFile, os.Getenv(keyVariable))
 	if err = errors.Join(err, o.listen.CheckCertificate()); err != nil { // before the model, which may take minutes
 		return err
@@ -171,6 +172,5 @@ func (a *app) serveModel(ctx context.Context, o *serveOptions, p serve.Parts) (e
 	if err != nil {
 		return usageError(err)
 	}
-	o.listen.Reload = cli.Hangups(ctx)
 	return s.Run(ctx, o.listen, nil)
 }
