@@ -528,6 +528,53 @@ func TestCancellingEndsAPassThatNobodyWaitsFor(t *testing.T) {
 	}
 }
 
+// A request that is cancelled in the very step that ends it leaves no pass cut short behind.
+func TestARequestMayEndInTheStepInWhichItIsCancelled(t *testing.T) {
+	l := start(t, newWorld(0), loop.Default())
+	running(t, l)
+	var h *loop.Handle
+	submitted := make(chan struct{})
+	req := request(t, 3, 1)
+	req.Processor = cancels{last: 3, now: func() { <-submitted; h.Cancel(nil) }}
+	h, err := l.Submit(t.Context(), req, loop.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(submitted)
+	if s, err := h.Result(); err != nil || len(s.Tokens()) != 3 {
+		t.Errorf("%v, %d tokens", err, len(s.Tokens()))
+	}
+	h, err = l.Submit(t.Context(), request(t, 3, 2), loop.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, reason, err := read(ctx, h); err != nil || reason != infer.Length {
+		t.Errorf("the next request: reason %q, %v", reason, err)
+	}
+}
+
+// cancels calls now when a token is chosen after so many others.
+type cancels struct {
+	greedy drafttest.Plain
+	last   int
+	now    func()
+}
+
+func (cancels) Plain() bool { return false }
+
+func (c cancels) Dist(dst infer.Dist, logits []float32, context []int32) {
+	c.greedy.Dist(dst, logits, context)
+}
+
+func (c cancels) Argmax(logits []float32, context []int32) int32 {
+	if len(context) == c.last {
+		c.now()
+	}
+	return c.greedy.Argmax(logits, context)
+}
+
 // waits shows the context of each pass and waits for its end.
 type waits struct {
 	*world

@@ -58,10 +58,14 @@ func (l *Loop) release() {
 	l.stats.KV = kv
 }
 
-// reap closes what was cancelled.
+// reap closes what was cancelled, after which a pass that was cut short may be run again.
 func (l *Loop) reap() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.pass.Err() != nil && l.err == nil {
+		// Even if nobody is left to close: a request may end in the pass in which it is cancelled.
+		l.pass, l.cut = context.WithCancel(context.Background())
+	}
 	cancelled := func(h *Handle) bool { return h.cause != nil }
 	if !slices.ContainsFunc(l.running, cancelled) && !slices.ContainsFunc(l.waiting, cancelled) {
 		return
@@ -84,9 +88,6 @@ func (l *Loop) reap() {
 		l.engine.Close(h.seq)
 		l.stats.KV = l.engine.Target.KV()
 		l.finish(h, h.seq.Snapshot(), h.seq.Err())
-	}
-	if l.pass.Err() != nil && l.err == nil {
-		l.pass, l.cut = context.WithCancel(context.Background())
 	}
 }
 
