@@ -18,6 +18,7 @@ require (
 	github.com/mmcloughlin/avo v0.6.0
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2
+	sigs.k8s.io/gateway-api v1.4.1
 	sigs.k8s.io/gateway-api-inference-extension v1.3.0
 	sigs.k8s.io/yaml v1.6.0
 )

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	pool "sigs.k8s.io/gateway-api-inference-extension/api/v1"
+	gateway "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -28,6 +29,7 @@ type Serving struct {
 	Autoscaler *autoscaling.HorizontalPodAutoscaler
 	Disruption *policy.PodDisruptionBudget
 	Pool       *pool.InferencePool
+	Route      *gateway.HTTPRoute
 }
 
 // ReadServing parses manifests of one or more documents each strictly, and checks what the API
@@ -49,10 +51,10 @@ func ReadServing(manifests ...[]byte) (*Serving, error) {
 			}
 		}
 	}
-	if s.Deployment == nil || s.Service == nil || s.Autoscaler == nil || s.Disruption == nil || s.Pool == nil {
-		return nil, errors.New("want a Deployment, a Service, a HorizontalPodAutoscaler, a PodDisruptionBudget and an InferencePool")
+	if s.Deployment == nil || s.Service == nil || s.Autoscaler == nil || s.Disruption == nil || s.Pool == nil || s.Route == nil {
+		return nil, errors.New("want a Deployment, a Service, a HorizontalPodAutoscaler, a PodDisruptionBudget, an InferencePool and an HTTPRoute")
 	}
-	return s, errors.Join(s.deployment(), s.service(), s.autoscaler(), s.disruption(), s.pool())
+	return s, errors.Join(s.deployment(), s.service(), s.autoscaler(), s.disruption(), s.pool(), s.route())
 }
 
 // add parses one document.
@@ -73,6 +75,8 @@ func (s *Serving) add(doc []byte) error {
 		err = read(doc, &s.Disruption)
 	case "inference.networking.k8s.io/v1 InferencePool":
 		err = read(doc, &s.Pool)
+	case "gateway.networking.k8s.io/v1 HTTPRoute":
+		err = read(doc, &s.Route)
 	default:
 		return fmt.Errorf("%s %s is none of the kinds that serve", kind.APIVersion, kind.Kind)
 	}
@@ -247,6 +251,29 @@ func (s *Serving) pool() error {
 		return fmt.Errorf("inference pool: failureMode is %q, want FailOpen or FailClose", p.EndpointPickerRef.FailureMode)
 	case !slices.Contains(c.Args, "--metrics-without-key"):
 		return errors.New("inference pool: the endpoint picker has no key: want --metrics-without-key")
+	}
+	return nil
+}
+
+// route checks that all that clients ask for reaches the pool, and that no stream is cut.
+func (s *Serving) route() error {
+	r := &s.Route.Spec
+	if len(r.ParentRefs) == 0 || r.ParentRefs[0].Name == "" {
+		return errors.New("route: want the name of a Gateway")
+	}
+	if len(r.Rules) != 1 || len(r.Rules[0].Matches) != 1 || len(r.Rules[0].BackendRefs) != 1 {
+		return errors.New("route: want one rule with one match and one backend")
+	}
+	rule := &r.Rules[0]
+	if p := rule.Matches[0].Path; p == nil || p.Type == nil || *p.Type != gateway.PathMatchPathPrefix || p.Value == nil || *p.Value != "/v1" {
+		return errors.New("route: want the path prefix /v1")
+	}
+	to := rule.BackendRefs[0].BackendObjectReference
+	if to.Group == nil || string(*to.Group) != pool.GroupName || to.Kind == nil || *to.Kind != "InferencePool" || string(to.Name) != s.Pool.Name {
+		return fmt.Errorf("route: want the backend InferencePool %s of group %s", s.Pool.Name, pool.GroupName)
+	}
+	if t := rule.Timeouts; t == nil || t.Request == nil || *t.Request != "0s" || t.BackendRequest == nil || *t.BackendRequest != "0s" {
+		return errors.New("route: want no time-outs (0s): a gateway's default cuts long streams")
 	}
 	return nil
 }
