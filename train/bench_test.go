@@ -8,6 +8,7 @@ import (
 	"talf/compute"
 	"talf/data"
 	"talf/model/arch"
+	"talf/train/internal/batch"
 	"talf/train/internal/gg"
 	"talf/train/loss"
 	"talf/train/net"
@@ -52,7 +53,7 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 		b.Fatal(err)
 	}
 	meta := data.Meta{Hidden: spec.Hidden, Vocab: spec.Vocab, Branch: 4, Depth: 3, Labels: data.TopK, K: 16}
-	plan, err := l.Plan(labelling(meta, nil))
+	plan, err := l.Plan(batch.Labelling(meta, nil))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 		return t
 	}
 	rope := q.Abilities().Train.Host(spec.Rope.Table(spec.HeadDim, 0, 300), 300, spec.HeadDim)
-	bt := newHeadBatch(g, p, tensor("embed", random(spec.Vocab*spec.Hidden, 0.02), spec.Vocab, spec.Hidden), rope, meta, plan, nil, seqs*length)
+	bt := batch.New(g, p, tensor("embed", random(spec.Vocab*spec.Hidden, 0.02), spec.Vocab, spec.Hidden), rope, meta, plan, nil, seqs*length)
 	lm := tensor("lm_head", random(spec.Vocab*spec.Hidden, 0.05), spec.Vocab, spec.Hidden)
 	as := compute.F32
 	if half {
@@ -82,13 +83,13 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 		b.Fatal(err)
 	}
 	lm.Buf = w.(compute.Buffer)
-	terms := l.Build(bt.inputs(g, lm))
+	terms := l.Build(bt.Inputs(g, lm))
 	var ls []*gg.Loss
 	for i := range terms {
 		ls = append(ls, terms[i].Loss)
 	}
 	total := g.Total(ls...)
-	if err := g.Compile(total, bt.head.Nodes...); err != nil {
+	if err := g.Compile(total, bt.Head.Nodes...); err != nil {
 		b.Fatal(err)
 	}
 	opt, err := newOptimiser(Default(), q, p.Tensors(), true)
@@ -123,19 +124,19 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 	feat := random((length+2)*spec.Hidden, 1)
 	ctx := context.Background()
 	step := func() {
-		bt.reset()
+		bt.Reset()
 		for _, rec := range recs {
-			if err := bt.add(rec, feat, feat, 512); err != nil {
+			if err := bt.Add(rec, feat, feat, 512); err != nil {
 				b.Fatal(err)
 			}
 		}
 		for i := range terms {
-			terms[i].Set(bt.mask[terms[i].Level], float64(bt.count))
+			terms[i].Set(bt.Mask[terms[i].Level], float64(bt.Count))
 		}
 		if err := g.Run(ctx); err != nil {
 			b.Fatal(err)
 		}
-		if _, ok := opt.Update(bt.head.Nodes, 3e-4); !ok {
+		if _, ok := opt.Update(bt.Head.Nodes, 3e-4); !ok {
 			b.Fatal("gradients are not finite")
 		}
 	}
@@ -145,7 +146,7 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 		step()
 	}
 	rows := 0
-	for _, lv := range bt.head.Levels {
+	for _, lv := range bt.Head.Levels {
 		rows += lv.Rows.N
 	}
 	// Products with weights, forward and both gradients, and the LM head forward and back; the

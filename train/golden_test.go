@@ -15,6 +15,7 @@ import (
 	"talf/internal/golden"
 	"talf/model/arch"
 	"talf/model/safetensors"
+	"talf/train/internal/batch"
 	"talf/train/internal/gg"
 	"talf/train/loss"
 	"talf/train/mix"
@@ -135,7 +136,7 @@ func loadReference(t testing.TB, full bool) *reference {
 }
 
 // build builds the graph of a loss over the reference batch, ready to run.
-func (r *reference) build(t testing.TB, q compute.Queue, p *net.Params, l loss.Loss) (*gg.Graph, *headBatch, []loss.Term, *gg.Node) {
+func (r *reference) build(t testing.TB, q compute.Queue, p *net.Params, l loss.Loss) (*gg.Graph, *batch.Batch, []loss.Term, *gg.Node) {
 	t.Helper()
 	g, err := gg.New(q)
 	if err != nil {
@@ -149,14 +150,14 @@ func (r *reference) build(t testing.TB, q compute.Queue, p *net.Params, l loss.L
 		return x
 	}
 	v, hid := r.spec.Vocab, r.spec.Hidden
-	plan, err := l.Plan(labelling(r.meta, nil))
+	plan, err := l.Plan(batch.Labelling(r.meta, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	table := r.spec.Rope.Table(r.spec.HeadDim, 0, 64)
 	rope := q.Abilities().Train.Host(table, 64, r.spec.HeadDim)
-	b := newHeadBatch(g, p, tensor("embed", r.embed, v, hid), rope, r.meta, plan, nil, 40)
-	in := b.inputs(g, tensor("lm_head", r.lm, v, hid))
+	b := batch.New(g, p, tensor("embed", r.embed, v, hid), rope, r.meta, plan, nil, 40)
+	in := b.Inputs(g, tensor("lm_head", r.lm, v, hid))
 	terms := l.Build(in)
 	var ls []*gg.Loss
 	for i := range terms {
@@ -164,17 +165,17 @@ func (r *reference) build(t testing.TB, q compute.Queue, p *net.Params, l loss.L
 	}
 	g.Keep(in.FHat...)
 	total := g.Total(ls...)
-	if err := g.Compile(total, b.head.Nodes...); err != nil {
+	if err := g.Compile(total, b.Head.Nodes...); err != nil {
 		t.Fatal(err)
 	}
-	b.reset()
+	b.Reset()
 	for i, rec := range r.records {
-		if err := b.add(rec, r.feats[i], r.feats[i], 64); err != nil {
+		if err := b.Add(rec, r.feats[i], r.feats[i], 64); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range terms {
-		terms[i].Set(b.mask[terms[i].Level], float64(b.count))
+		terms[i].Set(b.Mask[terms[i].Level], float64(b.Count))
 	}
 	return g, b, terms, total
 }
@@ -246,7 +247,7 @@ func TestLossesAndGradientsAgreeWithTheReference(t *testing.T) {
 				t.Errorf("loss %v, want %v", total.Scalar(), c.value(want))
 			}
 			worst := 0.0
-			for _, a := range gradients(p, b.head.Nodes) {
+			for _, a := range gradients(p, b.Head.Nodes) {
 				e := relative(a.Data, f64s(t, grads, c.name+"."+a.Name))
 				worst = max(worst, e)
 				if e > 1e-4 || e != e {
@@ -316,13 +317,13 @@ func TestHASSAgreesPassByPass(t *testing.T) {
 		for i := range terms {
 			next := 0
 			for _, rec := range r.records {
-				n := mix.Span(rec, 64)
+				n := mix.Span(rec, 64, 0)
 				for p := range n {
-					if p < i || !b.needs(rec, n, i, p) {
+					if p < i || !b.Needs(rec, n, i, p) {
 						continue
 					}
 					if rec.LossMask[p+2] {
-						x := float64(terms[i].RowLoss()[next]) / float64(b.count)
+						x := float64(terms[i].RowLoss()[next]) / float64(b.Count)
 						for pass := i; pass < 3; pass++ {
 							if pass == i || p == i {
 								got[pass] += x
@@ -400,7 +401,7 @@ func TestTALFOnOneBranchIsHASSAlongGreedyText(t *testing.T) {
 	for l := range hass {
 		h, k := 0, 0 // of the sequence's first row in hass and in talf
 		for s, rec := range r.records {
-			n := mix.Span(rec, 64)
+			n := mix.Span(rec, 64, 0)
 			for i := range n {
 				if got, want := talf[l][k+i], hass[l][min(h+i, len(hass[l])-1)]; i+l < n && got != want {
 					t.Errorf("sequence %d, level %d below position %d: TALF %v, HASS at position %d %v", s, l, i, got, i+l, want)
@@ -418,7 +419,7 @@ func TestTALFOnOneBranchIsHASSAlongGreedyText(t *testing.T) {
 }
 
 // checkForward compares f̂ or the nodes' losses.
-func (r *reference) checkForward(t *testing.T, fwd *safetensors.Set, name string, b *headBatch, terms []loss.Term) {
+func (r *reference) checkForward(t *testing.T, fwd *safetensors.Set, name string, b *batch.Batch, terms []loss.Term) {
 	hid := r.spec.Hidden
 	at := 0
 	if strings.HasPrefix(name, "hass") {
@@ -426,9 +427,9 @@ func (r *reference) checkForward(t *testing.T, fwd *safetensors.Set, name string
 	}
 	if strings.HasPrefix(name, "eagle") {
 		want := f64s(t, fwd, "eagle.f_hat")
-		got := b.head.Levels[0].Out.Data()
+		got := b.Head.Levels[0].Out.Data()
 		for s, rec := range r.records {
-			n := mix.Span(rec, 64)
+			n := mix.Span(rec, 64, 0)
 			if e := relative(got[at*hid:(at+n)*hid], want[s*r.pad*hid:(s*r.pad+n)*hid]); e > 1e-5 {
 				t.Errorf("f̂ of sequence %d is off by %g", s, e)
 			}
@@ -439,7 +440,7 @@ func (r *reference) checkForward(t *testing.T, fwd *safetensors.Set, name string
 	want := f64s(t, fwd, name+".node_loss")
 	next := make([]int, len(terms))
 	for s, rec := range r.records {
-		for i := range mix.Span(rec, 64) {
+		for i := range mix.Span(rec, 64, 0) {
 			for l, n := 0, 0; l < len(terms); l++ {
 				count := 4
 				if l == 0 {
@@ -507,7 +508,7 @@ func TestAdamWStepsAgreeWithTheReference(t *testing.T) {
 				t.Errorf("step %d: loss %v, want %v", i+1, total.Scalar(), s.Loss)
 			}
 			var grads []safetensors.Tensor
-			for _, a := range gradients(p, b.head.Nodes) {
+			for _, a := range gradients(p, b.Head.Nodes) {
 				want := f64s(t, ref, fmt.Sprintf("step%d.grad.%s", i+1, a.Name))
 				if e := relative(a.Data, want); !(e <= 1e-4) {
 					t.Errorf("step %d: gradient of %s is off by %g", i+1, a.Name, e)
@@ -518,11 +519,11 @@ func TestAdamWStepsAgreeWithTheReference(t *testing.T) {
 				if err := given.Import(safetensors.Of("reference", grads...)); err != nil {
 					t.Fatal(err)
 				}
-				for j, n := range b.head.Nodes {
+				for j, n := range b.Head.Nodes {
 					copy(n.Grad(), given.Tensors()[j].Data)
 				}
 			}
-			norm, ok := opt.Update(b.head.Nodes, s.LR)
+			norm, ok := opt.Update(b.Head.Nodes, s.LR)
 			if !ok {
 				t.Fatal("gradients are not finite")
 			}
@@ -582,7 +583,7 @@ func TestLabelsThatNobodyTrainsOnDoNotCount(t *testing.T) {
 			if err := g.Run(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-			grads[blank] = gradients(p, b.head.Nodes)
+			grads[blank] = gradients(p, b.Head.Nodes)
 		}
 		for i, a := range grads[0] {
 			for j, x := range a.Data {

@@ -72,7 +72,7 @@ func TestHASSCountsRepeatedPassesAtTheStartOfAText(t *testing.T) {
 		if e := math.Abs(float64(total.Scalar())/want - 1); e > 1e-6 {
 			t.Errorf("%s: loss %v, want %v", name, total.Scalar(), want)
 		}
-		for _, a := range gradients(p, b.head.Nodes) {
+		for _, a := range gradients(p, b.Head.Nodes) {
 			if e := relative(a.Data, f64s(t, golden, name+"."+a.Name)); !(e < 1e-5) {
 				t.Errorf("%s: the gradient of %s is off by %g of its largest element", name, a.Name, e)
 			}

@@ -16,6 +16,7 @@ import (
 	"talf/model/identity"
 	"talf/model/safetensors"
 	"talf/train/dist"
+	"talf/train/internal/batch"
 	"talf/train/internal/gg"
 	"talf/train/internal/origin"
 	"talf/train/loss"
@@ -97,8 +98,8 @@ type headTask struct {
 	params *net.Params
 	limit  int // positions of a sequence that are used, at most
 
-	vocab     *vocabulary // that the head predicts
-	table, lm *gg.Tensor  // the target's embedding, and its LM head (the vocabulary's rows)
+	vocab     *batch.Vocabulary // that the head predicts
+	table, lm *gg.Tensor        // the target's embedding, and its LM head (the vocabulary's rows)
 	rope      compute.Buffer
 	embed     safetensors.Tensor // the target's, stored with the head for other systems
 	eval      *headEval
@@ -106,11 +107,12 @@ type headTask struct {
 	// Of the stage in progress:
 	stage  int
 	graph  *gg.Graph
-	batch  *headBatch
+	batch  *batch.Batch
 	terms  []loss.Term
 	total  *gg.Node
 	source *mix.Reader
 
+	early  int            // of the loss: see mix.Learnt
 	micro  [][]mix.Sample // this rank's
 	before int            // sequences of the step that come before those, on other ranks
 	count  int            // positions of the step that count, on all ranks
@@ -124,7 +126,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	spec.Layers, spec.DraftVocab = cfg.Layers, len(job.Vocab)
 	h := &headTask{cfg: cfg, stages: cfg.Plan(), job: job, spec: spec}
 	var err error
-	if h.vocab, err = newVocabulary(job.Vocab, spec.Vocab); err != nil {
+	if h.vocab, err = batch.NewVocabulary(job.Vocab, spec.Vocab); err != nil {
 		return nil, nil, err
 	}
 	if err := h.check(); err != nil {
@@ -212,15 +214,15 @@ func (h *headTask) check() error {
 			return fmt.Errorf("%s have weight %v, want more than 0 to 1e6", of, s.Weight)
 		}
 	}
-	if h.vocab != nil && len(h.vocab.ids) < h.meta.Branch {
-		return fmt.Errorf("draft vocabulary of %d tokens, want at least the %d that the data's trees have below a node", len(h.vocab.ids), h.meta.Branch)
+	if h.vocab != nil && len(h.vocab.IDs) < h.meta.Branch {
+		return fmt.Errorf("draft vocabulary of %d tokens, want at least the %d that the data's trees have below a node", len(h.vocab.IDs), h.meta.Branch)
 	}
 	for _, s := range h.stages {
 		l, err := h.lossOf(s)
 		if err != nil {
 			return err
 		}
-		if _, err := l.Plan(labelling(h.meta, h.vocab)); err != nil {
+		if _, err := l.Plan(batch.Labelling(h.meta, h.vocab)); err != nil {
 			return fmt.Errorf("loss %s: %w", s.Loss, err)
 		}
 	}
@@ -253,7 +255,7 @@ func (h *headTask) build(i int) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
-	plan, err := l.Plan(labelling(h.meta, h.vocab))
+	plan, err := l.Plan(batch.Labelling(h.meta, h.vocab))
 	if err != nil {
 		return program{}, err
 	}
@@ -270,21 +272,21 @@ func (h *headTask) build(i int) (program, error) {
 			return program{}, err
 		}
 	}
-	h.stage, h.graph = i, g
-	h.batch = newHeadBatch(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.cfg.Rows)
-	h.terms = l.Build(h.batch.inputs(g, lm))
+	h.stage, h.graph, h.early = i, g, plan.Early
+	h.batch = batch.New(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.cfg.Rows)
+	h.terms = l.Build(h.batch.Inputs(g, lm))
 	var ls []*gg.Loss
 	for i := range h.terms {
 		ls = append(ls, h.terms[i].Loss)
 	}
 	h.total = g.Total(ls...)
-	if err := g.Compile(h.total, h.batch.head.Nodes...); err != nil {
+	if err := g.Compile(h.total, h.batch.Head.Nodes...); err != nil {
 		return program{}, err
 	}
-	if h.source, err = mix.NewReader(h.job.Data, h.cfg.Seed, h.split(data.Train), h.limit); err != nil {
+	if h.source, err = mix.NewReader(h.job.Data, h.cfg.Seed, h.split(data.Train), h.limit, h.early); err != nil {
 		return program{}, err
 	}
-	return program{graph: g, nodes: h.batch.head.Nodes, total: h.total}, nil
+	return program{graph: g, nodes: h.batch.Head.Nodes, total: h.total}, nil
 }
 
 // tempered returns the LM head divided by temp: its logits are those at temperature temp.
@@ -333,7 +335,7 @@ func (h *headTask) hostLMHead() ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.vocab.rows(f), nil
+	return h.vocab.Rows(f), nil
 }
 
 func (h *headTask) split(p data.Part) data.Split { return data.Split{Part: p, Fraction: h.cfg.Held} }
@@ -406,14 +408,14 @@ func (h *headTask) readStep() (micro, count int, err error) {
 			if err != nil {
 				return 0, 0, err
 			}
-			n := mix.Span(r.Record, h.limit)
+			n := mix.Span(r.Record, h.limit, h.early)
 			if used+n > h.cfg.Rows {
 				h.source.Back(r)
 				break
 			}
 			used += n
 			recs = append(recs, r)
-			h.count += mix.Counted(r.Record, h.limit)
+			h.count += mix.Counted(r.Record, h.limit, h.early)
 		}
 		if i >= first && i < first+own {
 			h.micro = append(h.micro, recs)
@@ -434,7 +436,7 @@ func (h *headTask) fill(ctx context.Context, i, step int) error {
 
 // pack puts samples into the graph; the first is number seq of the step.
 func (h *headTask) pack(ctx context.Context, samples []mix.Sample, step, seq int) error {
-	h.batch.reset()
+	h.batch.Reset()
 	for j, r := range samples {
 		feat, err := h.features(ctx, r.Record)
 		if err != nil {
@@ -443,15 +445,15 @@ func (h *headTask) pack(ctx context.Context, samples []mix.Sample, step, seq int
 		in := feat
 		if h.cfg.Noise > 0 {
 			h.noisy = append(h.noisy[:0], feat...)
-			noise(h.noisy, len(r.Tokens), h.cfg.Noise, h.cfg.Seed, uint64(step), uint64(seq+j))
+			batch.Noise(h.noisy, len(r.Tokens), h.cfg.Noise, h.cfg.Seed, uint64(step), uint64(seq+j))
 			in = h.noisy
 		}
-		if err := h.batch.add(r.Record, in, feat, h.limit); err != nil {
+		if err := h.batch.Add(r.Record, in, feat, h.limit); err != nil {
 			return fmt.Errorf("%s: %w", r.Place, err)
 		}
 	}
 	for k := range h.terms {
-		h.terms[k].Set(h.batch.mask[h.terms[k].Level], float64(h.count))
+		h.terms[k].Set(h.batch.Mask[h.terms[k].Level], float64(h.count))
 	}
 	return nil
 }
@@ -511,8 +513,8 @@ func (h *headTask) describe(c *checkpoints.Checkpoint) error {
 	c.Model, c.Tokenizer, c.Loss, c.Data = h.job.Target.Identity(), h.meta.Tokenizer, h.stages[h.stage].Loss, h.job.Data.ID()
 	c.Weights = append(c.Weights, h.embed)
 	if h.vocab != nil {
-		c.DraftVocab = len(h.vocab.ids)
-		c.Weights = append(c.Weights, model.DraftVocabTensors(h.vocab.ids, h.spec.Vocab)...)
+		c.DraftVocab = len(h.vocab.IDs)
+		c.Weights = append(c.Weights, model.DraftVocabTensors(h.vocab.IDs, h.spec.Vocab)...)
 	}
 	return nil
 }

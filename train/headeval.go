@@ -10,6 +10,7 @@ import (
 	"talf/compute"
 	"talf/data"
 	"talf/internal/slab"
+	"talf/train/internal/batch"
 	"talf/train/internal/gg"
 	"talf/train/internal/topk"
 	"talf/train/loss"
@@ -21,7 +22,7 @@ import (
 type headEval struct {
 	task  *headTask
 	graph *gg.Graph
-	batch *headBatch
+	batch *batch.Batch
 	terms []loss.Term
 	score *topk.Scorer
 
@@ -38,12 +39,12 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, table, lm *gg
 	if err != nil {
 		return nil, err
 	}
-	plan, err := all.Plan(labelling(h.meta, h.vocab))
+	plan, err := all.Plan(batch.Labelling(h.meta, h.vocab))
 	if err != nil {
 		return nil, err
 	}
-	e := &headEval{task: h, graph: g, batch: newHeadBatch(g, h.params, table, rope, h.meta, plan, h.vocab, h.limit)}
-	in := e.batch.inputs(g, lm)
+	e := &headEval{task: h, graph: g, batch: batch.New(g, h.params, table, rope, h.meta, plan, h.vocab, h.limit)}
+	in := e.batch.Inputs(g, lm)
 	g.Keep(in.FHat...)
 	e.terms = all.Build(in)
 	if err := g.CompileForward(); err != nil {
@@ -65,36 +66,36 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, table, lm *gg
 // both are lower bounds, and at most the number of levels of the trees.
 func (e *headEval) tau() (expect, greedy float64) {
 	b, k := e.batch, e.score.K
-	for l := len(b.head.Levels) - 1; l >= 0; l-- {
-		rows := b.head.Levels[l].Rows.N
+	for l := len(b.Head.Levels) - 1; l >= 0; l-- {
+		rows := b.Head.Levels[l].Rows.N
 		e.expect[l], e.greedy[l] = slab.Zeros(e.expect[l], rows), slab.Zeros(e.greedy[l], rows)
 		for r := range rows {
-			if b.mask[l][r] == 0 {
+			if b.Mask[l][r] == 0 {
 				continue
 			}
 			for _, x := range e.top[l][r*k : (r+1)*k] {
-				e.expect[l][r] += b.prob(l, r, x)
-				if x == b.top[l][r] {
+				e.expect[l][r] += b.Prob(l, r, x)
+				if x == b.Top[l][r] {
 					e.greedy[l][r]++
 				}
 			}
 		}
-		if l+1 == len(b.head.Levels) {
+		if l+1 == len(b.Head.Levels) {
 			continue
 		}
-		below := b.head.Levels[l+1]
+		below := b.Head.Levels[l+1]
 		for r, x := range below.IDs {
 			up := int(below.From[r])
 			if !slices.Contains(e.top[l][up*k:(up+1)*k], x) {
 				continue
 			}
-			e.expect[l][up] += float64(b.prob(l, up, x) * e.expect[l+1][r]) // converted so that it is not fused: it decides which checkpoint is best
-			if x == b.top[l][up] {
+			e.expect[l][up] += float64(b.Prob(l, up, x) * e.expect[l+1][r]) // converted so that it is not fused: it decides which checkpoint is best
+			if x == b.Top[l][up] {
 				e.greedy[l][up] += e.greedy[l+1][r]
 			}
 		}
 	}
-	for r, m := range b.mask[0] {
+	for r, m := range b.Mask[0] {
 		if m != 0 {
 			expect, greedy = expect+e.expect[0][r], greedy+e.greedy[0][r]
 		}
@@ -146,27 +147,27 @@ func (h *headTask) evaluate(ctx context.Context) (s evalShare, err error) {
 		}
 		r, at := x.Record, s.Held
 		s.Held++
-		if at%h.peers.Size() != h.peers.Rank() || mix.Span(r, h.limit) == 0 {
+		if at%h.peers.Size() != h.peers.Rank() || mix.Span(r, h.limit, 0) == 0 {
 			continue
 		}
 		feat, err := h.features(ctx, r)
 		if err != nil {
 			return s, err
 		}
-		e.batch.reset()
-		if err := e.batch.add(r, feat, feat, h.limit); err != nil {
+		e.batch.Reset()
+		if err := e.batch.Add(r, feat, feat, h.limit); err != nil {
 			return s, err
 		}
 		for i := range e.terms {
-			e.terms[i].Set(e.batch.mask[i], 1)
+			e.terms[i].Set(e.batch.Mask[i], 1)
 		}
 		if err := e.graph.Run(ctx); err != nil {
 			return s, err
 		}
 		p := newEvalPart(at, len(e.terms))
-		p.Positions = e.batch.count
+		p.Positions = e.batch.Count
 		for i := range e.terms {
-			for j, m := range e.batch.mask[i] {
+			for j, m := range e.batch.Mask[i] {
 				if m == 0 {
 					continue
 				}
@@ -181,12 +182,12 @@ func (h *headTask) evaluate(ctx context.Context) (s evalShare, err error) {
 				p.Loss[i] += l
 				p.Rows[i]++
 			}
-			e.top[i] = e.score.Append(e.top[i][:0], e.batch.head.Levels[i].Out.Data())
-			h.vocab.target(e.top[i])
-			p.Hits[i] = hits(e.top[i], e.score.K, e.batch.top[i], e.batch.mask[i])
+			e.top[i] = e.score.Append(e.top[i][:0], e.batch.Head.Levels[i].Out.Data())
+			h.vocab.Target(e.top[i])
+			p.Hits[i] = hits(e.top[i], e.score.K, e.batch.Top[i], e.batch.Mask[i])
 		}
 		if h.vocab != nil {
-			p.Mass, p.Lost = slices.Clone(e.batch.mass), slices.Clone(e.batch.lost)
+			p.Mass, p.Lost = slices.Clone(e.batch.Mass), slices.Clone(e.batch.Lost)
 		}
 		p.Expect, p.Greedy = e.tau()
 		s.Parts = append(s.Parts, p)

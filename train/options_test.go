@@ -15,6 +15,7 @@ import (
 	"talf/model"
 	"talf/model/head"
 	"talf/model/safetensors"
+	"talf/train/internal/batch"
 	"talf/train/loss"
 	"talf/train/mix"
 )
@@ -151,7 +152,7 @@ func TestAHeadBeginsWithTheTargetsLayers(t *testing.T) {
 func TestNoiseIsAsWideAsEAGLEs(t *testing.T) {
 	draw := func(tokens int, key ...uint64) (x []float32) {
 		x = make([]float32, 4000)
-		noise(x, tokens, 0.2, key...)
+		batch.Noise(x, tokens, 0.2, key...)
 		return x
 	}
 	for _, tokens := range []int{1, 64, 512} {

@@ -129,7 +129,7 @@ func TestTreesOfAnyShapeAreLearned(t *testing.T) {
 			}
 			feat = append([]float32(nil), feat...)
 			nodes, next := h.meta.Nodes(), make([]int, c.depth)
-			for i := range mix.Span(s.Record, h.limit) {
+			for i := range mix.Span(s.Record, h.limit, 0) {
 				if !s.LossMask[i+2] {
 					next[0]++
 					continue
@@ -141,18 +141,18 @@ func TestTreesOfAnyShapeAreLearned(t *testing.T) {
 						path = append([]int32{s.TreeTokens[tree+n]}, path...)
 					}
 					level := len(path)
-					eval.batch.reset()
-					l0 := eval.batch.head.Levels[0]
+					eval.batch.Reset()
+					l0 := eval.batch.Head.Levels[0]
 					for p := range i + 1 {
 						l0.Add(s.Tokens[p+1], int32(p), 0)
 					}
-					copy(eval.batch.head.Feature.Data(), feat[:(i+1)*h.meta.Hidden])
+					copy(eval.batch.Head.Feature.Data(), feat[:(i+1)*h.meta.Hidden])
 					row := int32(i)
 					for d, x := range path {
-						row = eval.batch.head.Levels[d+1].AddBelow(eval.batch.head.Levels[d], row, x)
+						row = eval.batch.Head.Levels[d+1].AddBelow(eval.batch.Head.Levels[d], row, x)
 					}
-					for d, l := range eval.batch.head.Levels { // rows without labels
-						b := eval.batch.labels[d]
+					for d, l := range eval.batch.Head.Levels { // rows without labels
+						b := eval.batch.Labels[d]
 						for range l.Rows.N {
 							if c.labels == data.Full {
 								b.Full = append(b.Full, make([]float32, h.meta.Vocab)...)
@@ -160,14 +160,14 @@ func TestTreesOfAnyShapeAreLearned(t *testing.T) {
 								b.IDs, b.Prob = append(b.IDs, 0, 1, 2, 3), append(b.Prob, 0, 0, 0, 0)
 								b.Tail = append(b.Tail, 0)
 							}
-							eval.batch.mask[d] = append(eval.batch.mask[d], 0)
+							eval.batch.Mask[d] = append(eval.batch.Mask[d], 0)
 						}
-						eval.terms[d].Set(eval.batch.mask[d], 1)
+						eval.terms[d].Set(eval.batch.Mask[d], 1)
 					}
 					if err := eval.graph.Run(context.Background()); err != nil {
 						t.Fatal(err)
 					}
-					f := eval.batch.head.Levels[level].Out.Data()[int(row)*h.meta.Hidden:][:h.meta.Hidden]
+					f := eval.batch.Head.Levels[level].Out.Data()[int(row)*h.meta.Hidden:][:h.meta.Hidden]
 					z, sum := make([]float64, h.meta.Vocab), 0.0
 					for v := range z {
 						for k, x := range f {

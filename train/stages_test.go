@@ -325,7 +325,7 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 	hid, k := h.meta.Hidden, h.meta.Branch
 	// choices returns the head's k most likely tokens of a row.
 	choices := func(level, row int) []int32 {
-		f := h.eval.batch.head.Levels[level].Out.Data()[row*hid:][:hid]
+		f := h.eval.batch.Head.Levels[level].Out.Data()[row*hid:][:hid]
 		z := make([]float64, h.meta.Vocab)
 		ids := make([]int32, h.meta.Vocab)
 		for v := range z {
@@ -353,12 +353,12 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := h.eval.batch
-		b.reset()
-		if err := b.add(r, feat, feat, h.limit); err != nil {
+		b.Reset()
+		if err := b.Add(r, feat, feat, h.limit); err != nil {
 			t.Fatal(err)
 		}
 		for i := range h.eval.terms {
-			h.eval.terms[i].Set(b.mask[i], 1)
+			h.eval.terms[i].Set(b.Mask[i], 1)
 		}
 		if err := h.eval.graph.Run(context.Background()); err != nil {
 			t.Fatal(err)
@@ -366,14 +366,14 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 		// A head that chooses as the target would, with greedy paths longer than one token, is
 		// constructed from the labels.
 		e := h.eval
-		for l, s := range b.labels {
+		for l, s := range b.Labels {
 			e.top[l] = e.top[l][:0]
-			for row := range b.head.Levels[l].Rows.N {
+			for row := range b.Head.Levels[l].Rows.N {
 				e.top[l] = append(e.top[l], s.IDs[row*s.K:][:k]...)
 			}
 		}
 		right, rightGreedy := e.tau()
-		for i := range mix.Span(r, h.limit) {
+		for i := range mix.Span(r, h.limit, 0) {
 			if !r.LossMask[i+2] {
 				continue
 			}
@@ -403,8 +403,8 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 						}
 						// Rows of a level are in the order of the nodes, position by position.
 						at, same := -1, 0 // the tiny data have siblings of one token
-						for rr, id := range b.head.Levels[level+1].IDs {
-							if int(b.head.Levels[level+1].From[rr]) == row && id == x {
+						for rr, id := range b.Head.Levels[level+1].IDs {
+							if int(b.Head.Levels[level+1].From[rr]) == row && id == x {
 								if at = rr; same == seen {
 									break
 								}

@@ -387,7 +387,7 @@ func TestAccumulatedBatchesAreOneBatch(t *testing.T) {
 				t.Fatal(err)
 			}
 			recs = append(recs, r)
-			h.count += mix.Counted(r.Record, h.limit)
+			h.count += mix.Counted(r.Record, h.limit, 0)
 		}
 		h.micro = [][]mix.Sample{recs}
 		if i == 0 {

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"talf/checkpoints"
-	"talf/compute"
 	"talf/data"
 	"talf/model/head"
 	"talf/model/safetensors"
@@ -111,7 +110,7 @@ func TestGradientsOverADraftVocabulary(t *testing.T) {
 			for i := range h.terms {
 				x := &h.terms[i]
 				for r, y := range x.RowLoss() {
-					sum += float64(x.Weight) * float64(h.batch.mask[x.Level][r]) / float64(h.count) * float64(y)
+					sum += float64(x.Weight) * float64(h.batch.Mask[x.Level][r]) / float64(h.count) * float64(y)
 				}
 			}
 			return sum
@@ -147,56 +146,6 @@ func TestGradientsOverADraftVocabulary(t *testing.T) {
 	}
 }
 
-// The treatment of labels outside the vocabulary, counted by hand: tokens 1, 3 and 5 of 8 are
-// the vocabulary.
-func TestLabelsOutsideADraftVocabulary(t *testing.T) {
-	v, err := newVocabulary([]int32{1, 3, 5}, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		outside loss.Outside
-		ids     []int32
-		p       []float32
-		tail    []float32
-		times   float32
-		want    []float32
-		rest    []float32
-		lost    float64
-	}{
-		{loss.Drop, []int32{3, 2, 5}, []float32{0.5, 0.25, 0.125}, []float32{0.125}, 1, []float32{0.5, 0, 0.125}, []float32{0.125}, 0.25},
-		{loss.Renorm, []int32{3, 2, 5}, []float32{0.5, 0.25, 0.125}, []float32{0.125}, 1, []float32{0.5 * 4 / 3., 0, 0.125 * 4 / 3.}, []float32{0.125 * 4 / 3.}, 0.25},
-		{loss.Renorm, []int32{3, 2, 5}, []float32{0.5, 0.25, 0.125}, nil, 1, []float32{0.5 * 7 / 5., 0, 0.125 * 7 / 5.}, nil, 0.25},
-		{loss.Renorm, []int32{0, 2, 4}, []float32{0.5, 0.25, 0.25}, []float32{0}, 1, []float32{0, 0, 0}, []float32{0}, 1},
-		{loss.Mask, []int32{2, 3, 5}, []float32{0.5, 0.25, 0.25}, nil, 0, []float32{0, 0.25, 0.25}, nil, 0.5},
-		{loss.Mask, []int32{3, 2, 5}, []float32{0.5, 0.25, 0.25}, nil, 1, []float32{0.5 * 4 / 3., 0, 0.25 * 4 / 3.}, nil, 0.25},
-		{loss.Renorm, nil, []float32{0.25, 0.125, 0, 0.25, 0, 0.125, 0.125, 0.125}, nil, 1, []float32{0.25, 0.5, 0.25}, nil, 0.5},
-	} {
-		b := &headBatch{vocab: v, plan: loss.Plan{Outside: c.outside}, labels: []*compute.SoftLabels{{K: 3}}, mass: make([]float64, 1), lost: make([]float64, 1)}
-		top := int32(0)
-		if c.ids != nil {
-			top = c.ids[0]
-		}
-		times := b.inside(0, c.ids, c.p, c.tail, top, 1)
-		s := b.labels[0]
-		got := s.Prob
-		if c.ids == nil {
-			got = s.Full
-		}
-		near := func(a, b []float32) bool {
-			return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Abs(float64(x-y)) < 1e-6 })
-		}
-		if times != c.times || !near(got, c.want) || !near(s.Tail, c.rest) || math.Abs(b.lost[0]-c.lost) > 1e-9 {
-			t.Errorf("%s of %v %v: %v and %v, %v times, %v lost; want %v and %v, %v times, %v lost", c.outside, c.ids, c.p, got, s.Tail, times, b.lost[0], c.want, c.rest, c.times, c.lost)
-		}
-		for i, id := range c.ids {
-			if want := v.draft(id); s.IDs[i] != want {
-				t.Errorf("label %d of token %d has draft id %d, want %d", i, id, s.IDs[i], want)
-			}
-		}
-	}
-}
-
 // The head is fed only tokens that it can draft: a pass of HASS takes x_{i+1} at position i, a
 // node its own token, and neither has a row if that token, or an earlier one on the path, is
 // outside the draft vocabulary.
@@ -215,12 +164,12 @@ func TestRowsAreFedTokensOfTheDraftVocabulary(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := func(id int32) bool { return slices.Contains(everySecond(), id) }
-		levels, nodes := h.batch.head.Levels, h.meta.Nodes()
+		levels, nodes := h.batch.Head.Levels, h.meta.Nodes()
 		want := make([][]int32, len(levels)) // tokens of the rows
 		left := 0
 		for _, rec := range h.micro[0] {
 			r := rec.Record
-			n := mix.Span(r, h.limit)
+			n := mix.Span(r, h.limit, 0)
 			if l == "talf" {
 				for i := range n {
 					want[0] = append(want[0], r.Tokens[i+1])
@@ -378,7 +327,7 @@ func TestAnEvaluationSpeaksOfTheTargetsTokens(t *testing.T) {
 	}
 	k := h.eval.score.K
 	top := h.eval.score.Append(nil, x)
-	h.vocab.target(top)
+	h.vocab.Target(top)
 	for i := range rows {
 		z := func(id int32) (sum float64) {
 			for j := range hid {
@@ -390,13 +339,6 @@ func TestAnEvaluationSpeaksOfTheTargetsTokens(t *testing.T) {
 		slices.SortFunc(want, func(a, b int32) int { return cmp.Compare(z(b), z(a)) })
 		if got := top[i*k : (i+1)*k]; !slices.Equal(got, want[:k]) {
 			t.Errorf("row %d: %v, want %v", i, got, want[:k])
-		}
-	}
-	// The labels' figures also use the target's ids.
-	b := &headBatch{vocab: h.vocab, meta: h.meta, labels: []*compute.SoftLabels{{K: 2, IDs: []int32{3, -1}, Prob: []float32{0.5, 0}}}}
-	for id, want := range map[int32]float64{7: 0.5, 3: 0, 8: 0} {
-		if got := b.prob(0, 0, id); got != want {
-			t.Errorf("token %d has probability %v, want %v", id, got, want)
 		}
 	}
 }

@@ -18,7 +18,9 @@ type Method struct {
 }
 
 // Methods returns the table, in the order of help and errors.
-func Methods() []Method { return []Method{eagleMethod(), hassMethod(), talfMethod()} }
+func Methods() []Method {
+	return []Method{eagleMethod(), hassMethod(), talfMethod(), eagle3Method()}
+}
 
 // Parse parses specifications such as "talf" and "eagle:w_cls=0.1,reg=l1".
 func Parse(text string) (Loss, error) {
@@ -71,12 +73,20 @@ type Plan struct {
 	Levels int
 	// Text says that these nodes follow the text, one per position and level, instead of
 	// the target's trees: level l at position i is pass l+1 of HASS at position i.
-	Text    bool
-	Detach  bool    // f̂ is fed back without its gradient
-	Regress int     // how many levels need Inputs.Target, the features to predict
-	Outside Outside // what happens to labels outside a draft vocabulary
-	Tail    bool    // top-K labels come with their tail bucket
-	Temp    float32 // temperature of p and q; Inputs.LMHead is divided by it. usually 1
+	Text bool
+	// Once says that every row of the text counts once. Else the first positions count again for
+	// the passes of HASS that are equal there.
+	Once bool
+	// Early is how many places before the predicted token lies the token that must be in the loss
+	// mask for a row to count; see mix.Learnt.
+	Early int
+	// Undrafted says that rows are run also below tokens that the head cannot predict.
+	Undrafted bool
+	Detach    bool    // f̂ is fed back without its gradient
+	Regress   int     // how many levels need Inputs.Target, the features to predict
+	Outside   Outside // what happens to labels outside a draft vocabulary
+	Tail      bool    // top-K labels come with their tail bucket
+	Temp      float32 // temperature of p and q; Inputs.LMHead is divided by it. usually 1
 	// Cut says that some of the labels' mass is left out, so that the loss is not minimal at the
 	// target's own distribution.
 	Cut bool

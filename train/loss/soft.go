@@ -19,12 +19,20 @@ type soft struct {
 	rest float32
 }
 
-// softParams returns the parameters that newSoft reads.
-func softParams() []spec.Param {
+// softParams returns the parameters that newSoft reads. outside lists the values of the parameter of
+// this name, the default first.
+func softParams(outside ...Outside) []spec.Param {
+	if outside == nil {
+		outside = []Outside{Drop, Renorm, Mask}
+	}
+	var ways []string
+	for _, o := range outside {
+		ways = append(ways, string(o))
+	}
 	return []spec.Param{
 		spec.Choice("labels", "mass outside the top-K labels: tail (one bucket) or ignore; sets with full labels use them whole", "tail", "ignore"),
 		spec.Choice("outside", "labels outside a draft vocabulary: drop (their mass), renorm (those inside get it) or mask (the same, and nodes whose most likely token is outside do not count)",
-			string(Drop), string(Renorm), string(Mask)),
+			ways...),
 		spec.Float("temp", 1, spec.Closed(0.01, 100), "temperature of both distributions, the loss multiplied by its square; other than 1 needs full labels"),
 	}
 }

@@ -16,6 +16,7 @@ type talf struct {
 	decay      float32
 	levels     int
 	l1, detach bool
+	undrafted  bool
 }
 
 func talfMethod() Method {
@@ -28,6 +29,7 @@ func talfMethod() Method {
 				spec.Float("decay", 1, spec.Closed(0.001, 1000), "weight of a level's nodes over that of the level above"),
 				spec.Int("levels", 0, 0, 16, "levels of the trees that are trained on (0: all that the data have)"),
 				spec.Choice("feed", "gradient through the features that are fed back: flow or detach (none)", "flow", "detach"),
+				spec.Choice("beyond", "nodes at or below a token outside a draft vocabulary: skip, or learn all the same", "skip", "learn"),
 				regParam(),
 			}, softParams()...),
 		},
@@ -38,7 +40,7 @@ func talfMethod() Method {
 func newTALF(v spec.Values) (Loss, error) {
 	t := talf{
 		soft: newSoft(v), wCls: v.Float32("w_cls"), wReg: v.Float32("w_reg"), decay: v.Float32("decay"), levels: v.Int("levels"),
-		l1: v.Text("reg") == "l1", detach: v.Text("feed") == "detach",
+		l1: v.Text("reg") == "l1", detach: v.Text("feed") == "detach", undrafted: v.Text("beyond") == "learn",
 	}
 	if t.wCls == 0 {
 		return nil, errors.New("w_cls is 0: there is nothing to learn from the trees")
@@ -50,7 +52,7 @@ func (t talf) Plan(d Labelling) (Plan, error) {
 	if t.levels > d.Depth {
 		return Plan{}, fmt.Errorf("levels=%d, but the trees of the data have %d", t.levels, d.Depth)
 	}
-	p := Plan{Levels: d.Depth, Outside: t.outside, Tail: t.tail, Temp: t.temp, Detach: t.detach}
+	p := Plan{Levels: d.Depth, Outside: t.outside, Tail: t.tail, Temp: t.temp, Detach: t.detach, Undrafted: t.undrafted}
 	if t.levels > 0 {
 		p.Levels = t.levels
 	}

@@ -92,13 +92,20 @@ func (s Shares) ID() string {
 	return strings.Join(ids, "+")
 }
 
-// Span returns the number of head positions that a record needs, up to the last one
-// that counts. Positions from limit on are cut off.
-//
-// Head position i predicts token i+2 and counts if that is in the loss mask.
-func Span(r *data.Record, limit int) int {
-	for i := len(r.Tokens) - 3; i >= 0; i-- {
-		if i < limit && r.LossMask[i+2] {
+// Learnt reports whether head position i of a record counts. It predicts token i+2 and counts if
+// the token early places before that is in the loss mask. Training-time test has published masks
+// with early 1 and 2; all else has 0.
+func Learnt(r *data.Record, i, early int) bool {
+	at := i + 2 - early
+	return at < len(r.Tokens) && r.LossMask[at]
+}
+
+// Span returns the number of head positions that a record needs, up to the last one that counts as
+// Learnt says. Positions from limit on are cut off. The last position that has a label is that of
+// the last token but one.
+func Span(r *data.Record, limit, early int) int {
+	for i := min(limit, len(r.Tokens)-1) - 1; i >= 0; i-- {
+		if Learnt(r, i, early) {
 			return i + 1
 		}
 	}
@@ -106,10 +113,10 @@ func Span(r *data.Record, limit int) int {
 }
 
 // Counted returns the number of head positions of a record that count.
-func Counted(r *data.Record, limit int) int {
+func Counted(r *data.Record, limit, early int) int {
 	n := 0
-	for i := range Span(r, limit) {
-		if r.LossMask[i+2] {
+	for i := range Span(r, limit, early) {
+		if Learnt(r, i, early) {
 			n++
 		}
 	}

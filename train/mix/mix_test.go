@@ -56,7 +56,7 @@ func TestAReaderKeepsItsShares(t *testing.T) {
 	shares := mix.Shares{{Set: a, Weight: 0.7}, {Set: b, Weight: 0.2}, {Set: a, Weight: 0.1}}
 	const limit = 64
 	open := func(s mix.Shares) *mix.Reader {
-		m, err := mix.NewReader(s, 5, data.Split{Part: data.Train, Fraction: 0.1}, limit)
+		m, err := mix.NewReader(s, 5, data.Split{Part: data.Train, Fraction: 0.1}, limit, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestAReaderKeepsItsShares(t *testing.T) {
 				t.Fatalf("sequence %d after seeking: %v of set %d, want %v of set %d, %v", n, o.Place, o.Set, s.Place, s.Set, err)
 			}
 		}
-		got := float64(mix.Span(s.Record, limit))
+		got := float64(mix.Span(s.Record, limit, 0))
 		spent[s.Set], total = spent[s.Set]+got, total+got
 		for i, w := range []float64{0.7, 0.2, 0.1} {
 			if off := math.Abs(spent[i] - w*total); off > 3*26 {
@@ -115,7 +115,7 @@ func TestAReaderKeepsItsShares(t *testing.T) {
 			if err != nil {
 				continue // the end of an epoch
 			}
-			if mix.Span(rec, limit) > 0 {
+			if mix.Span(rec, limit, 0) > 0 {
 				if r.Last() != s.Place {
 					t.Fatalf("%v, want %v", s.Place, r.Last())
 				}

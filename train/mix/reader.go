@@ -23,6 +23,7 @@ type Sample struct {
 type Reader struct {
 	sets  []source
 	limit int     // positions of a sequence that are used
+	early int     // see Learnt
 	ahead *Sample // put back by Back
 }
 
@@ -40,9 +41,9 @@ type place struct {
 }
 
 // NewReader reads the part of the sets that sp names, shuffled by seed. At most limit
-// head positions of a sequence count.
-func NewReader(shares Shares, seed uint64, sp data.Split, limit int) (*Reader, error) {
-	m := &Reader{limit: limit}
+// head positions of a sequence are used; early says which of them count, see Learnt.
+func NewReader(shares Shares, seed uint64, sp data.Split, limit, early int) (*Reader, error) {
+	m := &Reader{limit: limit, early: early}
 	for _, s := range shares {
 		r, err := s.Set.Shuffled(seed, sp)
 		if err != nil {
@@ -57,7 +58,7 @@ func NewReader(shares Shares, seed uint64, sp data.Split, limit int) (*Reader, e
 func (m *Reader) Next() (Sample, error) {
 	if s := m.ahead; s != nil {
 		m.ahead = nil
-		m.sets[s.Set].spent += int64(Span(s.Record, m.limit))
+		m.sets[s.Set].spent += int64(Span(s.Record, m.limit, m.early))
 		return *s, nil
 	}
 	which := 0
@@ -79,7 +80,7 @@ func (m *Reader) Next() (Sample, error) {
 		case err != nil:
 			return Sample{}, err
 		default:
-			if n := Span(r, m.limit); n > 0 {
+			if n := Span(r, m.limit, m.early); n > 0 {
 				x.spent += int64(n)
 				return Sample{Record: r, Place: x.reader.Last(), Set: which, before: at}, nil
 			}
@@ -90,7 +91,7 @@ func (m *Reader) Next() (Sample, error) {
 // Back puts the last sequence back: Next returns it again.
 func (m *Reader) Back(s Sample) {
 	m.ahead = &s
-	m.sets[s.Set].spent -= int64(Span(s.Record, m.limit))
+	m.sets[s.Set].spent -= int64(Span(s.Record, m.limit, m.early))
 }
 
 // Place returns where Next continues. For a single set it is the state of the set's reader.

@@ -1,4 +1,6 @@
-package train
+// Package batch packs labelled sequences into the graph of a draft head: which rows its levels have,
+// what each is fed, and the labels that it is compared with.
+package batch
 
 import (
 	"fmt"
@@ -12,27 +14,27 @@ import (
 	"talf/train/net"
 )
 
-// A headBatch fills a head's graph with sequences. They are packed one after another,
+// A Batch fills a head's graph with sequences. They are packed one after another,
 // without padding: a position that no label depends on gets no row, and only positions
 // that count get rows for the nodes of their tree.
 //
 // The input of head position i of a sequence is (f_i, x_{i+1}). Its tree is the one
 // rooted at p = i+1, its regression target is f_{i+1}, and it counts if the token that
 // it predicts, x_{i+2}, is in the loss mask.
-type headBatch struct {
-	head   *net.Head
+type Batch struct {
+	Head   *net.Head
+	Labels []*compute.SoftLabels // [level]
+	Mask   [][]float32           // [level][rows]: how many times a row counts
+	Top    [][]int32             // [level][rows]: the target's most likely next token
+	Count  int                   // positions that count
+	Mass   []float64             // [level]: mass of the labels of rows that count
+	Lost   []float64             // [level]: the part of it outside the draft vocabulary
+
 	target []*gg.Node // [level]: f_{i+1}, on the levels with a regression
 	hidden int
 	meta   data.Meta
 	plan   loss.Plan
-	vocab  *vocabulary // that the labels are over: their IDs are draft ids
-
-	labels []*compute.SoftLabels // [level]
-	mask   [][]float32           // [level][rows]: how many times a row counts
-	top    [][]int32             // [level][rows]: the target's most likely next token
-	count  int                   // positions that count
-	mass   []float64             // [level]: mass of the labels of rows that count
-	lost   []float64             // [level]: the part of it outside the draft vocabulary
+	vocab  *Vocabulary // that the labels are over: their IDs are draft ids
 
 	row []int32 // of each node of one tree; −1: none
 	lev []int   // level of each node
@@ -40,68 +42,68 @@ type headBatch struct {
 	above, here []int32 // row of each position of one sequence in two consecutive passes of HASS
 }
 
-// labelling returns what a loss needs to know about the data and the draft vocabulary.
-func labelling(m data.Meta, v *vocabulary) loss.Labelling {
+// Labelling returns what a loss needs to know about the data and the draft vocabulary.
+func Labelling(m data.Meta, v *Vocabulary) loss.Labelling {
 	l := loss.Labelling{Depth: m.Depth, K: m.K}
 	if v != nil {
-		l.DraftVocab = len(v.ids)
+		l.DraftVocab = len(v.IDs)
 	}
 	return l
 }
 
-// newHeadBatch adds a head to g with room for rows positions of labelled text. plan says how the
+// New adds a head to g with room for rows positions of labelled text. plan says how the
 // head is run.
-func newHeadBatch(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta data.Meta, plan loss.Plan, vocab *vocabulary, rows int) *headBatch {
-	b := &headBatch{hidden: meta.Hidden, meta: meta, plan: plan, vocab: vocab}
+func New(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta data.Meta, plan loss.Plan, vocab *Vocabulary, rows int) *Batch {
+	b := &Batch{hidden: meta.Hidden, meta: meta, plan: plan, vocab: vocab}
 	sh := net.Shape{Rows: rows, Branch: meta.Branch, Levels: plan.Levels, Detach: plan.Detach}
 	if plan.Text {
 		sh.Branch = 1
 	}
-	b.head = net.NewHead(g, p, embed, rope, sh)
-	for l, lv := range b.head.Levels {
-		b.labels = append(b.labels, &compute.SoftLabels{K: meta.K})
+	b.Head = net.NewHead(g, p, embed, rope, sh)
+	for l, lv := range b.Head.Levels {
+		b.Labels = append(b.Labels, &compute.SoftLabels{K: meta.K})
 		if l < plan.Regress {
 			b.target = append(b.target, g.Input("target", lv.Rows, meta.Hidden))
 		}
 	}
-	b.mask, b.top = make([][]float32, plan.Levels), make([][]int32, plan.Levels)
-	b.mass, b.lost = make([]float64, plan.Levels), make([]float64, plan.Levels)
+	b.Mask, b.Top = make([][]float32, plan.Levels), make([][]int32, plan.Levels)
+	b.Mass, b.Lost = make([]float64, plan.Levels), make([]float64, plan.Levels)
 	b.row, b.lev = make([]int32, meta.Nodes()), make([]int, meta.Nodes())
 	return b
 }
 
-// inputs returns what a loss over the batch is built from.
-func (b *headBatch) inputs(g *gg.Graph, lm *gg.Tensor) loss.Inputs {
-	in := loss.Inputs{Graph: g, Vocab: b.size(), LMHead: g.Frozen(lm), Labels: b.labels, Target: b.target}
-	for _, l := range b.head.Levels {
+// Inputs returns what a loss over the batch is built from.
+func (b *Batch) Inputs(g *gg.Graph, lm *gg.Tensor) loss.Inputs {
+	in := loss.Inputs{Graph: g, Vocab: b.size(), LMHead: g.Frozen(lm), Labels: b.Labels, Target: b.target}
+	for _, l := range b.Head.Levels {
 		in.FHat = append(in.FHat, l.Out)
 	}
 	return in
 }
 
 // size returns the number of tokens that labels are over.
-func (b *headBatch) size() int {
+func (b *Batch) size() int {
 	if b.vocab != nil {
-		return len(b.vocab.ids)
+		return len(b.vocab.IDs)
 	}
 	return b.meta.Vocab
 }
 
-func (b *headBatch) reset() {
-	b.head.Reset()
-	b.count = 0
-	for l, s := range b.labels {
+func (b *Batch) Reset() {
+	b.Head.Reset()
+	b.Count = 0
+	for l, s := range b.Labels {
 		s.IDs, s.Prob, s.Tail, s.Full = s.IDs[:0], s.Prob[:0], s.Tail[:0], s.Full[:0]
-		b.mask[l], b.top[l] = b.mask[l][:0], b.top[l][:0]
-		b.mass[l], b.lost[l] = 0, 0
+		b.Mask[l], b.Top[l] = b.Mask[l][:0], b.Top[l][:0]
+		b.Mass[l], b.Lost[l] = 0, 0
 	}
 }
 
-// add appends a record, whose span must fit. feat is f [T][H]; in is the features that the head
+// Add appends a record, whose span must fit. feat is f [T][H]; in is the features that the head
 // is fed instead, perhaps with noise.
-func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
-	n := mix.Span(r, limit)
-	l0 := b.head.Levels[0]
+func (b *Batch) Add(r *data.Record, in, feat []float32, limit int) error {
+	n := mix.Span(r, limit, b.plan.Early)
+	l0 := b.Head.Levels[0]
 	first := int32(l0.Rows.N)
 	if l0.Rows.N+n > l0.Rows.Max {
 		panic("train: a batch overflows")
@@ -110,11 +112,11 @@ func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 	for i := range n {
 		l0.Add(r.Tokens[i+1], int32(i), first)
 		b.label(0, r, (i+1)*nodes, b.repeats(r, 0, i))
-		if r.LossMask[i+2] {
-			b.count++
+		if b.learnt(r, i) {
+			b.Count++
 		}
 	}
-	rows := b.head.Feature.Data()[int(first)*b.hidden:]
+	rows := b.Head.Feature.Data()[int(first)*b.hidden:]
 	copy(rows, in[:n*b.hidden])
 	if len(b.target) > 0 {
 		copy(b.target[0].Data()[int(first)*b.hidden:], feat[b.hidden:(n+1)*b.hidden])
@@ -123,11 +125,11 @@ func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 		b.addPasses(r, feat, first, n)
 		return nil
 	}
-	if len(b.head.Levels) == 1 {
+	if len(b.Head.Levels) == 1 {
 		return nil
 	}
 	for i := range n {
-		if !r.LossMask[i+2] {
+		if !b.learnt(r, i) {
 			continue
 		}
 		tree := (i + 1) * nodes
@@ -139,29 +141,35 @@ func (b *headBatch) add(r *data.Record, in, feat []float32, limit int) error {
 			}
 			l := b.lev[p] + 1
 			b.lev[j] = l
-			if l >= len(b.head.Levels) {
+			if l >= len(b.Head.Levels) {
 				continue
 			}
-			// The head never drafts a token outside its vocabulary, nor any node below it.
-			if b.row[p] < 0 || b.vocab.draft(r.TreeTokens[tree+j]) < 0 {
+			if b.row[p] < 0 || !b.runs(r.TreeTokens[tree+j]) {
 				b.row[j] = -1
 				continue
 			}
-			level := b.head.Levels[l]
+			level := b.Head.Levels[l]
 			if level.Rows.N == level.Rows.Max {
 				return fmt.Errorf("tree at position %d: more than %d nodes on a level", i+1, b.meta.Branch)
 			}
-			b.row[j] = level.AddBelow(b.head.Levels[l-1], b.row[p], r.TreeTokens[tree+j])
+			b.row[j] = level.AddBelow(b.Head.Levels[l-1], b.row[p], r.TreeTokens[tree+j])
 			b.label(l, r, tree+j, 1)
 		}
 	}
 	return nil
 }
 
-// prob returns the probability of the target's token x by the labels of a row, 0 if they do not
+// learnt reports whether head position i of a record counts.
+func (b *Batch) learnt(r *data.Record, i int) bool { return mix.Learnt(r, i, b.plan.Early) }
+
+// runs reports whether there are rows below the top level that are fed the target's token x. The
+// head never drafts a token outside its vocabulary, nor any node below it.
+func (b *Batch) runs(x int32) bool { return b.plan.Undrafted || b.vocab.Draft(x) >= 0 }
+
+// Prob returns the probability of the target's token x by the labels of a row, 0 if they do not
 // include it.
-func (b *headBatch) prob(level, row int, x int32) float64 {
-	s, d := b.labels[level], b.vocab.draft(x)
+func (b *Batch) Prob(level, row int, x int32) float64 {
+	s, d := b.Labels[level], b.vocab.Draft(x)
 	if d < 0 {
 		return 0
 	}
@@ -178,8 +186,8 @@ func (b *headBatch) prob(level, row int, x int32) float64 {
 
 // label appends the labels of node n of r (an index into the nodes of all its trees), which
 // count the given number of times.
-func (b *headBatch) label(level int, r *data.Record, n int, times float32) {
-	s := b.labels[level]
+func (b *Batch) label(level int, r *data.Record, n int, times float32) {
+	s := b.Labels[level]
 	var top int32
 	if b.meta.Labels == data.Full {
 		v := b.meta.Vocab
@@ -208,23 +216,23 @@ func (b *headBatch) label(level int, r *data.Record, n int, times float32) {
 			times = b.inside(level, ids, p, tail, top, times)
 		}
 	}
-	b.mask[level], b.top[level] = append(b.mask[level], times), append(b.top[level], top)
+	b.Mask[level], b.Top[level] = append(b.Mask[level], times), append(b.Top[level], top)
 }
 
 // inside maps labels over the target's tokens to the draft vocabulary, appends them, and returns
 // how many times they now count. ids is nil if p is the full distribution; tail has at most one
 // value. The tail's tokens are unknown, so all of it counts as inside.
-func (b *headBatch) inside(level int, ids []int32, p, tail []float32, top int32, times float32) float32 {
-	s := b.labels[level]
+func (b *Batch) inside(level int, ids []int32, p, tail []float32, top int32, times float32) float32 {
+	s := b.Labels[level]
 	from, probs := len(s.Prob), &s.Prob
 	if ids == nil {
 		from, probs = len(s.Full), &s.Full
-		for _, id := range b.vocab.ids {
+		for _, id := range b.vocab.IDs {
 			s.Full = append(s.Full, p[id])
 		}
 	} else {
 		for i, id := range ids {
-			d, x := b.vocab.draft(id), p[i]
+			d, x := b.vocab.Draft(id), p[i]
 			if d < 0 {
 				x = 0
 			}
@@ -241,9 +249,9 @@ func (b *headBatch) inside(level int, ids []int32, p, tail []float32, top int32,
 		in += float64(x)
 	}
 	if times != 0 {
-		b.mass[level], b.lost[level] = b.mass[level]+all, b.lost[level]+(all-in)
+		b.Mass[level], b.Lost[level] = b.Mass[level]+all, b.Lost[level]+(all-in)
 	}
-	if b.plan.Outside == loss.Mask && b.vocab.draft(top) < 0 {
+	if b.plan.Outside == loss.Mask && b.vocab.Draft(top) < 0 {
 		return 0
 	}
 	if b.plan.Outside != loss.Drop && in != all {
@@ -264,9 +272,9 @@ func (b *headBatch) inside(level int, ids []int32, p, tail []float32, top int32,
 	return times
 }
 
-// noise adds (U−½)·width·512/T, with U uniform in [0, 1), to features [T][H], as
+// Noise adds (U−½)·width·512/T, with U uniform in [0, 1), to features [T][H], as
 // EAGLE's training script does. The numbers depend on key alone.
-func noise(feat []float32, tokens int, width float64, key ...uint64) {
+func Noise(feat []float32, tokens int, width float64, key ...uint64) {
 	var seed [2]uint64
 	for i, k := range key {
 		seed[i%2] = seed[i%2]*0x9e3779b97f4a7c15 + k + 1

@@ -1,4 +1,4 @@
-package train
+package batch
 
 import (
 	"crypto/sha256"
@@ -7,18 +7,18 @@ import (
 	"fmt"
 )
 
-// A vocabulary maps between the target's tokens and those of a draft vocabulary. A nil
+// A Vocabulary maps between the target's tokens and those of a draft vocabulary. A nil
 // vocabulary is the target's own.
-type vocabulary struct {
-	ids []int32 // the target's, ascending
+type Vocabulary struct {
+	IDs []int32 // the target's, ascending
 	of  []int32 // [V] draft ids, −1 outside
 }
 
-func newVocabulary(ids []int32, vocab int) (*vocabulary, error) {
+func NewVocabulary(ids []int32, vocab int) (*Vocabulary, error) {
 	if ids == nil {
 		return nil, nil
 	}
-	v := &vocabulary{ids: ids, of: make([]int32, vocab)}
+	v := &Vocabulary{IDs: ids, of: make([]int32, vocab)}
 	for i := range v.of {
 		v.of[i] = -1
 	}
@@ -37,40 +37,40 @@ func newVocabulary(ids []int32, vocab int) (*vocabulary, error) {
 	return v, nil
 }
 
-// draft returns the draft id of a target's token, −1 if it has none.
-func (v *vocabulary) draft(id int32) int32 {
+// Draft returns the draft id of a target's token, −1 if it has none.
+func (v *Vocabulary) Draft(id int32) int32 {
 	if v == nil {
 		return id
 	}
 	return v.of[id]
 }
 
-// target replaces draft ids by the target's, in place.
-func (v *vocabulary) target(ids []int32) {
+// Target replaces draft ids by the target's, in place.
+func (v *Vocabulary) Target(ids []int32) {
 	if v == nil {
 		return
 	}
 	for i, d := range ids {
-		ids[i] = v.ids[d]
+		ids[i] = v.IDs[d]
 	}
 }
 
-// rows returns the vocabulary's rows of a matrix [V][width].
-func (v *vocabulary) rows(x []float32) []float32 {
+// Rows returns the vocabulary's rows of a matrix [V][width].
+func (v *Vocabulary) Rows(x []float32) []float32 {
 	if v == nil {
 		return x
 	}
 	width := len(x) / len(v.of)
-	out := make([]float32, 0, len(v.ids)*width)
-	for _, id := range v.ids {
+	out := make([]float32, 0, len(v.IDs)*width)
+	for _, id := range v.IDs {
 		out = append(out, x[int(id)*width:][:width]...)
 	}
 	return out
 }
 
 // String identifies the vocabulary.
-func (v *vocabulary) String() string {
+func (v *Vocabulary) String() string {
 	h := sha256.New()
-	_ = binary.Write(h, binary.LittleEndian, v.ids) // a hash takes everything
-	return fmt.Sprintf("%d tokens, %s", len(v.ids), hex.EncodeToString(h.Sum(nil))[:12])
+	_ = binary.Write(h, binary.LittleEndian, v.IDs) // a hash takes everything
+	return fmt.Sprintf("%d tokens, %s", len(v.IDs), hex.EncodeToString(h.Sum(nil))[:12])
 }
