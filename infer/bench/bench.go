@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"time"
 
 	"talf/infer"
 	"talf/infer/bench/rounds"
@@ -42,8 +43,13 @@ type Method struct {
 	MaxTokens    int       // most tokens of an answer; 0: the run's limit
 	PromptTokens int       // keep only this many last tokens of a prompt; 0: all
 	Temperatures []float64 // the run's temperatures that the method runs at; nil: all
+	// Cold: every answer begins without what earlier ones taught the method. Otherwise a method that
+	// learns goes on with what it learnt from the run's earlier prompts of the same repetition,
+	// temperature and seed, and never from the prompt itself.
+	Cold bool
 
-	files string // hash of the files that Spec names, for the key; empty if it names none
+	learns bool   // as its makers say
+	files  string // hash of the files that Spec names, for the key; empty if it names none
 }
 
 // Name describes m by its specification, verifier, draft model and limits.
@@ -55,7 +61,10 @@ func (m *Method) Name() string {
 	if m.SourceName != "" {
 		s += " " + m.SourceName
 	}
-	return s + m.group()
+	if s += m.group(); m.Cold {
+		s += ", cold"
+	}
+	return s
 }
 
 // group describes what m shares with the plain decoding that it is compared with.
@@ -306,7 +315,7 @@ type runner struct {
 	engine  *infer.Engine
 	c       *Config
 	methods []Method
-	makers  [][]*draft.Maker // [temperature][method], nil if the method does not run there
+	makers  [][]*makers // [temperature][method], nil if the method does not run there
 	known   map[string]*Measurement
 	got     []Measurement
 	done    int
@@ -321,7 +330,7 @@ func (r *runner) open() error {
 		r.known[r.c.Known[i].Key] = &r.c.Known[i]
 	}
 	for _, t := range r.c.Temperatures {
-		ms := make([]*draft.Maker, len(r.methods))
+		ms := make([]*makers, len(r.methods))
 		r.makers = append(r.makers, ms)
 		for i := range r.methods {
 			m := &r.methods[i]
@@ -332,12 +341,17 @@ func (r *runner) open() error {
 			if err != nil {
 				return err
 			}
+			ms[i] = &makers{first: mk}
 			if m.files, err = decode.FilesHash(mk.Files); err != nil {
-				return errors.Join(err, mk.Close())
+				return err
 			}
-			ms[i] = mk
+			m.learns = mk.Learns
+			warmed := 1 // repetitions that begin with the warm-up prompts
+			if m.warm() {
+				warmed = r.c.Repeat
+			}
 			for _, s := range r.c.Sets {
-				r.total += r.c.Repeat*(len(s.Prompts)-r.c.Warmup)*len(r.c.Seeds) + r.c.Warmup*len(r.c.Seeds)
+				r.total += (r.c.Repeat*(len(s.Prompts)-r.c.Warmup) + warmed*r.c.Warmup) * len(r.c.Seeds)
 			}
 		}
 	}
@@ -348,7 +362,7 @@ func (r *runner) close() {
 	for _, ms := range r.makers {
 		for _, m := range ms {
 			if m != nil {
-				_ = m.Close() // nothing was written
+				m.close()
 			}
 		}
 	}
@@ -361,9 +375,6 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	for repeat := range r.c.Repeat {
 		for i := range most {
-			if repeat > 0 && i < r.c.Warmup {
-				continue // already warm
-			}
 			for s := range r.c.Sets {
 				if i >= len(r.c.Sets[s].Prompts) {
 					continue
@@ -387,30 +398,41 @@ func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) e
 	c, set := r.c, &r.c.Sets[s]
 	temperature := c.Temperatures[t]
 	outs := make([]*Measurement, len(r.methods))
+	fresh := make([]bool, len(r.methods)) // measured now
+	again := repeat > 0 && i < c.Warmup
 	r.turn++
 	for k := range r.methods {
 		n := (r.turn + k) % len(r.methods)
 		m := &r.methods[n]
-		if r.makers[t][n] == nil {
-			continue
+		if r.makers[t][n] == nil || again && !m.warm() {
+			continue // it is warm already
 		}
 		x := Measurement{
 			Method: m.Title(), Set: set.Name, Prompt: set.Prompts[i].Name,
 			Temperature: temperature, Seed: seed, Repeat: repeat,
 		}
 		x.Key = c.key(m, set.Prompts[i].Tokens, &x)
-		if old := r.known[x.Key]; old != nil && i >= c.Warmup {
+		old := r.known[x.Key]
+		if old != nil && m.warm() && !r.complete(m, temperature, seed, repeat) {
+			old = nil // what comes later has to learn from it
+		}
+		if old != nil && i >= c.Warmup {
 			x = *old
 			x.Method, x.Prompt = m.Title(), set.Prompts[i].Name
 		} else if err := c.around(&x, func() error {
-			return decodePrompt(ctx, r.engine, c, m, r.makers[t][n], set.Prompts[i].Tokens, &x, &r.tape)
+			return r.decode(ctx, n, t, set.Prompts[i].Tokens, &x)
 		}); err != nil {
 			return fmt.Errorf("bench: %s, prompt %d%s (%s), temperature %v: %w", m.Title(), i, of(set.Name), x.Prompt, temperature, err)
+		} else {
+			fresh[n] = true
 		}
 		outs[n] = &x
 		if r.done++; c.Progress != nil {
 			c.Progress(r.done, r.total)
 		}
+	}
+	if again {
+		return nil
 	}
 	for n, x := range outs {
 		if x == nil {
@@ -430,11 +452,8 @@ func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) e
 	if i < c.Warmup {
 		return nil
 	}
-	for _, x := range outs {
-		if x == nil {
-			continue
-		}
-		if r.known[x.Key] == nil && c.Keep != nil {
+	for n, x := range outs {
+		if fresh[n] && c.Keep != nil {
 			if err := c.Keep(x); err != nil {
 				return fmt.Errorf("bench: save a measurement: %w", err)
 			}
@@ -462,8 +481,15 @@ func (c *Config) key(m *Method, prompt []int32, x *Measurement) string {
 	if m.files != "" {
 		spec += "#" + m.files
 	}
-	return fmt.Sprintf("%s|%s|%s|%d|%d|%d|%s|%x|%v|%d|%d", spec, m.Verify, m.SourceName, m.Budget, tokens, m.PromptTokens,
+	key := fmt.Sprintf("%s|%s|%s|%d|%d|%d|%s|%x|%v|%d|%d", spec, m.Verify, m.SourceName, m.Budget, tokens, m.PromptTokens,
 		x.Set, h.Sum64(), x.Temperature, x.Seed, x.Repeat)
+	switch {
+	case m.warm():
+		key += "|warm"
+	case m.learns:
+		key += "|cold"
+	}
+	return key
 }
 
 func (c *Config) around(x *Measurement, decode func() error) error {
@@ -483,6 +509,12 @@ func decodePrompt(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk
 	if m.PromptTokens > 0 && len(prompt) > m.PromptTokens {
 		prompt = prompt[len(prompt)-m.PromptTokens:]
 	}
+	clock := time.Now
+	if e.Clock != nil {
+		clock = e.Clock
+	}
+	resetPeak()
+	begin := clock()
 	opt := c.options(m, x.Temperature)
 	req, err := opt.Request(mk, m.Source, prompt, x.Seed)
 	if err != nil {
@@ -508,7 +540,6 @@ func decodePrompt(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk
 			return err
 		}
 	}
-	resetPeak()
 	l, err := loop.New(engine, loop.Offline())
 	if err != nil {
 		return err
@@ -520,6 +551,7 @@ func decodePrompt(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk
 	if err != nil {
 		return err
 	}
+	x.Total = clock().Sub(begin)
 	x.Peak = peakMemory()
 	x.Stats, x.Output, x.Paths = *s.Stats(), slices.Clone(s.Tokens()), seen.paths
 	x.Looped = LoopTokens(x.Output)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"talf/infer"
 	"talf/infer/bench/rounds"
@@ -22,8 +23,11 @@ type Measurement struct {
 	Seed        uint64      `json:"seed"`
 	Repeat      int         `json:"repeat"`
 	Stats       infer.Stats `json:"stats"`
-	Output      []int32     `json:"output"`
-	Looped      int         `json:"loop_tokens"` // tokens of Output that lie in loops
+	// Total is the time from the request to its last token: the prompt, what a method learns from it,
+	// the draft model's pass over it, and all rounds. 0 in logs of earlier releases.
+	Total  time.Duration `json:"total,omitempty"`
+	Output []int32       `json:"output"`
+	Looped int           `json:"loop_tokens"` // tokens of Output that lie in loops
 	// Compared says that the output should equal plain decoding's, Equal that it does.
 	Compared bool   `json:"compared"`
 	Equal    bool   `json:"equal"`

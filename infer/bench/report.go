@@ -8,6 +8,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/bench/rounds"
+	"talf/internal/stats"
 )
 
 // A Mean is a mean and its standard deviation (n−1).
@@ -51,20 +52,26 @@ type Row struct {
 	Runs        Mean    `json:"tau_runs"`          // pooled for each seed and repetition, over these
 	Straight    float64 `json:"tau_without_loops"` // pooled over the outputs that do not loop; 0 if all do
 	Speed       Mean    `json:"tokens_per_second"` // after the prompt
-	// Speedup is plain decoding's seconds per token over this method's, on the same prompt,
-	// temperature and seeds. Slowest is the smallest of these ratios, Low95 the lower end of
-	// the mean's one-sided normal 95% confidence interval.
-	Speedup  Mean    `json:"speedup"`
-	Slowest  float64 `json:"speedup_min"`
-	Low95    float64 `json:"speedup_low95"`
-	TTFT     Mean    `json:"ttft_seconds"`
-	TPOT     Mean    `json:"tpot_seconds"`
-	Draft    float64 `json:"draft_share"` // of the decoding time
-	Verified float64 `json:"verify_share"`
-	Overhead float64 `json:"overhead_share"`
-	Tokens   int     `json:"tokens"`
-	Passes   int     `json:"passes"`
-	Drafted  int     `json:"drafted"`
+	// TauOf is Pooled with its interval.
+	TauOf stats.Interval `json:"tau_interval"`
+	// EndToEnd and Decoding compare the totals with plain decoding's (Definition); EndToEnd is 0 if
+	// the measurements do not have all times. EndMean and Speedup are means over prompts of the
+	// same, end to end and of decoding alone. Slowest is the smallest ratio of decoding, Low95 the
+	// lower end of the one-sided normal 95% confidence interval of Speedup.
+	EndToEnd stats.Interval `json:"speedup_end_to_end"`
+	EndMean  Mean           `json:"speedup_end_to_end_mean"`
+	Decoding stats.Interval `json:"speedup_decoding"`
+	Speedup  Mean           `json:"speedup"`
+	Slowest  float64        `json:"speedup_min"`
+	Low95    float64        `json:"speedup_low95"`
+	TTFT     Mean           `json:"ttft_seconds"`
+	TPOT     Mean           `json:"tpot_seconds"`
+	Draft    float64        `json:"draft_share"` // of the decoding time
+	Verified float64        `json:"verify_share"`
+	Overhead float64        `json:"overhead_share"`
+	Tokens   int            `json:"tokens"`
+	Passes   int            `json:"passes"`
+	Drafted  int            `json:"drafted"`
 	// Emitted[n] counts passes that emitted n tokens; Depth and Rank are the
 	// acceptance by depth and by rank among siblings, from 1; Ranked the share of
 	// drafted nodes by rank.
@@ -86,6 +93,8 @@ type Row struct {
 	// Of a replay: rows that were asked for, and those that the recording lacked.
 	Asked  int `json:"asked,omitempty"`
 	Missed int `json:"missed,omitempty"`
+
+	limits string // that plain decoding has too
 }
 
 // Accepted returns the mean number of drafted tokens that a pass kept, its own
@@ -116,6 +125,8 @@ type Report struct {
 	// Rows are over all sets, by temperature and method, and then, where there
 	// are several, those of every set.
 	Rows []Row `json:"rows"`
+	// Compared are all methods with the fastest, where there are several.
+	Compared []Comparison `json:"compared_with_fastest,omitempty"`
 }
 
 // Row returns a method's row; nil if there is none. An empty set is all of them.
@@ -147,10 +158,6 @@ func (c *Config) report(methods []Method, got []Measurement) *Report {
 			sets = append(sets, s.Name)
 		}
 	}
-	type place struct {
-		method      string
-		temperature float64
-	}
 	by := map[place][]*Measurement{}
 	for i := range got {
 		m := &got[i]
@@ -168,12 +175,19 @@ func (c *Config) report(methods []Method, got []Measurement) *Report {
 				}
 				row := summarise(mine, inSet(by[place{methods[base].Title(), t}], set))
 				row.Method, row.Spec, row.Verify, row.Source = m.Title(), m.Spec, m.Verify, m.SourceName
-				row.Set, row.Temperature = set, t
+				row.Set, row.Temperature, row.limits = set, t, b.group()
 				r.Rows = append(r.Rows, row)
 			}
 		}
 	}
+	r.Compared = compare(r.Rows, by)
 	return r
+}
+
+// A place is where measurements of a run belong.
+type place struct {
+	method      string
+	temperature float64
 }
 
 // inSet returns the measurements of a set.
@@ -192,8 +206,10 @@ func inSet(all []*Measurement, set string) []*Measurement {
 
 // A prompted sum pools the seeds and repetitions of one prompt.
 type prompted struct {
-	stats infer.Stats
-	n     int
+	stats   infer.Stats
+	n       int
+	total   time.Duration // from request to last token
+	untimed bool          // total lacks some
 }
 
 // pool sums measurements by a property, in the order in which it is first seen.
@@ -209,6 +225,8 @@ func pool[K comparable](ms []*Measurement, by func(*Measurement) K) (keys []K, s
 		}
 		p.stats.Add(&m.Stats)
 		p.n++
+		p.total += m.Total
+		p.untimed = p.untimed || m.Total == 0
 	}
 	return keys, sums
 }
@@ -251,7 +269,7 @@ func summarise(ms, base []*Measurement) (r Row) {
 			}
 		}
 	}
-	var tau, speed, speedup, ttft, tpot, runs []float64
+	var tau, speed, ttft, tpot, runs []float64
 	keys, prompts := pool(ms, byPrompt)
 	_, plain := pool(base, byPrompt)
 	for _, k := range keys {
@@ -260,10 +278,10 @@ func summarise(ms, base []*Measurement) (r Row) {
 		speed = append(speed, perSecond(s))
 		ttft = append(ttft, s.TTFT.Seconds()/float64(prompts[k].n))
 		tpot = append(tpot, s.TPOT().Seconds())
-		if b := plain[k]; b != nil && s.TPOT() > 0 {
-			speedup = append(speedup, b.stats.TPOT().Seconds()/s.TPOT().Seconds())
-		}
 	}
+	end, decoding := pairsOf(keys, plain, prompts, (*prompted).end), pairsOf(keys, plain, prompts, (*prompted).decoding)
+	speedup := ratios(decoding)
+	r.TauOf, r.EndToEnd, r.EndMean, r.Decoding = tauOf(keys, prompts), ratio(end), meanOf(ratios(end)), ratio(decoding)
 	r.Parts = rounds.Of(texts(ms), texts(base))
 	keysOfRuns, byRuns := pool(ms, byRun)
 	for _, k := range keysOfRuns {

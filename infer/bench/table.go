@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"talf/internal/stats"
 	"talf/internal/table"
 )
 
@@ -18,11 +19,27 @@ func (r *Row) cells() []string {
 	}
 	return []string{
 		r.Method, fmt.Sprintf("%g", r.Temperature),
-		r.Tau.Text(2), r.Speed.Text(1), r.Speedup.Text(2),
+		r.Tau.Text(2), r.Speed.Text(1), interval(r.EndToEnd), known(r.EndMean), interval(r.Decoding), known(r.Speedup),
 		table.Percent(r.Draft), table.Percent(r.Verified), table.Percent(r.Overhead), fmt.Sprint(r.Passes),
 		table.Percent(float64(r.Looping) / float64(max(r.Outputs, 1))),
 		strings.Join(kept, " "),
 	}
+}
+
+// interval writes a speed-up, or that it is not known.
+func interval(x stats.Interval) string {
+	if x.Value == 0 {
+		return "–"
+	}
+	return x.Text(2, 1)
+}
+
+// known writes a mean unless it is of nothing.
+func known(m Mean) string {
+	if m.N == 0 {
+		return "–"
+	}
+	return m.Text(2)
 }
 
 // missed is the share of the rows asked for that a replay lacked.
@@ -33,7 +50,7 @@ func (r *Row) missed() string {
 // Tables returns the figures over all sets and, if there are several, of each one; then where
 // the time goes, and the origins of nodes for methods that draft from several.
 func (r *Report) Tables() []table.Table {
-	header := []string{"method", "T", "τ", "tok/s", "speed-up", "draft", "verify", "other", "passes", "loops", "kept of reached at depth 1…"}
+	header := []string{"method", "T", "τ", "tok/s", "end to end", "per prompt", "decoding", "per prompt", "draft", "verify", "other", "passes", "loops", "kept of reached at depth 1…"}
 	replayed := slices.ContainsFunc(r.Rows, func(x Row) bool { return x.Asked > 0 })
 	if replayed {
 		header = append(header, "missed")
@@ -60,7 +77,7 @@ func (r *Report) Tables() []table.Table {
 		}
 		t.Cells = append(t.Cells, cells)
 	}
-	return append(append(out, r.parts()...), r.origins()...)
+	return slices.Concat(out, r.versus(), r.parts(), r.origins())
 }
 
 func (s *SetInfo) about() string {
@@ -69,6 +86,18 @@ func (s *SetInfo) about() string {
 		t += fmt.Sprintf(", %d prompts cut to their ends", s.Cut)
 	}
 	return t
+}
+
+// versus lays out how every method compares with the fastest.
+func (r *Report) versus() []table.Table {
+	if len(r.Compared) == 0 {
+		return nil
+	}
+	t := table.Table{Caption: "Speed against the fastest, end to end", Header: []string{"method", "T", "against", "ratio"}}
+	for _, c := range r.Compared {
+		t.Cells = append(t.Cells, []string{c.Method, fmt.Sprintf("%g", c.Temperature), c.Against, interval(c.Ratio)})
+	}
+	return []table.Table{t}
 }
 
 // parts lays out where the time goes.

@@ -37,6 +37,8 @@ type Maker struct {
 	// none of their nodes has two children.
 	Draw  infer.Draw
 	Chain bool
+	// Learns: its drafters share what they learn, so a request drafts differently after others.
+	Learns bool
 	// Files lists the files that were read: other contents mean other drafts.
 	Files []string
 	// Close releases what the drafters share, once none is in use; nil if there is

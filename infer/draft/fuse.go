@@ -48,7 +48,7 @@ func openFuse(v spec.Values, e Env) (Maker, error) {
 		return Maker{}, errors.New("no source is on: give a draft model, or one of context=on, table=on and file=FILE")
 	}
 	shared := &fuseShared{calibration: new(calibration)}
-	mk := Maker{Files: v.Files()}
+	mk := Maker{Learns: true, Files: v.Files()} // the calibration
 	if file != "" {
 		s, err := openStore(file, e)
 		if err != nil {

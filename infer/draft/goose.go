@@ -52,7 +52,7 @@ func gooseMethod() Method {
 				c.r = v.Float("r")
 			}
 			remember := remembering(v, lo, hi, c.width, v.On("bigram"), false)
-			return Maker{New: func() infer.Drafter { return &goose{Memory: remember(), cfg: c} }}, nil
+			return Maker{Learns: keeps(v), New: func() infer.Drafter { return &goose{Memory: remember(), cfg: c} }}, nil
 		},
 	}
 }

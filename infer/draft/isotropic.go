@@ -29,7 +29,7 @@ func isotropicMethod() Method {
 			}
 			d := isotropic{k: v.Int("k"), n: v.Int("N"), spine: v.Int("spine")}
 			remember := remembering(v, lo, hi, v.Int("K"), v.On("bigram"), true)
-			return Maker{New: func() infer.Drafter {
+			return Maker{Learns: keeps(v), New: func() infer.Drafter {
 				d := d
 				d.Memory = remember()
 				return &d

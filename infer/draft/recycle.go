@@ -31,7 +31,7 @@ func recycleMethod() Method {
 				return Maker{}, err
 			}
 			remember := remembering(v, 1, 1, k, false, true)
-			return Maker{New: func() infer.Drafter { return &recycle{Memory: remember(), shape: s} }}, nil
+			return Maker{Learns: keeps(v), New: func() infer.Drafter { return &recycle{Memory: remember(), shape: s} }}, nil
 		},
 	}
 }

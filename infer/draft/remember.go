@@ -17,11 +17,14 @@ func learning() []spec.Param {
 	}
 }
 
+// keeps reports whether values of learning carry the table from request to request.
+func keeps(v spec.Values) bool { return v.Choice("table") == 1 }
+
 // remembering returns a function that makes memories for the values of learning, with tables of
 // k successors; ranked tables store no scores.
 func remembering(v spec.Values, lo, hi, k int, bigrams, ranked bool) func() memory.Memory {
 	h := memory.Harvest(v.Choice("harvest"))
-	keep := v.Choice("table") == 1
+	keep := keeps(v)
 	fresh := func() *memory.Table {
 		return &memory.Table{Transitions: lookup.NewTransitions(k, bigrams), Keep: keep, Ranked: ranked}
 	}

@@ -41,7 +41,13 @@ func newBench(a *app) *cobra.Command {
 every temperature. They take turns in one process. It prints acceptance lengths, speeds
 and acceptance by depth: τ is the mean number of tokens per pass of the model, its own
 token included, up to the end of an answer. Means and standard deviations are over
-prompts, for each set and for all together. Bench fails if an output that should equal
+prompts, for each set and for all together.
+
+` + bench.Definition + `
+
+A method that learns from one answer to the next has two rows. The first goes on with what
+it learnt from the earlier prompts of the same repetition and seed, never from the prompt
+itself; "cold" begins every answer anew. Bench fails if an output that should equal
 plain decoding's does not, unless --check=false is given. Sampled outputs of verifiers
 other than target share only its distribution and are not compared.
 

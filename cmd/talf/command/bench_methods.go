@@ -28,6 +28,9 @@ func (a *app) plan(c *bench.Config, o *benchOptions, exhibits []paper.Exhibit, k
 	} else if err != nil {
 		return usageError(err)
 	}
+	if err := c.AddCold(); err != nil {
+		return usageError(err)
+	}
 	if len(c.Methods) == 0 && len(exhibits) > 0 {
 		c.Temperatures = nil // the exhibits bring theirs
 	}

@@ -20,7 +20,7 @@ func TestBenchComparesHeadsAndMethods(t *testing.T) {
 	out := talftest.OK(t, "", "bench", "--model", dir, "--head", h, "--head", "two="+h, "--prompts", prompts,
 		"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2", "--max-tokens", "6", "--prompt-tokens", "5",
 		"--temperature", "0,1", "--ranks", "2", "--out", file)
-	for _, want := range []string{"speed-up", "salf:N=8 " + one, "beam:N=6,k=2,depth=2 two", one + ", given its own n-th ranked token:  n=1 accuracy"} {
+	for _, want := range []string{"end to end", "salf:N=8 " + one, "beam:N=6,k=2,depth=2 two", one + ", given its own n-th ranked token:  n=1 accuracy"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
