@@ -1,8 +1,6 @@
 package command
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 
 	"talf/infer/bench"
@@ -20,27 +18,13 @@ func verifierNames() string {
 
 // plan adds the methods of o and those of the exhibits to c, and checks the result.
 func (a *app) plan(c *bench.Config, o *benchOptions, exhibits []paper.Exhibit, kit *paper.Kit) error {
-	var err error
-	if c.Methods, err = bench.Cross(bench.Axes{
+	without, err := paper.Plan(c, bench.Axes{
 		Methods: o.methods, Verifiers: o.verifiers, Budgets: o.budgets, Sources: kit.Sources, Temperatures: o.temperatures,
-	}); errors.Is(err, bench.ErrNoSource) {
-		return usageError(fmt.Errorf("--method: %w: give --head CKPT or --draft DIR", err))
-	} else if err != nil {
-		return usageError(err)
-	}
-	if err := c.AddCold(); err != nil {
-		return usageError(err)
-	}
-	if len(c.Methods) == 0 && len(exhibits) > 0 {
-		c.Temperatures = nil // the exhibits bring theirs
-	}
-	for _, v := range paper.Add(c, exhibits, kit) {
+	}, exhibits, kit)
+	for _, v := range without {
 		a.log.Warn("left out", "variant", v)
 	}
-	if len(exhibits) > 0 && len(c.Methods) == 0 {
-		return usagef("--paper %s: none of its methods can run: give --head CKPT, --draft DIR or --datastore FILE", exhibits[0].Name)
-	}
-	if err := c.Validate(); err != nil {
+	if err != nil {
 		return usageError(err)
 	}
 	return nil

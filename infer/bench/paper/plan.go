@@ -1,0 +1,30 @@
+package paper
+
+import (
+	"errors"
+	"fmt"
+
+	"talf/infer/bench"
+)
+
+// Plan adds to c the methods of a command line, those that learn a second time as cold ones, and
+// what the exhibits run, and checks the result. It returns the variants of exhibits that are left
+// out because the kit lacks something for them.
+func Plan(c *bench.Config, x bench.Axes, exhibits []Exhibit, k *Kit) (without []string, err error) {
+	if c.Methods, err = bench.Cross(x); errors.Is(err, bench.ErrNoSource) {
+		return nil, fmt.Errorf("--method: %w: give --head CKPT or --draft DIR", err)
+	} else if err != nil {
+		return nil, err
+	}
+	if err := c.AddCold(); err != nil {
+		return nil, err
+	}
+	if len(c.Methods) == 0 && len(exhibits) > 0 {
+		c.Temperatures = nil // the exhibits bring theirs
+	}
+	without = Add(c, exhibits, k)
+	if len(exhibits) > 0 && len(c.Methods) == 0 {
+		return without, fmt.Errorf("--paper %s: none of its methods can run: give --head CKPT, --draft DIR or --datastore FILE", exhibits[0].Name)
+	}
+	return without, c.Validate()
+}
