@@ -277,7 +277,9 @@ func (d *Draft) flat(path string) (object, error) {
 				conf[key] = json.RawMessage(v)
 			}
 		}
-		conf["num_hidden_layers"] = json.RawMessage("1") // it builds one, regardless of this value
+		if d.config.string("speculators_model_type") == "eagle" {
+			conf["num_hidden_layers"] = json.RawMessage("1") // it builds one, regardless of this value
+		}
 	case d.config.string("model_type") == "eagle": // vLLM's wrapping
 		conf = object{}
 		if err := d.config.object("model", &conf); err != nil {

@@ -505,7 +505,7 @@ func TestAnEagle3HeadIsDescribedAndConvertedAndNotDecoded(t *testing.T) {
 	dir := eagle3(t, nil)
 	d := openDraft(t, dir)
 	e := d.Eagle3
-	if e == nil || e.DraftVocab != 60 || e.Spec.Vocab != 97 || e.TargetHidden != 40 || !slices.Equal(e.Taps, []int{1, 9, 17}) || e.Options != nil {
+	if e == nil || e.DraftVocab != 60 || e.Spec.Vocab != 97 || e.TargetHidden != 40 || !slices.Equal(e.Taps, []int{2, 10, 18}) || e.Options != nil {
 		t.Fatalf("described as %+v", e)
 	}
 	if err := d.SaveHead(filepath.Join(t.TempDir(), "x"), identity.Tie{}); !errors.Is(err, ErrEagle3) {
@@ -568,7 +568,7 @@ func TestAnInconsistentEagle3HeadIsRefused(t *testing.T) {
 		"a vocabulary of text":  {func(conf map[string]any, _ tensors) { conf["draft_vocab_size"] = "many" }, "want a positive integer"},
 		"negative taps": {func(conf map[string]any, _ tensors) {
 			conf["eagle_config"] = map[string]any{"eagle_aux_hidden_state_layer_ids": []int{-1}}
-		}, "want a list of the target's layers"},
+		}, "want numbers from 0"},
 		"integers for weights": {func(_ map[string]any, all tensors) {
 			x := all["fc.weight"]
 			x.DType = "I32"

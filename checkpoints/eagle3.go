@@ -28,6 +28,12 @@ type Eagle3 struct {
 	Options []string `json:"options,omitempty"`
 }
 
+// eagle3Keys are the keys of an EAGLE-3 head that the speculators library keeps beside the
+// configuration of the layer.
+var eagle3Keys = append([]string{
+	"speculators_model_type", "draft_vocab_size", "target_hidden_size", "eagle_aux_hidden_state_layer_ids",
+}, eagle3Options...)
+
 // eagle3Options are the speculators library's booleans that change the network.
 var eagle3Options = []string{"norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"}
 
@@ -48,7 +54,7 @@ func (d *Draft) readEagle3(path string) error {
 	}
 	e := &Eagle3{}
 	d.Eagle3 = e
-	for _, key := range []string{"draft_vocab_size", "target_hidden_size"} {
+	for _, key := range eagle3Keys {
 		if raw, ok := d.config[key]; ok {
 			conf[key] = raw
 		}
@@ -62,29 +68,13 @@ func (d *Draft) readEagle3(path string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	// The model_type of a head may be its target's; the keys of the sizes are the same.
-	if e.Spec, err = arch.Parse(path, raw, nil); err != nil {
+	if e.Spec, err = arch.ParseEagle3(path, raw, nil); err != nil {
 		return err
 	}
-	number := func(key string, def int) int {
-		if err != nil {
-			return 0
-		}
-		v := def
-		if r, ok := conf[key]; ok && string(r) != "null" {
-			if e := json.Unmarshal(r, &v); e != nil || v < 1 {
-				err = fmt.Errorf("%s: %s is %s, want a positive integer", path, key, clip(r))
-			}
-		}
-		return v
-	}
-	e.DraftVocab = number("draft_vocab_size", e.Spec.Vocab)
-	e.TargetHidden = number("target_hidden_size", e.Spec.Hidden)
-	if err != nil {
-		return err
-	}
-	if e.Taps, err = taps(d.config); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	s := e.Spec
+	e.DraftVocab, e.TargetHidden, e.Taps = s.Vocab, s.TargetHidden(), s.Eagle3.Taps
+	if s.DraftVocab != 0 {
+		e.DraftVocab = s.DraftVocab
 	}
 	if err := d.rename(func(name string) string {
 		name = strings.TrimPrefix(name, "model.")
@@ -98,26 +88,6 @@ func (d *Draft) readEagle3(path string) error {
 	return d.checkEagle3()
 }
 
-// taps returns the target's layers that fc reads, from the place where SpecForge or the
-// speculators library stores them.
-func taps(conf object) (ids []int, err error) {
-	raw, ok := conf["eagle_aux_hidden_state_layer_ids"]
-	if !ok {
-		var o object
-		if conf["eagle_config"] == nil || conf.object("eagle_config", &o) != nil {
-			return nil, nil
-		}
-		raw = o["eagle_aux_hidden_state_layer_ids"]
-	}
-	if len(raw) == 0 || string(raw) == "null" {
-		return nil, nil
-	}
-	if err := json.Unmarshal(raw, &ids); err != nil || len(ids) == 0 || slices.Min(ids) < 0 {
-		return nil, fmt.Errorf("eagle_aux_hidden_state_layer_ids is %s, want a list of the target's layers", clip(raw))
-	}
-	return ids, nil
-}
-
 func clip(raw []byte) string {
 	if len(raw) > 40 {
 		return string(raw[:40]) + "…"
@@ -127,15 +97,15 @@ func clip(raw []byte) string {
 
 // checkEagle3 compares the tensors with the configuration.
 func (d *Draft) checkEagle3() error {
-	e, s := d.Eagle3, d.Eagle3.Spec
-	n := 3
-	if e.Taps != nil {
-		n = len(e.Taps)
-	}
-	all := s.Eagle3(n*e.TargetHidden, e.DraftVocab).Tensors()
+	s := d.Eagle3.Spec
+	s.Adopt(func(name string) bool { _, ok := d.Tensor(name); return ok })
+	all := s.Tensors()
 	slices.SortFunc(all, func(a, b arch.Tensor) int { return strings.Compare(a.Name, b.Name) })
 	for _, want := range all {
 		t, ok := d.Tensor(want.Name)
+		if !ok && want.Optional {
+			continue
+		}
 		if !ok {
 			return fmt.Errorf("%s: no tensor %q, want one of shape %v for an EAGLE-3 head", d.Dir, want.Name, want.Shape())
 		}
@@ -145,9 +115,6 @@ func (d *Draft) checkEagle3() error {
 		if err := d.checkFloats(&t); err != nil {
 			return err
 		}
-	}
-	if t, ok := d.Tensor("embed_tokens.weight"); ok && !slices.Equal(t.Shape, []int{s.Vocab, s.Hidden}) && !slices.Equal(t.Shape, []int{s.Vocab, e.TargetHidden}) {
-		return fmt.Errorf("%s: tensor %q has shape %v, want [%d %d]", d.Dir, t.Name, t.Shape, s.Vocab, s.Hidden)
 	}
 	return d.checkMap()
 }

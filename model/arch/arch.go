@@ -55,8 +55,8 @@ type Spec struct {
 	Draft  bool    `config:"draft,omitzero"`        // a draft head: fc over [embedding; feature], no input norm in layer 0, no final norm
 	FCBias bool    `config:"bias,omitzero"`
 	// DraftVocab is the number of Vocab tokens that a draft head predicts; 0: all.
-	DraftVocab int `config:"draft_vocab_size,omitzero"`
-	Taps       int `config:"taps,omitzero"` // EAGLE-3: elements of the target's hidden states that fc reads per token
+	DraftVocab int    `config:"draft_vocab_size,omitzero"`
+	Eagle3     Eagle3 `config:""`
 	// Terms lists the family's tensors. Specs share the slice, so do not change it.
 	Terms []Term `config:"-"`
 }
@@ -108,7 +108,7 @@ func Supported() []string {
 // Load reads dir/config.json and, if it exists, dir/generation_config.json.
 func Load(dir string) (*Spec, error) { return load(dir, Parse) }
 
-// LoadDraft reads the configuration of an EAGLE-1/2 draft head.
+// LoadDraft reads the configuration of a draft head.
 func LoadDraft(dir string) (*Spec, error) { return load(dir, ParseDraft) }
 
 func load(dir string, parse func(string, []byte, []byte) (*Spec, error)) (*Spec, error) {
@@ -176,10 +176,14 @@ func Parse(name string, raw, gen []byte) (*Spec, error) {
 	return s, nil
 }
 
-// ParseDraft reads the config.json of an EAGLE-1/2 draft head: Llama's keys and the
-// optional "bias", true if missing, and "draft_vocab_size". The weights file finally
-// decides whether there is an fc.bias.
+// ParseDraft reads the config.json of a draft head. That of an EAGLE-1/2 head has Llama's
+// keys and the optional "bias", true if missing, and "draft_vocab_size". The weights file
+// finally decides whether there is an fc.bias. A head whose class has the word Eagle3 is
+// read by ParseEagle3.
 func ParseDraft(name string, raw, gen []byte) (*Spec, error) {
+	if isEagle3(raw) {
+		return ParseEagle3(name, raw, gen)
+	}
 	s, err := Parse(name, raw, gen)
 	if err != nil {
 		return nil, err
@@ -286,6 +290,9 @@ func (s *Spec) Validate() error {
 	}
 	if s.DraftVocab < 0 || s.DraftVocab > s.Vocab {
 		return fmt.Errorf("draft_vocab_size is %d, want at most vocab_size, %d", s.DraftVocab, s.Vocab)
+	}
+	if err := s.Eagle3.validate(s); err != nil {
+		return err
 	}
 	return s.Rope.validate()
 }

@@ -108,6 +108,19 @@ func (c *config) strings(key string) (v []string) {
 	return v
 }
 
+// ints reads a list of small numbers of at least 0; nil if it is missing.
+func (c *config) ints(key string) (v []int) {
+	if c.has(key) && c.value(key, &v, "a list of numbers") {
+		for _, x := range v {
+			if x < 0 || x > maxLayers {
+				c.fail("%s is %s, want numbers from 0 to %d", key, clip(c.m[key]), maxLayers)
+				return nil
+			}
+		}
+	}
+	return v
+}
+
 // tokens reads a token id or a list of them.
 func (c *config) tokens(key string) []int32 {
 	if !c.has(key) {

@@ -12,9 +12,11 @@ type Role string
 // The roles, in the order of a forward pass. Matrices are [out][in].
 const (
 	Embed     Role = "embedding"
-	FC        Role = "fc" // of a draft head: joins embedding and hidden state
+	TapsNorm  Role = "norm of the target's hidden states"        // of an EAGLE-3 head: of all that fc reads
+	TapNorm   Role = "norm of one of the target's hidden states" // of an EAGLE-3 head: one for each tap
+	FC        Role = "fc"                                        // of a draft head: joins embedding and hidden state, or hidden states
 	InputNorm Role = "input norm"
-	TapNorm   Role = "norm of the target's hidden states" // of an EAGLE-3 head
+	FuseNorm  Role = "norm of the fused hidden state" // of an EAGLE-3 head, beside its embedding
 	Q         Role = "query projection"
 	K         Role = "key projection"
 	V         Role = "value projection"
@@ -44,7 +46,8 @@ const (
 	FusedSize // queries, keys and values: (Heads+2·KVHeads)·HeadDim
 	HeadSize  // HeadDim
 	FFNSize   // FFN
-	TapsSize  // Taps: the input of an EAGLE-3 head's fc
+	TapsSize  // elements of the target's hidden states that an EAGLE-3 head's fc reads
+	TapSize   // elements of one of them
 	DraftSize // DraftVocab; Vocab if that is 0
 )
 
@@ -60,6 +63,10 @@ const (
 	IfOBias
 	IfMLPBias
 	IfFCBias
+	IfNormBeforeFC
+	IfFCNorm
+	IfQKNorm
+	IfTargetLMHead
 )
 
 // A Term is one line of a family's inventory: a tensor of the model, or one tensor per
@@ -75,12 +82,15 @@ const (
 type Term struct {
 	Role Role
 	// Name is the tensor's name in files, without ".weight" and ".bias". The name of a
-	// per-layer tensor has one %d for the layer's index.
+	// per-layer tensor has one %d for the layer's index, unless Until is 1.
 	Name       string
 	Rows, Cols Size
 	Bias       Flag // whether there is also a bias [Rows]
 	Unless     Flag // the model lacks the tensor if this is true
+	Only       Flag // if not No: the model has the tensor only if this is true
 	From       int  // first layer that has the tensor
+	Until      int  // first layer after those that have it; 0: all have
+	PerTap     bool // %d is the index of a tap, of which there is one tensor each
 	Optional   bool // files may omit it: a head takes its target's
 }
 
@@ -88,7 +98,7 @@ type Term struct {
 type Tensor struct {
 	Name     string // in files, in full
 	Role     Role
-	Layer    int  // -1: not in a layer
+	Layer    int  // or the index of a tap; -1: not in a layer
 	Bias     bool // a bias, not a weight
 	Rows     int
 	Cols     int  // 0: a vector [Rows]
@@ -112,10 +122,10 @@ func after(terms []Term, role Role, more ...Term) []Term {
 	return slices.Concat(terms[:i+1], more, terms[i+1:])
 }
 
-func (t *Term) perLayer() bool { return strings.Contains(t.Name, "%d") }
+func (t *Term) perLayer() bool { return t.Until > 0 || !t.PerTap && strings.Contains(t.Name, "%d") }
 
 func (t *Term) name(layer int) string {
-	if t.perLayer() {
+	if strings.Contains(t.Name, "%d") {
 		return fmt.Sprintf(t.Name, layer)
 	}
 	return t.Name
@@ -140,7 +150,9 @@ func (s *Spec) size(of Size) int {
 	case FFNSize:
 		return s.FFN
 	case TapsSize:
-		return s.Taps
+		return s.Eagle3.Count() * s.TargetHidden()
+	case TapSize:
+		return s.TargetHidden()
 	case DraftSize:
 		if s.DraftVocab != 0 {
 			return s.DraftVocab
@@ -164,6 +176,14 @@ func (s *Spec) holds(f Flag) bool {
 		return s.MLPBias
 	case IfFCBias:
 		return s.FCBias
+	case IfNormBeforeFC:
+		return s.Eagle3.NormBeforeFC
+	case IfFCNorm:
+		return s.Eagle3.FCNorm
+	case IfQKNorm:
+		return s.Eagle3.QKNorm
+	case IfTargetLMHead:
+		return s.Eagle3.TargetLMHead
 	}
 	return false
 }
@@ -173,7 +193,10 @@ func (s *Spec) holds(f Flag) bool {
 func (s *Spec) Tensors() []Tensor {
 	var out []Tensor
 	add := func(t *Term, layer int) {
-		if s.holds(t.Unless) || layer >= 0 && layer < t.From {
+		if s.holds(t.Unless) || t.Only != No && !s.holds(t.Only) {
+			return
+		}
+		if layer >= 0 && !t.in(layer) {
 			return
 		}
 		x := Tensor{
@@ -195,10 +218,17 @@ func (s *Spec) Tensors() []Tensor {
 				add(&s.Terms[j], layer)
 			}
 		}
-		if i = end; i < len(s.Terms) {
-			add(&s.Terms[i], -1)
-			i++
+		if i = end; i == len(s.Terms) {
+			break
 		}
+		if t := &s.Terms[i]; t.PerTap {
+			for tap := range s.Eagle3.Count() {
+				add(t, tap)
+			}
+		} else {
+			add(t, -1)
+		}
+		i++
 	}
 	return out
 }
@@ -215,17 +245,28 @@ func (s *Spec) Params() int {
 	return n
 }
 
-func (s *Spec) term(role Role) *Term {
+// in reports whether layers of the given index have the tensor.
+func (t *Term) in(layer int) bool { return layer >= t.From && (t.Until == 0 || layer < t.Until) }
+
+// term returns the first term of a role that a layer has, or the first of all if none does.
+func (s *Spec) term(role Role, layer int) (first *Term) {
 	for i := range s.Terms {
-		if s.Terms[i].Role == role {
-			return &s.Terms[i]
+		t := &s.Terms[i]
+		if t.Role != role {
+			continue
+		}
+		if !t.perLayer() || t.in(layer) {
+			return t
+		}
+		if first == nil {
+			first = t
 		}
 	}
-	return nil
+	return first
 }
 
 // Has reports whether the model's family has tensors of a role.
-func (s *Spec) Has(role Role) bool { return s.term(role) != nil }
+func (s *Spec) Has(role Role) bool { return s.term(role, 0) != nil }
 
 // Weight returns the name of the weight with the given role in a layer; the layer
 // matters only for roles that each layer has. It is "" if the family has no such role.
@@ -236,7 +277,7 @@ func (s *Spec) Weight(role Role, layer int) string { return s.named(role, layer,
 func (s *Spec) Bias(role Role, layer int) string { return s.named(role, layer, ".bias") }
 
 func (s *Spec) named(role Role, layer int, suffix string) string {
-	t := s.term(role)
+	t := s.term(role, layer)
 	if t == nil {
 		return ""
 	}

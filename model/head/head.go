@@ -77,8 +77,8 @@ func FromTensors(spec *arch.Spec, target *model.Model, opt Options, tensors ...s
 }
 
 func build(spec *arch.Spec, set *safetensors.Set, target *model.Model, opt Options) (*Head, error) {
-	// Published configurations often omit "bias", so the weights file decides.
-	_, spec.FCBias = set.Tensor(spec.Bias(arch.FC, 0))
+	// Published configurations often omit what there is, so the weights file decides.
+	spec.Adopt(func(name string) bool { _, ok := set.Tensor(name); return ok })
 	tie, err := identity.TieOf(set.Metadata())
 	if err == nil {
 		err = CheckTie(tie, target, opt)
@@ -138,7 +138,8 @@ func Random(spec *arch.Spec, seed uint64) []safetensors.Tensor {
 	return out
 }
 
-// Config returns the head's config.json as EAGLE's own loader reads it.
+// Config returns the head's config.json as EAGLE's own loader reads it, or, for an EAGLE-3
+// head, in the spelling that SGLang and vLLM read as well.
 func Config(spec *arch.Spec) ([]byte, error) {
 	c := map[string]any{
 		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "hidden_act": "silu",
@@ -171,6 +172,14 @@ func Config(spec *arch.Spec) ([]byte, error) {
 	}
 	if spec.MLPBias {
 		c["mlp_bias"] = true
+	}
+	if spec.Eagle3.On {
+		if !spec.FCBias {
+			delete(c, "bias")
+		}
+		if err := spec.SetEagle3(c); err != nil {
+			return nil, err
+		}
 	}
 	spec.SetSpecial(c)
 	b, err := json.MarshalIndent(c, "", "  ")
