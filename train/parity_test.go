@@ -80,7 +80,7 @@ func agreeOnTheHead(t *testing.T, layers int) {
 	for i := range n {
 		train.Levels[0].Add(tokens[i+1], int32(i), 0)
 	}
-	copy(train.Feature.Data(), feat)
+	train.Feed(0, feat)
 	row, lev := []int32{n - 1}, []int{0}
 	for j := 1; j < len(parents); j++ {
 		l := lev[parents[j]] + 1

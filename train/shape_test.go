@@ -146,7 +146,7 @@ func TestTreesOfAnyShapeAreLearned(t *testing.T) {
 					for p := range i + 1 {
 						l0.Add(s.Tokens[p+1], int32(p), 0)
 					}
-					copy(eval.batch.Head.Feature.Data(), feat[:(i+1)*h.meta.Hidden])
+					eval.batch.Head.Feed(0, feat[:(i+1)*h.meta.Hidden])
 					row := int32(i)
 					for d, x := range path {
 						row = eval.batch.Head.Levels[d+1].AddBelow(eval.batch.Head.Levels[d], row, x)

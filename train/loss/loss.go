@@ -105,9 +105,9 @@ type Loss interface {
 // Inputs are what a loss is built from, level by level.
 type Inputs struct {
 	Graph  *gg.Graph
-	FHat   []*gg.Node            // [level]: [rows][H], the features that the head predicts
+	FHat   []*gg.Node            // [level]: [rows][H], what the LM head reads: the features that an EAGLE-1/2 head predicts
 	Vocab  int                   // V: tokens that the head predicts
-	LMHead *gg.Node              // [V][H]: those rows of the target's LM head over Plan.Temp, frozen
+	LMHead *gg.Node              // [V][H]: those rows of the target's LM head over Plan.Temp, frozen; or an EAGLE-3 head's own
 	Labels []*compute.SoftLabels // [level]; Term.Set reads them
 	Target []*gg.Node            // [level < Plan.Regress]: [rows][H], f_{i+1}
 }

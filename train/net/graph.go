@@ -19,7 +19,7 @@ type Level struct {
 	// ancestor on level j+1, the last of which is the row itself.
 	Attn compute.TrainAttention
 
-	Out *gg.Node // [rows][Hidden]: f̂ of a head; final hidden state of a language model
+	Out *gg.Node // [rows][Hidden]: what the LM head reads, f̂ of an EAGLE-1/2 head
 }
 
 func newLevel(p *Params, rows, depth int) *Level {
@@ -80,12 +80,29 @@ func (l *Level) AddBelow(up *Level, parent int32, id int32) int32 {
 // A Head is the graph of a draft head over sequences packed into one batch: the positions
 // and, below them, the nodes of their label trees. The input of position i is (f_i,
 // x_{i+1}); that of a node is its parent's f̂ and its own token, one rotary position
-// further.
+// further. Of an EAGLE-3 head, f_i are the target's states at its taps, and f̂ is what it feeds
+// back.
 type Head struct {
-	Params  *Params
-	Feature *gg.Node // [level-0 rows][Hidden]; the caller fills it
-	Levels  []*Level
-	Nodes   []*gg.Node // of Params.Tensors, for Compile
+	Params *Params
+	// Features are the inputs of level 0, side by side [rows][FeatureSize]: see Feed.
+	Features []*gg.Node
+	Levels   []*Level
+	LMHead   *gg.Node   // [draft tokens][Hidden] of an EAGLE-3 head that has its own, else nil
+	Nodes    []*gg.Node // of Params.Tensors, for Compile
+}
+
+// Feed sets the features of level 0 from row on to f [n][FeatureSize].
+func (h *Head) Feed(row int, f []float32) {
+	width := h.Params.Spec.FeatureSize()
+	at := 0
+	for _, in := range h.Features {
+		w := in.Width()
+		dst := in.Data()[row*w:]
+		for i := range len(f) / width {
+			copy(dst[i*w:(i+1)*w], f[i*width+at:])
+		}
+		at += w
+	}
 }
 
 // nodes adds the parameters to g.
@@ -106,8 +123,8 @@ type Shape struct {
 	Detach bool // f̂ is fed back without its gradient
 }
 
-// NewHead adds a head to g. embed is the target's table [V][H], rope its table
-// [positions][headDim] with at least one row for every position of a sequence
+// NewHead adds a head to g. embed is the target's table [V][H], or the head's own; rope is
+// its table [positions][headDim] with at least one row for every position of a sequence
 // and Levels−1 more.
 func NewHead(g *gg.Graph, p *Params, embed *gg.Tensor, rope compute.Buffer, sh Shape) *Head {
 	if !p.Spec.Draft {
@@ -116,6 +133,10 @@ func NewHead(g *gg.Graph, p *Params, embed *gg.Tensor, rope compute.Buffer, sh S
 	h := &Head{Params: p}
 	all, of := p.nodes(g)
 	h.Nodes = all
+	if p.Spec.Eagle3.On {
+		newEagle3(h, g, of, embed, rope, sh)
+		return h
+	}
 	table := g.Frozen(embed)
 	layers := make([]builder, len(p.layers))
 	for i := range layers {
@@ -131,8 +152,9 @@ func NewHead(g *gg.Graph, p *Params, embed *gg.Tensor, rope compute.Buffer, sh S
 			bias = of[p.fcBias]
 		}
 		if d == 0 {
-			h.Feature = g.Input("feature", l.Rows, p.Spec.Hidden)
-			u = g.LinearAdd(e, of[p.fcE], g.Linear(h.Feature, of[p.fcF], bias), nil)
+			f := g.Input("feature", l.Rows, p.Spec.Hidden)
+			h.Features = append(h.Features, f)
+			u = g.LinearAdd(e, of[p.fcE], g.Linear(f, of[p.fcF], bias), nil)
 		} else {
 			// The feature half is the same for all children of a node.
 			fed := h.Levels[d-1].Out
@@ -207,11 +229,21 @@ func (b *builder) layer(i int, x *gg.Node, l *Level) *gg.Node {
 	if w.inNorm != nil {
 		n = g.Norm(x, b.of[w.inNorm], s.NormEps)
 	}
-	q := g.Rope(g.Linear(n, b.of[w.q], nil), s.HeadDim, b.rope, &l.Pos)
-	b.k = append(b.k, g.Rope(g.Linear(n, b.of[w.k], nil), s.HeadDim, b.rope, &l.Pos))
-	b.v = append(b.v, g.Linear(n, b.of[w.v], nil))
+	return b.attend(i, g.Linear(n, b.of[w.q], nil), g.Linear(n, b.of[w.k], nil), g.Linear(n, b.of[w.v], nil), x, nil, l)
+}
+
+// attend adds the rest of decoder layer i after its projections q, k and v. Its residual stream is
+// row from[r] of x, or r if from is nil.
+func (b *builder) attend(i int, q, k, v, x *gg.Node, from *[]int32, l *Level) *gg.Node {
+	g, s, w := b.g, b.p.Spec, b.p.layers[i]
+	if w.qNorm != nil {
+		q, k = g.Norm(q, b.of[w.qNorm], s.NormEps), g.Norm(k, b.of[w.kNorm], s.NormEps)
+	}
+	q = g.Rope(q, s.HeadDim, b.rope, &l.Pos)
+	b.k = append(b.k, g.Rope(k, s.HeadDim, b.rope, &l.Pos))
+	b.v = append(b.v, v)
 	a := g.Attend(q, b.k, b.v, &l.Attn)
-	h := g.LinearAdd(a, b.of[w.o], x, nil)
+	h := g.LinearAdd(a, b.of[w.o], x, from)
 	m := g.Norm(h, b.of[w.postNorm], s.NormEps)
 	return g.LinearAdd(g.SwiGLU(g.Linear(m, b.of[w.gu], nil)), b.of[w.down], h, nil)
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"talf/compute"
 	"talf/model/arch"
@@ -24,7 +25,8 @@ type Params struct {
 	// Draft heads: fc over [embedding; feature] as its two halves, so that the
 	// feature half is computed once for all children of a node.
 	fcE, fcF, fcBias *gg.Tensor
-	// Language models.
+	e3               eagle3
+	// Language models; the latter two of EAGLE-3 heads, too.
 	embed, finalNorm, lmHead *gg.Tensor
 
 	layers []layer
@@ -33,6 +35,8 @@ type Params struct {
 
 type layer struct {
 	inNorm, q, k, v, o, postNorm, gu, down *gg.Tensor
+
+	qNorm, kNorm *gg.Tensor // of every head; nil: none
 }
 
 // New allocates the weights of spec, all zero. It refuses specs that cannot be trained:
@@ -65,8 +69,16 @@ func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 	for _, t := range spec.Tensors() {
 		n := func(name string) string { return fmt.Sprintf("layers.%d.%s", t.Layer, name) }
 		var l *layer
-		if t.Layer >= 0 {
+		if t.Layer >= 0 && t.Role != arch.TapNorm {
 			l = &p.layers[t.Layer]
+		}
+		// wide adds the halves of a projection of an EAGLE-3 head's first layer.
+		wide := func(name string, own, hidden **gg.Tensor) {
+			if !spec.Eagle3.On || t.Layer > 0 {
+				*own = add(n(name), t.Rows, t.Cols)
+				return
+			}
+			*own, *hidden = add(n(name+".embedding"), t.Rows, t.Cols/2), add(n(name+".hidden"), t.Rows, t.Cols/2)
 		}
 		switch t.Role {
 		case arch.Embed:
@@ -74,19 +86,36 @@ func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 				p.embed = add("embed", t.Rows, t.Cols)
 			}
 		case arch.FC:
-			if t.Bias {
+			switch {
+			case t.Bias:
 				p.fcBias = add("fc.bias", t.Rows)
-			} else {
+			case spec.Eagle3.FCNorm:
+				for i := range spec.Eagle3.Count() {
+					p.e3.fc = append(p.e3.fc, add(fmt.Sprintf("fc.%d", i), t.Rows, spec.TargetHidden()))
+				}
+			case spec.Eagle3.On:
+				p.e3.fc = append(p.e3.fc, add("fc", t.Rows, t.Cols))
+			default:
 				p.fcE, p.fcF = add("fc.embedding", t.Rows, t.Cols/2), add("fc.feature", t.Rows, t.Cols/2)
 			}
+		case arch.TapsNorm:
+			p.e3.tapsNorm = add("taps_norm", t.Rows)
+		case arch.TapNorm:
+			p.e3.tapNorms = append(p.e3.tapNorms, add(fmt.Sprintf("tap_norm.%d", t.Layer), t.Rows))
+		case arch.FuseNorm:
+			p.e3.fuseNorm = add("fuse_norm", t.Rows)
 		case arch.InputNorm:
 			l.inNorm = add(n("in_norm"), t.Rows)
 		case arch.Q:
-			l.q = add(n("q"), t.Rows, t.Cols)
+			wide("q", &l.q, &p.e3.q)
 		case arch.K:
-			l.k = add(n("k"), t.Rows, t.Cols)
+			wide("k", &l.k, &p.e3.k)
 		case arch.V:
-			l.v = add(n("v"), t.Rows, t.Cols)
+			wide("v", &l.v, &p.e3.v)
+		case arch.QNorm:
+			l.qNorm = add(n("q_norm"), t.Rows)
+		case arch.KNorm:
+			l.kNorm = add(n("k_norm"), t.Rows)
 		case arch.O:
 			l.o = add(n("o"), t.Rows, t.Cols)
 		case arch.PostNorm:
@@ -153,6 +182,7 @@ func (p *Params) Init(seed uint64) {
 			if t == p.fcE || t == p.fcF {
 				in *= 2
 			}
+			in *= p.pieces(t)
 			std := 1 / math.Sqrt(float64(in))
 			for _, l := range p.layers {
 				if t == l.o || t == l.down {
@@ -164,6 +194,20 @@ func (p *Params) Init(seed uint64) {
 			}
 		}
 	}
+}
+
+// pieces returns of how many pieces side by side an EAGLE-3 head's matrix is one.
+func (p *Params) pieces(t *gg.Tensor) int {
+	l := &p.layers[0]
+	switch {
+	case !p.Spec.Eagle3.On:
+		return 1
+	case slices.Contains(p.e3.fc, t):
+		return len(p.e3.fc)
+	case slices.Contains([]*gg.Tensor{l.q, l.k, l.v, p.e3.q, p.e3.k, p.e3.v}, t):
+		return 2
+	}
+	return 1
 }
 
 // A weight is a tensor of a checkpoint in terms of the network's tensors.
@@ -195,8 +239,16 @@ func (p *Params) of(t *arch.Tensor) (parts []*gg.Tensor, off int) {
 		return nil, 0
 	case t.Role == arch.FC && t.Bias:
 		return one(p.fcBias)
+	case t.Role == arch.FC && p.Spec.Eagle3.On:
+		return p.e3.fc, 0
 	case t.Role == arch.FC:
 		return []*gg.Tensor{p.fcE, p.fcF}, 0
+	case t.Role == arch.TapsNorm:
+		return one(p.e3.tapsNorm)
+	case t.Role == arch.TapNorm:
+		return one(p.e3.tapNorms[t.Layer])
+	case t.Role == arch.FuseNorm:
+		return one(p.e3.fuseNorm)
 	case t.Role == arch.Embed:
 		return one(p.embed)
 	case t.Role == arch.FinalNorm:
@@ -205,15 +257,25 @@ func (p *Params) of(t *arch.Tensor) (parts []*gg.Tensor, off int) {
 		return one(p.lmHead)
 	}
 	l := &p.layers[t.Layer]
+	wide := func(own, hidden *gg.Tensor) ([]*gg.Tensor, int) {
+		if p.Spec.Eagle3.On && t.Layer == 0 {
+			return []*gg.Tensor{own, hidden}, 0
+		}
+		return one(own)
+	}
 	switch t.Role {
 	case arch.InputNorm:
 		return one(l.inNorm)
 	case arch.Q:
-		return one(l.q)
+		return wide(l.q, p.e3.q)
 	case arch.K:
-		return one(l.k)
+		return wide(l.k, p.e3.k)
 	case arch.V:
-		return one(l.v)
+		return wide(l.v, p.e3.v)
+	case arch.QNorm:
+		return one(l.qNorm)
+	case arch.KNorm:
+		return one(l.kNorm)
 	case arch.O:
 		return one(l.o)
 	case arch.PostNorm:

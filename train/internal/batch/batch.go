@@ -72,9 +72,13 @@ func New(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta
 	return b
 }
 
-// Inputs returns what a loss over the batch is built from.
+// Inputs returns what a loss over the batch is built from. lm is the LM head of heads that have
+// none of their own.
 func (b *Batch) Inputs(g *gg.Graph, lm *gg.Tensor) loss.Inputs {
-	in := loss.Inputs{Graph: g, Vocab: b.size(), LMHead: g.Frozen(lm), Labels: b.Labels, Target: b.target}
+	in := loss.Inputs{Graph: g, Vocab: b.size(), LMHead: b.Head.LMHead, Labels: b.Labels, Target: b.target}
+	if in.LMHead == nil {
+		in.LMHead = g.Frozen(lm)
+	}
 	for _, l := range b.Head.Levels {
 		in.FHat = append(in.FHat, l.Out)
 	}
@@ -116,8 +120,7 @@ func (b *Batch) Add(r *data.Record, in, feat []float32, limit int) error {
 			b.Count++
 		}
 	}
-	rows := b.Head.Feature.Data()[int(first)*b.hidden:]
-	copy(rows, in[:n*b.hidden])
+	b.Head.Feed(int(first), in[:n*b.Head.Params.Spec.FeatureSize()])
 	if len(b.target) > 0 {
 		copy(b.target[0].Data()[int(first)*b.hidden:], feat[b.hidden:(n+1)*b.hidden])
 	}

@@ -211,6 +211,7 @@ type Graph struct {
 	stasher   compute.Stasher // nil: activations are not rounded
 	stashed   int             // bytes of activations that are rounded
 	gradOrder []int
+	heads     map[*Node]*headLoss
 	zeros     []float32 // source of Write where a kernel adds to what it should set
 	iota      []int32   // 0,1,2,… for copies
 	maxRows   int

@@ -117,21 +117,25 @@ func (g *Graph) LinearAdd(x, w, res *Node, from *[]int32) *Node {
 	return g.apply(f)
 }
 
-// Norm returns RMSNorm of x [n][W] with weight w [W].
+// Norm returns RMSNorm of x [n][W] with weight w [W], or of every part of a row as long as w.
 func (g *Graph) Norm(x, w *Node, eps float32) *Node {
 	y := g.out(x.val.rows, x.Width())
 	f := &forward{x: []*Node{x, w}, y: y}
-	norm := &compute.Norm{Eps: eps}
+	norm, parts := &compute.Norm{Eps: eps}, x.Width()/w.Width()
 	f.base = g.base("norm", nil, y.val, func() {
 		norm.Weight = w.val.buf
-		g.q.Norm(y.val.buf, x.val.buf, norm, x.val.n())
+		g.q.Norm(y.val.buf, x.val.buf, norm, parts*x.val.n())
 	})
 	f.pieces = []piece{{of: []int{0, 1}, reads: []int{0, 1}, writes: true, run: func(dx []*value, _ []bool, dy *value) {
 		var dw compute.Buffer
 		if dx[1] != nil {
 			dw = dx[1].buf
 		}
-		g.ops.NormGrad(dx[0].buf, dw, dy.buf, x.val.buf, w.val.buf, eps, dy.n())
+		to := dy.buf // which nothing reads after this
+		if dx[0] != nil {
+			to = dx[0].buf
+		}
+		g.ops.NormGrad(to, dw, dy.buf, x.val.buf, w.val.buf, eps, parts*dy.n())
 	}}}
 	return g.apply(f)
 }
@@ -259,24 +263,50 @@ func (g *Graph) left(of int, v *value) piece {
 
 // SoftCE is the cross-entropy between labels and softmax(h·wᵀ), h [n][H], w [V][H], each row
 // weighted by scale. labels and scale are read at every Run. Gradients are computed in the
-// forward pass, so logits are never kept.
+// forward pass, so logits are never kept. Several losses with one trained w add to one gradient of
+// its size, in the order in which they were made: each takes the one before as an input, and the
+// last has the gradient.
 func (g *Graph) SoftCE(h, w *Node, labels *compute.SoftLabels, scale *[]float32) *Loss {
 	rows, dh := matrix(h.val.rows, 1), matrix(h.val.rows, h.Width())
-	f := &forward{x: []*Node{h, w}, extra: []*value{dh}}
+	f := &forward{x: []*Node{h, w}, extra: []*value{dh}, pieces: []piece{g.left(0, dh)}}
 	var dw *value
+	first := true
 	if w.needs {
-		dw = &value{shape: w.val.shape, store: new(store)}
+		before := g.heads[w]
+		if first = before == nil; first {
+			dw = &value{shape: w.val.shape, store: new(store)}
+		} else {
+			dw = before.dw
+			before.f.pieces = before.f.pieces[:1]
+			f.x = append(f.x, before.f.y)
+		}
 		f.extra = append(f.extra, dw)
+		left := g.left(1, dw)
+		if !first {
+			left.reads = []int{-1} // the whole chain has run
+		}
+		f.pieces = append(f.pieces, left)
+		if g.heads == nil {
+			g.heads = make(map[*Node]*headLoss)
+		}
+		g.heads[w] = &headLoss{f: f, dw: dw}
 	}
-	f.pieces = []piece{g.left(0, dh), g.left(1, dw)}
 	return g.loss(f, rows, scale, "soft_ce", func() {
 		var dwb compute.Buffer
 		if dw != nil {
-			g.zero(dw)
+			if first {
+				g.zero(dw)
+			}
 			dwb = dw.buf
 		}
 		g.ops.SoftCE(rows.buf, dh.buf, dwb, h.val.buf, w.val.buf, labels, (*scale)[:h.val.n()], h.val.n())
 	})
+}
+
+// A headLoss is the last cross-entropy with a trained LM head, and the LM head's gradient.
+type headLoss struct {
+	f  *forward
+	dw *value
 }
 
 // SmoothL1 is the mean over columns of SmoothL1(y − t), or of |y − t| if l1, each row weighted
