@@ -15,6 +15,8 @@ type sourceAsks struct {
 	asks   []Ask
 	owners []*Sequence
 	used   bool // ran in this step
+	later  bool // what nobody asks about is not to be read
+	read   int  // committed tokens that the last pass has read, if the source says so
 }
 
 func (e *Engine) asksOf(src Source) *sourceAsks {
@@ -36,6 +38,11 @@ func (e *Engine) score(ctx context.Context) (rows []Rows, err error) {
 // rows runs the asks.
 func (q *sourceAsks) rows(ctx context.Context) (rows []Row, err error) {
 	defer guard("the draft source's pass", &err)
+	p, _ := q.source.(Postponer)
+	if p != nil {
+		p.Postpone(q.later)
+		defer func() { q.read = p.Read() }()
+	}
 	if rows, err = q.source.Rows(ctx, q.asks); err != nil {
 		return nil, err
 	}
@@ -47,6 +54,16 @@ func (q *sourceAsks) rows(ctx context.Context) (rows []Row, err error) {
 		return nil, fmt.Errorf("the draft source answered %d rows, want %d", len(rows), want)
 	}
 	return rows, nil
+}
+
+// backlog returns how many committed tokens of a sequence its source is still to read, 0 if that is
+// unknown. A source that panics does so again in the pass that follows.
+func (s *Sequence) backlog() (n int) {
+	defer func() { _ = recover() }()
+	if p, ok := s.req.Source.(Postponer); ok {
+		n = p.Backlog(s.id)
+	}
+	return n
 }
 
 // A brokenSource is a source that panicked: its state is unknown, so it is not called again.

@@ -283,6 +283,19 @@ type Source interface {
 	Close(id SeqID)
 }
 
+// A Postponer is a source that can leave committed tokens unread until their sequence asks. Its rows
+// do not depend on when they are read.
+type Postponer interface {
+	Source
+	// Postpone says whether the tokens of sequences that ask nothing are left unread from now on.
+	Postpone(on bool)
+	// Backlog returns how many committed tokens of a sequence, its root included, are still to be
+	// read. They are with the sequence's next ask.
+	Backlog(id SeqID) int
+	// Read returns how many committed tokens the last Rows has read.
+	Read() int
+}
+
 // A Verdict is the part of a proposal that the target keeps.
 type Verdict struct {
 	Path []int // accepted nodes, root first; never empty

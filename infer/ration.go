@@ -17,8 +17,11 @@ type Budget interface {
 	Begin(bids []*Bid)
 	// Ask sets the Go of those who ask a source for a pass.
 	Ask(bids []*Bid)
-	// Asked says what the pass took.
-	Asked(bids []*Bid, took time.Duration)
+	// Asked says what the pass took, in which the source has read so many committed tokens, those of
+	// other sequences included.
+	Asked(bids []*Bid, read int, took time.Duration)
+	// Postpones reports whether sources leave what is committed unread until it is asked about.
+	Postpones() bool
 	// Cut sets the Keep of each bid that has a tree.
 	Cut(bids []*Bid)
 	// Learn takes the tokens that a bid's sequence puts out after the root of its tree.
@@ -39,7 +42,9 @@ type Bid struct {
 
 	// A pass of the source would be the Level-th of this round, from 0, for Nodes nodes. Reach
 	// is the draft's probability that the output comes to one of them, 0 if it does not say.
+	// Backlog committed tokens are read in the same pass.
 	Level, Nodes int
+	Backlog      int
 	Reach        float64
 	Go           bool
 
@@ -73,8 +78,8 @@ func (e *Engine) ration(q *sourceAsks) {
 	for _, s := range q.owners {
 		b := &s.bid
 		b.Level, b.Nodes, b.Reach, b.Go = s.timing.Steps, s.prop.work().Len()-s.ran, s.prop.Reach, true
-		if b.Level == 0 {
-			b.Reach = 1
+		if b.Backlog = 0; b.Level == 0 {
+			b.Reach, b.Backlog = 1, s.backlog()
 		}
 		e.bids = append(e.bids, b)
 	}
@@ -95,7 +100,7 @@ func (e *Engine) asked(q *sourceAsks, took time.Duration) {
 	for _, s := range q.owners {
 		e.bids = append(e.bids, &s.bid)
 	}
-	e.Budget.Asked(e.bids, took)
+	e.Budget.Asked(e.bids, q.read, took)
 }
 
 // stop ends a tree that has asked for more than it gets. It reports false if the drafter cannot.

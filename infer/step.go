@@ -266,7 +266,7 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 			if len(q.asks) == 0 && (asked || q.used) {
 				continue
 			}
-			q.used = true
+			q.used, q.read, q.later = true, 0, e.Budget != nil && e.Budget.Postpones()
 			// Without asks this runs the prompt chunks that were committed last.
 			rows, err := e.ask(ctx, q, seqs)
 			if err != nil {

@@ -41,7 +41,10 @@ type Budget struct {
 	plain  float64 // seconds of a round without drafts, 0 if unknown
 	spent  float64 // seconds of draft models
 	tokens int
-	deeper int  // further passes that the purse pays
+	deeper int     // further passes that the purse pays
+	idle   int     // rounds with sequences since a pass of a draft model was expected to pay
+	sample float64 // seconds that a pass takes which finds out
+	picks  []pick
 	free   bool // everything is kept
 	nodes  []node
 }
@@ -67,6 +70,12 @@ const (
 	trust     = 4    // reach that the prior of a yield counts for
 	forgive   = 0.98 // weight that what is known of a sequence keeps with each round it is left out
 	mostPurse = 4    // passes of a draft model that the purse holds at most
+	enough    = 8    // sequences that a pass paid by the purse asks for, if there are so many
+	lately    = 16   // rounds without a pass that pays after which draft models read no more ahead
+	near      = 16   // committed tokens that an ask brings along in any case
+	nearly    = 32   // further ones in a pass that its cost hardly shows
+	spread    = 32   // rounds in which reading the others of them has to pay
+	mostRead  = 512  // of the others in one pass, but for one sequence
 )
 
 // New returns a budget with the costs of m, in which a pass scores at most rows nodes beside the
@@ -120,7 +129,11 @@ func (u *Budget) Begin(bids []*infer.Bid) {
 	}
 	measure := u.n > 0 && !u.model.Knows(u.n) // what drafts cost is known only beside rounds without
 	// A method that follows costs needs no help with a sequence that is alone.
-	u.free = len(bids) == 1 && bids[0].Adapts
+	if u.free = len(bids) == 1 && bids[0].Adapts; u.free {
+		u.idle = 0
+	} else if u.n > 0 {
+		u.idle++
+	}
 	for _, b := range bids {
 		s := u.of(b)
 		s.round++
@@ -150,61 +163,119 @@ func (u *Budget) Ask(bids []*infer.Bid) {
 	}
 	pass, row, ok := u.model.Draft(level == 0)
 	if !ok || u.plain == 0 || u.free {
+		u.idle = 0
 		return // it has to be measured, or is not ours to judge
 	}
-	price := u.price()
+	price, token := u.price(), u.model.Reading()
 	sum := -price * pass
 	for _, b := range bids {
 		s, l := u.of(b), min(b.Level, depths-1)
 		y := &s.yield[l]
 		y.to(s.clock, faster)
-		v := y.kept/y.tried*b.Reach*s.factor() - price*row*float64(b.Nodes)
+		v := y.kept/y.tried*b.Reach*s.factor() - price*(row*float64(b.Nodes)+token*unread(b)/spread)
 		if b.Go = v > 0; b.Go {
 			sum += v
 		}
 	}
 	pays := sum > 0
 	// Of the rounds paid by the purse every second goes one pass deeper, every fourth two.
-	cost := pass + row*float64(nodes)
-	try := u.purse >= cost
+	asks, cost := 0, 0.0
+	if !pays {
+		asks, cost = u.afford(bids, pass, row, token)
+	}
+	try := asks > 0
 	switch {
-	case pays || !try && u.deeper == 0:
-		try = false
+	case pays:
+		u.idle = 0
 	case u.deeper > 0:
 		u.deeper--
-		try = true
-	default:
+		try, asks, cost = true, len(bids), pass+row*float64(nodes)
+	case try:
 		u.tries++
 		u.deeper = bits.TrailingZeros(uint(u.tries))
 	}
 	if try {
 		u.purse -= cost
-		for _, b := range bids {
-			b.Go = true
-			y := &u.of(b).yield[min(b.Level, depths-1)]
-			y.kept, y.tried = trial*y.kept, trial*y.tried
+		for i, b := range bids {
+			if b.Go = asks == len(bids); !b.Go {
+				b.Go = slices.ContainsFunc(u.picks[:asks], func(x pick) bool { return x.bid == i })
+			}
+			if b.Go {
+				y := &u.of(b).yield[min(b.Level, depths-1)]
+				y.kept, y.tried = trial*y.kept, trial*y.tried
+			}
 		}
 		return
 	}
+	room := float64(mostRead)
 	for _, b := range bids {
-		if b.Go = b.Go && pays; !b.Go && b.Level == 0 {
+		b.Go = b.Go && pays
+		if b.Go && unread(b) > 0 {
+			b.Go = room > 0 // the others next time: nobody is to wait for all of it
+			room -= unread(b)
+		}
+		if !b.Go && b.Level == 0 {
 			s := u.of(b)
 			s.hits, s.hoped = forgive*s.hits, forgive*s.hoped
 		}
 	}
 }
 
+// unread is how many tokens a draft model reads for b beyond those of its last round.
+func unread(b *infer.Bid) float64 { return float64(max(0, b.Backlog-near)) }
+
+// A pick is what it costs to ask for a bid.
+type pick struct {
+	bid     int
+	seconds float64
+}
+
+// afford returns how many asks the purse pays for, the cheapest first, which are the first picks; none
+// if it is too small for enough of them. A sequence for which much was left unread is dear.
+func (u *Budget) afford(bids []*infer.Bid, pass, row, token float64) (asks int, cost float64) {
+	u.picks = u.picks[:0]
+	for i, b := range bids {
+		u.picks = append(u.picks, pick{i, row*float64(b.Nodes) + token*unread(b)})
+	}
+	slices.SortStableFunc(u.picks, func(a, b pick) int { return cmp.Compare(a.seconds, b.seconds) })
+	cost = pass
+	room := float64(mostRead)
+	for i, x := range u.picks {
+		if room <= 0 || i >= enough && cost+x.seconds > u.purse {
+			break
+		}
+		room -= unread(bids[x.bid])
+		cost += x.seconds
+		if asks++; asks <= enough && bids[x.bid].Level == 0 {
+			u.sample = cost
+		}
+	}
+	if cost > u.purse {
+		return 0, 0
+	}
+	return asks, cost
+}
+
+// Postpones reports whether passes of draft models have not paid lately: then they need not read what
+// they may never be asked about.
+func (u *Budget) Postpones() bool { return u.idle > lately }
+
 // Asked learns the cost of a pass.
-func (u *Budget) Asked(bids []*infer.Bid, took time.Duration) {
+func (u *Budget) Asked(bids []*infer.Bid, read int, took time.Duration) {
 	nodes, first := 0, true
 	for _, b := range bids {
 		nodes, first = nodes+b.Nodes, first && b.Level == 0
+		read -= min(b.Backlog, near)
 		u.of(b).asked[min(b.Level, depths-1)] += b.Reach
 	}
 	for _, b := range bids {
 		u.of(b).paid[min(b.Level, depths-1)] += took.Seconds() * float64(b.Nodes) / float64(nodes)
 	}
 	u.spent += took.Seconds()
+	if pass, row, ok := u.model.Draft(first); ok && read > nearly {
+		u.model.AddReading(read, took.Seconds()-pass-row*float64(nodes))
+		return
+	}
 	u.model.AddDraft(first, nodes, took.Seconds())
 }
 
@@ -348,7 +419,7 @@ func (u *Budget) End(p *infer.Pass) {
 	u.recent().Fade(float64(u.tokens)/float64(u.n), cost/u.plain, forget)
 	u.purse += allowance * cost
 	if pass, row, ok := u.model.Draft(true); ok {
-		u.purse = min(u.purse, mostPurse*(pass+row*float64(u.n)))
+		u.purse = min(u.purse, max(mostPurse*(pass+row*float64(u.n)), 2*u.sample))
 	}
 }
 

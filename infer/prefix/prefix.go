@@ -57,12 +57,15 @@ func New[T any](limit Limit, drop func(T)) *Cache[T] {
 	return &Cache[T]{limit: limit, drop: drop, roots: map[string]*node[T]{}}
 }
 
-// Of returns a cache of up to entries sequences of m, which it closes when it drops them. They take
-// at most half of m's KV pool.
+// Of returns a cache of up to entries sequences of m, which it closes when it drops them.
 func Of(m *model.Model, entries int) *Cache[*model.Seq] {
+	return New(LimitOf(m, entries), (*model.Seq).Close)
+}
+
+// LimitOf allows up to entries sequences of m, which take at most half of its KV pool.
+func LimitOf(m *model.Model, entries int) Limit {
 	per, kv := m.PositionBytes(), m.KV()
-	bytes := max(1, int64(kv.Total)*int64(kv.BlockTokens)/2*per)
-	return New(Limit{Entries: entries, Bytes: bytes, PerToken: per}, (*model.Seq).Close)
+	return Limit{Entries: entries, Bytes: max(1, int64(kv.Total)*int64(kv.BlockTokens)/2*per), PerToken: per}
 }
 
 // EvictBlocks drops the least recently used sequences of m until n blocks of its KV pool have been

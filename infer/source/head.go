@@ -28,7 +28,10 @@ import (
 type Head struct {
 	m    *head.Head
 	open map[infer.SeqID]*headSeq
-	kept *prefix.Cache[*model.Seq] // closed sequences, by the tokens up to their last position's
+	kept *prefix.Cache[*Past] // closed sequences, by the tokens up to their last position's
+	held int                  // positions of kept sequences that have not run
+	most int                  // positions that may wait
+	reader
 
 	segs  []model.Segment
 	heads []*headSeq // of segs
@@ -52,6 +55,7 @@ type headSeq struct {
 	store *model.Store
 	feats int
 	last  bool
+	known int // positions that have run or have a feature here
 	chain tree.Tree
 	path  []int
 
@@ -65,7 +69,9 @@ type headSeq struct {
 // NewHead returns a source over h that keeps the KV store of up to prefixes closed sequences. h
 // stays the caller's.
 func NewHead(h *head.Head, prefixes int) *Head {
-	return &Head{m: h, kept: prefix.Of(h.Model, prefixes), open: map[infer.SeqID]*headSeq{}}
+	src := &Head{m: h, most: mostWaiting(h.Model), open: map[infer.SeqID]*headSeq{}}
+	src.kept = src.keptOf(prefixes)
+	return src
 }
 
 // Identity identifies the head.
@@ -75,7 +81,7 @@ func (h *Head) Identity() (f *identity.Function, tokenizer string) { return h.m.
 func (h *Head) ReleaseKV() { h.m.ReleaseKV() }
 
 // Prefixes returns the kept sequences, for the caller to bound or evict.
-func (h *Head) Prefixes() *prefix.Cache[*model.Seq] { return h.kept }
+func (h *Head) Prefixes() *prefix.Cache[*Past] { return h.kept }
 
 // Match returns how many positions of prompt a kept sequence has. A position's feature comes
 // from the target, so the position of the last prompt token is always run.
@@ -114,8 +120,9 @@ func (h *Head) OpenOf(id infer.SeqID, tenant string, prompt []int32, keep int) e
 	if n = positions(n, prompt); keep > n {
 		return fmt.Errorf("source: open with %d kept positions, %d are there", keep, n)
 	}
-	s.seq = k.Fork()
-	s.seq.Truncate(keep)
+	if err := h.inherit(s, k, keep); err != nil {
+		return err
+	}
 	h.open[id] = s
 	return nil
 }
@@ -128,7 +135,7 @@ func (h *Head) Close(id infer.SeqID) {
 	}
 	delete(h.open, id)
 	s.drop()
-	h.kept.PutOf(s.tenant, s.tokens[:min(len(s.tokens), s.seq.Len()+1)], s.seq)
+	h.keep(s)
 	s.seq = nil
 	h.retire(s)
 }
@@ -199,6 +206,8 @@ func (h *Head) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, sc infe
 		return err
 	}
 	s.feats += len(h.feats)
+	s.known = len(s.tokens) - 1
+	h.fresh += len(h.feats)
 	return nil
 }
 
@@ -225,18 +234,18 @@ func (h *Head) fit(st **model.Store, used, n int) error {
 	return nil
 }
 
-// lag is how many verified tokens of a sequence that asks nothing may wait. A drafter that does
-// not ask the head for some rounds costs none of its passes, while the chunks of a prompt still
-// run as they arrive.
+// lag is how many verified tokens of a sequence that asks nothing may wait, unless reading is
+// postponed.
 const lag = 64
 
 // Rows runs the asked nodes and the pending positions in one pass; in several only if a
-// sequence has more pending than a tree can hold.
+// sequence that asks has more pending than a tree can hold.
 func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
+	room := h.begin()
 	for {
 		h.clear()
-		for _, s := range h.open {
-			if !s.dead && s.pending() > tree.MaxNodes {
+		for i := range asks {
+			if s := h.open[asks[i].ID]; s != nil && !s.dead && s.pending() > tree.MaxNodes {
 				h.add(s, -1, s.trueSegment(tree.MaxNodes, model.WantNone))
 			}
 		}
@@ -276,11 +285,7 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 		}
 		h.add(s, i, model.Segment{Rows: s.branch, Tree: a.Tree, From: a.From, Want: model.WantAll, Feat: s.feat})
 	}
-	for _, s := range h.open {
-		if !s.dead && s.pending() >= lag && !slices.Contains(h.heads, s) {
-			h.add(s, -1, s.trueSegment(s.pending(), model.WantNone))
-		}
-	}
+	h.readAhead(room)
 	if len(h.segs) == 0 {
 		return h.rows(asks, nil), nil
 	}
@@ -322,7 +327,13 @@ func (h *Head) clear() {
 	h.segs, h.heads, h.asked, h.segOf = h.segs[:0], h.heads[:0], h.asked[:0], h.segOf[:0]
 }
 
+// runs reports whether s is in the pass already.
+func (h *Head) runs(s *headSeq) bool { return slices.Contains(h.heads, s) }
+
 func (h *Head) add(s *headSeq, ask int, g model.Segment) {
+	if g.From == 0 {
+		h.read += g.Tree.Len()
+	}
 	h.segs, h.heads, h.asked = append(h.segs, g), append(h.heads, s), append(h.asked, ask)
 }
 
@@ -421,4 +432,5 @@ var (
 	_ infer.Source       = (*Head)(nil)
 	_ infer.TenantKeeper = (*Head)(nil)
 	_ infer.KVReleaser   = (*Head)(nil)
+	_ infer.Postponer    = (*Head)(nil)
 )

@@ -32,6 +32,7 @@ type mirror struct {
 	tokens map[infer.SeqID][]int32 // committed, the root last
 	fresh  map[infer.SeqID]*source.Head
 	rows   int
+	read   int // committed tokens, by inner
 	stumble
 }
 
@@ -54,7 +55,11 @@ func (m *mirror) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, s inf
 
 func (m *mirror) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	ctx = m.stumble.pass(ctx)
+	if m.rng != nil {
+		m.inner.Postpone(m.rng.IntN(2) == 0)
+	}
 	rows, err := m.inner.Rows(ctx, asks)
+	m.read += m.inner.Read()
 	if err != nil {
 		return nil, err
 	}

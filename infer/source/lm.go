@@ -27,6 +27,7 @@ type LM struct {
 	vocab *Vocab
 	open  map[infer.SeqID]*lmSeq
 	kept  *prefix.Cache[*model.Seq] // closed sequences, by the tokens that ran
+	reader
 
 	segs   []model.Segment
 	seqs   []*lmSeq // of segs
@@ -135,6 +136,7 @@ func (l *LM) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, _ infer.S
 		s.tokens = append(s.tokens, l.vocab.spell(p.Tree.Token(n))...)
 	}
 	s.tokens = append(s.tokens, l.vocab.spell(v.Next)...)
+	l.fresh += len(s.tokens) - first
 	if s.branch == nil {
 		return nil
 	}
@@ -173,9 +175,22 @@ func (l *LM) fit(s *lmSeq) {
 	}
 }
 
+// Backlog returns how many tokens of a sequence have not run. They do with its next ask.
+func (l *LM) Backlog(id infer.SeqID) int {
+	s := l.open[id]
+	if s == nil {
+		return 0
+	}
+	if s.branch == nil {
+		l.fit(s)
+	}
+	return s.pending()
+}
+
 // Rows runs the asked nodes and the pending tokens in one pass; in several only if a sequence
-// has more pending than a tree can hold.
+// that asks has more pending than a tree can hold.
 func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
+	room := l.begin()
 	for _, a := range asks {
 		s := l.open[a.ID]
 		if s == nil {
@@ -198,8 +213,8 @@ func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	}
 	for {
 		l.clear()
-		for _, s := range l.open {
-			if s.branch == nil && s.pending() > tree.MaxNodes {
+		for i := range asks {
+			if s := l.open[asks[i].ID]; s.branch == nil && s.pending() > tree.MaxNodes {
 				l.add(s, s.trueSegment(tree.MaxNodes, model.WantNone))
 			}
 		}
@@ -237,9 +252,15 @@ func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 		l.add(s, g)
 	}
 	for _, s := range l.open {
-		if s.branch == nil && s.pending() >= lag && !slices.Contains(l.seqs, s) {
-			l.add(s, s.trueSegment(s.pending(), model.WantNone))
+		if l.postponed || s.branch != nil || s.pending() < lag || slices.Contains(l.seqs, s) {
+			continue
 		}
+		n := min(s.pending(), tree.MaxNodes, room)
+		if n == 0 {
+			break
+		}
+		l.add(s, s.trueSegment(n, model.WantNone))
+		room -= n
 	}
 	if len(l.segs) == 0 {
 		return l.rows(asks, nil), nil
@@ -300,7 +321,12 @@ func (l *LM) run(ctx context.Context) (*model.Output, error) {
 
 func (l *LM) clear() { l.segs, l.seqs, l.segOf = l.segs[:0], l.seqs[:0], l.segOf[:0] }
 
-func (l *LM) add(s *lmSeq, g model.Segment) { l.segs, l.seqs = append(l.segs, g), append(l.seqs, s) }
+func (l *LM) add(s *lmSeq, g model.Segment) {
+	if g.From == 0 {
+		l.read += g.Tree.Len()
+	}
+	l.segs, l.seqs = append(l.segs, g), append(l.seqs, s)
+}
 
 // trueSegment runs the first n pending tokens as a chain after those that ran.
 func (s *lmSeq) trueSegment(n int, want model.Want) model.Segment {
@@ -340,4 +366,5 @@ var (
 	_ infer.Source       = (*LM)(nil)
 	_ infer.TenantKeeper = (*LM)(nil)
 	_ infer.KVReleaser   = (*LM)(nil)
+	_ infer.Postponer    = (*LM)(nil)
 )

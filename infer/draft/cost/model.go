@@ -14,6 +14,7 @@ type Model struct {
 	// then get the more each would be charged.
 	sorted         [known]float64
 	first, further Affine // passes of a draft model: the first of a round, which runs what was accepted too, and the others
+	reading        Ratio  // seconds by tokens that a draft model has to read before it drafts
 	rest           Affine // the rest of a round, by sequences
 }
 
@@ -75,6 +76,25 @@ func (m *Model) Draft(first bool) (pass, node float64, ok bool) {
 		pass, node, ok = m.draft(!first).Fit()
 	}
 	return pass, node, ok
+}
+
+// AddReading takes the measure of what a pass of a draft model took longer because it read so many
+// tokens.
+func (m *Model) AddReading(tokens int, seconds float64) {
+	if was := m.Reading(); was > 0 { // an outlier is time that the machine spent on something else
+		seconds = min(seconds, 4*was*float64(tokens))
+	}
+	m.reading.Add(max(seconds, 0), float64(tokens))
+}
+
+// Reading returns what a token costs that a draft model reads; before one was read as much as a node
+// that it is asked for, which is more.
+func (m *Model) Reading() float64 {
+	if m.reading.Of > 0 {
+		return m.reading.Value(0, 0)
+	}
+	_, node, _ := m.Draft(false)
+	return node
 }
 
 // AddRest takes the measure of all that a round of so many sequences took beside its passes.

@@ -35,7 +35,7 @@ func (u *Budget) Ask(bids []*infer.Bid) {
 }
 
 // Asked does nothing.
-func (u *Budget) Asked([]*infer.Bid, time.Duration) {}
+func (u *Budget) Asked([]*infer.Bid, int, time.Duration) {}
 
 // Cut keeps a random part of some trees.
 func (u *Budget) Cut(bids []*infer.Bid) {
@@ -67,5 +67,8 @@ func (u *Budget) Learn(_ *infer.Bid, tokens []int32) {
 
 // End does nothing.
 func (u *Budget) End(*infer.Pass) {}
+
+// Postpones is drawn, too.
+func (u *Budget) Postpones() bool { return u.Rand.IntN(2) == 0 }
 
 var _ infer.Budget = (*Budget)(nil)
