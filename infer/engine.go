@@ -134,6 +134,7 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 	}
 	if s.req.Drafter != nil {
 		if err := callStart(s.req.Drafter, req.Prompt); err != nil {
+			s.traits.End = nil // it has not begun
 			e.Close(s)
 			return nil, failed("start the drafter", err)
 		}
@@ -203,6 +204,11 @@ func (e *Engine) Close(s *Sequence) {
 	s.Cancel(errClosed)
 	if !s.out {
 		e.release(s)
+	}
+	if s.traits.End != nil {
+		if err := s.callEnded(); err != nil {
+			s.fail(err)
+		}
 	}
 }
 

@@ -100,6 +100,12 @@ func (s *Sequence) callTook(t Timing) (err error) {
 	return nil
 }
 
+func (s *Sequence) callEnded() (err error) {
+	defer guard("end the drafter", &err)
+	s.traits.End()
+	return nil
+}
+
 // callAdd detokenizes a token.
 func (s *Sequence) callAdd(token int32) (stopped bool, err error) {
 	defer guard("detokenize", &err)

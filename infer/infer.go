@@ -241,6 +241,9 @@ type Traits struct {
 	// Finish, if not nil, may be called in place of the Grow that answers an ask: it ends the
 	// round's tree with what has been drafted so far.
 	Finish func(p *Proposal) error
+	// End, if not nil, is called once when a sequence that was started is closed, whether or not
+	// its output has ended. It is not called if the engine has given the drafter up.
+	End func()
 }
 
 // A Timing is what a round of one sequence cost. A pass that served several

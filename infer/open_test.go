@@ -32,6 +32,46 @@ func (r *reader) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) erro
 	return nil
 }
 
+// An ender counts its ends.
+type ender struct {
+	faulty
+	start error
+	ends  int
+}
+
+func (d *ender) Start([]int32) error { return d.start }
+
+func (d *ender) Traits() infer.Traits { return infer.Traits{End: func() { d.ends++ }} }
+
+// A drafter learns once that its sequence has ended, and only if it has begun.
+func TestADrafterLearnsOfTheEnd(t *testing.T) {
+	n := newNets(t, 1, 2)
+	e := &infer.Engine{Target: infer.NewTarget(n.target, 2), Config: infer.Default()}
+	for _, c := range []struct {
+		start error
+		want  int
+	}{{nil, 1}, {errors.New("no"), 0}} {
+		d := &ender{start: c.start}
+		req := plainRequest(t, 1, 2, 3)
+		req.MaxTokens, req.Drafter = 4, d
+		s, err := e.Open(req)
+		if (err == nil) != (c.start == nil) {
+			t.Fatal(err)
+		}
+		if err == nil {
+			if err := e.Step(t.Context(), []*infer.Sequence{s}); err != nil || d.ends != 0 {
+				t.Errorf("%d ends before the end, %v", d.ends, err)
+			}
+			e.Preempt(s)
+			e.Close(s)
+			e.Close(s)
+		}
+		if d.ends != c.want {
+			t.Errorf("start error %v: %d ends, want %d", c.start, d.ends, c.want)
+		}
+	}
+}
+
 // A drafter that reads the rows of the prompt gets all of them, whichever prefix of it is kept,
 // unless it can do without those of the prefix.
 func TestHarvestersReadThePromptAgain(t *testing.T) {

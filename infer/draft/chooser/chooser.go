@@ -129,6 +129,9 @@ func (a *chooser) Start(prompt []int32) error {
 // an origin itself.
 func (a *chooser) Traits() infer.Traits {
 	t := infer.Traits{Keeps: true, Took: a.took, Origin: a.origin}
+	if slices.ContainsFunc(a.all, func(c *arm) bool { return c.traits.End != nil }) {
+		t.End = a.end
+	}
 	for _, c := range a.all {
 		if c.traits.Harvest {
 			t.Harvest, t.Keeps = true, t.Keeps && c.traits.Keeps
@@ -148,6 +151,15 @@ func (a *chooser) Traits() infer.Traits {
 		t.Finish = func(p *infer.Proposal) error { return a.all[a.chosen].traits.Finish(p) }
 	}
 	return t
+}
+
+// end tells the candidates that the sequence has ended.
+func (a *chooser) end() {
+	for _, c := range a.all {
+		if c.traits.End != nil {
+			c.traits.End()
+		}
+	}
 }
 
 // origin returns where the chosen candidate's node n comes from.

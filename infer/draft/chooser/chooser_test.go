@@ -307,8 +307,8 @@ func TestWhatPaysIsUsed(t *testing.T) {
 // A trader has every trait. It drafts five, whose tokens identify the origins of its nodes, and
 // remembers only the last tree.
 type trader struct {
-	took int
-	seen []int
+	took, ended int
+	seen        []int
 }
 
 func (*trader) Start([]int32) error { return nil }
@@ -328,7 +328,7 @@ func (*trader) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { retu
 
 func (d *trader) Traits() infer.Traits {
 	return infer.Traits{
-		Harvest: true, Keeps: true, Took: func(infer.Timing) { d.took++ },
+		Harvest: true, Keeps: true, Took: func(infer.Timing) { d.took++ }, End: func() { d.ended++ },
 		Origins: []string{"even", "odd"}, Origin: func(n int) int { return d.seen[n] },
 	}
 }
@@ -346,6 +346,9 @@ func TestAutoHasTheTraitsOfItsCandidates(t *testing.T) {
 	a.meter, a.chosen = cost.Meter{Level: 1e-3, N: 100}, 0
 	if traits.Took(infer.Timing{Rows: 1, Nodes: 1, Verify: time.Millisecond}); d.took != 1 {
 		t.Errorf("the candidate was told of %d rounds, want 1", d.took)
+	}
+	if traits.End(); d.ended != 1 {
+		t.Errorf("the candidate was told of %d ends, want 1", d.ended)
 	}
 }
 

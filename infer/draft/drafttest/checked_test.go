@@ -15,7 +15,7 @@ func (*braggart) Traits() infer.Traits {
 	return infer.Traits{
 		Harvest: true, Keeps: true, Took: func(infer.Timing) {},
 		Origins: []string{"here"}, Origin: func(int) int { return 0 },
-		Finish: func(*infer.Proposal) error { return nil },
+		Finish: func(*infer.Proposal) error { return nil }, End: func() {},
 	}
 }
 
