@@ -156,6 +156,24 @@ func (l Line) Read(rest string) (Values, error) {
 	return v, nil
 }
 
+// Under returns v with the values of rest, which reads as in Read, in place of v's defaults: those
+// that were given stay.
+func (l Line) Under(v Values, rest string) (Values, error) {
+	set, err := l.Read(rest)
+	if err != nil {
+		return Values{}, err
+	}
+	for key, x := range set.all {
+		if !x.given || v.Given(key) {
+			set.all[key] = v.all[key]
+			continue
+		}
+		x.given = false
+		set.all[key] = x
+	}
+	return set, nil
+}
+
 // item splits an item into a known key and its value.
 func (l Line) item(item string, first bool, keys []string) (key, text string, err error) {
 	key, text, ok := strings.Cut(item, "=")

@@ -131,6 +131,27 @@ func TestGivenDiffersFromDefault(t *testing.T) {
 	}
 }
 
+// A set of values replaces defaults and nothing that was given.
+func TestASetReplacesDefaults(t *testing.T) {
+	line, v, err := menu().Parse("soup:N=60,size=none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := line.Under(v, "bean,N=5,th=auto,size=small")
+	if err != nil || show(got) != "bean 60 auto 0.5 2 true false  [0.5 0.25] []" {
+		t.Errorf("%q, %v", show(got), err)
+	}
+	if !got.Given("N") || got.Given("th") || got.Given("salt") {
+		t.Error("what was given has changed")
+	}
+	if diff := cmp.Diff(v.Files(), got.Files()); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := line.Under(v, "N=0"); err == nil {
+		t.Error("a set with a value out of range is taken")
+	}
+}
+
 // 1 + 2^-24 and a little: rounded to float64 first it would be half-way, and become 1.
 func TestFloat32IsRoundedOnce(t *testing.T) {
 	_, v, err := spec.Table[dish]{Kind: "dish", Lines: []dish{{Line: spec.Line{
