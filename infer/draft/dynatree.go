@@ -2,6 +2,8 @@ package draft
 
 import (
 	"fmt"
+	"math"
+	"sync"
 
 	"talf/infer"
 	"talf/infer/draft/search"
@@ -13,133 +15,147 @@ func dynatreeMethod() Method {
 	c := search.DefaultDynaTree()
 	return Method{
 		Line: spec.Line{
-			Name: "dynatree", Doc: "DynaTree: breadth by confidence, depth by path probability, both adjusted by acceptance",
+			Name: "dynatree", Doc: "DynaTree: breadth by confidence, depth by path probability, both adjusted by acceptance", Main: "set",
 			Params: []spec.Param{
+				spec.Choice("set", "defaults of the others: paper, those of the authors' runs; rows, for machines on which the rows of a pass cost", "paper", "rows"),
 				nodesParam(c.N),
 				spec.Float("D0", c.D0, spec.Closed(1, shape.MaxDepth), "base depth"),
 				spec.Int("Dmax", c.DMax, 1, shape.MaxDepth, "largest depth"),
+				spec.Int("root", c.Root, 0, shape.MaxRank+1, "children of the root; 0: by the draft's confidence"),
 				spec.Int("Bmin", c.BMin, 1, shape.MaxRank+1, "children if the draft is confident"),
 				spec.Int("Bmid", c.BMid, 1, shape.MaxRank+1, "children in between"),
 				spec.Int("Bmax", c.BMax, 1, shape.MaxRank+1, "children if it is not"),
-				spec.Float("high", c.High, spec.Closed(0, 1), "probability from which it is confident (τh)"),
+				spec.Float("high", c.High, spec.Closed(0, 1), "probability above which it is confident (τh)"),
 				spec.Float("low", c.Low, spec.Closed(0, 1), "probability below which it is not (τl)"),
-				spec.Float("tau", c.Prune, spec.Below(0, 1), "least probability of a path"),
-				spec.Float("stop", c.Stop, spec.Below(0, 1), "least probability of a path that continues (ρstop)"),
+				spec.Float("tau", c.Tau, spec.Below(0, 1), "least probability of a path whose end has children (τ)"),
+				spec.Float("stop", c.Stop, spec.Below(0, 1), "the same for the depth gate (ρstop)"),
 				spec.Float("deep", c.Deep, spec.Below(0, 1), "probability above which a path continues beyond D0 (ρdeep)"),
-				spec.Int("W", 8, 1, 1024, "rounds of history"),
-				spec.Float("a", 0.6, spec.Between(0, 1), "acceptance that history aims at (a*)"),
-				spec.Float("etaD", 0.5, spec.Closed(0, 100), "step by which it changes D0"),
-				spec.Float("etah", 0.05, spec.Closed(0, 100), "step by which it changes high"),
-				spec.Choice("accept", "how acceptance is measured: depth, the accepted share of the deepest path; nodes, of all drafted nodes", "depth", "nodes"),
+				spec.Int("W", 10, 1, 1024, "answers, or rounds, of history"),
+				spec.Float("a", 0.7, spec.Closed(0, 1), "acceptance that history aims at (a*)"),
+				spec.Float("etaD", 1, spec.Closed(0, 100), "step by which it changes D0"),
+				spec.Float("etah", 0.05, spec.Closed(0, 100), "step by which it changes high and deep"),
 				spec.Switch("breadth", true, "off: Bmid children everywhere"),
-				spec.Switch("depth", true, "off: every path ends at D0"),
-				spec.Switch("prune", true, "off: unlikely leaves stay"),
-				spec.Switch("history", true, "off: D0 and high stay as they are"),
+				spec.Switch("depth", true, "off: every path ends at a depth of D0+1"),
+				spec.Switch("prune", false, "on: leaves whose path is less likely than tau are left out"),
+				spec.Choice("history", "what moves the parameters: answers, the acceptance of whole answers, kept across requests; rounds, that of the last rounds; or nothing, off", "answers", "rounds", "off"),
 			},
 		},
 		Source: true,
-		Open: func(v spec.Values, _ Env) (Maker, error) {
-			c := search.DynaTreeConfig{
-				N: v.Int("N"), D0: v.Float("D0"), DMax: v.Int("Dmax"),
-				BMin: v.Int("Bmin"), BMid: v.Int("Bmid"), BMax: v.Int("Bmax"),
-				High: v.Float("high"), Low: v.Float("low"),
-				Prune: v.Float("tau"), Stop: v.Float("stop"), Deep: v.Float("deep"),
-			}
-			if err := c.Validate(); err != nil {
-				return Maker{}, err
-			}
-			h := history{
-				window: v.Int("W"), want: v.Float("a"), stepD: v.Float("etaD"), stepHigh: v.Float("etah"),
-				nodes: v.Choice("accept") == 1,
-			}
-			if !v.On("breadth") {
-				c.BMin, c.BMax = c.BMid, c.BMid
-			}
-			deep := v.On("depth")
-			if !deep {
-				c.Stop, c.Deep = 0, 0
-			}
-			if !v.On("prune") {
-				c.Prune = 0
-			}
-			if !v.On("history") {
-				h.stepD, h.stepHigh = 0, 0
-			}
-			if _, err := (&dynatree{cfg: c, gated: deep}).search(); err != nil {
-				return Maker{}, err
-			}
-			return Maker{New: func() infer.Drafter {
-				d := &dynatree{cfg: c, gated: deep, history: h}
-				s, err := d.search()
-				if err != nil {
-					panic(fmt.Sprintf("draft: a configuration that was accepted is refused: %v", err))
-				}
-				d.s = s
-				return d
-			}}, nil
-		},
+		Open:   openDynaTree,
 	}
+}
+
+// rowsOfDynaTree are the defaults of set=rows: the best of a sweep on held-out prompts, which
+// docs/measurements/methods-sweeps.md shows.
+const rowsOfDynaTree = "N=256,root=0,tau=0.1,deep=0.12,W=8,a=0.6,etaD=0.5,prune=on,history=rounds"
+
+// What moves the parameters, as history= lists it.
+const (
+	byAnswers = iota
+	byRounds
+)
+
+func openDynaTree(v spec.Values, _ Env) (Maker, error) {
+	if v.Choice("set") == 1 {
+		var err error
+		if v, err = dynatreeMethod().Under(v, rowsOfDynaTree); err != nil {
+			return Maker{}, err
+		}
+	}
+	c := search.DynaTreeConfig{
+		N: v.Int("N"), D0: v.Float("D0"), DMax: v.Int("Dmax"), Root: v.Int("root"),
+		BMin: v.Int("Bmin"), BMid: v.Int("Bmid"), BMax: v.Int("Bmax"),
+		High: v.Float("high"), Low: v.Float("low"), Tau: v.Float("tau"), Stop: v.Float("stop"), Deep: v.Float("deep"),
+		Prune: v.On("prune"),
+	}
+	if err := c.Validate(); err != nil {
+		return Maker{}, err
+	}
+	if !v.On("breadth") {
+		c.BMin, c.BMax = c.BMid, c.BMid
+	}
+	gated := v.On("depth")
+	if !gated {
+		c.Stop, c.Deep = 0, 0
+	}
+	d := dynatree{cfg: c, gated: gated}
+	h := search.HistoryConfig{Window: v.Int("W"), Want: v.Float("a"), StepD: v.Float("etaD"), Step: v.Float("etah")}
+	by := v.Choice("history")
+	if by == byAnswers {
+		d.answers = &answers{History: *search.NewHistory(h, c)}
+	}
+	if _, err := d.search(); err != nil {
+		return Maker{}, err
+	}
+	return Maker{New: func() infer.Drafter {
+		d := d
+		if by == byRounds {
+			d.rounds = search.NewRoundHistory(h, c)
+		}
+		s, err := d.search()
+		if err != nil {
+			panic(fmt.Sprintf("draft: a configuration that was accepted is refused: %v", err))
+		}
+		d.s = s
+		return &d
+	}}, nil
+}
+
+// answers is the history of all requests.
+type answers struct {
+	sync.Mutex
+	search.History
 }
 
 // A dynatree drafts DynaTree's trees.
 type dynatree struct {
 	cfg     search.DynaTreeConfig // as given
 	gated   bool                  // paths may go beyond D0
-	history history
+	answers *answers              // at most one of these is not nil
+	rounds  *search.RoundHistory
 	s       *search.DynaTree
 
-	d0, high float64
+	tokens, passes int // of this answer, since its prompt
+	prompt         int
 }
 
-// A history adjusts the search to recent acceptance: the paper's proportional control.
-type history struct {
-	window          int
-	want            float64
-	stepD, stepHigh float64
-	nodes           bool
+// search returns a search with the current parameters.
+func (d *dynatree) search() (*search.DynaTree, error) { return search.NewDynaTree(d.now()) }
 
-	seen []float64 // a ring of the last rounds
-	next int
-}
-
-func (h *history) mean(a float64) float64 {
-	if len(h.seen) < h.window {
-		h.seen = append(h.seen, a)
-	} else {
-		h.seen[h.next] = a
-		h.next = (h.next + 1) % h.window
+// state returns what history has moved.
+func (d *dynatree) state() search.DynaTreeState {
+	switch {
+	case d.answers != nil:
+		d.answers.Lock()
+		defer d.answers.Unlock()
+		return d.answers.State()
+	case d.rounds != nil:
+		return d.rounds.State()
 	}
-	var sum float64
-	for _, x := range h.seen {
-		sum += x
-	}
-	return sum / float64(len(h.seen))
+	return search.DynaTreeState{D0: d.cfg.D0, High: d.cfg.High, Deep: d.cfg.Deep}
 }
 
-// search returns a search with d's current depth and threshold.
-func (d *dynatree) search() (*search.DynaTree, error) {
-	d.d0, d.high = d.cfg.D0, d.cfg.High
-	return search.NewDynaTree(d.now())
-}
-
+// now returns the current parameters.
 func (d *dynatree) now() search.DynaTreeConfig {
-	c := d.cfg
-	c.D0, c.High = d.d0, d.high
-	if !d.gated {
-		// Depths are integers: D0 = 4.3 ends paths at depth 5, as the gate would.
-		c.DMax = min(c.DMax, int(c.D0))
-		if float64(c.DMax) < c.D0 && c.DMax < d.cfg.DMax {
-			c.DMax++
-		}
-		c.D0 = min(c.D0, float64(c.DMax))
+	c, state := d.cfg, d.state()
+	c.D0, c.High = state.D0, state.High
+	if d.gated {
+		c.Deep = state.Deep
+		return c
 	}
+	// Depths are integers: D0 = 4.3 ends paths as D0 = 5 does.
+	c.DMax = int(math.Ceil(c.D0)) + 1
+	c.D0 = float64(c.DMax)
 	return c
 }
 
-// Start forgets the last sequence's history.
-func (d *dynatree) Start([]int32) error {
-	d.history.seen, d.history.next = d.history.seen[:0], 0
-	d.d0, d.high = d.cfg.D0, d.cfg.High
+// Start begins an answer.
+func (d *dynatree) Start(prompt []int32) error {
+	d.end()
+	d.prompt = len(prompt)
+	if d.rounds != nil {
+		d.rounds.Reset()
+	}
 	return d.s.Set(d.now())
 }
 
@@ -147,33 +163,36 @@ func (d *dynatree) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]
 	return searched{d.s}.Grow(p, rows, c)
 }
 
-// Observe adapts to the verdicts on d's own trees.
+// Observe adapts to the verdicts on d's own trees, and counts the root that an answer with room for
+// one more token ends with.
 func (d *dynatree) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
 	t := p.Tree
-	if t != d.s.Tree() || t.Len() < 2 {
+	last := t.Len() == 1 && p.MaxDepth == 0 && p.MaxNodes > 1
+	if p.Pos < d.prompt-1 || t != d.s.Tree() && !last {
 		return nil
 	}
-	all := t.Len() - 1
-	if !d.history.nodes {
-		all = 0
-		for n := range t.Len() {
-			all = max(all, t.Depth(n))
-		}
+	d.tokens, d.passes = d.tokens+len(v.Path), d.passes+1
+	if d.rounds == nil || t.Len() == 1 {
+		return nil
 	}
-	off := d.history.mean(float64(len(v.Path)-1)/float64(all)) - d.history.want
-	if d.history.stepD > 0 {
-		// The paper clips to 1..Dmax-1; here the range also includes the given D0.
-		d.d0 = min(max(d.d0+d.history.stepD*off, 1), max(float64(d.cfg.DMax-1), d.cfg.D0))
+	deepest := 0
+	for n := range t.Len() {
+		deepest = max(deepest, t.Depth(n))
 	}
-	if d.history.stepHigh > 0 {
-		d.high = min(max(d.high-d.history.stepHigh*off, d.cfg.Low+minGap), 1)
-	}
+	d.rounds.Add(float64(len(v.Path)-1) / float64(deepest))
 	return d.s.Set(d.now())
 }
 
-// minGap is the smallest distance between the confidence thresholds.
-const minGap = 0.01
+// end counts the answer that has ended.
+func (d *dynatree) end() {
+	if d.answers != nil {
+		d.answers.Lock()
+		d.answers.Add(d.tokens, d.passes)
+		d.answers.Unlock()
+	}
+	d.tokens, d.passes = 0, 0
+}
 
-func (d *dynatree) Traits() infer.Traits { return infer.Traits{Finish: d.finish} }
+func (d *dynatree) Traits() infer.Traits { return infer.Traits{Finish: d.finish, End: d.end} }
 
 func (d *dynatree) finish(p *infer.Proposal) error { return searched{d.s}.finish(p) }

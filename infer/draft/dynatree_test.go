@@ -1,6 +1,7 @@
 package draft_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -12,9 +13,10 @@ import (
 
 func TestDynaTreesConform(t *testing.T) {
 	conform(t,
-		"fixed", "fixed:D=2,B=5,tau=0,N=17", "fixed:D=3,B=1,tau=0.3", "dynatree", "dynatree:N=9", "dynatree:accept=nodes,a=0.3,W=2,etaD=3,etah=0.5",
-		"dynatree:breadth=off", "dynatree:depth=off", "dynatree:prune=off,N=40", "dynatree:history=off", "dynatree:D0=1,Dmax=2,depth=off,etaD=1",
-		"dynatree:breadth=off,depth=off,prune=off,history=off,N=60",
+		"fixed", "fixed:D=2,B=5,tau=0,N=17", "fixed:D=3,B=1,tau=0.3", "dynatree", "dynatree:N=9", "dynatree:a=0.1,W=5,etaD=3,etah=0.5", "dynatree:a=1,etaD=0.5,depth=off",
+		"dynatree:rows", "dynatree:rows,N=9", "dynatree:set=rows,a=0.3,W=2,etaD=3,etah=0.5",
+		"dynatree:rows,breadth=off", "dynatree:rows,depth=off", "dynatree:rows,prune=off,N=40", "dynatree:rows,history=off", "dynatree:rows,D0=1,Dmax=2,depth=off,etaD=1",
+		"dynatree:breadth=off,depth=off,prune=on,history=off,N=60",
 	)
 }
 
@@ -30,12 +32,15 @@ func TestBadDynaTreesAreRefused(t *testing.T) {
 		"dynatree:low=0.9":           "0 <= low < high",
 		"dynatree:D0=9":              "base depth is 9, want 1 to 8",
 		"dynatree:Bmid=4":            "breadths are 1, 4 and 3",
-		"dynatree:stop=0.3":          "want stop < deep",
+		"dynatree:stop=0.6":          "want stop <= deep",
+		"dynatree:rows,stop=0.3":     "want stop <= deep",
+		"dynatree:root=257":          "root is 257, want 0..256",
+		"dynatree:set=columns":       `set is "columns", want paper or rows`,
 		"dynatree:W=0":               "W is 0, want 1..1024",
-		"dynatree:a=1":               "a is 1, want 0 < a < 1",
+		"dynatree:a=1.5":             "a is 1.5, want 0..1",
 		"dynatree:etaD=-1":           "etaD is -1, want 0..100",
 		"dynatree:etah=Inf":          "etah is Inf, want 0..100", // times nothing is no number
-		"dynatree:history=sometimes": "want on or off",
+		"dynatree:history=sometimes": "want answers, rounds or off",
 	} {
 		if _, _, err := draft.New(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one that says %q", spec, err, want)
@@ -68,7 +73,7 @@ func grown(t *testing.T, d infer.Drafter, pos int, logp float32) infer.Proposal 
 // 1 and Dmax-1. The next sequence starts with D0 again, and the chunks of a prompt and other
 // drafters' trees teach nothing.
 func TestHistoryMovesTheDepth(t *testing.T) {
-	d, _, err := draft.New("dynatree:D0=4,Dmax=9,etaD=1,etah=0,W=2,a=0.5,tau=0.05,stop=0.05,deep=0.2")
+	d, _, err := draft.New("dynatree:history=rounds,D0=4,Dmax=9,etaD=1,etah=0,W=2,a=0.5,tau=0.05,stop=0.05,deep=0.2,prune=on")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +111,7 @@ func TestHistoryMovesTheDepth(t *testing.T) {
 }
 
 func TestHistoryOffChangesNothing(t *testing.T) {
-	for _, spec := range []string{"dynatree:history=off", "dynatree:etaD=0,etah=0"} {
+	for _, spec := range []string{"dynatree:history=off", "dynatree:rows,etaD=0,etah=0", "dynatree:etaD=0,etah=0"} {
 		d, _, err := draft.New(spec)
 		if err != nil {
 			t.Fatal(err)
@@ -128,5 +133,35 @@ func TestHistoryOffChangesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// A set of parameters is its list of values, and what is given beside it counts.
+func TestTheSetOfDynaTree(t *testing.T) {
+	config := func(spec string) string {
+		d, _, err := draft.New(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Start([]int32{1}); err != nil {
+			t.Fatal(err)
+		}
+		p := grown(t, d, 0, -0.3)
+		return fmt.Sprint(p.Tree.Tokens(), p.LogV, draft.StateOf(d))
+	}
+	list := "N=256,root=0,tau=0.1,deep=0.12,W=8,a=0.6,etaD=0.5,prune=on,history=rounds"
+	for a, b := range map[string]string{
+		"dynatree:rows":               "dynatree:" + list,
+		"dynatree:rows,N=4,root=1":    "dynatree:" + strings.Replace(strings.Replace(list, "root=0", "root=1", 1), "N=256", "N=4", 1),
+		"dynatree:rows,history=off":   "dynatree:" + strings.Replace(list, "rounds", "off", 1),
+		"dynatree:paper":              "dynatree",
+		"dynatree:set=rows,prune=off": "dynatree:" + strings.Replace(list, "prune=on", "prune=off", 1),
+	} {
+		if x, y := config(a), config(b); x != y {
+			t.Errorf("%s drafts %s, %s %s", a, x, b, y)
+		}
+	}
+	if x, y := config("dynatree"), config("dynatree:rows"); x == y {
+		t.Errorf("both sets draft %s", x)
 	}
 }

@@ -9,12 +9,12 @@ import (
 func fixedMethod() Method {
 	return Method{
 		Line: spec.Line{
-			Name: "fixed", Doc: "DynaTree's baseline: B children per node down to depth D, without unlikely paths",
+			Name: "fixed", Doc: "DynaTree's baseline: the likeliest token, and below it B children per node, D levels deep",
 			Params: []spec.Param{
-				spec.Int("D", 8, 1, shape.MaxDepth, "depth"),
+				spec.Int("D", 8, 1, shape.MaxDepth, "levels below the likeliest token"),
 				spec.Int("B", 3, 1, shape.MaxRank+1, "children of each node"),
-				spec.Float("tau", 0.1, spec.Below(0, 1), "least probability of a path"),
-				nodesParam(256),
+				spec.Float("tau", 0.1, spec.Below(0, 1), "least probability of a path whose end has children"),
+				nodesParam(257),
 			},
 		},
 		Source: true,

@@ -33,8 +33,8 @@ func own() []Exhibit {
 	}
 	methods := []Variant{
 		{Label: "ar", Spec: bench.Baseline},
-		ask("beam", AskHeads), ask("optimal", AskHeads), ask("salf", AskHeads), ask("dynatree", AskHead), ask("linear", AskHead),
-		ask("salf", AskLM), ask("dynatree", AskLM), ask("fixed", AskLM), ask("linear", AskLM),
+		ask("beam", AskHeads), ask("optimal", AskHeads), ask("salf", AskHeads), ask("dynatree", AskHead), ask("dynatree:rows", AskHead), ask("linear", AskHead),
+		ask("salf", AskLM), ask("dynatree", AskLM), ask("dynatree:rows", AskLM), ask("fixed", AskLM), ask("linear", AskLM),
 		ask("static:chain-5", AskLM), ask("static:binary-5", AskLM), ask("static:eagle-sparse", AskLM), ask("sequoia", AskLM),
 		ask("pld", AskNone), ask("recycle", AskNone), ask("isotropic", AskNone), ask("goose", AskNone), ask("lookahead", AskNone),
 		ask("rest:file={datastore}", AskNone), ask("fuse", AskHead), ask("fuse:head=off", AskNone),

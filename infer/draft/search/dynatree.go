@@ -8,38 +8,41 @@ import (
 	"talf/tree"
 )
 
-// DynaTreeConfig are the parameters of DynaTree's DraftTree (Chen et al., §3.3
-// and Algorithm 1). A fixed tree is the special case of equal branch bounds and
-// D0 = DMax.
+// DynaTreeConfig are the parameters of DynaTree's DraftTree (Chen et al., §3.3 and Algorithm 1), as
+// the authors' code reads them. Their depths count the draft's likeliest token as 0; here it is the
+// only child of the root, which is the last emitted token, at depth 1. A fixed tree is the special
+// case of equal branch bounds and D0 = DMax.
 type DynaTreeConfig struct {
-	N    int     // nodes of the tree, root counted
+	N    int     // nodes of the tree, root counted; theirs and one more
 	D0   float64 // base depth: nodes from there on need more than Deep
 	DMax int     // largest depth of a node
 
-	// Children of a node whose most likely next token has at least High of probability, at least
+	// Root is the number of children of the root, 1 in the authors' code; 0 leaves it to the
+	// breadths below.
+	Root int
+	// Children of a node whose most likely next token has more than High of probability, at least
 	// Low, or less.
 	BMin, BMid, BMax int
 	High, Low        float64 // τh and τl
 
-	// Path probabilities: a node below Prune is left out, one below Stop has no
-	// children, and from depth D0 on only nodes above Deep have.
-	Prune, Stop, Deep float64 // τ, ρstop and ρdeep
+	// Path probabilities: a node below Tau or below Stop has no children, and from depth D0 on only
+	// nodes above Deep have. A node below Tau stays and is verified, unless Prune leaves it out.
+	Tau, Stop, Deep float64 // τ, ρstop and ρdeep
+	Prune           bool
 }
 
-// DefaultDynaTree returns the values of the paper, appendix A. It prints none for
-// Prune, Stop and Deep: these are the best of a sweep on held-out prompts, which
-// docs/measurements/methods-sweeps.md shows.
+// DefaultDynaTree returns the values of the authors' runs on WikiText-2.
 func DefaultDynaTree() DynaTreeConfig {
 	return DynaTreeConfig{
-		N: 256, D0: 5, DMax: 8, BMin: 1, BMid: 2, BMax: 3, High: 0.9, Low: 0.4,
-		Prune: 0.1, Stop: 0.1, Deep: 0.12,
+		N: 257, D0: 5, DMax: 8, Root: 1, BMin: 1, BMid: 2, BMax: 3, High: 0.9, Low: 0.4,
+		Tau: 0.05, Stop: 0.1, Deep: 0.5,
 	}
 }
 
-// FixedTree returns the paper's baseline: every node has b children down to depth d, except
-// paths less likely than prune.
-func FixedTree(n, d, b int, prune float64) DynaTreeConfig {
-	return DynaTreeConfig{N: n, D0: float64(d), DMax: d, BMin: b, BMid: b, BMax: b, High: 1, Prune: prune}
+// FixedTree returns the paper's baseline: below the draft's likeliest token every node has b
+// children, d levels deep, except nodes whose path is less likely than tau.
+func FixedTree(n, d, b int, tau float64) DynaTreeConfig {
+	return DynaTreeConfig{N: n, D0: float64(d + 1), DMax: d + 1, Root: 1, BMin: b, BMid: b, BMax: b, High: 1, Tau: tau}
 }
 
 // Validate checks the ranges.
@@ -47,11 +50,14 @@ func (c DynaTreeConfig) Validate() error {
 	if err := inRange("dynatree: N", c.N, 1, tree.MaxNodes); err != nil {
 		return err
 	}
-	if err := inRange("dynatree: deepest level", c.DMax, 1, 64); err != nil {
+	if err := inRange("dynatree: deepest level", c.DMax, 1, maxDynaTree); err != nil {
 		return err
 	}
 	if !(c.D0 >= 1 && c.D0 <= float64(c.DMax)) {
 		return fmt.Errorf("dynatree: base depth is %v, want 1 to %d", c.D0, c.DMax)
+	}
+	if err := inRange("dynatree: children of the root", c.Root, 0, 256); err != nil {
+		return err
 	}
 	if err := inRange("dynatree: largest breadth", c.BMax, 1, 256); err != nil {
 		return err
@@ -63,27 +69,29 @@ func (c DynaTreeConfig) Validate() error {
 		return fmt.Errorf("dynatree: confidence thresholds are %v and %v, want 0 <= low < high <= 1", c.Low, c.High)
 	}
 	for i, name := range []string{"tau", "stop", "deep"} {
-		if p := []float64{c.Prune, c.Stop, c.Deep}[i]; !(p >= 0 && p < 1) {
+		if p := []float64{c.Tau, c.Stop, c.Deep}[i]; !(p >= 0 && p < 1) {
 			return fmt.Errorf("dynatree: %s is %v, want 0 <= %s < 1", name, p, name)
 		}
 	}
-	if c.Deep > 0 && c.Stop >= c.Deep {
-		return errors.New("dynatree: paths stop at a probability that lets them go deeper, want stop < deep")
+	if c.Deep > 0 && c.Stop > c.Deep {
+		return errors.New("dynatree: paths stop at a probability that lets them go deeper, want stop <= deep")
 	}
 	return nil
 }
 
-// A DynaTree builds DynaTree's trees, breadth first, one level per pass: the paper runs one node
-// per pass, in the same order, which gives the same tree. Nodes are in the order of the listing.
-//
-// Nodes that would be pruned are not added, so that they take no room from others.
+// maxDynaTree is the largest DMax: that of a fixed tree of 64 levels below its first token.
+const maxDynaTree = 65
+
+// A DynaTree builds DynaTree's trees, breadth first, one level per pass: the authors' code runs one
+// node per pass, in the same order, which gives the same tree. Nodes are in the order of the
+// listing. With Prune, nodes below Tau take no room from others.
 type DynaTree struct {
 	state
-	cfg   DynaTreeConfig
-	prune float64 // as log V, like those below
-	stop  float64
-	deep  float64
-	open  bool
+	cfg  DynaTreeConfig
+	tau  float64 // as log V, like those below
+	stop float64
+	deep float64
+	open bool
 }
 
 // NewDynaTree returns a search for c.
@@ -101,12 +109,12 @@ func (d *DynaTree) Set(c DynaTreeConfig) error {
 		return err
 	}
 	d.cfg, d.n = c, c.N
-	d.prune, d.stop, d.deep = math.Log(c.Prune), math.Log(c.Stop), math.Log(c.Deep)
+	d.tau, d.stop, d.deep = math.Log(c.Tau), math.Log(max(c.Tau, c.Stop)), math.Log(c.Deep)
 	return nil
 }
 
 // Width returns the largest breadth.
-func (d *DynaTree) Width() int { return d.cfg.BMax }
+func (d *DynaTree) Width() int { return max(d.cfg.BMax, d.cfg.Root) }
 
 // Limit lowers N to at most n, from the next Start on.
 func (d *DynaTree) Limit(n int) { d.limit(n, d.cfg.N) }
@@ -159,13 +167,15 @@ func (d *DynaTree) add(p int32, r *tree.Row) {
 	}
 	b := d.cfg.BMid
 	switch c := math.Exp(float64(r.LogProb[0])); {
-	case c >= d.cfg.High:
+	case p == 0 && d.cfg.Root > 0:
+		b = d.cfg.Root
+	case c > d.cfg.High:
 		b = d.cfg.BMin
 	case c < d.cfg.Low:
 		b = d.cfg.BMax
 	}
 	for i := range min(b, len(r.Tokens)) {
-		if len(d.pick) == d.n || d.cands[p].score+min(float64(r.LogProb[i]), 0) < d.prune {
+		if len(d.pick) == d.n || d.cfg.Prune && d.cands[p].score+min(float64(r.LogProb[i]), 0) < d.tau {
 			return // and so are all that follow
 		}
 		if c, ok := d.child(p, i+1, r.Tokens[i], r.LogProb[i]); ok {

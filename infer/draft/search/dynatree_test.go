@@ -11,8 +11,8 @@ import (
 	"talf/tree"
 )
 
-// listing is DraftTree of DynaTree's Algorithm 1, one node per step, with the root at the last
-// emitted token; leaves below the threshold are removed at the end.
+// listing is DraftTree of DynaTree's Algorithm 1 as the authors' code has it, one node per step, below
+// the last emitted token.
 func listing(m table, c search.DynaTreeConfig) (tokens, parents []int) {
 	type node struct {
 		path   []int32
@@ -24,20 +24,22 @@ func listing(m table, c search.DynaTreeConfig) (tokens, parents []int) {
 	for i := 0; i < len(all) && len(all) < c.N; i++ {
 		u := all[i]
 		p := math.Exp(u.logp)
-		if p < c.Prune || u.depth >= c.DMax || p < c.Stop || float64(u.depth) >= c.D0 && p <= c.Deep {
+		if p < c.Tau || u.depth >= c.DMax || p < c.Stop || float64(u.depth) >= c.D0 && p <= c.Deep {
 			continue
 		}
 		row := m.best(u.path, m.vocab)
 		b := c.BMid
-		if top := math.Exp(float64(row.LogProb[0])); top >= c.High {
+		if top := math.Exp(float64(row.LogProb[0])); i == 0 && c.Root > 0 {
+			b = c.Root
+		} else if top > c.High {
 			b = c.BMin
 		} else if top < c.Low {
 			b = c.BMax
 		}
 		for r := range min(b, len(row.Tokens)) {
 			v := node{append(slices.Clone(u.path), row.Tokens[r]), i, u.depth + 1, u.logp + min(0, float64(row.LogProb[r]))}
-			// A node that will be pruned takes no room.
-			if len(all) < c.N && math.Exp(v.logp) >= c.Prune && row.LogProb[r] > float32(math.Inf(-1)) {
+			// A node that is left out takes no room.
+			if len(all) < c.N && (!c.Prune || math.Exp(v.logp) >= c.Tau) && row.LogProb[r] > float32(math.Inf(-1)) {
 				all = append(all, v)
 			}
 		}
@@ -51,8 +53,8 @@ func listing(m table, c search.DynaTreeConfig) (tokens, parents []int) {
 func drawDynaTree(t *rapid.T) search.DynaTreeConfig {
 	p := rapid.Float64Range(0, 0.99)
 	c := search.DynaTreeConfig{
-		N: rapid.IntRange(1, 60).Draw(t, "N"), DMax: rapid.IntRange(1, 6).Draw(t, "DMax"),
-		BMin: rapid.IntRange(1, 3).Draw(t, "BMin"), Prune: 0.3 * p.Draw(t, "prune"),
+		N: rapid.IntRange(1, 60).Draw(t, "N"), DMax: rapid.IntRange(1, 6).Draw(t, "DMax"), Root: rapid.IntRange(0, 2).Draw(t, "Root"),
+		BMin: rapid.IntRange(1, 3).Draw(t, "BMin"), Tau: 0.3 * p.Draw(t, "tau"), Prune: rapid.Bool().Draw(t, "prune"),
 		Low: p.Draw(t, "low"), Stop: 0.3 * p.Draw(t, "stop"),
 	}
 	c.D0 = 1 + (float64(c.DMax)-1)*p.Draw(t, "D0")
@@ -101,17 +103,19 @@ func TestACertainDraftGoesDeep(t *testing.T) {
 	}
 }
 
-// The paper's baseline: full breadth to the full depth, if no path is unlikely.
-func TestFixedTreesAreFullWithoutPruning(t *testing.T) {
+// The paper's baseline: full breadth to the full depth below the likeliest token, if no path is
+// unlikely.
+func TestFixedTreesAreFullWithoutAThreshold(t *testing.T) {
 	d, err := search.NewDynaTree(search.FixedTree(256, 4, 3, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
 	run(d, table{seed: 1, vocab: 5}, 100)
 	want := tree.New(0, 256)
-	for n := 0; n < want.Len(); n++ {
+	want.Add(0, 0)
+	for n := 1; n < want.Len(); n++ {
 		for range 3 {
-			if want.Depth(n) < 4 {
+			if want.Depth(n) < 5 {
 				want.Add(n, 0)
 			}
 		}
@@ -123,5 +127,44 @@ func TestFixedTreesAreFullWithoutPruning(t *testing.T) {
 		if d.Tree().Parent(n) != want.Parent(n) {
 			t.Fatalf("node %d hangs below %d, want %d", n, d.Tree().Parent(n), want.Parent(n))
 		}
+	}
+}
+
+// Nothing moves before the fifth answer, nor while acceptance is near what it aims at, and D0 and the
+// thresholds end at the bounds of the authors' code.
+func TestHistoryMovesOnceAnAnswer(t *testing.T) {
+	c := search.DefaultDynaTree()
+	h := search.NewHistory(search.HistoryConfig{Window: 10, Want: 0.7, StepD: 1, Step: 0.05}, c)
+	start := search.DynaTreeState{D0: 5, High: 0.9, Deep: 0.5}
+	add := func(answers, tokens, rounds int) search.DynaTreeState {
+		for range answers {
+			h.Add(tokens, rounds)
+		}
+		return h.State()
+	}
+	if got := add(4, 700, 100); got != start {
+		t.Errorf("after four answers %+v, want %+v", got, start)
+	}
+	if got, want := add(1, 700, 100), (search.DynaTreeState{D0: 6, High: 0.9 - 0.05, Deep: 0.5 - 0.05}); got != want {
+		t.Errorf("after five %+v, want %+v", got, want)
+	}
+	if got, want := add(30, 700, 100), (search.DynaTreeState{D0: 7, High: 0.5, Deep: 0.3}); got != want {
+		t.Errorf("while all is accepted %+v, want %+v", got, want)
+	}
+	if got := h.Rates(); len(got) != 10 || got[0] != 1 {
+		t.Errorf("the window is %v, want ten times 1", got)
+	}
+	low := add(30, 210, 100) // 0.3
+	if want := (search.DynaTreeState{D0: 2, High: 0.95, Deep: 0.8}); low != want {
+		t.Errorf("while little is accepted %+v, want %+v", low, want)
+	}
+	if add(9, 490, 100); h.State() != low { // the mean falls back to 0.66 only gradually
+		t.Errorf("below the dead band %+v, want %+v", h.State(), low)
+	}
+	if got := add(20, 490, 100); got != low { // 0.7 exactly
+		t.Errorf("at what it aims at %+v, want %+v", got, low)
+	}
+	if got := add(20, 0, 0); got != low || len(h.Rates()) != 10 {
+		t.Errorf("answers without rounds: %+v, %d rates", got, len(h.Rates()))
 	}
 }

@@ -333,7 +333,7 @@ func TestBadParametersAreRefused(t *testing.T) {
 		search.SALFConfig{N: 60, B: 10, Th: math.NaN()},
 		search.SALFConfig{N: 60, B: 10, Finish: 9},
 		search.FixedTree(0, 4, 2, 0.1),
-		search.FixedTree(60, 0, 2, 0.1),
+		search.FixedTree(60, -1, 2, 0.1),
 		search.FixedTree(60, 4, 0, 0.1),
 		search.FixedTree(60, 4, 2, 1),
 		search.FixedTree(60, 4, 2, math.NaN()),
