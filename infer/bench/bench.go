@@ -41,7 +41,7 @@ type Method struct {
 
 	Budget       int       // most nodes of a tree, the root included; 0: the method's own limit
 	MaxTokens    int       // most tokens of an answer; 0: the run's limit
-	PromptTokens int       // keep only this many last tokens of a prompt; 0: all
+	PromptChars  int       // keep only this many first characters of a prompt; 0: all
 	Temperatures []float64 // the run's temperatures that the method runs at; nil: all
 	// Cold: every answer begins without what earlier ones taught the method. Otherwise a method that
 	// learns goes on with what it learnt from the run's earlier prompts of the same repetition,
@@ -73,8 +73,8 @@ func (m *Method) group() string {
 	if m.MaxTokens > 0 {
 		s += fmt.Sprintf(", %d tokens", m.MaxTokens)
 	}
-	if m.PromptTokens > 0 {
-		s += fmt.Sprintf(", prompt of %d", m.PromptTokens)
+	if m.PromptChars > 0 {
+		s += fmt.Sprintf(", prompt of %d", m.PromptChars)
 	}
 	if m.Budget > 0 && m.Spec != Baseline {
 		s += fmt.Sprintf(", %d nodes", m.Budget)
@@ -92,7 +92,7 @@ func (m *Method) Title() string {
 
 // Plain returns the plain decoding that m is compared with.
 func (m *Method) Plain() Method {
-	return Method{Spec: Baseline, MaxTokens: m.MaxTokens, PromptTokens: m.PromptTokens}
+	return Method{Spec: Baseline, MaxTokens: m.MaxTokens, PromptChars: m.PromptChars}
 }
 
 // RunsAt reports whether m runs at a temperature of the run.
@@ -104,6 +104,20 @@ func (m *Method) RunsAt(temperature float64) bool {
 type Prompt struct {
 	Name   string
 	Tokens []int32
+	// First returns the tokens of its first so many characters, at least one; nil if it cannot be
+	// cut.
+	First func(ctx context.Context, chars int) ([]int32, error)
+}
+
+// tokens returns p as m decodes it.
+func (m *Method) tokens(ctx context.Context, p *Prompt) ([]int32, error) {
+	switch {
+	case m.PromptChars == 0:
+		return p.Tokens, nil
+	case p.First == nil:
+		return nil, fmt.Errorf("the prompt cannot be cut to %d characters", m.PromptChars)
+	}
+	return p.First(ctx, m.PromptChars)
 }
 
 // A Set is a group of prompts, such as those of one benchmark.
@@ -191,8 +205,8 @@ func (c *Config) Validate() error {
 	var labels []string
 	for i := range c.Methods {
 		m := &c.Methods[i]
-		if m.Budget < 0 || m.MaxTokens < 0 || m.PromptTokens < 0 {
-			return fmt.Errorf("bench: %s: budget %d, max tokens %d and prompt tokens %d, want none below 0", m.Title(), m.Budget, m.MaxTokens, m.PromptTokens)
+		if m.Budget < 0 || m.MaxTokens < 0 || m.PromptChars < 0 {
+			return fmt.Errorf("bench: %s: budget %d, max tokens %d and prompt characters %d, want none below 0", m.Title(), m.Budget, m.MaxTokens, m.PromptChars)
 		}
 		runs := false
 		for _, t := range c.Temperatures {
@@ -298,7 +312,7 @@ func withBases(methods []Method) []Method {
 	for i := range methods {
 		b := methods[i].Plain()
 		has := func(m Method) bool {
-			return m.Spec == Baseline && m.Verify == "" && m.MaxTokens == b.MaxTokens && m.PromptTokens == b.PromptTokens && m.Temperatures == nil
+			return m.Spec == Baseline && m.Verify == "" && m.MaxTokens == b.MaxTokens && m.PromptChars == b.PromptChars && m.Temperatures == nil
 		}
 		if !slices.ContainsFunc(methods, has) && !slices.ContainsFunc(bases, has) {
 			bases = append(bases, b)
@@ -420,7 +434,11 @@ func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) e
 			x = *old
 			x.Method, x.Prompt = m.Title(), set.Prompts[i].Name
 		} else if err := c.around(&x, func() error {
-			return r.decode(ctx, n, t, set.Prompts[i].Tokens, &x)
+			prompt, err := m.tokens(ctx, &set.Prompts[i])
+			if err != nil {
+				return err
+			}
+			return r.decode(ctx, n, t, prompt, &x)
 		}); err != nil {
 			return fmt.Errorf("bench: %s, prompt %d%s (%s), temperature %v: %w", m.Title(), i, of(set.Name), x.Prompt, temperature, err)
 		} else {
@@ -440,7 +458,7 @@ func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) e
 		}
 		m := &r.methods[n]
 		plain := outs[slices.IndexFunc(r.methods, func(o Method) bool {
-			return o.Spec == Baseline && o.Verify == "" && o.MaxTokens == m.MaxTokens && o.PromptTokens == m.PromptTokens
+			return o.Spec == Baseline && o.Verify == "" && o.MaxTokens == m.MaxTokens && o.PromptChars == m.PromptChars
 		})]
 		x.Compared = SameOutput(m.Verify, temperature)
 		x.Equal = x.Compared && slices.Equal(x.Output, plain.Output)
@@ -481,7 +499,11 @@ func (c *Config) key(m *Method, prompt []int32, x *Measurement) string {
 	if m.files != "" {
 		spec += "#" + m.files
 	}
-	key := fmt.Sprintf("%s|%s|%s|%d|%d|%d|%s|%x|%v|%d|%d", spec, m.Verify, m.SourceName, m.Budget, tokens, m.PromptTokens,
+	length := "0"
+	if m.PromptChars > 0 {
+		length = fmt.Sprintf("%dc", m.PromptChars)
+	}
+	key := fmt.Sprintf("%s|%s|%s|%d|%d|%s|%s|%x|%v|%d|%d", spec, m.Verify, m.SourceName, m.Budget, tokens, length,
 		x.Set, h.Sum64(), x.Temperature, x.Seed, x.Repeat)
 	switch {
 	case m.warm():
@@ -506,9 +528,6 @@ func Decode(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk *draf
 }
 
 func decodePrompt(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk *draft.Maker, prompt []int32, x *Measurement, tape *rounds.Tape) error {
-	if m.PromptTokens > 0 && len(prompt) > m.PromptTokens {
-		prompt = prompt[len(prompt)-m.PromptTokens:]
-	}
 	clock := time.Now
 	if e.Clock != nil {
 		clock = e.Clock

@@ -160,7 +160,7 @@ func TestMethodsMayHaveBudgetsAndLengthsOfTheirOwn(t *testing.T) {
 		{Spec: "salf", Source: src},
 		{Spec: "salf", Source: src, Budget: 4},
 		{Spec: "salf", Source: src, MaxTokens: 8, Temperatures: []float64{1}},
-		{Spec: "salf", Source: src, PromptTokens: 2},
+		{Spec: "salf", Source: src, PromptChars: 2},
 	}
 	r, err := bench.Run(t.Context(), e, c)
 	if err != nil {

@@ -87,7 +87,7 @@ func openDynaTree(v spec.Values, _ Env) (Maker, error) {
 	if _, err := d.search(); err != nil {
 		return Maker{}, err
 	}
-	return Maker{New: func() infer.Drafter {
+	return Maker{Learns: by == byAnswers, New: func() infer.Drafter {
 		d := d
 		if by == byRounds {
 			d.rounds = search.NewRoundHistory(h, c)

@@ -161,6 +161,11 @@ func TestTheSetOfDynaTree(t *testing.T) {
 			t.Errorf("%s drafts %s, %s %s", a, x, b, y)
 		}
 	}
+	for spec, learns := range map[string]bool{"dynatree": true, "dynatree:rows": false, "dynatree:history=off": false} {
+		if got := open(t, spec, draft.Env{}).Learns; got != learns {
+			t.Errorf("%s: learns from one request to the next: %v, want %v", spec, got, learns)
+		}
+	}
 	if x, y := config("dynatree"), config("dynatree:rows"); x == y {
 		t.Errorf("both sets draft %s", x)
 	}

@@ -2,6 +2,7 @@
 package benchtest
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -12,7 +13,8 @@ import (
 	"talf/infer/draft/drafttest"
 )
 
-// Prompts returns n prompts of 3 to 22 random tokens, the same ones in every run.
+// Prompts returns n prompts of 3 to 22 random tokens, the same ones in every run. A token counts as a
+// character.
 func Prompts(n, vocab int) (out []bench.Prompt) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range n {
@@ -20,6 +22,7 @@ func Prompts(n, vocab int) (out []bench.Prompt) {
 		for range 3 + rng.IntN(20) {
 			p.Tokens = append(p.Tokens, rng.Int32N(int32(vocab)))
 		}
+		p.First = func(_ context.Context, chars int) ([]int32, error) { return p.Tokens[:min(chars, len(p.Tokens))], nil }
 		out = append(out, p)
 	}
 	return out

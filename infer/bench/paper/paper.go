@@ -34,8 +34,8 @@ type Variant struct {
 	Verify string
 	Ask    Ask // which draft model is asked
 
-	Budget       int
-	PromptTokens int
+	Budget      int
+	PromptChars int // first characters of a prompt; 0: all
 	// Part is the share of the run's max tokens that an answer may have; 0 is all.
 	Part float64
 }
@@ -178,7 +178,7 @@ func (x *Exhibit) resolve(k *Kit) (cols []column, methods []bench.Method, withou
 		for _, s := range got {
 			m := bench.Method{
 				Spec: spec, Verify: v.Verify, Source: s.Source, SourceName: s.Name, Budget: v.Budget,
-				PromptTokens: v.PromptTokens, Temperatures: k.At(x),
+				PromptChars: v.PromptChars, Temperatures: k.At(x),
 			}
 			if v.Part > 0 && v.Part < 1 {
 				m.MaxTokens = max(1, int(v.Part*float64(k.MaxTokens)))

@@ -52,7 +52,7 @@ func (r *Replay) Run(ctx context.Context, c bench.Config) (*bench.Report, error)
 	c.NoEOS, c.Warmup, c.Tokenizer = r.rec.NoEOS, r.rec.Warmup, r.rec.Tokenizer
 	for i := range c.Methods {
 		m := &c.Methods[i]
-		if m.PromptTokens > 0 {
+		if m.PromptChars > 0 {
 			return nil, fmt.Errorf("replay: %s: prompts of other lengths were not recorded", m.Title())
 		}
 		for _, t := range c.Temperatures {

@@ -194,7 +194,7 @@ func TestReplaysThatCannotBeTrueAreRefused(t *testing.T) {
 	c.Sets, c.Temperatures = r.Sets(), r.Temperatures()
 	for want, change := range map[string]func(c *bench.Config){
 		"at most the recording's 30": func(c *bench.Config) { c.MaxTokens = 31 },
-		"other lengths were not":     func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "pld", PromptTokens: 3}} },
+		"other lengths were not":     func(c *bench.Config) { c.Methods = []bench.Method{{Spec: "pld", PromptChars: 3}} },
 		"not recorded at":            func(c *bench.Config) { c.Temperatures = []float64{0.5} },
 		"only greedy and target": func(c *bench.Config) {
 			c.Methods = []bench.Method{{Spec: "linear:draw=distinct", Verify: "rrsw", Source: src, Temperatures: []float64{1}}}

@@ -18,6 +18,7 @@ import (
 	"talf/infer/prompts"
 	"talf/infer/source"
 	"talf/model"
+	"talf/model/chat"
 	"talf/model/head"
 	"talf/model/identity"
 	"talf/model/tokenizer"
@@ -127,7 +128,11 @@ func (r *Rig) AddSet(ctx context.Context, name string, in *prompts.Set, l Limits
 			break
 		}
 		p := &in.Prompts[i]
-		ids, err := r.firstTurn(ctx, in, p)
+		text, err := firstTurn(ctx, in, p)
+		if err != nil {
+			return 0, room, fmt.Errorf("%s: %w", p.Place, err)
+		}
+		ids, err := r.decoder.Tokens(ctx, text)
 		if err != nil {
 			return 0, room, fmt.Errorf("%s: %w", p.Place, err)
 		}
@@ -136,27 +141,48 @@ func (r *Rig) AddSet(ctx context.Context, name string, in *prompts.Set, l Limits
 			continue
 		}
 		r.texts = append(r.texts, ids)
-		if l.Tokens > 0 {
-			ids = ids[:min(len(ids), l.Tokens)]
+		ids, short := fit(ids, l.Tokens, room)
+		if short {
+			set.Cut++
 		}
-		if len(ids) > room && room > 0 {
-			ids, set.Cut = ids[len(ids)-room:], set.Cut+1
-		}
-		set.Prompts = append(set.Prompts, bench.Prompt{Name: fmt.Sprint(i), Tokens: ids})
+		set.Prompts = append(set.Prompts, bench.Prompt{Name: fmt.Sprint(i), Tokens: ids, First: func(ctx context.Context, chars int) ([]int32, error) {
+			ids, err := r.decoder.Tokens(ctx, chat.Prompt{Text: first(text.Text, chars), Special: text.Special})
+			ids, _ = fit(ids, l.Tokens, room)
+			return ids, err
+		}})
 	}
 	r.Sets = append(r.Sets, set)
 	return set.Cut, room, nil
 }
 
-// firstTurn returns the tokens before the answer to the first turn of a prompt.
-func (r *Rig) firstTurn(ctx context.Context, in *prompts.Set, p *prompts.Prompt) ([]int32, error) {
+// fit returns the first most of ids, all if most is 0, and of these the last room, and whether that
+// cut any.
+func fit(ids []int32, most, room int) (kept []int32, cut bool) {
+	if most > 0 {
+		ids = ids[:min(len(ids), most)]
+	}
+	if len(ids) > room && room > 0 {
+		return ids[len(ids)-room:], true
+	}
+	return ids, false
+}
+
+// first returns the first n characters of a text.
+func first(text string, n int) string {
+	for at := range text {
+		if n == 0 {
+			return text[:at]
+		}
+		n--
+	}
+	return text
+}
+
+// firstTurn returns the text before the answer to the first turn of a prompt.
+func firstTurn(ctx context.Context, in *prompts.Set, p *prompts.Prompt) (chat.Prompt, error) {
 	t := in.First(p)
 	t.Ask()
-	prompt, err := t.Prompt(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return r.decoder.Tokens(ctx, prompt)
+	return t.Prompt(ctx)
 }
 
 // ByRank conditions each head on its own ranked tokens, up to ranks, and calls f with its items.

@@ -3,6 +3,7 @@ package rig_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,6 +76,16 @@ func TestPromptsAreCutAtEitherEnd(t *testing.T) {
 		if d := cmp.Diff(c.want, got.Prompts[0].Tokens); d != "" {
 			t.Errorf("%+v: %s", c.limits, d)
 		}
+	}
+	want, err := r.Tokenizer.Encode("Once u", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.Sets[0].Prompts[0].First(t.Context(), 6); err != nil || !slices.Equal(got, want) {
+		t.Errorf("the first six characters are %v, %v, want %v", got, err, want)
+	}
+	if got, err := r.Sets[0].Prompts[0].First(t.Context(), 600); err != nil || !slices.Equal(got, ids) {
+		t.Errorf("the first 600 characters are %v, %v, want all", got, err)
 	}
 	if r.Chats {
 		t.Error("no chat template wrote these")
