@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"talf/compute"
+	"talf/train/net"
 )
 
 // A Config says how a run learns. It is stored with every checkpoint, and a run continues
@@ -23,6 +24,9 @@ type Config struct {
 	Accum int `json:"accum"` // micro-batches of a step
 
 	Loss string `json:"loss"` // of a head: see train/loss
+	// Network is the kind of a head, see net.ParseNetwork. "" is EAGLE-1/2's, or EAGLE-3's if a
+	// stage's loss is eagle3 or the run starts from an EAGLE-3 head.
+	Network string `json:"network,omitempty"`
 	// Layers of a head, and whether its fc has a bias. EAGLE's head has one layer; systems
 	// differ on the bias (docs/formats.md).
 	Layers int  `json:"layers"`
@@ -139,6 +143,9 @@ func (c Config) Validate() error {
 		if !(f.v >= 0 && f.v <= f.max) { // NaN fails too
 			return fmt.Errorf("train: %s is %v, want 0 to %v", f.name, f.v, f.max)
 		}
+	}
+	if _, err := net.ParseNetwork(c.Network); err != nil {
+		return fmt.Errorf("train: %w", err)
 	}
 	switch {
 	case c.DType != F32 && c.DType != BF16:

@@ -140,7 +140,11 @@ func (r *eagle3Reference) build(t testing.TB, q compute.Queue, spec string) *eag
 	const positions = 64
 	rope := q.Abilities().Train.Host(r.spec.Rope.Table(r.spec.HeadDim, 0, positions), positions, r.spec.HeadDim)
 	run.b = batch.New(g, run.p, tensor("embed", r.embed, r.spec.Hidden), rope, r.meta, plan, r.vocab, 2*r.pad)
-	in := run.b.Inputs(g, tensor("lm_head", r.lm, r.meta.Hidden))
+	var lm *gg.Tensor
+	if run.p.OwnLMHead() == nil {
+		lm = tensor("lm_head", r.lm, r.meta.Hidden)
+	}
+	in := run.b.Inputs(g, lm)
 	run.terms = l.Build(in)
 	var ls []*gg.Loss
 	for i := range run.terms {

@@ -94,14 +94,16 @@ type headTask struct {
 	stages []Stage
 	job    HeadJob
 	spec   *arch.Spec
-	meta   data.Meta // of the first set: what all sets have in common
+	meta   data.Meta  // of the first set: what all sets have in common
+	taps   []int      // of the target that an EAGLE-3 head reads; nil: another head, which reads features
+	init   *published // an EAGLE-3 head to start from, or nil
 	params *net.Params
 	limit  int // positions of a sequence that are used, at most
 
 	vocab     *batch.Vocabulary // that the head predicts
 	table, lm *gg.Tensor        // the target's embedding, and its LM head (the vocabulary's rows)
 	rope      compute.Buffer
-	embed     safetensors.Tensor // the target's, stored with the head for other systems
+	embed     *safetensors.Tensor // stored with the head, or nil
 	eval      *headEval
 
 	// Of the stage in progress:
@@ -122,9 +124,12 @@ type headTask struct {
 
 func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	target := job.Target
-	spec := target.Spec().DraftFor(cfg.FCBias)
-	spec.Layers, spec.DraftVocab = cfg.Layers, len(job.Vocab)
-	h := &headTask{cfg: cfg, stages: cfg.Plan(), job: job, spec: spec}
+	h := &headTask{cfg: cfg, stages: cfg.Plan(), job: job}
+	if err := h.network(); err != nil {
+		return nil, nil, err
+	}
+	cfg, job = h.cfg, h.job
+	spec := h.spec
 	var err error
 	if h.vocab, err = batch.NewVocabulary(job.Vocab, spec.Vocab); err != nil {
 		return nil, nil, err
@@ -141,27 +146,24 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if h.params, err = net.New(q, spec); err != nil {
 		return nil, nil, err
 	}
-	table, err := target.PackEmbed()
+	if h.table, err = h.ownEmbed(q); err != nil {
+		return nil, nil, err
+	}
+	w, err := h.packLMHead()
 	if err != nil {
 		return nil, nil, err
 	}
-	if h.table, err = frozen(q, "embed", table, target.HostEmbed); err != nil {
-		return nil, nil, err
-	}
-	w, err := target.PackLMHead(cfg.lmHead(), job.Vocab)
-	if err != nil {
-		return nil, nil, err
-	}
-	if h.lm, err = frozen(q, "lm_head", w, h.hostLMHead); err != nil {
-		return nil, nil, err
+	if h.params.OwnLMHead() == nil {
+		if h.lm, err = frozen(q, "lm_head", w, h.hostLMHead); err != nil {
+			return nil, nil, err
+		}
 	}
 	positions := h.limit + h.meta.Depth
 	h.rope = h.ops.Host(spec.Rope.Table(spec.HeadDim, 0, positions), positions, spec.HeadDim)
-	if h.embed, err = target.Tensors().Get(target.Spec().Weight(arch.Embed, 0)); err != nil {
+	if h.embed, err = h.storedEmbed(); err != nil {
 		return nil, nil, err
 	}
-	h.embed.Name = spec.Weight(arch.Embed, 0)
-	if h.eval, err = newHeadEval(dev, q, h, h.table, h.lm, w, h.rope); err != nil {
+	if h.eval, err = newHeadEval(dev, q, h, w); err != nil {
 		return nil, nil, err
 	}
 	vocab := ""
@@ -191,8 +193,8 @@ func (h *headTask) check() error {
 		if len(h.job.Data) > 1 {
 			of = fmt.Sprintf("set %d of the data", i+1)
 		}
-		if m.Hidden != h.spec.Hidden || m.Vocab != h.spec.Vocab {
-			return fmt.Errorf("%s are of a target with hidden size %d and vocabulary %d, but this one has %d and %d", of, m.Hidden, m.Vocab, h.spec.Hidden, h.spec.Vocab)
+		if t := h.job.Target.Spec(); m.Hidden != t.Hidden || m.Vocab != t.Vocab {
+			return fmt.Errorf("%s are of a target with hidden size %d and vocabulary %d, but this one has %d and %d", of, m.Hidden, m.Vocab, t.Hidden, t.Vocab)
 		}
 		if d := m.Tie().Against(h.job.Target.Spec().Canonical(), h.job.Target.Origin()); d != nil && !h.job.Force {
 			return fmt.Errorf("%s were labelled by another target: %s (force to train all the same)", of, d.Since("the labels were made"))
@@ -204,8 +206,8 @@ func (h *headTask) check() error {
 			return fmt.Errorf("%s have trees of %d nodes on %d levels with labels %s %d, the first set %d on %d with %s %d: only equal ones mix",
 				of, m.Branch, m.Depth, m.Labels, m.K, a.Branch, a.Depth, a.Labels, a.K)
 		}
-		if h.job.Features == FeaturesStored && m.Features == data.None {
-			return fmt.Errorf("%s hold no features: recompute them with the target", of)
+		if h.job.Features == FeaturesStored && !h.holds(m) {
+			return fmt.Errorf("%s hold no features for this head: recompute them with the target", of)
 		}
 		if s.Set.Len() == 0 {
 			return fmt.Errorf("%s hold no sequence", of)
@@ -222,7 +224,11 @@ func (h *headTask) check() error {
 		if err != nil {
 			return err
 		}
-		if _, err := l.Plan(batch.Labelling(h.meta, h.vocab)); err != nil {
+		p, err := l.Plan(batch.Labelling(h.meta, h.vocab))
+		if err == nil {
+			err = h.checkEagle3(p)
+		}
+		if err != nil {
 			return fmt.Errorf("loss %s: %w", s.Loss, err)
 		}
 	}
@@ -291,7 +297,7 @@ func (h *headTask) build(i int) (program, error) {
 
 // tempered returns the LM head divided by temp: its logits are those at temperature temp.
 func (h *headTask) tempered(q compute.Queue, temp float32) (*gg.Tensor, error) {
-	if temp == 1 {
+	if temp == 1 { // always, if the head has an LM head of its own
 		return h.lm, nil
 	}
 	host := func() ([]float32, error) {
@@ -329,6 +335,21 @@ func frozen(q compute.Queue, name string, w compute.Weight, host func() ([]float
 	return gg.NewTensor(q, name, f, w.Out(), w.In())
 }
 
+// storedEmbed returns the embedding that checkpoints contain: the target's, for other systems, or an
+// EAGLE-3 head's own. Readers of EAGLE-3 heads take the target's where there is none.
+func (h *headTask) storedEmbed() (*safetensors.Tensor, error) {
+	if h.init != nil {
+		return h.init.embed, nil
+	}
+	if h.taps != nil {
+		return nil, nil
+	}
+	target := h.job.Target
+	t, err := target.Tensors().Get(target.Spec().Weight(arch.Embed, 0))
+	t.Name = h.spec.Weight(arch.Embed, 0)
+	return &t, err
+}
+
 // hostLMHead returns the rows of the target's LM head that the head predicts with.
 func (h *headTask) hostLMHead() ([]float32, error) {
 	f, err := h.job.Target.HostLMHead()
@@ -341,6 +362,9 @@ func (h *headTask) hostLMHead() ([]float32, error) {
 func (h *headTask) split(p data.Part) data.Split { return data.Split{Part: p, Fraction: h.cfg.Held} }
 
 func (h *headTask) initWeights() error {
+	if h.taps != nil {
+		return h.initEagle3()
+	}
 	if h.job.Init == "" {
 		h.params.Init(h.cfg.Seed)
 		if h.job.FromTarget {
@@ -473,19 +497,31 @@ func (h *headTask) nonFinite(ctx context.Context, i int) string {
 	return ""
 }
 
-// features returns f [T][H], as the data hold it or from a run of the target. See
-// Features.
+// holds reports whether the data of a set have what the head reads.
+func (h *headTask) holds(m data.Meta) bool { return m.Features != data.None && h.taps == nil }
+
+// features returns what the head reads [T][FeatureSize], f or the states at the taps: as the data
+// hold it, or from a run of the target. See Features.
 func (h *headTask) features(ctx context.Context, r *data.Record) ([]float32, error) {
-	n := len(r.Tokens) * h.meta.Hidden
+	width := h.meta.Hidden * max(1, len(h.taps))
+	n := len(r.Tokens) * width
 	if cap(h.feat) < n {
 		h.feat = make([]float32, n)
 	}
 	h.feat = h.feat[:n]
-	if len(r.Features) > 0 && h.job.Features != FeaturesRecompute {
+	if len(r.Features) > 0 && h.taps == nil && h.job.Features != FeaturesRecompute {
 		data.DecodeBF16(h.feat, r.Features)
 		return h.feat, nil
 	}
-	s := h.job.Target.NewSeq()
+	target := h.job.Target
+	if h.taps != nil {
+		before := target.Taps()
+		if err := target.Tap(h.taps...); err != nil {
+			return nil, err
+		}
+		defer func() { _ = target.Tap(before...) }() // they were accepted before
+	}
+	s := target.NewSeq()
 	defer s.Close()
 	const chunk = 256
 	for at := 0; at < len(r.Tokens); at += chunk {
@@ -494,7 +530,11 @@ func (h *headTask) features(ctx context.Context, r *data.Record) ([]float32, err
 		if err != nil {
 			return nil, fmt.Errorf("recompute features: %w", err)
 		}
-		out.ReadHidden(h.feat[at*h.meta.Hidden:end*h.meta.Hidden], out.HiddenRow(0, 0))
+		if dst, row := h.feat[at*width:end*width], out.HiddenRow(0, 0); h.taps != nil {
+			out.ReadTaps(dst, row)
+		} else {
+			out.ReadHidden(dst, row)
+		}
 	}
 	data.DecodeBF16(h.feat, data.AppendBF16(nil, h.feat))
 	return h.feat, nil
@@ -511,7 +551,9 @@ func (h *headTask) describe(c *checkpoints.Checkpoint) error {
 	}
 	c.Kind, c.Config = checkpoints.KindHead, conf
 	c.Model, c.Tokenizer, c.Loss, c.Data = h.job.Target.Identity(), h.meta.Tokenizer, h.stages[h.stage].Loss, h.job.Data.ID()
-	c.Weights = append(c.Weights, h.embed)
+	if h.embed != nil {
+		c.Weights = append(c.Weights, *h.embed)
+	}
 	if h.vocab != nil {
 		c.DraftVocab = len(h.vocab.IDs)
 		c.Weights = append(c.Weights, model.DraftVocabTensors(h.vocab.IDs, h.spec.Vocab)...)

@@ -30,7 +30,8 @@ type headEval struct {
 	expect, greedy [][]float64 // [level]: [rows], tokens accepted below a node
 }
 
-func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, table, lm *gg.Tensor, w compute.Weight, rope compute.Buffer) (*headEval, error) {
+// newHeadEval returns an evaluation whose LM head is w.
+func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, w compute.Weight) (*headEval, error) {
 	g, err := gg.New(q)
 	if err != nil {
 		return nil, err
@@ -43,7 +44,11 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, table, lm *gg
 	if err != nil {
 		return nil, err
 	}
-	e := &headEval{task: h, graph: g, batch: batch.New(g, h.params, table, rope, h.meta, plan, h.vocab, h.limit)}
+	e := &headEval{task: h, graph: g, batch: batch.New(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.limit)}
+	lm := h.lm
+	if own := h.params.OwnLMHead(); own != nil {
+		lm = own // without a gradient
+	}
 	in := e.batch.Inputs(g, lm)
 	g.Keep(in.FHat...)
 	e.terms = all.Build(in)
@@ -141,6 +146,13 @@ func (h *headTask) held() iter.Seq2[mix.Sample, error] {
 func (h *headTask) evaluate(ctx context.Context) (s evalShare, err error) {
 	e := h.eval
 	s.Trees, s.Levels = true, len(e.terms)
+	if h.params.OwnLMHead() != nil {
+		w, err := h.packLMHead()
+		if err != nil {
+			return s, err
+		}
+		e.score.Use(w)
+	}
 	for x, err := range h.held() {
 		if err != nil {
 			return s, err

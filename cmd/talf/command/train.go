@@ -89,6 +89,7 @@ Losses: ` + lossNames() + `.`,
 		Example: `  talf train --model DIR --data labels --loss eagle --steps 2000 --out heads/eagle
   talf train --model DIR --data labels --loss talf --steps 600 --init heads/eagle --out heads/talf
   talf train --model DIR --data math=0.7 --data chat=0.3 --stage eagle:10e --stage talf:3e:lr=1e-4 --out heads/both
+  talf train --model DIR --data labels --draft-vocab 8192 --stage eagle3:10e --stage talf:outside=mask:3e --out heads/eagle3
   talf train --config run.yaml --lr 1e-4 --print-config
   talf train --kind lm --model config-dir --data text.jsonl --steps 5000 --out small --export small/model`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -140,6 +141,7 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.out, "out", "", "directory of checkpoints")
 	f.StringVar(&o.cfg.Loss, "loss", o.cfg.Loss, "loss of a head and its parameters, such as eagle:w_cls=1")
 	f.StringVar(&o.init, "init", "", "head to start from, unless --out has a checkpoint to resume: a checkpoint, any EAGLE head, or target (the model's last layers)")
+	f.StringVar(&o.cfg.Network, "network", "", "network of a head: eagle (EAGLE-1 and 2) or eagle3, with parameters such as eagle3:taps=2+8+13 (default: that of --init; eagle3 for the loss eagle3; else eagle)")
 	f.IntVar(&o.cfg.Layers, "layers", o.cfg.Layers, "layers of a head; the speculators library loads one")
 	f.StringVar(&o.vocab, "draft-vocab", "", "tokens that a head predicts: a number, for the most frequent tokens of the text to learn, or a file or head that lists them: a head, a safetensors file with d2t, a token map (.pt) or a text file of ids (default: all)")
 	f.BoolVar(&o.cfg.FCBias, "fc-bias", o.cfg.FCBias, "give a head's fc a bias; vLLM loads none")

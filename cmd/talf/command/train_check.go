@@ -16,7 +16,7 @@ import (
 
 // headOnly and lmOnly are the flags for only one --kind.
 var (
-	headOnly = []string{"loss", "stage", "features", "layers", "fc-bias", "draft-vocab", "init"}
+	headOnly = []string{"loss", "stage", "features", "network", "layers", "fc-bias", "draft-vocab", "init"}
 	lmOnly   = []string{"window", "template", "answer-field", "export"}
 )
 

@@ -72,11 +72,11 @@ func New(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta
 	return b
 }
 
-// Inputs returns what a loss over the batch is built from. lm is the LM head of heads that have
-// none of their own.
+// Inputs returns what a loss over the batch is built from. lm is the LM head, frozen, or nil for the
+// head's own, which learns.
 func (b *Batch) Inputs(g *gg.Graph, lm *gg.Tensor) loss.Inputs {
 	in := loss.Inputs{Graph: g, Vocab: b.size(), LMHead: b.Head.LMHead, Labels: b.Labels, Target: b.target}
-	if in.LMHead == nil {
+	if lm != nil {
 		in.LMHead = g.Frozen(lm)
 	}
 	for _, l := range b.Head.Levels {

@@ -38,6 +38,9 @@ func New(dev compute.Device, q compute.Queue, w compute.Weight, k int) (*Scorer,
 	return s, nil
 }
 
+// Use replaces the LM head by one of the same size.
+func (s *Scorer) Use(w compute.Weight) { s.w.W = w }
+
 // Append appends the most likely next tokens of rows h [rows][H] to dst: [rows][k], best first.
 func (s *Scorer) Append(dst []int32, h []float32) []int32 {
 	rows := len(h) / s.hidden

@@ -1,0 +1,196 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"talf/checkpoints"
+	"talf/compute"
+	"talf/model"
+	"talf/model/arch"
+	"talf/model/safetensors"
+	"talf/train/internal/gg"
+	"talf/train/loss"
+	"talf/train/net"
+)
+
+// A published is an EAGLE-3 head to start from. The run's head has its network.
+type published struct {
+	spec  *arch.Spec
+	vocab []int32             // the target's tokens that it predicts; nil: all
+	embed *safetensors.Tensor // its own embedding, in memory; nil: the target's
+}
+
+// openEagle3 calls f with the EAGLE-3 head that path refers to, in any layout. ok is false if it is
+// another head, or none that can be read.
+func openEagle3(path string, f func(d *checkpoints.Draft) error) (ok bool, err error) {
+	rerr := checkpoints.Read(path, func(dir string) error {
+		d, err := checkpoints.OpenDraft(dir)
+		if err != nil {
+			return err
+		}
+		if ok = d.Eagle3 != nil; ok {
+			err = f(d)
+		}
+		return errors.Join(err, d.Close())
+	})
+	if !ok {
+		return false, nil // loading it gives the error
+	}
+	return true, rerr
+}
+
+// readEagle3 returns the EAGLE-3 head that path refers to, nil if it refers to another one.
+func readEagle3(path string) (*published, error) {
+	var p published
+	ok, err := openEagle3(path, func(d *checkpoints.Draft) (err error) {
+		p.spec = d.Eagle3.Spec
+		if t, ok := d.Tensor(p.spec.Weight(arch.Embed, 0)); ok {
+			x, err := t.Float32s()
+			if err != nil {
+				return err
+			}
+			own := safetensors.F32(t.Name, x, t.Shape...)
+			p.embed = &own
+		}
+		p.vocab, err = model.ReadDraftVocab(safetensors.Of(d.Dir, d.Tensors...), p.spec.DraftVocab, p.spec.Vocab)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("initial head: %w", err)
+	}
+	if !ok {
+		return nil, nil
+	}
+	return &p, nil
+}
+
+// network decides which network the run's head has, and completes the configuration and the job by
+// it: an initial head's own if that is an EAGLE-3 head, else Config.Network's.
+func (h *headTask) network() error {
+	target, cfg := h.job.Target.Spec(), &h.cfg
+	n, err := net.ParseNetwork(cfg.Network)
+	if err != nil {
+		return fmt.Errorf("train: %w", err)
+	}
+	if h.job.Init != "" {
+		if h.init, err = readEagle3(h.job.Init); err != nil {
+			return err
+		}
+	}
+	if p := h.init; p != nil {
+		h.spec = p.spec
+		if h.taps, err = p.spec.TapsOf(target); err != nil {
+			return fmt.Errorf("initial head: %s: %w", h.job.Init, err)
+		}
+		if p.spec.Vocab != target.Vocab {
+			return fmt.Errorf("initial head: %s: vocab_size is %d, but the target's is %d", h.job.Init, p.spec.Vocab, target.Vocab)
+		}
+		own := net.NetworkOf(p.spec, h.taps)
+		if cfg.Network != "" && cfg.Network != "eagle3" && cfg.Network != own {
+			return fmt.Errorf("initial head: %s is %s, not %s as asked", h.job.Init, own, cfg.Network)
+		}
+		if h.job.Vocab != nil && !slices.Equal(h.job.Vocab, p.vocab) {
+			return fmt.Errorf("initial head: %s predicts other tokens than the draft vocabulary of %d that was given: leave the latter out", h.job.Init, len(h.job.Vocab))
+		}
+		cfg.Network, h.job.Vocab, cfg.Layers, cfg.FCBias = own, p.vocab, p.spec.Layers, p.spec.FCBias
+		return nil
+	}
+	if cfg.Network == "" && slices.ContainsFunc(h.stages, func(s Stage) bool { name, _, _ := strings.Cut(s.Loss, ":"); return name == "eagle3" }) {
+		if n, err = net.ParseNetwork("eagle3"); err != nil {
+			return err
+		}
+	}
+	if h.spec, err = n.Spec(target, len(h.job.Vocab), cfg.FCBias, nil); err != nil {
+		return fmt.Errorf("train: %w", err)
+	}
+	h.spec.Layers = cfg.Layers
+	if h.taps, err = h.spec.TapsOf(target); err != nil {
+		return fmt.Errorf("train: %w", err)
+	}
+	cfg.Network = net.NetworkOf(h.spec, h.taps)
+	return nil
+}
+
+// checkEagle3 refuses losses and options that only heads with the target's own features have.
+func (h *headTask) checkEagle3(plan loss.Plan) error {
+	switch {
+	case h.taps == nil:
+	case plan.Regress != 0:
+		return errors.New("an EAGLE-3 head predicts no features: want w_reg=0")
+	case plan.Temp != 1 && !h.spec.Eagle3.TargetLMHead:
+		return fmt.Errorf("temp=%v is for heads with their target's LM head: want 1", plan.Temp)
+	case h.job.FromTarget:
+		return errors.New("the target's layers do not fit an EAGLE-3 head, whose projections are twice as wide")
+	}
+	return nil
+}
+
+// initEagle3 sets the weights of a new EAGLE-3 head: random ones, with the target's LM head (the
+// rows of the draft vocabulary) and final norm where the sizes fit, or those of the initial head.
+func (h *headTask) initEagle3() error {
+	if h.init != nil {
+		_, err := openEagle3(h.job.Init, func(d *checkpoints.Draft) error {
+			return h.params.Import(safetensors.Of(d.Dir, d.Tensors...))
+		})
+		if err != nil {
+			return fmt.Errorf("initial head: %w", err)
+		}
+		return nil
+	}
+	h.params.Init(h.cfg.Seed)
+	s := h.job.Target.Spec()
+	if h.params.OwnLMHead() == nil || s.LayerNorm {
+		return nil
+	}
+	rows, err := h.hostLMHead()
+	if err != nil {
+		return err
+	}
+	norm, err := h.job.Target.Tensors().Get(s.Weight(arch.FinalNorm, 0))
+	if err != nil {
+		return err
+	}
+	w, err := norm.Float32s()
+	if err != nil {
+		return err
+	}
+	h.params.SetLMHead(rows, w)
+	return nil
+}
+
+// ownEmbed returns the embedding that the head is fed with: an initial head's own, or the target's.
+func (h *headTask) ownEmbed(q compute.Queue) (*gg.Tensor, error) {
+	if h.init != nil && h.init.embed != nil {
+		x, err := h.init.embed.Float32s()
+		if err != nil {
+			return nil, err
+		}
+		return gg.NewTensor(q, "embed", x, h.init.embed.Shape...)
+	}
+	table, err := h.job.Target.PackEmbed()
+	if err != nil {
+		return nil, err
+	}
+	return frozen(q, "embed", table, h.job.Target.HostEmbed)
+}
+
+// packLMHead packs the LM head that the head predicts with: its own as it is now, or the target's.
+func (h *headTask) packLMHead() (compute.Weight, error) {
+	own := h.params.OwnLMHead()
+	if own == nil {
+		return h.job.Target.PackLMHead(h.cfg.lmHead(), h.job.Vocab)
+	}
+	own.Pull()
+	if err := h.queue.Sync(context.Background()); err != nil {
+		return nil, err
+	}
+	w, err := h.job.Target.Device().Pack(compute.F32, own.Matrix())
+	if err != nil {
+		return nil, fmt.Errorf("pack the LM head: %w", err)
+	}
+	return w, nil
+}

@@ -1,0 +1,211 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/checkpoints"
+	"talf/data"
+	"talf/model"
+	"talf/model/safetensors"
+	"talf/train/mix"
+)
+
+// tinyEagle3 is a network for the tiny target, which has too few layers for the usual taps.
+const tinyEagle3 = "eagle3:taps=0+2+1"
+
+func eagle3Config(loss string) Config {
+	cfg := tinyConfig()
+	cfg.Network, cfg.Loss = tinyEagle3, loss
+	return cfg
+}
+
+// Training-time test and TALF's loss train an EAGLE-3 head: the held-out loss falls, and a run that
+// was interrupted and resumed ends in the same bytes.
+func TestTrainingAnEAGLE3HeadResumesExactly(t *testing.T) {
+	dev := device(t, 2)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 24, data.None)
+	cfg := eagle3Config("eagle3:steps=3")
+	cfg.Stages = []Stage{
+		{Loss: "eagle3:steps=3", Steps: 4, LR: 3e-3, Warmup: 1},
+		{Loss: "talf:outside=mask", Steps: 3, LR: 1e-3},
+	}
+	cfg.EvalEvery, cfg.SaveEvery = 2, 1
+	job := func(dir string) HeadJob {
+		return HeadJob{Target: target, Data: mix.Only(set), Out: dir, Vocab: everySecond()}
+	}
+	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+	want, err := Head(context.Background(), cfg, job(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for stop := 1; ; stop += 2 {
+		ctx, cancel := context.WithCancel(context.Background())
+		j := job(parts)
+		j.Report = func(p Progress) {
+			if p.Step == stop {
+				cancel()
+			}
+		}
+		res, err := Head(ctx, cfg, j)
+		cancel()
+		if err == nil {
+			if !res.Done || res.Step != want.Step {
+				t.Fatalf("ended at step %d", res.Step)
+			}
+			break
+		}
+		if ctx.Err() == nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"model.safetensors", "config.json", "optimizer.safetensors"} {
+		a, err := os.ReadFile(filepath.Join(want.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(parts, filepath.Base(want.Dir), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(a, b) {
+			t.Errorf("%s differs after interruptions", name)
+		}
+	}
+}
+
+// A checkpoint is a head that other systems' layout describes in full, and that a further run may
+// start from: the weights are the same, and so are network, taps and draft vocabulary.
+func TestACheckpointOfAnEAGLE3HeadIsItsNetwork(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 24, data.None)
+	dir := t.TempDir()
+	cfg := eagle3Config("eagle3:steps=2")
+	cfg.Network += ",fc_norm=on,norm_output=on"
+	cfg.Steps = 2
+	first, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: filepath.Join(dir, "first"), Vocab: everySecond()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := checkpoints.OpenDraft(first.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	e := d.Eagle3.Spec.Eagle3
+	if !e.On || !slices.Equal(e.Taps, []int{0, 2, 1}) || !e.FCNorm || !e.NormOutput || e.TargetLMHead || d.Eagle3.Spec.DraftVocab != 20 {
+		t.Errorf("the checkpoint's network is %+v, draft vocabulary %d", e, d.Eagle3.Spec.DraftVocab)
+	}
+	ids, err := model.ReadDraftVocab(safetensors.Of("head", d.Tensors...), 20, 40)
+	if err != nil || !slices.Equal(ids, everySecond()) {
+		t.Errorf("draft vocabulary %v, %v", ids, err)
+	}
+	if _, ok := d.Tensor("embed_tokens.weight"); ok {
+		t.Error("the target's embedding is in the checkpoint")
+	}
+	next := tinyConfig()
+	next.Loss, next.Steps, next.LR = "talf", 1, 0
+	second, err := Head(context.Background(), next, HeadJob{Target: target, Data: mix.Only(set), Out: filepath.Join(dir, "second"), Init: filepath.Join(dir, "first")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"model.safetensors", "config.json"} {
+		a, err := os.ReadFile(filepath.Join(first.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(filepath.Join(second.Dir, name)); err != nil || !bytes.Equal(a, b) {
+			t.Errorf("%s differs after a step at learning rate 0 (%v)", name, err)
+		}
+	}
+	next.Network = "eagle3:taps=0+1+2"
+	if _, err := Head(context.Background(), next, HeadJob{Target: target, Data: mix.Only(set), Out: filepath.Join(dir, "third"), Init: first.Dir}); err == nil || !strings.Contains(err.Error(), "taps=0+2+1,fc_norm=on,norm_output=on, not eagle3:taps=0+1+2") {
+		t.Errorf("another network than the initial head's: %v", err)
+	}
+}
+
+// A new head begins with the target's LM head and final norm, so that before the first step its
+// logits already are the target's way to read a hidden state.
+func TestANewEAGLE3HeadHasItsTargetsLMHead(t *testing.T) {
+	target := tinyTarget(t, device(t, 1))
+	set := tinyData(t, target, 12, data.None)
+	h, _ := entered(t, eagle3Config("eagle3"), HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Vocab: everySecond()})
+	lm, err := target.HostLMHead()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hid := h.spec.Hidden
+	for i, id := range everySecond() {
+		if got := h.params.OwnLMHead().Data[i*hid : (i+1)*hid]; !slices.Equal(got, lm[int(id)*hid:(int(id)+1)*hid]) {
+			t.Fatalf("row %d is not the target's of token %d", i, id)
+		}
+	}
+}
+
+// The head reads the target's states before the given layers, rounded to bfloat16.
+func TestTapsAreTheTargetsStates(t *testing.T) {
+	target := tinyTarget(t, device(t, 1))
+	set := tinyData(t, target, 12, data.None)
+	h, _ := entered(t, eagle3Config("eagle3"), HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
+	s, err := h.source.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := h.features(context.Background(), s.Record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(target.Taps()) != 0 {
+		t.Errorf("the target still keeps its states at %v", target.Taps())
+	}
+	embed, err := target.HostEmbed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hid := target.Spec().Hidden
+	for p, id := range s.Tokens {
+		want := make([]float32, hid)
+		data.DecodeBF16(want, data.AppendBF16(nil, embed[int(id)*hid:(int(id)+1)*hid]))
+		row := got[p*3*hid : (p+1)*3*hid]
+		if !slices.Equal(row[:hid], want) { // boundary 0 is the embedding
+			t.Fatalf("position %d: tap 0 is %v, want %v", p, row[:3], want[:3])
+		}
+		if slices.Equal(row[hid:2*hid], row[2*hid:]) || math.IsNaN(float64(row[hid])) {
+			t.Fatalf("position %d: taps 2 and 1 are equal", p)
+		}
+	}
+}
+
+func TestWhatAnEAGLE3HeadCannotDoIsRefused(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 12, data.BF16)
+	for _, c := range []struct {
+		change func(*Config, *HeadJob)
+		want   string
+	}{
+		{func(c *Config, _ *HeadJob) { c.Loss = "eagle" }, "predicts no features: want w_reg=0"},
+		{func(c *Config, _ *HeadJob) { c.Loss, c.Network = "eagle3", "" }, "2 layers, want at least 7"},
+		{func(c *Config, _ *HeadJob) { c.Network = "eagle3:taps=0+1+3" }, "only 2 layers"},
+		{func(c *Config, _ *HeadJob) { c.Network = "eagle3:taps=0+0" }, "different layers"},
+		{func(c *Config, _ *HeadJob) { c.Network = "eagle3:taps=1+2" }, "begins with 1"},
+		{func(c *Config, _ *HeadJob) { c.Network += ",fc_norm=on,norm_before_fc=on" }, "want one of them"},
+		{func(c *Config, _ *HeadJob) { c.Network = "medusa" }, `unknown network "medusa"`},
+		{func(_ *Config, j *HeadJob) { j.FromTarget = true }, "twice as wide"},
+		{func(_ *Config, j *HeadJob) { j.Features = FeaturesStored }, "no features for this head"},
+	} {
+		cfg, job := eagle3Config("eagle3"), HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()}
+		c.change(&cfg, &job)
+		if _, err := Head(context.Background(), cfg, job); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q in it", err, c.want)
+		}
+	}
+}

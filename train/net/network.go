@@ -1,0 +1,120 @@
+package net
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"talf/internal/spec"
+	"talf/model/arch"
+)
+
+// A Network is a kind of draft head, as a user asks for it.
+type Network struct {
+	spec.Line
+	eagle3 arch.Eagle3
+}
+
+// Networks returns the kinds of draft heads, in the order of help and errors.
+func Networks() []Network {
+	return []Network{
+		{Line: spec.Line{Name: "eagle", Doc: "EAGLE-1 and 2: fc over embedding and hidden state, the target's LM head"}},
+		{eagle3: arch.Eagle3{On: true}, Line: spec.Line{
+			Name: "eagle3", Doc: "EAGLE-3: fc over the target's states at three layers, an LM head of its own",
+			Params: []spec.Param{
+				spec.Text("taps", "", "the layers before which the target's states are read, such as 2+8+13 (left out: those of the data, or 2, half of the layers, and 3 less than all)"),
+				spec.Switch("norm_before_fc", false, "one norm over all that fc reads"),
+				spec.Switch("fc_norm", false, "a norm of each state before fc (EAGLE 3.1)"),
+				spec.Switch("norm_before_residual", false, "the residual stream begins after the norm of the fused state"),
+				spec.Switch("norm_output", false, "what is fed back is normed (EAGLE 3.1)"),
+			},
+		}},
+	}
+}
+
+// ParseNetwork parses a specification such as "eagle" or "eagle3:taps=2+8+13". "" is "eagle".
+func ParseNetwork(text string) (Network, error) {
+	if text == "" {
+		text = "eagle"
+	}
+	n, v, err := spec.Table[Network]{Kind: "network", Lines: Networks()}.Parse(text)
+	if err != nil || !n.eagle3.On {
+		return n, err
+	}
+	fail := func(format string, args ...any) (Network, error) {
+		return Network{}, fmt.Errorf("network %q: %w", text, fmt.Errorf(format, args...))
+	}
+	e := &n.eagle3
+	e.NormBeforeFC, e.FCNorm = v.On("norm_before_fc"), v.On("fc_norm")
+	e.NormBeforeResidual, e.NormOutput = v.On("norm_before_residual"), v.On("norm_output")
+	if e.NormBeforeFC && e.FCNorm {
+		return fail("norm_before_fc and fc_norm are both on, want one of them")
+	}
+	if text := v.Text("taps"); text != "" {
+		for _, word := range strings.Split(text, "+") {
+			b, err := strconv.Atoi(word)
+			if err != nil || b < 0 || slices.Contains(e.Taps, b) {
+				return fail("taps is %q, want different layers such as 2+8+13", text)
+			}
+			e.Taps = append(e.Taps, b)
+		}
+		if e.Taps[0] == 1 {
+			return fail("taps is %q: other systems read a list that begins with 1 as the outputs of these layers, want another first one", text)
+		}
+	}
+	return n, nil
+}
+
+// Eagle3 reports whether it is an EAGLE-3 head.
+func (n *Network) Eagle3() bool { return n.eagle3.On }
+
+// Spec returns the specification of a one-layer head for a target. stored are the taps of the data,
+// nil if they have none.
+func (n *Network) Spec(target *arch.Spec, draftVocab int, fcBias bool, stored []int) (*arch.Spec, error) {
+	if !n.eagle3.On {
+		s := target.DraftFor(fcBias)
+		s.DraftVocab = draftVocab
+		return s, nil
+	}
+	s := target.Eagle3For(nil, draftVocab)
+	s.Eagle3, s.FCBias = n.eagle3, fcBias
+	if s.Eagle3.Taps == nil {
+		s.Eagle3.Taps = stored
+	}
+	at, err := s.TapsOf(target)
+	if err != nil {
+		return nil, fmt.Errorf("network eagle3: %w", err)
+	}
+	if preset, err := arch.DefaultTaps(target.Layers); err == nil && slices.Equal(at, preset) {
+		s.Eagle3.Taps = nil // what all readers assume
+	}
+	return s, nil
+}
+
+// NetworkOf returns a specification that ParseNetwork reads as the network of a head: of an EAGLE-3
+// head with the taps at.
+func NetworkOf(s *arch.Spec, at []int) string {
+	if !s.Eagle3.On {
+		return ""
+	}
+	var words []string
+	for _, b := range at {
+		words = append(words, strconv.Itoa(b))
+	}
+	text := "eagle3:taps=" + strings.Join(words, "+")
+	for _, f := range []struct {
+		name string
+		on   bool
+	}{
+		{"norm_before_fc", s.Eagle3.NormBeforeFC},
+		{"fc_norm", s.Eagle3.FCNorm},
+		{"norm_before_residual", s.Eagle3.NormBeforeResidual},
+		{"norm_output", s.Eagle3.NormOutput},
+	} {
+		if f.on {
+			text += "," + f.name + "=on"
+		}
+	}
+	return text
+}
