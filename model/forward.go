@@ -20,21 +20,16 @@ const (
 	WantAll
 )
 
-// A Feature is a reference to one row of a device buffer: a hidden state.
-type Feature struct {
-	Buf  compute.Buffer // [rows][Hidden]
-	Row  int32          // row of Buf and of Taps
-	Taps compute.Buffer // [rows][taps·Hidden], nil unless the model is tapped; see Tap
-}
-
 // A Segment is one tree run over one sequence. A pass takes any number of segments,
 // each with its own branch.
 type Segment struct {
 	Rows *Branch
 	Tree *tree.Tree
-	From int       // run nodes [From,Len); earlier nodes have already run and keep their rows
-	Want Want      // logits of none, the last, or all run nodes
-	Feat []Feature // draft head only: input feature of each run node
+	From int  // run nodes [From,Len); earlier nodes have already run and keep their rows
+	Want Want // logits of none, the last, or all run nodes
+	// Feat is the input of each run node, of a draft head only: the target's hidden state
+	// or the head's own. An EAGLE-3 head reads the target's at its taps.
+	Feat []Feature
 }
 
 // activations are the buffers of a pass. They grow to the largest pass seen.
@@ -180,6 +175,8 @@ func (m *Model) plan(batch []Segment) (rows, wanted int, err error) {
 			panic(fmt.Sprintf("model: segment %d: features, but this is not a draft head", i))
 		case m.spec.Draft && len(g.Feat) != n:
 			panic(fmt.Sprintf("model: segment %d: %d features for %d nodes", i, len(g.Feat), n))
+		case m.fusion != nil:
+			m.checkFeatures(i, g.Feat)
 		}
 		for k := g.From; k < t.Len(); k++ {
 			if id := t.Token(k); id < 0 || int(id) >= m.spec.Vocab {
@@ -292,7 +289,10 @@ func (m *Model) runAll(ctx context.Context, o *Output, rows int) bool {
 // rows of a large model may take a second.
 func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whole bool) bool {
 	a, q, n := &m.act, m.q, s.Rows
-	if m.spec.Draft {
+	switch {
+	case m.fusion != nil:
+		m.fuse(r, n)
+	case m.spec.Draft:
 		q.Embed(a.in, 0, m.embed, a.ids[r:r+n])
 		for i := r; i < r+n; {
 			j := i + 1
@@ -303,7 +303,7 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 			i = j
 		}
 		q.Linear(a.x, a.in, &m.fc, compute.Store, n)
-	} else {
+	default:
 		q.Embed(a.x, 0, m.embed, a.ids[r:r+n])
 	}
 	for i := range m.layers {
@@ -312,7 +312,11 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 		if ctx.Err() != nil {
 			return false
 		}
-		q.Linear(a.qkv, a.x, &y.qkv, compute.Store, n)
+		if m.fusion != nil && i == 0 {
+			q.Linear(a.qkv, a.in, &y.qkv, compute.Store, n)
+		} else {
+			q.Linear(a.qkv, a.x, &y.qkv, compute.Store, n)
+		}
 		q.Attend(a.att, a.qkv, m.kv, i, &y.attn, s)
 		if m.spec.Parallel { // before attention changes what it reads
 			q.Linear(a.ffn, a.x, &y.gateUp, compute.Store, n)
@@ -358,6 +362,9 @@ func (m *Model) grow(rows, wanted int) error {
 		n = min(max(n, 2*a.rows), m.opt.MaxRows)
 		if s.Draft {
 			alloc(&a.in, n, 2*s.Hidden)
+		}
+		if m.fusion != nil {
+			m.fusion.grow(alloc, n, s)
 		}
 		alloc(&a.x, n, s.Hidden)
 		alloc(&a.norm, n, s.Hidden)

@@ -88,8 +88,9 @@ type Model struct {
 	lmHead compute.Linear // [Vocab][Hidden]; embed if tied
 	ids    []int32        // draft head: the target's id for each row of lmHead; nil: the row's index
 	ones   compute.Linear // [1][Vocab]: sums of logits; unset where the device checks them
-	fc     compute.Linear // draft head: [Hidden][2·Hidden]
-	norm   *compute.Norm  // final; nil in a draft head
+	fc     compute.Linear // draft head: [Hidden][2·Hidden], EAGLE-3: [Hidden][taps·target's Hidden]
+	fusion *fusion        // of an EAGLE-3 head, or nil
+	norm   *compute.Norm  // final, of what the pass returns as hidden states; nil in most draft heads
 	taps   []int          // boundaries at which passes record the residual stream
 	layers []layer
 
@@ -182,7 +183,8 @@ func (l *loader) all() error {
 
 // NewDraft builds a draft head for target and shares target's embedding and LM head. A
 // head whose own embedding has different values uses its own, and a head with a draft
-// vocabulary packs only those rows of the LM head. The head runs on target's device and
+// vocabulary packs only those rows of the LM head. An EAGLE-3 head may have an LM head of
+// its own; target taps what it reads from now on. The head runs on target's device and
 // must not outlive target. Otherwise NewDraft is like New.
 func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options) (m *Model, err error) {
 	defer mapped.Guard(&err)()
@@ -190,8 +192,8 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 	switch {
 	case !spec.Draft:
 		return nil, fmt.Errorf("%s: the specification is not a draft head's", set.Name)
-	case spec.Hidden != t.Hidden:
-		return nil, fmt.Errorf("%s: hidden_size is %d, but the target's is %d", set.Name, spec.Hidden, t.Hidden)
+	case spec.TargetHidden() != t.Hidden:
+		return nil, fmt.Errorf("%s: %s is %d, but the target's hidden_size is %d", set.Name, spec.TargetHiddenKey(), spec.TargetHidden(), t.Hidden)
 	case spec.Vocab != t.Vocab:
 		return nil, fmt.Errorf("%s: vocab_size is %d, but the target's is %d", set.Name, spec.Vocab, t.Vocab)
 	}
@@ -204,28 +206,20 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 	if err := target.load(); err != nil {
 		return nil, err
 	}
-	l := newLoader(m, false)
-	m.embed, m.lmHead = target.embed, target.lmHead
-	if own, ok := set.Tensor(spec.Weight(arch.Embed, noLayer)); ok {
-		theirs, err := target.set.Get(t.Weight(arch.Embed, noLayer))
-		if err != nil {
-			return nil, err
-		}
-		if !sameValues(&own, &theirs) {
-			m.embed = l.linear(noLayer, arch.Embed).W
-		}
-	}
 	if m.ids, err = ReadDraftVocab(set, spec.DraftVocab, spec.Vocab); err != nil {
 		return nil, err
 	}
-	if spec.DraftVocab = len(m.ids); m.ids != nil {
-		if m.lmHead.W, err = target.PackLMHead(target.opt.DType, m.ids); err != nil {
-			return nil, err
-		}
+	spec.DraftVocab = len(m.ids)
+	l := newLoader(m, false)
+	if err := l.loadDraft(target, set); err != nil {
+		return nil, err
 	}
-	m.fc = l.linear(noLayer, arch.FC)
 	l.layers()
-	return m, l.done()
+	if err := l.done(); err != nil {
+		return nil, err
+	}
+	target.tapFor(m.fusion)
+	return m, nil
 }
 
 func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options) (*Model, error) {

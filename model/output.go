@@ -10,9 +10,9 @@ import (
 
 // An Output is the result of a pass, on the device.
 type Output struct {
-	Hidden compute.Buffer // [rows][Hidden]: after the final norm, or a head's f̂
+	Hidden compute.Buffer // [rows][Hidden]: after the final norm, or what a head's next level reads
 	Logits compute.Buffer // [wanted rows][Outputs]: columns are draft ids if there is a draft vocabulary
-	Taps   compute.Buffer // [rows][taps·Hidden], nil unless the model is tapped; see Tap
+	Taps   *Taps          // nil unless the model is tapped
 
 	m    *Model
 	rows int
@@ -252,85 +252,3 @@ func (a *activations) top(k int) *topBuf {
 	a.tops = append(a.tops, topBuf{k: k})
 	return &a.tops[len(a.tops)-1]
 }
-
-// A Store keeps hidden states for longer than the pass that computed them: a draft
-// head's f̂ for nodes whose children run later, or features from the host.
-type Store struct {
-	m    *Model
-	buf  compute.Buffer // [rows][Hidden]
-	tmp  compute.Buffer // used by Load
-	tmpN int
-	rows int
-	src  []int32
-}
-
-// NewStore returns a store of the given number of rows for m's hidden size.
-func (m *Model) NewStore(rows int) (*Store, error) {
-	b, err := m.dev.Alloc(compute.F32, rows, m.spec.Hidden)
-	if err != nil {
-		return nil, fmt.Errorf("store %d hidden states: %w", rows, err)
-	}
-	return &Store{m: m, buf: b, rows: rows}, nil
-}
-
-// Rows returns the store's size in rows.
-func (s *Store) Rows() int { return s.rows }
-
-// At returns a reference to row r.
-func (s *Store) At(r int) Feature {
-	if r < 0 || r >= s.rows {
-		panic(fmt.Sprintf("model: row %d of a store of %d", r, s.rows))
-	}
-	return Feature{Buf: s.buf, Row: int32(r)}
-}
-
-// Put copies hidden states to the rows from r on.
-func (s *Store) Put(r int, f ...Feature) error {
-	if r < 0 || r+len(f) > s.rows {
-		panic(fmt.Sprintf("model: rows [%d,%d) of a store of %d", r, r+len(f), s.rows))
-	}
-	s.src = s.src[:0]
-	for _, x := range f {
-		s.src = append(s.src, x.Row)
-	}
-	for i := 0; i < len(f); {
-		j := i + 1
-		for j < len(f) && f[j].Buf == f[i].Buf {
-			j++
-		}
-		s.m.q.Gather(s.buf, r+i, 0, f[i].Buf, s.src[i:j])
-		i = j
-	}
-	if s.m.can.Replay != nil {
-		return nil // src has been copied; the next pass reports a failure
-	}
-	return s.m.q.Sync(context.Background())
-}
-
-// Load copies host rows [n][Hidden] to the rows from r on.
-func (s *Store) Load(r int, x []float32) error {
-	h := s.m.spec.Hidden
-	n := len(x) / h
-	if r < 0 || n*h != len(x) || r+n > s.rows {
-		panic(fmt.Sprintf("model: %d values to row %d of a store [%d][%d]", len(x), r, s.rows, h))
-	}
-	if n > s.tmpN {
-		b, err := s.m.dev.Alloc(compute.F32, n, h)
-		if err != nil {
-			return fmt.Errorf("load %d hidden states: %w", n, err)
-		}
-		s.tmp, s.tmpN = b, n
-	}
-	s.src = s.src[:0]
-	for i := range n {
-		s.src = append(s.src, int32(i))
-	}
-	if n > 0 {
-		s.m.q.Write(s.tmp, x)
-		s.m.q.Gather(s.buf, r, 0, s.tmp, s.src)
-	}
-	return s.m.q.Sync(context.Background())
-}
-
-// Read copies rows [r, r+len(dst)/Hidden) to the host.
-func (s *Store) Read(dst []float32, r int) { s.m.q.Read(dst, s.buf, r*s.m.spec.Hidden) }

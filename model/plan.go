@@ -26,7 +26,8 @@ const planRows = 64
 
 // Plan returns the memory that a model will take on a device of limited memory if it is
 // loaded with opt. It does the same sums as loading, before anything is loaded. A draft
-// head's embedding and LM head are not counted, because they belong to its target.
+// head's embedding, and an LM head that is not its own, are not counted, because they
+// belong to its target.
 func Plan(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	f := Footprint{Positions: opt.Positions}
 	stacked := 0 // rows of queries, keys and values, which are packed together
@@ -50,6 +51,9 @@ func Plan(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	f.Work = 4 * rows * int64(4*h+2*q+2*kv+spec.FFN)
 	if spec.Draft {
 		f.Work += 4 * rows * int64(2*h)
+	}
+	if spec.Eagle3.On {
+		f.Work += 4 * rows * int64(spec.FeatureSize()+h+spec.TargetHidden())
 	}
 	f.Work += 4 * planRows * int64(spec.Vocab)
 	width := max(h, spec.FFN, q)

@@ -4,14 +4,25 @@ import (
 	"fmt"
 	"slices"
 
-	"talf/compute"
+	"talf/model/internal/states"
 )
+
+// These belong to passes; see package states.
+type (
+	Feature = states.Feature
+	Taps    = states.Taps
+	Store   = states.Store
+)
+
+// NewStore returns a store of the given number of rows for m's hidden size: a draft head's
+// f̂ for nodes whose children run later, or features from the host.
+func (m *Model) NewStore(rows int) (*Store, error) {
+	return states.NewStore(m.dev, m.q, m.can.Replay != nil, m.spec.Hidden, rows)
+}
 
 // Tap makes later passes record the residual stream of every row that runs at the given
 // boundaries, in the given order. A call without boundaries stops this, after which
-// passes have no extra cost. Boundary j is the input of layer j before any norm, that
-// is, the output of layer j−1. Boundary 0 is the embedding, and boundary Spec().Layers
-// is the input of the final norm.
+// passes have no extra cost.
 //
 // EAGLE-3 heads read these states (Li et al. 2025, arXiv 2503.01840, section 3.1), by
 // default at 2, Layers/2 and Layers−3. transformers calls them hidden_states[j]; only
@@ -29,7 +40,7 @@ func (m *Model) Tap(boundaries ...int) error {
 	return nil
 }
 
-// Taps returns the boundaries that Tap set.
+// Taps returns the boundaries that are tapped.
 func (m *Model) Taps() []int { return slices.Clone(m.taps) }
 
 // keepTaps copies rows [r,r+n) of the residual stream at a boundary.
@@ -39,42 +50,43 @@ func (m *Model) keepTaps(o *Output, boundary, r, n int) {
 	}
 	for i, b := range m.taps {
 		if b == boundary {
-			m.q.Gather(o.Taps, r, i*m.spec.Hidden, m.act.x, m.act.iota[:n])
+			m.q.Gather(o.Taps.Rows[i], r, 0, m.act.x, m.act.iota[:n])
 		}
 	}
 }
 
 // growTaps makes room for a pass.
 func (m *Model) growTaps(o *Output, rows int) error {
-	width := len(m.taps) * m.spec.Hidden
-	if width == 0 {
+	if len(m.taps) == 0 {
 		o.Taps = nil
 		return nil
 	}
-	if o.Taps != nil {
-		if s := o.Taps.Shape(); s[0] >= rows && s[1] == width {
-			return nil
-		}
+	if t := o.Taps; t != nil && slices.Equal(t.At, m.taps) && t.Rows[0].Shape()[0] >= rows {
+		return nil
 	}
-	b, err := m.dev.Alloc(compute.F32, roundUp(rows), width)
-	if err != nil {
-		return fmt.Errorf("taps of %d rows: %w", rows, err)
+	t, err := states.NewTaps(m.dev, m.taps, m.spec.Hidden, roundUp(rows))
+	if err == nil {
+		o.Taps = t
 	}
-	o.Taps = b
-	return nil
+	return err
 }
 
-// Tapped returns the tapped states of f's row as a reference to one row of a buffer
-// [rows][taps·Hidden]. Its Buf is nil if the pass had no taps.
-func (f Feature) Tapped() Feature { return Feature{Buf: f.Taps, Row: f.Row} }
-
-// ReadTaps copies rows [row, row+len(dst)/(taps·Hidden)) of the taps to dst. It panics
-// if the pass had no taps.
+// ReadTaps copies rows [row, row+len(dst)/(taps·Hidden)) of the taps to dst, those of a
+// row side by side. It panics if the pass had no taps.
 func (o *Output) ReadTaps(dst []float32, row int) {
 	if o.Taps == nil {
 		panic("model: the pass had no taps; call Tap before it")
 	}
-	w := o.Taps.Shape()[1]
-	o.check("tap", row, (len(dst)+w-1)/w, o.rows)
-	o.m.read(dst, o.Taps, row*w)
+	h := o.m.spec.Hidden
+	w := len(o.Taps.At) * h
+	n := (len(dst) + w - 1) / w
+	o.check("tap", row, n, o.rows)
+	one := slices.Grow(o.m.act.narrow[:0], n*h)[:n*h]
+	o.m.act.narrow = one
+	for i, b := range o.Taps.Rows {
+		o.m.read(one, b, row*h)
+		for r := 0; r*w+i*h < len(dst); r++ {
+			copy(dst[r*w+i*h:], one[r*h:][:h])
+		}
+	}
 }

@@ -1,9 +1,7 @@
 package model
 
 import (
-	"bytes"
 	"fmt"
-	"math"
 	"slices"
 
 	"talf/compute"
@@ -309,36 +307,4 @@ func (l *loader) layers() {
 			l.fail("tensor %q belongs to an extra layer, want num_hidden_layers = %d", name, s.Layers)
 		}
 	}
-}
-
-// sameValues reports whether two floating-point tensors of any storage type
-// hold equal values. It compares piece by piece because embeddings are large.
-func sameValues(a, b *safetensors.Tensor) bool {
-	if a.Len() != b.Len() {
-		return false
-	}
-	if a.DType == b.DType {
-		return bytes.Equal(a.Data, b.Data)
-	}
-	const piece = 1 << 16
-	n := a.Len()
-	for i := 0; i < n; i += piece {
-		x, err1 := slice(a, i, min(n, i+piece)).Float32s()
-		y, err2 := slice(b, i, min(n, i+piece)).Float32s()
-		if err1 != nil || err2 != nil {
-			return false
-		}
-		for j := range x {
-			if math.Float32bits(x[j]) != math.Float32bits(y[j]) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// slice returns elements [from, to) of t as a vector.
-func slice(t *safetensors.Tensor, from, to int) *safetensors.Tensor {
-	size := len(t.Data) / t.Len()
-	return &safetensors.Tensor{Name: t.Name, DType: t.DType, Shape: []int{to - from}, Data: t.Data[from*size : to*size]}
 }

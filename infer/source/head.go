@@ -16,8 +16,8 @@ import (
 
 // A Head is an EAGLE-style draft head as a source.
 //
-// Its position i takes the target's hidden state at i and the token at i+1, so it has one
-// position fewer than there are tokens. Verified tokens run with their true features, batched
+// Its position i takes the target's hidden state at i (an EAGLE-3 head the states at its
+// taps) and the token at i+1, so it has one position fewer than there are tokens. Verified tokens run with their true features, batched
 // with the nodes that are asked, and stay. Drafted nodes follow the last of them, take the
 // head's own f̂ of their parents as features, and are dropped at the next commit. The
 // sequence's first token has no feature before it: if it is the root, there is nothing to draft
@@ -187,8 +187,8 @@ func (h *Head) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, sc infe
 	h.feats = h.feats[:0]
 	for i, n := range v.Path {
 		f := sc.Hidden(n)
-		if f.Buf == nil {
-			return fmt.Errorf("source: the target gives no hidden state of node %d, want one to feed the head", n)
+		if !h.m.Reads(f) {
+			return fmt.Errorf("source: the target does not give what the head reads of its hidden states at node %d", n)
 		}
 		h.feats = append(h.feats, f)
 		if i > 0 {
@@ -199,7 +199,7 @@ func (h *Head) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, sc infe
 	if s.dead = s.dead || len(s.tokens)-2 >= h.m.Spec().MaxPos; s.dead {
 		return nil
 	}
-	if err := h.fit(&s.store, s.feats, s.feats+len(h.feats)); err != nil {
+	if err := fit(&s.store, h.m.NewInputStore, s.feats, s.feats+len(h.feats)); err != nil {
 		return err
 	}
 	if err := s.store.Put(s.feats, h.feats...); err != nil {
@@ -212,12 +212,12 @@ func (h *Head) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, sc infe
 }
 
 // fit grows a store to n rows and keeps the first used ones.
-func (h *Head) fit(st **model.Store, used, n int) error {
+func fit(st **model.Store, newStore func(rows int) (*model.Store, error), used, n int) error {
 	old := *st
 	if old != nil && old.Rows() >= n {
 		return nil
 	}
-	grown, err := h.m.NewStore(max(64, n+n/2))
+	grown, err := newStore(max(64, n+n/2))
 	if err != nil {
 		return err
 	}
@@ -381,7 +381,7 @@ func (h *Head) retain(s *headSeq, out *model.Output, i int) error {
 				h.feats = append(h.feats, out.Feature(i, n))
 			}
 		}
-		if err := h.fit(&s.fhat, g.From, g.From+len(h.feats)); err != nil {
+		if err := fit(&s.fhat, h.m.NewStore, g.From, g.From+len(h.feats)); err != nil {
 			return err
 		}
 		if err := s.fhat.Put(g.From, h.feats...); err != nil {

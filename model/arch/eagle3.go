@@ -66,7 +66,7 @@ func (s *Spec) TapsOf(target *Spec) ([]int, error) {
 		return nil, nil
 	}
 	if target.Hidden != s.TargetHidden() {
-		return nil, fmt.Errorf("%s is %d, but the target's hidden_size is %d", s.targetHiddenKey(), s.TargetHidden(), target.Hidden)
+		return nil, fmt.Errorf("%s is %d, but the target's hidden_size is %d", s.TargetHiddenKey(), s.TargetHidden(), target.Hidden)
 	}
 	if s.Eagle3.Taps == nil {
 		return DefaultTaps(target.Layers)
@@ -79,7 +79,8 @@ func (s *Spec) TapsOf(target *Spec) ([]int, error) {
 	return slices.Clone(s.Eagle3.Taps), nil
 }
 
-func (s *Spec) targetHiddenKey() string {
+// TargetHiddenKey returns the key of a configuration that gives TargetHidden.
+func (s *Spec) TargetHiddenKey() string {
 	if s.Eagle3.TargetHidden == 0 {
 		return "hidden_size"
 	}

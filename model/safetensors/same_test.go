@@ -1,4 +1,4 @@
-package model
+package safetensors_test
 
 import (
 	"encoding/binary"
@@ -26,7 +26,7 @@ func TestEqualEmbeddingsAreFoundInAnyType(t *testing.T) {
 	all := []safetensors.Tensor{f32, bf16, f16, f64}
 	for i := range all {
 		for j := range all {
-			if !sameValues(&all[i], &all[j]) {
+			if !safetensors.SameValues(&all[i], &all[j]) {
 				t.Errorf("%s and %s differ", all[i].DType, all[j].DType)
 			}
 		}
@@ -36,14 +36,14 @@ func TestEqualEmbeddingsAreFoundInAnyType(t *testing.T) {
 		x[at] += 0.125
 		other := safetensors.F32("other", x, rows, cols)
 		for i := range all {
-			if sameValues(&all[i], &other) {
+			if safetensors.SameValues(&all[i], &other) {
 				t.Errorf("%s: a difference at element %d is not seen", all[i].DType, at)
 			}
 		}
 		x[at] = old
 	}
 	less, ints := safetensors.F32("less", x[:cols], 1, cols), safetensors.Tensor{Name: "ints", DType: "I32", Shape: []int{rows, cols}, Data: make([]byte, 4*rows*cols)}
-	if sameValues(&f32, &less) || sameValues(&f32, &ints) {
+	if safetensors.SameValues(&f32, &less) || safetensors.SameValues(&f32, &ints) {
 		t.Error("part of the values, or integers, compare as equal")
 	}
 }
