@@ -26,7 +26,7 @@ func autoMethod() Method {
 // candidates are tried if none are named: methods that need no draft model and no rows of the
 // prompt, and one that asks a draft model if there is one.
 func candidates(e Env) []string {
-	all := []string{"pld", "goose:harvest=rounds", "recycle:harvest=rounds"}
+	all := []string{"pld", "goose:harvest=rounds", "recycle:rows,harvest=rounds"}
 	if e.Source {
 		all = append(all, "salf:th=auto")
 	}

@@ -124,7 +124,7 @@ func TestAutoIsNeverMuchSlowerThanPlainDecodingAndNearTheBest(t *testing.T) {
 		{nil, "a dear draft", prices{row: 0.02, step: 0.8, node: 0.01, agree: 0.8}, 6, 2.5, true},
 		{nil, "loops and a good draft", prices{row: 0.02, step: 0.1, node: 0.001, agree: 0.9}, 1, 2, true},
 	} {
-		singles := []string{"ar", "pld", "goose:harvest=rounds", "recycle:harvest=rounds"}
+		singles := []string{"ar", "pld", "goose:harvest=rounds", "recycle:rows,harvest=rounds"}
 		if x.source {
 			singles = append(singles, "salf:th=auto")
 		}

@@ -20,7 +20,7 @@ import (
 func TestTrainingFreeMethodsConform(t *testing.T) {
 	conform(t,
 		"pld", "pld:K=1", "pld:lo=1,hi=2", "pld:lo=2,hi=9,K=200",
-		"recycle", "recycle:K=1", "recycle:N=7,K=3,accept=0.2/0.4/0.1", "recycle:N=300,depth=3,harvest=rounds,table=keep", "recycle:accept=0",
+		"recycle", "recycle:K=1", "recycle:N=9", "recycle:table=keep", "recycle:zeros=off,harvest=all", "recycle:rows", "recycle:rows,N=7,K=3,accept=0.2/0.4/0.1", "recycle:rows,N=300,depth=3,harvest=rounds,table=keep", "recycle:tree=sequoia,accept=0",
 		"isotropic", "isotropic:k=5", "isotropic:k=1,lo=1", "isotropic:bigram=off,harvest=verified", "isotropic:spine=0,table=keep",
 		"goose", "goose:N=1", "goose:N=2", "goose:N=200,D=20,K=3,lo=1", "goose:D=1,rho=0", "goose:rho=1,r=1,lo=1",
 		"goose:r=0", "goose:ema=1,bypass=0", "goose:spine=0", "goose:from=table,lo=1", "goose:consensus=off,bypass=1000,lo=1,hi=3",
@@ -31,23 +31,25 @@ func TestTrainingFreeMethodsConform(t *testing.T) {
 
 func TestTrainingFreeSpecificationsAreChecked(t *testing.T) {
 	for spec, want := range map[string]string{
-		"pld:K=0":                "K is 0, want 1..1023",
-		"pld:lo=4,hi=3":          "lo=4 to hi=3 tokens, want lo <= hi",
-		"recycle:K=0":            "K is 0, want 1..256",
-		"recycle:N=2000":         "N is 2000, want 1..1024",
-		"recycle:accept=0.9/0.2": "acceptance of rank 2 is 0.2",
-		"recycle:accept=high":    `accept is "high", want numbers such as 0.5/0.2`,
-		"isotropic:k=0":          "k is 0, want 1..256",
-		"isotropic:bigram=yes":   `bigram is "yes", want on or off`,
-		"goose:rho=2":            "rho is 2, want 0..1",
-		"goose:r=some":           `r is "some", want auto or a number`,
-		"salf:th=low":            `th is "low", want auto or a number`,
-		"goose:r=-1":             "r is -1, want 0..1",
-		"goose:score=NaN":        "score is NaN, want 0..1",
-		"goose:harvest=none":     `harvest is "none", want all, verified or rounds`,
-		"goose:table=old":        `table is "old", want fresh or keep`,
-		"goose:D=0":              "D is 0, want 1..64",
-		"goose:K=1000":           "K is 1000, want 1..256",
+		"pld:K=0":                     "K is 0, want 1..1023",
+		"pld:lo=4,hi=3":               "lo=4 to hi=3 tokens, want lo <= hi",
+		"recycle:K=0":                 "K is 0, want 1..256",
+		"recycle:N=2000":              "N is 2000, want 1..1024",
+		"recycle:rows,accept=0.9/0.2": "acceptance of rank 2 is 0.2",
+		"recycle:accept=0.5":          "accept and depth are for tree=sequoia",
+		"recycle:N=9,depth=3":         "accept and depth are for tree=sequoia",
+		"recycle:accept=high":         `accept is "high", want numbers such as 0.5/0.2`,
+		"isotropic:k=0":               "k is 0, want 1..256",
+		"isotropic:bigram=yes":        `bigram is "yes", want on or off`,
+		"goose:rho=2":                 "rho is 2, want 0..1",
+		"goose:r=some":                `r is "some", want auto or a number`,
+		"salf:th=low":                 `th is "low", want auto or a number`,
+		"goose:r=-1":                  "r is -1, want 0..1",
+		"goose:score=NaN":             "score is NaN, want 0..1",
+		"goose:harvest=none":          `harvest is "none", want all, verified or rounds`,
+		"goose:table=old":             `table is "old", want fresh or keep`,
+		"goose:D=0":                   "D is 0, want 1..64",
+		"goose:K=1000":                "K is 1000, want 1..256",
 	} {
 		if _, _, err := draft.New(spec); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: error %v, want one that says %q", spec, err, want)
@@ -487,7 +489,7 @@ func TestWhatATableLearnsFrom(t *testing.T) {
 		{"goose", "b bc bd", "f"},
 		{"goose:harvest=verified", "b bc bd", ""},
 		{"goose:harvest=rounds", "", ""},
-		{"recycle:accept=0.5/0.4,N=7", "b bc bd", "f"},
+		{"recycle:rows,accept=0.5/0.4,N=7", "b bc bd", "f"},
 		{"isotropic:k=2", "b bc bd", "f"},
 	} {
 		r := start(t, newDrafter(t, x.spec), s, 0, 1, 0)
@@ -504,7 +506,7 @@ func TestWhatATableLearnsFrom(t *testing.T) {
 	for _, x := range []struct {
 		spec string
 		want int32
-	}{{"goose:D=1,N=2", 8}, {"goose:D=1,N=2,bigram=off", 2}, {"isotropic:k=1,N=2", 8}, {"recycle:N=2", 2}} {
+	}{{"goose:D=1,N=2", 8}, {"goose:D=1,N=2,bigram=off", 2}, {"isotropic:k=1,N=2", 8}, {"recycle:rows,N=2", 2}} {
 		r := start(t, newDrafter(t, x.spec), s, 9, 1, 0, 1, 9, 1)
 		if p := r.grow(60); p.Tree.Len() != 2 || p.Tree.Token(1) != x.want {
 			t.Errorf("%s: drafted %v after 9, 1; want %d", x.spec, p.Tree.Tokens(), x.want)
@@ -512,12 +514,20 @@ func TestWhatATableLearnsFrom(t *testing.T) {
 	}
 }
 
+// withTable adds the parameter table to a specification.
+func withTable(spec, table string) string {
+	if strings.Contains(spec, ":") {
+		return spec + ",table=" + table
+	}
+	return spec + ":table=" + table
+}
+
 // Drafters of one maker share a table if it is kept, and no other.
 func TestATableIsKeptOnlyIfConfigured(t *testing.T) {
 	s := script{{any, 0}: likely(0.5, 1), {any, 1}: likely(0.5, 0), {any, 2}: likely(0.5, 0)}
-	for _, method := range []string{"goose", "recycle", "isotropic"} {
+	for _, method := range []string{"goose", "recycle:rows", "isotropic"} {
 		for table, want := range map[string]bool{"fresh": false, "keep": true} {
-			mk := open(t, method+":table="+table, draft.Env{})
+			mk := open(t, withTable(method, table), draft.Env{})
 			first, second := mk.New(), mk.New()
 			start(t, first, s, 0, 1, 0, 1)
 			for _, d := range []infer.Drafter{first, second} {
@@ -537,12 +547,12 @@ func TestRecycleFillsAFixedTree(t *testing.T) {
 	for i := range int32(6) {
 		s[pair{any, i}] = likely(0.3, (i+1)%6, (i+2)%6, (i+3)%6)
 	}
-	r := start(t, newDrafter(t, "recycle:N=5,accept=0.5/0.3/0.1"), s, 0, 1, 2, 3, 4, 5, 0)
+	r := start(t, newDrafter(t, "recycle:rows,N=5,accept=0.5/0.3/0.1"), s, 0, 1, 2, 3, 4, 5, 0)
 	// Ranks 0, 1, 00 and one of 01, 10 (0.15 both); 000 has 0.125.
 	if got := letters(r.grow(60).Tree); !slices.Equal(got, []string{"b", "c", "bc", "bd"}) && !slices.Equal(got, []string{"b", "c", "bc", "cd"}) {
 		t.Errorf("%v, want b, c, bc and bd or cd", got)
 	}
-	r = start(t, newDrafter(t, "recycle:K=1,N=5,accept=0.5/0.3/0.1"), s, 0, 1, 2, 3, 4, 5, 0)
+	r = start(t, newDrafter(t, "recycle:rows,K=1,N=5,accept=0.5/0.3/0.1"), s, 0, 1, 2, 3, 4, 5, 0)
 	if got := letters(r.grow(60).Tree); !slices.Equal(got, []string{"b", "bc", "bcd", "bcde"}) {
 		t.Errorf("with one successor: %v, want a chain", got)
 	}
@@ -774,7 +784,7 @@ func TestDriversMayShareATable(t *testing.T) {
 // A replay lacks rows that the recording never met; the table keeps what it knows about such a
 // place.
 func TestARowThatIsMissingTeachesNothing(t *testing.T) {
-	for _, spec := range []string{"recycle:K=2,N=3", "goose:N=3,consensus=off", "isotropic:N=3", "fuse:head=off,context=off,N=3"} {
+	for _, spec := range []string{"recycle:rows,K=2,N=3", "goose:N=3,consensus=off", "isotropic:N=3", "fuse:head=off,context=off,N=3"} {
 		d, _, err := draft.New(spec)
 		if err != nil {
 			t.Fatal(err)
@@ -797,7 +807,7 @@ func TestARowThatIsMissingTeachesNothing(t *testing.T) {
 // A table that outlives requests has learned the rows of a kept prefix; an empty one needs them
 // again.
 func TestATableThatIsKeptTakesAPrefixThatIsKept(t *testing.T) {
-	for spec, want := range map[string]int{"goose:table=keep": 3, "recycle:table=keep": 3, "goose": 0, "pld": 3, "auto:goose:table=keep": 3, "auto:goose:table=keep+pld+recycle": 0, "auto": 3, "auto:pld": 3} {
+	for spec, want := range map[string]int{"goose:table=keep": 3, "recycle:rows,table=keep": 3, "recycle": 3, "recycle:rows": 0, "goose": 0, "pld": 3, "auto:goose:table=keep": 3, "auto:goose:table=keep+pld+recycle:rows": 0, "auto": 3, "auto:pld": 3} {
 		mk, _, err := draft.Open(spec, draft.Env{})
 		if err != nil {
 			t.Fatal(err)

@@ -1,8 +1,11 @@
 package draft
 
 import (
+	"errors"
+
 	"talf/infer"
 	"talf/infer/draft/memory"
+	"talf/infer/draft/recycle"
 	"talf/infer/draft/search"
 	"talf/infer/draft/shape"
 	"talf/infer/lookup"
@@ -10,29 +13,22 @@ import (
 )
 
 func recycleMethod() Method {
+	learn := learning()
 	return Method{
 		Line: spec.Line{
-			Name: "recycle", Doc: "Token Recycling: what the target last found likely after each token, on a fixed tree",
-			Params: append([]spec.Param{
+			Name: "recycle", Doc: "Token Recycling: what the target last found likely after each token, on a fixed tree", Main: "set",
+			Params: []spec.Param{
+				spec.Choice("set", "defaults of the others: paper, those of the authors' runs; rows, for machines on which the rows of a pass cost", "paper", "rows"),
 				spec.Int("K", 8, 1, lookup.MaxWidth, "successors that the table keeps per token"),
-				nodesParam(80),
-				spec.Int("depth", 10, 1, shape.MaxDepth, "most edges of the tree"),
-				spec.Floats("accept", recycleAccept, spec.Closed(0, 1), "probability that each rank of successors is right; the tree is Sequoia's best for these"),
-			}, learning()...),
+				nodesParam(81),
+				spec.Choice("tree", "published: the first N nodes of the authors'; sequoia: the best for the probabilities accept", "published", "sequoia"),
+				spec.Int("depth", 10, 1, shape.MaxDepth, "most edges of sequoia's tree"),
+				spec.Floats("accept", recycleAccept, spec.Closed(0, 1), "probability that each rank of successors is right, for sequoia's tree"),
+				spec.Switch("zeros", true, "tokens without a row have token 0 as all their successors: on or off"),
+				learn[0].With("rounds"), learn[1],
+			},
 		},
-		Open: func(v spec.Values, _ Env) (Maker, error) {
-			k, accept := v.Int("K"), v.Floats("accept")
-			paths, _, err := search.Sequoia(accept[:min(k, len(accept))], v.Int("N"), v.Int("depth"))
-			if err != nil {
-				return Maker{}, err
-			}
-			s, err := shape.New(paths)
-			if err != nil {
-				return Maker{}, err
-			}
-			remember := remembering(v, 1, 1, k, false, true)
-			return Maker{Learns: keeps(v), New: func() infer.Drafter { return &recycle{Memory: remember(), shape: s} }}, nil
-		},
+		Open: openRecycle,
 	}
 }
 
@@ -40,37 +36,42 @@ func recycleMethod() Method {
 // prompts of six sets with a 10M Llama and a tree of eight children per node.
 const recycleAccept = "0.48/0.13/0.06/0.033/0.017/0.016/0.013/0.01"
 
-// A recycle drafts as Token Recycling does (Luo et al. 2025): the tree's shape is fixed,
-// and a node's r-th child carries the r-th likeliest successor of the node's token when
-// the target last saw that token.
-type recycle struct {
-	memory.Memory
-	shape shape.Shape
-	at    []int // by slot: the node there, -1 for none
-}
+// rowsOfRecycle are the defaults of set=rows.
+const rowsOfRecycle = "N=80,tree=sequoia,zeros=off,harvest=all"
 
-func (d *recycle) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
-	d.Table.Lock()
-	defer d.Table.Unlock()
-	t := p.Tree
-	d.at = append(d.at[:0], 0)
-	for i, x := range d.shape {
-		var next []lookup.Successor
-		if d.at[i] >= 0 && t.Depth(d.at[i]) < p.MaxDepth {
-			next = d.After(p, d.at[i])
-		}
-		// The children of slots are in the order of slots.
-		for _, child := range d.shape[x.First : x.First+x.Kids] {
-			n := -1
-			if child.Rank < len(next) && t.Room() > 0 {
-				n = t.Add(d.at[i], next[child.Rank].Token)
-			}
-			d.at = append(d.at, n)
+func openRecycle(v spec.Values, _ Env) (Maker, error) {
+	if v.Choice("set") == 1 {
+		var err error
+		if v, err = recycleMethod().Under(v, rowsOfRecycle); err != nil {
+			return Maker{}, err
 		}
 	}
-	return nil, nil
+	s, err := recycleShape(v)
+	if err != nil {
+		return Maker{}, err
+	}
+	remember := remembering(v, 1, 1, v.Int("K"), false, true)
+	late := keeps(v) && memory.Harvest(v.Choice("harvest")) == memory.Rounds
+	return Maker{Learns: keeps(v), New: func() infer.Drafter {
+		return &recycle.Drafter{Memory: remember(), Shape: s, Zeros: v.On("zeros"), Late: late}
+	}}, nil
 }
 
-func (d *recycle) Traits() infer.Traits { return d.Memory.Traits(d.origin, "branch") }
-
-func (d *recycle) origin(int) int { return 0 }
+func recycleShape(v spec.Values) (shape.Shape, error) {
+	if v.Choice("tree") == 1 {
+		accept := v.Floats("accept")
+		paths, _, err := search.Sequoia(accept[:min(v.Int("K"), len(accept))], v.Int("N"), v.Int("depth"))
+		if err != nil {
+			return nil, err
+		}
+		return shape.New(paths)
+	}
+	if v.Given("accept") || v.Given("depth") {
+		return nil, errors.New("accept and depth are for tree=sequoia, which rows has")
+	}
+	s, err := shape.Find("token-recycling")
+	if err != nil {
+		return nil, err
+	}
+	return s.First(v.Int("N")), nil
+}

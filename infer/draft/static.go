@@ -27,7 +27,7 @@ func readDraw(v spec.Values, e Env) infer.Draw {
 func staticMethod() Method {
 	return Method{
 		Line: spec.Line{
-			Name: "static", Doc: "a tree of fixed shape: chain-n, binary-n, kary-k-n, eagle-sparse, medusa or a file's", Main: "shape",
+			Name: "static", Doc: "a tree of fixed shape: chain-n, binary-n, kary-k-n, eagle-sparse, medusa, token-recycling or a file's", Main: "shape",
 			Params: []spec.Param{
 				spec.Text("shape", "eagle-sparse", "name of the shape, also among those of a file"),
 				spec.File("file", "JSON file of shapes, whose paths are lists of ranks from 0: [[0],[1],[0,0]]"),

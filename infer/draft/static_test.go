@@ -399,7 +399,7 @@ func TestShapesOfAFile(t *testing.T) {
 		t.Errorf("a missing file: %v", err)
 	}
 	for spec, want := range map[string]string{
-		"static:star":       `shape is "star", want chain-n, binary-n, kary-k-n, eagle-sparse, medusa`,
+		"static:star":       `shape is "star", want chain-n, binary-n, kary-k-n, eagle-sparse, medusa, token-recycling`,
 		"static:chain-":     `shape is "chain-"`,
 		"static:chain-0":    "a depth of 0, want 1..64",
 		"static:chain-65":   "a depth of 65",

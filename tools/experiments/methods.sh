@@ -46,7 +46,7 @@ for step in $steps; do
     sweeps)
       if [ ! -e "$out/sweeps.rec" ]; then
         "$talf" bench record "${what[@]}" --limit $((few + 1)) --warmup 1 --layers "$layers" --nodes 128 \
-          --method linear --method static:binary-5 --method recycle --method goose --method pld --method auto --out "$out/sweeps.rec"
+          --method linear --method static:binary-5 --method recycle:rows --method goose --method pld --method auto --out "$out/sweeps.rec"
       fi
       "$talf" bench replay "$out/sweeps.rec" --paper salf:t4 --paper dynatree:t4 --paper dynatree:fig7 --paper dynatree:fig8 --paper goose:t2 --paper goose:fig4b --paper talf:auto --paper talf:budgets \
         --out "$out/sweeps.json" --plot "$out/sweeps.svg" --markdown > "$out/sweeps.md"

@@ -62,7 +62,7 @@ func goose() []Exhibit {
 			Variants: []Variant{
 				{Label: "AR", Spec: bench.Baseline},
 				{Label: "PLD", Spec: "pld"},
-				{Label: "TR", Spec: "recycle"},
+				{Label: "TR", Spec: "recycle:table=keep"},
 				{Label: "Lookahead", Spec: "lookahead"},
 				{Label: "REST", Spec: "rest:file={datastore}"},
 				{Label: "EAGLE-2", Spec: "beam", Ask: AskHead},
@@ -74,7 +74,7 @@ func goose() []Exhibit {
 		},
 		{
 			Line: spec.Line{Name: "goose:fig4a", Doc: "τ of GOOSE beside the best of its parts alone"}, Temperatures: greedy,
-			Variants: []Variant{goose, {Label: "PLD", Spec: "pld"}, {Label: "TR", Spec: "recycle"}},
+			Variants: []Variant{goose, {Label: "PLD", Spec: "pld"}, {Label: "TR", Spec: "recycle:table=keep"}},
 			Tables:   each(gooseFigure4a),
 		},
 		params,

@@ -36,17 +36,17 @@ func own() []Exhibit {
 		ask("beam", AskHeads), ask("optimal", AskHeads), ask("salf", AskHeads), ask("dynatree", AskHead), ask("dynatree:rows", AskHead), ask("linear", AskHead),
 		ask("salf", AskLM), ask("dynatree", AskLM), ask("dynatree:rows", AskLM), ask("fixed", AskLM), ask("linear", AskLM),
 		ask("static:chain-5", AskLM), ask("static:binary-5", AskLM), ask("static:eagle-sparse", AskLM), ask("sequoia", AskLM),
-		ask("pld", AskNone), ask("recycle", AskNone), ask("isotropic", AskNone), ask("goose", AskNone), ask("lookahead", AskNone),
+		ask("pld", AskNone), ask("recycle", AskNone), ask("recycle:table=keep", AskNone), ask("recycle:rows", AskNone), ask("isotropic", AskNone), ask("goose", AskNone), ask("lookahead", AskNone),
 		ask("rest:file={datastore}", AskNone), ask("fuse", AskHead), ask("fuse:head=off", AskNone),
 		ask("salf:th=auto", AskHead), ask("auto", AskHead), ask("auto", AskNone),
 	}
 	budgets := Exhibit{
 		Line: spec.Line{Name: "talf:budgets", Doc: "sizes of trees, root counted"}, Tables: each(groupTable("nodes")), Figures: sweep("nodes of a tree, root counted"),
 	}
-	for _, v := range []Variant{ask("beam", AskHead), ask("salf", AskHead), ask("goose", AskNone), ask("recycle", AskNone)} {
+	for _, v := range []Variant{ask("beam", AskHead), ask("salf", AskHead), ask("goose", AskNone), ask("recycle:rows", AskNone)} {
 		for _, n := range []int{4, 8, 16, 32, 60, 120} {
 			x := v
-			x.Spec, x.Group = fmt.Sprintf("%s:N=%d", v.Spec, n), fmt.Sprint(n)
+			x.Spec, x.Group = sized(v.Spec, n), fmt.Sprint(n)
 			budgets.Variants = append(budgets.Variants, x)
 		}
 	}
@@ -56,7 +56,7 @@ func own() []Exhibit {
 		{
 			Line: spec.Line{Name: "talf:fuse", Doc: "fuse beside its sources alone, trees of 60 nodes"}, Tables: each(overview), Figures: bars,
 			Variants: []Variant{
-				ask("optimal", AskHead), ask("salf", AskHead), ask("pld:K=59", AskNone), ask("recycle:N=60", AskNone), ask("goose", AskNone),
+				ask("optimal", AskHead), ask("salf", AskHead), ask("pld:K=59", AskNone), ask("recycle:rows,N=60", AskNone), ask("goose", AskNone),
 				ask("rest:file={datastore},N=60", AskNone),
 				ask("fuse", AskHead), ask("fuse:th=0", AskHead), ask("fuse:head=off", AskNone), ask("fuse:file={datastore}", AskHead),
 			},
@@ -65,7 +65,7 @@ func own() []Exhibit {
 			Line: spec.Line{Name: "talf:auto", Doc: "auto beside what it chooses from"}, Tables: each(overview), Figures: bars,
 			Variants: []Variant{
 				{Label: "ar", Spec: bench.Baseline},
-				ask("pld", AskNone), ask("goose:harvest=rounds", AskNone), ask("recycle:harvest=rounds", AskNone),
+				ask("pld", AskNone), ask("goose:harvest=rounds", AskNone), ask("recycle:rows,harvest=rounds", AskNone),
 				ask("salf:th=auto", AskHead), ask("salf:th=auto", AskLM),
 				ask("auto", AskNone), ask("auto", AskHead), ask("auto", AskLM),
 			},
@@ -73,6 +73,14 @@ func own() []Exhibit {
 		verifiers,
 		budgets,
 	}
+}
+
+// sized is a specification with trees of n nodes.
+func sized(spec string, n int) string {
+	if strings.Contains(spec, ":") {
+		return fmt.Sprintf("%s,N=%d", spec, n)
+	}
+	return fmt.Sprintf("%s:N=%d", spec, n)
 }
 
 // acceptance lays out the histogram of tokens per pass, and acceptance by depth and by rank

@@ -72,12 +72,17 @@ func (m *Memory) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) erro
 	if prefill {
 		return nil // the prompt is known from the start
 	}
+	m.Follow(p, v)
+	return nil
+}
+
+// Follow appends what was kept of a round.
+func (m *Memory) Follow(p infer.Proposal, v infer.Verdict) {
 	m.Context.Truncate(p.Pos + 1)
 	for _, n := range v.Path[1:] {
 		m.Context.Append(p.Tree.Token(n))
 	}
 	m.Context.Append(v.Next)
-	return nil
 }
 
 func (m *Memory) learn(p *infer.Proposal, v infer.Verdict, s infer.Scores) {

@@ -14,9 +14,10 @@ import (
 	"talf/tree"
 )
 
-// shapesJSON are the trees that EAGLE-1 and Medusa-1 drafted: EAGLE's of 26 nodes,
-// which Traversal Verification calls the EAGLE sparse tree, and Medusa's of 64 for
-// 7B models, root counted. A node is the path to it, of ranks from 0.
+// shapesJSON are the trees that EAGLE-1, Medusa-1 and Token Recycling drafted: EAGLE's of 26 nodes,
+// which Traversal Verification calls the EAGLE sparse tree, Medusa's of 64 for 7B models, and Token
+// Recycling's of 81, version 2.2.2 of its templates, root counted. A node is the path to it, of ranks
+// from 0.
 //
 //go:embed shapes.json
 var shapesJSON []byte
@@ -95,6 +96,21 @@ func New(paths [][]int) (Shape, error) {
 		at[fmt.Sprint(p)] = n
 	}
 	return s, nil
+}
+
+// First returns the first n nodes of s, root counted, or all.
+func (s Shape) First(n int) Shape {
+	if n >= len(s) {
+		return s
+	}
+	out := slices.Clone(s[:n])
+	for i := range out {
+		if x := &out[i]; x.First+x.Kids > n {
+			x.First = min(x.First, n)
+			x.Kids = n - x.First
+		}
+	}
+	return out
 }
 
 // Uniform returns the tree in which every node down to depth-1 has k children.
