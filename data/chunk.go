@@ -39,7 +39,7 @@ func kindOf(name string, m *Meta) valueKind {
 	case colLabelFull:
 		return valueKind{32, format.ByteStreamSplit, n * m.Vocab}
 	case colFeature:
-		return valueKind{16 * m.Hidden, format.Plain, 1}
+		return valueKind{16 * m.FeatureSize(), format.Plain, 1}
 	}
 	return valueKind{32, format.Plain, n} // a value of each node
 }

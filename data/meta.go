@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"talf/model/identity"
@@ -28,7 +29,8 @@ const (
 	TopK LabelMode = "topk" // the K most likely tokens and the remaining mass
 	Full LabelMode = "full" // every token
 
-	BF16 FeatureMode = "bf16"
+	BF16 FeatureMode = "bf16" // after the target's final norm, for EAGLE-1/2 heads
+	Taps FeatureMode = "taps" // the residual stream before the layers Meta.Taps, for EAGLE-3 heads; bfloat16, too
 	None FeatureMode = "none" // training recomputes them
 )
 
@@ -48,7 +50,8 @@ type Meta struct {
 	Labels    LabelMode          `json:"labels"`
 	K         int                `json:"top_k"` // labels of a node; 0 with full labels
 	Features  FeatureMode        `json:"features"`
-	LossOnly  bool               `json:"loss_only"` // trees only where the token after the root is trained on; see docs/formats.md
+	Taps      []int              `json:"taps,omitempty"` // boundaries of the target's layers, see model.Tap
+	LossOnly  bool               `json:"loss_only"`      // trees only where the token after the root is trained on; see docs/formats.md
 	Seed      uint64             `json:"seed"`
 	Sampling  string             `json:"sampling"` // how answers were regenerated; "" if they are those of the text
 	Source    string             `json:"source"`   // fingerprint of the input and of how it was divided
@@ -71,11 +74,22 @@ func (m *Meta) tokenBytes() int {
 	} else {
 		size += n * 4 * m.Vocab
 	}
-	if m.Features == BF16 {
-		size += 2 * m.Hidden
-	}
-	return size
+	return size + 2*m.FeatureSize()
 }
+
+// FeatureSize returns the elements of hidden states that a row has for each token.
+func (m *Meta) FeatureSize() int {
+	switch m.Features {
+	case BF16:
+		return m.Hidden
+	case Taps:
+		return len(m.Taps) * m.Hidden
+	}
+	return 0
+}
+
+// maxTaps bounds Meta.Taps.
+const maxTaps = 16
 
 // Validate reports the first invalid field.
 func (m *Meta) Validate() error {
@@ -100,8 +114,12 @@ func (m *Meta) Validate() error {
 		return fmt.Errorf("top_k: %d, want 1..%d", m.K, m.Vocab)
 	case m.Labels == Full && m.K != 0:
 		return fmt.Errorf("top_k: %d, want 0 with full labels", m.K)
-	case m.Features != BF16 && m.Features != None:
-		return fmt.Errorf("features: %q, want %q or %q", m.Features, BF16, None)
+	case m.Features != BF16 && m.Features != Taps && m.Features != None:
+		return fmt.Errorf("features: %q, want %q, %q or %q", m.Features, BF16, Taps, None)
+	case (m.Features == Taps) != (m.Taps != nil) || m.Taps != nil && (len(m.Taps) < 1 || len(m.Taps) > maxTaps):
+		return fmt.Errorf("taps: %v with features %q, want 1 to %d of them with %q alone", m.Taps, m.Features, maxTaps, Taps)
+	case slices.ContainsFunc(m.Taps, func(b int) bool { return b < 0 }):
+		return fmt.Errorf("taps: %v, want boundaries of layers, from 0 on", m.Taps)
 	}
 	return nil
 }
@@ -165,7 +183,8 @@ func (m *Meta) diff(o *Meta) string {
 		delete(a, "function")
 		delete(b, "function")
 	}
-	for _, key := range []string{"schema", "target", "tokenizer", "hidden", "vocab", "k", "depth", "labels", "top_k", "features", "loss_only", "seed", "sampling", "source", "arithmetic"} {
+	a["taps"], b["taps"] = fmt.Sprint(m.Taps), fmt.Sprint(o.Taps) // lists do not compare
+	for _, key := range []string{"schema", "target", "tokenizer", "hidden", "vocab", "k", "depth", "labels", "top_k", "features", "taps", "loss_only", "seed", "sampling", "source", "arithmetic"} {
 		x, y := a[key], b[key]
 		if x == y {
 			continue

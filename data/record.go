@@ -26,8 +26,9 @@ type Record struct {
 	Tail       []float32 // [T·N]
 	LabelFull  []float32 // [T·N·V]; nil with top-K labels
 
-	// Features are the target's hidden states after its final norm, as little-endian
-	// bfloat16: [T·H·2]. Nil if the set has none.
+	// Features are the target's hidden states, as little-endian bfloat16: after its final norm
+	// [T·H·2] or, with Meta.Taps, before these layers side by side [T·taps·H·2]. Nil if the
+	// set has none.
 	Features []byte
 }
 
@@ -37,15 +38,12 @@ func (r *Record) Check(m *Meta) error {
 	if t == 0 {
 		return fmt.Errorf("tokens: none, want at least one")
 	}
-	k, full, feat := 0, 0, 0
+	k, full, feat := 0, 0, 2*t*m.FeatureSize()
 	tail := 0
 	if m.Labels == TopK {
 		k, tail = n*m.K, n
 	} else {
 		full = n * m.Vocab
-	}
-	if m.Features == BF16 {
-		feat = t * m.Hidden * 2
 	}
 	for _, c := range []struct {
 		name      string

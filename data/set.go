@@ -311,7 +311,7 @@ func (s *Set) columns(g *group, to map[string]int64) {
 func (st *Stats) add(r *Record, m *Meta) {
 	st.Tokens += int64(len(r.Tokens))
 	st.Labels += int64(len(r.TreeTokens))
-	if m.Features == BF16 {
+	if m.FeatureSize() > 0 {
 		st.Features += int64(len(r.Tokens))
 	}
 	for _, x := range r.LossMask {

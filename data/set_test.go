@@ -34,6 +34,9 @@ func meta(labels data.LabelMode, features data.FeatureMode) data.Meta {
 	if labels == data.TopK {
 		m.K = 5
 	}
+	if features == data.Taps {
+		m.Taps = []int{2, 0, 7}
+	}
 	return m
 }
 
@@ -67,8 +70,8 @@ func record(rng *rand.Rand, m *data.Meta, t int) *data.Record {
 			r.LabelFull = append(r.LabelFull, rng.Float32())
 		}
 	}
-	if m.Features == data.BF16 {
-		h := make([]float32, t*m.Hidden)
+	if n := m.FeatureSize(); n > 0 {
+		h := make([]float32, t*n)
 		for i := range h {
 			h[i] = rng.Float32() - 0.5
 		}
@@ -131,7 +134,7 @@ func open(t testing.TB, path string) *data.Set {
 }
 
 func TestRowsReadBackAsWritten(t *testing.T) {
-	for _, m := range []data.Meta{meta(data.TopK, data.BF16), meta(data.TopK, data.None), meta(data.Full, data.BF16), meta(data.Full, data.None)} {
+	for _, m := range []data.Meta{meta(data.TopK, data.BF16), meta(data.TopK, data.None), meta(data.TopK, data.Taps), meta(data.Full, data.BF16), meta(data.Full, data.None)} {
 		t.Run(fmt.Sprint(m.Labels, m.Features), func(t *testing.T) {
 			dir := t.TempDir()
 			want := build(t, dir, m, 23, 9, data.WriterOptions{RowGroup: 20_000})
@@ -620,6 +623,9 @@ func TestMetaNamesTheInvalidField(t *testing.T) {
 		{"top_k: 41, want 1..40", func(m *data.Meta) { m.K = 41 }},
 		{"top_k: 5, want 0", func(m *data.Meta) { m.Labels = data.Full }},
 		{`features: "f32"`, func(m *data.Meta) { m.Features = "f32" }},
+		{`taps: [] with features "taps"`, func(m *data.Meta) { m.Features = data.Taps }},
+		{`taps: [2] with features "bf16"`, func(m *data.Meta) { m.Taps = []int{2} }},
+		{`taps: [2 -1], want boundaries`, func(m *data.Meta) { m.Features, m.Taps = data.Taps, []int{2, -1} }},
 	} {
 		m := meta(data.TopK, data.BF16)
 		c.change(&m)
@@ -637,6 +643,12 @@ func TestCreateRefusesAnotherSet(t *testing.T) {
 	m.Seed++
 	_, err := data.Create(dir, m, data.Whole(), data.DefaultWriter())
 	if err == nil || !strings.Contains(err.Error(), "seed: 9223372036854775809, want 9223372036854775810") {
+		t.Fatal(err)
+	}
+	dir, m = t.TempDir(), meta(data.TopK, data.Taps)
+	build(t, dir, m, 3, 3, data.DefaultWriter())
+	m.Taps = []int{2, 0, 6}
+	if _, err := data.Create(dir, m, data.Whole(), data.DefaultWriter()); err == nil || !strings.Contains(err.Error(), "taps: \"[2 0 7]\", want \"[2 0 6]\"") {
 		t.Fatal(err)
 	}
 }

@@ -123,8 +123,8 @@ func schemaOf(m *Meta) *parquet.Schema {
 	} else {
 		g[colLabelFull] = float
 	}
-	if m.Features == BF16 {
-		g[colFeature] = leaf(parquet.FixedLenByteArrayType(2 * m.Hidden))
+	if n := m.FeatureSize(); n > 0 {
+		g[colFeature] = leaf(parquet.FixedLenByteArrayType(2 * n))
 	}
 	return parquet.NewSchema("talf", g)
 }
@@ -216,8 +216,7 @@ func (s *shardWriter) append(r *Record) error {
 	} else {
 		doFloats(colLabelFull, r.LabelFull)
 	}
-	if s.meta.Features == BF16 {
-		w := 2 * s.meta.Hidden
+	if w := 2 * s.meta.FeatureSize(); w > 0 {
 		do(colFeature, len(r.Tokens), func(i int) parquet.Value {
 			return parquet.FixedLenByteArrayValue(r.Features[i*w : (i+1)*w])
 		})

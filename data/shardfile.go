@@ -244,7 +244,7 @@ func (s *shardFile) read(i int) (out []Record, err error) {
 	} else {
 		floats(colLabelFull, func(r *Record, v []float32) { r.LabelFull = v })
 	}
-	if s.meta.Features == BF16 && err == nil {
+	if s.meta.FeatureSize() > 0 && err == nil {
 		err = s.readFeatures(d, g, out)
 	}
 	if err != nil {
@@ -309,9 +309,9 @@ func readColumn[T any](s *shardFile, d *decoder, g *format.RowGroup, name string
 	return nil
 }
 
-// readFeatures decodes the hidden states of a row group: 2·H bytes per token.
+// readFeatures decodes the hidden states of a row group: their bytes per token.
 func (s *shardFile) readFeatures(d *decoder, g *format.RowGroup, out []Record) error {
-	w := 2 * s.meta.Hidden
+	w := 2 * s.meta.FeatureSize()
 	col := s.cols[colFeature]
 	all := make([]byte, 0, int(g.Columns[col].MetaData.NumValues)*w)
 	err := d.column(s, g, col, func(b []byte, _ int) { all = append(all, b...) })

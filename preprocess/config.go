@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"talf/data"
 	"talf/data/corpus"
 	"talf/model"
+	"talf/model/arch"
 	"talf/model/chat"
 	"talf/tree"
 	"talf/tree/levels"
@@ -41,6 +43,8 @@ type Config struct {
 	K, Depth int         // nodes of a level, labelled levels
 	Labels   data.LabelMode
 	TopK     int // labels of a node with data.TopK; unused with data.Full
+	// Features is what is stored of the hidden states: data.BF16, data.Taps or data.None.
+	// data.Taps may name the layers, as in "taps:2+16+29"; else they are those of EAGLE-3 heads.
 	Features data.FeatureMode
 	LossOnly bool    // no trees at positions outside the loss mask: prompts cost only their prefill
 	MaxLen   int     // tokens of a sequence; limited by the target's positions
@@ -86,6 +90,9 @@ func (c *Config) Validate() error {
 	if err := c.Stripe.Validate(); err != nil {
 		return fmt.Errorf("preprocess: %w", err)
 	}
+	if _, _, err := features(c.Features); err != nil {
+		return err
+	}
 	switch {
 	case c.Out == "":
 		return fmt.Errorf("preprocess: no output directory")
@@ -93,8 +100,6 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("preprocess: labels is %q, want %q or %q", c.Labels, data.TopK, data.Full)
 	case c.Labels == data.TopK && c.TopK < 1:
 		return fmt.Errorf("preprocess: label-k is %d, want at least 1", c.TopK)
-	case c.Features != data.BF16 && c.Features != data.None:
-		return fmt.Errorf("preprocess: features is %q, want %q or %q", c.Features, data.BF16, data.None)
 	case c.MaxLen < minLen:
 		return fmt.Errorf("preprocess: max-len is %d, want at least %d", c.MaxLen, minLen)
 	case c.EOS != EOSAnswers && c.EOS != EOSAlways && c.EOS != EOSNever:
@@ -109,6 +114,25 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("preprocess: tokens is %d, want at least 1", c.Tokens)
 	}
 	return nil
+}
+
+// features reads Config.Features: the mode and, if they are named, the layers.
+func features(text data.FeatureMode) (mode data.FeatureMode, taps []int, err error) {
+	word, list, named := strings.Cut(string(text), ":")
+	switch mode = data.FeatureMode(word); {
+	case named && mode == data.Taps:
+		for _, w := range strings.Split(list, "+") {
+			b, err := strconv.Atoi(w)
+			if err != nil || b < 0 || slices.Contains(taps, b) {
+				return "", nil, fmt.Errorf("preprocess: features is %q, want different layers such as taps:2+16+29", text)
+			}
+			taps = append(taps, b)
+		}
+		return mode, taps, nil
+	case !named && (mode == data.BF16 || mode == data.Taps || mode == data.None):
+		return mode, nil, nil
+	}
+	return "", nil, fmt.Errorf("preprocess: features is %q, want %q, %q (with layers: taps:2+16+29) or %q", text, data.BF16, data.Taps, data.None)
 }
 
 // minLen is the length of the shortest sequence: the head's first prediction is the
@@ -237,10 +261,24 @@ func (c *Config) meta(in *Inputs, maxLen int, files *inputFiles) (data.Meta, err
 		return data.Meta{}, fmt.Errorf("preprocess: %w", err)
 	}
 	s := in.Target.Spec()
+	mode, taps, err := features(c.Features)
+	if err == nil && mode == data.Taps && taps == nil {
+		if taps, err = arch.DefaultTaps(s.Layers); err != nil {
+			err = fmt.Errorf("preprocess: features: %w", err)
+		}
+	}
+	if err != nil {
+		return data.Meta{}, err
+	}
+	for _, b := range taps {
+		if b > s.Layers {
+			return data.Meta{}, fmt.Errorf("preprocess: features is %q, but the target has only %d layers", c.Features, s.Layers)
+		}
+	}
 	m := data.Meta{
 		Schema: data.SchemaVersion, Function: in.Target.Function(), Tokenizer: in.TokenizerHash,
 		Hidden: s.Hidden, Vocab: s.Vocab, Branch: c.K, Depth: c.Depth,
-		Labels: c.Labels, Features: c.Features, LossOnly: c.LossOnly, Seed: c.Seed, Sampling: in.Sampling, Source: files.fingerprint(opts), Arithmetic: in.Arithmetic,
+		Labels: c.Labels, Features: mode, Taps: taps, LossOnly: c.LossOnly, Seed: c.Seed, Sampling: in.Sampling, Source: files.fingerprint(opts), Arithmetic: in.Arithmetic,
 	}
 	if c.Labels == data.TopK {
 		m.K = c.TopK

@@ -30,8 +30,8 @@ type labeller struct {
 	ids    []int32   // [rows][top]
 	logp   []float32 // [rows][top]
 	logits []float32 // [rows][V], full labels only
-	hidden []float32 // [rows][H], if the device does not round
-	bf16   []byte    // [rows][H] as bfloat16, if it does
+	hidden []float32 // [rows][FeatureSize], if the device does not round
+	bf16   []byte    // [rows][FeatureSize] as bfloat16
 	dist   []float64 // [V]
 }
 
@@ -110,9 +110,15 @@ func (l *labeller) prefill(ctx context.Context, batch []*work) error {
 		} else {
 			w.row.LabelFull = make([]float32, n*l.meta.Vocab)
 		}
-		if l.meta.Features == data.BF16 {
-			w.row.Features = make([]byte, 0, t*l.meta.Hidden*2)
+		if n := l.meta.FeatureSize(); n > 0 {
+			w.row.Features = make([]byte, 0, 2*t*n)
 		}
+	}
+	if l.meta.Taps != nil { // not needed from the passes of the trees
+		if err := l.target.Tap(l.meta.Taps...); err != nil {
+			return err
+		}
+		defer func() { _ = l.target.Tap() }() // no boundaries: nothing to refuse
 	}
 	// Texts are packed into passes one after the other; one that does not fit continues
 	// in the next pass.
@@ -130,15 +136,7 @@ func (l *labeller) prefill(ctx context.Context, batch []*work) error {
 		if err != nil {
 			return err
 		}
-		if l.meta.Features == data.BF16 {
-			rows, _ := out.Rows()
-			l.bf16 = slab.Resize(l.bf16, 2*rows*l.meta.Hidden)
-			if !out.ReadHiddenBF16(l.bf16, 0) {
-				l.hidden = slab.Resize(l.hidden, rows*l.meta.Hidden)
-				out.ReadHidden(l.hidden, 0)
-				l.bf16 = data.AppendBF16(l.bf16[:0], l.hidden)
-			}
-		}
+		l.states(out)
 		for i := range l.segs {
 			w, n := batch[i], l.segs[i].Tree.Len()
 			l.text(w, n, out.LogitsRow(i, 0), out.HiddenRow(i, 0))
@@ -153,6 +151,26 @@ func (l *labeller) prefill(ctx context.Context, batch []*work) error {
 		batch = batch[done:]
 	}
 	return nil
+}
+
+// states reads what is stored of the hidden states of all rows.
+func (l *labeller) states(out *model.Output) {
+	n := l.meta.FeatureSize()
+	if n == 0 {
+		return
+	}
+	rows, _ := out.Rows()
+	l.bf16 = slab.Resize(l.bf16, 2*rows*n)
+	if l.meta.Taps == nil && out.ReadHiddenBF16(l.bf16, 0) {
+		return
+	}
+	l.hidden = slab.Resize(l.hidden, rows*n)
+	if l.meta.Taps == nil {
+		out.ReadHidden(l.hidden, 0)
+	} else {
+		out.ReadTaps(l.hidden, 0)
+	}
+	l.bf16 = data.AppendBF16(l.bf16[:0], l.hidden)
 }
 
 // chain returns tokens as a tree without branches; i is the index of the chain in its
@@ -186,8 +204,7 @@ func (l *labeller) text(w *work, n, row, hid int) {
 		w.row.TreeTokens[node], w.row.TreeParents[node] = w.tokens[p], -1
 		l.label(w.row, node, row+i)
 	}
-	if l.meta.Features == data.BF16 {
-		h := 2 * l.meta.Hidden
+	if h := 2 * l.meta.FeatureSize(); h > 0 {
 		w.row.Features = append(w.row.Features, l.bf16[hid*h:(hid+n)*h]...)
 	}
 }

@@ -104,7 +104,11 @@ func (h *headTask) network() error {
 			return err
 		}
 	}
-	if h.spec, err = n.Spec(target, len(h.job.Vocab), cfg.FCBias, nil); err != nil {
+	var stored []int
+	if len(h.job.Data) > 0 {
+		stored = h.job.Data[0].Set.Meta().Taps
+	}
+	if h.spec, err = n.Spec(target, len(h.job.Vocab), cfg.FCBias, stored); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
 	h.spec.Layers = cfg.Layers

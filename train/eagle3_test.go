@@ -184,6 +184,49 @@ func TestTapsAreTheTargetsStates(t *testing.T) {
 	}
 }
 
+// Stored states and those of another run of the target give the same head, and what the data hold
+// decides the taps if nobody names them.
+func TestStoredAndRecomputedTapsTrainTheSameHead(t *testing.T) {
+	target := tinyTarget(t, device(t, 1))
+	var want []byte
+	for _, c := range []struct {
+		stored   data.FeatureMode
+		features Features
+		network  string
+		warns    int
+	}{
+		{data.None, FeaturesAuto, tinyEagle3, 0},
+		{data.Taps, FeaturesStored, "eagle3", 0},
+		{data.Taps, FeaturesRecompute, tinyEagle3, 0},
+		{data.BF16, FeaturesAuto, tinyEagle3, 1},
+	} {
+		set := tinyData(t, target, 12, c.stored)
+		cfg := eagle3Config("eagle3:steps=2")
+		cfg.Network, cfg.Steps = c.network, 2
+		warns := 0
+		res, err := Head(context.Background(), cfg, HeadJob{
+			Target: target, Data: mix.Only(set), Out: t.TempDir(), Features: c.features, Warn: func(string) { warns++ },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(res.Dir, "model.safetensors"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = got
+		}
+		if !bytes.Equal(got, want) || warns != c.warns {
+			t.Errorf("%s features, %s: other weights: %v; %d warnings, want %d", c.stored, c.features, !bytes.Equal(got, want), warns, c.warns)
+		}
+	}
+	set := tinyData(t, target, 12, data.Taps)
+	if _, err := Head(context.Background(), tinyConfig(), HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Features: FeaturesStored}); err == nil || !strings.Contains(err.Error(), "no features for this head") {
+		t.Errorf("an EAGLE-1 head on the states of EAGLE-3: %v", err)
+	}
+}
+
 func TestWhatAnEAGLE3HeadCannotDoIsRefused(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"talf/checkpoints"
 	"talf/compute"
@@ -97,8 +98,10 @@ type headTask struct {
 	meta   data.Meta  // of the first set: what all sets have in common
 	taps   []int      // of the target that an EAGLE-3 head reads; nil: another head, which reads features
 	init   *published // an EAGLE-3 head to start from, or nil
-	params *net.Params
-	limit  int // positions of a sequence that are used, at most
+	// recompute says that a set holds hidden states that are not this head's.
+	recompute bool
+	params    *net.Params
+	limit     int // positions of a sequence that are used, at most
 
 	vocab     *batch.Vocabulary // that the head predicts
 	table, lm *gg.Tensor        // the target's embedding, and its LM head (the vocabulary's rows)
@@ -206,8 +209,14 @@ func (h *headTask) check() error {
 			return fmt.Errorf("%s have trees of %d nodes on %d levels with labels %s %d, the first set %d on %d with %s %d: only equal ones mix",
 				of, m.Branch, m.Depth, m.Labels, m.K, a.Branch, a.Depth, a.Labels, a.K)
 		}
-		if h.job.Features == FeaturesStored && !h.holds(m) {
-			return fmt.Errorf("%s hold no features for this head: recompute them with the target", of)
+		if !h.holds(m) {
+			if h.job.Features == FeaturesStored {
+				return fmt.Errorf("%s hold no features for this head: recompute them with the target", of)
+			}
+			if m.Features != data.None && h.job.Features != FeaturesRecompute && h.job.Warn != nil {
+				h.job.Warn(of + " hold other hidden states than this head reads: the target runs over the text again")
+			}
+			h.recompute = h.recompute || m.Features != data.None
 		}
 		if s.Set.Len() == 0 {
 			return fmt.Errorf("%s hold no sequence", of)
@@ -498,7 +507,12 @@ func (h *headTask) nonFinite(ctx context.Context, i int) string {
 }
 
 // holds reports whether the data of a set have what the head reads.
-func (h *headTask) holds(m data.Meta) bool { return m.Features != data.None && h.taps == nil }
+func (h *headTask) holds(m data.Meta) bool {
+	if h.taps == nil {
+		return m.Features == data.BF16
+	}
+	return m.Features == data.Taps && slices.Equal(m.Taps, h.taps)
+}
 
 // features returns what the head reads [T][FeatureSize], f or the states at the taps: as the data
 // hold it, or from a run of the target. See Features.
@@ -509,7 +523,7 @@ func (h *headTask) features(ctx context.Context, r *data.Record) ([]float32, err
 		h.feat = make([]float32, n)
 	}
 	h.feat = h.feat[:n]
-	if len(r.Features) > 0 && h.taps == nil && h.job.Features != FeaturesRecompute {
+	if len(r.Features) > 0 && !h.recompute && h.job.Features != FeaturesRecompute {
 		data.DecodeBF16(h.feat, r.Features)
 		return h.feat, nil
 	}

@@ -97,11 +97,15 @@ func tinyDataIn(t testing.TB, dir string, target *model.Model, seqs int, feature
 		Schema: data.SchemaVersion, Function: target.Function(), Tokenizer: "none", Hidden: spec.Hidden, Vocab: spec.Vocab,
 		Branch: 4, Depth: 3, Labels: data.TopK, K: 4, Features: features, Seed: 1, Source: "test",
 	}
+	h := &headTask{job: HeadJob{Target: target}, meta: data.Meta{Hidden: spec.Hidden, Features: data.None}}
+	if features == data.Taps {
+		meta.Taps = []int{0, 2, 1}
+		h.taps = meta.Taps
+	}
 	w, err := data.Create(dir, meta, data.Whole(), data.DefaultWriter())
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &headTask{job: HeadJob{Target: target}, meta: data.Meta{Hidden: spec.Hidden, Features: data.None}}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range seqs {
 		n := 6 + r.IntN(20)
@@ -128,7 +132,7 @@ func tinyDataIn(t testing.TB, dir string, target *model.Model, seqs int, feature
 				rec.Tail = append(rec.Tail, 0.1)
 			}
 		}
-		if features == data.BF16 {
+		if features != data.None {
 			f, err := h.features(context.Background(), rec)
 			if err != nil {
 				t.Fatal(err)

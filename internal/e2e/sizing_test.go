@@ -60,6 +60,7 @@ func TestSizesInTheGuideAreCounted(t *testing.T) {
 	perNode := func(vocab int) count {
 		return func(s *arch.Spec) float64 { return 6*float64(headParams(s)) + 4*float64(vocab*s.Hidden) }
 	}
+	eagle3 := func(s *arch.Spec) *arch.Spec { return s.Eagle3For(nil, draftVocab) }
 	scaled := func(f count, by float64) count { return func(s *arch.Spec) float64 { return by * f(s) } }
 	for _, row := range []struct {
 		name, format string
@@ -77,6 +78,14 @@ func TestSizesInTheGuideAreCounted(t *testing.T) {
 		{"logits of a pass, f32", "%.2f GB", func(s *arch.Spec) float64 { return float64(c.Rows*s.Vocab*4) / 1e9 }},
 		{"operations for a token", "%.0f GFLOP", scaled(matmul, 2e-9*float64(nodes))},
 		{"features of a million tokens", "%.2f GB", func(s *arch.Spec) float64 { return 2 * float64(s.Hidden) / 1e3 }},
+		{"the same, states for an EAGLE-3 head", "%.2f GB", func(s *arch.Spec) float64 { return 2 * float64(s.Eagle3For(nil, 0).FeatureSize()) / 1e3 }},
+		{"parameters of an EAGLE-3 head, 32,000 tokens in the draft vocabulary", "%.1f M", func(s *arch.Spec) float64 { return float64(eagle3(s).Params()) / 1e6 }},
+		{"its weights, gradients and moments, f32", "%.1f GB", func(s *arch.Spec) float64 { return 16 * float64(eagle3(s).Params()) / 1e9 }},
+		// Seven steps through the layer and the head's own LM head; fc once.
+		{"operations for a position, `eagle3`", "%.1f GFLOP", func(s *arch.Spec) float64 {
+			e := eagle3(s)
+			return 6 * (7*float64(e.Params()) - 6*float64(e.FeatureSize()*e.Hidden)) / 1e9
+		}},
 		{"parameters of the head", "%.1f M", func(s *arch.Spec) float64 { return float64(headParams(s)) / 1e6 }},
 		{"weights, gradients and moments, f32", "%.1f GB", func(s *arch.Spec) float64 { return 16 * float64(headParams(s)) / 1e9 }},
 		// model.PackEmbed keeps bfloat16; compute's SoftCE has the LM head in panels of

@@ -82,7 +82,7 @@ func (d *Data) String() string {
 		p.printf("\n")
 	}
 	p.coverage(d.DraftVocab)
-	p.printf("features      %s\n", m.Features)
+	p.printf("features      %s%s\n", m.Features, tapsOf(m))
 	p.printf("target        %s, hidden %d, vocabulary %d\n", identity.Short(m.Made()), m.Hidden, m.Vocab)
 	if f := m.Function; f != nil {
 		p.printf("made with     weights %s, keys and values %s, activations %s, arithmetic %s\n", f.Weights, f.KV, cmp.Or(f.Activations, "of the device"), f.Arithmetic)
@@ -117,4 +117,12 @@ func (p *page) coverage(c *mix.Coverage) {
 		}
 		p.printf("\n")
 	}
+}
+
+// tapsOf says which layers the features of a set are from.
+func tapsOf(m *data.Meta) string {
+	if m.Taps == nil {
+		return ""
+	}
+	return fmt.Sprintf(" before the layers %v", m.Taps)
 }

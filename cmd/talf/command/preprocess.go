@@ -112,7 +112,7 @@ run's. If a run is lost, start it again. docs/deploy has examples.`,
 	f.IntVar(&c.Depth, "depth", c.Depth, "labelled levels per tree")
 	f.StringVar((*string)(&c.Labels), "labels", string(c.Labels), "topk or full")
 	f.IntVar(&c.TopK, "label-k", c.TopK, "labels per node with --labels topk")
-	f.StringVar((*string)(&c.Features), "features", string(c.Features), "bf16, or none: training recomputes them")
+	f.StringVar((*string)(&c.Features), "features", string(c.Features), "hidden states to store: bf16, those that EAGLE-1/2 heads read; taps, those that EAGLE-3 heads read (taps:2+16+29 names the layers); or none: training recomputes them")
 	f.BoolVar(&c.LossOnly, "loss-only", c.LossOnly, "write no trees inside prompts, where nothing is learnt")
 	f.IntVar(&c.Shard, "shard", c.Shard, "sequences per shard")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of --regenerate")

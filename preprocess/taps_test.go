@@ -1,0 +1,74 @@
+package preprocess_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/compute/cpu"
+	"talf/data"
+	"talf/model"
+	"talf/model/modeltest"
+	"talf/preprocess"
+)
+
+// What EAGLE-3 heads read is stored as the target computes it: every token's states before the named
+// layers, whatever passes they came from; labels are those of any other set.
+func TestStatesBeforeLayersAreStored(t *testing.T) {
+	file := write(t, "in.jsonl", problems(14, 97))
+	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Options{MaxRows: 50})
+	in := preprocess.Inputs{Target: m, Tokenizer: numbers{1}}
+	plain, c := config(t, file), config(t, file)
+	c.Features, c.Rows = "taps:2+0", 37
+	for _, x := range []preprocess.Config{plain, c} {
+		if _, err := preprocess.Run(context.Background(), x, in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, labels := rows(t, plain.Out)
+	meta, got := rows(t, c.Out)
+	if meta.Features != data.Taps || !slices.Equal(meta.Taps, []int{2, 0}) || len(m.Taps()) != 0 {
+		t.Fatalf("features %s of %v; the target keeps %v", meta.Features, meta.Taps, m.Taps())
+	}
+	if err := m.Tap(2, 0); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range got {
+		if !slices.Equal(r.LabelProbs, labels[i].LabelProbs) || !slices.Equal(r.TreeTokens, labels[i].TreeTokens) {
+			t.Fatalf("row %d: other labels than without the states", i)
+		}
+		s := m.NewSeq()
+		var want []byte
+		for _, id := range r.Tokens { // one by one: not the passes of preprocess
+			out, err := s.Append(context.Background(), []int32{id}, nil, model.WantNone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := make([]float32, 2*meta.Hidden)
+			out.ReadTaps(x, out.HiddenRow(0, 0))
+			want = data.AppendBF16(want, x)
+		}
+		s.Close()
+		if !slices.Equal(r.Features, want) {
+			t.Fatalf("row %d: other states", i)
+		}
+	}
+}
+
+func TestLayersThatTheTargetLacksAreRefused(t *testing.T) {
+	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
+	for text, want := range map[data.FeatureMode]string{
+		"taps":      "want at least 7 for EAGLE-3's default taps",
+		"taps:2+99": "the target has only",
+		"taps:2+2":  "want different layers",
+		"taps:":     "want different layers",
+		"bf16:2":    `want "bf16", "taps" (with layers: taps:2+16+29) or "none"`,
+	} {
+		c := config(t, write(t, "in.jsonl", problems(3, 97)))
+		c.Features = text
+		if _, err := preprocess.Run(context.Background(), c, preprocess.Inputs{Target: m, Tokenizer: numbers{1}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", text, err, want)
+		}
+	}
+}
