@@ -52,6 +52,7 @@ var Rules = []Rule{
 	{"infer/draft/cost", nil},
 	{"infer/budget", []string{"infer", "infer/draft/cost", "tree"}},
 	{"infer/loop", []string{"infer", "infer/budget", "infer/draft/cost", "internal/slab", "model"}},
+	{"infer/draft/lookahead", []string{"infer", "tree"}},
 	{"infer/draft/recycle", []string{"infer", "infer/draft/memory", "infer/draft/shape", "infer/lookup"}},
 	{"infer/draft/predict", []string{"infer", "infer/lookup", "tree"}},
 	{"infer/draft/search", []string{"tree"}},
