@@ -15,6 +15,21 @@ type Abilities struct {
 	Remote Remote // with Train, on a device with memory of its own
 	Stash  Stasher
 	Check  Checker
+	// Variants also says that Attend knows the fields of Attention below Window, and Linear
+	// the activation GELUTanh.
+	Variants Varier
+}
+
+// A Varier has the operations of models whose layers do more than Llama's.
+type Varier interface {
+	// AddScaled adds scale·norm(x) to dst, for n rows; a nil norm changes nothing.
+	AddScaled(dst, x Buffer, norm *Norm, scale float32, n int)
+	// ScaleCap multiplies the rows of x [n][W] by scale and then, unless limit is 0, sets each
+	// element e to limit·tanh(e/limit). If peaks is not nil, it writes the largest of every
+	// PeakLen elements of a row there, as LinearPeaks does.
+	ScaleCap(x, peaks Buffer, scale, limit float32, n int)
+	// NormColumns normalises columns [col, col+len(norm.Weight)) of the rows of x in place.
+	NormColumns(x Buffer, col int, norm *Norm, n int)
 }
 
 // A Checker looks at logits where they are.

@@ -163,15 +163,17 @@ type Norm struct {
 // An Activation is applied to a product before it is stored.
 type Activation uint8
 
-// The activations. SiLU is x/(1+exp(−x)), GELU is x·Φ(x).
+// The activations. SiLU is x/(1+exp(−x)), GELU is x·Φ(x), and GELUTanh is its approximation
+// x/2·(1 + tanh(√(2/π)·(x + 0.044715x³))), which only queues with Variants have.
 const (
 	Identity Activation = iota
 	SiLU
 	GELU
+	GELUTanh
 )
 
 func (a Activation) String() string {
-	if n := [...]string{"identity", "SiLU", "GELU"}; int(a) < len(n) {
+	if n := [...]string{"identity", "SiLU", "GELU", "gelu_pytorch_tanh"}; int(a) < len(n) {
 		return n[a]
 	}
 	return fmt.Sprintf("activation %d", uint8(a))
@@ -198,6 +200,13 @@ type Attention struct {
 	RotDim       int
 	QNorm, KNorm *Norm // of each head before the rotation, [headDim]; nil: none
 	Window       int   // a row at position p sees positions beyond p−Window; 0: all
+
+	// The following are for queues with Variants.
+	Scale float32 // factor of scores; 0: 1/√headDim
+	Cap   float32 // scaled scores s become Cap·tanh(s/Cap); 0: they stay
+	// Sinks are scores of a position without a value, one for each query head: they are not
+	// scaled or capped, and add to what the weights of a row are divided by.
+	Sinks Buffer // [heads] or nil
 }
 
 // Ops are the operations of a decoder's forward pass.
@@ -213,7 +222,7 @@ type Ops interface {
 	// Attend takes qkv [n][(heads+2·kvHeads)·headDim], prepares queries and keys
 	// in place as a says, writes keys and values to each row's slot of layer, and
 	// computes dst [n][heads·headDim] over each row's prefix and own ancestors,
-	// in logical order. Scores are scaled by 1/√headDim.
+	// in logical order.
 	Attend(dst, qkv Buffer, kv KV, layer int, a *Attention, s *Step)
 	// SwiGLU computes dst [n][F] = silu(g)·u from gu [n][2F] = [g | u].
 	SwiGLU(dst, gu Buffer, n int)

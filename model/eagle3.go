@@ -25,6 +25,8 @@ type fusion struct {
 func (l *loader) loadDraft(target *Model, set *safetensors.Set) (err error) {
 	m, spec, t := l.m, l.m.spec, target.spec
 	m.embed, m.lmHead = target.embed, target.lmHead
+	// A cap keeps the order of tokens, so that a head can do without.
+	m.logitScale = target.logitScale
 	own, ok := set.Tensor(spec.Weight(arch.Embed, noLayer))
 	if ok {
 		theirs, err := target.set.Get(t.Weight(arch.Embed, noLayer))
@@ -38,7 +40,7 @@ func (l *loader) loadDraft(target *Model, set *safetensors.Set) (err error) {
 	}
 	switch {
 	case spec.Eagle3.On && !spec.Eagle3.TargetLMHead:
-		m.lmHead = l.linear(noLayer, arch.LMHead)
+		m.lmHead, m.logitScale = l.linear(noLayer, arch.LMHead), 1
 	case m.ids != nil:
 		if m.lmHead.W, err = target.PackLMHead(target.opt.DType, m.ids); err != nil {
 			return err

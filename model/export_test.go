@@ -4,7 +4,7 @@ package model
 func (m *Model) Needs(batch []Segment) int { return m.needs(batch) }
 
 // Bound changes the capacity of the KV pool.
-func (m *Model) Bound(blocks int) { m.blocks.most = blocks }
+func (m *Model) Bound(blocks int) { m.blocks.Bound(blocks) }
 
 // ReadAhead makes o that of a device which has read the most likely token of each row, with these
 // log probabilities, and has not checked the logits.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ type activations struct {
 	rows   int            // of the buffers below, at most MaxRows
 	in     compute.Buffer // draft head: [rows][2·Hidden]
 	x      compute.Buffer // residual stream [rows][Hidden]
-	norm   compute.Buffer // [rows][Hidden], used if the final norm runs in steps
+	norm   compute.Buffer // [rows][Hidden]: the final norm if that runs in steps, products that are normed or scaled
 	qkv    compute.Buffer // [rows][(Heads+2·KVHeads)·HeadDim]
 	att    compute.Buffer // [rows][Heads·HeadDim]
 	ffn    compute.Buffer // [rows][FFN]
@@ -199,7 +200,7 @@ func (m *Model) plan(batch []Segment) (rows, wanted int, err error) {
 	if err := m.growRope(last + 1); err != nil {
 		return 0, 0, err
 	}
-	if err := m.blocks.need(m.needs(batch)); err != nil {
+	if err := m.blocks.Need(m.needs(batch)); err != nil {
 		return 0, 0, err
 	}
 	for i := range batch {
@@ -275,6 +276,9 @@ func (m *Model) runAll(ctx context.Context, o *Output, rows int) bool {
 	} else {
 		m.q.Linear(a.logits, x, &m.lmHead, compute.Store, n)
 	}
+	if m.logitScale != 1 || m.logitCap != 0 {
+		m.can.Variants.ScaleCap(a.logits, a.peaks, m.logitScale, m.logitCap, n)
+	}
 	if c := m.can.Check; c != nil {
 		o.ok = slices.Grow(o.ok[:0], n)[:n]
 		c.CheckRows(o.ok, a.logits, n)
@@ -305,6 +309,9 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 		q.Linear(a.x, a.in, &m.fc, compute.Store, n)
 	default:
 		q.Embed(a.x, 0, m.embed, a.ids[r:r+n])
+		if e := m.spec.EmbedScale; e != 0 {
+			m.can.Variants.ScaleCap(a.x, nil, e, 0, n)
+		}
 	}
 	for i := range m.layers {
 		y := &m.layers[i]
@@ -317,11 +324,15 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 		} else {
 			q.Linear(a.qkv, a.x, &y.qkv, compute.Store, n)
 		}
+		if y.qNorm != nil {
+			m.can.Variants.NormColumns(a.qkv, 0, y.qNorm, n)
+			m.can.Variants.NormColumns(a.qkv, m.spec.Heads*m.spec.HeadDim, y.kNorm, n)
+		}
 		q.Attend(a.att, a.qkv, m.kv, i, &y.attn, s)
 		if m.spec.Parallel { // before attention changes what it reads
 			q.Linear(a.ffn, a.x, &y.gateUp, compute.Store, n)
 		}
-		q.Linear(a.x, a.att, &y.o, compute.Accumulate, n)
+		m.add(a.att, &y.o, y.oNorm, n)
 		if ctx.Err() != nil {
 			return false
 		}
@@ -331,7 +342,7 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 		if ctx.Err() != nil {
 			return false
 		}
-		q.Linear(a.x, a.ffn, &y.down, compute.Accumulate, n)
+		m.add(a.ffn, &y.down, y.downNorm, n)
 	}
 	m.keepTaps(o, len(m.layers), r, n)
 	switch {
@@ -344,6 +355,18 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 		q.Gather(o.Hidden, r, 0, a.norm, a.iota[:n])
 	}
 	return true
+}
+
+// add adds the product l of n rows of x to the residual stream, normed and scaled as the model's
+// family does it.
+func (m *Model) add(x compute.Buffer, l *compute.Linear, norm *compute.Norm, n int) {
+	a, scale := &m.act, m.spec.ResidScale
+	if norm == nil && scale == 0 {
+		m.q.Linear(a.x, x, l, compute.Accumulate, n)
+		return
+	}
+	m.q.Linear(a.norm, x, l, compute.Store, n)
+	m.can.Variants.AddScaled(a.x, a.norm, norm, cmp.Or(scale, 1), n)
 }
 
 // grow makes the buffers large enough for a pass.
@@ -429,8 +452,17 @@ func (m *Model) growRope(n int) error {
 		return fmt.Errorf("rotary table of %d positions: %w", n, err)
 	}
 	m.q.Write(b, m.spec.Rope.Table(dim, 0, n))
+	local := b
+	if m.spec.LocalRope.Theta != 0 {
+		if local, err = m.dev.Alloc(compute.F32, n, dim); err != nil {
+			return fmt.Errorf("rotary table of %d positions: %w", n, err)
+		}
+		m.q.Write(local, m.spec.LocalRope.Table(dim, 0, n))
+	}
 	for i := range m.layers {
-		m.layers[i].attn.Rope = b
+		if m.layers[i].attn.Rope = b; m.spec.RopeOf(i) != &m.spec.Rope {
+			m.layers[i].attn.Rope = local
+		}
 	}
 	m.ropeRows = n
 	return nil

@@ -40,7 +40,7 @@ func nblocks(positions int) int { return (positions + blockLen - 1) / blockLen }
 func (s *Seq) trim() {
 	keep := nblocks(s.n)
 	for i := keep; i < len(s.blocks); i++ {
-		s.m.blocks.put(s.blocks[i])
+		s.m.blocks.Put(s.blocks[i])
 	}
 	s.blocks = s.blocks[:keep]
 }
@@ -51,7 +51,7 @@ func (s *Seq) Fork() *Seq {
 	s.check()
 	f := &Seq{m: s.m, n: s.n, blocks: append([]int32(nil), s.blocks[:nblocks(s.n)]...)}
 	for _, b := range f.blocks {
-		s.m.blocks.refs[b]++
+		s.m.blocks.Share(b)
 	}
 	return f
 }
@@ -77,7 +77,7 @@ func (s *Seq) Close() {
 	s.n = 0
 	s.trim()
 	s.closed = true
-	s.m.blocks.closed()
+	s.m.blocks.Closed()
 }
 
 func (s *Seq) check() {
@@ -177,7 +177,7 @@ func (b *Branch) needs(n int) (whole int, tail int32, slots int) {
 // shared returns the block that holds the last positions if the next position goes there too
 // and another sequence has it as well, or −1.
 func (s *Seq) shared() int32 {
-	if i := s.n / blockLen; s.n%blockLen != 0 && s.m.blocks.refs[s.blocks[i]] > 1 {
+	if i := s.n / blockLen; s.n%blockLen != 0 && s.m.blocks.Refs(s.blocks[i]) > 1 {
 		return s.blocks[i]
 	}
 	return -1
@@ -203,7 +203,7 @@ func (s *Seq) BlocksFor(n int) int {
 // no other: closing it frees these.
 func (s *Seq) Blocks() (held, own int) {
 	for _, b := range s.blocks {
-		if s.m.blocks.refs[b] == 1 {
+		if s.m.blocks.Refs(b) == 1 {
 			own++
 		}
 	}
@@ -230,10 +230,10 @@ func (m *Model) needs(batch []Segment) int {
 		for i+n < len(tails) && tails[i+n] == tails[i] {
 			n++
 		}
-		take += min(n, int(m.blocks.refs[tails[i]])-1)
+		take += min(n, m.blocks.Refs(tails[i])-1)
 		i += n
 	}
-	return take + nblocks(max(0, slots-m.blocks.room()))
+	return take + nblocks(max(0, slots-m.blocks.Room()))
 }
 
 // reserve gives nodes [0,n) their slots. The blocks are there.
@@ -245,26 +245,26 @@ func (b *Branch) reserve(n int) error {
 			b.own[0] = s.slot(b.base)
 		}
 		for len(b.own) < n {
-			b.own = append(b.own, pool.slot())
+			b.own = append(b.own, pool.Slot())
 		}
 		return nil
 	}
 	if old := s.shared(); old >= 0 { // copy it before the first write
-		id := pool.get()
+		id := pool.Get()
 		var dst, src [blockLen]int32
 		for j := range dst {
 			dst[j], src[j] = id*blockLen+int32(j), old*blockLen+int32(j)
 		}
 		s.m.q.MoveKV(s.m.kv, dst[:], src[:])
 		if err := s.m.q.Sync(context.Background()); err != nil {
-			pool.put(id)
+			pool.Put(id)
 			return fmt.Errorf("copy KV block: %w", err)
 		}
-		pool.put(old)
+		pool.Put(old)
 		s.blocks[s.n/blockLen] = id
 	}
 	for len(s.blocks) < nblocks(b.base+n) {
-		s.blocks = append(s.blocks, pool.get())
+		s.blocks = append(s.blocks, pool.Get())
 	}
 	b.own = b.own[:0]
 	for p := b.base; p < b.base+n; p++ {
@@ -337,7 +337,7 @@ func (b *Branch) close() {
 		return
 	}
 	for _, slot := range b.own[b.keep:] { // a kept row belongs to the sequence
-		s.m.blocks.putSlot(slot)
+		s.m.blocks.PutSlot(slot)
 	}
 	b.own = b.own[:0]
 	s.m.spare = append(s.m.spare, b)

@@ -6,6 +6,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"talf/internal/mapped"
 	"talf/model/arch"
 	"talf/model/identity"
+	"talf/model/internal/kvpool"
 	"talf/model/safetensors"
 )
 
@@ -92,11 +94,14 @@ type Model struct {
 	fusion *fusion        // of an EAGLE-3 head, or nil
 	norm   *compute.Norm  // final, of what the pass returns as hidden states; nil in most draft heads
 	taps   []int          // boundaries at which passes record the residual stream
+
+	logitScale, logitCap float32 // 1 and 0: nothing happens to logits
+
 	layers []layer
 
 	ropeRows int // positions in the rotary table that the layers share
 	kv       compute.KV
-	blocks   blocks
+	blocks   kvpool.Pool
 	spare    []*Branch // labelling branches, for reuse
 	tails    []int32   // tail blocks that a pass has to copy
 	act      activations
@@ -115,6 +120,9 @@ type layer struct {
 	o      compute.Linear // [Hidden][Heads·HeadDim]
 	gateUp compute.Linear // [FFN][Hidden], gated or not
 	down   compute.Linear // [Hidden][FFN]
+
+	qNorm, kNorm    *compute.Norm // of all queries and of all keys, or nil
+	oNorm, downNorm *compute.Norm // [Hidden] of what is added to the residual stream, or nil
 }
 
 // Load reads a Hugging Face directory: config.json, safetensors (one file or
@@ -198,7 +206,7 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 		return nil, fmt.Errorf("%s: vocab_size is %d, but the target's is %d", set.Name, spec.Vocab, t.Vocab)
 	}
 	if opt.KVBlocks == 0 {
-		opt.KVBlocks = target.blocks.most
+		opt.KVBlocks = target.blocks.Most()
 	}
 	if m, err = newModel(spec, set, target.dev, opt); err != nil {
 		return nil, err
@@ -240,11 +248,15 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 	}
 	m := &Model{spec: spec, dev: dev, q: dev.Queue(), opt: opt, set: set, kv: kv}
 	m.can = m.q.Abilities()
+	if what := spec.Variant(); what != "" && m.can.Variants == nil {
+		return nil, fmt.Errorf("%s: %s models have %s, which %s does not have yet: use the CPU", set.Name, spec.Arch, what, dev.Name())
+	}
+	m.logitScale, m.logitCap = cmp.Or(spec.LogitScale, 1), spec.LogitCap
 	most := opt.KVBlocks
 	if most == 0 && !spec.Draft {
 		most = poolOf(spec, dev, opt)
 	}
-	m.blocks = newBlocks(dev, kv, most)
+	m.blocks = kvpool.New(dev, kv, most)
 	return m, nil
 }
 

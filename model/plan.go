@@ -7,6 +7,7 @@ import (
 
 	"talf/compute"
 	"talf/model/arch"
+	"talf/model/internal/kvpool"
 )
 
 // A Footprint is a model's use of device memory, in bytes.
@@ -88,7 +89,7 @@ func poolOf(spec *arch.Spec, dev compute.Device, opt Options) int {
 	opt.Positions = 0
 	left := (free - Plan(spec, p, opt).Total()) / 2
 	blocks := left / p.KVBytes(kvConfig(spec, opt), 1)
-	return int(min(max(blocks, int64(nblocks(min(shortText, spec.MaxPos)))), unbounded))
+	return int(min(max(blocks, int64(nblocks(min(shortText, spec.MaxPos)))), kvpool.Unbounded))
 }
 
 // fits refuses a model that is too large for its device before anything is loaded, and
@@ -165,7 +166,7 @@ func (m *Model) setAside() error {
 	if m.dev.Abilities().Plan == nil || m.opt.Positions == 0 {
 		return nil
 	}
-	if err := m.blocks.grow(nblocks(m.opt.Positions)); err != nil {
+	if err := m.blocks.Grow(nblocks(m.opt.Positions)); err != nil {
 		return err
 	}
 	if err := m.growRope(min(m.opt.Positions, m.spec.MaxPos)); err != nil {

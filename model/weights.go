@@ -245,11 +245,92 @@ func (l *loader) norm(role arch.Role, layer int, center bool) *compute.Norm {
 	if !ok {
 		return nil
 	}
-	n := &compute.Norm{Weight: l.vector(w), Eps: l.m.spec.NormEps, Center: center}
+	n := &compute.Norm{Weight: l.gain(w), Eps: l.m.spec.NormEps, Center: center}
 	if b, ok := l.take(role, layer, true); ok {
 		n.Bias = l.vector(b)
 	}
 	return n
+}
+
+// gain loads what a norm multiplies by.
+func (l *loader) gain(w arch.Tensor) compute.Buffer {
+	x := l.floats(w)
+	if l.m.spec.NormOffset {
+		x = slices.Clone(x)
+		for i := range x {
+			x[i]++
+		}
+	}
+	return l.buffer(w.Name, x)
+}
+
+// inPairs loads a projection to queries, keys and values whose rotation turns neighbours. Rows of
+// queries and keys are put into the order in which it turns halves: scores are the same sums.
+func (l *loader) inPairs(layer int) (y compute.Linear) {
+	var ms []compute.Matrix
+	var bias []float32
+	name := ""
+	for _, r := range []arch.Role{arch.Q, arch.K, arch.V} {
+		p, _ := l.take(r, layer, false)
+		name = p.Name
+		order := l.halves(p.Rows)
+		if r == arch.V {
+			order = nil
+		}
+		ms = append(ms, l.some(p, order))
+		b, ok := l.take(r, layer, true)
+		if l.err != nil || !ok {
+			continue
+		}
+		x := l.floats(b)
+		if l.err != nil {
+			return y
+		}
+		if order == nil {
+			bias = append(bias, x...)
+		}
+		for _, i := range order {
+			bias = append(bias, x[i])
+		}
+	}
+	y.W = l.matrices(name, ms)
+	if bias != nil {
+		y.Bias = l.buffer(name, bias)
+	}
+	return y
+}
+
+// halves returns the order of rows of heads in which the pairs of a rotation lie half of the
+// rotated elements apart.
+func (l *loader) halves(rows int) []int32 {
+	s := l.m.spec
+	rot := s.Rotated()
+	order := make([]int32, rows)
+	for i := range order {
+		head, d := i/s.HeadDim*s.HeadDim, i%s.HeadDim
+		switch {
+		case d < rot/2:
+			d = 2 * d
+		case d < rot:
+			d = 2*(d-rot/2) + 1
+		}
+		order[i] = int32(head + d)
+	}
+	return order
+}
+
+// gateUp loads a gated product that is stored as one matrix.
+func (l *loader) gateUp(layer int) (y compute.Linear) {
+	p, _ := l.take(arch.GateUp, layer, false)
+	t, dt := l.get(p)
+	if l.err != nil {
+		return y
+	}
+	n := p.Rows / 2
+	y.W = l.matrices(t.Name, []compute.Matrix{l.rows(&t, dt, 0, n)})
+	y.Up = l.matrices(t.Name, []compute.Matrix{l.rows(&t, dt, n, n)})
+	l.release(t.Name)
+	return y
 }
 
 // linear loads the stacked matrices of the given roles, and their biases, as one
@@ -281,28 +362,45 @@ func (l *loader) layers() {
 		if l.err != nil {
 			return
 		}
-		y := layer{attn: compute.Attention{RotDim: s.Rotated(), Window: s.Window(i)}}
-		if s.Has(arch.QKV) {
+		y := layer{attn: compute.Attention{RotDim: s.RotatedIn(i), Window: s.Window(i), Scale: s.AttnScale, Cap: s.AttnCap}}
+		switch {
+		case s.Has(arch.QKV):
 			y.qkv = l.fused(i)
-		} else {
+		case s.Has(arch.QKVRows):
+			y.qkv = l.linear(i, arch.QKVRows)
+		case s.RopePairs:
+			y.qkv = l.inPairs(i)
+		default:
 			y.qkv = l.linear(i, arch.Q, arch.K, arch.V)
 		}
 		y.qkv.Norm = l.norm(arch.InputNorm, i, s.LayerNorm)
-		y.attn.QNorm, y.attn.KNorm = l.norm(arch.QNorm, i, false), l.norm(arch.KNorm, i, false)
-		y.o = l.linear(i, arch.O)
-		y.gateUp = l.linear(i, arch.Up)
-		if s.Has(arch.Gate) {
-			gate := l.linear(i, arch.Gate)
-			gate.Up, gate.UpBias = y.gateUp.W, y.gateUp.Bias
-			y.gateUp = gate
+		qn, kn := l.norm(arch.QNorm, i, false), l.norm(arch.KNorm, i, false)
+		if s.NormsHeads() {
+			y.attn.QNorm, y.attn.KNorm = qn, kn
+		} else {
+			y.qNorm, y.kNorm = qn, kn
+		}
+		y.o, y.oNorm = l.linear(i, arch.O), l.norm(arch.AttnOutNorm, i, s.LayerNorm)
+		switch {
+		case s.Has(arch.GateUp):
+			y.gateUp = l.gateUp(i)
+		case s.Has(arch.Gate):
+			up := l.linear(i, arch.Up)
+			y.gateUp = l.linear(i, arch.Gate)
+			y.gateUp.Up, y.gateUp.UpBias = up.W, up.Bias
+		default:
+			y.gateUp = l.linear(i, arch.Up)
 		}
 		y.gateUp.Act, y.gateUp.Norm = s.Act, l.norm(arch.PostNorm, i, s.LayerNorm)
-		y.down = l.linear(i, arch.Down)
+		if s.Parallel && !s.Has(arch.PostNorm) {
+			y.gateUp.Norm = y.qkv.Norm
+		}
+		y.down, y.downNorm = l.linear(i, arch.Down), l.norm(arch.FFNOutNorm, i, s.LayerNorm)
 		l.m.layers = append(l.m.layers, y)
 	}
 	// Tensors that no architecture names are ignored, because some published files
 	// contain them. A whole extra layer means the weights of another model.
-	if name := s.Weight(arch.PostNorm, s.Layers); l.err == nil {
+	if name := s.Weight(arch.O, s.Layers); l.err == nil {
 		if _, ok := l.m.set.Tensor(name); ok {
 			l.fail("tensor %q belongs to an extra layer, want num_hidden_layers = %d", name, s.Layers)
 		}

@@ -185,7 +185,10 @@ func (h *headTask) ownEmbed(q compute.Queue) (*gg.Tensor, error) {
 // packLMHead packs the LM head that the head predicts with: its own as it is now, or the target's.
 func (h *headTask) packLMHead() (compute.Weight, error) {
 	own := h.params.OwnLMHead()
-	if own == nil {
+	switch {
+	case own == nil && h.job.Target.Spec().LogitScale != 0:
+		return h.packHead(h.hostLMHead)
+	case own == nil:
 		return h.job.Target.PackLMHead(h.cfg.lmHead(), h.job.Vocab)
 	}
 	own.Pull()

@@ -316,11 +316,20 @@ func (h *headTask) tempered(q compute.Queue, temp float32) (*gg.Tensor, error) {
 		}
 		return f, err
 	}
+	w, err := h.packHead(host)
+	if err != nil {
+		return nil, err
+	}
+	return frozen(q, "lm_head", w, host)
+}
+
+// packHead packs an LM head [tokens][Hidden].
+func (h *headTask) packHead(host func() ([]float32, error)) (compute.Weight, error) {
 	f, err := host()
 	if err != nil {
 		return nil, err
 	}
-	t, err := gg.NewTensor(q, "lm_head", f, h.lm.Shape...)
+	t, err := gg.NewTensor(h.queue, "lm_head", f, len(f)/h.spec.Hidden, h.spec.Hidden)
 	if err != nil {
 		return nil, err
 	}
@@ -328,7 +337,7 @@ func (h *headTask) tempered(q compute.Queue, temp float32) (*gg.Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pack the LM head: %w", err)
 	}
-	return frozen(q, "lm_head", w, host)
+	return w, nil
 }
 
 // frozen returns the contents of w, without a second copy if the device's operations accept a
@@ -359,11 +368,17 @@ func (h *headTask) storedEmbed() (*safetensors.Tensor, error) {
 	return &t, err
 }
 
-// hostLMHead returns the rows of the target's LM head that the head predicts with.
+// hostLMHead returns the rows of the target's LM head that the head predicts with, multiplied by
+// the factor of the target's logits.
 func (h *headTask) hostLMHead() ([]float32, error) {
 	f, err := h.job.Target.HostLMHead()
 	if err != nil {
 		return nil, err
+	}
+	if scale := h.job.Target.Spec().LogitScale; scale != 0 {
+		for i := range f {
+			f[i] *= scale
+		}
 	}
 	return h.vocab.Rows(f), nil
 }

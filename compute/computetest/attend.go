@@ -18,7 +18,7 @@ var geometries = []geometry{{4, 2, 8}, {3, 3, 16}, {6, 2, 20}, {2, 1, 64}, {1, 1
 // geometries returns all of them. Variations and short runs get one with grouped queries
 // and one above a panel; variations in a short run get one of these.
 func (b *bench) geometries(v variation) []geometry {
-	if i := slices.Index(variations, v); testing.Short() && i >= 0 {
+	if i := slices.Index(slices.Concat(variations, variants), v); testing.Short() && i >= 0 {
 		return []geometry{geometries[2+2*((i+i/4)%2)]}
 	}
 	if testing.Short() || v != (variation{}) {
@@ -39,6 +39,7 @@ type world struct {
 	rot            int // rotated elements of a head
 	table          []float32
 	qn, kn         []float32 // weights of the norms, or nil
+	sink           []float32 // of every head, or nil
 	blocks         []int32   // of positions
 	free           []int32   // slots for tree nodes
 }
@@ -49,6 +50,10 @@ type variation struct {
 	norms  bool // of queries and keys
 	window int
 	half   bool // keys and values are kept in bfloat16
+
+	// Of queues with Variants:
+	scale, limit float32 // of scores; 0: the usual scale, no limit
+	sinks        bool
 }
 
 // variations have windows that end within a block, at its end, and on the row
@@ -64,9 +69,20 @@ var variations = []variation{
 	{part: true, norms: true, window: 45, half: true},
 }
 
-// varied runs f for each variation.
+// variants are variations for queues with Variants.
+var variants = []variation{
+	{scale: 0.4, limit: 1.5},
+	{sinks: true, window: 20},
+	{part: true, norms: true, scale: 0.3, limit: 2, sinks: true, half: true},
+}
+
+// varied runs f for each variation that the device knows.
 func (b *bench) varied(f func(b *bench, v variation)) {
-	for _, v := range variations {
+	all := variations
+	if b.q.Abilities().Variants != nil {
+		all = slices.Concat(variations, variants)
+	}
+	for _, v := range all {
 		b.Logf("%+v", v)
 		f(b, v)
 	}
@@ -113,7 +129,11 @@ func newWorld(b *bench, g geometry, scattered bool, v variation) *world {
 			w.table = append(w.table, float32(math.Round(1024*math.Sin(w.angle(p, i)))/1024))
 		}
 	}
-	w.attn = compute.Attention{Rope: b.buffer(w.table, worldPos, w.rot), RotDim: w.rot, Window: v.window}
+	w.attn = compute.Attention{Rope: b.buffer(w.table, worldPos, w.rot), RotDim: w.rot, Window: v.window, Scale: v.scale, Cap: v.limit}
+	if v.sinks {
+		w.sink = b.random(heads)
+		w.attn.Sinks = b.buffer(w.sink, heads)
+	}
 	if v.norms {
 		w.qn, w.kn = b.random(hd), b.random(hd)
 		w.attn.QNorm = &compute.Norm{Weight: b.buffer(w.qn, hd), Eps: 1e-5}
@@ -314,11 +334,23 @@ func (w *world) reference(seq [][]float32) []float64 {
 			}
 			k := w.turned(row, w.heads+kvh, p, w.kn)
 			for i := range q {
-				scores[p] += q[i] * k[i] / math.Sqrt(float64(w.hd))
+				scores[p] += q[i] * k[i]
+			}
+			if w.scale != 0 {
+				scores[p] *= float64(w.scale)
+			} else {
+				scores[p] /= math.Sqrt(float64(w.hd))
+			}
+			if w.limit != 0 {
+				scores[p] = float64(w.limit) * math.Tanh(scores[p]/float64(w.limit))
 			}
 			top = max(top, scores[p])
 		}
 		o, sum := make([]float64, w.hd), 0.0
+		if w.sinks {
+			top = max(top, float64(w.sink[h]))
+			sum = math.Exp(float64(w.sink[h]) - top)
+		}
 		for p, row := range seq {
 			if p < first {
 				continue

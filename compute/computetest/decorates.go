@@ -65,13 +65,14 @@ func (q able) Abilities() compute.Abilities { return q.can }
 // full returns an ability of each kind, the same ones at every call.
 func full() compute.Abilities {
 	return compute.Abilities{
-		Peaks:  struct{ compute.Peaker }{},
-		Replay: struct{ compute.Replayer }{},
-		Bulk:   struct{ compute.Bulker }{},
-		BF16:   struct{ compute.BF16Reader }{},
-		Train:  struct{ compute.TrainOps }{},
-		Remote: struct{ compute.Remote }{},
-		Stash:  struct{ compute.Stasher }{},
-		Check:  struct{ compute.Checker }{},
+		Peaks:    struct{ compute.Peaker }{},
+		Replay:   struct{ compute.Replayer }{},
+		Bulk:     struct{ compute.Bulker }{},
+		BF16:     struct{ compute.BF16Reader }{},
+		Train:    struct{ compute.TrainOps }{},
+		Remote:   struct{ compute.Remote }{},
+		Stash:    struct{ compute.Stasher }{},
+		Check:    struct{ compute.Checker }{},
+		Variants: struct{ compute.Varier }{},
 	}
 }

@@ -69,6 +69,8 @@ func activationRef(act compute.Activation, x float64) float64 {
 		return x / (1 + math.Exp(-x))
 	case compute.GELU:
 		return x / 2 * math.Erfc(-x/math.Sqrt2)
+	case compute.GELUTanh:
+		return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 	}
 	return x
 }
@@ -76,6 +78,10 @@ func activationRef(act compute.Activation, x float64) float64 {
 // activationsAgree compares what follows a product with the reference applied to the
 // product's own bits, and the fused norm with the bits of Norm.
 func activationsAgree(b *bench) {
+	acts := []compute.Activation{compute.Identity, compute.SiLU, compute.GELU}
+	if b.q.Abilities().Variants != nil {
+		acts = append(acts, compute.GELUTanh)
+	}
 	for _, s := range shapes {
 		for _, n := range []int{1, 3, 65, 150} {
 			x, old := b.random(n*s.in), b.random(n*s.out)
@@ -91,7 +97,7 @@ func activationsAgree(b *bench) {
 			}
 			plain := run(normed, n, &compute.Linear{W: w, Bias: bias}, compute.Store)
 			second := run(normed, n, &compute.Linear{W: up}, compute.Store)
-			for _, act := range []compute.Activation{compute.Identity, compute.SiLU, compute.GELU} {
+			for _, act := range acts {
 				what := fmt.Sprintf("activation %d of [%d][%d]·[%d][%d]", act, n, s.in, s.out, s.in)
 				want, gated := make([]float64, len(plain)), make([]float64, len(plain))
 				for i, v := range plain {

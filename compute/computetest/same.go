@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"talf/compute"
@@ -15,11 +16,14 @@ import (
 // packed as formats, and compares raw bits with the reference's. The program is large
 // enough to be split between threads.
 func Same(t *testing.T, formats []compute.DType, newDevices map[string]func() compute.Device, reference func() compute.Device) {
-	want := program(newBench(t, reference()), formats)
+	program := func(b *bench) []result {
+		return slices.Concat(program(b, formats), variantsProgram(b))
+	}
+	want := program(newBench(t, reference()))
 	for name, newDevice := range newDevices {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, newDevice())
-			got := program(b, formats)
+			got := program(b)
 			if len(got) != len(want) {
 				t.Fatalf("%d results, want %d", len(got), len(want))
 			}
@@ -33,8 +37,17 @@ func Same(t *testing.T, formats []compute.DType, newDevices map[string]func() co
 // Digest runs Same's program and returns the SHA-256 of its results' bits, in
 // hex: a device whose bits are the same on every platform pins it.
 func Digest(t *testing.T, formats []compute.DType, newDevice func() compute.Device) string {
+	return digest(program(newBench(t, newDevice()), formats))
+}
+
+// VariantsDigest is Digest for the operations of queues with Variants.
+func VariantsDigest(t *testing.T, newDevice func() compute.Device) string {
+	return digest(variantsProgram(newBench(t, newDevice())))
+}
+
+func digest(results []result) string {
 	h := sha256.New()
-	for _, r := range program(newBench(t, newDevice()), formats) {
+	for _, r := range results {
 		for _, x := range r.x {
 			var b [4]byte
 			binary.LittleEndian.PutUint32(b[:], math.Float32bits(x))

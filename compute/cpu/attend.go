@@ -29,6 +29,9 @@ type attendTask struct {
 	kv       *kvStore
 	layer    int
 	window   int // 0: all positions
+	scale    float32
+	limit    float32   // of scores, 0: none
+	sinks    []float32 // [heads] or nil
 	s        *compute.Step
 	first    []int // first part of every span
 	per      []int // rows of a part, by span
@@ -53,6 +56,13 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 	t.dst = f32(op, dst, s.Rows*s.Heads*c.HeadDim)
 	t.qkv = f32(op, qkv, s.Rows*(s.Heads+2*c.KVHeads)*c.HeadDim)
 	t.kv, t.layer, t.window, t.s = st, layer, a.Window, s
+	t.scale, t.limit, t.sinks = a.Scale, a.Cap, nil
+	if t.scale == 0 {
+		t.scale = float32(1 / math.Sqrt(float64(c.HeadDim)))
+	}
+	if a.Sinks != nil {
+		t.sinks = f32(op, a.Sinks, s.Heads)
+	}
 	if layer < 0 || layer >= c.Layers {
 		panic(fmt.Sprintf("cpu: %s: layer %d of %d", op, layer, c.Layers))
 	}
@@ -180,7 +190,6 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 		last   = p.From + r0 + m // nodes [0,last) may be seen
 		ld     = prefix + last + panel
 		ldq    = (t.s.Heads + 2*kv.c.KVHeads) * hd
-		scale  = float32(1 / math.Sqrt(float64(hd)))
 	)
 	if t.prep != nil {
 		t.prep.head(w, head, p.Row, p.Row+p.N)
@@ -191,7 +200,7 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 	for i := range m {
 		copy(q[i*g*hd:][:g*hd], t.qkv[(p.Row+r0+i)*ldq+head*g*hd:])
 	}
-	w.k.Scale(q, scale)
+	w.k.Scale(q, t.scale)
 
 	// Blocks of a head lie far apart, so each product prefetches what the next one
 	// reads: after the last keys the first values, after the last values the next
@@ -225,7 +234,7 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 				seen = row[n-t.window : n]
 				clear(row[:n-t.window])
 			}
-			sum := w.k.ExpSum(seen, seen, w.k.Max(seen))
+			sum := t.weigh(w, seen, head*g+j)
 			push(row[prefix:], anc, node, n-prefix)
 			// The query is no longer needed: its first element holds the row's sum.
 			q[r*hd] = sum

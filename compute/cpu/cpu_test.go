@@ -84,6 +84,17 @@ func TestBitsArePinned(t *testing.T) {
 	}
 }
 
+func TestBitsOfVariantsArePinned(t *testing.T) {
+	const want = "4ebf3dbe8990f355e1408d018c2da3fe4892ec68f21d0128df892afe1a8249fa"
+	for _, class := range classes() {
+		t.Run(class.String(), func(t *testing.T) {
+			if got := computetest.VariantsDigest(t, func() compute.Device { return device(t, class, 2) }); got != want {
+				t.Errorf("digest of the results is %s, want %s", got, want)
+			}
+		})
+	}
+}
+
 func TestNewRefusesBadConfigurations(t *testing.T) {
 	t.Setenv(cpu.EnvClass, "sse9")
 	for name, c := range map[string]cpu.Config{

@@ -234,25 +234,28 @@ type Queue struct {
 	pool *pool
 
 	// One task per operation, so that handing it to the pool allocates nothing.
-	embed  embedTask
-	gather gatherTask
-	mul    mulTask
-	norm   normTask
-	rope   prepareTask
-	attend attendTask
-	swiglu swigluTask
-	topk   topkTask
-	check  checkTask
-	move   moveTask
-	normed []float32 // Linear's normalised rows
-	rounds roundTask
-	train  trainTasks
+	embed   embedTask
+	gather  gatherTask
+	mul     mulTask
+	norm    normTask
+	rope    prepareTask
+	attend  attendTask
+	swiglu  swigluTask
+	topk    topkTask
+	check   checkTask
+	move    moveTask
+	blend   addScaledTask
+	cap     capTask
+	columns columnsTask
+	normed  []float32 // Linear's normalised rows
+	rounds  roundTask
+	train   trainTasks
 }
 
-// Abilities returns what the queue can do: it trains, stashes, finds peaks and checks
-// logits.
+// Abilities returns what the queue can do: it trains, stashes, finds peaks, checks logits and
+// knows the variants of layers.
 func (q *Queue) Abilities() compute.Abilities {
-	return compute.Abilities{Peaks: q, Train: q, Stash: q, Check: q}
+	return compute.Abilities{Peaks: q, Train: q, Stash: q, Check: q, Variants: q}
 }
 
 // Write copies src, []float32 or []int32, to the start of dst.

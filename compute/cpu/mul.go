@@ -316,6 +316,8 @@ func activate(w *worker, act compute.Activation, x, u []float32) {
 		w.k.SiLUMul(x, x, w.ones(len(x)))
 	case compute.GELU:
 		w.k.GELU(x, x)
+	case compute.GELUTanh:
+		w.k.GELUTanh(x, x, w.buf(3, len(x)))
 	}
 	if u != nil {
 		w.k.Mul(x, x, u)

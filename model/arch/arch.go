@@ -42,6 +42,18 @@ type Spec struct {
 	RotDim    int     `config:"rotary_dim,omitzero"`     // number of elements of each head that are rotated, from the first; 0: all
 	Windows   []int   `config:"sliding_window,omitzero"` // [Layers]: number of recent positions that a token sees, including its own; 0: all; nil: all in every layer
 
+	// What follows up to Act has a zero that stands for Llama's layer; see Variant.
+	LocalRope  Rope    `config:"rope_local,omitzero"`             // of layers with a window, if its Theta is not 0
+	Unrotated  []bool  `config:"no_rope,omitzero"`                // [Layers]: layers that rotate nothing (NoPE); nil: none
+	RopePairs  bool    `config:"rope_interleave,omitzero"`        // a rotation turns elements 2j and 2j+1, not j and j+RotDim/2
+	NormOffset bool    `config:"norm_offset,omitzero"`            // norms multiply by 1 + weight
+	EmbedScale float32 `config:"embedding_multiplier,omitzero"`   // factor of embeddings
+	ResidScale float32 `config:"residual_multiplier,omitzero"`    // factor of what attention and feed-forward network add
+	AttnScale  float32 `config:"attention_multiplier,omitzero"`   // factor of scores; 0: 1/√HeadDim
+	AttnCap    float32 `config:"attn_logit_softcapping,omitzero"` // scaled scores s become AttnCap·tanh(s/AttnCap)
+	LogitScale float32 `config:"logit_scale,omitzero"`            // factor of logits
+	LogitCap   float32 `config:"final_logit_softcapping,omitzero"`
+
 	Act      compute.Activation `config:"hidden_act"`            // of the feed-forward network
 	Parallel bool               `config:"use_parallel_residual"` // the feed-forward network reads attention's input, not its output
 
@@ -69,6 +81,45 @@ func (s *Spec) Rotated() int {
 	return s.RotDim
 }
 
+// RotatedIn returns the number of elements of each head that a layer rotates.
+func (s *Spec) RotatedIn(layer int) int {
+	if s.Unrotated != nil && s.Unrotated[layer] {
+		return 0
+	}
+	return s.Rotated()
+}
+
+// NormsHeads reports whether norms of queries and keys, if there are any, are of each head.
+func (s *Spec) NormsHeads() bool { return !s.Has(QNorm) || s.term(QNorm, 0).Rows == HeadSize }
+
+// RopeOf returns how positions become angles in a layer.
+func (s *Spec) RopeOf(layer int) *Rope {
+	if s.LocalRope.Theta != 0 && s.Window(layer) > 0 {
+		return &s.LocalRope
+	}
+	return &s.Rope
+}
+
+// Variant names what the model's layers do beyond Llama's, for a device that cannot do it
+// (compute.Abilities.Variants); "": nothing.
+func (s *Spec) Variant() string {
+	switch {
+	case s.AttnCap != 0 || s.LogitCap != 0:
+		return "soft caps"
+	case s.Has(AttnOutNorm) || s.Has(FFNOutNorm):
+		return "norms of what attention and feed-forward network add"
+	case s.Has(QNorm) && !s.NormsHeads():
+		return "norms of all queries together"
+	case s.Unrotated != nil:
+		return "layers that rotate nothing"
+	case s.EmbedScale != 0 || s.ResidScale != 0 || s.AttnScale != 0 || s.LogitScale != 0:
+		return "multipliers"
+	case s.Act == compute.GELUTanh:
+		return "the activation " + s.Act.String()
+	}
+	return ""
+}
+
 // Window returns the number of recent positions that a token sees in a layer, including
 // its own; 0: all.
 func (s *Spec) Window(layer int) int {
@@ -94,6 +145,14 @@ var table = []architecture{
 	{"qwen2", "Qwen2ForCausalLM", "Qwen 2 and 2.5: Llama with biases of queries, keys and values", parseQwen2},
 	{"qwen3", "Qwen3ForCausalLM", "Qwen 3, dense: Llama with norms of queries and keys", parseQwen3},
 	{"gpt_neox", "GPTNeoXForCausalLM", "GPT-NeoX and Pythia", parseGPTNeoX},
+	{"gemma2", "Gemma2ForCausalLM", "Gemma 2: norms on both sides, soft caps, windows in every second layer", parseGemma2},
+	{"gemma3_text", "Gemma3ForCausalLM", "Gemma 3, text: norms on both sides, two rotations, windows in most layers", parseGemma3},
+	{"phi3", "Phi3ForCausalLM", "Phi 3 and 4 mini: Llama with fused projections", parsePhi3},
+	{"olmo2", "Olmo2ForCausalLM", "OLMo 2: norms after attention and feed-forward network", parseOLMo2},
+	{"granite", "GraniteForCausalLM", "Granite 3, dense: Llama with four multipliers", parseGranite},
+	{"smollm3", "SmolLM3ForCausalLM", "SmolLM 3: Llama with layers that rotate nothing", parseSmolLM3},
+	{"starcoder2", "Starcoder2ForCausalLM", "StarCoder 2: LayerNorm, biases, a plain feed-forward network", parseStarCoder2},
+	{"cohere2", "Cohere2ForCausalLM", "Command R7B and A: one LayerNorm for attention and feed-forward network side by side", parseCohere2},
 }
 
 // Supported returns the supported architectures' names.
@@ -268,6 +327,29 @@ func (s *Spec) Validate() error {
 	for i, w := range s.Windows {
 		if w < 0 {
 			return fmt.Errorf("layer %d has a sliding_window of %d, want at least 1", i, w)
+		}
+	}
+	if s.Unrotated != nil && len(s.Unrotated) != s.Layers {
+		return fmt.Errorf("%d layers rotate or not, want one entry for each of num_hidden_layers = %d", len(s.Unrotated), s.Layers)
+	}
+	for _, f := range []struct {
+		name string
+		v    float32
+	}{
+		{"embedding_multiplier", s.EmbedScale},
+		{"residual_multiplier", s.ResidScale},
+		{"attention_multiplier", s.AttnScale},
+		{"attn_logit_softcapping", s.AttnCap},
+		{"logit_scale", s.LogitScale},
+		{"final_logit_softcapping", s.LogitCap},
+	} {
+		if !(f.v >= 0 && f.v < 1e9) {
+			return fmt.Errorf("%s is %v, want more than 0", f.name, f.v)
+		}
+	}
+	if s.LocalRope.Theta != 0 {
+		if err := s.LocalRope.validate(); err != nil {
+			return fmt.Errorf("windows: %w", err)
 		}
 	}
 	if s.Heads > maxDim/s.HeadDim {

@@ -15,7 +15,7 @@ import (
 // are not listed.
 func (s *Spec) Canonical() map[string]json.RawMessage {
 	all := make(map[string]json.RawMessage)
-	list(all, reflect.ValueOf(*s))
+	list(all, "", reflect.ValueOf(*s))
 	if eps := "rms_norm_eps"; s.LayerNorm { // the name in configurations with LayerNorm
 		all["layer_norm_eps"] = all[eps]
 		delete(all, eps)
@@ -23,27 +23,31 @@ func (s *Spec) Canonical() map[string]json.RawMessage {
 	return all
 }
 
-// list adds the fields of a struct. Those of a struct in it are listed beside its own.
-func list(all map[string]json.RawMessage, v reflect.Value) {
+// list adds the fields of a struct. Those of a struct in it are listed beside its own, after its
+// name and a point if it has a name.
+func list(all map[string]json.RawMessage, prefix string, v reflect.Value) {
 	for i := range v.NumField() {
 		f, x := v.Type().Field(i), v.Field(i)
 		tag, given := f.Tag.Lookup("config")
 		name, option, _ := strings.Cut(tag, ",")
 		switch {
-		case !given || (name == "") != (x.Kind() == reflect.Struct):
+		case !given || name == "" && x.Kind() != reflect.Struct:
 			panic(fmt.Sprintf("arch: field %s.%s has the tag %q, want config:\"NAME\"", v.Type(), f.Name, f.Tag))
 		case name == "-" || option == "omitzero" && (x.IsZero() || x.Kind() == reflect.Slice && x.Len() == 0):
 		case x.Kind() == reflect.Struct:
-			list(all, x)
+			if name != "" {
+				name += "."
+			}
+			list(all, prefix+name, x)
 		default:
 			raw, err := json.Marshal(plain(x))
 			if err != nil {
 				panic("arch: " + err.Error()) // fields are numbers, texts and lists of them
 			}
-			if all[name] != nil {
-				panic(fmt.Sprintf("arch: two fields are called %q", name))
+			if all[prefix+name] != nil {
+				panic(fmt.Sprintf("arch: two fields are called %q", prefix+name))
 			}
-			all[name] = raw
+			all[prefix+name] = raw
 		}
 	}
 }

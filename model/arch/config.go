@@ -121,6 +121,30 @@ func (c *config) ints(key string) (v []int) {
 	return v
 }
 
+// factor reads a number that multiplies: 0, which stands for no multiplication, if it is 1.
+func (c *config) factor(key string, def float64) float32 {
+	v := float32(c.float(key, def))
+	if v == 1 {
+		return 0
+	}
+	if v == 0 {
+		c.fail("%s is 0, want more than 0", key)
+	}
+	return v
+}
+
+// flags reads a list of 0 and 1, one for each layer; nil if it is missing.
+func (c *config) flags(key string, s *Spec) (v []int) {
+	if !c.has(key) || !c.value(key, &v, "a list of 0 and 1") {
+		return nil
+	}
+	if len(v) < s.Layers {
+		c.fail("%s has %d entries, want num_hidden_layers = %d", key, len(v), s.Layers)
+		return nil
+	}
+	return v[:max(0, s.Layers)]
+}
+
 // tokens reads a token id or a list of them.
 func (c *config) tokens(key string) []int32 {
 	if !c.has(key) {

@@ -35,8 +35,6 @@ func parseGPTNeoX(c *config, s *Spec) {
 		c.fail("hidden_act is %.100q, want \"gelu\"", a)
 	}
 	var part float64
-	s.Rope, part = c.rope([]string{"rotary_emb_base", "rope_theta"}, []string{"rotary_pct", "partial_rotary_factor"}, 0.25)
-	if s.RotDim = int(float64(s.HeadDim) * part); !(part <= 1) || s.RotDim < 2 || s.RotDim%2 != 0 {
-		c.fail("rotary_pct is %v, want an even number of the %d elements of a head", part, s.HeadDim)
-	}
+	s.Rope, part = c.rope([]string{"rotary_emb_base", "rope_theta"}, []string{"rotary_pct", "partial_rotary_factor"}, ropeDefaults{theta: 10000, part: 0.25})
+	c.rotated(s, "rotary_pct", part)
 }

@@ -20,16 +20,22 @@ const (
 	Q         Role = "query projection"
 	K         Role = "key projection"
 	V         Role = "value projection"
-	QKV       Role = "fused query, key and value projection" // rows [head][q, k, v][HeadDim]
-	QNorm     Role = "query norm"                            // of every head, before rotation
+	QKV       Role = "fused query, key and value projection"   // rows [head][q, k, v][HeadDim]
+	QKVRows   Role = "stacked query, key and value projection" // rows of all queries, then keys, then values
+	QNorm     Role = "query norm"                              // of every head, or of all together, before rotation
 	KNorm     Role = "key norm"
 	O         Role = "output projection"
-	PostNorm  Role = "post-attention norm"
+	PostNorm  Role = "post-attention norm" // of what the feed-forward network reads
 	Gate      Role = "gate projection"
 	Up        Role = "up projection"
+	GateUp    Role = "stacked gate and up projection"
 	Down      Role = "down projection"
 	FinalNorm Role = "final norm"
-	LMHead    Role = "LM head"
+
+	AttnOutNorm Role = "norm of attention's output" // before it is added to the residual stream
+	FFNOutNorm  Role = "norm of the feed-forward network's output"
+
+	LMHead Role = "LM head"
 )
 
 // A Size is a length that is derived from a Spec.
@@ -48,6 +54,7 @@ const (
 	FFNSize   // FFN
 	TapsSize  // elements of the target's hidden states that an EAGLE-3 head's fc reads
 	TapSize   // elements of one of them
+	TwoFFN    // 2·FFN: a stacked gate and up projection
 	DraftSize // DraftVocab; Vocab if that is 0
 )
 
@@ -122,6 +129,11 @@ func after(terms []Term, role Role, more ...Term) []Term {
 	return slices.Concat(terms[:i+1], more, terms[i+1:])
 }
 
+// without returns terms but those of a role.
+func without(terms []Term, role Role) []Term {
+	return slices.DeleteFunc(slices.Clone(terms), func(t Term) bool { return t.Role == role })
+}
+
 func (t *Term) perLayer() bool { return t.Until > 0 || !t.PerTap && strings.Contains(t.Name, "%d") }
 
 func (t *Term) name(layer int) string {
@@ -149,6 +161,8 @@ func (s *Spec) size(of Size) int {
 		return s.HeadDim
 	case FFNSize:
 		return s.FFN
+	case TwoFFN:
+		return 2 * s.FFN
 	case TapsSize:
 		return s.Eagle3.Count() * s.TargetHidden()
 	case TapSize:

@@ -1,6 +1,10 @@
 package arch
 
-import "talf/compute"
+import (
+	"cmp"
+
+	"talf/compute"
+)
 
 // llamaTerms are the tensors of Llama and of the families derived from it.
 var llamaTerms = []Term{
@@ -29,8 +33,7 @@ func Llama() *Spec {
 
 func parseLlama(c *config, s *Spec) {
 	c.llamaLike(s, missing{maxPos: 2048})
-	s.QKVBias = c.bool("attention_bias", false)
-	s.OBias = s.QKVBias
+	c.attentionBias(s)
 	s.MLPBias = c.bool("mlp_bias", false)
 }
 
@@ -39,11 +42,25 @@ type missing struct {
 	kvHeads int // 0: as many as query heads
 	headDim int // 0: hidden_size / num_attention_heads
 	maxPos  int
+	eps     float64 // 0: 1e-6
+	theta   float64 // of the rotary angles; 0: 10000
+	tied    bool
 }
 
 // llamaLike reads the parts that Llama, Mistral and Qwen have in common: RMSNorm,
-// rotary positions over whole heads, a gated feed-forward network.
+// rotary positions over whole heads, a feed-forward network gated by SiLU.
 func (c *config) llamaLike(s *Spec, def missing) {
+	c.common(s, def)
+	if a := c.string("hidden_act", "silu"); c.err == nil && a != "silu" && a != "swish" {
+		c.fail("hidden_act is %.100q, want \"silu\"", a)
+	}
+	if s.RotDim != 0 {
+		c.fail("partial_rotary_factor is %v, want 1", float64(s.RotDim)/float64(s.HeadDim))
+	}
+}
+
+// common reads what most families have, under the names that Llama's configuration gives it.
+func (c *config) common(s *Spec, def missing) {
 	s.Terms, s.Act = llamaTerms, compute.SiLU
 	c.sizes(s)
 	if c.err != nil {
@@ -63,21 +80,32 @@ func (c *config) llamaLike(s *Spec, def missing) {
 		s.HeadDim = c.headDim(s)
 	}
 	s.MaxPos = c.int("max_position_embeddings", def.maxPos)
-	s.NormEps = float32(c.float("rms_norm_eps", 1e-6))
-	s.Tied = c.bool("tie_word_embeddings", false)
-	if a := c.string("hidden_act", "silu"); a != "silu" && a != "swish" {
-		c.fail("hidden_act is %.100q, want \"silu\"", a)
-	}
+	s.NormEps = float32(c.float("rms_norm_eps", cmp.Or(def.eps, 1e-6)))
+	s.Tied = c.bool("tie_word_embeddings", def.tied)
 	var part float64
-	s.Rope, part = c.rope([]string{"rope_theta"}, []string{"partial_rotary_factor"}, 1)
+	s.Rope, part = c.rope([]string{"rope_theta"}, []string{"partial_rotary_factor"}, ropeDefaults{theta: cmp.Or(def.theta, 10000), part: 1})
 	if s.Rope.Type == "yarn" && c.err == nil {
 		// Published configurations leave max_position_embeddings at its value before
 		// stretching, or already contain this product.
 		s.MaxPos = max(s.MaxPos, int(min(s.Rope.Factor*float64(s.Rope.Original), maxDim)))
 	}
 	if part != 1 {
-		c.fail("partial_rotary_factor is %v, want 1", part)
+		c.rotated(s, "partial_rotary_factor", part)
 	}
+}
+
+// rotated sets the number of elements of a head that are rotated, of which part is the share.
+func (c *config) rotated(s *Spec, name string, part float64) {
+	if s.RotDim = int(float64(s.HeadDim) * part); !(part <= 1) || s.RotDim < 2 || s.RotDim%2 != 0 {
+		c.fail("%s is %v, want an even number of the %d elements of a head", name, part, s.HeadDim)
+	}
+}
+
+// attentionBias reads the biases of queries, keys, values and of attention's output, which have
+// one flag.
+func (c *config) attentionBias(s *Spec) {
+	s.QKVBias = c.bool("attention_bias", false)
+	s.OBias = s.QKVBias
 }
 
 // sizes reads the sizes that are in every configuration.

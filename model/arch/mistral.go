@@ -6,7 +6,7 @@ func parseMistral(c *config, s *Spec) {
 	c.llamaLike(s, missing{kvHeads: 8, maxPos: 4096 * 32})
 	c.mustBe("attention_bias", false)
 	c.mustBe("mlp_bias", false)
-	window := c.slidingWindow()
+	window := c.slidingWindow(4096)
 	kind := fullAttention
 	if window > 0 {
 		kind = slidingAttention
@@ -25,12 +25,12 @@ const (
 	slidingAttention = "sliding_attention"
 )
 
-// slidingWindow reads sliding_window: 4096 if it is missing, 0 if it is null.
-func (c *config) slidingWindow() int {
+// slidingWindow reads sliding_window: def if it is missing, 0 if it is null.
+func (c *config) slidingWindow(def int) int {
 	if _, ok := c.m["sliding_window"]; ok && !c.has("sliding_window") {
 		return 0
 	}
-	return c.int("sliding_window", 4096)
+	return c.int("sliding_window", def)
 }
 
 // layerTypes reads layer_types, one kind of attention per layer; nil if it is missing.

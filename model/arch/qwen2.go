@@ -15,7 +15,7 @@ func parseQwen2(c *config, s *Spec) {
 func (c *config) qwenWindows(s *Spec) {
 	window := 0
 	if c.bool("use_sliding_window", false) {
-		window = c.slidingWindow()
+		window = c.slidingWindow(4096)
 	}
 	first := s.Layers
 	if window > 0 {

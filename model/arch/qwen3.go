@@ -1,10 +1,7 @@
 package arch
 
 // qwen3Terms are Llama's tensors and the norms of queries and keys.
-var qwen3Terms = after(llamaTerms, V,
-	Term{Role: QNorm, Name: "model.layers.%d.self_attn.q_norm", Rows: HeadSize},
-	Term{Role: KNorm, Name: "model.layers.%d.self_attn.k_norm", Rows: HeadSize},
-)
+var qwen3Terms = after(llamaTerms, V, headNorms...)
 
 // parseQwen3 reads Qwen2's shape with a norm of every head's queries and keys in
 // place of their biases.
@@ -12,7 +9,6 @@ func parseQwen3(c *config, s *Spec) {
 	c.llamaLike(s, missing{kvHeads: 32, headDim: 128, maxPos: 32768})
 	c.mustBe("mlp_bias", false)
 	s.Terms = qwen3Terms
-	s.QKVBias = c.bool("attention_bias", false)
-	s.OBias = s.QKVBias
+	c.attentionBias(s)
 	c.qwenWindows(s)
 }

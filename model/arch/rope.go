@@ -150,10 +150,10 @@ func (r *Rope) Table(dim, from, to int) []float32 {
 // rope reads either spelling: rope_theta and rope_scaling, as in published checkpoints,
 // or rope_parameters, as written by transformers 5. If both are given, they must agree.
 // Theta and part list the published names of the base and of the rotated part of a
-// head; the latter is def if missing.
-func (c *config) rope(theta, part []string, def float64) (Rope, float64) {
-	r := Rope{Theta: c.oneOf(theta, 10000), Type: "default"}
-	p := c.oneOf(part, def)
+// head.
+func (c *config) rope(theta, part []string, def ropeDefaults) (Rope, float64) {
+	r := Rope{Theta: c.oneOf(theta, def.theta), Type: "default"}
+	p := c.oneOf(part, def.part)
 	given := func(names []string) bool { return slices.ContainsFunc(names, c.has) }
 	seen := false // a nested object has stated everything
 	for _, key := range []string{"rope_scaling", "rope_parameters"} {
@@ -177,6 +177,9 @@ func (c *config) rope(theta, part []string, def float64) (Rope, float64) {
 	}
 	return r, p
 }
+
+// ropeDefaults are the values of missing keys.
+type ropeDefaults struct{ theta, part float64 }
 
 func (o *config) ropeScaling(r *Rope) {
 	r.Type = o.string("rope_type", o.string("type", "default"))

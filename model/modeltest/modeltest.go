@@ -41,12 +41,14 @@ func Of(name string) Config {
 	c := Default()
 	c.Arch = name
 	switch name {
-	case "mistral":
+	case "mistral", "gemma2", "gemma3_text", "phi3", "starcoder2", "cohere2":
 		c.Window = 20
 	case "qwen2":
 		c.Window, c.FullLayers = 20, 1
 	case "qwen3":
 		c.HeadDim = 12
+	case "smollm3":
+		c.Layers = 3
 	case "gpt_neox":
 		c.KVHeads, c.AttnBias, c.RotaryPct = c.Heads, true, 0.4
 	}
@@ -88,9 +90,43 @@ func (c Config) config() map[string]any {
 		conf["hidden_act"], conf["layer_norm_eps"] = "gelu", 1e-5
 		conf["rotary_emb_base"], conf["rotary_pct"], conf["use_parallel_residual"] = c.Theta, c.RotaryPct, !c.Sequential
 	}
+	for key, value := range c.special() {
+		conf[key] = value
+	}
 	conf["model_type"] = c.Arch
 	delete(conf, "architectures")
 	return conf
+}
+
+// special returns the keys of families that have no field, small enough that caps, windows and
+// multipliers change what short texts give.
+func (c Config) special() map[string]any {
+	const tanh = "gelu_pytorch_tanh"
+	switch c.Arch {
+	case "gemma2":
+		return map[string]any{
+			"hidden_activation": tanh, "sliding_window": c.Window, "query_pre_attn_scalar": 14,
+			"attn_logit_softcapping": 5, "final_logit_softcapping": 8,
+		}
+	case "gemma3_text":
+		return map[string]any{
+			"hidden_activation": tanh, "sliding_window": c.Window, "sliding_window_pattern": 2, "query_pre_attn_scalar": 14,
+			"rope_local_base_freq": 500, "rope_scaling": map[string]any{"rope_type": "linear", "factor": 4},
+		}
+	case "phi3":
+		return map[string]any{"sliding_window": c.Window}
+	case "granite":
+		return map[string]any{
+			"embedding_multiplier": 3, "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 2,
+		}
+	case "smollm3":
+		return map[string]any{"no_rope_layers": []int{1, 0, 1}}
+	case "starcoder2":
+		return map[string]any{"hidden_act": tanh, "sliding_window": c.Window, "norm_epsilon": 1e-5, "use_bias": true}
+	case "cohere2":
+		return map[string]any{"sliding_window": c.Window, "sliding_window_pattern": 2, "layer_norm_eps": 1e-5, "logit_scale": 0.5}
+	}
+	return nil
 }
 
 // Spec returns the configuration that arch.Load will read.
@@ -196,6 +232,8 @@ func Tensors(s *arch.Spec, bf16 bool, seed uint64) []safetensors.Tensor {
 	for _, t := range s.Tensors() {
 		switch {
 		case t.Bias:
+			add(t.Name, 0, 0.1, t.Shape()...)
+		case t.Cols == 0 && s.NormOffset:
 			add(t.Name, 0, 0.1, t.Shape()...)
 		case t.Cols == 0:
 			add(t.Name, 1, 0.1, t.Shape()...)

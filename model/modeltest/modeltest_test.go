@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"talf/compute"
 	"talf/model/arch"
 	"talf/model/safetensors"
 )
@@ -43,6 +44,14 @@ func TestOfCoversTheArchitectures(t *testing.T) {
 		special := map[string]bool{
 			"llama": s.Windows == nil, "mistral": s.Window(0) > 0, "qwen2": s.QKVBias && s.Window(0) == 0 && s.Window(1) > 0,
 			"qwen3": s.Has(arch.QNorm), "gpt_neox": s.LayerNorm && s.Parallel && s.RotDim == 4 && !s.Has(arch.Gate),
+			"gemma2":      s.AttnCap > 0 && s.LogitCap > 0 && s.NormOffset && s.EmbedScale > 0 && s.Has(arch.FFNOutNorm) && s.Window(0) > 0 && s.Window(1) == 0,
+			"gemma3_text": s.LocalRope.Theta > 0 && s.Rope.Type == "linear" && s.Has(arch.QNorm) && s.Window(0) > 0 && s.Window(1) == 0,
+			"phi3":        s.Has(arch.QKVRows) && s.Has(arch.GateUp) && s.Window(1) > 0,
+			"olmo2":       s.Has(arch.AttnOutNorm) && !s.Has(arch.InputNorm) && !s.NormsHeads(),
+			"granite":     s.EmbedScale > 0 && s.ResidScale > 0 && s.AttnScale > 0 && s.LogitScale > 0,
+			"smollm3":     s.RotatedIn(0) > 0 && s.RotatedIn(1) == 0,
+			"starcoder2":  s.LayerNorm && s.MLPBias && s.Act == compute.GELUTanh && s.Window(0) > 0,
+			"cohere2":     s.Parallel && s.RopePairs && !s.Has(arch.PostNorm) && s.LogitScale > 0 && s.RotatedIn(1) == 0,
 		}
 		if !special[name] {
 			t.Errorf("%s: %+v", name, s)

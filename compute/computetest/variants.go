@@ -1,0 +1,137 @@
+package computetest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"talf/compute"
+)
+
+// variantsAgree compares the operations of a compute.Varier with the reference, and the bits of
+// a row alone with those beside others.
+func variantsAgree(b *bench) {
+	v := b.q.Abilities().Variants
+	if v == nil {
+		b.Skip("the device has no variants")
+	}
+	for _, h := range []int{1, 30, 64, 333} {
+		for _, n := range []int{1, 5, 40} {
+			weight, bias := b.random(h), b.random(h)
+			for name, norm := range map[string]*compute.Norm{
+				"without a norm": nil,
+				"RMSNorm":        {Weight: b.buffer(weight, h), Eps: 1e-5},
+				"LayerNorm":      {Weight: b.buffer(weight, h), Bias: b.buffer(bias, h), Eps: 1e-5, Center: true},
+			} {
+				for _, scale := range []float32{1, 0.22} {
+					dst, x := b.random(n*h), b.random(n*h)
+					d := b.buffer(dst, n, h)
+					v.AddScaled(d, b.buffer(x, n, h), norm, scale, n)
+					got := b.read(d, n*h)
+					var want []float64
+					for r := range n {
+						y := wide(x[r*h:][:h])
+						switch {
+						case norm == nil:
+						case norm.Center:
+							y = layerNormRef(y, wide(weight), wide(bias), float64(float32(1e-5)))
+						default:
+							y = normRef(y, wide(weight), float64(float32(1e-5)))
+						}
+						for i := range y {
+							want = append(want, float64(dst[r*h+i])+float64(scale)*y[i])
+						}
+					}
+					what := fmt.Sprintf("AddScaled of %d rows of %d by %v, %s", n, h, scale, name)
+					b.near(what, got, want, 4e-6)
+					last := b.buffer(dst[(n-1)*h:], 1, h)
+					v.AddScaled(last, b.buffer(x[(n-1)*h:], 1, h), norm, scale, 1)
+					b.same(what+", the last row alone", b.read(last, h), got[(n-1)*h:])
+				}
+			}
+			columnsAgree(b, n, h, weight)
+			for _, c := range []struct{ scale, limit float32 }{{0.0625, 0}, {1, 5}, {1, 30}, {7, 2}} {
+				capAgrees(b, n, h, c.scale, c.limit)
+			}
+		}
+	}
+}
+
+func columnsAgree(b *bench, n, h int, weight []float32) {
+	v := b.q.Abilities().Variants
+	for _, col := range []int{0, 7} {
+		ld := h + col + 3
+		x := b.random(n * ld)
+		want := wide(x)
+		for r := range n {
+			copy(want[r*ld+col:], normRef(want[r*ld+col:][:h], wide(weight), float64(float32(1e-6))))
+		}
+		buf := b.buffer(x, n, ld)
+		v.NormColumns(buf, col, &compute.Norm{Weight: b.buffer(weight, h), Eps: 1e-6}, n)
+		b.near(fmt.Sprintf("NormColumns [%d,%d) of %d", col, col+h, ld), b.read(buf, n*ld), want, 4e-6)
+	}
+}
+
+func capAgrees(b *bench, n, h int, scale, limit float32) {
+	v := b.q.Abilities().Variants
+	x := b.random(n * h)
+	for i := range x {
+		x[i] *= 10
+	}
+	x[0] = 0
+	per := (h + compute.PeakLen - 1) / compute.PeakLen
+	buf, peaks := b.buffer(x, n, h), b.alloc(compute.F32, n, per)
+	v.ScaleCap(buf, peaks, scale, limit, n)
+	got := b.read(buf, n*h)
+	var want []float64
+	for _, e := range x {
+		y := float64(e) * float64(scale)
+		if limit != 0 {
+			y = float64(limit) * math.Tanh(y/float64(limit))
+		}
+		want = append(want, y)
+	}
+	what := fmt.Sprintf("ScaleCap of %d rows of %d by %v to %v", n, h, scale, limit)
+	b.near(what, got, want, 1e-6)
+	var most []float32
+	for r := range n {
+		for p := range slices.Chunk(got[r*h:][:h], compute.PeakLen) {
+			most = append(most, slices.Max(p))
+		}
+	}
+	b.same(what+": peaks", b.read(peaks, n*per), most)
+	plain := b.buffer(x, n, h)
+	v.ScaleCap(plain, nil, scale, limit, n)
+	b.same(what+", without peaks", b.read(plain, n*h), got)
+}
+
+// variantsProgram is what models with the variants do.
+func variantsProgram(b *bench) []result {
+	v := b.q.Abilities().Variants
+	if v == nil {
+		return nil
+	}
+	var out []result
+	const n, h = 9, 300
+	for i := range 3 {
+		norm := &compute.Norm{Weight: b.buffer(b.random(h), h), Eps: 1e-5}
+		d := b.buffer(b.random(n*h), n, h)
+		v.AddScaled(d, b.buffer(b.random(n*h), n, h), norm, float32(i+1)/4, n)
+		out = append(out, result{"AddScaled", b.read(d, n*h)})
+		v.NormColumns(d, i, &compute.Norm{Weight: b.buffer(b.random(h-5), h-5), Eps: 1e-6}, n)
+		out = append(out, result{"NormColumns", b.read(d, n*h)})
+		v.ScaleCap(d, nil, 3, float32(i)*2, n)
+		out = append(out, result{"ScaleCap", b.read(d, n*h)})
+	}
+	l := &compute.Linear{W: b.weight(b.random(97*h), 97, h), Up: b.weight(b.random(97*h), 97, h), Act: compute.GELUTanh}
+	d := b.alloc(compute.F32, n, 97)
+	b.q.Linear(d, b.buffer(b.random(n*h), n, h), l, compute.Store, n)
+	out = append(out, result{"GELUTanh", b.read(d, n*97)})
+	for _, x := range variants {
+		w := newWorld(b, geometries[2], false, x)
+		out = append(out, result{fmt.Sprintf("prompt with %+v", x), w.run(w.chain(w.text(90), 0, 90))})
+		a, c := w.tree(90, 60, 0.5, w.free), w.tree(13, 30, 0.8, w.free[60:])
+		out = append(out, result{fmt.Sprintf("trees with %+v", x), w.run(a, c)})
+	}
+	return out
+}

@@ -1,0 +1,145 @@
+package arch
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"talf/compute"
+)
+
+// What the families of data/hf-more make of missing keys, of published spellings and of those of
+// transformers 5 is what transformers 5.23 makes of them.
+func TestVariantsOfFamilies(t *testing.T) {
+	const tanh = compute.GELUTanh
+	four := []string{slidingAttention, fullAttention, slidingAttention, slidingAttention}
+	type v struct {
+		Act                                      compute.Activation
+		KV, HeadDim, MaxPos, Rot                 int
+		Theta, Local                             float64
+		Windows                                  []int
+		Unrotated                                []bool
+		Embed, Resid, Attn, Cap, Logit, LogitCap float32
+		Eps                                      float32
+		Tied                                     bool
+	}
+	root := float32(math.Sqrt(64))
+	gemma2 := v{tanh, 4, 256, 8192, 256, 1e4, 0, []int{4096, 0, 4096, 0}, nil, root, 0, 1.0 / 16, 50, 0, 30, 1e-6, true}
+	gemma3 := v{tanh, 4, 256, 131072, 256, 1e6, 1e4, []int{4096, 4096, 4096, 4096}, nil, root, 0, 1.0 / 16, 0, 0, 0, 1e-6, true}
+	phi3 := v{compute.SiLU, 8, 8, 4096, 8, 1e4, 0, nil, nil, 0, 0, 0, 0, 0, 0, 1e-5, false}
+	olmo2 := v{compute.SiLU, 8, 8, 2048, 8, 1e4, 0, nil, nil, 0, 0, 0, 0, 0, 0, 1e-5, false}
+	granite := v{compute.SiLU, 8, 8, 2048, 8, 1e4, 0, nil, nil, 0, 0, 1, 0, 0, 0, 1e-6, false}
+	smollm3 := v{compute.SiLU, 4, 8, 32768, 8, 2e6, 0, nil, []bool{false, false, false, true}, 0, 0, 0, 0, 0, 0, 1e-6, true}
+	starcoder2 := v{tanh, 2, 8, 4096, 8, 1e4, 0, nil, nil, 0, 0, 0, 0, 0, 0, 1e-5, true}
+	cohere2 := v{compute.SiLU, 8, 8, 8192, 8, 1e4, 0, []int{4096, 4096, 4096, 0}, []bool{false, false, false, true}, 0, 0, 0, 0, 0.0625, 0, 1e-5, true}
+	defaults := map[string]v{
+		"gemma2": gemma2, "gemma3_text": gemma3, "phi3": phi3, "olmo2": olmo2, "granite": granite,
+		"smollm3": smollm3, "starcoder2": starcoder2, "cohere2": cohere2,
+	}
+	same := func(*v) {}
+	for _, c := range []struct {
+		typ, name string
+		edits     m
+		want      func(*v)
+	}{
+		{"gemma2", "missing keys", nil, same},
+		{
+			"gemma2", "no caps, another scale",
+			m{"attn_logit_softcapping": null, "final_logit_softcapping": null, "query_pre_attn_scalar": 64, "sliding_window": 9},
+			func(x *v) { x.Cap, x.LogitCap, x.Attn, x.Windows = 0, 0, 0.125, []int{9, 0, 9, 0} },
+		},
+		{"gemma2", "transformers 5", m{"layer_types": four, "sliding_window": 5}, func(x *v) { x.Windows = []int{5, 0, 5, 5} }},
+		{"gemma3_text", "missing keys", nil, same},
+		{
+			"gemma3_text", "published",
+			m{"sliding_window": 12, "sliding_window_pattern": 2, "rope_local_base_freq": 500, "rope_theta": 2e6},
+			func(x *v) { x.Windows, x.Local, x.Theta = []int{12, 0, 12, 0}, 500, 2e6 },
+		},
+		{
+			"gemma3_text", "transformers 5",
+			m{"layer_types": four, "sliding_window": 12, "rope_parameters": m{
+				fullAttention: m{"rope_type": "linear", "factor": 8, "rope_theta": 3e6}, slidingAttention: m{"rope_type": "default", "rope_theta": 700},
+			}},
+			func(x *v) { x.Windows, x.Local, x.Theta = []int{12, 0, 12, 12}, 700, 3e6 },
+		},
+		{"phi3", "missing keys", nil, same},
+		{
+			"phi3", "a window, and a part of each head rotated",
+			m{"sliding_window": 7, "partial_rotary_factor": 0.75, "original_max_position_embeddings": 4096},
+			func(x *v) { x.Windows, x.Rot = []int{7, 7, 7, 7}, 6 },
+		},
+		{"phi3", "a window that no text fills", m{"sliding_window": 262144}, same},
+		{"olmo2", "missing keys", nil, same},
+		{"granite", "missing keys", nil, same},
+		{
+			"granite", "multipliers",
+			m{"embedding_multiplier": 12, "residual_multiplier": 0.22, "attention_multiplier": 0.0078125, "logits_scaling": 8, "tie_word_embeddings": true},
+			func(x *v) { x.Embed, x.Resid, x.Attn, x.Logit, x.Tied = 12, 0.22, 0.0078125, 0.125, true },
+		},
+		{"smollm3", "missing keys", nil, same},
+		{
+			"smollm3", "windows where nothing rotates",
+			m{"no_rope_layers": []int{0, 1, 1, 0}, "use_sliding_window": true, "sliding_window": 6},
+			func(x *v) { x.Unrotated, x.Windows = []bool{true, false, false, true}, []int{6, 0, 0, 6} },
+		},
+		{"smollm3", "a window that is not used", m{"sliding_window": 6, "no_rope_layers": []int{1, 1, 1, 1}}, func(x *v) { x.Unrotated = nil }},
+		{"starcoder2", "missing keys", nil, same},
+		{"starcoder2", "published", m{"sliding_window": 11, "norm_epsilon": 1e-4}, func(x *v) { x.Windows, x.Eps = []int{11, 11, 11, 11}, 1e-4 }},
+		{"cohere2", "missing keys", nil, same},
+		{
+			"cohere2", "transformers 5",
+			m{"layer_types": four, "sliding_window": 3, "logit_scale": 1, "rope_parameters": m{"rope_type": "default", "rope_theta": 5e4}},
+			func(x *v) {
+				x.Windows, x.Unrotated, x.Logit, x.Theta = []int{3, 0, 3, 3}, []bool{false, true, false, false}, 0, 5e4
+			},
+		},
+	} {
+		want := defaults[c.typ]
+		c.want(&want)
+		s, err := Parse("config.json", family(c.typ, c.edits), nil)
+		if err != nil {
+			t.Errorf("%s, %s: %v", c.typ, c.name, err)
+			continue
+		}
+		got := v{
+			s.Act, s.KVHeads, s.HeadDim, s.MaxPos, s.Rotated(), s.Rope.Theta, s.LocalRope.Theta, s.Windows, s.Unrotated,
+			s.EmbedScale, s.ResidScale, s.AttnScale, s.AttnCap, s.LogitScale, s.LogitCap, s.NormEps, s.Tied,
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s, %s (-want +got):\n%s", c.typ, c.name, d)
+		}
+	}
+}
+
+func TestVariantsAreRefusedByName(t *testing.T) {
+	for _, c := range []struct {
+		typ   string
+		edits m
+		want  []string
+	}{
+		{"gemma2", m{"hidden_activation": "gelu"}, []string{`hidden_activation is "gelu"`, `"gelu_pytorch_tanh"`}},
+		{"gemma2", m{"query_pre_attn_scalar": 0}, []string{"attention_multiplier"}},
+		{"gemma2", m{"final_logit_softcapping": -3}, []string{"final_logit_softcapping is -3"}},
+		{"gemma3_text", m{"rope_parameters": m{slidingAttention: m{"rope_type": "default"}}}, []string{"rope_parameters.full_attention is missing"}},
+		{"gemma3_text", m{"rope_local_base_freq": 0.5}, []string{"windows: rope_theta is 0.5"}},
+		{"gemma3_text", m{"sliding_window": null, "layer_types": []string{slidingAttention, fullAttention, fullAttention, fullAttention}}, []string{"layer_types[0]", "sliding_window"}},
+		{"phi3", m{"attention_bias": true}, []string{"attention_bias is true, want false for phi3"}},
+		{"phi3", m{"rope_scaling": m{"type": "longrope"}}, []string{`"longrope"`}},
+		{"granite", m{"logits_scaling": 0}, []string{"logits_scaling is 0"}},
+		{"granite", m{"attention_multiplier": 0}, []string{"attention_multiplier is 0"}},
+		{"granite", m{"residual_multiplier": -1}, []string{"residual_multiplier is -1"}},
+		{"smollm3", m{"no_rope_layers": []int{1}}, []string{"no_rope_layers has 1 entries", "num_hidden_layers = 4"}},
+		{"starcoder2", m{"norm_type": "rms_norm"}, []string{`norm_type is "rms_norm"`}},
+		{"cohere2", m{"use_qk_norm": true}, []string{"use_qk_norm is true, want false for cohere2"}},
+	} {
+		_, err := Parse("dir/config.json", family(c.typ, c.edits), nil)
+		for _, w := range append(c.want, "dir/config.json: ") {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%s %v: error %v, want %q in it", c.typ, fmt.Sprint(c.edits), err, w)
+			}
+		}
+	}
+}
