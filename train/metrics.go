@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -61,15 +62,21 @@ func ReadMetrics(path string) ([]Progress, error) {
 		return nil, fmt.Errorf("read metrics: %w", err)
 	}
 	defer func() { _ = f.Close() }() // only read
-	var all []Progress
+	all, err := ParseMetrics(f)
+	if err != nil {
+		return nil, fmt.Errorf("read metrics: %s, %w", path, err)
+	}
+	return all, nil
+}
+
+// ParseMetrics is ReadMetrics of an open log.
+func ParseMetrics(r io.Reader) (all []Progress, err error) {
 	log := metricsLog(func(m metric) error {
 		all = append(all, m.progress())
 		return nil
 	})
-	if _, err := log.Read(f); err != nil {
-		return nil, fmt.Errorf("read metrics: %s, %w", path, err)
-	}
-	return all, nil
+	_, err = log.Read(r)
+	return all, err
 }
 
 // openLog opens the log on rank 0. It drops the lines of steps that will be made again, which a

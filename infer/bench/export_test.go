@@ -31,8 +31,8 @@ func CountPaths(t *testing.T, target infer.Target, d infer.Drafter, prompt []int
 // Text is the form of settings in a log's header.
 func (s *Settings) Text() string { return s.text() }
 
-// ReadLog reads a log and returns the length of its whole lines.
-func ReadLog(r io.Reader, settings *Settings) (got []Measurement, whole int64, err error) {
+// ReadOwn reads a log of a run with these settings and returns the length of its whole lines.
+func ReadOwn(r io.Reader, settings *Settings) (got []Measurement, whole int64, err error) {
 	c := logConfig(settings, &got, new(bool))
 	whole, err = c.Read(r)
 	return got, whole, err

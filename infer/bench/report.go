@@ -75,12 +75,16 @@ type Row struct {
 	// Emitted[n] counts passes that emitted n tokens; Depth and Rank are the
 	// acceptance by depth and by rank among siblings, from 1; Ranked the share of
 	// drafted nodes by rank.
-	Emitted []int         `json:"emitted"`
-	Depth   []infer.Rate  `json:"by_depth"`
-	Rank    []infer.Rate  `json:"by_rank"`
-	Ranked  []int         `json:"nodes_by_rank"`
-	Paths   *Paths        `json:"by_origin,omitempty"` // of methods that draft from several
-	Parts   *rounds.Parts `json:"parts,omitempty"`
+	Emitted []int        `json:"emitted"`
+	Depth   []infer.Rate `json:"by_depth"`
+	Rank    []infer.Rate `json:"by_rank"`
+	Ranked  []int        `json:"nodes_by_rank"`
+	// DepthOf and RankOf are the shares kept, by depth and rank from 1, with intervals; only over
+	// all sets together.
+	DepthOf []stats.Interval `json:"by_depth_interval,omitempty"`
+	RankOf  []stats.Interval `json:"by_rank_interval,omitempty"`
+	Paths   *Paths           `json:"by_origin,omitempty"` // of methods that draft from several
+	Parts   *rounds.Parts    `json:"parts,omitempty"`
 	// Equal counts the outputs that are plain decoding's token for token, of those
 	// Compared: sampled outputs of some verifiers have only its distribution.
 	Equal    int `json:"equal_outputs"`
@@ -174,6 +178,11 @@ func (c *Config) report(methods []Method, got []Measurement) *Report {
 					continue
 				}
 				row := summarise(mine, inSet(by[place{methods[base].Title(), t}], set))
+				if set == "" {
+					keys, sums := pool(mine, byPrompt)
+					row.DepthOf = rateOf(keys, sums, func(s *infer.Stats) []infer.Rate { return s.Depth })
+					row.RankOf = rateOf(keys, sums, func(s *infer.Stats) []infer.Rate { return s.Rank })
+				}
 				row.Method, row.Spec, row.Verify, row.Source = m.Title(), m.Spec, m.Verify, m.SourceName
 				row.Set, row.Temperature, row.limits = set, t, b.group()
 				r.Rows = append(r.Rows, row)

@@ -48,7 +48,7 @@ func TestAnInterruptedRunKeepsItsMeasurementsAndContinues(t *testing.T) {
 		t.Fatalf("error %v, report %+v, want a part of %d outputs", err, part, whole.Rows[0].Outputs)
 	}
 	log.WriteString(`{"key":"torn`)
-	got, n, err := bench.ReadLog(bytes.NewReader(log.Bytes()), these())
+	got, n, err := bench.ReadOwn(bytes.NewReader(log.Bytes()), these())
 	if err != nil || n != int64(bytes.LastIndexByte(log.Bytes(), '\n')+1) {
 		t.Fatalf("the log: %v, %d bytes are whole", err, n)
 	}
@@ -132,11 +132,11 @@ func TestLogsOfOtherThingsAreRefused(t *testing.T) {
 		header(these()) + "{\"key\":3}\n": "line 2",
 		header(these()) + "{}\n":          "without a key",
 	} {
-		if _, _, err := bench.ReadLog(strings.NewReader(in), these()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := bench.ReadOwn(strings.NewReader(in), these()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one that says %q", in, err, want)
 		}
 	}
-	if got, n, err := bench.ReadLog(strings.NewReader(`{"format":"talf-be`), these()); err != nil || n != 0 || len(got) != 0 {
+	if got, n, err := bench.ReadOwn(strings.NewReader(`{"format":"talf-be`), these()); err != nil || n != 0 || len(got) != 0 {
 		t.Errorf("a log torn in its first line: %v, %d, %v", got, n, err)
 	}
 }
@@ -144,7 +144,7 @@ func TestLogsOfOtherThingsAreRefused(t *testing.T) {
 func FuzzReadLog(f *testing.F) {
 	f.Add([]byte(header(these()) + "{\"key\":\"k\",\"by_origin\":{}}\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		got, n, err := bench.ReadLog(bytes.NewReader(b), these())
+		got, n, err := bench.ReadOwn(bytes.NewReader(b), these())
 		if err == nil && (n > int64(len(b)) || len(got) > bytes.Count(b, []byte("\n"))) {
 			t.Errorf("%d measurements in %d bytes of %d", len(got), n, len(b))
 		}

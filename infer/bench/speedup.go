@@ -95,6 +95,38 @@ func tauOf(keys []promptKey, mine map[promptKey]*prompted) stats.Interval {
 	})
 }
 
+// most is how many depths and ranks have intervals.
+const most = 12
+
+// rateOf are the shares kept of those tried, by depth or rank from 1, each with its interval. A
+// sample of prompts in which none was tried has the share of all.
+func rateOf(keys []promptKey, mine map[promptKey]*prompted, of func(*infer.Stats) []infer.Rate) (out []stats.Interval) {
+	for d := 1; d <= most; d++ {
+		var all infer.Rate
+		each := make([]infer.Rate, len(keys))
+		for i, k := range keys {
+			if r := of(&mine[k].stats); d < len(r) {
+				each[i] = r[d]
+				all.Tried, all.Kept = all.Tried+r[d].Tried, all.Kept+r[d].Kept
+			}
+		}
+		if all.Tried == 0 {
+			break
+		}
+		out = append(out, stats.DefaultBootstrap().Of(len(keys), func(times []int) float64 {
+			var sum infer.Rate
+			for i, n := range times {
+				sum.Tried, sum.Kept = sum.Tried+n*each[i].Tried, sum.Kept+n*each[i].Kept
+			}
+			if sum.Tried == 0 {
+				sum = all
+			}
+			return sum.Value()
+		}))
+	}
+	return out
+}
+
 // A Comparison is two methods on the same prompts of all sets.
 type Comparison struct {
 	Method      string  `json:"method"`

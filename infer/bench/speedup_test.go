@@ -1,7 +1,11 @@
 package bench_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -177,5 +181,45 @@ func TestRepetitionsDoNotLearnFromEachOther(t *testing.T) {
 	}
 	if len(again) != 1 || again[last.Method] != want[last.Method] {
 		t.Errorf("measured again: %v, want %v", again, want)
+	}
+}
+
+// A log says what the run said, without its models and prompts.
+func TestALogIsSummedUpWithoutItsRun(t *testing.T) {
+	e, target := benchtest.Engine()
+	c := matrix(target)
+	c.Methods = append(c.Methods, bench.Method{Spec: "recycle:table=keep,N=9"}, bench.Method{Spec: "pld", MaxTokens: 8})
+	if err := c.AddCold(); err != nil {
+		t.Fatal(err)
+	}
+	c.Temperatures = []float64{0, 1}
+	var log bytes.Buffer
+	log.WriteString(header(these()))
+	c.Keep = func(m *bench.Measurement) error { return json.NewEncoder(&log).Encode(m) }
+	want, err := bench.Run(t.Context(), e, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := bytes.SplitAfter(log.Bytes(), []byte("\n"))[2] // a measurement made twice counts once
+	got, made, err := bench.ReadLog(io.MultiReader(&log, bytes.NewReader(again)))
+	if err != nil || made == nil || made.Function.Tensors != "m" {
+		t.Fatalf("settings %+v, %v", made, err)
+	}
+	r, err := bench.Recount(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Rows) != len(want.Rows) {
+		t.Fatalf("%d rows, want %d", len(r.Rows), len(want.Rows))
+	}
+	for i := range want.Rows {
+		a := &r.Rows[i]
+		b := want.Row(a.Method, a.Set, a.Temperature)
+		if b == nil || a.EndToEnd != b.EndToEnd || a.Speedup != b.Speedup || a.Tau != b.Tau || a.Spec != b.Spec || a.Tokens != b.Tokens {
+			t.Errorf("%+v\nwant %+v", a, b)
+		}
+	}
+	if !reflect.DeepEqual(r.Compared, want.Compared) {
+		t.Errorf("compared: %+v, want %+v", r.Compared, want.Compared)
 	}
 }

@@ -35,8 +35,8 @@ func (s *Step) live() int {
 	return len(s.Nodes)
 }
 
-// title returns a line about the step; i counts from 1.
-func (s *Step) title(i int) string {
+// Title returns a line about the step; i counts from 1.
+func (s *Step) Title(i int) string {
 	t := fmt.Sprintf("round %d at %d: %d of %d drafted nodes accepted, %d tokens", i, s.Pos, len(s.Path)-1, s.live()-1, len(s.Path))
 	if n := len(s.Nodes) - s.live(); n > 0 {
 		t += fmt.Sprintf(", %d nodes only scored", n)
@@ -77,7 +77,7 @@ func (n *Node) odds() string {
 // scored, → is the target's own token.
 func (s *Step) Text(w io.Writer, i int) error {
 	b := new(strings.Builder)
-	fmt.Fprintln(b, s.title(i))
+	fmt.Fprintln(b, s.Title(i))
 	kids, accepted := s.kids(), s.accepted()
 	last := s.Path[len(s.Path)-1]
 	var walk func(n int, above string)
@@ -147,7 +147,7 @@ func (v *SVG) Add(s *Step, i int) {
 	last := s.Path[len(s.Path)-1]
 	top := v.height + margin
 	v.steps++
-	fmt.Fprintf(&v.body, "<text class=\"title\" x=\"%d\" y=\"%d\">%s</text>\n", margin, top, escape(s.title(i)))
+	fmt.Fprintf(&v.body, "<text class=\"title\" x=\"%d\" y=\"%d\">%s</text>\n", margin, top, escape(s.Title(i)))
 	spots := make([]spot, len(s.Nodes)+1) // the last is the target's own
 	next := top + row
 	var place func(n, depth int) int
@@ -209,6 +209,13 @@ func (v *SVG) Add(s *Step, i int) {
 		v.body.WriteString("</g>\n")
 	}
 	v.height = next
+}
+
+// Element returns the drawing as an element of a page, whose style sheet has the colours: of .edge,
+// .node, .kept, .aside, .own, .title and .odds within .tree.
+func (v *SVG) Element() string {
+	return fmt.Sprintf("<svg class=\"tree\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\">\n%s</svg>\n",
+		v.width, v.height+margin, v.width, v.height+margin, v.body.String())
 }
 
 // Close writes the drawing.

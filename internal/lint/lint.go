@@ -96,6 +96,10 @@ var Rules = []Rule{
 	{"internal/tally", nil},
 	{"internal/plot", nil},
 	{"internal/quickstart", []string{"infer/...", "internal/demo", "internal/plot", "model/...", "preprocess", "train"}},
+	{"internal/report", []string{
+		"checkpoints", "infer", "infer/bench", "infer/bench/micro", "infer/bench/paper", "infer/bench/rig", "infer/trace", "internal/cli", "internal/plot", "internal/table", "internal/version",
+		"model/identity", "train",
+	}},
 	{"cmd/talf/...", []string{
 		"checkpoints",
 		"compute/...",
@@ -109,6 +113,7 @@ var Rules = []Rule{
 		"internal/launch",
 		"internal/plot",
 		"internal/quickstart",
+		"internal/report",
 		"internal/spec",
 		"internal/table",
 		"internal/units",

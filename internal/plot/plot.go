@@ -24,7 +24,8 @@ type Series struct {
 	Name string
 	X    []float64 // of a line; nil for bars
 	Y    []float64
-	Err  []float64 // half the length of the error bars of a line; nil for none
+	// Low and High are the ends of a line's intervals; nil for none.
+	Low, High []float64
 }
 
 // A Figure is one diagram. With Groups it has a bar for each series in every group. Without
@@ -45,9 +46,14 @@ func (f *Figure) Add(name string, x, y float64) { f.line(name).add(x, y) }
 
 // AddError appends a point with an error bar that reaches from y−half to y+half.
 func (f *Figure) AddError(name string, x, y, half float64) {
+	f.AddInterval(name, x, y, y-half, y+half)
+}
+
+// AddInterval appends a point with the ends of its interval, which need not hold y.
+func (f *Figure) AddInterval(name string, x, y, low, high float64) {
 	s := f.line(name)
 	s.add(x, y)
-	s.Err = append(s.Err, half)
+	s.Low, s.High = append(s.Low, low), append(s.High, high)
 }
 
 func (f *Figure) line(name string) *Series {
@@ -236,8 +242,8 @@ func (f *Figure) ticks() (t plot.ConstantTicks) {
 // points draws series i as points joined by a line.
 func (f *Figure) points(p *plot.Plot, i int) error {
 	s := &f.Series[i]
-	if len(s.X) != len(s.Y) || s.Err != nil && len(s.Err) != len(s.Y) {
-		return fmt.Errorf("%d values of x, %d of y and %d errors", len(s.X), len(s.Y), len(s.Err))
+	if len(s.X) != len(s.Y) || len(s.Low) != len(s.High) || s.Low != nil && len(s.Low) != len(s.Y) {
+		return fmt.Errorf("%d values of x, %d of y and %d and %d ends of intervals", len(s.X), len(s.Y), len(s.Low), len(s.High))
 	}
 	xy := make(plotter.XYs, len(s.Y))
 	for k := range xy {
@@ -255,10 +261,10 @@ func (f *Figure) points(p *plot.Plot, i int) error {
 	}
 	p.Add(line, points)
 	p.Legend.Add(s.Name, line, points)
-	if s.Err == nil {
+	if s.Low == nil {
 		return nil
 	}
-	bars, err := plotter.NewYErrorBars(errorPoints{xy, s.Err})
+	bars, err := plotter.NewYErrorBars(errorPoints{xy, s})
 	if err != nil {
 		return err
 	}
@@ -306,8 +312,10 @@ func (f *Figure) bar(p *plot.Plot, i int) error {
 // errorPoints are points with error bars.
 type errorPoints struct {
 	plotter.XYs
-	half []float64
+	s *Series
 }
 
 // YError returns how far the error bar of point i goes down and up.
-func (e errorPoints) YError(i int) (down, up float64) { return e.half[i], e.half[i] }
+func (e errorPoints) YError(i int) (down, up float64) {
+	return e.s.Y[i] - e.s.Low[i], e.s.High[i] - e.s.Y[i]
+}

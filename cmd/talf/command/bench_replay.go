@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -73,12 +72,8 @@ func (a *app) replay(ctx context.Context, path, cost string, o *benchOptions) (*
 	c := rec.Config(o.temperatures, o.decode.MaxTokens)
 	player := replay.New(rec)
 	kit := &paper.Kit{Sources: player.Sources(), Datastore: o.datastore, MaxTokens: c.MaxTokens, Temperatures: o.temperatures}
-	for i := range exhibits {
-		x := &exhibits[i]
-		x.Temperatures = slices.DeleteFunc(slices.Clone(kit.At(x)), func(t float64) bool { return !slices.Contains(rec.Temperatures(), t) })
-		if len(x.Temperatures) == 0 {
-			return nil, usagef("--paper %s: the recording has none of its temperatures", x.Name)
-		}
+	if err := kit.Only(exhibits, rec.Temperatures()); err != nil {
+		return nil, usageError(err)
 	}
 	if err := a.plan(&c, o, exhibits, kit); err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -70,20 +69,7 @@ type loadedRig struct {
 
 // openRig loads models, heads and prompts.
 func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err error) {
-	heads, err := rig.ParseNames("--head", "CKPT", o.heads)
-	if err != nil {
-		return nil, usageError(err)
-	}
-	drafts, err := rig.ParseNames("--draft", "DIR", o.drafts)
-	if err != nil {
-		return nil, usageError(err)
-	}
-	for _, n := range drafts {
-		if slices.ContainsFunc(heads, func(h rig.Named) bool { return h.Name == n.Name }) {
-			return nil, usagef("--draft: a head is called %q too: say NAME=DIR", n.Name)
-		}
-	}
-	files, err := rig.ParseNames("--prompts", "FILE", o.prompts)
+	names, err := rig.ParseAll(o.heads, o.drafts, o.prompts)
 	if err != nil {
 		return nil, usageError(err)
 	}
@@ -102,20 +88,20 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err err
 			r.close()
 		}
 	}()
-	for _, n := range heads {
+	for _, n := range names.Heads {
 		// A deepened model has other weights but the same outputs.
 		if err := r.AddHead(n, o.force || o.decode.machine.Layers > 0, a.warn); err != nil {
 			return nil, err
 		}
 	}
-	for _, n := range drafts {
+	for _, n := range names.Drafts {
 		m, v, err := loadDraft(n.Path, d.model, d.tok, &o.decode.machine)
 		if err != nil {
 			return nil, err
 		}
 		r.AddDraft(n.Name, m, v)
 	}
-	for _, f := range files {
+	for _, f := range names.Prompts {
 		in, _, err := a.readPrompts(&promptSource{f.Path, o.template, o.chat}, o.decode.model)
 		if err != nil {
 			return nil, err

@@ -193,5 +193,5 @@ func RankFigures(evals []RankEval) []plot.Figure {
 
 // point adds a value with its interval to the line of that name.
 func point(f *plot.Figure, name string, x float64, y stats.Interval) {
-	f.AddError(name, x, y.Value, y.Half())
+	f.AddInterval(name, x, y.Value, y.Low, y.High)
 }

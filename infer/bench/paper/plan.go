@@ -3,6 +3,7 @@ package paper
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"talf/infer/bench"
 )
@@ -27,4 +28,17 @@ func Plan(c *bench.Config, x bench.Axes, exhibits []Exhibit, k *Kit) (without []
 		return without, fmt.Errorf("--paper %s: none of its methods can run: give --head CKPT, --draft DIR or --datastore FILE", exhibits[0].Name)
 	}
 	return without, c.Validate()
+}
+
+// Only leaves to the exhibits the temperatures that a recording has. It fails if one of them is left
+// with none.
+func (k *Kit) Only(exhibits []Exhibit, recorded []float64) error {
+	for i := range exhibits {
+		x := &exhibits[i]
+		x.Temperatures = slices.DeleteFunc(slices.Clone(k.At(x)), func(t float64) bool { return !slices.Contains(recorded, t) })
+		if len(x.Temperatures) == 0 {
+			return fmt.Errorf("--paper %s: the recording has none of its temperatures", x.Name)
+		}
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package paper
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -37,8 +38,8 @@ func (r *Report) Lay(exhibits []Exhibit, kit *Kit) {
 	}
 }
 
-// Write writes r for people: the conditions, the tables and a line for each head by rank.
-func (r *Report) Write(w io.Writer, markdown bool) error {
+// Conditions says in a line what was measured.
+func (r *Report) Conditions() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, weights %s", r.Device, r.DType)
 	if r.Layers > 0 {
@@ -54,7 +55,13 @@ func (r *Report) Write(w io.Writer, markdown bool) error {
 	if r.Interrupted {
 		b.WriteString("; INTERRUPTED: figures of a part")
 	}
-	b.WriteString("\n\n")
+	return b.String()
+}
+
+// Write writes r for people: the conditions, the tables and a line for each head by rank.
+func (r *Report) Write(w io.Writer, markdown bool) error {
+	var b strings.Builder
+	b.WriteString(r.Conditions() + "\n\n")
 	tables := r.Tables()
 	if len(r.views) > 0 { // the table of everything is in the JSON
 		tables = nil
@@ -113,6 +120,20 @@ type EvalReport struct {
 	evaluation Evaluation
 }
 
+// ReadEval reads the JSON of an evaluation.
+func ReadEval(b []byte) (*EvalReport, error) {
+	r := new(EvalReport)
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, err
+	}
+	e, err := Evaluations().Find(r.Name)
+	if err != nil {
+		return nil, err
+	}
+	r.evaluation = e
+	return r, nil
+}
+
 // NewReport returns the report of e before any measurement, on a device.
 func (e Evaluation) NewReport(device string, b stats.Bootstrap) *EvalReport {
 	return &EvalReport{Name: e.Name, Doc: e.Doc, Device: device, Bootstrap: b, evaluation: e}
@@ -150,15 +171,27 @@ func (r *EvalReport) Figures() []plot.Figure {
 	return r.evaluation.Figures(r.Methods)
 }
 
-// Write writes r for people.
-func (r *EvalReport) Write(w io.Writer, markdown bool) error {
-	head, tables := fmt.Sprintf("%s; ", r.Device), RankTables(r.Ranks)
+// Conditions says in a line what was measured.
+func (r *EvalReport) Conditions() string {
+	head := r.Device + "; "
 	if r.evaluation.Exhibit != "" {
 		head += fmt.Sprintf("temperature %g; ", r.Temperature)
-		tables = r.evaluation.Tables(r.Methods)
 	}
-	if _, err := fmt.Fprintf(w, "%s[ ] are %g%% confidence intervals\n\n", head, 100*r.Bootstrap.Level); err != nil {
+	return head + fmt.Sprintf("[ ] are %g%% confidence intervals", 100*r.Bootstrap.Level)
+}
+
+// Tables lays r out.
+func (r *EvalReport) Tables() []table.Table {
+	if r.evaluation.Exhibit == "" {
+		return RankTables(r.Ranks)
+	}
+	return r.evaluation.Tables(r.Methods)
+}
+
+// Write writes r for people.
+func (r *EvalReport) Write(w io.Writer, markdown bool) error {
+	if _, err := fmt.Fprintf(w, "%s\n\n", r.Conditions()); err != nil {
 		return err
 	}
-	return table.Write(w, tables, markdown)
+	return table.Write(w, r.Tables(), markdown)
 }

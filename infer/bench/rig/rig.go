@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -110,6 +111,29 @@ func (r *Rig) OldSettings(rest ...any) (string, error) {
 	return string(b), err
 }
 
+// OpenLog makes c continue from a log and append to it. rest and old are what Settings and
+// OldSettings take, with what only earlier releases compare in old. why says what a log of an
+// earlier release leaves unknown.
+func (r *Rig) OpenLog(path string, c *bench.Config, rest map[string]any, old ...any) (log io.Closer, why string, err error) {
+	s, err := r.Settings(rest)
+	if err != nil {
+		return nil, "", err
+	}
+	if c.Parts {
+		old = append(old, "parts")
+	}
+	if s.Old, err = r.OldSettings(old...); err != nil {
+		return nil, "", err
+	}
+	l, known, why, err := bench.OpenLog(path, s)
+	if err != nil {
+		return nil, "", err
+	}
+	c.Known = known
+	c.Keep = func(m *bench.Measurement) error { return l.Append(m) }
+	return l, why, nil
+}
+
 // Limits bound the prompts of a set. 0 means no limit, except for Answer.
 type Limits struct {
 	Prompts int // of a set
@@ -206,6 +230,26 @@ func (r *Rig) ByRank(ctx context.Context, ranks int, told func(cut int), f func(
 
 // A Named path is NAME=PATH on a command line.
 type Named struct{ Name, Path string }
+
+// Names are what a command line names.
+type Names struct{ Heads, Drafts, Prompts []Named }
+
+// ParseAll parses the values of --head, --draft and --prompts.
+func ParseAll(heads, drafts, prompts []string) (n Names, err error) {
+	if n.Heads, err = ParseNames("--head", "CKPT", heads); err != nil {
+		return n, err
+	}
+	if n.Drafts, err = ParseNames("--draft", "DIR", drafts); err != nil {
+		return n, err
+	}
+	for _, d := range n.Drafts {
+		if slices.ContainsFunc(n.Heads, func(h Named) bool { return h.Name == d.Name }) {
+			return n, fmt.Errorf("--draft: a head is called %q too: say NAME=DIR", d.Name)
+		}
+	}
+	n.Prompts, err = ParseNames("--prompts", "FILE", prompts)
+	return n, err
+}
 
 // ParseNames parses the values of a flag, PATH or NAME=PATH, whose names must differ. A path
 // alone is named after its last element, a URL after its host. what is the word for PATH in errors.
