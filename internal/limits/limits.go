@@ -104,6 +104,34 @@ const JSONDepth = 500
 // JSONKeys bounds the keys of one object in them. The index of a model has up to 150k.
 const JSONKeys = 1 << 20
 
+// What a grammar from outside may cost: a schema, a regular expression, or rules.
+const (
+	// GrammarBytes bounds the text of a schema, a regular expression or rules.
+	GrammarBytes = 1 * MiB
+	// GrammarSize bounds the parts that a grammar is compiled to. A part takes about a hundred bytes.
+	GrammarSize = 1 << 19
+	// GrammarCount bounds the counts of repetitions. They cost nothing, but an answer that has to
+	// reach one would never end.
+	GrammarCount = 1 << 24
+	// GrammarDFA bounds the states of automata that are made where two patterns have to match at
+	// once.
+	GrammarDFA = 1 << 14
+	// GrammarStacks bounds the ways to go on that are kept side by side at one place.
+	GrammarStacks = 1 << 10
+	// GrammarExpand bounds the work of finding them, in units of some fifty nanoseconds.
+	GrammarExpand = 1 << 14
+	// GrammarDepth bounds how deep a text is nested in its rules.
+	GrammarDepth = 1 << 12
+	// GrammarStates bounds the states that are kept for a grammar.
+	GrammarStates = 1 << 15
+	// GrammarMasks bounds the masks that are kept for a grammar. One of a vocabulary of 128k tokens
+	// takes 16 KiB.
+	GrammarMasks = 64 * MiB
+	// GrammarWork bounds the work of one mask: the tokens' trie has up to a million nodes, each of
+	// which costs one, and one for every way to go on.
+	GrammarWork = 1 << 25
+)
+
 // A Limit is one row of Table.
 type Limit struct {
 	Of    string // the input
@@ -136,6 +164,16 @@ var table = []Limit{
 	{"a request over HTTP", "body; status 413", RequestBytes, "bytes", "a million token ids take 7 MB"},
 	{"all requests over HTTP", "bodies of those that are read or answered; further ones get status 503", RequestsBytes, "bytes", "what is made of a body takes several times as much"},
 	{"traces of requests", "nodes of rounds that wait for their reader; further rounds are left out", TraceNodes, "nodes", "about a megabyte; common trees have 8 to 64"},
+	{"grammars, schemas, regular expressions", "length", GrammarBytes, "bytes", "the largest schemas in use are below 500 KB"},
+	{"grammars, schemas, regular expressions", "parts after compiling", GrammarSize, "parts", "a schema of a thousand properties has about 50,000"},
+	{"grammars, schemas, regular expressions", "counts of repetitions", GrammarCount, "times", "sixteen times what a context of a million tokens holds"},
+	{"grammars, schemas, regular expressions", "states of an automaton of several patterns that have to match at once", GrammarDFA, "states", "dates, addresses and bounded numbers have below 1,000"},
+	{"grammars, schemas, regular expressions", "ways to go on at one place", GrammarStacks, "stacks", "common schemas have below 50"},
+	{"grammars, schemas, regular expressions", "work of finding them", GrammarExpand, "steps", "below a millisecond"},
+	{"grammars, schemas, regular expressions", "nesting of a text in rules", GrammarDepth, "levels", "JSON nested a thousand deep"},
+	{"grammars, schemas, regular expressions", "states that are kept", GrammarStates, "states", "about a kilobyte each"},
+	{"grammars, schemas, regular expressions", "masks that are kept", GrammarMasks, "bytes", "4,096 masks of a vocabulary of 128k"},
+	{"grammars, schemas, regular expressions", "work of one mask", GrammarWork, "steps", "below a second; strings of JSON take 2 million"},
 	{"JSON", "nesting", JSONDepth, "levels", "schemas of tools stay below 50"},
 	{"JSON", "keys of an object", JSONKeys, "keys", "the index of a model has up to 150k"},
 }

@@ -1,0 +1,198 @@
+package grammar
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"talf/internal/limits"
+)
+
+// An Automaton is a grammar over the tokens of a vocabulary. It is safe for concurrent use, and
+// keeps the states and masks that were asked for, within limits.GrammarStates and
+// limits.GrammarMasks. What it answers does not depend on what it keeps.
+type Automaton struct {
+	m     *machine
+	v     *Vocabulary
+	start *State
+
+	mu   sync.Mutex // of what follows, and of the computation of masks
+	walk []*State
+	kept []*State // those that have a mask
+	room int      // bytes of masks that may still be kept
+
+	computed atomic.Int64
+}
+
+// A Mask is a set of tokens: bit i%64 of word i/64 is token i's. Nobody writes to it.
+type Mask []uint64
+
+// Has reports whether a token is in the set.
+func (m Mask) Has(id int32) bool {
+	return id >= 0 && int(id>>6) < len(m) && m[id>>6]>>(uint(id)&63)&1 != 0
+}
+
+// Any reports whether the set has a token.
+func (m Mask) Any() bool {
+	for _, w := range m {
+		if w != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Count returns the number of tokens in the set.
+func (m Mask) Count() (n int) {
+	for _, w := range m {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// mask is what is known of the tokens that a state allows.
+type mask struct {
+	bits Mask
+	err  error
+}
+
+// NewAutomaton crosses a grammar with a vocabulary. Masks are computed when they are asked for.
+func NewAutomaton(g *Grammar, v *Vocabulary) (*Automaton, error) {
+	m, err := newMachine(g)
+	if err != nil {
+		return nil, fmt.Errorf("grammar: %w", err)
+	}
+	a := &Automaton{m: m, v: v, room: limits.GrammarMasks}
+	// The first token may read differently, so the start is a state of its own.
+	s := m.start
+	a.start = &State{stacks: s.stacks, accept: s.accept, first: true, next: make([]atomic.Pointer[State], len(s.next))}
+	return a, nil
+}
+
+// Vocabulary returns the vocabulary.
+func (a *Automaton) Vocabulary() *Vocabulary { return a.v }
+
+// Start returns the state of the empty text.
+func (a *Automaton) Start() *State { return a.start }
+
+// Next returns the state after a token, nil if no text of the grammar goes on with it.
+func (a *Automaton) Next(s *State, id int32) *State {
+	t := a.trie(s)
+	if id < 0 || int(id) >= len(t.text) || t.text[id] == nil {
+		return nil
+	}
+	return a.Read(s, t.text[id])
+}
+
+// Read returns the state after bytes, nil if no text of the grammar goes on with them.
+func (a *Automaton) Read(s *State, text []byte) *State {
+	for _, c := range text {
+		if s = a.m.step(s, c); s == nil {
+			return nil
+		}
+	}
+	return s
+}
+
+// Forced returns the bytes that have to come next, in every text of the grammar: most at the most.
+func (a *Automaton) Forced(s *State, most int) []byte {
+	var out []byte
+	for len(out) < most && !s.accept {
+		var next *State
+		var by byte
+		for class, c := range a.m.g.members {
+			to := a.m.step(s, c)
+			if to == nil {
+				continue
+			}
+			if next != nil || a.m.g.shared(uint8(class)) {
+				return out
+			}
+			next, by = to, c
+		}
+		if next == nil {
+			return out
+		}
+		out, s = append(out, by), next
+	}
+	return out
+}
+
+// shared reports whether a class has more than one byte.
+func (g *Grammar) shared(class uint8) bool {
+	n := 0
+	for _, c := range g.class {
+		if c == class {
+			n++
+		}
+	}
+	return n > 1
+}
+
+func (a *Automaton) trie(s *State) *trie {
+	if s.first {
+		return &a.v.first
+	}
+	return &a.v.inner
+}
+
+// Mask returns the tokens after which some text of the grammar goes on or ends. It fails if the
+// grammar is so ambiguous here that finding them takes more than limits.GrammarWork, whatever is
+// kept.
+func (a *Automaton) Mask(s *State) (Mask, error) {
+	if m := s.mask.Load(); m != nil {
+		return m.bits, m.err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if m := s.mask.Load(); m != nil {
+		return m.bits, m.err
+	}
+	m := a.compute(s)
+	if a.room -= 8 * len(m.bits); a.room < 0 {
+		for _, k := range a.kept {
+			k.mask.Store(nil)
+		}
+		a.kept, a.room = a.kept[:0], limits.GrammarMasks-8*len(m.bits)
+	}
+	s.mask.Store(m)
+	a.kept = append(a.kept, s)
+	return m.bits, m.err
+}
+
+// Computed returns the number of masks that were computed so far.
+func (a *Automaton) Computed() int64 { return a.computed.Load() }
+
+// compute walks the trie: a node's state is that of the node above it after its byte, and what is
+// below a node without a state is skipped.
+func (a *Automaton) compute(s *State) *mask {
+	a.computed.Add(1)
+	t := a.trie(s)
+	out := make(Mask, (a.v.size+63)/64)
+	for len(a.walk) <= t.deep {
+		a.walk = append(a.walk, nil)
+	}
+	at := a.walk
+	at[0] = s
+	work := 0
+	for n := 0; n < len(t.chars); {
+		d := t.depth[n]
+		from := at[d]
+		// What is charged depends on the state alone, not on which transitions are known.
+		if work += 1 + len(from.stacks); work > limits.GrammarWork {
+			return &mask{err: fmt.Errorf("grammar: %w", errAmbiguous)}
+		}
+		to := a.m.step(from, t.chars[n])
+		if to == nil {
+			n = int(t.skip[n])
+			continue
+		}
+		for _, id := range t.ids[t.from[n]:t.from[n+1]] {
+			out[id>>6] |= 1 << (uint(id) & 63)
+		}
+		at[d+1] = to
+		n++
+	}
+	return &mask{bits: out}
+}

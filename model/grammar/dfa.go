@@ -1,0 +1,223 @@
+package grammar
+
+import (
+	"errors"
+	"fmt"
+
+	"talf/internal/limits"
+)
+
+var errAmbiguous = fmt.Errorf("too many ways to go on at one place: %w", limits.ErrTooLarge)
+
+// A DFA is a deterministic automaton over bytes, from each of whose states it can accept: what
+// cannot be said with a Builder, such as that two patterns match, is made of these. It is
+// immutable. State 0 is the start.
+type DFA struct {
+	class   [256]uint8
+	classes int
+	next    []int32 // [state][class]; -1: none
+	accept  []bool
+}
+
+// Len returns the number of states.
+func (d *DFA) Len() int { return len(d.accept) }
+
+// Empty reports whether d accepts nothing.
+func (d *DFA) Empty() bool { return len(d.accept) == 0 }
+
+// Match reports whether d accepts a text.
+func (d *DFA) Match(text string) bool {
+	if d.Empty() {
+		return false
+	}
+	at := int32(0)
+	for i := range len(text) {
+		if at = d.step(at, text[i]); at < 0 {
+			return false
+		}
+	}
+	return d.accept[at]
+}
+
+func (d *DFA) step(at int32, c byte) int32 { return d.next[int(at)*d.classes+int(d.class[c])] }
+
+// final reports whether nothing follows a state.
+func (d *DFA) final(at int32) bool {
+	for _, to := range d.next[int(at)*d.classes:][:d.classes] {
+		if to >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// DFA returns the automaton of an expression without recursion. One of more than
+// limits.GrammarDFA states is refused.
+func (b *Builder) DFA(e Expr) (*DFA, error) {
+	g, err := b.Compile(e)
+	if errors.Is(err, ErrNothing) {
+		return new(DFA), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMachine(g)
+	if err != nil {
+		return nil, err
+	}
+	d := &DFA{class: g.class, classes: len(g.members)}
+	index := map[*State]int32{m.start: 0}
+	states := []*State{m.start}
+	for i := 0; i < len(states); i++ {
+		if i > limits.GrammarDFA {
+			return nil, errDFA
+		}
+		d.accept = append(d.accept, states[i].accept)
+		for _, c := range g.members {
+			to := int32(-1)
+			if s := m.step(states[i], c); s != nil {
+				var ok bool
+				if to, ok = index[s]; !ok {
+					to = int32(len(states))
+					index[s] = to
+					states = append(states, s)
+				}
+			}
+			d.next = append(d.next, to)
+		}
+	}
+	return d.reduced(), nil
+}
+
+var errDFA = fmt.Errorf("an automaton of more than %d states: %w", limits.GrammarDFA, limits.ErrTooLarge)
+
+// And returns the automaton of what both accept.
+func (d *DFA) And(o *DFA) (*DFA, error) {
+	return d.product(o, func(a, b bool) bool { return a && b }, false)
+}
+
+// Without returns the automaton of what d accepts and o does not.
+func (d *DFA) Without(o *DFA) (*DFA, error) {
+	return d.product(o, func(a, b bool) bool { return a && !b }, true)
+}
+
+// Or returns the automaton of what one of them accepts.
+func (d *DFA) Or(o *DFA) (*DFA, error) {
+	all := Universe()
+	a, err := all.Without(d)
+	if err != nil {
+		return nil, err
+	}
+	if a, err = a.Without(o); err != nil {
+		return nil, err
+	}
+	return all.Without(a)
+}
+
+// Universe returns the automaton of all bytes.
+func Universe() *DFA {
+	return &DFA{classes: 1, next: []int32{0}, accept: []bool{true}}
+}
+
+// product runs both automata side by side; alone lets d go on where o cannot.
+func (d *DFA) product(o *DFA, accept func(a, b bool) bool, alone bool) (*DFA, error) {
+	if d.Empty() || o.Empty() {
+		if alone {
+			return d, nil
+		}
+		return new(DFA), nil
+	}
+	p := &DFA{}
+	var members [][2]uint8
+	ids := map[[2]uint8]uint8{}
+	for c := range 256 {
+		key := [2]uint8{d.class[c], o.class[c]}
+		id, ok := ids[key]
+		if !ok {
+			id = uint8(len(members))
+			ids[key] = id
+			members = append(members, key)
+		}
+		p.class[c] = id
+	}
+	p.classes = len(members)
+	index := map[[2]int32]int32{{0, 0}: 0}
+	pairs := [][2]int32{{0, 0}}
+	for i := 0; i < len(pairs); i++ {
+		if i > limits.GrammarDFA {
+			return nil, errDFA
+		}
+		a, b := pairs[i][0], pairs[i][1]
+		p.accept = append(p.accept, accept(d.accept[a], b >= 0 && o.accept[b]))
+		for _, k := range members {
+			to := [2]int32{d.next[int(a)*d.classes+int(k[0])], -1}
+			if b >= 0 {
+				to[1] = o.next[int(b)*o.classes+int(k[1])]
+			}
+			id := int32(-1)
+			if to[0] >= 0 && (to[1] >= 0 || alone) {
+				var ok bool
+				if id, ok = index[to]; !ok {
+					id = int32(len(pairs))
+					index[to] = id
+					pairs = append(pairs, to)
+				}
+			}
+			p.next = append(p.next, id)
+		}
+	}
+	return p.reduced(), nil
+}
+
+// reduced returns d without the states from which it cannot accept.
+func (d *DFA) reduced() *DFA {
+	n := d.Len()
+	before := make([][]int32, n)
+	id := make([]int32, n) // of each state in the result; -1: none yet
+	var todo []int32
+	for s := range n {
+		for _, to := range d.next[s*d.classes:][:d.classes] {
+			if to >= 0 {
+				before[to] = append(before[to], int32(s))
+			}
+		}
+		if id[s] = -1; d.accept[s] {
+			id[s] = 0
+			todo = append(todo, int32(s))
+		}
+	}
+	for len(todo) > 0 {
+		s := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, p := range before[s] {
+			if id[p] < 0 {
+				id[p] = 0
+				todo = append(todo, p)
+			}
+		}
+	}
+	if n == 0 || id[0] < 0 {
+		return new(DFA)
+	}
+	count := int32(0)
+	for s := range id {
+		if id[s] >= 0 {
+			id[s] = count
+			count++
+		}
+	}
+	r := &DFA{class: d.class, classes: d.classes}
+	for s := range n {
+		if id[s] < 0 {
+			continue
+		}
+		r.accept = append(r.accept, d.accept[s])
+		for _, to := range d.next[s*d.classes:][:d.classes] {
+			if to >= 0 {
+				to = id[to]
+			}
+			r.next = append(r.next, to)
+		}
+	}
+	return r
+}

@@ -1,0 +1,247 @@
+package grammar
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"talf/internal/limits"
+)
+
+// A cell is the top of a stack: an expression of which at parts are done, and what follows it.
+// Equal stacks are one cell, as long as the machine remembers them.
+type cell struct {
+	expr  Expr
+	at    int32
+	below *cell
+	id    uint64
+	depth int32
+	seen  uint64 // the last closure that expanded it
+	fresh uint64 // the last closure that repeated something with it below
+}
+
+type cellKey struct {
+	below uint64 // id; 0: none
+	expr  Expr
+	at    int32
+}
+
+// A State is where a text is in a grammar. It is immutable, and safe for concurrent use.
+type State struct {
+	stacks []*cell // each has an expression of bytes on top, ordered by id
+	accept bool
+	first  bool                    // no token has been read, and first tokens read differently
+	next   []atomic.Pointer[State] // [class]
+	mask   atomic.Pointer[mask]
+}
+
+// Accepting reports whether the text may end here.
+func (s *State) Accepting() bool { return s.accept }
+
+// Complete reports whether the text has to end here.
+func (s *State) Complete() bool { return s.accept && len(s.stacks) == 0 }
+
+// A machine makes the states of a grammar when they are asked for.
+type machine struct {
+	g *Grammar
+
+	mu      sync.Mutex
+	cells   map[cellKey]*cell
+	states  map[string]*State
+	ids     uint64
+	closure uint64
+	dead    *State
+	start   *State
+
+	todo []*cell
+	out  []*cell
+	acc  bool
+	key  []byte
+}
+
+// newMachine returns a machine at the start of g. It fails if more stacks are possible there than
+// limits.GrammarStacks.
+func newMachine(g *Grammar) (*machine, error) {
+	m := &machine{g: g, dead: &State{}}
+	m.reset()
+	m.begin()
+	m.todo = append(m.todo, m.push(g.start, 0, nil))
+	m.start = m.expand()
+	if m.start == m.dead {
+		return nil, errAmbiguous
+	}
+	return m, nil
+}
+
+func (m *machine) reset() {
+	m.cells, m.states = map[cellKey]*cell{}, map[string]*State{}
+}
+
+// push returns the stack with an expression on below.
+func (m *machine) push(e Expr, at int32, below *cell) *cell {
+	key := cellKey{expr: e, at: at}
+	if below != nil {
+		key.below = below.id
+	}
+	c, ok := m.cells[key]
+	if !ok {
+		m.ids++
+		c = &cell{expr: e, at: at, below: below, id: m.ids, depth: 1}
+		if below != nil {
+			c.depth = below.depth + 1
+		}
+		m.cells[key] = c
+	}
+	return c
+}
+
+func (m *machine) begin() {
+	m.closure++
+	m.todo, m.out, m.acc = m.todo[:0], m.out[:0], false
+}
+
+// pop goes on with what follows a part that has ended.
+func (m *machine) pop(below *cell) {
+	switch {
+	case below == nil:
+		m.acc = true
+	case below.fresh == m.closure && m.g.nodes[below.expr].loose:
+		// Repeated without a byte in between: the stack that repeats it, which is in this state
+		// too, allows at least as much.
+	default:
+		m.todo = append(m.todo, below)
+	}
+}
+
+// expand returns the state of the stacks in todo, whose tops are replaced by what they begin with
+// until these are bytes; the dead state if there are too many.
+func (m *machine) expand() *State {
+	steps := 0
+	for len(m.todo) > 0 {
+		c := m.todo[len(m.todo)-1]
+		m.todo = m.todo[:len(m.todo)-1]
+		if c.seen == m.closure {
+			continue
+		}
+		c.seen = m.closure
+		if steps++; steps > limits.GrammarExpand || len(m.out) > limits.GrammarStacks || c.depth > limits.GrammarDepth {
+			return m.dead
+		}
+		n := &m.g.nodes[c.expr]
+		switch n.kind {
+		case kindBytes, kindText:
+			m.out = append(m.out, c)
+		case kindDFA:
+			if n.dfa.accept[c.at] {
+				m.pop(c.below)
+			}
+			if !n.dfa.final(c.at) {
+				m.out = append(m.out, c)
+			}
+		case kindSeq:
+			if int(c.at) == len(n.kids) { // the empty text
+				m.pop(c.below)
+				break
+			}
+			below := c.below
+			if int(c.at)+1 < len(n.kids) {
+				below = m.push(c.expr, c.at+1, c.below)
+			}
+			m.todo = append(m.todo, m.push(n.kids[c.at], 0, below))
+		case kindAlt, kindRule:
+			for _, k := range slices.Backward(n.kids) {
+				m.todo = append(m.todo, m.push(k, 0, c.below))
+			}
+		case kindRepeat:
+			if c.at >= n.min {
+				m.pop(c.below)
+			}
+			below, next := c.below, c.at+1
+			if n.max == Unbounded {
+				next = min(next, n.min)
+			}
+			if next != n.max {
+				below = m.push(c.expr, next, c.below)
+				below.fresh = m.closure
+			}
+			m.todo = append(m.todo, m.push(n.kids[0], 0, below))
+		}
+	}
+	return m.intern()
+}
+
+// intern returns the state of the stacks in out.
+func (m *machine) intern() *State {
+	if len(m.out) == 0 && !m.acc {
+		return m.dead
+	}
+	slices.SortFunc(m.out, func(a, b *cell) int {
+		if a.id < b.id {
+			return -1
+		}
+		return 1
+	})
+	m.key = m.key[:0]
+	for _, c := range m.out {
+		m.key = binary.LittleEndian.AppendUint64(m.key, c.id)
+	}
+	if m.acc {
+		m.key = append(m.key, 1)
+	}
+	s, ok := m.states[string(m.key)]
+	if !ok {
+		if len(m.states) >= limits.GrammarStates {
+			m.reset() // states in use stay; they are found again as new ones
+		}
+		s = &State{stacks: slices.Clone(m.out), accept: m.acc, next: make([]atomic.Pointer[State], len(m.g.members))}
+		m.states[string(m.key)] = s
+	}
+	return s
+}
+
+// step returns the state after a byte, nil if no text of the grammar goes on with it.
+func (m *machine) step(s *State, c byte) *State {
+	class := m.g.class[c]
+	if next := s.next[class].Load(); next != nil {
+		if next == m.dead {
+			return nil
+		}
+		return next
+	}
+	return m.compute(s, class)
+}
+
+func (m *machine) compute(s *State, class uint8) *State {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.g.members[class]
+	m.begin()
+	for _, top := range s.stacks {
+		n := &m.g.nodes[top.expr]
+		switch n.kind {
+		case kindBytes:
+			if n.set.Has(c) {
+				m.pop(top.below)
+			}
+		case kindText:
+			if n.text[top.at] == c {
+				if int(top.at)+1 == len(n.text) {
+					m.pop(top.below)
+				} else {
+					m.todo = append(m.todo, m.push(top.expr, top.at+1, top.below))
+				}
+			}
+		case kindDFA:
+			if to := n.dfa.step(top.at, c); to >= 0 {
+				m.todo = append(m.todo, m.push(top.expr, to, top.below))
+			}
+		}
+	}
+	next := m.expand()
+	s.next[class].Store(next)
+	if next == m.dead {
+		return nil
+	}
+	return next
+}
