@@ -10,6 +10,7 @@ package sample
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 
@@ -112,6 +113,11 @@ type Sampler struct {
 	prob   []float64
 	heap   []int32
 	seen   []uint64 // bit set of tokens already penalised
+
+	allow []uint64 // bit set of the tokens that may come; nil: all
+	ends  []int32  // these may come if end says so, whatever allow says
+	end   bool
+	kept  []float32 // their logits
 }
 
 // New returns a sampler for an answer to a prompt of the given number of tokens, which begin every
@@ -126,10 +132,79 @@ func New(p Params, prompt int) *Sampler {
 // Params returns the parameters.
 func (s *Sampler) Params() Params { return s.p }
 
-// Plain reports whether there is no bias and no penalty: the most likely token is that of the
-// model's own logits.
+// Restrict takes all tokens that are not in allow out of the distribution: bit i%64 of word i/64
+// is token i's, and tokens beyond its words are out. The tokens in ends are in it only if end is
+// true. At least one token must be left. What bias and penalties do, they do to the tokens that
+// are left, and truncation counts no others. Restrict holds until it or Free is called.
+func (s *Sampler) Restrict(allow []uint64, ends []int32, end bool) {
+	if allow == nil {
+		panic("sample: Restrict to a nil set")
+	}
+	s.allow, s.ends, s.end = allow, ends, end
+}
+
+// Free takes back what Restrict did.
+func (s *Sampler) Free() { s.allow, s.ends, s.end = nil, nil, false }
+
+// restrict sets the logits of tokens that may not come to −Inf.
+func (s *Sampler) restrict() {
+	inf := float32(math.Inf(-1))
+	s.kept = s.kept[:0]
+	for _, id := range s.ends {
+		if id >= 0 && int(id) < len(s.row) {
+			s.kept = append(s.kept, s.row[id])
+		}
+	}
+	for i := 0; i < len(s.row); i += 64 {
+		var w uint64
+		if i/64 < len(s.allow) {
+			w = s.allow[i/64]
+		}
+		part := s.row[i:min(i+64, len(s.row))]
+		if w == 0 {
+			for j := range part {
+				part[j] = inf
+			}
+			continue
+		}
+		for out := ^w; out != 0; out &= out - 1 {
+			if j := bits.TrailingZeros64(out); j < len(part) {
+				part[j] = inf
+			}
+		}
+	}
+	k := 0
+	for _, id := range s.ends {
+		if id < 0 || int(id) >= len(s.row) {
+			continue
+		}
+		if s.row[id] = inf; s.end {
+			s.row[id] = s.kept[k]
+		}
+		k++
+	}
+	if rows.Max(s.row) > inf {
+		return
+	}
+	// Penalties can make logits infinite: the tokens that are left are then equally likely.
+	for i := range s.row {
+		if i/64 < len(s.allow) && s.allow[i/64]>>(i&63)&1 != 0 {
+			s.row[i] = 0
+		}
+	}
+	for _, id := range s.ends {
+		if id >= 0 && int(id) < len(s.row) {
+			if s.row[id] = inf; s.end {
+				s.row[id] = 0
+			}
+		}
+	}
+}
+
+// Plain reports whether there is no bias, no penalty and no restriction: the most likely token is
+// that of the model's own logits.
 func (s *Sampler) Plain() bool {
-	return s.p.RepetitionPenalty == 1 && s.p.FrequencyPenalty == 0 && s.p.PresencePenalty == 0 && len(s.p.LogitBias) == 0
+	return s.allow == nil && s.p.RepetitionPenalty == 1 && s.p.FrequencyPenalty == 0 && s.p.PresencePenalty == 0 && len(s.p.LogitBias) == 0
 }
 
 // Argmax returns the lowest id of the largest logit after bias and penalties, which is all that
@@ -156,6 +231,9 @@ func (s *Sampler) adjust(logits []float32, context [][]int32) []float32 {
 	}
 	if s.p.FrequencyPenalty != 0 || s.p.PresencePenalty != 0 {
 		s.occurrence(context)
+	}
+	if s.allow != nil {
+		s.restrict()
 	}
 	return s.row
 }

@@ -469,3 +469,84 @@ func TestTopPStopsWhereTheMassIsReached(t *testing.T) {
 		}
 	}
 }
+
+// What a restriction takes out is out before penalties' maximum, temperature and truncation: the
+// result is the reference's for logits of which the others are −Inf.
+func TestARestrictionComesBeforeTruncation(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 9))
+	for round := range 2000 {
+		n := 2 + r.IntN(200)
+		logits := make([]float32, n)
+		for i := range logits {
+			logits[i] = float32(r.NormFloat64() * 3)
+		}
+		allow := make([]uint64, 1+r.IntN(4)) // may be shorter than the row
+		for i := range allow {
+			allow[i] = r.Uint64() & r.Uint64()
+		}
+		may := func(id int) bool { return id/64 < len(allow) && allow[id/64]>>(id%64)&1 != 0 }
+		ends := []int32{r.Int32N(int32(n)), int32(n) + 5}
+		end := r.IntN(2) == 0
+		p := Params{Temperature: 0.3 + r.Float64(), TopK: r.IntN(n), TopP: 0.3 + 0.7*r.Float64(), MinP: 0.2 * r.Float64(), RepetitionPenalty: 0.7 + r.Float64()}
+		if r.IntN(2) == 0 {
+			p.FrequencyPenalty, p.PresencePenalty = r.NormFloat64(), r.NormFloat64()
+		}
+		p.LogitBias = []Bias{{r.Int32N(int32(n)), 9 * r.NormFloat64()}}
+		ctx := []int32{r.Int32N(int32(n)), r.Int32N(int32(n))}
+		masked := slices.Clone(logits)
+		left := 0
+		for i := range masked {
+			ok := may(i) && int32(i) != ends[0] || int32(i) == ends[0] && end
+			if !ok {
+				masked[i] = float32(math.Inf(-1))
+			} else {
+				left++
+			}
+		}
+		if left == 0 {
+			continue
+		}
+		s := New(p, 1)
+		s.Restrict(allow, ends, end)
+		if s.Plain() {
+			t.Fatal("a restricted sampler is plain")
+		}
+		got, want := make([]float64, n), reference(p, masked, 1, ctx)
+		before := slices.Clone(logits)
+		s.Dist64(got, logits, ctx)
+		for i := range want {
+			if math.Abs(got[i]-want[i]) > 1e-7 || (got[i] == 0) != (want[i] == 0) {
+				t.Fatalf("round %d: token %d has %v, want %v", round, i, got[i], want[i])
+			}
+		}
+		if !slices.Equal(before, logits) {
+			t.Fatal("the logits were written to")
+		}
+		if id := s.Argmax(logits, ctx); math.IsInf(float64(masked[id]), -1) {
+			t.Fatalf("round %d: token %d is the most likely, which may not come", round, id)
+		}
+		s.Free()
+		s.Dist64(got, logits, ctx)
+		want = reference(p, logits, 1, ctx)
+		if i := slices.IndexFunc(got, func(x float64) bool { return x == 0 }); i >= 0 && want[i] != 0 {
+			t.Fatalf("round %d: token %d is still out", round, i)
+		}
+	}
+}
+
+// Penalties that make every token that is left infinitely unlikely leave the others out.
+func TestARestrictionHoldsAgainstInfinitePenalties(t *testing.T) {
+	p := Params{Temperature: 1, TopP: 1, RepetitionPenalty: math.MaxFloat32}
+	s := New(p, 0)
+	s.Restrict([]uint64{0b110}, []int32{1}, true)
+	dist := make([]float64, 4)
+	logits := []float32{5, -50, -60, 7}
+	s.Dist64(dist, logits, []int32{1, 2})
+	if want := []float64{0, .5, .5, 0}; !slices.Equal(dist, want) {
+		t.Errorf("%v, want %v", dist, want)
+	}
+	s.Restrict([]uint64{0b100}, []int32{1}, false)
+	if id := s.Argmax(logits, []int32{1, 2}); id != 2 {
+		t.Errorf("token %d, want 2", id)
+	}
+}

@@ -249,6 +249,38 @@ func (t *Tokenizer) Bytes(id int32) ([]byte, bool) {
 	return append([]byte(t.dec.sep), t.dec.text[id]...), true
 }
 
+// Text is Bytes without added tokens, special or not: it returns the bytes that a token of the
+// model adds to a text.
+func (t *Tokenizer) Text(id int32) ([]byte, bool) {
+	if !t.Known(id) {
+		return nil, false
+	}
+	if at, ok := t.added[t.tokens[id]]; ok && at == id {
+		return nil, false
+	}
+	return t.Bytes(id)
+}
+
+// FirstText is Text for the first token of a text: the bytes that a Stream makes of it there.
+func (t *Tokenizer) FirstText(id int32) ([]byte, bool) {
+	text, ok := t.Text(id)
+	d := &t.dec
+	if !ok || d.raw {
+		return text, ok
+	}
+	if text = text[len(d.sep):]; d.head != nil {
+		text = []byte(d.head(id))
+	}
+	for range d.stripN {
+		r, w := utf8.DecodeRune(text)
+		if len(text) == 0 || r != d.strip {
+			break
+		}
+		text = text[w:]
+	}
+	return text, true
+}
+
 // tokenStep rewrites the text of one token; i is its index among the tokens. What it makes is
 // charged to m.
 type tokenStep func(s string, i int, m *limits.Meter) (string, error)
