@@ -356,7 +356,17 @@ type Case struct {
 	Vocab, Depth int
 	Nodes        int // most nodes of a tree, root counted
 	P, Q         *Table
-	shape        uint64
+	// Target is what verifiers see, and what they have to reproduce; nil means P's rows.
+	Target Rows
+	shape  uint64
+}
+
+// target returns the rows that verifiers see.
+func (c *Case) target() Rows {
+	if c.Target != nil {
+		return c.Target
+	}
+	return c.P.Row
 }
 
 // NewCase draws a case. In some cases the draft is the target; in some, rows have zeros, unless
@@ -395,7 +405,7 @@ func (c *Case) Each(s Scheme, newVerifier func() infer.Verifier, f func(p *infer
 		s.Grow(&p, c.Q.Row, ch, rand.New(rand.NewPCG(c.shape, 12)))
 		e := ch.(*every)
 		e.drawn = e.drawn[:0]
-		v, bad := verifier.Verify(p, Scores{p.Tree, c.P.Row}, ch)
+		v, bad := verifier.Verify(p, Scores{p.Tree, c.target()}, ch)
 		if bad == nil {
 			bad = CheckPath(p.Tree, v)
 		}
@@ -430,9 +440,18 @@ func (c *Case) Emitted(s Scheme, newVerifier func() infer.Verifier) (mean float6
 // tokens that a verifier emits, completed by the target, with the target's own. At temperature
 // 0 the target's own is its argmax.
 func Check(newVerifier func() infer.Verifier, scheme Scheme, temperature0 bool, cases int) error {
+	return CheckOf(newVerifier, scheme, temperature0, cases, func(c *Case) Rows { return c.P.Row })
+}
+
+// CheckOf is Check for targets that of makes of each case, and whose rows verifiers see unless of
+// sets the case's Target to others: a bug that is planted there has to be found.
+func CheckOf(newVerifier func() infer.Verifier, scheme Scheme, temperature0 bool, cases int, of func(c *Case) Rows) error {
 	for seed := range uint64(cases) {
 		c := NewCase(seed, false)
-		own := Rows(c.P.Row)
+		own := of(&c)
+		if c.Target == nil {
+			c.Target = own
+		}
 		if temperature0 {
 			own = greedy(own)
 		}
