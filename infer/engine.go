@@ -119,6 +119,7 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 	}
 	s.draft, s.chance = newSequential(req.Seed), keyed{seed: req.Seed}
 	s.scores.proc, s.scores.vocab = req.Processor, shape.Vocab
+	s.ender, _ = req.Processor.(Ender)
 	s.want = model.WantNone
 	if req.Drafter != nil {
 		if s.traits, err = callTraits(req.Drafter); err != nil {

@@ -112,6 +112,15 @@ func (s *Sequence) callAdd(token int32) (stopped bool, err error) {
 	return s.text.add(token), nil
 }
 
+// callComplete asks a processor that can tell whether the output is complete.
+func (s *Sequence) callComplete() (ended bool, err error) {
+	if s.ender == nil {
+		return false, nil
+	}
+	defer guard("end of the output", &err)
+	return s.ender.Ended(s.tokens)
+}
+
 // callEnd adds the rest of the text.
 func (s *Sequence) callEnd(stopped bool) (err error) {
 	defer guard("detokenize", &err)

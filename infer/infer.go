@@ -346,3 +346,12 @@ type Processor interface {
 	// need not be read.
 	Plain() bool
 }
+
+// An Ender is a Processor that can tell where an output ends, because nothing may follow it.
+type Ender interface {
+	Processor
+	// Ended reports whether the output is complete with the last token of context, which is the
+	// prompt and the output so far. It is called for every token of the output but those that end it
+	// by themselves. An error ends the sequence.
+	Ended(context []int32) (bool, error)
+}

@@ -47,6 +47,7 @@ type Reason string
 // The reasons. A sequence that is not done has none.
 const (
 	EOS       Reason = "eos"
+	Complete  Reason = "complete" // the request's Processor is an Ender, and says so
 	Length    Reason = "length"
 	Stop      Reason = "stop"
 	Failed    Reason = "error"

@@ -52,6 +52,7 @@ type Sequence struct {
 	logged   []Logged  // of the output, if asked for
 	echoed   []Logged  // of the prompt but its first token, as far as it has run, if asked for
 	row      []float32 // a row of logits
+	ender    Ender     // the processor, if it is one
 }
 
 // A kind is the property of a tree that decides whether a verifier fits it.
@@ -350,9 +351,12 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 			tok = s.prop.Tree.Token(v.Path[i])
 		}
 		s.tokens = append(s.tokens, tok)
-		stopped := false
+		stopped, complete := false, false
 		if !slices.Contains(s.eos, tok) {
-			if stopped, err = s.callAdd(tok); err != nil {
+			if stopped, err = s.callAdd(tok); err == nil {
+				complete, err = s.callComplete()
+			}
+			if err != nil {
 				s.fail(err)
 				return
 			}
@@ -362,6 +366,8 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 			reason = EOS
 		case stopped:
 			reason = Stop
+		case complete:
+			reason = Complete
 		case len(s.tokens)-s.prompt >= s.req.MaxTokens || len(s.tokens) >= s.maxLen:
 			reason = Length
 		}

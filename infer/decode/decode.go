@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"talf/infer"
+	"talf/infer/constrain"
 	"talf/infer/draft"
 	"talf/infer/verify"
 	"talf/model/sample"
@@ -22,6 +23,10 @@ type Options struct {
 	MaxTokens int      // of an answer
 	Stop      []string // an answer ends before any of these texts
 	IgnoreEOS bool     // continue after an end-of-sequence token
+
+	// Format is what answers have to match. Constraint is Format for the target; New makes it.
+	Format     constrain.Format
+	Constraint *constrain.Constraint
 }
 
 // Default returns plain greedy decoding.
@@ -35,6 +40,9 @@ func (o *Options) Validate() error {
 		return err
 	}
 	if _, err := verify.New(o.Verify, o.Sample.Temperature); err != nil {
+		return err
+	}
+	if _, err := o.Format.Compile(); err != nil {
 		return err
 	}
 	switch {
@@ -96,6 +104,14 @@ func (o *Options) Open(e draft.Env) (*draft.Maker, draft.Method, error) {
 	return mk, m, nil
 }
 
+// processor returns the processor of an answer to a prompt of the given number of tokens.
+func (o *Options) processor(prompt int) (infer.Processor, error) {
+	if o.Constraint != nil {
+		return o.Constraint.Processor(o.Sample, prompt, o.IgnoreEOS)
+	}
+	return infer.NewSampling(o.Sample, prompt)
+}
+
 // Request returns a request for the tokens of a prompt. Without a maker it is one for plain
 // decoding. The source may be nil if the method asks none.
 func (o *Options) Request(mk *draft.Maker, src infer.Source, prompt []int32, seed uint64) (infer.Request, error) {
@@ -103,7 +119,7 @@ func (o *Options) Request(mk *draft.Maker, src infer.Source, prompt []int32, see
 	if err != nil {
 		return infer.Request{}, err
 	}
-	proc, err := infer.NewSampling(o.Sample, len(prompt))
+	proc, err := o.processor(len(prompt))
 	if err != nil {
 		return infer.Request{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"talf/infer"
+	"talf/infer/constrain"
 	"talf/infer/draft"
 	"talf/infer/loop"
 	"talf/infer/prefix"
@@ -60,6 +61,11 @@ func New(c Config) (*Decoder, error) {
 	if d.encoder, err = chat.NewEncoder(c.Tokenizer); err != nil {
 		return nil, err
 	}
+	if d.c.Options.Constraint == nil && d.c.Options.Format != (constrain.Format{}) {
+		if d.c.Options.Constraint, err = Constrain(c.Options.Format, c.Tokenizer, c.Target); err != nil {
+			return nil, err
+		}
+	}
 	mk, m, err := c.Options.Open(draft.Env{Vocab: c.Target.Spec().Vocab, Tokenizer: c.Tokenizer.Hash(), Source: c.Draft != nil})
 	if err != nil {
 		return nil, err
@@ -76,6 +82,15 @@ func New(c Config) (*Decoder, error) {
 		}
 	}
 	return d, nil
+}
+
+// Constrain compiles a format for the answers of a target.
+func Constrain(f constrain.Format, tok *tokenizer.Tokenizer, target *model.Model) (*constrain.Constraint, error) {
+	v, err := constrain.Vocabulary(tok, target.Spec().Vocab)
+	if err != nil {
+		return nil, err
+	}
+	return constrain.New(f, v, target.Spec().EOS)
 }
 
 // Close releases the draft method and the draft model.

@@ -44,6 +44,17 @@ func DrawSeed() uint64 {
 	return binary.LittleEndian.Uint64(b[:]) >> 11
 }
 
+// SeedFor returns the seed of the run that wrote a file of answers, if there is one and it has an
+// answer, and otherwise one that is drawn. path may be "".
+func SeedFor(path string) (uint64, error) {
+	if path != "" {
+		if seed, known, err := RunSeed(path); known || err != nil {
+			return seed, err
+		}
+	}
+	return DrawSeed(), nil
+}
+
 // RunSeed returns the seed of the run that wrote a file of answers, for a run that continues it.
 // ok is false if there is no file or no answer in it yet.
 func RunSeed(path string) (seed uint64, ok bool, err error) {

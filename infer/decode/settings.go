@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"talf/infer"
+	"talf/infer/constrain"
 	"talf/infer/trace"
 	"talf/infer/verify"
 	"talf/model/identity"
@@ -96,6 +97,9 @@ func (d *Decoder) Settings(f Facts) (*Settings, error) {
 	set("max-tokens", o.MaxTokens)
 	set("stop", append([]string{}, o.Stop...))
 	set("ignore-eos", o.IgnoreEOS)
+	if o.Format.Kind != constrain.Free {
+		set("the format", o.Format)
+	}
 	if o.Sample.Temperature > 0 {
 		set("seeds", "of every turn") // earlier releases gave all turns the prompt's
 	}

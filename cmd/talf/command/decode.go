@@ -24,6 +24,7 @@ type decodeOptions struct {
 	model    string
 	drafting draftOptions
 	seed     uint64
+	output   decode.Output
 	noSeed   bool // answers are sampled, and no seed is given: one is drawn
 	machine  machineOptions
 }
@@ -44,6 +45,7 @@ func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	f.Uint64Var(&o.seed, "seed", 0, "seed of sampling (default: drawn at random and named in the log)")
 	f.IntVar(&o.MaxTokens, "max-tokens", o.MaxTokens, "maximum number of tokens in an answer")
 	f.StringArrayVar(&o.Stop, "stop", nil, "end the answer before this `text` (may be repeated)")
+	o.output.Flags(f.StringVar, f.BoolVar)
 	f.BoolVar(&o.IgnoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
 	o.machine.flags(f)
 }
@@ -69,6 +71,10 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 		if o.drafting.given() {
 			o.Method = "salf"
 		}
+	}
+	var err error
+	if o.Format, err = o.output.Format(); err != nil {
+		return err
 	}
 	if err := o.Validate(); err != nil {
 		return usageError(err)
@@ -96,14 +102,8 @@ func (o *decodeOptions) drawSeed(log *slog.Logger, answers string) (err error) {
 	if !o.noSeed {
 		return nil
 	}
-	known := false
-	if answers != "" {
-		if o.seed, known, err = decode.RunSeed(answers); err != nil {
-			return err
-		}
-	}
-	if !known {
-		o.seed = decode.DrawSeed()
+	if o.seed, err = decode.SeedFor(answers); err != nil {
+		return err
 	}
 	log.Info("sampling", "seed", o.seed)
 	return nil

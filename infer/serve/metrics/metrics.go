@@ -57,7 +57,7 @@ var (
 
 // finished is how vLLM calls the ends of an answer.
 var finished = map[infer.Reason]string{
-	infer.EOS: "stop", infer.Stop: "stop", infer.Length: "length", infer.Cancelled: "abort", infer.Failed: "error",
+	infer.EOS: "stop", infer.Complete: "stop", infer.Stop: "stop", infer.Length: "length", infer.Cancelled: "abort", infer.Failed: "error",
 }
 
 // New returns the metrics of a server.

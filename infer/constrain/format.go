@@ -1,0 +1,88 @@
+// Package constrain decodes answers that match a grammar. Its Processor takes every token that
+// the grammar does not allow out of the distribution, before penalties, temperature and
+// truncation, and does so at every node of a draft tree with the node's own path: verifiers see the
+// distribution of constrained plain decoding and need to know nothing of it.
+package constrain
+
+import (
+	"errors"
+	"fmt"
+
+	"talf/model/grammar"
+	"talf/model/grammar/gbnf"
+	"talf/model/grammar/regex"
+	"talf/model/grammar/schema"
+	"talf/model/tokenizer"
+)
+
+// A Kind is a language that formats are written in.
+type Kind string
+
+// The kinds.
+const (
+	Free  Kind = ""      // no format
+	JSON  Kind = "json"  // any JSON object; no text
+	Regex Kind = "regex" // a regular expression of ECMA-262, for the whole answer
+	GBNF  Kind = "gbnf"  // rules in the format of llama.cpp
+)
+
+// A Format is what an answer has to match. The zero value is any text.
+type Format struct {
+	Kind Kind
+	Text string `json:",omitzero"`
+}
+
+// Compile returns the grammar of a format; nil if it is any text.
+func (f Format) Compile() (*grammar.Grammar, error) {
+	b := grammar.NewBuilder()
+	var e grammar.Expr
+	var err error
+	switch f.Kind {
+	case Free:
+		return nil, nil
+	case JSON:
+		e = schema.Object(b)
+	case Regex:
+		e, err = regex.Compile(b, f.Text, regex.Config{})
+	case GBNF:
+		e, err = gbnf.Compile(b, f.Text)
+	default:
+		err = fmt.Errorf("format %q, want %s, %s or %s", f.Kind, JSON, Regex, GBNF)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.Compile(e)
+}
+
+// A Constraint is a format for the answers of one target. It is safe for concurrent use, and the
+// longer it is used the more it remembers.
+type Constraint struct {
+	Automaton *grammar.Automaton
+	Ends      []int32 // tokens that end an answer
+}
+
+// New compiles a format.
+func New(f Format, v *grammar.Vocabulary, ends []int32) (*Constraint, error) {
+	g, err := f.Compile()
+	if err != nil || g == nil {
+		return nil, err
+	}
+	a, err := grammar.NewAutomaton(g, v)
+	if err != nil {
+		return nil, err
+	}
+	if a.Start().Complete() {
+		return nil, errors.New("grammar: it allows no text but the empty one")
+	}
+	return &Constraint{a, ends}, nil
+}
+
+// Vocabulary returns the tokens of a tokenizer as bytes, for a model with size rows of logits.
+func Vocabulary(t *tokenizer.Tokenizer, size int) (*grammar.Vocabulary, error) {
+	return grammar.NewVocabulary(grammar.Speller{
+		Size:  size,
+		Bytes: t.Text,
+		First: t.FirstText,
+	})
+}

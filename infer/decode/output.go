@@ -1,0 +1,52 @@
+package decode
+
+import (
+	"errors"
+	"fmt"
+
+	"talf/infer/constrain"
+	"talf/internal/limits"
+)
+
+// An Output is what the flags of commands say of the format of answers. At most one is given.
+type Output struct {
+	JSON    bool
+	Regex   string
+	Grammar string // file
+}
+
+// Flags declares the flags with functions such as those of a pflag.FlagSet.
+func (o *Output) Flags(text func(p *string, name, value, usage string), truth func(p *bool, name string, value bool, usage string)) {
+	truth(&o.JSON, "json-object", false, "allow only answers that are a JSON object")
+	text(&o.Regex, "regex", "", "allow only answers that match this regular `expression` (ECMA-262) as a whole")
+	text(&o.Grammar, "grammar", "", "allow only answers that match the rules of this `file` in llama.cpp's GBNF")
+}
+
+// Format returns the format, and reads the file if it is in one.
+func (o *Output) Format() (f constrain.Format, err error) {
+	given := 0
+	file := ""
+	if o.JSON {
+		f.Kind = constrain.JSON
+		given++
+	}
+	if o.Regex != "" {
+		f.Kind, f.Text = constrain.Regex, o.Regex
+		given++
+	}
+	if o.Grammar != "" {
+		f.Kind, file = constrain.GBNF, o.Grammar
+		given++
+	}
+	if given > 1 {
+		return f, errors.New("several of --json-object, --regex and --grammar are given, want at most one")
+	}
+	if file != "" {
+		raw, err := limits.ReadFile(file, limits.GrammarBytes)
+		if err != nil {
+			return f, fmt.Errorf("--grammar: %w", err)
+		}
+		f.Text = string(raw)
+	}
+	return f, nil
+}
