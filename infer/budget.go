@@ -11,10 +11,12 @@ type prompt struct {
 func (e *Engine) promptRows(trees int) int {
 	c := &e.Config
 	switch {
-	case c.PassRows == 0:
+	case c.PassRows == 0 && (trees == 0 || !c.Hold):
 		return int(^uint(0) >> 1)
 	case trees == 0:
 		return max(c.PassRows, c.PrefillChunk) // nobody waits for the next token
+	case c.Hold:
+		return 0
 	}
 	return max(c.PassRows-trees, (c.PassRows+7)/8)
 }

@@ -41,6 +41,8 @@ type Config struct {
 	// what they leave, or an eighth of PassRows if that is more. A pass without draft trees
 	// takes at least PrefillChunk rows. The output does not depend on it.
 	PassRows int
+	// Hold keeps prompts out of passes with draft trees.
+	Hold bool
 }
 
 // Default returns the engine's defaults. They do not limit the trees of methods.

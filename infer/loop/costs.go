@@ -12,6 +12,7 @@ type costs struct {
 	model cost.Model
 	other float64 // seconds of a step with draft trees beside the target's pass: drafts, verdicts
 	trees int     // rows of draft trees in the last pass
+	mixed int     // passes with prompts since one without
 }
 
 const (
@@ -21,6 +22,9 @@ const (
 	// weights cost.
 	leastRows = 8
 	blend     = 0.1 // weight of a new sample
+	// mostMixed passes with draft trees in a row read prompts. The next does not, so that what the
+	// trees cost stays known apart from what the prompts do.
+	mostMixed = 15
 )
 
 // add takes the measure of a pass. Those without draft trees keep nobody waiting.
@@ -30,9 +34,11 @@ func (c *costs) add(p *infer.Pass) {
 	}
 	c.trees = p.Rows - p.Prompt
 	if p.Prompt == 0 {
+		c.mixed = 0
 		c.model.AddTarget(p.Rows, p.Verify.Seconds())
 		c.model.AddRest(p.Trees, max(0, (p.Took-p.Verify-p.Draft).Seconds()))
 	} else {
+		c.mixed++
 		c.model.AddPrompts(c.trees, p.Prompt, p.Verify.Seconds())
 	}
 	if other := (p.Took - p.Verify).Seconds(); c.other == 0 {
@@ -42,11 +48,11 @@ func (c *costs) add(p *infer.Pass) {
 	}
 }
 
-// budget returns the rows that the next pass may have, 0 for no bound. chunk is the most that
-// prompts could use at full speed.
-func (c *costs) budget(conf *Config, chunk int) int {
+// budget returns the rows that the next pass may have, 0 for no bound, and whether prompts are to
+// wait if it has draft trees. chunk is the most that prompts could use at full speed.
+func (c *costs) budget(conf *Config, chunk int) (rows int, hold bool) {
 	if conf.Stretch == 0 && conf.Delay == 0 {
-		return 0
+		return 0, false
 	}
 	prompts := float64(firstRows)
 	if row := c.model.Prompt(); row > 0 {
@@ -57,5 +63,5 @@ func (c *costs) budget(conf *Config, chunk int) int {
 		}
 		prompts = math.Floor((limit - base) / row)
 	}
-	return max(1, c.trees) + int(min(max(prompts, leastRows), float64(max(chunk, leastRows))))
+	return max(1, c.trees) + int(min(max(prompts, leastRows), float64(max(chunk, leastRows)))), c.mixed >= mostMixed
 }

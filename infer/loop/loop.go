@@ -55,7 +55,7 @@ type Config struct {
 }
 
 // Default returns the bounds of a server.
-func Default() Config { return Config{MaxRunning: 16, MaxQueue: 256, Stretch: 2.5, Global: true} }
+func Default() Config { return Config{MaxRunning: 16, MaxQueue: 256, Stretch: 3, Global: true} }
 
 // Offline returns no bounds: for programs in which nobody waits for the next token.
 func Offline() Config { return Config{MaxRunning: math.MaxInt, MaxQueue: math.MaxInt} }

@@ -34,7 +34,7 @@ func (l *Loop) round() (busy bool) {
 	if len(l.seqs) == 0 || stopped {
 		return len(l.seqs) > 0 && l.why() == nil
 	}
-	l.engine.Config.PassRows = l.costs.budget(&l.config, l.engine.Config.PrefillChunk)
+	l.engine.Config.PassRows, l.engine.Config.Hold = l.costs.budget(&l.config, l.engine.Config.PrefillChunk)
 	l.settle(l.engine.Step(ctx, l.seqs))
 	return true
 }

@@ -9,6 +9,8 @@ type Model struct {
 	meter  Meter
 	prompt float64 // what a row of a prompt adds to such a pass, as the curve counts
 	mixed  int     // passes that had some, known at most
+	// Rows of trees and of prompts in the last pass, 0 prompts if it had none.
+	beside, prompts int
 	// The first samples of it: their median is the price. The meter is that of a pass without
 	// interruptions, so a mean would charge all of them to the prompts, and the fewer rows these
 	// then get the more each would be charged.
@@ -19,7 +21,16 @@ type Model struct {
 }
 
 // AddTarget takes the measure of a pass of the target over draft trees alone.
-func (m *Model) AddTarget(rows int, seconds float64) { m.meter.Add(&m.curve, rows, seconds) }
+func (m *Model) AddTarget(rows int, seconds float64) {
+	was := m.meter.Level
+	m.meter.Add(&m.curve, rows, seconds)
+	if n := float64(m.prompts); n > 0 && m.mixed == known {
+		// Passes with prompts were told right, and are to be: what trees cost less, prompts cost more.
+		base := m.curve.Cost(m.beside)
+		m.prompt = max((base+m.prompt*n)*was/m.meter.Level-base, leastPrompt*base) / n
+	}
+	m.prompts = 0
+}
 
 // Target returns what a pass over draft trees of so many rows costs, 0 if that is unknown.
 func (m *Model) Target(rows int) float64 { return m.meter.Level * m.curve.Cost(rows) }
@@ -28,28 +39,32 @@ func (m *Model) Target(rows int) float64 { return m.meter.Level * m.curve.Cost(r
 func (m *Model) Knows(rows int) bool { return m.curve.Knows(rows) }
 
 // AddPrompts takes the measure of a pass over rows of draft trees and rows of prompts. Those of
-// prompts cost less: no next token is read from most of them.
+// prompts cost less: no next token is read from most of them. What such a pass takes longer than it
+// is told to cannot be charged to either kind of rows, and is the machine's or a longer context's;
+// the next pass without prompts sets that right.
 func (m *Model) AddPrompts(rows, prompts int, seconds float64) {
 	base := m.curve.Cost(rows)
 	if m.meter.Level == 0 || base == 0 {
 		return
 	}
-	took := seconds / m.meter.Level
-	if m.mixed < known {
-		m.sorted[m.mixed] = max(took-base, leastPrompt*base) / float64(prompts)
+	m.beside, m.prompts = rows, prompts
+	price := max(seconds/m.meter.Level-base, leastPrompt*base) / float64(prompts)
+	switch {
+	case m.mixed < known:
+		m.sorted[m.mixed] = price
 		m.mixed++
 		slices.Sort(m.sorted[:m.mixed])
 		m.prompt = m.sorted[(m.mixed-1)/2]
-		return
+	case price > m.prompt:
+		m.meter.Level *= 1 + medianStep
+	default:
+		m.meter.Level /= 1 + medianStep
 	}
-	// While prompts are read, contexts grow: what a pass takes longer counts for both kinds of rows.
-	off := clip(took/(base+m.prompt*float64(prompts))-1, furthest)
-	m.meter.Level *= 1 + meterStep*off
-	m.prompt *= 1 + ownStep*off
 }
 
 const (
-	known       = 16   // mixed passes after which the price of a prompt's row changes slowly
+	known       = 16   // mixed passes after which the price of a prompt's row follows from passes without prompts
+	medianStep  = 0.02 // by which the level then follows the median of such passes, however long one took
 	leastPrompt = 0.01 // of a pass: the least that the rows of a prompt are taken to cost
 )
 

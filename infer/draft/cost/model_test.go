@@ -7,7 +7,7 @@ import (
 )
 
 // A model tells rows of trees from rows of prompts, and follows contexts that grow while prompts
-// are read and no pass is without them.
+// are read and few passes are without them.
 func TestAModelFollowsPassesThatReadPrompts(t *testing.T) {
 	var m Model
 	rng := rand.New(rand.NewPCG(8, 3))
@@ -41,10 +41,14 @@ func TestAModelFollowsPassesThatReadPrompts(t *testing.T) {
 	near("a pass of 4 rows", m.Target(4), base+4*row, 0.2)
 	for i := range 400 { // everything becomes three times as expensive
 		longer := 1 + 2*float64(i)/400
+		if i%16 == 0 {
+			m.AddTarget(4, longer*(base+4*row)*noise())
+			continue
+		}
 		m.AddPrompts(4, 30, longer*(base+4*row+prompt*30)*noise())
 	}
 	near("a pass of 4 rows with 30 of prompts, later", m.Target(4)+30*m.Prompt(), 3*(base+4*row+prompt*30), 0.2)
-	near("a pass of 4 rows, later", m.Target(4), 3*(base+4*row), 0.5)
+	near("a pass of 4 rows, later", m.Target(4), 3*(base+4*row), 0.2)
 }
 
 // What a draft model's passes cost is told apart by their place in the round.
