@@ -30,17 +30,16 @@ const (
 )
 
 // A Draft is a draft head as another system stores it. In any layout, its tensors have
-// EAGLE's names, or SpecForge's for an EAGLE-3 head.
+// EAGLE's names.
 type Draft struct {
 	Dir     string
 	Layout  string
-	File    string     // file that the weights were read from
-	Spec    *arch.Spec // nil for an EAGLE-3 head; see Eagle3
-	Eagle3  *Eagle3    // an EAGLE-3 head, which is described and converted but not run
-	Tensors []safetensors.Tensor
-	Vocab   []int32      // target ids of its draft vocabulary, ascending; nil: all, or an EAGLE-3 head
-	Target  identity.Tie // its target, if the file says so
-	Notes   []string     // what was omitted or added, and why that makes no difference
+	File    string // file that the weights were read from
+	Spec    *arch.Spec
+	Tensors []safetensors.Tensor // without the draft vocabulary's
+	Vocab   []int32              // target ids of its draft vocabulary, ascending; nil: all
+	Target  identity.Tie         // its target, if the file says so
+	Notes   []string             // what was omitted or added, and why that makes no difference
 
 	config object
 	set    *safetensors.Set // nil: the tensors are in memory
@@ -50,8 +49,8 @@ type Draft struct {
 type object map[string]json.RawMessage
 
 // OpenDraft reads the draft head in dir: an EAGLE-1 or EAGLE-2 head in the layout of
-// EAGLE or the speculators library, from safetensors or pytorch_model.bin, or an
-// EAGLE-3 head. No part of a pickle is executed. Unknown tensors are refused rather
+// EAGLE or the speculators library, or an EAGLE-3 head in that of EAGLE, SpecForge, SGLang
+// and vLLM or of the speculators library, from safetensors or pytorch_model.bin. No part of a pickle is executed. Unknown tensors are refused rather
 // than ignored, because a head without one of its tensors is useless.
 func OpenDraft(dir string) (_ *Draft, err error) {
 	path := filepath.Join(dir, ConfigFile)
@@ -97,48 +96,76 @@ func OpenDraft(dir string) (_ *Draft, err error) {
 // ErrForeign says that a head must be imported before it can be loaded.
 var ErrForeign = errors.New("a draft head in another system's layout: import it first (talf import)")
 
-// foreign returns ErrForeign for a head that must be imported before it is loaded, and
-// ErrEagle3 for one that cannot be loaded.
-func foreign(dir string) error {
+// A kind says how a head is loaded.
+type kind int
+
+const (
+	ours       kind = iota // as head.Load reads it
+	imported               // only after an import
+	thirdEAGLE             // EAGLE-3: by OpenDraft, which checks what head.Load would not
+)
+
+// kindOf tells the kinds apart. It returns ours for what is not a head: loading gives a
+// better error.
+func kindOf(dir string) kind {
 	raw, err := limits.ReadFile(filepath.Join(dir, ConfigFile), limits.ConfigBytes)
 	if err != nil {
-		return nil // loading gives a better error
+		return ours
 	}
 	var d Draft
 	if json.Unmarshal(raw, &d.config) != nil {
-		return nil
+		return ours
 	}
-	_, noTensors := os.Stat(filepath.Join(dir, WeightsFile))
-	if noTensors != nil {
-		_, noTensors = os.Stat(filepath.Join(dir, WeightsFile+".index.json"))
+	has := func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
 	}
-	_, noTorch := os.Stat(filepath.Join(dir, TorchFile))
-	_, noMap := os.Stat(filepath.Join(dir, TokenMapFile))
-	if noTensors == nil {
+	inTensors := has(WeightsFile) || has(WeightsFile+".index.json")
+	if inTensors {
 		set, err := safetensors.OpenDir(dir)
 		if err != nil {
-			return nil
+			return ours
 		}
 		for _, name := range set.Names() {
 			d.Tensors = append(d.Tensors, safetensors.Tensor{Name: name})
 		}
-		if err := set.Close(); err != nil {
-			return err
+		if set.Close() != nil {
+			return ours
 		}
 	}
-	switch kind := d.config.string("speculators_model_type"); {
-	case kind == "eagle3", d.looksLikeEagle3():
-		return fmt.Errorf("%s: %w", dir, ErrEagle3)
-	case kind != "", noTensors != nil && noTorch == nil, noMap == nil:
-		return fmt.Errorf("%s: %w", dir, ErrForeign)
+	of := d.config.string("speculators_model_type")
+	switch {
+	case of == "eagle3", d.looksLikeEagle3(), of == "" && !inTensors && has(TorchFile) && len(d.config["draft_vocab_size"]) > 0:
+		return thirdEAGLE // EAGLE's own torch files do not say so, but have such a key
+	case of != "", !inTensors && has(TorchFile), has(TokenMapFile):
+		return imported
 	}
-	return nil
+	return ours
 }
 
 // IsForeign reports whether dir has a draft head that only OpenDraft can read.
 func IsForeign(dir string) bool {
-	err := foreign(dir)
-	return errors.Is(err, ErrForeign) || errors.Is(err, ErrEagle3)
+	if _, err := os.Stat(filepath.Join(dir, ManifestFile)); err == nil {
+		return false
+	}
+	return kindOf(dir) != ours
+}
+
+// Load loads the head for target, in whatever layout its files are. The head closes them.
+func (d *Draft) Load(target *model.Model, opt head.Options) (*head.Head, error) {
+	ts, err := asType(d.Tensors, "")
+	if err != nil {
+		return nil, err
+	}
+	if d.Vocab != nil {
+		ts = append(ts, model.DraftVocabTensors(d.Vocab, d.Spec.Vocab)...)
+	}
+	set := safetensors.Of(d.Dir, ts...)
+	if d.set != nil {
+		set = d.set.With(ts...)
+	}
+	d.set = set
+	return head.FromSet(d.Spec, set, target, opt)
 }
 
 // Close unmaps the tensors.
@@ -303,13 +330,11 @@ func (d *Draft) check() error {
 	if err := d.readVocab(); err != nil {
 		return err
 	}
+	d.dropBuffers()
 	has := func(name string) bool { _, ok := d.Tensor(name); return ok }
 	if fc := s.Weight(arch.FC, 0); !has(fc) {
 		return fmt.Errorf("%s: no tensor %q: not a draft head in EAGLE's format", d.Dir, fc)
 	}
-	d.Tensors = slices.DeleteFunc(d.Tensors, func(t safetensors.Tensor) bool {
-		return strings.HasSuffix(t.Name, "rotary_emb.inv_freq") // a buffer of old versions, which is derived from the configuration
-	})
 	if has("lm_head.weight") {
 		d.drop("lm_head.weight")
 		d.note("lm_head.weight is omitted: a head of this kind uses its target's")
@@ -330,6 +355,25 @@ func (d *Draft) check() error {
 		s.OBias = true
 		d.note("o_proj.bias is added, all zero: attention_bias implies it")
 	}
+	if err := d.inventory("an EAGLE-1 or EAGLE-2 head"); err != nil {
+		return err
+	}
+	if s.Rope.Type == "default" && s.HeadDim*s.Heads != s.Hidden {
+		d.note("head_dim is %d: not hidden_size / num_attention_heads", s.HeadDim)
+	}
+	return nil
+}
+
+// dropBuffers removes buffers of old versions, which are derived from the configuration.
+func (d *Draft) dropBuffers() {
+	d.Tensors = slices.DeleteFunc(d.Tensors, func(t safetensors.Tensor) bool { return strings.HasSuffix(t.Name, "rotary_emb.inv_freq") })
+}
+
+// inventory compares the tensors with those that the configuration says: none may be
+// missing, and none unknown.
+func (d *Draft) inventory(what string) error {
+	s := d.Spec
+	has := func(name string) bool { _, ok := d.Tensor(name); return ok }
 	want := make(map[string][]int)
 	for _, t := range s.Tensors() {
 		if !t.Optional && !has(t.Name) {
@@ -341,16 +385,13 @@ func (d *Draft) check() error {
 		shape, ok := want[t.Name]
 		switch {
 		case !ok:
-			return fmt.Errorf("%s: tensor %q is not part of an EAGLE-1 or EAGLE-2 head with %d layers", d.Dir, t.Name, s.Layers)
+			return fmt.Errorf("%s: tensor %q is not part of %s with num_hidden_layers = %d and this configuration", d.Dir, t.Name, what, s.Layers)
 		case !slices.Equal(t.Shape, shape):
 			return fmt.Errorf("%s: tensor %q has shape %v, want %v from the configuration", d.Dir, t.Name, t.Shape, shape)
 		}
 		if err := d.checkFloats(&t); err != nil {
 			return err
 		}
-	}
-	if s.Rope.Type == "default" && s.HeadDim*s.Heads != s.Hidden {
-		d.note("head_dim is %d: not hidden_size / num_attention_heads", s.HeadDim)
 	}
 	return nil
 }
@@ -374,9 +415,6 @@ func zero(t *safetensors.Tensor) bool {
 // SaveHead writes d to the new or empty directory dir in the format of talf's own
 // heads, tied to target. The zero Tie keeps the existing one.
 func (d *Draft) SaveHead(dir string, target identity.Tie) error {
-	if d.Eagle3 != nil {
-		return fmt.Errorf("%s: %w", d.Dir, ErrEagle3)
-	}
 	if !target.Known() {
 		target = d.Target
 	}

@@ -12,6 +12,7 @@ import (
 	"talf/internal/durable"
 	"talf/internal/spec"
 	"talf/internal/units"
+	"talf/model"
 	"talf/model/arch"
 	"talf/model/head"
 	"talf/model/safetensors"
@@ -27,10 +28,10 @@ type Format struct {
 
 	tokenMap bool // it reads a draft vocabulary from TokenMapFile
 	problems func(d *Draft, c *ExportConfig) []Problem
-	// eagle and eagle3 return config.json and the tensors. nil: the reader does not
-	// support such heads.
+	// eagle and eagle3 return config.json and the tensors, for heads of EAGLE-1 and 2 and
+	// of EAGLE-3.
 	eagle  func(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor)
-	eagle3 func(d *Draft, c *ExportConfig, conf object, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor)
+	eagle3 func(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor)
 }
 
 // Formats returns the export formats, in the order of the help text. A new one takes a
@@ -55,10 +56,13 @@ type ExportConfig struct {
 	// the head has none and the reader needs one.
 	Target        *arch.Spec
 	Embed         *safetensors.Tensor
-	TargetName    string   // path or Hugging Face id under which the reader finds it
-	TargetClasses []string // "architectures" of its config.json
+	LMHead        *safetensors.Tensor // its LM head [Vocab][Hidden], for an EAGLE-3 head that uses some of its rows
+	TargetName    string              // path or Hugging Face id under which the reader finds it
+	TargetClasses []string            // "architectures" of its config.json
 
 	DraftTokens int // speculators: tokens to draft per round
+
+	unindexed bool // the target's weights are in one file without an index
 }
 
 // DefaultExport returns the export for EAGLE's own code. The speculators library also
@@ -126,12 +130,7 @@ func (d *Draft) Problems(c ExportConfig) ([]Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Problem
-	if d.Eagle3 != nil && f.eagle3 == nil {
-		out = append(out, Problem{Grade: Refuses, What: "an EAGLE-3 head has different tensors from EAGLE-1 and EAGLE-2"})
-	} else {
-		out = f.problems(d, &c)
-	}
+	out := f.problems(d, &c)
 	for i := range out {
 		out[i].Reader = f.Reader
 	}
@@ -158,7 +157,7 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 			bad = append(bad, errors.New(p.String()))
 		}
 	}
-	if len(bad) > 0 && (!c.Force || d.Eagle3 != nil && f.eagle3 == nil) {
+	if len(bad) > 0 && !c.Force {
 		return nil, fmt.Errorf("export %s as %s: %w", d.Dir, f.Name, errors.Join(bad...))
 	}
 	ts, err := asType(d.Tensors, c.DType)
@@ -175,18 +174,24 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 		}
 		c.Embed = &e[0]
 	}
+	if ts, err = d.withLMHead(&c, ts); err != nil {
+		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
+	}
 	var conf map[string]any
-	if d.Eagle3 != nil {
-		conf, ts = f.eagle3(d, &c, d.eagle3Config(), ts)
+	raw, err := head.Config(d.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
+	}
+	if err := json.Unmarshal(raw, &conf); err != nil {
+		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
+	}
+	conf["torch_dtype"] = dtypeOf(ts)
+	if d.Spec.Eagle3.On {
+		if d.Vocab != nil {
+			ts = append(ts, model.DraftVocabTensors(d.Vocab, d.Spec.Vocab)...)
+		}
+		conf, ts = f.eagle3(d, &c, conf, ts)
 	} else {
-		var raw []byte
-		if raw, err = head.Config(d.Spec); err != nil {
-			return nil, fmt.Errorf("export %s: %w", d.Dir, err)
-		}
-		if err := json.Unmarshal(raw, &conf); err != nil {
-			return nil, fmt.Errorf("export %s: %w", d.Dir, err)
-		}
-		conf["torch_dtype"] = dtypeOf(ts)
 		delete(conf, "draft_vocab_size") // every reader would take the head for an EAGLE-3 head
 		conf, ts = f.eagle(d, &c, conf, ts)
 	}
@@ -209,7 +214,7 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	if err := write(WeightsFile, func(w io.Writer) error { return safetensors.Write(w, meta, ts...) }); err != nil {
 		return nil, err
 	}
-	if f.tokenMap && d.Vocab != nil {
+	if f.tokenMap && d.Vocab != nil && !d.Spec.Eagle3.On {
 		if err := write(TokenMapFile, func(w io.Writer) error { return torchfile.WriteInts(w, d.Vocab) }); err != nil {
 			return nil, err
 		}
@@ -247,6 +252,25 @@ func (d *Draft) withEmbed(c *ExportConfig, ts []safetensors.Tensor) []safetensor
 	e := *c.Embed
 	e.Name = name
 	return append(ts, e)
+}
+
+// withLMHead adds the rows of the target's LM head that an EAGLE-3 head with a draft
+// vocabulary uses, if the head has no LM head of its own: readers use all rows or none.
+func (d *Draft) withLMHead(c *ExportConfig, ts []safetensors.Tensor) ([]safetensors.Tensor, error) {
+	if !d.Spec.Eagle3.TargetLMHead || d.Vocab == nil || c.LMHead == nil {
+		return ts, nil
+	}
+	l := *c.LMHead
+	row := len(l.Data) / d.Spec.Vocab
+	rows := safetensors.Tensor{Name: "lm_head.weight", DType: l.DType, Shape: []int{len(d.Vocab), d.Spec.Hidden}}
+	for _, id := range d.Vocab {
+		rows.Data = append(rows.Data, l.Data[int(id)*row:][:row]...)
+	}
+	if _, ok := floats[l.DType]; !ok {
+		return nil, fmt.Errorf("the target's LM head is %s, want F32, F16, BF16 or F64", l.DType)
+	}
+	out, err := asType([]safetensors.Tensor{rows}, c.DType)
+	return append(slices.Clone(ts), out...), err
 }
 
 // dtypeOf returns torch's name for the type of the trained weights. An embedding may

@@ -133,8 +133,21 @@ func loadHead(dir string, ours bool, target *model.Model, opt head.Options) (*he
 		}
 	} else if ours { // it is being removed
 		return nil, &fs.PathError{Op: "open", Path: filepath.Join(dir, ManifestFile), Err: fs.ErrNotExist}
-	} else if err := foreign(dir); err != nil {
-		return nil, err
+	} else if k := kindOf(dir); k == imported {
+		return nil, fmt.Errorf("%s: %w", dir, ErrForeign)
+	} else if k == thirdEAGLE {
+		d, err := OpenDraft(dir)
+		if err != nil {
+			return nil, err
+		}
+		if !d.Spec.Eagle3.On {
+			return nil, errors.Join(fmt.Errorf("%s: %w", dir, ErrForeign), d.Close())
+		}
+		h, err := d.Load(target, opt)
+		if err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+		return h, nil
 	}
 	return head.Load(dir, target, opt)
 }

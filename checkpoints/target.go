@@ -2,7 +2,10 @@ package checkpoints
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -63,15 +66,13 @@ func (t *Target) Embed() (safetensors.Tensor, error) {
 
 // Fits refuses a head for a target of different sizes.
 func (t *Target) Fits(d *Draft) error {
-	s, hidden := d.Spec, 0
-	if d.Eagle3 != nil {
-		s, hidden = d.Eagle3.Spec, d.Eagle3.TargetHidden
-	} else {
-		hidden = s.Hidden
-	}
+	s, hidden := d.Spec, d.Spec.TargetHidden()
 	if hidden != t.Spec.Hidden || s.Vocab != t.Spec.Vocab {
 		return fmt.Errorf("%s: a head for hidden size %d and vocabulary %d, but the target %s has %d and %d",
 			d.Dir, hidden, s.Vocab, t.Dir, t.Spec.Hidden, t.Spec.Vocab)
+	}
+	if _, err := s.TapsOf(t.Spec); err != nil {
+		return fmt.Errorf("%s: %w", d.Dir, err)
 	}
 	return nil
 }
@@ -87,7 +88,26 @@ func (c *ExportConfig) For(d *Draft, t *Target) error {
 	if err != nil {
 		return err
 	}
-	c.Target, c.Embed, c.TargetClasses = t.Spec, &e, t.Classes
+	role := arch.LMHead
+	if t.Spec.Tied {
+		role = arch.Embed
+	}
+	l, err := t.set.Get(t.Spec.Weight(role, 0))
+	if err != nil {
+		return err
+	}
+	c.Target, c.Embed, c.LMHead, c.TargetClasses = t.Spec, &e, &l, t.Classes
+	_, err = os.Stat(filepath.Join(t.Dir, WeightsFile+".index.json"))
+	c.unindexed = errors.Is(err, fs.ErrNotExist)
+	if c.TargetName == "" {
+		c.TargetName = t.Dir
+	}
+	// Readers resolve a path from wherever they are started.
+	if _, err := os.Stat(filepath.Join(c.TargetName, ConfigFile)); err == nil {
+		if c.TargetName, err = filepath.Abs(c.TargetName); err != nil {
+			return fmt.Errorf("the target's path: %w", err)
+		}
+	}
 	return nil
 }
 

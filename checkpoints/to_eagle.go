@@ -11,30 +11,21 @@ import (
 	"talf/model/safetensors"
 )
 
-// eagle is EAGLE's own code: cnets1.py and configs.py. It loads checkpoints with
-// strict=True: every tensor must be present, and no other.
+// eagle is EAGLE's own code: cnets1.py and configs.py, and cnets.py for EAGLE-3. It loads
+// checkpoints of EAGLE-1 and 2 with strict=True: every tensor must be present, and no other.
 func eagle() Format {
 	return Format{
-		Line:   spec.Line{Name: "eagle", Doc: "EAGLE's own code (EAGLE-1 and EAGLE-2)"},
-		Reader: "EAGLE's loader", problems: eagleProblems, eagle: asEagle,
+		Line:   spec.Line{Name: "eagle", Doc: "EAGLE's own code (EAGLE-1 to EAGLE-3)"},
+		Reader: "EAGLE's loader", problems: eagleProblems, eagle: asEagle, eagle3: asEagle3,
 	}
 }
 
 func eagleProblems(d *Draft, c *ExportConfig) (out []Problem) {
+	if d.Spec.Eagle3.On {
+		return d.eagle3EAGLE(c)
+	}
 	s := d.Spec
-	out = d.noVocab()
-	switch s.Rope.Type {
-	case "default":
-	case "linear":
-		if s.Rope.Theta != 10000 {
-			out = append(out, misread("with rope_scaling it ignores rope_theta, which is %g here, and uses 10000 (LlamaAttention._init_rope)", s.Rope.Theta))
-		}
-	default:
-		out = append(out, refuse("rope_scaling has type %s, and EConfig accepts only linear and dynamic", s.Rope.Type))
-	}
-	if s.Heads*s.HeadDim != s.Hidden {
-		out = append(out, refuse("%d heads of %d are not hidden_size = %d, and it ignores head_dim (LlamaAttention.__init__)", s.Heads, s.HeadDim, s.Hidden))
-	}
+	out = append(d.noVocab(), d.eagleShape()...)
 	if !d.hasEmbed(c) {
 		out = append(out, refuse("embed_tokens.weight is missing, and it does not use the target's: give the target's directory"))
 	}
@@ -50,16 +41,39 @@ func eagleProblems(d *Draft, c *ExportConfig) (out []Problem) {
 	return out
 }
 
+// eagleShape returns the problems with the head's positions and sizes.
+func (d *Draft) eagleShape() (out []Problem) {
+	s := d.Spec
+	switch s.Rope.Type {
+	case "default":
+	case "linear":
+		if s.Rope.Theta != 10000 {
+			out = append(out, misread("with rope_scaling it ignores rope_theta, which is %g here, and uses 10000 (LlamaAttention._init_rope)", s.Rope.Theta))
+		}
+	default:
+		out = append(out, refuse("rope_scaling has type %s, and EConfig accepts only linear and dynamic", s.Rope.Type))
+	}
+	if s.Heads*s.HeadDim != s.Hidden {
+		out = append(out, refuse("%d heads of %d are not hidden_size = %d, and it ignores head_dim (LlamaAttention.__init__)", s.Heads, s.HeadDim, s.Hidden))
+	}
+	return out
+}
+
+// eagleRope writes scaled positions as EAGLE's code requires them: these two fields, and a
+// number with a decimal point.
+func (d *Draft) eagleRope(conf map[string]any) {
+	if d.Spec.Rope.Type == "linear" {
+		conf["rope_scaling"] = map[string]any{"type": "linear", "factor": json.RawMessage(decimal(d.Spec.Rope.Factor))}
+	}
+}
+
 // asEagle converts a head to the form that EAGLE's own code reads.
 func asEagle(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
 	if d.Spec.QKVBias {
 		conf["qkv_bias"] = true // EAGLE's name for it; it has no o_proj.bias
 		ts = slices.DeleteFunc(slices.Clone(ts), func(t safetensors.Tensor) bool { return strings.HasSuffix(t.Name, "o_proj.bias") && zero(&t) })
 	}
-	if d.Spec.Rope.Type == "linear" {
-		// EAGLE's code requires these two fields, and a number with a decimal point.
-		conf["rope_scaling"] = map[string]any{"type": "linear", "factor": json.RawMessage(decimal(d.Spec.Rope.Factor))}
-	}
+	d.eagleRope(conf)
 	return conf, d.withEmbed(c, ts)
 }
 

@@ -16,9 +16,9 @@ func sglang() Format {
 	}
 }
 
-func sglangProblems(d *Draft, _ *ExportConfig) (out []Problem) {
-	if d.Eagle3 != nil {
-		return eagle3Problems(d)
+func sglangProblems(d *Draft, c *ExportConfig) (out []Problem) {
+	if d.Spec.Eagle3.On {
+		return d.eagle3SGLang(c)
 	}
 	if d.Spec.MLPBias {
 		out = append(out, refuse("it has no biases in the feed-forward network (LlamaMLP)"))

@@ -15,7 +15,7 @@ import (
 // speculators is the speculators library: models/eagle.py and models/eagle3.
 func speculators() Format {
 	return Format{
-		Line:   spec.Line{Name: "speculators", Doc: "the speculators library, up to version 0.4 for EAGLE-1 and EAGLE-2"},
+		Line:   spec.Line{Name: "speculators", Doc: "the speculators library: 0.9 for EAGLE-3, up to 0.4 for EAGLE-1 and EAGLE-2"},
 		Reader: "the speculators library", problems: speculatorsProblems, eagle: asSpeculators, eagle3: asSpeculators3,
 	}
 }
@@ -27,10 +27,19 @@ func speculatorsProblems(d *Draft, c *ExportConfig) (out []Problem) {
 	case len(c.TargetClasses) == 0:
 		out = append(out, note("the verifier's architectures are unknown"))
 	}
-	if d.Eagle3 != nil {
+	s := d.Spec
+	if e := &s.Eagle3; e.On {
+		if f := set(e, "norm_before_residual"); f != nil {
+			out = append(out, note("%s needs version 0.9 of the library, and vLLM of mid 2026 or later (pull requests 38111, 46488)", strings.Join(f, " and ")))
+		}
+		if s.FCBias || s.Hidden != s.TargetHidden() {
+			out = append(out, refuse("it has no bias of fc, and no hidden size other than the target's"))
+		}
+		if s.QKVBias != s.OBias {
+			out = append(out, refuse("it has biases of queries, keys, values and output or none"))
+		}
 		return out
 	}
-	s := d.Spec
 	out = append(out, d.noVocab()...)
 	out = append(out, note("the library has EagleSpeculator only up to version 0.4, and vLLM read it only for a while: for vLLM itself use the format vllm"))
 	if s.Layers != 1 {
@@ -67,7 +76,7 @@ func asSpeculators(d *Draft, c *ExportConfig, conf map[string]any, ts []safetens
 		"transformer_layer_architecture": "LlamaDecoderLayer", "transformer_layer_config": layer,
 		"layernorms": false, "fusion_bias": d.Spec.FCBias, "torch_dtype": conf["torch_dtype"],
 	}
-	c.speculators(out, "eagle")
+	c.speculators(out, "eagle", "0.3.0")
 	var renamed []safetensors.Tensor
 	for _, t := range ts {
 		if t.Name == d.Spec.Weight(arch.Embed, 0) {
@@ -80,7 +89,7 @@ func asSpeculators(d *Draft, c *ExportConfig, conf map[string]any, ts []safetens
 }
 
 // speculators adds the library's record of how the head is used.
-func (c *ExportConfig) speculators(out map[string]any, algorithm string) {
+func (c *ExportConfig) speculators(out map[string]any, algorithm, version string) {
 	classes := c.TargetClasses
 	if classes == nil {
 		classes = []string{}
@@ -89,7 +98,7 @@ func (c *ExportConfig) speculators(out map[string]any, algorithm string) {
 	if c.TargetName != "" {
 		name = c.TargetName
 	}
-	out["speculators_version"] = "0.3.0"
+	out["speculators_version"] = version
 	out["speculators_config"] = map[string]any{
 		"algorithm": algorithm, "default_proposal_method": "greedy",
 		"proposal_methods": []any{map[string]any{
@@ -99,28 +108,31 @@ func (c *ExportConfig) speculators(out map[string]any, algorithm string) {
 	}
 }
 
-// asSpeculators3 converts a head to the form that Eagle3Speculator reads.
-func asSpeculators3(d *Draft, c *ExportConfig, conf object, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
-	e := d.Eagle3
-	layer := anyOf(conf)
-	for _, key := range []string{"draft_vocab_size", "target_hidden_size", "eagle_config", "architectures", "torch_dtype", "bias"} {
-		delete(layer, key)
-	}
+// asSpeculators3 converts a head to the form that Eagle3DraftModel reads.
+func asSpeculators3(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
+	e := &d.Spec.Eagle3
 	out := map[string]any{
-		"architectures": []string{"Eagle3Speculator"}, "speculators_model_type": "eagle3", "draft_vocab_size": e.DraftVocab,
-		"transformer_layer_config": layer, "torch_dtype": dtypeOf(ts),
-	}
-	// If norm_before_residual is missing, vLLM assumes true.
-	for _, key := range eagle3Options {
-		out[key] = slices.Contains(e.Options, key)
-	}
-	if e.TargetHidden != e.Spec.Hidden {
-		out["target_hidden_size"] = e.TargetHidden
+		"architectures": []string{"Eagle3DraftModel"}, "speculators_model_type": "eagle3", "draft_vocab_size": conf["draft_vocab_size"],
+		"torch_dtype": conf["torch_dtype"], "tie_word_embeddings": false, "embed_requires_grad": false,
+		"target_hidden_size": conf["target_hidden_size"], "eagle_aux_hidden_state_layer_ids": nil,
 	}
 	if e.Taps != nil {
 		out["eagle_aux_hidden_state_layer_ids"] = e.Taps
 	}
-	c.speculators(out, "eagle3")
+	// All of them: if norm_before_residual is missing, vLLM assumes true.
+	for name, value := range flags(e) {
+		out[name] = value
+	}
+	layer := maps.Clone(conf)
+	for _, key := range append([]string{"eagle_config", "torch_dtype", "bias"}, besideLayer...) {
+		delete(layer, key)
+	}
+	layer["architectures"] = []string{"LlamaForCausalLM"}
+	if e.QKNorm {
+		layer["architectures"], layer["model_type"] = []string{"Qwen3ForCausalLM"}, "qwen3"
+	}
+	out["transformer_layer_config"] = layer
+	c.speculators(out, "eagle3", "0.9.0")
 	var renamed []safetensors.Tensor
 	for _, t := range ts {
 		t.Name = strings.Replace(t.Name, "midlayer.", "layers.0.", 1)

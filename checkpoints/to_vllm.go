@@ -12,13 +12,13 @@ import (
 func vllm() Format {
 	return Format{
 		Line:   spec.Line{Name: "vllm", Doc: `vLLM, --speculative-config '{"method": "eagle", …}' or eagle3`},
-		Reader: "vLLM's loader", problems: vllmProblems, eagle: asVLLM, eagle3: asSpecForge,
+		Reader: "vLLM's loader", problems: vllmProblems, eagle: asVLLM, eagle3: asVLLM3,
 	}
 }
 
-func vllmProblems(d *Draft, _ *ExportConfig) (out []Problem) {
-	if d.Eagle3 != nil {
-		return eagle3Problems(d)
+func vllmProblems(d *Draft, c *ExportConfig) (out []Problem) {
+	if d.Spec.Eagle3.On {
+		return d.eagle3VLLM(c)
 	}
 	out = d.noVocab()
 	if d.Spec.FCBias {

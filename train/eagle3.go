@@ -9,7 +9,6 @@ import (
 
 	"talf/checkpoints"
 	"talf/compute"
-	"talf/model"
 	"talf/model/arch"
 	"talf/model/safetensors"
 	"talf/train/internal/gg"
@@ -32,7 +31,7 @@ func openEagle3(path string, f func(d *checkpoints.Draft) error) (ok bool, err e
 		if err != nil {
 			return err
 		}
-		if ok = d.Eagle3 != nil; ok {
+		if ok = d.Spec.Eagle3.On; ok {
 			err = f(d)
 		}
 		return errors.Join(err, d.Close())
@@ -47,7 +46,7 @@ func openEagle3(path string, f func(d *checkpoints.Draft) error) (ok bool, err e
 func readEagle3(path string) (*published, error) {
 	var p published
 	ok, err := openEagle3(path, func(d *checkpoints.Draft) (err error) {
-		p.spec = d.Eagle3.Spec
+		p.spec, p.vocab = d.Spec, d.Vocab
 		if t, ok := d.Tensor(p.spec.Weight(arch.Embed, 0)); ok {
 			x, err := t.Float32s()
 			if err != nil {
@@ -56,8 +55,7 @@ func readEagle3(path string) (*published, error) {
 			own := safetensors.F32(t.Name, x, t.Shape...)
 			p.embed = &own
 		}
-		p.vocab, err = model.ReadDraftVocab(safetensors.Of(d.Dir, d.Tensors...), p.spec.DraftVocab, p.spec.Vocab)
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("initial head: %w", err)

@@ -42,6 +42,7 @@ type Model struct {
 	Bytes      int64   `json:"bytes"`                      // of the weights
 	Types      string  `json:"types"`                      // of the weights, sorted and separated by spaces
 	DraftVocab int     `json:"draft_vocabulary,omitempty"` // tokens that a head predicts; 0: all
+	Eagle3     *Eagle3 `json:"eagle3,omitempty"`
 	// Checkpoint is the manifest that training wrote, if there is one.
 	Checkpoint *checkpoints.Manifest `json:"checkpoint,omitempty"`
 }
@@ -64,6 +65,11 @@ func OpenModel(dir string) (*Model, error) {
 	}
 	m.Arch, m.Vocab, m.Hidden, m.Layers, m.Heads = s.Arch, s.Vocab, s.Hidden, s.Layers, s.Heads
 	m.DraftVocab = s.DraftVocab
+	if m.Kind == "head" {
+		s.Adopt(func(name string) bool { _, ok := set.Tensor(name); return ok })
+		_, embed := set.Tensor(s.Weight(arch.Embed, 0))
+		m.Eagle3 = eagle3(s, embed)
+	}
 	m.KVHeads, m.HeadDim, m.FFN, m.Positions, m.Tied = s.KVHeads, s.HeadDim, s.FFN, s.MaxPos, s.Tied
 	m.Rope, m.Theta, m.Rotated, m.BOS, m.EOS = s.Rope.Type, s.Rope.Theta, s.Rotated(), s.BOS, s.EOS
 	for _, w := range s.Windows { // all windows of a model have the same size
@@ -105,6 +111,9 @@ func (m *Model) String() string {
 	p.printf("vocabulary    %d, tied embeddings: %s, tokenizer.json: %s\n", m.Vocab, yesNo(m.Tied), yesNo(m.Tokenizer))
 	if m.DraftVocab > 0 {
 		p.printf("predicts      %d of these tokens\n", m.DraftVocab)
+	}
+	if m.Eagle3 != nil {
+		m.Eagle3.print(&p)
 	}
 	rope := m.Rope
 	if m.Rotated < m.HeadDim {

@@ -1,11 +1,13 @@
 // Package head is the draft head: one decoder layer that predicts a target's next
 // hidden state from a token's embedding and the hidden state before it (EAGLE, Li et
-// al. 2024, §4). Files are in the EAGLE-1/2 format, so heads trained elsewhere load
-// here and vice versa.
+// al. 2024, §4), or the next tokens from an embedding and hidden states of several of the
+// target's layers (EAGLE-3, Li et al. 2025; see arch.Eagle3). Files are in EAGLE's
+// formats, so heads trained elsewhere load here and vice versa.
 //
 // model.Forward runs a head just as it runs its target: position i takes the target's
-// hidden state at position i, after its final norm, and the token at i+1. The head's
-// own hidden states f̂ replace the target's for nodes that have not been verified.
+// hidden state at position i, after its final norm or at the head's taps, and the token
+// at i+1. The head's own hidden states f̂ replace the target's for nodes that have not
+// been verified.
 //
 // To draft, commit the verified tokens with their true features (Seq.Append), then open
 // Seq.BranchLast. Node 0 of the draft tree is the last verified token and keeps its
@@ -72,8 +74,14 @@ func Load(dir string, target *model.Model, opt Options) (*Head, error) {
 // FromTensors builds a head from weights in memory, named as in the EAGLE format.
 // "embed_tokens.weight" may be missing.
 func FromTensors(spec *arch.Spec, target *model.Model, opt Options, tensors ...safetensors.Tensor) (*Head, error) {
+	return FromSet(spec, safetensors.Of("draft head", tensors...), target, opt)
+}
+
+// FromSet is FromTensors for a set, which the head closes. If FromSet fails, set stays
+// open.
+func FromSet(spec *arch.Spec, set *safetensors.Set, target *model.Model, opt Options) (*Head, error) {
 	s := *spec
-	return build(&s, safetensors.Of("draft head", tensors...), target, opt)
+	return build(&s, set, target, opt)
 }
 
 func build(spec *arch.Spec, set *safetensors.Set, target *model.Model, opt Options) (*Head, error) {

@@ -179,6 +179,15 @@ func Of(name string, tensors ...Tensor) *Set {
 	return s
 }
 
+// With returns a set of the given tensors, which are in memory or parts of s's, with the
+// name and metadata of s. It takes over the files of s, which must not be used afterwards.
+func (s *Set) With(tensors ...Tensor) *Set {
+	w := Of(s.Name, tensors...)
+	w.meta, w.unmap = s.meta, s.unmap
+	s.unmap = nil
+	return w
+}
+
 // Names returns the tensors' names, sorted. The slice belongs to the set.
 func (s *Set) Names() []string { return s.names }
 

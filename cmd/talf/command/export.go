@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -35,10 +34,9 @@ that system would refuse or misread; such a head is written only with --force.
 Formats:
 
 ` + formats.String() + `
-The head may be one of talf's or any that import reads. EAGLE-3 heads are converted
-between the layouts of SGLang, vLLM and speculators. --model names the head's
-target: its embedding is added to a head that has none, and its rope is compared
-with the one that the reader would use.`,
+The head may be one of talf's or any that import reads, also an EAGLE-3 head. --model
+names the head's target: its embedding is added to a head that has none, and its rope
+is compared with the one that the reader would use.`,
 		Example: `  talf export --head heads/talf --format eagle --bin --out DIR-eagle
   talf export --head heads/talf --format sglang --dtype bf16 --out DIR-sglang
   talf export --head heads/talf --format speculators --model DIR --verifier org/model --check`,
@@ -93,7 +91,7 @@ func (o *exportOptions) run() (*checkpoints.Exported, error) {
 		return nil, err
 	}
 	defer func() { _ = d.Close() }() // only read
-	o.c.TargetName = cmp.Or(o.verifier, o.model)
+	o.c.TargetName = o.verifier
 	if o.model != "" {
 		t, err := openTarget(o.model)
 		if err != nil {

@@ -2,13 +2,17 @@ package command
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"talf/internal/e2e/talftest"
-	"talf/model/safetensors"
+	"talf/model"
+	"talf/model/arch"
+	headpkg "talf/model/head"
+	"talf/model/identity"
 )
 
 // A head that was exported and imported decodes as before: the same logits bit for bit, and so
@@ -108,45 +112,54 @@ func TestExportAndImportRefuseWhatCannotBe(t *testing.T) {
 	talftest.OK(t, "", "import", "--head", head, "--model", another, "--out", out, "--force")
 }
 
-func TestAnEagle3HeadIsInspectedAndConverted(t *testing.T) {
-	const h, vocab = 8, 12
-	dir := t.TempDir()
-	var ts []safetensors.Tensor
-	add := func(name string, shape ...int) {
-		n := 1
-		for _, d := range shape {
-			n *= d
-		}
-		ts = append(ts, safetensors.F32(name, make([]float32, n), shape...))
-	}
-	for _, n := range []string{"midlayer.hidden_norm", "midlayer.input_layernorm", "midlayer.post_attention_layernorm", "norm"} {
-		add(n+".weight", h)
-	}
-	for _, n := range []string{"q", "k", "v"} {
-		add("midlayer.self_attn."+n+"_proj.weight", h, 2*h)
-	}
-	add("midlayer.self_attn.o_proj.weight", h, h)
-	for _, n := range []string{"gate", "up", "down"} {
-		add("midlayer.mlp."+n+"_proj.weight", h, h)
-	}
-	add("fc.weight", h, 3*h)
-	add("lm_head.weight", vocab, h)
-	if err := safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), nil, ts...); err != nil {
+// An EAGLE-3 head as it was published is inspected, decodes with every method as plain decoding does,
+// and is written in every format and read again.
+func TestAnEagle3HeadWorksInEveryCommand(t *testing.T) {
+	c := talftest.TinyConfig()
+	c.Layers = 7
+	base := t.TempDir()
+	target := talftest.TinyModel(t, c, 1)
+	spec, err := arch.Load(target)
+	if err != nil {
 		t.Fatal(err)
 	}
-	talftest.Write(t, filepath.Join(dir, "config.json"), `{"architectures":["LlamaForCausalLMEagle3"],"model_type":"llama","vocab_size":12,"draft_vocab_size":12,
-		"hidden_size":8,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":2,"max_position_embeddings":64,"rms_norm_eps":1e-5}`)
-	if said := talftest.OK(t, "", "inspect", dir); !strings.Contains(said, "EAGLE-3, in the layout of SpecForge: not decoded yet") || !strings.Contains(said, "12 of the target's 12 tokens") {
+	s := spec.Eagle3For(nil, spec.Vocab/2)
+	var ids []int32
+	for i := range s.DraftVocab {
+		ids = append(ids, int32(2*i))
+	}
+	dir := filepath.Join(base, "head")
+	if err := headpkg.Write(dir, s, identity.Tie{}, append(headpkg.Random(s, 1), model.DraftVocabTensors(ids, spec.Vocab)...)...); err != nil {
+		t.Fatal(err)
+	}
+	if said := talftest.OK(t, "", "inspect", dir); !strings.Contains(said, "EAGLE-3, in the layout of EAGLE, SpecForge, SGLang and vLLM\n") ||
+		!strings.Contains(said, fmt.Sprintf("predicts      %d of these tokens", s.DraftVocab)) || !strings.Contains(said, "hidden states 2, n/2 and n−3, of") {
 		t.Errorf("inspect says\n%s", said)
 	}
-	base := t.TempDir()
-	out := filepath.Join(base, "s")
-	talftest.OK(t, "", "export", "--head", dir, "--format", "speculators", "--verifier", "org/model", "--out", out)
-	if said := talftest.OK(t, "", "inspect", out); !strings.Contains(said, "EAGLE-3, in the layout of speculators") {
-		t.Errorf("inspect says\n%s", said)
+	heads := []string{dir}
+	for _, f := range []string{"eagle", "sglang", "vllm", "speculators"} {
+		out := filepath.Join(base, f)
+		talftest.OK(t, "", "export", "--head", dir, "--format", f, "--model", target, "--out", out)
+		heads = append(heads, out)
 	}
-	talftest.Run(t, "", "import", "--head", out, "--out", filepath.Join(base, "i")).Refuses(t, ExitFailure, "not decoded yet")
-	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
-	talftest.Run(t, "", "generate", "--model", model, "--head", dir, "--prompt", "x").Refuses(t, ExitFailure, "not decoded yet")
-	talftest.Run(t, "", "export", "--head", dir, "--format", "eagle", "--out", filepath.Join(base, "e")).Refuses(t, ExitFailure, "EAGLE's loader would refuse it")
+	imported := filepath.Join(base, "imported")
+	talftest.OK(t, "", "import", "--head", heads[4], "--model", target, "--out", imported)
+	heads = append(heads, imported)
+	plain := talftest.OK(t, "", "generate", "--model", target, "--method", "ar", "--prompt", "x", "--max-tokens", "24")
+	for i, h := range heads {
+		methods := []string{"salf:N=12,B=3"}
+		if i == 0 {
+			methods = []string{"linear", "static", "fixed", "beam:N=12,k=3,depth=3", "optimal:N=12,B=3", "salf:N=12,B=3", "dynatree", "sequoia", "fuse", "auto"}
+		}
+		for _, m := range methods {
+			if said := talftest.OK(t, "", "generate", "--model", target, "--head", h, "--method", m, "--prompt", "x", "--max-tokens", "24"); said != plain {
+				t.Errorf("%s with %s says\n%q, plain decoding\n%q", m, h, said, plain)
+			}
+		}
+	}
+	other := talftest.TinyConfig()
+	other.Layers = 4
+	small := talftest.TinyModel(t, other, 1)
+	talftest.Run(t, "", "generate", "--model", small, "--head", dir, "--prompt", "x").Refuses(t, ExitFailure, "want at least 7")
+	talftest.Run(t, "", "import", "--head", heads[4], "--model", small, "--out", filepath.Join(base, "x")).Refuses(t, ExitFailure, "want at least 7")
 }

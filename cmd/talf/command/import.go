@@ -16,14 +16,13 @@ func newImport(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import --head DIR --out DIR",
 		Short: "Convert a draft head from EAGLE, SGLang, vLLM or speculators",
-		Long: `Import reads an EAGLE-1 or EAGLE-2 draft head as EAGLE, SGLang, vLLM and the
-speculators library store it, from safetensors or pytorch_model.bin, and writes it
-in the form that talf's commands load. No part of a pickle is executed: a file that
+		Long: `Import reads a draft head as EAGLE, SpecForge, SGLang, vLLM and the speculators
+library store it, from safetensors or pytorch_model.bin, and writes it in the form
+that talf's commands load. EAGLE-3 heads load without it, in any layout. No part of a pickle is executed: a file that
 contains anything but tensors is refused.
 
 --model names the target: its sizes are compared with the head's, and the head is
-tied to its weights. EAGLE-3 heads are not decoded yet: inspect describes them, and
-export converts them between other systems' layouts.`,
+tied to its weights.`,
 		Example: `  talf import --head DIR-eagle --model DIR --out heads/eagle
   talf generate --model DIR --head heads/eagle --prompt 'Once upon a time'`,
 		Args: cobra.NoArgs,
