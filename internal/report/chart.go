@@ -184,8 +184,10 @@ func (c *chart) SVG() template.HTML {
 			left, width-right, p, left-6, p+4, number(v))
 	}
 	xs := ticks(x.lo, x.hi, 6)
-	if c.LogX {
-		xs = c.values()
+	if all := c.values(); c.LogX {
+		xs = all
+	} else if !slices.ContainsFunc(all, fraction) {
+		xs = slices.DeleteFunc(xs, fraction) // depths and steps are whole
 	}
 	for _, v := range xs {
 		fmt.Fprintf(b, `<text class="tick" x="%.1f" y="%g" text-anchor="middle">%s</text>`, x.at(v), height-bottom+16, number(v))
@@ -198,6 +200,8 @@ func (c *chart) SVG() template.HTML {
 	b.WriteString("</svg>")
 	return template.HTML(b.String())
 }
+
+func fraction(v float64) bool { return v != math.Trunc(v) }
 
 // values are the different x of all lines, at most a dozen.
 func (c *chart) values() (out []float64) {
