@@ -2,6 +2,7 @@ package train
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -51,30 +52,44 @@ func child(dir string) error {
 	if err != nil {
 		return err
 	}
-	_, err = Head(context.Background(), childConfig(os.Getenv(childEnv+"_SHORT") != ""), HeadJob{
+	_, err = Head(context.Background(), childConfig(os.Getenv(childEnv+"_SHORT") != "", os.Getenv(childEnv+"_NETWORK")), HeadJob{
 		Target: target, Data: mix.Only(set), Out: os.Getenv(childEnv + "_OUT"),
 		Report: func(p Progress) { fmt.Println("step", p.Step) },
 	})
 	return err
 }
 
-func childConfig(short bool) Config {
+func childConfig(short bool, network string) Config {
 	cfg := tinyConfig()
+	cfg.Network = network
 	cfg.SaveEvery, cfg.EvalEvery, cfg.Keep, cfg.Noise = 2, 10, 2, 0.01
 	n := childSteps / 3
 	if short {
 		n /= 5
 	}
-	for _, l := range []string{"eagle", "hass:top=4", "talf"} {
+	losses := []string{"eagle", "hass:top=4", "talf"}
+	if network != "" {
+		losses = []string{"eagle3", "hass:top=4,w_reg=0", "talf"}
+	}
+	for _, l := range losses {
 		cfg.Stages = append(cfg.Stages, Stage{Loss: l, Steps: n, LR: cfg.LR, Warmup: 2})
 	}
 	return cfg
 }
 
 func TestKilledRunsEndWithTheSameBits(t *testing.T) {
+	for _, network := range []string{"", tinyEagle3} {
+		t.Run(cmp.Or(network, "eagle"), func(t *testing.T) { killRuns(t, network) })
+	}
+}
+
+func killRuns(t *testing.T, network string) {
 	kills, short := 20, ""
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		kills, short = 4, "1"
+	case network != "":
+		kills = 8
 	}
 	dir := t.TempDir()
 	dev := device(t, 1)
@@ -99,7 +114,7 @@ func TestKilledRunsEndWithTheSameBits(t *testing.T) {
 	start := func(out string, steps int, after time.Duration) (done bool) {
 		t.Helper()
 		c := exec.Command(os.Args[0], "-test.run=^$")
-		c.Env = append(os.Environ(), childEnv+"="+dir, childEnv+"_OUT="+out, childEnv+"_SHORT="+short)
+		c.Env = append(os.Environ(), childEnv+"="+dir, childEnv+"_OUT="+out, childEnv+"_SHORT="+short, childEnv+"_NETWORK="+network)
 		c.Stderr = os.Stderr
 		p, err := c.StdoutPipe()
 		if err != nil {
@@ -131,7 +146,7 @@ func TestKilledRunsEndWithTheSameBits(t *testing.T) {
 	out := filepath.Join(dir, "killed")
 	killed := 0
 	for killed < kills {
-		mean := 3 * childConfig(short != "").Stages[0].Steps / kills
+		mean := 3 * childConfig(short != "", network).Stages[0].Steps / kills
 		if start(out, r.IntN(mean*3/2), time.Duration(r.IntN(4000))*time.Microsecond) {
 			break
 		}

@@ -16,18 +16,29 @@ import (
 )
 
 // The training graph and the decoder must be one network: on the same tree,
-// f̂ of every node agrees to rounding (the two sum in different orders).
+// f̂ of every node agrees to rounding (the two sum in different orders), or the
+// logits of an EAGLE-3 head.
 func TestTrainingAndDecodingAgreeOnTheHead(t *testing.T) {
 	for layers := 1; layers <= 3; layers++ {
-		t.Run(fmt.Sprint(layers), func(t *testing.T) { agreeOnTheHead(t, layers) })
+		t.Run(fmt.Sprint(layers), func(t *testing.T) { agreeOnTheHead(t, "eagle", layers) })
+	}
+	for _, variant := range []string{"", ",norm_before_residual=on", ",norm_before_fc=on", ",fc_norm=on,norm_output=on"} {
+		t.Run("eagle3"+variant, func(t *testing.T) { agreeOnTheHead(t, tinyEagle3+variant, 1+len(variant)%2) })
 	}
 }
 
-func agreeOnTheHead(t *testing.T, layers int) {
+func agreeOnTheHead(t *testing.T, network string, layers int) {
 	ctx := context.Background()
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
-	spec := target.Spec().DraftFor(true)
+	kind, err := net.ParseNetwork(network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := kind.Spec(target.Spec(), 0, true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	spec.Layers = layers
 	q := dev.Queue()
 	p, err := net.New(q, spec)
@@ -49,7 +60,8 @@ func agreeOnTheHead(t *testing.T, layers int) {
 	for i := range tokens {
 		tokens[i] = int32(r.IntN(spec.Vocab))
 	}
-	feat := make([]float32, n*spec.Hidden)
+	wide := spec.FeatureSize()
+	feat := make([]float32, n*wide)
 	for i := range feat {
 		feat[i] = float32(r.NormFloat64())
 	}
@@ -96,11 +108,47 @@ func agreeOnTheHead(t *testing.T, layers int) {
 		t.Fatal(err)
 	}
 	var in []model.Feature
+	given, err := h.NewInputStore(n)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range n {
-		if err := store.Load(i, feat[i*spec.Hidden:(i+1)*spec.Hidden]); err != nil {
+		if err := given.Load(i, feat[i*wide:(i+1)*wide]); err != nil {
 			t.Fatal(err)
 		}
-		in = append(in, store.At(i))
+		in = append(in, given.At(i))
+	}
+	// trained and decoded return what is compared of rows [row,row+n).
+	own, want := p.OwnLMHead(), model.WantNone
+	if own != nil {
+		want = model.WantAll
+	}
+	trained := func(l *net.Level, row, n int) []float32 {
+		x := l.Out.Data()[row*spec.Hidden : (row+n)*spec.Hidden]
+		if own == nil {
+			return x
+		}
+		logits := make([]float32, 0, n*spec.Vocab)
+		for r := range n {
+			for v := range spec.Vocab {
+				sum := 0.0
+				for i := range spec.Hidden {
+					sum += float64(x[r*spec.Hidden+i]) * float64(own.Data[v*spec.Hidden+i])
+				}
+				logits = append(logits, float32(sum))
+			}
+		}
+		return logits
+	}
+	decoded := func(out *model.Output, node, n int) []float32 {
+		if own == nil {
+			x := make([]float32, n*spec.Hidden)
+			out.ReadHidden(x, out.HiddenRow(0, node))
+			return x
+		}
+		x := make([]float32, n*spec.Vocab)
+		out.ReadLogits(x, out.LogitsRow(0, node))
+		return x
 	}
 	check := func(what string, got []float32, want []float32) {
 		t.Helper()
@@ -111,13 +159,11 @@ func agreeOnTheHead(t *testing.T, layers int) {
 		}
 	}
 	seq := h.NewSeq()
-	out, err := seq.Append(ctx, tokens[1:], in, model.WantNone)
+	out, err := seq.Append(ctx, tokens[1:], in, want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := make([]float32, n*spec.Hidden)
-	out.ReadHidden(got, out.HiddenRow(0, 0))
-	check("text", train.Levels[0].Out.Data(), got)
+	check("text", trained(train.Levels[0], 0, n), decoded(out, 0, n))
 
 	tr := tree.New(tokens[n], 8)
 	for j := 1; j < len(parents); j++ {
@@ -128,7 +174,6 @@ func agreeOnTheHead(t *testing.T, layers int) {
 	}
 	br := seq.BranchLast()
 	defer br.Drop()
-	hid := make([]float32, spec.Hidden)
 	for from := 1; from < tr.Len(); { // level by level: a node needs its parent's f̂
 		end := from
 		part := tree.New(tokens[n], 8)
@@ -140,14 +185,12 @@ func agreeOnTheHead(t *testing.T, layers int) {
 		for j := from; j < end; j++ {
 			f = append(f, store.At(n+tr.Parent(j)))
 		}
-		out, err := h.Forward(ctx, []model.Segment{{Rows: br, Tree: part, From: from, Feat: f}})
+		out, err := h.Forward(ctx, []model.Segment{{Rows: br, Tree: part, From: from, Feat: f, Want: want}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for j := from; j < end; j++ {
-			out.ReadHidden(hid, out.HiddenRow(0, j))
-			l := train.Levels[lev[j]].Out.Data()
-			check("tree", l[int(row[j])*spec.Hidden:][:spec.Hidden], hid)
+			check("tree", trained(train.Levels[lev[j]], int(row[j]), 1), decoded(out, j, 1))
 		}
 		for j := from; j < end; j++ {
 			if err := store.Put(n+j, out.Feature(0, j)); err != nil {
