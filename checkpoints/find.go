@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"talf/model"
+	"talf/model/gguf"
 	"talf/model/head"
 )
 
@@ -45,9 +46,12 @@ func latest(dir string) (string, error) {
 }
 
 // Find returns the directory that a user means by path: path itself if it contains
-// weights, the newest checkpoint if it is a store, or the store's best checkpoint if
-// path is the name "best" in a store.
+// weights or is a GGUF file, the newest checkpoint if it is a store, or the store's best
+// checkpoint if path is the name "best" in a store.
 func Find(path string) (string, error) {
+	if gguf.Is(path) {
+		return path, nil
+	}
 	if _, err := os.Stat(filepath.Join(path, ConfigFile)); err == nil {
 		return path, nil
 	}
@@ -67,7 +71,7 @@ func Find(path string) (string, error) {
 }
 
 // FindTokenizer returns the directory with the tokenizer that a user means by path:
-// path itself if it contains any of a tokenizer's files, otherwise what Find returns.
+// path itself if it contains any of a tokenizer's files or is a GGUF file, otherwise what Find returns.
 // If there is neither, it returns path, so that loading reports what is missing. ""
 // stays "".
 func FindTokenizer(path string) (string, error) {
@@ -76,6 +80,9 @@ func FindTokenizer(path string) (string, error) {
 	}
 	if _, err := os.Stat(path); err != nil {
 		return "", err
+	}
+	if gguf.Is(path) {
+		return path, nil
 	}
 	for _, name := range []string{"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja"} {
 		if _, err := os.Stat(filepath.Join(path, name)); err == nil {

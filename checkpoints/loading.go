@@ -10,6 +10,7 @@ import (
 	"talf/compute"
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/gguf"
 	"talf/model/safetensors"
 	"talf/model/synth"
 )
@@ -123,7 +124,7 @@ func (l Loading) Options(set *safetensors.Set, dev compute.Device) model.Options
 func allBF16(set *safetensors.Set) bool {
 	names := set.Names()
 	for _, name := range names {
-		if t, _ := set.Tensor(name); t.DType != "BF16" {
+		if t, _ := set.Describe(name); t.DType != "BF16" {
 			return false
 		}
 	}
@@ -158,8 +159,8 @@ func (l *Loading) Load(dir string, dev compute.Device) (*model.Model, error) {
 	return m, nil
 }
 
-// FindModel returns the directory of the language model that a user means by path: path
-// itself or what Find returns. For any other path, the error says what is wrong with
+// FindModel returns the directory or GGUF file of the language model that a user means by
+// path: path itself or what Find returns. For any other path, the error says what is wrong with
 // it.
 func FindModel(path string) (string, error) {
 	info, err := os.Stat(path)
@@ -168,11 +169,10 @@ func FindModel(path string) (string, error) {
 		return "", fmt.Errorf("model directory %s does not exist", path)
 	case err != nil:
 		return "", err
+	case gguf.Is(path):
+		return path, nil
 	case !info.IsDir():
-		if err := arch.RefuseGGUF(path); err != nil {
-			return "", err
-		}
-		return "", fmt.Errorf("%s is a file: want a model directory with config.json and safetensors", path)
+		return "", fmt.Errorf("%s is a file: want a model directory with config.json and safetensors, or a GGUF file", path)
 	}
 	dir, err := Find(path)
 	if err != nil {
@@ -180,7 +180,7 @@ func FindModel(path string) (string, error) {
 		if _, err := os.Stat(filepath.Join(path, ConfigFile)); err != nil && !os.IsNotExist(err) {
 			return "", err
 		}
-		if err := arch.RefuseGGUF(path); err != nil {
+		if err := arch.HintGGUF(path); err != nil {
 			return "", err
 		}
 		return "", fmt.Errorf("%s has no config.json: want a model directory in Hugging Face layout", path)

@@ -124,9 +124,11 @@ func TestFindModelSaysWhatIsWrong(t *testing.T) {
 	if err := os.WriteFile(gguf, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if got, err := FindModel(gguf); err != nil || got != gguf {
+		t.Errorf("%q, %v, want the file itself", got, err)
+	}
 	for path, want := range map[string]string{
-		gguf:                         gguf + ": GGUF is not supported, want a directory with config.json",
-		filepath.Dir(gguf):           filepath.Dir(gguf) + ": GGUF is not supported, want a directory with config.json",
+		filepath.Dir(gguf):           "a GGUF file, such as " + gguf,
 		filepath.Join(empty, "none"): " does not exist",
 		file:                         "is a file: want a model directory",
 		empty:                        "has no config.json",

@@ -12,6 +12,8 @@ import (
 	"talf/internal/limits"
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/ggml"
+	"talf/model/gguf"
 	"talf/model/identity"
 	"talf/model/safetensors"
 )
@@ -26,14 +28,14 @@ type Target struct {
 	set *safetensors.Set
 }
 
-// OpenTarget opens the model in dir.
+// OpenTarget opens the model in dir, which may be a GGUF file.
 func OpenTarget(dir string) (*Target, error) {
 	t := &Target{Dir: dir}
 	var err error
 	if t.Spec, err = arch.Load(dir); err != nil {
 		return nil, err
 	}
-	raw, err := limits.ReadFile(filepath.Join(dir, ConfigFile), limits.ConfigBytes)
+	raw, err := gguf.ReadFile(dir, ConfigFile, limits.ConfigBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -59,9 +61,18 @@ func (t *Target) Identity() *identity.Model {
 	return &m
 }
 
-// Embed returns the embedding, of shape [vocabulary][hidden]. It is valid until Close.
+// Embed returns the embedding, of shape [vocabulary][hidden], as float32 if it is in blocks of a
+// GGUF file. It is valid until Close.
 func (t *Target) Embed() (safetensors.Tensor, error) {
-	return t.set.Get(t.Spec.Weight(arch.Embed, 0))
+	e, err := t.set.Get(t.Spec.Weight(arch.Embed, 0))
+	if err != nil || ggml.Blocks(e.DType) == nil {
+		return e, err
+	}
+	x, err := e.Float32s()
+	if err != nil {
+		return e, err
+	}
+	return safetensors.F32(e.Name, x, e.Shape...), nil
 }
 
 // Fits refuses a head for a target of different sizes.

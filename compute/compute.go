@@ -15,6 +15,7 @@ package compute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -29,6 +30,7 @@ const (
 	BF16
 	I32
 	Q8
+	Blocks // a storage type of files, which a BlockReader reads
 )
 
 // Size returns the bytes of one element, or 0 if elements share bytes.
@@ -36,7 +38,7 @@ func (t DType) Size() int {
 	switch t {
 	case F16, BF16:
 		return 2
-	case Q8:
+	case Q8, Blocks:
 		return 0
 	}
 	return 4
@@ -85,11 +87,42 @@ const Q8Block = 32
 type Matrix struct {
 	Rows, Cols int
 	Type       DType
-	Data       []byte // little endian; Q8: an int8 an element
-	Scales     []byte // Q8: [Rows][⌈Cols/Q8Block⌉] float16
+	Data       []byte      // little endian; Q8: an int8 an element; Blocks: rows of whole blocks
+	Scales     []byte      // Q8: [Rows][⌈Cols/Q8Block⌉] float16
+	Block      BlockReader // Blocks: what they mean
 	// Done, unless nil, is called when bytes [lo,hi) of Data have been packed. It
 	// is called from several goroutines at once.
 	Done func(lo, hi int)
+}
+
+// A BlockReader reads blocks of weights that share scales, as GGUF files have them. It is safe for
+// concurrent use.
+type BlockReader interface {
+	Elements() int // of a block, which divide 256
+	Bytes() int    // of a block
+	// Float32s decodes the whole blocks in src to dst.
+	Float32s(dst []float32, src []byte)
+	// Q8 sets q and d to int8s and a float16 for every Q8Block of them whose products are exactly the
+	// elements of the blocks in src, and reports whether there are such.
+	Q8(q, d, src []byte) bool
+}
+
+// Row returns the bytes of n elements of a row of Blocks from element k on, which are whole blocks.
+func (m *Matrix) Row(row, k, n int) []byte {
+	e, b := m.Block.Elements(), m.Block.Bytes()
+	return m.Data[(row*m.Cols+k)/e*b:][:n/e*b]
+}
+
+// CheckBlocks reports what is wrong with a matrix of Blocks.
+func (m *Matrix) CheckBlocks() error {
+	if m.Block == nil {
+		return errors.New("blocks that nothing reads")
+	}
+	e, b := m.Block.Elements(), m.Block.Bytes()
+	if m.Cols%e != 0 || len(m.Data) != m.Rows*(m.Cols/e)*b {
+		return fmt.Errorf("%d bytes of [%d][%d], want rows of whole blocks of %d elements in %d bytes", len(m.Data), m.Rows, m.Cols, e, b)
+	}
+	return nil
 }
 
 // KVConfig is the shape of a KV store.

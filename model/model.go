@@ -308,7 +308,7 @@ func (m *Model) PackEmbed() (w compute.Weight, err error) {
 	want, _ := l.take(arch.Embed, noLayer, false)
 	t, dt := l.get(want)
 	if l.err == nil && dt == compute.Q8 {
-		l.fail("tensor %q is I8, want F32, F16 or BF16", t.Name)
+		l.fail("tensor %q is I8, want F32, F16, BF16 or blocks", t.Name)
 	}
 	if l.err != nil {
 		return nil, l.err

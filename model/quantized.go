@@ -2,6 +2,7 @@ package model
 
 import (
 	"talf/compute"
+	"talf/model/ggml"
 	"talf/model/safetensors"
 )
 
@@ -14,12 +15,17 @@ const ScaleSuffix = "_scale"
 // head trained for the original weights also runs with the quantised ones.
 const MetaSource = "talf.source_sha256"
 
-// Stored returns the type to load a set's weights as: Q8 if they are stored that way,
-// otherwise F32.
+// Stored returns the type to load a set's weights as: Q8 if they are stored that way or
+// in the blocks of a GGUF file, otherwise F32. Q8 does not have the values of all
+// blocks: see package quantize.
 func Stored(set *safetensors.Set) compute.DType {
 	for _, name := range set.Names() {
-		if t, _ := set.Tensor(name); t.DType == "I8" {
-			if _, ok := set.Tensor(name + ScaleSuffix); ok {
+		t, _ := set.Describe(name)
+		if ggml.Blocks(t.DType) != nil {
+			return compute.Q8
+		}
+		if t.DType == "I8" {
+			if _, ok := set.Describe(name + ScaleSuffix); ok {
 				return compute.Q8
 			}
 		}

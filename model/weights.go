@@ -6,6 +6,7 @@ import (
 
 	"talf/compute"
 	"talf/model/arch"
+	"talf/model/ggml"
 	"talf/model/safetensors"
 )
 
@@ -71,7 +72,11 @@ func (l *loader) done() error {
 // floating-point type.
 func (l *loader) get(want arch.Tensor) (t safetensors.Tensor, dt compute.DType) {
 	shape := want.Shape()
-	t, ok := l.m.set.Tensor(want.Name)
+	read := l.m.set.Tensor
+	if l.dry && len(shape) == 2 {
+		read = l.m.set.Describe // its values are not looked at
+	}
+	t, ok := read(want.Name)
 	if !ok {
 		l.fail("no tensor %q, want one of shape %v", want.Name, shape)
 		return
@@ -89,7 +94,9 @@ func (l *loader) get(want arch.Tensor) (t safetensors.Tensor, dt compute.DType) 
 		}
 		fallthrough
 	default:
-		l.fail("tensor %q is %s, want F32, F16 or BF16", t.Name, t.DType)
+		if dt = compute.Blocks; ggml.Blocks(t.DType) == nil {
+			l.fail("tensor %q is %s, want F32, F16 or BF16", t.Name, t.DType)
+		}
 	}
 	if !slices.Equal(t.Shape, shape) {
 		l.fail("tensor %q has shape %v, want %v from the configuration", t.Name, t.Shape, shape)
@@ -124,6 +131,9 @@ func (l *loader) rows(t *safetensors.Tensor, dt compute.DType, from, n int) comp
 		Rows: n, Cols: cols, Type: dt, Data: t.Data[off:][:n*size],
 		Done: func(lo, hi int) { l.m.set.Release(t.Name, off+lo, off+hi) },
 	}
+	if dt == compute.Blocks {
+		m.Block = ggml.Blocks(t.DType)
+	}
 	if dt == compute.Q8 {
 		s := l.scales(t.Name, t.Shape[0], cols)
 		if l.err != nil {
@@ -137,8 +147,8 @@ func (l *loader) rows(t *safetensors.Tensor, dt compute.DType, from, n int) comp
 
 // release releases the pages at the borders between the pieces of a tensor.
 func (l *loader) release(name string) {
-	if t, ok := l.m.set.Tensor(name); ok {
-		l.m.set.Release(name, 0, len(t.Data))
+	if t, ok := l.m.set.Describe(name); ok {
+		l.m.set.Release(name, 0, t.Size())
 	}
 }
 

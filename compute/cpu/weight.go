@@ -70,13 +70,19 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 		size := m.Type.Size()
 		switch m.Type {
 		case compute.F32, compute.F16, compute.BF16:
+		case compute.Blocks:
+			if err := m.CheckBlocks(); err != nil {
+				return nil, fmt.Errorf("cpu: pack: part %d: %w", i, err)
+			}
+			w.out += m.Rows
+			continue
 		case compute.Q8:
 			size = 1
 			if n := m.Rows * kern.Q8Blocks(m.Cols) * 2; len(m.Scales) != n {
 				return nil, fmt.Errorf("cpu: pack: part %d has %d bytes of scales, want %d for Q8 [%d][%d]", i, len(m.Scales), n, m.Rows, m.Cols)
 			}
 		default:
-			return nil, fmt.Errorf("cpu: pack: part %d is %v, want F32, F16, BF16 or Q8", i, m.Type)
+			return nil, fmt.Errorf("cpu: pack: part %d is %v, want F32, F16, BF16, Q8 or blocks", i, m.Type)
 		}
 		if n, err := elements([]int{m.Rows, m.Cols}); err != nil || len(m.Data) != n*size {
 			return nil, fmt.Errorf("cpu: pack: part %d has %d bytes, want %d for %v [%d][%d]",
@@ -112,6 +118,11 @@ func (t *packTask) run(w *worker, part int) {
 	n := min(kern.Panel, t.out-part*kern.Panel)
 	if t.dst.q8 != nil && t.stored() {
 		t.copyQ8(part, n)
+		t.done(part*kern.Panel, part*kern.Panel+n)
+		return
+	}
+	if t.dst.q8 != nil && t.inBlocks() {
+		t.packBlocks(w, part, n)
 		t.done(part*kern.Panel, part*kern.Panel+n)
 		return
 	}
@@ -191,6 +202,39 @@ func (t *packTask) copyQ8(panel, n int) {
 	})
 }
 
+// inBlocks reports whether some part is in Blocks.
+func (t *packTask) inBlocks() bool {
+	for i := range t.parts {
+		if t.parts[i].Type == compute.Blocks {
+			return true
+		}
+	}
+	return false
+}
+
+// packBlocks packs n outputs of one panel as q8. A row that is in q8, or in blocks which q8 has
+// exactly, keeps its integers; the others are quantised.
+func (t *packTask) packBlocks(w *worker, panel, n int) {
+	blocks := kern.Q8Blocks(t.in)
+	dst := t.dst.q8[panel*kern.Q8PanelLen(t.in):]
+	ints, scales, x := make([]byte, t.in), make([]byte, 2*blocks), w.buf(0, t.in)
+	t.each(panel, n, func(j int, m *compute.Matrix, row int) {
+		q, d := ints, scales
+		switch {
+		case m.Type == compute.Q8:
+			q, d = m.Data[row*t.in:][:t.in], m.Scales[row*blocks*2:]
+		case m.Type == compute.Blocks && m.Block.Q8(q, d, m.Row(row, 0, t.in)):
+		default:
+			decode(x, m, row, 0)
+			kern.QuantQ8(q, d, x)
+		}
+		for b := range blocks {
+			at := b * kern.Q8Block
+			kern.PackQ8Row(dst[b*kern.Q8BlockLen:][:kern.Q8BlockLen], j, q[at:min(at+kern.Q8Block, t.in)], d[2*b:2*b+2])
+		}
+	})
+}
+
 // done reports rows [lo,hi) of the stack as packed to the matrices that have them.
 func (t *packTask) done(lo, hi int) {
 	for i := range t.parts {
@@ -207,6 +251,10 @@ func (t *packTask) done(lo, hi int) {
 func decode(dst []float32, m *compute.Matrix, row, k int) {
 	if m.Type == compute.Q8 {
 		kern.DequantQ8(dst, m.Data[row*m.Cols:], m.Scales[row*kern.Q8Blocks(m.Cols)*2:], k)
+		return
+	}
+	if m.Type == compute.Blocks {
+		m.Block.Float32s(dst, m.Row(row, k, len(dst)))
 		return
 	}
 	src := m.Data[(row*m.Cols+k)*m.Type.Size():]

@@ -18,6 +18,10 @@ func decode(dst []float32, m *compute.Matrix, row int) {
 		}
 		return
 	}
+	if m.Type == compute.Blocks {
+		m.Block.Float32s(dst, m.Row(row, 0, len(dst)))
+		return
+	}
 	src := m.Data[row*m.Cols*m.Type.Size():]
 	for i := range dst {
 		switch m.Type {

@@ -82,13 +82,19 @@ func (d *device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 		size := m.Type.Size()
 		switch m.Type {
 		case compute.F32, compute.F16, compute.BF16:
+		case compute.Blocks:
+			if err := m.CheckBlocks(); err != nil {
+				return nil, fmt.Errorf("cuda: pack: part %d: %w", i, err)
+			}
+			w.out += m.Rows
+			continue
 		case compute.Q8:
 			size = 1
 			if n := m.Rows * blocksOf(m.Cols) * 2; len(m.Scales) != n {
 				return nil, fmt.Errorf("cuda: pack: part %d has %d bytes of scales, want %d for Q8 [%d][%d]", i, len(m.Scales), n, m.Rows, m.Cols)
 			}
 		default:
-			return nil, fmt.Errorf("cuda: pack: part %d is %v, want F32, F16, BF16 or Q8", i, m.Type)
+			return nil, fmt.Errorf("cuda: pack: part %d is %v, want F32, F16, BF16, Q8 or blocks", i, m.Type)
 		}
 		if n, err := elements([]int{m.Rows, m.Cols}); err != nil || len(m.Data) != n*size {
 			return nil, fmt.Errorf("cuda: pack: part %d has %d bytes, want %d for %v [%d][%d]",
@@ -157,7 +163,15 @@ func (p *packing) group(g int, data, scales []byte, row []float32) {
 	for j := range group {
 		m, r := p.part(g*group + j)
 		clear(row)
-		if m != nil && (w.t != compute.Q8 || m.Type != compute.Q8) {
+		exact := m != nil && m.Type == compute.Q8 // q8 as stored
+		var ints, halves []byte
+		if w.t == compute.Q8 && m != nil && m.Type == compute.Blocks {
+			ints, halves = make([]byte, w.in), make([]byte, 2*blocksOf(w.in))
+			if exact = m.Block.Q8(ints, halves, m.Row(r, 0, w.in)); exact {
+				m, r = &compute.Matrix{Rows: 1, Cols: w.in, Type: compute.Q8, Data: ints, Scales: halves}, 0
+			}
+		}
+		if m != nil && (w.t != compute.Q8 || !exact) {
 			decode(row[:w.in], m, r)
 		}
 		switch w.t {
@@ -173,7 +187,7 @@ func (p *packing) group(g int, data, scales []byte, row []float32) {
 			for u := range w.units() {
 				var q [unit]int8
 				var h uint16
-				if m != nil && m.Type == compute.Q8 {
+				if exact {
 					h = stored(q[:], m, r, u)
 				} else {
 					// The padding after the row's end is zero and does not affect its scale.

@@ -12,6 +12,7 @@ import (
 	"talf/checkpoints"
 	"talf/data"
 	"talf/model/arch"
+	"talf/model/gguf"
 )
 
 // A Description is a *Model, *Draft, *Data or *Tensors.
@@ -31,6 +32,8 @@ func Path(path string) (Description, error) {
 		return err == nil
 	}
 	switch {
+	case gguf.Is(path):
+		return OpenModel(path)
 	case info.IsDir() && checkpoints.IsForeign(path):
 		return OpenDraft(path)
 	case info.IsDir() && has(checkpoints.ConfigFile):
@@ -52,10 +55,10 @@ func Path(path string) (Description, error) {
 			return m, nil
 		}
 	}
-	if err := arch.RefuseGGUF(path); err != nil {
+	if err := arch.HintGGUF(path); err != nil {
 		return nil, err
 	}
-	return nil, fmt.Errorf("%s: want a directory with %s or %s, or a .parquet or .safetensors file", path, checkpoints.ConfigFile, data.ManifestName)
+	return nil, fmt.Errorf("%s: want a directory with %s or %s, or a .parquet, .safetensors or .gguf file", path, checkpoints.ConfigFile, data.ManifestName)
 }
 
 // A page is a text that grows line by line.

@@ -206,8 +206,8 @@ func TestOtherPathsAreRefusedWithWhatIsWanted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		gguf:                       "GGUF is not supported",
-		filepath.Dir(gguf):         "GGUF is not supported",
+		gguf:                       "truncated",
+		filepath.Dir(gguf):         "such as " + gguf,
 		filepath.Join(dir, "none"): "does not exist",
 		dir:                        "want a directory with config.json or manifest.json",
 	} {

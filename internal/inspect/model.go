@@ -3,19 +3,19 @@ package inspect
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"talf/checkpoints"
 	"talf/internal/units"
 	"talf/model/arch"
+	"talf/model/gguf"
+	"talf/model/quantize"
 	"talf/model/safetensors"
 )
 
 // A Model describes a directory with config.json: a language model or a draft head in
-// talf's own layout.
+// talf's own layout; or a GGUF file.
 type Model struct {
 	Kind       string  `json:"kind"` // "model" or "head"
 	Path       string  `json:"path"`
@@ -36,13 +36,16 @@ type Model struct {
 	Tied       bool    `json:"tied_embeddings"`
 	BOS        int32   `json:"bos"` // -1: none
 	EOS        []int32 `json:"eos"`
-	Tokenizer  bool    `json:"tokenizer"` // whether there is a tokenizer.json
+	Tokenizer  bool    `json:"tokenizer"` // whether there is a tokenizer.json, or a tokenizer in a GGUF file
 	Tensors    int     `json:"tensors"`
 	Parameters int64   `json:"parameters"`
 	Bytes      int64   `json:"bytes"`                      // of the weights
 	Types      string  `json:"types"`                      // of the weights, sorted and separated by spaces
 	DraftVocab int     `json:"draft_vocabulary,omitempty"` // tokens that a head predicts; 0: all
 	Eagle3     *Eagle3 `json:"eagle3,omitempty"`
+	GGUF       bool    `json:"gguf,omitempty"` // whether it is a GGUF file
+	// Rounded are the matrices of a GGUF file whose values the type q8 rounds.
+	Rounded []string `json:"rounded_to_q8,omitempty"`
 	// Checkpoint is the manifest that training wrote, if there is one.
 	Checkpoint *checkpoints.Manifest `json:"checkpoint,omitempty"`
 }
@@ -56,7 +59,7 @@ func OpenModel(dir string) (*Model, error) {
 	defer set.Close()
 	m := &Model{Kind: "model", Path: dir}
 	load := arch.Load
-	if _, ok := set.Tensor("fc.weight"); ok {
+	if _, ok := set.Describe("fc.weight"); ok {
 		m.Kind, load = "head", arch.LoadDraft
 	}
 	s, err := load(dir)
@@ -77,9 +80,12 @@ func OpenModel(dir string) (*Model, error) {
 			m.Window, m.WindowIn = w, m.WindowIn+1
 		}
 	}
-	_, err = os.Stat(filepath.Join(dir, "tokenizer.json"))
-	m.Tokenizer = err == nil
+	m.Tokenizer = gguf.Has(dir, "tokenizer.json") || gguf.Is(dir) && gguf.Has(dir, "tokenizer.model")
 	m.count(set)
+	if gguf.Is(dir) {
+		m.GGUF, m.Rounded = true, quantize.Rounded(set)
+		return m, nil
+	}
 	if m.Checkpoint, err = checkpoints.ReadManifest(dir); err != nil {
 		return nil, err
 	}
@@ -93,10 +99,10 @@ func OpenModel(dir string) (*Model, error) {
 func (m *Model) count(set *safetensors.Set) {
 	types := map[string]bool{}
 	for _, name := range set.Names() {
-		t, _ := set.Tensor(name)
+		t, _ := set.Describe(name)
 		m.Tensors++
 		m.Parameters += int64(t.Len())
-		m.Bytes += int64(len(t.Data))
+		m.Bytes += int64(t.Size())
 		types[t.DType] = true
 	}
 	m.Types = strings.Join(slices.Sorted(maps.Keys(types)), " ")
@@ -108,12 +114,21 @@ func (m *Model) String() string {
 	p.printf("architecture  %s\n", m.Arch)
 	p.printf("parameters    %d in %d tensors, %s (%s)\n", m.Parameters, m.Tensors, units.Bytes(uint64(m.Bytes)), m.Types)
 	p.printf("shape         hidden %d, layers %d, heads %d (%d for keys) of %d, ffn %d\n", m.Hidden, m.Layers, m.Heads, m.KVHeads, m.HeadDim, m.FFN)
-	p.printf("vocabulary    %d, tied embeddings: %s, tokenizer.json: %s\n", m.Vocab, yesNo(m.Tied), yesNo(m.Tokenizer))
+	tokenizer := "tokenizer.json"
+	if m.GGUF {
+		tokenizer = "tokenizer"
+	}
+	p.printf("vocabulary    %d, tied embeddings: %s, %s: %s\n", m.Vocab, yesNo(m.Tied), tokenizer, yesNo(m.Tokenizer))
 	if m.DraftVocab > 0 {
 		p.printf("predicts      %d of these tokens\n", m.DraftVocab)
 	}
 	if m.Eagle3 != nil {
 		m.Eagle3.print(&p)
+	}
+	if n := len(m.Rounded); n > 0 {
+		p.printf("as q8         %d of its matrices are rounded to 8 bits, the others keep their integers\n", n)
+	} else if m.GGUF {
+		p.printf("as q8         all matrices keep their integers\n")
 	}
 	rope := m.Rope
 	if m.Rotated < m.HeadDim {

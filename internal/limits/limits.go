@@ -40,6 +40,8 @@ const (
 	// Tensors bounds how many tensors a safetensors file has. Mixtures of experts have up to 150k,
 	// in many files.
 	Tensors = 1 << 17
+	// GGUFKeys bounds the keys of a GGUF file. Those in use have up to some 60.
+	GGUFKeys = 1 << 16
 	// TextBytes bounds a text that is read whole to measure a model with.
 	TextBytes = 1 * GiB
 	// TemplateBytes bounds a chat template. The largest in use are below 100 KB. Parsing does not
@@ -148,6 +150,8 @@ var table = []Limit{
 	{"normalizers and pre-tokenizers", "steps per byte of text", EncodeSteps, "steps", "published patterns take about 30"},
 	{"indexes of a model's shards", "size", IndexBytes, "bytes", "a model of 1.5 trillion parameters has 20 MB"},
 	{"safetensors", "tensors in one file", Tensors, "tensors", "mixtures of experts have up to 150k, in many files"},
+	{"GGUF", "keys", GGUFKeys, "keys", "files in use have up to some 60"},
+	{"GGUF", "tensors in one file", Tensors, "tensors", "mixtures of experts are stacked: up to some 2,000"},
 	{"chat templates", "size", TemplateBytes, "bytes", "the largest in use are below 100 KB"},
 	{"chat templates", "rendered text, and any text made on the way", TemplateText, "bytes", "three times a context of a million tokens"},
 	{"chat templates", "values made by one rendering", TemplateMade, "bytes", "twelve texts of the largest size"},

@@ -3,14 +3,16 @@
 package arch
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"talf/compute"
 	"talf/internal/limits"
+	"talf/model/gguf"
 )
 
 // A Spec is everything that a forward pass needs to know about a model. A layer
@@ -164,42 +166,40 @@ func Supported() []string {
 	return out
 }
 
-// Load reads dir/config.json and, if it exists, dir/generation_config.json.
+// Load reads dir/config.json and, if it exists, dir/generation_config.json. dir may be a GGUF file.
 func Load(dir string) (*Spec, error) { return load(dir, Parse) }
 
 // LoadDraft reads the configuration of a draft head.
 func LoadDraft(dir string) (*Spec, error) { return load(dir, ParseDraft) }
 
 func load(dir string, parse func(string, []byte, []byte) (*Spec, error)) (*Spec, error) {
-	path := filepath.Join(dir, "config.json")
-	raw, err := limits.ReadFile(path, limits.ConfigBytes)
+	raw, err := gguf.ReadFile(dir, "config.json", limits.ConfigBytes)
 	if err != nil {
-		if err := RefuseGGUF(dir); err != nil {
+		if err := HintGGUF(dir); err != nil {
 			return nil, err
 		}
 		return nil, fmt.Errorf("read model configuration: %w", err)
 	}
-	gen, err := limits.ReadFile(filepath.Join(dir, "generation_config.json"), limits.ConfigBytes)
-	if err != nil && !os.IsNotExist(err) {
+	gen, err := gguf.ReadFile(dir, "generation_config.json", limits.ConfigBytes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read generation configuration: %w", err)
 	}
-	return parse(path, raw, gen)
+	return parse(gguf.Path(dir, "config.json"), raw, gen)
 }
 
-// RefuseGGUF returns an error that says what is wanted instead if path is a llama.cpp file or a
-// directory with one, which people often have instead of a model directory. It returns nil for
-// all other paths.
-func RefuseGGUF(path string) error {
-	names := []string{path}
-	if entries, err := os.ReadDir(path); err == nil {
-		for _, e := range entries {
-			names = append(names, e.Name())
-		}
-	}
-	if !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(filepath.Ext(n), ".gguf") }) {
+// HintGGUF returns an error that says what is wanted instead if dir is a directory with GGUF
+// files. It returns nil for all other paths.
+func HintGGUF(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
 		return nil
 	}
-	return fmt.Errorf("%s: GGUF is not supported, want a directory with config.json and *.safetensors", path)
+	for _, e := range entries {
+		if path := filepath.Join(dir, e.Name()); gguf.Is(path) {
+			return fmt.Errorf("%s has no config.json: want a directory in Hugging Face layout or a GGUF file, such as %s", dir, path)
+		}
+	}
+	return nil
 }
 
 // Parse reads a config.json, and a generation_config.json if gen is not nil.

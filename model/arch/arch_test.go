@@ -183,9 +183,9 @@ func TestErrorsNameFileFieldAndExpectation(t *testing.T) {
 	if err := os.WriteFile(file, []byte("GGUF"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{dir, file} {
-		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), path+": GGUF is not supported") {
-			t.Errorf("%s: %v", path, err)
+	for path, want := range map[string]string{dir: "such as " + file, file: "truncated"} {
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
 }

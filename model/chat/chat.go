@@ -20,6 +20,7 @@ import (
 	"talf/internal/ijson"
 	"talf/internal/limits"
 	"talf/model/chat/internal/jinja"
+	"talf/model/gguf"
 )
 
 // A Template is a compiled chat template together with the special tokens of
@@ -98,7 +99,7 @@ func Load(dir string) (*Template, error) {
 	}
 	var t *Template
 	path := filepath.Join(dir, "chat_template.jinja")
-	source, err := limits.ReadFile(path, limits.TemplateBytes)
+	source, err := gguf.ReadFile(dir, "chat_template.jinja", limits.TemplateBytes)
 	switch {
 	case err == nil:
 		t, err = fromFiles(dir, path, string(source))
@@ -169,8 +170,8 @@ func fromConfig(dir, path string, field json.RawMessage) (*Template, error) {
 
 // readConfig reads a JSON object; a missing file is an empty one.
 func readConfig(dir, name string) (map[string]json.RawMessage, string, error) {
-	path := filepath.Join(dir, name)
-	b, err := limits.ReadFile(path, limits.ConfigBytes)
+	path := gguf.Path(dir, name)
+	b, err := gguf.ReadFile(dir, name, limits.ConfigBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, path, nil
 	}

@@ -10,7 +10,11 @@ import (
 	"time"
 
 	"talf/internal/limits"
+	"talf/model/gguf"
 )
+
+// A source is a file that a template depends on.
+type source struct{ dir, name string }
 
 // Open returns the chat template of the model in dir, or the one in file with that
 // model's special tokens. today is the date that the template writes. The hash
@@ -18,14 +22,14 @@ import (
 // tokens: with control, messages may hold them (see WithControlTokens). For a model without a
 // template, Open returns no template and no error.
 func Open(dir, file string, today time.Time, control bool) (t *Template, hash string, err error) {
-	sources := []string{filepath.Join(dir, "tokenizer_config.json"), filepath.Join(dir, "special_tokens_map.json")}
+	sources := []source{{dir, "tokenizer_config.json"}, {dir, "special_tokens_map.json"}}
 	if file != "" {
-		sources = append(sources, file)
+		sources = append(sources, source{filepath.Dir(file), filepath.Base(file)})
 		if t, err = LoadFile(file); err == nil {
 			t, err = t.WithTokens(dir)
 		}
 	} else {
-		sources = append(sources, filepath.Join(dir, "chat_template.jinja"))
+		sources = append(sources, source{dir, "chat_template.jinja"})
 		if t, err = Load(dir); errors.Is(err, fs.ErrNotExist) {
 			return nil, "", nil
 		}
@@ -34,8 +38,8 @@ func Open(dir, file string, today time.Time, control bool) (t *Template, hash st
 		return nil, "", err
 	}
 	h := sha256.New()
-	for _, name := range sources {
-		b, err := limits.ReadFile(name, limits.ConfigBytes)
+	for _, from := range sources {
+		b, err := gguf.ReadFile(from.dir, from.name, limits.ConfigBytes)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, "", err
 		}

@@ -103,13 +103,20 @@ func build(spec *arch.Spec, set *safetensors.Set, target *model.Model, opt Optio
 
 // CheckTie refuses a head that belongs to another target than this one, unless forced.
 // The target may keep its weights, keys and values in other types than when the head was
-// trained, and may be quantised.
+// trained, and may be quantised. A target from a GGUF file, which does not say what it
+// was converted from, is told of with what differs, and not refused.
 func CheckTie(t identity.Tie, target *model.Model, opt Options) error {
 	if opt.Force || !t.Known() {
 		return nil
 	}
 	if d := t.Against(target.Spec().Canonical(), target.Origin()); d != nil {
-		return fmt.Errorf("trained for another target: %s (use force to load it anyway)", d.Since("it was trained"))
+		if target.Tensors().Metadata()[safetensors.MetaFormat] != safetensors.FormatGGUF {
+			return fmt.Errorf("trained for another target: %s (use force to load it anyway)", d.Since("it was trained"))
+		}
+		if opt.Warn != nil {
+			opt.Warn(fmt.Sprintf("%s. The target is a GGUF file, which does not say what it was converted from: if from another model, drafts are useless, though the output does not depend on them", d.Since("it was trained")))
+		}
+		return nil
 	}
 	if why := t.Uncovered(); why != "" && opt.Warn != nil {
 		opt.Warn(why)

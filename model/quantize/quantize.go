@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -19,6 +18,8 @@ import (
 	"talf/internal/limits"
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/ggml"
+	"talf/model/gguf"
 	"talf/model/safetensors"
 )
 
@@ -44,7 +45,8 @@ var files = [...]string{
 const chunk = 4 << 20
 
 // Model writes the model in dir to the new or empty directory out, whole or not at all,
-// with its matrices as Q8 or BF16. Vectors and other files are unchanged. The file
+// with its matrices as Q8 or BF16. Vectors and other files are unchanged. dir may be a GGUF
+// file, of which q8 keeps the integers and scales where it has them. The file
 // records the hash of the original weights, so heads trained for these also run with
 // the new ones. The weights are read twice and are never all in memory together.
 func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, error) {
@@ -59,7 +61,7 @@ func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, err
 		return nil, err
 	}
 	defer func() { _ = set.Close() }() // read-only
-	if model.Stored(set) == compute.Q8 {
+	if !gguf.Is(dir) && model.Stored(set) == compute.Q8 {
 		return nil, fmt.Errorf("%s: the weights are q8 already", dir)
 	}
 	to, err := durable.NewDir(out)
@@ -83,7 +85,7 @@ func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, err
 }
 
 func copyFile(to *durable.Dir, dir, name string) error {
-	b, err := limits.ReadFile(filepath.Join(dir, name), limits.TokenizerBytes)
+	b, err := gguf.ReadFile(dir, name, limits.TokenizerBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -95,9 +97,9 @@ func copyFile(to *durable.Dir, dir, name string) error {
 
 // A piece is a tensor of the new file and the tensor that it is made from.
 type piece struct {
-	safetensors.Tensor // without Data
-	from               safetensors.Tensor
-	scales             bool // the scales of a quantised matrix
+	safetensors.Tensor                    // without Data
+	from               safetensors.Tensor // without Data until it is written
+	scales             bool               // the scales of a quantised matrix
 }
 
 func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as compute.DType, chunk int) (*Result, error) {
@@ -105,8 +107,8 @@ func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as comp
 	pieces := make(map[string]piece)
 	var all []safetensors.Tensor
 	for _, name := range set.Names() {
-		t, _ := set.Tensor(name)
-		r.From += int64(len(t.Data))
+		t, _ := set.Describe(name)
+		r.From += int64(t.Size())
 		made := planned(t, as)
 		if made == nil {
 			r.Kept++
@@ -133,6 +135,7 @@ func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as comp
 		}
 		for _, t := range layout {
 			p := pieces[t.Name]
+			p.from, _ = set.Tensor(p.from.Name)
 			if err := p.write(ctx, w, chunk); err != nil {
 				return err
 			}
@@ -145,7 +148,7 @@ func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as comp
 // planned returns the tensors that replace t, or nil if t stays unchanged, as vectors
 // do, and the buffers that some files contain.
 func planned(t safetensors.Tensor, as compute.DType) []piece {
-	float := t.DType == "F32" || t.DType == "F16" || t.DType == "BF16"
+	float := t.DType == "F32" || t.DType == "F16" || t.DType == "BF16" || ggml.Blocks(t.DType) != nil
 	if !float || len(t.Shape) != 2 || !strings.HasSuffix(t.Name, ".weight") || as == compute.BF16 && t.DType == "BF16" {
 		return nil
 	}
@@ -181,6 +184,12 @@ func (p *piece) write(ctx context.Context, w io.Writer, chunk int) error {
 		n := min(step, rows-r)
 		size := len(p.from.Data) / rows
 		part := safetensors.Tensor{Name: p.from.Name, DType: p.from.DType, Shape: []int{n, cols}, Data: p.from.Data[r*size:][:n*size]}
+		if b, ok := p.kept(part); ok {
+			if _, err := w.Write(b); err != nil {
+				return err
+			}
+			continue
+		}
 		x, err := part.Float32s()
 		if err != nil {
 			return err
@@ -190,6 +199,24 @@ func (p *piece) write(ctx context.Context, w io.Writer, chunk int) error {
 		}
 	}
 	return nil
+}
+
+// kept returns rows of a q8 piece whose integers and scales are those of blocks of a GGUF file, if
+// that is so.
+func (p *piece) kept(rows safetensors.Tensor) ([]byte, bool) {
+	b := ggml.Blocks(rows.DType)
+	if b == nil || p.DType == "BF16" {
+		return nil, false
+	}
+	n := rows.Len()
+	ints, scales := make([]byte, n), make([]byte, n/kern.Q8Block*2)
+	if !b.Q8(ints, scales, rows.Data) {
+		return nil, false
+	}
+	if p.scales {
+		return scales, true
+	}
+	return ints, true
 }
 
 // encode converts rows x [n][cols].

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"talf/internal/mapped"
+	"talf/model/ggml"
 )
 
 // A ValueError names an element that no network can compute with.
@@ -39,8 +41,8 @@ func (s *Set) File(name string) string {
 // the pages back.
 const scanPiece = 1 << 20
 
-// Finite returns a *ValueError for the first element of an F32, F16 or BF16 tensor that is not a
-// finite number or is of magnitude limit or more, and nil for tensors of other types. limit is
+// Finite returns a *ValueError for the first element of an F32, F16 or BF16 tensor, or of one in
+// blocks, that is not a finite number or is of magnitude limit or more, and nil for tensors of other types. limit is
 // +Inf if every finite number is allowed. It looks at every element, at the speed of memory, on
 // all processors, and releases the pages that it has seen.
 func (s *Set) Finite(name string, limit float32) error {
@@ -48,8 +50,10 @@ func (s *Set) Finite(name string, limit float32) error {
 	if !ok {
 		return nil
 	}
-	size := sizes[t.DType]
+	// Units of size bytes have elems elements. scan returns the first unwanted element, or −1.
+	size, elems, piece := sizes[t.DType], 1, scanPiece
 	var scan func([]byte) int
+	blocks := ggml.Blocks(t.DType)
 	switch bits := math.Float32bits(limit); t.DType {
 	case "F32":
 		scan = func(b []byte) int { return scan32(b, bits) }
@@ -62,21 +66,25 @@ func (s *Set) Finite(name string, limit float32) error {
 		}
 		scan = func(b []byte) int { return scan16(b, first) }
 	default:
-		return nil
+		if blocks == nil {
+			return nil
+		}
+		size, elems, piece = blocks.Size, blocks.Elems, scanPiece/blocks.Size*blocks.Size
+		scan = func(b []byte) int { at, _ := blocks.Find(b, limit); return at }
 	}
-	pieces := (len(t.Data) + scanPiece - 1) / scanPiece
+	pieces := (len(t.Data) + piece - 1) / piece
 	var next, found atomic.Int64
 	found.Store(math.MaxInt64)
 	work := func() {
 		for {
 			i := int(next.Add(1) - 1)
-			lo := i * scanPiece
-			if i >= pieces || int64(lo/size) > found.Load() {
+			lo := i * piece
+			if i >= pieces || int64(lo/size*elems) > found.Load() {
 				return
 			}
-			hi := min(lo+scanPiece, len(t.Data))
+			hi := min(lo+piece, len(t.Data))
 			if at := scan(t.Data[lo:hi]); at >= 0 {
-				for at := int64(lo/size + at); ; {
+				for at := int64(lo/size*elems + at); ; {
 					old := found.Load()
 					if old <= at || found.CompareAndSwap(old, at) {
 						break
@@ -104,9 +112,13 @@ func (s *Set) Finite(name string, limit float32) error {
 	for i := len(t.Shape) - 1; i >= 0; i-- {
 		e.Index[i], rest = rest%t.Shape[i], rest/t.Shape[i]
 	}
-	one := Tensor{DType: t.DType, Shape: []int{1}, Data: t.Data[int(at)*size:][:size]}
-	if x, err := one.Float32s(); err == nil {
-		e.Value = float64(x[0])
+	if order := s.order[name]; order != nil {
+		e.Index[0] = slices.Index(order, e.Index[0])
+	}
+	unit := int(at) / elems
+	some := Tensor{DType: t.DType, Shape: []int{elems}, Data: t.Data[unit*size:][:size]}
+	if x, err := some.Float32s(); err == nil {
+		e.Value = float64(x[int(at)%elems])
 	}
 	if !math.IsInf(float64(limit), 1) {
 		e.Largest = float64(math.Float32frombits(math.Float32bits(limit) - 1))

@@ -22,6 +22,8 @@ import (
 	"talf/internal/ijson"
 	"talf/internal/limits"
 	"talf/internal/mapped"
+	"talf/model/ggml"
+	"talf/model/gguf"
 )
 
 // maxDims bounds the dimensions of a tensor, as NumPy does.
@@ -42,8 +44,10 @@ var sizes = map[string]int{
 // A Tensor is one named array. Data is little endian, row-major; it may be a read-only
 // mapping that is valid until its Set is closed.
 type Tensor struct {
-	Name  string
-	DType string // as spelled in the format: "F32", "BF16", "I64"
+	Name string
+	// DType is as spelled in the format: "F32", "BF16", "I64"; or, from a GGUF file, the name of
+	// a type of package ggml whose elements share blocks, such as "Q4_K". Then rows are whole blocks.
+	DType string
 	Shape []int
 	Data  []byte
 }
@@ -58,11 +62,27 @@ func (t *Tensor) Len() int {
 }
 
 // Size returns the size in bytes of Data, whether or not Data is set.
-func (t *Tensor) Size() int { return t.Len() * sizes[t.DType] }
+func (t *Tensor) Size() int {
+	if b := ggml.Blocks(t.DType); b != nil {
+		return t.Len() / b.Elems * b.Size
+	}
+	return t.Len() * sizes[t.DType]
+}
 
-// Float32s returns the elements of an F32, F16, BF16 or F64 tensor.
+// Rows returns rows [from, to) of a matrix, or of the first dimension of any other tensor.
+func (t *Tensor) Rows(from, to int) Tensor {
+	size := len(t.Data) / max(t.Shape[0], 1)
+	shape := append([]int{to - from}, t.Shape[1:]...)
+	return Tensor{Name: t.Name, DType: t.DType, Shape: shape, Data: t.Data[from*size : to*size]}
+}
+
+// Float32s returns the elements of an F32, F16, BF16 or F64 tensor, or of one in blocks.
 func (t *Tensor) Float32s() ([]float32, error) {
 	out := make([]float32, t.Len())
+	if b := ggml.Blocks(t.DType); b != nil {
+		b.Float32s(out, t.Data)
+		return out, nil
+	}
 	switch t.DType {
 	case "F32":
 		for i := range out {
@@ -161,6 +181,7 @@ type Set struct {
 	names   []string // sorted
 	tensors map[string]Tensor
 	files   map[string]string // of several shards: that of each tensor
+	order   map[string][]int  // of a GGUF file: which of its rows each row of a tensor is
 	mapped  bool              // tensors are mapped from files
 	unmap   []func() error
 }
@@ -170,7 +191,7 @@ type Set struct {
 func Of(name string, tensors ...Tensor) *Set {
 	s := &Set{Name: name, tensors: make(map[string]Tensor, len(tensors))}
 	for _, t := range tensors {
-		if _, dup := s.tensors[t.Name]; dup || len(t.Data) != t.Len()*sizes[t.DType] {
+		if _, dup := s.tensors[t.Name]; dup || len(t.Data) != t.Size() {
 			panic(fmt.Sprintf("safetensors: tensor %q of %s: %d bytes of %s %v, or twice", t.Name, name, len(t.Data), t.DType, t.Shape))
 		}
 		s.tensors[t.Name] = t
@@ -194,15 +215,25 @@ func (s *Set) Names() []string { return s.names }
 // Metadata returns the header's __metadata__ strings of a single file.
 func (s *Set) Metadata() map[string]string { return s.meta }
 
-// Tensor returns the named tensor.
+// Tensor returns the named tensor. One whose rows are in another order in a GGUF file is copied.
 func (s *Set) Tensor(name string) (Tensor, bool) {
 	t, ok := s.tensors[name]
+	if order := s.order[name]; order != nil {
+		t.Data = gather(t.Data, order)
+	}
+	return t, ok
+}
+
+// Describe returns the named tensor without its Data, and reads nothing.
+func (s *Set) Describe(name string) (Tensor, bool) {
+	t, ok := s.tensors[name]
+	t.Data = nil
 	return t, ok
 }
 
 // Get is Tensor, but returns an error that names the set and the tensor.
 func (s *Set) Get(name string) (Tensor, error) {
-	t, ok := s.tensors[name]
+	t, ok := s.Tensor(name)
 	if !ok {
 		return t, fmt.Errorf("%s: no tensor %q", s.Name, name)
 	}
@@ -250,8 +281,12 @@ func parse(path string, data []byte) (s *Set, err error) {
 }
 
 // OpenDir opens the weights of a Hugging Face directory: model.safetensors, or
-// the shards that model.safetensors.index.json lists.
+// the shards that model.safetensors.index.json lists. It also opens a GGUF file, as the tensors that
+// the directory had from which it was converted.
 func OpenDir(dir string) (*Set, error) {
+	if gguf.Is(dir) {
+		return openGGUF(dir)
+	}
 	single := filepath.Join(dir, "model.safetensors")
 	index := single + ".index.json"
 	if _, err := os.Stat(single); err == nil {

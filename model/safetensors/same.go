@@ -31,8 +31,12 @@ func SameValues(a, b *Tensor) bool {
 	return true
 }
 
-// part returns elements [from, to) of t as a vector.
+// part returns elements [from, to) of t as a vector. Both are multiples of 256, the largest block, or
+// the end of t.
 func part(t *Tensor, from, to int) *Tensor {
-	size := len(t.Data) / t.Len()
-	return &Tensor{Name: t.Name, DType: t.DType, Shape: []int{to - from}, Data: t.Data[from*size : to*size]}
+	x := &Tensor{Name: t.Name, DType: t.DType, Shape: []int{from}}
+	at := x.Size()
+	x.Shape[0] = to - from
+	x.Data = t.Data[at:][:x.Size()]
+	return x
 }

@@ -18,6 +18,8 @@ const (
 	pieceNormal  = 1
 	pieceUnknown = 2
 	pieceControl = 3
+	pieceUser    = 4 // found in a text before anything is merged
+	pieceUnused  = 5
 	pieceByte    = 6
 )
 
@@ -206,9 +208,10 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 			}
 			normal[p.text] = id
 			scores = append(scores, p.score)
-		case pieceUnknown, pieceControl:
+		case pieceUnused: // nothing merges to it
+		case pieceUnknown, pieceControl, pieceUser:
 			if utf8.RuneCountInString(p.text) < 2 {
-				return nil, fmt.Errorf("piece %d %q: a control piece of one character is not supported", i, p.text)
+				return nil, fmt.Errorf("piece %d %q: a piece of one character and of type %d is not supported", i, p.text, p.kind)
 			}
 			if p.kind == pieceUnknown {
 				if m.unk >= 0 {
@@ -216,7 +219,7 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 				}
 				m.unk = id
 			}
-			tok := addedToken{AddedToken: sugar.NewAddedToken(p.text, true), id: id, special: true}
+			tok := addedToken{AddedToken: sugar.NewAddedToken(p.text, true), id: id, special: p.kind != pieceUser}
 			t.order = append(t.order, tok)
 			t.added[p.text] = id
 		case pieceByte:
@@ -272,8 +275,14 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 	t.tokens, t.known = m.tokens, m.known
 	t.special = make([]bool, n)
 	for _, tok := range t.order {
-		t.special[tok.id] = true
-		if err := errors.Join(t.raw.add(tok.Content, tok), t.control.add(tok.Content, tok)); err != nil {
+		t.special[tok.id] = tok.special
+		if err := t.raw.add(tok.Content, tok); err != nil {
+			return nil, err
+		}
+		if !tok.special {
+			continue
+		}
+		if err := t.control.add(tok.Content, tok); err != nil {
 			return nil, err
 		}
 	}

@@ -23,13 +23,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"unsafe"
 
 	"talf/internal/ijson"
 	"talf/internal/limits"
+	"talf/model/gguf"
 )
 
 // Tokenizer encodes text and decodes ids. It is immutable and safe for
@@ -70,7 +70,7 @@ type Tokenizer struct {
 
 // Load reads the tokenizer of a model folder: tokenizer.json, or the SentencePiece file
 // tokenizer.model if that is missing. The names of the special tokens come from
-// tokenizer_config.json, if there is one.
+// tokenizer_config.json, if there is one. dir may be a GGUF file, which has them all.
 func Load(dir string) (*Tokenizer, error) {
 	t, err := loadFile(dir, "tokenizer.json", Parse)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,8 +82,8 @@ func Load(dir string) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, "tokenizer_config.json")
-	b, err := limits.ReadFile(path, limits.ConfigBytes)
+	path := gguf.Path(dir, "tokenizer_config.json")
+	b, err := gguf.ReadFile(dir, "tokenizer_config.json", limits.ConfigBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
 	}
@@ -97,14 +97,13 @@ func Load(dir string) (*Tokenizer, error) {
 }
 
 func loadFile(dir, name string, parse func([]byte) (*Tokenizer, error)) (*Tokenizer, error) {
-	path := filepath.Join(dir, name)
-	b, err := limits.ReadFile(path, limits.TokenizerBytes)
+	b, err := gguf.ReadFile(dir, name, limits.TokenizerBytes)
 	if err != nil {
 		return nil, fmt.Errorf("load tokenizer: %w", err)
 	}
 	t, err := parse(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", gguf.Path(dir, name), err)
 	}
 	return t, nil
 }

@@ -19,6 +19,7 @@ import (
 	"talf/data/corpus"
 	"talf/model/arch"
 	"talf/model/chat"
+	"talf/model/gguf"
 	"talf/model/tokenizer"
 	"talf/preprocess"
 )
@@ -119,7 +120,7 @@ func Reader(dir string, tok *tokenizer.Tokenizer, template *chat.Template) (prep
 	if id, ok := tok.EOS(); ok {
 		r.EOS = id
 	}
-	if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil || gguf.Is(dir) {
 		spec, err := arch.Load(dir)
 		if err != nil {
 			return r, err

@@ -10,6 +10,7 @@ import (
 	"talf/data/corpus"
 	"talf/internal/limits"
 	"talf/model/arch"
+	"talf/model/gguf"
 	"talf/model/tokenizer"
 )
 
@@ -61,7 +62,7 @@ func ReadText(dir string, files []string, c corpus.Config, bad func(corpus.BadLi
 		t.Tokens += int64(len(ids))
 	}
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "generation_config.json"} {
-		b, err := limits.ReadFile(filepath.Join(dir, name), limits.TokenizerBytes)
+		b, err := gguf.ReadFile(dir, name, limits.TokenizerBytes)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}

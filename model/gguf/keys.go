@@ -1,0 +1,249 @@
+package gguf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Kinds of values.
+const (
+	kindU8 = iota
+	kindI8
+	kindU16
+	kindI16
+	kindU32
+	kindI32
+	kindF32
+	kindBool
+	kindString
+	kindArray
+	kindU64
+	kindI64
+	kindF64
+)
+
+// kindSizes are the bytes of values that have a fixed size.
+var kindSizes = map[uint32]int{
+	kindU8: 1, kindI8: 1, kindU16: 2, kindI16: 2, kindU32: 4, kindI32: 4, kindF32: 4, kindBool: 1,
+	kindU64: 8, kindI64: 8, kindF64: 8,
+}
+
+// A value is a value, or an array of them, as it lies in the file.
+type value struct {
+	kind  uint32 // of the elements of an array
+	array bool
+	n     uint64 // elements; 1 unless array
+	raw   []byte
+}
+
+// int returns an integer of any width, if v is one that int64 holds.
+func (v value) int() (int64, bool) {
+	if v.array || len(v.raw) == 0 {
+		return 0, false
+	}
+	return v.at(0)
+}
+
+// at returns element i of an array of integers.
+func (v value) at(i int) (int64, bool) {
+	b := v.raw
+	switch v.kind {
+	case kindU8:
+		return int64(b[i]), true
+	case kindI8:
+		return int64(int8(b[i])), true
+	case kindU16:
+		return int64(binary.LittleEndian.Uint16(b[2*i:])), true
+	case kindI16:
+		return int64(int16(binary.LittleEndian.Uint16(b[2*i:]))), true
+	case kindU32:
+		return int64(binary.LittleEndian.Uint32(b[4*i:])), true
+	case kindI32:
+		return int64(int32(binary.LittleEndian.Uint32(b[4*i:]))), true
+	case kindU64, kindI64:
+		u := binary.LittleEndian.Uint64(b[8*i:])
+		return int64(u), v.kind == kindI64 || u <= math.MaxInt64
+	}
+	return 0, false
+}
+
+// uint is int for what is not negative.
+func (v value) uint() (uint64, bool) {
+	n, ok := v.int()
+	return uint64(n), ok && n >= 0
+}
+
+// is reports whether v is the integer n.
+func (v value) is(n uint64) bool { got, ok := v.uint(); return ok && got == n }
+
+// same reports whether v and w are equal integers.
+func (v value) same(w value) bool { n, ok := w.uint(); return ok && v.is(n) }
+
+// float returns a number of float type, as the shortest decimal number that rounds to it: a
+// float32 of 1e-5 is 1e-5, as in the configuration that it was converted from.
+func (v value) float() (float64, bool) {
+	switch {
+	case v.array:
+	case v.kind == kindF32:
+		f := math.Float32frombits(binary.LittleEndian.Uint32(v.raw))
+		x, err := strconv.ParseFloat(strconv.FormatFloat(float64(f), 'g', -1, 32), 64)
+		return x, err == nil
+	case v.kind == kindF64:
+		return math.Float64frombits(binary.LittleEndian.Uint64(v.raw)), true
+	}
+	return 0, false
+}
+
+// texts calls f with the strings of v, which may be an array of them, until f returns false.
+func (v value) texts(f func(i int, s []byte) bool) {
+	b := v.raw
+	for i := 0; len(b) >= 8; i++ {
+		n := binary.LittleEndian.Uint64(b)
+		if !f(i, b[8:][:n]) {
+			return
+		}
+		b = b[8+n:]
+	}
+}
+
+func (v value) text() (s string, ok bool) {
+	if v.array || v.kind != kindString {
+		return "", false
+	}
+	v.texts(func(_ int, b []byte) bool { s = string(b); return false })
+	return s, true
+}
+
+// String describes v for errors.
+func (v value) String() string {
+	if v.array {
+		return fmt.Sprintf("an array of %d", v.n)
+	}
+	if n, ok := v.int(); ok {
+		return strconv.FormatInt(n, 10)
+	}
+	if x, ok := v.float(); ok {
+		return strconv.FormatFloat(x, 'g', -1, 64)
+	}
+	if s, ok := v.text(); ok {
+		return fmt.Sprintf("%.40q", s)
+	}
+	switch {
+	case len(v.raw) == 0:
+		return "not set"
+	case v.kind == kindBool:
+		return strconv.FormatBool(v.raw[0] != 0)
+	}
+	return strconv.FormatUint(binary.LittleEndian.Uint64(v.raw), 10)
+}
+
+// A reader reads keys by name and keeps the first error, which names the file, the key and what
+// was expected.
+type reader struct {
+	f   *File
+	err error
+}
+
+func (f *File) reader() *reader { return &reader{f: f} }
+
+func (k *reader) has(key string) bool { _, ok := k.f.keys[key]; return ok }
+
+// bad records that a key is not what was expected.
+func (k *reader) bad(key, want string, args ...any) error {
+	if k.err == nil {
+		k.err = fmt.Errorf("%s: key %q is %v, want %s", k.f.Path, key, k.f.keys[key], fmt.Sprintf(want, args...))
+	}
+	return k.err
+}
+
+// required is a default that makes a missing key an error.
+const required = math.MinInt
+
+// maxCount bounds every size. Those of layers and products of sizes are for package arch to check.
+const maxCount = 1 << 26
+
+// count reads an integer of at least 0. An array of equal ones is taken for one.
+func (k *reader) count(key string, def int) int {
+	v, ok := k.f.keys[key]
+	if !ok {
+		if def == required {
+			k.bad(key, "an integer")
+		}
+		return def
+	}
+	n, ok := v.int()
+	if v.array && v.n > 0 {
+		if n, ok = v.at(0); ok {
+			for i := range int(v.n) {
+				if x, _ := v.at(i); x != n {
+					k.bad(key, "one integer for all layers: %d and %d differ", n, x)
+					return 0
+				}
+			}
+		}
+	}
+	if !ok || n < 0 || n > maxCount {
+		k.bad(key, "an integer from 0 to %d", maxCount)
+		return 0
+	}
+	return int(n)
+}
+
+// float reads a number; a missing one is an error if def is NaN.
+func (k *reader) float(key string, def float64) float64 {
+	v, ok := k.f.keys[key]
+	if !ok {
+		if def != def {
+			k.bad(key, "a number")
+		}
+		return def
+	}
+	x, ok := v.float()
+	if !ok || math.IsNaN(x) || math.IsInf(x, 0) {
+		k.bad(key, "a finite number of type f32 or f64")
+		return 0
+	}
+	return x
+}
+
+func (k *reader) bool(key string, def bool) bool {
+	v, ok := k.f.keys[key]
+	if !ok {
+		return def
+	}
+	if v.array || v.kind != kindBool {
+		k.bad(key, "a bool")
+		return def
+	}
+	return v.raw[0] != 0
+}
+
+// string reads a text; "" if it is missing.
+func (k *reader) string(key string) string {
+	v, ok := k.f.keys[key]
+	if !ok {
+		return ""
+	}
+	s, ok := v.text()
+	if !ok || !utf8.ValidString(s) {
+		k.bad(key, "a text in UTF-8")
+		return ""
+	}
+	return s
+}
+
+// token reads a token id; −1 if it is missing.
+func (k *reader) token(key string, tokens int) int {
+	if !k.has(key) {
+		return -1
+	}
+	n, ok := k.f.keys[key].int()
+	if !ok || n < 0 || n >= int64(tokens) {
+		k.bad(key, "a token below %d", tokens)
+		return -1
+	}
+	return int(n)
+}

@@ -1,0 +1,85 @@
+package gguf
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"talf/internal/mapped"
+	"talf/model/ggml"
+)
+
+// A Tensor is one of the model's, by its name in a Hugging Face directory; those that have none
+// there keep theirs.
+type Tensor struct {
+	Name  string
+	Type  *ggml.Type
+	Shape []int  // the length of a row comes last
+	Data  []byte // mapped until the file is closed
+	// Order is the stored row that each row is, or nil if rows are in order. Rows of a vector are its
+	// elements.
+	Order []int
+	File  string // that holds it, of a model in several
+}
+
+// Tensors returns the model's tensors in the order of the file.
+func (f *File) Tensors() (all []Tensor, err error) {
+	defer mapped.Guard(&err)()
+	c, fam, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	from := make(map[string]string, len(f.infos))
+	for i := range f.infos {
+		t := &f.infos[i]
+		name, module := fam.rename(t.name)
+		if other, dup := from[name]; dup {
+			return nil, fmt.Errorf("%s: tensors %q and %q are both %s", t.file, other, t.name, name)
+		}
+		from[name] = t.name
+		x := Tensor{Name: name, Type: t.typ, Shape: t.dims, Data: t.data, File: t.file}
+		if fam.Order != nil {
+			var ok bool
+			if x.Order, ok = fam.Order(c, module, t.dims[0]); !ok || x.Order != nil && len(t.dims) == 1 && t.typ.Elems > 1 {
+				return nil, fmt.Errorf("%s: tensor %q is %s of shape %v, want a row for each element of the heads, whose number and size the keys give", t.file, t.name, t.typ.Name, t.dims)
+			}
+		}
+		all = append(all, x)
+	}
+	return all, nil
+}
+
+// rename returns the name that a tensor has in a Hugging Face directory, and its module as in
+// family.Names; the module is "" if there is none.
+func (fam *family) rename(name string) (to, module string) {
+	module, kind, ok := cutLast(name)
+	if !ok || kind != "weight" && kind != "bias" {
+		return name, ""
+	}
+	layer := 0
+	if rest, ok := strings.CutPrefix(module, "blk."); ok {
+		number, rest, _ := strings.Cut(rest, ".")
+		n, err := strconv.ParseUint(number, 10, 31)
+		if err != nil || strconv.FormatUint(n, 10) != number {
+			return name, ""
+		}
+		layer, module = int(n), "blk."+rest
+	}
+	to, ok = fam.Names[module]
+	if !ok {
+		return name, ""
+	}
+	if strings.Contains(to, "%d") {
+		to = fmt.Sprintf(to, layer)
+	}
+	return to + "." + kind, module
+}
+
+// cutLast cuts s around its last dot.
+func cutLast(s string) (before, after string, ok bool) {
+	i := strings.LastIndexByte(s, '.')
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}

@@ -1,0 +1,129 @@
+package model_test
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"talf/compute"
+	"talf/compute/cpu/kern"
+	"talf/internal/golden"
+	"talf/model"
+	"talf/model/safetensors"
+)
+
+// TestGGUFAgreesWithItsExactMeaning compares with transformers in float32 on the weights that the
+// blocks of each file stand for.
+func TestGGUFAgreesWithItsExactMeaning(t *testing.T) {
+	for _, name := range []string{
+		"gsm10m-Q4_K_M", "gsm10m-l0-Q4_0", "hf-llama-gqa-Q8_0", "hf-mistral-swa-BF16", "llama3-Q4_K_M", "spm-Q8_0",
+		"qwen2-Q4_0", "qwen3-Q5_0", "mistral-Q4_1", "gptneox-F16",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := golden.Shared(t, "data/gguf/"+name+".gguf")
+			want := open(t, filepath.Join(filepath.Dir(path), name+".golden.safetensors"))
+			agrees(t, load(t, path, device(t, kern.Best(), 2), model.Default()), want)
+		})
+	}
+}
+
+// agrees compares hidden states, rows and columns of logits, and a greedy continuation.
+func agrees(t *testing.T, m *model.Model, want *safetensors.Set) {
+	t.Helper()
+	ids := ints(t, want, "input_ids")
+	s := m.NewSeq()
+	defer s.Close()
+	o, err := s.Append(context.Background(), ids, nil, model.WantAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, v := m.Spec().Hidden, m.Spec().Vocab
+	hidden, logits := make([]float32, len(ids)*h), make([]float32, len(ids)*v)
+	o.ReadHidden(hidden, 0)
+	o.ReadLogits(logits, 0)
+	close32(t, "hidden", hidden, floats(t, want, "hidden"))
+	var rows, columns []float32
+	for _, r := range ints(t, want, "rows") {
+		rows = append(rows, logits[int(r)*v:][:v]...)
+	}
+	close32(t, "rows of logits", rows, floats(t, want, "logits_rows"))
+	if len(rows) < len(logits) {
+		for r := range ids {
+			for _, c := range ints(t, want, "cols") {
+				columns = append(columns, logits[r*v+int(c)])
+			}
+		}
+		close32(t, "columns of logits", columns, floats(t, want, "logits_cols"))
+	}
+	if got, want := greedy(t, m, ints(t, want, "greedy_prompt"), 24), ints(t, want, "greedy_ids"); !slices.Equal(got, want) {
+		t.Errorf("continues with %v, want %v", got, want)
+	}
+}
+
+// The F16 and BF16 files of models with exact goldens compute what their directories compute.
+func TestGGUFOfADirectoryComputesTheSame(t *testing.T) {
+	for file, dir := range map[string]string{"hf-qwen2-F16": "hf/qwen2", "hf-qwen3-BF16": "hf/qwen3"} {
+		t.Run(file, func(t *testing.T) {
+			_, want := fixture(t, dir)
+			m := load(t, golden.Shared(t, "data/gguf/"+file+".gguf"), device(t, kern.Best(), 2), model.Default())
+			ids := ints(t, want, "input_ids")
+			s := m.NewSeq()
+			defer s.Close()
+			o, err := s.Append(context.Background(), ids, nil, model.WantAll)
+			if err != nil {
+				t.Fatal(err)
+			}
+			logits := make([]float32, len(ids)*m.Spec().Vocab)
+			o.ReadLogits(logits, 0)
+			close32(t, "logits", logits, floats(t, want, "logits"))
+			if got, want := greedy(t, m, ints(t, want, "greedy_prompt"), len(ints(t, want, "greedy_ids"))), ints(t, want, "greedy_ids"); !slices.Equal(got, want) {
+				t.Errorf("continues with %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// All classes of kernels have the same bits of q8 that is made of blocks. The logits are off by what
+// activations of 16 bits cost (data/gguf/README.md), and by the rounding of a Q6_K embedding.
+func TestGGUFAsQ8(t *testing.T) {
+	opt := model.Default()
+	opt.DType = compute.Q8
+	for name, off := range map[string]float64{"gsm10m-l0-Q4_0": 0.2, "spm-Q8_0": 3e-3, "qwen3-Q5_0": 3e-3} {
+		t.Run(name, func(t *testing.T) {
+			path := golden.Shared(t, "data/gguf/"+name+".gguf")
+			want := open(t, filepath.Join(filepath.Dir(path), name+".golden.safetensors"))
+			ids := ints(t, want, "input_ids")
+			var first []float32
+			for _, c := range classes() {
+				m := load(t, path, device(t, c, 2), opt)
+				s := m.NewSeq()
+				o, err := s.Append(context.Background(), ids, nil, model.WantAll)
+				if err != nil {
+					t.Fatal(err)
+				}
+				logits := make([]float32, len(ids)*m.Spec().Vocab)
+				o.ReadLogits(logits, 0)
+				s.Close()
+				if first == nil {
+					first = logits
+					for i, r := range ints(t, want, "rows") {
+						v := m.Spec().Vocab
+						for j, x := range floats(t, want, "logits_rows")[i*v:][:v] {
+							if d := math.Abs(float64(logits[int(r)*v+j] - x)); !(d <= off) {
+								t.Fatalf("logit %d of row %d is %v, want %v ± %v", j, r, logits[int(r)*v+j], x, off)
+							}
+						}
+					}
+				}
+				if err := sameBits(logits, first); err != nil {
+					t.Errorf("%v: %v", c, err)
+				}
+				if got, want := greedy(t, m, ints(t, want, "greedy_prompt"), 24), ints(t, want, "greedy_ids"); !slices.Equal(got, want) {
+					t.Errorf("%v continues with %v, want %v", c, got, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,54 @@
+package safetensors
+
+import (
+	"maps"
+	"slices"
+
+	"talf/model/gguf"
+)
+
+// The metadata that says which format a set comes from.
+const (
+	MetaFormat = "format"
+	FormatGGUF = "gguf"
+)
+
+// openGGUF opens the tensors of a GGUF file, or of all parts of one, by the names that they have in
+// a Hugging Face directory. They stay in the file's types and are mapped, not copied, but for those
+// whose rows the file has in another order: these are copied each time that they are asked for.
+func openGGUF(path string) (*Set, error) {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	list, err := f.Tensors()
+	if err != nil {
+		_ = f.Close() // read only
+		return nil, err
+	}
+	s := &Set{
+		Name: path, meta: map[string]string{MetaFormat: FormatGGUF}, tensors: make(map[string]Tensor, len(list)), order: make(map[string][]int), files: make(map[string]string),
+		mapped: canRelease, unmap: []func() error{f.Close},
+	}
+	for _, t := range list {
+		s.tensors[t.Name] = Tensor{Name: t.Name, DType: t.Type.Name, Shape: t.Shape, Data: t.Data}
+		if t.Order != nil {
+			s.order[t.Name] = t.Order
+		}
+		if t.File != path {
+			s.files[t.Name] = t.File
+		}
+	}
+	s.names = slices.Sorted(maps.Keys(s.tensors))
+	return s, nil
+}
+
+// gather copies the rows of data in an order: row i of the copy is row order[i] of data.
+func gather(data []byte, order []int) []byte {
+	size := len(data) / len(order)
+	out := make([]byte, 0, len(data))
+	for _, row := range order {
+		out = append(out, data[row*size:][:size]...)
+	}
+	return out
+}
