@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -25,7 +26,13 @@ func TestQuickstartClaims(t *testing.T) {
 	if len(got.Rows) != 7 {
 		t.Fatalf("%d rows, want plain decoding and two methods with three heads", len(got.Rows))
 	}
-	for _, r := range got.Rows {
+	if len(got.Deep) != 3 {
+		t.Fatalf("%d rows of the deepened target, want plain decoding and a method with two heads", len(got.Deep))
+	}
+	if last := got.Deep[len(got.Deep)-1]; last.SpeedUp < 1.8 || last.Low <= 1 {
+		t.Errorf("the last line's speed-up is %.2f [%.2f, %.2f], want at least 1.8 and an interval above 1", last.SpeedUp, last.Low, last.High)
+	}
+	for _, r := range slices.Concat(got.Rows, got.Deep) {
 		t.Logf("%-16s τ %.2f, %.0f tokens/s, speed-up %.2f", r.Label(), r.Tau, r.TokensPerSecond, r.SpeedUp)
 		if r.Equal != r.Outputs || r.Outputs == 0 {
 			t.Errorf("%s: %d of %d outputs are plain decoding's", r.Label(), r.Equal, r.Outputs)

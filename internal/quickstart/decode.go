@@ -2,37 +2,52 @@ package quickstart
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
+	"talf/infer"
 	"talf/infer/bench"
+	"talf/infer/bench/paper"
 	"talf/infer/decode"
 	"talf/infer/source"
+	"talf/infer/trace"
 	"talf/internal/demo"
+	"talf/internal/durable"
 	"talf/internal/vfs"
 	"talf/model"
 	"talf/model/chat"
 	"talf/model/head"
 	"talf/model/identity"
+	"talf/model/tokenizer"
 )
 
 // A Row is a line of the table: one method with one head.
 type Row struct {
-	Method          string    `json:"method"`            // its specification
-	Head            string    `json:"head,omitempty"`    // none, untrained, eagle or talf
-	Tau             float64   `json:"tau"`               // tokens per target pass
-	TokensPerSecond float64   `json:"tokens_per_second"` // mean over prompts
-	SpeedUp         float64   `json:"speed_up"`          // over plain decoding of the same prompt, mean
-	ByDepth         []float64 `json:"accepted_by_depth"` // share of passes that accept a node of depth 1, 2, …
-	Tokens          int       `json:"tokens"`
-	Passes          int       `json:"passes"`
-	Equal           int       `json:"equal_outputs"` // outputs that are plain decoding's, token for token
-	Outputs         int       `json:"outputs"`
+	Method          string  `json:"method"`            // its specification
+	Head            string  `json:"head,omitempty"`    // none, untrained, eagle or talf
+	Tau             float64 `json:"tau"`               // tokens per target pass
+	TokensPerSecond float64 `json:"tokens_per_second"` // mean over prompts
+	// SpeedUp is over plain decoding of the same prompts, end to end, as bench defines it; Low and
+	// High are the ends of its 95% interval. Decoding is the speed-up after the prompt.
+	SpeedUp  float64   `json:"speed_up"`
+	Low      float64   `json:"speed_up_low"`
+	High     float64   `json:"speed_up_high"`
+	Decoding float64   `json:"speed_up_decoding"`
+	ByDepth  []float64 `json:"accepted_by_depth"` // share of passes that accept a node of depth 1, 2, …
+	Tokens   int       `json:"tokens"`
+	Passes   int       `json:"passes"`
+	Equal    int       `json:"equal_outputs"` // outputs that are plain decoding's, token for token
+	Outputs  int       `json:"outputs"`
 }
 
-// name is the method's name without its parameters.
+// name is the method's name without its parameters, unless there is only one.
 func (r *Row) name() string {
-	name, _, _ := strings.Cut(r.Method, ":")
+	name, params, _ := strings.Cut(r.Method, ":")
+	if params != "" && !strings.Contains(params, ",") {
+		return r.Method
+	}
 	return name
 }
 
@@ -56,10 +71,52 @@ func (p *Plan) ways() []Row {
 	return all
 }
 
+// deep returns the table of the deepened target without figures.
+func (p *Plan) deep() []Row {
+	all := []Row{{Method: "ar"}}
+	for _, h := range []string{"eagle", "talf"} {
+		for _, m := range p.Deep.Methods {
+			all = append(all, Row{Method: m, Head: h})
+		}
+	}
+	return all
+}
+
 // decode answers every prompt in every way. Because it is a measurement, it starts over after an
 // interruption.
 func (r *run) decode(ctx context.Context) error {
-	m, closeModel, err := r.Tools.Open(r.path("model"))
+	c := comparison{rows: r.Plan.ways(), prompts: r.Plan.Prompts, tokens: r.Plan.MaxTokens, file: "compared.json", trace: "trace.jsonl"}
+	if err := r.compare(ctx, &c); err != nil {
+		return err
+	}
+	r.state.Rows = c.rows
+	var err error
+	r.state.Plots, err = savePlots(r.Dir, c.rows)
+	return err
+}
+
+// decodeDeep answers some of the prompts on the deepened target.
+func (r *run) decodeDeep(ctx context.Context) error {
+	d := &r.Plan.Deep
+	c := comparison{rows: r.Plan.deep(), layers: d.Layers, prompts: d.Prompts, tokens: d.MaxTokens, file: "compared-deep.json"}
+	if err := r.compare(ctx, &c); err != nil {
+		return err
+	}
+	r.state.Deep = c.rows
+	return nil
+}
+
+// A comparison is of methods and heads on prompts.
+type comparison struct {
+	rows            []Row
+	layers          int // that the target is deepened to; 0: as it is
+	prompts, tokens int
+	file, trace     string // that results, and rounds of the last method on a prompt, are kept in
+}
+
+// compare measures the rows of x.
+func (r *run) compare(ctx context.Context, x *comparison) error {
+	m, closeModel, err := r.Tools.Open(r.path("model"), x.layers)
 	if err != nil {
 		return err
 	}
@@ -69,41 +126,43 @@ func (r *run) decode(ctx context.Context) error {
 		return err
 	}
 	o := decode.Default()
-	o.MaxTokens = r.Plan.MaxTokens
+	o.MaxTokens = x.tokens
 	d, err := decode.New(decode.Config{Target: m, Tokenizer: tok, Options: o})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = d.Close() }() // only read
-	if err := r.writeUntrained(m); err != nil {
-		return err
+	if x.layers == 0 {
+		if err := r.writeUntrained(m); err != nil {
+			return err
+		}
 	}
 	c := bench.Default()
-	c.MaxTokens = r.Plan.MaxTokens
+	c.MaxTokens = x.tokens
 	c.Sets = make([]bench.Set, 1)
 	set := &c.Sets[0]
-	for i, p := range demo.Prompts(r.Plan.Seed, r.Plan.Prompts+c.Warmup) {
+	for i, p := range demo.Prompts(r.Plan.Seed, x.prompts+c.Warmup) {
 		ids, err := d.Encode(ctx, chat.Prompt{Text: p, Special: true})
 		if err != nil {
 			return err
 		}
 		set.Prompts = append(set.Prompts, bench.Prompt{Name: fmt.Sprint(i), Tokens: ids})
 	}
-	rows := r.Plan.ways()
 	sources := map[string]*source.Head{}
-	for i := range rows {
-		w := &rows[i]
+	for i := range x.rows {
+		w := &x.rows[i]
 		b := bench.Method{Label: w.Label(), Spec: w.Method}
 		if w.Head != "" {
 			if sources[w.Head] == nil {
-				h, err := decode.LoadHead(r.path(w.Head), m, false, nil)
+				// A deepened model has other weights but the same outputs.
+				h, err := decode.LoadHead(r.path(w.Head), m, x.layers > 0, nil)
 				if err != nil {
 					return err
 				}
 				defer func() { _ = h.Close() }()
 				sources[w.Head] = source.NewHead(h, 0)
 			}
-			b.Source = sources[w.Head]
+			b.Source, b.SourceName = sources[w.Head], w.Head
 		}
 		c.Methods = append(c.Methods, b)
 	}
@@ -114,16 +173,47 @@ func (r *run) decode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i := range rows {
-		rows[i].measured(&report.Rows[i])
+	for i := range x.rows {
+		x.rows[i].measured(&report.Rows[i])
 	}
-	r.state.Rows = rows
-	r.state.Plots, err = savePlots(r.Dir, rows)
-	return err
+	all := &paper.Report{Report: report, Device: m.Device().Name(), DType: m.Options().DType.String(), Layers: x.layers}
+	if err := durable.WriteJSON(r.path(x.file), all); err != nil {
+		return err
+	}
+	if x.trace == "" {
+		return nil
+	}
+	return r.record(ctx, d.Engine(), &c, &c.Methods[len(c.Methods)-1], tok, x.trace)
+}
+
+// record keeps the rounds of m on the first prompt.
+func (r *run) record(ctx context.Context, e *infer.Engine, c *bench.Config, m *bench.Method, tok *tokenizer.Tokenizer, name string) (err error) {
+	mk, err := c.Open(m, 0, e.Target.Shape().Vocab)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, mk.Close()) }()
+	o := decode.Default()
+	o.Method, o.MaxTokens = m.Spec, c.MaxTokens
+	prompt := c.Sets[0].Prompts[0].Tokens
+	req, err := o.Request(mk, m.Source, prompt, 0)
+	if err != nil {
+		return err
+	}
+	return durable.Write(r.path(name), func(w io.Writer) error {
+		t, err := trace.NewWriter(w, trace.Header{Method: m.Title(), Prompt: len(prompt)}, func(id int32) string { return tok.Decode([]int32{id}, false) })
+		if err != nil {
+			return err
+		}
+		req.Trace = t.Round
+		_, err = e.Generate(ctx, req)
+		return err
+	})
 }
 
 func (r *Row) measured(b *bench.Row) {
-	r.Tau, r.TokensPerSecond, r.SpeedUp = b.Pooled, b.Speed.Mean, b.Speedup.Mean
+	r.Tau, r.TokensPerSecond = b.Pooled, b.Speed.Mean
+	r.SpeedUp, r.Low, r.High, r.Decoding = b.EndToEnd.Value, b.EndToEnd.Low, b.EndToEnd.High, b.Decoding.Value
 	r.Tokens, r.Passes, r.Equal, r.Outputs = b.Tokens, b.Passes, b.Equal, b.Outputs
 	for d := 1; d < len(b.Depth) && b.Depth[d].Kept > 0; d++ {
 		r.ByDepth = append(r.ByDepth, float64(b.Depth[d].Kept)/float64(b.Passes))

@@ -31,14 +31,25 @@ type Plan struct {
 	Shard      int      `json:"shard"` // sequences of a shard
 	LearnRate  float64  `json:"lr"`
 	Methods    []string `json:"methods"`
+	Deep       Deep     `json:"deep"`
+}
+
+// Deep is the second comparison: the same heads and prompts with the target deepened by layers
+// that change nothing, so that a pass costs what one of a larger model costs.
+type Deep struct {
+	Layers    int      `json:"layers"`
+	Prompts   int      `json:"prompts"`
+	MaxTokens int      `json:"max_tokens"`
+	Methods   []string `json:"methods"` // with the trained heads
 }
 
 // Default returns the plan of talf quickstart.
 func Default() Plan {
 	return Plan{
-		Format: 1, Seed: 1, Documents: 400, Prompts: 24, MaxTokens: 96,
+		Format: 2, Seed: 1, Documents: 400, Prompts: 24, MaxTokens: 96,
 		EagleSteps: 400, TalfSteps: 200, Rows: 1024, Shard: 100, LearnRate: 6e-3,
 		Methods: []string{"beam:N=12,k=4,depth=3", "salf:N=12,B=4,th=0.2"},
+		Deep:    Deep{Layers: 100, Prompts: 16, MaxTokens: 64, Methods: []string{"salf:th=auto"}},
 	}
 }
 
@@ -48,8 +59,9 @@ type Tools interface {
 	Label(ctx context.Context, c preprocess.Config, model string) error
 	// Train trains a head, or continues a run that was interrupted.
 	Train(ctx context.Context, c train.Config, f TrainFiles) error
-	// Open loads the model in dir. The returned function frees it.
-	Open(dir string) (*model.Model, func(), error)
+	// Open loads the model in dir, deepened to so many layers unless layers is 0. The returned
+	// function frees it.
+	Open(dir string, layers int) (*model.Model, func(), error)
 	// Begin is called when stage i of n begins, counted from 1; End is called when it is done.
 	// If End returns an error, the run stops there.
 	Begin(i, n int, doc string)
@@ -79,6 +91,7 @@ type Result struct {
 	Plan  Plan     `json:"plan"`
 	Plots []string `json:"plots"` // files
 	Rows  []Row    `json:"rows"`
+	Deep  []Row    `json:"deep_rows"` // of the deepened target
 	dir   string
 }
 
@@ -87,6 +100,7 @@ type state struct {
 	Plan  Plan     `json:"plan"`
 	Done  []string `json:"done"` // names of finished stages
 	Rows  []Row    `json:"rows,omitempty"`
+	Deep  []Row    `json:"deep_rows,omitempty"`
 	Plots []string `json:"plots,omitempty"`
 }
 
@@ -110,6 +124,7 @@ func (r *run) stages() []stage {
 		{"eagle", "train a head with the loss eagle", r.trainEagle},
 		{"talf", "train it further with the loss talf", r.trainTalf},
 		{"decode", "decode prompts that the head has not seen", r.decode},
+		{"deep", "decode them where a pass costs what one of a larger model costs", r.decodeDeep},
 	}
 }
 
@@ -151,7 +166,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 			return nil, err
 		}
 	}
-	return &Result{Plan: r.Plan, Plots: r.state.Plots, Rows: r.state.Rows, dir: r.Dir}, nil
+	return &Result{Plan: r.Plan, Plots: r.state.Plots, Rows: r.state.Rows, Deep: r.state.Deep, dir: r.Dir}, nil
 }
 
 func same(a, b Plan) bool {

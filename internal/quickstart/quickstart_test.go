@@ -42,7 +42,7 @@ func (s *script) Train(_ context.Context, c train.Config, f TrainFiles) error {
 	return s.step(c.Loss, fmt.Sprintf(" on %s from %q to %s, %d steps, %d to warm up", f.Labels, f.Init, f.Out, c.Steps, c.Warmup))
 }
 
-func (s *script) Open(dir string) (*model.Model, func(), error) {
+func (s *script) Open(dir string, _ int) (*model.Model, func(), error) {
 	return nil, nil, s.step("open", " "+dir)
 }
 
@@ -70,11 +70,11 @@ func TestStagesThatAreDoneAreNotRunAgain(t *testing.T) {
 		fail string
 		want []string
 	}{
-		{"label", []string{"1/5", "2/5", label}},
-		{"label", []string{"2/5", label}},
-		{"talf", []string{"2/5", label, "3/5", eagle, "4/5", talf}},
-		{"open", []string{"4/5", talf, "5/5", "open model"}},
-		{"open", []string{"5/5", "open model"}},
+		{"label", []string{"1/6", "2/6", label}},
+		{"label", []string{"2/6", label}},
+		{"talf", []string{"2/6", label, "3/6", eagle, "4/6", talf}},
+		{"open", []string{"4/6", talf, "5/6", "open model"}},
+		{"open", []string{"5/6", "open model"}},
 	} {
 		if d := cmp.Diff(c.want, begin(c.fail)); d != "" {
 			t.Errorf("until %s: %s", c.fail, d)
@@ -108,14 +108,16 @@ func TestTheTableComparesHeadsWithPlainDecoding(t *testing.T) {
 		Plan: Default(), Plots: []string{"a.png", "a.svg"}, dir: "qs",
 		Rows: []Row{
 			{Method: "ar", Tau: 1, TokensPerSecond: 100, SpeedUp: 1, Equal: 24, Outputs: 24},
-			{Method: "salf:N=12,B=4", Head: "talf", Tau: 3.5, TokensPerSecond: 250, SpeedUp: 2.5, ByDepth: []float64{0.75, 0.5}, Equal: 23, Outputs: 24},
+			{Method: "salf:N=12,B=4", Head: "talf", Tau: 3.5, TokensPerSecond: 250, SpeedUp: 2.5, Low: 2, High: 3, ByDepth: []float64{0.75, 0.5}, Equal: 23, Outputs: 24},
 		},
+		Deep: []Row{{Method: "ar", Tau: 1}, {Method: "salf:th=auto", Head: "talf", Tau: 3, SpeedUp: 1.95, Low: 1.9, High: 2.25, Equal: 16, Outputs: 16}},
 	}
 	text := r.String()
 	for _, want := range []string{
-		"ar      –           1.00       100     1.00x  \n",
-		"salf    talf        3.50       250     2.50x   0.75 0.50\n",
-		"24 prompts of up to 96\n", "23 of 24\noutputs", "Plots: a.png, a.svg\n",
+		"ar            –           1.00       100  1.00                 \n",
+		"salf          talf        3.50       250  2.50 [2.00, 3.00]     0.75 0.50\n",
+		"salf:th=auto  talf        3.00         0  1.95 [1.90, 2.25]    \n",
+		"24 prompts of up to 96\n", "39 of 40 outputs", "deepened to 100 layers", "Plots: a.png, a.svg\n", "talf report qs --out",
 		"--model " + filepath.Join("qs", "model") + " --head " + filepath.Join("qs", "talf") + " ",
 	} {
 		if !strings.Contains(text, want) {

@@ -4,39 +4,43 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"talf/internal/durable"
 	"talf/internal/plot"
 )
 
-// String returns the table and says what to do next.
+// String returns the tables and says what to do next.
 func (r *Result) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%-6s  %-9s  %5s  %8s  %8s   %s\n", "method", "head", "τ", "tokens/s", "speed-up", "rounds that accept a node at depth 1, 2, …")
+	writeRows(&b, r.Rows)
 	equal, outputs := 0, 0
-	for i := range r.Rows {
-		x := &r.Rows[i]
-		head := x.Head
-		if head == "" {
-			head = "–"
-		} else { // plain decoding is not compared with itself
+	for _, x := range slices.Concat(r.Rows, r.Deep) {
+		if x.Head != "" { // plain decoding is not compared with itself
 			equal, outputs = equal+x.Equal, outputs+x.Outputs
 		}
-		var depth strings.Builder
-		for _, share := range x.ByDepth {
-			fmt.Fprintf(&depth, " %.2f", share)
-		}
-		fmt.Fprintf(&b, "%-6s  %-9s  %5.2f  %8.0f  %7.2fx  %s\n", x.name(), head, x.Tau, x.TokensPerSecond, x.SpeedUp, depth.String())
 	}
 	fmt.Fprintf(&b, `
-τ is the tokens of a pass of the model, its own included. %d prompts of up to %d
-tokens; speeds are measured here, all methods in turn on each prompt. %d of %d
-outputs are those of plain decoding, token for token. The model is so small that a
-pass over a tree costs much more than one over a token: a larger model gains more
-from the same τ.
+τ is the tokens of a pass of the model, its own included. Speed-ups are from prompt to last
+token over plain decoding, in all, with 95%% intervals over prompts. %d prompts of up to %d
+tokens, all methods in turn on each. %d of %d outputs of both tables are those of plain
+decoding, token for token.
+`, r.Plan.Prompts, r.Plan.MaxTokens, equal, outputs)
+	if len(r.Deep) > 0 {
+		d := &r.Plan.Deep
+		fmt.Fprintf(&b, `
+The model is so small that a pass over a tree costs much more than one over a token. In a
+larger model both wait for the weights. Here is the same model, with the same heads and %d
+of the prompts, deepened to %d layers of which the new ones change nothing: a model of the
+cost of a larger one, not a larger model. salf:th=auto chooses the tree by measured costs.
+`, d.Prompts, d.Layers)
+		writeRows(&b, r.Deep)
+	}
+	fmt.Fprintf(&b, `
+Plots: %[1]s
 
-Plots: %s
+A page about this run: talf report %[4]s --out report.html
 
 Next, with the binary of go build ./cmd/talf and a model of your own (a directory in
 Hugging Face layout):
@@ -48,14 +52,30 @@ Hugging Face layout):
 
 Or talk to this one:
 
-  talf generate --model %[6]s --head %[7]s --prompt 'Once upon a time' --stats
+  talf generate --model %[2]s --head %[3]s --prompt 'Once upon a time' --stats
 
 Or serve it with the head that was just trained, and ask it from another terminal:
 
-  talf serve --model %[6]s --head %[7]s
+  talf serve --model %[2]s --head %[3]s
   curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0}'
-`, r.Plan.Prompts, r.Plan.MaxTokens, equal, outputs, strings.Join(r.Plots, ", "), filepath.Join(r.dir, "model"), filepath.Join(r.dir, "talf"))
+`, strings.Join(r.Plots, ", "), filepath.Join(r.dir, "model"), filepath.Join(r.dir, "talf"), r.dir)
 	return b.String()
+}
+
+func writeRows(b *strings.Builder, rows []Row) {
+	fmt.Fprintf(b, "\n%-12s  %-9s  %5s  %8s  %-19s   %s\n", "method", "head", "τ", "tokens/s", "speed-up", "rounds that accept a node at depth 1, 2, …")
+	for i := range rows {
+		x := &rows[i]
+		head, speed := x.Head, fmt.Sprintf("%.2f [%.2f, %.2f]", x.SpeedUp, x.Low, x.High)
+		if head == "" {
+			head, speed = "–", "1.00"
+		}
+		var depth strings.Builder
+		for _, share := range x.ByDepth {
+			fmt.Fprintf(&depth, " %.2f", share)
+		}
+		fmt.Fprintf(b, "%-12s  %-9s  %5.2f  %8.0f  %-19s  %s\n", x.name(), head, x.Tau, x.TokensPerSecond, speed, depth.String())
+	}
 }
 
 // savePlots draws τ and acceptance by depth of every row, as PNG and as SVG, and returns

@@ -26,7 +26,8 @@ func newQuickstart(a *app) *cobra.Command {
 		Long: `Quickstart runs the whole pipeline in a few minutes. It unpacks a small language model
 and writes fresh text, labels the text with the model's token trees, trains a draft
 head with the losses eagle and talf, and decodes prompts that the head has not seen.
-Then it prints how the head compares with an untrained one and with plain decoding.
+Then it prints how the head compares with an untrained one and with plain decoding, on
+the model itself and where a pass costs what one of a larger model costs.
 
 You can interrupt it at any point: run it again and it continues. Everything is kept in
 --dir; remove that directory to start over.`,
@@ -59,8 +60,9 @@ func (q *quickTools) Train(ctx context.Context, c train.Config, f quickstart.Tra
 	return err
 }
 
-func (q *quickTools) Open(dir string) (*model.Model, func(), error) {
+func (q *quickTools) Open(dir string, layers int) (*model.Model, func(), error) {
 	m := defaultMachine()
+	m.Layers = layers
 	return openModelAs(q.a.log, dir, &m)
 }
 
