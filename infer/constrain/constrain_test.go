@@ -28,6 +28,7 @@ const end = 20
 func formats() []constrain.Format {
 	return []constrain.Format{
 		{Kind: constrain.JSON},
+		{Kind: constrain.Schema, Text: `{"type":"object","properties":{"a":{"type":"array","items":{"enum":[1,true,"é"]}},"b":{"$ref":"#"}},"additionalProperties":false}`},
 		{Kind: constrain.Regex, Text: `(a|b1){3,12}-é?|\[1\]+`},
 		{Kind: constrain.GBNF, Text: `root ::= "[" root? "]" root? | "tr" "ue"? | "a"+`},
 		{Kind: constrain.GBNF, Text: `root ::= "{\"a\":true" (",\"b\":" ("1" | "true"))* "}"`},
@@ -383,6 +384,7 @@ func TestFormatsThatDoNotCompileAreRefused(t *testing.T) {
 		"closes nothing": {Kind: constrain.Regex, Text: "a)"},
 		"::=":            {Kind: constrain.GBNF, Text: "root"},
 		"format":         {Kind: "xml"},
+		"keyword":        {Kind: constrain.Schema, Text: `{"not":{}}`},
 		"empty one":      {Kind: constrain.Regex, Text: ""},
 		"no text":        {Kind: constrain.Regex, Text: "[]"},
 	} {

@@ -20,10 +20,12 @@ type Kind string
 
 // The kinds.
 const (
-	Free  Kind = ""      // no format
-	JSON  Kind = "json"  // any JSON object; no text
-	Regex Kind = "regex" // a regular expression of ECMA-262, for the whole answer
-	GBNF  Kind = "gbnf"  // rules in the format of llama.cpp
+	Free Kind = ""     // no format
+	JSON Kind = "json" // any JSON object; no text
+	// Schema is a JSON Schema of draft 2020-12.
+	Schema Kind = "json-schema"
+	Regex  Kind = "regex" // a regular expression of ECMA-262, for the whole answer
+	GBNF   Kind = "gbnf"  // rules in the format of llama.cpp
 )
 
 // A Format is what an answer has to match. The zero value is any text.
@@ -42,12 +44,14 @@ func (f Format) Compile() (*grammar.Grammar, error) {
 		return nil, nil
 	case JSON:
 		e = schema.Object(b)
+	case Schema:
+		e, err = schema.Compile(b, []byte(f.Text))
 	case Regex:
 		e, err = regex.Compile(b, f.Text, regex.Config{})
 	case GBNF:
 		e, err = gbnf.Compile(b, f.Text)
 	default:
-		err = fmt.Errorf("format %q, want %s, %s or %s", f.Kind, JSON, Regex, GBNF)
+		err = fmt.Errorf("format %q, want %s, %s, %s or %s", f.Kind, JSON, Schema, Regex, GBNF)
 	}
 	if err != nil {
 		return nil, err

@@ -1,8 +1,11 @@
 package grammar
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"sort"
 
 	"talf/internal/limits"
 )
@@ -220,4 +223,75 @@ func (d *DFA) reduced() *DFA {
 		}
 	}
 	return r
+}
+
+// Explore returns the automaton whose states are those that step reaches from start: step returns
+// false for a byte that does not continue.
+func Explore[S comparable](start S, step func(s S, c byte) (S, bool), accept func(s S) bool) (*DFA, error) {
+	d := &DFA{classes: 256}
+	for c := range 256 {
+		d.class[c] = uint8(c)
+	}
+	index := map[S]int32{start: 0}
+	states := []S{start}
+	for i := 0; i < len(states); i++ {
+		if i > limits.GrammarDFA {
+			return nil, errDFA
+		}
+		d.accept = append(d.accept, accept(states[i]))
+		for c := range 256 {
+			id := int32(-1)
+			if to, ok := step(states[i], byte(c)); ok {
+				if id, ok = index[to]; !ok {
+					id = int32(len(states))
+					index[to] = id
+					states = append(states, to)
+				}
+			}
+			d.next = append(d.next, id)
+		}
+	}
+	return d.merged().reduced(), nil
+}
+
+// merged returns d with one class for all bytes that it does not tell apart.
+func (d *DFA) merged() *DFA {
+	m := &DFA{accept: d.accept}
+	ids := map[string]uint8{}
+	var first []int // a class of d for each of m
+	var key []byte
+	for c := range 256 {
+		key = key[:0]
+		for s := range d.accept {
+			key = binary.LittleEndian.AppendUint32(key, uint32(d.next[s*d.classes+int(d.class[c])]))
+		}
+		id, ok := ids[string(key)]
+		if !ok {
+			id = uint8(len(first))
+			ids[string(key)] = id
+			first = append(first, int(d.class[c]))
+		}
+		m.class[c] = id
+	}
+	m.classes = len(first)
+	for s := range d.accept {
+		for _, c := range first {
+			m.next = append(m.next, d.next[s*d.classes+c])
+		}
+	}
+	return m
+}
+
+// Words returns the automaton of some texts.
+func Words(texts []string) (*DFA, error) {
+	type state struct{ lo, hi, n int } // texts[lo:hi] begin with the n bytes read
+	texts = slices.Compact(slices.Sorted(slices.Values(texts)))
+	return Explore(state{0, len(texts), 0}, func(s state, c byte) (state, bool) {
+		part := texts[s.lo:s.hi]
+		at := func(c int) int {
+			return s.lo + sort.Search(len(part), func(i int) bool { return len(part[i]) > s.n && int(part[i][s.n]) >= c })
+		}
+		to := state{at(int(c)), at(int(c) + 1), s.n + 1}
+		return to, to.lo < to.hi
+	}, func(s state) bool { return s.lo < s.hi && len(texts[s.lo]) == s.n })
 }

@@ -194,13 +194,10 @@ func (b *Builder) Compile(e Expr) (*Grammar, error) {
 	if b.err != nil {
 		return nil, fmt.Errorf("grammar: %w", b.err)
 	}
-	for i := range b.nodes {
-		if n := &b.nodes[i]; n.kind == kindRule && n.kids == nil {
-			return nil, fmt.Errorf("grammar: rule %q is not defined", n.name)
-		}
+	g, err := b.reachable(e)
+	if err != nil {
+		return nil, fmt.Errorf("grammar: %w", err)
 	}
-	g := &Grammar{nodes: make([]node, len(b.nodes)), start: e}
-	copy(g.nodes, b.nodes)
 	if err := g.prune(); err != nil {
 		return nil, fmt.Errorf("grammar: %w", err)
 	}
@@ -208,6 +205,32 @@ func (b *Builder) Compile(e Expr) (*Grammar, error) {
 		return nil, fmt.Errorf("grammar: %w", err)
 	}
 	g.classes()
+	return g, nil
+}
+
+// reachable returns a grammar of the expressions that e consists of.
+func (b *Builder) reachable(e Expr) (*Grammar, error) {
+	ids := map[Expr]Expr{e: 0}
+	found := []Expr{e}
+	g := &Grammar{}
+	for i := 0; i < len(found); i++ {
+		n := b.nodes[found[i]]
+		if n.kind == kindRule && n.kids == nil {
+			return nil, fmt.Errorf("rule %q is not defined", n.name)
+		}
+		kids := make([]Expr, len(n.kids))
+		for j, k := range n.kids {
+			id, ok := ids[k]
+			if !ok {
+				id = Expr(len(found))
+				ids[k] = id
+				found = append(found, k)
+			}
+			kids[j] = id
+		}
+		n.kids = kids
+		g.nodes = append(g.nodes, n)
+	}
 	return g, nil
 }
 

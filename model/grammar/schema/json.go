@@ -33,6 +33,8 @@ type writer struct {
 	str                    grammar.Expr // a string in any spelling
 	integer, number, truth grammar.Expr
 	digits                 grammar.Expr // one or more
+	commaExpr              grammar.Expr
+	commaMade              bool
 }
 
 func set(ranges ...byte) (s grammar.ByteSet) {
