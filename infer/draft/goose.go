@@ -27,11 +27,14 @@ func gooseMethod() Method {
 				spec.Int("spine", 20, 0, tree.MaxNodes-1, "most tokens of the spine; 0 drafts transitions alone"),
 				spec.Choice("from", "where the spine's tokens come from: context; table keeps only its shape", "context", "table"),
 			}, ngramParams(), []spec.Param{
+				spec.Choice("pick", "which earlier occurrence is copied", "latest", "first"),
+				spec.Switch("wrap", true, "a copy that reaches the end of the text goes on with itself: on or off"),
 				spec.Int("bypass", 8, 0, tree.MaxNodes, "a longer match is drafted as a chain without branches"),
-				spec.Switch("consensus", true, "so is a match that two lengths of n-grams agree on: on or off"),
+				spec.Choice("trust", "what is longer: match, the text that the occurrence has in common with the newest tokens; copy, what is copied", "match", "copy"),
+				spec.Switch("consensus", true, "a match is also drafted so if any two lengths of n-grams agree on its next token: on or off"),
 				spec.Switch("branches", true, "branches below the spine: on or off"),
 				spec.Choice("alloc", "their allocation: harmonic or linear (Proposition 2)", "harmonic", "linear"),
-				spec.Choice("extend", "what extends branches: the best successors of all, or breadth first", "best", "breadth"),
+				spec.Choice("extend", "what extends branches: the best successors of all; breadth first, several for a likely node; or breadth first, one for each", "best", "breadth", "one"),
 				spec.Float("score", 0.01, share, "least probability of a successor"),
 				spec.Switch("bigram", true, "condition transitions on two tokens: on or off"),
 			}, learning()),
@@ -45,7 +48,8 @@ func gooseMethod() Method {
 				n: v.Int("N"), depth: v.Int("D"), width: v.Int("K"), rho: v.Float("rho"), ema: v.Float("ema"),
 				spine: v.Int("spine"), invent: v.Choice("from") == 1,
 				bypass: v.Int("bypass"), consensus: v.On("consensus"), branches: v.On("branches"),
-				linear: v.Choice("alloc") == 1, breadth: v.Choice("extend") == 1,
+				linear: v.Choice("alloc") == 1, extend: v.Choice("extend"),
+				first: v.Choice("pick") == 1, wrap: v.On("wrap"), copied: v.Choice("trust") == 1,
 				score: v.Float("score"), adapt: v.Is("r", "auto"),
 			}
 			if !c.adapt {
@@ -58,12 +62,21 @@ func gooseMethod() Method {
 }
 
 type gooseConfig struct {
-	n, depth, width, spine, bypass       int
-	rho, r, ema, score                   float64
-	adapt                                bool // r follows the spine's acceptance
-	invent                               bool // the table's tokens on the spine
-	consensus, branches, linear, breadth bool
+	n, depth, width, spine, bypass int
+	rho, r, ema, score             float64
+	adapt                          bool // r follows the spine's acceptance
+	invent                         bool // the table's tokens on the spine
+	first, wrap, copied            bool // pick, wrap and trust
+	consensus, branches, linear    bool
+	extend                         int
 }
+
+// What extends branches, as extend= lists it.
+const (
+	extendsBest = iota
+	extendsBreadth
+	extendsOne
+)
 
 // Initial running acceptances: the spine's is Algorithm 2's, the branches' is the median that
 // the paper measures (§3).
@@ -113,12 +126,19 @@ func (d *goose) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, e
 	d.chain = d.chain[:0]
 	most := min(d.cfg.n, p.MaxNodes)
 	sure := false
-	if m, ok := d.Context.Match(); ok {
-		d.chain = d.Context.Continue(d.chain, m.Next, min(d.cfg.spine, p.MaxDepth, most-1))
+	if m, ok := d.match(); ok {
+		length := d.cfg.spine
+		if !d.cfg.wrap {
+			length = min(length, d.Context.Len()-m.Next)
+		}
+		d.chain = d.Context.Continue(d.chain, m.Next, min(length, p.MaxDepth, most-1))
 		// Algorithm 2 compares |d|, which a copy that continues through the context nearly
-		// always reaches. §4.3 means to measure trust in the match, so this counts the tokens
-		// that the match has in common with the end of the sequence.
-		sure = d.Context.Length(m.Next, d.cfg.bypass+1) > d.cfg.bypass || m.Agree && d.cfg.consensus
+		// always reaches. §4.3 means to measure trust in the match, so trust=match counts the
+		// tokens that the match has in common with the end of the sequence.
+		if !d.cfg.copied {
+			length = d.Context.Length(m.Next, d.cfg.bypass+1)
+		}
+		sure = length > d.cfg.bypass || m.Agree && d.cfg.consensus
 		if d.cfg.invent {
 			d.inventChain(p)
 		}
@@ -129,6 +149,13 @@ func (d *goose) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, e
 		d.build(p, most)
 	}
 	return nil, nil
+}
+
+func (d *goose) match() (lookup.Match, bool) {
+	if d.cfg.first {
+		return d.Context.MatchFirst()
+	}
+	return d.Context.Match()
 }
 
 // inventChain replaces the tokens of the chain with the most likely transitions.
@@ -171,23 +198,18 @@ func (d *goose) ratio() float64 {
 	return 0.50
 }
 
-// build is Algorithm 1 for a budget of b nodes. Without a spine the root is the only leaf, and
-// step 4 has the whole budget.
+// build is Algorithm 1 for a budget of b nodes. Without a spine the root alone has branches.
 func (d *goose) build(p *infer.Proposal, b int) {
 	spine := min(len(d.chain), floor(float64(b)*d.ratio()))
 	d.lay(p, spine) // step 1
-	if spine > 0 {
-		d.allocate(b-1-spine, spine)
-		for i, width := range d.widths { // steps 2 and 3
-			d.attach(p, i, width, b)
-		}
-	} else {
-		d.nodes[0] = spineNode{score: 1, share: 1}
+	d.allocate(b-1-spine, spine)
+	for i, width := range d.widths { // steps 2 and 3
+		d.attach(p, i, width, b)
 	}
-	if d.cfg.breadth { // step 4
-		d.extendBreadth(p, b)
-	} else {
+	if d.cfg.extend == extendsBest { // step 4
 		d.extendBest(p, b)
+	} else {
+		d.extendBreadth(p, b)
 	}
 }
 
@@ -197,6 +219,8 @@ func floor(x float64) int { return int(math.Floor(x + 1e-9)) }
 // allocate returns how many branches of budget the root and each node of a spine get.
 func (d *goose) allocate(budget, spine int) {
 	switch {
+	case spine == 0: // the root has its share, which is as wide as Algorithm 1 has it, but not nothing
+		d.widths = append(d.widths[:0], max(1, floor(float64(budget)*(1-d.cfg.rho))))
 	case !d.cfg.branches:
 		d.widths = append(d.widths[:0], floor(float64(budget)*(1-d.cfg.rho)))
 	case d.cfg.linear:
@@ -298,7 +322,10 @@ func (d *goose) extendBreadth(p *infer.Proposal, b int) {
 			continue
 		}
 		x := d.nodes[n]
-		first, most := p.Tree.Len(), max(1, floor(float64(d.cfg.width)*x.share))
+		first, most := p.Tree.Len(), 1
+		if d.cfg.extend == extendsBreadth {
+			most = max(1, floor(float64(d.cfg.width)*x.share))
+		}
 		for _, s := range d.After(p, n) {
 			if p.Tree.Len() == min(first+most, b) || float64(s.Score) < d.cfg.score {
 				break

@@ -300,9 +300,9 @@ func TestTheBudgetIsSplitAsByHand(t *testing.T) {
 		{"r=0.3,spine=3", 3, []int{28, 15, 7, 5}},
 		// 1; 29; 29
 		{"r=0.3,spine=1", 1, []int{29, 29}},
-		// Without a spine the root may have the whole budget.
-		{"r=0.3,spine=0", 0, []int{40}},
-		{"r=0,spine=20", 0, []int{40}},
+		// Without a spine the root has the same share: ⌊59·0.5⌋.
+		{"r=0.3,spine=0", 0, []int{29}},
+		{"r=0,spine=20", 0, []int{29}},
 		// 9; ⌊50·0.8⌋ = 40; 10 by H: 3.535/i
 		{"r=0.15,spine=20,rho=0.2", 9, []int{40, 3, 1, 1}},
 		// Without branches below the spine the root still gets only its share.
@@ -439,18 +439,20 @@ func TestBranchesAreExtended(t *testing.T) {
 		{any, c}: likely(0.9, d), {any, d}: likely(0.005, a),
 	}
 	for _, x := range []struct{ spec, want string }{
-		// The likeliest of all: b 0.6, c 0.3, bc 0.3, cd 0.27, bcd 0.27, ba 0.24, bab
-		// 0.144, bac 0.072; ties go to the child of the elder node.
-		{"goose:N=9,D=3", "b c bc cd bcd ba bab bac"},
-		// One edge less; d has 0.02.
-		{"goose:N=9,D=2", "b c bc cd ba d"},
+		// The root has room for four children. Below them the likeliest of all: bc 0.3, cd 0.27,
+		// bcd 0.27, ba 0.24, bab 0.144; ties go to the child of the elder node.
+		{"goose:N=9,D=3", "b c d bc cd bcd ba bab"},
+		// One edge less.
+		{"goose:N=9,D=2", "b c d bc cd ba"},
+		// Room for one, though nothing is left of it by rounding.
+		{"goose:N=4,D=3,rho=0.9", "b bc bcd"},
 		// Breadth first: of K = 3, b gets ⌊3·0.6/0.92⌋ = 1, c and d at least 1.
 		{"goose:N=9,D=3,K=3,extend=breadth", "b c d bc cd bcd"},
 		// Six for b, three for c.
 		{"goose:N=9,D=3,extend=breadth", "b c d bc ba cd bcd bab"},
 		// Less likely ones are left out, even if the budget is not used up.
 		{"goose:N=9,D=3,score=0.35", "b bc bcd ba bab"},
-		{"goose:N=60,D=2,score=0.001", "b c bc cd ba d da"},
+		{"goose:N=60,D=2,score=0.001", "b c d bc cd ba da"},
 	} {
 		r := start(t, newDrafter(t, x.spec), s, b, c, d, a, b, d, a)
 		if got := strings.Join(letters(r.grow(60).Tree), " "); got != x.want {

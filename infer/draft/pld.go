@@ -12,40 +12,80 @@ func pldMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "pld", Doc: "prompt lookup: what followed the newest tokens when they last occurred",
-			Params: append([]spec.Param{spec.Int("K", 20, 1, tree.MaxNodes-1, "most tokens to draft")}, ngramParams()...),
+			Params: append([]spec.Param{
+				spec.Int("K", 20, 1, tree.MaxNodes-1, "most tokens to draft"),
+				spec.Choice("rule", "which occurrence: latest, whose copy goes on with itself; or the first, as the published code (paper: only if K tokens follow it) or transformers has it", "latest", "paper", "transformers"),
+			}, ngramParams()...),
 		},
 		Open: func(v spec.Values, _ Env) (Maker, error) {
+			rule := v.Choice("rule")
+			if rule != latest {
+				var err error
+				if v, err = pldMethod().Under(v, [...]string{paperRule: "K=10,lo=1,hi=3", transformersRule: "K=10,lo=1,hi=2"}[rule]); err != nil {
+					return Maker{}, err
+				}
+			}
 			lo, hi, err := readNgrams(v)
 			if err != nil {
 				return Maker{}, err
 			}
 			k := v.Int("K")
 			return Maker{Chain: true, New: func() infer.Drafter {
-				return &pld{Memory: memory.Memory{Context: lookup.NewContext(lo, hi)}, most: k}
+				return &pld{Memory: memory.Memory{Context: lookup.NewContext(lo, hi)}, lo: lo, hi: hi, most: k, rule: rule}
 			}}, nil
 		},
 	}
 }
 
-// pld is prompt lookup decoding (Saxena 2023): a chain copied from the text after the latest
-// earlier occurrence of the longest n-gram at the end of the sequence.
+// The rules of pld, as rule= lists them.
+const (
+	latest = iota
+	paperRule
+	transformersRule
+)
+
+// pld is prompt lookup decoding (Saxena 2023): a chain copied from the text after an earlier
+// occurrence of the longest n-gram at the end of the sequence.
 type pld struct {
 	memory.Memory
-	most  int
-	chain []int32
+	lo, hi, most, rule int
+	chain              []int32
 }
 
 func (d *pld) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
-	m, ok := d.Context.Match()
-	if !ok {
+	next := d.find()
+	if next < 0 {
 		return nil, nil
 	}
-	d.chain = d.Context.Continue(d.chain[:0], m.Next, min(d.most, p.MaxDepth, p.Tree.Room()))
+	most := min(d.most, p.MaxDepth, p.Tree.Room())
+	if d.rule != latest {
+		most = min(most, d.Context.Len()-next)
+	}
+	d.chain = d.Context.Continue(d.chain[:0], next, most)
 	n := 0
 	for _, token := range d.chain {
 		n = p.Tree.Add(n, token)
 	}
 	return nil, nil
+}
+
+// find returns the position to copy from, -1 if there is none.
+func (d *pld) find() int {
+	if d.rule == latest {
+		if m, ok := d.Context.Match(); ok {
+			return m.Next
+		}
+		return -1
+	}
+	end := d.Context.Len()
+	for n := min(d.hi, end); n >= d.lo; n-- {
+		// If too few tokens follow the first occurrence, too few follow the others.
+		at := d.Context.First(n, end)
+		if at >= 0 && (d.rule == transformersRule || end-at >= d.most) {
+			return at
+		}
+	}
+	return -1
 }
 
 func (d *pld) Traits() infer.Traits { return d.Memory.Traits(d.origin, "spine") }

@@ -145,6 +145,17 @@ func (c *Context) Earlier(n, end int) int {
 	return -1
 }
 
+// First returns the position after the first earlier occurrence of the n tokens before position end,
+// or -1. It panics as Earlier does, and takes time proportional to the number of occurrences.
+func (c *Context) First(n, end int) int {
+	g := c.gram(n)
+	first := -1
+	for at := g.before[end-1]; at > 0; at = g.before[at-1] {
+		first = int(at)
+	}
+	return first
+}
+
 func (c *Context) gram(n int) *gram {
 	if n < c.lo || n > c.hi {
 		panic(fmt.Sprintf("lookup: an n-gram of %d tokens, indexed are %d..%d", n, c.lo, c.hi))
@@ -156,26 +167,33 @@ func (c *Context) gram(n int) *gram {
 type Match struct {
 	N    int // tokens that the index compared: the longest n-gram that occurred before
 	Next int // position after the occurrence, where its continuation begins
-	// Agree says that the latest occurrence of a shorter n-gram was followed by the same token:
-	// the consensus of GOOSE, §4.3. Lengths that agree with each other but not with the longest
-	// do not count, because they contradict its copy.
+	// Agree says that two lengths of n-grams were followed by the same token: the consensus of
+	// GOOSE, appendix B.2. They may contradict the longest.
 	Agree bool
 }
 
 // Match returns the latest earlier occurrence of the longest n-gram at the end of the sequence,
 // and false if none occurred before.
-func (c *Context) Match() (m Match, ok bool) {
-	for n := c.hi; n >= c.lo && !m.Agree; n-- {
-		if len(c.tokens) < n {
+func (c *Context) Match() (m Match, ok bool) { return c.match(c.Earlier) }
+
+// MatchFirst is Match with the first occurrence of each n-gram. It takes time proportional to the
+// number of occurrences.
+func (c *Context) MatchFirst() (m Match, ok bool) { return c.match(c.First) }
+
+func (c *Context) match(find func(n, end int) int) (m Match, ok bool) {
+	end := len(c.tokens)
+	for n := min(c.hi, end); n >= c.lo && !m.Agree; n-- {
+		at := find(n, end)
+		if at < 0 {
 			continue
 		}
-		at := c.Earlier(n, len(c.tokens))
-		switch {
-		case at < 0:
-		case !ok:
+		if !ok {
 			m, ok = Match{N: n, Next: at}, true
-		default:
-			m.Agree = c.tokens[at] == c.tokens[m.Next]
+			continue
+		}
+		for k := n + 1; k <= m.N && !m.Agree; k++ {
+			longer := find(k, end)
+			m.Agree = longer >= 0 && c.tokens[longer] == c.tokens[at]
 		}
 	}
 	return m, ok

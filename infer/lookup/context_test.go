@@ -66,6 +66,15 @@ func TestAnIndexFindsWhatASearchFinds(t *testing.T) {
 	})
 }
 
+// first returns the position after the first occurrence of the last n tokens.
+func first(tokens []int32, n int) int {
+	for end := n; ; end++ {
+		if slices.Equal(tokens[end-n:end], tokens[len(tokens)-n:]) {
+			return end
+		}
+	}
+}
+
 func checkMatch(t *rapid.T, c *lookup.Context, tokens []int32, lo, hi int) {
 	var next []int // of the lengths that occurred, longest first
 	longest := 0
@@ -83,11 +92,16 @@ func checkMatch(t *rapid.T, c *lookup.Context, tokens []int32, lo, hi int) {
 		return
 	}
 	agree := false
-	for _, at := range next[1:] {
-		agree = agree || tokens[at] == tokens[next[0]]
+	for i, a := range next {
+		for _, b := range next[:i] {
+			agree = agree || tokens[a] == tokens[b]
+		}
 	}
 	if want := (lookup.Match{N: longest, Next: next[0], Agree: agree}); m != want {
 		t.Fatalf("%v: match %+v, want %+v", tokens, m, want)
+	}
+	if f, ok := c.MatchFirst(); !ok || f.N != longest || f.Next != first(tokens, longest) {
+		t.Fatalf("%v: first match %+v, want one of %d tokens before %d", tokens, f, longest, first(tokens, longest))
 	}
 	length := 0
 	for length < m.Next && tokens[m.Next-1-length] == tokens[len(tokens)-1-length] {

@@ -43,13 +43,14 @@ type Variant struct {
 // An Ask says which draft model a variant asks.
 type Ask string
 
-// The draft models to ask. AskHead and AskLM fall back to the other kind if there is none of
-// their own.
+// The draft models to ask. AskHead, AskLM and AskLastLM fall back to the other kind if there is none
+// of their own.
 const (
-	AskNone  Ask = ""
-	AskHead  Ask = "head"
-	AskLM    Ask = "lm"    // a language model
-	AskHeads Ask = "heads" // every head
+	AskNone   Ask = ""
+	AskHead   Ask = "head"
+	AskLM     Ask = "lm"      // a language model
+	AskLastLM Ask = "lm:last" // the language model that was given last, perhaps the only one
+	AskHeads  Ask = "heads"   // every head
 )
 
 // AskNamed asks the head whose name contains name, or the only head.
@@ -140,6 +141,13 @@ func (k *Kit) sources(a Ask) []bench.Source {
 			return first(true)
 		}
 		return heads
+	case AskLastLM:
+		for _, s := range slices.Backward(k.Sources) {
+			if s.LM {
+				return []bench.Source{s}
+			}
+		}
+		return first(false)
 	case AskHead, AskLM:
 		if got := first(a == AskLM); got != nil {
 			return got

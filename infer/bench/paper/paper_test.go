@@ -60,7 +60,10 @@ func TestPapersShareOneRun(t *testing.T) {
 	src := func(agree float64) *drafttest.Source { return &drafttest.Source{Target: target, Agree: agree} }
 	kit := &paper.Kit{
 		Sources: []bench.Source{
-			{Name: "my-eagle", Source: src(0.5)}, {Name: "talf-2", Source: src(0.9)}, {Name: "small", LM: true, Source: src(0.7)},
+			{Name: "my-eagle", Source: src(0.5)},
+			{Name: "talf-2", Source: src(0.9)},
+			{Name: "small", LM: true, Source: src(0.7)},
+			{Name: "tiny", LM: true, Source: src(0.4)},
 		},
 		MaxTokens: 8, Temperatures: []float64{0, 1},
 	}
@@ -85,6 +88,17 @@ func TestPapersShareOneRun(t *testing.T) {
 	r, err := bench.Run(t.Context(), e, c)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"traversal:t2": "small", "traversal:t3": "tiny"} {
+		x, err := paper.Exhibits().Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range paper.SourcesOf(x.View(r, kit)) {
+			if s != want {
+				t.Errorf("%s asks %s, want %s", name, s, want)
+			}
+		}
 	}
 	drawn := 0
 	for i := range papers {

@@ -10,8 +10,9 @@ import (
 )
 
 // The tables and figure of Traversal Verification, which compare token-level verification
-// (rrsw) and traversal on the same trees, drawn without replacement. Table 2: with a small
-// language model; 3: with a head; 4: by temperature. Figure 3: by depth.
+// (rrsw) and traversal on the same trees, drawn without replacement. Tables 2 and 3: with two
+// language models, of which the paper's second is the smaller (Llama-68M for Llama2-7B); 4: by
+// temperature. Figure 3: by depth.
 func traversal() []Exhibit {
 	pair := func(label, group, shape string, ask Ask) []Variant {
 		spec := "static:" + shape + ",draw=distinct"
@@ -36,8 +37,8 @@ func traversal() []Exhibit {
 			Variants: three(AskLM), Tables: each(traversalBySet),
 		},
 		{
-			Line: spec.Line{Name: "traversal:t3", Doc: "accepted lengths, a head as draft"}, Temperatures: []float64{1},
-			Variants: three(AskHead), Tables: each(traversalBySet),
+			Line: spec.Line{Name: "traversal:t3", Doc: "accepted lengths, the last of several language models as draft"}, Temperatures: []float64{1},
+			Variants: three(AskLastLM), Tables: each(traversalBySet),
 		},
 		{
 			Line: spec.Line{Name: "traversal:t4", Doc: "accepted lengths over temperatures"}, Temperatures: []float64{0.2, 0.4, 0.6, 0.8, 1},
