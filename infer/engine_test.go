@@ -19,6 +19,7 @@ import (
 	"talf/infer/source"
 	"talf/infer/verify"
 	"talf/model"
+	"talf/model/arch"
 	"talf/model/head"
 	"talf/model/modeltest"
 	"talf/model/sample"
@@ -31,6 +32,17 @@ type nets struct {
 }
 
 func newNets(t testing.TB, threads int, seed uint64) nets {
+	t.Helper()
+	return netsWith(t, threads, seed, func(s *arch.Spec) *arch.Spec { return s.DraftFor(true) })
+}
+
+// newEagle3Nets is newNets with an EAGLE-3 head.
+func newEagle3Nets(t testing.TB, threads int, seed uint64) nets {
+	t.Helper()
+	return netsWith(t, threads, seed, func(s *arch.Spec) *arch.Spec { return s.Eagle3For([]int{0, 1, s.Layers}, 0) })
+}
+
+func netsWith(t testing.TB, threads int, seed uint64, network func(target *arch.Spec) *arch.Spec) nets {
 	t.Helper()
 	c := cpu.Default()
 	c.Threads = threads
@@ -46,7 +58,7 @@ func newNets(t testing.TB, threads int, seed uint64) nets {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	spec := m.Spec().DraftFor(true)
+	spec := network(m.Spec())
 	h, err := head.FromTensors(spec, m, head.Default(), modeltest.Tensors(spec, false, seed)...)
 	if err != nil {
 		t.Fatal(err)
@@ -289,7 +301,11 @@ func TestHeadDraftsLeaveTheOutputAsItIs(t *testing.T) {
 	var all infer.Stats
 	for trial := range trials {
 		rng := rand.New(rand.NewPCG(uint64(trial), 6))
-		n := newNets(t, 1+trial%3, uint64(trial))
+		nets := newNets
+		if trial%4 >= 2 {
+			nets = newEagle3Nets
+		}
+		n := nets(t, 1+trial%3, uint64(trial))
 		src := source.NewHead(n.head, 2)
 		e := &infer.Engine{Target: infer.NewTarget(n.target, 2), Config: infer.Config{PrefillChunk: 1 + rng.IntN(20), MaxNodes: 64}}
 		temperature := float64(trial % 2)
@@ -659,12 +675,13 @@ func TestGenerateReturnsWhatItHasWhenCancelled(t *testing.T) {
 // Passes cost what the clock says, so that drafters that adapt to costs do the same in every
 // run.
 func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
-	n := newNets(t, 1, 1)
+	first, third := newNets(t, 1, 1), newEagle3Nets(t, 1, 1)
 	for _, c := range []struct {
 		spec, verify string
 		temperature  float64
 	}{
 		{"ar", "greedy", 0},
+		{"EAGLE-3 salf:N=20", "greedy", 0},
 		{"beam:N=20,k=4,depth=3", "greedy", 0},
 		{"salf:N=20", "greedy", 0},
 		{"salf:th=auto,N=20", "greedy", 0},
@@ -677,7 +694,10 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 		{"linear:draw=distinct", "block", 1},
 		{"static:binary-3,draw=distinct", "traversal", 1},
 	} {
-		spec := c.spec
+		n, spec := first, c.spec
+		if of, ok := strings.CutPrefix(spec, "EAGLE-3 "); ok {
+			n, spec = third, of
+		}
 		mk, m, err := draft.Open(spec, draft.Env{Temperature: c.temperature, Source: true})
 		if err != nil {
 			t.Fatal(err)

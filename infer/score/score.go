@@ -121,6 +121,13 @@ func one(ctx context.Context, m *model.Model, h *head.Head, l Input, w *safetens
 	seq := m.NewSeq()
 	defer seq.Close()
 	hidden := make([]float32, 0, len(l.IDs)*spec.Hidden)
+	var read *model.Store // what the head reads
+	if h != nil {
+		var err error
+		if read, err = h.NewInputStore(len(l.IDs)); err != nil {
+			return err
+		}
+	}
 	var chain tree.Tree
 	for at := 0; at < len(l.IDs); {
 		ids := l.IDs[at:min(at+chunk, len(l.IDs))]
@@ -159,6 +166,15 @@ func one(ctx context.Context, m *model.Model, h *head.Head, l Input, w *safetens
 		o.ReadLogits(logits, o.LogitsRow(0, 0))
 		f := make([]float32, len(ids)*spec.Hidden)
 		o.ReadHidden(f, o.HiddenRow(0, 0))
+		if h != nil {
+			var states []model.Feature
+			for i := range ids {
+				states = append(states, o.Feature(0, i))
+			}
+			if err := read.Put(at, states...); err != nil {
+				return err
+			}
+		}
 		if err := b.Commit(path); err != nil {
 			return err
 		}
@@ -176,27 +192,20 @@ func one(ctx context.Context, m *model.Model, h *head.Head, l Input, w *safetens
 	if h == nil {
 		return nil
 	}
-	return byHead(ctx, h, l.IDs, hidden, w)
+	return byHead(ctx, h, l.IDs, read, w)
 }
 
-// byHead writes h's outputs for ids[1:], given the hidden states [ids][hidden size] of the
+// byHead writes h's outputs for ids[1:], given what it reads of the target's states at the
 // tokens before them.
-func byHead(ctx context.Context, h *head.Head, ids []int32, hidden []float32, w *safetensors.Writer) error {
+func byHead(ctx context.Context, h *head.Head, ids []int32, read *model.Store, w *safetensors.Writer) error {
 	s := h.Spec()
-	store, err := h.NewStore(len(ids))
-	if err != nil {
-		return err
-	}
-	if err := store.Load(0, hidden); err != nil {
-		return err
-	}
 	seq := h.NewSeq()
 	defer seq.Close()
 	for at := 0; at+1 < len(ids); at += chunk {
 		n := min(chunk, len(ids)-1-at)
 		var in []model.Feature
 		for i := range n {
-			in = append(in, store.At(at+i))
+			in = append(in, read.At(at+i))
 		}
 		o, err := seq.Append(ctx, ids[at+1:at+1+n], in, model.WantAll)
 		if err != nil {

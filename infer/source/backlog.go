@@ -148,7 +148,7 @@ func (h *Head) copyFeatures(to **model.Store, from *model.Store, first, n int) e
 		return nil
 	}
 	if *to == nil || (*to).Rows() < n {
-		st, err := h.m.NewStore(n)
+		st, err := h.m.NewInputStore(n)
 		if err != nil {
 			return err
 		}

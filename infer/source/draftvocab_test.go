@@ -15,13 +15,28 @@ import (
 	"talf/infer/verify"
 	"talf/infer/verify/verifytest"
 	"talf/model"
+	"talf/model/arch"
 	"talf/model/head"
 	"talf/model/modeltest"
 	"talf/tree"
 )
 
+// The networks of heads that tests run: EAGLE-1's, and EAGLE-3's with an LM head of its own or rows of
+// the target's.
+var networks = map[string]func(target *arch.Spec) *arch.Spec{
+	"EAGLE": func(target *arch.Spec) *arch.Spec { return target.DraftFor(false) },
+	"EAGLE-3": func(target *arch.Spec) *arch.Spec {
+		return target.Eagle3For([]int{target.Layers, 0, 1}, 0)
+	},
+	"EAGLE-3 with the target's LM head": func(target *arch.Spec) *arch.Spec {
+		s := target.Eagle3For([]int{0, target.Layers}, 0)
+		s.Eagle3.TargetLMHead, s.Eagle3.NormOutput, s.Eagle3.FCNorm, s.Layers = true, true, true, 2
+		return s
+	},
+}
+
 // narrow returns a random target of vocab tokens and a head that predicts only ids.
-func narrow(t testing.TB, vocab int, ids []int32, seed uint64) (*model.Model, *head.Head) {
+func narrow(t testing.TB, network string, vocab int, ids []int32, seed uint64) (*model.Model, *head.Head) {
 	t.Helper()
 	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
 	if err != nil {
@@ -35,7 +50,7 @@ func narrow(t testing.TB, vocab int, ids []int32, seed uint64) (*model.Model, *h
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { target.Close() })
-	spec := target.Spec().DraftFor(false)
+	spec := networks[network](target.Spec())
 	spec.DraftVocab = len(ids)
 	h, err := head.FromTensors(spec, target, head.Default(), append(model.DraftVocabTensors(ids, vocab), modeltest.Tensors(spec, false, seed)[1:]...)...)
 	if err != nil {
@@ -60,7 +75,7 @@ func rowsOf(t testing.TB, target *model.Model, h *head.Head, root int32, depth i
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := target.NewStore(1)
+	store, err := h.NewInputStore(1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,10 +132,16 @@ func rowsOf(t testing.TB, target *model.Model, h *head.Head, root int32, depth i
 // drawn from, and every verifier stays lossless: all outcomes of the production drafters on the
 // rows of a production head are enumerated.
 func TestVerifiersAreLosslessUnderADraftVocabulary(t *testing.T) {
+	for name := range networks {
+		t.Run(name, func(t *testing.T) { losslessUnderADraftVocabulary(t, name) })
+	}
+}
+
+func losslessUnderADraftVocabulary(t *testing.T, network string) {
 	rows := map[int]verifytest.Rows{}
 	inside := map[int][]int32{2: {1}, 3: {0, 2}, 4: {1, 3}}
 	for vocab, ids := range inside {
-		target, h := narrow(t, vocab, ids, uint64(vocab))
+		target, h := narrow(t, network, vocab, ids, uint64(vocab))
 		rows[vocab] = rowsOf(t, target, h, 0, 3)
 	}
 	drafted := 0
@@ -139,7 +160,7 @@ func TestVerifiersAreLosslessUnderADraftVocabulary(t *testing.T) {
 	}
 	cases := 40
 	if testing.Short() {
-		cases = 12
+		cases = 8
 	}
 	pairs := 0
 	for _, m := range verify.Methods() {
@@ -167,12 +188,18 @@ func TestVerifiersAreLosslessUnderADraftVocabulary(t *testing.T) {
 
 // Greedy text is the target's own, whatever the head cannot predict.
 func TestGreedyTextUnderADraftVocabularyIsPlain(t *testing.T) {
+	for name := range networks {
+		t.Run(name, func(t *testing.T) { greedyUnderADraftVocabulary(t, name) })
+	}
+}
+
+func greedyUnderADraftVocabulary(t *testing.T, network string) {
 	const vocab = 97
 	var ids []int32
 	for id := int32(0); id < vocab; id += 3 {
 		ids = append(ids, id)
 	}
-	target, h := narrow(t, vocab, ids, 5)
+	target, h := narrow(t, network, vocab, ids, 5)
 	e := &infer.Engine{Target: infer.NewTarget(target, 0), Config: infer.Config{PrefillChunk: 8, MaxNodes: 32}}
 	outside, accepted := 0, 0
 	for seed := range uint64(6) {

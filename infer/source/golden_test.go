@@ -145,7 +145,7 @@ func drive(t *testing.T, h *head.Head, tokens []int32, features []float32, s sea
 		t.Fatal(err)
 	}
 	defer src.Close(1)
-	store, err := h.NewStore(n)
+	store, err := h.NewInputStore(n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func (m *mirror) replay(id infer.SeqID) *source.Head {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	store, err := m.target.NewStore(n)
+	store, err := m.head.NewInputStore(n)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -202,6 +202,9 @@ func TestRowsAreThoseOfAFreshHead(t *testing.T) {
 			t.Fatal(err)
 		}
 		spec := target.Spec().DraftFor(trial%2 == 0)
+		if trial%3 == 2 {
+			spec = networks["EAGLE-3"](target.Spec())
+		}
 		if trial%5 == 4 {
 			spec.MaxPos = 40 // the head's positions end before the target's
 		}

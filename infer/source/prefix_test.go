@@ -38,6 +38,12 @@ func TestPromptsBeginWhereverKeptSequencesDo(t *testing.T) {
 	}
 	tiny := conf
 	tiny.MaxPos = 24 // the longest of the sequences outgrow it
+	spec = networks["EAGLE-3"](target.Spec())
+	third, err := head.FromTensors(spec, target, head.Default(), modeltest.Tensors(spec, false, 1)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heads := map[string]*head.Head{"head": h, "EAGLE-3 head": third}
 	lms := map[string]*model.Model{}
 	for name, c := range map[string]modeltest.Config{"model": conf, "small model": tiny} {
 		if lms[name], err = model.Load(modeltest.Random(t, c, 2), dev, model.Default()); err != nil {
@@ -54,7 +60,7 @@ func TestPromptsBeginWhereverKeptSequencesDo(t *testing.T) {
 	for i := range first {
 		first[i] = rng.Int32N(int32(conf.Vocab))
 	}
-	for _, name := range []string{"head", "model", "small model"} {
+	for _, name := range []string{"head", "EAGLE-3 head", "model", "small model"} {
 		for n := range len(first) + answered {
 			for _, other := range []bool{false, true} { // tokens of its own follow
 				if n == 0 && !other {
@@ -65,7 +71,7 @@ func TestPromptsBeginWhereverKeptSequencesDo(t *testing.T) {
 					var src infer.Source
 					var hm *mirror
 					var lm *lmMirror
-					if name == "head" {
+					if h := heads[name]; h != nil {
 						hm = &mirror{
 							t: t, inner: source.NewHead(h, 4), target: target, head: h,
 							tokens: map[infer.SeqID][]int32{}, fresh: map[infer.SeqID]*source.Head{},

@@ -157,6 +157,26 @@ func TestAnEagle3HeadWorksInEveryCommand(t *testing.T) {
 			}
 		}
 	}
+	// Its logits are the same in every layout, and several prompts share passes.
+	bits := func(head string) string {
+		out := filepath.Join(t.TempDir(), "s.safetensors")
+		talftest.OK(t, `{"ids":[1,5,9,33,2,7,40,11]}`, "score", "--model", target, "--head", head, "--out", out)
+		x, err := openTensors(t, out).Get("0.head_logits")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(x.Data)
+	}
+	want := bits(dir)
+	for _, h := range heads[1:] {
+		if bits(h) != want {
+			t.Errorf("other logits of %s", h)
+		}
+	}
+	prompts := talftest.PromptFile(t, 3)
+	if said := talftest.OK(t, "", "bench", "--model", target, "--head", dir, "--prompts", prompts, "--max-tokens", "8", "--method", "salf"); !strings.Contains(said, "salf") {
+		t.Errorf("bench says\n%s", said)
+	}
 	other := talftest.TinyConfig()
 	other.Layers = 4
 	small := talftest.TinyModel(t, other, 1)
