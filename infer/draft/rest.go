@@ -3,6 +3,7 @@ package draft
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"talf/infer"
@@ -17,18 +18,37 @@ func restMethod() Method {
 			Name: "rest", Doc: "retrieval: the most frequent continuations in a datastore of text (REST)", Main: "file",
 			Params: []spec.Param{
 				spec.File("file", "the datastore, made by talf datastore build"),
-				nodesParam(64),
+				spec.Choice("set", "defaults of the others: paper, those of the published code; full, all that the datastore has, N=64,min=1,hits=0,fill=on,thin=off", "paper", "full"),
+				nodesParam(65),
 				spec.Int("depth", 10, 1, tree.MaxNodes, "most tokens of a continuation"),
-				spec.Int("min", 1, 1, maxMatch, "least number of newest tokens that must occur in the datastore"),
+				spec.Int("min", 2, 1, maxMatch, "least number of newest tokens that must occur in the datastore"),
 				spec.Int("max", 16, 1, maxMatch, "largest number of newest tokens to look up"),
+				spec.Int("hits", 5000, 0, math.MaxInt32, "most occurrences that are counted, the first in the order of the suffixes; 0: all"),
+				spec.Switch("fill", false, "on: shorter matches fill up a tree that is smaller than N"),
+				spec.Switch("thin", true, "on: continuations with the most distinct tokens are dropped until those of all sum to less than N"),
 			},
 		},
 		Open: openREST,
 	}
 }
 
+// fullREST are the defaults of set=full.
+const fullREST = "N=64,min=1,hits=0,fill=on,thin=off"
+
 func openREST(v spec.Values, e Env) (Maker, error) {
-	c := restConfig{n: v.Int("N"), depth: v.Int("depth"), least: v.Int("min"), most: v.Int("max")}
+	if v.Choice("set") == 1 {
+		var err error
+		if v, err = restMethod().Under(v, fullREST); err != nil {
+			return Maker{}, err
+		}
+	}
+	c := restConfig{
+		n: v.Int("N"), depth: v.Int("depth"), least: v.Int("min"), most: v.Int("max"),
+		hits: v.Int("hits"), fill: v.On("fill"), thin: v.On("thin"),
+	}
+	if c.hits == 0 {
+		c.hits = math.MaxInt32
+	}
 	if c.most < c.least {
 		return Maker{}, fmt.Errorf("min is %d and max %d, want min <= max", c.least, c.most)
 	}
@@ -61,25 +81,36 @@ func openStore(path string, e Env) (*datastore.Store, error) {
 	return s, nil
 }
 
-type restConfig struct{ n, depth, least, most int }
+type restConfig struct {
+	n, depth, least, most, hits int
+	fill, thin                  bool
+}
 
 // A rest drafts REST's trie (He et al. 2024, §3.2 and §3.3). It looks up the longest suffix of
 // the sequence that occurs in the datastore; the most frequent prefixes of its continuations are
-// the tree. The frequency of a prefix is the length of its interval in the suffix array, so
-// counts cover every occurrence; the published code takes a sample. If the trie is smaller than
-// the budget, shorter suffixes fill it up.
+// the tree. The frequency of a prefix is the length of its interval in the suffix array. Equal ones
+// go to the shallower, then to the more frequent parent's; in the published code chance decides.
 type rest struct {
 	cfg   restConfig
 	store *datastore.Store
 	seen  []int32
 	next  []datastore.Next
 	queue []found // most frequent first
+	trie  []kept  // the root first; children follow parents
 }
 
 // A found is a continuation that may become a node.
 type found struct {
-	parent int
+	parent int // in the trie
 	datastore.Next
+}
+
+// A kept continuation is a node of the trie.
+type kept struct {
+	parent, depth int
+	token         int32
+	distinct      int // tokens of the continuation that differ
+	node          int // of the tree, -1 if it was dropped
 }
 
 func (d *rest) Start(prompt []int32) error {
@@ -90,28 +121,75 @@ func (d *rest) Start(prompt []int32) error {
 func (d *rest) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
 	n, depth := min(d.cfg.n, p.MaxNodes), min(d.cfg.depth, p.MaxDepth)
 	context := d.seen[:p.Pos+1]
-	for most := d.cfg.most; most >= d.cfg.least && p.Tree.Len() < n; {
+	d.trie = append(d.trie[:0], kept{})
+	for most := d.cfg.most; most >= d.cfg.least && len(d.trie) < n; {
 		m := d.store.Longest(context, d.cfg.least, most)
 		if m.Count() == 0 {
 			break
 		}
 		d.queue = d.queue[:0]
-		d.enqueue(n, 0, m)
-		for len(d.queue) > 0 && p.Tree.Len() < n {
+		d.enqueue(n, 0, m.First(d.cfg.hits))
+		for len(d.queue) > 0 && len(d.trie) < n {
 			f := d.queue[0]
 			d.queue = slices.Delete(d.queue, 0, 1)
 			// A shorter suffix finds all that a longer one found, and more.
-			c := p.Tree.Child(f.parent, f.Token)
-			if c < 0 {
-				c = p.Tree.Add(f.parent, f.Token)
-			}
-			if p.Tree.Depth(c) < depth {
+			c := d.child(f.parent, f.Token)
+			if d.trie[c].depth < depth {
 				d.enqueue(n, c, f.Match)
 			}
 		}
+		if !d.cfg.fill {
+			break
+		}
 		most = m.Len() - 1
 	}
+	if d.cfg.thin {
+		d.thin(n - 1)
+	}
+	for i := range d.trie[1:] {
+		if x := &d.trie[i+1]; x.node >= 0 {
+			x.node = p.Tree.Add(d.trie[x.parent].node, x.token)
+		}
+	}
 	return nil, d.store.Err()
+}
+
+// child returns the node of the trie for a token below another node, and adds it if it is new.
+func (d *rest) child(parent int, token int32) int {
+	for i := parent + 1; i < len(d.trie); i++ {
+		if x := &d.trie[i]; x.parent == parent && x.token == token {
+			return i
+		}
+	}
+	x := kept{parent: parent, depth: d.trie[parent].depth + 1, token: token, distinct: d.trie[parent].distinct + 1}
+	for n := parent; n > 0; n = d.trie[n].parent {
+		if d.trie[n].token == token {
+			x.distinct--
+			break
+		}
+	}
+	d.trie = append(d.trie, x)
+	return len(d.trie) - 1
+}
+
+// thin drops continuations, those with the most distinct tokens first and of equal ones the last,
+// until the distinct tokens of the others sum to most at most. A node never has fewer than its
+// parent, which stands before it: what is left is a trie.
+func (d *rest) thin(most int) {
+	sum := 0
+	for _, x := range d.trie {
+		sum += x.distinct
+	}
+	for sum > most {
+		last := 0
+		for i, x := range d.trie {
+			if x.node >= 0 && x.distinct >= d.trie[last].distinct {
+				last = i
+			}
+		}
+		sum -= d.trie[last].distinct
+		d.trie[last].node = -1
+	}
 }
 
 // enqueue queues the tokens that follow m, which ends at node.

@@ -67,7 +67,7 @@ func open(tb testing.TB, spec string, e draft.Env) *draft.Maker {
 
 func TestRetrievalConforms(t *testing.T) {
 	file := storeFile(t, 2, coins(300), coins(5))
-	for _, params := range []string{"", ",N=7,depth=2,min=2,max=3", ",N=1", ",N=200,max=1,depth=30"} {
+	for _, params := range []string{"", ",set=full", ",N=7,depth=2,min=2,max=3", ",N=1", ",set=full,N=200,max=1,depth=30", ",min=1,thin=off,hits=9", ",fill=on"} {
 		t.Run(params, func(t *testing.T) {
 			mk := open(t, "rest:"+file+params, draft.Env{})
 			drafttest.Run(t, mk.New)
@@ -121,11 +121,14 @@ func TestRetrievalDraftsTheMostFrequentContinuations(t *testing.T) {
 		nodes  int
 		want   [][]int32
 	}{
-		{"", 64, [][]int32{{10, 11, 12}, {10, 11, 13}, {10, 14}, {20, 21}, {30, 31}}},
-		{",min=2", 64, [][]int32{{10, 11, 12}, {10, 11, 13}, {10, 14}, {20, 21}}},
-		{",depth=1", 64, [][]int32{{10}, {20}, {30}}},
-		{",N=4", 64, [][]int32{{10, 11}, {20}}}, // counts 3, 2, 1; ties to the earlier
-		{"", 3, [][]int32{{10, 11}}},
+		{",set=full", 64, [][]int32{{10, 11, 12}, {10, 11, 13}, {10, 14}, {20, 21}, {30, 31}}},
+		{"", 64, [][]int32{{10, 11, 12}, {10, 11, 13}, {10, 14}, {20, 21}}},
+		{",set=full,depth=1", 64, [][]int32{{10}, {20}, {30}}},
+		{",set=full,N=4", 64, [][]int32{{10, 11}, {20}}}, // counts 3, 2, 1; ties to the earlier
+		{",set=full", 3, [][]int32{{10, 11}}},
+		// Of the four places 10 takes 1, 10 11 takes 2, 20 takes 1, and 10 14 would take 2.
+		{",N=5", 64, [][]int32{{10, 11}, {20}}},
+		{",hits=2", 64, [][]int32{{10, 11, 12}, {10, 11, 13}}}, // the first two in order
 	} {
 		mk := open(t, "rest:"+file+c.params, draft.Env{Vocab: 50, Tokenizer: storeHash})
 		got := paths(grow(t, mk.New(), []int32{7, 1, 2}, c.nodes, 20))
@@ -147,9 +150,10 @@ func TestRetrievalRefusesOtherModelsFiles(t *testing.T) {
 		"a vocabulary of 50, the model's is 49": {"rest:" + file, draft.Env{Vocab: 49}},
 		"N is 0, want 1..1024":                  {"rest:N=0,file=" + file, draft.Env{}},
 		"depth is 0":                            {"rest:depth=0,file=" + file, draft.Env{}},
+		"hits is -1":                            {"rest:hits=-1,file=" + file, draft.Env{}},
 		"min is 3 and max 2":                    {"rest:min=3,max=2,file=" + file, draft.Env{}},
 		`N is "few", want a whole number`:       {"rest:N=few,file=" + file, draft.Env{}},
-		`unknown parameter "n" (did you mean N?): known are file, N`: {"rest:" + file + ",n=3", draft.Env{}},
+		`unknown parameter "n" (did you mean N?): known are file, set, N`: {"rest:" + file + ",n=3", draft.Env{}},
 	} {
 		if _, _, err := draft.Open(c.spec, c.env); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one that says %q", c.spec, err, want)

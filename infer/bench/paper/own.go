@@ -37,7 +37,7 @@ func own() []Exhibit {
 		ask("salf", AskLM), ask("dynatree", AskLM), ask("dynatree:rows", AskLM), ask("fixed", AskLM), ask("linear", AskLM),
 		ask("static:chain-5", AskLM), ask("static:binary-5", AskLM), ask("static:eagle-sparse", AskLM), ask("sequoia", AskLM),
 		ask("pld", AskNone), ask("recycle", AskNone), ask("recycle:table=keep", AskNone), ask("recycle:rows", AskNone), ask("isotropic", AskNone), ask("goose", AskNone), ask("lookahead", AskNone),
-		ask("rest:file={datastore}", AskNone), ask("fuse", AskHead), ask("fuse:head=off", AskNone),
+		ask("rest:file={datastore}", AskNone), ask("rest:file={datastore},set=full", AskNone), ask("fuse", AskHead), ask("fuse:head=off", AskNone),
 		ask("salf:th=auto", AskHead), ask("auto", AskHead), ask("auto", AskNone),
 	}
 	budgets := Exhibit{
@@ -57,7 +57,7 @@ func own() []Exhibit {
 			Line: spec.Line{Name: "talf:fuse", Doc: "fuse beside its sources alone, trees of 60 nodes"}, Tables: each(overview), Figures: bars,
 			Variants: []Variant{
 				ask("optimal", AskHead), ask("salf", AskHead), ask("pld:K=59", AskNone), ask("recycle:rows,N=60", AskNone), ask("goose", AskNone),
-				ask("rest:file={datastore},N=60", AskNone),
+				ask("rest:file={datastore},set=full,N=60", AskNone),
 				ask("fuse", AskHead), ask("fuse:th=0", AskHead), ask("fuse:head=off", AskNone), ask("fuse:file={datastore}", AskHead),
 			},
 		},

@@ -350,6 +350,12 @@ type Match struct {
 // Count returns the number of occurrences.
 func (m Match) Count() int { return int(m.hi - m.lo) }
 
+// First returns the first n occurrences, in the order of the suffixes.
+func (m Match) First(n int) Match {
+	m.hi = min(m.hi, m.lo+int32(min(n, m.Count())))
+	return m
+}
+
 // Len returns the number of tokens.
 func (m Match) Len() int { return int(m.n) }
 
