@@ -28,6 +28,8 @@ type Varier interface {
 	// element e to limit·tanh(e/limit). If peaks is not nil, it writes the largest of every
 	// PeakLen elements of a row there, as LinearPeaks does.
 	ScaleCap(x, peaks Buffer, scale, limit float32, n int)
+	// ScatterAdd adds weights[i]·src[i] to row rows[i] of dst, in order; rows of one call differ.
+	ScatterAdd(dst, src Buffer, rows []int32, weights []float32)
 	// NormColumns normalises columns [col, col+len(norm.Weight)) of the rows of x in place.
 	NormColumns(x Buffer, col int, norm *Norm, n int)
 }

@@ -225,6 +225,15 @@ type Linear struct {
 	UpBias Buffer // [Out] or nil
 }
 
+// Bytes returns the memory of weights that the product reads.
+func (l *Linear) Bytes() int {
+	n := l.W.Bytes()
+	if l.Up != nil {
+		n += l.Up.Bytes()
+	}
+	return n
+}
+
 // Attention says how queries and keys are made from a projection.
 type Attention struct {
 	// Rope holds the angles of every position. The first RotDim elements of each head

@@ -336,6 +336,10 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 		if ctx.Err() != nil {
 			return false
 		}
+		if y.moe != nil {
+			m.moe.Run(a.x, y.moe, n)
+			continue
+		}
 		if !m.spec.Parallel {
 			q.Linear(a.ffn, a.x, &y.gateUp, compute.Store, n)
 		}
@@ -394,6 +398,9 @@ func (m *Model) grow(rows, wanted int) error {
 		alloc(&a.qkv, n, (s.Heads+2*s.KVHeads)*s.HeadDim)
 		alloc(&a.att, n, s.Heads*s.HeadDim)
 		alloc(&a.ffn, n, s.FFN)
+		if m.moe != nil {
+			errs = errors.Join(errs, m.moe.Grow(m.dev, n))
+		}
 		for i := len(a.iota); i < n; i++ {
 			a.iota = append(a.iota, int32(i))
 		}

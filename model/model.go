@@ -16,6 +16,7 @@ import (
 	"talf/model/arch"
 	"talf/model/identity"
 	"talf/model/internal/kvpool"
+	"talf/model/internal/moe"
 	"talf/model/safetensors"
 )
 
@@ -95,7 +96,8 @@ type Model struct {
 	norm   *compute.Norm  // final, of what the pass returns as hidden states; nil in most draft heads
 	taps   []int          // boundaries at which passes record the residual stream
 
-	logitScale, logitCap float32 // 1 and 0: nothing happens to logits
+	moe                  *moe.Runner // of layers with experts, or nil
+	logitScale, logitCap float32     // 1 and 0: nothing happens to logits
 
 	layers []layer
 
@@ -120,6 +122,8 @@ type layer struct {
 	o      compute.Linear // [Hidden][Heads·HeadDim]
 	gateUp compute.Linear // [FFN][Hidden], gated or not
 	down   compute.Linear // [Hidden][FFN]
+
+	moe *moe.Layer // in place of gateUp and down, or nil
 
 	qNorm, kNorm    *compute.Norm // of all queries and of all keys, or nil
 	oNorm, downNorm *compute.Norm // [Hidden] of what is added to the residual stream, or nil
@@ -252,6 +256,9 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 		return nil, fmt.Errorf("%s: %s models have %s, which %s does not have yet: use the CPU", set.Name, spec.Arch, what, dev.Name())
 	}
 	m.logitScale, m.logitCap = cmp.Or(spec.LogitScale, 1), spec.LogitCap
+	if spec.Mixture.Experts > 0 {
+		m.moe = moe.New(m.q, spec)
+	}
 	most := opt.KVBlocks
 	if most == 0 && !spec.Draft {
 		most = poolOf(spec, dev, opt)
@@ -269,20 +276,21 @@ func (m *Model) Options() Options { return m.opt }
 // Device returns the device that the model runs on.
 func (m *Model) Device() compute.Device { return m.dev }
 
-// WeightBytes returns the size of the weights that a pass reads: all packed weights
-// except an untied embedding, of which a pass reads only a few rows.
+// WeightBytes returns the size of the weights that a pass over one row reads: all packed weights
+// except an untied embedding, of which a pass reads only a few rows, and experts that the row does
+// not choose.
 func (m *Model) WeightBytes() int {
-	n := m.lmHead.W.Bytes()
+	n := m.lmHead.Bytes()
 	if m.fc.W != nil {
-		n += m.fc.W.Bytes()
+		n += m.fc.Bytes()
 	}
 	for i := range m.layers {
 		y := &m.layers[i]
-		for _, l := range []*compute.Linear{&y.qkv, &y.o, &y.gateUp, &y.down} {
-			n += l.W.Bytes()
-			if l.Up != nil {
-				n += l.Up.Bytes()
-			}
+		n += y.qkv.Bytes() + y.o.Bytes()
+		if y.moe != nil {
+			n += y.moe.Bytes(m.spec.Mixture.Top)
+		} else {
+			n += y.gateUp.Bytes() + y.down.Bytes()
 		}
 	}
 	return n

@@ -12,17 +12,19 @@ import (
 
 // A loader copies tensors to the device and keeps the first error.
 type loader struct {
-	m    *Model
-	err  error
-	dry  bool                  // only check that the tensors exist
-	list map[place]arch.Tensor // tensors of the inventory that have not been taken yet
+	m      *Model
+	err    error
+	dry    bool                  // only check that the tensors exist
+	expert int                   // that roles of experts stand for
+	list   map[place]arch.Tensor // tensors of the inventory that have not been taken yet
 }
 
 // A place is a point where the network uses a tensor.
 type place struct {
-	role  arch.Role
-	layer int
-	bias  bool
+	role   arch.Role
+	layer  int
+	expert int
+	bias   bool
 }
 
 // noLayer is the layer of tensors that occur once in a model.
@@ -31,14 +33,14 @@ const noLayer = -1
 func newLoader(m *Model, dry bool) *loader {
 	l := &loader{m: m, dry: dry, list: make(map[place]arch.Tensor)}
 	for _, t := range m.spec.Tensors() {
-		l.list[place{t.Role, t.Layer, t.Bias}] = t
+		l.list[place{t.Role, t.Layer, t.Expert, t.Bias}] = t
 	}
 	return l
 }
 
 // take returns the tensor of a place, if the model has one there, and marks it as used.
 func (l *loader) take(role arch.Role, layer int, bias bool) (arch.Tensor, bool) {
-	p := place{role, layer, bias}
+	p := place{role, layer, l.expert, bias}
 	t, ok := l.list[p]
 	delete(l.list, p)
 	return t, ok
@@ -54,7 +56,7 @@ func (l *loader) fail(format string, args ...any) {
 // package cannot compute.
 func (l *loader) done() error {
 	for _, t := range l.m.spec.Tensors() {
-		if _, left := l.list[place{t.Role, t.Layer, t.Bias}]; left && !t.Optional {
+		if _, left := l.list[place{t.Role, t.Layer, t.Expert, t.Bias}]; left && !t.Optional {
 			l.fail("tensor %q: a model with such a tensor (%s) cannot be run", t.Name, t.Role)
 		}
 	}
@@ -283,7 +285,7 @@ func (l *loader) inPairs(layer int) (y compute.Linear) {
 	for _, r := range []arch.Role{arch.Q, arch.K, arch.V} {
 		p, _ := l.take(r, layer, false)
 		name = p.Name
-		order := l.halves(p.Rows)
+		order := l.m.spec.Halves(p.Rows)
 		if r == arch.V {
 			order = nil
 		}
@@ -308,25 +310,6 @@ func (l *loader) inPairs(layer int) (y compute.Linear) {
 		y.Bias = l.buffer(name, bias)
 	}
 	return y
-}
-
-// halves returns the order of rows of heads in which the pairs of a rotation lie half of the
-// rotated elements apart.
-func (l *loader) halves(rows int) []int32 {
-	s := l.m.spec
-	rot := s.Rotated()
-	order := make([]int32, rows)
-	for i := range order {
-		head, d := i/s.HeadDim*s.HeadDim, i%s.HeadDim
-		switch {
-		case d < rot/2:
-			d = 2 * d
-		case d < rot:
-			d = 2*(d-rot/2) + 1
-		}
-		order[i] = int32(head + d)
-	}
-	return order
 }
 
 // gateUp loads a gated product that is stored as one matrix.
@@ -391,6 +374,11 @@ func (l *loader) layers() {
 			y.qNorm, y.kNorm = qn, kn
 		}
 		y.o, y.oNorm = l.linear(i, arch.O), l.norm(arch.AttnOutNorm, i, s.LayerNorm)
+		if s.Mixture.Sparse(i) {
+			y.moe = l.experts(i)
+			l.m.layers = append(l.m.layers, y)
+			continue
+		}
 		switch {
 		case s.Has(arch.GateUp):
 			y.gateUp = l.gateUp(i)

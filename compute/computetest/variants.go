@@ -50,6 +50,7 @@ func variantsAgree(b *bench) {
 				}
 			}
 			columnsAgree(b, n, h, weight)
+			scatterAgrees(b, n, h)
 			for _, c := range []struct{ scale, limit float32 }{{0.0625, 0}, {1, 5}, {1, 30}, {7, 2}} {
 				capAgrees(b, n, h, c.scale, c.limit)
 			}
@@ -70,6 +71,31 @@ func columnsAgree(b *bench, n, h int, weight []float32) {
 		v.NormColumns(buf, col, &compute.Norm{Weight: b.buffer(weight, h), Eps: 1e-6}, n)
 		b.near(fmt.Sprintf("NormColumns [%d,%d) of %d", col, col+h, ld), b.read(buf, n*ld), want, 4e-6)
 	}
+}
+
+func scatterAgrees(b *bench, n, h int) {
+	v := b.q.Abilities().Variants
+	const rows = 50
+	dst, src, weights := b.random(rows*h), b.random(n*h), b.random(n)
+	var to []int32
+	for _, r := range b.r.Perm(rows)[:n] {
+		to = append(to, int32(r))
+	}
+	want := wide(dst)
+	for i, r := range to {
+		for j := range h {
+			want[int(r)*h+j] += float64(weights[i]) * float64(src[i*h+j])
+		}
+	}
+	buf := b.buffer(dst, rows, h)
+	v.ScatterAdd(buf, b.buffer(src, n, h), to, weights)
+	got := b.read(buf, rows*h)
+	b.near(fmt.Sprintf("ScatterAdd of %d rows of %d", n, h), got, want, 1e-6)
+	one := b.buffer(dst, rows, h)
+	for i := range to {
+		v.ScatterAdd(one, b.buffer(src[i*h:][:h], 1, h), to[i:i+1], weights[i:])
+	}
+	b.same("ScatterAdd row by row", b.read(one, rows*h), got)
 }
 
 func capAgrees(b *bench, n, h int, scale, limit float32) {

@@ -247,6 +247,7 @@ type Queue struct {
 	blend   addScaledTask
 	cap     capTask
 	columns columnsTask
+	scatter scatterTask
 	normed  []float32 // Linear's normalised rows
 	rounds  roundTask
 	train   trainTasks

@@ -1,6 +1,10 @@
 package cpu
 
-import "talf/compute"
+import (
+	"fmt"
+
+	"talf/compute"
+)
 
 // addScaledTask adds scaled rows to others.
 type addScaledTask struct {
@@ -77,6 +81,34 @@ func (q *Queue) ScaleCap(x, peaks compute.Buffer, scale, limit float32, n int) {
 		t.peaks = f32(op, peaks, n*panels(v))
 	}
 	q.pool.run(t, n*parts(v, capWidth))
+}
+
+// scatterTask adds weighted rows to others.
+type scatterTask struct {
+	dst, src, weights []float32
+	rows              []int32
+	h, per            int
+}
+
+func (t *scatterTask) run(w *worker, part int) {
+	for i := part * t.per; i < min(len(t.rows), (part+1)*t.per); i++ {
+		w.k.Axpy(t.dst[int(t.rows[i])*t.h:][:t.h], t.weights[i], t.src[i*t.h:][:t.h])
+	}
+}
+
+// ScatterAdd adds weighted rows of src to rows of dst.
+func (q *Queue) ScatterAdd(dst, src compute.Buffer, rows []int32, weights []float32) {
+	const op = "ScatterAdd"
+	h, n := width(dst), len(rows)
+	t := &q.scatter
+	*t = scatterTask{dst: f32(op, dst, 0), src: f32(op, src, n*h), weights: weights, rows: rows, h: h, per: rowsPerPart(n, h/4)}
+	check(len(weights) >= n, op, "weights", len(weights), n)
+	for _, r := range rows {
+		if r < 0 || (int(r)+1)*h > len(t.dst) {
+			panic(fmt.Sprintf("cpu: %s: row %d of a destination of shape %v", op, r, dst.Shape()))
+		}
+	}
+	q.pool.run(t, parts(n, t.per))
 }
 
 // columnsTask normalises the same columns of rows.

@@ -55,6 +55,8 @@ type Spec struct {
 	AttnCap    float32 `config:"attn_logit_softcapping,omitzero"` // scaled scores s become AttnCap·tanh(s/AttnCap)
 	LogitScale float32 `config:"logit_scale,omitzero"`            // factor of logits
 	LogitCap   float32 `config:"final_logit_softcapping,omitzero"`
+	HeadNorms  bool    `config:"use_qk_norm,omitzero"` // of a family that may have norms of queries and keys
+	Mixture    Mixture `config:""`
 
 	Act      compute.Activation `config:"hidden_act"`            // of the feed-forward network
 	Parallel bool               `config:"use_parallel_residual"` // the feed-forward network reads attention's input, not its output
@@ -112,6 +114,8 @@ func (s *Spec) Variant() string {
 		return "norms of what attention and feed-forward network add"
 	case s.Has(QNorm) && !s.NormsHeads():
 		return "norms of all queries together"
+	case s.Mixture.Experts > 0:
+		return "mixtures of experts"
 	case s.Unrotated != nil:
 		return "layers that rotate nothing"
 	case s.EmbedScale != 0 || s.ResidScale != 0 || s.AttnScale != 0 || s.LogitScale != 0:
@@ -154,6 +158,10 @@ var table = []architecture{
 	{"granite", "GraniteForCausalLM", "Granite 3, dense: Llama with four multipliers", parseGranite},
 	{"smollm3", "SmolLM3ForCausalLM", "SmolLM 3: Llama with layers that rotate nothing", parseSmolLM3},
 	{"starcoder2", "Starcoder2ForCausalLM", "StarCoder 2: LayerNorm, biases, a plain feed-forward network", parseStarCoder2},
+	{"mixtral", "MixtralForCausalLM", "Mixtral: Mistral with experts", parseMixtral},
+	{"qwen2_moe", "Qwen2MoeForCausalLM", "Qwen 1.5 and 2 with experts, one of which all tokens read", parseQwen2MoE},
+	{"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen 3 with experts", parseQwen3MoE},
+	{"glm4_moe", "Glm4MoeForCausalLM", "GLM 4.5 to 4.7: experts chosen by sigmoids, half of each head rotated", parseGLM4MoE},
 	{"cohere2", "Cohere2ForCausalLM", "Command R7B and A: one LayerNorm for attention and feed-forward network side by side", parseCohere2},
 }
 
@@ -346,6 +354,9 @@ func (s *Spec) Validate() error {
 		if !(f.v >= 0 && f.v < 1e9) {
 			return fmt.Errorf("%s is %v, want more than 0", f.name, f.v)
 		}
+	}
+	if err := s.Mixture.validate(s.Layers); err != nil {
+		return err
 	}
 	if s.LocalRope.Theta != 0 {
 		if err := s.LocalRope.validate(); err != nil {

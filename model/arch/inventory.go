@@ -32,6 +32,16 @@ const (
 	Down      Role = "down projection"
 	FinalNorm Role = "final norm"
 
+	Router       Role = "router" // [experts][Hidden]
+	RouterOffset Role = "router's score correction"
+	ExpertGate   Role = "gate projection of an expert"
+	ExpertUp     Role = "up projection of an expert"
+	ExpertDown   Role = "down projection of an expert"
+	SharedGate   Role = "gate projection of the shared expert"
+	SharedUp     Role = "up projection of the shared expert"
+	SharedDown   Role = "down projection of the shared expert"
+	SharedRouter Role = "gate of the shared expert" // [1][Hidden]
+
 	AttnOutNorm Role = "norm of attention's output" // before it is added to the residual stream
 	FFNOutNorm  Role = "norm of the feed-forward network's output"
 
@@ -55,6 +65,10 @@ const (
 	TapsSize  // elements of the target's hidden states that an EAGLE-3 head's fc reads
 	TapSize   // elements of one of them
 	TwoFFN    // 2·FFN: a stacked gate and up projection
+	ExpertCount
+	ExpertSize // elements between the projections of an expert
+	SharedSize // and of the shared one
+	OneSize
 	DraftSize // DraftVocab; Vocab if that is 0
 )
 
@@ -74,6 +88,8 @@ const (
 	IfFCNorm
 	IfQKNorm
 	IfTargetLMHead
+	IfShared
+	IfQKNorms // Spec.HeadNorms
 )
 
 // A Term is one line of a family's inventory: a tensor of the model, or one tensor per
@@ -84,8 +100,7 @@ const (
 // and the conversion of heads all go through Spec.Tensors, so adding a tensor of an
 // existing role to a family takes one line. A new role needs a constant above and the
 // code that computes with it; until that code exists, package model refuses to load a
-// model with such a tensor. A new shape needs a Size, a new condition a Flag. A tensor
-// per expert would need a second verb in its name and a count next to Rows and Cols.
+// model with such a tensor. A new shape needs a Size, a new condition a Flag.
 type Term struct {
 	Role Role
 	// Name is the tensor's name in files, without ".weight" and ".bias". The name of a
@@ -98,14 +113,28 @@ type Term struct {
 	From       int  // first layer that has the tensor
 	Until      int  // first layer after those that have it; 0: all have
 	PerTap     bool // %d is the index of a tap, of which there is one tensor each
+	PerExpert  bool // the name has a second %d, for the expert's index
+	In         Kind // kind of layers that have the tensor
+	Bare       bool // Name is the whole name: ".weight" does not follow
 	Optional   bool // files may omit it: a head takes its target's
 }
+
+// A Kind of layers.
+type Kind uint8
+
+// The kinds: all layers, those without experts and those with experts.
+const (
+	AnyLayer Kind = iota
+	DenseLayer
+	SparseLayer
+)
 
 // A Tensor is one stored tensor of a model.
 type Tensor struct {
 	Name     string // in files, in full
 	Role     Role
 	Layer    int  // or the index of a tap; -1: not in a layer
+	Expert   int  // of roles that each expert has
 	Bias     bool // a bias, not a weight
 	Rows     int
 	Cols     int  // 0: a vector [Rows]
@@ -136,7 +165,10 @@ func without(terms []Term, role Role) []Term {
 
 func (t *Term) perLayer() bool { return t.Until > 0 || !t.PerTap && strings.Contains(t.Name, "%d") }
 
-func (t *Term) name(layer int) string {
+func (t *Term) name(layer, expert int) string {
+	if t.PerExpert {
+		return fmt.Sprintf(t.Name, layer, expert)
+	}
 	if strings.Contains(t.Name, "%d") {
 		return fmt.Sprintf(t.Name, layer)
 	}
@@ -163,6 +195,14 @@ func (s *Spec) size(of Size) int {
 		return s.FFN
 	case TwoFFN:
 		return 2 * s.FFN
+	case ExpertCount:
+		return s.Mixture.Experts
+	case ExpertSize:
+		return s.Mixture.FFN
+	case SharedSize:
+		return s.Mixture.Shared
+	case OneSize:
+		return 1
 	case TapsSize:
 		return s.Eagle3.Count() * s.TargetHidden()
 	case TapSize:
@@ -198,6 +238,10 @@ func (s *Spec) holds(f Flag) bool {
 		return s.Eagle3.QKNorm
 	case IfTargetLMHead:
 		return s.Eagle3.TargetLMHead
+	case IfShared:
+		return s.Mixture.Shared > 0
+	case IfQKNorms:
+		return s.HeadNorms
 	}
 	return false
 }
@@ -213,13 +257,25 @@ func (s *Spec) Tensors() []Tensor {
 		if layer >= 0 && !t.in(layer) {
 			return
 		}
-		x := Tensor{
-			Name: t.name(layer) + ".weight", Role: t.Role, Layer: layer,
-			Rows: s.size(t.Rows), Cols: s.size(t.Cols), Optional: t.Optional,
+		if t.In != AnyLayer && (t.In == SparseLayer) != s.Mixture.Sparse(layer) {
+			return
 		}
-		if out = append(out, x); s.holds(t.Bias) {
-			x.Name, x.Bias, x.Cols = t.name(layer)+".bias", true, 0
-			out = append(out, x)
+		experts := 1
+		if t.PerExpert {
+			experts = s.Mixture.Experts
+		}
+		for e := range experts {
+			x := Tensor{
+				Name: t.name(layer, e) + ".weight", Role: t.Role, Layer: layer, Expert: e,
+				Rows: s.size(t.Rows), Cols: s.size(t.Cols), Optional: t.Optional,
+			}
+			if t.Bare {
+				x.Name = t.name(layer, e)
+			}
+			if out = append(out, x); s.holds(t.Bias) {
+				x.Name, x.Bias, x.Cols = t.name(layer, e)+".bias", true, 0
+				out = append(out, x)
+			}
 		}
 	}
 	for i := 0; i < len(s.Terms); {
@@ -295,5 +351,5 @@ func (s *Spec) named(role Role, layer int, suffix string) string {
 	if t == nil {
 		return ""
 	}
-	return t.name(layer) + suffix
+	return t.name(layer, 0) + suffix
 }

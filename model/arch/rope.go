@@ -216,3 +216,21 @@ func (r *Rope) yarnScale(mscale, allDim float64) float64 {
 	}
 	return 0.1*log + 1
 }
+
+// Halves returns the order of rows of heads in which the pairs of a rotation lie half of the
+// rotated elements apart.
+func (s *Spec) Halves(rows int) []int32 {
+	rot := s.Rotated()
+	order := make([]int32, rows)
+	for i := range order {
+		head, d := i/s.HeadDim*s.HeadDim, i%s.HeadDim
+		switch {
+		case d < rot/2:
+			d = 2 * d
+		case d < rot:
+			d = 2*(d-rot/2) + 1
+		}
+		order[i] = int32(head + d)
+	}
+	return order
+}

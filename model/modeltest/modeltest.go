@@ -123,6 +123,19 @@ func (c Config) special() map[string]any {
 		return map[string]any{"no_rope_layers": []int{1, 0, 1}}
 	case "starcoder2":
 		return map[string]any{"hidden_act": tanh, "sliding_window": c.Window, "norm_epsilon": 1e-5, "use_bias": true}
+	case "mixtral":
+		return map[string]any{"num_local_experts": 5, "num_experts_per_tok": 2}
+	case "qwen2_moe":
+		return map[string]any{
+			"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 36, "decoder_sparse_step": 2,
+		}
+	case "qwen3_moe":
+		return map[string]any{"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "norm_topk_prob": true}
+	case "glm4_moe":
+		return map[string]any{
+			"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 3, "topk_group": 2,
+			"routed_scaling_factor": 1.5, "first_k_dense_replace": 1, "use_qk_norm": true, "partial_rotary_factor": 0.4,
+		}
 	case "cohere2":
 		return map[string]any{"sliding_window": c.Window, "sliding_window_pattern": 2, "layer_norm_eps": 1e-5, "logit_scale": 0.5}
 	}

@@ -51,6 +51,10 @@ func TestOfCoversTheArchitectures(t *testing.T) {
 			"granite":     s.EmbedScale > 0 && s.ResidScale > 0 && s.AttnScale > 0 && s.LogitScale > 0,
 			"smollm3":     s.RotatedIn(0) > 0 && s.RotatedIn(1) == 0,
 			"starcoder2":  s.LayerNorm && s.MLPBias && s.Act == compute.GELUTanh && s.Window(0) > 0,
+			"mixtral":     s.Mixture.Experts == 5 && s.Mixture.Renorm && s.Mixture.Sparse(0),
+			"qwen2_moe":   s.Mixture.Shared == 36 && s.Mixture.Gated && s.QKVBias && !s.Mixture.Sparse(0) && s.Mixture.Sparse(1),
+			"qwen3_moe":   s.Mixture.Experts == 7 && s.Has(arch.QNorm),
+			"glm4_moe":    s.Mixture.Sigmoid && s.Mixture.Groups == 3 && s.HeadNorms && s.Rotated() == 4 && !s.Mixture.Sparse(0) && s.Mixture.Sparse(1),
 			"cohere2":     s.Parallel && s.RopePairs && !s.Has(arch.PostNorm) && s.LogitScale > 0 && s.RotatedIn(1) == 0,
 		}
 		if !special[name] {
