@@ -49,6 +49,7 @@ var Rules = []Rule{
 	{"train/...", []string{"checkpoints", "compute", "data/...", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "model/...", "tree"}},
 	{"train/plan", []string{"train", "train/mix"}},
 	{"train/history", []string{"internal/plot", "train"}},
+	{"train/tensorboard", []string{"train"}},
 	{"infer/...", []string{"compute", "internal/mapped", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
 	{"infer/constrain", []string{"infer", "model/grammar/...", "model/sample", "model/tokenizer"}},
 	{"infer/draft/cost", nil},

@@ -37,7 +37,7 @@ type trainOptions struct {
 	load             corpus.Config
 	export           string
 	threads          int
-	profile          string
+	profile, logKind string
 	device           devices.Name
 	math             string
 	dtype            string
@@ -172,6 +172,7 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.load.Template, "template", "", `with --kind lm: how the fields of a JSON object make a text: 'Question: {question}\nAnswer:'`)
 	f.StringVar(&o.load.AnswerField, "answer-field", "", "with --kind lm: field whose text follows, learnt like the rest")
 	f.StringVar(&o.export, "export", "", "with --kind lm: write the trained model to this new directory, in bfloat16")
+	f.StringVar(&o.logKind, "log", "", "also log every step in --out for another program: tensorboard (event files)")
 	f.StringVar(&o.profile, "profile", "", "write pprof profiles and a table of the step's operations to this directory")
 	threadsVar(f, &o.threads)
 	f.Var(&o.device, "device", devices.Help())
@@ -188,7 +189,7 @@ func (a *app) trainOnRanks(ctx context.Context, o *trainOptions) (res train.Resu
 	}
 	first = group.Rank() == 0
 	if !first {
-		a.quiet = true
+		a.quiet, o.logKind = true, ""
 		cli.Mute(a.out, true)
 		cli.Mute(a.err, true)
 		a.log = slog.New(slog.DiscardHandler)

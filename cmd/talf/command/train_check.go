@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"talf/train"
 	"talf/train/loss"
 	"talf/train/mix"
+	"talf/train/tensorboard"
 )
 
 // headOnly and lmOnly are the flags for only one --kind.
@@ -30,7 +32,7 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if err := train.Features(o.features).Validate(); err != nil {
+	if err := cmp.Or(train.Features(o.features).Validate(), tensorboard.Known(o.logKind)); err != nil {
 		return usagef("--%w", err)
 	}
 	if _, err := loss.Parse(o.cfg.Loss); err != nil {

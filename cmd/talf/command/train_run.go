@@ -12,6 +12,7 @@ import (
 	"talf/train/history"
 	"talf/train/mix"
 	"talf/train/plan"
+	"talf/train/tensorboard"
 )
 
 // A trainRun is a run that is ready to start.
@@ -24,7 +25,10 @@ type trainRun struct {
 func (a *app) train(ctx context.Context, o *trainOptions, group *dist.World) (train.Result, error) {
 	bar := a.progress("train", "steps")
 	defer bar.End()
+	events := tensorboard.New(o.logKind, o.out, a.warn)
+	defer events.Close()
 	report := func(p train.Progress) {
+		events.Step(p)
 		bar.Set(int64(p.Step), int64(p.Steps), fmt.Sprintf("loss %.3f", p.Loss))
 		if p.Eval != nil {
 			a.log.Debug("evaluated", "step", p.Step, "held_out_loss", p.Eval.Loss)
