@@ -170,6 +170,39 @@ func topKAgrees(b *bench) {
 			b.near("log-probabilities", gotP, want, 1e-6)
 		}
 	}
+	// Many of many; −∞, whose rank is that of its id; rows apart, so that none borrows another's.
+	const v, k = 5000, 2500
+	x := make([]float32, 2*v)
+	for i := range x[:v] {
+		x[i] = float32(-i % 1250)
+		x[v+i] = float32(math.Inf(-1))
+	}
+	x[v+4100], x[v+3], x[v+2049] = 1, 2, 1
+	ids, logp := b.alloc(compute.I32, 2, k), b.alloc(compute.F32, 2, k)
+	b.q.TopK(ids, logp, b.buffer(x, 2, v), k, 2)
+	got := make([]int32, 2*k)
+	b.q.Read(got, ids, 0)
+	gotP := b.read(logp, 2*k)
+	sum := 0.0
+	for i := range 1250 {
+		sum += 4 * math.Exp(float64(-i))
+	}
+	for i := range k {
+		if want := int32(i%4*1250 + i/4); got[i] != want {
+			b.Fatalf("choice %d of %d is %d, want %d", i, k, got[i], want)
+		}
+		if want := float64(-(i / 4)) - math.Log(sum); math.Abs(float64(gotP[i])-want) > 1e-6*max(1, -want) {
+			b.Fatalf("log-probability %d of %d is %v, want %v", i, k, gotP[i], want)
+		}
+	}
+	if !slices.Equal(got[k:][:6], []int32{3, 2049, 4100, 0, 1, 2}) {
+		b.Fatalf("choices beside −∞: %v", got[k:][:6])
+	}
+	all := math.Log(math.Exp(2) + 2*math.Exp(1))
+	b.near("log-probabilities beside −∞", gotP[k:][:3], []float64{2 - all, 1 - all, 1 - all}, 1e-6)
+	if !math.IsInf(float64(gotP[k+3]), -1) {
+		b.Fatalf("the log-probability of −∞ is %v", gotP[k+3])
+	}
 }
 
 // peaksAgree compares a Peaker with Linear and TopK, bit for bit.

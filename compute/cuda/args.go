@@ -27,7 +27,8 @@ const (
 	linearQ8x32
 	linearQ8x64
 	swiglu
-	topk
+	topkPieces
+	topkMerge
 	prepareF32
 	prepareBF16
 	paths
@@ -91,7 +92,8 @@ var kernels = [kernelCount]struct {
 	linearQ8x32:   {"linear_q8_32", 256},
 	linearQ8x64:   {"linear_q8_64", 256},
 	swiglu:        {"swiglu", 256},
-	topk:          {"topk", 256},
+	topkPieces:    {"topk_pieces", 256},
+	topkMerge:     {"topk_merge", 256},
 	prepareF32:    {"prepare_f32", 128},
 	prepareBF16:   {"prepare_bf16", 128},
 	paths:         {"paths", 32},
@@ -162,8 +164,8 @@ type swigluArgs struct {
 }
 
 type topArgs struct {
-	ids, logp, x, live uint64
-	width, k           int64
+	ids, logp, x, best, sums, live uint64
+	width, k, pieces, kept, row0   int64
 }
 
 type storeArgs struct {

@@ -147,8 +147,42 @@ func (q *queue) TopK(ids, logp, logits compute.Buffer, k, n int) {
 	runtime.KeepAlive(p)
 }
 
+// Rows of logits are cut into pieces, as in kernels.cu, whose best share at most topBytes per launch.
+const (
+	topPiece  = 2048
+	topPieces = 1024
+	topBytes  = 8 << 20
+	topRows   = 1 << 15 // of a launch: grids are lower than 2¹⁶
+)
+
+// topK finds the k largest of rows of logits, and their log-probabilities, in two stages.
 func (q *queue) topK(ids, logp uint64, x *buffer, k, n int, live uint64) {
-	launch(q, topk, n, 1, 1, &topArgs{ids: ids, logp: logp, x: x.mem.ptr, live: live, width: int64(x.width()), k: int64(k)})
+	width := x.width()
+	pieces := (width + topPiece - 1) / topPiece
+	if pieces > topPieces {
+		panic(fmt.Sprintf("cuda: TopK: %d logits, want at most %d", width, topPieces*topPiece))
+	}
+	a := topArgs{
+		ids: ids, logp: logp, x: x.mem.ptr, live: live,
+		width: int64(width), k: int64(k), pieces: int64(pieces), kept: int64(min(k, topPiece)),
+	}
+	rows := topRows
+	if pieces > 1 {
+		best, sums := 8*pieces*int(a.kept), 8*pieces // bytes of a row
+		rows = min(rows, max(1, topBytes/(best+sums)))
+		if !q.scratch(&q.part, "the best of pieces", int64(min(rows, n)*(best+sums)), false) {
+			return
+		}
+		a.best = q.part.ptr
+		a.sums = a.best + uint64(min(rows, n)*best)
+	}
+	for a.row0 = 0; int(a.row0) < n; a.row0 += int64(rows) {
+		m := min(rows, n-int(a.row0))
+		launch(q, topkPieces, pieces, m, 1, &a)
+		if pieces > 1 {
+			launch(q, topkMerge, m, 1, 1, &a)
+		}
+	}
 	runtime.KeepAlive(x)
 }
 

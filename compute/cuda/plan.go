@@ -25,7 +25,8 @@ func (d *device) KVBytes(c compute.KVConfig, blocks int) int64 {
 }
 
 // WorkBytes returns the memory of a queue's arguments and of what products and attention share.
-// Scratch memory doubles when it grows, and the old half may not be freed yet.
+// Scratch memory doubles when it grows, and the old half may not be freed yet. The best of pieces,
+// topBytes, are fewer than the sums of products.
 func (d *device) WorkBytes(c compute.KVConfig, heads, width, rows, positions int) int64 {
 	chunks := power((positions+chunk-1)/chunk, 8)
 	attend := min(4*int64(rows*heads*chunks)*int64(c.HeadDim+2), 2*partBytes)

@@ -85,6 +85,18 @@ DEVICE U4 fetch(const void *p) {
   asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
+// afresh returns v, so that what is computed from it in a loop is computed each time: the compiler
+// would keep it in registers, which are short.
+DEVICE int afresh(int v) {
+  asm volatile("" : "+r"(v));
+  return v;
+}
+// load_if loads a float, 0 unless ok, without a branch: loads of a thread stay in flight together.
+DEVICE float load_if(const float *p, bool ok) {
+  float v;
+  asm volatile("{ .reg .pred q; setp.ne.s32 q, %2, 0; mov.f32 %0, 0f00000000; @q ld.global.f32 %0, [%1]; }" : "=f"(v) : "l"(p), "r"((int)ok) : "memory");
+  return v;
+}
 // load_global reads what other blocks of the same launch wrote: past L1.
 DEVICE float load_global(const float *p) {
   float v;

@@ -256,6 +256,8 @@ DEVICE U4 fetch(const void *p) {
   return *(const U4 *)p;
 }
 DEVICE U4 stream(const void *p) { return fetch(p); }
+DEVICE int afresh(int v) { return v; }
+DEVICE float load_if(const float *p, bool ok) { return ok ? *p : 0; }
 DEVICE float load_global(const float *p) { return *p; }
 
 DEVICE void copy16(void *to, const void *from, bool ok) {

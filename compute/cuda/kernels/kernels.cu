@@ -466,8 +466,9 @@ DEVICE void linear(const LinearArgs &a) {
   SHARED float red[8][32 * pitch];
   SHARED u32 last;
   int warp = tid() >> 5;
-  i64 group = block_y(), row0 = (i64)block_x() * 8 * M, split = block_z() % a.splits, which = block_z() / a.splits;
-  i64 units = Shape{a.out, a.in}.units(), slices = a.splits * 8, slice = split * 8 + warp;
+  u32 splits = (u32)a.splits, which = (u32)block_z() >= splits, split = block_z() - which * splits; // which: of the weights
+  i64 group = block_y(), row0 = (i64)block_x() * 8 * M;
+  u32 units = (u32)Shape{a.out, a.in}.units(), slices = splits * 8, slice = split * 8 + warp;
   if (beyond(a.live, row0)) return;
   Sums sums;
   sums.run(which ? a.up : a.w, a, group, row0, units * slice / slices, units * (slice + 1) / slices);
@@ -491,14 +492,17 @@ DEVICE void linear(const LinearArgs &a) {
     barrier();
   }
   if (direct) return;
-  // The last block of these rows and outputs sums the splits.
-  fence();
+  // The last block of these rows and outputs sums the splits. The barriers make one thread's
+  // fences hold for the block: the order of memory is transitive.
   barrier();
   u32 *ticket = a.tickets + group * blocks_x() + block_x();
-  if (tid() == 0) last = add_ticket(ticket) + 1 == (u32)(a.splits * (a.up ? 2 : 1));
+  if (tid() == 0) {
+    fence();
+    last = add_ticket(ticket) + 1 == splits * (a.up ? 2 : 1);
+    fence();
+  }
   barrier();
   if (!last) return;
-  fence();
   for (int i = tid(); i < 32 * 8 * M; i += 256) {
     i64 row = row0 + i / 32, o = group * 32 + i % 32;
     if (row >= rows || o >= a.out) continue;
@@ -537,33 +541,35 @@ KERNEL BOUNDS(256) void swiglu(const SwigluArgs a) {
   }
 }
 
-// ---- the k largest and their log-probabilities: one row a block of 256
-
-struct TopArgs {
-  i32 *ids;
-  float *logp;
-  const float *x;
-  const i64 *live;
-  i64 width, k;
-};
+// ---- the k largest and their log-probabilities
+//
+// A row is cut into pieces of 2048, whatever the number of rows, so that a row has the same
+// bits in any company. A block finds the k largest of a piece, and another those of the
+// pieces' of a row.
 
 struct Best {
   float v;
   i32 id;
 };
-DEVICE bool better(Best a, Best b) { return a.v > b.v || (a.v == b.v && a.id < b.id); }
+struct PieceSum {
+  float top, sum; // of a piece: the largest, and Σ exp(x − top)
+};
 
-// next returns the best of this thread's elements that comes after b. NaN counts
-// as the least.
-DEVICE Best next(const float *x, i64 width, Best b, bool first) {
-  Best r{as_float(0xff800000u), 0x7fffffff};
-  for (i64 i = tid(); i < width; i += 256) {
-    float v = x[i];
-    Best e{v == v ? v : as_float(0xff800000u), (i32)i};
-    if ((first || better(b, e)) && better(e, r)) r = e;
-  }
-  return r;
-}
+struct TopArgs {
+  i32 *ids;
+  float *logp;
+  const float *x;
+  Best *best;     // [rows of the launch][pieces][kept], in order
+  PieceSum *sums; // [rows of the launch][pieces]
+  const i64 *live;
+  i64 width, k, pieces, kept;
+  i64 row0; // of the launch
+};
+
+enum { piece = 2048, most_pieces = 1024 };
+
+DEVICE Best no_best() { return Best{as_float(0xff800000u), 0x7fffffff}; }
+DEVICE bool better(Best a, Best b) { return a.v > b.v || (a.v == b.v && a.id < b.id); }
 
 DEVICE Best block_best(Best b, Best *part) {
   for (int m = 16; m; m >>= 1) {
@@ -579,23 +585,101 @@ DEVICE Best block_best(Best b, Best *part) {
   return b;
 }
 
-KERNEL BOUNDS(256) void topk(const TopArgs a) {
+// Elements of a piece: thread t has t, t+256, … NaN counts as the least. Grid: pieces, rows.
+KERNEL BOUNDS(256) void topk_pieces(const TopArgs a) {
+  enum { each = piece / 256 };
   SHARED Best part[8];
   SHARED float sums[8];
-  i64 r = block_x();
+  i64 r = a.row0 + block_y();
   if (beyond(a.live, r)) return;
-  const float *x = a.x + r * a.width;
-  Best mine = next(x, a.width, Best{0, 0}, true), top = block_best(mine, part);
-  float s = 0;
-  for (i64 i = tid(); i < a.width; i += 256) s += exponential(x[i] - top.v);
-  double lse = (double)top.v + logarithm((double)block_sum(s, sums));
-  for (i64 i = 0; i < a.k; i++) {
-    if (tid() == 0) {
-      a.ids[r * a.k + i] = top.id;
-      a.logp[r * a.k + i] = (float)((double)top.v - lse);
+  int base = block_x() * piece, count = (int)a.width - base < piece ? (int)a.width - base : piece;
+  const float *x = a.x + r * a.width + base;
+  float v[each];
+  u32 left = 0; // which of the thread's elements are there and not among the best
+#pragma unroll
+  for (int j = 0; j < each; j++) {
+    bool ok = tid() + 256 * j < count;
+    v[j] = load_if(x + tid() + 256 * j, ok);
+    left |= (u32)ok << j;
+  }
+  auto best = [&]() __attribute__((always_inline)) {
+    Best b = no_best();
+#pragma unroll
+    for (int j = 0; j < each; j++) {
+      Best e{v[j] == v[j] ? v[j] : as_float(0xff800000u), base + tid() + 256 * j};
+      if ((left >> j & 1) && better(e, b)) b = e;
     }
-    if (i + 1 == a.k) break;
-    if (mine.id == top.id) mine = next(x, a.width, top, false);
+    return b;
+  };
+  Best mine = best(), top = block_best(mine, part);
+  float s = 0;
+#pragma unroll
+  for (int j = 0; j < each; j++)
+    // If the piece has nothing but −∞, the difference is not a number.
+    if (left >> j & 1) s += v[j] == as_float(0xff800000u) ? 0 : exponential(v[j] - top.v);
+  s = block_sum(s, sums);
+  i64 at = (i64)block_y() * a.pieces + block_x();
+  double lse = 0;
+  if (a.pieces == 1)
+    lse = (double)top.v + logarithm((double)s);
+  else if (tid() == 0)
+    a.sums[at] = PieceSum{top.v, s};
+  int kept = (int)a.kept < count ? (int)a.kept : count;
+  for (int i = 0; i < kept; i++) {
+    if (tid() == 0) {
+      if (a.pieces == 1) {
+        a.ids[r * a.k + i] = top.id;
+        a.logp[r * a.k + i] = (float)((double)top.v - lse);
+      } else {
+        a.best[at * a.kept + i] = top;
+      }
+    }
+    if (i + 1 == kept) break;
+    if (mine.id == top.id) {
+      left &= ~(1u << (top.id - base) / 256);
+      mine = best();
+    }
+    top = block_best(mine, part);
+  }
+}
+
+// A thread has pieces t, t+256, … Grid: rows.
+KERNEL BOUNDS(256, 4) void topk_merge(const TopArgs a) {
+  SHARED Best part[8];
+  SHARED float sums[8];
+  SHARED i32 used[most_pieces]; // of a piece's best
+  i64 r = a.row0 + block_x();
+  if (beyond(a.live, r)) return;
+  int pieces = (int)a.pieces, kept = (int)a.kept;
+  const Best *all = a.best + (i64)block_x() * pieces * kept;
+  const PieceSum *ps = a.sums + (i64)block_x() * pieces;
+  for (int p = tid(); p < pieces; p += 256) used[p] = 0; // a thread's own alone
+  auto best = [&]() __attribute__((always_inline)) {
+    Best b = no_best();
+    for (int p = tid(); p < pieces; p += 256) {
+      int count = p + 1 < pieces ? piece : (int)a.width - p * piece, i = used[p];
+      if (i >= kept || i >= count) continue;
+      Best e = all[p * kept + i];
+      if (better(e, b)) b = e;
+    }
+    return b;
+  };
+  Best mine = best(), top = block_best(mine, part);
+  float s = 0;
+  for (int p = tid(); p < pieces; p += 256) s = madd(ps[p].sum, exponential(ps[p].top - top.v), s);
+  double lse = (double)top.v + logarithm((double)block_sum(s, sums));
+  i32 *ids = a.ids + r * a.k;
+  float *logp = a.logp + r * a.k;
+  for (int i = 0, k = (int)a.k;; i++) {
+    if (tid() == 0) {
+      ids[i] = top.id;
+      logp[i] = (float)((double)top.v - lse);
+    }
+    if (i + 1 == k) break;
+    if (mine.id == top.id) {
+      used[top.id / piece]++;
+      mine = best();
+    }
     top = block_best(mine, part);
   }
 }

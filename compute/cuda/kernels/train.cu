@@ -23,8 +23,9 @@ struct GemmArgs {
 // those behind the end are zero.
 struct Reader {
   const float *p; // of the thread's first element of the step that comes next
-  i64 next, step; // elements from one to the next, and from step to step
-  i64 deep;       // what one k is away
+  // Elements from one to the next, from step to step, and from k to k + 1. A tile of rows of up to
+  // 2²⁴ elements has fewer than 2³¹, and registers are short.
+  int next, step, deep;
   int outer, k;   // of the first element in its tile
   int outer_next, k_next;
   int outers; // that there are
@@ -39,18 +40,23 @@ struct Reader {
     outer_next = along ? 256 / w : 0;
     outers = most - at < 128 ? (int)(most - at) : 128;
     p = m + (at + outer) * by_outer + k * by_k;
-    next = outer_next * by_outer + k_next * by_k;
-    step = depth * by_k;
-    deep = by_k;
+    next = (int)(outer_next * by_outer + k_next * by_k);
+    step = (int)(depth * by_k);
+    deep = (int)by_k;
   }
   DEVICE_MEMBER void advance() { p += step; }
   DEVICE_MEMBER bool has(int e, int left) const { return outer + e * outer_next < outers && k + e * k_next < left; }
   DEVICE_MEMBER float at(int e, int left) const { return has(e, left) ? p[e * next] : 0; }
-  // pair reads two elements of k as bfloat16.
-  DEVICE_MEMBER u32 pair(int e, int left) const {
-    if (!has(e, left)) return 0;
-    const float *q = p + e * next;
-    return pack2(q[0], k + e * k_next + 1 < left ? q[deep] : 0);
+  // pairs reads n times two elements of k.
+  template <int n>
+  DEVICE_MEMBER void pairs(float v[n][2], int left) const {
+    const float *q = p;
+    int by = afresh(next), one = afresh(deep), o = afresh(outer), i = afresh(k);
+#pragma unroll
+    for (int e = 0; e < n; e++, q += by, o += outer_next, i += k_next) {
+      v[e][0] = load_if(q, o < outers && i < left);
+      v[e][1] = load_if(q + one, o < outers && i + 1 < left);
+    }
   }
 };
 
@@ -73,17 +79,22 @@ struct WeightReader {
     outers = most - at < 128 ? (int)(most - at) : 128;
   }
   DEVICE_MEMBER void advance(int depth) { k0 += depth; }
-  DEVICE_MEMBER float element(int o, int i) const {
+  DEVICE_MEMBER const float *element(int o, int i) const {
     int out = turned ? o : i, in = turned ? i : o;
-    return w[((i64)(out / 32) * units * 8 + in / 4) * 128 + out % 32 * 4 + in % 4];
+    return w + ((i64)(out / 32) * units * 8 + in / 4) * 128 + out % 32 * 4 + in % 4;
   }
   DEVICE_MEMBER float at(int e, int left) const {
-    return outer + e * outer_next < outers && k < left ? element(from + outer + e * outer_next, k0 + k) : 0;
+    return outer + e * outer_next < outers && k < left ? *element(from + outer + e * outer_next, k0 + k) : 0;
   }
-  DEVICE_MEMBER u32 pair(int e, int left) const {
-    if (!(outer + e * outer_next < outers && k < left)) return 0;
-    int o = from + outer + e * outer_next, i = k0 + k;
-    return pack2(element(o, i), k + 1 < left ? element(o, i + 1) : 0);
+  template <int n>
+  DEVICE_MEMBER void pairs(float v[n][2], int left) const {
+#pragma unroll
+    for (int e = 0; e < n; e++) {
+      int at = afresh(outer) + e * outer_next, o = from + at, i = k0 + k;
+      bool ok = at < outers && k < left;
+      v[e][0] = load_if(element(o, i), ok);
+      v[e][1] = load_if(element(o, i + 1), ok && k + 1 < left);
+    }
   }
 };
 
@@ -124,7 +135,7 @@ DEVICE void gemm_plain(const GemmArgs &a) {
   b.start(a, j0, 1, depth);
   float fa[each], fb[each];
   int left = (int)a.k;
-  auto load = [&] {
+  auto load = [&]() __attribute__((always_inline)) {
 #pragma unroll
     for (int e = 0; e < each; e++) fa[e] = ra.at(e, left);
 #pragma unroll
@@ -177,7 +188,9 @@ KERNEL BOUNDS(256) void gemm_f32(const GemmArgs a) { gemm_plain<Plain>(a); }
 KERNEL BOUNDS(256) void gemm_f32_packed(const GemmArgs a) { gemm_plain<Packed>(a); }
 
 // In bfloat16, elements are rounded on their way to shared memory, a warp has 64
-// rows and 32 columns on tensor cores, and sums are in f32.
+// rows and 32 columns on tensor cores, and sums are in f32. The next step's elements
+// of a are on their way during the first half of this one's products, those of b during
+// the second.
 template <class B>
 DEVICE void gemm_tensor(const GemmArgs &a) {
   enum { depth = 32, pairs = depth / 2, pitch = pairs + 4, each = side * pairs / 256 };
@@ -198,45 +211,53 @@ DEVICE void gemm_tensor(const GemmArgs &a) {
   B b;
   ra.start(a.a, i0, a.m, a.a_row, a.a_col, 2, depth);
   b.start(a, j0, 2, depth);
-  u32 fa[each], fb[each];
-  int left = (int)a.k;
-  auto load = [&] {
-#pragma unroll
-    for (int e = 0; e < each; e++) fa[e] = ra.pair(e, left);
-#pragma unroll
-    for (int e = 0; e < each; e++) fb[e] = b.r.pair(e, left);
+  float f[each][2]; // on its way, of one side at a time: registers are short
+  int left = (int)a.k, at = 0;
+  auto load_a = [&]() __attribute__((always_inline)) {
+    ra.template pairs<each>(f, left);
     ra.advance();
-    b.advance(depth);
-    left -= depth;
   };
-  load();
-  int at = 0;
-  for (i64 k0 = 0; k0 < a.k; k0 += depth) {
+  auto load_b = [&]() __attribute__((always_inline)) {
+    b.r.template pairs<each>(f, left);
+    b.advance(depth);
+  };
+  auto store = [&](u32 *to, const auto &r) __attribute__((always_inline)) {
+    to += r.outer * pitch + r.k / 2;
+    int next = afresh(r.outer_next) * pitch + r.k_next / 2;
 #pragma unroll
-    for (int e = 0; e < each; e++) {
-      as[at][(ra.outer + e * ra.outer_next) * pitch + (ra.k + e * ra.k_next) / 2] = fa[e];
-      bs[at][(b.r.outer + e * b.r.outer_next) * pitch + (b.r.k + e * b.r.k_next) / 2] = fb[e];
+    for (int e = 0; e < each; e++) to[e * next] = pack2(f[e][0], f[e][1]);
+  };
+  auto multiply = [&](int k) __attribute__((always_inline)) {
+    u32 y[4][2];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const u32 *p = bs[at] + (col + j * 8 + g) * pitch + k + q;
+      y[j][0] = p[0], y[j][1] = p[4];
     }
-    barrier(); // of a tensor step
-    if (left > 0) load();
-    if (busy) {
 #pragma unroll
-      for (int k = 0; k < pairs; k += 8) {
-        u32 f[4][2];
+    for (int i = 0; i < 4; i++) {
+      const u32 *p = as[at] + (row + i * 16 + g) * pitch + k + q;
+      U4 x{p[0], p[8 * pitch], p[4], p[8 * pitch + 4]};
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-          const u32 *p = bs[at] + (col + j * 8 + g) * pitch + k + q;
-          f[j][0] = p[0], f[j][1] = p[4];
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          const u32 *p = as[at] + (row + i * 16 + g) * pitch + k + q;
-          U4 x{p[0], p[8 * pitch], p[4], p[8 * pitch + 4]};
-#pragma unroll
-          for (int j = 0; j < 4; j++) mma(c[i][j], x, f[j][0], f[j][1]);
-        }
-      }
+      for (int j = 0; j < 4; j++) mma(c[i][j], x, y[j][0], y[j][1]);
     }
+  };
+  load_a();
+  store(as[0], ra);
+  load_b();
+  store(bs[0], b.r);
+  for (left -= depth;; left -= depth) {
+    barrier(); // of a tensor step: this half is there, and the other one read
+    bool more = left > 0;
+    if (more) load_a();
+    if (busy) multiply(0);
+    if (more) {
+      store(as[at ^ 1], ra);
+      load_b();
+    }
+    if (busy) multiply(8);
+    if (!more) break;
+    store(bs[at ^ 1], b.r);
     at ^= 1;
   }
 #pragma unroll
@@ -252,8 +273,8 @@ DEVICE void gemm_tensor(const GemmArgs &a) {
         }
       }
 }
-KERNEL BOUNDS(256) void gemm_bf16(const GemmArgs a) { gemm_tensor<Plain>(a); }
-KERNEL BOUNDS(256) void gemm_bf16_packed(const GemmArgs a) { gemm_tensor<Packed>(a); }
+KERNEL BOUNDS(256, 2) void gemm_bf16(const GemmArgs a) { gemm_tensor<Plain>(a); }
+KERNEL BOUNDS(256, 2) void gemm_bf16_packed(const GemmArgs a) { gemm_tensor<Packed>(a); }
 
 // ---- element by element: a grid of any size
 
@@ -573,11 +594,11 @@ struct TreeArgs {
 enum { tree_ld = most_dim + 4 }; // keeps lanes that read rows of keys apart
 
 // load_tile copies keys and values [from, from+32) of level 0, zeros behind to.
-DEVICE void load_tile(const TreeArgs &a, float *keys, float *values, i64 from, i64 to, i64 head, int threads) {
+DEVICE void load_tile(const TreeArgs &a, float *keys, float *values, int from, int to, int head, int threads) {
   const float *k = (const float *)a.keys[0], *v = (const float *)a.values[0];
   int lane = tid() & 31, pad = ((int)a.dim + 3) / 4 * 4;
   for (int r = tid() >> 5; r < tile; r += threads / 32) {
-    i64 at = ((from + r) * a.kv_heads + head) * a.dim;
+    i64 at = ((i64)(from + r) * a.kv_heads + head) * a.dim;
     for (int d = lane; d < pad; d += 32) {
       bool ok = from + r < to && d < a.dim;
       keys[r * tree_ld + d] = ok ? k[at + d] : 0;
@@ -607,33 +628,33 @@ KERNEL BOUNDS(128, 3) void tree_attend(const TreeArgs a) {
   SHARED float queries[warps * per_warp][most_dim];
   SHARED float weights[warps * per_warp][tile];
   int lane = tid() & 31, warp = tid() >> 5, dim = (int)a.dim, pad = (dim + 3) / 4 * 4;
-  i64 head = block_y(), group = a.heads / a.kv_heads, base = (i64)block_x() * warps * per_warp, lines = a.rows * group;
-  i64 lo = 0x7fffffff, hi = 0; // keys that any line sees
-  for (i64 l = base; l < base + warps * per_warp && l < lines; l++) {
-    i64 f = a.first[l / group], e = a.last[l / group] + 1;
+  int heads = (int)a.heads, head = block_y(), group = heads / (int)a.kv_heads, base = block_x() * warps * per_warp, lines = (int)a.rows * group;
+  int lo = 0x7fffffff, hi = 0; // keys that any line sees
+  for (int l = base; l < base + warps * per_warp && l < lines; l++) {
+    int f = a.first[l / group], e = a.last[l / group] + 1;
     lo = f < lo ? f : lo;
     hi = e > hi ? e : hi;
   }
   float scale = quotient(1.0f, root((float)a.dim));
-  i64 row[per_warp], index[per_warp]; // of the line's head among all rows' heads
+  int row[per_warp], index[per_warp]; // of the line's head among all rows' heads
   i32 begin[per_warp], end[per_warp];
   float most[per_warp], sum[per_warp], o[per_warp][4];
 #pragma unroll
   for (int i = 0; i < per_warp; i++) {
-    i64 l = base + warp * per_warp + i;
+    int l = base + warp * per_warp + i;
     bool live = l < lines;
     row[i] = live ? l / group : 0;
-    index[i] = row[i] * a.heads + head * group + (live ? l % group : 0);
+    index[i] = row[i] * heads + head * group + (live ? l % group : 0);
     begin[i] = live ? a.first[row[i]] : 0;
     end[i] = live ? a.last[row[i]] + 1 : 0;
     most[i] = as_float(0xff800000u);
     sum[i] = 0;
 #pragma unroll
     for (int e = 0; e < 4; e++) o[i][e] = 0;
-    for (int d = lane; d < pad; d += 32) queries[warp * per_warp + i][d] = d < dim ? a.q[index[i] * dim + d] * scale : 0;
+    for (int d = lane; d < pad; d += 32) queries[warp * per_warp + i][d] = d < dim ? a.q[(i64)index[i] * dim + d] * scale : 0;
   }
   bool busy = base + warp * per_warp < lines;
-  for (i64 t = lo; t < hi; t += tile) {
+  for (int t = lo; t < hi; t += tile) {
     barrier();
     load_tile(a, keys, values, t, hi, head, 128);
     barrier(); // a tile is there
@@ -646,7 +667,7 @@ KERNEL BOUNDS(128, 3) void tree_attend(const TreeArgs a) {
 #pragma unroll
         for (int i = 0; i < per_warp; i++) s[i] = dot4(four(&queries[warp * per_warp + i][d]), k, s[i]);
       }
-      i64 p = t + lane;
+      int p = t + lane;
 #pragma unroll
       for (int i = 0; i < per_warp; i++) {
         bool seen = p >= begin[i] && p < end[i];
@@ -681,7 +702,7 @@ KERNEL BOUNDS(128, 3) void tree_attend(const TreeArgs a) {
   for (int i = 0; i < per_warp; i++) {
     if (base + warp * per_warp + i >= lines) continue;
     F4 q = head_of(queries[warp * per_warp + i], lane, dim);
-    for (i64 l = 1; l < a.levels; l++) {
+    for (int l = 1; l < (int)a.levels; l++) {
       i64 at = ((i64)a.anc[(l - 1) * a.rows + row[i]] * a.kv_heads + head) * dim;
       float s = warp_sum(dot4(q, head_of((const float *)a.keys[l] + at, lane, dim), 0));
       F4 v = head_of((const float *)a.values[l] + at, lane, dim);
@@ -696,7 +717,7 @@ KERNEL BOUNDS(128, 3) void tree_attend(const TreeArgs a) {
     float inv = quotient(1.0f, sum[i]);
 #pragma unroll
     for (int e = 0; e < 4; e++)
-      if (lane * 4 + e < dim) a.o[index[i] * dim + lane * 4 + e] = o[i][e] * inv;
+      if (lane * 4 + e < dim) a.o[(i64)index[i] * dim + lane * 4 + e] = o[i][e] * inv;
     if (lane == 0) a.lse[index[i]] = (float)((double)most[i] + logarithm((double)sum[i]));
   }
 }
@@ -822,26 +843,26 @@ KERNEL BOUNDS(256, 2) void tree_keys(const TreeArgs a) {
   SHARED float weights[step][tile];
   int lane = tid() & 31, warp = tid() >> 5, dim = (int)a.dim, pad = (dim + 3) / 4 * 4;
   KeyTile at = a.tiles[block_x()];
-  i64 head = block_y(), group = a.heads / a.kv_heads, to = at.to * group;
+  int heads = (int)a.heads, head = block_y(), group = heads / (int)a.kv_heads, to = at.to * group, count = (int)a.count;
   float scale = quotient(1.0f, root((float)a.dim));
-  load_tile(a, keys, values, at.key, at.key + tile < a.count ? at.key + tile : a.count, head, 256);
+  load_tile(a, keys, values, at.key, at.key + tile < count ? at.key + tile : count, head, 256);
   int own = tid() / 8, part = tid() % 8 * 4; // a key, and four elements of every 32
   float dk[4][4], dv[4][4];
 #pragma unroll
   for (int i = 0; i < 4; i++)
 #pragma unroll
     for (int e = 0; e < 4; e++) dk[i][e] = dv[i][e] = 0;
-  for (i64 l0 = at.from * group; l0 < to; l0 += step) {
+  for (int l0 = at.from * group; l0 < to; l0 += step) {
     bool any = false; // of these lines sees the tile
-    for (i64 l = l0; l < l0 + step && l < to; l++) any = any || (a.first[l / group] < at.key + tile && a.last[l / group] >= at.key);
+    for (int l = l0; l < l0 + step && l < to; l++) any = any || (a.first[l / group] < at.key + tile && a.last[l / group] >= at.key);
     if (!any) continue;
-    i64 l = l0 + warp;
+    int l = l0 + warp;
     bool live = l < to;
-    i64 row = live ? l / group : 0, index = row * a.heads + head * group + (live ? l % group : 0);
+    int row = live ? l / group : 0, index = row * heads + head * group + (live ? l % group : 0);
     barrier(); // the lines before are done
     for (int d = lane; d < pad; d += 32) {
-      queries[warp * tree_ld + d] = d < dim ? a.q[index * dim + d] * scale : 0;
-      grads[warp * tree_ld + d] = d < dim ? a.d_o[index * dim + d] : 0;
+      queries[warp * tree_ld + d] = d < dim ? a.q[(i64)index * dim + d] * scale : 0;
+      grads[warp * tree_ld + d] = d < dim ? a.d_o[(i64)index * dim + d] : 0;
     }
     barrier(); // lines are there
     float s = 0, w = 0;
@@ -849,7 +870,7 @@ KERNEL BOUNDS(256, 2) void tree_keys(const TreeArgs a) {
       s = dot4(four(queries + warp * tree_ld + d), four(keys + lane * tree_ld + d), s);
       w = dot4(four(grads + warp * tree_ld + d), four(values + lane * tree_ld + d), w);
     }
-    i64 key = at.key + lane;
+    int key = at.key + lane;
     bool seen = live && key >= a.first[row] && key <= a.last[row];
     float p = seen ? exponential(s - a.lse[index]) : 0;
     probs[warp][lane] = p;
@@ -872,7 +893,7 @@ KERNEL BOUNDS(256, 2) void tree_keys(const TreeArgs a) {
           dv[i][3] = madd(f, g.w, dv[i][3]);
         }
   }
-  if (at.key + own >= a.count) return;
+  if (at.key + own >= count) return;
   i64 dst = ((i64)(at.key + own) * a.kv_heads + head) * dim;
 #pragma unroll
   for (int i = 0; i < 4; i++)
