@@ -42,6 +42,7 @@ type Engine struct {
 	c       EngineConfig
 	encoder *chat.Encoder
 	makers  map[string]*method
+	formats *formats
 }
 
 // A method is one that requests may choose.
@@ -53,7 +54,7 @@ type method struct {
 
 // NewEngine opens the methods.
 func NewEngine(c EngineConfig) (_ *Engine, err error) {
-	e := &Engine{c: c, makers: map[string]*method{}}
+	e := &Engine{c: c, makers: map[string]*method{}, formats: newFormats(c.Tokenizer, c.Shape.Vocab, c.Shape.EOS)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.Close())
@@ -237,6 +238,10 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 	}
 	o := decode.Options{
 		Method: spec, Sample: j.Request.Sample, MaxTokens: e.c.Shape.MaxLen - len(j.Prompt), Stop: j.Request.Stop, IgnoreEOS: j.Request.IgnoreEOS,
+	}
+	var bad *wire.Error
+	if o.Constraint, bad = e.formats.compile(j.Tenant, j.Request.Format); bad != nil {
+		return nil, bad
 	}
 	switch {
 	case j.Request.NoAnswer:

@@ -129,6 +129,8 @@ const (
 	// GrammarMasks bounds the masks that are kept for a grammar. One of a vocabulary of 128k tokens
 	// takes 16 KiB.
 	GrammarMasks = 64 * MiB
+	// GrammarsKept bounds the grammars that a server keeps after their requests.
+	GrammarsKept = 8
 	// GrammarWork bounds the work of one mask: the tokens' trie has up to a million nodes, each of
 	// which costs one, and one for every way to go on.
 	GrammarWork = 1 << 25
@@ -177,6 +179,7 @@ var table = []Limit{
 	{"grammars, schemas, regular expressions", "nesting of a text in rules", GrammarDepth, "levels", "JSON nested a thousand deep"},
 	{"grammars, schemas, regular expressions", "states that are kept", GrammarStates, "states", "about a kilobyte each"},
 	{"grammars, schemas, regular expressions", "masks that are kept", GrammarMasks, "bytes", "4,096 masks of a vocabulary of 128k"},
+	{"grammars, schemas, regular expressions", "that a server keeps", GrammarsKept, "grammars", "with their masks they take up to 512 MiB"},
 	{"grammars, schemas, regular expressions", "work of one mask", GrammarWork, "steps", "below a second; strings of JSON take 2 million"},
 	{"JSON", "nesting", JSONDepth, "levels", "schemas of tools stay below 50"},
 	{"JSON", "keys of an object", JSONKeys, "keys", "the index of a model has up to 150k"},

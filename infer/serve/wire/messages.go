@@ -53,12 +53,18 @@ func (o *object) messages() *Request {
 		o.take(t)
 	}
 	if c := o.object("output_config"); c != nil {
-		c.refuse("format", "this server cannot enforce a format")
+		if f := c.object("format"); f != nil {
+			f.format(&r.Format, "schema")
+			c.take(f)
+		}
 		c.refuse("effort", "this server does not steer how a model thinks")
 		o.take(c)
 	}
 	o.elsewhere([][2]string{{"stop", "stop_sequences"}, {"response_format", ""}, {"logprobs", ""}, {"top_logprobs", ""}})
-	o.refuse("output_format", "this server cannot enforce a format")
+	if f := o.object("output_format"); f != nil { // the older name
+		f.format(&r.Format, "schema")
+		o.take(f)
+	}
 	o.refuse("mcp_servers", "this server does not call tools")
 	o.refuse("container", "this server runs no code")
 	o.refuse("context_management", "this server does not shorten prompts")

@@ -81,17 +81,10 @@ func (o *object) common() *Request {
 		o.take(s)
 	}
 	if f := o.object("response_format"); f != nil {
-		f.format()
+		f.format(&r.Format, "json_schema")
 		o.take(f)
 	}
 	return r
-}
-
-// format refuses every format but text.
-func (o *object) format() {
-	if t := o.text("type"); t != "text" {
-		o.unsupported("type", "is %q: this server cannot enforce a format, want \"text\"", t)
-	}
 }
 
 // stops reads texts that end an answer.
@@ -134,9 +127,7 @@ func (o *object) shared(hottest float64) *Request {
 		o.take(d)
 	}
 	r.Prediction = o.prediction()
-	for _, name := range []string{"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "grammar", "json_schema"} {
-		o.refuse(name, "this server cannot enforce a format")
-	}
+	o.guided(&r.Format)
 	o.refuse("min_tokens", "this server does not hold back the end of an answer", "0")
 	o.refuse("use_beam_search", "this server does not search with beams")
 	o.additions()

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -31,6 +32,7 @@ type asked struct {
 	ToolChoice   string
 	Effort       *string
 	Verbosity    string
+	Format       json.RawMessage
 	Metadata     map[string]string
 	Safety       *string
 	CacheKey     *string
@@ -84,7 +86,7 @@ func ParseResponses(body []byte) (*Request, *Error) {
 		}
 	}
 	o.responseTools(a)
-	o.responseText(a)
+	o.responseText(a, &r.Format)
 	a.Metadata = o.metadata()
 	o.boolean("store") // a response says that it was not
 	o.refuse("previous_response_id", "this server keeps no responses: want the whole conversation in input")
@@ -127,11 +129,13 @@ func (o *object) responseTools(a *asked) {
 	}
 }
 
-// responseText refuses what answers in plain text cannot have: formats, lengths, reasoning.
-func (o *object) responseText(a *asked) {
+// responseText reads the format of the answer, and refuses what this server cannot steer: lengths,
+// reasoning.
+func (o *object) responseText(a *asked, to *Format) {
 	if t := o.object("text"); t != nil {
 		if f := t.object("format"); f != nil {
-			f.format()
+			f.format(to, "schema")
+			a.Format, _ = t.has("format")
 			t.take(f)
 		}
 		a.Verbosity = t.text("verbosity")

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"strings"
 
 	"talf/model/sample"
@@ -85,10 +86,8 @@ type reasoning struct {
 }
 
 type textOptions struct {
-	Format struct {
-		Type string `json:"type"`
-	} `json:"format"`
-	Verbosity string `json:"verbosity,omitempty"`
+	Format    json.RawMessage `json:"format"`
+	Verbosity string          `json:"verbosity,omitempty"`
 }
 
 type responseUsage struct {
@@ -129,7 +128,9 @@ func (w *responses) response(status string) *response {
 		ToolChoice: w.a.ToolChoice, User: w.a.User, Metadata: w.a.Metadata, Reasoning: reasoning{Effort: w.a.Effort},
 		Presence: w.sample.PresencePenalty, Frequency: w.sample.FrequencyPenalty, Temperature: w.sample.Temperature, TopP: w.sample.TopP, Top: w.top,
 	}
-	r.Text.Format.Type, r.Text.Verbosity = "text", w.a.Verbosity
+	if r.Text.Verbosity, r.Text.Format = w.a.Verbosity, w.a.Format; r.Text.Format == nil {
+		r.Text.Format = json.RawMessage(`{"type":"text"}`)
+	}
 	return r
 }
 

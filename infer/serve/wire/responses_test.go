@@ -113,7 +113,7 @@ func TestWhatResponsesCannotDoIsRefusedByName(t *testing.T) {
 		`"input":"x","tools":[{"type":"web_search"}]`:                                                   "tools",
 		`"input":"x","tool_choice":"required"`:                                                          "tool_choice",
 		`"input":"x","tool_choice":{"type":"function","name":"f"}`:                                      "tool_choice",
-		`"input":"x","text":{"format":{"type":"json_schema"}}`:                                          "text.format.type",
+		`"input":"x","text":{"format":{"type":"json_schema"}}`:                                          "text.format.schema",
 		`"input":"x","text":{"verbosity":"low"}`:                                                        "text.verbosity",
 		`"input":"x","reasoning":{"effort":"high"}`:                                                     "reasoning.effort",
 		`"input":"x","reasoning":{"summary":"auto"}`:                                                    "reasoning.summary",

@@ -26,6 +26,7 @@ type Request struct {
 	Stop      []string
 	StopIDs   []int32 // tokens that end an answer besides the model's own
 	IgnoreEOS bool
+	Format    Format // of the answer
 
 	Logprobs bool
 	Top      int  // alternatives with each logprob

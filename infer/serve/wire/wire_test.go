@@ -126,8 +126,11 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		`"top_logprobs":2`: "top_logprobs", `"logprobs":true,"top_logprobs":21`: "top_logprobs", `"logprobs":true,"top_logprobs":-1`: "top_logprobs",
 		`"logprobs":1`: "logprobs", `"model":1`: "model", `"talf":{"nodes":0}`: "talf.nodes", `"talf":1`: "talf",
 		`"tools":[{}]`: "tools", `"tool_choice":"required"`: "tool_choice", `"functions":[{}]`: "functions", `"audio":{"voice":"x"}`: "audio",
-		`"modalities":["text","audio"]`: "modalities", `"response_format":{"type":"json_object"}`: "response_format.type",
-		`"response_format":{}`: "response_format.type", `"guided_regex":"a"`: "guided_regex", `"min_tokens":3`: "min_tokens",
+		`"modalities":["text","audio"]`: "modalities", `"response_format":{"type":"xml"}`: "response_format.type",
+		`"response_format":{"type":"json_schema"}`: "response_format.json_schema", `"response_format":{"type":"json_schema","json_schema":{}}`: "response_format.json_schema.schema",
+		`"response_format":{"type":"json_object"},"guided_regex":"a"`: "response_format.type", `"structured_outputs":{"regex":"a","json_object":true}`: "structured_outputs.regex",
+		`"guided_choice":[]`: "guided_choice", `"guided_choice":[1]`: "guided_choice", `"guided_choice":"a"`: "guided_choice", `"structured_outputs":{"structural_tag":{"x":1}}`: "structured_outputs.structural_tag",
+		`"response_format":{}`: "response_format.type", `"guided_regex":1`: "guided_regex", `"min_tokens":3`: "min_tokens",
 		`"prediction":"x"`: "prediction", `"prediction":{"content":"x"}`: "prediction.type", `"prediction":{"type":"tree","content":"x"}`: "prediction.type",
 		`"prediction":{"type":"content"}`: "prediction.content", `"prediction":{"type":"content","content":1}`: "prediction.content",
 		`"prediction":{"type":"content","content":[1]}`:                            "prediction.content[0]",
@@ -258,4 +261,38 @@ func FuzzRequest(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestFormatsOfEveryDialect(t *testing.T) {
+	const schema = `{"type": "object"}`
+	for fields, want := range map[string]wire.Format{
+		`"response_format":{"type":"text"}`:        {},
+		`"response_format":{"type":"json_object"}`: {Kind: "json", Param: "response_format.type"},
+		`"response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":` + schema + `}}`: {Kind: "json-schema", Text: schema, Param: "response_format.json_schema.schema"},
+		`"guided_json":` + schema:                      {Kind: "json-schema", Text: schema, Param: "guided_json"},
+		`"guided_json":"{\"type\": \"object\"}"`:       {Kind: "json-schema", Text: schema, Param: "guided_json"},
+		`"guided_regex":"a+"`:                          {Kind: "regex", Text: "a+", Param: "guided_regex"},
+		`"guided_grammar":"root ::= x"`:                {Kind: "gbnf", Text: "root ::= x", Param: "guided_grammar"},
+		`"guided_choice":["yes","\"no\\"]`:             {Kind: "gbnf", Text: `root ::= "yes" | "\"no\\"`, Param: "guided_choice"},
+		`"structured_outputs":{"json":` + schema + `}`: {Kind: "json-schema", Text: schema, Param: "structured_outputs.json"},
+		`"structured_outputs":{"regex":"a"}`:           {Kind: "regex", Text: "a", Param: "structured_outputs.regex"},
+		`"structured_outputs":{"choice":["a"]}`:        {Kind: "gbnf", Text: `root ::= "a"`, Param: "structured_outputs.choice"},
+		`"structured_outputs":{"json_object":true}`:    {Kind: "json", Param: "structured_outputs.json_object"},
+		`"grammar":"root ::= x"`:                       {Kind: "gbnf", Text: "root ::= x", Param: "grammar"},
+		`"json_schema":` + schema:                      {Kind: "json-schema", Text: schema, Param: "json_schema"},
+	} {
+		if got := parseChat(t, ","+fields).Format; got != want {
+			t.Errorf("%s: %+v, want %+v", fields, got, want)
+		}
+	}
+	want := wire.Format{Kind: "json-schema", Text: schema, Param: "text.format.schema"}
+	r, err := wire.ParseResponses([]byte(`{"model":"m","input":"x","text":{"format":{"type":"json_schema","name":"x","schema":` + schema + `}}}`))
+	if err != nil || r.Format != want {
+		t.Errorf("responses: %+v, %v", r, err)
+	}
+	want.Param = "output_config.format.schema"
+	r, err = wire.ParseMessages([]byte(`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"x"}],"output_config":{"format":{"type":"json_schema","schema":` + schema + `}}}`))
+	if err != nil || r.Format != want {
+		t.Errorf("messages: %+v, %v", r, err)
+	}
 }

@@ -48,7 +48,7 @@ func (o *Oracle) Tokens(t testing.TB, text string) []int32 {
 // Answer returns what a server has to answer. The question's prompt is encoded here, unless it is
 // given as tokens.
 func (o *Oracle) Answer(ctx context.Context, q *Question) (*Answer, error) {
-	opt := decode.Options{Method: "ar", Sample: q.Sample, MaxTokens: q.MaxTokens, Stop: q.Stop, IgnoreEOS: q.IgnoreEOS}
+	opt := decode.Options{Method: "ar", Sample: q.Sample, MaxTokens: q.MaxTokens, Stop: q.Stop, IgnoreEOS: q.IgnoreEOS, Format: q.Format}
 	prompt := chat.Prompt{Text: q.Prompt, Special: true}
 	if q.Chat {
 		record, err := json.Marshal(map[string]any{"messages": []map[string]string{{"role": "user", "content": q.Prompt}}})

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 
+	"talf/infer/constrain"
 	"talf/internal/demo"
 	"talf/model/sample"
 )
@@ -28,6 +29,7 @@ type Question struct {
 	Logprobs  bool
 	Top       int
 	Echo      bool
+	Format    constrain.Format
 }
 
 // A Way is how a question is asked. No part of it may change the answer.
@@ -85,10 +87,20 @@ func Draw(rng *rand.Rand, stock []string, most int) Question {
 	sometimes(8, func() { q.StopIDs = []int32{rng.Int32N(demo.VocabSize), rng.Int32N(300)} })
 	sometimes(2, func() { q.IgnoreEOS = true })
 	sometimes(2, func() { q.Logprobs, q.Top = true, rng.IntN(6) })
+	sometimes(3, func() { q.Format = formats[rng.IntN(len(formats))] })
 	if !q.Chat && !q.Logprobs {
 		sometimes(5, func() { q.Echo = true })
 	}
 	return q
+}
+
+// formats are what drawn answers have to match.
+var formats = []constrain.Format{
+	{Kind: constrain.JSON},
+	{Kind: constrain.Schema, Text: `{"type":"object","properties":{"name":{"type":"string","maxLength":9},"n":{"type":"integer","minimum":1,"maximum":99},` +
+		`"tags":{"type":"array","items":{"enum":["a","bc",null]},"maxItems":3},"next":{"anyOf":[{"$ref":"#"},{"type":"null"}]}},"required":["name","n"],"additionalProperties":false}`},
+	{Kind: constrain.Regex, Text: `(Yes|No), because [a-z ]{3,30}\.`},
+	{Kind: constrain.GBNF, Text: "root ::= item (\", \" item)*\nitem ::= [a-z]+ | \"(\" root \")\""},
 }
 
 // Stock returns n texts of the demo to draw prompts from, longer ones than a document.
@@ -160,6 +172,16 @@ func (q *Question) Body(w *Way) []byte {
 	set("stop", q.Stop, q.Stop != nil)
 	set("stop_token_ids", q.StopIDs, q.StopIDs != nil)
 	set("ignore_eos", true, q.IgnoreEOS)
+	switch q.Format.Kind {
+	case constrain.JSON:
+		b["response_format"] = map[string]string{"type": "json_object"}
+	case constrain.Schema:
+		b["response_format"] = map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "x", "strict": true, "schema": json.RawMessage(q.Format.Text)}}
+	case constrain.Regex:
+		b["guided_regex"] = q.Format.Text
+	case constrain.GBNF:
+		b["structured_outputs"] = map[string]string{"grammar": q.Format.Text}
+	}
 	if p.LogitBias != nil {
 		bias := map[string]float64{}
 		for _, x := range p.LogitBias {

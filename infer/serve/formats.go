@@ -1,0 +1,74 @@
+package serve
+
+import (
+	"slices"
+	"sync"
+
+	"talf/infer/constrain"
+	"talf/infer/serve/wire"
+	"talf/internal/limits"
+	"talf/model/grammar"
+	"talf/model/tokenizer"
+)
+
+// formats compiles the formats that requests ask for, and keeps the last ones with what they have
+// learnt. Those of one API key are kept apart from others', which could tell from the time of an
+// answer what was asked before.
+type formats struct {
+	vocab func() (*grammar.Vocabulary, error) // made when it is first asked for
+	ends  []int32
+
+	mu   sync.Mutex
+	kept []*kept // the last used last
+}
+
+type kept struct {
+	tenant string
+	format constrain.Format
+
+	once sync.Once
+	c    *constrain.Constraint
+	err  error
+}
+
+func newFormats(tok *tokenizer.Tokenizer, vocab int, ends []int32) *formats {
+	return &formats{ends: ends, vocab: sync.OnceValues(func() (*grammar.Vocabulary, error) {
+		return constrain.Vocabulary(tok, vocab)
+	})}
+}
+
+// compile returns the constraint of a format; nil if there is none.
+func (f *formats) compile(tenant string, w wire.Format) (*constrain.Constraint, *wire.Error) {
+	if w.Kind == "" {
+		return nil, nil
+	}
+	k := f.find(tenant, constrain.Format{Kind: constrain.Kind(w.Kind), Text: w.Text})
+	k.once.Do(func() {
+		v, err := f.vocab()
+		if err == nil {
+			k.c, err = constrain.New(k.format, v, f.ends)
+		}
+		k.err = err
+	})
+	if k.err != nil {
+		return nil, wire.Invalid(w.Param, "%v", k.err)
+	}
+	return k.c, nil
+}
+
+// find returns the entry of a format, and forgets that which was used least recently if there are
+// too many.
+func (f *formats) find(tenant string, format constrain.Format) *kept {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := slices.IndexFunc(f.kept, func(k *kept) bool { return k.tenant == tenant && k.format == format })
+	k := &kept{tenant: tenant, format: format}
+	if at >= 0 {
+		k = f.kept[at]
+		f.kept = slices.Delete(f.kept, at, at+1)
+	} else if len(f.kept) == limits.GrammarsKept {
+		f.kept = slices.Delete(f.kept, 0, 1)
+	}
+	f.kept = append(f.kept, k)
+	return k
+}
