@@ -53,10 +53,12 @@ type Bid struct {
 	// only scored: all of them stay or none. Keep[n] says whether node n stays, as the root always
 	// does and no node without its parent; nil keeps all.
 	Rows int // of the target's pass if nothing is cut
-	Tree *tree.Tree
-	LogV []float64
-	Live int
-	Keep []bool
+	// Grown is how long the sequence's drafter took, without passes of its source.
+	Grown time.Duration
+	Tree  *tree.Tree
+	LogV  []float64
+	Live  int
+	Keep  []bool
 }
 
 // bid begins a round of the budget.
@@ -128,7 +130,7 @@ func (e *Engine) cut(seqs []*Sequence) {
 		if s.reason != "" || s.prefilling() {
 			continue
 		}
-		s.bid.Rows = s.prop.Tree.Len()
+		s.bid.Rows, s.bid.Grown = s.prop.Tree.Len(), s.timing.Overhead
 		if p := &s.prop; p.Tree.Len() > 1 && p.Draw() == Chosen {
 			s.bid.Tree, s.bid.LogV, s.bid.Live = p.Tree, p.LogV, p.LiveNodes()
 		}

@@ -31,9 +31,9 @@ type Budget struct {
 	rows  int // most of a pass
 
 	outlooks map[string]*outlook
-	speed    [12]cost.Ratio // tokens per plain round's, over costs per plain round's, by the length in bits of the number of sequences
-	purse    float64        // seconds that may be spent on finding out
-	tries    int            // rounds in which they were
+	speed    [loads]cost.Ratio // tokens per plain round's, over costs per plain round's
+	purse    float64           // seconds that may be spent on finding out
+	tries    int               // rounds in which they were
 
 	// Of the round.
 	round  int
@@ -58,24 +58,28 @@ type node struct {
 }
 
 const (
-	forget    = 0.95 // weight that a round keeps with each later one
-	certain   = 2    // rounds of plain decoding that the speed is assumed from at first
-	leastP    = 1e-3 // probability below which no node is scored
-	allowance = 0.01 // share of the time that goes to the purse
-	quiet     = 32   // rounds without a kept node after which a sequence is asked less often
-	fewest    = 16   // smallest size that trees are grown to
-	trial     = 0.7  // weight that a yield keeps with a pass that was run to find out
-	guess     = 0.6  // reach of a level in that of the one before, if the draft does not say
-	shorter   = 0.9  // share of that size that the next tree may have at least
-	trust     = 4    // reach that the prior of a yield counts for
-	forgive   = 0.98 // weight that what is known of a sequence keeps with each round it is left out
-	mostPurse = 4    // passes of a draft model that the purse holds at most
-	enough    = 8    // sequences that a pass paid by the purse asks for, if there are so many
-	lately    = 16   // rounds without a pass that pays after which draft models read no more ahead
-	near      = 16   // committed tokens that an ask brings along in any case
-	nearly    = 32   // further ones in a pass that its cost hardly shows
-	spread    = 32   // rounds in which reading the others of them has to pay
-	mostRead  = 512  // of the others in one pass, but for one sequence
+	forget    = 0.95  // weight that a round keeps with each later one
+	certain   = 2     // rounds of plain decoding that the speed is assumed from at first
+	leastP    = 1e-3  // probability below which no node is scored
+	allowance = 0.01  // share of the time that goes to the purse
+	quiet     = 32    // rounds without a kept node after which a sequence is asked less often
+	fewest    = 16    // smallest size that trees are grown to
+	few       = 64    // drafts that are not yet a judgement on a method
+	idling    = 0.01  // tokens that a round's draft may cost in time without a gain
+	rare      = 8     // one of so many sequences drafts where drafts are not worth their time
+	lasting   = 0.998 // weight that a draft keeps in that with each later one
+	trial     = 0.7   // weight that a yield keeps with a pass that was run to find out
+	guess     = 0.6   // reach of a level in that of the one before, if the draft does not say
+	shorter   = 0.9   // share of that size that the next tree may have at least
+	trust     = 4     // reach that the prior of a yield counts for
+	forgive   = 0.98  // weight that what is known of a sequence keeps with each round it is left out
+	mostPurse = 4     // passes of a draft model that the purse holds at most
+	enough    = 8     // sequences that a pass paid by the purse asks for, if there are so many
+	lately    = 16    // rounds without a pass that pays after which draft models read no more ahead
+	near      = 16    // committed tokens that an ask brings along in any case
+	nearly    = 32    // further ones in a pass that its cost hardly shows
+	spread    = 32    // rounds in which reading the others of them has to pay
+	mostRead  = 512   // of the others in one pass, but for one sequence
 )
 
 // New returns a budget with the costs of m, in which a pass scores at most rows nodes beside the
@@ -94,7 +98,10 @@ func (u *Budget) Rate() (now, plain float64) {
 	return u.gain() * plain, plain
 }
 
-func (u *Budget) recent() *cost.Ratio { return &u.speed[min(bits.Len(uint(u.n)), len(u.speed)-1)] }
+// load is the index of what is known of about as many sequences.
+func (u *Budget) load() int { return min(bits.Len(uint(u.n)), loads-1) }
+
+func (u *Budget) recent() *cost.Ratio { return &u.speed[u.load()] }
 
 // gain is how many times faster than plain decoding recent rounds of about as many sequences were.
 func (u *Budget) gain() float64 { return u.recent().Value(1, certain) }
@@ -113,14 +120,16 @@ func (u *Budget) of(b *infer.Bid) *sequence {
 			o = newOutlook()
 			u.outlooks[b.Method] = o
 		}
-		s = &sequence{outlook: o}
+		s = &sequence{outlook: o, turn: o.born}
+		o.born++
 		b.State = s
 	}
 	return s
 }
 
 // Begin bounds trees by what recent ones were cut to, and leaves out sequences of whose drafts
-// nothing was kept for a long time.
+// nothing was kept for a long time, and most of a method whose drafts are not worth the time that
+// drafters take.
 func (u *Budget) Begin(bids []*infer.Bid) {
 	u.round++
 	u.n, u.spent, u.tokens, u.plain, u.deeper = len(bids), 0, 0, 0, 0
@@ -138,11 +147,18 @@ func (u *Budget) Begin(bids []*infer.Bid) {
 		s := u.of(b)
 		s.round++
 		s.asked, s.paid, s.kept = [depths]float64{}, [depths]float64{}, 0
-		if b.Most = int(s.most); s.idle >= quiet && !s.asks && s.round%(1+min(s.idle/quiet, 15)) != 0 || measure {
+		b.Most = int(s.most)
+		switch {
+		case s.net[u.load()].Value(0, few) < -idling:
+			s.rests = (s.turn+s.round)%rare != 0
+		default:
+			s.rests = s.idle >= quiet && !s.asks && s.round%(1+min(s.idle/quiet, 15)) != 0
+		}
+		if s.rests || measure {
 			b.Most = 1
 		}
 		if u.free {
-			b.Most = 0
+			b.Most, s.rests = 0, false
 		}
 	}
 }
@@ -357,6 +373,9 @@ func (u *Budget) settle(bids []*infer.Bid, rows, keep int) {
 	row := u.price() * (u.model.Target(rows+more) - u.model.Target(rows)) / float64(more)
 	for _, b := range bids {
 		s := u.of(b)
+		if !s.rests && !u.free {
+			u.weigh(s, b, row)
+		}
 		if b.Tree == nil {
 			if s.asked[0] > 0 { // the pass gave nothing
 				u.harvest(s, b, row)
@@ -372,6 +391,19 @@ func (u *Budget) settle(bids []*infer.Bid, rows, keep int) {
 		}
 		u.harvest(s, b, row)
 	}
+}
+
+// weigh learns whether the time that the drafter of s took was worth it.
+func (u *Budget) weigh(s *sequence, b *infer.Bid, row float64) {
+	gain := -u.price() * b.Grown.Seconds()
+	if b.Tree != nil {
+		for n := 1; n < b.Tree.Len(); n++ {
+			if b.Keep[n] {
+				gain += s.path[n] - row
+			}
+		}
+	}
+	s.net[u.load()].Fade(gain, 1, lasting)
 }
 
 // harvest learns the yield of the passes that made a tree.

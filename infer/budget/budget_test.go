@@ -277,3 +277,69 @@ func TestRowsGoToWhoIsRight(t *testing.T) {
 		t.Errorf("%.0f tokens/s are expected, %.0f without drafts", now, plain)
 	}
 }
+
+// Where the drafts of a method are not worth the time that its drafters take, one of eight sequences
+// drafts, each in its turn; when they are again, all do. At a load that is new nothing is assumed.
+func TestDraftersThatCostMoreThanTheyBringRest(t *testing.T) {
+	var m cost.Model
+	for rows := 1; rows <= 128; rows *= 2 {
+		for range 10 {
+			m.AddTarget(rows, 1e-3+1e-4*float64(rows))
+		}
+	}
+	u := budget.New(&m, 0)
+	bids := make([]*infer.Bid, 32)
+	for i := range bids {
+		bids[i] = &infer.Bid{Method: "a"}
+	}
+	rounds := func(n, rounds int, right bool) (drafts int, least int) {
+		of := make([]int, n)
+		for range rounds {
+			for _, b := range bids[:n] {
+				b.Keep, b.Tree, b.LogV, b.Rows, b.Grown = b.Keep[:0], nil, nil, 1, 0
+			}
+			u.Begin(bids[:n])
+			for i, b := range bids[:n] {
+				if b.Most == 1 {
+					continue
+				}
+				of[i]++
+				drafts++
+				b.Grown, b.Rows, b.Live = 5*time.Microsecond, 2, 2
+				b.Tree = tree.New(0, 2)
+				b.Tree.Add(0, 1)
+			}
+			u.Cut(bids[:n])
+			rows := 0
+			for _, b := range bids[:n] {
+				tokens := []int32{5}
+				rows++
+				if b.Tree != nil && right {
+					tokens = []int32{1, 5}
+				}
+				if b.Tree != nil && b.Keep[1] {
+					rows++
+				} else {
+					tokens = tokens[:1]
+				}
+				u.Learn(b, tokens)
+			}
+			u.End(&infer.Pass{Trees: n, Rows: rows})
+		}
+		return drafts, slices.Min(of)
+	}
+	rounds(32, 200, false)
+	if drafts, least := rounds(32, 320, false); drafts > 32*320/7 || least < 320/10 {
+		t.Errorf("%d drafts of 32 sequences in 320 rounds, at least %d of each: want an eighth of all, and some of each", drafts, least)
+	}
+	for _, b := range bids {
+		b.State = nil // new sequences
+	}
+	if drafts, _ := rounds(3, 20, false); drafts < 3*20 {
+		t.Errorf("%d drafts of 3 sequences in 20 rounds at a load that is new", drafts)
+	}
+	rounds(32, 800, true)
+	if drafts, _ := rounds(32, 100, true); drafts < 32*90 {
+		t.Errorf("%d drafts of 32 sequences in 100 rounds, though they pay", drafts)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"talf/infer"
+	"talf/infer/draft/cost"
 )
 
 // An outlook is how often what a method drafts is right. It learns from whole drafts, whichever
@@ -20,11 +21,14 @@ type outlook struct {
 	said   [depths][bins]cell
 	placed [depths][places]cell
 	ratio  [depths]cell
-	yield  [depths]cell // by level. kept: tokens that a pass of the draft model and those below it added beyond their price; tried: reach
+	net    [loads]cost.Ratio // tokens that a round's draft gained beyond the price of its time, by load
+	born   int               // sequences
+	yield  [depths]cell      // by level. kept: tokens that a pass of the draft model and those below it added beyond their price; tried: reach
 }
 
 const (
 	depths = 4  // 1, 2, 3, more
+	loads  = 12 // by the length in bits of the number of sequences
 	bins   = 12 // of the log odds of the draft's probability, from -6 to 6
 	places = 4  // first, second, third, further siblings
 
@@ -107,6 +111,8 @@ type sequence struct {
 	*outlook
 	hits, hoped float64 // accepted nodes, and how many the outlook expected
 	asks        bool    // it has asked a draft model
+	turn        int     // among those of its method
+	rests       bool    // it is not asked for a draft in this round
 	most        float64 // nodes that trees are grown to; 0: any number
 	idle        int     // drafts in a row of which nothing was kept
 	round       int     // rounds
