@@ -133,7 +133,7 @@ type Proposal struct {
 	Tree     *tree.Tree
 	Pos      int // sequence position of the root
 	MaxNodes int // largest tree, root counted
-	MaxDepth int // largest depth; 0 asks for the root alone
+	MaxDepth int // largest depth; 0 asks for the root alone, and in Observe says that the drafter was not asked
 
 	// Live nodes [0,Live) may be accepted; the others are scored only. 0 means all.
 	Live int

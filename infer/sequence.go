@@ -176,7 +176,7 @@ func (s *Sequence) beginRound(maxNodes int) {
 func (s *Sequence) plain(err error) {
 	s.growing, s.plainly = false, err
 	s.root.Reset(s.tokens[len(s.tokens)-1], 1)
-	s.prop = Proposal{Tree: &s.root, Pos: len(s.tokens) - 1, MaxNodes: 1}
+	s.prop = Proposal{Tree: &s.root, Pos: len(s.tokens) - 1, MaxNodes: 1, MaxDepth: s.prop.MaxDepth}
 }
 
 // forsake makes all further rounds plain decoding, because the source is broken.

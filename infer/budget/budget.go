@@ -66,7 +66,7 @@ const (
 	fewest    = 16    // smallest size that trees are grown to
 	few       = 64    // drafts that are not yet a judgement on a method
 	idling    = 0.01  // tokens that a round's draft may cost in time without a gain
-	rare      = 8     // one of so many sequences drafts where drafts are not worth their time
+	rare      = 16    // one of so many sequences drafts where drafts are not worth their time
 	lasting   = 0.998 // weight that a draft keeps in that with each later one
 	trial     = 0.7   // weight that a yield keeps with a pass that was run to find out
 	guess     = 0.6   // reach of a level in that of the one before, if the draft does not say
@@ -395,7 +395,13 @@ func (u *Budget) settle(bids []*infer.Bid, rows, keep int) {
 
 // weigh learns whether the time that the drafter of s took was worth it.
 func (u *Budget) weigh(s *sequence, b *infer.Bid, row float64) {
-	gain := -u.price() * b.Grown.Seconds()
+	took := b.Grown.Seconds()
+	if s.grown == 0 {
+		s.grown = took
+	}
+	took = min(took, 4*s.grown) // what is more was other work of the machine
+	s.grown += (took - s.grown) / few
+	gain := -u.price() * took
 	if b.Tree != nil {
 		for n := 1; n < b.Tree.Len(); n++ {
 			if b.Keep[n] {

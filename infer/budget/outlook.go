@@ -23,6 +23,7 @@ type outlook struct {
 	ratio  [depths]cell
 	net    [loads]cost.Ratio // tokens that a round's draft gained beyond the price of its time, by load
 	born   int               // sequences
+	grown  float64           // seconds of a draft
 	yield  [depths]cell      // by level. kept: tokens that a pass of the draft model and those below it added beyond their price; tried: reach
 }
 

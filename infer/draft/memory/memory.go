@@ -63,10 +63,13 @@ func (m *Memory) Traits(origin func(n int) int, origins ...string) infer.Traits 
 // last token.
 func (m *Memory) Prefill(pos int) bool { return pos < m.prompt-1 }
 
-// Observe learns from what was scored and appends what was kept.
+// Observe learns from what was scored and appends what was kept. In rounds in which no draft was
+// asked for, learning would take time from others for nothing: many requests run, and drafts do not
+// pay.
 func (m *Memory) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	prefill := m.Prefill(p.Pos)
-	if m.Table != nil && !(prefill && m.Harvest == Rounds) {
+	skip := !prefill && p.MaxDepth == 0 || prefill && m.Harvest == Rounds
+	if m.Table != nil && !skip {
 		m.learn(&p, v, s)
 	}
 	if prefill {
