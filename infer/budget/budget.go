@@ -66,7 +66,7 @@ const (
 	fewest    = 16    // smallest size that trees are grown to
 	few       = 64    // drafts that are not yet a judgement on a method
 	idling    = 0.01  // tokens that a round's draft may cost in time without a gain
-	rare      = 16    // one of so many sequences drafts where drafts are not worth their time
+	rare      = 16    // rounds of which one has drafts where these are not worth their time
 	lasting   = 0.998 // weight that a draft keeps in that with each later one
 	trial     = 0.7   // weight that a yield keeps with a pass that was run to find out
 	guess     = 0.6   // reach of a level in that of the one before, if the draft does not say
@@ -120,8 +120,7 @@ func (u *Budget) of(b *infer.Bid) *sequence {
 			o = newOutlook()
 			u.outlooks[b.Method] = o
 		}
-		s = &sequence{outlook: o, turn: o.born}
-		o.born++
+		s = &sequence{outlook: o}
 		b.State = s
 	}
 	return s
@@ -150,7 +149,7 @@ func (u *Budget) Begin(bids []*infer.Bid) {
 		b.Most = int(s.most)
 		switch {
 		case s.net[u.load()].Value(0, few) < -idling:
-			s.rests = (s.turn+s.round)%rare != 0
+			s.rests = u.round%rare != 0 // together, since the target finds the likeliest tokens of all rows at once
 		default:
 			s.rests = s.idle >= quiet && !s.asks && s.round%(1+min(s.idle/quiet, 15)) != 0
 		}

@@ -278,8 +278,8 @@ func TestRowsGoToWhoIsRight(t *testing.T) {
 	}
 }
 
-// Where the drafts of a method are not worth the time that its drafters take, one of sixteen sequences
-// drafts, each in its turn; when they are again, all do. At a load that is new nothing is assumed.
+// Where the drafts of a method are not worth the time that its drafters take, one of sixteen rounds has
+// drafts; when they are again, all have. At a load that is new nothing is assumed.
 func TestDraftersThatCostMoreThanTheyBringRest(t *testing.T) {
 	var m cost.Model
 	for rows := 1; rows <= 128; rows *= 2 {
@@ -330,7 +330,7 @@ func TestDraftersThatCostMoreThanTheyBringRest(t *testing.T) {
 	}
 	rounds(32, 200, false)
 	if drafts, least := rounds(32, 320, false); drafts > 32*320/15 || least < 320/20 {
-		t.Errorf("%d drafts of 32 sequences in 320 rounds, at least %d of each: want a sixteenth of all, and some of each", drafts, least)
+		t.Errorf("%d drafts of 32 sequences in 320 rounds, at least %d of each: want a sixteenth", drafts, least)
 	}
 	for _, b := range bids {
 		b.State = nil // new sequences

@@ -22,7 +22,6 @@ type outlook struct {
 	placed [depths][places]cell
 	ratio  [depths]cell
 	net    [loads]cost.Ratio // tokens that a round's draft gained beyond the price of its time, by load
-	born   int               // sequences
 	grown  float64           // seconds of a draft
 	yield  [depths]cell      // by level. kept: tokens that a pass of the draft model and those below it added beyond their price; tried: reach
 }
@@ -112,7 +111,6 @@ type sequence struct {
 	*outlook
 	hits, hoped float64 // accepted nodes, and how many the outlook expected
 	asks        bool    // it has asked a draft model
-	turn        int     // among those of its method
 	rests       bool    // it is not asked for a draft in this round
 	most        float64 // nodes that trees are grown to; 0: any number
 	idle        int     // drafts in a row of which nothing was kept
