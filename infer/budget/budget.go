@@ -127,8 +127,8 @@ func (u *Budget) of(b *infer.Bid) *sequence {
 }
 
 // Begin bounds trees by what recent ones were cut to, and leaves out sequences of whose drafts
-// nothing was kept for a long time, and most of a method whose drafts are not worth the time that
-// drafters take.
+// nothing was kept for a long time, and in most rounds those of a method whose drafts are not worth
+// the time that drafters take.
 func (u *Budget) Begin(bids []*infer.Bid) {
 	u.round++
 	u.n, u.spent, u.tokens, u.plain, u.deeper = len(bids), 0, 0, 0, 0
