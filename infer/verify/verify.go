@@ -27,6 +27,14 @@ type Method struct {
 	New   func() infer.Verifier
 }
 
+// Names lists the names of all verifiers.
+func Names() (out []string) {
+	for _, m := range Methods() {
+		out = append(out, m.Name)
+	}
+	return out
+}
+
 // Methods lists every verifier.
 func Methods() []Method {
 	const chosen, distinct, repeated = infer.Chosen, infer.Distinct, infer.Repeated

@@ -78,8 +78,8 @@ two models is what separates the speed-up from the one that the passes would all
 programs do to the machine. Methods whose trees depend on the clock are compared by means.
 
 --ranks N also gives each head its own n-th ranked token, n = 1..N, at every position of
-the texts, and compares its next guess with the model's: accuracy, and the expected
-calibration error over 10 bins of equal width.`,
+the text that --over names, and compares its next guess with the model's: accuracy, and the
+expected calibration error over 10 bins of equal width and over 10 of equal numbers.`,
 		Example: `  talf bench --model DIR --head heads/talf --prompts prompts.jsonl
   talf bench --model DIR --head eagle=heads/eagle --head talf=heads/talf --method beam --method salf:th=0.4 --temperature 0,1 --prompts stories.txt --prompt-tokens 16 --ranks 5 --out bench.json
   talf bench --model DIR --head heads/talf --prompts maths=gsm8k.jsonl --prompts code=humaneval.jsonl --limit 20 --log bench.jsonl --plot bench.svg
@@ -109,6 +109,7 @@ calibration error over 10 bins of equal width.`,
 	o.warmupFlag(f)
 	f.IntVar(&o.repeat, "repeat", d.Repeat, "how often to run everything")
 	cli.CountVar(f, &o.ranks, "ranks", 0, "also measure heads on their own ranked tokens up to this rank")
+	o.overFlag(f)
 	f.BoolVar(&o.compare, "check", d.Check, "fail if an output that should equal plain decoding's does not")
 	f.BoolVar(&o.parts, "parts", false, "run all passes again, one model at a time, and show where the time of a round goes")
 	f.StringVar(&o.log, "log", "", "file that keeps every measurement as it is made, to continue from")
@@ -176,11 +177,11 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*paper.Report, error)
 	}
 	out := &paper.Report{
 		Report: report, Device: r.Model.Device().Name(), DType: r.Model.Options().DType.String(),
-		ChatTemplate: r.Chats, Layers: o.decode.machine.Layers, Interrupted: err != nil,
+		ChatTemplate: r.Chats, Split: r.Part(), Layers: o.decode.machine.Layers, Interrupted: err != nil,
 	}
 	out.Lay(exhibits, kit)
 	if o.ranks > 0 && err == nil {
-		err = r.ByRank(ctx, o.ranks, a.ranksCut, func(head string, items [][]paper.Item, _ [][]int32) error {
+		out.RankText, err = r.ByRank(ctx, o.over, &c, o.ranks, a.ranksCut, func(head string, items [][]paper.Item, _ []paper.Text) error {
 			out.ByRank = append(out.ByRank, paper.RankLines(head, items)...)
 			return nil
 		})

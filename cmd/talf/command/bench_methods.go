@@ -8,13 +8,7 @@ import (
 	"talf/infer/verify"
 )
 
-func verifierNames() string {
-	var names []string
-	for _, m := range verify.Methods() {
-		names = append(names, m.Name)
-	}
-	return strings.Join(names, ", ")
-}
+func verifierNames() string { return strings.Join(verify.Names(), ", ") }
 
 // plan adds the methods of o and those of the exhibits to c, and checks the result.
 func (a *app) plan(c *bench.Config, o *benchOptions, exhibits []paper.Exhibit, kit *paper.Kit) error {

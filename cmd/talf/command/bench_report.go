@@ -2,10 +2,8 @@ package command
 
 import (
 	"errors"
-	"fmt"
 
 	"talf/infer/bench/paper"
-	"talf/internal/table"
 )
 
 // reportBench draws, writes and prints r as o says.
@@ -16,9 +14,6 @@ func (a *app) reportBench(r *paper.Report, o *benchOptions) error {
 
 // printExhibits lists what --paper runs.
 func (a *app) printExhibits() error {
-	t := table.Table{Header: []string{"table", "what", "methods"}}
-	for _, x := range paper.Exhibits().Lines {
-		t.Cells = append(t.Cells, []string{x.Name, x.Doc, fmt.Sprint(len(x.Variants))})
-	}
+	t := paper.List()
 	return t.Write(a.out, false)
 }

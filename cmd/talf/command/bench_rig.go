@@ -8,6 +8,7 @@ import (
 
 	"talf/infer/bench"
 	"talf/infer/bench/rig"
+	"talf/infer/prompts"
 	"talf/internal/cli"
 )
 
@@ -21,6 +22,8 @@ type rigOptions struct {
 	template     string
 	chat         chatOptions
 	limit        int
+	split        string
+	over         string // what heads are conditioned on
 	promptTokens int
 	temperatures []float64
 	seeds        []uint
@@ -35,6 +38,7 @@ func (o *rigOptions) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.prompts, "prompts", nil, "file of prompts, or `NAME=FILE` to name the set (may be repeated)")
 	f.StringVar(&o.template, "template", "", "how fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
 	o.chat.flags(f)
+	f.StringVar(&o.split, "split", string(prompts.All), "`part` of the prompts, by a hash of each: tune to choose constants on, report to measure them on, or all")
 	cli.CountVar(f, &o.limit, "limit", 0, "most prompts of a set, warm-up included (0: all)")
 	cli.CountVar(f, &o.promptTokens, "prompt-tokens", 0, "keep this many tokens of every prompt (0: all)")
 	f.IntVar(&o.decode.MaxTokens, "max-tokens", d.MaxTokens, "maximum number of tokens in an answer")
@@ -42,6 +46,11 @@ func (o *rigOptions) flags(f *pflag.FlagSet) {
 	o.decode.machine.flags(f)
 	cli.CountVar(f, &o.decode.machine.Layers, "layers", 0, "deepen the model to this many layers, of which the new ones add nothing: a cost model of a larger one (0: as it is)")
 	f.BoolVar(&o.decode.IgnoreEOS, "ignore-eos", false, "go on after an end-of-sequence token")
+}
+
+// overFlag says what --ranks conditions heads on.
+func (o *rigOptions) overFlag(f *pflag.FlagSet) {
+	f.StringVar(&o.over, "over", rig.OverAnswers, "`text` that heads are given their own ranked tokens in: the target's greedy answers to the prompts, or the prompts themselves, as texts")
 }
 
 // drawFlags adds the flags of commands that decode.
@@ -70,6 +79,10 @@ type loadedRig struct {
 // openRig loads models, heads and prompts.
 func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err error) {
 	names, err := rig.ParseAll(o.heads, o.drafts, o.prompts)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	part, err := prompts.ParseSplit(o.split)
 	if err != nil {
 		return nil, usageError(err)
 	}
@@ -106,7 +119,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err err
 		if err != nil {
 			return nil, err
 		}
-		cut, room, err := r.AddSet(ctx, f.Name, in, rig.Limits{Prompts: o.limit, Tokens: o.promptTokens, Answer: o.decode.MaxTokens})
+		cut, room, err := r.AddSet(ctx, f.Name, in, rig.Limits{Prompts: o.limit, Tokens: o.promptTokens, Answer: o.decode.MaxTokens, Split: part})
 		if err != nil {
 			return nil, err
 		}

@@ -46,7 +46,7 @@ func newEvaluation(a *app, e paper.Evaluation) *cobra.Command {
 	if e.Exhibit == "" {
 		long += `
 
-At every position of the texts the head is given its own n-th most likely token, and its
+At every position of the text that --over names, the head is given its own n-th most likely token, and its
 next guess is compared with the model's: how often the two agree, and how well the
 probability that the head gives to the model's choice is calibrated.`
 	}
@@ -69,7 +69,8 @@ probability that the head gives to the model's choice is calibrated.`
 	}
 	f := c.Flags()
 	o.rigOptions.flags(f)
-	if e.Exhibit == "" { // nothing is decoded
+	if e.Exhibit == "" {
+		o.overFlag(f)
 		f.IntVar(&o.ranks, "ranks", 5, "ranks to condition on, from 1")
 	} else {
 		o.drawFlags(f, "temperature to decode at")
@@ -109,16 +110,19 @@ func (a *app) eval(ctx context.Context, e paper.Evaluation, o *evalOptions) (*pa
 	}
 	defer r.close()
 	out := e.NewReport(r.Model.Device().Name(), o.boot)
+	out.Split = r.Part()
 	if e.Exhibit == "" {
 		bar := a.progress("eval", "heads")
 		defer bar.End()
 		heads := 0
-		return out, r.ByRank(ctx, o.ranks, a.ranksCut, func(head string, items [][]paper.Item, texts [][]int32) error {
+		c := o.config(r)
+		out.Text, err = r.ByRank(ctx, o.over, &c, o.ranks, a.ranksCut, func(head string, items [][]paper.Item, texts []paper.Text) error {
 			err := out.AddRanks(head, items, texts)
 			heads++
 			bar.Set(int64(heads), int64(len(o.heads)), "")
 			return err
 		})
+		return out, err
 	}
 	exhibits, err := paper.Select([]string{e.Exhibit})
 	if err != nil {

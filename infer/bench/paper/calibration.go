@@ -1,6 +1,7 @@
 package paper
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -18,16 +19,19 @@ type RankLine struct {
 	Accuracy float64 `json:"accuracy"`
 	ECE      float64 `json:"ece"`     // confidence: the head's probability of the target's choice
 	ECEMax   float64 `json:"ece_max"` // confidence: the head's largest probability
+	// ECEMass and ECEMaxMass are the same over bins of equal numbers of items.
+	ECEMass    float64 `json:"ece_equal_mass"`
+	ECEMaxMass float64 `json:"ece_max_equal_mass"`
 }
 
 // RankLines sums up the items of ByRank, rank by rank.
 func RankLines(head string, ranks [][]Item) []RankLine {
 	var out []RankLine
 	for rank, items := range ranks {
-		c := countItems(items, eceBins)
+		c := countItems(items, placesOf(items, eceBins), eceBins)
 		out = append(out, RankLine{
-			Head: head, Rank: rank + 1, Items: len(items),
-			Accuracy: c.accuracy(), ECE: calibration(c.own, c.items), ECEMax: calibration(c.top, c.items),
+			Head: head, Rank: rank + 1, Items: len(items), Accuracy: c.accuracy(),
+			ECE: c.error(choiceWidth), ECEMax: c.error(maxWidth), ECEMass: c.error(choiceCount), ECEMaxMass: c.error(maxCount),
 		})
 	}
 	return out
@@ -41,34 +45,37 @@ type RankEval struct {
 	Texts    int            `json:"texts"` // the units of the intervals
 	Accuracy stats.Interval `json:"accuracy"`
 	// ECE takes the probability of the target's choice as the confidence, as the publication
-	// does. ECEMax takes the head's largest probability, as is usual. A sample of few items
-	// has a larger error than all items together, so intervals lie above the value rather
-	// than around it.
-	ECE    stats.Interval `json:"ece"`
-	ECEMax stats.Interval `json:"ece_max"`
+	// does. ECEMax takes the head's largest probability, as is usual. Both have bins of equal
+	// width; ECEMass and ECEMaxMass have bins of equal numbers of items, to which an item
+	// belongs in every sample of the bootstrap. A sample of few items has a larger error than
+	// all items together, so intervals lie above the value rather than around it.
+	ECE        stats.Interval `json:"ece"`
+	ECEMax     stats.Interval `json:"ece_max"`
+	ECEMass    stats.Interval `json:"ece_equal_mass"`
+	ECEMaxMass stats.Interval `json:"ece_max_equal_mass"`
 }
 
 // EvalRanks sums up the items that ByRank returned for seqs, rank by rank, with intervals over
 // texts.
-func EvalRanks(head string, ranks [][]Item, seqs [][]int32, b stats.Bootstrap) ([]RankEval, error) {
+func EvalRanks(head string, ranks [][]Item, seqs []Text, b stats.Bootstrap) ([]RankEval, error) {
 	if err := b.Validate(); err != nil {
 		return nil, err
 	}
 	var lengths []int // items of each text
-	for _, x := range seqs {
-		if len(x) >= 2 {
-			lengths = append(lengths, len(x)-1)
+	for i := range seqs {
+		if n := seqs[i].items(); n > 0 {
+			lengths = append(lengths, n)
 		}
 	}
 	var out []RankEval
 	for rank, items := range ranks {
 		var texts []itemCounts
-		at := 0
+		at, where := 0, placesOf(items, eceBins)
 		for _, n := range lengths {
 			if at+n > len(items) {
-				return nil, fmt.Errorf("%d items of rank %d, want one for every token but the first", len(items), rank+1)
+				return nil, fmt.Errorf("%d items of rank %d, want one for every token that counts", len(items), rank+1)
 			}
-			texts = append(texts, countItems(items[at:at+n], eceBins))
+			texts = append(texts, countItems(items[at:at+n], where.of(at, at+n), eceBins))
 			at += n
 		}
 		if at != len(items) {
@@ -87,9 +94,11 @@ func EvalRanks(head string, ranks [][]Item, seqs [][]int32, b stats.Bootstrap) (
 		}
 		out = append(out, RankEval{
 			Head: head, Rank: rank + 1, Items: len(items), Texts: len(texts),
-			Accuracy: over((*itemCounts).accuracy),
-			ECE:      over(func(c *itemCounts) float64 { return calibration(c.own, c.items) }),
-			ECEMax:   over(func(c *itemCounts) float64 { return calibration(c.top, c.items) }),
+			Accuracy:   over((*itemCounts).accuracy),
+			ECE:        over(func(c *itemCounts) float64 { return c.error(choiceWidth) }),
+			ECEMax:     over(func(c *itemCounts) float64 { return c.error(maxWidth) }),
+			ECEMass:    over(func(c *itemCounts) float64 { return c.error(choiceCount) }),
+			ECEMaxMass: over(func(c *itemCounts) float64 { return c.error(maxCount) }),
 		})
 	}
 	return out, nil
@@ -98,10 +107,64 @@ func EvalRanks(head string, ranks [][]Item, seqs [][]int32, b stats.Bootstrap) (
 // eceBins is the number of bins of the expected calibration error.
 const eceBins = 10
 
+// The binnings: by confidence, the probability of the target's choice or the head's largest, and by
+// what is equal, the width of the bins or the number of their items.
+const (
+	choiceWidth = iota
+	maxWidth
+	choiceCount
+	maxCount
+	binnings
+)
+
+// places are the bins of items in every binning.
+type places [binnings][]int
+
+// placesOf puts items into so many bins. Bins of equal numbers hold runs of the items sorted by
+// confidence, equal ones in their order; the first ones are one item longer if need be.
+func placesOf(items []Item, bins int) (p places) {
+	for k := range p {
+		p[k] = make([]int, len(items))
+	}
+	for i := range items {
+		p[choiceWidth][i], p[maxWidth][i] = binOf(items[i].Conf, bins), binOf(items[i].MaxProb, bins)
+	}
+	for k, of := range map[int]func(*Item) float64{choiceCount: confOf, maxCount: maxProbOf} {
+		order := make([]int, len(items))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(of(&items[a]), of(&items[b])) })
+		at := 0
+		for b := range bins {
+			n := len(items) / bins
+			if b < len(items)%bins {
+				n++
+			}
+			for _, i := range order[at : at+n] {
+				p[k][i] = b
+			}
+			at += n
+		}
+	}
+	return p
+}
+
+// of are the places of items from at to end.
+func (p *places) of(at, end int) (out places) {
+	for k := range p {
+		out[k] = p[k][at:end]
+	}
+	return out
+}
+
+func confOf(it *Item) float64    { return it.Conf }
+func maxProbOf(it *Item) float64 { return it.MaxProb }
+
 // itemCounts are what accuracy and calibration need of some items.
 type itemCounts struct {
 	items, hits int
-	own, top    []bin // by confidence: the probability of the target's choice, the largest
+	bins        [binnings][]bin
 }
 
 // A bin holds items of similar confidence.
@@ -110,21 +173,30 @@ type bin struct {
 	correct, conf float64
 }
 
-func newItemCounts(bins int) itemCounts {
-	return itemCounts{own: make([]bin, bins), top: make([]bin, bins)}
+func newItemCounts(bins int) (c itemCounts) {
+	for k := range c.bins {
+		c.bins[k] = make([]bin, bins)
+	}
+	return c
 }
 
-func countItems(items []Item, bins int) itemCounts {
+func countItems(items []Item, p places, bins int) itemCounts {
 	c := newItemCounts(bins)
-	for _, it := range items {
+	for i := range items {
+		it := &items[i]
 		c.items++
 		correct := 0.0
 		if it.Correct {
 			c.hits++
 			correct = 1
 		}
-		c.own[binOf(it.Conf, bins)].add(1, correct, it.Conf)
-		c.top[binOf(it.MaxProb, bins)].add(1, correct, it.MaxProb)
+		for k := range c.bins {
+			conf := it.Conf
+			if k == maxWidth || k == maxCount {
+				conf = it.MaxProb
+			}
+			c.bins[k][p[k][i]].add(1, correct, conf)
+		}
 	}
 	return c
 }
@@ -132,9 +204,11 @@ func countItems(items []Item, bins int) itemCounts {
 // add adds o as if it had been counted k times.
 func (c *itemCounts) add(o *itemCounts, k int) {
 	c.items, c.hits = c.items+k*o.items, c.hits+k*o.hits
-	for i := range c.own {
-		c.own[i].add(k*o.own[i].n, float64(k)*o.own[i].correct, float64(k)*o.own[i].conf)
-		c.top[i].add(k*o.top[i].n, float64(k)*o.top[i].correct, float64(k)*o.top[i].conf)
+	for b := range c.bins {
+		for i := range c.bins[b] {
+			x := &o.bins[b][i]
+			c.bins[b][i].add(k*x.n, float64(k)*x.correct, float64(k)*x.conf)
+		}
 	}
 }
 
@@ -145,12 +219,12 @@ func (b *bin) add(n int, correct, conf float64) {
 // accuracy is the share of correct items.
 func (c *itemCounts) accuracy() float64 { return float64(c.hits) / float64(max(c.items, 1)) }
 
-// calibration is the expected calibration error of n items over bins of equal width:
-// Σ |B|/n · |mean correct − mean confidence| (Guo et al. 2017).
-func calibration(bins []bin, n int) (e float64) {
-	for _, b := range bins {
+// error is the expected calibration error in a binning: Σ |B|/n · |mean correct − mean confidence|
+// (Guo et al. 2017).
+func (c *itemCounts) error(binning int) (e float64) {
+	for _, b := range c.bins[binning] {
 		if b.n > 0 {
-			e += math.Abs(b.correct-b.conf) / float64(n)
+			e += math.Abs(b.correct-b.conf) / float64(c.items)
 		}
 	}
 	return e
@@ -163,21 +237,35 @@ func binOf(conf float64, m int) int {
 
 // RankTables lays out Figure 2(b), a row for each head and a column for each rank.
 func RankTables(evals []RankEval) []table.Table {
-	acc := table.Table{Caption: "Top-1 accuracy (%) when conditioned on the head's own n-th ranked token", Header: []string{"head"}}
-	cal := table.Table{Caption: "Expected calibration error, 10 bins; the confidence is the probability of the target's choice", Header: []string{"head"}}
-	for _, e := range evals {
-		if n := fmt.Sprintf("n = %d", e.Rank); !slices.Contains(acc.Header, n) {
-			acc.Header, cal.Header = append(acc.Header, n), append(cal.Header, n)
-		}
-		k := len(acc.Cells) - 1
-		if k < 0 || acc.Cells[k][0] != e.Head {
-			k++
-			acc.Cells, cal.Cells = append(acc.Cells, []string{e.Head}), append(cal.Cells, []string{e.Head})
-		}
-		acc.Cells[k] = append(acc.Cells[k], e.Accuracy.Text(1, 100))
-		cal.Cells[k] = append(cal.Cells[k], e.ECE.Text(3, 1))
+	const bins = "Expected calibration error, 10 bins of equal "
+	kinds := []struct {
+		caption string
+		cell    func(e *RankEval) string
+	}{
+		{"Top-1 accuracy (%) when conditioned on the head's own n-th ranked token", func(e *RankEval) string { return e.Accuracy.Text(1, 100) }},
+		{bins + "width; the confidence is the probability of the target's choice", func(e *RankEval) string { return e.ECE.Text(3, 1) }},
+		{bins + "numbers of items; the same confidence", func(e *RankEval) string { return e.ECEMass.Text(3, 1) }},
+		{bins + "width; the confidence is the head's largest probability", func(e *RankEval) string { return e.ECEMax.Text(3, 1) }},
+		{bins + "numbers of items; the same confidence", func(e *RankEval) string { return e.ECEMaxMass.Text(3, 1) }},
 	}
-	return []table.Table{acc, cal}
+	var out []table.Table
+	for _, kind := range kinds {
+		t := table.Table{Caption: kind.caption, Header: []string{"head"}}
+		for i := range evals {
+			e := &evals[i]
+			if n := fmt.Sprintf("n = %d", e.Rank); !slices.Contains(t.Header, n) {
+				t.Header = append(t.Header, n)
+			}
+			k := len(t.Cells) - 1
+			if k < 0 || t.Cells[k][0] != e.Head {
+				k++
+				t.Cells = append(t.Cells, []string{e.Head})
+			}
+			t.Cells[k] = append(t.Cells[k], kind.cell(e))
+		}
+		out = append(out, t)
+	}
+	return out
 }
 
 // RankFigures draws Figure 2(b).

@@ -15,10 +15,10 @@ import (
 )
 
 // items returns random decisions for texts of these lengths.
-func items(r *rand.Rand, seqs [][]int32) []paper.Item {
+func items(r *rand.Rand, seqs []paper.Text) []paper.Item {
 	var out []paper.Item
 	for _, x := range seqs {
-		for range max(len(x)-1, 0) {
+		for range max(len(x.Tokens)-1-x.From, 0) {
 			p := r.Float64()
 			out = append(out, paper.Item{Conf: p * r.Float64(), MaxProb: p, Correct: r.Float64() < p})
 		}
@@ -30,7 +30,15 @@ func items(r *rand.Rand, seqs [][]int32) []paper.Item {
 // items belong to. The intervals resample whole texts.
 func TestIntervalsOfRanksHoldTheValuesOfAllItems(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
-	seqs := [][]int32{make([]int32, 30), nil, make([]int32, 1), make([]int32, 2), make([]int32, 80), make([]int32, 41)}
+	seqs := []paper.Text{
+		{Tokens: make([]int32, 30)},
+		{},
+		{Tokens: make([]int32, 1)},
+		{Tokens: make([]int32, 2)},
+		{Tokens: make([]int32, 90), From: 10},
+		{Tokens: make([]int32, 41)},
+		{Tokens: make([]int32, 5), From: 9},
+	}
 	ranks := [][]paper.Item{items(r, seqs), items(r, seqs)}
 	b := stats.DefaultBootstrap()
 	b.Reps = 300
@@ -42,6 +50,7 @@ func TestIntervalsOfRanksHoldTheValuesOfAllItems(t *testing.T) {
 		line := paper.RankLines("talf", ranks)[i]
 		for what, x := range map[string][2]float64{
 			"accuracy": {e.Accuracy.Value, line.Accuracy}, "ECE": {e.ECE.Value, line.ECE}, "ECEMax": {e.ECEMax.Value, line.ECEMax},
+			"ECEMass": {e.ECEMass.Value, line.ECEMass}, "ECEMaxMass": {e.ECEMaxMass.Value, line.ECEMaxMass},
 		} {
 			if math.Abs(x[0]-x[1]) > 1e-12 {
 				t.Errorf("rank %d: %s %v, want %v", i+1, what, x[0], x[1])
@@ -55,7 +64,7 @@ func TestIntervalsOfRanksHoldTheValuesOfAllItems(t *testing.T) {
 		t.Errorf("an item is missing: %v", err)
 	}
 	tables := paper.RankTables(append(got, got...))
-	if len(tables) != 2 || !slices.Equal(tables[0].Header, []string{"head", "n = 1", "n = 2"}) || len(tables[0].Cells) != 1 {
+	if len(tables) != 5 || !slices.Equal(tables[0].Header, []string{"head", "n = 1", "n = 2"}) || len(tables[0].Cells) != 1 {
 		t.Errorf("tables %+v", tables)
 	}
 	if f := paper.RankFigures(got); len(f) != 2 || !slices.Equal(f[0].Series[0].X, []float64{1, 2}) {

@@ -1,9 +1,11 @@
 package paper
 
-// Calibration returns the accuracy of items and both calibration errors over this many bins.
-func Calibration(items []Item, bins int) (accuracy, ece, eceMax float64) {
-	c := countItems(items, bins)
-	return c.accuracy(), calibration(c.own, c.items), calibration(c.top, c.items)
+// Calibration returns the accuracy of items and their calibration errors over this many bins: by the
+// probability of the target's choice and by the largest one, in bins of equal width and, behind
+// them, of equal numbers.
+func Calibration(items []Item, bins int) (accuracy float64, errors [4]float64) {
+	c := countItems(items, placesOf(items, bins), bins)
+	return c.accuracy(), [4]float64{c.error(choiceWidth), c.error(maxWidth), c.error(choiceCount), c.error(maxCount)}
 }
 
 // SourcesOf returns the draft models that the columns of a view ask.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"talf/infer/bench"
+	"talf/internal/table"
 )
 
 // Plan adds to c the methods of a command line, those that learn a second time as cold ones, and
@@ -41,4 +42,13 @@ func (k *Kit) Only(exhibits []Exhibit, recorded []float64) error {
 		}
 	}
 	return nil
+}
+
+// List lays out the exhibits.
+func List() table.Table {
+	t := table.Table{Header: []string{"table", "what", "methods"}}
+	for _, x := range Exhibits().Lines {
+		t.Cells = append(t.Cells, []string{x.Name, x.Doc, fmt.Sprint(len(x.Variants))})
+	}
+	return t
 }

@@ -22,36 +22,45 @@ type Item struct {
 	Correct bool    // the head's most likely token is x̃
 }
 
+// A Text is tokens, of which those behind index From count: an answer behind its prompt.
+type Text struct {
+	Tokens []int32
+	From   int // the first item is the head's guess behind token From+1
+}
+
+// items is the number of items of the text and of each rank.
+func (t *Text) items() int { return max(len(t.Tokens)-1-t.From, 0) }
+
 // Fit cuts texts to the positions of a model and its heads, less one for the ranked token, and
 // returns how many were cut.
-func Fit(texts [][]int32, target *model.Model, heads []*head.Head) (out [][]int32, cut int) {
+func Fit(texts []Text, target *model.Model, heads []*head.Head) (out []Text, cut int) {
 	most := target.Spec().MaxPos - 1
 	for _, h := range heads {
 		most = min(most, h.Spec().MaxPos)
 	}
 	out = slices.Clone(texts)
-	for i, x := range out {
-		if len(x) > most {
-			out[i], cut = x[:most], cut+1
+	for i := range out {
+		if x := &out[i]; len(x.Tokens) > most {
+			x.Tokens, cut = x.Tokens[:most], cut+1
 		}
 	}
 	return out, cut
 }
 
 // ByRank conditions a head on its own n-th ranked token, n = 1..ranks, at every position of the
-// sequences that has a token after it, and compares the head's next row with the target's.
+// texts that counts and has a token after it, and compares the head's next row with the target's.
 // The result is [rank−1][item], with items in the order of the positions.
-func ByRank(ctx context.Context, target *model.Model, h *head.Head, seqs [][]int32, ranks int) ([][]Item, error) {
+func ByRank(ctx context.Context, target *model.Model, h *head.Head, texts []Text, ranks int) ([][]Item, error) {
 	if ranks < 1 || ranks > h.Outputs() {
 		return nil, fmt.Errorf("%d ranks, want 1..%d", ranks, h.Outputs())
 	}
 	out := make([][]Item, ranks)
-	for i, x := range seqs {
-		if len(x) < 2 {
+	for i := range texts {
+		if texts[i].items() == 0 {
 			continue
 		}
-		if err := byRank(ctx, target, h, x, out); err != nil {
-			return nil, fmt.Errorf("condition on ranks: sequence %d: %w", i, err)
+		if err := byRank(ctx, target, h, &texts[i], out); err != nil {
+			return nil, fmt.Errorf("condition on ranks: text %d: %w", i, err)
 		}
 	}
 	return out, nil
@@ -60,7 +69,8 @@ func ByRank(ctx context.Context, target *model.Model, h *head.Head, seqs [][]int
 // rankGroup is how many positions are scored in one pass.
 const rankGroup = 32
 
-func byRank(ctx context.Context, target *model.Model, h *head.Head, x []int32, out [][]Item) error {
+func byRank(ctx context.Context, target *model.Model, h *head.Head, text *Text, out [][]Item) error {
+	x := text.Tokens
 	n := len(x) - 1 // positions of the head
 	tseq, hseq := target.NewSeq(), h.NewSeq()
 	defer tseq.Close()
@@ -103,7 +113,7 @@ func byRank(ctx context.Context, target *model.Model, h *head.Head, x []int32, o
 		}
 	}
 	next, q := make([]float32, vocab), make([]float32, vocab)
-	for at := 0; at < n; at += rankGroup {
+	for at := text.From; at < n; at += rankGroup {
 		m := min(rankGroup, n-at)
 		trees := make([]*tree.Tree, m)
 		scored, drafted := make([]model.Segment, m), make([]model.Segment, m)

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"talf/infer/bench/benchtest"
 	"talf/infer/bench/paper"
 	"talf/internal/golden"
@@ -47,9 +50,9 @@ func TestAccuracyAndCalibrationByRankEqualTheReference(t *testing.T) {
 		}
 		return v
 	}
-	var seqs [][]int32
+	var seqs []paper.Text
 	for i := range 3 {
-		seqs = append(seqs, ints(fmt.Sprintf("seq%d.token_ids", i)))
+		seqs = append(seqs, paper.Text{Tokens: ints(fmt.Sprintf("seq%d.token_ids", i))})
 	}
 	ranks, err := paper.ByRank(t.Context(), m, h, seqs, 5)
 	if err != nil {
@@ -78,15 +81,46 @@ func TestAccuracyAndCalibrationByRankEqualTheReference(t *testing.T) {
 		}
 		e := want.N[fmt.Sprint(n+1)]
 		for _, bins := range []int{10, 15} {
-			accuracy, ece, eceMax := paper.Calibration(items, bins)
+			accuracy, errs := paper.Calibration(items, bins)
 			if accuracy != e["accuracy"] {
 				t.Errorf("rank %d: accuracy %v, want %v", n+1, accuracy, e["accuracy"])
 			}
-			for name, got := range map[string]float64{"paper_conf": ece, "max_prob_conf": eceMax} {
-				key := fmt.Sprintf("ece.%s.width.M%d", name, bins)
-				if w, ok := e[key]; !ok || math.Abs(got-w) > 1e-6 {
-					t.Errorf("rank %d: %s is %v, want %v", n+1, key, got, w)
+			for k, name := range []string{"paper_conf.width", "max_prob_conf.width", "paper_conf.count", "max_prob_conf.count"} {
+				key := fmt.Sprintf("ece.%s.M%d", name, bins)
+				if w, ok := e[key]; !ok || math.Abs(errs[k]-w) > 1e-6 {
+					t.Errorf("rank %d: %s is %v, want %v", n+1, key, errs[k], w)
 				}
+			}
+		}
+	}
+}
+
+// What stands behind From has the items that it has in the whole text.
+func TestItemsOfAnAnswerAreThoseOfTheWholeText(t *testing.T) {
+	dir := golden.File(t, "reference")
+	m, err := model.Load(filepath.Join(dir, "target_trees", "target"), benchtest.CPU(t), model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	h, err := head.Load(filepath.Join(dir, "eval", "head"), m, head.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	tokens := benchtest.Prompts(1, m.Spec().Vocab)[0].Tokens
+	whole, err := paper.ByRank(t.Context(), m, h, []paper.Text{{Tokens: tokens}}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from := range len(tokens) + 1 {
+		part, err := paper.ByRank(t.Context(), m, h, []paper.Text{{Tokens: tokens, From: from}}, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range whole {
+			if d := cmp.Diff(whole[n][min(from, len(whole[n])):], part[n], cmpopts.EquateEmpty()); d != "" {
+				t.Errorf("from %d, rank %d: %s", from, n+1, d)
 			}
 		}
 	}
@@ -95,7 +129,11 @@ func TestAccuracyAndCalibrationByRankEqualTheReference(t *testing.T) {
 func TestCalibrationErrorOfKnownBins(t *testing.T) {
 	// (0, 0.5] holds 0.5, 0.5 and 0: |2−1|/4. (0.5, 1] holds 1: 0.
 	items := []paper.Item{{Correct: true, Conf: 0.5}, {Conf: 0.5}, {Correct: true, Conf: 1}, {Correct: true}}
-	if _, got, _ := paper.Calibration(items, 2); got != 0.25 {
-		t.Errorf("the error is %v, want 0.25", got)
+	if _, got := paper.Calibration(items, 2); got[0] != 0.25 {
+		t.Errorf("the error is %v, want 0.25", got[0])
+	}
+	// Sorted: 0 (right), 0.5 (right), 0.5, 1 (right), in runs of two: |2−0.5|/4 + |1−1.5|/4.
+	if _, got := paper.Calibration(items, 2); got[2] != 0.5 {
+		t.Errorf("the error over equal numbers is %v, want 0.5", got[2])
 	}
 }

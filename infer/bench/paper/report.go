@@ -26,6 +26,10 @@ type Report struct {
 	// one.
 	Layers int        `json:"deepened_to_layers,omitempty"`
 	ByRank []RankLine `json:"heads_by_rank,omitempty"`
+	// RankText says what text ByRank is over.
+	RankText string `json:"heads_by_rank_over,omitempty"`
+	// Split names the part of the prompts: tune or report; empty: all.
+	Split string `json:"split,omitempty"`
 	// Interrupted says that the run ended early and the figures cover a part of it.
 	Interrupted bool `json:"interrupted,omitempty"`
 	views       []*View
@@ -49,6 +53,9 @@ func (r *Report) Conditions() string {
 	if r.Repeat > 1 {
 		fmt.Fprintf(&b, ", %d times", r.Repeat)
 	}
+	if r.Split != "" {
+		fmt.Fprintf(&b, ", the part %s of the prompts", r.Split)
+	}
 	if r.ChatTemplate {
 		b.WriteString(", asked by the chat template")
 	}
@@ -71,6 +78,9 @@ func (r *Report) Write(w io.Writer, markdown bool) error {
 	}
 	if err := table.Write(&b, tables, markdown); err != nil {
 		return err
+	}
+	if len(r.ByRank) > 0 {
+		fmt.Fprintf(&b, "\nHeads given their own n-th ranked token, over %s; ECE over 10 bins of equal width / of equal numbers of items:\n", r.RankText)
 	}
 	writeRanks(&b, r.ByRank)
 	_, err := io.WriteString(w, b.String())
@@ -99,7 +109,7 @@ func writeRanks(b *strings.Builder, lines []RankLine) {
 		}
 		fmt.Fprintf(b, "%s, given its own n-th ranked token:", name)
 		for _, l := range lines[:n] {
-			fmt.Fprintf(b, "  n=%d accuracy %.3f, ECE %.3f", l.Rank, l.Accuracy, l.ECE)
+			fmt.Fprintf(b, "  n=%d accuracy %.3f, ECE %.3f / %.3f", l.Rank, l.Accuracy, l.ECE, l.ECEMass)
 		}
 		b.WriteString("\n")
 		lines = lines[n:]
@@ -116,6 +126,9 @@ type EvalReport struct {
 	Bootstrap   stats.Bootstrap `json:"bootstrap"`
 	Methods     []MethodEval    `json:"methods,omitempty"`
 	Ranks       []RankEval      `json:"ranks,omitempty"`
+	// Text says what text Ranks are over, Split which part of the prompts: tune or report; empty: all.
+	Text  string `json:"text,omitempty"`
+	Split string `json:"split,omitempty"`
 
 	evaluation Evaluation
 }
@@ -157,7 +170,7 @@ func (r *EvalReport) Run(ctx context.Context, engine *infer.Engine, c bench.Conf
 }
 
 // AddRanks evaluates the predictions of a head conditioned on its own ranked tokens.
-func (r *EvalReport) AddRanks(head string, items [][]Item, texts [][]int32) error {
+func (r *EvalReport) AddRanks(head string, items [][]Item, texts []Text) error {
 	ranks, err := EvalRanks(head, items, texts, r.Bootstrap)
 	r.Ranks = append(r.Ranks, ranks...)
 	return err
@@ -176,6 +189,12 @@ func (r *EvalReport) Conditions() string {
 	head := r.Device + "; "
 	if r.evaluation.Exhibit != "" {
 		head += fmt.Sprintf("temperature %g; ", r.Temperature)
+	}
+	if r.Text != "" {
+		head += "over " + r.Text + "; "
+	}
+	if r.Split != "" {
+		head += "the part " + r.Split + " of the prompts; "
 	}
 	return head + fmt.Sprintf("[ ] are %g%% confidence intervals", 100*r.Bootstrap.Level)
 }

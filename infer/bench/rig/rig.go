@@ -5,6 +5,7 @@ package rig
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -34,6 +35,7 @@ type Rig struct {
 	Sets      []bench.Set
 	Chats     bool // a chat template wrote some prompts
 
+	split   prompts.Split
 	decoder *decode.Decoder
 	names   []string        // of the heads
 	heads   []*head.Head    // among the draft models
@@ -139,6 +141,7 @@ type Limits struct {
 	Prompts int // of a set
 	Tokens  int // of a prompt, counted from its beginning
 	Answer  int // tokens that the model needs room for
+	Split   prompts.Split
 }
 
 // AddSet adds a set of prompts, of which only the first turn is answered. Prompts that leave the
@@ -147,11 +150,16 @@ type Limits struct {
 func (r *Rig) AddSet(ctx context.Context, name string, in *prompts.Set, l Limits) (cut, room int, err error) {
 	set := bench.Set{Name: name}
 	room = r.Model.Spec().MaxPos - l.Answer
+	taken := 0
 	for i := range in.Prompts {
-		if l.Prompts > 0 && i == l.Prompts {
+		p := &in.Prompts[i]
+		if !l.Split.Has(p) {
+			continue
+		}
+		if l.Prompts > 0 && taken == l.Prompts {
 			break
 		}
-		p := &in.Prompts[i]
+		taken++
 		text, err := firstTurn(ctx, in, p)
 		if err != nil {
 			return 0, room, fmt.Errorf("%s: %w", p.Place, err)
@@ -175,7 +183,10 @@ func (r *Rig) AddSet(ctx context.Context, name string, in *prompts.Set, l Limits
 			return ids, err
 		}})
 	}
-	r.Sets = append(r.Sets, set)
+	if taken == 0 {
+		return 0, room, fmt.Errorf("none of the %d prompts is in the part %s", len(in.Prompts), l.Split)
+	}
+	r.Sets, r.split = append(r.Sets, set), l.Split
 	return set.Cut, room, nil
 }
 
@@ -209,23 +220,72 @@ func firstTurn(ctx context.Context, in *prompts.Set, p *prompts.Prompt) (chat.Pr
 	return t.Prompt(ctx)
 }
 
-// ByRank conditions each head on its own ranked tokens, up to ranks, and calls f with its items.
-// told is called with the number of texts cut to the positions that all models have.
-func (r *Rig) ByRank(ctx context.Context, ranks int, told func(cut int), f func(head string, items [][]paper.Item, texts [][]int32) error) error {
-	texts, cut := paper.Fit(r.texts, r.Model, r.heads)
+// The texts that heads are conditioned on.
+const (
+	OverAnswers = "answers" // the target's own answers to the prompts
+	OverTexts   = "texts"   // the prompts themselves, which must be such texts as heads are trained on
+)
+
+// RankTexts returns what over asks for, and says what it is. c says how long answers are.
+func (r *Rig) RankTexts(ctx context.Context, over string, c *bench.Config) (texts []paper.Text, what string, err error) {
+	switch over {
+	case OverTexts:
+		for _, x := range r.texts {
+			texts = append(texts, paper.Text{Tokens: x})
+		}
+		return texts, fmt.Sprintf("the %d given texts, all of their tokens", len(texts)), nil
+	case OverAnswers:
+	default:
+		return nil, "", fmt.Errorf("--over is %q, want %s or %s", over, OverAnswers, OverTexts)
+	}
+	m := bench.Method{Spec: bench.Baseline}
+	mk, err := c.Open(&m, 0, r.Model.Spec().Vocab)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { err = errors.Join(err, mk.Close()) }()
+	for _, s := range r.Sets {
+		for _, p := range s.Prompts {
+			var x bench.Measurement
+			if err := bench.Decode(ctx, r.Engine, c, &m, mk, p.Tokens, &x); err != nil {
+				return nil, "", fmt.Errorf("answer prompt %s: %w", p.Name, err)
+			}
+			texts = append(texts, paper.Text{Tokens: slices.Concat(p.Tokens, x.Output), From: max(len(p.Tokens)-1, 0)})
+		}
+	}
+	return texts, fmt.Sprintf("the target's own greedy answers to %d prompts, up to %d tokens each; no token of a prompt", len(texts), c.MaxTokens), nil
+}
+
+// ByRank conditions each head on its own ranked tokens, up to ranks, in the texts that over asks for,
+// and calls f with its items. told is called with the number of texts cut to the positions that all
+// models have. what says what the texts are.
+func (r *Rig) ByRank(ctx context.Context, over string, c *bench.Config, ranks int, told func(cut int), f func(head string, items [][]paper.Item, texts []paper.Text) error) (what string, err error) {
+	texts, what, err := r.RankTexts(ctx, over, c)
+	if err != nil {
+		return "", err
+	}
+	texts, cut := paper.Fit(texts, r.Model, r.heads)
 	if cut > 0 {
 		told(cut)
 	}
 	for i, h := range r.heads {
 		items, err := paper.ByRank(ctx, r.Model, h, texts, ranks)
 		if err != nil {
-			return err
+			return "", err
 		}
 		if err := f(r.names[i], items, texts); err != nil {
-			return err
+			return "", err
 		}
 	}
-	return nil
+	return what, nil
+}
+
+// Part names the part of the prompts that the rig has, "" for all.
+func (r *Rig) Part() string {
+	if r.split == prompts.All {
+		return ""
+	}
+	return string(r.split)
 }
 
 // A Named path is NAME=PATH on a command line.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"talf/data/corpus"
+	"talf/infer/bench"
 	"talf/infer/bench/paper"
 	"talf/infer/bench/rig"
 	"talf/infer/decode"
@@ -114,7 +115,8 @@ func TestSettingsNameTheModelsInOrder(t *testing.T) {
 		t.Errorf("of earlier releases: %s, %v, want %s", old, err, want)
 	}
 	var heads []string
-	err = r.ByRank(t.Context(), 2, func(int) {}, func(head string, _ [][]paper.Item, _ [][]int32) error {
+	c := bench.Default()
+	_, err = r.ByRank(t.Context(), rig.OverTexts, &c, 2, func(int) {}, func(head string, _ [][]paper.Item, _ []paper.Text) error {
 		heads = append(heads, head)
 		return nil
 	})
@@ -137,5 +139,41 @@ func TestNamesOfPaths(t *testing.T) {
 		if _, err := rig.ParseNames("--head", "CKPT", []string{"dir/one", value}); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %q", value, err, want)
 		}
+	}
+}
+
+// Heads are conditioned on the target's own answers, none of whose prompt's tokens count, or on
+// the texts as they are. Both are of the part of the prompts that was asked for.
+func TestTextsOfRanksAreAnswersOrTexts(t *testing.T) {
+	r, _ := open(t)
+	file := talftest.Write(t, filepath.Join(t.TempDir(), "in.jsonl"), `{"text":"password"}`+"\n"+`{"text":"abc"}`+"\n"+`{"text":"hello"}`)
+	set, err := prompts.Read(file, corpus.Default(), nil, func(b corpus.BadLine) { t.Error(b) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.AddSet(t.Context(), "a", set, rig.Limits{Answer: 8, Split: prompts.Tune, Prompts: 2}); err != nil || r.Part() != "tune" || len(r.Sets[0].Prompts) != 2 {
+		t.Fatalf("the part %q, %v, sets %+v", r.Part(), err, r.Sets)
+	}
+	if got := r.Sets[0].Prompts[1].Name; got != "2" {
+		t.Errorf("the second prompt to tune on is %s, want the third of the file", got)
+	}
+	c := bench.Default()
+	c.MaxTokens, c.NoEOS = 8, true
+	texts, what, err := r.RankTexts(t.Context(), rig.OverTexts, &c)
+	if err != nil || len(texts) != 2 || texts[0].From != 0 || !strings.Contains(what, "given texts") {
+		t.Errorf("texts %+v, %q, %v", texts, what, err)
+	}
+	answers, what, err := r.RankTexts(t.Context(), rig.OverAnswers, &c)
+	if err != nil || len(answers) != 2 || !strings.Contains(what, "own greedy answers to 2 prompts, up to 8 tokens") {
+		t.Fatalf("answers %+v, %q, %v", answers, what, err)
+	}
+	for i, x := range answers {
+		p := texts[i].Tokens
+		if len(x.Tokens) != len(p)+8 || !slices.Equal(x.Tokens[:len(p)], p) || x.From != len(p)-1 {
+			t.Errorf("%+v of the prompt %v", x, p)
+		}
+	}
+	if _, _, err := r.RankTexts(t.Context(), "prompts", &c); err == nil || !strings.Contains(err.Error(), "want answers or texts") {
+		t.Errorf("other texts: %v", err)
 	}
 }
