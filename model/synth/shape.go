@@ -82,3 +82,12 @@ func RandomWeights(s *arch.Spec, seed uint64) *safetensors.Set {
 	}
 	return safetensors.Of("random weights", out...)
 }
+
+// ShapeNames lists the shapes with what they are, for help.
+func ShapeNames() string {
+	var names []string
+	for _, s := range Shapes() {
+		names = append(names, s.Name+" ("+s.Doc+")")
+	}
+	return strings.Join(names, "; ")
+}

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +34,7 @@ func newBenchDecode(a *app) *cobra.Command {
 compares them with a pass of one row: a draft tree pays off if its pass costs less than the
 tokens it gains. Between passes it reads as much memory as the weights take. That is the
 limit for one row; attention over the context comes on top. Without --model it uses random
-weights of a given shape: ` + shapeNames() + `.`,
+weights of a given shape: ` + synth.ShapeNames() + `.`,
 		Example: `  talf bench decode --shape 110m --dtype f32,bf16,q8
   talf bench decode --model DIR --context 64,1024 --rows 1,8,60 --out passes.json`,
 		Args: cobra.NoArgs,
@@ -117,12 +116,4 @@ func (o *passOptions) open(dev compute.Device, dt compute.DType) (*model.Model, 
 	spec := s.Spec()
 	set := synth.RandomWeights(spec, 1)
 	return model.New(spec, set, dev, o.machine.Options(set, dev))
-}
-
-func shapeNames() string {
-	var names []string
-	for _, s := range synth.Shapes() {
-		names = append(names, s.Name+" ("+s.Doc+")")
-	}
-	return strings.Join(names, "; ")
 }

@@ -67,12 +67,8 @@ func (o *kernelOptions) check() (classes []kern.Class, err error) {
 	if err := o.kernels.Validate(); err != nil {
 		return nil, usageError(err)
 	}
-	for _, name := range o.classes {
-		class, err := kern.ParseClass(name)
-		if err != nil {
-			return nil, usageError(err)
-		}
-		classes = append(classes, class)
+	if classes, err = micro.ParseClasses(o.classes); err != nil {
+		return nil, usageError(err)
 	}
 	return classes, nil
 }

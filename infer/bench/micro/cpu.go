@@ -94,3 +94,15 @@ func ParseSizes(names []string) (sizes [][2]int, err error) {
 	}
 	return sizes, nil
 }
+
+// ParseClasses reads the names of classes of kernels.
+func ParseClasses(names []string) (out []kern.Class, err error) {
+	for _, name := range names {
+		c, err := kern.ParseClass(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
