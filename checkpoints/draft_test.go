@@ -591,7 +591,7 @@ func TestTorchFilesHaveTheSameTensors(t *testing.T) {
 	c := DefaultExport()
 	c.Torch, c.DType = true, "BF16"
 	out, r := export(t, d, c)
-	if !slices.Equal(r.Files, []string{WeightsFile, TorchFile, ConfigFile}) {
+	if !slices.Equal(r.Files, []string{WeightsFile, TorchFile, CardFile, ConfigFile}) {
 		t.Errorf("files %v", r.Files)
 	}
 	ts, err := torchfile.Read(filepath.Join(out, TorchFile))

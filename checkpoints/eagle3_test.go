@@ -16,6 +16,7 @@ import (
 	"talf/model"
 	"talf/model/head"
 	"talf/model/identity"
+	"talf/model/modeltest"
 	"talf/model/safetensors"
 )
 
@@ -206,6 +207,67 @@ func TestWrittenTapsAreBoundariesAndPathsAbsolute(t *testing.T) {
 				t.Errorf("verifier %v, want %s", verifier, want)
 			}
 		}
+	}
+}
+
+// A model card says what the head is for and how it is served, whatever its target is called.
+func TestExportsHaveAModelCard(t *testing.T) {
+	d := openDraft(t, golden.Shared(t, "data/eagle3/norms/eagle"))
+	for name, want := range map[string]string{
+		"org/model":        "base_model: \"org/model\"\n",
+		"it's\n# a | name": `'it'\''s # a \| name'`,
+		"":                 "EAGLE-3 draft head for its target\n",
+	} {
+		c := DefaultExport()
+		c.Format, c.TargetName, c.DraftTokens = "vllm", name, 4
+		out, r := export(t, d, c)
+		raw, err := os.ReadFile(filepath.Join(out, CardFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		card := string(raw)
+		for _, part := range []string{
+			want, "- eagle3\n", "hidden size 24, 96 tokens", "layers 2, 4, 6 |", "`norm_before_fc`, `norm_before_residual`",
+			`"method": "eagle3", "model": "DIR", "num_speculative_tokens": 4`, "needs vLLM of mid 2026",
+		} {
+			if !strings.Contains(card, part) {
+				t.Errorf("target %q: %q is not in\n%s", name, part, card)
+			}
+		}
+		if strings.Contains(card, "\n# a") || !slices.Contains(r.Files, CardFile) {
+			t.Errorf("target %q, files %v:\n%s", name, r.Files, card)
+		}
+	}
+	// One of talf's own says how it was trained.
+	_, m := target(t, modeltest.Default())
+	own := openDraft(t, writeHead(t, m, nil))
+	spec, err := head.Config(own.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewStore(filepath.Join(t.TempDir(), "run"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Save(&Checkpoint{Manifest: Manifest{
+		Kind: KindHead, Step: 7, Hidden: own.Spec.Hidden, Vocab: own.Spec.Vocab, Loss: "talf:depth=2", Data: "0123",
+	}, Config: spec, Weights: own.Tensors}); err != nil {
+		t.Fatal(err)
+	}
+	trained, err := FindDraft(s.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trained.Close()
+	c := DefaultExport()
+	c.Format = "sglang"
+	out, _ := export(t, trained, c)
+	raw, err := os.ReadFile(filepath.Join(out, CardFile))
+	if err != nil || !strings.Contains(string(raw), "talf, 7 steps, loss `talf:depth=2`") || !strings.Contains(string(raw), "--speculative-algorithm EAGLE ") {
+		t.Errorf("%v\n%s", err, raw)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -28,6 +28,8 @@ type Format struct {
 
 	tokenMap bool // it reads a draft vocabulary from TokenMapFile
 	problems func(d *Draft, c *ExportConfig) []Problem
+	// serve is a command that serves a head in DIR for TARGET, drafting TOKENS tokens with METHOD.
+	serve string
 	// eagle and eagle3 return config.json and the tensors, for heads of EAGLE-1 and 2 and
 	// of EAGLE-3.
 	eagle  func(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor)
@@ -223,6 +225,13 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 		if err := write(TorchFile, func(w io.Writer) error { return torchfile.Write(w, ts...) }); err != nil {
 			return nil, err
 		}
+	}
+	card, err := d.card(f, &c, problems)
+	if err != nil {
+		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
+	}
+	if err := write(CardFile, func(w io.Writer) error { _, err := w.Write(card); return err }); err != nil {
+		return nil, err
 	}
 	// The configuration is written last: without it the directory is not a head.
 	err = write(ConfigFile, func(w io.Writer) error {

@@ -107,7 +107,7 @@ func TestAnExportUsesTheEmbeddingOfItsTarget(t *testing.T) {
 	if e, ok := openDraft(t, out).Tensor("embed_tokens.weight"); !ok || string(e.Data) != string(embedOf(t, m).Data) {
 		t.Error("the exported embedding is not the target's")
 	}
-	if want := fmt.Sprintf("%s: %d tensors, ", out, len(d.Tensors)+1); !strings.Contains(r.String(), want) || !strings.HasSuffix(r.String(), " as eagle: model.safetensors, config.json\n") {
+	if want := fmt.Sprintf("%s: %d tensors, ", out, len(d.Tensors)+1); !strings.Contains(r.String(), want) || !strings.HasSuffix(r.String(), " as eagle: model.safetensors, README.md, config.json\n") {
 		t.Errorf("export says %q, want %q", r, want)
 	}
 }

@@ -16,7 +16,7 @@ import (
 func eagle() Format {
 	return Format{
 		Line:   spec.Line{Name: "eagle", Doc: "EAGLE's own code (EAGLE-1 to EAGLE-3)"},
-		Reader: "EAGLE's loader", problems: eagleProblems, eagle: asEagle, eagle3: asEagle3,
+		Reader: "EAGLE's loader", problems: eagleProblems, serve: `python -c "from eagle.model.ea_model import EaModel as m; m.from_pretrained(base_model_path='TARGET', ea_model_path='DIR', use_eagle3=USE3)"`, eagle: asEagle, eagle3: asEagle3,
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 func sglang() Format {
 	return Format{
 		Line:   spec.Line{Name: "sglang", Doc: "SGLang, --speculative-algorithm EAGLE or EAGLE3"},
-		Reader: "SGLang's loader", tokenMap: true, problems: sglangProblems, eagle: asSGLang, eagle3: asSpecForge,
+		Reader: "SGLang's loader", tokenMap: true, problems: sglangProblems, serve: `python -m sglang.launch_server --model-path TARGET --speculative-algorithm ALGORITHM --speculative-draft-model-path DIR`, eagle: asSGLang, eagle3: asSpecForge,
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 func speculators() Format {
 	return Format{
 		Line:   spec.Line{Name: "speculators", Doc: "the speculators library: 0.9 for EAGLE-3, up to 0.4 for EAGLE-1 and EAGLE-2"},
-		Reader: "the speculators library", problems: speculatorsProblems, eagle: asSpeculators, eagle3: asSpeculators3,
+		Reader: "the speculators library", problems: speculatorsProblems, serve: vllmServe, eagle: asSpeculators, eagle3: asSpeculators3,
 	}
 }
 

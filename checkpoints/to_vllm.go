@@ -8,11 +8,14 @@ import (
 	"talf/model/safetensors"
 )
 
+// vllmServe serves a head with vLLM.
+const vllmServe = `vllm serve TARGET --speculative-config '{"method": "METHOD", "model": "DIR", "num_speculative_tokens": TOKENS}'`
+
 // vllm is vLLM: llama_eagle.py and llama_eagle3.py.
 func vllm() Format {
 	return Format{
 		Line:   spec.Line{Name: "vllm", Doc: `vLLM, --speculative-config '{"method": "eagle", …}' or eagle3`},
-		Reader: "vLLM's loader", problems: vllmProblems, eagle: asVLLM, eagle3: asVLLM3,
+		Reader: "vLLM's loader", problems: vllmProblems, serve: vllmServe, eagle: asVLLM, eagle3: asVLLM3,
 	}
 }
 
