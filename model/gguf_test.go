@@ -2,15 +2,21 @@ package model_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"talf/compute"
 	"talf/compute/cpu/kern"
 	"talf/internal/golden"
 	"talf/model"
+	"talf/model/gguf/gguftest"
 	"talf/model/safetensors"
 )
 
@@ -126,4 +132,66 @@ func TestGGUFAsQ8(t *testing.T) {
 			}
 		})
 	}
+}
+
+// gsm10mQ8 writes the Q8_0 file of gsm10m as llama-quantize does: keys and order of tensors are
+// those of its Q4_K_M file.
+func gsm10mQ8(t testing.TB) *gguftest.File {
+	raw, err := os.ReadFile(golden.Shared(t, "data/gguf/gsm10m-Q4_K_M.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := gguftest.Read(raw)
+	f.Set("general.file_type", uint32(7))
+	set, err := safetensors.OpenDir(golden.Shared(t, "data/models/gsm10m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	names := map[string]string{
+		"token_embd": "model.embed_tokens", "output_norm": "model.norm", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+		"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+		"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+	}
+	for i := range f.Tensors {
+		old := &f.Tensors[i]
+		parts := strings.Split(old.Name, ".")
+		name := names[parts[0]]
+		if parts[0] == "blk" {
+			name = "model.layers." + parts[1] + "." + names[parts[2]]
+		}
+		x := floats(t, set, name+".weight")
+		switch {
+		case strings.Contains(old.Name, "attn_q"):
+			x = gguftest.Interleave(x, 4, 64)
+		case strings.Contains(old.Name, "attn_k"):
+			x = gguftest.Interleave(x, 2, 64)
+		}
+		if len(old.Dims) == 1 {
+			*old = gguftest.F32(old.Name, x, old.Dims...)
+		} else {
+			*old = gguftest.Q8(old.Name, x, old.Dims...)
+		}
+	}
+	return f
+}
+
+// The file is llama-quantize's own, byte for byte, and agrees with the goldens of that.
+func TestGGUFOfGSM10MAsQ8_0(t *testing.T) {
+	f := gsm10mQ8(t)
+	var all map[string]struct{ SHA256 string }
+	raw, err := os.ReadFile(golden.Shared(t, "data/gguf/golden.json"))
+	if err == nil {
+		err = json.Unmarshal(raw, &all)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(f.Bytes())
+	if got, want := hex.EncodeToString(sum[:]), all["gsm10m-Q8_0"].SHA256; got != want {
+		t.Errorf("SHA-256 is %s, want %s", got, want)
+	}
+	want := open(t, golden.Shared(t, "data/gguf/gsm10m-Q8_0.golden.safetensors"))
+	path := f.Write(t, "gsm10m-Q8_0.gguf")
+	agrees(t, load(t, path, device(t, kern.Best(), 2), model.Default()), want)
 }

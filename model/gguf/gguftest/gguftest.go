@@ -321,3 +321,79 @@ func (f *File) ScorePieces() {
 	f.Drop("tokenizer.ggml.merges")
 	f.Drop("tokenizer.ggml.pre")
 }
+
+// Read reads a valid file whose data is aligned to 32 bytes, with its values as Raw.
+func Read(b []byte) *File {
+	f := &File{Magic: string(b[:4]), Version: binary.LittleEndian.Uint32(b[4:]), Align: 32}
+	at := 8
+	u32 := func() uint32 { at += 4; return binary.LittleEndian.Uint32(b[at-4:]) }
+	u64 := func() uint64 { at += 8; return binary.LittleEndian.Uint64(b[at-8:]) }
+	text := func() string { n := int(u64()); at += n; return string(b[at-n : at]) }
+	value := func(kind uint32) {
+		if kind == 8 {
+			text()
+			return
+		}
+		for k, id := range kinds {
+			if id == kind {
+				at += size[k]
+			}
+		}
+	}
+	tensors, keys := u64(), u64()
+	for range keys {
+		k := Key{Name: text()}
+		kind := u32()
+		from := at
+		if kind == 9 {
+			elem := u32()
+			for range u64() {
+				value(elem)
+			}
+		} else {
+			value(kind)
+		}
+		k.Value = Raw{kind, b[from:at]}
+		f.Keys = append(f.Keys, k)
+	}
+	var offsets []uint64
+	for range tensors {
+		t := Tensor{Name: text()}
+		for range u32() {
+			t.Dims = append(t.Dims, u64())
+		}
+		t.Type = u32()
+		offsets = append(offsets, u64())
+		f.Tensors = append(f.Tensors, t)
+	}
+	data := b[(at+31)/32*32:]
+	for i := range f.Tensors {
+		end := uint64(len(data))
+		for _, o := range offsets {
+			if o > offsets[i] {
+				end = min(end, o)
+			}
+		}
+		f.Tensors[i].Data = data[offsets[i]:end] // with its padding
+	}
+	return f
+}
+
+var size = map[reflect.Kind]int{
+	reflect.Uint8: 1, reflect.Int8: 1, reflect.Uint16: 2, reflect.Int16: 2, reflect.Uint32: 4, reflect.Int32: 4,
+	reflect.Float32: 4, reflect.Bool: 1, reflect.Uint64: 8, reflect.Int64: 8, reflect.Float64: 8,
+}
+
+// Interleave puts rows of queries or keys, [heads·head][in], in the order of llama.cpp's files: the
+// two halves of each head alternate.
+func Interleave(x []float32, heads, head int) []float32 {
+	in := len(x) / (heads * head)
+	out := make([]float32, 0, len(x))
+	for h := range heads {
+		for i := range head {
+			row := h*head + i%2*(head/2) + i/2
+			out = append(out, x[row*in:][:in]...)
+		}
+	}
+	return out
+}
