@@ -12,7 +12,6 @@ import (
 	"talf/internal/limits"
 	"talf/model"
 	"talf/model/arch"
-	"talf/model/ggml"
 	"talf/model/gguf"
 	"talf/model/identity"
 	"talf/model/safetensors"
@@ -64,15 +63,15 @@ func (t *Target) Identity() *identity.Model {
 // Embed returns the embedding, of shape [vocabulary][hidden], as float32 if it is in blocks of a
 // GGUF file. It is valid until Close.
 func (t *Target) Embed() (safetensors.Tensor, error) {
-	e, err := t.set.Get(t.Spec.Weight(arch.Embed, 0))
-	if err != nil || ggml.Blocks(e.DType) == nil {
-		return e, err
-	}
-	x, err := e.Float32s()
+	return t.plain(arch.Embed)
+}
+
+func (t *Target) plain(role arch.Role) (safetensors.Tensor, error) {
+	x, err := t.set.Get(t.Spec.Weight(role, 0))
 	if err != nil {
-		return e, err
+		return x, err
 	}
-	return safetensors.F32(e.Name, x, e.Shape...), nil
+	return x.Plain()
 }
 
 // Fits refuses a head for a target of different sizes.
@@ -103,7 +102,7 @@ func (c *ExportConfig) For(d *Draft, t *Target) error {
 	if t.Spec.Tied {
 		role = arch.Embed
 	}
-	l, err := t.set.Get(t.Spec.Weight(role, 0))
+	l, err := t.plain(role)
 	if err != nil {
 		return err
 	}

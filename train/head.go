@@ -364,6 +364,9 @@ func (h *headTask) storedEmbed() (*safetensors.Tensor, error) {
 	}
 	target := h.job.Target
 	t, err := target.Tensors().Get(target.Spec().Weight(arch.Embed, 0))
+	if err == nil {
+		t, err = t.Plain()
+	}
 	t.Name = h.spec.Weight(arch.Embed, 0)
 	return &t, err
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"talf/model/ggml"
 	"talf/model/gguf"
 )
 
@@ -41,6 +42,19 @@ func openGGUF(path string) (*Set, error) {
 	}
 	s.names = slices.Sorted(maps.Keys(s.tensors))
 	return s, nil
+}
+
+// Plain returns t for a safetensors file, which has no blocks: as float32 if it is in blocks of a GGUF
+// file, which changes no value, and otherwise as it is.
+func (t Tensor) Plain() (Tensor, error) {
+	if ggml.Blocks(t.DType) == nil {
+		return t, nil
+	}
+	x, err := t.Float32s()
+	if err != nil {
+		return t, err
+	}
+	return F32(t.Name, x, t.Shape...), nil
 }
 
 // gather copies the rows of data in an order: row i of the copy is row order[i] of data.

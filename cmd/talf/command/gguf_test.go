@@ -1,0 +1,95 @@
+package command
+
+import (
+	"encoding/json"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"talf/compute"
+	"talf/internal/e2e/talftest"
+	"talf/internal/inspect"
+	"talf/model/gguf/gguftest"
+)
+
+// A GGUF file stands wherever a model directory does.
+func TestPipelineOfAGGUFFile(t *testing.T) {
+	f := gguftest.Tiny(3)
+	f.Set("tokenizer.chat_template", "{% for m in messages %}<|x|>{{ m['content'] }}<|eot_id|>{% endfor %}")
+	file, tmp := f.Write(t, "tiny Q8_0.gguf"), t.TempDir()
+	in := talftest.Write(t, filepath.Join(tmp, "text.txt"), strings.Repeat("the cat in the hat and the other one\n\n", 8))
+	labels, heads := filepath.Join(tmp, "labels"), filepath.Join(tmp, "head")
+	talftest.OK(t, "", "preprocess", "--model", file, "--data", in, "--out", labels, "--max-len", "40", "--threads", "2")
+	talftest.OK(t, "", "train", "--model", file, "--data", labels, "--out", heads, "--steps", "4", "--rows", "64", "--warmup", "1", "--eval-every", "0", "--threads", "2")
+
+	args := []string{"generate", "--model", file, "--prompt", "the", "--max-tokens", "24", "--ignore-eos"}
+	want := talftest.OK(t, "", args...)
+	if want == "" {
+		t.Fatal("plain decoding wrote nothing")
+	}
+	for _, more := range [][]string{{"--head", heads, "--method", "salf"}, {"--head", heads, "--method", "beam"}, {"--method", "goose"}, {"--draft", file, "--method", "fixed"}} {
+		if got := talftest.OK(t, "", append(args, more...)...); got != want {
+			t.Errorf("%v: %q, want %q", more, got, want)
+		}
+	}
+
+	// The directory that quantize writes has the same function.
+	out := filepath.Join(tmp, "q8")
+	talftest.OK(t, "", "quantize", "--model", file, "--out", out)
+	got, logits := lastLogits(t, out, compute.Q8), lastLogits(t, file, compute.Q8)
+	for i := range logits {
+		if math.Float32bits(got[i]) != math.Float32bits(logits[i]) {
+			t.Fatalf("logit %d is %v, from the file %v", i, got[i], logits[i])
+		}
+	}
+	args[2] = out
+	r := talftest.Run(t, "", append(args, "--head", heads, "--method", "salf")...)
+	if r.Code != 0 || r.Out != want || r.Err != "" {
+		t.Errorf("a head of the file with what quantize made of it: %d, %q, want %q\n%s", r.Code, r.Out, want, r.Err)
+	}
+
+	// Tokens, templates, descriptions, exports.
+	for _, dir := range []string{file, out} {
+		ids := talftest.OK(t, `{"text":"the cat"}`+"\n", "tokenize", "--model", dir)
+		if !strings.Contains(ids, "262") { // <|begin_of_text|>
+			t.Errorf("%s: %s", dir, ids)
+		}
+		chat := talftest.OK(t, `{"messages":[{"role":"user","content":"the"}]}`+"\n", "tokenize", "--model", dir, "--messages")
+		if !strings.Contains(chat, "265") || !strings.Contains(chat, "264") {
+			t.Errorf("%s: %s", dir, chat)
+		}
+	}
+	var m inspect.Model
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", "inspect", file, "--json")), &m); err != nil {
+		t.Fatal(err)
+	}
+	if !m.GGUF || !m.Tokenizer || m.Types != "F32 Q8_0" || m.Rounded != nil || m.Vocab != 288 || len(m.EOS) != 2 {
+		t.Errorf("%+v", m)
+	}
+	talftest.OK(t, "", "inspect", "data", in, "--model", file)
+	talftest.OK(t, "", "export", "--head", heads, "--model", file, "--format", "eagle", "--out", filepath.Join(tmp, "exported"))
+	talftest.OK(t, "", "bench", "perplexity", "--model", file, "--text", in)
+}
+
+// A head of other weights is refused by a directory and taken by a GGUF file, which cannot say what
+// it was made from, with a warning.
+func TestAGGUFFileTakesHeadsOfOtherWeights(t *testing.T) {
+	one, other := gguftest.Tiny(1).Write(t, "one.gguf"), gguftest.Tiny(2).Write(t, "other.gguf")
+	head := talftest.TinyHead(t, one, 1)
+	args := []string{"generate", "--head", head, "--method", "beam", "--prompt", "the", "--max-tokens", "8", "--ignore-eos", "--model"}
+	if r := talftest.Run(t, "", append(args, one)...); r.Code != 0 || r.Err != "" {
+		t.Errorf("its own file: %d\n%s", r.Code, r.Err)
+	}
+	r := talftest.Run(t, "", append(args, other)...)
+	if r.Code != 0 || !strings.Contains(r.Err, "the hash of the weights is") || !strings.Contains(r.Err, "GGUF") {
+		t.Errorf("another file: %d, want a warning\n%s", r.Code, r.Err)
+	}
+	plain := talftest.OK(t, "", "generate", "--prompt", "the", "--max-tokens", "8", "--ignore-eos", "--model", other)
+	if r.Out != plain {
+		t.Errorf("%q, want %q", r.Out, plain)
+	}
+	dir := filepath.Join(t.TempDir(), "q8")
+	talftest.OK(t, "", "quantize", "--model", other, "--out", dir)
+	talftest.Run(t, "", append(args, dir)...).Refuses(t, 1, "another target")
+}
