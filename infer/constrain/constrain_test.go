@@ -1,6 +1,7 @@
 package constrain_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -40,6 +41,21 @@ func constraint(t testing.TB, f constrain.Format, tokens []string, ends ...int32
 	c, err := constrain.New(f, grammartest.Words(tokens...), ends)
 	if err != nil {
 		t.Fatal(err)
+	}
+	c.Encode = func(text string) (ids []int32, err error) {
+		for text != "" {
+			best := -1
+			for id, piece := range tokens {
+				if strings.HasPrefix(text, piece) && (best < 0 || len(piece) > len(tokens[best])) {
+					best = id
+				}
+			}
+			if best < 0 {
+				return nil, errors.New("no token begins this")
+			}
+			ids, text = append(ids, int32(best)), text[len(tokens[best]):]
+		}
+		return ids, nil
 	}
 	return c
 }
@@ -193,6 +209,9 @@ func TestOutputEqualsConstrainedPlainDecoding(t *testing.T) {
 				if r.Drafter = d; m.Source || m.May {
 					r.Source = source
 				}
+			}
+			if r.Drafter != nil && rng.IntN(3) > 0 { // the others may leave the grammar
+				r.Drafter = r.Processor.(*constrain.Processor).Draft(r.Drafter, true)
 			}
 			s, err := e.Open(r)
 			if err != nil {
@@ -395,4 +414,77 @@ func TestFormatsThatDoNotCompileAreRefused(t *testing.T) {
 	if c, err := constrain.New(constrain.Format{}, v, nil); c != nil || err != nil {
 		t.Errorf("no format: %v, %v", c, err)
 	}
+}
+
+// Drafts stay within the grammar, and what has to come is drafted without a model: a fixed text
+// takes one pass for all but its first token and what follows.
+func TestDraftsKnowTheGrammar(t *testing.T) {
+	letters := []string{"a", "b", "c", "d", "!"}
+	c := constraint(t, constrain.Format{Kind: constrain.Regex, Text: "abcdabcd[ab]dcba"}, letters, 4)
+	passes := map[bool]int{}
+	for _, knows := range []bool{false, true} {
+		target := &drafttest.Target{Table: drafttest.Table{Vocab: 5, Order: 2, Sharp: 1}, MaxLen: 50, EOS: []int32{4}}
+		e := &infer.Engine{Target: target, Config: infer.Default()}
+		proc, err := c.Processor(sample.Greedy(), 1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := &watcher{Drafter: &exactly{make([]int32, 40)}}
+		req := infer.Request{Prompt: []int32{1}, MaxTokens: 30, Verifier: new(verify.Greedy), Processor: proc, Drafter: seen}
+		if knows {
+			seen.Drafter = proc.Draft(seen.Drafter, true)
+		}
+		s, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reason, _ := s.Done()
+		text := ""
+		for _, id := range s.Tokens() {
+			text += letters[id]
+		}
+		if !strings.HasPrefix(text, "abcdabcd") || !strings.HasSuffix(text, "dcba") || reason != infer.Complete {
+			t.Errorf("%q, %s", text, reason)
+		}
+		passes[knows] = s.Stats().Passes
+		outside := 0
+		for _, chain := range seen.chains {
+			if state := proc.State(chain); state == nil {
+				outside++
+			}
+		}
+		if knows == (outside > 0) {
+			t.Errorf("knows the grammar: %v, and %d drafts are outside it", knows, outside)
+		}
+	}
+	if passes[true] > 5 || passes[false] < 10 {
+		t.Errorf("%v passes", passes)
+	}
+}
+
+// A watcher keeps the paths of all trees that a drafter proposes.
+type watcher struct {
+	infer.Drafter
+	tokens []int32
+	chains [][]int32
+}
+
+func (w *watcher) Start(prompt []int32) error {
+	w.tokens = slices.Clone(prompt)
+	return w.Drafter.Start(prompt)
+}
+
+func (w *watcher) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+	for n := 1; n < p.Tree.Len(); n++ {
+		chain := slices.Clone(w.tokens)
+		for _, m := range p.Tree.AppendPath(nil, n)[1:] {
+			chain = append(chain, p.Tree.Token(m))
+		}
+		w.chains = append(w.chains, chain)
+	}
+	for _, n := range v.Path[1:] {
+		w.tokens = append(w.tokens, p.Tree.Token(n))
+	}
+	w.tokens = append(w.tokens, v.Next)
+	return w.Drafter.Observe(p, v, s)
 }

@@ -64,6 +64,9 @@ func (f Format) Compile() (*grammar.Grammar, error) {
 type Constraint struct {
 	Automaton *grammar.Automaton
 	Ends      []int32 // tokens that end an answer
+	// Encode, if not nil, turns text into tokens as the model has learnt it, so that what has to come
+	// can be drafted.
+	Encode func(text string) ([]int32, error)
 }
 
 // New compiles a format.
@@ -79,7 +82,16 @@ func New(f Format, v *grammar.Vocabulary, ends []int32) (*Constraint, error) {
 	if a.Start().Complete() {
 		return nil, errors.New("grammar: it allows no text but the empty one")
 	}
-	return &Constraint{a, ends}, nil
+	return &Constraint{Automaton: a, Ends: ends}, nil
+}
+
+// NewFor is New for a tokenizer, whose vocabulary v is.
+func NewFor(f Format, t *tokenizer.Tokenizer, v *grammar.Vocabulary, ends []int32) (*Constraint, error) {
+	c, err := New(f, v, ends)
+	if c != nil {
+		c.Encode = func(text string) ([]int32, error) { return t.Encode(text, false) }
+	}
+	return c, err
 }
 
 // Vocabulary returns the tokens of a tokenizer as bytes, for a model with size rows of logits.

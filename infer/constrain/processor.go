@@ -15,6 +15,7 @@ type Processor struct {
 	s      *sample.Sampler
 	prompt int
 	ends   []int32
+	encode func(text string) ([]int32, error)
 
 	// The answer read last, with the state after each of its tokens: states[0] is the start. A
 	// token that the grammar does not allow leads to nil.
@@ -29,7 +30,7 @@ func (c *Constraint) Processor(p sample.Params, prompt int, endless bool) (*Proc
 		return nil, err
 	}
 	start := c.Automaton.Start()
-	x := &Processor{auto: c.Automaton, s: sample.New(p, prompt), prompt: prompt, ends: c.Ends, states: []*grammar.State{start}}
+	x := &Processor{auto: c.Automaton, s: sample.New(p, prompt), prompt: prompt, ends: c.Ends, encode: c.Encode, states: []*grammar.State{start}}
 	if endless {
 		x.ends = nil
 	}

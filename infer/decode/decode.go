@@ -130,5 +130,8 @@ func (o *Options) Request(mk *draft.Maker, src infer.Source, prompt []int32, see
 	if mk != nil {
 		req.Drafter = mk.New()
 	}
+	if c, ok := proc.(*constrain.Processor); ok && mk != nil && o.Method != "ar" { // which drafts nothing
+		req.Drafter = c.Draft(req.Drafter, mk.Draw == infer.Chosen)
+	}
 	return req, nil
 }

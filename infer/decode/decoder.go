@@ -90,7 +90,7 @@ func Constrain(f constrain.Format, tok *tokenizer.Tokenizer, target *model.Model
 	if err != nil {
 		return nil, err
 	}
-	return constrain.New(f, v, target.Spec().EOS)
+	return constrain.NewFor(f, tok, v, target.Spec().EOS)
 }
 
 // Close releases the draft method and the draft model.

@@ -15,6 +15,7 @@ import (
 // learnt. Those of one API key are kept apart from others', which could tell from the time of an
 // answer what was asked before.
 type formats struct {
+	tok   *tokenizer.Tokenizer
 	vocab func() (*grammar.Vocabulary, error) // made when it is first asked for
 	ends  []int32
 
@@ -32,7 +33,7 @@ type kept struct {
 }
 
 func newFormats(tok *tokenizer.Tokenizer, vocab int, ends []int32) *formats {
-	return &formats{ends: ends, vocab: sync.OnceValues(func() (*grammar.Vocabulary, error) {
+	return &formats{tok: tok, ends: ends, vocab: sync.OnceValues(func() (*grammar.Vocabulary, error) {
 		return constrain.Vocabulary(tok, vocab)
 	})}
 }
@@ -46,7 +47,7 @@ func (f *formats) compile(tenant string, w wire.Format) (*constrain.Constraint, 
 	k.once.Do(func() {
 		v, err := f.vocab()
 		if err == nil {
-			k.c, err = constrain.New(k.format, v, f.ends)
+			k.c, err = constrain.NewFor(k.format, f.tok, v, f.ends)
 		}
 		k.err = err
 	})

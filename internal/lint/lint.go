@@ -51,7 +51,7 @@ var Rules = []Rule{
 	{"train/history", []string{"internal/plot", "train"}},
 	{"train/tensorboard", []string{"train"}},
 	{"infer/...", []string{"compute", "internal/mapped", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
-	{"infer/constrain", []string{"infer", "model/grammar/...", "model/sample", "model/tokenizer"}},
+	{"infer/constrain", []string{"infer", "model/grammar/...", "model/sample", "model/tokenizer", "tree"}},
 	{"infer/draft/cost", nil},
 	{"infer/budget", []string{"infer", "infer/draft/cost", "tree"}},
 	{"infer/loop", []string{"infer", "infer/budget", "infer/draft/cost", "internal/slab", "model"}},
