@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -114,5 +115,22 @@ func TestSmallWeightsOfFamilies(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A model with longrope has the short divisors up to its original length, where its context ends:
+// the reference's text crosses that length.
+func TestLongRopeUpToTheOriginalLength(t *testing.T) {
+	dir, want := fixture(t, "data/hf-more/phi3-longrope")
+	m := load(t, dir, device(t, kern.Best(), 2), model.Default())
+	prompt, ids := ints(t, want, "cross_prompt"), ints(t, want, "cross_ids")
+	n := m.Spec().MaxPos - len(prompt) + 1 // the last token follows the last position
+	if got := greedy(t, m, prompt, n); m.Spec().MaxPos != 6 || fmt.Sprint(got) != fmt.Sprint(ids[:n]) {
+		t.Errorf("%d positions: continuation %v, want %v", m.Spec().MaxPos, got, ids[:n])
+	}
+	s := m.NewSeq()
+	defer s.Close()
+	if _, err := s.Append(t.Context(), make([]int32, 7), nil, model.WantNone); !errors.Is(err, model.ErrContext) {
+		t.Errorf("a text beyond the original length: %v, want ErrContext", err)
 	}
 }

@@ -422,7 +422,7 @@ func (h *headTask) initFrom(dir string) error {
 	if spec.Layers != h.spec.Layers {
 		return fmt.Errorf("%s: num_hidden_layers is %d, want %d", filepath.Join(dir, checkpoints.ConfigFile), spec.Layers, h.spec.Layers)
 	}
-	if spec.Heads != h.spec.Heads || spec.KVHeads != h.spec.KVHeads || spec.HeadDim != h.spec.HeadDim || spec.NormEps != h.spec.NormEps || spec.Rope != h.spec.Rope {
+	if spec.Heads != h.spec.Heads || spec.KVHeads != h.spec.KVHeads || spec.HeadDim != h.spec.HeadDim || spec.NormEps != h.spec.NormEps || !spec.Rope.Equal(&h.spec.Rope) {
 		return fmt.Errorf("%s: heads, norm or rotary positions differ from the target's", filepath.Join(dir, checkpoints.ConfigFile))
 	}
 	set, err := safetensors.OpenDir(dir)

@@ -362,6 +362,9 @@ func (s *Spec) Validate() error {
 		if err := s.LocalRope.validate(); err != nil {
 			return fmt.Errorf("windows: %w", err)
 		}
+		if s.LocalRope.Type == "longrope" {
+			return fmt.Errorf("windows: rope_type %q is not supported", s.LocalRope.Type)
+		}
 	}
 	if s.Heads > maxDim/s.HeadDim {
 		return fmt.Errorf("num_attention_heads is %d with head_dim %d, want a product of at most %d", s.Heads, s.HeadDim, maxDim)
@@ -386,6 +389,9 @@ func (s *Spec) Validate() error {
 	}
 	if err := s.Eagle3.validate(s); err != nil {
 		return err
+	}
+	if s.Rope.Type == "longrope" && len(s.Rope.Short) != s.Rotated()/2 {
+		return fmt.Errorf("rope scaling short_factor has %d entries, want %d", len(s.Rope.Short), s.Rotated()/2)
 	}
 	return s.Rope.validate()
 }

@@ -170,7 +170,7 @@ func TestFamiliesRefuseByName(t *testing.T) {
 		},
 		{"qwen3", m{"rope_scaling": m{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 64, "attn_factor": 0.9}}, []string{"attn_factor"}},
 		{"qwen3", m{"rope_scaling": m{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 64, "beta_fast": 0.5}}, []string{"beta_fast"}},
-		{"qwen3", m{"rope_scaling": m{"rope_type": "longrope"}}, []string{`"longrope"`, "supported"}},
+		{"qwen3", m{"rope_scaling": m{"rope_type": "dynamic"}}, []string{`"dynamic"`, "supported"}},
 		{"gpt_neox", m{"hidden_act": "gelu_fast"}, []string{"hidden_act", `"gelu_fast"`, `"gelu"`}},
 		{"gpt_neox", m{"hidden_act": "gelu_new"}, []string{`"gelu_new"`}},
 		{"gpt_neox", m{"rotary_pct": 0.4}, []string{"rotary_pct is 0.4", "even"}},

@@ -19,9 +19,12 @@ var phi3Terms = func() (terms []Term) {
 // parsePhi3 reads Phi 3 and Phi 4 mini (Abdin et al. 2024): Llama's layer, stored as fewer
 // matrices, with a window in every layer or none.
 func parsePhi3(c *config, s *Spec) {
-	c.common(s, missing{maxPos: 4096, eps: 1e-5})
+	c.common(s, missing{maxPos: 4096, eps: 1e-5, long: true})
 	s.Terms = phi3Terms
 	c.activation("hidden_act", "hidden_act", "silu")
+	if s.Rope.Type == "longrope" {
+		c.longRope(s)
+	}
 	c.mustBe("attention_bias", false)
 	c.everyWindow(s)
 }

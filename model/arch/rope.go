@@ -1,8 +1,11 @@
 package arch
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 
 	"talf/model/internal/detmath"
@@ -26,7 +29,13 @@ type Rope struct {
 	BetaSlow float64 `config:"rope_scaling.beta_slow,omitzero"`
 	Scale    float64 `config:"rope_scaling.attention_factor,omitzero"`
 	Truncate bool    `config:"rope_scaling.truncate,omitzero"`
+	// longrope: divisors of the angles, one for each pair of elements, of texts of at most Original
+	// positions; Scale multiplies cosines and sines.
+	Short []float32 `config:"rope_scaling.short_factor,omitzero"`
 }
+
+// Equal reports whether r and o rotate alike.
+func (r *Rope) Equal(o *Rope) bool { return reflect.DeepEqual(r, o) }
 
 func (r *Rope) validate() error {
 	if !(r.Theta > 1 && r.Theta < 1e30) {
@@ -36,8 +45,10 @@ func (r *Rope) validate() error {
 	case "default":
 		return nil
 	case "linear", "llama3", "yarn":
+	case "longrope":
+		return r.validateLong()
 	default:
-		return fmt.Errorf("rope_type %q is not supported; supported: default, linear, llama3, yarn", r.Type)
+		return fmt.Errorf("rope_type %q is not supported; supported: default, linear, llama3, yarn, longrope", r.Type)
 	}
 	if !(r.Factor >= 1 && r.Factor < 1e9) {
 		return fmt.Errorf("rope scaling factor is %v, want at least 1", r.Factor)
@@ -56,6 +67,18 @@ func (r *Rope) validate() error {
 	}
 	if r.Type == "yarn" && !(r.Scale > 0 && r.Scale < 1e3) {
 		return fmt.Errorf("rope scaling attention_factor is %v, want more than 0", r.Scale)
+	}
+	return nil
+}
+
+func (r *Rope) validateLong() error {
+	if len(r.Short) == 0 {
+		return errors.New("rope scaling short_factor is missing, want a number for each pair of elements")
+	}
+	for i, f := range r.Short {
+		if !(f > 0 && f < 1e9) {
+			return fmt.Errorf("rope scaling short_factor[%d] is %v, want more than 0", i, f)
+		}
 	}
 	return nil
 }
@@ -87,6 +110,8 @@ func (r *Rope) Frequencies(dim int) []float32 {
 			}
 		case "yarn":
 			f = r.yarn(i, dim, low, high)
+		case "longrope":
+			f = float64(1 / float32(r.Short[i]*float32(detmath.Pow(r.Theta, float64(float32(2*i)/float32(dim))))))
 		}
 		out[i] = float32(f)
 	}
@@ -138,7 +163,7 @@ func (r *Rope) Table(dim, from, to int) []float32 {
 			s, c := detmath.SinCos(float64(float32(p) * f))
 			row[i], row[h+i] = float32(c), float32(s)
 		}
-		if r.Type == "yarn" {
+		if r.Type == "yarn" || r.Type == "longrope" {
 			for i := range row {
 				row[i] *= float32(r.Scale)
 			}
@@ -165,7 +190,7 @@ func (c *config) rope(theta, part []string, def ropeDefaults) (Rope, float64) {
 		o.ropeScaling(&q)
 		f := o.float("partial_rotary_factor", p)
 		c.take(o)
-		if c.err == nil && (seen && (q != r || f != p) || given(theta) && q.Theta != r.Theta || given(part) && f != p) {
+		if c.err == nil && (seen && (!q.Equal(&r) || f != p) || given(theta) && q.Theta != r.Theta || given(part) && f != p) {
 			c.fail("%s %+v, partial_rotary_factor %v, contradicts %+v, partial_rotary_factor %v, elsewhere: want only one of them, or equal values", key, q, f, r, p)
 		}
 		r, p, seen = q, f, true
@@ -175,11 +200,17 @@ func (c *config) rope(theta, part []string, def ropeDefaults) (Rope, float64) {
 			c.fail("%w", err)
 		}
 	}
+	if r.Type == "longrope" && !def.long {
+		c.fail("rope_type is \"longrope\", which is not supported for %s", c.string("model_type", "this architecture"))
+	}
 	return r, p
 }
 
-// ropeDefaults are the values of missing keys.
-type ropeDefaults struct{ theta, part float64 }
+// ropeDefaults are the values of missing keys, and whether a family has longrope.
+type ropeDefaults struct {
+	theta, part float64
+	long        bool
+}
 
 func (o *config) ropeScaling(r *Rope) {
 	r.Type = o.string("rope_type", o.string("type", "default"))
@@ -192,6 +223,12 @@ func (o *config) ropeScaling(r *Rope) {
 		r.LowFreq = o.float("low_freq_factor", nan)
 		r.HighFreq = o.float("high_freq_factor", nan)
 		r.Original = o.int("original_max_position_embeddings", -1)
+	case "longrope":
+		if o.has("short_factor") {
+			o.value("short_factor", &r.Short, "a list of numbers")
+		}
+		r.Scale = o.float("attention_factor", 0)
+		r.Original = o.int("original_max_position_embeddings", 1)
 	case "yarn":
 		r.Factor = o.float("factor", nan)
 		r.Original = o.int("original_max_position_embeddings", -1)
@@ -202,6 +239,22 @@ func (o *config) ropeScaling(r *Rope) {
 			o.fail("attn_factor is set, want attention_factor or neither")
 		}
 		r.Scale = o.float("attention_factor", r.yarnScale(o.float("mscale", 0), o.float("mscale_all_dim", 0)))
+	}
+}
+
+// longRope completes a rotation by longrope (Ding et al. 2024): original_max_position_embeddings is
+// a key of its own in published files. Beyond so many positions the divisors change for all
+// positions of a text, which would make keys and values that exist void, so the context ends there.
+func (c *config) longRope(s *Spec) {
+	r := &s.Rope
+	r.Original = c.int("original_max_position_embeddings", r.Original)
+	if ratio := float64(s.MaxPos) / float64(r.Original); r.Scale == 0 && r.Original > 1 && ratio > 1 {
+		r.Scale = math.Sqrt(1 + detmath.Log(ratio)/detmath.Log(float64(r.Original)))
+	}
+	r.Scale = cmp.Or(r.Scale, 1)
+	s.MaxPos = min(s.MaxPos, r.Original)
+	if n := s.Rotated() / 2; c.err == nil && len(r.Short) != n {
+		c.fail("rope scaling short_factor has %d entries, want %d, half of the rotated elements of a head", len(r.Short), n)
 	}
 }
 

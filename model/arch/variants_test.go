@@ -114,6 +114,33 @@ func TestVariantsOfFamilies(t *testing.T) {
 	}
 }
 
+// The context of a model with longrope ends where its divisors would change.
+func TestLongRopeEndsAtTheOriginalLength(t *testing.T) {
+	factors := []float64{1, 1.5, 2, 4}
+	s, err := Parse("config.json", family("phi3", m{
+		"max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
+		"rope_scaling": m{"type": "longrope", "short_factor": factors, "long_factor": []float64{9, 9, 9, 9}},
+	}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.MaxPos != 4096 || s.Rope.Original != 4096 {
+		t.Errorf("%d positions, %d original ones, want 4096", s.MaxPos, s.Rope.Original)
+	}
+	scale := math.Sqrt(1 + math.Log(32)/math.Log(4096))
+	if math.Abs(s.Rope.Scale-scale) > 1e-12 {
+		t.Errorf("cosines are multiplied by %v, want %v", s.Rope.Scale, scale)
+	}
+	for i, f := range s.Rope.Frequencies(8) {
+		if want := math.Pow(1e4, -float64(i)/4) / factors[i]; math.Abs(float64(f)/want-1) > 1e-6 {
+			t.Errorf("angle %d is %v, want %v", i, f, want)
+		}
+	}
+	if row := s.Rope.Table(8, 3, 4); math.Abs(float64(row[0])-scale*math.Cos(3)) > 1e-6 {
+		t.Errorf("first cosine at position 3 is %v, want %v", row[0], scale*math.Cos(3))
+	}
+}
+
 func TestVariantsAreRefusedByName(t *testing.T) {
 	for _, c := range []struct {
 		typ   string
@@ -127,7 +154,12 @@ func TestVariantsAreRefusedByName(t *testing.T) {
 		{"gemma3_text", m{"rope_local_base_freq": 0.5}, []string{"windows: rope_theta is 0.5"}},
 		{"gemma3_text", m{"sliding_window": null, "layer_types": []string{slidingAttention, fullAttention, fullAttention, fullAttention}}, []string{"layer_types[0]", "sliding_window"}},
 		{"phi3", m{"attention_bias": true}, []string{"attention_bias is true, want false for phi3"}},
-		{"phi3", m{"rope_scaling": m{"type": "longrope"}}, []string{`"longrope"`}},
+		{"phi3", m{"rope_scaling": m{"type": "longrope"}}, []string{"short_factor is missing"}},
+		{"phi3", m{"rope_scaling": m{"type": "longrope", "short_factor": []float64{1, 2}}}, []string{"short_factor has 2 entries, want 4"}},
+		{"phi3", m{"rope_scaling": m{"type": "longrope", "short_factor": []float64{1, 2, 0, 4}}}, []string{"short_factor[2] is 0"}},
+		{"olmo2", m{"rope_scaling": m{"type": "longrope", "short_factor": []float64{1, 1, 1, 1}}}, []string{"longrope", "not supported for olmo2"}},
+		{"cohere2", m{"rope_scaling": m{"type": "longrope", "short_factor": []float64{1, 1, 1, 1}}}, []string{"longrope", "not supported for cohere2"}},
+		{"gpt_neox", m{"rope_scaling": m{"type": "longrope", "short_factor": []float64{1}}}, []string{"longrope", "not supported for gpt_neox"}},
 		{"granite", m{"logits_scaling": 0}, []string{"logits_scaling is 0"}},
 		{"granite", m{"attention_multiplier": 0}, []string{"attention_multiplier is 0"}},
 		{"granite", m{"residual_multiplier": -1}, []string{"residual_multiplier is -1"}},
