@@ -187,6 +187,52 @@ func TestAVocabularyIsCounted(t *testing.T) {
 	}
 }
 
+// With mass: the vocabulary covers at least as much of the labels as one of the same size that is
+// counted in the text, and no swap of two tokens would cover more.
+func TestAVocabularyIsChosenByTheMassOfLabels(t *testing.T) {
+	set := draw(t, 20, 1)
+	const held = 0.1
+	sp := data.Split{Part: data.Train, Fraction: held}
+	covered := func(ids []int32) (sum float64) {
+		c, err := set.Cover(sp, ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(c.Levels) != 1 { // else the levels' totals would be needed, too
+			t.Fatalf("%d levels", len(c.Levels))
+		}
+		return c.Levels[0]
+	}
+	ids, _, err := mix.Vocab("mass:7", mix.Only(set), held)
+	if err != nil || len(ids) != 7 || !slices.IsSorted(ids) {
+		t.Fatal(ids, err)
+	}
+	counted, _, err := mix.Vocab("7", mix.Only(set), held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	best := covered(ids)
+	if best < covered(counted) {
+		t.Errorf("%v cover %v of the labels, %v %v", ids, best, counted, covered(counted))
+	}
+	for i := range ids {
+		for id := range int32(40) {
+			if slices.Contains(ids, id) {
+				continue
+			}
+			other := slices.Clone(ids)
+			if other[i] = id; covered(other) > best+1e-9 {
+				t.Errorf("%v cover more than %v", other, ids)
+			}
+		}
+	}
+	for text, want := range map[string]string{"mass:x": "want mass: and a number", "mass:41": "want 1 to the target's 40", "mass:0": "want 1 to"} {
+		if _, _, err := mix.Vocab(text, mix.Only(set), held); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func TestSharesOfData(t *testing.T) {
 	dir := t.TempDir()
 	odd := filepath.Join(dir, "set=2")

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"talf/checkpoints"
 	"talf/data"
@@ -13,7 +14,7 @@ import (
 
 // Vocab returns the draft vocabulary that text describes, ascending, and its share of the tokens
 // to be learned. text is the number of tokens to choose by counting the part of the data that is
-// not held out, or names a file or a head as for checkpoints.ReadDraftVocab. If text is empty
+// not held out, or mass: and this number, to choose by the mass of its labels, or names a file or a head as for checkpoints.ReadDraftVocab. If text is empty
 // there is none: ids is nil.
 func Vocab(text string, shares Shares, held float64) (ids []int32, share float64, err error) {
 	if text == "" {
@@ -22,6 +23,17 @@ func Vocab(text string, shares Shares, held float64) (ids []int32, share float64
 	sp := data.Split{Part: data.Train, Fraction: held}
 	if n, err := strconv.Atoi(text); err == nil {
 		return CountVocab(shares, sp, n)
+	}
+	if word, ok := strings.CutPrefix(text, "mass:"); ok {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			return nil, 0, fmt.Errorf("draft vocabulary: %s, want mass: and a number", text)
+		}
+		if ids, err = massVocab(shares, sp, n); err != nil {
+			return nil, 0, err
+		}
+		share, err = VocabShare(shares, sp, ids)
+		return ids, share, err
 	}
 	meta := shares[0].Set.Meta()
 	ids, tok, err := checkpoints.ReadDraftVocab(text, meta.Vocab)
@@ -74,16 +86,22 @@ func CountVocab(shares Shares, sp data.Split, size int) (ids []int32, share floa
 	if err != nil {
 		return nil, 0, err
 	}
-	for id := range int32(vocab) {
-		ids = append(ids, id)
-	}
-	slices.SortStableFunc(ids, func(a, b int32) int { return cmp.Compare(often[b], often[a]) })
-	ids = ids[:size:size]
-	slices.Sort(ids)
+	ids = most(often, size)
 	for _, id := range ids {
 		share += often[id]
 	}
 	return ids, share, nil
+}
+
+// most returns the size tokens that score highest, ascending; among equal ones the lower ids.
+func most(score []float64, size int) (ids []int32) {
+	for id := range int32(len(score)) {
+		ids = append(ids, id)
+	}
+	slices.SortStableFunc(ids, func(a, b int32) int { return cmp.Compare(score[b], score[a]) })
+	ids = ids[:size:size]
+	slices.Sort(ids)
+	return ids
 }
 
 // VocabShare returns ids' share of the tokens to be learned.

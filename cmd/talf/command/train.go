@@ -143,7 +143,7 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.init, "init", "", "head to start from, unless --out has a checkpoint to resume: a checkpoint, any EAGLE head, or target (the model's last layers)")
 	f.StringVar(&o.cfg.Network, "network", "", "network of a head: eagle (EAGLE-1 and 2) or eagle3, with parameters such as eagle3:taps=2+8+13 (default: that of --init; eagle3 for the loss eagle3; else eagle)")
 	f.IntVar(&o.cfg.Layers, "layers", o.cfg.Layers, "layers of a head; the speculators library loads one")
-	f.StringVar(&o.vocab, "draft-vocab", "", "tokens that a head predicts: a number, for the most frequent tokens of the text to learn, or a file or head that lists them: a head, a safetensors file with d2t, a token map (.pt) or a text file of ids (default: all)")
+	f.StringVar(&o.vocab, "draft-vocab", "", "tokens that a head predicts: a number, for the most frequent tokens of the text to learn, mass: and a number, for those with the most mass in the labels, or a file or head that lists them: a head, a safetensors file with d2t, a token map (.pt) or a text file of ids (default: all)")
 	f.BoolVar(&o.cfg.FCBias, "fc-bias", o.cfg.FCBias, "give a head's fc a bias; vLLM loads none")
 	f.BoolVar(&o.resume, "resume", false, "continue from the last checkpoint in --out, if there is one")
 	f.BoolVar(&o.force, "force", false, "train even if the data or --init belong to another model")
