@@ -231,7 +231,7 @@ func Tiny(seed uint64) *File {
 	for _, s := range []string{"<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|x|>"} {
 		tokens, types = append(tokens, s), append(types, 3)
 	}
-	for _, k := range []Key{
+	f.Keys = []Key{
 		{"general.architecture", "llama"},
 		{"general.type", "model"},
 		{"general.name", "Tiny"},
@@ -251,8 +251,6 @@ func Tiny(seed uint64) *File {
 		{"tokenizer.ggml.merges", merges},
 		{"tokenizer.ggml.bos_token_id", uint32(len(tokens) - 4)},
 		{"tokenizer.ggml.eos_token_id", uint32(len(tokens) - 3)},
-	} {
-		f.Keys = append(f.Keys, k)
 	}
 	random := func(n int, scale float64) []float32 {
 		x := make([]float32, n)
