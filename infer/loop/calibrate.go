@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"talf/infer"
+	"talf/model/sample"
 )
 
 // Calibrate measures passes of the target, and of src unless it is nil, over trees of one node to
@@ -23,9 +24,13 @@ func (l *Loop) Calibrate(ctx context.Context, src infer.Source, long time.Durati
 	if l.engine.Clock != nil {
 		p.now = l.engine.Clock
 	}
+	greedy, err := infer.NewSampling(sample.Greedy(), 2)
+	if err != nil {
+		return fmt.Errorf("loop: calibrate: %w", err)
+	}
 	req := infer.Request{
 		Prompt: []int32{0, int32(min(1, shape.Vocab-1))}, MaxTokens: shape.MaxLen, NoEOS: true, Source: src,
-		Drafter: p, Verifier: p, Processor: likeliest{},
+		Drafter: p, Verifier: p, Processor: greedy,
 	}
 	s, err := l.engine.Open(req)
 	if err != nil {
@@ -61,26 +66,6 @@ const (
 	mostProbe = 256 // nodes
 	samples   = 3   // of a size
 )
-
-// likeliest is greedy decoding without options.
-type likeliest struct{}
-
-func (likeliest) Argmax(logits []float32, _ []int32) int32 {
-	best := 0
-	for i, x := range logits {
-		if x > logits[best] {
-			best = i
-		}
-	}
-	return int32(best)
-}
-
-func (likeliest) Dist(dst infer.Dist, logits []float32, context []int32) {
-	clear(dst)
-	dst[likeliest{}.Argmax(logits, context)] = 1
-}
-
-func (likeliest) Plain() bool { return true }
 
 // A probe is a drafter and verifier that measure: trees of a given number of nodes, after a pass
 // of the draft model over the root and one over up to as many nodes, of which none is kept.

@@ -63,13 +63,13 @@ func Open(p Parts) (*Running, error) {
 		Version: identity.Short(p.Model.Function().Hash()),
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, l.Close())
 	}
 	p.Server.Metrics = metrics.New(metrics.Config{Model: p.Server.Names[0], Stats: l.Stats})
 	p.Server.Methods = e.offered()
 	s, err := New(e, p.Server)
 	if err != nil {
-		return nil, errors.Join(err, e.Close())
+		return nil, errors.Join(err, l.Close(), e.Close())
 	}
 	return &Running{server: s, engine: e, loop: l, source: p.Source}, nil
 }

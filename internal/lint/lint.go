@@ -54,7 +54,7 @@ var Rules = []Rule{
 	{"infer/constrain", []string{"infer", "model/grammar/...", "model/sample", "model/tokenizer", "tree"}},
 	{"infer/draft/cost", nil},
 	{"infer/budget", []string{"infer", "infer/draft/cost", "tree"}},
-	{"infer/loop", []string{"infer", "infer/budget", "infer/draft/cost", "internal/slab", "model"}},
+	{"infer/loop", []string{"infer", "infer/budget", "infer/draft/cost", "internal/slab", "model", "model/sample"}},
 	{"infer/draft/lookahead", []string{"infer", "tree"}},
 	{"infer/draft/recycle", []string{"infer", "infer/draft/memory", "infer/draft/shape", "infer/lookup"}},
 	{"infer/draft/predict", []string{"infer", "infer/lookup", "tree"}},

@@ -111,7 +111,7 @@ func CheckTie(t identity.Tie, target *model.Model, opt Options) error {
 	}
 	if d := t.Against(target.Spec().Canonical(), target.Origin()); d != nil {
 		if target.Tensors().Metadata()[safetensors.MetaFormat] != safetensors.FormatGGUF {
-			return fmt.Errorf("trained for another target: %s (use force to load it anyway)", d.Since("it was trained"))
+			return fmt.Errorf("trained for another target: %s (--force loads it anyway)", d.Since("it was trained"))
 		}
 		if opt.Warn != nil {
 			opt.Warn(fmt.Sprintf("%s. The target is a GGUF file, which does not say what it was converted from: if from another model, drafts are useless, though the output does not depend on them", d.Since("it was trained")))
