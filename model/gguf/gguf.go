@@ -145,7 +145,8 @@ func (f *File) splits() error {
 		return k.err
 	}
 	if count > maxSplits {
-		return k.bad("split.count", "at most %d", maxSplits)
+		k.bad("split.count", "at most %d", maxSplits)
+		return k.err
 	}
 	name := part.FindStringSubmatch(filepath.Base(f.Path))
 	if name == nil {

@@ -152,11 +152,10 @@ func (f *File) reader() *reader { return &reader{f: f} }
 func (k *reader) has(key string) bool { _, ok := k.f.keys[key]; return ok }
 
 // bad records that a key is not what was expected.
-func (k *reader) bad(key, want string, args ...any) error {
+func (k *reader) bad(key, want string, args ...any) {
 	if k.err == nil {
 		k.err = fmt.Errorf("%s: key %q is %v, want %s", k.f.Path, key, k.f.keys[key], fmt.Sprintf(want, args...))
 	}
-	return k.err
 }
 
 // required is a default that makes a missing key an error.
