@@ -72,7 +72,8 @@ func (b *Builder) DFA(e Expr) (*DFA, error) {
 	index := map[*State]int32{m.start: 0}
 	states := []*State{m.start}
 	for i := 0; i < len(states); i++ {
-		if i > limits.GrammarDFA {
+		b.work += len(g.members) * (1 + len(states[i].stacks))
+		if i > limits.GrammarDFA || b.work > limits.GrammarWork {
 			return nil, errDFA
 		}
 		d.accept = append(d.accept, states[i].accept)
