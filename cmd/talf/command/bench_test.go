@@ -218,7 +218,7 @@ func TestRanksOfTextsLongerThanTheModel(t *testing.T) {
 	prompts := talftest.Write(t, filepath.Join(t.TempDir(), "long.txt"), strings.Repeat("one two three ", 300)+"\n")
 	var r paper.Report
 	out := talftest.OK(t, "", "bench", "--model", dir, "--head", h, "--prompts", prompts, "--method", "salf:N=4", "--warmup", "0",
-		"--prompt-tokens", "5", "--max-tokens", "4", "--ranks", "1", "--json")
+		"--prompt-tokens", "5", "--max-tokens", "4", "--ranks", "1", "--over", "texts", "--json")
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}

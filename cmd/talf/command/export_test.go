@@ -60,7 +60,7 @@ func TestAnExportedHeadDecodesAsBefore(t *testing.T) {
 	for _, format := range []string{"eagle", "sglang", "vllm", "speculators"} {
 		out, back, bin := filepath.Join(dir, format), filepath.Join(dir, format+"-back"), filepath.Join(dir, format+"-bin")
 		said := talftest.OK(t, "", "export", "--head", head, "--format", format, "--bin", "--model", model, "--out", out)
-		if !strings.Contains(said, "as "+format+": model.safetensors, pytorch_model.bin, config.json") {
+		if !strings.Contains(said, "as "+format+": model.safetensors, pytorch_model.bin, README.md, config.json") {
 			t.Errorf("export says %q", said)
 		}
 		talftest.OK(t, "", "import", "--head", out, "--model", model, "--out", back)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ func TestQuickstartGoesOnWhereItStopped(t *testing.T) {
 			Plan: quickstart.Plan{
 				Format: 1, Seed: 3, Documents: 24, Prompts: 2, MaxTokens: 8, EagleSteps: 4, TalfSteps: 3, Rows: 128, Shard: 8,
 				LearnRate: 1e-3, Methods: []string{"beam:N=8,k=3,depth=2", "salf:N=8,B=3,th=0"},
+				Deep: quickstart.Deep{Layers: 4, Prompts: 2, MaxTokens: 6, Methods: []string{"salf:N=8,B=3,th=0"}},
 			},
 		}
 	}
@@ -39,7 +41,7 @@ func TestQuickstartGoesOnWhereItStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	parts := t.TempDir()
-	for i := range 5 {
+	for i := range 6 {
 		c := config(parts)
 		c.Tools = &stoppingTools{quickTools{quietApp(t)}}
 		if _, err := quickstart.Run(t.Context(), c); !errors.Is(err, errStopped) {
@@ -58,11 +60,12 @@ func TestQuickstartGoesOnWhereItStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(again.Rows) != 7 || len(again.Plots) != 2 {
-		t.Fatalf("%d rows and plots %v", len(again.Rows), again.Plots)
+	if len(again.Rows) != 7 || len(again.Deep) != 3 || len(again.Plots) != 2 {
+		t.Fatalf("%d and %d rows and plots %v", len(again.Rows), len(again.Deep), again.Plots)
 	}
-	for i, r := range again.Rows {
-		w := whole.Rows[i]
+	rows := slices.Concat(whole.Rows, whole.Deep)
+	for i, r := range slices.Concat(again.Rows, again.Deep) {
+		w := rows[i]
 		if r.Label() != w.Label() || r.Tau != w.Tau || r.Tokens != w.Tokens || r.Passes != w.Passes {
 			t.Errorf("row %d: %+v, want %+v", i, r, w)
 		}
