@@ -201,6 +201,10 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	for _, t := range ts {
 		r.Bytes += int64(len(t.Data))
 	}
+	card, err := d.card(f, &c, problems)
+	if err != nil {
+		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
+	}
 	files, err := durable.NewDir(out)
 	if err != nil {
 		return nil, fmt.Errorf("export: %w", err)
@@ -225,10 +229,6 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 		if err := write(TorchFile, func(w io.Writer) error { return torchfile.Write(w, ts...) }); err != nil {
 			return nil, err
 		}
-	}
-	card, err := d.card(f, &c, problems)
-	if err != nil {
-		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
 	}
 	if err := write(CardFile, func(w io.Writer) error { _, err := w.Write(card); return err }); err != nil {
 		return nil, err
