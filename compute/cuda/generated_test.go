@@ -4,7 +4,6 @@ package cuda_test
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"flag"
 	"fmt"
@@ -95,58 +94,5 @@ func TestGeneratedPTXIsOfTheKernelsAsTheyAre(t *testing.T) {
 	}
 	if !bytes.Equal(got[len(head):], compile(t)) {
 		t.Errorf("%s differs from what the compiler writes: run make generate", ptxFile)
-	}
-}
-
-// TestPTXAssembles checks that the kernels use the registers and shared memory recorded in
-// docs/gpu.md, and do not spill, if ptxas is installed.
-func TestPTXAssembles(t *testing.T) {
-	ptxas := os.Getenv("PTXAS")
-	if ptxas == "" {
-		ptxas = "ptxas"
-	}
-	if _, err := exec.LookPath(ptxas); err != nil {
-		t.Skip("ptxas is not here: it comes with CUDA and in the Python package nvidia-cuda-nvcc-cu12; $PTXAS may name it")
-	}
-	entry := regexp.MustCompile(`Compiling entry function '(\w+)'`)
-	spills := regexp.MustCompile(`(\d+) bytes spill stores, (\d+) bytes spill loads`)
-	used := regexp.MustCompile(`Used (\d+) registers(?:.*?(\d+) bytes smem)?`)
-	kernels := map[string][2]string{} // registers for sm_80 and sm_90
-	smem := map[string]string{}
-	var names []string
-	for i, arch := range []string{"sm_80", "sm_90"} {
-		out, err := exec.Command(ptxas, "-arch="+arch, "-v", "-o", filepath.Join(t.TempDir(), "k.cubin"), ptxFile).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s for %s: %v\n%s", ptxas, arch, err, out)
-		}
-		name := ""
-		for line := range strings.Lines(string(out)) {
-			if m := entry.FindStringSubmatch(line); m != nil {
-				name = m[1]
-			}
-			if m := spills.FindStringSubmatch(line); m != nil && (m[1] != "0" || m[2] != "0") {
-				t.Errorf("%s for %s spills %s and %s bytes", name, arch, m[1], m[2])
-			}
-			if m := used.FindStringSubmatch(line); m != nil && name != "" {
-				r := kernels[name]
-				r[i] = m[1]
-				kernels[name], smem[name] = r, cmp.Or(m[2], "0")
-				if i == 0 {
-					names = append(names, name)
-				}
-			}
-		}
-	}
-	slices.Sort(names)
-	var table strings.Builder
-	for _, n := range names {
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", n, kernels[n][0], kernels[n][1], smem[n])
-	}
-	doc, err := os.ReadFile("../../docs/gpu.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(doc), table.String()) {
-		t.Errorf("docs/gpu.md lacks the table of this ptxas:\n%s", &table)
 	}
 }

@@ -31,26 +31,37 @@ func tool(t *testing.T, env, name, pkg string) string {
 
 // The machine code of every kernel, for every capability, keeps its variables in registers and
 // calls nothing but the slow paths of divisions and roots. The loops with products of tensor cores
-// hold what docs/gpu.md says, and convert no number just after they load it.
+// convert no number just after they load it. docs/gpu.md says what the kernels use, and what these
+// loops hold.
 func TestMachineCode(t *testing.T) {
-	var table strings.Builder
-	for i, arch := range archs {
-		kernels, frames := assemble(t, arch, ptxFile)
-		for _, k := range kernels {
-			for _, flaw := range k.flaws(frames[k.name]) {
+	code := map[string][]*machineKernel{}
+	for _, arch := range archs {
+		code[arch] = assemble(t, arch, ptxFile)
+		for _, k := range code[arch] {
+			for _, flaw := range k.flaws() {
 				t.Errorf("%s for %s: %s", k.name, arch, flaw)
 			}
-			if l := k.hot(); l != nil && i == slices.Index(archs, "sm_90") {
-				fmt.Fprintf(&table, "| `%s` | %d | %d | %d |\n", k.name, len(l), count(l, "HMMA"), wideLoads(l))
-			}
+		}
+	}
+	var used, loops strings.Builder
+	for i, k := range code["sm_80"] {
+		l := code["sm_90"][i]
+		if k.name != l.name {
+			t.Fatalf("%s beside %s", k.name, l.name)
+		}
+		fmt.Fprintf(&used, "| `%s` | %s | %s | %s |\n", k.name, k.registers, l.registers, k.shared)
+		if hot := l.hot(); hot != nil {
+			fmt.Fprintf(&loops, "| `%s` | %d | %d | %d |\n", l.name, len(hot), count(hot, "HMMA"), wideLoads(hot))
 		}
 	}
 	doc, err := os.ReadFile("../../docs/gpu.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(doc), table.String()) {
-		t.Errorf("docs/gpu.md lacks the table of hot loops:\n%s", &table)
+	for what, table := range map[string]*strings.Builder{"registers and shared memory": &used, "hot loops": &loops} {
+		if !strings.Contains(string(doc), table.String()) {
+			t.Errorf("docs/gpu.md lacks the table of %s:\n%s", what, table)
+		}
 	}
 }
 
@@ -78,11 +89,11 @@ L: ld.global.f32 u, [q]; ld.global.f32 v, [q+4]; cvt.rn.bf16x2.f32 o, u, v;
 			if err := os.WriteFile(file, []byte(begin+c.ptx+"\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			kernels, frames := assemble(t, "sm_90", file)
+			kernels := assemble(t, "sm_90", file)
 			if len(kernels) != 1 {
 				t.Fatalf("%d kernels", len(kernels))
 			}
-			flaws := strings.Join(kernels[0].flaws(frames["k"]), "; ")
+			flaws := strings.Join(kernels[0].flaws(), "; ")
 			if (flaws == "") != (c.want == "") || !strings.Contains(flaws, c.want) {
 				t.Errorf("flaws %q, want %q", flaws, c.want)
 			}
@@ -90,34 +101,26 @@ L: ld.global.f32 u, [q]; ld.global.f32 v, [q+4]; cvt.rn.bf16x2.f32 o, u, v;
 	}
 }
 
-// A machineKernel is what nvdisasm prints of one kernel.
+// A machineKernel is what nvdisasm and ptxas print of one kernel.
 type machineKernel struct {
-	name   string
-	code   []instruction
-	labels map[string]int // indices in code
+	name              string
+	code              []instruction
+	labels            map[string]int // indices in code
+	frame             string         // ptxas's words about the stack
+	registers, shared string         // numbers; of shared memory, bytes
 }
 
 type instruction struct{ op, args string }
 
-// assemble returns the machine code of a PTX file, and what ptxas says of the stacks.
-func assemble(t *testing.T, arch, file string) (kernels []*machineKernel, frames map[string]string) {
+// assemble returns the kernels of a PTX file, in the order of their names.
+func assemble(t *testing.T, arch, file string) (kernels []*machineKernel) {
 	t.Helper()
 	ptxas := tool(t, "PTXAS", "ptxas", "nvidia-cuda-nvcc-cu12")
 	nvdisasm := tool(t, "NVDISASM", "nvdisasm", "nvidia-cuda-nvdisasm")
 	cubin := filepath.Join(t.TempDir(), "k.cubin")
-	out, err := exec.Command(ptxas, "-arch="+arch, "-v", "-o", cubin, file).CombinedOutput()
+	report, err := exec.Command(ptxas, "-arch="+arch, "-v", "-o", cubin, file).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s for %s: %v\n%s", ptxas, arch, err, out)
-	}
-	properties := regexp.MustCompile(`Function properties for (\w+)`)
-	frames = map[string]string{}
-	name := ""
-	for line := range strings.Lines(string(out)) {
-		if m := properties.FindStringSubmatch(line); m != nil {
-			name = m[1]
-		} else if strings.Contains(line, "bytes stack frame") {
-			frames[name] = strings.TrimSpace(line)
-		}
+		t.Fatalf("%s for %s: %v\n%s", ptxas, arch, err, report)
 	}
 	text, err := exec.Command(nvdisasm, "-c", cubin).Output()
 	if err != nil {
@@ -144,7 +147,28 @@ func assemble(t *testing.T, arch, file string) (kernels []*machineKernel, frames
 		t.Fatal(err)
 	}
 	slices.SortFunc(kernels, func(a, b *machineKernel) int { return cmp.Compare(a.name, b.name) })
-	return kernels, frames
+	// ptxas names a kernel, then says what it uses.
+	properties := regexp.MustCompile(`Function properties for (\w+)`)
+	used := regexp.MustCompile(`Used (\d+) registers(?:.*?(\d+) bytes smem)?`)
+	k = nil
+	for line := range strings.Lines(string(report)) {
+		if m := properties.FindStringSubmatch(line); m != nil {
+			k = nil
+			if i := slices.IndexFunc(kernels, func(k *machineKernel) bool { return k.name == m[1] }); i >= 0 {
+				k = kernels[i]
+			}
+		}
+		if k == nil {
+			continue
+		}
+		if strings.Contains(line, "bytes stack frame") {
+			k.frame = strings.TrimSpace(line)
+		}
+		if m := used.FindStringSubmatch(line); m != nil {
+			k.registers, k.shared = m[1], cmp.Or(m[2], "0")
+		}
+	}
+	return kernels
 }
 
 // near is how many instructions there should at least be between a load from global memory and a
@@ -157,10 +181,10 @@ var (
 	register = regexp.MustCompile(`\bR(\d+)\b`)
 )
 
-// flaws returns what is wrong with the code, given ptxas's words about its stack.
-func (k *machineKernel) flaws(frame string) (all []string) {
-	if !strings.HasPrefix(frame, "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") {
-		all = append(all, frame)
+// flaws returns what is wrong with the code.
+func (k *machineKernel) flaws() (all []string) {
+	if !strings.HasPrefix(k.frame, "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") {
+		all = append(all, k.frame)
 	}
 	for _, i := range k.code {
 		if strings.HasPrefix(i.op, "LDL") || strings.HasPrefix(i.op, "STL") {
