@@ -132,6 +132,11 @@ func logConfig(settings *Settings, got *[]Measurement, old *bool) jsonl.Config {
 			if m.Key == "" {
 				return errors.New("a measurement without a key")
 			}
+			if m.Paths != nil {
+				if err := m.Paths.check(); err != nil {
+					return err
+				}
+			}
 			*got = append(*got, m)
 			return nil
 		},

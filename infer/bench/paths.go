@@ -49,6 +49,19 @@ func newPaths(t infer.Traits) *Paths {
 	return &Paths{Origins: o, Drafted: make([]int, len(o)), Reached: make([]int, len(o)), Kept: make([]int, len(o)), Kinds: map[string]int{}}
 }
 
+// check refuses counts that no run makes.
+func (p *Paths) check() error {
+	for _, c := range []struct {
+		name string
+		n    int
+	}{{"drafted", len(p.Drafted)}, {"reached", len(p.Reached)}, {"kept", len(p.Kept)}} {
+		if c.n != len(p.Origins) {
+			return fmt.Errorf("paths.%s: %d counts, want one for each of %d origins", c.name, c.n, len(p.Origins))
+		}
+	}
+	return nil
+}
+
 // Rate returns the share of the drafted nodes of an origin that were kept, and the
 // share of those whose parent was kept. Both are 0 where there were none.
 func (p *Paths) Rate(origin string) (drafted, reached float64) {
@@ -80,11 +93,18 @@ func (p *Paths) kinds() string {
 	return strings.Join(names, ", ")
 }
 
+// add sums o into p, origin by origin: releases may name them differently.
 func (p *Paths) add(o *Paths) {
-	for i := range p.Origins {
-		p.Drafted[i] += o.Drafted[i]
-		p.Reached[i] += o.Reached[i]
-		p.Kept[i] += o.Kept[i]
+	for i, name := range o.Origins {
+		at := slices.Index(p.Origins, name)
+		if at < 0 {
+			at = len(p.Origins)
+			p.Origins = append(p.Origins, name)
+			p.Drafted, p.Reached, p.Kept = append(p.Drafted, 0), append(p.Reached, 0), append(p.Kept, 0)
+		}
+		p.Drafted[at] += o.Drafted[i]
+		p.Reached[at] += o.Reached[i]
+		p.Kept[at] += o.Kept[i]
 	}
 	for k, n := range o.Kinds {
 		p.Kinds[k] += n
@@ -105,7 +125,7 @@ func (p *Paths) add(o *Paths) {
 
 // clone returns a copy that shares nothing.
 func (p *Paths) clone() *Paths {
-	c := &Paths{Origins: p.Origins, Drafted: make([]int, len(p.Origins)), Reached: make([]int, len(p.Origins)), Kept: make([]int, len(p.Origins)), Kinds: map[string]int{}}
+	c := &Paths{Kinds: map[string]int{}}
 	c.add(p)
 	return c
 }

@@ -39,11 +39,18 @@ func ReadLog(r io.Reader) (got []Measurement, settings *Settings, err error) {
 	return got, settings, nil
 }
 
+// The most methods, temperatures, seeds and sets of a log that is summed up, and tokens of a prompt.
+const (
+	mostKinds  = 1000
+	mostPrompt = 1 << 20
+)
+
 // Recount sums up the measurements of a log without the models, prompts and files of its run. The
 // number of warm-up prompts, which logs do not have, is unknown and 0.
 func Recount(got []Measurement) (*Report, error) {
 	c := Config{Repeat: 1}
-	whole := map[promptKey]int{}
+	whole := map[promptKey]bool{}
+	zeros := make([]int32, mostPrompt) // of prompts only the lengths are known
 	for i := range got {
 		x := &got[i]
 		m, err := methodOf(x)
@@ -66,8 +73,12 @@ func Recount(got []Measurement) (*Report, error) {
 			s = len(c.Sets)
 			c.Sets = append(c.Sets, Set{Name: x.Set})
 		}
-		if whole[byPrompt(x)]++; whole[byPrompt(x)] == 1 {
-			c.Sets[s].Prompts = append(c.Sets[s].Prompts, Prompt{Name: x.Prompt, Tokens: make([]int32, min(max(x.Stats.Prompt, 0), 1<<20))})
+		if !whole[byPrompt(x)] {
+			whole[byPrompt(x)] = true
+			c.Sets[s].Prompts = append(c.Sets[s].Prompts, Prompt{Name: x.Prompt, Tokens: zeros[:min(max(x.Stats.Prompt, 0), mostPrompt)]})
+		}
+		if max(len(c.Methods), len(c.Temperatures), len(c.Seeds), len(c.Sets)) > mostKinds {
+			return nil, fmt.Errorf("more than %d methods, temperatures, seeds or sets", mostKinds)
 		}
 	}
 	slices.Sort(c.Temperatures)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"talf/infer"
 	"talf/infer/bench"
 	"talf/infer/bench/benchtest"
@@ -221,5 +223,23 @@ func TestALogIsSummedUpWithoutItsRun(t *testing.T) {
 	}
 	if !reflect.DeepEqual(r.Compared, want.Compared) {
 		t.Errorf("compared: %+v, want %+v", r.Compared, want.Compared)
+	}
+}
+
+// Measurements of one method may name other origins, in another order: a log that two releases wrote.
+func TestOriginsAreSummedByName(t *testing.T) {
+	of := func(prompt string, p *bench.Paths) bench.Measurement {
+		return bench.Measurement{Key: "ar|||0|8|0|" + prompt + "|1|0|0|0", Method: "ar", Prompt: prompt, Paths: p}
+	}
+	r, err := bench.Recount([]bench.Measurement{
+		of("a", &bench.Paths{Origins: []string{"spine", "branch"}, Drafted: []int{3, 4}, Reached: []int{2, 2}, Kept: []int{1, 0}}),
+		of("b", &bench.Paths{Origins: []string{"table", "spine"}, Drafted: []int{5, 6}, Reached: []int{4, 3}, Kept: []int{2, 3}}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &bench.Paths{Origins: []string{"spine", "branch", "table"}, Drafted: []int{9, 4, 5}, Reached: []int{5, 2, 4}, Kept: []int{4, 0, 2}, Kinds: map[string]int{}}
+	if d := cmp.Diff(want, r.Rows[0].Paths); d != "" {
+		t.Errorf("want -, got +:\n%s", d)
 	}
 }

@@ -124,7 +124,8 @@ func number(v float64) string {
 	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.3f", v), "0"), ".")
 }
 
-func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+// finite reports whether v can be drawn: differences of what can be drawn are numbers too.
+func finite(v float64) bool { return math.Abs(v) <= math.MaxFloat64/4 }
 
 // bounds are the least and the largest values, intervals included.
 func (c *chart) bounds() (x, y axis, ok bool) {

@@ -42,11 +42,13 @@ func TestPointsLieInsideTheDrawing(t *testing.T) {
 			l := line{Name: `"<`, Colour: i, Run: -1, Points: true, Band: seed%7 == 0}
 			for k := range rng.IntN(20) {
 				y := rng.NormFloat64() * math.Pow(10, float64(rng.IntN(8)-4))
-				switch rng.IntN(8) {
+				switch rng.IntN(9) {
 				case 0:
 					y = math.NaN()
 				case 1:
 					y = math.Inf(1)
+				case 2:
+					y = math.Copysign(math.MaxFloat64, y) // twice of which is infinite
 				default:
 					points++
 				}

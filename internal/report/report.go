@@ -168,10 +168,14 @@ func (r *Run) directory(dir, name string) error {
 	if _, err := os.Stat(log); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	before := len(r.Training)
 	if err := r.file(log, name); err != nil {
 		return fmt.Errorf("%s: %w", log, err)
 	}
-	t := &r.Training[len(r.Training)-1]
+	if len(r.Training) == before {
+		return fmt.Errorf("%s: a %s, want a log of training", log, r.Files[len(r.Files)-1].Kind)
+	}
+	t := &r.Training[before]
 	last, err := checkpoints.Find(dir)
 	if err != nil {
 		return nil // nothing is saved yet: the log alone
@@ -331,9 +335,16 @@ func function(name string, f *identity.Function) []Setting {
 
 // result reads a JSON document that a command wrote with --out.
 func (r *Run) result(in io.Reader, name string) (kind string, err error) {
-	raw, err := io.ReadAll(in)
-	if err != nil {
-		return "", err
+	d := json.NewDecoder(in)
+	var raw json.RawMessage
+	switch err := d.Decode(&raw); {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "", errors.New("the JSON is cut short")
+	case err != nil:
+		return "", fmt.Errorf("not JSON: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return "", errUnknown // lines of something else
 	}
 	var has map[string]json.RawMessage
 	if err := ijson.Unmarshal(raw, &has); err != nil {

@@ -150,11 +150,17 @@ func TestFilesThatAreNoResultsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	trace, err := os.ReadFile("testdata/run/trace.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, x := range map[string]struct{ text, want string }{
 		"text.jsonl":  {`{"text":"once"}` + "\n", "want a training run"},
 		"text.txt":    {"once upon a time", "want a training run"},
 		"empty":       {"", "want a training run"},
-		"torn.json":   {`{"rows":[`, "want a training run"},
+		"torn.json":   {`{"rows":[`, "cut short"},
+		"bad.json":    {`{"rows":,}`, "not JSON"},
+		"lines.jsonl": {`{"text":"once"}` + "\n" + `{"text":`, "want a training run"},
 		"rows.json":   {`{"rows":[],"sets":[],"prompts":1,"max_tokens":1,"seeds":[]}`, "want at least one"},
 		"eval.json":   {`{"name":"fig9","doc":"","bootstrap":{}}`, "fig9"},
 		"trace.jsonl": {`{"talf_trace":1}` + "\n", "no round"},
@@ -163,6 +169,8 @@ func TestFilesThatAreNoResultsAreRefused(t *testing.T) {
 		"head.jsonl":  {string(cut[:bytes.IndexByte(cut, '\n')+1]), "no measurement"},
 		"key.jsonl":   {string(cut[:bytes.IndexByte(cut, '\n')+1]) + `{"key":"a|b"}` + "\n", "2 parts"},
 		"alone.jsonl": {string(cut[:bytes.IndexByte(cut, '\n')+1]) + `{"key":"pld||||0|8|0||1|0|0|0","method":"pld"}` + "\n", "part 4"},
+		"paths.jsonl": {string(cut[:bytes.IndexByte(cut, '\n')+1]) + `{"key":"goose","paths":{"origins":["spine"],"drafted":[1],"reached":[1]}}` + "\n", "line 2: paths.kept: 0 counts"},
+		"kinds.jsonl": {string(cut[:bytes.IndexByte(cut, '\n')+1]) + seeds(1001), "more than 1000 methods, temperatures, seeds or sets"},
 		"plain.jsonl": {string(cut[:bytes.IndexByte(cut, '\n')+1]) + `{"key":"pld|||0|8|0||1|0|0|0","method":"pld"}` + "\n", "plain decoding"},
 	} {
 		path := filepath.Join(dir, name)
@@ -171,12 +179,37 @@ func TestFilesThatAreNoResultsAreRefused(t *testing.T) {
 			t.Errorf("%s: error %v, want one that says %q", name, err, x.want)
 		}
 	}
+	for in, want := range map[string]string{"bench.json": "bench.json: the JSON is cut short", "metrics.jsonl": "metrics.jsonl: a log of bench, want a log of training"} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "prompts.jsonl"), []byte(`{"text":"once"}`+"\n"+`{"text":"twice"}`+"\n"))
+		write(t, filepath.Join(dir, "trace.jsonl"), trace)
+		if r, err := report.Read("a", dir); err != nil || len(r.Traces) != 1 || len(r.Files) != 1 {
+			t.Errorf("a trace beside prompts: %v", err)
+		}
+		raw := []byte(`{"rows":[`)
+		if in == "metrics.jsonl" {
+			raw = cut
+		}
+		write(t, filepath.Join(dir, in), raw)
+		if _, err := report.Read("a", dir); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("a directory with such a %s: error %v, want one that says %q", in, err, want)
+		}
+	}
 	if _, err := report.Read("a", t.TempDir()); err == nil || !strings.Contains(err.Error(), "nothing to show") {
 		t.Errorf("an empty directory: %v", err)
 	}
 	if err := report.Write(new(bytes.Buffer), nil); err == nil {
 		t.Error("a page without runs")
 	}
+}
+
+// seeds are the lines of plain decoding with so many seeds.
+func seeds(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `{"key":"ar|||0|8|0|a|1|0|%d|0","method":"ar","seed":%[1]d}`+"\n", i)
+	}
+	return b.String()
 }
 
 // Long traces of large trees and many runs make a page that shows less, not a larger one.
