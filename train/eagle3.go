@@ -10,6 +10,7 @@ import (
 	"talf/checkpoints"
 	"talf/compute"
 	"talf/model/arch"
+	"talf/model/identity"
 	"talf/model/safetensors"
 	"talf/train/internal/gg"
 	"talf/train/loss"
@@ -136,6 +137,9 @@ func (h *headTask) checkEagle3(plan loss.Plan) error {
 func (h *headTask) initEagle3() error {
 	if h.init != nil {
 		_, err := openEagle3(h.job.Init, func(d *checkpoints.Draft) error {
+			if err := h.checkInit(d.Dir, func() (identity.Tie, error) { return d.Target, nil }); err != nil {
+				return err
+			}
 			return h.params.Import(safetensors.Of(d.Dir, d.Tensors...))
 		})
 		if err != nil {

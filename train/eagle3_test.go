@@ -3,6 +3,7 @@ package train
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 
 	"talf/checkpoints"
 	"talf/data"
+	"talf/model"
+	"talf/model/safetensors"
 	"talf/train/mix"
 )
 
@@ -246,6 +249,61 @@ func TestWhatAnEAGLE3HeadCannotDoIsRefused(t *testing.T) {
 		c.change(&cfg, &job)
 		if _, err := Head(context.Background(), cfg, job); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q in it", err, c.want)
+		}
+	}
+}
+
+// Whatever kind of head a run begins with, it is this target's and undamaged.
+func TestAnInitialHeadIsTheTargetsAndWhole(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 12, data.None)
+	ts := tinyTensors()
+	ts[0].Data = bytes.Clone(ts[0].Data)
+	ts[0].Data[1] ^= 1
+	other, err := model.New(tinySpec(), safetensors.Of("another target", ts...), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for _, network := range []string{"eagle", tinyEagle3} {
+		cfg := tinyConfig()
+		cfg.Network, cfg.Loss, cfg.Steps = network, "talf", 1
+		first, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: filepath.Join(t.TempDir(), "first")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := func(init string, target *model.Model, force bool) error {
+			_, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(tinyData(t, target, 12, data.None)), Out: t.TempDir(), Init: init, Force: force})
+			return err
+		}
+		if err := begin(first.Dir, target, false); err != nil {
+			t.Errorf("%s: %v", network, err)
+		}
+		if err := begin(first.Dir, other, false); err == nil || !strings.Contains(err.Error(), "initial head: "+first.Dir+": trained for another target") {
+			t.Errorf("%s of another target: %v", network, err)
+		}
+		if err := begin(first.Dir, other, true); err != nil {
+			t.Errorf("%s of another target, forced: %v", network, err)
+		}
+		path := filepath.Join(first.Dir, checkpoints.WeightsFile)
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw[len(raw)-1] ^= 1
+		if err := os.WriteFile(path, raw, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := begin(first.Dir, target, false); !errors.Is(err, checkpoints.ErrDamaged) {
+			t.Errorf("%s with a damaged file: %v", network, err)
+		}
+		// Without its manifest it is a head as other systems store it, whose file may still name the target.
+		if err := os.Remove(filepath.Join(first.Dir, checkpoints.ManifestFile)); err != nil {
+			t.Fatal(err)
+		}
+		if err := begin(first.Dir, other, false); err == nil || !strings.Contains(err.Error(), "trained for another target") {
+			t.Errorf("%s of another target, without a manifest: %v", network, err)
 		}
 	}
 }

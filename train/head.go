@@ -407,16 +407,16 @@ func (h *headTask) initWeights() error {
 
 // initFrom reads the weights of the head in dir.
 func (h *headTask) initFrom(dir string) error {
-	m, err := checkpoints.ReadManifest(dir)
-	if err != nil {
-		return err
-	}
-	opt := head.Options{Force: h.job.Force, Warn: h.job.Warn}
-	if err := m.CheckTarget(dir, h.job.Target, opt); err != nil {
-		return err
-	}
 	spec, err := arch.LoadDraft(dir)
 	if err != nil {
+		return err
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = set.Close() }() // only read
+	if err := h.checkInit(dir, func() (identity.Tie, error) { return identity.TieOf(set.Metadata()) }); err != nil {
 		return err
 	}
 	if spec.Layers != h.spec.Layers {
@@ -425,23 +425,29 @@ func (h *headTask) initFrom(dir string) error {
 	if spec.Heads != h.spec.Heads || spec.KVHeads != h.spec.KVHeads || spec.HeadDim != h.spec.HeadDim || spec.NormEps != h.spec.NormEps || !spec.Rope.Equal(&h.spec.Rope) {
 		return fmt.Errorf("%s: heads, norm or rotary positions differ from the target's", filepath.Join(dir, checkpoints.ConfigFile))
 	}
-	set, err := safetensors.OpenDir(dir)
+	return h.params.Import(set)
+}
+
+// checkInit refuses an initial head that belongs to another target, unless forced, and a checkpoint
+// that is damaged. A head that did not come from a checkpoint may still have a tie to its target.
+func (h *headTask) checkInit(dir string, tie func() (identity.Tie, error)) error {
+	opt := head.Options{Force: h.job.Force, Warn: h.job.Warn}
+	m, err := checkpoints.ReadManifest(dir)
+	switch {
+	case err != nil:
+		return err
+	case m != nil:
+		if err := m.CheckTarget(dir, h.job.Target, opt); err != nil {
+			return err
+		}
+		return m.Verify(dir, checkpoints.ConfigFile, checkpoints.WeightsFile)
+	}
+	t, err := tie()
+	if err == nil {
+		err = head.CheckTie(t, h.job.Target, opt)
+	}
 	if err != nil {
-		return err
-	}
-	defer func() { _ = set.Close() }() // only read
-	// A head that did not come from a checkpoint may still name its target.
-	if m == nil {
-		tie, err := identity.TieOf(set.Metadata())
-		if err == nil {
-			err = head.CheckTie(tie, h.job.Target, opt)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", dir, err)
-		}
-	}
-	if err := h.params.Import(set); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", dir, err)
 	}
 	return nil
 }
