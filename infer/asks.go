@@ -95,7 +95,7 @@ func (e *Engine) ask(ctx context.Context, q *sourceAsks, seqs []*Sequence) ([]Ro
 		switch {
 		case err == nil:
 			return rows, nil
-		case ctx.Err() != nil:
+		case ctx.Err() != nil && !isPanic(err):
 			return nil, err
 		}
 		// Trees that have only begun can be left out one by one until there is room.
@@ -113,8 +113,7 @@ func (e *Engine) ask(ctx context.Context, q *sourceAsks, seqs []*Sequence) ([]Ro
 
 // sourceFailed lets the sequences that ask q go on without its answers.
 func (e *Engine) sourceFailed(q *sourceAsks, seqs []*Sequence, err error) {
-	var panicked *PanicError
-	if errors.As(err, &panicked) {
+	if isPanic(err) {
 		e.breakSource(q.source, err)
 		for _, s := range seqs {
 			if s.req.Source == q.source {

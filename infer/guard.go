@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 )
@@ -26,6 +27,11 @@ func guard(op string, err *error) {
 	if v := recover(); v != nil {
 		*err = &PanicError{Op: op, Value: v, Stack: debug.Stack()}
 	}
+}
+
+func isPanic(err error) bool {
+	var p *PanicError
+	return errors.As(err, &p)
 }
 
 // failed is err with the operation, which a panic names already.

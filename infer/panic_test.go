@@ -490,3 +490,44 @@ func TestARoundBegunAgainHasItsDrafts(t *testing.T) {
 	step(true, 1, 0)
 	step(false, 1, 1)
 }
+
+// A source that panics in a step that is cut short is given up like any other: its state is unknown.
+func TestASourceThatPanicsInAStepThatIsCutIsNotCalledAgain(t *testing.T) {
+	n := newNets(t, 1, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	src := &badSource{source.NewHead(n.head, 0), func() error {
+		if calls++; calls == 3 {
+			cancel()
+			panic(errPlanted)
+		}
+		return nil
+	}}
+	e := &infer.Engine{Target: infer.NewTarget(n.target, 0), Config: infer.Default()}
+	d, _, err := draft.New("beam:N=12,k=4,depth=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := plainRequest(t, 1, 2, 3)
+	req.Drafter, req.Source, req.NoEOS = d, src, true
+	s, err := e.Open(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close(s)
+	for ctx.Err() == nil {
+		err = e.Step(ctx, []*infer.Sequence{s})
+	}
+	var p *infer.PanicError
+	if !errors.Is(err, context.Canceled) || errors.As(err, &p) {
+		t.Errorf("the step in which it panics: %v, want the end of the context", err)
+	}
+	for range 5 {
+		if err := e.Step(t.Context(), []*infer.Sequence{s}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if calls != 3 || !errors.Is(s.Undrafted(), errPlanted) {
+		t.Errorf("the source was called %d times, want 3; no drafts because of %v", calls, s.Undrafted())
+	}
+}

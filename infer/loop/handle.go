@@ -61,8 +61,8 @@ func (h *Handle) Cancel(cause error) {
 		l.finish(h, infer.Snapshot{Reason: infer.Cancelled}, cause)
 		return
 	}
-	if slices.Contains(l.running, h) {
-		if l.live--; l.live <= 0 {
+	if l.live > 0 && slices.Contains(l.running, h) {
+		if l.live--; l.live == 0 {
 			l.cut() // nobody in the pass waits for it
 		}
 	}

@@ -86,10 +86,11 @@ type Loop struct {
 	mu      sync.Mutex
 	waiting []*Handle // in the order of arrival; some have run before and were preempted
 	running []*Handle // in the order of rank
+	ending  []*Handle // done or cancelled, and not closed yet
 	next    uint64
 	drain   chan struct{} // not nil: no more requests; closed when the last has ended
 	err     error         // why no requests are taken
-	live    int           // requests of the pass in progress that are not cancelled
+	live    int           // requests of the pass in progress that are not cancelled; 0 between passes
 	pass    context.Context
 	cut     context.CancelFunc
 	stats   Stats
@@ -281,7 +282,7 @@ func (l *Loop) Drain(ctx context.Context) error {
 
 // drained tells Drain if nothing is left.
 func (l *Loop) drained() {
-	if l.drain == nil || len(l.waiting)+len(l.running) > 0 {
+	if l.drain == nil || len(l.waiting)+len(l.running)+len(l.ending) > 0 {
 		return
 	}
 	select {

@@ -62,6 +62,7 @@ func (l *Loop) release() {
 func (l *Loop) reap() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.live = 0 // until the next pass: what is cancelled before it cuts none
 	if l.pass.Err() != nil && l.err == nil {
 		// Even if nobody is left to close: a request may end in the pass in which it is cancelled.
 		l.pass, l.cut = context.WithCancel(context.Background())
@@ -70,25 +71,31 @@ func (l *Loop) reap() {
 	if !slices.ContainsFunc(l.running, cancelled) && !slices.ContainsFunc(l.waiting, cancelled) {
 		return
 	}
-	var gone []*Handle
 	take := func(h *Handle) bool {
 		if h.cause != nil {
-			gone = append(gone, h)
+			h.seq.Cancel(h.cause) // it has run: what has not left the queue when it was cancelled
+			l.ending = append(l.ending, h)
 		}
 		return h.cause != nil
 	}
 	l.running = slices.DeleteFunc(l.running, take)
 	l.waiting = slices.DeleteFunc(l.waiting, take)
-	for _, h := range gone {
-		if h.seq == nil { // never ran
-			l.finish(h, infer.Snapshot{Reason: infer.Cancelled}, h.cause)
-			continue
-		}
-		h.seq.Cancel(h.cause)
+	l.end()
+}
+
+// end closes and finishes those that are ending. The caller holds the mutex. If the target panics, they
+// are still in the list.
+func (l *Loop) end() {
+	for _, h := range l.ending {
 		l.engine.Close(h.seq)
-		l.stats.KV = l.engine.Target.KV()
+	}
+	l.stats.KV = l.engine.Target.KV()
+	for _, h := range l.ending {
 		l.finish(h, h.seq.Snapshot(), h.seq.Err())
 	}
+	clear(l.ending)
+	l.ending = l.ending[:0]
+	l.drained()
 }
 
 // admit begins waiting requests while there is room.
@@ -113,10 +120,10 @@ func (l *Loop) admit() {
 		l.mu.Lock()
 		if !l.unqueue(h) {
 			// It was cancelled while it was opened.
+			l.mu.Unlock()
 			if seq != nil {
 				l.engine.Close(seq)
 			}
-			l.mu.Unlock()
 			continue
 		}
 		if err != nil {
@@ -278,14 +285,12 @@ func (l *Loop) settle(err error) {
 	s.Rows, s.PromptRows, s.Preemptions, s.Delayed = s.Rows+p.Rows, s.PromptRows+p.Prompt, s.Preemptions+p.Dropped, s.Delayed+p.Delayed
 	s.Draft, s.Verify, s.Busy = s.Draft+p.Draft, s.Verify+p.Verify, s.Busy+p.Took
 	stay := l.running[:0]
-	var gone []*Handle
 	var all Counts
 	for _, h := range l.running {
 		all.add(s.count(h))
 		switch _, done := h.seq.Done(); {
 		case done:
-			l.engine.Close(h.seq)
-			gone = append(gone, h)
+			l.ending = append(l.ending, h)
 			continue
 		case h.seq.Preempted():
 			l.requeue(h)
@@ -297,10 +302,8 @@ func (l *Loop) settle(err error) {
 	l.pace.add(&p, all.Tokens, all.Drafts, &l.costs.model)
 	s.Pace = l.pace.pace()
 	clear(l.running[len(stay):])
-	l.running, s.KV = stay, l.engine.Target.KV()
-	for _, h := range gone {
-		l.finish(h, h.seq.Snapshot(), h.seq.Err())
-	}
+	l.running = stay
+	l.end()
 }
 
 // retries is how often a step that fails is tried again before the loop looks for the sequence
@@ -313,13 +316,13 @@ func (l *Loop) recovered(err error) bool {
 	l.stats.Failed++
 	cut := l.pass.Err() != nil
 	l.mu.Unlock()
-	if cut {
-		return false // everybody in it was cancelled: they are reaped next
-	}
 	var p *infer.PanicError
 	if errors.As(err, &p) {
 		l.breakDown(err)
 		return false
+	}
+	if cut {
+		return false // everybody in it was cancelled: they are reaped next
 	}
 	if l.failed++; l.failed <= retries {
 		return false
@@ -347,14 +350,17 @@ func (l *Loop) breakDown(err error) {
 		l.err = fmt.Errorf("%w: %w", ErrBroken, err)
 		close(l.closed)
 	}
-	all := slices.Concat(l.running, l.waiting)
-	l.running, l.waiting = nil, nil
+	all := slices.Concat(l.running, l.waiting, l.ending)
+	l.running, l.waiting, l.ending = nil, nil, nil
 	for _, h := range all {
-		end := infer.Snapshot{Reason: infer.Failed}
-		if h.seq != nil {
-			h.seq.Fail(l.err)
-			end = h.seq.Snapshot()
+		if h.ended {
+			continue
 		}
-		l.finish(h, end, l.err)
+		end, err := infer.Snapshot{Reason: infer.Failed}, l.err
+		if h.seq != nil {
+			h.seq.Fail(err) // unless it has ended
+			end, err = h.seq.Snapshot(), h.seq.Err()
+		}
+		l.finish(h, end, err)
 	}
 }
