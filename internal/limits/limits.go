@@ -118,6 +118,8 @@ const (
 	// GrammarDFA bounds the states of automata that are made where two patterns have to match at
 	// once.
 	GrammarDFA = 1 << 14
+	// GrammarCompile bounds the work of making automata, in entries of their tables.
+	GrammarCompile = 1 << 24
 	// GrammarStacks bounds the ways to go on that are kept side by side at one place.
 	GrammarStacks = 1 << 10
 	// GrammarExpand bounds the work of finding them, in units of some fifty nanoseconds.
@@ -174,6 +176,7 @@ var table = []Limit{
 	{"grammars, schemas, regular expressions", "parts after compiling", GrammarSize, "parts", "a schema of a thousand properties has about 50,000"},
 	{"grammars, schemas, regular expressions", "counts of repetitions", GrammarCount, "times", "sixteen times what a context of a million tokens holds"},
 	{"grammars, schemas, regular expressions", "states of an automaton of several patterns that have to match at once", GrammarDFA, "states", "dates, addresses and bounded numbers have below 1,000"},
+	{"grammars, schemas, regular expressions", "entries of the tables of all such automata", GrammarCompile, "entries", "about a second; a schema of a hundred dates takes one million"},
 	{"grammars, schemas, regular expressions", "ways to go on at one place", GrammarStacks, "stacks", "common schemas have below 50"},
 	{"grammars, schemas, regular expressions", "work of finding them", GrammarExpand, "steps", "below a millisecond"},
 	{"grammars, schemas, regular expressions", "nesting of a text in rules", GrammarDepth, "levels", "JSON nested a thousand deep"},

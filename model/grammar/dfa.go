@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 
 	"talf/internal/limits"
 )
@@ -72,9 +71,11 @@ func (b *Builder) DFA(e Expr) (*DFA, error) {
 	index := map[*State]int32{m.start: 0}
 	states := []*State{m.start}
 	for i := 0; i < len(states); i++ {
-		b.work += len(g.members) * (1 + len(states[i].stacks))
-		if i > limits.GrammarDFA || b.work > limits.GrammarWork {
+		if i > limits.GrammarDFA {
 			return nil, errDFA
+		}
+		if err := b.charge(len(g.members) * (1 + len(states[i].stacks))); err != nil {
+			return nil, err
 		}
 		d.accept = append(d.accept, states[i].accept)
 		for _, c := range g.members {
@@ -93,29 +94,37 @@ func (b *Builder) DFA(e Expr) (*DFA, error) {
 	return d.reduced(), nil
 }
 
+// charge fails if making automata takes n more steps than limits.GrammarCompile allows.
+func (b *Builder) charge(n int) error {
+	if b.work += n; b.work > limits.GrammarCompile {
+		return fmt.Errorf("automata of more than %d steps: %w", limits.GrammarCompile, limits.ErrTooLarge)
+	}
+	return nil
+}
+
 var errDFA = fmt.Errorf("an automaton of more than %d states: %w", limits.GrammarDFA, limits.ErrTooLarge)
 
 // And returns the automaton of what both accept.
-func (d *DFA) And(o *DFA) (*DFA, error) {
-	return d.product(o, func(a, b bool) bool { return a && b }, false)
+func (b *Builder) And(d, o *DFA) (*DFA, error) {
+	return b.product(d, o, func(a, b bool) bool { return a && b }, false)
 }
 
 // Without returns the automaton of what d accepts and o does not.
-func (d *DFA) Without(o *DFA) (*DFA, error) {
-	return d.product(o, func(a, b bool) bool { return a && !b }, true)
+func (b *Builder) Without(d, o *DFA) (*DFA, error) {
+	return b.product(d, o, func(a, b bool) bool { return a && !b }, true)
 }
 
 // Or returns the automaton of what one of them accepts.
-func (d *DFA) Or(o *DFA) (*DFA, error) {
+func (b *Builder) Or(d, o *DFA) (*DFA, error) {
 	all := Universe()
-	a, err := all.Without(d)
+	a, err := b.Without(all, d)
 	if err != nil {
 		return nil, err
 	}
-	if a, err = a.Without(o); err != nil {
+	if a, err = b.Without(a, o); err != nil {
 		return nil, err
 	}
-	return all.Without(a)
+	return b.Without(all, a)
 }
 
 // Universe returns the automaton of all bytes.
@@ -124,7 +133,7 @@ func Universe() *DFA {
 }
 
 // product runs both automata side by side; alone lets d go on where o cannot.
-func (d *DFA) product(o *DFA, accept func(a, b bool) bool, alone bool) (*DFA, error) {
+func (b *Builder) product(d, o *DFA, accept func(a, b bool) bool, alone bool) (*DFA, error) {
 	if d.Empty() || o.Empty() {
 		if alone {
 			return d, nil
@@ -151,12 +160,15 @@ func (d *DFA) product(o *DFA, accept func(a, b bool) bool, alone bool) (*DFA, er
 		if i > limits.GrammarDFA {
 			return nil, errDFA
 		}
-		a, b := pairs[i][0], pairs[i][1]
-		p.accept = append(p.accept, accept(d.accept[a], b >= 0 && o.accept[b]))
+		if err := b.charge(1 + len(members)); err != nil {
+			return nil, err
+		}
+		x, y := pairs[i][0], pairs[i][1]
+		p.accept = append(p.accept, accept(d.accept[x], y >= 0 && o.accept[y]))
 		for _, k := range members {
-			to := [2]int32{d.next[int(a)*d.classes+int(k[0])], -1}
-			if b >= 0 {
-				to[1] = o.next[int(b)*o.classes+int(k[1])]
+			to := [2]int32{d.next[int(x)*d.classes+int(k[0])], -1}
+			if y >= 0 {
+				to[1] = o.next[int(y)*o.classes+int(k[1])]
 			}
 			id := int32(-1)
 			if to[0] >= 0 && (to[1] >= 0 || alone) {
@@ -228,7 +240,7 @@ func (d *DFA) reduced() *DFA {
 
 // Explore returns the automaton whose states are those that step reaches from start: step returns
 // false for a byte that does not continue.
-func Explore[S comparable](start S, step func(s S, c byte) (S, bool), accept func(s S) bool) (*DFA, error) {
+func Explore[S comparable](b *Builder, start S, step func(s S, c byte) (S, bool), accept func(s S) bool) (*DFA, error) {
 	d := &DFA{classes: 256}
 	for c := range 256 {
 		d.class[c] = uint8(c)
@@ -238,6 +250,9 @@ func Explore[S comparable](start S, step func(s S, c byte) (S, bool), accept fun
 	for i := 0; i < len(states); i++ {
 		if i > limits.GrammarDFA {
 			return nil, errDFA
+		}
+		if err := b.charge(256); err != nil {
+			return nil, err
 		}
 		d.accept = append(d.accept, accept(states[i]))
 		for c := range 256 {
@@ -284,15 +299,59 @@ func (d *DFA) merged() *DFA {
 }
 
 // Words returns the automaton of some texts.
-func Words(texts []string) (*DFA, error) {
-	type state struct{ lo, hi, n int } // texts[lo:hi] begin with the n bytes read
+func (b *Builder) Words(texts []string) (*DFA, error) {
 	texts = slices.Compact(slices.Sorted(slices.Values(texts)))
-	return Explore(state{0, len(texts), 0}, func(s state, c byte) (state, bool) {
-		part := texts[s.lo:s.hi]
-		at := func(c int) int {
-			return s.lo + sort.Search(len(part), func(i int) bool { return len(part[i]) > s.n && int(part[i][s.n]) >= c })
+	if len(texts) == 0 {
+		return new(DFA), nil
+	}
+	d := &DFA{}
+	var used [256]bool
+	for _, t := range texts {
+		for i := range len(t) {
+			used[t[i]] = true
 		}
-		to := state{at(int(c)), at(int(c) + 1), s.n + 1}
-		return to, to.lo < to.hi
-	}, func(s state) bool { return s.lo < s.hi && len(texts[s.lo]) == s.n })
+	}
+	for c := range used {
+		if used[c] {
+			d.class[c] = uint8(d.classes)
+			d.classes++
+		}
+	}
+	if d.classes < len(used) { // one more for the bytes in no text
+		for c := range used {
+			if !used[c] {
+				d.class[c] = uint8(d.classes)
+			}
+		}
+		d.classes++
+	}
+	state := func() (int32, error) {
+		if len(d.accept) > limits.GrammarDFA {
+			return 0, errDFA
+		}
+		d.accept = append(d.accept, false)
+		for range d.classes {
+			d.next = append(d.next, -1)
+		}
+		return int32(len(d.accept) - 1), b.charge(d.classes)
+	}
+	if _, err := state(); err != nil {
+		return nil, err
+	}
+	for _, t := range texts {
+		at := int32(0)
+		for i := range len(t) {
+			k := int(at)*d.classes + int(d.class[t[i]])
+			if d.next[k] < 0 {
+				to, err := state()
+				if err != nil {
+					return nil, err
+				}
+				d.next[k] = to
+			}
+			at = d.next[k]
+		}
+		d.accept[at] = true
+	}
+	return d, nil
 }

@@ -57,7 +57,7 @@ type Builder struct {
 	runes map[string]Expr
 	texts map[string]Expr
 	size  int // of all nodes, as limits.GrammarSize counts
-	work  int // of all automata
+	work  int // of all automata, as limits.GrammarCompile counts
 	err   error
 }
 

@@ -338,22 +338,23 @@ func TestAutomataOfSeveralPatterns(t *testing.T) {
 		}
 		return out
 	}
+	b := grammar.NewBuilder()
 	ab := dfa(`root ::= [ab]{0,3}`)
 	endsInB := dfa(`root ::= .* "b"`)
-	if got, want := texts(ab.And(endsInB)), []string{"aab", "ab", "abb", "b", "bab", "bb", "bbb"}; !slices.Equal(got, want) {
+	if got, want := texts(b.And(ab, endsInB)), []string{"aab", "ab", "abb", "b", "bab", "bb", "bbb"}; !slices.Equal(got, want) {
 		t.Errorf("and: %q, want %q", got, want)
 	}
-	if got, want := texts(ab.Without(endsInB)), []string{"", "a", "aa", "aaa", "aba", "ba", "baa", "bba"}; !slices.Equal(got, want) {
+	if got, want := texts(b.Without(ab, endsInB)), []string{"", "a", "aa", "aaa", "aba", "ba", "baa", "bba"}; !slices.Equal(got, want) {
 		t.Errorf("without: %q, want %q", got, want)
 	}
-	if got, want := texts(dfa(`root ::= "a" "b"?`).Or(dfa(`root ::= "c" | "a"`))), []string{"a", "ab", "c"}; !slices.Equal(got, want) {
+	if got, want := texts(b.Or(dfa(`root ::= "a" "b"?`), dfa(`root ::= "c" | "a"`))), []string{"a", "ab", "c"}; !slices.Equal(got, want) {
 		t.Errorf("or: %q, want %q", got, want)
 	}
-	if d, err := ab.And(dfa(`root ::= "c"`)); err != nil || !d.Empty() || d.Match("") {
+	if d, err := b.And(ab, dfa(`root ::= "c"`)); err != nil || !d.Empty() || d.Match("") {
 		t.Errorf("nothing in common: %v, %v", d, err)
 	}
 	// The automaton of the last letters is exponential in their number.
-	b := grammar.NewBuilder()
+	b = grammar.NewBuilder()
 	e, err := gbnf.Compile(b, `root ::= [ab]* "a" [ab]{30}`)
 	if err != nil {
 		t.Fatal(err)

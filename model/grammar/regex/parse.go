@@ -18,7 +18,15 @@ type parser struct {
 	in    []rune
 	at    int
 	depth int
-	nodes int
+	parts int // of the expression so far: nodes, and ranges of classes
+}
+
+// count charges n more parts.
+func (p *parser) count(n int) error {
+	if p.parts += n; p.parts > limits.GrammarSize {
+		return fmt.Errorf("more than %d parts: %w", limits.GrammarSize, limits.ErrTooLarge)
+	}
+	return nil
 }
 
 func (p *parser) more() bool { return p.at < len(p.in) }
@@ -58,6 +66,9 @@ func (p *parser) alternatives() (*node, error) {
 		}
 		if len(seq.kids) == 1 {
 			seq = seq.kids[0]
+		}
+		if err := p.count(1 + len(seq.kids)); err != nil {
+			return nil, err
 		}
 		alt.kids = append(alt.kids, seq)
 		if !p.skip("|") {
@@ -399,8 +410,8 @@ func (p *parser) class() (*node, error) {
 	if not {
 		all = grammar.Invert(all)
 	}
-	if p.nodes += len(all); p.nodes > limits.GrammarSize {
-		return nil, fmt.Errorf("more than %d ranges of characters: %w", limits.GrammarSize, limits.ErrTooLarge)
+	if err := p.count(len(all)); err != nil {
+		return nil, err
 	}
 	return runes(grammar.Normal(all)), nil
 }

@@ -89,7 +89,7 @@ type comparison struct {
 }
 
 // than returns the automaton of the numbers without a sign whose comparison with d is accepted.
-func (d decimal) than(accept func(c int) bool) (*grammar.DFA, error) {
+func (d decimal) than(b *grammar.Builder, accept func(c int) bool) (*grammar.DFA, error) {
 	cmp := func(s comparison, digit, by byte) comparison {
 		if s.c == 0 && digit != by {
 			if s.c = 1; digit < by {
@@ -106,7 +106,7 @@ func (d decimal) than(accept func(c int) bool) (*grammar.DFA, error) {
 		}
 		return comparison{1, 0, s.c}
 	}
-	return grammar.Explore(comparison{}, func(s comparison, b byte) (comparison, bool) {
+	return grammar.Explore(b, comparison{}, func(s comparison, b byte) (comparison, bool) {
 		switch {
 		case b == '.' && s.whole == 0 && s.n > 0:
 			return settle(s), true
@@ -154,13 +154,25 @@ type remainder struct {
 	r      int
 }
 
+// multiples is that of a number, made once.
+func (w *writer) multiples(d decimal) (*grammar.DFA, error) {
+	if m, ok := w.multiple[d]; ok {
+		return m, nil
+	}
+	m, err := d.multiples(w.b)
+	if err == nil {
+		w.multiple[d] = m
+	}
+	return m, err
+}
+
 // multiples returns the automaton of the multiples of d, without a sign.
-func (d decimal) multiples() (*grammar.DFA, error) {
+func (d decimal) multiples(b *grammar.Builder) (*grammar.DFA, error) {
 	step, err := strconv.Atoi(d.whole + d.frac)
 	if k := len(d.frac); err != nil || step == 0 || step*(k+2) > 1<<12 {
 		return nil, fmt.Errorf("multipleOf %s.%s is not supported, want a number with fewer digits", d.whole, d.frac)
 	}
-	return grammar.Explore(remainder{places: -1}, func(s remainder, b byte) (remainder, bool) {
+	return grammar.Explore(b, remainder{places: -1}, func(s remainder, b byte) (remainder, bool) {
 		switch {
 		case b == '.' && s.places < 0 && s.digits:
 			return remainder{false, 0, s.r}, true
@@ -203,11 +215,11 @@ func (w *writer) numberIn(lo, hi *bound, steps []decimal, whole bool) (grammar.E
 		return 0, err
 	}
 	for _, s := range steps {
-		m, err := s.multiples()
+		m, err := w.multiples(s)
 		if err != nil {
 			return 0, err
 		}
-		if all, err = all.And(m); err != nil {
+		if all, err = b.And(all, m); err != nil {
 			return 0, err
 		}
 	}
@@ -224,11 +236,11 @@ func (w *writer) numberIn(lo, hi *bound, steps []decimal, whole bool) (grammar.E
 			if x.b.neg {
 				return new(grammar.DFA), nil
 			}
-			m, err := x.b.than(func(c int) bool { return c*x.sign > 0 || c == 0 && !x.b.open })
+			m, err := x.b.than(b, func(c int) bool { return c*x.sign > 0 || c == 0 && !x.b.open })
 			if err != nil {
 				return nil, err
 			}
-			if d, err = d.And(m); err != nil {
+			if d, err = b.And(d, m); err != nil {
 				return nil, err
 			}
 		}
@@ -254,7 +266,7 @@ func (w *writer) numberIn(lo, hi *bound, steps []decimal, whole bool) (grammar.E
 }
 
 // contains reports whether a number is within bounds and a multiple of all of steps.
-func contains(lo, hi *bound, steps []decimal, d decimal) (bool, error) {
+func (w *writer) contains(lo, hi *bound, steps []decimal, d decimal) (bool, error) {
 	if lo != nil {
 		if c := d.compare(lo.decimal); c < 0 || c == 0 && lo.open {
 			return false, nil
@@ -270,7 +282,7 @@ func contains(lo, hi *bound, steps []decimal, d decimal) (bool, error) {
 		s += "." + d.frac
 	}
 	for _, step := range steps {
-		m, err := step.multiples()
+		m, err := w.multiples(step)
 		if err != nil || !m.Match(s) {
 			return false, err
 		}

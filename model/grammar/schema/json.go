@@ -35,6 +35,7 @@ type writer struct {
 	digits                 grammar.Expr // one or more
 	commaExpr              grammar.Expr
 	commaMade              bool
+	multiple               map[decimal]*grammar.DFA
 }
 
 func set(ranges ...byte) (s grammar.ByteSet) {
@@ -45,7 +46,7 @@ func set(ranges ...byte) (s grammar.ByteSet) {
 }
 
 func newWriter(b *grammar.Builder) *writer {
-	w := &writer{b: b}
+	w := &writer{b: b, multiple: map[decimal]*grammar.DFA{}}
 	w.space = b.Alt(b.Empty(), b.Text(" "),
 		b.Seq(b.Text("\n"), b.Repeat(b.Bytes(set(' ', ' ', '\t', '\t')), 0, maxIndent)))
 	digit := b.Bytes(set('0', '9'))

@@ -9,10 +9,12 @@
 package schema
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"talf/internal/limits"
@@ -31,7 +33,7 @@ func Compile(b *grammar.Builder, text []byte) (grammar.Expr, error) {
 	c := compiler{w: newWriter(b), root: root, rules: map[string]grammar.Expr{}, known: map[*value]bool{}, patterns: map[string]*grammar.DFA{}}
 	e, err := c.expr(conj{{v: root}})
 	if err == nil {
-		err = b.Err()
+		err = cmp.Or(b.Err(), c.charge(root, 0))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("JSON schema: %w", err)
@@ -45,6 +47,7 @@ type compiler struct {
 	rules    map[string]grammar.Expr
 	known    map[*value]bool // schemas whose keywords were checked
 	patterns map[string]*grammar.DFA
+	anchors  map[string]*value // nil until one is referred to
 	work     int
 }
 
@@ -67,15 +70,23 @@ func (cj conj) key() string {
 
 func (cj conj) with(e ...elem) conj { return append(slices.Clip(cj), e...) }
 
-// maxWork bounds the schemas that are looked at, each as often as it is combined with others.
-const maxWork = 1 << 17
+// maxWork bounds the work of compiling a schema, in units of some fifty nanoseconds. A schema that
+// is looked at, as often as it is combined with others, costs schemaWork of them, a pair of
+// constants that are compared costs one.
+const (
+	maxWork    = 1 << 24
+	schemaWork = 1 << 7
+)
 
-func (c *compiler) step(at *value) error {
-	if c.work++; c.work > maxWork {
-		return fmt.Errorf("%s: more than %d combinations of schemas: %w", pointer(at.at), maxWork, limits.ErrTooLarge)
+// charge fails if n more units are too many.
+func (c *compiler) charge(at *value, n int) error {
+	if c.work += n; c.work > maxWork {
+		return fmt.Errorf("%s: too many combinations of schemas (%d units of work): %w", pointer(at.at), maxWork, limits.ErrTooLarge)
 	}
 	return nil
 }
+
+func (c *compiler) step(at *value) error { return c.charge(at, schemaWork) }
 
 // expr is the rule of the values for which all of cj holds.
 func (c *compiler) expr(cj conj) (grammar.Expr, error) {
@@ -201,7 +212,7 @@ func (c *compiler) empty(cj conj, depth int) (bool, error) {
 			return false, nil
 		}
 		out := false
-		for _, name := range s.required {
+		for _, name := range s.required.list {
 			if out, err = c.empty(c.property(s, name), depth+1); out || err != nil {
 				break
 			}
@@ -224,7 +235,11 @@ func (c *compiler) resolve(ref *value) (*value, error) {
 		return nil, fail("want a JSON pointer")
 	}
 	if path != "" && path[0] != '/' {
-		if v := anchor(c.root, path); v != nil {
+		if c.anchors == nil {
+			c.anchors = map[string]*value{}
+			c.anchor(c.root)
+		}
+		if v := c.anchors[path]; v != nil {
 			return v, nil
 		}
 		return nil, fail("there is no such anchor")
@@ -234,10 +249,8 @@ func (c *compiler) resolve(ref *value) (*value, error) {
 		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
 		next := v.get(part)
 		if v.kind == list {
-			for i := range v.items {
-				if fmt.Sprint(i) == part {
-					next = v.items[i]
-				}
+			if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(v.items) && strconv.Itoa(i) == part {
+				next = v.items[i]
 			}
 		}
 		if next == nil {
@@ -251,25 +264,20 @@ func (c *compiler) resolve(ref *value) (*value, error) {
 	return v, nil
 }
 
-// anchor finds the schema with an $anchor.
-func anchor(v *value, name string) *value {
-	if a := v.get("$anchor"); a != nil && a.kind == text && a.str == name {
-		return v
+// anchor keeps the schemas with an $anchor, of equal ones the first.
+func (c *compiler) anchor(v *value) {
+	if a := v.get("$anchor"); a != nil && a.kind == text && c.anchors[a.str] == nil {
+		c.anchors[a.str] = v
 	}
 	for _, x := range v.items {
-		if found := anchor(x, name); found != nil {
-			return found
-		}
+		c.anchor(x)
 	}
 	for _, m := range v.members {
 		if m.name == "enum" || m.name == "const" || m.name == "default" || m.name == "examples" {
 			continue
 		}
-		if found := anchor(m.v, name); found != nil {
-			return found
-		}
+		c.anchor(m.v)
 	}
-	return nil
 }
 
 // Keywords that say nothing about validity, or that others look at.
@@ -283,7 +291,7 @@ var wants = map[string]func(v *value) string{
 	"$ref": is(text, "a text"), "type": typeNames, "enum": is(list, "a list"), "const": anything,
 	"allOf": schemas, "anyOf": schemas, "oneOf": schemas,
 	"properties": schemaMap, "patternProperties": schemaMap, "additionalProperties": schema, "propertyNames": schema,
-	"required": names, "minProperties": count, "maxProperties": count,
+	"required": nameList, "minProperties": count, "maxProperties": count,
 	"prefixItems": schemas, "items": schema, "minItems": count, "maxItems": count,
 	"minimum": is(number, "a number"), "maximum": is(number, "a number"), "exclusiveMinimum": is(number, "a number"), "exclusiveMaximum": is(number, "a number"),
 	"multipleOf": is(number, "a number"), "minLength": count, "maxLength": count, "pattern": is(text, "a text"), "format": is(text, "a text"),
@@ -321,7 +329,7 @@ func schemaMap(v *value) string {
 	return ""
 }
 
-func names(v *value) string {
+func nameList(v *value) string {
 	if v.kind != list || slices.ContainsFunc(v.items, func(x *value) bool { return x.kind != text }) {
 		return "a list of names"
 	}

@@ -42,16 +42,31 @@ type shape struct {
 	minItems, maxItems int
 	arrays             []*value // schemas that say something of items
 
-	names              []string // of properties, in order
-	required           []string
+	names              names // of properties
+	required           names
 	minProps, maxProps int
 	objects            []*value // schemas that say something of properties
 	keys               conj     // propertyNames
 }
 
+// names are texts in the order in which they were added, each once.
+type names struct {
+	list []string
+	has  map[string]bool
+}
+
+func newNames() names { return names{has: map[string]bool{}} }
+
+func (n *names) add(name string) {
+	if !n.has[name] {
+		n.has[name] = true
+		n.list = append(n.list, name)
+	}
+}
+
 // merge reads the keywords of schemas.
 func (c *compiler) merge(cj conj) (*shape, error) {
-	s := &shape{types: allTypes, maxItems: grammar.Unbounded, maxProps: grammar.Unbounded, text: texts{hi: grammar.Unbounded}}
+	s := &shape{types: allTypes, names: newNames(), required: newNames(), maxItems: grammar.Unbounded, maxProps: grammar.Unbounded, text: texts{hi: grammar.Unbounded}}
 	if len(cj) > 0 {
 		s.at = cj[0].v
 	}
@@ -71,7 +86,7 @@ func (c *compiler) merge(cj conj) (*shape, error) {
 	if s.maxItems != grammar.Unbounded && s.minItems > s.maxItems {
 		s.types &^= arrays
 	}
-	if s.maxProps != grammar.Unbounded && max(s.minProps, len(s.required)) > s.maxProps {
+	if s.maxProps != grammar.Unbounded && max(s.minProps, len(s.required.list)) > s.maxProps {
 		s.types &^= objects
 	}
 	if s.enum != nil {
@@ -112,8 +127,11 @@ func (c *compiler) read(s *shape, v *value) error {
 				values = []*value{x}
 			}
 			if s.enum != nil {
+				if err := c.charge(x, len(values)*len(s.enum)); err != nil {
+					return err
+				}
 				values = slices.DeleteFunc(slices.Clone(s.enum), func(a *value) bool {
-					return !slices.ContainsFunc(values, func(b *value) bool { return equal(a, b) })
+					return !slices.ContainsFunc(values, func(b *value) bool { return c.equal(a, b) })
 				})
 			}
 			if s.enum = values; len(values) == 0 {
@@ -162,15 +180,11 @@ func (c *compiler) read(s *shape, v *value) error {
 			s.maxProps = least(s.maxProps, counted(x))
 		case "required":
 			for _, n := range x.items {
-				if !slices.Contains(s.required, n.str) {
-					s.required = append(s.required, n.str)
-				}
+				s.required.add(n.str)
 			}
 		case "properties":
 			for _, p := range x.members {
-				if !slices.Contains(s.names, p.name) {
-					s.names = append(s.names, p.name)
-				}
+				s.names.add(p.name)
 			}
 		case "propertyNames":
 			s.keys = append(s.keys, elem{v: x})
@@ -278,7 +292,7 @@ func (c *compiler) holds(cj conj, v *value) (bool, error) {
 		return false, err
 	}
 	for _, s := range shapes {
-		if s.enum != nil && !slices.ContainsFunc(s.enum, func(x *value) bool { return equal(x, v) }) {
+		if s.enum != nil && !slices.ContainsFunc(s.enum, func(x *value) bool { return c.equal(x, v) }) {
 			continue
 		}
 		if ok, err := c.allows(s, v); ok || err != nil {
@@ -310,7 +324,7 @@ func (c *compiler) allows(s *shape, v *value) (bool, error) {
 		if s.types&t == 0 {
 			return false, nil
 		}
-		return contains(s.lo, s.hi, s.steps, d)
+		return c.w.contains(s.lo, s.hi, s.steps, d)
 	case text:
 		if s.types&strings_ == 0 {
 			return false, nil
@@ -342,7 +356,7 @@ func (c *compiler) allows(s *shape, v *value) (bool, error) {
 	if s.types&objects == 0 || n < s.minProps || s.maxProps != grammar.Unbounded && n > s.maxProps {
 		return false, nil
 	}
-	for _, name := range s.required {
+	for _, name := range s.required.list {
 		if v.get(name) == nil {
 			return false, nil
 		}

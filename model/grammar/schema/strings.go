@@ -135,7 +135,7 @@ func (w *writer) automaton(t *texts) (*grammar.DFA, error) {
 			return nil, err
 		}
 		if m, err = w.b.DFA(e); err == nil {
-			d, err = d.And(m)
+			d, err = w.b.And(d, m)
 		}
 	}
 	return d, err

@@ -32,7 +32,11 @@ type value struct {
 	str     string // a text, or a number as it is written
 	items   []*value
 	members []member
+	index   map[string]*value // of many members; nil: few
 }
+
+// few members are found faster without an index.
+const few = 8
 
 type member struct {
 	name string
@@ -42,6 +46,9 @@ type member struct {
 // get returns a member, or nil.
 func (v *value) get(name string) *value {
 	if v.kind == object {
+		if v.index != nil {
+			return v.index[name]
+		}
 		for i := range v.members {
 			if v.members[i].name == name {
 				return v.members[i].v
@@ -122,6 +129,12 @@ func (p *parser) value(at string, depth int) (*value, error) {
 				}
 				v.members = append(v.members, member{key, m})
 			}
+			if len(v.members) > few {
+				v.index = make(map[string]*value, len(v.members))
+				for _, m := range v.members {
+					v.index[m.name] = m.v
+				}
+			}
 		}
 		_, err = p.d.Token()
 	}
@@ -135,8 +148,12 @@ var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
 
 func escape(key string) string { return pointerEscape.Replace(key) }
 
-// equal compares values as JSON Schema does: numbers by value, objects without order.
-func equal(a, b *value) bool {
+// equal compares values as JSON Schema does: numbers by value, objects without order. Each pair
+// of values is charged to c; beyond the limit, which its caller reports, nothing is equal.
+func (c *compiler) equal(a, b *value) bool {
+	if c.work++; c.work > maxWork {
+		return false
+	}
 	if a.kind != b.kind {
 		return false
 	}
@@ -154,7 +171,7 @@ func equal(a, b *value) bool {
 			return false
 		}
 		for i := range a.items {
-			if !equal(a.items[i], b.items[i]) {
+			if !c.equal(a.items[i], b.items[i]) {
 				return false
 			}
 		}
@@ -163,7 +180,7 @@ func equal(a, b *value) bool {
 			return false
 		}
 		for i := range a.members {
-			if o := b.get(a.members[i].name); o == nil || !equal(a.members[i].v, o) {
+			if o := b.get(a.members[i].name); o == nil || !c.equal(a.members[i].v, o) {
 				return false
 			}
 		}

@@ -65,7 +65,7 @@ func (c *compiler) constants(values []*value) (grammar.Expr, error) {
 	if len(words) == 1 {
 		alts = append(alts, b.Text(words[0]))
 	} else if len(words) > 0 {
-		d, err := grammar.Words(words)
+		d, err := b.Words(words)
 		if err != nil {
 			return 0, err
 		}
@@ -186,12 +186,11 @@ type field struct {
 
 // object is an object: the properties that are named in the order in which they are, then others.
 func (c *compiler) object(s *shape) (grammar.Expr, error) {
-	names := slices.Clone(s.names)
-	for _, n := range s.required {
-		if !slices.Contains(names, n) {
-			names = append(names, n)
-		}
+	all := newNames()
+	for _, n := range slices.Concat(s.names.list, s.required.list) {
+		all.add(n)
 	}
+	names := all.list
 	w, b := c.w, c.w.b
 	other, err := c.others(s, names) // which finds mistakes in patterns, too
 	if err != nil {
@@ -200,7 +199,7 @@ func (c *compiler) object(s *shape) (grammar.Expr, error) {
 	var fields []field
 	needed := 0
 	for _, name := range names {
-		required := slices.Contains(s.required, name)
+		required := s.required.has[name]
 		ok, err := c.holds(s.keys, &value{kind: text, str: name, at: s.at.at})
 		if err != nil {
 			return 0, err
@@ -360,9 +359,9 @@ func (c *compiler) others(s *shape, names []string) ([]grammar.Expr, error) {
 					return nil, err
 				}
 				if matches(p) {
-					d, err = d.And(m)
+					d, err = b.And(d, m)
 				} else {
-					d, err = d.Without(m)
+					d, err = b.Without(d, m)
 				}
 			}
 			if err != nil {
@@ -404,14 +403,14 @@ func (c *compiler) keys(s *shape, without []string) (*grammar.DFA, error) {
 						words = append(words, spelled(v.str))
 					}
 				}
-				d, err = grammar.Words(words)
+				d, err = c.w.b.Words(words)
 			case k.types&strings_ != 0:
 				d, err = c.w.automaton(&k.text)
 			default:
 				continue
 			}
 			if err == nil {
-				some, err = some.Or(d)
+				some, err = c.w.b.Or(some, d)
 			}
 			if err != nil {
 				return nil, err
@@ -423,9 +422,9 @@ func (c *compiler) keys(s *shape, without []string) (*grammar.DFA, error) {
 	for i, n := range without {
 		words[i] = spelled(n)
 	}
-	out, err := grammar.Words(words)
+	out, err := c.w.b.Words(words)
 	if err != nil {
 		return nil, err
 	}
-	return all.Without(out)
+	return c.w.b.Without(all, out)
 }
