@@ -185,6 +185,7 @@ func (l *loader) floats(parts ...arch.Tensor) []float32 {
 			l.fail("%w", err)
 			return nil
 		}
+		l.release(p.Name)
 		x = append(x, v...)
 	}
 	return x

@@ -241,11 +241,12 @@ func (s *Set) Get(name string) (Tensor, error) {
 }
 
 // Release tells the system that bytes [lo,hi) of a tensor's data are not needed for
-// now, so that a model is not in memory twice while it is loaded. They stay readable:
-// the next read takes them from the file again.
+// now, so that a model is not in memory twice while it is loaded: whole pages, and for
+// all of a tensor also those at its ends. They stay readable: the next read takes them
+// from the file again.
 func (s *Set) Release(name string, lo, hi int) {
 	if t, ok := s.tensors[name]; ok && s.mapped && lo < hi {
-		release(t.Data[lo:hi])
+		release(t.Data[lo:hi], lo == 0 && hi == len(t.Data))
 	}
 }
 
