@@ -19,21 +19,28 @@ import (
 	"talf/model/safetensors"
 )
 
-// Accuracy and calibration by rank of the conditioning token, against transformers
-// and the public head code: hits and tokens exactly, errors to 1e-6, because f32
-// moves a confidence by 3e-7 and the nearest item is 1.5e-5 from the edge of a bin.
-func TestAccuracyAndCalibrationByRankEqualTheReference(t *testing.T) {
-	dir := golden.File(t, "reference")
+// reference loads the target and the head of the reference data in dir.
+func reference(t *testing.T) (dir string, m *model.Model, h *head.Head) {
+	t.Helper()
+	dir = golden.File(t, "reference")
 	m, err := model.Load(filepath.Join(dir, "target_trees", "target"), benchtest.CPU(t), model.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
-	h, err := head.Load(filepath.Join(dir, "eval", "head"), m, head.Default())
+	t.Cleanup(func() { _ = m.Close() }) // only read
+	h, err = head.Load(filepath.Join(dir, "eval", "head"), m, head.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
+	t.Cleanup(func() { _ = h.Close() }) // only read
+	return dir, m, h
+}
+
+// Accuracy and calibration by rank of the conditioning token, against transformers
+// and the public head code: hits and tokens exactly, errors to 1e-6, because f32
+// moves a confidence by 3e-7 and the nearest item is 1.5e-5 from the edge of a bin.
+func TestAccuracyAndCalibrationByRankEqualTheReference(t *testing.T) {
+	dir, m, h := reference(t)
 	set, err := safetensors.Open(filepath.Join(dir, "eval", "items.safetensors"))
 	if err != nil {
 		t.Fatal(err)
@@ -97,17 +104,7 @@ func TestAccuracyAndCalibrationByRankEqualTheReference(t *testing.T) {
 
 // What stands behind From has the items that it has in the whole text.
 func TestItemsOfAnAnswerAreThoseOfTheWholeText(t *testing.T) {
-	dir := golden.File(t, "reference")
-	m, err := model.Load(filepath.Join(dir, "target_trees", "target"), benchtest.CPU(t), model.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	h, err := head.Load(filepath.Join(dir, "eval", "head"), m, head.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+	_, m, h := reference(t)
 	tokens := benchtest.Prompts(1, m.Spec().Vocab)[0].Tokens
 	whole, err := paper.ByRank(t.Context(), m, h, []paper.Text{{Tokens: tokens}}, 2)
 	if err != nil {
