@@ -164,6 +164,18 @@ func TestHistoryMovesOnceAnAnswer(t *testing.T) {
 	if got := add(20, 490, 100); got != low { // 0.7 exactly
 		t.Errorf("at what it aims at %+v, want %+v", got, low)
 	}
+	for _, x := range []struct {
+		tokens int // of a thousand rounds, which have 7000 at most
+		moves  bool
+	}{{4165, true}, {4235, false}, {5565, false}, {5635, true}} { // 0.595, 0.605, 0.795, 0.805
+		h := search.NewHistory(search.HistoryConfig{Window: 10, Want: 0.7, StepD: 1, Step: 0.05}, c)
+		for range 5 {
+			h.Add(x.tokens, 1000)
+		}
+		if moved := h.State() != start; moved != x.moves {
+			t.Errorf("an acceptance of %v moves the parameters: %v, want %v", float64(x.tokens)/7000, moved, x.moves)
+		}
+	}
 	if got := add(20, 0, 0); got != low || len(h.Rates()) != 10 {
 		t.Errorf("answers without rounds: %+v, %d rates", got, len(h.Rates()))
 	}
