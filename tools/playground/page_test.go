@@ -15,11 +15,13 @@ import (
 	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/chromedp"
+
+	"talf/tools/chrome"
 )
 
 // settings writes parameters into the page.
 func (p *tab) settings(values map[string]string) {
-	p.t.Helper()
+	p.T.Helper()
 	for name, v := range values {
 		eval[string](p, fmt.Sprintf(`document.querySelector("[name=%s]").value = %q`, name, v))
 	}
@@ -27,20 +29,20 @@ func (p *tab) settings(values map[string]string) {
 
 // choose chooses the method of a pane.
 func (p *tab) choose(pane, method string) {
-	p.t.Helper()
+	p.T.Helper()
 	p.until(fmt.Sprintf(`document.querySelector("[data-pane=%s] select").options.length > 0`, pane))
 	eval[bool](p, fmt.Sprintf(`(() => { const s = document.querySelector("[data-pane=%s] select"); s.value = %q; return s.value === %[2]q || null })()`, pane, method))
 }
 
 // ui returns the text of a part of a pane.
 func (p *tab) ui(pane, part string) string {
-	p.t.Helper()
+	p.T.Helper()
 	return eval[string](p, fmt.Sprintf(`document.querySelector("[data-pane=%s] [data-ui=%s]").textContent`, pane, part))
 }
 
 // answer returns the text of the last answer of a pane.
 func (p *tab) answer(pane string) string {
-	p.t.Helper()
+	p.T.Helper()
 	return eval[string](p, fmt.Sprintf(`[...document.querySelectorAll("[data-pane=%s] .text")].at(-1).textContent`, pane))
 }
 
@@ -49,18 +51,18 @@ const mostTrees = 12
 
 // matches compares a pane with what the API answered, whose text is known.
 func (p *tab) matches(pane string, want reply, known string) {
-	p.t.Helper()
+	p.T.Helper()
 	if want.text != known {
-		p.t.Errorf("the answer is %q, want that of plain decoding, %q", want.text, known)
+		p.T.Errorf("the answer is %q, want that of plain decoding, %q", want.text, known)
 	}
 	if got := p.answer(pane); got != want.text {
-		p.t.Errorf("pane %s has %q, want %q", pane, got, want.text)
+		p.T.Errorf("pane %s has %q, want %q", pane, got, want.text)
 	}
 	if got := p.ui(pane, "tau"); got != fmt.Sprintf("%.2f", want.tau) {
-		p.t.Errorf("pane %s has τ %s, want %.2f", pane, got, want.tau)
+		p.T.Errorf("pane %s has τ %s, want %.2f", pane, got, want.tau)
 	}
 	if got := p.ui(pane, "tokens"); got != fmt.Sprint(want.tokens) {
-		p.t.Errorf("pane %s has %s tokens, want %d", pane, got, want.tokens)
+		p.T.Errorf("pane %s has %s tokens, want %d", pane, got, want.tokens)
 	}
 	// Rounds have their trees, and the model's own token beside each. Showing one takes two frames.
 	every := (len(want.nodes) + mostTrees - 1) / mostTrees
@@ -81,7 +83,7 @@ func (p *tab) matches(pane string, want reply, known string) {
 		return all;
 	})()`, pane, every))
 	if !slices.Equal(nodes, trees) {
-		p.t.Errorf("pane %s has trees of %v nodes, want %v", pane, nodes, trees)
+		p.T.Errorf("pane %s has trees of %v nodes, want %v", pane, nodes, trees)
 	}
 }
 
@@ -91,7 +93,7 @@ func TestAnswersAreTheAPIs(t *testing.T) {
 	w := listen(t)
 	p := open(t, w.origin, 1440, 900)
 	p.choose("A", "goose")
-	p.picture("start")
+	p.Picture("start")
 	p.settings(map[string]string{"seed": "11", "temperature": "0.7", "max_tokens": "60", "system": "Be brief."})
 	p.ask("Once upon a time")
 	const plain = `"seed":11,"talf":{"off":true},"temperature":0.7,"max_tokens":60}`
@@ -114,9 +116,9 @@ func TestAnswersAreTheAPIs(t *testing.T) {
 	if said := p.ui("A", "caption"); !strings.Contains(said, " accepted; the round wrote ") || strings.HasPrefix(said, "0 ") {
 		t.Errorf("of a whole answer this round is shown: %q", said)
 	}
-	p.picture("completion-light")
-	p.do(dark())
-	p.picture("completion-dark")
+	p.Picture("completion-light")
+	p.Do(chrome.Theme("dark"))
+	p.Picture("completion-dark")
 	want := w.answer(t, method)
 	p.matches("A", want, known)
 	if drafted := eval[string](p, `[...document.querySelectorAll(".text .drafted")].map((e) => e.textContent).join("")`); drafted == "" || len(drafted) >= len(want.text) {
@@ -161,7 +163,7 @@ func TestTwoMethodsSideBySide(t *testing.T) {
 		if !strings.HasPrefix(verdict, "The same text, character for character.") || strings.Contains(verdict, "times as many") == together {
 			t.Errorf("together %v: %q", together, verdict)
 		}
-		p.picture(fmt.Sprintf("compare-%v", together))
+		p.Picture(fmt.Sprintf("compare-%v", together))
 		p.matches("A", w.answer(t, "goose"), known)
 		p.matches("B", w.answer(t, "ar"), known)
 		if tau := p.ui("B", "tau"); tau != "1.00" {
@@ -179,7 +181,7 @@ func TestTracesAreReplayedAndSaved(t *testing.T) {
 	summary := output(t, "inspect", "trace", file)
 	p := open(t, served, 1440, 900)
 	p.click("input[value=replay]")
-	p.do(chromedp.SetUploadFiles(chromedp.CSS("#file"), []string{file}))
+	p.Do(chromedp.SetUploadFiles(chromedp.CSS("#file"), []string{file}))
 	p.until(`document.querySelector("[data-pane=A] [data-ui=state]").textContent === "rounds.jsonl"`)
 	if got := p.answer("A"); got != known {
 		t.Errorf("%q, want %q", got, known)
@@ -194,14 +196,14 @@ func TestTracesAreReplayedAndSaved(t *testing.T) {
 	if speed := p.ui("A", "speed"); speed != "–" {
 		t.Errorf("a file has no times, and the page says %s tokens a second", speed)
 	}
-	p.picture("replay")
+	p.Picture("replay")
 	p.click("[data-pane=A] [data-ui=play]")
 	p.until(`document.querySelector("[data-pane=A] [data-ui=place]").textContent.startsWith("Round 3 of")`)
 	p.click("[data-pane=A] [data-ui=play]")
 	// Saved, it is the same rounds.
 	saved := filepath.Join(dir, "saved")
-	p.do(call(browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
-		Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: saved, BrowserContextID: chromedp.FromContext(p.ctx).BrowserContextID,
+	p.Do(chrome.Call(browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
+		Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: saved, BrowserContextID: chromedp.FromContext(p.Ctx).BrowserContextID,
 	}))
 	p.click("[data-pane=A] [data-ui=save]")
 	copied := filepath.Join(saved, "trace.jsonl")
@@ -262,7 +264,7 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	tab := func(to string) {
 		t.Helper()
 		for range 60 {
-			p.press("Tab", 9)
+			p.Press("Tab", "", 9)
 			if eval[bool](p, fmt.Sprintf(`document.activeElement.matches(%q)`, to)) {
 				// The ring is around the control, or around what stands for it.
 				if !eval[bool](p, `[document.activeElement, document.activeElement.nextElementSibling].some((e) => e && getComputedStyle(e).outlineStyle === "solid" && parseFloat(getComputedStyle(e).outlineWidth) >= 2)`) {
@@ -276,7 +278,7 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	tab(".skip")
 	p.enterForm()
 	tab("input[name=mode]")
-	p.press("ArrowRight", 39)
+	p.Press("ArrowRight", "", 39)
 	p.until(`document.body.dataset.mode === "completion"`)
 	tab("#theme")
 	p.enterForm()
@@ -284,12 +286,12 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	p.enterForm()
 	p.until(`document.documentElement.dataset.theme === "dark" && getComputedStyle(document.documentElement).colorScheme === "dark"`)
 	tab("#prompt")
-	p.do(chromedp.KeyEvent("Once upon a time"))
+	p.Do(chromedp.KeyEvent("Once upon a time"))
 	p.enter()
 	p.until(`!document.querySelector("[data-pane=A] [data-ui=save]").disabled`)
 	text := p.answer("A")
 	tab("#compare")
-	p.do(chromedp.KeyEvent(" "))
+	p.Do(chromedp.KeyEvent(" "))
 	p.until(`!document.querySelector("[data-pane=B]").hidden`)
 	tab("summary")
 	tab("[name=temperature]")
@@ -303,7 +305,7 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 		code  int64
 		place string
 	}{{"Home", 36, "Round 1 of " + of}, {"ArrowRight", 39, "Round 2 of " + of}, {"End", 35, last}} {
-		p.press(end.key, end.code)
+		p.Press(end.key, "", end.code)
 		p.until(fmt.Sprintf(`document.querySelector("[data-pane=A] [data-ui=place]").textContent === %q`, end.place))
 	}
 	tab("[data-pane=A] [data-ui=back]")
@@ -322,7 +324,7 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 		t.Error("there is nothing to save")
 	}
 	// The theme and the parameters are there again.
-	p.do(chromedp.Reload())
+	p.Do(chromedp.Reload())
 	p.until(`document.documentElement.dataset.theme === "dark" && document.querySelector("#compare").checked`)
 }
 
@@ -334,7 +336,7 @@ func TestEverythingHasAName(t *testing.T) {
 	eval[int](p, `document.querySelectorAll("details").forEach((e) => { e.open = true }), 1`)
 	p.click("#compare")
 	p.ask("Once upon a time")
-	tree, err := chromedp.Run(p.ctx, func(ctx context.Context, t *chromedp.Target) (accessibility.GetFullAXTreeResult, error) {
+	tree, err := chromedp.Run(p.Ctx, func(ctx context.Context, t *chromedp.Target) (accessibility.GetFullAXTreeResult, error) {
 		return cdp.Call(ctx, t, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	})
 	if err != nil {
@@ -369,7 +371,7 @@ func TestEverythingHasAName(t *testing.T) {
 
 // overhang returns how much wider than its window the page is.
 func (p *tab) overhang() int {
-	p.t.Helper()
+	p.T.Helper()
 	return eval[int](p, `document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth`)
 }
 
@@ -381,7 +383,7 @@ func TestEverySizeAndThemeCanBeRead(t *testing.T) {
 	for _, theme := range []string{"light", "dark"} {
 		var first []chromedp.Action[chromedp.Void]
 		if theme == "dark" {
-			first = append(first, dark())
+			first = append(first, chrome.Theme("dark"))
 		}
 		p := open(t, served, widths[0], 800, first...)
 		p.choose("A", "goose")
@@ -391,13 +393,13 @@ func TestEverySizeAndThemeCanBeRead(t *testing.T) {
 				t.Errorf("%s, %s: %s", theme, state, low)
 			}
 			for _, width := range append(widths, widths[0]) {
-				p.do(chromedp.EmulateViewport(width, 800))
+				p.Do(chromedp.EmulateViewport(width, 800))
 				if x := p.overhang(); x > 0 {
-					p.picture("failed")
+					p.Picture("failed")
 					t.Errorf("%s, %s: the page is %d pixels wider than a window of %d", theme, state, x, width)
 				}
 				if state == "answer" {
-					p.picture(fmt.Sprintf("chat-%s-%d", theme, width))
+					p.Picture(fmt.Sprintf("chat-%s-%d", theme, width))
 				}
 			}
 		}

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"talf/tools/chrome"
 )
 
 // fake serves the page of a real server, and answers chats with h.
@@ -87,7 +89,7 @@ func TestTokensAreText(t *testing.T) {
 		t.Errorf("characters that cannot be seen are drawn: %q", label)
 	}
 	// HTML made of strings is refused by the policy, whatever code tries it.
-	p.allowed = regexp.MustCompile("TrustedHTML|Trusted Type")
+	p.Allowed = regexp.MustCompile("TrustedHTML|Trusted Type")
 	if !eval[bool](p, `(() => { try { document.createElement("p").innerHTML = "<b>"; return false; } catch { return true; } })()`) {
 		t.Error("innerHTML works in the page")
 	}
@@ -158,7 +160,7 @@ func TestFailuresAreSaid(t *testing.T) {
 	t.Parallel()
 	var answer http.HandlerFunc
 	p := open(t, fake(t, func(w http.ResponseWriter, r *http.Request) { answer(w, r) }), 1200, 900)
-	p.allowed = regexp.MustCompile("Failed to load resource")
+	p.Allowed = regexp.MustCompile("Failed to load resource")
 	p.choose("A", "goose")
 	whole := func(w http.ResponseWriter, _ *http.Request) {
 		stream(w, "\r", round(1, "all", " well"), chunk("all well"), finish, "data: [DONE]")
@@ -300,7 +302,7 @@ func TestLongAnswersAreBounded(t *testing.T) {
 	if n := eval[int](p, `document.querySelectorAll("*").length`); n > 25000 {
 		t.Errorf("%d elements", n)
 	}
-	p.do(chromedp.KeyEvent("\x1b"))
+	p.Do(chromedp.KeyEvent("\x1b"))
 	// Files are read to their limits.
 	cut := eval[string](p, `(async () => {
 		const { readTrace } = await import("/playground/trace.js");
@@ -336,9 +338,9 @@ func TestKeysAreAskedFor(t *testing.T) {
 		}
 	})
 	p := open(t, s.origin, 1200, 900)
-	p.allowed = regexp.MustCompile("Failed to load resource.*401")
+	p.Allowed = regexp.MustCompile("Failed to load resource.*401")
 	p.until(`document.querySelector("#key-dialog").open`)
-	p.picture("key")
+	p.Picture("key")
 	p.write("#key", "wrong")
 	p.enterForm()
 	p.until(`document.querySelector("#key-dialog").open && document.querySelector("#key").value === ""`)
@@ -354,10 +356,10 @@ func TestKeysAreAskedFor(t *testing.T) {
 	if strings.Count(kept, "correct horse") != 1 || strings.Contains(eval[string](p, `JSON.stringify(Object.entries(localStorage))`), "horse") {
 		t.Errorf("the key is kept in %s", kept)
 	}
-	p.do(chromedp.Reload())
+	p.Do(chromedp.Reload())
 	p.until(`document.querySelector("#model").textContent.startsWith("tested")`)
 	other := open(t, s.origin, 1200, 900) // has none
-	other.allowed = p.allowed
+	other.Allowed = p.Allowed
 	other.until(`document.querySelector("#key-dialog").open`)
 	p.click("#unlock")
 	p.click("#key-forget")
@@ -425,7 +427,7 @@ func TestTextIsWhatWasSent(t *testing.T) {
 // Who wants less motion gets none.
 func TestMotionCanBeReduced(t *testing.T) {
 	t.Parallel()
-	p := open(t, served, 1200, 900, feature("prefers-reduced-motion", "reduce"))
+	p := open(t, served, 1200, 900, chrome.Feature("prefers-reduced-motion", "reduce"))
 	moving := eval[int](p, `[...document.querySelectorAll("*")].filter((e) => [null, "::before", "::after"].some((part) => {
 		const s = getComputedStyle(e, part);
 		return parseFloat(s.transitionDuration) > 0 && s.transitionProperty !== "none" || s.animationName !== "none";
