@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"talf/data"
@@ -121,12 +120,8 @@ func features(text data.FeatureMode) (mode data.FeatureMode, taps []int, err err
 	word, list, named := strings.Cut(string(text), ":")
 	switch mode = data.FeatureMode(word); {
 	case named && mode == data.Taps:
-		for _, w := range strings.Split(list, "+") {
-			b, err := strconv.Atoi(w)
-			if err != nil || b < 0 || slices.Contains(taps, b) {
-				return "", nil, fmt.Errorf("preprocess: features is %q, want different layers such as taps:2+16+29", text)
-			}
-			taps = append(taps, b)
+		if taps, err = arch.ParseTaps(list); err != nil {
+			return "", nil, fmt.Errorf("preprocess: features is %q: %w", text, err)
 		}
 		return mode, taps, nil
 	case !named && (mode == data.BF16 || mode == data.Taps || mode == data.None):

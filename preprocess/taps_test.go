@@ -56,13 +56,14 @@ func TestStatesBeforeLayersAreStored(t *testing.T) {
 	}
 }
 
-func TestLayersThatTheTargetLacksAreRefused(t *testing.T) {
+func TestLayersThatNoHeadCanReadAreRefused(t *testing.T) {
 	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
 	for text, want := range map[data.FeatureMode]string{
 		"taps":      "want at least 7 for EAGLE-3's default taps",
 		"taps:2+99": "the target has only",
 		"taps:2+2":  "want different layers",
 		"taps:":     "want different layers",
+		"taps:1+2":  "begins with 1",
 		"bf16:2":    `want "bf16", "taps" (with layers: taps:2+16+29) or "none"`,
 	} {
 		c := config(t, write(t, "in.jsonl", problems(3, 97)))

@@ -10,6 +10,7 @@ import (
 	"talf/checkpoints"
 	"talf/compute"
 	"talf/model/arch"
+	"talf/model/head"
 	"talf/model/identity"
 	"talf/model/safetensors"
 	"talf/train/internal/gg"
@@ -96,7 +97,7 @@ func (h *headTask) network() error {
 			return fmt.Errorf("initial head: %s predicts other tokens than the draft vocabulary of %d that was given: leave the latter out", h.job.Init, len(h.job.Vocab))
 		}
 		cfg.Network, h.job.Vocab, cfg.Layers, cfg.FCBias = own, p.vocab, p.spec.Layers, p.spec.FCBias
-		return nil
+		return h.writable()
 	}
 	if cfg.Network == "" && slices.ContainsFunc(h.stages, func(s Stage) bool { name, _, _ := strings.Cut(s.Loss, ":"); return name == "eagle3" }) {
 		if n, err = net.ParseNetwork("eagle3"); err != nil {
@@ -115,6 +116,15 @@ func (h *headTask) network() error {
 		return fmt.Errorf("train: %w", err)
 	}
 	cfg.Network = net.NetworkOf(h.spec, h.taps)
+	return h.writable()
+}
+
+// writable refuses a network that no checkpoint could hold, which an initial head or the data may ask
+// for.
+func (h *headTask) writable() error {
+	if _, err := head.Config(h.spec); err != nil {
+		return fmt.Errorf("train: network %s: %w", h.cfg.Network, err)
+	}
 	return nil
 }
 

@@ -251,6 +251,16 @@ func TestWhatAnEAGLE3HeadCannotDoIsRefused(t *testing.T) {
 			t.Errorf("%v, want %q in it", err, c.want)
 		}
 	}
+	// Layers that come from the data are no different, and are refused before there is anything to lose.
+	cfg, out := eagle3Config("eagle3"), t.TempDir()
+	cfg.Network = "eagle3"
+	first := tinyDataIn(t, filepath.Join(t.TempDir(), "data"), target, 12, data.Taps, 1, 2)
+	if _, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(first), Out: out}); err == nil || !strings.Contains(err.Error(), "network eagle3:taps=1+2: taps [1 2]: other systems read a list that begins with 1") {
+		t.Errorf("layers of the data: %v", err)
+	}
+	if files, err := os.ReadDir(out); err != nil || len(files) > 0 {
+		t.Errorf("the run has begun: %v, %v", files, err)
+	}
 }
 
 // Whatever kind of head a run begins with, it is this target's and undamaged.

@@ -90,7 +90,8 @@ func tinyData(t testing.TB, target *model.Model, seqs int, features data.Feature
 	return tinyDataIn(t, filepath.Join(t.TempDir(), "data"), target, seqs, features)
 }
 
-func tinyDataIn(t testing.TB, dir string, target *model.Model, seqs int, features data.FeatureMode) *data.Set {
+// tinyDataIn writes a set; taps are those of data.Taps, if not 0, 2 and 1.
+func tinyDataIn(t testing.TB, dir string, target *model.Model, seqs int, features data.FeatureMode, taps ...int) *data.Set {
 	t.Helper()
 	spec := target.Spec()
 	meta := data.Meta{
@@ -99,7 +100,9 @@ func tinyDataIn(t testing.TB, dir string, target *model.Model, seqs int, feature
 	}
 	h := &headTask{job: HeadJob{Target: target}, meta: data.Meta{Hidden: spec.Hidden, Features: data.None}}
 	if features == data.Taps {
-		meta.Taps = []int{0, 2, 1}
+		if meta.Taps = taps; taps == nil {
+			meta.Taps = []int{0, 2, 1}
+		}
 		h.taps = meta.Taps
 	}
 	w, err := data.Create(dir, meta, data.Whole(), data.DefaultWriter())

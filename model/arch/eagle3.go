@@ -2,8 +2,10 @@ package arch
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -57,6 +59,27 @@ func DefaultTaps(layers int) ([]int, error) {
 		return nil, fmt.Errorf("the target has %d layers, want at least 7 for EAGLE-3's default taps: name the taps", layers)
 	}
 	return []int{2, layers / 2, layers - 3}, nil
+}
+
+// ParseTaps reads boundaries such as "2+8+13", which SetEagle3 can write.
+func ParseTaps(text string) ([]int, error) {
+	var taps []int
+	for _, word := range strings.Split(text, "+") {
+		b, err := strconv.Atoi(word)
+		if err != nil || b < 0 || slices.Contains(taps, b) {
+			return nil, errors.New("want different layers such as 2+8+13")
+		}
+		taps = append(taps, b)
+	}
+	return taps, checkFirst(taps)
+}
+
+// checkFirst refuses taps that other systems read in another way; see ParseEagle3.
+func checkFirst(taps []int) error {
+	if len(taps) > 0 && taps[0] == 1 {
+		return errors.New("other systems read a list that begins with 1 as the layers whose outputs are meant, want another first one")
+	}
+	return nil
 }
 
 // TapsOf returns the boundaries of target at which an EAGLE-3 head reads its states, or
@@ -282,8 +305,8 @@ const tapsKey = "eagle_aux_hidden_state_layer_ids"
 // ParseEagle3 reads, as SGLang and vLLM do. Taps that begin with 1 cannot be written so.
 func (s *Spec) SetEagle3(config map[string]any) error {
 	e := &s.Eagle3
-	if len(e.Taps) > 0 && e.Taps[0] == 1 {
-		return fmt.Errorf("taps %v: a list that begins with 1 is read as the outputs of these blocks, not as boundaries; want another first tap", e.Taps)
+	if err := checkFirst(e.Taps); err != nil {
+		return fmt.Errorf("taps %v: %w", e.Taps, err)
 	}
 	config["architectures"] = []string{"LlamaForCausalLMEagle3"}
 	draft := s.DraftVocab

@@ -52,15 +52,9 @@ func ParseNetwork(text string) (Network, error) {
 		return fail("norm_before_fc and fc_norm are both on, want one of them")
 	}
 	if text := v.Text("taps"); text != "" {
-		for _, word := range strings.Split(text, "+") {
-			b, err := strconv.Atoi(word)
-			if err != nil || b < 0 || slices.Contains(e.Taps, b) {
-				return fail("taps is %q, want different layers such as 2+8+13", text)
-			}
-			e.Taps = append(e.Taps, b)
-		}
-		if e.Taps[0] == 1 {
-			return fail("taps is %q: other systems read a list that begins with 1 as the outputs of these layers, want another first one", text)
+		var err error
+		if e.Taps, err = arch.ParseTaps(text); err != nil {
+			return fail("taps is %q: %w", text, err)
 		}
 	}
 	return n, nil
