@@ -6,6 +6,7 @@ import (
 	"talf/infer"
 	"talf/infer/prefix"
 	"talf/model"
+	"talf/model/arch"
 	"talf/tree"
 )
 
@@ -48,8 +49,8 @@ func (p *Past) positions() int { return p.seq.Len() + p.rows }
 // sequences included. What exceeds it is read although nobody asks.
 const waitingBytes = 256 << 20
 
-// mostWaiting is waitingBytes in positions.
-func mostWaiting(m *model.Model) int { return max(tree.MaxNodes, waitingBytes/(4*m.Spec().Hidden)) }
+// mostWaiting is waitingBytes in positions of a head.
+func mostWaiting(s *arch.Spec) int { return max(tree.MaxNodes, waitingBytes/(4*s.FeatureSize())) }
 
 // keptOf returns a cache of closed sequences with the limits of other models' caches.
 func (h *Head) keptOf(entries int) *prefix.Cache[*Past] {

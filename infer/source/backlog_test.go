@@ -6,14 +6,11 @@ import (
 	"slices"
 	"testing"
 
-	"talf/compute/cpu"
 	"talf/infer"
 	"talf/infer/draft"
 	"talf/infer/draft/drafttest"
 	"talf/infer/source"
 	"talf/infer/verify"
-	"talf/model"
-	"talf/model/head"
 	"talf/model/modeltest"
 )
 
@@ -31,22 +28,9 @@ func (mute) Traits() infer.Traits                                      { return 
 // begins alike finds all of it, and its first ask reads it, with the bits of a head that has read it as it
 // came, which the mirror checks. After that it need not be read again.
 func TestWhatWasLeftUnreadIsKept(t *testing.T) {
-	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
 	conf := modeltest.Default()
 	conf.EOS, conf.MaxPos = -1, 600
-	target, err := model.Load(modeltest.Random(t, conf, 1), dev, model.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec := target.Spec().DraftFor(true)
-	h, err := head.FromTensors(spec, target, head.Default(), modeltest.Tensors(spec, false, 1)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target, h := random(t, conf)
 	rng := rand.New(rand.NewPCG(4, 3))
 	prompt := make([]int32, 200)
 	for i := range prompt {

@@ -3,7 +3,6 @@ package source_test
 import (
 	"path/filepath"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,7 +13,6 @@ import (
 	"talf/infer"
 	"talf/infer/draft"
 	"talf/infer/draft/drafttest"
-	"talf/infer/draft/search"
 	"talf/infer/source"
 	"talf/infer/verify"
 	"talf/internal/golden"
@@ -58,44 +56,7 @@ func TestEagle3TreesEqualTheReferenceNodeForNode(t *testing.T) {
 		}
 		for _, path := range files {
 			t.Run(name+"/"+filepath.Base(path), func(t *testing.T) {
-				f := openFile(t, path)
-				meta := f.Metadata()
-				num := func(key string) int {
-					n, err := strconv.Atoi(meta[key])
-					if err != nil {
-						t.Fatal(err)
-					}
-					return n
-				}
-				tokens, taps := f.tokens("token_ids"), f.f32("taps")
-				if meta["method"] == "beam" {
-					b, err := search.NewBeam(search.BeamConfig{N: num("total_tokens"), K: num("top_k"), Depth: num("depth")})
-					if err != nil {
-						t.Fatal(err)
-					}
-					drive(t, h, tokens, taps, b)
-					if d := cmp.Diff(f.nodes(""), listed(b.Tree(), b.Ranks())); d != "" {
-						t.Errorf("(-reference +got)\n%s", d)
-					}
-					near(t, "log V", b.LogV(), f.f64("scores"))
-					return
-				}
-				th, err := strconv.ParseFloat(meta["th"], 64)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for finish, prefix := range []string{"topn.", "fill.", "literal."} {
-					s, err := search.NewSALF(search.SALFConfig{N: num("N"), B: num("B"), Th: th, Finish: search.Finish(finish)})
-					if err != nil {
-						t.Fatal(err)
-					}
-					drive(t, h, tokens, taps, s)
-					if d := cmp.Diff(f.nodes(prefix), listed(s.Tree(), s.Ranks())); d != "" {
-						t.Errorf("%s (-reference +got)\n%s", prefix, d)
-					}
-					near(t, prefix+"log V", s.LogV(), f.f64(prefix+"scores"))
-					near(t, "S", s.Sums(), f.f64("S"))
-				}
+				openFile(t, path).growsEqual(h, "taps")
 			})
 		}
 	}

@@ -212,61 +212,15 @@ func TestTreesEqualTheReferenceNodeForNode(t *testing.T) {
 	heads := map[string]*head.Head{}
 	for _, name := range names {
 		f := openFile(t, name)
-		meta := f.Metadata()
-		num := func(key string) int {
-			n, err := strconv.Atoi(meta[key])
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			return n
-		}
-		h := heads[meta["head"]]
+		of := f.Metadata()["head"]
+		h := heads[of]
 		if h == nil {
-			h = eagleHead(t, golden.File(t, "reference/eagle_head/"+meta["head"]))
-			heads[meta["head"]] = h
+			h = eagleHead(t, golden.File(t, "reference/eagle_head/"+of))
+			heads[of] = h
 		}
-		tokens, features := f.tokens("token_ids"), f.f32("features")
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			f.t = t
-			if meta["method"] == "beam" {
-				b, err := search.NewBeam(search.BeamConfig{N: num("total_tokens"), K: num("top_k"), Depth: num("depth")})
-				if err != nil {
-					t.Fatal(err)
-				}
-				drive(t, h, tokens, features, b)
-				if d := cmp.Diff(f.nodes(""), listed(b.Tree(), b.Ranks())); d != "" {
-					t.Errorf("(-reference +got)\n%s", d)
-				}
-				near(t, "log V", b.LogV(), f.f64("scores"))
-				return
-			}
-			th, err := strconv.ParseFloat(meta["th"], 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for finish, prefix := range []string{"topn.", "fill.", "literal."} {
-				if _, ok := f.Tensor(prefix + "tokens"); !ok && prefix == "topn." {
-					prefix = "fill." // the file has one copy if the two agree
-				}
-				s, err := search.NewSALF(search.SALFConfig{N: num("N"), B: num("B"), Th: th, Finish: search.Finish(finish)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				drive(t, h, tokens, features, s)
-				if d := cmp.Diff(f.nodes(prefix), listed(s.Tree(), s.Ranks())); d != "" {
-					t.Errorf("%s (-reference +got)\n%s", prefix, d)
-				}
-				near(t, prefix+"log V", s.LogV(), f.f64(prefix+"scores"))
-				near(t, "S", s.Sums(), f.f64("S"))
-				rounds := f.ints("expanded_per_round")
-				var expanded int
-				for _, n := range rounds {
-					expanded += n
-				}
-				if s.Work().Len() != expanded || len(s.Sums()) != len(rounds)+1 {
-					t.Errorf("%d nodes expanded in %d rounds, want %d in %d", s.Work().Len(), len(s.Sums())-1, expanded, len(rounds))
-				}
-			}
+			f.growsEqual(h, "features")
 		})
 	}
 	if t.Failed() {
@@ -274,5 +228,59 @@ func TestTreesEqualTheReferenceNodeForNode(t *testing.T) {
 	}
 	if !slices.Contains(names, filepath.Join(dir, "bias_salf_N60_B10_th0.6.safetensors")) {
 		t.Error("the paper's own setting is not among the trees")
+	}
+}
+
+// growsEqual grows the tree of the file with its method and compares it with the file's, node for node.
+// input names the tensor with what the head reads of its target.
+func (f file) growsEqual(h *head.Head, input string) {
+	f.t.Helper()
+	t, meta := f.t, f.Metadata()
+	num := func(key string) int {
+		n, err := strconv.Atoi(meta[key])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	tokens, features := f.tokens("token_ids"), f.f32(input)
+	if meta["method"] == "beam" {
+		b, err := search.NewBeam(search.BeamConfig{N: num("total_tokens"), K: num("top_k"), Depth: num("depth")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		drive(t, h, tokens, features, b)
+		if d := cmp.Diff(f.nodes(""), listed(b.Tree(), b.Ranks())); d != "" {
+			t.Errorf("(-reference +got)\n%s", d)
+		}
+		near(t, "log V", b.LogV(), f.f64("scores"))
+		return
+	}
+	th, err := strconv.ParseFloat(meta["th"], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for finish, prefix := range []string{"topn.", "fill.", "literal."} {
+		if _, ok := f.Tensor(prefix + "tokens"); !ok && prefix == "topn." {
+			prefix = "fill." // the file has one copy if the two agree
+		}
+		s, err := search.NewSALF(search.SALFConfig{N: num("N"), B: num("B"), Th: th, Finish: search.Finish(finish)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		drive(t, h, tokens, features, s)
+		if d := cmp.Diff(f.nodes(prefix), listed(s.Tree(), s.Ranks())); d != "" {
+			t.Errorf("%s (-reference +got)\n%s", prefix, d)
+		}
+		near(t, prefix+"log V", s.LogV(), f.f64(prefix+"scores"))
+		near(t, "S", s.Sums(), f.f64("S"))
+		rounds := f.ints("expanded_per_round")
+		var expanded int
+		for _, n := range rounds {
+			expanded += n
+		}
+		if s.Work().Len() != expanded || len(s.Sums()) != len(rounds)+1 {
+			t.Errorf("%d nodes expanded in %d rounds, want %d in %d", s.Work().Len(), len(s.Sums())-1, expanded, len(rounds))
+		}
 	}
 }

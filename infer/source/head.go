@@ -69,7 +69,7 @@ type headSeq struct {
 // NewHead returns a source over h that keeps the KV store of up to prefixes closed sequences. h
 // stays the caller's.
 func NewHead(h *head.Head, prefixes int) *Head {
-	src := &Head{m: h, most: mostWaiting(h.Model), open: map[infer.SeqID]*headSeq{}}
+	src := &Head{m: h, most: mostWaiting(h.Spec()), open: map[infer.SeqID]*headSeq{}}
 	src.kept = src.keptOf(prefixes)
 	return src
 }

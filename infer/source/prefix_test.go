@@ -17,17 +17,15 @@ import (
 	"talf/model/modeltest"
 )
 
-// Whatever a prompt shares with a kept sequence, from nothing to all of it, the draft model
-// answers as a fresh one does, which the mirrors check.
-func TestPromptsBeginWhereverKeptSequencesDo(t *testing.T) {
+// random returns a random target on one thread, and an EAGLE-1 head for it.
+func random(t *testing.T, c modeltest.Config) (*model.Model, *head.Head) {
+	t.Helper()
 	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dev.Close()
-	conf := modeltest.Default()
-	conf.EOS, conf.Vocab = -1, 84
-	target, err := model.Load(modeltest.Random(t, conf, 1), dev, model.Default())
+	t.Cleanup(func() { dev.Close() })
+	target, err := model.Load(modeltest.Random(t, c, 1), dev, model.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +34,18 @@ func TestPromptsBeginWhereverKeptSequencesDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return target, h
+}
+
+// Whatever a prompt shares with a kept sequence, from nothing to all of it, the draft model
+// answers as a fresh one does, which the mirrors check.
+func TestPromptsBeginWhereverKeptSequencesDo(t *testing.T) {
+	conf := modeltest.Default()
+	conf.EOS, conf.Vocab = -1, 84
+	target, h := random(t, conf)
 	tiny := conf
 	tiny.MaxPos = 24 // the longest of the sequences outgrow it
-	spec = networks["EAGLE-3"](target.Spec())
+	spec := networks["EAGLE-3"](target.Spec())
 	third, err := head.FromTensors(spec, target, head.Default(), modeltest.Tensors(spec, false, 1)...)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +53,7 @@ func TestPromptsBeginWhereverKeptSequencesDo(t *testing.T) {
 	heads := map[string]*head.Head{"head": h, "EAGLE-3 head": third}
 	lms := map[string]*model.Model{}
 	for name, c := range map[string]modeltest.Config{"model": conf, "small model": tiny} {
-		if lms[name], err = model.Load(modeltest.Random(t, c, 2), dev, model.Default()); err != nil {
+		if lms[name], err = model.Load(modeltest.Random(t, c, 2), target.Device(), model.Default()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,20 +19,21 @@ type rows struct {
 
 func (r rows) Hidden(int) model.Feature { return r.f }
 
-// What a burst of long sequences leaves behind is bounded, in number and in size.
-func TestSparesAreBounded(t *testing.T) {
+// randomHead returns a random head of a random target, and a hidden state for it to read.
+func randomHead(t *testing.T, c modeltest.Config) (*head.Head, model.Feature) {
+	t.Helper()
 	dev, err := cpu.New(cpu.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dev.Close()
-	m, err := model.Load(modeltest.Random(t, modeltest.Default(), 1), dev, model.Default())
+	t.Cleanup(func() { dev.Close() })
+	m, err := model.Load(modeltest.Random(t, c, 1), dev, model.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
+	t.Cleanup(func() { m.Close() })
 	spec := m.Spec().DraftFor(true)
-	hm, err := head.FromTensors(spec, m, head.Default(), modeltest.Tensors(spec, false, 1)...)
+	h, err := head.FromTensors(spec, m, head.Default(), modeltest.Tensors(spec, false, 1)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,6 +41,12 @@ func TestSparesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return h, st.At(0)
+}
+
+// What a burst of long sequences leaves behind is bounded, in number and in size.
+func TestSparesAreBounded(t *testing.T) {
+	hm, f := randomHead(t, modeltest.Default())
 	h := NewHead(hm, 0)
 	for id := range infer.SeqID(3 * mostSpare) {
 		if err := h.Open(id, []int32{1, 2}, 0); err != nil {
@@ -54,7 +61,7 @@ func TestSparesAreBounded(t *testing.T) {
 		}
 		for range 1 + 4*int(id%2) {
 			p := infer.Proposal{Tree: chunk}
-			if err := h.Commit(id, p, infer.Verdict{Path: path, Next: 1}, rows{f: st.At(0)}); err != nil {
+			if err := h.Commit(id, p, infer.Verdict{Path: path, Next: 1}, rows{f: f}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -3,10 +3,8 @@ package source
 import (
 	"testing"
 
-	"talf/compute/cpu"
 	"talf/infer"
-	"talf/model"
-	"talf/model/head"
+	"talf/model/arch"
 	"talf/model/modeltest"
 	"talf/tree"
 )
@@ -14,27 +12,9 @@ import (
 // Features that wait are bounded, those of closed sequences included, and what is left unread is
 // counted right whatever is opened, read, closed and forgotten.
 func TestWhatWaitsIsBounded(t *testing.T) {
-	dev, err := cpu.New(cpu.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
 	conf := modeltest.Default()
 	conf.MaxPos = 2048
-	m, err := model.Load(modeltest.Random(t, conf, 1), dev, model.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	spec := m.Spec().DraftFor(true)
-	hm, err := head.FromTensors(spec, m, head.Default(), modeltest.Tensors(spec, false, 1)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := m.NewStore(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hm, f := randomHead(t, conf)
 	h := NewHead(hm, 3)
 	if h.most < tree.MaxNodes {
 		t.Fatalf("%d positions may wait", h.most)
@@ -53,7 +33,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 			for i := range part - 1 {
 				path = append(path, chunk.Add(i, int32(id)))
 			}
-			if err := h.Commit(id, infer.Proposal{Tree: chunk}, infer.Verdict{Path: path, Next: 1}, rows{f: st.At(0)}); err != nil {
+			if err := h.Commit(id, infer.Proposal{Tree: chunk}, infer.Verdict{Path: path, Next: 1}, rows{f: f}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := h.Rows(t.Context(), nil); err != nil {
@@ -81,5 +61,22 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	}
 	if h.held != 0 || hm.KV().Used != 0 {
 		t.Errorf("nothing is kept, and %d positions wait in %d blocks", h.held, hm.KV().Used)
+	}
+}
+
+// The bound is one of bytes: an EAGLE-3 head keeps all that it reads of its target for every position.
+func TestWhatWaitsIsBoundedInBytes(t *testing.T) {
+	target := &arch.Spec{Hidden: 4096, Layers: 32, Heads: 32, KVHeads: 8, HeadDim: 128, Vocab: 512, FFN: 8192}
+	for _, c := range []struct {
+		spec  *arch.Spec
+		bytes int // of a position
+	}{
+		{target.DraftFor(true), 4 * 4096},
+		{target.Eagle3For(nil, 0), 3 * 4 * 4096},
+		{target.Eagle3For([]int{2, 8}, 0), 2 * 4 * 4096},
+	} {
+		if got := mostWaiting(c.spec); got != waitingBytes/c.bytes {
+			t.Errorf("%d positions of %d bytes may wait, want %d", got, c.bytes, waitingBytes/c.bytes)
+		}
 	}
 }
