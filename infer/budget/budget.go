@@ -126,6 +126,13 @@ func (u *Budget) of(b *infer.Bid) *sequence {
 	return s
 }
 
+// yield is what is known now of passes of the draft model at a level.
+func (u *Budget) yield(s *sequence, level int) *cell {
+	y := &s.yields[u.load()][min(level, depths-1)]
+	y.to(s.clock, faster)
+	return y
+}
+
 // Begin bounds trees by what recent ones were cut to, and leaves out sequences of whose drafts
 // nothing was kept for a long time, and in most rounds those of a method whose drafts are not worth
 // the time that drafters take.
@@ -184,9 +191,8 @@ func (u *Budget) Ask(bids []*infer.Bid) {
 	price, token := u.price(), u.model.Reading()
 	sum := -price * pass
 	for _, b := range bids {
-		s, l := u.of(b), min(b.Level, depths-1)
-		y := &s.yield[l]
-		y.to(s.clock, faster)
+		s := u.of(b)
+		y := u.yield(s, b.Level)
 		v := y.kept/y.tried*b.Reach*s.factor() - price*(row*float64(b.Nodes)+token*unread(b)/spread)
 		if b.Go = v > 0; b.Go {
 			sum += v
@@ -216,7 +222,7 @@ func (u *Budget) Ask(bids []*infer.Bid) {
 				b.Go = slices.ContainsFunc(u.picks[:asks], func(x pick) bool { return x.bid == i })
 			}
 			if b.Go {
-				y := &u.of(b).yield[min(b.Level, depths-1)]
+				y := u.yield(u.of(b), b.Level)
 				y.kept, y.tried = trial*y.kept, trial*y.tried
 			}
 		}
@@ -425,8 +431,7 @@ func (u *Budget) harvest(s *sequence, b *infer.Bid, row float64) {
 	f, below, price := s.factor(), 0.0, u.price()
 	for l := depths - 1; l >= 0; l-- {
 		if s.asked[l] > 0 {
-			y := &s.yield[l]
-			y.to(s.clock, faster)
+			y := u.yield(s, l)
 			y.kept, y.tried = y.kept+max(gain[l]+below, 0)/f, y.tried+s.asked[l]
 			below = max(0, gain[l]+below-price*s.paid[l])
 		}

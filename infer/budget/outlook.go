@@ -23,7 +23,9 @@ type outlook struct {
 	ratio  [depths]cell
 	net    [loads]cost.Ratio // tokens that a round's draft gained beyond the price of its time, by load
 	grown  float64           // seconds of a draft
-	yield  [depths]cell      // by level. kept: tokens that a pass of the draft model and those below it added beyond their price; tried: reach
+	// By load, since a pass that does not pay at one may pay at a lower one, and by level. kept: tokens
+	// that a pass of the draft model and those below it added beyond their price; tried: reach.
+	yields [loads][depths]cell
 }
 
 const (
@@ -48,8 +50,10 @@ var yieldPrior = [depths]float64{0.5, 0.4, 0.35, 0.3}
 
 func newOutlook() *outlook {
 	o := new(outlook)
-	for l, y := range yieldPrior {
-		o.yield[l] = cell{tried: trust, kept: trust * y}
+	for n := range o.yields {
+		for l, y := range yieldPrior {
+			o.yields[n][l] = cell{tried: trust, kept: trust * y}
+		}
 	}
 	return o
 }
