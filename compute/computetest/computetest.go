@@ -30,6 +30,7 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		{"a fused Linear has the bits of its pieces", linearFused},
 		{"Embed and Gather copy rows", rowsAreCopied},
 		{"Pack refuses what does not fit", packRefuses},
+		{"weights in blocks have the bits of what they stand for", blocksAgree},
 		{"Norm and SwiGLU agree with the reference", pointwiseAgrees},
 		{"LayerNorm agrees with the reference", layerNormAgrees},
 		{"activations agree with the reference", activationsAgree},
