@@ -296,6 +296,7 @@ func find(c *config) (*architecture, error) {
 const (
 	maxDim    = 1 << 26
 	maxLayers = 1 << 16
+	maxFactor = 1e9 // of everything that multiplies
 )
 
 // Validate reports the first invalid value.
@@ -351,8 +352,8 @@ func (s *Spec) Validate() error {
 		{"logit_scale", s.LogitScale},
 		{"final_logit_softcapping", s.LogitCap},
 	} {
-		if !(f.v >= 0 && f.v < 1e9) {
-			return fmt.Errorf("%s is %v, want more than 0", f.name, f.v)
+		if !(f.v >= 0 && f.v < maxFactor) {
+			return fmt.Errorf("%s is %v, want more than 0 and less than %v", f.name, f.v, maxFactor)
 		}
 	}
 	if err := s.Mixture.validate(s.Layers); err != nil {

@@ -36,7 +36,11 @@ func (c *config) gemma(s *Spec, def missing, attnCap, logitCap float64) {
 	c.activation("hidden_activation", "hidden_act", "gelu_pytorch_tanh")
 	c.attentionBias(s)
 	s.EmbedScale = float32(math.Sqrt(float64(s.Hidden)))
-	s.AttnScale = float32(1 / math.Sqrt(c.float("query_pre_attn_scalar", 256)))
+	by := c.float("query_pre_attn_scalar", 256)
+	if !(by > 0) {
+		c.fail("query_pre_attn_scalar is %v, want more than 0", by)
+	}
+	s.AttnScale = float32(1 / math.Sqrt(by))
 	s.AttnCap, s.LogitCap = c.orNull("attn_logit_softcapping", attnCap), c.orNull("final_logit_softcapping", logitCap)
 }
 

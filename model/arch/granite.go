@@ -12,6 +12,8 @@ func parseGranite(c *config, s *Spec) {
 		c.fail("attention_multiplier is 0, want more than 0")
 	}
 	if d := c.factor("logits_scaling", 1); d != 0 {
-		s.LogitScale = 1 / d
+		if s.LogitScale = 1 / d; !(s.LogitScale > 0 && s.LogitScale < maxFactor) {
+			c.fail("logits_scaling is %v, want more than 1/%v", d, maxFactor)
+		}
 	}
 }

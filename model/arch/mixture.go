@@ -47,8 +47,8 @@ func (m *Mixture) validate(layers int) error {
 		return fmt.Errorf("moe_intermediate_size is %d and the shared expert's %d, want up to %d", m.FFN, m.Shared, maxDim)
 	case m.Dense != nil && len(m.Dense) != layers:
 		return fmt.Errorf("%d layers have experts or not, want one entry for each of num_hidden_layers = %d", len(m.Dense), layers)
-	case !(m.Factor >= 0 && m.Factor < 1e9):
-		return fmt.Errorf("routed_scaling_factor is %v, want more than 0", m.Factor)
+	case !(m.Factor >= 0 && m.Factor < maxFactor):
+		return fmt.Errorf("routed_scaling_factor is %v, want more than 0 and less than %v", m.Factor, maxFactor)
 	}
 	if m.Groups == 0 {
 		return nil

@@ -148,7 +148,8 @@ func TestVariantsAreRefusedByName(t *testing.T) {
 		want  []string
 	}{
 		{"gemma2", m{"hidden_activation": "gelu"}, []string{`hidden_activation is "gelu"`, `"gelu_pytorch_tanh"`}},
-		{"gemma2", m{"query_pre_attn_scalar": 0}, []string{"attention_multiplier"}},
+		{"gemma2", m{"query_pre_attn_scalar": 0}, []string{"query_pre_attn_scalar is 0, want more than 0"}},
+		{"gemma3_text", m{"query_pre_attn_scalar": -3}, []string{"query_pre_attn_scalar is -3, want more than 0"}},
 		{"gemma2", m{"final_logit_softcapping": -3}, []string{"final_logit_softcapping is -3"}},
 		{"gemma3_text", m{"rope_parameters": m{slidingAttention: m{"rope_type": "default"}}}, []string{"rope_parameters.full_attention is missing"}},
 		{"gemma3_text", m{"rope_local_base_freq": 0.5}, []string{"windows: rope_theta is 0.5"}},
@@ -161,6 +162,9 @@ func TestVariantsAreRefusedByName(t *testing.T) {
 		{"cohere2", m{"rope_scaling": m{"type": "longrope", "short_factor": []float64{1, 1, 1, 1}}}, []string{"longrope", "not supported for cohere2"}},
 		{"gpt_neox", m{"rope_scaling": m{"type": "longrope", "short_factor": []float64{1}}}, []string{"longrope", "not supported for gpt_neox"}},
 		{"granite", m{"logits_scaling": 0}, []string{"logits_scaling is 0"}},
+		{"granite", m{"logits_scaling": -2}, []string{"logits_scaling is -2, want more than 1/1e+09"}},
+		{"granite", m{"logits_scaling": 1e-30}, []string{"logits_scaling is 1e-30"}},
+		{"granite", m{"embedding_multiplier": 1e30}, []string{"embedding_multiplier is 1e+30, want more than 0 and less than 1e+09"}},
 		{"granite", m{"attention_multiplier": 0}, []string{"attention_multiplier is 0"}},
 		{"granite", m{"residual_multiplier": -1}, []string{"residual_multiplier is -1"}},
 		{"smollm3", m{"no_rope_layers": []int{1}}, []string{"no_rope_layers has 1 entries", "num_hidden_layers = 4"}},
