@@ -208,6 +208,15 @@ func TestWrittenTapsAreBoundariesAndPathsAbsolute(t *testing.T) {
 			}
 		}
 	}
+	// Nor does a path that is named without the target being read depend on where that was.
+	for name, want := range map[string]any{"target": filepath.Join(base, "target"), "org/model": "org/model", "": nil} {
+		c := DefaultExport()
+		c.Format, c.Force, c.TargetName = "speculators", true, name
+		out, _ := export(t, d, c)
+		if got := config(t, out)["speculators_config"].(map[string]any)["verifier"].(map[string]any)["name_or_path"]; got != want {
+			t.Errorf("verifier %q is written as %v, want %v", name, got, want)
+		}
+	}
 }
 
 // A model card says what the head is for and how it is served, whatever its target is called.

@@ -145,6 +145,9 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	if err := c.resolve(); err != nil {
+		return nil, fmt.Errorf("export: %w", err)
+	}
 	f, err := findFormat(c.Format)
 	if err != nil {
 		return nil, err

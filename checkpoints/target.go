@@ -112,7 +112,15 @@ func (c *ExportConfig) For(d *Draft, t *Target) error {
 	if c.TargetName == "" {
 		c.TargetName = t.Dir
 	}
-	// Readers resolve a path from wherever they are started.
+	return nil
+}
+
+// resolve makes the target's name absolute if it is the path of a model: readers resolve paths
+// from wherever they are started.
+func (c *ExportConfig) resolve() error {
+	if c.TargetName == "" {
+		return nil
+	}
 	if _, err := os.Stat(filepath.Join(c.TargetName, ConfigFile)); err == nil {
 		if c.TargetName, err = filepath.Abs(c.TargetName); err != nil {
 			return fmt.Errorf("the target's path: %w", err)
