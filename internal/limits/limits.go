@@ -128,13 +128,15 @@ const (
 	GrammarDepth = 1 << 12
 	// GrammarStates bounds the states that are kept for a grammar.
 	GrammarStates = 1 << 15
+	// GrammarMemory bounds what the states that are kept for a grammar take.
+	GrammarMemory = 64 * MiB
 	// GrammarMasks bounds the masks that are kept for a grammar. One of a vocabulary of 128k tokens
 	// takes 16 KiB.
 	GrammarMasks = 64 * MiB
 	// GrammarsKept bounds the grammars that a server keeps after their requests.
 	GrammarsKept = 8
 	// GrammarWork bounds the work of one mask: the tokens' trie has up to a million nodes, each of
-	// which costs one, and one for every way to go on.
+	// which costs one, one for every way to go on, and what it takes to find them.
 	GrammarWork = 1 << 25
 )
 
@@ -181,9 +183,10 @@ var table = []Limit{
 	{"grammars, schemas, regular expressions", "work of finding them", GrammarExpand, "steps", "below a millisecond"},
 	{"grammars, schemas, regular expressions", "nesting of a text in rules", GrammarDepth, "levels", "JSON nested a thousand deep"},
 	{"grammars, schemas, regular expressions", "states that are kept", GrammarStates, "states", "about a kilobyte each"},
+	{"grammars, schemas, regular expressions", "memory of the states that are kept", GrammarMemory, "bytes", "half a million stacks"},
 	{"grammars, schemas, regular expressions", "masks that are kept", GrammarMasks, "bytes", "4,096 masks of a vocabulary of 128k"},
 	{"grammars, schemas, regular expressions", "that a server keeps", GrammarsKept, "grammars", "with their masks they take up to 512 MiB"},
-	{"grammars, schemas, regular expressions", "work of one mask", GrammarWork, "steps", "below a second; strings of JSON take 2 million"},
+	{"grammars, schemas, regular expressions", "work of one mask", GrammarWork, "steps", "a second or two; strings of JSON take 6 million"},
 	{"JSON", "nesting", JSONDepth, "levels", "schemas of tools stay below 50"},
 	{"JSON", "keys of an object", JSONKeys, "keys", "the index of a model has up to 150k"},
 }

@@ -66,7 +66,9 @@ func NewAutomaton(g *Grammar, v *Vocabulary) (*Automaton, error) {
 	a := &Automaton{m: m, v: v, room: limits.GrammarMasks}
 	// The first token may read differently, so the start is a state of its own.
 	s := m.start
-	a.start = &State{stacks: s.stacks, accept: s.accept, first: true, next: make([]atomic.Pointer[State], len(s.next))}
+	a.start = newState(s.stacks, s.accept, len(s.next))
+	a.start.first = true
+	m.roots = append(m.roots, a.start)
 	return a, nil
 }
 
@@ -150,11 +152,12 @@ func (a *Automaton) Mask(s *State) (Mask, error) {
 		return m.bits, m.err
 	}
 	m := a.compute(s)
-	if a.room -= 8 * len(m.bits); a.room < 0 {
+	size := 8*len(m.bits) + s.size()
+	if a.room -= size; a.room < 0 {
 		for _, k := range a.kept {
 			k.mask.Store(nil)
 		}
-		a.kept, a.room = a.kept[:0], limits.GrammarMasks-8*len(m.bits)
+		a.kept, a.room = a.kept[:0], limits.GrammarMasks-size
 	}
 	s.mask.Store(m)
 	a.kept = append(a.kept, s)
@@ -163,6 +166,9 @@ func (a *Automaton) Mask(s *State) (Mask, error) {
 
 // Computed returns the number of masks that were computed so far.
 func (a *Automaton) Computed() int64 { return a.computed.Load() }
+
+// common bounds the stacks that a step of common grammars replaces: a string of JSON takes twenty.
+const common = 64
 
 // compute walks the trie: a node's state is that of the node above it after its byte, and what is
 // below a node without a state is skipped.
@@ -179,11 +185,17 @@ func (a *Automaton) compute(s *State) *mask {
 	for n := 0; n < len(t.chars); {
 		d := t.depth[n]
 		from := at[d]
+		to := a.m.step(from, t.chars[n])
 		// What is charged depends on the state alone, not on which transitions are known.
-		if work += 1 + len(from.stacks); work > limits.GrammarWork {
+		work += 1 + len(from.stacks)
+		if cost := int(from.cost[a.m.g.class[t.chars[n]]].Load()); cost > common {
+			work += cost
+		} else {
+			work += cost / 4 // most steps of this kind are known already
+		}
+		if work > limits.GrammarWork {
 			return &mask{err: fmt.Errorf("grammar: %w", errAmbiguous)}
 		}
-		to := a.m.step(from, t.chars[n])
 		if to == nil {
 			n = int(t.skip[n])
 			continue

@@ -70,12 +70,10 @@ func (b *Builder) DFA(e Expr) (*DFA, error) {
 	d := &DFA{class: g.class, classes: len(g.members)}
 	index := map[*State]int32{m.start: 0}
 	states := []*State{m.start}
+	forgets := m.forgets
 	for i := 0; i < len(states); i++ {
 		if i > limits.GrammarDFA {
 			return nil, errDFA
-		}
-		if err := b.charge(len(g.members) * (1 + len(states[i].stacks))); err != nil {
-			return nil, err
 		}
 		d.accept = append(d.accept, states[i].accept)
 		for _, c := range g.members {
@@ -89,6 +87,12 @@ func (b *Builder) DFA(e Expr) (*DFA, error) {
 				}
 			}
 			d.next = append(d.next, to)
+			if err := b.charge(1 + len(states[i].stacks) + int(states[i].cost[g.class[c]].Load())); err != nil {
+				return nil, err
+			}
+		}
+		if m.forgets > forgets { // states would be found again as new ones
+			return nil, errAmbiguous
 		}
 	}
 	return d.reduced(), nil

@@ -33,6 +33,7 @@ type State struct {
 	accept bool
 	first  bool                    // no token has been read, and first tokens read differently
 	next   []atomic.Pointer[State] // [class]
+	cost   []atomic.Uint32         // [class] cells that were expanded to find next, once it is known
 	mask   atomic.Pointer[mask]
 }
 
@@ -41,6 +42,23 @@ func (s *State) Accepting() bool { return s.accept }
 
 // Complete reports whether the text has to end here.
 func (s *State) Complete() bool { return s.accept && len(s.stacks) == 0 }
+
+func newState(stacks []*cell, accept bool, classes int) *State {
+	return &State{stacks: stacks, accept: accept, next: make([]atomic.Pointer[State], classes), cost: make([]atomic.Uint32, classes)}
+}
+
+// size is about how many bytes a state takes, without its cells and its mask.
+func (s *State) size() int { return 256 + 16*len(s.stacks) + 12*len(s.next) }
+
+// forget takes back what is known of what follows s.
+func (s *State) forget() {
+	for i := range s.next {
+		s.next[i].Store(nil)
+	}
+}
+
+// cellSize is about how many bytes a cell takes, with its entry in a map.
+const cellSize = 128
 
 // A machine makes the states of a grammar when they are asked for.
 type machine struct {
@@ -53,6 +71,10 @@ type machine struct {
 	closure uint64
 	dead    *State
 	start   *State
+	roots   []*State // that are kept for ever
+	size    int      // about how many bytes cells and states take
+	forgets int      // how often reset was called
+	steps   int      // cells that the last expand replaced
 
 	todo []*cell
 	out  []*cell
@@ -71,10 +93,21 @@ func newMachine(g *Grammar) (*machine, error) {
 	if m.start == m.dead {
 		return nil, errAmbiguous
 	}
+	m.roots = append(m.roots, m.start)
 	return m, nil
 }
 
+// reset forgets all cells and states. Those in use stay, and are found again as new ones; that they
+// know of none that follows lets go of the others.
 func (m *machine) reset() {
+	for _, s := range m.states {
+		s.forget()
+	}
+	for _, s := range m.roots {
+		s.forget()
+	}
+	m.size = 0
+	m.forgets++
 	m.cells, m.states = map[cellKey]*cell{}, map[string]*State{}
 }
 
@@ -92,6 +125,7 @@ func (m *machine) push(e Expr, at int32, below *cell) *cell {
 			c.depth = below.depth + 1
 		}
 		m.cells[key] = c
+		m.size += cellSize
 	}
 	return c
 }
@@ -117,7 +151,7 @@ func (m *machine) pop(below *cell) {
 // expand returns the state of the stacks in todo, whose tops are replaced by what they begin with
 // until these are bytes; the dead state if there are too many.
 func (m *machine) expand() *State {
-	steps := 0
+	m.steps = 0
 	for len(m.todo) > 0 {
 		c := m.todo[len(m.todo)-1]
 		m.todo = m.todo[:len(m.todo)-1]
@@ -125,7 +159,7 @@ func (m *machine) expand() *State {
 			continue
 		}
 		c.seen = m.closure
-		if steps++; steps > limits.GrammarExpand || len(m.out) > limits.GrammarStacks || c.depth > limits.GrammarDepth {
+		if m.steps++; m.steps > limits.GrammarExpand || len(m.out) > limits.GrammarStacks || c.depth > limits.GrammarDepth {
 			return m.dead
 		}
 		n := &m.g.nodes[c.expr]
@@ -191,11 +225,12 @@ func (m *machine) intern() *State {
 	}
 	s, ok := m.states[string(m.key)]
 	if !ok {
-		if len(m.states) >= limits.GrammarStates {
-			m.reset() // states in use stay; they are found again as new ones
+		if len(m.states) >= limits.GrammarStates || m.size > limits.GrammarMemory {
+			m.reset()
 		}
-		s = &State{stacks: slices.Clone(m.out), accept: m.acc, next: make([]atomic.Pointer[State], len(m.g.members))}
+		s = newState(slices.Clone(m.out), m.acc, len(m.g.members))
 		m.states[string(m.key)] = s
+		m.size += s.size() + len(m.key)
 	}
 	return s
 }
@@ -239,6 +274,7 @@ func (m *machine) compute(s *State, class uint8) *State {
 		}
 	}
 	next := m.expand()
+	s.cost[class].Store(uint32(m.steps))
 	s.next[class].Store(next)
 	if next == m.dead {
 		return nil
