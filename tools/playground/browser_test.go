@@ -146,11 +146,13 @@ func (p *tab) ask(prompt string) {
 	p.until(`document.querySelector("#stop").disabled && !document.querySelector("[data-pane=A] [data-ui=save]").disabled`)
 }
 
-// until waits for a condition. It is not chromedp.Poll, which makes functions of strings in the
-// page: the page's policy forbids that.
+// until waits for a condition, and then for what the page paints in its next frame: most of what it
+// shows. It is not chromedp.Poll, which makes functions of strings in the page: the page's policy
+// forbids that.
 func (p *tab) until(condition string) {
 	p.T.Helper()
 	p.waitFor(condition, func() bool { return eval[bool](p, "Boolean("+condition+")") })
+	eval[bool](p, "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
 }
 
 func (p *tab) waitFor(what string, is func() bool) {
