@@ -1,7 +1,7 @@
 # Every target calls a step of .ci/run or one go command: what passes here
 # passes there.
 .DEFAULT_GOAL := help
-.PHONY: help check test race cuda gpu-bundle fuzz bench bench-compare golden generate notice release demo demo-target ci
+.PHONY: help check test race cuda gpu-bundle fuzz bench bench-compare golden generate notice release demo demo-target demo-large ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -67,6 +67,9 @@ demo-target: ## train the embedded model again, about an hour on two cores
 	go run ./cmd/talf train --kind lm --model internal/demo/target --data .cache/demo/train.jsonl --out .cache/demo/lm --resume \
 		--steps 3000 --rows 2048 --lr 2e-3 --min-lr 0.05 --warmup 100 --held-out 0.01 --eval-seqs 100 --seed 1 --export .cache/demo/model
 	cp .cache/demo/model/model.safetensors internal/demo/target/
+
+demo-large: ## the models and prompts that measurements are made with, to .cache/demo-large; nothing is fetched
+	go run ./internal/demo/mklarge .cache/demo-large
 
 ci: ## all steps of .ci/run
 	.ci/run

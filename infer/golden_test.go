@@ -11,6 +11,7 @@ import (
 	"talf/infer/draft"
 	"talf/infer/draft/drafttest"
 	"talf/infer/source"
+	"talf/internal/demo/gsm10m"
 	"talf/internal/golden"
 	"talf/model"
 	"talf/model/head"
@@ -27,8 +28,14 @@ func TestGreedyContinuationsEqualTransformers(t *testing.T) {
 			func(t *testing.T) string { return golden.File(t, "demo/golden.safetensors") },
 		},
 		"gsm10m": {
-			func(t *testing.T) string { return golden.Shared(t, "data/models/gsm10m") },
-			func(t *testing.T) string { return golden.Shared(t, "data/models/gsm10m/golden.safetensors") },
+			func(t *testing.T) string {
+				dir := t.TempDir()
+				if err := gsm10m.Unpack(dir); err != nil {
+					t.Fatal(err)
+				}
+				return dir
+			},
+			func(t *testing.T) string { return golden.File(t, "gsm10m/golden.safetensors") },
 		},
 	} {
 		t.Run(name, func(t *testing.T) { greedyContinuationsEqualTransformers(t, f.dir(t), f.set(t)) })

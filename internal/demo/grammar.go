@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// writer expands templates. In a template [a|b|c] is a choice (choices nest) and {x} a bound
-// word. bits adds up the information of the choices made, an upper bound on the text's entropy:
+// writer expands templates. In a template [a|b|c] is a choice (choices nest), {x} a bound
+// word and {2-9} a number. bits adds up the information of the choices made, an upper bound on the text's entropy:
 // different choices may write the same text.
 type writer struct {
 	rng  *rand.Rand
@@ -53,11 +53,13 @@ func (w *writer) into(b *strings.Builder, t string) {
 			end := i + strings.IndexByte(t[i:], '}')
 			word, ok := w.bind[t[i+1:end]]
 			if !ok {
-				list, ok := lists[t[i+1:end]]
-				if !ok {
-					panic("demo: no binding for " + t[i:end+1])
+				if word, ok = w.number(t[i+1 : end]); !ok {
+					list, ok := lists[t[i+1:end]]
+					if !ok {
+						panic("demo: no binding for " + t[i:end+1])
+					}
+					word = pick(w, list)
 				}
-				word = pick(w, list)
 			}
 			b.WriteString(word)
 			t = t[end+1:]

@@ -78,6 +78,7 @@ var Rules = []Rule{
 	{"infer/bench/replay", []string{"infer", "infer/bench", "infer/bench/micro", "infer/draft/...", "internal/table", "model", "tree"}},
 	{"infer/bench/rounds", []string{"infer", "model", "tree"}},
 	{"internal/cli", []string{"internal/mapped"}},
+	{"internal/demo/gsm10m", nil},
 	{"internal/demo/...", []string{"model/tokenizer"}},
 	{"internal/doctor", []string{"compute/cpu/...", "compute/devices", "internal/units", "internal/version"}},
 	{"internal/durable", nil},

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"talf/internal/demo/gsm10m"
 	"talf/internal/e2e/talftest"
-	"talf/internal/golden"
 	"talf/model/safetensors"
 )
 
@@ -79,8 +79,12 @@ func TestADraftModelOfAnotherVocabulary(t *testing.T) {
 		}
 	})
 	t.Run("gsm10m", func(t *testing.T) {
+		target := t.TempDir()
+		if err := gsm10m.Unpack(target); err != nil {
+			t.Fatal(err)
+		}
 		args := []string{
-			"generate", "--model", golden.Shared(t, "data/models/gsm10m"),
+			"generate", "--model", target,
 			"--prompt", "Question: Tom has 3 apples and buys 4 more. How many apples does Tom have?\nAnswer:", "--max-tokens", "30",
 		}
 		want := talftest.OK(t, "", args...)
