@@ -11,13 +11,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"path/filepath"
 	"strings"
 
 	"talf/internal/durable"
 )
 
-//go:embed model
+//go:embed model lm
 var files embed.FS
 
 // weights is the name of the file that is stored packed; zipped the suffix of those that gzip
@@ -30,20 +31,30 @@ const (
 
 // Unpack writes the target to the folder dir, which it creates: a Hugging Face model directory, to
 // the byte the one that was trained.
-func Unpack(dir string) error { return write("model", dir) }
+func Unpack(dir string) error { return write(dir, "model") }
 
-func write(from, dir string) error {
+// UnpackDraft writes the small language model that drafts for the target, with the target's
+// tokenizer.
+func UnpackDraft(dir string) error {
+	return write(dir, "lm", "model/tokenizer.json.gz", "model/tokenizer_config.json", "model/generation_config.json")
+}
+
+// write writes what a stored folder holds, and more stored files, to dir.
+func write(dir, folder string, more ...string) error {
 	if err := durable.MakeDirs(dir); err != nil {
 		return fmt.Errorf("unpack gsm10m: %w", err)
 	}
-	entries, err := fs.ReadDir(files, from)
+	entries, err := fs.ReadDir(files, folder)
 	if err != nil {
 		return fmt.Errorf("unpack gsm10m: %w", err)
 	}
 	for _, e := range entries {
-		name, b, err := file(from + "/" + e.Name())
+		more = append(more, path.Join(folder, e.Name()))
+	}
+	for _, stored := range more {
+		name, b, err := file(stored)
 		if err != nil {
-			return fmt.Errorf("unpack gsm10m: %s: %w", e.Name(), err)
+			return fmt.Errorf("unpack gsm10m: %s: %w", stored, err)
 		}
 		if err := durable.WriteFile(filepath.Join(dir, name), b); err != nil {
 			return fmt.Errorf("unpack gsm10m: %w", err)
@@ -53,12 +64,12 @@ func write(from, dir string) error {
 }
 
 // file returns a stored file as it was before it was packed, and its name.
-func file(path string) (string, []byte, error) {
-	b, err := files.ReadFile(path)
+func file(stored string) (string, []byte, error) {
+	b, err := files.ReadFile(stored)
 	if err != nil {
 		return "", nil, err
 	}
-	name := filepath.Base(path)
+	name := path.Base(stored)
 	switch {
 	case strings.HasSuffix(name, planes):
 		b, err = unpack(b)

@@ -21,7 +21,7 @@ var (
 // The files are to the byte those that were trained, as SHA256SUMS has them.
 func TestUnpackedFilesAreThoseThatWereTrained(t *testing.T) {
 	dir := t.TempDir()
-	for name, unpack := range map[string]func(string) error{"model": Unpack} {
+	for name, unpack := range map[string]func(string) error{"model": Unpack, "lm": UnpackDraft} {
 		if err := unpack(filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -27,6 +27,9 @@ func main() {
 	dir := flag.Arg(0)
 	err := gsm10m.Unpack(filepath.Join(dir, "gsm10m"))
 	if err == nil {
+		err = gsm10m.UnpackDraft(filepath.Join(dir, "gsm10m-lm"))
+	}
+	if err == nil {
 		err = demo.WriteSets(filepath.Join(dir, "prompts"))
 	}
 	if err != nil {
