@@ -1,7 +1,7 @@
 # Every target calls a step of .ci/run or one go command: what passes here
 # passes there.
 .DEFAULT_GOAL := help
-.PHONY: help check test race cuda gpu-bundle fuzz bench bench-compare golden generate notice release demo demo-target demo-large demo-lm ci
+.PHONY: help check test race cuda gpu-bundle fuzz bench bench-compare golden generate notice release demo demo-target demo-large demo-lm measurements measurements-age ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -81,6 +81,12 @@ demo-lm: demo-large ## train the small language model of the measurements again,
 		--template '{prompt}' --answer-field text --out .cache/demo-large/lm --resume --steps 1800 --rows 1024 --lr 4e-3 --min-lr 0.05 \
 		--warmup 100 --held-out 0.02 --eval-seqs 64 --seed 1 --export .cache/demo-large/trained
 	cmp .cache/demo-large/trained/model.safetensors .cache/demo-large/gsm10m-lm/model.safetensors
+
+measurements: ## the tables of docs/measurements that need nothing but the repository, again, and what README.md quotes of them
+	go run -C tools ./measurements $(TABLES)
+
+measurements-age: ## which of these tables are older than the code that they measure
+	go run -C tools ./measurements -age
 
 ci: ## all steps of .ci/run
 	.ci/run

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// An exhibit is a part of a page of docs/measurements that this program writes.
+type exhibit struct {
+	name, page, doc string
+	code            []string // that the figures depend on
+	needs           []*step
+	run             func(ctx context.Context, l *lab) (string, error)
+}
+
+// drafting is the code that decodes, and that made the head.
+var drafting = []string{"compute", "data", "infer", "internal/demo", "model", "preprocess", "train", "tree"}
+
+var exhibits = []*exhibit{
+	{"quickstart", "docs/measurements/quickstart.md", "both tables of talf quickstart", append(slices.Clone(drafting), "internal/quickstart"), nil, runQuickstart},
+	{"passes", "docs/measurements/passes.md", "what passes cost by rows, 110M parameters", []string{"compute", "infer/bench/micro", "model", "tree"}, nil, runPasses},
+	{"speed", "docs/measurements/speed.md", "speed-ups over six sets, with a head, a small language model and neither", drafting, []*step{head}, runSpeed},
+	{"depth", "docs/measurements/depth.md", "speed-ups where a pass costs what one of a larger model costs", drafting, []*step{head}, runDepth},
+}
+
+// sets are the prompts that mklarge writes, in the order of the tables.
+var sets = []string{"problems", "stories", "chat", "code", "passages", "questions"}
+
+// A report is what talf bench writes, as far as the tables show it.
+type report struct {
+	Prompts   int    `json:"prompts"`
+	Warmup    int    `json:"warmup"`
+	MaxTokens int    `json:"max_tokens"`
+	Repeat    int    `json:"repeat"`
+	Device    string `json:"device"`
+	Rows      []row  `json:"rows"`
+}
+
+type row struct {
+	Method      string   `json:"method"`
+	Spec        string   `json:"spec"`
+	Source      string   `json:"source"`
+	Set         string   `json:"set"`
+	Temperature float64  `json:"temperature"`
+	Tau         float64  `json:"tau_pooled"`
+	TauOf       interval `json:"tau_interval"`
+	Speed       struct {
+		Mean float64 `json:"mean"`
+	} `json:"tokens_per_second"`
+	EndToEnd interval `json:"speedup_end_to_end"`
+	Decoding interval `json:"speedup_decoding"`
+	Slowest  float64  `json:"speedup_min"`
+	Equal    int      `json:"equal_outputs"`
+	Compared int      `json:"compared_outputs"`
+}
+
+// cold says whether a method that learns began every answer anew.
+func (r *row) cold() bool { return strings.Contains(r.Method, "cold") }
+
+// label is the method and what it asks, as the first two cells of a row.
+func (r *row) label() []string {
+	asks := map[string]string{"": "–", "talf": "head", "lm": "LM"}[r.Source]
+	spec := "`" + r.Spec + "`"
+	if r.cold() {
+		spec += " cold"
+	}
+	return []string{spec, asks}
+}
+
+type interval struct{ Value, Low, High float64 }
+
+func (i interval) String() string { return fmt.Sprintf("%.2f [%.2f, %.2f]", i.Value, i.Low, i.High) }
+
+// of returns the row of the same method, source and temperature over another set.
+func (r *report) of(x *row, set string) (*row, error) {
+	for i := range r.Rows {
+		y := &r.Rows[i]
+		if y.Method == x.Method && y.Source == x.Source && y.Temperature == x.Temperature && y.Set == set {
+			return y, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: no figures of the set %q", x.Method, set)
+}
+
+// promptFlags name the sets.
+func (l *lab) promptFlags() []string {
+	var out []string
+	for _, s := range sets {
+		out = append(out, "--prompts", s+"="+l.path("prompts", s+".jsonl"))
+	}
+	return out
+}
+
+func (l *lab) drafts() []string {
+	return []string{"--head", "talf=" + l.path("head"), "--draft", "lm=" + l.path("gsm10m-lm")}
+}
+
+func methods(specs ...string) []string {
+	var out []string
+	for _, s := range specs {
+		out = append(out, "--method", s)
+	}
+	return out
+}
+
+func runSpeed(ctx context.Context, l *lab) (string, error) {
+	for _, s := range []*step{answers, labels, head} {
+		m, err := s.made(l)
+		if err != nil {
+			return "", err
+		}
+		if m != nil {
+			l.commands = append(l.commands, m.Commands...)
+		}
+	}
+	flags := slices.Concat(l.drafts(), l.promptFlags(), []string{"--split", "report", "--limit", "13", "--warmup", "1", "--max-tokens", "64", "--repeat", "3"},
+		methods("auto", "salf:th=auto", "salf:N=8,B=4,th=0.3", "beam:N=8,k=4,depth=3", "static:chain-4", "goose:N=8", "pld"))
+	r, err := l.bench(ctx, "speed", flags...)
+	if err != nil {
+		return "", err
+	}
+	how, err := howHead(l)
+	if err != nil {
+		return "", err
+	}
+	var all, by [][]string
+	for i := range r.Rows {
+		x := &r.Rows[i]
+		if x.Set != "" {
+			continue
+		}
+		cells := append(x.label(), fmt.Sprintf("%.2f", x.Tau), fmt.Sprintf("%.0f", x.Speed.Mean))
+		per := x.label()
+		low, high := 0.0, 0.0
+		for n, s := range sets {
+			y, err := r.of(x, s)
+			if err != nil {
+				return "", err
+			}
+			v := y.EndToEnd.Value
+			per = append(per, fmt.Sprintf("%.2f", v))
+			if n == 0 || v < low {
+				low = v
+			}
+			high = max(high, v)
+		}
+		if x.Spec == "ar" {
+			all = append(all, append(cells, "1.00", "1.00", "", ""))
+			continue
+		}
+		all = append(all, append(cells, x.EndToEnd.String(), x.Decoding.String(), fmt.Sprintf("%.2f to %.2f", low, high), fmt.Sprintf("%.2f", x.Slowest)))
+		by = append(by, per)
+	}
+	return wrap(fmt.Sprintf("%d prompts of the reporting part of six sets, after one of each to warm up, up to %d tokens, greedy, f32, %d times in turn. All outputs equal those of plain decoding. "+
+		"Speed-ups are ratios of totals with 95%% intervals over prompts.\n%s\n", r.Prompts, r.MaxTokens, r.Repeat, how)) +
+		markdown([]string{"method", "asks", "τ", "tokens/s", "end to end", "decoding", "by set, end to end", "slowest prompt, decoding"}, all) +
+		"\n" + markdown(append([]string{"end to end, by set", "asks"}, sets...), by), nil
+}
+
+func runDepth(ctx context.Context, l *lab) (string, error) {
+	var rows [][]string
+	prompts, tokens := 0, 0
+	for _, dtype := range []string{"f32", "q8"} {
+		r, err := l.bench(ctx, "depth-"+dtype, slices.Concat([]string{"--layers", "148", "--dtype", dtype}, l.drafts(),
+			[]string{
+				"--prompts", "problems=" + l.path("prompts", "problems.jsonl"), "--prompts", "stories=" + l.path("prompts", "stories.jsonl"),
+				"--split", "report", "--limit", "9", "--warmup", "1", "--max-tokens", "64", "--repeat", "2",
+			},
+			methods("salf:th=auto", "salf:N=8,B=4,th=0.3", "static:chain-4", "auto"))...)
+		if err != nil {
+			return "", err
+		}
+		prompts, tokens = r.Prompts, r.MaxTokens
+		for i := range r.Rows {
+			if x := &r.Rows[i]; x.Set == "" && x.Spec != "ar" {
+				label := x.label()
+				rows = append(rows, append([]string{label[0], label[1] + ", " + dtype}, fmt.Sprintf("%.2f", x.Tau), x.EndToEnd.String(), x.Decoding.String()))
+			}
+		}
+	}
+	return wrap(fmt.Sprintf("gsm10m deepened to 148 layers by layers that change nothing, so that the head costs about 1%% of a pass: a model of what a larger target "+
+		"costs, not a larger target. %d prompts of the reporting part, problems and stories, up to %d tokens, greedy, twice in turn. All outputs equal those of plain decoding.\n\n", prompts, tokens)) +
+		markdown([]string{"method", "asks, weights", "τ", "end to end", "decoding"}, rows), nil
+}
+
+func runPasses(ctx context.Context, l *lab) (string, error) {
+	var d struct {
+		Passes []struct {
+			Model string
+			Rows  int
+			Best  float64 `json:"best_ms"`
+			Ratio float64
+		}
+	}
+	sizes := []int{1, 2, 4, 8, 16, 32, 64}
+	if err := l.json(ctx, &d, "bench", "decode", "--rows", "1,2,4,8,16,32,64", "--json"); err != nil {
+		return "", err
+	}
+	head := []string{"weights"}
+	for _, n := range sizes {
+		head = append(head, fmt.Sprint(n))
+	}
+	var rows [][]string
+	for _, p := range d.Passes {
+		if len(rows) == 0 || rows[len(rows)-1][0] != strings.ToLower(p.Model) {
+			rows = append(rows, []string{strings.ToLower(p.Model)})
+		}
+		text := fmt.Sprintf("%.1f", p.Best)
+		if p.Rows > 1 {
+			text += fmt.Sprintf(" (%.2f)", p.Ratio)
+		}
+		rows[len(rows)-1] = append(rows[len(rows)-1], text)
+	}
+	for _, r := range rows {
+		if len(r) != len(head) {
+			return "", fmt.Errorf("bench decode: %d sizes of %s, want %d", len(r)-1, r[0], len(sizes))
+		}
+	}
+	return wrap("A pass of a 110M Llama with random weights over trees of 1 to 64 rows after 256 tokens, with logits of all rows: the best of 20, in ms; "+
+		"in brackets the cost relative to one row.\n\n") + markdown(head, rows), nil
+}
+
+func runQuickstart(ctx context.Context, l *lab) (string, error) {
+	type line struct {
+		Method string
+		Head   string
+		Tau    float64
+		Speed  float64 `json:"tokens_per_second"`
+		Up     float64 `json:"speed_up"`
+		Low    float64 `json:"speed_up_low"`
+		High   float64 `json:"speed_up_high"`
+		Dec    float64 `json:"speed_up_decoding"`
+	}
+	var q struct {
+		Rows []line
+		Deep []line `json:"deep_rows"`
+	}
+	dir := l.path("quickstart")
+	if err := os.RemoveAll(filepath.Join(l.root, dir)); err != nil { // it would resume
+		return "", err
+	}
+	if err := l.json(ctx, &q, "quickstart", "--dir", dir, "--json"); err != nil {
+		return "", err
+	}
+	show := func(lines []line, what string) string {
+		var rows [][]string
+		for _, x := range lines {
+			head, up, dec := x.Head, interval{x.Up, x.Low, x.High}.String(), fmt.Sprintf("%.2f", x.Dec)
+			if head == "" {
+				head, up, dec = "–", "1.00", "1.00"
+			}
+			rows = append(rows, []string{"`" + x.Method + "`", head, fmt.Sprintf("%.2f", x.Tau), fmt.Sprintf("%.0f", x.Speed), up, dec})
+		}
+		return markdown([]string{what, "head", "τ", "tokens/s", "end to end", "decoding"}, rows)
+	}
+	return "The embedded Llama of 2.0M parameters as it is, then deepened to 100 layers of which the new ones change nothing.\n\n" +
+		show(q.Rows, "2.0M") + "\n" + show(q.Deep, "deepened"), nil
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A lab is where measurements are made: the program, and a folder with models, prompts and what was
+// made of them.
+type lab struct {
+	root string // of the repository
+	work string // relative to root
+	talf string
+	// commands are those run since they were last cleared, as a reader would type them.
+	commands []string
+}
+
+// open builds the program and unpacks models and prompts.
+func open(ctx context.Context, root, work string) (*lab, error) {
+	if filepath.IsAbs(work) {
+		return nil, fmt.Errorf("-work is %s, want a folder relative to the repository", work)
+	}
+	l := &lab{root: root, work: filepath.ToSlash(work)}
+	if err := os.MkdirAll(filepath.Join(root, work), 0o755); err != nil {
+		return nil, err
+	}
+	name := "talf"
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	l.talf = filepath.Join(root, work, name)
+	for _, args := range [][]string{{"build", "-o", l.talf, "./cmd/talf"}, {"run", "./internal/demo/mklarge", work}} {
+		if _, err := l.exec(ctx, "go", args...); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// path of a file in the work folder, relative to the repository.
+func (l *lab) path(elem ...string) string {
+	return strings.Join(append([]string{l.work}, elem...), "/")
+}
+
+// run runs talf in the repository and returns what it printed. It notes the command.
+func (l *lab) run(ctx context.Context, args ...string) ([]byte, error) {
+	l.commands = append(l.commands, typed(args))
+	return l.exec(ctx, l.talf, append(slices.Clone(args), "--quiet")...)
+}
+
+func (l *lab) exec(ctx context.Context, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Stderr = l.root, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", filepath.Base(name), strings.Join(args, " "), err)
+	}
+	return out.Bytes(), nil
+}
+
+// typed shows a command on lines of at most 128 characters.
+func typed(args []string) string {
+	const most = 124
+	line, out := "talf", ""
+	for i := 0; i < len(args); i++ {
+		word := quoted(args[i])
+		if strings.HasPrefix(word, "--") && i+1 < len(args) && !strings.HasPrefix(args[i+1], "--") { // a flag and its value stay together
+			i++
+			word += " " + quoted(args[i])
+		}
+		if len(line)+1+len(word) > most {
+			out += line + " \\\n        "
+			line = word
+			continue
+		}
+		line += " " + word
+	}
+	return out + line
+}
+
+func quoted(s string) string {
+	if s == "" || strings.ContainsAny(s, " \t\n'\"\\$*?{}()<>|&;") {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
+}
+
+// json runs talf, which prints JSON, and reads that.
+func (l *lab) json(ctx context.Context, into any, args ...string) error {
+	b, err := l.run(ctx, args...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, into)
+}
+
+// bench runs talf bench with flags and reads the report that it writes.
+func (l *lab) bench(ctx context.Context, name string, flags ...string) (*report, error) {
+	args := append([]string{"bench", "--model", l.path("gsm10m")}, flags...)
+	l.commands = append(l.commands, typed(args))
+	out := filepath.Join(l.root, l.work, name+".json")
+	if _, err := l.exec(ctx, l.talf, append(slices.Clone(args), "--quiet", "--out", out)...); err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(out)
+	if err != nil {
+		return nil, err
+	}
+	r := &report{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", out, err)
+	}
+	for _, row := range r.Rows {
+		if row.Temperature == 0 && row.Equal != row.Compared {
+			return nil, fmt.Errorf("%s: %s: %d of %d outputs are those of plain decoding", out, row.Method, row.Equal, row.Compared)
+		}
+	}
+	return r, nil
+}
+
+// machine names the processor, its cores and the device.
+func (l *lab) machine(ctx context.Context) (string, error) {
+	b, err := l.exec(ctx, l.talf, "bench", "decode", "--shape", "10m", "--rows", "1", "--reps", "1", "--dtype", "f32", "--json", "--quiet")
+	if err != nil {
+		return "", err
+	}
+	var r struct{ Machine, Device string }
+	if err := json.Unmarshal(b, &r); err != nil {
+		return "", err
+	}
+	if r.Machine == "" || r.Device == "" || strings.Contains(r.Machine+r.Device, ";") {
+		return "", fmt.Errorf("bench decode names the machine %q and the device %q", r.Machine, r.Device)
+	}
+	return r.Machine + ", " + r.Device, nil
+}
+
+// load is the number of processes that ran or waited for a processor, over the last minute; 0 where
+// the system does not say.
+func load() float64 {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(b), " ")
+	f, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return 0
+	}
+	return f
+}
+
+// A step makes something that tables need, once: again only when the code changed that it depends
+// on.
+type step struct {
+	name string
+	of   string // how much of it is made; another amount is made anew
+	code []string
+	run  func(ctx context.Context, l *lab) error
+	// after are the steps whose results it uses.
+	after []*step
+}
+
+// A made is what a step noted about itself.
+type made struct {
+	Of      string  `json:"of"`
+	Digest  string  `json:"code"`
+	Seconds float64 `json:"seconds"`
+	// Commands are what was run, as a reader would type it.
+	Commands []string `json:"commands"`
+}
+
+func (s *step) file(l *lab) string { return filepath.Join(l.root, l.work, s.name+".step.json") }
+
+func (s *step) made(l *lab) (*made, error) {
+	b, err := os.ReadFile(s.file(l))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &made{}
+	if err := json.Unmarshal(b, m); err != nil {
+		return nil, fmt.Errorf("%s: %w: remove it", s.file(l), err)
+	}
+	return m, nil
+}
+
+func (s *step) make(ctx context.Context, l *lab) error {
+	for _, a := range s.after {
+		if err := a.make(ctx, l); err != nil {
+			return err
+		}
+	}
+	now, err := digest(ctx, l.root, s.code)
+	if err != nil {
+		return err
+	}
+	m, err := s.made(l)
+	if err != nil {
+		return err
+	}
+	if m != nil && m.Digest == now && m.Of == s.of {
+		return nil
+	}
+	fmt.Printf("  %s\n", s.name)
+	began := time.Now()
+	l.commands = nil
+	if err := s.run(ctx, l); err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	b, err := json.Marshal(made{Of: s.of, Digest: now, Seconds: time.Since(began).Seconds(), Commands: l.commands})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(s.file(l), append(b, '\n'), 0o644)
+}

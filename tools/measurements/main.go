@@ -1,0 +1,184 @@
+// Measurements runs the tables of docs/measurements that a clone can run and writes them there,
+// each with the machine, the date, the commit and the commands, and the figures that README.md and
+// docs/performance.md quote. It fetches nothing: models and prompts come from internal/demo.
+//
+//	go run -C tools ./measurements              # all, as make measurements does
+//	go run -C tools ./measurements speed depth  # these
+//	go run -C tools ./measurements -age         # which tables are older than the code
+//	go run -C tools ./measurements -quote       # the quoted figures alone, from the tables as they are
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+func main() {
+	var o options
+	flag.BoolVar(&o.age, "age", false, "say which tables are older than the code that they measure")
+	flag.BoolVar(&o.list, "list", false, "list the tables")
+	flag.BoolVar(&o.quote, "quote", false, "write the quoted figures alone")
+	flag.StringVar(&o.work, "work", ".cache/demo-large", "folder for models, labels, heads and results, in the repository")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, &o, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "measurements:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	age, list, quote bool
+	work             string
+}
+
+func run(ctx context.Context, o *options, names []string) error {
+	root, err := repository()
+	if err != nil {
+		return err
+	}
+	pick, err := named(names)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.list:
+		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+		for _, x := range pick {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", x.name, x.page, x.doc)
+		}
+		return w.Flush()
+	case o.age:
+		return printAges(ctx, root)
+	case o.quote:
+		return quoteAll(root)
+	}
+	dirty, err := git(ctx, root, "status", "--porcelain", "--untracked-files=no", "--", ":!*.md")
+	if err != nil {
+		return err
+	}
+	if dirty != "" {
+		return fmt.Errorf("commit these changes first, so that the tables can name what they measured:\n%s", dirty)
+	}
+	l, err := open(ctx, root, o.work)
+	if err != nil {
+		return err
+	}
+	for _, x := range pick {
+		fmt.Printf("%s: %s\n", x.name, x.doc)
+		if err := measure(ctx, l, x); err != nil {
+			return fmt.Errorf("%s: %w", x.name, err)
+		}
+	}
+	return quoteAll(root)
+}
+
+// measure runs an exhibit and writes it into its page.
+func measure(ctx context.Context, l *lab, x *exhibit) error {
+	for _, s := range x.needs {
+		if err := s.make(ctx, l); err != nil {
+			return err
+		}
+	}
+	h := header{Date: time.Now().Format("2 January 2006"), Load: load(), Code: x.code}
+	var err error
+	if h.Machine, err = l.machine(ctx); err != nil {
+		return err
+	}
+	// The last that changed this code: later ones may not be published as they are.
+	if h.Commit, err = git(ctx, l.root, append([]string{"log", "-1", "--abbrev=12", "--format=%h", "--"}, x.code...)...); err != nil {
+		return err
+	}
+	if h.Digest, err = digest(ctx, l.root, x.code); err != nil {
+		return err
+	}
+	l.commands = nil
+	began := time.Now()
+	body, err := x.run(ctx, l)
+	if err != nil {
+		return err
+	}
+	h.Took = time.Since(began).Round(time.Second)
+	return rewrite(filepath.Join(l.root, x.page), func(page string) (string, error) {
+		return replaceBlock(page, x.name, h.String()+commands(l.commands)+"\n"+strings.TrimSpace(body)+"\n")
+	})
+}
+
+// commands shows what was run, as a reader of the repository would type it.
+func commands(lines []string) string {
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString("    " + l + "\n")
+	}
+	return b.String()
+}
+
+func named(names []string) ([]*exhibit, error) {
+	if len(names) == 0 {
+		return exhibits, nil
+	}
+	var out []*exhibit
+	var unknown []error
+	for _, n := range names {
+		if x := find(n); x != nil {
+			out = append(out, x)
+		} else {
+			unknown = append(unknown, fmt.Errorf("no table %s: -list shows them", n))
+		}
+	}
+	return out, errors.Join(unknown...)
+}
+
+func find(name string) *exhibit {
+	for _, x := range exhibits {
+		if x.name == name {
+			return x
+		}
+	}
+	return nil
+}
+
+// repository is the nearest directory above that has this project's go.mod.
+func repository() (string, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := wd; ; dir = filepath.Dir(dir) {
+		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && strings.HasPrefix(string(b), "module talf\n") {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("%s is not inside the repository talf", wd)
+		}
+	}
+}
+
+// rewrite replaces a file by what f makes of it, whole or not at all.
+func rewrite(path string, f func(string) (string, error)) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	s, err := f(string(b))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if s == string(b) {
+		return nil
+	}
+	if err := os.WriteFile(path+".part", []byte(s), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".part", path)
+}

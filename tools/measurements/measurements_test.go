@@ -1,0 +1,228 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAHeaderIsReadAsItWasWritten(t *testing.T) {
+	want := header{
+		Machine: "AMD EPYC, 2 cores, cpu avx512vnni, 2 threads", Date: "23 November 2026", Commit: "3945f63aa001", Load: 0.5,
+		Took: 3*time.Minute + 7*time.Second, Code: []string{"infer", "model"}, Digest: "0123456789ab",
+	}
+	got, err := parseHeader(want.String() + "    talf bench\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != want.String() || !slices.Equal(got.Code, want.Code) || got.Took != want.Took {
+		t.Errorf("read %+v, want %+v", got, want)
+	}
+	for _, s := range []string{"", "Measured by hand.\n", strings.Replace(want.String(), "`infer model`", "infer", 1)} {
+		if _, err := parseHeader(s); err == nil {
+			t.Errorf("%q is no header", s)
+		}
+	}
+}
+
+const page = `# Page
+
+<!-- measured: one -->
+old
+<!-- end of one -->
+between
+<!-- measured: two -->
+| method | asks | τ | end to end |
+|---|---|---|---|
+| ` + "`ar`" + ` | – | 1.00 | 1.00 |
+| ` + "`auto`" + ` | head | 2.00 | 1.50 [1.40, 1.60] |
+| ` + "`auto`" + ` | LM | 3.00 | 1.70 [1.60, 1.80] |
+
+| by set | asks | stories |
+|---|---|---|
+| ` + "`auto`" + ` | LM | 1.90 |
+<!-- end of two -->
+`
+
+func TestBlocksOfAPage(t *testing.T) {
+	if got := blocks(page); !slices.Equal(got, []string{"one", "two"}) {
+		t.Errorf("blocks %q", got)
+	}
+	got, err := replaceBlock(page, "one", "new\n")
+	if err != nil || got != strings.Replace(page, "old\n", "new\n", 1) {
+		t.Errorf("%v\n%s", err, got)
+	}
+	for name, bad := range map[string]string{"three": page, "one": strings.Replace(page, "<!-- end of one -->\n", "", 1)} {
+		if _, err := replaceBlock(bad, name, ""); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v, want an error that names what is missing", name, err)
+		}
+	}
+}
+
+func TestCellsOfABlock(t *testing.T) {
+	body, err := block(page, "two")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][3]string{
+		{"auto, head", "end to end", "1.50 [1.40, 1.60]"}, {"auto, LM", "τ", "3.00"}, {"ar", "τ", "1.00"}, {"auto, LM", "stories", "1.90"},
+	} {
+		if got, err := cell(body, c[0], c[1]); err != nil || got != c[2] {
+			t.Errorf("%s, %s: %q (%v), want %q", c[0], c[1], got, err, c[2])
+		}
+	}
+	for _, c := range [][2]string{{"auto, head", "stories"}, {"salf", "τ"}, {"auto, LM", "tokens/s"}} {
+		if got, err := cell(body, c[0], c[1]); err == nil {
+			t.Errorf("%s, %s: %q, want none", c[0], c[1], got)
+		}
+	}
+}
+
+// Every table has its place, and what the repository says of it can be read.
+func TestEveryTableStandsInItsPage(t *testing.T) {
+	root, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stands := map[string]bool{}
+	for _, x := range exhibits {
+		b, err := os.ReadFile(filepath.Join(root, x.page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := block(string(b), x.name)
+		if err != nil {
+			t.Errorf("%s: %v", x.page, err)
+			continue
+		}
+		stands[filepath.Base(x.page)+" "+x.name] = true
+		h, err := parseHeader(body)
+		if err != nil {
+			t.Errorf("%s: %s: %v", x.page, x.name, err)
+			continue
+		}
+		if !slices.Equal(h.Code, x.code) {
+			t.Errorf("%s: %s was measured for the code of %s, the table is of %s: measure it again", x.page, x.name, h.Code, x.code)
+		}
+		if !strings.Contains(body, "\n    talf ") || !strings.Contains(body, "\n|---|") {
+			t.Errorf("%s: %s has no command or no table", x.page, x.name)
+		}
+	}
+	all, err := ages(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if !stands[a.page+" "+a.name] {
+			t.Errorf("%s: no table %s is made by this program", a.page, a.name)
+		}
+	}
+}
+
+// README.md and docs/performance.md state what the tables say.
+func TestQuotesAreThoseOfTheTables(t *testing.T) {
+	root, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range quotes {
+		q := &quotes[i]
+		figures, err := q.fill(root)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(root, q.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := q.write(string(b), figures); err != nil {
+			t.Error(err)
+		} else if got != string(b) {
+			t.Errorf("%s: the row %q should state %q: go run -C tools ./measurements -quote", q.file, q.what, figures)
+		}
+	}
+}
+
+func TestATableIsOlderOnceItsCodeChanges(t *testing.T) {
+	root := t.TempDir()
+	do := func(args ...string) string {
+		t.Helper()
+		args = append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"}, args...)
+		cmd := exec.Command("git", append([]string{"-C", root}, args...)...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	put := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		do("add", "-A")
+		do("commit", "-q", "-m", name)
+	}
+	do("init", "-q")
+	put("infer/a.go", "package infer\n")
+	put("model/a.go", "package model\n")
+	of := []string{"infer"}
+	d, err := digest(t.Context(), root, of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := header{Machine: "m", Date: "d", Commit: do("rev-parse", "--short=12", "HEAD"), Took: time.Second, Code: of, Digest: d}
+	put("docs/measurements/p.md", "<!-- measured: x -->\n"+h.String()+"<!-- end of x -->\n")
+	is := func(want string) {
+		t.Helper()
+		all, err := ages(t.Context(), root)
+		if err != nil || len(all) != 1 || all[0].String() != want {
+			t.Errorf("%v %v, want %q", all, err, want)
+		}
+	}
+	is("current")
+	put("model/a.go", "package model // changed\n") // not what it measures
+	put("infer/a_test.go", "package infer\n")
+	put("infer/README.md", "text\n")
+	is("current")
+	put("infer/b.go", "package infer\n")
+	put("infer/c.go", "package infer\n")
+	is("older: 2 commits touch infer since")
+	// The history is written anew: that commit is gone, the contents are not.
+	do("checkout", "-q", "--orphan", "anew")
+	do("commit", "-q", "-m", "all")
+	h.Commit = "00000000abcd"
+	put("docs/measurements/p.md", "<!-- measured: x -->\n"+h.String()+"<!-- end of x -->\n")
+	is("older: infer changed since")
+	do("rm", "-q", "infer/b.go", "infer/c.go")
+	do("commit", "-q", "-m", "back")
+	is("current")
+	if _, err := digest(t.Context(), root, []string{"none"}); err == nil {
+		t.Error("a folder without code has a digest")
+	}
+}
+
+func TestTextIsWrappedBetweenWords(t *testing.T) {
+	got := wrap("one\n\n" + strings.Repeat("τττττ ", 40) + "\n")
+	want := "one\n\n" + strings.TrimSpace(strings.Repeat("τττττ ", 22)) + "\n" + strings.TrimSpace(strings.Repeat("τττττ ", 18)) + "\n"
+	if got != want {
+		t.Errorf("wrapped to\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestCommandsAreShownAsTheyAreTyped(t *testing.T) {
+	got := typed([]string{"preprocess", "--template", `{prompt} it's`, "--data", strings.Repeat("x", 90), "--out", "labels", "--quiet"})
+	want := `talf preprocess --template '{prompt} it'\''s' \` + "\n        --data " + strings.Repeat("x", 90) + " --out labels --quiet"
+	if got != want {
+		t.Errorf("typed\n%s\nwant\n%s", got, want)
+	}
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A page holds what was measured between two comments that name it, after a header: a sentence that
+// says how, and the commands.
+const (
+	blockBegin = "<!-- measured: %s -->\n"
+	blockEnd   = "<!-- end of %s -->\n"
+)
+
+// A header says how a table was measured.
+type header struct {
+	Machine string
+	Date    string
+	Commit  string  // the last that changed the code
+	Load    float64 // processes that ran or waited before it began, over a minute
+	Took    time.Duration
+	Code    []string // paths of the repository whose code the figures depend on
+	Digest  string   // of that code
+}
+
+func (h *header) String() string {
+	return fmt.Sprintf("Measured by `make measurements`, %s, commit %s, on %s;\nload average %.1f before it began; took %s. Code: `%s`, `%s`.\n\n",
+		h.Date, h.Commit, h.Machine, h.Load, h.Took, strings.Join(h.Code, " "), h.Digest)
+}
+
+var headerForm = regexp.MustCompile("^Measured by `make measurements`, ([^,]+), commit ([0-9a-f]+), on ([^;]+);\nload average ([0-9.]+) before it began; took ([^.]+)\\. Code: `([^`]+)`, `([0-9a-f]+)`\\.\n")
+
+func parseHeader(block string) (*header, error) {
+	m := headerForm.FindStringSubmatch(block)
+	if m == nil {
+		return nil, errors.New("want the header that make measurements writes")
+	}
+	took, err := time.ParseDuration(m[5])
+	if err != nil {
+		return nil, err
+	}
+	load, err := strconv.ParseFloat(m[4], 64)
+	if err != nil {
+		return nil, err
+	}
+	return &header{Date: m[1], Commit: m[2], Machine: m[3], Load: load, Took: took, Code: strings.Fields(m[6]), Digest: m[7]}, nil
+}
+
+// block returns what a page holds of a name.
+func block(page, name string) (string, error) {
+	begin, end := fmt.Sprintf(blockBegin, name), fmt.Sprintf(blockEnd, name)
+	_, rest, found := strings.Cut(page, begin)
+	if !found {
+		return "", fmt.Errorf("no line %q", strings.TrimSpace(begin))
+	}
+	body, _, found := strings.Cut(rest, end)
+	if !found {
+		return "", fmt.Errorf("no line %q", strings.TrimSpace(end))
+	}
+	return body, nil
+}
+
+func replaceBlock(page, name, body string) (string, error) {
+	old, err := block(page, name)
+	if err != nil {
+		return "", err
+	}
+	begin := fmt.Sprintf(blockBegin, name)
+	return strings.Replace(page, begin+old, begin+body, 1), nil
+}
+
+var blockName = regexp.MustCompile(`(?m)^<!-- measured: ([a-z0-9-]+) -->$`)
+
+// blocks are the names that a page has blocks of.
+func blocks(page string) []string {
+	var out []string
+	for _, m := range blockName.FindAllStringSubmatch(page, -1) {
+		out = append(out, m[1])
+	}
+	return out
+}
+
+// cell returns the text of a table's cell in a block: the row whose first cells, joined by ", ",
+// begin with row, and the column of that title.
+func cell(body, row, column string) (string, error) {
+	at := -1
+	for line := range strings.Lines(body) {
+		cells := cells(line)
+		if cells == nil {
+			at = -1 // a table ends
+			continue
+		}
+		if at < 0 {
+			for i, c := range cells {
+				if c == column {
+					at = i
+				}
+			}
+			if at < 0 {
+				at = len(cells) // not in this table
+			}
+			continue
+		}
+		if at < len(cells) && (cells[0] == row || strings.Join(cells[:min(2, len(cells))], ", ") == row) {
+			return cells[at], nil
+		}
+	}
+	return "", fmt.Errorf("no cell of row %q in a column %q", row, column)
+}
+
+// cells splits a line of a Markdown table; nil is not one.
+func cells(line string) []string {
+	line = strings.TrimSpace(line)
+	if !strings.HasPrefix(line, "|") || !strings.HasSuffix(line, "|") || len(line) < 2 {
+		return nil
+	}
+	out := strings.Split(line[1:len(line)-1], "|")
+	for i := range out {
+		out[i] = strings.Trim(strings.TrimSpace(out[i]), "`")
+	}
+	return out
+}
+
+// wrap breaks paragraphs into lines of at most 132 characters.
+func wrap(text string) string {
+	const most = 132
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		n := 0
+		for i, word := range strings.Fields(line) {
+			switch {
+			case i == 0:
+			case n+1+utf8.RuneCountInString(word) > most:
+				b.WriteByte('\n')
+				n = 0
+			default:
+				b.WriteByte(' ')
+				n++
+			}
+			b.WriteString(word)
+			n += utf8.RuneCountInString(word)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// markdown writes a table.
+func markdown(head []string, rows [][]string) string {
+	var b strings.Builder
+	line := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
+	line(head)
+	b.WriteString(strings.Repeat("|---", len(head)) + "|\n")
+	for _, r := range rows {
+		line(r)
+	}
+	return b.String()
+}

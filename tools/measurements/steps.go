@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// What the head of the tables is trained on: the target's own answers to the first prompts of
+// training.jsonl. Then eagle on the answers, and talf along the target's trees.
+const (
+	answersOf  = 2400
+	eagleSteps = 1600
+	talfSteps  = 800
+)
+
+var answers = &step{
+	name: "answers", of: fmt.Sprint(answersOf), code: []string{"compute", "infer", "model", "internal/demo"},
+	run: func(ctx context.Context, l *lab) error {
+		all, err := os.ReadFile(filepath.Join(l.root, l.work, "prompts", "training.jsonl"))
+		if err != nil {
+			return err
+		}
+		lines := bytes.SplitAfter(all, []byte("\n"))
+		if len(lines) < answersOf {
+			return fmt.Errorf("training.jsonl has %d prompts, want %d", len(lines), answersOf)
+		}
+		asked, unsorted := l.path("asked.jsonl"), l.path("answers.part.jsonl")
+		if err := os.WriteFile(filepath.Join(l.root, asked), bytes.Join(lines[:answersOf], nil), 0o644); err != nil {
+			return err
+		}
+		if _, err := l.run(ctx, "generate", "--model", l.path("gsm10m"), "--prompts", asked, "--max-tokens", "128", "--method", "ar", "--batch", "48", "--out", unsorted); err != nil {
+			return err
+		}
+		// In the order of the prompts, whichever ended first.
+		b, err := os.ReadFile(filepath.Join(l.root, unsorted))
+		if err != nil {
+			return err
+		}
+		type answer struct {
+			Index int `json:"index"`
+			line  []byte
+		}
+		var got []answer
+		for line := range bytes.Lines(b) {
+			a := answer{line: line}
+			if err := json.Unmarshal(line, &a); err != nil {
+				return fmt.Errorf("%s: %w", unsorted, err)
+			}
+			got = append(got, a)
+		}
+		slices.SortFunc(got, func(a, b answer) int { return a.Index - b.Index })
+		var sorted bytes.Buffer
+		for _, a := range got {
+			sorted.Write(a.line)
+		}
+		return os.WriteFile(filepath.Join(l.root, l.path("answers.jsonl")), sorted.Bytes(), 0o644)
+	},
+}
+
+var labels = &step{
+	name: "labels", of: answers.of, code: []string{"compute", "data", "model", "preprocess", "tree"}, after: []*step{answers},
+	run: func(ctx context.Context, l *lab) error {
+		if err := os.RemoveAll(filepath.Join(l.root, l.path("labels"))); err != nil {
+			return err
+		}
+		_, err := l.run(ctx, "preprocess", "--model", l.path("gsm10m"), "--data", l.path("answers.jsonl"), "--template", "{prompt}", "--answer-field", "text",
+			"--loss-only", "--max-len", "320", "--out", l.path("labels"))
+		return err
+	},
+}
+
+var head = &step{
+	name: "head", of: fmt.Sprint(answersOf, eagleSteps, talfSteps), code: []string{"compute", "data", "model", "train"}, after: []*step{labels},
+	run: func(ctx context.Context, l *lab) error {
+		if err := os.RemoveAll(filepath.Join(l.root, l.path("head"))); err != nil {
+			return err
+		}
+		_, err := l.run(ctx, "train", "--model", l.path("gsm10m"), "--data", l.path("labels"), "--out", l.path("head"),
+			"--stage", fmt.Sprintf("eagle:%d:lr=3e-3", eagleSteps), "--stage", fmt.Sprintf("talf:%d:lr=1.5e-3", talfSteps),
+			"--rows", "1024", "--min-lr", "0.05", "--seed", "1", "--eval-every", "0", "--save-every", "200")
+		return err
+	},
+}
+
+// howHead says what the head was trained on, and how long everything took.
+func howHead(l *lab) (string, error) {
+	var took [3]time.Duration
+	for i, s := range []*step{answers, labels, head} {
+		m, err := s.made(l)
+		if err != nil {
+			return "", err
+		}
+		if m == nil {
+			return "", fmt.Errorf("%s was not made", s.name)
+		}
+		took[i] = time.Duration(m.Seconds * float64(time.Second)).Round(time.Second)
+	}
+	return fmt.Sprintf("The head was trained on the target's greedy answers to %d prompts that no table decodes: %d steps with `eagle`, %d with `talf`. "+
+		"Answers took %s, labels %s, training %s. The small language model (LM) comes with the repository.\n",
+		answersOf, eagleSteps, talfSteps, took[0], took[1], took[2]), nil
+}
