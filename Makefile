@@ -82,7 +82,7 @@ demo-lm: demo-large ## train the small language model of the measurements again,
 		--warmup 100 --held-out 0.02 --eval-seqs 64 --seed 1 --export .cache/demo-large/trained
 	cmp .cache/demo-large/trained/model.safetensors .cache/demo-large/gsm10m-lm/model.safetensors
 
-measurements: ## the tables of docs/measurements that need nothing but the repository, again, and what README.md quotes of them
+measurements: ## the tables of docs/measurements that need nothing but the repository, again, and what README.md quotes of them; half an hour
 	go run -C tools ./measurements $(TABLES)
 
 measurements-age: ## which of these tables are older than the code that they measure

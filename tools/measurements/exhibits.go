@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -25,6 +26,8 @@ var exhibits = []*exhibit{
 	{"passes", "docs/measurements/passes.md", "what passes cost by rows, 110M parameters", []string{"compute", "infer/bench/micro", "model", "tree"}, nil, runPasses},
 	{"speed", "docs/measurements/speed.md", "speed-ups over six sets, with a head, a small language model and neither", drafting, []*step{head}, runSpeed},
 	{"depth", "docs/measurements/depth.md", "speed-ups where a pass costs what one of a larger model costs", drafting, []*step{head}, runDepth},
+	{"methods", "docs/measurements/methods.md", "acceptance length of every method with its defaults", drafting, []*step{head, datastore}, runMethods},
+	{"losses", "docs/measurements/losses.md", "losses after as many steps from one start, short form", drafting, []*step{labels}, runLosses},
 }
 
 // sets are the prompts that mklarge writes, in the order of the tables.
@@ -61,10 +64,13 @@ type row struct {
 // cold says whether a method that learns began every answer anew.
 func (r *row) cold() bool { return strings.Contains(r.Method, "cold") }
 
+// datastoreFile is how a specification names the datastore of rest.
+var datastoreFile = regexp.MustCompile(`^rest:file=[^,]*`)
+
 // label is the method and what it asks, as the first two cells of a row.
 func (r *row) label() []string {
 	asks := map[string]string{"": "–", "talf": "head", "lm": "LM"}[r.Source]
-	spec := "`" + r.Spec + "`"
+	spec := "`" + datastoreFile.ReplaceAllString(r.Spec, "rest:FILE") + "`"
 	if r.cold() {
 		spec += " cold"
 	}

@@ -163,8 +163,8 @@ func load() float64 {
 	return f
 }
 
-// A step makes something that tables need, once: again only when the code changed that it depends
-// on.
+// A step makes something that tables need, once: again only when its code changed, or that of what
+// it uses.
 type step struct {
 	name string
 	of   string // how much of it is made; another amount is made anew
@@ -176,8 +176,7 @@ type step struct {
 
 // A made is what a step noted about itself.
 type made struct {
-	Of      string  `json:"of"`
-	Digest  string  `json:"code"`
+	Key     string  `json:"key"`
 	Seconds float64 `json:"seconds"`
 	// Commands are what was run, as a reader would type it.
 	Commands []string `json:"commands"`
@@ -200,13 +199,30 @@ func (s *step) made(l *lab) (*made, error) {
 	return m, nil
 }
 
+// key identifies what a step makes: by its amount, its code and what it uses.
+func (s *step) key(ctx context.Context, l *lab) (string, error) {
+	d, err := digest(ctx, l.root, s.code)
+	if err != nil {
+		return "", err
+	}
+	key := s.of + " " + d
+	for _, a := range s.after {
+		k, err := a.key(ctx, l)
+		if err != nil {
+			return "", err
+		}
+		key += ", " + a.name + " " + k
+	}
+	return strings.TrimSpace(key), nil
+}
+
 func (s *step) make(ctx context.Context, l *lab) error {
 	for _, a := range s.after {
 		if err := a.make(ctx, l); err != nil {
 			return err
 		}
 	}
-	now, err := digest(ctx, l.root, s.code)
+	now, err := s.key(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -214,7 +230,7 @@ func (s *step) make(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	if m != nil && m.Digest == now && m.Of == s.of {
+	if m != nil && m.Key == now {
 		return nil
 	}
 	fmt.Printf("  %s\n", s.name)
@@ -223,7 +239,7 @@ func (s *step) make(ctx context.Context, l *lab) error {
 	if err := s.run(ctx, l); err != nil {
 		return fmt.Errorf("%s: %w", s.name, err)
 	}
-	b, err := json.Marshal(made{Of: s.of, Digest: now, Seconds: time.Since(began).Seconds(), Commands: l.commands})
+	b, err := json.Marshal(made{Key: now, Seconds: time.Since(began).Seconds(), Commands: l.commands})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -148,19 +149,19 @@ func TestQuotesAreThoseOfTheTables(t *testing.T) {
 	}
 }
 
-func TestATableIsOlderOnceItsCodeChanges(t *testing.T) {
-	root := t.TempDir()
-	do := func(args ...string) string {
+// history returns an empty repository, what runs git in it, and what commits a file.
+func history(t *testing.T) (root string, do func(args ...string) string, put func(name, text string)) {
+	root = t.TempDir()
+	do = func(args ...string) string {
 		t.Helper()
-		args = append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"}, args...)
-		cmd := exec.Command("git", append([]string{"-C", root}, args...)...)
-		out, err := cmd.CombinedOutput()
+		args = append([]string{"-C", root, "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"}, args...)
+		out, err := exec.Command("git", args...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("git %q: %v\n%s", args, err, out)
 		}
 		return strings.TrimSpace(string(out))
 	}
-	put := func(name, text string) {
+	put = func(name, text string) {
 		t.Helper()
 		path := filepath.Join(root, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -173,6 +174,11 @@ func TestATableIsOlderOnceItsCodeChanges(t *testing.T) {
 		do("commit", "-q", "-m", name)
 	}
 	do("init", "-q")
+	return root, do, put
+}
+
+func TestATableIsOlderOnceItsCodeChanges(t *testing.T) {
+	root, do, put := history(t)
 	put("infer/a.go", "package infer\n")
 	put("model/a.go", "package model\n")
 	of := []string{"infer"}
@@ -209,6 +215,39 @@ func TestATableIsOlderOnceItsCodeChanges(t *testing.T) {
 	if _, err := digest(t.Context(), root, []string{"none"}); err == nil {
 		t.Error("a folder without code has a digest")
 	}
+}
+
+func TestAStepIsTakenAgainOnlyForOtherCode(t *testing.T) {
+	root, _, put := history(t)
+	put("train/a.go", "package train\n")
+	put("infer/a.go", "package infer\n")
+	l := &lab{root: root, work: "w"}
+	if err := os.Mkdir(filepath.Join(root, "w"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var did []string
+	note := func(name string) func(context.Context, *lab) error {
+		return func(context.Context, *lab) error { did = append(did, name); return nil }
+	}
+	first := &step{name: "first", of: "2", code: []string{"infer"}, run: note("first")}
+	second := &step{name: "second", code: []string{"train"}, after: []*step{first}, run: note("second")}
+	takes := func(want ...string) {
+		t.Helper()
+		did = nil
+		if err := second.make(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(did, want) {
+			t.Errorf("took %q, want %q", did, want)
+		}
+	}
+	takes("first", "second")
+	takes()
+	put("train/a.go", "package train // changed\n")
+	takes("second")
+	first.of = "3"
+	takes("first", "second") // what comes after it depends on it
+	takes()
 }
 
 func TestTextIsWrappedBetweenWords(t *testing.T) {

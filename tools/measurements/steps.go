@@ -88,6 +88,19 @@ var head = &step{
 	},
 }
 
+// datastore is what rest copies from: the text that the head was trained on.
+var datastore = &step{
+	name: "datastore", of: answers.of, code: []string{"data", "infer/lookup", "model/tokenizer"}, after: []*step{answers},
+	run: func(ctx context.Context, l *lab) error {
+		if err := os.RemoveAll(filepath.Join(l.root, l.path("answers.idx"))); err != nil {
+			return err
+		}
+		_, err := l.run(ctx, "datastore", "build", "--model", l.path("gsm10m"), "--data", l.path("answers.jsonl"), "--template", "{prompt}", "--answer-field", "text",
+			"--out", l.path("answers.idx"))
+		return err
+	},
+}
+
 // howHead says what the head was trained on, and how long everything took.
 func howHead(l *lab) (string, error) {
 	var took [3]time.Duration

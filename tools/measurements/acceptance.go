@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+func runMethods(ctx context.Context, l *lab) (string, error) {
+	r, err := l.bench(ctx, "methods", slices.Concat(l.drafts(), l.promptFlags(),
+		[]string{"--datastore", l.path("answers.idx"), "--split", "report", "--limit", "4", "--warmup", "0", "--max-tokens", "64", "--temperature", "0,1", "--paper", "talf:methods"})...)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString(wrap(fmt.Sprintf("%d prompts of the reporting part of six sets, up to %d tokens, f32, one seed. Greedy outputs equal those of plain decoding. The head is that of [speed](speed.md); `rest` copies from the answers that it was trained on. "+
+		"\"all\" has a 95%% interval over prompts.\n", r.Prompts, r.MaxTokens)))
+	for _, temperature := range []float64{0, 1} {
+		var rows [][]string
+		for i := range r.Rows {
+			x := &r.Rows[i]
+			if x.Set != "" || x.Spec == "ar" || x.Temperature != temperature {
+				continue
+			}
+			cells := x.label()
+			for _, s := range sets {
+				y, err := r.of(x, s)
+				if err != nil {
+					return "", err
+				}
+				cells = append(cells, fmt.Sprintf("%.2f", y.Tau))
+			}
+			rows = append(rows, append(cells, x.TauOf.String()))
+		}
+		b.WriteString("\n" + markdown(slices.Concat([]string{fmt.Sprintf("τ, temperature %g", temperature), "asks"}, sets, []string{"all"}), rows))
+	}
+	return b.String(), nil
+}
+
+// runLosses trains one head a loss from a common start, and decodes problems with them.
+func runLosses(ctx context.Context, l *lab) (string, error) {
+	const first, then = 800, 400
+	train := func(name, loss, lr string, steps int, from string) error {
+		if err := os.RemoveAll(filepath.Join(l.root, l.path("losses", name))); err != nil {
+			return err
+		}
+		args := []string{"train", "--model", l.path("gsm10m"), "--data", l.path("labels"), "--out", l.path("losses", name)}
+		if from != "" {
+			args = append(args, "--init", from)
+		}
+		_, err := l.run(ctx, append(args, "--loss", loss, "--steps", fmt.Sprint(steps), "--rows", "1024", "--lr", lr, "--min-lr", "0.05", "--eval-every", "0")...)
+		return err
+	}
+	if err := train("first", "eagle", "3e-3", first, ""); err != nil {
+		return "", err
+	}
+	var heads []string
+	for _, loss := range []string{"eagle", "hass", "talf"} {
+		if err := train(loss, loss, "1.5e-3", then, l.path("losses", "first")); err != nil {
+			return "", err
+		}
+		heads = append(heads, "--head", loss+"="+l.path("losses", loss))
+	}
+	r, err := l.bench(ctx, "losses", slices.Concat(heads, []string{
+		"--prompts", "problems=" + l.path("prompts", "problems.jsonl"), "--split", "report", "--limit", "21", "--warmup", "1", "--max-tokens", "64", "--temperature", "0,1",
+	}, methods("beam", "optimal", "salf"))...)
+	if err != nil {
+		return "", err
+	}
+	var rows [][]string
+	for i := range r.Rows {
+		if x := &r.Rows[i]; x.Set == "" && x.Spec != "ar" {
+			rows = append(rows, []string{x.Source, "`" + x.Spec + "`", fmt.Sprintf("%g", x.Temperature), x.TauOf.String()})
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
+	return wrap(fmt.Sprintf("One seed; %d steps of `eagle`, then %d with each loss, so as many steps, not as much time; %d problems of the reporting part, default trees. "+
+		"τ with 95%% intervals over problems.\n\n", first, then, r.Prompts)) + markdown([]string{"loss", "method", "temperature", "τ"}, rows), nil
+}
