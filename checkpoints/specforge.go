@@ -128,14 +128,19 @@ func (d *Draft) eagle3EAGLE(c *ExportConfig) (out []Problem) {
 		out = append(out, misread("lm_head.weight is missing, and it drafts with random values in its place"))
 	}
 	if c.unindexed {
-		out = append(out, note("the target's weights are one file, and EAGLE finds its embedding only through %s: write one beside them, with the name of the file for each tensor", WeightsFile+".index.json"))
+		out = append(out, note("the target's weights are one file without %s, through which EAGLE finds the embedding: the head is written with the target's, and target_hidden_size, so that EAGLE reads it from there", WeightsFile+".index.json"))
 	}
 	return append(out, d.eagleShape()...)
 }
 
-// asEagle3 converts a head to the form that EAGLE's own code reads.
-func asEagle3(d *Draft, _ *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
+// asEagle3 converts a head to the form of EAGLE's own code, which reads the embedding through the
+// target's index unless target_hidden_size is there (cnets.py, Model.__init__): then it is the head's.
+func asEagle3(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor) {
 	delete(conf, "bias")
 	d.eagleRope(conf)
+	if c.unindexed {
+		conf["target_hidden_size"] = d.Spec.TargetHidden()
+		ts = d.withEmbed(c, ts)
+	}
 	return conf, ts
 }
