@@ -71,7 +71,7 @@ demo-target: ## train the embedded model again, about an hour on two cores
 demo-large: ## the models and prompts that measurements are made with, to .cache/demo-large; nothing is fetched
 	go run ./internal/demo/mklarge .cache/demo-large
 
-demo-lm: demo-large ## train the small language model of the measurements again, to the bit: a quarter of an hour on two cores
+demo-lm: demo-large ## train the small language model of the measurements again, to the bit: five minutes on two cores
 	go build -o .cache/demo-large/talf ./cmd/talf
 	.cache/demo-large/talf generate --model .cache/demo-large/gsm10m --prompts .cache/demo-large/prompts/training.jsonl \
 		--max-tokens 128 --method ar --batch 48 --out .cache/demo-large/answers.jsonl
