@@ -36,27 +36,30 @@ type Format struct {
 
 // Compile returns the grammar of a format; nil if it is any text.
 func (f Format) Compile() (*grammar.Grammar, error) {
-	b := grammar.NewBuilder()
-	var e grammar.Expr
-	var err error
-	switch f.Kind {
-	case Free:
+	if f.Kind == Free {
 		return nil, nil
-	case JSON:
-		e = schema.Object(b)
-	case Schema:
-		e, err = schema.Compile(b, []byte(f.Text))
-	case Regex:
-		e, err = regex.Compile(b, f.Text, regex.Config{})
-	case GBNF:
-		e, err = gbnf.Compile(b, f.Text)
-	default:
-		err = fmt.Errorf("format %q, want %s, %s, %s or %s", f.Kind, JSON, Schema, Regex, GBNF)
 	}
+	b := grammar.NewBuilder()
+	e, err := f.Add(b)
 	if err != nil {
 		return nil, err
 	}
 	return b.Compile(e)
+}
+
+// Add adds what matches a format, which is not Free, to b.
+func (f Format) Add(b *grammar.Builder) (grammar.Expr, error) {
+	switch f.Kind {
+	case JSON:
+		return schema.Object(b), nil
+	case Schema:
+		return schema.Compile(b, []byte(f.Text))
+	case Regex:
+		return regex.Compile(b, f.Text, regex.Config{})
+	case GBNF:
+		return gbnf.Compile(b, f.Text)
+	}
+	return 0, fmt.Errorf("format %q, want %s, %s, %s or %s", f.Kind, JSON, Schema, Regex, GBNF)
 }
 
 // A Constraint is a format for the answers of one target. It is safe for concurrent use, and the
@@ -75,6 +78,11 @@ func New(f Format, v *grammar.Vocabulary, ends []int32) (*Constraint, error) {
 	if err != nil || g == nil {
 		return nil, err
 	}
+	return NewGrammar(g, v, ends)
+}
+
+// NewGrammar is New for a grammar.
+func NewGrammar(g *grammar.Grammar, v *grammar.Vocabulary, ends []int32) (*Constraint, error) {
 	a, err := grammar.NewAutomaton(g, v)
 	if err != nil {
 		return nil, err
@@ -89,9 +97,25 @@ func New(f Format, v *grammar.Vocabulary, ends []int32) (*Constraint, error) {
 func NewFor(f Format, t *tokenizer.Tokenizer, v *grammar.Vocabulary, ends []int32) (*Constraint, error) {
 	c, err := New(f, v, ends)
 	if c != nil {
-		c.Encode = func(text string) ([]int32, error) { return t.Encode(text, false) }
+		c.Encode = Encoder(t)
 	}
 	return c, err
+}
+
+// Encoder returns what turns the text of a grammar into tokens of t, which may be among it
+// (grammar.Builder.Token).
+func Encoder(t *tokenizer.Tokenizer) func(text string) ([]int32, error) {
+	return func(text string) (ids []int32, err error) {
+		err = grammar.Tokens([]byte(text), func(s []byte) error {
+			more, err := t.Encode(string(s), false)
+			ids = append(ids, more...)
+			return err
+		}, func(id int32) error {
+			ids = append(ids, id)
+			return nil
+		})
+		return ids, err
+	}
 }
 
 // Vocabulary returns the tokens of a tokenizer as bytes, for a model with size rows of logits.
@@ -100,5 +124,6 @@ func Vocabulary(t *tokenizer.Tokenizer, size int) (*grammar.Vocabulary, error) {
 		Size:  size,
 		Bytes: t.Text,
 		First: t.FirstText,
+		Added: t.Known,
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"talf/infer/trace"
 	"talf/model/chat"
 	"talf/model/tokenizer"
+	"talf/model/toolcall"
 )
 
 // plain is the method of plain decoding.
@@ -35,6 +36,8 @@ type EngineConfig struct {
 	Methods []string
 	MaxWait time.Duration // of a request in the queue; 0: any
 	Version string        // what determines the answers, with their seeds
+	// Calls names the format of tool calls; "": that of the template.
+	Calls string
 }
 
 // An Engine is the Core of a server that decodes with a loop.
@@ -43,6 +46,7 @@ type Engine struct {
 	encoder *chat.Encoder
 	makers  map[string]*method
 	formats *formats
+	style   toolcall.Style
 }
 
 // A method is one that requests may choose.
@@ -62,6 +66,14 @@ func NewEngine(c EngineConfig) (_ *Engine, err error) {
 	}()
 	if e.encoder, err = chat.NewEncoder(c.Tokenizer); err != nil {
 		return nil, err
+	}
+	if e.style, err = toolcall.Detect(context.Background(), c.Template); err != nil {
+		return nil, err
+	}
+	if c.Calls != "" {
+		if e.style.Format, err = toolcall.Find(c.Calls); err != nil {
+			return nil, err
+		}
 	}
 	for _, spec := range append(slices.Clone(c.Methods), plain) {
 		if e.makers[spec] != nil {
@@ -155,7 +167,7 @@ func (e *Engine) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *wire.Err
 	if p.Conversation != nil {
 		param = "messages"
 		var err error
-		if text, err = e.conversation(ctx, p.Conversation); err != nil {
+		if text, err = e.conversation(ctx, p); err != nil {
 			return nil, refusal(ctx, param, err)
 		}
 	}
@@ -200,7 +212,14 @@ func refusal(ctx context.Context, param string, err error) *wire.Error {
 }
 
 // conversation writes messages as the model's template does, or as plain text.
-func (e *Engine) conversation(ctx context.Context, b []byte) (chat.Prompt, error) {
+func (e *Engine) conversation(ctx context.Context, p *wire.Prompt) (chat.Prompt, error) {
+	if p.Tools != nil || hasCalls(p.Conversation) {
+		return e.tooled(ctx, p)
+	}
+	return e.written(ctx, p.Conversation)
+}
+
+func (e *Engine) written(ctx context.Context, b []byte) (chat.Prompt, error) {
 	c, err := chat.ParseConversation(b)
 	if err != nil {
 		return chat.Prompt{}, err
@@ -240,7 +259,13 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 		Method: spec, Sample: j.Request.Sample, MaxTokens: e.c.Shape.MaxLen - len(j.Prompt), Stop: j.Request.Stop, IgnoreEOS: j.Request.IgnoreEOS,
 	}
 	var bad *wire.Error
-	if o.Constraint, bad = e.formats.compile(j.Tenant, j.Request.Format); bad != nil {
+	ask := e.ask(&j)
+	if ask != nil {
+		o.Constraint, bad = e.calls(&j, ask)
+	} else {
+		o.Constraint, bad = e.formats.compile(j.Tenant, j.Request.Format)
+	}
+	if bad != nil {
 		return nil, bad
 	}
 	switch {
@@ -257,6 +282,11 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 		return nil, wire.Invalid("", "%v", err)
 	}
 	req.Detok = func() infer.Detokenizer { return e.c.Tokenizer.NewStream(true) }
+	var parser *toolcall.Parser
+	if ask != nil {
+		req.Detok = e.marked
+		parser = e.style.Format.Parser(*ask)
+	}
 	req.MaxNodes = j.Request.Draft.Nodes
 	req.PromptLogProbs = j.Request.Logprobs && j.Request.Echo
 	if req.LogProbs = j.Request.Logprobs; req.LogProbs {
@@ -285,7 +315,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 	if err != nil {
 		return nil, submission(ctx, err)
 	}
-	return &loopAnswer{Handle: h, method: spec, rounds: rounds, predicted: predicted}, nil
+	return &loopAnswer{Handle: h, method: spec, rounds: rounds, predicted: predicted, parser: parser}, nil
 }
 
 func (e *Engine) offered() []string {
@@ -319,7 +349,11 @@ type loopAnswer struct {
 	method    string
 	rounds    *trace.Buffer    // nil unless the request asks for a trace
 	predicted *predict.Drafter // nil: no prediction was drafted from
+	parser    *toolcall.Parser // nil: the answer calls no tools
 }
+
+// Parser divides the answer into text and calls.
+func (a *loopAnswer) Parser() *toolcall.Parser { return a.parser }
 
 // Rounds returns the rounds of a traced answer since the last call.
 func (a *loopAnswer) Rounds() []trace.Numbered {
@@ -396,4 +430,5 @@ func (a *loopAnswer) Close() { a.Cancel(nil) }
 var (
 	_ Core     = (*Engine)(nil)
 	_ Measured = (*Engine)(nil)
+	_ Calling  = (*loopAnswer)(nil)
 )

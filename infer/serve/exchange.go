@@ -12,6 +12,7 @@ import (
 	"talf/infer/serve/spans"
 	"talf/infer/serve/wire"
 	"talf/infer/trace"
+	"talf/model/toolcall"
 )
 
 // An exchange is a request over HTTP and what its answers did, for the log and the metrics.
@@ -203,4 +204,12 @@ func (x *exchange) began(now time.Time) {
 	if x.first == 0 {
 		x.first = now.Sub(x.arrived)
 	}
+}
+
+// Parser is that of the answer.
+func (a *observed) Parser() *toolcall.Parser {
+	if c, ok := a.Answer.(Calling); ok {
+		return c.Parser()
+	}
+	return nil
 }

@@ -43,18 +43,27 @@ func (f *formats) compile(tenant string, w wire.Format) (*constrain.Constraint, 
 	if w.Kind == "" {
 		return nil, nil
 	}
-	k := f.find(tenant, constrain.Format{Kind: constrain.Kind(w.Kind), Text: w.Text})
+	format := constrain.Format{Kind: constrain.Kind(w.Kind), Text: w.Text}
+	c, err := f.keep(tenant, format, func(v *grammar.Vocabulary) (*constrain.Constraint, error) {
+		return constrain.NewFor(format, f.tok, v, f.ends)
+	})
+	if err != nil {
+		return nil, wire.Invalid(w.Param, "%v", err)
+	}
+	return c, nil
+}
+
+// keep returns the constraint of a format, which is made if it is not kept.
+func (f *formats) keep(tenant string, format constrain.Format, make func(v *grammar.Vocabulary) (*constrain.Constraint, error)) (*constrain.Constraint, error) {
+	k := f.find(tenant, format)
 	k.once.Do(func() {
 		v, err := f.vocab()
 		if err == nil {
-			k.c, err = constrain.NewFor(k.format, f.tok, v, f.ends)
+			k.c, err = make(v)
 		}
 		k.err = err
 	})
-	if k.err != nil {
-		return nil, wire.Invalid(w.Param, "%v", k.err)
-	}
-	return k.c, nil
+	return k.c, k.err
 }
 
 // find returns the entry of a format, and forgets that which was used least recently if there are

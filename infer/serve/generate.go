@@ -15,6 +15,7 @@ import (
 	"talf/infer/decode"
 	"talf/infer/draft/predict"
 	"talf/infer/serve/wire"
+	"talf/model/toolcall"
 )
 
 // generate is the handler of requests in a dialect.
@@ -74,6 +75,8 @@ type running struct {
 	choice wire.Choice
 	echo   *echo // what is still to come before the answer
 	ended  bool
+	parser *toolcall.Parser // nil: the answer is text
+	called int              // calls that have begun
 }
 
 // submit encodes the prompts and queues all answers, or none.
@@ -128,6 +131,9 @@ func (g *generation) submit(ctx context.Context) *wire.Error {
 				return bad
 			}
 			run := &running{Answer: a, choice: wire.Choice{Index: n}}
+			if c, ok := a.(Calling); ok {
+				run.parser = c.Parser()
+			}
 			g.answers = append(g.answers, run)
 			switch {
 			case g.req.Echo && g.req.Logprobs: // which come with the answer's first
@@ -165,8 +171,11 @@ func (g *generation) end(a *running, d *infer.Delta) {
 	}
 	a.choice.Drafting = a.Drafting()
 	a.choice.Finish = wire.Stop
-	if d.Reason == infer.Length || g.req.NoAnswer {
+	switch {
+	case d.Reason == infer.Length || g.req.NoAnswer:
 		a.choice.Finish = wire.Length
+	case a.called > 0:
+		a.choice.Finish = wire.Called
 	}
 	if slices.Contains(g.req.Stop, d.Stop) { // and not one that the server added
 		a.choice.Stopped = d.Stop
@@ -213,7 +222,10 @@ func (g *generation) whole(ctx context.Context, w http.ResponseWriter) {
 				return
 			}
 			more, tokens := g.take(a, &delta)
-			text.WriteString(more)
+			for _, part := range a.read(more, delta.Reason != "") {
+				text.WriteString(part.Text)
+				add(&a.choice, &part)
+			}
 			a.choice.Tokens = append(a.choice.Tokens, tokens...)
 			if delta.Reason != "" {
 				g.end(a, &delta)
@@ -327,13 +339,12 @@ func (g *generation) forward(p piece, write func([]byte) bool) bool {
 	if g.req.Logprobs { // those of a character that is not complete wait for it
 		a.choice.Tokens = append(a.choice.Tokens, tokens...)
 	}
-	if text != "" {
-		c := a.choice
-		c.Text, c.Finish, c.Drafting = text, "", nil
+	for _, c := range a.read(text, p.delta.Reason != "") {
+		c.Index, c.Offset, c.Tokens = a.choice.Index, a.choice.Offset, a.choice.Tokens
 		if !write(g.out.Part(c)) {
 			return false
 		}
-		a.choice.Offset += utf8.RuneCountInString(text)
+		a.choice.Offset += utf8.RuneCountInString(c.Text)
 		a.choice.Tokens = a.choice.Tokens[:0]
 	}
 	if p.delta.Reason == "" {

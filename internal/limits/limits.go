@@ -135,6 +135,11 @@ const (
 	GrammarMasks = 64 * MiB
 	// GrammarsKept bounds the grammars that a server keeps after their requests.
 	GrammarsKept = 8
+	// Tools bounds the tools of a request, and ToolBytes their definitions together.
+	Tools     = 128
+	ToolBytes = 1 * MiB
+	// ToolCalls bounds the calls of an answer.
+	ToolCalls = 64
 	// GrammarWork bounds the work of one mask: the tokens' trie has up to a million nodes, each of
 	// which costs one, one for every way to go on, and what it takes to find them.
 	GrammarWork = 1 << 25
@@ -187,6 +192,9 @@ var table = []Limit{
 	{"grammars, schemas, regular expressions", "masks that are kept", GrammarMasks, "bytes", "4,096 masks of a vocabulary of 128k"},
 	{"grammars, schemas, regular expressions", "that a server keeps", GrammarsKept, "grammars", "with their masks they take up to 512 MiB"},
 	{"grammars, schemas, regular expressions", "work of one mask", GrammarWork, "steps", "a second or two; strings of JSON take 6 million"},
+	{"tools of a request", "count", Tools, "tools", "as many as OpenAI's API takes"},
+	{"tools of a request", "size of their definitions together", ToolBytes, "bytes", "those of a hundred tools take about 200 KB"},
+	{"tools of a request", "calls in an answer, and in a message", ToolCalls, "calls", "models make a few at once"},
 	{"JSON", "nesting", JSONDepth, "levels", "schemas of tools stay below 50"},
 	{"JSON", "keys of an object", JSONKeys, "keys", "the index of a model has up to 150k"},
 }

@@ -38,6 +38,7 @@ var Rules = []Rule{
 	{"compute/devices", []string{"compute", "compute/cpu", "compute/cpu/topology", "compute/cuda"}},
 	{"model/...", []string{"compute", "internal/mapped", "internal/slab", "internal/splitmix", "tree"}},
 	{"model/grammar/...", nil},
+	{"model/toolcall", []string{"model/chat", "model/grammar/..."}},
 	{"model/transcode", []string{"model/..."}},
 	{"data", []string{"model/identity", "tree"}},
 	{"data/corpus", []string{"model/chat"}},

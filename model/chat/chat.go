@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"talf/internal/ijson"
@@ -28,6 +29,7 @@ import (
 type Template struct {
 	name  string
 	code  *jinja.Template
+	text  string      // its source
 	tools *Template   // replaces this one for conversations with tools; nil: none
 	vars  *jinja.Dict // the special tokens
 	now   func() time.Time
@@ -74,7 +76,7 @@ func Parse(name, source string) (*Template, error) {
 	if err != nil {
 		return nil, located(name, err)
 	}
-	return &Template{name: name, code: code, vars: jinja.NewDict(), now: time.Now}, nil
+	return &Template{name: name, code: code, text: source, vars: jinja.NewDict(), now: time.Now}, nil
 }
 
 // LoadFile compiles a template file, such as chat_template.jinja.
@@ -219,6 +221,11 @@ func (t *Template) WithTokens(dir string) (*Template, error) {
 	c := *t
 	c.vars = vars
 	return &c, nil
+}
+
+// Mentions reports whether the source of the template has a text.
+func (t *Template) Mentions(text string) bool {
+	return strings.Contains(t.text, text) || t.tools != nil && strings.Contains(t.tools.text, text)
 }
 
 // WithClock returns t with another clock for strftime_now; the default is

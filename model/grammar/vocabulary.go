@@ -20,6 +20,9 @@ type Speller struct {
 	// First is Bytes for the first token of a text, of which some decoders drop a space; nil
 	// means that there is no difference.
 	First func(id int32) ([]byte, bool)
+	// Added says which of the tokens that are never text a grammar can name with Builder.Token; nil:
+	// none. Tokens of bytes that no UTF-8 text has are among them then.
+	Added func(id int32) bool
 }
 
 // NewVocabulary puts the tokens in order.
@@ -27,10 +30,10 @@ func NewVocabulary(s Speller) (*Vocabulary, error) {
 	if s.Size < 1 {
 		return nil, fmt.Errorf("grammar: a vocabulary of %d tokens, want at least 1", s.Size)
 	}
-	v := &Vocabulary{size: s.Size, inner: newTrie(s.Size, s.Bytes)}
+	v := &Vocabulary{size: s.Size, inner: newTrie(s.Size, s.spelled(s.Bytes))}
 	v.first = v.inner
 	if s.First != nil {
-		v.first = newTrie(s.Size, s.First)
+		v.first = newTrie(s.Size, s.spelled(s.First))
 	}
 	return v, nil
 }

@@ -13,6 +13,7 @@ type Finish string
 const (
 	Stop   Finish = "stop"   // an end-of-sequence token or a stop text
 	Length Finish = "length" // as many tokens as were asked for, or the end of the context
+	Called Finish = "tool_calls"
 )
 
 // A Head is what all parts of one response have in common.
@@ -53,6 +54,10 @@ type Choice struct {
 	Offset   int     // of Text in the answer, in characters, for completions' logprobs
 	Drafting *Drafting
 	Round    *Round // in place of Drafting
+	// Calls are those of the answer, or with streaming a part of one.
+	Calls []Call
+	// Reasoning is what was thought before the answer, where that is told apart.
+	Reasoning string
 }
 
 // A Usage counts tokens.
@@ -123,15 +128,40 @@ type message struct {
 	Role    string  `json:"role,omitempty"`
 	Content *string `json:"content,omitempty"`
 	Refusal *string `json:"refusal,omitempty"`
+	Calls   []call  `json:"tool_calls,omitempty"`
+	Thought string  `json:"reasoning_content,omitempty"`
+}
+
+// A call is a call of a tool in a message. Those of streams have an index.
+type call struct {
+	Index    *int     `json:"index,omitempty"`
+	ID       string   `json:"id,omitempty"`
+	Type     string   `json:"type,omitempty"`
+	Function function `json:"function"`
+}
+
+type function struct {
+	Name      string `json:"name,omitempty"`
+	Arguments string `json:"arguments"`
+}
+
+func (c *Call) wire() call {
+	w := call{ID: c.ID, Function: function{c.Name, c.Arguments}}
+	if c.Name != "" {
+		w.Type = "function"
+	}
+	return w
 }
 
 // whole is a message of a response that is not streamed: clients expect its refusal, null, and its
 // annotations, of which there are none.
 type whole struct {
 	Role        string     `json:"role"`
-	Content     string     `json:"content"`
+	Content     *string    `json:"content"` // null if there are calls alone
 	Refusal     *string    `json:"refusal"`
 	Annotations []struct{} `json:"annotations"`
+	Calls       []call     `json:"tool_calls,omitempty"`
+	Thought     string     `json:"reasoning_content,omitempty"`
 }
 
 type choice struct {
@@ -160,7 +190,13 @@ func (h *Head) Reply(d Dialect, cs []Choice, u Usage) []byte {
 	for i := range cs {
 		w := cs[i].wire(d)
 		if d == Chat {
-			w.Message = &whole{Role: "assistant", Content: cs[i].Text, Annotations: []struct{}{}}
+			w.Message = &whole{Role: "assistant", Content: &cs[i].Text, Annotations: []struct{}{}, Thought: cs[i].Reasoning}
+			for k := range cs[i].Calls {
+				w.Message.Calls = append(w.Message.Calls, cs[i].Calls[k].wire())
+			}
+			if len(cs[i].Calls) > 0 && cs[i].Text == "" {
+				w.Message.Content = nil
+			}
 		}
 		r.Choices = append(r.Choices, w)
 	}
@@ -175,7 +211,12 @@ func (h *Head) Chunk(d Dialect, c Choice) []byte {
 		r.Usage = json.RawMessage("null")
 	}
 	if d == Chat {
-		w.Delta = &message{}
+		w.Delta = &message{Thought: c.Reasoning}
+		for k := range c.Calls {
+			part := c.Calls[k].wire()
+			part.Index = &c.Calls[k].Index
+			w.Delta.Calls = append(w.Delta.Calls, part)
+		}
 		if c.First {
 			w.Delta.Role = "assistant"
 		}

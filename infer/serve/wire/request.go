@@ -30,7 +30,6 @@ func ParseChat(body []byte) (*Request, *Error) {
 		}
 	}
 	o.refuse("functions", "this server does not call functions")
-	o.refuse("tool_choice", "this server does not call tools", `"none"`, `"auto"`)
 	o.refuse("function_call", "this server does not call functions", `"none"`, `"auto"`)
 	o.refuse("audio", "this server writes text only")
 	o.refuse("modalities", "this server writes text only", `["text"]`)
@@ -38,6 +37,7 @@ func ParseChat(body []byte) (*Request, *Error) {
 	o.refuse("reasoning_effort", "this server does not steer how a model reasons", `"none"`)
 	o.refuse("verbosity", "this server does not steer the length of answers", `"medium"`)
 	o.rendering()
+	r.Prompts[0].Tools = o.tools()
 	return r, o.err
 }
 
@@ -223,6 +223,7 @@ func (o *object) conversation() json.RawMessage {
 			in.fail("role", "is missing, want system, user or assistant")
 		}
 		changed := in.plain()
+		changed = in.called() || changed
 		if o.take(in); o.err != nil {
 			return nil
 		}
@@ -364,7 +365,6 @@ func (o *object) additions() {
 
 // rendering refuses what changes how a conversation is written.
 func (o *object) rendering() {
-	o.refuse("tools", "this server does not call tools")
 	o.refuse("chat_template", "this server writes conversations with the model's template")
 	o.refuse("documents", "this server gives a template messages alone")
 	o.refuse("echo", "this server does not repeat messages")
@@ -379,6 +379,7 @@ func ParseTokenize(body []byte) (p *Prompt, spelled bool, _ *Error) {
 	if _, ok := o.has("messages"); ok {
 		p.Conversation = o.conversation()
 		o.rendering()
+		p.Tools = o.tools()
 	} else if ps := o.prompts(); o.err == nil {
 		if p = &ps[0]; len(ps) != 1 || p.Tokens != nil {
 			o.fail("prompt", "want one text")

@@ -56,6 +56,8 @@ type Prompt struct {
 	// Special says whether the tokenizer adds its special tokens. nil: to a text, and not to a
 	// conversation whose template writes them.
 	Special *bool
+	// Tools are those that the conversation offers; nil: none.
+	Tools *Tools
 }
 
 // A Draft is the "talf" object of a request: how this request is to be drafted. The zero value

@@ -12,11 +12,7 @@ import (
 func Any(b *grammar.Builder) grammar.Expr { return newWriter(b).any() }
 
 // Object adds the grammar of JSON objects with any members.
-func Object(b *grammar.Builder) grammar.Expr {
-	w := newWriter(b)
-	w.any()
-	return w.object
-}
+func Object(b *grammar.Builder) grammar.Expr { return NewSet(b).Object() }
 
 // maxIndent bounds the blanks at the beginning of a line.
 const maxIndent = 40

@@ -22,7 +22,26 @@ import (
 )
 
 // Compile adds the values that a schema allows to b.
-func Compile(b *grammar.Builder, text []byte) (grammar.Expr, error) {
+func Compile(b *grammar.Builder, text []byte) (grammar.Expr, error) { return NewSet(b).Compile(text) }
+
+// A Set compiles schemas of one grammar, which share what they have in common and the bound on
+// the work.
+type Set struct {
+	w    *writer
+	work int
+}
+
+// NewSet returns a set of no schemas for b.
+func NewSet(b *grammar.Builder) *Set { return &Set{w: newWriter(b)} }
+
+// Object adds objects with any members.
+func (s *Set) Object() grammar.Expr {
+	s.w.any()
+	return s.w.object
+}
+
+// Compile adds the values that a schema allows.
+func (s *Set) Compile(text []byte) (grammar.Expr, error) {
 	root, err := parse(text)
 	if err == nil && schema(root) != "" {
 		err = errors.New("want a schema, which is an object or a boolean")
@@ -30,11 +49,12 @@ func Compile(b *grammar.Builder, text []byte) (grammar.Expr, error) {
 	if err != nil {
 		return 0, fmt.Errorf("JSON schema: %w", err)
 	}
-	c := compiler{w: newWriter(b), root: root, rules: map[string]grammar.Expr{}, known: map[*value]bool{}, patterns: map[string]*grammar.DFA{}}
+	c := compiler{w: s.w, work: s.work, root: root, rules: map[string]grammar.Expr{}, known: map[*value]bool{}, patterns: map[string]*grammar.DFA{}}
 	e, err := c.expr(conj{{v: root}})
 	if err == nil {
-		err = cmp.Or(b.Err(), c.charge(root, 0))
+		err = cmp.Or(s.w.b.Err(), c.charge(root, 0))
 	}
+	s.work = c.work
 	if err != nil {
 		return 0, fmt.Errorf("JSON schema: %w", err)
 	}

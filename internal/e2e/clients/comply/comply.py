@@ -18,11 +18,15 @@ from llm_comply.tests import get_tests
 
 SPECS = {"openai-chat": "openai_chat.json", "open-responses": "openresponses.json", "anthropic": "anthropic.json"}
 
+# The request of this test has no seed, and a model that has read nothing but stories may write
+# an argument that does not end. Then, and only then, the call is cut off.
+UNENDED = "finish_reason: expected 'tool_calls', got 'length'"
+
 # The tests that do not pass: the text that the refusal has, or None for a test that
 # llm-comply leaves out because of the model's name.
 OUTCOMES = {
     "openai-chat": {
-        "chat-tool-calling": "tools",
+        "chat-tool-calling": UNENDED,
         "chat-image-input": "content[1].type",
         "chat-reasoning-summary": None,
         # A request without the name of a model is answered: there is one model.
@@ -60,7 +64,9 @@ def check(url, model, key, form):
     for result in TestRunner(config, tests, spec).run_all().results:
         counts[result.status.value] = counts.get(result.status.value, 0) + 1
         got, want = outcome(result), OUTCOMES[form].get(result.id, "passed")
-        if got != want and (got is None or want is None or want == "passed" or want not in got):
+        if want == UNENDED and got == "passed":
+            continue
+        if got != want and (got is None or want is None or want in ("passed", UNENDED) or want not in got):
             wrong.append(f"{form} {result.id}: {got}, want {want}")
         if not result.id.startswith("compact-"):  # a route that this server does not have
             wrong += [f"{form} {result.id}: warning: {w}" for w in result.warnings]

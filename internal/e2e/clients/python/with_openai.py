@@ -128,8 +128,8 @@ def _():
 def _():
     refused(lambda: client.chat.completions.create(**{**chat, "temperature": 9}), openai.BadRequestError,
             status_code=400, param="temperature", type="invalid_request_error")
-    refused(lambda: client.chat.completions.create(**chat, tools=[{"type": "function", "function": {"name": "f"}}]),
-            openai.BadRequestError, param="tools", code="unsupported_parameter")
+    refused(lambda: client.chat.completions.create(**chat, tools=[{"type": "custom", "custom": {"name": "f"}}]),
+            openai.BadRequestError, param="tools[0].type", code="unsupported_parameter")
 
 
 @check("wrong key")

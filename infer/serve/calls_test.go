@@ -1,0 +1,123 @@
+package serve_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"talf/internal/e2e/servetest"
+	"talf/internal/e2e/talftest"
+	"talf/model/chat"
+)
+
+// A called message is one of the assistant, whole or a part of a stream.
+type called struct {
+	Content *string
+	Calls   []struct {
+		Index    int
+		ID, Type string
+		Function struct{ Name, Arguments string }
+	} `json:"tool_calls"`
+}
+
+type calledAnswer struct {
+	Choices []struct {
+		Message, Delta called
+		Finish         string `json:"finish_reason"`
+	}
+}
+
+const someTools = `"tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","properties":{"a":{"enum":["x","y"]},"b":{"type":"boolean"}},` +
+	`"required":["a","b"],"additionalProperties":false}}},{"type":"function","function":{"name":"g"}}]`
+
+// A model that knows nothing of tools calls them with valid arguments if it has to, the same whole
+// and streamed and whatever drafts; and its calls and their results go back to it.
+func TestToolsAreCalled(t *testing.T) {
+	dir := talftest.ChatModel(t)
+	config := filepath.Join(dir, "config.json")
+	b, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	longer := regexp.MustCompile(`"max_position_embeddings": *\d+`).ReplaceAll(b, []byte(`"max_position_embeddings": 2048`))
+	if err := os.WriteFile(config, longer, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, templated := range []bool{true, false} {
+		parts := servetest.Default()
+		if templated {
+			var err error
+			if parts.Template, err = chat.Load(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		parts.Methods = []string{"goose:N=8"}
+		url := servetest.Start(t, servetest.Setup{Dir: dir, Parts: parts}).URL
+		for seed := range 4 {
+			for _, choice := range []string{`"required"`, `{"type":"function","function":{"name":"f"}}`} {
+				ask := fmt.Sprintf(`{"messages":[{"role":"user","content":"Hi"}],%s,"tool_choice":%s,"parallel_tool_calls":false,"seed":%d,"temperature":1`, someTools, choice, seed)
+				var first string
+				for _, tail := range []string{`}`, `,"talf":{"off":true}}`, `,"stream":true}`} {
+					status, _, b := do(t, "POST", url+"/v1/chat/completions", ask+tail)
+					if status != 200 {
+						t.Fatalf("%d %s", status, b)
+					}
+					var name, args, finish, id string
+					take := func(b []byte) {
+						for _, c := range decode[calledAnswer](t, b).Choices {
+							for _, m := range []called{c.Message, c.Delta} {
+								for _, k := range m.Calls {
+									name, args, id = name+k.Function.Name, args+k.Function.Arguments, id+k.ID
+								}
+								if m.Content != nil && *m.Content != "" {
+									t.Errorf("content %q", *m.Content)
+								}
+							}
+							finish += c.Finish
+						}
+					}
+					if strings.Contains(tail, "stream") {
+						deltas(t, b, func(e []byte) string { take(e); return "" })
+					} else {
+						take([]byte(b))
+					}
+					var got struct {
+						A string
+						B *bool
+					}
+					if err := json.Unmarshal([]byte(args), &got); err != nil || finish != "tool_calls" || len(id) != 9 {
+						t.Fatalf("%s: %s(%s) %q, %s: %v", tail, name, args, id, finish, err)
+					}
+					if valid := (got.A == "x" || got.A == "y") && got.B != nil; name == "f" && !valid || name == "g" && strings.Trim(args, " {}\n\t") != "" || name != "f" && (name != "g" || choice[0] == '{') {
+						t.Errorf("%s: %s(%s)", choice, name, args)
+					}
+					if call := name + args; first == "" {
+						first = call
+					} else if call != first {
+						t.Errorf("%s: %s, want %s", tail, call, first)
+					}
+				}
+			}
+		}
+		back := `{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"abcdef123","type":"function","function":{"name":"f","arguments":"{\"a\":\"x\"}"}}]},` +
+			`{"role":"tool","tool_call_id":"abcdef123","content":"3"}],` + someTools + `,"max_tokens":8`
+		for _, tail := range []string{`}`, `,"tool_choice":"none"}`, `,"tool_choice":"auto","stream":true}`, `,"response_format":{"type":"json_object"}}`} {
+			if status, _, b := do(t, "POST", url+"/v1/chat/completions", back+tail); status != 200 {
+				t.Errorf("%s: %d %s", tail, status, b)
+			}
+		}
+		for param, bad := range map[string]string{
+			"tools[0].function.parameters": `"tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","not":{}}}}]`,
+			"tool_choice":                  someTools + `,"tool_choice":{"type":"function","function":{"name":"h"}}`,
+			"tools[1].function.name":       `"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}]`,
+		} {
+			if status, _, b := do(t, "POST", url+"/v1/chat/completions", `{"messages":[{"role":"user","content":"Hi"}],`+bad+`}`); status != 400 || !strings.Contains(b, `"param":"`+param+`"`) {
+				t.Errorf("%s: %d %s", param, status, b)
+			}
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package toolcall_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"talf/model/chat"
+	"talf/model/grammar"
+	"talf/model/grammar/grammartest"
+	"talf/model/toolcall"
+)
+
+var tools = []toolcall.Tool{
+	{Name: "add", Parameters: json.RawMessage(`{"properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false}`)},
+	{Name: "add.all", JSON: json.RawMessage(`{}`)},
+}
+
+// joined are the events of an answer that comes in pieces of n bytes.
+func joined(p *toolcall.Parser, text string, n int) []toolcall.Event {
+	var out []toolcall.Event
+	add := func(events []toolcall.Event) {
+		for _, e := range events {
+			if k := len(out); k > 0 && out[k-1].Kind == e.Kind && e.Kind != toolcall.Begin {
+				out[k-1].Text += e.Text
+			} else {
+				out = append(out, e)
+			}
+		}
+	}
+	for ; len(text) > n; text = text[n:] {
+		add(p.Push(text[:n]))
+	}
+	add(p.Push(text))
+	add(p.End())
+	return out
+}
+
+// What a format writes is in its grammar, and is read as the same calls, however it comes.
+func TestCallsAreWrittenAndReadAlike(t *testing.T) {
+	calls := []toolcall.Call{{Name: "add", Arguments: `{"a": 1}`}, {Name: "add.all", Arguments: `{}`}}
+	for _, name := range toolcall.Names() {
+		f, err := toolcall.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		some := calls
+		if name == "llama3" || name == "harmony" {
+			some = calls[:1]
+		}
+		for _, required := range []bool{true, false} {
+			ask := toolcall.Ask{Tools: tools, Required: required}
+			g, err := f.Grammar(ask, toolcall.Lexicon{Mark: func(string) (int32, bool) { return 0, false }})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			a, err := grammar.NewAutomaton(g, grammartest.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.TrimSuffix(f.Write(some), "<|call|>") // which is a token that ends the answer
+			if s := a.Read(a.Start(), []byte(text)); s == nil || !s.Accepting() {
+				t.Errorf("%s: the grammar does not allow %q", name, text)
+			}
+			wrong := strings.Replace(text, `"a": 1`, `"a": "1"`, 1)
+			if a.Read(a.Start(), []byte(wrong)) != nil {
+				t.Errorf("%s: the grammar allows %q", name, wrong)
+			}
+			var want []toolcall.Event
+			for _, c := range some {
+				want = append(want, toolcall.Event{Kind: toolcall.Begin, Text: c.Name}, toolcall.Event{Kind: toolcall.Arguments, Text: c.Arguments})
+			}
+			for n := 1; n < 9; n++ {
+				if d := cmp.Diff(want, joined(f.Parser(ask), text, n)); d != "" {
+					t.Errorf("%s in pieces of %d: %s", name, n, d)
+				}
+			}
+			said := a.Read(a.Start(), []byte("Hello <b>")) // no call
+			if name != "harmony" && (said == nil) != required {
+				t.Errorf("%s, required %v: a text is allowed: %v", name, required, said != nil)
+			}
+		}
+	}
+}
+
+// What is thought and what is said comes apart, and text that only looks like a call is said.
+func TestTextIsDivided(t *testing.T) {
+	type events = []toolcall.Event
+	for _, c := range []struct {
+		format, text string
+		thinking     toolcall.Thinking
+		want         events
+	}{
+		{"hermes", "<think>\nHm.\n</think>\n\nLook:\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 2}}\n</tool_call>", toolcall.MayThink, events{
+			{Kind: toolcall.Reasoning, Text: "Hm."}, {Kind: toolcall.Content, Text: "Look:"}, {Kind: toolcall.Begin, Text: "add"}, {Kind: toolcall.Arguments, Text: `{"a": 2}`},
+		}},
+		{"hermes", "Hm.</think>Yes. ", toolcall.Thinks, events{{Kind: toolcall.Reasoning, Text: "Hm."}, {Kind: toolcall.Content, Text: "Yes. "}}},
+		{"hermes", "a <tool_call>b", toolcall.Silent, events{{Kind: toolcall.Content, Text: "a<tool_call>b"}}},
+		{"llama3", `{"name": "sub", "parameters": {}}`, toolcall.Silent, events{{Kind: toolcall.Content, Text: `{"name": "sub", "parameters": {}}`}}},
+		{"llama3", `{"name": "add", "parameters": {"a": "}\"`, toolcall.Silent, events{{Kind: toolcall.Begin, Text: "add"}, {Kind: toolcall.Arguments, Text: `{"a": "}\"`}}},
+		{"harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.", toolcall.Silent, events{
+			{Kind: toolcall.Reasoning, Text: "Hm."}, {Kind: toolcall.Content, Text: "Yes."},
+		}},
+	} {
+		f, err := toolcall.Find(c.format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 1; n < 12; n++ {
+			if d := cmp.Diff(c.want, joined(f.Parser(toolcall.Ask{Tools: tools, Thinking: c.thinking}), c.text, n)); d != "" {
+				t.Errorf("%s, %q in pieces of %d: %s", c.format, c.text, n, d)
+			}
+		}
+	}
+}
+
+// However an answer is divided into pieces, its parts are the same, and none is longer than it.
+func FuzzParser(f *testing.F) {
+	for i, text := range []string{"<think>a</think><tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>", `[TOOL_CALLS][{"name": "add", "arguments": {}}]`, `{"name": "add", "parameters": {}}`} {
+		f.Add(byte(i), text, byte(3))
+	}
+	f.Fuzz(func(t *testing.T, which byte, text string, n byte) {
+		names := toolcall.Names()
+		format, err := toolcall.Find(names[int(which)%len(names)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := toolcall.Ask{Tools: tools, Thinking: toolcall.Thinking(which % 3)}
+		whole := joined(format.Parser(ask), text, len(text)+1)
+		if d := cmp.Diff(whole, joined(format.Parser(ask), text, 1+int(n))); d != "" {
+			t.Error(d)
+		}
+		size := 0
+		for _, e := range whole {
+			size += len(e.Text)
+		}
+		if size > len(text) {
+			t.Errorf("%d bytes of %d", size, len(text))
+		}
+	})
+}
+
+func TestFormatsAreDetected(t *testing.T) {
+	for want, source := range map[string]string{
+		"hermes":  `{% for t in tools %}{{ t | tojson }}{% endfor %}{% for m in messages %}{% for c in m.tool_calls or [] %}<tool_call>{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</tool_call>{% endfor %}{% endfor %}`,
+		"generic": `{% for m in messages %}{{ m.content }}{% endfor %}`,
+		"llama3":  `{% for m in messages %}{% for c in m.tool_calls or [] %}{"name": "{{ c.function.name }}", "parameters": {{ c.function.arguments | tojson }}}{% endfor %}{% endfor %}`,
+	} {
+		tmpl, err := chat.Parse("test", source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := toolcall.Detect(context.Background(), tmpl)
+		if err != nil || s.Format.Name() != want || s.Told != (want == "hermes") {
+			t.Errorf("%s: %+v, %v", want, s, err)
+		}
+	}
+}
