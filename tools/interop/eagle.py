@@ -27,33 +27,14 @@ the first.
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
 import torch
 from safetensors import safe_open
+from traces import DEPTH, K, TOTAL, paths, talf, talf_rounds
 
 TIE = 1e-5
-TOTAL, K, DEPTH = 60, 10, 5  # of both; EAGLE's total counts the root, as talf's N does
-
-
-def talf(o, *args):
-    said = subprocess.run([o.talf, *args], capture_output=True, text=True)
-    if said.returncode:
-        sys.exit(said.stderr)
-
-
-def talf_rounds(o, head, prompt, tmp):
-    """Rounds as [position of the root, tokens, parents, accepted path, the target's next token]."""
-    trace = os.path.join(tmp, "trace.jsonl")
-    talf(o, "generate", "--model", o.model, "--head", head, "--method", f"beam:N={TOTAL},k={K},depth={DEPTH}", "--prompt", prompt,
-         "--max-tokens", str(o.tokens + 2 * DEPTH), "--trace", trace, "--threads", "1")
-    out = []
-    for line in open(trace).read().splitlines()[1:]:
-        s = json.loads(line)
-        out.append([s["pos"], [n["token"] for n in s["nodes"]], [n["parent"] for n in s["nodes"]], s["path"], s["next"]["token"]])
-    return out
 
 
 def eagle_rounds(ea, ids, o):
@@ -92,13 +73,6 @@ def eagle_rounds(ea, ids, o):
         ea_model.evaluate_posterior, ea_model.initialize_tree = evaluate, initialize
         del ea.ea_layer.topK_genrate
     return [r for r in rounds if r[3] is not None]  # the last tree is drafted and not judged
-
-
-def paths(tokens, parents):
-    out = []
-    for n, t in enumerate(tokens):
-        out.append((out[parents[n]] if n else ()) + (t,))
-    return out
 
 
 @torch.no_grad()
@@ -209,4 +183,5 @@ def main():
     sys.exit(not ok)
 
 
-main()
+if __name__ == "__main__":
+    main()
