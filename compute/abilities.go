@@ -16,7 +16,7 @@ type Abilities struct {
 	Stash  Stasher
 	Check  Checker
 	// Variants also says that Attend knows the fields of Attention below Window, and Linear
-	// the activation GELUTanh.
+	// the activations GELUTanh and ClampedSwiGLU.
 	Variants Varier
 }
 

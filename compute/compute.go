@@ -197,16 +197,20 @@ type Norm struct {
 type Activation uint8
 
 // The activations. SiLU is x/(1+exp(−x)), GELU is x·Φ(x), and GELUTanh is its approximation
-// x/2·(1 + tanh(√(2/π)·(x + 0.044715x³))), which only queues with Variants have.
+// x/2·(1 + tanh(√(2/π)·(x + 0.044715x³))), which only queues with Variants have. So do they
+// ClampedSwiGLU, which is of gated products alone and changes their second part too: with
+// g = min(x, Limit) and u = min(max(up, −Limit), Limit) the result is g·σ(1.702g)·(u+1)
+// (OpenAI 2025, gpt-oss).
 const (
 	Identity Activation = iota
 	SiLU
 	GELU
 	GELUTanh
+	ClampedSwiGLU
 )
 
 func (a Activation) String() string {
-	if n := [...]string{"identity", "SiLU", "GELU", "gelu_pytorch_tanh"}; int(a) < len(n) {
+	if n := [...]string{"identity", "SiLU", "GELU", "gelu_pytorch_tanh", "clamped SwiGLU"}; int(a) < len(n) {
 		return n[a]
 	}
 	return fmt.Sprintf("activation %d", uint8(a))
@@ -221,8 +225,9 @@ type Linear struct {
 	W      Weight
 	Bias   Buffer // [Out] or nil
 	Act    Activation
-	Up     Weight // of W's shape, or nil: a gated product
-	UpBias Buffer // [Out] or nil
+	Up     Weight  // of W's shape, or nil: a gated product
+	UpBias Buffer  // [Out] or nil
+	Limit  float32 // of ClampedSwiGLU
 }
 
 // Bytes returns the memory of weights that the product reads.

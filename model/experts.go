@@ -11,6 +11,9 @@ import (
 func (l *loader) experts(layer int) *moe.Layer {
 	s := l.m.spec
 	y := &moe.Layer{Router: compute.Linear{W: l.single(arch.Router, layer)}, Norm: l.norm(arch.PostNorm, layer, s.LayerNorm)}
+	if t, ok := l.take(arch.Router, layer, true); ok {
+		y.Router.Bias = l.vector(t)
+	}
 	if t, ok := l.take(arch.RouterOffset, layer, false); ok {
 		y.Offset = l.floats(t)
 	}
@@ -33,7 +36,7 @@ func (l *loader) experts(layer int) *moe.Layer {
 func (l *loader) network(layer int, gate, up, down arch.Role) (e moe.Expert) {
 	e.GateUp = l.linear(layer, gate)
 	u := l.linear(layer, up)
-	e.GateUp.Up, e.GateUp.UpBias, e.GateUp.Act = u.W, u.Bias, l.m.spec.Act
+	e.GateUp.Up, e.GateUp.UpBias, e.GateUp.Act, e.GateUp.Limit = u.W, u.Bias, l.m.spec.Act, l.m.spec.ActLimit
 	e.Down = l.linear(layer, down)
 	return e
 }

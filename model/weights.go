@@ -374,6 +374,9 @@ func (l *loader) layers() {
 		} else {
 			y.qNorm, y.kNorm = qn, kn
 		}
+		if p, ok := l.take(arch.Sinks, i, false); ok {
+			y.attn.Sinks = l.vector(p)
+		}
 		y.o, y.oNorm = l.linear(i, arch.O), l.norm(arch.AttnOutNorm, i, s.LayerNorm)
 		if s.Mixture.Sparse(i) {
 			y.moe = l.experts(i)

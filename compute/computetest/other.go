@@ -97,6 +97,17 @@ func activationsAgree(b *bench) {
 			}
 			plain := run(normed, n, &compute.Linear{W: w, Bias: bias}, compute.Store)
 			second := run(normed, n, &compute.Linear{W: up}, compute.Store)
+			if b.q.Abilities().Variants != nil {
+				l := &compute.Linear{Norm: norm, W: w, Bias: bias, Up: up, Act: compute.ClampedSwiGLU, Limit: 0.8}
+				want := make([]float64, len(plain))
+				for i, v := range plain {
+					g, u := min(float64(v), float64(l.Limit)), max(min(float64(second[i]), float64(l.Limit)), -float64(l.Limit))
+					want[i] = g / (1 + math.Exp(-1.702*g)) * (u + 1)
+				}
+				got := run(xb, n, l, compute.Store)
+				b.near(fmt.Sprintf("clamped SwiGLU of [%d][%d]·[%d][%d]", n, s.in, s.out, s.in), got, want, 1e-6)
+				b.same("clamped SwiGLU, one row", run(b.buffer(x[(n-1)*s.in:], 1, s.in), 1, l, compute.Store), got[(n-1)*s.out:])
+			}
 			for _, act := range acts {
 				what := fmt.Sprintf("activation %d of [%d][%d]·[%d][%d]", act, n, s.in, s.out, s.in)
 				want, gated := make([]float64, len(plain)), make([]float64, len(plain))

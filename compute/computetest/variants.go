@@ -159,5 +159,8 @@ func variantsProgram(b *bench) []result {
 		a, c := w.tree(90, 60, 0.5, w.free), w.tree(13, 30, 0.8, w.free[60:])
 		out = append(out, result{fmt.Sprintf("trees with %+v", x), w.run(a, c)})
 	}
+	l.Act, l.Limit = compute.ClampedSwiGLU, 2
+	b.q.Linear(d, b.buffer(b.random(n*h), n, h), l, compute.Store, n)
+	out = append(out, result{"ClampedSwiGLU", b.read(d, n*97)})
 	return out
 }

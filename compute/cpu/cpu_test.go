@@ -85,7 +85,7 @@ func TestBitsArePinned(t *testing.T) {
 }
 
 func TestBitsOfVariantsArePinned(t *testing.T) {
-	const want = "4ebf3dbe8990f355e1408d018c2da3fe4892ec68f21d0128df892afe1a8249fa"
+	const want = "4dfc983ffdf6d772a74d6e5a781ccddd351edc6620dbabee5f9f0b102c43b111"
 	for _, class := range classes() {
 		t.Run(class.String(), func(t *testing.T) {
 			if got := computetest.VariantsDigest(t, func() compute.Device { return device(t, class, 2) }); got != want {

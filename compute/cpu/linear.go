@@ -27,7 +27,7 @@ func (q *Queue) linear(op string, dst, peaks, x compute.Buffer, l *compute.Linea
 		c: f32(op, dst, n*w.out), ldc: w.out,
 		a: f32(op, x, n*w.in), ars: w.in, aks: 1,
 		b: w.packed, m: n, n: w.out, k: w.in,
-		add: epi == compute.Accumulate, act: l.Act,
+		add: epi == compute.Accumulate, act: l.Act, limit: l.Limit,
 	}
 	if peaks != nil {
 		t.peaks = f32(op, peaks, n*panels(w.out))
@@ -42,6 +42,8 @@ func (q *Queue) linear(op string, dst, peaks, x compute.Buffer, l *compute.Linea
 		if l.UpBias != nil {
 			t.upBias = f32(op, l.UpBias, w.out)
 		}
+	} else if l.Act == compute.ClampedSwiGLU {
+		panic("cpu: " + op + ": a clamped SwiGLU without a second weight")
 	}
 	if l.Norm != nil {
 		q.normed = slab.Resize(q.normed, n*w.in)

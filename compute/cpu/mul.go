@@ -49,8 +49,9 @@ type mulTask struct {
 	chain    bool // chains start from c instead of zero
 	add      bool // c + act(chain + bias) instead of act(chain + bias)
 	act      compute.Activation
-	up       packed // like b, or empty
-	gated    bool   // up is not empty
+	limit    float32 // of act
+	up       packed  // like b, or empty
+	gated    bool    // up is not empty
 	upBias   []float32
 	peaks    []float32 // [m][panels(n)] largest of each panel of a row, or nil
 
@@ -292,7 +293,7 @@ func (t *mulTask) finish(w *worker, c []float32, ldc int, u []float32, ldu int, 
 				w.k.Add(g, g, t.upBias[p*panel:][:n])
 			}
 		}
-		activate(w, t.act, s, g)
+		activate(w, t.act, t.limit, s, g)
 		if direct {
 			continue
 		}
@@ -305,8 +306,8 @@ func (t *mulTask) finish(w *worker, c []float32, ldc int, u []float32, ldu int, 
 	}
 }
 
-// activate sets x to act(x), multiplied by u unless that is nil.
-func activate(w *worker, act compute.Activation, x, u []float32) {
+// activate sets x to act(x), multiplied by u unless that is nil. It may change u.
+func activate(w *worker, act compute.Activation, limit float32, x, u []float32) {
 	if act == compute.SiLU && u != nil {
 		w.k.SiLUMul(x, x, u)
 		return
@@ -318,6 +319,9 @@ func activate(w *worker, act compute.Activation, x, u []float32) {
 		w.k.GELU(x, x)
 	case compute.GELUTanh:
 		w.k.GELUTanh(x, x, w.buf(3, len(x)))
+	case compute.ClampedSwiGLU:
+		w.k.ClampedSwiGLU(x, u, limit)
+		return
 	}
 	if u != nil {
 		w.k.Mul(x, x, u)

@@ -59,6 +59,7 @@ type Spec struct {
 	Mixture    Mixture `config:""`
 
 	Act      compute.Activation `config:"hidden_act"`            // of the feed-forward network
+	ActLimit float32            `config:"swiglu_limit,omitzero"` // of ClampedSwiGLU
 	Parallel bool               `config:"use_parallel_residual"` // the feed-forward network reads attention's input, not its output
 
 	Tied    bool `config:"tie_word_embeddings"` // LM head is the embedding
@@ -162,6 +163,7 @@ var table = []architecture{
 	{"qwen2_moe", "Qwen2MoeForCausalLM", "Qwen 1.5 and 2 with experts, one of which all tokens read", parseQwen2MoE},
 	{"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen 3 with experts", parseQwen3MoE},
 	{"glm4_moe", "Glm4MoeForCausalLM", "GLM 4.5 to 4.7: experts chosen by sigmoids, half of each head rotated", parseGLM4MoE},
+	{"gpt_oss", "GptOssForCausalLM", "gpt-oss: attention sinks, windows in every second layer, experts with a clamped SwiGLU", parseGPTOSS},
 	{"cohere2", "Cohere2ForCausalLM", "Command R7B and A: one LayerNorm for attention and feed-forward network side by side", parseCohere2},
 }
 
@@ -351,6 +353,7 @@ func (s *Spec) Validate() error {
 		{"attn_logit_softcapping", s.AttnCap},
 		{"logit_scale", s.LogitScale},
 		{"final_logit_softcapping", s.LogitCap},
+		{"swiglu_limit", s.ActLimit},
 	} {
 		if !(f.v >= 0 && f.v < maxFactor) {
 			return fmt.Errorf("%s is %v, want more than 0 and less than %v", f.name, f.v, maxFactor)

@@ -24,6 +24,7 @@ const (
 	QKVRows   Role = "stacked query, key and value projection" // rows of all queries, then keys, then values
 	QNorm     Role = "query norm"                              // of every head, or of all together, before rotation
 	KNorm     Role = "key norm"
+	Sinks     Role = "attention sinks" // a score for each head
 	O         Role = "output projection"
 	PostNorm  Role = "post-attention norm" // of what the feed-forward network reads
 	Gate      Role = "gate projection"
@@ -61,6 +62,7 @@ const (
 	KeySize   // KVHeads·HeadDim
 	FusedSize // queries, keys and values: (Heads+2·KVHeads)·HeadDim
 	HeadSize  // HeadDim
+	HeadCount // Heads
 	FFNSize   // FFN
 	TapsSize  // elements of the target's hidden states that an EAGLE-3 head's fc reads
 	TapSize   // elements of one of them
@@ -191,6 +193,8 @@ func (s *Spec) size(of Size) int {
 		return (s.Heads + 2*s.KVHeads) * s.HeadDim
 	case HeadSize:
 		return s.HeadDim
+	case HeadCount:
+		return s.Heads
 	case FFNSize:
 		return s.FFN
 	case TwoFFN:

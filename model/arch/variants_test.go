@@ -35,9 +35,10 @@ func TestVariantsOfFamilies(t *testing.T) {
 	smollm3 := v{compute.SiLU, 4, 8, 32768, 8, 2e6, 0, nil, []bool{false, false, false, true}, 0, 0, 0, 0, 0, 0, 1e-6, true}
 	starcoder2 := v{tanh, 2, 8, 4096, 8, 1e4, 0, nil, nil, 0, 0, 0, 0, 0, 0, 1e-5, true}
 	cohere2 := v{compute.SiLU, 8, 8, 8192, 8, 1e4, 0, []int{4096, 4096, 4096, 0}, []bool{false, false, false, true}, 0, 0, 0, 0, 0.0625, 0, 1e-5, true}
+	gptOSS := v{compute.ClampedSwiGLU, 8, 64, 131072, 64, 150000, 0, []int{128, 0, 128, 0}, nil, 0, 0, 0, 0, 0, 0, 1e-5, false}
 	defaults := map[string]v{
 		"gemma2": gemma2, "gemma3_text": gemma3, "phi3": phi3, "olmo2": olmo2, "granite": granite,
-		"smollm3": smollm3, "starcoder2": starcoder2, "cohere2": cohere2,
+		"smollm3": smollm3, "starcoder2": starcoder2, "cohere2": cohere2, "gpt_oss": gptOSS,
 	}
 	same := func(*v) {}
 	for _, c := range []struct {
@@ -88,6 +89,15 @@ func TestVariantsOfFamilies(t *testing.T) {
 		{"smollm3", "a window that is not used", m{"sliding_window": 6, "no_rope_layers": []int{1, 1, 1, 1}}, func(x *v) { x.Unrotated = nil }},
 		{"starcoder2", "missing keys", nil, same},
 		{"starcoder2", "published", m{"sliding_window": 11, "norm_epsilon": 1e-4}, func(x *v) { x.Windows, x.Eps = []int{11, 11, 11, 11}, 1e-4 }},
+		{"gpt_oss", "missing keys", nil, same},
+		{
+			"gpt_oss", "published",
+			m{
+				"layer_types": four, "sliding_window": 9, "quantization_config": m{"quant_method": "mxfp4", "modules_to_not_convert": []string{"lm_head"}},
+				"rope_scaling": m{"rope_type": "yarn", "factor": 32, "original_max_position_embeddings": 8192, "truncate": false}, "hidden_act": "silu",
+			},
+			func(x *v) { x.Windows, x.MaxPos = []int{9, 0, 9, 9}, 32*8192 },
+		},
 		{"cohere2", "missing keys", nil, same},
 		{
 			"cohere2", "transformers 5",
@@ -169,6 +179,10 @@ func TestVariantsAreRefusedByName(t *testing.T) {
 		{"granite", m{"residual_multiplier": -1}, []string{"residual_multiplier is -1"}},
 		{"smollm3", m{"no_rope_layers": []int{1}}, []string{"no_rope_layers has 1 entries", "num_hidden_layers = 4"}},
 		{"starcoder2", m{"norm_type": "rms_norm"}, []string{`norm_type is "rms_norm"`}},
+		{"gpt_oss", m{"quantization_config": m{"quant_method": "fp8"}}, []string{`quantization_config.quant_method is "fp8"`, `"mxfp4"`}},
+		{"gpt_oss", m{"hidden_act": "gelu"}, []string{`hidden_act is "gelu"`}},
+		{"gpt_oss", m{"swiglu_limit": 0}, []string{"swiglu_limit is 0, want more than 0"}},
+		{"gpt_oss", m{"num_local_experts": 3}, []string{"num_experts_per_tok is 4, want 1 to num_experts, 3"}},
 		{"cohere2", m{"use_qk_norm": true}, []string{"use_qk_norm is true, want false for cohere2"}},
 	} {
 		_, err := Parse("dir/config.json", family(c.typ, c.edits), nil)

@@ -41,7 +41,7 @@ func Of(name string) Config {
 	c := Default()
 	c.Arch = name
 	switch name {
-	case "mistral", "gemma2", "gemma3_text", "phi3", "starcoder2", "cohere2":
+	case "mistral", "gemma2", "gemma3_text", "phi3", "starcoder2", "cohere2", "gpt_oss":
 		c.Window = 20
 	case "qwen2":
 		c.Window, c.FullLayers = 20, 1
@@ -135,6 +135,11 @@ func (c Config) special() map[string]any {
 		return map[string]any{
 			"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 3, "topk_group": 2,
 			"routed_scaling_factor": 1.5, "first_k_dense_replace": 1, "use_qk_norm": true, "partial_rotary_factor": 0.4,
+		}
+	case "gpt_oss":
+		return map[string]any{
+			"num_local_experts": 5, "num_experts_per_tok": 2, "swiglu_limit": 0.75, "sliding_window": c.Window, "attention_bias": true,
+			"rope_scaling": map[string]any{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 128, "truncate": false},
 		}
 	case "cohere2":
 		return map[string]any{"sliding_window": c.Window, "sliding_window_pattern": 2, "layer_norm_eps": 1e-5, "logit_scale": 0.5}

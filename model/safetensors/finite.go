@@ -50,6 +50,9 @@ func (s *Set) Finite(name string, limit float32) error {
 	if !ok {
 		return nil
 	}
+	if v, made := s.views[name]; made {
+		t.Data = v.make()
+	}
 	// Units of size bytes have elems elements. scan returns the first unwanted element, or −1.
 	size, elems, piece := sizes[t.DType], 1, scanPiece
 	var scan func([]byte) int

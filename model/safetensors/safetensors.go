@@ -182,6 +182,7 @@ type Set struct {
 	tensors map[string]Tensor
 	files   map[string]string // of several shards: that of each tensor
 	order   map[string][]int  // of a GGUF file: which of its rows each row of a tensor is
+	views   map[string]view   // tensors that are parts of others
 	mapped  bool              // tensors are mapped from files
 	unmap   []func() error
 }
@@ -215,9 +216,13 @@ func (s *Set) Names() []string { return s.names }
 // Metadata returns the header's __metadata__ strings of a single file.
 func (s *Set) Metadata() map[string]string { return s.meta }
 
-// Tensor returns the named tensor. One whose rows are in another order in a GGUF file is copied.
+// Tensor returns the named tensor. One whose rows are in another order in a GGUF file is copied, and
+// so is one of an expert that is stored with the others.
 func (s *Set) Tensor(name string) (Tensor, bool) {
 	t, ok := s.tensors[name]
+	if v, made := s.views[name]; made {
+		t.Data = v.make()
+	}
 	if order := s.order[name]; order != nil {
 		t.Data = gather(t.Data, order)
 	}
@@ -245,7 +250,16 @@ func (s *Set) Get(name string) (Tensor, error) {
 // all of a tensor also those at its ends. They stay readable: the next read takes them
 // from the file again.
 func (s *Set) Release(name string, lo, hi int) {
-	if t, ok := s.tensors[name]; ok && s.mapped && lo < hi {
+	t, ok := s.tensors[name]
+	if v, made := s.views[name]; made {
+		if s.mapped && lo == 0 && hi == t.Size() {
+			for _, from := range v.from {
+				release(from, false)
+			}
+		}
+		return
+	}
+	if ok && s.mapped && lo < hi {
 		release(t.Data[lo:hi], lo == 0 && hi == len(t.Data))
 	}
 }
@@ -256,7 +270,7 @@ func (s *Set) Close() error {
 	for _, f := range s.unmap {
 		errs = append(errs, f())
 	}
-	s.unmap, s.tensors, s.names = nil, nil, nil
+	s.unmap, s.tensors, s.names, s.views = nil, nil, nil, nil
 	return errors.Join(errs...)
 }
 
@@ -291,7 +305,11 @@ func OpenDir(dir string) (*Set, error) {
 	single := filepath.Join(dir, "model.safetensors")
 	index := single + ".index.json"
 	if _, err := os.Stat(single); err == nil {
-		return Open(single)
+		s, err := Open(single)
+		if err != nil {
+			return nil, err
+		}
+		return s.apart()
 	}
 	raw, err := limits.ReadFile(index, limits.IndexBytes)
 	if errors.Is(err, os.ErrNotExist) {
@@ -335,7 +353,7 @@ func OpenDir(dir string) (*Set, error) {
 		all.tensors[name], all.files[name] = t, sh.Name
 	}
 	all.names = slices.Sorted(maps.Keys(all.tensors))
-	return all, nil
+	return all.apart()
 }
 
 // info is one entry of the header.
