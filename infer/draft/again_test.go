@@ -15,7 +15,7 @@ import (
 func TestADrafterBeginsEverySequenceAsANewOne(t *testing.T) {
 	for _, spec := range []string{
 		"linear:K=3", "fixed:D=4", "dynatree:rows,D0=2,Dmax=4,tau=0.001,stop=0.001,deep=0.5,etaD=3,etah=0.2", "static:binary-3", "static:binary-2,draw=distinct", "sequoia:N=9", "beam:N=9,k=3,depth=2",
-		"optimal:N=9", "salf:N=9,th=0.2", "pld:lo=1", "recycle:N=9", "isotropic:N=7,lo=1", "goose:N=7,lo=1,r=auto", "goose:N=5,lo=1,bypass=2,ema=0.9,alloc=linear", "lookahead:W=3,N=3,G=3",
+		"optimal:N=9", "salf:N=9,th=0.2", "pld:lo=1", "suffix", "suffix:use_tree_spec=off", "recycle:N=9", "isotropic:N=7,lo=1", "goose:N=7,lo=1,r=auto", "goose:N=5,lo=1,bypass=2,ema=0.9,alloc=linear", "lookahead:W=3,N=3,G=3",
 	} {
 		drafted := 0
 		for seed := range uint64(24) {

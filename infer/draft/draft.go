@@ -57,7 +57,7 @@ func (e FileError) Unwrap() error { return e.Err }
 func Methods() []Method {
 	return []Method{
 		arMethod(), linearMethod(), fixedMethod(), dynatreeMethod(), staticMethod(), sequoiaMethod(), beamMethod(), optimalMethod(), salfMethod(),
-		pldMethod(), recycleMethod(), isotropicMethod(), gooseMethod(), restMethod(), lookaheadMethod(), fuseMethod(), autoMethod(),
+		pldMethod(), suffixMethod(), recycleMethod(), isotropicMethod(), gooseMethod(), restMethod(), lookaheadMethod(), fuseMethod(), autoMethod(),
 	}
 }
 

@@ -38,6 +38,7 @@ func TestEveryMethodConforms(t *testing.T) {
 	conform(t,
 		"linear:K=1", "static:chain-4", "static:binary-2", "static:kary-3-3", "static:medusa", "beam:N=7,k=2,depth=2", "beam:N=1", "beam:depth=0,k=3", "optimal:N=9,B=2",
 		"salf:th=0.1,N=30,B=3", "salf:finish=literal", "salf:finish=fill,th=0.9", "salf:N=1", "salf:N=2,B=1",
+		"suffix:table=keep,max_cached_requests=2,max_spec_factor=4", "suffix:use_tree_spec=off,min_token_prob=0,max_spec_factor=3,max_tree_depth=3", "suffix:max_spec_offset=-2,max_spec_factor=9,max_spec_tokens=5",
 		"salf:th=auto", "salf:th=auto,N=7,B=2", "salf:th=auto,N=1",
 	)
 }

@@ -57,6 +57,8 @@ var Rules = []Rule{
 	{"infer/budget", []string{"infer", "infer/draft/cost", "tree"}},
 	{"infer/loop", []string{"infer", "infer/budget", "infer/draft/cost", "internal/slab", "model", "model/sample"}},
 	{"infer/draft/lookahead", []string{"infer", "tree"}},
+	{"infer/lookup/suffixtree", []string{"internal/splitmix"}},
+	{"infer/draft/suffix", []string{"infer", "infer/lookup/suffixtree"}},
 	{"infer/draft/recycle", []string{"infer", "infer/draft/memory", "infer/draft/shape", "infer/lookup"}},
 	{"infer/draft/predict", []string{"infer", "infer/lookup", "tree"}},
 	{"infer/draft/search", []string{"tree"}},

@@ -36,7 +36,7 @@ func own() []Exhibit {
 		ask("beam", AskHeads), ask("optimal", AskHeads), ask("salf", AskHeads), ask("dynatree", AskHead), ask("dynatree:rows", AskHead), ask("linear", AskHead),
 		ask("salf", AskLM), ask("dynatree", AskLM), ask("dynatree:rows", AskLM), ask("fixed", AskLM), ask("linear", AskLM),
 		ask("static:chain-5", AskLM), ask("static:binary-5", AskLM), ask("static:eagle-sparse", AskLM), ask("sequoia", AskLM),
-		ask("pld", AskNone), ask("recycle", AskNone), ask("recycle:table=keep", AskNone), ask("recycle:rows", AskNone), ask("isotropic", AskNone), ask("goose", AskNone), ask("lookahead", AskNone),
+		ask("pld", AskNone), ask("suffix", AskNone), ask("suffix:table=keep", AskNone), ask("recycle", AskNone), ask("recycle:table=keep", AskNone), ask("recycle:rows", AskNone), ask("isotropic", AskNone), ask("goose", AskNone), ask("lookahead", AskNone),
 		ask("rest:file={datastore}", AskNone), ask("rest:file={datastore},set=full", AskNone), ask("fuse", AskHead), ask("fuse:head=off", AskNone),
 		ask("salf:th=auto", AskHead), ask("auto", AskHead), ask("auto", AskNone),
 	}
