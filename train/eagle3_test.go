@@ -159,7 +159,7 @@ func TestTapsAreTheTargetsStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := h.features(context.Background(), s.Record)
+	got, err := h.features(context.Background(), s.Record, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,7 +157,11 @@ func (r *reference) build(t testing.TB, q compute.Queue, p *net.Params, l loss.L
 	table := r.spec.Rope.Table(r.spec.HeadDim, 0, 64)
 	rope := q.Abilities().Train.Host(table, 64, r.spec.HeadDim)
 	b := batch.New(g, p, tensor("embed", r.embed, v, hid), rope, r.meta, plan, nil, 40)
-	in := b.Inputs(g, tensor("lm_head", r.lm, v, hid))
+	lm := tensor("lm_head", r.lm, v, hid)
+	if plan.Exact {
+		b.Exact(q.Abilities().Train, lm.Buf)
+	}
+	in := b.Inputs(g, lm)
 	terms := l.Build(in)
 	var ls []*gg.Loss
 	for i := range terms {
@@ -170,6 +174,7 @@ func (r *reference) build(t testing.TB, q compute.Queue, p *net.Params, l loss.L
 	}
 	b.Reset()
 	for i, rec := range r.records {
+		b.Final(r.feats[i])
 		if err := b.Add(rec, r.feats[i], r.feats[i], 64); err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +219,7 @@ func TestLossesAndGradientsAgreeWithTheReference(t *testing.T) {
 	fwd := openSet(t, "reference/losses/forward.safetensors")
 	for _, c := range []struct {
 		name, loss string
-		full       bool
+		full       bool // the data hold whole distributions
 		value      func(map[string]float64) float64
 	}{
 		{"eagle.reg", "eagle:w_reg=1,w_cls=0", true, func(m map[string]float64) float64 { return m["reg"] }},
@@ -222,6 +227,10 @@ func TestLossesAndGradientsAgreeWithTheReference(t *testing.T) {
 		{"eagle.total", "eagle:w_reg=1,w_cls=0.1", true, func(m map[string]float64) float64 { return m["total"] }},
 		{"hass.detach", "hass:w_reg=1,w_cls=0.1,w_topk=1", true, func(m map[string]float64) float64 { return m["total"] }},
 		{"hass.flow", "hass:w_reg=1,w_cls=0.1,w_topk=1,feed=flow", true, func(m map[string]float64) float64 { return m["total"] }},
+		// The same from the 16 most likely tokens and the features.
+		{"eagle.cls", "eagle:w_reg=0,w_cls=1,labels=full", false, func(m map[string]float64) float64 { return m["cls"] }},
+		{"hass.detach", "hass:w_reg=1,w_cls=0.1,w_topk=1,labels=full", false, func(m map[string]float64) float64 { return m["total"] }},
+		{"hass.flow", "hass:w_reg=1,w_cls=0.1,w_topk=1,feed=flow,labels=full", false, func(m map[string]float64) float64 { return m["total"] }},
 		{"talf.full", "talf", true, func(m map[string]float64) float64 { return m["total"] }},
 		{"talf.tail", "talf:labels=tail", false, func(m map[string]float64) float64 { return m["total"] }},
 		{"talf.ignore", "talf:labels=ignore", false, func(m map[string]float64) float64 { return m["total"] }},

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	"talf/checkpoints"
 	"talf/compute"
@@ -56,26 +55,6 @@ type HeadJob struct {
 	Group dist.Group
 }
 
-// Features says where a head's input features, the target's hidden states, come from.
-// Either way they are rounded to bfloat16, and the head gets the same bits.
-type Features string
-
-// The sources of features.
-const (
-	FeaturesAuto      Features = "auto"      // the data, or the target if the data have none
-	FeaturesStored    Features = "stored"    // the data; sets without features are refused
-	FeaturesRecompute Features = "recompute" // the target, run over the text again
-)
-
-// Validate refuses unknown sources.
-func (f Features) Validate() error {
-	switch f {
-	case "", FeaturesAuto, FeaturesStored, FeaturesRecompute:
-		return nil
-	}
-	return fmt.Errorf("features is %q, want %s, %s or %s", string(f), FeaturesAuto, FeaturesStored, FeaturesRecompute)
-}
-
 // Head trains a draft head. When ctx ends, it saves a checkpoint and returns ctx's error. All
 // ranks of a group call it, and return the same error.
 func Head(ctx context.Context, cfg Config, job HeadJob) (Result, error) {
@@ -105,6 +84,7 @@ type headTask struct {
 
 	vocab     *batch.Vocabulary // that the head predicts
 	table, lm *gg.Tensor        // the target's embedding, and its LM head (the vocabulary's rows)
+	whole     compute.Buffer    // the target's LM head, all rows, once exact labels need it
 	rope      compute.Buffer
 	embed     *safetensors.Tensor // stored with the head, or nil
 	eval      *headEval
@@ -123,6 +103,9 @@ type headTask struct {
 	count  int            // positions of the step that count, on all ranks
 	feat   []float32
 	noisy  []float32
+	exact  bool      // labels come from the target's features
+	last   []float32 // those of the sequence that was read last
+	final  []float32 // memory for them, if the head reads other states
 }
 
 func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
@@ -289,6 +272,14 @@ func (h *headTask) build(i int) (program, error) {
 	}
 	h.stage, h.graph, h.early = i, g, plan.Early
 	h.batch = batch.New(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.cfg.Rows)
+	if h.exact = plan.Exact; h.exact {
+		if h.whole == nil {
+			if h.whole, err = h.wholeLMHead(); err != nil {
+				return program{}, fmt.Errorf("loss %s: %w", h.stages[i].Loss, err)
+			}
+		}
+		h.batch.Exact(h.ops, h.whole)
+	}
 	h.terms = l.Build(h.batch.Inputs(g, lm))
 	var ls []*gg.Loss
 	for i := range h.terms {
@@ -374,6 +365,12 @@ func (h *headTask) storedEmbed() (*safetensors.Tensor, error) {
 // hostLMHead returns the rows of the target's LM head that the head predicts with, multiplied by
 // the factor of the target's logits.
 func (h *headTask) hostLMHead() ([]float32, error) {
+	f, err := h.scaledLMHead()
+	return h.vocab.Rows(f), err
+}
+
+// scaledLMHead returns all rows.
+func (h *headTask) scaledLMHead() ([]float32, error) {
 	f, err := h.job.Target.HostLMHead()
 	if err != nil {
 		return nil, err
@@ -383,7 +380,7 @@ func (h *headTask) hostLMHead() ([]float32, error) {
 			f[i] *= scale
 		}
 	}
-	return h.vocab.Rows(f), nil
+	return f, nil
 }
 
 func (h *headTask) split(p data.Part) data.Split { return data.Split{Part: p, Fraction: h.cfg.Held} }
@@ -495,7 +492,7 @@ func (h *headTask) fill(ctx context.Context, i, step int) error {
 func (h *headTask) pack(ctx context.Context, samples []mix.Sample, step, seq int) error {
 	h.batch.Reset()
 	for j, r := range samples {
-		feat, err := h.features(ctx, r.Record)
+		feat, err := h.features(ctx, r.Record, h.exact)
 		if err != nil {
 			return err
 		}
@@ -505,6 +502,7 @@ func (h *headTask) pack(ctx context.Context, samples []mix.Sample, step, seq int
 			batch.Noise(h.noisy, len(r.Tokens), h.cfg.Noise, h.cfg.Seed, uint64(step), uint64(seq+j))
 			in = h.noisy
 		}
+		h.batch.Final(h.last)
 		if err := h.batch.Add(r.Record, in, feat, h.limit); err != nil {
 			return fmt.Errorf("%s: %w", r.Place, err)
 		}
@@ -528,54 +526,6 @@ func (h *headTask) nonFinite(ctx context.Context, i int) string {
 		}
 	}
 	return ""
-}
-
-// holds reports whether the data of a set have what the head reads.
-func (h *headTask) holds(m data.Meta) bool {
-	if h.taps == nil {
-		return m.Features == data.BF16
-	}
-	return m.Features == data.Taps && slices.Equal(m.Taps, h.taps)
-}
-
-// features returns what the head reads [T][FeatureSize], f or the states at the taps: as the data
-// hold it, or from a run of the target. See Features.
-func (h *headTask) features(ctx context.Context, r *data.Record) ([]float32, error) {
-	width := h.meta.Hidden * max(1, len(h.taps))
-	n := len(r.Tokens) * width
-	if cap(h.feat) < n {
-		h.feat = make([]float32, n)
-	}
-	h.feat = h.feat[:n]
-	if len(r.Features) > 0 && !h.recompute && h.job.Features != FeaturesRecompute {
-		data.DecodeBF16(h.feat, r.Features)
-		return h.feat, nil
-	}
-	target := h.job.Target
-	if h.taps != nil {
-		before := target.Taps()
-		if err := target.Tap(h.taps...); err != nil {
-			return nil, err
-		}
-		defer func() { _ = target.Tap(before...) }() // they were accepted before
-	}
-	s := target.NewSeq()
-	defer s.Close()
-	const chunk = 256
-	for at := 0; at < len(r.Tokens); at += chunk {
-		end := min(at+chunk, len(r.Tokens))
-		out, err := s.Append(ctx, r.Tokens[at:end], nil, model.WantNone)
-		if err != nil {
-			return nil, fmt.Errorf("recompute features: %w", err)
-		}
-		if dst, row := h.feat[at*width:end*width], out.HiddenRow(0, 0); h.taps != nil {
-			out.ReadTaps(dst, row)
-		} else {
-			out.ReadHidden(dst, row)
-		}
-	}
-	data.DecodeBF16(h.feat, data.AppendBF16(nil, h.feat))
-	return h.feat, nil
 }
 
 func (h *headTask) place() (json.RawMessage, error) { return h.source.Place() }

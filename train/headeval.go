@@ -162,7 +162,7 @@ func (h *headTask) evaluate(ctx context.Context) (s evalShare, err error) {
 		if at%h.peers.Size() != h.peers.Rank() || mix.Span(r, h.limit, 0) == 0 {
 			continue
 		}
-		feat, err := h.features(ctx, r)
+		feat, err := h.features(ctx, r, false)
 		if err != nil {
 			return s, err
 		}

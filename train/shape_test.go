@@ -123,7 +123,7 @@ func TestTreesOfAnyShapeAreLearned(t *testing.T) {
 			// Only the path: a chain of the node's tokens below its position, in the graph of
 			// the evaluation, whose outputs are kept.
 			eval := h.eval
-			feat, err := h.features(context.Background(), s.Record)
+			feat, err := h.features(context.Background(), s.Record, false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -348,7 +348,7 @@ func TestTheEstimateOfTauIsAWalkOverTheTrees(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := s.Record
-		feat, err := h.features(context.Background(), r)
+		feat, err := h.features(context.Background(), r, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -136,7 +136,7 @@ func tinyDataIn(t testing.TB, dir string, target *model.Model, seqs int, feature
 			}
 		}
 		if features != data.None {
-			f, err := h.features(context.Background(), rec)
+			f, err := h.features(context.Background(), rec, false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -70,6 +70,7 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		{"TreeAttend agrees with the reference", treeAttendAgrees},
 		{"TreeAttendGrad is TreeAttend's derivative", treeAttendGrad},
 		{"SoftCE agrees with the reference and its derivative", softCEAgrees},
+		{"Probs agrees with the reference", probsAgree},
 		{"SmoothL1 agrees with the reference and its derivative", smoothL1Agrees},
 		{"AdamW agrees with the reference", adamWAgrees},
 	} {

@@ -68,8 +68,8 @@ func TestBitsArePinned(t *testing.T) {
 		formats []compute.DType
 		want    string
 	}{
-		{[]compute.DType{compute.F32, compute.Q8}, "34c05b6a65605aa22cfc96c062dc8210f27bc52cc0ba744282a23a1463919f97"},
-		{[]compute.DType{compute.BF16}, "6a5550271842d184855160693fe3878f60bbf778811e44ab135f7cd01c7e97d6"},
+		{[]compute.DType{compute.F32, compute.Q8}, "f93888a43c4405de88360043dfac2920e3d3c067bd31b6fceca1d1036398bcd1"},
+		{[]compute.DType{compute.BF16}, "62da9dc071a453f18d833d20a336d9228d1198f8b5ca6fb7a2012f9e05d1e9f3"},
 	} {
 		for _, class := range classes() {
 			if class == kern.AMX && c.formats[0] == compute.BF16 {

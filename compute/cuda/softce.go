@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 
 	"talf/compute"
@@ -32,19 +33,7 @@ func (q *queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 	if dw != nil {
 		dwb = q.dev.bufferOf(op, dw, compute.F32, v*hidden)
 	}
-	k, packedK := gemmF32, gemmF32Packed
-	if q.dev.cfg.BF16 {
-		k, packedK = gemmBF16, gemmBF16Packed
-	}
-	var wp uint64
-	kw := k
-	if pw, ok := w.(*weight); ok {
-		pw = q.dev.weightOf(op, pw)
-		check(pw.t == compute.F32, op, "type of the weight", int(pw.t), int(compute.F32))
-		wp, kw = pw.mem.ptr, packedK
-	} else {
-		wp = q.dev.bufferOf(op, w, compute.F32, v*hidden).mem.ptr
-	}
+	k, kw, wp := q.lmHead(op, w, v, hidden)
 	rows := min(n, max(1, ceLogits/v))
 	if rows == 0 {
 		return
@@ -62,10 +51,7 @@ func (q *queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 		}
 		dim := int64(hidden)
 		hp := hb.mem.ptr + 4*uint64(r*hidden)
-		q.gemm(kw, &gemmArgs{ // z = h·wᵀ
-			c: z, a: hp, b: wp, m: int64(m), n: int64(v), k: dim, ldc: int64(v), aRow: dim, aCol: 1, bRow: 1, bCol: dim,
-			out: int64(v), in: dim, turned: 1,
-		})
+		q.logits(kw, z, hp, wp, m, v, hidden)
 		launch(q, softCE, m, 1, 1, &a)
 		q.gemm(kw, &gemmArgs{ // dh = dz·w
 			c: dhb.mem.ptr + 4*uint64(r*hidden), a: z, b: wp, m: int64(m), n: dim, k: int64(v), ldc: dim, aRow: int64(v), aCol: 1, bRow: dim, bCol: 1,
@@ -78,6 +64,98 @@ func (q *queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 		}
 	}
 	runtime.KeepAlive([]*buffer{lb, dhb, hb, dwb})
+	runtime.KeepAlive(w)
+}
+
+// lmHead returns the kernels that multiply two buffers and a buffer by w, and w's address.
+func (q *queue) lmHead(op string, w compute.Buffer, v, hidden int) (k, kw kernel, ptr uint64) {
+	k, packed := gemmF32, gemmF32Packed
+	if q.dev.cfg.BF16 {
+		k, packed = gemmBF16, gemmBF16Packed
+	}
+	if pw, ok := w.(*weight); ok {
+		pw = q.dev.weightOf(op, pw)
+		check(pw.t == compute.F32, op, "type of the weight", int(pw.t), int(compute.F32))
+		return k, packed, pw.mem.ptr
+	}
+	return k, k, q.dev.bufferOf(op, w, compute.F32, v*hidden).mem.ptr
+}
+
+// logits sets z [m][v] to h·wᵀ.
+func (q *queue) logits(k kernel, z, h, w uint64, m, v, hidden int) {
+	dim := int64(hidden)
+	q.gemm(k, &gemmArgs{
+		c: z, a: h, b: w, m: int64(m), n: int64(v), k: dim, ldc: int64(v), aRow: dim, aCol: 1, bRow: 1, bCol: dim,
+		out: int64(v), in: dim, turned: 1,
+	})
+}
+
+// Probs computes distributions as gradients of soft labels, q − p, with all mass on token 0, whose
+// own probability is in the loss, and reads them back.
+func (q *queue) Probs(dst, rest []float32, h, w compute.Buffer, ids []int32, k, n int) {
+	const op = "Probs"
+	hidden := q.dev.bufferOf(op, h, compute.F32, 0).width()
+	check(len(w.Shape()) == 2, op, "dimensions of w", len(w.Shape()), 2)
+	v := w.Shape()[0]
+	check(w.Shape()[1] == hidden, op, "columns of w", w.Shape()[1], hidden)
+	check(len(dst) >= n*k, op, "len(dst)", len(dst), n*k)
+	if ids == nil {
+		check(k == v, op, "k without ids", k, v)
+	} else {
+		check(len(ids) >= n*k, op, "len(ids)", len(ids), n*k)
+		check(len(rest) >= n, op, "len(rest)", len(rest), n)
+		for i, id := range ids[:n*k] {
+			if int(id) >= v {
+				panic(fmt.Sprintf("cuda: %s: row %d: id %d, vocabulary of %d", op, i/k, id, v))
+			}
+		}
+	}
+	hb := q.dev.bufferOf(op, h, compute.F32, n*hidden)
+	_, kw, wp := q.lmHead(op, w, v, hidden)
+	rows := min(n, max(1, ceLogits/v))
+	if rows == 0 || !q.scratch(&q.train.logits, "logits", 4*int64(rows)*int64(v+1), false) || !q.scratch(&q.train.labels, "labels", 4*int64(rows), false) {
+		return
+	}
+	z := q.train.logits.ptr
+	losses := z + 4*uint64(rows)*uint64(v)
+	first := &compute.SoftLabels{K: 1, IDs: make([]int32, rows), Prob: make([]float32, rows)}
+	scale := make([]float32, rows)
+	for i := range scale {
+		first.Prob[i], scale[i] = 1, 1
+	}
+	all, loss := make([]float32, rows*v), make([]float32, rows)
+	for r := 0; r < n; r += rows {
+		m := min(rows, n-r)
+		a := crossArgs{z: z, loss: losses, labels: q.train.labels.ptr, width: int64(v), k: 1}
+		if !q.putLabels(&a, first, scale, v, 0, m) {
+			return
+		}
+		q.logits(kw, z, hb.mem.ptr+4*uint64(r*hidden), wp, m, v, hidden)
+		launch(q, softCE, m, 1, 1, &a)
+		q.readAt(z, bytesOf(all[:m*v]))
+		q.readAt(losses, bytesOf(loss[:m]))
+		for i := range m {
+			row := all[i*v:][:v]
+			row[0] = float32(math.Exp(-float64(loss[i])))
+			if ids == nil {
+				copy(dst[(r+i)*v:], row)
+				continue
+			}
+			at := (r + i) * k
+			for j, id := range ids[at : at+k] {
+				dst[at+j] = 0
+				if id >= 0 {
+					dst[at+j], row[id] = row[id], 0
+				}
+			}
+			sum := 0.0
+			for _, x := range row {
+				sum += float64(x)
+			}
+			rest[r+i] = float32(sum)
+		}
+	}
+	runtime.KeepAlive(hb)
 	runtime.KeepAlive(w)
 }
 

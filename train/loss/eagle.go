@@ -22,7 +22,7 @@ func eagleMethod() Method {
 				weightParam("w_reg", 1, "weight of the regression"),
 				weightParam("w_cls", 10, "weight of the cross-entropy"),
 				regParam(),
-			}, softParams()...),
+			}, textParams()...),
 		},
 		New: newEagle,
 	}
@@ -37,7 +37,7 @@ func newEagle(v spec.Values) (Loss, error) {
 }
 
 func (e eagle) Plan(d Labelling) (Plan, error) {
-	p := Plan{Levels: 1, Outside: e.outside, Tail: e.tail, Temp: e.temp}
+	p := Plan{Levels: 1, Outside: e.outside, Tail: e.tail, Temp: e.temp, Exact: e.exact(d)}
 	if e.wReg != 0 {
 		p.Regress = 1
 	}

@@ -31,7 +31,7 @@ func eagle3Method() Method {
 				spec.Float("decay", 0.8, spec.Closed(0.001, 1000), "weight of a step over that of the step before"),
 				spec.Choice("mask", "which rows count: those whose predicted token is to be learnt (token), or the token before (speculators), or the one before that (eagle, as SpecForge)", eagle3Masks...),
 				spec.Choice("feed", "gradient through what is fed back: flow or detach (none)", "flow", "detach"),
-			}, softParams(Mask, Renorm, Drop)...),
+			}, textParams(Mask, Renorm, Drop)...),
 		},
 		New: newEAGLE3,
 	}
@@ -50,7 +50,7 @@ func newEAGLE3(v spec.Values) (Loss, error) {
 func (e eagle3) Plan(d Labelling) (Plan, error) {
 	return Plan{
 		Levels: e.steps, Text: true, Once: true, Early: e.early, Undrafted: true, Detach: e.detach,
-		Outside: e.outside, Tail: e.tail, Temp: e.temp,
+		Outside: e.outside, Tail: e.tail, Temp: e.temp, Exact: e.exact(d),
 	}, e.check(d)
 }
 

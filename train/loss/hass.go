@@ -38,7 +38,7 @@ func hassMethod() Method {
 				spec.Int("passes", 3, 1, 16, "aligned passes, whose losses are added"),
 				spec.Choice("feed", "gradient through the features that are fed back: detach (none) or flow", "detach", "flow"),
 				regParam(),
-			}, softParams()...),
+			}, textParams()...),
 		},
 		New: newHASS,
 	}
@@ -61,7 +61,7 @@ func newHASS(v spec.Values) (Loss, error) {
 }
 
 func (h hass) Plan(d Labelling) (Plan, error) {
-	p := Plan{Levels: h.passes, Text: true, Detach: !h.flow, Outside: h.outside, Tail: h.tail, Temp: h.temp, Cut: h.cuts}
+	p := Plan{Levels: h.passes, Text: true, Detach: !h.flow, Outside: h.outside, Tail: h.tail, Temp: h.temp, Cut: h.cuts, Exact: h.exact(d)}
 	if h.wReg != 0 {
 		p.Regress = h.passes
 	}

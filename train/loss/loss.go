@@ -86,7 +86,11 @@ type Plan struct {
 	Regress   int     // how many levels need Inputs.Target, the features to predict
 	Outside   Outside // what happens to labels outside a draft vocabulary
 	Tail      bool    // top-K labels come with their tail bucket
-	Temp      float32 // temperature of p and q; Inputs.LMHead is divided by it. usually 1
+	// Exact says that the labels are whole distributions also if the data hold the most likely
+	// tokens alone: the target's LM head gives them from its features. Only rows of the text have
+	// features, so there is one level then, or Text.
+	Exact bool
+	Temp  float32 // temperature of p and q; Inputs.LMHead is divided by it. usually 1
 	// Cut says that some of the labels' mass is left out, so that the loss is not minimal at the
 	// target's own distribution.
 	Cut bool

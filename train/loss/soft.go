@@ -11,12 +11,24 @@ import (
 // soft is how a loss treats soft labels.
 type soft struct {
 	tail    bool
+	full    bool // whole distributions, from the target's features
 	outside Outside
 	temp    float32
 	// The top most likely labels have weight 1 in the cross-entropy, all others weight rest. If
 	// top is 0, all have weight 1.
 	top  int
 	rest float32
+}
+
+// fromFeatures is the value of labels that asks for Plan.Exact.
+const fromFeatures = "full"
+
+// textParams is softParams of a loss whose rows follow the text.
+func textParams(outside ...Outside) []spec.Param {
+	ps := softParams(outside...)
+	ps[0] = spec.Choice("labels", "mass outside the top-K labels: tail (one bucket), ignore, or full (the whole distribution, from the target's features as the data hold them); sets with full labels use them whole",
+		"tail", "ignore", fromFeatures)
+	return ps
 }
 
 // softParams returns the parameters that newSoft reads. outside lists the values of the parameter of
@@ -38,11 +50,17 @@ func softParams(outside ...Outside) []spec.Param {
 }
 
 func newSoft(v spec.Values) soft {
-	return soft{tail: v.Text("labels") == "tail", outside: Outside(v.Text("outside")), temp: v.Float32("temp")}
+	return soft{tail: v.Text("labels") == "tail", full: v.Text("labels") == fromFeatures, outside: Outside(v.Text("outside")), temp: v.Float32("temp")}
 }
+
+// exact says whether the labels of such data come from the target's features.
+func (s soft) exact(d Labelling) bool { return s.full && d.K != 0 }
 
 // check refuses data that lack what the labels are derived from.
 func (s soft) check(d Labelling) error {
+	if s.full {
+		d.K = 0
+	}
 	if s.temp != 1 && d.K != 0 {
 		return fmt.Errorf("temp=%v needs full labels, the data hold %d of a node: the shape of the rest is not known", s.temp, d.K)
 	}

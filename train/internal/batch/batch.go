@@ -36,6 +36,9 @@ type Batch struct {
 	plan   loss.Plan
 	vocab  *Vocabulary // that the labels are over: their IDs are draft ids
 
+	exact  *exact    // nil unless Plan.Exact
+	taught []float32 // [T−1][V]: the labels of one sequence, if they are exact
+
 	row []int32 // of each node of one tree; −1: none
 	lev []int   // level of each node
 
@@ -113,6 +116,11 @@ func (b *Batch) Add(r *data.Record, in, feat []float32, limit int) error {
 		panic("train: a batch overflows")
 	}
 	nodes := b.meta.Nodes()
+	if b.exact != nil {
+		if err := b.teach(r, n); err != nil {
+			return err
+		}
+	}
 	for i := range n {
 		l0.Add(r.Tokens[i+1], int32(i), first)
 		b.label(0, r, (i+1)*nodes, b.repeats(r, 0, i))
@@ -192,9 +200,12 @@ func (b *Batch) Prob(level, row int, x int32) float64 {
 func (b *Batch) label(level int, r *data.Record, n int, times float32) {
 	s := b.Labels[level]
 	var top int32
-	if b.meta.Labels == data.Full {
-		v := b.meta.Vocab
-		p := r.LabelFull[n*v : (n+1)*v]
+	if v := b.meta.Vocab; b.meta.Labels == data.Full || b.exact != nil {
+		p := r.LabelFull
+		if b.exact != nil {
+			n, p = n/b.meta.Nodes()-1, b.taught
+		}
+		p = p[n*v : (n+1)*v]
 		for i, x := range p {
 			if x > p[top] {
 				top = int32(i)

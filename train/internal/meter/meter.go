@@ -298,6 +298,14 @@ func (q *Queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 	q.done("soft_ce", t, flop, bytes)
 }
 
+// Probs counts as compute.TrainOps: logits, and five operations on each.
+func (q *Queue) Probs(dst, rest []float32, h, w compute.Buffer, ids []int32, k, n int) {
+	t := time.Now()
+	q.TrainOps.Probs(dst, rest, h, w, ids, k, n)
+	rows, hidden, v := float64(n), width(h), float64(w.Shape()[0])
+	q.done("probs", t, rows*v*(2*hidden+5), 4*(rows*hidden+v*hidden+float64(len(dst))))
+}
+
 // SmoothL1 counts as compute.TrainOps.
 func (q *Queue) SmoothL1(loss, dy, y, target compute.Buffer, scale []float32, l1 bool, n int) {
 	t := time.Now()
