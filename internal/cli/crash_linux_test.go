@@ -2,14 +2,12 @@ package cli
 
 import (
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
 
 func init() {
 	crashes["fault in a mapped file"] = crash{fault, "SIGBUS", "cli.fault"}
-	crashes["no memory"] = crash{exhaust, "out of memory", "cli.exhaust"}
 }
 
 // fault reads a page of a mapped file that is cut short.
@@ -31,14 +29,4 @@ func fault() {
 	}
 	go func() { println(b[1<<15]) }()
 	select {}
-}
-
-// exhaust asks for more memory than the process may have.
-func exhaust() {
-	const most = 8 << 30
-	if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: most, Max: most}); err != nil {
-		panic(err)
-	}
-	b := make([]byte, 4*most)
-	runtime.KeepAlive(b)
 }
