@@ -3,7 +3,6 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"talf/infer/draft"
 	"talf/infer/verify"
@@ -30,8 +29,8 @@ func Cross(x Axes) ([]Method, error) {
 	var out []Method
 	for _, text := range x.Methods {
 		spec, verifiers := text, x.Verifiers
-		if i := strings.LastIndex(text, "@"); i >= 0 {
-			spec, verifiers = text[:i], []string{text[i+1:]}
+		if method, v, named := verify.Cut(text); named {
+			spec, verifiers = method, []string{v}
 		}
 		if len(verifiers) == 0 {
 			verifiers = []string{""}

@@ -37,6 +37,9 @@ type Maker struct {
 	// none of their nodes has two children.
 	Draw  infer.Draw
 	Chain bool
+	// At returns the maker for a temperature above 0, which shares everything with this one; nil
+	// if drafts are the same at all of them.
+	At func(temperature float64) Maker
 	// Learns: its drafters share what they learn, so a request drafts differently after others.
 	Learns bool
 	// Files lists the files that were read: other contents mean other drafts.

@@ -16,14 +16,6 @@ func drawParam() spec.Param {
 	return spec.Choice("draw", "how children are chosen: top (the most likely), distinct (drawn without replacement) or repeated (drawn with replacement)", "top", "distinct", "repeated")
 }
 
-// readDraw reads drawParam. At temperature 0 all ways are top: nothing is random.
-func readDraw(v spec.Values, e Env) infer.Draw {
-	if e.Temperature == 0 {
-		return infer.Chosen
-	}
-	return []infer.Draw{infer.Chosen, infer.Distinct, infer.Repeated}[v.Choice("draw")]
-}
-
 func staticMethod() Method {
 	return Method{
 		Line: spec.Line{
@@ -53,13 +45,25 @@ func staticMethod() Method {
 	}
 }
 
-// fixedShape makes drafters of trees of one shape.
+// fixedShape makes drafters of trees of one shape. At temperature 0 nothing is drawn: its ways to
+// choose children are all top.
 func fixedShape(s shape.Shape, v spec.Values, e Env) (Maker, error) {
-	d := readDraw(v, e)
-	return Maker{
-		New:  func() infer.Drafter { return newShaped(s, d, e) },
-		Draw: d, Chain: s.Chain(), Files: v.Files(),
-	}, nil
+	draw := []infer.Draw{infer.Chosen, infer.Distinct, infer.Repeated}[v.Choice("draw")]
+	at := func(temperature float64) Maker {
+		d, env := draw, e
+		if env.Temperature = temperature; temperature == 0 {
+			d = infer.Chosen
+		}
+		return Maker{
+			New:  func() infer.Drafter { return newShaped(s, d, env) },
+			Draw: d, Chain: s.Chain(), Files: v.Files(),
+		}
+	}
+	mk := at(e.Temperature)
+	if draw != infer.Chosen {
+		mk.At = at
+	}
+	return mk, nil
 }
 
 // A static drafts trees of one shape. Chosen children are the tokens at the slots' ranks. Drawn

@@ -15,6 +15,7 @@ import (
 	"talf/infer/loop"
 	"talf/infer/serve/wire"
 	"talf/infer/trace"
+	"talf/infer/verify"
 	"talf/model/chat"
 	"talf/model/tokenizer"
 	"talf/model/toolcall"
@@ -31,8 +32,8 @@ type EngineConfig struct {
 	Tokenizer *tokenizer.Tokenizer
 	Template  *chat.Template // nil: conversations are plain text
 	Source    infer.Source   // of methods that ask a draft model; nil if there is none
-	// Methods are the specifications that requests may choose from. The first is the default;
-	// plain decoding may always be chosen.
+	// Methods are the specifications that requests may choose from, each followed by @ and a
+	// verifier if it has its own. The first is the default; plain decoding may always be chosen.
 	Methods []string
 	MaxWait time.Duration // of a request in the queue; 0: any
 	Version string        // what determines the answers, with their seeds
@@ -51,9 +52,25 @@ type Engine struct {
 
 // A method is one that requests may choose.
 type method struct {
-	*draft.Maker
-	source infer.Source // nil if it asks none
-	keeps  bool         // its drafts may be what other requests taught
+	*draft.Maker                // at temperature 0
+	spec, verifier string       // verifier: above temperature 0; "": target
+	source         infer.Source // nil if it asks none
+	keeps          bool         // its drafts may be what other requests taught
+}
+
+// at returns what drafts at a temperature, and the verifier. Where drafts are not what the method
+// alone would draw, the verifier has to do for all of them.
+func (m *method) at(temperature float64, alone bool) (*draft.Maker, string) {
+	switch {
+	case temperature == 0:
+		return m.Maker, ""
+	case m.At == nil:
+		return m.Maker, m.verifier
+	case !alone:
+		return m.Maker, "" // trees of temperature 0: nothing is drawn
+	}
+	mk := m.At(temperature)
+	return &mk, m.verifier
 }
 
 // NewEngine opens the methods.
@@ -75,35 +92,55 @@ func NewEngine(c EngineConfig) (_ *Engine, err error) {
 			return nil, err
 		}
 	}
-	for _, spec := range append(slices.Clone(c.Methods), plain) {
-		if e.makers[spec] != nil {
+	for _, text := range append(slices.Clone(c.Methods), plain) {
+		if e.makers[text] != nil {
 			continue
 		}
-		m, _, err := draft.Find(spec)
+		m, err := e.open(text)
 		if err != nil {
 			return nil, err
 		}
-		o := decode.Default()
-		o.Method = spec
-		asks := c.Source != nil && (m.Source || m.May) // others are on offer beside those that ask
-		mk, _, err := o.Open(draft.Env{Vocab: c.Shape.Vocab, Tokenizer: c.Tokenizer.Hash(), Source: asks})
-		if err != nil {
-			return nil, err
-		}
-		// All methods call it so, and those that auto chooses from are in its specification.
-		x := &method{Maker: mk, keeps: strings.Contains(strings.ReplaceAll(spec, " ", ""), "table=keep")}
-		e.makers[spec] = x
-		if mk.Draw != infer.Chosen {
-			return nil, fmt.Errorf("method %s draws children at random, which a server's requests cannot choose: want one that chooses them", spec)
-		}
-		if asks {
-			x.source = c.Source
-		}
+		e.makers[text] = m
 	}
 	if len(e.c.Methods) == 0 {
 		e.c.Methods = []string{plain}
 	}
 	return e, nil
+}
+
+// open opens a method, followed by @ and its verifier or not.
+func (e *Engine) open(text string) (*method, error) {
+	spec, verifier, named := verify.Cut(text)
+	m, _, err := draft.Find(spec)
+	if err != nil {
+		return nil, err
+	}
+	if named {
+		line, err := verify.Find(verifier)
+		if err == nil && line.Greedy {
+			err = fmt.Errorf("%s is for temperature 0, where it needs no naming", verifier)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("method %s: %w", text, err)
+		}
+	}
+	o := decode.Default()
+	o.Method = spec
+	asks := e.c.Source != nil && (m.Source || m.May) // others are on offer beside those that ask
+	mk, _, err := o.Open(draft.Env{Vocab: e.c.Shape.Vocab, Tokenizer: e.c.Tokenizer.Hash(), Source: asks})
+	if err != nil {
+		return nil, err
+	}
+	// All methods call it so, and those that auto chooses from are in its specification.
+	x := &method{Maker: mk, spec: spec, verifier: verifier, keeps: strings.Contains(strings.ReplaceAll(spec, " ", ""), "table=keep")}
+	sampled, _ := x.at(1, true)
+	if err := verify.Check(verifier, sampled.Draw, sampled.Chain); err != nil {
+		return nil, errors.Join(fmt.Errorf("method %s: %w", text, err), mk.Close())
+	}
+	if asks {
+		x.source = e.c.Source
+	}
+	return x, nil
 }
 
 // Close releases the methods.
@@ -256,8 +293,11 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 		}
 	}
 	o := decode.Options{
-		Method: spec, Sample: j.Request.Sample, MaxTokens: e.c.Shape.MaxLen - len(j.Prompt), Stop: j.Request.Stop, IgnoreEOS: j.Request.IgnoreEOS,
+		Method: m.spec, Sample: j.Request.Sample, MaxTokens: e.c.Shape.MaxLen - len(j.Prompt), Stop: j.Request.Stop, IgnoreEOS: j.Request.IgnoreEOS,
 	}
+	predicting := j.Prediction != nil && !j.Request.Draft.Off
+	var mk *draft.Maker
+	mk, o.Verify = m.at(o.Sample.Temperature, !predicting)
 	var bad *wire.Error
 	ask := e.ask(&j)
 	if ask != nil {
@@ -277,7 +317,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 	if p := j.Request.Prompts[0]; p.Conversation != nil && e.c.Template == nil {
 		o.Stop = append(slices.Clone(o.Stop), chat.PlainStop)
 	}
-	req, err := o.Request(m.Maker, m.source, j.Prompt, j.Seed)
+	req, err := o.Request(mk, m.source, j.Prompt, j.Seed)
 	if err != nil {
 		return nil, wire.Invalid("", "%v", err)
 	}
@@ -287,7 +327,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 		req.Detok = e.marked
 		parser = e.style.Format.Parser(*ask)
 	}
-	req.MaxNodes = j.Request.Draft.Nodes
+	req.Method, req.MaxNodes = spec, j.Request.Draft.Nodes
 	req.PromptLogProbs = j.Request.Logprobs && j.Request.Echo
 	if req.LogProbs = j.Request.Logprobs; req.LogProbs {
 		req.Top = min(j.Request.Top, e.c.Shape.Vocab)
@@ -306,7 +346,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 		req.Trace = rounds.Round
 	}
 	var predicted *predict.Drafter
-	if j.Prediction != nil && !j.Request.Draft.Off {
+	if predicting {
 		predicted = predict.Wrap(req.Drafter, j.Prediction)
 		req.Drafter = predicted
 		req.Method += "+prediction" // whose acceptance is another

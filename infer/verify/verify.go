@@ -119,6 +119,14 @@ func Check(name string, d infer.Draw, chain bool) error {
 		name, d, fit, strings.Join(ways, " or "))
 }
 
+// Cut splits METHOD@VERIFIER; named reports whether text names a verifier.
+func Cut(text string) (method, verifier string, named bool) {
+	if i := strings.LastIndexByte(text, '@'); i >= 0 {
+		return text[:i], text[i+1:], true
+	}
+	return text, "", false
+}
+
 // Default returns the verifier that is lossless with every tree: greedy at
 // temperature 0, target above.
 func Default(temperature float64) string {

@@ -65,7 +65,7 @@ var Rules = []Rule{
 	{"infer/draft/shape", []string{"tree"}},
 	{"infer/prefix", []string{"model"}},
 	{"infer/score", []string{"model/...", "tree"}},
-	{"infer/serve", []string{"infer", "infer/constrain", "infer/decode", "infer/draft", "infer/draft/predict", "infer/loop", "infer/prefix", "infer/serve/...", "infer/source", "infer/trace", "internal/version", "model/..."}},
+	{"infer/serve", []string{"infer", "infer/constrain", "infer/decode", "infer/draft", "infer/draft/predict", "infer/loop", "infer/prefix", "infer/serve/...", "infer/source", "infer/trace", "infer/verify", "internal/version", "model/..."}},
 	{"infer/serve/metrics", []string{"infer", "infer/loop", "internal/version"}},
 	{"infer/serve/playground", nil},
 	{"infer/serve/spans", []string{"internal/version"}},

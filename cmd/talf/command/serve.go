@@ -75,7 +75,7 @@ names of the flags; a flag on the command line wins.`,
 	f := c.Flags()
 	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
 	o.drafting.flags(f)
-	f.StringArrayVar(&o.methods, "method", nil, "draft `method` that requests may choose, the first by default (may be repeated; default: auto)")
+	f.StringArrayVar(&o.methods, "method", nil, "draft `method`, or METHOD@VERIFIER, that requests may choose, the first by default (may be repeated; default: auto)")
 	f.StringVar(&o.listen.Address, "listen", "127.0.0.1:8080", "address and port")
 	f.StringSliceVar(&o.server.Names, "served-model-name", nil, "names of the model in requests (default: that of its directory); any other name is answered, too")
 	f.IntVar(&o.loop.MaxRunning, "max-running", o.loop.MaxRunning, "requests that share the model's passes")
