@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"math"
+	"os"
 	"strings"
 	"testing"
 
 	"talf/data"
 	"talf/model"
+	"talf/model/safetensors"
 	"talf/train/mix"
 )
 
@@ -143,5 +145,51 @@ func TestLabelsFromFeaturesAreTheTargets(t *testing.T) {
 				t.Errorf("%d rows, want %d", h.batch.Head.Levels[0].Rows.N, at)
 			}
 		})
+	}
+}
+
+// What the target's LM head and features cannot give is refused before the first stage, of whichever
+// stage it is.
+func TestLabelsThatFeaturesDoNotGiveAreRefused(t *testing.T) {
+	dev := device(t, 1)
+	spec := tinySpec()
+	spec.LogitCap = 30
+	capped, err := model.New(spec, safetensors.Of("capped target", tinyTensors()...), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer capped.Close()
+	for _, c := range []struct {
+		target   *model.Model
+		network  string
+		data     data.FeatureMode
+		features Features
+		loss     string
+		want     string // "": accepted
+	}{
+		{capped, "eagle", data.BF16, FeaturesAuto, "eagle:labels=full", "loss eagle:labels=full: labels=full: the target caps its logits"},
+		{capped, "eagle", data.BF16, FeaturesAuto, "eagle", ""},
+		{tinyTarget(t, dev), "eagle", data.None, FeaturesStored, "eagle:labels=full", "no features for this head"},
+		{tinyTarget(t, dev), "eagle", data.BF16, FeaturesStored, "eagle:labels=full", ""},
+		{tinyTarget(t, dev), tinyEagle3, data.Taps, FeaturesStored, "eagle3:labels=full", `loss eagle3:labels=full: labels=full of an EAGLE-3 head needs the target's last hidden states, which data with its features do not hold: features is "stored", want auto or recompute`},
+		{tinyTarget(t, dev), tinyEagle3, data.Taps, FeaturesStored, "eagle3", ""},
+	} {
+		cfg := tinyConfig()
+		cfg.Network = c.network
+		cfg.Stages = []Stage{{Loss: "talf", Steps: 1, LR: 1e-2}, {Loss: c.loss, Steps: 1, LR: 1e-2}}
+		job := HeadJob{Target: c.target, Data: mix.Only(tinyData(t, c.target, 12, c.data)), Out: t.TempDir(), Features: c.features}
+		_, err := Head(t.Context(), cfg, job)
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%s, features %s: %v", c.loss, c.features, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s, features %s: %v, want %q in it", c.loss, c.features, err, c.want)
+		}
+		if files, err := os.ReadDir(job.Out); err != nil || len(files) > 0 {
+			t.Errorf("%s, features %s: the run has begun: %v, %v", c.loss, c.features, files, err)
+		}
 	}
 }

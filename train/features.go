@@ -10,6 +10,7 @@ import (
 	"talf/data"
 	"talf/internal/slab"
 	"talf/model"
+	"talf/train/loss"
 )
 
 // Features says where a head's input features, the target's hidden states, come from.
@@ -93,12 +94,22 @@ func (h *headTask) features(ctx context.Context, r *data.Record, last bool) ([]f
 	return h.feat, nil
 }
 
+// checkExact refuses exact labels where the target's LM head and what features are asked for do not
+// give them.
+func (h *headTask) checkExact(plan loss.Plan) error {
+	switch {
+	case !plan.Exact:
+	case h.job.Target.Spec().LogitCap != 0:
+		return errors.New("labels=full: the target caps its logits, which its LM head alone does not give: want tail")
+	case h.taps != nil && h.job.Features == FeaturesStored:
+		return fmt.Errorf("labels=full of an EAGLE-3 head needs the target's last hidden states, which data with its features do not hold: features is %q, want %s or %s",
+			string(FeaturesStored), FeaturesAuto, FeaturesRecompute)
+	}
+	return nil
+}
+
 // wholeLMHead returns the target's LM head over its whole vocabulary, which gives exact labels.
 func (h *headTask) wholeLMHead() (compute.Buffer, error) {
-	s := h.job.Target.Spec()
-	if s.LogitCap != 0 {
-		return nil, errors.New("labels=full: the target caps its logits, which its LM head alone does not give: want tail")
-	}
 	if h.vocab == nil && h.lm != nil {
 		return h.lm.Buf, nil
 	}

@@ -220,6 +220,9 @@ func (h *headTask) check() error {
 		if err == nil {
 			err = h.checkEagle3(p)
 		}
+		if err == nil {
+			err = h.checkExact(p)
+		}
 		if err != nil {
 			return fmt.Errorf("loss %s: %w", s.Loss, err)
 		}
