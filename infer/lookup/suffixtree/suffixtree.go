@@ -33,8 +33,12 @@ type Tree struct {
 	slots []int32 // open addressing by parent and first token: node; 0 is free
 }
 
-// A Seq names a sequence of one tree until its next Reset. Younger ones are larger.
+// A Seq names a sequence of one tree until its next Reset. They are consecutive by age, and wrap
+// around.
 type Seq int32
+
+// since says how many sequences younger than other s is.
+func (s Seq) since(other Seq) int32 { return int32(s - other) }
 
 type sequence struct {
 	text []int32
@@ -102,7 +106,7 @@ func (t *Tree) Open() Seq {
 }
 
 // Has reports whether s has not been removed.
-func (t *Tree) Has(s Seq) bool { return s >= t.oldest }
+func (t *Tree) Has(s Seq) bool { return s.since(t.oldest) >= 0 }
 
 // Text returns the tokens of s. The slice is t's own.
 func (t *Tree) Text(s Seq) []int32 { return t.seqs[s-t.oldest].text }
@@ -201,7 +205,7 @@ func (t *Tree) cut(c int32) int32 {
 // refer makes the text before position end of s that of node n, unless n has that of a younger
 // sequence.
 func (t *Tree) refer(n int32, s Seq, end int32) {
-	if x := t.at(n); s >= x.seq {
+	if x := t.at(n); s.since(x.seq) >= 0 {
 		x.seq, x.at = s, end-x.length
 	}
 }
